@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The context: a rank's membership in a job, its role, its groups, and the collective commit.
+ *
+ * Thread safety, unless a function says otherwise: calls on one context must not overlap, except
+ * in a context made with threads = STEPAF_THREADS_MULTIPLE, where any thread may call at any
+ * time. Different contexts are independent. */
+#ifndef STEPAF_CONTEXT_H
+#define STEPAF_CONTEXT_H
+
+#include <stepaf/boot.h>
+#include <stepaf/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Who makes operations advance. */
+typedef enum stepaf_progress_mode {
+    STEPAF_PROGRESS_INLINE = 0, /* the thread that waits or calls stepaf_progress */
+    STEPAF_PROGRESS_THREAD = 1, /* a thread of the library's; implies THREADS_MULTIPLE */
+    STEPAF_PROGRESS_AUTO = 2    /* by the setting STEPAF_PROGRESS (inline unless set) */
+} stepaf_progress_mode_t;
+
+/** How many threads call. */
+typedef enum stepaf_threads {
+    STEPAF_THREADS_SINGLE = 0,  /* one at a time: no lock on the hot path */
+    STEPAF_THREADS_MULTIPLE = 1 /* any at any time: a spin lock per context */
+} stepaf_threads_t;
+
+enum {
+    STEPAF_PARAM_ROLE = 1 << 0,
+    STEPAF_PARAM_PROGRESS = 1 << 1,
+    STEPAF_PARAM_THREADS = 1 << 2,
+    STEPAF_PARAM_SPLIT = 1 << 3,
+    STEPAF_PARAM_ALL = (1 << 4) - 1
+};
+
+/** Parameters of stepaf_init. Only fields named in @a field_mask are read. */
+typedef struct stepaf_params {
+    uint64_t field_mask; /* STEPAF_PARAM_*; unknown bits are STEPAF_ERR_INVALID */
+    stepaf_role_t role;
+    stepaf_progress_mode_t progress;
+    stepaf_threads_t threads;
+    const char *split; /* as STEPAF_SPLIT, and stronger than it: "attn=4,ffn=2[,interleave]" */
+} stepaf_params_t;
+
+/** Join the job: find the other ranks and agree on roles. Collective, one exchange.
+ *
+ *  The role comes from, in order: params->role, the environment's STEPAF_ROLE, params->split,
+ *  STEPAF_SPLIT, the MPMD application number (0 attention, 1 FFN).
+ *  @param boot    copied; its @a self belongs to the context until finalize, which closes it. On
+ *                 failure the caller keeps it.
+ *  @param params  NULL for defaults.
+ *  @return STEPAF_OK; STEPAF_ERR_INVALID; STEPAF_ERR_SETTING; STEPAF_ERR_SPLIT (no role known,
+ *  counts that do not add up to the world, or a role with no rank); STEPAF_ERR_MISMATCH (settings
+ *  that must agree differ, naming the ranks); STEPAF_ERR_BOOT; STEPAF_ERR_TIMEOUT;
+ *  STEPAF_ERR_LIMIT (64 contexts a process); STEPAF_ERR_NO_MEMORY. A failure that one rank finds
+ *  in its own input is told to all, and every rank returns a failure. Nothing is left behind.
+ *  Any thread. Blocks for at most STEPAF_INIT_TIMEOUT_US. */
+STEPAF_API stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
+                                       stepaf_context_h *ctx_p);
+
+/** Leave the job and free everything of @a ctx: plans, keys, memory, registrations. Peers that
+ *  still need this rank get STEPAF_ERR_PEER_LOST. Not collective; never hangs. A NULL or invalid
+ *  handle is ignored. */
+STEPAF_API void stepaf_finalize(stepaf_context_h ctx);
+
+/** Return this rank's role; STEPAF_ROLE_AUTO for an invalid handle. Never blocks. */
+STEPAF_API stepaf_role_t stepaf_role(stepaf_context_h ctx);
+
+/** Return this rank's index in @a group: its instance index where the group is its role's own;
+ *  -1 if it is not a member or an argument is invalid. Never blocks. */
+STEPAF_API int stepaf_rank(stepaf_context_h ctx, stepaf_group_t group);
+
+/** Return the number of ranks in @a group; -1 if an argument is invalid. Never blocks. */
+STEPAF_API int stepaf_size(stepaf_context_h ctx, stepaf_group_t group);
+
+/** Return the world rank of member @a rank of @a group; -1 if there is none. Never blocks. */
+STEPAF_API int stepaf_world_rank(stepaf_context_h ctx, stepaf_group_t group, int rank);
+
+/** Exchange all addresses: after it, declared keys, registered memory and plans can be used.
+ *
+ *  Collective over the world, one exchange however many keys. May be called again, to add or
+ *  remove keys, memory and plans: each call begins a new epoch, and what still arrives from an
+ *  older one is dropped. Existing plans stay valid.
+ *  @return STEPAF_OK; STEPAF_ERR_STATE (some rank has an operation in flight or a batch not
+ *  released; or nothing has changed on any rank since the last commit); STEPAF_ERR_MISMATCH (a
+ *  key's declarations differ, or a receive slice is smaller than what is pushed into it, naming
+ *  key and ranks); STEPAF_ERR_KEY (a key that is pushed is not declared at an FFN rank);
+ *  STEPAF_ERR_NO_TRANSPORT; STEPAF_ERR_PEER_LOST; STEPAF_ERR_TIMEOUT; STEPAF_ERR_BOOT. A verdict
+ *  on what was declared is the same on every rank and leaves the last epoch in force. After
+ *  PEER_LOST, TIMEOUT or NO_TRANSPORT the context can only be finalized.
+ *  Blocks for at most STEPAF_COMMIT_TIMEOUT_US. */
+STEPAF_API stepaf_status_t stepaf_commit(stepaf_context_h ctx);
+
+/** Return the number of successful commits; 0 before the first or for an invalid handle. */
+STEPAF_API uint32_t stepaf_epoch(stepaf_context_h ctx);
+
+/** Wait until every member of @a group has called this.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (group); STEPAF_ERR_ROLE (not a
+ *  member); STEPAF_ERR_TIMEOUT or STEPAF_ERR_PEER_LOST (the group's barrier cannot be used
+ *  again); STEPAF_ERR_BOOT. Blocks for at most @a timeout_us. */
+STEPAF_API stepaf_status_t stepaf_barrier(stepaf_context_h ctx, stepaf_group_t group,
+                                          int64_t timeout_us);
+
+/** Advance whatever can advance, and call the batch handler for what has arrived.
+ *  Only needed in inline mode by a rank that neither waits nor receives for a long time.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE. Never blocks. */
+STEPAF_API stepaf_status_t stepaf_progress(stepaf_context_h ctx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keys: names of persistent tensor buffers. */
+#ifndef STEPAF_KEY_H
+#define STEPAF_KEY_H
+
+#include <stepaf/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Which way a key's tensors travel. */
+typedef enum stepaf_direction {
+    STEPAF_PUSH = 0, /* attention rank to FFN rank */
+    STEPAF_PULL = 1  /* FFN rank to attention rank */
+} stepaf_direction_t;
+
+enum {
+    STEPAF_KEY_DIRECTION = 1 << 0, /* required */
+    STEPAF_KEY_MAX_BYTES = 1 << 1, /* required, unless SHAPE gives it */
+    STEPAF_KEY_DTYPE = 1 << 2,     /* default STEPAF_U8 */
+    STEPAF_KEY_SHAPE = 1 << 3,     /* ndim and shape; default one dimension of max_bytes */
+    STEPAF_KEY_DEPTH = 1 << 4,     /* default: the setting STEPAF_DEPTH (1 unless set) */
+    STEPAF_KEY_MEM_KIND = 1 << 5,  /* of library-allocated receive buffers; default host */
+    STEPAF_KEY_ALL = (1 << 6) - 1
+};
+
+/** What a key names. */
+typedef struct stepaf_key_params {
+    uint64_t field_mask; /* STEPAF_KEY_*; unknown bits are STEPAF_ERR_INVALID */
+    stepaf_direction_t direction;
+    size_t max_bytes; /* of one tensor, 0 .. 2^32-1 */
+    stepaf_dtype_t dtype;
+    int ndim;                       /* 1 .. STEPAF_MAX_DIMS */
+    int64_t shape[STEPAF_MAX_DIMS]; /* largest; shape[0] may shrink per operation */
+    unsigned depth;                 /* buffers, so batches in flight: 1 .. STEPAF_MAX_DEPTH */
+    stepaf_mem_kind_t mem_kind;
+} stepaf_key_params_t;
+
+/** Declare @a key. Every rank that pushes, receives or pulls it declares it, alike.
+ *
+ *  At an FFN rank a STEPAF_PUSH key gets, at commit, depth receive buffers of max_bytes for each
+ *  attention rank, unless stepaf_register_recv has given the caller's own.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (a field out of its range, shape
+ *  and max_bytes that contradict each other, or the key is declared already, with other
+ *  parameters); STEPAF_ERR_LIMIT (65,536 keys); STEPAF_ERR_NO_MEMORY. Nothing changed on failure.
+ *  In force from the next commit. Does not block. */
+STEPAF_API stepaf_status_t stepaf_key_declare(stepaf_context_h ctx, uint64_t key,
+                                              const stepaf_key_params_t *params);
+
+/** FFN ranks: receive @a key from the attention ranks @a ranks into @a buffer, cut into n_ranks
+ *  equal slices in the order of @a ranks; each slice holds the key's depth buffers of
+ *  max_bytes, one after the other. Ranks not named get library-allocated buffers.
+ *  @param buffer   in registered memory; stays registered while the key uses it.
+ *  @param bytes    of the whole buffer, a multiple of n_ranks; slice = bytes / n_ranks.
+ *  @param ranks    attention group ranks, distinct; NULL with n_ranks 0 stands for all in order.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_KEY (not declared as
+ *  push); STEPAF_ERR_INVALID (ranks, or not divisible); STEPAF_ERR_SIZE (a slice holds less than
+ *  depth * max_bytes); STEPAF_ERR_UNREGISTERED. Nothing changed on failure. In force from the
+ *  next commit. Does not block. */
+STEPAF_API stepaf_status_t stepaf_register_recv(stepaf_context_h ctx, uint64_t key, void *buffer,
+                                                size_t bytes, const int *ranks, int n_ranks);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The library's only way to say something by itself. */
+#ifndef STEPAF_LOG_H
+#define STEPAF_LOG_H
+
+#include <stepaf/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Levels; a message is written if its level is at most STEPAF_LOG_LEVEL (warn unless set). */
+typedef enum stepaf_log_level {
+    STEPAF_LOG_NONE = 0,
+    STEPAF_LOG_ERROR = 1,
+    STEPAF_LOG_WARN = 2,
+    STEPAF_LOG_INFO = 3,
+    STEPAF_LOG_DEBUG = 4
+} stepaf_log_level_t;
+
+/** Takes one message, without a newline; may be called from any thread of the library's callers
+ *  and from the progress thread, never concurrently. Must not call the library. */
+typedef void (*stepaf_log_cb_t)(stepaf_log_level_t level, const char *file, int line,
+                                const char *message, void *arg);
+
+/** Send messages to @a callback instead of standard error; NULL goes back. For the whole
+ *  process. Any thread. Does not block. */
+STEPAF_API void stepaf_log_set_callback(stepaf_log_cb_t callback, void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans, attention side: a push_pull compiled once and started many times.
+ *
+ * One start is one operation: at each FFN rank it appears as one batch, once all its tensors have
+ * landed. A plan has as many slots as the smallest depth of its keys; operation n (from 0) uses
+ * slot n mod depth. Results stay in place until the plan is started depth more times. */
+#ifndef STEPAF_PLAN_H
+#define STEPAF_PLAN_H
+
+#include <stepaf/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    STEPAF_PLAN_SCATTER = 1 << 0, /* each FFN rank gets its own slice of every push tensor */
+};
+
+enum {
+    STEPAF_START_WAIT = 1 << 0,      /* wait for a free slot, at most timeout_us */
+    STEPAF_START_SKIP_LOST = 1 << 1, /* leave lost FFN ranks out instead of failing */
+};
+
+/** What one start changes against its plan. Zero-initialize, then set what differs. */
+typedef struct stepaf_start_params {
+    uint32_t flags;     /* STEPAF_START_* */
+    int64_t timeout_us; /* with STEPAF_START_WAIT; negative: default */
+    /** NULL: as planned. Broadcast: n_push entries. Scatter: F * n_push entries, server-major
+     *  (entry f * n_push + i is what FFN rank f gets of tensor i); a rank whose entries are all
+     *  of 0 bytes is skipped: it sees no batch and its pulls complete with 0 bytes. An entry's
+     *  key must be the planned one; data may point to other registered memory; bytes may be
+     *  smaller than planned, never larger. */
+    const stepaf_tensor_t *push;
+    int n_push;
+} stepaf_start_params_t;
+
+/** Compile a push_pull. May be called before commit (usable after it) or after.
+ *
+ *  @param push    n_push tensors, 0 .. STEPAF_MAX_TENSORS. Broadcast: every FFN rank gets the
+ *                 same bytes. Scatter: planned data and bytes are defaults and upper bounds for
+ *                 each rank's slice. Keys distinct within the plan.
+ *  @param pull    n_pull destinations, server-major: entry f * B + i is filled by FFN rank f,
+ *                 where B = n_pull / F, 0 .. STEPAF_MAX_TENSORS. With a depth of D, slot s of a
+ *                 destination is at data + s * max_bytes of its key. Ranges must not overlap.
+ *  @param flags   STEPAF_PLAN_*.
+ *  @param plan_p  ended by stepaf_plan_destroy or stepaf_finalize.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_INVALID (counts, flags,
+ *  neither push nor pull, overlap, a key twice, wrong direction); STEPAF_ERR_PULLS (n_pull is not
+ *  a multiple of the number of FFN ranks: some would have nowhere to answer); STEPAF_ERR_KEY;
+ *  STEPAF_ERR_SIZE (more than the key's max_bytes); STEPAF_ERR_UNREGISTERED; STEPAF_ERR_LIMIT
+ *  (65,535 plans); STEPAF_ERR_NO_MEMORY. Nothing changed on failure. Does not block. */
+STEPAF_API stepaf_status_t stepaf_plan_create(stepaf_context_h ctx, const stepaf_tensor_t *push,
+                                              int n_push, const stepaf_tensor_t *pull, int n_pull,
+                                              uint32_t flags, stepaf_plan_h *plan_p);
+
+/** End a plan.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (an operation is in flight or one of
+ *  its batches is not released yet: nothing changed). Does not block. */
+STEPAF_API stepaf_status_t stepaf_plan_destroy(stepaf_plan_h plan);
+
+/** Return the slots of @a plan (the smallest depth of its keys); 0 for an invalid handle. */
+STEPAF_API unsigned stepaf_plan_depth(stepaf_plan_h plan);
+
+/** Start an operation: push the planned tensors to the FFN ranks and expect their answers.
+ *
+ *  @param request_p  valid until the plan has been started depth more times. Source buffers may
+ *                    be reused when stepaf_request_sent says so; they must not change before.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (not committed since the plan was
+ *  made, with keys or memory that need it); STEPAF_ERR_WOULD_BLOCK (an FFN rank still holds the
+ *  slot's last batch, or its last operation is in flight); STEPAF_ERR_PEER_LOST (an FFN rank that
+ *  this operation needs). Nothing was sent on failure. Never blocks. */
+STEPAF_API stepaf_status_t stepaf_start(stepaf_plan_h plan, stepaf_request_h *request_p);
+
+/** Start an operation that differs from its plan in sizes, sources or behaviour.
+ *  @param params  not kept.
+ *  @return as stepaf_start; STEPAF_ERR_INVALID (flags, counts, keys); STEPAF_ERR_SIZE;
+ *  STEPAF_ERR_UNREGISTERED; STEPAF_ERR_TIMEOUT (with STEPAF_START_WAIT: no slot came free).
+ *  Nothing was sent on failure. Blocks only with STEPAF_START_WAIT. */
+STEPAF_API stepaf_status_t stepaf_start_with(stepaf_plan_h plan,
+                                             const stepaf_start_params_t *params,
+                                             stepaf_request_h *request_p);
+
+/** Push and pull in one call: the same as a plan made for these keys and destinations, kept by
+ *  the context for the next such call, and started with these sources and sizes. For callers that
+ *  do not mind the look-up (tens of nanoseconds).
+ *  @return as stepaf_plan_create and stepaf_start. Never blocks. */
+STEPAF_API stepaf_status_t stepaf_push_pull(stepaf_context_h ctx, const stepaf_tensor_t *push,
+                                            int n_push, const stepaf_tensor_t *pull, int n_pull,
+                                            stepaf_request_h *request_p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

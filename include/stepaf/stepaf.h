@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Everything but MPI; see stepaf/mpi.h for that. */
+#ifndef STEPAF_STEPAF_H
+#define STEPAF_STEPAF_H
+
+#include <stepaf/batch.h>
+#include <stepaf/boot.h>
+#include <stepaf/context.h>
+#include <stepaf/key.h>
+#include <stepaf/log.h>
+#include <stepaf/memory.h>
+#include <stepaf/plan.h>
+#include <stepaf/request.h>
+#include <stepaf/status.h>
+#include <stepaf/trace.h>
+#include <stepaf/types.h>
+#include <stepaf/version.h>
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Handles, enumerations and the tensor: what the other headers share. */
+#ifndef STEPAF_TYPES_H
+#define STEPAF_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <stepaf/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Handles are numbers in the clothes of pointers: they are never dereferenced, so that NULL, a
+ * stale handle or one of another kind is answered by STEPAF_ERR_HANDLE instead of a crash. */
+typedef struct stepaf_context *stepaf_context_h;
+typedef struct stepaf_plan *stepaf_plan_h;
+typedef struct stepaf_request *stepaf_request_h;
+typedef struct stepaf_batch *stepaf_batch_h;
+
+/** What a rank is in the job. */
+typedef enum stepaf_role {
+    STEPAF_ATTENTION = 0,
+    STEPAF_FFN = 1,
+    STEPAF_ROLE_AUTO = 2 /* params only: decide by environment and launcher */
+} stepaf_role_t;
+
+/** A set of ranks. */
+typedef enum stepaf_group {
+    STEPAF_GROUP_WORLD = 0,
+    STEPAF_GROUP_ATTENTION = 1,
+    STEPAF_GROUP_FFN = 2
+} stepaf_group_t;
+
+/** Element types. They are carried to the FFN rank, never interpreted by the library. */
+#define STEPAF_DTYPE_MAP(_)                                                                \
+    _(STEPAF_U8, "u8", 1)                                                                  \
+    _(STEPAF_I8, "i8", 1)                                                                  \
+    _(STEPAF_I16, "i16", 2)                                                                \
+    _(STEPAF_I32, "i32", 4)                                                                \
+    _(STEPAF_I64, "i64", 8)                                                                \
+    _(STEPAF_F16, "f16", 2)                                                                \
+    _(STEPAF_BF16, "bf16", 2)                                                              \
+    _(STEPAF_F32, "f32", 4)                                                                \
+    _(STEPAF_F64, "f64", 8)                                                                \
+    _(STEPAF_F8_E4M3, "fp8", 1)                                                            \
+    _(STEPAF_F8_E5M2, "fp8_e5m2", 1)
+
+/** Element type of a tensor. */
+typedef enum stepaf_dtype {
+#define STEPAF_DTYPE_ENUM(name_, text_, bytes_) name_,
+    STEPAF_DTYPE_MAP(STEPAF_DTYPE_ENUM)
+#undef STEPAF_DTYPE_ENUM
+        STEPAF_DTYPE_LAST
+} stepaf_dtype_t;
+
+/** Where memory lives. */
+typedef enum stepaf_mem_kind {
+    STEPAF_MEM_HOST = 0,
+    STEPAF_MEM_CUDA = 1
+} stepaf_mem_kind_t;
+
+enum {
+    STEPAF_MAX_DIMS = 8,     /* dimensions of a tensor */
+    STEPAF_MAX_TENSORS = 8,  /* tensors of one operation per FFN rank, each way */
+    STEPAF_MAX_DEPTH = 32    /* batches of one key in flight */
+};
+
+/** Timeout that stands for the setting STEPAF_TIMEOUT_US (10 s unless set). Timeouts are
+ *  microseconds; 0 polls once; any negative value means this one. */
+#define STEPAF_TIMEOUT_DEFAULT ((int64_t)-1)
+
+/** A tensor as a caller hands it over: the key that names it and where its bytes are. @a data
+ *  must lie in memory registered with the context, see stepaf/memory.h; it may be NULL only where
+ *  @a bytes is 0. */
+typedef struct stepaf_tensor {
+    uint64_t key;
+    void *data;
+    size_t bytes;
+} stepaf_tensor_t;
+
+/** A tensor as the library shows it: with its actual size, and the shape that follows from it.
+ *  shape[0] counts the rows of this operation; if the bytes are not whole rows of the declared
+ *  shape, the tensor shows as one dimension of bytes. */
+typedef struct stepaf_tensor_info {
+    uint64_t key;
+    void *data;
+    size_t bytes;     /* of this operation */
+    size_t max_bytes; /* that the buffer holds */
+    stepaf_dtype_t dtype;
+    int ndim;
+    int64_t shape[STEPAF_MAX_DIMS];
+    stepaf_mem_kind_t mem_kind;
+} stepaf_tensor_info_t;
+
+/** Return the name of @a dtype ("bf16").
+ *  @return a literal; "?" for an unknown value. Any thread, never blocks, cannot fail. */
+STEPAF_API const char *stepaf_dtype_name(stepaf_dtype_t dtype);
+
+/** Return the bytes of one element of @a dtype.
+ *  @return 0 for an unknown value. Any thread, never blocks, cannot fail. */
+STEPAF_API size_t stepaf_dtype_bytes(stepaf_dtype_t dtype);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
