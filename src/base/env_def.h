@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The settings: the one table that makes the fields, the parser, stepaf_info's listings and the
+ * man page stepaf_settings(7). No include guard: it is expanded several times.
+ *
+ * INT(NAME, field, default, min, max, rule, unit, must_agree, help)
+ *     rule, beyond the bounds: ANY_VALUE, POWER_OF_TWO or MULTIPLE_OF_4096
+ * ENUM(NAME, field, default, "a|b|c", must_agree, help)   field is the index of the word
+ * STR(NAME, field, default, syntax, must_agree, help)     field is a const char *
+ *
+ * must_agree: 1 if all ranks have to have the same value (checked at init).
+ * The environment variable is STEPAF_<NAME>. */
+
+ENUM(ROLE, role, "auto", "attention|ffn|auto", 0,
+     "role of this rank; auto: by STEPAF_SPLIT or the MPMD application number")
+STR(SPLIT, split, "", "attn=N,ffn=M[,interleave] or map=FILE", 1,
+    "roles of all ranks, in rank order; interleave deals them out evenly; a map file has one "
+    "'attention' or 'ffn' a line")
+INT(TIMEOUT_US, timeout_us, 10000000, 1, 3600000000, ANY_VALUE, "us", 0,
+    "deadline of waits whose timeout is STEPAF_TIMEOUT_DEFAULT")
+INT(INIT_TIMEOUT_US, init_timeout_us, 60000000, 1000, 3600000000, ANY_VALUE, "us", 0,
+    "deadline of stepaf_init")
+INT(COMMIT_TIMEOUT_US, commit_timeout_us, 60000000, 1000, 3600000000, ANY_VALUE, "us", 0,
+    "deadline of stepaf_commit")
+INT(DEPTH, depth, 1, 1, 32, ANY_VALUE, "buffers", 1, "depth of keys that do not say theirs")
+ENUM(PROGRESS, progress, "inline", "inline|thread", 0,
+     "who makes operations advance: the waiting thread, or a thread of the library's")
+STR(PROGRESS_CORES, progress_cores, "", "list of cores such as 3 or 0-1,4", 0,
+    "cores that the progress thread is bound to; empty: near the rank's own, by hwloc")
+ENUM(BACKOFF, backoff, "auto", "auto|spin|yield|sleep", 0,
+     "how a waiting thread idles: spin: never gives up its core; yield: spins, then yields; sleep: "
+     "also sleeps when idle for long; auto: sleep, yielding at once if ranks outnumber cores")
+INT(SPIN_US, spin_us, 200, 0, 1000000, ANY_VALUE, "us", 0,
+    "how long a waiting thread spins before it yields, where ranks do not outnumber cores")
+INT(SLEEP_AFTER_US, sleep_after_us, 20000, 0, 3600000000, ANY_VALUE, "us", 0,
+    "how long a waiting thread yields before it sleeps between polls")
+STR(TRANSPORTS, transports, "", "list such as shm", 1,
+    "transports that may be used, best first; empty: all that can be")
+ENUM(SHM_CMA, shm_cma, "auto", "auto|on|off", 0,
+     "cross-memory attach for registered memory of a peer on the node: auto: where the kernel "
+     "permits it; on: fail where it does not; off: through a ring")
+INT(SHM_RING_SLOTS, shm_ring_slots, 16, 4, 1024, POWER_OF_TWO, "slots", 1,
+    "notifications that a peer may be behind; 64 bytes each")
+INT(SHM_FRAGMENT_BYTES, shm_fragment_bytes, 32768, 4096, 1048576, MULTIPLE_OF_4096, "bytes", 1,
+    "size of a ring's staging fragment, where cross-memory attach is not permitted")
+ENUM(TRACE, trace, "on", "on|off", 0, "stamp every operation into the trace ring")
+INT(TRACE_RECORDS, trace_records, 4096, 16, 16777216, POWER_OF_TWO, "records", 0,
+    "size of the trace ring; 32 bytes each")
+ENUM(CLOCK, clock, "auto", "auto|ping", 1,
+     "common clock of traces: auto: nodes' own where ranks share one, else estimated by pings at "
+     "commit; ping: always estimate")
+ENUM(LOG_LEVEL, log_level, "warn", "none|error|warn|info|debug", 0, "what is logged")
+STR(LOG_FILE, log_file, "", "file name; %p stands for the process id", 0,
+    "where log lines go; empty: standard error")

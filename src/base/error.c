@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <stepaf/boot.h>
+
+#include "base/log.h"
+
+static _Thread_local stepaf_error_t last = {
+    .status = STEPAF_OK,
+    .phase = STEPAF_PHASE_NONE,
+    .peer_role = -1,
+    .peer_rank = -1,
+    .peer_world_rank = -1,
+};
+
+const stepaf_error_t *stepaf_last_error(void)
+{
+    return &last;
+}
+
+/* Sentences quote values from outside, and they promise to be one line. */
+static void make_one_line(char *text)
+{
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c < 0x20 || c == 0x7f)
+            *text = '?';
+    }
+}
+
+static stepaf_status_t set(stepaf_status_t status, stepaf_phase_t phase, struct stepaf_who who,
+                           const char *format, va_list args)
+{
+    /* Formatted aside first: an argument may be the text of the last failure. */
+    char text[STEPAF_ERROR_TEXT_MAX];
+    vsnprintf(text, sizeof text, format, args);
+    make_one_line(text);
+
+    last.status = status;
+    last.phase = phase;
+    last.peer_role = who.role;
+    last.peer_rank = who.rank;
+    last.peer_world_rank = who.world_rank;
+    memcpy(last.text, text, sizeof text);
+    stepaf_log_debug("%s (%s): %s", stepaf_status_name(status), stepaf_phase_name(phase), text);
+    return status;
+}
+
+stepaf_status_t stepaf_error_set(stepaf_status_t status, stepaf_phase_t phase, const char *format,
+                                 ...)
+{
+    va_list args;
+    va_start(args, format);
+    set(status, phase, STEPAF_NOBODY, format, args);
+    va_end(args);
+    return status;
+}
+
+stepaf_status_t stepaf_error_set_peer(stepaf_status_t status, stepaf_phase_t phase,
+                                      struct stepaf_who who, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    set(status, phase, who, format, args);
+    va_end(args);
+    return status;
+}
+
+stepaf_status_t stepaf_boot_error(stepaf_status_t status, const char *text)
+{
+    return stepaf_error_set(status, STEPAF_PHASE_NONE, "%s", text ? text : "");
+}
+
+stepaf_status_t stepaf_error_raise(const stepaf_error_t *error)
+{
+    memmove(&last, error, sizeof last);
+    last.text[sizeof last.text - 1] = '\0';
+    return last.status;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The calling thread's last failure: set where the failure is first noticed. */
+#ifndef STEPAF_BASE_ERROR_H
+#define STEPAF_BASE_ERROR_H
+
+#include <stepaf/types.h>
+
+/* The other end of what failed. */
+struct stepaf_who {
+    int role;       /* stepaf_role_t, or -1 */
+    int rank;       /* within the role's group, or -1 */
+    int world_rank; /* or -1 */
+};
+
+#define STEPAF_NOBODY ((struct stepaf_who){-1, -1, -1})
+
+/* Record a failure that involves no peer, and return @a status. One sentence, no newline. */
+stepaf_status_t stepaf_error_set(stepaf_status_t status, stepaf_phase_t phase, const char *format,
+                                 ...) __attribute__((format(printf, 3, 4)));
+
+/* Record a failure of @a who, and return @a status. */
+stepaf_status_t stepaf_error_set_peer(stepaf_status_t status, stepaf_phase_t phase,
+                                      struct stepaf_who who, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Make @a error the calling thread's last failure (to hand one from thread to thread), and return
+ * its status. */
+stepaf_status_t stepaf_error_raise(const stepaf_error_t *error);
+
+#endif

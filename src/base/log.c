@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_MAX_BYTES = 1024 };
+
+int stepaf_log_level_now = STEPAF_LOG_WARN;
+
+/* Where lines go. One lock for all of it: it also keeps the user's callback from being entered
+ * twice at once. Logging is never on the hot path. */
+static struct {
+    pthread_mutex_t lock;
+    int fd; /* of the log file, or -1 for standard error */
+    int rank;
+    stepaf_log_cb_t callback;
+    void *callback_arg;
+} sink = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .rank = -1};
+
+void stepaf_log_set_callback(stepaf_log_cb_t callback, void *arg)
+{
+    pthread_mutex_lock(&sink.lock);
+    sink.callback = callback;
+    sink.callback_arg = arg;
+    pthread_mutex_unlock(&sink.lock);
+}
+
+void stepaf_log_set_rank(int rank)
+{
+    pthread_mutex_lock(&sink.lock);
+    sink.rank = rank;
+    pthread_mutex_unlock(&sink.lock);
+}
+
+static const char *level_name(stepaf_log_level_t level)
+{
+    static const char *const names[] = {"NONE", "ERROR", "WARN", "INFO", "DEBUG"};
+    return level >= STEPAF_LOG_NONE && level <= STEPAF_LOG_DEBUG ? names[level] : "?";
+}
+
+/* Where the compiler was called from is of no interest: the last part of the path will do. */
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* A line that cannot be written is lost: there is nowhere left to complain. */
+static void write_line(int fd, const char *line, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t done = write(fd, line, bytes);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return;
+        line += done;
+        bytes -= (size_t)done;
+    }
+}
+
+/* Everything after the line's beginning would look like another line's: keep it one line. */
+static void make_one_line(char *text)
+{
+    for (; *text; text++)
+        if (*text == '\n' || *text == '\r')
+            *text = ' ';
+}
+
+/* The host name is asked for anew each time, because a process may change its UTS namespace; at
+ * this rate the cost does not matter. */
+static void write_message(stepaf_log_level_t level, const char *file, int line,
+                          const char *message)
+{
+    char host[HOST_NAME_MAX + 1] = "?";
+    gethostname(host, sizeof host);
+    host[sizeof host - 1] = '\0';
+
+    char rank[16] = "-";
+    if (sink.rank >= 0)
+        snprintf(rank, sizeof rank, "%d", sink.rank);
+
+    char text[LINE_MAX_BYTES];
+    int n = snprintf(text, sizeof text - 1, "[%s:%ld %s] %s:%d %s %s", host, (long)getpid(), rank,
+                     file, line, level_name(level), message);
+    if (n < 0)
+        return;
+    size_t bytes = (size_t)n < sizeof text - 1 ? (size_t)n : sizeof text - 2;
+    text[bytes++] = '\n';
+    write_line(sink.fd >= 0 ? sink.fd : STDERR_FILENO, text, bytes);
+}
+
+void stepaf_log_write(stepaf_log_level_t level, const char *file, int line, const char *format,
+                      ...)
+{
+    int saved_errno = errno;
+    char message[LINE_MAX_BYTES - 128];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    make_one_line(message);
+
+    pthread_mutex_lock(&sink.lock);
+    if (sink.callback)
+        sink.callback(level, base_name(file), line, message, sink.callback_arg);
+    else
+        write_message(level, base_name(file), line, message);
+    pthread_mutex_unlock(&sink.lock);
+    errno = saved_errno;
+}
+
+/* Write @a file to @a path with each %p replaced by the process id. Return 0 if it does not fit. */
+static int expand_path(const char *file, char *path, size_t capacity)
+{
+    size_t used = 0;
+    for (const char *c = file; *c;) {
+        int n;
+        if (c[0] == '%' && c[1] == 'p') {
+            n = snprintf(path + used, capacity - used, "%ld", (long)getpid());
+            c += 2;
+        } else {
+            n = snprintf(path + used, capacity - used, "%c", *c);
+            c += 1;
+        }
+        used += (size_t)n;
+        if (used >= capacity)
+            return 0;
+    }
+    return 1;
+}
+
+static int open_file(const char *file)
+{
+    char path[PATH_MAX];
+    if (!expand_path(file, path, sizeof path)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+}
+
+void stepaf_log_configure(stepaf_log_level_t level, const char *file)
+{
+    int fd = -1;
+    int error = 0;
+    if (file && *file) {
+        fd = open_file(file);
+        error = fd < 0 ? errno : 0;
+    }
+
+    pthread_mutex_lock(&sink.lock);
+    int old_fd = sink.fd;
+    sink.fd = fd;
+    __atomic_store_n(&stepaf_log_level_now, (int)level, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&sink.lock);
+    if (old_fd >= 0)
+        close(old_fd);
+    if (error)
+        stepaf_log_error("cannot open log file %s: %s", file, strerror(error));
+}

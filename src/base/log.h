@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Log lines: "[host:pid rank] file:line LEVEL message", one write() each, to standard error, to
+ * STEPAF_LOG_FILE, or to the user's callback. Never on the hot path. */
+#ifndef STEPAF_BASE_LOG_H
+#define STEPAF_BASE_LOG_H
+
+#include <stepaf/log.h>
+
+/* Level in force for the process; read by the macros so that a silent call costs one compare. */
+extern int stepaf_log_level_now;
+
+/* Set level and destination; file NULL or "" is standard error. Once per context; the last one
+ * wins. Failure to open the file is logged to standard error. */
+void stepaf_log_configure(stepaf_log_level_t level, const char *file);
+
+/* The world rank that lines begin with; -1 shows "-". */
+void stepaf_log_set_rank(int rank);
+
+void stepaf_log_write(stepaf_log_level_t level, const char *file, int line, const char *format,
+                      ...) __attribute__((format(printf, 4, 5)));
+
+#define stepaf_log_(level_, ...)                                           \
+    (__atomic_load_n(&stepaf_log_level_now, __ATOMIC_RELAXED) >= (level_)  \
+         ? stepaf_log_write((level_), __FILE__, __LINE__, __VA_ARGS__)     \
+         : (void)0)
+#define stepaf_log_error(...) stepaf_log_(STEPAF_LOG_ERROR, __VA_ARGS__)
+#define stepaf_log_warn(...) stepaf_log_(STEPAF_LOG_WARN, __VA_ARGS__)
+#define stepaf_log_info(...) stepaf_log_(STEPAF_LOG_INFO, __VA_ARGS__)
+#define stepaf_log_debug(...) stepaf_log_(STEPAF_LOG_DEBUG, __VA_ARGS__)
+
+#endif

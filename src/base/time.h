@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Time: cheap stamps on the hot path, deadlines elsewhere. */
+#ifndef STEPAF_BASE_TIME_H
+#define STEPAF_BASE_TIME_H
+
+#include <stdint.h>
+#include <time.h>
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+/* Nanoseconds of CLOCK_MONOTONIC. */
+static inline int64_t stepaf_monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+/* How ticks relate to CLOCK_MONOTONIC: ns = base_ns + (ticks - base_ticks) * ns_per_tick. Where
+ * the processor has no counter that runs at a constant rate, ticks are nanoseconds. */
+struct stepaf_clock {
+    uint64_t base_ticks;
+    int64_t base_ns;
+    double ns_per_tick;
+    double ticks_per_us;
+};
+
+/* Whether ticks come from the processor's counter (invariant, and the kernel trusts it). Set once
+ * by stepaf_clock_calibrate, before any other thread reads it. */
+extern int stepaf_ticks_from_counter;
+
+/* A stamp: about 10 ns, no system call. */
+static inline uint64_t stepaf_ticks(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_expect(stepaf_ticks_from_counter, 1))
+        return __rdtsc();
+#elif defined(__aarch64__)
+    if (__builtin_expect(stepaf_ticks_from_counter, 1)) {
+        uint64_t ticks;
+        __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+        return ticks;
+    }
+#endif
+    return (uint64_t)stepaf_monotonic_ns();
+}
+
+/* Measure *clock_p against CLOCK_MONOTONIC (a few ms the first time in a process; the rate is
+ * kept for later calls, the base is taken anew). */
+void stepaf_clock_calibrate(struct stepaf_clock *clock_p);
+
+static inline int64_t stepaf_clock_to_ns(const struct stepaf_clock *clock, uint64_t ticks)
+{
+    return clock->base_ns +
+           (int64_t)((double)(int64_t)(ticks - clock->base_ticks) * clock->ns_per_tick);
+}
+
+/* Tell the core that this is a spin loop. */
+static inline void stepaf_cpu_relax(void)
+{
+#if defined(__x86_64__)
+    _mm_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+#endif

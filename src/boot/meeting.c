@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE 1 /* syscall */
+
+#include "boot/meeting.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/time.h"
+
+#define COUNT_MASK ((uint32_t)0x7ff)
+#define ROUND_STEP ((uint32_t)0x800)
+#define ROUND_MASK ((uint32_t)0x3ffff800)
+#define LATE ((uint32_t)0x40000000)
+#define BROKEN ((uint32_t)0x80000000)
+
+enum {
+    SPINS = 2000, /* with a pause each: some 20 to 80 us */
+    YIELDS = 50
+};
+
+static void sleep_while(struct stepaf_meeting *meeting, uint32_t state, int64_t deadline_ns)
+{
+    struct timespec deadline = {deadline_ns / 1000000000, deadline_ns % 1000000000};
+    /* The bit set variant takes an absolute time of CLOCK_MONOTONIC. Whatever it returns, the
+     * caller looks again. */
+    syscall(SYS_futex, &meeting->state, FUTEX_WAIT_BITSET, state, &deadline, NULL,
+            FUTEX_BITSET_MATCH_ANY);
+}
+
+static void wake_all(struct stepaf_meeting *meeting)
+{
+    syscall(SYS_futex, &meeting->state, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void stepaf_meeting_break(struct stepaf_meeting *meeting)
+{
+    atomic_fetch_or(&meeting->state, BROKEN);
+    wake_all(meeting);
+}
+
+/* Count this one in, in round *round_p; the last one begins the next round instead. Return 0 if
+ * the meeting is broken. */
+static int arrive(struct stepaf_meeting *meeting, int n, uint32_t *round_p, int *is_last_p)
+{
+    uint32_t state = atomic_load(&meeting->state);
+    uint32_t next;
+    do {
+        if (state & BROKEN)
+            return 0;
+        *round_p = state & ROUND_MASK;
+        *is_last_p = (int)(state & COUNT_MASK) + 1 >= n;
+        next = *is_last_p ? (state + ROUND_STEP) & ROUND_MASK : state + 1;
+    } while (!atomic_compare_exchange_weak(&meeting->state, &state, next));
+    return 1;
+}
+
+/* What a waiting rank reads from the state; -1: nothing yet. A round that was completed counts,
+ * even if the meeting was broken since. */
+static int outcome(uint32_t state, uint32_t round)
+{
+    if ((state & ROUND_MASK) != round)
+        return STEPAF_MEETING_OK;
+    if (state & BROKEN)
+        return state & LATE ? STEPAF_MEETING_TIMEOUT : STEPAF_MEETING_BROKEN;
+    return -1;
+}
+
+/* Break the meeting, unless the last one has come in the meantime. */
+static enum stepaf_meeting_result give_up(struct stepaf_meeting *meeting, uint32_t round)
+{
+    uint32_t state = atomic_load(&meeting->state);
+    do {
+        int result = outcome(state, round);
+        if (result >= 0)
+            return (enum stepaf_meeting_result)result;
+    } while (!atomic_compare_exchange_weak(&meeting->state, &state, state | BROKEN | LATE));
+    wake_all(meeting);
+    return STEPAF_MEETING_TIMEOUT;
+}
+
+enum stepaf_meeting_result stepaf_meeting_join(struct stepaf_meeting *meeting, int n, int spin,
+                                               int64_t deadline_ns)
+{
+    uint32_t round;
+    int is_last;
+    if (!arrive(meeting, n, &round, &is_last))
+        return STEPAF_MEETING_BROKEN;
+    if (is_last) {
+        wake_all(meeting);
+        return STEPAF_MEETING_OK;
+    }
+
+    int spins = spin ? SPINS : 0;
+    for (int tries = 0;; tries++) {
+        uint32_t state = atomic_load(&meeting->state);
+        int result = outcome(state, round);
+        if (result >= 0)
+            return (enum stepaf_meeting_result)result;
+        if (tries < spins) {
+            stepaf_cpu_relax();
+            continue;
+        }
+        if (stepaf_monotonic_ns() >= deadline_ns)
+            return give_up(meeting, round);
+        if (tries < spins + YIELDS)
+            sched_yield();
+        else
+            sleep_while(meeting, state, deadline_ns);
+    }
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topo/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+
+/* Highest index of /sys/.../cpuN/cache/indexI that is looked at; there are 4 or 5. */
+enum { CACHE_INDEX_MAX = 8 };
+
+static ssize_t read_file(const char *path, char *text, size_t capacity)
+{
+    size_t used = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    while (used < capacity) {
+        ssize_t n = read(fd, text + used, capacity - used);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            close(fd);
+            return -1;
+        }
+        if (n == 0)
+            break;
+        used += (size_t)n;
+    }
+    close(fd);
+    return (ssize_t)used;
+}
+
+int stepaf_sys_read(char *text, size_t capacity, const char *root, const char *format, ...)
+{
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s", root);
+    if (n < 0 || (size_t)n >= sizeof path)
+        return -1;
+    va_list args;
+    va_start(args, format);
+    int m = vsnprintf(path + n, sizeof path - (size_t)n, format, args);
+    va_end(args);
+    if (m < 0 || (size_t)m >= sizeof path - (size_t)n)
+        return -1;
+
+    ssize_t bytes = read_file(path, text, capacity - 1);
+    if (bytes < 0)
+        return -1;
+    text[bytes] = '\0';
+    return (int)bytes;
+}
+
+/* Two processes that read the same boot id run under the same kernel, and if they are in the same
+ * PID namespace too, they can reach each other's file descriptors and memory by process id. */
+static uint64_t probe_node_id(const char *root, const char *host)
+{
+    char text[PATH_MAX];
+    uint64_t hash = STEPAF_HASH_START;
+
+    int bytes = stepaf_sys_read(text, sizeof text, root, "/proc/sys/kernel/random/boot_id");
+    hash = bytes > 0 ? stepaf_hash(hash, text, (size_t)bytes)
+                     : stepaf_hash(hash, host, strlen(host));
+
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/proc/self/ns/pid", root);
+    ssize_t linked = readlink(path, text, sizeof text);
+    if (linked > 0)
+        hash = stepaf_hash(hash, text, (size_t)linked);
+    return hash ? hash : 1;
+}
+
+static int count_list(const char *root, const char *path)
+{
+    char text[1024];
+    struct stepaf_cpus list;
+    if (stepaf_sys_read(text, sizeof text, root, "%s", path) <= 0 ||
+        !stepaf_cpus_parse(text, &list))
+        return 0;
+    return stepaf_cpus_count(&list);
+}
+
+/* "2048K" or "32M" in bytes; 0 if it is no size. */
+static size_t parse_size(const char *text)
+{
+    char *end;
+    errno = 0;
+    unsigned long size = strtoul(text, &end, 10);
+    if (end == text || errno || size > (SIZE_MAX >> 21))
+        return 0;
+    return *end == 'M' ? size << 20 : *end == 'K' ? size << 10 : size;
+}
+
+static void probe_caches(const char *root, int cpu, struct stepaf_topo *topo_p)
+{
+    static const char format[] = "/sys/devices/system/cpu/cpu%d/cache/index%d/%s";
+    for (int i = 0; i < CACHE_INDEX_MAX; i++) {
+        char level[8];
+        char type[16];
+        char size[32];
+        if (stepaf_sys_read(level, sizeof level, root, format, cpu, i, "level") <= 0)
+            return;
+        if ((level[0] != '2' && level[0] != '3') ||
+            stepaf_sys_read(type, sizeof type, root, format, cpu, i, "type") <= 0 ||
+            stepaf_sys_read(size, sizeof size, root, format, cpu, i, "size") <= 0)
+            continue;
+        if (strncmp(type, "Instruction", strlen("Instruction")) == 0)
+            continue;
+        *(level[0] == '2' ? &topo_p->l2_bytes : &topo_p->l3_bytes) = parse_size(size);
+    }
+}
+
+static int at_least_1(int count)
+{
+    return count < 1 ? 1 : count;
+}
+
+void stepaf_sys_probe(const char *root, const struct stepaf_cpus *usable,
+                      struct stepaf_topo *topo_p)
+{
+    memset(topo_p, 0, sizeof *topo_p);
+    if (gethostname(topo_p->host, sizeof topo_p->host) != 0)
+        snprintf(topo_p->host, sizeof topo_p->host, "?");
+    topo_p->host[sizeof topo_p->host - 1] = '\0';
+    topo_p->node_id = probe_node_id(root, topo_p->host);
+
+    topo_p->cores_machine = count_list(root, "/sys/devices/system/cpu/online");
+    if (topo_p->cores_machine == 0)
+        topo_p->cores_machine = at_least_1((int)sysconf(_SC_NPROCESSORS_ONLN));
+    topo_p->numa_nodes = at_least_1(count_list(root, "/sys/devices/system/node/online"));
+
+    topo_p->cores_usable = stepaf_cpus_count(usable);
+    if (topo_p->cores_usable == 0)
+        topo_p->cores_usable = topo_p->cores_machine;
+    int quota = stepaf_sys_cpu_quota(root);
+    if (quota > 0 && quota < topo_p->cores_usable)
+        topo_p->cores_usable = quota;
+
+    int cpu = stepaf_cpus_next(usable, 0);
+    probe_caches(root, cpu < 0 ? 0 : cpu, topo_p);
+    stepaf_cpus_format(usable, topo_p->binding, sizeof topo_p->binding);
+}

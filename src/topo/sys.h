@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Facts of this machine from the kernel's files: some 0.2 ms where loading a whole hwloc tree takes
+ * 2 ms on a small machine and far more on a large one, with every rank of a node doing it at once.
+ * Every function takes the directory that stands for "/", so that tests can bring their own. */
+#ifndef STEPAF_TOPO_SYS_H
+#define STEPAF_TOPO_SYS_H
+
+#include <stddef.h>
+
+#include "topo/cpus.h"
+#include "topo/topo.h"
+
+/* Fill in everything of *topo_p for a process with the affinity mask @a usable (may be empty). */
+void stepaf_sys_probe(const char *root, const struct stepaf_cpus *usable,
+                      struct stepaf_topo *topo_p);
+
+/* Processors' worth of time that the control groups of this process (version 1 or 2, and their
+ * parents) leave it, rounded up; 0 if there is no limit. */
+int stepaf_sys_cpu_quota(const char *root);
+
+/* Read the beginning of a small file as text. The name is @a root, then @a format. Return the
+ * bytes, or -1 if it cannot be read. */
+int stepaf_sys_read(char *text, size_t capacity, const char *root, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hwloc's part: binding, printing, and the facts of machines that are given as XML. */
+#define _GNU_SOURCE 1 /* sched_setaffinity */
+
+#include "topo/topo.h"
+
+#include <errno.h>
+#include <hwloc.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "topo/cpus.h"
+#include "topo/sys.h"
+
+/* Load this machine's topology, or with @a xml the one that is there: packages, NUMA nodes, caches,
+ * cores and units, and with @a with_io devices, whose discovery takes far longer. NULL with errno
+ * on failure. */
+static hwloc_topology_t load(const char *xml, unsigned long flags, int with_io)
+{
+    hwloc_topology_t topology;
+    if (hwloc_topology_init(&topology) != 0)
+        return NULL;
+    if (xml && hwloc_topology_set_xml(topology, xml) != 0)
+        goto err_destroy;
+    hwloc_topology_set_flags(topology, flags);
+    if (with_io)
+        hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+    if (hwloc_topology_load(topology) != 0)
+        goto err_destroy;
+    return topology;
+
+err_destroy:
+    hwloc_topology_destroy(topology);
+    return NULL;
+}
+
+static size_t cache_bytes(hwloc_topology_t topology, hwloc_obj_type_t type)
+{
+    hwloc_obj_t cache = hwloc_get_obj_by_type(topology, type, 0);
+    return cache ? (size_t)cache->attr->cache.size : 0;
+}
+
+static void describe(hwloc_topology_t topology, struct stepaf_topo *topo_p)
+{
+    const char *host = hwloc_obj_get_info_by_name(hwloc_get_root_obj(topology), "HostName");
+    hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_cpuset(topology);
+    int numa_nodes = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE);
+
+    memset(topo_p, 0, sizeof *topo_p);
+    snprintf(topo_p->host, sizeof topo_p->host, "%s", host ? host : "?");
+    topo_p->node_id = stepaf_hash(STEPAF_HASH_START, topo_p->host, strlen(topo_p->host));
+    topo_p->cores_machine = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PU);
+    topo_p->cores_usable = hwloc_bitmap_weight(allowed);
+    topo_p->numa_nodes = numa_nodes > 0 ? numa_nodes : 1;
+    topo_p->l2_bytes = cache_bytes(topology, HWLOC_OBJ_L2CACHE);
+    topo_p->l3_bytes = cache_bytes(topology, HWLOC_OBJ_L3CACHE);
+    hwloc_bitmap_list_snprintf(topo_p->binding, sizeof topo_p->binding, allowed);
+}
+
+stepaf_status_t stepaf_topo_probe(const char *xml, struct stepaf_topo *topo_p)
+{
+    if (!xml) {
+        struct stepaf_cpus usable;
+        stepaf_cpus_usable(&usable);
+        stepaf_sys_probe("", &usable, topo_p);
+        return STEPAF_OK;
+    }
+    hwloc_topology_t topology = load(xml, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED, 0);
+    if (!topology)
+        return stepaf_error_set(errno == ENOMEM ? STEPAF_ERR_NO_MEMORY : STEPAF_ERR_INVALID,
+                                STEPAF_PHASE_INIT, "cannot load topology %s: %s", xml,
+                                strerror(errno));
+    describe(topology, topo_p);
+    hwloc_topology_destroy(topology);
+    return STEPAF_OK;
+}
+
+static stepaf_status_t bind_to_list(const char *cores)
+{
+    struct stepaf_cpus cpus;
+    if (!stepaf_cpus_parse(cores, &cpus))
+        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
+                                "\"%s\" is no list of cores such as 3 or 0-1,4", cores);
+    /* The kernel leaves out what the process's control group has not, and refuses what has
+     * nothing left then. */
+    if (sched_setaffinity(0, sizeof cpus.bits, (const cpu_set_t *)cpus.bits) != 0)
+        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
+                                "cannot bind a thread to cores %s: %s", cores,
+                                errno == EINVAL ? "this process may use none of them"
+                                                : strerror(errno));
+    return STEPAF_OK;
+}
+
+/* The largest cache above @a unit, or the unit itself. */
+static hwloc_obj_t last_level_cache(hwloc_obj_t unit)
+{
+    hwloc_obj_t largest = unit;
+    for (hwloc_obj_t above = unit; above; above = above->parent)
+        if (hwloc_obj_type_is_dcache(above->type))
+            largest = above;
+    return largest;
+}
+
+/* hwloc knows only of units that the process may use at all, so that what this adds to the
+ * thread's own mask are units that a launcher has merely not chosen. */
+static stepaf_status_t bind_near(void)
+{
+    stepaf_status_t status = STEPAF_OK;
+    hwloc_topology_t topology = load(NULL, 0, 0);
+    hwloc_bitmap_t own = hwloc_bitmap_alloc();
+    hwloc_bitmap_t near = hwloc_bitmap_alloc();
+    hwloc_obj_t unit = NULL;
+
+    if (!topology || !own || !near) {
+        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT,
+                                  "cannot load this machine's topology: %s", strerror(errno));
+        goto out;
+    }
+    if (hwloc_get_cpubind(topology, own, HWLOC_CPUBIND_THREAD) != 0)
+        goto err_unsupported;
+    while ((unit = hwloc_get_next_obj_inside_cpuset_by_type(topology, own, HWLOC_OBJ_PU, unit)))
+        hwloc_bitmap_or(near, near, last_level_cache(unit)->cpuset);
+    if (hwloc_bitmap_iszero(near) ||
+        hwloc_set_cpubind(topology, near, HWLOC_CPUBIND_THREAD) != 0)
+        goto err_unsupported;
+    goto out;
+
+err_unsupported:
+    status = stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_INIT,
+                              "cannot bind a thread near its cores: %s", strerror(errno));
+out:
+    hwloc_bitmap_free(near);
+    hwloc_bitmap_free(own);
+    if (topology)
+        hwloc_topology_destroy(topology);
+    return status;
+}
+
+stepaf_status_t stepaf_topo_bind_thread(const char *cores)
+{
+    return cores && *cores ? bind_to_list(cores) : bind_near();
+}
+
+static void print_object(hwloc_obj_t object, int depth, FILE *stream);
+
+static void print_children(hwloc_obj_t first, int depth, FILE *stream)
+{
+    for (hwloc_obj_t child = first; child; child = child->next_sibling)
+        print_object(child, depth, stream);
+}
+
+static void print_object(hwloc_obj_t object, int depth, FILE *stream)
+{
+    char type[64];
+    char attributes[192];
+    hwloc_obj_type_snprintf(type, sizeof type, object, 1);
+    hwloc_obj_attr_snprintf(attributes, sizeof attributes, object, " ", 0);
+
+    fprintf(stream, "%*s%s", 2 * depth, "", type);
+    if (object->os_index != HWLOC_UNKNOWN_INDEX && !hwloc_obj_type_is_io(object->type))
+        fprintf(stream, " %u", object->os_index);
+    if (object->name)
+        fprintf(stream, " %s", object->name);
+    if (*attributes)
+        fprintf(stream, " (%s)", attributes);
+    fputc('\n', stream);
+
+    print_children(object->memory_first_child, depth + 1, stream);
+    print_children(object->first_child, depth + 1, stream);
+    print_children(object->io_first_child, depth + 1, stream);
+}
+
+void stepaf_topo_print(void *stream)
+{
+    hwloc_topology_t topology = load(NULL, 0, 1);
+    if (!topology) {
+        fprintf(stream, "topology unknown: %s\n", strerror(errno));
+        return;
+    }
+    print_object(hwloc_get_root_obj(topology), 0, stream);
+    hwloc_topology_destroy(topology);
+}

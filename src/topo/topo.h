@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the machine looks like from here. topo.c is the only includer of hwloc.h. */
+#ifndef STEPAF_TOPO_TOPO_H
+#define STEPAF_TOPO_TOPO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <stepaf/types.h>
+
+#define STEPAF_TOPO_NAME_MAX 64
+
+/* Facts of this process's place. */
+struct stepaf_topo {
+    char host[STEPAF_TOPO_NAME_MAX];
+    uint64_t node_id;      /* same for processes that can share memory files and process ids:
+                            * a hash of the boot id and the PID namespace; never 0 */
+    int cores_usable;      /* processing units that this process may run on (affinity and cgroup
+                            * quota, rounded up); at least 1 */
+    int cores_machine;     /* processing units of the machine */
+    int numa_nodes;        /* of the machine; at least 1 */
+    size_t l2_bytes;       /* of one core; 0 if unknown */
+    size_t l3_bytes;       /* shared by this process's cores; 0 if unknown */
+    char binding[128];     /* cores of the affinity mask as a list: "0-3,8" */
+};
+
+/* Find out. @a xml NULL: this machine; else the name of an hwloc XML export (tests). Parts that
+ * cannot be found have the neutral values above; the call itself fails only with
+ * STEPAF_ERR_NO_MEMORY or, for a bad xml, STEPAF_ERR_INVALID. */
+stepaf_status_t stepaf_topo_probe(const char *xml, struct stepaf_topo *topo_p);
+
+/* Bind the calling thread to @a cores ("0-1,4"), or, if it is empty, to the processing units that
+ * share the last-level cache with the ones this thread is bound to. STEPAF_ERR_SETTING for a list
+ * that is no list or has no core that this process can be given; STEPAF_ERR_UNSUPPORTED where the
+ * machine does not let threads be bound (the thread runs on where it was). */
+stepaf_status_t stepaf_topo_bind_thread(const char *cores);
+
+/* Print the tree of packages, caches, cores and, where known, NICs and GPUs, for people. */
+void stepaf_topo_print(void *stream);
+
+#endif
