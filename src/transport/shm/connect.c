@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a peer's announcement to a link: open its control segment, watch its process, try whether
+ * its pages can be written. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "transport/shm/shm.h"
+
+/* What a rank announces. */
+struct announced {
+    int fd;
+    uint64_t bytes;
+    uint64_t token[STEPAF_SHM_TOKEN_WORDS];
+    uint64_t token_address; /* in the peer's own memory: for trying out cross-memory attach */
+};
+
+void stepaf_shm_pack(struct stepaf_transport *transport, struct stepaf_pack *pack)
+{
+    const struct stepaf_shm *shm = (const struct stepaf_shm *)transport;
+
+    stepaf_pack_u32(pack, (uint32_t)shm->control.fd);
+    stepaf_pack_u64(pack, shm->control.bytes);
+    for (int i = 0; i < STEPAF_SHM_TOKEN_WORDS; i++)
+        stepaf_pack_u64(pack, shm->token[i]);
+    stepaf_pack_u64(pack, (uintptr_t)shm->token);
+}
+
+static bool unpack_announced(struct stepaf_unpack *unpack, struct announced *announced_p)
+{
+    announced_p->fd = (int)stepaf_unpack_u32(unpack);
+    announced_p->bytes = stepaf_unpack_u64(unpack);
+    for (int i = 0; i < STEPAF_SHM_TOKEN_WORDS; i++)
+        announced_p->token[i] = stepaf_unpack_u64(unpack);
+    announced_p->token_address = stepaf_unpack_u64(unpack);
+    return !unpack->failed;
+}
+
+/* Whether the kernel lets this process at the peer's pages; @a reason says why not. */
+static bool try_cma(pid_t pid, const struct announced *announced, char *reason)
+{
+    uint64_t token[STEPAF_SHM_TOKEN_WORDS] = {0};
+    struct iovec local = {token, sizeof(token)};
+    struct iovec remote = {(void *)(uintptr_t)announced->token_address, sizeof(token)};
+
+    if (process_vm_readv(pid, &local, 1, &remote, 1, 0) != (ssize_t)sizeof(token)) {
+        snprintf(reason, STEPAF_REASON_MAX, "process_vm_readv: %s", strerror(errno));
+        return false;
+    }
+    if (memcmp(token, announced->token, sizeof(token))) {
+        snprintf(reason, STEPAF_REASON_MAX, "process_vm_readv: another process answers");
+        return false;
+    }
+    return true;
+}
+
+/* Lay out the two inboxes of a pair: @a mine in my segment, @a its in the peer's. */
+static void point_rings(const struct stepaf_shm *shm, struct stepaf_shm_link *link,
+                        uint32_t mine, uint32_t its)
+{
+    const struct stepaf_shm_layout *layout = &shm->layout;
+    uint8_t *my_inbox =
+        (uint8_t *)shm->control.base + STEPAF_SHM_PAIR + mine * layout->inbox_bytes;
+    uint8_t *its_inbox = (uint8_t *)link->map + STEPAF_SHM_PAIR + its * layout->inbox_bytes;
+    size_t ring = (size_t)layout->slots * STEPAF_SHM_LINE;
+    size_t staging = (size_t)layout->slots * layout->fragment_bytes;
+
+    link->mask = layout->slots - 1;
+    link->fragment_bytes = layout->fragment_bytes;
+    link->rx = (struct stepaf_shm_slot *)(void *)my_inbox;
+    link->tx = (struct stepaf_shm_slot *)(void *)its_inbox;
+    link->tx_ack = (const _Atomic uint32_t *)(void *)(my_inbox + ring);
+    link->rx_ack = (_Atomic uint32_t *)(void *)(its_inbox + ring);
+    link->rx_staging = (uint8_t *)shm->control.base + layout->staging_at + mine * staging;
+    link->tx_staging = (uint8_t *)link->map + layout->staging_at + its * staging;
+}
+
+/* Open what the peer announced. False, with @a reason, if that cannot be done. */
+static bool open_peer(const struct stepaf_shm *shm, struct stepaf_shm_link *link,
+                      const struct announced *announced, uint32_t its_slot, char *reason)
+{
+    size_t least = stepaf_shm_layout(shm->base.host->env, its_slot + 1).bytes;
+
+    if (announced->bytes < least) {
+        snprintf(reason, STEPAF_REASON_MAX, "its control segment is too small");
+        return false;
+    }
+    link->pidfd = (int)syscall(SYS_pidfd_open, link->pid, 0);
+    if (link->pidfd < 0) {
+        snprintf(reason, STEPAF_REASON_MAX, "pidfd_open(%d): %s", (int)link->pid,
+                 strerror(errno));
+        return false;
+    }
+    link->map_bytes = announced->bytes;
+    link->map = stepaf_shm_map_peer(link->pid, announced->fd, link->map_bytes, reason);
+    if (!link->map)
+        goto err_pidfd;
+    if (memcmp(((struct stepaf_shm_head *)link->map)->token, announced->token,
+               sizeof(announced->token))) {
+        snprintf(reason, STEPAF_REASON_MAX, "process %d is not the announced one",
+                 (int)link->pid);
+        goto err_map;
+    }
+    return true;
+
+err_map:
+    munmap(link->map, link->map_bytes);
+err_pidfd:
+    close(link->pidfd);
+    return false;
+}
+
+stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
+                                   const struct stepaf_peer_facts *facts,
+                                   struct stepaf_unpack *unpack, struct stepaf_link **link_p,
+                                   char *reason)
+{
+    struct stepaf_shm *shm = (struct stepaf_shm *)transport;
+    const struct stepaf_env *env = transport->host->env;
+    struct announced announced;
+    char cma_reason[STEPAF_REASON_MAX] = "";
+
+    *link_p = NULL;
+    if (!unpack_announced(unpack, &announced)) {
+        snprintf(reason, STEPAF_REASON_MAX, "its announcement is malformed");
+        return STEPAF_OK;
+    }
+    if (facts->node_id != transport->host->topo->node_id) {
+        snprintf(reason, STEPAF_REASON_MAX, "on another node, or in another PID namespace");
+        return STEPAF_OK;
+    }
+    struct stepaf_shm_link *link = calloc(1, sizeof(*link));
+    if (!link)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    link->base = (struct stepaf_link){&stepaf_shm_ops, transport, facts->peer, false, "shm"};
+    link->pid = (pid_t)facts->pid;
+    if (!open_peer(shm, link, &announced, facts->slot, reason))
+        goto not_reached;
+    link->cma = env->shm_cma != STEPAF_ENV_CMA_OFF && try_cma(link->pid, &announced, cma_reason);
+    if (env->shm_cma == STEPAF_ENV_CMA_ON && !link->cma) {
+        snprintf(reason, STEPAF_REASON_MAX, "STEPAF_SHM_CMA is on, but %.150s", cma_reason);
+        goto not_permitted;
+    }
+    snprintf(link->base.name, sizeof(link->base.name), "shm;%s", link->cma ? "cma" : "ring");
+    point_rings(shm, link, facts->peer, facts->slot);
+
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
+    if (epoll_ctl(shm->epoll_fd, EPOLL_CTL_ADD, link->pidfd, &event)) {
+        snprintf(reason, STEPAF_REASON_MAX, "cannot watch its process: %s", strerror(errno));
+        goto not_permitted;
+    }
+    shm->links[shm->n_links++] = link;
+    *link_p = &link->base;
+    return STEPAF_OK;
+
+not_permitted:
+    munmap(link->map, link->map_bytes);
+    close(link->pidfd);
+not_reached:
+    free(link);
+    return STEPAF_OK;
+}
+
+void stepaf_shm_disconnect(struct stepaf_link *base)
+{
+    struct stepaf_shm_link *link = (struct stepaf_shm_link *)base;
+    struct stepaf_shm *shm = (struct stepaf_shm *)base->transport;
+
+    for (unsigned i = 0; i < shm->n_links; i++)
+        if (shm->links[i] == link)
+            shm->links[i] = shm->links[--shm->n_links];
+    munmap(link->map, link->map_bytes);
+    close(link->pidfd); /* the epoll set forgets it by that */
+    free(link);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Peers' regions: shared files are mapped, other pages are named by their address. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "transport/shm/shm.h"
+
+void *stepaf_shm_map_peer(pid_t pid, int fd, size_t bytes, char *reason)
+{
+    char path[64];
+    struct stat facts;
+    void *map;
+    int seals;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
+    int own = open(path, O_RDWR | O_CLOEXEC);
+    if (own < 0) {
+        snprintf(reason, STEPAF_REASON_MAX, "%s: %s", path, strerror(errno));
+        return NULL;
+    }
+    /* A file that could shrink would kill this process at the next write. */
+    seals = fcntl(own, F_GET_SEALS);
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(own, &facts) ||
+        (uint64_t)facts.st_size < bytes) {
+        snprintf(reason, STEPAF_REASON_MAX, "%s is not the sealed file that was announced", path);
+        close(own);
+        return NULL;
+    }
+    map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0);
+    if (map == MAP_FAILED) {
+        snprintf(reason, STEPAF_REASON_MAX, "mmap of %zu bytes: %s", bytes, strerror(errno));
+        map = NULL;
+    }
+    close(own);
+    return map;
+}
+
+void stepaf_shm_pack_region(struct stepaf_transport *transport, const struct stepaf_region *region,
+                            struct stepaf_pack *pack)
+{
+    (void)transport;
+    stepaf_pack_u32(pack, (uint32_t)region->fd);
+    stepaf_pack_u64(pack, (uintptr_t)region->base);
+}
+
+stepaf_status_t stepaf_shm_import(struct stepaf_link *base, uint32_t id, uint64_t bytes,
+                                  struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p)
+{
+    struct stepaf_shm_link *link = (struct stepaf_shm_link *)base;
+    char reason[STEPAF_REASON_MAX];
+    int fd = (int)stepaf_unpack_u32(unpack);
+    uint64_t address = stepaf_unpack_u64(unpack);
+
+    if (unpack->failed)
+        return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
+                                "shm: a region's announcement is malformed");
+    struct stepaf_shm_rmem *rmem = calloc(1, sizeof(*rmem));
+    if (!rmem)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    rmem->base = (struct stepaf_rmem){id, bytes};
+    rmem->address = address;
+    if (fd >= 0) {
+        rmem->map = stepaf_shm_map_peer(link->pid, fd, bytes, reason);
+        if (!rmem->map) {
+            free(rmem);
+            return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                    "shm: cannot map a peer's region: %s", reason);
+        }
+    }
+    *rmem_p = &rmem->base;
+    return STEPAF_OK;
+}
+
+void stepaf_shm_release(struct stepaf_link *link, struct stepaf_rmem *base)
+{
+    struct stepaf_shm_rmem *rmem = (struct stepaf_shm_rmem *)base;
+
+    (void)link;
+    if (rmem->map)
+        munmap(rmem->map, rmem->base.bytes);
+    free(rmem);
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing, and the table. */
+#include "transport/shm/shm.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+static bool shm_probe(const struct stepaf_env *env, char *reason)
+{
+    int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+
+    (void)env;
+    if (pidfd < 0) {
+        snprintf(reason, STEPAF_REASON_MAX, "no process file descriptors: pidfd_open: %s",
+                 strerror(errno));
+        return false;
+    }
+    close(pidfd);
+    return true;
+}
+
+struct stepaf_shm_layout stepaf_shm_layout(const struct stepaf_env *env, unsigned n_peers)
+{
+    struct stepaf_shm_layout layout = {
+        .slots = (uint32_t)env->shm_ring_slots,
+        .fragment_bytes = (uint32_t)env->shm_fragment_bytes,
+    };
+    size_t inbox = (size_t)layout.slots * STEPAF_SHM_LINE + STEPAF_SHM_LINE;
+
+    layout.inbox_bytes = (inbox + STEPAF_SHM_PAIR - 1) / STEPAF_SHM_PAIR * STEPAF_SHM_PAIR;
+    layout.staging_at = STEPAF_SHM_PAIR + n_peers * layout.inbox_bytes;
+    layout.staging_at = (layout.staging_at + 4095) / 4096 * 4096;
+    layout.bytes = layout.staging_at + (size_t)n_peers * layout.slots * layout.fragment_bytes;
+    return layout;
+}
+
+static stepaf_status_t shm_open(struct stepaf_host *host, unsigned n_peers,
+                                struct stepaf_transport **transport_p)
+{
+    stepaf_status_t status = STEPAF_ERR_NO_MEMORY;
+    struct stepaf_shm *shm = calloc(1, sizeof(*shm));
+
+    if (!shm)
+        goto err_none;
+    shm->base = (struct stepaf_transport){&stepaf_shm_ops, host};
+    shm->n_peers = n_peers;
+    shm->layout = stepaf_shm_layout(host->env, n_peers);
+    shm->shared_copy_bytes = host->topo->l2_bytes ? host->topo->l2_bytes / 2 : 1 << 20;
+    shm->links = calloc(n_peers, sizeof(shm->links[0]));
+    if (!shm->links)
+        goto err_shm;
+    status = stepaf_device_alloc(STEPAF_MEM_HOST, shm->layout.bytes, &shm->control);
+    if (status)
+        goto err_links;
+    shm->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (shm->epoll_fd < 0 ||
+        getrandom(shm->token, sizeof(shm->token), 0) != (ssize_t)sizeof(shm->token)) {
+        status = stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                  "shm: cannot open: %s", strerror(errno));
+        goto err_control;
+    }
+    memcpy(((struct stepaf_shm_head *)shm->control.base)->token, shm->token, sizeof(shm->token));
+    *transport_p = &shm->base;
+    return STEPAF_OK;
+
+err_control:
+    if (shm->epoll_fd >= 0)
+        close(shm->epoll_fd);
+    stepaf_device_free(&shm->control);
+err_links:
+    free(shm->links);
+err_shm:
+    free(shm);
+err_none:
+    return status;
+}
+
+static void shm_close(struct stepaf_transport *transport)
+{
+    struct stepaf_shm *shm = (struct stepaf_shm *)transport;
+
+    while (shm->n_links)
+        stepaf_shm_disconnect(&shm->links[shm->n_links - 1]->base);
+    close(shm->epoll_fd);
+    stepaf_device_free(&shm->control);
+    free(shm->links);
+    free(shm);
+}
+
+static void shm_memory(struct stepaf_transport *transport, size_t *per_link_p, size_t *staging_p)
+{
+    const struct stepaf_shm *shm = (const struct stepaf_shm *)transport;
+
+    *per_link_p = sizeof(struct stepaf_shm_link) + sizeof(struct stepaf_shm_link *) +
+                  shm->layout.inbox_bytes;
+    *staging_p = 0;
+    for (unsigned i = 0; i < shm->n_links; i++)
+        if (shm->links[i]->staged)
+            *staging_p += (size_t)shm->layout.slots * shm->layout.fragment_bytes;
+}
+
+const struct stepaf_transport_ops stepaf_shm_ops = {
+    .name = "shm",
+    .probe = shm_probe,
+    .open = shm_open,
+    .close = shm_close,
+    .pack = stepaf_shm_pack,
+    .pack_region = stepaf_shm_pack_region,
+    .connect = stepaf_shm_connect,
+    .disconnect = stepaf_shm_disconnect,
+    .import = stepaf_shm_import,
+    .release = stepaf_shm_release,
+    .post = stepaf_shm_post,
+    .progress = stepaf_shm_progress,
+    .idle = stepaf_shm_idle,
+    .memory = shm_memory,
+};

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared memory between the processes of one node.
+ *
+ * Each rank owns one control segment, an anonymous file that peers open through /proc; nothing
+ * has a name that could stay behind. For every peer it holds an inbox: a ring of 64-byte slots
+ * that the peer writes and this rank reads, and one word in which the peer says how many of this
+ * rank's own messages it has read. Behind the inboxes lies, untouched and so without memory
+ * unless it is needed, room for one fragment per slot.
+ *
+ * A write goes straight into the peer's memory: by a copy where the region is a shared file, else
+ * by cross-memory attach, else as fragments through the inbox. */
+#ifndef STEPAF_TRANSPORT_SHM_SHM_H
+#define STEPAF_TRANSPORT_SHM_SHM_H
+
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "device/device.h"
+#include "transport/transport.h"
+
+/* One message: written in one go, ready last, so that it costs one line transfer. */
+struct stepaf_shm_slot {
+    struct stepaf_msg msg;
+    uint32_t spare[2];
+    _Atomic uint32_t ready; /* number of the message, from 1, once it is complete */
+};
+
+_Static_assert(sizeof(struct stepaf_shm_slot) == 64, "a slot is a cache line");
+
+enum {
+    STEPAF_SHM_LINE = 64,
+    STEPAF_SHM_PAIR = 128, /* lines are prefetched in pairs: inboxes do not share one */
+    STEPAF_SHM_TOKEN_WORDS = 2
+};
+
+/* First line of a control segment. */
+struct stepaf_shm_head {
+    uint64_t token[STEPAF_SHM_TOKEN_WORDS]; /* so that a reused process id is noticed */
+};
+
+/* The offsets within a control segment; the same on all ranks. */
+struct stepaf_shm_layout {
+    uint32_t slots;          /* of an inbox; a power of two */
+    uint32_t fragment_bytes; /* of a slot's room for a fragment */
+    size_t inbox_bytes;      /* slots, then the line with the peer's word */
+    size_t staging_at;       /* where the fragments begin */
+    size_t bytes;
+};
+
+struct stepaf_shm_layout stepaf_shm_layout(const struct stepaf_env *env, unsigned n_peers);
+
+struct stepaf_shm_link {
+    struct stepaf_link base;
+    /* incoming: inbox in my segment */
+    struct stepaf_shm_slot *rx;
+    uint32_t rx_next;         /* messages read */
+    uint32_t rx_told;         /* of those, the peer knows of */
+    _Atomic uint32_t *rx_ack; /* where to tell: in the peer's segment */
+    uint8_t *rx_staging;
+    /* outgoing: inbox in the peer's segment */
+    struct stepaf_shm_slot *tx;
+    uint32_t tx_next;               /* messages written */
+    uint32_t tx_read;               /* of those, I know the peer has read */
+    const _Atomic uint32_t *tx_ack; /* where it tells: in my segment */
+    uint8_t *tx_staging;
+    uint32_t mask; /* slots - 1 */
+    uint32_t fragment_bytes;
+    bool cma; /* the kernel lets me write to its pages */
+    bool staged; /* fragments have been used */
+    pid_t pid;
+    int pidfd;
+    void *map; /* the peer's segment */
+    size_t map_bytes;
+};
+
+struct stepaf_shm {
+    struct stepaf_transport base;
+    struct stepaf_device_mem control;
+    struct stepaf_shm_layout layout;
+    uint64_t token[STEPAF_SHM_TOKEN_WORDS];
+    struct stepaf_shm_link **links; /* the connected ones, packed */
+    unsigned n_links;
+    unsigned n_peers;
+    size_t shared_copy_bytes; /* from here on, copies of one source to several peers interleave */
+    int epoll_fd;             /* over the peers' pidfds */
+};
+
+struct stepaf_shm_rmem {
+    struct stepaf_rmem base;
+    uint8_t *map;     /* NULL: the peer's own pages */
+    uint64_t address; /* in the peer's address space */
+};
+
+extern const struct stepaf_transport_ops stepaf_shm_ops;
+
+/* connect.c */
+void stepaf_shm_pack(struct stepaf_transport *transport, struct stepaf_pack *pack);
+stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
+                                   const struct stepaf_peer_facts *facts,
+                                   struct stepaf_unpack *unpack, struct stepaf_link **link_p,
+                                   char *reason);
+void stepaf_shm_disconnect(struct stepaf_link *link);
+
+/* region.c */
+void stepaf_shm_pack_region(struct stepaf_transport *transport, const struct stepaf_region *region,
+                            struct stepaf_pack *pack);
+stepaf_status_t stepaf_shm_import(struct stepaf_link *link, uint32_t id, uint64_t bytes,
+                                  struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
+void stepaf_shm_release(struct stepaf_link *link, struct stepaf_rmem *rmem);
+
+/* Map a peer's sealed file. NULL, with @a reason, if it is gone or not what was announced. */
+void *stepaf_shm_map_peer(pid_t pid, int fd, size_t bytes, char *reason);
+
+/* post.c */
+void stepaf_shm_post(struct stepaf_post *const *posts, unsigned n);
+
+/* progress.c */
+unsigned stepaf_shm_progress(struct stepaf_transport *transport);
+void stepaf_shm_idle(struct stepaf_transport *transport);
+
+/* write.c: the three ways to write to a peer */
+/* Copy, with the stores that suit the size. */
+void stepaf_shm_copy(void *dst, const void *src, size_t bytes);
+/* Copy one source to several places, the source coming from memory once. */
+void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, size_t bytes);
+/* Write one tensor to the peer's own pages. False if the peer or its pages are gone. */
+bool stepaf_shm_write_pages(const struct stepaf_shm_link *link, const struct stepaf_xfer *xfer);
+/* Send fragments of post->xfer[post->at] from post->at_offset on, while there are free slots.
+ * True when the tensor is through. */
+bool stepaf_shm_write_fragments(struct stepaf_shm_link *link, struct stepaf_post *post);
+
+/* ring: shared by post.c and write.c */
+static inline bool stepaf_shm_slot_free(struct stepaf_shm_link *link)
+{
+    if (__builtin_expect(link->tx_next - link->tx_read <= link->mask, 1))
+        return true;
+    uint32_t read = atomic_load_explicit(link->tx_ack, memory_order_acquire);
+    /* Input from outside: a number that was never possible is not believed. */
+    if (read - link->tx_read <= link->tx_next - link->tx_read)
+        link->tx_read = read;
+    return link->tx_next - link->tx_read <= link->mask;
+}
+
+static inline void stepaf_shm_slot_write(struct stepaf_shm_link *link,
+                                         const struct stepaf_msg *msg)
+{
+    struct stepaf_shm_slot *slot = &link->tx[link->tx_next & link->mask];
+
+    slot->msg = *msg;
+    link->tx_next++;
+    atomic_store_explicit(&slot->ready, link->tx_next, memory_order_release);
+}
+
+#endif

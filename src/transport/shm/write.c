@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The three ways to write into a peer's memory. */
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "transport/shm/shm.h"
+
+enum { COPY_BLOCK = 64 << 10 }; /* stays in a core's cache while it goes to several peers */
+
+void stepaf_shm_copy(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+
+void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += COPY_BLOCK) {
+        size_t block = bytes - at < COPY_BLOCK ? bytes - at : COPY_BLOCK;
+        for (unsigned i = 0; i < n; i++)
+            stepaf_shm_copy(dst[i] + at, src + at, block);
+    }
+}
+
+bool stepaf_shm_write_pages(const struct stepaf_shm_link *link, const struct stepaf_xfer *xfer)
+{
+    const struct stepaf_shm_rmem *rmem = (const struct stepaf_shm_rmem *)xfer->dst;
+    size_t done = 0;
+
+    while (done < xfer->bytes) {
+        struct iovec local = {(uint8_t *)(uintptr_t)xfer->src + done, xfer->bytes - done};
+        struct iovec remote = {(void *)(uintptr_t)(rmem->address + xfer->dst_offset + done),
+                               xfer->bytes - done};
+        ssize_t moved = process_vm_writev(link->pid, &local, 1, &remote, 1, 0);
+        if (moved <= 0) {
+            if (moved < 0 && errno == EINTR)
+                continue;
+            return false;
+        }
+        done += (size_t)moved;
+    }
+    return true;
+}
+
+bool stepaf_shm_write_fragments(struct stepaf_shm_link *link, struct stepaf_post *post)
+{
+    const struct stepaf_xfer *xfer = &post->xfer[post->at];
+
+    link->staged = true;
+    while (post->at_offset < xfer->bytes) {
+        if (!stepaf_shm_slot_free(link))
+            return false;
+        uint32_t rest = xfer->bytes - post->at_offset;
+        uint32_t bytes = rest < link->fragment_bytes ? rest : link->fragment_bytes;
+        uint64_t offset = xfer->dst_offset + post->at_offset;
+        uint8_t *room =
+            link->tx_staging + (size_t)(link->tx_next & link->mask) * link->fragment_bytes;
+        struct stepaf_msg msg = {
+            .type = STEPAF_MSG_TRANSPORT,
+            .word = {xfer->dst->id, (uint32_t)offset, (uint32_t)(offset >> 32), bytes},
+        };
+        memcpy(room, (const uint8_t *)xfer->src + post->at_offset, bytes);
+        stepaf_shm_slot_write(link, &msg);
+        post->at_offset += bytes;
+    }
+    return true;
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the engine asks of a transport, and what a transport may ask of the engine.
+ *
+ * A transport is one const table of functions. The engine opens it once per context, gives its
+ * address to the peers at commit, and gets one link per peer that it reaches. A link carries
+ * posts: some writes into the peer's registered memory and then one message. A transport never
+ * looks into an engine message, and the engine never asks which transport it talks to. */
+#ifndef STEPAF_TRANSPORT_TRANSPORT_H
+#define STEPAF_TRANSPORT_TRANSPORT_H
+
+#include <stdbool.h>
+
+#include "base/env.h"
+#include "base/list.h"
+#include "base/pack.h"
+#include "topo/topo.h"
+
+/* A message: what a notification says. The numbers are the wire's. */
+enum stepaf_msg_type {
+    STEPAF_MSG_START = 1,    /* attention: the tensors of an operation have landed */
+    STEPAF_MSG_RESPONSE = 2, /* FFN: its answer has landed */
+    STEPAF_MSG_RELEASE = 3,  /* FFN: the receive buffers are free again */
+    STEPAF_MSG_CANCEL = 4,   /* attention: nobody waits for this operation any more */
+    STEPAF_MSG_PLAN = 5,     /* attention: a plan begins; TENSORs follow */
+    STEPAF_MSG_TENSOR = 6,   /* attention: one tensor of it */
+    STEPAF_MSG_CLOSE = 7,    /* attention: a plan ends */
+    STEPAF_MSG_READY = 8,    /* both: my side of the commit is done */
+    STEPAF_MSG_PING = 9,     /* what time is it? */
+    STEPAF_MSG_PONG = 10,
+    STEPAF_MSG_SYNCED = 11, /* I need no more pings */
+    STEPAF_MSG_BYE = 12,    /* I finalize */
+    STEPAF_MSG_TYPE_END = 13,
+    STEPAF_MSG_TRANSPORT = 128 /* from here on: a transport's own, never seen by the engine */
+};
+
+enum {
+    STEPAF_MSG_RELEASED = 1 << 0,  /* RESPONSE: and the receive buffers are free */
+    STEPAF_MSG_UNWANTED = 1 << 1,  /* RELEASE: the batch was not answered */
+    STEPAF_MSG_PULL_SIDE = 1 << 2, /* TENSOR: an answer's destination */
+    STEPAF_MSG_WORDS = 10
+};
+
+struct stepaf_msg {
+    uint8_t type;
+    uint8_t flags;
+    uint16_t epoch;
+    uint16_t plan;
+    uint8_t slot;
+    uint8_t n; /* tensors whose actual bytes are in word[]; 0: all as planned */
+    uint32_t seq;
+    uint32_t word[STEPAF_MSG_WORDS];
+};
+
+/* In a RESPONSE, where the FFN rank says how long the batch lay and was worked on, ns. */
+enum { STEPAF_MSG_WORD_QUEUE = 8, STEPAF_MSG_WORD_WORK = 9 };
+
+/* A piece of this process's memory. Owned by the engine. */
+struct stepaf_region {
+    uint32_t id; /* never used again for another one within the context */
+    uint8_t *base;
+    size_t bytes;
+    stepaf_mem_kind_t kind;
+    int fd;           /* file that holds it from offset 0, or -1: pages of the caller's own */
+    bool target;      /* peers write to it: it is offered at commit */
+    unsigned uses;    /* by plans and receive registrations */
+    uint32_t offered; /* epoch in which peers learned of it, 0: not yet */
+};
+
+/* A piece of a peer's memory. Made by a link's import; a transport puts its own after this. */
+struct stepaf_rmem {
+    uint32_t id;
+    uint64_t bytes;
+};
+
+/* One write. The engine has checked the bounds on both sides. */
+struct stepaf_xfer {
+    const void *src;
+    const struct stepaf_region *src_region;
+    const struct stepaf_rmem *dst;
+    uint64_t dst_offset;
+    uint32_t bytes;
+};
+
+enum stepaf_post_state {
+    STEPAF_POST_IDLE,   /* never posted */
+    STEPAF_POST_QUEUED, /* the transport has no room: the engine will offer it again */
+    STEPAF_POST_POSTED, /* with the transport, sources in use */
+    STEPAF_POST_SENT    /* sources may be reused */
+};
+
+struct stepaf_link;
+
+/* Writes and the message after them: all or nothing, in order among the posts of a link. The
+ * receiver gets the message once all writes have landed. A post without writes is SENT or QUEUED
+ * when the transport returns, never POSTED. */
+struct stepaf_post {
+    struct stepaf_link *link;
+    struct stepaf_list node; /* the engine's queue */
+    struct stepaf_xfer *xfer;
+    uint32_t at_offset; /* the transport's cursor while QUEUED: 0 at first */
+    uint8_t at;
+    uint8_t n_xfer;
+    uint8_t state; /* stepaf_post_state; set by the transport */
+    bool owned;    /* on the heap: the engine frees it when SENT */
+    struct stepaf_msg msg;
+};
+
+struct stepaf_transport_ops;
+
+struct stepaf_transport {
+    const struct stepaf_transport_ops *ops;
+    struct stepaf_host *host;
+};
+
+struct stepaf_link {
+    const struct stepaf_transport_ops *ops;
+    struct stepaf_transport *transport;
+    uint32_t peer; /* rank within the other role's group */
+    bool dead;     /* the peer is lost: nothing is delivered, posts are SENT at once. Set by
+                    * the engine, when lost is called among others */
+    char name[32]; /* "shm;cma" */
+};
+
+/* What a transport may ask: implemented by the engine, or by a test. */
+struct stepaf_host {
+    /* A message of @a link's peer is here, its writes have landed. @a msg is a private copy. */
+    void (*deliver)(struct stepaf_host *host, struct stepaf_link *link,
+                    const struct stepaf_msg *msg);
+    /* The peer will never answer again. */
+    void (*lost)(struct stepaf_host *host, struct stepaf_link *link, const char *reason);
+    /* Return the place of a range of a region that peers may write to, or NULL. */
+    uint8_t *(*resolve)(struct stepaf_host *host, uint32_t region, uint64_t offset,
+                        uint32_t bytes);
+    const struct stepaf_env *env;
+    const struct stepaf_topo *topo;
+    uint64_t dropped_malformed; /* what made no sense to a transport */
+};
+
+/* Facts of a peer, from the bootstrap. */
+struct stepaf_peer_facts {
+    uint32_t peer; /* rank within the other role's group */
+    uint32_t slot; /* this rank's index among the peer's peers, and so in its tables */
+    int world_rank;
+    uint64_t node_id;
+    uint32_t pid;
+};
+
+#define STEPAF_REASON_MAX 192
+
+struct stepaf_transport_ops {
+    const char *name;
+
+    /* Can it work on this machine at all? If not, @a reason says why. */
+    bool (*probe)(const struct stepaf_env *env, char *reason);
+
+    /* Open for @a n_peers peers. */
+    stepaf_status_t (*open)(struct stepaf_host *host, unsigned n_peers,
+                            struct stepaf_transport **transport_p);
+    /* Close, all links with it. */
+    void (*close)(struct stepaf_transport *transport);
+
+    /* Write what a peer needs to connect, and to import a region. */
+    void (*pack)(struct stepaf_transport *transport, struct stepaf_pack *pack);
+    void (*pack_region)(struct stepaf_transport *transport, const struct stepaf_region *region,
+                        struct stepaf_pack *pack);
+
+    /* Connect to a peer by what its pack wrote. Not to be reached this way is no error:
+     * *link_p is NULL then and @a reason says why. */
+    stepaf_status_t (*connect)(struct stepaf_transport *transport,
+                               const struct stepaf_peer_facts *facts, struct stepaf_unpack *unpack,
+                               struct stepaf_link **link_p, char *reason);
+    void (*disconnect)(struct stepaf_link *link);
+
+    /* Make a peer's region writable; release ends it. */
+    stepaf_status_t (*import)(struct stepaf_link *link, uint32_t id, uint64_t bytes,
+                              struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
+    void (*release)(struct stepaf_link *link, struct stepaf_rmem *rmem);
+
+    /* Send posts of links of this transport: each its writes, then its message. Sets each state;
+     * QUEUED where there is no room now. Several posts may share sources. Hot. */
+    void (*post)(struct stepaf_post *const *posts, unsigned n);
+    /* Take in what has come; return how much. Hot. */
+    unsigned (*progress)(struct stepaf_transport *transport);
+    /* Called about every millisecond by a thread that waits in vain: look for dead peers. */
+    void (*idle)(struct stepaf_transport *transport);
+
+    /* Bytes held per link, and of staging in all. */
+    void (*memory)(struct stepaf_transport *transport, size_t *per_link_p, size_t *staging_p);
+};
+
+/* All transports of this build, best first; ends with NULL. */
+extern const struct stepaf_transport_ops *const stepaf_transports[];
+
+/* Whether the setting STEPAF_TRANSPORTS admits @a name. */
+bool stepaf_transport_admitted(const struct stepaf_env *env, const char *name);
+
+/* Check that STEPAF_TRANSPORTS names only transports that this build has. */
+stepaf_status_t stepaf_transport_check_names(const struct stepaf_env *env);
+
+#endif
