@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/handles.h"
+
+static stepaf_status_t check_recv(const struct stepaf_ctx *ctx, int from,
+                                  const stepaf_batch_h *batches_p, int capacity, const int *n_p)
+{
+    int each = (from & ~STEPAF_RECV_SKIP_LOST) == STEPAF_FROM_EACH;
+
+    if (stepaf_is_attention(ctx))
+        return stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_RECV, "only FFN ranks receive");
+    if ((!each && from != STEPAF_FROM_ANY) || !batches_p || !n_p ||
+        capacity < (each ? (int)ctx->n_peers : 1))
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RECV,
+                                "from, batches_p, n_p or capacity is invalid");
+    if (!ctx->epoch || ctx->handler)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_RECV,
+                                ctx->handler ? "a handler is set" : "not committed yet");
+    return STEPAF_OK;
+}
+
+static stepaf_status_t lost(const struct stepaf_peer *peer)
+{
+    return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_RECV, peer->who,
+                                 STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who),
+                                 peer->reason);
+}
+
+/* Take what is there; STEPAF_INPROGRESS: not enough yet. */
+static stepaf_status_t take_any(struct stepaf_ctx *ctx, stepaf_batch_h *batches_p, int capacity,
+                                int *n_p)
+{
+    struct stepaf_batch_obj *batch;
+    int n = 0;
+
+    while (n < capacity && (batch = stepaf_batch_take(ctx, NULL)))
+        batches_p[n++] = stepaf_batch_handle(batch);
+    if (n) {
+        *n_p = n;
+        return STEPAF_OK;
+    }
+    return ctx->n_alive ? STEPAF_INPROGRESS : lost(&ctx->peers[0]);
+}
+
+static stepaf_status_t take_each(struct stepaf_ctx *ctx, bool skip_lost,
+                                 stepaf_batch_h *batches_p, int *n_p)
+{
+    if (ctx->n_ready_peers < (skip_lost ? ctx->n_alive : ctx->n_peers)) {
+        for (uint32_t p = 0; ctx->n_alive < ctx->n_peers && !skip_lost && p < ctx->n_peers; p++)
+            if (ctx->peers[p].lost && stepaf_list_empty(&ctx->peers[p].ready))
+                return lost(&ctx->peers[p]);
+        return STEPAF_INPROGRESS;
+    }
+    if (!ctx->n_alive)
+        return lost(&ctx->peers[0]);
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_batch_obj *batch = stepaf_batch_take(ctx, &ctx->peers[p]);
+        batches_p[p] = batch ? stepaf_batch_handle(batch) : NULL;
+    }
+    *n_p = (int)ctx->n_peers;
+    return STEPAF_OK;
+}
+
+static stepaf_status_t no_batch(const struct stepaf_ctx *ctx, bool each)
+{
+    for (uint32_t p = 0; each && p < ctx->n_peers; p++)
+        if (stepaf_list_empty(&ctx->peers[p].ready))
+            return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RECV, ctx->peers[p].who,
+                                         "no batch of " STEPAF_WHO_FORMAT " in time",
+                                         STEPAF_WHO_ARGS(ctx->peers[p].who));
+    return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RECV, "no batch in time");
+}
+
+stepaf_status_t stepaf_recv(stepaf_context_h handle, int from, int64_t timeout_us,
+                            stepaf_batch_h *batches_p, int capacity, int *n_p)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    bool each = (from & ~STEPAF_RECV_SKIP_LOST) == STEPAF_FROM_EACH;
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+    bool more = true;
+
+    if (status)
+        return status;
+    status = check_recv(ctx, from, batches_p, capacity, n_p);
+    while (!status) {
+        unsigned happened = stepaf_engine_progress(ctx);
+        status = each ? take_each(ctx, from & STEPAF_RECV_SKIP_LOST, batches_p, n_p)
+                      : take_any(ctx, batches_p, capacity, n_p);
+        if (status != STEPAF_INPROGRESS)
+            break;
+        if (!more) {
+            status = timeout_us ? no_batch(ctx, each) : STEPAF_ERR_TIMEOUT;
+            break;
+        }
+        status = STEPAF_OK;
+        if (!happened)
+            more = stepaf_waiter_idle(ctx, &waiter, timeout_us);
+    }
+    stepaf_leave(ctx);
+    return status;
+}
+
+stepaf_status_t stepaf_set_handler(stepaf_context_h handle, stepaf_batch_cb_t handler, void *arg)
+{
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    if (stepaf_is_attention(ctx)) {
+        status = stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_NONE, "only FFN ranks receive");
+    } else {
+        ctx->handler = handler;
+        ctx->handler_arg = arg;
+    }
+    stepaf_leave(ctx);
+    return status;
+}
+
+stepaf_status_t stepaf_batch_get(stepaf_batch_h handle, stepaf_batch_info_t *info_p)
+{
+    struct stepaf_batch_obj *batch;
+    stepaf_status_t status = stepaf_enter_batch(handle, &batch);
+
+    if (status)
+        return status;
+    const struct stepaf_mirror *mirror = batch->mirror;
+    if (info_p)
+        *info_p = (stepaf_batch_info_t){
+            .attention_rank = mirror->peer->who.rank,
+            .plan = mirror->number,
+            .sequence = batch->seq,
+            .n_tensors = mirror->n_push,
+            .n_pulls = mirror->n_pull,
+        };
+    else
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "info_p is NULL");
+    stepaf_leave(stepaf_batch_ctx(batch));
+    return status;
+}
+
+static stepaf_status_t no_tensor(int index)
+{
+    return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                            "the batch has no tensor %d, or info_p is NULL", index);
+}
+
+stepaf_status_t stepaf_batch_tensor(stepaf_batch_h handle, int index, stepaf_tensor_info_t *info_p)
+{
+    struct stepaf_batch_obj *batch;
+    stepaf_status_t status = stepaf_enter_batch(handle, &batch);
+
+    if (status)
+        return status;
+    const struct stepaf_mirror *mirror = batch->mirror;
+    if (index < 0 || index >= mirror->n_push || !info_p) {
+        status = no_tensor(index);
+    } else {
+        const struct stepaf_mirror_push *push = &mirror->push[index];
+        stepaf_key_describe(push->key, push->key->id,
+                            push->data + (size_t)batch->slot * push->key->max_bytes,
+                            batch->bytes[index], push->key->max_bytes, info_p);
+    }
+    stepaf_leave(stepaf_batch_ctx(batch));
+    return status;
+}
+
+stepaf_status_t stepaf_batch_pull(stepaf_batch_h handle, int index, stepaf_tensor_info_t *info_p)
+{
+    struct stepaf_batch_obj *batch;
+    stepaf_status_t status = stepaf_enter_batch(handle, &batch);
+
+    if (status)
+        return status;
+    const struct stepaf_mirror *mirror = batch->mirror;
+    if (index < 0 || index >= mirror->n_pull || !info_p) {
+        status = no_tensor(index);
+    } else {
+        const struct stepaf_mirror_pull *pull = &mirror->pull[index];
+        stepaf_key_describe(pull->key, pull->key_id, NULL, pull->bytes, pull->bytes, info_p);
+    }
+    stepaf_leave(stepaf_batch_ctx(batch));
+    return status;
+}
+
+stepaf_status_t stepaf_respond(stepaf_batch_h handle, const stepaf_tensor_t *tensors,
+                               int n_tensors, uint32_t flags, stepaf_request_h *request_p)
+{
+    struct stepaf_batch_obj *batch;
+    stepaf_status_t status = stepaf_enter_batch(handle, &batch);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = stepaf_batch_ctx(batch);
+    status = stepaf_batch_respond(batch, tensors, n_tensors, flags);
+    if (!status && request_p)
+        *request_p = stepaf_response_handle(batch);
+    stepaf_leave(ctx);
+    return status;
+}
+
+/* Rows that the first pushed tensor of a batch has, and the row bytes of its answers. */
+static stepaf_status_t batch_rows(stepaf_batch_h handle, int n_tensors, uint32_t *rows_p,
+                                  uint32_t *row_bytes_p)
+{
+    struct stepaf_batch_obj *batch;
+    stepaf_status_t status = stepaf_enter_batch(handle, &batch);
+
+    if (status)
+        return status;
+    const struct stepaf_mirror *mirror = batch->mirror;
+    *rows_p = 0;
+    if (n_tensors != mirror->n_pull || n_tensors < 1)
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
+                                  "%d tensors given, %d expected", n_tensors, mirror->n_pull);
+    else if (mirror->n_push && mirror->push[0].key->row_bytes)
+        *rows_p = batch->bytes[0] / mirror->push[0].key->row_bytes;
+    for (int i = 0; !status && i < n_tensors; i++) {
+        const struct stepaf_key *key = mirror->pull[i].key;
+        row_bytes_p[i] = key ? key->row_bytes : 0;
+        if (!row_bytes_p[i])
+            status = stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_RESPOND,
+                                      "key %llu is not declared here with rows",
+                                      (unsigned long long)mirror->pull[i].key_id);
+    }
+    stepaf_leave(stepaf_batch_ctx(batch));
+    return status;
+}
+
+/* Check that the rows of all batches are there. */
+static stepaf_status_t check_rows(const stepaf_batch_h *batches, int n_batches,
+                                  const stepaf_tensor_t *tensors, int n_tensors,
+                                  const uint32_t *rows)
+{
+    uint64_t needed[STEPAF_MAX_TENSORS] = {0};
+    uint32_t own_rows, row_bytes[STEPAF_MAX_TENSORS];
+
+    for (int b = 0; b < n_batches; b++) {
+        stepaf_status_t status = batch_rows(batches[b], n_tensors, &own_rows, row_bytes);
+        if (status)
+            return status;
+        for (int i = 0; i < n_tensors; i++) {
+            needed[i] += (uint64_t)(rows ? rows[b] : own_rows) * row_bytes[i];
+            if (needed[i] > tensors[i].bytes)
+                return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_RESPOND,
+                                        "tensor %d: the batches' rows are more than its %zu bytes",
+                                        i, tensors[i].bytes);
+        }
+    }
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_respond_many(const stepaf_batch_h *batches, int n_batches,
+                                    const stepaf_tensor_t *tensors, int n_tensors,
+                                    const uint32_t *rows, uint32_t flags,
+                                    stepaf_status_t *results_p)
+{
+    uint32_t own_rows = 0, row_bytes[STEPAF_MAX_TENSORS];
+    stepaf_tensor_t slices[STEPAF_MAX_TENSORS];
+    size_t at[STEPAF_MAX_TENSORS] = {0};
+    stepaf_status_t result = STEPAF_OK;
+
+    if (!batches || n_batches < 1 || !tensors || n_tensors < 1 || n_tensors > STEPAF_MAX_TENSORS)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
+                                "batches or tensors are NULL, none or too many");
+    result = check_rows(batches, n_batches, tensors, n_tensors, rows);
+    if (result)
+        return result;
+    for (int b = 0; b < n_batches; b++) {
+        stepaf_status_t status = batch_rows(batches[b], n_tensors, &own_rows, row_bytes);
+        for (int i = 0; !status && i < n_tensors; i++) {
+            size_t bytes = (size_t)(rows ? rows[b] : own_rows) * row_bytes[i];
+            slices[i] =
+                (stepaf_tensor_t){tensors[i].key, (uint8_t *)tensors[i].data + at[i], bytes};
+            at[i] += bytes;
+        }
+        if (!status)
+            status = stepaf_respond(batches[b], slices, n_tensors, flags, NULL);
+        if (results_p)
+            results_p[b] = status;
+        result = result ? result : status;
+    }
+    return result;
+}
+
+stepaf_status_t stepaf_release(stepaf_batch_h handle)
+{
+    struct stepaf_batch_obj *batch;
+    stepaf_status_t status = stepaf_enter_batch(handle, &batch);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = stepaf_batch_ctx(batch);
+    stepaf_batch_let_go(batch);
+    stepaf_leave(ctx);
+    return STEPAF_OK;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "api/handles.h"
+#include "api/private.h"
+
+stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
+                            stepaf_context_h *ctx_p)
+{
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status;
+
+    if (!ctx_p)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_INIT, "ctx_p is NULL");
+    status = stepaf_ctx_init(boot, params, &ctx);
+    if (status)
+        return status;
+    if (!stepaf_handle_add(ctx)) {
+        ctx->boot.close = NULL;
+        stepaf_ctx_free(ctx);
+        return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_INIT,
+                                "this process has %d contexts already", STEPAF_HANDLE_CONTEXTS);
+    }
+    *ctx_p = stepaf_ctx_handle(ctx);
+    return STEPAF_OK;
+}
+
+void stepaf_finalize(stepaf_context_h handle)
+{
+    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+
+    if (!ctx)
+        return;
+    stepaf_handle_remove(ctx);
+    stepaf_ctx_free(ctx);
+}
+
+stepaf_role_t stepaf_role(stepaf_context_h handle)
+{
+    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+
+    return ctx ? ctx->role : STEPAF_ROLE_AUTO;
+}
+
+int stepaf_rank(stepaf_context_h handle, stepaf_group_t group)
+{
+    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+
+    return ctx && (unsigned)group <= STEPAF_GROUP_FFN ? ctx->rank[group] : -1;
+}
+
+int stepaf_size(stepaf_context_h handle, stepaf_group_t group)
+{
+    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+
+    return ctx && (unsigned)group <= STEPAF_GROUP_FFN ? ctx->group_size[group] : -1;
+}
+
+int stepaf_world_rank(stepaf_context_h handle, stepaf_group_t group, int rank)
+{
+    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+
+    if (!ctx || (unsigned)group > STEPAF_GROUP_FFN || rank < 0 || rank >= ctx->group_size[group])
+        return -1;
+    return ctx->groups[group][rank];
+}
+
+stepaf_status_t stepaf_commit(stepaf_context_h handle)
+{
+    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+    stepaf_status_t status;
+
+    if (!ctx)
+        return stepaf_handle_bad("context");
+    stepaf_lock_enter(&ctx->lock);
+    if (ctx->state != STEPAF_CTX_OPEN) {
+        bool broken = ctx->state == STEPAF_CTX_BROKEN;
+        stepaf_leave(ctx);
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                broken ? "an earlier commit failed halfway"
+                                       : "another thread is in a commit");
+    }
+    ctx->state = STEPAF_CTX_COMMITTING;
+    stepaf_leave(ctx);
+    stepaf_engine_thread_stop(ctx);
+    stepaf_lock_enter(&ctx->lock);
+    status = stepaf_engine_commit(ctx);
+    if (ctx->state == STEPAF_CTX_COMMITTING)
+        ctx->state = STEPAF_CTX_OPEN;
+    stepaf_leave(ctx);
+    if (ctx->epoch) {
+        stepaf_status_t thread = stepaf_engine_thread_start(ctx);
+        status = status ? status : thread;
+    }
+    return status;
+}
+
+uint32_t stepaf_epoch(stepaf_context_h handle)
+{
+    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+
+    return ctx ? ctx->epoch : 0;
+}
+
+stepaf_status_t stepaf_barrier(stepaf_context_h handle, stepaf_group_t group, int64_t timeout_us)
+{
+    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+
+    if (!ctx)
+        return stepaf_handle_bad("context");
+    if ((unsigned)group > STEPAF_GROUP_FFN)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_BARRIER, "unknown group");
+    if (ctx->rank[group] < 0)
+        return stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_BARRIER,
+                                "this rank is not a member of the group");
+    return ctx->boot.barrier(ctx->boot.self, group, ctx->groups[group], ctx->group_size[group],
+                             stepaf_timeout_us(ctx, timeout_us));
+}
+
+stepaf_status_t stepaf_progress(stepaf_context_h handle)
+{
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    if (!stepaf_engine_progress(ctx)) {
+        struct stepaf_waiter waiter = stepaf_waiter_begin();
+        (void)stepaf_waiter_idle(ctx, &waiter, 0); /* looks for dead peers now and then */
+    }
+    bool handle_batches = ctx->handler != NULL;
+    stepaf_leave(ctx);
+    if (handle_batches)
+        stepaf_engine_dispatch(ctx);
+    return STEPAF_OK;
+}
+
+const stepaf_boot_t *stepaf_context_boot(stepaf_context_h handle)
+{
+    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+
+    return ctx ? &ctx->boot : NULL;
+}
+
+int stepaf_group_ranks(stepaf_context_h handle, stepaf_group_t group, int *ranks_p)
+{
+    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+
+    if (!ctx || (unsigned)group > STEPAF_GROUP_FFN)
+        return -1;
+    memcpy(ranks_p, ctx->groups[group], (size_t)ctx->group_size[group] * sizeof(int));
+    return ctx->group_size[group];
+}

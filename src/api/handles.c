@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/handles.h"
+
+#include <pthread.h>
+
+static _Atomic(struct stepaf_ctx *) contexts[STEPAF_HANDLE_CONTEXTS];
+static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER; /* for adding and removing */
+static uint32_t next_generation;
+
+bool stepaf_handle_add(struct stepaf_ctx *ctx)
+{
+    bool added = false;
+
+    pthread_mutex_lock(&contexts_lock);
+    for (uint32_t slot = 0; slot < STEPAF_HANDLE_CONTEXTS && !added; slot++)
+        if (!atomic_load(&contexts[slot])) {
+            ctx->slot = slot;
+            ctx->generation = ++next_generation;
+            atomic_store(&contexts[slot], ctx);
+            added = true;
+        }
+    pthread_mutex_unlock(&contexts_lock);
+    return added;
+}
+
+void stepaf_handle_remove(struct stepaf_ctx *ctx)
+{
+    atomic_store(&contexts[ctx->slot], NULL);
+}
+
+struct stepaf_ctx *stepaf_handle_ctx(const void *handle, enum stepaf_handle_kind kind)
+{
+    if (stepaf_handle_kind(handle) != kind)
+        return NULL;
+    struct stepaf_ctx *ctx =
+        atomic_load_explicit(&contexts[stepaf_handle_context(handle)], memory_order_acquire);
+    if (ctx && kind == STEPAF_HANDLE_CONTEXT &&
+        ctx->generation != stepaf_handle_generation(handle))
+        return NULL;
+    return ctx;
+}
+
+stepaf_status_t stepaf_handle_bad(const char *what)
+{
+    return stepaf_error_set(STEPAF_ERR_HANDLE, STEPAF_PHASE_NONE,
+                            "the %s handle is NULL, of another kind, or no longer valid", what);
+}
+
+stepaf_status_t stepaf_enter_context(stepaf_context_h handle, struct stepaf_ctx **ctx_p)
+{
+    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+
+    if (__builtin_expect(!ctx, 0))
+        return stepaf_handle_bad("context");
+    stepaf_lock_enter(&ctx->lock);
+    *ctx_p = ctx;
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_enter_plan(stepaf_plan_h handle, struct stepaf_plan_obj **plan_p)
+{
+    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_PLAN);
+    struct stepaf_plan_obj *plan;
+
+    if (__builtin_expect(!ctx, 0))
+        return stepaf_handle_bad("plan");
+    stepaf_lock_enter(&ctx->lock);
+    plan = stepaf_table_get(&ctx->plans, stepaf_handle_index(handle));
+    if (__builtin_expect(!plan || plan->generation != stepaf_handle_generation(handle), 0)) {
+        stepaf_leave(ctx);
+        return stepaf_handle_bad("plan");
+    }
+    *plan_p = plan;
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_enter_op(stepaf_request_h handle, struct stepaf_op **op_p)
+{
+    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_OPERATION);
+    struct stepaf_op *op;
+
+    if (__builtin_expect(!ctx, 0))
+        return stepaf_handle_bad("request");
+    stepaf_lock_enter(&ctx->lock);
+    op = stepaf_table_get(&ctx->ops, stepaf_handle_index(handle));
+    if (__builtin_expect(!op || op->generation != stepaf_handle_generation(handle), 0)) {
+        stepaf_leave(ctx);
+        return stepaf_handle_bad("request");
+    }
+    *op_p = op;
+    return STEPAF_OK;
+}
+
+/* Whatever the batch's state is now. */
+static stepaf_status_t enter_batch(const void *handle, enum stepaf_handle_kind kind,
+                                   const char *what, struct stepaf_batch_obj **batch_p)
+{
+    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, kind);
+    struct stepaf_batch_obj *batch;
+
+    if (__builtin_expect(!ctx, 0))
+        return stepaf_handle_bad(what);
+    stepaf_lock_enter(&ctx->lock);
+    batch = stepaf_table_get(&ctx->batches, stepaf_handle_index(handle));
+    if (__builtin_expect(!batch || batch->generation != stepaf_handle_generation(handle), 0)) {
+        stepaf_leave(ctx);
+        return stepaf_handle_bad(what);
+    }
+    *batch_p = batch;
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_enter_request(stepaf_request_h handle, struct stepaf_op **op_p,
+                                     struct stepaf_batch_obj **batch_p)
+{
+    *op_p = NULL;
+    *batch_p = NULL;
+    if (stepaf_handle_kind(handle) == STEPAF_HANDLE_RESPONSE)
+        return enter_batch(handle, STEPAF_HANDLE_RESPONSE, "request", batch_p);
+    return stepaf_enter_op(handle, op_p);
+}
+
+stepaf_status_t stepaf_enter_batch(stepaf_batch_h handle, struct stepaf_batch_obj **batch_p)
+{
+    struct stepaf_batch_obj *batch;
+    stepaf_status_t status = enter_batch(handle, STEPAF_HANDLE_BATCH, "batch", &batch);
+
+    if (status)
+        return status;
+    if (__builtin_expect(batch->state != STEPAF_BATCH_HELD, 0)) {
+        stepaf_leave(stepaf_batch_ctx(batch));
+        return stepaf_handle_bad("batch");
+    }
+    *batch_p = batch;
+    return STEPAF_OK;
+}

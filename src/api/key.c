@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/handles.h"
+
+stepaf_status_t stepaf_key_declare(stepaf_context_h handle, uint64_t key,
+                                   const stepaf_key_params_t *params)
+{
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    status = params ? stepaf_key_add(ctx, key, params)
+                    : stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "params is NULL");
+    stepaf_leave(ctx);
+    return status;
+}
+
+stepaf_status_t stepaf_register_recv(stepaf_context_h handle, uint64_t key, void *buffer,
+                                     size_t bytes, const int *ranks, int n_ranks)
+{
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    if (stepaf_is_attention(ctx))
+        status = stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_NONE,
+                                  "only FFN ranks receive pushes");
+    else
+        status = stepaf_key_receive(ctx, key, buffer, bytes, ranks, n_ranks);
+    stepaf_leave(ctx);
+    return status;
+}

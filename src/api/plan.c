@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/handles.h"
+
+static stepaf_status_t check_role(const struct stepaf_ctx *ctx)
+{
+    if (!stepaf_is_attention(ctx))
+        return stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_NONE,
+                                "only attention ranks push and pull");
+    return STEPAF_OK;
+}
+
+/* Make a plan and, where peers know all that it names, tell them of it. */
+static stepaf_status_t make(struct stepaf_ctx *ctx, const stepaf_tensor_t *push, int n_push,
+                            const stepaf_tensor_t *pull, int n_pull, uint32_t flags,
+                            struct stepaf_plan_obj **plan_p)
+{
+    struct stepaf_plan_obj *plan;
+    stepaf_status_t status = stepaf_plan_make(ctx, push, n_push, pull, n_pull, flags, &plan);
+
+    if (status)
+        return status;
+    if (stepaf_plan_ready(plan))
+        status = stepaf_plan_announce(plan);
+    else
+        ctx->changed = true;
+    if (status) {
+        stepaf_plan_free(plan);
+        return status;
+    }
+    *plan_p = plan;
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_plan_create(stepaf_context_h handle, const stepaf_tensor_t *push,
+                                   int n_push, const stepaf_tensor_t *pull, int n_pull,
+                                   uint32_t flags, stepaf_plan_h *plan_p)
+{
+    struct stepaf_plan_obj *plan;
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    status = check_role(ctx);
+    if (!status && !plan_p)
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "plan_p is NULL");
+    if (!status)
+        status = make(ctx, push, n_push, pull, n_pull, flags, &plan);
+    if (!status)
+        *plan_p = stepaf_plan_handle(plan);
+    stepaf_leave(ctx);
+    return status;
+}
+
+static stepaf_status_t check_idle(const struct stepaf_plan_obj *plan)
+{
+    for (int s = 0; s < plan->depth; s++)
+        if (plan->ops[s].pending)
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                    "operation %u of the plan is in flight", plan->ops[s].seq);
+    for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
+        if (plan->held[p])
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                    "FFN rank %u has not released a batch of the plan", p);
+    return STEPAF_OK;
+}
+
+/* Tell the peers that the plan ends. */
+static stepaf_status_t announce_end(const struct stepaf_plan_obj *plan)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+    struct stepaf_msg msg = {
+        .type = STEPAF_MSG_CLOSE, .epoch = (uint16_t)ctx->epoch, .plan = (uint16_t)plan->index};
+
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (!ctx->peers[p].lost && !stepaf_engine_send(&ctx->peers[p], &msg))
+            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_plan_destroy(stepaf_plan_h handle)
+{
+    struct stepaf_plan_obj *plan;
+    stepaf_status_t status = stepaf_enter_plan(handle, &plan);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = plan->ctx;
+    stepaf_engine_progress(ctx); /* a release may be here already */
+    status = check_idle(plan);
+    if (!status && plan->usable && plan->usable == ctx->epoch)
+        status = announce_end(plan);
+    if (!status)
+        stepaf_plan_free(plan);
+    stepaf_leave(ctx);
+    return status;
+}
+
+unsigned stepaf_plan_depth(stepaf_plan_h handle)
+{
+    struct stepaf_plan_obj *plan;
+
+    if (stepaf_enter_plan(handle, &plan))
+        return 0;
+    unsigned depth = plan->depth;
+    stepaf_leave(plan->ctx);
+    return depth;
+}
+
+/* Start, with the lock held. */
+static stepaf_status_t start(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
+                             stepaf_request_h *request_p)
+{
+    struct stepaf_op *op;
+    stepaf_status_t status;
+
+    if (!request_p)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START, "request_p is NULL");
+    status = stepaf_plan_start(plan, params, &op);
+    if (!status)
+        *request_p = stepaf_op_handle(op);
+    return status;
+}
+
+stepaf_status_t stepaf_start_with(stepaf_plan_h handle, const stepaf_start_params_t *params,
+                                  stepaf_request_h *request_p)
+{
+    struct stepaf_plan_obj *plan;
+    stepaf_status_t status = stepaf_enter_plan(handle, &plan);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = plan->ctx;
+    status = start(plan, params, request_p);
+    stepaf_leave(ctx);
+    return status;
+}
+
+stepaf_status_t stepaf_start(stepaf_plan_h handle, stepaf_request_h *request_p)
+{
+    return stepaf_start_with(handle, NULL, request_p);
+}
+
+/* Whether a cached plan is for these keys and destinations, and large enough. */
+static bool is_for(const struct stepaf_plan_obj *plan, const stepaf_tensor_t *push, int n_push,
+                   const stepaf_tensor_t *pull, int n_pull)
+{
+    if (!plan || !plan->cached || plan->n_push != n_push ||
+        (int)(plan->n_pull * plan->ctx->n_peers) != n_pull)
+        return false;
+    for (int i = 0; i < n_push; i++)
+        if (plan->push[i].key->id != push[i].key || plan->push[i].bytes < push[i].bytes)
+            return false;
+    for (int i = 0; i < n_pull; i++)
+        if (plan->pull[i].key->id != pull[i].key || plan->pull[i].data != pull[i].data ||
+            plan->pull[i].bytes != pull[i].bytes)
+            return false;
+    return true;
+}
+
+static struct stepaf_plan_obj *find_cached(struct stepaf_ctx *ctx, const stepaf_tensor_t *push,
+                                           int n_push, const stepaf_tensor_t *pull, int n_pull)
+{
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        uint32_t at = (ctx->cache_at + i) % ctx->plans.n;
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, at);
+        if (is_for(plan, push, n_push, pull, n_pull)) {
+            ctx->cache_at = at + 1; /* callers go round: the next one is likely next */
+            return plan;
+        }
+    }
+    return NULL;
+}
+
+stepaf_status_t stepaf_push_pull(stepaf_context_h handle, const stepaf_tensor_t *push, int n_push,
+                                 const stepaf_tensor_t *pull, int n_pull,
+                                 stepaf_request_h *request_p)
+{
+    struct stepaf_plan_obj *plan = NULL;
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    status = check_role(ctx);
+    if (!status && n_push >= 0 && n_pull >= 0 && (push || !n_push) && (pull || !n_pull))
+        plan = find_cached(ctx, push, n_push, pull, n_pull);
+    if (!status && !plan) {
+        status = make(ctx, push, n_push, pull, n_pull, 0, &plan);
+        if (!status)
+            plan->cached = true;
+    }
+    stepaf_start_params_t params = {.push = push, .n_push = n_push};
+    if (!status)
+        status = start(plan, n_push ? &params : NULL, request_p);
+    stepaf_leave(ctx);
+    return status;
+}

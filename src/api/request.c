@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/handles.h"
+
+static bool op_done(const struct stepaf_op *op)
+{
+    return atomic_load_explicit(&op->status, memory_order_acquire) != STEPAF_INPROGRESS;
+}
+
+static bool response_done(const struct stepaf_batch_obj *batch)
+{
+    return batch->answer.state == STEPAF_POST_SENT;
+}
+
+static stepaf_status_t waited_already(void)
+{
+    return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                            "the request was waited for already");
+}
+
+/* The caller's wait ended without a result. */
+static stepaf_status_t timed_out(const struct stepaf_op *op)
+{
+    const struct stepaf_ctx *ctx = op->plan->ctx;
+    uint32_t p = 0;
+
+    while (p + 1 < ctx->n_peers && op->parts[p].state != STEPAF_PART_WAITING)
+        p++;
+    return stepaf_error_set_peer(
+        STEPAF_ERR_TIMEOUT, op->plan->n_pull ? STEPAF_PHASE_RESPONSE : STEPAF_PHASE_RELEASE,
+        ctx->peers[p].who,
+        STEPAF_WHO_FORMAT " has not %s operation %u of plan %u in time; %u of %u still to come",
+        STEPAF_WHO_ARGS(ctx->peers[p].who), op->plan->n_pull ? "answered" : "released", op->seq,
+        op->plan->index, op->pending, ctx->n_peers);
+}
+
+/* Call the handler, if there is one, with the lock free for that time. */
+static void dispatch(struct stepaf_ctx *ctx)
+{
+    if (!ctx->handler)
+        return;
+    stepaf_leave(ctx);
+    stepaf_engine_dispatch(ctx);
+    stepaf_lock_enter(&ctx->lock);
+}
+
+static stepaf_status_t wait_op(struct stepaf_op *op, int64_t timeout_us)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    struct stepaf_ctx *ctx = op->plan->ctx;
+
+    if (op->retired)
+        return waited_already();
+    while (!op_done(op)) {
+        if (stepaf_engine_progress(ctx))
+            continue;
+        if (!stepaf_waiter_idle(ctx, &waiter, timeout_us) && !op_done(op))
+            return timeout_us ? timed_out(op) : STEPAF_INPROGRESS;
+    }
+    if (op->retired) /* another thread was quicker */
+        return waited_already();
+    op->retired = true;
+    return stepaf_op_result(op);
+}
+
+static stepaf_status_t wait_response(struct stepaf_batch_obj *batch, int64_t timeout_us)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    struct stepaf_ctx *ctx = stepaf_batch_ctx(batch);
+
+    if (batch->retired)
+        return waited_already();
+    while (!response_done(batch)) {
+        if (stepaf_engine_progress(ctx)) {
+            dispatch(ctx);
+            continue;
+        }
+        if (!stepaf_waiter_idle(ctx, &waiter, timeout_us) && !response_done(batch))
+            return timeout_us ? stepaf_error_set_peer(
+                                    STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RESPOND,
+                                    batch->mirror->peer->who,
+                                    STEPAF_WHO_FORMAT " did not take the response in time",
+                                    STEPAF_WHO_ARGS(batch->mirror->peer->who))
+                              : STEPAF_INPROGRESS;
+    }
+    batch->retired = true;
+    return STEPAF_OK;
+}
+
+static stepaf_status_t wait_either(stepaf_request_h request, int64_t timeout_us)
+{
+    struct stepaf_batch_obj *batch;
+    struct stepaf_op *op;
+    stepaf_status_t status = stepaf_enter_request(request, &op, &batch);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = op ? op->plan->ctx : stepaf_batch_ctx(batch);
+    status = op ? wait_op(op, timeout_us) : wait_response(batch, timeout_us);
+    stepaf_leave(ctx);
+    return status;
+}
+
+stepaf_status_t stepaf_wait(stepaf_request_h request, int64_t timeout_us)
+{
+    stepaf_status_t status = wait_either(request, timeout_us);
+
+    if (status == STEPAF_INPROGRESS) /* a poll: the deadline has passed at once */
+        return STEPAF_ERR_TIMEOUT;
+    return status;
+}
+
+stepaf_status_t stepaf_test(stepaf_request_h request)
+{
+    return wait_either(request, 0);
+}
+
+/* Look at one of several requests: 1 retired with *status_p, 0 open, -1 nothing to wait for. */
+static int look_at(stepaf_request_h request, stepaf_status_t *status_p)
+{
+    struct stepaf_batch_obj *batch;
+    struct stepaf_op *op;
+
+    if (!request)
+        return -1;
+    *status_p = stepaf_enter_request(request, &op, &batch);
+    if (*status_p)
+        return 1;
+    struct stepaf_ctx *ctx = op ? op->plan->ctx : stepaf_batch_ctx(batch);
+    bool retired = op ? op->retired : batch->retired;
+    bool done = op ? op_done(op) : response_done(batch);
+    if (!retired && done) {
+        *status_p = op ? stepaf_op_result(op) : STEPAF_OK;
+        if (op)
+            op->retired = true;
+        else
+            batch->retired = true;
+    }
+    stepaf_leave(ctx);
+    return retired ? -1 : done;
+}
+
+/* The context that all requests belong to. */
+static stepaf_status_t common_context(const stepaf_request_h *requests, int n,
+                                      struct stepaf_ctx **ctx_p)
+{
+    struct stepaf_ctx *ctx = NULL;
+
+    for (int i = 0; i < n; i++) {
+        struct stepaf_ctx *its = stepaf_handle_ctx(requests[i], STEPAF_HANDLE_OPERATION);
+        if (!requests[i])
+            continue;
+        if (!its)
+            its = stepaf_handle_ctx(requests[i], STEPAF_HANDLE_RESPONSE);
+        if (!its)
+            return stepaf_handle_bad("request");
+        if (ctx && its != ctx)
+            return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                    "the requests belong to different contexts");
+        ctx = its;
+    }
+    if (!ctx)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE, "nothing to wait for");
+    *ctx_p = ctx;
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_wait_any(const stepaf_request_h *requests, int n, int64_t timeout_us,
+                                int *index_p)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    stepaf_status_t status = STEPAF_OK;
+    struct stepaf_ctx *ctx;
+    bool more = true;
+
+    if (n < 0 || (n && !requests) || !index_p)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                "requests, n or index_p is invalid");
+    status = common_context(requests, n, &ctx);
+    if (status)
+        return status;
+    while (true) {
+        int open = 0;
+        for (int i = 0; i < n; i++) {
+            int found = look_at(requests[i], &status);
+            if (found == 1) {
+                *index_p = i;
+                return status;
+            }
+            open += found == 0;
+        }
+        if (!open)
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE, "nothing to wait for");
+        if (!more)
+            return timeout_us ? stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RESPONSE,
+                                                 "none of %d requests completed in time", open)
+                              : STEPAF_ERR_TIMEOUT;
+        stepaf_lock_enter(&ctx->lock);
+        if (!stepaf_engine_progress(ctx))
+            more = stepaf_waiter_idle(ctx, &waiter, timeout_us);
+        else
+            dispatch(ctx);
+        stepaf_leave(ctx);
+    }
+}
+
+stepaf_status_t stepaf_cancel(stepaf_request_h request)
+{
+    struct stepaf_batch_obj *batch;
+    struct stepaf_op *op;
+    stepaf_status_t status = stepaf_enter_request(request, &op, &batch);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = op ? op->plan->ctx : stepaf_batch_ctx(batch);
+    status = op ? stepaf_op_cancel(op)
+                : stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                   "a response cannot be canceled");
+    stepaf_leave(ctx);
+    return status;
+}
+
+stepaf_status_t stepaf_request_sent(stepaf_request_h request)
+{
+    struct stepaf_batch_obj *batch;
+    struct stepaf_op *op;
+    stepaf_status_t status = stepaf_enter_request(request, &op, &batch);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = op ? op->plan->ctx : stepaf_batch_ctx(batch);
+    stepaf_engine_progress(ctx);
+    if (batch) {
+        status = response_done(batch) ? STEPAF_OK : STEPAF_INPROGRESS;
+    } else {
+        for (uint32_t p = 0; p < ctx->n_peers; p++)
+            if (op->parts[p].post.state == STEPAF_POST_QUEUED ||
+                op->parts[p].post.state == STEPAF_POST_POSTED)
+                status = STEPAF_INPROGRESS;
+    }
+    stepaf_leave(ctx);
+    return status;
+}
+
+/* What one peer's part of the operation has come to. */
+static stepaf_status_t part_status(const struct stepaf_op *op, uint32_t p)
+{
+    const struct stepaf_peer *peer = &op->plan->ctx->peers[p];
+
+    switch (op->parts[p].state) {
+    case STEPAF_PART_WAITING:
+        if (atomic_load_explicit(&op->status, memory_order_relaxed) == STEPAF_ERR_CANCELED)
+            return STEPAF_ERR_CANCELED;
+        return STEPAF_INPROGRESS;
+    case STEPAF_PART_LOST:
+        return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_RESPONSE, peer->who,
+                                     STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who),
+                                     peer->reason);
+    case STEPAF_PART_CANCELED:
+        return stepaf_error_set_peer(STEPAF_ERR_CANCELED, STEPAF_PHASE_RESPONSE, peer->who,
+                                     STEPAF_WHO_FORMAT " released the batch unanswered",
+                                     STEPAF_WHO_ARGS(peer->who));
+    default:
+        return STEPAF_OK;
+    }
+}
+
+stepaf_status_t stepaf_request_tensor(stepaf_request_h request, int index,
+                                      stepaf_tensor_info_t *info_p)
+{
+    struct stepaf_op *op;
+    stepaf_status_t status = stepaf_enter_op(request, &op);
+
+    if (status)
+        return status;
+    const struct stepaf_plan_obj *plan = op->plan;
+    struct stepaf_ctx *ctx = plan->ctx;
+    if (index < 0 || (uint32_t)index >= ctx->n_peers * plan->n_pull) {
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                  "the operation has no pull tensor %d", index);
+        goto out;
+    }
+    stepaf_engine_progress(ctx);
+    status = part_status(op, (uint32_t)index / plan->n_pull);
+    if (!status && info_p) {
+        const struct stepaf_pull *pull = &plan->pull[index];
+        stepaf_key_describe(pull->key, pull->key->id,
+                            pull->data + (size_t)op->slot * pull->key->max_bytes,
+                            op->pull_bytes[index], pull->bytes, info_p);
+    }
+out:
+    stepaf_leave(ctx);
+    return status;
+}
+
+stepaf_status_t stepaf_request_peer(stepaf_request_h request, int ffn_rank)
+{
+    struct stepaf_op *op;
+    stepaf_status_t status = stepaf_enter_op(request, &op);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = op->plan->ctx;
+    if (ffn_rank < 0 || (uint32_t)ffn_rank >= ctx->n_peers) {
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "no such FFN rank");
+    } else {
+        stepaf_engine_progress(ctx);
+        status = part_status(op, (uint32_t)ffn_rank);
+    }
+    stepaf_leave(ctx);
+    return status;
+}
+
+int stepaf_request_slot(stepaf_request_h request)
+{
+    struct stepaf_op *op;
+
+    if (stepaf_enter_op(request, &op))
+        return -1;
+    int slot = op->slot;
+    stepaf_leave(op->plan->ctx);
+    return slot;
+}

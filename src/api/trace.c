@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/handles.h"
+
+static int64_t common_ns(const struct stepaf_ctx *ctx, uint64_t ticks)
+{
+    return stepaf_clock_to_ns(&ctx->clock, ticks) + ctx->clock_offset_ns;
+}
+
+stepaf_status_t stepaf_trace_read(stepaf_context_h handle, stepaf_trace_record_t *records_p,
+                                  size_t capacity, size_t *n_p)
+{
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    const struct stepaf_trace *trace = &ctx->trace;
+    size_t n = 0;
+    if (!n_p || (capacity && !records_p)) {
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                  "records_p or n_p is NULL");
+        goto out;
+    }
+    if (trace->ring) {
+        uint64_t kept = trace->head - trace->tail;
+        if (kept > trace->mask + 1)
+            kept = trace->mask + 1;
+        if (kept > capacity)
+            kept = capacity;
+        for (uint64_t at = trace->head - kept; at != trace->head; at++) {
+            const struct stepaf_trace_entry *entry = &trace->ring[at & trace->mask];
+            records_p[n++] = (stepaf_trace_record_t){
+                .time_ns = common_ns(ctx, entry->ticks),
+                .sequence = entry->seq,
+                .plan = entry->plan,
+                .event = entry->event,
+                .peer = entry->peer == STEPAF_TRACE_ALL ? -1 : entry->peer,
+                .tensor = entry->tensor == STEPAF_TRACE_WHOLE ? -1 : entry->tensor,
+                .bytes = entry->bytes,
+            };
+        }
+    }
+    *n_p = n;
+out:
+    stepaf_leave(ctx);
+    return status;
+}
+
+stepaf_status_t stepaf_trace_clear(stepaf_context_h handle)
+{
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    ctx->trace.tail = ctx->trace.head;
+    stepaf_leave(ctx);
+    return STEPAF_OK;
+}
+
+static int64_t since(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
+{
+    return (int64_t)((double)(int64_t)(to - from) * ctx->clock.ns_per_tick);
+}
+
+stepaf_status_t stepaf_request_timeline(stepaf_request_h request, int ffn_rank,
+                                        stepaf_timeline_t *timeline_p)
+{
+    struct stepaf_op *op;
+    stepaf_status_t status = stepaf_enter_op(request, &op);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = op->plan->ctx;
+    if (ffn_rank < 0 || (uint32_t)ffn_rank >= ctx->n_peers || !timeline_p) {
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                  "no such FFN rank, or timeline_p is NULL");
+    } else {
+        const struct stepaf_part *part = &op->parts[ffn_rank];
+        bool sent = part->state != STEPAF_PART_NONE && part->state != STEPAF_PART_LOST;
+        *timeline_p = (stepaf_timeline_t){
+            .start_ns = common_ns(ctx, op->started),
+            .notified_ns = sent ? since(ctx, op->started, part->notified) : -1,
+            .answered_ns =
+                sent && part->answered ? since(ctx, op->started, part->answered) : -1,
+            .ffn_queue_ns = sent && part->queue_ns != UINT32_MAX ? (int64_t)part->queue_ns : -1,
+            .ffn_work_ns = sent && part->work_ns != UINT32_MAX ? (int64_t)part->work_ns : -1,
+        };
+    }
+    stepaf_leave(ctx);
+    return status;
+}
+
+stepaf_status_t stepaf_counters_get(stepaf_context_h handle, stepaf_counters_t *counters_p)
+{
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    if (counters_p) {
+        *counters_p = ctx->counters;
+        counters_p->dropped_malformed += ctx->host.dropped_malformed;
+    } else {
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "counters_p is NULL");
+    }
+    stepaf_leave(ctx);
+    return status;
+}
+
+/* Attention: memory of plans and keys, on all peers. */
+static void count_plans(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
+{
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (!plan)
+            continue;
+        size_t per_peer = sizeof(plan->held[0]) + sizeof(plan->posts[0]) +
+                          plan->n_pull * sizeof(plan->pull[0]) +
+                          plan->depth * (sizeof(struct stepaf_part) +
+                                         plan->n_push * sizeof(struct stepaf_xfer) +
+                                         plan->n_pull * sizeof(uint32_t));
+        use->declared += sizeof(*plan) + plan->depth * sizeof(struct stepaf_op);
+        use->per_key += ctx->n_peers * per_peer;
+        use->key_peers += (size_t)(plan->n_push + plan->n_pull) * plan->depth * ctx->n_peers;
+    }
+    for (uint32_t i = 0; i < ctx->n_keys; i++)
+        if (ctx->keys[i]->remote)
+            use->per_key += ctx->n_peers * sizeof(ctx->keys[i]->remote[0]);
+}
+
+/* FFN: the same for what attention ranks have told. */
+static void count_mirrors(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
+{
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        for (uint32_t i = 0; i < ctx->peers[p].n_mirrors; i++) {
+            const struct stepaf_mirror *mirror = ctx->peers[p].mirrors[i];
+            if (!mirror)
+                continue;
+            use->per_key += sizeof(*mirror) + sizeof(ctx->peers[p].mirrors[0]) +
+                            mirror->n_push * sizeof(mirror->push[0]) +
+                         mirror->n_pull * sizeof(mirror->pull[0]) +
+                         mirror->depth * (sizeof(struct stepaf_batch_obj) +
+                                          mirror->n_pull * sizeof(struct stepaf_xfer) +
+                                          mirror->n_push * sizeof(uint32_t));
+            use->key_peers += (size_t)(mirror->n_push + mirror->n_pull) * mirror->depth;
+        }
+}
+
+stepaf_status_t stepaf_memory_get(stepaf_context_h handle, stepaf_memory_use_t *use_p)
+{
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    if (!use_p) {
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "use_p is NULL");
+        goto out;
+    }
+    *use_p = (stepaf_memory_use_t){
+        .fixed = sizeof(*ctx) + (size_t)ctx->boot.size * (sizeof(ctx->ranks[0]) + 3 * sizeof(int)),
+        .per_peer = sizeof(struct stepaf_peer),
+        .peers = ctx->n_peers,
+    };
+    if (ctx->trace.ring)
+        use_p->fixed += (ctx->trace.mask + 1) * sizeof(ctx->trace.ring[0]);
+    for (unsigned t = 0; t < ctx->n_transports; t++) {
+        size_t per_link, staging;
+        ctx->transports[t]->ops->memory(ctx->transports[t], &per_link, &staging);
+        use_p->per_peer += per_link;
+        use_p->staging += staging;
+    }
+    for (uint32_t i = 0; i < ctx->n_keys; i++) {
+        const struct stepaf_key *key = ctx->keys[i];
+        use_p->declared += sizeof(*key);
+        for (struct stepaf_list *node = key->segments.next; node != &key->segments;
+             node = node->next) {
+            const struct stepaf_segment *segment =
+                stepaf_container_of(node, struct stepaf_segment, node);
+            use_p->declared += sizeof(*segment) + segment->n_ranks * sizeof(segment->ranks[0]);
+            if (segment->library)
+                use_p->receive += segment->n_ranks * segment->stride;
+        }
+    }
+    count_plans(ctx, use_p);
+    count_mirrors(ctx, use_p);
+out:
+    stepaf_leave(ctx);
+    return status;
+}
+
+const char *stepaf_transport_name(stepaf_context_h handle, int rank)
+{
+    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+
+    if (!ctx || rank < 0 || (uint32_t)rank >= ctx->n_peers)
+        return NULL;
+    return ctx->peers[rank].link ? ctx->peers[rank].link->name : "-";
+}
+
+int64_t stepaf_clock_ns(stepaf_context_h handle)
+{
+    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+
+    return ctx ? common_ns(ctx, stepaf_ticks()) : 0;
+}

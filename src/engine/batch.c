@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batches, FFN side: arriving, being taken, answered and released. */
+#include "engine/engine.h"
+
+static void enlist(struct stepaf_batch_obj *batch)
+{
+    struct stepaf_peer *peer = batch->mirror->peer;
+
+    if (stepaf_list_empty(&peer->ready))
+        peer->ctx->n_ready_peers++;
+    stepaf_list_append(&peer->ctx->ready, &batch->any);
+    stepaf_list_append(&peer->ready, &batch->own);
+}
+
+static void delist(struct stepaf_batch_obj *batch)
+{
+    struct stepaf_peer *peer = batch->mirror->peer;
+
+    stepaf_list_remove(&batch->any);
+    stepaf_list_remove(&batch->own);
+    if (stepaf_list_empty(&peer->ready))
+        peer->ctx->n_ready_peers--;
+}
+
+/* Note the actual sizes. False if they cannot be. */
+static bool take_sizes(struct stepaf_batch_obj *batch, const struct stepaf_msg *msg)
+{
+    const struct stepaf_mirror *mirror = batch->mirror;
+    uint64_t sum = 0;
+
+    if (msg->n && msg->n != mirror->n_push)
+        return false;
+    for (uint32_t i = 0; i < msg->n; i++)
+        if (msg->word[i] > mirror->push[i].bytes)
+            return false;
+    for (uint32_t i = 0; i < mirror->n_push; i++) {
+        batch->bytes[i] = msg->n ? msg->word[i] : mirror->push[i].bytes;
+        sum += batch->bytes[i];
+    }
+    mirror->peer->ctx->counters.bytes_received += sum;
+    return true;
+}
+
+void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    struct stepaf_ctx *ctx = peer->ctx;
+    struct stepaf_mirror *mirror =
+        msg->plan < peer->n_mirrors ? peer->mirrors[msg->plan] : NULL;
+
+    if (__builtin_expect(!mirror || mirror->n_known != mirror->n_push + mirror->n_pull ||
+                             msg->slot != mirror->slot || msg->seq != mirror->seq ||
+                             mirror->batches[msg->slot].state != STEPAF_BATCH_FREE,
+                         0)) {
+        ctx->counters.dropped_malformed++;
+        return;
+    }
+    struct stepaf_batch_obj *batch = &mirror->batches[msg->slot];
+    if (__builtin_expect(!take_sizes(batch, msg), 0)) {
+        ctx->counters.dropped_malformed++;
+        return;
+    }
+    mirror->seq++;
+    mirror->slot = (uint8_t)(mirror->slot + 1 == mirror->depth ? 0 : mirror->slot + 1);
+    batch->generation = ++ctx->batches.next_generation;
+    batch->seq = msg->seq;
+    batch->state = STEPAF_BATCH_READY;
+    batch->canceled = false;
+    batch->answered = false;
+    batch->retired = false;
+    batch->answer.state = STEPAF_POST_IDLE;
+    batch->arrived = stepaf_ticks();
+    ctx->counters.batches_received++;
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_ARRIVED, batch->arrived, mirror->number,
+                       batch->seq, (uint32_t)peer->who.rank, STEPAF_TRACE_WHOLE, 0);
+    enlist(batch);
+}
+
+struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer)
+{
+    struct stepaf_batch_obj *batch;
+
+    if (peer) {
+        if (stepaf_list_empty(&peer->ready))
+            return NULL;
+        batch = stepaf_container_of(peer->ready.next, struct stepaf_batch_obj, own);
+    } else {
+        if (stepaf_list_empty(&ctx->ready))
+            return NULL;
+        batch = stepaf_container_of(ctx->ready.next, struct stepaf_batch_obj, any);
+    }
+    delist(batch);
+    batch->state = STEPAF_BATCH_HELD;
+    batch->handled = stepaf_ticks();
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_HANDLED, batch->handled, batch->mirror->number,
+                       batch->seq, (uint32_t)batch->mirror->peer->who.rank, STEPAF_TRACE_WHOLE, 0);
+    return batch;
+}
+
+/* Tell the attention rank that the buffers are free, in the answer itself if it has not left. */
+static void send_release(struct stepaf_batch_obj *batch)
+{
+    struct stepaf_ctx *ctx = batch->mirror->peer->ctx;
+
+    if (batch->answered && batch->answer.state == STEPAF_POST_QUEUED) {
+        batch->answer.msg.flags |= STEPAF_MSG_RELEASED;
+        return;
+    }
+    batch->release.msg.type = STEPAF_MSG_RELEASE;
+    batch->release.msg.flags = batch->answered ? 0 : STEPAF_MSG_UNWANTED;
+    batch->release.msg.epoch = (uint16_t)ctx->epoch;
+    batch->release.msg.plan = batch->mirror->number;
+    batch->release.msg.slot = batch->slot;
+    batch->release.msg.seq = batch->seq;
+    stepaf_engine_post_one(&batch->release);
+}
+
+/* The end of a batch on this side. */
+static void retire(struct stepaf_batch_obj *batch, uint64_t now)
+{
+    struct stepaf_peer *peer = batch->mirror->peer;
+
+    batch->state = STEPAF_BATCH_FREE;
+    stepaf_trace_stamp(&peer->ctx->trace, STEPAF_EVENT_RELEASED, now, batch->mirror->number,
+                       batch->seq, (uint32_t)peer->who.rank, STEPAF_TRACE_WHOLE, 0);
+}
+
+void stepaf_batch_let_go(struct stepaf_batch_obj *batch)
+{
+    if (!batch->mirror->peer->lost)
+        send_release(batch);
+    retire(batch, stepaf_ticks());
+}
+
+void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    struct stepaf_mirror *mirror =
+        msg->plan < peer->n_mirrors ? peer->mirrors[msg->plan] : NULL;
+    struct stepaf_batch_obj *batch =
+        mirror && msg->slot < mirror->depth ? &mirror->batches[msg->slot] : NULL;
+
+    if (!batch || batch->state == STEPAF_BATCH_FREE || batch->seq != msg->seq)
+        return; /* it was answered and released while the word was on its way */
+    batch->canceled = true;
+    if (batch->state == STEPAF_BATCH_READY) {
+        delist(batch);
+        stepaf_batch_let_go(batch);
+    }
+}
+
+void stepaf_batch_peer_lost(struct stepaf_peer *peer)
+{
+    while (!stepaf_list_empty(&peer->ready)) {
+        struct stepaf_batch_obj *batch =
+            stepaf_container_of(peer->ready.next, struct stepaf_batch_obj, own);
+        delist(batch);
+        batch->state = STEPAF_BATCH_FREE;
+    }
+}
+
+static stepaf_status_t check_answer(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
+                                    int n, uint32_t flags)
+{
+    struct stepaf_mirror *mirror = batch->mirror;
+    struct stepaf_peer *peer = mirror->peer;
+
+    if (flags & ~(uint32_t)STEPAF_RESPOND_RELEASE)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND, "unknown flags");
+    if (batch->answered)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_RESPOND,
+                                "the batch is answered already");
+    if (peer->lost)
+        return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_RESPOND, peer->who,
+                                     STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who),
+                                     peer->reason);
+    if (batch->canceled)
+        return stepaf_error_set_peer(STEPAF_ERR_CANCELED, STEPAF_PHASE_RESPOND, peer->who,
+                                     STEPAF_WHO_FORMAT " has canceled the operation",
+                                     STEPAF_WHO_ARGS(peer->who));
+    if (n != mirror->n_pull || (n && !tensors))
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
+                                "%d tensors given, %d expected", n, mirror->n_pull);
+    for (int i = 0; i < n; i++) {
+        const struct stepaf_mirror_pull *pull = &mirror->pull[i];
+        if (tensors[i].key != pull->key_id)
+            return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
+                                    "tensor %d has key %llu, expected is %llu", i,
+                                    (unsigned long long)tensors[i].key,
+                                    (unsigned long long)pull->key_id);
+        if (tensors[i].bytes > pull->bytes)
+            return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_RESPOND,
+                                    "tensor %d: %zu bytes, but the destination holds %u", i,
+                                    tensors[i].bytes, pull->bytes);
+        if (tensors[i].bytes &&
+            !(batch->xfers[i].src_region =
+                  stepaf_region_find(peer->ctx, tensors[i].data, tensors[i].bytes)))
+            return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_RESPOND,
+                                    "tensor %d: its %zu bytes are not in registered memory", i,
+                                    tensors[i].bytes);
+    }
+    return STEPAF_OK;
+}
+
+/* Nanoseconds between two stamps, as far as 32 bits tell. */
+static uint32_t span_ns(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
+{
+    double ns = (double)(to - from) * ctx->clock.ns_per_tick;
+
+    return ns < (double)(UINT32_MAX - 1) ? (uint32_t)ns : UINT32_MAX - 1;
+}
+
+stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch,
+                                     const stepaf_tensor_t *tensors, int n, uint32_t flags)
+{
+    struct stepaf_mirror *mirror = batch->mirror;
+    struct stepaf_ctx *ctx = mirror->peer->ctx;
+    struct stepaf_post *post = &batch->answer;
+    stepaf_status_t status = check_answer(batch, tensors, n, flags);
+
+    if (status)
+        return status;
+    uint64_t now = stepaf_ticks();
+    post->at = 0;
+    post->at_offset = 0;
+    post->n_xfer = mirror->n_pull;
+    post->msg.type = STEPAF_MSG_RESPONSE;
+    post->msg.flags = flags & STEPAF_RESPOND_RELEASE ? STEPAF_MSG_RELEASED : 0;
+    post->msg.epoch = (uint16_t)ctx->epoch;
+    post->msg.plan = mirror->number;
+    post->msg.slot = batch->slot;
+    post->msg.n = mirror->n_pull;
+    post->msg.seq = batch->seq;
+    for (int i = 0; i < n; i++) {
+        const struct stepaf_mirror_pull *pull = &mirror->pull[i];
+        struct stepaf_xfer *xfer = &batch->xfers[i];
+        xfer->src = tensors[i].data;
+        xfer->bytes = (uint32_t)tensors[i].bytes;
+        xfer->dst = pull->rmem;
+        xfer->dst_offset = pull->offset + (uint64_t)batch->slot * pull->stride;
+        post->msg.word[i] = xfer->bytes;
+        ctx->counters.bytes_sent += xfer->bytes;
+    }
+    post->msg.word[STEPAF_MSG_WORD_QUEUE] = span_ns(ctx, batch->arrived, batch->handled);
+    post->msg.word[STEPAF_MSG_WORD_WORK] = span_ns(ctx, batch->handled, now);
+    batch->answered = true;
+    stepaf_engine_post_one(post);
+    ctx->counters.responses_sent++;
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_RESPONDED, now, mirror->number, batch->seq,
+                       (uint32_t)mirror->peer->who.rank, STEPAF_TRACE_WHOLE, 0);
+    if (flags & STEPAF_RESPOND_RELEASE)
+        retire(batch, now);
+    return STEPAF_OK;
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The collective commit: one exchange, the same verdict everywhere, then links, memory and plans,
+ * and a READY over every link, so that nobody leaves before all can receive. */
+#include <stdlib.h>
+
+#include "engine/connect.h"
+
+/* Whether nothing is in flight that a new epoch would cut off. */
+static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
+{
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        for (int s = 0; plan && s < plan->depth; s++)
+            if (plan->ops[s].pending)
+                return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                        "operation %u of plan %u is in flight", plan->ops[s].seq,
+                                        i);
+        for (uint32_t p = 0; plan && p < ctx->n_peers; p++)
+            if (plan->held[p])
+                return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                        "FFN rank %u holds a batch of plan %u", p, i);
+    }
+    for (uint32_t i = 0; i < ctx->batches.n; i++) {
+        const struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->batches, i);
+        if (batch && batch->state != STEPAF_BATCH_FREE)
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                    "a batch of attention rank %d is not released",
+                                    batch->mirror->peer->who.rank);
+    }
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (ctx->peers[p].lost)
+            return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
+                                         ctx->peers[p].who, STEPAF_WHO_FORMAT " is lost: %s",
+                                         STEPAF_WHO_ARGS(ctx->peers[p].who),
+                                         ctx->peers[p].reason);
+    return STEPAF_OK;
+}
+
+static stepaf_status_t prepare(struct stepaf_ctx *ctx)
+{
+    stepaf_status_t status;
+
+    /* Releases may be on their way still: take in what is here. */
+    while (stepaf_engine_progress(ctx)) {
+    }
+    status = check_quiet(ctx);
+    if (!status)
+        status = stepaf_transports_open(ctx);
+    if (!status && !stepaf_is_attention(ctx))
+        status = stepaf_key_allocate(ctx);
+    return status;
+}
+
+/* Exchange declarations and judge them. On success the caller owns *all_p and declarations. */
+static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own,
+                                struct stepaf_declaration *declarations, void **all_p)
+{
+    int size = ctx->boot.size, n_read = 0;
+    struct stepaf_pack pack = {0};
+    size_t *offsets = calloc((size_t)size + 1, sizeof(*offsets));
+    stepaf_status_t status = STEPAF_OK;
+
+    stepaf_declaration_pack(ctx, own, &pack);
+    if (!offsets || pack.failed)
+        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    if (!status)
+        status = ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, all_p, offsets,
+                                     ctx->env.commit_timeout_us);
+    for (; !status && n_read < size; n_read++)
+        status = stepaf_declaration_read((uint8_t *)*all_p + offsets[n_read],
+                                         offsets[n_read + 1] - offsets[n_read],
+                                         ctx->ranks[n_read].role, n_read, &declarations[n_read]);
+    if (!status)
+        status = stepaf_declarations_judge(declarations, size, ctx->epoch, ctx->boot.rank);
+    free(pack.data);
+    free(offsets);
+    return status;
+}
+
+static void send_ready(struct stepaf_peer *peer, stepaf_status_t status)
+{
+    struct stepaf_msg msg = {.type = STEPAF_MSG_READY,
+                             .seq = peer->ctx->epoch,
+                             .word = {(uint32_t)status}};
+
+    (void)stepaf_engine_send(peer, &msg); /* out of memory, the peer's deadline tells it */
+}
+
+/* FFN: whether all that the peer has told of its plans made sense. */
+static stepaf_status_t check_mirrors(const struct stepaf_peer *peer)
+{
+    for (uint32_t i = 0; i < peer->n_mirrors; i++) {
+        const struct stepaf_mirror *mirror = peer->mirrors[i];
+        if (mirror && mirror->n_known != mirror->n_push + mirror->n_pull)
+            return STEPAF_ERR_PROTOCOL;
+    }
+    return STEPAF_OK;
+}
+
+static bool is_ready(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer)
+{
+    return peer->ready_epoch == ctx->epoch;
+}
+
+static stepaf_status_t not_ready(const struct stepaf_peer *peer, stepaf_status_t status)
+{
+    return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, peer->who,
+                                 status == STEPAF_ERR_TIMEOUT
+                                     ? STEPAF_WHO_FORMAT " did not become ready in time"
+                                     : STEPAF_WHO_FORMAT " failed in the commit",
+                                 STEPAF_WHO_ARGS(peer->who));
+}
+
+/* Wait for one peer's READY. FFN ranks answer with theirs: by then the peer's plans are here. */
+static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                   struct stepaf_waiter *waiter, int64_t deadline_ns)
+{
+    while (!is_ready(ctx, peer)) {
+        int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
+        if (stepaf_engine_progress(ctx))
+            continue;
+        if (peer->lost)
+            return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT, peer->who,
+                                         STEPAF_WHO_FORMAT " is lost: %s",
+                                         STEPAF_WHO_ARGS(peer->who), peer->reason);
+        if (left_us <= 0 || !stepaf_waiter_idle(ctx, waiter, left_us))
+            return not_ready(peer, STEPAF_ERR_TIMEOUT);
+    }
+    if (peer->ready_status)
+        return not_ready(peer, peer->ready_status);
+    return STEPAF_OK;
+}
+
+/* Tell every peer of every plan that can be used, and wait until all are ready. */
+static stepaf_status_t handshake(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    bool attention = stepaf_is_attention(ctx);
+    stepaf_status_t status = STEPAF_OK;
+
+    for (uint32_t i = 0; attention && i < ctx->plans.n && !status; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && stepaf_plan_ready(plan))
+            status = stepaf_plan_announce(plan);
+    }
+    for (uint32_t p = 0; attention && p < ctx->n_peers; p++)
+        send_ready(&ctx->peers[p], status);
+    for (uint32_t p = 0; p < ctx->n_peers && !status; p++) {
+        struct stepaf_peer *peer = &ctx->peers[p];
+        status = await_ready(ctx, peer, &waiter, deadline_ns);
+        if (!attention && !status) {
+            stepaf_status_t plans = check_mirrors(peer);
+            send_ready(peer, plans);
+            if (plans)
+                status = stepaf_error_set_peer(plans, STEPAF_PHASE_COMMIT, peer->who,
+                                               "the plans of " STEPAF_WHO_FORMAT
+                                               " are malformed",
+                                               STEPAF_WHO_ARGS(peer->who));
+        }
+    }
+    while (!status && !stepaf_list_empty(&ctx->queued))
+        if (!stepaf_engine_progress(ctx) &&
+            !stepaf_waiter_idle(ctx, &waiter, (deadline_ns - stepaf_monotonic_ns()) / 1000))
+            status = stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
+                                      "a peer does not take what it is told");
+    return status;
+}
+
+static void mark_committed(struct stepaf_ctx *ctx)
+{
+    for (uint32_t i = 0; i < ctx->n_keys; i++)
+        ctx->keys[i]->committed = ctx->epoch;
+    for (uint32_t i = 0; i < ctx->n_regions; i++)
+        if (stepaf_is_attention(ctx) || ctx->regions[i]->target)
+            ctx->regions[i]->offered = ctx->epoch;
+    ctx->changed = false;
+}
+
+/* From the verdict on there is no way back: a failure breaks the context. */
+static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
+                                   const struct stepaf_declaration *declarations,
+                                   int64_t deadline_ns)
+{
+    stepaf_status_t status;
+
+    ctx->epoch++;
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        stepaf_mirrors_free(&ctx->peers[p]);
+    status = stepaf_peers_connect(ctx, declarations);
+    if (status) {
+        for (uint32_t p = 0; p < ctx->n_peers; p++)
+            if (ctx->peers[p].link)
+                send_ready(&ctx->peers[p], status);
+        return status;
+    }
+    mark_committed(ctx);
+    status = handshake(ctx, deadline_ns);
+    if (!status)
+        status = stepaf_clock_sync(ctx, deadline_ns);
+    return status;
+}
+
+stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx)
+{
+    struct stepaf_declaration *declarations =
+        calloc((size_t)ctx->boot.size, sizeof(*declarations));
+    int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.commit_timeout_us * 1000;
+    stepaf_status_t status;
+    void *all = NULL;
+
+    if (!declarations)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    status = exchange(ctx, prepare(ctx), declarations, &all);
+    if (status) {
+        if (!stepaf_is_attention(ctx))
+            stepaf_key_allocate_undo(ctx);
+        if (status == STEPAF_ERR_BOOT || status == STEPAF_ERR_TIMEOUT ||
+            status == STEPAF_ERR_PEER_LOST)
+            ctx->state = STEPAF_CTX_BROKEN;
+        goto out;
+    }
+    status = enter_epoch(ctx, declarations, deadline_ns);
+    if (status)
+        ctx->state = STEPAF_CTX_BROKEN;
+out:
+    for (int r = 0; r < ctx->boot.size; r++)
+        stepaf_declaration_free(&declarations[r]);
+    free(declarations);
+    free(all);
+    return status;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From declarations to links: open the transports, connect each peer by the best one that
+ * reaches it, import its memory. */
+#include "engine/connect.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
+{
+    char reason[STEPAF_REASON_MAX];
+
+    if (ctx->n_transports)
+        return STEPAF_OK;
+    for (int i = 0; stepaf_transports[i] && ctx->n_transports < STEPAF_MAX_TRANSPORTS; i++) {
+        const struct stepaf_transport_ops *ops = stepaf_transports[i];
+        if (!stepaf_transport_admitted(&ctx->env, ops->name))
+            continue;
+        if (!ops->probe(&ctx->env, reason)) {
+            if (ctx->env.transports[0])
+                return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                        "STEPAF_TRANSPORTS asks for %s: %s", ops->name, reason);
+            stepaf_log_info("transport %s is not used: %s", ops->name, reason);
+            continue;
+        }
+        stepaf_status_t status =
+            ops->open(&ctx->host, ctx->n_peers, &ctx->transports[ctx->n_transports]);
+        if (status)
+            return status;
+        ctx->n_transports++;
+    }
+    return STEPAF_OK;
+}
+
+static stepaf_status_t connect_peer(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                    const struct stepaf_declaration *declaration)
+{
+    const struct stepaf_rank *rank = &ctx->ranks[peer->who.world_rank];
+    struct stepaf_peer_facts facts = {
+        .peer = (uint32_t)peer->who.rank,
+        .slot = ctx->ranks[ctx->boot.rank].rank,
+        .world_rank = peer->who.world_rank,
+        .node_id = rank->node_id,
+        .pid = rank->pid,
+    };
+    size_t used = 0;
+
+    for (unsigned t = 0; t < ctx->n_transports && !peer->link; t++) {
+        struct stepaf_transport *transport = ctx->transports[t];
+        char reason[STEPAF_REASON_MAX] = "it does not offer this transport";
+        struct stepaf_unpack unpack;
+        uint32_t index;
+        stepaf_status_t status = STEPAF_OK;
+        if (stepaf_declaration_transport(declaration, transport->ops->name, &unpack, &index))
+            status = transport->ops->connect(transport, &facts, &unpack, &peer->link, reason);
+        if (status)
+            return status;
+        if (!peer->link && used < sizeof(peer->reason))
+            used += (size_t)snprintf(peer->reason + used, sizeof(peer->reason) - used, "%s%s: %s",
+                                     used ? "; " : "", transport->ops->name, reason);
+    }
+    if (!peer->link)
+        return stepaf_error_set_peer(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
+                                     "no transport reaches " STEPAF_WHO_FORMAT ": %s",
+                                     STEPAF_WHO_ARGS(peer->who),
+                                     used ? peer->reason : "none is open");
+    return STEPAF_OK;
+}
+
+static void release_all(struct stepaf_peer *peer)
+{
+    for (uint32_t i = 0; i < peer->n_rmems; i++)
+        peer->link->ops->release(peer->link, peer->rmems[i]);
+    free(peer->rmems);
+    peer->rmems = NULL;
+    peer->n_rmems = 0;
+}
+
+/* Import all regions that the peer offers, by what its side of our transport says of them. */
+static stepaf_status_t import_all(struct stepaf_peer *peer,
+                                  const struct stepaf_declaration *declaration)
+{
+    struct stepaf_unpack regions = declaration->regions, unused;
+    stepaf_status_t status = STEPAF_OK;
+    uint32_t ours = 0;
+
+    release_all(peer);
+    if (!stepaf_declaration_transport(declaration, peer->link->ops->name, &unused, &ours))
+        return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
+                                "a peer has withdrawn its transport");
+    peer->rmems = calloc((size_t)declaration->n_regions + 1, sizeof(peer->rmems[0]));
+    if (!peer->rmems)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    for (uint32_t i = 0; i < declaration->n_regions && !status; i++) {
+        uint32_t id = stepaf_unpack_u32(&regions);
+        uint64_t bytes = stepaf_unpack_u64(&regions);
+        for (uint32_t t = 0; t < declaration->n_transports && !status; t++) {
+            uint32_t length = stepaf_unpack_u32(&regions);
+            const void *place = stepaf_unpack_bytes(&regions, length);
+            struct stepaf_unpack unpack = stepaf_unpack_from(place, place ? length : 0);
+            if (t != ours)
+                continue;
+            status = peer->link->ops->import(peer->link, id, bytes, &unpack,
+                                             &peer->rmems[peer->n_rmems]);
+            peer->n_rmems += !status;
+        }
+    }
+    return status;
+}
+
+static const struct stepaf_rmem *find_rmem(const struct stepaf_peer *peer, uint32_t id)
+{
+    for (uint32_t i = 0; i < peer->n_rmems; i++)
+        if (peer->rmems[i]->id == id)
+            return peer->rmems[i];
+    return NULL;
+}
+
+/* Attention: where does each of my push keys go at this peer? */
+static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                    const struct stepaf_declaration *declaration)
+{
+    uint32_t p = (uint32_t)peer->who.rank;
+
+    for (uint32_t i = 0; i < ctx->n_keys; i++) {
+        struct stepaf_key *key = ctx->keys[i];
+        uint64_t span = (uint64_t)key->depth * key->max_bytes;
+        const struct stepaf_rmem *rmem = NULL;
+        uint64_t offset = 0;
+        uint32_t region;
+        if (key->direction != STEPAF_PUSH)
+            continue;
+        if (!key->remote)
+            key->remote = calloc(ctx->n_peers, sizeof(key->remote[0]));
+        if (!key->remote)
+            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        if (stepaf_declaration_slice(declaration, key->id, ctx->ranks[ctx->boot.rank].rank,
+                                     &region, &offset))
+            rmem = find_rmem(peer, region);
+        if (!rmem || offset > rmem->bytes || span > rmem->bytes - offset)
+            return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
+                                         "key %llu has no receive buffer at " STEPAF_WHO_FORMAT,
+                                         (unsigned long long)key->id, STEPAF_WHO_ARGS(peer->who));
+        key->remote[p] = (struct stepaf_key_remote){rmem, offset, 0};
+    }
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx,
+                                     const struct stepaf_declaration *declarations)
+{
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_peer *peer = &ctx->peers[p];
+        const struct stepaf_declaration *declaration = &declarations[peer->who.world_rank];
+        stepaf_status_t status = STEPAF_OK;
+        if (!peer->link)
+            status = connect_peer(ctx, peer, declaration);
+        if (!status)
+            status = import_all(peer, declaration);
+        if (!status && stepaf_is_attention(ctx))
+            status = resolve_keys(ctx, peer, declaration);
+        if (status)
+            return status;
+    }
+    return STEPAF_OK;
+}

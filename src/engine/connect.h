@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef STEPAF_ENGINE_CONNECT_H
+#define STEPAF_ENGINE_CONNECT_H
+
+#include "engine/declare.h"
+
+/* Open every transport that is admitted and works here; once per context. */
+stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx);
+
+/* Connect and import by the declarations of all ranks (indexed by world rank). */
+stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx,
+                                     const struct stepaf_declaration *declarations);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The end of a context. */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "engine/engine.h"
+
+enum { FLUSH_US = 1000000 };
+
+static bool all_sent(const struct stepaf_ctx *ctx)
+{
+    return stepaf_list_empty(&ctx->queued);
+}
+
+/* Let out what is still queued, then say good-bye, so that peers need not find out. */
+static void part(struct stepaf_ctx *ctx)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    struct stepaf_msg bye = {.type = STEPAF_MSG_BYE};
+
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (ctx->peers[p].link && !ctx->peers[p].lost)
+            (void)stepaf_engine_send(&ctx->peers[p], &bye);
+    while (!all_sent(ctx))
+        if (!stepaf_engine_progress(ctx) && !stepaf_waiter_idle(ctx, &waiter, FLUSH_US))
+            break;
+}
+
+static void free_queue(struct stepaf_peer *peer)
+{
+    while (!stepaf_list_empty(&peer->queue)) {
+        struct stepaf_post *post = stepaf_container_of(peer->queue.next, struct stepaf_post, node);
+        stepaf_list_remove(&post->node);
+        if (post->owned)
+            free(post);
+    }
+}
+
+static void free_peer(struct stepaf_peer *peer)
+{
+    free_queue(peer);
+    stepaf_mirrors_free(peer);
+    for (uint32_t i = 0; i < peer->n_rmems; i++)
+        peer->link->ops->release(peer->link, peer->rmems[i]);
+    free(peer->rmems);
+}
+
+void stepaf_ctx_free(struct stepaf_ctx *ctx)
+{
+    stepaf_engine_thread_stop(ctx);
+    ctx->handler = NULL;
+    if (ctx->peers)
+        part(ctx);
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan)
+            stepaf_plan_free(plan);
+    }
+    for (uint32_t p = 0; ctx->peers && p < ctx->n_peers; p++)
+        free_peer(&ctx->peers[p]);
+    for (unsigned i = 0; i < ctx->n_transports; i++)
+        ctx->transports[i]->ops->close(ctx->transports[i]);
+    stepaf_keys_free(ctx);
+    stepaf_regions_free(ctx);
+    stepaf_table_free(&ctx->plans);
+    stepaf_table_free(&ctx->ops);
+    stepaf_table_free(&ctx->batches);
+    stepaf_trace_close(&ctx->trace);
+    free(ctx->peers);
+    free(ctx->ranks);
+    for (int g = 0; g < 3; g++)
+        free(ctx->groups[g]);
+    if (ctx->boot.close)
+        ctx->boot.close(ctx->boot.self);
+    stepaf_env_free(&ctx->env);
+    free(ctx);
+}

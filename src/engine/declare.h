@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The commit's blobs: what each rank declares to all, and the verdict on it. Pure: no I/O, and
+ * no blob is trusted. */
+#ifndef STEPAF_ENGINE_DECLARE_H
+#define STEPAF_ENGINE_DECLARE_H
+
+#include "engine/engine.h"
+
+/* A key as a rank declares it. */
+struct stepaf_declared_key {
+    uint64_t id;
+    uint32_t direction;
+    uint32_t dtype;
+    uint32_t mem_kind;
+    uint32_t max_bytes;
+    uint32_t depth;
+    uint32_t ndim;
+    int64_t shape[STEPAF_MAX_DIMS];
+    uint32_t n_segments;
+    struct stepaf_unpack segments;
+};
+
+/* What one rank declares. Places point into the blob. */
+struct stepaf_declaration {
+    int role;
+    int world_rank;
+    stepaf_status_t status; /* of its own check before the exchange */
+    char text[STEPAF_ERROR_TEXT_MAX];
+    uint32_t epoch;
+    bool changed;
+    uint32_t n_transports;
+    struct stepaf_unpack transports; /* name, counted bytes; each */
+    uint32_t n_keys;
+    struct stepaf_declared_key *keys; /* ascending by id */
+    uint32_t n_regions;
+    struct stepaf_unpack regions; /* id, bytes, counted bytes per transport; each */
+};
+
+/* Write this rank's declaration. */
+void stepaf_declaration_pack(struct stepaf_ctx *ctx, stepaf_status_t status,
+                             struct stepaf_pack *pack);
+
+/* Read one. STEPAF_ERR_PROTOCOL if it is malformed; nothing is left allocated then. */
+stepaf_status_t stepaf_declaration_read(const void *blob, size_t bytes, int role, int world_rank,
+                                        struct stepaf_declaration *declaration_p);
+void stepaf_declaration_free(struct stepaf_declaration *declaration);
+
+/* Judge all @a n declarations: the same verdict on every rank. */
+stepaf_status_t stepaf_declarations_judge(const struct stepaf_declaration *declarations, int n,
+                                          uint32_t epoch, int own_rank);
+
+/* Find where attention rank @a rank's pushes of @a key go at the rank that declared. False:
+ * nowhere. */
+bool stepaf_declaration_slice(const struct stepaf_declaration *declaration, uint64_t key,
+                              uint32_t rank, uint32_t *region_p, uint64_t *offset_p);
+
+/* Give the counted bytes that transport @a name has in the declaration. False: none. */
+bool stepaf_declaration_transport(const struct stepaf_declaration *declaration, const char *name,
+                                  struct stepaf_unpack *unpack_p, uint32_t *index_p);
+
+#endif

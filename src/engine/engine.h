@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine's objects.
+ *
+ *   ctx      one per stepaf_context_h: role, groups, peers, keys, regions, plans
+ *   peer     a rank of the other role, reached by one link
+ *   plan     attention side: a compiled push_pull, with one op per slot
+ *   op       one operation in flight; what a stepaf_request_h names
+ *   mirror   FFN side: what an attention rank has told of one of its plans, a batch per slot
+ *   batch    one operation as it arrived; what a stepaf_batch_h names
+ *
+ * Two facts end an operation at a peer: its answer (RESPONSE) and the return of the receive
+ * buffers (RELEASE). A slot is free again when both have come from every peer. Each is counted,
+ * none is inferred. */
+#ifndef STEPAF_ENGINE_ENGINE_H
+#define STEPAF_ENGINE_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <stepaf/stepaf.h>
+
+#include "base/error.h"
+#include "base/time.h"
+#include "engine/lock.h"
+#include "engine/table.h"
+#include "engine/trace.h"
+#include "transport/transport.h"
+
+enum {
+    STEPAF_MAX_TRANSPORTS = 8,
+    STEPAF_MAX_PLANS = 65535,
+    STEPAF_MAX_KEYS = 65536
+};
+
+struct stepaf_ctx;
+
+/* Where the pushes of one key go at one FFN rank. */
+struct stepaf_key_remote {
+    const struct stepaf_rmem *rmem; /* NULL: not known there */
+    uint64_t offset;                /* of slot 0 */
+    uint32_t busy;                  /* bit s: the peer may still read slot s */
+};
+
+/* Where an FFN rank receives a key: a run of equal slices in one region. */
+struct stepaf_segment {
+    struct stepaf_list node;
+    struct stepaf_region *region;
+    uint64_t offset; /* of the first slice */
+    uint64_t stride; /* from slice to slice */
+    uint32_t n_ranks;
+    uint32_t *ranks; /* attention ranks, slice by slice */
+    bool library;    /* allocated at commit, not by the caller */
+};
+
+struct stepaf_key {
+    uint64_t id;
+    stepaf_direction_t direction;
+    stepaf_dtype_t dtype;
+    stepaf_mem_kind_t mem_kind;
+    uint32_t max_bytes;
+    uint32_t row_bytes; /* 0: shape is not to be cut into rows */
+    uint32_t depth;
+    uint32_t committed; /* epoch in which peers learned of it, 0: not yet */
+    int ndim;
+    int64_t shape[STEPAF_MAX_DIMS];
+    struct stepaf_key_remote *remote; /* attention, push: one per peer, after commit */
+    struct stepaf_list segments;      /* FFN, push */
+};
+
+struct stepaf_peer {
+    struct stepaf_ctx *ctx;
+    struct stepaf_link *link;
+    struct stepaf_list queue;      /* posts that found no room */
+    struct stepaf_list queue_node; /* in ctx->queued while there are any */
+    struct stepaf_list ready;      /* FFN: batches not yet given to the caller */
+    struct stepaf_who who;
+    bool lost;
+    bool closing; /* it said BYE */
+    uint32_t ready_epoch;         /* of its last READY */
+    stepaf_status_t ready_status; /* and what it said */
+    bool synced;                  /* needs no more pings */
+    char reason[STEPAF_REASON_MAX]; /* why lost, or why not reached */
+    struct stepaf_mirror **mirrors; /* FFN: by plan number */
+    uint32_t n_mirrors;
+    struct stepaf_rmem **rmems; /* ascending by id */
+    uint32_t n_rmems;
+};
+
+/* ---- attention side ---- */
+
+enum stepaf_part_state {
+    STEPAF_PART_NONE,     /* skipped by this operation */
+    STEPAF_PART_WAITING,  /* no answer yet */
+    STEPAF_PART_ANSWERED, /* its tensors are here */
+    STEPAF_PART_CANCELED, /* the batch was released without an answer */
+    STEPAF_PART_LOST
+};
+
+/* An operation's part at one peer. */
+struct stepaf_part {
+    struct stepaf_post post;
+    uint64_t notified; /* ticks */
+    uint64_t answered;
+    uint32_t queue_ns; /* what the peer reported; UINT32_MAX: nothing */
+    uint32_t work_ns;
+    uint8_t state; /* stepaf_part_state */
+};
+
+struct stepaf_op {
+    struct stepaf_plan_obj *plan;
+    uint32_t index;      /* in ctx->ops: half of the handle */
+    uint32_t generation; /* the other half */
+    uint32_t seq;
+    uint8_t slot;
+    bool retired; /* its result was handed out */
+    _Atomic int status; /* STEPAF_INPROGRESS until known */
+    uint32_t pending;   /* parts that WAIT, also after status is known */
+    int failed_peer;
+    uint64_t started;   /* ticks */
+    uint64_t completed; /* ticks */
+    struct stepaf_part *parts;  /* per peer */
+    struct stepaf_xfer *xfers;  /* per peer: n_push */
+    uint32_t *pull_bytes;       /* per peer: n_pull; what landed */
+};
+
+struct stepaf_push {
+    struct stepaf_key *key;
+    void *data;
+    struct stepaf_region *region;
+    uint32_t bytes;
+};
+
+struct stepaf_pull {
+    struct stepaf_key *key;
+    uint8_t *data; /* of slot 0 */
+    struct stepaf_region *region;
+    uint32_t bytes;
+};
+
+struct stepaf_plan_obj {
+    struct stepaf_ctx *ctx;
+    uint32_t index; /* in ctx->plans: the plan's number and half of its handle */
+    uint32_t generation;
+    uint32_t seq; /* of the next operation */
+    uint8_t slot; /* of the next operation */
+    uint8_t depth;
+    uint8_t n_push;
+    uint8_t n_pull; /* per peer */
+    bool scatter;
+    bool cached;     /* made by stepaf_push_pull */
+    uint32_t usable; /* epoch in which peers were told of it, 0: not yet */
+    struct stepaf_push push[STEPAF_MAX_TENSORS];
+    struct stepaf_pull *pull; /* n_peers * n_pull, server-major */
+    uint32_t *held;           /* per peer, bit s: slot s is not released yet */
+    struct stepaf_op *ops;    /* depth */
+    struct stepaf_post **posts; /* scratch of start: one per peer */
+};
+
+/* ---- FFN side ---- */
+
+enum stepaf_batch_state {
+    STEPAF_BATCH_FREE,
+    STEPAF_BATCH_READY, /* complete, not yet given to the caller */
+    STEPAF_BATCH_HELD
+};
+
+struct stepaf_batch_obj {
+    struct stepaf_mirror *mirror;
+    struct stepaf_list any; /* in ctx->ready */
+    struct stepaf_list own; /* in peer->ready */
+    uint32_t index;
+    uint32_t generation;
+    uint32_t seq;
+    uint8_t slot;
+    uint8_t state; /* stepaf_batch_state */
+    bool canceled;
+    bool answered;
+    bool retired;     /* its response's request was waited for */
+    uint64_t arrived; /* ticks */
+    uint64_t handled;
+    struct stepaf_post answer;
+    struct stepaf_post release;
+    struct stepaf_xfer *xfers; /* n_pull */
+    uint32_t *bytes;           /* n_push */
+};
+
+struct stepaf_mirror_push {
+    struct stepaf_key *key;
+    uint8_t *data; /* receive buffer of slot 0 */
+    uint32_t bytes;
+};
+
+struct stepaf_mirror_pull {
+    uint64_t key_id;
+    struct stepaf_key *key; /* NULL: not declared here; then without a shape */
+    const struct stepaf_rmem *rmem;
+    uint64_t offset; /* of slot 0 */
+    uint32_t stride; /* from slot to slot */
+    uint32_t bytes;
+};
+
+struct stepaf_mirror {
+    struct stepaf_peer *peer;
+    uint16_t number;
+    uint8_t depth;
+    uint8_t n_push;
+    uint8_t n_pull;
+    uint8_t n_known; /* TENSORs that have come: complete when n_push + n_pull */
+    uint8_t slot;    /* of the next operation */
+    uint32_t seq;    /* of the next operation */
+    struct stepaf_mirror_push *push;
+    struct stepaf_mirror_pull *pull;
+    struct stepaf_batch_obj *batches; /* depth */
+};
+
+/* ---- context ---- */
+
+enum stepaf_ctx_state {
+    STEPAF_CTX_OPEN,
+    STEPAF_CTX_COMMITTING,
+    STEPAF_CTX_BROKEN /* a commit failed halfway: only finalize is left */
+};
+
+/* Facts of a rank, from init's exchange. */
+struct stepaf_rank {
+    uint8_t role;
+    uint32_t rank; /* within its role's group */
+    uint32_t pid;
+    uint64_t node_id;
+};
+
+struct stepaf_ctx {
+    struct stepaf_host host; /* first: transports hand it back */
+    struct stepaf_lock lock;
+    uint32_t slot;       /* in the process's table of contexts */
+    uint32_t generation;
+    uint8_t state; /* stepaf_ctx_state */
+    stepaf_role_t role;
+    uint32_t n_peers;
+    struct stepaf_peer *peers;
+    unsigned n_transports;
+    struct stepaf_transport *transports[STEPAF_MAX_TRANSPORTS];
+    struct stepaf_list queued; /* peers with queued posts */
+    uint32_t epoch;
+    uint32_t n_alive;     /* peers not lost */
+    uint32_t vain_polls;  /* of all waiters */
+    uint64_t looked;      /* when the transports last looked for dead peers, ticks */
+    bool changed;      /* something was declared since the last commit */
+    bool oversubscribed;
+    stepaf_counters_t counters;
+    struct stepaf_trace trace;
+
+    struct stepaf_table plans;
+    struct stepaf_table ops;
+    struct stepaf_table batches;
+    struct stepaf_list ready; /* FFN: batches of all peers in order of arrival */
+    uint32_t n_ready_peers;   /* peers that are lost or have a batch ready */
+    stepaf_batch_cb_t handler;
+    void *handler_arg;
+    bool dispatching;
+
+    struct stepaf_key **keys; /* ascending by id */
+    uint32_t n_keys;
+    struct stepaf_region **regions; /* ascending by address */
+    uint32_t n_regions;
+    struct stepaf_region *last_region; /* of the last look-up */
+    uint32_t next_region_id;
+    uint32_t cache_at; /* where the last one-shot plan was found */
+
+    stepaf_boot_t boot;
+    struct stepaf_env env;
+    struct stepaf_topo topo;
+    struct stepaf_rank *ranks; /* of the world */
+    int *groups[3];            /* world ranks of each group's members */
+    int group_size[3];
+    int rank[3];               /* of this rank in each group; -1: not a member */
+    bool one_clock;            /* all ranks are on one node */
+    int64_t clock_offset_ns;   /* what to add to this node's clock for the common one */
+    bool clock_known;
+    struct stepaf_clock clock;
+    int64_t pong_offset_ns; /* best of the last pings */
+    uint64_t pong_best;     /* its round trip, ticks */
+    uint32_t pong_seq;
+    bool threads; /* several threads may call */
+    bool progress_thread;
+    _Atomic bool thread_stop;
+    pthread_t thread;
+    size_t fixed_bytes; /* for stepaf_memory_get */
+};
+
+static inline bool stepaf_is_attention(const struct stepaf_ctx *ctx)
+{
+    return ctx->role == STEPAF_ATTENTION;
+}
+
+/* "FFN rank 3 (world rank 7)": names a peer in sentences. */
+#define STEPAF_WHO_FORMAT "%s rank %d (world rank %d)"
+#define STEPAF_WHO_ARGS(who_) \
+    (who_).role == STEPAF_FFN ? "FFN" : "attention", (who_).rank, (who_).world_rank
+
+/* ctx.c */
+void stepaf_ctx_free(struct stepaf_ctx *ctx);
+
+/* progress.c: advance everything once; return how much happened. The lock is held. */
+unsigned stepaf_engine_progress(struct stepaf_ctx *ctx);
+/* Call the handler for what is ready; the lock is not held. */
+void stepaf_engine_dispatch(struct stepaf_ctx *ctx);
+/* Send posts of one transport, or queue what it has no room for. */
+void stepaf_engine_post(struct stepaf_post **posts, unsigned n);
+static inline void stepaf_engine_post_one(struct stepaf_post *post)
+{
+    stepaf_engine_post(&post, 1);
+}
+/* Send a message without tensors from the heap (not on the hot path). False: out of memory. */
+bool stepaf_engine_send(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+/* Start and stop the progress thread. */
+stepaf_status_t stepaf_engine_thread_start(struct stepaf_ctx *ctx);
+void stepaf_engine_thread_stop(struct stepaf_ctx *ctx);
+
+/* deliver.c: what transports call */
+void stepaf_engine_deliver(struct stepaf_host *host, struct stepaf_link *link,
+                           const struct stepaf_msg *msg);
+void stepaf_engine_lost(struct stepaf_host *host, struct stepaf_link *link, const char *reason);
+
+/* attention side: plan.c, start.c, op.c */
+void stepaf_plan_free(struct stepaf_plan_obj *plan);
+stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *push, int n_push,
+                                 const stepaf_tensor_t *pull, int n_pull, uint32_t flags,
+                                 struct stepaf_plan_obj **plan_p);
+/* Tell all peers of a plan whose keys and memory they know. */
+stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan);
+bool stepaf_plan_ready(const struct stepaf_plan_obj *plan);
+stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan,
+                                  const stepaf_start_params_t *params, struct stepaf_op **op_p);
+/* Whether the plan's next slot is free. */
+bool stepaf_plan_slot_free(const struct stepaf_plan_obj *plan);
+void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_op_peer_lost(struct stepaf_peer *peer);
+stepaf_status_t stepaf_op_cancel(struct stepaf_op *op);
+/* The operation's result as a status with its detail set. */
+stepaf_status_t stepaf_op_result(struct stepaf_op *op);
+
+/* FFN side: mirror.c, batch.c */
+void stepaf_mirror_plan(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_mirror_tensor(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_mirror_close(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_mirrors_free(struct stepaf_peer *peer);
+void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_batch_peer_lost(struct stepaf_peer *peer);
+/* Take the next batch of any peer, or of @a peer; NULL: none. */
+struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer);
+stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch,
+                                     const stepaf_tensor_t *tensors, int n, uint32_t flags);
+void stepaf_batch_let_go(struct stepaf_batch_obj *batch);
+
+/* key.c, region.c: set-up, and look-ups by bisection */
+struct stepaf_key *stepaf_key_find(const struct stepaf_ctx *ctx, uint64_t id);
+stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id,
+                               const stepaf_key_params_t *params);
+stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *buffer, size_t bytes,
+                                   const int *ranks, int n_ranks);
+/* Give every push key receive buffers for the ranks that have none; undo takes those back that
+ * were given since the last commit. */
+stepaf_status_t stepaf_key_allocate(struct stepaf_ctx *ctx);
+void stepaf_key_allocate_undo(struct stepaf_ctx *ctx);
+void stepaf_keys_free(struct stepaf_ctx *ctx);
+void stepaf_key_describe(const struct stepaf_key *key, uint64_t id, void *data, uint32_t bytes,
+                         uint32_t max_bytes, stepaf_tensor_info_t *info_p);
+/* Where an FFN rank receives @a key from attention rank @a rank; NULL: nowhere. */
+uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t rank);
+
+struct stepaf_region *stepaf_region_find(struct stepaf_ctx *ctx, const void *data, size_t bytes);
+stepaf_status_t stepaf_region_alloc(struct stepaf_ctx *ctx, size_t bytes, stepaf_mem_kind_t kind,
+                                    struct stepaf_region **region_p);
+stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_t bytes);
+stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool allocated);
+void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region);
+void stepaf_regions_free(struct stepaf_ctx *ctx);
+uint8_t *stepaf_region_resolve(struct stepaf_host *host, uint32_t id, uint64_t offset,
+                               uint32_t bytes);
+
+/* init.c, commit.c, connect.c, clock.c: set-up with the other ranks */
+stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
+                                struct stepaf_ctx **ctx_p);
+stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx);
+stepaf_status_t stepaf_clock_sync(struct stepaf_ctx *ctx, int64_t deadline_ns);
+void stepaf_clock_ping(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_clock_pong(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+
+/* wait.c: how a thread waits */
+struct stepaf_waiter {
+    uint64_t began;    /* ticks; 0: not yet */
+    uint64_t deadline; /* ticks */
+    uint32_t polls;
+};
+static inline struct stepaf_waiter stepaf_waiter_begin(void)
+{
+    return (struct stepaf_waiter){0};
+}
+/* One vain poll is over: idle as the settings say. False when the deadline has passed. The lock is
+ * held on entry and exit, and free for a while in between. */
+bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us);
+/* Microseconds that @a timeout_us stands for. */
+int64_t stepaf_timeout_us(const struct stepaf_ctx *ctx, int64_t timeout_us);
+
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations in flight, attention side: answers, releases, cancellation, loss. */
+#include "engine/engine.h"
+
+/* Give the operation its result, once. */
+static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uint64_t now)
+{
+    struct stepaf_ctx *ctx = op->plan->ctx;
+
+    if (atomic_load_explicit(&op->status, memory_order_relaxed) != STEPAF_INPROGRESS)
+        return;
+    op->completed = now;
+    op->failed_peer = peer;
+    if (status == STEPAF_OK)
+        ctx->counters.operations_completed++;
+    else
+        ctx->counters.operations_failed++;
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_COMPLETED, now, op->plan->index, op->seq,
+                       STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
+    atomic_store_explicit(&op->status, status, memory_order_release);
+}
+
+/* A part is over, one way or another. */
+static void end_part(struct stepaf_op *op, uint32_t p, enum stepaf_part_state state, uint64_t now)
+{
+    op->parts[p].state = (uint8_t)state;
+    op->pending--;
+    if (state == STEPAF_PART_LOST)
+        conclude(op, STEPAF_ERR_PEER_LOST, (int)p, now);
+    else if (state == STEPAF_PART_CANCELED)
+        conclude(op, STEPAF_ERR_CANCELED, (int)p, now);
+    else if (!op->pending)
+        conclude(op, STEPAF_OK, -1, now);
+}
+
+/* The operation that a message is about, or NULL if it is about none of mine. */
+static struct stepaf_op *find(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    struct stepaf_plan_obj *plan = stepaf_table_get(&peer->ctx->plans, msg->plan);
+
+    if (!plan || msg->slot >= plan->depth)
+        return NULL;
+    struct stepaf_op *op = &plan->ops[msg->slot];
+    return op->seq == msg->seq && op->generation ? op : NULL;
+}
+
+static void give_back(struct stepaf_op *op, uint32_t p)
+{
+    struct stepaf_plan_obj *plan = op->plan;
+    uint32_t bit = 1u << op->slot;
+
+    if (!(plan->held[p] & bit))
+        return;
+    plan->held[p] &= ~bit;
+    for (uint32_t i = 0; i < plan->n_push; i++)
+        plan->push[i].key->remote[p].busy &= ~bit;
+}
+
+/* Note the actual sizes. False if they cannot be. */
+static bool take_sizes(struct stepaf_op *op, uint32_t p, const struct stepaf_msg *msg)
+{
+    const struct stepaf_plan_obj *plan = op->plan;
+    uint32_t first = p * plan->n_pull;
+    uint64_t sum = 0;
+
+    if (msg->n && msg->n != plan->n_pull)
+        return false;
+    for (uint32_t i = 0; i < msg->n; i++)
+        if (msg->word[i] > plan->pull[first + i].bytes)
+            return false;
+    for (uint32_t i = 0; i < plan->n_pull; i++) {
+        op->pull_bytes[first + i] = msg->n ? msg->word[i] : plan->pull[first + i].bytes;
+        sum += op->pull_bytes[first + i];
+    }
+    plan->ctx->counters.bytes_received += sum;
+    return true;
+}
+
+void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    uint32_t p = (uint32_t)peer->who.rank;
+    struct stepaf_ctx *ctx = peer->ctx;
+    struct stepaf_op *op = find(peer, msg);
+
+    if (__builtin_expect(!op || op->parts[p].state != STEPAF_PART_WAITING, 0)) {
+        ctx->counters.dropped_stale++;
+        return;
+    }
+    if (__builtin_expect(!take_sizes(op, p, msg), 0)) {
+        ctx->counters.dropped_malformed++;
+        return;
+    }
+    uint64_t now = stepaf_ticks();
+    struct stepaf_part *part = &op->parts[p];
+    part->answered = now;
+    part->queue_ns = msg->word[STEPAF_MSG_WORD_QUEUE];
+    part->work_ns = msg->word[STEPAF_MSG_WORD_WORK];
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_ANSWERED, now, op->plan->index, op->seq, p,
+                       STEPAF_TRACE_WHOLE, 0);
+    if (atomic_load_explicit(&op->status, memory_order_relaxed) != STEPAF_INPROGRESS)
+        ctx->counters.late++;
+    if (msg->flags & STEPAF_MSG_RELEASED)
+        give_back(op, p);
+    end_part(op, p, STEPAF_PART_ANSWERED, now);
+}
+
+void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    uint32_t p = (uint32_t)peer->who.rank;
+    struct stepaf_op *op = find(peer, msg);
+
+    if (__builtin_expect(!op || !(op->plan->held[p] & 1u << op->slot), 0)) {
+        peer->ctx->counters.dropped_stale++;
+        return;
+    }
+    give_back(op, p);
+    if (op->parts[p].state != STEPAF_PART_WAITING)
+        return;
+    uint64_t now = stepaf_ticks();
+    op->parts[p].answered = now;
+    /* Nothing was expected: that the peer is done with it is the answer. */
+    end_part(op, p, op->plan->n_pull ? STEPAF_PART_CANCELED : STEPAF_PART_ANSWERED, now);
+}
+
+void stepaf_op_peer_lost(struct stepaf_peer *peer)
+{
+    uint32_t p = (uint32_t)peer->who.rank;
+    struct stepaf_ctx *ctx = peer->ctx;
+    uint64_t now = stepaf_ticks();
+
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        for (int s = 0; plan && s < plan->depth; s++) {
+            struct stepaf_op *op = &plan->ops[s];
+            give_back(op, p);
+            if (op->pending && op->parts[p].state == STEPAF_PART_WAITING)
+                end_part(op, p, STEPAF_PART_LOST, now);
+        }
+    }
+}
+
+stepaf_status_t stepaf_op_cancel(struct stepaf_op *op)
+{
+    struct stepaf_plan_obj *plan = op->plan;
+    struct stepaf_ctx *ctx = plan->ctx;
+
+    if (atomic_load_explicit(&op->status, memory_order_relaxed) != STEPAF_INPROGRESS)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                "the operation is complete already");
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_msg msg = {
+            .type = STEPAF_MSG_CANCEL,
+            .epoch = (uint16_t)ctx->epoch,
+            .plan = (uint16_t)plan->index,
+            .slot = op->slot,
+            .seq = op->seq,
+        };
+        /* Out of memory, the peer is not told and answers in vain: nothing worse. */
+        if (op->parts[p].state == STEPAF_PART_WAITING)
+            (void)stepaf_engine_send(&ctx->peers[p], &msg);
+    }
+    conclude(op, STEPAF_ERR_CANCELED, -1, stepaf_ticks());
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_op_result(struct stepaf_op *op)
+{
+    stepaf_status_t status = atomic_load_explicit(&op->status, memory_order_acquire);
+    const struct stepaf_ctx *ctx = op->plan->ctx;
+    const struct stepaf_peer *peer = op->failed_peer >= 0 ? &ctx->peers[op->failed_peer] : NULL;
+
+    if (__builtin_expect(status == STEPAF_OK, 1))
+        return status;
+    if (status == STEPAF_ERR_PEER_LOST)
+        return stepaf_error_set_peer(status, STEPAF_PHASE_RESPONSE, peer->who,
+                                     STEPAF_WHO_FORMAT
+                                     " was lost before it answered operation %u of plan %u: %s",
+                                     STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index,
+                                     peer->reason);
+    if (peer)
+        return stepaf_error_set_peer(status, STEPAF_PHASE_RESPONSE, peer->who,
+                                     STEPAF_WHO_FORMAT
+                                     " released the batch of operation %u of plan %u unanswered",
+                                     STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
+    return stepaf_error_set(status, STEPAF_PHASE_RESPONSE,
+                            "operation %u of plan %u was canceled", op->seq, op->plan->index);
+}

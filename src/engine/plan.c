@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans, attention side: checking, compiling, telling the FFN ranks. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+static stepaf_status_t invalid(const char *what)
+{
+    return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "%s", what);
+}
+
+/* Find the key and memory of one tensor, and check that it fits. */
+static stepaf_status_t resolve(struct stepaf_ctx *ctx, const stepaf_tensor_t *tensor,
+                               stepaf_direction_t direction, const char *what, int index,
+                               struct stepaf_key **key_p, struct stepaf_region **region_p)
+{
+    struct stepaf_key *key = stepaf_key_find(ctx, tensor->key);
+    unsigned long long id = tensor->key;
+    size_t span = tensor->bytes;
+
+    if (!key)
+        return stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_NONE,
+                                "%s tensor %d: key %llu is not declared", what, index, id);
+    if (key->direction != direction)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                "%s tensor %d: key %llu is declared for the other direction", what,
+                                index, id);
+    if (tensor->bytes > key->max_bytes)
+        return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_NONE,
+                                "%s tensor %d: %zu bytes, but key %llu holds %u", what, index,
+                                tensor->bytes, id, key->max_bytes);
+    *key_p = key;
+    *region_p = NULL;
+    if (!span && !tensor->data)
+        return STEPAF_OK;
+    *region_p = stepaf_region_find(ctx, tensor->data, span);
+    if (!*region_p)
+        return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_NONE,
+                                "%s tensor %d: its %zu bytes are not in registered memory", what,
+                                index, span);
+    return STEPAF_OK;
+}
+
+static stepaf_status_t compile_push(struct stepaf_plan_obj *plan, const stepaf_tensor_t *push)
+{
+    for (int i = 0; i < plan->n_push; i++) {
+        struct stepaf_push *own = &plan->push[i];
+        stepaf_status_t status =
+            resolve(plan->ctx, &push[i], STEPAF_PUSH, "push", i, &own->key, &own->region);
+        if (status)
+            return status;
+        for (int j = 0; j < i; j++)
+            if (plan->push[j].key == own->key)
+                return invalid("a push key is named twice");
+        own->data = push[i].data;
+        own->bytes = (uint32_t)push[i].bytes;
+        if (own->key->depth < plan->depth)
+            plan->depth = (uint8_t)own->key->depth;
+    }
+    return STEPAF_OK;
+}
+
+/* A destination covers all slots: the planned depth decides how many. */
+static size_t pull_span(const struct stepaf_plan_obj *plan, const struct stepaf_pull *pull)
+{
+    return (size_t)(plan->depth - 1) * pull->key->max_bytes + pull->bytes;
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const struct stepaf_pull *const *one = a;
+    const struct stepaf_pull *const *other = b;
+
+    return ((*one)->data > (*other)->data) - ((*one)->data < (*other)->data);
+}
+
+static stepaf_status_t check_overlap(const struct stepaf_plan_obj *plan, uint32_t n)
+{
+    const struct stepaf_pull **sorted = malloc((n ? n : 1) * sizeof(*sorted));
+    stepaf_status_t status = STEPAF_OK;
+
+    if (!sorted)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+    for (uint32_t i = 0; i < n; i++)
+        sorted[i] = &plan->pull[i];
+    qsort(sorted, n, sizeof(*sorted), by_address);
+    for (uint32_t i = 1; i < n && !status; i++)
+        if (sorted[i - 1]->bytes && sorted[i]->bytes &&
+            sorted[i - 1]->data + pull_span(plan, sorted[i - 1]) > sorted[i]->data)
+            status = invalid("pull destinations overlap");
+    free(sorted);
+    return status;
+}
+
+static stepaf_status_t compile_pull(struct stepaf_plan_obj *plan, const stepaf_tensor_t *pull)
+{
+    uint32_t n = plan->ctx->n_peers * plan->n_pull;
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct stepaf_pull *own = &plan->pull[i];
+        stepaf_status_t status =
+            resolve(plan->ctx, &pull[i], STEPAF_PULL, "pull", (int)i, &own->key, &own->region);
+        if (status)
+            return status;
+        own->data = pull[i].data;
+        own->bytes = (uint32_t)pull[i].bytes;
+        if (own->key->depth < plan->depth)
+            plan->depth = (uint8_t)own->key->depth;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct stepaf_pull *own = &plan->pull[i];
+        if (own->region &&
+            stepaf_region_find(plan->ctx, own->data, pull_span(plan, own)) != own->region)
+            return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_NONE,
+                                    "pull tensor %u: its %u slots are not in registered memory",
+                                    i, plan->depth);
+    }
+    return check_overlap(plan, n);
+}
+
+/* Count the plan in or out at the memory that it uses. */
+static void use_memory(struct stepaf_plan_obj *plan, unsigned change)
+{
+    for (int i = 0; i < plan->n_push; i++)
+        if (plan->push[i].region)
+            plan->push[i].region->uses += change;
+    for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
+        if (plan->pull[i].region) {
+            plan->pull[i].region->uses += change;
+            plan->pull[i].region->target = true;
+        }
+}
+
+static bool op_open(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint8_t slot)
+{
+    uint32_t n = plan->ctx->n_peers;
+
+    op->plan = plan;
+    op->slot = slot;
+    op->retired = true;
+    op->parts = calloc(n, sizeof(*op->parts));
+    op->xfers = calloc((size_t)n * plan->n_push + 1, sizeof(*op->xfers));
+    op->pull_bytes = calloc((size_t)n * plan->n_pull + 1, sizeof(*op->pull_bytes));
+    if (!op->parts || !op->xfers || !op->pull_bytes)
+        return false;
+    for (uint32_t p = 0; p < n; p++)
+        op->parts[p].post.xfer = &op->xfers[p * plan->n_push];
+    return stepaf_table_add(&plan->ctx->ops, op, 1u << STEPAF_HANDLE_INDEX_BITS, &op->index);
+}
+
+void stepaf_plan_free(struct stepaf_plan_obj *plan)
+{
+    for (int s = 0; plan->ops && s < plan->depth; s++) {
+        struct stepaf_op *op = &plan->ops[s];
+        if (stepaf_table_get(&plan->ctx->ops, op->index) == op)
+            stepaf_table_remove(&plan->ctx->ops, op->index);
+        free(op->parts);
+        free(op->xfers);
+        free(op->pull_bytes);
+    }
+    if (stepaf_table_get(&plan->ctx->plans, plan->index) == plan) {
+        stepaf_table_remove(&plan->ctx->plans, plan->index);
+        use_memory(plan, -1u);
+    }
+    free(plan->ops);
+    free(plan->pull);
+    free(plan->held);
+    free(plan->posts);
+    free(plan);
+}
+
+static stepaf_status_t check_counts(const struct stepaf_ctx *ctx, const stepaf_tensor_t *push,
+                                    int n_push, const stepaf_tensor_t *pull, int n_pull,
+                                    uint32_t flags)
+{
+    int n_peers = (int)ctx->n_peers;
+
+    if (flags & ~(uint32_t)STEPAF_PLAN_SCATTER)
+        return invalid("unknown flags");
+    if (n_push < 0 || n_pull < 0 || (n_push && !push) || (n_pull && !pull))
+        return invalid("a count is negative, or its tensors are NULL");
+    if (!n_push && !n_pull)
+        return invalid("a plan needs something to push or to pull");
+    if (n_pull % n_peers)
+        return stepaf_error_set(STEPAF_ERR_PULLS, STEPAF_PHASE_NONE,
+                                "%d pulls for %d FFN ranks: each needs the same number of "
+                                "destinations, or some answers would have nowhere to go",
+                                n_pull, n_peers);
+    if (n_push > STEPAF_MAX_TENSORS || n_pull / n_peers > STEPAF_MAX_TENSORS)
+        return invalid("more than 8 tensors to or from one FFN rank");
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *push, int n_push,
+                                 const stepaf_tensor_t *pull, int n_pull, uint32_t flags,
+                                 struct stepaf_plan_obj **plan_p)
+{
+    stepaf_status_t status = check_counts(ctx, push, n_push, pull, n_pull, flags);
+    struct stepaf_plan_obj *plan = status ? NULL : calloc(1, sizeof(*plan));
+
+    if (status)
+        return status;
+    if (!plan)
+        goto err_memory;
+    plan->ctx = ctx;
+    plan->index = UINT32_MAX;
+    plan->depth = STEPAF_MAX_DEPTH;
+    plan->n_push = (uint8_t)n_push;
+    plan->n_pull = (uint8_t)((uint32_t)n_pull / ctx->n_peers);
+    plan->scatter = flags & STEPAF_PLAN_SCATTER;
+    plan->pull = calloc((size_t)n_pull + 1, sizeof(*plan->pull));
+    plan->held = calloc(ctx->n_peers, sizeof(*plan->held));
+    plan->posts = calloc(ctx->n_peers, sizeof(*plan->posts));
+    if (!plan->pull || !plan->held || !plan->posts)
+        goto err_memory;
+    status = compile_push(plan, push);
+    if (!status)
+        status = compile_pull(plan, pull);
+    if (status)
+        goto err_plan;
+    plan->ops = calloc(plan->depth, sizeof(*plan->ops));
+    if (!plan->ops)
+        goto err_memory;
+    for (uint8_t s = 0; s < plan->depth; s++)
+        plan->ops[s].index = UINT32_MAX;
+    for (uint8_t s = 0; s < plan->depth; s++)
+        if (!op_open(plan, &plan->ops[s], s))
+            goto err_memory;
+    if (!stepaf_table_add(&ctx->plans, plan, STEPAF_MAX_PLANS, &plan->index)) {
+        status = stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE, "more than %d plans",
+                                  STEPAF_MAX_PLANS);
+        goto err_plan;
+    }
+    plan->generation = ++ctx->plans.next_generation;
+    use_memory(plan, 1);
+    *plan_p = plan;
+    return STEPAF_OK;
+
+err_memory:
+    status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+err_plan:
+    if (plan)
+        stepaf_plan_free(plan);
+    return status;
+}
+
+bool stepaf_plan_ready(const struct stepaf_plan_obj *plan)
+{
+    if (!plan->ctx->epoch)
+        return false;
+    for (int i = 0; i < plan->n_push; i++)
+        if (!plan->push[i].key->committed)
+            return false;
+    for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
+        if (plan->pull[i].region && !plan->pull[i].region->offered)
+            return false;
+    return true;
+}
+
+static bool announce_tensor(struct stepaf_peer *peer, const struct stepaf_plan_obj *plan,
+                            uint8_t index, const struct stepaf_push *push,
+                            const struct stepaf_pull *pull)
+{
+    const struct stepaf_key *key = push ? push->key : pull->key;
+    uint64_t offset = 0;
+    struct stepaf_msg msg = {
+        .type = STEPAF_MSG_TENSOR,
+        .flags = pull ? STEPAF_MSG_PULL_SIDE : 0,
+        .epoch = (uint16_t)plan->ctx->epoch,
+        .plan = (uint16_t)plan->index,
+        .slot = index,
+    };
+
+    msg.word[0] = (uint32_t)key->id;
+    msg.word[1] = (uint32_t)(key->id >> 32);
+    msg.word[2] = push ? push->bytes : pull->bytes;
+    if (pull && pull->region) {
+        offset = (uint64_t)(pull->data - pull->region->base);
+        msg.word[3] = pull->region->id;
+        msg.word[4] = (uint32_t)offset;
+        msg.word[5] = (uint32_t)(offset >> 32);
+        msg.word[6] = key->max_bytes;
+    }
+    return stepaf_engine_send(peer, &msg);
+}
+
+static bool announce_to(struct stepaf_peer *peer, const struct stepaf_plan_obj *plan)
+{
+    uint32_t p = (uint32_t)peer->who.rank;
+    struct stepaf_msg msg = {
+        .type = STEPAF_MSG_PLAN,
+        .epoch = (uint16_t)plan->ctx->epoch,
+        .plan = (uint16_t)plan->index,
+        .slot = plan->slot,
+        .seq = plan->seq,
+        .word = {plan->n_push, plan->n_pull, plan->depth},
+    };
+    bool sent = stepaf_engine_send(peer, &msg);
+
+    for (uint8_t i = 0; sent && i < plan->n_push; i++)
+        sent = announce_tensor(peer, plan, i, &plan->push[i], NULL);
+    for (uint8_t i = 0; sent && i < plan->n_pull; i++)
+        sent = announce_tensor(peer, plan, i, NULL, &plan->pull[p * plan->n_pull + i]);
+    return sent;
+}
+
+stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_peer *peer = &ctx->peers[p];
+        if (!peer->lost && !announce_to(peer, plan))
+            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    }
+    plan->usable = ctx->epoch;
+    return STEPAF_OK;
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making things advance: sending, taking in, the handler, the progress thread. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+static struct stepaf_peer *peer_of(const struct stepaf_post *post)
+{
+    struct stepaf_ctx *ctx = (struct stepaf_ctx *)post->link->transport->host;
+    return &ctx->peers[post->link->peer];
+}
+
+static void enqueue(struct stepaf_peer *peer, struct stepaf_post *post)
+{
+    struct stepaf_ctx *ctx = peer->ctx;
+
+    post->state = STEPAF_POST_QUEUED;
+    if (stepaf_list_empty(&peer->queue))
+        stepaf_list_append(&ctx->queued, &peer->queue_node);
+    stepaf_list_append(&peer->queue, &post->node);
+    ctx->counters.queued++;
+}
+
+/* After a transport has seen @a post. */
+static void settle(struct stepaf_post *post)
+{
+    if (post->state == STEPAF_POST_QUEUED)
+        enqueue(peer_of(post), post);
+    else if (post->owned)
+        free(post);
+}
+
+/* Whether @a post may go to its transport now. */
+static bool may_go(const struct stepaf_post *post)
+{
+    return stepaf_list_empty(&peer_of(post)->queue);
+}
+
+void stepaf_engine_post(struct stepaf_post **posts, unsigned n)
+{
+    for (unsigned from = 0, to; from < n; from = to) {
+        to = from + 1;
+        if (__builtin_expect(!may_go(posts[from]), 0)) {
+            enqueue(peer_of(posts[from]), posts[from]);
+            continue;
+        }
+        while (to < n && posts[to]->link->transport == posts[from]->link->transport &&
+               may_go(posts[to]))
+            to++;
+        posts[from]->link->ops->post(&posts[from], to - from);
+        for (unsigned i = from; i < to; i++)
+            settle(posts[i]);
+    }
+}
+
+bool stepaf_engine_send(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    struct stepaf_post *post = calloc(1, sizeof(*post));
+
+    if (!post)
+        return false;
+    post->link = peer->link;
+    post->owned = true;
+    post->msg = *msg;
+    stepaf_engine_post_one(post);
+    return true;
+}
+
+/* Offer queued posts again. */
+static unsigned flush_queues(struct stepaf_ctx *ctx)
+{
+    struct stepaf_list *node = ctx->queued.next;
+    unsigned n = 0;
+
+    while (node != &ctx->queued) {
+        struct stepaf_peer *peer = stepaf_container_of(node, struct stepaf_peer, queue_node);
+        node = node->next;
+        while (!stepaf_list_empty(&peer->queue)) {
+            struct stepaf_post *post =
+                stepaf_container_of(peer->queue.next, struct stepaf_post, node);
+            post->link->ops->post(&post, 1);
+            if (post->state == STEPAF_POST_QUEUED)
+                break;
+            stepaf_list_remove(&post->node);
+            if (post->owned)
+                free(post);
+            n++;
+        }
+        if (stepaf_list_empty(&peer->queue))
+            stepaf_list_remove(&peer->queue_node);
+    }
+    return n;
+}
+
+unsigned stepaf_engine_progress(struct stepaf_ctx *ctx)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < ctx->n_transports; i++)
+        n += ctx->transports[i]->ops->progress(ctx->transports[i]);
+    if (__builtin_expect(!stepaf_list_empty(&ctx->queued), 0))
+        n += flush_queues(ctx);
+    return n;
+}
+
+void stepaf_engine_dispatch(struct stepaf_ctx *ctx)
+{
+    stepaf_lock_enter(&ctx->lock);
+    if (ctx->handler && !ctx->dispatching) {
+        struct stepaf_batch_obj *batch;
+        ctx->dispatching = true;
+        while (ctx->handler && (batch = stepaf_batch_take(ctx, NULL))) {
+            stepaf_batch_cb_t handler = ctx->handler;
+            void *arg = ctx->handler_arg;
+            stepaf_batch_h handle = stepaf_handle_make(STEPAF_HANDLE_BATCH, ctx->slot,
+                                                       batch->index, batch->generation);
+            stepaf_lock_leave(&ctx->lock);
+            handler(handle, arg);
+            stepaf_lock_enter(&ctx->lock);
+        }
+        ctx->dispatching = false;
+    }
+    stepaf_lock_leave(&ctx->lock);
+}
+
+static void *progress_main(void *arg)
+{
+    struct stepaf_ctx *ctx = arg;
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+
+    (void)stepaf_topo_bind_thread(ctx->env.progress_cores); /* was checked at init */
+    while (!atomic_load_explicit(&ctx->thread_stop, memory_order_relaxed)) {
+        stepaf_lock_enter(&ctx->lock);
+        if (stepaf_engine_progress(ctx))
+            waiter = stepaf_waiter_begin();
+        else if (!stepaf_waiter_idle(ctx, &waiter, INT32_MAX))
+            waiter = stepaf_waiter_begin();
+        bool handle = ctx->handler != NULL;
+        stepaf_lock_leave(&ctx->lock);
+        if (handle)
+            stepaf_engine_dispatch(ctx);
+    }
+    return NULL;
+}
+
+stepaf_status_t stepaf_engine_thread_start(struct stepaf_ctx *ctx)
+{
+    int error;
+
+    if (!ctx->progress_thread)
+        return STEPAF_OK;
+    atomic_store(&ctx->thread_stop, false);
+    error = pthread_create(&ctx->thread, NULL, progress_main, ctx);
+    if (error) {
+        ctx->progress_thread = false;
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT,
+                                "cannot start the progress thread: %s", strerror(error));
+    }
+    return STEPAF_OK;
+}
+
+void stepaf_engine_thread_stop(struct stepaf_ctx *ctx)
+{
+    if (!ctx->progress_thread || !ctx->epoch)
+        return;
+    atomic_store(&ctx->thread_stop, true);
+    pthread_join(ctx->thread, NULL);
+}

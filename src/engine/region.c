@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Registered memory: an array by address, looked up by bisection. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/device.h"
+#include "engine/engine.h"
+
+/* Return the number of regions that begin at or below @a place. */
+static uint32_t upper_bound(const struct stepaf_ctx *ctx, const uint8_t *place)
+{
+    uint32_t low = 0, high = ctx->n_regions;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (ctx->regions[middle]->base <= place)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool holds(const struct stepaf_region *region, const uint8_t *place, size_t bytes)
+{
+    return place >= region->base && bytes <= region->bytes &&
+           (size_t)(place - region->base) <= region->bytes - bytes;
+}
+
+struct stepaf_region *stepaf_region_find(struct stepaf_ctx *ctx, const void *data, size_t bytes)
+{
+    if (ctx->last_region && holds(ctx->last_region, data, bytes))
+        return ctx->last_region;
+    uint32_t at = upper_bound(ctx, data);
+    if (!at || !holds(ctx->regions[at - 1], data, bytes))
+        return NULL;
+    ctx->last_region = ctx->regions[at - 1];
+    return ctx->last_region;
+}
+
+static stepaf_status_t region_add(struct stepaf_ctx *ctx, const struct stepaf_region *model,
+                                  struct stepaf_region **region_p)
+{
+    struct stepaf_region *region = malloc(sizeof(*region));
+    struct stepaf_region **regions =
+        realloc(ctx->regions, (ctx->n_regions + 1) * sizeof(*regions));
+    uint32_t at;
+
+    if (regions)
+        ctx->regions = regions;
+    if (!region || !regions) {
+        free(region);
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+    }
+    *region = *model;
+    region->id = ctx->next_region_id++;
+    at = upper_bound(ctx, region->base);
+    memmove(&regions[at + 1], &regions[at], (ctx->n_regions - at) * sizeof(*regions));
+    regions[at] = region;
+    ctx->n_regions++;
+    *region_p = region;
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_region_alloc(struct stepaf_ctx *ctx, size_t bytes, stepaf_mem_kind_t kind,
+                                    struct stepaf_region **region_p)
+{
+    struct stepaf_device_mem mem;
+    stepaf_status_t status = stepaf_device_alloc(kind, bytes, &mem);
+
+    if (status)
+        return status;
+    struct stepaf_region model = {
+        .base = mem.base, .bytes = mem.bytes, .kind = kind, .fd = mem.fd};
+    status = region_add(ctx, &model, region_p);
+    if (status)
+        stepaf_device_free(&mem);
+    return status;
+}
+
+stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_t bytes)
+{
+    struct stepaf_region model = {
+        .base = base, .bytes = bytes, .kind = STEPAF_MEM_HOST, .fd = -1};
+    struct stepaf_region *region;
+    uint32_t at = upper_bound(ctx, (uint8_t *)base + bytes - 1);
+
+    if (at && ctx->regions[at - 1]->base + ctx->regions[at - 1]->bytes > (uint8_t *)base)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                "the range overlaps registered memory");
+    return region_add(ctx, &model, &region);
+}
+
+void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
+{
+    uint32_t at = upper_bound(ctx, region->base) - 1;
+
+    ctx->n_regions--;
+    memmove(&ctx->regions[at], &ctx->regions[at + 1],
+            (ctx->n_regions - at) * sizeof(ctx->regions[0]));
+    if (ctx->last_region == region)
+        ctx->last_region = NULL;
+    if (region->fd >= 0)
+        stepaf_device_free(
+            &(struct stepaf_device_mem){region->base, region->bytes, region->fd});
+    free(region);
+}
+
+stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool allocated)
+{
+    uint32_t at = upper_bound(ctx, base);
+    struct stepaf_region *region = at ? ctx->regions[at - 1] : NULL;
+
+    if (!region || region->base != base || (region->fd >= 0) != allocated)
+        return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_NONE,
+                                allocated ? "not the start of memory from stepaf_alloc"
+                                          : "not the start of memory given to stepaf_register");
+    if (region->uses)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                "%u plans or receive registrations use this memory",
+                                region->uses);
+    if (region->offered)
+        ctx->changed = true;
+    stepaf_region_drop(ctx, region);
+    return STEPAF_OK;
+}
+
+void stepaf_regions_free(struct stepaf_ctx *ctx)
+{
+    while (ctx->n_regions)
+        stepaf_region_drop(ctx, ctx->regions[ctx->n_regions - 1]);
+    free(ctx->regions);
+}
+
+uint8_t *stepaf_region_resolve(struct stepaf_host *host, uint32_t id, uint64_t offset,
+                               uint32_t bytes)
+{
+    const struct stepaf_ctx *ctx = (const struct stepaf_ctx *)host;
+
+    for (uint32_t i = 0; i < ctx->n_regions; i++) {
+        const struct stepaf_region *region = ctx->regions[i];
+        if (region->id != id)
+            continue;
+        if (!region->target || offset > region->bytes || bytes > region->bytes - offset)
+            return NULL;
+        return region->base + offset;
+    }
+    return NULL;
+}

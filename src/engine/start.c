@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starting an operation: the hot path of the attention side. First everything that could refuse
+ * is asked, then everything is done. */
+#include "engine/engine.h"
+
+static const stepaf_start_params_t no_params;
+
+/* What FFN rank @a p is to get of tensor @a i. */
+static inline const stepaf_tensor_t *override_of(const struct stepaf_plan_obj *plan,
+                                                 const stepaf_start_params_t *params, uint32_t p,
+                                                 uint32_t i)
+{
+    if (!params->push)
+        return NULL;
+    return &params->push[plan->scatter ? p * plan->n_push + i : i];
+}
+
+/* Check the caller's tensors against the plan. */
+static stepaf_status_t check_overrides(struct stepaf_plan_obj *plan,
+                                       const stepaf_start_params_t *params)
+{
+    int expected = plan->scatter ? (int)plan->ctx->n_peers * plan->n_push : plan->n_push;
+
+    if (params->flags & ~(uint32_t)(STEPAF_START_WAIT | STEPAF_START_SKIP_LOST))
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START, "unknown flags");
+    if (!params->push)
+        return STEPAF_OK;
+    if (params->n_push != expected)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                                "%d push tensors given, %d expected", params->n_push, expected);
+    for (int i = 0; i < expected; i++) {
+        const stepaf_tensor_t *tensor = &params->push[i];
+        const struct stepaf_push *planned = &plan->push[i % plan->n_push];
+        if (tensor->key != planned->key->id)
+            return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                                    "push tensor %d has another key than planned", i);
+        if (tensor->bytes > planned->bytes)
+            return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_START,
+                                    "push tensor %d: %zu bytes, but %u are planned", i,
+                                    tensor->bytes, planned->bytes);
+        if (tensor->bytes && !stepaf_region_find(plan->ctx, tensor->data, tensor->bytes))
+            return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_START,
+                                    "push tensor %d: its %zu bytes are not in registered memory",
+                                    i, tensor->bytes);
+    }
+    return STEPAF_OK;
+}
+
+static bool is_skipped(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
+                       uint32_t p)
+{
+    if (!plan->scatter || !params->push)
+        return false;
+    for (uint32_t i = 0; i < plan->n_push; i++)
+        if (params->push[p * plan->n_push + i].bytes)
+            return false;
+    return true;
+}
+
+/* Whether FFN rank @a p has let go of the slot, and of the keys' buffers. */
+static inline bool is_free_at(const struct stepaf_plan_obj *plan, uint32_t p)
+{
+    uint32_t bit = 1u << plan->slot;
+
+    if (plan->held[p] & bit)
+        return false;
+    for (uint32_t i = 0; i < plan->n_push; i++)
+        if (plan->push[i].key->remote[p].busy & bit)
+            return false;
+    return true;
+}
+
+bool stepaf_plan_slot_free(const struct stepaf_plan_obj *plan)
+{
+    const struct stepaf_op *op = &plan->ops[plan->slot];
+
+    if (op->pending)
+        return false;
+    for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
+        if (!plan->ctx->peers[p].lost &&
+            (!is_free_at(plan, p) || op->parts[p].post.state == STEPAF_POST_QUEUED ||
+             op->parts[p].post.state == STEPAF_POST_POSTED))
+            return false;
+    return true;
+}
+
+static stepaf_status_t check_peers(const struct stepaf_plan_obj *plan,
+                                   const stepaf_start_params_t *params)
+{
+    const struct stepaf_ctx *ctx = plan->ctx;
+
+    if (ctx->n_alive == ctx->n_peers || (params->flags & STEPAF_START_SKIP_LOST))
+        return STEPAF_OK;
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        const struct stepaf_peer *peer = &ctx->peers[p];
+        if (peer->lost && !is_skipped(plan, params, p))
+            return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_START, peer->who,
+                                         STEPAF_WHO_FORMAT " is lost: %s",
+                                         STEPAF_WHO_ARGS(peer->who), peer->reason);
+    }
+    return STEPAF_OK;
+}
+
+/* Fill the writes and the message for one FFN rank. */
+static void fill_part(struct stepaf_op *op, const stepaf_start_params_t *params, uint32_t p)
+{
+    struct stepaf_plan_obj *plan = op->plan;
+    struct stepaf_part *part = &op->parts[p];
+    struct stepaf_post *post = &part->post;
+    uint32_t bit = 1u << op->slot;
+
+    post->link = plan->ctx->peers[p].link;
+    post->at = 0;
+    post->at_offset = 0;
+    post->n_xfer = plan->n_push;
+    post->msg.type = STEPAF_MSG_START;
+    post->msg.flags = 0;
+    post->msg.epoch = (uint16_t)plan->ctx->epoch;
+    post->msg.plan = (uint16_t)plan->index;
+    post->msg.slot = op->slot;
+    post->msg.n = params->push ? plan->n_push : 0;
+    post->msg.seq = op->seq;
+    for (uint32_t i = 0; i < plan->n_push; i++) {
+        struct stepaf_push *push = &plan->push[i];
+        struct stepaf_key_remote *remote = &push->key->remote[p];
+        struct stepaf_xfer *xfer = &post->xfer[i];
+        const stepaf_tensor_t *given = override_of(plan, params, p, i);
+        xfer->src = given ? given->data : push->data;
+        xfer->bytes = given ? (uint32_t)given->bytes : push->bytes;
+        xfer->src_region = push->region;
+        if (given && given->data != push->data)
+            xfer->src_region = stepaf_region_find(plan->ctx, given->data, given->bytes);
+        xfer->dst = remote->rmem;
+        xfer->dst_offset = remote->offset + (uint64_t)op->slot * push->key->max_bytes;
+        post->msg.word[i] = xfer->bytes;
+        remote->busy |= bit;
+        plan->ctx->counters.bytes_sent += xfer->bytes;
+    }
+    plan->held[p] |= bit;
+    part->state = STEPAF_PART_WAITING;
+    part->answered = 0;
+    part->queue_ns = UINT32_MAX;
+    part->work_ns = UINT32_MAX;
+    op->pending++;
+}
+
+/* Stamp what has been handed to the transports. */
+static void stamp_posted(struct stepaf_op *op, uint64_t now)
+{
+    const struct stepaf_plan_obj *plan = op->plan;
+    struct stepaf_trace *trace = &plan->ctx->trace;
+
+    for (uint32_t p = 0; p < plan->ctx->n_peers; p++) {
+        struct stepaf_part *part = &op->parts[p];
+        if (part->state == STEPAF_PART_NONE)
+            continue;
+        part->notified = now;
+        for (uint32_t i = 0; i < plan->n_push; i++)
+            stepaf_trace_stamp(trace, STEPAF_EVENT_POSTED, now, plan->index, op->seq, p, i,
+                               part->post.xfer[i].bytes);
+        stepaf_trace_stamp(trace, STEPAF_EVENT_NOTIFIED, now, plan->index, op->seq, p,
+                           STEPAF_TRACE_WHOLE, 0);
+    }
+}
+
+static struct stepaf_op *take_slot(struct stepaf_plan_obj *plan, uint64_t now)
+{
+    struct stepaf_op *op = &plan->ops[plan->slot];
+
+    op->generation = ++plan->ctx->ops.next_generation;
+    op->seq = plan->seq++;
+    op->retired = false;
+    op->failed_peer = -1;
+    op->started = now;
+    op->completed = 0;
+    op->pending = 0;
+    atomic_store_explicit(&op->status, STEPAF_INPROGRESS, memory_order_relaxed);
+    return op;
+}
+
+static unsigned send_parts(struct stepaf_op *op, const stepaf_start_params_t *params)
+{
+    struct stepaf_plan_obj *plan = op->plan;
+    struct stepaf_ctx *ctx = plan->ctx;
+    unsigned n = 0;
+
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        if (is_skipped(plan, params, p)) {
+            op->parts[p].state = STEPAF_PART_NONE;
+        } else if (ctx->peers[p].lost) {
+            op->parts[p].state = STEPAF_PART_LOST;
+        } else {
+            fill_part(op, params, p);
+            plan->posts[n++] = &op->parts[p].post;
+            continue;
+        }
+        for (uint32_t i = 0; i < plan->n_pull; i++)
+            op->pull_bytes[p * plan->n_pull + i] = 0;
+    }
+    plan->slot = (uint8_t)(plan->slot + 1 == plan->depth ? 0 : plan->slot + 1);
+    stepaf_engine_post(plan->posts, n);
+    return n;
+}
+
+/* Wait until the plan's next slot is free. */
+static stepaf_status_t wait_for_slot(struct stepaf_plan_obj *plan, int64_t timeout_us)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+
+    while (!stepaf_plan_slot_free(plan)) {
+        if (stepaf_engine_progress(ctx))
+            continue;
+        if (!stepaf_waiter_idle(ctx, &waiter, timeout_us))
+            return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RELEASE,
+                                    "plan %u: slot %u did not come free in time", plan->index,
+                                    plan->slot);
+    }
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan,
+                                  const stepaf_start_params_t *params, struct stepaf_op **op_p)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+    uint64_t now = stepaf_ticks();
+    stepaf_status_t status;
+    struct stepaf_op *op;
+
+    if (__builtin_expect(plan->usable != ctx->epoch || !ctx->epoch, 0))
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
+                                "plan %u has keys or memory that wait for a commit", plan->index);
+    if (!params)
+        params = &no_params;
+    else if ((status = check_overrides(plan, params)))
+        return status;
+    if ((status = check_peers(plan, params)))
+        return status;
+    if (!stepaf_plan_slot_free(plan)) {
+        stepaf_engine_progress(ctx);
+        if (params->flags & STEPAF_START_WAIT) {
+            if ((status = wait_for_slot(plan, params->timeout_us)) ||
+                (status = check_peers(plan, params)))
+                return status;
+        } else if (!stepaf_plan_slot_free(plan)) {
+            ctx->counters.would_block++;
+            return STEPAF_ERR_WOULD_BLOCK;
+        }
+    }
+    op = take_slot(plan, now);
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_START, now, plan->index, op->seq,
+                       STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
+    unsigned n_sent = send_parts(op, params);
+    stamp_posted(op, stepaf_ticks());
+    ctx->counters.operations_started++;
+    if (!n_sent) { /* every rank was skipped */
+        op->completed = op->started;
+        ctx->counters.operations_completed++;
+        atomic_store_explicit(&op->status, STEPAF_OK, memory_order_release);
+    }
+    *op_p = op;
+    return STEPAF_OK;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a thread waits: it spins, then gives up its core, then sleeps between looks. Where ranks
+ * outnumber cores it does not spin, because the peer it waits for may need the very core. */
+#include <sched.h>
+#include <time.h>
+
+#include "engine/engine.h"
+
+enum {
+    FREE_POLLS = 64,       /* before the clock is read for the first time */
+    CROWDED_POLLS = 2,     /* of those, where ranks outnumber cores */
+    LOOK_EVERY_US = 1000,  /* for dead peers */
+    LOOK_POLLS_MASK = 255, /* polls that never wait look at the clock so often */
+    SLEEP_NS = 50000
+};
+
+int64_t stepaf_timeout_us(const struct stepaf_ctx *ctx, int64_t timeout_us)
+{
+    return timeout_us < 0 ? ctx->env.timeout_us : timeout_us;
+}
+
+static uint64_t us_to_ticks(const struct stepaf_ctx *ctx, int64_t us)
+{
+    return (uint64_t)((double)us * ctx->clock.ticks_per_us);
+}
+
+/* Let the transports look for dead peers, if they have not for a while. */
+static void look(struct stepaf_ctx *ctx, uint64_t now)
+{
+    if (now - ctx->looked < us_to_ticks(ctx, LOOK_EVERY_US))
+        return;
+    ctx->looked = now;
+    for (unsigned i = 0; i < ctx->n_transports; i++)
+        ctx->transports[i]->ops->idle(ctx->transports[i]);
+}
+
+/* Do nothing for a moment, without the lock. */
+static void pause_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
+{
+    const struct stepaf_env *env = &ctx->env;
+    bool spins = env->backoff == STEPAF_ENV_BACKOFF_SPIN ||
+                 (!ctx->oversubscribed && idle_ticks < us_to_ticks(ctx, env->spin_us));
+    bool sleeps = env->backoff != STEPAF_ENV_BACKOFF_YIELD &&
+                  idle_ticks >= us_to_ticks(ctx, env->sleep_after_us);
+
+    if (!spins)
+        ctx->counters.yields++;
+    stepaf_lock_leave(&ctx->lock);
+    if (spins)
+        stepaf_cpu_relax();
+    else if (sleeps)
+        nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
+    else
+        sched_yield();
+    stepaf_lock_enter(&ctx->lock);
+}
+
+bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us)
+{
+    if (timeout_us == 0) {
+        if ((++ctx->vain_polls & LOOK_POLLS_MASK) == 0)
+            look(ctx, stepaf_ticks());
+        return false;
+    }
+    if (waiter->polls++ < (ctx->oversubscribed ? CROWDED_POLLS : FREE_POLLS)) {
+        stepaf_lock_leave(&ctx->lock);
+        stepaf_cpu_relax();
+        stepaf_lock_enter(&ctx->lock);
+        return true;
+    }
+    uint64_t now = stepaf_ticks();
+    if (!waiter->began) {
+        waiter->began = now;
+        waiter->deadline = now + us_to_ticks(ctx, stepaf_timeout_us(ctx, timeout_us));
+    }
+    look(ctx, now);
+    if ((int64_t)(now - waiter->deadline) >= 0)
+        return false;
+    pause_for(ctx, now - waiter->began);
+    return true;
+}
