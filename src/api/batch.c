@@ -27,12 +27,12 @@ static stepaf_status_t lost(const struct stepaf_peer *peer)
 
 /* Take what is there; STEPAF_INPROGRESS: not enough yet. */
 static stepaf_status_t take_any(struct stepaf_ctx *ctx, stepaf_batch_h *batches_p, int capacity,
-                                int *n_p)
+                                int *n_p, uint64_t now)
 {
     struct stepaf_batch_obj *batch;
     int n = 0;
 
-    while (n < capacity && (batch = stepaf_batch_take(ctx, NULL)))
+    while (n < capacity && (batch = stepaf_batch_take(ctx, NULL, now)))
         batches_p[n++] = stepaf_batch_handle(batch);
     if (n) {
         *n_p = n;
@@ -42,7 +42,7 @@ static stepaf_status_t take_any(struct stepaf_ctx *ctx, stepaf_batch_h *batches_
 }
 
 static stepaf_status_t take_each(struct stepaf_ctx *ctx, bool skip_lost,
-                                 stepaf_batch_h *batches_p, int *n_p)
+                                 stepaf_batch_h *batches_p, int *n_p, uint64_t now)
 {
     if (ctx->n_ready_peers < (skip_lost ? ctx->n_alive : ctx->n_peers)) {
         for (uint32_t p = 0; ctx->n_alive < ctx->n_peers && !skip_lost && p < ctx->n_peers; p++)
@@ -53,7 +53,7 @@ static stepaf_status_t take_each(struct stepaf_ctx *ctx, bool skip_lost,
     if (!ctx->n_alive)
         return lost(&ctx->peers[0]);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
-        struct stepaf_batch_obj *batch = stepaf_batch_take(ctx, &ctx->peers[p]);
+        struct stepaf_batch_obj *batch = stepaf_batch_take(ctx, &ctx->peers[p], now);
         batches_p[p] = batch ? stepaf_batch_handle(batch) : NULL;
     }
     *n_p = (int)ctx->n_peers;
@@ -75,6 +75,7 @@ stepaf_status_t stepaf_recv(stepaf_context_h handle, int from, int64_t timeout_u
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     bool each = (from & ~STEPAF_RECV_SKIP_LOST) == STEPAF_FROM_EACH;
+    uint64_t called = stepaf_ticks(); /* while there is time: before anything has come */
     struct stepaf_ctx *ctx;
     stepaf_status_t status = stepaf_enter_context(handle, &ctx);
     bool more = true;
@@ -84,8 +85,8 @@ stepaf_status_t stepaf_recv(stepaf_context_h handle, int from, int64_t timeout_u
     status = check_recv(ctx, from, batches_p, capacity, n_p);
     while (!status) {
         unsigned happened = stepaf_engine_progress(ctx);
-        status = each ? take_each(ctx, from & STEPAF_RECV_SKIP_LOST, batches_p, n_p)
-                      : take_any(ctx, batches_p, capacity, n_p);
+        status = each ? take_each(ctx, from & STEPAF_RECV_SKIP_LOST, batches_p, n_p, called)
+                      : take_any(ctx, batches_p, capacity, n_p, called);
         if (status != STEPAF_INPROGRESS)
             break;
         if (!more) {

@@ -75,7 +75,8 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     enlist(batch);
 }
 
-struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer)
+struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                           uint64_t now)
 {
     struct stepaf_batch_obj *batch;
 
@@ -90,7 +91,7 @@ struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf
     }
     delist(batch);
     batch->state = STEPAF_BATCH_HELD;
-    batch->handled = stepaf_ticks();
+    batch->handled = now > batch->arrived ? now : batch->arrived;
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_HANDLED, batch->handled, batch->mirror->number,
                        batch->seq, (uint32_t)batch->mirror->peer->who.rank, STEPAF_TRACE_WHOLE, 0);
     return batch;
@@ -105,11 +106,9 @@ static void send_release(struct stepaf_batch_obj *batch)
         batch->answer.msg.flags |= STEPAF_MSG_RELEASED;
         return;
     }
-    batch->release.msg.type = STEPAF_MSG_RELEASE;
-    batch->release.msg.flags = batch->answered ? 0 : STEPAF_MSG_UNWANTED;
-    batch->release.msg.epoch = (uint16_t)ctx->epoch;
-    batch->release.msg.plan = batch->mirror->number;
-    batch->release.msg.slot = batch->slot;
+    stepaf_msg_head(&batch->release.msg, STEPAF_MSG_RELEASE,
+                    batch->answered ? 0 : STEPAF_MSG_UNWANTED, ctx->epoch, batch->mirror->number,
+                    batch->slot, 0);
     batch->release.msg.seq = batch->seq;
     stepaf_engine_post_one(&batch->release);
 }
@@ -222,12 +221,9 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch,
     post->at = 0;
     post->at_offset = 0;
     post->n_xfer = mirror->n_pull;
-    post->msg.type = STEPAF_MSG_RESPONSE;
-    post->msg.flags = flags & STEPAF_RESPOND_RELEASE ? STEPAF_MSG_RELEASED : 0;
-    post->msg.epoch = (uint16_t)ctx->epoch;
-    post->msg.plan = mirror->number;
-    post->msg.slot = batch->slot;
-    post->msg.n = mirror->n_pull;
+    stepaf_msg_head(&post->msg, STEPAF_MSG_RESPONSE,
+                    flags & STEPAF_RESPOND_RELEASE ? STEPAF_MSG_RELEASED : 0, ctx->epoch,
+                    mirror->number, batch->slot, mirror->n_pull);
     post->msg.seq = batch->seq;
     for (int i = 0; i < n; i++) {
         const struct stepaf_mirror_pull *pull = &mirror->pull[i];

@@ -349,8 +349,10 @@ void stepaf_mirrors_free(struct stepaf_peer *peer);
 void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_batch_peer_lost(struct stepaf_peer *peer);
-/* Take the next batch of any peer, or of @a peer; NULL: none. */
-struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer);
+/* Take the next batch of any peer, or of @a peer; NULL: none. @a now: a stamp from the end of the
+ * last vain poll or later; what arrived after it counts as taken at once. */
+struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                           uint64_t now);
 stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch,
                                      const stepaf_tensor_t *tensors, int n, uint32_t flags);
 void stepaf_batch_let_go(struct stepaf_batch_obj *batch);

@@ -111,7 +111,7 @@ void stepaf_engine_dispatch(struct stepaf_ctx *ctx)
     if (ctx->handler && !ctx->dispatching) {
         struct stepaf_batch_obj *batch;
         ctx->dispatching = true;
-        while (ctx->handler && (batch = stepaf_batch_take(ctx, NULL))) {
+        while (ctx->handler && (batch = stepaf_batch_take(ctx, NULL, stepaf_ticks()))) {
             stepaf_batch_cb_t handler = ctx->handler;
             void *arg = ctx->handler_arg;
             stepaf_batch_h handle = stepaf_handle_make(STEPAF_HANDLE_BATCH, ctx->slot,

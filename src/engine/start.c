@@ -113,12 +113,8 @@ static void fill_part(struct stepaf_op *op, const stepaf_start_params_t *params,
     post->at = 0;
     post->at_offset = 0;
     post->n_xfer = plan->n_push;
-    post->msg.type = STEPAF_MSG_START;
-    post->msg.flags = 0;
-    post->msg.epoch = (uint16_t)plan->ctx->epoch;
-    post->msg.plan = (uint16_t)plan->index;
-    post->msg.slot = op->slot;
-    post->msg.n = params->push ? plan->n_push : 0;
+    stepaf_msg_head(&post->msg, STEPAF_MSG_START, 0, plan->ctx->epoch, plan->index, op->slot,
+                    params->push ? plan->n_push : 0);
     post->msg.seq = op->seq;
     for (uint32_t i = 0; i < plan->n_push; i++) {
         struct stepaf_push *push = &plan->push[i];

@@ -51,6 +51,22 @@ struct stepaf_msg {
     uint32_t word[STEPAF_MSG_WORDS];
 };
 
+_Static_assert(sizeof(struct stepaf_msg) == 52 && offsetof(struct stepaf_msg, seq) == 8,
+               "the head is one 64-bit word");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are little-endian");
+
+/* Set the head by one store. A transport that loads it as one word soon after then need not wait
+ * until the processor has put narrow stores together. */
+static inline void stepaf_msg_head(struct stepaf_msg *msg, enum stepaf_msg_type type,
+                                   uint32_t flags, uint32_t epoch, uint32_t plan, uint32_t slot,
+                                   uint32_t n)
+{
+    uint64_t head = (uint64_t)type | (uint64_t)flags << 8 | (uint64_t)(epoch & 0xffff) << 16 |
+                    (uint64_t)plan << 32 | (uint64_t)slot << 48 | (uint64_t)n << 56;
+
+    __builtin_memcpy(msg, &head, sizeof(head));
+}
+
 /* In a RESPONSE, where the FFN rank says how long the batch lay and was worked on, ns. */
 enum { STEPAF_MSG_WORD_QUEUE = 8, STEPAF_MSG_WORD_WORK = 9 };
 

@@ -13,6 +13,7 @@
 #define STEPAF_TRANSPORT_SHM_SHM_H
 
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/types.h>
 
 #include "device/device.h"
@@ -146,7 +147,14 @@ static inline void stepaf_shm_slot_write(struct stepaf_shm_link *link,
 {
     struct stepaf_shm_slot *slot = &link->tx[link->tx_next & link->mask];
 
-    slot->msg = *msg;
+    /* Word by word as the engine wrote it: wider loads would have to wait for its stores. */
+    volatile uint32_t *to = (volatile uint32_t *)(void *)slot->msg.word;
+    uint64_t head;
+    memcpy(&head, msg, sizeof(head));
+    memcpy(&slot->msg, &head, sizeof(head));
+    slot->msg.seq = msg->seq;
+    for (int i = 0; i < STEPAF_MSG_WORDS; i++)
+        to[i] = msg->word[i];
     link->tx_next++;
     atomic_store_explicit(&slot->ready, link->tx_next, memory_order_release);
 }
