@@ -5,11 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "transport/shm/shm.h"
@@ -83,7 +80,7 @@ static void point_rings(const struct stepaf_shm *shm, struct stepaf_shm_link *li
 }
 
 /* Open what the peer announced. False, with @a reason, if that cannot be done. */
-static bool open_peer(const struct stepaf_shm *shm, struct stepaf_shm_link *link,
+static bool open_peer(struct stepaf_shm *shm, struct stepaf_shm_link *link,
                       const struct announced *announced, uint32_t its_slot, char *reason)
 {
     size_t least = stepaf_shm_layout(shm->base.host->env, its_slot + 1).bytes;
@@ -92,16 +89,12 @@ static bool open_peer(const struct stepaf_shm *shm, struct stepaf_shm_link *link
         snprintf(reason, STEPAF_REASON_MAX, "its control segment is too small");
         return false;
     }
-    link->pidfd = (int)syscall(SYS_pidfd_open, link->pid, 0);
-    if (link->pidfd < 0) {
-        snprintf(reason, STEPAF_REASON_MAX, "pidfd_open(%d): %s", (int)link->pid,
-                 strerror(errno));
+    if (!stepaf_shm_watch(shm, link, reason))
         return false;
-    }
     link->map_bytes = announced->bytes;
     link->map = stepaf_shm_map_peer(link->pid, announced->fd, link->map_bytes, reason);
     if (!link->map)
-        goto err_pidfd;
+        goto err_watch;
     if (memcmp(((struct stepaf_shm_head *)link->map)->token, announced->token,
                sizeof(announced->token))) {
         snprintf(reason, STEPAF_REASON_MAX, "process %d is not the announced one",
@@ -112,8 +105,8 @@ static bool open_peer(const struct stepaf_shm *shm, struct stepaf_shm_link *link
 
 err_map:
     munmap(link->map, link->map_bytes);
-err_pidfd:
-    close(link->pidfd);
+err_watch:
+    stepaf_shm_unwatch(shm, link);
     return false;
 }
 
@@ -150,19 +143,13 @@ stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
     }
     snprintf(link->base.name, sizeof(link->base.name), "shm;%s", link->cma ? "cma" : "ring");
     point_rings(shm, link, facts->peer, facts->slot);
-
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
-    if (epoll_ctl(shm->epoll_fd, EPOLL_CTL_ADD, link->pidfd, &event)) {
-        snprintf(reason, STEPAF_REASON_MAX, "cannot watch its process: %s", strerror(errno));
-        goto not_permitted;
-    }
     shm->links[shm->n_links++] = link;
     *link_p = &link->base;
     return STEPAF_OK;
 
 not_permitted:
     munmap(link->map, link->map_bytes);
-    close(link->pidfd);
+    stepaf_shm_unwatch(shm, link);
 not_reached:
     free(link);
     return STEPAF_OK;
@@ -177,6 +164,6 @@ void stepaf_shm_disconnect(struct stepaf_link *base)
         if (shm->links[i] == link)
             shm->links[i] = shm->links[--shm->n_links];
     munmap(link->map, link->map_bytes);
-    close(link->pidfd); /* the epoll set forgets it by that */
+    stepaf_shm_unwatch(shm, link);
     free(link);
 }

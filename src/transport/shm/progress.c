@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking in: messages, fragments, and the news of a peer's death. */
+/* Taking in: messages and fragments. */
 #include <string.h>
-#include <sys/epoll.h>
 
 #include "transport/shm/shm.h"
 
@@ -24,8 +23,7 @@ static void take_fragment(struct stepaf_shm_link *link, const struct stepaf_msg 
     link->staged = true;
 }
 
-/* Take all messages that a peer has written, one lap of the ring at most. */
-static unsigned drain(struct stepaf_shm_link *link)
+unsigned stepaf_shm_drain(struct stepaf_shm_link *link)
 {
     struct stepaf_host *host = link->base.transport->host;
     unsigned n = 0;
@@ -56,23 +54,6 @@ unsigned stepaf_shm_progress(struct stepaf_transport *transport)
 
     for (unsigned i = 0; i < shm->n_links; i++)
         if (!shm->links[i]->base.dead)
-            n += drain(shm->links[i]);
+            n += stepaf_shm_drain(shm->links[i]);
     return n;
-}
-
-void stepaf_shm_idle(struct stepaf_transport *transport)
-{
-    struct stepaf_shm *shm = (struct stepaf_shm *)transport;
-    struct epoll_event events[16];
-    int n = epoll_wait(shm->epoll_fd, events, 16, 0);
-
-    for (int i = 0; i < n; i++) {
-        struct stepaf_shm_link *link = events[i].data.ptr;
-        (void)epoll_ctl(shm->epoll_fd, EPOLL_CTL_DEL, link->pidfd, NULL);
-        if (link->base.dead)
-            continue;
-        while (drain(link)) {
-        } /* what it said last still counts */
-        transport->host->lost(transport->host, &link->base, "its process has ended");
-    }
 }

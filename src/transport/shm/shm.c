@@ -8,22 +8,24 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/error.h"
 
 static bool shm_probe(const struct stepaf_env *env, char *reason)
 {
-    int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    struct stepaf_device_mem mem;
 
     (void)env;
-    if (pidfd < 0) {
-        snprintf(reason, STEPAF_REASON_MAX, "no process file descriptors: pidfd_open: %s",
-                 strerror(errno));
+    if (access("/proc/self/fd", X_OK)) {
+        snprintf(reason, STEPAF_REASON_MAX, "/proc/self/fd: %s", strerror(errno));
         return false;
     }
-    close(pidfd);
+    if (stepaf_device_alloc(STEPAF_MEM_HOST, 1, &mem)) {
+        snprintf(reason, STEPAF_REASON_MAX, "%.150s", stepaf_last_error()->text);
+        return false;
+    }
+    stepaf_device_free(&mem);
     return true;
 }
 

@@ -69,7 +69,7 @@ struct stepaf_shm_link {
     bool cma; /* the kernel lets me write to its pages */
     bool staged; /* fragments have been used */
     pid_t pid;
-    int pidfd;
+    int pidfd; /* -1: the kernel has none */
     void *map; /* the peer's segment */
     size_t map_bytes;
 };
@@ -84,6 +84,7 @@ struct stepaf_shm {
     unsigned n_peers;
     size_t shared_copy_bytes; /* from here on, copies of one source to several peers interleave */
     int epoll_fd;             /* over the peers' pidfds */
+    unsigned n_unwatched;     /* links without a pidfd */
 };
 
 struct stepaf_shm_rmem {
@@ -117,6 +118,13 @@ void stepaf_shm_post(struct stepaf_post *const *posts, unsigned n);
 
 /* progress.c */
 unsigned stepaf_shm_progress(struct stepaf_transport *transport);
+/* Take the messages that a peer has written, one lap of the ring at most; return how many. */
+unsigned stepaf_shm_drain(struct stepaf_shm_link *link);
+
+/* watch.c */
+/* Begin to watch the peer's process. False, with @a reason, if it is gone. */
+bool stepaf_shm_watch(struct stepaf_shm *shm, struct stepaf_shm_link *link, char *reason);
+void stepaf_shm_unwatch(struct stepaf_shm *shm, struct stepaf_shm_link *link);
 void stepaf_shm_idle(struct stepaf_transport *transport);
 
 /* write.c: the three ways to write to a peer */
