@@ -96,7 +96,7 @@ STEPAF_API stepaf_status_t stepaf_commit(stepaf_context_h ctx);
 /** Return the number of successful commits; 0 before the first or for an invalid handle. */
 STEPAF_API uint32_t stepaf_epoch(stepaf_context_h ctx);
 
-/** Wait until every member of @a group has called this.
+/** Wait until every member of @a group has called this. What this rank has posted goes out first.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (group); STEPAF_ERR_ROLE (not a
  *  member); STEPAF_ERR_TIMEOUT or STEPAF_ERR_PEER_LOST (the group's barrier cannot be used
  *  again); STEPAF_ERR_BOOT. Blocks for at most @a timeout_us. */

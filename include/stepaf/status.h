@@ -76,9 +76,9 @@ typedef enum stepaf_phase {
 typedef struct stepaf_error {
     stepaf_status_t status;
     stepaf_phase_t phase;
-    int peer_role;       /* stepaf_role_t of the peer, or -1 */
-    int peer_rank;       /* rank of the peer within its role's group, or -1 */
-    int peer_world_rank; /* rank of the peer in the world, or -1 */
+    int peer_role;                    /* stepaf_role_t of the peer, or -1 */
+    int peer_rank;                    /* rank of the peer within its role's group, or -1 */
+    int peer_world_rank;              /* rank of the peer in the world, or -1 */
     char text[STEPAF_ERROR_TEXT_MAX]; /* one sentence, no newline */
 } stepaf_error_t;
 

@@ -16,7 +16,7 @@ extern "C" {
     _(STEPAF_EVENT_NOTIFIED, "notified")   /* attention: the peer was told */              \
     _(STEPAF_EVENT_ARRIVED, "arrived")     /* FFN: the batch is complete here */           \
     _(STEPAF_EVENT_HANDLED, "handled")     /* FFN: the batch was given to the caller */    \
-    _(STEPAF_EVENT_RESPONDED, "responded") /* FFN: the caller gave the answer   */        \
+    _(STEPAF_EVENT_RESPONDED, "responded") /* FFN: the caller gave the answer   */         \
     _(STEPAF_EVENT_RELEASED, "released")   /* FFN: the batch was released */               \
     _(STEPAF_EVENT_ANSWERED, "answered")   /* attention: one peer's answer is here */      \
     _(STEPAF_EVENT_COMPLETED, "completed") /* attention: the operation is complete */      \
@@ -52,20 +52,20 @@ typedef struct stepaf_timeline {
     int64_t ffn_work_ns;  /* duration: given to the caller until answered */
 } stepaf_timeline_t;
 
-#define STEPAF_COUNTER_MAP(_)                                                               \
-    _(operations_started, "operations started")                                             \
-    _(operations_completed, "operations completed")                                         \
-    _(operations_failed, "operations failed or canceled")                                   \
-    _(batches_received, "batches received")                                                 \
-    _(responses_sent, "responses sent")                                                     \
-    _(bytes_sent, "tensor bytes sent")                                                      \
-    _(bytes_received, "tensor bytes received")                                              \
-    _(would_block, "starts refused for want of a free slot")                                \
-    _(queued, "posts that waited for room in a transport's queue")                          \
-    _(dropped_malformed, "notifications dropped: malformed")                                \
-    _(dropped_stale, "notifications dropped: of an older epoch or operation")               \
-    _(late, "answers that came after the operation was canceled or failed")                 \
-    _(peers_lost, "peers lost")                                                             \
+#define STEPAF_COUNTER_MAP(_)                                                 \
+    _(operations_started, "operations started")                               \
+    _(operations_completed, "operations completed")                           \
+    _(operations_failed, "operations failed or canceled")                     \
+    _(batches_received, "batches received")                                   \
+    _(responses_sent, "responses sent")                                       \
+    _(bytes_sent, "tensor bytes sent")                                        \
+    _(bytes_received, "tensor bytes received")                                \
+    _(would_block, "starts refused for want of a free slot")                  \
+    _(queued, "posts that waited for room in a transport's queue")            \
+    _(dropped_malformed, "notifications dropped: malformed")                  \
+    _(dropped_stale, "notifications dropped: of an older epoch or operation") \
+    _(late, "answers that came after the operation was canceled or failed")   \
+    _(peers_lost, "peers lost")                                               \
     _(yields, "times a waiting thread gave up its core")
 
 /** Totals since the context was made. */
@@ -92,9 +92,8 @@ typedef struct stepaf_memory_use {
  *  @param capacity  of @a records_p; the ring holds the setting STEPAF_TRACE_RECORDS.
  *  @param n_p       how many were copied.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID. Never blocks. */
-STEPAF_API stepaf_status_t stepaf_trace_read(stepaf_context_h ctx,
-                                             stepaf_trace_record_t *records_p, size_t capacity,
-                                             size_t *n_p);
+STEPAF_API stepaf_status_t stepaf_trace_read(stepaf_context_h ctx, stepaf_trace_record_t *records_p,
+                                             size_t capacity, size_t *n_p);
 
 /** Forget all trace records so far.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE. Never blocks. */

@@ -34,17 +34,17 @@ typedef enum stepaf_group {
 } stepaf_group_t;
 
 /** Element types. They are carried to the FFN rank, never interpreted by the library. */
-#define STEPAF_DTYPE_MAP(_)                                                                \
-    _(STEPAF_U8, "u8", 1)                                                                  \
-    _(STEPAF_I8, "i8", 1)                                                                  \
-    _(STEPAF_I16, "i16", 2)                                                                \
-    _(STEPAF_I32, "i32", 4)                                                                \
-    _(STEPAF_I64, "i64", 8)                                                                \
-    _(STEPAF_F16, "f16", 2)                                                                \
-    _(STEPAF_BF16, "bf16", 2)                                                              \
-    _(STEPAF_F32, "f32", 4)                                                                \
-    _(STEPAF_F64, "f64", 8)                                                                \
-    _(STEPAF_F8_E4M3, "fp8", 1)                                                            \
+#define STEPAF_DTYPE_MAP(_)     \
+    _(STEPAF_U8, "u8", 1)       \
+    _(STEPAF_I8, "i8", 1)       \
+    _(STEPAF_I16, "i16", 2)     \
+    _(STEPAF_I32, "i32", 4)     \
+    _(STEPAF_I64, "i64", 8)     \
+    _(STEPAF_F16, "f16", 2)     \
+    _(STEPAF_BF16, "bf16", 2)   \
+    _(STEPAF_F32, "f32", 4)     \
+    _(STEPAF_F64, "f64", 8)     \
+    _(STEPAF_F8_E4M3, "fp8", 1) \
     _(STEPAF_F8_E5M2, "fp8_e5m2", 1)
 
 /** Element type of a tensor. */
@@ -56,15 +56,12 @@ typedef enum stepaf_dtype {
 } stepaf_dtype_t;
 
 /** Where memory lives. */
-typedef enum stepaf_mem_kind {
-    STEPAF_MEM_HOST = 0,
-    STEPAF_MEM_CUDA = 1
-} stepaf_mem_kind_t;
+typedef enum stepaf_mem_kind { STEPAF_MEM_HOST = 0, STEPAF_MEM_CUDA = 1 } stepaf_mem_kind_t;
 
 enum {
-    STEPAF_MAX_DIMS = 8,     /* dimensions of a tensor */
-    STEPAF_MAX_TENSORS = 8,  /* tensors of one operation per FFN rank, each way */
-    STEPAF_MAX_DEPTH = 32    /* batches of one key in flight */
+    STEPAF_MAX_DIMS = 8,    /* dimensions of a tensor */
+    STEPAF_MAX_TENSORS = 8, /* tensors of one operation per FFN rank, each way */
+    STEPAF_MAX_DEPTH = 32   /* batches of one key in flight */
 };
 
 /** Timeout that stands for the setting STEPAF_TIMEOUT_US (10 s unless set). Timeouts are

@@ -41,8 +41,8 @@ static stepaf_status_t take_any(struct stepaf_ctx *ctx, stepaf_batch_h *batches_
     return ctx->n_alive ? STEPAF_INPROGRESS : lost(&ctx->peers[0]);
 }
 
-static stepaf_status_t take_each(struct stepaf_ctx *ctx, bool skip_lost,
-                                 stepaf_batch_h *batches_p, int *n_p, uint64_t now)
+static stepaf_status_t take_each(struct stepaf_ctx *ctx, bool skip_lost, stepaf_batch_h *batches_p,
+                                 int *n_p, uint64_t now)
 {
     if (ctx->n_ready_peers < (skip_lost ? ctx->n_alive : ctx->n_peers)) {
         for (uint32_t p = 0; ctx->n_alive < ctx->n_peers && !skip_lost && p < ctx->n_peers; p++)
@@ -84,7 +84,8 @@ stepaf_status_t stepaf_recv(stepaf_context_h handle, int from, int64_t timeout_u
         return status;
     status = check_recv(ctx, from, batches_p, capacity, n_p);
     while (!status) {
-        unsigned happened = stepaf_engine_progress(ctx);
+        unsigned happened =
+            timeout_us ? stepaf_engine_progress_waiting(ctx) : stepaf_engine_progress(ctx);
         status = each ? take_each(ctx, from & STEPAF_RECV_SKIP_LOST, batches_p, n_p, called)
                       : take_any(ctx, batches_p, capacity, n_p, called);
         if (status != STEPAF_INPROGRESS)
@@ -94,8 +95,8 @@ stepaf_status_t stepaf_recv(stepaf_context_h handle, int from, int64_t timeout_u
             break;
         }
         status = STEPAF_OK;
-        if (!happened)
-            more = stepaf_waiter_idle(ctx, &waiter, timeout_us);
+        more = happened ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
+                        : stepaf_waiter_idle(ctx, &waiter, timeout_us);
     }
     stepaf_leave(ctx);
     return status;
@@ -184,8 +185,8 @@ stepaf_status_t stepaf_batch_pull(stepaf_batch_h handle, int index, stepaf_tenso
     return status;
 }
 
-stepaf_status_t stepaf_respond(stepaf_batch_h handle, const stepaf_tensor_t *tensors,
-                               int n_tensors, uint32_t flags, stepaf_request_h *request_p)
+stepaf_status_t stepaf_respond(stepaf_batch_h handle, const stepaf_tensor_t *tensors, int n_tensors,
+                               uint32_t flags, stepaf_request_h *request_p)
 {
     struct stepaf_batch_obj *batch;
     stepaf_status_t status = stepaf_enter_batch(handle, &batch);

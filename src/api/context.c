@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
 #include "api/handles.h"
-#include "api/private.h"
 
 stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
                             stepaf_context_h *ctx_p)
@@ -113,8 +110,12 @@ stepaf_status_t stepaf_barrier(stepaf_context_h handle, stepaf_group_t group, in
     if (ctx->rank[group] < 0)
         return stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_BARRIER,
                                 "this rank is not a member of the group");
+    timeout_us = stepaf_timeout_us(ctx, timeout_us);
+    stepaf_lock_enter(&ctx->lock);
+    stepaf_engine_flush(ctx, timeout_us);
+    stepaf_leave(ctx);
     return ctx->boot.barrier(ctx->boot.self, group, ctx->groups[group], ctx->group_size[group],
-                             stepaf_timeout_us(ctx, timeout_us));
+                             timeout_us);
 }
 
 stepaf_status_t stepaf_progress(stepaf_context_h handle)
@@ -133,21 +134,4 @@ stepaf_status_t stepaf_progress(stepaf_context_h handle)
     if (handle_batches)
         stepaf_engine_dispatch(ctx);
     return STEPAF_OK;
-}
-
-const stepaf_boot_t *stepaf_context_boot(stepaf_context_h handle)
-{
-    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
-
-    return ctx ? &ctx->boot : NULL;
-}
-
-int stepaf_group_ranks(stepaf_context_h handle, stepaf_group_t group, int *ranks_p)
-{
-    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
-
-    if (!ctx || (unsigned)group > STEPAF_GROUP_FFN)
-        return -1;
-    memcpy(ranks_p, ctx->groups[group], (size_t)ctx->group_size[group] * sizeof(int));
-    return ctx->group_size[group];
 }

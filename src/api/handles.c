@@ -35,7 +35,7 @@ struct stepaf_ctx *stepaf_handle_ctx(const void *handle, enum stepaf_handle_kind
     struct stepaf_ctx *ctx =
         atomic_load_explicit(&contexts[stepaf_handle_context(handle)], memory_order_acquire);
     if (ctx && kind == STEPAF_HANDLE_CONTEXT &&
-        ctx->generation != stepaf_handle_generation(handle))
+        (ctx->generation != stepaf_handle_generation(handle) || stepaf_handle_index(handle)))
         return NULL;
     return ctx;
 }

@@ -24,8 +24,8 @@ stepaf_status_t stepaf_register_recv(stepaf_context_h handle, uint64_t key, void
     if (status)
         return status;
     if (stepaf_is_attention(ctx))
-        status = stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_NONE,
-                                  "only FFN ranks receive pushes");
+        status =
+            stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_NONE, "only FFN ranks receive pushes");
     else
         status = stepaf_key_receive(ctx, key, buffer, bytes, ranks, n_ranks);
     stepaf_leave(ctx);

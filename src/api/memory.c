@@ -6,8 +6,7 @@ static const size_t BYTES_MAX = (size_t)1 << 40;
 static stepaf_status_t check_bytes(size_t bytes)
 {
     if (bytes < 1 || bytes > BYTES_MAX)
-        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                "bytes must be 1 to 2^40");
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "bytes must be 1 to 2^40");
     return STEPAF_OK;
 }
 

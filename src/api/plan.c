@@ -31,9 +31,9 @@ static stepaf_status_t make(struct stepaf_ctx *ctx, const stepaf_tensor_t *push,
     return STEPAF_OK;
 }
 
-stepaf_status_t stepaf_plan_create(stepaf_context_h handle, const stepaf_tensor_t *push,
-                                   int n_push, const stepaf_tensor_t *pull, int n_pull,
-                                   uint32_t flags, stepaf_plan_h *plan_p)
+stepaf_status_t stepaf_plan_create(stepaf_context_h handle, const stepaf_tensor_t *push, int n_push,
+                                   const stepaf_tensor_t *pull, int n_pull, uint32_t flags,
+                                   stepaf_plan_h *plan_p)
 {
     struct stepaf_plan_obj *plan;
     struct stepaf_ctx *ctx;
@@ -55,7 +55,7 @@ stepaf_status_t stepaf_plan_create(stepaf_context_h handle, const stepaf_tensor_
 static stepaf_status_t check_idle(const struct stepaf_plan_obj *plan)
 {
     for (int s = 0; s < plan->depth; s++)
-        if (plan->ops[s].pending)
+        if (stepaf_op_busy(&plan->ops[s]))
             return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
                                     "operation %u of the plan is in flight", plan->ops[s].seq);
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++)

@@ -43,6 +43,17 @@ static void dispatch(struct stepaf_ctx *ctx)
     stepaf_lock_enter(&ctx->lock);
 }
 
+/* Make things advance while waiting for something. False when the deadline has passed. */
+static bool advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us)
+{
+    unsigned n = timeout_us ? stepaf_engine_progress_waiting(ctx) : stepaf_engine_progress(ctx);
+
+    if (!n)
+        return stepaf_waiter_idle(ctx, waiter, timeout_us);
+    dispatch(ctx);
+    return stepaf_waiter_busy(ctx, waiter, timeout_us);
+}
+
 static stepaf_status_t wait_op(struct stepaf_op *op, int64_t timeout_us)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
@@ -50,12 +61,12 @@ static stepaf_status_t wait_op(struct stepaf_op *op, int64_t timeout_us)
 
     if (op->retired)
         return waited_already();
-    while (!op_done(op)) {
-        if (stepaf_engine_progress(ctx))
-            continue;
-        if (!stepaf_waiter_idle(ctx, &waiter, timeout_us) && !op_done(op))
+    if (timeout_us && !op_done(op))
+        stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_WAITED, stepaf_ticks(), op->plan->index,
+                           op->seq, STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
+    while (!op_done(op))
+        if (!advance(ctx, &waiter, timeout_us) && !op_done(op))
             return timeout_us ? timed_out(op) : STEPAF_INPROGRESS;
-    }
     if (op->retired) /* another thread was quicker */
         return waited_already();
     op->retired = true;
@@ -66,22 +77,18 @@ static stepaf_status_t wait_response(struct stepaf_batch_obj *batch, int64_t tim
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     struct stepaf_ctx *ctx = stepaf_batch_ctx(batch);
+    const struct stepaf_peer *peer = batch->mirror->peer;
 
     if (batch->retired)
         return waited_already();
-    while (!response_done(batch)) {
-        if (stepaf_engine_progress(ctx)) {
-            dispatch(ctx);
-            continue;
-        }
-        if (!stepaf_waiter_idle(ctx, &waiter, timeout_us) && !response_done(batch))
-            return timeout_us ? stepaf_error_set_peer(
-                                    STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RESPOND,
-                                    batch->mirror->peer->who,
-                                    STEPAF_WHO_FORMAT " did not take the response in time",
-                                    STEPAF_WHO_ARGS(batch->mirror->peer->who))
-                              : STEPAF_INPROGRESS;
-    }
+    while (!response_done(batch))
+        if (!advance(ctx, &waiter, timeout_us) && !response_done(batch))
+            return timeout_us
+                       ? stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RESPOND, peer->who,
+                                               STEPAF_WHO_FORMAT
+                                               " did not take the response in time",
+                                               STEPAF_WHO_ARGS(peer->who))
+                       : STEPAF_INPROGRESS;
     batch->retired = true;
     return STEPAF_OK;
 }
@@ -195,10 +202,7 @@ stepaf_status_t stepaf_wait_any(const stepaf_request_h *requests, int n, int64_t
                                                  "none of %d requests completed in time", open)
                               : STEPAF_ERR_TIMEOUT;
         stepaf_lock_enter(&ctx->lock);
-        if (!stepaf_engine_progress(ctx))
-            more = stepaf_waiter_idle(ctx, &waiter, timeout_us);
-        else
-            dispatch(ctx);
+        more = advance(ctx, &waiter, timeout_us);
         stepaf_leave(ctx);
     }
 }
@@ -212,9 +216,9 @@ stepaf_status_t stepaf_cancel(stepaf_request_h request)
     if (status)
         return status;
     struct stepaf_ctx *ctx = op ? op->plan->ctx : stepaf_batch_ctx(batch);
-    status = op ? stepaf_op_cancel(op)
-                : stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
-                                   "a response cannot be canceled");
+    status =
+        op ? stepaf_op_cancel(op)
+           : stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE, "a response cannot be canceled");
     stepaf_leave(ctx);
     return status;
 }

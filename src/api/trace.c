@@ -17,8 +17,8 @@ stepaf_status_t stepaf_trace_read(stepaf_context_h handle, stepaf_trace_record_t
     const struct stepaf_trace *trace = &ctx->trace;
     size_t n = 0;
     if (!n_p || (capacity && !records_p)) {
-        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                  "records_p or n_p is NULL");
+        status =
+            stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "records_p or n_p is NULL");
         goto out;
     }
     if (trace->ring) {
@@ -81,8 +81,7 @@ stepaf_status_t stepaf_request_timeline(stepaf_request_h request, int ffn_rank,
         *timeline_p = (stepaf_timeline_t){
             .start_ns = common_ns(ctx, op->started),
             .notified_ns = sent ? since(ctx, op->started, part->notified) : -1,
-            .answered_ns =
-                sent && part->answered ? since(ctx, op->started, part->answered) : -1,
+            .answered_ns = sent && part->answered ? since(ctx, op->started, part->answered) : -1,
             .ffn_queue_ns = sent && part->queue_ns != UINT32_MAX ? (int64_t)part->queue_ns : -1,
             .ffn_work_ns = sent && part->work_ns != UINT32_MAX ? (int64_t)part->work_ns : -1,
         };
@@ -115,11 +114,10 @@ static void count_plans(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         if (!plan)
             continue;
-        size_t per_peer = sizeof(plan->held[0]) + sizeof(plan->posts[0]) +
-                          plan->n_pull * sizeof(plan->pull[0]) +
-                          plan->depth * (sizeof(struct stepaf_part) +
-                                         plan->n_push * sizeof(struct stepaf_xfer) +
-                                         plan->n_pull * sizeof(uint32_t));
+        size_t per_peer =
+            sizeof(plan->held[0]) + sizeof(plan->posts[0]) + plan->n_pull * sizeof(plan->pull[0]) +
+            plan->depth * (sizeof(struct stepaf_part) + plan->n_push * sizeof(struct stepaf_xfer) +
+                           plan->n_pull * sizeof(uint32_t));
         use->declared += sizeof(*plan) + plan->depth * sizeof(struct stepaf_op);
         use->per_key += ctx->n_peers * per_peer;
         use->key_peers += (size_t)(plan->n_push + plan->n_pull) * plan->depth * ctx->n_peers;
@@ -139,10 +137,10 @@ static void count_mirrors(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use
                 continue;
             use->per_key += sizeof(*mirror) + sizeof(ctx->peers[p].mirrors[0]) +
                             mirror->n_push * sizeof(mirror->push[0]) +
-                         mirror->n_pull * sizeof(mirror->pull[0]) +
-                         mirror->depth * (sizeof(struct stepaf_batch_obj) +
-                                          mirror->n_pull * sizeof(struct stepaf_xfer) +
-                                          mirror->n_push * sizeof(uint32_t));
+                            mirror->n_pull * sizeof(mirror->pull[0]) +
+                            mirror->depth * (sizeof(struct stepaf_batch_obj) +
+                                             mirror->n_pull * sizeof(struct stepaf_xfer) +
+                                             mirror->n_push * sizeof(uint32_t));
             use->key_peers += (size_t)(mirror->n_push + mirror->n_pull) * mirror->depth;
         }
 }

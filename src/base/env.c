@@ -24,8 +24,8 @@ enum {
 static stepaf_status_t bad_value(const struct stepaf_env_row *row, const char *value,
                                  const char *reason)
 {
-    return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
-                            "%s=%.*s%s: %s; it takes %s%s%s", row->info.name, SHOWN_MAX, value,
+    return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT, "%s=%.*s%s: %s; it takes %s%s%s",
+                            row->info.name, SHOWN_MAX, value,
                             strlen(value) > SHOWN_MAX ? "..." : "", reason, row->info.syntax,
                             *row->info.unit ? " " : "", row->info.unit);
 }

@@ -33,8 +33,12 @@ struct stepaf_env {
 
 /* Words of the ENUM settings, in table order. */
 enum { STEPAF_ENV_ROLE_ATTENTION, STEPAF_ENV_ROLE_FFN, STEPAF_ENV_ROLE_AUTO };
-enum { STEPAF_ENV_BACKOFF_AUTO, STEPAF_ENV_BACKOFF_SPIN, STEPAF_ENV_BACKOFF_YIELD,
-       STEPAF_ENV_BACKOFF_SLEEP };
+enum {
+    STEPAF_ENV_BACKOFF_AUTO,
+    STEPAF_ENV_BACKOFF_SPIN,
+    STEPAF_ENV_BACKOFF_YIELD,
+    STEPAF_ENV_BACKOFF_SLEEP
+};
 enum { STEPAF_ENV_CMA_AUTO, STEPAF_ENV_CMA_ON, STEPAF_ENV_CMA_OFF };
 enum { STEPAF_ENV_TRACE_ON, STEPAF_ENV_TRACE_OFF };
 enum { STEPAF_ENV_CLOCK_AUTO, STEPAF_ENV_CLOCK_PING };
@@ -62,10 +66,10 @@ void stepaf_env_format(const struct stepaf_env *env, int index, char *text, size
 
 /* What the table says of a setting. */
 struct stepaf_env_info {
-    const char *name;    /* with STEPAF_ */
+    const char *name;     /* with STEPAF_ */
     const char *fallback; /* default as text */
-    const char *syntax;  /* "1..32", "a|b", free text */
-    const char *unit;    /* "" if none */
+    const char *syntax;   /* "1..32", "a|b", free text */
+    const char *unit;     /* "" if none */
     const char *help;
     int must_agree;
 };

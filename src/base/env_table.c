@@ -12,27 +12,27 @@
 #define MULTIPLE_OF_4096_TEXT ", a multiple of 4096"
 
 const struct stepaf_env_row stepaf_env_table[STEPAF_ENV_COUNT] = {
-#define INT(NAME, field_, default_, min_, max_, rule_, unit_, must_agree_, help_)                \
-    [STEPAF_ENV_##NAME] = {STEPAF_ENV_KIND_INT,                                                  \
-                           offsetof(struct stepaf_env, field_),                                  \
-                           min_,                                                                 \
-                           max_,                                                                 \
-                           STEPAF_ENV_RULE_##rule_,                                              \
-                           {"STEPAF_" #NAME, #default_, #min_ ".." #max_ rule_##_TEXT, unit_,    \
-                            help_, must_agree_}},
-#define ENUM(NAME, field_, default_, words_, must_agree_, help_)                                 \
-    [STEPAF_ENV_##NAME] = {STEPAF_ENV_KIND_ENUM,                                                 \
-                           offsetof(struct stepaf_env, field_),                                  \
-                           0,                                                                    \
-                           0,                                                                    \
-                           STEPAF_ENV_RULE_ANY_VALUE,                                            \
+#define INT(NAME, field_, default_, min_, max_, rule_, unit_, must_agree_, help_) \
+    [STEPAF_ENV_##NAME] = {                                                       \
+        STEPAF_ENV_KIND_INT,                                                      \
+        offsetof(struct stepaf_env, field_),                                      \
+        min_,                                                                     \
+        max_,                                                                     \
+        STEPAF_ENV_RULE_##rule_,                                                  \
+        {"STEPAF_" #NAME, #default_, #min_ ".." #max_ rule_##_TEXT, unit_, help_, must_agree_}},
+#define ENUM(NAME, field_, default_, words_, must_agree_, help_) \
+    [STEPAF_ENV_##NAME] = {STEPAF_ENV_KIND_ENUM,                 \
+                           offsetof(struct stepaf_env, field_),  \
+                           0,                                    \
+                           0,                                    \
+                           STEPAF_ENV_RULE_ANY_VALUE,            \
                            {"STEPAF_" #NAME, default_, words_, "", help_, must_agree_}},
-#define STR(NAME, field_, default_, syntax_, must_agree_, help_)                                 \
-    [STEPAF_ENV_##NAME] = {STEPAF_ENV_KIND_STR,                                                  \
-                           offsetof(struct stepaf_env, field_),                                  \
-                           0,                                                                    \
-                           0,                                                                    \
-                           STEPAF_ENV_RULE_ANY_VALUE,                                            \
+#define STR(NAME, field_, default_, syntax_, must_agree_, help_) \
+    [STEPAF_ENV_##NAME] = {STEPAF_ENV_KIND_STR,                  \
+                           offsetof(struct stepaf_env, field_),  \
+                           0,                                    \
+                           0,                                    \
+                           STEPAF_ENV_RULE_ANY_VALUE,            \
                            {"STEPAF_" #NAME, default_, syntax_, "", help_, must_agree_}},
 #include "base/env_def.h"
 #undef INT

@@ -81,3 +81,15 @@ stepaf_status_t stepaf_error_raise(const stepaf_error_t *error)
     last.text[sizeof last.text - 1] = '\0';
     return last.status;
 }
+
+stepaf_status_t stepaf_status_from(uint32_t number)
+{
+    switch ((int32_t)number) {
+#define KNOWN(name_, number_, text_) case number_:
+        STEPAF_STATUS_MAP(KNOWN)
+#undef KNOWN
+        if ((int32_t)number <= STEPAF_OK)
+            return (stepaf_status_t)(int32_t)number;
+    }
+    return STEPAF_ERR_PROTOCOL;
+}

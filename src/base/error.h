@@ -27,4 +27,8 @@ stepaf_status_t stepaf_error_set_peer(stepaf_status_t status, stepaf_phase_t pha
  * its status. */
 stepaf_status_t stepaf_error_raise(const stepaf_error_t *error);
 
+/* The status that a peer names by @a number: STEPAF_OK, a failure, or, if it is neither,
+ * STEPAF_ERR_PROTOCOL. */
+stepaf_status_t stepaf_status_from(uint32_t number);
+
 #endif

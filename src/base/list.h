@@ -11,7 +11,7 @@ struct stepaf_list {
 };
 
 #define stepaf_container_of(ptr_, type_, member_) \
-    ((type_ *)(void *)((char *)(ptr_) - offsetof(type_, member_)))
+    ((type_ *)(void *)((char *)(ptr_)-offsetof(type_, member_)))
 
 static inline void stepaf_list_init(struct stepaf_list *list)
 {

@@ -76,8 +76,7 @@ static void make_one_line(char *text)
 
 /* The host name is asked for anew each time, because a process may change its UTS namespace; at
  * this rate the cost does not matter. */
-static void write_message(stepaf_log_level_t level, const char *file, int line,
-                          const char *message)
+static void write_message(stepaf_log_level_t level, const char *file, int line, const char *message)
 {
     char host[HOST_NAME_MAX + 1] = "?";
     gethostname(host, sizeof host);
@@ -97,8 +96,7 @@ static void write_message(stepaf_log_level_t level, const char *file, int line,
     write_line(sink.fd >= 0 ? sink.fd : STDERR_FILENO, text, bytes);
 }
 
-void stepaf_log_write(stepaf_log_level_t level, const char *file, int line, const char *format,
-                      ...)
+void stepaf_log_write(stepaf_log_level_t level, const char *file, int line, const char *format, ...)
 {
     int saved_errno = errno;
     char message[LINE_MAX_BYTES - 128];

@@ -16,12 +16,12 @@ void stepaf_log_configure(stepaf_log_level_t level, const char *file);
 /* The world rank that lines begin with; -1 shows "-". */
 void stepaf_log_set_rank(int rank);
 
-void stepaf_log_write(stepaf_log_level_t level, const char *file, int line, const char *format,
-                      ...) __attribute__((format(printf, 4, 5)));
+void stepaf_log_write(stepaf_log_level_t level, const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 
-#define stepaf_log_(level_, ...)                                           \
-    (__atomic_load_n(&stepaf_log_level_now, __ATOMIC_RELAXED) >= (level_)  \
-         ? stepaf_log_write((level_), __FILE__, __LINE__, __VA_ARGS__)     \
+#define stepaf_log_(level_, ...)                                          \
+    (__atomic_load_n(&stepaf_log_level_now, __ATOMIC_RELAXED) >= (level_) \
+         ? stepaf_log_write((level_), __FILE__, __LINE__, __VA_ARGS__)    \
          : (void)0)
 #define stepaf_log_error(...) stepaf_log_(STEPAF_LOG_ERROR, __VA_ARGS__)
 #define stepaf_log_warn(...) stepaf_log_(STEPAF_LOG_WARN, __VA_ARGS__)

@@ -232,8 +232,8 @@ stepaf_status_t stepaf_boot_local_create(int size, stepaf_boot_local_t **local_p
         goto err;
     local->size = size;
     local->map_bytes = sizeof *local->shared + (size_t)size * sizeof local->shared->slots[0];
-    local->shared = mmap(NULL, local->map_bytes, PROT_READ | PROT_WRITE,
-                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    local->shared =
+        mmap(NULL, local->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (local->shared == MAP_FAILED)
         goto err_free;
     local->fd = memfd_create("stepaf-boot", MFD_CLOEXEC);

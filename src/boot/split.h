@@ -16,7 +16,6 @@ stepaf_status_t stepaf_split_parse(const char *split, int size, uint8_t *roles_p
 
 /* The same for a map file, and for the text of one. */
 stepaf_status_t stepaf_split_parse_map_file(const char *path, int size, uint8_t *roles_p);
-stepaf_status_t stepaf_split_parse_map(const char *text, size_t bytes, int size,
-                                       uint8_t *roles_p);
+stepaf_status_t stepaf_split_parse_map(const char *text, size_t bytes, int size, uint8_t *roles_p);
 
 #endif

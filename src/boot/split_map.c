@@ -128,8 +128,8 @@ stepaf_status_t stepaf_split_parse_map_file(const char *path, int size, uint8_t 
     }
     text = malloc((size_t)info.st_size + 1);
     if (!text) {
-        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "no memory for %s",
-                                  path);
+        status =
+            stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "no memory for %s", path);
         goto out;
     }
     ssize_t bytes = read_all(fd, text, (size_t)info.st_size);

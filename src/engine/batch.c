@@ -31,24 +31,34 @@ static bool take_sizes(struct stepaf_batch_obj *batch, const struct stepaf_msg *
     if (msg->n && msg->n != mirror->n_push)
         return false;
     for (uint32_t i = 0; i < msg->n; i++)
-        if (msg->word[i] > mirror->push[i].bytes)
+        if (msg->word[STEPAF_MSG_SIZES + i] > mirror->push[i].bytes)
             return false;
     for (uint32_t i = 0; i < mirror->n_push; i++) {
-        batch->bytes[i] = msg->n ? msg->word[i] : mirror->push[i].bytes;
+        batch->bytes[i] = msg->n ? msg->word[STEPAF_MSG_SIZES + i] : mirror->push[i].bytes;
         sum += batch->bytes[i];
     }
     mirror->peer->ctx->counters.bytes_received += sum;
     return true;
 }
 
+/* Whether @a msg names the plan's next operation, or, as scattered operations may skip this rank,
+ * a later one. */
+static inline bool is_in_turn(const struct stepaf_mirror *mirror, const struct stepaf_msg *msg)
+{
+    uint32_t skipped = msg->seq - mirror->seq;
+
+    if (__builtin_expect(skipped == 0, 1))
+        return msg->slot == mirror->slot;
+    return (int32_t)skipped > 0 && msg->slot == (mirror->slot + skipped) % mirror->depth;
+}
+
 void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     struct stepaf_ctx *ctx = peer->ctx;
-    struct stepaf_mirror *mirror =
-        msg->plan < peer->n_mirrors ? peer->mirrors[msg->plan] : NULL;
+    struct stepaf_mirror *mirror = msg->plan < peer->n_mirrors ? peer->mirrors[msg->plan] : NULL;
 
     if (__builtin_expect(!mirror || mirror->n_known != mirror->n_push + mirror->n_pull ||
-                             msg->slot != mirror->slot || msg->seq != mirror->seq ||
+                             !is_in_turn(mirror, msg) ||
                              mirror->batches[msg->slot].state != STEPAF_BATCH_FREE,
                          0)) {
         ctx->counters.dropped_malformed++;
@@ -59,8 +69,8 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         ctx->counters.dropped_malformed++;
         return;
     }
-    mirror->seq++;
-    mirror->slot = (uint8_t)(mirror->slot + 1 == mirror->depth ? 0 : mirror->slot + 1);
+    mirror->seq = msg->seq + 1;
+    mirror->slot = (uint8_t)(msg->slot + 1 == mirror->depth ? 0 : msg->slot + 1);
     batch->generation = ++ctx->batches.next_generation;
     batch->seq = msg->seq;
     batch->state = STEPAF_BATCH_READY;
@@ -68,7 +78,7 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     batch->answered = false;
     batch->retired = false;
     batch->answer.state = STEPAF_POST_IDLE;
-    batch->arrived = stepaf_ticks();
+    batch->arrived = stepaf_arrival_ticks(ctx);
     ctx->counters.batches_received++;
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_ARRIVED, batch->arrived, mirror->number,
                        batch->seq, (uint32_t)peer->who.rank, STEPAF_TRACE_WHOLE, 0);
@@ -132,8 +142,7 @@ void stepaf_batch_let_go(struct stepaf_batch_obj *batch)
 
 void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
-    struct stepaf_mirror *mirror =
-        msg->plan < peer->n_mirrors ? peer->mirrors[msg->plan] : NULL;
+    struct stepaf_mirror *mirror = msg->plan < peer->n_mirrors ? peer->mirrors[msg->plan] : NULL;
     struct stepaf_batch_obj *batch =
         mirror && msg->slot < mirror->depth ? &mirror->batches[msg->slot] : NULL;
 
@@ -189,9 +198,8 @@ static stepaf_status_t check_answer(struct stepaf_batch_obj *batch, const stepaf
             return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_RESPOND,
                                     "tensor %d: %zu bytes, but the destination holds %u", i,
                                     tensors[i].bytes, pull->bytes);
-        if (tensors[i].bytes &&
-            !(batch->xfers[i].src_region =
-                  stepaf_region_find(peer->ctx, tensors[i].data, tensors[i].bytes)))
+        if (tensors[i].bytes && !(batch->xfers[i].src_region = stepaf_region_find(
+                                      peer->ctx, tensors[i].data, tensors[i].bytes)))
             return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_RESPOND,
                                     "tensor %d: its %zu bytes are not in registered memory", i,
                                     tensors[i].bytes);
@@ -200,45 +208,59 @@ static stepaf_status_t check_answer(struct stepaf_batch_obj *batch, const stepaf
 }
 
 /* Nanoseconds between two stamps, as far as 32 bits tell. */
-static uint32_t span_ns(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
+static inline uint32_t span_ns(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
 {
-    double ns = (double)(to - from) * ctx->clock.ns_per_tick;
+    uint64_t ns = (to - from) * ctx->ns_scale >> STEPAF_NS_SCALE_BITS;
 
-    return ns < (double)(UINT32_MAX - 1) ? (uint32_t)ns : UINT32_MAX - 1;
+    return to - from < UINT32_MAX && ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX - 1;
 }
 
-stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch,
-                                     const stepaf_tensor_t *tensors, int n, uint32_t flags)
+/* Fill the writes and the message. */
+static void fill_answer(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
+                        uint32_t flags, uint64_t now)
 {
     struct stepaf_mirror *mirror = batch->mirror;
     struct stepaf_ctx *ctx = mirror->peer->ctx;
     struct stepaf_post *post = &batch->answer;
-    stepaf_status_t status = check_answer(batch, tensors, n, flags);
+    uint32_t n_sizes = 0;
 
-    if (status)
-        return status;
-    uint64_t now = stepaf_ticks();
-    post->at = 0;
-    post->at_offset = 0;
-    post->n_xfer = mirror->n_pull;
-    stepaf_msg_head(&post->msg, STEPAF_MSG_RESPONSE,
-                    flags & STEPAF_RESPOND_RELEASE ? STEPAF_MSG_RELEASED : 0, ctx->epoch,
-                    mirror->number, batch->slot, mirror->n_pull);
-    post->msg.seq = batch->seq;
-    for (int i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < mirror->n_pull; i++) {
         const struct stepaf_mirror_pull *pull = &mirror->pull[i];
         struct stepaf_xfer *xfer = &batch->xfers[i];
         xfer->src = tensors[i].data;
         xfer->bytes = (uint32_t)tensors[i].bytes;
         xfer->dst = pull->rmem;
         xfer->dst_offset = pull->offset + (uint64_t)batch->slot * pull->stride;
-        post->msg.word[i] = xfer->bytes;
+        post->msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
+        if (xfer->bytes != pull->bytes)
+            n_sizes = mirror->n_pull;
         ctx->counters.bytes_sent += xfer->bytes;
     }
-    post->msg.word[STEPAF_MSG_WORD_QUEUE] = span_ns(ctx, batch->arrived, batch->handled);
-    post->msg.word[STEPAF_MSG_WORD_WORK] = span_ns(ctx, batch->handled, now);
+    post->at = 0;
+    post->at_offset = 0;
+    post->n_xfer = mirror->n_pull;
+    post->msg.seq = batch->seq;
+    post->msg.n_words = STEPAF_MSG_SIZES + n_sizes;
+    post->msg.word[STEPAF_MSG_QUEUE] = span_ns(ctx, batch->arrived, batch->handled);
+    post->msg.word[STEPAF_MSG_WORK] = span_ns(ctx, batch->handled, now);
+    stepaf_msg_head(&post->msg, STEPAF_MSG_RESPONSE,
+                    flags & STEPAF_RESPOND_RELEASE ? STEPAF_MSG_RELEASED : 0, ctx->epoch,
+                    mirror->number, batch->slot, n_sizes);
+}
+
+stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
+                                     int n, uint32_t flags)
+{
+    struct stepaf_mirror *mirror = batch->mirror;
+    struct stepaf_ctx *ctx = mirror->peer->ctx;
+    stepaf_status_t status = check_answer(batch, tensors, n, flags);
+
+    if (status)
+        return status;
+    uint64_t now = stepaf_ticks();
+    fill_answer(batch, tensors, flags, now);
     batch->answered = true;
-    stepaf_engine_post_one(post);
+    stepaf_engine_post_one(&batch->answer);
     ctx->counters.responses_sent++;
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_RESPONDED, now, mirror->number, batch->seq,
                        (uint32_t)mirror->peer->who.rank, STEPAF_TRACE_WHOLE, 0);

@@ -34,16 +34,20 @@ void stepaf_clock_ping(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 void stepaf_clock_pong(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     struct stepaf_ctx *ctx = peer->ctx;
-    uint64_t now = stepaf_ticks(), sent = word64(msg, 0);
+    uint64_t now = stepaf_ticks(), sent = word64(msg, 0), its_now = word64(msg, 2);
 
     if (msg->seq != ctx->pong_seq)
         return;
+    if (now - sent > now - ctx->clock.base_ticks || its_now > INT64_MAX / 2) {
+        ctx->counters.dropped_malformed++; /* sent before this clock was, or no time at all */
+        return;
+    }
     ctx->pong_seq++;
     if (!msg->word[4] || now - sent >= ctx->pong_best)
         return;
     ctx->pong_best = now - sent;
-    ctx->pong_offset_ns = (int64_t)word64(msg, 2) -
-                          stepaf_clock_to_ns(&ctx->clock, sent + (now - sent) / 2);
+    ctx->pong_offset_ns =
+        (int64_t)its_now - stepaf_clock_to_ns(&ctx->clock, sent + (now - sent) / 2);
 }
 
 /* Ask @a peer until ROUNDS answers from a rank that knows have come. */
@@ -56,9 +60,8 @@ static stepaf_status_t ask(struct stepaf_ctx *ctx, struct stepaf_peer *peer, int
         struct stepaf_waiter waiter = stepaf_waiter_begin();
         uint32_t seq = ctx->pong_seq;
         uint64_t sent = stepaf_ticks();
-        struct stepaf_msg ping = {.type = STEPAF_MSG_PING,
-                                  .seq = seq,
-                                  .word = {(uint32_t)sent, (uint32_t)(sent >> 32)}};
+        struct stepaf_msg ping = {
+            .type = STEPAF_MSG_PING, .seq = seq, .word = {(uint32_t)sent, (uint32_t)(sent >> 32)}};
         if (!stepaf_engine_send(peer, &ping))
             return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
         while (ctx->pong_seq == seq) {
@@ -66,10 +69,10 @@ static stepaf_status_t ask(struct stepaf_ctx *ctx, struct stepaf_peer *peer, int
             if (stepaf_engine_progress(ctx))
                 continue;
             if (peer->lost || left_us <= 0 || !stepaf_waiter_idle(ctx, &waiter, left_us))
-                return stepaf_error_set_peer(
-                    peer->lost ? STEPAF_ERR_PEER_LOST : STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
-                    peer->who, STEPAF_WHO_FORMAT " did not answer a clock ping",
-                    STEPAF_WHO_ARGS(peer->who));
+                return stepaf_error_set_peer(peer->lost ? STEPAF_ERR_PEER_LOST : STEPAF_ERR_TIMEOUT,
+                                             STEPAF_PHASE_COMMIT, peer->who,
+                                             STEPAF_WHO_FORMAT " did not answer a clock ping",
+                                             STEPAF_WHO_ARGS(peer->who));
         }
         useful += ctx->pong_best != UINT64_MAX;
     }

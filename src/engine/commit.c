@@ -11,7 +11,7 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
     for (uint32_t i = 0; i < ctx->plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         for (int s = 0; plan && s < plan->depth; s++)
-            if (plan->ops[s].pending)
+            if (stepaf_op_busy(&plan->ops[s]))
                 return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                         "operation %u of plan %u is in flight", plan->ops[s].seq,
                                         i);
@@ -22,7 +22,7 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
     }
     for (uint32_t i = 0; i < ctx->batches.n; i++) {
         const struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->batches, i);
-        if (batch && batch->state != STEPAF_BATCH_FREE)
+        if (batch && stepaf_batch_busy(batch))
             return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                     "a batch of attention rank %d is not released",
                                     batch->mirror->peer->who.rank);
@@ -31,8 +31,7 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
         if (ctx->peers[p].lost)
             return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
                                          ctx->peers[p].who, STEPAF_WHO_FORMAT " is lost: %s",
-                                         STEPAF_WHO_ARGS(ctx->peers[p].who),
-                                         ctx->peers[p].reason);
+                                         STEPAF_WHO_ARGS(ctx->peers[p].who), ctx->peers[p].reason);
     return STEPAF_OK;
 }
 
@@ -55,6 +54,7 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx)
 static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own,
                                 struct stepaf_declaration *declarations, void **all_p)
 {
+    const struct stepaf_declaration *before[2] = {NULL, NULL};
     int size = ctx->boot.size, n_read = 0;
     struct stepaf_pack pack = {0};
     size_t *offsets = calloc((size_t)size + 1, sizeof(*offsets));
@@ -66,12 +66,15 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own,
     if (!status)
         status = ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, all_p, offsets,
                                      ctx->env.commit_timeout_us);
-    for (; !status && n_read < size; n_read++)
+    for (; !status && n_read < size; n_read++) {
+        int role = ctx->ranks[n_read].role;
         status = stepaf_declaration_read((uint8_t *)*all_p + offsets[n_read],
-                                         offsets[n_read + 1] - offsets[n_read],
-                                         ctx->ranks[n_read].role, n_read, &declarations[n_read]);
+                                         offsets[n_read + 1] - offsets[n_read], role, n_read,
+                                         before[role], &declarations[n_read]);
+        before[role] = &declarations[n_read];
+    }
     if (!status)
-        status = stepaf_declarations_judge(declarations, size, ctx->epoch, ctx->boot.rank);
+        status = stepaf_declarations_judge(declarations, size, ctx->boot.rank);
     free(pack.data);
     free(offsets);
     return status;
@@ -79,9 +82,8 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own,
 
 static void send_ready(struct stepaf_peer *peer, stepaf_status_t status)
 {
-    struct stepaf_msg msg = {.type = STEPAF_MSG_READY,
-                             .seq = peer->ctx->epoch,
-                             .word = {(uint32_t)status}};
+    struct stepaf_msg msg = {
+        .type = STEPAF_MSG_READY, .seq = peer->ctx->epoch, .word = {(uint32_t)status}};
 
     (void)stepaf_engine_send(peer, &msg); /* out of memory, the peer's deadline tells it */
 }
@@ -153,16 +155,17 @@ static stepaf_status_t handshake(struct stepaf_ctx *ctx, int64_t deadline_ns)
             send_ready(peer, plans);
             if (plans)
                 status = stepaf_error_set_peer(plans, STEPAF_PHASE_COMMIT, peer->who,
-                                               "the plans of " STEPAF_WHO_FORMAT
-                                               " are malformed",
+                                               "the plans of " STEPAF_WHO_FORMAT " are malformed",
                                                STEPAF_WHO_ARGS(peer->who));
         }
     }
-    while (!status && !stepaf_list_empty(&ctx->queued))
+    while (!status && !stepaf_list_empty(&ctx->queued)) {
+        int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
         if (!stepaf_engine_progress(ctx) &&
-            !stepaf_waiter_idle(ctx, &waiter, (deadline_ns - stepaf_monotonic_ns()) / 1000))
+            (left_us <= 0 || !stepaf_waiter_idle(ctx, &waiter, left_us)))
             status = stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
                                       "a peer does not take what it is told");
+    }
     return status;
 }
 
@@ -202,8 +205,7 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
 
 stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx)
 {
-    struct stepaf_declaration *declarations =
-        calloc((size_t)ctx->boot.size, sizeof(*declarations));
+    struct stepaf_declaration *declarations = calloc((size_t)ctx->boot.size, sizeof(*declarations));
     int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.commit_timeout_us * 1000;
     stepaf_status_t status;
     void *all = NULL;

@@ -9,6 +9,8 @@
 
 #include "base/log.h"
 
+enum { WAIT_POLLS = 128 }; /* a few microseconds */
+
 stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
 {
     char reason[STEPAF_REASON_MAX];
@@ -32,6 +34,7 @@ stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
             return status;
         ctx->n_transports++;
     }
+    ctx->wait_polls = ctx->threads || ctx->oversubscribed || ctx->n_transports > 1 ? 1 : WAIT_POLLS;
     return STEPAF_OK;
 }
 
@@ -137,8 +140,8 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
             key->remote = calloc(ctx->n_peers, sizeof(key->remote[0]));
         if (!key->remote)
             return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
-        if (stepaf_declaration_slice(declaration, key->id, ctx->ranks[ctx->boot.rank].rank,
-                                     &region, &offset))
+        if (stepaf_declaration_slice(declaration, key->id, ctx->ranks[ctx->boot.rank].rank, &region,
+                                     &offset))
             rmem = find_rmem(peer, region);
         if (!rmem || offset > rmem->bytes || span > rmem->bytes - offset)
             return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,

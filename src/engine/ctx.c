@@ -7,23 +7,15 @@
 
 enum { FLUSH_US = 1000000 };
 
-static bool all_sent(const struct stepaf_ctx *ctx)
-{
-    return stepaf_list_empty(&ctx->queued);
-}
-
 /* Let out what is still queued, then say good-bye, so that peers need not find out. */
 static void part(struct stepaf_ctx *ctx)
 {
-    struct stepaf_waiter waiter = stepaf_waiter_begin();
     struct stepaf_msg bye = {.type = STEPAF_MSG_BYE};
 
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         if (ctx->peers[p].link && !ctx->peers[p].lost)
             (void)stepaf_engine_send(&ctx->peers[p], &bye);
-    while (!all_sent(ctx))
-        if (!stepaf_engine_progress(ctx) && !stepaf_waiter_idle(ctx, &waiter, FLUSH_US))
-            break;
+    stepaf_engine_flush(ctx, FLUSH_US);
 }
 
 static void free_queue(struct stepaf_peer *peer)
@@ -38,7 +30,6 @@ static void free_queue(struct stepaf_peer *peer)
 
 static void free_peer(struct stepaf_peer *peer)
 {
-    free_queue(peer);
     stepaf_mirrors_free(peer);
     for (uint32_t i = 0; i < peer->n_rmems; i++)
         peer->link->ops->release(peer->link, peer->rmems[i]);
@@ -51,6 +42,8 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
     ctx->handler = NULL;
     if (ctx->peers)
         part(ctx);
+    for (uint32_t p = 0; ctx->peers && p < ctx->n_peers; p++)
+        free_queue(&ctx->peers[p]); /* before what its posts belong to */
     for (uint32_t i = 0; i < ctx->plans.n; i++) {
         struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         if (plan)

@@ -34,8 +34,7 @@ static void pack_key(const struct stepaf_key *key, struct stepaf_pack *pack)
     for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next)
         n_segments++;
     stepaf_pack_u32(pack, n_segments);
-    for (struct stepaf_list *node = key->segments.next; node != &key->segments;
-         node = node->next) {
+    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next) {
         const struct stepaf_segment *segment =
             stepaf_container_of(node, struct stepaf_segment, node);
         stepaf_pack_u32(pack, segment->region->id);
@@ -43,6 +42,20 @@ static void pack_key(const struct stepaf_key *key, struct stepaf_pack *pack)
         stepaf_pack_u64(pack, segment->stride);
         pack_ranks(segment, pack);
     }
+}
+
+/* All keys, with their length before them. */
+static void pack_keys(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
+{
+    struct stepaf_pack own = {0};
+
+    stepaf_pack_u32(&own, ctx->n_keys);
+    for (uint32_t i = 0; i < ctx->n_keys; i++)
+        pack_key(ctx->keys[i], &own);
+    stepaf_pack_u64(pack, own.bytes);
+    stepaf_pack_bytes(pack, own.data, own.bytes);
+    pack->failed = pack->failed || own.failed;
+    free(own.data);
 }
 
 /* Append what @a write makes, with its length before it. */
@@ -101,9 +114,7 @@ void stepaf_declaration_pack(struct stepaf_ctx *ctx, stepaf_status_t status,
         stepaf_pack_text(pack, ctx->transports[t]->ops->name);
         pack_counted(ctx->transports[t], NULL, pack);
     }
-    stepaf_pack_u32(pack, ctx->n_keys);
-    for (uint32_t i = 0; i < ctx->n_keys; i++)
-        pack_key(ctx->keys[i], pack);
+    pack_keys(ctx, pack);
     pack_regions(ctx, pack);
 }
 
@@ -151,24 +162,48 @@ static bool read_key(struct stepaf_unpack *unpack, struct stepaf_declared_key *k
     return !unpack->failed;
 }
 
-static bool read_keys(struct stepaf_unpack *unpack, struct stepaf_declaration *declaration)
+static bool read_keys(struct stepaf_unpack unpack, struct stepaf_declaration *declaration)
 {
-    declaration->n_keys = stepaf_unpack_u32(unpack);
+    declaration->n_keys = stepaf_unpack_u32(&unpack);
     if (declaration->n_keys > STEPAF_MAX_KEYS)
         return false;
     declaration->keys = calloc((size_t)declaration->n_keys + 1, sizeof(*declaration->keys));
     if (!declaration->keys)
         return false;
     for (uint32_t i = 0; i < declaration->n_keys; i++) {
-        if (!read_key(unpack, &declaration->keys[i]))
+        if (!read_key(&unpack, &declaration->keys[i]))
             return false;
         if (i && declaration->keys[i - 1].id >= declaration->keys[i].id)
             return false;
     }
+    return unpack.at == unpack.end;
+}
+
+static bool same_bytes(const struct stepaf_unpack *a, const struct stepaf_unpack *b)
+{
+    return a->end - a->at == b->end - b->at && !memcmp(a->at, b->at, (size_t)(a->end - a->at));
+}
+
+/* The keys: those of the rank before, if they are the same. */
+static bool take_keys(struct stepaf_unpack *unpack, struct stepaf_declaration *declaration,
+                      const struct stepaf_declaration *before)
+{
+    uint64_t bytes = stepaf_unpack_u64(unpack);
+    const void *place = stepaf_unpack_bytes(unpack, bytes);
+
+    if (!place)
+        return false;
+    declaration->key_bytes = stepaf_unpack_from(place, bytes);
+    if (!before || before->status || !same_bytes(&before->key_bytes, &declaration->key_bytes))
+        return read_keys(declaration->key_bytes, declaration);
+    declaration->twin = before->twin ? before->twin : before;
+    declaration->n_keys = before->n_keys;
+    declaration->keys = before->keys;
     return true;
 }
 
-static bool read_body(struct stepaf_unpack *unpack, struct stepaf_declaration *declaration)
+static bool read_body(struct stepaf_unpack *unpack, struct stepaf_declaration *declaration,
+                      const struct stepaf_declaration *before)
 {
     declaration->n_transports = stepaf_unpack_u32(unpack);
     declaration->transports = *unpack;
@@ -178,7 +213,7 @@ static bool read_body(struct stepaf_unpack *unpack, struct stepaf_declaration *d
         skip_counted(unpack);
         skip_counted(unpack);
     }
-    if (unpack->failed || !read_keys(unpack, declaration))
+    if (unpack->failed || !take_keys(unpack, declaration, before))
         return false;
     declaration->n_regions = stepaf_unpack_u32(unpack);
     declaration->regions = *unpack;
@@ -192,20 +227,21 @@ static bool read_body(struct stepaf_unpack *unpack, struct stepaf_declaration *d
 }
 
 stepaf_status_t stepaf_declaration_read(const void *blob, size_t bytes, int role, int world_rank,
+                                        const struct stepaf_declaration *before,
                                         struct stepaf_declaration *declaration_p)
 {
     struct stepaf_unpack unpack = stepaf_unpack_from(blob, bytes);
     struct stepaf_declaration declaration = {.role = role, .world_rank = world_rank};
     bool ok = stepaf_unpack_u32(&unpack) == DECLARE_MAGIC;
 
-    declaration.status = (stepaf_status_t)(int32_t)stepaf_unpack_u32(&unpack);
+    declaration.status = stepaf_status_from(stepaf_unpack_u32(&unpack));
     stepaf_unpack_text(&unpack, declaration.text, sizeof(declaration.text));
     declaration.epoch = stepaf_unpack_u32(&unpack);
     declaration.changed = stepaf_unpack_u32(&unpack) != 0;
     if (ok && !unpack.failed && !declaration.status)
-        ok = read_body(&unpack, &declaration);
+        ok = read_body(&unpack, &declaration, before);
     if (!ok || unpack.failed) {
-        free(declaration.keys);
+        stepaf_declaration_free(&declaration);
         return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
                                 "what rank %d declares is malformed", world_rank);
     }
@@ -215,12 +251,13 @@ stepaf_status_t stepaf_declaration_read(const void *blob, size_t bytes, int role
 
 void stepaf_declaration_free(struct stepaf_declaration *declaration)
 {
-    free(declaration->keys);
+    if (!declaration->twin)
+        free(declaration->keys);
     declaration->keys = NULL;
 }
 
-static const struct stepaf_declared_key *find_key(const struct stepaf_declaration *declaration,
-                                                  uint64_t id)
+const struct stepaf_declared_key *stepaf_declaration_key(
+    const struct stepaf_declaration *declaration, uint64_t id)
 {
     uint32_t low = 0, high = declaration->n_keys;
 
@@ -238,7 +275,7 @@ static const struct stepaf_declared_key *find_key(const struct stepaf_declaratio
 bool stepaf_declaration_slice(const struct stepaf_declaration *declaration, uint64_t id,
                               uint32_t rank, uint32_t *region_p, uint64_t *offset_p)
 {
-    const struct stepaf_declared_key *key = find_key(declaration, id);
+    const struct stepaf_declared_key *key = stepaf_declaration_key(declaration, id);
     struct stepaf_unpack unpack;
     uint64_t offset, stride;
     uint32_t n, consecutive;
@@ -249,12 +286,13 @@ bool stepaf_declaration_slice(const struct stepaf_declaration *declaration, uint
     for (uint32_t s = 0; s < key->n_segments; s++) {
         struct stepaf_unpack ranks =
             read_segment(&unpack, region_p, &offset, &stride, &n, &consecutive);
-        uint32_t first = consecutive ? stepaf_unpack_u32(&ranks) : 0;
-        for (uint32_t i = 0; i < n; i++)
-            if ((consecutive ? first + i : stepaf_unpack_u32(&ranks)) == rank) {
-                *offset_p = offset + i * stride;
-                return true;
-            }
+        uint32_t i = consecutive ? rank - stepaf_unpack_u32(&ranks) : 0;
+        while (!consecutive && i < n && stepaf_unpack_u32(&ranks) != rank)
+            i++;
+        if (i < n) {
+            *offset_p = offset + i * stride;
+            return true;
+        }
     }
     return false;
 }
@@ -276,95 +314,4 @@ bool stepaf_declaration_transport(const struct stepaf_declaration *declaration, 
         }
     }
     return false;
-}
-
-static stepaf_status_t differ(const char *what, const struct stepaf_declaration *one,
-                              const struct stepaf_declaration *other, uint64_t id, uint32_t a,
-                              uint32_t b)
-{
-    return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
-                            "key %llu: world rank %d declares %s %u, world rank %d declares %u",
-                            (unsigned long long)id, one->world_rank, what, a, other->world_rank, b);
-}
-
-/* Compare two declarations of one key. */
-static stepaf_status_t compare(const struct stepaf_declaration *one,
-                               const struct stepaf_declared_key *a,
-                               const struct stepaf_declaration *other,
-                               const struct stepaf_declared_key *b)
-{
-    if (a->direction != b->direction)
-        return differ("direction", one, other, a->id, a->direction, b->direction);
-    if (a->dtype != b->dtype)
-        return differ("dtype", one, other, a->id, a->dtype, b->dtype);
-    if (a->max_bytes != b->max_bytes)
-        return differ("bytes", one, other, a->id, a->max_bytes, b->max_bytes);
-    if (a->depth != b->depth)
-        return differ("depth", one, other, a->id, a->depth, b->depth);
-    if (a->ndim != b->ndim)
-        return differ("dimensions", one, other, a->id, a->ndim, b->ndim);
-    for (uint32_t i = 0; i < a->ndim; i++)
-        if (a->shape[i] != b->shape[i])
-            return differ("another dimension:", one, other, a->id, (uint32_t)a->shape[i],
-                          (uint32_t)b->shape[i]);
-    return STEPAF_OK;
-}
-
-/* Compare every rank's keys with the first rank's that has the key, and see that what is pushed
- * is received everywhere. */
-static stepaf_status_t judge_keys(const struct stepaf_declaration *declarations, int n, int at)
-{
-    const struct stepaf_declaration *own = &declarations[at];
-
-    for (uint32_t k = 0; k < own->n_keys; k++) {
-        const struct stepaf_declared_key *key = &own->keys[k];
-        int first = 0;
-        while (first < at && !find_key(&declarations[first], key->id))
-            first++;
-        if (first < at) {
-            stepaf_status_t status = compare(&declarations[first],
-                                             find_key(&declarations[first], key->id), own, key);
-            if (status)
-                return status;
-        }
-        if (own->role != STEPAF_ATTENTION || key->direction != STEPAF_PUSH)
-            continue;
-        for (int r = 0; r < n; r++)
-            if (declarations[r].role == STEPAF_FFN && !find_key(&declarations[r], key->id))
-                return stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_COMMIT,
-                                        "key %llu: world rank %d pushes it, but FFN world rank %d "
-                                        "has not declared it",
-                                        (unsigned long long)key->id, own->world_rank,
-                                        declarations[r].world_rank);
-    }
-    return STEPAF_OK;
-}
-
-stepaf_status_t stepaf_declarations_judge(const struct stepaf_declaration *declarations, int n,
-                                          uint32_t epoch, int own_rank)
-{
-    bool changed = epoch == 0;
-    stepaf_status_t status;
-
-    for (int r = 0; r < n; r++) {
-        const struct stepaf_declaration *declaration = &declarations[r];
-        if (declaration->status)
-            return r == own_rank ? stepaf_error_set(declaration->status, STEPAF_PHASE_COMMIT,
-                                                    "%s", declaration->text)
-                                 : stepaf_error_set(declaration->status, STEPAF_PHASE_COMMIT,
-                                                    "world rank %d: %.280s",
-                                                    declaration->world_rank, declaration->text);
-        if (declaration->epoch != epoch)
-            return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
-                                    "world rank %d is in epoch %u, others in %u",
-                                    declaration->world_rank, declaration->epoch, epoch);
-        changed = changed || declaration->changed;
-    }
-    if (!changed)
-        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
-                                "nothing has changed on any rank since the last commit");
-    for (int r = 0; r < n; r++)
-        if ((status = judge_keys(declarations, n, r)))
-            return status;
-    return STEPAF_OK;
 }

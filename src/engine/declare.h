@@ -29,7 +29,9 @@ struct stepaf_declaration {
     uint32_t epoch;
     bool changed;
     uint32_t n_transports;
-    struct stepaf_unpack transports; /* name, counted bytes; each */
+    struct stepaf_unpack transports;       /* name, counted bytes; each */
+    struct stepaf_unpack key_bytes;        /* the keys as they were declared */
+    const struct stepaf_declaration *twin; /* who declared the very same before and owns keys */
     uint32_t n_keys;
     struct stepaf_declared_key *keys; /* ascending by id */
     uint32_t n_regions;
@@ -40,14 +42,22 @@ struct stepaf_declaration {
 void stepaf_declaration_pack(struct stepaf_ctx *ctx, stepaf_status_t status,
                              struct stepaf_pack *pack);
 
-/* Read one. STEPAF_ERR_PROTOCOL if it is malformed; nothing is left allocated then. */
+/* Read one. @a before: NULL, or one of a rank of the same role, that stays as long: mostly all
+ * ranks of a role declare the same keys, and then one copy of them is read and judged.
+ * STEPAF_ERR_PROTOCOL if it is malformed; nothing is left allocated then. */
 stepaf_status_t stepaf_declaration_read(const void *blob, size_t bytes, int role, int world_rank,
+                                        const struct stepaf_declaration *before,
                                         struct stepaf_declaration *declaration_p);
 void stepaf_declaration_free(struct stepaf_declaration *declaration);
 
-/* Judge all @a n declarations: the same verdict on every rank. */
+/* Judge all @a n declarations: the same verdict on every rank. The sentence of @a own_rank's own
+ * failure is as it said it. */
 stepaf_status_t stepaf_declarations_judge(const struct stepaf_declaration *declarations, int n,
-                                          uint32_t epoch, int own_rank);
+                                          int own_rank);
+
+/* Find a key; NULL: not declared. */
+const struct stepaf_declared_key *stepaf_declaration_key(
+    const struct stepaf_declaration *declaration, uint64_t id);
 
 /* Find where attention rank @a rank's pushes of @a key go at the rank that declared. False:
  * nowhere. */

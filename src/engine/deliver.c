@@ -9,7 +9,7 @@
 static void take_ready(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     peer->ready_epoch = msg->seq;
-    peer->ready_status = (stepaf_status_t)(int32_t)msg->word[0];
+    peer->ready_status = stepaf_status_from(msg->word[0]);
 }
 
 /* Messages that only an FFN rank gets. False: unknown type. */
@@ -90,8 +90,8 @@ void stepaf_engine_deliver(struct stepaf_host *host, struct stepaf_link *link,
         ctx->counters.dropped_stale++;
         return;
     } else {
-        known = stepaf_is_attention(ctx) ? deliver_to_attention(peer, msg)
-                                         : deliver_to_ffn(peer, msg);
+        known =
+            stepaf_is_attention(ctx) ? deliver_to_attention(peer, msg) : deliver_to_ffn(peer, msg);
     }
     if (__builtin_expect(!known, 0))
         ctx->counters.dropped_malformed++;

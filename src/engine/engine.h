@@ -29,7 +29,8 @@
 enum {
     STEPAF_MAX_TRANSPORTS = 8,
     STEPAF_MAX_PLANS = 65535,
-    STEPAF_MAX_KEYS = 65536
+    STEPAF_MAX_KEYS = 65536,
+    STEPAF_NS_SCALE_BITS = 24
 };
 
 struct stepaf_ctx;
@@ -75,10 +76,10 @@ struct stepaf_peer {
     struct stepaf_list ready;      /* FFN: batches not yet given to the caller */
     struct stepaf_who who;
     bool lost;
-    bool closing; /* it said BYE */
-    uint32_t ready_epoch;         /* of its last READY */
-    stepaf_status_t ready_status; /* and what it said */
-    bool synced;                  /* needs no more pings */
+    bool closing;                   /* it said BYE */
+    uint32_t ready_epoch;           /* of its last READY */
+    stepaf_status_t ready_status;   /* and what it said */
+    bool synced;                    /* needs no more pings */
     char reason[STEPAF_REASON_MAX]; /* why lost, or why not reached */
     struct stepaf_mirror **mirrors; /* FFN: by plan number */
     uint32_t n_mirrors;
@@ -112,15 +113,15 @@ struct stepaf_op {
     uint32_t generation; /* the other half */
     uint32_t seq;
     uint8_t slot;
-    bool retired; /* its result was handed out */
+    bool retired;       /* its result was handed out */
     _Atomic int status; /* STEPAF_INPROGRESS until known */
     uint32_t pending;   /* parts that WAIT, also after status is known */
     int failed_peer;
-    uint64_t started;   /* ticks */
-    uint64_t completed; /* ticks */
-    struct stepaf_part *parts;  /* per peer */
-    struct stepaf_xfer *xfers;  /* per peer: n_push */
-    uint32_t *pull_bytes;       /* per peer: n_pull; what landed */
+    uint64_t started;          /* ticks */
+    uint64_t completed;        /* ticks */
+    struct stepaf_part *parts; /* per peer */
+    struct stepaf_xfer *xfers; /* per peer: n_push */
+    uint32_t *pull_bytes;      /* per peer: n_pull; what landed */
 };
 
 struct stepaf_push {
@@ -150,9 +151,9 @@ struct stepaf_plan_obj {
     bool cached;     /* made by stepaf_push_pull */
     uint32_t usable; /* epoch in which peers were told of it, 0: not yet */
     struct stepaf_push push[STEPAF_MAX_TENSORS];
-    struct stepaf_pull *pull; /* n_peers * n_pull, server-major */
-    uint32_t *held;           /* per peer, bit s: slot s is not released yet */
-    struct stepaf_op *ops;    /* depth */
+    struct stepaf_pull *pull;   /* n_peers * n_pull, server-major */
+    uint32_t *held;             /* per peer, bit s: slot s is not released yet */
+    struct stepaf_op *ops;      /* depth */
     struct stepaf_post **posts; /* scratch of start: one per peer */
 };
 
@@ -205,9 +206,10 @@ struct stepaf_mirror {
     uint8_t depth;
     uint8_t n_push;
     uint8_t n_pull;
-    uint8_t n_known; /* TENSORs that have come: complete when n_push + n_pull */
-    uint8_t slot;    /* of the next operation */
-    uint32_t seq;    /* of the next operation */
+    uint8_t n_known;     /* TENSORs that have come: complete when n_push + n_pull */
+    uint8_t slot;        /* of the next operation */
+    uint8_t known_pulls; /* bit i: pull[i] has come */
+    uint32_t seq;        /* of the next operation */
     struct stepaf_mirror_push *push;
     struct stepaf_mirror_pull *pull;
     struct stepaf_batch_obj *batches; /* depth */
@@ -232,7 +234,7 @@ struct stepaf_rank {
 struct stepaf_ctx {
     struct stepaf_host host; /* first: transports hand it back */
     struct stepaf_lock lock;
-    uint32_t slot;       /* in the process's table of contexts */
+    uint32_t slot; /* in the process's table of contexts */
     uint32_t generation;
     uint8_t state; /* stepaf_ctx_state */
     stepaf_role_t role;
@@ -242,10 +244,11 @@ struct stepaf_ctx {
     struct stepaf_transport *transports[STEPAF_MAX_TRANSPORTS];
     struct stepaf_list queued; /* peers with queued posts */
     uint32_t epoch;
-    uint32_t n_alive;     /* peers not lost */
-    uint32_t vain_polls;  /* of all waiters */
-    uint64_t looked;      /* when the transports last looked for dead peers, ticks */
-    bool changed;      /* something was declared since the last commit */
+    uint32_t n_alive;    /* peers not lost */
+    uint32_t vain_polls; /* of all waiters */
+    uint32_t wait_polls; /* that a waiting thread makes in one go */
+    uint64_t looked;     /* when the transports last looked for dead peers, ticks */
+    bool changed;        /* something was declared since the last commit */
     bool oversubscribed;
     stepaf_counters_t counters;
     struct stepaf_trace trace;
@@ -273,11 +276,12 @@ struct stepaf_ctx {
     struct stepaf_rank *ranks; /* of the world */
     int *groups[3];            /* world ranks of each group's members */
     int group_size[3];
-    int rank[3];               /* of this rank in each group; -1: not a member */
-    bool one_clock;            /* all ranks are on one node */
-    int64_t clock_offset_ns;   /* what to add to this node's clock for the common one */
+    int rank[3];             /* of this rank in each group; -1: not a member */
+    bool one_clock;          /* all ranks are on one node */
+    int64_t clock_offset_ns; /* what to add to this node's clock for the common one */
     bool clock_known;
     struct stepaf_clock clock;
+    uint64_t ns_scale;      /* ns a tick, times 2^STEPAF_NS_SCALE_BITS */
     int64_t pong_offset_ns; /* best of the last pings */
     uint64_t pong_best;     /* its round trip, ticks */
     uint32_t pong_seq;
@@ -301,8 +305,23 @@ static inline bool stepaf_is_attention(const struct stepaf_ctx *ctx)
 /* ctx.c */
 void stepaf_ctx_free(struct stepaf_ctx *ctx);
 
+/* The stamp of what is being taken in. A waiting thread has just read the clock, between two polls,
+ * where it cost nothing: that is taken, at most one poll early, so that the way from a message's
+ * arrival to the caller need not read it again. */
+static inline uint64_t stepaf_arrival_ticks(struct stepaf_ctx *ctx)
+{
+    if (__builtin_expect(!ctx->host.polled, 0))
+        ctx->host.polled = stepaf_ticks();
+    return ctx->host.polled;
+}
+
 /* progress.c: advance everything once; return how much happened. The lock is held. */
 unsigned stepaf_engine_progress(struct stepaf_ctx *ctx);
+/* The same for a thread that has nothing else to do: look for a few microseconds, if this context
+ * and its core are this thread's alone. */
+unsigned stepaf_engine_progress_waiting(struct stepaf_ctx *ctx);
+/* Send what is queued, as far as peers take it in time. */
+void stepaf_engine_flush(struct stepaf_ctx *ctx, int64_t timeout_us);
 /* Call the handler for what is ready; the lock is not held. */
 void stepaf_engine_dispatch(struct stepaf_ctx *ctx);
 /* Send posts of one transport, or queue what it has no room for. */
@@ -313,6 +332,11 @@ static inline void stepaf_engine_post_one(struct stepaf_post *post)
 }
 /* Send a message without tensors from the heap (not on the hot path). False: out of memory. */
 bool stepaf_engine_send(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+/* Whether @a post is on its way: it and its sources are in use. */
+static inline bool stepaf_post_in_flight(const struct stepaf_post *post)
+{
+    return post->state == STEPAF_POST_QUEUED || post->state == STEPAF_POST_POSTED;
+}
 /* Start and stop the progress thread. */
 stepaf_status_t stepaf_engine_thread_start(struct stepaf_ctx *ctx);
 void stepaf_engine_thread_stop(struct stepaf_ctx *ctx);
@@ -330,8 +354,10 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
 /* Tell all peers of a plan whose keys and memory they know. */
 stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan);
 bool stepaf_plan_ready(const struct stepaf_plan_obj *plan);
-stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan,
-                                  const stepaf_start_params_t *params, struct stepaf_op **op_p);
+/* Whether a part of @a op is not over, or its posts are still on their way. */
+bool stepaf_op_busy(const struct stepaf_op *op);
+stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
+                                  struct stepaf_op **op_p);
 /* Whether the plan's next slot is free. */
 bool stepaf_plan_slot_free(const struct stepaf_plan_obj *plan);
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg);
@@ -346,6 +372,8 @@ void stepaf_mirror_plan(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_mirror_tensor(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_mirror_close(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_mirrors_free(struct stepaf_peer *peer);
+/* Whether @a batch is not released, or its posts are still on their way. */
+bool stepaf_batch_busy(const struct stepaf_batch_obj *batch);
 void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_batch_peer_lost(struct stepaf_peer *peer);
@@ -353,8 +381,8 @@ void stepaf_batch_peer_lost(struct stepaf_peer *peer);
  * last vain poll or later; what arrived after it counts as taken at once. */
 struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                            uint64_t now);
-stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch,
-                                     const stepaf_tensor_t *tensors, int n, uint32_t flags);
+stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
+                                     int n, uint32_t flags);
 void stepaf_batch_let_go(struct stepaf_batch_obj *batch);
 
 /* key.c, region.c: set-up, and look-ups by bisection */
@@ -395,7 +423,8 @@ void stepaf_clock_pong(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 struct stepaf_waiter {
     uint64_t began;    /* ticks; 0: not yet */
     uint64_t deadline; /* ticks */
-    uint32_t polls;
+    uint32_t polls;    /* in vain */
+    uint32_t busy;     /* others */
 };
 static inline struct stepaf_waiter stepaf_waiter_begin(void)
 {
@@ -404,6 +433,8 @@ static inline struct stepaf_waiter stepaf_waiter_begin(void)
 /* One vain poll is over: idle as the settings say. False when the deadline has passed. The lock is
  * held on entry and exit, and free for a while in between. */
 bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us);
+/* Something happened, but not what is waited for. False when the deadline has passed. */
+bool stepaf_waiter_busy(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us);
 /* Microseconds that @a timeout_us stands for. */
 int64_t stepaf_timeout_us(const struct stepaf_ctx *ctx, int64_t timeout_us);
 

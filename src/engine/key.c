@@ -182,8 +182,7 @@ static struct stepaf_segment *segment_add(struct stepaf_key *key, struct stepaf_
 
 uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t rank)
 {
-    for (struct stepaf_list *node = key->segments.next; node != &key->segments;
-         node = node->next) {
+    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next) {
         const struct stepaf_segment *segment =
             stepaf_container_of(node, struct stepaf_segment, node);
         for (uint32_t i = 0; i < segment->n_ranks; i++)
@@ -243,8 +242,8 @@ stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *bu
     if (!list)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
     status = receive_ranks(ctx, key, ranks, n, list);
-    if (!status && !segment_add(key, region, (uint64_t)((uint8_t *)buffer - region->base), stride,
-                                list, n))
+    if (!status &&
+        !segment_add(key, region, (uint64_t)((uint8_t *)buffer - region->base), stride, list, n))
         status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
     free(list);
     if (!status)
@@ -292,8 +291,7 @@ stepaf_status_t stepaf_key_allocate(struct stepaf_ctx *ctx)
             status = stepaf_region_alloc(ctx, total ? total : 64, STEPAF_MEM_HOST, &region);
         if (status)
             goto err_ranks;
-        struct stepaf_segment *segment =
-            segment_add(key, region, at, slice_bytes(key), ranks, n);
+        struct stepaf_segment *segment = segment_add(key, region, at, slice_bytes(key), ranks, n);
         if (!segment)
             goto err_memory;
         segment->library = true;
@@ -315,8 +313,7 @@ void stepaf_key_allocate_undo(struct stepaf_ctx *ctx)
     for (uint32_t i = 0; i < ctx->n_keys; i++) {
         struct stepaf_list *segments = &ctx->keys[i]->segments;
         for (struct stepaf_list *node = segments->next, *next; node != segments; node = next) {
-            struct stepaf_segment *segment =
-                stepaf_container_of(node, struct stepaf_segment, node);
+            struct stepaf_segment *segment = stepaf_container_of(node, struct stepaf_segment, node);
             struct stepaf_region *region = segment->region;
             next = node->next;
             if (!segment->library || region->offered)
@@ -343,17 +340,16 @@ void stepaf_keys_free(struct stepaf_ctx *ctx)
 void stepaf_key_describe(const struct stepaf_key *key, uint64_t id, void *data, uint32_t bytes,
                          uint32_t max_bytes, stepaf_tensor_info_t *info_p)
 {
-    *info_p = (stepaf_tensor_info_t){
-        .key = id, .data = data, .bytes = bytes, .max_bytes = max_bytes, .dtype = STEPAF_U8,
-        .ndim = 1, .shape = {bytes},
-    };
-    if (!key)
-        return;
-    info_p->mem_kind = key->mem_kind;
-    if (!key->row_bytes || bytes % key->row_bytes)
-        return;
-    info_p->dtype = key->dtype;
-    info_p->ndim = key->ndim;
-    memcpy(info_p->shape, key->shape, sizeof(key->shape));
-    info_p->shape[0] = bytes / key->row_bytes;
+    bool has_rows = key && key->row_bytes && bytes % key->row_bytes == 0;
+
+    info_p->key = id;
+    info_p->data = data;
+    info_p->bytes = bytes;
+    info_p->max_bytes = max_bytes;
+    info_p->dtype = has_rows ? key->dtype : STEPAF_U8;
+    info_p->mem_kind = key ? key->mem_kind : STEPAF_MEM_HOST;
+    info_p->ndim = has_rows ? key->ndim : 1;
+    info_p->shape[0] = has_rows ? bytes / key->row_bytes : bytes;
+    for (int i = 1; i < STEPAF_MAX_DIMS; i++)
+        info_p->shape[i] = has_rows ? key->shape[i] : 0;
 }

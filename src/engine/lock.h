@@ -23,8 +23,8 @@ static inline void stepaf_lock_enter(struct stepaf_lock *lock)
     if (__builtin_expect(!lock->used, 1))
         return;
     uint32_t ticket = atomic_fetch_add_explicit(&lock->next, 1, memory_order_relaxed);
-    for (unsigned spins = 0;
-         atomic_load_explicit(&lock->serving, memory_order_acquire) != ticket; spins++) {
+    for (unsigned spins = 0; atomic_load_explicit(&lock->serving, memory_order_acquire) != ticket;
+         spins++) {
         if (spins < 200)
             stepaf_cpu_relax();
         else

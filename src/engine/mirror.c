@@ -157,7 +157,7 @@ static bool take_pull(struct stepaf_mirror *mirror, const struct stepaf_msg *msg
     uint64_t span = (uint64_t)stride * (mirror->depth - 1u) + bytes;
     const struct stepaf_rmem *rmem = find_rmem(mirror->peer, msg->word[3]);
 
-    if (msg->slot >= mirror->n_pull)
+    if (msg->slot >= mirror->n_pull || (mirror->known_pulls & 1u << msg->slot))
         return false;
     if (bytes && (!rmem || offset > rmem->bytes || span > rmem->bytes - offset))
         return false;
@@ -169,6 +169,7 @@ static bool take_pull(struct stepaf_mirror *mirror, const struct stepaf_msg *msg
         .stride = stride,
         .bytes = bytes,
     };
+    mirror->known_pulls |= (uint8_t)(1u << msg->slot);
     return true;
 }
 
@@ -185,12 +186,18 @@ void stepaf_mirror_tensor(struct stepaf_peer *peer, const struct stepaf_msg *msg
         mirror->n_known++;
 }
 
+bool stepaf_batch_busy(const struct stepaf_batch_obj *batch)
+{
+    return batch->state != STEPAF_BATCH_FREE || stepaf_post_in_flight(&batch->answer) ||
+           stepaf_post_in_flight(&batch->release);
+}
+
 void stepaf_mirror_close(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     struct stepaf_mirror *mirror = find(peer, msg->plan);
 
     for (int s = 0; mirror && s < mirror->depth; s++)
-        if (mirror->batches[s].state != STEPAF_BATCH_FREE)
+        if (stepaf_batch_busy(&mirror->batches[s]))
             mirror = NULL;
     if (!mirror) {
         malformed(peer);

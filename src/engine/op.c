@@ -66,10 +66,11 @@ static bool take_sizes(struct stepaf_op *op, uint32_t p, const struct stepaf_msg
     if (msg->n && msg->n != plan->n_pull)
         return false;
     for (uint32_t i = 0; i < msg->n; i++)
-        if (msg->word[i] > plan->pull[first + i].bytes)
+        if (msg->word[STEPAF_MSG_SIZES + i] > plan->pull[first + i].bytes)
             return false;
     for (uint32_t i = 0; i < plan->n_pull; i++) {
-        op->pull_bytes[first + i] = msg->n ? msg->word[i] : plan->pull[first + i].bytes;
+        op->pull_bytes[first + i] =
+            msg->n ? msg->word[STEPAF_MSG_SIZES + i] : plan->pull[first + i].bytes;
         sum += op->pull_bytes[first + i];
     }
     plan->ctx->counters.bytes_received += sum;
@@ -90,11 +91,11 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         ctx->counters.dropped_malformed++;
         return;
     }
-    uint64_t now = stepaf_ticks();
+    uint64_t now = stepaf_arrival_ticks(ctx);
     struct stepaf_part *part = &op->parts[p];
     part->answered = now;
-    part->queue_ns = msg->word[STEPAF_MSG_WORD_QUEUE];
-    part->work_ns = msg->word[STEPAF_MSG_WORD_WORK];
+    part->queue_ns = msg->word[STEPAF_MSG_QUEUE];
+    part->work_ns = msg->word[STEPAF_MSG_WORK];
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_ANSWERED, now, op->plan->index, op->seq, p,
                        STEPAF_TRACE_WHOLE, 0);
     if (atomic_load_explicit(&op->status, memory_order_relaxed) != STEPAF_INPROGRESS)
@@ -116,7 +117,7 @@ void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     give_back(op, p);
     if (op->parts[p].state != STEPAF_PART_WAITING)
         return;
-    uint64_t now = stepaf_ticks();
+    uint64_t now = stepaf_arrival_ticks(peer->ctx);
     op->parts[p].answered = now;
     /* Nothing was expected: that the peer is done with it is the answer. */
     end_part(op, p, op->plan->n_pull ? STEPAF_PART_CANCELED : STEPAF_PART_ANSWERED, now);
@@ -172,16 +173,15 @@ stepaf_status_t stepaf_op_result(struct stepaf_op *op)
     if (__builtin_expect(status == STEPAF_OK, 1))
         return status;
     if (status == STEPAF_ERR_PEER_LOST)
-        return stepaf_error_set_peer(status, STEPAF_PHASE_RESPONSE, peer->who,
-                                     STEPAF_WHO_FORMAT
-                                     " was lost before it answered operation %u of plan %u: %s",
-                                     STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index,
-                                     peer->reason);
+        return stepaf_error_set_peer(
+            status, STEPAF_PHASE_RESPONSE, peer->who,
+            STEPAF_WHO_FORMAT " was lost before it answered operation %u of plan %u: %s",
+            STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index, peer->reason);
     if (peer)
         return stepaf_error_set_peer(status, STEPAF_PHASE_RESPONSE, peer->who,
                                      STEPAF_WHO_FORMAT
                                      " released the batch of operation %u of plan %u unanswered",
                                      STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
-    return stepaf_error_set(status, STEPAF_PHASE_RESPONSE,
-                            "operation %u of plan %u was canceled", op->seq, op->plan->index);
+    return stepaf_error_set(status, STEPAF_PHASE_RESPONSE, "operation %u of plan %u was canceled",
+                            op->seq, op->plan->index);
 }

@@ -113,8 +113,8 @@ static stepaf_status_t compile_pull(struct stepaf_plan_obj *plan, const stepaf_t
         if (own->region &&
             stepaf_region_find(plan->ctx, own->data, pull_span(plan, own)) != own->region)
             return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_NONE,
-                                    "pull tensor %u: its %u slots are not in registered memory",
-                                    i, plan->depth);
+                                    "pull tensor %u: its %u slots are not in registered memory", i,
+                                    plan->depth);
     }
     return check_overlap(plan, n);
 }
@@ -243,6 +243,15 @@ err_plan:
     if (plan)
         stepaf_plan_free(plan);
     return status;
+}
+
+bool stepaf_op_busy(const struct stepaf_op *op)
+{
+    bool busy = op->pending;
+
+    for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
+        busy = busy || stepaf_post_in_flight(&op->parts[p].post);
+    return busy;
 }
 
 bool stepaf_plan_ready(const struct stepaf_plan_obj *plan)

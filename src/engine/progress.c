@@ -40,6 +40,11 @@ static bool may_go(const struct stepaf_post *post)
 
 void stepaf_engine_post(struct stepaf_post **posts, unsigned n)
 {
+    if (n == 1 && may_go(posts[0])) { /* one peer: the commonest case */
+        posts[0]->link->ops->post(posts, 1);
+        settle(posts[0]);
+        return;
+    }
     for (unsigned from = 0, to; from < n; from = to) {
         to = from + 1;
         if (__builtin_expect(!may_go(posts[from]), 0)) {
@@ -64,6 +69,7 @@ bool stepaf_engine_send(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     post->link = peer->link;
     post->owned = true;
     post->msg = *msg;
+    post->msg.n_words = STEPAF_MSG_WORDS;
     stepaf_engine_post_one(post);
     return true;
 }
@@ -94,15 +100,36 @@ static unsigned flush_queues(struct stepaf_ctx *ctx)
     return n;
 }
 
-unsigned stepaf_engine_progress(struct stepaf_ctx *ctx)
+static unsigned progress(struct stepaf_ctx *ctx, unsigned polls)
 {
     unsigned n = 0;
 
     for (unsigned i = 0; i < ctx->n_transports; i++)
-        n += ctx->transports[i]->ops->progress(ctx->transports[i]);
+        n += ctx->transports[i]->ops->progress(ctx->transports[i], polls);
     if (__builtin_expect(!stepaf_list_empty(&ctx->queued), 0))
         n += flush_queues(ctx);
+    ctx->host.polled = 0;
     return n;
+}
+
+unsigned stepaf_engine_progress(struct stepaf_ctx *ctx)
+{
+    return progress(ctx, 1);
+}
+
+unsigned stepaf_engine_progress_waiting(struct stepaf_ctx *ctx)
+{
+    return progress(ctx, stepaf_list_empty(&ctx->queued) ? ctx->wait_polls : 1);
+}
+
+void stepaf_engine_flush(struct stepaf_ctx *ctx, int64_t timeout_us)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    bool more = true;
+
+    while (more && !stepaf_list_empty(&ctx->queued))
+        more = stepaf_engine_progress(ctx) ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
+                                           : stepaf_waiter_idle(ctx, &waiter, timeout_us);
 }
 
 void stepaf_engine_dispatch(struct stepaf_ctx *ctx)
@@ -114,8 +141,8 @@ void stepaf_engine_dispatch(struct stepaf_ctx *ctx)
         while (ctx->handler && (batch = stepaf_batch_take(ctx, NULL, stepaf_ticks()))) {
             stepaf_batch_cb_t handler = ctx->handler;
             void *arg = ctx->handler_arg;
-            stepaf_batch_h handle = stepaf_handle_make(STEPAF_HANDLE_BATCH, ctx->slot,
-                                                       batch->index, batch->generation);
+            stepaf_batch_h handle =
+                stepaf_handle_make(STEPAF_HANDLE_BATCH, ctx->slot, batch->index, batch->generation);
             stepaf_lock_leave(&ctx->lock);
             handler(handle, arg);
             stepaf_lock_enter(&ctx->lock);
@@ -133,7 +160,7 @@ static void *progress_main(void *arg)
     (void)stepaf_topo_bind_thread(ctx->env.progress_cores); /* was checked at init */
     while (!atomic_load_explicit(&ctx->thread_stop, memory_order_relaxed)) {
         stepaf_lock_enter(&ctx->lock);
-        if (stepaf_engine_progress(ctx))
+        if (stepaf_engine_progress_waiting(ctx))
             waiter = stepaf_waiter_begin();
         else if (!stepaf_waiter_idle(ctx, &waiter, INT32_MAX))
             waiter = stepaf_waiter_begin();

@@ -42,8 +42,7 @@ static stepaf_status_t region_add(struct stepaf_ctx *ctx, const struct stepaf_re
                                   struct stepaf_region **region_p)
 {
     struct stepaf_region *region = malloc(sizeof(*region));
-    struct stepaf_region **regions =
-        realloc(ctx->regions, (ctx->n_regions + 1) * sizeof(*regions));
+    struct stepaf_region **regions = realloc(ctx->regions, (ctx->n_regions + 1) * sizeof(*regions));
     uint32_t at;
 
     if (regions)
@@ -70,8 +69,7 @@ stepaf_status_t stepaf_region_alloc(struct stepaf_ctx *ctx, size_t bytes, stepaf
 
     if (status)
         return status;
-    struct stepaf_region model = {
-        .base = mem.base, .bytes = mem.bytes, .kind = kind, .fd = mem.fd};
+    struct stepaf_region model = {.base = mem.base, .bytes = mem.bytes, .kind = kind, .fd = mem.fd};
     status = region_add(ctx, &model, region_p);
     if (status)
         stepaf_device_free(&mem);
@@ -80,8 +78,7 @@ stepaf_status_t stepaf_region_alloc(struct stepaf_ctx *ctx, size_t bytes, stepaf
 
 stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_t bytes)
 {
-    struct stepaf_region model = {
-        .base = base, .bytes = bytes, .kind = STEPAF_MEM_HOST, .fd = -1};
+    struct stepaf_region model = {.base = base, .bytes = bytes, .kind = STEPAF_MEM_HOST, .fd = -1};
     struct stepaf_region *region;
     uint32_t at = upper_bound(ctx, (uint8_t *)base + bytes - 1);
 
@@ -101,8 +98,7 @@ void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
     if (ctx->last_region == region)
         ctx->last_region = NULL;
     if (region->fd >= 0)
-        stepaf_device_free(
-            &(struct stepaf_device_mem){region->base, region->bytes, region->fd});
+        stepaf_device_free(&(struct stepaf_device_mem){region->base, region->bytes, region->fd});
     free(region);
 }
 
@@ -117,8 +113,7 @@ stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool al
                                           : "not the start of memory given to stepaf_register");
     if (region->uses)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
-                                "%u plans or receive registrations use this memory",
-                                region->uses);
+                                "%u plans or receive registrations use this memory", region->uses);
     if (region->offered)
         ctx->changed = true;
     stepaf_region_drop(ctx, region);

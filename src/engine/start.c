@@ -40,8 +40,8 @@ static stepaf_status_t check_overrides(struct stepaf_plan_obj *plan,
                                     tensor->bytes, planned->bytes);
         if (tensor->bytes && !stepaf_region_find(plan->ctx, tensor->data, tensor->bytes))
             return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_START,
-                                    "push tensor %d: its %zu bytes are not in registered memory",
-                                    i, tensor->bytes);
+                                    "push tensor %d: its %zu bytes are not in registered memory", i,
+                                    tensor->bytes);
     }
     return STEPAF_OK;
 }
@@ -116,6 +116,7 @@ static void fill_part(struct stepaf_op *op, const stepaf_start_params_t *params,
     stepaf_msg_head(&post->msg, STEPAF_MSG_START, 0, plan->ctx->epoch, plan->index, op->slot,
                     params->push ? plan->n_push : 0);
     post->msg.seq = op->seq;
+    post->msg.n_words = params->push ? STEPAF_MSG_SIZES + plan->n_push : 0;
     for (uint32_t i = 0; i < plan->n_push; i++) {
         struct stepaf_push *push = &plan->push[i];
         struct stepaf_key_remote *remote = &push->key->remote[p];
@@ -128,7 +129,7 @@ static void fill_part(struct stepaf_op *op, const stepaf_start_params_t *params,
             xfer->src_region = stepaf_region_find(plan->ctx, given->data, given->bytes);
         xfer->dst = remote->rmem;
         xfer->dst_offset = remote->offset + (uint64_t)op->slot * push->key->max_bytes;
-        post->msg.word[i] = xfer->bytes;
+        post->msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
         remote->busy |= bit;
         plan->ctx->counters.bytes_sent += xfer->bytes;
     }
@@ -205,9 +206,9 @@ static stepaf_status_t wait_for_slot(struct stepaf_plan_obj *plan, int64_t timeo
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
     while (!stepaf_plan_slot_free(plan)) {
-        if (stepaf_engine_progress(ctx))
-            continue;
-        if (!stepaf_waiter_idle(ctx, &waiter, timeout_us))
+        if (!(stepaf_engine_progress_waiting(ctx) ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
+                                                  : stepaf_waiter_idle(ctx, &waiter, timeout_us)) &&
+            !stepaf_plan_slot_free(plan))
             return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RELEASE,
                                     "plan %u: slot %u did not come free in time", plan->index,
                                     plan->slot);
@@ -215,8 +216,8 @@ static stepaf_status_t wait_for_slot(struct stepaf_plan_obj *plan, int64_t timeo
     return STEPAF_OK;
 }
 
-stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan,
-                                  const stepaf_start_params_t *params, struct stepaf_op **op_p)
+stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
+                                  struct stepaf_op **op_p)
 {
     struct stepaf_ctx *ctx = plan->ctx;
     uint64_t now = stepaf_ticks();
@@ -244,8 +245,8 @@ stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan,
         }
     }
     op = take_slot(plan, now);
-    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_START, now, plan->index, op->seq,
-                       STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_START, now, plan->index, op->seq, STEPAF_TRACE_ALL,
+                       STEPAF_TRACE_WHOLE, 0);
     unsigned n_sent = send_parts(op, params);
     stamp_posted(op, stepaf_ticks());
     ctx->counters.operations_started++;

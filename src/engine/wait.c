@@ -7,10 +7,10 @@
 #include "engine/engine.h"
 
 enum {
-    FREE_POLLS = 64,       /* before the clock is read for the first time */
-    CROWDED_POLLS = 2,     /* of those, where ranks outnumber cores */
+    CROWDED_POLLS = 2,     /* before the core is given up, where ranks outnumber cores */
     LOOK_EVERY_US = 1000,  /* for dead peers */
     LOOK_POLLS_MASK = 255, /* polls that never wait look at the clock so often */
+    BUSY_POLLS_MASK = 63,  /* polls that bring something else look at the deadline so often */
     SLEEP_NS = 50000
 };
 
@@ -53,6 +53,26 @@ static void pause_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
     else
         sched_yield();
     stepaf_lock_enter(&ctx->lock);
+    if (!spins)
+        ctx->host.polled = 0;
+}
+
+/* Whether the deadline, which counts from the first look at the clock, has passed. */
+static bool is_over(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us,
+                    uint64_t now)
+{
+    if (!waiter->began) {
+        waiter->began = now;
+        waiter->deadline = now + us_to_ticks(ctx, stepaf_timeout_us(ctx, timeout_us));
+    }
+    return (int64_t)(now - waiter->deadline) >= 0;
+}
+
+bool stepaf_waiter_busy(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us)
+{
+    if ((++waiter->busy & BUSY_POLLS_MASK) != 0)
+        return true;
+    return timeout_us && !is_over(ctx, waiter, timeout_us, stepaf_ticks());
 }
 
 bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us)
@@ -62,19 +82,12 @@ bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
             look(ctx, stepaf_ticks());
         return false;
     }
-    if (waiter->polls++ < (ctx->oversubscribed ? CROWDED_POLLS : FREE_POLLS)) {
-        stepaf_lock_leave(&ctx->lock);
-        stepaf_cpu_relax();
-        stepaf_lock_enter(&ctx->lock);
+    if (ctx->oversubscribed && waiter->polls++ < CROWDED_POLLS)
         return true;
-    }
     uint64_t now = stepaf_ticks();
-    if (!waiter->began) {
-        waiter->began = now;
-        waiter->deadline = now + us_to_ticks(ctx, stepaf_timeout_us(ctx, timeout_us));
-    }
+    ctx->host.polled = now;
     look(ctx, now);
-    if ((int64_t)(now - waiter->deadline) >= 0)
+    if (is_over(ctx, waiter, timeout_us, now))
         return false;
     pause_for(ctx, now - waiter->began);
     return true;

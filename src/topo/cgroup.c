@@ -111,24 +111,21 @@ static int find_place(const char *root, int version, char *table, struct place *
  * "150000 100000" in version 2, a file each (-1 for none) in version 1. */
 static int group_quota(const char *root, int version, const struct place *place)
 {
+    const char *mount = place->mount;
+    const char *group = place->group;
     char text[64];
     char period_text[64];
-    char *end = text;
-    long long period;
+    char *end;
 
-    if (version == 2) {
-        if (stepaf_sys_read(text, sizeof text, root, "%s%s/cpu.max", place->mount,
-                            place->group) <= 0)
-            return 0;
-    } else if (stepaf_sys_read(text, sizeof text, root, "%s%s/cpu.cfs_quota_us", place->mount,
-                               place->group) <= 0 ||
-               stepaf_sys_read(period_text, sizeof period_text, root, "%s%s/cpu.cfs_period_us",
-                               place->mount, place->group) <= 0) {
+    const char *name = version == 2 ? "cpu.max" : "cpu.cfs_quota_us";
+    if (stepaf_sys_read(text, sizeof text, root, "%s%s/%s", mount, group, name) <= 0)
         return 0;
-    }
+    if (version == 1 && stepaf_sys_read(period_text, sizeof period_text, root,
+                                        "%s%s/cpu.cfs_period_us", mount, group) <= 0)
+        return 0;
     long long quota = strtoll(text, &end, 10);
-    period = strtoll(version == 2 ? end : period_text, NULL, 10);
-    if (end == text || quota <= 0 || period <= 0 || quota / period >= STEPAF_CPUS_MAX)
+    long long period = strtoll(version == 2 ? end : period_text, NULL, 10);
+    if (quota <= 0 || period <= 0 || quota / period >= STEPAF_CPUS_MAX)
         return 0;
     return (int)(quota / period + (quota % period != 0));
 }

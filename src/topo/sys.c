@@ -65,8 +65,8 @@ static uint64_t probe_node_id(const char *root, const char *host)
     uint64_t hash = STEPAF_HASH_START;
 
     int bytes = stepaf_sys_read(text, sizeof text, root, "/proc/sys/kernel/random/boot_id");
-    hash = bytes > 0 ? stepaf_hash(hash, text, (size_t)bytes)
-                     : stepaf_hash(hash, host, strlen(host));
+    hash =
+        bytes > 0 ? stepaf_hash(hash, text, (size_t)bytes) : stepaf_hash(hash, host, strlen(host));
 
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/proc/self/ns/pid", root);

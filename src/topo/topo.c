@@ -26,8 +26,11 @@ static hwloc_topology_t load(const char *xml, unsigned long flags, int with_io)
     if (xml && hwloc_topology_set_xml(topology, xml) != 0)
         goto err_destroy;
     hwloc_topology_set_flags(topology, flags);
-    if (with_io)
+    if (with_io) {
         hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+        /* PCI devices from sysfs instead of libpciaccess, which leaks. */
+        hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "pci");
+    }
     if (hwloc_topology_load(topology) != 0)
         goto err_destroy;
     return topology;
@@ -87,10 +90,9 @@ static stepaf_status_t bind_to_list(const char *cores)
     /* The kernel leaves out what the process's control group has not, and refuses what has
      * nothing left then. */
     if (sched_setaffinity(0, sizeof cpus.bits, (const cpu_set_t *)cpus.bits) != 0)
-        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
-                                "cannot bind a thread to cores %s: %s", cores,
-                                errno == EINVAL ? "this process may use none of them"
-                                                : strerror(errno));
+        return stepaf_error_set(
+            STEPAF_ERR_SETTING, STEPAF_PHASE_INIT, "cannot bind a thread to cores %s: %s", cores,
+            errno == EINVAL ? "this process may use none of them" : strerror(errno));
     return STEPAF_OK;
 }
 
@@ -123,8 +125,7 @@ static stepaf_status_t bind_near(void)
         goto err_unsupported;
     while ((unit = hwloc_get_next_obj_inside_cpuset_by_type(topology, own, HWLOC_OBJ_PU, unit)))
         hwloc_bitmap_or(near, near, last_level_cache(unit)->cpuset);
-    if (hwloc_bitmap_iszero(near) ||
-        hwloc_set_cpubind(topology, near, HWLOC_CPUBIND_THREAD) != 0)
+    if (hwloc_bitmap_iszero(near) || hwloc_set_cpubind(topology, near, HWLOC_CPUBIND_THREAD) != 0)
         goto err_unsupported;
     goto out;
 
@@ -142,6 +143,19 @@ out:
 stepaf_status_t stepaf_topo_bind_thread(const char *cores)
 {
     return cores && *cores ? bind_to_list(cores) : bind_near();
+}
+
+/* By trying: only the kernel knows which cores it can give. */
+stepaf_status_t stepaf_topo_check_cores(const char *cores)
+{
+    struct stepaf_cpus own;
+    if (!cores || !*cores)
+        return STEPAF_OK;
+    int is_known = stepaf_cpus_usable(&own);
+    stepaf_status_t status = bind_to_list(cores);
+    if (is_known && status == STEPAF_OK)
+        sched_setaffinity(0, sizeof own.bits, (const cpu_set_t *)own.bits);
+    return status;
 }
 
 static void print_object(hwloc_obj_t object, int depth, FILE *stream);

@@ -13,15 +13,15 @@
 /* Facts of this process's place. */
 struct stepaf_topo {
     char host[STEPAF_TOPO_NAME_MAX];
-    uint64_t node_id;      /* same for processes that can share memory files and process ids:
+    uint64_t node_id;  /* same for processes that can share memory files and process ids:
                             * a hash of the boot id and the PID namespace; never 0 */
-    int cores_usable;      /* processing units that this process may run on (affinity and cgroup
+    int cores_usable;  /* processing units that this process may run on (affinity and cgroup
                             * quota, rounded up); at least 1 */
-    int cores_machine;     /* processing units of the machine */
-    int numa_nodes;        /* of the machine; at least 1 */
-    size_t l2_bytes;       /* of one core; 0 if unknown */
-    size_t l3_bytes;       /* shared by this process's cores; 0 if unknown */
-    char binding[128];     /* cores of the affinity mask as a list: "0-3,8" */
+    int cores_machine; /* processing units of the machine */
+    int numa_nodes;    /* of the machine; at least 1 */
+    size_t l2_bytes;   /* of one core; 0 if unknown */
+    size_t l3_bytes;   /* shared by this process's cores; 0 if unknown */
+    char binding[128]; /* cores of the affinity mask as a list: "0-3,8" */
 };
 
 /* Find out. @a xml NULL: this machine; else the name of an hwloc XML export (tests). Parts that
@@ -34,6 +34,10 @@ stepaf_status_t stepaf_topo_probe(const char *xml, struct stepaf_topo *topo_p);
  * that is no list or has no core that this process can be given; STEPAF_ERR_UNSUPPORTED where the
  * machine does not let threads be bound (the thread runs on where it was). */
 stepaf_status_t stepaf_topo_bind_thread(const char *cores);
+
+/* Check a list for stepaf_topo_bind_thread beforehand: STEPAF_ERR_SETTING as there. The thread stays
+ * bound as it is. */
+stepaf_status_t stepaf_topo_check_cores(const char *cores);
 
 /* Print the tree of packages, caches, cores and, where known, NICs and GPUs, for people. */
 void stepaf_topo_print(void *stream);

@@ -41,19 +41,27 @@ enum {
 };
 
 struct stepaf_msg {
-    uint8_t type;
+    uint8_t type; /* from here to n: the head */
     uint8_t flags;
     uint16_t epoch;
     uint16_t plan;
     uint8_t slot;
-    uint8_t n; /* tensors whose actual bytes are in word[]; 0: all as planned */
+    uint8_t n; /* tensors whose actual bytes follow; 0: all as planned */
     uint32_t seq;
-    uint32_t word[STEPAF_MSG_WORDS];
+    uint32_t n_words; /* how many of word[] mean anything; what others hold is left open */
+    uint32_t word[STEPAF_MSG_WORDS] __attribute__((aligned(8)));
 };
 
-_Static_assert(sizeof(struct stepaf_msg) == 52 && offsetof(struct stepaf_msg, seq) == 8,
+_Static_assert(sizeof(struct stepaf_msg) == 56 && offsetof(struct stepaf_msg, seq) == 8,
                "the head is one 64-bit word");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are little-endian");
+
+/* Places in word[] of START and RESPONSE. */
+enum {
+    STEPAF_MSG_QUEUE = 0, /* RESPONSE: how long the batch lay before it was taken, ns */
+    STEPAF_MSG_WORK = 1,  /* RESPONSE: and from then to the answer, ns */
+    STEPAF_MSG_SIZES = 2  /* actual bytes of the n tensors */
+};
 
 /* Set the head by one store. A transport that loads it as one word soon after then need not wait
  * until the processor has put narrow stores together. */
@@ -66,9 +74,6 @@ static inline void stepaf_msg_head(struct stepaf_msg *msg, enum stepaf_msg_type 
 
     __builtin_memcpy(msg, &head, sizeof(head));
 }
-
-/* In a RESPONSE, where the FFN rank says how long the batch lay and was worked on, ns. */
-enum { STEPAF_MSG_WORD_QUEUE = 8, STEPAF_MSG_WORD_WORK = 9 };
 
 /* A piece of this process's memory. Owned by the engine. */
 struct stepaf_region {
@@ -145,11 +150,11 @@ struct stepaf_host {
     /* The peer will never answer again. */
     void (*lost)(struct stepaf_host *host, struct stepaf_link *link, const char *reason);
     /* Return the place of a range of a region that peers may write to, or NULL. */
-    uint8_t *(*resolve)(struct stepaf_host *host, uint32_t region, uint64_t offset,
-                        uint32_t bytes);
+    uint8_t *(*resolve)(struct stepaf_host *host, uint32_t region, uint64_t offset, uint32_t bytes);
     const struct stepaf_env *env;
     const struct stepaf_topo *topo;
     uint64_t dropped_malformed; /* what made no sense to a transport */
+    uint64_t polled; /* when the last look was in vain, ticks; 0: it was not, or long ago */
 };
 
 /* Facts of a peer, from the bootstrap. */
@@ -195,8 +200,10 @@ struct stepaf_transport_ops {
     /* Send posts of links of this transport: each its writes, then its message. Sets each state;
      * QUEUED where there is no room now. Several posts may share sources. Hot. */
     void (*post)(struct stepaf_post *const *posts, unsigned n);
-    /* Take in what has come; return how much. Hot. */
-    unsigned (*progress)(struct stepaf_transport *transport);
+    /* Take in what has come; return how much. If there is nothing, look again up to @a polls times
+     * in all, as a waiting thread would: in a loop so tight that, once something comes, the
+     * processor has foreseen the rest of the way. Sets host->polled between looks. Hot. */
+    unsigned (*progress)(struct stepaf_transport *transport, unsigned polls);
     /* Called about every millisecond by a thread that waits in vain: look for dead peers. */
     void (*idle)(struct stepaf_transport *transport);
 

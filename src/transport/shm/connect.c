@@ -59,12 +59,11 @@ static bool try_cma(pid_t pid, const struct announced *announced, char *reason)
 }
 
 /* Lay out the two inboxes of a pair: @a mine in my segment, @a its in the peer's. */
-static void point_rings(const struct stepaf_shm *shm, struct stepaf_shm_link *link,
-                        uint32_t mine, uint32_t its)
+static void point_rings(const struct stepaf_shm *shm, struct stepaf_shm_link *link, uint32_t mine,
+                        uint32_t its)
 {
     const struct stepaf_shm_layout *layout = &shm->layout;
-    uint8_t *my_inbox =
-        (uint8_t *)shm->control.base + STEPAF_SHM_PAIR + mine * layout->inbox_bytes;
+    uint8_t *my_inbox = (uint8_t *)shm->control.base + STEPAF_SHM_PAIR + mine * layout->inbox_bytes;
     uint8_t *its_inbox = (uint8_t *)link->map + STEPAF_SHM_PAIR + its * layout->inbox_bytes;
     size_t ring = (size_t)layout->slots * STEPAF_SHM_LINE;
     size_t staging = (size_t)layout->slots * layout->fragment_bytes;
@@ -97,8 +96,7 @@ static bool open_peer(struct stepaf_shm *shm, struct stepaf_shm_link *link,
         goto err_watch;
     if (memcmp(((struct stepaf_shm_head *)link->map)->token, announced->token,
                sizeof(announced->token))) {
-        snprintf(reason, STEPAF_REASON_MAX, "process %d is not the announced one",
-                 (int)link->pid);
+        snprintf(reason, STEPAF_REASON_MAX, "process %d is not the announced one", (int)link->pid);
         goto err_map;
     }
     return true;

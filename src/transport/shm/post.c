@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sending: the tensors' bytes, then the message in the peer's inbox. */
 #include <alloca.h>
+#include <string.h>
 
 #include "transport/shm/shm.h"
 
@@ -13,7 +14,7 @@ static bool write_one(struct stepaf_shm_link *link, struct stepaf_post *post)
     if (!xfer->bytes)
         return true;
     if (rmem->map) {
-        stepaf_shm_copy(rmem->map + xfer->dst_offset, xfer->src, xfer->bytes);
+        memcpy(rmem->map + xfer->dst_offset, xfer->src, xfer->bytes);
         return true;
     }
     if (!link->cma)

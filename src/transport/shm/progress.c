@@ -2,6 +2,7 @@
 /* Taking in: messages and fragments. */
 #include <string.h>
 
+#include "base/time.h"
 #include "transport/shm/shm.h"
 
 /* Put a fragment where it belongs. Its place comes from outside, and is checked. */
@@ -28,11 +29,9 @@ unsigned stepaf_shm_drain(struct stepaf_shm_link *link)
     struct stepaf_host *host = link->base.transport->host;
     unsigned n = 0;
 
-    while (n <= link->mask) {
-        struct stepaf_shm_slot *slot = &link->rx[link->rx_next & link->mask];
-        if (atomic_load_explicit(&slot->ready, memory_order_acquire) != link->rx_next + 1)
-            break;
-        struct stepaf_msg msg = slot->msg;
+    while (n <= link->mask && stepaf_shm_has_message(link)) {
+        struct stepaf_msg msg;
+        stepaf_shm_slot_read(link, &msg);
         if (__builtin_expect(msg.type >= STEPAF_MSG_TRANSPORT, 0))
             take_fragment(link, &msg);
         link->rx_next++;
@@ -47,13 +46,19 @@ unsigned stepaf_shm_drain(struct stepaf_shm_link *link)
     return n;
 }
 
-unsigned stepaf_shm_progress(struct stepaf_transport *transport)
+unsigned stepaf_shm_progress(struct stepaf_transport *transport, unsigned polls)
 {
     struct stepaf_shm *shm = (struct stepaf_shm *)transport;
     unsigned n = 0;
 
-    for (unsigned i = 0; i < shm->n_links; i++)
-        if (!shm->links[i]->base.dead)
-            n += stepaf_shm_drain(shm->links[i]);
-    return n;
+    while (true) {
+        for (unsigned i = 0; i < shm->n_links; i++) {
+            struct stepaf_shm_link *link = shm->links[i];
+            if (stepaf_shm_has_message(link) && !link->base.dead)
+                n += stepaf_shm_drain(link);
+        }
+        if (n || !--polls)
+            return n;
+        transport->host->polled = stepaf_ticks(); /* also gives the core's other thread a turn */
+    }
 }

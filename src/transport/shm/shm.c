@@ -65,8 +65,8 @@ static stepaf_status_t shm_open(struct stepaf_host *host, unsigned n_peers,
     shm->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (shm->epoll_fd < 0 ||
         getrandom(shm->token, sizeof(shm->token), 0) != (ssize_t)sizeof(shm->token)) {
-        status = stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT,
-                                  "shm: cannot open: %s", strerror(errno));
+        status = stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "shm: cannot open: %s",
+                                  strerror(errno));
         goto err_control;
     }
     memcpy(((struct stepaf_shm_head *)shm->control.base)->token, shm->token, sizeof(shm->token));
@@ -101,8 +101,8 @@ static void shm_memory(struct stepaf_transport *transport, size_t *per_link_p, s
 {
     const struct stepaf_shm *shm = (const struct stepaf_shm *)transport;
 
-    *per_link_p = sizeof(struct stepaf_shm_link) + sizeof(struct stepaf_shm_link *) +
-                  shm->layout.inbox_bytes;
+    *per_link_p =
+        sizeof(struct stepaf_shm_link) + sizeof(struct stepaf_shm_link *) + shm->layout.inbox_bytes;
     *staging_p = 0;
     for (unsigned i = 0; i < shm->n_links; i++)
         if (shm->links[i]->staged)

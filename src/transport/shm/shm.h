@@ -19,11 +19,15 @@
 #include "device/device.h"
 #include "transport/transport.h"
 
-/* One message: written in one go, ready last, so that it costs one line transfer. */
+/* One message in a line of its own. The reader polls that line, so it asks for it back the moment
+ * the writer has claimed it; if the writer's stores are still on their way then, the line crosses
+ * once more. So there are as few stores as can be: a message without words is two, the second one
+ * making it valid. */
 struct stepaf_shm_slot {
-    struct stepaf_msg msg;
-    uint32_t spare[2];
-    _Atomic uint32_t ready; /* number of the message, from 1, once it is complete */
+    _Atomic uint64_t ready; /* low half: number of the message, from 1; high half: its seq */
+    uint64_t head;
+    uint64_t pair[STEPAF_MSG_WORDS / 2];
+    uint64_t spare;
 };
 
 _Static_assert(sizeof(struct stepaf_shm_slot) == 64, "a slot is a cache line");
@@ -66,7 +70,7 @@ struct stepaf_shm_link {
     uint8_t *tx_staging;
     uint32_t mask; /* slots - 1 */
     uint32_t fragment_bytes;
-    bool cma; /* the kernel lets me write to its pages */
+    bool cma;    /* the kernel lets me write to its pages */
     bool staged; /* fragments have been used */
     pid_t pid;
     int pidfd; /* -1: the kernel has none */
@@ -117,7 +121,7 @@ void *stepaf_shm_map_peer(pid_t pid, int fd, size_t bytes, char *reason);
 void stepaf_shm_post(struct stepaf_post *const *posts, unsigned n);
 
 /* progress.c */
-unsigned stepaf_shm_progress(struct stepaf_transport *transport);
+unsigned stepaf_shm_progress(struct stepaf_transport *transport, unsigned polls);
 /* Take the messages that a peer has written, one lap of the ring at most; return how many. */
 unsigned stepaf_shm_drain(struct stepaf_shm_link *link);
 
@@ -128,8 +132,6 @@ void stepaf_shm_unwatch(struct stepaf_shm *shm, struct stepaf_shm_link *link);
 void stepaf_shm_idle(struct stepaf_transport *transport);
 
 /* write.c: the three ways to write to a peer */
-/* Copy, with the stores that suit the size. */
-void stepaf_shm_copy(void *dst, const void *src, size_t bytes);
 /* Copy one source to several places, the source coming from memory once. */
 void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, size_t bytes);
 /* Write one tensor to the peer's own pages. False if the peer or its pages are gone. */
@@ -138,7 +140,26 @@ bool stepaf_shm_write_pages(const struct stepaf_shm_link *link, const struct ste
  * True when the tensor is through. */
 bool stepaf_shm_write_fragments(struct stepaf_shm_link *link, struct stepaf_post *post);
 
-/* ring: shared by post.c and write.c */
+/* the rings */
+static inline bool stepaf_shm_has_message(const struct stepaf_shm_link *link)
+{
+    const struct stepaf_shm_slot *slot = &link->rx[link->rx_next & link->mask];
+
+    return (uint32_t)atomic_load_explicit(&slot->ready, memory_order_acquire) == link->rx_next + 1;
+}
+
+/* Copy the message that is there. */
+static inline void stepaf_shm_slot_read(const struct stepaf_shm_link *link,
+                                        struct stepaf_msg *msg_p)
+{
+    const struct stepaf_shm_slot *slot = &link->rx[link->rx_next & link->mask];
+
+    memcpy(msg_p, &slot->head, sizeof(slot->head));
+    msg_p->seq = (uint32_t)(atomic_load_explicit(&slot->ready, memory_order_relaxed) >> 32);
+    msg_p->n_words = STEPAF_MSG_WORDS;
+    memcpy(msg_p->word, slot->pair, sizeof(slot->pair));
+}
+
 static inline bool stepaf_shm_slot_free(struct stepaf_shm_link *link)
 {
     if (__builtin_expect(link->tx_next - link->tx_read <= link->mask, 1))
@@ -150,21 +171,16 @@ static inline bool stepaf_shm_slot_free(struct stepaf_shm_link *link)
     return link->tx_next - link->tx_read <= link->mask;
 }
 
-static inline void stepaf_shm_slot_write(struct stepaf_shm_link *link,
-                                         const struct stepaf_msg *msg)
+static inline void stepaf_shm_slot_write(struct stepaf_shm_link *link, const struct stepaf_msg *msg)
 {
     struct stepaf_shm_slot *slot = &link->tx[link->tx_next & link->mask];
 
-    /* Word by word as the engine wrote it: wider loads would have to wait for its stores. */
-    volatile uint32_t *to = (volatile uint32_t *)(void *)slot->msg.word;
-    uint64_t head;
-    memcpy(&head, msg, sizeof(head));
-    memcpy(&slot->msg, &head, sizeof(head));
-    slot->msg.seq = msg->seq;
-    for (int i = 0; i < STEPAF_MSG_WORDS; i++)
-        to[i] = msg->word[i];
     link->tx_next++;
-    atomic_store_explicit(&slot->ready, link->tx_next, memory_order_release);
+    for (uint32_t i = 0; 2 * i < msg->n_words; i++)
+        memcpy(&slot->pair[i], &msg->word[2 * i], sizeof(slot->pair[i]));
+    memcpy(&slot->head, msg, sizeof(slot->head));
+    atomic_store_explicit(&slot->ready, link->tx_next | (uint64_t)msg->seq << 32,
+                          memory_order_release);
 }
 
 #endif

