@@ -22,7 +22,8 @@ extern "C" {
     _(STEPAF_EVENT_COMPLETED, "completed") /* attention: the operation is complete */      \
     _(STEPAF_EVENT_WAITED, "waited")       /* attention: a wait for it began */
 
-/** Kind of a trace record. */
+/** Kind of a trace record. Where all of an operation's pushes are 4 KiB or less, posting takes
+ *  little longer than a stamp: start, posted and notified then share the last one's. */
 typedef enum stepaf_event {
 #define STEPAF_EVENT_ENUM(name_, text_) name_,
     STEPAF_EVENT_MAP(STEPAF_EVENT_ENUM)

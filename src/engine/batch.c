@@ -165,14 +165,11 @@ void stepaf_batch_peer_lost(struct stepaf_peer *peer)
     }
 }
 
-static stepaf_status_t check_answer(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
-                                    int n, uint32_t flags)
+/* Whether the batch can be answered at all. */
+static stepaf_status_t check_state(const struct stepaf_batch_obj *batch)
 {
-    struct stepaf_mirror *mirror = batch->mirror;
-    struct stepaf_peer *peer = mirror->peer;
+    const struct stepaf_peer *peer = batch->mirror->peer;
 
-    if (flags & ~(uint32_t)STEPAF_RESPOND_RELEASE)
-        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND, "unknown flags");
     if (batch->answered)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_RESPOND,
                                 "the batch is answered already");
@@ -184,25 +181,52 @@ static stepaf_status_t check_answer(struct stepaf_batch_obj *batch, const stepaf
         return stepaf_error_set_peer(STEPAF_ERR_CANCELED, STEPAF_PHASE_RESPOND, peer->who,
                                      STEPAF_WHO_FORMAT " has canceled the operation",
                                      STEPAF_WHO_ARGS(peer->who));
+    return STEPAF_OK;
+}
+
+/* What is wrong with tensor @a i of an answer. */
+static __attribute__((noinline, cold)) stepaf_status_t refuse_tensor(
+    const struct stepaf_mirror_pull *pull, const stepaf_tensor_t *tensor, int i)
+{
+    if (tensor->key != pull->key_id)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
+                                "tensor %d has key %llu, expected is %llu", i,
+                                (unsigned long long)tensor->key, (unsigned long long)pull->key_id);
+    if (tensor->bytes > pull->bytes)
+        return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_RESPOND,
+                                "tensor %d: %zu bytes, but the destination holds %u", i,
+                                tensor->bytes, pull->bytes);
+    return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_RESPOND,
+                            "tensor %d: its %zu bytes are not in registered memory", i,
+                            tensor->bytes);
+}
+
+/* Check the tensors and fill the writes; set *n_sizes_p to how many sizes the message must tell:
+ * none if all are as planned. A refusal leaves nothing behind that the next try does not set. */
+static stepaf_status_t take_tensors(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
+                                    int n, uint32_t *n_sizes_p)
+{
+    const struct stepaf_mirror *mirror = batch->mirror;
+
+    *n_sizes_p = 0;
     if (n != mirror->n_pull || (n && !tensors))
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
                                 "%d tensors given, %d expected", n, mirror->n_pull);
     for (int i = 0; i < n; i++) {
         const struct stepaf_mirror_pull *pull = &mirror->pull[i];
-        if (tensors[i].key != pull->key_id)
-            return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
-                                    "tensor %d has key %llu, expected is %llu", i,
-                                    (unsigned long long)tensors[i].key,
-                                    (unsigned long long)pull->key_id);
-        if (tensors[i].bytes > pull->bytes)
-            return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_RESPOND,
-                                    "tensor %d: %zu bytes, but the destination holds %u", i,
-                                    tensors[i].bytes, pull->bytes);
-        if (tensors[i].bytes && !(batch->xfers[i].src_region = stepaf_region_find(
-                                      peer->ctx, tensors[i].data, tensors[i].bytes)))
-            return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_RESPOND,
-                                    "tensor %d: its %zu bytes are not in registered memory", i,
-                                    tensors[i].bytes);
+        const stepaf_tensor_t *tensor = &tensors[i];
+        struct stepaf_xfer *xfer = &batch->xfers[i];
+        struct stepaf_region *region =
+            stepaf_region_find(mirror->peer->ctx, tensor->data, tensor->bytes);
+        if (tensor->key != pull->key_id || tensor->bytes > pull->bytes ||
+            (!region && tensor->bytes))
+            return refuse_tensor(pull, tensor, i);
+        xfer->src = tensor->data;
+        xfer->src_region = region;
+        xfer->bytes = (uint32_t)tensor->bytes;
+        batch->answer.msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
+        if (xfer->bytes != pull->bytes)
+            *n_sizes_p = mirror->n_pull;
     }
     return STEPAF_OK;
 }
@@ -215,30 +239,16 @@ static inline uint32_t span_ns(const struct stepaf_ctx *ctx, uint64_t from, uint
     return to - from < UINT32_MAX && ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX - 1;
 }
 
-/* Fill the writes and the message. */
-static void fill_answer(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
-                        uint32_t flags, uint64_t now)
+/* Fill the message. */
+static inline void fill_answer(struct stepaf_batch_obj *batch, uint32_t n_sizes, uint32_t flags,
+                               uint64_t now)
 {
-    struct stepaf_mirror *mirror = batch->mirror;
-    struct stepaf_ctx *ctx = mirror->peer->ctx;
+    const struct stepaf_mirror *mirror = batch->mirror;
+    const struct stepaf_ctx *ctx = mirror->peer->ctx;
     struct stepaf_post *post = &batch->answer;
-    uint32_t n_sizes = 0;
 
-    for (uint32_t i = 0; i < mirror->n_pull; i++) {
-        const struct stepaf_mirror_pull *pull = &mirror->pull[i];
-        struct stepaf_xfer *xfer = &batch->xfers[i];
-        xfer->src = tensors[i].data;
-        xfer->bytes = (uint32_t)tensors[i].bytes;
-        xfer->dst = pull->rmem;
-        xfer->dst_offset = pull->offset + (uint64_t)batch->slot * pull->stride;
-        post->msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
-        if (xfer->bytes != pull->bytes)
-            n_sizes = mirror->n_pull;
-        ctx->counters.bytes_sent += xfer->bytes;
-    }
     post->at = 0;
     post->at_offset = 0;
-    post->n_xfer = mirror->n_pull;
     post->msg.seq = batch->seq;
     post->msg.n_words = STEPAF_MSG_SIZES + n_sizes;
     post->msg.word[STEPAF_MSG_QUEUE] = span_ns(ctx, batch->arrived, batch->handled);
@@ -253,15 +263,20 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
 {
     struct stepaf_mirror *mirror = batch->mirror;
     struct stepaf_ctx *ctx = mirror->peer->ctx;
-    stepaf_status_t status = check_answer(batch, tensors, n, flags);
-
-    if (status)
-        return status;
     uint64_t now = stepaf_ticks();
-    fill_answer(batch, tensors, flags, now);
+    stepaf_status_t status;
+    uint32_t n_sizes;
+
+    if (flags & ~(uint32_t)STEPAF_RESPOND_RELEASE)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND, "unknown flags");
+    if ((status = check_state(batch)) || (status = take_tensors(batch, tensors, n, &n_sizes)))
+        return status;
+    fill_answer(batch, n_sizes, flags, now);
     batch->answered = true;
     stepaf_engine_post_one(&batch->answer);
     ctx->counters.responses_sent++;
+    for (int i = 0; i < n; i++)
+        ctx->counters.bytes_sent += batch->xfers[i].bytes;
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_RESPONDED, now, mirror->number, batch->seq,
                        (uint32_t)mirror->peer->who.rank, STEPAF_TRACE_WHOLE, 0);
     if (flags & STEPAF_RESPOND_RELEASE)

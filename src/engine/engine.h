@@ -30,7 +30,8 @@ enum {
     STEPAF_MAX_TRANSPORTS = 8,
     STEPAF_MAX_PLANS = 65535,
     STEPAF_MAX_KEYS = 65536,
-    STEPAF_NS_SCALE_BITS = 24
+    STEPAF_NS_SCALE_BITS = 24,
+    STEPAF_SMALL_BYTES = 4096 /* of all push tensors to all peers */
 };
 
 struct stepaf_ctx;
@@ -114,6 +115,7 @@ struct stepaf_op {
     uint32_t seq;
     uint8_t slot;
     bool retired;       /* its result was handed out */
+    bool custom;        /* its posts are not as planned */
     _Atomic int status; /* STEPAF_INPROGRESS until known */
     uint32_t pending;   /* parts that WAIT, also after status is known */
     int failed_peer;
@@ -148,6 +150,7 @@ struct stepaf_plan_obj {
     uint8_t n_push;
     uint8_t n_pull; /* per peer */
     bool scatter;
+    bool is_small;   /* posting takes little longer than a stamp: START has that of NOTIFIED */
     bool cached;     /* made by stepaf_push_pull */
     uint32_t usable; /* epoch in which peers were told of it, 0: not yet */
     struct stepaf_push push[STEPAF_MAX_TENSORS];
@@ -358,6 +361,8 @@ bool stepaf_plan_ready(const struct stepaf_plan_obj *plan);
 bool stepaf_op_busy(const struct stepaf_op *op);
 stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
                                   struct stepaf_op **op_p);
+/* Fill the posts of an operation as planned: set-up, and after a start with other tensors. */
+void stepaf_op_compile(struct stepaf_op *op);
 /* Whether the plan's next slot is free. */
 bool stepaf_plan_slot_free(const struct stepaf_plan_obj *plan);
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg);

@@ -173,6 +173,20 @@ static bool take_pull(struct stepaf_mirror *mirror, const struct stepaf_msg *msg
     return true;
 }
 
+/* All is known: fill what every answer has in common. */
+static void compile(struct stepaf_mirror *mirror)
+{
+    for (uint8_t s = 0; s < mirror->depth; s++) {
+        struct stepaf_batch_obj *batch = &mirror->batches[s];
+        batch->answer.n_xfer = mirror->n_pull;
+        for (uint8_t i = 0; i < mirror->n_pull; i++) {
+            const struct stepaf_mirror_pull *pull = &mirror->pull[i];
+            batch->xfers[i].dst = pull->rmem;
+            batch->xfers[i].dst_offset = pull->offset + (uint64_t)s * pull->stride;
+        }
+    }
+}
+
 void stepaf_mirror_tensor(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     struct stepaf_mirror *mirror = find(peer, msg->plan);
@@ -182,8 +196,8 @@ void stepaf_mirror_tensor(struct stepaf_peer *peer, const struct stepaf_msg *msg
         !(msg->flags & STEPAF_MSG_PULL_SIDE ? take_pull(mirror, msg, id)
                                             : take_push(mirror, msg, id)))
         malformed(peer);
-    else
-        mirror->n_known++;
+    else if (++mirror->n_known == mirror->n_push + mirror->n_pull)
+        compile(mirror);
 }
 
 bool stepaf_batch_busy(const struct stepaf_batch_obj *batch)

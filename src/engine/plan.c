@@ -170,6 +170,15 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan)
     free(plan);
 }
 
+static uint64_t all_bytes(const struct stepaf_plan_obj *plan)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < plan->n_push; i++)
+        bytes += plan->push[i].bytes;
+    return bytes * plan->ctx->n_peers;
+}
+
 static stepaf_status_t check_counts(const struct stepaf_ctx *ctx, const stepaf_tensor_t *push,
                                     int n_push, const stepaf_tensor_t *pull, int n_pull,
                                     uint32_t flags)
@@ -233,6 +242,7 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
         goto err_plan;
     }
     plan->generation = ++ctx->plans.next_generation;
+    plan->is_small = all_bytes(plan) <= STEPAF_SMALL_BYTES;
     use_memory(plan, 1);
     *plan_p = plan;
     return STEPAF_OK;
@@ -318,6 +328,8 @@ stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan)
 {
     struct stepaf_ctx *ctx = plan->ctx;
 
+    for (int s = 0; s < plan->depth; s++)
+        stepaf_op_compile(&plan->ops[s]);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
         if (!peer->lost && !announce_to(peer, plan))

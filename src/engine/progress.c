@@ -20,6 +20,7 @@ static void enqueue(struct stepaf_peer *peer, struct stepaf_post *post)
     if (stepaf_list_empty(&peer->queue))
         stepaf_list_append(&ctx->queued, &peer->queue_node);
     stepaf_list_append(&peer->queue, &post->node);
+    peer->link->has_backlog = true;
     ctx->counters.queued++;
 }
 
@@ -32,27 +33,21 @@ static void settle(struct stepaf_post *post)
         free(post);
 }
 
-/* Whether @a post may go to its transport now. */
-static bool may_go(const struct stepaf_post *post)
-{
-    return stepaf_list_empty(&peer_of(post)->queue);
-}
-
 void stepaf_engine_post(struct stepaf_post **posts, unsigned n)
 {
-    if (n == 1 && may_go(posts[0])) { /* one peer: the commonest case */
+    if (n == 1 && !posts[0]->link->has_backlog) { /* one peer: the commonest case */
         posts[0]->link->ops->post(posts, 1);
         settle(posts[0]);
         return;
     }
     for (unsigned from = 0, to; from < n; from = to) {
         to = from + 1;
-        if (__builtin_expect(!may_go(posts[from]), 0)) {
+        if (__builtin_expect(posts[from]->link->has_backlog, 0)) {
             enqueue(peer_of(posts[from]), posts[from]);
             continue;
         }
         while (to < n && posts[to]->link->transport == posts[from]->link->transport &&
-               may_go(posts[to]))
+               !posts[to]->link->has_backlog)
             to++;
         posts[from]->link->ops->post(&posts[from], to - from);
         for (unsigned i = from; i < to; i++)
@@ -94,8 +89,10 @@ static unsigned flush_queues(struct stepaf_ctx *ctx)
                 free(post);
             n++;
         }
-        if (stepaf_list_empty(&peer->queue))
+        if (stepaf_list_empty(&peer->queue)) {
             stepaf_list_remove(&peer->queue_node);
+            peer->link->has_backlog = false;
+        }
     }
     return n;
 }

@@ -5,16 +5,6 @@
 
 static const stepaf_start_params_t no_params;
 
-/* What FFN rank @a p is to get of tensor @a i. */
-static inline const stepaf_tensor_t *override_of(const struct stepaf_plan_obj *plan,
-                                                 const stepaf_start_params_t *params, uint32_t p,
-                                                 uint32_t i)
-{
-    if (!params->push)
-        return NULL;
-    return &params->push[plan->scatter ? p * plan->n_push + i : i];
-}
-
 /* Check the caller's tensors against the plan. */
 static stepaf_status_t check_overrides(struct stepaf_plan_obj *plan,
                                        const stepaf_start_params_t *params)
@@ -57,29 +47,32 @@ static bool is_skipped(const struct stepaf_plan_obj *plan, const stepaf_start_pa
     return true;
 }
 
-/* Whether FFN rank @a p has let go of the slot, and of the keys' buffers. */
-static inline bool is_free_at(const struct stepaf_plan_obj *plan, uint32_t p)
+/* Whether FFN rank @a p has let go of the slot, and of the keys' buffers, which operations of
+ * other plans may use too. */
+static inline bool is_free_at(const struct stepaf_plan_obj *plan, uint32_t p, uint32_t bit)
 {
-    uint32_t bit = 1u << plan->slot;
+    uint32_t busy = plan->held[p];
 
-    if (plan->held[p] & bit)
-        return false;
     for (uint32_t i = 0; i < plan->n_push; i++)
-        if (plan->push[i].key->remote[p].busy & bit)
-            return false;
-    return true;
+        busy |= plan->push[i].key->remote[p].busy;
+    return !(busy & bit);
+}
+
+static inline bool is_with_transport(const struct stepaf_post *post)
+{
+    return post->state == STEPAF_POST_QUEUED || post->state == STEPAF_POST_POSTED;
 }
 
 bool stepaf_plan_slot_free(const struct stepaf_plan_obj *plan)
 {
     const struct stepaf_op *op = &plan->ops[plan->slot];
+    const struct stepaf_peer *peers = plan->ctx->peers;
+    uint32_t n_peers = plan->ctx->n_peers, bit = 1u << plan->slot;
 
     if (op->pending)
         return false;
-    for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-        if (!plan->ctx->peers[p].lost &&
-            (!is_free_at(plan, p) || op->parts[p].post.state == STEPAF_POST_QUEUED ||
-             op->parts[p].post.state == STEPAF_POST_POSTED))
+    for (uint32_t p = 0; p < n_peers; p++)
+        if ((!is_free_at(plan, p, bit) || is_with_transport(&op->parts[p].post)) && !peers[p].lost)
             return false;
     return true;
 }
@@ -101,47 +94,76 @@ static stepaf_status_t check_peers(const struct stepaf_plan_obj *plan,
     return STEPAF_OK;
 }
 
-/* Fill the writes and the message for one FFN rank. */
-static void fill_part(struct stepaf_op *op, const stepaf_start_params_t *params, uint32_t p)
+/* The writes and the message of one FFN rank's part, as planned. */
+static void compile_part(struct stepaf_op *op, uint32_t p)
+{
+    const struct stepaf_plan_obj *plan = op->plan;
+    struct stepaf_post *post = &op->parts[p].post;
+
+    post->link = plan->ctx->peers[p].link;
+    post->n_xfer = plan->n_push;
+    post->msg.n_words = 0;
+    stepaf_msg_head(&post->msg, STEPAF_MSG_START, 0, plan->ctx->epoch, plan->index, op->slot, 0);
+    for (uint32_t i = 0; i < plan->n_push; i++) {
+        const struct stepaf_push *push = &plan->push[i];
+        const struct stepaf_key_remote *remote = &push->key->remote[p];
+        post->xfer[i] = (struct stepaf_xfer){
+            .src = push->data,
+            .src_region = push->region,
+            .dst = remote->rmem,
+            .dst_offset = remote->offset + (uint64_t)op->slot * push->key->max_bytes,
+            .bytes = push->bytes,
+        };
+    }
+}
+
+void stepaf_op_compile(struct stepaf_op *op)
+{
+    for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
+        compile_part(op, p);
+    op->custom = false;
+}
+
+/* What this start changes for one FFN rank. */
+static void override_part(struct stepaf_op *op, const stepaf_start_params_t *params, uint32_t p)
+{
+    const struct stepaf_plan_obj *plan = op->plan;
+    struct stepaf_post *post = &op->parts[p].post;
+
+    for (uint32_t i = 0; i < plan->n_push; i++) {
+        const stepaf_tensor_t *given = &params->push[plan->scatter ? p * plan->n_push + i : i];
+        struct stepaf_xfer *xfer = &post->xfer[i];
+        xfer->src = given->data;
+        xfer->bytes = (uint32_t)given->bytes;
+        xfer->src_region = plan->push[i].region;
+        if (given->data != plan->push[i].data)
+            xfer->src_region = stepaf_region_find(plan->ctx, given->data, given->bytes);
+        post->msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
+    }
+    post->msg.n_words = STEPAF_MSG_SIZES + plan->n_push;
+    stepaf_msg_head(&post->msg, STEPAF_MSG_START, 0, plan->ctx->epoch, plan->index, op->slot,
+                    plan->n_push);
+    op->custom = true;
+}
+
+/* Take the slot and the keys' buffers at one FFN rank. */
+static void take_part(struct stepaf_op *op, uint32_t p)
 {
     struct stepaf_plan_obj *plan = op->plan;
     struct stepaf_part *part = &op->parts[p];
-    struct stepaf_post *post = &part->post;
     uint32_t bit = 1u << op->slot;
 
-    post->link = plan->ctx->peers[p].link;
-    post->at = 0;
-    post->at_offset = 0;
-    post->n_xfer = plan->n_push;
-    stepaf_msg_head(&post->msg, STEPAF_MSG_START, 0, plan->ctx->epoch, plan->index, op->slot,
-                    params->push ? plan->n_push : 0);
-    post->msg.seq = op->seq;
-    post->msg.n_words = params->push ? STEPAF_MSG_SIZES + plan->n_push : 0;
-    for (uint32_t i = 0; i < plan->n_push; i++) {
-        struct stepaf_push *push = &plan->push[i];
-        struct stepaf_key_remote *remote = &push->key->remote[p];
-        struct stepaf_xfer *xfer = &post->xfer[i];
-        const stepaf_tensor_t *given = override_of(plan, params, p, i);
-        xfer->src = given ? given->data : push->data;
-        xfer->bytes = given ? (uint32_t)given->bytes : push->bytes;
-        xfer->src_region = push->region;
-        if (given && given->data != push->data)
-            xfer->src_region = stepaf_region_find(plan->ctx, given->data, given->bytes);
-        xfer->dst = remote->rmem;
-        xfer->dst_offset = remote->offset + (uint64_t)op->slot * push->key->max_bytes;
-        post->msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
-        remote->busy |= bit;
-        plan->ctx->counters.bytes_sent += xfer->bytes;
-    }
+    for (uint32_t i = 0; i < plan->n_push; i++)
+        plan->push[i].key->remote[p].busy |= bit;
     plan->held[p] |= bit;
+    part->post.at = 0;
+    part->post.at_offset = 0;
+    part->post.msg.seq = op->seq;
     part->state = STEPAF_PART_WAITING;
-    part->answered = 0;
-    part->queue_ns = UINT32_MAX;
-    part->work_ns = UINT32_MAX;
     op->pending++;
 }
 
-/* Stamp what has been handed to the transports. */
+/* Stamp and count what has been handed to the transports. */
 static void stamp_posted(struct stepaf_op *op, uint64_t now)
 {
     const struct stepaf_plan_obj *plan = op->plan;
@@ -152,15 +174,17 @@ static void stamp_posted(struct stepaf_op *op, uint64_t now)
         if (part->state == STEPAF_PART_NONE)
             continue;
         part->notified = now;
-        for (uint32_t i = 0; i < plan->n_push; i++)
-            stepaf_trace_stamp(trace, STEPAF_EVENT_POSTED, now, plan->index, op->seq, p, i,
-                               part->post.xfer[i].bytes);
+        for (uint32_t i = 0; i < plan->n_push; i++) {
+            uint32_t bytes = part->post.xfer[i].bytes;
+            plan->ctx->counters.bytes_sent += bytes;
+            stepaf_trace_stamp(trace, STEPAF_EVENT_POSTED, now, plan->index, op->seq, p, i, bytes);
+        }
         stepaf_trace_stamp(trace, STEPAF_EVENT_NOTIFIED, now, plan->index, op->seq, p,
                            STEPAF_TRACE_WHOLE, 0);
     }
 }
 
-static struct stepaf_op *take_slot(struct stepaf_plan_obj *plan, uint64_t now)
+static struct stepaf_op *take_slot(struct stepaf_plan_obj *plan)
 {
     struct stepaf_op *op = &plan->ops[plan->slot];
 
@@ -168,7 +192,6 @@ static struct stepaf_op *take_slot(struct stepaf_plan_obj *plan, uint64_t now)
     op->seq = plan->seq++;
     op->retired = false;
     op->failed_peer = -1;
-    op->started = now;
     op->completed = 0;
     op->pending = 0;
     atomic_store_explicit(&op->status, STEPAF_INPROGRESS, memory_order_relaxed);
@@ -179,16 +202,25 @@ static unsigned send_parts(struct stepaf_op *op, const stepaf_start_params_t *pa
 {
     struct stepaf_plan_obj *plan = op->plan;
     struct stepaf_ctx *ctx = plan->ctx;
+    bool may_skip = plan->scatter && params->push;
     unsigned n = 0;
 
+    if (__builtin_expect(op->custom && !params->push, 0))
+        stepaf_op_compile(op);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
-        if (is_skipped(plan, params, p)) {
-            op->parts[p].state = STEPAF_PART_NONE;
+        struct stepaf_part *part = &op->parts[p];
+        part->answered = 0;
+        part->queue_ns = UINT32_MAX;
+        part->work_ns = UINT32_MAX;
+        if (may_skip && is_skipped(plan, params, p)) {
+            part->state = STEPAF_PART_NONE;
         } else if (ctx->peers[p].lost) {
-            op->parts[p].state = STEPAF_PART_LOST;
+            part->state = STEPAF_PART_LOST;
         } else {
-            fill_part(op, params, p);
-            plan->posts[n++] = &op->parts[p].post;
+            if (params->push)
+                override_part(op, params, p);
+            take_part(op, p);
+            plan->posts[n++] = &part->post;
             continue;
         }
         for (uint32_t i = 0; i < plan->n_pull; i++)
@@ -220,7 +252,7 @@ stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_sta
                                   struct stepaf_op **op_p)
 {
     struct stepaf_ctx *ctx = plan->ctx;
-    uint64_t now = stepaf_ticks();
+    uint64_t now = plan->is_small ? 0 : stepaf_ticks();
     stepaf_status_t status;
     struct stepaf_op *op;
 
@@ -244,11 +276,13 @@ stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_sta
             return STEPAF_ERR_WOULD_BLOCK;
         }
     }
-    op = take_slot(plan, now);
-    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_START, now, plan->index, op->seq, STEPAF_TRACE_ALL,
-                       STEPAF_TRACE_WHOLE, 0);
+    op = take_slot(plan);
     unsigned n_sent = send_parts(op, params);
-    stamp_posted(op, stepaf_ticks());
+    uint64_t posted = stepaf_ticks();
+    op->started = now ? now : posted;
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_START, op->started, plan->index, op->seq,
+                       STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
+    stamp_posted(op, posted);
     ctx->counters.operations_started++;
     if (!n_sent) { /* every rank was skipped */
         op->completed = op->started;

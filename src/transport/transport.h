@@ -136,10 +136,11 @@ struct stepaf_transport {
 struct stepaf_link {
     const struct stepaf_transport_ops *ops;
     struct stepaf_transport *transport;
-    uint32_t peer; /* rank within the other role's group */
-    bool dead;     /* the peer is lost: nothing is delivered, posts are SENT at once. Set by
+    uint32_t peer;    /* rank within the other role's group */
+    bool has_backlog; /* the engine keeps posts that found no room: later ones go behind them */
+    bool dead;        /* the peer is lost: nothing is delivered, posts are SENT at once. Set by
                     * the engine, when lost is called among others */
-    char name[32]; /* "shm;cma" */
+    char name[32];    /* "shm;cma" */
 };
 
 /* What a transport may ask: implemented by the engine, or by a test. */

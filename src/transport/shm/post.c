@@ -31,25 +31,24 @@ static void post_one(struct stepaf_post *post)
 {
     struct stepaf_shm_link *link = (struct stepaf_shm_link *)post->link;
 
-    if (__builtin_expect(link->base.dead, 0)) {
-        post->state = STEPAF_POST_SENT; /* nobody will read it */
-        return;
-    }
+    post->state = STEPAF_POST_SENT;
+    if (__builtin_expect(link->base.dead, 0))
+        return; /* nobody will read it */
     if (__builtin_expect(!stepaf_shm_slot_free(link), 0)) {
         post->state = STEPAF_POST_QUEUED;
         return;
     }
+    /* Only fragments take slots of their own; then there may be none left for the message. */
     for (; post->at < post->n_xfer; post->at++, post->at_offset = 0)
         if (!write_one(link, post)) {
             post->state = STEPAF_POST_QUEUED;
             return;
         }
-    if (__builtin_expect(!stepaf_shm_slot_free(link), 0)) {
+    if (__builtin_expect(link->staged && !stepaf_shm_slot_free(link), 0)) {
         post->state = STEPAF_POST_QUEUED;
         return;
     }
     stepaf_shm_slot_write(link, &post->msg);
-    post->state = STEPAF_POST_SENT;
 }
 
 static bool mapped(const struct stepaf_xfer *xfer)

@@ -59,6 +59,7 @@ unsigned stepaf_shm_progress(struct stepaf_transport *transport, unsigned polls)
         }
         if (n || !--polls)
             return n;
-        transport->host->polled = stepaf_ticks(); /* also gives the core's other thread a turn */
+        transport->host->polled = stepaf_ticks();
+        stepaf_cpu_relax(); /* a loop that runs ahead of itself is slow to leave */
     }
 }
