@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The barrier of any group, from point-to-point messages on the world's communicator: no group
+ * communicator has to be made for it, which MPI cannot do without blocking, and a late message can
+ * be given up, which a collective's request cannot. */
+#include "boot_mpi.h"
+#include "wait.h"
+
+/* Rounds are 32 at most: the distance doubles in each. */
+enum { ROUND_TAGS = 32 };
+
+/* Tell the one, wait for the other. Messages of repeated barriers have the same tag; MPI keeps
+ * them in order. */
+static stepaf_status_t exchange_token(struct stepaf_mpi *mpi, int to, int from, int tag,
+                                      int64_t deadline_ns)
+{
+    MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+    int code = MPI_Irecv(NULL, 0, MPI_BYTE, from, tag, mpi->comm, &requests[0]);
+    if (code == MPI_SUCCESS)
+        code = MPI_Isend(NULL, 0, MPI_BYTE, to, tag, mpi->comm, &requests[1]);
+
+    stepaf_status_t status = code == MPI_SUCCESS
+                                 ? stepaf_mpi_wait(requests, 2, deadline_ns, "barrier")
+                                 : stepaf_mpi_error(code, "barrier");
+    if (requests[0] != MPI_REQUEST_NULL) {
+        MPI_Cancel(&requests[0]);
+        MPI_Request_free(&requests[0]);
+    }
+    if (requests[1] != MPI_REQUEST_NULL)
+        MPI_Request_free(&requests[1]);
+    return status;
+}
+
+/* Dissemination: in round r everybody tells the one 2^r places on; after the last round news of
+ * each has come to all. */
+stepaf_status_t stepaf_mpi_barrier(void *self, stepaf_group_t group, const int *ranks, int n,
+                                   int64_t timeout_us)
+{
+    struct stepaf_mpi *mpi = self;
+    int64_t deadline_ns = stepaf_mpi_deadline(timeout_us);
+    int place = 0;
+
+    if ((unsigned)group >= STEPAF_MPI_GROUPS || n < 1 || n > mpi->size)
+        return stepaf_mpi_fail(STEPAF_ERR_INVALID, "MPI bootstrap: no group %d of %d ranks",
+                               (int)group, n);
+    while (place < n && ranks[place] != mpi->rank)
+        place++;
+    if (place == n)
+        return stepaf_mpi_fail(STEPAF_ERR_INVALID, "MPI bootstrap: rank %d is not in group %d",
+                               mpi->rank, (int)group);
+    if (mpi->comm == MPI_COMM_NULL || mpi->barrier_failed[group])
+        return stepaf_mpi_fail(STEPAF_ERR_BOOT, "MPI bootstrap: a barrier before any exchange, or "
+                                                "after one that failed");
+
+    for (int round = 0, distance = 1; distance < n; round++, distance *= 2) {
+        int to = ranks[(place + distance) % n];
+        int from = ranks[(place - distance + n) % n];
+        int tag = (int)group * ROUND_TAGS + round;
+        stepaf_status_t status = exchange_token(mpi, to, from, tag, deadline_ns);
+        if (status != STEPAF_OK) {
+            mpi->barrier_failed[group] = 1;
+            return status;
+        }
+    }
+    return STEPAF_OK;
+}
