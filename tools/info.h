@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of stepaf_info: each prints one thing to standard output. Those that can fail say why
+ * on standard error and return 0. */
+#ifndef STEPAF_TOOLS_INFO_H
+#define STEPAF_TOOLS_INFO_H
+
+#include <stddef.h>
+
+#include "base/env.h"
+
+/* The job whose memory is measured. */
+struct info_job {
+    int attention_ranks;
+    int ffn_ranks;
+    int keys; /* pushed, and as many pulled from each FFN rank */
+    int depth;
+    int bytes; /* of each tensor */
+};
+
+void info_build(void);
+void info_settings(const struct stepaf_env *env, int only_from_environment);
+void info_settings_help(void);
+void info_transports(const struct stepaf_env *env);
+int info_topology(int with_tree);
+int info_memory(const struct info_job *job);
+void info_man(void);
+
+/* Say on standard error what the library's last error was, and return 0. */
+int info_failed(const char *what);
+
+/* Print @a text in lines of at most 80 columns, each begun by @a indent blanks. */
+void info_print_wrapped(const char *text, int indent);
+
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stepaf_info: what this library is, how it is set, and what it finds here. */
+#include <argp.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <stepaf/status.h>
+#include <stepaf/types.h>
+
+#include "info.h"
+
+/* What to show; nothing asked for: a short form of everything. */
+enum {
+    SHOW_BUILD = 1 << 0,
+    SHOW_SETTINGS = 1 << 1,
+    SHOW_HELP = 1 << 2,
+    SHOW_TRANSPORTS = 1 << 3,
+    SHOW_TOPOLOGY = 1 << 4,
+    SHOW_MEMORY = 1 << 5,
+    SHOW_MAN = 1 << 6
+};
+
+/* Options without a letter. */
+enum {
+    OPTION_TOPOLOGY = 256,
+    OPTION_MEMORY,
+    OPTION_MAN,
+    OPTION_ATTN,
+    OPTION_FFN,
+    OPTION_KEYS,
+    OPTION_DEPTH,
+    OPTION_BYTES
+};
+
+enum { RANKS_MAX = 512, KEYS_MAX = 4096, BYTES_MAX = 1 << 20 };
+
+struct arguments {
+    unsigned show;
+    struct info_job job;
+};
+
+static const struct argp_option options[] = {
+    {"version", 'v', NULL, 0, "Show the version and how it was built", 0},
+    {"settings", 'c', NULL, 0, "Show the settings, their values and where these come from", 0},
+    {"settings-help", 'f', NULL, 0, "Explain all settings", 0},
+    {"transports", 't', NULL, 0, "Show the transports, and why one cannot be used", 0},
+    {"topology", OPTION_TOPOLOGY, NULL, 0, "Show this machine", 0},
+    {"memory", OPTION_MEMORY, NULL, 0, "Run a small job and show what memory the library uses", 0},
+    {"man", OPTION_MAN, NULL, 0, "Print the manual page stepaf_settings(7)", 0},
+    {NULL, 0, NULL, 0, "The job of --memory:", 1},
+    {"attn", OPTION_ATTN, "N", 0, "Attention ranks (2)", 1},
+    {"ffn", OPTION_FFN, "N", 0, "FFN ranks (2)", 1},
+    {"keys", OPTION_KEYS, "N", 0, "Keys that are pushed, and as many pulled (8)", 1},
+    {"depth", OPTION_DEPTH, "N", 0, "Depth of the keys (1)", 1},
+    {"bytes", OPTION_BYTES, "N", 0, "Size of each tensor (4096)", 1},
+    {0},
+};
+
+static int parse_number(const char *text, int max, struct argp_state *state)
+{
+    char *end;
+    long number = strtol(text, &end, 10);
+    if (end == text || *end || number < 1 || number > max)
+        argp_error(state, "%s is not a number from 1 to %d", text, max);
+    return (int)number;
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+    struct arguments *arguments = state->input;
+    switch (key) {
+    case 'v':
+        arguments->show |= SHOW_BUILD;
+        return 0;
+    case 'c':
+        arguments->show |= SHOW_SETTINGS;
+        return 0;
+    case 'f':
+        arguments->show |= SHOW_HELP;
+        return 0;
+    case 't':
+        arguments->show |= SHOW_TRANSPORTS;
+        return 0;
+    case OPTION_TOPOLOGY:
+        arguments->show |= SHOW_TOPOLOGY;
+        return 0;
+    case OPTION_MEMORY:
+        arguments->show |= SHOW_MEMORY;
+        return 0;
+    case OPTION_MAN:
+        arguments->show |= SHOW_MAN;
+        return 0;
+    case OPTION_ATTN:
+        arguments->job.attention_ranks = parse_number(text, RANKS_MAX, state);
+        return 0;
+    case OPTION_FFN:
+        arguments->job.ffn_ranks = parse_number(text, RANKS_MAX, state);
+        return 0;
+    case OPTION_KEYS:
+        arguments->job.keys = parse_number(text, KEYS_MAX, state);
+        return 0;
+    case OPTION_DEPTH:
+        arguments->job.depth = parse_number(text, STEPAF_MAX_DEPTH, state);
+        return 0;
+    case OPTION_BYTES:
+        arguments->job.bytes = parse_number(text, BYTES_MAX, state);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    .options = options,
+    .parser = parse_option,
+    .doc = "Show what libstepaf is, how it is set, and what it finds on this machine.\v"
+           "Without options, all of it is shown in short.",
+};
+
+int info_failed(const char *what)
+{
+    fprintf(stderr, "stepaf_info: %s: %s\n", what, stepaf_last_error()->text);
+    return 0;
+}
+
+static void title(const char *text)
+{
+    printf("\n%s\n", text);
+}
+
+static int show_short(const struct stepaf_env *env)
+{
+    info_build();
+    title("settings that are not defaults (-c shows all):");
+    info_settings(env, 1);
+    title("transports:");
+    info_transports(env);
+    title("this machine:");
+    return info_topology(0);
+}
+
+static int show(const struct arguments *arguments, const struct stepaf_env *env)
+{
+    int done = 1;
+    if (!arguments->show)
+        return show_short(env);
+    if (arguments->show & SHOW_BUILD)
+        info_build();
+    if (arguments->show & SHOW_SETTINGS)
+        info_settings(env, 0);
+    if (arguments->show & SHOW_HELP)
+        info_settings_help();
+    if (arguments->show & SHOW_TRANSPORTS)
+        info_transports(env);
+    if (arguments->show & SHOW_TOPOLOGY)
+        done &= info_topology(1);
+    if (arguments->show & SHOW_MEMORY)
+        done &= info_memory(&arguments->job);
+    if (arguments->show & SHOW_MAN)
+        info_man();
+    return done;
+}
+
+int main(int argc, char **argv)
+{
+    struct arguments arguments = {.job = {2, 2, 8, 1, 4096}};
+    struct stepaf_env env = {0};
+
+    argp_err_exit_status = 2;
+    if (argp_parse(&argp, argc, argv, ARGP_NO_ARGS, NULL, &arguments) != 0)
+        return 2;
+    /* What is asked for because a setting is wrong must not fail for it. */
+    if ((!arguments.show || arguments.show & (SHOW_SETTINGS | SHOW_TRANSPORTS)) &&
+        stepaf_env_load(&env) != STEPAF_OK) {
+        info_failed("settings");
+        return 1;
+    }
+    int done = show(&arguments, &env);
+    stepaf_env_free(&env);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        perror("stepaf_info: standard output");
+        return 1;
+    }
+    return !done;
+}
