@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One rank's tensors of a row, in one block of memory, used by every contender alike. */
+#ifndef PERF_BUFFERS_H
+#define PERF_BUFFERS_H
+
+#include <stepaf/context.h>
+
+#include "case.h"
+#include "place.h"
+
+struct perf_buffers {
+    const struct perf_case *c;
+    int role;
+    char *base;
+    size_t bytes;
+    void *to_free;                     /* malloc's, where the memory is not the library's */
+    size_t push_start[PERF_MAX_PUSH];  /* attention: sources; FFN: receive buffers */
+    size_t push_stride[PERF_MAX_PUSH]; /* from one microbatch (and attention rank) to the next */
+    size_t pull_start;                 /* attention: destinations; FFN: answers */
+    size_t pull_stride;
+};
+
+/* Lay out and allocate the tensors of this rank: by stepaf_alloc, or with @a user_memory by
+ * malloc and stepaf_register; with a NULL @a ctx by malloc alone. Sources get random bytes. -1
+ * with a sentence. */
+int perf_buffers_open(const struct perf_case *c, const struct perf_place *place,
+                      stepaf_context_h ctx, int user_memory, struct perf_buffers *buffers_p);
+
+/* Free what is not the context's; after stepaf_finalize. */
+void perf_buffers_close(struct perf_buffers *buffers);
+
+/* Attention: source of push tensor @a t of microbatch @a m. */
+static inline char *perf_buffers_push(const struct perf_buffers *b, unsigned m, int t)
+{
+    return b->base + b->push_start[t] + m * b->push_stride[t];
+}
+
+/* Attention: destination of what FFN rank @a f answers to microbatch @a m, buffer 0 of the key;
+ * the next buffer follows after the key's largest bytes. */
+static inline char *perf_buffers_pull(const struct perf_buffers *b, unsigned m, int f)
+{
+    return b->base + b->pull_start + (m * (size_t)b->c->ffn + (size_t)f) * b->pull_stride;
+}
+
+/* FFN: receive buffers of push tensor @a t of microbatch @a m, one slice of push_stride[t] for
+ * each attention rank. */
+static inline char *perf_buffers_recv(const struct perf_buffers *b, unsigned m, int t)
+{
+    return b->base + b->push_start[t] + m * (size_t)b->c->attn * b->push_stride[t];
+}
+
+/* FFN: source of the answer to place @a w of attention rank @a a's window. */
+static inline char *perf_buffers_answer(const struct perf_buffers *b, int a, unsigned w)
+{
+    return b->base + b->pull_start + ((size_t)a * b->c->window + w) * b->pull_stride;
+}
+
+#endif

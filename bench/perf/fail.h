@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Why something failed: one sentence, kept until a rank prints it. */
+#ifndef PERF_FAIL_H
+#define PERF_FAIL_H
+
+#include <stepaf/status.h>
+
+#define PERF_FAIL_MAX 480
+
+/* Exit codes of the program. */
+enum { PERF_EXIT_OK = 0, PERF_EXIT_FAILED = 1, PERF_EXIT_USAGE = 2 };
+
+/* Remember a sentence. */
+void perf_fail_set(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* The same, and -1, for the caller to return in turn: in sight of the compiler, as functions that
+ * set their outputs only on success are called everywhere. */
+#define perf_fail(...) (perf_fail_set(__VA_ARGS__), -1)
+
+/* For a library call that failed in this thread just now: the library's sentence. */
+void perf_fail_set_status(stepaf_status_t status, const char *call);
+
+static inline int perf_fail_status(stepaf_status_t status, const char *call)
+{
+    perf_fail_set_status(status, call);
+    return -1;
+}
+
+/* Whether what was remembered last is the loss of a peer: the ranks can agree on nothing then. */
+int perf_fail_is_loss(void);
+
+/* The sentence that was remembered last; "" if none was. */
+const char *perf_fail_text(void);
+
+#endif

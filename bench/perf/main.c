@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stepaf_perf: latency, rate and bandwidth of push and pull, beside MPI and a bare loop. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "clock.h"
+#include "fail.h"
+#include "job.h"
+#include "options.h"
+#include "place.h"
+#include "progress.h"
+#include "report.h"
+#include "row.h"
+#include "startup.h"
+#include "trace.h"
+#include "trace_cost.h"
+
+/* One process's part in the run. */
+struct run {
+    struct perf_job *job;
+    const struct perf_options *options;
+    struct perf_place place;
+    struct perf_trace trace;
+    FILE *json_file; /* rank 0, where asked for */
+    json_t *json;
+    uint64_t wrong_bytes;
+    int exit_code; /* of a failure */
+};
+
+/* Files are opened before anything is measured: a name that cannot be written is found now. */
+static int open_files(struct run *run)
+{
+    const struct perf_options *options = run->options;
+    int rank = run->job->channel.rank;
+
+    if (options->trace_file != NULL && perf_trace_open(&run->trace, options->trace_file, rank) != 0)
+        return -1;
+    if (options->json_file == NULL || rank != 0)
+        return 0;
+    run->json = json_array();
+    run->json_file = fopen(options->json_file, "we");
+    if (run->json_file == NULL)
+        return perf_fail("%s: %s", options->json_file, strerror(errno));
+    return run->json != NULL ? 0 : perf_fail("out of memory");
+}
+
+/* Rows that were measured are written even if a later one failed. */
+static int close_files(struct run *run)
+{
+    int rc = perf_trace_close(&run->trace);
+    int failed = 0;
+
+    if (run->json_file != NULL) {
+        failed = json_dumpf(run->json, run->json_file, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+        failed |= fputc('\n', run->json_file) == EOF;
+        failed |= fclose(run->json_file) != 0;
+    }
+    json_decref(run->json);
+    if (failed)
+        return perf_fail("%s: could not be written whole", run->options->json_file);
+    return rc;
+}
+
+static int run_startup(struct run *run)
+{
+    struct perf_startup startup;
+
+    if (perf_startup_measure(run->job, run->options, &startup) != 0 ||
+        perf_place_open(run->job, run->options, &run->place, &run->exit_code) != 0)
+        return -1;
+    if (run->job->channel.rank != 0)
+        return 0;
+    perf_report_begin(run->job, run->options, &run->place);
+    perf_startup_print(run->options, &startup);
+    if (run->json != NULL)
+        json_array_append_new(run->json, perf_startup_json(run->options, &run->place, &startup));
+    return 0;
+}
+
+static int run_rows(struct run *run)
+{
+    const struct perf_options *options = run->options;
+    struct perf_trace *trace = options->trace_file != NULL ? &run->trace : NULL;
+    int rank = run->job->channel.rank;
+
+    if (perf_place_open(run->job, options, &run->place, &run->exit_code) != 0)
+        return -1;
+    run->exit_code = PERF_EXIT_FAILED;
+    if (rank == 0)
+        perf_report_begin(run->job, options, &run->place);
+    if (options->trace_cost)
+        return perf_trace_cost_run(run->job, options, &run->place);
+    if (rank == 0)
+        perf_table_head(options);
+    for (int row = 0; row < options->n_rows; row++) {
+        struct perf_result result;
+
+        if (perf_row_run(run->job, options, &run->place, row, trace, &result) != 0)
+            return -1;
+        run->wrong_bytes += result.wrong_bytes;
+        if (rank != 0)
+            continue;
+        perf_table_row(options, &result);
+        if (run->json != NULL)
+            json_array_append_new(run->json, perf_json_row(options, &result));
+    }
+    return 0;
+}
+
+/* What each process runs; all return the same. */
+static int run_job(struct perf_job *job, void *arg)
+{
+    struct run run = {.job = job, .options = arg, .exit_code = PERF_EXIT_FAILED};
+    int first = job->channel.rank == 0;
+    int exit_code;
+
+    perf_clock_init();
+    if (first)
+        perf_progress_begin();
+    if (perf_job_agree(job, open_files(&run)) != 0)
+        exit_code = PERF_EXIT_USAGE;
+    else if ((run.options->startup ? run_startup(&run) : run_rows(&run)) == 0)
+        exit_code = PERF_EXIT_OK;
+    else
+        exit_code = run.exit_code;
+    perf_place_close(&run.place);
+    if (exit_code != PERF_EXIT_OK && first)
+        fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
+    if (close_files(&run) != 0 && exit_code == PERF_EXIT_OK) {
+        fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
+        exit_code = PERF_EXIT_FAILED;
+    }
+    if (run.wrong_bytes > 0) {
+        if (first)
+            fprintf(stderr, "stepaf_perf: %llu bytes were wrong\n",
+                    (unsigned long long)run.wrong_bytes);
+        exit_code = PERF_EXIT_FAILED;
+    }
+    return exit_code;
+}
+
+int main(int argc, char **argv)
+{
+    static struct perf_options options;
+    int launched = perf_launched();
+
+    perf_options_parse(argc, argv, launched && perf_launched_rank() != 0, &options);
+    if (options.procs > 0 && launched) {
+        if (perf_launched_rank() == 0)
+            fprintf(stderr, "stepaf_perf: --procs forks its own processes: leave it out under a "
+                            "launcher\n");
+        return PERF_EXIT_USAGE;
+    }
+    if (options.procs > 0)
+        return perf_job_run_fork((int)options.procs, run_job, &options);
+    if (!launched) {
+        fprintf(stderr, "stepaf_perf: no launcher has started this: run 'mpirun -n 4 stepaf_perf "
+                        "...', or add --procs 4 to fork processes here\n");
+        return PERF_EXIT_USAGE;
+    }
+    return perf_job_run_mpi(&argc, &argv, run_job, &options);
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "options.h"
+
+#include <argp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <stepaf/version.h>
+
+#include "fail.h"
+#include "options_rows.h"
+#include "options_table.h"
+
+static const char test_list[] =
+#define TEST_LIST(value_, name_, text_) " " name_
+    PERF_TEST_MAP(TEST_LIST);
+#undef TEST_LIST
+
+struct parse {
+    struct perf_options *options;
+    struct perf_row_input input;
+    int quiet;
+    int test_given;
+    int depth_given;
+};
+
+/* One of two words: the first gives 0, the second 1. */
+static int parse_word(const char *text, const char *option, const char *zero, const char *one,
+                      int *value_p)
+{
+    if (strcmp(text, zero) != 0 && strcmp(text, one) != 0)
+        return perf_fail("%s '%s' is neither '%s' nor '%s'", option, text, zero, one);
+    *value_p = strcmp(text, one) == 0;
+    return 0;
+}
+
+static int parse_test(const char *text, struct parse *parse)
+{
+    if (parse->test_given)
+        return perf_fail("there is one test to a run, and '%s' comes after one", text);
+    for (int i = 0; i < PERF_TEST_LAST; i++) {
+        if (strcmp(perf_test_name((enum perf_test)i), text) == 0) {
+            parse->options->test = (enum perf_test)i;
+            parse->test_given = 1;
+            return 0;
+        }
+    }
+    return perf_fail("'%s' is not a test; the tests are%s", text, test_list);
+}
+
+static int parse_tensor_option(int key, const char *arg, struct parse *parse)
+{
+    struct perf_options *options = parse->options;
+    struct perf_row_input *input = &parse->input;
+
+    switch (key) {
+    case KEY_SIZE:
+        return perf_sizes_parse(arg, &input->size);
+    case KEY_PUSH_SIZE:
+        return perf_sizes_parse(arg, &input->push_size);
+    case KEY_PULL_SIZE:
+        return perf_sizes_parse(arg, &input->pull_size);
+    case KEY_SHAPE:
+        return perf_shapes_parse(arg, &input->shapes);
+    case KEY_PUSH_DTYPE:
+        input->dtype_given = 1;
+        return perf_dtype_parse(arg, &options->push_dtype);
+    case KEY_PULL_DTYPE:
+        input->dtype_given = 1;
+        return perf_dtype_parse(arg, &options->pull_dtype);
+    case KEY_ROUTE_TOPK:
+        return perf_number_parse(arg, "--route-topk", 1, 1024, &options->route_topk);
+    case KEY_MEMORY:
+        return parse_word(arg, "--memory", "lib", "user", &options->user_memory);
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static int parse_number_option(int key, const char *arg, struct parse *parse)
+{
+    struct perf_options *options = parse->options;
+    uint64_t seconds;
+
+    switch (key) {
+    case KEY_PROCS:
+        return perf_number_parse(arg, "--procs", 2, 1024, &options->procs);
+    case 'm':
+        return perf_number_parse(arg, "--microbatches", 1, 256, &options->microbatches);
+    case 'd':
+        parse->depth_given = 1;
+        return perf_number_parse(arg, "--depth", 1, STEPAF_MAX_DEPTH, &options->depth);
+    case 'i':
+        return perf_number_parse(arg, "--iters", 1, 100000000, &options->iters);
+    case 'w':
+        return perf_number_parse(arg, "--warmup", 0, 100000000, &options->warmup);
+    case KEY_ROUNDS:
+        return perf_number_parse(arg, "--rounds", 1, 10000, &options->rounds);
+    case KEY_MAX_TIME:
+        return perf_number_parse(arg, "--max-time", 0, 86400, &options->max_time_s);
+    case KEY_CORRUPT:
+        return perf_number_parse(arg, "--corrupt", 1, 1000000000, &options->corrupt);
+    case KEY_KEYS:
+        return perf_number_parse(arg, "--keys", 1, 65536, &options->keys);
+    case KEY_TIMEOUT:
+        if (perf_number_parse(arg, "--timeout", 1, 3600, &seconds) != 0)
+            return -1;
+        options->timeout_us = (int64_t)seconds * 1000000;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static int parse_plain_option(int key, const char *arg, struct parse *parse)
+{
+    struct perf_options *options = parse->options;
+
+    switch (key) {
+    case KEY_SPLIT:
+        options->split = arg;
+        return 0;
+    case KEY_RECV:
+        return parse_word(arg, "--recv", "any", "each", &options->recv_each);
+    case KEY_RELEASE:
+        return parse_word(arg, "--release", "with", "apart", &options->release_apart);
+    case KEY_BASELINE:
+        if (strcmp(arg, "mpi") != 0)
+            return perf_fail("--baseline '%s' is not 'mpi'", arg);
+        options->baseline_mpi = 1;
+        return 0;
+    case KEY_TRACE:
+        options->trace_file = arg;
+        return 0;
+    case KEY_JSON:
+        options->json_file = arg;
+        return 0;
+    case KEY_SCATTER:
+        options->scatter = 1;
+        return 0;
+    case KEY_CHECK:
+        options->check = 1;
+        return 0;
+    case KEY_NO_FLOOR:
+        options->no_floor = 1;
+        return 0;
+    case KEY_TRACE_COST:
+        options->trace_cost = 1;
+        return 0;
+    case KEY_STARTUP:
+        options->startup = 1;
+        return 0;
+    case KEY_CSV:
+        options->csv = 1;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    static int (*const parsers[])(int, const char *, struct parse *) = {
+        parse_tensor_option, parse_number_option, parse_plain_option};
+    struct parse *parse = state->input;
+    int rc = ARGP_ERR_UNKNOWN;
+
+    if (key == ARGP_KEY_ARG)
+        rc = parse_test(arg, parse);
+    for (size_t i = 0; i < 3 && rc == ARGP_ERR_UNKNOWN; i++)
+        rc = parsers[i](key, arg, parse);
+    if (rc == -1) {
+        if (!parse->quiet)
+            fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
+        exit(PERF_EXIT_USAGE);
+    }
+    return rc;
+}
+
+static void print_version(FILE *stream, struct argp_state *state)
+{
+    (void)state;
+    fprintf(stream, "stepaf_perf %s\n", stepaf_version());
+}
+
+/* Ranks other than the first stay silent about what the first one says. */
+static int asks_for_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-?") == 0 ||
+            strcmp(argv[i], "--usage") == 0 || strcmp(argv[i], "--version") == 0 ||
+            strcmp(argv[i], "-V") == 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* What depends on several options, once all are known. */
+static int finish(struct parse *parse)
+{
+    struct perf_options *options = parse->options;
+
+    if (!parse->test_given && !options->startup)
+        return perf_fail("no test is given; the tests are%s", test_list);
+    if (!parse->depth_given && (options->test == PERF_BW || options->test == PERF_RATE))
+        options->depth = 16;
+    return perf_options_agree(options) != 0 ? -1 : perf_rows_make(&parse->input, options);
+}
+
+void perf_options_parse(int argc, char **argv, int quiet, struct perf_options *options_p)
+{
+    static const struct argp argp = {
+        perf_option_table,
+        parse_option,
+        "TEST",
+        "Measure push and pull between attention and FFN ranks.\v"
+        "Tests:\n"
+#define TEST_HELP(value_, name_, text_) "  " name_ ": " text_ "\n"
+        PERF_TEST_MAP(TEST_HELP)
+#undef TEST_HELP
+            "\nExamples:\n"
+            "  mpirun -n 4 stepaf_perf af --split attn=2,ffn=2 --check --baseline mpi\n"
+            "  stepaf_perf af --procs 2 --size 64,4K,64K\n",
+        NULL,
+        NULL,
+        NULL};
+    struct parse parse = {.options = options_p, .quiet = quiet};
+
+    *options_p = (struct perf_options){.push_dtype = STEPAF_BF16,
+                                       .pull_dtype = STEPAF_BF16,
+                                       .microbatches = 1,
+                                       .depth = 1,
+                                       .iters = 10000,
+                                       .warmup = 1000,
+                                       .rounds = 20,
+                                       .max_time_s = 1,
+                                       .timeout_us = STEPAF_TIMEOUT_DEFAULT,
+                                       .keys = 64};
+    argp_err_exit_status = PERF_EXIT_USAGE;
+    argp_program_version_hook = print_version;
+    if (quiet && asks_for_help(argc, argv))
+        exit(PERF_EXIT_OK);
+    if (argp_parse(&argp, argc, argv, quiet ? ARGP_SILENT : 0, NULL, &parse) != 0)
+        exit(PERF_EXIT_USAGE);
+    if (finish(&parse) == 0)
+        return;
+    if (!quiet)
+        fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
+    exit(PERF_EXIT_USAGE);
+}

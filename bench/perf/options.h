@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the command line asks for. */
+#ifndef PERF_OPTIONS_H
+#define PERF_OPTIONS_H
+
+#include <stdint.h>
+
+#include <stepaf/types.h>
+
+#include "sizes.h"
+
+/* The tests: name, what one operation is. */
+#define PERF_TEST_MAP(_)                                                                    \
+    _(PERF_AF, "af", "push out, FFN ranks respond, pulls land")                             \
+    _(PERF_PUSH, "push", "push only, complete when every FFN rank has released")            \
+    _(PERF_PULL, "pull", "pull only")                                                       \
+    _(PERF_PUSH_THEN_PULL, "push_then_pull", "a push-only operation, then a pull-only one") \
+    _(PERF_BW, "bw", "push only, many in flight: bandwidth")                                \
+    _(PERF_RATE, "rate", "push and pull, many in flight: operations per second")            \
+    _(PERF_FLOOR, "floor", "bare memcpy and flag over shared memory, the pattern of af")
+
+enum perf_test {
+#define PERF_TEST_ENUM(value_, name_, text_) value_,
+    PERF_TEST_MAP(PERF_TEST_ENUM)
+#undef PERF_TEST_ENUM
+        PERF_TEST_LAST
+};
+
+/* One row of the table: sizes, or a shape with its element types. */
+struct perf_row_size {
+    size_t push_bytes; /* 0 where a shape is given */
+    size_t pull_bytes;
+    struct perf_shape shape; /* ndim 0: none */
+};
+
+struct perf_options {
+    enum perf_test test;
+    uint64_t procs;    /* 0: under a launcher */
+    const char *split; /* NULL: by the environment or the launcher */
+    int n_rows;
+    struct perf_row_size rows[PERF_MAX_SIZES];
+    stepaf_dtype_t push_dtype, pull_dtype;
+    uint64_t route_topk; /* 0: no routing tensors */
+    uint64_t microbatches, depth;
+    uint64_t iters, warmup, rounds;
+    uint64_t max_time_s; /* per row and contender; 0: no bound */
+    int64_t timeout_us;  /* of each wait; -1: the library's setting */
+    uint64_t keys;       /* of --startup */
+    uint64_t corrupt;    /* every so many answers have a byte wrong; 0: none */
+    int scatter, check, recv_each, release_apart, user_memory;
+    int baseline_mpi, no_floor, trace_cost, startup, csv;
+    const char *trace_file, *json_file;
+};
+
+/* Parse the command line. A failure is told on standard error, unless @a quiet (another rank says
+ * the same), and ends the process with exit code 2; --help and the like with 0. */
+void perf_options_parse(int argc, char **argv, int quiet, struct perf_options *options_p);
+
+const char *perf_test_name(enum perf_test test);
+const char *perf_test_text(enum perf_test test);
+
+#endif

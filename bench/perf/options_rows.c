@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rows of the table from the size and shape options, and what contradicts what. */
+#include "options_rows.h"
+
+#include <string.h>
+
+#include "fail.h"
+
+const char *perf_test_name(enum perf_test test)
+{
+    static const char *const names[] = {
+#define TEST_NAME(value_, name_, text_) name_,
+        PERF_TEST_MAP(TEST_NAME)
+#undef TEST_NAME
+    };
+
+    return names[test];
+}
+
+const char *perf_test_text(enum perf_test test)
+{
+    static const char *const texts[] = {
+#define TEST_TEXT(value_, name_, text_) text_,
+        PERF_TEST_MAP(TEST_TEXT)
+#undef TEST_TEXT
+    };
+
+    return texts[test];
+}
+
+static const struct perf_sizes *or_else(const struct perf_sizes *first,
+                                        const struct perf_sizes *second)
+{
+    return first->n > 0 ? first : second;
+}
+
+/* Two lists side by side; one of a single size goes with every size of the other. */
+static int rows_of_sizes(const struct perf_sizes *push, const struct perf_sizes *pull,
+                         struct perf_options *options)
+{
+    int n = push->n > pull->n ? push->n : pull->n;
+
+    if (push->n != pull->n && push->n != 1 && pull->n != 1)
+        return perf_fail("--push-size has %d sizes and --pull-size %d: give as many, or one of one",
+                         push->n, pull->n);
+    for (int i = 0; i < n; i++) {
+        options->rows[i].push_bytes = push->bytes[push->n == 1 ? 0 : i];
+        options->rows[i].pull_bytes = pull->bytes[pull->n == 1 ? 0 : i];
+    }
+    options->n_rows = n;
+    return 0;
+}
+
+static int rows_of_shapes(const struct perf_row_input *input, struct perf_options *options)
+{
+    if (input->size.n > 0 || input->push_size.n > 0 || input->pull_size.n > 0)
+        return perf_fail("--shape and --size exclude each other");
+    for (int i = 0; i < input->shapes.n; i++) {
+        size_t bytes;
+
+        if (perf_shape_bytes(&input->shapes.shape[i], options->push_dtype, &bytes) != 0 ||
+            perf_shape_bytes(&input->shapes.shape[i], options->pull_dtype, &bytes) != 0)
+            return -1;
+        if (options->route_topk > PERF_MAX_BYTES / 4 / (size_t)input->shapes.shape[i].dims[0])
+            return perf_fail("--route-topk %llu makes the routing tensors larger than 4294967295 "
+                             "bytes",
+                             (unsigned long long)options->route_topk);
+        options->rows[i].shape = input->shapes.shape[i];
+    }
+    options->n_rows = input->shapes.n;
+    return 0;
+}
+
+int perf_rows_make(const struct perf_row_input *input, struct perf_options *options)
+{
+    static const struct perf_sizes small = {.n = 1, .bytes = {8}};
+    struct perf_sizes sweep;
+    const struct perf_sizes *fallback = options->test == PERF_RATE ? &small : &sweep;
+
+    if (input->shapes.n > 0)
+        return rows_of_shapes(input, options);
+    if (options->route_topk > 0 || input->dtype_given)
+        return perf_fail("--push-dtype, --pull-dtype and --route-topk need --shape");
+    if (perf_sizes_parse("8:8M", &sweep) != 0)
+        return -1;
+    fallback = or_else(&input->size, fallback);
+    return rows_of_sizes(or_else(&input->push_size, fallback), or_else(&input->pull_size, fallback),
+                         options);
+}
+
+int perf_options_agree(const struct perf_options *options)
+{
+    if (options->microbatches * options->depth > 1024)
+        return perf_fail("--microbatches times --depth is more than 1024 operations in flight");
+    if (options->scatter && (options->test == PERF_PULL || options->test == PERF_PUSH_THEN_PULL))
+        return perf_fail("--scatter needs a test whose operations push: not %s",
+                         perf_test_name(options->test));
+    if (options->procs > 0 && options->baseline_mpi)
+        return perf_fail("--baseline mpi needs MPI: start with mpirun instead of --procs");
+    if (options->test == PERF_FLOOR &&
+        (options->check || options->no_floor || options->trace_file != NULL ||
+         options->trace_cost || options->startup))
+        return perf_fail("the test floor does not use the library: --check, --no-floor, --trace, "
+                         "--trace-cost and --startup do not go with it");
+    if (options->corrupt > 0 && !options->check)
+        return perf_fail("--corrupt needs --check");
+    if (options->trace_cost && (options->startup || options->check || options->baseline_mpi ||
+                                options->json_file != NULL || options->trace_file != NULL))
+        return perf_fail("--trace-cost goes with neither --startup, --check, --baseline, --json "
+                         "nor --trace");
+    if (options->startup &&
+        (options->check || options->baseline_mpi || options->trace_file != NULL))
+        return perf_fail("--startup goes with neither --check, --baseline nor --trace");
+    return 0;
+}

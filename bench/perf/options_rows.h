@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PERF_OPTIONS_ROWS_H
+#define PERF_OPTIONS_ROWS_H
+
+#include "options.h"
+
+/* The size options as they were given. */
+struct perf_row_input {
+    struct perf_sizes size, push_size, pull_size;
+    struct perf_shapes shapes;
+    int dtype_given;
+};
+
+/* Fill options->rows; -1 with a sentence. */
+int perf_rows_make(const struct perf_row_input *input, struct perf_options *options);
+
+/* Whether the options go together; -1 with a sentence. */
+int perf_options_agree(const struct perf_options *options);
+
+#endif

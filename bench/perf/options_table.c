@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "options_table.h"
+
+/* One option: its name, key, argument and help. */
+#define OPTION(name_, key_, argument_, help_) \
+    {                                         \
+        name_, key_, argument_, 0, help_, 0   \
+    }
+#define HEADING(text_, group_)          \
+    {                                   \
+        NULL, 0, NULL, 0, text_, group_ \
+    }
+
+const struct argp_option perf_option_table[] = {
+    HEADING("Ranks:", 1),
+    OPTION("procs", KEY_PROCS, "N", "fork N processes here, without a launcher and without MPI"),
+    OPTION("split", KEY_SPLIT, "SPLIT",
+           "roles of the ranks: attn=A,ffn=F[,interleave] or map=FILE"),
+    HEADING("Tensors:", 2),
+    OPTION("size", KEY_SIZE, "LIST", "bytes both ways: 64,4K or 8:8M[:FACTOR] (8:8M unless given)"),
+    OPTION("push-size", KEY_PUSH_SIZE, "LIST", "bytes from attention to FFN ranks"),
+    OPTION("pull-size", KEY_PULL_SIZE, "LIST", "bytes back"),
+    OPTION("shape", KEY_SHAPE, "LIST", "shapes instead of sizes, such as 128x7168"),
+    OPTION("push-dtype", KEY_PUSH_DTYPE, "TYPE", "of --shape, there (bf16)"),
+    OPTION("pull-dtype", KEY_PULL_DTYPE, "TYPE", "of --shape, back (bf16)"),
+    OPTION("route-topk", KEY_ROUTE_TOPK, "K", "also push K i32 expert ids and K f32 weights a row"),
+    OPTION("scatter", KEY_SCATTER, NULL, "cut tensors into one slice of rows for each FFN rank"),
+    OPTION("memory", KEY_MEMORY, "lib|user",
+           "tensors in stepaf_alloc or in registered memory (lib)"),
+    HEADING("Operations:", 3),
+    OPTION("microbatches", 'm', "M", "plans with keys of their own, in flight together (1)"),
+    OPTION("depth", 'd', "D", "buffers of a key, so operations of one plan in flight (1)"),
+    OPTION("recv", KEY_RECV, "any|each", "how FFN ranks receive (any)"),
+    OPTION("release", KEY_RELEASE, "with|apart",
+           "release with the response, or in a call after it (with)"),
+    OPTION("iters", 'i', "N", "timed operations of each attention rank, at most (10000)"),
+    OPTION("warmup", 'w', "N", "operations before that, at most (1000)"),
+    OPTION("max-time", KEY_MAX_TIME, "S",
+           "seconds for each row and contender, about; 0: no bound (1)"),
+    OPTION("rounds", KEY_ROUNDS, "N", "blocks in which contenders take turns (20)"),
+    OPTION("timeout", KEY_TIMEOUT, "S", "deadline of each wait (STEPAF_TIMEOUT_US)"),
+    HEADING("Comparison and proof:", 4),
+    OPTION("check", KEY_CHECK, NULL,
+           "as many operations again with fresh random bytes, every byte verified"),
+    OPTION("corrupt", KEY_CORRUPT, "N",
+           "spoil a byte of every Nth answer, to see that --check finds it"),
+    OPTION("baseline", KEY_BASELINE, "mpi",
+           "persistent MPI messages of the same pattern and buffers in turn"),
+    OPTION("no-floor", KEY_NO_FLOOR, NULL, "leave out the bare memcpy-and-flag loop"),
+    OPTION("trace-cost", KEY_TRACE_COST, NULL, "measure what tracing costs an operation"),
+    OPTION("startup", KEY_STARTUP, NULL,
+           "measure init and commit beside MPI_Init instead of operations"),
+    OPTION("keys", KEY_KEYS, "N", "keys of --startup (64)"),
+    HEADING("Output:", 5),
+    OPTION("csv", KEY_CSV, NULL, "comma-separated table"),
+    OPTION("json", KEY_JSON, "FILE", "also write an array with one object a row"),
+    OPTION("trace", KEY_TRACE, "FILE", "write a merged trace for Perfetto or chrome://tracing"),
+    {0}};

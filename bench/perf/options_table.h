@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PERF_OPTIONS_TABLE_H
+#define PERF_OPTIONS_TABLE_H
+
+#include <argp.h>
+
+/* Options that have no letter. */
+enum {
+    KEY_PROCS = 256,
+    KEY_SPLIT,
+    KEY_SIZE,
+    KEY_PUSH_SIZE,
+    KEY_PULL_SIZE,
+    KEY_SHAPE,
+    KEY_PUSH_DTYPE,
+    KEY_PULL_DTYPE,
+    KEY_ROUTE_TOPK,
+    KEY_SCATTER,
+    KEY_ROUNDS,
+    KEY_MAX_TIME,
+    KEY_TIMEOUT,
+    KEY_CHECK,
+    KEY_CORRUPT,
+    KEY_RECV,
+    KEY_RELEASE,
+    KEY_MEMORY,
+    KEY_BASELINE,
+    KEY_NO_FLOOR,
+    KEY_TRACE,
+    KEY_TRACE_COST,
+    KEY_STARTUP,
+    KEY_KEYS,
+    KEY_CSV,
+    KEY_JSON
+};
+
+/* What --help shows, ended by an empty entry. */
+extern const struct argp_option perf_option_table[];
+
+#endif

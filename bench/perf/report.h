@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What rank 0 prints: options and ranks before, the table, JSON. */
+#ifndef PERF_REPORT_H
+#define PERF_REPORT_H
+
+#include <jansson.h>
+
+#include "job.h"
+#include "options.h"
+#include "place.h"
+#include "row.h"
+
+/* The options block and the rank table, as comment lines. */
+void perf_report_begin(const struct perf_job *job, const struct perf_options *options,
+                       const struct perf_place *place);
+
+/* The table's head, and a line for each result: text in columns, or with --csv all columns. */
+void perf_table_head(const struct perf_options *options);
+void perf_table_row(const struct perf_options *options, const struct perf_result *result);
+
+/* A result as a JSON object, for the array; NULL if there is no memory. */
+json_t *perf_json_row(const struct perf_options *options, const struct perf_result *result);
+
+#endif

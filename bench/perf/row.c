@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "row.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "baseline_mpi.h"
+#include "clock.h"
+#include "fail.h"
+#include "floor.h"
+#include "lib.h"
+#include "progress.h"
+
+/* All that a row needs while it is measured. */
+struct row {
+    struct perf_job *job;
+    const struct perf_options *options;
+    const struct perf_place *place;
+    struct perf_case c;
+    struct perf_lib lib;
+    struct perf_buffers own; /* where there is no library: the floor's own test */
+    struct perf_mpi *mpi;
+    struct perf_floor floor;
+    struct perf_contender contenders[PERF_WHO_LAST]; /* run is NULL where there is none */
+    double *samples[PERF_WHO_LAST];
+    uint64_t n_samples;
+    double elapsed_ticks[PERF_WHO_LAST];
+    struct perf_schedule schedule;
+    uint64_t checked_ops;
+};
+
+static int open_contenders(struct row *row)
+{
+    const struct perf_options *options = row->options;
+    const struct perf_buffers *buffers = &row->lib.buffers;
+    int rc = 0;
+
+    if (options->test == PERF_FLOOR) {
+        buffers = &row->own;
+        rc = perf_buffers_open(&row->c, row->place, NULL, 0, &row->own);
+        if (perf_job_agree(row->job, rc) != 0)
+            return -1;
+    } else {
+        if (perf_lib_open(row->job, options, &row->c, row->place, &row->lib) != 0)
+            return -1;
+        row->contenders[PERF_OURS] = (struct perf_contender){&row->lib, perf_lib_run};
+    }
+    if (options->baseline_mpi) {
+        rc = perf_mpi_open(options, &row->c, row->place, buffers, &row->mpi);
+        if (perf_job_agree(row->job, rc) != 0)
+            return -1;
+        row->contenders[PERF_MPI] = (struct perf_contender){row->mpi, perf_mpi_run};
+    }
+    if (options->no_floor || (!row->place->one_node && options->test != PERF_FLOOR))
+        return 0;
+    if (perf_floor_open(row->job, options, &row->c, row->place, buffers, &row->floor) != 0)
+        return -1;
+    row->contenders[PERF_FLOOR_LOOP] = (struct perf_contender){&row->floor, perf_floor_run};
+    return 0;
+}
+
+static void close_contenders(struct row *row)
+{
+    perf_mpi_close(row->mpi);
+    perf_floor_close(&row->floor);
+    perf_lib_close(&row->lib);
+    perf_buffers_close(&row->own);
+    for (int who = 0; who < PERF_WHO_LAST; who++)
+        free(row->samples[who]);
+}
+
+/* Run @a ops operations with each contender; *op_us_p is what the slowest took for one. */
+static int estimate(struct row *row, uint64_t ops, double *op_us_p)
+{
+    double slowest = 0.0;
+
+    for (int who = 0; who < PERF_WHO_LAST; who++) {
+        struct perf_block block = {.timed_ops = ops};
+        double op_us;
+        int rc;
+
+        if (row->contenders[who].run == NULL)
+            continue;
+        rc = row->contenders[who].run(row->contenders[who].self, &block);
+        if (perf_job_end_block(row->job, row->lib.ctx, rc) != 0)
+            return -1;
+        op_us = (double)block.elapsed * perf_clock_ns_per_tick / 1e3 / (double)ops;
+        if (op_us > slowest)
+            slowest = op_us;
+    }
+    return perf_job_max(row->job, slowest, op_us_p);
+}
+
+/* Warm up, as far as there is time for it, and decide how many operations to measure. */
+static int warm_up(struct row *row)
+{
+    unsigned window = row->c.window;
+    uint64_t ops = row->options->warmup;
+    double op_us;
+
+    for (int i = 0; i < 2; i++) {
+        if (estimate(row, window, &op_us) != 0)
+            return -1;
+    }
+    if (row->options->max_time_s > 0 &&
+        (double)ops * op_us > (double)row->options->max_time_s * 2e5)
+        ops = (uint64_t)((double)row->options->max_time_s * 2e5 / op_us);
+    if (ops > 0 && estimate(row, perf_schedule_whole(ops, window), &op_us) != 0)
+        return -1;
+    perf_schedule_make(row->options, window, op_us, &row->schedule);
+    row->n_samples = row->schedule.rounds * row->schedule.timed_ops;
+    return 0;
+}
+
+static int allocate_samples(struct row *row)
+{
+    for (int who = 0; who < PERF_WHO_LAST && row->place->role == STEPAF_ATTENTION; who++) {
+        if (row->contenders[who].run == NULL)
+            continue;
+        row->samples[who] = malloc(row->n_samples * sizeof(double));
+        if (row->samples[who] == NULL)
+            return perf_fail("out of memory: %llu samples", (unsigned long long)row->n_samples);
+        /* No page fault is to fall into a timed block. */
+        memset(row->samples[who], 0, row->n_samples * sizeof(double));
+    }
+    return 0;
+}
+
+/* As many operations as are timed, while there is time for them: verifying takes far longer than
+ * moving. */
+static int run_checked(struct row *row, double *check_op_us)
+{
+    struct perf_block block = {.timed_ops = row->schedule.timed_ops};
+    double budget_us = (double)row->options->max_time_s * 1e6 / (double)row->schedule.rounds;
+    int64_t start_ns = perf_now_ns();
+    int rc;
+
+    if (*check_op_us == 0.0)
+        block.timed_ops = row->c.window;
+    else if (budget_us > 0.0 && (double)block.timed_ops * *check_op_us > budget_us)
+        block.timed_ops = perf_schedule_whole((uint64_t)(budget_us / *check_op_us), row->c.window);
+    rc = perf_lib_run_checked(&row->lib, &block);
+    if (perf_job_end_block(row->job, row->lib.ctx, rc) != 0)
+        return -1;
+    row->checked_ops += block.timed_ops;
+    return perf_job_max(
+        row->job, (double)(perf_now_ns() - start_ns) / 1e3 / (double)block.timed_ops, check_op_us);
+}
+
+static int run_round(struct row *row, uint64_t round, double *check_op_us)
+{
+    for (int i = 0; i < PERF_WHO_LAST; i++) {
+        /* Each is first in turn: what comes after whom must not matter. */
+        int who = (int)((round + (uint64_t)i) % PERF_WHO_LAST);
+        struct perf_block block = {.lead_ops = row->schedule.lead_ops,
+                                   .timed_ops = row->schedule.timed_ops};
+        int rc;
+
+        if (row->contenders[who].run == NULL)
+            continue;
+        if (row->samples[who] != NULL)
+            block.samples = row->samples[who] + round * row->schedule.timed_ops;
+        rc = row->contenders[who].run(row->contenders[who].self, &block);
+        if (perf_job_end_block(row->job, row->lib.ctx, rc) != 0)
+            return -1;
+        row->elapsed_ticks[who] += (double)block.elapsed;
+    }
+    if (!row->options->check)
+        return 0;
+    if (*check_op_us == 0.0 && run_checked(row, check_op_us) != 0)
+        return -1;
+    return run_checked(row, check_op_us);
+}
+
+/* What a rank adds to a result beside its samples. */
+struct share {
+    double elapsed_us[PERF_WHO_LAST];
+    uint64_t wrong_bytes;
+    char transport[64];
+};
+
+static int merge_shares(struct row *row, struct perf_result *r)
+{
+    struct share mine = {.wrong_bytes = row->lib.wrong_bytes};
+    const struct share *shares;
+    size_t *offsets;
+    void *all;
+
+    for (int who = 0; who < PERF_WHO_LAST; who++)
+        mine.elapsed_us[who] = row->elapsed_ticks[who] * perf_clock_ns_per_tick / 1e3;
+    if (row->lib.ctx != NULL) {
+        const char *name = stepaf_transport_name(row->lib.ctx, 0);
+
+        snprintf(mine.transport, sizeof(mine.transport), "%s", name != NULL ? name : "?");
+    } else {
+        snprintf(mine.transport, sizeof(mine.transport), "memcpy");
+    }
+    if (perf_job_gather(row->job, &mine, sizeof(mine), &all, &offsets) != 0)
+        return -1;
+    shares = all;
+    snprintf(r->transport, sizeof(r->transport), "%s", shares[0].transport);
+    for (int i = 0; i < row->place->size; i++) {
+        if (strcmp(shares[i].transport, r->transport) != 0)
+            snprintf(r->transport, sizeof(r->transport), "mixed");
+        r->wrong_bytes += shares[i].wrong_bytes;
+        for (int who = 0; who < PERF_WHO_LAST; who++) {
+            double op_us = shares[i].elapsed_us[who] / (double)row->n_samples;
+
+            if (op_us > r->us_per_op[who])
+                r->us_per_op[who] = op_us;
+        }
+    }
+    free(all);
+    free(offsets);
+    return 0;
+}
+
+static int merge_samples(struct row *row, int who, struct perf_stats *stats_p)
+{
+    size_t n = row->samples[who] != NULL ? row->n_samples : 0;
+    size_t *offsets;
+    double *samples;
+    void *all;
+
+    if (perf_job_gather(row->job, row->samples[who], n * sizeof(double), &all, &offsets) != 0)
+        return -1;
+    n = offsets[row->place->size] / sizeof(double);
+    samples = all;
+    for (size_t i = 0; i < n; i++)
+        samples[i] *= perf_clock_ns_per_tick / 1e3;
+    if (row->place->rank == 0)
+        perf_stats_of(samples, n, stats_p);
+    free(all);
+    free(offsets);
+    return 0;
+}
+
+static int merge(struct row *row, struct perf_result *r)
+{
+    enum perf_who who;
+
+    r->c = row->c;
+    r->iters = row->n_samples;
+    r->checked = row->options->check;
+    r->checked_ops = row->checked_ops;
+    if (merge_shares(row, r) != 0)
+        return -1;
+    for (int i = 0; i < PERF_WHO_LAST; i++) {
+        r->has[i] = row->contenders[i].run != NULL;
+        if (r->has[i] && merge_samples(row, i, &r->stats[i]) != 0)
+            return -1;
+    }
+    who = perf_result_main(r);
+    if (r->us_per_op[who] > 0.0) {
+        r->ops_per_s = (double)row->c.attn * 1e6 / r->us_per_op[who];
+        r->gb_per_s = r->ops_per_s * (double)row->c.op_bytes / 1e9;
+    }
+    return 0;
+}
+
+int perf_row_run(struct perf_job *job, const struct perf_options *options,
+                 const struct perf_place *place, int index, struct perf_trace *trace,
+                 struct perf_result *result_p)
+{
+    struct row row = {.job = job, .options = options, .place = place};
+    double check_op_us = 0.0;
+    int rc;
+
+    memset(result_p, 0, sizeof(*result_p));
+    result_p->index = index;
+    perf_case_make(options, index, place->attn, place->ffn, &row.c);
+    rc = open_contenders(&row);
+    if (rc == 0)
+        rc = warm_up(&row);
+    if (rc == 0)
+        rc = perf_job_agree(job, allocate_samples(&row));
+    for (uint64_t round = 0; rc == 0 && round < row.schedule.rounds; round++) {
+        perf_progress(options, index, round, row.schedule.rounds);
+        rc = run_round(&row, round, &check_op_us);
+    }
+    if (rc == 0)
+        rc = merge(&row, result_p);
+    if (rc == 0 && trace != NULL)
+        rc = perf_trace_add(trace, job, place, &row.c, row.lib.ctx);
+    perf_progress_clear();
+    close_contenders(&row);
+    return rc;
+}

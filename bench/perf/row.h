@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One row of the table: measured by contenders that take turns, so that noise meets them alike. */
+#ifndef PERF_ROW_H
+#define PERF_ROW_H
+
+#include "case.h"
+#include "job.h"
+#include "options.h"
+#include "place.h"
+#include "stats.h"
+#include "trace.h"
+
+enum perf_who { PERF_OURS, PERF_MPI, PERF_FLOOR_LOOP, PERF_WHO_LAST };
+
+struct perf_result {
+    struct perf_case c;
+    int index; /* row number, from 0 */
+    char transport[64];
+    uint64_t iters; /* timed operations of each attention rank */
+    int has[PERF_WHO_LAST];
+    struct perf_stats stats[PERF_WHO_LAST]; /* us, over all attention ranks */
+    double us_per_op[PERF_WHO_LAST];        /* elapsed time by operations: of the slowest rank */
+    double ops_per_s; /* of all attention ranks together; ours, or the floor's in its own test */
+    double gb_per_s;
+    int checked;
+    uint64_t checked_ops;
+    uint64_t wrong_bytes; /* over all ranks */
+};
+
+/* Of what the result's main columns are. */
+static inline enum perf_who perf_result_main(const struct perf_result *r)
+{
+    return r->has[PERF_OURS] ? PERF_OURS : PERF_FLOOR_LOOP;
+}
+
+/* Measure row @a row. Collective; -1 with a sentence on every rank. @a trace may be NULL. */
+int perf_row_run(struct perf_job *job, const struct perf_options *options,
+                 const struct perf_place *place, int row, struct perf_trace *trace,
+                 struct perf_result *result_p);
+
+/* The block sizes of a row whose operations take @a op_us each. Pure. */
+struct perf_schedule {
+    uint64_t rounds;
+    uint64_t lead_ops, timed_ops; /* per round; multiples of the window */
+};
+void perf_schedule_make(const struct perf_options *options, unsigned window, double op_us,
+                        struct perf_schedule *schedule_p);
+
+/* Round @a ops up to a multiple of @a window, at least one. */
+uint64_t perf_schedule_whole(uint64_t ops, unsigned window);
+
+#endif

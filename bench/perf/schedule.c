@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "row.h"
+
+enum { LEAD_SHARE = 10, LEAD_MAX = 100 };
+
+uint64_t perf_schedule_whole(uint64_t ops, unsigned window)
+{
+    uint64_t turns = (ops + window - 1) / window;
+
+    return (turns > 0 ? turns : 1) * window;
+}
+
+void perf_schedule_make(const struct perf_options *options, unsigned window, double op_us,
+                        struct perf_schedule *schedule_p)
+{
+    uint64_t ops = options->iters;
+    uint64_t rounds = options->rounds;
+    uint64_t lead;
+
+    if (options->max_time_s > 0 && op_us > 0.0) {
+        double affordable = (double)options->max_time_s * 1e6 / op_us;
+
+        if (affordable < (double)ops)
+            ops = (uint64_t)affordable;
+    }
+    ops = perf_schedule_whole(ops, window);
+    if (rounds > ops / window)
+        rounds = ops / window;
+    schedule_p->rounds = rounds;
+    schedule_p->timed_ops = perf_schedule_whole((ops + rounds - 1) / rounds, window);
+    lead = schedule_p->timed_ops / LEAD_SHARE;
+    schedule_p->lead_ops = perf_schedule_whole(lead < LEAD_MAX ? lead : LEAD_MAX, window);
+}

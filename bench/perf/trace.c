@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trace.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fail.h"
+
+enum { RECORDS_FIRST = 1 << 16, RECORDS_MAX = 1 << 24 };
+
+int perf_trace_open(struct perf_trace *trace, const char *name, int rank)
+{
+    *trace = (struct perf_trace){.name = name};
+    if (rank != 0)
+        return 0;
+    trace->file = fopen(name, "we");
+    if (trace->file == NULL)
+        return perf_fail("%s: %s", name, strerror(errno));
+    fprintf(trace->file, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
+    return 0;
+}
+
+/* The whole ring, however long the settings make it. */
+static int read_ring(stepaf_context_h ctx, stepaf_trace_record_t **records_p, size_t *n_p)
+{
+    for (size_t capacity = RECORDS_FIRST;; capacity *= 2) {
+        stepaf_trace_record_t *records = malloc(capacity * sizeof(*records));
+        stepaf_status_t status;
+
+        if (records == NULL)
+            return perf_fail("out of memory: %zu trace records", capacity);
+        status = stepaf_trace_read(ctx, records, capacity, n_p);
+        if (status != STEPAF_OK) {
+            free(records);
+            return perf_fail_status(status, "stepaf_trace_read");
+        }
+        if (*n_p < capacity || capacity >= RECORDS_MAX) {
+            *records_p = records;
+            return 0;
+        }
+        free(records);
+    }
+}
+
+static int write_all(struct perf_trace *trace, const struct perf_place *place,
+                     const struct perf_case *c, const char *all, const size_t *offsets)
+{
+    struct perf_trace_source *sources = calloc((size_t)place->size, sizeof(*sources));
+    int rc;
+
+    if (sources == NULL)
+        return perf_fail("out of memory");
+    for (int i = 0; i < place->size; i++) {
+        sources[i].rank = &place->ranks[i];
+        sources[i].world_rank = i;
+        sources[i].records = (const stepaf_trace_record_t *)(all + offsets[i]);
+        sources[i].n = (offsets[i + 1] - offsets[i]) / sizeof(stepaf_trace_record_t);
+    }
+    rc = perf_trace_write(trace, sources, place->size, c->microbatches, c->depth);
+    free(sources);
+    return rc;
+}
+
+int perf_trace_add(struct perf_trace *trace, struct perf_job *job, const struct perf_place *place,
+                   const struct perf_case *c, stepaf_context_h ctx)
+{
+    stepaf_trace_record_t *records = NULL;
+    size_t *offsets = NULL;
+    void *all = NULL;
+    size_t n = 0;
+    int rc = perf_job_agree(job, read_ring(ctx, &records, &n));
+
+    if (rc == 0)
+        rc = perf_job_gather(job, records, n * sizeof(*records), &all, &offsets);
+    if (rc == 0) {
+        if (trace->file != NULL)
+            rc = write_all(trace, place, c, all, offsets);
+        rc = perf_job_agree(job, rc);
+    }
+    free(all);
+    free(offsets);
+    free(records);
+    return rc;
+}
+
+int perf_trace_close(struct perf_trace *trace)
+{
+    int failed;
+
+    if (trace->file == NULL)
+        return 0;
+    fprintf(trace->file, "\n]}\n");
+    failed = ferror(trace->file);
+    if (fclose(trace->file) != 0)
+        failed = 1;
+    trace->file = NULL;
+    return failed ? perf_fail("%s: could not be written whole: %s", trace->name, strerror(errno))
+                  : 0;
+}
