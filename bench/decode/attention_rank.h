@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an attention rank does: keep its microbatches in flight, each waiting for FFN ranks while
+ * others compute attention. */
+#ifndef DECODE_ATTENTION_RANK_H
+#define DECODE_ATTENTION_RANK_H
+
+#include "attention_side.h"
+#include "exchange.h"
+#include "measure.h"
+#include "spans.h"
+#include "words.h"
+
+/* Where a microbatch is. */
+struct flight {
+    int layer; /* that is in flight */
+    int past_prompts;
+    int64_t step_begin_ns;
+    struct exchange_times times;
+};
+
+struct attention_rank {
+    stepaf_context_h ctx;
+    struct attention_side *side;
+    int64_t timeout_us;
+    struct exchange *exchanges; /* by microbatch */
+    struct flight *flights;
+    struct words words;
+    int *order; /* microbatches in flight, the one that was sent first in front */
+    int n_order;
+    stepaf_request_h *requests; /* of these, in the same order */
+    struct stats stats;
+    struct spans spans;
+};
+
+/* Make exchanges and plans; before commit, after wire_declare. */
+int attention_rank_create(stepaf_context_h ctx, struct attention_side *side,
+                          const struct layout *layout, const struct options *options,
+                          struct attention_rank *rank_p, struct trouble *trouble);
+void attention_rank_destroy(struct attention_rank *rank);
+
+/* Decode all sequences; after commit. */
+int attention_rank_run(struct attention_rank *rank, struct trouble *trouble);
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an FFN rank does: answer batches as they come, from any attention rank, until all have
+ * said good-bye or one is lost. */
+#ifndef DECODE_FFN_RANK_H
+#define DECODE_FFN_RANK_H
+
+#include "ffn.h"
+#include "lost.h"
+#include "options.h"
+#include "roll.h"
+#include "spans.h"
+#include "summary.h"
+#include "wire.h"
+
+/* An answer that is ready, and when it may go: at once, unless there is --ffn-delay-us. */
+struct answer {
+    stepaf_batch_h batch;
+    int attention_rank;
+    int64_t due_ns;
+    stepaf_tensor_t tensors[WIRE_PULLS];
+    int n_tensors;
+};
+
+struct ffn_rank {
+    stepaf_context_h ctx;
+    const struct model_config *config;
+    const struct ffn_weights *weights;
+    struct ffn_work *work;
+    int microbatches; /* of each attention rank */
+    int max_rows;
+    int64_t timeout_us;
+    int64_t delay_ns;
+    float *sums;                      /* [attention ranks, microbatches, max_rows, hidden] */
+    struct wire_reply *replies;       /* [attention ranks, microbatches] */
+    struct wire_reply *words_replies; /* [attention ranks] */
+    struct roll roll;
+    stepaf_batch_h *batches; /* [attention ranks]: taken at once */
+    struct answer *delayed;  /* ring of what is not due yet, in order */
+    size_t max_delayed;
+    size_t first_delayed;
+    size_t n_delayed;
+    struct ffn_stats stats;
+    struct spans spans;
+};
+
+/* Make buffers; before commit. */
+int ffn_rank_create(stepaf_context_h ctx, const struct model_config *config,
+                    const struct ffn_weights *weights, const struct layout *layout,
+                    const struct options *options, struct ffn_rank *rank_p,
+                    struct trouble *trouble);
+void ffn_rank_destroy(struct ffn_rank *rank);
+
+/* Serve until the job is done; after commit. */
+int ffn_rank_run(struct ffn_rank *rank, struct trouble *trouble);
+
+/* Serve one batch: compute it and answer it, or keep the answer until it is due. Once a rank is
+ * known to be lost, answers say so instead. */
+int ffn_serve(struct ffn_rank *rank, stepaf_batch_h batch, struct trouble *trouble);
+
+/* Send the delayed answers that are due. *timeout_us_p, how long to wait for batches, shrinks to
+ * when the next one is. */
+int ffn_serve_due(struct ffn_rank *rank, int64_t *timeout_us_p, struct trouble *trouble);
+
+#endif

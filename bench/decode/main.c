@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stepaf_decode: decode a language model across attention and FFN ranks. */
+#include <stdio.h>
+
+#include "agree.h"
+#include "rank.h"
+#include "single.h"
+
+static const char program[] = "stepaf_decode";
+
+/* What the command line gave, or why it could not be read. */
+struct command {
+    struct options options;
+    int result;
+    struct reason reason;
+};
+
+/* Who tells of a failure: rank 0, or rank 1 if that is the one that is lost. */
+static int teller(int lost)
+{
+    return lost == 0 ? 1 : 0;
+}
+
+/* One line from one rank. A rank's own trouble is told by itself: the others only know that it is
+ * gone. */
+static void tell(const struct rank *rank, const struct trouble *trouble)
+{
+    if (rank->text.file && rank->place.index == 0 && rank->text.sequence == 0)
+        fputc('\n', rank->text.file); /* end the text where it is */
+    if (trouble->lost < 0 || rank->place.world == teller(trouble->lost))
+        fprintf(stderr, "%s: %s\n", program, trouble->reason.text);
+}
+
+/* Everything up to decoding. On failure all ranks have the same reason. */
+static int prepare(struct rank *rank, const struct command *command)
+{
+    int result = command->result;
+    if (result == 0)
+        result = job_load(rank->options, &rank->job, rank->reason);
+    if (agree(rank->launch, result, 0, rank->options->load_timeout_us, rank->reason))
+        return -1;
+    return rank_join(rank) || rank_prepare(rank) ? -1 : 0;
+}
+
+static int run(struct launch *launch, void *arg)
+{
+    struct command *command = arg;
+    struct reason reason = command->reason;
+    struct rank rank = {.launch = launch, .options = &command->options, .reason = &reason};
+    struct trouble trouble;
+    int result = prepare(&rank, command);
+    if (result == 0 && rank_run(&rank, &trouble)) {
+        tell(&rank, &trouble);
+        launch->broken = 1;
+        rank_leave(&rank);
+        return trouble.reason.code;
+    }
+    if (result == 0)
+        result = rank_report(&rank);
+    if (result && launch->channel.rank == teller(launch->missing))
+        fprintf(stderr, "%s: %s\n", program, reason.text);
+    rank_leave(&rank);
+    return result ? reason.code : CODE_OK;
+}
+
+int main(int argc, char **argv)
+{
+    struct command command = {0};
+    command.result = options_parse(argc, argv, &command.options, &command.reason);
+    const struct options *options = &command.options;
+    /* Those that survive another's death have their own deadline, and a farewell. */
+    struct launch_params params = {program, CODE_FAILED, options->timeout_us + 5000000};
+    int code;
+    if (options->single && command.result == 0) {
+        code = single_run(options);
+    } else if (command.result && !launch_detected()) {
+        fprintf(stderr, "%s: %s\n", program, command.reason.text);
+        code = command.reason.code;
+    } else if (options->procs) {
+        code = launch_fork(&params, options->procs, run, &command);
+    } else {
+        code = launch_mpi(&params, &argc, &argv, run, &command);
+    }
+    options_free(&command.options);
+    return code;
+}

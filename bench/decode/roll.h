@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An FFN rank's roll of the attention ranks: who is at work, who has stopped, who is gone. */
+#ifndef DECODE_ROLL_H
+#define DECODE_ROLL_H
+
+#include <stdint.h>
+
+#include "reason.h"
+
+struct roll_entry {
+    int64_t heard_ns; /* of it last */
+    int stopped;      /* has no more rows */
+    int gone;         /* has said good-bye, or is lost */
+};
+
+struct roll {
+    struct roll_entry *entries;
+    int n;
+    int n_stopped;
+    int n_gone;
+};
+
+int roll_create(int n, struct roll *roll_p, struct reason *reason);
+void roll_destroy(struct roll *roll);
+
+void roll_heard(struct roll *roll, int rank, int64_t now_ns);
+void roll_stop(struct roll *roll, int rank);
+void roll_leave(struct roll *roll, int rank);
+
+/* A rank at work that was not heard of since @a since_ns; -1 if there is none. */
+int roll_silent(const struct roll *roll, int64_t since_ns);
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "words.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { FIRST_PAUSE_US = 100, LONGEST_PAUSE_US = 20000, ABORT_TIMEOUT_US = 1000000 };
+
+int words_create(stepaf_context_h ctx, struct words *words_p, struct trouble *trouble)
+{
+    struct words words = {.ctx = ctx, .ffn_ranks = stepaf_size(ctx, STEPAF_GROUP_FFN)};
+    size_t ranks = (size_t)words.ffn_ranks;
+    void *memory = NULL;
+    stepaf_tensor_t *pull = calloc(ranks, sizeof(*pull));
+    stepaf_status_t status = STEPAF_ERR_NO_MEMORY;
+    if (pull)
+        status = stepaf_alloc(ctx, sizeof(*words.header) + ranks * sizeof(*words.replies),
+                              STEPAF_MEM_HOST, &memory);
+    if (status == STEPAF_OK) {
+        words.header = memory;
+        words.replies = (struct wire_reply *)(words.header + 1);
+        const stepaf_tensor_t push = {wire_push_key(WIRE_WORDS, WIRE_HEADER), words.header,
+                                      sizeof(*words.header)};
+        for (size_t f = 0; f < ranks; f++)
+            pull[f] = (stepaf_tensor_t){wire_pull_key(WIRE_WORDS, WIRE_REPLY), &words.replies[f],
+                                        sizeof(*words.replies)};
+        status = stepaf_plan_create(ctx, &push, 1, pull, words.ffn_ranks, 0, &words.plan);
+    }
+    free(pull);
+    if (status != STEPAF_OK)
+        return trouble_status(ctx, status, "making a plan", 0, trouble);
+    *words_p = words;
+    return 0;
+}
+
+static stepaf_status_t say(struct words *words, int kind, int lost, uint32_t flags,
+                           int64_t timeout_us)
+{
+    stepaf_start_params_t params = {.flags = flags | STEPAF_START_WAIT, .timeout_us = timeout_us};
+    stepaf_request_h request;
+    *words->header = (struct wire_header){WIRE_MAGIC, kind, WIRE_WORDS, -1, 0, lost};
+    stepaf_status_t status = stepaf_start_with(words->plan, &params, &request);
+    return status == STEPAF_OK ? stepaf_wait(request, timeout_us) : status;
+}
+
+/* Whether all FFN ranks have said that all attention ranks have stopped; -1 for trouble. */
+static int all_stopped(const struct words *words, struct trouble *trouble)
+{
+    int stopped = 1;
+    for (int f = 0; f < words->ffn_ranks; f++) {
+        const struct wire_reply *reply = &words->replies[f];
+        if (reply->magic != WIRE_MAGIC)
+            return trouble_malformed(words->ctx, stepaf_world_rank(words->ctx, STEPAF_GROUP_FFN, f),
+                                     "answer", trouble);
+        if (reply->state == WIRE_RANK_LOST)
+            return trouble_lost(words->ctx, reply->lost, trouble);
+        stopped &= reply->state == WIRE_ALL_STOPPED;
+    }
+    return stopped;
+}
+
+int words_stop(struct words *words, int64_t timeout_us, struct trouble *trouble)
+{
+    int stopped = 0;
+    for (long pause_us = FIRST_PAUSE_US; !stopped; pause_us *= 2) {
+        stepaf_status_t status = say(words, WIRE_STOP, -1, 0, timeout_us);
+        if (status != STEPAF_OK)
+            return trouble_status(words->ctx, status, "stopping", timeout_us, trouble);
+        stopped = all_stopped(words, trouble);
+        if (stopped < 0)
+            return -1;
+        if (pause_us > LONGEST_PAUSE_US)
+            pause_us = LONGEST_PAUSE_US;
+        if (!stopped)
+            nanosleep(&(struct timespec){0, pause_us * 1000}, NULL);
+    }
+    stepaf_status_t status = say(words, WIRE_BYE, -1, 0, timeout_us);
+    if (status != STEPAF_OK)
+        return trouble_status(words->ctx, status, "stopping", timeout_us, trouble);
+    return 0;
+}
+
+void words_abort(struct words *words, int lost)
+{
+    if (words->plan)
+        (void)say(words, WIRE_ABORT, lost, STEPAF_START_SKIP_LOST, ABORT_TIMEOUT_US);
+}
