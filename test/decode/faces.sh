@@ -1,0 +1,120 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What stepaf_decode shows and writes: text, tables, files; draws that depend on the seed alone;
+# and under mpirun, one reason from one rank for a job that cannot run.
+set -u
+: "${top_srcdir:=.}" "${top_builddir:=.}"
+decode=$top_builddir/stepaf_decode
+model=$top_srcdir/bench/decode/model/qwen3-moe-tiny
+if [ ! -x "$decode" ]; then
+    echo "skipped: stepaf_decode is not built"
+    exit 77
+fi
+. "$top_srcdir/test/mpi/env.sh"
+directory=$(mktemp -d) || exit 99
+trap 'rm -rf "$directory"' EXIT
+failed=0
+
+fail()
+{
+    echo "FAILED: $*"
+    cat "$directory/out" "$directory/err"
+    failed=1
+}
+
+# expect CODE ARGUMENT...: run it on the MoE model; the output is in the files out and err.
+expect()
+{
+    code=$1
+    shift
+    timeout -k 10 120 "$decode" --model "$model" "$@" >"$directory/out" 2>"$directory/err" </dev/null
+    is=$?
+    [ "$is" -eq "$code" ] || fail "stepaf_decode $*: exit code $is instead of $code"
+}
+
+# has FILE PATTERN: it has such a line.
+has()
+{
+    grep -Eq -- "$2" "$directory/$1" || fail "no line in $1 like: $2"
+}
+
+# The tables, and the first sequence's text as the reference has it.
+expect 0 --procs 4 --split attn=2,ffn=2 --prompt 'See also {' --prompt I --tokens 64 --ignore-eos \
+    --json "$directory/json" --trace "$directory/trace"
+has out '^ +0 +attention +0 .* FFN 0-1: [a-z]'
+has out '^ +3 +FFN +1 .* attention 0-1: [a-z]'
+has out '^See also \{'
+has out '^tokens +128 in '
+has out '^tokens/s +[0-9]'
+has out '^time per token +p50 [0-9.]+ us, p99 '
+has out '^layer +attention +A2F +queue +FFN +F2A +waiting'
+has out '^ +3( +[0-9.]+){6}$'
+has out '^ +all( +[0-9.]+){6}$'
+has out '^round trips +[0-9.]+ % hidden'
+has out '^library +[0-9.]+ % of the time per token'
+has json '"tokens_per_s": [0-9]'
+has json '"round_trips_hidden": '
+has json '"role": "ffn"'
+has trace '"name":"exchange","pid":1'
+has trace '"name":"ffn","pid":3'
+has trace '"name":"arrived","pid":2'
+
+# Without the library, and with ids alone.
+expect 0 --single --prompt-ids 73,110 --tokens 8
+has out '^In'
+has out 'without the library'
+has out '^tokens +8 in'
+
+# The same seed gives the same text wherever it is made, another one another text.
+drawn="--temperature 0.8 --batch 6 --tokens 40 --prompt And --quiet --json $directory/json"
+# Words are split on purpose.
+# shellcheck disable=SC2086
+{
+    expect 0 --single --seed 5 $drawn
+    sed -n '/"output"/,$p' "$directory/json" >"$directory/one"
+    expect 0 --procs 5 --split attn=3,ffn=2 --scatter --microbatches 2 --seed 5 $drawn
+    sed -n '/"output"/,$p' "$directory/json" >"$directory/two"
+    cmp -s "$directory/one" "$directory/two" || fail "one seed, two texts"
+    expect 0 --single --seed 6 $drawn
+    sed -n '/"output"/,$p' "$directory/json" >"$directory/two"
+    ! cmp -s "$directory/one" "$directory/two" || fail "two seeds, one text"
+}
+
+# End-of-sequence ends a sequence, unless told otherwise.
+expect 0 --single --prompt 'See also {' --tokens 64
+grep -q '^tokens +64 in' "$directory/out" && fail "went on after the end"
+expect 0 --single --prompt 'See also {' --tokens 64 --ignore-eos
+has out '^tokens +64 in'
+
+# A reference that says something else.
+sed 's/"continuation_ids": \[[0-9]*/"continuation_ids": [7/' "$model/reference.json" \
+    >"$directory/reference"
+expect 1 --procs 2 --verify "$directory/reference" --quiet
+has out 'first difference: "one-byte": token 0 is 32, in the reference 7'
+has err '^stepaf_decode: not equal to the reference$'
+# And one that is undecided itself.
+sed 's/"margins": \[[0-9.]*/"margins": [0.0001/' "$directory/reference" >"$directory/undecided"
+expect 0 --procs 2 --verify "$directory/undecided" --quiet
+has out '10 sequences part from it where its own margin is under 0.001'
+
+expect 1 --single --tokens 2 --json "$directory/none/json"
+has err 'cannot be written'
+expect 1 --procs 2 --tokens 2 --trace "$directory/none/trace"
+has err 'cannot be written'
+expect 0 --help
+has out '--split=SPLIT'
+expect 0 --version
+has out '^stepaf_decode \(libstepaf\) [0-9]'
+
+if [ -n "${HAVE_MPI-1}" ] && [ -z "${SANITIZERS:-}" ]; then
+    mpi_run 3 "$decode" --model /nonexistent >"$directory/out" 2>"$directory/err"
+    is=$?
+    [ $is -eq 2 ] || fail "mpirun: exit code $is instead of 2"
+    [ "$(grep -c '^stepaf_decode: ' "$directory/err")" -eq 1 ] || fail "not one line"
+    has err '^stepaf_decode: /nonexistent: no such model directory$'
+    mpi_run 3 "$decode" --model "$model" --speed 3 >"$directory/out" 2>"$directory/err"
+    is=$?
+    [ $is -eq 2 ] || fail "mpirun: exit code $is instead of 2"
+    [ "$(grep -c '^stepaf_decode: --speed' "$directory/err")" -eq 1 ] || fail "not one line"
+fi
+exit $failed

@@ -1,0 +1,9 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The public headers compile alone as C++.
+. "${top_srcdir:-.}/test/lib/headers.sh"
+if [ -z "${TEST_CXX:-}" ]; then
+    echo "skipped: configure has found no C++ compiler"
+    exit 77
+fi
+check_headers "$TEST_CXX" cc c++11 c++14 c++17

@@ -1,0 +1,29 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Run by "make installcheck": what is installed serves a user who has only pkg-config. Variables:
+# CC, bindir, libdir, pkgconfigdir, top_srcdir, version, HAVE_MPI, MPI_LIBS.
+set -eu
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+
+export PKG_CONFIG_PATH="$pkgconfigdir:${PKG_CONFIG_PATH:-}"
+export LD_LIBRARY_PATH="$libdir:${LD_LIBRARY_PATH:-}"
+
+# consume MODULE [FLAG...]: compile consumer.c by the module's own word, and run it.
+consume()
+{
+    module=$1
+    shift
+    [ "$(pkg-config --modversion "$module")" = "$version" ]
+    # shellcheck disable=SC2046,SC2086
+    $CC ${CFLAGS:-} $(pkg-config --cflags "$module") "$top_srcdir/test/lib/consumer.c" \
+        -o "$directory/consumer" "$@" $(pkg-config --libs "$module")
+    "$directory/consumer"
+}
+
+consume libstepaf
+if [ -n "${HAVE_MPI:-}" ]; then
+    # shellcheck disable=SC2086
+    consume libstepaf_mpi -DCONSUMER_OF_MPI ${MPI_LIBS:-}
+fi
+"$bindir/stepaf_info" --version | grep -F "$version"

@@ -1,0 +1,77 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Includes point down only: base < boot, topo, device < transport < engine < api. One transport
+# does not know another, a library is included in the one place that wraps it, and the programs
+# see the public headers only.
+set -u
+cd "${top_srcdir:-.}" || exit 99
+
+find include src mpi_launch tools bench -name '*.[ch]' -o -name '*.in' -path '*/stepaf/*' | sort |
+    xargs awk '
+BEGIN {
+    level["base"] = 1
+    level["boot"] = level["topo"] = level["device"] = 2
+    level["transport"] = 3
+    level["engine"] = 4
+    level["api"] = 5
+}
+function wrong(why)
+{
+    printf "%s:%d: %s: %s\n", FILENAME, FNR, header, why
+    failed = 1
+}
+function under(prefix) { return index(FILENAME, prefix) == 1 }
+# Where a library may be included.
+function foreign()
+{
+    if (header ~ /^hwloc/ && FILENAME != "src/topo/topo.c")
+        wrong("only src/topo/topo.c may include hwloc")
+    if (header == "mpi.h" && !under("mpi_launch/") && !under("bench/") &&
+        FILENAME != "include/stepaf/mpi.h")
+        wrong("only mpi_launch/, bench/ and stepaf/mpi.h may include MPI")
+    if (header ~ /^pmix/ && !under("mpi_launch/"))
+        wrong("only mpi_launch/ may include PMIx")
+    if (header ~ /^(cuda|nccl|nvml)/ && !under("src/device/"))
+        wrong("only src/device/ may include CUDA")
+    if (header ~ /^(infiniband|rdma)\// && !under("src/transport/verbs/"))
+        wrong("only src/transport/verbs/ may include RDMA libraries")
+}
+# What a file of src/ may include of src/.
+function inside(    mine, theirs, n, m)
+{
+    n = split(FILENAME, mine, "/")
+    m = split(header, theirs, "/")
+    if (!(theirs[1] in level))
+        return
+    if (theirs[1] == mine[2]) {
+        if (n > 3 && m > 2 && mine[3] != theirs[2])
+            wrong("one " mine[2] " may not know another")
+    } else if (level[theirs[1]] >= level[mine[2]])
+        wrong("includes point down: " mine[2] " may not know " theirs[1])
+}
+FNR == 1 { files++ }
+/^[ \t]*#[ \t]*include/ {
+    header = $0
+    sub(/^[^<"]*[<"]/, "", header)
+    sub(/[>"].*/, "", header)
+    includes++
+    foreign()
+    if (under("src/")) {
+        split(FILENAME, part, "/")
+        if (!(part[2] in level))
+            wrong("src/" part[2] " is in no layer")
+        inside()
+    } else if (!under("tools/")) {
+        split(header, part, "/")
+        if (part[1] in level)
+            wrong("only src/, tools/ and test/ may see the inside")
+    }
+    if (under("include/") && index($0, "\""))
+        wrong("public headers include by <>")
+    if (header == "stepaf/mpi.h" && under("src/"))
+        wrong("the core does not know MPI")
+}
+END {
+    printf "%d files, %d includes\n", files, includes
+    exit failed || !includes
+}'

@@ -1,0 +1,22 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The manual page of the settings is what the table of settings says.
+set -u
+: "${top_srcdir:=.}" "${top_builddir:=.}"
+page=$top_srcdir/man/stepaf_settings.7
+made=$(mktemp) || exit 99
+trap 'rm -f "$made"' EXIT
+
+"$top_builddir/stepaf_info" --man >"$made" || exit 1
+if ! diff "$page" "$made"; then
+    echo "make it anew: stepaf_info --man >man/stepaf_settings.7"
+    exit 1
+fi
+settings=$(grep -c '^\.B STEPAF_[A-Z_]*$' "$page")
+table=$(grep -Ec '^(INT|ENUM|STR)\(' "$top_srcdir/src/base/env_def.h")
+# The description names one more, STEPAF_ERR_SETTING.
+if [ "$settings" -ne $((table + 1)) ]; then
+    echo "the page has $((settings - 1)) settings, the table $table"
+    exit 1
+fi
+echo "$table settings"

@@ -1,0 +1,130 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# stepaf_perf without a launcher: every test runs and verifies, what is wrong is found, the files
+# that it writes have what they should, and bad input is refused.
+set -u
+: "${top_srcdir:=.}" "${top_builddir:=.}"
+perf=$top_builddir/stepaf_perf
+if [ ! -x "$perf" ]; then
+    echo "skipped: stepaf_perf is not built"
+    exit 77
+fi
+directory=$(mktemp -d) || exit 99
+trap 'rm -rf "$directory"' EXIT
+failed=0
+# These would make it believe that a launcher has started it.
+unset OMPI_COMM_WORLD_SIZE PMIX_RANK PMI_RANK PMI_SIZE MPI_LOCALRANKID
+unset STEPAF_SPLIT STEPAF_ROLE
+
+fail()
+{
+    echo "FAILED: $*"
+    cat "$directory/out" "$directory/err"
+    failed=1
+}
+
+# expect CODE ARGUMENT...: run it, with the variable $setting if there is one; the output is in the
+# files out and err.
+setting=
+expect()
+{
+    code=$1
+    shift
+    env ${setting:+"$setting"} timeout -k 10 120 "$perf" "$@" >"$directory/out" 2>"$directory/err"
+    is=$?
+    [ "$is" -eq "$code" ] || fail "stepaf_perf $*: exit code $is instead of $code"
+}
+
+# has FILE PATTERN: it has such a line.
+has()
+{
+    grep -Eq -- "$2" "$directory/$1" || fail "no line in $1 like: $2"
+}
+
+# refuse PATTERN ARGUMENT...: exit code 2, and one line that says why.
+refuse()
+{
+    pattern=$1
+    shift
+    expect 2 "$@"
+    has err "$pattern"
+}
+
+# verified: every row of the JSON file has its bytes right.
+verified()
+{
+    has json '"wrong_bytes": 0,'
+    if grep -Eq '"wrong_bytes": ([1-9]|null)|"checked_ops": 0' "$directory/json"; then
+        fail "bytes are wrong or were not checked"
+    fi
+}
+
+few="--iters 60 --warmup 20 --rounds 2"
+checked="--check --json $directory/json $few"
+# Words are split on purpose.
+# shellcheck disable=SC2086
+{
+    for test in af push pull push_then_pull bw rate; do
+        expect 0 $test --procs 2 --size 1,100,5000 $checked
+        verified
+        expect 0 $test --procs 3 --split attn=2,ffn=1 --size 64 -m 3 -d 2 $checked
+        verified
+    done
+    expect 0 af --procs 3 --split attn=1,ffn=2 --scatter --shape 7x16,1x16 --push-dtype fp8 \
+        --route-topk 4 $checked
+    verified
+    expect 0 af --procs 3 --split attn=2,ffn=1 --recv each --release apart --memory user \
+        --size 64 --trace "$directory/trace" $checked
+    verified
+    has json '"transport": "shm'
+    has json '"floor": \{'
+    has trace '"name":"operation","pid":1'
+    has trace '"name":"batch","pid":2'
+    has trace '"ph":"f"'
+    expect 0 floor --procs 2 --size 64 --json "$directory/json" $few
+    has json '"transport": "memcpy"'
+    expect 0 af --procs 2 --size 64 --csv $few
+    has out '^64,64,60,'
+    expect 0 af --procs 2 --size 64 --trace-cost --iters 200
+    has out '^ +64 +64 +200 '
+    expect 0 --startup --procs 4 --keys 33 --json "$directory/json"
+    has json '"init_exchanges": 1,'
+    has json '"commit_exchanges": 1'
+
+    expect 1 af --procs 2 --size 64 --corrupt 10 $checked
+    has err 'bytes were wrong'
+    has json '"wrong_bytes": [1-9]'
+}
+
+refuse "no launcher" af
+refuse "no test" --procs 2
+refuse "'fast' is not a test" fast --procs 2
+refuse "one test to a run" af push --procs 2
+refuse "unrecognized option" af --procs 2 --fast
+refuse "--procs '1'" af --procs 1
+refuse "list of sizes" af --procs 2 --size 8x
+refuse "list of sizes" af --procs 2 --size 0
+refuse "list of sizes" af --procs 2 --size 8M:8
+refuse "as many, or one" af --procs 2 --push-size 1,2 --pull-size 1,2,3
+refuse "list of shapes" af --procs 2 --shape 8x
+refuse "4294967295 bytes" af --procs 2 --shape 65536x65536
+refuse "exclude each other" af --procs 2 --shape 8x8 --size 8
+refuse "need --shape" af --procs 2 --route-topk 8
+refuse "not an element type" af --procs 2 --shape 8x8 --push-dtype bf8
+refuse "--microbatches '0'" af --procs 2 -m 0
+refuse "--depth '33'" af --procs 2 -d 33
+refuse "1024 operations" af --procs 2 -m 256 -d 32
+refuse "neither 'any' nor 'each'" af --procs 2 --recv some
+refuse "needs a test whose operations push" pull --procs 2 --scatter
+refuse "needs MPI" af --procs 2 --baseline mpi
+refuse "not 'mpi'" af --procs 2 --baseline tcp
+refuse "needs --check" af --procs 2 --corrupt 1
+refuse "does not use the library" floor --procs 2 --check
+refuse "No such file" af --procs 2 --json "$directory/none/json"
+refuse "No such file" af --procs 2 --trace "$directory/none/trace"
+refuse "attn=1,ffn=1" af --procs 3 --split attn=1,ffn=1
+setting=STEPAF_DEPTH=99
+refuse "STEPAF_DEPTH=99" af --procs 2
+setting=PMIX_RANK=0
+refuse "leave it out" af --procs 2
+exit $failed

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bad input to stepaf_init: shared by the files of the test. */
+#ifndef STEPAF_TEST_BAD_INIT_H
+#define STEPAF_TEST_BAD_INIT_H
+
+#include "harness.h"
+
+/* Bootstraps 0 and 1 are for contexts one at a time, LAST for the one with a missing rank, and
+ * those between for as many contexts as a process may have. */
+enum {
+    CONTEXTS_MAX = 64,
+    FIRST_OF_MANY = 2,
+    BAD_LAST = HS_MAX_BOOTS - 1,
+    BAD_BOOTS = HS_MAX_BOOTS
+};
+
+extern char bad_split[64];
+
+stepaf_params_t bad_good_params(void);
+
+/* stepaf_init with bootstrap 0 must fail as @a want says; STEPAF_INPROGRESS: in any way. */
+bool bad_try(struct hs_job *job, const stepaf_params_t *params, stepaf_status_t want,
+             const char *what);
+
+/* bad_boot.c */
+void bad_boots(struct hs_job *job);
+void bad_contexts(struct hs_job *job);
+void bad_missing(struct hs_job *job);
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that are killed, stopped or leave early. --case NAME says which; --bytes N and
+ * --delay-us N change what is in flight when it happens. */
+#include "fault.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct {
+    const char *name;
+    void (*run)(struct fault *fault);
+} cases[] = {
+    {"ffn-held", fault_ffn_held}, {"ffn-load", fault_ffn_load}, {"attention", fault_attention},
+    {"finalize", fault_finalize}, {"commit", fault_commit},     {"barrier", fault_barrier},
+    {"stopped", fault_stopped},   {"leftover", fault_leftover},
+};
+
+static struct {
+    struct fault *fault;
+    int victim;
+    int64_t delay_us;
+    pthread_t thread;
+} killer;
+
+int fault_world(const struct fault *fault, stepaf_role_t role, int rank)
+{
+    stepaf_group_t group = role == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
+    return stepaf_world_rank(fault->job->ctx, group, rank);
+}
+
+bool fault_open(struct fault *fault)
+{
+    static const unsigned kinds[F_PLANS] = {FX_BOTH, FX_SCATTER, FX_BOTH};
+    struct hs_job *job = fault->job;
+
+    for (int id = 0; id < F_PLANS; id++)
+        if (!fx_declare(job, id, fault->bytes, 1))
+            return false;
+    for (int id = 0; id < F_PLANS && job->role == STEPAF_ATTENTION; id++)
+        if (!fx_plan_make(job, id, fault->bytes, 1, kinds[id], &fault->plans[id]))
+            return false;
+    if (job->role == STEPAF_FFN && !fx_serve_open(job, fault->bytes))
+        return false;
+    return HS_OK(stepaf_commit(job->ctx)) && hs_sync(job);
+}
+
+static void *kill_it(void *arg)
+{
+    struct hs_job *job = killer.fault->job;
+    pid_t pid = atomic_load(&job->shared->pid[killer.victim]);
+
+    (void)arg;
+    hs_sleep_us(killer.delay_us);
+    /* What it leaves behind has no name: nothing of it can stay when it is gone. */
+    HS_INT(hs_count_mappings(pid, "/dev/shm/stepaf"), ==, 0);
+    HS_INT(hs_count_links(pid, "/dev/shm/stepaf"), ==, 0);
+    if (!job->by_mpi) {
+        HS_INT(hs_count_mappings(pid, "/dev/shm/"), ==, 0);
+        HS_INT(hs_count_links(pid, "/dev/shm/"), ==, 0);
+    }
+    hs_doom(job, killer.victim);
+    hs_signal(job, killer.victim, SIGKILL);
+    return NULL;
+}
+
+void fault_kill_later(struct fault *fault, int victim, int64_t delay_us)
+{
+    killer.fault = fault;
+    killer.victim = victim;
+    killer.delay_us = delay_us;
+    pthread_create(&killer.thread, NULL, kill_it, NULL);
+}
+
+void fault_killed(void)
+{
+    pthread_join(killer.thread, NULL);
+}
+
+bool fault_named(struct fault *fault, stepaf_role_t role, int rank)
+{
+    const stepaf_error_t *error = stepaf_last_error();
+
+    return HS_INT(error->status, ==, STEPAF_ERR_PEER_LOST) && HS_INT(error->peer_role, ==, role) &&
+           HS_INT(error->peer_rank, ==, rank) &&
+           HS_INT(error->peer_world_rank, ==, fault_world(fault, role, rank)) &&
+           HS_INT(error->phase, !=, STEPAF_PHASE_NONE) && HS_TRUE(error->text[0] != '\0');
+}
+
+bool fault_in_time(struct fault *fault, const char *what)
+{
+    int64_t killed = atomic_load(&fault->job->shared->stamp[0]);
+    int64_t us = (hs_now_ns() - killed) / 1000;
+
+    if (killed == 0 || us < 0)
+        return HS_FAILED("%s: noticed before it happened", what);
+    return us <= NOTICE_MS * 1000LL * hs_slow() ||
+           HS_FAILED("%s: noticed after %lld us", what, (long long)us);
+}
+
+void fault_serve(struct fault *fault)
+{
+    struct hs_job *job = fault->job;
+    stepaf_batch_h batch;
+    int n;
+
+    while (atomic_load(&job->shared->stamp[STAMP_END]) == 0 && !hs_failed()) {
+        stepaf_status_t status = stepaf_recv(job->ctx, STEPAF_FROM_ANY, 20000, &batch, 1, &n);
+        if (status == STEPAF_ERR_TIMEOUT)
+            continue;
+        if (!HS_OK(status) || !fx_look(job, batch))
+            return;
+        HS_OK(fx_answer(job, batch, STEPAF_RESPOND_RELEASE));
+    }
+}
+
+static void body(struct hs_job *job)
+{
+    const char *name = hs_option_text(job, "--case", "");
+    struct fault fault = {.job = job,
+                          .bytes = (size_t)hs_option_int(job, "--bytes", 256),
+                          .delay_us = hs_option_int(job, "--delay-us", 20000)};
+
+    if (strcmp(name, "commit") == 0)
+        setenv("STEPAF_COMMIT_TIMEOUT_US", "2000000", 1);
+    if (!hs_open(job))
+        return;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (strcmp(cases[i].name, name) == 0) {
+            hs_step(cases[i].name);
+            cases[i].run(&fault);
+            return;
+        }
+    HS_FAILED("no case \"%s\"", name);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct hs_test test = {.name = "fault",
+                                        .options = "--case --bytes --delay-us",
+                                        .limit_s = 60,
+                                        .n_boots = 1,
+                                        .body = body};
+    return hs_main(argc, argv, &test);
+}

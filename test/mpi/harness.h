@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every program in this directory shares: how it is launched, how its ranks agree on a
+ * verdict, and checks that record a failure and go on.
+ *
+ * One program runs in two ways. Under mpirun each process is one rank and the context is made by
+ * stepaf_init_mpi. With "--procs N" the program forks N ranks by itself and makes the context by
+ * stepaf_boot_local, so that it runs without a launcher, under sanitizers and debuggers.
+ * The exit code is 0 (passed), 77 (skipped, with a reason) or 1 (failed), the same for the job. */
+#ifndef STEPAF_TEST_HARNESS_H
+#define STEPAF_TEST_HARNESS_H
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <stepaf/stepaf.h>
+
+enum { HS_MAX_RANKS = 64, HS_MAX_BOOTS = 72, HS_STAMPS = 64 };
+
+/* Verdicts, the worst of all ranks wins. */
+enum hs_verdict { HS_PASS = 0, HS_SKIP = 1, HS_FAIL = 2 };
+
+/* A page that all ranks of the job see, so that tests can order events without the library. */
+struct hs_shared {
+    _Atomic int arrived[HS_MAX_RANKS]; /* hs_sync calls of each rank */
+    _Atomic int verdict[HS_MAX_RANKS]; /* enum hs_verdict + 1 once a rank is through */
+    _Atomic int doomed[HS_MAX_RANKS];  /* the test means this rank to die */
+    _Atomic int pid[HS_MAX_RANKS];
+    _Atomic int64_t stamp[HS_STAMPS]; /* for tests */
+};
+
+/* A rank's place in the job. */
+struct hs_job {
+    int rank, size; /* in the world */
+    bool by_mpi;
+    bool abandoned; /* a commit or init was given up: the launcher's collectives are out of step */
+    const char *split; /* --split, or NULL */
+    const char *apps;  /* --apps A,F: forked ranks report application numbers 0 and 1 */
+    int argc;
+    char **argv;
+    struct hs_shared *shared;
+
+    /* Set by hs_open. */
+    stepaf_context_h ctx;
+    stepaf_role_t role;
+    int index;     /* within the role's group */
+    int attn, ffn; /* ranks in each group */
+    int fds;       /* open before hs_open */
+
+    /* Forked launch only. */
+    stepaf_boot_local_t *locals[HS_MAX_BOOTS];
+    stepaf_boot_t boots[HS_MAX_BOOTS];
+    unsigned char boot_state[HS_MAX_BOOTS];
+};
+
+/* One test program. */
+struct hs_test {
+    const char *name;
+    const char *options; /* those of its own, each followed by a value: "--ops --seed" */
+    int limit_s;         /* the whole run, before the factor of slow builds */
+    int n_boots;         /* contexts that it makes, at least 1 */
+    void (*body)(struct hs_job *job);
+};
+
+int hs_main(int argc, char **argv, const struct hs_test *test);
+
+/* Values of the program's own options. */
+long long hs_option_int(const struct hs_job *job, const char *name, long long fallback);
+const char *hs_option_text(const struct hs_job *job, const char *name, const char *fallback);
+
+/* Make context number @a boot; in the forked launch each number can succeed once. */
+stepaf_status_t hs_init(struct hs_job *job, int boot, const stepaf_params_t *params,
+                        stepaf_context_h *ctx_p);
+
+/* Make job->ctx as the command line says and fill in the places; false (and a failure recorded)
+ * if that does not work. hs_open_with takes the caller's parameters too. */
+bool hs_open(struct hs_job *job);
+bool hs_open_with(struct hs_job *job, stepaf_params_t params);
+
+/* Finalize job->ctx, and check that it left no file descriptor, shared mapping or thread. */
+void hs_close(struct hs_job *job);
+
+/* Wait until all ranks that are not doomed are here. hs_sync drives job->ctx meanwhile, hs_pause
+ * does not touch the library. False, and a failure, after 30 s. */
+bool hs_sync(struct hs_job *job);
+bool hs_pause(struct hs_job *job);
+
+/* Whether a rank has ended with a failure: there is nothing to wait for any more. */
+bool hs_hopeless(const struct hs_job *job);
+
+/* Mark world rank @a victim as one that may die. */
+void hs_doom(struct hs_job *job, int victim);
+
+/* Send @a signal_number to world rank @a victim; the time goes to stamp[0]. */
+void hs_signal(struct hs_job *job, int victim, int signal_number);
+
+/* Where the rank is, for the message when the time limit strikes. A literal. */
+void hs_step(const char *step);
+
+/* End the test in this rank as skipped; the reason is printed once. Return after it. */
+void hs_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Factor for time limits: 1, more in sanitizer builds, or the environment's TEST_SLOW. */
+int hs_slow(void);
+
+int64_t hs_now_ns(void);
+void hs_sleep_us(int64_t us);
+int hs_count_fds(void);
+/* Lines of /proc/<pid>/maps and links of /proc/<pid>/fd that contain @a text. */
+int hs_count_mappings(pid_t pid, const char *text);
+int hs_count_links(pid_t pid, const char *text);
+int hs_count_threads(void);
+size_t hs_resident_bytes(void);
+
+/* ---- checks: each returns whether it held, and never stops the rank ---- */
+
+bool hs_report(const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+bool hs_check_status(const char *file, int line, const char *call, stepaf_status_t is,
+                     stepaf_status_t want);
+bool hs_check_refused(const char *file, int line, const char *call, stepaf_status_t is,
+                      stepaf_status_t want);
+bool hs_failed(void);
+int hs_verdict(void);
+void hs_set_rank(int rank);
+
+/* Record a failure with a message. */
+#define HS_FAILED(...) hs_report(__FILE__, __LINE__, __VA_ARGS__)
+
+/* Check that an expression is true. */
+#define HS_TRUE(is_) ((is_) ? true : hs_report(__FILE__, __LINE__, "not true: %s", #is_))
+
+/* Check a comparison of integers: HS_INT(a, ==, b). */
+#define HS_INT(a_, op_, b_)                                               \
+    __extension__({                                                       \
+        long long hs_a = (long long)(a_), hs_b = (long long)(b_);         \
+        hs_a op_ hs_b ? true                                              \
+                      : hs_report(__FILE__, __LINE__,                     \
+                                  "%s is %lld, should be " #op_ " %lld (" \
+                                  "%s)",                                  \
+                                  #a_, hs_a, hs_b, #b_);                  \
+    })
+
+/* Check the result of a call. HS_REFUSED also checks the thread's last error: the same status,
+ * and one sentence. */
+#define HS_STATUS(call_, want_) hs_check_status(__FILE__, __LINE__, #call_, (call_), (want_))
+#define HS_OK(call_) HS_STATUS(call_, STEPAF_OK)
+#define HS_REFUSED(call_, want_) hs_check_refused(__FILE__, __LINE__, #call_, (call_), (want_))
+
+/* ---- bytes that follow from a number: harness_bytes.c ---- */
+
+enum { HS_POISON = 0xA5 };
+uint64_t hs_mix(uint64_t x);
+void hs_fill(void *data, size_t bytes, uint64_t stream);
+bool hs_verify(const char *what, const void *data, size_t bytes, uint64_t stream);
+bool hs_verify_poison(const char *what, const unsigned char *data, size_t bytes);
+
+/* ---- launch on MPI: harness_mpi.c ---- */
+
+bool hs_mpi_launched(void);
+void hs_mpi_start(struct hs_job *job, int *argc_p, char ***argv_p);
+stepaf_status_t hs_mpi_init(const stepaf_params_t *params, stepaf_context_h *ctx_p);
+_Noreturn void hs_mpi_end(struct hs_job *job, const char *name);
+
+#endif

@@ -1,0 +1,93 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Run a case: run.sh FILE.case. Each line of it is one job, all have to pass:
+#
+#   RANKS PROGRAM [ARGUMENT...]         under mpirun; in sanitizer builds the program forks its ranks
+#   fork RANKS PROGRAM [ARGUMENT...]    the program forks its ranks, always
+#   mpmd ATTN FFN PROGRAM [ARGUMENT...] two applications of one mpirun; or forked, as above
+#   NAME=VALUE                          a variable for the lines that follow
+#
+# Programs are those of this directory. A word such as 100000/2000 is the first number, or, where
+# TEST_LIGHT is set, the second. '#' begins a comment. TEST_TIMEOUT_S limits each job.
+set -u
+: "${top_srcdir:=.}" "${top_builddir:=.}"
+. "$top_srcdir/test/mpi/env.sh"
+
+# choose WORD: what a word of a case stands for.
+choose()
+{
+    case $1 in
+    [0-9]*/[0-9]*) [ -n "${TEST_LIGHT:-}" ] && echo "${1#*/}" || echo "${1%/*}" ;;
+    *) echo "$1" ;;
+    esac
+}
+
+# job RANKS PROGRAM [ARGUMENT...]; with $apps, "A F", as two applications
+job()
+{
+    ranks=$1
+    program=$top_builddir/test/mpi/$2
+    shift 2
+    for word; do
+        shift
+        set -- "$@" "$(choose "$word")"
+    done
+    if [ "$launch" = fork ]; then
+        [ -z "$apps" ] || set -- --apps "${apps% *},${apps#* }" "$@"
+        timeout -k 10 "${TEST_TIMEOUT_S:-300}" "$program" --procs "$ranks" "$@" </dev/null
+    elif [ -n "$apps" ]; then
+        mpi_run "${apps% *}" "$program" "$@" : -n "${apps#* }" "$program" "$@"
+    else
+        mpi_run "$ranks" "$program" "$@"
+    fi
+}
+
+skipped=0
+jobs=0
+while read -r line; do
+    line=${line%%#*}
+    # Words are split at blanks on purpose, and never expanded.
+    set -f
+    # shellcheck disable=SC2086
+    set -- $line
+    [ $# -gt 0 ] || continue
+    launch=mpirun
+    apps=
+    [ -z "${SANITIZERS:-}" ] || launch=fork
+    case $1 in
+    *=*)
+        # shellcheck disable=SC2163
+        export "$1"
+        continue
+        ;;
+    fork)
+        launch=fork
+        shift
+        ;;
+    mpmd)
+        apps="$2 $3"
+        ranks=$(($2 + $3))
+        shift 3
+        set -- "$ranks" "$@"
+        ;;
+    esac
+    jobs=$((jobs + 1))
+    echo "== $line"
+    job "$@"
+    status=$?
+    case $status in
+    0) ;;
+    77) skipped=$((skipped + 1)) ;;
+    124 | 137)
+        echo "killed: not done after ${TEST_TIMEOUT_S:-300} s"
+        exit 1
+        ;;
+    *)
+        echo "exit code $status"
+        exit "$status"
+        ;;
+    esac
+done <"$1"
+
+[ "$jobs" -gt 0 ] || { echo "$1 has no job"; exit 99; }
+[ "$skipped" -lt "$jobs" ] || exit 77

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake.h"
+
+struct fake_transport {
+    struct stepaf_transport base;
+    struct fake_job *job;
+    struct fake_link *links; /* by peer */
+    uint32_t n_peers;
+};
+
+static void transport_close(struct stepaf_transport *base)
+{
+    struct fake_transport *transport = (struct fake_transport *)base;
+
+    free(transport->links);
+    free(transport);
+}
+
+static void transport_pack(struct stepaf_transport *transport, struct stepaf_pack *pack)
+{
+    (void)transport;
+    stepaf_pack_text(pack, "here");
+}
+
+static void transport_pack_region(struct stepaf_transport *transport,
+                                  const struct stepaf_region *region, struct stepaf_pack *pack)
+{
+    (void)transport;
+    stepaf_pack_u32(pack, region->id);
+}
+
+static stepaf_status_t transport_connect(struct stepaf_transport *base,
+                                         const struct stepaf_peer_facts *facts,
+                                         struct stepaf_unpack *unpack, struct stepaf_link **link_p,
+                                         char *reason)
+{
+    struct fake_transport *transport = (struct fake_transport *)base;
+    char word[16];
+
+    stepaf_unpack_text(unpack, word, sizeof word);
+    fake_must(strcmp(word, "here") == 0 && facts->peer < transport->n_peers, "connect");
+    reason[0] = '\0';
+    *link_p = &transport->links[facts->peer].base;
+    return STEPAF_OK;
+}
+
+static void transport_disconnect(struct stepaf_link *link)
+{
+    (void)link;
+}
+
+static stepaf_status_t transport_import(struct stepaf_link *link, uint32_t id, uint64_t bytes,
+                                        struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p)
+{
+    struct fake_rmem *rmem = calloc(1, sizeof *rmem);
+
+    (void)link;
+    fake_must(stepaf_unpack_u32(unpack) == id && rmem && bytes < 1 << 26, "import");
+    rmem->base = (struct stepaf_rmem){id, bytes};
+    rmem->memory = calloc(bytes ? bytes : 1, 1);
+    fake_must(rmem->memory != NULL, "import");
+    *rmem_p = &rmem->base;
+    return STEPAF_OK;
+}
+
+static void transport_release(struct stepaf_link *link, struct stepaf_rmem *base)
+{
+    struct fake_rmem *rmem = (struct fake_rmem *)base;
+
+    (void)link;
+    free(rmem->memory);
+    free(rmem);
+}
+
+static void record(struct fake_job *job, const struct stepaf_post *post)
+{
+    struct fake_record *next = &job->records[job->n_records];
+
+    if (job->n_records++ >= FAKE_RECORDS)
+        return;
+    *next = (struct fake_record){post->link->peer, post->msg, post->n_xfer, {{0}}};
+    for (unsigned i = 0; i < post->n_xfer; i++)
+        next->xfer[i] = post->xfer[i];
+}
+
+static void post_one(struct fake_job *job, struct stepaf_post *post)
+{
+    struct fake_link *link = (struct fake_link *)post->link;
+    struct stepaf_host *host = link->base.transport->host;
+
+    if (link->breaks) {
+        link->breaks = false;
+        host->lost(host, &link->base, "the link is broken");
+    }
+    post->state = STEPAF_POST_SENT;
+    if (link->base.dead)
+        return;
+    if (!link->room || link->held) {
+        post->state = STEPAF_POST_QUEUED;
+        return;
+    }
+    link->room--;
+    record(job, post);
+    for (unsigned i = 0; i < post->n_xfer; i++) {
+        const struct stepaf_xfer *xfer = &post->xfer[i];
+        if (xfer->bytes)
+            memcpy(((const struct fake_rmem *)xfer->dst)->memory + xfer->dst_offset, xfer->src,
+                   xfer->bytes);
+    }
+    if (link->holds && post->n_xfer) {
+        post->state = STEPAF_POST_POSTED;
+        link->held = post;
+    }
+}
+
+static void transport_post(struct stepaf_post *const *posts, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        post_one(((struct fake_transport *)posts[i]->link->transport)->job, posts[i]);
+}
+
+static unsigned transport_progress(struct stepaf_transport *base, unsigned polls)
+{
+    struct fake_job *job = ((struct fake_transport *)base)->job;
+    unsigned n = job->ctx->epoch >= job->sayings_wait_for ? job->n_sayings : 0;
+
+    (void)polls; /* nobody else makes anything come meanwhile */
+    for (unsigned i = 0; i < n; i++)
+        fake_tell(job, job->sayings[i].peer, &job->sayings[i].msg);
+    if (n)
+        job->n_sayings = 0;
+    if (!n && job->on_progress)
+        job->on_progress(job);
+    return n;
+}
+
+static void transport_idle(struct stepaf_transport *base)
+{
+    ((struct fake_transport *)base)->job->n_idle++;
+}
+
+static void transport_memory(struct stepaf_transport *base, size_t *per_link_p, size_t *staging_p)
+{
+    (void)base;
+    *per_link_p = sizeof(struct fake_link);
+    *staging_p = 0;
+}
+
+static const struct stepaf_transport_ops fake_ops = {
+    .name = "fake",
+    .close = transport_close,
+    .pack = transport_pack,
+    .pack_region = transport_pack_region,
+    .connect = transport_connect,
+    .disconnect = transport_disconnect,
+    .import = transport_import,
+    .release = transport_release,
+    .post = transport_post,
+    .progress = transport_progress,
+    .idle = transport_idle,
+    .memory = transport_memory,
+};
+
+void fake_transport_install(struct fake_job *job)
+{
+    struct stepaf_ctx *ctx = job->ctx;
+    struct fake_transport *transport = calloc(1, sizeof *transport);
+
+    fake_must(transport != NULL, "transport");
+    transport->base = (struct stepaf_transport){&fake_ops, &ctx->host};
+    transport->job = job;
+    transport->n_peers = ctx->n_peers;
+    transport->links = calloc(ctx->n_peers, sizeof *transport->links);
+    fake_must(transport->links != NULL, "links");
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        transport->links[p] = (struct fake_link){
+            .base = {.ops = &fake_ops, .transport = &transport->base, .peer = p, .name = "fake"}, .room = FAKE_ENDLESS};
+    ctx->transports[0] = &transport->base;
+    ctx->n_transports = 1;
+    ctx->wait_polls = 1;
+}
+
+struct fake_link *fake_link(struct fake_job *job, uint32_t peer)
+{
+    return &((struct fake_transport *)job->ctx->transports[0])->links[peer];
+}
+
+void fake_complete(struct fake_job *job, uint32_t peer)
+{
+    struct fake_link *link = fake_link(job, peer);
+
+    if (link->held)
+        link->held->state = STEPAF_POST_SENT;
+    link->held = NULL;
+}

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starting operations: slots and credits, what goes to whom, and what is refused untouched. */
+#include "drop.h"
+
+enum { PUSHED = 1, ALSO = 2, PULLED = 3, BYTES = 100, DEPTH = 3, PEERS = 3 };
+
+static struct fake_job *job, *twin;
+static uint8_t *memory; /* registered */
+
+static void begin(void)
+{
+    void *allocated;
+
+    job = fake_open(STEPAF_ATTENTION, 1, PEERS);
+    twin = fake_open(STEPAF_FFN, 1, PEERS);
+    fake_key(job, twin, PUSHED, STEPAF_PUSH, BYTES, DEPTH);
+    fake_key(job, twin, ALSO, STEPAF_PUSH, BYTES, DEPTH + 1);
+    fake_key(job, twin, PULLED, STEPAF_PULL, BYTES, DEPTH);
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 8192, STEPAF_MEM_HOST, &allocated), 0);
+    memory = allocated;
+    for (int i = 0; i < 8192; i++)
+        memory[i] = (uint8_t)(i * 7);
+}
+
+static void commit(void)
+{
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, twin), STEPAF_OK);
+    fake_forget(job);
+}
+
+static void end(void)
+{
+    EXPECT_WHOLE(job);
+    fake_close(job);
+    fake_close(twin);
+}
+
+/* Two tensors to each rank, none back. */
+static stepaf_plan_h make_plan(uint32_t flags)
+{
+    stepaf_tensor_t push[2] = {{PUSHED, memory, BYTES}, {ALSO, memory + 1000, 50}};
+    stepaf_plan_h plan = NULL;
+
+    CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(job->handle, push, 2, NULL, 0, flags, &plan), 0);
+    return plan;
+}
+
+static stepaf_request_h start(stepaf_plan_h plan)
+{
+    stepaf_request_h request = NULL;
+
+    CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_OK);
+    return request;
+}
+
+static void release(uint32_t peer, uint32_t plan, uint32_t slot, uint32_t seq)
+{
+    struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_RELEASE, plan, slot, seq);
+
+    EXPECT_TAKEN(job, peer, &msg);
+}
+
+static void an_operation_is_one_post_to_each_rank(void)
+{
+    begin();
+    stepaf_plan_h plan = make_plan(0);
+    commit();
+    CU_ASSERT_EQUAL(stepaf_plan_depth(plan), DEPTH);
+    for (uint32_t seq = 0; seq < 2; seq++) {
+        fake_forget(job);
+        CU_ASSERT_EQUAL(stepaf_request_slot(start(plan)), (int)seq);
+        CU_ASSERT_EQUAL_FATAL(job->n_records, PEERS);
+        for (uint32_t p = 0; p < PEERS; p++) {
+            const struct fake_record *record = &job->records[p];
+            CU_ASSERT(record->peer == p && record->n_xfer == 2);
+            CU_ASSERT(record->msg.type == STEPAF_MSG_START && record->msg.n == 0);
+            CU_ASSERT(record->msg.slot == seq && record->msg.seq == seq && record->msg.epoch == 1);
+            CU_ASSERT(record->xfer[0].src == memory && record->xfer[0].bytes == BYTES);
+            CU_ASSERT(record->xfer[1].src == memory + 1000 && record->xfer[1].bytes == 50);
+            for (int i = 0; i < 2; i++) {
+                const struct stepaf_key *key = stepaf_key_find(job->ctx, i ? ALSO : PUSHED);
+                const struct stepaf_xfer *xfer = &record->xfer[i];
+                const struct fake_rmem *rmem = (const struct fake_rmem *)xfer->dst;
+                CU_ASSERT_EQUAL(xfer->dst_offset, key->remote[p].offset + seq * BYTES);
+                CU_ASSERT_EQUAL(memcmp(rmem->memory + xfer->dst_offset, xfer->src, xfer->bytes), 0);
+                CU_ASSERT(xfer->src_region && xfer->src_region->base == memory);
+            }
+        }
+    }
+    CU_ASSERT_EQUAL(job->ctx->counters.operations_started, 2);
+    CU_ASSERT_EQUAL(job->ctx->counters.bytes_sent, 2 * PEERS * (BYTES + 50));
+    end();
+}
+
+static void no_slot_is_used_twice(void)
+{
+    stepaf_request_h request = NULL;
+
+    begin();
+    stepaf_plan_h plan = make_plan(0);
+    commit();
+    for (uint32_t seq = 0; seq < DEPTH; seq++)
+        (void)start(plan);
+    uint64_t digest = state_digest(job->ctx);
+    fake_forget(job);
+    CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_ERR_WOULD_BLOCK);
+    CU_ASSERT_PTR_NULL(request);
+    CU_ASSERT_EQUAL(state_digest(job->ctx), digest);
+    CU_ASSERT_EQUAL(job->n_records, 0);
+    for (uint32_t p = 0; p < PEERS; p++)
+        release(p, 0, 1, 1); /* the slot after the next one */
+    CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_ERR_WOULD_BLOCK);
+    release(0, 0, 0, 0);
+    release(1, 0, 0, 0);
+    CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_ERR_WOULD_BLOCK);
+    release(2, 0, 0, 0);
+    CU_ASSERT_EQUAL(stepaf_request_slot(start(plan)), 0);
+    CU_ASSERT_EQUAL(stepaf_request_slot(start(plan)), 1);
+    CU_ASSERT_EQUAL(job->ctx->counters.would_block, 3);
+    end();
+}
+
+/* Two plans with a key in common share its buffers. */
+static void plans_share_a_keys_buffers(void)
+{
+    stepaf_tensor_t push = {PUSHED, memory, BYTES};
+    stepaf_request_h request;
+    stepaf_plan_h other;
+
+    begin();
+    push.data = memory;
+    stepaf_plan_h plan = make_plan(0);
+    CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(job->handle, &push, 1, NULL, 0, 0, &other), 0);
+    commit();
+    (void)start(plan);
+    CU_ASSERT_EQUAL(stepaf_start(other, &request), STEPAF_ERR_WOULD_BLOCK);
+    for (uint32_t p = 0; p < PEERS; p++)
+        release(p, 0, 0, 0);
+    (void)start(other);
+    CU_ASSERT_EQUAL(stepaf_request_slot(start(plan)), 1);
+    end();
+}
+
+static void a_release_on_its_way_is_seen(void)
+{
+    begin();
+    stepaf_plan_h plan = make_plan(0);
+    commit();
+    for (uint32_t seq = 0; seq < DEPTH; seq++)
+        (void)start(plan);
+    for (uint32_t p = 0; p < PEERS; p++) {
+        struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_RELEASE, 0, 0, 0);
+        fake_say(job, p, &msg);
+    }
+    (void)start(plan); /* it looks before it gives up */
+    CU_ASSERT_EQUAL(job->ctx->counters.would_block, 0);
+    end();
+}
+
+static unsigned n_waited;
+
+/* While somebody waits for slot 0: one rank after the other lets go of it. */
+static void let_go(struct fake_job *waiting)
+{
+    if (n_waited < PEERS) {
+        struct stepaf_msg msg = fake_msg(waiting, STEPAF_MSG_RELEASE, 0, 0, 0);
+        fake_tell(waiting, n_waited, &msg);
+    }
+    n_waited++;
+}
+
+static void a_start_may_wait(void)
+{
+    stepaf_start_params_t params = {.flags = STEPAF_START_WAIT, .timeout_us = 1};
+    stepaf_request_h request;
+
+    begin();
+    stepaf_plan_h plan = make_plan(0);
+    commit();
+    for (uint32_t seq = 0; seq < DEPTH; seq++)
+        (void)start(plan);
+    uint64_t digest = state_digest(job->ctx);
+    CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_ERR_TIMEOUT);
+    CU_ASSERT_EQUAL(stepaf_last_error()->phase, STEPAF_PHASE_RELEASE);
+    CU_ASSERT_EQUAL(state_digest(job->ctx), digest);
+    params.timeout_us = STEPAF_TIMEOUT_DEFAULT;
+    n_waited = 0;
+    job->on_progress = let_go;
+    CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_request_slot(request), 0);
+    CU_ASSERT(n_waited >= PEERS);
+    job->on_progress = NULL;
+    end();
+}
+
+static void bad_starts_change_nothing(void)
+{
+    stepaf_tensor_t good[2] = {{PUSHED, NULL, 10}, {ALSO, NULL, 10}}, bad[2];
+    uint8_t elsewhere[BYTES];
+    stepaf_request_h request = NULL;
+
+    begin();
+    good[0].data = good[1].data = memory + 500;
+    stepaf_plan_h plan = make_plan(0);
+    CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_ERR_STATE); /* not committed */
+    commit();
+    struct {
+        uint32_t flags;
+        int n_push;
+        int field; /* of bad[1]: 1 key, 2 bytes, 3 memory */
+        stepaf_status_t expected;
+    } const cases[] = {
+        {4, 2, 0, STEPAF_ERR_INVALID},  {UINT32_MAX, 2, 0, STEPAF_ERR_INVALID},
+        {0, 1, 0, STEPAF_ERR_INVALID},  {0, 3, 0, STEPAF_ERR_INVALID},
+        {0, -1, 0, STEPAF_ERR_INVALID}, {0, 2, 1, STEPAF_ERR_INVALID},
+        {0, 2, 2, STEPAF_ERR_SIZE},     {0, 2, 3, STEPAF_ERR_UNREGISTERED},
+    };
+    uint64_t digest = state_digest(job->ctx);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        memcpy(bad, good, sizeof bad);
+        if (cases[i].field == 1)
+            bad[1].key = PUSHED;
+        else if (cases[i].field == 2)
+            bad[1].bytes = 51;
+        else if (cases[i].field == 3)
+            bad[1].data = elsewhere;
+        stepaf_start_params_t params = {
+            .flags = cases[i].flags, .push = bad, .n_push = cases[i].n_push};
+        CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), cases[i].expected);
+    }
+    CU_ASSERT_EQUAL(stepaf_start(plan, NULL), STEPAF_ERR_INVALID);
+    CU_ASSERT_PTR_NULL(request);
+    CU_ASSERT_EQUAL(state_digest(job->ctx), digest);
+    CU_ASSERT_EQUAL(job->n_records, 0);
+    end();
+}
+
+static void sizes_and_sources_may_differ(void)
+{
+    begin();
+    stepaf_plan_h plan = make_plan(0);
+    commit();
+    stepaf_tensor_t push[2] = {{PUSHED, memory + 3000, 33}, {ALSO, NULL, 0}};
+    stepaf_start_params_t params = {.push = push, .n_push = 2};
+    stepaf_request_h request;
+    CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_OK);
+    CU_ASSERT_EQUAL(job->n_records, PEERS);
+    const struct fake_record *record = fake_last(job);
+    CU_ASSERT(record->msg.n == 2 && record->msg.word[STEPAF_MSG_SIZES] == 33);
+    CU_ASSERT_EQUAL(record->msg.word[STEPAF_MSG_SIZES + 1], 0);
+    CU_ASSERT(record->xfer[0].src == memory + 3000 && record->xfer[0].bytes == 33);
+    CU_ASSERT_EQUAL(record->xfer[1].bytes, 0);
+    end();
+}
+
+static void scatter_gives_each_rank_its_own(void)
+{
+    stepaf_tensor_t push[PEERS * 2];
+
+    begin();
+    stepaf_plan_h plan = make_plan(STEPAF_PLAN_SCATTER);
+    commit();
+    for (uint32_t i = 0; i < PEERS * 2; i++)
+        push[i] = (stepaf_tensor_t){i % 2 ? ALSO : PUSHED, memory + 100 * i, 10 + i};
+    stepaf_start_params_t params = {.push = push, .n_push = PEERS * 2};
+    stepaf_request_h request;
+    CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(job->n_records, PEERS);
+    for (uint32_t p = 0; p < PEERS; p++)
+        for (uint32_t i = 0; i < 2; i++) {
+            const struct stepaf_xfer *xfer = &job->records[p].xfer[i];
+            CU_ASSERT(xfer->src == memory + 100 * (p * 2 + i) && xfer->bytes == 10 + p * 2 + i);
+            CU_ASSERT_EQUAL(job->records[p].msg.word[STEPAF_MSG_SIZES + i], xfer->bytes);
+        }
+    params.n_push = 2; /* as for a broadcast */
+    CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_ERR_INVALID);
+    (void)start(plan); /* as planned, to all */
+    CU_ASSERT_EQUAL(job->n_records, 2 * PEERS);
+    end();
+}
+
+/* A rank that gets nothing is not told, holds nothing, and is not waited for. */
+static void scatter_skips_who_gets_nothing(void)
+{
+    stepaf_tensor_t push[PEERS * 2];
+    stepaf_request_h request;
+
+    begin();
+    stepaf_plan_h plan = make_plan(STEPAF_PLAN_SCATTER);
+    commit();
+    stepaf_start_params_t params = {.push = push, .n_push = PEERS * 2};
+    for (uint32_t i = 0; i < PEERS * 2; i++)
+        push[i] = (stepaf_tensor_t){i % 2 ? ALSO : PUSHED, memory, i == 3 ? 7 : 0};
+    CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(job->n_records, 1);
+    CU_ASSERT_EQUAL(fake_last(job)->peer, 1);
+    CU_ASSERT_EQUAL(stepaf_request_peer(request, 0), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_request_peer(request, 1), STEPAF_INPROGRESS);
+    struct stepaf_msg stray = fake_msg(job, STEPAF_MSG_RELEASE, 0, 0, 0);
+    EXPECT_DROP(job, 0, &stray, DROP_STALE);
+    release(1, 0, 0, 0);
+    CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_OK);
+    push[3].bytes = 0; /* nobody gets anything */
+    CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_OK);
+    CU_ASSERT_EQUAL(job->n_records, 1);
+    CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_request_slot(request), 1);
+    CU_ASSERT_EQUAL(job->ctx->counters.operations_completed, 2);
+    end();
+}
+
+/* No room in a transport's queue delays; what comes later keeps behind. */
+static void a_full_queue_delays_and_keeps_order(void)
+{
+    begin();
+    stepaf_plan_h plan = make_plan(0);
+    commit();
+    fake_link(job, 1)->room = 0;
+    stepaf_request_h first = start(plan), second = start(plan);
+    EXPECT_WHOLE(job);
+    CU_ASSERT_EQUAL(job->n_records, 2 * (PEERS - 1));
+    CU_ASSERT_EQUAL(job->ctx->counters.queued, 2);
+    CU_ASSERT_EQUAL(stepaf_request_sent(first), STEPAF_INPROGRESS);
+    CU_ASSERT_EQUAL(stepaf_cancel(second), STEPAF_OK); /* told to rank 1 behind its start */
+    fake_forget(job);
+    fake_link(job, 1)->room = 1;
+    CU_ASSERT_EQUAL(stepaf_request_sent(first), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_request_sent(second), STEPAF_INPROGRESS);
+    EXPECT_WHOLE(job);
+    fake_link(job, 1)->room = FAKE_ENDLESS;
+    CU_ASSERT_EQUAL(stepaf_request_sent(second), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(job->n_records, 3);
+    CU_ASSERT(job->records[0].msg.type == STEPAF_MSG_START && job->records[0].msg.seq == 0);
+    CU_ASSERT(job->records[1].msg.type == STEPAF_MSG_START && job->records[1].msg.seq == 1);
+    CU_ASSERT(job->records[2].msg.type == STEPAF_MSG_CANCEL && job->records[2].msg.seq == 1);
+    CU_ASSERT_TRUE(stepaf_list_empty(&job->ctx->queued));
+    end();
+}
+
+static void sources_are_in_use_until_sent(void)
+{
+    begin();
+    stepaf_plan_h plan = make_plan(0);
+    commit();
+    fake_link(job, 2)->holds = true;
+    stepaf_request_h request = start(plan);
+    CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_INPROGRESS);
+    for (uint32_t p = 0; p < PEERS; p++)
+        release(p, 0, 0, 0); /* it has got it; the transport may not know yet */
+    CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_plan_destroy(plan), STEPAF_ERR_STATE);
+    fake_complete(job, 2);
+    CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_plan_destroy(plan), STEPAF_OK);
+    end();
+}
+
+static void a_lost_rank_is_refused_or_left_out(void)
+{
+    stepaf_start_params_t params = {.flags = STEPAF_START_SKIP_LOST};
+    stepaf_request_h request = NULL;
+
+    begin();
+    stepaf_plan_h plan = make_plan(0);
+    commit();
+    struct stepaf_host *host = &job->ctx->host;
+    host->lost(host, &fake_link(job, 1)->base, "the test says so");
+    uint64_t digest = state_digest(job->ctx);
+    CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_ERR_PEER_LOST);
+    CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 1);
+    CU_ASSERT_EQUAL(state_digest(job->ctx), digest);
+    CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_OK);
+    CU_ASSERT_EQUAL(job->n_records, PEERS - 1);
+    release(0, 0, 0, 0);
+    release(2, 0, 0, 0);
+    CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_request_peer(request, 1), STEPAF_ERR_PEER_LOST);
+    end();
+}
+
+/* Numbers of operations and of handles wrap around after 2^32. */
+static void numbers_wrap(void)
+{
+    begin();
+    stepaf_plan_h plan = make_plan(0);
+    commit();
+    struct stepaf_plan_obj *object = stepaf_table_get(&job->ctx->plans, 0);
+    object->seq = UINT32_MAX - 2;
+    job->ctx->ops.next_generation = UINT32_MAX - 3;
+    for (uint32_t i = 0; i < 6; i++) {
+        stepaf_request_h request = start(plan);
+        for (uint32_t p = 0; p < PEERS; p++)
+            release(p, 0, i % DEPTH, UINT32_MAX - 2 + i);
+        CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_OK);
+    }
+    end();
+}
+
+/* What has not left by then is given up, with all that it belongs to. */
+static void finalize_gives_up_what_is_queued(void)
+{
+    begin();
+    stepaf_plan_h plan = make_plan(0);
+    commit();
+    for (uint32_t p = 0; p < PEERS; p++)
+        fake_link(job, p)->room = 0;
+    (void)start(plan);
+    (void)start(plan);
+    job->ctx->clock.ticks_per_us = 1e-9; /* the second that it waits is over at once */
+    end();
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"an operation is one post to each rank", an_operation_is_one_post_to_each_rank},
+        {"no slot is used twice", no_slot_is_used_twice},
+        {"plans share a key's buffers", plans_share_a_keys_buffers},
+        {"a release on its way is seen", a_release_on_its_way_is_seen},
+        {"a start may wait", a_start_may_wait},
+        {"bad starts change nothing", bad_starts_change_nothing},
+        {"sizes and sources may differ", sizes_and_sources_may_differ},
+        {"scatter gives each rank its own", scatter_gives_each_rank_its_own},
+        {"scatter skips who gets nothing", scatter_skips_who_gets_nothing},
+        {"a full queue delays and keeps order", a_full_queue_delays_and_keeps_order},
+        {"sources are in use until sent", sources_are_in_use_until_sent},
+        {"a lost rank is refused or left out", a_lost_rank_is_refused_or_left_out},
+        {"numbers wrap", numbers_wrap},
+        {"finalize gives up what is queued", finalize_gives_up_what_is_queued},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run("start", tests);
+}

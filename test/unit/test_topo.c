@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Facts of machines: this one's, captured and made-up ones' as XML, and control groups of all
+ * sorts as trees of files. */
+#include <sched.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "topo/cpus.h"
+#include "topo/sys.h"
+#include "topo/topo.h"
+#include "tree.h"
+#include "unit.h"
+
+static void lists(void)
+{
+    static const char *const good[] = {"0",   "3",       "0-1,4",     "0-3,8",
+                                       "7,9", "0,2,4-6", "8190-8191", "1023-1025"};
+    static const char *const bad[] = {
+        "",   " ",   "a",     "-1",  "1-",  "1-0",  ",",
+        "1,", ",1",  "1,,2",  "1 2", "1;2", "8192", "0-8192",
+        "+1", "0x1", "1-2-3", " 1",  "1,a", "1.5",  "99999999999999999999"};
+    struct stepaf_cpus cpus;
+    char text[64];
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        CU_ASSERT(stepaf_cpus_parse(good[i], &cpus));
+        stepaf_cpus_format(&cpus, text, sizeof text);
+        UNIT_STRING(text, good[i]);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CU_ASSERT_FALSE(stepaf_cpus_parse(bad[i], &cpus));
+
+    CU_ASSERT(stepaf_cpus_parse("4,0-1,1\n", &cpus));
+    CU_ASSERT_EQUAL(stepaf_cpus_count(&cpus), 3);
+    CU_ASSERT_EQUAL(stepaf_cpus_next(&cpus, 0), 0);
+    CU_ASSERT_EQUAL(stepaf_cpus_next(&cpus, 2), 4);
+    CU_ASSERT_EQUAL(stepaf_cpus_next(&cpus, 5), -1);
+    stepaf_cpus_format(&cpus, text, sizeof text);
+    UNIT_STRING(text, "0-1,4");
+}
+
+static void long_lists_are_cut(void)
+{
+    struct stepaf_cpus cpus;
+    char text[12];
+    memset(&cpus, 0, sizeof cpus);
+    stepaf_cpus_format(&cpus, text, sizeof text);
+    UNIT_STRING(text, "");
+    CU_ASSERT(stepaf_cpus_parse("0,2,4,6,8,10,12", &cpus));
+    stepaf_cpus_format(&cpus, text, sizeof text);
+    UNIT_STRING(text, "0,2,4,6...");
+    CU_ASSERT(stepaf_cpus_parse("0,2,4,6,8", &cpus));
+    stepaf_cpus_format(&cpus, text, sizeof text);
+    UNIT_STRING(text, "0,2,4,6,8");
+}
+
+struct golden {
+    const char *file;
+    const char *host;
+    int cores_usable;
+    int cores_machine;
+    int numa_nodes;
+    size_t l2_bytes;
+    size_t l3_bytes;
+    const char *binding;
+};
+
+static void golden_machines(void)
+{
+    static const struct golden machines[] = {
+        {"two_packages.xml", "two-packages", 32, 32, 2, 1048576, 33554432, "0-31"},
+        {"part_allowed.xml", "?", 6, 32, 2, 1048576, 33554432, "4-7,16-17"},
+        {"one_core.xml", "small", 1, 1, 1, 524288, 0, "0"},
+        {"two_cores_vm.xml", "vm", 2, 2, 1, 2097152, 272629760, "0-1"},
+    };
+    const char *top = getenv("top_srcdir");
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
+        const struct golden *golden = &machines[i];
+        struct stepaf_topo topo;
+        char path[4096];
+        snprintf(path, sizeof path, "%s/test/unit/topo/%s", top ? top : ".", golden->file);
+        CU_ASSERT_EQUAL_FATAL(stepaf_topo_probe(path, &topo), STEPAF_OK);
+        UNIT_STRING(topo.host, golden->host);
+        CU_ASSERT_NOT_EQUAL(topo.node_id, 0);
+        CU_ASSERT_EQUAL(topo.cores_usable, golden->cores_usable);
+        CU_ASSERT_EQUAL(topo.cores_machine, golden->cores_machine);
+        CU_ASSERT_EQUAL(topo.numa_nodes, golden->numa_nodes);
+        CU_ASSERT_EQUAL(topo.l2_bytes, golden->l2_bytes);
+        CU_ASSERT_EQUAL(topo.l3_bytes, golden->l3_bytes);
+        UNIT_STRING(topo.binding, golden->binding);
+    }
+}
+
+static void bad_xml(void)
+{
+    struct stepaf_topo topo;
+    char root[256];
+    char path[300];
+    CU_ASSERT_EQUAL(stepaf_topo_probe("/nonexistent.xml", &topo), STEPAF_ERR_INVALID);
+    UNIT_CONTAINS(stepaf_last_error()->text, "/nonexistent.xml");
+    tree_make(root, sizeof root);
+    tree_write(root, "bad.xml", "<topology><object type=\"Machine\">");
+    snprintf(path, sizeof path, "%s/bad.xml", root);
+    CU_ASSERT_EQUAL(stepaf_topo_probe(path, &topo), STEPAF_ERR_INVALID);
+    tree_remove(root);
+}
+
+static void this_machine(void)
+{
+    struct stepaf_topo topo;
+    struct stepaf_topo again;
+    struct stepaf_cpus cpus;
+    char host[256];
+    CU_ASSERT_EQUAL_FATAL(stepaf_topo_probe(NULL, &topo), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_topo_probe(NULL, &again), STEPAF_OK);
+    CU_ASSERT_EQUAL(memcmp(&topo, &again, sizeof topo), 0);
+    gethostname(host, sizeof host);
+    CU_ASSERT_EQUAL(strncmp(topo.host, host, sizeof topo.host - 1), 0);
+    CU_ASSERT_NOT_EQUAL(topo.node_id, 0);
+    CU_ASSERT(topo.cores_usable >= 1 && topo.cores_usable <= topo.cores_machine);
+    CU_ASSERT_EQUAL(topo.cores_machine, (int)sysconf(_SC_NPROCESSORS_ONLN));
+    CU_ASSERT(topo.numa_nodes >= 1);
+    CU_ASSERT(stepaf_cpus_usable(&cpus));
+    CU_ASSERT(topo.cores_usable <= stepaf_cpus_count(&cpus));
+}
+
+/* A machine of two nodes and eight units, of which the process has three. */
+static void facts_from_files(void)
+{
+    struct stepaf_cpus usable;
+    struct stepaf_topo topo;
+    char root[256];
+    tree_make(root, sizeof root);
+    tree_write(root, "sys/devices/system/cpu/online", "0-7\n");
+    tree_write(root, "sys/devices/system/node/online", "0-1\n");
+    tree_write(root, "sys/devices/system/cpu/cpu4/cache/index0/level", "1\n");
+    tree_write(root, "sys/devices/system/cpu/cpu4/cache/index1/level", "2\n");
+    tree_write(root, "sys/devices/system/cpu/cpu4/cache/index1/type", "Unified\n");
+    tree_write(root, "sys/devices/system/cpu/cpu4/cache/index1/size", "1280K\n");
+    tree_write(root, "sys/devices/system/cpu/cpu4/cache/index2/level", "2\n");
+    tree_write(root, "sys/devices/system/cpu/cpu4/cache/index2/type", "Instruction\n");
+    tree_write(root, "sys/devices/system/cpu/cpu4/cache/index2/size", "64K\n");
+    tree_write(root, "sys/devices/system/cpu/cpu4/cache/index3/level", "3\n");
+    tree_write(root, "sys/devices/system/cpu/cpu4/cache/index3/type", "Unified\n");
+    tree_write(root, "sys/devices/system/cpu/cpu4/cache/index3/size", "48M\n");
+    CU_ASSERT(stepaf_cpus_parse("4-6", &usable));
+
+    stepaf_sys_probe(root, &usable, &topo);
+    CU_ASSERT_EQUAL(topo.cores_machine, 8);
+    CU_ASSERT_EQUAL(topo.cores_usable, 3);
+    CU_ASSERT_EQUAL(topo.numa_nodes, 2);
+    CU_ASSERT_EQUAL(topo.l2_bytes, 1280 << 10);
+    CU_ASSERT_EQUAL(topo.l3_bytes, 48 << 20);
+    UNIT_STRING(topo.binding, "4-6");
+
+    tree_write(root, "sys/devices/system/cpu/online", "nonsense\n");
+    tree_write(root, "sys/devices/system/node/online", "");
+    tree_write(root, "sys/devices/system/cpu/cpu4/cache/index3/size", "much\n");
+    stepaf_sys_probe(root, &usable, &topo);
+    CU_ASSERT(topo.cores_machine >= 1);
+    CU_ASSERT_EQUAL(topo.numa_nodes, 1);
+    CU_ASSERT_EQUAL(topo.l3_bytes, 0);
+    tree_remove(root);
+}
+
+/* Nodes are told apart by kernel and PID namespace, and by nothing that changes. */
+static void node_ids(void)
+{
+    struct stepaf_cpus usable = {{1}};
+    struct stepaf_topo first;
+    struct stepaf_topo second;
+    char root[256];
+    char link[300];
+    tree_make(root, sizeof root);
+    tree_write(root, "proc/sys/kernel/random/boot_id", "8d8ae7a1-0000-4000-8000-000000000001\n");
+    tree_write(root, "proc/self/ns/uts", "");
+    snprintf(link, sizeof link, "%s/proc/self/ns/pid", root);
+    CU_ASSERT_EQUAL(symlink("pid:[1]", link), 0);
+    stepaf_sys_probe(root, &usable, &first);
+    stepaf_sys_probe(root, &usable, &second);
+    CU_ASSERT_EQUAL(first.node_id, second.node_id);
+
+    unlink(link);
+    CU_ASSERT_EQUAL(symlink("pid:[2]", link), 0);
+    stepaf_sys_probe(root, &usable, &second);
+    CU_ASSERT_NOT_EQUAL(first.node_id, second.node_id);
+
+    unlink(link);
+    CU_ASSERT_EQUAL(symlink("pid:[1]", link), 0);
+    tree_write(root, "proc/sys/kernel/random/boot_id", "8d8ae7a1-0000-4000-8000-000000000002\n");
+    stepaf_sys_probe(root, &usable, &second);
+    CU_ASSERT_NOT_EQUAL(first.node_id, second.node_id);
+    tree_remove(root);
+}
+
+static void expect_quota(const char *root, int cpus)
+{
+    int quota = stepaf_sys_cpu_quota(root);
+    CU_ASSERT_EQUAL(quota, cpus);
+    if (quota != cpus)
+        fprintf(stderr, "\n    quota is %d, should be %d\n", quota, cpus);
+}
+
+static void quota_of_version_2(void)
+{
+    char root[256];
+    tree_make(root, sizeof root);
+    expect_quota(root, 0);
+    tree_write(root, "proc/self/cgroup", "0::/user.slice/job\n");
+    tree_write(root, "proc/self/mountinfo",
+               "22 1 0:20 / /proc rw - proc proc rw\n"
+               "30 25 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n");
+    expect_quota(root, 0);
+    tree_write(root, "sys/fs/cgroup/user.slice/job/cpu.max", "max 100000\n");
+    expect_quota(root, 0);
+    tree_write(root, "sys/fs/cgroup/user.slice/job/cpu.max", "400000 100000\n");
+    expect_quota(root, 4);
+    tree_write(root, "sys/fs/cgroup/user.slice/job/cpu.max", "150000 100000\n");
+    expect_quota(root, 2);
+    tree_write(root, "sys/fs/cgroup/user.slice/job/cpu.max", "1000 100000\n");
+    expect_quota(root, 1);
+    /* A parent's limit counts if it is smaller. */
+    tree_write(root, "sys/fs/cgroup/user.slice/job/cpu.max", "800000 100000\n");
+    tree_write(root, "sys/fs/cgroup/user.slice/cpu.max", "300000 100000\n");
+    expect_quota(root, 3);
+    tree_write(root, "sys/fs/cgroup/user.slice/cpu.max", "900000 100000\n");
+    expect_quota(root, 8);
+    static const char *const bad[] = {
+        "",          "x",         "100000",   "100000 0",
+        "-5 100000", "100000 -1", "0 100000", "99999999999999999999 1",
+        "1 x"};
+    tree_write(root, "sys/fs/cgroup/user.slice/cpu.max", "max\n");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tree_write(root, "sys/fs/cgroup/user.slice/job/cpu.max", bad[i]);
+        expect_quota(root, 0);
+    }
+    tree_remove(root);
+}
+
+static void quota_of_version_1(void)
+{
+    char root[256];
+    tree_make(root, sizeof root);
+    tree_write(root, "proc/self/cgroup",
+               "9:name=systemd:/\n4:cpu,cpuacct:/docker/4711\n2:cpuset:/docker/4711\n0::/\n");
+    tree_write(root, "proc/self/mountinfo",
+               "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n"
+               "32 31 0:29 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
+               "33 31 0:30 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n");
+    tree_write(root, "sys/fs/cgroup/cpu,cpuacct/docker/4711/cpu.cfs_quota_us", "-1\n");
+    tree_write(root, "sys/fs/cgroup/cpu,cpuacct/docker/4711/cpu.cfs_period_us", "100000\n");
+    expect_quota(root, 0);
+    tree_write(root, "sys/fs/cgroup/cpu,cpuacct/docker/4711/cpu.cfs_quota_us", "250000\n");
+    expect_quota(root, 3);
+    tree_write(root, "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "100000\n");
+    tree_write(root, "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "50000\n");
+    expect_quota(root, 2);
+    tree_remove(root);
+}
+
+/* A container sees its own group as the root of the hierarchy, with or without a namespace. */
+static void quota_in_containers(void)
+{
+    static const char *const groups[] = {"0::/\n", "0::/docker/4711\n", "0::/../elsewhere\n"};
+    static const char *const mounts[] = {
+        "30 25 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
+        "30 25 0:26 /docker/4711 /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
+        "30 25 0:26 /docker/4711 /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
+    };
+    char root[256];
+    tree_make(root, sizeof root);
+    tree_write(root, "sys/fs/cgroup/cpu.max", "200000 100000\n");
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        tree_write(root, "proc/self/cgroup", groups[i]);
+        tree_write(root, "proc/self/mountinfo", mounts[i]);
+        expect_quota(root, 2);
+    }
+    /* A group of its own inside the container has the smaller limit. */
+    tree_write(root, "proc/self/cgroup", "0::/docker/4711/inner\n");
+    tree_write(root, "proc/self/mountinfo", mounts[1]);
+    tree_write(root, "sys/fs/cgroup/inner/cpu.max", "100000 100000\n");
+    expect_quota(root, 1);
+    tree_write(root, "proc/self/cgroup", "0::/docker/47110/inner\n");
+    expect_quota(root, 2);
+    tree_write(root, "proc/self/mountinfo", "30 25 0:26\n\n - \n1 2 3 - cgroup2\nx - cgroup2 y\n");
+    expect_quota(root, 0);
+    tree_write(root, "proc/self/cgroup", "::\n:\n0\n\n0:\n");
+    expect_quota(root, 0);
+    tree_remove(root);
+}
+
+/* The quota bounds the cores that can be used, whatever the affinity mask says. */
+static void quota_bounds_cores(void)
+{
+    struct stepaf_cpus usable;
+    struct stepaf_topo topo;
+    char root[256];
+    tree_make(root, sizeof root);
+    tree_write(root, "proc/self/cgroup", "0::/\n");
+    tree_write(root, "proc/self/mountinfo", "30 25 0:26 / /cg rw - cgroup2 cgroup2 rw\n");
+    tree_write(root, "cg/cpu.max", "150000 100000\n");
+    CU_ASSERT(stepaf_cpus_parse("0-5", &usable));
+    stepaf_sys_probe(root, &usable, &topo);
+    CU_ASSERT_EQUAL(topo.cores_usable, 2);
+    tree_write(root, "cg/cpu.max", "990000 100000\n");
+    stepaf_sys_probe(root, &usable, &topo);
+    CU_ASSERT_EQUAL(topo.cores_usable, 6);
+    tree_remove(root);
+}
+
+static void binding(void)
+{
+    struct stepaf_cpus before;
+    struct stepaf_cpus now;
+    char list[32];
+    CU_ASSERT_FATAL(stepaf_cpus_usable(&before));
+    snprintf(list, sizeof list, "%d", stepaf_cpus_next(&before, 0));
+
+    static const char *const bad[] = {"x", "1-", "8191", "-", ","};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CU_ASSERT_EQUAL(stepaf_topo_bind_thread(bad[i]), STEPAF_ERR_SETTING);
+        CU_ASSERT_EQUAL(stepaf_topo_check_cores(bad[i]), STEPAF_ERR_SETTING);
+        UNIT_CONTAINS(stepaf_last_error()->text, bad[i]);
+    }
+    CU_ASSERT_EQUAL(stepaf_topo_check_cores(list), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_topo_check_cores(""), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_topo_check_cores(NULL), STEPAF_OK);
+    CU_ASSERT(stepaf_cpus_usable(&now));
+    CU_ASSERT_EQUAL(memcmp(&now, &before, sizeof now), 0);
+
+    CU_ASSERT_EQUAL(stepaf_topo_bind_thread(list), STEPAF_OK);
+    CU_ASSERT(stepaf_cpus_usable(&now));
+    CU_ASSERT_EQUAL(stepaf_cpus_count(&now), 1);
+
+    /* Near its own: never less than it was bound to. */
+    stepaf_status_t status = stepaf_topo_bind_thread("");
+    CU_ASSERT(status == STEPAF_OK || status == STEPAF_ERR_UNSUPPORTED);
+    CU_ASSERT(stepaf_cpus_usable(&now));
+    CU_ASSERT_EQUAL(stepaf_cpus_next(&now, 0) <= stepaf_cpus_next(&before, 0), 1);
+    sched_setaffinity(0, sizeof before.bits, (cpu_set_t *)before.bits);
+    CU_ASSERT_EQUAL(stepaf_topo_bind_thread(NULL), status);
+    CU_ASSERT(stepaf_cpus_usable(&now));
+    CU_ASSERT(stepaf_cpus_count(&now) >= stepaf_cpus_count(&before));
+    sched_setaffinity(0, sizeof before.bits, (cpu_set_t *)before.bits);
+}
+
+static void printing(void)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&text, &bytes);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(stream);
+    stepaf_topo_print(stream);
+    fclose(stream);
+    UNIT_CONTAINS(text, "Machine");
+    UNIT_CONTAINS(text, "\n");
+    UNIT_CONTAINS(text, "PU ");
+    free(text);
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"lists", lists},
+        {"long lists are cut", long_lists_are_cut},
+        {"golden machines", golden_machines},
+        {"bad XML", bad_xml},
+        {"this machine", this_machine},
+        {"facts from files", facts_from_files},
+        {"node ids", node_ids},
+        {"quota of version 2", quota_of_version_2},
+        {"quota of version 1", quota_of_version_1},
+        {"quota in containers", quota_in_containers},
+        {"quota bounds cores", quota_bounds_cores},
+        {"binding", binding},
+        {"printing", printing},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run("topo", tests);
+}
