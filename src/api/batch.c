@@ -41,17 +41,36 @@ static stepaf_status_t take_any(struct stepaf_ctx *ctx, stepaf_batch_h *batches_
     return ctx->n_alive ? STEPAF_INPROGRESS : lost(&ctx->peers[0]);
 }
 
+/* Whether each rank has a batch, but for lost ones if those may be left out. */
+static stepaf_status_t all_ready(const struct stepaf_ctx *ctx, bool skip_lost)
+{
+    const struct stepaf_peer *missing = NULL;
+
+    if (ctx->n_ready_peers == ctx->n_peers)
+        return STEPAF_OK;
+    if (ctx->n_alive == ctx->n_peers)
+        return STEPAF_INPROGRESS;
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        const struct stepaf_peer *peer = &ctx->peers[p];
+        if (!stepaf_list_empty(&peer->ready))
+            continue;
+        if (!peer->lost)
+            missing = missing ? missing : peer;
+        else if (!skip_lost)
+            return lost(peer);
+    }
+    if (missing)
+        return STEPAF_INPROGRESS;
+    return ctx->n_ready_peers ? STEPAF_OK : lost(&ctx->peers[0]);
+}
+
 static stepaf_status_t take_each(struct stepaf_ctx *ctx, bool skip_lost, stepaf_batch_h *batches_p,
                                  int *n_p, uint64_t now)
 {
-    if (ctx->n_ready_peers < (skip_lost ? ctx->n_alive : ctx->n_peers)) {
-        for (uint32_t p = 0; ctx->n_alive < ctx->n_peers && !skip_lost && p < ctx->n_peers; p++)
-            if (ctx->peers[p].lost && stepaf_list_empty(&ctx->peers[p].ready))
-                return lost(&ctx->peers[p]);
-        return STEPAF_INPROGRESS;
-    }
-    if (!ctx->n_alive)
-        return lost(&ctx->peers[0]);
+    stepaf_status_t status = all_ready(ctx, skip_lost);
+
+    if (status)
+        return status;
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_batch_obj *batch = stepaf_batch_take(ctx, &ctx->peers[p], now);
         batches_p[p] = batch ? stepaf_batch_handle(batch) : NULL;
@@ -229,18 +248,17 @@ static stepaf_status_t batch_rows(stepaf_batch_h handle, int n_tensors, uint32_t
     return status;
 }
 
-/* Check that the rows of all batches are there. */
+/* Check that the rows of all batches are there; those that cannot be answered need none. */
 static stepaf_status_t check_rows(const stepaf_batch_h *batches, int n_batches,
                                   const stepaf_tensor_t *tensors, int n_tensors,
                                   const uint32_t *rows)
 {
-    uint64_t needed[STEPAF_MAX_TENSORS] = {0};
     uint32_t own_rows, row_bytes[STEPAF_MAX_TENSORS];
+    uint64_t needed[STEPAF_MAX_TENSORS] = {0};
 
     for (int b = 0; b < n_batches; b++) {
-        stepaf_status_t status = batch_rows(batches[b], n_tensors, &own_rows, row_bytes);
-        if (status)
-            return status;
+        if (batch_rows(batches[b], n_tensors, &own_rows, row_bytes))
+            continue;
         for (int i = 0; i < n_tensors; i++) {
             needed[i] += (uint64_t)(rows ? rows[b] : own_rows) * row_bytes[i];
             if (needed[i] > tensors[i].bytes)
@@ -260,16 +278,16 @@ stepaf_status_t stepaf_respond_many(const stepaf_batch_h *batches, int n_batches
     uint32_t own_rows = 0, row_bytes[STEPAF_MAX_TENSORS];
     stepaf_tensor_t slices[STEPAF_MAX_TENSORS];
     size_t at[STEPAF_MAX_TENSORS] = {0};
-    stepaf_status_t result = STEPAF_OK;
+    stepaf_error_t first = {.status = STEPAF_OK};
 
     if (!batches || n_batches < 1 || !tensors || n_tensors < 1 || n_tensors > STEPAF_MAX_TENSORS)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
                                 "batches or tensors are NULL, none or too many");
-    result = check_rows(batches, n_batches, tensors, n_tensors, rows);
-    if (result)
-        return result;
+    stepaf_status_t status = check_rows(batches, n_batches, tensors, n_tensors, rows);
+    if (status)
+        return status;
     for (int b = 0; b < n_batches; b++) {
-        stepaf_status_t status = batch_rows(batches[b], n_tensors, &own_rows, row_bytes);
+        status = batch_rows(batches[b], n_tensors, &own_rows, row_bytes);
         for (int i = 0; !status && i < n_tensors; i++) {
             size_t bytes = (size_t)(rows ? rows[b] : own_rows) * row_bytes[i];
             slices[i] =
@@ -280,9 +298,10 @@ stepaf_status_t stepaf_respond_many(const stepaf_batch_h *batches, int n_batches
             status = stepaf_respond(batches[b], slices, n_tensors, flags, NULL);
         if (results_p)
             results_p[b] = status;
-        result = result ? result : status;
+        if (status && !first.status)
+            first = *stepaf_last_error();
     }
-    return result;
+    return first.status ? stepaf_error_raise(&first) : STEPAF_OK;
 }
 
 stepaf_status_t stepaf_release(stepaf_batch_h handle)

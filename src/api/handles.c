@@ -91,20 +91,35 @@ stepaf_status_t stepaf_enter_op(stepaf_request_h handle, struct stepaf_op **op_p
     return STEPAF_OK;
 }
 
-/* Whatever the batch's state is now. */
-static stepaf_status_t enter_batch(const void *handle, enum stepaf_handle_kind kind,
-                                   const char *what, struct stepaf_batch_obj **batch_p)
+/* The batch that a handle has the number of. */
+static stepaf_status_t enter_numbered(const void *handle, enum stepaf_handle_kind kind,
+                                      const char *what, struct stepaf_batch_obj **batch_p)
 {
     struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, kind);
-    struct stepaf_batch_obj *batch;
 
     if (__builtin_expect(!ctx, 0))
         return stepaf_handle_bad(what);
     stepaf_lock_enter(&ctx->lock);
-    batch = stepaf_table_get(&ctx->batches, stepaf_handle_index(handle));
-    if (__builtin_expect(!batch || batch->generation != stepaf_handle_generation(handle), 0)) {
+    *batch_p = stepaf_table_get(&ctx->batches, stepaf_handle_index(handle));
+    if (__builtin_expect(!*batch_p, 0)) {
         stepaf_leave(ctx);
         return stepaf_handle_bad(what);
+    }
+    return STEPAF_OK;
+}
+
+/* A response's request: it outlives its batch, until the slot's next response. */
+static stepaf_status_t enter_response(stepaf_request_h handle, struct stepaf_batch_obj **batch_p)
+{
+    struct stepaf_batch_obj *batch;
+    stepaf_status_t status = enter_numbered(handle, STEPAF_HANDLE_RESPONSE, "request", &batch);
+
+    if (status)
+        return status;
+    if (__builtin_expect(!batch->responded || batch->responded != stepaf_handle_generation(handle),
+                         0)) {
+        stepaf_leave(stepaf_batch_ctx(batch));
+        return stepaf_handle_bad("request");
     }
     *batch_p = batch;
     return STEPAF_OK;
@@ -116,18 +131,20 @@ stepaf_status_t stepaf_enter_request(stepaf_request_h handle, struct stepaf_op *
     *op_p = NULL;
     *batch_p = NULL;
     if (stepaf_handle_kind(handle) == STEPAF_HANDLE_RESPONSE)
-        return enter_batch(handle, STEPAF_HANDLE_RESPONSE, "request", batch_p);
+        return enter_response(handle, batch_p);
     return stepaf_enter_op(handle, op_p);
 }
 
 stepaf_status_t stepaf_enter_batch(stepaf_batch_h handle, struct stepaf_batch_obj **batch_p)
 {
     struct stepaf_batch_obj *batch;
-    stepaf_status_t status = enter_batch(handle, STEPAF_HANDLE_BATCH, "batch", &batch);
+    stepaf_status_t status = enter_numbered(handle, STEPAF_HANDLE_BATCH, "batch", &batch);
 
     if (status)
         return status;
-    if (__builtin_expect(batch->state != STEPAF_BATCH_HELD, 0)) {
+    if (__builtin_expect(batch->generation != stepaf_handle_generation(handle) ||
+                             batch->state != STEPAF_BATCH_HELD,
+                         0)) {
         stepaf_leave(stepaf_batch_ctx(batch));
         return stepaf_handle_bad("batch");
     }

@@ -9,9 +9,10 @@ static stepaf_status_t check_role(const struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
-/* Make a plan and, where peers know all that it names, tell them of it. */
+/* Make a plan and, where peers know all that it names, tell them of it. A one-shot plan takes any
+ * size that its keys take, since each call brings its own. */
 static stepaf_status_t make(struct stepaf_ctx *ctx, const stepaf_tensor_t *push, int n_push,
-                            const stepaf_tensor_t *pull, int n_pull, uint32_t flags,
+                            const stepaf_tensor_t *pull, int n_pull, uint32_t flags, bool one_shot,
                             struct stepaf_plan_obj **plan_p)
 {
     struct stepaf_plan_obj *plan;
@@ -19,6 +20,9 @@ static stepaf_status_t make(struct stepaf_ctx *ctx, const stepaf_tensor_t *push,
 
     if (status)
         return status;
+    plan->cached = one_shot;
+    for (int i = 0; one_shot && i < n_push; i++)
+        plan->push[i].bytes = plan->push[i].key->max_bytes;
     if (stepaf_plan_ready(plan))
         status = stepaf_plan_announce(plan);
     else
@@ -45,7 +49,7 @@ stepaf_status_t stepaf_plan_create(stepaf_context_h handle, const stepaf_tensor_
     if (!status && !plan_p)
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "plan_p is NULL");
     if (!status)
-        status = make(ctx, push, n_push, pull, n_pull, flags, &plan);
+        status = make(ctx, push, n_push, pull, n_pull, flags, false, &plan);
     if (!status)
         *plan_p = stepaf_plan_handle(plan);
     stepaf_leave(ctx);
@@ -141,7 +145,7 @@ stepaf_status_t stepaf_start(stepaf_plan_h handle, stepaf_request_h *request_p)
     return stepaf_start_with(handle, NULL, request_p);
 }
 
-/* Whether a cached plan is for these keys and destinations, and large enough. */
+/* Whether a cached plan is for these keys and destinations. */
 static bool is_for(const struct stepaf_plan_obj *plan, const stepaf_tensor_t *push, int n_push,
                    const stepaf_tensor_t *pull, int n_pull)
 {
@@ -149,7 +153,7 @@ static bool is_for(const struct stepaf_plan_obj *plan, const stepaf_tensor_t *pu
         (int)(plan->n_pull * plan->ctx->n_peers) != n_pull)
         return false;
     for (int i = 0; i < n_push; i++)
-        if (plan->push[i].key->id != push[i].key || plan->push[i].bytes < push[i].bytes)
+        if (plan->push[i].key->id != push[i].key)
             return false;
     for (int i = 0; i < n_pull; i++)
         if (plan->pull[i].key->id != pull[i].key || plan->pull[i].data != pull[i].data ||
@@ -185,11 +189,8 @@ stepaf_status_t stepaf_push_pull(stepaf_context_h handle, const stepaf_tensor_t 
     status = check_role(ctx);
     if (!status && n_push >= 0 && n_pull >= 0 && (push || !n_push) && (pull || !n_pull))
         plan = find_cached(ctx, push, n_push, pull, n_pull);
-    if (!status && !plan) {
-        status = make(ctx, push, n_push, pull, n_pull, 0, &plan);
-        if (!status)
-            plan->cached = true;
-    }
+    if (!status && !plan)
+        status = make(ctx, push, n_push, pull, n_pull, 0, true, &plan);
     stepaf_start_params_t params = {.push = push, .n_push = n_push};
     if (!status)
         status = start(plan, n_push ? &params : NULL, request_p);

@@ -8,7 +8,10 @@ static bool op_done(const struct stepaf_op *op)
 
 static bool response_done(const struct stepaf_batch_obj *batch)
 {
-    return batch->answer.state == STEPAF_POST_SENT;
+    /* The next batch of the slot has come: so the peer has had the answer to this one. */
+    bool is_past = batch->responded != batch->generation;
+
+    return is_past || batch->answer.state == STEPAF_POST_SENT;
 }
 
 static stepaf_status_t waited_already(void)

@@ -59,7 +59,7 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 
     if (__builtin_expect(!mirror || mirror->n_known != mirror->n_push + mirror->n_pull ||
                              !is_in_turn(mirror, msg) ||
-                             mirror->batches[msg->slot].state != STEPAF_BATCH_FREE,
+                             stepaf_batch_busy(&mirror->batches[msg->slot]),
                          0)) {
         ctx->counters.dropped_malformed++;
         return;
@@ -71,12 +71,11 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     }
     mirror->seq = msg->seq + 1;
     mirror->slot = (uint8_t)(msg->slot + 1 == mirror->depth ? 0 : msg->slot + 1);
-    batch->generation = ++ctx->batches.next_generation;
+    batch->generation = stepaf_table_generation(&ctx->batches);
     batch->seq = msg->seq;
     batch->state = STEPAF_BATCH_READY;
     batch->canceled = false;
     batch->answered = false;
-    batch->retired = false;
     batch->answer.state = STEPAF_POST_IDLE;
     batch->arrived = stepaf_arrival_ticks(ctx);
     ctx->counters.batches_received++;
@@ -152,16 +151,6 @@ void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     if (batch->state == STEPAF_BATCH_READY) {
         delist(batch);
         stepaf_batch_let_go(batch);
-    }
-}
-
-void stepaf_batch_peer_lost(struct stepaf_peer *peer)
-{
-    while (!stepaf_list_empty(&peer->ready)) {
-        struct stepaf_batch_obj *batch =
-            stepaf_container_of(peer->ready.next, struct stepaf_batch_obj, own);
-        delist(batch);
-        batch->state = STEPAF_BATCH_FREE;
     }
 }
 
@@ -273,6 +262,8 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
         return status;
     fill_answer(batch, n_sizes, flags, now);
     batch->answered = true;
+    batch->retired = false;
+    batch->responded = batch->generation;
     stepaf_engine_post_one(&batch->answer);
     ctx->counters.responses_sent++;
     for (int i = 0; i < n; i++)

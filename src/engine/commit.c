@@ -35,14 +35,37 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
-static stepaf_status_t prepare(struct stepaf_ctx *ctx)
+/* What a rank has said before its commit may still wait for room in a queue, a release among
+ * others. Let it out, say so, and wait until all peers have said the same. */
+static stepaf_status_t settle(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
-    stepaf_status_t status;
+    struct stepaf_msg msg = {.type = STEPAF_MSG_SETTLED, .seq = ++ctx->n_commits};
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
 
-    /* Releases may be on their way still: take in what is here. */
-    while (stepaf_engine_progress(ctx)) {
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (ctx->peers[p].link && !ctx->peers[p].lost && !stepaf_engine_send(&ctx->peers[p], &msg))
+            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_peer *peer = &ctx->peers[p];
+        while (peer->link && !peer->lost && peer->settled != msg.seq) {
+            int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
+            if (!stepaf_engine_progress(ctx) &&
+                (left_us <= 0 || !stepaf_waiter_idle(ctx, &waiter, left_us)))
+                return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT, peer->who,
+                                             STEPAF_WHO_FORMAT " did not enter the commit in time",
+                                             STEPAF_WHO_ARGS(peer->who));
+        }
     }
-    status = check_quiet(ctx);
+    stepaf_engine_flush(ctx, (deadline_ns - stepaf_monotonic_ns()) / 1000);
+    return STEPAF_OK;
+}
+
+static stepaf_status_t prepare(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    stepaf_status_t status = settle(ctx, deadline_ns);
+
+    if (!status)
+        status = check_quiet(ctx);
     if (!status)
         status = stepaf_transports_open(ctx);
     if (!status && !stepaf_is_attention(ctx))
@@ -212,7 +235,7 @@ stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx)
 
     if (!declarations)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
-    status = exchange(ctx, prepare(ctx), declarations, &all);
+    status = exchange(ctx, prepare(ctx, deadline_ns), declarations, &all);
     if (status) {
         if (!stepaf_is_attention(ctx))
             stepaf_key_allocate_undo(ctx);

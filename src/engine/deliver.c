@@ -58,6 +58,9 @@ static bool deliver_control(struct stepaf_peer *peer, const struct stepaf_msg *m
     case STEPAF_MSG_READY:
         take_ready(peer, msg);
         return true;
+    case STEPAF_MSG_SETTLED:
+        peer->settled = msg->seq;
+        return true;
     case STEPAF_MSG_PING:
         stepaf_clock_ping(peer, msg);
         return true;
@@ -111,7 +114,5 @@ void stepaf_engine_lost(struct stepaf_host *host, struct stepaf_link *link, cons
     ctx->counters.peers_lost++;
     stepaf_log_info(STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who), reason);
     if (stepaf_is_attention(ctx))
-        stepaf_op_peer_lost(peer);
-    else
-        stepaf_batch_peer_lost(peer);
+        stepaf_op_peer_lost(peer); /* an FFN rank keeps the batches that have come */
 }

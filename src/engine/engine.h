@@ -79,6 +79,7 @@ struct stepaf_peer {
     bool lost;
     bool closing;                   /* it said BYE */
     uint32_t ready_epoch;           /* of its last READY */
+    uint32_t settled;               /* number of the last commit that it has entered */
     stepaf_status_t ready_status;   /* and what it said */
     bool synced;                    /* needs no more pings */
     char reason[STEPAF_REASON_MAX]; /* why lost, or why not reached */
@@ -179,8 +180,9 @@ struct stepaf_batch_obj {
     uint8_t state; /* stepaf_batch_state */
     bool canceled;
     bool answered;
-    bool retired;     /* its response's request was waited for */
-    uint64_t arrived; /* ticks */
+    bool retired;       /* its response's request was waited for */
+    uint32_t responded; /* generation of the last response: what its request is known by */
+    uint64_t arrived;   /* ticks */
     uint64_t handled;
     struct stepaf_post answer;
     struct stepaf_post release;
@@ -252,6 +254,7 @@ struct stepaf_ctx {
     uint32_t wait_polls; /* that a waiting thread makes in one go */
     uint64_t looked;     /* when the transports last looked for dead peers, ticks */
     bool changed;        /* something was declared since the last commit */
+    uint32_t n_commits;  /* entered, successful or not */
     bool oversubscribed;
     stepaf_counters_t counters;
     struct stepaf_trace trace;
@@ -381,7 +384,6 @@ void stepaf_mirrors_free(struct stepaf_peer *peer);
 bool stepaf_batch_busy(const struct stepaf_batch_obj *batch);
 void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg);
-void stepaf_batch_peer_lost(struct stepaf_peer *peer);
 /* Take the next batch of any peer, or of @a peer; NULL: none. @a now: a stamp from the end of the
  * last vain poll or later; what arrived after it counts as taken at once. */
 struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer,

@@ -241,7 +241,7 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
                                   STEPAF_MAX_PLANS);
         goto err_plan;
     }
-    plan->generation = ++ctx->plans.next_generation;
+    plan->generation = stepaf_table_generation(&ctx->plans);
     plan->is_small = all_bytes(plan) <= STEPAF_SMALL_BYTES;
     use_memory(plan, 1);
     *plan_p = plan;

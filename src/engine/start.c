@@ -188,7 +188,7 @@ static struct stepaf_op *take_slot(struct stepaf_plan_obj *plan)
 {
     struct stepaf_op *op = &plan->ops[plan->slot];
 
-    op->generation = ++plan->ctx->ops.next_generation;
+    op->generation = stepaf_table_generation(&plan->ctx->ops);
     op->seq = plan->seq++;
     op->retired = false;
     op->failed_peer = -1;

@@ -56,8 +56,16 @@ struct stepaf_table {
     uint32_t n;     /* numbers in use or used before */
     uint32_t capacity;
     uint32_t n_used;
-    uint32_t next_generation; /* so that no two objects share number and generation */
+    uint32_t last_generation; /* so that no two objects share number and generation */
 };
+
+/* A generation that was not given out for long; never 0. */
+static inline uint32_t stepaf_table_generation(struct stepaf_table *table)
+{
+    if (__builtin_expect(!++table->last_generation, 0))
+        table->last_generation = 1;
+    return table->last_generation;
+}
 
 /* Add @a object; false if there are @a limit already or memory is out. */
 bool stepaf_table_add(struct stepaf_table *table, void *object, uint32_t limit, uint32_t *index_p);

@@ -14,6 +14,9 @@ enum {
     SLEEP_NS = 50000
 };
 
+/* What is longer lasts as long: decades. Far enough from a wrap to add it to a stamp. */
+static const double TICKS_MAX = (double)(INT64_MAX / 4);
+
 int64_t stepaf_timeout_us(const struct stepaf_ctx *ctx, int64_t timeout_us)
 {
     return timeout_us < 0 ? ctx->env.timeout_us : timeout_us;
@@ -21,7 +24,9 @@ int64_t stepaf_timeout_us(const struct stepaf_ctx *ctx, int64_t timeout_us)
 
 static uint64_t us_to_ticks(const struct stepaf_ctx *ctx, int64_t us)
 {
-    return (uint64_t)((double)us * ctx->clock.ticks_per_us);
+    double ticks = (double)us * ctx->clock.ticks_per_us;
+
+    return ticks < TICKS_MAX ? (uint64_t)ticks : (uint64_t)TICKS_MAX;
 }
 
 /* Let the transports look for dead peers, if they have not for a while. */
@@ -86,8 +91,11 @@ bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
         return true;
     uint64_t now = stepaf_ticks();
     ctx->host.polled = now;
-    look(ctx, now);
-    if (is_over(ctx, waiter, timeout_us, now))
+    bool over = is_over(ctx, waiter, timeout_us, now);
+    /* No system call before the wait is a long one: the peer may just be computing. */
+    if (over || now - waiter->began >= us_to_ticks(ctx, LOOK_EVERY_US))
+        look(ctx, now);
+    if (over)
         return false;
     pause_for(ctx, now - waiter->began);
     return true;

@@ -27,9 +27,10 @@ enum stepaf_msg_type {
     STEPAF_MSG_READY = 8,    /* both: my side of the commit is done */
     STEPAF_MSG_PING = 9,     /* what time is it? */
     STEPAF_MSG_PONG = 10,
-    STEPAF_MSG_SYNCED = 11, /* I need no more pings */
-    STEPAF_MSG_BYE = 12,    /* I finalize */
-    STEPAF_MSG_TYPE_END = 13,
+    STEPAF_MSG_SYNCED = 11,  /* I need no more pings */
+    STEPAF_MSG_BYE = 12,     /* I finalize */
+    STEPAF_MSG_SETTLED = 13, /* I have entered the commit, and nothing before it is to come */
+    STEPAF_MSG_TYPE_END = 14,
     STEPAF_MSG_TRANSPORT = 128 /* from here on: a transport's own, never seen by the engine */
 };
 

@@ -15,6 +15,7 @@
 struct announced {
     int fd;
     uint64_t bytes;
+    uint32_t n_peers; /* which its layout follows from */
     uint64_t token[STEPAF_SHM_TOKEN_WORDS];
     uint64_t token_address; /* in the peer's own memory: for trying out cross-memory attach */
 };
@@ -25,6 +26,7 @@ void stepaf_shm_pack(struct stepaf_transport *transport, struct stepaf_pack *pac
 
     stepaf_pack_u32(pack, (uint32_t)shm->control.fd);
     stepaf_pack_u64(pack, shm->control.bytes);
+    stepaf_pack_u32(pack, shm->n_peers);
     for (int i = 0; i < STEPAF_SHM_TOKEN_WORDS; i++)
         stepaf_pack_u64(pack, shm->token[i]);
     stepaf_pack_u64(pack, (uintptr_t)shm->token);
@@ -34,6 +36,7 @@ static bool unpack_announced(struct stepaf_unpack *unpack, struct announced *ann
 {
     announced_p->fd = (int)stepaf_unpack_u32(unpack);
     announced_p->bytes = stepaf_unpack_u64(unpack);
+    announced_p->n_peers = stepaf_unpack_u32(unpack);
     for (int i = 0; i < STEPAF_SHM_TOKEN_WORDS; i++)
         announced_p->token[i] = stepaf_unpack_u64(unpack);
     announced_p->token_address = stepaf_unpack_u64(unpack);
@@ -58,13 +61,15 @@ static bool try_cma(pid_t pid, const struct announced *announced, char *reason)
     return true;
 }
 
-/* Lay out the two inboxes of a pair: @a mine in my segment, @a its in the peer's. */
+/* Point at the two inboxes of a pair: number @a mine in my segment, number @a its in the peer's,
+ * whose places differ where the two have other numbers of peers. */
 static void point_rings(const struct stepaf_shm *shm, struct stepaf_shm_link *link, uint32_t mine,
-                        uint32_t its)
+                        uint32_t its, const struct stepaf_shm_layout *its_layout)
 {
     const struct stepaf_shm_layout *layout = &shm->layout;
-    uint8_t *my_inbox = (uint8_t *)shm->control.base + STEPAF_SHM_PAIR + mine * layout->inbox_bytes;
-    uint8_t *its_inbox = (uint8_t *)link->map + STEPAF_SHM_PAIR + its * layout->inbox_bytes;
+    uint8_t *my_base = shm->control.base, *its_base = link->map;
+    uint8_t *my_inbox = my_base + STEPAF_SHM_PAIR + mine * layout->inbox_bytes;
+    uint8_t *its_inbox = its_base + STEPAF_SHM_PAIR + its * layout->inbox_bytes;
     size_t ring = (size_t)layout->slots * STEPAF_SHM_LINE;
     size_t staging = (size_t)layout->slots * layout->fragment_bytes;
 
@@ -74,17 +79,16 @@ static void point_rings(const struct stepaf_shm *shm, struct stepaf_shm_link *li
     link->tx = (struct stepaf_shm_slot *)(void *)its_inbox;
     link->tx_ack = (const _Atomic uint32_t *)(void *)(my_inbox + ring);
     link->rx_ack = (_Atomic uint32_t *)(void *)(its_inbox + ring);
-    link->rx_staging = (uint8_t *)shm->control.base + layout->staging_at + mine * staging;
-    link->tx_staging = (uint8_t *)link->map + layout->staging_at + its * staging;
+    link->rx_staging = my_base + layout->staging_at + mine * staging;
+    link->tx_staging = its_base + its_layout->staging_at + its * staging;
 }
 
 /* Open what the peer announced. False, with @a reason, if that cannot be done. */
 static bool open_peer(struct stepaf_shm *shm, struct stepaf_shm_link *link,
-                      const struct announced *announced, uint32_t its_slot, char *reason)
+                      const struct announced *announced, const struct stepaf_shm_layout *its_layout,
+                      uint32_t its_slot, char *reason)
 {
-    size_t least = stepaf_shm_layout(shm->base.host->env, its_slot + 1).bytes;
-
-    if (announced->bytes < least) {
+    if (its_slot >= announced->n_peers || announced->bytes < its_layout->bytes) {
         snprintf(reason, STEPAF_REASON_MAX, "its control segment is too small");
         return false;
     }
@@ -133,7 +137,8 @@ stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
     link->base = (struct stepaf_link){
         .ops = &stepaf_shm_ops, .transport = transport, .peer = facts->peer, .name = "shm"};
     link->pid = (pid_t)facts->pid;
-    if (!open_peer(shm, link, &announced, facts->slot, reason))
+    struct stepaf_shm_layout its_layout = stepaf_shm_layout(env, announced.n_peers);
+    if (!open_peer(shm, link, &announced, &its_layout, facts->slot, reason))
         goto not_reached;
     link->cma = env->shm_cma != STEPAF_ENV_CMA_OFF && try_cma(link->pid, &announced, cma_reason);
     if (env->shm_cma == STEPAF_ENV_CMA_ON && !link->cma) {
@@ -141,7 +146,7 @@ stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
         goto not_permitted;
     }
     snprintf(link->base.name, sizeof(link->base.name), "shm;%s", link->cma ? "cma" : "ring");
-    point_rings(shm, link, facts->peer, facts->slot);
+    point_rings(shm, link, facts->peer, facts->slot, &its_layout);
     shm->links[shm->n_links++] = link;
     *link_p = &link->base;
     return STEPAF_OK;

@@ -43,7 +43,7 @@ struct stepaf_shm_head {
     uint64_t token[STEPAF_SHM_TOKEN_WORDS]; /* so that a reused process id is noticed */
 };
 
-/* The offsets within a control segment; the same on all ranks. */
+/* The offsets within the control segment of a rank with so many peers. */
 struct stepaf_shm_layout {
     uint32_t slots;          /* of an inbox; a power of two */
     uint32_t fragment_bytes; /* of a slot's room for a fragment */
