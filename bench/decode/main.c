@@ -63,20 +63,37 @@ static int run(struct launch *launch, void *arg)
     return result ? reason.code : CODE_OK;
 }
 
+/* Whether the ways to start that were named can be. */
+static int check_start(const struct options *options, struct reason *reason)
+{
+    if (options->procs && launch_detected())
+        return reason_bad_input(reason, "--procs forks ranks of its own: leave it out under a "
+                                        "launcher");
+    if (!options->procs && !launch_detected())
+        return reason_bad_input(reason, "no launcher has started this: use mpirun -n N, or --procs "
+                                        "N, or --single");
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct command command = {0};
-    command.result = options_parse(argc, argv, &command.options, &command.reason);
     const struct options *options = &command.options;
+    struct reason *reason = &command.reason;
+    int code;
+    command.result = options_parse(argc, argv, &command.options, reason);
     /* Those that survive another's death have their own deadline, and a farewell. */
     struct launch_params params = {program, CODE_FAILED, options->timeout_us + 5000000};
-    int code;
     if (options->single && command.result == 0) {
         code = single_run(options);
+    } else if (command.result == 0 && check_start(options, reason)) {
+        if (launch_detected_rank() == 0)
+            fprintf(stderr, "%s: %s\n", program, reason->text);
+        code = reason->code;
     } else if (command.result && !launch_detected()) {
-        fprintf(stderr, "%s: %s\n", program, command.reason.text);
-        code = command.reason.code;
-    } else if (options->procs) {
+        fprintf(stderr, "%s: %s\n", program, reason->text);
+        code = reason->code;
+    } else if (options->procs && command.result == 0) {
         code = launch_fork(&params, options->procs, run, &command);
     } else {
         code = launch_mpi(&params, &argc, &argv, run, &command);

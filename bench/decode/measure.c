@@ -53,7 +53,7 @@ void measure_add(const struct exchange_times *times, const stepaf_timeline_t *sl
     stats->ffn_ns += work;
     stats->f2a_ns += back;
     stats->wait_ns += wait;
-    stats->round_trip_ns += slowest->answered_ns;
+    stats->round_trip_ns += max64(slowest->answered_ns, times->wait_end_ns - slowest->start_ns);
     stats->library_ns += library;
     stats->exposed_ns += min64(library, told + back);
 }

@@ -18,7 +18,7 @@ struct layer_stats {
     int64_t ffn_ns;        /* the FFN rank had it */
     int64_t f2a_ns;        /* the rest, until the answer was noticed here */
     int64_t wait_ns;       /* stood still until the answer was there */
-    int64_t round_trip_ns; /* start called until the answer was noticed */
+    int64_t round_trip_ns; /* start called until the answer was in hand */
     int64_t library_ns;    /* in the library, but for waiting for FFN ranks' work */
     int64_t exposed_ns;    /* of a2f and f2a: what no work of this rank's hid */
 };

@@ -7,9 +7,7 @@ stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_params_t *pa
     struct stepaf_ctx *ctx;
     stepaf_status_t status;
 
-    if (!ctx_p)
-        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_INIT, "ctx_p is NULL");
-    status = stepaf_ctx_init(boot, params, &ctx);
+    status = stepaf_ctx_init(boot, params, ctx_p ? &ctx : NULL); /* tells the others, too */
     if (status)
         return status;
     if (!stepaf_handle_add(ctx)) {

@@ -251,6 +251,7 @@ struct stepaf_ctx {
     uint32_t epoch;
     uint32_t n_alive;    /* peers not lost */
     uint32_t vain_polls; /* of all waiters */
+    uint64_t vain_since; /* about when polls began to be in vain, ticks; 0: the last was not */
     uint32_t wait_polls; /* that a waiting thread makes in one go */
     uint64_t looked;     /* when the transports last looked for dead peers, ticks */
     bool changed;        /* something was declared since the last commit */

@@ -49,13 +49,12 @@ static stepaf_status_t find_role(const stepaf_boot_t *boot, const stepaf_params_
                             boot->size - boot->size / 2, boot->size / 2);
 }
 
-static stepaf_status_t check_params(const stepaf_boot_t *boot, const stepaf_params_t *params)
+static stepaf_status_t check_params(const stepaf_params_t *params, struct stepaf_ctx *const *ctx_p)
 {
     const char *what = NULL;
 
-    if (!boot || !boot->allgather || !boot->barrier || boot->size < 1 || boot->rank < 0 ||
-        boot->rank >= boot->size)
-        what = "the bootstrap is incomplete";
+    if (!ctx_p)
+        what = "ctx_p is NULL";
     else if (params->field_mask & ~(uint64_t)STEPAF_PARAM_ALL)
         what = "unknown bits in the parameters' field_mask";
     else if ((params->field_mask & STEPAF_PARAM_ROLE) && (unsigned)params->role > STEPAF_ROLE_AUTO)
@@ -212,11 +211,13 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
                                 struct stepaf_ctx **ctx_p)
 {
     static const stepaf_params_t no_params;
-    stepaf_status_t status = check_params(boot, params ? params : &no_params);
+    stepaf_status_t status;
     struct stepaf_ctx *ctx;
 
-    if (status)
-        return status;
+    if (!boot || !boot->allgather || !boot->barrier || boot->size < 1 || boot->rank < 0 ||
+        boot->rank >= boot->size)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_INIT,
+                                "the bootstrap is incomplete");
     ctx = calloc(1, sizeof(*ctx));
     if (!ctx)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
@@ -228,7 +229,10 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     ctx->host.topo = &ctx->topo;
     stepaf_list_init(&ctx->queued);
     stepaf_list_init(&ctx->ready);
-    status = exchange(ctx, prepare(ctx, params ? params : &no_params));
+    status = check_params(params ? params : &no_params, ctx_p);
+    if (!status)
+        status = prepare(ctx, params ? params : &no_params);
+    status = exchange(ctx, status);
     if (!status)
         status = open_peers(ctx);
     if (status) {

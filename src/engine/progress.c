@@ -105,6 +105,8 @@ static unsigned progress(struct stepaf_ctx *ctx, unsigned polls)
         n += ctx->transports[i]->ops->progress(ctx->transports[i], polls);
     if (__builtin_expect(!stepaf_list_empty(&ctx->queued), 0))
         n += flush_queues(ctx);
+    if (n)
+        ctx->vain_since = 0;
     ctx->host.polled = 0;
     return n;
 }

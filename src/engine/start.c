@@ -171,7 +171,7 @@ static void stamp_posted(struct stepaf_op *op, uint64_t now)
 
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++) {
         struct stepaf_part *part = &op->parts[p];
-        if (part->state == STEPAF_PART_NONE)
+        if (part->state == STEPAF_PART_NONE || part->state == STEPAF_PART_LOST)
             continue;
         part->notified = now;
         for (uint32_t i = 0; i < plan->n_push; i++) {

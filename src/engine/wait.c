@@ -39,6 +39,15 @@ static void look(struct stepaf_ctx *ctx, uint64_t now)
         ctx->transports[i]->ops->idle(ctx->transports[i]);
 }
 
+/* The same for a caller that only polls: once nothing has come for as long. */
+static void look_polling(struct stepaf_ctx *ctx, uint64_t now)
+{
+    if (!ctx->vain_since)
+        ctx->vain_since = now;
+    else if (now - ctx->vain_since >= us_to_ticks(ctx, LOOK_EVERY_US))
+        look(ctx, now);
+}
+
 /* Do nothing for a moment, without the lock. */
 static void pause_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
 {
@@ -84,7 +93,7 @@ bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
 {
     if (timeout_us == 0) {
         if ((++ctx->vain_polls & LOOK_POLLS_MASK) == 0)
-            look(ctx, stepaf_ticks());
+            look_polling(ctx, stepaf_ticks());
         return false;
     }
     if (ctx->oversubscribed && waiter->polls++ < CROWDED_POLLS)

@@ -10,6 +10,9 @@ if [ ! -x "$decode" ]; then
     echo "skipped: stepaf_decode is not built"
     exit 77
 fi
+# These would make it believe that a launcher has started it, or how.
+unset OMPI_COMM_WORLD_SIZE PMIX_RANK PMI_RANK PMI_SIZE MPI_LOCALRANKID
+unset STEPAF_SPLIT STEPAF_ROLE
 . "$top_srcdir/test/mpi/env.sh"
 directory=$(mktemp -d) || exit 99
 trap 'rm -rf "$directory"' EXIT
@@ -58,6 +61,12 @@ has json '"role": "ffn"'
 has trace '"name":"exchange","pid":1'
 has trace '"name":"ffn","pid":3'
 has trace '"name":"arrived","pid":2'
+
+# Ways to start that are none.
+expect 2
+has err "no launcher has started this"
+expect 2 --procs 1
+has err "not a whole number in 2..1024"
 
 # Without the library, and with ids alone.
 expect 0 --single --prompt-ids 73,110 --tokens 8

@@ -10,6 +10,9 @@ if [ ! -x "$decode" ]; then
     echo "skipped: stepaf_decode is not built"
     exit 77
 fi
+# These would make it believe that a launcher has started it, or how.
+unset OMPI_COMM_WORLD_SIZE PMIX_RANK PMI_RANK PMI_SIZE MPI_LOCALRANKID
+unset STEPAF_SPLIT STEPAF_ROLE
 . "$top_srcdir/test/mpi/env.sh"
 directory=$(mktemp -d) || exit 99
 trap 'rm -rf "$directory"' EXIT

@@ -74,6 +74,10 @@ double process_now(void)
 
 static void become(const char *const *args, const struct process *process)
 {
+    /* These would make it believe that a launcher has started it, or how. */
+    static const char *const misleading[] = {
+        "OMPI_COMM_WORLD_SIZE", "PMIX_RANK",    "PMI_RANK",   "PMI_SIZE",
+        "MPI_LOCALRANKID",      "STEPAF_SPLIT", "STEPAF_ROLE"};
     const char *argv[PROCESS_MAX_ARGS + 2] = {process_program()};
     int out = open(process->out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     int err = open(process->err, O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -83,6 +87,8 @@ static void become(const char *const *args, const struct process *process)
     dup2(in, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
+    for (size_t i = 0; i < sizeof(misleading) / sizeof(misleading[0]); i++)
+        unsetenv(misleading[i]);
     for (int i = 0; i < PROCESS_MAX_ARGS && args[i]; i++)
         argv[i + 1] = args[i];
     execv(argv[0], (char *const *)argv);

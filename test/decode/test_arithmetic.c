@@ -119,6 +119,7 @@ static void parts_of_an_exchange(void)
     CU_ASSERT_EQUAL(stats.ffn_ns, 300);
     CU_ASSERT_EQUAL(stats.f2a_ns, 100);
     CU_ASSERT_EQUAL(stats.wait_ns, 320);
+    CU_ASSERT_EQUAL(stats.round_trip_ns, 720);
     /* 110 to start, and 120 of waiting after the work was done at 1600. */
     CU_ASSERT_EQUAL(stats.library_ns, 230);
     CU_ASSERT_EQUAL(stats.exposed_ns, 200);

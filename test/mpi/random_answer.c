@@ -77,7 +77,7 @@ static bool sent(const struct r_held *held, stepaf_status_t status)
 static void reuse(stepaf_request_h request, const struct r_held *held, struct r_dice *dice)
 {
     stepaf_status_t status = STEPAF_INPROGRESS;
-    int64_t deadline = hs_now_ns() + 10000000000LL * hs_slow();
+    int64_t deadline = hs_now_ns() + 60000000000LL * hs_slow();
 
     if (r_chance(dice, 50))
         status = stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT);
@@ -99,8 +99,10 @@ static bool respond(struct r_held *held, struct r_dice *dice, bool in_handler)
     const struct r_plan *plan = &model_->plans[held->plan];
     stepaf_tensor_t tensors[R_PULL];
     stepaf_request_h request = NULL;
-    bool ask = !in_handler && r_chance(dice, 30);
     uint32_t flags = r_chance(dice, 50) ? STEPAF_RESPOND_RELEASE : 0;
+    /* The handler may answer the slot's next batch, from the same source, once this one is
+     * released. */
+    bool ask = !in_handler && !(f_handler && flags) && r_chance(dice, 30);
 
     for (int i = 0; i < plan->n_pull; i++) {
         uint32_t bytes = held->op.pull[job_->index][i];

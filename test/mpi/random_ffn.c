@@ -16,12 +16,13 @@ static struct {
     uint32_t number, life;
 } numbers[R_ATTN][R_PLANS];
 _Atomic uint32_t f_next[R_ATTN][R_PLANS];
+bool f_handler;
 static _Atomic int open_plans; /* whose last batch of the phase has not come */
 
 /* Batches that the handler has passed on. */
 static pthread_mutex_t inbox_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct r_held inbox[HELD_MAX];
-static int n_inbox;
+static _Atomic int n_inbox;
 
 bool r_ffn_prepare(struct hs_job *job, const struct r_model *model, int phase)
 {
@@ -233,7 +234,8 @@ bool r_ffn_run(struct hs_job *job, const struct r_model *model, int phase)
         for (int p = 0; p < model->n_plans; p++)
             open += model->until[a][p][phase] > (phase ? model->until[a][p][phase - 1] : 0);
     atomic_store(&open_plans, open);
-    if (mode == MODE_HANDLER)
+    f_handler = mode == MODE_HANDLER;
+    if (f_handler)
         HS_OK(stepaf_set_handler(job->ctx, handler, &handler_dice));
     hs_step("serving batches");
     while (atomic_load(&open_plans) > 0 || n_held > 0 || n_inbox > 0) {

@@ -10,6 +10,9 @@ enum { MODE_ANY, MODE_EACH, MODE_HANDLER, MODE_END };
 /* Ordinal of the next batch of each plan. */
 extern _Atomic uint32_t f_next[R_ATTN][R_PLANS];
 
+/* Whether a handler is set. */
+extern bool f_handler;
+
 /* ---- random_buffers.c: receive buffers of the caller's own ---- */
 
 bool f_buffers_prepare(struct hs_job *job, const struct r_model *model, int phase);

@@ -32,22 +32,21 @@ static inline bool is_dropped(struct fake_job *job, uint32_t peer, const struct 
 }
 
 /* Tell @a msg_, which is to be dropped. */
-#define EXPECT_DROP(job_, peer_, msg_, how_)                  \
-    do {                                                      \
-        CU_ASSERT_TRUE(is_dropped(job_, peer_, msg_, how_));  \
-        EXPECT_WHOLE(job_);                                   \
+#define EXPECT_DROP(job_, peer_, msg_, how_)                 \
+    do {                                                     \
+        CU_ASSERT_TRUE(is_dropped(job_, peer_, msg_, how_)); \
+        EXPECT_WHOLE(job_);                                  \
     } while (0)
 
 /* Tell @a msg_, which is not to be dropped. */
-#define EXPECT_TAKEN(job_, peer_, msg_)                                         \
-    do {                                                                        \
-        stepaf_counters_t expect_counters = (job_)->ctx->counters;              \
-        fake_tell(job_, peer_, msg_);                                           \
-        CU_ASSERT_EQUAL((job_)->ctx->counters.dropped_malformed,                \
-                        expect_counters.dropped_malformed);                     \
-        CU_ASSERT_EQUAL((job_)->ctx->counters.dropped_stale,                    \
-                        expect_counters.dropped_stale);                         \
-        EXPECT_WHOLE(job_);                                                     \
+#define EXPECT_TAKEN(job_, peer_, msg_)                                                      \
+    do {                                                                                     \
+        stepaf_counters_t expect_counters = (job_)->ctx->counters;                           \
+        fake_tell(job_, peer_, msg_);                                                        \
+        CU_ASSERT_EQUAL((job_)->ctx->counters.dropped_malformed,                             \
+                        expect_counters.dropped_malformed);                                  \
+        CU_ASSERT_EQUAL((job_)->ctx->counters.dropped_stale, expect_counters.dropped_stale); \
+        EXPECT_WHOLE(job_);                                                                  \
     } while (0)
 
 #endif

@@ -145,7 +145,10 @@ stepaf_status_t fake_commit(struct fake_job *job, struct fake_job *twin)
 {
     fake_pair(job, twin);
     for (uint32_t p = 0; p < job->ctx->n_peers; p++) {
+        struct stepaf_msg settled = {.type = STEPAF_MSG_SETTLED, .seq = job->ctx->n_commits + 1};
         struct stepaf_msg ready = {.type = STEPAF_MSG_READY, .seq = job->ctx->epoch + 1};
+        if (job->ctx->peers[p].link)
+            fake_say(job, p, &settled); /* behind what it has said before */
         fake_tell(job, p, &ready);
     }
     return stepaf_commit(job->handle);

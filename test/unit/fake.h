@@ -39,14 +39,14 @@ struct fake_saying {
 struct fake_job {
     struct stepaf_ctx *ctx;
     stepaf_context_h handle;
-    struct fake_job *twin; /* whose declaration stands for all ranks of the other role */
+    struct fake_job *twin;         /* whose declaration stands for all ranks of the other role */
     stepaf_status_t others_status; /* what the others say at the next exchange */
     unsigned n_idle;               /* calls of the transport's idle */
     unsigned n_records;            /* posts taken since fake_forget */
     struct fake_record records[FAKE_RECORDS]; /* the first of them */
     unsigned n_sayings;
-    struct fake_saying sayings[FAKE_SAYINGS]; /* what progress will deliver */
-    uint32_t sayings_wait_for; /* but not before this epoch */
+    struct fake_saying sayings[FAKE_SAYINGS];  /* what progress will deliver */
+    uint32_t sayings_wait_for;                 /* but not before this epoch */
     void (*on_progress)(struct fake_job *job); /* called by progress when nothing is left */
 };
 
@@ -60,7 +60,7 @@ void fake_close(struct fake_job *job);
 
 /* Have @a twin's declaration stand for the other role in the commits to come. */
 void fake_pair(struct fake_job *job, struct fake_job *twin);
-/* The same, and commit; the other ranks are READY at once. */
+/* The same, and commit; the other ranks are SETTLED and READY at once. */
 stepaf_status_t fake_commit(struct fake_job *job, struct fake_job *twin);
 
 /* Declare one key of @a bytes bytes and @a depth at both. */

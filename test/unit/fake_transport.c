@@ -177,7 +177,8 @@ void fake_transport_install(struct fake_job *job)
     fake_must(transport->links != NULL, "links");
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         transport->links[p] = (struct fake_link){
-            .base = {.ops = &fake_ops, .transport = &transport->base, .peer = p, .name = "fake"}, .room = FAKE_ENDLESS};
+            .base = {.ops = &fake_ops, .transport = &transport->base, .peer = p, .name = "fake"},
+            .room = FAKE_ENDLESS};
     ctx->transports[0] = &transport->base;
     ctx->n_transports = 1;
     ctx->wait_polls = 1;

@@ -94,11 +94,11 @@ const char *side_connect(struct side *from, uint32_t peer, struct side *to, uint
 
     if (!pack)
         stepaf_shm_ops.pack(to->transport, &own);
-    struct stepaf_unpack unpack = stepaf_unpack_from(pack ? pack->data : own.data,
-                                                     pack ? pack->bytes : own.bytes);
+    struct stepaf_unpack unpack =
+        stepaf_unpack_from(pack ? pack->data : own.data, pack ? pack->bytes : own.bytes);
     snprintf(reason, sizeof reason, "no reason given");
-    stepaf_status_t status = stepaf_shm_ops.connect(from->transport, &facts, &unpack,
-                                                    &from->links[peer], reason);
+    stepaf_status_t status =
+        stepaf_shm_ops.connect(from->transport, &facts, &unpack, &from->links[peer], reason);
     free(own.data);
     side_must(status == STEPAF_OK, "connect");
     return from->links[peer] ? NULL : reason;
@@ -121,9 +121,11 @@ struct stepaf_region *side_memory(struct side *side, size_t bytes, bool shareabl
     else
         mem.base = calloc(bytes, 1);
     side_must(mem.base != NULL, "memory");
-    *region = (struct stepaf_region){
-        .id = 100 + side->n_regions++, .base = mem.base, .bytes = mem.bytes, .fd = mem.fd,
-        .target = true};
+    *region = (struct stepaf_region){.id = 100 + side->n_regions++,
+                                     .base = mem.base,
+                                     .bytes = mem.bytes,
+                                     .fd = mem.fd,
+                                     .target = true};
     return region;
 }
 

@@ -145,8 +145,6 @@ static const char *check_peer(const struct stepaf_peer *peer, int *n_ready_p)
         return "a peer's list is broken";
     if ((queued > 0) != !stepaf_list_empty(&peer->queue_node))
         return "a peer with queued posts is not listed, or one without is";
-    if (peer->lost && ready)
-        return "a lost peer's batches are still offered";
     for (uint32_t i = 0; i < peer->n_mirrors && !wrong; i++)
         if (peer->mirrors[i])
             wrong = check_mirror(peer->mirrors[i]);

@@ -35,15 +35,15 @@ static stepaf_plan_h make_plan(void)
     stepaf_tensor_t pull[PEERS] = {{PULLED, memory + 1000, 60}, {PULLED, memory + 2000, 70}};
     stepaf_plan_h plan = NULL;
 
-    CU_ASSERT_EQUAL_FATAL(
-        stepaf_plan_create(attention->handle, &push, 1, pull, PEERS, 0, &plan), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(attention->handle, &push, 1, pull, PEERS, 0, &plan),
+                          STEPAF_OK);
     return plan;
 }
 
 /* What one peer was told since fake_forget, as letters. */
 static const char *told(const struct fake_job *job, uint32_t peer)
 {
-    static const char letters[] = "?SARCPTXY....B";
+    static const char letters[] = "?SARCPTXY...BZ";
     static char text[64];
     size_t n = 0;
 
@@ -106,9 +106,12 @@ static void a_new_epoch_goes_on(void)
     fake_forget(attention);
     CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_epoch(attention->handle), 2);
-    UNIT_STRING(told(attention, 1), "PTTY");
-    CU_ASSERT(attention->records[0].msg.slot == 1 && attention->records[0].msg.seq == 1);
+    UNIT_STRING(told(attention, 1), "ZPTTY");
+    const struct fake_record *told_again = &attention->records[PEERS];
+    CU_ASSERT_EQUAL(told_again->msg.type, STEPAF_MSG_PLAN);
+    CU_ASSERT(told_again->msg.slot == 1 && told_again->msg.seq == 1);
     CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_OK);
+    CU_ASSERT_EQUAL(fake_last(attention)->msg.epoch, 2);
     struct stepaf_msg old = fake_msg(attention, STEPAF_MSG_RESPONSE, 0, 1, 1);
     old.epoch = 1;
     EXPECT_DROP(attention, 0, &old, DROP_STALE);
@@ -248,9 +251,11 @@ static void what_has_not_left_is_not_cut_off(void)
     CU_ASSERT_EQUAL(fake_commit(ffn, attention), STEPAF_ERR_STATE); /* ready */
     CU_ASSERT_EQUAL(stepaf_recv(ffn->handle, STEPAF_FROM_ANY, 0, &batch, 1, &n), STEPAF_OK);
     CU_ASSERT_EQUAL(fake_commit(ffn, attention), STEPAF_ERR_STATE); /* held */
+    ffn->ctx->env.commit_timeout_us = 1000;
     fake_link(ffn, 0)->room = 0;
     CU_ASSERT_EQUAL(stepaf_release(batch), STEPAF_OK);
     CU_ASSERT_EQUAL(fake_commit(ffn, attention), STEPAF_ERR_STATE); /* queued */
+    ffn->ctx->env.commit_timeout_us = 10000000;
     fake_link(ffn, 0)->room = FAKE_ENDLESS;
     CU_ASSERT_EQUAL(fake_commit(ffn, attention), STEPAF_OK);
     end();

@@ -15,8 +15,8 @@ static struct stepaf_pack rich(struct world *world)
     struct stepaf_pack pack = {0};
 
     CU_ASSERT_EQUAL_FATAL(stepaf_register(ffn->handle, memory, sizeof memory), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(
-        stepaf_register_recv(ffn->handle, PUSHED, memory + 64, 600, backwards, 2), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_register_recv(ffn->handle, PUSHED, memory + 64, 600, backwards, 2),
+                          STEPAF_OK);
     CU_ASSERT_EQUAL_FATAL(stepaf_key_allocate(ffn->ctx), STEPAF_OK);
     stepaf_declaration_pack(ffn->ctx, STEPAF_OK, &pack);
     CU_ASSERT_FALSE_FATAL(pack.failed);
@@ -41,7 +41,8 @@ static void what_is_declared_is_read(void)
     CU_ASSERT(it.keys[1].id == PULLED && it.keys[1].direction == STEPAF_PULL);
     const struct stepaf_declared_key *key = &it.keys[2];
     CU_ASSERT(key->id == SHAPED && key->dtype == STEPAF_BF16 && key->depth == 2 && key->ndim == 3);
-    CU_ASSERT(key->max_bytes == 48 && key->shape[0] == 4 && key->shape[1] == 3 && key->shape[2] == 2);
+    CU_ASSERT(key->max_bytes == 48 && key->shape[0] == 4 && key->shape[1] == 3 &&
+              key->shape[2] == 2);
     CU_ASSERT_TRUE(stepaf_declaration_transport(&it, "fake", &unpack, &index));
     stepaf_unpack_text(&unpack, word, sizeof word);
     UNIT_STRING(word, "here");
@@ -81,7 +82,8 @@ static void runs_and_lists_are_found(void)
     CU_ASSERT_EQUAL_FATAL(stepaf_register_recv(ffn->handle, 1, memory + 100, 24, list, 3), 0);
     CU_ASSERT_EQUAL_FATAL(stepaf_register_recv(ffn->handle, 2, memory + 200, 32, run, 4), 0);
     stepaf_declaration_pack(ffn->ctx, STEPAF_OK, &pack);
-    CU_ASSERT_EQUAL_FATAL(stepaf_declaration_read(pack.data, pack.bytes, STEPAF_FFN, 8, NULL, &it), 0);
+    CU_ASSERT_EQUAL_FATAL(stepaf_declaration_read(pack.data, pack.bytes, STEPAF_FFN, 8, NULL, &it),
+                          0);
     for (uint32_t rank = 0; rank < 12; rank++) {
         bool in_list = false;
         for (uint32_t i = 0; i < 3; i++)
@@ -202,8 +204,8 @@ static void a_run_of_any_length_is_quick(void)
         stepaf_pack_u32(&pack, 1);
         stepaf_pack_u32(&pack, 5); /* the first: all but 4 */
     }
-    struct stepaf_declared_key key = {.id = 1, .n_segments = 64,
-                                      .segments = stepaf_unpack_from(pack.data, pack.bytes)};
+    struct stepaf_declared_key key = {
+        .id = 1, .n_segments = 64, .segments = stepaf_unpack_from(pack.data, pack.bytes)};
     it = (struct stepaf_declaration){.n_keys = 1, .keys = &key};
     CU_ASSERT_FALSE(stepaf_declaration_slice(&it, 1, 4, &region, &offset));
     CU_ASSERT_TRUE(stepaf_declaration_slice(&it, 1, 3, &region, &offset));

@@ -201,12 +201,12 @@ static void sharing_is_by_node_and_core(void)
         const char *first, *second;
         bool share;
     } cases[] = {
-        {"0", "0", true},      {"0", "1", false},     {"0-3", "3-5", true},
-        {"0-3", "4-7", false}, {"0-3,8", "8", true},  {"0-3,8", "4-7,9", false},
+        {"0", "0", true},      {"0", "1", false},      {"0-3", "3-5", true},
+        {"0-3", "4-7", false}, {"0-3,8", "8", true},   {"0-3,8", "4-7,9", false},
         {"5,1", "1", true},    {"1023", "1023", true}, {"1022", "1023", false},
-        {"0", "", false},      {"0", "x", true},      {"0", "3-", true},
-        {"0", "3-1", true},    {"0", "1024", true},   {"0", "1;2", true},
-        {"0", "-1", true},     {"0", "1,", false},    {"0", "18446744073709551616", true},
+        {"0", "", false},      {"0", "x", true},       {"0", "3-", true},
+        {"0", "3-1", true},    {"0", "1024", true},    {"0", "1;2", true},
+        {"0", "-1", true},     {"0", "1,", false},     {"0", "18446744073709551616", true},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -5,8 +5,14 @@
 #include "fake.h"
 #include "unit.h"
 
-enum { D = STEPAF_KEY_DIRECTION, B = STEPAF_KEY_MAX_BYTES, T = STEPAF_KEY_DTYPE,
-       S = STEPAF_KEY_SHAPE, N = STEPAF_KEY_DEPTH, K = STEPAF_KEY_MEM_KIND };
+enum {
+    D = STEPAF_KEY_DIRECTION,
+    B = STEPAF_KEY_MAX_BYTES,
+    T = STEPAF_KEY_DTYPE,
+    S = STEPAF_KEY_SHAPE,
+    N = STEPAF_KEY_DEPTH,
+    K = STEPAF_KEY_MEM_KIND
+};
 
 static const stepaf_key_params_t good[] = {
     {.field_mask = D | B, .max_bytes = 0},
@@ -14,7 +20,11 @@ static const stepaf_key_params_t good[] = {
     {.field_mask = D | B | T, .max_bytes = 8, .dtype = STEPAF_F64},
     {.field_mask = D | S, .ndim = 1, .shape = {0}},
     {.field_mask = D | S | T, .ndim = 3, .shape = {5, 3, 2}, .dtype = STEPAF_BF16},
-    {.field_mask = D | S | B | T, .ndim = 2, .shape = {4, 8}, .max_bytes = 128, .dtype = STEPAF_F32},
+    {.field_mask = D | S | B | T,
+     .ndim = 2,
+     .shape = {4, 8},
+     .max_bytes = 128,
+     .dtype = STEPAF_F32},
     {.field_mask = D | S, .ndim = 8, .shape = {2, 2, 2, 2, 2, 2, 2, 2}},
     {.field_mask = D | S, .ndim = 2, .shape = {0, UINT32_MAX}},
     {.field_mask = D | S, .ndim = 3, .shape = {0, UINT32_MAX, UINT32_MAX}}, /* no row fits */
@@ -44,8 +54,7 @@ static const stepaf_key_params_t bad[] = {
     {.field_mask = D | S, .ndim = 1, .shape = {(int64_t)UINT32_MAX + 1}},
     {.field_mask = D | S, .ndim = 2, .shape = {65536, 65536}},
     {.field_mask = D | S, .ndim = 3, .shape = {1, UINT32_MAX, UINT32_MAX}},
-    {.field_mask = D | S, .ndim = 5,
-     .shape = {0, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX}},
+    {.field_mask = D | S, .ndim = 5, .shape = {0, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX}},
     {.field_mask = D | S | T, .ndim = 1, .shape = {1u << 30}, .dtype = STEPAF_F32},
     {.field_mask = D | S | B, .ndim = 2, .shape = {4, 8}, .max_bytes = 31},
     {.field_mask = D | S | B, .ndim = 2, .shape = {4, 8}, .max_bytes = 0},
@@ -90,8 +99,8 @@ static void bad_ones_are_refused(void)
 static void another_declaration_is_refused(void)
 {
     struct fake_job *job = fake_open(STEPAF_FFN, 1, 1);
-    stepaf_key_params_t params = {.field_mask = D | B | T | N, .max_bytes = 64, .dtype = STEPAF_F32,
-                                  .depth = 2};
+    stepaf_key_params_t params = {
+        .field_mask = D | B | T | N, .max_bytes = 64, .dtype = STEPAF_F32, .depth = 2};
 
     CU_ASSERT_EQUAL(stepaf_key_declare(job->handle, 1, &params), STEPAF_OK);
     job->ctx->changed = false;
@@ -106,13 +115,16 @@ static void another_declaration_is_refused(void)
         else if (change == 3)
             other.depth = 1;
         else
-            other = (stepaf_key_params_t){.field_mask = D | S | T | N, .ndim = 2, .shape = {4, 4},
-                                          .dtype = STEPAF_F32, .depth = 2};
+            other = (stepaf_key_params_t){.field_mask = D | S | T | N,
+                                          .ndim = 2,
+                                          .shape = {4, 4},
+                                          .dtype = STEPAF_F32,
+                                          .depth = 2};
         CU_ASSERT_EQUAL(stepaf_key_declare(job->handle, 1, &other), STEPAF_ERR_INVALID);
     }
     /* The same in other words. */
-    stepaf_key_params_t same = {.field_mask = D | S | T | N | K, .ndim = 1, .shape = {16},
-                                .dtype = STEPAF_F32, .depth = 2};
+    stepaf_key_params_t same = {
+        .field_mask = D | S | T | N | K, .ndim = 1, .shape = {16}, .dtype = STEPAF_F32, .depth = 2};
     CU_ASSERT_EQUAL(stepaf_key_declare(job->handle, 1, &same), STEPAF_OK);
     CU_ASSERT_EQUAL(job->ctx->keys[0]->max_bytes, 64);
     CU_ASSERT_FALSE(job->ctx->changed);

@@ -85,7 +85,8 @@ static void start(uint32_t plan, uint32_t slot, uint32_t seq)
 static void a_plan_becomes_complete(void)
 {
     begin();
-    struct stepaf_msg head = plan_msg(3, 1, 1, 2), start_msg = fake_msg(job, STEPAF_MSG_START, 3, 1, 9);
+    struct stepaf_msg head = plan_msg(3, 1, 1, 2),
+                      start_msg = fake_msg(job, STEPAF_MSG_START, 3, 1, 9);
     struct stepaf_msg push = push_msg(3, 0, PUSHED, 90), pull = pull_msg(3, 0, 80, 4000, 16);
 
     head.slot = 1; /* as a plan that was used in an earlier epoch begins */
@@ -120,9 +121,9 @@ static void a_plan_becomes_complete(void)
 static void bad_plans_are_dropped(void)
 {
     static const uint32_t bad[][3] = {
-        {9, 0, 1}, {0, 9, 1},          {256, 0, 1},          {0, 256, 1},         {1, 1, 0},
-        {1, 1, 33}, {1, 1, 256},       {1, 1, 257},          {UINT32_MAX, 0, 1},  {0, UINT32_MAX, 1},
-        {1, 1, UINT32_MAX}, {0x101, 1, 1}, {1, 0x10001, 1},  {1, 1, 0x80000001},
+        {9, 0, 1},          {0, 9, 1},     {256, 0, 1},     {0, 256, 1},        {1, 1, 0},
+        {1, 1, 33},         {1, 1, 256},   {1, 1, 257},     {UINT32_MAX, 0, 1}, {0, UINT32_MAX, 1},
+        {1, 1, UINT32_MAX}, {0x101, 1, 1}, {1, 0x10001, 1}, {1, 1, 0x80000001},
     };
     struct stepaf_msg msg;
 
@@ -231,7 +232,7 @@ static void bad_pulls_are_dropped(void)
 
     msg = pull_msg(0, 1, 10, REGION_BYTES - 30, 10); /* just fits */
     EXPECT_TAKEN(job, 0, &msg);
-    EXPECT_DROP(job, 0, &msg, DROP_MALFORMED); /* twice */
+    EXPECT_DROP(job, 0, &msg, DROP_MALFORMED);       /* twice */
     msg = pull_msg(0, 0, 0, UINT64_MAX, UINT32_MAX); /* nothing is written, wherever it is */
     msg.word[3] = region + 1;
     EXPECT_TAKEN(job, 0, &msg);

@@ -85,8 +85,9 @@ static void overlaps_are_refused(void)
     begin();
     (void)add(1000, 100);
     (void)add(2000, 1);
-    static const size_t overlaps[][2] = {{1000, 100}, {1000, 1}, {1099, 1}, {999, 2}, {1099, 2},
-                                         {0, 1001},   {0, PLACE}, {1050, 951}, {2000, 1}, {1999, 2}};
+    static const size_t overlaps[][2] = {{1000, 100}, {1000, 1}, {1099, 1},  {999, 2},
+                                         {1099, 2},   {0, 1001}, {0, PLACE}, {1050, 951},
+                                         {2000, 1},   {1999, 2}};
     for (size_t i = 0; i < sizeof overlaps / sizeof *overlaps; i++)
         CU_ASSERT_EQUAL(stepaf_register(job->handle, place + overlaps[i][0], overlaps[i][1]),
                         STEPAF_ERR_INVALID);
@@ -104,15 +105,13 @@ static void bad_ranges_are_refused(void)
     CU_ASSERT_EQUAL(stepaf_register(job->handle, NULL, 10), STEPAF_ERR_INVALID);
     CU_ASSERT_EQUAL(stepaf_register(job->handle, place, 0), STEPAF_ERR_INVALID);
     CU_ASSERT_EQUAL(stepaf_register(job->handle, place, SIZE_MAX), STEPAF_ERR_INVALID);
-    CU_ASSERT_EQUAL(stepaf_register(job->handle, place, ((size_t)1 << 40) + 1),
-                    STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_register(job->handle, place, ((size_t)1 << 40) + 1), STEPAF_ERR_INVALID);
     CU_ASSERT_EQUAL(stepaf_register(job->handle, (void *)UINTPTR_MAX, 2), STEPAF_ERR_INVALID);
     void *memory = place;
     CU_ASSERT_EQUAL(stepaf_alloc(job->handle, 0, STEPAF_MEM_HOST, &memory), STEPAF_ERR_INVALID);
     CU_ASSERT_EQUAL(stepaf_alloc(job->handle, SIZE_MAX, STEPAF_MEM_HOST, &memory),
                     STEPAF_ERR_INVALID);
-    CU_ASSERT_EQUAL(stepaf_alloc(job->handle, 1, STEPAF_MEM_CUDA, &memory),
-                    STEPAF_ERR_UNSUPPORTED);
+    CU_ASSERT_EQUAL(stepaf_alloc(job->handle, 1, STEPAF_MEM_CUDA, &memory), STEPAF_ERR_UNSUPPORTED);
     CU_ASSERT_PTR_EQUAL(memory, place);
     CU_ASSERT_EQUAL(job->ctx->n_regions, 0);
     end();

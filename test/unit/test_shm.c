@@ -58,7 +58,8 @@ static void short_messages_are_whole(void)
     begin("off");
     for (uint32_t n = 0; n <= STEPAF_MSG_WORDS; n++) {
         post = (struct stepaf_post){.link = a.links[0]};
-        post.msg = (struct stepaf_msg){.type = STEPAF_MSG_RELEASE, .slot = 5, .seq = n, .n_words = n};
+        post.msg =
+            (struct stepaf_msg){.type = STEPAF_MSG_RELEASE, .slot = 5, .seq = n, .n_words = n};
         for (uint32_t i = 0; i < n; i++)
             post.msg.word[i] = n * 100 + i;
         stepaf_shm_ops.post(posts, 1);
@@ -136,9 +137,8 @@ static uint8_t *random_bytes(size_t bytes)
 }
 
 /* Post one tensor to an offset, taking in at the other end while there is no room. */
-static int write_to(struct stepaf_link *link, struct side *receiver,
-                    const struct stepaf_rmem *rmem, uint64_t offset, const uint8_t *src,
-                    uint32_t bytes)
+static int write_to(struct stepaf_link *link, struct side *receiver, const struct stepaf_rmem *rmem,
+                    uint64_t offset, const uint8_t *src, uint32_t bytes)
 {
     struct stepaf_xfer xfer = {.src = src, .dst = rmem, .dst_offset = offset, .bytes = bytes};
     struct stepaf_post post = {.link = link, .xfer = &xfer, .n_xfer = 1}, *posts[] = {&post};
@@ -160,7 +160,7 @@ static int write_to(struct stepaf_link *link, struct side *receiver,
 /* Write tensors of many sizes; each must land as a whole, and not a byte beside it. */
 static void check_sizes(struct side *from, struct side *to, bool shareable)
 {
-    static const uint32_t sizes[] = {0,    1,    63,   64,   4095, 4096,
+    static const uint32_t sizes[] = {0,    1,    63,    64,    4095,  4096,
                                      4097, 8192, 12289, 16384, 40000, 200001};
     struct stepaf_region *region = side_memory(to, 210000, shareable);
     struct stepaf_rmem *rmem = side_import(from, 0, to, region);
@@ -316,9 +316,9 @@ static void several_peers_get_the_same_bytes(void)
 static void bad_fragments_are_dropped(void)
 {
     static const uint32_t bad[][4] = {
-        {99, 0, 0, 1},          {100, 8192, 0, 1},          {100, 8191, 0, 2},
-        {100, 0, 1, 1},         {100, 0, UINT32_MAX, 1},    {100, UINT32_MAX, UINT32_MAX, 1},
-        {100, 0, 0, 4097},      {100, 0, 0, 8192},          {100, 0, 0, UINT32_MAX},
+        {99, 0, 0, 1},          {100, 8192, 0, 1},           {100, 8191, 0, 2},
+        {100, 0, 1, 1},         {100, 0, UINT32_MAX, 1},     {100, UINT32_MAX, UINT32_MAX, 1},
+        {100, 0, 0, 4097},      {100, 0, 0, 8192},           {100, 0, 0, UINT32_MAX},
         {UINT32_MAX, 0, 0, 10}, {100, 8192, UINT32_MAX, 64},
     };
     size_t wrong = 0;

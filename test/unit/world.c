@@ -36,7 +36,7 @@ void world_read(const struct world *world, int rank, const struct stepaf_pack *p
 {
     int role = (int)world->job[rank]->ctx->role;
 
-    fake_must(stepaf_declaration_read(pack->data, pack->bytes, role, rank, before,
-                                      declaration_p) == STEPAF_OK,
+    fake_must(stepaf_declaration_read(pack->data, pack->bytes, role, rank, before, declaration_p) ==
+                  STEPAF_OK,
               "declaration");
 }

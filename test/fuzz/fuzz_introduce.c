@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Introductions, as exchanged by init: edits to a good one, or, if the first byte is above 127, the
+ * blob itself. It is refused, or every rank comes to the same verdict on it. */
+#include <string.h>
+
+#include "base/error.h"
+#include "edit.h"
+#include "engine/introduce.h"
+
+enum { RANKS = 3 };
+
+static struct stepaf_pack valid;
+static struct stepaf_introduction others;
+
+static const char *get(const char *name, void *arg)
+{
+    (void)name, (void)arg;
+    return NULL;
+}
+
+static void make_valid(void)
+{
+    struct stepaf_introduction intro = {.role = STEPAF_FFN, .pid = 4711, .node_id = 815};
+    struct stepaf_env env;
+
+    if (valid.data)
+        return;
+    strcpy(intro.host, "somewhere");
+    strcpy(intro.binding, "0-3,8");
+    FUZZ_CHECK(stepaf_env_load_from(&env, get, NULL) == STEPAF_OK);
+    stepaf_introduction_pack(&intro, &env, &valid);
+    stepaf_env_free(&env);
+    FUZZ_CHECK(stepaf_introduction_read(valid.data, valid.bytes, &others));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    size_t blob_bytes;
+
+    if (!bytes)
+        return 0;
+    make_valid();
+    struct stepaf_introduction all[RANKS] = {others, others, others};
+    int at = data[0] % RANKS;
+    uint8_t *blob = data[0] > 127
+                        ? edit_copy(data + 1, bytes - 1, NULL, 0, &blob_bytes)
+                        : edit_copy(valid.data, valid.bytes, data + 1, bytes - 1, &blob_bytes);
+    if (stepaf_introduction_read(blob, blob_bytes, &all[at])) {
+        const struct stepaf_introduction *it = &all[at];
+        FUZZ_CHECK(it->status || it->role <= STEPAF_FFN);
+        FUZZ_CHECK(memchr(it->text, '\0', sizeof it->text));
+        FUZZ_CHECK(memchr(it->host, '\0', sizeof it->host));
+        FUZZ_CHECK(memchr(it->binding, '\0', sizeof it->binding));
+        stepaf_status_t verdict = stepaf_introductions_judge(all, RANKS, 0);
+        FUZZ_CHECK(stepaf_status_from((uint32_t)verdict) == verdict);
+        FUZZ_CHECK(!verdict || !strpbrk(stepaf_last_error()->text, "\n\r"));
+        for (int r = 1; r < RANKS; r++)
+            FUZZ_CHECK(stepaf_introductions_judge(all, RANKS, r) == verdict);
+        for (int r = 0; r < RANKS; r++) {
+            int sharing = stepaf_introductions_sharing(all, RANKS, r);
+            FUZZ_CHECK(sharing >= 0 && sharing <= RANKS);
+        }
+    }
+    free(blob);
+    return 0;
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an FFN rank does with batches: in which order it gets them, answers, releases. */
+#include "batches.h"
+
+static void an_answer_goes_where_the_plan_says(void)
+{
+    begin();
+    for (uint32_t seq = 0; seq < 4; seq++) {
+        start(1, seq % DEPTH, seq);
+        CU_ASSERT_EQUAL(answer(take(), seq * 10, STEPAF_RESPOND_RELEASE), STEPAF_OK);
+        const struct fake_record *record = fake_last(job);
+        CU_ASSERT(record->peer == 1 && record->n_xfer == 1);
+        CU_ASSERT(record->msg.type == STEPAF_MSG_RESPONSE && record->msg.plan == PLAN);
+        CU_ASSERT(record->msg.flags == STEPAF_MSG_RELEASED && record->msg.epoch == 1);
+        CU_ASSERT(record->msg.slot == seq % DEPTH && record->msg.seq == seq);
+        CU_ASSERT(record->msg.n == 1 && record->msg.word[STEPAF_MSG_SIZES] == seq * 10);
+        CU_ASSERT(record->xfer[0].bytes == seq * 10 && record->xfer[0].src == memory);
+        CU_ASSERT_EQUAL(record->xfer[0].dst_offset, 64 + seq % DEPTH * 200);
+        CU_ASSERT(!record->xfer[0].bytes || record->xfer[0].src_region != NULL);
+    }
+    CU_ASSERT_EQUAL(job->n_records, 4);
+    CU_ASSERT_EQUAL(job->ctx->counters.responses_sent, 4);
+    CU_ASSERT_EQUAL(job->ctx->counters.bytes_sent, 60);
+    end();
+}
+
+static void bad_answers_change_nothing(void)
+{
+    uint8_t elsewhere[8];
+
+    begin();
+    start(0, 0, 0);
+    stepaf_batch_h batch = take();
+    stepaf_tensor_t tensors[2] = {{PULLED, memory, 8}, {PULLED, memory, 8}};
+    uint64_t digest = state_digest(job->ctx);
+    CU_ASSERT_EQUAL(stepaf_respond(batch, tensors, 2, 0, NULL), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_respond(batch, tensors, 0, 0, NULL), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_respond(batch, NULL, 1, 0, NULL), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_respond(batch, tensors, -1, 0, NULL), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_respond(batch, tensors, 1, 2, NULL), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(answer(batch, BYTES + 1, 0), STEPAF_ERR_SIZE);
+    CU_ASSERT_EQUAL(answer(batch, SIZE_MAX, 0), STEPAF_ERR_SIZE);
+    tensors[0].data = elsewhere;
+    CU_ASSERT_EQUAL(stepaf_respond(batch, tensors, 1, 0, NULL), STEPAF_ERR_UNREGISTERED);
+    tensors[0] = (stepaf_tensor_t){PUSHED, memory, 8};
+    CU_ASSERT_EQUAL(stepaf_respond(batch, tensors, 1, 0, NULL), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(state_digest(job->ctx), digest);
+    CU_ASSERT_EQUAL(job->n_records, 0);
+    CU_ASSERT_EQUAL(answer(batch, 8, 0), STEPAF_OK);
+    end();
+}
+
+/* One message tells both where the answer has not left yet. */
+static void a_release_joins_a_queued_answer(void)
+{
+    begin();
+    start(0, 0, 0);
+    stepaf_batch_h batch = take();
+    fake_link(job, 0)->room = 0;
+    CU_ASSERT_EQUAL(answer(batch, 8, 0), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_release(batch), STEPAF_OK);
+    EXPECT_WHOLE(job);
+    CU_ASSERT_EQUAL(job->n_records, 0);
+    CU_ASSERT_EQUAL(job->ctx->counters.queued, 1);
+    fake_link(job, 0)->room = FAKE_ENDLESS;
+    CU_ASSERT_EQUAL(stepaf_progress(job->handle), STEPAF_OK);
+    CU_ASSERT_EQUAL(job->n_records, 1);
+    CU_ASSERT_EQUAL(fake_last(job)->msg.flags, STEPAF_MSG_RELEASED);
+    end();
+}
+
+static void batches_come_in_order(void)
+{
+    static const int from[] = {1, 0, 0, 1};
+    stepaf_batch_h batches[4];
+    stepaf_batch_info_t info;
+    int n;
+
+    begin();
+    start(1, 0, 0);
+    start(0, 0, 0);
+    start(0, 1, 1);
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, 0, batches, 1, &n),
+                    STEPAF_ERR_INVALID);
+    start(1, 1, 1);
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, batches, 4, &n), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(n, 4);
+    for (int i = 0; i < 4; i++) {
+        CU_ASSERT_EQUAL(stepaf_batch_get(batches[i], &info), STEPAF_OK);
+        CU_ASSERT_EQUAL(info.attention_rank, from[i]);
+        CU_ASSERT_EQUAL(info.sequence, i == 2 || i == 3);
+    }
+    start(1, 2, 2);
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, 0, batches, 2, &n),
+                    STEPAF_ERR_TIMEOUT);
+    start(0, 2, 2);
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, 0, batches, 2, &n), STEPAF_OK);
+    for (int i = 0; i < 2; i++) {
+        CU_ASSERT_EQUAL(stepaf_batch_get(batches[i], &info), STEPAF_OK);
+        CU_ASSERT_EQUAL(info.attention_rank, i);
+    }
+    end();
+}
+
+/* What it has sent before still counts; there is nobody to answer, and nothing comes after. */
+static void a_lost_peers_batches_stay(void)
+{
+    stepaf_batch_h batches[2];
+    stepaf_batch_info_t info;
+    int n;
+
+    begin();
+    start(0, 0, 0);
+    stepaf_batch_h held = take();
+    start(0, 1, 1);
+    start(1, 0, 0);
+    struct stepaf_host *host = &job->ctx->host;
+    host->lost(host, &fake_link(job, 0)->base, "the test says so");
+    host->lost(host, &fake_link(job, 0)->base, "twice");
+    EXPECT_WHOLE(job);
+    CU_ASSERT(job->ctx->n_alive == 1 && job->ctx->counters.peers_lost == 1);
+    struct stepaf_msg late = start_msg(2, 2);
+    EXPECT_DROP(job, 0, &late, DROP_SILENTLY);
+    CU_ASSERT_EQUAL(answer(held, 8, 0), STEPAF_ERR_PEER_LOST);
+    UNIT_CONTAINS(stepaf_last_error()->text, "the test says so");
+    CU_ASSERT_EQUAL(stepaf_release(held), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, 0, batches, 2, &n), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_batch_get(batches[0], &info), STEPAF_OK);
+    CU_ASSERT(info.attention_rank == 0 && info.sequence == 1);
+    CU_ASSERT_EQUAL(answer(batches[0], 8, 0), STEPAF_ERR_PEER_LOST);
+    CU_ASSERT_EQUAL(stepaf_release(batches[0]), STEPAF_OK);
+    CU_ASSERT_EQUAL(job->n_records, 0); /* nobody is told of it */
+    EXPECT_WHOLE(job);
+
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, -1, batches, 2, &n),
+                    STEPAF_ERR_PEER_LOST);
+    int from = STEPAF_FROM_EACH | STEPAF_RECV_SKIP_LOST;
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, from, 0, batches, 2, &n), STEPAF_ERR_TIMEOUT);
+    start(1, 1, 1);
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, from, 0, batches, 2, &n), STEPAF_OK);
+    CU_ASSERT_PTR_NULL(batches[0]);
+    CU_ASSERT_EQUAL(stepaf_batch_get(batches[1], &info), STEPAF_OK);
+    host->lost(host, &fake_link(job, 1)->base, "so it does");
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, from, -1, batches, 2, &n), STEPAF_ERR_PEER_LOST);
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, -1, batches, 2, &n),
+                    STEPAF_ERR_PEER_LOST);
+    end();
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"an answer goes where the plan says", an_answer_goes_where_the_plan_says},
+        {"bad answers change nothing", bad_answers_change_nothing},
+        {"a release joins a queued answer", a_release_joins_a_queued_answer},
+        {"batches come in order", batches_come_in_order},
+        {"a lost peer's batches stay", a_lost_peers_batches_stay},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run("respond", tests);
+}
