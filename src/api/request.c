@@ -179,7 +179,7 @@ stepaf_status_t stepaf_wait_any(const stepaf_request_h *requests, int n, int64_t
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     stepaf_status_t status = STEPAF_OK;
-    struct stepaf_ctx *ctx;
+    struct stepaf_ctx *ctx = NULL;
     bool more = true;
 
     if (n < 0 || (n && !requests) || !index_p)
@@ -255,7 +255,9 @@ static stepaf_status_t part_status(const struct stepaf_op *op, uint32_t p)
 
     switch (op->parts[p].state) {
     case STEPAF_PART_WAITING:
-        if (atomic_load_explicit(&op->status, memory_order_relaxed) == STEPAF_ERR_CANCELED)
+        /* Canceled by the caller; if a peer let go of it, the others' answers still come. */
+        if (op->failed_peer < 0 &&
+            atomic_load_explicit(&op->status, memory_order_relaxed) == STEPAF_ERR_CANCELED)
             return STEPAF_ERR_CANCELED;
         return STEPAF_INPROGRESS;
     case STEPAF_PART_LOST:

@@ -14,7 +14,7 @@ static const struct {
 } cases[] = {
     {"ffn-held", fault_ffn_held}, {"ffn-load", fault_ffn_load}, {"attention", fault_attention},
     {"finalize", fault_finalize}, {"commit", fault_commit},     {"barrier", fault_barrier},
-    {"stopped", fault_stopped},   {"leftover", fault_leftover},
+    {"stopped", fault_stopped},   {"leftover", fault_leftover}, {"crowded", fault_crowded},
 };
 
 static struct {
@@ -117,6 +117,7 @@ void fault_serve(struct fault *fault)
 
 static void body(struct hs_job *job)
 {
+    stepaf_params_t params = {0};
     const char *name = hs_option_text(job, "--case", "");
     struct fault fault = {.job = job,
                           .bytes = (size_t)hs_option_int(job, "--bytes", 256),
@@ -124,7 +125,12 @@ static void body(struct hs_job *job)
 
     if (strcmp(name, "commit") == 0)
         setenv("STEPAF_COMMIT_TIMEOUT_US", "2000000", 1);
-    if (!hs_open(job))
+    if (strcmp(name, "crowded") == 0) { /* with a lock that finalize must not stumble over */
+        setenv("STEPAF_SHM_RING_SLOTS", "4", 1);
+        params.field_mask = STEPAF_PARAM_THREADS;
+        params.threads = STEPAF_THREADS_MULTIPLE;
+    }
+    if (!hs_open_with(job, params))
         return;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         if (strcmp(cases[i].name, name) == 0) {

@@ -45,5 +45,6 @@ void fault_leftover(struct fault *fault);
 void fault_commit(struct fault *fault); /* fault_setup.c */
 void fault_barrier(struct fault *fault);
 void fault_stopped(struct fault *fault);
+void fault_crowded(struct fault *fault);
 
 #endif

@@ -15,7 +15,7 @@ export OMPI_MCA_orte_enable_recovery=1 PRTE_MCA_prte_enable_recovery=1
 : "${TEST_TIMEOUT_S:=90}"
 
 skipped=0
-for name in ffn-held ffn-load attention leftover finalize commit barrier stopped; do
+for name in ffn-held ffn-load attention leftover finalize commit barrier stopped crowded; do
     echo "== $name"
     said=$(mpi_run 4 "$top_builddir/test/mpi/fault" --split attn=2,ffn=2 --case "$name" 2>&1)
     case $said in
@@ -27,4 +27,4 @@ for name in ffn-held ffn-load attention leftover finalize commit barrier stopped
         ;;
     esac
 done
-[ "$skipped" -lt 8 ] || exit 77
+[ "$skipped" -lt 9 ] || exit 77

@@ -129,27 +129,35 @@ void sem_shared_key(struct hs_job *job)
     }
 }
 
-/* One FFN rank lets go of a batch that expects an answer. */
+/* One FFN rank lets go of a batch that expects an answer: the operation ends, but the other rank's
+ * part of it is still to come. */
 void sem_unanswered(struct hs_job *job)
 {
-    stepaf_request_h request;
-    stepaf_batch_h batch;
+    stepaf_request_h request = NULL;
+    stepaf_batch_h batch = NULL;
 
-    if (sem_actor(job)) {
+    if (sem_actor(job))
         request = sem_start(P_ONE);
+    else if (sem_ffn(job))
+        batch = sem_take(job);
+    if (sem_ffn(job) && job->index == 1)
+        HS_OK(stepaf_release(batch));
+    if (sem_actor(job)) {
         HS_REFUSED(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT), STEPAF_ERR_CANCELED);
         HS_INT(stepaf_last_error()->peer_rank, ==, 1);
+        HS_REFUSED(stepaf_request_peer(request, 1), STEPAF_ERR_CANCELED);
+        HS_REFUSED(stepaf_request_tensor(request, 1, NULL), STEPAF_ERR_CANCELED);
+        HS_STATUS(stepaf_request_peer(request, 0), STEPAF_INPROGRESS);
+        HS_STATUS(stepaf_request_tensor(request, 0, NULL), STEPAF_INPROGRESS);
+    }
+    hs_sync(job);
+    if (sem_ffn(job) && job->index == 0)
+        HS_OK(fx_answer(job, batch, STEPAF_RESPOND_RELEASE));
+    if (sem_actor(job)) {
         sem_becomes(job, stepaf_request_peer, request, 0, STEPAF_OK);
-        HS_STATUS(stepaf_request_peer(request, 1), STEPAF_ERR_CANCELED);
-        HS_STATUS(stepaf_request_tensor(request, 1, NULL), STEPAF_ERR_CANCELED);
         fx_verify(&sem_plans[P_ONE], sem_plans[P_ONE].next - 1, 0);
         fx_exchange(&sem_plans[P_ONE]);
     } else if (sem_ffn(job)) {
-        batch = sem_take(job);
-        if (job->index == 1)
-            HS_OK(stepaf_release(batch));
-        else
-            HS_OK(fx_answer(job, batch, STEPAF_RESPOND_RELEASE));
         HS_REFUSED(stepaf_release(batch), STEPAF_ERR_HANDLE);
         fx_serve(job, 1);
     }

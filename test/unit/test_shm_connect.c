@@ -103,22 +103,33 @@ static void another_node_is_not_reached(void)
     end();
 }
 
+/* b's announcement with another number in the place of one in it. */
+static struct stepaf_pack announcement_with(uint64_t number, uint64_t instead)
+{
+    struct stepaf_pack pack = announcement();
+    int found = 0;
+
+    for (size_t at = 0; at + sizeof number <= pack.bytes; at++)
+        if (!memcmp(pack.data + at, &number, sizeof number)) {
+            memcpy(pack.data + at, &instead, sizeof instead);
+            found++;
+            at += sizeof number - 1;
+        }
+    side_must(found == 1, "announcement");
+    return pack;
+}
+
 static void a_control_segment_must_be_large_enough(void)
 {
-    struct stepaf_pack pack = {0};
-    const struct stepaf_shm *shm;
+    static const uint64_t bytes[] = {0, 4096, UINT64_MAX};
 
     begin("off");
-    shm = (const struct stepaf_shm *)b.transport;
     for (int i = 0; i < 3; i++) {
-        pack.bytes = 0;
-        stepaf_pack_u32(&pack, (uint32_t)shm->control.fd);
-        stepaf_pack_u64(&pack, i == 0 ? 0 : i == 1 ? 4096 : UINT64_MAX);
-        for (int t = 0; t < STEPAF_SHM_TOKEN_WORDS + 1; t++)
-            stepaf_pack_u64(&pack, shm->token[t % STEPAF_SHM_TOKEN_WORDS]);
-        expect_refusal((uint32_t)getpid(), &pack, i < 2 ? "too small" : "sealed");
+        const struct stepaf_shm *shm = (const struct stepaf_shm *)b.transport;
+        struct stepaf_pack pack = announcement_with(shm->control.bytes, bytes[i]);
+        expect_refusal((uint32_t)getpid(), &pack, "");
+        free(pack.data);
     }
-    free(pack.data);
     end();
 }
 
@@ -160,23 +171,21 @@ static void another_process_is_not_the_peer(void)
 
 static void attaching_can_be_required(void)
 {
-    struct stepaf_pack pack = {0};
+    /* Where no memory is, and where some other is. */
+    const uint64_t elsewhere[] = {4096, (uintptr_t)&side_cma};
 
     begin("on");
     const struct stepaf_shm *shm = (const struct stepaf_shm *)b.transport;
-    stepaf_pack_u32(&pack, (uint32_t)shm->control.fd);
-    stepaf_pack_u64(&pack, shm->control.bytes);
-    for (int t = 0; t < STEPAF_SHM_TOKEN_WORDS; t++)
-        stepaf_pack_u64(&pack, shm->token[t]);
-    stepaf_pack_u64(&pack, 4096); /* no memory is there */
-    expect_refusal((uint32_t)getpid(), &pack, "STEPAF_SHM_CMA is on");
-    pack.bytes -= sizeof(uint64_t);
-    stepaf_pack_u64(&pack, (uintptr_t)&side_cma); /* some other is */
-    expect_refusal((uint32_t)getpid(), &pack, "STEPAF_SHM_CMA is on");
-    a.env.shm_cma = STEPAF_ENV_CMA_AUTO;
-    CU_ASSERT_PTR_NULL(side_connect(&a, 0, &b, 0, (uint32_t)getpid(), &pack));
-    UNIT_STRING(a.links[0]->name, "shm;ring");
-    free(pack.data);
+    for (int i = 0; i < 2; i++) {
+        struct stepaf_pack pack = announcement_with((uintptr_t)shm->token, elsewhere[i]);
+        a.env.shm_cma = STEPAF_ENV_CMA_ON;
+        expect_refusal((uint32_t)getpid(), &pack, "STEPAF_SHM_CMA is on");
+        a.env.shm_cma = STEPAF_ENV_CMA_AUTO;
+        CU_ASSERT_PTR_NULL_FATAL(side_connect(&a, 0, &b, 0, (uint32_t)getpid(), &pack));
+        UNIT_STRING(a.links[0]->name, "shm;ring");
+        stepaf_shm_ops.disconnect(a.links[0]);
+        free(pack.data);
+    }
     end();
 }
 
