@@ -2,6 +2,8 @@
 /* A plain exchange: see fixture.h. */
 #include "fixture.h"
 
+#include <string.h>
+
 static size_t answer_bytes;
 static unsigned char *answers; /* [attention rank][id][slot] */
 
@@ -134,9 +136,8 @@ bool fx_look(struct hs_job *job, stepaf_batch_h batch)
     uint64_t all = push_stream(id, info.attention_rank, -1, info.sequence);
     uint64_t mine = push_stream(id, info.attention_rank, job->index, info.sequence);
     uint64_t first = hs_mix(all);
-    bool broadcast =
-        tensor.bytes >= 1 && *(unsigned char *)tensor.data == (unsigned char)first &&
-        (tensor.bytes < 8 || *((unsigned char *)tensor.data + 7) == ((unsigned char *)&first)[7]);
+    size_t told = tensor.bytes < sizeof first ? tensor.bytes : sizeof first;
+    bool broadcast = memcmp(tensor.data, &first, told) == 0;
     return hs_verify("pushed", tensor.data, tensor.bytes, broadcast ? all : mine);
 }
 
