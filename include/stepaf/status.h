@@ -98,8 +98,8 @@ STEPAF_API const char *stepaf_phase_name(stepaf_phase_t phase);
 /** Return the detail of the calling thread's most recent failed stepaf call.
  *  @return never NULL; status is STEPAF_OK if none has failed in this thread. Owned by the
  *  library, overwritten by the thread's next failure. Any thread, never blocks, cannot fail. A
- *  poll that merely found nothing (STEPAF_INPROGRESS, or STEPAF_ERR_TIMEOUT with timeout 0) does
- *  not change it. */
+ *  poll that merely found nothing (STEPAF_INPROGRESS, STEPAF_ERR_WOULD_BLOCK, or STEPAF_ERR_TIMEOUT
+ *  with timeout 0) does not change it. */
 STEPAF_API const stepaf_error_t *stepaf_last_error(void);
 
 #ifdef __cplusplus

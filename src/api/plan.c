@@ -59,7 +59,7 @@ stepaf_status_t stepaf_plan_create(stepaf_context_h handle, const stepaf_tensor_
 static stepaf_status_t check_idle(const struct stepaf_plan_obj *plan)
 {
     for (int s = 0; s < plan->depth; s++)
-        if (stepaf_op_busy(&plan->ops[s]))
+        if (stepaf_op_busy(&plan->ops[s]) || plan->ops[s].n_waiting)
             return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
                                     "operation %u of the plan is in flight", plan->ops[s].seq);
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++)

@@ -57,20 +57,37 @@ static bool advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_
     return stepaf_waiter_busy(ctx, waiter, timeout_us);
 }
 
-static stepaf_status_t wait_op(struct stepaf_op *op, int64_t timeout_us)
+/* Wait until the operation is done, or no longer this one: in a context with threads another one
+ * may wait for it too, and then start its slot again. */
+static bool await(struct stepaf_op *op, uint32_t generation, int64_t timeout_us)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
+    bool more = true;
+
+    while (more && op->generation == generation && !op_done(op))
+        more = advance(op->plan->ctx, &waiter, timeout_us);
+    return op->generation != generation || op_done(op);
+}
+
+static stepaf_status_t wait_op(struct stepaf_op *op, int64_t timeout_us)
+{
     struct stepaf_ctx *ctx = op->plan->ctx;
+    uint32_t generation = op->generation;
+    bool over = op_done(op);
 
     if (op->retired)
         return waited_already();
-    if (timeout_us && !op_done(op))
-        stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_WAITED, stepaf_ticks(), op->plan->index,
-                           op->seq, STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
-    while (!op_done(op))
-        if (!advance(ctx, &waiter, timeout_us) && !op_done(op))
-            return timeout_us ? timed_out(op) : STEPAF_INPROGRESS;
-    if (op->retired) /* another thread was quicker */
+    if (!over) {
+        if (timeout_us)
+            stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_WAITED, stepaf_ticks(), op->plan->index,
+                               op->seq, STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
+        op->n_waiting++;
+        over = await(op, generation, timeout_us);
+        op->n_waiting--;
+    }
+    if (!over)
+        return timeout_us ? timed_out(op) : STEPAF_INPROGRESS;
+    if (op->generation != generation || op->retired) /* another thread was quicker */
         return waited_already();
     op->retired = true;
     return stepaf_op_result(op);
@@ -258,7 +275,8 @@ static stepaf_status_t part_status(const struct stepaf_op *op, uint32_t p)
         /* Canceled by the caller; if a peer let go of it, the others' answers still come. */
         if (op->failed_peer < 0 &&
             atomic_load_explicit(&op->status, memory_order_relaxed) == STEPAF_ERR_CANCELED)
-            return STEPAF_ERR_CANCELED;
+            return stepaf_error_set(STEPAF_ERR_CANCELED, STEPAF_PHASE_RESPONSE,
+                                    "the operation was canceled");
         return STEPAF_INPROGRESS;
     case STEPAF_PART_LOST:
         return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_RESPONSE, peer->who,

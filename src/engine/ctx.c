@@ -40,8 +40,10 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
 {
     stepaf_engine_thread_stop(ctx);
     ctx->handler = NULL;
+    stepaf_lock_enter(&ctx->lock); /* waiting gives it up and takes it again */
     if (ctx->peers)
         part(ctx);
+    stepaf_lock_leave(&ctx->lock);
     for (uint32_t p = 0; ctx->peers && p < ctx->n_peers; p++)
         free_queue(&ctx->peers[p]); /* before what its posts belong to */
     for (uint32_t i = 0; i < ctx->plans.n; i++) {

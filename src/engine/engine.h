@@ -119,6 +119,7 @@ struct stepaf_op {
     bool custom;        /* its posts are not as planned */
     _Atomic int status; /* STEPAF_INPROGRESS until known */
     uint32_t pending;   /* parts that WAIT, also after status is known */
+    uint32_t n_waiting; /* threads that wait for it */
     int failed_peer;
     uint64_t started;          /* ticks */
     uint64_t completed;        /* ticks */
