@@ -65,10 +65,7 @@ static stepaf_status_t ask(struct stepaf_ctx *ctx, struct stepaf_peer *peer, int
         if (!stepaf_engine_send(peer, &ping))
             return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
         while (ctx->pong_seq == seq) {
-            int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
-            if (stepaf_engine_progress(ctx))
-                continue;
-            if (peer->lost || left_us <= 0 || !stepaf_waiter_idle(ctx, &waiter, left_us))
+            if (!stepaf_engine_advance(ctx, &waiter, deadline_ns) || peer->lost)
                 return stepaf_error_set_peer(peer->lost ? STEPAF_ERR_PEER_LOST : STEPAF_ERR_TIMEOUT,
                                              STEPAF_PHASE_COMMIT, peer->who,
                                              STEPAF_WHO_FORMAT " did not answer a clock ping",
@@ -87,10 +84,7 @@ static stepaf_status_t serve(struct stepaf_ctx *ctx, int64_t deadline_ns)
 
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         while (!ctx->peers[p].synced && !ctx->peers[p].lost) {
-            int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
-            if (stepaf_engine_progress(ctx))
-                continue;
-            if (left_us <= 0 || !stepaf_waiter_idle(ctx, &waiter, left_us))
+            if (!stepaf_engine_advance(ctx, &waiter, deadline_ns))
                 return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
                                              ctx->peers[p].who,
                                              STEPAF_WHO_FORMAT " did not finish its clock pings",

@@ -47,14 +47,11 @@ static stepaf_status_t settle(struct stepaf_ctx *ctx, int64_t deadline_ns)
             return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
-        while (peer->link && !peer->lost && peer->settled != msg.seq) {
-            int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
-            if (!stepaf_engine_progress(ctx) &&
-                (left_us <= 0 || !stepaf_waiter_idle(ctx, &waiter, left_us)))
+        while (peer->link && !peer->lost && peer->settled != msg.seq)
+            if (!stepaf_engine_advance(ctx, &waiter, deadline_ns))
                 return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT, peer->who,
                                              STEPAF_WHO_FORMAT " did not enter the commit in time",
                                              STEPAF_WHO_ARGS(peer->who));
-        }
     }
     stepaf_engine_flush(ctx, (deadline_ns - stepaf_monotonic_ns()) / 1000);
     return STEPAF_OK;
@@ -141,14 +138,12 @@ static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *p
                                    struct stepaf_waiter *waiter, int64_t deadline_ns)
 {
     while (!is_ready(ctx, peer)) {
-        int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
-        if (stepaf_engine_progress(ctx))
-            continue;
+        bool more = stepaf_engine_advance(ctx, waiter, deadline_ns);
         if (peer->lost)
             return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT, peer->who,
                                          STEPAF_WHO_FORMAT " is lost: %s",
                                          STEPAF_WHO_ARGS(peer->who), peer->reason);
-        if (left_us <= 0 || !stepaf_waiter_idle(ctx, waiter, left_us))
+        if (!more && !is_ready(ctx, peer))
             return not_ready(peer, STEPAF_ERR_TIMEOUT);
     }
     if (peer->ready_status)
@@ -182,13 +177,10 @@ static stepaf_status_t handshake(struct stepaf_ctx *ctx, int64_t deadline_ns)
                                                STEPAF_WHO_ARGS(peer->who));
         }
     }
-    while (!status && !stepaf_list_empty(&ctx->queued)) {
-        int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
-        if (!stepaf_engine_progress(ctx) &&
-            (left_us <= 0 || !stepaf_waiter_idle(ctx, &waiter, left_us)))
+    while (!status && !stepaf_list_empty(&ctx->queued))
+        if (!stepaf_engine_advance(ctx, &waiter, deadline_ns))
             status = stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
                                       "a peer does not take what it is told");
-    }
     return status;
 }
 

@@ -265,7 +265,7 @@ struct stepaf_ctx {
     struct stepaf_table ops;
     struct stepaf_table batches;
     struct stepaf_list ready; /* FFN: batches of all peers in order of arrival */
-    uint32_t n_ready_peers;   /* peers that are lost or have a batch ready */
+    uint32_t n_ready_peers;   /* peers that have a batch ready */
     stepaf_batch_cb_t handler;
     void *handler_arg;
     bool dispatching;
@@ -323,11 +323,16 @@ static inline uint64_t stepaf_arrival_ticks(struct stepaf_ctx *ctx)
     return ctx->host.polled;
 }
 
+struct stepaf_waiter;
+
 /* progress.c: advance everything once; return how much happened. The lock is held. */
 unsigned stepaf_engine_progress(struct stepaf_ctx *ctx);
 /* The same for a thread that has nothing else to do: look for a few microseconds, if this context
  * and its core are this thread's alone. */
 unsigned stepaf_engine_progress_waiting(struct stepaf_ctx *ctx);
+/* The same for set-up, which may idle. False when @a deadline_ns has passed. */
+bool stepaf_engine_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter,
+                           int64_t deadline_ns);
 /* Send what is queued, as far as peers take it in time. */
 void stepaf_engine_flush(struct stepaf_ctx *ctx, int64_t timeout_us);
 /* Call the handler for what is ready; the lock is not held. */

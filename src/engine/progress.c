@@ -121,6 +121,14 @@ unsigned stepaf_engine_progress_waiting(struct stepaf_ctx *ctx)
     return progress(ctx, stepaf_list_empty(&ctx->queued) ? ctx->wait_polls : 1);
 }
 
+bool stepaf_engine_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter,
+                           int64_t deadline_ns)
+{
+    int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
+
+    return left_us > 0 && (stepaf_engine_progress(ctx) || stepaf_waiter_idle(ctx, waiter, left_us));
+}
+
 void stepaf_engine_flush(struct stepaf_ctx *ctx, int64_t timeout_us)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
