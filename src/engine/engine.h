@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 #include "base/time.h"
+#include "engine/flight.h"
 #include "engine/lock.h"
 #include "engine/table.h"
 #include "engine/trace.h"
@@ -87,138 +88,6 @@ struct stepaf_peer {
     uint32_t n_mirrors;
     struct stepaf_rmem **rmems; /* ascending by id */
     uint32_t n_rmems;
-};
-
-/* ---- attention side ---- */
-
-enum stepaf_part_state {
-    STEPAF_PART_NONE,     /* skipped by this operation */
-    STEPAF_PART_WAITING,  /* no answer yet */
-    STEPAF_PART_ANSWERED, /* its tensors are here */
-    STEPAF_PART_CANCELED, /* the batch was released without an answer */
-    STEPAF_PART_LOST
-};
-
-/* An operation's part at one peer. */
-struct stepaf_part {
-    struct stepaf_post post;
-    uint64_t notified; /* ticks */
-    uint64_t answered;
-    uint32_t queue_ns; /* what the peer reported; UINT32_MAX: nothing */
-    uint32_t work_ns;
-    uint8_t state; /* stepaf_part_state */
-};
-
-struct stepaf_op {
-    struct stepaf_plan_obj *plan;
-    uint32_t index;      /* in ctx->ops: half of the handle */
-    uint32_t generation; /* the other half */
-    uint32_t seq;
-    uint8_t slot;
-    bool retired;       /* its result was handed out */
-    bool custom;        /* its posts are not as planned */
-    _Atomic int status; /* STEPAF_INPROGRESS until known */
-    uint32_t pending;   /* parts that WAIT, also after status is known */
-    uint32_t n_waiting; /* threads that wait for it */
-    int failed_peer;
-    uint64_t started;          /* ticks */
-    uint64_t completed;        /* ticks */
-    struct stepaf_part *parts; /* per peer */
-    struct stepaf_xfer *xfers; /* per peer: n_push */
-    uint32_t *pull_bytes;      /* per peer: n_pull; what landed */
-};
-
-struct stepaf_push {
-    struct stepaf_key *key;
-    void *data;
-    struct stepaf_region *region;
-    uint32_t bytes;
-};
-
-struct stepaf_pull {
-    struct stepaf_key *key;
-    uint8_t *data; /* of slot 0 */
-    struct stepaf_region *region;
-    uint32_t bytes;
-};
-
-struct stepaf_plan_obj {
-    struct stepaf_ctx *ctx;
-    uint32_t index; /* in ctx->plans: the plan's number and half of its handle */
-    uint32_t generation;
-    uint32_t seq; /* of the next operation */
-    uint8_t slot; /* of the next operation */
-    uint8_t depth;
-    uint8_t n_push;
-    uint8_t n_pull; /* per peer */
-    bool scatter;
-    bool is_small;   /* posting takes little longer than a stamp: START has that of NOTIFIED */
-    bool cached;     /* made by stepaf_push_pull */
-    uint32_t usable; /* epoch in which peers were told of it, 0: not yet */
-    struct stepaf_push push[STEPAF_MAX_TENSORS];
-    struct stepaf_pull *pull;   /* n_peers * n_pull, server-major */
-    uint32_t *held;             /* per peer, bit s: slot s is not released yet */
-    struct stepaf_op *ops;      /* depth */
-    struct stepaf_post **posts; /* scratch of start: one per peer */
-};
-
-/* ---- FFN side ---- */
-
-enum stepaf_batch_state {
-    STEPAF_BATCH_FREE,
-    STEPAF_BATCH_READY, /* complete, not yet given to the caller */
-    STEPAF_BATCH_HELD
-};
-
-struct stepaf_batch_obj {
-    struct stepaf_mirror *mirror;
-    struct stepaf_list any; /* in ctx->ready */
-    struct stepaf_list own; /* in peer->ready */
-    uint32_t index;
-    uint32_t generation;
-    uint32_t seq;
-    uint8_t slot;
-    uint8_t state; /* stepaf_batch_state */
-    bool canceled;
-    bool answered;
-    bool retired;       /* its response's request was waited for */
-    uint32_t responded; /* generation of the last response: what its request is known by */
-    uint64_t arrived;   /* ticks */
-    uint64_t handled;
-    struct stepaf_post answer;
-    struct stepaf_post release;
-    struct stepaf_xfer *xfers; /* n_pull */
-    uint32_t *bytes;           /* n_push */
-};
-
-struct stepaf_mirror_push {
-    struct stepaf_key *key;
-    uint8_t *data; /* receive buffer of slot 0 */
-    uint32_t bytes;
-};
-
-struct stepaf_mirror_pull {
-    uint64_t key_id;
-    struct stepaf_key *key; /* NULL: not declared here; then without a shape */
-    const struct stepaf_rmem *rmem;
-    uint64_t offset; /* of slot 0 */
-    uint32_t stride; /* from slot to slot */
-    uint32_t bytes;
-};
-
-struct stepaf_mirror {
-    struct stepaf_peer *peer;
-    uint16_t number;
-    uint8_t depth;
-    uint8_t n_push;
-    uint8_t n_pull;
-    uint8_t n_known;     /* TENSORs that have come: complete when n_push + n_pull */
-    uint8_t slot;        /* of the next operation */
-    uint8_t known_pulls; /* bit i: pull[i] has come */
-    uint32_t seq;        /* of the next operation */
-    struct stepaf_mirror_push *push;
-    struct stepaf_mirror_pull *pull;
-    struct stepaf_batch_obj *batches; /* depth */
 };
 
 /* ---- context ---- */
