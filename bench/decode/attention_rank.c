@@ -32,7 +32,9 @@ int attention_rank_create(stepaf_context_h ctx, struct attention_side *side,
     rank.flights = calloc(n + 1, sizeof(rank.flights[0]));
     rank.order = calloc(n + 1, sizeof(rank.order[0]));
     rank.requests = calloc(n + 1, sizeof(rank.requests[0]));
-    if (!rank.exchanges || !rank.flights || !rank.order || !rank.requests) {
+    rank.busy_until_ns =
+        calloc((size_t)stepaf_size(ctx, STEPAF_GROUP_FFN) + 1, sizeof(rank.busy_until_ns[0]));
+    if (!rank.exchanges || !rank.flights || !rank.order || !rank.requests || !rank.busy_until_ns) {
         reason_no_memory(&trouble->reason);
         goto err_destroy;
     }
@@ -56,6 +58,7 @@ void attention_rank_destroy(struct attention_rank *rank)
     free(rank->flights);
     free(rank->order);
     free(rank->requests);
+    free(rank->busy_until_ns);
     stats_destroy(&rank->stats);
     spans_destroy(&rank->spans);
     *rank = (struct attention_rank){0};
@@ -110,7 +113,8 @@ static void measure(struct attention_rank *rank, int m)
 {
     const struct flight *flight = &rank->flights[m];
     stepaf_timeline_t slowest;
-    if (measure_slowest(rank->exchanges[m].request, rank->exchanges[m].ffn_ranks, &slowest))
+    if (measure_slowest(rank->exchanges[m].request, rank->exchanges[m].ffn_ranks,
+                        rank->busy_until_ns, &slowest))
         return;
     if (stats_steady(&rank->stats, flight->times.attend_begin_ns))
         measure_add(&flight->times, &slowest, &rank->stats.layers[flight->layer]);

@@ -27,6 +27,7 @@ struct attention_rank {
     struct words words;
     int *order; /* microbatches in flight, the one that was sent first in front */
     int n_order;
+    int64_t *busy_until_ns;     /* by FFN rank, for measure_slowest */
     stepaf_request_h *requests; /* of these, in the same order */
     struct stats stats;
     struct spans spans;

@@ -16,13 +16,27 @@ static int64_t max64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-int measure_slowest(stepaf_request_h request, int ffn_ranks, stepaf_timeline_t *slowest_p)
+/* An FFN rank works on one batch after the other, and one that makes progress inline takes note of
+ * a batch only when it is done with those before it. Until the answer to the last of these was
+ * here, a batch that had come lay in the queue, whatever the FFN rank says. */
+static void mend_queue(stepaf_timeline_t *timeline, int64_t *busy_until_ns)
+{
+    int64_t told = at_least_0(timeline->notified_ns);
+    int64_t longest = at_least_0(timeline->answered_ns - told - at_least_0(timeline->ffn_work_ns));
+    int64_t behind = *busy_until_ns - timeline->start_ns - told;
+    timeline->ffn_queue_ns = max64(timeline->ffn_queue_ns, min64(behind, longest));
+    *busy_until_ns = max64(*busy_until_ns, timeline->start_ns + timeline->answered_ns);
+}
+
+int measure_slowest(stepaf_request_h request, int ffn_ranks, int64_t *busy_until_ns,
+                    stepaf_timeline_t *slowest_p)
 {
     int found = -1;
     for (int f = 0; f < ffn_ranks; f++) {
         stepaf_timeline_t timeline;
         if (stepaf_request_timeline(request, f, &timeline) != STEPAF_OK || timeline.answered_ns < 0)
             continue;
+        mend_queue(&timeline, &busy_until_ns[f]);
         if (found < 0 || timeline.answered_ns > slowest_p->answered_ns)
             *slowest_p = timeline;
         found = 0;
