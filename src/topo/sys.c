@@ -58,15 +58,16 @@ int stepaf_sys_read(char *text, size_t capacity, const char *root, const char *f
 }
 
 /* Two processes that read the same boot id run under the same kernel, and if they are in the same
- * PID namespace too, they can reach each other's file descriptors and memory by process id. */
+ * PID namespace too, they can reach each other's file descriptors and memory by process id. The
+ * host name counts as well: launchers tell nodes by it, and one kernel may serve several. */
 static uint64_t probe_node_id(const char *root, const char *host)
 {
     char text[PATH_MAX];
-    uint64_t hash = STEPAF_HASH_START;
+    uint64_t hash = stepaf_hash(STEPAF_HASH_START, host, strlen(host));
 
     int bytes = stepaf_sys_read(text, sizeof text, root, "/proc/sys/kernel/random/boot_id");
-    hash =
-        bytes > 0 ? stepaf_hash(hash, text, (size_t)bytes) : stepaf_hash(hash, host, strlen(host));
+    if (bytes > 0)
+        hash = stepaf_hash(hash, text, (size_t)bytes);
 
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/proc/self/ns/pid", root);

@@ -14,7 +14,8 @@
 struct stepaf_topo {
     char host[STEPAF_TOPO_NAME_MAX];
     uint64_t node_id;  /* same for processes that can share memory files and process ids:
-                            * a hash of the boot id and the PID namespace; never 0 */
+                            * a hash of the host name, the boot id and the PID
+                            * namespace; never 0 */
     int cores_usable;  /* processing units that this process may run on (affinity and cgroup
                             * quota, rounded up); at least 1 */
     int cores_machine; /* processing units of the machine */
