@@ -33,7 +33,7 @@ INT(SPIN_US, spin_us, 200, 0, 1000000, ANY_VALUE, "us", 0,
     "how long a waiting thread spins before it yields, where ranks do not outnumber cores")
 INT(SLEEP_AFTER_US, sleep_after_us, 20000, 0, 3600000000, ANY_VALUE, "us", 0,
     "how long a waiting thread yields before it sleeps between polls")
-STR(TRANSPORTS, transports, "", "list such as shm", 1,
+STR(TRANSPORTS, transports, "", "list such as shm,tcp", 1,
     "transports that may be used; empty: all that can be")
 ENUM(SHM_CMA, shm_cma, "auto", "auto|on|off", 0,
      "cross-memory attach for registered memory of a peer on the node: auto: where the kernel "
@@ -42,6 +42,18 @@ INT(SHM_RING_SLOTS, shm_ring_slots, 16, 4, 1024, POWER_OF_TWO, "slots", 1,
     "notifications that a peer may be behind; 64 bytes each")
 INT(SHM_FRAGMENT_BYTES, shm_fragment_bytes, 32768, 4096, 1048576, MULTIPLE_OF_4096, "bytes", 1,
     "size of a ring's staging fragment, where cross-memory attach is not permitted")
+STR(NET_IF, net_if, "", "interface, or subnet such as 10.1.0.0/16 or fd00::/64", 0,
+    "where to reach ranks on other nodes; empty: over any interface, by the routes to them")
+STR(NET_PORTS, net_ports, "", "first-last", 0,
+    "ports that FFN ranks may listen on during commit; empty: any that is free")
+INT(TCP_CONNECTIONS, tcp_connections, 1, 1, 8, ANY_VALUE, "connections", 1,
+    "TCP connections between two ranks; large tensors are divided among them")
+INT(TCP_STRIPE_BYTES, tcp_stripe_bytes, 262144, 65536, 1073741824, ANY_VALUE, "bytes", 0,
+    "size from which on a tensor is divided, where there are several connections")
+INT(TCP_CONNECT_US, tcp_connect_us, 3000000, 1000, 3600000000, ANY_VALUE, "us", 0,
+    "how long to try one address of a peer before the next one")
+INT(TCP_PEER_TIMEOUT_US, tcp_peer_timeout_us, 10000000, 1000000, 3600000000, ANY_VALUE, "us", 0,
+    "how long a peer's host may be silent, without an answer of its TCP, before the peer is lost")
 ENUM(TRACE, trace, "on", "on|off", 0, "stamp every operation into the trace ring")
 INT(TRACE_RECORDS, trace_records, 4096, 16, 16777216, POWER_OF_TWO, "records", 0,
     "size of the trace ring; 32 bytes each")

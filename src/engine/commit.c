@@ -214,6 +214,8 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
     mark_committed(ctx);
     status = handshake(ctx, deadline_ns);
     if (!status)
+        stepaf_transports_trim(ctx);
+    if (!status)
         status = stepaf_clock_sync(ctx, deadline_ns);
     return status;
 }

@@ -11,12 +11,19 @@
 
 enum { WAIT_POLLS = 128 }; /* a few microseconds */
 
+/* Several transports take turns, so none may look for long. */
+static void set_wait_polls(struct stepaf_ctx *ctx)
+{
+    ctx->wait_polls = ctx->threads || ctx->oversubscribed || ctx->n_transports > 1 ? 1 : WAIT_POLLS;
+}
+
 stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
 {
     char reason[STEPAF_REASON_MAX];
 
     if (ctx->n_transports)
         return STEPAF_OK;
+    ctx->host.initiates = stepaf_is_attention(ctx);
     for (int i = 0; stepaf_transports[i] && ctx->n_transports < STEPAF_MAX_TRANSPORTS; i++) {
         const struct stepaf_transport_ops *ops = stepaf_transports[i];
         if (!stepaf_transport_admitted(&ctx->env, ops->name))
@@ -34,8 +41,31 @@ stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
             return status;
         ctx->n_transports++;
     }
-    ctx->wait_polls = ctx->threads || ctx->oversubscribed || ctx->n_transports > 1 ? 1 : WAIT_POLLS;
+    set_wait_polls(ctx);
     return STEPAF_OK;
+}
+
+static bool is_used(const struct stepaf_ctx *ctx, const struct stepaf_transport *transport)
+{
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (ctx->peers[p].link && ctx->peers[p].link->transport == transport)
+            return true;
+    return false;
+}
+
+void stepaf_transports_trim(struct stepaf_ctx *ctx)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < ctx->n_transports; i++) {
+        struct stepaf_transport *transport = ctx->transports[i];
+        if (is_used(ctx, transport))
+            ctx->transports[n++] = transport;
+        else
+            transport->ops->close(transport);
+    }
+    ctx->n_transports = n;
+    set_wait_polls(ctx);
 }
 
 static stepaf_status_t connect_peer(struct stepaf_ctx *ctx, struct stepaf_peer *peer,

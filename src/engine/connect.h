@@ -7,6 +7,9 @@
 /* Open every transport that is admitted and works here; once per context. */
 stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx);
 
+/* Close those that no link uses: at the end of the first commit. */
+void stepaf_transports_trim(struct stepaf_ctx *ctx);
+
 /* Connect and import by the declarations of all ranks (indexed by world rank). */
 stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx,
                                      const struct stepaf_declaration *declarations);

@@ -5,9 +5,11 @@
 
 #include "base/error.h"
 #include "transport/shm/shm.h"
+#include "transport/tcp/tcp.h"
 
 const struct stepaf_transport_ops *const stepaf_transports[] = {
     &stepaf_shm_ops,
+    &stepaf_tcp_ops,
     NULL,
 };
 

@@ -155,6 +155,7 @@ struct stepaf_host {
     uint8_t *(*resolve)(struct stepaf_host *host, uint32_t region, uint64_t offset, uint32_t bytes);
     const struct stepaf_env *env;
     const struct stepaf_topo *topo;
+    bool initiates; /* where one side opens connections and one listens: this one opens */
     uint64_t dropped_malformed; /* what made no sense to a transport */
     uint64_t polled; /* when the last look was in vain, ticks; 0: it was not, or long ago */
 };

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/tcp/address.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+static unsigned address_bytes(int family)
+{
+    return family == AF_INET ? 4 : 16;
+}
+
+static bool same_bits(const uint8_t *one, const uint8_t *other, unsigned bits)
+{
+    unsigned whole = bits / 8, rest = bits % 8;
+
+    if (memcmp(one, other, whole))
+        return false;
+    return !rest || (one[whole] ^ other[whole]) >> (8 - rest) == 0;
+}
+
+/* An interface's address as ours; false if it is of no use. */
+static bool take(const struct ifaddrs *from, struct stepaf_tcp_address *address_p)
+{
+    struct stepaf_tcp_address address = {0};
+    const uint8_t *mask = NULL;
+
+    if (!from->ifa_addr || !(from->ifa_flags & IFF_UP))
+        return false;
+    address.family = (uint8_t)from->ifa_addr->sa_family;
+    if (address.family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)from->ifa_addr;
+        memcpy(address.bytes, &in->sin_addr, 4);
+        if (from->ifa_netmask)
+            mask = (const uint8_t *)&((const struct sockaddr_in *)(const void *)from->ifa_netmask)
+                       ->sin_addr;
+    } else if (address.family == AF_INET6) {
+        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)from->ifa_addr;
+        if (IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr))
+            return false;
+        memcpy(address.bytes, &in6->sin6_addr, 16);
+        if (from->ifa_netmask)
+            mask = (const uint8_t *)&((const struct sockaddr_in6 *)(const void *)from->ifa_netmask)
+                       ->sin6_addr;
+    } else {
+        return false;
+    }
+    for (unsigned i = 0; mask && i < address_bytes(address.family); i++)
+        address.prefix = (uint8_t)(address.prefix + __builtin_popcount(mask[i]));
+    address.loopback = from->ifa_flags & IFF_LOOPBACK;
+    snprintf(address.name, sizeof(address.name), "%s", from->ifa_name);
+    *address_p = address;
+    return true;
+}
+
+/* A subnet, "10.0.0.0/8"; false if the text is none. */
+static bool parse_subnet(const char *text, struct stepaf_tcp_address *subnet_p)
+{
+    struct stepaf_tcp_address subnet = {0};
+    const char *slash = strchr(text, '/');
+    char address[INET6_ADDRSTRLEN], *end;
+
+    if (!slash || (size_t)(slash - text) >= sizeof(address) || slash[1] < '0' || slash[1] > '9')
+        return false;
+    memcpy(address, text, (size_t)(slash - text));
+    address[slash - text] = '\0';
+    subnet.family = strchr(address, ':') ? AF_INET6 : AF_INET;
+    unsigned long bits = strtoul(slash + 1, &end, 10);
+    if (*end || bits > 8 * address_bytes(subnet.family) ||
+        inet_pton(subnet.family, address, subnet.bytes) != 1)
+        return false;
+    subnet.prefix = (uint8_t)bits;
+    *subnet_p = subnet;
+    return true;
+}
+
+static stepaf_status_t refuse(const char *net_if, const char *what)
+{
+    return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_COMMIT, "STEPAF_NET_IF: \"%.64s\" %s",
+                            net_if, what);
+}
+
+stepaf_status_t stepaf_tcp_addresses_own(const char *net_if, struct stepaf_tcp_addresses *own_p)
+{
+    struct stepaf_tcp_addresses own = {.n = 0};
+    struct stepaf_tcp_address subnet, address;
+    bool by_subnet = parse_subnet(net_if, &subnet), known = !net_if[0] || by_subnet;
+    struct ifaddrs *all;
+
+    if (strchr(net_if, '/') && !by_subnet)
+        return refuse(net_if, "is no subnet such as 10.1.0.0/16 or fd00::/64");
+    if (getifaddrs(&all))
+        return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                "tcp: no list of interfaces: %s", strerror(errno));
+    for (const struct ifaddrs *at = all; at && own.n < STEPAF_TCP_ADDRESSES; at = at->ifa_next) {
+        known = known || !strcmp(net_if, at->ifa_name);
+        if (!take(at, &address))
+            continue;
+        if (by_subnet ? address.family == subnet.family &&
+                            same_bits(address.bytes, subnet.bytes, subnet.prefix)
+                      : !net_if[0] || !strcmp(net_if, address.name))
+            own.list[own.n++] = address;
+    }
+    freeifaddrs(all);
+    if (!known)
+        return refuse(net_if, "is no interface of this host");
+    if (!own.n && net_if[0])
+        return refuse(net_if, by_subnet ? "holds no address of this host that is up"
+                                        : "is down or has no address");
+    *own_p = own;
+    return STEPAF_OK;
+}
+
+/* How late to try an address. */
+static int rank_of(const struct stepaf_tcp_addresses *own, bool same_node,
+                   const struct stepaf_tcp_address *address)
+{
+    int rank = 2;
+
+    if (address->loopback)
+        return same_node ? 0 : 4;
+    for (unsigned i = 0; i < own->n; i++) {
+        const struct stepaf_tcp_address *mine = &own->list[i];
+        if (mine->family != address->family)
+            continue;
+        if (!memcmp(mine->bytes, address->bytes, address_bytes(mine->family)))
+            return 3;
+        if (!mine->loopback && mine->prefix && same_bits(mine->bytes, address->bytes, mine->prefix))
+            rank = 1;
+    }
+    return rank;
+}
+
+void stepaf_tcp_addresses_order(const struct stepaf_tcp_addresses *own, bool same_node,
+                                struct stepaf_tcp_addresses *theirs)
+{
+    struct stepaf_tcp_addresses ordered = {.n = 0};
+
+    for (int rank = 0; rank <= 4; rank++)
+        for (unsigned i = 0; i < theirs->n; i++)
+            if (rank_of(own, same_node, &theirs->list[i]) == rank)
+                ordered.list[ordered.n++] = theirs->list[i];
+    *theirs = ordered;
+}
+
+void stepaf_tcp_addresses_pack(const struct stepaf_tcp_addresses *addresses,
+                               struct stepaf_pack *pack)
+{
+    stepaf_pack_u32(pack, addresses->n);
+    for (unsigned i = 0; i < addresses->n; i++) {
+        const struct stepaf_tcp_address *address = &addresses->list[i];
+        stepaf_pack_u32(pack, (address->family == AF_INET6 ? 6u : 4u) | address->loopback << 8);
+        stepaf_pack_bytes(pack, address->bytes, address_bytes(address->family));
+    }
+}
+
+bool stepaf_tcp_addresses_unpack(struct stepaf_unpack *unpack,
+                                 struct stepaf_tcp_addresses *addresses_p)
+{
+    struct stepaf_tcp_addresses addresses = {.n = stepaf_unpack_u32(unpack)};
+
+    if (addresses.n > STEPAF_TCP_ADDRESSES)
+        return false;
+    for (unsigned i = 0; i < addresses.n; i++) {
+        uint32_t kind = stepaf_unpack_u32(unpack);
+        struct stepaf_tcp_address *address = &addresses.list[i];
+        if ((kind & 0xff) != 4 && (kind & 0xff) != 6)
+            return false;
+        address->family = (kind & 0xff) == 6 ? AF_INET6 : AF_INET;
+        address->loopback = kind >> 8 & 1;
+        const void *bytes = stepaf_unpack_bytes(unpack, address_bytes(address->family));
+        if (!bytes)
+            return false;
+        memcpy(address->bytes, bytes, address_bytes(address->family));
+    }
+    *addresses_p = addresses;
+    return !unpack->failed;
+}
+
+socklen_t stepaf_tcp_address_socket(const struct stepaf_tcp_address *address, uint16_t port,
+                                    struct sockaddr_storage *storage_p)
+{
+    memset(storage_p, 0, sizeof(*storage_p));
+    if (address->family == AF_INET) {
+        struct sockaddr_in *in = (struct sockaddr_in *)storage_p;
+        in->sin_family = AF_INET;
+        in->sin_port = htons(port);
+        memcpy(&in->sin_addr, address->bytes, 4);
+        return sizeof(*in);
+    }
+    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)storage_p;
+    in6->sin6_family = AF_INET6;
+    in6->sin6_port = htons(port);
+    memcpy(&in6->sin6_addr, address->bytes, 16);
+    return sizeof(*in6);
+}
+
+void stepaf_tcp_address_text(const struct stepaf_tcp_address *address, uint16_t port,
+                             char text_p[static STEPAF_TCP_ADDRESS_TEXT])
+{
+    char text[INET6_ADDRSTRLEN] = "?";
+
+    inet_ntop(address->family, address->bytes, text, sizeof(text));
+    snprintf(text_p, STEPAF_TCP_ADDRESS_TEXT, address->family == AF_INET6 ? "[%s]:%u" : "%s:%u",
+             text, port);
+}
+
+const char *stepaf_tcp_interface_of(int fd, const struct stepaf_tcp_addresses *own)
+{
+    struct sockaddr_storage name = {0};
+    socklen_t length = sizeof(name);
+    const uint8_t *bytes;
+    int family;
+
+    if (getsockname(fd, (struct sockaddr *)&name, &length))
+        return "?";
+    family = name.ss_family;
+    if (family == AF_INET) {
+        bytes = (const uint8_t *)&((const struct sockaddr_in *)&name)->sin_addr;
+    } else {
+        bytes = ((const struct sockaddr_in6 *)&name)->sin6_addr.s6_addr;
+        if (IN6_IS_ADDR_V4MAPPED(&((const struct sockaddr_in6 *)&name)->sin6_addr)) {
+            family = AF_INET;
+            bytes += 12;
+        }
+    }
+    for (unsigned i = 0; i < own->n; i++)
+        if (own->list[i].family == family &&
+            !memcmp(own->list[i].bytes, bytes, address_bytes(family)))
+            return own->list[i].name;
+    return "?";
+}
+
+bool stepaf_tcp_ports_parse(const char *text, uint16_t *first_p, uint16_t *last_p)
+{
+    unsigned long first = 0, last = 0;
+    char *end;
+
+    if (text[0]) {
+        if (text[0] < '0' || text[0] > '9')
+            return false;
+        first = last = strtoul(text, &end, 10);
+        if (*end == '-') {
+            if (end[1] < '0' || end[1] > '9')
+                return false;
+            last = strtoul(end + 1, &end, 10);
+        }
+        if (*end || !first || first > last || last > UINT16_MAX)
+            return false;
+    }
+    *first_p = (uint16_t)first;
+    *last_p = (uint16_t)last;
+    return true;
+}

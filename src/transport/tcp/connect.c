@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Links, and the side that opens their connections. Nothing here waits: a link is made at once and
+ * keeps its posts QUEUED until it is up; whether it gets there shows in the commit. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/time.h"
+#include "transport/tcp/tcp.h"
+
+void stepaf_tcp_pack(struct stepaf_transport *transport, struct stepaf_pack *pack)
+{
+    const struct stepaf_tcp *tcp = (const struct stepaf_tcp *)transport;
+    static const struct stepaf_tcp_addresses none;
+    bool listens = !transport->host->initiates;
+
+    stepaf_pack_bytes(pack, tcp->secret, sizeof(tcp->secret));
+    stepaf_pack_u32(pack, tcp->port);
+    stepaf_tcp_addresses_pack(listens ? &tcp->own : &none, pack);
+}
+
+static void close_connection(struct stepaf_tcp_connection *connection)
+{
+    if (connection->fd >= 0)
+        close(connection->fd);
+    connection->fd = -1;
+    connection->state = STEPAF_TCP_CLOSED;
+}
+
+/* Nothing opens any more. Where connections are few, asking each costs less than asking epoll. */
+static void all_opened(struct stepaf_tcp *tcp)
+{
+    stepaf_tcp_unlisten(tcp);
+    if (tcp->n_links * tcp->n_connections > STEPAF_TCP_DIRECT)
+        return;
+    for (unsigned p = 0; p < tcp->n_peers; p++)
+        for (unsigned i = 0; tcp->links[p] && i < tcp->n_connections; i++)
+            tcp->direct[tcp->n_direct++] = &tcp->links[p]->connections[i];
+}
+
+/* A link that is up, or will never be, is not looked after any more. */
+static void opened(struct stepaf_tcp_link *link)
+{
+    struct stepaf_tcp *tcp = stepaf_tcp_of(link);
+
+    free(link->theirs);
+    link->theirs = NULL;
+    if (!link->opening)
+        return;
+    link->opening = false;
+    if (!--tcp->n_opening)
+        all_opened(tcp);
+}
+
+void stepaf_tcp_link_close(struct stepaf_tcp_link *link)
+{
+    for (unsigned i = 0; i < stepaf_tcp_of(link)->n_connections; i++)
+        close_connection(&link->connections[i]);
+    link->up = false;
+    stepaf_tcp_of(link)->n_tails -= link->tail_bytes > 0;
+    link->tail_at = link->tail_bytes = 0;
+    opened(link);
+}
+
+void stepaf_tcp_connection_up(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp_link *link = connection->link;
+    struct stepaf_tcp *tcp = stepaf_tcp_of(link);
+
+    connection->state = STEPAF_TCP_UP;
+    stepaf_tcp_socket_tune(tcp->base.host->env, connection->fd);
+    if (++link->n_up < tcp->n_connections)
+        return;
+    snprintf(link->base.name, sizeof(link->base.name), "tcp;%s",
+             stepaf_tcp_interface_of(link->connections[0].fd, &tcp->own));
+    link->up = true;
+    opened(link);
+}
+
+/* Begin to open a connection to the address that is being tried. False at once if that fails. */
+static bool dial(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp_link *link = connection->link;
+    struct stepaf_tcp *tcp = stepaf_tcp_of(link);
+    const struct stepaf_tcp_address *address = &link->theirs->list[link->trying];
+    struct epoll_event event = {.events = EPOLLOUT, .data.ptr = connection};
+    struct sockaddr_storage storage;
+
+    connection->fd = stepaf_tcp_socket(address->family);
+    if (connection->fd < 0)
+        return false;
+    for (unsigned i = 0; tcp->base.host->env->net_if[0] && i < tcp->own.n; i++)
+        if (tcp->own.list[i].family == address->family) { /* leave by the interface asked for */
+            socklen_t length = stepaf_tcp_address_socket(&tcp->own.list[i], 0, &storage);
+            if (bind(connection->fd, (struct sockaddr *)&storage, length))
+                return false;
+            break;
+        }
+    socklen_t length = stepaf_tcp_address_socket(address, link->port, &storage);
+    if (connect(connection->fd, (struct sockaddr *)&storage, length) && errno != EINPROGRESS)
+        return false;
+    connection->state = STEPAF_TCP_CONNECTING;
+    return !epoll_ctl(tcp->epoll_fd, EPOLL_CTL_ADD, connection->fd, &event);
+}
+
+static void note_trouble(struct stepaf_tcp_link *link, const char *what)
+{
+    char text[STEPAF_TCP_ADDRESS_TEXT];
+
+    stepaf_tcp_address_text(&link->theirs->list[link->trying], link->port, text);
+    snprintf(link->trouble, sizeof(link->trouble), "%s: %.60s", text, what);
+    stepaf_log_info("tcp: %s", link->trouble);
+}
+
+/* Try the addresses from the one that is due on. */
+static void dial_all(struct stepaf_tcp_link *link)
+{
+    struct stepaf_tcp *tcp = stepaf_tcp_of(link);
+
+    for (; link->trying < link->theirs->n; link->trying++) {
+        unsigned i = 0;
+        link->try_until =
+            stepaf_ticks() + (uint64_t)tcp->base.host->env->tcp_connect_us * tcp->ticks_per_us;
+        while (i < tcp->n_connections && dial(&link->connections[i]))
+            i++;
+        if (i == tcp->n_connections)
+            return;
+        note_trouble(link, strerror(errno));
+        for (i = 0; i < tcp->n_connections; i++)
+            close_connection(&link->connections[i]);
+    }
+    stepaf_tcp_lost(link, link->trouble[0] ? link->trouble : "it has no address");
+}
+
+/* The address is no good: on to the next. */
+static void try_next(struct stepaf_tcp_link *link, const char *what)
+{
+    note_trouble(link, what);
+    for (unsigned i = 0; i < stepaf_tcp_of(link)->n_connections; i++)
+        close_connection(&link->connections[i]);
+    link->n_up = 0;
+    link->trying++;
+    dial_all(link);
+}
+
+/* The kernel has made the connection: say who I am. */
+static void greet(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp_link *link = connection->link;
+    struct stepaf_tcp_hello hello = {
+        .magic = stepaf_tcp_hello_magic, .slot = link->slot, .connection = connection->index};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
+    socklen_t length = sizeof(int);
+    int error = 0;
+
+    if (getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &length))
+        error = errno;
+    memcpy(hello.secret, link->secret, sizeof(hello.secret));
+    if (!error &&
+        send(connection->fd, &hello, sizeof(hello), MSG_NOSIGNAL) != (ssize_t)sizeof(hello)) {
+        if (errno == EAGAIN) /* old news: of an address that was tried before */
+            return;
+        error = errno;
+    }
+    if (!error && epoll_ctl(stepaf_tcp_of(link)->epoll_fd, EPOLL_CTL_MOD, connection->fd, &event))
+        error = errno;
+    if (error)
+        try_next(link, strerror(error));
+    else
+        connection->state = STEPAF_TCP_GREETING;
+}
+
+/* Only a listener that knows my secret is the peer. */
+static void take_welcome(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp_link *link = connection->link;
+    const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
+    struct stepaf_tcp_welcome welcome;
+    ssize_t got = recv(connection->fd, &welcome, sizeof(welcome), MSG_PEEK);
+
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got <= 0) {
+        try_next(link, got ? strerror(errno) : "it refused the connection's secret");
+        return;
+    }
+    if (got < (ssize_t)sizeof(welcome))
+        return; /* the rest follows, or the deadline passes */
+    got = recv(connection->fd, &welcome, sizeof(welcome), 0);
+    if (got != (ssize_t)sizeof(welcome) || welcome.magic != stepaf_tcp_welcome_magic ||
+        memcmp(welcome.secret, tcp->secret, sizeof(welcome.secret)))
+        try_next(link, "another program answers there");
+    else
+        stepaf_tcp_connection_up(connection);
+}
+
+void stepaf_tcp_connection_advance(struct stepaf_tcp_connection *connection)
+{
+    if (connection->state == STEPAF_TCP_CONNECTING)
+        greet(connection);
+    else
+        take_welcome(connection);
+}
+
+void stepaf_tcp_tries_check(struct stepaf_tcp *tcp, uint64_t now)
+{
+    for (unsigned p = 0; p < tcp->n_peers; p++) {
+        struct stepaf_tcp_link *link = tcp->links[p];
+        if (link && link->opening && link->theirs && (int64_t)(now - link->try_until) >= 0)
+            try_next(link, "no answer in time");
+    }
+}
+
+/* What a peer announces; false if it is malformed. */
+static bool unpack_announced(struct stepaf_unpack *unpack, struct stepaf_tcp_link *link,
+                             struct stepaf_tcp_addresses *addresses_p)
+{
+    const void *secret = stepaf_unpack_bytes(unpack, sizeof(link->secret));
+    uint32_t port = stepaf_unpack_u32(unpack);
+
+    if (!secret || port > UINT16_MAX || !stepaf_tcp_addresses_unpack(unpack, addresses_p))
+        return false;
+    memcpy(link->secret, secret, sizeof(link->secret));
+    link->port = (uint16_t)port;
+    return true;
+}
+
+static struct stepaf_tcp_link *link_make(struct stepaf_tcp *tcp,
+                                         const struct stepaf_peer_facts *facts)
+{
+    size_t bytes =
+        sizeof(struct stepaf_tcp_link) + tcp->n_connections * sizeof(struct stepaf_tcp_connection);
+    struct stepaf_tcp_link *link = calloc(1, bytes);
+
+    if (!link)
+        return NULL;
+    link->base = (struct stepaf_link){
+        .ops = &stepaf_tcp_ops, .transport = &tcp->base, .peer = facts->peer, .name = "tcp"};
+    link->slot = facts->slot;
+    for (unsigned i = 0; i < tcp->n_connections; i++) {
+        struct stepaf_tcp_connection *connection = &link->connections[i];
+        connection->watched = STEPAF_TCP_CONNECTION;
+        connection->index = (uint8_t)i;
+        connection->fd = -1;
+        connection->link = link;
+    }
+    return link;
+}
+
+stepaf_status_t stepaf_tcp_connect(struct stepaf_transport *transport,
+                                   const struct stepaf_peer_facts *facts,
+                                   struct stepaf_unpack *unpack, struct stepaf_link **link_p,
+                                   char *reason)
+{
+    struct stepaf_tcp *tcp = (struct stepaf_tcp *)transport;
+    bool initiates = transport->host->initiates;
+    struct stepaf_tcp_addresses *theirs = calloc(1, sizeof(*theirs));
+    struct stepaf_tcp_link *link = link_make(tcp, facts);
+
+    *link_p = NULL;
+    if (!link || !theirs) {
+        free(link);
+        free(theirs);
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    }
+    bool good = unpack_announced(unpack, link, theirs);
+    stepaf_tcp_addresses_order(&tcp->own, facts->node_id == transport->host->topo->node_id, theirs);
+    if (!good || (initiates && !theirs->n)) {
+        snprintf(reason, STEPAF_REASON_MAX,
+                 good ? "it has no address" : "its announcement is malformed");
+        free(link);
+        free(theirs);
+        return STEPAF_OK;
+    }
+    tcp->links[facts->peer] = link;
+    tcp->n_links++;
+    tcp->n_opening++;
+    link->opening = true;
+    *link_p = &link->base;
+    if (!initiates) {
+        free(theirs);
+        return STEPAF_OK;
+    }
+    link->theirs = theirs;
+    dial_all(link);
+    return STEPAF_OK;
+}
+
+void stepaf_tcp_disconnect(struct stepaf_link *base)
+{
+    struct stepaf_tcp_link *link = (struct stepaf_tcp_link *)base;
+    struct stepaf_tcp *tcp = stepaf_tcp_of(link);
+
+    stepaf_tcp_link_close(link);
+    tcp->n_direct = 0;
+    tcp->links[base->peer] = NULL;
+    tcp->n_links--;
+    free(link);
+}

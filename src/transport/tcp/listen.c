@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The listening side. Whoever connects is a stranger until a whole hello with the right secret has
+ * come; strangers are few, have little time, and change nothing. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/time.h"
+#include "transport/tcp/tcp.h"
+
+enum {
+    STRANGER_US = 2000000,
+    STRANGERS_MORE = 32 /* than peers may come at a time, before the oldest has to go */
+};
+
+/* Where to listen: on the one address that the setting admits, else on all there are. */
+static socklen_t listening_address(struct stepaf_tcp *tcp, uint16_t port, bool with_ipv6,
+                                   struct sockaddr_storage *storage_p)
+{
+    struct stepaf_tcp_address any = {.family = with_ipv6 ? AF_INET6 : AF_INET};
+    bool is_one = tcp->base.host->env->net_if[0];
+
+    return stepaf_tcp_address_socket(is_one ? &tcp->own.list[0] : &any, port, storage_p);
+}
+
+/* Bind to the first free port. 0, or an errno. */
+static int bind_to_one(struct stepaf_tcp *tcp, uint16_t first, uint16_t last, bool with_ipv6)
+{
+    struct sockaddr_storage address;
+    int no = 0;
+
+    for (uint32_t port = first; port <= last; port++) {
+        socklen_t length = listening_address(tcp, (uint16_t)port, with_ipv6, &address);
+        int fd = stepaf_tcp_socket(address.ss_family);
+        if (fd < 0)
+            return errno;
+        if (address.ss_family == AF_INET6)
+            (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
+        if (!bind(fd, (struct sockaddr *)&address, length) && !listen(fd, (int)tcp->n_strangers)) {
+            tcp->listener.fd = fd;
+            return 0;
+        }
+        int error = errno;
+        close(fd);
+        if (error != EADDRINUSE && error != EACCES)
+            return error;
+    }
+    return EADDRINUSE;
+}
+
+/* What peers may try: what the socket listens on. */
+static void narrow_addresses(struct stepaf_tcp *tcp, bool with_ipv6)
+{
+    unsigned n = 0;
+
+    if (tcp->base.host->env->net_if[0]) {
+        tcp->own.n = 1;
+        return;
+    }
+    for (unsigned i = 0; i < tcp->own.n; i++)
+        if (with_ipv6 || tcp->own.list[i].family == AF_INET)
+            tcp->own.list[n++] = tcp->own.list[i];
+    tcp->own.n = n;
+}
+
+static bool watch(struct stepaf_tcp *tcp, int fd, void *what)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = what};
+
+    return !epoll_ctl(tcp->epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+stepaf_status_t stepaf_tcp_listen(struct stepaf_tcp *tcp)
+{
+    const char *ports = tcp->base.host->env->net_ports;
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof(address);
+    bool with_ipv6 = true;
+    uint16_t first, last;
+
+    if (!stepaf_tcp_ports_parse(ports, &first, &last))
+        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_COMMIT,
+                                "STEPAF_NET_PORTS: \"%.32s\" is not first-last, such as "
+                                "20000-20999",
+                                ports);
+    tcp->n_strangers = tcp->n_peers * tcp->n_connections + STRANGERS_MORE;
+    int error = bind_to_one(tcp, first, last, with_ipv6);
+    if (error == EAFNOSUPPORT || error == EADDRNOTAVAIL) { /* a kernel without IPv6 */
+        with_ipv6 = false;
+        error = bind_to_one(tcp, first, last, with_ipv6);
+    }
+    if (error == EADDRINUSE && first)
+        return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                "tcp: no free port in STEPAF_NET_PORTS=%.32s", ports);
+    if (error)
+        return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "tcp: cannot listen: %s",
+                                strerror(error));
+    narrow_addresses(tcp, with_ipv6);
+    tcp->strangers = calloc(tcp->n_strangers, sizeof(tcp->strangers[0]));
+    if (!tcp->strangers || !watch(tcp, tcp->listener.fd, &tcp->listener) ||
+        getsockname(tcp->listener.fd, (struct sockaddr *)&address, &length))
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    for (unsigned i = 0; i < tcp->n_strangers; i++)
+        tcp->strangers[i].fd = -1;
+    tcp->port = ntohs(address.ss_family == AF_INET ? ((struct sockaddr_in *)&address)->sin_port
+                                                   : ((struct sockaddr_in6 *)&address)->sin6_port);
+    return STEPAF_OK;
+}
+
+static void dismiss(struct stepaf_tcp_stranger *stranger)
+{
+    if (stranger->fd >= 0)
+        close(stranger->fd);
+    stranger->fd = -1;
+}
+
+void stepaf_tcp_unlisten(struct stepaf_tcp *tcp)
+{
+    for (unsigned i = 0; tcp->strangers && i < tcp->n_strangers; i++)
+        dismiss(&tcp->strangers[i]);
+    if (tcp->listener.fd >= 0)
+        close(tcp->listener.fd);
+    tcp->listener.fd = -1;
+}
+
+void stepaf_tcp_forget_strangers(struct stepaf_tcp *tcp, uint64_t now)
+{
+    for (unsigned i = 0; tcp->strangers && i < tcp->n_strangers; i++)
+        if (tcp->strangers[i].fd >= 0 && (int64_t)(now - tcp->strangers[i].until) >= 0)
+            dismiss(&tcp->strangers[i]);
+}
+
+void stepaf_tcp_accept(struct stepaf_tcp *tcp)
+{
+    for (unsigned n = 0; n < tcp->n_strangers; n++) {
+        int fd = accept4(tcp->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0)
+            return;
+        /* Round and round: if all places are taken, who has waited longest goes. */
+        struct stepaf_tcp_stranger *stranger = &tcp->strangers[tcp->at_stranger];
+        tcp->at_stranger = (tcp->at_stranger + 1) % tcp->n_strangers;
+        dismiss(stranger);
+        *stranger = (struct stepaf_tcp_stranger){
+            .watched = STEPAF_TCP_STRANGER,
+            .fd = fd,
+            .until = stepaf_ticks() + STRANGER_US * tcp->ticks_per_us,
+        };
+        if (!watch(tcp, fd, stranger))
+            dismiss(stranger);
+    }
+}
+
+/* Compare without telling by the time it takes how much of it was right. */
+static bool same_secret(const uint64_t *one, const uint64_t *other)
+{
+    uint64_t difference = 0;
+
+    for (int i = 0; i < STEPAF_TCP_SECRET_WORDS; i++)
+        difference |= one[i] ^ other[i];
+    return !difference;
+}
+
+/* The connection that the stranger says it is; NULL if it is not. */
+static struct stepaf_tcp_connection *recognize(struct stepaf_tcp *tcp,
+                                               const struct stepaf_tcp_hello *hello)
+{
+    struct stepaf_tcp_link *link;
+
+    if (hello->magic != stepaf_tcp_hello_magic || !same_secret(hello->secret, tcp->secret) ||
+        hello->slot >= tcp->n_peers || hello->connection >= tcp->n_connections)
+        return NULL;
+    link = tcp->links[hello->slot];
+    if (!link || link->base.dead || link->connections[hello->connection].fd >= 0)
+        return NULL;
+    return &link->connections[hello->connection];
+}
+
+static bool adopt(struct stepaf_tcp *tcp, struct stepaf_tcp_stranger *stranger)
+{
+    struct stepaf_tcp_connection *connection = recognize(tcp, &stranger->hello);
+    struct stepaf_tcp_welcome welcome = {.magic = stepaf_tcp_welcome_magic};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
+
+    if (!connection) {
+        stepaf_log_info("tcp: a connection without the right secret was refused");
+        return false;
+    }
+    memcpy(welcome.secret, connection->link->secret, sizeof(welcome.secret));
+    if (send(stranger->fd, &welcome, sizeof(welcome), MSG_NOSIGNAL) != (ssize_t)sizeof(welcome) ||
+        epoll_ctl(tcp->epoll_fd, EPOLL_CTL_MOD, stranger->fd, &event))
+        return false;
+    connection->fd = stranger->fd;
+    stranger->fd = -1;
+    stepaf_tcp_connection_up(connection);
+    return true;
+}
+
+void stepaf_tcp_listen_to(struct stepaf_tcp *tcp, struct stepaf_tcp_stranger *stranger)
+{
+    ssize_t got;
+
+    if (stranger->fd < 0) /* dismissed since epoll reported it */
+        return;
+    got = recv(stranger->fd, (uint8_t *)&stranger->hello + stranger->got,
+               sizeof(stranger->hello) - stranger->got, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    stranger->got += got > 0 ? (uint32_t)got : 0;
+    if (got > 0 && stranger->got < sizeof(stranger->hello))
+        return;
+    if (got <= 0 || !adopt(tcp, stranger))
+        dismiss(stranger);
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looking for what has come: of few connections each is asked, of many epoll tells. */
+#include <sys/epoll.h>
+
+#include "base/time.h"
+#include "transport/tcp/tcp.h"
+
+enum { EVENTS = 32, OPENING_LOOK_US = 10000 };
+
+void stepaf_tcp_lost(struct stepaf_tcp_link *link, const char *reason)
+{
+    struct stepaf_host *host = link->base.transport->host;
+
+    host->lost(host, &link->base, reason);
+    stepaf_tcp_link_close(link);
+}
+
+/* Take what has come; a connection that waits for pieces on this one may have all of them now. */
+static unsigned receive(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp_link *link = connection->link;
+    unsigned n = stepaf_tcp_receive(connection);
+
+    if (connection->index && link->connections[0].phase == STEPAF_TCP_AT_PARTS && !link->base.dead)
+        n += stepaf_tcp_receive(&link->connections[0]);
+    return n;
+}
+
+static unsigned hear(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp_link *link = connection->link;
+    unsigned n = 1;
+
+    if (connection->fd < 0)
+        return 0;
+    if (!link->base.dead) {
+        if (connection->state == STEPAF_TCP_UP)
+            n = receive(connection);
+        else
+            stepaf_tcp_connection_advance(connection);
+    }
+    if (link->base.dead) /* the engine has given it up, now or before */
+        stepaf_tcp_link_close(link);
+    return n;
+}
+
+static unsigned by_epoll(struct stepaf_tcp *tcp)
+{
+    struct epoll_event events[EVENTS];
+    int n = epoll_wait(tcp->epoll_fd, events, EVENTS, 0);
+    unsigned happened = 0;
+
+    for (int i = 0; i < n; i++) {
+        switch (*(uint8_t *)events[i].data.ptr) {
+        case STEPAF_TCP_CONNECTION:
+            happened += hear(events[i].data.ptr);
+            break;
+        case STEPAF_TCP_STRANGER:
+            stepaf_tcp_listen_to(tcp, events[i].data.ptr);
+            happened++;
+            break;
+        default:
+            if (tcp->listener.fd >= 0)
+                stepaf_tcp_accept(tcp);
+            happened++;
+        }
+    }
+    return happened;
+}
+
+static unsigned directly(struct stepaf_tcp *tcp)
+{
+    unsigned happened = 0;
+
+    for (unsigned i = 0; i < tcp->n_direct; i++)
+        happened += hear(tcp->direct[i]);
+    return happened;
+}
+
+/* Let go of what takes too long to open. */
+static void look_at_opening(struct stepaf_tcp *tcp)
+{
+    uint64_t now = stepaf_ticks();
+
+    if (now - tcp->looked < OPENING_LOOK_US * tcp->ticks_per_us)
+        return;
+    tcp->looked = now;
+    stepaf_tcp_forget_strangers(tcp, now);
+    stepaf_tcp_tries_check(tcp, now);
+}
+
+static unsigned look(struct stepaf_tcp *tcp)
+{
+    if (__builtin_expect(tcp->n_tails, 0))
+        stepaf_tcp_push_tails(tcp);
+    if (tcp->n_direct)
+        return directly(tcp);
+    if (__builtin_expect(tcp->n_opening, 0))
+        look_at_opening(tcp);
+    return by_epoll(tcp);
+}
+
+unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls)
+{
+    struct stepaf_tcp *tcp = (struct stepaf_tcp *)transport;
+    unsigned n = 0;
+
+    while (tcp->n_links) {
+        n = look(tcp);
+        if (n || !--polls)
+            break;
+        transport->host->polled = stepaf_ticks();
+    }
+    return n;
+}
+
+void stepaf_tcp_idle(struct stepaf_transport *transport)
+{
+    struct stepaf_tcp *tcp = (struct stepaf_tcp *)transport;
+
+    for (unsigned p = 0; p < tcp->n_peers; p++)
+        if (tcp->links[p] && tcp->links[p]->base.dead)
+            stepaf_tcp_link_close(tcp->links[p]);
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Receiving: a payload straight to its place, and in the same call what follows it. Every number is
+ * input: a place is asked of the engine, what makes no sense ends the link. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "transport/tcp/tcp.h"
+
+enum { RECEIVES = 16 /* in one go: others want to be heard too */ };
+
+/* Bytes that have come and are not taken yet. */
+struct input {
+    const uint8_t *at;
+    const uint8_t *end;
+};
+
+/* Take @a bytes bytes in one piece; NULL if not all are here yet: what is here is kept. */
+static const void *take(struct stepaf_tcp_connection *connection, struct input *input, size_t bytes)
+{
+    size_t here = (size_t)(input->end - input->at);
+    const uint8_t *from = input->at;
+
+    if (__builtin_expect(!connection->have && here >= bytes, 1)) {
+        input->at += bytes;
+        return from;
+    }
+    size_t more = bytes - connection->have;
+    more = more < here ? more : here;
+    memcpy(connection->held + connection->have, from, more);
+    connection->have = (uint8_t)(connection->have + more);
+    input->at += more;
+    if (connection->have < bytes)
+        return NULL;
+    connection->have = 0;
+    return connection->held;
+}
+
+static size_t wanted(const struct stepaf_tcp_connection *connection)
+{
+    switch (connection->phase) {
+    case STEPAF_TCP_AT_HEAD:
+        return sizeof(struct stepaf_tcp_head);
+    case STEPAF_TCP_AT_DESCRIPTORS:
+        return connection->n_xfer * sizeof(struct stepaf_tcp_descriptor);
+    case STEPAF_TCP_AT_TAIL:
+        return sizeof(struct stepaf_tcp_tail);
+    case STEPAF_TCP_AT_WORDS:
+        return connection->msg.n_words * sizeof(connection->msg.word[0]);
+    default:
+        return 0;
+    }
+}
+
+/* The next payload, or what follows the last. */
+static void next_payload(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_host *host = stepaf_tcp_of(connection->link)->base.host;
+
+    for (; connection->at < connection->n_xfer; connection->at++) {
+        const struct stepaf_tcp_descriptor *it = &connection->descriptors[connection->at];
+        if (!it->bytes)
+            continue;
+        connection->phase = STEPAF_TCP_AT_PAYLOAD;
+        connection->left = it->bytes;
+        connection->place = host->resolve(host, it->region, it->offset, it->bytes);
+        if (!connection->place && !connection->spoiled) {
+            connection->spoiled = true;
+            host->dropped_malformed++;
+        }
+        return;
+    }
+    if (connection->kind == STEPAF_TCP_FRAME) {
+        connection->phase = STEPAF_TCP_AT_TAIL;
+        return;
+    }
+    connection->link->rx_parts[connection->index]++;
+    connection->phase = STEPAF_TCP_AT_HEAD;
+}
+
+static bool take_head(struct stepaf_tcp_connection *connection, const void *from)
+{
+    struct stepaf_tcp_head head;
+
+    memcpy(&head, from, sizeof(head));
+    bool is_part = head.kind == STEPAF_TCP_PART && head.n_xfer == 1 && connection->index;
+    bool is_frame =
+        head.kind == STEPAF_TCP_FRAME && head.n_xfer <= STEPAF_MAX_TENSORS && !connection->index;
+    if ((!is_part && !is_frame) || head.zero)
+        return false;
+    connection->kind = head.kind;
+    connection->n_xfer = head.n_xfer;
+    connection->exact = is_frame && head.parts != connection->parts;
+    connection->parts = head.parts;
+    connection->spoiled = false;
+    connection->at = 0;
+    connection->phase = head.n_xfer ? STEPAF_TCP_AT_DESCRIPTORS : STEPAF_TCP_AT_TAIL;
+    return true;
+}
+
+static bool take_tail(struct stepaf_tcp_connection *connection, const void *from)
+{
+    struct stepaf_tcp_tail tail;
+
+    memcpy(&tail, from, sizeof(tail));
+    if (tail.n_words > STEPAF_MSG_WORDS)
+        return false;
+    memcpy(&connection->msg, &tail.head, sizeof(tail.head));
+    connection->msg.seq = tail.seq;
+    connection->msg.n_words = tail.n_words;
+    connection->phase = STEPAF_TCP_AT_WORDS;
+    return connection->msg.type < STEPAF_MSG_TRANSPORT;
+}
+
+/* Whether the pieces on other connections have landed. */
+static bool parts_are_here(const struct stepaf_tcp_connection *connection)
+{
+    const struct stepaf_tcp_link *link = connection->link;
+    unsigned n = stepaf_tcp_of(link)->n_connections;
+
+    for (unsigned i = 1; i < n; i++)
+        if ((int32_t)(link->rx_parts[i] - connection->parts) < 0)
+            return false;
+    return true;
+}
+
+static bool finish(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp_link *link = connection->link;
+    struct stepaf_host *host = stepaf_tcp_of(link)->base.host;
+
+    if (connection->exact && !parts_are_here(connection)) {
+        connection->phase = STEPAF_TCP_AT_PARTS;
+        return false;
+    }
+    connection->exact = false;
+    connection->phase = STEPAF_TCP_AT_HEAD;
+    if (!connection->spoiled)
+        host->deliver(host, &link->base, &connection->msg);
+    return true;
+}
+
+/* Put what has come of the payload in its place. */
+static void take_payload(struct stepaf_tcp_connection *connection, struct input *input)
+{
+    size_t here = (size_t)(input->end - input->at);
+    uint32_t bytes = here < connection->left ? (uint32_t)here : connection->left;
+
+    if (connection->place) {
+        memcpy(connection->place, input->at, bytes);
+        connection->place += bytes;
+    }
+    input->at += bytes;
+    connection->left -= bytes;
+}
+
+/* Take the input as far as it goes. NULL, or what is wrong with it. */
+static const char *digest(struct stepaf_tcp_connection *connection, struct input *input)
+{
+    while (!connection->link->base.dead) {
+        const void *from = NULL;
+        if (connection->phase == STEPAF_TCP_AT_PAYLOAD) {
+            take_payload(connection, input);
+            if (connection->left)
+                return NULL;
+            connection->at++;
+            next_payload(connection);
+            continue;
+        }
+        if (connection->phase == STEPAF_TCP_AT_PARTS) {
+            if (!finish(connection))
+                return NULL;
+            continue;
+        }
+        from = take(connection, input, wanted(connection));
+        if (!from)
+            return NULL;
+        switch (connection->phase) {
+        case STEPAF_TCP_AT_HEAD:
+            if (!take_head(connection, from))
+                return "it sent what is no frame";
+            break;
+        case STEPAF_TCP_AT_DESCRIPTORS:
+            memcpy(connection->descriptors, from, wanted(connection));
+            next_payload(connection);
+            break;
+        case STEPAF_TCP_AT_TAIL:
+            if (!take_tail(connection, from))
+                return "it sent what is no message";
+            break;
+        default:
+            memcpy(connection->msg.word, from, wanted(connection));
+            if (!finish(connection))
+                return NULL;
+        }
+    }
+    return NULL;
+}
+
+/* Read once: the payload's rest to its place, and what follows to the scratch, if it may be read
+ * already. Returns as recv. */
+static ssize_t read_some(struct stepaf_tcp_connection *connection, uint8_t *scratch,
+                         struct input *input_p, bool *full_p)
+{
+    struct iovec iov[2];
+    struct msghdr message = {.msg_iov = iov};
+    size_t direct =
+        connection->place && connection->phase == STEPAF_TCP_AT_PAYLOAD ? connection->left : 0;
+    size_t beyond = STEPAF_TCP_SCRATCH_BYTES;
+
+    if (__builtin_expect(connection->exact, 0))
+        beyond =
+            connection->phase == STEPAF_TCP_AT_PAYLOAD ? 0 : wanted(connection) - connection->have;
+    if (connection->exact && !direct && connection->phase == STEPAF_TCP_AT_PAYLOAD)
+        beyond = connection->left < STEPAF_TCP_SCRATCH_BYTES ? connection->left
+                                                             : STEPAF_TCP_SCRATCH_BYTES;
+    if (direct)
+        iov[message.msg_iovlen++] = (struct iovec){connection->place, direct};
+    if (beyond)
+        iov[message.msg_iovlen++] = (struct iovec){scratch, beyond};
+    ssize_t got = recvmsg(connection->fd, &message, MSG_DONTWAIT);
+    if (got <= 0)
+        return got;
+    size_t placed = (size_t)got < direct ? (size_t)got : direct;
+    connection->left -= (uint32_t)placed;
+    if (placed)
+        connection->place += placed;
+    *input_p = (struct input){scratch, scratch + ((size_t)got - placed)};
+    *full_p = (size_t)got == direct + beyond;
+    return got;
+}
+
+unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp_link *link = connection->link;
+    uint8_t *scratch = stepaf_tcp_of(link)->scratch;
+    struct input input = {scratch, scratch};
+    bool more = true;
+    unsigned n = 0;
+
+    if (connection->phase == STEPAF_TCP_AT_PARTS && parts_are_here(connection)) {
+        (void)finish(connection);
+        n++;
+    }
+    while (more && n < RECEIVES && connection->phase != STEPAF_TCP_AT_PARTS && !link->base.dead) {
+        ssize_t got = read_some(connection, scratch, &input, &more);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            return n;
+        if (got <= 0) {
+            stepaf_tcp_lost(link, got ? strerror(errno) : "it has closed the connection");
+            return n + 1;
+        }
+        const char *trouble = digest(connection, &input);
+        if (trouble)
+            stepaf_tcp_lost(link, trouble);
+        n++;
+    }
+    return n;
+}

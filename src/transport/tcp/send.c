@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sending: one vectored send for a post, straight from its tensors. Where the socket takes only a
+ * part, the post stays QUEUED and the connection remembers how much of it is gone; offered again, it
+ * goes on from there. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "transport/tcp/tcp.h"
+
+/* A post's share of one connection: what is to be sent, from its beginning. */
+struct share {
+    struct iovec iov[STEPAF_TCP_IOVECS];
+    int n;
+    uint64_t bytes;
+    struct stepaf_tcp_head head;
+    struct stepaf_tcp_descriptor descriptors[STEPAF_MAX_TENSORS];
+    struct {
+        struct stepaf_tcp_head head;
+        struct stepaf_tcp_descriptor descriptor;
+    } parts[STEPAF_MAX_TENSORS];
+};
+
+static void add(struct share *share, const void *data, size_t bytes)
+{
+    if (!bytes)
+        return;
+    share->iov[share->n++] = (struct iovec){(void *)(uintptr_t)data, bytes};
+    share->bytes += bytes;
+}
+
+static inline bool is_striped(const struct stepaf_tcp *tcp, const struct stepaf_xfer *xfer)
+{
+    return __builtin_expect(tcp->n_connections > 1, 0) &&
+           xfer->bytes >= (uint64_t)tcp->base.host->env->tcp_stripe_bytes;
+}
+
+/* Head, descriptors and payloads of the frame, with the first pieces of what is striped. */
+static void lay_out_frame(const struct stepaf_tcp *tcp, const struct stepaf_tcp_link *link,
+                          const struct stepaf_post *post, struct share *share)
+{
+    share->head = (struct stepaf_tcp_head){
+        .kind = STEPAF_TCP_FRAME, .n_xfer = post->n_xfer, .parts = link->tx_parts};
+    add(share, &share->head, sizeof(share->head));
+    add(share, share->descriptors, post->n_xfer * sizeof(share->descriptors[0]));
+    for (unsigned i = 0; i < post->n_xfer; i++) {
+        const struct stepaf_xfer *xfer = &post->xfer[i];
+        uint32_t bytes = xfer->bytes, at = 0;
+        if (is_striped(tcp, xfer))
+            bytes = stepaf_tcp_piece(xfer->bytes, tcp->n_connections, 0, &at);
+        share->descriptors[i] = (struct stepaf_tcp_descriptor){
+            .region = xfer->bytes ? xfer->dst->id : 0, .bytes = bytes, .offset = xfer->dst_offset};
+        add(share, xfer->src, bytes);
+    }
+}
+
+/* The pieces that go over another connection. */
+static void lay_out_parts(const struct stepaf_tcp *tcp, const struct stepaf_post *post,
+                          unsigned index, struct share *share)
+{
+    for (unsigned i = 0; i < post->n_xfer; i++) {
+        const struct stepaf_xfer *xfer = &post->xfer[i];
+        uint32_t at;
+        if (!is_striped(tcp, xfer))
+            continue;
+        uint32_t bytes = stepaf_tcp_piece(xfer->bytes, tcp->n_connections, index, &at);
+        share->parts[i].head = (struct stepaf_tcp_head){.kind = STEPAF_TCP_PART, .n_xfer = 1};
+        share->parts[i].descriptor = (struct stepaf_tcp_descriptor){
+            .region = xfer->dst->id, .bytes = bytes, .offset = xfer->dst_offset + at};
+        add(share, &share->parts[i], sizeof(share->parts[i]));
+        add(share, (const uint8_t *)xfer->src + at, bytes);
+    }
+}
+
+static uint32_t lay_out_message(const struct stepaf_msg *msg, uint8_t *tail_p)
+{
+    struct stepaf_tcp_tail tail = {.seq = msg->seq, .n_words = msg->n_words};
+
+    memcpy(&tail.head, msg, sizeof(tail.head));
+    memcpy(tail_p, &tail, sizeof(tail));
+    memcpy(tail_p + sizeof(tail), msg->word, tail.n_words * sizeof(msg->word[0]));
+    return (uint32_t)(sizeof(tail) + tail.n_words * sizeof(msg->word[0]));
+}
+
+/* Send what is left of the share. False if the connection is broken. */
+static bool push(struct stepaf_tcp_connection *connection, struct share *share)
+{
+    struct msghdr message = {.msg_iov = share->iov, .msg_iovlen = (size_t)share->n};
+    uint64_t skip = connection->sent;
+
+    while (message.msg_iovlen && skip >= message.msg_iov->iov_len) {
+        skip -= message.msg_iov->iov_len;
+        message.msg_iov++;
+        message.msg_iovlen--;
+    }
+    if (!message.msg_iovlen)
+        return true;
+    message.msg_iov->iov_base = (uint8_t *)message.msg_iov->iov_base + skip;
+    message.msg_iov->iov_len -= skip;
+    ssize_t sent = sendmsg(connection->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0)
+        connection->sent += (uint64_t)sent;
+    else if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS)
+        return false;
+    return true;
+}
+
+/* The end of a message that an earlier send has begun. False: broken. */
+static bool push_tail(struct stepaf_tcp_link *link)
+{
+    while (link->tail_at < link->tail_bytes) {
+        ssize_t sent =
+            send(link->connections[0].fd, link->tail + link->tail_at,
+                 (size_t)(link->tail_bytes - link->tail_at), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0)
+            return errno == EAGAIN || errno == EINTR || errno == ENOBUFS;
+        link->tail_at = (uint8_t)(link->tail_at + sent);
+    }
+    link->tail_at = link->tail_bytes = 0;
+    stepaf_tcp_of(link)->n_tails--;
+    return true;
+}
+
+/* A post that has not been begun: what is striped counts once for every other connection. */
+static void begin(const struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
+                  const struct stepaf_post *post)
+{
+    link->current = post;
+    for (unsigned i = 0; i < tcp->n_connections; i++)
+        link->connections[i].sent = 0;
+    for (unsigned i = 0; tcp->n_connections > 1 && i < post->n_xfer; i++)
+        link->tx_parts += is_striped(tcp, &post->xfer[i]);
+}
+
+/* Send the pieces of other connections; *done_p: all are with the kernel. False: broken. */
+static bool push_parts(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
+                       const struct stepaf_post *post, bool *done_p)
+{
+    *done_p = true;
+    for (unsigned i = 1; i < tcp->n_connections; i++) {
+        struct share share;
+        share.n = 0;
+        share.bytes = 0;
+        lay_out_parts(tcp, post, i, &share);
+        if (!push(&link->connections[i], &share))
+            return false;
+        *done_p = *done_p && link->connections[i].sent == share.bytes;
+    }
+    return true;
+}
+
+/* Send the frame, and the message if nothing else is missing; *done_p: all is with the kernel, or,
+ * of the message, in the link's tail. False: broken. */
+static bool push_frame(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
+                       const struct stepaf_post *post, bool with_message, bool *done_p)
+{
+    struct stepaf_tcp_connection *connection = &link->connections[0];
+    uint32_t tail_bytes = 0;
+    struct share share;
+
+    share.n = 0;
+    share.bytes = 0;
+    lay_out_frame(tcp, link, post, &share);
+    uint64_t before_message = share.bytes;
+    if (with_message) {
+        tail_bytes = lay_out_message(&post->msg, link->tail);
+        add(&share, link->tail, tail_bytes);
+    }
+    if (!push(connection, &share))
+        return false;
+    *done_p = with_message && connection->sent > before_message;
+    if (*done_p) {
+        uint64_t gone = connection->sent - before_message;
+        if (__builtin_expect(gone < tail_bytes, 0)) {
+            link->tail_at = (uint8_t)gone;
+            link->tail_bytes = (uint8_t)tail_bytes;
+            tcp->n_tails++;
+        }
+    }
+    return true;
+}
+
+static bool send_post(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
+                      const struct stepaf_post *post, bool *done_p)
+{
+    bool parts_done = true;
+
+    *done_p = false;
+    if (__builtin_expect(link->tail_bytes, 0)) {
+        if (!push_tail(link))
+            return false;
+        if (link->tail_bytes)
+            return true;
+    }
+    if (link->current != post)
+        begin(tcp, link, post);
+    if (__builtin_expect(tcp->n_connections > 1, 0) && !push_parts(tcp, link, post, &parts_done))
+        return false;
+    return push_frame(tcp, link, post, parts_done, done_p);
+}
+
+static void broken(struct stepaf_tcp_link *link)
+{
+    char reason[64];
+
+    snprintf(reason, sizeof(reason), "sending: %.50s", strerror(errno));
+    stepaf_tcp_lost(link, reason);
+}
+
+static void post_one(struct stepaf_post *post)
+{
+    struct stepaf_tcp_link *link = (struct stepaf_tcp_link *)post->link;
+    struct stepaf_tcp *tcp = stepaf_tcp_of(link);
+    bool done = false;
+
+    post->state = STEPAF_POST_SENT;
+    if (__builtin_expect(link->base.dead, 0))
+        return; /* nobody will read it */
+    if (__builtin_expect(!link->up, 0)) {
+        post->state = STEPAF_POST_QUEUED;
+        return;
+    }
+    if (!send_post(tcp, link, post, &done)) {
+        broken(link);
+        return;
+    }
+    if (done)
+        link->current = NULL;
+    else
+        post->state = STEPAF_POST_QUEUED;
+}
+
+void stepaf_tcp_post(struct stepaf_post *const *posts, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        post_one(posts[i]);
+}
+
+void stepaf_tcp_push_tails(struct stepaf_tcp *tcp)
+{
+    for (unsigned p = 0; p < tcp->n_peers; p++)
+        if (tcp->links[p] && tcp->links[p]->tail_bytes && !push_tail(tcp->links[p]))
+            broken(tcp->links[p]);
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing, memory, and the table. */
+#include "transport/tcp/tcp.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/time.h"
+
+enum { CLOSE_US = 1000000 };
+
+static bool tcp_probe(const struct stepaf_env *env, char *reason)
+{
+    int fd = stepaf_tcp_socket(AF_INET);
+
+    if (fd < 0)
+        fd = stepaf_tcp_socket(AF_INET6);
+    if (fd < 0) {
+        snprintf(reason, STEPAF_REASON_MAX, "no sockets: %s", strerror(errno));
+        return false;
+    }
+    close(fd);
+    if (env->net_if[0])
+        snprintf(reason, STEPAF_REASON_MAX, "by STEPAF_NET_IF=%.100s", env->net_if);
+    return true;
+}
+
+static void tcp_close(struct stepaf_transport *transport)
+{
+    struct stepaf_tcp *tcp = (struct stepaf_tcp *)transport;
+    int64_t deadline_ns = stepaf_monotonic_ns() + CLOSE_US * 1000LL;
+
+    for (unsigned p = 0; p < tcp->n_peers; p++) {
+        struct stepaf_tcp_link *link = tcp->links[p];
+        for (unsigned i = 0; link && link->up && i < tcp->n_connections; i++)
+            stepaf_tcp_socket_drain(link->connections[i].fd, deadline_ns);
+    }
+    for (unsigned p = 0; p < tcp->n_peers; p++)
+        if (tcp->links[p])
+            stepaf_tcp_disconnect(&tcp->links[p]->base);
+    stepaf_tcp_unlisten(tcp);
+    if (tcp->epoll_fd >= 0)
+        close(tcp->epoll_fd);
+    free(tcp->strangers);
+    free(tcp->links);
+    free(tcp);
+}
+
+static stepaf_status_t tcp_open(struct stepaf_host *host, unsigned n_peers,
+                                struct stepaf_transport **transport_p)
+{
+    struct stepaf_tcp *tcp = calloc(1, sizeof(*tcp));
+    struct stepaf_clock clock;
+    stepaf_status_t status;
+
+    if (!tcp)
+        return STEPAF_ERR_NO_MEMORY;
+    tcp->base = (struct stepaf_transport){&stepaf_tcp_ops, host};
+    tcp->epoll_fd = -1;
+    tcp->listener.watched = STEPAF_TCP_LISTENER;
+    tcp->listener.fd = -1;
+    tcp->n_connections = (unsigned)host->env->tcp_connections;
+    tcp->links = calloc(n_peers, sizeof(tcp->links[0]));
+    stepaf_clock_calibrate(&clock);
+    tcp->ticks_per_us = clock.ticks_per_us > 1 ? (uint64_t)clock.ticks_per_us : 1;
+    status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    if (!tcp->links)
+        goto err_tcp;
+    tcp->n_peers = n_peers;
+    status = stepaf_tcp_addresses_own(host->env->net_if, &tcp->own);
+    if (status)
+        goto err_tcp;
+    tcp->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (tcp->epoll_fd < 0 ||
+        getrandom(tcp->secret, sizeof(tcp->secret), 0) != (ssize_t)sizeof(tcp->secret)) {
+        status = stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "tcp: cannot open: %s",
+                                  strerror(errno));
+        goto err_tcp;
+    }
+    if (!host->initiates && (status = stepaf_tcp_listen(tcp)))
+        goto err_tcp;
+    *transport_p = &tcp->base;
+    return STEPAF_OK;
+
+err_tcp:
+    tcp_close(&tcp->base);
+    return status;
+}
+
+/* Any address of the peer's is within reach of its connections: nothing to tell. */
+static void tcp_pack_region(struct stepaf_transport *transport, const struct stepaf_region *region,
+                            struct stepaf_pack *pack)
+{
+    (void)transport;
+    (void)region;
+    (void)pack;
+}
+
+static stepaf_status_t tcp_import(struct stepaf_link *link, uint32_t id, uint64_t bytes,
+                                  struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p)
+{
+    struct stepaf_rmem *rmem = calloc(1, sizeof(*rmem));
+
+    (void)link;
+    (void)unpack;
+    if (!rmem)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    *rmem = (struct stepaf_rmem){.id = id, .bytes = bytes};
+    *rmem_p = rmem;
+    return STEPAF_OK;
+}
+
+static void tcp_release(struct stepaf_link *link, struct stepaf_rmem *rmem)
+{
+    (void)link;
+    free(rmem);
+}
+
+static void tcp_memory(struct stepaf_transport *transport, size_t *per_link_p, size_t *staging_p)
+{
+    const struct stepaf_tcp *tcp = (const struct stepaf_tcp *)transport;
+
+    *per_link_p = sizeof(struct stepaf_tcp_link) + sizeof(struct stepaf_tcp_link *) +
+                  tcp->n_connections * sizeof(struct stepaf_tcp_connection);
+    *staging_p = sizeof(tcp->scratch);
+}
+
+const struct stepaf_transport_ops stepaf_tcp_ops = {
+    .name = "tcp",
+    .probe = tcp_probe,
+    .open = tcp_open,
+    .close = tcp_close,
+    .pack = stepaf_tcp_pack,
+    .pack_region = tcp_pack_region,
+    .connect = stepaf_tcp_connect,
+    .disconnect = stepaf_tcp_disconnect,
+    .import = tcp_import,
+    .release = tcp_release,
+    .post = stepaf_tcp_post,
+    .progress = stepaf_tcp_progress,
+    .idle = stepaf_tcp_idle,
+    .memory = tcp_memory,
+};

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* TCP between nodes without RDMA.
+ *
+ * FFN ranks listen, attention ranks connect: one link to a peer is one connection or several. A
+ * post is one vectored send straight from the tensors; a payload is received straight into the
+ * registered buffer, but for its first few KiB, which come with the frame's head in one call.
+ * Nothing is buffered here: what the socket does not take stays with the engine, as QUEUED, and the
+ * link knows how far it got.
+ *
+ * The listener is there only until all peers have connected. */
+#ifndef STEPAF_TRANSPORT_TCP_TCP_H
+#define STEPAF_TRANSPORT_TCP_TCP_H
+
+#include <stepaf/plan.h>
+
+#include "transport/tcp/address.h"
+#include "transport/tcp/wire.h"
+#include "transport/transport.h"
+
+enum {
+    STEPAF_TCP_CONNECTIONS_MAX = 8,
+    STEPAF_TCP_SCRATCH_BYTES = 8192, /* of one receive, beyond what goes to its place */
+    STEPAF_TCP_DIRECT = 2,           /* connections: up to here each is asked; beyond, epoll is */
+    /* Heads, payloads and message of a frame; on other connections a head for every payload. */
+    STEPAF_TCP_IOVECS = 2 * STEPAF_MAX_TENSORS + 2
+};
+
+/* What an epoll event is about. First member of each. */
+enum stepaf_tcp_watched { STEPAF_TCP_LISTENER, STEPAF_TCP_STRANGER, STEPAF_TCP_CONNECTION };
+
+enum stepaf_tcp_state {
+    STEPAF_TCP_CLOSED,     /* not yet, or no more */
+    STEPAF_TCP_CONNECTING, /* the kernel is at it */
+    STEPAF_TCP_GREETING,   /* hello is sent, welcome to come */
+    STEPAF_TCP_UP
+};
+
+/* What comes next on a connection. */
+enum stepaf_tcp_phase {
+    STEPAF_TCP_AT_HEAD,
+    STEPAF_TCP_AT_DESCRIPTORS,
+    STEPAF_TCP_AT_PAYLOAD,
+    STEPAF_TCP_AT_TAIL,
+    STEPAF_TCP_AT_WORDS,
+    STEPAF_TCP_AT_PARTS /* all is here but PARTs on other connections */
+};
+
+struct stepaf_tcp_link;
+
+struct stepaf_tcp_connection {
+    uint8_t watched; /* stepaf_tcp_watched */
+    uint8_t index;
+    uint8_t state; /* stepaf_tcp_state */
+    uint8_t phase; /* stepaf_tcp_phase */
+    uint8_t kind;  /* of the frame that is coming */
+    uint8_t n_xfer;
+    uint8_t at;    /* payload that is coming */
+    bool spoiled;  /* one of its payloads had no place: its message is dropped */
+    bool exact;    /* the frame has PARTs: nothing beyond it is read before they are here */
+    uint8_t have;  /* bytes in held */
+    int fd;        /* -1: none */
+    uint32_t left; /* bytes of the payload to come */
+    uint32_t parts;
+    uint8_t *place; /* where they go; NULL: nowhere */
+    struct stepaf_tcp_link *link;
+    uint64_t sent; /* bytes of the current post's share that are sent */
+    struct stepaf_msg msg;
+    struct stepaf_tcp_descriptor descriptors[STEPAF_MAX_TENSORS];
+    uint8_t held[STEPAF_MAX_TENSORS * sizeof(struct stepaf_tcp_descriptor)]; /* of a cut-off head */
+};
+
+struct stepaf_tcp_link {
+    struct stepaf_link base;
+    bool up;            /* all connections are */
+    bool opening;       /* counted in tcp->n_opening */
+    uint8_t n_up;       /* connections */
+    uint8_t tail_at;    /* of tail, sent */
+    uint8_t tail_bytes; /* of a message that the socket has taken in part */
+    uint8_t tail[STEPAF_MSG_WORDS * 4 + sizeof(struct stepaf_tcp_tail)];
+    const struct stepaf_post *current; /* the post that is sent in part */
+    uint32_t tx_parts;                 /* PARTs on every other connection, current included */
+    uint32_t rx_parts[STEPAF_TCP_CONNECTIONS_MAX]; /* that have landed */
+    uint64_t secret[STEPAF_TCP_SECRET_WORDS];      /* the peer's */
+    uint32_t slot;                                 /* mine among the peer's peers */
+    /* opening, where this side connects */
+    struct stepaf_tcp_addresses *theirs; /* to try; NULL once up */
+    unsigned trying;                     /* index in it */
+    uint16_t port;
+    uint64_t try_until;                         /* ticks */
+    char trouble[STEPAF_TCP_ADDRESS_TEXT + 64]; /* with the last one tried */
+    struct stepaf_tcp_connection connections[]; /* tcp->n_connections */
+};
+
+/* Accepted, but who is it? */
+struct stepaf_tcp_stranger {
+    uint8_t watched;
+    int fd; /* -1: free */
+    uint32_t got;
+    uint64_t until; /* ticks */
+    struct stepaf_tcp_hello hello;
+};
+
+struct stepaf_tcp {
+    struct stepaf_transport base;
+    int epoll_fd;
+    unsigned n_peers;
+    unsigned n_connections; /* of a link */
+    unsigned n_links;
+    unsigned n_opening; /* links that are not up, and not dead */
+    unsigned n_tails;   /* links with the end of a message still to send */
+    struct stepaf_tcp_connection *direct[STEPAF_TCP_DIRECT]; /* all that are up, where few */
+    unsigned n_direct;                                       /* 0: ask epoll */
+    unsigned at_stranger;
+    struct stepaf_tcp_link **links; /* by peer; NULL: none */
+    uint64_t secret[STEPAF_TCP_SECRET_WORDS];
+    struct stepaf_tcp_addresses own;
+    struct {
+        uint8_t watched;
+        int fd; /* -1: none */
+    } listener;
+    uint16_t port;
+    uint64_t looked; /* at deadlines of what opens, ticks */
+    uint64_t ticks_per_us;
+    struct stepaf_tcp_stranger *strangers; /* accepted, unproven; NULL: never listened */
+    unsigned n_strangers;
+    uint8_t scratch[STEPAF_TCP_SCRATCH_BYTES];
+};
+
+struct stepaf_tcp_rmem {
+    struct stepaf_rmem base;
+};
+
+extern const struct stepaf_transport_ops stepaf_tcp_ops;
+
+/* listen.c */
+stepaf_status_t stepaf_tcp_listen(struct stepaf_tcp *tcp);
+void stepaf_tcp_unlisten(struct stepaf_tcp *tcp);
+/* Take what strangers want; let go of those that take too long. */
+void stepaf_tcp_accept(struct stepaf_tcp *tcp);
+void stepaf_tcp_listen_to(struct stepaf_tcp *tcp, struct stepaf_tcp_stranger *stranger);
+void stepaf_tcp_forget_strangers(struct stepaf_tcp *tcp, uint64_t now);
+
+/* connect.c */
+void stepaf_tcp_pack(struct stepaf_transport *transport, struct stepaf_pack *pack);
+stepaf_status_t stepaf_tcp_connect(struct stepaf_transport *transport,
+                                   const struct stepaf_peer_facts *facts,
+                                   struct stepaf_unpack *unpack, struct stepaf_link **link_p,
+                                   char *reason);
+void stepaf_tcp_disconnect(struct stepaf_link *link);
+/* Go on with a connection that is being made: the kernel has news. */
+void stepaf_tcp_connection_advance(struct stepaf_tcp_connection *connection);
+/* Give up addresses that take too long. */
+void stepaf_tcp_tries_check(struct stepaf_tcp *tcp, uint64_t now);
+/* The connection is made and proven. */
+void stepaf_tcp_connection_up(struct stepaf_tcp_connection *connection);
+/* Close all that a link has open. */
+void stepaf_tcp_link_close(struct stepaf_tcp_link *link);
+
+/* socket.c */
+/* Make a non-blocking socket, with the options that all of ours have; -1 and errno. */
+int stepaf_tcp_socket(int family);
+/* The options of a socket that carries frames. */
+void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd);
+/* Send and forget what is in the way, until the kernel has passed on all that was sent, or the
+ * deadline: closing before then could lose it. */
+void stepaf_tcp_socket_drain(int fd, int64_t deadline_ns);
+
+/* send.c */
+void stepaf_tcp_post(struct stepaf_post *const *posts, unsigned n);
+/* Send the ends of messages that sockets have taken in part. */
+void stepaf_tcp_push_tails(struct stepaf_tcp *tcp);
+
+/* receive.c: take in what is there; return whether there was something. */
+unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection);
+
+/* progress.c */
+unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls);
+void stepaf_tcp_idle(struct stepaf_transport *transport);
+/* Tell the engine, once, that the link is of no use any more. */
+void stepaf_tcp_lost(struct stepaf_tcp_link *link, const char *reason);
+
+static inline struct stepaf_tcp *stepaf_tcp_of(const struct stepaf_tcp_link *link)
+{
+    return (struct stepaf_tcp *)link->base.transport;
+}
+
+/* Bytes of connection @a index's piece of a tensor that goes over @a n connections; *at_p: where
+ * it begins. */
+static inline uint32_t stepaf_tcp_piece(uint32_t bytes, unsigned n, unsigned index, uint32_t *at_p)
+{
+    uint32_t each = bytes / n / 64 * 64, first = bytes - each * (n - 1);
+
+    *at_p = index ? first + (index - 1) * each : 0;
+    return index ? each : first;
+}
+
+#endif
