@@ -41,6 +41,14 @@ static bool take_sizes(struct stepaf_batch_obj *batch, const struct stepaf_msg *
     return true;
 }
 
+/* Whether the peer cannot mean this slot: its last batch is not over, or what ends it is still here.
+ * An answer that is POSTED has arrived, or the peer would not use the slot again. */
+bool stepaf_batch_busy(const struct stepaf_batch_obj *batch)
+{
+    return batch->state != STEPAF_BATCH_FREE || batch->answer.state == STEPAF_POST_QUEUED ||
+           batch->release.state == STEPAF_POST_QUEUED;
+}
+
 /* Whether @a msg names the plan's next operation, or, as scattered operations may skip this rank,
  * a later one. */
 static inline bool is_in_turn(const struct stepaf_mirror *mirror, const struct stepaf_msg *msg)
@@ -69,6 +77,7 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         ctx->counters.dropped_malformed++;
         return;
     }
+    stepaf_post_conclude(&batch->answer);
     mirror->seq = msg->seq + 1;
     mirror->slot = (uint8_t)(msg->slot + 1 == mirror->depth ? 0 : msg->slot + 1);
     batch->generation = stepaf_table_generation(&ctx->batches);

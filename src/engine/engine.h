@@ -219,6 +219,16 @@ static inline bool stepaf_post_in_flight(const struct stepaf_post *post)
 {
     return post->state == STEPAF_POST_QUEUED || post->state == STEPAF_POST_POSTED;
 }
+/* The peer has told that all of @a post is there, or the post goes: its sources are free, even if the
+ * transport does not know yet. */
+static inline void stepaf_post_conclude(struct stepaf_post *post)
+{
+    if (__builtin_expect(post->state != STEPAF_POST_POSTED, 1))
+        return;
+    if (post->link->ops->forget)
+        post->link->ops->forget(post);
+    post->state = STEPAF_POST_SENT;
+}
 /* Start and stop the progress thread. */
 stepaf_status_t stepaf_engine_thread_start(struct stepaf_ctx *ctx);
 void stepaf_engine_thread_stop(struct stepaf_ctx *ctx);
@@ -256,7 +266,8 @@ void stepaf_mirror_plan(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_mirror_tensor(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_mirror_close(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_mirrors_free(struct stepaf_peer *peer);
-/* Whether @a batch is not released, or its posts are still on their way. */
+/* Whether @a batch is not released, or what says so has not left. What is POSTED is the transport's
+ * affair: the peer may have it already. */
 bool stepaf_batch_busy(const struct stepaf_batch_obj *batch);
 void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg);

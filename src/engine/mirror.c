@@ -19,6 +19,7 @@ static void mirror_free(struct stepaf_mirror *mirror)
         struct stepaf_batch_obj *batch = &mirror->batches[s];
         if (stepaf_table_get(&ctx->batches, batch->index) == batch)
             stepaf_table_remove(&ctx->batches, batch->index);
+        stepaf_post_conclude(&batch->answer);
         free(batch->xfers);
         free(batch->bytes);
     }
@@ -198,12 +199,6 @@ void stepaf_mirror_tensor(struct stepaf_peer *peer, const struct stepaf_msg *msg
         malformed(peer);
     else if (++mirror->n_known == mirror->n_push + mirror->n_pull)
         compile(mirror);
-}
-
-bool stepaf_batch_busy(const struct stepaf_batch_obj *batch)
-{
-    return batch->state != STEPAF_BATCH_FREE || stepaf_post_in_flight(&batch->answer) ||
-           stepaf_post_in_flight(&batch->release);
 }
 
 void stepaf_mirror_close(struct stepaf_peer *peer, const struct stepaf_msg *msg)

@@ -93,6 +93,7 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     }
     uint64_t now = stepaf_arrival_ticks(ctx);
     struct stepaf_part *part = &op->parts[p];
+    stepaf_post_conclude(&part->post);
     part->answered = now;
     part->queue_ns = msg->word[STEPAF_MSG_QUEUE];
     part->work_ns = msg->word[STEPAF_MSG_WORK];
@@ -114,6 +115,7 @@ void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         peer->ctx->counters.dropped_stale++;
         return;
     }
+    stepaf_post_conclude(&op->parts[p].post);
     give_back(op, p);
     if (op->parts[p].state != STEPAF_PART_WAITING)
         return;

@@ -155,6 +155,8 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan)
         struct stepaf_op *op = &plan->ops[s];
         if (stepaf_table_get(&plan->ctx->ops, op->index) == op)
             stepaf_table_remove(&plan->ctx->ops, op->index);
+        for (uint32_t p = 0; op->parts && p < plan->ctx->n_peers; p++)
+            stepaf_post_conclude(&op->parts[p].post);
         free(op->parts);
         free(op->xfers);
         free(op->pull_bytes);

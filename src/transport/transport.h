@@ -114,7 +114,8 @@ struct stepaf_link;
 
 /* Writes and the message after them: all or nothing, in order among the posts of a link. The
  * receiver gets the message once all writes have landed. A post without writes is SENT or QUEUED
- * when the transport returns, never POSTED. */
+ * when the transport returns, never POSTED. What the peer sends in answer may come before the
+ * transport has learned that its POSTED post is through: then the engine makes it forget the post. */
 struct stepaf_post {
     struct stepaf_link *link;
     struct stepaf_list node; /* the engine's queue */
@@ -203,6 +204,9 @@ struct stepaf_transport_ops {
     /* Send posts of links of this transport: each its writes, then its message. Sets each state;
      * QUEUED where there is no room now. Several posts may share sources. Hot. */
     void (*post)(struct stepaf_post *const *posts, unsigned n);
+    /* A POSTED post is of no interest any more: it is not touched from now on. NULL in a transport
+     * that has no such posts. */
+    void (*forget)(struct stepaf_post *post);
     /* Take in what has come; return how much. If there is nothing, look again up to @a polls times
      * in all, as a waiting thread would: in a loop so tight that, once something comes, the
      * processor has foreseen the rest of the way. Sets host->polled between looks. Hot. */

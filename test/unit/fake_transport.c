@@ -122,6 +122,14 @@ static void transport_post(struct stepaf_post *const *posts, unsigned n)
         post_one(((struct fake_transport *)posts[i]->link->transport)->job, posts[i]);
 }
 
+static void transport_forget(struct stepaf_post *post)
+{
+    struct fake_link *link = (struct fake_link *)post->link;
+
+    if (link->held == post)
+        link->held = NULL;
+}
+
 static unsigned transport_progress(struct stepaf_transport *base, unsigned polls)
 {
     struct fake_job *job = ((struct fake_transport *)base)->job;
@@ -159,6 +167,7 @@ static const struct stepaf_transport_ops fake_ops = {
     .import = transport_import,
     .release = transport_release,
     .post = transport_post,
+    .forget = transport_forget,
     .progress = transport_progress,
     .idle = transport_idle,
     .memory = transport_memory,

@@ -112,12 +112,17 @@ static void sources_are_in_use_until_sent(void)
     fake_link(job, 2)->holds = true;
     stepaf_request_h request = start(plan);
     CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_INPROGRESS);
-    for (uint32_t p = 0; p < PEERS; p++)
-        release(p, 0, 0, 0); /* it has got it; the transport may not know yet */
-    CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_OK);
-    CU_ASSERT_EQUAL(stepaf_plan_destroy(plan), STEPAF_ERR_STATE);
     fake_complete(job, 2);
     CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_OK);
+    for (uint32_t p = 0; p < PEERS; p++)
+        release(p, 0, 0, 0);
+    CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_OK);
+    request = start(plan);
+    CU_ASSERT_EQUAL(stepaf_plan_destroy(plan), STEPAF_ERR_STATE);
+    for (uint32_t p = 0; p < PEERS; p++)
+        release(p, 0, 1, 1); /* it has got it; the transport may not know yet */
+    CU_ASSERT_PTR_NULL(fake_link(job, 2)->held);
+    CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_plan_destroy(plan), STEPAF_OK);
     end();
 }
