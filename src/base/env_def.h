@@ -50,6 +50,11 @@ INT(TCP_CONNECTIONS, tcp_connections, 1, 1, 8, ANY_VALUE, "connections", 1,
     "TCP connections between two ranks; large tensors are divided among them")
 INT(TCP_STRIPE_BYTES, tcp_stripe_bytes, 262144, 65536, 1073741824, ANY_VALUE, "bytes", 0,
     "size from which on a tensor is divided, where there are several connections")
+ENUM(TCP_ZEROCOPY, tcp_zerocopy, "auto", "auto|on|off", 0,
+     "send large tensors without a copy: auto: unless the kernel says that it has copied all the "
+     "same")
+INT(TCP_ZEROCOPY_BYTES, tcp_zerocopy_bytes, 131072, 4096, 1073741824, ANY_VALUE, "bytes", 0,
+    "size from which on a tensor is sent without a copy")
 INT(TCP_CONNECT_US, tcp_connect_us, 3000000, 1000, 3600000000, ANY_VALUE, "us", 0,
     "how long to try one address of a peer before the next one")
 INT(TCP_PEER_TIMEOUT_US, tcp_peer_timeout_us, 10000000, 1000000, 3600000000, ANY_VALUE, "us", 0,

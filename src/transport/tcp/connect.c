@@ -62,6 +62,7 @@ void stepaf_tcp_link_close(struct stepaf_tcp_link *link)
     for (unsigned i = 0; i < stepaf_tcp_of(link)->n_connections; i++)
         close_connection(&link->connections[i]);
     link->up = false;
+    stepaf_tcp_zerocopy_drop(link);
     stepaf_tcp_of(link)->n_tails -= link->tail_bytes > 0;
     link->tail_at = link->tail_bytes = 0;
     opened(link);
@@ -74,6 +75,8 @@ void stepaf_tcp_connection_up(struct stepaf_tcp_connection *connection)
 
     connection->state = STEPAF_TCP_UP;
     stepaf_tcp_socket_tune(tcp->base.host->env, connection->fd);
+    link->zerocopy = stepaf_tcp_zerocopy_enable(tcp->base.host->env, connection->fd) &&
+                     (link->zerocopy || !link->n_up);
     if (++link->n_up < tcp->n_connections)
         return;
     snprintf(link->base.name, sizeof(link->base.name), "tcp;%s",

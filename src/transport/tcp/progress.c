@@ -107,6 +107,8 @@ unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls)
 
     while (tcp->n_links) {
         n = look(tcp);
+        if (__builtin_expect(tcp->n_held, 0))
+            n += stepaf_tcp_zerocopy_reap(tcp);
         if (n || !--polls)
             break;
         transport->host->polled = stepaf_ticks();

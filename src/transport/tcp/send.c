@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending: one vectored send for a post, straight from its tensors. Where the socket takes only a
+/* Sending: one vectored send for a post, straight from its tensors (three, where a large one goes
+ * without a copy). Where the socket takes only a
  * part, the post stays QUEUED and the connection remembers how much of it is gone; offered again, it
  * goes on from there. */
 #include <errno.h>
@@ -13,6 +14,7 @@
 /* A post's share of one connection: what is to be sent, from its beginning. */
 struct share {
     struct iovec iov[STEPAF_TCP_IOVECS];
+    uint32_t payloads; /* bit i: iov[i] is one; heads and messages have to be copied */
     int n;
     uint64_t bytes;
     struct stepaf_tcp_head head;
@@ -29,6 +31,19 @@ static void add(struct share *share, const void *data, size_t bytes)
         return;
     share->iov[share->n++] = (struct iovec){(void *)(uintptr_t)data, bytes};
     share->bytes += bytes;
+}
+
+static void add_payload(struct share *share, const void *data, size_t bytes)
+{
+    share->payloads |= 1u << share->n;
+    add(share, data, bytes);
+}
+
+static void clear(struct share *share)
+{
+    share->n = 0;
+    share->payloads = 0;
+    share->bytes = 0;
 }
 
 static inline bool is_striped(const struct stepaf_tcp *tcp, const struct stepaf_xfer *xfer)
@@ -52,7 +67,7 @@ static void lay_out_frame(const struct stepaf_tcp *tcp, const struct stepaf_tcp_
             bytes = stepaf_tcp_piece(xfer->bytes, tcp->n_connections, 0, &at);
         share->descriptors[i] = (struct stepaf_tcp_descriptor){
             .region = xfer->bytes ? xfer->dst->id : 0, .bytes = bytes, .offset = xfer->dst_offset};
-        add(share, xfer->src, bytes);
+        add_payload(share, xfer->src, bytes);
     }
 }
 
@@ -70,7 +85,7 @@ static void lay_out_parts(const struct stepaf_tcp *tcp, const struct stepaf_post
         share->parts[i].descriptor = (struct stepaf_tcp_descriptor){
             .region = xfer->dst->id, .bytes = bytes, .offset = xfer->dst_offset + at};
         add(share, &share->parts[i], sizeof(share->parts[i]));
-        add(share, (const uint8_t *)xfer->src + at, bytes);
+        add_payload(share, (const uint8_t *)xfer->src + at, bytes);
     }
 }
 
@@ -84,26 +99,66 @@ static uint32_t lay_out_message(const struct stepaf_msg *msg, uint8_t *tail_p)
     return (uint32_t)(sizeof(tail) + tail.n_words * sizeof(msg->word[0]));
 }
 
-/* Send what is left of the share. False if the connection is broken. */
+/* Whether iov[i] is worth sending without a copy. */
+static inline bool is_zerocopy(const struct stepaf_tcp_connection *connection,
+                               const struct share *share, int i)
+{
+    const struct stepaf_tcp_link *link = connection->link;
+
+    return __builtin_expect(link->zerocopy, 0) && share->payloads & 1u << i &&
+           share->iov[i].iov_len >=
+               (uint64_t)stepaf_tcp_of(link)->base.host->env->tcp_zerocopy_bytes &&
+           link->n_held < STEPAF_TCP_HELD_POSTS &&
+           connection->zerocopy_sends - connection->zerocopy_freed < STEPAF_TCP_ZEROCOPY_SENDS;
+}
+
+/* Send from iov[i] on as much as goes in one call: a payload without a copy, or all before the next
+ * such. Returns as sendmsg; *next_p: what follows it. */
+static ssize_t push_run(struct stepaf_tcp_connection *connection, struct share *share, int i,
+                        int *next_p)
+{
+    bool zerocopy = is_zerocopy(connection, share, i);
+    int next = i + 1, flags = MSG_NOSIGNAL | MSG_DONTWAIT;
+
+    while (!zerocopy && next < share->n && !is_zerocopy(connection, share, next))
+        next++;
+    if (next < share->n)
+        flags |= MSG_MORE;
+    *next_p = next;
+    struct msghdr message = {.msg_iov = &share->iov[i], .msg_iovlen = (size_t)(next - i)};
+    if (zerocopy) {
+        ssize_t sent = sendmsg(connection->fd, &message, flags | MSG_ZEROCOPY);
+        if (sent >= 0) {
+            connection->zerocopy_sends++;
+            connection->link->has_zerocopy = true;
+        }
+        if (sent >= 0 || errno != ENOBUFS) /* which means: too many under way */
+            return sent;
+    }
+    return sendmsg(connection->fd, &message, flags);
+}
+
+/* Send what is left of the share, as far as the socket takes it. False if it is broken. */
 static bool push(struct stepaf_tcp_connection *connection, struct share *share)
 {
-    struct msghdr message = {.msg_iov = share->iov, .msg_iovlen = (size_t)share->n};
     uint64_t skip = connection->sent;
+    int i = 0, next = 0;
 
-    while (message.msg_iovlen && skip >= message.msg_iov->iov_len) {
-        skip -= message.msg_iov->iov_len;
-        message.msg_iov++;
-        message.msg_iovlen--;
-    }
-    if (!message.msg_iovlen)
-        return true;
-    message.msg_iov->iov_base = (uint8_t *)message.msg_iov->iov_base + skip;
-    message.msg_iov->iov_len -= skip;
-    ssize_t sent = sendmsg(connection->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent >= 0)
+    while (i < share->n && skip >= share->iov[i].iov_len)
+        skip -= share->iov[i++].iov_len;
+    for (; i < share->n; i = next, skip = 0) {
+        size_t wanted = 0;
+        share->iov[i].iov_base = (uint8_t *)share->iov[i].iov_base + skip;
+        share->iov[i].iov_len -= skip;
+        ssize_t sent = push_run(connection, share, i, &next);
+        if (sent < 0)
+            return errno == EAGAIN || errno == EINTR || errno == ENOBUFS;
         connection->sent += (uint64_t)sent;
-    else if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS)
-        return false;
+        for (int k = i; k < next; k++)
+            wanted += share->iov[k].iov_len;
+        if ((size_t)sent < wanted)
+            return true;
+    }
     return true;
 }
 
@@ -128,6 +183,7 @@ static void begin(const struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
                   const struct stepaf_post *post)
 {
     link->current = post;
+    link->has_zerocopy = false;
     for (unsigned i = 0; i < tcp->n_connections; i++)
         link->connections[i].sent = 0;
     for (unsigned i = 0; tcp->n_connections > 1 && i < post->n_xfer; i++)
@@ -141,8 +197,7 @@ static bool push_parts(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
     *done_p = true;
     for (unsigned i = 1; i < tcp->n_connections; i++) {
         struct share share;
-        share.n = 0;
-        share.bytes = 0;
+        clear(&share);
         lay_out_parts(tcp, post, i, &share);
         if (!push(&link->connections[i], &share))
             return false;
@@ -160,8 +215,7 @@ static bool push_frame(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
     uint32_t tail_bytes = 0;
     struct share share;
 
-    share.n = 0;
-    share.bytes = 0;
+    clear(&share);
     lay_out_frame(tcp, link, post, &share);
     uint64_t before_message = share.bytes;
     if (with_message) {
@@ -226,10 +280,13 @@ static void post_one(struct stepaf_post *post)
         broken(link);
         return;
     }
-    if (done)
-        link->current = NULL;
-    else
+    if (__builtin_expect(!done, 0)) {
         post->state = STEPAF_POST_QUEUED;
+        return;
+    }
+    link->current = NULL;
+    if (__builtin_expect(link->has_zerocopy, 0))
+        stepaf_tcp_zerocopy_hold(link, post);
 }
 
 void stepaf_tcp_post(struct stepaf_post *const *posts, unsigned n)

@@ -143,6 +143,7 @@ const struct stepaf_transport_ops stepaf_tcp_ops = {
     .import = tcp_import,
     .release = tcp_release,
     .post = stepaf_tcp_post,
+    .forget = stepaf_tcp_forget,
     .progress = stepaf_tcp_progress,
     .idle = stepaf_tcp_idle,
     .memory = tcp_memory,

@@ -20,6 +20,8 @@
 enum {
     STEPAF_TCP_CONNECTIONS_MAX = 8,
     STEPAF_TCP_SCRATCH_BYTES = 8192, /* of one receive, beyond what goes to its place */
+    STEPAF_TCP_HELD_POSTS = 8,       /* of a link, whose pages the kernel may still read */
+    STEPAF_TCP_ZEROCOPY_SENDS = 64,  /* of a connection, that it may still read for */
     STEPAF_TCP_DIRECT = 2,           /* connections: up to here each is asked; beyond, epoll is */
     /* Heads, payloads and message of a frame; on other connections a head for every payload. */
     STEPAF_TCP_IOVECS = 2 * STEPAF_MAX_TENSORS + 2
@@ -63,10 +65,19 @@ struct stepaf_tcp_connection {
     uint32_t parts;
     uint8_t *place; /* where they go; NULL: nowhere */
     struct stepaf_tcp_link *link;
-    uint64_t sent; /* bytes of the current post's share that are sent */
+    uint64_t sent;           /* bytes of the current post's share that are sent */
+    uint32_t zerocopy_sends; /* ever; the kernel counts along */
+    uint32_t zerocopy_freed; /* of those, from the first on, the kernel is done with */
+    uint64_t zerocopy_ahead; /* bit i: and with number zerocopy_freed + i */
     struct stepaf_msg msg;
     struct stepaf_tcp_descriptor descriptors[STEPAF_MAX_TENSORS];
     uint8_t held[STEPAF_MAX_TENSORS * sizeof(struct stepaf_tcp_descriptor)]; /* of a cut-off head */
+};
+
+/* A post that is sent, whose tensors the kernel may still read. */
+struct stepaf_tcp_held_post {
+    struct stepaf_post *post;                  /* NULL: forgotten */
+    uint32_t upto[STEPAF_TCP_CONNECTIONS_MAX]; /* sends of each connection */
 };
 
 struct stepaf_tcp_link {
@@ -77,8 +88,13 @@ struct stepaf_tcp_link {
     uint8_t tail_at;    /* of tail, sent */
     uint8_t tail_bytes; /* of a message that the socket has taken in part */
     uint8_t tail[STEPAF_MSG_WORDS * 4 + sizeof(struct stepaf_tcp_tail)];
-    const struct stepaf_post *current; /* the post that is sent in part */
-    uint32_t tx_parts;                 /* PARTs on every other connection, current included */
+    bool zerocopy;     /* large tensors are sent without a copy */
+    bool has_zerocopy; /* some of the current post's were */
+    uint8_t first_held;
+    uint8_t n_held;
+    struct stepaf_tcp_held_post held[STEPAF_TCP_HELD_POSTS]; /* a ring */
+    const struct stepaf_post *current;                       /* the post that is sent in part */
+    uint32_t tx_parts; /* PARTs on every other connection, current included */
     uint32_t rx_parts[STEPAF_TCP_CONNECTIONS_MAX]; /* that have landed */
     uint64_t secret[STEPAF_TCP_SECRET_WORDS];      /* the peer's */
     uint32_t slot;                                 /* mine among the peer's peers */
@@ -107,6 +123,7 @@ struct stepaf_tcp {
     unsigned n_connections; /* of a link */
     unsigned n_links;
     unsigned n_opening; /* links that are not up, and not dead */
+    unsigned n_held;    /* posts, of all links */
     unsigned n_tails;   /* links with the end of a message still to send */
     struct stepaf_tcp_connection *direct[STEPAF_TCP_DIRECT]; /* all that are up, where few */
     unsigned n_direct;                                       /* 0: ask epoll */
@@ -169,6 +186,17 @@ void stepaf_tcp_socket_drain(int fd, int64_t deadline_ns);
 void stepaf_tcp_post(struct stepaf_post *const *posts, unsigned n);
 /* Send the ends of messages that sockets have taken in part. */
 void stepaf_tcp_push_tails(struct stepaf_tcp *tcp);
+
+/* zerocopy.c */
+/* Prepare a socket; false if it is not to be, or cannot be. */
+bool stepaf_tcp_zerocopy_enable(const struct stepaf_env *env, int fd);
+/* A post has been sent in part without a copy: it is POSTED until the kernel is done with it. */
+void stepaf_tcp_zerocopy_hold(struct stepaf_tcp_link *link, struct stepaf_post *post);
+/* Ask the kernel what it is done with; return how many posts are SENT now. */
+unsigned stepaf_tcp_zerocopy_reap(struct stepaf_tcp *tcp);
+void stepaf_tcp_forget(struct stepaf_post *post);
+/* The link closes: its posts are SENT. */
+void stepaf_tcp_zerocopy_drop(struct stepaf_tcp_link *link);
 
 /* receive.c: take in what is there; return whether there was something. */
 unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection);
