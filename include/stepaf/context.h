@@ -47,13 +47,15 @@ typedef struct stepaf_params {
 /** Join the job: find the other ranks and agree on roles. Collective, one exchange.
  *
  *  The role comes from, in order: params->role, the environment's STEPAF_ROLE, params->split,
- *  STEPAF_SPLIT, the MPMD application number (0 attention, 1 FFN).
+ *  STEPAF_SPLIT, the MPMD application number (0 attention, 1 FFN; of no use where all ranks have
+ *  the same). The split has to be the same on all ranks. Where some ranks say their own role, the
+ *  counts still have to be the split's.
  *  @param boot    copied; its @a self belongs to the context until finalize, which closes it. On
  *                 failure the caller keeps it.
  *  @param params  NULL for defaults.
  *  @return STEPAF_OK; STEPAF_ERR_INVALID; STEPAF_ERR_SETTING; STEPAF_ERR_SPLIT (no role known,
- *  counts that do not add up to the world, or a role with no rank); STEPAF_ERR_MISMATCH (settings
- *  that must agree differ, naming the ranks); STEPAF_ERR_BOOT; STEPAF_ERR_TIMEOUT;
+ *  counts that do not add up to the world or a node, or a role with no rank); STEPAF_ERR_MISMATCH
+ *  (library versions, map files or settings that must agree differ, naming rank and setting); STEPAF_ERR_BOOT; STEPAF_ERR_TIMEOUT;
  *  STEPAF_ERR_LIMIT (64 contexts a process); STEPAF_ERR_NO_MEMORY. A failure that one rank finds
  *  in its own input is told to all, and every rank returns a failure. Nothing is left behind.
  *  Any thread. Blocks for at most STEPAF_INIT_TIMEOUT_US. */

@@ -12,9 +12,9 @@
 
 ENUM(ROLE, role, "auto", "attention|ffn|auto", 0,
      "role of this rank; auto: by STEPAF_SPLIT or the MPMD application number")
-STR(SPLIT, split, "", "attn=N,ffn=M[,interleave] or map=FILE", 1,
-    "roles of all ranks, in rank order; interleave deals them out evenly; a map file has one "
-    "'attention' or 'ffn' a line")
+STR(SPLIT, split, "", "attn=N,ffn=M[,interleave], attn=per-node:N,ffn=per-node:M, or map=FILE", 1,
+    "roles of all ranks, in rank order; the side that is left out takes the rest; per-node: counts "
+    "of each node; interleave deals them out evenly; a map file has one 'attention' or 'ffn' a line")
 INT(TIMEOUT_US, timeout_us, 10000000, 1, 3600000000, ANY_VALUE, "us", 0,
     "deadline of waits whose timeout is STEPAF_TIMEOUT_DEFAULT")
 INT(INIT_TIMEOUT_US, init_timeout_us, 60000000, 1000, 3600000000, ANY_VALUE, "us", 0,

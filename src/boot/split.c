@@ -1,27 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Taking a split string apart. */
 #include "boot/split.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 
 enum {
     COUNT_MAX = 1 << 24, /* ranks; keeps sums far from overflow */
     SHOWN_MAX = 64       /* of a bad split in the sentence about it */
 };
 
-/* A split string taken apart. Counts are -1 until seen. */
-struct split {
-    int attention;
-    int ffn;
-    int interleave;
-};
+static const char per_node[] = "per-node:";
 
-/* Every refusal of a split string says what is wrong, quotes it and gives the syntax. */
-__attribute__((format(printf, 2, 3))) static stepaf_status_t refuse(const char *split,
-                                                                    const char *format, ...)
+stepaf_status_t stepaf_split_refuse(const char *text, const char *format, ...)
 {
     char reason[128];
     va_list args;
@@ -29,14 +25,19 @@ __attribute__((format(printf, 2, 3))) static stepaf_status_t refuse(const char *
     vsnprintf(reason, sizeof reason, format, args);
     va_end(args);
     return stepaf_error_set(STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT,
-                            "split \"%.*s%s\": %s; the syntax is attn=N,ffn=M[,interleave] or "
-                            "map=FILE",
-                            SHOWN_MAX, split, strlen(split) > SHOWN_MAX ? "..." : "", reason);
+                            "split \"%.*s%s\": %s; the syntax is attn=N,ffn=M[,interleave], "
+                            "one side may be left out, N is a count or per-node:COUNT; or map=FILE",
+                            SHOWN_MAX, text, strlen(text) > SHOWN_MAX ? "..." : "", reason);
 }
 
-static int word_is(const char *word, size_t bytes, const char *expected)
+static bool word_is(const char *word, size_t bytes, const char *expected)
 {
     return strlen(expected) == bytes && memcmp(word, expected, bytes) == 0;
+}
+
+static int shown(size_t bytes)
+{
+    return (int)(bytes < SHOWN_MAX ? bytes : SHOWN_MAX);
 }
 
 /* Digits only. Return -1 if it is no number or too large. */
@@ -55,80 +56,107 @@ static int parse_count(const char *text, size_t bytes)
     return count;
 }
 
-static stepaf_status_t parse_word(const char *split, const char *word, size_t bytes,
-                                  struct split *parsed)
+/* The value of "attn=" or "ffn=". */
+static stepaf_status_t parse_value(const char *value, size_t bytes, struct stepaf_split *split,
+                                   int *count_p)
+{
+    size_t prefix = sizeof per_node - 1;
+    enum stepaf_split_kind kind = STEPAF_SPLIT_WORLD;
+
+    if (bytes >= prefix && memcmp(value, per_node, prefix) == 0) {
+        kind = STEPAF_SPLIT_NODES;
+        value += prefix;
+        bytes -= prefix;
+    }
+    int count = parse_count(value, bytes);
+    if (count < 1)
+        return stepaf_split_refuse(split->text, "each count has to be a number from 1 to %d",
+                                   COUNT_MAX);
+    if (split->kind != STEPAF_SPLIT_NONE && split->kind != kind)
+        return stepaf_split_refuse(split->text, "one count is per node and the other is not");
+    split->kind = kind;
+    *count_p = count;
+    return STEPAF_OK;
+}
+
+static stepaf_status_t parse_word(const char *word, size_t bytes, struct stepaf_split *split)
 {
     const char *equals = memchr(word, '=', bytes);
     int *count = NULL;
 
     if (!equals) {
-        if (!word_is(word, bytes, "interleave") || parsed->interleave)
-            return refuse(split, "\"%.*s\" is unknown or there twice",
-                          (int)(bytes < SHOWN_MAX ? bytes : SHOWN_MAX), word);
-        parsed->interleave = 1;
+        if (!word_is(word, bytes, "interleave") || split->interleave)
+            return stepaf_split_refuse(split->text, "\"%.*s\" is unknown or there twice",
+                                       shown(bytes), word);
+        split->interleave = true;
         return STEPAF_OK;
     }
     size_t name_bytes = (size_t)(equals - word);
     if (word_is(word, name_bytes, "attn"))
-        count = &parsed->attention;
+        count = &split->attention;
     else if (word_is(word, name_bytes, "ffn"))
-        count = &parsed->ffn;
-    if (!count || *count >= 0)
-        return refuse(split, "\"%.*s=\" is unknown or there twice",
-                      (int)(name_bytes < SHOWN_MAX ? name_bytes : SHOWN_MAX), word);
-    *count = parse_count(equals + 1, bytes - name_bytes - 1);
-    if (*count < 1)
-        return refuse(split, "each count has to be a number from 1 to %d", COUNT_MAX);
-    return STEPAF_OK;
+        count = &split->ffn;
+    if (!count || *count)
+        return stepaf_split_refuse(split->text, "\"%.*s=\" is unknown or there twice",
+                                   shown(name_bytes), word);
+    return parse_value(equals + 1, bytes - name_bytes - 1, split, count);
 }
 
-static stepaf_status_t parse_words(const char *split, struct split *parsed)
+static stepaf_status_t parse_words(struct stepaf_split *split)
 {
-    const char *word = split;
+    const char *word = split->text;
     for (;;) {
         size_t bytes = strcspn(word, ",");
-        stepaf_status_t status = parse_word(split, word, bytes, parsed);
+        stepaf_status_t status = parse_word(word, bytes, split);
         if (status != STEPAF_OK)
             return status;
         if (word[bytes] == '\0')
-            return STEPAF_OK;
+            break;
         word += bytes + 1;
     }
-}
-
-/* Interleaved, the first k ranks hold the share of k that is due to attention, rounded up, for
- * every k: as even as it gets, and attention comes first. */
-static void deal(const struct split *parsed, int size, uint8_t *roles_p)
-{
-    int64_t dealt = 0;
-    for (int rank = 0; rank < size; rank++) {
-        int64_t due = parsed->attention;
-        if (parsed->interleave)
-            due = ((int64_t)(rank + 1) * parsed->attention + size - 1) / size;
-        roles_p[rank] = dealt < due ? STEPAF_ATTENTION : STEPAF_FFN;
-        dealt += dealt < due;
-    }
-}
-
-static stepaf_status_t parse_counts(const char *split, int size, uint8_t *roles_p)
-{
-    struct split parsed = {.attention = -1, .ffn = -1};
-    stepaf_status_t status = parse_words(split, &parsed);
-    if (status != STEPAF_OK)
-        return status;
-    if (parsed.attention < 0 || parsed.ffn < 0)
-        return refuse(split, "%s is missing", parsed.attention < 0 ? "attn=" : "ffn=");
-    if (parsed.attention + parsed.ffn != size)
-        return refuse(split, "%d + %d ranks are not the job's %d", parsed.attention, parsed.ffn,
-                      size);
-    deal(&parsed, size, roles_p);
+    if (split->kind == STEPAF_SPLIT_NONE)
+        return stepaf_split_refuse(split->text, "attn= and ffn= are missing");
     return STEPAF_OK;
 }
 
-stepaf_status_t stepaf_split_parse(const char *split, int size, uint8_t *roles_p)
+static stepaf_status_t parse_map(const char *path, int size, struct stepaf_split *split)
+{
+    split->kind = STEPAF_SPLIT_MAP;
+    split->map = malloc((size_t)size);
+    if (!split->map)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
+    return stepaf_split_parse_map_file(path, size, split->map);
+}
+
+stepaf_status_t stepaf_split_parse(const char *text, int size, struct stepaf_split *split_p)
 {
     static const char map[] = "map=";
-    if (strncmp(split, map, sizeof map - 1) == 0)
-        return stepaf_split_parse_map_file(split + sizeof map - 1, size, roles_p);
-    return parse_counts(split, size, roles_p);
+    struct stepaf_split split = {.text = text};
+    stepaf_status_t status = STEPAF_OK;
+
+    if (strncmp(text, map, sizeof map - 1) == 0)
+        status = parse_map(text + sizeof map - 1, size, &split);
+    else if (text[0])
+        status = parse_words(&split);
+    if (status)
+        stepaf_split_free(&split);
+    else
+        *split_p = split;
+    return status;
+}
+
+uint64_t stepaf_split_map_digest(const struct stepaf_split *split, int size)
+{
+    uint64_t digest;
+
+    if (!split->map)
+        return 0;
+    digest = stepaf_hash(STEPAF_HASH_START, split->map, (size_t)size);
+    return digest ? digest : 1;
+}
+
+void stepaf_split_free(struct stepaf_split *split)
+{
+    free(split->map);
+    split->map = NULL;
 }

@@ -7,47 +7,15 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "boot/split.h"
 #include "engine/engine.h"
 #include "engine/introduce.h"
+#include "engine/roles.h"
 
-/* This rank's role, by what was said first. */
-static stepaf_status_t find_role(const stepaf_boot_t *boot, const stepaf_params_t *params,
-                                 const struct stepaf_env *env, stepaf_role_t *role_p)
-{
-    const char *split = env->split;
-    stepaf_status_t status;
-    uint8_t *roles;
-
-    if ((params->field_mask & STEPAF_PARAM_ROLE) && params->role != STEPAF_ROLE_AUTO) {
-        *role_p = params->role;
-        return STEPAF_OK;
-    }
-    if (env->role != STEPAF_ENV_ROLE_AUTO) {
-        *role_p = env->role == STEPAF_ENV_ROLE_ATTENTION ? STEPAF_ATTENTION : STEPAF_FFN;
-        return STEPAF_OK;
-    }
-    if ((params->field_mask & STEPAF_PARAM_SPLIT) && params->split && params->split[0])
-        split = params->split;
-    if (split[0]) {
-        roles = calloc((size_t)boot->size, 1);
-        if (!roles)
-            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
-        status = stepaf_split_parse(split, boot->size, roles);
-        if (!status)
-            *role_p = (stepaf_role_t)roles[boot->rank];
-        free(roles);
-        return status;
-    }
-    if (boot->app_number == 0 || boot->app_number == 1) {
-        *role_p = boot->app_number ? STEPAF_FFN : STEPAF_ATTENTION;
-        return STEPAF_OK;
-    }
-    return stepaf_error_set(STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT,
-                            "no role: give a split (such as STEPAF_SPLIT=attn=%d,ffn=%d), a role, "
-                            "or start two programs",
-                            boot->size - boot->size / 2, boot->size / 2);
-}
+/* What this rank says of roles, on its way into the exchange. */
+struct own_view {
+    stepaf_role_t said;
+    struct stepaf_split split;
+};
 
 static stepaf_status_t check_params(const stepaf_params_t *params, struct stepaf_ctx *const *ctx_p)
 {
@@ -68,8 +36,27 @@ static stepaf_status_t check_params(const stepaf_params_t *params, struct stepaf
     return what ? stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_INIT, "%s", what) : STEPAF_OK;
 }
 
+/* The split in force: the parameters' takes the place of STEPAF_SPLIT, also among the settings that
+ * must agree. */
+static stepaf_status_t view_roles(struct stepaf_ctx *ctx, const stepaf_params_t *params,
+                                  struct own_view *view)
+{
+    bool given = (params->field_mask & STEPAF_PARAM_SPLIT) && params->split && params->split[0];
+
+    if (given) {
+        char *split = strdup(params->split);
+        if (!split)
+            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
+        free(ctx->env.split);
+        ctx->env.split = split;
+    }
+    view->said = stepaf_role_said(params, &ctx->env);
+    return stepaf_split_parse(ctx->env.split, ctx->boot.size, &view->split);
+}
+
 /* Everything that this rank can find out alone. */
-static stepaf_status_t prepare(struct stepaf_ctx *ctx, const stepaf_params_t *params)
+static stepaf_status_t prepare(struct stepaf_ctx *ctx, const stepaf_params_t *params,
+                               struct own_view *view)
 {
     stepaf_status_t status = stepaf_env_load(&ctx->env);
 
@@ -94,11 +81,12 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, const stepaf_params_t *pa
     if (ctx->env.trace == STEPAF_ENV_TRACE_ON &&
         !stepaf_trace_open(&ctx->trace, (uint32_t)ctx->env.trace_records))
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
-    return find_role(&ctx->boot, params, &ctx->env, &ctx->role);
+    return view_roles(ctx, params, view);
 }
 
 /* Build the tables of ranks and groups. */
-static stepaf_status_t settle(struct stepaf_ctx *ctx, const struct stepaf_introduction *intros)
+static stepaf_status_t settle(struct stepaf_ctx *ctx, const struct stepaf_introduction *intros,
+                              const uint8_t *roles)
 {
     int size = ctx->boot.size;
 
@@ -111,10 +99,9 @@ static stepaf_status_t settle(struct stepaf_ctx *ctx, const struct stepaf_introd
     }
     ctx->one_clock = true;
     for (int r = 0; r < size; r++) {
-        int group = intros[r].role == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
-        ctx->ranks[r] =
-            (struct stepaf_rank){(uint8_t)intros[r].role, (uint32_t)ctx->group_size[group],
-                                 intros[r].pid, intros[r].node_id};
+        int group = roles[r] == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
+        ctx->ranks[r] = (struct stepaf_rank){roles[r], (uint32_t)ctx->group_size[group],
+                                             intros[r].pid, intros[r].node_id};
         if (r == ctx->boot.rank)
             ctx->rank[group] = ctx->group_size[group];
         ctx->groups[group][ctx->group_size[group]++] = r;
@@ -122,6 +109,7 @@ static stepaf_status_t settle(struct stepaf_ctx *ctx, const struct stepaf_introd
         ctx->one_clock = ctx->one_clock && intros[r].node_id == intros[0].node_id;
     }
     ctx->rank[STEPAF_GROUP_WORLD] = ctx->boot.rank;
+    ctx->role = (stepaf_role_t)roles[ctx->boot.rank];
     if (!ctx->group_size[STEPAF_GROUP_ATTENTION] || !ctx->group_size[STEPAF_GROUP_FFN])
         return stepaf_error_set(
             STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT, "%d attention and %d FFN ranks: a job needs both",
@@ -133,12 +121,14 @@ static stepaf_status_t settle(struct stepaf_ctx *ctx, const struct stepaf_introd
     return STEPAF_OK;
 }
 
-static void introduce(const struct stepaf_ctx *ctx, stepaf_status_t status,
-                      struct stepaf_pack *pack)
+static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
+                      stepaf_status_t status, struct stepaf_pack *pack)
 {
     struct stepaf_introduction intro = {
         .status = status,
-        .role = ctx->role,
+        .said = view->said,
+        .app_number = ctx->boot.app_number,
+        .map_digest = stepaf_split_map_digest(&view->split, ctx->boot.size),
         .pid = (uint32_t)getpid(),
         .node_id = ctx->topo.node_id,
     };
@@ -149,17 +139,19 @@ static void introduce(const struct stepaf_ctx *ctx, stepaf_status_t status,
     stepaf_introduction_pack(&intro, &ctx->env, pack);
 }
 
-static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own)
+static stepaf_status_t exchange(struct stepaf_ctx *ctx, const struct own_view *view,
+                                stepaf_status_t own)
 {
     struct stepaf_pack pack = {0};
     size_t *offsets = calloc((size_t)ctx->boot.size + 1, sizeof(*offsets));
     struct stepaf_introduction *intros = calloc((size_t)ctx->boot.size, sizeof(*intros));
+    uint8_t *roles = calloc((size_t)ctx->boot.size, sizeof(*roles));
     int64_t timeout_us = own ? 60000000 : ctx->env.init_timeout_us;
     stepaf_status_t status = STEPAF_OK;
     void *all = NULL;
 
-    introduce(ctx, own, &pack);
-    if (!offsets || !intros || pack.failed) {
+    introduce(ctx, view, own, &pack);
+    if (!offsets || !intros || !roles || pack.failed) {
         status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
         goto out;
     }
@@ -171,15 +163,18 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own)
         if (!stepaf_introduction_read((uint8_t *)all + offsets[r], offsets[r + 1] - offsets[r],
                                       &intros[r]))
             status = stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
-                                      "rank %d speaks another version of the protocol", r);
+                                      "what rank %d says of itself is malformed", r);
     if (!status)
         status = stepaf_introductions_judge(intros, ctx->boot.size, ctx->boot.rank);
     if (!status)
-        status = settle(ctx, intros);
+        status = stepaf_roles_decide(intros, ctx->boot.size, ctx->boot.rank, &view->split, roles);
+    if (!status)
+        status = settle(ctx, intros, roles);
     if (own && status == own)
         stepaf_error_raise(&kept);
 out:
     free(all);
+    free(roles);
     free(intros);
     free(offsets);
     free(pack.data);
@@ -211,6 +206,7 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
                                 struct stepaf_ctx **ctx_p)
 {
     static const stepaf_params_t no_params;
+    struct own_view view = {.said = STEPAF_ROLE_AUTO};
     stepaf_status_t status;
     struct stepaf_ctx *ctx;
 
@@ -231,8 +227,9 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     stepaf_list_init(&ctx->ready);
     status = check_params(params ? params : &no_params, ctx_p);
     if (!status)
-        status = prepare(ctx, params ? params : &no_params);
-    status = exchange(ctx, status);
+        status = prepare(ctx, params ? params : &no_params, &view);
+    status = exchange(ctx, &view, status);
+    stepaf_split_free(&view.split);
     if (!status)
         status = open_peers(ctx);
     if (status) {

@@ -4,9 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <stepaf/version.h>
+
 #include "base/error.h"
 
-enum { INTRODUCE_MAGIC = 0x53544146, WIRE_VERSION = 1, VALUE_MAX = 128, CORES_MAX = 1024 };
+enum {
+    INTRODUCE_MAGIC = 0x53544146,
+    FIRST_WITH_NAME = 2, /* wire version that says the library's */
+    VALUE_MAX = 128,
+    CORES_MAX = 1024
+};
 
 void stepaf_introduction_pack(const struct stepaf_introduction *intro, const struct stepaf_env *env,
                               struct stepaf_pack *pack)
@@ -14,10 +21,13 @@ void stepaf_introduction_pack(const struct stepaf_introduction *intro, const str
     char value[VALUE_MAX];
 
     stepaf_pack_u32(pack, INTRODUCE_MAGIC);
-    stepaf_pack_u32(pack, WIRE_VERSION);
+    stepaf_pack_u32(pack, STEPAF_WIRE_VERSION);
+    stepaf_pack_text(pack, STEPAF_VERSION_STRING);
     stepaf_pack_u32(pack, (uint32_t)intro->status);
     stepaf_pack_text(pack, intro->text);
-    stepaf_pack_u32(pack, intro->role);
+    stepaf_pack_u32(pack, intro->said);
+    stepaf_pack_u32(pack, (uint32_t)intro->app_number);
+    stepaf_pack_u64(pack, intro->map_digest);
     stepaf_pack_u32(pack, intro->pid);
     stepaf_pack_u64(pack, intro->node_id);
     stepaf_pack_text(pack, intro->host);
@@ -31,16 +41,37 @@ void stepaf_introduction_pack(const struct stepaf_introduction *intro, const str
     }
 }
 
+/* Read which wire and library version speaks. */
+static bool read_versions(struct stepaf_unpack *unpack, struct stepaf_introduction *intro)
+{
+    if (stepaf_unpack_u32(unpack) != INTRODUCE_MAGIC)
+        return false;
+    intro->wire = stepaf_unpack_u32(unpack);
+    strcpy(intro->version, "of an unknown version");
+    if (intro->wire >= FIRST_WITH_NAME)
+        stepaf_unpack_text(unpack, intro->version, sizeof(intro->version));
+    for (char *at = intro->version; *at; at++)
+        if (*at < ' ' || *at > '~') /* it goes into sentences */
+            *at = '?';
+    return !unpack->failed;
+}
+
 bool stepaf_introduction_read(const void *blob, size_t bytes, struct stepaf_introduction *intro_p)
 {
     struct stepaf_unpack unpack = stepaf_unpack_from(blob, bytes);
     struct stepaf_introduction intro = {0};
 
-    if (stepaf_unpack_u32(&unpack) != INTRODUCE_MAGIC || stepaf_unpack_u32(&unpack) != WIRE_VERSION)
+    if (!read_versions(&unpack, &intro))
         return false;
+    if (intro.wire != STEPAF_WIRE_VERSION) {
+        *intro_p = intro;
+        return true;
+    }
     intro.status = stepaf_status_from(stepaf_unpack_u32(&unpack));
     stepaf_unpack_text(&unpack, intro.text, sizeof(intro.text));
-    intro.role = stepaf_unpack_u32(&unpack);
+    intro.said = stepaf_unpack_u32(&unpack);
+    intro.app_number = (int32_t)stepaf_unpack_u32(&unpack);
+    intro.map_digest = stepaf_unpack_u64(&unpack);
     intro.pid = stepaf_unpack_u32(&unpack);
     intro.node_id = stepaf_unpack_u64(&unpack);
     stepaf_unpack_text(&unpack, intro.host, sizeof(intro.host));
@@ -48,10 +79,29 @@ bool stepaf_introduction_read(const void *blob, size_t bytes, struct stepaf_intr
     if (!intro.status)
         intro.digest = stepaf_unpack_u64(&unpack);
     intro.settings = unpack;
-    if (unpack.failed || (!intro.status && intro.role > STEPAF_FFN))
+    if (unpack.failed || (!intro.status && intro.said > STEPAF_ROLE_AUTO))
         return false;
     *intro_p = intro;
     return true;
+}
+
+/* The first rank that has another library than rank 0. */
+static stepaf_status_t judge_versions(const struct stepaf_introduction *intros, int n)
+{
+    for (int r = 1; r < n; r++)
+        if (intros[r].wire != intros[0].wire || strcmp(intros[r].version, intros[0].version) != 0)
+            return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
+                                    "libstepaf differs: %s (wire version %u) at rank 0, %s (wire "
+                                    "version %u) at rank %d",
+                                    intros[0].version, intros[0].wire, intros[r].version,
+                                    intros[r].wire, r);
+    return STEPAF_OK;
+}
+
+/* What a setting is called in sentences. */
+static const char *name_of(int index, const struct stepaf_env_info *info)
+{
+    return index == STEPAF_ENV_SPLIT ? "STEPAF_SPLIT or params.split" : info->name;
 }
 
 /* Name the first setting in which rank @a rank differs from rank 0. */
@@ -69,15 +119,30 @@ static stepaf_status_t name_difference(const struct stepaf_introduction *first, 
         if (info.must_agree && strcmp(a, b))
             return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
                                     "%s differs: \"%.60s\" at rank 0, \"%.60s\" at rank %d",
-                                    info.name, a, b, rank);
+                                    name_of(i, &info), a, b, rank);
     }
     return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
                             "settings differ between rank 0 and rank %d", rank);
 }
 
+/* The value of setting @a index at the rank that @a intro is of. */
+static const char *value_of(const struct stepaf_introduction *intro, int index, char *value)
+{
+    struct stepaf_unpack settings = intro->settings;
+
+    for (int i = 0; i <= index; i++)
+        stepaf_unpack_text(&settings, value, VALUE_MAX);
+    return value;
+}
+
 stepaf_status_t stepaf_introductions_judge(const struct stepaf_introduction *intros, int n,
                                            int own_rank)
 {
+    stepaf_status_t versions = judge_versions(intros, n);
+    char split[VALUE_MAX];
+
+    if (versions)
+        return versions;
     for (int r = 0; r < n; r++) {
         if (!intros[r].status)
             continue;
@@ -89,6 +154,12 @@ stepaf_status_t stepaf_introductions_judge(const struct stepaf_introduction *int
     for (int r = 1; r < n; r++)
         if (intros[r].digest != intros[0].digest)
             return name_difference(&intros[0], r, &intros[r]);
+    for (int r = 1; r < n; r++)
+        if (intros[r].map_digest != intros[0].map_digest)
+            return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
+                                    "the map file of split \"%.120s\" says other roles at rank %d "
+                                    "than at rank 0",
+                                    value_of(&intros[0], STEPAF_ENV_SPLIT, split), r);
     return STEPAF_OK;
 }
 

@@ -20,7 +20,7 @@ static const char *get(const char *name, void *arg)
 
 static void make_valid(void)
 {
-    struct stepaf_introduction intro = {.role = STEPAF_FFN, .pid = 4711, .node_id = 815};
+    struct stepaf_introduction intro = {.said = STEPAF_FFN, .pid = 4711, .node_id = 815};
     struct stepaf_env env;
 
     if (valid.data)
@@ -47,8 +47,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
                         : edit_copy(valid.data, valid.bytes, data + 1, bytes - 1, &blob_bytes);
     if (stepaf_introduction_read(blob, blob_bytes, &all[at])) {
         const struct stepaf_introduction *it = &all[at];
-        FUZZ_CHECK(it->status || it->role <= STEPAF_FFN);
+        FUZZ_CHECK(it->status || it->said <= STEPAF_ROLE_AUTO);
         FUZZ_CHECK(memchr(it->text, '\0', sizeof it->text));
+        FUZZ_CHECK(memchr(it->version, '\0', sizeof it->version));
         FUZZ_CHECK(memchr(it->host, '\0', sizeof it->host));
         FUZZ_CHECK(memchr(it->binding, '\0', sizeof it->binding));
         stepaf_status_t verdict = stepaf_introductions_judge(all, RANKS, 0);

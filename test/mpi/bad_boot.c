@@ -38,7 +38,7 @@ static stepaf_status_t bad_allgather(void *self, const void *data, size_t bytes,
 }
 
 /* Make the good bootstrap known to the harness, and take a copy. */
-static bool borrow(struct hs_job *job, stepaf_boot_t *boot_p)
+bool bad_borrow(struct hs_job *job, stepaf_boot_t *boot_p)
 {
     if (job->boot_state[0] == 0) {
         if (!HS_OK(stepaf_boot_local_attach(job->locals[0], job->rank, -1, &job->boots[0])))
@@ -89,7 +89,7 @@ void bad_boots(struct hs_job *job)
     bad_locals();
     HS_REFUSED(stepaf_init(NULL, &params, &ctx), STEPAF_ERR_INVALID);
     HS_TRUE(ctx == NULL);
-    if (job->by_mpi || !borrow(job, &boot))
+    if (job->by_mpi || !bad_borrow(job, &boot))
         return; /* libstepaf_mpi makes its own */
     boot.rank = -1, refuse(&boot, "negative rank"), boot = carrier;
     boot.rank = boot.size, refuse(&boot, "rank beyond the size"), boot = carrier;

@@ -66,8 +66,10 @@ static void bad_params(struct hs_job *job)
 
 static void bad_splits(struct hs_job *job)
 {
-    static const char *const splits[] = {"attn=1",
-                                         "ffn=1",
+    static const char *const splits[] = {"interleave",
+                                         "ffn=99",
+                                         "attn=per-node:1,ffn=1",
+                                         "attn=per-node:99",
                                          "attn=0,ffn=1",
                                          "attn=-1,ffn=3",
                                          "attn=1,ffn=1000",
@@ -104,7 +106,7 @@ static void bad_splits(struct hs_job *job)
     bad_try(job, &params, STEPAF_ERR_SPLIT, "all attention");
     params.role = STEPAF_FFN;
     bad_try(job, &params, STEPAF_ERR_SPLIT, "all FFN");
-    if (job->apps == NULL && !job->by_mpi)
+    if (job->apps == NULL)
         bad_try(job, NULL, STEPAF_ERR_SPLIT, "nobody says what the roles are");
     params = (stepaf_params_t){.field_mask = STEPAF_PARAM_SPLIT, .split = NULL};
     HS_TRUE(hs_init(job, 0, &params, &(stepaf_context_h){NULL}) < 0);
@@ -157,21 +159,6 @@ static void bad_settings(struct hs_job *job)
         bad_setting(job, settings[i][0], settings[i][1]);
 }
 
-/* Settings that have to be the same everywhere. */
-static void bad_agreement(struct hs_job *job)
-{
-    static const char *const settings[][3] = {{"STEPAF_DEPTH", "2", "3"},
-                                              {"STEPAF_SHM_RING_SLOTS", "16", "32"},
-                                              {"STEPAF_CLOCK", "auto", "ping"}};
-    stepaf_params_t params = bad_good_params();
-
-    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
-        setenv(settings[i][0], settings[i][job->rank == 0 ? 1 : 2], 1);
-        bad_try(job, &params, STEPAF_ERR_MISMATCH, settings[i][0]);
-        unsetenv(settings[i][0]);
-    }
-}
-
 /* The order in which sources of the role count. */
 static void precedence(struct hs_job *job)
 {
@@ -207,7 +194,9 @@ static void body(struct hs_job *job)
         void (*run)(struct hs_job *job);
     } cases[] = {{"parameters", bad_params}, {"splits", bad_splits},
                  {"settings", bad_settings}, {"agreement", bad_agreement},
-                 {"bootstraps", bad_boots},  {"precedence", precedence},
+                 {"map files", bad_maps},    {"versions", bad_versions},
+                 {"bootstraps", bad_boots},  {"contradictions", bad_contradictions},
+                 {"nodes", bad_nodes},       {"precedence", precedence},
                  {"contexts", bad_contexts}, {"missing rank", bad_missing}};
     int fds;
 

@@ -5,11 +5,11 @@
 
 #include "harness.h"
 
-/* Bootstraps 0 and 1 are for contexts one at a time, LAST for the one with a missing rank, and
+/* Bootstraps 0 to 3 are for contexts one at a time, LAST for the one with a missing rank, and
  * those between for as many contexts as a process may have. */
 enum {
     CONTEXTS_MAX = 64,
-    FIRST_OF_MANY = 2,
+    FIRST_OF_MANY = 4,
     BAD_LAST = HS_MAX_BOOTS - 1,
     BAD_BOOTS = HS_MAX_BOOTS
 };
@@ -22,7 +22,19 @@ stepaf_params_t bad_good_params(void);
 bool bad_try(struct hs_job *job, const stepaf_params_t *params, stepaf_status_t want,
              const char *what);
 
+/* The same, and its sentence, at every rank, must contain @a words. */
+void bad_try_saying(struct hs_job *job, const stepaf_params_t *params, stepaf_status_t want,
+                    const char *words);
+
+/* bad_agree.c */
+void bad_agreement(struct hs_job *job);
+void bad_maps(struct hs_job *job);
+void bad_versions(struct hs_job *job);
+void bad_contradictions(struct hs_job *job);
+void bad_nodes(struct hs_job *job);
+
 /* bad_boot.c */
+bool bad_borrow(struct hs_job *job, stepaf_boot_t *boot_p);
 void bad_boots(struct hs_job *job);
 void bad_contexts(struct hs_job *job);
 void bad_missing(struct hs_job *job);

@@ -2,7 +2,8 @@
 /* Every kind of exchange, on whatever shape of job it is started with.
  *
  * --expect RANKS: roles in rank order, one letter each: "aaf". --map ROLES: write these roles to a
- * map file and split by it. --roles ROLES: each rank asks for its role in its parameters. */
+ * map file and split by it. --roles ROLES: each rank asks for its role in its parameters, or with
+ * '-' for none. */
 #include "fixture.h"
 
 #include <stdio.h>
@@ -195,7 +196,7 @@ static void body(struct hs_job *job)
         params.field_mask |= STEPAF_PARAM_SPLIT;
         params.split = split;
     }
-    if (roles != NULL && (int)strlen(roles) == job->size) {
+    if (roles != NULL && (int)strlen(roles) == job->size && roles[job->rank] != '-') {
         params.field_mask |= STEPAF_PARAM_ROLE;
         params.role = roles[job->rank] == 'f' ? STEPAF_FFN : STEPAF_ATTENTION;
     }

@@ -38,7 +38,7 @@ static void others_introduction(const struct fake_boot *boot, int rank, const vo
 
     fake_must(stepaf_introduction_read(own, own_bytes, &intro), "introduction");
     fake_must(stepaf_env_load(&env) == STEPAF_OK, "environment");
-    intro.role = role_of(boot, rank);
+    intro.said = role_of(boot, rank);
     stepaf_introduction_pack(&intro, &env, pack);
     stepaf_env_free(&env);
 }

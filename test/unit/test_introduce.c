@@ -2,6 +2,8 @@
 /* Init's blobs: written and read, damaged in every way, and judged alike by every rank. */
 #include <stdlib.h>
 
+#include <stepaf/version.h>
+
 #include "base/error.h"
 #include "engine/introduce.h"
 #include "unit.h"
@@ -21,8 +23,11 @@ static const char *get(const char *name, void *arg)
 
 static struct stepaf_introduction sample(void)
 {
-    struct stepaf_introduction intro = {
-        .role = STEPAF_FFN, .pid = 4711, .node_id = 0x123456789abcdef0u};
+    struct stepaf_introduction intro = {.said = STEPAF_FFN,
+                                        .app_number = 1,
+                                        .map_digest = 99,
+                                        .pid = 4711,
+                                        .node_id = 0x123456789abcdef0u};
 
     strcpy(intro.host, "somewhere");
     strcpy(intro.binding, "0-3,8");
@@ -55,7 +60,10 @@ static void what_is_said_is_read(void)
     struct stepaf_pack pack = pack_it(&intro);
 
     CU_ASSERT_TRUE_FATAL(stepaf_introduction_read(pack.data, pack.bytes, &it));
-    CU_ASSERT(it.status == STEPAF_OK && it.role == STEPAF_FFN && it.pid == 4711);
+    CU_ASSERT(it.status == STEPAF_OK && it.said == STEPAF_FFN && it.pid == 4711);
+    CU_ASSERT(it.app_number == 1 && it.map_digest == 99);
+    CU_ASSERT_EQUAL(it.wire, STEPAF_WIRE_VERSION);
+    UNIT_STRING(it.version, STEPAF_VERSION_STRING);
     CU_ASSERT_EQUAL(it.node_id, intro.node_id);
     UNIT_STRING(it.host, "somewhere");
     UNIT_STRING(it.binding, "0-3,8");
@@ -64,12 +72,58 @@ static void what_is_said_is_read(void)
     free(pack.data);
 }
 
+/* Overwrite the wire version, or the first letter of the library's. */
+static void another_version_is_named(void)
+{
+    struct stepaf_introduction intro = sample(), all[RANKS];
+    struct stepaf_pack pack = pack_it(&intro), other = pack_it(&intro);
+
+    for (int r = 0; r < RANKS; r++)
+        CU_ASSERT_TRUE_FATAL(stepaf_introduction_read(pack.data, pack.bytes, &all[r]));
+    other.data[4] = 7;
+    other.data[12] = '9';
+    memset(other.data + 30, 0xff, 20); /* of what follows nothing is known */
+    CU_ASSERT_TRUE_FATAL(stepaf_introduction_read(other.data, other.bytes, &all[2]));
+    for (int own = 0; own < RANKS; own++) {
+        CU_ASSERT_EQUAL(stepaf_introductions_judge(all, RANKS, own), STEPAF_ERR_MISMATCH);
+        UNIT_CONTAINS(stepaf_last_error()->text,
+                      "libstepaf differs: " STEPAF_VERSION_STRING " (wire version 2) at rank 0, 9");
+        UNIT_CONTAINS(stepaf_last_error()->text, "(wire version 7) at rank 2");
+    }
+    other.data[4] = 1; /* that one did not say which library it was */
+    CU_ASSERT_TRUE_FATAL(stepaf_introduction_read(other.data, 8, &all[2]));
+    CU_ASSERT_EQUAL(stepaf_introductions_judge(all, RANKS, 0), STEPAF_ERR_MISMATCH);
+    UNIT_CONTAINS(stepaf_last_error()->text, "of an unknown version (wire version 1) at rank 2");
+    pack.data[12] = '\n';
+    CU_ASSERT_TRUE_FATAL(stepaf_introduction_read(pack.data, pack.bytes, &all[2]));
+    CU_ASSERT_EQUAL(stepaf_introductions_judge(all, RANKS, 0), STEPAF_ERR_MISMATCH);
+    UNIT_CONTAINS(stepaf_last_error()->text, "?");
+    free(pack.data);
+    free(other.data);
+}
+
+static void other_map_files_are_named(void)
+{
+    struct stepaf_introduction intro = sample(), all[RANKS];
+    struct stepaf_pack pack = pack_it(&intro);
+
+    for (int r = 0; r < RANKS; r++)
+        CU_ASSERT_TRUE_FATAL(stepaf_introduction_read(pack.data, pack.bytes, &all[r]));
+    all[1].map_digest++;
+    for (int own = 0; own < RANKS; own++) {
+        CU_ASSERT_EQUAL(stepaf_introductions_judge(all, RANKS, own), STEPAF_ERR_MISMATCH);
+        UNIT_CONTAINS(stepaf_last_error()->text, "map file");
+        UNIT_CONTAINS(stepaf_last_error()->text, "at rank 1 than at rank 0");
+    }
+    free(pack.data);
+}
+
 static void a_failure_is_read(void)
 {
     struct stepaf_introduction intro = sample(), it;
 
     intro.status = STEPAF_ERR_SETTING;
-    intro.role = 77; /* it may not know it yet */
+    intro.said = 77; /* it may not know it yet */
     strcpy(intro.text, "what is wrong");
     struct stepaf_pack pack = pack_it(&intro);
     CU_ASSERT_TRUE_FATAL(stepaf_introduction_read(pack.data, pack.bytes, &it));
@@ -129,7 +183,7 @@ static void every_turned_bit_is_refused_or_harmless(void)
         free(copy);
         turned.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
-    CU_ASSERT(refused >= 64); /* magic and version at the least */
+    CU_ASSERT(refused >= 32); /* the magic at the least */
     free(turned.data);
     free(pack.data);
 }
@@ -226,6 +280,8 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"what is said is read", what_is_said_is_read},
+        {"another version is named", another_version_is_named},
+        {"other map files are named", other_map_files_are_named},
         {"a failure is read", a_failure_is_read},
         {"truncations are refused or harmless", truncations_are_refused_or_harmless},
         {"every turned bit is refused or harmless", every_turned_bit_is_refused_or_harmless},

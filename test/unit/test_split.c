@@ -18,16 +18,43 @@ static void show(const uint8_t *roles, int size, char *text)
     text[size] = '\0';
 }
 
-static void expect_roles(const char *split, const char *expected)
+/* Parse and deal to ranks of which @a nodes says the node, a letter each; NULL: all on one. */
+static stepaf_status_t split_up(const char *text, const char *nodes, int size, uint8_t *roles)
+{
+    static const char hosts[][2] = {"a", "b", "c", "d"};
+    struct stepaf_split_rank ranks[SIZE_MAX_HERE];
+    struct stepaf_split split;
+    stepaf_status_t status = stepaf_split_parse(text, size, &split);
+
+    if (status)
+        return status;
+    for (int r = 0; r < size; r++) {
+        int node = nodes ? nodes[r] - 'a' : 0;
+        /* Ids that are in no order of ranks or names. */
+        ranks[r] = (struct stepaf_split_rank){UINT64_MAX / 7 * (uint64_t)(5 - node), hosts[node]};
+    }
+    status = split.kind == STEPAF_SPLIT_NONE
+                 ? stepaf_error_set(STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT, "no split")
+                 : stepaf_split_deal(&split, ranks, size, roles);
+    stepaf_split_free(&split);
+    return status;
+}
+
+static void expect_nodes(const char *split, const char *nodes, const char *expected)
 {
     int size = (int)strlen(expected);
     uint8_t roles[SIZE_MAX_HERE + 1];
     char text[SIZE_MAX_HERE + 1];
     memset(roles, UNTOUCHED, sizeof roles);
-    CU_ASSERT_EQUAL(stepaf_split_parse(split, size, roles), STEPAF_OK);
+    CU_ASSERT_EQUAL(split_up(split, nodes, size, roles), STEPAF_OK);
     show(roles, size, text);
     UNIT_STRING(text, expected);
     CU_ASSERT_EQUAL(roles[size], UNTOUCHED);
+}
+
+static void expect_roles(const char *split, const char *expected)
+{
+    expect_nodes(split, NULL, expected);
 }
 
 static int is_untouched(const uint8_t *roles)
@@ -38,13 +65,18 @@ static int is_untouched(const uint8_t *roles)
     return 1;
 }
 
-static void expect_refusal(const char *split, int size, const char *reason)
+static void expect_nodes_refusal(const char *split, const char *nodes, int size, const char *reason)
 {
     uint8_t roles[SIZE_MAX_HERE];
     memset(roles, UNTOUCHED, sizeof roles);
-    CU_ASSERT_EQUAL(stepaf_split_parse(split, size, roles), STEPAF_ERR_SPLIT);
+    CU_ASSERT_EQUAL(split_up(split, nodes, size, roles), STEPAF_ERR_SPLIT);
     CU_ASSERT(is_untouched(roles));
     UNIT_CONTAINS(stepaf_last_error()->text, reason);
+}
+
+static void expect_refusal(const char *split, int size, const char *reason)
+{
+    expect_nodes_refusal(split, NULL, size, reason);
 }
 
 static void good_strings(void)
@@ -62,6 +94,58 @@ static void good_strings(void)
     expect_roles("attn=0002,ffn=01", "AAF");
 }
 
+static void the_side_left_out_takes_the_rest(void)
+{
+    expect_roles("attn=4", "AAAAFF");
+    expect_roles("ffn=2", "AAAAFF");
+    expect_roles("ffn=1", "AF");
+    expect_roles("ffn=2,interleave", "AAFAAF");
+    expect_roles("interleave,attn=2", "AFAFF");
+    expect_refusal("attn=4", 4, "of the job's 4 ranks it leaves none for FFN");
+    expect_refusal("attn=5", 4, "leaves none for FFN");
+    expect_refusal("ffn=2", 2, "of the job's 2 ranks it leaves none for attention");
+    expect_refusal("ffn=16777216", 2, "leaves none for attention");
+}
+
+static void counts_of_each_node(void)
+{
+    expect_nodes("attn=per-node:2,ffn=per-node:1", "aaabbb", "AAFAAF");
+    expect_nodes("ffn=per-node:1,attn=per-node:2", "ababab", "AAAAFF");
+    expect_nodes("attn=per-node:2,ffn=per-node:2,interleave", "aaaabbbb", "AFAFAFAF");
+    expect_nodes("attn=per-node:2,ffn=per-node:2,interleave", "abababab", "AAFFAAFF");
+    expect_nodes("attn=per-node:1,ffn=per-node:1", "ccaabb", "AFAFAF");
+    expect_nodes("attn=per-node:6,ffn=per-node:2", "aaaaaaaa", "AAAAAAFF");
+    expect_nodes("ffn=per-node:1", "aabbbcccc", "AFAAFAAAF");
+    expect_nodes("attn=per-node:1", "aabbbcccc", "AFAFFAFFF");
+    expect_nodes("ffn=per-node:2,interleave", "aaaabbb", "AFAFAFF");
+
+    expect_nodes_refusal("attn=per-node:2,ffn=per-node:1", "aaabb", 5,
+                         "node b has 2 ranks of the job and needs 3");
+    expect_nodes_refusal("attn=per-node:2,ffn=per-node:1", "aabbb", 5, "node a has 2 ranks");
+    expect_nodes_refusal("attn=per-node:2,ffn=per-node:1", "dccddcccc", 9, "node c has 6 ranks");
+    expect_nodes_refusal("attn=per-node:2,ffn=per-node:1", "dbbbbd", 6, "node d has 2 ranks");
+    expect_nodes_refusal("ffn=per-node:2", "aaabb", 5,
+                         "of node b's 2 ranks it leaves none for attention");
+    expect_nodes_refusal("attn=per-node:1", "aab", 3, "of node b's 1 ranks it leaves none for FFN");
+    expect_refusal("attn=per-node:2,ffn=1", 3, "one count is per node and the other is not");
+    expect_refusal("attn=2,ffn=per-node:1", 3, "one count is per node and the other is not");
+    expect_refusal("attn=per-node:0,ffn=per-node:2", 2, "a number from 1");
+    expect_refusal("attn=per-node:,ffn=per-node:2", 2, "a number from 1");
+    expect_refusal("attn=per-node,ffn=per-node:2", 2, "a number from 1");
+    expect_refusal("attn=per-node:per-node:1,ffn=per-node:1", 2, "a number from 1");
+    expect_refusal("attn=Per-Node:1,ffn=Per-Node:1", 2, "a number from 1");
+}
+
+/* No split is none, and takes no rank. */
+static void an_empty_string_is_none(void)
+{
+    struct stepaf_split split;
+    CU_ASSERT_EQUAL(stepaf_split_parse("", 3, &split), STEPAF_OK);
+    CU_ASSERT_EQUAL(split.kind, STEPAF_SPLIT_NONE);
+    CU_ASSERT_EQUAL(stepaf_split_map_digest(&split, 3), 0);
+    stepaf_split_free(&split);
+}
+
 /* For all counts: as many as asked for, and no stretch from the start is more than one off its
  * share. */
 static void interleaving_is_even(void)
@@ -74,7 +158,7 @@ static void interleaving_is_even(void)
             int seen = 0;
             int uneven = 0;
             snprintf(split, sizeof split, "attn=%d,ffn=%d,interleave", attention, ffn);
-            CU_ASSERT_EQUAL_FATAL(stepaf_split_parse(split, size, roles), STEPAF_OK);
+            CU_ASSERT_EQUAL_FATAL(split_up(split, NULL, size, roles), STEPAF_OK);
             CU_ASSERT_EQUAL(roles[0], STEPAF_ATTENTION);
             for (int k = 1; k <= size; k++) {
                 seen += roles[k - 1] == STEPAF_ATTENTION;
@@ -88,12 +172,9 @@ static void interleaving_is_even(void)
 
 static void bad_strings(void)
 {
-    static const char *const syntax = "attn=N,ffn=M[,interleave] or map=FILE";
-    expect_refusal("", 2, syntax);
-    expect_refusal("attn", 2, syntax);
-    expect_refusal("attn=1", 2, "ffn= is missing");
-    expect_refusal("ffn=1", 2, "attn= is missing");
-    expect_refusal("interleave", 2, "missing");
+    expect_refusal("attn", 2, "the syntax is attn=N,ffn=M[,interleave]");
+    expect_refusal(" ", 2, "or map=FILE");
+    expect_refusal("interleave", 2, "attn= and ffn= are missing");
     expect_refusal("attn=1,ffn=1", 3, "1 + 1 ranks are not the job's 3");
     expect_refusal("attn=2,ffn=2", 3, "2 + 2 ranks are not the job's 3");
     expect_refusal("attn=0,ffn=2", 2, "a number from 1");
@@ -172,6 +253,23 @@ static void map_texts(void)
     CU_ASSERT_EQUAL(roles[0], UNTOUCHED);
 }
 
+static uint64_t map_digest(const char *text, int size)
+{
+    struct stepaf_split split;
+    CU_ASSERT_EQUAL_FATAL(stepaf_split_parse(text, size, &split), STEPAF_OK);
+    uint64_t digest = stepaf_split_map_digest(&split, size);
+    stepaf_split_free(&split);
+    return digest;
+}
+
+static void rewrite(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+    fputs(text, file);
+    fclose(file);
+}
+
 static void map_files(void)
 {
     char directory[256];
@@ -185,11 +283,14 @@ static void map_files(void)
 
     expect_refusal(split, 2, "cannot open");
     expect_refusal("map=", 2, "cannot open");
-    FILE *file = fopen(path, "w");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
-    fputs("ffn\nattention\nffn\n", file);
-    fclose(file);
+    rewrite(path, "ffn\nattention\nffn\n");
     expect_roles(split, "FAF");
+    uint64_t digest = map_digest(split, 3);
+    CU_ASSERT_NOT_EQUAL(digest, 0);
+    rewrite(path, "# other words\nffn\nattn # the same roles\nffn");
+    CU_ASSERT_EQUAL(map_digest(split, 3), digest);
+    rewrite(path, "ffn\nffn\nattn\n");
+    CU_ASSERT_NOT_EQUAL(map_digest(split, 3), digest);
     expect_refusal(split, 2, "line 3 is past");
 
     CU_ASSERT_EQUAL(truncate(path, 17 << 20), 0);
@@ -207,6 +308,9 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"good strings", good_strings},
+        {"the side left out takes the rest", the_side_left_out_takes_the_rest},
+        {"counts of each node", counts_of_each_node},
+        {"an empty string is none", an_empty_string_is_none},
         {"interleaving is even", interleaving_is_even},
         {"bad strings", bad_strings},
         {"long strings are cut", long_strings_are_cut},
