@@ -55,16 +55,17 @@ static stepaf_status_t make_plan(stepaf_context_h ctx, const struct info_job *jo
 
     for (int i = 0; i < n; i++)
         pushes[i] = (stepaf_tensor_t){2 * (uint64_t)(first + i), source, (size_t)job->bytes};
-    for (int i = 0; i < n * job->ffn_ranks; i++)
+    int n_pulls = n * stepaf_n_peers(ctx);
+    for (int i = 0; i < n_pulls; i++)
         pulls[i] = (stepaf_tensor_t){2 * (uint64_t)(first + i % n) + 1, answers + (size_t)i * place,
                                      (size_t)job->bytes};
-    return stepaf_plan_create(ctx, pushes, n, pulls, n * job->ffn_ranks, 0, &plan);
+    return stepaf_plan_create(ctx, pushes, n, pulls, n_pulls, 0, &plan);
 }
 
 static stepaf_status_t make_plans(stepaf_context_h ctx, const struct info_job *job)
 {
     size_t place = (size_t)job->bytes * (size_t)job->depth;
-    size_t n_pulls = (size_t)job->ffn_ranks * STEPAF_MAX_TENSORS;
+    size_t n_pulls = (size_t)stepaf_n_peers(ctx) * STEPAF_MAX_TENSORS;
     void *source;
     void *answers;
     stepaf_tensor_t *pulls = malloc(n_pulls * sizeof *pulls);

@@ -12,7 +12,7 @@ extern "C" {
 /** From whom to receive. */
 typedef enum stepaf_from {
     STEPAF_FROM_ANY = 0, /* the next batch of any attention rank, in order of arrival */
-    STEPAF_FROM_EACH = 1 /* the next batch of each attention rank, in rank order */
+    STEPAF_FROM_EACH = 1 /* the next batch of each attention rank of the mesh, in rank order */
 } stepaf_from_t;
 
 enum {
@@ -39,7 +39,8 @@ typedef void (*stepaf_batch_cb_t)(stepaf_batch_h batch, void *arg);
 /** Receive: one batch from any attention rank, or one from each.
  *  @param from       stepaf_from_t, perhaps with STEPAF_RECV_SKIP_LOST.
  *  @param batches_p  FROM_ANY: up to @a capacity batches that are there, at least one. FROM_EACH:
- *                    one for each attention rank; capacity must be that number at least.
+ *                    one for each attention rank of the mesh, peer by peer (stepaf_peer_rank);
+ *                    capacity must be stepaf_n_peers at least.
  *  @param n_p        how many.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_INVALID; STEPAF_ERR_STATE
  *  (not committed, or a handler is set); STEPAF_ERR_TIMEOUT (nothing taken); STEPAF_ERR_PEER_LOST

@@ -53,7 +53,8 @@ typedef struct stepaf_params {
  *  @param boot    copied; its @a self belongs to the context until finalize, which closes it. On
  *                 failure the caller keeps it.
  *  @param params  NULL for defaults.
- *  @return STEPAF_OK; STEPAF_ERR_INVALID; STEPAF_ERR_SETTING; STEPAF_ERR_SPLIT (no role known,
+ *  @return STEPAF_OK; STEPAF_ERR_INVALID; STEPAF_ERR_SETTING (a bad value, or lanes without a
+ *  rank of both roles); STEPAF_ERR_SPLIT (no role known,
  *  counts that do not add up to the world or a node, or a role with no rank); STEPAF_ERR_MISMATCH
  *  (library versions, map files or settings that must agree differ, naming rank and setting); STEPAF_ERR_BOOT; STEPAF_ERR_TIMEOUT;
  *  STEPAF_ERR_LIMIT (64 contexts a process); STEPAF_ERR_NO_MEMORY. A failure that one rank finds
@@ -80,6 +81,22 @@ STEPAF_API int stepaf_size(stepaf_context_h ctx, stepaf_group_t group);
 /** Return the world rank of member @a rank of @a group; -1 if there is none. Never blocks. */
 STEPAF_API int stepaf_world_rank(stepaf_context_h ctx, stepaf_group_t group, int rank);
 
+/** Return how many ranks of the other role this one talks to: its peers. In a full mesh that is all
+ *  of them; with STEPAF_MESH=lane, attention rank i and FFN rank f are peers if i and f, modulo the
+ *  number of lanes, are the same. Every rank has at least one. -1 for an invalid handle. Never
+ *  blocks. */
+STEPAF_API int stepaf_n_peers(stepaf_context_h ctx);
+
+/** Return the rank, in the other role's group, of peer @a index (0 .. stepaf_n_peers - 1), ascending;
+ *  in a full mesh that is @a index itself. Wherever something is asked for or listed peer by peer
+ *  (a plan's pulls, the batches of STEPAF_FROM_EACH), it is in this order. -1 if there is no such
+ *  peer. Never blocks. */
+STEPAF_API int stepaf_peer_rank(stepaf_context_h ctx, int index);
+
+/** Return the index of the peer that is rank @a rank of the other role's group: the opposite of
+ *  stepaf_peer_rank. -1 if this rank does not talk to it. Never blocks. */
+STEPAF_API int stepaf_peer_index(stepaf_context_h ctx, int rank);
+
 /** Exchange all addresses: after it, declared keys, registered memory and plans can be used.
  *
  *  Collective over the world, one exchange however many keys. May be called again, to add
@@ -88,7 +105,7 @@ STEPAF_API int stepaf_world_rank(stepaf_context_h ctx, stepaf_group_t group, int
  *  @return STEPAF_OK; STEPAF_ERR_STATE (some rank has an operation in flight or a batch not
  *  released; or nothing has changed on any rank since the last commit); STEPAF_ERR_MISMATCH (a
  *  key's declarations differ, or a receive slice is smaller than what is pushed into it, naming
- *  key and ranks); STEPAF_ERR_KEY (a key that is pushed is not declared at an FFN rank);
+ *  key and ranks); STEPAF_ERR_KEY (a key that is pushed is not declared at an FFN rank of the mesh);
  *  STEPAF_ERR_NO_TRANSPORT; STEPAF_ERR_PEER_LOST; STEPAF_ERR_TIMEOUT; STEPAF_ERR_BOOT. A verdict
  *  on what was declared is the same on every rank and leaves the last epoch in force. After
  *  PEER_LOST, TIMEOUT or NO_TRANSPORT the context can only be finalized.

@@ -37,10 +37,11 @@ typedef struct stepaf_key_params {
     stepaf_mem_kind_t mem_kind;
 } stepaf_key_params_t;
 
-/** Declare @a key. Every rank that pushes, receives or pulls it declares it, alike.
+/** Declare @a key. Every rank that pushes, receives or pulls it declares it, alike, also in another
+ *  lane of the mesh.
  *
  *  At an FFN rank a STEPAF_PUSH key gets, at commit, depth receive buffers of max_bytes for each
- *  attention rank, unless stepaf_register_recv has given the caller's own.
+ *  attention rank of the mesh, unless stepaf_register_recv has given the caller's own.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (a field out of its range, shape
  *  and max_bytes that contradict each other, or the key is declared already, with other
  *  parameters); STEPAF_ERR_LIMIT (65,536 keys); STEPAF_ERR_NO_MEMORY. Nothing changed on failure.
@@ -53,7 +54,8 @@ STEPAF_API stepaf_status_t stepaf_key_declare(stepaf_context_h ctx, uint64_t key
  *  max_bytes, one after the other. Ranks not named get library-allocated buffers.
  *  @param buffer   in registered memory; stays registered while the key uses it.
  *  @param bytes    of the whole buffer, a multiple of n_ranks; slice = bytes / n_ranks.
- *  @param ranks    attention group ranks, distinct; NULL with n_ranks 0 stands for all in order.
+ *  @param ranks    attention group ranks, distinct, of this rank's mesh (stepaf_peer_rank); NULL with
+ *                  n_ranks 0 stands for all of those in order.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_KEY (not declared as
  *  push); STEPAF_ERR_INVALID (ranks, or not divisible); STEPAF_ERR_SIZE (a slice holds less than
  *  depth * max_bytes); STEPAF_ERR_UNREGISTERED. Nothing changed on failure. In force from the

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans, attention side: a push_pull compiled once and started many times.
  *
+ * "FFN rank" here is one of this attention rank's peers: every FFN rank of the mesh, which with
+ * STEPAF_MESH=lane is those of its lane (stepaf_n_peers, stepaf_peer_rank).
+ *
  * One start is one operation: at each FFN rank it appears as one batch, once all its tensors have
  * landed. A plan has as many slots as the smallest depth of its keys; operation n (from 0) uses
  * slot n mod depth. Results stay in place until the plan is started depth more times. */
@@ -27,8 +30,8 @@ typedef struct stepaf_start_params {
     uint32_t flags;     /* STEPAF_START_* */
     int64_t timeout_us; /* with STEPAF_START_WAIT; negative: default */
     /** NULL: as planned. Broadcast: n_push entries. Scatter: F * n_push entries, server-major
-     *  (entry f * n_push + i is what FFN rank f gets of tensor i); a rank whose entries are all
-     *  of 0 bytes is skipped: it sees no batch and its pulls complete with 0 bytes. An entry's
+     *  (entry f * n_push + i is what peer f gets of tensor i); a rank whose entries are all of 0
+     *  bytes is skipped: it sees no batch and its pulls complete with 0 bytes. An entry's
      *  key must be the planned one; data may point to other registered memory; bytes may be
      *  smaller than planned, never larger. */
     const stepaf_tensor_t *push;
@@ -40,14 +43,14 @@ typedef struct stepaf_start_params {
  *  @param push    n_push tensors, 0 .. STEPAF_MAX_TENSORS. Broadcast: every FFN rank gets the
  *                 same bytes. Scatter: planned data and bytes are defaults and upper bounds for
  *                 each rank's slice. Keys distinct within the plan.
- *  @param pull    n_pull destinations, server-major: entry f * B + i is filled by FFN rank f,
- *                 where B = n_pull / F, 0 .. STEPAF_MAX_TENSORS. With a depth of D, slot s of a
+ *  @param pull    n_pull destinations, server-major: entry f * B + i is filled by peer f (in a
+ *                 full mesh, FFN rank f), F peers in all, B = n_pull / F, 0 .. STEPAF_MAX_TENSORS. With a depth of D, slot s of a
  *                 destination is at data + s * max_bytes of its key. Ranges must not overlap.
  *  @param flags   STEPAF_PLAN_*.
  *  @param plan_p  ended by stepaf_plan_destroy or stepaf_finalize.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_INVALID (counts, flags,
  *  neither push nor pull, overlap, a key twice, wrong direction); STEPAF_ERR_PULLS (n_pull is not
- *  a multiple of the number of FFN ranks: some would have nowhere to answer); STEPAF_ERR_KEY;
+ *  a multiple of the number of peers: some would have nowhere to answer); STEPAF_ERR_KEY;
  *  STEPAF_ERR_SIZE (more than the key's max_bytes); STEPAF_ERR_UNREGISTERED; STEPAF_ERR_LIMIT
  *  (65,535 plans); STEPAF_ERR_NO_MEMORY. Nothing changed on failure. Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_create(stepaf_context_h ctx, const stepaf_tensor_t *push,

@@ -47,7 +47,7 @@ STEPAF_API stepaf_status_t stepaf_cancel(stepaf_request_h request);
  *  blocks. */
 STEPAF_API stepaf_status_t stepaf_request_sent(stepaf_request_h request);
 
-/** Look at pull tensor @a index (server-major, as planned) alone.
+/** Look at pull tensor @a index (server-major, peer by peer, as planned) alone.
  *  @param info_p  NULL, or filled when the tensor has landed: where, and its actual size.
  *  @return STEPAF_OK (landed); STEPAF_INPROGRESS; STEPAF_ERR_PEER_LOST, STEPAF_ERR_CANCELED (it
  *  will not land); STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (index). Valid also after the wait, until
@@ -56,6 +56,7 @@ STEPAF_API stepaf_status_t stepaf_request_tensor(stepaf_request_h request, int i
                                                  stepaf_tensor_info_t *info_p);
 
 /** Look at FFN rank @a ffn_rank's part of the operation alone.
+ *  @param ffn_rank  within the FFN group; one of this rank's peers, else STEPAF_ERR_INVALID.
  *  @return STEPAF_OK (answered, or skipped); else as stepaf_request_tensor. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_request_peer(stepaf_request_h request, int ffn_rank);
 

@@ -32,7 +32,8 @@ typedef enum stepaf_event {
 } stepaf_event_t;
 
 /** One stamp. Times are nanoseconds of the job's common clock: the monotonic clock of world rank
- *  0's node, as estimated at commit. */
+ *  0's node, as estimated at commit over the links. A lane of the mesh without a rank on that node
+ *  has no link to it, and the clock of the node of its own first rank. */
 typedef struct stepaf_trace_record {
     int64_t time_ns;
     uint32_t sequence; /* of the operation within its plan */
@@ -82,7 +83,7 @@ typedef struct stepaf_memory_use {
     size_t fixed;     /* context, settings, trace ring */
     size_t declared;  /* what each key and plan takes once, however many peers there are */
     size_t per_peer;  /* for each rank of the other role */
-    size_t peers;     /* how many those are */
+    size_t peers;     /* how many those are, in this rank's mesh */
     size_t per_key;   /* what plans take for their tensors at each peer and slot, all together */
     size_t key_peers; /* how many (tensor, peer, slot) those are */
     size_t receive;   /* library-allocated receive buffers: the callers' tensors */
@@ -101,7 +102,7 @@ STEPAF_API stepaf_status_t stepaf_trace_read(stepaf_context_h ctx, stepaf_trace_
 STEPAF_API stepaf_status_t stepaf_trace_clear(stepaf_context_h ctx);
 
 /** Say where the time of an operation went at one FFN rank.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (rank). Valid until the slot is
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (rank, or none of its peers). Valid until the slot is
  *  started again. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_request_timeline(stepaf_request_h request, int ffn_rank,
                                                    stepaf_timeline_t *timeline_p);
@@ -116,7 +117,8 @@ STEPAF_API stepaf_status_t stepaf_memory_get(stepaf_context_h ctx, stepaf_memory
 
 /** Return the name of the transport that reaches rank @a rank of the other role ("shm"), with the
  *  way it writes into registered (not stepaf_alloc-ed) memory after a semicolon ("shm;cma"); "-"
- *  before commit; NULL for an invalid argument. Valid until finalize. Never blocks. */
+ *  before commit; NULL for an invalid argument and for a rank that this one
+ *  does not talk to. Valid until finalize. Never blocks. */
 STEPAF_API const char *stepaf_transport_name(stepaf_context_h ctx, int rank);
 
 /** Return the words for @a event; "?" for an unknown value. Any thread, cannot fail. */

@@ -60,6 +60,27 @@ int stepaf_world_rank(stepaf_context_h handle, stepaf_group_t group, int rank)
     return ctx->groups[group][rank];
 }
 
+int stepaf_n_peers(stepaf_context_h handle)
+{
+    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+
+    return ctx ? (int)ctx->n_peers : -1;
+}
+
+int stepaf_peer_rank(stepaf_context_h handle, int index)
+{
+    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+
+    return ctx && index >= 0 && (uint32_t)index < ctx->n_peers ? ctx->peers[index].who.rank : -1;
+}
+
+int stepaf_peer_index(stepaf_context_h handle, int rank)
+{
+    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+
+    return ctx ? stepaf_find_peer(ctx, rank) : -1;
+}
+
 stepaf_status_t stepaf_commit(stepaf_context_h handle)
 {
     struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);

@@ -30,6 +30,17 @@ static inline void stepaf_leave(struct stepaf_ctx *ctx)
     stepaf_lock_leave(&ctx->lock);
 }
 
+/* Index of the peer that is rank @a rank of the other role; -1: none of this rank's peers is. */
+static inline int stepaf_find_peer(const struct stepaf_ctx *ctx, int rank)
+{
+    uint32_t index;
+
+    if (rank < 0 || !stepaf_mesh_has(&ctx->mesh, (uint32_t)rank))
+        return -1;
+    index = stepaf_mesh_index(&ctx->mesh, (uint32_t)rank);
+    return index < ctx->n_peers ? (int)index : -1;
+}
+
 static inline struct stepaf_ctx *stepaf_batch_ctx(const struct stepaf_batch_obj *batch)
 {
     return batch->mirror->peer->ctx;

@@ -65,7 +65,8 @@ static stepaf_status_t check_idle(const struct stepaf_plan_obj *plan)
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
         if (plan->held[p])
             return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
-                                    "FFN rank %u has not released a batch of the plan", p);
+                                    "FFN rank %d has not released a batch of the plan",
+                                    plan->ctx->peers[p].who.rank);
     return STEPAF_OK;
 }
 

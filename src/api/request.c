@@ -327,11 +327,13 @@ stepaf_status_t stepaf_request_peer(stepaf_request_h request, int ffn_rank)
     if (status)
         return status;
     struct stepaf_ctx *ctx = op->plan->ctx;
-    if (ffn_rank < 0 || (uint32_t)ffn_rank >= ctx->n_peers) {
-        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "no such FFN rank");
+    int p = stepaf_find_peer(ctx, ffn_rank);
+    if (p < 0) {
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                  "FFN rank %d is none of this rank's peers", ffn_rank);
     } else {
         stepaf_engine_progress(ctx);
-        status = part_status(op, (uint32_t)ffn_rank);
+        status = part_status(op, (uint32_t)p);
     }
     stepaf_leave(ctx);
     return status;

@@ -72,11 +72,13 @@ stepaf_status_t stepaf_request_timeline(stepaf_request_h request, int ffn_rank,
     if (status)
         return status;
     struct stepaf_ctx *ctx = op->plan->ctx;
-    if (ffn_rank < 0 || (uint32_t)ffn_rank >= ctx->n_peers || !timeline_p) {
+    int p = stepaf_find_peer(ctx, ffn_rank);
+    if (p < 0 || !timeline_p) {
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                  "no such FFN rank, or timeline_p is NULL");
+                                  "FFN rank %d is none of this rank's peers, or timeline_p is NULL",
+                                  ffn_rank);
     } else {
-        const struct stepaf_part *part = &op->parts[ffn_rank];
+        const struct stepaf_part *part = &op->parts[p];
         bool sent = part->state != STEPAF_PART_NONE && part->state != STEPAF_PART_LOST;
         *timeline_p = (stepaf_timeline_t){
             .start_ns = common_ns(ctx, op->started),
@@ -192,9 +194,11 @@ const char *stepaf_transport_name(stepaf_context_h handle, int rank)
 {
     const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
 
-    if (!ctx || rank < 0 || (uint32_t)rank >= ctx->n_peers)
+    int p = ctx ? stepaf_find_peer(ctx, rank) : -1;
+
+    if (p < 0)
         return NULL;
-    return ctx->peers[rank].link ? ctx->peers[rank].link->name : "-";
+    return ctx->peers[p].link ? ctx->peers[p].link->name : "-";
 }
 
 int64_t stepaf_clock_ns(stepaf_context_h handle)

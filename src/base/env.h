@@ -33,6 +33,7 @@ struct stepaf_env {
 
 /* Words of the ENUM settings, in table order. */
 enum { STEPAF_ENV_ROLE_ATTENTION, STEPAF_ENV_ROLE_FFN, STEPAF_ENV_ROLE_AUTO };
+enum { STEPAF_ENV_MESH_FULL, STEPAF_ENV_MESH_LANE };
 enum {
     STEPAF_ENV_BACKOFF_AUTO,
     STEPAF_ENV_BACKOFF_SPIN,

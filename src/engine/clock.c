@@ -3,8 +3,11 @@
  * it already. Others estimate their offset at commit by pings over the links, the shortest round
  * trip of several deciding (as NTP does: D. Mills, RFC 5905, section 8).
  *
- * Links join only ranks of different roles. So the ranks of the other role ask rank 0 itself, and
- * the ranks of its own role ask the first rank of the other role, once that knows. */
+ * Links join only ranks of different roles in one lane. Each lane has a reference, whose clock is
+ * right as it is: of its ranks on rank 0's node the first, or, if none is there, the lane's first
+ * rank of all, and then the lane has a time of its own. The ranks of the other role ask the
+ * reference, and the ranks of its own role ask the first rank of the other role, once that knows.
+ */
 #include "engine/engine.h"
 
 enum { ROUNDS = 8 };
@@ -93,13 +96,36 @@ static stepaf_status_t serve(struct stepaf_ctx *ctx, int64_t deadline_ns)
     return STEPAF_OK;
 }
 
+/* World rank of this lane's reference. */
+static int find_reference(const struct stepaf_ctx *ctx)
+{
+    int first = -1;
+
+    for (int r = 0; r < ctx->boot.size; r++) {
+        if (!stepaf_mesh_has(&ctx->mesh, ctx->ranks[r].rank))
+            continue;
+        if (ctx->ranks[r].node_id == ctx->ranks[0].node_id)
+            return r;
+        if (first < 0)
+            first = r;
+    }
+    return first;
+}
+
+/* Index of the peer that this rank asks. */
+static uint32_t find_server(const struct stepaf_ctx *ctx, int reference)
+{
+    if (ctx->ranks[reference].role == ctx->role)
+        return 0; /* the helper */
+    return stepaf_mesh_index(&ctx->mesh, ctx->ranks[reference].rank);
+}
+
 stepaf_status_t stepaf_clock_sync(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
-    bool is_reference = ctx->boot.rank == 0;
-    bool is_helper = ctx->ranks[0].role != ctx->role &&
-                     ctx->ranks[ctx->boot.rank].rank == 0; /* serves rank 0's role */
-    /* Rank 0 is the first of its role, and the helper the first of the other: peer 0 to both. */
-    struct stepaf_peer *server = &ctx->peers[0];
+    int reference = find_reference(ctx);
+    bool is_reference = ctx->boot.rank == reference;
+    bool is_helper = ctx->ranks[reference].role != ctx->role && ctx->mesh.slot == 0;
+    struct stepaf_peer *server = &ctx->peers[find_server(ctx, reference)];
     stepaf_status_t status = STEPAF_OK;
     struct stepaf_msg synced = {.type = STEPAF_MSG_SYNCED};
 

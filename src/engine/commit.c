@@ -18,7 +18,8 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
         for (uint32_t p = 0; plan && p < ctx->n_peers; p++)
             if (plan->held[p])
                 return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
-                                        "FFN rank %u holds a batch of plan %u", p, i);
+                                        "FFN rank %d holds a batch of plan %u",
+                                        ctx->peers[p].who.rank, i);
     }
     for (uint32_t i = 0; i < ctx->batches.n; i++) {
         const struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->batches, i);
@@ -70,11 +71,22 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, int64_t deadline_ns)
     return status;
 }
 
+/* What the rank before @a rank, of the same role and lane, has declared; NULL: it is the first. */
+static const struct stepaf_declaration *before_of(const struct stepaf_ctx *ctx, int rank,
+                                                  const struct stepaf_declaration *declarations)
+{
+    const struct stepaf_rank *its = &ctx->ranks[rank];
+    int group = its->role == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
+
+    if (its->rank < ctx->mesh.lanes)
+        return NULL;
+    return &declarations[ctx->groups[group][its->rank - ctx->mesh.lanes]];
+}
+
 /* Exchange declarations and judge them. On success the caller owns *all_p and declarations. */
 static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own,
                                 struct stepaf_declaration *declarations, void **all_p)
 {
-    const struct stepaf_declaration *before[2] = {NULL, NULL};
     int size = ctx->boot.size, n_read = 0;
     struct stepaf_pack pack = {0};
     size_t *offsets = calloc((size_t)size + 1, sizeof(*offsets));
@@ -87,11 +99,11 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own,
         status = ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, all_p, offsets,
                                      ctx->env.commit_timeout_us);
     for (; !status && n_read < size; n_read++) {
-        int role = ctx->ranks[n_read].role;
-        status = stepaf_declaration_read((uint8_t *)*all_p + offsets[n_read],
-                                         offsets[n_read + 1] - offsets[n_read], role, n_read,
-                                         before[role], &declarations[n_read]);
-        before[role] = &declarations[n_read];
+        status = stepaf_declaration_read(
+            (uint8_t *)*all_p + offsets[n_read], offsets[n_read + 1] - offsets[n_read],
+            ctx->ranks[n_read].role, n_read, before_of(ctx, n_read, declarations),
+            &declarations[n_read]);
+        declarations[n_read].lane = ctx->ranks[n_read].rank % ctx->mesh.lanes;
     }
     if (!status)
         status = stepaf_declarations_judge(declarations, size, ctx->boot.rank);

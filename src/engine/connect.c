@@ -73,8 +73,8 @@ static stepaf_status_t connect_peer(struct stepaf_ctx *ctx, struct stepaf_peer *
 {
     const struct stepaf_rank *rank = &ctx->ranks[peer->who.world_rank];
     struct stepaf_peer_facts facts = {
-        .peer = (uint32_t)peer->who.rank,
-        .slot = ctx->ranks[ctx->boot.rank].rank,
+        .peer = peer->index,
+        .slot = ctx->mesh.slot,
         .world_rank = peer->who.world_rank,
         .node_id = rank->node_id,
         .pid = rank->pid,
@@ -156,8 +156,6 @@ static const struct stepaf_rmem *find_rmem(const struct stepaf_peer *peer, uint3
 static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                     const struct stepaf_declaration *declaration)
 {
-    uint32_t p = (uint32_t)peer->who.rank;
-
     for (uint32_t i = 0; i < ctx->n_keys; i++) {
         struct stepaf_key *key = ctx->keys[i];
         uint64_t span = (uint64_t)key->depth * key->max_bytes;
@@ -177,7 +175,7 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
             return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
                                          "key %llu has no receive buffer at " STEPAF_WHO_FORMAT,
                                          (unsigned long long)key->id, STEPAF_WHO_ARGS(peer->who));
-        key->remote[p] = (struct stepaf_key_remote){rmem, offset, 0};
+        key->remote[peer->index] = (struct stepaf_key_remote){rmem, offset, 0};
     }
     return STEPAF_OK;
 }

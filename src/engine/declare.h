@@ -24,6 +24,7 @@ struct stepaf_declared_key {
 struct stepaf_declaration {
     int role;
     int world_rank;
+    uint32_t lane;
     stepaf_status_t status; /* of its own check before the exchange */
     char text[STEPAF_ERROR_TEXT_MAX];
     uint32_t epoch;
@@ -42,8 +43,9 @@ struct stepaf_declaration {
 void stepaf_declaration_pack(struct stepaf_ctx *ctx, stepaf_status_t status,
                              struct stepaf_pack *pack);
 
-/* Read one. @a before: NULL, or one of a rank of the same role, that stays as long: mostly all
- * ranks of a role declare the same keys, and then one copy of them is read and judged.
+/* Read one, but for the lane. @a before: NULL, or one of a rank of the same role and lane, that
+ * stays as long: mostly all ranks of a role declare the same keys, and then one copy of them is
+ * read and judged.
  * STEPAF_ERR_PROTOCOL if it is malformed; nothing is left allocated then. */
 stepaf_status_t stepaf_declaration_read(const void *blob, size_t bytes, int role, int world_rank,
                                         const struct stepaf_declaration *before,

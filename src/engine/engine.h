@@ -2,7 +2,7 @@
 /* The engine's objects.
  *
  *   ctx      one per stepaf_context_h: role, groups, peers, keys, regions, plans
- *   peer     a rank of the other role, reached by one link
+ *   peer     a rank of the other role in this one's mesh, reached by one link
  *   plan     attention side: a compiled push_pull, with one op per slot
  *   op       one operation in flight; what a stepaf_request_h names
  *   mirror   FFN side: what an attention rank has told of one of its plans, a batch per slot
@@ -23,6 +23,7 @@
 #include "base/time.h"
 #include "engine/flight.h"
 #include "engine/lock.h"
+#include "engine/mesh.h"
 #include "engine/table.h"
 #include "engine/trace.h"
 #include "transport/transport.h"
@@ -77,6 +78,7 @@ struct stepaf_peer {
     struct stepaf_list queue_node; /* in ctx->queued while there are any */
     struct stepaf_list ready;      /* FFN: batches not yet given to the caller */
     struct stepaf_who who;
+    uint32_t index; /* in ctx->peers; its rank is another number where there are lanes */
     bool lost;
     bool closing;                   /* it said BYE */
     uint32_t ready_epoch;           /* of its last READY */
@@ -113,8 +115,9 @@ struct stepaf_ctx {
     uint32_t generation;
     uint8_t state; /* stepaf_ctx_state */
     stepaf_role_t role;
+    struct stepaf_mesh mesh;
     uint32_t n_peers;
-    struct stepaf_peer *peers;
+    struct stepaf_peer *peers; /* ascending by rank */
     unsigned n_transports;
     struct stepaf_transport *transports[STEPAF_MAX_TRANSPORTS];
     struct stepaf_list queued; /* peers with queued posts */

@@ -31,6 +31,7 @@ struct stepaf_part {
     uint64_t answered;
     uint32_t queue_ns; /* what the peer reported; UINT32_MAX: nothing */
     uint32_t work_ns;
+    uint32_t rank; /* of the peer: for stamps */
     uint8_t state; /* stepaf_part_state */
 };
 
@@ -81,7 +82,7 @@ struct stepaf_plan_obj {
     bool cached;     /* made by stepaf_push_pull */
     uint32_t usable; /* epoch in which peers were told of it, 0: not yet */
     struct stepaf_push push[STEPAF_MAX_TENSORS];
-    struct stepaf_pull *pull;   /* n_peers * n_pull, server-major */
+    struct stepaf_pull *pull;   /* n_peers * n_pull, peer by peer */
     uint32_t *held;             /* per peer, bit s: slot s is not released yet */
     struct stepaf_op *ops;      /* depth */
     struct stepaf_post **posts; /* scratch of start: one per peer */

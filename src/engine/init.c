@@ -186,7 +186,13 @@ static stepaf_status_t open_peers(struct stepaf_ctx *ctx)
     int group = stepaf_is_attention(ctx) ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
     int role = stepaf_is_attention(ctx) ? STEPAF_FFN : STEPAF_ATTENTION;
 
-    ctx->n_peers = (uint32_t)ctx->group_size[group];
+    stepaf_status_t status = stepaf_mesh_make(
+        &ctx->env, (uint32_t)ctx->group_size[STEPAF_GROUP_ATTENTION],
+        (uint32_t)ctx->group_size[STEPAF_GROUP_FFN], ctx->ranks[ctx->boot.rank].rank, &ctx->mesh);
+
+    if (status)
+        return status;
+    ctx->n_peers = stepaf_mesh_peers(&ctx->mesh, (uint32_t)ctx->group_size[group]);
     ctx->n_alive = ctx->n_peers;
     ctx->peers = calloc(ctx->n_peers, sizeof(*ctx->peers));
     if (!ctx->peers)
@@ -194,7 +200,9 @@ static stepaf_status_t open_peers(struct stepaf_ctx *ctx)
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
         peer->ctx = ctx;
-        peer->who = (struct stepaf_who){role, (int)p, ctx->groups[group][p]};
+        int rank = (int)stepaf_mesh_rank(&ctx->mesh, p);
+        peer->index = p;
+        peer->who = (struct stepaf_who){role, rank, ctx->groups[group][rank]};
         stepaf_list_init(&peer->queue);
         stepaf_list_init(&peer->queue_node);
         stepaf_list_init(&peer->ready);

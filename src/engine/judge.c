@@ -34,6 +34,26 @@ static stepaf_status_t compare(const struct stepaf_declaration *one,
     return STEPAF_OK;
 }
 
+/* See that what rank @a own pushes is declared at every FFN rank of its lane. */
+static stepaf_status_t judge_pushes(const struct stepaf_declaration *declarations, int n,
+                                    const struct stepaf_declaration *own)
+{
+    for (int r = 0; r < n; r++) {
+        const struct stepaf_declaration *ffn = &declarations[r];
+        if (ffn->role != STEPAF_FFN || ffn->twin || ffn->lane != own->lane)
+            continue;
+        for (uint32_t k = 0; k < own->n_keys; k++)
+            if (own->keys[k].direction == STEPAF_PUSH &&
+                !stepaf_declaration_key(ffn, own->keys[k].id))
+                return stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_COMMIT,
+                                        "key %llu: world rank %d pushes it, but FFN world rank %d "
+                                        "has not declared it",
+                                        (unsigned long long)own->keys[k].id, own->world_rank,
+                                        ffn->world_rank);
+    }
+    return STEPAF_OK;
+}
+
 /* Compare every rank's keys with the first rank's that has the key, and see that what is pushed
  * is received everywhere. */
 static stepaf_status_t judge_keys(const struct stepaf_declaration *declarations, int n, int at)
@@ -52,18 +72,8 @@ static stepaf_status_t judge_keys(const struct stepaf_declaration *declarations,
                 its = stepaf_declaration_key(&declarations[first], key->id);
         if (its && (status = compare(&declarations[first - 1], its, own, key)))
             return status;
-        if (own->role != STEPAF_ATTENTION || key->direction != STEPAF_PUSH)
-            continue;
-        for (int r = 0; r < n; r++)
-            if (declarations[r].role == STEPAF_FFN && !declarations[r].twin &&
-                !stepaf_declaration_key(&declarations[r], key->id))
-                return stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_COMMIT,
-                                        "key %llu: world rank %d pushes it, but FFN world rank %d "
-                                        "has not declared it",
-                                        (unsigned long long)key->id, own->world_rank,
-                                        declarations[r].world_rank);
     }
-    return STEPAF_OK;
+    return own->role == STEPAF_ATTENTION ? judge_pushes(declarations, n, own) : STEPAF_OK;
 }
 
 stepaf_status_t stepaf_declarations_judge(const struct stepaf_declaration *declarations, int n,

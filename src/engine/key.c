@@ -192,14 +192,29 @@ uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t rank)
     return NULL;
 }
 
+static stepaf_status_t check_rank(const struct stepaf_ctx *ctx, const struct stepaf_key *key,
+                                  int rank)
+{
+    if (rank < 0 || rank >= ctx->group_size[STEPAF_GROUP_ATTENTION])
+        return invalid(key->id, "no such attention rank");
+    if (!stepaf_mesh_has(&ctx->mesh, (uint32_t)rank))
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                "key %llu: attention rank %d is in lane %u of the mesh, this rank "
+                                "in lane %u: it will never push here",
+                                (unsigned long long)key->id, rank, (uint32_t)rank % ctx->mesh.lanes,
+                                ctx->mesh.lane);
+    return STEPAF_OK;
+}
+
 /* Fill ranks_p with the attention ranks meant, and check them. */
 static stepaf_status_t receive_ranks(const struct stepaf_ctx *ctx, const struct stepaf_key *key,
                                      const int *ranks, uint32_t n, uint32_t *ranks_p)
 {
     for (uint32_t i = 0; i < n; i++) {
-        int rank = ranks ? ranks[i] : (int)i;
-        if (rank < 0 || (uint32_t)rank >= ctx->n_peers)
-            return invalid(key->id, "no such attention rank");
+        int rank = ranks ? ranks[i] : (int)stepaf_mesh_rank(&ctx->mesh, i);
+        stepaf_status_t status = check_rank(ctx, key, rank);
+        if (status)
+            return status;
         for (uint32_t j = 0; j < i; j++)
             if (ranks_p[j] == (uint32_t)rank)
                 return invalid(key->id, "an attention rank is named twice");
@@ -263,9 +278,9 @@ static uint32_t ranks_without(const struct stepaf_ctx *ctx, const struct stepaf_
 {
     uint32_t n = 0;
 
-    for (uint32_t rank = 0; rank < ctx->n_peers; rank++)
-        if (!stepaf_key_slice(key, rank))
-            ranks_p[n++] = rank;
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (!stepaf_key_slice(key, stepaf_mesh_rank(&ctx->mesh, p)))
+            ranks_p[n++] = stepaf_mesh_rank(&ctx->mesh, p);
     return n;
 }
 

@@ -79,7 +79,7 @@ static bool take_sizes(struct stepaf_op *op, uint32_t p, const struct stepaf_msg
 
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
-    uint32_t p = (uint32_t)peer->who.rank;
+    uint32_t p = peer->index;
     struct stepaf_ctx *ctx = peer->ctx;
     struct stepaf_op *op = find(peer, msg);
 
@@ -97,8 +97,8 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     part->answered = now;
     part->queue_ns = msg->word[STEPAF_MSG_QUEUE];
     part->work_ns = msg->word[STEPAF_MSG_WORK];
-    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_ANSWERED, now, op->plan->index, op->seq, p,
-                       STEPAF_TRACE_WHOLE, 0);
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_ANSWERED, now, op->plan->index, op->seq,
+                       (uint32_t)peer->who.rank, STEPAF_TRACE_WHOLE, 0);
     if (atomic_load_explicit(&op->status, memory_order_relaxed) != STEPAF_INPROGRESS)
         ctx->counters.late++;
     if (msg->flags & STEPAF_MSG_RELEASED)
@@ -108,7 +108,7 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 
 void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
-    uint32_t p = (uint32_t)peer->who.rank;
+    uint32_t p = peer->index;
     struct stepaf_op *op = find(peer, msg);
 
     if (__builtin_expect(!op || !(op->plan->held[p] & 1u << op->slot), 0)) {
@@ -127,7 +127,7 @@ void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 
 void stepaf_op_peer_lost(struct stepaf_peer *peer)
 {
-    uint32_t p = (uint32_t)peer->who.rank;
+    uint32_t p = peer->index;
     struct stepaf_ctx *ctx = peer->ctx;
     uint64_t now = stepaf_ticks();
 

@@ -144,8 +144,10 @@ static bool op_open(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint8_t 
     op->pull_bytes = calloc((size_t)n * plan->n_pull + 1, sizeof(*op->pull_bytes));
     if (!op->parts || !op->xfers || !op->pull_bytes)
         return false;
-    for (uint32_t p = 0; p < n; p++)
+    for (uint32_t p = 0; p < n; p++) {
         op->parts[p].post.xfer = &op->xfers[p * plan->n_push];
+        op->parts[p].rank = (uint32_t)plan->ctx->peers[p].who.rank;
+    }
     return stepaf_table_add(&plan->ctx->ops, op, 1u << STEPAF_HANDLE_INDEX_BITS, &op->index);
 }
 
@@ -194,10 +196,11 @@ static stepaf_status_t check_counts(const struct stepaf_ctx *ctx, const stepaf_t
     if (!n_push && !n_pull)
         return invalid("a plan needs something to push or to pull");
     if (n_pull % n_peers)
-        return stepaf_error_set(STEPAF_ERR_PULLS, STEPAF_PHASE_NONE,
-                                "%d pulls for %d FFN ranks: each needs the same number of "
-                                "destinations, or some answers would have nowhere to go",
-                                n_pull, n_peers);
+        return stepaf_error_set(
+            STEPAF_ERR_PULLS, STEPAF_PHASE_NONE,
+            "%d pulls for %d FFN ranks of the mesh: each needs the same number of "
+            "destinations, or some answers would have nowhere to go",
+            n_pull, n_peers);
     if (n_push > STEPAF_MAX_TENSORS || n_pull / n_peers > STEPAF_MAX_TENSORS)
         return invalid("more than 8 tensors to or from one FFN rank");
     return STEPAF_OK;
@@ -308,7 +311,7 @@ static bool announce_tensor(struct stepaf_peer *peer, const struct stepaf_plan_o
 
 static bool announce_to(struct stepaf_peer *peer, const struct stepaf_plan_obj *plan)
 {
-    uint32_t p = (uint32_t)peer->who.rank;
+    uint32_t p = peer->index;
     struct stepaf_msg msg = {
         .type = STEPAF_MSG_PLAN,
         .epoch = (uint16_t)plan->ctx->epoch,

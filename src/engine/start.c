@@ -47,7 +47,7 @@ static bool is_skipped(const struct stepaf_plan_obj *plan, const stepaf_start_pa
     return true;
 }
 
-/* Whether FFN rank @a p has let go of the slot, and of the keys' buffers, which operations of
+/* Whether peer @a p has let go of the slot, and of the keys' buffers, which operations of
  * other plans may use too. */
 static inline bool is_free_at(const struct stepaf_plan_obj *plan, uint32_t p, uint32_t bit)
 {
@@ -94,7 +94,7 @@ static stepaf_status_t check_peers(const struct stepaf_plan_obj *plan,
     return STEPAF_OK;
 }
 
-/* The writes and the message of one FFN rank's part, as planned. */
+/* The writes and the message of one peer's part, as planned. */
 static void compile_part(struct stepaf_op *op, uint32_t p)
 {
     const struct stepaf_plan_obj *plan = op->plan;
@@ -124,7 +124,7 @@ void stepaf_op_compile(struct stepaf_op *op)
     op->custom = false;
 }
 
-/* What this start changes for one FFN rank. */
+/* What this start changes for one peer. */
 static void override_part(struct stepaf_op *op, const stepaf_start_params_t *params, uint32_t p)
 {
     const struct stepaf_plan_obj *plan = op->plan;
@@ -146,7 +146,7 @@ static void override_part(struct stepaf_op *op, const stepaf_start_params_t *par
     op->custom = true;
 }
 
-/* Take the slot and the keys' buffers at one FFN rank. */
+/* Take the slot and the keys' buffers at one peer. */
 static void take_part(struct stepaf_op *op, uint32_t p)
 {
     struct stepaf_plan_obj *plan = op->plan;
@@ -177,9 +177,10 @@ static void stamp_posted(struct stepaf_op *op, uint64_t now)
         for (uint32_t i = 0; i < plan->n_push; i++) {
             uint32_t bytes = part->post.xfer[i].bytes;
             plan->ctx->counters.bytes_sent += bytes;
-            stepaf_trace_stamp(trace, STEPAF_EVENT_POSTED, now, plan->index, op->seq, p, i, bytes);
+            stepaf_trace_stamp(trace, STEPAF_EVENT_POSTED, now, plan->index, op->seq, part->rank, i,
+                               bytes);
         }
-        stepaf_trace_stamp(trace, STEPAF_EVENT_NOTIFIED, now, plan->index, op->seq, p,
+        stepaf_trace_stamp(trace, STEPAF_EVENT_NOTIFIED, now, plan->index, op->seq, part->rank,
                            STEPAF_TRACE_WHOLE, 0);
     }
 }

@@ -18,6 +18,12 @@ static uint64_t pull_stream(int id, int attn, int ffn, uint32_t sequence)
     return ~push_stream(id, attn, ffn, sequence);
 }
 
+/* The FFN rank that a plan's peer is. */
+static int ffn_rank(const struct fx_plan *plan, int peer)
+{
+    return stepaf_peer_rank(plan->job->ctx, peer);
+}
+
 bool fx_declare(struct hs_job *job, int id, size_t bytes, unsigned depth)
 {
     stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
@@ -36,7 +42,7 @@ bool fx_plan_make(struct hs_job *job, int id, size_t bytes, unsigned depth, unsi
                   struct fx_plan *plan)
 {
     stepaf_tensor_t push, pull[HS_MAX_RANKS];
-    size_t room = bytes * depth * (unsigned)job->ffn;
+    size_t room = bytes * depth * (unsigned)job->peers;
 
     *plan = (struct fx_plan){
         .job = job, .id = id, .kind = kind, .depth = depth, .bytes = bytes, .skip = -1};
@@ -44,18 +50,18 @@ bool fx_plan_make(struct hs_job *job, int id, size_t bytes, unsigned depth, unsi
         !HS_OK(stepaf_alloc(job->ctx, room, STEPAF_MEM_HOST, (void **)&plan->target)))
         return false;
     push = (stepaf_tensor_t){(uint64_t)(FX_PUSH_KEY + id), plan->source, bytes};
-    for (int f = 0; f < job->ffn; f++)
+    for (int f = 0; f < job->peers; f++)
         pull[f] = (stepaf_tensor_t){(uint64_t)(FX_PULL_KEY + id),
                                     plan->target + (unsigned)f * depth * bytes, bytes};
     return HS_OK(stepaf_plan_create(job->ctx, &push, kind & FX_NO_PUSH ? 0 : 1, pull,
-                                    kind & FX_NO_PULL ? 0 : job->ffn,
+                                    kind & FX_NO_PULL ? 0 : job->peers,
                                     kind & FX_SCATTER ? STEPAF_PLAN_SCATTER : 0, &plan->handle));
 }
 
 stepaf_status_t fx_start(struct fx_plan *plan, uint32_t flags, stepaf_request_h *request_p)
 {
     bool scatter = plan->kind & FX_SCATTER;
-    int n = plan->kind & FX_NO_PUSH ? 0 : scatter ? plan->job->ffn : 1;
+    int n = plan->kind & FX_NO_PUSH ? 0 : scatter ? plan->job->peers : 1;
     unsigned slot = plan->next % plan->depth;
     stepaf_tensor_t push[HS_MAX_RANKS];
     stepaf_start_params_t params = {
@@ -63,9 +69,11 @@ stepaf_status_t fx_start(struct fx_plan *plan, uint32_t flags, stepaf_request_h 
 
     for (int f = 0; f < n; f++) {
         unsigned char *data =
-            plan->source + (slot * (unsigned)plan->job->ffn + (unsigned)f) * plan->bytes;
+            plan->source + (slot * (unsigned)plan->job->peers + (unsigned)f) * plan->bytes;
         size_t bytes = f == plan->skip ? 0 : plan->bytes;
-        hs_fill(data, bytes, push_stream(plan->id, plan->job->index, scatter ? f : -1, plan->next));
+        hs_fill(
+            data, bytes,
+            push_stream(plan->id, plan->job->index, scatter ? ffn_rank(plan, f) : -1, plan->next));
         push[f] = (stepaf_tensor_t){(uint64_t)(FX_PUSH_KEY + plan->id), data, bytes};
     }
     stepaf_status_t status = stepaf_start_with(plan->handle, &params, request_p);
@@ -74,16 +82,16 @@ stepaf_status_t fx_start(struct fx_plan *plan, uint32_t flags, stepaf_request_h 
     return status;
 }
 
-bool fx_verify(const struct fx_plan *plan, uint32_t sequence, int ffn_rank)
+bool fx_verify(const struct fx_plan *plan, uint32_t sequence, int peer)
 {
     bool good = true;
 
-    for (int f = 0; f < plan->job->ffn && !(plan->kind & FX_NO_PULL); f++) {
+    for (int f = 0; f < plan->job->peers && !(plan->kind & FX_NO_PULL); f++) {
         const unsigned char *data =
             plan->target + ((unsigned)f * plan->depth + sequence % plan->depth) * plan->bytes;
-        if (f != plan->skip && (ffn_rank < 0 || f == ffn_rank))
+        if (f != plan->skip && (peer < 0 || f == peer))
             good &= hs_verify("answer", data, plan->bytes,
-                              pull_stream(plan->id, plan->job->index, f, sequence));
+                              pull_stream(plan->id, plan->job->index, ffn_rank(plan, f), sequence));
     }
     return good;
 }

@@ -17,10 +17,10 @@ struct fx_plan {
     int id;
     unsigned kind, depth;
     size_t bytes;
-    unsigned char *source; /* depth x F pieces of bytes */
-    unsigned char *target; /* F x depth pieces */
+    unsigned char *source; /* depth x peers pieces of bytes */
+    unsigned char *target; /* peers x depth pieces */
     uint32_t next;         /* sequence of the next operation */
-    int skip;              /* scatter: this FFN rank gets nothing; -1: all get theirs */
+    int skip;              /* scatter: this peer gets nothing; -1: all get theirs */
 };
 
 /* Declare the keys of plan @a id, on every rank. */
@@ -31,8 +31,8 @@ bool fx_plan_make(struct hs_job *job, int id, size_t bytes, unsigned depth, unsi
                   struct fx_plan *plan);
 /* Fill the sources and start, with STEPAF_START_* flags. */
 stepaf_status_t fx_start(struct fx_plan *plan, uint32_t flags, stepaf_request_h *request_p);
-/* Compare what operation @a sequence has brought from @a ffn_rank, -1: from all. */
-bool fx_verify(const struct fx_plan *plan, uint32_t sequence, int ffn_rank);
+/* Compare what operation @a sequence has brought from peer @a peer, -1: from all. */
+bool fx_verify(const struct fx_plan *plan, uint32_t sequence, int peer);
 /* Start, wait, verify. */
 bool fx_exchange(struct fx_plan *plan);
 

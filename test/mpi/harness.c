@@ -69,6 +69,7 @@ bool hs_open_with(struct hs_job *job, stepaf_params_t params)
     job->ffn = stepaf_size(job->ctx, STEPAF_GROUP_FFN);
     job->index =
         stepaf_rank(job->ctx, job->role == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION);
+    job->peers = stepaf_n_peers(job->ctx);
     return HS_INT(job->attn + job->ffn, ==, job->size) && HS_INT(job->index, >=, 0);
 }
 

@@ -47,6 +47,7 @@ struct hs_job {
     stepaf_role_t role;
     int index;     /* within the role's group */
     int attn, ffn; /* ranks in each group */
+    int peers;     /* ranks of the other role that this one talks to */
     int fds;       /* open before hs_open */
 
     /* Forked launch only. */

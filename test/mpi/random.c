@@ -3,7 +3,7 @@
  *
  * The run has phases: in each, keys are declared, plans are made before and after the commit, and
  * plans of earlier phases end or go on. Options: --seed S, --ops N (of each attention rank),
- * --max-bytes N (largest tensor). */
+ * --max-bytes N (largest tensor), --lanes N (as many as the mesh has). */
 #include "random.h"
 
 #include <stdio.h>
@@ -67,6 +67,25 @@ static bool run_phase(struct hs_job *job, const struct r_model *model, int phase
     return check_counters(job, model, phase) && hs_sync(job);
 }
 
+/* How many of @a n ranks are in a lane. */
+static int in_lane(const struct r_model *model, int n)
+{
+    return (n - model->lane + model->lanes - 1) / model->lanes;
+}
+
+/* From here on the job is this rank's lane of it. */
+static void enter_lane(struct hs_job *job, struct r_model *model)
+{
+    model->lanes = (int)hs_option_int(job, "--lanes", 1);
+    model->lane = job->index % model->lanes;
+    job->attn = model->attn = in_lane(model, job->attn);
+    job->ffn = model->ffn = in_lane(model, job->ffn);
+    job->index /= model->lanes;
+    HS_INT(job->peers, ==, job->role == STEPAF_FFN ? job->attn : job->ffn);
+    HS_INT(stepaf_peer_rank(job->ctx, 0), ==, model->lane);
+    model->seed += 0x10000u * (unsigned)model->lane;
+}
+
 static void body(struct hs_job *job)
 {
     static struct r_model model;
@@ -74,18 +93,19 @@ static void body(struct hs_job *job)
     setenv("STEPAF_TIMEOUT_US", "60000000", 0); /* the machine may be busy */
     if (!hs_open(job))
         return;
-    model.seed = (uint64_t)hs_option_int(job, "--seed", 1);
+    uint64_t seed = (uint64_t)hs_option_int(job, "--seed", 1);
+    model.seed = seed;
     model.ops = hs_option_int(job, "--ops", 4000);
     model.small = (size_t)hs_option_int(job, "--max-bytes", 8192);
-    model.attn = job->attn;
-    model.ffn = job->ffn;
     model.phases = 3;
+    enter_lane(job, &model);
     if (!HS_INT(job->attn, <=, R_ATTN) || !HS_INT(job->ffn, <=, R_FFN) ||
         !HS_INT(model.ops, >=, 4 * model.phases))
         return;
-    if (job->rank == 0)
-        printf("random: --seed %llu --ops %lld --max-bytes %zu, %dA%dF\n",
-               (unsigned long long)model.seed, model.ops, model.small, job->attn, job->ffn);
+    if (job->index == 0 && job->role == STEPAF_ATTENTION)
+        printf("random: --seed %llu --ops %lld --max-bytes %zu, %dA%dF%s\n",
+               (unsigned long long)seed, model.ops, model.small, job->attn, job->ffn,
+               model.lanes > 1 ? " in a lane" : "");
     fflush(stdout);
     r_model_make(&model);
     for (int phase = 0; phase < model.phases; phase++)
@@ -100,7 +120,7 @@ static void body(struct hs_job *job)
 int main(int argc, char **argv)
 {
     static const struct hs_test test = {.name = "random",
-                                        .options = "--seed --ops --max-bytes",
+                                        .options = "--seed --ops --max-bytes --lanes",
                                         .limit_s = 300,
                                         .n_boots = 1,
                                         .body = body};

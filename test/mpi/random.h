@@ -3,7 +3,11 @@
  *
  * Everything that an operation carries follows from (seed, attention rank, plan, ordinal), so
  * that every rank knows each byte, size and omission without being told. What a rank may choose
- * freely (the order of answers, how it waits) comes from a generator of its own. */
+ * freely (the order of answers, how it waits) comes from a generator of its own.
+ *
+ * In a mesh of lanes each lane has a model of its own, with keys of its own, whose ranks are
+ * numbered as if there were no others: so all that follows knows of the mesh only where it calls
+ * the library. */
 #ifndef STEPAF_TEST_RANDOM_H
 #define STEPAF_TEST_RANDOM_H
 
@@ -46,7 +50,9 @@ struct r_plan {
 
 struct r_model {
     uint64_t seed;
-    int attn, ffn, phases, n_plans;
+    int attn, ffn; /* of this rank's lane; ranks of the model count within it */
+    int lanes, lane;
+    int phases, n_plans;
     size_t small;  /* largest tensor, bytes */
     long long ops; /* of each attention rank */
     struct r_plan plans[R_PLANS];
@@ -63,6 +69,12 @@ struct r_op {
     bool skip[R_FFN], drop[R_FFN]; /* sees no batch; releases it without an answer */
     uint32_t push[R_FFN][R_PUSH], pull[R_FFN][R_PULL]; /* bytes */
 };
+
+/* The rank within its group that rank @a rank of the model is. */
+static inline int r_real_rank(const struct r_model *model, int rank)
+{
+    return model->lane + rank * model->lanes;
+}
 
 /* ---- random_model.c ---- */
 

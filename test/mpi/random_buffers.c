@@ -49,6 +49,8 @@ static bool register_buffers(int phase)
         for (int i = 0; i < f_model->plans[p].n_push && f_model->plans[p].first == phase; i++) {
             const struct r_key *key = &f_model->plans[p].push[i];
             int n = slices(key, ranks);
+            for (int at = 0; at < n; at++)
+                ranks[at] = r_real_rank(f_model, ranks[at]);
             bool all = key->id % 3 == 0;
             if (key->own_recv && !HS_OK(stepaf_register_recv(f_job->ctx, key->id, buffers[p][i],
                                                              slice_bytes(key) * (size_t)n,

@@ -140,7 +140,9 @@ static bool arrive(stepaf_batch_h batch, struct r_held *held)
 
     if (!HS_OK(stepaf_batch_get(batch, &info)))
         return false;
-    *held = (struct r_held){.batch = batch, .attn = info.attention_rank};
+    if (!HS_INT(info.attention_rank % f_model->lanes, ==, f_model->lane))
+        return false;
+    *held = (struct r_held){.batch = batch, .attn = info.attention_rank / f_model->lanes};
     if (!HS_INT(held->attn, >=, 0) || !HS_INT(held->attn, <, f_model->attn))
         return false;
     held->plan = find_plan(batch, &info);

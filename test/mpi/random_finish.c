@@ -56,7 +56,7 @@ static bool look_at_all(struct hs_job *job, const struct r_model *model, int ind
     for (int f = 0; f < model->ffn; f++) {
         bool gone = slot->op.drop[f];
         stepaf_status_t want = gone ? STEPAF_ERR_CANCELED : STEPAF_OK;
-        if (!HS_STATUS(stepaf_request_peer(slot->request, f), want))
+        if (!HS_STATUS(stepaf_request_peer(slot->request, r_real_rank(model, f)), want))
             return HS_FAILED("plan %d operation %u, FFN rank %d", index, slot->op.ordinal, f);
         for (int i = 0; i < plan->n_pull; i++)
             if (!HS_STATUS(stepaf_request_tensor(slot->request, f * plan->n_pull + i, &info),

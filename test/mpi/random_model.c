@@ -27,7 +27,9 @@ static void make_key(struct r_dice *dice, const struct r_model *model, stepaf_di
     stepaf_key_params_t *params = &key->params;
     uint64_t number = next++;
 
-    key->id = number == 0 ? 0 : number == 1 ? UINT64_MAX : hs_mix(model->seed + number);
+    key->id = number == 0   ? (uint64_t)(unsigned)model->lane
+              : number == 1 ? UINT64_MAX - (uint64_t)(unsigned)model->lane
+                            : hs_mix(model->seed + number);
     key->depth = (unsigned)range(dice, 1, R_DEPTH);
     params->field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_DEPTH;
     params->direction = way;

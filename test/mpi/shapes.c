@@ -50,6 +50,27 @@ static void check_groups(struct hs_job *job)
         HS_INT(strlen(expect), ==, job->size);
 }
 
+/* --lanes N: the peers are those of this rank's lane, in both directions. */
+static void check_mesh(struct hs_job *job)
+{
+    int lanes = (int)hs_option_int(job, "--lanes", 1), n = 0;
+    int others = job->role == STEPAF_FFN ? job->attn : job->ffn;
+
+    for (int rank = 0; rank < others; rank++) {
+        bool is_peer = rank % lanes == job->index % lanes;
+        HS_INT(stepaf_peer_index(job->ctx, rank), ==, is_peer ? n : -1);
+        HS_TRUE((stepaf_transport_name(job->ctx, rank) != NULL) == is_peer);
+        if (is_peer)
+            HS_INT(stepaf_peer_rank(job->ctx, n++), ==, rank);
+    }
+    HS_INT(stepaf_n_peers(job->ctx), ==, n);
+    HS_INT(stepaf_peer_rank(job->ctx, n), ==, -1);
+    HS_INT(stepaf_peer_rank(job->ctx, -1), ==, -1);
+    HS_INT(stepaf_peer_index(job->ctx, others), ==, -1);
+    HS_INT(stepaf_peer_index(job->ctx, others + job->index % lanes), ==, -1);
+    HS_INT(stepaf_peer_index(job->ctx, -1), ==, -1);
+}
+
 static void check_barriers(struct hs_job *job)
 {
     stepaf_group_t own = job->role == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
@@ -71,16 +92,16 @@ static void one_shots(struct hs_job *job, struct fx_plan *plan)
     for (int round = 0; round < ROUNDS; round++) {
         size_t bytes = round == 0 ? 1 : plan->bytes - (size_t)round;
         memset(plan->source, 'a' + round, bytes);
-        memset(plan->target, 0, plan->bytes * plan->depth * (unsigned)job->ffn);
+        memset(plan->target, 0, plan->bytes * plan->depth * (unsigned)job->peers);
         push = (stepaf_tensor_t){(uint64_t)(FX_PUSH_KEY + id), plan->source, bytes};
-        for (int f = 0; f < job->ffn; f++)
+        for (int f = 0; f < job->peers; f++)
             pull[f] = (stepaf_tensor_t){(uint64_t)(FX_PULL_KEY + id),
                                         plan->target + (size_t)f * plan->depth * plan->bytes,
                                         plan->bytes};
-        if (!HS_OK(stepaf_push_pull(job->ctx, &push, 1, pull, job->ffn, &request)) ||
+        if (!HS_OK(stepaf_push_pull(job->ctx, &push, 1, pull, job->peers, &request)) ||
             !HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT)))
             return;
-        for (int f = 0; f < job->ffn; f++) {
+        for (int f = 0; f < job->peers; f++) {
             if (!HS_OK(stepaf_request_tensor(request, f, &info)) || !HS_INT(info.bytes, ==, bytes))
                 return;
             unsigned char *data = info.data;
@@ -142,15 +163,16 @@ static void exchange(struct hs_job *job)
     for (int id = 0; id < KINDS && job->role == STEPAF_ATTENTION; id++)
         if (!fx_plan_make(job, id, BYTES, 1 + (unsigned)id % 3, kinds[id], &plans[id]))
             return;
-    HS_TRUE(strcmp(stepaf_transport_name(job->ctx, 0), "-") == 0);
+    int peer = stepaf_peer_rank(job->ctx, 0);
+    HS_TRUE(strcmp(stepaf_transport_name(job->ctx, peer), "-") == 0);
     if (!HS_OK(stepaf_commit(job->ctx)))
         return;
-    HS_TRUE(is_admitted(stepaf_transport_name(job->ctx, 0)));
+    HS_TRUE(is_admitted(stepaf_transport_name(job->ctx, peer)));
     check_barriers(job);
     if (job->role == STEPAF_FFN) {
-        fx_serve(job, job->attn * ROUNDS * (KINDS - 1));
+        fx_serve(job, job->peers * ROUNDS * (KINDS - 1));
         hs_sync(job);
-        serve_one_shots(job, job->attn * ROUNDS);
+        serve_one_shots(job, job->peers * ROUNDS);
     } else {
         for (int round = 0; round < ROUNDS; round++)
             for (int id = 0; id < KINDS - 1; id++)
@@ -206,13 +228,14 @@ static void body(struct hs_job *job)
     if (!open)
         return;
     check_groups(job);
+    check_mesh(job);
     exchange(job);
 }
 
 int main(int argc, char **argv)
 {
     static const struct hs_test test = {.name = "shapes",
-                                        .options = "--expect --map --roles",
+                                        .options = "--expect --map --roles --lanes",
                                         .limit_s = 60,
                                         .n_boots = 1,
                                         .body = body};
