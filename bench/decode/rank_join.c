@@ -61,6 +61,17 @@ static int is_bad_input(stepaf_status_t status)
            status == STEPAF_ERR_SETTING || status == STEPAF_ERR_MISMATCH;
 }
 
+/* Each attention rank needs every FFN rank: a layer's weights are dealt out over all of them. */
+static int refuse_lanes(const struct rank *rank)
+{
+    stepaf_group_t others =
+        stepaf_role(rank->ctx) == STEPAF_FFN ? STEPAF_GROUP_ATTENTION : STEPAF_GROUP_FFN;
+    if (stepaf_n_peers(rank->ctx) == stepaf_size(rank->ctx, others))
+        return 0;
+    return reason_bad_input(rank->reason, "each attention rank needs every FFN rank, which holds a "
+                                          "share of each layer: unset STEPAF_MESH=lane");
+}
+
 static int join_library(struct rank *rank)
 {
     char split[64];
@@ -71,7 +82,7 @@ static int join_library(struct rank *rank)
         return -1;
     stepaf_status_t status = rank->launch->join(rank->launch, &params, &rank->ctx);
     if (status == STEPAF_OK)
-        return 0;
+        return refuse_lanes(rank);
     rank->ctx = NULL;
     reason_failed(rank->reason, "%s", stepaf_last_error()->text);
     if (is_bad_input(status))

@@ -106,6 +106,15 @@ static int list_groups(struct perf_place *place)
     return 0;
 }
 
+/* Rows and floors are of a full mesh: every attention rank with every FFN rank. */
+static int has_lanes(stepaf_context_h ctx)
+{
+    stepaf_group_t others =
+        stepaf_role(ctx) == STEPAF_FFN ? STEPAF_GROUP_ATTENTION : STEPAF_GROUP_FFN;
+
+    return stepaf_n_peers(ctx) != stepaf_size(ctx, others);
+}
+
 /* Init, and agree on it. */
 static int join(struct perf_job *job, const struct perf_options *options, stepaf_context_h *ctx_p,
                 int *exit_code_p)
@@ -113,12 +122,20 @@ static int join(struct perf_job *job, const struct perf_options *options, stepaf
     stepaf_params_t params;
     stepaf_status_t status;
     double usage;
+    int result = 0, is_usage;
 
     perf_place_params(options, &params);
     status = job->join(job, &params, ctx_p);
-    if (perf_job_agree(job, status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_init")) == 0)
+    is_usage = status == STEPAF_ERR_SPLIT || status == STEPAF_ERR_SETTING;
+    if (status != STEPAF_OK) {
+        result = perf_fail_status(status, "stepaf_init");
+    } else if (has_lanes(*ctx_p)) {
+        result = perf_fail("it measures a full mesh: unset STEPAF_MESH=lane");
+        is_usage = 1;
+    }
+    if (perf_job_agree(job, result) == 0)
         return 0;
-    if (perf_job_max(job, status == STEPAF_ERR_SPLIT || status == STEPAF_ERR_SETTING, &usage) == 0)
+    if (perf_job_max(job, is_usage, &usage) == 0)
         *exit_code_p = usage > 0.0 ? PERF_EXIT_USAGE : PERF_EXIT_FAILED;
     return -1;
 }

@@ -16,11 +16,11 @@ STR(SPLIT, split, "", "attn=N,ffn=M[,interleave], attn=per-node:N,ffn=per-node:M
     "roles of all ranks, in rank order; the side that is left out takes the rest; per-node: counts "
     "of each node; interleave deals them out evenly; a map file has one 'attention' or 'ffn' a line")
 ENUM(MESH, mesh, "full", "full|lane", 1,
-     "which FFN ranks an attention rank talks to: full: all; lane: those of its lane, which are the "
-     "ones whose rank among the FFN ranks, modulo STEPAF_LANES, is its own among the attention ranks")
+     "who talks to whom: full: every attention rank with every FFN rank; lane: attention rank i with "
+     "the FFN ranks f for which i and f, modulo STEPAF_LANES, are the same")
 INT(LANES, lanes, 0, 0, 16777216, ANY_VALUE, "lanes", 1,
-    "number of lanes with STEPAF_MESH=lane; 0: the greatest common divisor of the two roles' numbers "
-    "of ranks")
+    "number of lanes, with STEPAF_MESH=lane only and at most the ranks of each role; 0: the greatest "
+    "common divisor of the two roles' numbers of ranks")
 INT(TIMEOUT_US, timeout_us, 10000000, 1, 3600000000, ANY_VALUE, "us", 0,
     "deadline of waits whose timeout is STEPAF_TIMEOUT_DEFAULT")
 INT(INIT_TIMEOUT_US, init_timeout_us, 60000000, 1000, 3600000000, ANY_VALUE, "us", 0,

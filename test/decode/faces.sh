@@ -106,6 +106,12 @@ sed 's/"margins": \[[0-9.]*/"margins": [0.0001/' "$directory/reference" >"$direc
 expect 0 --procs 2 --verify "$directory/undecided" --quiet
 has out '10 sequences part from it where its own margin is under 0.001'
 
+# Lanes would leave out FFN ranks that hold a share of each layer.
+export STEPAF_MESH=lane
+expect 2 --procs 4 --split attn=2,ffn=2 --tokens 2
+has err 'needs every FFN rank.*unset STEPAF_MESH=lane$'
+unset STEPAF_MESH
+
 expect 1 --single --tokens 2 --json "$directory/none/json"
 has err 'cannot be written'
 expect 1 --procs 2 --tokens 2 --trace "$directory/none/trace"

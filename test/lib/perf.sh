@@ -125,6 +125,8 @@ refuse "No such file" af --procs 2 --trace "$directory/none/trace"
 refuse "attn=1,ffn=1" af --procs 3 --split attn=1,ffn=1
 setting=STEPAF_DEPTH=99
 refuse "STEPAF_DEPTH=99" af --procs 2
+setting=STEPAF_MESH=lane
+refuse "measures a full mesh" af --procs 4 --split attn=2,ffn=2
 setting=PMIX_RANK=0
 refuse "leave it out" af --procs 2
 exit $failed

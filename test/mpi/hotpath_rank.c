@@ -19,7 +19,7 @@ static bool open_job(stepaf_boot_local_t *local, int rank)
         return false;
     job.rank = rank;
     job.size = 2;
-    job.attn = job.ffn = 1;
+    job.attn = job.ffn = job.peers = 1;
     job.role = stepaf_role(job.ctx);
     for (int id = 0; id < IDS; id++)
         if (!fx_declare(&job, id, BYTES, DEPTH))
