@@ -110,10 +110,6 @@ static stepaf_status_t settle(struct stepaf_ctx *ctx, const struct stepaf_introd
     }
     ctx->rank[STEPAF_GROUP_WORLD] = ctx->boot.rank;
     ctx->role = (stepaf_role_t)roles[ctx->boot.rank];
-    if (!ctx->group_size[STEPAF_GROUP_ATTENTION] || !ctx->group_size[STEPAF_GROUP_FFN])
-        return stepaf_error_set(
-            STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT, "%d attention and %d FFN ranks: a job needs both",
-            ctx->group_size[STEPAF_GROUP_ATTENTION], ctx->group_size[STEPAF_GROUP_FFN]);
     ctx->oversubscribed = ctx->env.backoff != STEPAF_ENV_BACKOFF_SPIN &&
                           stepaf_introductions_sharing(intros, size, ctx->boot.rank) *
                                   (ctx->progress_thread ? 2 : 1) >
@@ -185,7 +181,6 @@ static stepaf_status_t open_peers(struct stepaf_ctx *ctx)
 {
     int group = stepaf_is_attention(ctx) ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
     int role = stepaf_is_attention(ctx) ? STEPAF_FFN : STEPAF_ATTENTION;
-
     stepaf_status_t status = stepaf_mesh_make(
         &ctx->env, (uint32_t)ctx->group_size[STEPAF_GROUP_ATTENTION],
         (uint32_t)ctx->group_size[STEPAF_GROUP_FFN], ctx->ranks[ctx->boot.rank].rank, &ctx->mesh);

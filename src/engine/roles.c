@@ -137,17 +137,36 @@ static stepaf_status_t decide_by_split(const struct stepaf_introduction *intros,
     return STEPAF_OK;
 }
 
+static stepaf_status_t check_both(const uint8_t *roles, int n, int n_said)
+{
+    int attention = count_attention(roles, n);
+
+    if (attention > 0 && attention < n)
+        return STEPAF_OK;
+    if (n_said == n)
+        return stepaf_error_set(STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT,
+                                "all %d ranks say of themselves that they are %s (STEPAF_ROLE or "
+                                "params.role): a job needs both roles",
+                                n, role_name(roles[0]));
+    return stepaf_error_set(STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT,
+                            "%d attention and %d FFN ranks: a job needs both", attention,
+                            n - attention);
+}
+
 stepaf_status_t stepaf_roles_decide(const struct stepaf_introduction *intros, int n, int own_rank,
                                     const struct stepaf_split *split, uint8_t *roles_p)
 {
+    stepaf_status_t status;
     int n_said = 0;
 
     for (int r = 0; r < n; r++)
         n_said += intros[r].said != STEPAF_ROLE_AUTO;
     /* Where every rank says its own, nothing is left to split. */
-    if (split->kind != STEPAF_SPLIT_NONE && n_said < n)
-        return decide_by_split(intros, n, own_rank, split, roles_p);
-    if (split->kind != STEPAF_SPLIT_NONE)
+    if (split->kind != STEPAF_SPLIT_NONE && n_said == n)
         stepaf_log_info("split \"%.64s\" is not used: every rank says its own role", split->text);
-    return decide_by_number(intros, n, own_rank, roles_p);
+    if (split->kind != STEPAF_SPLIT_NONE && n_said < n)
+        status = decide_by_split(intros, n, own_rank, split, roles_p);
+    else
+        status = decide_by_number(intros, n, own_rank, roles_p);
+    return status ? status : check_both(roles_p, n, n_said);
 }

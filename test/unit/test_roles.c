@@ -97,6 +97,13 @@ static void what_a_rank_says_wins(void)
     expect("FA", "----", "attn=7,ffn=9", "FA");
 }
 
+static void a_job_needs_both(void)
+{
+    refuse("AAA", "---", "", "all 3 ranks say of themselves that they are attention");
+    refuse("FF", "01", "attn=1,ffn=1", "all 2 ranks say of themselves that they are FFN");
+    refuse("F-", "01", "", "0 attention and 2 FFN ranks: a job needs both");
+}
+
 static void counts_must_not_contradict(void)
 {
     refuse("F---", "----", "attn=3,ffn=1",
@@ -155,6 +162,7 @@ int main(void)
         {"numbers decide last", numbers_decide_last},
         {"equal numbers say nothing", equal_numbers_say_nothing},
         {"what a rank says wins", what_a_rank_says_wins},
+        {"a job needs both", a_job_needs_both},
         {"counts must not contradict", counts_must_not_contradict},
         {"overriding is logged", overriding_is_logged},
         {"sources of what is said", sources_of_what_is_said},
