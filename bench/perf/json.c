@@ -18,12 +18,16 @@ static json_t *other(const char *name, const struct perf_result *r, enum perf_wh
 {
     json_t *object = json_object();
     double p50 = r->stats[who].p50;
+    double gb_per_s = perf_result_gb_per_s(r, who);
 
     json_object_set_new(object, "name", json_string(name));
     set_stats(object, &r->stats[who]);
     json_object_set_new(object, "us_per_op", json_real(r->us_per_op[who]));
+    json_object_set_new(object, "gb_per_s", json_real(gb_per_s));
     if (p50 > 0.0)
         json_object_set_new(object, "ratio", json_real(r->stats[perf_result_main(r)].p50 / p50));
+    if (gb_per_s > 0.0)
+        json_object_set_new(object, "gb_ratio", json_real(r->gb_per_s / gb_per_s));
     return object;
 }
 
@@ -79,6 +83,9 @@ json_t *perf_json_row(const struct perf_options *options, const struct perf_resu
     if (r->has[PERF_MPI])
         json_object_set_new(object, "baseline", other("mpi", r, PERF_MPI));
     if (r->has[PERF_FLOOR_LOOP] && who != PERF_FLOOR_LOOP)
-        json_object_set_new(object, "floor", other("floor", r, PERF_FLOOR_LOOP));
+        json_object_set_new(object, "floor", other(r->floor_name, r, PERF_FLOOR_LOOP));
+    if (r->has[PERF_FLOOR_LOOP] && r->floor_wait[0] != '\0')
+        json_object_set_new(who == PERF_FLOOR_LOOP ? object : json_object_get(object, "floor"),
+                            "wait", json_string(r->floor_wait));
     return object;
 }

@@ -10,6 +10,7 @@
 #include "clock.h"
 #include "fail.h"
 #include "job.h"
+#include "links.h"
 #include "options.h"
 #include "place.h"
 #include "progress.h"
@@ -154,6 +155,10 @@ int main(int argc, char **argv)
             fprintf(stderr, "stepaf_perf: --procs forks its own processes: leave it out under a "
                             "launcher\n");
         return PERF_EXIT_USAGE;
+    }
+    if (perf_links_ask(&options) != 0) {
+        fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
+        return PERF_EXIT_FAILED;
     }
     if (options.procs > 0)
         return perf_job_run_fork((int)options.procs, run_job, &options);

@@ -121,6 +121,11 @@ static int parse_plain_option(int key, const char *arg, struct parse *parse)
     case KEY_SPLIT:
         options->split = arg;
         return 0;
+    case KEY_TRANSPORT:
+        if (arg[0] == '\0')
+            return perf_fail("--transport '' names no transport; 'stepaf_info -t' lists them");
+        options->transport = arg;
+        return 0;
     case KEY_RECV:
         return parse_word(arg, "--recv", "any", "each", &options->recv_each);
     case KEY_RELEASE:
@@ -221,7 +226,8 @@ void perf_options_parse(int argc, char **argv, int quiet, struct perf_options *o
 #undef TEST_HELP
             "\nExamples:\n"
             "  mpirun -n 4 stepaf_perf af --split attn=2,ffn=2 --check --baseline mpi\n"
-            "  stepaf_perf af --procs 2 --size 64,4K,64K\n",
+            "  stepaf_perf af --procs 2 --size 64,4K,64K\n"
+            "  stepaf_perf bw --procs 2 --size 1M,8M --transport tcp\n",
         NULL,
         NULL,
         NULL};

@@ -17,7 +17,7 @@
     _(PERF_PUSH_THEN_PULL, "push_then_pull", "a push-only operation, then a pull-only one") \
     _(PERF_BW, "bw", "push only, many in flight: bandwidth")                                \
     _(PERF_RATE, "rate", "push and pull, many in flight: operations per second")            \
-    _(PERF_FLOOR, "floor", "bare memcpy and flag over shared memory, the pattern of af")
+    _(PERF_FLOOR, "floor", "the floor alone, the pattern of af: no library")
 
 enum perf_test {
 #define PERF_TEST_ENUM(value_, name_, text_) value_,
@@ -35,8 +35,10 @@ struct perf_row_size {
 
 struct perf_options {
     enum perf_test test;
-    uint64_t procs;    /* 0: under a launcher */
-    const char *split; /* NULL: by the environment or the launcher */
+    uint64_t procs;               /* 0: under a launcher */
+    const char *split;            /* NULL: by the environment or the launcher */
+    const char *transport;        /* NULL: by the environment */
+    const char *transport_before; /* what the environment said instead; NULL if nothing */
     int n_rows;
     struct perf_row_size rows[PERF_MAX_SIZES];
     stepaf_dtype_t push_dtype, pull_dtype;

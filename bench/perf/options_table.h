@@ -8,6 +8,7 @@
 enum {
     KEY_PROCS = 256,
     KEY_SPLIT,
+    KEY_TRANSPORT,
     KEY_SIZE,
     KEY_PUSH_SIZE,
     KEY_PULL_SIZE,

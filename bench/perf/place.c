@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "place.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cores.h"
 #include "fail.h"
+#include "kernel.h"
 
 void perf_place_params(const struct perf_options *options, stepaf_params_t *params_p)
 {
@@ -28,28 +27,6 @@ void perf_place_params(const struct perf_options *options, stepaf_params_t *para
     }
 }
 
-/* Two ranks with the same number can reach each other's files under /proc: same boot of the
- * kernel, same PID namespace. */
-static uint64_t node_id(void)
-{
-    uint64_t hash = 14695981039346656037u;
-    char boot_id[64] = "";
-    struct stat pids = {0};
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-
-    if (fd >= 0) {
-        ssize_t n = read(fd, boot_id, sizeof(boot_id) - 1);
-
-        boot_id[n > 0 ? n : 0] = '\0';
-        close(fd);
-    }
-    for (const char *c = boot_id; *c != '\0'; c++)
-        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
-    if (stat("/proc/self/ns/pid", &pids) == 0)
-        hash = (hash ^ pids.st_ino) * 1099511628211u;
-    return hash;
-}
-
 static void describe_self(stepaf_context_h ctx, struct perf_rank *rank)
 {
     memset(rank, 0, sizeof(*rank));
@@ -58,7 +35,9 @@ static void describe_self(stepaf_context_h ctx, struct perf_rank *rank)
     if (sched_getaffinity(0, sizeof(rank->cpus), &rank->cpus) != 0)
         CPU_ZERO(&rank->cpus);
     perf_cores_list(&rank->cpus, rank->cores, sizeof(rank->cores));
-    rank->node_id = node_id();
+    /* Ranks with the same number can reach each other's files under /proc, and the library takes them
+     * for ranks of one node: it counts the host name, as launchers do. */
+    rank->node_id = perf_kernel_hash(perf_kernel_id("pid"), rank->host);
     rank->pid = (int)getpid();
     rank->role = (int)stepaf_role(ctx);
     rank->index = stepaf_rank(ctx, rank->role == STEPAF_ATTENTION ? STEPAF_GROUP_ATTENTION

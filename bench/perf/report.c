@@ -9,6 +9,7 @@
 #include <stepaf/version.h>
 
 #include "clock.h"
+#include "links.h"
 
 static void cpu_model(char *text, size_t capacity)
 {
@@ -72,7 +73,20 @@ static void print_options(const struct perf_options *options, const struct perf_
         printf("# check          about as many operations again, not timed: fresh random bytes "
                "each, all verified\n");
     if (!place->one_node && !options->no_floor)
-        printf("# floor          none: the ranks are on several nodes\n");
+        printf("# floor          plain TCP between all ranks, as they are on several nodes\n");
+}
+
+static void print_transport(const struct perf_options *options)
+{
+    const char *setting = perf_links_setting();
+
+    if (setting[0] == '\0')
+        return;
+    printf("# transports     %s, by %s", setting,
+           options->transport != NULL ? "--transport" : "STEPAF_TRANSPORTS");
+    if (options->transport_before != NULL)
+        printf(", which overrides STEPAF_TRANSPORTS=%s", options->transport_before);
+    printf("\n");
 }
 
 static void print_ranks(const struct perf_place *place)
@@ -101,6 +115,7 @@ void perf_report_begin(const struct perf_job *job, const struct perf_options *op
            options->procs > 0 ? "" : job->mpi_version);
     if (place->crowded)
         printf("#                more ranks than cores: waiting ranks give way\n");
+    print_transport(options);
     if (!options->startup)
         print_options(options, place);
     print_ranks(place);

@@ -11,6 +11,7 @@
 #include "floor.h"
 #include "lib.h"
 #include "progress.h"
+#include "tcp.h"
 
 /* All that a row needs while it is measured. */
 struct row {
@@ -22,6 +23,8 @@ struct row {
     struct perf_buffers own; /* where there is no library: the floor's own test */
     struct perf_mpi *mpi;
     struct perf_floor floor;
+    struct perf_tcp tcp; /* the floor where links are TCP */
+    char transport[PERF_LINKS_MAX];
     struct perf_contender contenders[PERF_WHO_LAST]; /* run is NULL where there is none */
     double *samples[PERF_WHO_LAST];
     uint64_t n_samples;
@@ -29,6 +32,29 @@ struct row {
     struct perf_schedule schedule;
     uint64_t checked_ops;
 };
+
+/* The floor is that of the fabric: plain sockets where links are TCP, or would be, as the ranks do
+ * not share memory. */
+static int open_floor(struct row *row, const struct perf_buffers *buffers)
+{
+    struct perf_contender *contender = &row->contenders[PERF_FLOOR_LOOP];
+    const char *setting = perf_links_setting();
+    int tcp = row->lib.ctx != NULL
+                  ? perf_links_have(row->transport, "tcp")
+                  : perf_links_have(setting, "tcp") && !perf_links_have(setting, "shm");
+
+    tcp |= !row->place->one_node;
+    if (tcp) {
+        if (perf_tcp_open(row->job, row->options, &row->c, row->place, buffers, &row->tcp) != 0)
+            return -1;
+        *contender = (struct perf_contender){&row->tcp, perf_tcp_run};
+        return 0;
+    }
+    if (perf_floor_open(row->job, row->options, &row->c, row->place, buffers, &row->floor) != 0)
+        return -1;
+    *contender = (struct perf_contender){&row->floor, perf_floor_run};
+    return 0;
+}
 
 static int open_contenders(struct row *row)
 {
@@ -44,6 +70,8 @@ static int open_contenders(struct row *row)
     } else {
         if (perf_lib_open(row->job, options, &row->c, row->place, &row->lib) != 0)
             return -1;
+        if (perf_links_learn(row->job, row->lib.ctx, row->transport) != 0)
+            return -1;
         row->contenders[PERF_OURS] = (struct perf_contender){&row->lib, perf_lib_run};
     }
     if (options->baseline_mpi) {
@@ -52,18 +80,14 @@ static int open_contenders(struct row *row)
             return -1;
         row->contenders[PERF_MPI] = (struct perf_contender){row->mpi, perf_mpi_run};
     }
-    if (options->no_floor || (!row->place->one_node && options->test != PERF_FLOOR))
-        return 0;
-    if (perf_floor_open(row->job, options, &row->c, row->place, buffers, &row->floor) != 0)
-        return -1;
-    row->contenders[PERF_FLOOR_LOOP] = (struct perf_contender){&row->floor, perf_floor_run};
-    return 0;
+    return options->no_floor ? 0 : open_floor(row, buffers);
 }
 
 static void close_contenders(struct row *row)
 {
     perf_mpi_close(row->mpi);
     perf_floor_close(&row->floor);
+    perf_tcp_close(&row->tcp);
     perf_lib_close(&row->lib);
     perf_buffers_close(&row->own);
     for (int who = 0; who < PERF_WHO_LAST; who++)
@@ -177,7 +201,6 @@ static int run_round(struct row *row, uint64_t round, double *check_op_us)
 struct share {
     double elapsed_us[PERF_WHO_LAST];
     uint64_t wrong_bytes;
-    char transport[64];
 };
 
 static int merge_shares(struct row *row, struct perf_result *r)
@@ -189,20 +212,10 @@ static int merge_shares(struct row *row, struct perf_result *r)
 
     for (int who = 0; who < PERF_WHO_LAST; who++)
         mine.elapsed_us[who] = row->elapsed_ticks[who] * perf_clock_ns_per_tick / 1e3;
-    if (row->lib.ctx != NULL) {
-        const char *name = stepaf_transport_name(row->lib.ctx, 0);
-
-        snprintf(mine.transport, sizeof(mine.transport), "%s", name != NULL ? name : "?");
-    } else {
-        snprintf(mine.transport, sizeof(mine.transport), "memcpy");
-    }
     if (perf_job_gather(row->job, &mine, sizeof(mine), &all, &offsets) != 0)
         return -1;
     shares = all;
-    snprintf(r->transport, sizeof(r->transport), "%s", shares[0].transport);
     for (int i = 0; i < row->place->size; i++) {
-        if (strcmp(shares[i].transport, r->transport) != 0)
-            snprintf(r->transport, sizeof(r->transport), "mixed");
         r->wrong_bytes += shares[i].wrong_bytes;
         for (int who = 0; who < PERF_WHO_LAST; who++) {
             double op_us = shares[i].elapsed_us[who] / (double)row->n_samples;
@@ -236,11 +249,25 @@ static int merge_samples(struct row *row, int who, struct perf_stats *stats_p)
     return 0;
 }
 
+/* In words: what the links are, and what the floor is. */
+static void describe(const struct row *row, struct perf_result *r)
+{
+    int tcp = row->tcp.conns != NULL;
+
+    r->floor_name = tcp ? "raw tcp ping-pong" : "memcpy and flag";
+    r->floor_wait = tcp ? perf_tcp_way_name(row->tcp.way) : "";
+    snprintf(r->transport, sizeof(r->transport), "%s",
+             row->lib.ctx != NULL ? row->transport
+             : tcp                ? "sockets"
+                                  : "memcpy");
+}
+
 static int merge(struct row *row, struct perf_result *r)
 {
     enum perf_who who;
 
     r->c = row->c;
+    describe(row, r);
     r->iters = row->n_samples;
     r->checked = row->options->check;
     r->checked_ops = row->checked_ops;
@@ -252,10 +279,9 @@ static int merge(struct row *row, struct perf_result *r)
             return -1;
     }
     who = perf_result_main(r);
-    if (r->us_per_op[who] > 0.0) {
+    if (r->us_per_op[who] > 0.0)
         r->ops_per_s = (double)row->c.attn * 1e6 / r->us_per_op[who];
-        r->gb_per_s = r->ops_per_s * (double)row->c.op_bytes / 1e9;
-    }
+    r->gb_per_s = perf_result_gb_per_s(r, who);
     return 0;
 }
 

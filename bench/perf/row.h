@@ -5,6 +5,7 @@
 
 #include "case.h"
 #include "job.h"
+#include "links.h"
 #include "options.h"
 #include "place.h"
 #include "stats.h"
@@ -14,9 +15,11 @@ enum perf_who { PERF_OURS, PERF_MPI, PERF_FLOOR_LOOP, PERF_WHO_LAST };
 
 struct perf_result {
     struct perf_case c;
-    int index; /* row number, from 0 */
-    char transport[64];
-    uint64_t iters; /* timed operations of each attention rank */
+    int index;                      /* row number, from 0 */
+    char transport[PERF_LINKS_MAX]; /* of all links */
+    const char *floor_name;         /* what the floor is */
+    const char *floor_wait;         /* and how it waits; "" where that is no question */
+    uint64_t iters;                 /* timed operations of each attention rank */
     int has[PERF_WHO_LAST];
     struct perf_stats stats[PERF_WHO_LAST]; /* us, over all attention ranks */
     double us_per_op[PERF_WHO_LAST];        /* elapsed time by operations: of the slowest rank */
@@ -31,6 +34,14 @@ struct perf_result {
 static inline enum perf_who perf_result_main(const struct perf_result *r)
 {
     return r->has[PERF_OURS] ? PERF_OURS : PERF_FLOOR_LOOP;
+}
+
+/* Tensor bytes that all attention ranks together move with @a who, 10^9 a second. */
+static inline double perf_result_gb_per_s(const struct perf_result *r, enum perf_who who)
+{
+    double us = r->us_per_op[who];
+
+    return us > 0.0 ? (double)r->c.attn * (double)r->c.op_bytes / us / 1e3 : 0.0;
 }
 
 /* Measure row @a row. Collective; -1 with a sentence on every rank. @a trace may be NULL. */

@@ -5,14 +5,25 @@
 #include <string.h>
 
 /* When a column is shown in text; CSV has all. */
-enum shown { ALWAYS, IN_FLIGHT, RATE, CHECKED, BASELINE, FLOOR_BESIDE };
+enum shown {
+    ALWAYS,
+    IN_FLIGHT,
+    RATE,
+    CHECKED,
+    BASELINE,
+    BASELINE_IN_FLIGHT,
+    FLOOR_BESIDE,
+    FLOOR_IN_FLIGHT,
+    FLOOR_ANY
+};
 
-/* One column: heads, digits after the point, and where its number comes from. */
+/* One column: heads, digits after the point, and where its number or its word comes from. */
 struct column {
     const char *head, *unit, *csv;
     int width, digits;
     enum shown shown;
     double (*get)(const struct perf_result *r);
+    const char *(*word)(const struct perf_result *r);
 };
 
 static const struct perf_stats *of(const struct perf_result *r)
@@ -50,29 +61,59 @@ GETTER(mpi_ratio, ratio(of(r)->p50, r->stats[PERF_MPI].p50))
 GETTER(mpi_per_op, r->us_per_op[PERF_MPI])
 GETTER(floor, r->stats[PERF_FLOOR_LOOP].p50)
 GETTER(floor_ratio, ratio(of(r)->p50, r->stats[PERF_FLOOR_LOOP].p50))
+GETTER(floor_gb, perf_result_gb_per_s(r, PERF_FLOOR_LOOP))
+GETTER(gb_ratio, ratio(r->gb_per_s, perf_result_gb_per_s(r, PERF_FLOOR_LOOP)))
 #undef GETTER
 
+static const char *get_transport(const struct perf_result *r)
+{
+    return r->transport;
+}
+
+/* In one word: "memcpy", "tcp;spin". */
+static const char *get_floor_kind(const struct perf_result *r)
+{
+    if (!r->has[PERF_FLOOR_LOOP])
+        return "-";
+    if (r->floor_wait[0] == '\0')
+        return "memcpy";
+    return strcmp(r->floor_wait, "spin") == 0 ? "tcp;spin" : "tcp;block";
+}
+
+#define NUMBER(head_, unit_, csv_, width_, digits_, shown_, from_)     \
+    {                                                                  \
+        head_, unit_, csv_, width_, digits_, shown_, get_##from_, NULL \
+    }
+#define WORD(head_, unit_, csv_, width_, shown_, from_)          \
+    {                                                            \
+        head_, unit_, csv_, width_, 0, shown_, NULL, get_##from_ \
+    }
+
 static const struct column columns[] = {
-    {"#bytes", "push", "push_bytes", 11, 0, ALWAYS, get_push},
-    {"#bytes", "pull", "pull_bytes", 11, 0, ALWAYS, get_pull},
-    {"#repetitions", "", "repetitions", 13, 0, ALWAYS, get_reps},
-    {"t_min", "[usec]", "min_us", 10, 3, ALWAYS, get_min},
-    {"t_p50", "[usec]", "p50_us", 10, 3, ALWAYS, get_p50},
-    {"t_p99", "[usec]", "p99_us", 10, 3, ALWAYS, get_p99},
-    {"t_p99.9", "[usec]", "p999_us", 10, 3, ALWAYS, get_p999},
-    {"t_max", "[usec]", "max_us", 10, 3, ALWAYS, get_max},
-    {"t_avg", "[usec]", "avg_us", 10, 3, ALWAYS, get_avg},
-    {"stddev", "[%]", "stddev_pct", 8, 1, ALWAYS, get_stddev},
-    {"GB/s", "", "gb_per_s", 9, 3, ALWAYS, get_gb},
-    {"t/op", "[usec]", "us_per_op", 10, 3, IN_FLIGHT, get_per_op},
-    {"ops/s", "", "ops_per_s", 11, 0, RATE, get_rate},
-    {"wrong", "bytes", "wrong_bytes", 7, 0, CHECKED, get_wrong},
-    {"of #ops", "", "checked_ops", 9, 0, CHECKED, get_checked},
-    {"mpi p50", "[usec]", "mpi_p50_us", 10, 3, BASELINE, get_mpi},
-    {"ours", "/ mpi", "ours_to_mpi", 7, 2, BASELINE, get_mpi_ratio},
-    {"mpi t/op", "[usec]", "mpi_us_per_op", 10, 3, IN_FLIGHT, get_mpi_per_op},
-    {"floor p50", "[usec]", "floor_p50_us", 10, 3, FLOOR_BESIDE, get_floor},
-    {"ours", "/ floor", "ours_to_floor", 8, 2, FLOOR_BESIDE, get_floor_ratio},
+    NUMBER("#bytes", "push", "push_bytes", 11, 0, ALWAYS, push),
+    NUMBER("#bytes", "pull", "pull_bytes", 11, 0, ALWAYS, pull),
+    NUMBER("#repetitions", "", "repetitions", 13, 0, ALWAYS, reps),
+    NUMBER("t_min", "[usec]", "min_us", 10, 3, ALWAYS, min),
+    NUMBER("t_p50", "[usec]", "p50_us", 10, 3, ALWAYS, p50),
+    NUMBER("t_p99", "[usec]", "p99_us", 10, 3, ALWAYS, p99),
+    NUMBER("t_p99.9", "[usec]", "p999_us", 10, 3, ALWAYS, p999),
+    NUMBER("t_max", "[usec]", "max_us", 10, 3, ALWAYS, max),
+    NUMBER("t_avg", "[usec]", "avg_us", 10, 3, ALWAYS, avg),
+    NUMBER("stddev", "[%]", "stddev_pct", 8, 1, ALWAYS, stddev),
+    NUMBER("GB/s", "", "gb_per_s", 9, 3, ALWAYS, gb),
+    NUMBER("t/op", "[usec]", "us_per_op", 10, 3, IN_FLIGHT, per_op),
+    NUMBER("ops/s", "", "ops_per_s", 11, 0, RATE, rate),
+    NUMBER("wrong", "bytes", "wrong_bytes", 7, 0, CHECKED, wrong),
+    NUMBER("of #ops", "", "checked_ops", 9, 0, CHECKED, checked),
+    NUMBER("mpi p50", "[usec]", "mpi_p50_us", 10, 3, BASELINE, mpi),
+    NUMBER("ours", "/ mpi", "ours_to_mpi", 7, 2, BASELINE, mpi_ratio),
+    NUMBER("mpi t/op", "[usec]", "mpi_us_per_op", 10, 3, BASELINE_IN_FLIGHT, mpi_per_op),
+    NUMBER("floor p50", "[usec]", "floor_p50_us", 10, 3, FLOOR_BESIDE, floor),
+    NUMBER("ours", "/ floor", "ours_to_floor", 8, 2, FLOOR_BESIDE, floor_ratio),
+    NUMBER("floor", "GB/s", "floor_gb_per_s", 9, 3, FLOOR_IN_FLIGHT, floor_gb),
+    NUMBER("GB/s", "/ floor", "gb_per_s_to_floor", 8, 2, FLOOR_IN_FLIGHT, gb_ratio),
+    WORD("floor", "", "floor", 10, FLOOR_ANY, floor_kind),
+    WORD("transport", "", "transport", 10, ALWAYS, transport),
 };
 
 enum { N_COLUMNS = sizeof(columns) / sizeof(columns[0]) };
@@ -84,11 +125,15 @@ static int is_there(const struct perf_options *options, const struct column *col
     case CHECKED:
         return options->check;
     case BASELINE:
+    case BASELINE_IN_FLIGHT:
         return options->baseline_mpi;
     case FLOOR_BESIDE:
+    case FLOOR_IN_FLIGHT:
         return !options->no_floor && options->test != PERF_FLOOR;
+    case FLOOR_ANY:
+        return !options->no_floor;
     default:
-        return column->get != get_mpi_per_op || options->baseline_mpi;
+        return 1;
     }
 }
 
@@ -96,9 +141,16 @@ static int is_shown(const struct perf_options *options, const struct column *col
 {
     if (!is_there(options, column))
         return 0;
-    if (column->shown == IN_FLIGHT)
+    switch (column->shown) {
+    case IN_FLIGHT:
+    case BASELINE_IN_FLIGHT:
+    case FLOOR_IN_FLIGHT:
         return options->microbatches * options->depth > 1;
-    return column->shown != RATE || options->test == PERF_RATE;
+    case RATE:
+        return options->test == PERF_RATE;
+    default:
+        return 1;
+    }
 }
 
 void perf_table_head(const struct perf_options *options)
@@ -124,6 +176,17 @@ void perf_table_head(const struct perf_options *options)
     fflush(stdout);
 }
 
+/* @a width 0: no wider than need be, and no space before it. */
+static void print_cell(const struct column *column, int width, const struct perf_result *result)
+{
+    const char *space = width > 0 ? " " : "";
+
+    if (column->word != NULL)
+        printf("%s%*s", space, width, column->word(result));
+    else
+        printf("%s%*.*f", space, width, column->digits, column->get(result));
+}
+
 void perf_table_row(const struct perf_options *options, const struct perf_result *result)
 {
     const char *comma = "";
@@ -131,13 +194,10 @@ void perf_table_row(const struct perf_options *options, const struct perf_result
     for (int i = 0; i < N_COLUMNS; i++, comma = ",") {
         const struct column *column = &columns[i];
 
-        if (options->csv) {
+        if (options->csv)
             printf("%s", comma);
-            if (is_there(options, column))
-                printf("%.*f", column->digits, column->get(result));
-        } else if (is_shown(options, column)) {
-            printf(" %*.*f", column->width - 1, column->digits, column->get(result));
-        }
+        if (options->csv ? is_there(options, column) : is_shown(options, column))
+            print_cell(column, options->csv ? 0 : column->width - 1, result);
     }
     printf("\n");
     fflush(stdout);

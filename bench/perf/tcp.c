@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tcp.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "fail.h"
+#include "stats.h"
+#include "tcp_meet.h"
+
+enum {
+    SPINS = 100000,     /* looks before a rank gives way: tens of milliseconds */
+    SPINS_CROWDED = 8,  /* the same where the peer may be waiting for this core */
+    TRIALS = 5,         /* of each way of waiting */
+    TRIAL_US = 5000,    /* about, for each */
+    TRIAL_WINDOWS = 500 /* in each, at most */
+};
+
+const char *perf_tcp_way_name(enum perf_tcp_way way)
+{
+    return way == PERF_TCP_SPIN ? "spin" : "block";
+}
+
+static void add_part(struct perf_tcp_parts *parts, void *data, size_t bytes)
+{
+    if (bytes == 0)
+        return;
+    parts->iov[parts->n++] = (struct iovec){data, bytes};
+    parts->bytes += bytes;
+}
+
+/* What attention rank @a a pushes to FFN rank @a f, at the side that this is. */
+static void make_push(const struct perf_tcp *tcp, int a, int f, unsigned w,
+                      struct perf_tcp_parts *parts)
+{
+    const struct perf_case *c = tcp->c;
+    const struct perf_buffers *b = tcp->buffers;
+    unsigned m = w % c->microbatches;
+
+    for (int t = 0; t < c->n_push; t++) {
+        size_t offset;
+        size_t bytes = perf_case_slice(c, &c->push[t], f, &offset);
+        char *data = tcp->place->role == STEPAF_ATTENTION
+                         ? perf_buffers_push(b, m, t) + offset
+                         : perf_buffers_recv(b, m, t) + (size_t)a * b->push_stride[t] +
+                               w / c->microbatches * perf_case_largest(c, &c->push[t], NULL);
+
+        add_part(parts, data, bytes);
+    }
+}
+
+/* And what comes back. */
+static void make_pull(const struct perf_tcp *tcp, int a, int f, unsigned w,
+                      struct perf_tcp_parts *parts)
+{
+    const struct perf_case *c = tcp->c;
+    const struct perf_buffers *b = tcp->buffers;
+    char *data;
+
+    if (c->n_pull == 0)
+        return;
+    data = tcp->place->role == STEPAF_FFN
+               ? perf_buffers_answer(b, a, w)
+               : perf_buffers_pull(b, w % c->microbatches, f) +
+                     w / c->microbatches * perf_case_largest(c, &c->pull, NULL);
+    add_part(parts, data, perf_case_slice(c, &c->pull, f, NULL));
+}
+
+/* Work out beforehand all messages of the connection with member @a peer of the other group. */
+static void make_messages(const struct perf_tcp *tcp, int peer, struct perf_tcp_conn *conn,
+                          struct perf_tcp_parts *parts)
+{
+    const struct perf_case *c = tcp->c;
+    int attention = tcp->place->role == STEPAF_ATTENTION;
+    int a = attention ? tcp->place->index : peer;
+    int f = attention ? peer : tcp->place->index;
+    struct perf_tcp_flow *push = attention ? &conn->out : &conn->in;
+    struct perf_tcp_flow *pull = attention ? &conn->in : &conn->out;
+
+    push->parts = parts;
+    pull->parts = parts + c->window;
+    for (unsigned w = 0; w < c->window; w++) {
+        make_push(tcp, a, f, w, &parts[w]);
+        make_pull(tcp, a, f, w, &parts[c->window + w]);
+    }
+    for (int s = 0; s < c->n_stages; s++) {
+        push->with_parts[s] = c->stages[s].n_push > 0 && push->parts[0].bytes > 0;
+        pull->with_parts[s] = c->stages[s].n_pull > 0 && pull->parts[0].bytes > 0;
+    }
+}
+
+/* FFN ranks that get no slice stay connected, behind the others. */
+static int make_conns(struct perf_tcp *tcp, const int *fds)
+{
+    const struct perf_case *c = tcp->c;
+    int attention = tcp->place->role == STEPAF_ATTENTION;
+    int last = tcp->n_conns;
+
+    tcp->parts = calloc((size_t)tcp->n_conns * c->window * 2, sizeof(*tcp->parts));
+    tcp->polls = calloc((size_t)tcp->n_conns, sizeof(*tcp->polls));
+    if (tcp->parts == NULL || tcp->polls == NULL)
+        return perf_fail("out of memory");
+    for (int peer = 0; peer < tcp->n_conns; peer++) {
+        int active = perf_case_active(c, attention ? peer : tcp->place->index);
+        struct perf_tcp_conn *conn = &tcp->conns[active ? tcp->n_used++ : --last];
+
+        conn->fd = fds[peer];
+        make_messages(tcp, peer, conn, tcp->parts + (size_t)peer * c->window * 2);
+    }
+    return 0;
+}
+
+/* One block of @a ops operations. */
+static int try_block(struct perf_job *job, struct perf_tcp *tcp, uint64_t ops, double *samples)
+{
+    struct perf_block block = {.timed_ops = ops, .samples = samples};
+
+    return perf_job_end_block(job, NULL, perf_tcp_run(tcp, &block));
+}
+
+/* Windows in a trial, by what the first one of each way took; the same on all ranks. */
+static int windows_of_trial(struct perf_job *job, struct perf_tcp *tcp, double *samples,
+                            uint64_t *windows_p)
+{
+    int64_t begin_ns = perf_now_ns();
+    double us;
+
+    for (int way = 0; way < PERF_TCP_WAYS; way++) {
+        tcp->way = (enum perf_tcp_way)way;
+        if (try_block(job, tcp, tcp->c->window, samples) != 0)
+            return -1;
+    }
+    if (perf_job_max(job, (double)(perf_now_ns() - begin_ns) / 1e3 / PERF_TCP_WAYS, &us) != 0)
+        return -1;
+    *windows_p = us < TRIAL_US / TRIAL_WINDOWS ? TRIAL_WINDOWS : (uint64_t)(TRIAL_US / us);
+    *windows_p += *windows_p == 0;
+    return 0;
+}
+
+/* In turns; the way whose median is the least. All ranks see the same numbers. */
+static int compare_ways(struct perf_job *job, struct perf_tcp *tcp, double *samples[])
+{
+    double p50[PERF_TCP_WAYS];
+    struct perf_stats stats;
+    uint64_t ops;
+
+    if (windows_of_trial(job, tcp, samples[0], &ops) != 0)
+        return -1;
+    ops *= tcp->c->window;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        for (int way = 0; way < PERF_TCP_WAYS; way++) {
+            tcp->way = (enum perf_tcp_way)way;
+            if (try_block(job, tcp, ops, samples[way] + (uint64_t)trial * ops) != 0)
+                return -1;
+        }
+    }
+    for (int way = 0; way < PERF_TCP_WAYS; way++) {
+        /* An FFN rank has no samples: its 0 is no maximum. */
+        perf_stats_of(samples[way],
+                      tcp->place->role == STEPAF_ATTENTION ? (size_t)(TRIALS * ops) : 0, &stats);
+        if (perf_job_max(job, stats.p50, &p50[way]) != 0)
+            return -1;
+    }
+    tcp->way = p50[PERF_TCP_BLOCK] < p50[PERF_TCP_SPIN] ? PERF_TCP_BLOCK : PERF_TCP_SPIN;
+    return 0;
+}
+
+static int choose_way(struct perf_job *job, struct perf_tcp *tcp)
+{
+    size_t most = (size_t)TRIALS * TRIAL_WINDOWS * tcp->c->window;
+    double *memory = calloc(PERF_TCP_WAYS * most, sizeof(*memory));
+    double *samples[PERF_TCP_WAYS];
+    int rc = perf_job_agree(job, memory == NULL ? perf_fail("out of memory") : 0);
+
+    for (int way = 0; way < PERF_TCP_WAYS && rc == 0; way++)
+        samples[way] = memory + (size_t)way * most;
+    if (rc == 0)
+        rc = compare_ways(job, tcp, samples);
+    free(memory);
+    return rc;
+}
+
+int perf_tcp_open(struct perf_job *job, const struct perf_options *options,
+                  const struct perf_case *c, const struct perf_place *place,
+                  const struct perf_buffers *buffers, struct perf_tcp *tcp_p)
+{
+    struct perf_tcp tcp = {.c = c,
+                           .place = place,
+                           .buffers = buffers,
+                           .recv_each = options->recv_each,
+                           .spins = place->crowded ? SPINS_CROWDED : SPINS,
+                           .n_conns = place->role == STEPAF_ATTENTION ? place->ffn : place->attn};
+    int *fds = calloc((size_t)tcp.n_conns, sizeof(*fds));
+    int rc;
+
+    tcp.conns = calloc((size_t)tcp.n_conns, sizeof(*tcp.conns));
+    rc = fds == NULL || tcp.conns == NULL ? perf_fail("out of memory") : 0;
+    rc = perf_job_agree(job, rc);
+    if (rc == 0) {
+        rc = perf_tcp_meet(job, place, fds);
+        for (int i = 0; i < tcp.n_conns; i++)
+            tcp.conns[i].fd = fds[i];
+    }
+    if (rc == 0)
+        rc = perf_job_agree(job, make_conns(&tcp, fds));
+    if (rc == 0)
+        rc = choose_way(job, &tcp);
+    free(fds);
+    if (rc != 0) {
+        perf_tcp_close(&tcp);
+        return -1;
+    }
+    *tcp_p = tcp;
+    return 0;
+}
+
+void perf_tcp_close(struct perf_tcp *tcp)
+{
+    for (int i = 0; i < tcp->n_conns && tcp->conns != NULL; i++) {
+        if (tcp->conns[i].fd > 0)
+            close(tcp->conns[i].fd);
+    }
+    free(tcp->conns);
+    free(tcp->parts);
+    free(tcp->polls);
+    memset(tcp, 0, sizeof(*tcp));
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The floor of TCP: what the same pattern costs by plain sockets between the very processes, one
+ * connection for each pair of ranks. Messages have no heads, as both ends know their order and
+ * sizes: a message is the tensors that one rank has for the other, or one byte where there is
+ * none, sent and received in place by as few system calls as the socket's buffers allow. No
+ * queues, no checks, no deadlines, no lost peers. */
+#ifndef PERF_TCP_H
+#define PERF_TCP_H
+
+#include <sys/uio.h>
+
+#include "buffers.h"
+#include "case.h"
+#include "contender.h"
+#include "job.h"
+#include "place.h"
+
+/* How a rank waits that has nothing to do: asking its sockets over and over, or asleep in the
+ * kernel. Which is faster depends on size, cores and machine. */
+enum perf_tcp_way { PERF_TCP_SPIN, PERF_TCP_BLOCK, PERF_TCP_WAYS };
+
+/* One message for one place of the window. */
+struct perf_tcp_parts {
+    struct iovec iov[PERF_MAX_PUSH];
+    int n;
+    size_t bytes;
+};
+
+/* One direction of a connection: how far it has come in the endless sequence of messages, of which
+ * each stage of each turn has one for each place. */
+struct perf_tcp_flow {
+    uint64_t due, done; /* messages, ever */
+    size_t at;          /* bytes of the next one that are through */
+    unsigned place;     /* of the next one */
+    int stage;
+    const struct perf_tcp_parts *parts; /* by place */
+    int with_parts[PERF_MAX_STAGES];    /* else one byte */
+};
+
+struct perf_tcp_conn {
+    int fd;
+    uint64_t left; /* FFN: messages to come in this block */
+    struct perf_tcp_flow in, out;
+};
+
+struct perf_tcp {
+    const struct perf_case *c;
+    const struct perf_place *place;
+    const struct perf_buffers *buffers;
+    int recv_each;
+    enum perf_tcp_way way;
+    unsigned spins; /* looks before a rank that spins gives way */
+    int n_conns;
+    int n_used; /* conns[0..n_used-1] take part: all but FFN ranks that get no slice */
+    struct perf_tcp_conn *conns;
+    struct perf_tcp_parts *parts; /* of all connections, places and directions */
+    struct pollfd *polls;
+    unsigned backlog; /* connections that have something to send */
+};
+
+/* Connect, and find out which way of waiting is the faster one for this case. Tensors go from and
+ * to @a buffers. Collective; -1 with a sentence on every rank. */
+int perf_tcp_open(struct perf_job *job, const struct perf_options *options,
+                  const struct perf_case *c, const struct perf_place *place,
+                  const struct perf_buffers *buffers, struct perf_tcp *tcp_p);
+
+void perf_tcp_close(struct perf_tcp *tcp);
+
+/* "spin" or "block". */
+const char *perf_tcp_way_name(enum perf_tcp_way way);
+
+/* perf_contender's run. */
+int perf_tcp_run(void *self, struct perf_block *block);
+
+#endif
