@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "startup.h"
 
-#include <stdio.h>
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <stepaf/stepaf.h>
 
@@ -12,20 +13,39 @@
 
 enum { KEY_BYTES = 64 };
 
-/* Exchanges that the library has asked for. */
+/* What the library has asked of its bootstrap. */
 struct counter {
     const stepaf_boot_t *under;
-    int exchanges;
+    int calls;
+    size_t bytes, all_bytes;
 };
 
 static stepaf_status_t count_allgather(void *self, const void *data, size_t bytes, void **all_p,
                                        size_t *offsets_p, int64_t timeout_us)
 {
     struct counter *counter = self;
+    stepaf_status_t status =
+        counter->under->allgather(counter->under->self, data, bytes, all_p, offsets_p, timeout_us);
 
-    counter->exchanges++;
-    return counter->under->allgather(counter->under->self, data, bytes, all_p, offsets_p,
-                                     timeout_us);
+    counter->calls++;
+    counter->bytes += bytes;
+    if (status == STEPAF_OK)
+        counter->all_bytes += offsets_p[counter->under->size];
+    return status;
+}
+
+/* Take what was counted since the last time; NULL: nothing was. Collective. */
+static int take_count(struct perf_job *job, struct counter *counter,
+                      struct perf_startup_exchanges *exchanges)
+{
+    if (counter == NULL)
+        return 0;
+    exchanges->calls = counter->calls;
+    if (perf_job_max(job, (double)counter->bytes, &exchanges->bytes) != 0 ||
+        perf_job_max(job, (double)counter->all_bytes, &exchanges->all_bytes) != 0)
+        return -1;
+    *counter = (struct counter){.under = counter->under};
+    return 0;
 }
 
 /* Init and commit need none. */
@@ -99,23 +119,67 @@ static int lap(struct perf_job *job, stepaf_status_t status, const char *call, i
     return perf_job_max(job, us, us_p);
 }
 
+/* Open files of this process, and how many of them are sockets. */
+static void count_files(double *files_p, double *sockets_p)
+{
+    DIR *directory = opendir("/proc/self/fd");
+    const struct dirent *entry;
+
+    *files_p = *sockets_p = 0.0;
+    if (directory == NULL)
+        return;
+    while ((entry = readdir(directory)) != NULL) {
+        struct stat status;
+
+        if (fstatat(dirfd(directory), entry->d_name, &status, 0) != 0 || entry->d_name[0] == '.')
+            continue;
+        *files_p += 1.0;
+        *sockets_p += S_ISSOCK(status.st_mode);
+    }
+    closedir(directory);
+}
+
+/* After commit: what the context holds that was not there before. */
+static int take_holdings(struct perf_job *job, stepaf_context_h ctx, double files, double sockets,
+                         struct perf_startup *startup)
+{
+    stepaf_memory_use_t use = {0};
+    double files_now;
+    double sockets_now;
+
+    count_files(&files_now, &sockets_now);
+    if (perf_links_learn(job, ctx, startup->transport) != 0 ||
+        perf_job_max(job, files_now - files, &startup->files) != 0 ||
+        perf_job_max(job, sockets_now - sockets, &startup->sockets) != 0)
+        return -1;
+    if (stepaf_memory_get(ctx, &use) != STEPAF_OK)
+        use = (stepaf_memory_use_t){0};
+    return perf_job_max(job, (double)use.fixed, &startup->fixed_bytes) != 0 ||
+                   perf_job_max(job, (double)use.per_peer, &startup->per_peer_bytes) != 0
+               ? -1
+               : 0;
+}
+
 /* Start once: with @a boot NULL as always, else on a bootstrap that counts. */
 static int start_once(struct perf_job *job, const struct perf_options *options,
                       const stepaf_boot_t *boot, struct perf_startup *startup)
 {
-    const struct counter *counter = boot != NULL ? boot->self : NULL;
+    struct counter *counter = boot != NULL ? boot->self : NULL;
     stepaf_context_h ctx = NULL;
     stepaf_params_t params;
     stepaf_status_t status;
+    double files;
+    double sockets;
     int64_t begin_ns;
     int rc;
 
     perf_place_params(options, &params);
+    count_files(&files, &sockets);
     begin_ns = perf_now_ns();
     status = boot != NULL ? stepaf_init(boot, &params, &ctx) : job->join(job, &params, &ctx);
     rc = lap(job, status, "stepaf_init", begin_ns, &startup->init_us);
-    if (counter != NULL)
-        startup->init_exchanges = counter->exchanges;
+    if (rc == 0)
+        rc = take_count(job, counter, &startup->init);
     if (rc == 0) {
         begin_ns = perf_now_ns();
         rc =
@@ -125,8 +189,10 @@ static int start_once(struct perf_job *job, const struct perf_options *options,
         begin_ns = perf_now_ns();
         rc = lap(job, stepaf_commit(ctx), "stepaf_commit", begin_ns, &startup->commit_us);
     }
-    if (counter != NULL)
-        startup->commit_exchanges = counter->exchanges - startup->init_exchanges;
+    if (rc == 0)
+        rc = take_count(job, counter, &startup->commit);
+    if (rc == 0)
+        rc = take_holdings(job, ctx, files, sockets, startup);
     stepaf_finalize(ctx);
     return rc;
 }
@@ -151,51 +217,8 @@ int perf_startup_measure(struct perf_job *job, const struct perf_options *option
         return -1;
     if (startup.mpi_init_us > 0)
         startup.mpi_init_us /= 1e3;
-    startup.init_exchanges = counted.init_exchanges;
-    startup.commit_exchanges = counted.commit_exchanges;
+    startup.init = counted.init;
+    startup.commit = counted.commit;
     *startup_p = startup;
     return 0;
-}
-
-static double ratio_of(const struct perf_startup *startup)
-{
-    return (startup->init_us + startup->commit_us) / startup->mpi_init_us;
-}
-
-void perf_startup_print(const struct perf_options *options, const struct perf_startup *startup)
-{
-    printf("# longest of all ranks; %llu keys\n", (unsigned long long)options->keys);
-    printf("%-28s%14s%12s\n", "step", "time[usec]", "exchanges");
-    if (startup->mpi_init_us > 0)
-        printf("%-28s%14.1f\n", "MPI_Init", startup->mpi_init_us);
-    printf("%-28s%14.1f%12d\n", "init", startup->init_us, startup->init_exchanges);
-    printf("%-28s%14.1f\n", "declare keys and plans", startup->declare_us);
-    printf("%-28s%14.1f%12d\n", "commit", startup->commit_us, startup->commit_exchanges);
-    printf("%-28s%14.1f%12d\n", "init + commit", startup->init_us + startup->commit_us,
-           startup->init_exchanges + startup->commit_exchanges);
-    if (startup->mpi_init_us > 0)
-        printf("%-28s%14.3f\n", "init + commit / MPI_Init", ratio_of(startup));
-}
-
-json_t *perf_startup_json(const struct perf_options *options, const struct perf_place *place,
-                          const struct perf_startup *startup)
-{
-    json_t *object = json_object();
-
-    if (object == NULL)
-        return NULL;
-    json_object_set_new(object, "test", json_string("startup"));
-    json_object_set_new(object, "attn", json_integer(place->attn));
-    json_object_set_new(object, "ffn", json_integer(place->ffn));
-    json_object_set_new(object, "keys", json_integer((json_int_t)options->keys));
-    json_object_set_new(object, "init_us", json_real(startup->init_us));
-    json_object_set_new(object, "declare_us", json_real(startup->declare_us));
-    json_object_set_new(object, "commit_us", json_real(startup->commit_us));
-    json_object_set_new(object, "init_exchanges", json_integer(startup->init_exchanges));
-    json_object_set_new(object, "commit_exchanges", json_integer(startup->commit_exchanges));
-    if (startup->mpi_init_us > 0) {
-        json_object_set_new(object, "mpi_init_us", json_real(startup->mpi_init_us));
-        json_object_set_new(object, "ratio", json_real(ratio_of(startup)));
-    }
-    return object;
 }

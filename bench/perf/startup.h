@@ -6,16 +6,29 @@
 #include <jansson.h>
 
 #include "job.h"
+#include "links.h"
 #include "options.h"
 #include "place.h"
 
-/* Durations are the longest of all ranks'. */
+/* Exchanges through the bootstrap. */
+struct perf_startup_exchanges {
+    int calls;
+    double bytes;     /* that a rank gives, the most of all ranks */
+    double all_bytes; /* of all ranks together, which each rank gets */
+};
+
+/* Durations are the longest of all ranks', numbers the largest. */
 struct perf_startup {
     double mpi_init_us; /* negative without MPI */
     double init_us;
     double declare_us; /* keys and plans: no communication */
     double commit_us;
-    int init_exchanges, commit_exchanges;
+    struct perf_startup_exchanges init, commit;
+    double sockets;        /* of a rank, that init and commit have left open */
+    double files;          /* file descriptors of a rank, sockets among them */
+    double fixed_bytes;    /* the library's memory in a rank: whatever the job */
+    double per_peer_bytes; /* and for each rank of the other role */
+    char transport[PERF_LINKS_MAX];
 };
 
 /* Measure. To be called before anything else has used the library, so that what is paid only once

@@ -14,7 +14,7 @@ trap 'rm -rf "$directory"' EXIT
 failed=0
 # These would make it believe that a launcher has started it.
 unset OMPI_COMM_WORLD_SIZE PMIX_RANK PMI_RANK PMI_SIZE MPI_LOCALRANKID
-unset STEPAF_SPLIT STEPAF_ROLE
+unset STEPAF_SPLIT STEPAF_ROLE STEPAF_TRANSPORTS STEPAF_NET_IF
 
 fail()
 {
@@ -50,6 +50,18 @@ refuse()
     has err "$pattern"
 }
 
+# field NAME: its number in the JSON file's first object that has it.
+field()
+{
+    sed -n "s/^ *\"$1\": \([0-9.]*\),*$/\1/p" "$directory/json" | head -n 1
+}
+
+# equal WHAT IS SHOULD
+equal()
+{
+    [ "$2" = "$3" ] || fail "$1 is '$2' instead of '$3'"
+}
+
 # verified: every row of the JSON file has its bytes right.
 verified()
 {
@@ -78,18 +90,67 @@ checked="--check --json $directory/json $few"
     verified
     has json '"transport": "shm'
     has json '"floor": \{'
+    has json '"name": "memcpy and flag"'
     has trace '"name":"operation","pid":1'
     has trace '"name":"batch","pid":2'
     has trace '"ph":"f"'
     expect 0 floor --procs 2 --size 64 --json "$directory/json" $few
     has json '"transport": "memcpy"'
     expect 0 af --procs 2 --size 64 --csv $few
-    has out '^64,64,60,'
+    has out '^64,64,60,.*,memcpy,shm'
+
+    # Over TCP the floor is sockets: every pattern, tensors larger than any socket's buffer, and all
+    # the bytes that it writes into the same tensors as the library does no harm to.
+    for test in af push pull push_then_pull bw rate; do
+        expect 0 $test --procs 3 --split attn=2,ffn=1 --transport tcp --size 1,5000 -m 2 -d 2 \
+            $checked
+        verified
+        has json '"transport": "tcp;'
+        has json '"name": "raw tcp ping-pong"'
+        has json '"wait": "(spin|block)"'
+        has json '"gb_ratio": [0-9]'
+        grep -Eq '"p50_us": (0|0\.0*|-.*),' "$directory/json" && fail "a median is nothing"
+    done
+    expect 0 af --procs 3 --split attn=1,ffn=2 --transport tcp --scatter --shape 7x16,1x16 \
+        --push-dtype fp8 --route-topk 4 --recv each $checked
+    verified
+    expect 0 af --procs 2 --transport tcp --size 9M -d 2 --iters 4 --warmup 1 --rounds 1 --check \
+        --json "$directory/json"
+    verified
+    expect 0 floor --procs 2 --transport tcp --size 64 --json "$directory/json" $few
+    has json '"transport": "sockets"'
+    has json '"wait": "(spin|block)"'
+    setting=STEPAF_TRANSPORTS=tcp
+    expect 0 af --procs 2 --size 64 --transport shm --csv $few
+    has out 'shm, by --transport, which overrides STEPAF_TRANSPORTS=tcp'
+    has out ',memcpy,shm'
+    expect 0 af --procs 2 --size 64 --csv $few
+    has out 'tcp, by STEPAF_TRANSPORTS$'
+    has out ',tcp;(spin|block),tcp;'
+    setting=STEPAF_NET_IF=127.0.0.0/8
+    expect 0 floor --procs 2 --transport tcp --size 64 --csv $few
+    has out ',tcp;(spin|block),sockets'
+    setting=
     expect 0 af --procs 2 --size 64 --trace-cost --iters 200
     has out '^ +64 +64 +200 '
     expect 0 --startup --procs 4 --keys 33 --json "$directory/json"
     has json '"init_exchanges": 1,'
     has json '"commit_exchanges": 1'
+    has json '"sockets": 0,'
+    has json '"per_peer_bytes": [1-9]'
+
+    # The formulas of docs/scale.md: 17 keys that are pushed and 16 that are pulled, one region.
+    expect 0 --startup --procs 2 --keys 33 --transport shm --json "$directory/json"
+    one=$((20 + 4 + (4 + 3 + 4 + 40) + 12 + 33 * 44 + 4 + 12 + 16))
+    equal commit_bytes "$(field commit_bytes)" $((one + 17 * 32))
+    equal commit_all_bytes "$(field commit_all_bytes)" $((2 * one + 17 * 32))
+    for few_keys in 2 400; do
+        expect 0 --startup --procs 5 --split attn=2,ffn=3 --keys $few_keys --transport tcp \
+            --json "$directory/json"
+        equal sockets "$(field sockets)" 3
+        equal init_exchanges "$(field init_exchanges)" 1
+        equal commit_exchanges "$(field commit_exchanges)" 1
+    done
 
     expect 1 af --procs 2 --size 64 --corrupt 10 $checked
     has err 'bytes were wrong'
@@ -118,6 +179,8 @@ refuse "neither 'any' nor 'each'" af --procs 2 --recv some
 refuse "needs a test whose operations push" pull --procs 2 --scatter
 refuse "needs MPI" af --procs 2 --baseline mpi
 refuse "not 'mpi'" af --procs 2 --baseline tcp
+refuse "names no transport" af --procs 2 --transport ''
+refuse '"pigeon" is not a transport' af --procs 2 --transport pigeon
 refuse "needs --check" af --procs 2 --corrupt 1
 refuse "does not use the library" floor --procs 2 --check
 refuse "No such file" af --procs 2 --json "$directory/none/json"

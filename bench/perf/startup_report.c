@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What rank 0 tells of starting. */
+#include <stdio.h>
+
+#include "startup.h"
+
+static double ratio_of(const struct perf_startup *startup)
+{
+    return (startup->init_us + startup->commit_us) / startup->mpi_init_us;
+}
+
+static void print_step(const char *step, double us, const struct perf_startup_exchanges *exchanges)
+{
+    printf("%-28s%14.1f", step, us);
+    if (exchanges != NULL)
+        printf("%12d%14.0f%14.0f", exchanges->calls, exchanges->bytes, exchanges->all_bytes);
+    printf("\n");
+}
+
+void perf_startup_print(const struct perf_options *options, const struct perf_startup *startup)
+{
+    struct perf_startup_exchanges both = {.calls = startup->init.calls + startup->commit.calls,
+                                          .bytes = startup->init.bytes + startup->commit.bytes,
+                                          .all_bytes =
+                                              startup->init.all_bytes + startup->commit.all_bytes};
+
+    printf("# most of all ranks; %llu keys; links: %s\n", (unsigned long long)options->keys,
+           startup->transport);
+    printf("%-28s%14s%12s%14s%14s\n", "step", "time[usec]", "exchanges", "bytes given", "of all");
+    if (startup->mpi_init_us > 0)
+        print_step("MPI_Init", startup->mpi_init_us, NULL);
+    print_step("init", startup->init_us, &startup->init);
+    print_step("declare keys and plans", startup->declare_us, NULL);
+    print_step("commit", startup->commit_us, &startup->commit);
+    print_step("init + commit", startup->init_us + startup->commit_us, &both);
+    if (startup->mpi_init_us > 0)
+        printf("%-28s%14.3f\n", "init + commit / MPI_Init", ratio_of(startup));
+    printf("%-28s%14.0f\n", "sockets of a rank", startup->sockets);
+    printf("%-28s%14.0f\n", "open files of a rank", startup->files);
+    printf("%-28s%14.0f\n", "memory of a rank, bytes", startup->fixed_bytes);
+    printf("%-28s%14.0f\n", "and for each peer", startup->per_peer_bytes);
+}
+
+static void set_exchanges(json_t *object, const char *step,
+                          const struct perf_startup_exchanges *exchanges)
+{
+    char name[40];
+
+    snprintf(name, sizeof(name), "%s_exchanges", step);
+    json_object_set_new(object, name, json_integer(exchanges->calls));
+    snprintf(name, sizeof(name), "%s_bytes", step);
+    json_object_set_new(object, name, json_integer((json_int_t)exchanges->bytes));
+    snprintf(name, sizeof(name), "%s_all_bytes", step);
+    json_object_set_new(object, name, json_integer((json_int_t)exchanges->all_bytes));
+}
+
+json_t *perf_startup_json(const struct perf_options *options, const struct perf_place *place,
+                          const struct perf_startup *startup)
+{
+    json_t *object = json_object();
+
+    if (object == NULL)
+        return NULL;
+    json_object_set_new(object, "test", json_string("startup"));
+    json_object_set_new(object, "transport", json_string(startup->transport));
+    json_object_set_new(object, "attn", json_integer(place->attn));
+    json_object_set_new(object, "ffn", json_integer(place->ffn));
+    json_object_set_new(object, "keys", json_integer((json_int_t)options->keys));
+    json_object_set_new(object, "init_us", json_real(startup->init_us));
+    json_object_set_new(object, "declare_us", json_real(startup->declare_us));
+    json_object_set_new(object, "commit_us", json_real(startup->commit_us));
+    set_exchanges(object, "init", &startup->init);
+    set_exchanges(object, "commit", &startup->commit);
+    json_object_set_new(object, "sockets", json_integer((json_int_t)startup->sockets));
+    json_object_set_new(object, "files", json_integer((json_int_t)startup->files));
+    json_object_set_new(object, "fixed_bytes", json_integer((json_int_t)startup->fixed_bytes));
+    json_object_set_new(object, "per_peer_bytes",
+                        json_integer((json_int_t)startup->per_peer_bytes));
+    if (startup->mpi_init_us > 0) {
+        json_object_set_new(object, "mpi_init_us", json_real(startup->mpi_init_us));
+        json_object_set_new(object, "ratio", json_real(ratio_of(startup)));
+    }
+    return object;
+}
