@@ -135,7 +135,7 @@ static int windows_of_trial(struct perf_job *job, struct perf_tcp *tcp, double *
     }
     if (perf_job_max(job, (double)(perf_now_ns() - begin_ns) / 1e3 / PERF_TCP_WAYS, &us) != 0)
         return -1;
-    *windows_p = us < TRIAL_US / TRIAL_WINDOWS ? TRIAL_WINDOWS : (uint64_t)(TRIAL_US / us);
+    *windows_p = us * TRIAL_WINDOWS < TRIAL_US ? TRIAL_WINDOWS : (uint64_t)(TRIAL_US / us);
     *windows_p += *windows_p == 0;
     return 0;
 }
