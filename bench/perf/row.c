@@ -1,41 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "row.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "baseline_mpi.h"
 #include "clock.h"
 #include "fail.h"
-#include "floor.h"
-#include "lib.h"
 #include "progress.h"
-#include "tcp.h"
-
-/* All that a row needs while it is measured. */
-struct row {
-    struct perf_job *job;
-    const struct perf_options *options;
-    const struct perf_place *place;
-    struct perf_case c;
-    struct perf_lib lib;
-    struct perf_buffers own; /* where there is no library: the floor's own test */
-    struct perf_mpi *mpi;
-    struct perf_floor floor;
-    struct perf_tcp tcp; /* the floor where links are TCP */
-    char transport[PERF_LINKS_MAX];
-    struct perf_contender contenders[PERF_WHO_LAST]; /* run is NULL where there is none */
-    double *samples[PERF_WHO_LAST];
-    uint64_t n_samples;
-    double elapsed_ticks[PERF_WHO_LAST];
-    struct perf_schedule schedule;
-    uint64_t checked_ops;
-};
+#include "row_state.h"
 
 /* The floor is that of the fabric: plain sockets where links are TCP, or would be, as the ranks do
  * not share memory. */
-static int open_floor(struct row *row, const struct perf_buffers *buffers)
+static int open_floor(struct perf_row *row, const struct perf_buffers *buffers)
 {
     struct perf_contender *contender = &row->contenders[PERF_FLOOR_LOOP];
     const char *setting = perf_links_setting();
@@ -56,7 +33,7 @@ static int open_floor(struct row *row, const struct perf_buffers *buffers)
     return 0;
 }
 
-static int open_contenders(struct row *row)
+static int open_contenders(struct perf_row *row)
 {
     const struct perf_options *options = row->options;
     const struct perf_buffers *buffers = &row->lib.buffers;
@@ -83,7 +60,7 @@ static int open_contenders(struct row *row)
     return options->no_floor ? 0 : open_floor(row, buffers);
 }
 
-static void close_contenders(struct row *row)
+static void close_contenders(struct perf_row *row)
 {
     perf_mpi_close(row->mpi);
     perf_floor_close(&row->floor);
@@ -95,7 +72,7 @@ static void close_contenders(struct row *row)
 }
 
 /* Run @a ops operations with each contender; *op_us_p is what the slowest took for one. */
-static int estimate(struct row *row, uint64_t ops, double *op_us_p)
+static int estimate(struct perf_row *row, uint64_t ops, double *op_us_p)
 {
     double slowest = 0.0;
 
@@ -117,7 +94,7 @@ static int estimate(struct row *row, uint64_t ops, double *op_us_p)
 }
 
 /* Warm up, as far as there is time for it, and decide how many operations to measure. */
-static int warm_up(struct row *row)
+static int warm_up(struct perf_row *row)
 {
     unsigned window = row->c.window;
     uint64_t ops = row->options->warmup;
@@ -137,7 +114,7 @@ static int warm_up(struct row *row)
     return 0;
 }
 
-static int allocate_samples(struct row *row)
+static int allocate_samples(struct perf_row *row)
 {
     for (int who = 0; who < PERF_WHO_LAST && row->place->role == STEPAF_ATTENTION; who++) {
         if (row->contenders[who].run == NULL)
@@ -153,7 +130,7 @@ static int allocate_samples(struct row *row)
 
 /* As many operations as are timed, while there is time for them: verifying takes far longer than
  * moving. */
-static int run_checked(struct row *row, double *check_op_us)
+static int run_checked(struct perf_row *row, double *check_op_us)
 {
     struct perf_block block = {.timed_ops = row->schedule.timed_ops};
     double budget_us = (double)row->options->max_time_s * 1e6 / (double)row->schedule.rounds;
@@ -172,7 +149,7 @@ static int run_checked(struct row *row, double *check_op_us)
         row->job, (double)(perf_now_ns() - start_ns) / 1e3 / (double)block.timed_ops, check_op_us);
 }
 
-static int run_round(struct row *row, uint64_t round, double *check_op_us)
+static int run_round(struct perf_row *row, uint64_t round, double *check_op_us)
 {
     for (int i = 0; i < PERF_WHO_LAST; i++) {
         /* Each is first in turn: what comes after whom must not matter. */
@@ -197,99 +174,11 @@ static int run_round(struct row *row, uint64_t round, double *check_op_us)
     return run_checked(row, check_op_us);
 }
 
-/* What a rank adds to a result beside its samples. */
-struct share {
-    double elapsed_us[PERF_WHO_LAST];
-    uint64_t wrong_bytes;
-};
-
-static int merge_shares(struct row *row, struct perf_result *r)
-{
-    struct share mine = {.wrong_bytes = row->lib.wrong_bytes};
-    const struct share *shares;
-    size_t *offsets;
-    void *all;
-
-    for (int who = 0; who < PERF_WHO_LAST; who++)
-        mine.elapsed_us[who] = row->elapsed_ticks[who] * perf_clock_ns_per_tick / 1e3;
-    if (perf_job_gather(row->job, &mine, sizeof(mine), &all, &offsets) != 0)
-        return -1;
-    shares = all;
-    for (int i = 0; i < row->place->size; i++) {
-        r->wrong_bytes += shares[i].wrong_bytes;
-        for (int who = 0; who < PERF_WHO_LAST; who++) {
-            double op_us = shares[i].elapsed_us[who] / (double)row->n_samples;
-
-            if (op_us > r->us_per_op[who])
-                r->us_per_op[who] = op_us;
-        }
-    }
-    free(all);
-    free(offsets);
-    return 0;
-}
-
-static int merge_samples(struct row *row, int who, struct perf_stats *stats_p)
-{
-    size_t n = row->samples[who] != NULL ? row->n_samples : 0;
-    size_t *offsets;
-    double *samples;
-    void *all;
-
-    if (perf_job_gather(row->job, row->samples[who], n * sizeof(double), &all, &offsets) != 0)
-        return -1;
-    n = offsets[row->place->size] / sizeof(double);
-    samples = all;
-    for (size_t i = 0; i < n; i++)
-        samples[i] *= perf_clock_ns_per_tick / 1e3;
-    if (row->place->rank == 0)
-        perf_stats_of(samples, n, stats_p);
-    free(all);
-    free(offsets);
-    return 0;
-}
-
-/* In words: what the links are, and what the floor is. */
-static void describe(const struct row *row, struct perf_result *r)
-{
-    int tcp = row->tcp.conns != NULL;
-
-    r->floor_name = tcp ? "raw tcp ping-pong" : "memcpy and flag";
-    r->floor_wait = tcp ? perf_tcp_way_name(row->tcp.way) : "";
-    snprintf(r->transport, sizeof(r->transport), "%s",
-             row->lib.ctx != NULL ? row->transport
-             : tcp                ? "sockets"
-                                  : "memcpy");
-}
-
-static int merge(struct row *row, struct perf_result *r)
-{
-    enum perf_who who;
-
-    r->c = row->c;
-    describe(row, r);
-    r->iters = row->n_samples;
-    r->checked = row->options->check;
-    r->checked_ops = row->checked_ops;
-    if (merge_shares(row, r) != 0)
-        return -1;
-    for (int i = 0; i < PERF_WHO_LAST; i++) {
-        r->has[i] = row->contenders[i].run != NULL;
-        if (r->has[i] && merge_samples(row, i, &r->stats[i]) != 0)
-            return -1;
-    }
-    who = perf_result_main(r);
-    if (r->us_per_op[who] > 0.0)
-        r->ops_per_s = (double)row->c.attn * 1e6 / r->us_per_op[who];
-    r->gb_per_s = perf_result_gb_per_s(r, who);
-    return 0;
-}
-
 int perf_row_run(struct perf_job *job, const struct perf_options *options,
                  const struct perf_place *place, int index, struct perf_trace *trace,
                  struct perf_result *result_p)
 {
-    struct row row = {.job = job, .options = options, .place = place};
+    struct perf_row row = {.job = job, .options = options, .place = place};
     double check_op_us = 0.0;
     int rc;
 
@@ -306,7 +195,7 @@ int perf_row_run(struct perf_job *job, const struct perf_options *options,
         rc = run_round(&row, round, &check_op_us);
     }
     if (rc == 0)
-        rc = merge(&row, result_p);
+        rc = perf_row_merge(&row, result_p);
     if (rc == 0 && trace != NULL)
         rc = perf_trace_add(trace, job, place, &row.c, row.lib.ctx);
     perf_progress_clear();

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "clock.h"
+#include "row_state.h"
+
+/* What a rank adds to a result beside its samples. */
+struct share {
+    double elapsed_us[PERF_WHO_LAST];
+    uint64_t wrong_bytes;
+};
+
+static int merge_shares(struct perf_row *row, struct perf_result *r)
+{
+    struct share mine = {.wrong_bytes = row->lib.wrong_bytes};
+    const struct share *shares;
+    size_t *offsets;
+    void *all;
+
+    for (int who = 0; who < PERF_WHO_LAST; who++)
+        mine.elapsed_us[who] = row->elapsed_ticks[who] * perf_clock_ns_per_tick / 1e3;
+    if (perf_job_gather(row->job, &mine, sizeof(mine), &all, &offsets) != 0)
+        return -1;
+    shares = all;
+    for (int i = 0; i < row->place->size; i++) {
+        r->wrong_bytes += shares[i].wrong_bytes;
+        for (int who = 0; who < PERF_WHO_LAST; who++) {
+            double op_us = shares[i].elapsed_us[who] / (double)row->n_samples;
+
+            if (op_us > r->us_per_op[who])
+                r->us_per_op[who] = op_us;
+        }
+    }
+    free(all);
+    free(offsets);
+    return 0;
+}
+
+static int merge_samples(struct perf_row *row, int who, struct perf_stats *stats_p)
+{
+    size_t n = row->samples[who] != NULL ? row->n_samples : 0;
+    size_t *offsets;
+    double *samples;
+    void *all;
+
+    if (perf_job_gather(row->job, row->samples[who], n * sizeof(double), &all, &offsets) != 0)
+        return -1;
+    n = offsets[row->place->size] / sizeof(double);
+    samples = all;
+    for (size_t i = 0; i < n; i++)
+        samples[i] *= perf_clock_ns_per_tick / 1e3;
+    if (row->place->rank == 0)
+        perf_stats_of(samples, n, stats_p);
+    free(all);
+    free(offsets);
+    return 0;
+}
+
+/* In words: what the links are, and what the floor is. */
+static void describe(const struct perf_row *row, struct perf_result *r)
+{
+    int tcp = row->tcp.conns != NULL;
+
+    r->floor_name = tcp ? "raw tcp ping-pong" : "memcpy and flag";
+    r->floor_wait = tcp ? perf_tcp_way_name(row->tcp.way) : "";
+    snprintf(r->transport, sizeof(r->transport), "%s",
+             row->lib.ctx != NULL ? row->transport
+             : tcp                ? "sockets"
+                                  : "memcpy");
+}
+
+int perf_row_merge(struct perf_row *row, struct perf_result *r)
+{
+    enum perf_who who;
+
+    r->c = row->c;
+    describe(row, r);
+    r->iters = row->n_samples;
+    r->checked = row->options->check;
+    r->checked_ops = row->checked_ops;
+    if (merge_shares(row, r) != 0)
+        return -1;
+    for (int i = 0; i < PERF_WHO_LAST; i++) {
+        r->has[i] = row->contenders[i].run != NULL;
+        if (r->has[i] && merge_samples(row, i, &r->stats[i]) != 0)
+            return -1;
+    }
+    who = perf_result_main(r);
+    if (r->us_per_op[who] > 0.0)
+        r->ops_per_s = (double)row->c.attn * 1e6 / r->us_per_op[who];
+    r->gb_per_s = perf_result_gb_per_s(r, who);
+    return 0;
+}
