@@ -27,3 +27,4 @@ if [ -n "${HAVE_MPI:-}" ]; then
     consume libstepaf_mpi -DCONSUMER_OF_MPI ${MPI_LIBS:-}
 fi
 "$bindir/stepaf_info" --version | grep -F "$version"
+"$bindir/stepaf-run" --version | grep -F "$version"

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "options_table.h"
+
+/* One option: its name, key, argument and help. */
+#define OPTION(name_, key_, argument_, help_) \
+    {                                         \
+        name_, key_, argument_, 0, help_, 0   \
+    }
+#define HEADING(text_, group_)          \
+    {                                   \
+        NULL, 0, NULL, 0, text_, group_ \
+    }
+
+const struct argp_option run_option_table[] = {
+    HEADING("Ranks:", 1),
+    OPTION("attn", 'a', "N", "attention ranks"),
+    OPTION("ffn", 'f', "N", "FFN ranks"),
+    OPTION("interleave", KEY_INTERLEAVE, NULL, "deal the roles out evenly instead of in two runs"),
+    OPTION("per-node", KEY_PER_NODE, NULL, "-a and -f are for each node"),
+    HEADING("Where:", 2),
+    OPTION("hosts", KEY_HOSTS, "H[:N],...", "hosts, and how many ranks each takes"),
+    OPTION("hostfile", KEY_HOSTFILE, "FILE", "the same from a file: 'H', 'H:N' or 'H slots=N'"),
+    OPTION("nodes", 'N', "N", "nodes to ask Slurm for"),
+    {"slurm", KEY_SLURM, "OPTIONS", OPTION_ARG_OPTIONAL,
+     "start by srun, also where there is no allocation; options for it, between blanks", 0},
+    OPTION("launcher", KEY_LAUNCHER, "WORD",
+           "auto, mpirun, openmpi, hydra, slurm, or the path of an mpirun (auto)"),
+    OPTION("pass", KEY_PASS, "WORD", "one word more for the launcher, as it is; repeatable"),
+    HEADING("On each node:", 3),
+    OPTION("bind", KEY_BIND, "WORD",
+           "what a rank may run on: core (an equal share of them), numa, gpu (cores near its GPU), "
+           "none, or auto: core where there are enough (auto)"),
+    OPTION("device-per-rank", KEY_DEVICE_PER_RANK, NULL, "let each rank see one GPU only"),
+    OPTION("oversubscribe", KEY_OVERSUBSCRIBE, NULL, "more ranks than cores are wanted"),
+    HEADING("The job:", 4),
+    OPTION("env", KEY_ENV, "NAME[=VALUE]", "a variable for all ranks; STEPAF_* go by themselves"),
+    OPTION("timeout", KEY_TIMEOUT, "S", "have the launcher end the job after S seconds"),
+    OPTION("allow-root", KEY_ALLOW_ROOT, NULL, "start although root asks for it"),
+    HEADING("What is done:", 5),
+    OPTION("dry-run", KEY_DRY_RUN, NULL, "print the command line only"),
+    OPTION("verbose", 'v', NULL, "tell the command line, and where each rank is bound"),
+    {0}};

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rank.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "words.h"
+
+/* Pairs of variables: rank within the node, ranks on the node. Those of a launcher that can run
+ * inside another's job come first, since the outer one's are there as well. */
+static const char *const pairs[][2] = {
+    {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, /* Hydra, Intel MPI */
+};
+
+enum { NUMBER_MAX = 1 << 24 };
+
+/* The number at *text, which is moved past it; -1 if there is none. */
+static int take_number(const char **text)
+{
+    int number = 0;
+
+    if (**text < '0' || **text > '9')
+        return -1;
+    for (; **text >= '0' && **text <= '9'; (*text)++) {
+        number = number * 10 + (**text - '0');
+        if (number > NUMBER_MAX)
+            return -1;
+    }
+    return number;
+}
+
+static int get_number(char *const *environment, const char *name)
+{
+    const char *text = run_env_get(environment, name);
+    int number = text ? take_number(&text) : -1;
+
+    return text && *text ? -1 : number;
+}
+
+int run_rank_tasks(const char *list, int index)
+{
+    while (index >= 0) {
+        int tasks = take_number(&list);
+        int nodes = 1;
+        if (tasks < 1)
+            return 0;
+        if (list[0] == '(' && list[1] == 'x') {
+            list += 2;
+            nodes = take_number(&list);
+            if (nodes < 1 || *list++ != ')')
+                return 0;
+        }
+        if (index < nodes)
+            return *list == ',' || *list == '\0' ? tasks : 0;
+        index -= nodes;
+        if (*list++ != ',')
+            return 0;
+    }
+    return 0;
+}
+
+/* srun says how many tasks each node of the step has, in the order of the nodes. */
+static void find_slurm(char *const *environment, struct run_rank *rank_p)
+{
+    const char *tasks = run_env_get(environment, "SLURM_STEP_TASKS_PER_NODE");
+    int node = get_number(environment, "SLURM_NODEID");
+
+    if (!tasks)
+        tasks = run_env_get(environment, "SLURM_TASKS_PER_NODE");
+    rank_p->local = get_number(environment, "SLURM_LOCALID");
+    if (tasks && node >= 0)
+        rank_p->local_ranks = run_rank_tasks(tasks, node);
+}
+
+void run_rank_find(char *const *environment, struct run_rank *rank_p)
+{
+    *rank_p = (struct run_rank){.local = -1, .world = get_number(environment, "SLURM_PROCID")};
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs) && rank_p->local < 0; i++) {
+        rank_p->local = get_number(environment, pairs[i][0]);
+        rank_p->local_ranks = get_number(environment, pairs[i][1]);
+    }
+    if (rank_p->local < 0)
+        find_slurm(environment, rank_p);
+    if (rank_p->local < 0 || rank_p->local >= rank_p->local_ranks) {
+        rank_p->local = -1;
+        rank_p->local_ranks = 0;
+    }
+}
