@@ -132,6 +132,15 @@ static int read_lines(FILE *file, const char *path, struct run_hosts *hosts)
     return 0;
 }
 
+int run_hosts_read_stream(void *stream, const char *path, struct run_hosts *hosts_p)
+{
+    *hosts_p = (struct run_hosts){0};
+    int rc = read_lines(stream, path, hosts_p);
+    if (rc != 0)
+        run_hosts_free(hosts_p);
+    return rc;
+}
+
 int run_hosts_read(const char *path, struct run_hosts *hosts_p)
 {
     FILE *file = fopen(path, "re");
@@ -139,10 +148,8 @@ int run_hosts_read(const char *path, struct run_hosts *hosts_p)
     *hosts_p = (struct run_hosts){0};
     if (!file)
         return run_fail("--hostfile %s: %s", path, strerror(errno));
-    int rc = read_lines(file, path, hosts_p);
+    int rc = run_hosts_read_stream(file, path, hosts_p);
     fclose(file);
-    if (rc != 0)
-        run_hosts_free(hosts_p);
     return rc;
 }
 
