@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** A bootstrap. The library calls it only from within stepaf_init, stepaf_commit,
- *  stepaf_barrier and stepaf_finalize, from the calling thread. All functions are collective.
+ *  stepaf_barrier, stepaf_map_check and stepaf_finalize, from the calling thread. All functions are collective.
  *  Every one must return within about @a timeout_us. @a self is passed back unchanged. */
 typedef struct stepaf_boot {
     const char *name; /* "mpi", "local": for tables and messages */

@@ -7,6 +7,7 @@
 #include <stepaf/boot.h>
 #include <stepaf/context.h>
 #include <stepaf/key.h>
+#include <stepaf/link.h>
 #include <stepaf/log.h>
 #include <stepaf/memory.h>
 #include <stepaf/plan.h>

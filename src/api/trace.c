@@ -100,8 +100,7 @@ stepaf_status_t stepaf_counters_get(stepaf_context_h handle, stepaf_counters_t *
     if (status)
         return status;
     if (counters_p) {
-        *counters_p = ctx->counters;
-        counters_p->dropped_malformed += ctx->host.dropped_malformed;
+        *counters_p = stepaf_engine_counters(ctx);
     } else {
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "counters_p is NULL");
     }

@@ -71,6 +71,9 @@ INT(TRACE_RECORDS, trace_records, 4096, 16, 16777216, POWER_OF_TWO, "records", 0
 ENUM(CLOCK, clock, "auto", "auto|ping", 1,
      "common clock of traces: auto: nodes' own where ranks share one, else estimated by pings at "
      "commit; ping: always estimate")
+ENUM(PRINT_MAP, print_map, "0", "0|1", 1,
+     "1: at the end of the first commit, world rank 0 prints where the ranks are and which "
+     "transport connects each pair; takes one exchange more")
 ENUM(LOG_LEVEL, log_level, "warn", "none|error|warn|info|debug", 0, "what is logged")
 STR(LOG_FILE, log_file, "", "file name; %p stands for the process id", 0,
     "where log lines go; empty: standard error")

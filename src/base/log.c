@@ -115,6 +115,22 @@ void stepaf_log_write(stepaf_log_level_t level, const char *file, int line, cons
     errno = saved_errno;
 }
 
+void stepaf_log_print(const char *text)
+{
+    char line[LINE_MAX_BYTES];
+
+    pthread_mutex_lock(&sink.lock);
+    if (!sink.callback)
+        write_line(sink.fd >= 0 ? sink.fd : STDERR_FILENO, text, strlen(text));
+    while (sink.callback && *text) {
+        size_t bytes = strcspn(text, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)(bytes < sizeof line ? bytes : sizeof line), text);
+        sink.callback(STEPAF_LOG_INFO, base_name(__FILE__), __LINE__, line, sink.callback_arg);
+        text += bytes + (text[bytes] == '\n');
+    }
+    pthread_mutex_unlock(&sink.lock);
+}
+
 /* Write @a file to @a path with each %p replaced by the process id. Return 0 if it does not fit. */
 static int expand_path(const char *file, char *path, size_t capacity)
 {

@@ -19,6 +19,11 @@ void stepaf_log_set_rank(int rank);
 void stepaf_log_write(stepaf_log_level_t level, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Write @a text, whose lines each end in a newline, where log lines go but whatever the level, and
+ * without their beginnings: for what was asked for by name. A user's callback gets line by line,
+ * as STEPAF_LOG_INFO. */
+void stepaf_log_print(const char *text);
+
 #define stepaf_log_(level_, ...)                                          \
     (__atomic_load_n(&stepaf_log_level_now, __ATOMIC_RELAXED) >= (level_) \
          ? stepaf_log_write((level_), __FILE__, __LINE__, __VA_ARGS__)    \

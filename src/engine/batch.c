@@ -37,7 +37,7 @@ static bool take_sizes(struct stepaf_batch_obj *batch, const struct stepaf_msg *
         batch->bytes[i] = msg->n ? msg->word[STEPAF_MSG_SIZES + i] : mirror->push[i].bytes;
         sum += batch->bytes[i];
     }
-    mirror->peer->ctx->counters.bytes_received += sum;
+    mirror->peer->bytes_received += sum;
     return true;
 }
 
@@ -276,7 +276,7 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
     stepaf_engine_post_one(&batch->answer);
     ctx->counters.responses_sent++;
     for (int i = 0; i < n; i++)
-        ctx->counters.bytes_sent += batch->xfers[i].bytes;
+        mirror->peer->bytes_sent += batch->xfers[i].bytes;
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_RESPONDED, now, mirror->number, batch->seq,
                        (uint32_t)mirror->peer->who.rank, STEPAF_TRACE_WHOLE, 0);
     if (flags & STEPAF_RESPOND_RELEASE)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "engine/connect.h"
+#include "engine/map.h"
 
 /* Whether nothing is in flight that a new epoch would cut off. */
 static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
@@ -229,6 +230,8 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
         stepaf_transports_trim(ctx);
     if (!status)
         status = stepaf_clock_sync(ctx, deadline_ns);
+    if (!status && ctx->epoch == 1 && ctx->env.print_map)
+        status = stepaf_map_print(ctx, (deadline_ns - stepaf_monotonic_ns()) / 1000);
     return status;
 }
 

@@ -17,6 +17,15 @@ static void set_wait_polls(struct stepaf_ctx *ctx)
     ctx->wait_polls = ctx->threads || ctx->oversubscribed || ctx->n_transports > 1 ? 1 : WAIT_POLLS;
 }
 
+/* Add "name: reason" to a list of what was refused; without a name, what is a list already. */
+static void note(char list[STEPAF_REASON_MAX], const char *name, const char *reason)
+{
+    size_t used = strlen(list);
+
+    snprintf(list + used, STEPAF_REASON_MAX - used, "%s%s%s%s", used ? "; " : "", name,
+             name[0] ? ": " : "", reason);
+}
+
 stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
 {
     char reason[STEPAF_REASON_MAX];
@@ -26,13 +35,16 @@ stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
     ctx->host.initiates = stepaf_is_attention(ctx);
     for (int i = 0; stepaf_transports[i] && ctx->n_transports < STEPAF_MAX_TRANSPORTS; i++) {
         const struct stepaf_transport_ops *ops = stepaf_transports[i];
-        if (!stepaf_transport_admitted(&ctx->env, ops->name))
+        if (!stepaf_transport_admitted(&ctx->env, ops->name)) {
+            note(ctx->unopened[ctx->n_transports], ops->name, "STEPAF_TRANSPORTS does not list it");
             continue;
+        }
         if (!ops->probe(&ctx->env, reason)) {
             if (ctx->env.transports[0])
                 return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
                                         "STEPAF_TRANSPORTS asks for %s: %s", ops->name, reason);
             stepaf_log_info("transport %s is not used: %s", ops->name, reason);
+            note(ctx->unopened[ctx->n_transports], ops->name, reason);
             continue;
         }
         stepaf_status_t status =
@@ -79,7 +91,6 @@ static stepaf_status_t connect_peer(struct stepaf_ctx *ctx, struct stepaf_peer *
         .node_id = rank->node_id,
         .pid = rank->pid,
     };
-    size_t used = 0;
 
     for (unsigned t = 0; t < ctx->n_transports && !peer->link; t++) {
         struct stepaf_transport *transport = ctx->transports[t];
@@ -87,19 +98,20 @@ static stepaf_status_t connect_peer(struct stepaf_ctx *ctx, struct stepaf_peer *
         struct stepaf_unpack unpack;
         uint32_t index;
         stepaf_status_t status = STEPAF_OK;
+        if (ctx->unopened[t][0])
+            note(peer->refused, "", ctx->unopened[t]);
         if (stepaf_declaration_transport(declaration, transport->ops->name, &unpack, &index))
             status = transport->ops->connect(transport, &facts, &unpack, &peer->link, reason);
         if (status)
             return status;
-        if (!peer->link && used < sizeof(peer->reason))
-            used += (size_t)snprintf(peer->reason + used, sizeof(peer->reason) - used, "%s%s: %s",
-                                     used ? "; " : "", transport->ops->name, reason);
+        if (!peer->link)
+            note(peer->refused, transport->ops->name, reason);
     }
     if (!peer->link)
         return stepaf_error_set_peer(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
                                      "no transport reaches " STEPAF_WHO_FORMAT ": %s",
                                      STEPAF_WHO_ARGS(peer->who),
-                                     used ? peer->reason : "none is open");
+                                     peer->refused[0] ? peer->refused : "none is open");
     return STEPAF_OK;
 }
 

@@ -1,11 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of a context. */
+/* The sums of a context, and its end. */
 #include <stdlib.h>
 
 #include "base/log.h"
 #include "engine/engine.h"
 
 enum { FLUSH_US = 1000000 };
+
+stepaf_counters_t stepaf_engine_counters(const struct stepaf_ctx *ctx)
+{
+    stepaf_counters_t counters = ctx->counters;
+
+    counters.dropped_malformed += ctx->host.dropped_malformed;
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        counters.bytes_sent += ctx->peers[p].bytes_sent;
+        counters.bytes_received += ctx->peers[p].bytes_received;
+    }
+    return counters;
+}
 
 /* Let out what is still queued, then say good-bye, so that peers need not find out. */
 static void part(struct stepaf_ctx *ctx)
@@ -61,6 +73,7 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
     stepaf_table_free(&ctx->ops);
     stepaf_table_free(&ctx->batches);
     stepaf_trace_close(&ctx->trace);
+    free(ctx->devices);
     free(ctx->peers);
     free(ctx->ranks);
     for (int g = 0; g < 3; g++)

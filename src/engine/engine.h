@@ -80,13 +80,16 @@ struct stepaf_peer {
     struct stepaf_who who;
     uint32_t index; /* in ctx->peers; its rank is another number where there are lanes */
     bool lost;
-    bool closing;                   /* it said BYE */
-    uint32_t ready_epoch;           /* of its last READY */
-    uint32_t settled;               /* number of the last commit that it has entered */
-    stepaf_status_t ready_status;   /* and what it said */
-    bool synced;                    /* needs no more pings */
-    char reason[STEPAF_REASON_MAX]; /* why lost, or why not reached */
-    struct stepaf_mirror **mirrors; /* FFN: by plan number */
+    bool closing;                    /* it said BYE */
+    uint32_t ready_epoch;            /* of its last READY */
+    uint32_t settled;                /* number of the last commit that it has entered */
+    stepaf_status_t ready_status;    /* and what it said */
+    bool synced;                     /* needs no more pings */
+    char reason[STEPAF_REASON_MAX];  /* why lost, or why not reached */
+    char refused[STEPAF_REASON_MAX]; /* better transports than its link's, each with the reason */
+    uint64_t bytes_sent;             /* of tensors, handed to the transport for it */
+    uint64_t bytes_received;         /* of tensors, that it has said have landed */
+    struct stepaf_mirror **mirrors;  /* FFN: by plan number */
     uint32_t n_mirrors;
     struct stepaf_rmem **rmems; /* ascending by id */
     uint32_t n_rmems;
@@ -120,6 +123,8 @@ struct stepaf_ctx {
     struct stepaf_peer *peers; /* ascending by rank */
     unsigned n_transports;
     struct stepaf_transport *transports[STEPAF_MAX_TRANSPORTS];
+    /* What was left out before transports[i], and why. */
+    char unopened[STEPAF_MAX_TRANSPORTS + 1][STEPAF_REASON_MAX];
     struct stepaf_list queued; /* peers with queued posts */
     uint32_t epoch;
     uint32_t n_alive;    /* peers not lost */
@@ -130,7 +135,7 @@ struct stepaf_ctx {
     bool changed;        /* something was declared since the last commit */
     uint32_t n_commits;  /* entered, successful or not */
     bool oversubscribed;
-    stepaf_counters_t counters;
+    stepaf_counters_t counters; /* but for bytes: those are kept by peer */
     struct stepaf_trace trace;
 
     struct stepaf_table plans;
@@ -153,8 +158,9 @@ struct stepaf_ctx {
     stepaf_boot_t boot;
     struct stepaf_env env;
     struct stepaf_topo topo;
-    struct stepaf_rank *ranks; /* of the world */
-    int *groups[3];            /* world ranks of each group's members */
+    struct stepaf_map_devices *devices; /* for the map; NULL: not looked for */
+    struct stepaf_rank *ranks;          /* of the world */
+    int *groups[3];                     /* world ranks of each group's members */
     int group_size[3];
     int rank[3];             /* of this rank in each group; -1: not a member */
     bool one_clock;          /* all ranks are on one node */
@@ -183,6 +189,8 @@ static inline bool stepaf_is_attention(const struct stepaf_ctx *ctx)
     (who_).role == STEPAF_FFN ? "FFN" : "attention", (who_).rank, (who_).world_rank
 
 /* ctx.c */
+/* The counters with those that peers and transports keep. */
+stepaf_counters_t stepaf_engine_counters(const struct stepaf_ctx *ctx);
 void stepaf_ctx_free(struct stepaf_ctx *ctx);
 
 /* The stamp of what is being taken in. A waiting thread has just read the clock, between two polls,

@@ -73,7 +73,7 @@ static bool take_sizes(struct stepaf_op *op, uint32_t p, const struct stepaf_msg
             msg->n ? msg->word[STEPAF_MSG_SIZES + i] : plan->pull[first + i].bytes;
         sum += op->pull_bytes[first + i];
     }
-    plan->ctx->counters.bytes_received += sum;
+    plan->ctx->peers[p].bytes_received += sum;
     return true;
 }
 

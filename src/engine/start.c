@@ -176,7 +176,7 @@ static void stamp_posted(struct stepaf_op *op, uint64_t now)
         part->notified = now;
         for (uint32_t i = 0; i < plan->n_push; i++) {
             uint32_t bytes = part->post.xfer[i].bytes;
-            plan->ctx->counters.bytes_sent += bytes;
+            plan->ctx->peers[p].bytes_sent += bytes;
             stepaf_trace_stamp(trace, STEPAF_EVENT_POSTED, now, plan->index, op->seq, part->rank, i,
                                bytes);
         }

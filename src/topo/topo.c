@@ -81,6 +81,73 @@ stepaf_status_t stepaf_topo_probe(const char *xml, struct stepaf_topo *topo_p)
     return STEPAF_OK;
 }
 
+/* Add a name to a list of several; "+" says that there was no room for more. */
+static void list_add(char *list, size_t capacity, const char *name)
+{
+    size_t used = strlen(list);
+
+    if (used && list[used - 1] == '+')
+        return;
+    if (used + strlen(name) + 3 > capacity)
+        snprintf(list + used, capacity - used, "+");
+    else
+        snprintf(list + used, capacity - used, "%s%s", used ? "," : "", name);
+}
+
+/* Whether a PCI device computes: 3D controllers, accelerators, and the display controllers of those
+ * who make GPUs; a server's own display is none. */
+static int is_gpu(hwloc_obj_t device)
+{
+    enum { NVIDIA = 0x10de, AMD = 0x1002, VGA = 0x0300, DISPLAY_3D = 0x0302, OTHER = 0x0380 };
+    enum { ACCELERATOR = 0x1200 };
+    const struct hwloc_pcidev_attr_s *pci = &device->attr->pcidev;
+
+    return pci->class_id == DISPLAY_3D || pci->class_id == ACCELERATOR ||
+           ((pci->class_id == VGA || pci->class_id == OTHER) &&
+            (pci->vendor_id == NVIDIA || pci->vendor_id == AMD));
+}
+
+static int is_near(hwloc_topology_t topology, hwloc_obj_t device, hwloc_const_bitmap_t near)
+{
+    hwloc_obj_t place = hwloc_get_non_io_ancestor_obj(topology, device);
+
+    return !near || (place && place->cpuset && hwloc_bitmap_intersects(place->cpuset, near));
+}
+
+static void list_devices(hwloc_topology_t topology, hwloc_const_bitmap_t near, char *gpus,
+                         char *nics, size_t capacity)
+{
+    char name[32];
+
+    for (hwloc_obj_t it = NULL; gpus && (it = hwloc_get_next_pcidev(topology, it));) {
+        const struct hwloc_pcidev_attr_s *pci = &it->attr->pcidev;
+        snprintf(name, sizeof name, "%04x:%02x:%02x.%x", (unsigned)pci->domain, pci->bus, pci->dev,
+                 pci->func);
+        if (is_gpu(it) && is_near(topology, it, near))
+            list_add(gpus, capacity, name);
+    }
+    for (hwloc_obj_t it = NULL; nics && (it = hwloc_get_next_osdev(topology, it));)
+        if (it->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS && is_near(topology, it, near))
+            list_add(nics, capacity, it->name ? it->name : "?");
+}
+
+void stepaf_topo_devices(const char *xml, const char *binding, char *gpus_p, char *nics_p,
+                         size_t capacity)
+{
+    hwloc_topology_t topology = load(xml, 0, 1);
+    hwloc_bitmap_t near = hwloc_bitmap_alloc();
+
+    gpus_p[0] = nics_p[0] = '\0';
+    if (topology && near && hwloc_bitmap_list_sscanf(near, binding) == 0)
+        list_devices(topology, near, gpus_p, nics_p, capacity);
+    if (topology)
+        list_devices(topology, NULL, gpus_p[0] ? NULL : gpus_p, nics_p[0] ? NULL : nics_p,
+                     capacity);
+    hwloc_bitmap_free(near);
+    if (topology)
+        hwloc_topology_destroy(topology);
+}
+
 static stepaf_status_t bind_to_list(const char *cores)
 {
     struct stepaf_cpus cpus;

@@ -30,6 +30,12 @@ struct stepaf_topo {
  * STEPAF_ERR_NO_MEMORY or, for a bad xml, STEPAF_ERR_INVALID. */
 stepaf_status_t stepaf_topo_probe(const char *xml, struct stepaf_topo *topo_p);
 
+/* Name the GPUs (PCI addresses) and the RDMA devices ("mlx5_0") that are near the cores in
+ * @a binding, a list; of all if none is near. "" where there is none, several are divided by
+ * commas and cut to @a capacity. Takes milliseconds. @a xml: as above. */
+void stepaf_topo_devices(const char *xml, const char *binding, char *gpus_p, char *nics_p,
+                         size_t capacity);
+
 /* Bind the calling thread to @a cores ("0-1,4"), or, if it is empty, to the processing units that
  * share the last-level cache with the ones this thread is bound to. STEPAF_ERR_SETTING for a list
  * that is no list or has no core that this process can be given; STEPAF_ERR_UNSUPPORTED where the

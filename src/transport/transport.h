@@ -135,6 +135,8 @@ struct stepaf_transport {
     struct stepaf_host *host;
 };
 
+enum { STEPAF_LINK_NAME = 32, STEPAF_LINK_ADDRESS = 48 };
+
 struct stepaf_link {
     const struct stepaf_transport_ops *ops;
     struct stepaf_transport *transport;
@@ -142,7 +144,12 @@ struct stepaf_link {
     bool has_backlog; /* the engine keeps posts that found no room: later ones go behind them */
     bool dead;        /* the peer is lost: nothing is delivered, posts are SENT at once. Set by
                     * the engine, when lost is called among others */
-    char name[32];    /* "shm;cma" */
+    char name[STEPAF_LINK_NAME];       /* "shm;cma" */
+    char address[STEPAF_LINK_ADDRESS]; /* this side's, where there is one: "10.0.0.1" */
+    /* What the transport has really written for posts, counted where it writes and nowhere else:
+     * the engine's own counters are compared with it. */
+    uint64_t bytes_sent;
+    uint64_t messages_sent;
 };
 
 /* What a transport may ask: implemented by the engine, or by a test. */

@@ -21,6 +21,7 @@ struct fake_link {
     struct stepaf_link base;
     int room;                 /* posts that it still takes before it says QUEUED */
     bool holds;               /* posts with writes stay POSTED until fake_complete */
+    bool loses;               /* posts' bytes go nowhere, though it says SENT */
     bool breaks;              /* the next post finds that the peer is lost */
     struct stepaf_post *held; /* the one that is POSTED; one at a time */
 };

@@ -104,11 +104,14 @@ static void post_one(struct fake_job *job, struct stepaf_post *post)
     }
     link->room--;
     record(job, post);
+    link->base.messages_sent++;
     for (unsigned i = 0; i < post->n_xfer; i++) {
         const struct stepaf_xfer *xfer = &post->xfer[i];
-        if (xfer->bytes)
+        if (xfer->bytes && !link->loses)
             memcpy(((const struct fake_rmem *)xfer->dst)->memory + xfer->dst_offset, xfer->src,
                    xfer->bytes);
+        if (!link->loses)
+            link->base.bytes_sent += xfer->bytes;
     }
     if (link->holds && post->n_xfer) {
         post->state = STEPAF_POST_POSTED;

@@ -121,7 +121,7 @@ static void sizes_may_shrink(void)
         CU_ASSERT_EQUAL(tensor.bytes, sizes[i]);
         CU_ASSERT_EQUAL(stepaf_release(batch), STEPAF_OK);
     }
-    CU_ASSERT_EQUAL(job->ctx->counters.bytes_received, 7 + BYTES);
+    CU_ASSERT_EQUAL(stepaf_engine_counters(job->ctx).bytes_received, 7 + BYTES);
     end();
 }
 

@@ -92,7 +92,7 @@ static void answers_that_make_no_sense_are_dropped(void)
     EXPECT_TAKEN(job, 0, &msg);
     EXPECT_DROP(job, 0, &msg, DROP_STALE); /* twice */
     CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_INPROGRESS);
-    CU_ASSERT_EQUAL(job->ctx->counters.bytes_received, BYTES);
+    CU_ASSERT_EQUAL(stepaf_engine_counters(job->ctx).bytes_received, BYTES);
     end();
 }
 
@@ -119,7 +119,7 @@ static void all_answers_complete_an_operation(void)
     CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_ERR_STATE);
     CU_ASSERT_EQUAL(job->ctx->counters.operations_completed, 1);
-    CU_ASSERT_EQUAL(job->ctx->counters.bytes_received, BYTES + 20);
+    CU_ASSERT_EQUAL(stepaf_engine_counters(job->ctx).bytes_received, BYTES + 20);
     end();
 }
 

@@ -99,7 +99,7 @@ static void a_plan_becomes_complete(void)
     EXPECT_TAKEN(job, 0, &pull);
     EXPECT_TAKEN(job, 0, &start_msg);
     CU_ASSERT_EQUAL(job->ctx->counters.batches_received, 1);
-    CU_ASSERT_EQUAL(job->ctx->counters.bytes_received, 90);
+    CU_ASSERT_EQUAL(stepaf_engine_counters(job->ctx).bytes_received, 90);
 
     stepaf_batch_h batch;
     stepaf_batch_info_t info;

@@ -20,7 +20,7 @@ static void an_answer_goes_where_the_plan_says(void)
     }
     CU_ASSERT_EQUAL(job->n_records, 4);
     CU_ASSERT_EQUAL(job->ctx->counters.responses_sent, 4);
-    CU_ASSERT_EQUAL(job->ctx->counters.bytes_sent, 60);
+    CU_ASSERT_EQUAL(stepaf_engine_counters(job->ctx).bytes_sent, 60);
     end();
 }
 

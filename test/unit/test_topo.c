@@ -93,6 +93,36 @@ static void golden_machines(void)
     }
 }
 
+/* Devices near the cores; all of them where none is near, and none where there are none. A server's
+ * own display is no GPU. */
+static void devices(void)
+{
+    static const struct {
+        const char *file, *binding, *gpus, *nics;
+    } cases[] = {
+        {"accelerated.xml", "0", "0000:17:00.0", "mlx5_0"},
+        {"accelerated.xml", "1", "0000:b1:00.0", "mlx5_1"},
+        {"accelerated.xml", "0-1", "0000:17:00.0,0000:b1:00.0", "mlx5_0,mlx5_1"},
+        {"accelerated.xml", "7", "0000:17:00.0,0000:b1:00.0", "mlx5_0,mlx5_1"},
+        {"accelerated.xml", "x", "0000:17:00.0,0000:b1:00.0", "mlx5_0,mlx5_1"},
+        {"one_core.xml", "0", "", ""},
+        {"nonexistent.xml", "0", "", ""},
+    };
+    const char *top = getenv("top_srcdir");
+    char path[4096], gpus[64], nics[64], short_gpus[20], short_nics[20];
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(path, sizeof path, "%s/test/unit/topo/%s", top ? top : ".", cases[i].file);
+        stepaf_topo_devices(path, cases[i].binding, gpus, nics, sizeof gpus);
+        UNIT_STRING(gpus, cases[i].gpus);
+        UNIT_STRING(nics, cases[i].nics);
+    }
+    snprintf(path, sizeof path, "%s/test/unit/topo/accelerated.xml", top ? top : ".");
+    stepaf_topo_devices(path, "0-1", short_gpus, short_nics, sizeof short_gpus);
+    UNIT_STRING(short_gpus, "0000:17:00.0+");
+    UNIT_STRING(short_nics, "mlx5_0,mlx5_1");
+}
+
 static void bad_xml(void)
 {
     struct stepaf_topo topo;
@@ -366,6 +396,7 @@ int main(void)
         {"lists", lists},
         {"long lists are cut", long_lists_are_cut},
         {"golden machines", golden_machines},
+        {"devices", devices},
         {"bad XML", bad_xml},
         {"this machine", this_machine},
         {"facts from files", facts_from_files},

@@ -15,6 +15,7 @@ static bool write_one(struct stepaf_shm_link *link, struct stepaf_post *post)
         return true;
     if (rmem->map) {
         memcpy(rmem->map + xfer->dst_offset, xfer->src, xfer->bytes);
+        link->base.bytes_sent += xfer->bytes;
         return true;
     }
     if (!link->cma)
@@ -49,6 +50,7 @@ static void post_one(struct stepaf_post *post)
         return;
     }
     stepaf_shm_slot_write(link, &post->msg);
+    link->base.messages_sent++;
 }
 
 static bool mapped(const struct stepaf_xfer *xfer)
@@ -85,6 +87,8 @@ static void write_shared(struct stepaf_post *const *posts, unsigned n, size_t le
             dst[i] = ((const struct stepaf_shm_rmem *)xfer->dst)->map + xfer->dst_offset;
         }
         stepaf_shm_copy_many(dst, n, posts[0]->xfer[index].src, posts[0]->xfer[index].bytes);
+        for (unsigned i = 0; i < n; i++)
+            posts[i]->link->bytes_sent += posts[i]->xfer[index].bytes;
     }
     for (unsigned i = 0; index && i < n; i++)
         posts[i]->at = (uint8_t)index;

@@ -135,7 +135,7 @@ void stepaf_shm_idle(struct stepaf_transport *transport);
 /* Copy one source to several places, the source coming from memory once. */
 void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, size_t bytes);
 /* Write one tensor to the peer's own pages. False if the peer or its pages are gone. */
-bool stepaf_shm_write_pages(const struct stepaf_shm_link *link, const struct stepaf_xfer *xfer);
+bool stepaf_shm_write_pages(struct stepaf_shm_link *link, const struct stepaf_xfer *xfer);
 /* Send fragments of post->xfer[post->at] from post->at_offset on, while there are free slots.
  * True when the tensor is through. */
 bool stepaf_shm_write_fragments(struct stepaf_shm_link *link, struct stepaf_post *post);

@@ -23,7 +23,7 @@ void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, s
     }
 }
 
-bool stepaf_shm_write_pages(const struct stepaf_shm_link *link, const struct stepaf_xfer *xfer)
+bool stepaf_shm_write_pages(struct stepaf_shm_link *link, const struct stepaf_xfer *xfer)
 {
     const struct stepaf_shm_rmem *rmem = (const struct stepaf_shm_rmem *)xfer->dst;
     size_t done = 0;
@@ -40,6 +40,7 @@ bool stepaf_shm_write_pages(const struct stepaf_shm_link *link, const struct ste
         }
         done += (size_t)moved;
     }
+    link->base.bytes_sent += done;
     return true;
 }
 
@@ -63,6 +64,7 @@ bool stepaf_shm_write_fragments(struct stepaf_shm_link *link, struct stepaf_post
         };
         memcpy(room, (const uint8_t *)xfer->src + post->at_offset, bytes);
         stepaf_shm_slot_write(link, &msg);
+        link->base.bytes_sent += bytes;
         post->at_offset += bytes;
     }
     return true;

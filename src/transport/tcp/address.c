@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -210,6 +211,17 @@ void stepaf_tcp_address_text(const struct stepaf_tcp_address *address, uint16_t 
     inet_ntop(address->family, address->bytes, text, sizeof(text));
     snprintf(text_p, STEPAF_TCP_ADDRESS_TEXT, address->family == AF_INET6 ? "[%s]:%u" : "%s:%u",
              text, port);
+}
+
+void stepaf_tcp_address_own(int fd, char *text_p, size_t capacity)
+{
+    struct sockaddr_storage name = {0};
+    socklen_t length = sizeof(name);
+
+    if (getsockname(fd, (struct sockaddr *)&name, &length) ||
+        getnameinfo((struct sockaddr *)&name, length, text_p, (socklen_t)capacity, NULL, 0,
+                    NI_NUMERICHOST))
+        text_p[0] = '\0';
 }
 
 const char *stepaf_tcp_interface_of(int fd, const struct stepaf_tcp_addresses *own)

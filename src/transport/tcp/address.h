@@ -54,6 +54,9 @@ socklen_t stepaf_tcp_address_socket(const struct stepaf_tcp_address *address, ui
 void stepaf_tcp_address_text(const struct stepaf_tcp_address *address, uint16_t port,
                              char text_p[static STEPAF_TCP_ADDRESS_TEXT]);
 
+/* The socket's own end without its port, "10.0.0.1"; "" if the system does not tell. */
+void stepaf_tcp_address_own(int fd, char *text_p, size_t capacity);
+
 /* The name of the interface that the socket's own end belongs to; "?" if it is none of @a own. */
 const char *stepaf_tcp_interface_of(int fd, const struct stepaf_tcp_addresses *own);
 

@@ -81,6 +81,7 @@ void stepaf_tcp_connection_up(struct stepaf_tcp_connection *connection)
         return;
     snprintf(link->base.name, sizeof(link->base.name), "tcp;%s",
              stepaf_tcp_interface_of(link->connections[0].fd, &tcp->own));
+    stepaf_tcp_address_own(link->connections[0].fd, link->base.address, sizeof(link->base.address));
     link->up = true;
     opened(link);
 }

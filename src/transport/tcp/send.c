@@ -263,6 +263,15 @@ static void broken(struct stepaf_tcp_link *link)
     stepaf_tcp_lost(link, reason);
 }
 
+/* The socket has taken all of the post. */
+static void sent(struct stepaf_tcp_link *link, const struct stepaf_post *post)
+{
+    link->current = NULL;
+    for (unsigned i = 0; i < post->n_xfer; i++)
+        link->base.bytes_sent += post->xfer[i].bytes;
+    link->base.messages_sent++;
+}
+
 static void post_one(struct stepaf_post *post)
 {
     struct stepaf_tcp_link *link = (struct stepaf_tcp_link *)post->link;
@@ -284,7 +293,7 @@ static void post_one(struct stepaf_post *post)
         post->state = STEPAF_POST_QUEUED;
         return;
     }
-    link->current = NULL;
+    sent(link, post);
     if (__builtin_expect(link->has_zerocopy, 0))
         stepaf_tcp_zerocopy_hold(link, post);
 }

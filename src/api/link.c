@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stepaf/link.h>
+
+#include <stdio.h>
+
+#include "api/handles.h"
+#include "engine/map.h"
+
+_Static_assert(sizeof(((stepaf_link_info_t *)0)->transport) >= STEPAF_LINK_NAME &&
+                   sizeof(((stepaf_link_info_t *)0)->address) >= STEPAF_LINK_ADDRESS &&
+                   sizeof(((stepaf_link_info_t *)0)->refused) >= STEPAF_REASON_MAX,
+               "what is shown is shown whole");
+
+stepaf_status_t stepaf_link_get(stepaf_context_h handle, int rank, stepaf_link_info_t *info_p)
+{
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    int p = stepaf_find_peer(ctx, rank);
+    if (p < 0 || !info_p) {
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                  "rank %d is none of this rank's peers, or info_p is NULL", rank);
+        goto out;
+    }
+    const struct stepaf_peer *peer = &ctx->peers[p];
+    const struct stepaf_link *link = peer->link;
+    *info_p = (stepaf_link_info_t){
+        .world_rank = peer->who.world_rank,
+        .is_lost = peer->lost,
+        .bytes_sent = link ? link->bytes_sent : 0,
+        .messages_sent = link ? link->messages_sent : 0,
+        .bytes_received = peer->bytes_received,
+    };
+    snprintf(info_p->transport, sizeof(info_p->transport), "%s", link ? link->name : "-");
+    snprintf(info_p->address, sizeof(info_p->address), "%s", link ? link->address : "");
+    snprintf(info_p->refused, sizeof(info_p->refused), "%s", peer->refused);
+out:
+    stepaf_leave(ctx);
+    return status;
+}
+
+stepaf_status_t stepaf_map_check(stepaf_context_h handle, int64_t timeout_us, char **text_p)
+{
+    struct stepaf_map_part part;
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+    char *text = NULL;
+
+    if (status)
+        return status;
+    if (ctx->state != STEPAF_CTX_OPEN || !ctx->epoch) {
+        stepaf_leave(ctx);
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE, "no commit, or a failed one");
+    }
+    timeout_us = stepaf_timeout_us(ctx, timeout_us);
+    stepaf_engine_flush(ctx, timeout_us);
+    stepaf_map_part_make(ctx, true, &part);
+    stepaf_leave(ctx);
+    status = stepaf_map_exchange(ctx, &part, true, timeout_us, text_p ? &text : NULL);
+    stepaf_map_part_free(&part);
+    if (text_p && (!status || status == STEPAF_ERR_TRANSPORT))
+        *text_p = text;
+    else
+        free(text);
+    return status;
+}
