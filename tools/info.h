@@ -23,6 +23,8 @@ void info_settings_help(void);
 void info_transports(const struct stepaf_env *env);
 int info_topology(int with_tree);
 int info_memory(const struct info_job *job);
+/* Under a launcher, the job is what that has started. */
+int info_map(const struct info_job *job);
 void info_man(void);
 
 /* Say on standard error what the library's last error was, and return 0. */

@@ -17,12 +17,14 @@ enum {
     SHOW_TRANSPORTS = 1 << 3,
     SHOW_TOPOLOGY = 1 << 4,
     SHOW_MEMORY = 1 << 5,
-    SHOW_MAN = 1 << 6
+    SHOW_MAN = 1 << 6,
+    SHOW_MAP = 1 << 7
 };
 
 /* Options without a letter. */
 enum {
     OPTION_TOPOLOGY = 256,
+    OPTION_MAP,
     OPTION_MEMORY,
     OPTION_MAN,
     OPTION_ATTN,
@@ -46,8 +48,10 @@ static const struct argp_option options[] = {
     {"transports", 't', NULL, 0, "Show the transports, and why one cannot be used", 0},
     {"topology", OPTION_TOPOLOGY, NULL, 0, "Show this machine", 0},
     {"memory", OPTION_MEMORY, NULL, 0, "Run a small job and show what memory the library uses", 0},
+    {"map", OPTION_MAP, NULL, 0,
+     "Run a job, under mpirun all of its ranks, and show which transport connects each pair", 0},
     {"man", OPTION_MAN, NULL, 0, "Print the manual page stepaf_settings(7)", 0},
-    {NULL, 0, NULL, 0, "The job of --memory:", 1},
+    {NULL, 0, NULL, 0, "The job of --memory, and of --map without a launcher:", 1},
     {"attn", OPTION_ATTN, "N", 0, "Attention ranks (2)", 1},
     {"ffn", OPTION_FFN, "N", 0, "FFN ranks (2)", 1},
     {"keys", OPTION_KEYS, "N", 0, "Keys that are pushed, and as many pulled (8)", 1},
@@ -86,6 +90,9 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         return 0;
     case OPTION_MEMORY:
         arguments->show |= SHOW_MEMORY;
+        return 0;
+    case OPTION_MAP:
+        arguments->show |= SHOW_MAP;
         return 0;
     case OPTION_MAN:
         arguments->show |= SHOW_MAN;
@@ -156,6 +163,8 @@ static int show(const struct arguments *arguments, const struct stepaf_env *env)
         done &= info_topology(1);
     if (arguments->show & SHOW_MEMORY)
         done &= info_memory(&arguments->job);
+    if (arguments->show & SHOW_MAP)
+        done &= info_map(&arguments->job);
     if (arguments->show & SHOW_MAN)
         info_man();
     return done;

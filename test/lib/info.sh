@@ -86,6 +86,52 @@ if [ -w /dev/full ]; then
     "$info" -f >/dev/full 2>/dev/null && fail "a full disk goes unnoticed"
 fi
 
+# The map: shared memory, fragments through a ring, TCP; its bytes are those that were pushed.
+expect 0 --map
+has '^ 0  .* attn '
+has '^ID 1 +shm;(cma|ring) 1\.0M/1\.0M  shm;'
+has '^shm;(cma|ring): 4 links, 4\.0M bytes pushed, 4\.0M pulled$'
+setting=STEPAF_SHM_CMA=off
+expect 0 --map --attn 1 --ffn 3
+has '^shm;ring: 3 links, 3\.0M bytes pushed, 3\.0M pulled$'
+setting=STEPAF_TRANSPORTS=tcp
+expect 0 --map --attn 3 --ffn 1
+has '^tcp;[^ ]+ on 3 links .* instead of shm: STEPAF_TRANSPORTS does not list it$'
+setting=STEPAF_SPLIT=attn=1,ffn=2
+expect 1 --map
+says 'map: .*split'
+setting=STEPAF_TRANSPORTS=nonsense
+expect 1 --map
+says 'is not a transport of this build'
+setting=
+if grep -q '^#define HAVE_MPI 1' "$top_builddir/config.h" && [ -z "${SANITIZERS:-}" ]; then
+    . "$top_srcdir/test/mpi/env.sh"
+    mpi_run 5 "$info" --map >"$directory/out" 2>"$directory/err" || fail "mpirun stepaf_info --map"
+    has '3 attention and 2 FFN ranks on 1 node'
+    has '^shm;(cma|ring): 6 links, 6\.0M bytes pushed, 6\.0M pulled$'
+    STEPAF_SPLIT=attn=1,ffn=3,interleave
+    export STEPAF_SPLIT
+    mpi_run 4 "$info" --map >"$directory/out" 2>"$directory/err" || fail "mpirun with a split"
+    has '1 attention and 3 FFN ranks on 1 node'
+    # Two nodes, by the host name: shared memory within each, TCP between them.
+    if unshare --uts true 2>/dev/null; then
+        STEPAF_SPLIT=attn=2,ffn=2,interleave
+        export STEPAF_SPLIT STEPAF_NET_IF=lo
+        mpi_run 2 "$info" --map : -n 2 \
+            unshare --uts sh -c 'hostname other && exec "$0" --map' "$info" \
+            >"$directory/out" 2>"$directory/err" || fail "mpirun on two nodes"
+        has '2 attention and 2 FFN ranks on 2 nodes'
+        has '^ID 0 +shm;[^ ]+ 1\.0M/1\.0M +tcp;lo 1\.0M/1\.0M$'
+        has '^ID 1 +tcp;lo 1\.0M/1\.0M +shm;[^ ]+ 1\.0M/1\.0M$'
+        has '^shm;(cma|ring): 2 links, 2\.0M bytes pushed, 2\.0M pulled$'
+        has '^tcp;lo on 2 links \(attention 0 - FFN 1 first\) instead of shm: on another node'
+        unset STEPAF_NET_IF
+    else
+        echo "two nodes: not tried, no permission for a UTS namespace"
+    fi
+    unset STEPAF_SPLIT
+fi
+
 # The bounds: 8 KiB a peer, 256 bytes a key and peer.
 for job in '--attn 1 --ffn 1 --keys 1' '--attn 2 --ffn 2' '--attn 3 --ffn 1 --keys 20'; do
     # shellcheck disable=SC2086

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The map of a job that a launcher has started. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <stepaf/mpi.h>
+
+#include "info_map.h"
+
+static int is_launched(void)
+{
+    static const char *const signs[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE",
+                                        "MPI_LOCALRANKID"};
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
+        if (getenv(signs[i]))
+            return 1;
+    return 0;
+}
+
+int info_map(const struct info_job *job)
+{
+    stepaf_params_t params;
+    stepaf_context_h ctx;
+    int rank, size;
+    if (!is_launched())
+        return info_map_fork(job);
+    if (MPI_Init(NULL, NULL) != MPI_SUCCESS)
+        return 0; /* it has said why */
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    info_map_params(rank, size - size / 2, &params);
+    int done = stepaf_init_mpi(MPI_COMM_WORLD, &params, &ctx) == STEPAF_OK;
+    if (!done && rank == 0) /* all would say the same */
+        info_failed("map");
+    /* Others may wait for a rank that has failed on its own, and MPI_Finalize would with them. */
+    if (done && !info_map_rank(ctx))
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    MPI_Finalize();
+    return done;
+}
