@@ -98,9 +98,20 @@ static int report_trace(const struct rank *rank)
     return result;
 }
 
+/* What is said of the transports holds only if the tensors went over them. */
+static int check_links(struct rank *rank)
+{
+    if (stepaf_map_check(rank->ctx, rank->options->timeout_us, NULL) == STEPAF_OK)
+        return 0;
+    return reason_failed(rank->reason, "links: %s", stepaf_last_error()->text);
+}
+
 int rank_report(struct rank *rank)
 {
-    int result = report_results(rank);
+    int result = check_links(rank);
+    if (agree(rank->launch, result, 0, rank->options->timeout_us, rank->reason))
+        return -1;
+    result = report_results(rank);
     if (agree(rank->launch, result, 0, rank->options->timeout_us, rank->reason))
         return -1;
     if (!rank->options->trace)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "clock.h"
+#include "fail.h"
 #include "row_state.h"
 
 /* What a rank adds to a result beside its samples. */
@@ -70,6 +71,17 @@ static void describe(const struct perf_row *row, struct perf_result *r)
                                   : "memcpy");
 }
 
+/* Numbers that went over another way than the one that is named, or over none, are worth nothing. */
+static int check_links(const struct perf_row *row)
+{
+    stepaf_status_t status;
+
+    if (row->lib.ctx == NULL)
+        return 0;
+    status = stepaf_map_check(row->lib.ctx, STEPAF_TIMEOUT_DEFAULT, NULL);
+    return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_map_check");
+}
+
 int perf_row_merge(struct perf_row *row, struct perf_result *r)
 {
     enum perf_who who;
@@ -79,7 +91,7 @@ int perf_row_merge(struct perf_row *row, struct perf_result *r)
     r->iters = row->n_samples;
     r->checked = row->options->check;
     r->checked_ops = row->checked_ops;
-    if (merge_shares(row, r) != 0)
+    if (check_links(row) != 0 || merge_shares(row, r) != 0)
         return -1;
     for (int i = 0; i < PERF_WHO_LAST; i++) {
         r->has[i] = row->contenders[i].run != NULL;
