@@ -6,8 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+const struct stepaf_transport_ops *side_ops = &stepaf_shm_ops;
+bool side_initiates;
 const char *side_cma = "auto";
 const char *side_slots = "4";
+const char *const *side_settings;
 
 void side_must(bool good, const char *what)
 {
@@ -20,6 +23,9 @@ void side_must(bool good, const char *what)
 static const char *get(const char *name, void *arg)
 {
     (void)arg;
+    for (const char *const *setting = side_settings; setting && *setting; setting += 2)
+        if (strcmp(name, setting[0]) == 0)
+            return setting[1];
     if (strcmp(name, "STEPAF_SHM_CMA") == 0)
         return side_cma;
     if (strcmp(name, "STEPAF_SHM_RING_SLOTS") == 0)
@@ -56,7 +62,7 @@ static uint8_t *resolve(struct stepaf_host *host, uint32_t id, uint64_t offset, 
     return NULL;
 }
 
-void side_open(struct side *side, unsigned n_peers)
+stepaf_status_t side_try_open(struct side *side, unsigned n_peers)
 {
     memset(side, 0, sizeof *side);
     side_must(stepaf_env_load_from(&side->env, get, NULL) == STEPAF_OK, "settings");
@@ -67,13 +73,22 @@ void side_open(struct side *side, unsigned n_peers)
         .resolve = resolve,
         .env = &side->env,
         .topo = &side->topo,
+        .initiates = side_initiates,
     };
-    side_must(stepaf_shm_ops.open(&side->host, n_peers, &side->transport) == STEPAF_OK, "open");
+    stepaf_status_t status = side_ops->open(&side->host, n_peers, &side->transport);
+    if (status)
+        stepaf_env_free(&side->env);
+    return status;
+}
+
+void side_open(struct side *side, unsigned n_peers)
+{
+    side_must(side_try_open(side, n_peers) == STEPAF_OK, "open");
 }
 
 void side_close(struct side *side)
 {
-    stepaf_shm_ops.close(side->transport);
+    side->transport->ops->close(side->transport);
     for (unsigned i = 0; i < side->n_regions; i++) {
         struct stepaf_region *region = &side->regions[i];
         struct stepaf_device_mem mem = {region->base, region->bytes, region->fd};
@@ -93,12 +108,12 @@ const char *side_connect(struct side *from, uint32_t peer, struct side *to, uint
     struct stepaf_peer_facts facts = {.peer = peer, .slot = slot, .node_id = 1, .pid = pid};
 
     if (!pack)
-        stepaf_shm_ops.pack(to->transport, &own);
+        side_ops->pack(to->transport, &own);
     struct stepaf_unpack unpack =
         stepaf_unpack_from(pack ? pack->data : own.data, pack ? pack->bytes : own.bytes);
     snprintf(reason, sizeof reason, "no reason given");
     stepaf_status_t status =
-        stepaf_shm_ops.connect(from->transport, &facts, &unpack, &from->links[peer], reason);
+        side_ops->connect(from->transport, &facts, &unpack, &from->links[peer], reason);
     free(own.data);
     side_must(status == STEPAF_OK, "connect");
     return from->links[peer] ? NULL : reason;
@@ -135,9 +150,9 @@ struct stepaf_rmem *side_import(struct side *from, uint32_t peer, struct side *t
     struct stepaf_pack pack = {0};
     struct stepaf_rmem *rmem;
 
-    stepaf_shm_ops.pack_region(to->transport, region, &pack);
+    side_ops->pack_region(to->transport, region, &pack);
     struct stepaf_unpack unpack = stepaf_unpack_from(pack.data, pack.bytes);
-    side_must(stepaf_shm_ops.import(from->links[peer], region->id, region->bytes, &unpack, &rmem) ==
+    side_must(side_ops->import(from->links[peer], region->id, region->bytes, &unpack, &rmem) ==
                   STEPAF_OK,
               "import");
     free(pack.data);
@@ -158,11 +173,11 @@ enum stepaf_post_state side_say(struct side *from, uint32_t peer, uint32_t seq)
                                    .n_words = STEPAF_MSG_WORDS};
     for (uint32_t i = 0; i < STEPAF_MSG_WORDS; i++)
         post.msg.word[i] = seq * 31 + i;
-    stepaf_shm_ops.post(posts, 1);
+    side_ops->post(posts, 1);
     return (enum stepaf_post_state)post.state;
 }
 
 unsigned side_progress(struct side *side)
 {
-    return stepaf_shm_ops.progress(side->transport, 1);
+    return side_ops->progress(side->transport, 1);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One end of the shared-memory transport, with a host that writes down what it is told. Several
- * ends of one process can be joined. */
+/* One end of a transport, with a host that writes down what it is told. Several ends of one process
+ * can be joined. */
 #ifndef STEPAF_TEST_SIDE_H
 #define STEPAF_TEST_SIDE_H
 
@@ -22,10 +22,15 @@ struct side {
     char lost_reason[STEPAF_REASON_MAX];
 };
 
-/* The settings that all sides opened next have. */
+/* What all sides opened next have: transport, who dials, settings. */
+extern const struct stepaf_transport_ops *side_ops; /* shared memory at first */
+extern bool side_initiates;
 extern const char *side_cma;
 extern const char *side_slots;
+extern const char *const *side_settings; /* name, value, ..., NULL; go before all else */
 
+/* Give the transport's own status; nothing is to be closed after a failure. */
+stepaf_status_t side_try_open(struct side *side, unsigned n_peers);
 void side_open(struct side *side, unsigned n_peers);
 void side_close(struct side *side);
 

@@ -167,7 +167,7 @@ bool stepaf_tcp_addresses_unpack(struct stepaf_unpack *unpack,
 {
     struct stepaf_tcp_addresses addresses = {.n = stepaf_unpack_u32(unpack)};
 
-    if (addresses.n > STEPAF_TCP_ADDRESSES)
+    if (unpack->failed || addresses.n > STEPAF_TCP_ADDRESSES)
         return false;
     for (unsigned i = 0; i < addresses.n; i++) {
         uint32_t kind = stepaf_unpack_u32(unpack);
@@ -181,8 +181,10 @@ bool stepaf_tcp_addresses_unpack(struct stepaf_unpack *unpack,
             return false;
         memcpy(address->bytes, bytes, address_bytes(address->family));
     }
+    if (unpack->failed)
+        return false;
     *addresses_p = addresses;
-    return !unpack->failed;
+    return true;
 }
 
 socklen_t stepaf_tcp_address_socket(const struct stepaf_tcp_address *address, uint16_t port,

@@ -36,6 +36,7 @@ static void close_connection(struct stepaf_tcp_connection *connection)
 static void all_opened(struct stepaf_tcp *tcp)
 {
     stepaf_tcp_unlisten(tcp);
+    tcp->n_direct = 0;
     if (tcp->n_links * tcp->n_connections > STEPAF_TCP_DIRECT)
         return;
     for (unsigned p = 0; p < tcp->n_peers; p++)
@@ -65,6 +66,8 @@ void stepaf_tcp_link_close(struct stepaf_tcp_link *link)
     stepaf_tcp_zerocopy_drop(link);
     stepaf_tcp_of(link)->n_tails -= link->tail_bytes > 0;
     link->tail_at = link->tail_bytes = 0;
+    stepaf_tcp_of(link)->n_broken -= link->broken;
+    link->broken = false;
     opened(link);
 }
 
@@ -284,6 +287,7 @@ stepaf_status_t stepaf_tcp_connect(struct stepaf_transport *transport,
     tcp->links[facts->peer] = link;
     tcp->n_links++;
     tcp->n_opening++;
+    tcp->n_direct = 0; /* until it is up, epoll is needed */
     link->opening = true;
     *link_p = &link->base;
     if (!initiates) {

@@ -33,13 +33,15 @@ static socklen_t listening_address(struct stepaf_tcp *tcp, uint16_t port, bool w
 static int bind_to_one(struct stepaf_tcp *tcp, uint16_t first, uint16_t last, bool with_ipv6)
 {
     struct sockaddr_storage address;
-    int no = 0;
+    int no = 0, yes = 1;
 
     for (uint32_t port = first; port <= last; port++) {
         socklen_t length = listening_address(tcp, (uint16_t)port, with_ipv6, &address);
         int fd = stepaf_tcp_socket(address.ss_family);
         if (fd < 0)
             return errno;
+        /* What an ended job has left of its connections must not keep a range of ports in use. */
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
         if (address.ss_family == AF_INET6)
             (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
         if (!bind(fd, (struct sockaddr *)&address, length) && !listen(fd, (int)tcp->n_strangers)) {
@@ -103,11 +105,14 @@ stepaf_status_t stepaf_tcp_listen(struct stepaf_tcp *tcp)
                                 strerror(error));
     narrow_addresses(tcp, with_ipv6);
     tcp->strangers = calloc(tcp->n_strangers, sizeof(tcp->strangers[0]));
-    if (!tcp->strangers || !watch(tcp, tcp->listener.fd, &tcp->listener) ||
-        getsockname(tcp->listener.fd, (struct sockaddr *)&address, &length))
+    if (!tcp->strangers)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     for (unsigned i = 0; i < tcp->n_strangers; i++)
         tcp->strangers[i].fd = -1;
+    if (!watch(tcp, tcp->listener.fd, &tcp->listener) ||
+        getsockname(tcp->listener.fd, (struct sockaddr *)&address, &length))
+        return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "tcp: cannot listen: %s",
+                                strerror(errno));
     tcp->port = ntohs(address.ss_family == AF_INET ? ((struct sockaddr_in *)&address)->sin_port
                                                    : ((struct sockaddr_in6 *)&address)->sin6_port);
     return STEPAF_OK;
@@ -134,26 +139,6 @@ void stepaf_tcp_forget_strangers(struct stepaf_tcp *tcp, uint64_t now)
     for (unsigned i = 0; tcp->strangers && i < tcp->n_strangers; i++)
         if (tcp->strangers[i].fd >= 0 && (int64_t)(now - tcp->strangers[i].until) >= 0)
             dismiss(&tcp->strangers[i]);
-}
-
-void stepaf_tcp_accept(struct stepaf_tcp *tcp)
-{
-    for (unsigned n = 0; n < tcp->n_strangers; n++) {
-        int fd = accept4(tcp->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0)
-            return;
-        /* Round and round: if all places are taken, who has waited longest goes. */
-        struct stepaf_tcp_stranger *stranger = &tcp->strangers[tcp->at_stranger];
-        tcp->at_stranger = (tcp->at_stranger + 1) % tcp->n_strangers;
-        dismiss(stranger);
-        *stranger = (struct stepaf_tcp_stranger){
-            .watched = STEPAF_TCP_STRANGER,
-            .fd = fd,
-            .until = stepaf_ticks() + STRANGER_US * tcp->ticks_per_us,
-        };
-        if (!watch(tcp, fd, stranger))
-            dismiss(stranger);
-    }
 }
 
 /* Compare without telling by the time it takes how much of it was right. */
@@ -216,4 +201,43 @@ void stepaf_tcp_listen_to(struct stepaf_tcp *tcp, struct stepaf_tcp_stranger *st
         return;
     if (got <= 0 || !adopt(tcp, stranger))
         dismiss(stranger);
+}
+
+/* No file to accept with: peers wait in the kernel's queue, perhaps until the commit's deadline. */
+static void cannot_accept(struct stepaf_tcp *tcp, int error)
+{
+    bool passes = error == EAGAIN || error == EINTR || error == ECONNABORTED;
+
+    if (passes || tcp->cannot_accept)
+        return;
+    tcp->cannot_accept = true;
+    stepaf_log_warn("tcp: cannot accept connections: %s", strerror(error));
+}
+
+unsigned stepaf_tcp_accept(struct stepaf_tcp *tcp)
+{
+    unsigned n = 0;
+
+    /* A stranger may turn out to be the last peer awaited, and end the listening. */
+    for (; n < tcp->n_strangers && tcp->listener.fd >= 0; n++) {
+        int fd = accept4(tcp->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) {
+            cannot_accept(tcp, errno);
+            break;
+        }
+        /* Round and round: if all places are taken, who has waited longest goes. */
+        struct stepaf_tcp_stranger *stranger = &tcp->strangers[tcp->at_stranger];
+        tcp->at_stranger = (tcp->at_stranger + 1) % tcp->n_strangers;
+        dismiss(stranger);
+        *stranger = (struct stepaf_tcp_stranger){
+            .watched = STEPAF_TCP_STRANGER,
+            .fd = fd,
+            .until = stepaf_ticks() + STRANGER_US * tcp->ticks_per_us,
+        };
+        if (watch(tcp, fd, stranger))
+            stepaf_tcp_listen_to(tcp, stranger); /* before others can take its place */
+        else
+            dismiss(stranger);
+    }
+    return n;
 }

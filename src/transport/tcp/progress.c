@@ -26,6 +26,27 @@ static unsigned receive(struct stepaf_tcp_connection *connection)
     return n;
 }
 
+/* Take in what is left of links that cannot be sent to; when that is all, they are lost. */
+static unsigned hear_broken(struct stepaf_tcp *tcp)
+{
+    unsigned happened = 0;
+
+    for (unsigned p = 0; p < tcp->n_peers; p++) {
+        struct stepaf_tcp_link *link = tcp->links[p];
+        unsigned n = 0;
+        if (!link || !link->broken)
+            continue;
+        for (unsigned i = tcp->n_connections; i-- && !link->base.dead;)
+            n += stepaf_tcp_receive(&link->connections[i]);
+        if (!n && !link->base.dead)
+            stepaf_tcp_lost(link, link->trouble);
+        if (link->base.dead)
+            stepaf_tcp_link_close(link);
+        happened += n + 1;
+    }
+    return happened;
+}
+
 static unsigned hear(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
@@ -60,9 +81,7 @@ static unsigned by_epoll(struct stepaf_tcp *tcp)
             happened++;
             break;
         default:
-            if (tcp->listener.fd >= 0)
-                stepaf_tcp_accept(tcp);
-            happened++;
+            happened += stepaf_tcp_accept(tcp);
         }
     }
     return happened;
@@ -93,6 +112,8 @@ static unsigned look(struct stepaf_tcp *tcp)
 {
     if (__builtin_expect(tcp->n_tails, 0))
         stepaf_tcp_push_tails(tcp);
+    if (__builtin_expect(tcp->n_broken, 0))
+        return hear_broken(tcp);
     if (tcp->n_direct)
         return directly(tcp);
     if (__builtin_expect(tcp->n_opening, 0))
@@ -116,11 +137,38 @@ unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls)
     return n;
 }
 
+/* Whether what was sent has been without an answer of the peer's host for too long. */
+static bool is_silent(struct stepaf_tcp_link *link, uint64_t now)
+{
+    const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
+    int64_t timeout_us = tcp->base.host->env->tcp_peer_timeout_us, longest_us = -1;
+
+    for (unsigned i = 0; i < tcp->n_connections; i++) {
+        int64_t us = stepaf_tcp_socket_silence_us(link->connections[i].fd);
+        longest_us = us > longest_us ? us : longest_us;
+    }
+    if (longest_us < 0)
+        link->unanswered = 0;
+    else if (!link->unanswered)
+        link->unanswered = now;
+    return longest_us >= timeout_us &&
+           now - link->unanswered >= (uint64_t)timeout_us * tcp->ticks_per_us;
+}
+
 void stepaf_tcp_idle(struct stepaf_transport *transport)
 {
     struct stepaf_tcp *tcp = (struct stepaf_tcp *)transport;
+    uint64_t every_us = (uint64_t)transport->host->env->tcp_peer_timeout_us / 8;
+    uint64_t now = stepaf_ticks();
+    bool listen = now - tcp->listened >= every_us * tcp->ticks_per_us;
 
-    for (unsigned p = 0; p < tcp->n_peers; p++)
-        if (tcp->links[p] && tcp->links[p]->base.dead)
-            stepaf_tcp_link_close(tcp->links[p]);
+    if (listen)
+        tcp->listened = now;
+    for (unsigned p = 0; p < tcp->n_peers; p++) {
+        struct stepaf_tcp_link *link = tcp->links[p];
+        if (link && listen && link->up && !link->base.dead && is_silent(link, now))
+            stepaf_tcp_lost(link, "its host does not answer");
+        if (link && link->base.dead)
+            stepaf_tcp_link_close(link);
+    }
 }

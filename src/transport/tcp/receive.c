@@ -54,30 +54,53 @@ static size_t wanted(const struct stepaf_tcp_connection *connection)
     }
 }
 
+/* Ask for the place of the payload, or of what is left of it. */
+static void find_place(struct stepaf_tcp_connection *connection)
+{
+    const struct stepaf_tcp_descriptor *it = &connection->descriptors[connection->at];
+    struct stepaf_host *host = stepaf_tcp_of(connection->link)->base.host;
+
+    if (connection->spoiled)
+        return;
+    connection->place = host->resolve(host, it->region, it->offset, it->bytes);
+    if (connection->place) {
+        connection->place += it->bytes - connection->left;
+    } else {
+        connection->spoiled = true;
+        host->dropped_malformed++;
+    }
+}
+
+/* A PART is over. */
+static void end_part(struct stepaf_tcp_connection *connection)
+{
+    uint32_t number = ++connection->link->rx_parts[connection->index];
+
+    if (connection->spoiled) {
+        connection->bad_first = connection->has_bad ? connection->bad_first : number;
+        connection->bad_last = number;
+        connection->has_bad = true;
+    }
+    connection->phase = STEPAF_TCP_AT_HEAD;
+}
+
 /* The next payload, or what follows the last. */
 static void next_payload(struct stepaf_tcp_connection *connection)
 {
-    struct stepaf_host *host = stepaf_tcp_of(connection->link)->base.host;
-
     for (; connection->at < connection->n_xfer; connection->at++) {
         const struct stepaf_tcp_descriptor *it = &connection->descriptors[connection->at];
         if (!it->bytes)
             continue;
         connection->phase = STEPAF_TCP_AT_PAYLOAD;
         connection->left = it->bytes;
-        connection->place = host->resolve(host, it->region, it->offset, it->bytes);
-        if (!connection->place && !connection->spoiled) {
-            connection->spoiled = true;
-            host->dropped_malformed++;
-        }
+        connection->place = NULL;
+        find_place(connection);
         return;
     }
-    if (connection->kind == STEPAF_TCP_FRAME) {
+    if (connection->kind == STEPAF_TCP_FRAME)
         connection->phase = STEPAF_TCP_AT_TAIL;
-        return;
-    }
-    connection->link->rx_parts[connection->index]++;
-    connection->phase = STEPAF_TCP_AT_HEAD;
+    else
+        end_part(connection);
 }
 
 static bool take_head(struct stepaf_tcp_connection *connection, const void *from)
@@ -93,6 +116,7 @@ static bool take_head(struct stepaf_tcp_connection *connection, const void *from
     connection->kind = head.kind;
     connection->n_xfer = head.n_xfer;
     connection->exact = is_frame && head.parts != connection->parts;
+    connection->parts_before = connection->parts;
     connection->parts = head.parts;
     connection->spoiled = false;
     connection->at = 0;
@@ -126,6 +150,22 @@ static bool parts_are_here(const struct stepaf_tcp_connection *connection)
     return true;
 }
 
+/* Whether one of them had no place. */
+static bool has_bad_part(const struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp_link *link = connection->link;
+    bool bad = false;
+
+    for (unsigned i = 1; i < stepaf_tcp_of(link)->n_connections; i++) {
+        struct stepaf_tcp_connection *other = &link->connections[i];
+        if (!other->has_bad || (int32_t)(connection->parts - other->bad_first) < 0)
+            continue;
+        bad = bad || (int32_t)(other->bad_last - connection->parts_before) > 0;
+        other->has_bad = (int32_t)(other->bad_last - connection->parts) > 0;
+    }
+    return bad;
+}
+
 static bool finish(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
@@ -135,6 +175,8 @@ static bool finish(struct stepaf_tcp_connection *connection)
         connection->phase = STEPAF_TCP_AT_PARTS;
         return false;
     }
+    if (connection->exact && has_bad_part(connection))
+        connection->spoiled = true;
     connection->exact = false;
     connection->phase = STEPAF_TCP_AT_HEAD;
     if (!connection->spoiled)
@@ -192,8 +234,8 @@ static const char *digest(struct stepaf_tcp_connection *connection, struct input
             break;
         default:
             memcpy(connection->msg.word, from, wanted(connection));
-            if (!finish(connection))
-                return NULL;
+            if (!finish(connection)) /* only a tensor too small for PARTs lets more come with it */
+                return input->at == input->end ? NULL : "it sent what is no frame";
         }
     }
     return NULL;
@@ -240,6 +282,10 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection)
     bool more = true;
     unsigned n = 0;
 
+    if (connection->phase == STEPAF_TCP_AT_PAYLOAD && connection->place) {
+        connection->place = NULL;
+        find_place(connection); /* its memory may be gone since the last look */
+    }
     if (connection->phase == STEPAF_TCP_AT_PARTS && parts_are_here(connection)) {
         (void)finish(connection);
         n++;
@@ -249,7 +295,9 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection)
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return n;
         if (got <= 0) {
-            stepaf_tcp_lost(link, got ? strerror(errno) : "it has closed the connection");
+            stepaf_tcp_lost(link, link->broken ? link->trouble
+                                  : got        ? strerror(errno)
+                                               : "it has closed the connection");
             return n + 1;
         }
         const char *trouble = digest(connection, &input);

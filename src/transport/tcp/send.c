@@ -255,12 +255,12 @@ static bool send_post(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
     return push_frame(tcp, link, post, parts_done, done_p);
 }
 
+/* What the peer has said before it went may lie in the socket still: it is taken in first. */
 static void broken(struct stepaf_tcp_link *link)
 {
-    char reason[64];
-
-    snprintf(reason, sizeof(reason), "sending: %.50s", strerror(errno));
-    stepaf_tcp_lost(link, reason);
+    link->broken = true;
+    stepaf_tcp_of(link)->n_broken++;
+    snprintf(link->trouble, sizeof(link->trouble), "sending: %.50s", strerror(errno));
 }
 
 /* The socket has taken all of the post. */
@@ -279,7 +279,7 @@ static void post_one(struct stepaf_post *post)
     bool done = false;
 
     post->state = STEPAF_POST_SENT;
-    if (__builtin_expect(link->base.dead, 0))
+    if (__builtin_expect(link->base.dead || link->broken, 0))
         return; /* nobody will read it */
     if (__builtin_expect(!link->up, 0)) {
         post->state = STEPAF_POST_QUEUED;
@@ -306,7 +306,9 @@ void stepaf_tcp_post(struct stepaf_post *const *posts, unsigned n)
 
 void stepaf_tcp_push_tails(struct stepaf_tcp *tcp)
 {
-    for (unsigned p = 0; p < tcp->n_peers; p++)
-        if (tcp->links[p] && tcp->links[p]->tail_bytes && !push_tail(tcp->links[p]))
-            broken(tcp->links[p]);
+    for (unsigned p = 0; p < tcp->n_peers; p++) {
+        struct stepaf_tcp_link *link = tcp->links[p];
+        if (link && link->tail_bytes && !link->broken && !push_tail(link))
+            broken(link);
+    }
 }

@@ -3,12 +3,10 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/time.h"
 #include "transport/tcp/tcp.h"
 
 static void set(int fd, int level, int option, int value)
@@ -22,8 +20,9 @@ int stepaf_tcp_socket(int family)
     return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
-/* Probes of an idle connection, and how long sent bytes may stay without an acknowledgement, share
- * the deadline after which a peer that says nothing is lost (RFC 5482; tcp(7)). */
+/* Probes of an idle connection share the deadline after which a host that says nothing is lost. What
+ * is sent and stays without an acknowledgement is watched by stepaf_tcp_idle: TCP_USER_TIMEOUT would
+ * also end the connection to a peer that is only too busy to read, though its host answers. */
 void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd)
 {
     enum { PROBES = 3, S_US = 1000000 };
@@ -35,21 +34,31 @@ void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd)
     set(fd, IPPROTO_TCP, TCP_KEEPIDLE, every > 0 ? every : 1);
     set(fd, IPPROTO_TCP, TCP_KEEPINTVL, every > 0 ? every : 1);
     set(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES);
-    set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)(env->tcp_peer_timeout_us / 1000));
 }
 
-void stepaf_tcp_socket_drain(int fd, int64_t deadline_ns)
+bool stepaf_tcp_socket_is_drained(int fd)
 {
     uint8_t sink[4096];
     int unsent = 0;
+    ssize_t got;
 
     if (shutdown(fd, SHUT_WR))
-        return;
-    while (!ioctl(fd, SIOCOUTQ, &unsent) && unsent && stepaf_monotonic_ns() < deadline_ns) {
-        ssize_t got = recv(fd, sink, sizeof(sink), 0);
-        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
-            return;
-        if (got < 0)
-            (void)poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 1);
-    }
+        return true;
+    do
+        got = recv(fd, sink, sizeof(sink), MSG_DONTWAIT);
+    while (got == (ssize_t)sizeof(sink));
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+        return true;
+    return ioctl(fd, SIOCOUTQ, &unsent) || !unsent;
+}
+
+int64_t stepaf_tcp_socket_silence_us(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t length = sizeof(info);
+
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) ||
+        (!info.tcpi_unacked && !info.tcpi_probes))
+        return -1;
+    return (int64_t)info.tcpi_last_ack_recv * 1000;
 }

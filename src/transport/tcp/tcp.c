@@ -3,6 +3,7 @@
 #include "transport/tcp/tcp.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,16 +32,43 @@ static bool tcp_probe(const struct stepaf_env *env, char *reason)
     return true;
 }
 
+/* Whether nothing that was posted could be lost by closing. */
+static bool is_drained(const struct stepaf_tcp_link *link)
+{
+    bool drained = true;
+
+    if (!link->up || link->broken)
+        return true;
+    if (link->tail_bytes)
+        return false;
+    for (unsigned i = 0; i < stepaf_tcp_of(link)->n_connections; i++)
+        drained = stepaf_tcp_socket_is_drained(link->connections[i].fd) && drained;
+    return drained;
+}
+
+/* All links side by side: one whose peer has stopped must cost the others nothing. */
+static void drain(struct stepaf_tcp *tcp)
+{
+    int64_t deadline_ns = stepaf_monotonic_ns() + CLOSE_US * 1000LL;
+    bool drained;
+
+    for (;;) {
+        drained = true;
+        stepaf_tcp_push_tails(tcp);
+        for (unsigned p = 0; p < tcp->n_peers; p++)
+            if (tcp->links[p])
+                drained = is_drained(tcp->links[p]) && drained;
+        if (drained || stepaf_monotonic_ns() > deadline_ns)
+            return;
+        (void)poll(NULL, 0, 1);
+    }
+}
+
 static void tcp_close(struct stepaf_transport *transport)
 {
     struct stepaf_tcp *tcp = (struct stepaf_tcp *)transport;
-    int64_t deadline_ns = stepaf_monotonic_ns() + CLOSE_US * 1000LL;
 
-    for (unsigned p = 0; p < tcp->n_peers; p++) {
-        struct stepaf_tcp_link *link = tcp->links[p];
-        for (unsigned i = 0; link && link->up && i < tcp->n_connections; i++)
-            stepaf_tcp_socket_drain(link->connections[i].fd, deadline_ns);
-    }
+    drain(tcp);
     for (unsigned p = 0; p < tcp->n_peers; p++)
         if (tcp->links[p])
             stepaf_tcp_disconnect(&tcp->links[p]->base);

@@ -62,7 +62,11 @@ struct stepaf_tcp_connection {
     uint8_t have;  /* bytes in held */
     int fd;        /* -1: none */
     uint32_t left; /* bytes of the payload to come */
-    uint32_t parts;
+    uint32_t parts_before, parts; /* on other connections up to the last frame, and this one */
+    /* PARTs without a place here whose messages are to come, by number; of more than two, those
+     * between are taken for such as well */
+    bool has_bad;
+    uint32_t bad_first, bad_last;
     uint8_t *place; /* where they go; NULL: nowhere */
     struct stepaf_tcp_link *link;
     uint64_t sent;           /* bytes of the current post's share that are sent */
@@ -84,6 +88,7 @@ struct stepaf_tcp_link {
     struct stepaf_link base;
     bool up;            /* all connections are */
     bool opening;       /* counted in tcp->n_opening */
+    bool broken;        /* a send has failed; counted in tcp->n_broken, the reason is in trouble */
     uint8_t n_up;       /* connections */
     uint8_t tail_at;    /* of tail, sent */
     uint8_t tail_bytes; /* of a message that the socket has taken in part */
@@ -103,7 +108,8 @@ struct stepaf_tcp_link {
     unsigned trying;                     /* index in it */
     uint16_t port;
     uint64_t try_until;                         /* ticks */
-    char trouble[STEPAF_TCP_ADDRESS_TEXT + 64]; /* with the last one tried */
+    char trouble[STEPAF_TCP_ADDRESS_TEXT + 64]; /* with the last one tried; or why it is broken */
+    uint64_t unanswered; /* since when what is sent may be, ticks; 0: it is not */
     struct stepaf_tcp_connection connections[]; /* tcp->n_connections */
 };
 
@@ -125,6 +131,8 @@ struct stepaf_tcp {
     unsigned n_opening; /* links that are not up, and not dead */
     unsigned n_held;    /* posts, of all links */
     unsigned n_tails;   /* links with the end of a message still to send */
+    unsigned n_broken;  /* links that are lost once all that has come is taken in */
+    bool cannot_accept; /* it was said */
     struct stepaf_tcp_connection *direct[STEPAF_TCP_DIRECT]; /* all that are up, where few */
     unsigned n_direct;                                       /* 0: ask epoll */
     unsigned at_stranger;
@@ -136,7 +144,8 @@ struct stepaf_tcp {
         int fd; /* -1: none */
     } listener;
     uint16_t port;
-    uint64_t looked; /* at deadlines of what opens, ticks */
+    uint64_t looked;   /* at deadlines of what opens, ticks */
+    uint64_t listened; /* for signs of life, ticks */
     uint64_t ticks_per_us;
     struct stepaf_tcp_stranger *strangers; /* accepted, unproven; NULL: never listened */
     unsigned n_strangers;
@@ -152,9 +161,10 @@ extern const struct stepaf_transport_ops stepaf_tcp_ops;
 /* listen.c */
 stepaf_status_t stepaf_tcp_listen(struct stepaf_tcp *tcp);
 void stepaf_tcp_unlisten(struct stepaf_tcp *tcp);
-/* Take what strangers want; let go of those that take too long. */
-void stepaf_tcp_accept(struct stepaf_tcp *tcp);
+/* Take in strangers; return how many. */
+unsigned stepaf_tcp_accept(struct stepaf_tcp *tcp);
 void stepaf_tcp_listen_to(struct stepaf_tcp *tcp, struct stepaf_tcp_stranger *stranger);
+/* Let go of those that take too long. */
 void stepaf_tcp_forget_strangers(struct stepaf_tcp *tcp, uint64_t now);
 
 /* connect.c */
@@ -178,9 +188,11 @@ void stepaf_tcp_link_close(struct stepaf_tcp_link *link);
 int stepaf_tcp_socket(int family);
 /* The options of a socket that carries frames. */
 void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd);
-/* Send and forget what is in the way, until the kernel has passed on all that was sent, or the
- * deadline: closing before then could lose it. */
-void stepaf_tcp_socket_drain(int fd, int64_t deadline_ns);
+/* Say that nothing more will be sent, and forget what comes. Whether all that was sent is at the
+ * peer's host, or the peer does not want it: to close before then could lose it. */
+bool stepaf_tcp_socket_is_drained(int fd);
+/* How long the peer's host has sent no acknowledgement, us; -1 if it owes none. */
+int64_t stepaf_tcp_socket_silence_us(int fd);
 
 /* send.c */
 void stepaf_tcp_post(struct stepaf_post *const *posts, unsigned n);

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tcp_side.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/time.h"
+
+enum { SETTINGS = 16 };
+
+static const char *settings[2 * SETTINGS + 1];
+
+void tcp_set(const char *name, const char *value)
+{
+    int i = 0;
+
+    while (settings[i] && strcmp(settings[i], name) != 0)
+        i += 2;
+    side_must(i < 2 * SETTINGS, "too many settings");
+    settings[i] = name;
+    settings[i + 1] = value;
+    side_settings = settings;
+}
+
+void tcp_set_defaults(void)
+{
+    side_ops = &stepaf_tcp_ops;
+    memset(settings, 0, sizeof settings);
+    tcp_set("STEPAF_NET_IF", "lo");
+    tcp_set("STEPAF_TCP_STRIPE_BYTES", "65536");
+    tcp_set("STEPAF_TCP_ZEROCOPY", "off");
+}
+
+void tcp_open(struct side *side, bool initiates, unsigned n_peers)
+{
+    side_initiates = initiates;
+    side_open(side, n_peers);
+}
+
+bool tcp_until(struct side *const *sides, unsigned n, bool (*done)(void *arg), void *arg)
+{
+    int64_t deadline_ns = stepaf_monotonic_ns() + TCP_WAIT_MS * 1000000LL;
+
+    while (!done(arg)) {
+        unsigned happened = 0;
+        if (stepaf_monotonic_ns() > deadline_ns)
+            return false;
+        for (unsigned i = 0; i < n; i++) {
+            happened += side_progress(sides[i]);
+            sides[i]->transport->ops->idle(sides[i]->transport);
+        }
+        if (!happened)
+            (void)poll(NULL, 0, 1);
+    }
+    return true;
+}
+
+static bool are_up(void *arg)
+{
+    struct stepaf_tcp_link *const *links = arg;
+
+    return links[0]->up && links[1]->up;
+}
+
+void tcp_join(struct side *attention, uint32_t peer, struct side *ffn, uint32_t slot)
+{
+    struct side *sides[] = {attention, ffn};
+
+    side_must(!side_connect(ffn, slot, attention, peer, 0, NULL), "join");
+    side_must(!side_connect(attention, peer, ffn, slot, 0, NULL), "join");
+    struct stepaf_tcp_link *links[] = {tcp_link(attention, peer), tcp_link(ffn, slot)};
+    side_must(tcp_until(sides, 2, are_up, links), "the link does not come up");
+}
+
+struct expected {
+    const struct side *side;
+    unsigned n_messages;
+};
+
+static bool has_messages(void *arg)
+{
+    const struct expected *expected = arg;
+
+    return expected->side->n_messages >= expected->n_messages || expected->side->n_lost;
+}
+
+bool tcp_until_messages(struct side *sender, struct side *receiver, unsigned n)
+{
+    struct side *sides[] = {receiver, sender};
+
+    return tcp_until(sides, sender ? 2 : 1, has_messages, &(struct expected){receiver, n}) &&
+           receiver->n_messages >= n;
+}
+
+static bool is_lost(void *arg)
+{
+    return ((const struct side *)arg)->n_lost > 0;
+}
+
+bool tcp_until_lost(struct side *side)
+{
+    return tcp_until(&side, 1, is_lost, side);
+}
+
+void tcp_squeeze(const struct side *one, const struct side *other)
+{
+    const struct side *sides[] = {one, other};
+    int least = 1;      /* the kernel makes it its own least */
+    int little = 65536; /* a segment on loopback: less would wait for timers */
+
+    for (int s = 0; s < 2; s++)
+        for (unsigned i = 0; i < tcp_of(sides[s])->n_connections; i++) {
+            int fd = tcp_link(sides[s], 0)->connections[i].fd;
+            side_must(!setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &least, sizeof least) &&
+                          !setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &little, sizeof little),
+                      "squeeze");
+        }
+}
+
+void tcp_expect_bare(struct side *ffn, uint32_t peer)
+{
+    struct stepaf_tcp_addresses none = {.n = 0};
+    uint64_t secret[STEPAF_TCP_SECRET_WORDS] = {peer, ~(uint64_t)peer};
+    struct stepaf_pack pack = {0};
+
+    stepaf_pack_bytes(&pack, secret, sizeof secret);
+    stepaf_pack_u32(&pack, 0);
+    stepaf_tcp_addresses_pack(&none, &pack);
+    side_must(!side_connect(ffn, peer, NULL, 0, 0, &pack), "a bare peer");
+    free(pack.data);
+}
+
+int tcp_bare_dial(const struct side *ffn)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(tcp_of(ffn)->port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    side_must(fd >= 0 && !setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes) &&
+                  !connect(fd, (struct sockaddr *)&address, sizeof address),
+              "dial");
+    return fd;
+}
+
+void tcp_bare_send(int fd, const void *data, size_t bytes)
+{
+    side_must(send(fd, data, bytes, MSG_NOSIGNAL) == (ssize_t)bytes, "send");
+}
+
+struct stepaf_tcp_hello tcp_hello(const struct side *ffn, uint32_t peer, uint32_t connection)
+{
+    struct stepaf_tcp_hello hello = {
+        .magic = stepaf_tcp_hello_magic, .slot = peer, .connection = connection};
+
+    memcpy(hello.secret, tcp_of(ffn)->secret, sizeof hello.secret);
+    return hello;
+}
+
+int tcp_bare(struct side *ffn, uint32_t peer, uint32_t connection)
+{
+    struct stepaf_tcp_hello hello = tcp_hello(ffn, peer, connection);
+    struct stepaf_tcp_welcome welcome;
+    int fd = tcp_bare_dial(ffn);
+    int64_t deadline_ns = stepaf_monotonic_ns() + TCP_WAIT_MS * 1000000LL;
+
+    tcp_bare_send(fd, &hello, sizeof hello);
+    while (tcp_link(ffn, peer)->connections[connection].fd < 0) {
+        side_must(stepaf_monotonic_ns() < deadline_ns, "the hello is not taken");
+        side_progress(ffn);
+    }
+    side_must(recv(fd, &welcome, sizeof welcome, MSG_WAITALL) == (ssize_t)sizeof welcome &&
+                  welcome.magic == stepaf_tcp_welcome_magic && welcome.secret[0] == peer,
+              "welcome");
+    return fd;
+}
+
+static bool is_closed(void *arg)
+{
+    uint8_t sink[256];
+    ssize_t got = recv(*(int *)arg, sink, sizeof sink, MSG_DONTWAIT);
+
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+bool tcp_bare_is_closed(struct side *ffn, int fd)
+{
+    return tcp_until(&ffn, 1, is_closed, &fd);
+}
+
+void tcp_reset(int fd)
+{
+    struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+
+    side_must(!setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), "linger");
+    close(fd);
+}
+
+int tcp_open_files(void)
+{
+    DIR *directory = opendir("/proc/self/fd");
+    int n = 0;
+
+    side_must(directory != NULL, "/proc/self/fd");
+    while (readdir(directory))
+        n++;
+    closedir(directory);
+    return n;
+}
+
+static uint8_t *put(uint8_t *to, const void *data, size_t bytes)
+{
+    if (bytes)
+        memcpy(to, data, bytes);
+    return to + bytes;
+}
+
+size_t tcp_frame(uint8_t *frame_p, uint32_t region, uint64_t offset, const void *data,
+                 uint32_t bytes, uint32_t parts, uint32_t seq)
+{
+    struct stepaf_tcp_head head = {.kind = STEPAF_TCP_FRAME, .n_xfer = 1, .parts = parts};
+    struct stepaf_tcp_descriptor descriptor = {region, bytes, offset};
+    struct stepaf_tcp_tail tail = {.head = STEPAF_MSG_START, .seq = seq};
+    uint8_t *to = put(frame_p, &head, sizeof head);
+
+    to = put(to, &descriptor, sizeof descriptor);
+    to = put(to, data, bytes);
+    to = put(to, &tail, sizeof tail);
+    return (size_t)(to - frame_p);
+}

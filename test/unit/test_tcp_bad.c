@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* TCP: a peer that sends what it should not, or is gone in the middle of it. */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "tcp_side.h"
+#include "unit.h"
+
+enum { REGION = 100, BYTES = 8192, ROOM = BYTES + 64 };
+
+static struct side b;
+static int fds[STEPAF_TCP_CONNECTIONS_MAX];
+static struct stepaf_region *region;
+static uint8_t data[BYTES], frame[ROOM];
+
+/* A host that is cut off, as the kernel would tell of it. */
+static uint32_t cut_off_ms, unacked;
+
+int getsockopt(int fd, int level, int option, void *value, socklen_t *length_p)
+{
+    struct tcp_info *info = value;
+
+    if (syscall(SYS_getsockopt, fd, level, option, value, length_p))
+        return -1;
+    if (level == IPPROTO_TCP && option == TCP_INFO && cut_off_ms) {
+        info->tcpi_last_ack_recv = cut_off_ms;
+        info->tcpi_unacked = unacked;
+    }
+    return 0;
+}
+
+/* A peer of bare sockets. */
+static void begin(unsigned n_connections)
+{
+    static const char *const numbers[] = {"", "1", "2", "3"};
+
+    tcp_set_defaults();
+    tcp_set("STEPAF_TCP_CONNECTIONS", numbers[n_connections]);
+    tcp_open(&b, false, 1);
+    tcp_expect_bare(&b, 0);
+    for (unsigned i = 0; i < n_connections; i++)
+        fds[i] = tcp_bare(&b, 0, i);
+    region = side_memory(&b, BYTES, false);
+    side_must(region->id == REGION && tcp_link(&b, 0)->up, "begin");
+    memset(region->base, 0x5a, BYTES);
+    memset(data, 0xa5, BYTES);
+}
+
+static void end(void)
+{
+    for (unsigned i = 0; i < tcp_of(&b)->n_connections; i++)
+        close(fds[i]);
+    side_close(&b);
+}
+
+static bool is_untouched(void)
+{
+    size_t wrong = 0;
+
+    for (size_t i = 0; i < BYTES; i++)
+        wrong += region->base[i] != 0x5a;
+    return !wrong;
+}
+
+static void bytes_come_one_by_one(void)
+{
+    begin(1);
+    for (uint32_t seq = 0; seq < 3; seq++) {
+        size_t bytes = tcp_frame(frame, REGION, 100 * seq, data, 90, 0, seq);
+        for (size_t i = 0; i < bytes; i++) {
+            CU_ASSERT_EQUAL(b.n_messages, seq);
+            tcp_bare_send(fds[0], frame + i, 1);
+            while (!side_progress(&b)) {
+            }
+        }
+        CU_ASSERT_EQUAL(b.n_messages, seq + 1);
+        CU_ASSERT_EQUAL(memcmp(region->base + (size_t)100 * seq, data, 90), 0);
+        CU_ASSERT_EQUAL(region->base[100 * seq + 90], 0x5a);
+    }
+    end();
+}
+
+/* A place is input: what has none is dropped with its message, and what follows is taken. */
+static void tensors_without_a_place_are_dropped(void)
+{
+    static const struct stepaf_tcp_descriptor bad[] = {
+        {99, 1, 0},
+        {UINT32_MAX, 10, 0},
+        {REGION, 1, BYTES},
+        {REGION, 2, BYTES - 1},
+        {REGION, 1, UINT64_MAX},
+        {REGION, 64, UINT64_MAX - 63},
+        {REGION, 8, 1ull << 32},
+        {REGION, BYTES, 1},
+        {0, BYTES, 0},
+    };
+    uint32_t n = sizeof bad / sizeof *bad;
+
+    begin(1);
+    for (uint32_t i = 0; i < n; i++) {
+        size_t bytes = tcp_frame(frame, bad[i].region, bad[i].offset, data, bad[i].bytes, 0, 0);
+        tcp_bare_send(fds[0], frame, bytes);
+        bytes = tcp_frame(frame, REGION, 0, NULL, 0, 0, i);
+        tcp_bare_send(fds[0], frame, bytes);
+        CU_ASSERT_TRUE(tcp_until_messages(NULL, &b, i + 1));
+        CU_ASSERT_EQUAL(b.messages[i].seq, i);
+        CU_ASSERT_EQUAL(b.host.dropped_malformed, i + 1);
+        CU_ASSERT_TRUE(is_untouched());
+    }
+    CU_ASSERT(b.n_messages == n && !b.n_lost);
+    end();
+}
+
+static void what_is_no_frame_ends_the_link(void)
+{
+    static const struct {
+        struct stepaf_tcp_head head;
+        struct stepaf_tcp_tail tail;
+        unsigned connection;
+        const char *reason;
+    } bad[] = {
+        {{.kind = 0}, {0}, 0, "no frame"},
+        {{.kind = 0xff}, {0}, 0, "no frame"},
+        {{.kind = STEPAF_TCP_FRAME, .n_xfer = STEPAF_MAX_TENSORS + 1}, {0}, 0, "no frame"},
+        {{.kind = STEPAF_TCP_FRAME, .n_xfer = 255}, {0}, 0, "no frame"},
+        {{.kind = STEPAF_TCP_FRAME, .zero = 1}, {0}, 0, "no frame"},
+        {{.kind = STEPAF_TCP_FRAME}, {0}, 1, "no frame"},
+        {{.kind = STEPAF_TCP_PART, .n_xfer = 1}, {0}, 0, "no frame"},
+        {{.kind = STEPAF_TCP_PART, .n_xfer = 0}, {0}, 1, "no frame"},
+        {{.kind = STEPAF_TCP_PART, .n_xfer = 2}, {0}, 1, "no frame"},
+        {{.kind = STEPAF_TCP_FRAME}, {.head = 1, .n_words = STEPAF_MSG_WORDS + 1}, 0, "no message"},
+        {{.kind = STEPAF_TCP_FRAME}, {.head = 1, .n_words = UINT32_MAX}, 0, "no message"},
+        {{.kind = STEPAF_TCP_FRAME}, {.head = STEPAF_MSG_TRANSPORT}, 0, "no message"},
+        {{.kind = STEPAF_TCP_FRAME}, {.head = 255}, 0, "no message"},
+    };
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        begin(2);
+        tcp_bare_send(fds[bad[i].connection], &bad[i].head, sizeof bad[i].head);
+        tcp_bare_send(fds[bad[i].connection], &bad[i].tail, sizeof bad[i].tail);
+        CU_ASSERT_TRUE(tcp_until_lost(&b));
+        CU_ASSERT(b.n_lost == 1 && b.n_messages == 0);
+        UNIT_CONTAINS(b.lost_reason, bad[i].reason);
+        CU_ASSERT(tcp_bare_is_closed(&b, fds[0]) && tcp_bare_is_closed(&b, fds[1]));
+        CU_ASSERT_EQUAL(side_say(&b, 0, 1), STEPAF_POST_SENT); /* for nobody */
+        CU_ASSERT_TRUE(is_untouched());
+        end();
+    }
+}
+
+/* Send a PART on a connection: @a bytes of data. */
+static void send_part(unsigned connection, uint32_t region_id, uint64_t offset, uint32_t bytes)
+{
+    struct stepaf_tcp_head head = {.kind = STEPAF_TCP_PART, .n_xfer = 1};
+    struct stepaf_tcp_descriptor descriptor = {region_id, bytes, offset};
+
+    tcp_bare_send(fds[connection], &head, sizeof head);
+    tcp_bare_send(fds[connection], &descriptor, sizeof descriptor);
+    tcp_bare_send(fds[connection], data, bytes);
+}
+
+static void settle(void)
+{
+    for (int i = 0; i < 20; i++) {
+        side_progress(&b);
+        usleep(500);
+    }
+}
+
+/* Send all of a frame but its message, take it in, then send that: as if it were a large one. */
+static void send_frame_with_parts(uint32_t parts, uint32_t seq)
+{
+    size_t bytes = tcp_frame(frame, REGION, 0, data, 64, parts, seq);
+
+    tcp_bare_send(fds[0], frame, bytes - 20);
+    settle();
+    tcp_bare_send(fds[0], frame + bytes - 20, 20);
+    settle();
+}
+
+static void a_message_waits_for_all_pieces(void)
+{
+    begin(3);
+    send_frame_with_parts(1, 7);
+    CU_ASSERT_EQUAL(b.n_messages, 0);
+    send_part(1, REGION, 64, 64);
+    settle();
+    CU_ASSERT_EQUAL(b.n_messages, 0);
+    send_part(2, REGION, 128, 64);
+    CU_ASSERT_TRUE(tcp_until_messages(NULL, &b, 1));
+    CU_ASSERT_EQUAL(memcmp(region->base, data, 192), 0);
+    send_part(1, REGION, 64, 0); /* early, and of no bytes */
+    send_part(2, REGION, 64, 0);
+    settle();
+    send_frame_with_parts(2, 8);
+    CU_ASSERT_TRUE(tcp_until_messages(NULL, &b, 2));
+    CU_ASSERT_EQUAL(b.messages[1].seq, 8);
+    CU_ASSERT_FALSE(b.n_lost);
+    end();
+}
+
+/* A piece without a place spoils the message that it belongs to, and no other. */
+static void a_piece_without_a_place_drops_its_message(void)
+{
+    begin(2);
+    send_part(1, REGION, 64, 64);
+    send_part(1, REGION, BYTES - 1, 64);
+    send_part(1, REGION, 64, 64);
+    settle();
+    CU_ASSERT_EQUAL(b.host.dropped_malformed, 1);
+    for (uint32_t seq = 1; seq <= 3; seq++)
+        send_frame_with_parts(seq, seq);
+    CU_ASSERT_EQUAL(b.n_messages, 2);
+    CU_ASSERT(b.messages[0].seq == 1 && b.messages[1].seq == 3);
+    CU_ASSERT_FALSE(b.n_lost);
+    end();
+}
+
+/* Nothing may follow a message that waits for pieces so closely: who sends so has no large tensor.
+ * It must not be lost without a word. */
+static void a_striped_frame_too_small_ends_the_link(void)
+{
+    begin(2);
+    size_t bytes = tcp_frame(frame, REGION, 0, data, 64, 1, 1);
+    bytes += tcp_frame(frame + bytes, REGION, 0, data, 64, 1, 2);
+    tcp_bare_send(fds[0], frame, bytes);
+    CU_ASSERT_TRUE(tcp_until_lost(&b));
+    CU_ASSERT_EQUAL(b.n_messages, 0);
+    end();
+}
+
+/* In every phase: after each byte of a frame, politely and not. */
+static void a_peer_that_goes_is_lost(void)
+{
+    for (int polite = 0; polite < 2; polite++)
+        for (size_t at = 0; at < 140; at += at < 30 ? 1 : 13) {
+            begin(1);
+            int files = tcp_open_files();
+            size_t bytes = tcp_frame(frame, REGION, 0, data, 100, 0, 1);
+            side_must(bytes == 140, "frame");
+            if (at)
+                tcp_bare_send(fds[0], frame, at);
+            if (at % 2)
+                side_progress(&b);
+            if (polite)
+                close(fds[0]);
+            else
+                tcp_reset(fds[0]);
+            CU_ASSERT_TRUE(tcp_until_lost(&b));
+            CU_ASSERT(b.n_lost == 1 && b.n_messages == 0);
+            UNIT_CONTAINS(b.lost_reason, polite ? "closed" : "reset");
+            CU_ASSERT_EQUAL(tcp_open_files(), files - 2); /* mine and its */
+            for (size_t i = at; i < BYTES; i++)
+                CU_ASSERT(region->base[i] == 0x5a);
+            fds[0] = -1;
+            end();
+        }
+}
+
+/* What has come from a peer is taken, even if it is by a send that its end shows first. */
+static void what_a_lost_peer_has_said_is_heard(void)
+{
+    begin(1);
+    for (uint32_t seq = 0; seq < 3; seq++)
+        tcp_bare_send(fds[0], frame, tcp_frame(frame, REGION, 64 * seq, data, 64, 0, seq));
+    usleep(1000);
+    tcp_reset(fds[0]);
+    fds[0] = -1;
+    for (uint32_t seq = 0; seq < 5; seq++)
+        CU_ASSERT_EQUAL(side_say(&b, 0, seq), STEPAF_POST_SENT);
+    CU_ASSERT_TRUE(tcp_until_lost(&b));
+    CU_ASSERT(b.n_messages == 3 && b.n_lost == 1);
+    CU_ASSERT_EQUAL(memcmp(region->base, data, 192), 0);
+    CU_ASSERT_EQUAL(side_say(&b, 0, 9), STEPAF_POST_SENT);
+    end();
+}
+
+/* A region can go while a peer still writes to it. */
+static void memory_that_goes_is_not_written_any_more(void)
+{
+    begin(1);
+    size_t bytes = tcp_frame(frame, REGION, 0, data, 4000, 0, 1);
+    tcp_bare_send(fds[0], frame, 1000);
+    settle();
+    CU_ASSERT_EQUAL(region->base[0], 0xa5);
+    memset(region->base, 0x5a, BYTES);
+    region->id = 0;
+    tcp_bare_send(fds[0], frame + 1000, bytes - 1000);
+    settle();
+    CU_ASSERT_TRUE(is_untouched());
+    CU_ASSERT(b.n_messages == 0 && b.host.dropped_malformed == 1 && !b.n_lost);
+    end();
+}
+
+static bool has_open(void *arg)
+{
+    (void)arg;
+    return b.links[0]->dead && tcp_link(&b, 0)->connections[0].fd >= 0;
+}
+
+/* The engine may give a peer up by itself: its sockets are closed soon. */
+static void a_dead_link_is_closed(void)
+{
+    begin(2);
+    tcp_bare_send(fds[0], frame, tcp_frame(frame, REGION, 0, data, 64, 0, 1));
+    b.links[0]->dead = true;
+    CU_ASSERT_TRUE(has_open(NULL));
+    CU_ASSERT_EQUAL(side_say(&b, 0, 1), STEPAF_POST_SENT);
+    CU_ASSERT(tcp_bare_is_closed(&b, fds[0]) && tcp_bare_is_closed(&b, fds[1]));
+    CU_ASSERT(!has_open(NULL) && b.n_messages == 0 && b.n_lost == 0);
+    CU_ASSERT_TRUE(is_untouched());
+    end();
+}
+
+/* Only what is sent can be without an answer, and only for as long as it is. */
+static void a_host_that_does_not_answer_is_lost(void)
+{
+    struct stepaf_tcp *tcp;
+
+    begin(1);
+    tcp = tcp_of(&b);
+    uint64_t timeout = (uint64_t)b.env.tcp_peer_timeout_us * tcp->ticks_per_us;
+    cut_off_ms = 3600000;
+    for (unacked = 0; unacked < 2; unacked++) {
+        tcp->listened -= timeout;
+        stepaf_tcp_ops.idle(b.transport);
+        CU_ASSERT_EQUAL(b.n_lost, 0);
+        CU_ASSERT_EQUAL(tcp_link(&b, 0)->unanswered != 0, unacked);
+    }
+    unacked = 1;
+    tcp->listened -= timeout;
+    tcp_link(&b, 0)->unanswered -= timeout;
+    stepaf_tcp_ops.idle(b.transport);
+    CU_ASSERT_EQUAL(b.n_lost, 1);
+    UNIT_CONTAINS(b.lost_reason, "does not answer");
+    cut_off_ms = 0;
+    end();
+}
+
+/* A peer that does not read is slow, not dead: its host answers. */
+static void a_peer_that_does_not_read_is_not_lost(void)
+{
+    struct stepaf_post post = {.n_xfer = 1}, *posts[] = {&post};
+    struct stepaf_tcp_rmem rmem = {.base = {1, 1u << 30}};
+    struct stepaf_xfer xfer = {.dst = &rmem.base, .bytes = 16u << 20};
+    uint8_t *src = calloc(xfer.bytes, 1);
+
+    tcp_set_defaults();
+    tcp_set("STEPAF_TCP_PEER_TIMEOUT_US", "1000000");
+    tcp_open(&b, false, 1);
+    tcp_expect_bare(&b, 0);
+    fds[0] = tcp_bare(&b, 0, 0);
+    xfer.src = src;
+    post.link = b.links[0];
+    post.xfer = &xfer;
+    for (int i = 0; i < 300; i++) {
+        stepaf_tcp_ops.post(posts, 1);
+        CU_ASSERT_EQUAL(post.state, STEPAF_POST_QUEUED);
+        side_progress(&b);
+        b.transport->ops->idle(b.transport);
+        usleep(10000);
+    }
+    CU_ASSERT_EQUAL(b.n_lost, 0);
+    b.links[0]->dead = true;
+    end();
+    free(src);
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"bytes come one by one", bytes_come_one_by_one},
+        {"tensors without a place are dropped", tensors_without_a_place_are_dropped},
+        {"what is no frame ends the link", what_is_no_frame_ends_the_link},
+        {"a message waits for all pieces", a_message_waits_for_all_pieces},
+        {"a piece without a place drops its message", a_piece_without_a_place_drops_its_message},
+        {"a striped frame too small ends the link", a_striped_frame_too_small_ends_the_link},
+        {"a peer that goes is lost", a_peer_that_goes_is_lost},
+        {"what a lost peer has said is heard", what_a_lost_peer_has_said_is_heard},
+        {"memory that goes is not written any more", memory_that_goes_is_not_written_any_more},
+        {"a dead link is closed", a_dead_link_is_closed},
+        {"a host that does not answer is lost", a_host_that_does_not_answer_is_lost},
+        {"a peer that does not read is not lost", a_peer_that_does_not_read_is_not_lost},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run("tcp_bad", tests);
+}
