@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/time.h"
 #include "tcp_side.h"
 #include "unit.h"
 
@@ -172,6 +173,25 @@ static void a_silent_address_is_given_up(void)
     UNIT_CONTAINS(tcp_link(&a, 0)->trouble, "127.9.9.9");
     UNIT_CONTAINS(tcp_link(&a, 0)->trouble, "no answer in time");
     close(fd);
+    end();
+}
+
+/* A peer that is late into the commit has only its kernel answer for a while: that is no reason to
+ * give up the only address it has. */
+static void a_late_peer_is_waited_for(void)
+{
+    const uint8_t addresses[][4] = {{127, 0, 0, 1}};
+
+    tcp_set_defaults();
+    tcp_set("STEPAF_TCP_CONNECT_US", "2000");
+    tcp_open(&a, true, 1);
+    tcp_open(&b, false, 1);
+    struct stepaf_pack pack = announcement(addresses, 1, tcp_of(&b)->port);
+    connect_by(&pack);
+    for (int64_t until_ns = stepaf_monotonic_ns() + 100000000; stepaf_monotonic_ns() < until_ns;)
+        side_progress(&a); /* ten times as long, several times over */
+    CU_ASSERT_EQUAL(a.n_lost, 0);
+    CU_ASSERT_TRUE(comes_up());
     end();
 }
 
@@ -360,6 +380,7 @@ int main(void)
         {"one peer out of reach is no harm", one_peer_out_of_reach_is_no_harm},
         {"the next address is tried", the_next_address_is_tried},
         {"a silent address is given up", a_silent_address_is_given_up},
+        {"a late peer is waited for", a_late_peer_is_waited_for},
         {"no address that answers is a lost peer", no_address_that_answers_is_a_lost_peer},
         {"malformed announcements are refused", malformed_announcements_are_refused},
         {"who does not know my secret is not the peer",

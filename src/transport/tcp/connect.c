@@ -13,6 +13,8 @@
 #include "base/time.h"
 #include "transport/tcp/tcp.h"
 
+enum { GREETING_TIMES = 9 /* as long again for an address where somebody listens */ };
+
 void stepaf_tcp_pack(struct stepaf_transport *transport, struct stepaf_pack *pack)
 {
     const struct stepaf_tcp *tcp = (const struct stepaf_tcp *)transport;
@@ -214,11 +216,26 @@ void stepaf_tcp_connection_advance(struct stepaf_tcp_connection *connection)
         take_welcome(connection);
 }
 
+/* Somebody is there, and perhaps is the peer, still on its way into the commit: it gets more time,
+ * and, as the last hope, all the time that the commit has. */
+static bool is_patient(const struct stepaf_tcp_link *link, uint64_t now)
+{
+    const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
+    uint64_t more = (uint64_t)tcp->base.host->env->tcp_connect_us * GREETING_TIMES;
+
+    for (unsigned i = 0; i < tcp->n_connections; i++)
+        if (link->connections[i].state == STEPAF_TCP_CONNECTING)
+            return false;
+    return link->trying + 1 == link->theirs->n ||
+           (int64_t)(now - link->try_until - more * tcp->ticks_per_us) < 0;
+}
+
 void stepaf_tcp_tries_check(struct stepaf_tcp *tcp, uint64_t now)
 {
     for (unsigned p = 0; p < tcp->n_peers; p++) {
         struct stepaf_tcp_link *link = tcp->links[p];
-        if (link && link->opening && link->theirs && (int64_t)(now - link->try_until) >= 0)
+        if (link && link->opening && link->theirs && (int64_t)(now - link->try_until) >= 0 &&
+            !is_patient(link, now))
             try_next(link, "no answer in time");
     }
 }
