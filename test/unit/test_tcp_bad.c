@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/time.h"
 #include "tcp_side.h"
 #include "unit.h"
 
@@ -17,8 +18,8 @@ static int fds[STEPAF_TCP_CONNECTIONS_MAX];
 static struct stepaf_region *region;
 static uint8_t data[BYTES], frame[ROOM];
 
-/* A host that is cut off, as the kernel would tell of it. */
-static uint32_t cut_off_ms, unacked;
+/* A host that is cut off, or slow, as the kernel would tell of it. */
+static uint32_t cut_off_ms, sent_ms, unacked;
 
 int getsockopt(int fd, int level, int option, void *value, socklen_t *length_p)
 {
@@ -28,6 +29,7 @@ int getsockopt(int fd, int level, int option, void *value, socklen_t *length_p)
         return -1;
     if (level == IPPROTO_TCP && option == TCP_INFO && cut_off_ms) {
         info->tcpi_last_ack_recv = cut_off_ms;
+        info->tcpi_last_data_sent = sent_ms;
         info->tcpi_unacked = unacked;
     }
     return 0;
@@ -316,7 +318,8 @@ static void a_dead_link_is_closed(void)
     end();
 }
 
-/* Only what is sent can be without an answer, and only for as long as it is. */
+/* Only what is sent can be without an answer, and only until one comes. Two looks that are far apart
+ * do not tell how it was between them. */
 static void a_host_that_does_not_answer_is_lost(void)
 {
     struct stepaf_tcp *tcp;
@@ -326,13 +329,22 @@ static void a_host_that_does_not_answer_is_lost(void)
     uint64_t timeout = (uint64_t)b.env.tcp_peer_timeout_us * tcp->ticks_per_us;
     cut_off_ms = 3600000;
     for (unacked = 0; unacked < 2; unacked++) {
-        tcp->listened -= timeout;
+        tcp->listened -= timeout / 8;
         stepaf_tcp_ops.idle(b.transport);
         CU_ASSERT_EQUAL(b.n_lost, 0);
         CU_ASSERT_EQUAL(tcp_link(&b, 0)->unanswered != 0, unacked);
     }
     unacked = 1;
-    tcp->listened -= timeout;
+    sent_ms = cut_off_ms; /* sent again, and answered, but not taken */
+    tcp->listened -= timeout / 8;
+    stepaf_tcp_ops.idle(b.transport);
+    CU_ASSERT_EQUAL(tcp_link(&b, 0)->unanswered, 0);
+    sent_ms = 0;
+    tcp_link(&b, 0)->unanswered = stepaf_ticks() - timeout;
+    tcp->listened -= timeout; /* nobody has looked all the while */
+    stepaf_tcp_ops.idle(b.transport);
+    CU_ASSERT_EQUAL(b.n_lost, 0);
+    tcp->listened -= timeout / 8;
     tcp_link(&b, 0)->unanswered -= timeout;
     stepaf_tcp_ops.idle(b.transport);
     CU_ASSERT_EQUAL(b.n_lost, 1);

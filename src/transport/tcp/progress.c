@@ -137,36 +137,36 @@ unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls)
     return n;
 }
 
-/* Whether what was sent has been without an answer of the peer's host for too long. */
-static bool is_silent(struct stepaf_tcp_link *link, uint64_t now)
+/* Whether the peer's host has owed an answer for too long, by this look and those before it. @a
+ * first: those were too long ago to tell. */
+static bool is_silent(struct stepaf_tcp_link *link, uint64_t now, bool first)
 {
     const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
-    int64_t timeout_us = tcp->base.host->env->tcp_peer_timeout_us, longest_us = -1;
+    uint64_t timeout_us = (uint64_t)tcp->base.host->env->tcp_peer_timeout_us;
+    bool unanswered = false;
 
-    for (unsigned i = 0; i < tcp->n_connections; i++) {
-        int64_t us = stepaf_tcp_socket_silence_us(link->connections[i].fd);
-        longest_us = us > longest_us ? us : longest_us;
-    }
-    if (longest_us < 0)
+    for (unsigned i = 0; i < tcp->n_connections; i++)
+        unanswered = unanswered || stepaf_tcp_socket_is_unanswered(link->connections[i].fd);
+    if (!unanswered)
         link->unanswered = 0;
-    else if (!link->unanswered)
+    else if (!link->unanswered || first)
         link->unanswered = now;
-    return longest_us >= timeout_us &&
-           now - link->unanswered >= (uint64_t)timeout_us * tcp->ticks_per_us;
+    return unanswered && now - link->unanswered >= timeout_us * tcp->ticks_per_us;
 }
 
 void stepaf_tcp_idle(struct stepaf_transport *transport)
 {
     struct stepaf_tcp *tcp = (struct stepaf_tcp *)transport;
     uint64_t every_us = (uint64_t)transport->host->env->tcp_peer_timeout_us / 8;
-    uint64_t now = stepaf_ticks();
-    bool listen = now - tcp->listened >= every_us * tcp->ticks_per_us;
+    uint64_t now = stepaf_ticks(), ago = now - tcp->listened;
+    bool listen = ago >= every_us * tcp->ticks_per_us;
+    bool first = ago >= 3 * every_us * tcp->ticks_per_us;
 
     if (listen)
         tcp->listened = now;
     for (unsigned p = 0; p < tcp->n_peers; p++) {
         struct stepaf_tcp_link *link = tcp->links[p];
-        if (link && listen && link->up && !link->base.dead && is_silent(link, now))
+        if (link && listen && link->up && !link->base.dead && is_silent(link, now, first))
             stepaf_tcp_lost(link, "its host does not answer");
         if (link && link->base.dead)
             stepaf_tcp_link_close(link);

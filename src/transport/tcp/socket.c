@@ -52,13 +52,13 @@ bool stepaf_tcp_socket_is_drained(int fd)
     return ioctl(fd, SIOCOUTQ, &unsent) || !unsent;
 }
 
-int64_t stepaf_tcp_socket_silence_us(int fd)
+bool stepaf_tcp_socket_is_unanswered(int fd)
 {
     struct tcp_info info = {0};
     socklen_t length = sizeof(info);
 
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) ||
-        (!info.tcpi_unacked && !info.tcpi_probes))
-        return -1;
-    return (int64_t)info.tcpi_last_ack_recv * 1000;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length))
+        return false;
+    return info.tcpi_probes ||
+           (info.tcpi_unacked && info.tcpi_last_ack_recv > info.tcpi_last_data_sent);
 }

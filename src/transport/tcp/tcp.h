@@ -191,8 +191,9 @@ void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd);
 /* Say that nothing more will be sent, and forget what comes. Whether all that was sent is at the
  * peer's host, or the peer does not want it: to close before then could lose it. */
 bool stepaf_tcp_socket_is_drained(int fd);
-/* How long the peer's host has sent no acknowledgement, us; -1 if it owes none. */
-int64_t stepaf_tcp_socket_silence_us(int fd);
+/* Whether nothing has come from the peer's host since this one last sent something that it has to
+ * acknowledge. A host whose program does not read answers all the same, each time it is asked. */
+bool stepaf_tcp_socket_is_unanswered(int fd);
 
 /* send.c */
 void stepaf_tcp_post(struct stepaf_post *const *posts, unsigned n);
