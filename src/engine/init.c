@@ -135,6 +135,16 @@ static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
     stepaf_introduction_pack(&intro, &ctx->env, pack);
 }
 
+/* What the bootstrap has said, and which setting it was that set the deadline. */
+static stepaf_status_t name_deadline(int64_t timeout_us)
+{
+    stepaf_error_t late = *stepaf_last_error();
+
+    return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT,
+                            "%.200s: STEPAF_INIT_TIMEOUT_US is %lld us", late.text,
+                            (long long)timeout_us);
+}
+
 static stepaf_status_t exchange(struct stepaf_ctx *ctx, const struct own_view *view,
                                 stepaf_status_t own)
 {
@@ -153,6 +163,8 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, const struct own_view *v
     }
     stepaf_error_t kept = *stepaf_last_error();
     status = ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, &all, offsets, timeout_us);
+    if (status == STEPAF_ERR_TIMEOUT)
+        status = name_deadline(timeout_us);
     if (status)
         goto out;
     for (int r = 0; r < ctx->boot.size && !status; r++)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by tests that need several hosts: network namespaces of this machine, joined by a bridge,
+# each with a host name of its own. h1, h2, ... are 10.77.0.1, 10.77.0.2, ... and fd77::1, fd77::2,
+# ... on their interface eth0, and know each other by name.
+#
+#   hosts_enter "$@"             first of all: go where nothing can be left behind, or skip
+#   hosts_up N [LINK]            make hosts h1 .. hN; LINK is eth (the default) or bond
+#   hosts_run HOST COMMAND...    run it there
+#   hosts_need_mpirun            skip unless there is an mpirun that can be used here
+#   hosts_mpirun SPEC ARG...     mpirun from h1 over SPEC, such as h1:2,h2:2
+#   hosts_jobs FILE...           all jobs of a case file
+#   hosts_check                  fails, and says why, if a process or a file was left behind
+#   hosts_down                   remove the hosts, so that others can be made
+#
+# Everything happens in namespaces that belong to the script alone: mounts, processes, network,
+# System V IPC and host name. So runs never meet, nothing gets out to any network, and whatever ends
+# the script, kill -9 included, ends and frees all of it: processes, hosts, mounts, files. All that
+# is needed is the right to make them, which root has, and on many systems everybody.
+
+hosts_net4=10.77.0
+hosts_net6=fd77:
+# Who is not root has not got these in the path.
+PATH=$PATH:/usr/sbin:/sbin
+
+hosts_skip()
+{
+    echo "skipped: $*"
+    exit 77
+}
+
+hosts_enter()
+{
+    if [ -n "${HOSTS_INSIDE:-}" ]; then
+        unset HOSTS_INSIDE
+        hosts_furnish || exit 99
+        return
+    fi
+    for tool in unshare ip bridge; do
+        command -v $tool >/dev/null || hosts_skip "$tool is not installed"
+    done
+    # Without privilege there may be the way by a user namespace, in which everybody is root.
+    for user in "" "--user --map-root-user"; do
+        set -- "$user --mount --net --uts --ipc --pid --fork --kill-child --mount-proc" "$@"
+        # Words are split on purpose.
+        # shellcheck disable=SC2086
+        if hosts_why=$(unshare $1 ip link add br0 type bridge 2>&1); then
+            hosts_flags=$1
+            shift
+            HOSTS_INSIDE=1 exec unshare $hosts_flags "${BASH:-sh}" "$0" "$@"
+        fi
+        shift
+    done
+    hosts_skip "no network namespaces here: $(echo "$hosts_why" | tail -n 1)"
+}
+
+# The places that programs write to are this script's own, and empty.
+hosts_furnish()
+{
+    mount -t tmpfs -o mode=755 hosts /run && mkdir -p /run/tmp /run/netns || return
+    mount -t tmpfs -o mode=1777 hosts /dev/shm || return
+    hosts_dir=/run/tmp
+    export TMPDIR=$hosts_dir
+    # The first process of a PID namespace hears no signal that it has no handler for.
+    trap 'exit 130' INT
+    trap 'exit 143' TERM HUP
+}
+
+# The host's end of a cable to the switch, which is the script's own namespace.
+hosts_cable()
+{
+    ip link add "$2" type veth peer name "$3" netns "$1" &&
+        ip link set "$2" master br0 up
+}
+
+# hosts_link HOST INDEX LINK: make eth0 in it.
+hosts_link()
+{
+    if [ "$3" = bond ]; then
+        ip -n "$1" link add eth0 type bond mode active-backup miimon 100 || return
+        for port in a b; do
+            hosts_cable "$1" "port$2$port" "slave$port" &&
+                ip -n "$1" link set "slave$port" master eth0 || return
+        done
+    else
+        hosts_cable "$1" "port$2" eth0 || return
+    fi
+    ip -n "$1" link set lo up &&
+        ip -n "$1" link set eth0 up &&
+        ip -n "$1" address add "$hosts_net4.$2/24" dev eth0 || return
+    # Duplicate address detection would hold the address back for a second.
+    [ ! -d /proc/sys/net/ipv6 ] ||
+        ip -n "$1" address add "$hosts_net6:$2/64" dev eth0 nodad
+}
+
+hosts_up()
+{
+    hosts_n=$1
+    hosts_names=
+    [ -d /sys/class/net/br0 ] || ip link add br0 type bridge || return
+    # The switch itself has no address and takes no part.
+    echo 1 >/proc/sys/net/ipv6/conf/br0/disable_ipv6 2>/dev/null
+    ip link set br0 up || return
+    echo "127.0.0.1 localhost" >$hosts_dir/hosts
+    for index in $(seq "$hosts_n"); do
+        ip netns add "h$index" && hosts_link "h$index" "$index" "${2:-eth}" || return
+        echo "$hosts_net4.$index h$index" >>$hosts_dir/hosts
+        hosts_names="$hosts_names h$index"
+    done
+    mount --bind $hosts_dir/hosts /etc/hosts
+}
+
+hosts_down()
+{
+    umount /etc/hosts
+    rm -f $hosts_dir/hosts
+    for host in $hosts_names; do
+        ip netns del "$host"
+    done
+    ip link del br0
+    hosts_names=
+}
+
+hosts_run()
+{
+    hosts_command='echo "$1" >/proc/sys/kernel/hostname && shift && exec "$@"'
+    ip netns exec "$1" unshare --uts sh -c "$hosts_command" sh "$@"
+}
+
+# Whether this machine's mpirun is one that can be told how to reach a host.
+hosts_need_mpirun()
+{
+    [ -n "${HAVE_MPI-1}" ] || hosts_skip "built without MPI"
+    [ -z "${SANITIZERS:-}" ] || hosts_skip "sanitizer builds fork their ranks, on one host"
+    . "$top_srcdir/test/mpi/env.sh"
+    case $mpiexec_flags in
+    *oversubscribe*) ;;
+    *) hosts_skip "not an mpirun whose remote shell is known how to replace" ;;
+    esac
+    hosts_here=$(cd "$top_srcdir/test/hosts" && pwd) || exit 99
+    export HOSTS_MPIEXEC="$mpiexec"
+    export OMPI_MCA_plm_rsh_agent="$hosts_here/rsh.sh" PRTE_MCA_plm_ssh_agent="$hosts_here/rsh.sh"
+}
+
+# env.sh keeps MPI on the loopback interface; here it cannot get out of the script's network.
+hosts_mpirun()
+{
+    unset OMPI_MCA_btl_tcp_if_include OMPI_MCA_oob_tcp_if_include
+    unset PRTE_MCA_prte_if_include PMIX_MCA_ptl_tcp_if_include
+    hosts_spec=$1
+    shift
+    hosts_run h1 timeout -k 10 "${TEST_TIMEOUT_S:-60}" \
+        "$HOSTS_MPIEXEC" --oversubscribe --host "$hosts_spec" "$@" </dev/null
+}
+
+# hosts_jobs FILE [SPEC [MAP]]: a case file as test/mpi/run.sh has them, its ranks dealt out over the
+# hosts; none of its jobs may be skipped.
+hosts_jobs()
+{
+    HOSTS_SPEC=${2:-h1:2,h2:2,h3:2} HOSTS_MAP=${3:-node} MPIEXEC=$hosts_here/mpiexec.sh \
+        "${BASH:-sh}" "$top_srcdir/test/mpi/run.sh" "$1" >/run/jobs 2>&1
+    hosts_status=$?
+    cat /run/jobs
+    [ $hosts_status -eq 0 ] && ! grep 'SKIP' /run/jobs
+}
+
+# Command lines of processes other than the script, which is the first one here. What has ended has
+# none any more.
+hosts_processes()
+{
+    for hosts_process in /proc/[0-9]*; do
+        [ "$hosts_process" = /proc/1 ] || tr '\0' ' ' <"$hosts_process/cmdline"
+    done 2>/dev/null
+}
+
+hosts_check()
+{
+    # Open MPI's daemons end a little later than mpirun, and leave their empty directories.
+    for hosts_try in $(seq 50); do
+        hosts_processes >/run/left
+        [ -s /run/left ] || break
+        sleep 0.1
+    done
+    find /dev/shm $hosts_dir -mindepth 1 ! -path $hosts_dir/hosts \
+        ! \( -type d -path "$hosts_dir/ompi.*" \) >>/run/left
+    [ -s /run/left ] || return 0
+    echo "left behind: $(cat /run/left)"
+    return 1
+}

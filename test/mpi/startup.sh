@@ -1,0 +1,72 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Starts that fail, one after the other: each says why in one line, word by word, on every rank, and
+# ends with an exit code.
+set -u
+: "${top_srcdir:=.}" "${top_builddir:=.}"
+. "$top_srcdir/test/mpi/env.sh"
+. "$top_srcdir/test/mpi/startup_try.sh"
+[ -z "${SANITIZERS:-}" ] || { echo "skipped: sanitizer builds fork their ranks"; exit 77; }
+
+directory=$(mktemp -d) || exit 99
+trap 'rm -rf "$directory"' EXIT
+out=$directory/out
+map=$directory/map
+startup=$top_builddir/test/mpi/startup
+unset STEPAF_SPLIT STEPAF_ROLE
+run="$mpiexec $mpiexec_flags"
+syntax="the syntax is attn=N,ffn=M[,interleave] or map=FILE"
+a_line='it takes one "attention" or "ffn" a line'
+agreed=STEPAF_SPLIT=attn=2,ffn=2
+
+# Words of $run are split on purpose.
+# shellcheck disable=SC2086
+{
+# A start of the same kind works, so that what follows fails for its own reason.
+env $agreed $run -n 4 "$startup" || { echo "FAILED: a start that has to work"; exit 1; }
+
+try "no launcher" "1 attention and 0 FFN ranks: a job needs both" "$startup"
+try "no role for anybody" "4 attention and 0 FFN ranks: a job needs both" $run -n 4 "$startup"
+try "FFN count 0" \
+    "split \"attn=4,ffn=0\": each count has to be a number from 1 to 16777216; $syntax" \
+    env STEPAF_SPLIT=attn=4,ffn=0 $run -n 4 "$startup"
+try "a split for another number of ranks" \
+    "split \"attn=2,ffn=1\": 2 + 1 ranks are not the job's 4; $syntax" \
+    env STEPAF_SPLIT=attn=2,ffn=1 $run -n 4 "$startup"
+try "all ranks of one role" "0 attention and 4 FFN ranks: a job needs both" \
+    env STEPAF_ROLE=ffn $run -n 4 "$startup"
+try "map file that is missing" \
+    "map file: cannot open $directory/none: No such file or directory; $a_line" \
+    env STEPAF_SPLIT=map="$directory/none" $run -n 4 "$startup"
+printf 'attention\nffn\n' >"$map"
+try "map file with too few lines" "map file: it has 2 ranks and the job has 4; $a_line" \
+    env STEPAF_SPLIT=map="$map" $run -n 4 "$startup"
+printf 'attention\nffn\nffn\nffn\nffn\n' >"$map"
+try "map file with too many lines" \
+    "map file: line 5 is past the last of the job's 4 ranks; $a_line" \
+    env STEPAF_SPLIT=map="$map" $run -n 4 "$startup"
+printf 'attention\nattention ffn\nffn\nffn\n' >"$map"
+try "two roles for one rank" "map file: line 2 is \"attention ffn\"; $a_line" \
+    env STEPAF_SPLIT=map="$map" $run -n 4 "$startup"
+try "a number out of range" "STEPAF_DEPTH=33: out of range; it takes 1..32 buffers" \
+    env $agreed STEPAF_DEPTH=33 $run -n 4 "$startup"
+try "a word that is none" "STEPAF_PROGRESS=both: none of its words; it takes inline|thread" \
+    env $agreed STEPAF_PROGRESS=both $run -n 4 "$startup"
+try "cores that do not exist" \
+    "cannot bind a thread to cores 900: this process may use none of them" \
+    env $agreed STEPAF_PROGRESS_CORES=900 $run -n 4 "$startup"
+try "a transport of no build" "STEPAF_TRANSPORTS: \"pigeon\" is not a transport of this build" \
+    env $agreed STEPAF_TRANSPORTS=pigeon $run -n 4 "$startup"
+try "settings that differ" "STEPAF_DEPTH differs: \"2\" at rank 0, \"1\" at rank 3" \
+    env $agreed $run -n 3 env STEPAF_DEPTH=2 "$startup" : -n 1 "$startup"
+try "splits that differ" \
+    "STEPAF_SPLIT differs: \"attn=3,ffn=1\" at rank 0, \"attn=2,ffn=2\" at rank 3" \
+    env $agreed $run -n 3 env STEPAF_SPLIT=attn=3,ffn=1 "$startup" : -n 1 "$startup"
+try "one rank of another version" "rank 1 speaks another version of the protocol" \
+    env STEPAF_SPLIT=attn=1,ffn=1 "$startup" --fork 2 --version 1
+try "a rank that never comes" \
+    "MPI bootstrap: duplicating the communicator: some rank did not come in time: STEPAF_INIT_TIMEOUT_US is 300000 us" \
+    env $agreed STEPAF_INIT_TIMEOUT_US=300000 $run -n 4 "$startup" --late 2
+}
+echo "$try_count starts"
+exit $try_failed
