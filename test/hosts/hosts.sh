@@ -8,7 +8,8 @@
 #   hosts_run HOST COMMAND...    run it there
 #   hosts_need_mpirun            skip unless there is an mpirun that can be used here
 #   hosts_mpirun SPEC ARG...     mpirun from h1 over SPEC, such as h1:2,h2:2
-#   hosts_jobs FILE...           all jobs of a case file
+#   hosts_jobs FILE              all jobs of a case file
+#   hosts_fork LIST COMMAND...   run a program of test/mpi whose forked ranks move to these hosts
 #   hosts_check                  fails, and says why, if a process or a file was left behind
 #   hosts_down                   remove the hosts, so that others can be made
 #
@@ -130,7 +131,7 @@ hosts_run()
 hosts_need_mpirun()
 {
     [ -n "${HAVE_MPI-1}" ] || hosts_skip "built without MPI"
-    [ -z "${SANITIZERS:-}" ] || hosts_skip "sanitizer builds fork their ranks, on one host"
+    [ -z "${SANITIZERS:-}" ] || hosts_skip "sanitizer builds fork their ranks"
     . "$top_srcdir/test/mpi/env.sh"
     case $mpiexec_flags in
     *oversubscribe*) ;;
@@ -152,15 +153,24 @@ hosts_mpirun()
         "$HOSTS_MPIEXEC" --oversubscribe --host "$hosts_spec" "$@" </dev/null
 }
 
-# hosts_jobs FILE [SPEC [MAP]]: a case file as test/mpi/run.sh has them, its ranks dealt out over the
-# hosts; none of its jobs may be skipped.
+# Rank after rank goes to the next host of the list, and round again. No launcher looks after them,
+# so that ranks may die, and sanitizers may look.
+hosts_fork()
+{
+    hosts_list=$1
+    shift
+    TEST_HOSTS=$hosts_list timeout -k 10 "${TEST_TIMEOUT_S:-60}" "$@" </dev/null
+}
+
+# The jobs of a case file as test/mpi/run.sh has them, their ranks dealt out over three hosts, two
+# to each by mpirun; none of its jobs may be skipped.
 hosts_jobs()
 {
-    HOSTS_SPEC=${2:-h1:2,h2:2,h3:2} HOSTS_MAP=${3:-node} MPIEXEC=$hosts_here/mpiexec.sh \
-        "${BASH:-sh}" "$top_srcdir/test/mpi/run.sh" "$1" >/run/jobs 2>&1
+    HOSTS_SPEC=h1:2,h2:2,h3:2 MPIEXEC=${hosts_here-}/mpiexec.sh TEST_HOSTS=h1,h2,h3 \
+        "${BASH:-sh}" "$top_srcdir/test/mpi/run.sh" "$1" >/run/said 2>&1
     hosts_status=$?
-    cat /run/jobs
-    [ $hosts_status -eq 0 ] && ! grep 'SKIP' /run/jobs
+    cat /run/said
+    [ $hosts_status -eq 0 ] && ! grep 'SKIP' /run/said
 }
 
 # Command lines of processes other than the script, which is the first one here. What has ended has

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that are killed, stopped or leave early. --case NAME says which; --bytes N and
- * --delay-us N change what is in flight when it happens. */
+/* Ranks that are killed, stopped, cut off or leave early. --case NAME says which; --bytes N and
+ * --delay-us N change what is in flight when it happens. --stop-us N is how long a rank is stopped,
+ * --notice-ms N how long it may take to notice a loss. --cut COMMAND takes the network from the
+ * last FFN rank's host, --mend COMMAND gives it back. */
 #include "fault.h"
 
 #include <pthread.h>
@@ -12,14 +14,18 @@ static const struct {
     const char *name;
     void (*run)(struct fault *fault);
 } cases[] = {
-    {"ffn-held", fault_ffn_held}, {"ffn-load", fault_ffn_load}, {"attention", fault_attention},
-    {"finalize", fault_finalize}, {"commit", fault_commit},     {"barrier", fault_barrier},
-    {"stopped", fault_stopped},   {"leftover", fault_leftover}, {"crowded", fault_crowded},
+    {"ffn-held", fault_ffn_held},       {"ffn-load", fault_ffn_load},
+    {"attention", fault_attention},     {"finalize", fault_finalize},
+    {"commit", fault_commit},           {"barrier", fault_barrier},
+    {"stopped", fault_stopped},         {"leftover", fault_leftover},
+    {"crowded", fault_crowded},         {"cut", fault_cut},
+    {"halfway-ffn", fault_halfway_ffn}, {"halfway-attention", fault_halfway_attention},
 };
 
 static struct {
     struct fault *fault;
     int victim;
+    const char *command; /* instead of the kill */
     int64_t delay_us;
     pthread_t thread;
 } killer;
@@ -65,12 +71,30 @@ static void *kill_it(void *arg)
     return NULL;
 }
 
+static void *cut_it(void *arg)
+{
+    (void)arg;
+    hs_sleep_us(killer.delay_us);
+    atomic_store(&killer.fault->job->shared->stamp[0], hs_now_ns());
+    if (system(killer.command) != 0)
+        HS_FAILED("this has failed: %s", killer.command);
+    return NULL;
+}
+
 void fault_kill_later(struct fault *fault, int victim, int64_t delay_us)
 {
     killer.fault = fault;
     killer.victim = victim;
     killer.delay_us = delay_us;
     pthread_create(&killer.thread, NULL, kill_it, NULL);
+}
+
+void fault_cut_later(struct fault *fault, const char *command, int64_t delay_us)
+{
+    killer.fault = fault;
+    killer.command = command;
+    killer.delay_us = delay_us;
+    pthread_create(&killer.thread, NULL, cut_it, NULL);
 }
 
 void fault_killed(void)
@@ -88,6 +112,14 @@ bool fault_named(struct fault *fault, stepaf_role_t role, int rank)
            HS_INT(error->phase, !=, STEPAF_PHASE_NONE) && HS_TRUE(error->text[0] != '\0');
 }
 
+bool fault_others_answered(const struct fault *fault, stepaf_request_h request)
+{
+    for (int f = 0; f < fault->job->ffn - 1; f++)
+        if (stepaf_request_peer(request, f) != STEPAF_OK)
+            return false;
+    return true;
+}
+
 bool fault_in_time(struct fault *fault, const char *what)
 {
     int64_t killed = atomic_load(&fault->job->shared->stamp[0]);
@@ -95,7 +127,7 @@ bool fault_in_time(struct fault *fault, const char *what)
 
     if (killed == 0 || us < 0)
         return HS_FAILED("%s: noticed before it happened", what);
-    return us <= NOTICE_MS * 1000LL * hs_slow() ||
+    return us <= fault->notice_ms * 1000LL * hs_slow() ||
            HS_FAILED("%s: noticed after %lld us", what, (long long)us);
 }
 
@@ -121,7 +153,11 @@ static void body(struct hs_job *job)
     const char *name = hs_option_text(job, "--case", "");
     struct fault fault = {.job = job,
                           .bytes = (size_t)hs_option_int(job, "--bytes", 256),
-                          .delay_us = hs_option_int(job, "--delay-us", 20000)};
+                          .delay_us = hs_option_int(job, "--delay-us", 20000),
+                          .stop_us = hs_option_int(job, "--stop-us", 200000),
+                          .notice_ms = hs_option_int(job, "--notice-ms", NOTICE_MS),
+                          .cut = hs_option_text(job, "--cut", "false"),
+                          .mend = hs_option_text(job, "--mend", "false")};
 
     if (strcmp(name, "commit") == 0)
         setenv("STEPAF_COMMIT_TIMEOUT_US", "2000000", 1);
@@ -144,7 +180,9 @@ static void body(struct hs_job *job)
 int main(int argc, char **argv)
 {
     static const struct hs_test test = {.name = "fault",
-                                        .options = "--case --bytes --delay-us",
+                                        .options =
+                                            "--case --bytes --delay-us --stop-us --notice-ms "
+                                            "--cut --mend",
                                         .limit_s = 60,
                                         .n_boots = 1,
                                         .body = body};

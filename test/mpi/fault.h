@@ -17,7 +17,11 @@ struct fault {
     struct hs_job *job;
     struct fx_plan plans[F_PLANS];
     size_t bytes;
-    int64_t delay_us; /* until the kill */
+    int64_t delay_us;  /* until the kill */
+    int64_t stop_us;   /* how long a stopped rank stays so */
+    int64_t notice_ms; /* within which a loss must be noticed */
+    const char *cut;   /* commands that take the network away and bring it back */
+    const char *mend;
 };
 
 /* World rank of a member of a group. */
@@ -28,14 +32,22 @@ bool fault_open(struct fault *fault);
 
 /* After @a delay_us, from a thread: kill @a victim. fault_killed waits for that thread. */
 void fault_kill_later(struct fault *fault, int victim, int64_t delay_us);
+/* The same with a command of the shell instead of the kill; its time goes to stamp[0] too. */
+void fault_cut_later(struct fault *fault, const char *command, int64_t delay_us);
 void fault_killed(void);
 
 /* The last error names this peer, and the kill was not long ago. */
 bool fault_named(struct fault *fault, stepaf_role_t role, int rank);
 bool fault_in_time(struct fault *fault, const char *what);
 
+/* Whether all FFN ranks but the last one have answered. */
+bool fault_others_answered(const struct fault *fault, stepaf_request_h request);
+
 /* FFN ranks: serve whoever comes until STAMP_END is set. */
 void fault_serve(struct fault *fault);
+
+/* What the ranks can still do, and what not, without the last FFN rank; and an orderly end. */
+void fault_finish(struct fault *fault);
 
 void fault_ffn_held(struct fault *fault); /* fault_ffn.c */
 void fault_ffn_load(struct fault *fault);
@@ -46,5 +58,8 @@ void fault_commit(struct fault *fault); /* fault_setup.c */
 void fault_barrier(struct fault *fault);
 void fault_stopped(struct fault *fault);
 void fault_crowded(struct fault *fault);
+void fault_cut(struct fault *fault); /* fault_net.c */
+void fault_halfway_ffn(struct fault *fault);
+void fault_halfway_attention(struct fault *fault);
 
 #endif

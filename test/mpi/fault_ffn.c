@@ -56,7 +56,7 @@ static void end_plans(struct fault *fault)
     }
 }
 
-static void finish(struct fault *fault)
+void fault_finish(struct fault *fault)
 {
     struct hs_job *job = fault->job;
 
@@ -113,7 +113,7 @@ void fault_ffn_held(struct fault *fault)
             fx_verify(plan, plan->next - 1, f);
         }
     }
-    finish(fault);
+    fault_finish(fault);
 }
 
 /* Killed at some time while everybody pushes and pulls as fast as they can. */
@@ -144,5 +144,5 @@ void fault_ffn_load(struct fault *fault)
         fault_named(fault, STEPAF_FFN, gone);
         HS_INT(rounds, >, 0);
     }
-    finish(fault);
+    fault_finish(fault);
 }

@@ -143,6 +143,11 @@ bool hs_hopeless(const struct hs_job *job)
     return false;
 }
 
+bool hs_same_host(const struct hs_job *job, int rank)
+{
+    return atomic_load(&job->shared->host[rank]) == atomic_load(&job->shared->host[job->rank]);
+}
+
 void hs_doom(struct hs_job *job, int victim)
 {
     atomic_store(&job->shared->doomed[victim], 1);

@@ -4,7 +4,9 @@
  *
  * One program runs in two ways. Under mpirun each process is one rank and the context is made by
  * stepaf_init_mpi. With "--procs N" the program forks N ranks by itself and makes the context by
- * stepaf_boot_local, so that it runs without a launcher, under sanitizers and debuggers.
+ * stepaf_boot_local, so that it runs without a launcher, under sanitizers and debuggers. With
+ * TEST_HOSTS=h1,h2 in the environment, forked rank r moves to network namespace number r mod 2 of
+ * these and takes its name as host name: see test/hosts.
  * The exit code is 0 (passed), 77 (skipped, with a reason) or 1 (failed), the same for the job. */
 #ifndef STEPAF_TEST_HARNESS_H
 #define STEPAF_TEST_HARNESS_H
@@ -28,7 +30,8 @@ struct hs_shared {
     _Atomic int verdict[HS_MAX_RANKS]; /* enum hs_verdict + 1 once a rank is through */
     _Atomic int doomed[HS_MAX_RANKS];  /* the test means this rank to die */
     _Atomic int pid[HS_MAX_RANKS];
-    _Atomic int64_t stamp[HS_STAMPS]; /* for tests */
+    _Atomic uint64_t host[HS_MAX_RANKS]; /* follows from its name */
+    _Atomic int64_t stamp[HS_STAMPS];    /* for tests */
 };
 
 /* A rank's place in the job. */
@@ -90,6 +93,9 @@ bool hs_pause(struct hs_job *job);
 
 /* Whether a rank has ended with a failure: there is nothing to wait for any more. */
 bool hs_hopeless(const struct hs_job *job);
+
+/* Whether world rank @a rank is on this rank's host, by name. */
+bool hs_same_host(const struct hs_job *job, int rank);
 
 /* Mark world rank @a victim as one that may die. */
 void hs_doom(struct hs_job *job, int victim);
@@ -154,9 +160,14 @@ void hs_set_rank(int rank);
 
 enum { HS_POISON = 0xA5 };
 uint64_t hs_mix(uint64_t x);
+uint64_t hs_mix_text(const char *text);
 void hs_fill(void *data, size_t bytes, uint64_t stream);
 bool hs_verify(const char *what, const void *data, size_t bytes, uint64_t stream);
 bool hs_verify_poison(const char *what, const unsigned char *data, size_t bytes);
+
+/* ---- forked ranks on several hosts: harness_hosts.c ---- */
+
+bool hs_move_to_host(const char *hosts, int rank);
 
 /* ---- launch on MPI: harness_mpi.c ---- */
 

@@ -12,6 +12,15 @@ uint64_t hs_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
+uint64_t hs_mix_text(const char *text)
+{
+    uint64_t x = 0;
+
+    while (*text != '\0')
+        x = hs_mix(x ^ (unsigned char)*text++);
+    return x;
+}
+
 void hs_fill(void *data, size_t bytes, uint64_t stream)
 {
     unsigned char *to = data;

@@ -94,7 +94,11 @@ static int parse(int argc, char **argv, const struct hs_test *test, int *procs_p
 /* Run the test as one rank; the caller exits. */
 static void run_rank(const struct hs_test *test)
 {
+    char host[256] = "";
+
+    gethostname(host, sizeof host - 1);
     hs_set_rank(job.rank);
+    atomic_store(&job.shared->host[job.rank], hs_mix_text(host));
     atomic_store(&job.shared->pid[job.rank], getpid());
     arm(rank_overdue, test->limit_s * hs_slow());
     if (hs_pause(&job))
@@ -105,9 +109,11 @@ static void run_rank(const struct hs_test *test)
 
 static _Noreturn void child(const struct hs_test *test, int rank, pid_t parent)
 {
+    const char *hosts = getenv("TEST_HOSTS");
+
     job.rank = rank;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
+    if (getppid() != parent || (hosts != NULL && !hs_move_to_host(hosts, rank)))
         _exit(1);
     run_rank(test);
     for (int i = 0; i < test->n_boots; i++) {

@@ -24,7 +24,7 @@ void sem_timeline(struct hs_job *job)
             HS_INT(line.start_ns, <=, after + SLACK_NS);
             HS_INT(line.notified_ns, >=, 0);
             HS_INT(line.answered_ns, >=, line.notified_ns);
-            HS_INT(line.answered_ns, >=, WORK_US * 1000);
+            HS_INT(line.answered_ns, >=, WORK_US * 1000 - SLACK_NS);
             HS_INT(line.answered_ns, <=, took + SLACK_NS);
             if (line.ffn_work_ns != -1)
                 HS_INT(line.ffn_work_ns, >=, WORK_US * 1000);

@@ -1,0 +1,62 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Hosts and their network fail: who needs them hears of it in time, all else goes on.
+set -u
+: "${top_srcdir:=.}" "${top_builddir:=.}"
+export top_srcdir top_builddir
+. "$top_srcdir/test/hosts/hosts.sh"
+hosts_enter "$@"
+fault=$top_builddir/test/mpi/fault
+unset STEPAF_SPLIT STEPAF_ROLE
+hosts_up 3 || exit 99
+export STEPAF_NET_PORTS=47110-47139
+export TEST_TIMEOUT_S=60
+
+# broken SPLIT CASE ARGUMENT...: two ranks on h1, two on h2, and the last one alone on h3.
+broken()
+{
+    split=$1
+    shift
+    echo "== $split $*"
+    hosts_fork h1,h1,h2,h2,h3 "$fault" --procs 5 --split "$split" --case "$@" || exit 1
+}
+
+# A rank dies or stands still.
+for transports in "" tcp; do
+    export STEPAF_TRANSPORTS=$transports
+    for name in ffn-held ffn-load attention leftover finalize commit barrier stopped crowded; do
+        broken attn=2,ffn=3 $name
+    done
+done
+broken attn=2,ffn=3 ffn-load --bytes 500000 --delay-us 31000
+# In the middle of a tensor, of which nobody sees anything.
+broken attn=2,ffn=3 halfway-ffn --bytes 67108864
+broken attn=3,ffn=2 halfway-attention --bytes 67108864
+export STEPAF_TRANSPORTS=
+
+export STEPAF_TCP_PEER_TIMEOUT_US=1000000
+# cut COMMAND MEND [NOTICE-MS]: the last host loses its network.
+cut()
+{
+    for bytes in 256 3000000; do
+        broken attn=2,ffn=3 cut --cut "$1" --mend "$2" --notice-ms "${3:-2500}" --bytes $bytes
+    done
+}
+cut "ip -n h3 link set eth0 down" "ip -n h3 link set eth0 up"
+cut "nsenter --net=/proc/1/ns/net ip link set port3 down" \
+    "nsenter --net=/proc/1/ns/net ip link set port3 up"
+# All is lost without a word, the link itself stays up.
+cut "nsenter --net=/proc/1/ns/net bridge link set dev port3 state disabled" \
+    "nsenter --net=/proc/1/ns/net bridge link set dev port3 state forwarding"
+if ip netns exec h3 ss -tK dst 127.9.9.9 >/dev/null 2>&1; then
+    cut "ip netns exec h3 ss -tK '( sport >= :47110 and sport <= :47139 )' >/dev/null" true 1000
+else
+    echo "SKIP: the kernel does not let ss reset connections"
+fi
+
+# Who stands still longer than a silent host may be silent is late, but not lost: its host says, all
+# the time, that there is no room in its buffers, which are made small.
+ip netns exec h3 sh -c 'echo 4096 65536 131072 >/proc/sys/net/ipv4/tcp_rmem' || exit 99
+broken attn=2,ffn=3 stopped --stop-us 3000000
+broken attn=2,ffn=3 stopped --stop-us 5000000 --bytes 3000000
+hosts_check

@@ -1,0 +1,47 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Which way it goes: by IPv6 alone, by an interface's name, by a subnet, over a bond.
+set -u
+: "${top_srcdir:=.}" "${top_builddir:=.}"
+export top_srcdir top_builddir
+. "$top_srcdir/test/hosts/hosts.sh"
+hosts_enter "$@"
+hosts_need_mpirun
+few=$top_srcdir/test/hosts/few.case
+hosts_up 3 || exit 99
+
+# received HOST KIND: bytes that came to it by IPv4 or IPv6.
+received()
+{
+    case $2 in
+    6) ip netns exec "$1" awk '$1 == "Ip6InOctets" { print $2 }' /proc/net/snmp6 ;;
+    4) ip netns exec "$1" awk '$1 == "IpExt:" { if (n++) print $8 }' /proc/net/netstat ;;
+    esac
+}
+
+if [ -d /proc/sys/net/ipv6 ]; then
+    before=$(received h2 6)
+    STEPAF_NET_IF=fd77::/64 hosts_jobs "$few" || exit 1
+    came=$(($(received h2 6) - before))
+    echo "$came bytes came to h2 by IPv6"
+    # MPI itself keeps to IPv4.
+    [ $came -gt 1000000 ] || { echo "FAILED: that is too few"; exit 1; }
+else
+    echo "SKIP: the kernel has no IPv6"
+fi
+STEPAF_NET_IF=eth0 hosts_jobs "$few" || exit 1
+before=$(received h2 4)
+STEPAF_NET_IF=10.77.0.0/24 hosts_jobs "$few" || exit 1
+came=$(($(received h2 4) - before))
+echo "$came bytes came to h2 by IPv4"
+[ $came -gt 1000000 ] || { echo "FAILED: that is too few"; exit 1; }
+hosts_down
+
+if ip link add bond0 type bond 2>/dev/null; then
+    ip link del bond0
+    hosts_up 3 bond || exit 99
+    hosts_jobs "$few" || exit 1
+else
+    echo "SKIP: the kernel has no bonds"
+fi
+hosts_check

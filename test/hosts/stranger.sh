@@ -1,0 +1,12 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Strangers besiege the ports of a job on three hosts.
+set -u
+: "${top_srcdir:=.}" "${top_builddir:=.}"
+export top_srcdir top_builddir
+. "$top_srcdir/test/hosts/hosts.sh"
+hosts_enter "$@"
+hosts_need_mpirun
+hosts_up 3 || exit 99
+export STEPAF_NET_PORTS=47110-47139
+hosts_jobs "$top_srcdir/test/hosts/stranger.case" && hosts_check

@@ -1,0 +1,12 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# All programs over three hosts, by TCP alone.
+set -u
+: "${top_srcdir:=.}" "${top_builddir:=.}"
+export top_srcdir top_builddir
+. "$top_srcdir/test/hosts/hosts.sh"
+hosts_enter "$@"
+hosts_need_mpirun
+hosts_up 3 || exit 99
+export STEPAF_TRANSPORTS=tcp
+hosts_jobs "$top_srcdir/test/hosts/programs.case" && hosts_check

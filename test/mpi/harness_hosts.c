@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A forked rank becomes one of another host: a network namespace with a host name of its own. */
+#include "harness.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Word number @a index of a list with commas, which is gone through again and again. */
+static void choose(const char *list, int index, char *name_p, size_t capacity)
+{
+    const char *word = list;
+
+    for (; index > 0; index--) {
+        word += strcspn(word, ",");
+        word = *word == '\0' ? list : word + 1;
+    }
+    snprintf(name_p, capacity, "%.*s", (int)strcspn(word, ","), word);
+}
+
+bool hs_move_to_host(const char *hosts, int rank)
+{
+    char name[32], path[64];
+    int fd;
+
+    choose(hosts, rank, name, sizeof name);
+    snprintf(path, sizeof path, "/run/netns/%s", name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || setns(fd, CLONE_NEWNET) != 0 || unshare(CLONE_NEWUTS) != 0 ||
+        sethostname(name, strlen(name)) != 0)
+        return HS_FAILED("cannot become one of host %s: %s", name, strerror(errno));
+    close(fd);
+    return true;
+}
