@@ -1,0 +1,77 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Starts that fail for what the network is or has not: each says why, word by word.
+set -u
+: "${top_srcdir:=.}" "${top_builddir:=.}"
+export top_srcdir top_builddir
+. "$top_srcdir/test/hosts/hosts.sh"
+hosts_enter "$@"
+hosts_need_mpirun
+. "$top_srcdir/test/mpi/startup_try.sh"
+unset STEPAF_ROLE
+hosts_up 3 || exit 99
+out=/run/said
+startup=$top_builddir/test/mpi/startup
+export STEPAF_SPLIT=attn=2,ffn=1
+
+# starts SETTING...: three ranks with these settings, each on a host of its own.
+starts() { hosts_mpirun h1:2,h2:2,h3:2 -n 3 --map-by node env "$@" "$startup"; }
+
+# What one rank finds out alone it says as it is; all others say who has.
+here_and_there() { printf '%s\nworld rank %s: %s\n' "$2" "$1" "$2"; }
+
+starts A=1 || { echo "FAILED: a start that has to work"; exit 1; }
+try "an interface that does not exist" \
+    "$(here_and_there 0 'STEPAF_NET_IF: "eth7" is no interface of this host')" \
+    starts STEPAF_NET_IF=eth7
+try "a subnet that no interface is in" \
+    "$(here_and_there 0 'STEPAF_NET_IF: "10.99.0.0/16" holds no address of this host that is up')" \
+    starts STEPAF_NET_IF=10.99.0.0/16
+try "a subnet that is none" \
+    "$(here_and_there 0 \
+        'STEPAF_NET_IF: "10.77.0.0/99" is no subnet such as 10.1.0.0/16 or fd00::/64')" \
+    starts STEPAF_NET_IF=10.77.0.0/99
+try "ports that are none" \
+    "$(here_and_there 2 'STEPAF_NET_PORTS: "abc" is not first-last, such as 20000-20999')" \
+    starts STEPAF_NET_PORTS=abc
+# Two FFN ranks on one host, 2 and 5, and one port: one of them comes first.
+two_at_one()
+{
+    hosts_mpirun h1:2,h2:2,h3:2 -n 6 --map-by node env STEPAF_SPLIT=attn=2,ffn=4 \
+        STEPAF_NET_PORTS=47110 "$startup" >/run/two 2>&1
+    code=$?
+    sed 's/world rank [25]:/world rank 2 or 5:/' /run/two
+    return $code
+}
+try "no port left" "$(here_and_there '2 or 5' 'tcp: no free port in STEPAF_NET_PORTS=47110')" \
+    two_at_one
+far="shm: on another node, or in another PID namespace"
+try "no transport that reaches" "\
+no transport reaches FFN rank 0 (world rank 2): $far
+no transport reaches attention rank 0 (world rank 0): $far" starts STEPAF_TRANSPORTS=shm
+# Every host has an address on the loopback interface, and none can reach the others'.
+try "an address that nobody is at" "\
+FFN rank 0 (world rank 2) is lost: 127.0.0.1:47110: Connection refused
+attention rank 0 (world rank 0) did not become ready in time" starts STEPAF_NET_IF=lo \
+    STEPAF_NET_PORTS=47110 STEPAF_TCP_CONNECT_US=300000 STEPAF_COMMIT_TIMEOUT_US=2000000
+# An address without a way to it, and one with a way on which all is lost.
+for index in 1 2 3; do
+    ip -n h$index link add eth1 type veth peer name eth1p &&
+        ip -n h$index address add 10.88.$index.1/24 dev eth1 &&
+        ip -n h$index link set eth1 up && ip -n h$index link set eth1p up || exit 99
+done
+export OMPI_MCA_btl_tcp_if_exclude=lo,eth1,eth1p OMPI_MCA_oob_tcp_if_exclude=lo,eth1,eth1p
+try "an unreachable network" "\
+FFN rank 0 (world rank 2) is lost: 10.88.3.1:47110: Network is unreachable
+attention rank 0 (world rank 0) did not become ready in time" starts STEPAF_NET_IF=eth1 \
+    STEPAF_NET_PORTS=47110 STEPAF_TCP_CONNECT_US=300000 STEPAF_COMMIT_TIMEOUT_US=2000000
+for index in 1 2; do
+    ip -n h$index route add 10.88.3.0/24 via 10.77.0.99 || exit 99
+done
+try "a host that does not answer" "\
+FFN rank 0 (world rank 2) is lost: 10.88.3.1:47110: no answer in time
+attention rank 0 (world rank 0) did not become ready in time" starts STEPAF_NET_IF=eth1 \
+    STEPAF_NET_PORTS=47110 STEPAF_TCP_CONNECT_US=300000 STEPAF_COMMIT_TIMEOUT_US=2000000
+echo "$try_count starts"
+hosts_check || exit 1
+exit $try_failed

@@ -14,18 +14,19 @@ out=$directory/out
 map=$directory/map
 startup=$top_builddir/test/mpi/startup
 unset STEPAF_SPLIT STEPAF_ROLE
-run="$mpiexec $mpiexec_flags"
+limit="timeout -k 5 30"
+run="$limit $mpiexec $mpiexec_flags"
 syntax="the syntax is attn=N,ffn=M[,interleave] or map=FILE"
 a_line='it takes one "attention" or "ffn" a line'
 agreed=STEPAF_SPLIT=attn=2,ffn=2
 
-# Words of $run are split on purpose.
+# Words of $run and $limit are split on purpose.
 # shellcheck disable=SC2086
 {
 # A start of the same kind works, so that what follows fails for its own reason.
 env $agreed $run -n 4 "$startup" || { echo "FAILED: a start that has to work"; exit 1; }
 
-try "no launcher" "1 attention and 0 FFN ranks: a job needs both" "$startup"
+try "no launcher" "1 attention and 0 FFN ranks: a job needs both" $limit "$startup"
 try "no role for anybody" "4 attention and 0 FFN ranks: a job needs both" $run -n 4 "$startup"
 try "FFN count 0" \
     "split \"attn=4,ffn=0\": each count has to be a number from 1 to 16777216; $syntax" \
@@ -63,9 +64,9 @@ try "splits that differ" \
     "STEPAF_SPLIT differs: \"attn=3,ffn=1\" at rank 0, \"attn=2,ffn=2\" at rank 3" \
     env $agreed $run -n 3 env STEPAF_SPLIT=attn=3,ffn=1 "$startup" : -n 1 "$startup"
 try "one rank of another version" "rank 1 speaks another version of the protocol" \
-    env STEPAF_SPLIT=attn=1,ffn=1 "$startup" --fork 2 --version 1
-try "a rank that never comes" \
-    "MPI bootstrap: duplicating the communicator: some rank did not come in time: STEPAF_INIT_TIMEOUT_US is 300000 us" \
+    env STEPAF_SPLIT=attn=1,ffn=1 $limit "$startup" --fork 2 --version 1
+late="MPI bootstrap: duplicating the communicator: some rank did not come in time"
+try "a rank that never comes" "$late: STEPAF_INIT_TIMEOUT_US is 300000 us" \
     env $agreed STEPAF_INIT_TIMEOUT_US=300000 $run -n 4 "$startup" --late 2
 }
 echo "$try_count starts"
