@@ -8,7 +8,7 @@
 #   hosts_run HOST COMMAND...    run it there
 #   hosts_need_mpirun            skip unless there is an mpirun that can be used here
 #   hosts_mpirun SPEC ARG...     mpirun from h1 over SPEC, such as h1:2,h2:2
-#   hosts_jobs FILE              all jobs of a case file
+#   hosts_jobs FILE              all jobs of a file, written as a case of test/mpi
 #   hosts_fork LIST COMMAND...   run a program of test/mpi whose forked ranks move to these hosts
 #   hosts_check                  fails, and says why, if a process or a file was left behind
 #   hosts_down                   remove the hosts, so that others can be made
@@ -162,7 +162,7 @@ hosts_fork()
     TEST_HOSTS=$hosts_list timeout -k 10 "${TEST_TIMEOUT_S:-60}" "$@" </dev/null
 }
 
-# The jobs of a case file as test/mpi/run.sh has them, their ranks dealt out over three hosts, two
+# The jobs of a file such as those of test/mpi/run.sh has them, their ranks dealt out over three hosts, two
 # to each by mpirun; none of its jobs may be skipped.
 hosts_jobs()
 {

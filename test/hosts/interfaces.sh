@@ -7,7 +7,7 @@ export top_srcdir top_builddir
 . "$top_srcdir/test/hosts/hosts.sh"
 hosts_enter "$@"
 hosts_need_mpirun
-few=$top_srcdir/test/hosts/few.case
+few=$top_srcdir/test/hosts/few.jobs
 hosts_up 3 || exit 99
 
 # received HOST KIND: bytes that came to it by IPv4 or IPv6.

@@ -9,4 +9,4 @@ hosts_enter "$@"
 hosts_need_mpirun
 hosts_up 3 || exit 99
 export STEPAF_NET_PORTS=47110-47139
-hosts_jobs "$top_srcdir/test/hosts/stranger.case" && hosts_check
+hosts_jobs "$top_srcdir/test/hosts/stranger.jobs" && hosts_check
