@@ -162,8 +162,8 @@ hosts_fork()
     TEST_HOSTS=$hosts_list timeout -k 10 "${TEST_TIMEOUT_S:-60}" "$@" </dev/null
 }
 
-# The jobs of a file such as those of test/mpi/run.sh has them, their ranks dealt out over three hosts, two
-# to each by mpirun; none of its jobs may be skipped.
+# All jobs of a file that is written as test/mpi/run.sh wants it, their ranks dealt out over three
+# hosts; none of them may be skipped.
 hosts_jobs()
 {
     HOSTS_SPEC=h1:2,h2:2,h3:2 MPIEXEC=${hosts_here-}/mpiexec.sh TEST_HOSTS=h1,h2,h3 \

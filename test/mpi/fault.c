@@ -78,6 +78,8 @@ static void *cut_it(void *arg)
     atomic_store(&killer.fault->job->shared->stamp[0], hs_now_ns());
     if (system(killer.command) != 0)
         HS_FAILED("this has failed: %s", killer.command);
+    /* It happened in between: who has not noticed yet has time from now on. */
+    atomic_store(&killer.fault->job->shared->stamp[0], hs_now_ns());
     return NULL;
 }
 
