@@ -61,7 +61,7 @@ fi
 
 # Who stands still is late, not lost: longer than a silent host may be silent; and with a tensor on
 # its way that its host has no room for.
-broken attn=2,ffn=3 stopped --stop-us 2500000
+broken attn=2,ffn=3 stopped --stop-us 1600000
 unset STEPAF_TCP_PEER_TIMEOUT_US
-broken attn=2,ffn=3 stopped --stop-us 2500000 --bytes 12000000
+broken attn=2,ffn=3 stopped --stop-us 1600000 --bytes 12000000
 hosts_check

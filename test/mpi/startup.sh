@@ -16,7 +16,12 @@ startup=$top_builddir/test/mpi/startup
 unset STEPAF_SPLIT STEPAF_ROLE
 limit="timeout -k 5 30"
 run="$limit $mpiexec $mpiexec_flags"
-syntax="the syntax is attn=N,ffn=M[,interleave] or map=FILE"
+syntax="the syntax is attn=N,ffn=M[,interleave], one side may be left out, N is a count or \
+per-node:COUNT; or map=FILE"
+norole="no role for rank 0: all ranks have application number 0, as under srun and with one \
+program; set a split (such as STEPAF_SPLIT"
+each="or STEPAF_ROLE for each program"
+version=$(sed -n 's/^version=//p; 1{/^[0-9]/p}' "$top_srcdir/VERSION" | head -n 1)
 a_line='it takes one "attention" or "ffn" a line'
 agreed=STEPAF_SPLIT=attn=2,ffn=2
 
@@ -26,15 +31,17 @@ agreed=STEPAF_SPLIT=attn=2,ffn=2
 # A start of the same kind works, so that what follows fails for its own reason.
 env $agreed $run -n 4 "$startup" || { echo "FAILED: a start that has to work"; exit 1; }
 
-try "no launcher" "1 attention and 0 FFN ranks: a job needs both" $limit "$startup"
-try "no role for anybody" "4 attention and 0 FFN ranks: a job needs both" $run -n 4 "$startup"
+try "no launcher" "$norole=attn=1,ffn=0), $each" $limit "$startup"
+try "no role for anybody" "$norole=attn=2,ffn=2), $each" \
+    $run -n 4 "$startup"
 try "FFN count 0" \
     "split \"attn=4,ffn=0\": each count has to be a number from 1 to 16777216; $syntax" \
     env STEPAF_SPLIT=attn=4,ffn=0 $run -n 4 "$startup"
 try "a split for another number of ranks" \
     "split \"attn=2,ffn=1\": 2 + 1 ranks are not the job's 4; $syntax" \
     env STEPAF_SPLIT=attn=2,ffn=1 $run -n 4 "$startup"
-try "all ranks of one role" "0 attention and 4 FFN ranks: a job needs both" \
+try "all ranks of one role" "all 4 ranks say of themselves that they are FFN \
+(STEPAF_ROLE or params.role): a job needs both roles" \
     env STEPAF_ROLE=ffn $run -n 4 "$startup"
 try "map file that is missing" \
     "map file: cannot open $directory/none: No such file or directory; $a_line" \
@@ -61,9 +68,10 @@ try "a transport of no build" "STEPAF_TRANSPORTS: \"pigeon\" is not a transport 
 try "settings that differ" "STEPAF_DEPTH differs: \"2\" at rank 0, \"1\" at rank 3" \
     env $agreed $run -n 3 env STEPAF_DEPTH=2 "$startup" : -n 1 "$startup"
 try "splits that differ" \
-    "STEPAF_SPLIT differs: \"attn=3,ffn=1\" at rank 0, \"attn=2,ffn=2\" at rank 3" \
+    "STEPAF_SPLIT or params.split differs: \"attn=3,ffn=1\" at rank 0, \"attn=2,ffn=2\" at rank 3" \
     env $agreed $run -n 3 env STEPAF_SPLIT=attn=3,ffn=1 "$startup" : -n 1 "$startup"
-try "one rank of another version" "rank 1 speaks another version of the protocol" \
+try "one rank of another version" "libstepaf differs: $version (wire version 2) at rank 0, \
+$version (wire version 66) at rank 1" \
     env STEPAF_SPLIT=attn=1,ffn=1 $limit "$startup" --fork 2 --version 1
 late="MPI bootstrap: duplicating the communicator: some rank did not come in time"
 try "a rank that never comes" "$late: STEPAF_INIT_TIMEOUT_US is 300000 us" \
