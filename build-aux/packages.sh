@@ -4,7 +4,7 @@
 
 packages_build="gcc libc6-dev make autoconf automake libtool pkg-config openmpi-bin libopenmpi-dev \
 libhwloc-dev libjansson-dev libopenblas-dev"
-packages_test="g++ libcunit1-dev iproute2 util-linux"
+packages_test="g++ libcunit1-dev hostname iproute2 util-linux"
 packages_lint="clang-format-14 clang-tidy-14"
 
 # packages_missing PACKAGE...: print those that are not installed.

@@ -36,7 +36,7 @@ hosts_enter()
         hosts_furnish || exit 99
         return
     fi
-    for tool in unshare ip bridge; do
+    for tool in unshare ip bridge hostname; do
         command -v $tool >/dev/null || hosts_skip "$tool is not installed"
     done
     # Without privilege there may be the way by a user namespace, in which everybody is root.
@@ -123,7 +123,7 @@ hosts_down()
 
 hosts_run()
 {
-    hosts_command='echo "$1" >/proc/sys/kernel/hostname && shift && exec "$@"'
+    hosts_command='hostname "$1" && shift && exec "$@"'
     ip netns exec "$1" unshare --uts sh -c "$hosts_command" sh "$@"
 }
 

@@ -56,6 +56,10 @@ try "map file with too many lines" \
 printf 'attention\nattention ffn\nffn\nffn\n' >"$map"
 try "two roles for one rank" "map file: line 2 is \"attention ffn\"; $a_line" \
     env STEPAF_SPLIT=map="$map" $run -n 4 "$startup"
+try "a role of its own that the split does not give" \
+    "split \"attn=2,ffn=2\" makes 2 attention and 2 FFN ranks, but with the roles that ranks say of \
+themselves (STEPAF_ROLE) it is 1 and 3" \
+    env $agreed $run -n 1 env STEPAF_ROLE=ffn "$startup" : -n 3 "$startup"
 try "a number out of range" "STEPAF_DEPTH=33: out of range; it takes 1..32 buffers" \
     env $agreed STEPAF_DEPTH=33 $run -n 4 "$startup"
 try "a word that is none" "STEPAF_PROGRESS=both: none of its words; it takes inline|thread" \
