@@ -19,7 +19,7 @@ static stepaf_status_t wait_for_the_lost(struct fault *fault, stepaf_request_h r
         bool only_last = fault_others_answered(fault, request);
         int64_t began = hs_now_ns();
         status = stepaf_wait(request, WAIT_US);
-        HS_INT((hs_now_ns() - began) / 1000, <=, WAIT_US + 500000LL * hs_slow());
+        HS_INT((hs_now_ns() - began) / 1000, <=, WAIT_US + 2000000LL * hs_slow());
         if (status == STEPAF_ERR_TIMEOUT && only_last)
             HS_INT(stepaf_last_error()->peer_rank, ==, fault->job->ffn - 1);
     } while (status == STEPAF_ERR_TIMEOUT && hs_now_ns() < limit && !hs_failed());
