@@ -2,6 +2,7 @@
 /* A plain exchange: see fixture.h. */
 #include "fixture.h"
 
+#include <sched.h>
 #include <string.h>
 
 static size_t answer_bytes;
@@ -58,6 +59,20 @@ bool fx_plan_make(struct hs_job *job, int id, size_t bytes, unsigned depth, unsi
                                     kind & FX_SCATTER ? STEPAF_PLAN_SCATTER : 0, &plan->handle));
 }
 
+/* Whether the slot's source may change: a transport may still send it, to other ranks than the one
+ * that made the operation fail. If not, a start that does not wait will be refused. */
+static bool may_fill(const struct fx_plan *plan, unsigned slot, uint32_t flags)
+{
+    int64_t deadline = hs_now_ns() + 20000000000LL * hs_slow();
+
+    while (plan->last[slot] && stepaf_request_sent(plan->last[slot]) == STEPAF_INPROGRESS) {
+        if (!(flags & STEPAF_START_WAIT) || hs_now_ns() > deadline)
+            return false;
+        sched_yield();
+    }
+    return true;
+}
+
 stepaf_status_t fx_start(struct fx_plan *plan, uint32_t flags, stepaf_request_h *request_p)
 {
     bool scatter = plan->kind & FX_SCATTER;
@@ -66,19 +81,24 @@ stepaf_status_t fx_start(struct fx_plan *plan, uint32_t flags, stepaf_request_h 
     stepaf_tensor_t push[HS_MAX_RANKS];
     stepaf_start_params_t params = {
         .flags = flags, .timeout_us = -1, .push = n > 0 ? push : NULL, .n_push = n};
+    bool fill = may_fill(plan, slot, flags);
 
     for (int f = 0; f < n; f++) {
         unsigned char *data =
             plan->source + (slot * (unsigned)plan->job->peers + (unsigned)f) * plan->bytes;
         size_t bytes = f == plan->skip ? 0 : plan->bytes;
-        hs_fill(
-            data, bytes,
-            push_stream(plan->id, plan->job->index, scatter ? ffn_rank(plan, f) : -1, plan->next));
+        if (fill)
+            hs_fill(data, bytes,
+                    push_stream(plan->id, plan->job->index, scatter ? ffn_rank(plan, f) : -1,
+                                plan->next));
         push[f] = (stepaf_tensor_t){(uint64_t)(FX_PUSH_KEY + plan->id), data, bytes};
     }
     stepaf_status_t status = stepaf_start_with(plan->handle, &params, request_p);
-    if (status == STEPAF_OK)
-        plan->next++;
+    if (status != STEPAF_OK)
+        return status;
+    HS_TRUE(fill);
+    plan->last[slot] = *request_p;
+    plan->next++;
     return status;
 }
 

@@ -17,10 +17,11 @@ struct fx_plan {
     int id;
     unsigned kind, depth;
     size_t bytes;
-    unsigned char *source; /* depth x peers pieces of bytes */
-    unsigned char *target; /* peers x depth pieces */
-    uint32_t next;         /* sequence of the next operation */
-    int skip;              /* scatter: this peer gets nothing; -1: all get theirs */
+    unsigned char *source;           /* depth x peers pieces of bytes */
+    unsigned char *target;           /* peers x depth pieces */
+    uint32_t next;                   /* sequence of the next operation */
+    stepaf_request_h last[FX_DEPTH]; /* by slot: NULL, or what may still read its source */
+    int skip;                        /* scatter: this peer gets nothing; -1: all get theirs */
 };
 
 /* Declare the keys of plan @a id, on every rank. */
