@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bootstrap: how ranks find each other and exchange addresses, once. libstepaf_mpi supplies
- * one on MPI; the library itself supplies a local one for processes forked on one machine; a
- * caller with a key-value store of its own can supply another. */
+ * one on MPI, libstepaf_pmix one on PMIx; the library itself supplies a local one for processes
+ * forked on one machine; a caller with a key-value store of its own can supply another. */
 #ifndef STEPAF_BOOT_H
 #define STEPAF_BOOT_H
 
@@ -12,10 +12,11 @@ extern "C" {
 #endif
 
 /** A bootstrap. The library calls it only from within stepaf_init, stepaf_commit,
- *  stepaf_barrier, stepaf_map_check and stepaf_finalize, from the calling thread. All functions are collective.
- *  Every one must return within about @a timeout_us. @a self is passed back unchanged. */
+ *  stepaf_barrier, stepaf_map_check and stepaf_finalize, from the calling thread, and all functions
+ *  are collective, except for lost. Every one must return within about @a timeout_us. @a self is
+ *  passed back unchanged. */
 typedef struct stepaf_boot {
-    const char *name; /* "mpi", "local": for tables and messages */
+    const char *name; /* "mpi", "pmix", "local": for tables and messages */
     void *self;
     int rank; /* of this process in the world, 0 .. size-1 */
     int size;
@@ -36,6 +37,12 @@ typedef struct stepaf_boot {
     /** Give back what the bootstrap holds. NULL if there is nothing. Must not block on peers
      *  that are lost. */
     void (*close)(void *self);
+
+    /** Say which ranks the launcher has newly reported to be gone: up to @a capacity world ranks
+     *  into @a ranks_p, each once; return their number. NULL if the launcher never says. Not
+     *  collective: called about every millisecond by any thread, one at a time, also while another
+     *  function of this bootstrap runs. No waiting, system call or allocation. */
+    int (*lost)(void *self, int *ranks_p, int capacity);
 } stepaf_boot_t;
 
 /** For bootstraps: say why a function of theirs is about to fail, so that stepaf_last_error can.

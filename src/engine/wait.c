@@ -11,7 +11,8 @@ enum {
     LOOK_EVERY_US = 1000,  /* for dead peers */
     LOOK_POLLS_MASK = 255, /* polls that never wait look at the clock so often */
     BUSY_POLLS_MASK = 63,  /* polls that bring something else look at the deadline so often */
-    SLEEP_NS = 50000
+    SLEEP_NS = 50000,
+    REPORTS = 16 /* of lost ranks, taken at a time */
 };
 
 /* What is longer lasts as long: decades. Far enough from a wrap to add it to a stamp. */
@@ -29,6 +30,22 @@ static uint64_t us_to_ticks(const struct stepaf_ctx *ctx, int64_t us)
     return ticks < TICKS_MAX ? (uint64_t)ticks : (uint64_t)TICKS_MAX;
 }
 
+/* Ask the bootstrap whom the launcher reports lost. Not before there are links: what it says then
+ * would be forgotten. Ranks that are no peers are none of our business. */
+static void ask_launcher(struct stepaf_ctx *ctx)
+{
+    int ranks[REPORTS];
+    int n = ctx->boot.lost && ctx->epoch ? ctx->boot.lost(ctx->boot.self, ranks, REPORTS) : 0;
+
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] < 0 || ranks[i] >= ctx->boot.size || ctx->ranks[ranks[i]].role == ctx->role)
+            continue;
+        const struct stepaf_peer *peer = &ctx->peers[ctx->ranks[ranks[i]].rank];
+        if (peer->link)
+            stepaf_engine_lost(&ctx->host, peer->link, "the launcher reports that it died");
+    }
+}
+
 /* Let the transports look for dead peers, if they have not for a while. */
 static void look(struct stepaf_ctx *ctx, uint64_t now)
 {
@@ -37,6 +54,7 @@ static void look(struct stepaf_ctx *ctx, uint64_t now)
     ctx->looked = now;
     for (unsigned i = 0; i < ctx->n_transports; i++)
         ctx->transports[i]->ops->idle(ctx->transports[i]);
+    ask_launcher(ctx);
 }
 
 /* The same for a caller that only polls: once nothing has come for as long. */

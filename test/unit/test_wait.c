@@ -71,6 +71,43 @@ static void a_wait_looks_too_but_not_always(void)
     fake_close(job);
 }
 
+/* What the launcher reports: ranks of this world and of another, twice, and its own. */
+static int report(void *self, int *ranks_p, int capacity)
+{
+    static const int ranks[] = {-1, 7, 3, 2, 0, 2};
+    int n = 0;
+
+    (void)self;
+    for (; n < capacity && n < (int)(sizeof ranks / sizeof *ranks); n++)
+        ranks_p[n] = ranks[n];
+    return n;
+}
+
+/* Only peers are lost by it, each once, and none before there is a link to it. */
+static void the_launcher_can_report_a_loss(void)
+{
+    struct fake_job *job = fake_open(STEPAF_FFN, 3, 2), *twin = fake_open(STEPAF_ATTENTION, 3, 2);
+    double ticks_per_us = job->ctx->clock.ticks_per_us;
+
+    job->ctx->boot.lost = report;
+    job->ctx->clock.ticks_per_us = 1e-9; /* deadlines are over at once */
+    CU_ASSERT_FALSE(stepaf_waiter_idle(job->ctx, &(struct stepaf_waiter){.polls = 1000}, 1000000));
+    CU_ASSERT_EQUAL(job->ctx->n_alive, 3);
+    job->ctx->boot.lost = NULL;
+    job->ctx->clock.ticks_per_us = ticks_per_us;
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, twin), STEPAF_OK);
+    job->ctx->boot.lost = report;
+    job->ctx->clock.ticks_per_us = 1e-9;
+    CU_ASSERT_FALSE(stepaf_waiter_idle(job->ctx, &(struct stepaf_waiter){.polls = 1000}, 1000000));
+    CU_ASSERT_EQUAL(job->ctx->n_alive, 1);
+    CU_ASSERT_TRUE(job->ctx->peers[0].lost && job->ctx->peers[2].lost);
+    CU_ASSERT_STRING_EQUAL(job->ctx->peers[2].reason, "the launcher reports that it died");
+    CU_ASSERT_FALSE(job->ctx->peers[1].lost);
+    job->ctx->clock.ticks_per_us = ticks_per_us;
+    fake_close(job);
+    fake_close(twin);
+}
+
 static void a_deadline_ends_the_wait(void)
 {
     struct fake_job *job = begin("auto");
@@ -226,6 +263,7 @@ int main(void)
         {"a poll never waits", a_poll_never_waits},
         {"polls look for dead peers", polls_look_for_dead_peers},
         {"a wait looks too, but not always", a_wait_looks_too_but_not_always},
+        {"the launcher can report a loss", the_launcher_can_report_a_loss},
         {"a deadline ends the wait", a_deadline_ends_the_wait},
         {"the first deadline counts", the_first_deadline_counts},
         {"minus one is the setting", minus_one_is_the_setting},
