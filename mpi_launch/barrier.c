@@ -36,20 +36,20 @@ stepaf_status_t stepaf_mpi_barrier(void *self, stepaf_group_t group, const int *
                                    int64_t timeout_us)
 {
     struct stepaf_mpi *mpi = self;
-    int64_t deadline_ns = stepaf_mpi_deadline(timeout_us);
+    int64_t deadline_ns = stepaf_boot_deadline(timeout_us);
     int place = 0;
 
     if ((unsigned)group >= STEPAF_MPI_GROUPS || n < 1 || n > mpi->size)
-        return stepaf_mpi_fail(STEPAF_ERR_INVALID, "MPI bootstrap: no group %d of %d ranks",
-                               (int)group, n);
+        return stepaf_boot_fail(STEPAF_ERR_INVALID, "MPI bootstrap: no group %d of %d ranks",
+                                (int)group, n);
     while (place < n && ranks[place] != mpi->rank)
         place++;
     if (place == n)
-        return stepaf_mpi_fail(STEPAF_ERR_INVALID, "MPI bootstrap: rank %d is not in group %d",
-                               mpi->rank, (int)group);
+        return stepaf_boot_fail(STEPAF_ERR_INVALID, "MPI bootstrap: rank %d is not in group %d",
+                                mpi->rank, (int)group);
     if (mpi->comm == MPI_COMM_NULL || mpi->barrier_failed[group])
-        return stepaf_mpi_fail(STEPAF_ERR_BOOT, "MPI bootstrap: a barrier before any exchange, or "
-                                                "after one that failed");
+        return stepaf_boot_fail(STEPAF_ERR_BOOT, "MPI bootstrap: a barrier before any exchange, or "
+                                                 "after one that failed");
 
     for (int round = 0, distance = 1; distance < n; round++, distance *= 2) {
         int to = ranks[(place + distance) % n];

@@ -95,13 +95,15 @@ static stepaf_status_t check_comm(MPI_Comm comm)
 {
     int is_inter = 0;
     if (!mpi_is_up())
-        return stepaf_mpi_fail(STEPAF_ERR_INVALID, "MPI is not initialized, or is finalized");
+        return stepaf_boot_fail(STEPAF_ERR_INVALID, "MPI is not initialized, or is finalized");
     if (comm == MPI_COMM_NULL)
-        return stepaf_mpi_fail(STEPAF_ERR_INVALID, "the communicator is MPI_COMM_NULL");
+        return stepaf_boot_fail(STEPAF_ERR_INVALID, "the communicator is MPI_COMM_NULL");
     MPI_Comm_test_inter(comm, &is_inter);
     if (is_inter)
-        return stepaf_mpi_fail(STEPAF_ERR_INVALID, "the communicator is an intercommunicator");
-    return STEPAF_OK;
+        return stepaf_boot_fail(STEPAF_ERR_INVALID, "the communicator is an intercommunicator");
+    int size = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    return size == 1 ? stepaf_boot_check_alone("MPI") : STEPAF_OK;
 }
 
 static struct stepaf_mpi *open_mpi(MPI_Comm comm)
@@ -129,7 +131,7 @@ stepaf_status_t stepaf_init_mpi(MPI_Comm comm, const stepaf_params_t *params,
         return status;
     struct stepaf_mpi *mpi = open_mpi(comm);
     if (!mpi)
-        return stepaf_mpi_fail(STEPAF_ERR_NO_MEMORY, "no memory for the MPI bootstrap");
+        return stepaf_boot_fail(STEPAF_ERR_NO_MEMORY, "no memory for the MPI bootstrap");
 
     stepaf_boot_t boot = {
         .name = "mpi",
@@ -161,7 +163,7 @@ static stepaf_status_t make_group_comm(struct stepaf_mpi *mpi, stepaf_group_t gr
     MPI_Comm comm = MPI_COMM_NULL;
     int *ranks = malloc((size_t)n * sizeof *ranks);
     if (!ranks)
-        return stepaf_mpi_fail(STEPAF_ERR_NO_MEMORY, "no memory for a group of %d ranks", n);
+        return stepaf_boot_fail(STEPAF_ERR_NO_MEMORY, "no memory for a group of %d ranks", n);
     for (int i = 0; i < n; i++)
         ranks[i] = stepaf_world_rank(mpi->ctx, group, i);
 
@@ -187,10 +189,10 @@ static stepaf_status_t make_group_comm(struct stepaf_mpi *mpi, stepaf_group_t gr
 stepaf_status_t stepaf_comm(stepaf_context_h ctx, stepaf_group_t group, MPI_Comm *comm_p)
 {
     if ((unsigned)group >= STEPAF_MPI_GROUPS || !comm_p)
-        return stepaf_mpi_fail(STEPAF_ERR_INVALID, "no group %d, or comm_p is NULL", (int)group);
+        return stepaf_boot_fail(STEPAF_ERR_INVALID, "no group %d, or comm_p is NULL", (int)group);
     struct stepaf_mpi *mpi = ctx ? find(ctx) : NULL;
     if (!mpi)
-        return stepaf_mpi_fail(STEPAF_ERR_HANDLE, "no context of stepaf_init_mpi");
+        return stepaf_boot_fail(STEPAF_ERR_HANDLE, "no context of stepaf_init_mpi");
     if (stepaf_rank(ctx, group) < 0) {
         *comm_p = MPI_COMM_NULL;
         return STEPAF_OK;

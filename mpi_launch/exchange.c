@@ -136,8 +136,8 @@ static stepaf_status_t gather_data(struct stepaf_mpi *mpi, struct exchange *exch
     if (bytes > sizeof exchange->mine->data) {
         struct block *larger = realloc(exchange->mine, offsetof(struct block, data) + bytes);
         if (!larger)
-            return stepaf_mpi_fail(STEPAF_ERR_NO_MEMORY, "MPI bootstrap: no memory for %zu bytes",
-                                   bytes);
+            return stepaf_boot_fail(STEPAF_ERR_NO_MEMORY, "MPI bootstrap: no memory for %zu bytes",
+                                    bytes);
         exchange->mine = larger;
     }
     char *copy = (char *)exchange->mine + offsetof(struct block, data);
@@ -171,12 +171,12 @@ static stepaf_status_t gather(struct stepaf_mpi *mpi, struct exchange *exchange,
 
     int64_t total = lay_out(mpi, exchange, &all_fit);
     if (total < 0)
-        return stepaf_mpi_fail(STEPAF_ERR_LIMIT, "MPI bootstrap: an exchange of more than %d bytes",
-                               INT_MAX);
+        return stepaf_boot_fail(STEPAF_ERR_LIMIT,
+                                "MPI bootstrap: an exchange of more than %d bytes", INT_MAX);
     exchange->all = malloc(total ? (size_t)total : 1);
     if (!exchange->all)
-        return stepaf_mpi_fail(STEPAF_ERR_NO_MEMORY, "MPI bootstrap: no memory for %lld bytes",
-                               (long long)total);
+        return stepaf_boot_fail(STEPAF_ERR_NO_MEMORY, "MPI bootstrap: no memory for %lld bytes",
+                                (long long)total);
     if (!all_fit)
         return gather_data(mpi, exchange, data, bytes, deadline_ns);
     unpack_blocks(mpi, exchange);
@@ -202,14 +202,14 @@ stepaf_status_t stepaf_mpi_allgather(void *self, const void *data, size_t bytes,
 {
     struct stepaf_mpi *mpi = self;
     if (mpi->exchange_failed)
-        return stepaf_mpi_fail(STEPAF_ERR_BOOT, "MPI bootstrap: exchange after a failed one");
+        return stepaf_boot_fail(STEPAF_ERR_BOOT, "MPI bootstrap: exchange after a failed one");
 
     mpi->exchange_failed = 1; /* unless it succeeds */
     struct exchange *exchange = new_exchange(mpi->size);
     if (!exchange)
-        return stepaf_mpi_fail(STEPAF_ERR_NO_MEMORY, "MPI bootstrap: no memory for %d ranks",
-                               mpi->size);
-    stepaf_status_t status = gather(mpi, exchange, data, bytes, stepaf_mpi_deadline(timeout_us));
+        return stepaf_boot_fail(STEPAF_ERR_NO_MEMORY, "MPI bootstrap: no memory for %d ranks",
+                                mpi->size);
+    stepaf_status_t status = gather(mpi, exchange, data, bytes, stepaf_boot_deadline(timeout_us));
     if (status == STEPAF_OK) {
         hand_over(mpi, exchange, all_p, offsets_p);
         mpi->exchange_failed = 0;

@@ -2,26 +2,12 @@
 #include "wait.h"
 
 #include <sched.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <time.h>
-
-#include <stepaf/boot.h>
 
 enum {
     YIELDS = 1000,     /* polls with only a yield between them */
     SLEEP_NS = 100000, /* between later polls: somebody is late, and may need this core */
 };
-
-stepaf_status_t stepaf_mpi_fail(stepaf_status_t status, const char *format, ...)
-{
-    char text[STEPAF_ERROR_TEXT_MAX];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return stepaf_boot_error(status, text);
-}
 
 stepaf_status_t stepaf_mpi_error(int code, const char *what)
 {
@@ -30,26 +16,8 @@ stepaf_status_t stepaf_mpi_error(int code, const char *what)
     int class = MPI_ERR_OTHER;
     MPI_Error_class(code, &class);
     MPI_Error_string(code, reason, &bytes);
-    return stepaf_mpi_fail(class == MPI_ERR_NO_MEM ? STEPAF_ERR_NO_MEMORY : STEPAF_ERR_BOOT,
-                           "MPI bootstrap: %s: %s", what, reason);
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-
-int64_t stepaf_mpi_deadline(int64_t timeout_us)
-{
-    int64_t deadline;
-    if (timeout_us < 0)
-        timeout_us = 0;
-    if (__builtin_mul_overflow(timeout_us, 1000, &deadline) ||
-        __builtin_add_overflow(deadline, now_ns(), &deadline))
-        return INT64_MAX;
-    return deadline;
+    return stepaf_boot_fail(class == MPI_ERR_NO_MEM ? STEPAF_ERR_NO_MEMORY : STEPAF_ERR_BOOT,
+                            "MPI bootstrap: %s: %s", what, reason);
 }
 
 stepaf_status_t stepaf_mpi_wait(MPI_Request *requests, int n, int64_t deadline_ns, const char *what)
@@ -61,9 +29,9 @@ stepaf_status_t stepaf_mpi_wait(MPI_Request *requests, int n, int64_t deadline_n
             return stepaf_mpi_error(code, what);
         if (done)
             return STEPAF_OK;
-        if (now_ns() >= deadline_ns)
-            return stepaf_mpi_fail(STEPAF_ERR_TIMEOUT,
-                                   "MPI bootstrap: %s: some rank did not come in time", what);
+        if (stepaf_boot_now_ns() >= deadline_ns)
+            return stepaf_boot_fail(STEPAF_ERR_TIMEOUT,
+                                    "MPI bootstrap: %s: some rank did not come in time", what);
         if (tries < YIELDS)
             sched_yield();
         else

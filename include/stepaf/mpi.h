@@ -16,7 +16,8 @@ extern "C" {
  *  @param comm  an intracommunicator; duplicated. MPI must be initialized (any thread level) and
  *               outlive the context.
  *  @return as stepaf_init; STEPAF_ERR_INVALID (MPI not initialized, or finalized;
- *  MPI_COMM_NULL). */
+ *  MPI_COMM_NULL); STEPAF_ERR_BOOT also if MPI_COMM_WORLD has one rank and a launcher says that it
+ *  has started several: MPI and launcher do not know each other. */
 STEPAF_API stepaf_status_t stepaf_init_mpi(MPI_Comm comm, const stepaf_params_t *params,
                                            stepaf_context_h *ctx_p);
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Run by "make installcheck": what is installed serves a user who has only pkg-config. Variables:
-# CC, bindir, libdir, pkgconfigdir, top_srcdir, version, HAVE_MPI, MPI_LIBS.
+# CC, bindir, libdir, pkgconfigdir, top_srcdir, version, HAVE_MPI, MPI_LIBS,
+# HAVE_PMIX.
 set -eu
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
@@ -25,6 +26,9 @@ consume libstepaf
 if [ -n "${HAVE_MPI:-}" ]; then
     # shellcheck disable=SC2086
     consume libstepaf_mpi -DCONSUMER_OF_MPI ${MPI_LIBS:-}
+fi
+if [ -n "${HAVE_PMIX:-}" ]; then
+    consume libstepaf_pmix -DCONSUMER_OF_PMIX
 fi
 "$bindir/stepaf_info" --version | grep -F "$version"
 "$bindir/stepaf-run" --version | grep -F "$version"

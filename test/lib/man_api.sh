@@ -30,7 +30,7 @@ done
 
 # No function is left out: each that a version map lists has its own heading.
 for function in $(sed -n 's/^ *\(stepaf_[a-z0-9_]*\);$/\1/p' "$top_srcdir/src/libstepaf.map" \
-    "$top_srcdir/mpi_launch/libstepaf_mpi.map"); do
+    "$top_srcdir"/mpi_launch/*.map); do
     grep -qx "\.SS $function" "$top_srcdir"/man/stepaf_*.3 && continue
     echo "$function has no manual page"
     failed=1

@@ -51,10 +51,13 @@ check()
     echo "$library: $(wc -l <"$directory/map") functions"
 }
 
-others=$(find "$headers" -name '*.h' ! -name mpi.h ! -name version.h)
+others=$(find "$headers" -name '*.h' ! -name mpi.h ! -name pmix.h ! -name version.h)
 # shellcheck disable=SC2086
 check libstepaf "$top_srcdir/src/libstepaf.map" $others "$top_builddir/include/stepaf/version.h"
 if [ -n "${HAVE_MPI:-}" ]; then
     check libstepaf_mpi "$top_srcdir/mpi_launch/libstepaf_mpi.map" "$headers/mpi.h"
+fi
+if [ -n "${HAVE_PMIX:-}" ]; then
+    check libstepaf_pmix "$top_srcdir/mpi_launch/libstepaf_pmix.map" "$headers/pmix.h"
 fi
 exit $failed

@@ -108,7 +108,7 @@ void bad_versions(struct hs_job *job)
     stepaf_boot_t boot;
     char words[128];
 
-    if (job->by_mpi || !bad_borrow(job, &boot))
+    if (job->launched || !bad_borrow(job, &boot))
         return; /* libstepaf_mpi makes its own */
     carrier = boot;
     boot.allgather = other_version;
@@ -149,7 +149,7 @@ void bad_nodes(struct hs_job *job)
     stepaf_params_t params = {.field_mask = STEPAF_PARAM_SPLIT};
     bool last = job->rank == job->size - 1;
 
-    if (job->by_mpi)
+    if (job->launched)
         return; /* MPI knows its hosts already */
     if (last && unshare(CLONE_NEWUTS) == 0 && sethostname("elsewhere", 9) == 0)
         atomic_store(&job->shared->stamp[1], 1);

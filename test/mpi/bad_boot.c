@@ -89,7 +89,7 @@ void bad_boots(struct hs_job *job)
     bad_locals();
     HS_REFUSED(stepaf_init(NULL, &params, &ctx), STEPAF_ERR_INVALID);
     HS_TRUE(ctx == NULL);
-    if (job->by_mpi || !bad_borrow(job, &boot))
+    if (job->launched || !bad_borrow(job, &boot))
         return; /* libstepaf_mpi makes its own */
     boot.rank = -1, refuse(&boot, "negative rank"), boot = carrier;
     boot.rank = boot.size, refuse(&boot, "rank beyond the size"), boot = carrier;
@@ -141,7 +141,7 @@ void bad_missing(struct hs_job *job)
     stepaf_context_h ctx = NULL;
     int64_t began = hs_now_ns();
 
-    if (job->by_mpi || job->rank == job->size - 1)
+    if (job->launched || job->rank == job->size - 1)
         return; /* an exchange given up in the middle would be in MPI's way for good */
     setenv("STEPAF_INIT_TIMEOUT_US", "200000", 1);
     HS_REFUSED(hs_init(job, BAD_LAST, &params, &ctx), STEPAF_ERR_TIMEOUT);

@@ -211,7 +211,7 @@ static void body(struct hs_job *job)
         cases[i].run(job);
         if (!hs_pause(job))
             return;
-        if (!job->by_mpi)
+        if (!job->launched)
             HS_INT(hs_count_fds(), <=, fds);
         if (hs_failed()) {
             HS_FAILED("in case \"%s\"", cases[i].name);

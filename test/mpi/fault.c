@@ -62,7 +62,7 @@ static void *kill_it(void *arg)
     /* What it leaves behind has no name: nothing of it can stay when it is gone. */
     HS_INT(hs_count_mappings(pid, "/dev/shm/stepaf"), ==, 0);
     HS_INT(hs_count_links(pid, "/dev/shm/stepaf"), ==, 0);
-    if (!job->by_mpi) {
+    if (!job->launched) {
         HS_INT(hs_count_mappings(pid, "/dev/shm/"), ==, 0);
         HS_INT(hs_count_links(pid, "/dev/shm/"), ==, 0);
     }

@@ -37,8 +37,8 @@ stepaf_status_t hs_init(struct hs_job *job, int boot, const stepaf_params_t *par
 {
     stepaf_status_t status;
 
-    if (job->by_mpi)
-        return hs_mpi_init(params, ctx_p);
+    if (job->launched)
+        return hs_launch_init(params, ctx_p);
     if (boot < 0 || boot >= HS_MAX_BOOTS || job->boot_state[boot] == BOOT_USED)
         return STEPAF_ERR_STATE;
     if (job->boot_state[boot] == BOOT_NEW) {
@@ -87,8 +87,8 @@ void hs_close(struct hs_job *job)
     hs_step("finalize");
     stepaf_finalize(job->ctx);
     job->ctx = NULL;
-    if (job->by_mpi)
-        return; /* MPI opens and maps what it likes, when it likes */
+    if (job->launched)
+        return; /* MPI and PMIx open and map what they like, when they like */
     HS_INT(hs_count_fds(), <=, job->fds);
     HS_INT(hs_count_mappings(getpid(), "/dev/shm/"), ==, 0);
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)

@@ -2,11 +2,13 @@
 /* What every program in this directory shares: how it is launched, how its ranks agree on a
  * verdict, and checks that record a failure and go on.
  *
- * One program runs in two ways. Under mpirun each process is one rank and the context is made by
- * stepaf_init_mpi. With "--procs N" the program forks N ranks by itself and makes the context by
- * stepaf_boot_local, so that it runs without a launcher, under sanitizers and debuggers. With
- * TEST_HOSTS=h1,h2 in the environment, forked rank r moves to network namespace number r mod 2 of
- * these and takes its name as host name: see test/hosts.
+ * One program runs in two ways. Under a launcher each process is one rank and the context is made
+ * on MPI, by stepaf_init_mpi, or, where the program is linked with harness_pmix.c instead of
+ * harness_mpi.c, on PMIx alone. With "--procs N" the program forks N ranks by itself and makes the
+ * context by stepaf_boot_local, so that it runs without a launcher, under sanitizers and debuggers.
+ * With TEST_HOSTS=h1,h2 in the environment, forked rank r moves to network namespace number r mod 2
+ * of these and takes its name as host name: see test/hosts.
+ *
  * The exit code is 0 (passed), 77 (skipped, with a reason) or 1 (failed), the same for the job. */
 #ifndef STEPAF_TEST_HARNESS_H
 #define STEPAF_TEST_HARNESS_H
@@ -37,7 +39,7 @@ struct hs_shared {
 /* A rank's place in the job. */
 struct hs_job {
     int rank, size; /* in the world */
-    bool by_mpi;
+    bool launched;
     bool abandoned; /* a commit or init was given up: the launcher's collectives are out of step */
     const char *split; /* --split, or NULL */
     const char *apps;  /* --apps A,F: forked ranks report application numbers 0 and 1 */
@@ -169,11 +171,18 @@ bool hs_verify_poison(const char *what, const unsigned char *data, size_t bytes)
 
 bool hs_move_to_host(const char *hosts, int rank);
 
-/* ---- launch on MPI: harness_mpi.c ---- */
+/* ---- under a launcher: harness_mpi.c, harness_pmix.c ---- */
 
-bool hs_mpi_launched(void);
-void hs_mpi_start(struct hs_job *job, int *argc_p, char ***argv_p);
-stepaf_status_t hs_mpi_init(const stepaf_params_t *params, stepaf_context_h *ctx_p);
-_Noreturn void hs_mpi_end(struct hs_job *job, const char *name);
+bool hs_launch_found(void);
+void hs_launch_start(struct hs_job *job, int *argc_p, char ***argv_p);
+stepaf_status_t hs_launch_init(const stepaf_params_t *params, stepaf_context_h *ctx_p);
+_Noreturn void hs_launch_end(struct hs_job *job, const char *name);
+
+/* The page of those: rank 0 makes it and tells the others where it is. */
+void hs_page_create(int where_p[2]);
+bool hs_page_open(struct hs_job *job, const int where[2]);
+/* Wait for the verdicts of all ranks that are not doomed; the first of them prints the worst. */
+int hs_page_verdict(const struct hs_job *job, const char *name);
+int hs_exit_code(int verdict);
 
 #endif

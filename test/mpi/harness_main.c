@@ -54,16 +54,11 @@ static void arm(void (*handler)(int), int seconds)
     alarm((unsigned)seconds);
 }
 
-static int exit_code(int verdict)
-{
-    return verdict == HS_PASS ? 0 : verdict == HS_SKIP ? 77 : 1;
-}
-
 static int usage(const struct hs_test *test, const char *why, const char *what)
 {
     fprintf(stderr,
             "%s: %s %s\nusage: %s [--procs N] [--split SPLIT] [--apps A,F]%s%s\n"
-            "without --procs: under mpirun\n",
+            "without --procs: under a launcher\n",
             test->name, why, what, test->name, test->options[0] ? " " : "", test->options);
     return 1;
 }
@@ -121,7 +116,7 @@ static _Noreturn void child(const struct hs_test *test, int rank, pid_t parent)
             job.boots[i].close(job.boots[i].self);
         stepaf_boot_local_destroy(job.locals[i]);
     }
-    exit(exit_code(hs_verdict()));
+    exit(hs_exit_code(hs_verdict()));
 }
 
 /* Verdict of one child that has ended. */
@@ -201,7 +196,7 @@ static int run_forked(const struct hs_test *test, int procs)
     for (int i = 0; i < n_boots; i++)
         stepaf_boot_local_destroy(job.locals[i]);
     printf("%s %s\n", words[verdict], test->name);
-    return exit_code(verdict);
+    return hs_exit_code(verdict);
 }
 
 int hs_main(int argc, char **argv, const struct hs_test *test)
@@ -215,9 +210,9 @@ int hs_main(int argc, char **argv, const struct hs_test *test)
         return bad;
     if (procs > 0)
         return run_forked(test, procs);
-    if (!hs_mpi_launched())
+    if (!hs_launch_found())
         return usage(test, "neither --procs nor", "a launcher");
-    hs_mpi_start(&job, &argc, &argv);
+    hs_launch_start(&job, &argc, &argv);
     run_rank(test);
-    hs_mpi_end(&job, test->name);
+    hs_launch_end(&job, test->name);
 }

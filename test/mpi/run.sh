@@ -5,9 +5,10 @@
 #   RANKS PROGRAM [ARGUMENT...]         under mpirun; in sanitizer builds the program forks its ranks
 #   fork RANKS PROGRAM [ARGUMENT...]    the program forks its ranks, always
 #   mpmd ATTN FFN PROGRAM [ARGUMENT...] two applications of one mpirun; or forked, as above
+#   pmix WORD...                        one of these with a program of test/pmix, which has no MPI
 #   NAME=VALUE                          a variable for the lines that follow
 #
-# Programs are those of this directory. A word such as 100000/2000 is the first number, or, where
+# Programs are those of test/mpi. A word such as 100000/2000 is the first number, or, where
 # TEST_LIGHT is set, the second. '#' begins a comment. TEST_TIMEOUT_S limits each job.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
@@ -26,7 +27,7 @@ choose()
 job()
 {
     ranks=$1
-    program=$top_builddir/test/mpi/$2
+    program=$top_builddir/test/$programs/$2
     shift 2
     for word; do
         shift
@@ -53,7 +54,12 @@ while read -r line; do
     [ $# -gt 0 ] || continue
     launch=mpirun
     apps=
+    programs=mpi
     [ -z "${SANITIZERS:-}" ] || launch=fork
+    if [ "$1" = pmix ]; then
+        programs=pmix
+        shift
+    fi
     case $1 in
     *=*)
         # shellcheck disable=SC2163

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the bootstraps share: sentences, deadlines, and what the launcher's environment says. */
+#ifndef STEPAF_BOOT_COMMON_H
+#define STEPAF_BOOT_COMMON_H
+
+#include <stdint.h>
+
+#include <stepaf/status.h>
+
+/* Record a sentence about a failure, and return @a status. */
+stepaf_status_t stepaf_boot_fail(stepaf_status_t status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* CLOCK_MONOTONIC, ns: now, and @a timeout_us from now. */
+int64_t stepaf_boot_now_ns(void);
+int64_t stepaf_boot_deadline(int64_t timeout_us);
+
+/* For a process that has found itself the only one: STEPAF_OK if it may well be; STEPAF_ERR_BOOT if
+ * the environment says that a launcher has started several, so that each of them would be alone. The
+ * sentence says who and what to do. @a library: what found the process alone, "MPI" or "PMIx". */
+stepaf_status_t stepaf_boot_check_alone(const char *library);
+
+#endif

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pmix_call.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { LOOK_NS = 10000000 }; /* between looks at who is lost */
+
+/* A call that PMIx has taken: its thread and the caller's have it until each is through with it. */
+struct call {
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    int left; /* callbacks to come */
+    int refs; /* those, and the caller */
+    pmix_status_t code;
+    pmix_proc_t *procs;
+    pmix_info_t info[2];
+    size_t n_info;
+    struct stepaf_pmix_value *values; /* of a get, by rank */
+    struct asked *asked;
+    int n;
+};
+
+/* One get of several: what PMIx's thread is handed back. */
+struct asked {
+    struct call *call;
+    int rank;
+};
+
+static void free_call(struct call *call)
+{
+    for (int i = 0; call->values && i < call->n; i++)
+        free(call->values[i].data);
+    for (size_t i = 0; i < call->n_info; i++)
+        PMIX_INFO_DESTRUCT(&call->info[i]);
+    pthread_cond_destroy(&call->done);
+    pthread_mutex_destroy(&call->lock);
+    free(call->values);
+    free(call->asked);
+    free(call->procs);
+    free(call);
+}
+
+/* The server's own deadline is in whole seconds: let it come after ours. */
+static int server_timeout_s(int64_t deadline_ns)
+{
+    int64_t left_s = (deadline_ns - stepaf_boot_now_ns()) / 1000000000 + 2;
+    return left_s < 2 ? 2 : left_s > 1000000 ? 1000000 : (int)left_s;
+}
+
+static struct call *new_call(int n, int64_t deadline_ns, const char *flag)
+{
+    pthread_condattr_t attributes;
+    struct call *call = calloc(1, sizeof *call);
+    int timeout_s = server_timeout_s(deadline_ns);
+    if (!call)
+        return NULL;
+    pthread_mutex_init(&call->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&call->done, &attributes);
+    pthread_condattr_destroy(&attributes);
+    call->refs = 1;
+    call->n = n;
+    call->procs = calloc((size_t)n, sizeof *call->procs);
+    if (!call->procs) {
+        free_call(call);
+        return NULL;
+    }
+    PMIX_INFO_LOAD(&call->info[call->n_info++], PMIX_TIMEOUT, &timeout_s, PMIX_INT);
+    if (flag)
+        PMIX_INFO_LOAD(&call->info[call->n_info++], flag, NULL, PMIX_BOOL);
+    return call;
+}
+
+static void drop(struct call *call)
+{
+    pthread_mutex_lock(&call->lock);
+    int refs = --call->refs;
+    pthread_mutex_unlock(&call->lock);
+    if (refs == 0)
+        free_call(call);
+}
+
+/* A callback is over, with @a code. The last one wakes the caller. */
+static void finish(struct call *call, pmix_status_t code)
+{
+    pthread_mutex_lock(&call->lock);
+    if (code != PMIX_SUCCESS && call->code == PMIX_SUCCESS)
+        call->code = code;
+    if (--call->left == 0)
+        pthread_cond_signal(&call->done);
+    pthread_mutex_unlock(&call->lock);
+    drop(call);
+}
+
+/* PMIx has not taken one: no callback will come of it. */
+static void refused(struct call *call, pmix_status_t code)
+{
+    finish(call, code == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : code);
+}
+
+static void expect(struct call *call, int callbacks)
+{
+    call->left = callbacks;
+    call->refs += callbacks;
+}
+
+int stepaf_pmix_first_lost(const struct stepaf_pmix_session *session, const int *ranks, int n)
+{
+    if (atomic_load_explicit(&session->n_lost, memory_order_acquire) == 0)
+        return -1;
+    for (int i = 0; i < n; i++) {
+        int rank = ranks ? ranks[i] : i;
+        if (atomic_load(&session->is_lost[rank]))
+            return rank;
+    }
+    return -1;
+}
+
+stepaf_status_t stepaf_pmix_lost(int rank, const char *what)
+{
+    return stepaf_boot_fail(STEPAF_ERR_PEER_LOST,
+                            "PMIx bootstrap: %s: the launcher reports that rank %d died", what,
+                            rank);
+}
+
+/* Wait for the callbacks. @a n ranks may be reported lost meanwhile. */
+static stepaf_status_t await(struct call *call, const struct stepaf_pmix_session *session,
+                             const int *ranks, int n, int64_t deadline_ns, const char *what)
+{
+    int dead = -1;
+    int64_t now_ns = stepaf_boot_now_ns();
+
+    pthread_mutex_lock(&call->lock);
+    while (call->left > 0 && dead < 0 && now_ns < deadline_ns) {
+        int64_t until_ns = deadline_ns - now_ns > LOOK_NS ? now_ns + LOOK_NS : deadline_ns;
+        struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
+        pthread_cond_timedwait(&call->done, &call->lock, &until);
+        dead = stepaf_pmix_first_lost(session, ranks, n);
+        now_ns = stepaf_boot_now_ns();
+    }
+    int left = call->left;
+    pmix_status_t code = call->code;
+    pthread_mutex_unlock(&call->lock);
+
+    /* A server may end a fence that a member has not come to, since it never will. */
+    if (dead < 0)
+        dead = stepaf_pmix_first_lost(session, ranks, n);
+    if (dead >= 0)
+        return stepaf_pmix_lost(dead, what);
+    if (left > 0)
+        return stepaf_boot_fail(STEPAF_ERR_TIMEOUT,
+                                "PMIx bootstrap: %s: some rank did not come in time", what);
+    return code == PMIX_SUCCESS ? STEPAF_OK : stepaf_pmix_error(code, what);
+}
+
+/* Fences that PMIx has not ended: one that was given up is still one to the server, which would
+ * take the next for the same. */
+static _Atomic int fences;
+
+static void on_fence(pmix_status_t code, void *arg)
+{
+    finish(arg, code);
+    atomic_fetch_sub(&fences, 1);
+}
+
+/* Be the only fence, as soon as an earlier one is over. */
+static int enter_fence(int64_t deadline_ns)
+{
+    int none = 0;
+    while (!atomic_compare_exchange_strong(&fences, &none, 1)) {
+        if (stepaf_boot_now_ns() >= deadline_ns)
+            return 0;
+        nanosleep(&(struct timespec){0, LOOK_NS / 10}, NULL);
+        none = 0;
+    }
+    return 1;
+}
+
+stepaf_status_t stepaf_pmix_fence(const struct stepaf_pmix_session *session, int64_t deadline_ns,
+                                  const char *what)
+{
+    struct call *call = new_call(1, deadline_ns, PMIX_COLLECT_DATA);
+    if (!call)
+        return stepaf_boot_fail(STEPAF_ERR_NO_MEMORY, "PMIx bootstrap: no memory for a fence");
+    if (!enter_fence(deadline_ns)) {
+        drop(call);
+        return stepaf_boot_fail(STEPAF_ERR_TIMEOUT,
+                                "PMIx bootstrap: %s: some rank has not come to an earlier one",
+                                what);
+    }
+    PMIX_LOAD_PROCID(&call->procs[0], session->self.nspace, PMIX_RANK_WILDCARD);
+    expect(call, 1);
+    pmix_status_t code = PMIx_Fence_nb(call->procs, 1, call->info, call->n_info, on_fence, call);
+    if (code != PMIX_SUCCESS) {
+        refused(call, code);
+        atomic_fetch_sub(&fences, 1);
+    }
+    stepaf_status_t status = await(call, session, NULL, session->size, deadline_ns, what);
+    drop(call);
+    return status;
+}
+
+static void on_value(pmix_status_t code, pmix_value_t *value, void *arg)
+{
+    const struct asked *asked = arg;
+    struct call *call = asked->call;
+    struct stepaf_pmix_value *into = &call->values[asked->rank];
+
+    if (code == PMIX_SUCCESS && (!value || value->type != PMIX_BYTE_OBJECT))
+        code = PMIX_ERR_TYPE_MISMATCH;
+    if (code == PMIX_SUCCESS) {
+        size_t bytes = value->data.bo.size;
+        into->data = malloc(bytes + 1);
+        if (into->data && bytes > 0)
+            memcpy(into->data, value->data.bo.bytes, bytes);
+        into->bytes = bytes;
+        code = into->data ? PMIX_SUCCESS : PMIX_ERR_NOMEM;
+    }
+    finish(call, code);
+}
+
+static int count_wanted(const unsigned char *wanted, int n)
+{
+    int count = 0;
+    for (int rank = 0; rank < n; rank++)
+        count += !wanted || wanted[rank];
+    return count;
+}
+
+stepaf_status_t stepaf_pmix_get(const struct stepaf_pmix_session *session, const char *key,
+                                const unsigned char *wanted, struct stepaf_pmix_value *values_p,
+                                int64_t deadline_ns)
+{
+    /* All is at the server since the fence: it need not ask another one. */
+    struct call *call = new_call(session->size, deadline_ns, PMIX_IMMEDIATE);
+    if (call) {
+        call->values = calloc((size_t)call->n, sizeof *call->values);
+        call->asked = calloc((size_t)call->n, sizeof *call->asked);
+    }
+    if (!call || !call->values || !call->asked) {
+        if (call)
+            drop(call);
+        return stepaf_boot_fail(STEPAF_ERR_NO_MEMORY, "PMIx bootstrap: no memory for %d ranks",
+                                session->size);
+    }
+    expect(call, count_wanted(wanted, call->n));
+    for (int rank = 0; rank < call->n; rank++) {
+        if (wanted && !wanted[rank])
+            continue;
+        call->asked[rank] = (struct asked){call, rank};
+        PMIX_LOAD_PROCID(&call->procs[rank], session->self.nspace, (pmix_rank_t)rank);
+        pmix_status_t code = PMIx_Get_nb(&call->procs[rank], key, call->info, call->n_info,
+                                         on_value, &call->asked[rank]);
+        if (code != PMIX_SUCCESS)
+            refused(call, code);
+    }
+    stepaf_status_t status =
+        await(call, session, NULL, 0, deadline_ns, "fetching what the ranks have put");
+    for (int rank = 0; status == STEPAF_OK && rank < call->n; rank++) {
+        values_p[rank] = call->values[rank];
+        call->values[rank].data = NULL;
+    }
+    drop(call);
+    return status;
+}
+
+static void on_answer(pmix_status_t code, pmix_value_t *value, void *arg)
+{
+    (void)value;
+    finish(arg, code);
+}
+
+stepaf_status_t stepaf_pmix_ask(const struct stepaf_pmix_session *session, const char *key,
+                                int rank, int64_t deadline_ns, int *is_there_p)
+{
+    struct call *call = new_call(1, deadline_ns, PMIX_GET_REFRESH_CACHE);
+    if (!call)
+        return stepaf_boot_fail(STEPAF_ERR_NO_MEMORY, "PMIx bootstrap: no memory for a question");
+    PMIX_LOAD_PROCID(&call->procs[0], session->self.nspace, (pmix_rank_t)rank);
+    expect(call, 1);
+    pmix_status_t code =
+        PMIx_Get_nb(&call->procs[0], key, call->info, call->n_info, on_answer, call);
+    if (code != PMIX_SUCCESS)
+        refused(call, code);
+    stepaf_status_t status = await(call, session, &rank, 1, deadline_ns, "barrier");
+    pthread_mutex_lock(&call->lock);
+    code = call->code;
+    if (call->left == 0 && code == PMIX_ERR_NOT_FOUND)
+        status = STEPAF_OK;
+    pthread_mutex_unlock(&call->lock);
+    if (status == STEPAF_OK)
+        *is_there_p = code == PMIX_SUCCESS;
+    drop(call);
+    return status;
+}

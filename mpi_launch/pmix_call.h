@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* PMIx's fence and get with a deadline of our own: not every server heeds PMIx's. What PMIx still
+ * holds when the deadline has passed is freed when it lets go of it. */
+#ifndef STEPAF_PMIX_CALL_H
+#define STEPAF_PMIX_CALL_H
+
+#include "pmix_session.h"
+
+/* Wait until all ranks of the job have called this, and bring what each has put to all of them.
+ * STEPAF_ERR_PEER_LOST as soon as one of them is reported lost.
+ * There is no fence of some ranks, nor one that brings nothing: Slurm's lets ranks of other nodes
+ * pass before all have come. */
+stepaf_status_t stepaf_pmix_fence(const struct stepaf_pmix_session *session, int64_t deadline_ns,
+                                  const char *what);
+
+/* What the ranks have put under one key each. */
+struct stepaf_pmix_value {
+    char *data; /* malloc; NULL: not asked for */
+    size_t bytes;
+};
+
+/* Get key @a key from every rank of the job for which @a wanted says so (NULL: from all) into
+ * values_p[rank].data, whose memory is the caller's. Failure sets nothing. */
+stepaf_status_t stepaf_pmix_get(const struct stepaf_pmix_session *session, const char *key,
+                                const unsigned char *wanted, struct stepaf_pmix_value *values_p,
+                                int64_t deadline_ns);
+
+/* Ask whether @a rank has put @a key since the last fence: *is_there_p. */
+stepaf_status_t stepaf_pmix_ask(const struct stepaf_pmix_session *session, const char *key,
+                                int rank, int64_t deadline_ns, int *is_there_p);
+
+/* The first of @a ranks (NULL: of all) that is reported lost; -1: none. And the status of that. */
+int stepaf_pmix_first_lost(const struct stepaf_pmix_session *session, const int *ranks, int n);
+stepaf_status_t stepaf_pmix_lost(int rank, const char *what);
+
+#endif
