@@ -1,0 +1,99 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The jobs of slurm.sh, run on its cluster of three nodes: programs of test/mpi (on MPI) and of
+# test/pmix (which have no MPI) under srun, as heterogeneous job and as several programs, and under
+# mpirun in an allocation.
+set -u
+: "${top_srcdir:=.}" "${top_builddir:=.}"
+. "$top_srcdir/test/mpi/env.sh"
+export STEPAF_NET_IF=lo STEPAF_TRANSPORTS=shm,tcp
+mpi=$top_builddir/test/mpi
+pmix=$top_builddir/test/pmix
+said=$SLURM_TEST_DIRECTORY/said
+failed=0
+jobs=0
+
+# job CODE WORDS COMMAND...: it has to end with that exit code.
+job()
+{
+    want=$1
+    words=$2
+    shift 2
+    jobs=$((jobs + 1))
+    began=$(date +%s)
+    # srun of Slurm 22.05 itself aborts now and then, after a heterogeneous job whose tasks have all
+    # ended well: then no task is named. That is run again.
+    for try in 1 2 3; do
+        timeout -k 5 60 "$@" >"$said" 2>&1 </dev/null
+        code=$?
+        [ $code -eq 134 ] && ! grep -q "task" "$said" || break
+        echo "srun has aborted by itself, try $try"
+    done
+    if [ $code -eq "$want" ]; then
+        echo "ok    $words ($(($(date +%s) - began)) s)"
+        return
+    fi
+    echo "wrong $words: exit code $code, should be $want"
+    head -n 40 "$said"
+    failed=$((failed + 1))
+}
+
+# says WORDS: and the last job has said this.
+says()
+{
+    grep -q -e "$1" "$said" && return
+    echo "wrong: it has not said: $1"
+    head -n 20 "$said"
+    failed=$((failed + 1))
+}
+
+pmix_jobs()
+{
+    one="srun --mpi=pmix -N 1 -n 4"
+    three="srun --mpi=pmix -N 3 -n 6 --ntasks-per-node=2"
+    for programs in "$pmix" $with_mpi; do
+        where=${programs##*/}
+        job 0 "$where: shapes on 1 node" $one "$programs/shapes" --split attn=2,ffn=2 --expect aaff
+        job 0 "$where: shapes on 3 nodes" \
+            $three "$programs/shapes" --split attn=3,ffn=3,interleave --expect afafaf
+        job 0 "$where: random on 1 node" \
+            $one "$programs/random" --split attn=2,ffn=2 --seed 41 --ops 300
+        job 0 "$where: random on 3 nodes" \
+            $three "$programs/random" --split attn=4,ffn=2 --seed 42 --ops 300
+        job 0 "$where: semantics on 1 node" $one "$programs/semantics" --split attn=2,ffn=2
+        job 0 "$where: semantics on 3 nodes" \
+            srun --mpi=pmix -N 3 -n 4 "$programs/semantics" --split attn=2,ffn=2
+        job 0 "$where: heterogeneous job" \
+            srun --mpi=pmix -n 2 "$programs/shapes" --split attn=2,ffn=2 --expect aaff : \
+            -n 2 "$programs/shapes" --split attn=2,ffn=2 --expect aaff
+        printf '0-1 %s --split attn=2,ffn=1 --expect aaf\n2 %s --split attn=2,ffn=1 --expect aaf\n' \
+            "$programs/shapes" "$programs/shapes" >"$SLURM_TEST_DIRECTORY/programs"
+        job 0 "$where: several programs" \
+            srun --mpi=pmix -N 3 -n 3 --multi-prog "$SLURM_TEST_DIRECTORY/programs"
+    done
+    job 0 "the bootstrap on 3 nodes" srun --mpi=pmix -N 3 -n 4 "$pmix/boot" plain
+}
+
+with_mpi=
+[ -z "${HAVE_MPI:-}" ] || with_mpi=$mpi
+pmix_jobs
+if [ -n "$with_mpi" ]; then
+    job 0 "mpirun in an allocation" salloc -Q -N 2 -n 4 \
+        "$mpiexec" -n 4 "$mpi/shapes" --split attn=2,ffn=2 --expect aaff
+    job 0 "mpirun in an allocation, without MPI in the program" salloc -Q -N 2 -n 4 \
+        "$mpiexec" -n 4 "$pmix/shapes" --split attn=2,ffn=2 --expect aaff
+fi
+
+# What fails, fails with its own code, and says why.
+job 1 "a failure" srun --mpi=pmix -N 1 -n 2 --kill-on-bad-exit=0 \
+    "$pmix/shapes" --split attn=1,ffn=1 --expect fa
+job 0 "srun without PMIx" srun --mpi=none -N 2 -n 3 \
+    "$pmix/alone" "srun has started 3 processes" "start it by srun --mpi=pmix"
+says "rank 0 of 1"
+if [ -n "$with_mpi" ]; then
+    job 1 "a launcher that MPI does not know" env PMI_SIZE=3 "$mpi/shapes" --split attn=2,ffn=1
+    says "a PMI launcher has started 3 processes (PMI_SIZE), but MPI sees each of them alone"
+fi
+
+echo "$jobs jobs, $failed failures"
+[ $failed -eq 0 ]
