@@ -153,6 +153,11 @@ stepaf_status_t stepaf_init_mpi(MPI_Comm comm, const stepaf_params_t *params,
     return STEPAF_OK;
 }
 
+stepaf_status_t stepaf_init_mpi_world(const stepaf_params_t *params, stepaf_context_h *ctx_p)
+{
+    return stepaf_init_mpi(MPI_COMM_WORLD, params, ctx_p);
+}
+
 /* Make the communicator of @a group, whose members have all come. They are its caller's: errors on
  * it are handled as on the communicator that the job began with. */
 static stepaf_status_t make_group_comm(struct stepaf_mpi *mpi, stepaf_group_t group, int n)

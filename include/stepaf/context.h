@@ -51,14 +51,18 @@ typedef struct stepaf_params {
  *  the same). The split has to be the same on all ranks. Where some ranks say their own role, the
  *  counts still have to be the split's.
  *  @param boot    copied; its @a self belongs to the context until finalize, which closes it. On
- *                 failure the caller keeps it.
+ *                 failure the caller keeps it. NULL: that of whatever has launched the process, as
+ *                 STEPAF_BOOT says: MPI_COMM_WORLD in a program that has an MPI library (MPI must
+ *                 be initialized), else PMIx. libstepaf_mpi or libstepaf_pmix is loaded for it.
  *  @param params  NULL for defaults.
  *  @return STEPAF_OK; STEPAF_ERR_INVALID; STEPAF_ERR_SETTING (a bad value, or lanes without a
- *  rank of both roles); STEPAF_ERR_SPLIT (no role known,
- *  counts that do not add up to the world or a node, or a role with no rank); STEPAF_ERR_MISMATCH
- *  (library versions, map files or settings that must agree differ, naming rank and setting); STEPAF_ERR_BOOT; STEPAF_ERR_TIMEOUT;
- *  STEPAF_ERR_LIMIT (64 contexts a process); STEPAF_ERR_NO_MEMORY. A failure that one rank finds
- *  in its own input is told to all, and every rank returns a failure. Nothing is left behind.
+ *  rank of both roles); STEPAF_ERR_SPLIT (no role known, counts that do not add up to the world or
+ *  a node, or a role with no rank); STEPAF_ERR_MISMATCH (library versions, map files or settings
+ *  that must agree differ, naming rank and setting); STEPAF_ERR_BOOT (among others, @a boot is NULL
+ *  and nothing has launched this process, or the library for it cannot be loaded);
+ *  STEPAF_ERR_TIMEOUT; STEPAF_ERR_LIMIT (64 contexts a process); STEPAF_ERR_NO_MEMORY. A failure
+ *  that one rank finds in its own input is told to all, and every rank returns a failure. Nothing
+ *  is left behind.
  *  Any thread. Blocks for at most STEPAF_INIT_TIMEOUT_US. */
 STEPAF_API stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
                                        stepaf_context_h *ctx_p);

@@ -21,6 +21,11 @@ extern "C" {
 STEPAF_API stepaf_status_t stepaf_init_mpi(MPI_Comm comm, const stepaf_params_t *params,
                                            stepaf_context_h *ctx_p);
 
+/** The same over MPI_COMM_WORLD; what stepaf_init calls when it is given no bootstrap.
+ *  @return as stepaf_init_mpi. */
+STEPAF_API stepaf_status_t stepaf_init_mpi_world(const stepaf_params_t *params,
+                                                 stepaf_context_h *ctx_p);
+
 /** Return a communicator that spans @a group, ranked as the group. Collective over the group's
  *  members at the first call for it.
  *  @param comm_p  the library's, until finalize; MPI_COMM_NULL if this rank is not a member.

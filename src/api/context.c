@@ -1,5 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/handles.h"
+#include "boot/boot_auto.h"
+
+/* Let the launcher's bootstrap call stepaf_init again, with itself. */
+static stepaf_status_t init_auto(const stepaf_params_t *params, stepaf_context_h *ctx_p)
+{
+    struct stepaf_env env;
+    stepaf_status_t status = stepaf_env_load(&env);
+
+    if (status)
+        return status;
+    status = stepaf_boot_auto_init(&env, params, ctx_p);
+    stepaf_env_free(&env);
+    return status;
+}
 
 stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
                             stepaf_context_h *ctx_p)
@@ -7,6 +21,8 @@ stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_params_t *pa
     struct stepaf_ctx *ctx;
     stepaf_status_t status;
 
+    if (!boot)
+        return init_auto(params, ctx_p);
     status = stepaf_ctx_init(boot, params, ctx_p ? &ctx : NULL); /* tells the others, too */
     if (status)
         return status;

@@ -21,6 +21,9 @@ ENUM(MESH, mesh, "full", "full|lane", 1,
 INT(LANES, lanes, 0, 0, 16777216, ANY_VALUE, "lanes", 1,
     "number of lanes, with STEPAF_MESH=lane only and at most the ranks of each role; 0: the greatest "
     "common divisor of the two roles' numbers of ranks")
+ENUM(BOOT, boot, "auto", "mpi|pmix|auto", 1,
+     "bootstrap where a program leaves the choice: auto: MPI in a program that has it, else PMIx if "
+     "the launcher offers it")
 INT(TIMEOUT_US, timeout_us, 10000000, 1, 3600000000, ANY_VALUE, "us", 0,
     "deadline of waits whose timeout is STEPAF_TIMEOUT_DEFAULT")
 INT(INIT_TIMEOUT_US, init_timeout_us, 60000000, 1000, 3600000000, ANY_VALUE, "us", 0,

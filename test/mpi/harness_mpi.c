@@ -54,7 +54,8 @@ void hs_launch_start(struct hs_job *job, int *argc_p, char ***argv_p)
 
 stepaf_status_t hs_launch_init(const stepaf_params_t *params, stepaf_context_h *ctx_p)
 {
-    return stepaf_init_mpi(MPI_COMM_WORLD, params, ctx_p);
+    return getenv("TEST_BOOT_AUTO") ? stepaf_init(NULL, params, ctx_p)
+                                    : stepaf_init_mpi(MPI_COMM_WORLD, params, ctx_p);
 }
 
 _Noreturn void hs_launch_end(struct hs_job *job, const char *name)

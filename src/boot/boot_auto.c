@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "boot/boot_auto.h"
+
+#include "config.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* A library with a bootstrap, and its way in. */
+struct library {
+    const char *file; /* by the version that belongs to this one */
+    const char *entry;
+    const char *package; /* what to ask configure for */
+};
+
+static const struct library libraries[] = {
+    [STEPAF_ENV_BOOT_MPI] = {STEPAF_MPI_SONAME, "stepaf_init_mpi_world", "MPI"},
+    [STEPAF_ENV_BOOT_PMIX] = {STEPAF_PMIX_SONAME, "stepaf_init_pmix", "PMIx"},
+};
+
+typedef stepaf_status_t (*init_t)(const stepaf_params_t *params, stepaf_context_h *ctx_p);
+
+/* Whether the object is an MPI library: all of them are called libmpi-something. */
+static int is_mpi(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+    const char *slash = strrchr(info->dlpi_name, '/');
+    const char *name = slash ? slash + 1 : info->dlpi_name;
+
+    (void)bytes;
+    (void)arg;
+    return strncmp(name, "libmpi", strlen("libmpi")) == 0;
+}
+
+int stepaf_boot_choose(const struct stepaf_env *env)
+{
+    if (env->boot != STEPAF_ENV_BOOT_AUTO)
+        return env->boot;
+    /* A program that has MPI has it initialized by now, or is told to; PMIx may be there as well. */
+    if (dl_iterate_phdr(is_mpi, NULL))
+        return STEPAF_ENV_BOOT_MPI;
+    if (getenv("PMIX_NAMESPACE") && getenv("PMIX_RANK"))
+        return STEPAF_ENV_BOOT_PMIX;
+    if (getenv("PMI_RANK") || getenv("OMPI_COMM_WORLD_SIZE"))
+        return STEPAF_ENV_BOOT_MPI;
+    return -1;
+}
+
+/* Open what stands beside this library, or else what the loader finds. It stays open: contexts and
+ * the launcher's own threads go on using it. */
+static void *open_library(const struct library *library)
+{
+    char path[PATH_MAX];
+    void *opened = NULL;
+    Dl_info own;
+
+    if (dladdr((const void *)(uintptr_t)&stepaf_boot_choose, &own) && own.dli_fname) {
+        const char *slash = strrchr(own.dli_fname, '/');
+        int length = slash ? (int)(slash - own.dli_fname) : 0;
+        int n = snprintf(path, sizeof(path), "%.*s/%s", length, own.dli_fname, library->file);
+        if (slash && n > 0 && (size_t)n < sizeof(path))
+            opened = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    return opened ? opened : dlopen(library->file, RTLD_NOW | RTLD_LOCAL);
+}
+
+stepaf_status_t stepaf_boot_auto_init(const struct stepaf_env *env, const stepaf_params_t *params,
+                                      stepaf_context_h *ctx_p)
+{
+    int choice = stepaf_boot_choose(env);
+
+    if (choice < 0)
+        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+                                "nothing has launched this process: start it by mpirun, "
+                                "srun --mpi=pmix or stepaf-run, or give stepaf_init a bootstrap");
+    const struct library *library = &libraries[choice];
+    void *opened = open_library(library);
+    if (!opened)
+        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+                                "cannot load the bootstrap for %s: %.300s", library->package,
+                                dlerror());
+    union { /* ISO C has no conversion of the one to the other; POSIX says that they are alike */
+        void *symbol;
+        init_t init;
+    } entry = {.symbol = dlsym(opened, library->entry)};
+    if (!entry.symbol)
+        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+                                "%s has no %s: it belongs to another version", library->file,
+                                library->entry);
+    return entry.init(params, ctx_p);
+}
