@@ -5,15 +5,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
 #include "process.h"
 
-enum { RUN_SECONDS = 120, ATTEMPTS = 8 };
+enum { RUN_SECONDS = 120, ATTEMPTS = 12, TRIES_MIN = 5, SPIN_NS = 100000000 };
 
 static const double SHARE_MAX = 0.05;
 static const double MARGIN = 0.02;
+static const double CORE_SHARE_MIN = 0.97;
 
 struct interval {
     double begin;
@@ -115,11 +119,49 @@ static int run(const char *microbatches, double *reported_p, double *traced_p)
     return 0;
 }
 
-/* Other work on the machine takes a core away at times; it cannot do so again and again. */
+/* Compute for a while, and say for which part of it there was a core. */
+static double core_share(void)
+{
+    struct timespec began, now, cpu_began, cpu;
+    double wall_ns = 0;
+
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu_began);
+    while (wall_ns < SPIN_NS) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        wall_ns = (double)(now.tv_sec - began.tv_sec) * 1e9 + (double)(now.tv_nsec - began.tv_nsec);
+    }
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    return ((double)(cpu.tv_sec - cpu_began.tv_sec) * 1e9 +
+            (double)(cpu.tv_nsec - cpu_began.tv_nsec)) /
+           wall_ns;
+}
+
+/* Whether two processes that never rest, as the ranks, get a core each. */
+static int has_two_cores(void)
+{
+    pid_t child = fork();
+    int status = 1;
+
+    if (child == 0)
+        _exit(core_share() < CORE_SHARE_MIN);
+    double own = core_share();
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return 0;
+    return own >= CORE_SHARE_MIN && status == 0;
+}
+
+/* Other work on the machine takes a core away at times: then nothing can be said of shares. If it
+ * does so all the time, this is no machine to say it of. */
 static int try_often(const char *microbatches)
 {
+    int tried = 0;
+
     for (int i = 0; i < ATTEMPTS; i++) {
         double reported = 0, traced = 0;
+        if (!has_two_cores())
+            continue;
+        tried++;
         if (run(microbatches, &reported, &traced))
             return 1;
         if (traced < 0) {
@@ -128,6 +170,10 @@ static int try_often(const char *microbatches)
         }
         if (reported <= SHARE_MAX && reported - traced < MARGIN && traced - reported < MARGIN)
             return 0;
+    }
+    if (tried < TRIES_MIN) {
+        printf("SKIP: other work keeps two processes from having a core each\n");
+        return 77;
     }
     printf("FAILED: never at most %.0f %% and within %.0f points of the trace\n", 100 * SHARE_MAX,
            100 * MARGIN);
@@ -141,5 +187,6 @@ int main(void)
         printf("SKIP: with %s the library's code is slowed down and OpenBLAS is not\n", sanitizers);
         return 77;
     }
-    return try_often("1") || try_often("3");
+    int result = try_often("1");
+    return result ? result : try_often("3");
 }

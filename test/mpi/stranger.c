@@ -34,14 +34,15 @@ static void exchange(struct hs_job *job, struct fx_plan *plan)
         fx_serve(job, job->attn * ROUNDS);
 }
 
-/* Which of its host's listeners an FFN rank besieges: its own, or one that is as good. */
-static int place(const struct hs_job *job)
+/* How many of the first @a n FFN ranks are on this rank's host. All of its host's listeners are
+ * there before an FFN rank besieges one: its own, or one that is as good. */
+static int places(const struct hs_job *job, int n)
 {
-    int before = 0;
+    int here = 0;
 
-    for (int f = 0; f < job->index; f++)
-        before += hs_same_host(job, stepaf_world_rank(job->ctx, STEPAF_GROUP_FFN, f));
-    return before;
+    for (int f = 0; f < n; f++)
+        here += hs_same_host(job, stepaf_world_rank(job->ctx, STEPAF_GROUP_FFN, f));
+    return here;
 }
 
 /* The rank that all wait for in the commit comes when every place has its besiegers. */
@@ -57,10 +58,12 @@ static void come_late(struct hs_job *job)
 static void commit_besieged(struct hs_job *job)
 {
     struct stranger_siege siege = {
-        .ports = ports, .index = place(job), .begun = &job->shared->stamp[STAMP_BESIEGED]};
+        .ports = ports, .n = places(job, job->ffn), .begun = &job->shared->stamp[STAMP_BESIEGED]};
     pthread_t thread;
     int64_t began;
 
+    if (job->role == STEPAF_FFN)
+        siege.index = places(job, job->index);
     if (job->role == STEPAF_FFN)
         pthread_create(&thread, NULL, besiege, &siege);
     if (job->rank == 0)

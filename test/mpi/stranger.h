@@ -16,7 +16,8 @@ struct stranger_ports {
 
 struct stranger_siege {
     struct stranger_ports ports;
-    int index;              /* which of this network's listeners, from 0 */
+    int n;                  /* this network's listeners, when all are there */
+    int index;              /* which of them, from 0 */
     _Atomic int64_t *begun; /* raised by one when a stranger of each kind has got a connection */
     _Atomic bool over;      /* set by the besieged */
     int came;               /* connections made */

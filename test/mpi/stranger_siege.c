@@ -154,7 +154,7 @@ void stranger_siege_run(struct stranger_siege *siege)
 
     for (int i = 0; i < STRANGERS; i++)
         strangers[i] = (struct stranger){.kind = (enum kind)(i % KINDS), .fd = -1};
-    while (stranger_listeners(&siege->ports, siege->index, &address) <= siege->index) {
+    while (stranger_listeners(&siege->ports, siege->index, &address) < siege->n) {
         if (hs_now_ns() > until || atomic_load(&siege->over)) {
             HS_FAILED("too few listen on ports %hu-%hu", siege->ports.first, siege->ports.last);
             return;
