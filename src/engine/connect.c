@@ -26,6 +26,24 @@ static void note(char list[STEPAF_REASON_MAX], const char *name, const char *rea
              name[0] ? ": " : "", reason);
 }
 
+/* Open one, and make it know the memory that there is. */
+static stepaf_status_t transport_open(struct stepaf_ctx *ctx,
+                                      const struct stepaf_transport_ops *ops,
+                                      struct stepaf_transport **transport_p)
+{
+    stepaf_status_t status = ops->open(&ctx->host, ctx->n_peers, transport_p);
+
+    for (uint32_t i = 0; !status && ops->add_region && i < ctx->n_regions; i++) {
+        status = ops->add_region(*transport_p, ctx->regions[i]);
+        if (status) {
+            stepaf_error_t error = *stepaf_last_error();
+            ops->close(*transport_p);
+            return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "%s", error.text);
+        }
+    }
+    return status;
+}
+
 stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
 {
     char reason[STEPAF_REASON_MAX];
@@ -47,8 +65,12 @@ stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
             note(ctx->unopened[ctx->n_transports], ops->name, reason);
             continue;
         }
-        stepaf_status_t status =
-            ops->open(&ctx->host, ctx->n_peers, &ctx->transports[ctx->n_transports]);
+        stepaf_status_t status = transport_open(ctx, ops, &ctx->transports[ctx->n_transports]);
+        if (status == STEPAF_ERR_NO_TRANSPORT && !ctx->env.transports[0]) {
+            stepaf_log_warn("transport %s is not used: %s", ops->name, stepaf_last_error()->text);
+            note(ctx->unopened[ctx->n_transports], ops->name, stepaf_last_error()->text);
+            continue;
+        }
         if (status)
             return status;
         ctx->n_transports++;

@@ -67,6 +67,7 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
         free_peer(&ctx->peers[p]);
     for (unsigned i = 0; i < ctx->n_transports; i++)
         ctx->transports[i]->ops->close(ctx->transports[i]);
+    ctx->n_transports = 0;
     stepaf_keys_free(ctx);
     stepaf_regions_free(ctx);
     stepaf_table_free(&ctx->plans);

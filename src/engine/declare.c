@@ -6,6 +6,8 @@
 
 enum { DECLARE_MAGIC = 0x53544144 };
 
+enum { CHANGED = 1 << 0, MEETS = 1 << 1 };
+
 static void pack_ranks(const struct stepaf_segment *segment, struct stepaf_pack *pack)
 {
     bool consecutive = true;
@@ -99,6 +101,15 @@ static void pack_regions(struct stepaf_ctx *ctx, struct stepaf_pack *pack)
     }
 }
 
+static bool meets(const struct stepaf_ctx *ctx)
+{
+    bool any = false;
+
+    for (unsigned t = 0; t < ctx->n_transports; t++)
+        any = any || ctx->transports[t]->ops->meets;
+    return any;
+}
+
 void stepaf_declaration_pack(struct stepaf_ctx *ctx, stepaf_status_t status,
                              struct stepaf_pack *pack)
 {
@@ -106,7 +117,7 @@ void stepaf_declaration_pack(struct stepaf_ctx *ctx, stepaf_status_t status,
     stepaf_pack_u32(pack, (uint32_t)status);
     stepaf_pack_text(pack, status ? stepaf_last_error()->text : "");
     stepaf_pack_u32(pack, ctx->epoch);
-    stepaf_pack_u32(pack, ctx->changed);
+    stepaf_pack_u32(pack, (ctx->changed ? CHANGED : 0) | (meets(ctx) ? MEETS : 0));
     if (status)
         return;
     stepaf_pack_u32(pack, ctx->n_transports);
@@ -237,7 +248,9 @@ stepaf_status_t stepaf_declaration_read(const void *blob, size_t bytes, int role
     declaration.status = stepaf_status_from(stepaf_unpack_u32(&unpack));
     stepaf_unpack_text(&unpack, declaration.text, sizeof(declaration.text));
     declaration.epoch = stepaf_unpack_u32(&unpack);
-    declaration.changed = stepaf_unpack_u32(&unpack) != 0;
+    uint32_t facts = stepaf_unpack_u32(&unpack);
+    declaration.changed = facts & CHANGED;
+    declaration.meets = facts & MEETS;
     if (ok && !unpack.failed && !declaration.status)
         ok = read_body(&unpack, &declaration, before);
     if (!ok || unpack.failed) {

@@ -248,6 +248,9 @@ void stepaf_engine_thread_stop(struct stepaf_ctx *ctx);
 void stepaf_engine_deliver(struct stepaf_host *host, struct stepaf_link *link,
                            const struct stepaf_msg *msg);
 void stepaf_engine_lost(struct stepaf_host *host, struct stepaf_link *link, const char *reason);
+/* compact.c */
+bool stepaf_engine_expand(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm,
+                          struct stepaf_msg *msg_p);
 
 /* attention side: plan.c, start.c, op.c */
 void stepaf_plan_free(struct stepaf_plan_obj *plan);

@@ -84,6 +84,7 @@ struct stepaf_plan_obj {
     struct stepaf_push push[STEPAF_MAX_TENSORS];
     struct stepaf_pull *pull;   /* n_peers * n_pull, peer by peer */
     uint32_t *held;             /* per peer, bit s: slot s is not released yet */
+    bool *skipped;              /* per peer: the last operation was not for it */
     struct stepaf_op *ops;      /* depth */
     struct stepaf_post **posts; /* scratch of start: one per peer */
 };

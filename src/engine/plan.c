@@ -170,6 +170,7 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan)
     free(plan->ops);
     free(plan->pull);
     free(plan->held);
+    free(plan->skipped);
     free(plan->posts);
     free(plan);
 }
@@ -225,8 +226,9 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
     plan->scatter = flags & STEPAF_PLAN_SCATTER;
     plan->pull = calloc((size_t)n_pull + 1, sizeof(*plan->pull));
     plan->held = calloc(ctx->n_peers, sizeof(*plan->held));
+    plan->skipped = calloc(ctx->n_peers, sizeof(*plan->skipped));
     plan->posts = calloc(ctx->n_peers, sizeof(*plan->posts));
-    if (!plan->pull || !plan->held || !plan->posts)
+    if (!plan->pull || !plan->held || !plan->skipped || !plan->posts)
         goto err_memory;
     status = compile_push(plan, push);
     if (!status)

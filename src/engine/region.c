@@ -38,6 +38,24 @@ struct stepaf_region *stepaf_region_find(struct stepaf_ctx *ctx, const void *dat
     return ctx->last_region;
 }
 
+static void tell_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
+{
+    for (unsigned t = 0; t < ctx->n_transports; t++)
+        if (ctx->transports[t]->ops->drop_region)
+            ctx->transports[t]->ops->drop_region(ctx->transports[t], region);
+}
+
+/* Tell the transports that are open. */
+static stepaf_status_t tell_add(struct stepaf_ctx *ctx, struct stepaf_region *region)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    for (unsigned t = 0; t < ctx->n_transports && !status; t++)
+        if (ctx->transports[t]->ops->add_region)
+            status = ctx->transports[t]->ops->add_region(ctx->transports[t], region);
+    return status;
+}
+
 static stepaf_status_t region_add(struct stepaf_ctx *ctx, const struct stepaf_region *model,
                                   struct stepaf_region **region_p)
 {
@@ -52,6 +70,11 @@ static stepaf_status_t region_add(struct stepaf_ctx *ctx, const struct stepaf_re
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
     }
     *region = *model;
+    stepaf_status_t status = tell_add(ctx, region);
+    if (status) {
+        free(region);
+        return status;
+    }
     region->id = ctx->next_region_id++;
     at = upper_bound(ctx, region->base);
     memmove(&regions[at + 1], &regions[at], (ctx->n_regions - at) * sizeof(*regions));
@@ -92,6 +115,7 @@ void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
     uint32_t at = upper_bound(ctx, region->base) - 1;
 
+    tell_drop(ctx, region);
     ctx->n_regions--;
     memmove(&ctx->regions[at], &ctx->regions[at + 1],
             (ctx->n_regions - at) * sizeof(ctx->regions[0]));

@@ -199,6 +199,20 @@ static struct stepaf_op *take_slot(struct stepaf_plan_obj *plan)
     return op;
 }
 
+/* A peer that has been skipped, who knows how often, needs the whole sequence: the message must not
+ * be one that stepaf_msg_compact can shorten. */
+static void say_all(struct stepaf_op *op, uint32_t p)
+{
+    struct stepaf_msg *msg = &op->parts[p].post.msg;
+
+    op->plan->skipped[p] = false;
+    if (msg->n_words)
+        return;
+    msg->n_words = STEPAF_MSG_SIZES;
+    msg->word[STEPAF_MSG_QUEUE] = msg->word[STEPAF_MSG_WORK] = 0;
+    op->custom = true;
+}
+
 static unsigned send_parts(struct stepaf_op *op, const stepaf_start_params_t *params)
 {
     struct stepaf_plan_obj *plan = op->plan;
@@ -215,11 +229,14 @@ static unsigned send_parts(struct stepaf_op *op, const stepaf_start_params_t *pa
         part->work_ns = UINT32_MAX;
         if (may_skip && is_skipped(plan, params, p)) {
             part->state = STEPAF_PART_NONE;
+            plan->skipped[p] = true;
         } else if (ctx->peers[p].lost) {
             part->state = STEPAF_PART_LOST;
         } else {
             if (params->push)
                 override_part(op, params, p);
+            if (__builtin_expect(plan->skipped[p], 0))
+                say_all(op, p);
             take_part(op, p);
             plan->posts[n++] = &part->post;
             continue;

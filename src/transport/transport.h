@@ -59,8 +59,9 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are little-e
 
 /* Places in word[] of START and RESPONSE. */
 enum {
-    STEPAF_MSG_QUEUE = 0, /* RESPONSE: how long the batch lay before it was taken, ns */
-    STEPAF_MSG_WORK = 1,  /* RESPONSE: and from then to the answer, ns */
+    STEPAF_MSG_QUEUE = 0, /* RESPONSE: how long the batch lay before it was taken, ns; UINT32_MAX:
+                           * not told */
+    STEPAF_MSG_WORK = 1,  /* RESPONSE: and from then to the answer, ns; likewise */
     STEPAF_MSG_SIZES = 2  /* actual bytes of the n tensors */
 };
 
@@ -76,16 +77,54 @@ static inline void stepaf_msg_head(struct stepaf_msg *msg, enum stepaf_msg_type 
     __builtin_memcpy(msg, &head, sizeof(head));
 }
 
+/* The commonest messages as 32 bits, for a network whose writes can carry that much: code, plan,
+ * and the low bits of sequence and epoch, from which a receiver that knows the plan's state has the
+ * rest (host->expand). */
+enum {
+    STEPAF_IMM_START = 0,    /* all as planned */
+    STEPAF_IMM_RESPONSE = 1, /* all as planned; the FFN's times are not told */
+    STEPAF_IMM_RELEASED = 2, /* the same, and the receive buffers are free */
+    STEPAF_IMM_OTHER = 3,    /* the transport's own */
+    STEPAF_IMM_CODE_SHIFT = 30,
+    STEPAF_IMM_PLAN_SHIFT = 14,
+    STEPAF_IMM_SEQ_SHIFT = 4,
+    STEPAF_IMM_SEQ_BITS = 10,
+    STEPAF_IMM_EPOCH_BITS = 4
+};
+
+static inline uint32_t stepaf_imm_make(uint32_t code, uint32_t plan, uint32_t seq, uint32_t epoch)
+{
+    return code << STEPAF_IMM_CODE_SHIFT | plan << STEPAF_IMM_PLAN_SHIFT |
+           (seq & ((1u << STEPAF_IMM_SEQ_BITS) - 1)) << STEPAF_IMM_SEQ_SHIFT |
+           (epoch & ((1u << STEPAF_IMM_EPOCH_BITS) - 1));
+}
+
+/* Say @a msg in 32 bits. False: it says more than they hold. */
+static inline bool stepaf_msg_compact(const struct stepaf_msg *msg, uint32_t *imm_p)
+{
+    uint32_t code = STEPAF_IMM_START;
+
+    if (msg->n)
+        return false;
+    if (msg->type == STEPAF_MSG_RESPONSE)
+        code = msg->flags & STEPAF_MSG_RELEASED ? STEPAF_IMM_RELEASED : STEPAF_IMM_RESPONSE;
+    else if (msg->type != STEPAF_MSG_START || msg->n_words)
+        return false;
+    *imm_p = stepaf_imm_make(code, msg->plan, msg->seq, msg->epoch);
+    return true;
+}
+
 /* A piece of this process's memory. Owned by the engine. */
 struct stepaf_region {
     uint32_t id; /* never used again for another one within the context */
     uint8_t *base;
     size_t bytes;
     stepaf_mem_kind_t kind;
-    int fd;           /* file that holds it from offset 0, or -1: pages of the caller's own */
-    bool target;      /* peers write to it: it is offered at commit */
-    unsigned uses;    /* by plans and receive registrations */
-    uint32_t offered; /* epoch in which peers learned of it, 0: not yet */
+    int fd;             /* file that holds it from offset 0, or -1: pages of the caller's own */
+    bool target;        /* peers write to it: it is offered at commit */
+    unsigned uses;      /* by plans and receive registrations */
+    uint32_t offered;   /* epoch in which peers learned of it, 0: not yet */
+    void *registration; /* of the transport that has add_region; NULL: none */
 };
 
 /* A piece of a peer's memory. Made by a link's import; a transport puts its own after this. */
@@ -161,6 +200,10 @@ struct stepaf_host {
     void (*lost)(struct stepaf_host *host, struct stepaf_link *link, const char *reason);
     /* Return the place of a range of a region that peers may write to, or NULL. */
     uint8_t *(*resolve)(struct stepaf_host *host, uint32_t region, uint64_t offset, uint32_t bytes);
+    /* What the peer means by 32 bits that stepaf_msg_compact has made. False: nothing that makes
+     * sense here; it is counted, and nothing is to be delivered. */
+    bool (*expand)(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm,
+                   struct stepaf_msg *msg_p);
     const struct stepaf_env *env;
     const struct stepaf_topo *topo;
     bool initiates; /* where one side opens connections and one listens: this one opens */
@@ -181,15 +224,24 @@ struct stepaf_peer_facts {
 
 struct stepaf_transport_ops {
     const char *name;
+    /* What is sent before the peer has connected as well would be lost, or late: after the first
+     * commit's connects, all ranks meet once more. */
+    bool meets;
 
     /* Can it work on this machine at all? If not, @a reason says why. */
     bool (*probe)(const struct stepaf_env *env, char *reason);
 
-    /* Open for @a n_peers peers. */
+    /* Open for @a n_peers peers. STEPAF_ERR_NO_TRANSPORT: it cannot be used here after all, which
+     * is no error unless STEPAF_TRANSPORTS asks for it. */
     stepaf_status_t (*open)(struct stepaf_host *host, unsigned n_peers,
                             struct stepaf_transport **transport_p);
     /* Close, all links with it. */
     void (*close)(struct stepaf_transport *transport);
+
+    /* Make memory ready to be written from and to; drop_region ends it. At most one transport has
+     * these, and region->registration is its. NULL in those that need nothing. */
+    stepaf_status_t (*add_region)(struct stepaf_transport *transport, struct stepaf_region *region);
+    void (*drop_region)(struct stepaf_transport *transport, struct stepaf_region *region);
 
     /* Write what a peer needs to connect, and to import a region. */
     void (*pack)(struct stepaf_transport *transport, struct stepaf_pack *pack);
