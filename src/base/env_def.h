@@ -42,7 +42,7 @@ INT(SPIN_US, spin_us, 200, 0, 1000000, ANY_VALUE, "us", 0,
     "how long a waiting thread spins before it yields, where ranks do not outnumber cores")
 INT(SLEEP_AFTER_US, sleep_after_us, 20000, 0, 3600000000, ANY_VALUE, "us", 0,
     "how long a waiting thread yields before it sleeps between polls")
-STR(TRANSPORTS, transports, "", "list such as shm,tcp", 1,
+STR(TRANSPORTS, transports, "", "list such as shm,verbs,tcp", 1,
     "transports that may be used; empty: all that can be")
 ENUM(SHM_CMA, shm_cma, "auto", "auto|on|off", 0,
      "cross-memory attach for registered memory of a peer on the node: auto: where the kernel "
@@ -68,6 +68,30 @@ INT(TCP_CONNECT_US, tcp_connect_us, 3000000, 1000, 3600000000, ANY_VALUE, "us", 
     "how long to try one address of a peer before the next one")
 INT(TCP_PEER_TIMEOUT_US, tcp_peer_timeout_us, 10000000, 1000000, 3600000000, ANY_VALUE, "us", 0,
     "how long a peer's host may be silent, without an answer of its TCP, before the peer is lost")
+STR(NET_DEVICES, net_devices, "", "list of device[:port], such as mlx5_0,mlx5_1:2", 0,
+    "RDMA devices, each of them a rail; empty: the nearest one that has an active port")
+INT(VERBS_QPS, verbs_qps, 1, 1, 4, ANY_VALUE, "queue pairs", 1,
+    "RDMA queue pairs between two ranks on each rail; large tensors are divided among them")
+INT(VERBS_STRIPE_BYTES, verbs_stripe_bytes, 262144, 4096, 1073741824, ANY_VALUE, "bytes", 0,
+    "size from which on a tensor is divided, where there are several queue pairs or rails")
+INT(VERBS_SEND_DEPTH, verbs_send_depth, 128, 32, 8192, ANY_VALUE, "work requests", 0,
+    "writes and notifications that a queue pair may have under way")
+INT(VERBS_RECEIVES, verbs_receives, 64, 16, 4096, POWER_OF_TWO, "notifications", 1,
+    "notifications that a peer may be behind on a queue pair; 64 bytes each on the first")
+ENUM(VERBS_NOTIFY, verbs_notify, "auto", "auto|imm|send", 0,
+     "how a peer learns what has landed: imm: by a write's 32 bits; send: by a message after the "
+     "writes; auto: send on iWARP, which has no such bits, else imm")
+STR(VERBS_GID_INDEX, verbs_gid_index, "", "number", 0,
+    "entry of the port's GID table; empty: RoCEv2 over IPv4 if there is one")
+INT(VERBS_TRAFFIC_CLASS, verbs_traffic_class, 0, 0, 255, ANY_VALUE, "class", 0,
+    "traffic class of RDMA packets, where the network needs one to lose none")
+INT(VERBS_RETRY, verbs_retry, 7, 0, 7, ANY_VALUE, "times", 0,
+    "how often a device sends again what is not acknowledged")
+INT(VERBS_TIMEOUT, verbs_timeout, 14, 1, 31, ANY_VALUE, "exponent", 0,
+    "and after how long: 4.096 us * 2^this")
+INT(VERBS_PEER_TIMEOUT_US, verbs_peer_timeout_us, 10000000, 1000, 3600000000, ANY_VALUE, "us", 0,
+    "how long a peer's device may acknowledge nothing, whatever the device's own retries, before the "
+    "peer is lost")
 ENUM(TRACE, trace, "on", "on|off", 0, "stamp every operation into the trace ring")
 INT(TRACE_RECORDS, trace_records, 4096, 16, 16777216, POWER_OF_TWO, "records", 0,
     "size of the trace ring; 32 bytes each")

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
 #include "transport/transport.h"
 
 #include <string.h>
@@ -6,9 +8,15 @@
 #include "base/error.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
+#ifdef HAVE_VERBS
+#include "transport/verbs/verbs.h"
+#endif
 
 const struct stepaf_transport_ops *const stepaf_transports[] = {
     &stepaf_shm_ops,
+#ifdef HAVE_VERBS
+    &stepaf_verbs_ops,
+#endif
     &stepaf_tcp_ops,
     NULL,
 };

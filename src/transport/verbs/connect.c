@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a peer's announcement to a link: its queue pairs for this rank, where its ring is, and what
+ * of its memory may be written for acknowledging. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "transport/verbs/verbs.h"
+
+struct announced_rail {
+    uint16_t lid;
+    uint8_t mtu;
+    uint8_t link_layer;
+    union ibv_gid gid;
+    uint32_t control_key;
+};
+
+/* What a rank announces. */
+struct announced {
+    uint32_t n_rails;
+    uint32_t n_qps;
+    uint32_t n_peers;
+    uint32_t receives;
+    uint32_t psn;
+    uint64_t control;
+    uint32_t stride;
+    uint32_t acks;
+    uint32_t ring;
+    struct announced_rail rails[STEPAF_VERBS_RAILS_MAX];
+    const uint8_t *qpns; /* n_peers times n_rails times n_qps */
+};
+
+void stepaf_verbs_pack(struct stepaf_transport *transport, struct stepaf_pack *pack)
+{
+    const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)transport;
+
+    stepaf_pack_u32(pack, verbs->n_rails);
+    stepaf_pack_u32(pack, verbs->n_qps);
+    stepaf_pack_u32(pack, verbs->n_peers);
+    stepaf_pack_u32(pack, verbs->receives);
+    stepaf_pack_u32(pack, verbs->psn);
+    stepaf_pack_u64(pack, (uintptr_t)verbs->control);
+    stepaf_pack_u32(pack, verbs->layout.stride);
+    stepaf_pack_u32(pack, verbs->layout.acks_in);
+    stepaf_pack_u32(pack, verbs->layout.ring);
+    for (unsigned r = 0; r < verbs->n_rails; r++) {
+        const struct stepaf_verbs_rail *rail = &verbs->rails[r];
+        stepaf_pack_u32(pack,
+                        rail->lid | (uint32_t)rail->mtu << 16 | (uint32_t)rail->link_layer << 24);
+        stepaf_pack_bytes(pack, rail->gid.raw, sizeof(rail->gid.raw));
+        stepaf_pack_u32(pack, rail->control_mr->rkey);
+    }
+    for (unsigned i = 0; i < verbs->n_peers * verbs->n_paths; i++)
+        stepaf_pack_u32(pack, verbs->qps[i] ? verbs->qps[i]->qp_num : 0);
+}
+
+/* False: malformed. */
+static bool unpack_announced(struct stepaf_unpack *unpack, struct announced *announced_p)
+{
+    announced_p->n_rails = stepaf_unpack_u32(unpack);
+    announced_p->n_qps = stepaf_unpack_u32(unpack);
+    announced_p->n_peers = stepaf_unpack_u32(unpack);
+    announced_p->receives = stepaf_unpack_u32(unpack);
+    announced_p->psn = stepaf_unpack_u32(unpack);
+    announced_p->control = stepaf_unpack_u64(unpack);
+    announced_p->stride = stepaf_unpack_u32(unpack);
+    announced_p->acks = stepaf_unpack_u32(unpack);
+    announced_p->ring = stepaf_unpack_u32(unpack);
+    if (unpack->failed || !announced_p->n_rails || announced_p->n_rails > STEPAF_VERBS_RAILS_MAX ||
+        !announced_p->n_qps || announced_p->n_qps > STEPAF_VERBS_QPS_MAX)
+        return false;
+    for (unsigned r = 0; r < announced_p->n_rails; r++) {
+        struct announced_rail *rail = &announced_p->rails[r];
+        uint32_t facts = stepaf_unpack_u32(unpack);
+        const void *gid = stepaf_unpack_bytes(unpack, sizeof(rail->gid.raw));
+        rail->lid = (uint16_t)facts;
+        rail->mtu = (uint8_t)(facts >> 16);
+        rail->link_layer = (uint8_t)(facts >> 24);
+        if (!gid || rail->mtu < IBV_MTU_256 || rail->mtu > IBV_MTU_4096)
+            return false;
+        memcpy(rail->gid.raw, gid, sizeof(rail->gid.raw));
+        rail->control_key = stepaf_unpack_u32(unpack);
+    }
+    uint64_t bytes = (uint64_t)announced_p->n_peers * announced_p->n_rails * announced_p->n_qps * 4;
+    if ((uint64_t)(unpack->end - unpack->at) < bytes)
+        return false;
+    announced_p->qpns = stepaf_unpack_bytes(unpack, bytes);
+    return !unpack->failed;
+}
+
+/* Whether the two ranks can understand each other; if not, @a reason says why. */
+static bool suits(const struct stepaf_verbs *verbs, const struct announced *announced,
+                  uint32_t slot, char *reason)
+{
+    if (announced->n_qps != verbs->n_qps || announced->receives != verbs->receives ||
+        slot >= announced->n_peers) {
+        snprintf(reason, STEPAF_REASON_MAX, "its announcement does not fit this rank's settings");
+        return false;
+    }
+    for (unsigned r = 0; r < announced->n_rails && r < verbs->n_rails; r++) {
+        const struct stepaf_verbs_rail *mine = &verbs->rails[r];
+        const struct announced_rail *its = &announced->rails[r];
+        if (its->link_layer != mine->link_layer) {
+            snprintf(reason, STEPAF_REASON_MAX,
+                     "rail %u (%.40s): one end is InfiniBand, the other is not", r, mine->name);
+            return false;
+        }
+        if (mine->link_layer != IBV_LINK_LAYER_ETHERNET &&
+            mine->gid.global.subnet_prefix != its->gid.global.subnet_prefix) {
+            snprintf(reason, STEPAF_REASON_MAX, "rail %u (%.40s): it is on another subnet", r,
+                     mine->name);
+            return false;
+        }
+    }
+    return true;
+}
+
+static struct stepaf_verbs_link *link_make(struct stepaf_verbs *verbs,
+                                           const struct stepaf_peer_facts *facts, unsigned n_paths)
+{
+    struct stepaf_verbs_link *link =
+        calloc(1, sizeof(*link) + n_paths * sizeof(struct stepaf_verbs_path));
+
+    if (!link)
+        return NULL;
+    link->base = (struct stepaf_link){
+        .ops = &stepaf_verbs_ops, .transport = &verbs->base, .peer = facts->peer};
+    snprintf(link->base.name, sizeof(link->base.name), "verbs;%.24s", verbs->rails[0].name);
+    link->n_paths = n_paths;
+    link->imms = calloc(verbs->receives, sizeof(link->imms[0]));
+    link->held_upto = calloc((size_t)STEPAF_VERBS_HELD_POSTS * n_paths, sizeof(link->held_upto[0]));
+    if (link->imms && link->held_upto)
+        return link;
+    free(link->imms);
+    free(link->held_upto);
+    free(link);
+    return NULL;
+}
+
+/* Point at the two ends' places for this pair. */
+static void point(const struct stepaf_verbs *verbs, struct stepaf_verbs_link *link,
+                  const struct announced *announced, uint32_t slot)
+{
+    uint8_t *mine = verbs->control + (size_t)link->base.peer * verbs->layout.stride;
+    uint64_t its = announced->control + (uint64_t)slot * announced->stride;
+
+    link->ring = (struct stepaf_verbs_slot *)(mine + verbs->layout.ring);
+    link->ring_at = its + announced->ring;
+    if (verbs->layout.stride > verbs->layout.send_ring)
+        link->send_ring = (struct stepaf_verbs_slot *)(mine + verbs->layout.send_ring);
+    for (unsigned i = 0; i < link->n_paths; i++) {
+        struct stepaf_verbs_path *path = &link->paths[i];
+        path->rail = (struct stepaf_verbs_rail *)&verbs->rails[i / verbs->n_qps];
+        path->qp = verbs->qps[link->base.peer * verbs->n_paths + i];
+        path->peer_control_key = announced->rails[i / verbs->n_qps].control_key;
+        path->tx_ack = (const _Atomic uint32_t *)(mine + verbs->layout.acks_in) + (size_t)i * 2;
+        path->rx_ack = (uint32_t *)(mine + verbs->layout.acks_out) + (size_t)i * 2;
+        path->rx_ack_at = its + announced->acks + (uint64_t)i * 8;
+    }
+}
+
+/* Bring one queue pair up. */
+static bool path_connect(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link, unsigned i,
+                         const struct announced *announced, uint32_t slot, char *reason)
+{
+    const struct announced_rail *its = &announced->rails[i / verbs->n_qps];
+    struct stepaf_verbs_path *path = &link->paths[i];
+    uint32_t at = slot * announced->n_rails * announced->n_qps + i;
+    struct stepaf_verbs_far far = {.lid = its->lid, .mtu = its->mtu, .gid = its->gid};
+    const char *step = "preparing";
+    int error;
+
+    memcpy(&far.qpn, announced->qpns + (size_t)at * 4, sizeof(far.qpn));
+    far.psn = (announced->psn + far.qpn) & 0xffffff;
+    error = stepaf_verbs_qp_prepare(verbs, path);
+    if (!error) {
+        step = "posting receives";
+        error = stepaf_verbs_refill(link, i, verbs->receives);
+    }
+    if (!error)
+        error = stepaf_verbs_qp_connect(verbs, path, &far, &step);
+    if (error)
+        snprintf(reason, STEPAF_REASON_MAX, "%.40s, queue pair 0x%x: %s: %.60s", path->rail->name,
+                 path->qp->qp_num, step, strerror(error));
+    return !error;
+}
+
+stepaf_status_t stepaf_verbs_connect(struct stepaf_transport *transport,
+                                     const struct stepaf_peer_facts *facts,
+                                     struct stepaf_unpack *unpack, struct stepaf_link **link_p,
+                                     char *reason)
+{
+    struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
+    struct announced announced;
+
+    *link_p = NULL;
+    if (!unpack_announced(unpack, &announced)) {
+        snprintf(reason, STEPAF_REASON_MAX, "its announcement is malformed");
+        return STEPAF_OK;
+    }
+    if (!suits(verbs, &announced, facts->slot, reason))
+        return STEPAF_OK;
+    unsigned n_rails = announced.n_rails < verbs->n_rails ? announced.n_rails : verbs->n_rails;
+    struct stepaf_verbs_link *link = link_make(verbs, facts, n_rails * verbs->n_qps);
+    if (!link)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    point(verbs, link, &announced, facts->slot);
+    verbs->links[facts->peer] = link;
+    verbs->n_links++;
+    for (unsigned i = 0; i < link->n_paths; i++)
+        if (!path_connect(verbs, link, i, &announced, facts->slot, reason)) {
+            stepaf_verbs_disconnect(&link->base);
+            return STEPAF_OK;
+        }
+    *link_p = &link->base;
+    return STEPAF_OK;
+}
+
+void stepaf_verbs_disconnect(struct stepaf_link *base)
+{
+    struct stepaf_verbs_link *link = (struct stepaf_verbs_link *)base;
+    struct stepaf_verbs *verbs = stepaf_verbs_of(link);
+
+    stepaf_verbs_qps_destroy(verbs, base->peer);
+    (void)stepaf_verbs_let_go(link, true);
+    verbs->links[base->peer] = NULL;
+    verbs->n_links--;
+    free(link->imms);
+    free(link->held_upto);
+    free(link);
+}

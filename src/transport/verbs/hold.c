@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Posts that are handed over, whose tensors the device may still read. They are through in the order
+ * in which they were posted. */
+#include "transport/verbs/verbs.h"
+
+void stepaf_verbs_hold(struct stepaf_verbs_link *link, struct stepaf_post *post)
+{
+    unsigned at = (link->first_held + link->n_held++) % STEPAF_VERBS_HELD_POSTS;
+
+    link->held[at] = post;
+    for (unsigned i = 0; i < link->n_paths; i++)
+        link->held_upto[at * link->n_paths + i] = link->paths[i].posted;
+    post->at = (uint8_t)at; /* where to find it again */
+    post->state = STEPAF_POST_POSTED;
+}
+
+static bool is_through(const struct stepaf_verbs_link *link, unsigned at)
+{
+    for (unsigned i = 0; i < link->n_paths; i++)
+        if ((int32_t)(link->paths[i].done - link->held_upto[at * link->n_paths + i]) < 0)
+            return false;
+    return true;
+}
+
+unsigned stepaf_verbs_let_go(struct stepaf_verbs_link *link, bool all)
+{
+    unsigned n = 0;
+
+    while (link->n_held && (all || is_through(link, link->first_held))) {
+        struct stepaf_post *post = link->held[link->first_held];
+        if (post) {
+            post->state = STEPAF_POST_SENT;
+            n++;
+        }
+        link->first_held = (link->first_held + 1) % STEPAF_VERBS_HELD_POSTS;
+        link->n_held--;
+    }
+    return n;
+}
+
+void stepaf_verbs_forget(struct stepaf_post *post)
+{
+    struct stepaf_verbs_link *link = (struct stepaf_verbs_link *)post->link;
+
+    if (post->at < STEPAF_VERBS_HELD_POSTS && link->held[post->at] == post)
+        link->held[post->at] = NULL;
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that devices may read and write: the control memory with rings and acknowledged counts,
+ * regions of the caller's, and what peers say of theirs. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "base/error.h"
+#include "transport/verbs/verbs.h"
+
+enum { ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, PAGE = 4096 };
+
+/* Why a device does not take memory; what to do where that is known. */
+static stepaf_status_t refuse(stepaf_status_t status, const struct stepaf_verbs_rail *rail,
+                              size_t bytes, int error)
+{
+    struct rlimit limit;
+    char hint[120] = "";
+
+    if ((error == ENOMEM || error == EAGAIN) && !getrlimit(RLIMIT_MEMLOCK, &limit) &&
+        limit.rlim_cur != RLIM_INFINITY)
+        snprintf(hint, sizeof(hint),
+                 ": at most %llu KiB may be locked: raise this limit (ulimit -l unlimited)",
+                 (unsigned long long)limit.rlim_cur / 1024);
+    return stepaf_error_set(status, STEPAF_PHASE_NONE, "verbs: %s cannot register %zu bytes: %s%s",
+                            rail->name, bytes, strerror(error), hint);
+}
+
+static uint32_t round_up(uint32_t bytes, uint32_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+static bool needs_send_ring(const struct stepaf_verbs *verbs)
+{
+    return verbs->rails[0].inline_bytes < sizeof(struct stepaf_verbs_slot);
+}
+
+static void lay_out(struct stepaf_verbs *verbs)
+{
+    uint32_t acks = round_up(verbs->n_paths * 8, STEPAF_VERBS_LINE);
+    uint32_t ring = verbs->receives * (uint32_t)sizeof(struct stepaf_verbs_slot);
+
+    verbs->layout = (struct stepaf_verbs_layout){
+        .acks_in = 0, .acks_out = acks, .ring = 2 * acks, .send_ring = 2 * acks + ring};
+    verbs->layout.stride = 2 * acks + ring * (needs_send_ring(verbs) ? 2 : 1);
+}
+
+stepaf_status_t stepaf_verbs_control_make(struct stepaf_verbs *verbs)
+{
+    lay_out(verbs);
+    verbs->control_bytes = (size_t)verbs->layout.stride * verbs->n_peers;
+    verbs->control_bytes = (verbs->control_bytes + PAGE - 1) / PAGE * PAGE;
+    verbs->control = mmap(NULL, verbs->control_bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (verbs->control == MAP_FAILED) {
+        verbs->control = NULL;
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    }
+    for (unsigned r = 0; r < verbs->n_rails; r++) {
+        struct stepaf_verbs_rail *rail = &verbs->rails[r];
+        rail->control_mr =
+            verbs->provider->reg_mr(rail->pd, verbs->control, verbs->control_bytes, ACCESS);
+        if (!rail->control_mr)
+            return refuse(STEPAF_ERR_NO_TRANSPORT, rail, verbs->control_bytes, errno);
+    }
+    return STEPAF_OK;
+}
+
+void stepaf_verbs_control_free(struct stepaf_verbs *verbs)
+{
+    for (unsigned r = 0; r < verbs->n_rails; r++)
+        if (verbs->rails[r].control_mr)
+            verbs->provider->dereg_mr(verbs->rails[r].control_mr);
+    if (verbs->control)
+        munmap(verbs->control, verbs->control_bytes);
+}
+
+stepaf_status_t stepaf_verbs_add_region(struct stepaf_transport *transport,
+                                        struct stepaf_region *region)
+{
+    struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
+    struct stepaf_verbs_memory *memory = calloc(1, sizeof(*memory));
+
+    if (!memory)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+    memory->region = region;
+    stepaf_list_append(&verbs->memories, &memory->node);
+    region->registration = memory;
+    for (unsigned r = 0; r < verbs->n_rails; r++) {
+        memory->mr[r] =
+            verbs->provider->reg_mr(verbs->rails[r].pd, region->base, region->bytes, ACCESS);
+        if (!memory->mr[r]) {
+            stepaf_status_t status =
+                refuse(STEPAF_ERR_TRANSPORT, &verbs->rails[r], region->bytes, errno);
+            stepaf_verbs_drop_region(transport, region);
+            return status;
+        }
+    }
+    return STEPAF_OK;
+}
+
+void stepaf_verbs_drop_region(struct stepaf_transport *transport, struct stepaf_region *region)
+{
+    struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
+    struct stepaf_verbs_memory *memory = region->registration;
+
+    if (!memory)
+        return;
+    for (unsigned r = 0; r < verbs->n_rails; r++)
+        if (memory->mr[r])
+            verbs->provider->dereg_mr(memory->mr[r]);
+    stepaf_list_remove(&memory->node);
+    region->registration = NULL;
+    free(memory);
+}
+
+void stepaf_verbs_pack_region(struct stepaf_transport *transport,
+                              const struct stepaf_region *region, struct stepaf_pack *pack)
+{
+    const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)transport;
+    const struct stepaf_verbs_memory *memory = region->registration;
+
+    stepaf_pack_u64(pack, (uintptr_t)region->base);
+    for (unsigned r = 0; r < verbs->n_rails; r++)
+        stepaf_pack_u32(pack, memory->mr[r]->rkey);
+}
+
+stepaf_status_t stepaf_verbs_import(struct stepaf_link *base, uint32_t id, uint64_t bytes,
+                                    struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p)
+{
+    const struct stepaf_verbs_link *link = (const struct stepaf_verbs_link *)base;
+    unsigned n_rails = link->n_paths / stepaf_verbs_of(link)->n_qps;
+    struct stepaf_verbs_rmem *rmem = calloc(1, sizeof(*rmem));
+
+    if (!rmem)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    rmem->base = (struct stepaf_rmem){id, bytes};
+    rmem->address = stepaf_unpack_u64(unpack);
+    for (unsigned r = 0; r < n_rails; r++)
+        rmem->key[r] = stepaf_unpack_u32(unpack);
+    if (unpack->failed || rmem->address + bytes < rmem->address) {
+        free(rmem);
+        return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
+                                "verbs: a region's announcement is malformed");
+    }
+    *rmem_p = &rmem->base;
+    return STEPAF_OK;
+}
+
+void stepaf_verbs_release(struct stepaf_link *link, struct stepaf_rmem *rmem)
+{
+    (void)link;
+    free(rmem);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looking for what has come: one completion queue for each rail, polled in batches. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/time.h"
+#include "transport/verbs/verbs.h"
+
+enum { POLL = 16 };
+
+void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
+{
+    struct stepaf_verbs *verbs = stepaf_verbs_of(link);
+    struct stepaf_host *host = verbs->base.host;
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    char reason[STEPAF_REASON_MAX];
+    va_list arguments;
+
+    if (link->base.dead)
+        return;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof(reason), format, arguments);
+    va_end(arguments);
+    if (verbs->closing)
+        link->base.dead = true; /* the engine does not listen any more */
+    else
+        host->lost(host, &link->base, reason);
+    /* The device lets go of the tensors, and says so of each work request. */
+    for (unsigned i = 0; i < link->n_paths; i++)
+        (void)verbs->provider->modify_qp(link->paths[i].qp, &attr, IBV_QP_STATE);
+}
+
+/* A send has ended, and all before it on its queue pair. */
+static unsigned ended(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
+                      uint64_t wr_id)
+{
+    uint32_t count = (uint32_t)wr_id;
+
+    /* What is flushed unasked has no count of its own. */
+    if (count - path->done <= path->posted - path->done)
+        path->done = count;
+    return link->n_held ? stepaf_verbs_let_go(link, false) : 0;
+}
+
+static __attribute__((noinline, cold)) void failed(struct stepaf_verbs_link *link,
+                                                   struct stepaf_verbs_path *path,
+                                                   const struct ibv_wc *wc)
+{
+    const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
+
+    if (wc->status == IBV_WC_WR_FLUSH_ERR)
+        stepaf_verbs_lost(link, "%s, queue pair 0x%x: closed after an error of either end",
+                          path->rail->name, path->qp->qp_num);
+    else
+        stepaf_verbs_lost(link, "%s, queue pair 0x%x: %s", path->rail->name, path->qp->qp_num,
+                          verbs->provider->status_text(wc->status));
+}
+
+static unsigned take(struct stepaf_verbs *verbs, const struct ibv_wc *wc)
+{
+    bool is_receive = wc->wr_id & stepaf_verbs_is_receive;
+    uint64_t peer = (wc->wr_id & ~stepaf_verbs_is_receive) >> STEPAF_VERBS_PEER_SHIFT;
+    unsigned index = (unsigned)(wc->wr_id >> STEPAF_VERBS_PATH_SHIFT & 0xff);
+    struct stepaf_verbs_link *link = peer < verbs->n_peers ? verbs->links[peer] : NULL;
+
+    if (__builtin_expect(!link || index >= link->n_paths, 0))
+        return 0; /* of a link that was given up */
+    struct stepaf_verbs_path *path = &link->paths[index];
+    if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0))
+        failed(link, path, wc);
+    if (!is_receive)
+        return ended(link, path, wc->wr_id);
+    if (__builtin_expect(link->base.dead, 0))
+        return 0;
+    stepaf_verbs_arrived(link, index, wc);
+    return 1;
+}
+
+/* Tell those peers for which there was no room. */
+static __attribute__((noinline, cold)) void tell_rest(struct stepaf_verbs *verbs)
+{
+    verbs->tell_due = false;
+    for (unsigned p = 0; p < verbs->n_peers; p++) {
+        struct stepaf_verbs_link *link = verbs->links[p];
+        for (unsigned i = 0; link && !link->base.dead && i < link->n_paths; i++)
+            if (link->paths[i].rx_told != link->paths[i].rx_refilled &&
+                !stepaf_verbs_tell(link, i, false))
+                verbs->tell_due = true;
+    }
+}
+
+unsigned stepaf_verbs_progress(struct stepaf_transport *transport, unsigned polls)
+{
+    struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
+    struct ibv_wc wc[POLL];
+    unsigned n = 0;
+
+    if (__builtin_expect(verbs->tell_due, 0))
+        tell_rest(verbs);
+    while (verbs->n_links) {
+        for (unsigned r = 0; r < verbs->n_rails; r++) {
+            int got = verbs->provider->poll_cq(verbs->rails[r].cq, POLL, wc);
+            for (int i = 0; i < got; i++)
+                n += take(verbs, &wc[i]);
+        }
+        if (n || !--polls)
+            break;
+        transport->host->polled = stepaf_ticks();
+    }
+    return n;
+}
+
+void stepaf_verbs_sends_poll(struct stepaf_verbs *verbs)
+{
+    struct ibv_wc wc[POLL];
+
+    for (unsigned r = 0; r < verbs->n_rails; r++) {
+        int got = verbs->provider->poll_cq(verbs->rails[r].cq, POLL, wc);
+        for (int i = 0; i < got; i++)
+            if (!(wc[i].wr_id & stepaf_verbs_is_receive))
+                (void)take(verbs, &wc[i]);
+    }
+}

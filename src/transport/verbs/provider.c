@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/verbs/provider.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+
+static struct ibv_device **real_device_list(int *n_p)
+{
+    return ibv_get_device_list(n_p);
+}
+
+static void real_device_list_free(struct ibv_device **list)
+{
+    ibv_free_device_list(list);
+}
+
+static const char *real_device_name(struct ibv_device *device)
+{
+    return ibv_get_device_name(device);
+}
+
+static int real_device_numa(struct ibv_device *device)
+{
+    char path[IBV_SYSFS_PATH_MAX + 32];
+    int node = -1;
+
+    snprintf(path, sizeof(path), "%s/device/numa_node", device->ibdev_path);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return -1;
+    if (fscanf(file, "%d", &node) != 1) /* NOLINT(cert-err34-c): the kernel writes it */
+        node = -1;
+    (void)fclose(file);
+    return node;
+}
+
+static struct ibv_context *real_open(struct ibv_device *device)
+{
+    struct ibv_context *context = ibv_open_device(device);
+
+    if (!context)
+        return NULL;
+    int flags = fcntl(context->async_fd, F_GETFL);
+    (void)fcntl(context->async_fd, F_SETFL, flags | O_NONBLOCK);
+    return context;
+}
+
+static void real_close(struct ibv_context *context)
+{
+    (void)ibv_close_device(context);
+}
+
+static int real_query_device(struct ibv_context *context, struct ibv_device_attr *attr_p)
+{
+    return ibv_query_device(context, attr_p);
+}
+
+static int real_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr_p)
+{
+    return ibv_query_port(context, port, attr_p);
+}
+
+static int real_query_gid(struct ibv_context *context, uint8_t port, uint32_t index,
+                          struct ibv_gid_entry *entry_p)
+{
+    return ibv_query_gid_ex(context, port, index, entry_p, 0);
+}
+
+static struct ibv_pd *real_alloc_pd(struct ibv_context *context)
+{
+    return ibv_alloc_pd(context);
+}
+
+static void real_dealloc_pd(struct ibv_pd *pd)
+{
+    (void)ibv_dealloc_pd(pd);
+}
+
+static struct ibv_mr *real_reg_mr(struct ibv_pd *pd, void *base, size_t bytes, int access)
+{
+    return ibv_reg_mr(pd, base, bytes, access);
+}
+
+static void real_dereg_mr(struct ibv_mr *mr)
+{
+    (void)ibv_dereg_mr(mr);
+}
+
+static struct ibv_cq *real_create_cq(struct ibv_context *context, int n_entries)
+{
+    return ibv_create_cq(context, n_entries, NULL, NULL, 0);
+}
+
+static void real_destroy_cq(struct ibv_cq *cq)
+{
+    (void)ibv_destroy_cq(cq);
+}
+
+static struct ibv_qp *real_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+    return ibv_create_qp(pd, attr);
+}
+
+static void real_destroy_qp(struct ibv_qp *qp)
+{
+    (void)ibv_destroy_qp(qp);
+}
+
+static int real_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+    return ibv_modify_qp(qp, attr, mask);
+}
+
+static int real_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_p)
+{
+    return ibv_post_send(qp, wr, bad_p);
+}
+
+static int real_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_p)
+{
+    return ibv_post_recv(qp, wr, bad_p);
+}
+
+static int real_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc_p)
+{
+    return ibv_poll_cq(cq, n, wc_p);
+}
+
+static bool real_take_event(struct ibv_context *context, struct ibv_async_event *event_p)
+{
+    struct pollfd ready = {.fd = context->async_fd, .events = POLLIN};
+
+    if (poll(&ready, 1, 0) != 1 || ibv_get_async_event(context, event_p))
+        return false;
+    ibv_ack_async_event(event_p);
+    return true;
+}
+
+static const char *real_status_text(enum ibv_wc_status status)
+{
+    return ibv_wc_status_str(status);
+}
+
+static const char *real_event_text(enum ibv_event_type type)
+{
+    return ibv_event_type_str(type);
+}
+
+static const struct stepaf_verbs_provider real = {
+    .device_list = real_device_list,
+    .device_list_free = real_device_list_free,
+    .device_name = real_device_name,
+    .device_numa = real_device_numa,
+    .open = real_open,
+    .close = real_close,
+    .query_device = real_query_device,
+    .query_port = real_query_port,
+    .query_gid = real_query_gid,
+    .alloc_pd = real_alloc_pd,
+    .dealloc_pd = real_dealloc_pd,
+    .reg_mr = real_reg_mr,
+    .dereg_mr = real_dereg_mr,
+    .create_cq = real_create_cq,
+    .destroy_cq = real_destroy_cq,
+    .create_qp = real_create_qp,
+    .destroy_qp = real_destroy_qp,
+    .modify_qp = real_modify_qp,
+    .post_send = real_post_send,
+    .post_recv = real_post_recv,
+    .poll_cq = real_poll_cq,
+    .take_event = real_take_event,
+    .status_text = real_status_text,
+    .event_text = real_event_text,
+};
+
+const struct stepaf_verbs_provider *stepaf_verbs_provider = &real;

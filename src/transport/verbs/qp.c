@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Queue pairs: made at open, one for each path to each peer, since their numbers have to be in the
+ * one exchange; made ready when the peer's are known. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "transport/verbs/verbs.h"
+
+enum { MIN_RNR_TIMER = 1 /* 10 us */, RNR_RETRY = 7 /* without end: receives do come */ };
+
+/* What a work request may hold itself is found by trying, once for each rail. */
+static const uint16_t inline_tries[] = {256, 128, 96, 64, 32, 0};
+
+static struct ibv_qp *create_one(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
+                                 bool first)
+{
+    for (size_t i = 0; i < sizeof(inline_tries) / sizeof(inline_tries[0]); i++) {
+        struct ibv_qp_init_attr attr = {
+            .send_cq = rail->cq,
+            .recv_cq = rail->cq,
+            .cap = {.max_send_wr = verbs->depth,
+                    .max_recv_wr = verbs->receives,
+                    .max_send_sge = 1,
+                    .max_recv_sge = 1,
+                    .max_inline_data = first ? inline_tries[i] : rail->inline_bytes},
+            .qp_type = IBV_QPT_RC,
+        };
+        struct ibv_qp *qp = verbs->provider->create_qp(rail->pd, &attr);
+        if (qp && first)
+            rail->inline_bytes = attr.cap.max_inline_data;
+        if (qp || !first || (errno != EINVAL && errno != ENOMEM))
+            return qp;
+    }
+    return NULL;
+}
+
+static stepaf_status_t refuse(const struct stepaf_verbs *verbs,
+                              const struct stepaf_verbs_rail *rail, unsigned made)
+{
+    int error = errno;
+
+    return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
+                            "verbs: %s: queue pair %u of %u: %s%s", rail->name, made + 1,
+                            verbs->n_peers * verbs->n_paths, strerror(error),
+                            error == ENOMEM || error == EAGAIN
+                                ? ": lower STEPAF_VERBS_QPS or STEPAF_VERBS_SEND_DEPTH, or raise "
+                                  "the limit of locked memory (ulimit -l)"
+                                : "");
+}
+
+stepaf_status_t stepaf_verbs_qps_create(struct stepaf_verbs *verbs)
+{
+    unsigned n = verbs->n_peers * verbs->n_paths;
+
+    verbs->qps = calloc(n ? n : 1, sizeof(verbs->qps[0]));
+    if (!verbs->qps)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    for (unsigned i = 0; i < n; i++) {
+        unsigned path = i % verbs->n_paths;
+        struct stepaf_verbs_rail *rail = &verbs->rails[path / verbs->n_qps];
+        bool first = i == path && path % verbs->n_qps == 0;
+        verbs->qps[i] = create_one(verbs, rail, first);
+        if (!verbs->qps[i])
+            return refuse(verbs, rail, i);
+    }
+    return STEPAF_OK;
+}
+
+void stepaf_verbs_qps_destroy(struct stepaf_verbs *verbs, uint32_t peer)
+{
+    for (unsigned i = 0; verbs->qps && i < verbs->n_paths; i++) {
+        struct ibv_qp **qp = &verbs->qps[peer * verbs->n_paths + i];
+        if (*qp)
+            verbs->provider->destroy_qp(*qp);
+        *qp = NULL;
+    }
+}
+
+int stepaf_verbs_qp_prepare(struct stepaf_verbs *verbs, const struct stepaf_verbs_path *path)
+{
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT,
+        .pkey_index = 0,
+        .port_num = path->rail->port,
+        .qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+    };
+    return verbs->provider->modify_qp(
+        path->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+static int to_receive(struct stepaf_verbs *verbs, const struct stepaf_verbs_path *path,
+                      const struct stepaf_verbs_far *far)
+{
+    const struct stepaf_verbs_rail *rail = path->rail;
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_RTR,
+        .path_mtu = far->mtu < rail->mtu ? far->mtu : rail->mtu,
+        .dest_qp_num = far->qpn,
+        .rq_psn = far->psn,
+        .min_rnr_timer = MIN_RNR_TIMER,
+        .ah_attr = {.dlid = far->lid, .port_num = rail->port},
+    };
+
+    if (rail->link_layer == IBV_LINK_LAYER_ETHERNET) {
+        attr.ah_attr.is_global = 1;
+        attr.ah_attr.grh = (struct ibv_global_route){
+            .dgid = far->gid,
+            .sgid_index = (uint8_t)rail->gid_index,
+            .hop_limit = 64,
+            .traffic_class = (uint8_t)verbs->base.host->env->verbs_traffic_class,
+        };
+    }
+    return verbs->provider->modify_qp(path->qp, &attr,
+                                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                          IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                          IBV_QP_MIN_RNR_TIMER);
+}
+
+static int to_send(struct stepaf_verbs *verbs, const struct stepaf_verbs_path *path)
+{
+    const struct stepaf_env *env = verbs->base.host->env;
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_RTS,
+        .timeout = (uint8_t)env->verbs_timeout,
+        .retry_cnt = (uint8_t)env->verbs_retry,
+        .rnr_retry = RNR_RETRY,
+        .sq_psn = (verbs->psn + path->qp->qp_num) & 0xffffff,
+    };
+    return verbs->provider->modify_qp(path->qp, &attr,
+                                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                          IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                          IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+int stepaf_verbs_qp_connect(struct stepaf_verbs *verbs, struct stepaf_verbs_path *path,
+                            const struct stepaf_verbs_far *far, const char **step_p)
+{
+    int error;
+
+    *step_p = "finding the way to the peer";
+    error = to_receive(verbs, path, far);
+    if (!error) {
+        *step_p = "starting";
+        error = to_send(verbs, path);
+    }
+    return error;
+}

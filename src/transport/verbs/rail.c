@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One port of one device: opening it, and finding the address that it is reached by. */
+#include "transport/verbs/rail.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+enum { MAX_WRITE = 1 << 30 };
+
+static stepaf_status_t refuse(const struct stepaf_verbs_rail *rail, const char *what, int error)
+{
+    return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "verbs: %s: %s: %s",
+                            rail->name, what, strerror(error));
+}
+
+/* How good an entry of the GID table is; 0: of no use. */
+static int gid_rank(const struct ibv_gid_entry *entry)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    static const union ibv_gid none;
+    bool is_ipv4 = !memcmp(entry->gid.raw, mapped, sizeof(mapped));
+
+    if (!memcmp(&entry->gid, &none, sizeof(none)))
+        return 0;
+    if (entry->gid_type == IBV_GID_TYPE_ROCE_V2)
+        return is_ipv4 ? 4 : 3;
+    return is_ipv4 ? 2 : 1;
+}
+
+static stepaf_status_t bad_gid(const struct stepaf_verbs *verbs,
+                               const struct stepaf_verbs_rail *rail, const char *what)
+{
+    return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_COMMIT,
+                            "STEPAF_VERBS_GID_INDEX=%.20s: %s %s",
+                            verbs->base.host->env->verbs_gid_index, rail->name, what);
+}
+
+/* The entry that the setting names. */
+static stepaf_status_t take_gid(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
+                                uint32_t n_gids)
+{
+    const char *text = verbs->base.host->env->verbs_gid_index;
+    struct ibv_gid_entry entry;
+    char what[48], *end;
+    unsigned long index = strtoul(text, &end, 10);
+
+    snprintf(what, sizeof(what), "has GIDs 0 to %u", n_gids - 1);
+    if (*end || text[0] < '0' || text[0] > '9' || index >= n_gids)
+        return bad_gid(verbs, rail, what);
+    if (verbs->provider->query_gid(rail->context, rail->port, (uint32_t)index, &entry) ||
+        !gid_rank(&entry))
+        return bad_gid(verbs, rail, "has none there");
+    rail->gid = entry.gid;
+    rail->gid_index = (uint32_t)index;
+    return STEPAF_OK;
+}
+
+/* Of a RoCE port: the best entry of the table. */
+static stepaf_status_t choose_gid(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
+                                  uint32_t n_gids)
+{
+    struct ibv_gid_entry entry;
+    int best = 0;
+
+    if (verbs->base.host->env->verbs_gid_index[0])
+        return take_gid(verbs, rail, n_gids);
+    for (uint32_t i = 0; i < n_gids; i++)
+        if (!verbs->provider->query_gid(rail->context, rail->port, i, &entry) &&
+            gid_rank(&entry) > best) {
+            best = gid_rank(&entry);
+            rail->gid = entry.gid;
+            rail->gid_index = i;
+        }
+    if (!best)
+        return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                "verbs: %s has no GID: its network interface has no address",
+                                rail->name);
+    return STEPAF_OK;
+}
+
+static stepaf_status_t look_at_port(const struct stepaf_verbs *verbs,
+                                    struct stepaf_verbs_rail *rail)
+{
+    const struct stepaf_verbs_provider *provider = verbs->provider;
+    struct ibv_device_attr device;
+    struct ibv_port_attr port;
+    struct ibv_gid_entry entry;
+    int error = provider->query_device(rail->context, &device);
+
+    if (!error && rail->port > device.phys_port_cnt)
+        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_COMMIT,
+                                "STEPAF_NET_DEVICES: %s: the device has %d ports", rail->name,
+                                device.phys_port_cnt);
+    if (!error)
+        error = provider->query_port(rail->context, rail->port, &port);
+    if (error)
+        return refuse(rail, "cannot be asked", error);
+    if (port.state != IBV_PORT_ACTIVE)
+        return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                "verbs: %s is not active: is its link up?", rail->name);
+    rail->lid = port.lid;
+    rail->mtu = (uint8_t)port.active_mtu;
+    rail->link_layer = port.link_layer;
+    rail->max_write = port.max_msg_sz && port.max_msg_sz < MAX_WRITE ? port.max_msg_sz : MAX_WRITE;
+    rail->max_qp_wr = device.max_qp_wr;
+    rail->max_cqe = device.max_cqe;
+    if (port.link_layer == IBV_LINK_LAYER_ETHERNET)
+        return choose_gid(verbs, rail, (uint32_t)port.gid_tbl_len);
+    if (!provider->query_gid(rail->context, rail->port, 0, &entry))
+        rail->gid = entry.gid;
+    return STEPAF_OK;
+}
+
+static bool notifies_by_imm(const struct stepaf_env *env, const struct ibv_device *device)
+{
+    if (env->verbs_notify == STEPAF_ENV_NOTIFY_AUTO)
+        return device->transport_type != IBV_TRANSPORT_IWARP;
+    return env->verbs_notify == STEPAF_ENV_NOTIFY_IMM;
+}
+
+static stepaf_status_t make_queues(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail)
+{
+    const struct stepaf_verbs_provider *provider = verbs->provider;
+    int64_t entries =
+        (int64_t)verbs->n_peers * verbs->n_qps * (int64_t)(verbs->depth + verbs->receives);
+
+    if (verbs->depth > (uint32_t)rail->max_qp_wr || verbs->receives > (uint32_t)rail->max_qp_wr)
+        return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                "verbs: %s: a queue pair has at most %d work requests: lower "
+                                "STEPAF_VERBS_SEND_DEPTH or STEPAF_VERBS_RECEIVES",
+                                rail->name, rail->max_qp_wr);
+    if (entries > rail->max_cqe)
+        return stepaf_error_set(
+            STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
+            "verbs: %s: %u peers need a completion queue of %lld entries, it has at most %d: lower "
+            "STEPAF_VERBS_SEND_DEPTH or STEPAF_VERBS_RECEIVES, or set STEPAF_MESH=lane",
+            rail->name, verbs->n_peers, (long long)entries, rail->max_cqe);
+    rail->pd = provider->alloc_pd(rail->context);
+    if (!rail->pd)
+        return refuse(rail, "no protection domain", errno);
+    rail->cq = provider->create_cq(rail->context, (int)entries);
+    if (!rail->cq)
+        return refuse(rail, "no completion queue", errno);
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_verbs_rail_open(struct stepaf_verbs *verbs, struct ibv_device *device,
+                                       uint8_t port)
+{
+    struct stepaf_verbs_rail *rail = &verbs->rails[verbs->n_rails];
+    stepaf_status_t status;
+
+    *rail = (struct stepaf_verbs_rail){.port = port};
+    snprintf(rail->name, sizeof(rail->name), "%.*s:%d", IBV_SYSFS_NAME_MAX - 1,
+             verbs->provider->device_name(device), port);
+    rail->imm = notifies_by_imm(verbs->base.host->env, device);
+    rail->context = verbs->provider->open(device);
+    if (!rail->context)
+        return errno == EACCES || errno == EPERM
+                   ? stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                      "verbs: %s: no permission on its file in /dev/infiniband: "
+                                      "ask for read and write access",
+                                      rail->name)
+                   : refuse(rail, "cannot be opened", errno);
+    status = look_at_port(verbs, rail);
+    if (!status)
+        status = make_queues(verbs, rail);
+    if (status)
+        stepaf_verbs_rail_close(verbs, rail);
+    else
+        verbs->n_rails++;
+    return status;
+}
+
+void stepaf_verbs_rail_close(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail)
+{
+    if (rail->cq)
+        verbs->provider->destroy_cq(rail->cq);
+    if (rail->pd)
+        verbs->provider->dealloc_pd(rail->pd);
+    verbs->provider->close(rail->context);
+    rail->context = NULL;
+    rail->pd = NULL;
+    rail->cq = NULL;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing, and the table. */
+#include "transport/verbs/verbs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/error.h"
+#include "base/time.h"
+
+enum { CLOSE_US = 1000000 };
+
+static void verbs_close(struct stepaf_transport *transport)
+{
+    struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
+
+    verbs->closing = true;
+    stepaf_verbs_drain(verbs, CLOSE_US);
+    for (uint32_t p = 0; p < verbs->n_peers; p++) {
+        if (verbs->links[p])
+            stepaf_verbs_disconnect(&verbs->links[p]->base);
+        stepaf_verbs_qps_destroy(verbs, p);
+    }
+    while (!stepaf_list_empty(&verbs->memories)) {
+        struct stepaf_verbs_memory *memory =
+            stepaf_container_of(verbs->memories.next, struct stepaf_verbs_memory, node);
+        stepaf_verbs_drop_region(transport, memory->region);
+    }
+    stepaf_verbs_control_free(verbs);
+    stepaf_verbs_rails_close(verbs);
+    free(verbs->qps);
+    free(verbs->links);
+    free(verbs);
+}
+
+static stepaf_status_t verbs_open(struct stepaf_host *host, unsigned n_peers,
+                                  struct stepaf_transport **transport_p)
+{
+    struct stepaf_verbs *verbs = calloc(1, sizeof(*verbs));
+    struct stepaf_clock clock;
+    stepaf_status_t status;
+
+    if (!verbs)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    verbs->base = (struct stepaf_transport){&stepaf_verbs_ops, host};
+    verbs->provider = stepaf_verbs_provider;
+    verbs->n_qps = (unsigned)host->env->verbs_qps;
+    verbs->receives = (uint32_t)host->env->verbs_receives;
+    verbs->depth = (uint32_t)host->env->verbs_send_depth;
+    stepaf_list_init(&verbs->memories);
+    stepaf_clock_calibrate(&clock);
+    verbs->ticks_per_us = clock.ticks_per_us > 1 ? (uint64_t)clock.ticks_per_us : 1;
+    status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    verbs->links = calloc(n_peers ? n_peers : 1, sizeof(verbs->links[0]));
+    if (!verbs->links)
+        goto err_verbs;
+    verbs->n_peers = n_peers;
+    if (getrandom(&verbs->psn, sizeof(verbs->psn), 0) != (ssize_t)sizeof(verbs->psn)) {
+        status = stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                  "verbs: cannot open: %s", strerror(errno));
+        goto err_verbs;
+    }
+    if ((status = stepaf_verbs_rails_open(verbs)) || (status = stepaf_verbs_qps_create(verbs)) ||
+        (status = stepaf_verbs_control_make(verbs)))
+        goto err_verbs;
+    *transport_p = &verbs->base;
+    return STEPAF_OK;
+
+err_verbs:
+    verbs_close(&verbs->base);
+    return status;
+}
+
+static void verbs_memory(struct stepaf_transport *transport, size_t *per_link_p, size_t *staging_p)
+{
+    const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)transport;
+
+    *per_link_p = sizeof(struct stepaf_verbs_link) + sizeof(struct stepaf_verbs_link *) +
+                  verbs->n_paths * (sizeof(struct stepaf_verbs_path) + sizeof(struct ibv_qp *) +
+                                    STEPAF_VERBS_HELD_POSTS * sizeof(uint32_t)) +
+                  verbs->receives * sizeof(uint32_t) + verbs->layout.stride;
+    *staging_p = 0;
+}
+
+const struct stepaf_transport_ops stepaf_verbs_ops = {
+    .name = "verbs",
+    .meets = true,
+    .probe = stepaf_verbs_probe,
+    .open = verbs_open,
+    .close = verbs_close,
+    .add_region = stepaf_verbs_add_region,
+    .drop_region = stepaf_verbs_drop_region,
+    .pack = stepaf_verbs_pack,
+    .pack_region = stepaf_verbs_pack_region,
+    .connect = stepaf_verbs_connect,
+    .disconnect = stepaf_verbs_disconnect,
+    .import = stepaf_verbs_import,
+    .release = stepaf_verbs_release,
+    .post = stepaf_verbs_post,
+    .forget = stepaf_verbs_forget,
+    .progress = stepaf_verbs_progress,
+    .idle = stepaf_verbs_idle,
+    .memory = verbs_memory,
+};

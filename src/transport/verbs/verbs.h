@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* RDMA over reliable connections of libibverbs.
+ *
+ * A rail is a port of a device. Two ranks have on each rail some queue pairs: the link's paths. All
+ * messages go over path 0, so that they stay in order; the others carry pieces of large tensors.
+ * The tensors of a post are written straight to their place by a chain of work requests, handed
+ * over by one call; the last write notifies the peer by 32 bits, from which it has the message
+ * (host->expand), or which say that the message is in its ring. Where the network has no such bits,
+ * the message is sent after the writes, into the same ring.
+ *
+ * Nothing is inferred from the order of what goes over different queue pairs: a message says how
+ * many pieces every other path has carried so far, and waits until as many have been notified.
+ *
+ * Each notification takes a receive of the peer's. The peer says how many it has consumed by
+ * writing a word into this rank's memory now and then, so neither its receives nor its ring can run
+ * out. What finds no room stays with the engine, as QUEUED. */
+#ifndef STEPAF_TRANSPORT_VERBS_VERBS_H
+#define STEPAF_TRANSPORT_VERBS_VERBS_H
+
+#include <stdatomic.h>
+
+#include <stepaf/plan.h>
+
+#include "transport/transport.h"
+#include "transport/verbs/provider.h"
+
+enum {
+    STEPAF_VERBS_RAILS_MAX = 4,
+    STEPAF_VERBS_QPS_MAX = 4,
+    STEPAF_VERBS_PATHS_MAX = STEPAF_VERBS_RAILS_MAX * STEPAF_VERBS_QPS_MAX,
+    STEPAF_VERBS_HELD_POSTS = 32, /* of a link, whose tensors the device may still read */
+    STEPAF_VERBS_RESERVED =
+        2, /* work requests that a post leaves free, for what is told of receives */
+    STEPAF_VERBS_LINE = 64,
+    STEPAF_VERBS_NAME = IBV_SYSFS_NAME_MAX + 4
+};
+
+/* A message in the ring. Sent as far as there are words. */
+struct stepaf_verbs_slot {
+    uint32_t number; /* of the notification on path 0, from 1 */
+    uint32_t parts;  /* PARTs on every other path so far; wraps */
+    struct stepaf_msg msg;
+};
+
+_Static_assert(sizeof(struct stepaf_verbs_slot) == STEPAF_VERBS_LINE, "a slot is a cache line");
+
+struct stepaf_verbs_rail {
+    struct ibv_context *context;
+    struct ibv_pd *pd;
+    struct ibv_cq *cq;
+    struct ibv_mr *control_mr;
+    uint8_t port;
+    uint8_t mtu; /* enum ibv_mtu */
+    uint8_t link_layer;
+    uint16_t lid;
+    uint32_t gid_index;
+    union ibv_gid gid;
+    uint32_t max_write;    /* bytes of one work request */
+    uint32_t inline_bytes; /* that a work request may hold itself */
+    int max_qp_wr;
+    int max_cqe;
+    bool imm; /* notify by 32 bits of a write */
+    char name[STEPAF_VERBS_NAME];
+};
+
+struct stepaf_verbs_path {
+    struct ibv_qp *qp;
+    struct stepaf_verbs_rail *rail;
+    uint32_t peer_control_key; /* of the peer's control memory on this rail */
+    /* work requests, ever: handed over, known to be through, the last that will tell so */
+    uint32_t posted;
+    uint32_t done;
+    uint32_t asked;
+    /* notifications, ever */
+    uint32_t tx_next;
+    uint32_t tx_read;               /* that the peer is known to have consumed */
+    uint32_t rx_next;               /* consumed */
+    uint32_t rx_refilled;           /* receives given back */
+    uint32_t rx_told;               /* of those, the peer knows of */
+    const _Atomic uint32_t *tx_ack; /* where the peer tells */
+    uint32_t *rx_ack;               /* what this rank tells, */
+    uint64_t rx_ack_at;             /* and where, in the peer's memory */
+};
+
+struct stepaf_verbs_link {
+    struct stepaf_link base;
+    unsigned n_paths;
+    struct stepaf_verbs_slot *ring;      /* that the peer writes */
+    struct stepaf_verbs_slot *send_ring; /* messages that no work request holds; NULL: all do */
+    uint64_t ring_at;                    /* the peer's, that this rank writes */
+    uint32_t rx_arrived;                 /* notifications on path 0 */
+    uint32_t *imms;                      /* of those that are not consumed yet */
+    uint32_t tx_parts; /* PARTs on every other path, the current post's included */
+    uint32_t tx_parts_told;
+    uint32_t rx_parts; /* that the last message has told */
+    unsigned first_held;
+    unsigned n_held;
+    struct stepaf_post *held[STEPAF_VERBS_HELD_POSTS]; /* a ring; NULL: forgotten */
+    uint32_t *held_upto;                               /* for each, on each path: done by then */
+    uint64_t quiet_since;                              /* ticks; 0: all is through */
+    uint32_t quiet_done;
+    struct stepaf_verbs_path paths[]; /* n_paths */
+};
+
+/* Registered memory. */
+struct stepaf_verbs_memory {
+    struct stepaf_list node;
+    struct stepaf_region *region;
+    struct ibv_mr *mr[STEPAF_VERBS_RAILS_MAX];
+};
+
+struct stepaf_verbs_rmem {
+    struct stepaf_rmem base;
+    uint64_t address;
+    uint32_t key[STEPAF_VERBS_RAILS_MAX];
+};
+
+/* Where things are in the control memory, peer by peer. */
+struct stepaf_verbs_layout {
+    uint32_t acks_in;
+    uint32_t acks_out;
+    uint32_t ring;
+    uint32_t send_ring;
+    uint32_t stride; /* from peer to peer */
+};
+
+struct stepaf_verbs {
+    struct stepaf_transport base;
+    const struct stepaf_verbs_provider *provider;
+    unsigned n_peers;
+    unsigned n_rails;
+    unsigned n_qps;   /* on a rail */
+    unsigned n_paths; /* n_rails * n_qps */
+    unsigned n_links;
+    uint32_t receives; /* of a queue pair; a power of two */
+    uint32_t depth;    /* work requests of a queue pair */
+    uint32_t psn;
+    uint64_t ticks_per_us;
+    uint64_t looked; /* at what peers acknowledge, ticks */
+    bool closing;
+    bool tell_due;                    /* some peer could not be told what was consumed */
+    struct stepaf_verbs_link **links; /* by peer; NULL: none */
+    struct ibv_qp **qps;              /* by peer, n_paths each */
+    struct stepaf_verbs_layout layout;
+    uint8_t *control;
+    size_t control_bytes;
+    struct stepaf_list memories;
+    struct stepaf_verbs_rail rails[STEPAF_VERBS_RAILS_MAX];
+};
+
+extern const struct stepaf_transport_ops stepaf_verbs_ops;
+
+/* An imm of code OTHER on path 0: the message is in the ring, and this is its number. */
+enum { STEPAF_VERBS_NUMBER_MASK = (1 << STEPAF_IMM_CODE_SHIFT) - 1 };
+
+/* What a work request is called by: who, which path, and for a send the path's count after it. */
+enum { STEPAF_VERBS_PATH_SHIFT = 32, STEPAF_VERBS_PEER_SHIFT = 40 };
+static const uint64_t stepaf_verbs_is_receive = 1ull << 63;
+
+static inline uint64_t stepaf_verbs_wr_id(uint32_t peer, unsigned path, uint32_t count)
+{
+    return (uint64_t)peer << STEPAF_VERBS_PEER_SHIFT | (uint64_t)path << STEPAF_VERBS_PATH_SHIFT |
+           count;
+}
+
+static inline struct stepaf_verbs *stepaf_verbs_of(const struct stepaf_verbs_link *link)
+{
+    return (struct stepaf_verbs *)link->base.transport;
+}
+
+/* rail.c */
+/* Why RDMA cannot be used at all; NULL: it can. */
+bool stepaf_verbs_probe(const struct stepaf_env *env, char *reason);
+/* Open the rails that the settings name, or the nearest one. */
+stepaf_status_t stepaf_verbs_rails_open(struct stepaf_verbs *verbs);
+void stepaf_verbs_rails_close(struct stepaf_verbs *verbs);
+
+/* qp.c */
+stepaf_status_t stepaf_verbs_qps_create(struct stepaf_verbs *verbs);
+void stepaf_verbs_qps_destroy(struct stepaf_verbs *verbs, uint32_t peer);
+/* The peer's end of a queue pair. */
+struct stepaf_verbs_far {
+    uint32_t qpn;
+    uint32_t psn;
+    uint16_t lid;
+    uint8_t mtu;
+    union ibv_gid gid;
+};
+/* Make a queue pair take receives. 0 or errno. */
+int stepaf_verbs_qp_prepare(struct stepaf_verbs *verbs, const struct stepaf_verbs_path *path);
+/* Make it ready to send and receive. 0 or errno; *step_p: what has failed. */
+int stepaf_verbs_qp_connect(struct stepaf_verbs *verbs, struct stepaf_verbs_path *path,
+                            const struct stepaf_verbs_far *far, const char **step_p);
+
+/* memory.c */
+stepaf_status_t stepaf_verbs_control_make(struct stepaf_verbs *verbs);
+void stepaf_verbs_control_free(struct stepaf_verbs *verbs);
+stepaf_status_t stepaf_verbs_add_region(struct stepaf_transport *transport,
+                                        struct stepaf_region *region);
+void stepaf_verbs_drop_region(struct stepaf_transport *transport, struct stepaf_region *region);
+void stepaf_verbs_pack_region(struct stepaf_transport *transport,
+                              const struct stepaf_region *region, struct stepaf_pack *pack);
+stepaf_status_t stepaf_verbs_import(struct stepaf_link *link, uint32_t id, uint64_t bytes,
+                                    struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
+void stepaf_verbs_release(struct stepaf_link *link, struct stepaf_rmem *rmem);
+
+/* connect.c */
+void stepaf_verbs_pack(struct stepaf_transport *transport, struct stepaf_pack *pack);
+stepaf_status_t stepaf_verbs_connect(struct stepaf_transport *transport,
+                                     const struct stepaf_peer_facts *facts,
+                                     struct stepaf_unpack *unpack, struct stepaf_link **link_p,
+                                     char *reason);
+void stepaf_verbs_disconnect(struct stepaf_link *link);
+
+/* send.c */
+void stepaf_verbs_post(struct stepaf_post *const *posts, unsigned n);
+/* Tell the peer what has been consumed on a path; @a asking: to hear that it is there. False if there
+ * is no room. */
+bool stepaf_verbs_tell(struct stepaf_verbs_link *link, unsigned path, bool asking);
+
+/* hold.c */
+void stepaf_verbs_hold(struct stepaf_verbs_link *link, struct stepaf_post *post);
+/* Posts whose work requests are through are SENT; return how many. */
+unsigned stepaf_verbs_let_go(struct stepaf_verbs_link *link, bool all);
+void stepaf_verbs_forget(struct stepaf_post *post);
+
+/* receive.c */
+/* Post @a n receives of a path, the next ones of its ring. 0 or errno. */
+int stepaf_verbs_refill(struct stepaf_verbs_link *link, unsigned path, uint32_t n);
+void stepaf_verbs_arrived(struct stepaf_verbs_link *link, unsigned path, const struct ibv_wc *wc);
+
+/* progress.c */
+unsigned stepaf_verbs_progress(struct stepaf_transport *transport, unsigned polls);
+/* Take note of what has been sent, and of nothing else: the engine does not listen any more. */
+void stepaf_verbs_sends_poll(struct stepaf_verbs *verbs);
+/* Tell the engine, once, that the link is of no use any more. */
+void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* watch.c */
+void stepaf_verbs_idle(struct stepaf_transport *transport);
+/* Wait a moment for what has been sent to arrive. */
+void stepaf_verbs_drain(struct stepaf_verbs *verbs, int64_t timeout_us);
+
+#endif
