@@ -89,7 +89,7 @@ INT(VERBS_RETRY, verbs_retry, 7, 0, 7, ANY_VALUE, "times", 0,
     "how often a device sends again what is not acknowledged")
 INT(VERBS_TIMEOUT, verbs_timeout, 14, 1, 31, ANY_VALUE, "exponent", 0,
     "and after how long: 4.096 us * 2^this")
-INT(VERBS_PEER_TIMEOUT_US, verbs_peer_timeout_us, 10000000, 1000, 3600000000, ANY_VALUE, "us", 0,
+INT(VERBS_PEER_TIMEOUT_US, verbs_peer_timeout_us, 5000000, 1000, 3600000000, ANY_VALUE, "us", 0,
     "how long a peer's device may acknowledge nothing, whatever the device's own retries, before the "
     "peer is lost")
 ENUM(TRACE, trace, "on", "on|off", 0, "stamp every operation into the trace ring")

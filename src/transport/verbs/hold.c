@@ -8,8 +8,9 @@ void stepaf_verbs_hold(struct stepaf_verbs_link *link, struct stepaf_post *post)
     unsigned at = (link->first_held + link->n_held++) % STEPAF_VERBS_HELD_POSTS;
 
     link->held[at] = post;
+    /* What is posted beyond that tells a peer of receives, and is not heard of. */
     for (unsigned i = 0; i < link->n_paths; i++)
-        link->held_upto[at * link->n_paths + i] = link->paths[i].posted;
+        link->held_upto[at * link->n_paths + i] = link->paths[i].asked;
     post->at = (uint8_t)at; /* where to find it again */
     post->state = STEPAF_POST_POSTED;
 }

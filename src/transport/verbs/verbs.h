@@ -71,6 +71,8 @@ struct stepaf_verbs_path {
     uint32_t posted;
     uint32_t done;
     uint32_t asked;
+    uint32_t quiet_done;  /* done when it was last looked at */
+    uint64_t quiet_since; /* and since when it has been that, ticks; 0: not looked at yet */
     /* notifications, ever */
     uint32_t tx_next;
     uint32_t tx_read;               /* that the peer is known to have consumed */
@@ -97,9 +99,7 @@ struct stepaf_verbs_link {
     unsigned n_held;
     struct stepaf_post *held[STEPAF_VERBS_HELD_POSTS]; /* a ring; NULL: forgotten */
     uint32_t *held_upto;                               /* for each, on each path: done by then */
-    uint64_t quiet_since;                              /* ticks; 0: all is through */
-    uint32_t quiet_done;
-    struct stepaf_verbs_path paths[]; /* n_paths */
+    struct stepaf_verbs_path paths[];                  /* n_paths */
 };
 
 /* Registered memory. */

@@ -61,24 +61,25 @@ static bool is_asked(const struct stepaf_verbs_path *path)
 }
 
 /* A peer that is there acknowledges what is written to it. Where nothing is under way that would
- * tell, write a word. */
-static void look_at(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link, uint64_t now)
+ * tell, a word is written, so often that the peer is found lost within the timeout. */
+static void look_at(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link, unsigned index,
+                    uint64_t now)
 {
-    struct stepaf_verbs_path *path = &link->paths[0];
-    uint64_t timeout = (uint64_t)verbs->base.host->env->verbs_peer_timeout_us * verbs->ticks_per_us;
+    int64_t timeout_us = verbs->base.host->env->verbs_peer_timeout_us;
+    uint64_t ask_after = (uint64_t)timeout_us / ASK_PER_TIMEOUT * verbs->ticks_per_us;
+    struct stepaf_verbs_path *path = &link->paths[index];
 
-    if (!is_asked(path)) {
-        if (now - link->quiet_since < timeout / ASK_PER_TIMEOUT && link->quiet_since)
+    if (!path->quiet_since || path->done != path->quiet_done) {
+        path->quiet_since = now;
+        path->quiet_done = path->done;
+    } else if (!is_asked(path)) {
+        if (now - path->quiet_since < ask_after)
             return;
-        (void)stepaf_verbs_tell(link, 0, true);
-        link->quiet_since = now;
-        link->quiet_done = path->done;
-    } else if (path->done != link->quiet_done || !link->quiet_since) {
-        link->quiet_since = now;
-        link->quiet_done = path->done;
-    } else if (now - link->quiet_since > timeout) {
-        stepaf_verbs_lost(link, "%s: it acknowledges nothing for %lld us", path->rail->name,
-                          (long long)verbs->base.host->env->verbs_peer_timeout_us);
+        (void)stepaf_verbs_tell(link, index, true);
+        path->quiet_since = now;
+    } else if (now - path->quiet_since > (ASK_PER_TIMEOUT - 1) * ask_after) {
+        stepaf_verbs_lost(link, "%s, queue pair 0x%x: it has acknowledged nothing for %lld us",
+                          path->rail->name, path->qp->qp_num, (long long)timeout_us);
     }
 }
 
@@ -94,9 +95,11 @@ void stepaf_verbs_idle(struct stepaf_transport *transport)
     for (unsigned r = 0; r < verbs->n_rails; r++)
         while (verbs->provider->take_event(verbs->rails[r].context, &event))
             take_event(verbs, &verbs->rails[r], &event);
-    for (unsigned p = 0; p < verbs->n_peers; p++)
-        if (verbs->links[p] && !verbs->links[p]->base.dead)
-            look_at(verbs, verbs->links[p], now);
+    for (unsigned p = 0; p < verbs->n_peers; p++) {
+        struct stepaf_verbs_link *link = verbs->links[p];
+        for (unsigned i = 0; link && !link->base.dead && i < link->n_paths; i++)
+            look_at(verbs, link, i, now);
+    }
 }
 
 /* Whether all that the link has sent has arrived; ask if nothing would tell. */
