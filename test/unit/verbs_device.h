@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* RDMA devices made of this process's memory, in the place of libibverbs. What is posted is done at
+ * once, unless a test holds it back; keys, bounds and states are checked as a device does. */
+#ifndef STEPAF_TEST_VERBS_DEVICE_H
+#define STEPAF_TEST_VERBS_DEVICE_H
+
+#include "transport/verbs/provider.h"
+
+/* What the devices do, and what was done with them. verbs_device_reset sets all to the defaults. */
+struct verbs_device {
+    int n_devices;  /* named fake0, fake1 ... */
+    bool no_access; /* opening them is refused */
+    bool is_iwarp;  /* no immediates */
+    bool no_port;   /* none is active */
+    int n_gids;     /* the last is RoCEv2 over IPv4 */
+    uint32_t max_inline;
+    uint32_t max_msg;
+    int max_cqe;
+    int refuse_qp;   /* creating the n-th from now fails, by ENOMEM; 0: none does */
+    int refuse_mr;   /* registering likewise */
+    int refuse_rtr;  /* errno of making a queue pair ready */
+    int refuse_post; /* errno of posting sends */
+    int fail_after;  /* the n-th work request from now ends by fail_status; 0: none does */
+    enum ibv_wc_status fail_status;
+    bool holds;         /* sends stay posted, and nothing arrives, until verbs_device_go */
+    uint32_t holds_qpn; /* the same for this queue pair only; 0: none */
+    /* counts */
+    unsigned n_requests;
+    unsigned n_doorbells;
+    unsigned n_imms;
+    unsigned n_sends;
+    unsigned n_inline;
+    unsigned n_signaled;
+    unsigned n_unready;  /* notifications that found no receive */
+    unsigned n_overflow; /* posts beyond a queue's depth, and lost completions */
+    int n_open;          /* objects of all kinds that are not destroyed */
+};
+
+extern struct verbs_device verbs_device;
+extern const struct stepaf_verbs_provider verbs_device_provider;
+
+/* Take the library's place. */
+void verbs_device_reset(void);
+/* Let go what is held. */
+void verbs_device_go(void);
+/* A notification out of nowhere: it takes a receive of @a qpn. */
+void verbs_device_notify(uint32_t qpn, uint32_t imm);
+/* The next event of the devices. */
+void verbs_device_event(enum ibv_event_type type, uint32_t qpn);
+/* Every access to this key is refused from now on. */
+void verbs_device_revoke(uint32_t key);
+
+#endif
