@@ -192,6 +192,43 @@ static void a_failed_request_loses_the_peer_once(void)
     end();
 }
 
+/* Whichever request of a chain fails, asked for or not: it is this peer's affair and no other's. */
+static void a_failed_request_is_of_one_peer(void)
+{
+    static struct vside c;
+
+    for (int which = 1; which <= 4; which++) {
+        verbs_device_reset();
+        vside_settings = "";
+        vside_open(&a, 2);
+        vside_open(&b, 1);
+        vside_open(&c, 1);
+        struct stepaf_pack pack = vside_pack(&a);
+        CU_ASSERT_PTR_NULL_FATAL(vside_connect(&a, 0, &b, 0, NULL));
+        CU_ASSERT_PTR_NULL_FATAL(vside_connect(&a, 1, &c, 0, NULL));
+        CU_ASSERT_PTR_NULL_FATAL(vside_connect(&b, 0, &a, 0, &pack));
+        CU_ASSERT_PTR_NULL_FATAL(vside_connect(&c, 0, &a, 1, &pack));
+        free(pack.data);
+        vside_memory(&a, 8192);
+        struct stepaf_rmem *at_c = vside_import(&a, 1, &c, vside_memory(&c, 8192));
+        struct stepaf_post post = vside_post(&a, 1, xfers, 4, 2048, at_c);
+        verbs_device.fail_after = which;
+        verbs_device.fail_status = IBV_WC_RETRY_EXC_ERR;
+        CU_ASSERT_EQUAL(vside_send(&post), STEPAF_POST_POSTED);
+        while (vside_progress(&a))
+            ;
+        CU_ASSERT_EQUAL(a.n_lost, 1);
+        CU_ASSERT_TRUE(a.links[1]->dead);
+        CU_ASSERT_FALSE(a.links[0]->dead);
+        CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
+        stepaf_verbs_ops.release(a.links[1], at_c);
+        vside_close(&a);
+        vside_close(&b);
+        vside_close(&c);
+        CU_ASSERT_EQUAL(verbs_device.n_open, 0);
+    }
+}
+
 static void a_key_that_is_gone_is_refused(void)
 {
     begin("");
@@ -293,6 +330,7 @@ int main(void)
         {"a peer out of reach is no error", a_peer_out_of_reach_is_no_error},
         {"bad announcements do no harm", bad_announcements_do_no_harm},
         {"a failed request loses the peer once", a_failed_request_loses_the_peer_once},
+        {"a failed request is of one peer", a_failed_request_is_of_one_peer},
         {"a key that is gone is refused", a_key_that_is_gone_is_refused},
         {"posting can fail", posting_can_fail},
         {"events lose what they concern", events_lose_what_they_concern},

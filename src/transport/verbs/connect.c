@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a peer's announcement to a link: its queue pairs for this rank, where its ring is, and what
  * of its memory may be written for acknowledging. */
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +117,18 @@ static bool suits(const struct stepaf_verbs *verbs, const struct announced *anno
     return true;
 }
 
+/* What the first rail is known by: an IP address, or, on InfiniBand, a LID. */
+static void say_address(const struct stepaf_verbs_rail *rail, char text_p[STEPAF_LINK_ADDRESS])
+{
+    bool is_ipv4 = rail->gid.raw[10] == 0xff && rail->gid.raw[11] == 0xff;
+
+    if (rail->link_layer != IBV_LINK_LAYER_ETHERNET)
+        snprintf(text_p, STEPAF_LINK_ADDRESS, "lid %u", rail->lid);
+    else
+        (void)inet_ntop(is_ipv4 ? AF_INET : AF_INET6, &rail->gid.raw[is_ipv4 ? 12 : 0], text_p,
+                        STEPAF_LINK_ADDRESS);
+}
+
 static struct stepaf_verbs_link *link_make(struct stepaf_verbs *verbs,
                                            const struct stepaf_peer_facts *facts, unsigned n_paths)
 {
@@ -127,6 +140,7 @@ static struct stepaf_verbs_link *link_make(struct stepaf_verbs *verbs,
     link->base = (struct stepaf_link){
         .ops = &stepaf_verbs_ops, .transport = &verbs->base, .peer = facts->peer};
     snprintf(link->base.name, sizeof(link->base.name), "verbs;%.24s", verbs->rails[0].name);
+    say_address(&verbs->rails[0], link->base.address);
     link->n_paths = n_paths;
     link->imms = calloc(verbs->receives, sizeof(link->imms[0]));
     link->held_upto = calloc((size_t)STEPAF_VERBS_HELD_POSTS * n_paths, sizeof(link->held_upto[0]));

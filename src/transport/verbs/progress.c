@@ -36,7 +36,6 @@ static unsigned ended(struct stepaf_verbs_link *link, struct stepaf_verbs_path *
 {
     uint32_t count = (uint32_t)wr_id;
 
-    /* What is flushed unasked has no count of its own. */
     if (count - path->done <= path->posted - path->done)
         path->done = count;
     return link->n_held ? stepaf_verbs_let_go(link, false) : 0;

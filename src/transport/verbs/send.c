@@ -24,13 +24,14 @@ bool stepaf_verbs_chain_submit(struct stepaf_verbs_chain *chain, bool tracked)
     if (!n)
         return true;
     last = &chain->wr[n - 1];
-    for (unsigned i = 0; i + 1 < n; i++)
+    for (unsigned i = 0; i < n; i++) {
         chain->wr[i].next = &chain->wr[i + 1];
+        /* One that fails is heard of even if that was not asked for. */
+        chain->wr[i].wr_id = stepaf_verbs_wr_id(link->base.peer, chain->path, ++path->posted);
+    }
     last->next = NULL;
-    path->posted += n;
     if (tracked || is_due(verbs, path, 0)) {
         last->send_flags |= IBV_SEND_SIGNALED;
-        last->wr_id = stepaf_verbs_wr_id(link->base.peer, chain->path, path->posted);
         path->asked = path->posted;
     }
     chain->n = 0;
@@ -76,13 +77,13 @@ void stepaf_verbs_chain_write(struct stepaf_verbs_chain *chain, const struct ste
     sge->addr = (uintptr_t)xfer->src + at;
     sge->length = bytes;
     sge->lkey = memory->mr[rail]->lkey;
-    wr->wr_id = 0;
     wr->sg_list = sge;
     wr->num_sge = bytes > 0; /* to some devices a length of 0 is 2^31 */
     wr->opcode = IBV_WR_RDMA_WRITE;
     wr->send_flags = bytes <= verbs->rails[rail].inline_bytes ? IBV_SEND_INLINE : 0;
     wr->wr.rdma.remote_addr = rmem->address + xfer->dst_offset + at;
     wr->wr.rdma.rkey = rmem->key[rail];
+    chain->link->base.bytes_sent += bytes;
 }
 
 /* A work request without data. */
@@ -90,7 +91,6 @@ static struct ibv_send_wr *add_empty(struct stepaf_verbs_chain *chain, enum ibv_
 {
     struct ibv_send_wr *wr = &chain->wr[chain->n++];
 
-    wr->wr_id = 0;
     wr->sg_list = NULL;
     wr->num_sge = 0;
     wr->opcode = opcode;
@@ -154,6 +154,7 @@ static void add_notification(struct stepaf_verbs_chain *chain, const struct step
     else
         add_message(chain, msg, slot);
     link->paths[0].tx_next++;
+    link->base.messages_sent++;
 }
 
 /* One piece of a large tensor on a path of its own, with a notification. */
