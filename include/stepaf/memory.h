@@ -17,7 +17,8 @@ extern "C" {
  *  @param kind   STEPAF_MEM_HOST
  *  @param ptr_p  owned by the context: stepaf_free or stepaf_finalize ends it.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID; STEPAF_ERR_NO_MEMORY;
- *  STEPAF_ERR_UNSUPPORTED (kind). Nothing changed on failure. Does not block on peers. */
+ *  STEPAF_ERR_UNSUPPORTED (kind); STEPAF_ERR_TRANSPORT (a device cannot register it). Nothing
+ *  changed on failure. Does not block on peers. */
 STEPAF_API stepaf_status_t stepaf_alloc(stepaf_context_h ctx, size_t bytes, stepaf_mem_kind_t kind,
                                         void **ptr_p);
 
@@ -34,7 +35,8 @@ STEPAF_API stepaf_status_t stepaf_free(stepaf_context_h ctx, void *ptr);
  *  @param ptr    start; must not overlap another registration.
  *  @param bytes  1 .. 2^40; stays the caller's and mapped until stepaf_deregister.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (NULL, size, overlap);
- *  STEPAF_ERR_NO_MEMORY. Nothing changed on failure. Does not block on peers. */
+ *  STEPAF_ERR_NO_MEMORY; STEPAF_ERR_TRANSPORT (a device cannot register it: often a limit of
+ *  locked memory). Nothing changed on failure. Does not block on peers. */
 STEPAF_API stepaf_status_t stepaf_register(stepaf_context_h ctx, void *ptr, size_t bytes);
 
 /** End a registration.

@@ -93,10 +93,13 @@ void stepaf_transports_trim(struct stepaf_ctx *ctx)
 
     for (unsigned i = 0; i < ctx->n_transports; i++) {
         struct stepaf_transport *transport = ctx->transports[i];
-        if (is_used(ctx, transport))
-            ctx->transports[n++] = transport;
-        else
+        if (!is_used(ctx, transport)) {
             transport->ops->close(transport);
+            continue;
+        }
+        if (transport->ops->trim)
+            transport->ops->trim(transport);
+        ctx->transports[n++] = transport;
     }
     ctx->n_transports = n;
     set_wait_polls(ctx);

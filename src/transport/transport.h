@@ -255,6 +255,10 @@ struct stepaf_transport_ops {
                                struct stepaf_link **link_p, char *reason);
     void (*disconnect)(struct stepaf_link *link);
 
+    /* The first commit is done: what was made ready for peers that others reach may go. NULL if
+     * nothing was. */
+    void (*trim)(struct stepaf_transport *transport);
+
     /* Make a peer's region writable; release ends it. */
     stepaf_status_t (*import)(struct stepaf_link *link, uint32_t id, uint64_t bytes,
                               struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);

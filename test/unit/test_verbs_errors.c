@@ -72,6 +72,7 @@ static void what_is_not_there_is_named(void)
     verbs_device_reset();
     verbs_device.is_iwarp = true;
     CU_ASSERT_FALSE(stepaf_verbs_ops.probe(&env, reason));
+    UNIT_CONTAINS(reason, "iWARP");
     expect_refused("NET_DEVICES=fake1", STEPAF_ERR_UNSUPPORTED, "librdmacm");
     verbs_device_reset();
     verbs_device.n_gids = 0;

@@ -315,6 +315,24 @@ static void a_forgotten_post_is_left_alone(void)
     end();
 }
 
+/* Queue pairs of peers that something else reaches do not stay. */
+static void what_is_not_used_goes(void)
+{
+    begin("VERBS_QPS=2", 64);
+    int open = verbs_device.n_open;
+    stepaf_verbs_ops.trim(a.transport);
+    CU_ASSERT_EQUAL(verbs_device.n_open, open - 2);
+    stepaf_verbs_ops.trim(a.transport);
+    CU_ASSERT_EQUAL(verbs_device.n_open, open - 2);
+    struct stepaf_pack pack = vside_pack(&a); /* for the next commit */
+    free(pack.data);
+    struct stepaf_post post = vside_post(&a, 0, xfers, 1, 64, at_b);
+    CU_ASSERT_EQUAL(vside_send(&post), STEPAF_POST_SENT);
+    vside_progress(&b);
+    CU_ASSERT_EQUAL(b.n_messages, 1);
+    end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -329,6 +347,7 @@ int main(void)
         {"a message waits for its parts", a_message_waits_for_its_parts},
         {"rails share large tensors", rails_share_large_tensors},
         {"a forgotten post is left alone", a_forgotten_post_is_left_alone},
+        {"what is not used goes", what_is_not_used_goes},
         CU_TEST_INFO_NULL,
     };
     return unit_run("verbs send", tests);

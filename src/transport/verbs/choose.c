@@ -46,6 +46,14 @@ static int own_node(void)
     return getcpu(&cpu, &node) ? -1 : (int)node;
 }
 
+static bool only_iwarp(struct ibv_device **list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (is_usable(list[i]))
+            return false;
+    return true;
+}
+
 static void say_none(struct ibv_device **list, int n, const char *refused, int error, char *reason)
 {
     if (!list || !n)
@@ -62,7 +70,11 @@ static void say_none(struct ibv_device **list, int n, const char *refused, int e
                      ? " (its file in /dev/infiniband needs read and write access)"
                      : "");
     else
-        snprintf(reason, STEPAF_REASON_MAX, "no RDMA device has an active port");
+        snprintf(reason, STEPAF_REASON_MAX,
+                 only_iwarp(list, n)
+                     ? "all RDMA devices are iWARP, which takes librdmacm to connect: "
+                       "this version does not do that"
+                     : "no RDMA device has an active port");
 }
 
 /* The nearest device with an active port; NULL: there is none, and @a reason says why. */

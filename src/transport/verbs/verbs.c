@@ -73,6 +73,16 @@ err_verbs:
     return status;
 }
 
+/* Queue pairs were made for all peers, since nobody knew who would be reached otherwise. */
+static void verbs_trim(struct stepaf_transport *transport)
+{
+    struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
+
+    for (uint32_t p = 0; p < verbs->n_peers; p++)
+        if (!verbs->links[p])
+            stepaf_verbs_qps_destroy(verbs, p);
+}
+
 static void verbs_memory(struct stepaf_transport *transport, size_t *per_link_p, size_t *staging_p)
 {
     const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)transport;
@@ -96,6 +106,7 @@ const struct stepaf_transport_ops stepaf_verbs_ops = {
     .pack_region = stepaf_verbs_pack_region,
     .connect = stepaf_verbs_connect,
     .disconnect = stepaf_verbs_disconnect,
+    .trim = verbs_trim,
     .import = stepaf_verbs_import,
     .release = stepaf_verbs_release,
     .post = stepaf_verbs_post,
