@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static struct ibv_device **real_device_list(int *n_p)
 {
@@ -39,9 +40,14 @@ static int real_device_numa(struct ibv_device *device)
 static struct ibv_context *real_open(struct ibv_device *device)
 {
     struct ibv_context *context = ibv_open_device(device);
+    char path[sizeof("/dev/infiniband/") + IBV_SYSFS_NAME_MAX];
 
-    if (!context)
+    if (!context) { /* the library's errno may be that of its last attempt to find the file */
+        int error = errno;
+        snprintf(path, sizeof(path), "/dev/infiniband/%s", device->dev_name);
+        errno = access(path, R_OK | W_OK) && errno == EACCES ? EACCES : error;
         return NULL;
+    }
     int flags = fcntl(context->async_fd, F_GETFL);
     (void)fcntl(context->async_fd, F_SETFL, flags | O_NONBLOCK);
     return context;
