@@ -159,7 +159,7 @@ static void tcp_is_shown_with_what_was_refused(void)
     struct job job = {"tcp",
                       "1",
                       "tcp;lo on 4 links (attention 0 - FFN 0 first) instead of shm: "
-                      "STEPAF_TRANSPORTS does not list it\n",
+                      "STEPAF_TRANSPORTS does not list it",
                       "\ntcp;lo: 4 links, 19.5K bytes pushed, 0 pulled\n",
                       3,
                       -1};
