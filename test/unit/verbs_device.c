@@ -1,42 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "verbs_device.h"
+#include "verbs_queue.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEVICES = 4, PAIRS = 256, KEYS = 512, REQUESTS = 1024, ENTRIES = 1 << 16 };
-
-struct request {
-    struct ibv_send_wr wr;
-    struct ibv_sge sge;
-    uint8_t data[256]; /* of an inline one */
-};
-
-struct pair {
-    struct ibv_qp qp;
-    struct ibv_qp_init_attr attr;
-    enum ibv_qp_state state;
-    uint32_t far;
-    uint64_t receives[REQUESTS]; /* wr_id */
-    struct ibv_sge places[REQUESTS];
-    unsigned first_receive, n_receives;
-    struct request *requests; /* posted, not done: a ring */
-    unsigned first, n;
-    unsigned used; /* of the queue's depth: freed by completions that are asked for */
-};
-
-struct queue {
-    struct ibv_cq cq;
-    struct ibv_wc *wc;
-    unsigned first, n, size;
-};
-
 struct verbs_device verbs_device;
 static struct ibv_device devices[DEVICES];
-static struct pair *pairs[PAIRS];
-static struct ibv_mr *memories[KEYS];
 static struct ibv_async_event event;
 static bool has_event;
 
@@ -156,17 +127,17 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *base, size_t bytes, int ac
         errno = ENOMEM;
         return NULL;
     }
-    while (memories[key])
+    while (verbs_memories[key])
         key++;
-    memories[key] = made(calloc(1, sizeof(struct ibv_mr)));
-    *memories[key] =
+    verbs_memories[key] = made(calloc(1, sizeof(struct ibv_mr)));
+    *verbs_memories[key] =
         (struct ibv_mr){.pd = pd, .addr = base, .length = bytes, .lkey = key, .rkey = key};
-    return memories[key];
+    return verbs_memories[key];
 }
 
 static void dereg_mr(struct ibv_mr *mr)
 {
-    memories[mr->lkey] = NULL;
+    verbs_memories[mr->lkey] = NULL;
     gone(mr);
 }
 
@@ -195,9 +166,9 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
         errno = ENOMEM;
     if (errno)
         return NULL;
-    while (pairs[number])
+    while (verbs_pairs[number])
         number++;
-    struct pair *pair = pairs[number] = made(calloc(1, sizeof(*pair)));
+    struct pair *pair = verbs_pairs[number] = made(calloc(1, sizeof(*pair)));
     pair->qp = (struct ibv_qp){.pd = pd, .qp_num = number, .context = pd->context};
     pair->attr = *attr;
     pair->requests = calloc(REQUESTS, sizeof(pair->requests[0]));
@@ -208,33 +179,9 @@ static void destroy_qp(struct ibv_qp *qp)
 {
     struct pair *pair = (struct pair *)qp;
 
-    pairs[qp->qp_num] = NULL;
+    verbs_pairs[qp->qp_num] = NULL;
     free(pair->requests);
     gone(pair);
-}
-
-static void complete(struct ibv_cq *cq, const struct ibv_wc *wc)
-{
-    struct queue *queue = (struct queue *)cq;
-
-    if (queue->n == queue->size) {
-        verbs_device.n_overflow++;
-        return;
-    }
-    queue->wc[(queue->first + queue->n++) % queue->size] = *wc;
-}
-
-/* A device in error: everything posted ends by being flushed. */
-static void flush(struct pair *pair)
-{
-    pair->state = IBV_QPS_ERR;
-    for (; pair->n; pair->n--, pair->first = (pair->first + 1) % REQUESTS)
-        complete(pair->attr.send_cq, &(struct ibv_wc){.wr_id = pair->requests[pair->first].wr.wr_id,
-                                                      .status = IBV_WC_WR_FLUSH_ERR});
-    for (; pair->n_receives;
-         pair->n_receives--, pair->first_receive = (pair->first_receive + 1) % REQUESTS)
-        complete(pair->attr.recv_cq, &(struct ibv_wc){.wr_id = pair->receives[pair->first_receive],
-                                                      .status = IBV_WC_WR_FLUSH_ERR});
 }
 
 static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
@@ -247,152 +194,9 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     if (attr->qp_state == IBV_QPS_RTR)
         pair->far = attr->dest_qp_num;
     if (attr->qp_state == IBV_QPS_ERR)
-        flush(pair);
+        verbs_queue_flush(pair);
     pair->state = attr->qp_state;
     return 0;
-}
-
-/* The place of a range under a key; NULL: not allowed. */
-static uint8_t *place(uint32_t key, uint64_t address, size_t bytes)
-{
-    const struct ibv_mr *mr = key < KEYS ? memories[key] : NULL;
-    uint64_t base = mr ? (uintptr_t)mr->addr : 0;
-
-    if (!mr || address < base || bytes > mr->length || address - base > mr->length - bytes)
-        return NULL;
-    return (uint8_t *)(uintptr_t)address;
-}
-
-/* Take a receive for a notification; copy what a send brings. */
-static enum ibv_wc_status notify(struct pair *far, const struct ibv_send_wr *wr, const void *data,
-                                 uint32_t bytes)
-{
-    struct ibv_wc wc = {.byte_len = bytes, .qp_num = far->qp.qp_num};
-
-    if (!far->n_receives) {
-        verbs_device.n_unready++;
-        return IBV_WC_RNR_RETRY_EXC_ERR;
-    }
-    struct ibv_sge *sge = &far->places[far->first_receive];
-    wc.wr_id = far->receives[far->first_receive];
-    far->first_receive = (far->first_receive + 1) % REQUESTS;
-    far->n_receives--;
-    if (wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
-        wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
-        wc.wc_flags = IBV_WC_WITH_IMM;
-        wc.imm_data = wr->imm_data;
-    } else {
-        wc.opcode = IBV_WC_RECV;
-        if (bytes > sge->length)
-            return IBV_WC_REM_INV_REQ_ERR;
-        if (bytes)
-            memcpy((void *)(uintptr_t)sge->addr, data, bytes);
-    }
-    complete(far->attr.recv_cq, &wc);
-    return IBV_WC_SUCCESS;
-}
-
-static enum ibv_wc_status perform(const struct pair *pair, const struct request *request)
-{
-    const struct ibv_send_wr *wr = &request->wr;
-    uint32_t bytes = wr->num_sge ? request->sge.length : 0;
-    struct pair *far = pair->far < PAIRS ? pairs[pair->far] : NULL;
-    const void *data = request->data;
-
-    if (verbs_device.fail_after && !--verbs_device.fail_after)
-        return verbs_device.fail_status;
-    if (!far || far->state == IBV_QPS_ERR || far->state < IBV_QPS_RTR)
-        return IBV_WC_RETRY_EXC_ERR;
-    if (bytes && !(wr->send_flags & IBV_SEND_INLINE)) {
-        data = place(request->sge.lkey, request->sge.addr, bytes);
-        if (!data)
-            return IBV_WC_LOC_PROT_ERR;
-    }
-    if (wr->opcode != IBV_WR_SEND && bytes) {
-        uint8_t *to = place(wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, bytes);
-        if (!to)
-            return IBV_WC_REM_ACCESS_ERR;
-        memcpy(to, data, bytes);
-    }
-    return wr->opcode == IBV_WR_RDMA_WRITE ? IBV_WC_SUCCESS : notify(far, wr, data, bytes);
-}
-
-/* Do what is posted, in order. */
-static void run(struct pair *pair)
-{
-    while (pair->n && pair->state == IBV_QPS_RTS) {
-        struct request *request = &pair->requests[pair->first];
-        struct ibv_wc wc = {.wr_id = request->wr.wr_id, .qp_num = pair->qp.qp_num};
-        wc.status = perform(pair, request);
-        pair->first = (pair->first + 1) % REQUESTS;
-        pair->n--;
-        pair->used++;
-        if (wc.status || request->wr.send_flags & IBV_SEND_SIGNALED) {
-            complete(pair->attr.send_cq, &wc);
-            pair->used = 0;
-        }
-        if (wc.status)
-            flush(pair);
-    }
-}
-
-static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_p)
-{
-    struct pair *pair = (struct pair *)qp;
-    uint32_t number = qp->qp_num;
-
-    *bad_p = wr;
-    verbs_device.n_doorbells++;
-    if (verbs_device.refuse_post)
-        return verbs_device.refuse_post;
-    for (; wr; wr = wr->next) {
-        struct request *request = &pair->requests[(pair->first + pair->n++) % REQUESTS];
-        *bad_p = wr;
-        if (verbs_device.is_iwarp && wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
-            return EINVAL;
-        verbs_device.n_requests++;
-        verbs_device.n_imms += wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-        verbs_device.n_sends += wr->opcode == IBV_WR_SEND;
-        verbs_device.n_signaled += (wr->send_flags & IBV_SEND_SIGNALED) != 0;
-        verbs_device.n_inline += (wr->send_flags & IBV_SEND_INLINE) != 0;
-        if (pair->n + pair->used > pair->attr.cap.max_send_wr)
-            verbs_device.n_overflow++;
-        request->wr = *wr;
-        if (!wr->num_sge)
-            continue;
-        request->sge = wr->sg_list[0];
-        if (wr->send_flags & IBV_SEND_INLINE)
-            memcpy(request->data, (void *)(uintptr_t)request->sge.addr, request->sge.length);
-    }
-    if (!verbs_device.holds && verbs_device.holds_qpn != number)
-        run(pair);
-    return 0;
-}
-
-static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_p)
-{
-    struct pair *pair = (struct pair *)qp;
-
-    for (; wr; wr = wr->next) {
-        unsigned at = (pair->first_receive + pair->n_receives) % REQUESTS;
-        *bad_p = wr;
-        if (pair->n_receives == pair->attr.cap.max_recv_wr)
-            return ENOMEM;
-        pair->receives[at] = wr->wr_id;
-        pair->places[at] = wr->num_sge ? wr->sg_list[0] : (struct ibv_sge){0};
-        pair->n_receives++;
-    }
-    return 0;
-}
-
-static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc_p)
-{
-    struct queue *queue = (struct queue *)cq;
-    int got = 0;
-
-    for (; got < n && queue->n; got++, queue->n--, queue->first = (queue->first + 1) % queue->size)
-        wc_p[got] = queue->wc[queue->first];
-    return got;
 }
 
 static bool take_event(struct ibv_context *context, struct ibv_async_event *event_p)
@@ -433,9 +237,9 @@ const struct stepaf_verbs_provider verbs_device_provider = {
     .create_qp = create_qp,
     .destroy_qp = destroy_qp,
     .modify_qp = modify_qp,
-    .post_send = post_send,
-    .post_recv = post_recv,
-    .poll_cq = poll_cq,
+    .post_send = verbs_queue_send,
+    .post_recv = verbs_queue_receive,
+    .poll_cq = verbs_queue_poll,
     .take_event = take_event,
     .status_text = status_text,
     .event_text = event_text,
@@ -453,31 +257,15 @@ void verbs_device_reset(void)
     stepaf_verbs_provider = &verbs_device_provider;
 }
 
-void verbs_device_go(void)
-{
-    verbs_device.holds = false;
-    verbs_device.holds_qpn = 0;
-    for (unsigned i = 0; i < PAIRS; i++)
-        if (pairs[i])
-            run(pairs[i]);
-}
-
-void verbs_device_notify(uint32_t qpn, uint32_t imm)
-{
-    struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-                             .imm_data = __builtin_bswap32(imm)};
-    (void)notify(pairs[qpn], &wr, NULL, 0);
-}
-
 void verbs_device_event(enum ibv_event_type type, uint32_t qpn)
 {
     event = (struct ibv_async_event){.event_type = type};
     if (qpn)
-        event.element.qp = &pairs[qpn]->qp;
+        event.element.qp = &verbs_pairs[qpn]->qp;
     has_event = true;
 }
 
 void verbs_device_revoke(uint32_t key)
 {
-    memories[key]->length = 0;
+    verbs_memories[key]->length = 0;
 }
