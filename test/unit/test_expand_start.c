@@ -32,6 +32,7 @@ static void a_start_is_the_next_one(void)
         CU_ASSERT(got.slot == seq % DEPTH && got.n == 0 && got.epoch == msg.epoch);
         EXPECT_TAKEN(job, 0, &got);
         CU_ASSERT_EQUAL(stepaf_release(take()), STEPAF_OK);
+        fake_forget(job);
     }
     end();
 }
