@@ -17,7 +17,9 @@ export OMPI_MCA_orte_enable_recovery=1 PRTE_MCA_prte_enable_recovery=1
 skipped=0
 for name in ffn-held ffn-load attention leftover finalize commit barrier stopped crowded; do
     echo "== $name"
-    said=$(mpi_run 4 "$top_builddir/test/mpi/fault" --split attn=2,ffn=2 --case "$name" 2>&1)
+    # shellcheck disable=SC2086
+    said=$(mpi_run 4 ${TEST_WRAP:-} "$top_builddir/test/mpi/fault" \
+        --split attn=2,ffn=2 --case "$name" 2>&1)
     case $said in
     *"PASS fault"*) ;;
     *"SKIP fault"*) skipped=$((skipped + 1)) ;;

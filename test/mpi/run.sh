@@ -9,7 +9,8 @@
 #   NAME=VALUE                          a variable for the lines that follow
 #
 # Programs are those of test/mpi. A word such as 100000/2000 is the first number, or, where
-# TEST_LIGHT is set, the second. '#' begins a comment. TEST_TIMEOUT_S limits each job.
+# TEST_LIGHT is set, the second. '#' begins a comment. TEST_TIMEOUT_S limits each job. TEST_WRAP is
+# a command that mpirun starts each rank by, such as valgrind.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 . "$top_srcdir/test/mpi/env.sh"
@@ -37,9 +38,12 @@ job()
         [ -z "$apps" ] || set -- --apps "${apps% *},${apps#* }" "$@"
         timeout -k 10 "${TEST_TIMEOUT_S:-300}" "$program" --procs "$ranks" "$@" </dev/null
     elif [ -n "$apps" ]; then
-        mpi_run "${apps% *}" "$program" "$@" : -n "${apps#* }" "$program" "$@"
+        # shellcheck disable=SC2086
+        mpi_run "${apps% *}" ${TEST_WRAP:-} "$program" "$@" : \
+            -n "${apps#* }" ${TEST_WRAP:-} "$program" "$@"
     else
-        mpi_run "$ranks" "$program" "$@"
+        # shellcheck disable=SC2086
+        mpi_run "$ranks" ${TEST_WRAP:-} "$program" "$@"
     fi
 }
 

@@ -1,0 +1,27 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# In the guest: run a case of test/mpi over RDMA, between the ends of rails: over.sh RAIL[,RAIL] FILE
+# What the ranks say to each other has to have crossed every one of the rails.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+rails=$1
+export VM_RAILS=${rails//,/ } TEST_WRAP=$here/ends.sh STEPAF_TRANSPORTS=verbs
+
+packets() { cat "/sys/class/net/${1}b/statistics/rx_packets"; }
+
+declare -A before
+for rail in $VM_RAILS; do
+    if [ ! -e "/sys/class/infiniband/${rail}a" ]; then
+        modinfo rdma_rxe >/dev/null 2>&1 && exit 1
+        echo "the kernel $(uname -r) has no module rdma_rxe"
+        exit 77
+    fi
+    before[$rail]=$(packets "$rail")
+done
+sh "$here/../mpi/run.sh" "$2" || exit
+for rail in $VM_RAILS; do
+    crossed=$(($(packets "$rail") - before[$rail]))
+    echo "$crossed packets over $rail"
+    # Connecting two ranks takes none: queue pairs are told by the bootstrap.
+    [ "$crossed" -ge 10 ] || exit 1
+done
