@@ -138,6 +138,8 @@ static int prepare_ffn(struct perf_lib *lib)
     lib->n_batches = lib->options->recv_each || c->attn > 64 ? c->attn : 64;
     lib->batches = calloc((size_t)lib->n_batches, sizeof(*lib->batches));
     lib->answers = calloc((size_t)c->attn * c->window, sizeof(*lib->answers));
+    lib->is_plain = c->attn == 1 && c->window == 1 && c->n_stages == 1 && c->n_pull > 0 &&
+                    !lib->options->release_apart;
     lib->microbatch_of = malloc(n_plans * sizeof(*lib->microbatch_of));
     if (lib->batches == NULL || lib->answers == NULL || lib->microbatch_of == NULL)
         return perf_fail("out of memory");

@@ -27,6 +27,7 @@ struct perf_lib {
     stepaf_tensor_t *answers; /* by attention rank and place */
     stepaf_batch_h *batches;
     int n_batches;
+    int is_plain;       /* one attention rank has one operation with an answer at a time */
     int *microbatch_of; /* by attention rank and plan number; -1: not seen yet */
     /* what the check finds and needs, see lib_check.c */
     uint64_t wrong_bytes;

@@ -94,6 +94,14 @@ int perf_lib_batch_place(struct perf_lib *lib, stepaf_batch_h batch,
     return m + (int)(info->sequence % c->depth * c->microbatches);
 }
 
+/* Every batch is the next of the only plan there is: nothing to ask, as in a program that has one. */
+static int handle_plain(struct perf_lib *lib, stepaf_batch_h batch)
+{
+    stepaf_status_t status = stepaf_respond(batch, lib->answers, 1, STEPAF_RESPOND_RELEASE, NULL);
+
+    return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_respond");
+}
+
 static int handle_timed(struct perf_lib *lib, stepaf_batch_h batch)
 {
     stepaf_batch_info_t info;
@@ -149,7 +157,8 @@ int perf_lib_run(void *self, struct perf_block *block)
     int rc;
 
     if (lib->place->role == STEPAF_FFN)
-        rc = perf_lib_serve(lib, perf_lib_batches(lib, ops), handle_timed);
+        rc = perf_lib_serve(lib, perf_lib_batches(lib, ops),
+                            lib->is_plain ? handle_plain : handle_timed);
     else
         rc = perf_attend_block(lib->c, lib, perf_lib_start, perf_lib_wait, block);
     lib->started += (uint32_t)(ops / lib->c->microbatches);
