@@ -74,10 +74,29 @@ pmix_jobs()
     job 0 "the bootstrap on 3 nodes" srun --mpi=pmix -N 3 -n 4 "$pmix/boot" plain
 }
 
+# more NODES TASKS SPLIT: what only test/mpi has.
+more()
+{
+    where="$1 nodes"
+    split="--split $3"
+    for program in "many $split --rounds 2" "threads $split --mode multiple --rounds 20" \
+        "threads $split --mode progress --rounds 20" "bad_input $split"; do
+        # shellcheck disable=SC2086
+        job 0 "mpi: ${program%% *} on $where" \
+            srun --mpi=pmix -N "$1" -n "$2" "$mpi/"$program
+    done
+}
+
 with_mpi=
 [ -z "${HAVE_MPI:-}" ] || with_mpi=$mpi
 pmix_jobs
 if [ -n "$with_mpi" ]; then
+    more 1 4 attn=2,ffn=2
+    more 3 6 attn=3,ffn=3
+    job 0 "roles by node" env STEPAF_SPLIT=attn=per-node:1,ffn=per-node:1 \
+        srun --mpi=pmix -N 3 -n 6 --ntasks-per-node=2 "$mpi/shapes" --expect afafaf
+    job 0 "stepaf-run" "$top_builddir/stepaf-run" --slurm -N 3 -a 4 -f 2 \
+        "$mpi/shapes" --expect aaaaff
     job 0 "mpirun in an allocation" salloc -Q -N 2 -n 4 \
         "$mpiexec" -n 4 "$mpi/shapes" --split attn=2,ffn=2 --expect aaff
     job 0 "mpirun in an allocation, without MPI in the program" salloc -Q -N 2 -n 4 \
