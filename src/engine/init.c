@@ -71,7 +71,8 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, const stepaf_params_t *pa
     if ((status = stepaf_transport_check_names(&ctx->env)))
         return status;
     if ((status = stepaf_topo_check_cores(ctx->env.progress_cores)))
-        return status;
+        return stepaf_error_set(status, STEPAF_PHASE_INIT, "STEPAF_PROGRESS_CORES: %s",
+                                stepaf_last_error()->text);
     ctx->progress_thread = ctx->env.progress == 1;
     if ((params->field_mask & STEPAF_PARAM_PROGRESS) && params->progress != STEPAF_PROGRESS_AUTO)
         ctx->progress_thread = params->progress == STEPAF_PROGRESS_THREAD;

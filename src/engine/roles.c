@@ -47,6 +47,10 @@ static stepaf_status_t no_role(const struct stepaf_introduction *intros, int n, 
 {
     int ffn = n / 2, number = intros[rank].app_number;
 
+    if (n == 1)
+        return stepaf_error_set(STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT,
+                                "the job has one process, and needs one of either role at least: "
+                                "start several, by mpirun, srun or stepaf-run");
     if (numbers_differ(intros, n))
         return stepaf_error_set(
             STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT,

@@ -31,7 +31,8 @@ agreed=STEPAF_SPLIT=attn=2,ffn=2
 # A start of the same kind works, so that what follows fails for its own reason.
 env $agreed $run -n 4 "$startup" || { echo "FAILED: a start that has to work"; exit 1; }
 
-try "no launcher" "$norole=attn=1,ffn=0), $each" $limit "$startup"
+try "no launcher" "the job has one process, and needs one of either role at least: start several, \
+by mpirun, srun or stepaf-run" $limit "$startup"
 try "no role for anybody" "$norole=attn=2,ffn=2), $each" \
     $run -n 4 "$startup"
 try "FFN count 0" \
@@ -65,7 +66,7 @@ try "a number out of range" "STEPAF_DEPTH=33: out of range; it takes 1..32 buffe
 try "a word that is none" "STEPAF_PROGRESS=both: none of its words; it takes inline|thread" \
     env $agreed STEPAF_PROGRESS=both $run -n 4 "$startup"
 try "cores that do not exist" \
-    "cannot bind a thread to cores 900: this process may use none of them" \
+    "STEPAF_PROGRESS_CORES: cannot bind a thread to cores 900: this process may use none of them" \
     env $agreed STEPAF_PROGRESS_CORES=900 $run -n 4 "$startup"
 try "a transport of no build" "STEPAF_TRANSPORTS: \"pigeon\" is not a transport of this build" \
     env $agreed STEPAF_TRANSPORTS=pigeon $run -n 4 "$startup"
