@@ -152,7 +152,7 @@ static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *p
 {
     while (!is_ready(ctx, peer)) {
         bool more = stepaf_engine_advance(ctx, waiter, deadline_ns);
-        if (peer->lost)
+        if (peer->lost && !is_ready(ctx, peer)) /* it may have been, and gone at once */
             return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT, peer->who,
                                          STEPAF_WHO_FORMAT " is lost: %s",
                                          STEPAF_WHO_ARGS(peer->who), peer->reason);

@@ -191,6 +191,23 @@ static void a_peer_that_dies_is_named(void)
     end();
 }
 
+/* Its commit is through, and what it does then is its own affair. */
+static void a_peer_that_finalizes_at_once_was_ready(void)
+{
+    struct stepaf_msg ready = {.type = STEPAF_MSG_READY, .seq = 1};
+    struct stepaf_msg bye = {.type = STEPAF_MSG_BYE};
+
+    begin();
+    for (uint32_t p = 0; p < PEERS; p++) {
+        fake_say(attention, p, &ready);
+        fake_say(attention, p, &bye);
+    }
+    attention->sayings_wait_for = 1;
+    CU_ASSERT_EQUAL(stepaf_commit(attention->handle), STEPAF_OK);
+    CU_ASSERT_EQUAL(attention->ctx->n_alive, 0);
+    end();
+}
+
 /* Plans must be complete by the time their rank says that it is ready. */
 static void malformed_plans_break_the_commit(void)
 {
@@ -271,6 +288,7 @@ int main(void)
          a_peer_that_fails_after_the_verdict_breaks_the_commit},
         {"a peer that is not ready in time is named", a_peer_that_is_not_ready_in_time_is_named},
         {"a peer that dies is named", a_peer_that_dies_is_named},
+        {"a peer that finalizes at once was ready", a_peer_that_finalizes_at_once_was_ready},
         {"malformed plans break the commit", malformed_plans_break_the_commit},
         {"receive buffers must lie in offered memory", receive_buffers_must_lie_in_offered_memory},
         {"what has not left is not cut off", what_has_not_left_is_not_cut_off},
