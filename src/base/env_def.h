@@ -14,16 +14,17 @@ ENUM(ROLE, role, "auto", "attention|ffn|auto", 0,
      "role of this rank; auto: by STEPAF_SPLIT or the MPMD application number")
 STR(SPLIT, split, "", "attn=N,ffn=M[,interleave], attn=per-node:N,ffn=per-node:M, or map=FILE", 1,
     "roles of all ranks, in rank order; the side that is left out takes the rest; per-node: counts "
-    "of each node; interleave deals them out evenly; a map file has one 'attention' or 'ffn' a line")
+    "of each node; interleave deals them out evenly; a map file has one 'attention' or 'ffn' a "
+    "line")
 ENUM(MESH, mesh, "full", "full|lane", 1,
-     "who talks to whom: full: every attention rank with every FFN rank; lane: attention rank i with "
-     "the FFN ranks f for which i and f, modulo STEPAF_LANES, are the same")
+     "who talks to whom: full: every attention rank with every FFN rank; lane: attention rank i "
+     "with the FFN ranks f for which i and f, modulo STEPAF_LANES, are the same")
 INT(LANES, lanes, 0, 0, 16777216, ANY_VALUE, "lanes", 1,
-    "number of lanes, with STEPAF_MESH=lane only and at most the ranks of each role; 0: the greatest "
-    "common divisor of the two roles' numbers of ranks")
+    "number of lanes, with STEPAF_MESH=lane only and at most the ranks of each role; 0: the "
+    "greatest common divisor of the two roles' numbers of ranks")
 ENUM(BOOT, boot, "auto", "mpi|pmix|auto", 1,
-     "bootstrap where a program leaves the choice: auto: MPI in a program that has it, else PMIx if "
-     "the launcher offers it")
+     "bootstrap where a program leaves the choice: auto: MPI in a program that has it, else PMIx "
+     "if the launcher offers it")
 INT(TIMEOUT_US, timeout_us, 10000000, 1, 3600000000, ANY_VALUE, "us", 0,
     "deadline of waits whose timeout is STEPAF_TIMEOUT_DEFAULT")
 INT(INIT_TIMEOUT_US, init_timeout_us, 60000000, 1000, 3600000000, ANY_VALUE, "us", 0,
@@ -67,7 +68,8 @@ INT(TCP_ZEROCOPY_BYTES, tcp_zerocopy_bytes, 131072, 4096, 1073741824, ANY_VALUE,
 INT(TCP_CONNECT_US, tcp_connect_us, 3000000, 1000, 3600000000, ANY_VALUE, "us", 0,
     "how long to try one address of a peer before the next one")
 INT(TCP_PEER_TIMEOUT_US, tcp_peer_timeout_us, 10000000, 1000000, 3600000000, ANY_VALUE, "us", 0,
-    "how long a peer's host may be silent, without an answer of its TCP, before the peer is lost")
+    "how long a peer's host may be silent, without an answer of its TCP, before the peer is lost; "
+    "on an idle connection 4 s at least")
 STR(NET_DEVICES, net_devices, "", "list of device[:port], such as mlx5_0,mlx5_1:2", 0,
     "RDMA devices, each of them a rail; empty: the nearest one that has an active port")
 INT(VERBS_QPS, verbs_qps, 1, 1, 4, ANY_VALUE, "queue pairs", 1,
@@ -90,8 +92,8 @@ INT(VERBS_RETRY, verbs_retry, 7, 0, 7, ANY_VALUE, "times", 0,
 INT(VERBS_TIMEOUT, verbs_timeout, 14, 1, 31, ANY_VALUE, "exponent", 0,
     "and after how long: 4.096 us * 2^this")
 INT(VERBS_PEER_TIMEOUT_US, verbs_peer_timeout_us, 5000000, 1000, 3600000000, ANY_VALUE, "us", 0,
-    "how long a peer's device may acknowledge nothing, whatever the device's own retries, before the "
-    "peer is lost")
+    "how long a peer's device may acknowledge nothing, whatever the device's own retries, before "
+    "the peer is lost")
 ENUM(TRACE, trace, "on", "on|off", 0, "stamp every operation into the trace ring")
 INT(TRACE_RECORDS, trace_records, 4096, 16, 16777216, POWER_OF_TWO, "records", 0,
     "size of the trace ring; 32 bytes each")

@@ -38,12 +38,12 @@ try "ports that are none" \
 two_at_one()
 {
     hosts_mpirun h1:2,h2:2,h3:2 -n 6 --map-by node env STEPAF_SPLIT=attn=2,ffn=4 \
-        STEPAF_NET_PORTS=47110 "$startup" >/run/two 2>&1
+        STEPAF_NET_PORTS=27110 "$startup" >/run/two 2>&1
     code=$?
     sed 's/world rank [25]:/world rank 2 or 5:/' /run/two
     return $code
 }
-try "no port left" "$(here_and_there '2 or 5' 'tcp: no free port in STEPAF_NET_PORTS=47110')" \
+try "no port left" "$(here_and_there '2 or 5' 'tcp: no free port in STEPAF_NET_PORTS=27110')" \
     two_at_one
 far="shm: on another node, or in another PID namespace"
 try "no transport that reaches" "\
@@ -51,9 +51,9 @@ no transport reaches FFN rank 0 (world rank 2): $far
 no transport reaches attention rank 0 (world rank 0): $far" starts STEPAF_TRANSPORTS=shm
 # Every host has an address on the loopback interface, and none can reach the others'.
 try "an address that nobody is at" "\
-FFN rank 0 (world rank 2) is lost: 127.0.0.1:47110: Connection refused
+FFN rank 0 (world rank 2) is lost: 127.0.0.1:27110: Connection refused
 attention rank 0 (world rank 0) did not become ready in time" starts STEPAF_NET_IF=lo \
-    STEPAF_NET_PORTS=47110 STEPAF_TCP_CONNECT_US=300000 STEPAF_COMMIT_TIMEOUT_US=2000000
+    STEPAF_NET_PORTS=27110 STEPAF_TCP_CONNECT_US=300000 STEPAF_COMMIT_TIMEOUT_US=2000000
 # An address without a way to it, and one with a way on which all is lost.
 for index in 1 2 3; do
     ip -n h$index link add eth1 type veth peer name eth1p &&
@@ -62,16 +62,16 @@ for index in 1 2 3; do
 done
 export OMPI_MCA_btl_tcp_if_exclude=lo,eth1,eth1p OMPI_MCA_oob_tcp_if_exclude=lo,eth1,eth1p
 try "an unreachable network" "\
-FFN rank 0 (world rank 2) is lost: 10.88.3.1:47110: Network is unreachable
+FFN rank 0 (world rank 2) is lost: 10.88.3.1:27110: Network is unreachable
 attention rank 0 (world rank 0) did not become ready in time" starts STEPAF_NET_IF=eth1 \
-    STEPAF_NET_PORTS=47110 STEPAF_TCP_CONNECT_US=300000 STEPAF_COMMIT_TIMEOUT_US=2000000
+    STEPAF_NET_PORTS=27110 STEPAF_TCP_CONNECT_US=300000 STEPAF_COMMIT_TIMEOUT_US=2000000
 for index in 1 2; do
     ip -n h$index route add 10.88.3.0/24 via 10.77.0.99 || exit 99
 done
 try "a host that does not answer" "\
-FFN rank 0 (world rank 2) is lost: 10.88.3.1:47110: no answer in time
+FFN rank 0 (world rank 2) is lost: 10.88.3.1:27110: no answer in time
 attention rank 0 (world rank 0) did not become ready in time" starts STEPAF_NET_IF=eth1 \
-    STEPAF_NET_PORTS=47110 STEPAF_TCP_CONNECT_US=300000 STEPAF_COMMIT_TIMEOUT_US=2000000
+    STEPAF_NET_PORTS=27110 STEPAF_TCP_CONNECT_US=300000 STEPAF_COMMIT_TIMEOUT_US=2000000
 echo "$try_count starts"
 hosts_check || exit 1
 exit $try_failed
