@@ -5,6 +5,8 @@ set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 export top_srcdir top_builddir
 . "$top_srcdir/test/hosts/hosts.sh"
+# It is mostly waiting, and costs sanitizer builds minutes.
+[ -z "${SANITIZERS:-}" ] || hosts_skip "sanitizer builds have test/mpi/tcp_semantics for this"
 hosts_enter "$@"
 fault=$top_builddir/test/mpi/fault
 unset STEPAF_SPLIT STEPAF_ROLE
