@@ -94,6 +94,7 @@ static void body(struct hs_job *job)
     if (job->role == STEPAF_FFN && !fx_serve_open(job, BYTES))
         return;
     commit_besieged(job);
+    hs_sync(job); /* an FFN rank listens until its last peer has come, which need not be this one */
     HS_INT(stranger_listeners(&ports, 0, NULL), ==, 0);
     exchange(job, &plan);
     hs_sync(job);
