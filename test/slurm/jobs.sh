@@ -80,7 +80,7 @@ more()
     where="$1 nodes"
     split="--split $3"
     for program in "many $split --rounds 2" "threads $split --mode multiple --rounds 20" \
-        "threads $split --mode progress --rounds 20" "bad_input $split"; do
+        "threads $split --mode progress --rounds 20" "bad_input $split" "bad_init $split"; do
         # shellcheck disable=SC2086
         job 0 "mpi: ${program%% *} on $where" \
             srun --mpi=pmix -N "$1" -n "$2" "$mpi/"$program
