@@ -24,6 +24,8 @@ static json_t *other(const char *name, const struct perf_result *r, enum perf_wh
     set_stats(object, &r->stats[who]);
     json_object_set_new(object, "us_per_op", json_real(r->us_per_op[who]));
     json_object_set_new(object, "gb_per_s", json_real(gb_per_s));
+    json_object_set_new(object, "posts_per_s",
+                        json_real(perf_result_ops_per_s(r, who) * r->posts_per_op));
     if (p50 > 0.0)
         json_object_set_new(object, "ratio", json_real(r->stats[perf_result_main(r)].p50 / p50));
     if (gb_per_s > 0.0)
@@ -76,6 +78,7 @@ json_t *perf_json_row(const struct perf_options *options, const struct perf_resu
     json_object_set_new(object, "us_per_op", json_real(r->us_per_op[who]));
     json_object_set_new(object, "ops_per_s", json_real(r->ops_per_s));
     json_object_set_new(object, "gb_per_s", json_real(r->gb_per_s));
+    json_object_set_new(object, "posts_per_s", json_real(r->ops_per_s * r->posts_per_op));
     /* Without --check nothing is known of the bytes: null, not 0. */
     json_object_set_new(object, "wrong_bytes",
                         r->checked ? json_integer((json_int_t)r->wrong_bytes) : json_null());

@@ -10,18 +10,37 @@
 #include "progress.h"
 #include "row_state.h"
 
-/* The floor is that of the fabric: plain sockets where links are TCP, or would be, as the ranks do
- * not share memory. */
+/* Whether the links are of transport @a name, or without the library would be. */
+static int is_fabric(const struct perf_row *row, const char *name)
+{
+    const char *setting = perf_links_setting();
+
+    if (row->lib.ctx != NULL)
+        return perf_links_have(row->transport, name);
+    return perf_links_have(setting, name) && !perf_links_have(setting, "shm");
+}
+
+/* Plain verbs on the device of this rank's first link. */
+static int open_verbs(struct perf_row *row, const struct perf_buffers *buffers)
+{
+    const char *link = row->lib.ctx != NULL ? stepaf_transport_name(row->lib.ctx, 0) : NULL;
+
+    if (perf_verbs_open(row->job, row->options, &row->c, row->place, buffers, link, &row->verbs) !=
+        0)
+        return -1;
+    row->contenders[PERF_FLOOR_LOOP] = (struct perf_contender){row->verbs, perf_verbs_run};
+    return 0;
+}
+
+/* The floor is that of the fabric: plain verbs where links are RDMA, plain sockets where they are
+ * TCP, or would be, as the ranks do not share memory. */
 static int open_floor(struct perf_row *row, const struct perf_buffers *buffers)
 {
     struct perf_contender *contender = &row->contenders[PERF_FLOOR_LOOP];
-    const char *setting = perf_links_setting();
-    int tcp = row->lib.ctx != NULL
-                  ? perf_links_have(row->transport, "tcp")
-                  : perf_links_have(setting, "tcp") && !perf_links_have(setting, "shm");
 
-    tcp |= !row->place->one_node;
-    if (tcp) {
+    if (perf_verbs_built() && is_fabric(row, "verbs"))
+        return open_verbs(row, buffers);
+    if (is_fabric(row, "tcp") || !row->place->one_node) {
         if (perf_tcp_open(row->job, row->options, &row->c, row->place, buffers, &row->tcp) != 0)
             return -1;
         *contender = (struct perf_contender){&row->tcp, perf_tcp_run};
@@ -65,6 +84,7 @@ static void close_contenders(struct perf_row *row)
     perf_mpi_close(row->mpi);
     perf_floor_close(&row->floor);
     perf_tcp_close(&row->tcp);
+    perf_verbs_close(row->verbs);
     perf_lib_close(&row->lib);
     perf_buffers_close(&row->own);
     for (int who = 0; who < PERF_WHO_LAST; who++)

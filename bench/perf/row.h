@@ -18,6 +18,7 @@ struct perf_result {
     int index;                      /* row number, from 0 */
     char transport[PERF_LINKS_MAX]; /* of all links */
     const char *floor_name;         /* what the floor is */
+    const char *floor_word;         /* in one word: "memcpy", "tcp;spin", "verbs" */
     const char *floor_wait;         /* and how it waits; "" where that is no question */
     uint64_t iters;                 /* timed operations of each attention rank */
     int has[PERF_WHO_LAST];
@@ -25,6 +26,7 @@ struct perf_result {
     double us_per_op[PERF_WHO_LAST];        /* elapsed time by operations: of the slowest rank */
     double ops_per_s; /* of all attention ranks together; ours, or the floor's in its own test */
     double gb_per_s;
+    double posts_per_op; /* of an attention rank: one for each FFN rank and stage */
     int checked;
     uint64_t checked_ops;
     uint64_t wrong_bytes; /* over all ranks */
@@ -42,6 +44,14 @@ static inline double perf_result_gb_per_s(const struct perf_result *r, enum perf
     double us = r->us_per_op[who];
 
     return us > 0.0 ? (double)r->c.attn * (double)r->c.op_bytes / us / 1e3 : 0.0;
+}
+
+/* Operations a second of all attention ranks together. */
+static inline double perf_result_ops_per_s(const struct perf_result *r, enum perf_who who)
+{
+    double us = r->us_per_op[who];
+
+    return us > 0.0 ? (double)r->c.attn * 1e6 / us : 0.0;
 }
 
 /* Measure row @a row. Collective; -1 with a sentence on every rank. @a trace may be NULL. */

@@ -61,14 +61,23 @@ static int merge_samples(struct perf_row *row, int who, struct perf_stats *stats
 /* In words: what the links are, and what the floor is. */
 static void describe(const struct perf_row *row, struct perf_result *r)
 {
-    int tcp = row->tcp.conns != NULL;
+    const char *alone = "memcpy"; /* without the library, what the floor goes by */
 
-    r->floor_name = tcp ? "raw tcp ping-pong" : "memcpy and flag";
-    r->floor_wait = tcp ? perf_tcp_way_name(row->tcp.way) : "";
+    r->floor_name = "memcpy and flag";
+    r->floor_word = "memcpy";
+    r->floor_wait = "";
+    if (row->tcp.conns != NULL) {
+        alone = "sockets";
+        r->floor_name = "raw tcp ping-pong";
+        r->floor_word = row->tcp.way == PERF_TCP_SPIN ? "tcp;spin" : "tcp;block";
+        r->floor_wait = perf_tcp_way_name(row->tcp.way);
+    } else if (row->verbs != NULL) {
+        alone = "verbs";
+        r->floor_name = "raw verbs ping-pong";
+        r->floor_word = "verbs";
+    }
     snprintf(r->transport, sizeof(r->transport), "%s",
-             row->lib.ctx != NULL ? row->transport
-             : tcp                ? "sockets"
-                                  : "memcpy");
+             row->lib.ctx != NULL ? row->transport : alone);
 }
 
 /* Numbers that went over another way than the one that is named, or over none, are worth nothing. */
@@ -99,8 +108,9 @@ int perf_row_merge(struct perf_row *row, struct perf_result *r)
             return -1;
     }
     who = perf_result_main(r);
-    if (r->us_per_op[who] > 0.0)
-        r->ops_per_s = (double)row->c.attn * 1e6 / r->us_per_op[who];
+    r->ops_per_s = perf_result_ops_per_s(r, who);
     r->gb_per_s = perf_result_gb_per_s(r, who);
+    for (int f = 0; f < row->c.ffn; f++)
+        r->posts_per_op += perf_case_active(&row->c, f) ? row->c.n_stages : 0;
     return 0;
 }

@@ -9,6 +9,7 @@
 #include "lib.h"
 #include "row.h"
 #include "tcp.h"
+#include "verbs.h"
 
 struct perf_mpi;
 
@@ -22,7 +23,8 @@ struct perf_row {
     struct perf_buffers own; /* where there is no library: the floor's own test */
     struct perf_mpi *mpi;
     struct perf_floor floor;
-    struct perf_tcp tcp; /* the floor where links are TCP */
+    struct perf_tcp tcp;      /* the floor where links are TCP */
+    struct perf_verbs *verbs; /* and where they are RDMA */
     char transport[PERF_LINKS_MAX];
     struct perf_contender contenders[PERF_WHO_LAST]; /* run is NULL where there is none */
     double *samples[PERF_WHO_LAST];

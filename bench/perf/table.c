@@ -2,7 +2,6 @@
 #include "report.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* When a column is shown in text; CSV has all. */
 enum shown {
@@ -14,6 +13,7 @@ enum shown {
     BASELINE_IN_FLIGHT,
     FLOOR_BESIDE,
     FLOOR_IN_FLIGHT,
+    FLOOR_RATE,
     FLOOR_ANY
 };
 
@@ -54,6 +54,7 @@ GETTER(stddev, of(r)->stddev_pct)
 GETTER(gb, r->gb_per_s)
 GETTER(per_op, r->us_per_op[perf_result_main(r)])
 GETTER(rate, r->ops_per_s)
+GETTER(posts, r->ops_per_s * r->posts_per_op)
 GETTER(wrong, r->wrong_bytes)
 GETTER(checked, r->checked_ops)
 GETTER(mpi, r->stats[PERF_MPI].p50)
@@ -62,6 +63,8 @@ GETTER(mpi_per_op, r->us_per_op[PERF_MPI])
 GETTER(floor, r->stats[PERF_FLOOR_LOOP].p50)
 GETTER(floor_ratio, ratio(of(r)->p50, r->stats[PERF_FLOOR_LOOP].p50))
 GETTER(floor_gb, perf_result_gb_per_s(r, PERF_FLOOR_LOOP))
+GETTER(floor_posts, perf_result_ops_per_s(r, PERF_FLOOR_LOOP) * r->posts_per_op)
+GETTER(rate_ratio, ratio(r->ops_per_s, perf_result_ops_per_s(r, PERF_FLOOR_LOOP)))
 GETTER(gb_ratio, ratio(r->gb_per_s, perf_result_gb_per_s(r, PERF_FLOOR_LOOP)))
 #undef GETTER
 
@@ -70,14 +73,9 @@ static const char *get_transport(const struct perf_result *r)
     return r->transport;
 }
 
-/* In one word: "memcpy", "tcp;spin". */
 static const char *get_floor_kind(const struct perf_result *r)
 {
-    if (!r->has[PERF_FLOOR_LOOP])
-        return "-";
-    if (r->floor_wait[0] == '\0')
-        return "memcpy";
-    return strcmp(r->floor_wait, "spin") == 0 ? "tcp;spin" : "tcp;block";
+    return r->has[PERF_FLOOR_LOOP] ? r->floor_word : "-";
 }
 
 #define NUMBER(head_, unit_, csv_, width_, digits_, shown_, from_)     \
@@ -103,6 +101,7 @@ static const struct column columns[] = {
     NUMBER("GB/s", "", "gb_per_s", 9, 3, ALWAYS, gb),
     NUMBER("t/op", "[usec]", "us_per_op", 10, 3, IN_FLIGHT, per_op),
     NUMBER("ops/s", "", "ops_per_s", 11, 0, RATE, rate),
+    NUMBER("posts/s", "", "posts_per_s", 11, 0, RATE, posts),
     NUMBER("wrong", "bytes", "wrong_bytes", 7, 0, CHECKED, wrong),
     NUMBER("of #ops", "", "checked_ops", 9, 0, CHECKED, checked),
     NUMBER("mpi p50", "[usec]", "mpi_p50_us", 10, 3, BASELINE, mpi),
@@ -112,6 +111,8 @@ static const struct column columns[] = {
     NUMBER("ours", "/ floor", "ours_to_floor", 8, 2, FLOOR_BESIDE, floor_ratio),
     NUMBER("floor", "GB/s", "floor_gb_per_s", 9, 3, FLOOR_IN_FLIGHT, floor_gb),
     NUMBER("GB/s", "/ floor", "gb_per_s_to_floor", 8, 2, FLOOR_IN_FLIGHT, gb_ratio),
+    NUMBER("floor", "posts/s", "floor_posts_per_s", 11, 0, FLOOR_RATE, floor_posts),
+    NUMBER("posts", "/ floor", "posts_to_floor", 8, 2, FLOOR_RATE, rate_ratio),
     WORD("floor", "", "floor", 10, FLOOR_ANY, floor_kind),
     WORD("transport", "", "transport", 10, ALWAYS, transport),
 };
@@ -129,6 +130,7 @@ static int is_there(const struct perf_options *options, const struct column *col
         return options->baseline_mpi;
     case FLOOR_BESIDE:
     case FLOOR_IN_FLIGHT:
+    case FLOOR_RATE:
         return !options->no_floor && options->test != PERF_FLOOR;
     case FLOOR_ANY:
         return !options->no_floor;
@@ -147,6 +149,7 @@ static int is_shown(const struct perf_options *options, const struct column *col
     case FLOOR_IN_FLIGHT:
         return options->microbatches * options->depth > 1;
     case RATE:
+    case FLOOR_RATE:
         return options->test == PERF_RATE;
     default:
         return 1;

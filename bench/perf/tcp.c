@@ -24,54 +24,9 @@ const char *perf_tcp_way_name(enum perf_tcp_way way)
     return way == PERF_TCP_SPIN ? "spin" : "block";
 }
 
-static void add_part(struct perf_tcp_parts *parts, void *data, size_t bytes)
-{
-    if (bytes == 0)
-        return;
-    parts->iov[parts->n++] = (struct iovec){data, bytes};
-    parts->bytes += bytes;
-}
-
-/* What attention rank @a a pushes to FFN rank @a f, at the side that this is. */
-static void make_push(const struct perf_tcp *tcp, int a, int f, unsigned w,
-                      struct perf_tcp_parts *parts)
-{
-    const struct perf_case *c = tcp->c;
-    const struct perf_buffers *b = tcp->buffers;
-    unsigned m = w % c->microbatches;
-
-    for (int t = 0; t < c->n_push; t++) {
-        size_t offset;
-        size_t bytes = perf_case_slice(c, &c->push[t], f, &offset);
-        char *data = tcp->place->role == STEPAF_ATTENTION
-                         ? perf_buffers_push(b, m, t) + offset
-                         : perf_buffers_recv(b, m, t) + (size_t)a * b->push_stride[t] +
-                               w / c->microbatches * perf_case_largest(c, &c->push[t], NULL);
-
-        add_part(parts, data, bytes);
-    }
-}
-
-/* And what comes back. */
-static void make_pull(const struct perf_tcp *tcp, int a, int f, unsigned w,
-                      struct perf_tcp_parts *parts)
-{
-    const struct perf_case *c = tcp->c;
-    const struct perf_buffers *b = tcp->buffers;
-    char *data;
-
-    if (c->n_pull == 0)
-        return;
-    data = tcp->place->role == STEPAF_FFN
-               ? perf_buffers_answer(b, a, w)
-               : perf_buffers_pull(b, w % c->microbatches, f) +
-                     w / c->microbatches * perf_case_largest(c, &c->pull, NULL);
-    add_part(parts, data, perf_case_slice(c, &c->pull, f, NULL));
-}
-
 /* Work out beforehand all messages of the connection with member @a peer of the other group. */
 static void make_messages(const struct perf_tcp *tcp, int peer, struct perf_tcp_conn *conn,
-                          struct perf_tcp_parts *parts)
+                          struct perf_parts *parts)
 {
     const struct perf_case *c = tcp->c;
     int attention = tcp->place->role == STEPAF_ATTENTION;
@@ -83,8 +38,8 @@ static void make_messages(const struct perf_tcp *tcp, int peer, struct perf_tcp_
     push->parts = parts;
     pull->parts = parts + c->window;
     for (unsigned w = 0; w < c->window; w++) {
-        make_push(tcp, a, f, w, &parts[w]);
-        make_pull(tcp, a, f, w, &parts[c->window + w]);
+        perf_parts_push(c, tcp->place, tcp->buffers, a, f, w, &parts[w]);
+        perf_parts_pull(c, tcp->place, tcp->buffers, a, f, w, &parts[c->window + w]);
     }
     for (int s = 0; s < c->n_stages; s++) {
         push->with_parts[s] = c->stages[s].n_push > 0 && push->parts[0].bytes > 0;

@@ -7,24 +7,16 @@
 #ifndef PERF_TCP_H
 #define PERF_TCP_H
 
-#include <sys/uio.h>
-
 #include "buffers.h"
 #include "case.h"
 #include "contender.h"
 #include "job.h"
+#include "parts.h"
 #include "place.h"
 
 /* How a rank waits that has nothing to do: asking its sockets over and over, or asleep in the
  * kernel. Which is faster depends on size, cores and machine. */
 enum perf_tcp_way { PERF_TCP_SPIN, PERF_TCP_BLOCK, PERF_TCP_WAYS };
-
-/* One message for one place of the window. */
-struct perf_tcp_parts {
-    struct iovec iov[PERF_MAX_PUSH];
-    int n;
-    size_t bytes;
-};
 
 /* One direction of a connection: how far it has come in the endless sequence of messages, of which
  * each stage of each turn has one for each place. */
@@ -33,8 +25,8 @@ struct perf_tcp_flow {
     size_t at;          /* bytes of the next one that are through */
     unsigned place;     /* of the next one */
     int stage;
-    const struct perf_tcp_parts *parts; /* by place */
-    int with_parts[PERF_MAX_STAGES];    /* else one byte */
+    const struct perf_parts *parts;  /* by place */
+    int with_parts[PERF_MAX_STAGES]; /* else one byte */
 };
 
 struct perf_tcp_conn {
@@ -53,7 +45,7 @@ struct perf_tcp {
     int n_conns;
     int n_used; /* conns[0..n_used-1] take part: all but FFN ranks that get no slice */
     struct perf_tcp_conn *conns;
-    struct perf_tcp_parts *parts; /* of all connections, places and directions */
+    struct perf_parts *parts; /* of all connections, places and directions */
     struct pollfd *polls;
     unsigned backlog; /* connections that have something to send */
 };

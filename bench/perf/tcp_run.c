@@ -12,9 +12,9 @@
 
 /* What stands for no tensor. */
 static char token;
-static const struct perf_tcp_parts token_parts = {{{&token, 1}}, 1, 1};
+static const struct perf_parts token_parts = {{{&token, 1}}, 1, 1};
 
-static inline const struct perf_tcp_parts *parts_of(const struct perf_tcp_flow *flow)
+static inline const struct perf_parts *parts_of(const struct perf_tcp_flow *flow)
 {
     return flow->with_parts[flow->stage] ? &flow->parts[flow->place] : &token_parts;
 }
@@ -36,7 +36,7 @@ static inline int advance(const struct perf_case *c, struct perf_tcp_flow *flow,
 }
 
 /* The parts that are left after the first @a at bytes. */
-static struct msghdr rest_of(const struct perf_tcp_parts *parts, size_t at, struct iovec *iov)
+static struct msghdr rest_of(const struct perf_parts *parts, size_t at, struct iovec *iov)
 {
     struct msghdr msg = {.msg_iov = iov};
 
@@ -52,7 +52,7 @@ static struct msghdr rest_of(const struct perf_tcp_parts *parts, size_t at, stru
     return msg;
 }
 
-static ssize_t send_rest(int fd, const struct perf_tcp_parts *parts, size_t at)
+static ssize_t send_rest(int fd, const struct perf_parts *parts, size_t at)
 {
     struct iovec iov[PERF_MAX_PUSH];
     struct msghdr msg;
@@ -64,7 +64,7 @@ static ssize_t send_rest(int fd, const struct perf_tcp_parts *parts, size_t at)
     return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static ssize_t recv_rest(int fd, const struct perf_tcp_parts *parts, size_t at, int flags)
+static ssize_t recv_rest(int fd, const struct perf_parts *parts, size_t at, int flags)
 {
     struct iovec iov[PERF_MAX_PUSH];
     struct msghdr msg;
@@ -86,7 +86,7 @@ static int send_due(const struct perf_case *c, struct perf_tcp_conn *conn)
     struct perf_tcp_flow *out = &conn->out;
 
     while (out->done < out->due) {
-        const struct perf_tcp_parts *parts = parts_of(out);
+        const struct perf_parts *parts = parts_of(out);
         ssize_t n = send_rest(conn->fd, parts, out->at);
 
         if (n < 0)
@@ -128,7 +128,7 @@ static int flush(struct perf_tcp *tcp)
  * not, and *moved_p says whether anything came. */
 static int receive(const struct perf_case *c, struct perf_tcp_conn *conn, int flags, int *moved_p)
 {
-    const struct perf_tcp_parts *parts = parts_of(&conn->in);
+    const struct perf_parts *parts = parts_of(&conn->in);
     ssize_t n = recv_rest(conn->fd, parts, conn->in.at, flags);
 
     *moved_p = n > 0;
