@@ -79,13 +79,14 @@ stepaf_status_t stepaf_request_timeline(stepaf_request_h request, int ffn_rank,
                                   ffn_rank);
     } else {
         const struct stepaf_part *part = &op->parts[p];
-        bool sent = part->state != STEPAF_PART_NONE && part->state != STEPAF_PART_LOST;
+        bool over = part->state == STEPAF_PART_ANSWERED || part->state == STEPAF_PART_CANCELED;
+        bool sent = over || part->state == STEPAF_PART_WAITING;
         *timeline_p = (stepaf_timeline_t){
             .start_ns = common_ns(ctx, op->started),
             .notified_ns = sent ? since(ctx, op->started, part->notified) : -1,
-            .answered_ns = sent && part->answered ? since(ctx, op->started, part->answered) : -1,
-            .ffn_queue_ns = sent && part->queue_ns != UINT32_MAX ? (int64_t)part->queue_ns : -1,
-            .ffn_work_ns = sent && part->work_ns != UINT32_MAX ? (int64_t)part->work_ns : -1,
+            .answered_ns = over ? since(ctx, op->started, part->answered) : -1,
+            .ffn_queue_ns = over && part->queue_ns != UINT32_MAX ? (int64_t)part->queue_ns : -1,
+            .ffn_work_ns = over && part->work_ns != UINT32_MAX ? (int64_t)part->work_ns : -1,
         };
     }
     stepaf_leave(ctx);

@@ -122,6 +122,7 @@ static void send_release(struct stepaf_batch_obj *batch)
 
     if (batch->answered && batch->answer.state == STEPAF_POST_QUEUED) {
         batch->answer.msg.flags |= STEPAF_MSG_RELEASED;
+        batch->answer.is_short = false;
         return;
     }
     stepaf_msg_head(&batch->release.msg, STEPAF_MSG_RELEASE,
@@ -247,6 +248,10 @@ static inline void fill_answer(struct stepaf_batch_obj *batch, uint32_t n_sizes,
 
     post->at = 0;
     post->at_offset = 0;
+    post->is_short = !n_sizes;
+    post->imm =
+        stepaf_imm_make(flags & STEPAF_RESPOND_RELEASE ? STEPAF_IMM_RELEASED : STEPAF_IMM_RESPONSE,
+                        mirror->number, batch->seq, ctx->epoch);
     post->msg.seq = batch->seq;
     post->msg.n_words = STEPAF_MSG_SIZES + n_sizes;
     post->msg.word[STEPAF_MSG_QUEUE] = span_ns(ctx, batch->arrived, batch->handled);

@@ -3,7 +3,7 @@
  * bits of the sequence from what is expected or in flight, the slot from the sequence. */
 #include "engine/engine.h"
 
-enum { SEQ_MASK = (1 << STEPAF_IMM_SEQ_BITS) - 1, EPOCH_MASK = (1 << STEPAF_IMM_EPOCH_BITS) - 1 };
+enum { SEQ_MASK = STEPAF_IMM_SEQ_MASK, EPOCH_MASK = STEPAF_IMM_EPOCH_MASK };
 
 /* FFN: the next operation of the plan, or, since scattered ones may skip this rank, a later one. */
 static bool expand_start(const struct stepaf_peer *peer, uint32_t low, struct stepaf_msg *msg)

@@ -203,7 +203,9 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
             continue;
         if (!key->remote)
             key->remote = calloc(ctx->n_peers, sizeof(key->remote[0]));
-        if (!key->remote)
+        if (!key->busy)
+            key->busy = calloc(key->depth, sizeof(key->busy[0]));
+        if (!key->remote || !key->busy)
             return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
         if (stepaf_declaration_slice(declaration, key->id, ctx->ranks[ctx->boot.rank].rank, &region,
                                      &offset))
@@ -212,7 +214,7 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
             return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
                                          "key %llu has no receive buffer at " STEPAF_WHO_FORMAT,
                                          (unsigned long long)key->id, STEPAF_WHO_ARGS(peer->who));
-        key->remote[peer->index] = (struct stepaf_key_remote){rmem, offset, 0};
+        key->remote[peer->index] = (struct stepaf_key_remote){rmem, offset};
     }
     return STEPAF_OK;
 }

@@ -42,7 +42,6 @@ struct stepaf_ctx;
 struct stepaf_key_remote {
     const struct stepaf_rmem *rmem; /* NULL: not known there */
     uint64_t offset;                /* of slot 0 */
-    uint32_t busy;                  /* bit s: the peer may still read slot s */
 };
 
 /* Where an FFN rank receives a key: a run of equal slices in one region. */
@@ -68,6 +67,7 @@ struct stepaf_key {
     int ndim;
     int64_t shape[STEPAF_MAX_DIMS];
     struct stepaf_key_remote *remote; /* attention, push: one per peer, after commit */
+    uint32_t *busy;                   /* the same, by slot: peers that may still read it */
     struct stepaf_list segments;      /* FFN, push */
 };
 
@@ -251,6 +251,8 @@ void stepaf_engine_lost(struct stepaf_host *host, struct stepaf_link *link, cons
 /* compact.c */
 bool stepaf_engine_expand(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm,
                           struct stepaf_msg *msg_p);
+/* op.c */
+void stepaf_engine_deliver_imm(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm);
 
 /* attention side: plan.c, start.c, op.c */
 void stepaf_plan_free(struct stepaf_plan_obj *plan);

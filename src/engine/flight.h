@@ -28,7 +28,7 @@ enum stepaf_part_state {
 struct stepaf_part {
     struct stepaf_post post;
     uint64_t notified; /* ticks */
-    uint64_t answered;
+    uint64_t answered; /* and what comes after it: once it is ANSWERED or CANCELED */
     uint32_t queue_ns; /* what the peer reported; UINT32_MAX: nothing */
     uint32_t work_ns;
     uint32_t rank; /* of the peer: for stamps */
@@ -45,6 +45,7 @@ struct stepaf_op {
     bool custom;        /* its posts are not as planned */
     _Atomic int status; /* STEPAF_INPROGRESS until known */
     uint32_t pending;   /* parts that WAIT, also after status is known */
+    uint32_t n_held;    /* peers that have not released the slot */
     uint32_t n_waiting; /* threads that wait for it */
     int failed_peer;
     uint64_t started;          /* ticks */

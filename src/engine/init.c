@@ -238,6 +238,7 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     ctx->host.lost = stepaf_engine_lost;
     ctx->host.resolve = stepaf_region_resolve;
     ctx->host.expand = stepaf_engine_expand;
+    ctx->host.deliver_imm = stepaf_engine_deliver_imm;
     ctx->host.env = &ctx->env;
     ctx->host.topo = &ctx->topo;
     stepaf_list_init(&ctx->queued);

@@ -44,7 +44,7 @@ static struct stepaf_op *find(struct stepaf_peer *peer, const struct stepaf_msg 
     return op->seq == msg->seq && op->generation ? op : NULL;
 }
 
-static void give_back(struct stepaf_op *op, uint32_t p)
+static inline void give_back(struct stepaf_op *op, uint32_t p)
 {
     struct stepaf_plan_obj *plan = op->plan;
     uint32_t bit = 1u << op->slot;
@@ -52,8 +52,9 @@ static void give_back(struct stepaf_op *op, uint32_t p)
     if (!(plan->held[p] & bit))
         return;
     plan->held[p] &= ~bit;
+    op->n_held--;
     for (uint32_t i = 0; i < plan->n_push; i++)
-        plan->push[i].key->remote[p].busy &= ~bit;
+        plan->push[i].key->busy[op->slot]--;
 }
 
 /* Note the actual sizes. False if they cannot be. */
@@ -77,6 +78,26 @@ static bool take_sizes(struct stepaf_op *op, uint32_t p, const struct stepaf_msg
     return true;
 }
 
+/* A peer's answer is complete, and its sizes are known. */
+static inline __attribute__((always_inline)) void take_answer(struct stepaf_peer *peer,
+                                                              struct stepaf_op *op, bool released)
+{
+    struct stepaf_ctx *ctx = peer->ctx;
+    uint64_t now = stepaf_arrival_ticks(ctx);
+    struct stepaf_part *part = &op->parts[peer->index];
+
+    stepaf_post_conclude(&part->post);
+    part->answered = now;
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_ANSWERED, now, op->plan->index, op->seq,
+                       part->rank, STEPAF_TRACE_WHOLE, 0);
+    if (__builtin_expect(
+            atomic_load_explicit(&op->status, memory_order_relaxed) != STEPAF_INPROGRESS, 0))
+        ctx->counters.late++;
+    if (released)
+        give_back(op, peer->index);
+    end_part(op, peer->index, STEPAF_PART_ANSWERED, now);
+}
+
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     uint32_t p = peer->index;
@@ -91,19 +112,71 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         ctx->counters.dropped_malformed++;
         return;
     }
-    uint64_t now = stepaf_arrival_ticks(ctx);
+    op->parts[p].queue_ns = msg->word[STEPAF_MSG_QUEUE];
+    op->parts[p].work_ns = msg->word[STEPAF_MSG_WORK];
+    take_answer(peer, op, msg->flags & STEPAF_MSG_RELEASED);
+}
+
+/* The answer to an operation, as planned. */
+static inline void take_planned(struct stepaf_peer *peer, struct stepaf_op *op, bool released)
+{
+    const struct stepaf_plan_obj *plan = op->plan;
+    uint32_t p = peer->index, n = plan->n_pull;
     struct stepaf_part *part = &op->parts[p];
-    stepaf_post_conclude(&part->post);
-    part->answered = now;
-    part->queue_ns = msg->word[STEPAF_MSG_QUEUE];
-    part->work_ns = msg->word[STEPAF_MSG_WORK];
-    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_ANSWERED, now, op->plan->index, op->seq,
-                       (uint32_t)peer->who.rank, STEPAF_TRACE_WHOLE, 0);
-    if (atomic_load_explicit(&op->status, memory_order_relaxed) != STEPAF_INPROGRESS)
-        ctx->counters.late++;
-    if (msg->flags & STEPAF_MSG_RELEASED)
-        give_back(op, p);
-    end_part(op, p, STEPAF_PART_ANSWERED, now);
+    const struct stepaf_pull *pull = &plan->pull[p * n];
+    uint32_t *bytes = &op->pull_bytes[p * n];
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        sum += bytes[i] = pull[i].bytes;
+    peer->bytes_received += sum;
+    part->queue_ns = UINT32_MAX;
+    part->work_ns = UINT32_MAX;
+    take_answer(peer, op, released);
+}
+
+/* The operation that an answer of 32 bits is about, if one waits for it. */
+static inline struct stepaf_op *find_short(const struct stepaf_peer *peer, uint32_t imm)
+{
+    const struct stepaf_plan_obj *plan =
+        stepaf_table_get(&peer->ctx->plans, imm >> STEPAF_IMM_PLAN_SHIFT & 0xffff);
+
+    if (!plan)
+        return NULL;
+    uint32_t behind = (plan->seq - (imm >> STEPAF_IMM_SEQ_SHIFT)) & STEPAF_IMM_SEQ_MASK;
+    if (!behind || behind > plan->depth)
+        return NULL;
+    uint32_t slot = plan->slot + (behind > plan->slot ? plan->depth : 0u) - behind;
+    struct stepaf_op *op = &plan->ops[slot];
+    return op->generation && op->parts[peer->index].state == STEPAF_PART_WAITING ? op : NULL;
+}
+
+static __attribute__((noinline)) void deliver_other(struct stepaf_host *host,
+                                                    struct stepaf_link *link, uint32_t imm)
+{
+    struct stepaf_msg msg;
+
+    if (stepaf_engine_expand(host, link, imm, &msg))
+        stepaf_engine_deliver(host, link, &msg);
+}
+
+void stepaf_engine_deliver_imm(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm)
+{
+    struct stepaf_ctx *ctx = (struct stepaf_ctx *)host;
+    struct stepaf_peer *peer = &ctx->peers[link->peer];
+    uint32_t code = imm >> STEPAF_IMM_CODE_SHIFT;
+
+    if (stepaf_is_attention(ctx) && !peer->lost &&
+        (code == STEPAF_IMM_RESPONSE || code == STEPAF_IMM_RELEASED) &&
+        !((imm ^ ctx->epoch) & STEPAF_IMM_EPOCH_MASK)) {
+        struct stepaf_op *op = find_short(peer, imm);
+        if (__builtin_expect(op != NULL, 1))
+            take_planned(peer, op, code == STEPAF_IMM_RELEASED);
+        else
+            ctx->counters.dropped_stale++;
+    } else {
+        deliver_other(host, link, imm);
+    }
 }
 
 void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
@@ -121,6 +194,8 @@ void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         return;
     uint64_t now = stepaf_arrival_ticks(peer->ctx);
     op->parts[p].answered = now;
+    op->parts[p].queue_ns = UINT32_MAX;
+    op->parts[p].work_ns = UINT32_MAX;
     /* Nothing was expected: that the peer is done with it is the answer. */
     end_part(op, p, op->plan->n_pull ? STEPAF_PART_CANCELED : STEPAF_PART_ANSWERED, now);
 }

@@ -47,34 +47,16 @@ static bool is_skipped(const struct stepaf_plan_obj *plan, const stepaf_start_pa
     return true;
 }
 
-/* Whether peer @a p has let go of the slot, and of the keys' buffers, which operations of
- * other plans may use too. */
-static inline bool is_free_at(const struct stepaf_plan_obj *plan, uint32_t p, uint32_t bit)
-{
-    uint32_t busy = plan->held[p];
-
-    for (uint32_t i = 0; i < plan->n_push; i++)
-        busy |= plan->push[i].key->remote[p].busy;
-    return !(busy & bit);
-}
-
-static inline bool is_with_transport(const struct stepaf_post *post)
-{
-    return post->state == STEPAF_POST_QUEUED || post->state == STEPAF_POST_POSTED;
-}
-
+/* All parts are over, and with them the posts; all peers have let go of the slot, and of the keys'
+ * buffers, which operations of other plans may use too. What lost peers had was taken back. */
 bool stepaf_plan_slot_free(const struct stepaf_plan_obj *plan)
 {
     const struct stepaf_op *op = &plan->ops[plan->slot];
-    const struct stepaf_peer *peers = plan->ctx->peers;
-    uint32_t n_peers = plan->ctx->n_peers, bit = 1u << plan->slot;
+    uint32_t busy = op->pending | op->n_held;
 
-    if (op->pending)
-        return false;
-    for (uint32_t p = 0; p < n_peers; p++)
-        if ((!is_free_at(plan, p, bit) || is_with_transport(&op->parts[p].post)) && !peers[p].lost)
-            return false;
-    return true;
+    for (uint32_t i = 0; i < plan->n_push; i++)
+        busy |= plan->push[i].key->busy[plan->slot];
+    return !busy;
 }
 
 static stepaf_status_t check_peers(const struct stepaf_plan_obj *plan,
@@ -102,6 +84,8 @@ static void compile_part(struct stepaf_op *op, uint32_t p)
 
     post->link = plan->ctx->peers[p].link;
     post->n_xfer = plan->n_push;
+    post->is_short = true;
+    post->is_like = p > 0;
     post->msg.n_words = 0;
     stepaf_msg_head(&post->msg, STEPAF_MSG_START, 0, plan->ctx->epoch, plan->index, op->slot, 0);
     for (uint32_t i = 0; i < plan->n_push; i++) {
@@ -140,49 +124,50 @@ static void override_part(struct stepaf_op *op, const stepaf_start_params_t *par
             xfer->src_region = stepaf_region_find(plan->ctx, given->data, given->bytes);
         post->msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
     }
+    post->is_short = false;
+    post->is_like = false;
     post->msg.n_words = STEPAF_MSG_SIZES + plan->n_push;
     stepaf_msg_head(&post->msg, STEPAF_MSG_START, 0, plan->ctx->epoch, plan->index, op->slot,
                     plan->n_push);
     op->custom = true;
 }
 
-/* Take the slot and the keys' buffers at one peer. */
-static void take_part(struct stepaf_op *op, uint32_t p)
-{
-    struct stepaf_plan_obj *plan = op->plan;
-    struct stepaf_part *part = &op->parts[p];
-    uint32_t bit = 1u << op->slot;
-
-    for (uint32_t i = 0; i < plan->n_push; i++)
-        plan->push[i].key->remote[p].busy |= bit;
-    plan->held[p] |= bit;
-    part->post.at = 0;
-    part->post.at_offset = 0;
-    part->post.msg.seq = op->seq;
-    part->state = STEPAF_PART_WAITING;
-    op->pending++;
-}
-
-/* Stamp and count what has been handed to the transports. */
-static void stamp_posted(struct stepaf_op *op, uint64_t now)
+/* Take the slot and the keys' buffers at @a n peers. */
+static inline void take_buffers(struct stepaf_op *op, uint32_t n)
 {
     const struct stepaf_plan_obj *plan = op->plan;
-    struct stepaf_trace *trace = &plan->ctx->trace;
 
-    for (uint32_t p = 0; p < plan->ctx->n_peers; p++) {
-        struct stepaf_part *part = &op->parts[p];
+    op->pending = n;
+    op->n_held = n;
+    for (uint32_t i = 0; i < plan->n_push; i++)
+        plan->push[i].key->busy[op->slot] += n;
+}
+
+/* Stamp and count what has been handed to the transports: all parts but those that were skipped. */
+static void stamp_posted(const struct stepaf_op *op, uint64_t now)
+{
+    const struct stepaf_plan_obj *plan = op->plan;
+    struct stepaf_part *part = op->parts, *end = part + plan->ctx->n_peers;
+    struct stepaf_peer *peer = plan->ctx->peers;
+    struct stepaf_trace_pen pen = stepaf_trace_begin(&plan->ctx->trace, now, plan->index, op->seq);
+    const uint32_t n = plan->n_push;
+
+    for (; part != end; part++, peer++) {
+        const struct stepaf_xfer *xfer = part->post.xfer, *last = xfer + n;
+        uint64_t bytes = 0;
         if (part->state == STEPAF_PART_NONE || part->state == STEPAF_PART_LOST)
             continue;
         part->notified = now;
-        for (uint32_t i = 0; i < plan->n_push; i++) {
-            uint32_t bytes = part->post.xfer[i].bytes;
-            plan->ctx->peers[p].bytes_sent += bytes;
-            stepaf_trace_stamp(trace, STEPAF_EVENT_POSTED, now, plan->index, op->seq, part->rank, i,
-                               bytes);
+        for (uint32_t i = 0; xfer != last; xfer++, i++) {
+            bytes += xfer->bytes;
+            if (pen.ring)
+                stepaf_trace_write(&pen, STEPAF_EVENT_POSTED, part->rank, i, xfer->bytes);
         }
-        stepaf_trace_stamp(trace, STEPAF_EVENT_NOTIFIED, now, plan->index, op->seq, part->rank,
-                           STEPAF_TRACE_WHOLE, 0);
+        peer->bytes_sent += bytes;
+        if (pen.ring)
+            stepaf_trace_write(&pen, STEPAF_EVENT_NOTIFIED, part->rank, STEPAF_TRACE_WHOLE, 0);
     }
+    stepaf_trace_end(&plan->ctx->trace, &pen);
 }
 
 static struct stepaf_op *take_slot(struct stepaf_plan_obj *plan)
@@ -194,7 +179,6 @@ static struct stepaf_op *take_slot(struct stepaf_plan_obj *plan)
     op->retired = false;
     op->failed_peer = -1;
     op->completed = 0;
-    op->pending = 0;
     atomic_store_explicit(&op->status, STEPAF_INPROGRESS, memory_order_relaxed);
     return op;
 }
@@ -203,31 +187,56 @@ static struct stepaf_op *take_slot(struct stepaf_plan_obj *plan)
  * be one that stepaf_msg_compact can shorten. */
 static void say_all(struct stepaf_op *op, uint32_t p)
 {
-    struct stepaf_msg *msg = &op->parts[p].post.msg;
+    struct stepaf_post *post = &op->parts[p].post;
+    struct stepaf_msg *msg = &post->msg;
 
     op->plan->skipped[p] = false;
     if (msg->n_words)
         return;
+    post->is_short = false;
     msg->n_words = STEPAF_MSG_SIZES;
     msg->word[STEPAF_MSG_QUEUE] = msg->word[STEPAF_MSG_WORK] = 0;
     op->custom = true;
 }
 
-static unsigned send_parts(struct stepaf_op *op, const stepaf_start_params_t *params)
+/* A part that is to be sent: it holds the slot. */
+static inline void take_part(struct stepaf_op *op, struct stepaf_part *part, uint32_t p,
+                             uint32_t imm)
+{
+    op->plan->held[p] |= 1u << op->slot;
+    part->post.at = 0;
+    part->post.at_offset = 0;
+    part->post.imm = imm;
+    part->post.msg.seq = op->seq;
+    part->state = STEPAF_PART_WAITING;
+    if (__builtin_expect(op->plan->skipped[p], 0))
+        say_all(op, p);
+}
+
+/* The commonest way: as planned, to every peer. */
+static unsigned gather_all(struct stepaf_op *op, uint32_t imm)
+{
+    struct stepaf_plan_obj *plan = op->plan;
+    uint32_t n = plan->ctx->n_peers;
+    struct stepaf_part *part = op->parts;
+
+    for (uint32_t p = 0; p < n; p++, part++) {
+        take_part(op, part, p, imm);
+        plan->posts[p] = &part->post;
+    }
+    return n;
+}
+
+/* Peers may be skipped, lost, or sent something else. */
+static unsigned gather_some(struct stepaf_op *op, const stepaf_start_params_t *params, uint32_t imm)
 {
     struct stepaf_plan_obj *plan = op->plan;
     struct stepaf_ctx *ctx = plan->ctx;
-    bool may_skip = plan->scatter && params->push;
     unsigned n = 0;
 
-    if (__builtin_expect(op->custom && !params->push, 0))
-        stepaf_op_compile(op);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_part *part = &op->parts[p];
-        part->answered = 0;
-        part->queue_ns = UINT32_MAX;
-        part->work_ns = UINT32_MAX;
-        if (may_skip && is_skipped(plan, params, p)) {
+        if (is_skipped(plan, params, p)) {
             part->state = STEPAF_PART_NONE;
             plan->skipped[p] = true;
         } else if (ctx->peers[p].lost) {
@@ -235,15 +244,30 @@ static unsigned send_parts(struct stepaf_op *op, const stepaf_start_params_t *pa
         } else {
             if (params->push)
                 override_part(op, params, p);
-            if (__builtin_expect(plan->skipped[p], 0))
-                say_all(op, p);
-            take_part(op, p);
+            take_part(op, part, p, imm);
             plan->posts[n++] = &part->post;
             continue;
         }
         for (uint32_t i = 0; i < plan->n_pull; i++)
             op->pull_bytes[p * plan->n_pull + i] = 0;
     }
+    return n;
+}
+
+static unsigned send_parts(struct stepaf_op *op, const stepaf_start_params_t *params)
+{
+    struct stepaf_plan_obj *plan = op->plan;
+    struct stepaf_ctx *ctx = plan->ctx;
+    uint32_t imm = stepaf_imm_make(STEPAF_IMM_START, plan->index, op->seq, ctx->epoch);
+    unsigned n;
+
+    if (__builtin_expect(op->custom && !params->push, 0))
+        stepaf_op_compile(op);
+    if (__builtin_expect(!params->push && ctx->n_alive == ctx->n_peers, 1))
+        n = gather_all(op, imm);
+    else
+        n = gather_some(op, params, imm);
+    take_buffers(op, n);
     plan->slot = (uint8_t)(plan->slot + 1 == plan->depth ? 0 : plan->slot + 1);
     stepaf_engine_post(plan->posts, n);
     return n;

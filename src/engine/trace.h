@@ -4,6 +4,7 @@
 #define STEPAF_ENGINE_TRACE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <stepaf/trace.h>
@@ -22,6 +23,10 @@ struct stepaf_trace_entry {
 };
 
 _Static_assert(sizeof(struct stepaf_trace_entry) == 32, "two entries a cache line");
+_Static_assert(offsetof(struct stepaf_trace_entry, bytes) == 12 &&
+                   offsetof(struct stepaf_trace_entry, peer) == 18 &&
+                   offsetof(struct stepaf_trace_entry, tensor) == 21,
+               "stepaf_trace_write puts it together as 64-bit words");
 
 struct stepaf_trace {
     struct stepaf_trace_entry *ring; /* NULL: switched off */
@@ -33,20 +38,58 @@ struct stepaf_trace {
 bool stepaf_trace_open(struct stepaf_trace *trace, uint32_t records);
 void stepaf_trace_close(struct stepaf_trace *trace);
 
+/* For several entries of one operation at one time: what they have in common. */
+struct stepaf_trace_pen {
+    struct stepaf_trace_entry *ring; /* NULL: nothing is to be written */
+    uint64_t mask;
+    uint64_t head;
+    uint64_t ticks;
+    uint32_t plan;
+    uint32_t seq;
+};
+
+static inline struct stepaf_trace_pen stepaf_trace_begin(const struct stepaf_trace *trace,
+                                                         uint64_t ticks, uint32_t plan,
+                                                         uint32_t seq)
+{
+    return (struct stepaf_trace_pen){.ring = trace->ring,
+                                     .mask = trace->mask,
+                                     .head = trace->head,
+                                     .ticks = ticks,
+                                     .plan = plan & 0xffff,
+                                     .seq = seq};
+}
+
+/* Few and wide stores: an operation makes several entries for each peer. */
+static inline void stepaf_trace_write(struct stepaf_trace_pen *pen, stepaf_event_t event,
+                                      uint32_t peer, uint32_t tensor, uint32_t bytes)
+{
+    struct stepaf_trace_entry *entry = &pen->ring[pen->head++ & pen->mask];
+    /* Little-endian, as messages are. */
+    uint64_t middle = (uint64_t)bytes << 32 | pen->seq;
+    uint64_t end =
+        (uint64_t)tensor << 40 | (uint64_t)event << 32 | (uint64_t)peer << 16 | pen->plan;
+
+    entry->ticks = pen->ticks;
+    __builtin_memcpy((char *)entry + 8, &middle, sizeof(middle));
+    __builtin_memcpy((char *)entry + 16, &end, sizeof(end));
+}
+
+static inline void stepaf_trace_end(struct stepaf_trace *trace, const struct stepaf_trace_pen *pen)
+{
+    trace->head = pen->head;
+}
+
 static inline void stepaf_trace_stamp(struct stepaf_trace *trace, stepaf_event_t event,
                                       uint64_t ticks, uint32_t plan, uint32_t seq, uint32_t peer,
                                       uint32_t tensor, uint32_t bytes)
 {
-    if (!trace->ring)
+    struct stepaf_trace_pen pen = stepaf_trace_begin(trace, ticks, plan, seq);
+
+    if (!pen.ring)
         return;
-    struct stepaf_trace_entry *entry = &trace->ring[trace->head++ & trace->mask];
-    entry->ticks = ticks;
-    entry->seq = seq;
-    entry->bytes = bytes;
-    entry->plan = (uint16_t)plan;
-    entry->peer = (uint16_t)peer;
-    entry->event = (uint8_t)event;
-    entry->tensor = (uint8_t)tensor;
+    stepaf_trace_write(&pen, event, peer & 0xffff, tensor & 0xff, bytes);
+    stepaf_trace_end(trace, &pen);
 }
 
 #endif

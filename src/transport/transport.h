@@ -89,14 +89,15 @@ enum {
     STEPAF_IMM_PLAN_SHIFT = 14,
     STEPAF_IMM_SEQ_SHIFT = 4,
     STEPAF_IMM_SEQ_BITS = 10,
-    STEPAF_IMM_EPOCH_BITS = 4
+    STEPAF_IMM_SEQ_MASK = (1 << STEPAF_IMM_SEQ_BITS) - 1,
+    STEPAF_IMM_EPOCH_BITS = 4,
+    STEPAF_IMM_EPOCH_MASK = (1 << STEPAF_IMM_EPOCH_BITS) - 1
 };
 
 static inline uint32_t stepaf_imm_make(uint32_t code, uint32_t plan, uint32_t seq, uint32_t epoch)
 {
     return code << STEPAF_IMM_CODE_SHIFT | plan << STEPAF_IMM_PLAN_SHIFT |
-           (seq & ((1u << STEPAF_IMM_SEQ_BITS) - 1)) << STEPAF_IMM_SEQ_SHIFT |
-           (epoch & ((1u << STEPAF_IMM_EPOCH_BITS) - 1));
+           (seq & STEPAF_IMM_SEQ_MASK) << STEPAF_IMM_SEQ_SHIFT | (epoch & STEPAF_IMM_EPOCH_MASK);
 }
 
 /* Say @a msg in 32 bits. False: it says more than they hold. */
@@ -164,6 +165,10 @@ struct stepaf_post {
     uint8_t n_xfer;
     uint8_t state; /* stepaf_post_state; set by the transport */
     bool owned;    /* on the heap: the engine frees it when SENT */
+    bool is_short; /* imm is what stepaf_msg_compact makes of the message */
+    bool is_like;  /* but for where they go, its writes and imm are those of the post that is handed
+                    * over before it in the same call, if there is one */
+    uint32_t imm;
     struct stepaf_msg msg;
 };
 
@@ -204,6 +209,8 @@ struct stepaf_host {
      * sense here; it is counted, and nothing is to be delivered. */
     bool (*expand)(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm,
                    struct stepaf_msg *msg_p);
+    /* expand, and deliver what comes of it: shorter. */
+    void (*deliver_imm)(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm);
     const struct stepaf_env *env;
     const struct stepaf_topo *topo;
     bool initiates; /* where one side opens connections and one listens: this one opens */

@@ -29,8 +29,8 @@ static uint64_t add_plan(uint64_t hash, const struct stepaf_plan_obj *plan)
     ADD(hash, plan->slot);
     hash = stepaf_hash(hash, plan->held, n_peers * sizeof(plan->held[0]));
     for (int i = 0; i < plan->n_push; i++)
-        for (uint32_t p = 0; plan->push[i].key->remote && p < n_peers; p++)
-            ADD(hash, plan->push[i].key->remote[p].busy);
+        for (int s = 0; plan->push[i].key->busy && s < plan->depth; s++)
+            ADD(hash, plan->push[i].key->busy[s]);
     for (int s = 0; s < plan->depth; s++)
         hash = add_op(hash, &plan->ops[s], n_peers);
     return hash;
@@ -110,10 +110,16 @@ static const char *check_plan(const struct stepaf_plan_obj *plan)
 
     for (int s = 0; s < plan->depth && !wrong; s++)
         wrong = check_op(&plan->ops[s]);
-    for (uint32_t p = 0; p < plan->ctx->n_peers && !wrong; p++)
-        for (int i = 0; i < plan->n_push; i++)
-            if (plan->held[p] && (plan->held[p] & ~plan->push[i].key->remote[p].busy))
+    for (int s = 0; s < plan->depth && !wrong; s++) {
+        uint32_t held = 0;
+        for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
+            held += plan->held[p] >> s & 1;
+        if (held != plan->ops[s].n_held)
+            wrong = "an operation's count of peers that hold its slot is wrong";
+        for (int i = 0; i < plan->n_push && held; i++)
+            if (plan->push[i].key->busy[s] < held)
                 wrong = "a slot is held whose key is not busy";
+    }
     return wrong;
 }
 

@@ -70,6 +70,14 @@ static bool expand(struct stepaf_host *host, struct stepaf_link *link, uint32_t 
     return !side->senseless;
 }
 
+static void deliver_imm(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm)
+{
+    struct stepaf_msg msg;
+
+    if (expand(host, link, imm, &msg))
+        deliver(host, link, &msg);
+}
+
 stepaf_status_t vside_try(struct vside *side, unsigned n_peers)
 {
     memset(side, 0, sizeof(*side));
@@ -79,6 +87,7 @@ stepaf_status_t vside_try(struct vside *side, unsigned n_peers)
         .lost = lost,
         .resolve = resolve,
         .expand = expand,
+        .deliver_imm = deliver_imm,
         .env = &side->env,
         .topo = &side->topo,
     };
@@ -183,6 +192,7 @@ enum stepaf_post_state vside_send(struct stepaf_post *post)
 {
     struct stepaf_post *posts[] = {post};
 
+    post->is_short = stepaf_msg_compact(&post->msg, &post->imm);
     stepaf_verbs_ops.post(posts, 1);
     return (enum stepaf_post_state)post->state;
 }

@@ -142,6 +142,7 @@ static struct stepaf_verbs_link *link_make(struct stepaf_verbs *verbs,
     snprintf(link->base.name, sizeof(link->base.name), "verbs;%.24s", verbs->rails[0].name);
     say_address(&verbs->rails[0], link->base.address);
     link->n_paths = n_paths;
+    link->quick = n_paths == 1 && verbs->rails[0].imm;
     link->imms = calloc(verbs->receives, sizeof(link->imms[0]));
     link->held_upto = calloc((size_t)STEPAF_VERBS_HELD_POSTS * n_paths, sizeof(link->held_upto[0]));
     if (link->imms && link->held_upto)

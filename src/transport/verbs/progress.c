@@ -100,7 +100,7 @@ unsigned stepaf_verbs_progress(struct stepaf_transport *transport, unsigned poll
         for (unsigned r = 0; r < verbs->n_rails; r++) {
             int got = verbs->provider->poll_cq(verbs->rails[r].cq, POLL, wc);
             for (int i = 0; i < got; i++)
-                n += take(verbs, &wc[i]);
+                n += stepaf_verbs_arrived_short(verbs, &wc[i]) ? 1 : take(verbs, &wc[i]);
         }
         if (n || !--polls)
             break;

@@ -6,34 +6,30 @@
 
 #include "transport/verbs/verbs.h"
 
-enum { REFILL = 16 /* receives posted by one call */ };
-
 int stepaf_verbs_refill(struct stepaf_verbs_link *link, unsigned index, uint32_t n)
 {
-    const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
+    struct stepaf_verbs *verbs = stepaf_verbs_of(link);
     struct stepaf_verbs_path *path = &link->paths[index];
-    struct ibv_recv_wr wr[REFILL], *bad;
-    struct ibv_sge sge[REFILL];
+    struct ibv_recv_wr *first = verbs->forms.receive, *bad;
+    uint64_t id = stepaf_verbs_is_receive | stepaf_verbs_wr_id(link->base.peer, index, 0);
     uint32_t at = path->rx_refilled;
+    int error = 0;
 
-    while (n) {
-        uint32_t some = n < REFILL ? n : REFILL;
+    while (n && !error) {
+        uint32_t some = n < STEPAF_VERBS_REFILL ? n : STEPAF_VERBS_REFILL;
         for (uint32_t i = 0; i < some; i++, at++) {
-            sge[i] = (struct ibv_sge){(uintptr_t)&link->ring[at & (verbs->receives - 1)],
-                                      sizeof(link->ring[0]), path->rail->control_mr->lkey};
-            wr[i] = (struct ibv_recv_wr){
-                .wr_id = stepaf_verbs_is_receive | stepaf_verbs_wr_id(link->base.peer, index, 0),
-                .next = i + 1 < some ? &wr[i + 1] : NULL,
-                .sg_list = index ? NULL : &sge[i],
-                .num_sge = index ? 0 : 1,
-            };
+            first[i].wr_id = id;
+            /* Only path 0 brings messages; a write's notification brings nothing anywhere. */
+            verbs->forms.place[i].addr = (uintptr_t)&link->ring[at & (verbs->receives - 1)];
+            verbs->forms.place[i].lkey = path->rail->control_mr->lkey;
+            first[i].num_sge = !index;
         }
-        int error = verbs->provider->post_recv(path->qp, wr, &bad);
-        if (error)
-            return error < 0 ? -error : error;
+        first[some - 1].next = NULL;
+        error = verbs->provider->post_recv(path->qp, first, &bad);
+        first[some - 1].next = &first[some];
         n -= some;
     }
-    return 0;
+    return error < 0 ? -error : error;
 }
 
 /* Give receives back once half are used up, and tell the peer. */
@@ -76,8 +72,7 @@ static bool take_next(struct stepaf_verbs_link *link, uint32_t imm)
 
     if (imm >> STEPAF_IMM_CODE_SHIFT != STEPAF_IMM_OTHER) {
         path->rx_next++;
-        if (host->expand(host, &link->base, imm, &msg))
-            host->deliver(host, &link->base, &msg);
+        host->deliver_imm(host, &link->base, imm);
         return true;
     }
     good = slot->number == path->rx_next + 1 &&
@@ -106,6 +101,29 @@ static void drain(struct stepaf_verbs_link *link)
             return;
     if (!link->base.dead)
         give_back(link, 0);
+}
+
+bool stepaf_verbs_arrived_short(struct stepaf_verbs *verbs, const struct ibv_wc *wc)
+{
+    uint64_t peer = (wc->wr_id & ~stepaf_verbs_is_receive) >> STEPAF_VERBS_PEER_SHIFT;
+    uint32_t imm = ntohl(wc->imm_data);
+
+    /* A receive, of path 0. */
+    if (wc->wr_id != (stepaf_verbs_is_receive | peer << STEPAF_VERBS_PEER_SHIFT) || wc->status ||
+        !(wc->wc_flags & IBV_WC_WITH_IMM) || imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_OTHER ||
+        peer >= verbs->n_peers)
+        return false;
+    struct stepaf_verbs_link *link = verbs->links[peer];
+    struct stepaf_verbs_path *path = &link->paths[0];
+    if (!link || link->base.dead || link->rx_arrived != path->rx_next)
+        return false;
+    link->rx_arrived++;
+    path->rx_next++;
+    verbs->base.host->deliver_imm(verbs->base.host, &link->base, imm);
+    if (__builtin_expect(path->rx_next - path->rx_refilled >= verbs->receives / 2, 0) &&
+        !link->base.dead)
+        give_back(link, 0);
+    return true;
 }
 
 void stepaf_verbs_arrived(struct stepaf_verbs_link *link, unsigned index, const struct ibv_wc *wc)

@@ -286,8 +286,13 @@ static void post_one(struct stepaf_post *post)
 
 void stepaf_verbs_post(struct stepaf_post *const *posts, unsigned n)
 {
-    for (unsigned i = 0; i < n; i++)
-        post_one(posts[i]);
+    struct stepaf_verbs *verbs = (struct stepaf_verbs *)posts[0]->link->transport;
+
+    for (unsigned i = 0; i < n; i++) {
+        i += stepaf_verbs_post_quick(verbs, posts + i, n - i);
+        if (i < n)
+            post_one(posts[i]);
+    }
 }
 
 bool stepaf_verbs_tell(struct stepaf_verbs_link *link, unsigned index, bool asking)

@@ -50,6 +50,7 @@ static stepaf_status_t verbs_open(struct stepaf_host *host, unsigned n_peers,
     verbs->receives = (uint32_t)host->env->verbs_receives;
     verbs->depth = (uint32_t)host->env->verbs_send_depth;
     stepaf_list_init(&verbs->memories);
+    stepaf_verbs_forms_make(verbs);
     stepaf_clock_calibrate(&clock);
     verbs->ticks_per_us = clock.ticks_per_us > 1 ? (uint64_t)clock.ticks_per_us : 1;
     status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");

@@ -31,6 +31,7 @@ enum {
     STEPAF_VERBS_HELD_POSTS = 32, /* of a link, whose tensors the device may still read */
     STEPAF_VERBS_RESERVED =
         2, /* work requests that a post leaves free, for what is told of receives */
+    STEPAF_VERBS_REFILL = 32, /* receives that are posted by one call */
     STEPAF_VERBS_LINE = 64,
     STEPAF_VERBS_NAME = IBV_SYSFS_NAME_MAX + 4
 };
@@ -87,6 +88,7 @@ struct stepaf_verbs_path {
 struct stepaf_verbs_link {
     struct stepaf_link base;
     unsigned n_paths;
+    bool quick;                          /* posts may go by stepaf_verbs_post_quick */
     struct stepaf_verbs_slot *ring;      /* that the peer writes */
     struct stepaf_verbs_slot *send_ring; /* messages that no work request holds; NULL: all do */
     uint64_t ring_at;                    /* the peer's, that this rank writes */
@@ -124,6 +126,20 @@ struct stepaf_verbs_layout {
     uint32_t stride; /* from peer to peer */
 };
 
+/* Work requests that are filled in anew for each use: what never changes is set when the transport
+ * opens. */
+struct stepaf_verbs_forms {
+    struct ibv_send_wr
+        write[STEPAF_MAX_TENSORS]; /* each with a piece, and the next one behind it */
+    struct ibv_sge piece[STEPAF_MAX_TENSORS];
+    struct ibv_recv_wr receive[STEPAF_VERBS_REFILL]; /* likewise */
+    struct ibv_sge place[STEPAF_VERBS_REFILL];
+    uint64_t bytes;      /* of all pieces */
+    uint32_t imm;        /* as it goes over the network */
+    uint32_t last_flags; /* of the last request, before it is decided whether it is signalled */
+    bool held;           /* the device reads some piece later */
+};
+
 struct stepaf_verbs {
     struct stepaf_transport base;
     const struct stepaf_verbs_provider *provider;
@@ -145,6 +161,7 @@ struct stepaf_verbs {
     uint8_t *control;
     size_t control_bytes;
     struct stepaf_list memories;
+    struct stepaf_verbs_forms forms;
     struct stepaf_verbs_rail rails[STEPAF_VERBS_RAILS_MAX];
 };
 
@@ -218,6 +235,13 @@ void stepaf_verbs_post(struct stepaf_post *const *posts, unsigned n);
  * is no room. */
 bool stepaf_verbs_tell(struct stepaf_verbs_link *link, unsigned path, bool asking);
 
+/* quick.c */
+void stepaf_verbs_forms_make(struct stepaf_verbs *verbs);
+/* Send posts in the commonest way: whole tensors over the only path, and a message of 32 bits.
+ * Returns how many: with the next one it is not so, or there is no room. */
+unsigned stepaf_verbs_post_quick(struct stepaf_verbs *verbs, struct stepaf_post *const *posts,
+                                 unsigned n);
+
 /* hold.c */
 void stepaf_verbs_hold(struct stepaf_verbs_link *link, struct stepaf_post *post);
 /* Posts whose work requests are through are SENT; return how many. */
@@ -227,6 +251,9 @@ void stepaf_verbs_forget(struct stepaf_post *post);
 /* receive.c */
 /* Post @a n receives of a path, the next ones of its ring. 0 or errno. */
 int stepaf_verbs_refill(struct stepaf_verbs_link *link, unsigned path, uint32_t n);
+/* Take the commonest completion: a notification that is all there is to read, and nothing is before
+ * it. False: it is another one. */
+bool stepaf_verbs_arrived_short(struct stepaf_verbs *verbs, const struct ibv_wc *wc);
 void stepaf_verbs_arrived(struct stepaf_verbs_link *link, unsigned path, const struct ibv_wc *wc);
 
 /* progress.c */

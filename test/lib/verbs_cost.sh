@@ -1,0 +1,74 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What RDMA costs in instructions, counted by callgrind on made-up devices, whose own are left out:
+# of starting an operation and waiting for it at 1 to 8 FFN ranks, and of receiving and answering it
+# at each of them. Fails if it is far more than it was; docs/architecture.md has the figures.
+set -u
+: "${top_builddir:=.}"
+program=$top_builddir/test/unit/verbs_cost
+directory=$(mktemp -d) || exit 99
+trap 'rm -rf "$directory"' EXIT
+# Also without valgrind: it checks numbers of work requests itself.
+timeout -k 10 120 "$program" >"$directory/labels" || exit 1
+if ! command -v valgrind >/dev/null; then
+    echo "skipped: valgrind is not installed"
+    exit 77
+fi
+# What is not optimized takes more.
+judged=0
+grep -q '^CFLAGS = .*-O[23]' "$top_builddir/Makefile" && judged=1
+if ! timeout -k 10 120 valgrind --tool=callgrind --callgrind-out-file="$directory/counts" \
+    --toggle-collect='counted_*' --dump-after=counts_end \
+    "$program" >"$directory/labels" 2>"$directory/log"; then
+    cat "$directory/log"
+    exit 1
+fi
+
+# The n-th dump is of the n-th line.
+n=0
+while read -r what ffn tensors bytes operations; do
+    n=$((n + 1))
+    total=$(sed -n 's/^summary: //p' "$directory/counts.$n" | head -n 1)
+    echo "$what $ffn $tensors $bytes $operations $total"
+done <"$directory/labels" >"$directory/table"
+
+awk -v judged=$judged '
+    BEGIN {
+        # At most, for the first FFN rank and for each further one.
+        split("start wait recv respond", names)
+        first["start"] = 800; first["wait"] = 800; first["recv"] = 850; first["respond"] = 800
+        further["start"] = 260; further["wait"] = 340
+    }
+    {
+        step = $1 " " $3 " " $4
+        cost = $6 / $5
+        if ($1 == "recv" || $1 == "respond")
+            cost /= $2
+        of[step, $2] = cost
+        if (!(($3 " " $4) in seen)) {
+            seen[$3 " " $4] = 1
+            cases[++n] = $3 " " $4
+        }
+    }
+    END {
+        printf "%-8s %-8s %8s %8s %8s %8s %13s\n", "tensors", "", "1 FFN", "2", "4", "8", "each further"
+        for (c = 1; c <= n; c++)
+            for (i = 1; i <= 4; i++) {
+                step = names[i] " " cases[c]
+                slope = (of[step, 8] - of[step, 1]) / 7
+                split(cases[c], word)
+                printf "%sx%-6s %-8s %8.0f %8.0f %8.0f %8.0f", word[1], word[2], names[i],
+                    of[step, 1], of[step, 2], of[step, 4], of[step, 8]
+                if (names[i] in further)
+                    printf " %13.0f\n", slope
+                else
+                    printf "\n"
+                if (judged && c == 1 && (of[step, 1] > first[names[i]] ||
+                               (names[i] in further && slope > further[names[i]]))) {
+                    print "FAILED: " names[i] " takes more than " first[names[i]] " instructions, " \
+                        "or " further[names[i]] " for each further FFN rank"
+                    failed = 1
+                }
+            }
+        exit failed
+    }' "$directory/table"
