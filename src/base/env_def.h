@@ -83,6 +83,9 @@ INT(VERBS_RECEIVES, verbs_receives, 64, 16, 4096, POWER_OF_TWO, "notifications",
 ENUM(VERBS_NOTIFY, verbs_notify, "auto", "auto|imm|send", 0,
      "how a peer learns what has landed: imm: by a write's 32 bits; send: by a message after the "
      "writes; auto: send on iWARP, which has no such bits, else imm")
+ENUM(VERBS_SLEEP, verbs_sleep, "poll", "poll|event", 0,
+     "how a waiting thread that sleeps (STEPAF_BACKOFF) hears of RDMA: poll: it looks every 50 us; "
+     "event: the device's completion channel wakes it, and it looks every ms")
 STR(VERBS_GID_INDEX, verbs_gid_index, "", "number", 0,
     "entry of the port's GID table; empty: RoCEv2 over IPv4 if there is one")
 INT(VERBS_TRAFFIC_CLASS, verbs_traffic_class, 0, 0, 255, ANY_VALUE, "class", 0,

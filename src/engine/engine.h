@@ -135,6 +135,7 @@ struct stepaf_ctx {
     bool changed;        /* something was declared since the last commit */
     uint32_t n_commits;  /* entered, successful or not */
     bool oversubscribed;
+    bool asleep; /* a thread sleeps until transports wake it: another one may not take what does */
     stepaf_counters_t counters; /* but for bytes: those are kept by peer */
     struct stepaf_trace trace;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a thread waits: it spins, then gives up its core, then sleeps between looks. Where ranks
  * outnumber cores it does not spin, because the peer it waits for may need the very core. */
+#include <poll.h>
 #include <sched.h>
 #include <time.h>
 
@@ -12,6 +13,8 @@ enum {
     LOOK_POLLS_MASK = 255, /* polls that never wait look at the clock so often */
     BUSY_POLLS_MASK = 63,  /* polls that bring something else look at the deadline so often */
     SLEEP_NS = 50000,
+    SLEEP_LONG_NS = 1000000, /* where all transports wake the sleeper */
+    WAKE_FDS = 16,
     REPORTS = 16 /* of lost ranks, taken at a time */
 };
 
@@ -66,6 +69,48 @@ static void look_polling(struct stepaf_ctx *ctx, uint64_t now)
         look(ctx, now);
 }
 
+/* Have transports tell when something comes; return by how many descriptors. @a all: every one does,
+ * and nothing waits for room, of which nobody would tell. */
+static unsigned arm(struct stepaf_ctx *ctx, struct pollfd *polls, bool *all)
+{
+    int fds[WAKE_FDS];
+    unsigned n = 0;
+
+    *all = stepaf_list_empty(&ctx->queued);
+    for (unsigned i = 0; i < ctx->n_transports; i++) {
+        struct stepaf_transport *transport = ctx->transports[i];
+        unsigned more =
+            transport->ops->arm ? transport->ops->arm(transport, fds + n, WAKE_FDS - n) : 0;
+        *all = *all && more;
+        n += more;
+    }
+    for (unsigned i = 0; i < n; i++)
+        polls[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+    return n;
+}
+
+/* Sleep without the lock, until a transport wakes this thread, but not for long. Another thread that
+ * sleeps at the same time just sleeps: had it taken what wakes this one, this one would sleep on. */
+static void sleep_for(struct stepaf_ctx *ctx)
+{
+    struct pollfd polls[WAKE_FDS];
+    bool all = false;
+    unsigned n = ctx->asleep ? 0 : arm(ctx, polls, &all);
+
+    if (n && stepaf_engine_progress(ctx))
+        return; /* it has come before */
+    if (n)
+        ctx->asleep = true;
+    stepaf_lock_leave(&ctx->lock);
+    if (n)
+        (void)ppoll(polls, n, &(struct timespec){0, all ? SLEEP_LONG_NS : SLEEP_NS}, NULL);
+    else
+        nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
+    stepaf_lock_enter(&ctx->lock);
+    if (n)
+        ctx->asleep = false;
+}
+
 /* Do nothing for a moment, without the lock. */
 static void pause_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
 {
@@ -77,14 +122,16 @@ static void pause_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
 
     if (!spins)
         ctx->counters.yields++;
-    stepaf_lock_leave(&ctx->lock);
-    if (spins)
-        stepaf_cpu_relax();
-    else if (sleeps)
-        nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
-    else
-        sched_yield();
-    stepaf_lock_enter(&ctx->lock);
+    if (!spins && sleeps) {
+        sleep_for(ctx);
+    } else {
+        stepaf_lock_leave(&ctx->lock);
+        if (spins)
+            stepaf_cpu_relax();
+        else
+            sched_yield();
+        stepaf_lock_enter(&ctx->lock);
+    }
     if (!spins)
         ctx->host.polled = 0;
 }

@@ -281,6 +281,10 @@ struct stepaf_transport_ops {
      * in all, as a waiting thread would: in a loop so tight that, once something comes, the
      * processor has foreseen the rest of the way. Sets host->polled between looks. Hot. */
     unsigned (*progress)(struct stepaf_transport *transport, unsigned polls);
+    /* A thread is about to sleep: have what comes from now on make descriptors readable, and name
+     * them; what has come before is looked for once more. Returns how many, 0 if that cannot be. NULL
+     * in a transport that never can. */
+    unsigned (*arm)(struct stepaf_transport *transport, int *fds_p, unsigned capacity);
     /* Called about every millisecond by a thread that waits in vain: look for dead peers. */
     void (*idle)(struct stepaf_transport *transport);
 

@@ -43,6 +43,8 @@ struct fake_job {
     struct fake_job *twin;         /* whose declaration stands for all ranks of the other role */
     stepaf_status_t others_status; /* what the others say at the next exchange */
     unsigned n_idle;               /* calls of the transport's idle */
+    int wake_fd;                   /* what the transport names for sleeping; 0: nothing */
+    unsigned n_armed;              /* and how often it was asked */
     unsigned n_records;            /* posts taken since fake_forget */
     struct fake_record records[FAKE_RECORDS]; /* the first of them */
     unsigned n_sayings;

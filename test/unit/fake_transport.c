@@ -153,6 +153,17 @@ static void transport_idle(struct stepaf_transport *base)
     ((struct fake_transport *)base)->job->n_idle++;
 }
 
+static unsigned transport_arm(struct stepaf_transport *base, int *fds_p, unsigned capacity)
+{
+    struct fake_job *job = ((struct fake_transport *)base)->job;
+
+    job->n_armed++;
+    if (!job->wake_fd || !capacity)
+        return 0;
+    fds_p[0] = job->wake_fd;
+    return 1;
+}
+
 static void transport_memory(struct stepaf_transport *base, size_t *per_link_p, size_t *staging_p)
 {
     (void)base;
@@ -172,6 +183,7 @@ static const struct stepaf_transport_ops fake_ops = {
     .post = transport_post,
     .forget = transport_forget,
     .progress = transport_progress,
+    .arm = transport_arm,
     .idle = transport_idle,
     .memory = transport_memory,
 };

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 struct verbs_device verbs_device;
 static struct ibv_device devices[DEVICES];
@@ -141,11 +143,42 @@ static void dereg_mr(struct ibv_mr *mr)
     gone(mr);
 }
 
-static struct ibv_cq *create_cq(struct ibv_context *context, int n_entries)
+static struct ibv_comp_channel *create_channel(struct ibv_context *context)
+{
+    struct ibv_comp_channel *channel;
+
+    if (verbs_device.refuse_channel) {
+        errno = verbs_device.refuse_channel;
+        return NULL;
+    }
+    channel = made(calloc(1, sizeof(*channel)));
+    channel->context = context;
+    channel->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return channel;
+}
+
+static void destroy_channel(struct ibv_comp_channel *channel)
+{
+    close(channel->fd);
+    gone(channel);
+}
+
+static int arm_cq(struct ibv_cq *cq)
+{
+    eventfd_t told;
+
+    (void)eventfd_read(cq->channel->fd, &told);
+    ((struct queue *)cq)->armed = true;
+    return verbs_device.refuse_arm;
+}
+
+static struct ibv_cq *create_cq(struct ibv_context *context, int n_entries,
+                                struct ibv_comp_channel *channel)
 {
     struct queue *queue = made(calloc(1, sizeof(*queue)));
 
     queue->cq.context = context;
+    queue->cq.channel = channel;
     queue->size = (unsigned)n_entries;
     queue->wc = calloc(queue->size, sizeof(queue->wc[0]));
     return &queue->cq;
@@ -232,8 +265,11 @@ const struct stepaf_verbs_provider verbs_device_provider = {
     .dealloc_pd = dealloc_pd,
     .reg_mr = reg_mr,
     .dereg_mr = dereg_mr,
+    .create_channel = create_channel,
+    .destroy_channel = destroy_channel,
     .create_cq = create_cq,
     .destroy_cq = destroy_cq,
+    .arm_cq = arm_cq,
     .create_qp = create_qp,
     .destroy_qp = destroy_qp,
     .modify_qp = modify_qp,

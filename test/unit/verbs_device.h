@@ -16,11 +16,13 @@ struct verbs_device {
     uint32_t max_inline;
     uint32_t max_msg;
     int max_cqe;
-    int refuse_qp;   /* creating the n-th from now fails, by ENOMEM; 0: none does */
-    int refuse_mr;   /* registering likewise */
-    int refuse_rtr;  /* errno of making a queue pair ready */
-    int refuse_post; /* errno of posting sends */
-    int fail_after;  /* the n-th work request from now ends by fail_status; 0: none does */
+    int refuse_qp;      /* creating the n-th from now fails, by ENOMEM; 0: none does */
+    int refuse_mr;      /* registering likewise */
+    int refuse_rtr;     /* errno of making a queue pair ready */
+    int refuse_post;    /* errno of posting sends */
+    int refuse_channel; /* errno of making a completion channel */
+    int refuse_arm;     /* errno of arming a completion queue */
+    int fail_after;     /* the n-th work request from now ends by fail_status; 0: none does */
     enum ibv_wc_status fail_status;
     bool holds;         /* sends stay posted, and nothing arrives, until verbs_device_go */
     uint32_t holds_qpn; /* the same for this queue pair only; 0: none */

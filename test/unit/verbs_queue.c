@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 struct pair *verbs_pairs[PAIRS];
 struct ibv_mr *verbs_memories[KEYS];
@@ -17,6 +18,9 @@ static void complete(struct ibv_cq *cq, const struct ibv_wc *wc)
         return;
     }
     queue->wc[(queue->first + queue->n++) % queue->size] = *wc;
+    if (queue->armed)
+        (void)eventfd_write(cq->channel->fd, 1);
+    queue->armed = false;
 }
 
 /* A device in error: everything posted ends by being flushed. */

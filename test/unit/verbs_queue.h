@@ -30,6 +30,7 @@ struct queue {
     struct ibv_cq cq;
     struct ibv_wc *wc;
     unsigned first, n, size;
+    bool armed; /* the next completion makes the channel readable */
 };
 
 extern struct pair *verbs_pairs[PAIRS];

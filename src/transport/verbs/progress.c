@@ -109,6 +109,21 @@ unsigned stepaf_verbs_progress(struct stepaf_transport *transport, unsigned poll
     return n;
 }
 
+unsigned stepaf_verbs_arm(struct stepaf_transport *transport, int *fds_p, unsigned capacity)
+{
+    const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)transport;
+
+    if (verbs->n_rails > capacity)
+        return 0;
+    for (unsigned r = 0; r < verbs->n_rails; r++) {
+        const struct stepaf_verbs_rail *rail = &verbs->rails[r];
+        if (!rail->channel || verbs->provider->arm_cq(rail->cq))
+            return 0;
+        fds_p[r] = rail->channel->fd;
+    }
+    return verbs->n_rails;
+}
+
 void stepaf_verbs_sends_poll(struct stepaf_verbs *verbs)
 {
     struct ibv_wc wc[POLL];

@@ -94,14 +94,42 @@ static void real_dereg_mr(struct ibv_mr *mr)
     (void)ibv_dereg_mr(mr);
 }
 
-static struct ibv_cq *real_create_cq(struct ibv_context *context, int n_entries)
+static struct ibv_comp_channel *real_create_channel(struct ibv_context *context)
 {
-    return ibv_create_cq(context, n_entries, NULL, NULL, 0);
+    struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+
+    if (channel)
+        (void)fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
+    return channel;
+}
+
+static void real_destroy_channel(struct ibv_comp_channel *channel)
+{
+    (void)ibv_destroy_comp_channel(channel);
+}
+
+static struct ibv_cq *real_create_cq(struct ibv_context *context, int n_entries,
+                                     struct ibv_comp_channel *channel)
+{
+    return ibv_create_cq(context, n_entries, NULL, channel, 0);
 }
 
 static void real_destroy_cq(struct ibv_cq *cq)
 {
     (void)ibv_destroy_cq(cq);
+}
+
+static int real_arm_cq(struct ibv_cq *cq)
+{
+    struct ibv_cq *told;
+    unsigned n = 0;
+    void *context;
+
+    while (!ibv_get_cq_event(cq->channel, &told, &context))
+        n++;
+    if (n)
+        ibv_ack_cq_events(cq, n);
+    return ibv_req_notify_cq(cq, 0);
 }
 
 static struct ibv_qp *real_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
@@ -168,8 +196,11 @@ static const struct stepaf_verbs_provider real = {
     .dealloc_pd = real_dealloc_pd,
     .reg_mr = real_reg_mr,
     .dereg_mr = real_dereg_mr,
+    .create_channel = real_create_channel,
+    .destroy_channel = real_destroy_channel,
     .create_cq = real_create_cq,
     .destroy_cq = real_destroy_cq,
+    .arm_cq = real_arm_cq,
     .create_qp = real_create_qp,
     .destroy_qp = real_destroy_qp,
     .modify_qp = real_modify_qp,

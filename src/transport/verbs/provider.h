@@ -26,8 +26,15 @@ struct stepaf_verbs_provider {
     void (*dealloc_pd)(struct ibv_pd *pd);
     struct ibv_mr *(*reg_mr)(struct ibv_pd *pd, void *base, size_t bytes, int access);
     void (*dereg_mr)(struct ibv_mr *mr);
-    struct ibv_cq *(*create_cq)(struct ibv_context *context, int n_entries);
+    /* What becomes readable by completions; its file never blocks. */
+    struct ibv_comp_channel *(*create_channel)(struct ibv_context *context);
+    void (*destroy_channel)(struct ibv_comp_channel *channel);
+    /* @a channel: NULL if nobody is to be told of completions */
+    struct ibv_cq *(*create_cq)(struct ibv_context *context, int n_entries,
+                                struct ibv_comp_channel *channel);
     void (*destroy_cq)(struct ibv_cq *cq);
+    /* Make the queue's channel unreadable until the next completion. */
+    int (*arm_cq)(struct ibv_cq *cq);
     struct ibv_qp *(*create_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
     void (*destroy_qp)(struct ibv_qp *qp);
     int (*modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);

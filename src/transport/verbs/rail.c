@@ -142,7 +142,12 @@ static stepaf_status_t make_queues(const struct stepaf_verbs *verbs, struct step
     rail->pd = provider->alloc_pd(rail->context);
     if (!rail->pd)
         return refuse(rail, "no protection domain", errno);
-    rail->cq = provider->create_cq(rail->context, (int)entries);
+    if (verbs->base.host->env->verbs_sleep == STEPAF_ENV_SLEEP_EVENT) {
+        rail->channel = provider->create_channel(rail->context);
+        if (!rail->channel)
+            return refuse(rail, "no completion channel", errno);
+    }
+    rail->cq = provider->create_cq(rail->context, (int)entries, rail->channel);
     if (!rail->cq)
         return refuse(rail, "no completion queue", errno);
     return STEPAF_OK;
@@ -180,10 +185,13 @@ void stepaf_verbs_rail_close(const struct stepaf_verbs *verbs, struct stepaf_ver
 {
     if (rail->cq)
         verbs->provider->destroy_cq(rail->cq);
+    if (rail->channel)
+        verbs->provider->destroy_channel(rail->channel);
     if (rail->pd)
         verbs->provider->dealloc_pd(rail->pd);
     verbs->provider->close(rail->context);
     rail->context = NULL;
     rail->pd = NULL;
+    rail->channel = NULL;
     rail->cq = NULL;
 }

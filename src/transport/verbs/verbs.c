@@ -113,6 +113,7 @@ const struct stepaf_transport_ops stepaf_verbs_ops = {
     .post = stepaf_verbs_post,
     .forget = stepaf_verbs_forget,
     .progress = stepaf_verbs_progress,
+    .arm = stepaf_verbs_arm,
     .idle = stepaf_verbs_idle,
     .memory = verbs_memory,
 };

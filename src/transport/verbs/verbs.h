@@ -48,6 +48,7 @@ _Static_assert(sizeof(struct stepaf_verbs_slot) == STEPAF_VERBS_LINE, "a slot is
 struct stepaf_verbs_rail {
     struct ibv_context *context;
     struct ibv_pd *pd;
+    struct ibv_comp_channel *channel; /* NULL: nobody sleeps on it */
     struct ibv_cq *cq;
     struct ibv_mr *control_mr;
     uint8_t port;
@@ -263,6 +264,9 @@ void stepaf_verbs_sends_poll(struct stepaf_verbs *verbs);
 /* Tell the engine, once, that the link is of no use any more. */
 void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Have completions make descriptors readable: one for each rail, or none. */
+unsigned stepaf_verbs_arm(struct stepaf_transport *transport, int *fds_p, unsigned capacity);
 
 /* watch.c */
 void stepaf_verbs_idle(struct stepaf_transport *transport);
