@@ -235,7 +235,7 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
     ctx->epoch++;
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         stepaf_mirrors_free(&ctx->peers[p]);
-    status = stepaf_peers_connect(ctx, declarations);
+    status = stepaf_peers_connect(ctx, declarations, deadline_ns);
     status = meet(ctx, declarations, status, deadline_ns);
     if (status) {
         for (uint32_t p = 0; p < ctx->n_peers; p++)

@@ -219,8 +219,29 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
     return STEPAF_OK;
 }
 
+/* Wait for what has been begun. */
+static stepaf_status_t join_all(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    for (unsigned t = 0; t < ctx->n_transports; t++) {
+        struct stepaf_transport *transport = ctx->transports[t];
+        char reason[STEPAF_REASON_MAX];
+        uint32_t peer = 0;
+        if (!transport->ops->join)
+            continue;
+        stepaf_status_t status = transport->ops->join(transport, deadline_ns, &peer, reason);
+        if (status) {
+            struct stepaf_who who = ctx->peers[peer].who;
+            return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, who,
+                                         "cannot connect to " STEPAF_WHO_FORMAT ": %s: %s",
+                                         STEPAF_WHO_ARGS(who), transport->ops->name, reason);
+        }
+    }
+    return STEPAF_OK;
+}
+
 stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx,
-                                     const struct stepaf_declaration *declarations)
+                                     const struct stepaf_declaration *declarations,
+                                     int64_t deadline_ns)
 {
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
@@ -235,5 +256,5 @@ stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx,
         if (status)
             return status;
     }
-    return STEPAF_OK;
+    return join_all(ctx, deadline_ns);
 }

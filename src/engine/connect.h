@@ -10,8 +10,10 @@ stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx);
 /* Close those that no link uses: at the end of the first commit. */
 void stepaf_transports_trim(struct stepaf_ctx *ctx);
 
-/* Connect and import by the declarations of all ranks (indexed by world rank). */
+/* Connect and import by the declarations of all ranks (indexed by world rank). Waits for peers where
+ * a transport has to. */
 stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx,
-                                     const struct stepaf_declaration *declarations);
+                                     const struct stepaf_declaration *declarations,
+                                     int64_t deadline_ns);
 
 #endif

@@ -262,6 +262,12 @@ struct stepaf_transport_ops {
                                struct stepaf_link **link_p, char *reason);
     void (*disconnect)(struct stepaf_link *link);
 
+    /* Bring to an end what connect has begun, for all peers at once; peers do the same. NULL if
+     * connect leaves nothing to do that links could not do by themselves. A failure is the commit's:
+     * *peer_p says whose and @a reason why, and other peers' links can be used. */
+    stepaf_status_t (*join)(struct stepaf_transport *transport, int64_t deadline_ns,
+                            uint32_t *peer_p, char *reason);
+
     /* The first commit is done: what was made ready for peers that others reach may go. NULL if
      * nothing was. */
     void (*trim)(struct stepaf_transport *transport);

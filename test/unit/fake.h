@@ -42,6 +42,7 @@ struct fake_job {
     stepaf_context_h handle;
     struct fake_job *twin;         /* whose declaration stands for all ranks of the other role */
     stepaf_status_t others_status; /* what the others say at the next exchange */
+    const char *join_reason;       /* the next join fails so; NULL: it does not */
     unsigned n_idle;               /* calls of the transport's idle */
     int wake_fd;                   /* what the transport names for sleeping; 0: nothing */
     unsigned n_armed;              /* and how often it was asked */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +46,20 @@ static stepaf_status_t transport_connect(struct stepaf_transport *base,
     reason[0] = '\0';
     *link_p = &transport->links[facts->peer].base;
     return STEPAF_OK;
+}
+
+/* It is always the second peer that cannot be had. */
+static stepaf_status_t transport_join(struct stepaf_transport *base, int64_t deadline_ns,
+                                      uint32_t *peer_p, char *reason)
+{
+    const struct fake_job *job = ((struct fake_transport *)base)->job;
+
+    fake_must(deadline_ns > stepaf_monotonic_ns(), "a deadline to come");
+    if (!job->join_reason)
+        return STEPAF_OK;
+    *peer_p = 1;
+    snprintf(reason, STEPAF_REASON_MAX, "%s", job->join_reason);
+    return STEPAF_ERR_NO_TRANSPORT;
 }
 
 static void transport_disconnect(struct stepaf_link *link)
@@ -178,6 +193,7 @@ static const struct stepaf_transport_ops fake_ops = {
     .pack_region = transport_pack_region,
     .connect = transport_connect,
     .disconnect = transport_disconnect,
+    .join = transport_join,
     .import = transport_import,
     .release = transport_release,
     .post = transport_post,

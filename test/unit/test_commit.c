@@ -166,6 +166,18 @@ static void a_peer_that_fails_after_the_verdict_breaks_the_commit(void)
     end();
 }
 
+static void a_peer_that_cannot_be_joined_is_named(void)
+{
+    begin();
+    attention->join_reason = "nobody listens there";
+    CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_ERR_NO_TRANSPORT);
+    UNIT_STRING(stepaf_last_error()->text, "cannot connect to FFN rank 1 (world rank 3): fake: "
+                                           "nobody listens there");
+    CU_ASSERT_EQUAL(stepaf_last_error()->peer_world_rank, 3);
+    expect_broken(attention);
+    end();
+}
+
 static void a_peer_that_is_not_ready_in_time_is_named(void)
 {
     begin();
@@ -286,6 +298,7 @@ int main(void)
         {"a bad verdict leaves all as it was", a_bad_verdict_leaves_all_as_it_was},
         {"a peer that fails after the verdict breaks the commit",
          a_peer_that_fails_after_the_verdict_breaks_the_commit},
+        {"a peer that cannot be joined is named", a_peer_that_cannot_be_joined_is_named},
         {"a peer that is not ready in time is named", a_peer_that_is_not_ready_in_time_is_named},
         {"a peer that dies is named", a_peer_that_dies_is_named},
         {"a peer that finalizes at once was ready", a_peer_that_finalizes_at_once_was_ready},
