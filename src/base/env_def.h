@@ -72,6 +72,9 @@ INT(TCP_PEER_TIMEOUT_US, tcp_peer_timeout_us, 10000000, 1000000, 3600000000, ANY
     "on an idle connection 4 s at least")
 STR(NET_DEVICES, net_devices, "", "list of device[:port], such as mlx5_0,mlx5_1:2", 0,
     "RDMA devices, each of them a rail; empty: the nearest one that has an active port")
+ENUM(VERBS_CONNECT, verbs_connect, "auto", "auto|oob|cm", 1,
+     "how queue pairs are connected: oob: by what the ranks tell each other in the commit; cm: by "
+     "librdmacm, over IP; auto: cm on iWARP, and where a port has no GID, else oob")
 INT(VERBS_QPS, verbs_qps, 1, 1, 4, ANY_VALUE, "queue pairs", 1,
     "RDMA queue pairs between two ranks on each rail; large tensors are divided among them")
 INT(VERBS_STRIPE_BYTES, verbs_stripe_bytes, 262144, 4096, 1073741824, ANY_VALUE, "bytes", 0,

@@ -71,11 +71,16 @@ static void what_is_not_there_is_named(void)
     UNIT_CONTAINS(reason, "no RDMA device");
     verbs_device_reset();
     verbs_device.is_iwarp = true;
+    CU_ASSERT_TRUE(stepaf_verbs_ops.probe(&env, reason));
+    verbs_device.no_cm = true;
+    verbs_device_take_place();
     CU_ASSERT_FALSE(stepaf_verbs_ops.probe(&env, reason));
     UNIT_CONTAINS(reason, "iWARP");
     expect_refused("NET_DEVICES=fake1", STEPAF_ERR_UNSUPPORTED, "librdmacm");
     verbs_device_reset();
     verbs_device.n_gids = 0;
+    verbs_device.no_cm = true;
+    verbs_device_take_place();
     expect_refused("", STEPAF_ERR_NO_TRANSPORT, "no GID");
 }
 

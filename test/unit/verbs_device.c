@@ -8,6 +8,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "verbs_cm.h"
+
 struct verbs_device verbs_device;
 static struct ibv_device devices[DEVICES];
 static struct ibv_async_event event;
@@ -19,7 +21,9 @@ static struct ibv_device **device_list(int *n_p)
 
     for (int i = 0; i < verbs_device.n_devices; i++) {
         snprintf(devices[i].name, sizeof(devices[i].name), "fake%d", i);
-        devices[i].transport_type = verbs_device.is_iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+        devices[i].transport_type = verbs_device.is_iwarp || (verbs_device.is_mixed && i % 2)
+                                        ? IBV_TRANSPORT_IWARP
+                                        : IBV_TRANSPORT_IB;
         list[i] = &devices[i];
     }
     *n_p = verbs_device.n_devices;
@@ -251,7 +255,10 @@ static const char *event_text(enum ibv_event_type type)
     return type == IBV_EVENT_DEVICE_FATAL ? "device fatal" : "some event";
 }
 
-const struct stepaf_verbs_provider verbs_device_provider = {
+static const struct stepaf_verbs_cm_ops no_cm_ops;
+
+struct stepaf_verbs_provider verbs_device_provider = {
+    .cm = &verbs_cm_ops,
     .device_list = device_list,
     .device_list_free = device_list_free,
     .device_name = device_name,
@@ -290,6 +297,13 @@ void verbs_device_reset(void)
                                          .max_cqe = ENTRIES,
                                          .n_open = verbs_device.n_open};
     has_event = false;
+    verbs_cm_reset();
+    verbs_device_take_place();
+}
+
+void verbs_device_take_place(void)
+{
+    verbs_device_provider.cm = verbs_device.no_cm ? &no_cm_ops : &verbs_cm_ops;
     stepaf_verbs_provider = &verbs_device_provider;
 }
 

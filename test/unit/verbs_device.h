@@ -10,7 +10,9 @@
 struct verbs_device {
     int n_devices;  /* named fake0, fake1 ... */
     bool no_access; /* opening them is refused */
-    bool is_iwarp;  /* no immediates */
+    bool is_iwarp;  /* no immediates, and no receives without a place */
+    bool is_mixed;  /* only every other device is iWARP */
+    bool no_cm;     /* the library is built without librdmacm */
     bool no_port;   /* none is active */
     int n_gids;     /* the last is RoCEv2 over IPv4 */
     uint32_t max_inline;
@@ -39,10 +41,12 @@ struct verbs_device {
 };
 
 extern struct verbs_device verbs_device;
-extern const struct stepaf_verbs_provider verbs_device_provider;
+extern struct stepaf_verbs_provider verbs_device_provider;
 
-/* Take the library's place. */
+/* Take the libraries' place. */
 void verbs_device_reset(void);
+/* Again, after no_cm has changed. */
+void verbs_device_take_place(void);
 /* Let go what is held. */
 void verbs_device_go(void);
 /* A notification out of nowhere: it takes a receive of @a qpn. */

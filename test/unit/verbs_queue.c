@@ -120,6 +120,11 @@ static void run(struct pair *pair)
     }
 }
 
+bool verbs_queue_is_iwarp(const struct ibv_qp *qp)
+{
+    return qp->context->device->transport_type == IBV_TRANSPORT_IWARP;
+}
+
 int verbs_queue_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_p)
 {
     struct pair *pair = (struct pair *)qp;
@@ -132,7 +137,7 @@ int verbs_queue_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
     for (; wr; wr = wr->next) {
         struct request *request = &pair->requests[(pair->first + pair->n++) % REQUESTS];
         *bad_p = wr;
-        if (verbs_device.is_iwarp && wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+        if (verbs_queue_is_iwarp(qp) && wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
             return EINVAL;
         verbs_device.n_requests++;
         verbs_device.n_imms += wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -162,6 +167,8 @@ int verbs_queue_receive(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_re
         *bad_p = wr;
         if (pair->n_receives == pair->attr.cap.max_recv_wr)
             return ENOMEM;
+        if (verbs_queue_is_iwarp(qp) && !wr->num_sge)
+            return EINVAL;
         pair->receives[at] = wr->wr_id;
         pair->places[at] = wr->num_sge ? wr->sg_list[0] : (struct ibv_sge){0};
         pair->n_receives++;

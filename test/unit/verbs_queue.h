@@ -38,6 +38,7 @@ extern struct ibv_mr *verbs_memories[KEYS];
 
 /* What is posted ends by being flushed. */
 void verbs_queue_flush(struct pair *pair);
+bool verbs_queue_is_iwarp(const struct ibv_qp *qp);
 int verbs_queue_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_p);
 int verbs_queue_receive(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_p);
 int verbs_queue_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc_p);

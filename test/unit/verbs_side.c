@@ -6,6 +6,7 @@
 #include <string.h>
 
 const char *vside_settings = "";
+bool vside_initiates = false;
 
 static void must(bool good, const char *what)
 {
@@ -90,6 +91,7 @@ stepaf_status_t vside_try(struct vside *side, unsigned n_peers)
         .deliver_imm = deliver_imm,
         .env = &side->env,
         .topo = &side->topo,
+        .initiates = vside_initiates,
     };
     stepaf_status_t status = stepaf_verbs_ops.open(&side->host, n_peers, &side->transport);
     if (status)

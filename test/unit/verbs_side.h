@@ -28,6 +28,9 @@ struct vside {
 /* The settings of sides to come: NAME=VALUE words with blanks between, without STEPAF_. */
 extern const char *vside_settings;
 
+/* Whether they are those who connect. */
+extern bool vside_initiates;
+
 /* Open, and return the status; on failure there is nothing to close. */
 stepaf_status_t vside_try(struct vside *side, unsigned n_peers);
 void vside_open(struct vside *side, unsigned n_peers);

@@ -11,10 +11,13 @@
 #include "base/error.h"
 #include "transport/verbs/rail.h"
 
-/* iWARP devices are connected by librdmacm only, which this transport does not use. */
-static bool is_usable(const struct ibv_device *device)
+/* iWARP devices are connected by librdmacm; some have a mode of their own, which the user knows of. */
+static bool is_usable(const struct stepaf_verbs_provider *provider, const struct stepaf_env *env,
+                      const struct ibv_device *device)
 {
-    return device->transport_type == IBV_TRANSPORT_IB;
+    return device->transport_type == IBV_TRANSPORT_IB ||
+           (device->transport_type == IBV_TRANSPORT_IWARP &&
+            (provider->cm->open || env->verbs_connect == STEPAF_ENV_CONNECT_OOB));
 }
 
 /* Its first active port; 0: none, *error_p: 0 or why it could not be opened. */
@@ -46,15 +49,16 @@ static int own_node(void)
     return getcpu(&cpu, &node) ? -1 : (int)node;
 }
 
-static bool only_iwarp(struct ibv_device **list, int n)
+static bool some_iwarp(struct ibv_device **list, int n)
 {
     for (int i = 0; i < n; i++)
-        if (is_usable(list[i]))
-            return false;
-    return true;
+        if (list[i]->transport_type == IBV_TRANSPORT_IWARP)
+            return true;
+    return false;
 }
 
-static void say_none(struct ibv_device **list, int n, const char *refused, int error, char *reason)
+static void say_none(const struct stepaf_verbs_provider *provider, struct ibv_device **list, int n,
+                     const char *refused, int error, char *reason)
 {
     if (!list || !n)
         snprintf(
@@ -71,15 +75,16 @@ static void say_none(struct ibv_device **list, int n, const char *refused, int e
                      : "");
     else
         snprintf(reason, STEPAF_REASON_MAX,
-                 only_iwarp(list, n)
-                     ? "all RDMA devices are iWARP, which takes librdmacm to connect: "
-                       "this version does not do that"
+                 some_iwarp(list, n) && !provider->cm->open
+                     ? "no RDMA device has an active port but those of iWARP, which takes "
+                       "librdmacm to connect: this library was built without it"
                      : "no RDMA device has an active port");
 }
 
 /* The nearest device with an active port; NULL: there is none, and @a reason says why. */
 static struct ibv_device *nearest(const struct stepaf_verbs_provider *provider,
-                                  struct ibv_device **list, int n, uint8_t *port_p, char *reason)
+                                  const struct stepaf_env *env, struct ibv_device **list, int n,
+                                  uint8_t *port_p, char *reason)
 {
     struct ibv_device *best = NULL;
     const char *refused = "";
@@ -87,8 +92,9 @@ static struct ibv_device *nearest(const struct stepaf_verbs_provider *provider,
 
     for (int i = 0; list && i < n; i++) {
         int error;
-        if (!is_usable(list[i]) || (best && (node < 0 || provider->device_numa(best) == node ||
-                                             provider->device_numa(list[i]) != node)))
+        if (!is_usable(provider, env, list[i]) ||
+            (best && (node < 0 || provider->device_numa(best) == node ||
+                      provider->device_numa(list[i]) != node)))
             continue;
         uint8_t port = active_port(provider, list[i], &error);
         if (port) {
@@ -100,7 +106,7 @@ static struct ibv_device *nearest(const struct stepaf_verbs_provider *provider,
         }
     }
     if (!best)
-        say_none(list, n, refused, last_error, reason);
+        say_none(provider, list, n, refused, last_error, reason);
     return best;
 }
 
@@ -116,7 +122,7 @@ bool stepaf_verbs_probe(const struct stepaf_env *env, char *reason)
     if (good) {
         snprintf(reason, STEPAF_REASON_MAX, "by STEPAF_NET_DEVICES=%.100s", env->net_devices);
     } else {
-        struct ibv_device *device = nearest(provider, list, n, &port, reason);
+        struct ibv_device *device = nearest(provider, env, list, n, &port, reason);
         good = device != NULL;
         if (good)
             snprintf(reason, STEPAF_REASON_MAX, "over %.60s:%d", provider->device_name(device),
@@ -166,10 +172,11 @@ static stepaf_status_t open_named(struct stepaf_verbs *verbs, struct ibv_device 
     struct ibv_device *device = find(verbs->provider, list, n, word, name);
     if (!device)
         return unknown(verbs->provider, list, n, word, name);
-    if (!is_usable(device))
+    if (!is_usable(verbs->provider, verbs->base.host->env, device))
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
-                                "STEPAF_NET_DEVICES: %.*s is an iWARP device, which has to be "
-                                "connected by librdmacm: this library does not do that yet",
+                                "STEPAF_NET_DEVICES: %.*s is no device of InfiniBand or RoCE, and "
+                                "iWARP takes librdmacm to connect: this library was built without "
+                                "it",
                                 (int)name, word);
     if (name < length) {
         char *end;
@@ -198,7 +205,8 @@ static stepaf_status_t open_all(struct stepaf_verbs *verbs, struct ibv_device **
     }
     if (verbs->n_rails || status)
         return status;
-    struct ibv_device *device = nearest(verbs->provider, list, n, &port, reason);
+    struct ibv_device *device =
+        nearest(verbs->provider, verbs->base.host->env, list, n, &port, reason);
     if (!device)
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "verbs: %s", reason);
     return stepaf_verbs_rail_open(verbs, device, port);

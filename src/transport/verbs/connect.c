@@ -7,12 +7,18 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/cm.h"
+
+/* In a rail's second word, above the port it listens at. */
+enum { HOW_CM = 1 << 16, HOW_IWARP = 1 << 17 };
 
 struct announced_rail {
     uint16_t lid;
     uint8_t mtu;
     uint8_t link_layer;
+    bool cm;
+    bool iwarp;
+    uint16_t port; /* where it listens; 0: nowhere */
     union ibv_gid gid;
     uint32_t control_key;
 };
@@ -28,6 +34,7 @@ struct announced {
     uint32_t stride;
     uint32_t acks;
     uint32_t ring;
+    uint64_t secret[STEPAF_VERBS_SECRET_WORDS];
     struct announced_rail rails[STEPAF_VERBS_RAILS_MAX];
     const uint8_t *qpns; /* n_peers times n_rails times n_qps */
 };
@@ -45,15 +52,38 @@ void stepaf_verbs_pack(struct stepaf_transport *transport, struct stepaf_pack *p
     stepaf_pack_u32(pack, verbs->layout.stride);
     stepaf_pack_u32(pack, verbs->layout.acks_in);
     stepaf_pack_u32(pack, verbs->layout.ring);
+    stepaf_pack_bytes(pack, verbs->secret, sizeof(verbs->secret));
     for (unsigned r = 0; r < verbs->n_rails; r++) {
         const struct stepaf_verbs_rail *rail = &verbs->rails[r];
         stepaf_pack_u32(pack,
                         rail->lid | (uint32_t)rail->mtu << 16 | (uint32_t)rail->link_layer << 24);
+        stepaf_pack_u32(pack,
+                        rail->listens | (rail->cm ? HOW_CM : 0u) | (rail->iwarp ? HOW_IWARP : 0u));
         stepaf_pack_bytes(pack, rail->gid.raw, sizeof(rail->gid.raw));
         stepaf_pack_u32(pack, rail->control_mr->rkey);
     }
     for (unsigned i = 0; i < verbs->n_peers * verbs->n_paths; i++)
         stepaf_pack_u32(pack, verbs->qps[i] ? verbs->qps[i]->qp_num : 0);
+}
+
+/* False: malformed. */
+static bool unpack_rail(struct stepaf_unpack *unpack, struct announced_rail *rail)
+{
+    uint32_t facts = stepaf_unpack_u32(unpack);
+    uint32_t how = stepaf_unpack_u32(unpack);
+    const void *gid = stepaf_unpack_bytes(unpack, sizeof(rail->gid.raw));
+
+    rail->lid = (uint16_t)facts;
+    rail->mtu = (uint8_t)(facts >> 16);
+    rail->link_layer = (uint8_t)(facts >> 24);
+    rail->port = (uint16_t)how;
+    rail->cm = how & HOW_CM;
+    rail->iwarp = how & HOW_IWARP;
+    if (!gid || rail->mtu < IBV_MTU_256 || rail->mtu > IBV_MTU_4096)
+        return false;
+    memcpy(rail->gid.raw, gid, sizeof(rail->gid.raw));
+    rail->control_key = stepaf_unpack_u32(unpack);
+    return true;
 }
 
 /* False: malformed. */
@@ -68,21 +98,14 @@ static bool unpack_announced(struct stepaf_unpack *unpack, struct announced *ann
     announced_p->stride = stepaf_unpack_u32(unpack);
     announced_p->acks = stepaf_unpack_u32(unpack);
     announced_p->ring = stepaf_unpack_u32(unpack);
-    if (unpack->failed || !announced_p->n_rails || announced_p->n_rails > STEPAF_VERBS_RAILS_MAX ||
+    const void *secret = stepaf_unpack_bytes(unpack, sizeof(announced_p->secret));
+    if (!secret || !announced_p->n_rails || announced_p->n_rails > STEPAF_VERBS_RAILS_MAX ||
         !announced_p->n_qps || announced_p->n_qps > STEPAF_VERBS_QPS_MAX)
         return false;
-    for (unsigned r = 0; r < announced_p->n_rails; r++) {
-        struct announced_rail *rail = &announced_p->rails[r];
-        uint32_t facts = stepaf_unpack_u32(unpack);
-        const void *gid = stepaf_unpack_bytes(unpack, sizeof(rail->gid.raw));
-        rail->lid = (uint16_t)facts;
-        rail->mtu = (uint8_t)(facts >> 16);
-        rail->link_layer = (uint8_t)(facts >> 24);
-        if (!gid || rail->mtu < IBV_MTU_256 || rail->mtu > IBV_MTU_4096)
+    memcpy(announced_p->secret, secret, sizeof(announced_p->secret));
+    for (unsigned r = 0; r < announced_p->n_rails; r++)
+        if (!unpack_rail(unpack, &announced_p->rails[r]))
             return false;
-        memcpy(rail->gid.raw, gid, sizeof(rail->gid.raw));
-        rail->control_key = stepaf_unpack_u32(unpack);
-    }
     uint64_t bytes = (uint64_t)announced_p->n_peers * announced_p->n_rails * announced_p->n_qps * 4;
     if ((uint64_t)(unpack->end - unpack->at) < bytes)
         return false;
@@ -107,7 +130,17 @@ static bool suits(const struct stepaf_verbs *verbs, const struct announced *anno
                      "rail %u (%.40s): one end is InfiniBand, the other is not", r, mine->name);
             return false;
         }
-        if (mine->link_layer != IBV_LINK_LAYER_ETHERNET &&
+        if (its->iwarp != mine->iwarp || its->cm != mine->cm) {
+            snprintf(reason, STEPAF_REASON_MAX, "rail %u (%.40s): one end is %s, the other is not",
+                     r, mine->name, its->iwarp != mine->iwarp ? "iWARP" : "connected by librdmacm");
+            return false;
+        }
+        if (mine->cm && verbs->base.host->initiates && !its->port) {
+            snprintf(reason, STEPAF_REASON_MAX, "rail %u (%.40s): it listens at no port", r,
+                     mine->name);
+            return false;
+        }
+        if (mine->link_layer != IBV_LINK_LAYER_ETHERNET && !mine->cm &&
             mine->gid.global.subnet_prefix != its->gid.global.subnet_prefix) {
             snprintf(reason, STEPAF_REASON_MAX, "rail %u (%.40s): it is on another subnet", r,
                      mine->name);
@@ -129,6 +162,14 @@ static void say_address(const struct stepaf_verbs_rail *rail, char text_p[STEPAF
                         STEPAF_LINK_ADDRESS);
 }
 
+static void link_free(struct stepaf_verbs_link *link)
+{
+    free(link->calls);
+    free(link->imms);
+    free(link->held_upto);
+    free(link);
+}
+
 static struct stepaf_verbs_link *link_make(struct stepaf_verbs *verbs,
                                            const struct stepaf_peer_facts *facts, unsigned n_paths)
 {
@@ -143,13 +184,14 @@ static struct stepaf_verbs_link *link_make(struct stepaf_verbs *verbs,
     say_address(&verbs->rails[0], link->base.address);
     link->n_paths = n_paths;
     link->quick = n_paths == 1 && verbs->rails[0].imm;
+    link->slot = facts->slot;
+    if (verbs->cm.channel)
+        link->calls = calloc(n_paths, sizeof(link->calls[0]));
     link->imms = calloc(verbs->receives, sizeof(link->imms[0]));
     link->held_upto = calloc((size_t)STEPAF_VERBS_HELD_POSTS * n_paths, sizeof(link->held_upto[0]));
-    if (link->imms && link->held_upto)
+    if (link->imms && link->held_upto && !link->calls == !verbs->cm.channel)
         return link;
-    free(link->imms);
-    free(link->held_upto);
-    free(link);
+    link_free(link);
     return NULL;
 }
 
@@ -175,7 +217,7 @@ static void point(const struct stepaf_verbs *verbs, struct stepaf_verbs_link *li
     }
 }
 
-/* Bring one queue pair up. */
+/* Bring one queue pair up; one of librdmacm's later, together with all others. */
 static bool path_connect(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link, unsigned i,
                          const struct announced *announced, uint32_t slot, char *reason)
 {
@@ -186,6 +228,10 @@ static bool path_connect(struct stepaf_verbs *verbs, struct stepaf_verbs_link *l
     const char *step = "preparing";
     int error;
 
+    if (path->rail->cm) {
+        stepaf_verbs_cm_expect(link, i, &its->gid, its->port);
+        return true;
+    }
     memcpy(&far.qpn, announced->qpns + (size_t)at * 4, sizeof(far.qpn));
     far.psn = (announced->psn + far.qpn) & 0xffffff;
     error = stepaf_verbs_qp_prepare(verbs, path);
@@ -220,6 +266,7 @@ stepaf_status_t stepaf_verbs_connect(struct stepaf_transport *transport,
     struct stepaf_verbs_link *link = link_make(verbs, facts, n_rails * verbs->n_qps);
     if (!link)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    memcpy(link->secret, announced.secret, sizeof(link->secret));
     point(verbs, link, &announced, facts->slot);
     verbs->links[facts->peer] = link;
     verbs->n_links++;
@@ -237,11 +284,11 @@ void stepaf_verbs_disconnect(struct stepaf_link *base)
     struct stepaf_verbs_link *link = (struct stepaf_verbs_link *)base;
     struct stepaf_verbs *verbs = stepaf_verbs_of(link);
 
+    stepaf_verbs_cm_hang_up(link);
     stepaf_verbs_qps_destroy(verbs, base->peer);
+    stepaf_verbs_cm_forget(link);
     (void)stepaf_verbs_let_go(link, true);
     verbs->links[base->peer] = NULL;
     verbs->n_links--;
-    free(link->imms);
-    free(link->held_upto);
-    free(link);
+    link_free(link);
 }

@@ -210,6 +210,7 @@ static const struct stepaf_verbs_provider real = {
     .take_event = real_take_event,
     .status_text = real_status_text,
     .event_text = real_event_text,
+    .cm = &stepaf_verbs_cm_real,
 };
 
 const struct stepaf_verbs_provider *stepaf_verbs_provider = &real;

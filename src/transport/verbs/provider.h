@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the transport asks of libibverbs. One table of functions, so that tests can put a device of
- * their own in its place; provider.c is the only file that calls the library. */
+/* What the transport asks of libibverbs, and librdmacm. Tables of functions, so that tests
+ * can put devices of their own in their place; the files provider*.c are the only ones that call
+ * the libraries. */
 #ifndef STEPAF_TRANSPORT_VERBS_PROVIDER_H
 #define STEPAF_TRANSPORT_VERBS_PROVIDER_H
 
@@ -8,6 +9,80 @@
 #include <stddef.h>
 
 #include <infiniband/verbs.h>
+
+struct rdma_event_channel;
+struct rdma_cm_id;
+
+/* What librdmacm has to say, as far as the transport makes a difference. */
+enum stepaf_verbs_cm_type {
+    STEPAF_VERBS_CM_ADDRESS,      /* resolved */
+    STEPAF_VERBS_CM_ROUTE,        /* resolved */
+    STEPAF_VERBS_CM_REQUEST,      /* somebody asks for a connection */
+    STEPAF_VERBS_CM_RESPONSE,     /* the peer has accepted; its queue pair waits for this one */
+    STEPAF_VERBS_CM_ESTABLISHED,  /* both queue pairs are ready */
+    STEPAF_VERBS_CM_REJECTED,     /* by the peer, or nobody listens there */
+    STEPAF_VERBS_CM_FAILED,       /* an address, a route or a connection that is not to be had */
+    STEPAF_VERBS_CM_DISCONNECTED, /* by the peer */
+    STEPAF_VERBS_CM_REMOVED,      /* the device is taken away */
+    STEPAF_VERBS_CM_TIMEWAIT,     /* long after a connection's end */
+    STEPAF_VERBS_CM_OTHER
+};
+
+enum { STEPAF_VERBS_CM_DATA = 32 /* bytes of private data that the transport cares for */ };
+
+/* A copy: the library's own is given back at once. */
+struct stepaf_verbs_cm_event {
+    enum stepaf_verbs_cm_type type;
+    int status;       /* 0, -errno, or for REJECTED a reason of the network's */
+    const char *text; /* the event's name */
+    struct rdma_cm_id *id;
+    struct rdma_cm_id *listener; /* of a REQUEST */
+    void *context;               /* of id, as given to create or adopt */
+    size_t bytes;                /* of data; networks pad it with zeros */
+    uint8_t data[STEPAF_VERBS_CM_DATA];
+};
+
+/* What one side says of itself when it connects or accepts. */
+struct stepaf_verbs_cm_hello {
+    uint32_t qpn;
+    uint8_t retry;
+    uint8_t rnr_retry;
+    const void *data;
+    uint8_t bytes;
+};
+
+/* librdmacm. Addresses are IPv6, those of IPv4 mapped into it, as in a RoCE v2 GID. Integers are 0 or
+ * an errno, pointers NULL with errno; nothing here waits for a peer but take_event. */
+struct stepaf_verbs_cm_ops {
+    /* NULL: this build has no librdmacm, and none of these. The channel never blocks. */
+    struct rdma_event_channel *(*open)(void);
+    void (*close)(struct rdma_event_channel *channel);
+    /* An address by which the port of a device is reached; ENODEV: it has none. */
+    int (*address)(struct rdma_event_channel *channel, struct ibv_context *context, uint8_t port,
+                   union ibv_gid *address_p);
+    struct rdma_cm_id *(*create)(struct rdma_event_channel *channel, void *context,
+                                 uint8_t traffic_class);
+    void (*destroy)(struct rdma_cm_id *id);
+    /* Give the id of a REQUEST its context. */
+    void (*adopt)(struct rdma_cm_id *id, void *context);
+    /* Take requests; *port_p: the wanted port, or 0 for a free one, which is returned. */
+    int (*listen)(struct rdma_cm_id *id, const union ibv_gid *address, uint16_t *port_p);
+    int (*resolve_address)(struct rdma_cm_id *id, const union ibv_gid *from,
+                           const union ibv_gid *to, uint16_t port, int timeout_ms);
+    int (*resolve_route)(struct rdma_cm_id *id, int timeout_ms);
+    /* Whether the id goes by this port of this device. */
+    bool (*is_on)(const struct rdma_cm_id *id, const struct ibv_context *context, uint8_t port);
+    /* What is to be set to bring the id's queue pair into @a attr's state. */
+    int (*init_attr)(struct rdma_cm_id *id, struct ibv_qp_attr *attr_p, int *mask_p);
+    int (*connect)(struct rdma_cm_id *id, const struct stepaf_verbs_cm_hello *hello);
+    int (*accept)(struct rdma_cm_id *id, const struct stepaf_verbs_cm_hello *hello);
+    int (*establish)(struct rdma_cm_id *id);
+    void (*reject)(struct rdma_cm_id *id, const void *data, uint8_t bytes);
+    void (*disconnect)(struct rdma_cm_id *id);
+    /* Take an event, waiting for one up to @a timeout_ms. False: there is none. */
+    bool (*take_event)(struct rdma_event_channel *channel, int timeout_ms,
+                       struct stepaf_verbs_cm_event *event_p);
+};
 
 /* As the library's functions of these names. Integers are 0 or an errno, pointers NULL with errno. */
 struct stepaf_verbs_provider {
@@ -45,9 +120,13 @@ struct stepaf_verbs_provider {
     bool (*take_event)(struct ibv_context *context, struct ibv_async_event *event_p);
     const char *(*status_text)(enum ibv_wc_status status);
     const char *(*event_text)(enum ibv_event_type type);
+    const struct stepaf_verbs_cm_ops *cm;
 };
 
-/* In force: libibverbs, unless a test has set another. */
+/* In force: the libraries, unless a test has set another. */
 extern const struct stepaf_verbs_provider *stepaf_verbs_provider;
+
+/* provider_cm.c, or empty where configure has not found the library */
+extern const struct stepaf_verbs_cm_ops stepaf_verbs_cm_real;
 
 #endif

@@ -8,7 +8,10 @@
 #include "base/error.h"
 #include "transport/verbs/verbs.h"
 
-enum { MIN_RNR_TIMER = 1 /* 10 us */, RNR_RETRY = 7 /* without end: receives do come */ };
+enum {
+    MIN_RNR_TIMER = 1, /* 10 us */
+    ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
+};
 
 /* What a work request may hold itself is found by trying, once for each rail. */
 static const uint16_t inline_tries[] = {256, 128, 96, 64, 32, 0};
@@ -84,7 +87,7 @@ int stepaf_verbs_qp_prepare(struct stepaf_verbs *verbs, const struct stepaf_verb
         .qp_state = IBV_QPS_INIT,
         .pkey_index = 0,
         .port_num = path->rail->port,
-        .qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+        .qp_access_flags = ACCESS,
     };
     return verbs->provider->modify_qp(
         path->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
@@ -125,7 +128,7 @@ static int to_send(struct stepaf_verbs *verbs, const struct stepaf_verbs_path *p
         .qp_state = IBV_QPS_RTS,
         .timeout = (uint8_t)env->verbs_timeout,
         .retry_cnt = (uint8_t)env->verbs_retry,
-        .rnr_retry = RNR_RETRY,
+        .rnr_retry = STEPAF_VERBS_RNR_RETRY,
         .sq_psn = (verbs->psn + path->qp->qp_num) & 0xffffff,
     };
     return verbs->provider->modify_qp(path->qp, &attr,
@@ -146,4 +149,27 @@ int stepaf_verbs_qp_connect(struct stepaf_verbs *verbs, struct stepaf_verbs_path
         error = to_send(verbs, path);
     }
     return error;
+}
+
+int stepaf_verbs_qp_follow(struct stepaf_verbs *verbs, const struct stepaf_verbs_path *path,
+                           struct rdma_cm_id *id, enum ibv_qp_state state)
+{
+    const struct stepaf_env *env = verbs->base.host->env;
+    struct ibv_qp_attr attr = {.qp_state = state};
+    int mask = 0;
+    int error = verbs->provider->cm->init_attr(id, &attr, &mask);
+
+    if (error)
+        return error;
+    if (mask & IBV_QP_ACCESS_FLAGS)
+        attr.qp_access_flags |= ACCESS;
+    if (mask & IBV_QP_MIN_RNR_TIMER)
+        attr.min_rnr_timer = MIN_RNR_TIMER;
+    if (mask & IBV_QP_TIMEOUT)
+        attr.timeout = (uint8_t)env->verbs_timeout;
+    if (mask & IBV_QP_RETRY_CNT)
+        attr.retry_cnt = (uint8_t)env->verbs_retry;
+    if (mask & IBV_QP_RNR_RETRY)
+        attr.rnr_retry = STEPAF_VERBS_RNR_RETRY;
+    return verbs->provider->modify_qp(path->qp, &attr, mask);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "transport/verbs/cm.h"
 
 enum { MAX_WRITE = 1 << 30 };
 
@@ -82,13 +83,32 @@ static stepaf_status_t choose_gid(const struct stepaf_verbs *verbs, struct stepa
     return STEPAF_OK;
 }
 
-static stepaf_status_t look_at_port(const struct stepaf_verbs *verbs,
-                                    struct stepaf_verbs_rail *rail)
+/* How the port is reached: by LID, by a GID, or by an IP address that librdmacm connects to. */
+static stepaf_status_t take_address(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
+                                    const struct ibv_port_attr *port)
+{
+    int setting = verbs->base.host->env->verbs_connect;
+    stepaf_status_t status = STEPAF_OK;
+    struct ibv_gid_entry entry;
+
+    if (rail->iwarp && setting != STEPAF_ENV_CONNECT_OOB) /* its GIDs are no addresses */
+        return stepaf_verbs_cm_rail(verbs, rail);
+    if (port->link_layer == IBV_LINK_LAYER_ETHERNET)
+        status = choose_gid(verbs, rail, (uint32_t)port->gid_tbl_len);
+    else if (!verbs->provider->query_gid(rail->context, rail->port, 0, &entry))
+        rail->gid = entry.gid;
+    if ((!status && setting == STEPAF_ENV_CONNECT_CM) ||
+        (status == STEPAF_ERR_NO_TRANSPORT && setting != STEPAF_ENV_CONNECT_OOB &&
+         verbs->provider->cm->open))
+        status = stepaf_verbs_cm_rail(verbs, rail);
+    return status;
+}
+
+static stepaf_status_t look_at_port(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail)
 {
     const struct stepaf_verbs_provider *provider = verbs->provider;
     struct ibv_device_attr device;
     struct ibv_port_attr port;
-    struct ibv_gid_entry entry;
     int error = provider->query_device(rail->context, &device);
 
     if (!error && rail->port > device.phys_port_cnt)
@@ -108,11 +128,7 @@ static stepaf_status_t look_at_port(const struct stepaf_verbs *verbs,
     rail->max_write = port.max_msg_sz && port.max_msg_sz < MAX_WRITE ? port.max_msg_sz : MAX_WRITE;
     rail->max_qp_wr = device.max_qp_wr;
     rail->max_cqe = device.max_cqe;
-    if (port.link_layer == IBV_LINK_LAYER_ETHERNET)
-        return choose_gid(verbs, rail, (uint32_t)port.gid_tbl_len);
-    if (!provider->query_gid(rail->context, rail->port, 0, &entry))
-        rail->gid = entry.gid;
-    return STEPAF_OK;
+    return take_address(verbs, rail, &port);
 }
 
 static bool notifies_by_imm(const struct stepaf_env *env, const struct ibv_device *device)
@@ -171,6 +187,7 @@ stepaf_status_t stepaf_verbs_rail_open(struct stepaf_verbs *verbs, struct ibv_de
                                       "ask for read and write access",
                                       rail->name)
                    : refuse(rail, "cannot be opened", errno);
+    rail->iwarp = device->transport_type == IBV_TRANSPORT_IWARP;
     status = look_at_port(verbs, rail);
     if (!status)
         status = make_queues(verbs, rail);

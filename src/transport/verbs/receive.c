@@ -13,16 +13,17 @@ int stepaf_verbs_refill(struct stepaf_verbs_link *link, unsigned index, uint32_t
     struct ibv_recv_wr *first = verbs->forms.receive, *bad;
     uint64_t id = stepaf_verbs_is_receive | stepaf_verbs_wr_id(link->base.peer, index, 0);
     uint32_t at = path->rx_refilled;
+    /* Only messages, which are path 0's, bring anything, but soft-iWARP wants a place always. */
+    bool has_place = index == 0 || path->rail->iwarp;
     int error = 0;
 
     while (n && !error) {
         uint32_t some = n < STEPAF_VERBS_REFILL ? n : STEPAF_VERBS_REFILL;
         for (uint32_t i = 0; i < some; i++, at++) {
             first[i].wr_id = id;
-            /* Only path 0 brings messages; a write's notification brings nothing anywhere. */
             verbs->forms.place[i].addr = (uintptr_t)&link->ring[at & (verbs->receives - 1)];
             verbs->forms.place[i].lkey = path->rail->control_mr->lkey;
-            first[i].num_sge = !index;
+            first[i].num_sge = has_place;
         }
         first[some - 1].next = NULL;
         error = verbs->provider->post_recv(path->qp, first, &bad);

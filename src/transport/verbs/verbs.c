@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/time.h"
+#include "transport/verbs/cm.h"
 
 enum { CLOSE_US = 1000000 };
 
@@ -29,6 +30,7 @@ static void verbs_close(struct stepaf_transport *transport)
         stepaf_verbs_drop_region(transport, memory->region);
     }
     stepaf_verbs_control_free(verbs);
+    stepaf_verbs_cm_close(verbs);
     stepaf_verbs_rails_close(verbs);
     free(verbs->qps);
     free(verbs->links);
@@ -58,13 +60,14 @@ static stepaf_status_t verbs_open(struct stepaf_host *host, unsigned n_peers,
     if (!verbs->links)
         goto err_verbs;
     verbs->n_peers = n_peers;
-    if (getrandom(&verbs->psn, sizeof(verbs->psn), 0) != (ssize_t)sizeof(verbs->psn)) {
+    if (getrandom(&verbs->psn, sizeof(verbs->psn), 0) != (ssize_t)sizeof(verbs->psn) ||
+        getrandom(verbs->secret, sizeof(verbs->secret), 0) != (ssize_t)sizeof(verbs->secret)) {
         status = stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT,
                                   "verbs: cannot open: %s", strerror(errno));
         goto err_verbs;
     }
     if ((status = stepaf_verbs_rails_open(verbs)) || (status = stepaf_verbs_qps_create(verbs)) ||
-        (status = stepaf_verbs_control_make(verbs)))
+        (status = stepaf_verbs_control_make(verbs)) || (status = stepaf_verbs_cm_listen(verbs)))
         goto err_verbs;
     *transport_p = &verbs->base;
     return STEPAF_OK;
@@ -92,6 +95,8 @@ static void verbs_memory(struct stepaf_transport *transport, size_t *per_link_p,
                   verbs->n_paths * (sizeof(struct stepaf_verbs_path) + sizeof(struct ibv_qp *) +
                                     STEPAF_VERBS_HELD_POSTS * sizeof(uint32_t)) +
                   verbs->receives * sizeof(uint32_t) + verbs->layout.stride;
+    if (verbs->cm.channel)
+        *per_link_p += verbs->n_paths * sizeof(struct stepaf_verbs_call);
     *staging_p = 0;
 }
 
@@ -107,6 +112,7 @@ const struct stepaf_transport_ops stepaf_verbs_ops = {
     .pack_region = stepaf_verbs_pack_region,
     .connect = stepaf_verbs_connect,
     .disconnect = stepaf_verbs_disconnect,
+    .join = stepaf_verbs_join,
     .trim = verbs_trim,
     .import = stepaf_verbs_import,
     .release = stepaf_verbs_release,

@@ -33,6 +33,8 @@ enum {
         2, /* work requests that a post leaves free, for what is told of receives */
     STEPAF_VERBS_REFILL = 32, /* receives that are posted by one call */
     STEPAF_VERBS_LINE = 64,
+    STEPAF_VERBS_RNR_RETRY = 7, /* without end: receives do come */
+    STEPAF_VERBS_SECRET_WORDS = 2,
     STEPAF_VERBS_NAME = IBV_SYSFS_NAME_MAX + 4
 };
 
@@ -61,7 +63,11 @@ struct stepaf_verbs_rail {
     uint32_t inline_bytes; /* that a work request may hold itself */
     int max_qp_wr;
     int max_cqe;
-    bool imm; /* notify by 32 bits of a write */
+    bool imm;         /* notify by 32 bits of a write */
+    bool iwarp;       /* its queue pairs are made ready by connecting */
+    bool cm;          /* they are connected by librdmacm, and gid is an IP address */
+    uint16_t listens; /* on this port; 0: it does not */
+    struct rdma_cm_id *listener;
     char name[STEPAF_VERBS_NAME];
 };
 
@@ -86,14 +92,19 @@ struct stepaf_verbs_path {
     uint64_t rx_ack_at;             /* and where, in the peer's memory */
 };
 
+struct stepaf_verbs_call;
+
 struct stepaf_verbs_link {
     struct stepaf_link base;
     unsigned n_paths;
-    bool quick;                          /* posts may go by stepaf_verbs_post_quick */
-    struct stepaf_verbs_slot *ring;      /* that the peer writes */
+    bool quick;                                 /* posts may go by stepaf_verbs_post_quick */
+    struct stepaf_verbs_call *calls;            /* n_paths; NULL: none is connected by librdmacm */
+    uint64_t secret[STEPAF_VERBS_SECRET_WORDS]; /* the peer's */
+    struct stepaf_verbs_slot *ring;             /* that the peer writes */
     struct stepaf_verbs_slot *send_ring; /* messages that no work request holds; NULL: all do */
     uint64_t ring_at;                    /* the peer's, that this rank writes */
     uint32_t rx_arrived;                 /* notifications on path 0 */
+    uint32_t slot;                       /* this rank's among the peer's peers */
     uint32_t *imms;                      /* of those that are not consumed yet */
     uint32_t tx_parts; /* PARTs on every other path, the current post's included */
     uint32_t tx_parts_told;
@@ -141,9 +152,23 @@ struct stepaf_verbs_forms {
     bool held;           /* the device reads some piece later */
 };
 
+/* What is connected by librdmacm (cm.h). */
+struct stepaf_verbs_cm {
+    struct rdma_event_channel *channel; /* NULL: nothing is */
+    unsigned n_open;                    /* calls that are neither up nor failed */
+    unsigned n_asking;                  /* of those, begun by this side */
+    unsigned n_watched;                 /* of those, that no event brings on */
+    unsigned first;                     /* peer to begin with */
+    unsigned next;                      /* call to begin next, counted from there */
+    stepaf_status_t failed;             /* the first failure; STEPAF_OK: none */
+    uint32_t failed_peer;
+    char failed_why[STEPAF_REASON_MAX];
+};
+
 struct stepaf_verbs {
     struct stepaf_transport base;
     const struct stepaf_verbs_provider *provider;
+    uint64_t secret[STEPAF_VERBS_SECRET_WORDS]; /* whoever connects has to know it */
     unsigned n_peers;
     unsigned n_rails;
     unsigned n_qps;   /* on a rail */
@@ -163,6 +188,7 @@ struct stepaf_verbs {
     size_t control_bytes;
     struct stepaf_list memories;
     struct stepaf_verbs_forms forms;
+    struct stepaf_verbs_cm cm;
     struct stepaf_verbs_rail rails[STEPAF_VERBS_RAILS_MAX];
 };
 
@@ -209,6 +235,9 @@ int stepaf_verbs_qp_prepare(struct stepaf_verbs *verbs, const struct stepaf_verb
 /* Make it ready to send and receive. 0 or errno; *step_p: what has failed. */
 int stepaf_verbs_qp_connect(struct stepaf_verbs *verbs, struct stepaf_verbs_path *path,
                             const struct stepaf_verbs_far *far, const char **step_p);
+/* Put what librdmacm says for this state and what the settings say together. 0 or errno. */
+int stepaf_verbs_qp_follow(struct stepaf_verbs *verbs, const struct stepaf_verbs_path *path,
+                           struct rdma_cm_id *id, enum ibv_qp_state state);
 
 /* memory.c */
 stepaf_status_t stepaf_verbs_control_make(struct stepaf_verbs *verbs);

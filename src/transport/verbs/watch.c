@@ -2,7 +2,7 @@
 /* What polling does not tell: events of devices, and peers that acknowledge nothing any more. */
 #include "base/log.h"
 #include "base/time.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/cm.h"
 
 enum { LOOK_US = 10000, ASK_PER_TIMEOUT = 4 };
 
@@ -95,6 +95,8 @@ void stepaf_verbs_idle(struct stepaf_transport *transport)
     for (unsigned r = 0; r < verbs->n_rails; r++)
         while (verbs->provider->take_event(verbs->rails[r].context, &event))
             take_event(verbs, &verbs->rails[r], &event);
+    if (verbs->cm.channel)
+        stepaf_verbs_cm_watch(verbs);
     for (unsigned p = 0; p < verbs->n_peers; p++) {
         struct stepaf_verbs_link *link = verbs->links[p];
         for (unsigned i = 0; link && !link->base.dead && i < link->n_paths; i++)

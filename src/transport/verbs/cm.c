@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections by librdmacm: the rails' addresses, listening, and what a link has of it. */
+#include "transport/verbs/cm.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+enum { LISTEN_TRIES = 16 };
+
+/* An entry of the GID table that is an IP address other ranks can use. */
+static bool is_address(const struct stepaf_verbs_rail *rail)
+{
+    static const union ibv_gid none;
+    bool is_link_local = rail->gid.raw[0] == 0xfe && (rail->gid.raw[1] & 0xc0) == 0x80;
+
+    return !rail->iwarp && rail->link_layer == IBV_LINK_LAYER_ETHERNET && !is_link_local &&
+           memcmp(&rail->gid, &none, sizeof(none)) != 0;
+}
+
+stepaf_status_t stepaf_verbs_cm_rail(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail)
+{
+    const struct stepaf_verbs_cm_ops *ops = verbs->provider->cm;
+
+    if (!ops->open)
+        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
+                                "verbs: %s has to be connected by librdmacm, and this library was "
+                                "built without it",
+                                rail->name);
+    if (!verbs->cm.channel)
+        verbs->cm.channel = ops->open();
+    if (!verbs->cm.channel)
+        return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                "verbs: %s: librdmacm cannot be used: %s (is rdma_ucm loaded, and "
+                                "is /dev/infiniband/rdma_cm there?)",
+                                rail->name, strerror(errno));
+    rail->cm = true;
+    if (is_address(rail))
+        return STEPAF_OK;
+    int error = ops->address(verbs->cm.channel, rail->context, rail->port, &rail->gid);
+    if (error)
+        return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                "verbs: %s: no IP address for librdmacm: %s", rail->name,
+                                error == ENODEV ? "its network interface has none"
+                                                : strerror(error));
+    return STEPAF_OK;
+}
+
+/* STEPAF_NET_PORTS; 0 and 0: any. False: it is not first-last. */
+static bool read_ports(const char *text, unsigned long *first_p, unsigned long *last_p)
+{
+    char *end = (char *)text;
+
+    *first_p = *last_p = 0;
+    if (!text[0])
+        return true;
+    if (text[0] >= '0' && text[0] <= '9')
+        *first_p = *last_p = strtoul(text, &end, 10);
+    if (*end == '-' && end[1] >= '0' && end[1] <= '9')
+        *last_p = strtoul(end + 1, &end, 10);
+    return !*end && *first_p > 0 && *first_p <= *last_p && *last_p <= UINT16_MAX;
+}
+
+/* Listen at one port. 0 or errno. */
+static int listen_at(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail, uint16_t port)
+{
+    const struct stepaf_verbs_cm_ops *ops = verbs->provider->cm;
+    struct rdma_cm_id *id = ops->create(verbs->cm.channel, NULL, 0);
+    int error;
+
+    if (!id)
+        return errno;
+    error = ops->listen(id, &rail->gid, &port);
+    if (error) {
+        ops->destroy(id);
+        return error;
+    }
+    rail->listener = id;
+    rail->listens = port;
+    return 0;
+}
+
+/* librdmacm's free ports may be taken on iWARP, where they are TCP's as well. */
+static int listen_on(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
+                     unsigned long first, unsigned long last)
+{
+    int error = EADDRINUSE;
+
+    for (int i = 0; !first && i < LISTEN_TRIES && error == EADDRINUSE; i++)
+        error = listen_at(verbs, rail, 0);
+    for (; first && first <= last && error == EADDRINUSE; first++)
+        error = listen_at(verbs, rail, (uint16_t)first);
+    return error;
+}
+
+stepaf_status_t stepaf_verbs_cm_listen(struct stepaf_verbs *verbs)
+{
+    const char *ports = verbs->base.host->env->net_ports;
+    unsigned long first, last;
+
+    if (verbs->base.host->initiates || !verbs->cm.channel)
+        return STEPAF_OK;
+    if (!read_ports(ports, &first, &last))
+        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_COMMIT,
+                                "STEPAF_NET_PORTS: \"%.32s\" is not first-last, such as "
+                                "20000-20999",
+                                ports);
+    for (unsigned r = 0; r < verbs->n_rails; r++) {
+        struct stepaf_verbs_rail *rail = &verbs->rails[r];
+        int error = rail->cm ? listen_on(verbs, rail, first, last) : 0;
+        if (error)
+            return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                    "verbs: %s: cannot listen%s%.32s: %s", rail->name,
+                                    first ? " at any port of STEPAF_NET_PORTS=" : "", ports,
+                                    strerror(error));
+    }
+    return STEPAF_OK;
+}
+
+void stepaf_verbs_cm_unlisten(struct stepaf_verbs *verbs)
+{
+    for (unsigned r = 0; r < verbs->n_rails; r++) {
+        struct stepaf_verbs_rail *rail = &verbs->rails[r];
+        if (rail->listener)
+            verbs->provider->cm->destroy(rail->listener);
+        rail->listener = NULL;
+        rail->listens = 0;
+    }
+}
+
+void stepaf_verbs_cm_close(struct stepaf_verbs *verbs)
+{
+    stepaf_verbs_cm_unlisten(verbs);
+    if (verbs->cm.channel)
+        verbs->provider->cm->close(verbs->cm.channel);
+    verbs->cm.channel = NULL;
+}
+
+void stepaf_verbs_cm_expect(struct stepaf_verbs_link *link, unsigned path,
+                            const union ibv_gid *address, uint16_t port)
+{
+    struct stepaf_verbs *verbs = stepaf_verbs_of(link);
+    struct stepaf_verbs_call *call = &link->calls[path];
+
+    *call = (struct stepaf_verbs_call){
+        .link = link, .address = *address, .port = port, .index = (uint8_t)path};
+    stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_IDLE);
+    if (!verbs->base.host->initiates)
+        stepaf_verbs_answer_await(call);
+    else /* not all ranks begin with the same peer */
+        verbs->cm.first = link->slot % verbs->n_peers;
+}
+
+void stepaf_verbs_cm_hang_up(struct stepaf_verbs_link *link)
+{
+    struct stepaf_verbs *verbs = stepaf_verbs_of(link);
+
+    for (unsigned i = 0; link->calls && i < link->n_paths; i++) {
+        struct stepaf_verbs_call *call = &link->calls[i];
+        if (call->state == STEPAF_VERBS_CALL_NONE)
+            continue;
+        if (call->state >= STEPAF_VERBS_CALL_ACCEPTED && call->state <= STEPAF_VERBS_CALL_UP)
+            verbs->provider->cm->disconnect(call->id);
+        stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_NONE);
+    }
+}
+
+void stepaf_verbs_cm_forget(struct stepaf_verbs_link *link)
+{
+    struct stepaf_verbs *verbs = stepaf_verbs_of(link);
+
+    for (unsigned i = 0; link->calls && i < link->n_paths; i++)
+        if (link->calls[i].id)
+            verbs->provider->cm->destroy(link->calls[i].id);
+    free(link->calls);
+    link->calls = NULL;
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections by librdmacm: iWARP devices have no others, RoCE and InfiniBand may.
+ *
+ * FFN ranks listen at one port of each rail, which is in what they announce; attention ranks resolve
+ * address and route and connect, all queue pairs of all peers side by side, driven by one channel of
+ * events. The queue pairs are the same that are connected otherwise, made when the transport opens.
+ * A request carries the listener's secret, which the bootstrap has brought, and the answer the
+ * caller's: whoever does not know it is rejected, and changes nothing.
+ *
+ * On iWARP the side that has connected has to send first: it writes one word as soon as it can, and
+ * the other side is ready when it has seen that word. */
+#ifndef STEPAF_TRANSPORT_VERBS_CM_H
+#define STEPAF_TRANSPORT_VERBS_CM_H
+
+#include "transport/verbs/verbs.h"
+
+enum stepaf_verbs_call_state {
+    STEPAF_VERBS_CALL_NONE,     /* the path is connected without */
+    STEPAF_VERBS_CALL_IDLE,     /* to be begun, or awaited */
+    STEPAF_VERBS_CALL_PAUSED,   /* to be begun again: the peer had no room for it */
+    STEPAF_VERBS_CALL_ADDRESS,  /* being resolved */
+    STEPAF_VERBS_CALL_ROUTE,    /* being resolved */
+    STEPAF_VERBS_CALL_CONNECT,  /* asked for */
+    STEPAF_VERBS_CALL_ACCEPTED, /* by this side */
+    STEPAF_VERBS_CALL_UNHEARD,  /* established, but the peer's first word is not here */
+    STEPAF_VERBS_CALL_UP,
+    STEPAF_VERBS_CALL_FAILED
+};
+
+/* A queue pair's connection. Its id's context. */
+struct stepaf_verbs_call {
+    struct rdma_cm_id *id; /* NULL: none yet */
+    struct stepaf_verbs_link *link;
+    union ibv_gid address; /* the peer's */
+    uint16_t port;
+    uint8_t index; /* of the path */
+    uint8_t state; /* stepaf_verbs_call_state */
+    uint8_t tries;
+    bool prepared;    /* the queue pair has its receives */
+    int64_t again_ns; /* when a paused one is begun again */
+};
+
+/* What a request carries, and an answer: in this order of bytes. */
+struct stepaf_verbs_request {
+    uint32_t magic;
+    uint32_t slot; /* of the caller among the listener's peers */
+    uint32_t path;
+    uint32_t zero;
+    uint64_t secret[STEPAF_VERBS_SECRET_WORDS]; /* the listener's */
+};
+
+struct stepaf_verbs_answer {
+    uint32_t magic;
+    uint32_t why;                               /* of a rejection: stepaf_verbs_refusal */
+    uint64_t secret[STEPAF_VERBS_SECRET_WORDS]; /* the caller's; zero in a rejection */
+};
+
+enum {
+    STEPAF_VERBS_REQUEST_MAGIC = 0x71666173, /* "safq" */
+    STEPAF_VERBS_ANSWER_MAGIC = 0x61666173   /* "safa" */
+};
+
+enum stepaf_verbs_refusal {
+    STEPAF_VERBS_REFUSAL_STRANGER = 1, /* the secret is wrong */
+    STEPAF_VERBS_REFUSAL_UNEXPECTED,   /* no such queue pair is awaited, or not any more */
+    STEPAF_VERBS_REFUSAL_TROUBLE       /* it cannot make its own queue pair ready */
+};
+
+_Static_assert(sizeof(struct stepaf_verbs_request) <= STEPAF_VERBS_CM_DATA &&
+                   sizeof(struct stepaf_verbs_answer) <= STEPAF_VERBS_CM_DATA,
+               "what is said fits");
+
+/* cm.c */
+/* Have the rail connected by librdmacm: find its address. */
+stepaf_status_t stepaf_verbs_cm_rail(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail);
+/* Listen on all rails, where peers are those who connect. */
+stepaf_status_t stepaf_verbs_cm_listen(struct stepaf_verbs *verbs);
+void stepaf_verbs_cm_unlisten(struct stepaf_verbs *verbs);
+/* No link may have calls any more. */
+void stepaf_verbs_cm_close(struct stepaf_verbs *verbs);
+/* Await or begin, at join, the connection of a path. */
+void stepaf_verbs_cm_expect(struct stepaf_verbs_link *link, unsigned path,
+                            const union ibv_gid *address, uint16_t port);
+/* End the calls of a link: before its queue pairs are destroyed, and after. */
+void stepaf_verbs_cm_hang_up(struct stepaf_verbs_link *link);
+void stepaf_verbs_cm_forget(struct stepaf_verbs_link *link);
+
+/* cm_call.c */
+void stepaf_verbs_call_move(struct stepaf_verbs_call *call, enum stepaf_verbs_call_state state);
+/* Note the first failure of all, with rail and queue pair. */
+void stepaf_verbs_call_fail(struct stepaf_verbs_call *call, stepaf_status_t status,
+                            const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* What the call is about in its state, in words. */
+void stepaf_verbs_call_say(const struct stepaf_verbs_call *call, char *text_p, size_t capacity);
+/* Bring the call's queue pair to where receives can be posted, and post them. 0 or errno. */
+int stepaf_verbs_call_prepare(struct stepaf_verbs_call *call);
+/* And to where it can send. */
+int stepaf_verbs_call_ready(struct stepaf_verbs_call *call);
+/* Both ends are ready. */
+void stepaf_verbs_call_up(struct stepaf_verbs_call *call);
+
+/* cm_ask.c */
+/* Begin calling. */
+void stepaf_verbs_call_begin(struct stepaf_verbs_call *call, int timeout_ms);
+/* Go on with a call that this side has begun. */
+void stepaf_verbs_call_advance(struct stepaf_verbs_call *call,
+                               const struct stepaf_verbs_cm_event *event, int timeout_ms);
+
+/* cm_answer.c */
+/* Answer a request, whoever it is from. */
+void stepaf_verbs_cm_answer(struct stepaf_verbs *verbs, const struct stepaf_verbs_cm_event *event);
+/* Go on with a call that this side has answered. */
+void stepaf_verbs_answer_advance(struct stepaf_verbs_call *call,
+                                 const struct stepaf_verbs_cm_event *event);
+/* Until its first word is here, this side of a path may not send. */
+void stepaf_verbs_answer_await(const struct stepaf_verbs_call *call);
+bool stepaf_verbs_answer_is_heard(const struct stepaf_verbs_call *call);
+
+/* cm_join.c */
+/* Go a step on, waiting up to @a wait_ms. False: there is nothing left to do. */
+bool stepaf_verbs_cm_step(struct stepaf_verbs *verbs, int64_t deadline_ns, int wait_ms);
+stepaf_status_t stepaf_verbs_join(struct stepaf_transport *transport, int64_t deadline_ns,
+                                  uint32_t *peer_p, char *reason);
+/* Once connected: connections that end. */
+void stepaf_verbs_cm_watch(struct stepaf_verbs *verbs);
+
+static inline bool stepaf_verbs_secret_is(const uint64_t *one, const uint64_t *other)
+{
+    uint64_t differs = 0;
+
+    for (int i = 0; i < STEPAF_VERBS_SECRET_WORDS; i++) /* in the same time wherever they differ */
+        differs |= one[i] ^ other[i];
+    return !differs;
+}
+
+#endif

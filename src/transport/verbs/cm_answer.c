@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One connection by librdmacm, from the side that listens. Whoever asks is a stranger: what is said
+ * is compared with what is known before anything changes. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "transport/verbs/cm.h"
+
+/* No count that was ever possible: a sender does not believe it. */
+static const uint32_t unheard = UINT32_MAX;
+
+void stepaf_verbs_answer_await(const struct stepaf_verbs_call *call)
+{
+    _Atomic uint32_t *word = (_Atomic uint32_t *)call->link->paths[call->index].tx_ack;
+
+    atomic_store_explicit(word, unheard, memory_order_relaxed);
+}
+
+bool stepaf_verbs_answer_is_heard(const struct stepaf_verbs_call *call)
+{
+    return atomic_load_explicit(call->link->paths[call->index].tx_ack, memory_order_acquire) !=
+           unheard;
+}
+
+/* The call that a request is for; NULL: none, *why_p says why. */
+static struct stepaf_verbs_call *recognize(const struct stepaf_verbs *verbs,
+                                           const struct stepaf_verbs_cm_event *event,
+                                           enum stepaf_verbs_refusal *why_p)
+{
+    struct stepaf_verbs_request request;
+
+    *why_p = STEPAF_VERBS_REFUSAL_STRANGER;
+    if (event->bytes < sizeof(request))
+        return NULL;
+    memcpy(&request, event->data, sizeof(request));
+    if (request.magic != STEPAF_VERBS_REQUEST_MAGIC ||
+        !stepaf_verbs_secret_is(request.secret, verbs->secret))
+        return NULL;
+    *why_p = STEPAF_VERBS_REFUSAL_UNEXPECTED;
+    struct stepaf_verbs_link *link =
+        request.slot < verbs->n_peers ? verbs->links[request.slot] : NULL;
+    if (!link || link->base.dead || !link->calls || request.path >= link->n_paths ||
+        link->calls[request.path].state != STEPAF_VERBS_CALL_IDLE ||
+        link->paths[request.path].rail->listener != event->listener)
+        return NULL;
+    return &link->calls[request.path];
+}
+
+static void refuse(const struct stepaf_verbs *verbs, struct rdma_cm_id *id,
+                   enum stepaf_verbs_refusal why)
+{
+    struct stepaf_verbs_answer answer = {.magic = STEPAF_VERBS_ANSWER_MAGIC, .why = why};
+
+    verbs->provider->cm->reject(id, &answer, sizeof(answer));
+}
+
+static int accept_it(struct stepaf_verbs_call *call)
+{
+    const struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
+    struct stepaf_verbs_answer answer = {
+        .magic = STEPAF_VERBS_ANSWER_MAGIC,
+        .secret = {call->link->secret[0], call->link->secret[1]},
+    };
+    int error = stepaf_verbs_call_prepare(call);
+
+    if (!error)
+        error = stepaf_verbs_call_ready(call);
+    if (error)
+        return error;
+    return verbs->provider->cm->accept(call->id,
+                                       &(struct stepaf_verbs_cm_hello){
+                                           .qpn = call->link->paths[call->index].qp->qp_num,
+                                           .retry = (uint8_t)verbs->base.host->env->verbs_retry,
+                                           .rnr_retry = STEPAF_VERBS_RNR_RETRY,
+                                           .data = &answer,
+                                           .bytes = sizeof(answer),
+                                       });
+}
+
+void stepaf_verbs_cm_answer(struct stepaf_verbs *verbs, const struct stepaf_verbs_cm_event *event)
+{
+    enum stepaf_verbs_refusal why;
+    struct stepaf_verbs_call *call = recognize(verbs, event, &why);
+    int error;
+
+    if (!call) {
+        stepaf_log_info("verbs: a connection %s was rejected", why == STEPAF_VERBS_REFUSAL_STRANGER
+                                                                   ? "without the right secret"
+                                                                   : "that nobody awaits");
+        refuse(verbs, event->id, why);
+        verbs->provider->cm->destroy(event->id);
+        return;
+    }
+    call->id = event->id;
+    verbs->provider->cm->adopt(call->id, call);
+    error = accept_it(call);
+    if (error) {
+        refuse(verbs, call->id, STEPAF_VERBS_REFUSAL_TROUBLE);
+        stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "accepting its connection: %s",
+                               strerror(error));
+    } else {
+        stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_ACCEPTED);
+    }
+}
+
+void stepaf_verbs_answer_advance(struct stepaf_verbs_call *call,
+                                 const struct stepaf_verbs_cm_event *event)
+{
+    if (event->type == STEPAF_VERBS_CM_ESTABLISHED && !event->status &&
+        call->state == STEPAF_VERBS_CALL_ACCEPTED)
+        stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_UNHEARD);
+    else if (event->type != STEPAF_VERBS_CM_OTHER)
+        stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT,
+                               "accepting its connection: %s, status %d%s%s", event->text,
+                               event->status, event->status < 0 ? ": " : "",
+                               event->status < 0 ? strerror(-event->status) : "");
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One connection by librdmacm, from the side that asks for it. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/time.h"
+#include "transport/verbs/cm.h"
+
+/* A peer's kernel keeps so many requests and no more, and turns the others away: again after 10 ms,
+ * 20 ms ... 1.3 s in all. */
+enum { TRIES = 8, PAUSE_NS = 10000000, WHAT = 96, CM_REJECT_NO_LISTENER = 8 };
+
+static struct stepaf_verbs_path *path_of(const struct stepaf_verbs_call *call)
+{
+    return &call->link->paths[call->index];
+}
+
+void stepaf_verbs_call_begin(struct stepaf_verbs_call *call, int timeout_ms)
+{
+    struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
+    const struct stepaf_verbs_cm_ops *ops = verbs->provider->cm;
+    int error;
+
+    stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_ADDRESS);
+    call->id =
+        ops->create(verbs->cm.channel, call, (uint8_t)verbs->base.host->env->verbs_traffic_class);
+    error = call->id ? ops->resolve_address(call->id, &path_of(call)->rail->gid, &call->address,
+                                            call->port, timeout_ms)
+                     : errno;
+    if (error) {
+        char what[WHAT];
+        stepaf_verbs_call_say(call, what, sizeof(what));
+        stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "%s: %s", what, strerror(error));
+    }
+}
+
+/* The address is resolved: is it by this rail? */
+static int find_route(struct stepaf_verbs_call *call, int timeout_ms)
+{
+    const struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
+    const struct stepaf_verbs_rail *rail = path_of(call)->rail;
+
+    if (!verbs->provider->cm->is_on(call->id, rail->context, rail->port))
+        return ENODEV;
+    stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_ROUTE);
+    return verbs->provider->cm->resolve_route(call->id, timeout_ms);
+}
+
+static int ask(struct stepaf_verbs_call *call)
+{
+    const struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
+    struct stepaf_verbs_request request = {
+        .magic = STEPAF_VERBS_REQUEST_MAGIC,
+        .slot = call->link->slot,
+        .path = call->index,
+        .secret = {call->link->secret[0], call->link->secret[1]},
+    };
+    int error = stepaf_verbs_call_prepare(call);
+
+    stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_CONNECT);
+    if (error)
+        return error;
+    return verbs->provider->cm->connect(call->id,
+                                        &(struct stepaf_verbs_cm_hello){
+                                            .qpn = path_of(call)->qp->qp_num,
+                                            .retry = (uint8_t)verbs->base.host->env->verbs_retry,
+                                            .rnr_retry = STEPAF_VERBS_RNR_RETRY,
+                                            .data = &request,
+                                            .bytes = sizeof(request),
+                                        });
+}
+
+/* The listener has to know the caller's secret, too: addresses can mean another host. */
+static bool is_peer(const struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_event *event)
+{
+    struct stepaf_verbs_answer answer;
+
+    if (event->bytes < sizeof(answer))
+        return false;
+    memcpy(&answer, event->data, sizeof(answer));
+    return answer.magic == STEPAF_VERBS_ANSWER_MAGIC &&
+           stepaf_verbs_secret_is(answer.secret, stepaf_verbs_of(call->link)->secret);
+}
+
+/* It has accepted: make this end ready, and be the first to say something. */
+static void greet(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_event *event)
+{
+    const struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
+    char what[WHAT];
+    int error;
+
+    stepaf_verbs_call_say(call, what, sizeof(what));
+    if (!is_peer(call, event)) {
+        stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT,
+                               "%s: it does not know this rank's secret", what);
+        return;
+    }
+    error = stepaf_verbs_call_ready(call);
+    if (!error && event->type == STEPAF_VERBS_CM_RESPONSE)
+        error = verbs->provider->cm->establish(call->id);
+    if (error) {
+        stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "%s: making it ready: %s", what,
+                               strerror(error));
+        return;
+    }
+    stepaf_verbs_call_up(call);
+    if (call->state == STEPAF_VERBS_CALL_UP && !stepaf_verbs_tell(call->link, call->index, true))
+        stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "%s: it cannot be written to", what);
+}
+
+/* Rejected: by the peer, for which there is a reason, or by its kernel. */
+static void rejected(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_event *event)
+{
+    static const char *const reasons[] = {
+        [STEPAF_VERBS_REFUSAL_STRANGER] = "it does not know the secret",
+        [STEPAF_VERBS_REFUSAL_UNEXPECTED] = "it awaits no such queue pair",
+        [STEPAF_VERBS_REFUSAL_TROUBLE] = "it has failed to make its end ready",
+    };
+    const struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
+    struct stepaf_verbs_answer answer = {0};
+    bool nobody = event->status == -ECONNREFUSED || event->status == CM_REJECT_NO_LISTENER;
+    char what[WHAT];
+
+    if (event->bytes >= sizeof(answer))
+        memcpy(&answer, event->data, sizeof(answer));
+    bool told = answer.magic == STEPAF_VERBS_ANSWER_MAGIC && answer.why &&
+                answer.why <= STEPAF_VERBS_REFUSAL_TROUBLE;
+    if (!told && !nobody && call->tries + 1 < TRIES) {
+        verbs->provider->cm->destroy(call->id);
+        call->id = NULL;
+        call->again_ns = stepaf_monotonic_ns() + ((int64_t)PAUSE_NS << call->tries++);
+        stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_PAUSED);
+        return;
+    }
+    stepaf_verbs_call_say(call, what, sizeof(what));
+    stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "%s: %s, status %d%s%s", what,
+                           event->text, event->status, told || nobody ? ": " : "",
+                           told     ? reasons[answer.why]
+                           : nobody ? "nobody listens there"
+                                    : "");
+}
+
+void stepaf_verbs_call_advance(struct stepaf_verbs_call *call,
+                               const struct stepaf_verbs_cm_event *event, int timeout_ms)
+{
+    char what[WHAT];
+    int error = 0;
+
+    if (event->type == STEPAF_VERBS_CM_ADDRESS && call->state == STEPAF_VERBS_CALL_ADDRESS) {
+        error = find_route(call, timeout_ms);
+    } else if (event->type == STEPAF_VERBS_CM_ROUTE && call->state == STEPAF_VERBS_CALL_ROUTE) {
+        error = ask(call);
+    } else if ((event->type == STEPAF_VERBS_CM_RESPONSE ||
+                event->type == STEPAF_VERBS_CM_ESTABLISHED) &&
+               call->state == STEPAF_VERBS_CALL_CONNECT && !event->status) {
+        greet(call, event);
+    } else if (event->type == STEPAF_VERBS_CM_REJECTED &&
+               call->state == STEPAF_VERBS_CALL_CONNECT) {
+        rejected(call, event);
+    } else if (event->type != STEPAF_VERBS_CM_OTHER) {
+        stepaf_verbs_call_say(call, what, sizeof(what));
+        stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "%s: %s, status %d%s%s", what,
+                               event->text, event->status, event->status < 0 ? ": " : "",
+                               event->status < 0 ? strerror(-event->status) : "");
+    }
+    if (!error)
+        return;
+    stepaf_verbs_call_say(call, what, sizeof(what));
+    stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "%s: %s", what,
+                           error == ENODEV ? "the system reaches it by another device"
+                                           : strerror(error));
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A connection by librdmacm, whichever side has asked for it. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "transport/verbs/cm.h"
+
+enum { ADDRESS_TEXT = 64 };
+
+static struct stepaf_verbs_path *path_of(const struct stepaf_verbs_call *call)
+{
+    return &call->link->paths[call->index];
+}
+
+static bool is_open(uint8_t state)
+{
+    return state > STEPAF_VERBS_CALL_NONE && state < STEPAF_VERBS_CALL_UP;
+}
+
+static bool is_asking(uint8_t state)
+{
+    return state >= STEPAF_VERBS_CALL_ADDRESS && state <= STEPAF_VERBS_CALL_CONNECT;
+}
+
+static bool is_watched(uint8_t state)
+{
+    return state == STEPAF_VERBS_CALL_UNHEARD || state == STEPAF_VERBS_CALL_PAUSED;
+}
+
+void stepaf_verbs_call_move(struct stepaf_verbs_call *call, enum stepaf_verbs_call_state state)
+{
+    struct stepaf_verbs_cm *cm = &stepaf_verbs_of(call->link)->cm;
+
+    cm->n_open = cm->n_open - is_open(call->state) + is_open(state);
+    cm->n_asking = cm->n_asking - is_asking(call->state) + is_asking(state);
+    cm->n_watched = cm->n_watched - is_watched(call->state) + is_watched(state);
+    call->state = (uint8_t)state;
+}
+
+void stepaf_verbs_call_fail(struct stepaf_verbs_call *call, stepaf_status_t status,
+                            const char *format, ...)
+{
+    struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
+    const struct stepaf_verbs_path *path = path_of(call);
+    char what[STEPAF_REASON_MAX];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(what, sizeof(what), format, arguments);
+    va_end(arguments);
+    stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_FAILED);
+    if (verbs->cm.failed)
+        return;
+    verbs->cm.failed = status;
+    verbs->cm.failed_peer = call->link->base.peer;
+    snprintf(verbs->cm.failed_why, sizeof(verbs->cm.failed_why), "%.40s, queue pair 0x%x: %.120s",
+             path->rail->name, path->qp->qp_num, what);
+}
+
+static void say_address(const struct stepaf_verbs_call *call, char text_p[static ADDRESS_TEXT])
+{
+    char address[INET6_ADDRSTRLEN] = "?";
+    bool is_ipv4 = call->address.raw[10] == 0xff && call->address.raw[11] == 0xff;
+
+    (void)inet_ntop(is_ipv4 ? AF_INET : AF_INET6, &call->address.raw[is_ipv4 ? 12 : 0], address,
+                    sizeof(address));
+    snprintf(text_p, ADDRESS_TEXT, is_ipv4 ? "%s:%u" : "[%s]:%u", address, call->port);
+}
+
+void stepaf_verbs_call_say(const struct stepaf_verbs_call *call, char *text_p, size_t capacity)
+{
+    bool initiates = stepaf_verbs_of(call->link)->base.host->initiates;
+    char address[ADDRESS_TEXT];
+
+    say_address(call, address);
+    switch (call->state) {
+    case STEPAF_VERBS_CALL_IDLE:
+        if (initiates)
+            snprintf(text_p, capacity, "not begun, to %s", address);
+        else
+            snprintf(text_p, capacity, "it has not connected");
+        break;
+    case STEPAF_VERBS_CALL_ADDRESS:
+        snprintf(text_p, capacity, "resolving %s", address);
+        break;
+    case STEPAF_VERBS_CALL_ROUTE:
+        snprintf(text_p, capacity, "finding the route to %s", address);
+        break;
+    case STEPAF_VERBS_CALL_ACCEPTED:
+        snprintf(text_p, capacity, "answered, but it has not confirmed");
+        break;
+    case STEPAF_VERBS_CALL_UNHEARD:
+        snprintf(text_p, capacity, "established, but nothing comes");
+        break;
+    default:
+        snprintf(text_p, capacity, "connecting to %s", address);
+    }
+}
+
+int stepaf_verbs_call_prepare(struct stepaf_verbs_call *call)
+{
+    struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
+    int error = stepaf_verbs_qp_follow(verbs, path_of(call), call->id, IBV_QPS_INIT);
+
+    if (!error && !call->prepared)
+        error = stepaf_verbs_refill(call->link, call->index, verbs->receives);
+    call->prepared = call->prepared || !error;
+    return error;
+}
+
+int stepaf_verbs_call_ready(struct stepaf_verbs_call *call)
+{
+    struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
+    const struct stepaf_verbs_path *path = path_of(call);
+    int error;
+
+    if (path->rail->iwarp) /* connecting does it */
+        return 0;
+    error = stepaf_verbs_qp_follow(verbs, path, call->id, IBV_QPS_RTR);
+    return error ? error : stepaf_verbs_qp_follow(verbs, path, call->id, IBV_QPS_RTS);
+}
+
+void stepaf_verbs_call_up(struct stepaf_verbs_call *call)
+{
+    stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_UP);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Driving all connections by librdmacm: in the commit until they are up, later while idle. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/time.h"
+#include "transport/verbs/cm.h"
+
+enum {
+    ASKING_MAX = 64, /* begun by this side and not up: so that listeners are not flooded */
+    EVENTS = 64,     /* of one step */
+    WAIT_MS = 50,
+    WATCH_MS = 1 /* where something is waited for that is no event */
+};
+
+static int left_ms(int64_t deadline_ns)
+{
+    int64_t left = (deadline_ns - stepaf_monotonic_ns()) / 1000000;
+
+    return left < 1 ? 1 : left > INT32_MAX ? INT32_MAX : (int)left;
+}
+
+/* Begin calls as far as there may be more. */
+static void begin_some(struct stepaf_verbs *verbs, int64_t deadline_ns)
+{
+    struct stepaf_verbs_cm *cm = &verbs->cm;
+
+    for (; cm->next < verbs->n_peers * verbs->n_paths && cm->n_asking < ASKING_MAX; cm->next++) {
+        unsigned peer = (cm->first + cm->next / verbs->n_paths) % verbs->n_peers;
+        struct stepaf_verbs_link *link = verbs->links[peer];
+        unsigned path = cm->next % verbs->n_paths;
+        if (link && link->calls && path < link->n_paths &&
+            link->calls[path].state == STEPAF_VERBS_CALL_IDLE)
+            stepaf_verbs_call_begin(&link->calls[path], left_ms(deadline_ns));
+    }
+}
+
+/* Look at those that no event brings on. */
+static void watch_some(struct stepaf_verbs *verbs, int64_t deadline_ns)
+{
+    int64_t now = stepaf_monotonic_ns();
+
+    for (unsigned p = 0; p < verbs->n_peers && verbs->cm.n_watched; p++) {
+        struct stepaf_verbs_link *link = verbs->links[p];
+        for (unsigned i = 0; link && link->calls && i < link->n_paths; i++) {
+            struct stepaf_verbs_call *call = &link->calls[i];
+            if (call->state == STEPAF_VERBS_CALL_UNHEARD && stepaf_verbs_answer_is_heard(call))
+                stepaf_verbs_call_up(call);
+            else if (call->state == STEPAF_VERBS_CALL_PAUSED && now >= call->again_ns)
+                stepaf_verbs_call_begin(call, left_ms(deadline_ns));
+        }
+    }
+}
+
+/* A connection that was up is no more. What has come over it is taken in before the peer is lost. */
+static void ended(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_event *event)
+{
+    struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
+    const struct stepaf_verbs_path *path = &call->link->paths[call->index];
+
+    if (event->type != STEPAF_VERBS_CM_DISCONNECTED && event->type != STEPAF_VERBS_CM_REMOVED &&
+        event->type != STEPAF_VERBS_CM_TIMEWAIT)
+        return;
+    if (event->type == STEPAF_VERBS_CM_DISCONNECTED)
+        verbs->provider->cm->disconnect(call->id); /* it waits for an answer */
+    while (stepaf_verbs_progress(&verbs->base, 1))
+        ;
+    stepaf_verbs_lost(call->link, "%s, queue pair 0x%x: %s, status %d", path->rail->name,
+                      path->qp->qp_num, event->text, event->status);
+}
+
+static void take(struct stepaf_verbs *verbs, const struct stepaf_verbs_cm_event *event,
+                 int64_t deadline_ns)
+{
+    struct stepaf_verbs_call *call = event->context;
+
+    if (event->type == STEPAF_VERBS_CM_REQUEST)
+        stepaf_verbs_cm_answer(verbs, event);
+    else if (!call || call->state == STEPAF_VERBS_CALL_FAILED)
+        return;
+    else if (call->state == STEPAF_VERBS_CALL_UP)
+        ended(call, event);
+    else if (verbs->base.host->initiates)
+        stepaf_verbs_call_advance(call, event, left_ms(deadline_ns));
+    else
+        stepaf_verbs_answer_advance(call, event);
+}
+
+bool stepaf_verbs_cm_step(struct stepaf_verbs *verbs, int64_t deadline_ns, int wait_ms)
+{
+    struct stepaf_verbs_cm_event event;
+
+    if (verbs->base.host->initiates)
+        begin_some(verbs, deadline_ns);
+    watch_some(verbs, deadline_ns);
+    if (!verbs->cm.n_open)
+        return false;
+    if (verbs->cm.n_watched && wait_ms > WATCH_MS)
+        wait_ms = WATCH_MS;
+    for (int i = 0; i < EVENTS; i++, wait_ms = 0) {
+        if (!verbs->provider->cm->take_event(verbs->cm.channel, wait_ms, &event))
+            break;
+        take(verbs, &event, deadline_ns);
+    }
+    return true;
+}
+
+/* Some call that is open. */
+static struct stepaf_verbs_call *find_open(const struct stepaf_verbs *verbs)
+{
+    for (unsigned p = 0; p < verbs->n_peers; p++) {
+        struct stepaf_verbs_link *link = verbs->links[p];
+        for (unsigned i = 0; link && link->calls && i < link->n_paths; i++)
+            if (link->calls[i].state > STEPAF_VERBS_CALL_NONE &&
+                link->calls[i].state < STEPAF_VERBS_CALL_UP)
+                return &link->calls[i];
+    }
+    return NULL;
+}
+
+stepaf_status_t stepaf_verbs_join(struct stepaf_transport *transport, int64_t deadline_ns,
+                                  uint32_t *peer_p, char *reason)
+{
+    struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
+    struct stepaf_verbs_call *call;
+    char what[STEPAF_REASON_MAX];
+
+    while (stepaf_monotonic_ns() < deadline_ns) {
+        int left = left_ms(deadline_ns);
+        if (!stepaf_verbs_cm_step(verbs, deadline_ns, left < WAIT_MS ? left : WAIT_MS))
+            break;
+    }
+    while ((call = find_open(verbs))) {
+        stepaf_verbs_call_say(call, what, sizeof(what));
+        stepaf_verbs_call_fail(call, STEPAF_ERR_TIMEOUT, "not in time: %s", what);
+    }
+    stepaf_verbs_cm_unlisten(verbs);
+    if (verbs->cm.failed) {
+        *peer_p = verbs->cm.failed_peer;
+        snprintf(reason, STEPAF_REASON_MAX, "%s", verbs->cm.failed_why);
+    }
+    return verbs->cm.failed;
+}
+
+void stepaf_verbs_cm_watch(struct stepaf_verbs *verbs)
+{
+    struct stepaf_verbs_cm_event event;
+
+    for (int i = 0; i < EVENTS; i++) {
+        if (!verbs->provider->cm->take_event(verbs->cm.channel, 0, &event))
+            return;
+        take(verbs, &event, 0);
+    }
+}
