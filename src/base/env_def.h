@@ -75,6 +75,9 @@ STR(NET_DEVICES, net_devices, "", "list of device[:port], such as mlx5_0,mlx5_1:
 ENUM(VERBS_CONNECT, verbs_connect, "auto", "auto|oob|cm", 1,
      "how queue pairs are connected: oob: by what the ranks tell each other in the commit; cm: by "
      "librdmacm, over IP; auto: cm on iWARP, and where a port has no GID, else oob")
+ENUM(VERBS_LAG, verbs_lag, "auto", "auto|1|2|off", 0,
+     "port of a bond of NVIDIA's (mlx5) that queue pairs send by; auto: they take turns, where the "
+     "device is such a bond; off: as the device chooses")
 INT(VERBS_QPS, verbs_qps, 1, 1, 4, ANY_VALUE, "queue pairs", 1,
     "RDMA queue pairs between two ranks on each rail; large tensors are divided among them")
 INT(VERBS_STRIPE_BYTES, verbs_stripe_bytes, 262144, 4096, 1073741824, ANY_VALUE, "bytes", 0,

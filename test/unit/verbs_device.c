@@ -255,10 +255,36 @@ static const char *event_text(enum ibv_event_type type)
     return type == IBV_EVENT_DEVICE_FATAL ? "device fatal" : "some event";
 }
 
+static bool is_mlx5(struct ibv_device *device)
+{
+    (void)device;
+    return verbs_device.is_mlx5;
+}
+
+static unsigned lag_ports(struct ibv_context *context)
+{
+    (void)context;
+    return verbs_device.lag_ports;
+}
+
+static int lag_set_port(struct ibv_qp *qp, uint8_t port)
+{
+    const struct pair *pair = (const struct pair *)qp;
+
+    if (pair->state != IBV_QPS_RTS || port < 1 || port > 2)
+        return EINVAL;
+    verbs_device.n_on_port[port] += !verbs_device.refuse_lag;
+    return verbs_device.refuse_lag;
+}
+
+static const struct stepaf_verbs_lag_ops lag_ops = {
+    .is_mlx5 = is_mlx5, .ports = lag_ports, .set_port = lag_set_port};
 static const struct stepaf_verbs_cm_ops no_cm_ops;
+static const struct stepaf_verbs_lag_ops no_lag_ops;
 
 struct stepaf_verbs_provider verbs_device_provider = {
     .cm = &verbs_cm_ops,
+    .lag = &lag_ops,
     .device_list = device_list,
     .device_list_free = device_list_free,
     .device_name = device_name,
@@ -304,6 +330,7 @@ void verbs_device_reset(void)
 void verbs_device_take_place(void)
 {
     verbs_device_provider.cm = verbs_device.no_cm ? &no_cm_ops : &verbs_cm_ops;
+    verbs_device_provider.lag = verbs_device.no_mlx5 ? &no_lag_ops : &lag_ops;
     stepaf_verbs_provider = &verbs_device_provider;
 }
 

@@ -13,8 +13,12 @@ struct verbs_device {
     bool is_iwarp;  /* no immediates, and no receives without a place */
     bool is_mixed;  /* only every other device is iWARP */
     bool no_cm;     /* the library is built without librdmacm */
-    bool no_port;   /* none is active */
-    int n_gids;     /* the last is RoCEv2 over IPv4 */
+    bool no_mlx5;   /* and without libmlx5 */
+    bool is_mlx5;
+    unsigned lag_ports; /* that a bond has; 0: it is none */
+    int refuse_lag;     /* errno of setting a queue pair's port */
+    bool no_port;       /* none is active */
+    int n_gids;         /* the last is RoCEv2 over IPv4 */
     uint32_t max_inline;
     uint32_t max_msg;
     int max_cqe;
@@ -35,9 +39,10 @@ struct verbs_device {
     unsigned n_sends;
     unsigned n_inline;
     unsigned n_signaled;
-    unsigned n_unready;  /* notifications that found no receive */
-    unsigned n_overflow; /* posts beyond a queue's depth, and lost completions */
-    int n_open;          /* objects of all kinds that are not destroyed */
+    unsigned n_unready;    /* notifications that found no receive */
+    unsigned n_on_port[3]; /* queue pairs put on port 1 and 2 of a bond */
+    unsigned n_overflow;   /* posts beyond a queue's depth, and lost completions */
+    int n_open;            /* objects of all kinds that are not destroyed */
 };
 
 extern struct verbs_device verbs_device;
@@ -45,7 +50,7 @@ extern struct stepaf_verbs_provider verbs_device_provider;
 
 /* Take the libraries' place. */
 void verbs_device_reset(void);
-/* Again, after no_cm has changed. */
+/* Again, after no_cm or no_mlx5 has changed. */
 void verbs_device_take_place(void);
 /* Let go what is held. */
 void verbs_device_go(void);

@@ -125,5 +125,12 @@ int stepaf_verbs_call_ready(struct stepaf_verbs_call *call)
 
 void stepaf_verbs_call_up(struct stepaf_verbs_call *call)
 {
-    stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_UP);
+    const struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
+    int error = stepaf_verbs_lag_apply(verbs, call->link, call->index);
+
+    if (error)
+        stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "choosing the bond's port: %s",
+                               strerror(error));
+    else
+        stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_UP);
 }

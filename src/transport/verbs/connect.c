@@ -241,6 +241,10 @@ static bool path_connect(struct stepaf_verbs *verbs, struct stepaf_verbs_link *l
     }
     if (!error)
         error = stepaf_verbs_qp_connect(verbs, path, &far, &step);
+    if (!error) {
+        step = "choosing the bond's port";
+        error = stepaf_verbs_lag_apply(verbs, link, i);
+    }
     if (error)
         snprintf(reason, STEPAF_REASON_MAX, "%.40s, queue pair 0x%x: %s: %.60s", path->rail->name,
                  path->qp->qp_num, step, strerror(error));

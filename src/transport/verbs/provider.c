@@ -211,6 +211,7 @@ static const struct stepaf_verbs_provider real = {
     .status_text = real_status_text,
     .event_text = real_event_text,
     .cm = &stepaf_verbs_cm_real,
+    .lag = &stepaf_verbs_lag_real,
 };
 
 const struct stepaf_verbs_provider *stepaf_verbs_provider = &real;

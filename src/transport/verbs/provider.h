@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the transport asks of libibverbs, and librdmacm. Tables of functions, so that tests
+/* What the transport asks of libibverbs, librdmacm and libmlx5. Tables of functions, so that tests
  * can put devices of their own in their place; the files provider*.c are the only ones that call
  * the libraries. */
 #ifndef STEPAF_TRANSPORT_VERBS_PROVIDER_H
@@ -84,6 +84,16 @@ struct stepaf_verbs_cm_ops {
                        struct stepaf_verbs_cm_event *event_p);
 };
 
+/* libmlx5: ports of a bond. */
+struct stepaf_verbs_lag_ops {
+    /* NULL: this build has no libmlx5, and none of these. */
+    bool (*is_mlx5)(struct ibv_device *device);
+    /* How many ports the device bonds; 0: none. */
+    unsigned (*ports)(struct ibv_context *context);
+    /* Have a queue pair that is ready send by this port. 0 or errno. */
+    int (*set_port)(struct ibv_qp *qp, uint8_t port);
+};
+
 /* As the library's functions of these names. Integers are 0 or an errno, pointers NULL with errno. */
 struct stepaf_verbs_provider {
     struct ibv_device **(*device_list)(int *n_p);
@@ -121,12 +131,14 @@ struct stepaf_verbs_provider {
     const char *(*status_text)(enum ibv_wc_status status);
     const char *(*event_text)(enum ibv_event_type type);
     const struct stepaf_verbs_cm_ops *cm;
+    const struct stepaf_verbs_lag_ops *lag;
 };
 
 /* In force: the libraries, unless a test has set another. */
 extern const struct stepaf_verbs_provider *stepaf_verbs_provider;
 
-/* provider_cm.c, or empty where configure has not found the library */
+/* provider_cm.c and provider_mlx5.c, or empty where configure has not found the library */
 extern const struct stepaf_verbs_cm_ops stepaf_verbs_cm_real;
+extern const struct stepaf_verbs_lag_ops stepaf_verbs_lag_real;
 
 #endif

@@ -190,6 +190,8 @@ stepaf_status_t stepaf_verbs_rail_open(struct stepaf_verbs *verbs, struct ibv_de
     rail->iwarp = device->transport_type == IBV_TRANSPORT_IWARP;
     status = look_at_port(verbs, rail);
     if (!status)
+        status = stepaf_verbs_lag_choose(verbs, rail);
+    if (!status)
         status = make_queues(verbs, rail);
     if (status)
         stepaf_verbs_rail_close(verbs, rail);

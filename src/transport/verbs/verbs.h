@@ -63,10 +63,12 @@ struct stepaf_verbs_rail {
     uint32_t inline_bytes; /* that a work request may hold itself */
     int max_qp_wr;
     int max_cqe;
-    bool imm;         /* notify by 32 bits of a write */
-    bool iwarp;       /* its queue pairs are made ready by connecting */
-    bool cm;          /* they are connected by librdmacm, and gid is an IP address */
-    uint16_t listens; /* on this port; 0: it does not */
+    bool imm;          /* notify by 32 bits of a write */
+    bool iwarp;        /* its queue pairs are made ready by connecting */
+    bool cm;           /* they are connected by librdmacm, and gid is an IP address */
+    uint8_t lag_ports; /* of its bond, that queue pairs are put on by turns; 0: they are not */
+    uint8_t lag_port;  /* that all are put on; 0: none in particular */
+    uint16_t listens;  /* on this port; 0: it does not */
     struct rdma_cm_id *listener;
     char name[STEPAF_VERBS_NAME];
 };
@@ -238,6 +240,14 @@ int stepaf_verbs_qp_connect(struct stepaf_verbs *verbs, struct stepaf_verbs_path
 /* Put what librdmacm says for this state and what the settings say together. 0 or errno. */
 int stepaf_verbs_qp_follow(struct stepaf_verbs *verbs, const struct stepaf_verbs_path *path,
                            struct rdma_cm_id *id, enum ibv_qp_state state);
+
+/* lag.c */
+/* Take from the setting what a bond's ports are used for on this rail, if it is one. */
+stepaf_status_t stepaf_verbs_lag_choose(const struct stepaf_verbs *verbs,
+                                        struct stepaf_verbs_rail *rail);
+/* Put a queue pair that is ready on its port. 0 or errno. */
+int stepaf_verbs_lag_apply(const struct stepaf_verbs *verbs, const struct stepaf_verbs_link *link,
+                           unsigned path);
 
 /* memory.c */
 stepaf_status_t stepaf_verbs_control_make(struct stepaf_verbs *verbs);

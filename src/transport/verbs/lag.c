@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bonds: a network card that joins its ports into one device sends each queue pair's packets by one
+ * of them, by its own lights, and all could end up on the same. Here queue pairs take turns. */
+#include "base/error.h"
+#include "base/log.h"
+#include "transport/verbs/verbs.h"
+
+/* Why the rail is no bond that could be told; NULL: it is one, of *n_p ports. */
+static const char *look_at(const struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *rail,
+                           unsigned *n_p)
+{
+    const struct stepaf_verbs_lag_ops *ops = verbs->provider->lag;
+
+    *n_p = 0;
+    if (!ops->is_mlx5)
+        return "this library was built without libmlx5, which sets the port of a bond";
+    if (!ops->is_mlx5(rail->context->device))
+        return "it is no device of mlx5, and no others let the port of a bond be set";
+    *n_p = ops->ports(rail->context);
+    return *n_p ? NULL : "it is no bond of several ports";
+}
+
+stepaf_status_t stepaf_verbs_lag_choose(const struct stepaf_verbs *verbs,
+                                        struct stepaf_verbs_rail *rail)
+{
+    int setting = verbs->base.host->env->verbs_lag;
+    unsigned port = setting == STEPAF_ENV_LAG_1 ? 1 : 2, n;
+    const char *why;
+
+    if (setting == STEPAF_ENV_LAG_OFF)
+        return STEPAF_OK;
+    why = look_at(verbs, rail, &n);
+    if (setting == STEPAF_ENV_LAG_AUTO) {
+        if (why)
+            stepaf_log_debug("verbs: %s: queue pairs are put on no port of a bond: %s", rail->name,
+                             why);
+        else
+            stepaf_log_debug("verbs: %s: queue pairs take turns on the %u ports of the bond",
+                             rail->name, n);
+        rail->lag_ports = (uint8_t)n;
+        return STEPAF_OK;
+    }
+    if (!why && port > n)
+        why = "the bond has fewer ports";
+    if (why)
+        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
+                                "STEPAF_VERBS_LAG=%u: %s: %s", port, rail->name, why);
+    rail->lag_port = (uint8_t)port;
+    return STEPAF_OK;
+}
+
+int stepaf_verbs_lag_apply(const struct stepaf_verbs *verbs, const struct stepaf_verbs_link *link,
+                           unsigned index)
+{
+    const struct stepaf_verbs_path *path = &link->paths[index];
+    const struct stepaf_verbs_rail *rail = path->rail;
+    uint8_t port = rail->lag_port;
+    int error;
+
+    if (rail->lag_ports) /* with one queue pair each, peers take turns */
+        port = (uint8_t)(1 + (link->base.peer + index) % rail->lag_ports);
+    if (!port)
+        return 0;
+    error = verbs->provider->lag->set_port(path->qp, port);
+    if (!error || rail->lag_port)
+        return error;
+    stepaf_log_debug("verbs: %s, queue pair 0x%x: not put on port %u of the bond, errno %d",
+                     rail->name, path->qp->qp_num, port, error);
+    return 0;
+}
