@@ -174,6 +174,8 @@ stepaf_status_t stepaf_memory_get(stepaf_context_h handle, stepaf_memory_use_t *
     for (uint32_t i = 0; i < ctx->n_keys; i++) {
         const struct stepaf_key *key = ctx->keys[i];
         use_p->declared += sizeof(*key);
+        if (key->busy)
+            use_p->declared += key->depth * sizeof(key->busy[0]);
         for (struct stepaf_list *node = key->segments.next; node != &key->segments;
              node = node->next) {
             const struct stepaf_segment *segment =

@@ -67,7 +67,7 @@ struct stepaf_key {
     int ndim;
     int64_t shape[STEPAF_MAX_DIMS];
     struct stepaf_key_remote *remote; /* attention, push: one per peer, after commit */
-    uint32_t *busy;                   /* the same, by slot: peers that may still read it */
+    bool *busy;                       /* the same, by slot: some peer may still read it */
     struct stepaf_list segments;      /* FFN, push */
 };
 

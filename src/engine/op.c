@@ -52,9 +52,10 @@ static inline void give_back(struct stepaf_op *op, uint32_t p)
     if (!(plan->held[p] & bit))
         return;
     plan->held[p] &= ~bit;
-    op->n_held--;
+    if (--op->n_held)
+        return;
     for (uint32_t i = 0; i < plan->n_push; i++)
-        plan->push[i].key->busy[op->slot]--;
+        plan->push[i].key->busy[op->slot] = false;
 }
 
 /* Note the actual sizes. False if they cannot be. */
@@ -80,14 +81,16 @@ static bool take_sizes(struct stepaf_op *op, uint32_t p, const struct stepaf_msg
 
 /* A peer's answer is complete, and its sizes are known. */
 static inline __attribute__((always_inline)) void take_answer(struct stepaf_peer *peer,
-                                                              struct stepaf_op *op, bool released)
+                                                              struct stepaf_op *op,
+                                                              struct stepaf_part *part,
+                                                              bool released)
 {
     struct stepaf_ctx *ctx = peer->ctx;
     uint64_t now = stepaf_arrival_ticks(ctx);
-    struct stepaf_part *part = &op->parts[peer->index];
 
     stepaf_post_conclude(&part->post);
     part->answered = now;
+    part->state = STEPAF_PART_ANSWERED;
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_ANSWERED, now, op->plan->index, op->seq,
                        part->rank, STEPAF_TRACE_WHOLE, 0);
     if (__builtin_expect(
@@ -95,7 +98,8 @@ static inline __attribute__((always_inline)) void take_answer(struct stepaf_peer
         ctx->counters.late++;
     if (released)
         give_back(op, peer->index);
-    end_part(op, peer->index, STEPAF_PART_ANSWERED, now);
+    if (!--op->pending)
+        conclude(op, STEPAF_OK, -1, now);
 }
 
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
@@ -114,15 +118,15 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     }
     op->parts[p].queue_ns = msg->word[STEPAF_MSG_QUEUE];
     op->parts[p].work_ns = msg->word[STEPAF_MSG_WORK];
-    take_answer(peer, op, msg->flags & STEPAF_MSG_RELEASED);
+    take_answer(peer, op, &op->parts[p], msg->flags & STEPAF_MSG_RELEASED);
 }
 
 /* The answer to an operation, as planned. */
-static inline void take_planned(struct stepaf_peer *peer, struct stepaf_op *op, bool released)
+static inline void take_planned(struct stepaf_peer *peer, struct stepaf_op *op,
+                                struct stepaf_part *part, bool released)
 {
     const struct stepaf_plan_obj *plan = op->plan;
     uint32_t p = peer->index, n = plan->n_pull;
-    struct stepaf_part *part = &op->parts[p];
     const struct stepaf_pull *pull = &plan->pull[p * n];
     uint32_t *bytes = &op->pull_bytes[p * n];
     uint64_t sum = 0;
@@ -132,10 +136,10 @@ static inline void take_planned(struct stepaf_peer *peer, struct stepaf_op *op, 
     peer->bytes_received += sum;
     part->queue_ns = UINT32_MAX;
     part->work_ns = UINT32_MAX;
-    take_answer(peer, op, released);
+    take_answer(peer, op, part, released);
 }
 
-/* The operation that an answer of 32 bits is about, if one waits for it. */
+/* The operation that an answer of 32 bits is about. */
 static inline struct stepaf_op *find_short(const struct stepaf_peer *peer, uint32_t imm)
 {
     const struct stepaf_plan_obj *plan =
@@ -148,7 +152,7 @@ static inline struct stepaf_op *find_short(const struct stepaf_peer *peer, uint3
         return NULL;
     uint32_t slot = plan->slot + (behind > plan->slot ? plan->depth : 0u) - behind;
     struct stepaf_op *op = &plan->ops[slot];
-    return op->generation && op->parts[peer->index].state == STEPAF_PART_WAITING ? op : NULL;
+    return op->generation ? op : NULL;
 }
 
 static __attribute__((noinline)) void deliver_other(struct stepaf_host *host,
@@ -170,8 +174,9 @@ void stepaf_engine_deliver_imm(struct stepaf_host *host, struct stepaf_link *lin
         (code == STEPAF_IMM_RESPONSE || code == STEPAF_IMM_RELEASED) &&
         !((imm ^ ctx->epoch) & STEPAF_IMM_EPOCH_MASK)) {
         struct stepaf_op *op = find_short(peer, imm);
-        if (__builtin_expect(op != NULL, 1))
-            take_planned(peer, op, code == STEPAF_IMM_RELEASED);
+        struct stepaf_part *part = op ? &op->parts[peer->index] : NULL;
+        if (__builtin_expect(part && part->state == STEPAF_PART_WAITING, 1))
+            take_planned(peer, op, part, code == STEPAF_IMM_RELEASED);
         else
             ctx->counters.dropped_stale++;
     } else {

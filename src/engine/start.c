@@ -140,7 +140,7 @@ static inline void take_buffers(struct stepaf_op *op, uint32_t n)
     op->pending = n;
     op->n_held = n;
     for (uint32_t i = 0; i < plan->n_push; i++)
-        plan->push[i].key->busy[op->slot] += n;
+        plan->push[i].key->busy[op->slot] = n > 0;
 }
 
 /* Stamp and count what has been handed to the transports: all parts but those that were skipped. */
@@ -150,6 +150,7 @@ static void stamp_posted(const struct stepaf_op *op, uint64_t now)
     struct stepaf_part *part = op->parts, *end = part + plan->ctx->n_peers;
     struct stepaf_peer *peer = plan->ctx->peers;
     struct stepaf_trace_pen pen = stepaf_trace_begin(&plan->ctx->trace, now, plan->index, op->seq);
+    const bool traced = pen.ring;
     const uint32_t n = plan->n_push;
 
     for (; part != end; part++, peer++) {
@@ -160,11 +161,11 @@ static void stamp_posted(const struct stepaf_op *op, uint64_t now)
         part->notified = now;
         for (uint32_t i = 0; xfer != last; xfer++, i++) {
             bytes += xfer->bytes;
-            if (pen.ring)
+            if (traced)
                 stepaf_trace_write(&pen, STEPAF_EVENT_POSTED, part->rank, i, xfer->bytes);
         }
         peer->bytes_sent += bytes;
-        if (pen.ring)
+        if (traced)
             stepaf_trace_write(&pen, STEPAF_EVENT_NOTIFIED, part->rank, STEPAF_TRACE_WHOLE, 0);
     }
     stepaf_trace_end(&plan->ctx->trace, &pen);

@@ -117,7 +117,7 @@ static const char *check_plan(const struct stepaf_plan_obj *plan)
         if (held != plan->ops[s].n_held)
             wrong = "an operation's count of peers that hold its slot is wrong";
         for (int i = 0; i < plan->n_push && held; i++)
-            if (plan->push[i].key->busy[s] < held)
+            if (!plan->push[i].key->busy[s])
                 wrong = "a slot is held whose key is not busy";
     }
     return wrong;

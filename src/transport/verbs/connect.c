@@ -184,6 +184,7 @@ static struct stepaf_verbs_link *link_make(struct stepaf_verbs *verbs,
     say_address(&verbs->rails[0], link->base.address);
     link->n_paths = n_paths;
     link->quick = n_paths == 1 && verbs->rails[0].imm;
+    link->wr_id = stepaf_verbs_wr_id(facts->peer, 0, 0);
     link->slot = facts->slot;
     if (verbs->cm.channel)
         link->calls = calloc(n_paths, sizeof(link->calls[0]));

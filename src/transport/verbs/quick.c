@@ -28,42 +28,74 @@ void stepaf_verbs_forms_make(struct stepaf_verbs *verbs)
     }
 }
 
+/* Find out anew how much there is room for. */
+static __attribute__((noinline)) bool look_for_room(const struct stepaf_verbs *verbs,
+                                                    struct stepaf_verbs_path *path, uint32_t n)
+{
+    uint32_t used = path->posted - path->done + STEPAF_VERBS_RESERVED;
+    uint32_t unread = path->tx_next - path->tx_read;
+
+    path->free_requests = used < verbs->depth ? verbs->depth - used : 0;
+    path->free_receives = unread < verbs->receives ? verbs->receives - unread : 0;
+    if (UINT32_MAX - path->posted < path->free_requests)
+        path->free_requests = 0; /* their numbers wrap: the long way takes care of that */
+    return path->free_requests >= n && path->free_receives;
+}
+
 /* Whether a post is of that kind, the queue pair takes all of it, and the peer the notification. */
-static inline bool is_quick(const struct stepaf_verbs *verbs, const struct stepaf_verbs_link *link,
+static inline bool is_quick(const struct stepaf_verbs *verbs, struct stepaf_verbs_link *link,
                             const struct stepaf_post *post)
 {
-    const struct stepaf_verbs_path *path = &link->paths[0];
+    struct stepaf_verbs_path *path = &link->paths[0];
 
     return link->quick && !link->base.dead && post->is_short && !post->at && !post->at_offset &&
-           path->posted - path->done + post->n_xfer + STEPAF_VERBS_RESERVED < verbs->depth &&
-           path->tx_next - path->tx_read < verbs->receives &&
-           link->n_held < STEPAF_VERBS_HELD_POSTS;
+           link->n_held < STEPAF_VERBS_HELD_POSTS &&
+           ((path->free_requests >= post->n_xfer && path->free_receives) ||
+            look_for_room(verbs, path, post->n_xfer));
+}
+
+/* Let the @a n-th request be the last one, which notifies. */
+static __attribute__((noinline)) void end_after(struct stepaf_verbs_forms *forms, uint32_t n)
+{
+    if (forms->n) {
+        struct ibv_send_wr *last = &forms->write[forms->n - 1];
+        last->opcode = IBV_WR_RDMA_WRITE;
+        last->next = last + 1;
+    }
+    forms->n = n;
+    forms->write[n - 1].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    forms->write[n - 1].next = NULL;
 }
 
 /* What the writes bring, and the 32 bits. False: there is none, or one is empty or needs several
  * requests. */
-static inline bool fill(struct stepaf_verbs *verbs, const struct stepaf_post *post)
+static bool fill(struct stepaf_verbs *verbs, const struct stepaf_post *post)
 {
     const struct stepaf_verbs_rail *rail = &verbs->rails[0];
     struct stepaf_verbs_forms *forms = &verbs->forms;
     uint32_t n = post->n_xfer, longest = 0;
+    uint64_t sum = 0;
 
-    forms->bytes = 0;
+    if (!n)
+        return false;
     for (uint32_t i = 0; i < n; i++) {
         const struct stepaf_xfer *xfer = &post->xfer[i];
         const struct stepaf_verbs_memory *memory = xfer->src_region->registration;
         uint32_t bytes = xfer->bytes;
         if (__builtin_expect(bytes - 1 >= rail->max_write, 0))
             return false;
-        forms->bytes += bytes;
+        sum += bytes;
         longest = bytes > longest ? bytes : longest;
         forms->piece[i] = (struct ibv_sge){(uintptr_t)xfer->src, bytes, memory->mr[0]->lkey};
         forms->write[i].send_flags = bytes <= rail->inline_bytes ? IBV_SEND_INLINE : 0;
     }
+    if (n != forms->n)
+        end_after(forms, n);
+    forms->write[n - 1].imm_data = htonl(post->imm);
+    forms->last_flags = forms->write[n - 1].send_flags;
+    forms->bytes = sum;
     forms->held = longest > rail->inline_bytes;
-    forms->last_flags = n ? forms->write[n - 1].send_flags : 0;
-    forms->imm = htonl(post->imm);
-    return n;
+    return true;
 }
 
 /* Where they go. */
@@ -71,35 +103,38 @@ static inline void address(struct stepaf_verbs *verbs, const struct stepaf_verbs
                            const struct stepaf_post *post)
 {
     /* One that fails is heard of even if that was not asked for. */
-    uint64_t id = stepaf_verbs_wr_id(link->base.peer, 0, 0) + link->paths[0].posted;
+    uint64_t id = link->wr_id + link->paths[0].posted;
     const struct stepaf_xfer *xfer = post->xfer, *end = xfer + post->n_xfer;
+    struct ibv_send_wr *wr = verbs->forms.write;
 
-    for (struct ibv_send_wr *wr = verbs->forms.write; xfer != end; xfer++, wr++) {
+    do {
         const struct stepaf_verbs_rmem *rmem = (const struct stepaf_verbs_rmem *)xfer->dst;
         wr->wr_id = ++id;
         wr->wr.rdma.remote_addr = rmem->address + xfer->dst_offset;
         wr->wr.rdma.rkey = rmem->key[0];
-    }
+        wr++;
+    } while (++xfer != end);
 }
 
-static inline int hand_over(struct stepaf_verbs *verbs, struct stepaf_verbs_path *path, uint32_t n)
+static inline int hand_over(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link, uint32_t n)
 {
     struct stepaf_verbs_forms *forms = &verbs->forms;
-    struct ibv_send_wr *last = &forms->write[n - 1], *bad;
+    struct stepaf_verbs_path *path = &link->paths[0];
+    unsigned flags = forms->last_flags;
+    struct ibv_send_wr *bad;
 
-    last->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    last->imm_data = forms->imm;
-    last->next = NULL;
-    last->send_flags = forms->last_flags;
+    path->tx_next++;
+    path->free_receives--;
+    path->free_requests -= n;
     path->posted += n;
+    link->base.bytes_sent += forms->bytes;
+    link->base.messages_sent++;
     if (forms->held || path->posted - path->asked >= verbs->depth / 4) {
-        last->send_flags |= IBV_SEND_SIGNALED;
+        flags |= IBV_SEND_SIGNALED;
         path->asked = path->posted;
     }
-    int error = verbs->provider->post_send(path->qp, forms->write, &bad);
-    last->opcode = IBV_WR_RDMA_WRITE;
-    last->next = last + 1;
-    return error;
+    forms->write[n - 1].send_flags = flags;
+    return verbs->provider->post_send(path->qp, forms->write, &bad);
 }
 
 unsigned stepaf_verbs_post_quick(struct stepaf_verbs *verbs, struct stepaf_post *const *posts,
@@ -108,20 +143,14 @@ unsigned stepaf_verbs_post_quick(struct stepaf_verbs *verbs, struct stepaf_post 
     for (unsigned i = 0; i < n; i++) {
         struct stepaf_post *post = posts[i];
         struct stepaf_verbs_link *link = (struct stepaf_verbs_link *)post->link;
-        struct stepaf_verbs_path *path = &link->paths[0];
         if (!is_quick(verbs, link, post) || !((i && post->is_like) || fill(verbs, post)))
             return i;
-        if (__builtin_expect(path->posted + post->n_xfer < path->posted, 0))
-            return i; /* ids wrap within it */
         address(verbs, link, post);
-        path->tx_next++;
-        link->base.bytes_sent += verbs->forms.bytes;
-        link->base.messages_sent++;
         post->state = STEPAF_POST_SENT;
-        int error = hand_over(verbs, path, post->n_xfer);
+        int error = hand_over(verbs, link, post->n_xfer);
         if (__builtin_expect(error != 0, 0))
-            stepaf_verbs_lost(link, "%s, queue pair 0x%x: posting: %s", path->rail->name,
-                              path->qp->qp_num, strerror(error < 0 ? -error : error));
+            stepaf_verbs_lost(link, "%s, queue pair 0x%x: posting: %s", link->paths[0].rail->name,
+                              link->paths[0].qp->qp_num, strerror(error < 0 ? -error : error));
         else if (verbs->forms.held)
             stepaf_verbs_hold(link, post);
     }

@@ -85,7 +85,10 @@ struct stepaf_verbs_path {
     uint64_t quiet_since; /* and since when it has been that, ticks; 0: not looked at yet */
     /* notifications, ever */
     uint32_t tx_next;
-    uint32_t tx_read;               /* that the peer is known to have consumed */
+    uint32_t tx_read; /* that the peer is known to have consumed */
+    /* for how many there was room when it was last looked for, less those since */
+    uint32_t free_requests;
+    uint32_t free_receives;
     uint32_t rx_next;               /* consumed */
     uint32_t rx_refilled;           /* receives given back */
     uint32_t rx_told;               /* of those, the peer knows of */
@@ -100,6 +103,7 @@ struct stepaf_verbs_link {
     struct stepaf_link base;
     unsigned n_paths;
     bool quick;                                 /* posts may go by stepaf_verbs_post_quick */
+    uint64_t wr_id;                             /* of path 0, without the count */
     struct stepaf_verbs_call *calls;            /* n_paths; NULL: none is connected by librdmacm */
     uint64_t secret[STEPAF_VERBS_SECRET_WORDS]; /* the peer's */
     struct stepaf_verbs_slot *ring;             /* that the peer writes */
@@ -149,7 +153,7 @@ struct stepaf_verbs_forms {
     struct ibv_recv_wr receive[STEPAF_VERBS_REFILL]; /* likewise */
     struct ibv_sge place[STEPAF_VERBS_REFILL];
     uint64_t bytes;      /* of all pieces */
-    uint32_t imm;        /* as it goes over the network */
+    uint32_t n;          /* requests in the chain */
     uint32_t last_flags; /* of the last request, before it is decided whether it is signalled */
     bool held;           /* the device reads some piece later */
 };
