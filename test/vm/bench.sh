@@ -34,8 +34,9 @@ stepaf()
     shift 2
     if ! timeout -k 5 300 mpirun --oversubscribe -n "$ranks" "$here/ends.sh" "$perf" "$@" \
         --json "$scratch/json" >"$scratch/out" 2>"$scratch/err"; then
-        cat "$scratch/out" "$scratch/err" >&2
-        exit 1
+        # On an overloaded machine an emulated one may lose so many packets that a peer is given up.
+        echo "this round has no $name:" && cat "$scratch/err"
+        return
     fi
     awk -F '[" :,]+' '
         $2 == "push_bytes" { size = $3 }
@@ -103,7 +104,8 @@ row()
     awk -v label="$1" -v size="$2" -v ours="$3" -v floor="$4" -v ib="$5" 'BEGIN {
         printf "%-6s %8d %10.2f %10.2f", label, size, ours, floor
         if (ib == "") printf "\n"
-        else printf " %12.2f %8.2f %8.2f\n", ib, ours / floor, ours / ib }'
+        else printf " %12.2f %8.2f %8.2f\n", ib, ratio(ours, floor), ratio(ours, ib) }
+        function ratio(a, b) { return b > 0 ? a / b : 0 }'
 }
 
 half() { awk -v x="$(least "$@")" 'BEGIN { print x / 2 }'; }
