@@ -36,8 +36,9 @@ function foreign()
         wrong("only mpi_launch/ may include PMIx")
     if (header ~ /^(cuda|nccl|nvml)/ && !under("src/device/"))
         wrong("only src/device/ may include CUDA")
-    if (header ~ /^(infiniband|rdma)\// && !under("src/transport/verbs/"))
-        wrong("only src/transport/verbs/ may include RDMA libraries")
+    if (header ~ /^(infiniband|rdma)\// && !under("src/transport/verbs/") &&
+        !under("bench/perf/verbs"))
+        wrong("only src/transport/verbs/ and bench/perf/verbs* may include RDMA libraries")
 }
 # What a file of src/ may include of src/.
 function inside(    mine, theirs, n, m)
