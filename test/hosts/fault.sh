@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Hosts and their network fail: who needs them hears of it in time, all else goes on.
+# Hosts and their network fail: who needs them hears of it in time, all else goes on. Ranks that die by
+# themselves are in test/mpi/programs.jobs.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 export top_srcdir top_builddir
@@ -24,14 +25,7 @@ broken()
     hosts_fork h1,h1,h2,h2,h3 "$fault" --procs 5 --split "$split" --case "$@" || exit 1
 }
 
-# A rank dies or stands still.
-for name in ffn-load attention stopped; do
-    broken attn=2,ffn=3 $name
-done
 export STEPAF_TRANSPORTS=tcp
-for name in ffn-held ffn-load attention leftover finalize commit barrier stopped crowded; do
-    broken attn=2,ffn=3 $name
-done
 broken attn=2,ffn=3 ffn-load --bytes 500000 --delay-us 31000
 # In the middle of a tensor, of which nobody sees anything.
 broken attn=2,ffn=3 halfway-ffn --bytes 67108864

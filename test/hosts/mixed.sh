@@ -8,4 +8,4 @@ export top_srcdir top_builddir
 hosts_enter "$@"
 hosts_need_mpirun
 hosts_up 3 || exit 99
-hosts_jobs "$top_srcdir/test/hosts/programs.jobs" && hosts_check
+hosts_jobs "$top_srcdir/test/mpi/programs.jobs" && hosts_check

@@ -9,4 +9,4 @@ hosts_enter "$@"
 hosts_need_mpirun
 hosts_up 3 || exit 99
 export STEPAF_TRANSPORTS=tcp
-hosts_jobs "$top_srcdir/test/hosts/programs.jobs" && hosts_check
+hosts_jobs "$top_srcdir/test/mpi/programs.jobs" && hosts_check

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bootstrap on MPI by itself: exchanges of all sizes, barriers of groups, deadlines, and
  * communicators. The core is played by the few functions below, so that the bootstrap's own can be
- * called, and each can be left waiting. Runs under mpirun only, on 4 or more ranks. */
+ * called, and each can be left waiting. Runs under a launcher only, on 4 or more ranks. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,9 @@
 
 #include <stepaf/mpi.h>
 
-enum { RANKS_MAX = 64, LONG_US = 20000000 };
+#include "harness.h"
+
+enum { RANKS_MAX = HS_MAX_RANKS, LONG_US = 20000000 };
 
 /* ---- the core, as far as libstepaf_mpi needs it ---- */
 
@@ -164,21 +166,11 @@ static void exchanges(void)
     boot.close(boot.self);
 }
 
-/* Nobody leaves a barrier before everybody has come to it: counted in a window that all see. */
-static void barriers_hold(void)
+/* Nobody leaves a barrier before everybody has come to it: counted in a page that all see, also
+ * where MPI takes the ranks for those of several hosts. */
+static void barriers_hold(_Atomic int *board)
 {
-    int *board;
-    MPI_Win window;
-    MPI_Win_allocate_shared(sizeof *board, sizeof *board, MPI_INFO_NULL, MPI_COMM_WORLD, &board,
-                            &window);
-    int *boards[RANKS_MAX];
     open_context();
-    for (int rank = 0; rank < boot.size; rank++) {
-        MPI_Aint bytes;
-        int unit;
-        MPI_Win_shared_query(window, rank, &bytes, &unit, &boards[rank]);
-    }
-    __atomic_store_n(board, 0, __ATOMIC_SEQ_CST);
     CHECK(gather(0, LONG_US) == STEPAF_OK);
     for (int round = 1; round <= 300; round++) {
         stepaf_group_t group = round % 3 == 0
@@ -186,13 +178,12 @@ static void barriers_hold(void)
                                    : (stepaf_group_t)(STEPAF_GROUP_ATTENTION + boot.rank % 2);
         int ranks[RANKS_MAX];
         int n = members(group, ranks);
-        __atomic_store_n(board, round, __ATOMIC_SEQ_CST);
+        atomic_store(&board[boot.rank], round);
         CHECK(barrier(group, LONG_US) == STEPAF_OK);
         for (int i = 0; i < n; i++)
-            CHECK(__atomic_load_n(boards[ranks[i]], __ATOMIC_SEQ_CST) >= round);
+            CHECK(atomic_load(&board[ranks[i]]) >= round);
     }
     boot.close(boot.self);
-    MPI_Win_free(&window);
 }
 
 static void expect_comm(stepaf_context_h ctx, stepaf_group_t group)
@@ -329,22 +320,24 @@ static void bad_arguments(void)
 int main(int argc, char **argv)
 {
     stepaf_context_h ctx = NULL;
-    int size = 0;
+    struct hs_job job = {0};
     int all = 0;
-    if (argc > 1 || (!getenv("OMPI_COMM_WORLD_SIZE") && !getenv("PMI_SIZE"))) {
-        printf("skipped: needs to be started by mpirun\n");
+    if (argc > 1 || !hs_launch_found()) {
+        printf("skipped: needs to be started by a launcher\n");
         return 77;
     }
     CHECK(stepaf_init_mpi(MPI_COMM_WORLD, NULL, &ctx) == STEPAF_ERR_INVALID);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size < 4 || size > RANKS_MAX) {
+    MPI_Comm_size(MPI_COMM_WORLD, &job.size);
+    if (job.size < 4 || job.size > RANKS_MAX) {
         printf("runs on 4 to %d ranks\n", RANKS_MAX);
         MPI_Abort(MPI_COMM_WORLD, 99);
     }
+    job.rank = world_rank;
+    hs_mpi_share_page(&job);
     exchanges();
-    barriers_hold();
+    barriers_hold(job.shared->arrived);
     communicators();
     bad_communicators();
     bad_arguments();

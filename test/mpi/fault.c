@@ -162,7 +162,7 @@ static void body(struct hs_job *job)
                           .mend = hs_option_text(job, "--mend", "false")};
 
     if (strcmp(name, "commit") == 0)
-        setenv("STEPAF_COMMIT_TIMEOUT_US", "2000000", 1);
+        setenv("STEPAF_COMMIT_TIMEOUT_US", "500000", 1);
     if (strcmp(name, "crowded") == 0) { /* with a lock that finalize must not stumble over */
         setenv("STEPAF_SHM_RING_SLOTS", "4", 1);
         params.field_mask = STEPAF_PARAM_THREADS;

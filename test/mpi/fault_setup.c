@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { LIMIT_US = 2000000, WAIT_US = 200000 };
+enum { LIMIT_US = 500000, WAIT_US = 200000 };
 
 static bool lost_or_late(stepaf_status_t status)
 {

@@ -30,7 +30,8 @@ enum hs_verdict { HS_PASS = 0, HS_SKIP = 1, HS_FAIL = 2 };
 struct hs_shared {
     _Atomic int arrived[HS_MAX_RANKS]; /* hs_sync calls of each rank */
     _Atomic int verdict[HS_MAX_RANKS]; /* enum hs_verdict + 1 once a rank is through */
-    _Atomic int doomed[HS_MAX_RANKS];  /* the test means this rank to die */
+    _Atomic int doomed[HS_MAX_RANKS];  /* not to be waited for: it leaves early, or is to die */
+    _Atomic int killed[HS_MAX_RANKS];  /* hs_signal has killed it */
     _Atomic int pid[HS_MAX_RANKS];
     _Atomic uint64_t host[HS_MAX_RANKS]; /* follows from its name */
     _Atomic int64_t stamp[HS_STAMPS];    /* for tests */
@@ -99,8 +100,12 @@ bool hs_hopeless(const struct hs_job *job);
 /* Whether world rank @a rank is on this rank's host, by name. */
 bool hs_same_host(const struct hs_job *job, int rank);
 
-/* Mark world rank @a victim as one that may die. */
+/* Mark world rank @a victim as one that may die, or leave, and is not to be waited for. */
 void hs_doom(struct hs_job *job, int victim);
+
+/* Whether the launcher's own collectives and its orderly end are still to be had: no rank has been
+ * killed, and this one has abandoned nothing. */
+bool hs_launcher_whole(const struct hs_job *job);
 
 /* Send @a signal_number to world rank @a victim; the time goes to stamp[0]. */
 void hs_signal(struct hs_job *job, int victim, int signal_number);
@@ -177,6 +182,8 @@ bool hs_launch_found(void);
 void hs_launch_start(struct hs_job *job, int *argc_p, char ***argv_p);
 stepaf_status_t hs_launch_init(const stepaf_params_t *params, stepaf_context_h *ctx_p);
 _Noreturn void hs_launch_end(struct hs_job *job, const char *name);
+/* With MPI: give all ranks of MPI_COMM_WORLD job->shared, or end them as skipped. */
+void hs_mpi_share_page(struct hs_job *job);
 
 /* The page of those: rank 0 makes it and tells the others where it is. */
 void hs_page_create(int where_p[2]);

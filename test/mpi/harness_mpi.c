@@ -15,7 +15,7 @@ bool hs_launch_found(void)
            getenv("PMIX_RANK") != NULL;
 }
 
-static void share_page(struct hs_job *job)
+void hs_mpi_share_page(struct hs_job *job)
 {
     int where[2] = {0, -1}, good, all;
 
@@ -47,7 +47,7 @@ void hs_launch_start(struct hs_job *job, int *argc_p, char ***argv_p)
         MPI_Finalize();
         exit(77);
     }
-    share_page(job);
+    hs_mpi_share_page(job);
     atomic_store(&job->shared->pid[job->rank], getpid());
     MPI_Barrier(MPI_COMM_WORLD);
 }
@@ -63,10 +63,9 @@ _Noreturn void hs_launch_end(struct hs_job *job, const char *name)
     static const char *words[] = {"PASS", "SKIP", "FAIL"};
     int mine = hs_verdict(), all;
 
-    /* With a rank gone, MPI cannot be finalized: the survivors agree through the page and leave. */
-    for (int rank = 0; rank < job->size; rank++)
-        if (job->abandoned || atomic_load(&job->shared->doomed[rank]))
-            _exit(hs_exit_code(hs_page_verdict(job, name)));
+    /* Else the survivors agree through the page, and leave. */
+    if (!hs_launcher_whole(job))
+        _exit(hs_exit_code(hs_page_verdict(job, name)));
     MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     if (job->rank == 0)
         printf("%s %s\n", words[all], name);

@@ -96,15 +96,12 @@ stepaf_status_t hs_launch_init(const stepaf_params_t *params, stepaf_context_h *
 
 _Noreturn void hs_launch_end(struct hs_job *job, const char *name)
 {
-    bool whole = !job->abandoned;
-
     if (!HS_INT(hs_count_mappings(getpid(), "libmpi"), ==, 0) ||
         !HS_INT(hs_count_mappings(getpid(), "libpmix"), >, 0))
         atomic_store(&job->shared->verdict[job->rank], HS_FAIL + 1);
-    for (int rank = 0; rank < job->size; rank++)
-        whole = whole && !atomic_load(&job->shared->doomed[rank]);
+    bool is_whole = hs_launcher_whole(job);
     int code = hs_exit_code(hs_page_verdict(job, name));
-    if (!whole)
+    if (!is_whole)
         _exit(code);
     PMIx_Finalize(NULL, 0);
     exit(code);

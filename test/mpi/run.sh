@@ -5,12 +5,16 @@
 #   RANKS PROGRAM [ARGUMENT...]         under mpirun; in sanitizer builds the program forks its ranks
 #   fork RANKS PROGRAM [ARGUMENT...]    the program forks its ranks, always
 #   mpmd ATTN FFN PROGRAM [ARGUMENT...] two applications of one mpirun; or forked, as above
+#   dies RANKS PROGRAM [ARGUMENT...]    the first, and a rank is killed: the verdict is what the
+#                                       survivors print; in sanitizer builds it is skipped
 #   pmix WORD...                        one of these with a program of test/pmix, which has no MPI
 #   NAME=VALUE                          a variable for the lines that follow
 #
 # Programs are those of test/mpi. A word such as 100000/2000 is the first number, or, where
 # TEST_LIGHT is set, the second. '#' begins a comment. TEST_TIMEOUT_S limits each job. TEST_WRAP is
-# a command that mpirun starts each rank by, such as valgrind.
+# a command that mpirun starts each rank by, such as valgrind. Where a launcher is known to report a
+# rank that was killed, TEST_KILLED is the exit code; where it gives applications no numbers,
+# TEST_ROLES is set, and ranks are told their roles.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 . "$top_srcdir/test/mpi/env.sh"
@@ -39,12 +43,36 @@ job()
         timeout -k 10 "${TEST_TIMEOUT_S:-300}" "$program" --procs "$ranks" "$@" </dev/null
     elif [ -n "$apps" ]; then
         # shellcheck disable=SC2086
-        mpi_run "${apps% *}" ${TEST_WRAP:-} "$program" "$@" : \
-            -n "${apps#* }" ${TEST_WRAP:-} "$program" "$@"
+        mpi_run "${apps% *}" ${TEST_ROLES:+env STEPAF_ROLE=attention} ${TEST_WRAP:-} \
+            "$program" "$@" : -n "${apps#* }" ${TEST_ROLES:+env STEPAF_ROLE=ffn} ${TEST_WRAP:-} \
+            "$program" "$@"
     else
         # shellcheck disable=SC2086
         mpi_run "$ranks" ${TEST_WRAP:-} "$program" "$@"
     fi
+}
+
+# survivors RANKS PROGRAM [ARGUMENT...]: the job, and what those say that are left. It is only for
+# launchers that let them live.
+survivors()
+{
+    case $launch-$mpiexec_flags-${TEST_KILLED:-} in
+    fork-* | mpirun--)
+        echo "skipped: nobody to start ranks that may die"
+        return 77
+        ;;
+    esac
+    # When all have ended, Open MPI need not wait for them to heed its signal.
+    said=$(export OMPI_MCA_orte_enable_recovery=1 PRTE_MCA_prte_enable_recovery=1 \
+        OMPI_MCA_odls_base_sigkill_timeout=0 && job "$@" 2>&1)
+    code=$?
+    echo "$said"
+    case $said in
+    *"SKIP $2"*) return 77 ;;
+    *"PASS $2"*) [ $code -eq "${TEST_KILLED:-$code}" ] && return 0 ;;
+    esac
+    echo "exit code $code, and not the verdict of those that are left"
+    return 1
 }
 
 skipped=0
@@ -58,6 +86,7 @@ while read -r line; do
     [ $# -gt 0 ] || continue
     launch=mpirun
     apps=
+    run=job
     programs=mpi
     [ -z "${SANITIZERS:-}" ] || launch=fork
     if [ "$1" = pmix ]; then
@@ -74,6 +103,10 @@ while read -r line; do
         launch=fork
         shift
         ;;
+    dies)
+        run=survivors
+        shift
+        ;;
     mpmd)
         apps="$2 $3"
         ranks=$(($2 + $3))
@@ -83,7 +116,7 @@ while read -r line; do
     esac
     jobs=$((jobs + 1))
     echo "== $line"
-    job "$@"
+    $run "$@"
     status=$?
     case $status in
     0) ;;

@@ -97,7 +97,9 @@ CONF
     done >>"$D/etc/slurm.conf"
     echo "PartitionName=all Nodes=n[1-$nodes] Default=YES OverSubscribe=YES MaxTime=10 State=UP" \
         >>"$D/etc/slurm.conf"
-    echo "PMIxTimeout=20" >"$D/etc/mpi.conf"
+    # Slurm's PMIx plugin ends a step when it hears that a process has died, whatever srun was told;
+    # it hears of that so many seconds later, 1 by default.
+    printf 'PMIxTimeout=20\nPMIxEnv=PMIX_MCA_pmix_event_caching_window=60\n' >"$D/etc/mpi.conf"
     echo "CgroupPlugin=cgroup/v1" >"$D/etc/cgroup.conf"
     {
         echo "127.0.0.1 localhost ctl"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The jobs of slurm.sh, run on its cluster of three nodes: programs of test/mpi (on MPI) and of
-# test/pmix (which have no MPI) under srun, as heterogeneous job and as several programs, and under
-# mpirun in an allocation.
+# The jobs of slurm.sh, run on its cluster of three nodes: programs of test/pmix, which have no MPI;
+# heterogeneous jobs and several programs; roles by node; mpirun in an allocation. The programs of
+# test/mpi are programs.sh's.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 . "$top_srcdir/test/mpi/env.sh"
@@ -51,18 +51,17 @@ pmix_jobs()
 {
     one="srun --mpi=pmix -N 1 -n 4"
     three="srun --mpi=pmix -N 3 -n 6 --ntasks-per-node=2"
+    split="--split attn=2,ffn=2"
+    job 0 "pmix: shapes on 1 node" $one "$pmix/shapes" $split --expect aaff
+    job 0 "pmix: shapes on 3 nodes" \
+        $three "$pmix/shapes" --split attn=3,ffn=3,interleave --expect afafaf
+    job 0 "pmix: random on 1 node" $one "$pmix/random" $split --seed 41 --ops 300
+    job 0 "pmix: random on 3 nodes" \
+        $three "$pmix/random" --split attn=4,ffn=2 --seed 42 --ops 300
+    job 0 "pmix: semantics on 1 node" $one "$pmix/semantics" $split
+    job 0 "pmix: semantics on 3 nodes" srun --mpi=pmix -N 3 -n 4 "$pmix/semantics" $split
     for programs in "$pmix" $with_mpi; do
         where=${programs##*/}
-        job 0 "$where: shapes on 1 node" $one "$programs/shapes" --split attn=2,ffn=2 --expect aaff
-        job 0 "$where: shapes on 3 nodes" \
-            $three "$programs/shapes" --split attn=3,ffn=3,interleave --expect afafaf
-        job 0 "$where: random on 1 node" \
-            $one "$programs/random" --split attn=2,ffn=2 --seed 41 --ops 300
-        job 0 "$where: random on 3 nodes" \
-            $three "$programs/random" --split attn=4,ffn=2 --seed 42 --ops 300
-        job 0 "$where: semantics on 1 node" $one "$programs/semantics" --split attn=2,ffn=2
-        job 0 "$where: semantics on 3 nodes" \
-            srun --mpi=pmix -N 3 -n 4 "$programs/semantics" --split attn=2,ffn=2
         job 0 "$where: heterogeneous job" \
             srun --mpi=pmix -n 2 "$programs/shapes" --split attn=2,ffn=2 --expect aaff : \
             -n 2 "$programs/shapes" --split attn=2,ffn=2 --expect aaff
@@ -74,25 +73,10 @@ pmix_jobs()
     job 0 "the bootstrap on 3 nodes" srun --mpi=pmix -N 3 -n 4 "$pmix/boot" plain
 }
 
-# more NODES TASKS SPLIT: what only test/mpi has.
-more()
-{
-    where="$1 nodes"
-    split="--split $3"
-    for program in "many $split --rounds 2" "threads $split --mode multiple --rounds 20" \
-        "threads $split --mode progress --rounds 20" "bad_input $split" "bad_init $split"; do
-        # shellcheck disable=SC2086
-        job 0 "mpi: ${program%% *} on $where" \
-            srun --mpi=pmix -N "$1" -n "$2" "$mpi/"$program
-    done
-}
-
 with_mpi=
 [ -z "${HAVE_MPI:-}" ] || with_mpi=$mpi
 pmix_jobs
 if [ -n "$with_mpi" ]; then
-    more 1 4 attn=2,ffn=2
-    more 3 6 attn=3,ffn=3
     job 0 "roles by node" env STEPAF_SPLIT=attn=per-node:1,ffn=per-node:1 \
         srun --mpi=pmix -N 3 -n 6 --ntasks-per-node=2 "$mpi/shapes" --expect afafaf
     job 0 "stepaf-run" "$top_builddir/stepaf-run" --slurm -N 3 -a 4 -f 2 \
