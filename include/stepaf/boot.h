@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bootstrap: how ranks find each other and exchange addresses, once. libstepaf_mpi supplies
  * one on MPI, libstepaf_pmix one on PMIx; the library itself supplies a local one for processes
- * forked on one machine; a caller with a key-value store of its own can supply another. */
+ * forked on one machine, or started there one by one (STEPAF_LOCAL_SIZE); a caller with a key-value
+ * store of its own can supply another. */
 #ifndef STEPAF_BOOT_H
 #define STEPAF_BOOT_H
 

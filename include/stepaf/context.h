@@ -52,8 +52,10 @@ typedef struct stepaf_params {
  *  counts still have to be the split's.
  *  @param boot    copied; its @a self belongs to the context until finalize, which closes it. On
  *                 failure the caller keeps it. NULL: that of whatever has launched the process, as
- *                 STEPAF_BOOT says: MPI_COMM_WORLD in a program that has an MPI library (MPI must
- *                 be initialized), else PMIx. libstepaf_mpi or libstepaf_pmix is loaded for it.
+ *                 STEPAF_BOOT says: where STEPAF_LOCAL_SIZE is set, that many processes of this
+ *                 machine, each told its number by STEPAF_LOCAL_RANK; else MPI_COMM_WORLD in a
+ *                 program that has an MPI library (MPI must be initialized), else PMIx.
+ *                 libstepaf_mpi or libstepaf_pmix is loaded for those.
  *  @param params  NULL for defaults.
  *  @return STEPAF_OK; STEPAF_ERR_INVALID; STEPAF_ERR_SETTING (a bad value, or lanes without a
  *  rank of both roles); STEPAF_ERR_SPLIT (no role known, counts that do not add up to the world or

@@ -6,7 +6,7 @@
 static stepaf_status_t init_auto(const stepaf_params_t *params, stepaf_context_h *ctx_p)
 {
     struct stepaf_env env;
-    stepaf_status_t status = stepaf_env_load(&env);
+    stepaf_status_t status = stepaf_env_load_boot(&env);
 
     if (status)
         return status;

@@ -174,3 +174,18 @@ stepaf_status_t stepaf_env_load(struct stepaf_env *env_p)
     warn_of_unknown_variables();
     return STEPAF_OK;
 }
+
+static const char *get_boot_from_process(const char *name, void *arg)
+{
+    static const int wanted[] = {STEPAF_ENV_BOOT, STEPAF_ENV_LOCAL_SIZE, STEPAF_ENV_LOCAL_RANK,
+                                 STEPAF_ENV_LOCAL_JOB};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if (strcmp(name, stepaf_env_table[wanted[i]].info.name) == 0)
+            return get_from_process(name, arg);
+    return NULL;
+}
+
+stepaf_status_t stepaf_env_load_boot(struct stepaf_env *env_p)
+{
+    return stepaf_env_load_from(env_p, get_boot_from_process, NULL);
+}

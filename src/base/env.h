@@ -40,7 +40,7 @@ enum {
     STEPAF_ENV_BACKOFF_YIELD,
     STEPAF_ENV_BACKOFF_SLEEP
 };
-enum { STEPAF_ENV_BOOT_MPI, STEPAF_ENV_BOOT_PMIX, STEPAF_ENV_BOOT_AUTO };
+enum { STEPAF_ENV_BOOT_MPI, STEPAF_ENV_BOOT_PMIX, STEPAF_ENV_BOOT_LOCAL, STEPAF_ENV_BOOT_AUTO };
 enum { STEPAF_ENV_CMA_AUTO, STEPAF_ENV_CMA_ON, STEPAF_ENV_CMA_OFF };
 enum { STEPAF_ENV_ZEROCOPY_AUTO, STEPAF_ENV_ZEROCOPY_ON, STEPAF_ENV_ZEROCOPY_OFF };
 enum { STEPAF_ENV_NOTIFY_AUTO, STEPAF_ENV_NOTIFY_IMM, STEPAF_ENV_NOTIFY_SEND };
@@ -59,7 +59,11 @@ typedef const char *(*stepaf_env_get_t)(const char *name, void *arg);
  * process. */
 stepaf_status_t stepaf_env_load(struct stepaf_env *env_p);
 
-/* The same from any source; warns about nothing. */
+/* Only the settings that say which bootstrap; all others have their defaults. Those are judged when
+ * the other ranks can be told. Warns about nothing, and leaves the log alone. */
+stepaf_status_t stepaf_env_load_boot(struct stepaf_env *env_p);
+
+/* All of them from any source; warns about nothing. */
 stepaf_status_t stepaf_env_load_from(struct stepaf_env *env_p, stepaf_env_get_t get, void *arg);
 
 void stepaf_env_free(struct stepaf_env *env);

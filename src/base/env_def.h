@@ -22,9 +22,17 @@ ENUM(MESH, mesh, "full", "full|lane", 1,
 INT(LANES, lanes, 0, 0, 16777216, ANY_VALUE, "lanes", 1,
     "number of lanes, with STEPAF_MESH=lane only and at most the ranks of each role; 0: the "
     "greatest common divisor of the two roles' numbers of ranks")
-ENUM(BOOT, boot, "auto", "mpi|pmix|auto", 1,
-     "bootstrap where a program leaves the choice: auto: MPI in a program that has it, else PMIx "
-     "if the launcher offers it")
+ENUM(
+    BOOT, boot, "auto", "mpi|pmix|local|auto", 1,
+    "bootstrap where a program leaves the choice: local: processes of this machine, started one by "
+    "one; auto: local where STEPAF_LOCAL_SIZE is set, else MPI in a program that has it, else PMIx "
+    "if the launcher offers it")
+INT(LOCAL_SIZE, local_size, 0, 0, 1024, ANY_VALUE, "processes", 0,
+    "number of processes of a job that no launcher starts; 0: there is a launcher")
+INT(LOCAL_RANK, local_rank, 0, 0, 1023, ANY_VALUE, "", 0,
+    "this process's number in such a job, from 0 on")
+STR(LOCAL_JOB, local_job, "", "name of letters, digits, dots, dashes and underscores", 0,
+    "tells such jobs of one user apart; of those without a name one can start at a time")
 INT(TIMEOUT_US, timeout_us, 10000000, 1, 3600000000, ANY_VALUE, "us", 0,
     "deadline of waits whose timeout is STEPAF_TIMEOUT_DEFAULT")
 INT(INIT_TIMEOUT_US, init_timeout_us, 60000000, 1000, 3600000000, ANY_VALUE, "us", 0,

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "boot/boot_join.h"
 
 /* A library with a bootstrap, and its way in. */
 struct library {
@@ -41,6 +42,9 @@ int stepaf_boot_choose(const struct stepaf_env *env)
 {
     if (env->boot != STEPAF_ENV_BOOT_AUTO)
         return env->boot;
+    /* Said on purpose, by whoever has started the process. */
+    if (env->local_size > 0)
+        return STEPAF_ENV_BOOT_LOCAL;
     /* A program that has MPI has it initialized by now, or is told to; PMIx may be there as well. */
     if (dl_iterate_phdr(is_mpi, NULL))
         return STEPAF_ENV_BOOT_MPI;
@@ -69,6 +73,21 @@ static void *open_library(const struct library *library)
     return opened ? opened : dlopen(library->file, RTLD_NOW | RTLD_LOCAL);
 }
 
+/* As those libraries do it. */
+static stepaf_status_t init_local(const struct stepaf_env *env, const stepaf_params_t *params,
+                                  stepaf_context_h *ctx_p)
+{
+    stepaf_boot_t boot;
+    stepaf_status_t status = stepaf_boot_join(env, &boot);
+
+    if (status != STEPAF_OK)
+        return status;
+    status = stepaf_init(&boot, params, ctx_p);
+    if (status != STEPAF_OK)
+        boot.close(boot.self);
+    return status;
+}
+
 stepaf_status_t stepaf_boot_auto_init(const struct stepaf_env *env, const stepaf_params_t *params,
                                       stepaf_context_h *ctx_p)
 {
@@ -77,7 +96,10 @@ stepaf_status_t stepaf_boot_auto_init(const struct stepaf_env *env, const stepaf
     if (choice < 0)
         return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
                                 "nothing has launched this process: start it by mpirun, "
-                                "srun --mpi=pmix or stepaf-run, or give stepaf_init a bootstrap");
+                                "srun --mpi=pmix or stepaf-run, set STEPAF_LOCAL_SIZE and "
+                                "STEPAF_LOCAL_RANK, or give stepaf_init a bootstrap");
+    if (choice == STEPAF_ENV_BOOT_LOCAL)
+        return init_local(env, params, ctx_p);
     const struct library *library = &libraries[choice];
     void *opened = open_library(library);
     if (!opened)

@@ -8,8 +8,8 @@
 
 #include "base/env.h"
 
-/* Which of them: STEPAF_ENV_BOOT_MPI or STEPAF_ENV_BOOT_PMIX, by @a env->boot or, where that is
- * auto, by what this process finds itself in; -1 if it finds nothing. */
+/* Which of them: STEPAF_ENV_BOOT_MPI, _PMIX or _LOCAL, by @a env->boot or, where that is auto, by
+ * what this process finds itself in; -1 if it finds nothing. */
 int stepaf_boot_choose(const struct stepaf_env *env);
 
 /* Join the job by it: as stepaf_init. STEPAF_ERR_BOOT if nothing has launched this process, or the

@@ -1,66 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bootstrap of processes forked by one program. They share a block of anonymous memory, where
- * they meet, and an anonymous file, which grows to what an exchange needs: both are inherited, so
- * nothing has a name that could be left behind. */
-#define _GNU_SOURCE 1 /* memfd_create */
+/* The local bootstrap at work: exchanges and barriers. */
+#include "boot/boot_local.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
-
-#include <stepaf/boot.h>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/time.h"
-#include "boot/meeting.h"
-
-/* The exchange and each group have a meeting of their own, so that one that broke takes no other
- * with it. */
-enum { CHANNEL_EXCHANGE, CHANNEL_WORLD, CHANNEL_ATTENTION, CHANNEL_FFN, CHANNELS };
-
-/* What one rank tells the others; written by it alone. */
-struct slot {
-    _Atomic uint64_t bytes;            /* of its part of the exchange under way */
-    _Atomic uint32_t visits[CHANNELS]; /* meetings it has come to: names who is missing */
-};
-
-struct shared {
-    struct stepaf_meeting meetings[CHANNELS];
-    _Atomic int readers; /* that have copied the exchange under way */
-    struct slot slots[];
-};
-
-struct stepaf_boot_local {
-    int size;
-    int fd;
-    size_t map_bytes;
-    struct shared *shared;
-};
-
-/* One rank's end: stepaf_boot_t's self. */
-struct member {
-    struct stepaf_boot_local *local;
-    int rank;
-    int spin;
-    uint64_t *starts; /* size + 1 offsets, for the exchange under way */
-};
-
-static int64_t deadline_after(int64_t timeout_us)
-{
-    int64_t now = stepaf_monotonic_ns();
-    int64_t deadline;
-    if (timeout_us < 0)
-        timeout_us = 0;
-    if (__builtin_mul_overflow(timeout_us, 1000, &deadline) ||
-        __builtin_add_overflow(deadline, now, &deadline))
-        return INT64_MAX;
-    return deadline;
-}
 
 /* The first of @a ranks (NULL: of all) that has come to fewer meetings than this one; -1 if all
  * are there by now. */
@@ -161,26 +111,26 @@ static stepaf_status_t collect(struct member *member, void **block_p)
     if (!block)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE,
                                 "local bootstrap: no memory for %zu bytes", bytes);
-    stepaf_status_t status = get(local->fd, block, bytes);
+    stepaf_status_t status = get(local->fds[STEPAF_LOCAL_EXCHANGE], block, bytes);
     if (status != STEPAF_OK) {
         free(block);
         return status;
     }
     if (atomic_fetch_add(&local->shared->readers, 1) + 1 == local->size) {
         atomic_store(&local->shared->readers, 0);
-        if (ftruncate(local->fd, 0) != 0)
+        if (ftruncate(local->fds[STEPAF_LOCAL_EXCHANGE], 0) != 0)
             stepaf_log_debug("local bootstrap: cannot empty the file: %s", strerror(errno));
     }
     *block_p = block;
     return STEPAF_OK;
 }
 
-static stepaf_status_t local_allgather(void *self, const void *data, size_t bytes, void **all_p,
-                                       size_t *offsets_p, int64_t timeout_us)
+stepaf_status_t stepaf_boot_local_allgather(void *self, const void *data, size_t bytes,
+                                            void **all_p, size_t *offsets_p, int64_t timeout_us)
 {
     struct member *member = self;
     struct stepaf_boot_local *local = member->local;
-    int64_t deadline_ns = deadline_after(timeout_us);
+    int64_t deadline_ns = stepaf_boot_local_deadline(timeout_us);
     void *block = NULL;
 
     local->shared->slots[member->rank].bytes = bytes;
@@ -188,7 +138,7 @@ static stepaf_status_t local_allgather(void *self, const void *data, size_t byte
     if (status == STEPAF_OK)
         status = lay_out(member);
     if (status == STEPAF_OK)
-        status = put(local->fd, data, bytes, member->starts[member->rank]);
+        status = put(local->fds[STEPAF_LOCAL_EXCHANGE], data, bytes, member->starts[member->rank]);
     if (status == STEPAF_OK)
         status = meet(member, CHANNEL_EXCHANGE, NULL, local->size, deadline_ns);
     if (status == STEPAF_OK)
@@ -203,95 +153,13 @@ static stepaf_status_t local_allgather(void *self, const void *data, size_t byte
     return STEPAF_OK;
 }
 
-static stepaf_status_t local_barrier(void *self, stepaf_group_t group, const int *ranks, int n,
-                                     int64_t timeout_us)
+stepaf_status_t stepaf_boot_local_barrier(void *self, stepaf_group_t group, const int *ranks, int n,
+                                          int64_t timeout_us)
 {
     static const int channels[] = {CHANNEL_WORLD, CHANNEL_ATTENTION, CHANNEL_FFN};
     struct member *member = self;
     if ((unsigned)group > STEPAF_GROUP_FFN || n < 1 || n > member->local->size)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_BARRIER,
                                 "local bootstrap: no group %d of %d ranks", (int)group, n);
-    return meet(member, channels[group], ranks, n, deadline_after(timeout_us));
-}
-
-static void local_close(void *self)
-{
-    struct member *member = self;
-    free(member->starts);
-    free(member);
-}
-
-stepaf_status_t stepaf_boot_local_create(int size, stepaf_boot_local_t **local_p)
-{
-    if (size < 1 || size > STEPAF_MEETING_MAX || !local_p)
-        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_INIT,
-                                "local bootstrap: size %d is not 1 to %d, or local_p is NULL", size,
-                                STEPAF_MEETING_MAX);
-    struct stepaf_boot_local *local = malloc(sizeof *local);
-    if (!local)
-        goto err;
-    local->size = size;
-    local->map_bytes = sizeof *local->shared + (size_t)size * sizeof local->shared->slots[0];
-    local->shared =
-        mmap(NULL, local->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (local->shared == MAP_FAILED)
-        goto err_free;
-    local->fd = memfd_create("stepaf-boot", MFD_CLOEXEC);
-    if (local->fd < 0)
-        goto err_unmap;
-    *local_p = local;
-    return STEPAF_OK;
-
-err_unmap:
-    munmap(local->shared, local->map_bytes);
-err_free:
-    free(local);
-err:
-    return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT,
-                            "local bootstrap: no memory for %d ranks: %s", size, strerror(errno));
-}
-
-/* With more ranks than cores, a spinning rank keeps off its core the one that it waits for. */
-static int cores_suffice(int size)
-{
-    cpu_set_t cpus;
-    return sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) >= size;
-}
-
-stepaf_status_t stepaf_boot_local_attach(stepaf_boot_local_t *local, int rank, int app_number,
-                                         stepaf_boot_t *boot_p)
-{
-    if (!local || !boot_p || rank < 0 || rank >= local->size)
-        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_INIT,
-                                "local bootstrap: rank %d is out of range, or an argument is NULL",
-                                rank);
-    struct member *member = malloc(sizeof *member);
-    uint64_t *starts = malloc(((size_t)local->size + 1) * sizeof *starts);
-    if (!member || !starts) {
-        free(starts);
-        free(member);
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT,
-                                "local bootstrap: no memory to attach");
-    }
-    *member = (struct member){local, rank, cores_suffice(local->size), starts};
-    *boot_p = (stepaf_boot_t){
-        .name = "local",
-        .self = member,
-        .rank = rank,
-        .size = local->size,
-        .app_number = app_number < 0 ? -1 : app_number,
-        .allgather = local_allgather,
-        .barrier = local_barrier,
-        .close = local_close,
-    };
-    return STEPAF_OK;
-}
-
-void stepaf_boot_local_destroy(stepaf_boot_local_t *local)
-{
-    if (!local)
-        return;
-    close(local->fd);
-    munmap(local->shared, local->map_bytes);
-    free(local);
+    return meet(member, channels[group], ranks, n, stepaf_boot_local_deadline(timeout_us));
 }

@@ -32,6 +32,21 @@ static int app_number(const struct hs_job *job)
     return job->apps == NULL ? -1 : job->rank >= atoi(job->apps);
 }
 
+/* As a process that was started by itself. */
+static stepaf_status_t init_joined(const struct hs_job *job, const stepaf_params_t *params,
+                                   stepaf_context_h *ctx_p)
+{
+    char number[16];
+
+    snprintf(number, sizeof number, "%d", (int)getppid());
+    setenv("STEPAF_LOCAL_JOB", number, 1);
+    snprintf(number, sizeof number, "%d", job->size);
+    setenv("STEPAF_LOCAL_SIZE", number, 1);
+    snprintf(number, sizeof number, "%d", job->rank);
+    setenv("STEPAF_LOCAL_RANK", number, 1);
+    return stepaf_init(NULL, params, ctx_p);
+}
+
 stepaf_status_t hs_init(struct hs_job *job, int boot, const stepaf_params_t *params,
                         stepaf_context_h *ctx_p)
 {
@@ -39,6 +54,8 @@ stepaf_status_t hs_init(struct hs_job *job, int boot, const stepaf_params_t *par
 
     if (job->launched)
         return hs_launch_init(params, ctx_p);
+    if (getenv("TEST_BOOT_JOIN"))
+        return init_joined(job, params, ctx_p);
     if (boot < 0 || boot >= HS_MAX_BOOTS || job->boot_state[boot] == BOOT_USED)
         return STEPAF_ERR_STATE;
     if (job->boot_state[boot] == BOOT_NEW) {

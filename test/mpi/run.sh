@@ -58,7 +58,7 @@ survivors()
 {
     case $launch-$mpiexec_flags-${TEST_KILLED:-} in
     fork-* | mpirun--)
-        echo "skipped: nobody to start ranks that may die"
+        echo "SKIP: nobody to start ranks that may die"
         return 77
         ;;
     esac

@@ -40,6 +40,10 @@ static void a_setting_is_stronger(void)
     env.boot = STEPAF_ENV_BOOT_PMIX;
     setenv("PMI_RANK", "0", 1);
     CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_PMIX);
+    env.local_size = 2; /* of use where nothing is said */
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_PMIX);
+    env.boot = STEPAF_ENV_BOOT_AUTO;
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_LOCAL);
     forget_launchers();
 }
 
@@ -53,6 +57,12 @@ static void without_a_launcher_it_says_how_to_start(void)
     CU_ASSERT_PTR_NULL(ctx);
     UNIT_CONTAINS(stepaf_last_error()->text, "nothing has launched this process");
     UNIT_CONTAINS(stepaf_last_error()->text, "srun --mpi=pmix");
+    UNIT_CONTAINS(stepaf_last_error()->text, "STEPAF_LOCAL_RANK");
+    setenv("STEPAF_BOOT", "local", 1);
+    CU_ASSERT_EQUAL(stepaf_init(NULL, NULL, &ctx), STEPAF_ERR_SETTING);
+    CU_ASSERT_PTR_NULL(ctx);
+    UNIT_CONTAINS(stepaf_last_error()->text, "STEPAF_LOCAL_SIZE is not set");
+    unsetenv("STEPAF_BOOT");
 }
 
 int main(void)

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The other ranks of a local job: go to rank 0, and wait for what it gives out. */
+#define _GNU_SOURCE 1 /* MSG_CMSG_CLOEXEC */
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/time.h"
+#include "boot/boot_join.h"
+
+enum { RETRY_NS = 2000000 };
+
+/* Connect and say who this is: the socket, or -1 with errno. */
+static int call_host(const struct stepaf_join *join)
+{
+    struct stepaf_join_hello hello = {.magic = STEPAF_JOIN_MAGIC,
+                                      .layout = STEPAF_JOIN_LAYOUT,
+                                      .rank = join->rank,
+                                      .size = join->size};
+    struct sockaddr_un address;
+    socklen_t bytes = stepaf_join_address(join, &address);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return -1;
+    if (connect(fd, (struct sockaddr *)&address, bytes) == 0) {
+        if (!stepaf_join_is_own_user(fd))
+            errno = EPERM;
+        else if (send(fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello)
+            return fd;
+    }
+    int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+/* Read the answer. 0 if there is none: the listener has gone, perhaps to come again. */
+static int receive_answer(int fd, struct stepaf_join_answer *answer_p, int *fds_p)
+{
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(STEPAF_LOCAL_FILES * sizeof(int))];
+    } control;
+    struct iovec piece = {answer_p, sizeof *answer_p};
+    struct msghdr message = {.msg_iov = &piece,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    ssize_t bytes = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    struct cmsghdr *head = bytes >= 0 ? CMSG_FIRSTHDR(&message) : NULL;
+
+    if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {
+        size_t n = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        memcpy(fds_p, CMSG_DATA(head),
+               (n < STEPAF_LOCAL_FILES ? n : STEPAF_LOCAL_FILES) * sizeof(int));
+    }
+    return bytes == (ssize_t)sizeof *answer_p && answer_p->magic == STEPAF_JOIN_MAGIC;
+}
+
+static stepaf_status_t take_answer(const struct stepaf_join *join,
+                                   struct stepaf_join_answer *answer, int *fds,
+                                   stepaf_boot_local_t **local_p)
+{
+    stepaf_status_t status = stepaf_status_from((uint32_t)answer->status);
+
+    answer->reason[STEPAF_JOIN_REASON_MAX - 1] = '\0';
+    if (status != STEPAF_OK)
+        return stepaf_error_set(status, STEPAF_PHASE_INIT, "%s", answer->reason);
+    return stepaf_boot_local_adopt(join->size, fds, local_p);
+}
+
+stepaf_status_t stepaf_join_as_guest(const struct stepaf_join *join, int64_t deadline_ns,
+                                     stepaf_boot_local_t **local_p)
+{
+    for (;;) {
+        int fds[STEPAF_LOCAL_FILES] = {-1, -1};
+        struct stepaf_join_answer answer;
+        int fd = call_host(join);
+        if (fd < 0 && errno != ECONNREFUSED && errno != EAGAIN && errno != EPIPE &&
+            errno != ECONNRESET && errno != EINTR)
+            return stepaf_join_error(join, errno == EPERM ? "rank 0 is another user's" : "connect",
+                                     errno);
+        int is_answered = 0;
+        if (fd >= 0) {
+            is_answered = stepaf_join_readable(fd, deadline_ns) && receive_answer(fd, &answer, fds);
+            close(fd);
+        }
+        stepaf_status_t status =
+            is_answered ? take_answer(join, &answer, fds, local_p) : STEPAF_ERR_TIMEOUT;
+        for (int i = 0; i < STEPAF_LOCAL_FILES && status != STEPAF_OK; i++)
+            if (fds[i] >= 0)
+                close(fds[i]);
+        if (is_answered)
+            return status;
+        if (stepaf_monotonic_ns() >= deadline_ns)
+            return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT,
+                                         (struct stepaf_who){-1, -1, 0},
+                                         "local bootstrap: job %s: rank 0 did not %s in time",
+                                         stepaf_join_name(join), fd >= 0 ? "gather all" : "come");
+        nanosleep(&(struct timespec){0, RETRY_NS}, NULL);
+    }
+}

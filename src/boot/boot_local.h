@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The local bootstrap's parts: what the ranks share, who makes it, and how it gets to ranks that do
+ * not inherit it. */
+#ifndef STEPAF_BOOT_BOOT_LOCAL_H
+#define STEPAF_BOOT_BOOT_LOCAL_H
+
+#include <stepaf/boot.h>
+
+#include "boot/meeting.h"
+
+/* The exchange and each group have a meeting of their own, so that one that broke takes no other
+ * with it. */
+enum { CHANNEL_EXCHANGE, CHANNEL_WORLD, CHANNEL_ATTENTION, CHANNEL_FFN, CHANNELS };
+
+/* What one rank tells the others; written by it alone. */
+struct slot {
+    _Atomic uint64_t bytes;            /* of its part of the exchange under way */
+    _Atomic uint32_t visits[CHANNELS]; /* meetings it has come to: names who is missing */
+};
+
+struct shared {
+    struct stepaf_meeting meetings[CHANNELS];
+    _Atomic int readers; /* that have copied the exchange under way */
+    struct slot slots[];
+};
+
+/* Files without names: one is mapped, ranks meet there; the other grows to what an exchange needs. */
+enum { STEPAF_LOCAL_MAP, STEPAF_LOCAL_EXCHANGE, STEPAF_LOCAL_FILES };
+
+struct stepaf_boot_local {
+    int size;
+    int fds[STEPAF_LOCAL_FILES];
+    size_t map_bytes;
+    struct shared *shared;
+};
+
+/* One rank's end: stepaf_boot_t's self. */
+struct member {
+    struct stepaf_boot_local *local;
+    int rank;
+    int spin;
+    uint64_t *starts; /* size + 1 offsets, for the exchange under way */
+};
+
+/* ---- boot_local.c ---- */
+
+stepaf_status_t stepaf_boot_local_allgather(void *self, const void *data, size_t bytes,
+                                            void **all_p, size_t *offsets_p, int64_t timeout_us);
+stepaf_status_t stepaf_boot_local_barrier(void *self, stepaf_group_t group, const int *ranks, int n,
+                                          int64_t timeout_us);
+
+/* ---- boot_local_make.c ---- */
+
+/* Take files that another process has made for @a size ranks, and that are sealed against a change
+ * of size. On success they belong to *local_p; on failure to nobody new. */
+stepaf_status_t stepaf_boot_local_adopt(int size, const int fds[STEPAF_LOCAL_FILES],
+                                        stepaf_boot_local_t **local_p);
+
+/* When CLOCK_MONOTONIC will be @a timeout_us from now, in ns. */
+int64_t stepaf_boot_local_deadline(int64_t timeout_us);
+
+#endif

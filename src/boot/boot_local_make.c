@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The local bootstrap's life: what its ranks share is in files without names, so that nothing can be
+ * left behind. Forked ranks inherit them; others are sent them (boot_join.c). */
+#define _GNU_SOURCE 1 /* memfd_create */
+
+#include "boot/boot_local.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/time.h"
+
+int64_t stepaf_boot_local_deadline(int64_t timeout_us)
+{
+    int64_t now = stepaf_monotonic_ns();
+    int64_t deadline;
+    if (timeout_us < 0)
+        timeout_us = 0;
+    if (__builtin_mul_overflow(timeout_us, 1000, &deadline) ||
+        __builtin_add_overflow(deadline, now, &deadline))
+        return INT64_MAX;
+    return deadline;
+}
+
+static size_t bytes_to_map(int size)
+{
+    return sizeof(struct shared) + (size_t)size * sizeof(struct slot);
+}
+
+/* The file to map: as large as it has to be, and so for ever, since a mapping of what is no longer
+ * there would be the death of who looks at it. */
+static int make_map(size_t bytes)
+{
+    int fd = memfd_create("stepaf-meet", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd >= 0 && (ftruncate(fd, (off_t)bytes) != 0 ||
+                    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Map the file, which has the right size; the files are the new object's. NULL with errno. */
+static struct stepaf_boot_local *assemble(int size, const int fds[STEPAF_LOCAL_FILES])
+{
+    struct stepaf_boot_local *local = malloc(sizeof *local);
+
+    if (!local)
+        return NULL;
+    local->size = size;
+    local->map_bytes = bytes_to_map(size);
+    local->shared =
+        mmap(NULL, local->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[STEPAF_LOCAL_MAP], 0);
+    if (local->shared == MAP_FAILED) {
+        free(local);
+        return NULL;
+    }
+    memcpy(local->fds, fds, sizeof local->fds);
+    return local;
+}
+
+stepaf_status_t stepaf_boot_local_create(int size, stepaf_boot_local_t **local_p)
+{
+    if (size < 1 || size > STEPAF_MEETING_MAX || !local_p)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_INIT,
+                                "local bootstrap: size %d is not 1 to %d, or local_p is NULL", size,
+                                STEPAF_MEETING_MAX);
+    int fds[STEPAF_LOCAL_FILES] = {-1, -1};
+    struct stepaf_boot_local *local = NULL;
+
+    fds[STEPAF_LOCAL_MAP] = make_map(bytes_to_map(size));
+    if (fds[STEPAF_LOCAL_MAP] >= 0)
+        fds[STEPAF_LOCAL_EXCHANGE] = memfd_create("stepaf-boot", MFD_CLOEXEC);
+    if (fds[STEPAF_LOCAL_EXCHANGE] >= 0)
+        local = assemble(size, fds);
+    if (local) {
+        *local_p = local;
+        return STEPAF_OK;
+    }
+    int why = errno;
+    for (int i = 0; i < STEPAF_LOCAL_FILES; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT,
+                            "local bootstrap: no memory for %d ranks: %s", size, strerror(why));
+}
+
+stepaf_status_t stepaf_boot_local_adopt(int size, const int fds[STEPAF_LOCAL_FILES],
+                                        stepaf_boot_local_t **local_p)
+{
+    const int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
+    int seals = fcntl(fds[STEPAF_LOCAL_MAP], F_GET_SEALS);
+    struct stat about;
+
+    if (fds[STEPAF_LOCAL_EXCHANGE] < 0 || seals < 0 || (seals & wanted) != wanted ||
+        fstat(fds[STEPAF_LOCAL_MAP], &about) != 0 || about.st_size != (off_t)bytes_to_map(size))
+        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+                                "local bootstrap: what rank 0 shares is not made for %d ranks",
+                                size);
+    struct stepaf_boot_local *local = assemble(size, fds);
+    if (!local)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT,
+                                "local bootstrap: no memory for %d ranks: %s", size,
+                                strerror(errno));
+    *local_p = local;
+    return STEPAF_OK;
+}
+
+/* With more ranks than cores, a spinning rank keeps off its core the one that it waits for. */
+static int cores_suffice(int size)
+{
+    cpu_set_t cpus;
+    return sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) >= size;
+}
+
+static void local_close(void *self)
+{
+    struct member *member = self;
+    free(member->starts);
+    free(member);
+}
+
+stepaf_status_t stepaf_boot_local_attach(stepaf_boot_local_t *local, int rank, int app_number,
+                                         stepaf_boot_t *boot_p)
+{
+    if (!local || !boot_p || rank < 0 || rank >= local->size)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_INIT,
+                                "local bootstrap: rank %d is out of range, or an argument is NULL",
+                                rank);
+    struct member *member = malloc(sizeof *member);
+    uint64_t *starts = malloc(((size_t)local->size + 1) * sizeof *starts);
+    if (!member || !starts) {
+        free(starts);
+        free(member);
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT,
+                                "local bootstrap: no memory to attach");
+    }
+    *member = (struct member){local, rank, cores_suffice(local->size), starts};
+    *boot_p = (stepaf_boot_t){
+        .name = "local",
+        .self = member,
+        .rank = rank,
+        .size = local->size,
+        .app_number = app_number < 0 ? -1 : app_number,
+        .allgather = stepaf_boot_local_allgather,
+        .barrier = stepaf_boot_local_barrier,
+        .close = local_close,
+    };
+    return STEPAF_OK;
+}
+
+void stepaf_boot_local_destroy(stepaf_boot_local_t *local)
+{
+    if (!local)
+        return;
+    for (int i = 0; i < STEPAF_LOCAL_FILES; i++)
+        close(local->fds[i]);
+    munmap(local->shared, local->map_bytes);
+    free(local);
+}
