@@ -13,6 +13,7 @@
 #include "launcher.h"
 #include "options.h"
 #include "place.h"
+#include "resolve.h"
 
 /* Whether @a name, looked up as execvp does, is something that can be run. */
 static int can_run(const char *name)
@@ -72,7 +73,13 @@ static int prepare(const struct run_options *options, struct run_command *comman
                               .is_root = geteuid() == 0};
     if (options->verbose)
         fprintf(stderr, "stepaf-run: %s\n", launcher.reason);
-    return run_command_make(options, &launcher, &facts, command_p);
+    if (run_command_make(options, &launcher, &facts, command_p) != 0)
+        return -1;
+    /* Where a line is only shown, it may be for another machine. */
+    if (options->dry_run || run_resolve_hosts(options, &launcher, environ) == 0)
+        return 0;
+    run_command_free(command_p);
+    return -1;
 }
 
 /* Become the launcher. Returns if that was not possible. */

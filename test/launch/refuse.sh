@@ -44,6 +44,40 @@ refuse "--hosts: \"h1:0\" is no HOST:N" -a 1 -f 1 --hosts h1:0 $true
 refuse "--hosts: h1 is there twice" -a 1 -f 1 --hosts h1,h1 $true
 refuse "the hosts take 3 ranks, and there are 4" -a 2 -f 2 --hosts h1:2,h2:1 $true
 refuse "host h2 takes 1 ranks, and each node gets 2" -a 1 -f 1 --per-node --hosts h1:2,h2:1 $true
+# A name that nobody knows, unless ssh does, or something else than ssh is to reach it. The domain is
+# reserved for names that do not exist.
+nowhere=nowhere.invalid
+export RES_OPTIONS="timeout:1 attempts:1"
+some="-a 1 -f 1 --hosts localhost:1,$nowhere:1"
+refuse "--hosts: host $nowhere has no address: " $some $true
+printf 'localhost slots=1\n%s slots=1 # far away\n' $nowhere >"$directory/hosts"
+refuse "$directory/hosts: host $nowhere has no address: " \
+    -a 1 -f 1 --hostfile "$directory/hosts" $true
+
+# started ARGUMENT...: the launcher is left to find out.
+started()
+{
+    expect 0 env PATH="$bin" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 $setting \
+        "$run" $some "$@"
+    is out started
+}
+setting=OMPI_MCA_plm_rsh_agent=/bin/true
+started $true
+setting=
+started --pass=--mca --pass=plm_rsh_agent --pass=x $true
+fake ssh 'printf "host %s\nuser me\nhostname 127.0.0.1\nport 22\n" "$2"'
+started $true
+fake ssh 'printf "hostname %s\nproxyjump gate\n" "$2"'
+started $true
+fake ssh 'printf "hostname %s\nproxycommand none\n" "$2"'
+refuse "--hosts: host $nowhere has no address: " $some $true
+fake ssh 'printf "hostname also.%s\n" "$2"'
+refuse "--hosts: host $nowhere has no address: " $some $true
+rm "$bin/ssh"
+expect 0 env PATH="$bin" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+    "$run" --dry-run $some $true
+has out " --host localhost:1,$nowhere:1 "
+
 refuse "--hostfile $directory/none: No such file" -a 1 -f 1 --hostfile "$directory/none" $true
 refuse "--hostfile /: Is a directory" -a 1 -f 1 --hostfile / $true
 refuse "--slurm and --launcher hydra exclude each other" -a 1 -f 1 --slurm --launcher hydra $true
