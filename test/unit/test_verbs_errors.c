@@ -303,7 +303,7 @@ static void a_silent_peer_is_lost(void)
 static void stale_notifications_are_dropped(void)
 {
     struct stepaf_post post = {.msg = {.type = STEPAF_MSG_RELEASE, .n_words = STEPAF_MSG_WORDS}};
-    uint32_t ring = (uint32_t)STEPAF_IMM_OTHER << STEPAF_IMM_CODE_SHIFT;
+    uint32_t ring = stepaf_verbs_ring_imm(0);
 
     begin("VERBS_RECEIVES=16");
     uint32_t qpn = vside_link(&b, 0)->paths[0].qp->qp_num;

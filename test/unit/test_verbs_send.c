@@ -134,7 +134,7 @@ static void nothing_needs_to_fit_inline(void)
         vside_join(&a, &b);
         vside_memory(&a, PIECE);
         at_b = vside_import(&a, 0, &b, vside_memory(&b, PIECE));
-        CU_ASSERT_EQUAL(vside_link(&a, 0)->send_ring != NULL, most < 64);
+        CU_ASSERT_EQUAL(vside_link(&a, 0)->paths[0].send_ring != NULL, most < 64);
         exchange_many(300, PIECE);
         end();
     }

@@ -339,6 +339,8 @@ void verbs_device_event(enum ibv_event_type type, uint32_t qpn)
     event = (struct ibv_async_event){.event_type = type};
     if (qpn)
         event.element.qp = &verbs_pairs[qpn]->qp;
+    if (type == IBV_EVENT_PORT_ERR || type == IBV_EVENT_PORT_ACTIVE)
+        event.element.port_num = 1;
     has_event = true;
 }
 

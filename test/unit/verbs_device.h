@@ -30,6 +30,11 @@ struct verbs_device {
     int refuse_arm;     /* errno of arming a completion queue */
     int fail_after;     /* the n-th work request from now ends by fail_status; 0: none does */
     enum ibv_wc_status fail_status;
+    unsigned dead;      /* devices over which nothing goes any more, a bit each */
+    int dies;           /* this device dies, in both ends, */
+    int dies_after;     /* when it has the n-th work request from now on; 0: never */
+    bool dies_late;     /* once this has arrived, before that is acknowledged */
+    bool no_flush;      /* what was posted is never heard of again after an error */
     bool holds;         /* sends stay posted, and nothing arrives, until verbs_device_go */
     uint32_t holds_qpn; /* the same for this queue pair only; 0: none */
     /* counts */
@@ -54,9 +59,11 @@ void verbs_device_reset(void);
 void verbs_device_take_place(void);
 /* Let go what is held. */
 void verbs_device_go(void);
+/* Let go the first one that a queue pair holds, one of those that hold any. False: none does. */
+bool verbs_device_go_one(unsigned pick);
 /* A notification out of nowhere: it takes a receive of @a qpn. */
 void verbs_device_notify(uint32_t qpn, uint32_t imm);
-/* The next event of the devices. */
+/* The next event of the devices, whoever asks first. */
 void verbs_device_event(enum ibv_event_type type, uint32_t qpn);
 /* Every access to this key is refused from now on. */
 void verbs_device_revoke(uint32_t key);

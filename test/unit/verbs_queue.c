@@ -27,6 +27,8 @@ static void complete(struct ibv_cq *cq, const struct ibv_wc *wc)
 void verbs_queue_flush(struct pair *pair)
 {
     pair->state = IBV_QPS_ERR;
+    if (verbs_device.no_flush)
+        pair->n = pair->n_receives = 0;
     for (; pair->n; pair->n--, pair->first = (pair->first + 1) % REQUESTS)
         complete(pair->attr.send_cq, &(struct ibv_wc){.wr_id = pair->requests[pair->first].wr.wr_id,
                                                       .status = IBV_WC_WR_FLUSH_ERR});
@@ -76,6 +78,22 @@ static enum ibv_wc_status notify(struct pair *far, const struct ibv_send_wr *wr,
     return IBV_WC_SUCCESS;
 }
 
+/* Whether a request of this queue pair's is lost, now that the device has it; *late_p: it only seems
+ * so to who has sent it. */
+static bool is_lost(const struct pair *pair, bool *late_p)
+{
+    int device = pair->qp.context->device->name[strlen("fake")] - '0';
+
+    *late_p = false;
+    if (verbs_device.dead & 1u << device)
+        return true;
+    if (device != verbs_device.dies || !verbs_device.dies_after || --verbs_device.dies_after)
+        return false;
+    verbs_device.dead |= 1u << device;
+    *late_p = verbs_device.dies_late;
+    return true;
+}
+
 static enum ibv_wc_status perform(const struct pair *pair, const struct request *request)
 {
     const struct ibv_send_wr *wr = &request->wr;
@@ -101,13 +119,16 @@ static enum ibv_wc_status perform(const struct pair *pair, const struct request 
     return wr->opcode == IBV_WR_RDMA_WRITE ? IBV_WC_SUCCESS : notify(far, wr, data, bytes);
 }
 
-/* Do what is posted, in order. */
-static void run(struct pair *pair)
+/* Do what is posted, in order, but no more than @a most. */
+static void run(struct pair *pair, unsigned most)
 {
-    while (pair->n && pair->state == IBV_QPS_RTS) {
+    while (pair->n && pair->state == IBV_QPS_RTS && most--) {
         struct request *request = &pair->requests[pair->first];
         struct ibv_wc wc = {.wr_id = request->wr.wr_id, .qp_num = pair->qp.qp_num};
-        wc.status = perform(pair, request);
+        bool late, lost = is_lost(pair, &late);
+        wc.status = lost && !late ? IBV_WC_RETRY_EXC_ERR : perform(pair, request);
+        if (late)
+            wc.status = IBV_WC_RETRY_EXC_ERR;
         pair->first = (pair->first + 1) % REQUESTS;
         pair->n--;
         pair->used++;
@@ -154,7 +175,7 @@ int verbs_queue_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
             memcpy(request->data, (void *)(uintptr_t)request->sge.addr, request->sge.length);
     }
     if (!verbs_device.holds && verbs_device.holds_qpn != number)
-        run(pair);
+        run(pair, REQUESTS);
     return 0;
 }
 
@@ -192,7 +213,24 @@ void verbs_device_go(void)
     verbs_device.holds_qpn = 0;
     for (unsigned i = 0; i < PAIRS; i++)
         if (verbs_pairs[i])
-            run(verbs_pairs[i]);
+            run(verbs_pairs[i], REQUESTS);
+}
+
+bool verbs_device_go_one(unsigned pick)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < PAIRS; i++)
+        n += verbs_pairs[i] && verbs_pairs[i]->n;
+    if (!n)
+        return false;
+    pick %= n;
+    for (unsigned i = 0; i < PAIRS; i++)
+        if (verbs_pairs[i] && verbs_pairs[i]->n && !pick--) {
+            run(verbs_pairs[i], 1);
+            break;
+        }
+    return true;
 }
 
 void verbs_device_notify(uint32_t qpn, uint32_t imm)

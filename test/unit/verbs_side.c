@@ -39,6 +39,8 @@ static void deliver(struct stepaf_host *host, struct stepaf_link *link,
 
     must(side->links[link->peer] == link && side->n_messages < VSIDE_MESSAGES, "deliver");
     side->messages[side->n_messages++] = *msg;
+    if (side->taken)
+        side->taken(side, msg);
 }
 
 static void lost(struct stepaf_host *host, struct stepaf_link *link, const char *reason)

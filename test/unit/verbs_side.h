@@ -20,6 +20,7 @@ struct vside {
     struct stepaf_msg messages[VSIDE_MESSAGES];
     unsigned n_expanded;
     uint32_t last_imm;
+    void (*taken)(struct vside *side, const struct stepaf_msg *msg); /* NULL: just noted */
     bool senseless; /* the host makes nothing of 32 bits */
     unsigned n_lost;
     char lost_reason[STEPAF_REASON_MAX];

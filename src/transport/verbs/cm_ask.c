@@ -105,7 +105,8 @@ static void greet(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_e
         return;
     }
     stepaf_verbs_call_up(call);
-    if (call->state == STEPAF_VERBS_CALL_UP && !stepaf_verbs_tell(call->link, call->index, true))
+    if (call->state == STEPAF_VERBS_CALL_UP &&
+        !stepaf_verbs_tell(call->link, &call->link->paths[call->index], true))
         stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "%s: it cannot be written to", what);
 }
 

@@ -106,7 +106,7 @@ int stepaf_verbs_call_prepare(struct stepaf_verbs_call *call)
     int error = stepaf_verbs_qp_follow(verbs, path_of(call), call->id, IBV_QPS_INIT);
 
     if (!error && !call->prepared)
-        error = stepaf_verbs_refill(call->link, call->index, verbs->receives);
+        error = stepaf_verbs_refill(call->link, &call->link->paths[call->index], verbs->receives);
     call->prepared = call->prepared || !error;
     return error;
 }

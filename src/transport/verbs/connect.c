@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "transport/verbs/cm.h"
+#include "transport/verbs/failover.h"
 
 /* In a rail's second word, above the port it listens at. */
 enum { HOW_CM = 1 << 16, HOW_IWARP = 1 << 17 };
@@ -165,6 +166,7 @@ static void say_address(const struct stepaf_verbs_rail *rail, char text_p[STEPAF
 static void link_free(struct stepaf_verbs_link *link)
 {
     free(link->calls);
+    free(link->failover);
     free(link->imms);
     free(link->held_upto);
     free(link);
@@ -190,7 +192,10 @@ static struct stepaf_verbs_link *link_make(struct stepaf_verbs *verbs,
         link->calls = calloc(n_paths, sizeof(link->calls[0]));
     link->imms = calloc(verbs->receives, sizeof(link->imms[0]));
     link->held_upto = calloc((size_t)STEPAF_VERBS_HELD_POSTS * n_paths, sizeof(link->held_upto[0]));
-    if (link->imms && link->held_upto && !link->calls == !verbs->cm.channel)
+    if (n_paths > verbs->n_qps)
+        link->failover = stepaf_verbs_failover_make(verbs);
+    if (link->imms && link->held_upto && !link->calls == !verbs->cm.channel &&
+        (link->failover || n_paths == verbs->n_qps))
         return link;
     link_free(link);
     return NULL;
@@ -203,18 +208,25 @@ static void point(const struct stepaf_verbs *verbs, struct stepaf_verbs_link *li
     uint8_t *mine = verbs->control + (size_t)link->base.peer * verbs->layout.stride;
     uint64_t its = announced->control + (uint64_t)slot * announced->stride;
 
-    link->ring = (struct stepaf_verbs_slot *)(mine + verbs->layout.ring);
-    link->ring_at = its + announced->ring;
-    if (verbs->layout.stride > verbs->layout.send_ring)
-        link->send_ring = (struct stepaf_verbs_slot *)(mine + verbs->layout.send_ring);
+    link->lead = &link->paths[0];
+    link->held_from = link->failover ? 1 : verbs->rails[0].inline_bytes + 1;
     for (unsigned i = 0; i < link->n_paths; i++) {
         struct stepaf_verbs_path *path = &link->paths[i];
-        path->rail = (struct stepaf_verbs_rail *)&verbs->rails[i / verbs->n_qps];
+        path->rail_index = (uint8_t)(i / verbs->n_qps);
+        path->rail = (struct stepaf_verbs_rail *)&verbs->rails[path->rail_index];
+        path->wr_id = stepaf_verbs_wr_id(link->base.peer, i, 0);
         path->qp = verbs->qps[link->base.peer * verbs->n_paths + i];
         path->peer_control_key = announced->rails[i / verbs->n_qps].control_key;
         path->tx_ack = (const _Atomic uint32_t *)(mine + verbs->layout.acks_in) + (size_t)i * 2;
         path->rx_ack = (uint32_t *)(mine + verbs->layout.acks_out) + (size_t)i * 2;
         path->rx_ack_at = its + announced->acks + (uint64_t)i * 8;
+        if (i % verbs->n_qps)
+            continue;
+        uint32_t at = path->rail_index * verbs->receives;
+        path->ring = (struct stepaf_verbs_slot *)(mine + verbs->layout.ring) + at;
+        path->ring_at = its + announced->ring + (uint64_t)at * sizeof(path->ring[0]);
+        if (verbs->layout.stride > verbs->layout.send_ring)
+            path->send_ring = (struct stepaf_verbs_slot *)(mine + verbs->layout.send_ring) + at;
     }
 }
 
@@ -238,7 +250,7 @@ static bool path_connect(struct stepaf_verbs *verbs, struct stepaf_verbs_link *l
     error = stepaf_verbs_qp_prepare(verbs, path);
     if (!error) {
         step = "posting receives";
-        error = stepaf_verbs_refill(link, i, verbs->receives);
+        error = stepaf_verbs_refill(link, path, verbs->receives);
     }
     if (!error)
         error = stepaf_verbs_qp_connect(verbs, path, &far, &step);

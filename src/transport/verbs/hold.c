@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Posts that are handed over, whose tensors the device may still read. They are through in the order
  * in which they were posted. */
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/failover.h"
 
 void stepaf_verbs_hold(struct stepaf_verbs_link *link, struct stepaf_post *post)
 {
@@ -13,6 +13,8 @@ void stepaf_verbs_hold(struct stepaf_verbs_link *link, struct stepaf_post *post)
         link->held_upto[at * link->n_paths + i] = link->paths[i].asked;
     post->at = (uint8_t)at; /* where to find it again */
     post->state = STEPAF_POST_POSTED;
+    if (link->failover)
+        stepaf_verbs_log_post(link, at, post);
 }
 
 static bool is_through(const struct stepaf_verbs_link *link, unsigned at)
@@ -43,6 +45,9 @@ void stepaf_verbs_forget(struct stepaf_post *post)
 {
     struct stepaf_verbs_link *link = (struct stepaf_verbs_link *)post->link;
 
-    if (post->at < STEPAF_VERBS_HELD_POSTS && link->held[post->at] == post)
-        link->held[post->at] = NULL;
+    if (post->at >= STEPAF_VERBS_HELD_POSTS || link->held[post->at] != post)
+        return;
+    if (link->failover)
+        stepaf_verbs_log_forget(link, post->at);
+    link->held[post->at] = NULL;
 }

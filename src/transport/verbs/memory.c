@@ -36,13 +36,16 @@ static uint32_t round_up(uint32_t bytes, uint32_t unit)
 
 static bool needs_send_ring(const struct stepaf_verbs *verbs)
 {
-    return verbs->rails[0].inline_bytes < sizeof(struct stepaf_verbs_slot);
+    for (unsigned r = 0; r < verbs->n_rails; r++)
+        if (verbs->rails[r].inline_bytes < sizeof(struct stepaf_verbs_slot))
+            return true;
+    return false;
 }
 
 static void lay_out(struct stepaf_verbs *verbs)
 {
     uint32_t acks = round_up(verbs->n_paths * 8, STEPAF_VERBS_LINE);
-    uint32_t ring = verbs->receives * (uint32_t)sizeof(struct stepaf_verbs_slot);
+    uint32_t ring = verbs->n_rails * verbs->receives * (uint32_t)sizeof(struct stepaf_verbs_slot);
 
     verbs->layout = (struct stepaf_verbs_layout){
         .acks_in = 0, .acks_out = acks, .ring = 2 * acks, .send_ring = 2 * acks + ring};

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/time.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/failover.h"
 
 enum { POLL = 16 };
 
@@ -25,9 +25,27 @@ void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
         link->base.dead = true; /* the engine does not listen any more */
     else
         host->lost(host, &link->base, reason);
+    if (link->failover)
+        stepaf_verbs_failover_end(link);
     /* The device lets go of the tensors, and says so of each work request. */
     for (unsigned i = 0; i < link->n_paths; i++)
         (void)verbs->provider->modify_qp(link->paths[i].qp, &attr, IBV_QP_STATE);
+}
+
+void stepaf_verbs_path_lost(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
+                            const char *format, ...)
+{
+    char reason[STEPAF_REASON_MAX];
+    va_list arguments;
+
+    if (link->base.dead || path->closed)
+        return;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof(reason), format, arguments);
+    va_end(arguments);
+    if (!stepaf_verbs_failover_close(link, path->rail_index, reason))
+        stepaf_verbs_lost(link, "%s, queue pair 0x%x: %s", path->rail->name, path->qp->qp_num,
+                          reason);
 }
 
 /* A send has ended, and all before it on its queue pair. */
@@ -38,21 +56,43 @@ static unsigned ended(struct stepaf_verbs_link *link, struct stepaf_verbs_path *
 
     if (count - path->done <= path->posted - path->done)
         path->done = count;
-    return link->n_held ? stepaf_verbs_let_go(link, false) : 0;
+    return link->n_held && link->halt != STEPAF_VERBS_HALTED ? stepaf_verbs_let_go(link, false) : 0;
 }
 
-static __attribute__((noinline, cold)) void failed(struct stepaf_verbs_link *link,
-                                                   struct stepaf_verbs_path *path,
-                                                   const struct ibv_wc *wc)
+/* Whether another rail would fare no better: one of the two ends has done wrong. */
+static bool is_mistake(enum ibv_wc_status status)
+{
+    switch (status) {
+    case IBV_WC_LOC_LEN_ERR:
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_LOC_ACCESS_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_OP_ERR:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* A work request has failed, or was given back unused after another one had. */
+static __attribute__((noinline, cold)) unsigned failed(struct stepaf_verbs_link *link,
+                                                       struct stepaf_verbs_path *path,
+                                                       const struct ibv_wc *wc)
 {
     const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
+    const char *what = wc->status == IBV_WC_WR_FLUSH_ERR ? "closed after an error of either end"
+                                                         : verbs->provider->status_text(wc->status);
 
-    if (wc->status == IBV_WC_WR_FLUSH_ERR)
-        stepaf_verbs_lost(link, "%s, queue pair 0x%x: closed after an error of either end",
-                          path->rail->name, path->qp->qp_num);
-    else
+    if (is_mistake(wc->status) && !path->closed)
         stepaf_verbs_lost(link, "%s, queue pair 0x%x: %s", path->rail->name, path->qp->qp_num,
-                          verbs->provider->status_text(wc->status));
+                          what);
+    else
+        stepaf_verbs_path_lost(link, path, "%s", what);
+    if (!(wc->wr_id & stepaf_verbs_is_receive))
+        return ended(link, path, wc->wr_id);
+    path->rx_flushed += path->closed;
+    return 0;
 }
 
 static unsigned take(struct stepaf_verbs *verbs, const struct ibv_wc *wc)
@@ -66,26 +106,32 @@ static unsigned take(struct stepaf_verbs *verbs, const struct ibv_wc *wc)
         return 0; /* of a link that was given up */
     struct stepaf_verbs_path *path = &link->paths[index];
     if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0))
-        failed(link, path, wc);
+        return failed(link, path, wc);
     if (!is_receive)
         return ended(link, path, wc->wr_id);
     if (__builtin_expect(link->base.dead, 0))
         return 0;
-    stepaf_verbs_arrived(link, index, wc);
+    stepaf_verbs_arrived(link, path, wc);
     return 1;
 }
 
-/* Tell those peers for which there was no room. */
-static __attribute__((noinline, cold)) void tell_rest(struct stepaf_verbs *verbs)
+/* Tell those peers for which there was no room, and go on where a rail is dead. Return how many posts
+ * are over by that. */
+static __attribute__((noinline, cold)) unsigned do_due(struct stepaf_verbs *verbs)
 {
-    verbs->tell_due = false;
+    unsigned n = 0;
+
+    verbs->due = false;
     for (unsigned p = 0; p < verbs->n_peers; p++) {
         struct stepaf_verbs_link *link = verbs->links[p];
         for (unsigned i = 0; link && !link->base.dead && i < link->n_paths; i++)
             if (link->paths[i].rx_told != link->paths[i].rx_refilled &&
-                !stepaf_verbs_tell(link, i, false))
-                verbs->tell_due = true;
+                !stepaf_verbs_tell(link, &link->paths[i], false))
+                verbs->due = true;
+        if (link && link->halt && !link->base.dead)
+            n += stepaf_verbs_failover_step(link);
     }
+    return n;
 }
 
 unsigned stepaf_verbs_progress(struct stepaf_transport *transport, unsigned polls)
@@ -94,8 +140,8 @@ unsigned stepaf_verbs_progress(struct stepaf_transport *transport, unsigned poll
     struct ibv_wc wc[POLL];
     unsigned n = 0;
 
-    if (__builtin_expect(verbs->tell_due, 0))
-        tell_rest(verbs);
+    if (__builtin_expect(verbs->due, 0))
+        n += do_due(verbs);
     while (verbs->n_links) {
         for (unsigned r = 0; r < verbs->n_rails; r++) {
             int got = verbs->provider->poll_cq(verbs->rails[r].cq, POLL, wc);
@@ -113,7 +159,7 @@ unsigned stepaf_verbs_arm(struct stepaf_transport *transport, int *fds_p, unsign
 {
     const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)transport;
 
-    if (verbs->n_rails > capacity)
+    if (verbs->n_rails > capacity || verbs->due)
         return 0;
     for (unsigned r = 0; r < verbs->n_rails; r++) {
         const struct stepaf_verbs_rail *rail = &verbs->rails[r];

@@ -4,24 +4,26 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/failover.h"
 
-int stepaf_verbs_refill(struct stepaf_verbs_link *link, unsigned index, uint32_t n)
+int stepaf_verbs_refill(struct stepaf_verbs_link *link, const struct stepaf_verbs_path *path,
+                        uint32_t n)
 {
     struct stepaf_verbs *verbs = stepaf_verbs_of(link);
-    struct stepaf_verbs_path *path = &link->paths[index];
     struct ibv_recv_wr *first = verbs->forms.receive, *bad;
-    uint64_t id = stepaf_verbs_is_receive | stepaf_verbs_wr_id(link->base.peer, index, 0);
+    struct stepaf_verbs_slot *ring = path->ring ? path->ring : link->paths[0].ring;
+    uint64_t id = stepaf_verbs_is_receive | path->wr_id;
     uint32_t at = path->rx_refilled;
-    /* Only messages, which are path 0's, bring anything, but soft-iWARP wants a place always. */
-    bool has_place = index == 0 || path->rail->iwarp;
+    /* Only messages, which a rail's first path has, bring anything, but soft-iWARP wants a place
+     * always. */
+    bool has_place = path->ring || path->rail->iwarp;
     int error = 0;
 
     while (n && !error) {
         uint32_t some = n < STEPAF_VERBS_REFILL ? n : STEPAF_VERBS_REFILL;
         for (uint32_t i = 0; i < some; i++, at++) {
             first[i].wr_id = id;
-            verbs->forms.place[i].addr = (uintptr_t)&link->ring[at & (verbs->receives - 1)];
+            verbs->forms.place[i].addr = (uintptr_t)&ring[at & (verbs->receives - 1)];
             verbs->forms.place[i].lkey = path->rail->control_mr->lkey;
             first[i].num_sge = has_place;
         }
@@ -33,32 +35,40 @@ int stepaf_verbs_refill(struct stepaf_verbs_link *link, unsigned index, uint32_t
     return error < 0 ? -error : error;
 }
 
-/* Give receives back once half are used up, and tell the peer. */
-static void give_back(struct stepaf_verbs_link *link, unsigned index)
+void stepaf_verbs_give_back(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path)
 {
     struct stepaf_verbs *verbs = stepaf_verbs_of(link);
-    struct stepaf_verbs_path *path = &link->paths[index];
     uint32_t n = path->rx_next - path->rx_refilled;
 
-    if (__builtin_expect(n < verbs->receives / 2, 1))
+    if (__builtin_expect(n < verbs->receives / 2, 1) || path->closed)
         return;
-    int error = stepaf_verbs_refill(link, index, n);
+    int error = stepaf_verbs_refill(link, path, n);
     if (error) {
-        stepaf_verbs_lost(link, "%s, queue pair 0x%x: posting receives: %s", path->rail->name,
-                          path->qp->qp_num, strerror(error));
+        stepaf_verbs_path_lost(link, path, "posting receives: %s", strerror(error));
         return;
     }
     path->rx_refilled += n;
-    if (!stepaf_verbs_tell(link, index, false) && !link->base.dead)
-        verbs->tell_due = true;
+    if (!stepaf_verbs_tell(link, path, false) && !link->base.dead)
+        verbs->due = true;
 }
 
 static bool parts_are_here(const struct stepaf_verbs_link *link, uint32_t parts)
 {
-    for (unsigned i = 1; i < link->n_paths; i++)
-        if ((int32_t)(link->paths[i].rx_next - parts) < 0)
+    for (unsigned i = 0; i < link->n_paths; i++) {
+        const struct stepaf_verbs_path *path = &link->paths[i];
+        if (path != link->lead && !path->out &&
+            (int32_t)(path->rx_next - path->rx_parts_from - parts) < 0)
             return false;
+    }
     return true;
+}
+
+/* Consume a notification that is not for the engine; @a aside: the peer does not count it either. */
+static void take_own(struct stepaf_verbs_link *link, bool aside)
+{
+    link->lead->rx_next++;
+    if (link->failover)
+        link->failover->rx_aside += aside;
 }
 
 /* Read notification @a imm, which is the next one. False: it waits for PARTs. */
@@ -66,8 +76,8 @@ static bool take_next(struct stepaf_verbs_link *link, uint32_t imm)
 {
     struct stepaf_host *host = link->base.transport->host;
     const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
-    struct stepaf_verbs_path *path = &link->paths[0];
-    const struct stepaf_verbs_slot *slot = &link->ring[path->rx_next & (verbs->receives - 1)];
+    struct stepaf_verbs_path *path = link->lead;
+    const struct stepaf_verbs_slot *slot = &path->ring[path->rx_next & (verbs->receives - 1)];
     struct stepaf_msg msg;
     bool good;
 
@@ -76,32 +86,42 @@ static bool take_next(struct stepaf_verbs_link *link, uint32_t imm)
         host->deliver_imm(host, &link->base, imm);
         return true;
     }
-    good = slot->number == path->rx_next + 1 &&
-           (imm & STEPAF_VERBS_NUMBER_MASK) == (slot->number & STEPAF_VERBS_NUMBER_MASK) &&
-           slot->msg.n_words <= STEPAF_MSG_WORDS && slot->msg.type < STEPAF_MSG_TRANSPORT;
-    if (good && __builtin_expect(!parts_are_here(link, slot->parts), 0))
-        return false;
-    path->rx_next++;
-    if (!good) {
-        host->dropped_malformed++;
+    good = slot->number == path->rx_next + 1 && imm == stepaf_verbs_ring_imm(slot->number) &&
+           slot->msg.n_words <= STEPAF_MSG_WORDS;
+    if (__builtin_expect(good && slot->msg.type >= STEPAF_MSG_TRANSPORT, 0)) {
+        msg = slot->msg;
+        take_own(link, msg.type != STEPAF_VERBS_MSG_NOTHING);
+        stepaf_verbs_failover_told(link, &msg);
         return true;
     }
+    if (good && __builtin_expect(!parts_are_here(link, slot->parts), 0))
+        return false;
+    if (!good) {
+        bool seen = link->failover && imm == stepaf_verbs_nothing;
+        take_own(link, seen);
+        host->dropped_malformed += !seen;
+        return true;
+    }
+    path->rx_next++;
     msg = slot->msg;
     host->deliver(host, &link->base, &msg);
     return true;
 }
 
-/* Take what has arrived on path 0, as far as its PARTs are here. */
+/* Take what has arrived on the lead, as far as its PARTs are here. */
 static void drain(struct stepaf_verbs_link *link)
 {
     uint32_t mask = stepaf_verbs_of(link)->receives - 1;
-    struct stepaf_verbs_path *path = &link->paths[0];
+    struct stepaf_verbs_path *path = link->lead;
 
     while (path->rx_next != link->rx_arrived && !link->base.dead)
-        if (!take_next(link, link->imms[path->rx_next & mask]))
+        if (!take_next(link, link->imms[path->rx_next & mask])) {
+            if (link->failover)
+                stepaf_verbs_failover_seek(link);
             return;
+        }
     if (!link->base.dead)
-        give_back(link, 0);
+        stepaf_verbs_give_back(link, path);
 }
 
 bool stepaf_verbs_arrived_short(struct stepaf_verbs *verbs, const struct ibv_wc *wc)
@@ -109,33 +129,47 @@ bool stepaf_verbs_arrived_short(struct stepaf_verbs *verbs, const struct ibv_wc 
     uint64_t peer = (wc->wr_id & ~stepaf_verbs_is_receive) >> STEPAF_VERBS_PEER_SHIFT;
     uint32_t imm = ntohl(wc->imm_data);
 
-    /* A receive, of path 0. */
+    /* A receive, of path 0, which leads as long as its rail is there. */
     if (wc->wr_id != (stepaf_verbs_is_receive | peer << STEPAF_VERBS_PEER_SHIFT) || wc->status ||
         !(wc->wc_flags & IBV_WC_WITH_IMM) || imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_OTHER ||
         peer >= verbs->n_peers)
         return false;
     struct stepaf_verbs_link *link = verbs->links[peer];
     struct stepaf_verbs_path *path = &link->paths[0];
-    if (!link || link->base.dead || link->rx_arrived != path->rx_next)
+    if (!link || link->base.dead || link->rx_arrived != path->rx_next || path != link->lead)
         return false;
     link->rx_arrived++;
     path->rx_next++;
     verbs->base.host->deliver_imm(verbs->base.host, &link->base, imm);
     if (__builtin_expect(path->rx_next - path->rx_refilled >= verbs->receives / 2, 0) &&
         !link->base.dead)
-        give_back(link, 0);
+        stepaf_verbs_give_back(link, path);
     return true;
 }
 
-void stepaf_verbs_arrived(struct stepaf_verbs_link *link, unsigned index, const struct ibv_wc *wc)
+/* A PART, or what the transport itself has to say. */
+static void arrived_aside(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
+                          const struct ibv_wc *wc)
+{
+    bool in_ring = wc->wc_flags & IBV_WC_WITH_IMM ? ntohl(wc->imm_data) & STEPAF_VERBS_IN_RING
+                                                  : wc->byte_len > 0;
+
+    if (path->out)
+        return;
+    path->rx_next++;
+    if (in_ring && link->failover && path->ring)
+        stepaf_verbs_failover_read(link, path, path->rx_next);
+    stepaf_verbs_give_back(link, path);
+    drain(link);
+}
+
+void stepaf_verbs_arrived(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
+                          const struct ibv_wc *wc)
 {
     const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
-    struct stepaf_verbs_path *path = &link->paths[index];
 
-    if (__builtin_expect(index, 0)) {
-        path->rx_next++;
-        give_back(link, index);
-        drain(link);
+    if (__builtin_expect(path != link->lead, 0)) {
+        arrived_aside(link, path, wc);
         return;
     }
     if (__builtin_expect(link->rx_arrived - path->rx_next >= verbs->receives, 0)) {
@@ -143,8 +177,7 @@ void stepaf_verbs_arrived(struct stepaf_verbs_link *link, unsigned index, const 
                           path->rail->name, path->qp->qp_num);
         return;
     }
-    uint32_t imm = (uint32_t)STEPAF_IMM_OTHER << STEPAF_IMM_CODE_SHIFT |
-                   ((link->rx_arrived + 1) & STEPAF_VERBS_NUMBER_MASK);
+    uint32_t imm = stepaf_verbs_ring_imm(link->rx_arrived + 1);
     if (wc->wc_flags & IBV_WC_WITH_IMM)
         imm = ntohl(wc->imm_data);
     link->imms[link->rx_arrived++ & (verbs->receives - 1)] = imm;

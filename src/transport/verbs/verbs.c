@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening and closing, and the table. */
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/failover.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -69,6 +69,7 @@ static stepaf_status_t verbs_open(struct stepaf_host *host, unsigned n_peers,
     if ((status = stepaf_verbs_rails_open(verbs)) || (status = stepaf_verbs_qps_create(verbs)) ||
         (status = stepaf_verbs_control_make(verbs)) || (status = stepaf_verbs_cm_listen(verbs)))
         goto err_verbs;
+    verbs->credits = verbs->receives - stepaf_verbs_failover_reserve(verbs);
     *transport_p = &verbs->base;
     return STEPAF_OK;
 
@@ -94,7 +95,8 @@ static void verbs_memory(struct stepaf_transport *transport, size_t *per_link_p,
     *per_link_p = sizeof(struct stepaf_verbs_link) + sizeof(struct stepaf_verbs_link *) +
                   verbs->n_paths * (sizeof(struct stepaf_verbs_path) + sizeof(struct ibv_qp *) +
                                     STEPAF_VERBS_HELD_POSTS * sizeof(uint32_t)) +
-                  verbs->receives * sizeof(uint32_t) + verbs->layout.stride;
+                  verbs->receives * sizeof(uint32_t) + verbs->layout.stride +
+                  (verbs->n_rails > 1 ? stepaf_verbs_failover_bytes(verbs) : 0);
     if (verbs->cm.channel)
         *per_link_p += verbs->n_paths * sizeof(struct stepaf_verbs_call);
     *staging_p = 0;

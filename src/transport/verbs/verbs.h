@@ -2,7 +2,8 @@
 /* RDMA over reliable connections of libibverbs.
  *
  * A rail is a port of a device. Two ranks have on each rail some queue pairs: the link's paths. All
- * messages go over path 0, so that they stay in order; the others carry pieces of large tensors.
+ * messages go over one of them, the lead, so that they stay in order; the others carry pieces of
+ * large tensors. When the lead's rail dies, another path leads (failover.h).
  * The tensors of a post are written straight to their place by a chain of work requests, handed
  * over by one call; the last write notifies the peer by 32 bits, from which it has the message
  * (host->expand), or which say that the message is in its ring. Where the network has no such bits,
@@ -40,7 +41,7 @@ enum {
 
 /* A message in the ring. Sent as far as there are words. */
 struct stepaf_verbs_slot {
-    uint32_t number; /* of the notification on path 0, from 1 */
+    uint32_t number; /* of the notification on its path, from 1 */
     uint32_t parts;  /* PARTs on every other path so far; wraps */
     struct stepaf_msg msg;
 };
@@ -76,7 +77,14 @@ struct stepaf_verbs_rail {
 struct stepaf_verbs_path {
     struct ibv_qp *qp;
     struct stepaf_verbs_rail *rail;
-    uint32_t peer_control_key; /* of the peer's control memory on this rail */
+    uint64_t wr_id;                 /* what its work requests are called by, without a count */
+    struct stepaf_verbs_slot *ring; /* that the peer writes, on a rail's first path; else NULL */
+    struct stepaf_verbs_slot *send_ring; /* messages that no work request holds; NULL: all do */
+    uint64_t ring_at;                    /* the peer's, that this rank writes */
+    uint32_t peer_control_key;           /* of the peer's control memory on this rail */
+    uint8_t rail_index;
+    bool closed; /* its rail is dead: nothing is sent, and what fails is no news */
+    bool out;    /* nor is anything expected of it any more */
     /* work requests, ever: handed over, known to be through, the last that will tell so */
     uint32_t posted;
     uint32_t done;
@@ -92,6 +100,8 @@ struct stepaf_verbs_path {
     uint32_t rx_next;               /* consumed */
     uint32_t rx_refilled;           /* receives given back */
     uint32_t rx_told;               /* of those, the peer knows of */
+    uint32_t rx_parts_from;         /* rx_next when PARTs began to be counted anew */
+    uint32_t rx_flushed;            /* receives that a dead rail has returned unused */
     const _Atomic uint32_t *tx_ack; /* where the peer tells */
     uint32_t *rx_ack;               /* what this rank tells, */
     uint64_t rx_ack_at;             /* and where, in the peer's memory */
@@ -99,22 +109,30 @@ struct stepaf_verbs_path {
 
 struct stepaf_verbs_call;
 
+/* What keeps a link's posts back. */
+enum stepaf_verbs_halt {
+    STEPAF_VERBS_RUNS,
+    STEPAF_VERBS_REWINDS, /* nothing, but the next one is to be sent from its beginning */
+    STEPAF_VERBS_RESENDS, /* earlier ones, which are being sent again */
+    STEPAF_VERBS_HALTED   /* a rail is dead, and what the peer has is not known yet */
+};
+
 struct stepaf_verbs_link {
     struct stepaf_link base;
+    uint8_t halt; /* stepaf_verbs_halt */
     unsigned n_paths;
     bool quick;                                 /* posts may go by stepaf_verbs_post_quick */
     uint64_t wr_id;                             /* of path 0, without the count */
     struct stepaf_verbs_call *calls;            /* n_paths; NULL: none is connected by librdmacm */
     uint64_t secret[STEPAF_VERBS_SECRET_WORDS]; /* the peer's */
-    struct stepaf_verbs_slot *ring;             /* that the peer writes */
-    struct stepaf_verbs_slot *send_ring; /* messages that no work request holds; NULL: all do */
-    uint64_t ring_at;                    /* the peer's, that this rank writes */
-    uint32_t rx_arrived;                 /* notifications on path 0 */
-    uint32_t slot;                       /* this rank's among the peer's peers */
-    uint32_t *imms;                      /* of those that are not consumed yet */
+    uint32_t slot;                              /* this rank's among the peer's peers */
+    uint32_t held_from; /* bytes from which on a tensor is read after its post was handed over */
+    struct stepaf_verbs_path *lead;         /* has the messages */
+    struct stepaf_verbs_failover *failover; /* NULL: there is but one rail */
+    uint32_t rx_arrived;                    /* notifications on the lead */
+    uint32_t *imms;                         /* of those that are not consumed yet */
     uint32_t tx_parts; /* PARTs on every other path, the current post's included */
     uint32_t tx_parts_told;
-    uint32_t rx_parts; /* that the last message has told */
     unsigned first_held;
     unsigned n_held;
     struct stepaf_post *held[STEPAF_VERBS_HELD_POSTS]; /* a ring; NULL: forgotten */
@@ -181,12 +199,13 @@ struct stepaf_verbs {
     unsigned n_paths; /* n_rails * n_qps */
     unsigned n_links;
     uint32_t receives; /* of a queue pair; a power of two */
+    uint32_t credits;  /* of those, for posts: the rest is for what is said when rails die */
     uint32_t depth;    /* work requests of a queue pair */
     uint32_t psn;
     uint64_t ticks_per_us;
     uint64_t looked; /* at what peers acknowledge, ticks */
     bool closing;
-    bool tell_due;                    /* some peer could not be told what was consumed */
+    bool due; /* some peer could not be told what was consumed, or a rail of its is dead */
     struct stepaf_verbs_link **links; /* by peer; NULL: none */
     struct ibv_qp **qps;              /* by peer, n_paths each */
     struct stepaf_verbs_layout layout;
@@ -200,8 +219,18 @@ struct stepaf_verbs {
 
 extern const struct stepaf_transport_ops stepaf_verbs_ops;
 
-/* An imm of code OTHER on path 0: the message is in the ring, and this is its number. */
-enum { STEPAF_VERBS_NUMBER_MASK = (1 << STEPAF_IMM_CODE_SHIFT) - 1 };
+/* An imm of code OTHER: the message is in the path's ring, and this is its number. Without the bit:
+ * a PART. */
+enum {
+    STEPAF_VERBS_IN_RING = 1 << (STEPAF_IMM_CODE_SHIFT - 1),
+    STEPAF_VERBS_NUMBER_MASK = STEPAF_VERBS_IN_RING - 1
+};
+
+static inline uint32_t stepaf_verbs_ring_imm(uint32_t number)
+{
+    return (uint32_t)STEPAF_IMM_OTHER << STEPAF_IMM_CODE_SHIFT | STEPAF_VERBS_IN_RING |
+           (number & STEPAF_VERBS_NUMBER_MASK);
+}
 
 /* What a work request is called by: who, which path, and for a send the path's count after it. */
 enum { STEPAF_VERBS_PATH_SHIFT = 32, STEPAF_VERBS_PEER_SHIFT = 40 };
@@ -277,7 +306,7 @@ void stepaf_verbs_disconnect(struct stepaf_link *link);
 void stepaf_verbs_post(struct stepaf_post *const *posts, unsigned n);
 /* Tell the peer what has been consumed on a path; @a asking: to hear that it is there. False if there
  * is no room. */
-bool stepaf_verbs_tell(struct stepaf_verbs_link *link, unsigned path, bool asking);
+bool stepaf_verbs_tell(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path, bool asking);
 
 /* quick.c */
 void stepaf_verbs_forms_make(struct stepaf_verbs *verbs);
@@ -294,11 +323,15 @@ void stepaf_verbs_forget(struct stepaf_post *post);
 
 /* receive.c */
 /* Post @a n receives of a path, the next ones of its ring. 0 or errno. */
-int stepaf_verbs_refill(struct stepaf_verbs_link *link, unsigned path, uint32_t n);
+int stepaf_verbs_refill(struct stepaf_verbs_link *link, const struct stepaf_verbs_path *path,
+                        uint32_t n);
 /* Take the commonest completion: a notification that is all there is to read, and nothing is before
  * it. False: it is another one. */
 bool stepaf_verbs_arrived_short(struct stepaf_verbs *verbs, const struct ibv_wc *wc);
-void stepaf_verbs_arrived(struct stepaf_verbs_link *link, unsigned path, const struct ibv_wc *wc);
+void stepaf_verbs_arrived(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
+                          const struct ibv_wc *wc);
+/* Give receives back once half are used up, and tell the peer. */
+void stepaf_verbs_give_back(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path);
 
 /* progress.c */
 unsigned stepaf_verbs_progress(struct stepaf_transport *transport, unsigned polls);
@@ -307,6 +340,9 @@ void stepaf_verbs_sends_poll(struct stepaf_verbs *verbs);
 /* Tell the engine, once, that the link is of no use any more. */
 void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* The same of one path: if there is another rail, only this one's is of no use any more. */
+void stepaf_verbs_path_lost(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
+                            const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Have completions make descriptors readable: one for each rail, or none. */
 unsigned stepaf_verbs_arm(struct stepaf_transport *transport, int *fds_p, unsigned capacity);

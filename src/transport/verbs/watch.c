@@ -3,51 +3,65 @@
 #include "base/log.h"
 #include "base/time.h"
 #include "transport/verbs/cm.h"
+#include "transport/verbs/failover.h"
 
 enum { LOOK_US = 10000, ASK_PER_TIMEOUT = 4 };
 
-static struct stepaf_verbs_link *link_of(const struct stepaf_verbs *verbs, const struct ibv_qp *qp)
-{
-    for (unsigned i = 0; i < verbs->n_peers * verbs->n_paths; i++)
-        if (verbs->qps[i] == qp)
-            return verbs->links[i / verbs->n_paths];
-    return NULL;
-}
-
-static void lose_rail(struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *rail,
+/* A queue pair in error; @a fatal: another rail would fare no better. */
+static void lose_pair(struct stepaf_verbs *verbs, const struct ibv_qp *qp, bool fatal,
                       const char *what)
 {
-    for (unsigned p = 0; p < verbs->n_peers; p++) {
-        struct stepaf_verbs_link *link = verbs->links[p];
-        for (unsigned i = 0; link && i < link->n_paths; i++)
-            if (link->paths[i].rail == rail)
-                stepaf_verbs_lost(link, "%s: %s", rail->name, what);
+    for (unsigned i = 0; i < verbs->n_peers * verbs->n_paths; i++) {
+        struct stepaf_verbs_link *link = verbs->links[i / verbs->n_paths];
+        if (verbs->qps[i] != qp || !link || i % verbs->n_paths >= link->n_paths)
+            continue;
+        struct stepaf_verbs_path *path = &link->paths[i % verbs->n_paths];
+        if (!fatal)
+            stepaf_verbs_path_lost(link, path, "%s", what);
+        else if (!path->closed)
+            stepaf_verbs_lost(link, "%s: %s", path->rail->name, what);
     }
 }
 
-static void take_event(struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *rail,
+/* A rail in error; @a fatal: also where there is no other one. */
+static void lose_rail(struct stepaf_verbs *verbs, unsigned rail, bool fatal, const char *what)
+{
+    for (unsigned p = 0; p < verbs->n_peers; p++) {
+        struct stepaf_verbs_link *link = verbs->links[p];
+        if (!link || rail * verbs->n_qps >= link->n_paths)
+            continue;
+        if (!stepaf_verbs_failover_close(link, rail, what) && fatal)
+            stepaf_verbs_lost(link, "%s: %s", verbs->rails[rail].name, what);
+    }
+}
+
+static void take_event(struct stepaf_verbs *verbs, unsigned index,
                        const struct ibv_async_event *event)
 {
+    const struct stepaf_verbs_rail *rail = &verbs->rails[index];
     const char *what = verbs->provider->event_text(event->event_type);
-    struct stepaf_verbs_link *link;
 
     switch (event->event_type) {
     case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_PATH_MIG_ERR:
+        lose_pair(verbs, event->element.qp, false, what);
+        break;
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_PATH_MIG_ERR:
-        link = link_of(verbs, event->element.qp);
-        if (link)
-            stepaf_verbs_lost(link, "%s: %s", rail->name, what);
+        lose_pair(verbs, event->element.qp, true, what);
         break;
     case IBV_EVENT_DEVICE_FATAL:
     case IBV_EVENT_CQ_ERR:
-        lose_rail(verbs, rail, what);
+        lose_rail(verbs, index, true, what);
         break;
-    case IBV_EVENT_PORT_ERR: /* what is under way is tried again for a while: it may come back */
+    case IBV_EVENT_PORT_ERR:
     case IBV_EVENT_PORT_ACTIVE:
-        if (event->element.port_num == rail->port)
-            stepaf_log_warn("verbs: %s: %s", rail->name, what);
+        if (event->element.port_num != rail->port)
+            break;
+        stepaf_log_warn("verbs: %s: %s", rail->name, what);
+        /* Over the last rail, what is under way is tried again for a while: it may come back. */
+        if (event->event_type == IBV_EVENT_PORT_ERR)
+            lose_rail(verbs, index, false, what);
         break;
     default:
         stepaf_log_debug("verbs: %s: %s", rail->name, what);
@@ -62,24 +76,25 @@ static bool is_asked(const struct stepaf_verbs_path *path)
 
 /* A peer that is there acknowledges what is written to it. Where nothing is under way that would
  * tell, a word is written, so often that the peer is found lost within the timeout. */
-static void look_at(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link, unsigned index,
-                    uint64_t now)
+static void look_at(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link,
+                    struct stepaf_verbs_path *path, uint64_t now)
 {
     int64_t timeout_us = verbs->base.host->env->verbs_peer_timeout_us;
     uint64_t ask_after = (uint64_t)timeout_us / ASK_PER_TIMEOUT * verbs->ticks_per_us;
-    struct stepaf_verbs_path *path = &link->paths[index];
 
+    if (path->closed)
+        return;
     if (!path->quiet_since || path->done != path->quiet_done) {
         path->quiet_since = now;
         path->quiet_done = path->done;
     } else if (!is_asked(path)) {
         if (now - path->quiet_since < ask_after)
             return;
-        (void)stepaf_verbs_tell(link, index, true);
+        (void)stepaf_verbs_tell(link, path, true);
         path->quiet_since = now;
     } else if (now - path->quiet_since > (ASK_PER_TIMEOUT - 1) * ask_after) {
-        stepaf_verbs_lost(link, "%s, queue pair 0x%x: it has acknowledged nothing for %lld us",
-                          path->rail->name, path->qp->qp_num, (long long)timeout_us);
+        stepaf_verbs_path_lost(link, path, "it has acknowledged nothing for %lld us",
+                               (long long)timeout_us);
     }
 }
 
@@ -94,13 +109,13 @@ void stepaf_verbs_idle(struct stepaf_transport *transport)
     verbs->looked = now;
     for (unsigned r = 0; r < verbs->n_rails; r++)
         while (verbs->provider->take_event(verbs->rails[r].context, &event))
-            take_event(verbs, &verbs->rails[r], &event);
+            take_event(verbs, r, &event);
     if (verbs->cm.channel)
         stepaf_verbs_cm_watch(verbs);
     for (unsigned p = 0; p < verbs->n_peers; p++) {
         struct stepaf_verbs_link *link = verbs->links[p];
         for (unsigned i = 0; link && !link->base.dead && i < link->n_paths; i++)
-            look_at(verbs, link, i, now);
+            look_at(verbs, link, &link->paths[i], now);
     }
 }
 
@@ -115,7 +130,7 @@ static bool is_drained(struct stepaf_verbs_link *link)
             continue;
         all = false;
         if (!is_asked(path))
-            (void)stepaf_verbs_tell(link, i, true);
+            (void)stepaf_verbs_tell(link, path, true);
     }
     return all || link->base.dead;
 }
