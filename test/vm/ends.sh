@@ -4,10 +4,12 @@
 # ends.sh PROGRAM [ARGUMENT...]
 #
 # Even ranks are on ends a, odd ones on ends b: what an even rank and an odd one have to say to each
-# other crosses the links, and two odd ones are on the same device.
+# other crosses the links, and two odd ones are on the same device. With VM_FAR, this rank alone is
+# on ends b.
 end=a
 case ${OMPI_COMM_WORLD_RANK:?is not set: this is no mpirun of Open MPI} in
-*[13579]) end=b ;;
+"${VM_FAR:-}") end=b ;;
+*[13579]) [ -n "${VM_FAR:-}" ] || end=b ;;
 esac
 devices=
 for rail in ${VM_RAILS:-r0}; do
