@@ -207,24 +207,6 @@ static void mark_committed(struct stepaf_ctx *ctx)
     ctx->changed = false;
 }
 
-/* Where some transport asks for it, let nobody send before all have connected, or have failed. */
-static stepaf_status_t meet(struct stepaf_ctx *ctx, const struct stepaf_declaration *declarations,
-                            stepaf_status_t own, int64_t deadline_ns)
-{
-    stepaf_error_t error = *stepaf_last_error();
-    int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
-    bool any = false;
-
-    for (int r = 0; r < ctx->boot.size; r++)
-        any = any || declarations[r].meets;
-    if (!any || ctx->epoch > 1)
-        return own;
-    stepaf_status_t status =
-        ctx->boot.barrier(ctx->boot.self, STEPAF_GROUP_WORLD, ctx->groups[STEPAF_GROUP_WORLD],
-                          ctx->group_size[STEPAF_GROUP_WORLD], left_us > 0 ? left_us : 1);
-    return own ? stepaf_error_raise(&error) : status;
-}
-
 /* From the verdict on there is no way back: a failure breaks the context. */
 static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
                                    const struct stepaf_declaration *declarations,
@@ -236,7 +218,7 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         stepaf_mirrors_free(&ctx->peers[p]);
     status = stepaf_peers_connect(ctx, declarations, deadline_ns);
-    status = meet(ctx, declarations, status, deadline_ns);
+    status = stepaf_ranks_meet(ctx, declarations, status, deadline_ns);
     if (status) {
         for (uint32_t p = 0; p < ctx->n_peers; p++)
             if (ctx->peers[p].link)

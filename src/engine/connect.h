@@ -16,4 +16,10 @@ stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx,
                                      const struct stepaf_declaration *declarations,
                                      int64_t deadline_ns);
 
+/* Where some transport asks for it, let nobody send before all have connected, and let all fail if one
+ * could not: @a own is this rank's result. Returns that, or another rank's failure. First commit. */
+stepaf_status_t stepaf_ranks_meet(struct stepaf_ctx *ctx,
+                                  const struct stepaf_declaration *declarations,
+                                  stepaf_status_t own, int64_t deadline_ns);
+
 #endif
