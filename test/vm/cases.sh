@@ -1,12 +1,18 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# In the guest: run the list "cases", or those of its cases that are named: cases.sh BUILD [NAME...]
+# In the guest: run the list "cases", or those of its cases that are named:
+# cases.sh [-l LIST] BUILD [NAME...]
 #
 # BUILD is a build directory with the test programs. Prints a line for each case: PASS NAME (N s),
 # FAIL NAME (why, N s), SKIP NAME: REASON. A case's output is in $VM_JOB/cases/NAME.log.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top_srcdir=$(cd "$here/../.." && pwd)
+list=cases
+if [ "$1" = -l ]; then
+    list=$2
+    shift 2
+fi
 top_builddir=$1
 shift
 export top_srcdir top_builddir
@@ -59,5 +65,5 @@ while read -r name limit command; do
     # A case is a line of words, without quoting.
     # shellcheck disable=SC2086
     case_run "$name" "$limit" $command
-done <cases
+done <"$list"
 [ $failed -eq 0 ]
