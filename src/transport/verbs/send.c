@@ -8,144 +8,6 @@
 
 #include "transport/verbs/failover.h"
 
-/* Signal at least every quarter of the queue, so that room is heard of in time. */
-static inline bool is_due(const struct stepaf_verbs *verbs, const struct stepaf_verbs_path *path,
-                          unsigned n)
-{
-    return path->posted + n - path->asked >= verbs->depth / 4;
-}
-
-bool stepaf_verbs_chain_submit(struct stepaf_verbs_chain *chain, bool tracked)
-{
-    struct stepaf_verbs_link *link = chain->link;
-    struct stepaf_verbs *verbs = stepaf_verbs_of(link);
-    struct stepaf_verbs_path *path = chain->path;
-    unsigned n = chain->n;
-    uint32_t posted = path->posted;
-    struct ibv_send_wr *last, *bad;
-
-    if (!n)
-        return true;
-    path->free_requests = 0; /* to be found out anew */
-    path->free_receives = 0;
-    last = &chain->wr[n - 1];
-    for (unsigned i = 0; i < n; i++) {
-        chain->wr[i].next = &chain->wr[i + 1];
-        /* One that fails is heard of even if that was not asked for. */
-        chain->wr[i].wr_id = path->wr_id | ++posted;
-    }
-    path->posted = posted;
-    last->next = NULL;
-    if (tracked || is_due(verbs, path, 0)) {
-        last->send_flags |= IBV_SEND_SIGNALED;
-        path->asked = path->posted;
-    }
-    chain->n = 0;
-    int error = verbs->provider->post_send(path->qp, chain->wr, &bad);
-    if (__builtin_expect(error != 0, 0))
-        stepaf_verbs_path_lost(link, path, "posting: %s", strerror(error < 0 ? -error : error));
-    return !error;
-}
-
-/* Work requests that the chain may still take. */
-static inline unsigned room(const struct stepaf_verbs_chain *chain)
-{
-    const struct stepaf_verbs_path *path = chain->path;
-    unsigned used = path->posted - path->done + chain->n + STEPAF_VERBS_RESERVED;
-    unsigned depth = stepaf_verbs_of(chain->link)->depth;
-
-    return used < depth ? depth - used : 0;
-}
-
-/* Whether the path's peer has a receive left for one more notification, of @a n. */
-static inline bool has_receives(struct stepaf_verbs_path *path, uint32_t n)
-{
-    if (__builtin_expect(path->tx_next - path->tx_read < n, 1))
-        return true;
-    uint32_t read = atomic_load_explicit(path->tx_ack, memory_order_acquire);
-    /* Input from outside: a number that was never possible is not believed. */
-    if (read - path->tx_read <= path->tx_next - path->tx_read)
-        path->tx_read = read;
-    return path->tx_next - path->tx_read < n;
-}
-
-void stepaf_verbs_chain_write(struct stepaf_verbs_chain *chain, const struct stepaf_xfer *xfer,
-                              uint32_t at, uint32_t bytes)
-{
-    const struct stepaf_verbs_rmem *rmem = (const struct stepaf_verbs_rmem *)xfer->dst;
-    const struct stepaf_verbs_memory *memory = xfer->src_region->registration;
-    const struct stepaf_verbs_path *path = chain->path;
-    struct ibv_send_wr *wr = &chain->wr[chain->n];
-    struct ibv_sge *sge = &chain->sge[chain->n++];
-
-    sge->addr = (uintptr_t)xfer->src + at;
-    sge->length = bytes;
-    sge->lkey = memory->mr[path->rail_index]->lkey;
-    wr->sg_list = sge;
-    wr->num_sge = bytes > 0; /* to some devices a length of 0 is 2^31 */
-    wr->opcode = IBV_WR_RDMA_WRITE;
-    wr->send_flags = bytes <= path->rail->inline_bytes ? IBV_SEND_INLINE : 0;
-    wr->wr.rdma.remote_addr = rmem->address + xfer->dst_offset + at;
-    wr->wr.rdma.rkey = rmem->key[path->rail_index];
-    chain->link->base.bytes_sent += bytes;
-}
-
-/* A work request without data. */
-static struct ibv_send_wr *add_empty(struct stepaf_verbs_chain *chain, enum ibv_wr_opcode opcode)
-{
-    struct ibv_send_wr *wr = &chain->wr[chain->n++];
-
-    wr->sg_list = NULL;
-    wr->num_sge = 0;
-    wr->opcode = opcode;
-    wr->send_flags = 0;
-    wr->wr.rdma.remote_addr = 0;
-    wr->wr.rdma.rkey = 0;
-    return wr;
-}
-
-/* Have the chain's last write notify the peer by @a imm. */
-static inline __attribute__((always_inline)) void add_imm(struct stepaf_verbs_chain *chain,
-                                                          uint32_t imm)
-{
-    struct ibv_send_wr *last =
-        chain->n ? &chain->wr[chain->n - 1] : add_empty(chain, IBV_WR_RDMA_WRITE);
-
-    last->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    last->imm_data = htonl(imm);
-}
-
-/* The message itself, into the peer's ring. */
-static void add_message(struct stepaf_verbs_chain *chain, const struct stepaf_msg *msg,
-                        struct stepaf_verbs_slot *slot)
-{
-    struct stepaf_verbs_link *link = chain->link;
-    const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
-    const struct stepaf_verbs_path *path = chain->path;
-    uint32_t at = path->tx_next & (verbs->receives - 1);
-    uint32_t bytes = (uint32_t)(offsetof(struct stepaf_verbs_slot, msg.word) +
-                                msg->n_words * sizeof(msg->word[0]));
-    unsigned index = chain->n;
-
-    if (path->send_ring) /* the peer has read what was there before */
-        slot = &path->send_ring[at];
-    slot->number = path->tx_next + 1;
-    slot->parts = link->tx_parts;
-    memcpy(&slot->msg, msg, bytes - offsetof(struct stepaf_verbs_slot, msg));
-    link->tx_parts_told = link->tx_parts;
-    struct ibv_send_wr *wr = add_empty(chain, IBV_WR_SEND);
-    chain->sge[index] = (struct ibv_sge){(uintptr_t)slot, bytes, path->rail->control_mr->lkey};
-    wr->sg_list = &chain->sge[index];
-    wr->num_sge = 1;
-    wr->send_flags = bytes <= path->rail->inline_bytes ? IBV_SEND_INLINE : 0;
-    if (!path->rail->imm)
-        return;
-    wr->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    wr->wr.rdma.remote_addr = path->ring_at + (uint64_t)at * sizeof(*slot);
-    wr->wr.rdma.rkey = path->peer_control_key;
-    wr->imm_data = htonl(stepaf_verbs_ring_imm(slot->number));
-}
-
 static inline __attribute__((always_inline)) void add_notification(struct stepaf_verbs_chain *chain,
                                                                    const struct stepaf_msg *msg,
                                                                    struct stepaf_verbs_slot *slot)
@@ -155,9 +17,9 @@ static inline __attribute__((always_inline)) void add_notification(struct stepaf
 
     if (chain->path->rail->imm && link->tx_parts == link->tx_parts_told &&
         stepaf_msg_compact(msg, &imm))
-        add_imm(chain, imm);
+        stepaf_verbs_chain_imm(chain, imm);
     else
-        add_message(chain, msg, slot);
+        stepaf_verbs_chain_message(chain, msg, slot);
     chain->path->tx_next++;
     link->base.messages_sent++;
 }
@@ -173,9 +35,9 @@ static bool send_part(struct stepaf_verbs_link *link, struct stepaf_verbs_path *
     chain.n = 0;
     stepaf_verbs_chain_write(&chain, xfer, at, bytes);
     if (path->rail->imm)
-        add_imm(&chain, (uint32_t)STEPAF_IMM_OTHER << STEPAF_IMM_CODE_SHIFT);
+        stepaf_verbs_chain_imm(&chain, (uint32_t)STEPAF_IMM_OTHER << STEPAF_IMM_CODE_SHIFT);
     else
-        (void)add_empty(&chain, IBV_WR_SEND);
+        (void)stepaf_verbs_chain_empty(&chain, IBV_WR_SEND);
     path->tx_next++;
     return stepaf_verbs_chain_submit(&chain, true);
 }
@@ -198,7 +60,7 @@ static unsigned ways(struct stepaf_verbs_link *link)
         if (!takes_parts(link, path))
             continue;
         if (path->posted - path->done + 2 + STEPAF_VERBS_RESERVED > verbs->depth ||
-            !has_receives(path, verbs->credits))
+            !stepaf_verbs_has_receives(path, verbs->credits))
             return 0;
         n++;
     }
@@ -210,7 +72,7 @@ static bool send_divided(struct stepaf_verbs_chain *chain, struct stepaf_post *p
 {
     struct stepaf_verbs_link *link = chain->link;
     const struct stepaf_xfer *xfer = &post->xfer[post->at];
-    unsigned n = room(chain) < 2 ? 0 : ways(link);
+    unsigned n = stepaf_verbs_chain_room(chain) < 2 ? 0 : ways(link);
     uint64_t most = (uint64_t)n * stepaf_verbs_of(link)->rails[0].max_write;
     uint32_t bytes = xfer->bytes - post->at_offset, at = post->at_offset;
 
@@ -241,7 +103,7 @@ static bool send_whole(struct stepaf_verbs_chain *chain, struct stepaf_post *pos
     uint32_t bytes = xfer->bytes - post->at_offset;
     uint32_t most = chain->path->rail->max_write;
 
-    if (room(chain) < 2) /* one is the notification's */
+    if (stepaf_verbs_chain_room(chain) < 2) /* one is the notification's */
         return false;
     if (bytes > most)
         bytes = most;
@@ -294,8 +156,9 @@ static inline __attribute__((always_inline)) bool send_post(struct stepaf_verbs_
 {
     const struct stepaf_verbs *verbs = stepaf_verbs_of(chain->link);
 
-    return room(chain) && has_receives(chain->path, verbs->credits) && send_writes(chain, post) &&
-           room(chain);
+    return stepaf_verbs_chain_room(chain) &&
+           stepaf_verbs_has_receives(chain->path, verbs->credits) && send_writes(chain, post) &&
+           stepaf_verbs_chain_room(chain);
 }
 
 /* What found no room is offered again by the engine. */
@@ -377,9 +240,10 @@ bool stepaf_verbs_send_own(struct stepaf_verbs_link *link, struct stepaf_verbs_p
     chain.link = link;
     chain.path = path;
     chain.n = 0;
-    if (!room(&chain) || !has_receives(path, stepaf_verbs_of(link)->receives))
+    if (!stepaf_verbs_chain_room(&chain) ||
+        !stepaf_verbs_has_receives(path, stepaf_verbs_of(link)->receives))
         return false;
-    add_message(&chain, msg, &slot);
+    stepaf_verbs_chain_message(&chain, msg, &slot);
     path->tx_next++;
     return stepaf_verbs_chain_submit(&chain, true);
 }
@@ -398,7 +262,7 @@ bool stepaf_verbs_tell(struct stepaf_verbs_link *link, struct stepaf_verbs_path 
     chain.n = 0;
     path->rx_told = path->rx_refilled;
     *path->rx_ack = path->rx_told;
-    struct ibv_send_wr *wr = add_empty(&chain, IBV_WR_RDMA_WRITE);
+    struct ibv_send_wr *wr = stepaf_verbs_chain_empty(&chain, IBV_WR_RDMA_WRITE);
     chain.sge[0] = (struct ibv_sge){(uintptr_t)path->rx_ack, sizeof(*path->rx_ack),
                                     path->rail->control_mr->lkey};
     wr->sg_list = chain.sge;

@@ -2,6 +2,8 @@
 #ifndef STEPAF_TRANSPORT_VERBS_SEND_H
 #define STEPAF_TRANSPORT_VERBS_SEND_H
 
+#include <arpa/inet.h>
+
 #include "transport/verbs/verbs.h"
 
 enum { STEPAF_VERBS_CHAIN = STEPAF_MAX_TENSORS + 2 };
@@ -18,14 +20,66 @@ struct stepaf_verbs_chain {
 /* Add a write of @a bytes bytes of a tensor, from its byte @a at on. */
 void stepaf_verbs_chain_write(struct stepaf_verbs_chain *chain, const struct stepaf_xfer *xfer,
                               uint32_t at, uint32_t bytes);
+/* The message itself, into the path's ring at the peer. @a slot holds it until it is handed over. */
+void stepaf_verbs_chain_message(struct stepaf_verbs_chain *chain, const struct stepaf_msg *msg,
+                                struct stepaf_verbs_slot *slot);
 /* Hand them over; @a tracked: their end is to be heard of. False: the path is lost by that. */
 bool stepaf_verbs_chain_submit(struct stepaf_verbs_chain *chain, bool tracked);
 
+/* send.c */
 /* Send a post that was sent before, from its cursor on. False: there is no room for the rest now, or
  * a path is lost by that. */
 bool stepaf_verbs_send_again(struct stepaf_verbs_link *link, struct stepaf_post *post);
 /* Send a message of the transport's own by a rail's first path. False: there is no room now. */
 bool stepaf_verbs_send_own(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
                            const struct stepaf_msg *msg);
+
+/* Work requests that the chain may still take. */
+static inline unsigned stepaf_verbs_chain_room(const struct stepaf_verbs_chain *chain)
+{
+    const struct stepaf_verbs_path *path = chain->path;
+    unsigned used = path->posted - path->done + chain->n + STEPAF_VERBS_RESERVED;
+    unsigned depth = stepaf_verbs_of(chain->link)->depth;
+
+    return used < depth ? depth - used : 0;
+}
+
+/* Whether the path's peer has a receive left for one more notification, of @a n. */
+static inline bool stepaf_verbs_has_receives(struct stepaf_verbs_path *path, uint32_t n)
+{
+    if (__builtin_expect(path->tx_next - path->tx_read < n, 1))
+        return true;
+    uint32_t read = atomic_load_explicit(path->tx_ack, memory_order_acquire);
+    /* Input from outside: a number that was never possible is not believed. */
+    if (read - path->tx_read <= path->tx_next - path->tx_read)
+        path->tx_read = read;
+    return path->tx_next - path->tx_read < n;
+}
+
+/* A work request without data. */
+static inline struct ibv_send_wr *stepaf_verbs_chain_empty(struct stepaf_verbs_chain *chain,
+                                                           enum ibv_wr_opcode opcode)
+{
+    struct ibv_send_wr *wr = &chain->wr[chain->n++];
+
+    wr->sg_list = NULL;
+    wr->num_sge = 0;
+    wr->opcode = opcode;
+    wr->send_flags = 0;
+    wr->wr.rdma.remote_addr = 0;
+    wr->wr.rdma.rkey = 0;
+    return wr;
+}
+
+/* Have the chain's last write notify the peer by @a imm. */
+static inline __attribute__((always_inline)) void stepaf_verbs_chain_imm(
+    struct stepaf_verbs_chain *chain, uint32_t imm)
+{
+    struct ibv_send_wr *last =
+        chain->n ? &chain->wr[chain->n - 1] : stepaf_verbs_chain_empty(chain, IBV_WR_RDMA_WRITE);
+
+    last->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    last->imm_data = htonl(imm);
+}
 
 #endif
