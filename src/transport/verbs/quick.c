@@ -80,10 +80,10 @@ static bool fill(struct stepaf_verbs *verbs, const struct stepaf_post *post)
         return false;
     for (uint32_t i = 0; i < n; i++) {
         const struct stepaf_xfer *xfer = &post->xfer[i];
-        const struct stepaf_verbs_memory *memory = xfer->src_region->registration;
         uint32_t bytes = xfer->bytes;
         if (__builtin_expect(bytes - 1 >= rail->max_write, 0))
-            return false;
+            return false; /* an empty one may be of no region */
+        const struct stepaf_verbs_memory *memory = xfer->src_region->registration;
         sum += bytes;
         longest = bytes > longest ? bytes : longest;
         forms->piece[i] = (struct ibv_sge){(uintptr_t)xfer->src, bytes, memory->mr[0]->lkey};
