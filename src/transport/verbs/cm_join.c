@@ -56,7 +56,7 @@ static void watch_some(struct stepaf_verbs *verbs, int64_t deadline_ns)
 static void ended(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_event *event)
 {
     struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
-    const struct stepaf_verbs_path *path = &call->link->paths[call->index];
+    struct stepaf_verbs_path *path = &call->link->paths[call->index];
 
     if (event->type != STEPAF_VERBS_CM_DISCONNECTED && event->type != STEPAF_VERBS_CM_REMOVED &&
         event->type != STEPAF_VERBS_CM_TIMEWAIT)
@@ -65,8 +65,7 @@ static void ended(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_e
         verbs->provider->cm->disconnect(call->id); /* it waits for an answer */
     while (stepaf_verbs_progress(&verbs->base, 1))
         ;
-    stepaf_verbs_lost(call->link, "%s, queue pair 0x%x: %s, status %d", path->rail->name,
-                      path->qp->qp_num, event->text, event->status);
+    stepaf_verbs_path_lost(call->link, path, "%s, status %d", event->text, event->status);
 }
 
 static void take(struct stepaf_verbs *verbs, const struct stepaf_verbs_cm_event *event,
