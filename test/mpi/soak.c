@@ -9,8 +9,8 @@
 enum {
     PLANS = 3,
     DEPTH = 2,
-    WARM = 5000,       /* operations in which memory is touched for the first time: stamps' ring */
-    GROWTH = 64 * 1024 /* of the resident set: what the system itself may need */
+    WARM = 5000,        /* operations in which memory is touched for the first time: stamps' ring */
+    GROWTH = 512 * 1024 /* of the resident set: pages that MPI and the system touch late */
 };
 
 static const size_t sizes[PLANS] = {64, 3000, 40000};
