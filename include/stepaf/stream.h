@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Push and pull on CUDA streams: tensors in GPU memory, no host in the way, graphs included.
+ *
+ * Both sides make a plan with STEPAF_PLAN_STREAM, and stepaf_commit joins the plans that name the
+ * same keys. From then on an operation is four calls, which only enqueue:
+ *
+ *   attention rank                            FFN rank
+ *   stepaf_start_on_stream(plan, s, ...)      stepaf_recv_on_stream(plan, s)
+ *   ... other work ...                        ... the FFN, on s ...
+ *   stepaf_wait_on_stream(plan, s)            stepaf_respond_on_stream(plan, s)
+ *
+ * Each waits for, or is waited for by, all peers of the rank at once: an FFN rank's batch n of a
+ * plan is batch n of every attention rank. Slots are used in turn: operation n (from 0) is in slot
+ * n mod depth, on both sides.
+ *
+ * The order of the user's work is the streams' order, and the user's to keep: what reads an answer
+ * comes before the start that uses its slot again, in one stream or by an event between two.
+ * Receiving ends with the batch's release, which goes with the answer.
+ *
+ * All four may be captured into a CUDA graph, and a graph may be replayed any number of times. It
+ * has to hold whole operations, and a multiple of the plan's depth of them, so that each replay
+ * begins with the slot that it was captured with.
+ *
+ * A failure on the way, a lost peer or a deadline, releases the stream; nothing is delivered then,
+ * and what the stream does next reads old bytes. stepaf_plan_status tells. Such a plan is over until
+ * the next commit, which begins anew.
+ *
+ * The GPU is the one that is current when the rank commits first. Streams belong to it. */
+#ifndef STEPAF_STREAM_H
+#define STEPAF_STREAM_H
+
+#include <stepaf/plan.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A cudaStream_t, or CUstream: the same thing. NULL is the legacy default stream, which cannot be
+ * captured. */
+typedef void *stepaf_stream_t;
+
+/** Attention ranks: enqueue an operation's pushes on @a stream: after what it holds already.
+ *
+ *  @param params     NULL: as planned. Else flags must be 0, and push gives smaller sizes: n_push
+ *                    entries with the planned keys, whose data is not looked at. The sizes become
+ *                    part of a captured graph.
+ *  @param stream     of this rank's GPU.
+ *  @param request_p  NULL, or a request for stepaf_wait, stepaf_test and stepaf_wait_any, valid until the
+ *                    plan has been started depth more times. Must be NULL while @a stream is
+ *                    captured: replays have no requests.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_STATE (no stream plan, or
+ *  not committed since it was made); STEPAF_ERR_WOULD_BLOCK (depth operations are started and not
+ *  waited for: neither by stepaf_wait_on_stream nor by their requests); STEPAF_ERR_INVALID;
+ *  STEPAF_ERR_SIZE; STEPAF_ERR_TRANSPORT (CUDA refuses the launch); the plan's failure, see
+ *  stepaf_plan_status. Nothing was enqueued on failure. Never blocks. */
+STEPAF_API stepaf_status_t stepaf_start_on_stream(stepaf_plan_h plan,
+                                                  const stepaf_start_params_t *params,
+                                                  stepaf_stream_t stream,
+                                                  stepaf_request_h *request_p);
+
+/** Attention ranks: make @a stream wait for the oldest operation that was started and not waited
+ *  for: what is enqueued after it finds all pull tensors in place.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_STATE (no stream plan, or
+ *  nothing to wait for); STEPAF_ERR_TRANSPORT; the plan's failure. Never blocks. */
+STEPAF_API stepaf_status_t stepaf_wait_on_stream(stepaf_plan_h plan, stepaf_stream_t stream);
+
+/** FFN ranks: make @a stream wait for the next batch of every attention rank of the mesh.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_STATE (no stream plan, or not
+ *  committed); STEPAF_ERR_WOULD_BLOCK (depth batches are received and not answered);
+ *  STEPAF_ERR_TRANSPORT; the plan's failure. Never blocks. */
+STEPAF_API stepaf_status_t stepaf_recv_on_stream(stepaf_plan_h plan, stepaf_stream_t stream);
+
+/** FFN ranks: enqueue the answers to the oldest batch that was received and not answered, and its
+ *  release: its receive buffers may be overwritten once @a stream has come here.
+ *
+ *  @param tensors  NULL: as planned. Else as many as the plan has pulls, peer by peer, with smaller
+ *                  sizes; data is not looked at.
+ *  @return as stepaf_start_on_stream; STEPAF_ERR_STATE (no batch to answer). Never blocks. */
+STEPAF_API stepaf_status_t stepaf_respond_on_stream(stepaf_plan_h plan,
+                                                    const stepaf_tensor_t *tensors,
+                                                    stepaf_stream_t stream);
+
+/** Describe what arrives at this rank in @a slot of a stream plan: at an attention rank its pull
+ *  tensors, at an FFN rank the receive buffers of its push keys. Valid after the commit.
+ *
+ *  @param slot    0 .. depth-1
+ *  @param peer    index of the peer, see stepaf_peer_rank
+ *  @param index   of the tensor within the peer's
+ *  @param info_p  data is where it lands; bytes what was planned at most.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE; STEPAF_ERR_INVALID. Never blocks. */
+STEPAF_API stepaf_status_t stepaf_plan_tensor(stepaf_plan_h plan, unsigned slot, int peer,
+                                              int index, stepaf_tensor_info_t *info_p);
+
+/** Return where the GPU finds how many bytes have really landed in @a slot: in GPU memory, an entry
+ *  for each tensor of each peer, peer by peer. Written before the wait ends. NULL if @a plan is no
+ *  committed stream plan, or @a slot none of its. Never blocks. */
+STEPAF_API const uint32_t *stepaf_plan_bytes(stepaf_plan_h plan, unsigned slot);
+
+/** Look whether a stream plan has failed.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (no stream plan); STEPAF_ERR_PEER_LOST,
+ *  STEPAF_ERR_TIMEOUT (a wait was longer than STEPAF_STREAM_TIMEOUT_US), STEPAF_ERR_PROTOCOL: with
+ *  stepaf_last_error naming the peer. Never blocks. */
+STEPAF_API stepaf_status_t stepaf_plan_status(stepaf_plan_h plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

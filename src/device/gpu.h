@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A GPU, without CUDA's types: what the engine knows of one.
+ *
+ * cuda.c implements this by the driver's API, which it looks up at run time: the same library runs
+ * where there is no GPU. A build without the CUDA toolkit has none.c, where nothing is ever open. */
+#ifndef STEPAF_DEVICE_GPU_H
+#define STEPAF_DEVICE_GPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <stepaf/status.h>
+
+#include "device/kernels.h"
+
+struct stepaf_gpu; /* one device, its primary context, and the kernels in it */
+
+enum { STEPAF_GPU_UUID = 16, STEPAF_GPU_NAME = 64, STEPAF_GPU_BUS = 16, STEPAF_GPU_IPC = 64 };
+
+/* What is known of an open GPU. */
+struct stepaf_gpu_facts {
+    uint8_t uuid[STEPAF_GPU_UUID];
+    char name[STEPAF_GPU_NAME]; /* "NVIDIA H200" */
+    char bus[STEPAF_GPU_BUS];   /* "0000:1b:00.0" */
+    int ordinal;                /* in this process */
+    uint32_t n_sms;
+};
+
+/* What a pointer points to. */
+struct stepaf_gpu_place {
+    bool is_device; /* false: host memory, pinned or not; the rest is not set */
+    int ordinal;
+    void *base; /* of the allocation that it lies in; NULL: not told (mapped piece by piece) */
+    size_t bytes;
+    bool shareable; /* by an IPC handle */
+};
+
+/* A piece of GPU memory for another process. Plain bytes. */
+struct stepaf_gpu_export {
+    uint8_t handle[STEPAF_GPU_IPC]; /* of the whole allocation */
+    uint64_t offset;                /* of the piece in it */
+};
+
+/* Whether this process can use a GPU at all. If not, @a reason (STEPAF_REASON_MAX) says why. */
+bool stepaf_gpu_probe(char *reason);
+
+/* Open the GPU that is current to the calling thread, or device 0: context and kernels, all loaded
+ * now. STEPAF_ERR_UNSUPPORTED with the reason if there is none. */
+stepaf_status_t stepaf_gpu_open(struct stepaf_gpu **gpu_p);
+void stepaf_gpu_close(struct stepaf_gpu *gpu);
+const struct stepaf_gpu_facts *stepaf_gpu_facts(const struct stepaf_gpu *gpu);
+
+/* Classify @a ptr. Works without an open GPU; host memory for all that CUDA does not know. */
+void stepaf_gpu_classify(const void *ptr, struct stepaf_gpu_place *place_p);
+
+/* Memory of the GPU, zeroed, shareable, aligned to 512 bytes at least. */
+stepaf_status_t stepaf_gpu_alloc(struct stepaf_gpu *gpu, size_t bytes, void **ptr_p);
+void stepaf_gpu_free(struct stepaf_gpu *gpu, void *ptr);
+/* Zeroed host memory that the GPU reads and writes at the same address. */
+stepaf_status_t stepaf_gpu_alloc_host(struct stepaf_gpu *gpu, size_t bytes, void **ptr_p);
+void stepaf_gpu_free_host(struct stepaf_gpu *gpu, void *ptr);
+
+/* Write and read GPU memory now. Set-up only: waits for it. */
+stepaf_status_t stepaf_gpu_write(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes);
+stepaf_status_t stepaf_gpu_zero(struct stepaf_gpu *gpu, void *dst, size_t bytes);
+
+/* Make a piece of memory known to other processes, and map one of theirs. A mapping of the same
+ * allocation is shared and counted. */
+stepaf_status_t stepaf_gpu_export(struct stepaf_gpu *gpu, const void *ptr,
+                                  struct stepaf_gpu_export *export_p);
+stepaf_status_t stepaf_gpu_import(struct stepaf_gpu *gpu, const struct stepaf_gpu_export *exported,
+                                  void **ptr_p);
+void stepaf_gpu_unimport(struct stepaf_gpu *gpu, void *ptr);
+
+/* ---- on a stream: never block ---- */
+
+/* Whether @a stream is being captured. STEPAF_ERR_INVALID: it is no stream of this GPU. */
+stepaf_status_t stepaf_gpu_capturing(struct stepaf_gpu *gpu, void *stream, bool *capturing_p);
+
+/* Launch a kernel; @a flow is copied. @a behind: as the programmatic successor of the kernel that
+ * was launched just before. */
+stepaf_status_t stepaf_gpu_launch(struct stepaf_gpu *gpu, enum stepaf_kernel kernel,
+                                  const struct stepaf_flow *flow, uint32_t blocks, uint32_t threads,
+                                  bool behind, void *stream);
+/* Copy by a copy engine: between pieces of GPU memory, this one's or imported. */
+stepaf_status_t stepaf_gpu_copy(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes,
+                                void *stream);
+
+/* A mark in a stream. */
+stepaf_status_t stepaf_gpu_event_create(struct stepaf_gpu *gpu, void **event_p);
+void stepaf_gpu_event_destroy(struct stepaf_gpu *gpu, void *event);
+stepaf_status_t stepaf_gpu_event_record(struct stepaf_gpu *gpu, void *event, void *stream);
+stepaf_status_t stepaf_gpu_event_await(struct stepaf_gpu *gpu, void *event, void *stream);
+/* STEPAF_OK: the stream has come by; STEPAF_INPROGRESS. */
+stepaf_status_t stepaf_gpu_event_test(struct stepaf_gpu *gpu, void *event);
+
+/* A stream of the library's own, that waits for no other. */
+stepaf_status_t stepaf_gpu_stream_create(struct stepaf_gpu *gpu, void **stream_p);
+void stepaf_gpu_stream_destroy(struct stepaf_gpu *gpu, void *stream);
+stepaf_status_t stepaf_gpu_stream_sync(struct stepaf_gpu *gpu, void *stream);
+
+#endif

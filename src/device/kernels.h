@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the host tells the kernels: shared by C and CUDA C++.
+ *
+ * A tensor travels to an *inlet*: a place in the receiver's GPU memory that its sender has mapped.
+ * An inlet begins with a head, one line of 128 bytes that is written by one store of eight threads,
+ * so that all of it comes at once (NVLink keeps such a store whole):
+ *
+ *   words 0-13  the tensor itself, if it is no larger (STEPAF_WAY_HEAD)
+ *   word 14     bytes of the tensor
+ *   word 15     stamp: epoch of the commit << 32 | number of the operation in this slot, from 1
+ *
+ * and goes on as the way asks:
+ *
+ *   HEAD   nothing follows.
+ *   LINES  lines of 128 bytes: 15 words of the tensor, then the stamp. The head comes first; a
+ *          line is there when its stamp is. Nothing is waited for twice, no fence: the fastest
+ *          way for up to some megabytes, at the price of a copy by the receiver.
+ *   PLACE  written straight to its place in the receiver's tensor, then the head.
+ *   INLET  the same, but into the inlet, and copied by the receiver: for tensors that cannot be
+ *          mapped by others.
+ *
+ * Nobody resets anything: the number of the operation is counted on the GPU, so that a captured
+ * graph can be replayed. */
+#ifndef STEPAF_DEVICE_KERNELS_H
+#define STEPAF_DEVICE_KERNELS_H
+
+#include <stdint.h>
+
+enum {
+    STEPAF_LINE_BYTES = 128,
+    STEPAF_LINE_DATA = 120,     /* of a tensor in a line */
+    STEPAF_HEAD_DATA = 112,     /* of a tensor in a head */
+    STEPAF_FLOW_LANES = 64,     /* tensors of all peers in one launch */
+    STEPAF_FLOW_BLOCKS = 1056,  /* blocks of one launch, at most */
+    STEPAF_WARP = 32
+};
+
+enum stepaf_way { STEPAF_WAY_HEAD, STEPAF_WAY_LINES, STEPAF_WAY_PLACE, STEPAF_WAY_INLET };
+
+enum stepaf_kernel {
+    STEPAF_KERNEL_SEND,   /* one warp a block: write tensors and heads */
+    STEPAF_KERNEL_GATE,   /* one block: wait for all heads */
+    STEPAF_KERNEL_UNPACK, /* one warp a block: bring lines and inlets to their tensors */
+    STEPAF_KERNEL_COUNT
+};
+
+/* Why a wait ended without what was waited for. */
+enum stepaf_fault { STEPAF_FAULT_NONE, STEPAF_FAULT_TIMEOUT, STEPAF_FAULT_ABORTED };
+
+/* One tensor from or to one peer. */
+struct stepaf_lane {
+    uint8_t *head;  /* of the inlet */
+    uint8_t *lines; /* LINES, INLET: after the head; PLACE: the tensor's place at the receiver */
+    uint8_t *data;  /* sender: source; receiver: destination */
+    uint32_t bytes; /* sender: of this operation; receiver: what it has room for */
+    uint16_t first; /* block of this lane's first */
+    uint16_t n;     /* how many blocks share the lane */
+    uint8_t way;    /* stepaf_way */
+    uint8_t copied; /* sender: a copy engine has written the bytes, only the head is left */
+    uint16_t peer;  /* index, for faults */
+};
+
+/* In pinned host memory, one for each plan. */
+struct stepaf_gpu_watch {
+    uint32_t abort; /* the host asks all waits of this plan to end */
+    uint32_t fault; /* stepaf_fault: the first that a wait has met */
+    uint32_t peer;  /* index of the peer that was waited for */
+    uint32_t slot;
+};
+
+/* All that a launch has to know. It goes as the kernel's parameter, so that nothing but the
+ * operation's number has to be fetched from memory. */
+struct stepaf_flow {
+    uint32_t *counts;               /* operations so far: [0] of the gate, [1 + b] of block b */
+    uint32_t *done;                 /* sender, PLACE and INLET: blocks that are through, one a lane */
+    uint32_t *failed;               /* GPU memory, one a plan: nothing is to be done any more */
+    uint32_t *landed;               /* receiver: actual bytes, one a lane */
+    struct stepaf_gpu_watch *watch; /* pinned */
+    uint64_t timeout_ns;
+    uint32_t epoch; /* of the commit */
+    uint16_t n_lanes;
+    uint8_t slot;
+    uint8_t aligned; /* all places and sizes are multiples of 16 bytes */
+    struct stepaf_lane lanes[STEPAF_FLOW_LANES];
+};
+
+#endif
