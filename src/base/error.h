@@ -5,6 +5,9 @@
 
 #include <stepaf/types.h>
 
+/* What has room for a reason: why something cannot be used here, where that is no failure. */
+#define STEPAF_REASON_MAX 192
+
 /* The other end of what failed. */
 struct stepaf_who {
     int role;       /* stepaf_role_t, or -1 */

@@ -12,6 +12,7 @@
 
 #include <stepaf/status.h>
 
+#include "base/error.h"
 #include "device/kernels.h"
 
 struct stepaf_gpu; /* one device, its primary context, and the kernels in it */
@@ -34,12 +35,16 @@ struct stepaf_gpu_place {
     void *base; /* of the allocation that it lies in; NULL: not told (mapped piece by piece) */
     size_t bytes;
     bool shareable; /* by an IPC handle */
+    bool managed;   /* moves between host and GPU as it is touched */
 };
 
 /* A piece of GPU memory for another process. Plain bytes. */
 struct stepaf_gpu_export {
     uint8_t handle[STEPAF_GPU_IPC]; /* of the whole allocation */
     uint64_t offset;                /* of the piece in it */
+    uint64_t bytes;                 /* from there to the end of the allocation */
+    uint64_t process;               /* which process's it is, a random number */
+    uint64_t address;               /* of the piece, in that process */
 };
 
 /* Whether this process can use a GPU at all. If not, @a reason (STEPAF_REASON_MAX) says why. */

@@ -52,6 +52,21 @@ __device__ __forceinline__ uint64_t now_ns()
     return ns;
 }
 
+/* Where kernels can be programmatic successors. Elsewhere the host launches none as such. */
+__device__ __forceinline__ void let_successor_begin()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+__device__ __forceinline__ void await_predecessor()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /* Word @a i of a tensor: the last one may be short, and a tensor may begin anywhere. */
 template <bool ALIGNED>
 __device__ __forceinline__ uint64_t load_word(const uint8_t *data, uint32_t bytes, uint32_t i)
@@ -374,7 +389,7 @@ extern "C" __global__ void __launch_bounds__(STEPAF_FLOW_LANES * 8)
         ok = flow.aligned ? take_heads<true>(flow, make_stamp(flow, n))
                           : take_heads<false>(flow, make_stamp(flow, n));
     ok = __syncthreads_and(ok);
-    asm volatile("griddepcontrol.launch_dependents;");
+    let_successor_begin();
     if (ok && threadIdx.x == 0)
         flow.counts[0] = n;
 }
@@ -390,5 +405,5 @@ extern "C" __global__ void stepaf_unpack(const __grid_constant__ stepaf_flow flo
                           : unpack<false>(flow, make_stamp(flow, n));
     if (ok && threadIdx.x == 0)
         *count = n;
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+    await_predecessor();
 }

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "base/env.h"
+#include "base/error.h"
 #include "base/list.h"
 #include "base/pack.h"
 #include "topo/topo.h"
@@ -226,8 +227,6 @@ struct stepaf_peer_facts {
     uint64_t node_id;
     uint32_t pid;
 };
-
-#define STEPAF_REASON_MAX 192
 
 struct stepaf_transport_ops {
     const char *name;

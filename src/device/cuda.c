@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A GPU: whether there is one, opening it with its kernels, and whose a pointer is. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "device/cuda_driver.h"
+
+_Static_assert(sizeof(struct stepaf_flow) <= 4096, "what all drivers take as kernel parameters");
+_Static_assert(sizeof(CUuuid) == STEPAF_GPU_UUID, "plain bytes");
+
+static const char *const kernel_names[STEPAF_KERNEL_COUNT] = {
+    [STEPAF_KERNEL_SEND] = "stepaf_send",
+    [STEPAF_KERNEL_GATE] = "stepaf_gate",
+    [STEPAF_KERNEL_UNPACK] = "stepaf_unpack",
+};
+
+bool stepaf_gpu_probe(char *reason)
+{
+    const struct stepaf_cuda_driver *cuda = stepaf_cuda_driver(reason);
+    int n = 0;
+
+    if (!cuda)
+        return false;
+    if (cuda->device_count(&n) == CUDA_SUCCESS && n > 0)
+        return true;
+    snprintf(reason, STEPAF_REASON_MAX, "the CUDA driver shows no GPU");
+    return false;
+}
+
+/* The device that is current to this thread, or the first. A context that is not the device's
+ * primary one (a green context, or a program's own) still names the device. */
+static stepaf_status_t find_device(struct stepaf_gpu *gpu)
+{
+    const struct stepaf_cuda_driver *cuda = gpu->cuda;
+    CUcontext current = NULL;
+
+    if (cuda->ctx_current(&current) == CUDA_SUCCESS && current)
+        return stepaf_cuda_check(cuda, cuda->ctx_device(&gpu->device), "which GPU is current?");
+    return stepaf_cuda_check(cuda, cuda->device_get(&gpu->device, 0), "cannot use GPU 0");
+}
+
+static stepaf_status_t read_facts(struct stepaf_gpu *gpu)
+{
+    const struct stepaf_cuda_driver *cuda = gpu->cuda;
+    struct stepaf_gpu_facts *facts = &gpu->facts;
+    CUuuid uuid;
+    int n_sms = 0, major = 0;
+    CUresult result = cuda->device_name(facts->name, sizeof(facts->name), gpu->device);
+
+    facts->ordinal = gpu->device;
+    if (!result)
+        result = cuda->device_uuid(&uuid, gpu->device);
+    if (!result)
+        result = cuda->device_bus(facts->bus, sizeof(facts->bus), gpu->device);
+    if (!result)
+        result =
+            cuda->device_attribute(&n_sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, gpu->device);
+    if (!result)
+        result = cuda->device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                                        gpu->device);
+    if (result)
+        return stepaf_cuda_check(cuda, result, "cannot ask what GPU %d is", gpu->device);
+    memcpy(facts->uuid, uuid.bytes, sizeof(facts->uuid));
+    for (char *c = facts->bus; *c; c++) /* as the kernel spells it in /sys */
+        *c = (char)tolower((unsigned char)*c);
+    facts->n_sms = (uint32_t)n_sms;
+    gpu->chains = major >= 9;
+    return STEPAF_OK;
+}
+
+/* Load one kernel now: a driver that loads it at its first launch waits for the GPU then, behind
+ * which a stream may be waiting for a peer. */
+static CUresult load_kernel(struct stepaf_gpu *gpu, enum stepaf_kernel kernel)
+{
+    const struct stepaf_cuda_driver *cuda = gpu->cuda;
+    int registers = 0, spilled = 0;
+    CUresult result =
+        cuda->module_function(&gpu->kernels[kernel], gpu->module, kernel_names[kernel]);
+
+    if (!result && cuda->function_load)
+        result = cuda->function_load(gpu->kernels[kernel]);
+    if (!result)
+        result =
+            cuda->function_attribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, gpu->kernels[kernel]);
+    if (!result)
+        result = cuda->function_attribute(&spilled, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
+                                          gpu->kernels[kernel]);
+    if (!result)
+        stepaf_log_debug("kernel %s: %d registers, %d bytes of local memory", kernel_names[kernel],
+                         registers, spilled);
+    return result;
+}
+
+static stepaf_status_t load_kernels(struct stepaf_gpu *gpu)
+{
+    const struct stepaf_cuda_driver *cuda = gpu->cuda;
+    stepaf_status_t status = stepaf_cuda_check(
+        cuda, cuda->module_load(&gpu->module, stepaf_kernels_image, 0, NULL, NULL),
+        "cannot load the kernels on GPU %d", gpu->facts.ordinal);
+
+    for (unsigned k = 0; k < STEPAF_KERNEL_COUNT && !status; k++)
+        status = stepaf_cuda_check(cuda, load_kernel(gpu, k), "cannot load the kernel %s on GPU %d",
+                                   kernel_names[k], gpu->facts.ordinal);
+    return status;
+}
+
+/* What needs the context: all or nothing. */
+static stepaf_status_t fill(struct stepaf_gpu *gpu)
+{
+    const struct stepaf_cuda_driver *cuda = gpu->cuda;
+    struct stepaf_cuda_scope scope;
+    stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
+
+    if (status)
+        return status;
+    status = load_kernels(gpu);
+    if (!status)
+        status = stepaf_cuda_check(cuda, cuda->stream_create(&gpu->stream, CU_STREAM_NON_BLOCKING),
+                                   "cannot create a stream on GPU %d", gpu->facts.ordinal);
+    if (status && gpu->module)
+        (void)cuda->module_unload(gpu->module);
+    stepaf_cuda_leave(gpu, &scope);
+    return status;
+}
+
+stepaf_status_t stepaf_gpu_open(struct stepaf_gpu **gpu_p)
+{
+    char reason[STEPAF_REASON_MAX];
+    stepaf_status_t status;
+
+    if (!stepaf_gpu_probe(reason))
+        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE, "no GPU: %s", reason);
+    struct stepaf_gpu *gpu = calloc(1, sizeof(*gpu));
+    if (!gpu)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+    stepaf_list_init(&gpu->mappings);
+    gpu->cuda = stepaf_cuda_driver(NULL);
+    status = find_device(gpu);
+    if (!status)
+        status = read_facts(gpu);
+    if (status)
+        goto err_free;
+    status = stepaf_cuda_check(gpu->cuda, gpu->cuda->primary_retain(&gpu->context, gpu->device),
+                               "cannot make a context on GPU %d", gpu->facts.ordinal);
+    if (status)
+        goto err_free;
+    status = fill(gpu);
+    if (status)
+        goto err_release;
+    stepaf_log_info("GPU %d: %s at %s, %u multiprocessors", gpu->facts.ordinal, gpu->facts.name,
+                    gpu->facts.bus, gpu->facts.n_sms);
+    *gpu_p = gpu;
+    return STEPAF_OK;
+
+err_release:
+    (void)gpu->cuda->primary_release(gpu->device);
+err_free:
+    free(gpu);
+    return status;
+}
+
+void stepaf_gpu_close(struct stepaf_gpu *gpu)
+{
+    struct stepaf_cuda_scope scope;
+
+    if (!gpu)
+        return;
+    stepaf_cuda_unmap_all(gpu);
+    if (!stepaf_cuda_enter_setup(gpu, &scope)) {
+        (void)gpu->cuda->stream_destroy(gpu->stream);
+        (void)gpu->cuda->module_unload(gpu->module);
+        stepaf_cuda_leave(gpu, &scope);
+    }
+    (void)gpu->cuda->primary_release(gpu->device);
+    free(gpu);
+}
+
+const struct stepaf_gpu_facts *stepaf_gpu_facts(const struct stepaf_gpu *gpu)
+{
+    return &gpu->facts;
+}
+
+void stepaf_gpu_classify(const void *ptr, struct stepaf_gpu_place *place_p)
+{
+    const struct stepaf_cuda_driver *cuda = stepaf_cuda_driver(NULL);
+    CUmemorytype type = 0;
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    int ordinal = 0, managed = 0, shareable = 0;
+    CUpointer_attribute names[] = {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        CU_POINTER_ATTRIBUTE_IS_MANAGED,       CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+    };
+    void *values[] = {&type, &ordinal, &managed, &shareable, &base, &bytes};
+
+    *place_p = (struct stepaf_gpu_place){0};
+    /* What CUDA does not know is no failure: all values are zero then. */
+    if (!cuda || cuda->pointer_attributes(sizeof(names) / sizeof(names[0]), names, values,
+                                          (CUdeviceptr)ptr) != CUDA_SUCCESS)
+        return;
+    place_p->managed = managed != 0;
+    place_p->is_device = type == CU_MEMORYTYPE_DEVICE && !managed;
+    if (!place_p->is_device)
+        return;
+    place_p->ordinal = ordinal;
+    place_p->shareable = shareable != 0;
+    place_p->base = (void *)base; /* NOLINT(performance-no-int-to-ptr) */
+    place_p->bytes = bytes;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finding the driver, its errors, and whose context is current. */
+#include "device/cuda_driver.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+
+const struct stepaf_cuda_driver *stepaf_cuda_driver_fake;
+
+static struct stepaf_cuda_driver real;
+static bool real_usable;
+static char real_reason[STEPAF_REASON_MAX];
+
+#define TEXT_OF(entry_) #entry_
+#define NAME_OF(entry_) TEXT_OF(entry_)
+
+static const struct {
+    const char *name;
+    size_t at;
+} entries[] = {
+#define ENTRY(field_, entry_) {NAME_OF(entry_), offsetof(struct stepaf_cuda_driver, field_)},
+    STEPAF_CUDA_ENTRIES(ENTRY)
+#undef ENTRY
+};
+
+static void set_entry(size_t at, void *function)
+{
+    memcpy((char *)&real + at, &function, sizeof(function));
+}
+
+static void driver_load(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* for good */
+
+    if (!library) {
+        snprintf(real_reason, sizeof(real_reason), "no CUDA driver: %.150s", dlerror());
+        return;
+    }
+    for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
+        void *function = dlsym(library, entries[i].name);
+        if (!function) {
+            snprintf(real_reason, sizeof(real_reason),
+                     "the CUDA driver is too old: it has no %s (12.0 has)", entries[i].name);
+            return;
+        }
+        set_entry(entries[i].at, function);
+    }
+    set_entry(offsetof(struct stepaf_cuda_driver, function_load), dlsym(library, "cuFuncLoad"));
+    set_entry(offsetof(struct stepaf_cuda_driver, stream_device),
+              dlsym(library, "cuStreamGetDevice"));
+    real_usable = true;
+}
+
+/* Initialize @a cuda; harmless when it is. */
+static bool driver_init(const struct stepaf_cuda_driver *cuda, char *reason)
+{
+    CUresult result = cuda->init(0);
+    const char *text = NULL;
+
+    if (result == CUDA_SUCCESS)
+        return true;
+    if (reason) {
+        if (cuda->error_string(result, &text) != CUDA_SUCCESS || !text)
+            text = "?";
+        snprintf(reason, STEPAF_REASON_MAX, "the CUDA driver cannot start: %.120s (%d)", text,
+                 (int)result);
+    }
+    return false;
+}
+
+const struct stepaf_cuda_driver *stepaf_cuda_driver(char *reason)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const struct stepaf_cuda_driver *cuda = stepaf_cuda_driver_fake;
+
+    if (!cuda) {
+        (void)pthread_once(&once, driver_load);
+        if (!real_usable) {
+            if (reason)
+                snprintf(reason, STEPAF_REASON_MAX, "%s", real_reason);
+            return NULL;
+        }
+        cuda = &real;
+    }
+    return driver_init(cuda, reason) ? cuda : NULL;
+}
+
+/* The library's status for what the driver says. */
+static stepaf_status_t status_of(CUresult result)
+{
+    switch (result) {
+    case CUDA_SUCCESS:
+        return STEPAF_OK;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return STEPAF_ERR_NO_MEMORY;
+    case CUDA_ERROR_NO_DEVICE:
+    case CUDA_ERROR_INVALID_DEVICE:
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+    case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+    case CUDA_ERROR_SYSTEM_NOT_READY:
+    case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
+    case CUDA_ERROR_NOT_SUPPORTED:
+    case CUDA_ERROR_NOT_PERMITTED:
+        return STEPAF_ERR_UNSUPPORTED;
+    default:
+        return STEPAF_ERR_TRANSPORT;
+    }
+}
+
+stepaf_status_t stepaf_cuda_check(const struct stepaf_cuda_driver *cuda, CUresult result,
+                                  const char *format, ...)
+{
+    const char *name = NULL, *text = NULL;
+    char what[STEPAF_REASON_MAX];
+    va_list args;
+
+    if (__builtin_expect(result == CUDA_SUCCESS, 1))
+        return STEPAF_OK;
+    va_start(args, format);
+    (void)vsnprintf(what, sizeof(what), format, args);
+    va_end(args);
+    if (cuda->error_name(result, &name) != CUDA_SUCCESS || !name)
+        name = "an unknown error";
+    if (cuda->error_string(result, &text) != CUDA_SUCCESS || !text)
+        text = "?";
+    return stepaf_error_set(status_of(result), STEPAF_PHASE_NONE, "%s: %s (%s)", what, text, name);
+}
+
+stepaf_status_t stepaf_cuda_enter(struct stepaf_gpu *gpu, struct stepaf_cuda_scope *scope_p)
+{
+    CUcontext current = NULL;
+
+    *scope_p = (struct stepaf_cuda_scope){0};
+    if (__builtin_expect(gpu->cuda->ctx_current(&current) == CUDA_SUCCESS, 1) &&
+        current == gpu->context)
+        return STEPAF_OK;
+    CUresult result = gpu->cuda->ctx_push(gpu->context);
+    scope_p->pushed = result == CUDA_SUCCESS;
+    return stepaf_cuda_check(gpu->cuda, result, "cannot enter the context of GPU %d",
+                             gpu->facts.ordinal);
+}
+
+stepaf_status_t stepaf_cuda_enter_setup(struct stepaf_gpu *gpu, struct stepaf_cuda_scope *scope_p)
+{
+    stepaf_status_t status = stepaf_cuda_enter(gpu, scope_p);
+
+    if (status)
+        return status;
+    scope_p->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    scope_p->relaxed = gpu->cuda->capture_mode(&scope_p->mode) == CUDA_SUCCESS;
+    return STEPAF_OK;
+}
+
+void stepaf_cuda_leave(struct stepaf_gpu *gpu, const struct stepaf_cuda_scope *scope)
+{
+    CUstreamCaptureMode mode = scope->mode;
+    CUcontext popped;
+
+    if (scope->relaxed)
+        (void)gpu->cuda->capture_mode(&mode);
+    if (__builtin_expect(scope->pushed, 0))
+        (void)gpu->cuda->ctx_pop(&popped);
+}

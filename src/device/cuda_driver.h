@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA driver as the files of this directory see it: a table of its entry points, looked up in
+ * libcuda.so.1 at run time, so that the library is linked with nothing of CUDA. Tests put a driver
+ * of their own in its place. */
+#ifndef STEPAF_DEVICE_CUDA_DRIVER_H
+#define STEPAF_DEVICE_CUDA_DRIVER_H
+
+#include <cuda.h>
+
+#include "base/list.h"
+#include "device/gpu.h"
+
+/* Field and entry point. The header renames some by version ("cuMemAlloc_v2"): the name is expanded
+ * before it is made a string, so type and symbol are always of the same version. */
+#define STEPAF_CUDA_ENTRIES(_)                         \
+    _(init, cuInit)                                    \
+    _(error_name, cuGetErrorName)                      \
+    _(error_string, cuGetErrorString)                  \
+    _(device_count, cuDeviceGetCount)                  \
+    _(device_get, cuDeviceGet)                         \
+    _(device_name, cuDeviceGetName)                    \
+    _(device_uuid, cuDeviceGetUuid_v2)                 \
+    _(device_bus, cuDeviceGetPCIBusId)                 \
+    _(device_attribute, cuDeviceGetAttribute)          \
+    _(primary_retain, cuDevicePrimaryCtxRetain)        \
+    _(primary_release, cuDevicePrimaryCtxRelease)      \
+    _(ctx_current, cuCtxGetCurrent)                    \
+    _(ctx_push, cuCtxPushCurrent)                      \
+    _(ctx_pop, cuCtxPopCurrent)                        \
+    _(ctx_device, cuCtxGetDevice)                      \
+    _(ctx_enable_peer, cuCtxEnablePeerAccess)          \
+    _(capture_mode, cuThreadExchangeStreamCaptureMode) \
+    _(module_load, cuModuleLoadDataEx)                 \
+    _(module_unload, cuModuleUnload)                   \
+    _(module_function, cuModuleGetFunction)            \
+    _(function_attribute, cuFuncGetAttribute)          \
+    _(launch, cuLaunchKernelEx)                        \
+    _(pointer_attributes, cuPointerGetAttributes)      \
+    _(mem_alloc, cuMemAlloc)                           \
+    _(mem_free, cuMemFree)                             \
+    _(mem_range, cuMemGetAddressRange)                 \
+    _(host_alloc, cuMemHostAlloc)                      \
+    _(host_free, cuMemFreeHost)                        \
+    _(set_async, cuMemsetD8Async)                      \
+    _(copy_async, cuMemcpyAsync)                       \
+    _(ipc_get, cuIpcGetMemHandle)                      \
+    _(ipc_open, cuIpcOpenMemHandle)                    \
+    _(ipc_close, cuIpcCloseMemHandle)                  \
+    _(stream_create, cuStreamCreate)                   \
+    _(stream_destroy, cuStreamDestroy)                 \
+    _(stream_sync, cuStreamSynchronize)                \
+    _(stream_wait, cuStreamWaitEvent)                  \
+    _(stream_capturing, cuStreamIsCapturing)           \
+    _(event_create, cuEventCreate)                     \
+    _(event_destroy, cuEventDestroy)                   \
+    _(event_record, cuEventRecord)                     \
+    _(event_query, cuEventQuery)
+
+struct stepaf_cuda_driver {
+#define STEPAF_CUDA_FIELD(field_, entry_) __typeof__(entry_) *field_;
+    STEPAF_CUDA_ENTRIES(STEPAF_CUDA_FIELD)
+#undef STEPAF_CUDA_FIELD
+    /* Newer drivers only, NULL elsewhere: cuFuncLoad (12.4), cuStreamGetDevice (12.8). */
+    CUresult(CUDAAPI *function_load)(CUfunction function);
+    CUresult(CUDAAPI *stream_device)(CUstream stream, CUdevice *device_p);
+};
+
+/* A test's driver, to be used instead of libcuda; NULL: libcuda. */
+extern const struct stepaf_cuda_driver *stepaf_cuda_driver_fake;
+
+/* The driver, loaded and initialized by the first caller; any thread. NULL: there is none, and
+ * @a reason (STEPAF_REASON_MAX, or NULL) says why. */
+const struct stepaf_cuda_driver *stepaf_cuda_driver(char *reason);
+
+struct stepaf_gpu {
+    const struct stepaf_cuda_driver *cuda;
+    CUdevice device;
+    CUcontext context; /* the device's primary one, retained */
+    CUmodule module;
+    CUfunction kernels[STEPAF_KERNEL_COUNT];
+    CUstream stream; /* for set-up: waits for no other, not even for the legacy default stream */
+    bool chains;     /* kernels may be programmatic successors: compute capability 9.0 */
+    struct stepaf_gpu_facts facts;
+    struct stepaf_list mappings; /* of peers' memory; what belongs to cuda_share.c */
+};
+
+/* What has to be taken back after calls of the driver. */
+struct stepaf_cuda_scope {
+    bool pushed;
+    bool relaxed;
+    CUstreamCaptureMode mode; /* the thread's own */
+};
+
+/* Make the GPU's context current to this thread, if it is not. For calls on a stream. */
+stepaf_status_t stepaf_cuda_enter(struct stepaf_gpu *gpu, struct stepaf_cuda_scope *scope_p);
+/* The same for all else: some calls are forbidden to a thread while any thread captures a stream in
+ * the usual mode, and would end that capture. None of ours has to do with what is captured, so
+ * that this thread may say that it does not care. */
+stepaf_status_t stepaf_cuda_enter_setup(struct stepaf_gpu *gpu, struct stepaf_cuda_scope *scope_p);
+void stepaf_cuda_leave(struct stepaf_gpu *gpu, const struct stepaf_cuda_scope *scope);
+
+/* Translate a result: STEPAF_OK, or a failure whose sentence says what could not be done, and why
+ * in the driver's words. */
+stepaf_status_t stepaf_cuda_check(const struct stepaf_cuda_driver *cuda, CUresult result,
+                                  const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Unmap what is still imported. */
+void stepaf_cuda_unmap_all(struct stepaf_gpu *gpu);
+
+/* The fatbin with the kernels, from kernels.cu. */
+extern const unsigned char stepaf_kernels_image[];
+
+#endif

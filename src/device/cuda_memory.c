@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of the GPU, and pinned memory for it. Set-up only: some of it waits for the GPU. */
+#include <string.h>
+
+#include "base/log.h"
+#include "device/cuda_driver.h"
+
+static CUdeviceptr device_of(const void *ptr)
+{
+    return (CUdeviceptr)(uintptr_t)ptr;
+}
+
+static void *pointer_of(CUdeviceptr at)
+{
+    return (void *)(uintptr_t)at;
+}
+
+/* Wait for what was enqueued for set-up. */
+static CUresult settle(struct stepaf_gpu *gpu, CUresult enqueued)
+{
+    return enqueued ? enqueued : gpu->cuda->stream_sync(gpu->stream);
+}
+
+stepaf_status_t stepaf_gpu_alloc(struct stepaf_gpu *gpu, size_t bytes, void **ptr_p)
+{
+    const struct stepaf_cuda_driver *cuda = gpu->cuda;
+    struct stepaf_cuda_scope scope;
+    CUdeviceptr at = 0;
+    stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
+
+    if (status)
+        return status;
+    CUresult result = cuda->mem_alloc(&at, bytes); /* aligned to 512 bytes at least */
+    if (!result) {
+        result = settle(gpu, cuda->set_async(at, 0, bytes, gpu->stream));
+        if (result)
+            (void)cuda->mem_free(at);
+    }
+    stepaf_cuda_leave(gpu, &scope);
+    status = stepaf_cuda_check(cuda, result, "cannot allocate %zu bytes of GPU %d's memory", bytes,
+                               gpu->facts.ordinal);
+    if (!status)
+        *ptr_p = pointer_of(at);
+    return status;
+}
+
+/* Say what went wrong where nothing can be done about it. */
+static void note(struct stepaf_gpu *gpu, CUresult result, const char *what)
+{
+    if (stepaf_cuda_check(gpu->cuda, result, "%s", what))
+        stepaf_log_debug("%s", stepaf_last_error()->text);
+}
+
+void stepaf_gpu_free(struct stepaf_gpu *gpu, void *ptr)
+{
+    struct stepaf_cuda_scope scope;
+
+    if (!ptr || stepaf_cuda_enter_setup(gpu, &scope))
+        return;
+    note(gpu, gpu->cuda->mem_free(device_of(ptr)), "freeing GPU memory");
+    stepaf_cuda_leave(gpu, &scope);
+}
+
+stepaf_status_t stepaf_gpu_alloc_host(struct stepaf_gpu *gpu, size_t bytes, void **ptr_p)
+{
+    const struct stepaf_cuda_driver *cuda = gpu->cuda;
+    struct stepaf_cuda_scope scope;
+    void *ptr = NULL;
+    stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
+
+    if (status)
+        return status;
+    CUresult result =
+        cuda->host_alloc(&ptr, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+    stepaf_cuda_leave(gpu, &scope);
+    status = stepaf_cuda_check(cuda, result, "cannot allocate %zu bytes of pinned memory", bytes);
+    if (status)
+        return status;
+    memset(ptr, 0, bytes);
+    *ptr_p = ptr;
+    return STEPAF_OK;
+}
+
+void stepaf_gpu_free_host(struct stepaf_gpu *gpu, void *ptr)
+{
+    struct stepaf_cuda_scope scope;
+
+    if (!ptr || stepaf_cuda_enter_setup(gpu, &scope))
+        return;
+    note(gpu, gpu->cuda->host_free(ptr), "freeing pinned memory");
+    stepaf_cuda_leave(gpu, &scope);
+}
+
+stepaf_status_t stepaf_gpu_write(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes)
+{
+    struct stepaf_cuda_scope scope;
+    stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
+
+    if (status)
+        return status;
+    CUresult result =
+        settle(gpu, gpu->cuda->copy_async(device_of(dst), device_of(src), bytes, gpu->stream));
+    stepaf_cuda_leave(gpu, &scope);
+    return stepaf_cuda_check(gpu->cuda, result, "cannot write %zu bytes to GPU %d", bytes,
+                             gpu->facts.ordinal);
+}
+
+stepaf_status_t stepaf_gpu_zero(struct stepaf_gpu *gpu, void *dst, size_t bytes)
+{
+    struct stepaf_cuda_scope scope;
+    stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
+
+    if (status)
+        return status;
+    CUresult result = settle(gpu, gpu->cuda->set_async(device_of(dst), 0, bytes, gpu->stream));
+    stepaf_cuda_leave(gpu, &scope);
+    return stepaf_cuda_check(gpu->cuda, result, "cannot zero %zu bytes of GPU %d", bytes,
+                             gpu->facts.ordinal);
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is enqueued on streams, and streams and events themselves. */
+#include "device/cuda_driver.h"
+
+stepaf_status_t stepaf_gpu_capturing(struct stepaf_gpu *gpu, void *stream, bool *capturing_p)
+{
+    const struct stepaf_cuda_driver *cuda = gpu->cuda;
+    CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUdevice device = gpu->device;
+    struct stepaf_cuda_scope scope;
+    stepaf_status_t status = stepaf_cuda_enter(gpu, &scope);
+
+    if (status)
+        return status;
+    CUresult result = cuda->stream_capturing(stream, &state);
+    if (!result && cuda->stream_device)
+        result = cuda->stream_device(stream, &device);
+    stepaf_cuda_leave(gpu, &scope);
+    if (result) {
+        (void)stepaf_cuda_check(cuda, result, "this stream cannot be used");
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "%s",
+                                stepaf_last_error()->text);
+    }
+    if (device != gpu->device)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                "the stream is GPU %d's, and this rank's is GPU %d", device,
+                                gpu->facts.ordinal);
+    if (state == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                "the capture of this stream has failed already");
+    *capturing_p = state == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_gpu_launch(struct stepaf_gpu *gpu, enum stepaf_kernel kernel,
+                                  const struct stepaf_flow *flow, uint32_t blocks, uint32_t threads,
+                                  bool behind, void *stream)
+{
+    CUlaunchAttribute successor = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                   .value.programmaticStreamSerializationAllowed = 1};
+    CUlaunchConfig config = {.gridDimX = blocks,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = threads,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = stream,
+                             .attrs = &successor,
+                             .numAttrs = behind && gpu->chains};
+    void *params[] = {(void *)flow};
+    struct stepaf_cuda_scope scope;
+    stepaf_status_t status = stepaf_cuda_enter(gpu, &scope);
+
+    if (status)
+        return status;
+    CUresult result = gpu->cuda->launch(&config, gpu->kernels[kernel], params, NULL);
+    stepaf_cuda_leave(gpu, &scope);
+    return stepaf_cuda_check(gpu->cuda, result, "cannot launch on GPU %d", gpu->facts.ordinal);
+}
+
+stepaf_status_t stepaf_gpu_copy(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes,
+                                void *stream)
+{
+    struct stepaf_cuda_scope scope;
+    stepaf_status_t status = stepaf_cuda_enter(gpu, &scope);
+
+    if (status)
+        return status;
+    CUresult result = gpu->cuda->copy_async((CUdeviceptr)dst, (CUdeviceptr)src, bytes, stream);
+    stepaf_cuda_leave(gpu, &scope);
+    return stepaf_cuda_check(gpu->cuda, result, "cannot copy %zu bytes on GPU %d", bytes,
+                             gpu->facts.ordinal);
+}
+
+stepaf_status_t stepaf_gpu_event_create(struct stepaf_gpu *gpu, void **event_p)
+{
+    struct stepaf_cuda_scope scope;
+    CUevent event = NULL;
+    stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
+
+    if (status)
+        return status;
+    CUresult result = gpu->cuda->event_create(&event, CU_EVENT_DISABLE_TIMING);
+    stepaf_cuda_leave(gpu, &scope);
+    if (!result)
+        *event_p = event;
+    return stepaf_cuda_check(gpu->cuda, result, "cannot create an event on GPU %d",
+                             gpu->facts.ordinal);
+}
+
+void stepaf_gpu_event_destroy(struct stepaf_gpu *gpu, void *event)
+{
+    struct stepaf_cuda_scope scope;
+
+    if (!event || stepaf_cuda_enter_setup(gpu, &scope))
+        return;
+    (void)gpu->cuda->event_destroy(event);
+    stepaf_cuda_leave(gpu, &scope);
+}
+
+stepaf_status_t stepaf_gpu_event_record(struct stepaf_gpu *gpu, void *event, void *stream)
+{
+    struct stepaf_cuda_scope scope;
+    stepaf_status_t status = stepaf_cuda_enter(gpu, &scope);
+
+    if (status)
+        return status;
+    CUresult result = gpu->cuda->event_record(event, stream);
+    stepaf_cuda_leave(gpu, &scope);
+    return stepaf_cuda_check(gpu->cuda, result, "cannot record an event on GPU %d",
+                             gpu->facts.ordinal);
+}
+
+stepaf_status_t stepaf_gpu_event_await(struct stepaf_gpu *gpu, void *event, void *stream)
+{
+    struct stepaf_cuda_scope scope;
+    stepaf_status_t status = stepaf_cuda_enter(gpu, &scope);
+
+    if (status)
+        return status;
+    CUresult result = gpu->cuda->stream_wait(stream, event, 0);
+    stepaf_cuda_leave(gpu, &scope);
+    return stepaf_cuda_check(gpu->cuda, result, "cannot make a stream of GPU %d wait",
+                             gpu->facts.ordinal);
+}
+
+stepaf_status_t stepaf_gpu_event_test(struct stepaf_gpu *gpu, void *event)
+{
+    struct stepaf_cuda_scope scope;
+    stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope); /* a query can end a capture */
+
+    if (status)
+        return status;
+    CUresult result = gpu->cuda->event_query(event);
+    stepaf_cuda_leave(gpu, &scope);
+    if (result == CUDA_ERROR_NOT_READY)
+        return STEPAF_INPROGRESS;
+    return stepaf_cuda_check(gpu->cuda, result, "GPU %d has failed", gpu->facts.ordinal);
+}
+
+stepaf_status_t stepaf_gpu_stream_create(struct stepaf_gpu *gpu, void **stream_p)
+{
+    struct stepaf_cuda_scope scope;
+    CUstream stream = NULL;
+    stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
+
+    if (status)
+        return status;
+    CUresult result = gpu->cuda->stream_create(&stream, CU_STREAM_NON_BLOCKING);
+    stepaf_cuda_leave(gpu, &scope);
+    if (!result)
+        *stream_p = stream;
+    return stepaf_cuda_check(gpu->cuda, result, "cannot create a stream on GPU %d",
+                             gpu->facts.ordinal);
+}
+
+void stepaf_gpu_stream_destroy(struct stepaf_gpu *gpu, void *stream)
+{
+    struct stepaf_cuda_scope scope;
+
+    if (!stream || stepaf_cuda_enter_setup(gpu, &scope))
+        return;
+    (void)gpu->cuda->stream_destroy(stream);
+    stepaf_cuda_leave(gpu, &scope);
+}
+
+stepaf_status_t stepaf_gpu_stream_sync(struct stepaf_gpu *gpu, void *stream)
+{
+    struct stepaf_cuda_scope scope;
+    stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
+
+    if (status)
+        return status;
+    CUresult result = gpu->cuda->stream_sync(stream);
+    stepaf_cuda_leave(gpu, &scope);
+    return stepaf_cuda_check(gpu->cuda, result, "GPU %d has failed", gpu->facts.ordinal);
+}
