@@ -22,6 +22,7 @@ void info_settings(const struct stepaf_env *env, int only_from_environment);
 void info_settings_help(void);
 void info_transports(const struct stepaf_env *env);
 int info_topology(int with_tree);
+void info_gpu(void);
 int info_memory(const struct info_job *job);
 /* Under a launcher, the job is what that has started. */
 int info_map(const struct info_job *job);

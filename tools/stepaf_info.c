@@ -143,7 +143,9 @@ static int show_short(const struct stepaf_env *env)
     title("transports:");
     info_transports(env);
     title("this machine:");
-    return info_topology(0);
+    int done = info_topology(0);
+    info_gpu();
+    return done;
 }
 
 static int show(const struct arguments *arguments, const struct stepaf_env *env)
@@ -159,8 +161,10 @@ static int show(const struct arguments *arguments, const struct stepaf_env *env)
         info_settings_help();
     if (arguments->show & SHOW_TRANSPORTS)
         info_transports(env);
-    if (arguments->show & SHOW_TOPOLOGY)
+    if (arguments->show & SHOW_TOPOLOGY) {
         done &= info_topology(1);
+        info_gpu();
+    }
     if (arguments->show & SHOW_MEMORY)
         done &= info_memory(&arguments->job);
     if (arguments->show & SHOW_MAP)

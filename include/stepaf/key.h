@@ -21,7 +21,7 @@ enum {
     STEPAF_KEY_DTYPE = 1 << 2,     /* default STEPAF_U8 */
     STEPAF_KEY_SHAPE = 1 << 3,     /* ndim and shape; default one dimension of max_bytes */
     STEPAF_KEY_DEPTH = 1 << 4,     /* default: the setting STEPAF_DEPTH (1 unless set) */
-    STEPAF_KEY_MEM_KIND = 1 << 5,  /* of library-allocated receive buffers; default host */
+    STEPAF_KEY_MEM_KIND = 1 << 5,  /* of the memory it is received in; default host */
     STEPAF_KEY_ALL = (1 << 6) - 1
 };
 
@@ -34,7 +34,7 @@ typedef struct stepaf_key_params {
     int ndim;                       /* 1 .. STEPAF_MAX_DIMS */
     int64_t shape[STEPAF_MAX_DIMS]; /* largest; shape[0] may shrink per operation */
     unsigned depth;                 /* buffers, so batches in flight: 1 .. STEPAF_MAX_DEPTH */
-    stepaf_mem_kind_t mem_kind;
+    stepaf_mem_kind_t mem_kind;     /* STEPAF_MEM_CUDA: for plans with STEPAF_PLAN_STREAM only */
 } stepaf_key_params_t;
 
 /** Declare @a key. Every rank that pushes, receives or pulls it declares it, alike, also in another
@@ -57,7 +57,8 @@ STEPAF_API stepaf_status_t stepaf_key_declare(stepaf_context_h ctx, uint64_t key
  *  @param ranks    attention group ranks, distinct, of this rank's mesh (stepaf_peer_rank); NULL with
  *                  n_ranks 0 stands for all of those in order.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_KEY (not declared as
- *  push); STEPAF_ERR_INVALID (ranks, or not divisible); STEPAF_ERR_SIZE (a slice holds less than
+ *  push); STEPAF_ERR_INVALID (ranks, not divisible, or memory of another kind than
+ *  the key's); STEPAF_ERR_SIZE (a slice holds less than
  *  depth * max_bytes); STEPAF_ERR_UNREGISTERED. Nothing changed on failure. In force from the
  *  next commit. Does not block. */
 STEPAF_API stepaf_status_t stepaf_register_recv(stepaf_context_h ctx, uint64_t key, void *buffer,

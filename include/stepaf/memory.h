@@ -11,31 +11,38 @@ extern "C" {
 
 /** Allocate memory that peers on the node can reach directly: pushes into it are one copy.
  *
- *  The memory is registered, zeroed and aligned to a page. Peers can reach it after the next
- *  commit; as the source of a push or a response it can be used at once.
+ *  The memory is registered and zeroed, host memory aligned to a page, GPU memory to 512 bytes.
+ *  Peers can reach it after the next commit; as the source of a push or a response it can be used
+ *  at once. GPU memory is that of the context's GPU: the one that is current to the thread whose
+ *  call is the first to need a GPU, or GPU 0; it is for plans with STEPAF_PLAN_STREAM only.
  *  @param bytes  1 .. 2^40
- *  @param kind   STEPAF_MEM_HOST
+ *  @param kind   STEPAF_MEM_HOST or STEPAF_MEM_CUDA
  *  @param ptr_p  owned by the context: stepaf_free or stepaf_finalize ends it.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID; STEPAF_ERR_NO_MEMORY;
- *  STEPAF_ERR_UNSUPPORTED (kind); STEPAF_ERR_TRANSPORT (a device cannot register it). Nothing
- *  changed on failure. Does not block on peers. */
+ *  STEPAF_ERR_UNSUPPORTED (kind, or no GPU); STEPAF_ERR_TRANSPORT (a device cannot register it,
+ *  or the GPU has failed). Nothing changed on failure. Does not block on peers. */
 STEPAF_API stepaf_status_t stepaf_alloc(stepaf_context_h ctx, size_t bytes, stepaf_mem_kind_t kind,
                                         void **ptr_p);
 
-/** Free memory from stepaf_alloc.
+/** Free memory from stepaf_alloc. GPU memory: waits until the GPU is done with all that was
+ *  enqueued before, so that no stream should be waiting for a peer.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_UNREGISTERED (not the start of an
  *  allocation); STEPAF_ERR_STATE (a plan or a receive registration uses it). Nothing changed on
  *  failure. Peers' mappings end at the next commit. */
 STEPAF_API stepaf_status_t stepaf_free(stepaf_context_h ctx, void *ptr);
 
-/** Register memory of the caller's own, so that tensors may lie in it.
+/** Register memory of the caller's own, so that tensors may lie in it: host memory, or memory of
+ *  the context's GPU (see stepaf_alloc) from any of CUDA's allocators.
  *
- *  On the node, peers reach such pages by cross-memory attach where the kernel permits it, else
- *  through a small ring; stepaf_alloc is faster.
+ *  On the node, peers reach host pages by cross-memory attach where the kernel permits it, else
+ *  through a small ring; stepaf_alloc is faster. Of GPU memory, peers reach directly what lies in one
+ *  allocation by cudaMalloc or cuMemAlloc; for other (memory pools, PyTorch's expandable segments)
+ *  the library receives into memory of its own and copies.
  *  @param ptr    start; must not overlap another registration.
  *  @param bytes  1 .. 2^40; stays the caller's and mapped until stepaf_deregister.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (NULL, size, overlap);
- *  STEPAF_ERR_NO_MEMORY; STEPAF_ERR_TRANSPORT (a device cannot register it: often a limit of
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (NULL, size, overlap,
+ *  only a part of it is GPU memory); STEPAF_ERR_NO_MEMORY; STEPAF_ERR_UNSUPPORTED (managed memory,
+ *  or memory of another GPU); STEPAF_ERR_TRANSPORT (a device cannot register it: often a limit of
  *  locked memory). Nothing changed on failure. Does not block on peers. */
 STEPAF_API stepaf_status_t stepaf_register(stepaf_context_h ctx, void *ptr, size_t bytes);
 

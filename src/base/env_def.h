@@ -111,6 +111,13 @@ INT(VERBS_TIMEOUT, verbs_timeout, 14, 1, 31, ANY_VALUE, "exponent", 0,
 INT(VERBS_PEER_TIMEOUT_US, verbs_peer_timeout_us, 5000000, 1000, 3600000000, ANY_VALUE, "us", 0,
     "how long a peer's device may acknowledge nothing, whatever the device's own retries, before "
     "the peer is lost")
+ENUM(CUDA_ENGINE, cuda_engine, "auto", "auto|sm|ce", 0,
+     "what carries tensors of stream plans from GPU to GPU: sm: kernels of the library's; ce: the "
+     "GPU's copy engines, which leave the multiprocessors alone; auto: by size")
+INT(CUDA_BLOCKS, cuda_blocks, 0, 0, 1056, ANY_VALUE, "blocks", 0,
+    "blocks of one warp that a kernel of a stream plan has at most; 0: by size")
+INT(STREAM_TIMEOUT_US, stream_timeout_us, 10000000, 0, 3600000000, ANY_VALUE, "us", 0,
+    "how long a stream waits for its peers before the plan fails; 0: until they come or are lost")
 ENUM(TRACE, trace, "on", "on|off", 0, "stamp every operation into the trace ring")
 INT(TRACE_RECORDS, trace_records, 4096, 16, 16777216, POWER_OF_TWO, "records", 0,
     "size of the trace ring; 32 bytes each")

@@ -185,17 +185,23 @@ const struct stepaf_gpu_facts *stepaf_gpu_facts(const struct stepaf_gpu *gpu)
 
 void stepaf_gpu_classify(const void *ptr, struct stepaf_gpu_place *place_p)
 {
-    const struct stepaf_cuda_driver *cuda = stepaf_cuda_driver(NULL);
+    const struct stepaf_cuda_driver *cuda = stepaf_cuda_driver_if_there();
     CUmemorytype type = 0;
     CUdeviceptr base = 0;
     size_t bytes = 0;
-    int ordinal = 0, managed = 0, shareable = 0;
+    int ordinal = 0, managed = 0, shareable = 0, mapped = 0;
+    /* clang-format off */
     CUpointer_attribute names[] = {
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-        CU_POINTER_ATTRIBUTE_IS_MANAGED,       CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+        CU_POINTER_ATTRIBUTE_MAPPED,
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE,
     };
-    void *values[] = {&type, &ordinal, &managed, &shareable, &base, &bytes};
+    /* clang-format on */
+    void *values[] = {&type, &ordinal, &managed, &shareable, &mapped, &base, &bytes};
 
     *place_p = (struct stepaf_gpu_place){0};
     /* What CUDA does not know is no failure: all values are zero then. */
@@ -203,7 +209,8 @@ void stepaf_gpu_classify(const void *ptr, struct stepaf_gpu_place *place_p)
                                           (CUdeviceptr)ptr) != CUDA_SUCCESS)
         return;
     place_p->managed = managed != 0;
-    place_p->is_device = type == CU_MEMORYTYPE_DEVICE && !managed;
+    /* Reserved addresses are nobody's memory until something is mapped there. */
+    place_p->is_device = type == CU_MEMORYTYPE_DEVICE && !managed && (shareable || mapped);
     if (!place_p->is_device)
         return;
     place_p->ordinal = ordinal;

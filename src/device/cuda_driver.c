@@ -16,6 +16,7 @@ static struct stepaf_cuda_driver real;
 static bool real_usable;
 static char real_reason[STEPAF_REASON_MAX];
 
+#define LIBRARY "libcuda.so.1"
 #define TEXT_OF(entry_) #entry_
 #define NAME_OF(entry_) TEXT_OF(entry_)
 
@@ -35,7 +36,7 @@ static void set_entry(size_t at, void *function)
 
 static void driver_load(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* for good */
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL); /* for good */
 
     if (!library) {
         snprintf(real_reason, sizeof(real_reason), "no CUDA driver: %.150s", dlerror());
@@ -54,6 +55,27 @@ static void driver_load(void)
     set_entry(offsetof(struct stepaf_cuda_driver, stream_device),
               dlsym(library, "cuStreamGetDevice"));
     real_usable = true;
+}
+
+static const struct stepaf_cuda_driver *driver_get(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    if (stepaf_cuda_driver_fake)
+        return stepaf_cuda_driver_fake;
+    (void)pthread_once(&once, driver_load);
+    return real_usable ? &real : NULL;
+}
+
+const struct stepaf_cuda_driver *stepaf_cuda_driver_if_there(void)
+{
+    if (!stepaf_cuda_driver_fake) {
+        void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_NOLOAD);
+        if (!library)
+            return NULL;
+        (void)dlclose(library); /* one reference less: it stays */
+    }
+    return driver_get();
 }
 
 /* Initialize @a cuda; harmless when it is. */
@@ -75,19 +97,11 @@ static bool driver_init(const struct stepaf_cuda_driver *cuda, char *reason)
 
 const struct stepaf_cuda_driver *stepaf_cuda_driver(char *reason)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    const struct stepaf_cuda_driver *cuda = stepaf_cuda_driver_fake;
+    const struct stepaf_cuda_driver *cuda = driver_get();
 
-    if (!cuda) {
-        (void)pthread_once(&once, driver_load);
-        if (!real_usable) {
-            if (reason)
-                snprintf(reason, STEPAF_REASON_MAX, "%s", real_reason);
-            return NULL;
-        }
-        cuda = &real;
-    }
-    return driver_init(cuda, reason) ? cuda : NULL;
+    if (!cuda && reason)
+        snprintf(reason, STEPAF_REASON_MAX, "%s", real_reason);
+    return cuda && driver_init(cuda, reason) ? cuda : NULL;
 }
 
 /* The library's status for what the driver says. */

@@ -72,6 +72,10 @@ extern const struct stepaf_cuda_driver *stepaf_cuda_driver_fake;
  * @a reason (STEPAF_REASON_MAX, or NULL) says why. */
 const struct stepaf_cuda_driver *stepaf_cuda_driver(char *reason);
 
+/* The driver if this process has it already; NULL: nobody here can have anything from it. Neither
+ * loads nor initializes, which takes a process that wants no GPU long. */
+const struct stepaf_cuda_driver *stepaf_cuda_driver_if_there(void);
+
 struct stepaf_gpu {
     const struct stepaf_cuda_driver *cuda;
     CUdevice device;

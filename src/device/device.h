@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory by kind. Host memory only, so far: the table grows by a kind when its transport comes. */
+/* Memory by kind. */
 #ifndef STEPAF_DEVICE_DEVICE_H
 #define STEPAF_DEVICE_DEVICE_H
 
 #include <stepaf/types.h>
 
-/* Memory that another process can map: an anonymous file, sealed so that it can never shrink
- * under a peer's mapping. */
+#include "device/gpu.h"
+
+/* Memory that another process can map. Host memory is an anonymous file, sealed so that it can
+ * never shrink under a peer's mapping; GPU memory has an IPC handle. */
 struct stepaf_device_mem {
     void *base;
-    size_t bytes; /* as asked for, rounded up to whole pages */
-    int fd;
+    size_t bytes; /* as asked for; host memory: rounded up to whole pages */
+    int fd;       /* of host memory, else -1 */
+    stepaf_mem_kind_t kind;
+    struct stepaf_gpu *gpu; /* of GPU memory, else NULL */
 };
 
-/* Allocate zeroed shareable memory. STEPAF_ERR_UNSUPPORTED for a kind that this build has not,
- * STEPAF_ERR_NO_MEMORY with the operating system's reason. */
-stepaf_status_t stepaf_device_alloc(stepaf_mem_kind_t kind, size_t bytes,
+/* Allocate zeroed shareable memory. @a gpu: whose, for STEPAF_MEM_CUDA; else it is not looked at.
+ * STEPAF_ERR_UNSUPPORTED for a kind that there is not; STEPAF_ERR_NO_MEMORY with the operating
+ * system's or the driver's reason. */
+stepaf_status_t stepaf_device_alloc(stepaf_mem_kind_t kind, struct stepaf_gpu *gpu, size_t bytes,
                                     struct stepaf_device_mem *mem_p);
-
 void stepaf_device_free(struct stepaf_device_mem *mem);
 
 #endif

@@ -32,7 +32,8 @@ struct stepaf_gpu_facts {
 struct stepaf_gpu_place {
     bool is_device; /* false: host memory, pinned or not; the rest is not set */
     int ordinal;
-    void *base; /* of the allocation that it lies in; NULL: not told (mapped piece by piece) */
+    void *base; /* of the allocation that it lies in, or of the reserved addresses, which may have
+                 * holes, if it is not shareable */
     size_t bytes;
     bool shareable; /* by an IPC handle */
     bool managed;   /* moves between host and GPU as it is touched */
@@ -56,7 +57,8 @@ stepaf_status_t stepaf_gpu_open(struct stepaf_gpu **gpu_p);
 void stepaf_gpu_close(struct stepaf_gpu *gpu);
 const struct stepaf_gpu_facts *stepaf_gpu_facts(const struct stepaf_gpu *gpu);
 
-/* Classify @a ptr. Works without an open GPU; host memory for all that CUDA does not know. */
+/* Classify @a ptr. Works without an open GPU, and takes no time where the process has no CUDA; host
+ * memory for all that CUDA does not know. */
 void stepaf_gpu_classify(const void *ptr, struct stepaf_gpu_place *place_p);
 
 /* Memory of the GPU, zeroed, shareable, aligned to 512 bytes at least. */

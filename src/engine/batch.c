@@ -185,7 +185,8 @@ static stepaf_status_t check_state(const struct stepaf_batch_obj *batch)
 
 /* What is wrong with tensor @a i of an answer. */
 static __attribute__((noinline, cold)) stepaf_status_t refuse_tensor(
-    const struct stepaf_mirror_pull *pull, const stepaf_tensor_t *tensor, int i)
+    const struct stepaf_ctx *ctx, const struct stepaf_mirror_pull *pull,
+    const stepaf_tensor_t *tensor, int i)
 {
     if (tensor->key != pull->key_id)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
@@ -195,9 +196,8 @@ static __attribute__((noinline, cold)) stepaf_status_t refuse_tensor(
         return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_RESPOND,
                                 "tensor %d: %zu bytes, but the destination holds %u", i,
                                 tensor->bytes, pull->bytes);
-    return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_RESPOND,
-                            "tensor %d: its %zu bytes are not in registered memory", i,
-                            tensor->bytes);
+    return stepaf_region_refuse(ctx, tensor->data, tensor->bytes, STEPAF_PHASE_RESPOND, "tensor",
+                                i);
 }
 
 /* Check the tensors and fill the writes; set *n_sizes_p to how many sizes the message must tell:
@@ -216,10 +216,10 @@ static stepaf_status_t take_tensors(struct stepaf_batch_obj *batch, const stepaf
         const stepaf_tensor_t *tensor = &tensors[i];
         struct stepaf_xfer *xfer = &batch->xfers[i];
         struct stepaf_region *region =
-            stepaf_region_find(mirror->peer->ctx, tensor->data, tensor->bytes);
+            stepaf_region_find_host(mirror->peer->ctx, tensor->data, tensor->bytes);
         if (tensor->key != pull->key_id || tensor->bytes > pull->bytes ||
             (!region && tensor->bytes))
-            return refuse_tensor(pull, tensor, i);
+            return refuse_tensor(mirror->peer->ctx, pull, tensor, i);
         xfer->src = tensor->data;
         xfer->src_region = region;
         xfer->bytes = (uint32_t)tensor->bytes;

@@ -34,6 +34,8 @@ static stepaf_status_t transport_open(struct stepaf_ctx *ctx,
     stepaf_status_t status = ops->open(&ctx->host, ctx->n_peers, transport_p);
 
     for (uint32_t i = 0; !status && ops->add_region && i < ctx->n_regions; i++) {
+        if (ctx->regions[i]->kind != STEPAF_MEM_HOST)
+            continue;
         status = ops->add_region(*transport_p, ctx->regions[i]);
         if (status) {
             stepaf_error_t error = *stepaf_last_error();
@@ -199,8 +201,8 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
         const struct stepaf_rmem *rmem = NULL;
         uint64_t offset = 0;
         uint32_t region;
-        if (key->direction != STEPAF_PUSH)
-            continue;
+        if (key->direction != STEPAF_PUSH || key->mem_kind != STEPAF_MEM_HOST)
+            continue; /* GPU memory is not reached by links */
         if (!key->remote)
             key->remote = calloc(ctx->n_peers, sizeof(key->remote[0]));
         if (!key->busy)

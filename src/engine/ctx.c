@@ -70,6 +70,7 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
     ctx->n_transports = 0;
     stepaf_keys_free(ctx);
     stepaf_regions_free(ctx);
+    stepaf_gpu_close(ctx->gpu);
     stepaf_table_free(&ctx->plans);
     stepaf_table_free(&ctx->ops);
     stepaf_table_free(&ctx->batches);

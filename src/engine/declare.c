@@ -77,9 +77,11 @@ static void pack_counted(struct stepaf_transport *transport, const struct stepaf
 }
 
 /* Attention ranks offer all memory, since a later plan may pull into any of it; FFN ranks what
- * they receive into. */
+ * they receive into. GPU memory is no transport's. */
 static bool is_offered(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
 {
+    if (region->kind != STEPAF_MEM_HOST)
+        return false;
     return stepaf_is_attention(ctx) || region->target;
 }
 

@@ -152,7 +152,8 @@ struct stepaf_ctx {
     uint32_t n_keys;
     struct stepaf_region **regions; /* ascending by address */
     uint32_t n_regions;
-    struct stepaf_region *last_region; /* of the last look-up */
+    struct stepaf_region *last_region; /* of the last look-up in host memory */
+    struct stepaf_gpu *gpu;            /* NULL: none was needed yet */
     uint32_t next_region_id;
     uint32_t cache_at; /* where the last one-shot plan was found */
 
@@ -296,6 +297,11 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
                                      int n, uint32_t flags);
 void stepaf_batch_let_go(struct stepaf_batch_obj *batch);
 
+/* gpu.c: the GPU of this context, opened by the first call that needs one */
+stepaf_status_t stepaf_ctx_gpu(struct stepaf_ctx *ctx, struct stepaf_gpu **gpu_p);
+/* Find out what kind of memory the caller has given: sets kind and shareable of @a region. */
+stepaf_status_t stepaf_ctx_place(struct stepaf_ctx *ctx, struct stepaf_region *region);
+
 /* key.c, region.c: set-up, and look-ups by bisection */
 struct stepaf_key *stepaf_key_find(const struct stepaf_ctx *ctx, uint64_t id);
 stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id,
@@ -312,7 +318,15 @@ void stepaf_key_describe(const struct stepaf_key *key, uint64_t id, void *data, 
 /* Where an FFN rank receives @a key from attention rank @a rank; NULL: nowhere. */
 uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t rank);
 
-struct stepaf_region *stepaf_region_find(struct stepaf_ctx *ctx, const void *data, size_t bytes);
+/* Find the region that holds a range; NULL: none does. _host: only host memory, and fast. */
+struct stepaf_region *stepaf_region_find(const struct stepaf_ctx *ctx, const void *data,
+                                         size_t bytes);
+struct stepaf_region *stepaf_region_find_host(struct stepaf_ctx *ctx, const void *data,
+                                              size_t bytes);
+/* Say why find_host has found nothing for @a what ("push tensor") @a index. */
+stepaf_status_t stepaf_region_refuse(const struct stepaf_ctx *ctx, const void *data, size_t bytes,
+                                     stepaf_phase_t phase, const char *what, int index)
+    __attribute__((cold));
 stepaf_status_t stepaf_region_alloc(struct stepaf_ctx *ctx, size_t bytes, stepaf_mem_kind_t kind,
                                     struct stepaf_region **region_p);
 stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_t bytes);

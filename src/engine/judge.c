@@ -21,6 +21,8 @@ static stepaf_status_t compare(const struct stepaf_declaration *one,
         return differ("direction", one, other, a->id, a->direction, b->direction);
     if (a->dtype != b->dtype)
         return differ("dtype", one, other, a->id, a->dtype, b->dtype);
+    if (a->mem_kind != b->mem_kind)
+        return differ("memory of kind", one, other, a->id, a->mem_kind, b->mem_kind);
     if (a->max_bytes != b->max_bytes)
         return differ("bytes", one, other, a->id, a->max_bytes, b->max_bytes);
     if (a->depth != b->depth)

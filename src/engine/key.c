@@ -93,8 +93,8 @@ static stepaf_status_t set_fields(const struct stepaf_ctx *ctx, struct stepaf_ke
     if ((unsigned)key->dtype >= STEPAF_DTYPE_LAST)
         return invalid(key->id, "unknown dtype");
     key->mem_kind = mask & STEPAF_KEY_MEM_KIND ? params->mem_kind : STEPAF_MEM_HOST;
-    if (key->mem_kind != STEPAF_MEM_HOST)
-        return invalid(key->id, "this build has host memory only");
+    if (key->mem_kind != STEPAF_MEM_HOST && key->mem_kind != STEPAF_MEM_CUDA)
+        return invalid(key->id, "unknown kind of memory");
     key->depth = mask & STEPAF_KEY_DEPTH ? params->depth : (uint32_t)ctx->env.depth;
     if (key->depth < 1 || key->depth > STEPAF_MAX_DEPTH)
         return invalid(key->id, "depth must be 1 to 32");
@@ -253,6 +253,12 @@ stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *bu
         return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_NONE,
                                 "key %llu: the receive buffer is not in registered memory",
                                 (unsigned long long)id);
+    if (region->kind != key->mem_kind)
+        return invalid(id, region->kind == STEPAF_MEM_CUDA
+                               ? "the receive buffer is in GPU memory, but the key is declared for "
+                                 "host memory"
+                               : "the receive buffer is in host memory, but the key is declared "
+                                 "for GPU memory");
     list = malloc(n * sizeof(*list));
     if (!list)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
@@ -284,42 +290,51 @@ static uint32_t ranks_without(const struct stepaf_ctx *ctx, const struct stepaf_
     return n;
 }
 
-/* One region holds the buffers of all keys that lack some. */
-stepaf_status_t stepaf_key_allocate(struct stepaf_ctx *ctx)
+static bool is_received_in(const struct stepaf_key *key, stepaf_mem_kind_t kind)
 {
-    uint32_t *ranks = malloc(ctx->n_peers * sizeof(*ranks));
+    return key->direction == STEPAF_PUSH && key->mem_kind == kind;
+}
+
+/* One region holds the buffers of all keys of a kind that lack some. @a ranks is scratch. */
+static stepaf_status_t allocate_kind(struct stepaf_ctx *ctx, stepaf_mem_kind_t kind,
+                                     uint32_t *ranks)
+{
     struct stepaf_region *region = NULL;
     uint64_t total = 0, at = 0;
-    stepaf_status_t status = STEPAF_OK;
+    stepaf_status_t status;
 
-    if (!ranks)
-        goto err_memory;
     for (uint32_t i = 0; i < ctx->n_keys; i++)
-        if (ctx->keys[i]->direction == STEPAF_PUSH)
+        if (is_received_in(ctx->keys[i], kind))
             total += ranks_without(ctx, ctx->keys[i], ranks) * slice_bytes(ctx->keys[i]);
     for (uint32_t i = 0; i < ctx->n_keys; i++) {
         struct stepaf_key *key = ctx->keys[i];
-        uint32_t n = key->direction == STEPAF_PUSH ? ranks_without(ctx, key, ranks) : 0;
+        uint32_t n = is_received_in(key, kind) ? ranks_without(ctx, key, ranks) : 0;
         if (!n)
             continue;
-        if (!region)
-            status = stepaf_region_alloc(ctx, total ? total : 64, STEPAF_MEM_HOST, &region);
-        if (status)
-            goto err_ranks;
+        if (!region && (status = stepaf_region_alloc(ctx, total ? total : 64, kind, &region)))
+            return status;
         struct stepaf_segment *segment = segment_add(key, region, at, slice_bytes(key), ranks, n);
         if (!segment)
-            goto err_memory;
+            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
         segment->library = true;
         at += n * slice_bytes(key);
     }
-    free(ranks);
     return STEPAF_OK;
+}
 
-err_memory:
-    status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
-err_ranks:
+stepaf_status_t stepaf_key_allocate(struct stepaf_ctx *ctx)
+{
+    uint32_t *ranks = malloc(ctx->n_peers * sizeof(*ranks));
+    stepaf_status_t status;
+
+    if (!ranks)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    status = allocate_kind(ctx, STEPAF_MEM_HOST, ranks);
+    if (!status)
+        status = allocate_kind(ctx, STEPAF_MEM_CUDA, ranks);
     free(ranks);
-    stepaf_key_allocate_undo(ctx);
+    if (status)
+        stepaf_key_allocate_undo(ctx);
     return status;
 }
 

@@ -21,24 +21,27 @@ static stepaf_status_t resolve(struct stepaf_ctx *ctx, const stepaf_tensor_t *te
 
     if (!key)
         return stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_NONE,
-                                "%s tensor %d: key %llu is not declared", what, index, id);
+                                "%s %d: key %llu is not declared", what, index, id);
+    if (key->mem_kind != STEPAF_MEM_HOST)
+        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
+                                "%s %d: key %llu is received in GPU memory: that takes a plan "
+                                "with STEPAF_PLAN_STREAM",
+                                what, index, id);
     if (key->direction != direction)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                "%s tensor %d: key %llu is declared for the other direction", what,
-                                index, id);
+                                "%s %d: key %llu is declared for the other direction", what, index,
+                                id);
     if (tensor->bytes > key->max_bytes)
         return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_NONE,
-                                "%s tensor %d: %zu bytes, but key %llu holds %u", what, index,
+                                "%s %d: %zu bytes, but key %llu holds %u", what, index,
                                 tensor->bytes, id, key->max_bytes);
     *key_p = key;
     *region_p = NULL;
     if (!span && !tensor->data)
         return STEPAF_OK;
-    *region_p = stepaf_region_find(ctx, tensor->data, span);
+    *region_p = stepaf_region_find_host(ctx, tensor->data, span);
     if (!*region_p)
-        return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_NONE,
-                                "%s tensor %d: its %zu bytes are not in registered memory", what,
-                                index, span);
+        return stepaf_region_refuse(ctx, tensor->data, span, STEPAF_PHASE_NONE, what, index);
     return STEPAF_OK;
 }
 
@@ -47,7 +50,7 @@ static stepaf_status_t compile_push(struct stepaf_plan_obj *plan, const stepaf_t
     for (int i = 0; i < plan->n_push; i++) {
         struct stepaf_push *own = &plan->push[i];
         stepaf_status_t status =
-            resolve(plan->ctx, &push[i], STEPAF_PUSH, "push", i, &own->key, &own->region);
+            resolve(plan->ctx, &push[i], STEPAF_PUSH, "push tensor", i, &own->key, &own->region);
         if (status)
             return status;
         for (int j = 0; j < i; j++)
@@ -99,8 +102,8 @@ static stepaf_status_t compile_pull(struct stepaf_plan_obj *plan, const stepaf_t
 
     for (uint32_t i = 0; i < n; i++) {
         struct stepaf_pull *own = &plan->pull[i];
-        stepaf_status_t status =
-            resolve(plan->ctx, &pull[i], STEPAF_PULL, "pull", (int)i, &own->key, &own->region);
+        stepaf_status_t status = resolve(plan->ctx, &pull[i], STEPAF_PULL, "pull tensor", (int)i,
+                                         &own->key, &own->region);
         if (status)
             return status;
         own->data = pull[i].data;

@@ -27,20 +27,43 @@ static bool holds(const struct stepaf_region *region, const uint8_t *place, size
            (size_t)(place - region->base) <= region->bytes - bytes;
 }
 
-struct stepaf_region *stepaf_region_find(struct stepaf_ctx *ctx, const void *data, size_t bytes)
+struct stepaf_region *stepaf_region_find(const struct stepaf_ctx *ctx, const void *data,
+                                         size_t bytes)
+{
+    uint32_t at = upper_bound(ctx, data);
+
+    return at && holds(ctx->regions[at - 1], data, bytes) ? ctx->regions[at - 1] : NULL;
+}
+
+struct stepaf_region *stepaf_region_find_host(struct stepaf_ctx *ctx, const void *data,
+                                              size_t bytes)
 {
     if (ctx->last_region && holds(ctx->last_region, data, bytes))
         return ctx->last_region;
-    uint32_t at = upper_bound(ctx, data);
-    if (!at || !holds(ctx->regions[at - 1], data, bytes))
+    struct stepaf_region *region = stepaf_region_find(ctx, data, bytes);
+    if (!region || region->kind != STEPAF_MEM_HOST)
         return NULL;
-    ctx->last_region = ctx->regions[at - 1];
-    return ctx->last_region;
+    ctx->last_region = region;
+    return region;
 }
 
+stepaf_status_t stepaf_region_refuse(const struct stepaf_ctx *ctx, const void *data, size_t bytes,
+                                     stepaf_phase_t phase, const char *what, int index)
+{
+    if (stepaf_region_find(ctx, data, bytes))
+        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, phase,
+                                "%s %d is in GPU memory: that takes a plan with "
+                                "STEPAF_PLAN_STREAM",
+                                what, index);
+    return stepaf_error_set(STEPAF_ERR_UNREGISTERED, phase,
+                            "%s %d: its %zu bytes are not in registered memory", what, index,
+                            bytes);
+}
+
+/* Transports carry what the host can read: they are told of nothing else. */
 static void tell_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
-    for (unsigned t = 0; t < ctx->n_transports; t++)
+    for (unsigned t = 0; t < ctx->n_transports && region->kind == STEPAF_MEM_HOST; t++)
         if (ctx->transports[t]->ops->drop_region)
             ctx->transports[t]->ops->drop_region(ctx->transports[t], region);
 }
@@ -50,6 +73,8 @@ static stepaf_status_t tell_add(struct stepaf_ctx *ctx, struct stepaf_region *re
 {
     stepaf_status_t status = STEPAF_OK;
 
+    if (region->kind != STEPAF_MEM_HOST)
+        return STEPAF_OK;
     for (unsigned t = 0; t < ctx->n_transports && !status; t++)
         if (ctx->transports[t]->ops->add_region)
             status = ctx->transports[t]->ops->add_region(ctx->transports[t], region);
@@ -88,11 +113,19 @@ stepaf_status_t stepaf_region_alloc(struct stepaf_ctx *ctx, size_t bytes, stepaf
                                     struct stepaf_region **region_p)
 {
     struct stepaf_device_mem mem;
-    stepaf_status_t status = stepaf_device_alloc(kind, bytes, &mem);
+    struct stepaf_gpu *gpu = NULL;
+    stepaf_status_t status = kind == STEPAF_MEM_CUDA ? stepaf_ctx_gpu(ctx, &gpu) : STEPAF_OK;
 
+    if (!status)
+        status = stepaf_device_alloc(kind, gpu, bytes, &mem);
     if (status)
         return status;
-    struct stepaf_region model = {.base = mem.base, .bytes = mem.bytes, .kind = kind, .fd = mem.fd};
+    struct stepaf_region model = {.base = mem.base,
+                                  .bytes = mem.bytes,
+                                  .kind = kind,
+                                  .fd = mem.fd,
+                                  .library = true,
+                                  .shareable = true};
     status = region_add(ctx, &model, region_p);
     if (status)
         stepaf_device_free(&mem);
@@ -104,10 +137,14 @@ stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_
     struct stepaf_region model = {.base = base, .bytes = bytes, .kind = STEPAF_MEM_HOST, .fd = -1};
     struct stepaf_region *region;
     uint32_t at = upper_bound(ctx, (uint8_t *)base + bytes - 1);
+    stepaf_status_t status;
 
     if (at && ctx->regions[at - 1]->base + ctx->regions[at - 1]->bytes > (uint8_t *)base)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                 "the range overlaps registered memory");
+    status = stepaf_ctx_place(ctx, &model);
+    if (status)
+        return status;
     return region_add(ctx, &model, &region);
 }
 
@@ -121,8 +158,10 @@ void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
             (ctx->n_regions - at) * sizeof(ctx->regions[0]));
     if (ctx->last_region == region)
         ctx->last_region = NULL;
-    if (region->fd >= 0)
-        stepaf_device_free(&(struct stepaf_device_mem){region->base, region->bytes, region->fd});
+    if (region->library)
+        stepaf_device_free(
+            &(struct stepaf_device_mem){region->base, region->bytes, region->fd, region->kind,
+                                        region->kind == STEPAF_MEM_CUDA ? ctx->gpu : NULL});
     free(region);
 }
 
@@ -131,7 +170,7 @@ stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool al
     uint32_t at = upper_bound(ctx, base);
     struct stepaf_region *region = at ? ctx->regions[at - 1] : NULL;
 
-    if (!region || region->base != base || (region->fd >= 0) != allocated)
+    if (!region || region->base != base || region->library != allocated)
         return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_NONE,
                                 allocated ? "not the start of memory from stepaf_alloc"
                                           : "not the start of memory given to stepaf_register");
@@ -160,7 +199,8 @@ uint8_t *stepaf_region_resolve(struct stepaf_host *host, uint32_t id, uint64_t o
         const struct stepaf_region *region = ctx->regions[i];
         if (region->id != id)
             continue;
-        if (!region->target || offset > region->bytes || bytes > region->bytes - offset)
+        if (!region->target || region->kind != STEPAF_MEM_HOST || offset > region->bytes ||
+            bytes > region->bytes - offset)
             return NULL;
         return region->base + offset;
     }

@@ -28,10 +28,9 @@ static stepaf_status_t check_overrides(struct stepaf_plan_obj *plan,
             return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_START,
                                     "push tensor %d: %zu bytes, but %u are planned", i,
                                     tensor->bytes, planned->bytes);
-        if (tensor->bytes && !stepaf_region_find(plan->ctx, tensor->data, tensor->bytes))
-            return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_START,
-                                    "push tensor %d: its %zu bytes are not in registered memory", i,
-                                    tensor->bytes);
+        if (tensor->bytes && !stepaf_region_find_host(plan->ctx, tensor->data, tensor->bytes))
+            return stepaf_region_refuse(plan->ctx, tensor->data, tensor->bytes, STEPAF_PHASE_START,
+                                        "push tensor", i);
     }
     return STEPAF_OK;
 }
@@ -121,7 +120,7 @@ static void override_part(struct stepaf_op *op, const stepaf_start_params_t *par
         xfer->bytes = (uint32_t)given->bytes;
         xfer->src_region = plan->push[i].region;
         if (given->data != plan->push[i].data)
-            xfer->src_region = stepaf_region_find(plan->ctx, given->data, given->bytes);
+            xfer->src_region = stepaf_region_find_host(plan->ctx, given->data, given->bytes);
         post->msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
     }
     post->is_short = false;

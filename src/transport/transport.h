@@ -116,13 +116,15 @@ static inline bool stepaf_msg_compact(const struct stepaf_msg *msg, uint32_t *im
     return true;
 }
 
-/* A piece of this process's memory. Owned by the engine. */
+/* A piece of this process's memory. Owned by the engine. A transport sees host memory only. */
 struct stepaf_region {
     uint32_t id; /* never used again for another one within the context */
     uint8_t *base;
     size_t bytes;
     stepaf_mem_kind_t kind;
-    int fd;             /* file that holds it from offset 0, or -1: pages of the caller's own */
+    int fd;             /* file that holds it from offset 0, or -1 */
+    bool library;       /* from stepaf_alloc, or receive buffers; else pages of the caller's own */
+    bool shareable;     /* GPU memory: other processes can map it */
     bool target;        /* peers write to it: it is offered at commit */
     unsigned uses;      /* by plans and receive registrations */
     uint32_t offered;   /* epoch in which peers learned of it, 0: not yet */

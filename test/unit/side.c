@@ -91,7 +91,8 @@ void side_close(struct side *side)
     side->transport->ops->close(side->transport);
     for (unsigned i = 0; i < side->n_regions; i++) {
         struct stepaf_region *region = &side->regions[i];
-        struct stepaf_device_mem mem = {region->base, region->bytes, region->fd};
+        struct stepaf_device_mem mem = {
+            .base = region->base, .bytes = region->bytes, .fd = region->fd};
         if (region->fd >= 0)
             stepaf_device_free(&mem);
         else
@@ -132,7 +133,7 @@ struct stepaf_region *side_memory(struct side *side, size_t bytes, bool shareabl
 
     side_must(side->n_regions < SIDE_REGIONS, "too many regions");
     if (shareable)
-        side_must(stepaf_device_alloc(STEPAF_MEM_HOST, bytes, &mem) == STEPAF_OK, "memory");
+        side_must(stepaf_device_alloc(STEPAF_MEM_HOST, NULL, bytes, &mem) == STEPAF_OK, "memory");
     else
         mem.base = calloc(bytes, 1);
     side_must(mem.base != NULL, "memory");

@@ -31,6 +31,7 @@ static const stepaf_key_params_t good[] = {
     {.field_mask = D | S, .ndim = 1, .shape = {UINT32_MAX}},
     {.field_mask = D | B | N, .max_bytes = 1, .depth = 32},
     {.field_mask = D | B | K, .max_bytes = 1, .mem_kind = STEPAF_MEM_HOST},
+    {.field_mask = D | B | K, .max_bytes = 1, .mem_kind = STEPAF_MEM_CUDA},
 };
 
 static const stepaf_key_params_t bad[] = {
@@ -61,7 +62,6 @@ static const stepaf_key_params_t bad[] = {
     {.field_mask = D | B | N, .max_bytes = 1, .depth = 0},
     {.field_mask = D | B | N, .max_bytes = 1, .depth = STEPAF_MAX_DEPTH + 1},
     {.field_mask = D | B | N, .max_bytes = 1, .depth = UINT32_MAX},
-    {.field_mask = D | B | K, .max_bytes = 1, .mem_kind = STEPAF_MEM_CUDA},
     {.field_mask = D | B | K, .max_bytes = 1, .mem_kind = (stepaf_mem_kind_t)-1},
 };
 

@@ -21,7 +21,7 @@ static bool shm_probe(const struct stepaf_env *env, char *reason)
         snprintf(reason, STEPAF_REASON_MAX, "/proc/self/fd: %s", strerror(errno));
         return false;
     }
-    if (stepaf_device_alloc(STEPAF_MEM_HOST, 1, &mem)) {
+    if (stepaf_device_alloc(STEPAF_MEM_HOST, NULL, 1, &mem)) {
         snprintf(reason, STEPAF_REASON_MAX, "%.150s", stepaf_last_error()->text);
         return false;
     }
@@ -59,7 +59,7 @@ static stepaf_status_t shm_open(struct stepaf_host *host, unsigned n_peers,
     shm->links = calloc(n_peers, sizeof(shm->links[0]));
     if (!shm->links)
         goto err_shm;
-    status = stepaf_device_alloc(STEPAF_MEM_HOST, shm->layout.bytes, &shm->control);
+    status = stepaf_device_alloc(STEPAF_MEM_HOST, NULL, shm->layout.bytes, &shm->control);
     if (status)
         goto err_links;
     shm->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

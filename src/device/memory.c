@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory by kind: host memory is made here, GPU memory by the driver. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "device/device.h"
+
+enum { HUGE_PAGE = 2 << 20 };
+
+static stepaf_status_t host_alloc(struct stepaf_gpu *gpu, size_t bytes,
+                                  struct stepaf_device_mem *mem_p)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t whole = (bytes + page - 1) / page * page;
+    const char *what;
+    void *base;
+    int fd;
+
+    (void)gpu;
+    what = "memfd_create";
+    fd = memfd_create("stepaf", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        goto err_none;
+    what = "ftruncate";
+    if (ftruncate(fd, (off_t)whole))
+        goto err_close;
+    what = "sealing";
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+        goto err_close;
+    what = "mmap";
+    base = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+        goto err_close;
+    if (whole >= HUGE_PAGE)
+        (void)madvise(base, whole, MADV_HUGEPAGE); /* a wish: most kernels say no for files */
+    *mem_p = (struct stepaf_device_mem){base, whole, fd, STEPAF_MEM_HOST, NULL};
+    return STEPAF_OK;
+
+err_close:
+    close(fd);
+err_none:
+    return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE,
+                            "cannot allocate %zu bytes of shared memory: %s: %s", bytes, what,
+                            strerror(errno));
+}
+
+static void host_free(struct stepaf_device_mem *mem)
+{
+    munmap(mem->base, mem->bytes);
+    close(mem->fd);
+}
+
+static stepaf_status_t cuda_alloc(struct stepaf_gpu *gpu, size_t bytes,
+                                  struct stepaf_device_mem *mem_p)
+{
+    void *base;
+    stepaf_status_t status = stepaf_gpu_alloc(gpu, bytes, &base);
+
+    if (!status)
+        *mem_p = (struct stepaf_device_mem){base, bytes, -1, STEPAF_MEM_CUDA, gpu};
+    return status;
+}
+
+static void cuda_free(struct stepaf_device_mem *mem)
+{
+    stepaf_gpu_free(mem->gpu, mem->base);
+}
+
+static const struct {
+    stepaf_status_t (*alloc)(struct stepaf_gpu *gpu, size_t bytes, struct stepaf_device_mem *mem_p);
+    void (*free)(struct stepaf_device_mem *mem);
+} kinds[] = {
+    [STEPAF_MEM_HOST] = {host_alloc, host_free},
+    [STEPAF_MEM_CUDA] = {cuda_alloc, cuda_free},
+};
+
+stepaf_status_t stepaf_device_alloc(stepaf_mem_kind_t kind, struct stepaf_gpu *gpu, size_t bytes,
+                                    struct stepaf_device_mem *mem_p)
+{
+    if ((size_t)kind >= sizeof(kinds) / sizeof(kinds[0]))
+        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
+                                "there is no kind of memory %d", (int)kind);
+    return kinds[kind].alloc(gpu, bytes, mem_p);
+}
+
+void stepaf_device_free(struct stepaf_device_mem *mem)
+{
+    kinds[mem->kind].free(mem);
+}
