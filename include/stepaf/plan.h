@@ -18,6 +18,7 @@ extern "C" {
 
 enum {
     STEPAF_PLAN_SCATTER = 1 << 0, /* each FFN rank gets its own slice of every push tensor */
+    STEPAF_PLAN_STREAM = 1 << 1   /* operations are enqueued on CUDA streams, see stepaf/stream.h */
 };
 
 enum {
@@ -46,7 +47,9 @@ typedef struct stepaf_start_params {
  *  @param pull    n_pull destinations, server-major: entry f * B + i is filled by peer f (in a
  *                 full mesh, FFN rank f), F peers in all, B = n_pull / F, 0 .. STEPAF_MAX_TENSORS. With a depth of D, slot s of a
  *                 destination is at data + s * max_bytes of its key. Ranges must not overlap.
- *  @param flags   STEPAF_PLAN_*.
+ *  @param flags   STEPAF_PLAN_*. With STEPAF_PLAN_STREAM, FFN ranks make plans too: there @a push
+ *                 names the keys that are received (data NULL, 0 bytes), and entry a * B + i of
+ *                 @a pull is where the answer to peer a comes from, slot s at data + s * max_bytes.
  *  @param plan_p  ended by stepaf_plan_destroy or stepaf_finalize.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_INVALID (counts, flags,
  *  neither push nor pull, overlap, a key twice, wrong direction); STEPAF_ERR_PULLS (n_pull is not

@@ -13,6 +13,7 @@
 #include <stepaf/plan.h>
 #include <stepaf/request.h>
 #include <stepaf/status.h>
+#include <stepaf/stream.h>
 #include <stepaf/trace.h>
 #include <stepaf/types.h>
 #include <stepaf/version.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/handles.h"
+#include "engine/stream.h"
 
 static stepaf_status_t check_role(const struct stepaf_ctx *ctx)
 {
@@ -45,7 +46,7 @@ stepaf_status_t stepaf_plan_create(stepaf_context_h handle, const stepaf_tensor_
 
     if (status)
         return status;
-    status = check_role(ctx);
+    status = flags & STEPAF_PLAN_STREAM ? STEPAF_OK : check_role(ctx);
     if (!status && !plan_p)
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "plan_p is NULL");
     if (!status)
@@ -58,6 +59,9 @@ stepaf_status_t stepaf_plan_create(stepaf_context_h handle, const stepaf_tensor_
 
 static stepaf_status_t check_idle(const struct stepaf_plan_obj *plan)
 {
+    if (plan->stream && stepaf_stream_busy(plan->stream))
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                "an operation of the plan is in flight");
     for (int s = 0; s < plan->depth; s++)
         if (stepaf_op_busy(&plan->ops[s]) || plan->ops[s].n_waiting)
             return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
@@ -95,6 +99,8 @@ stepaf_status_t stepaf_plan_destroy(stepaf_plan_h handle)
     status = check_idle(plan);
     if (!status && plan->usable && plan->usable == ctx->epoch)
         status = announce_end(plan);
+    if (!status && plan->stream)
+        ctx->changed = true;
     if (!status)
         stepaf_plan_free(plan);
     stepaf_leave(ctx);

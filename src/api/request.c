@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/handles.h"
+#include "engine/stream.h"
 
 static bool op_done(const struct stepaf_op *op)
 {
@@ -77,6 +78,11 @@ static stepaf_status_t wait_op(struct stepaf_op *op, int64_t timeout_us)
 
     if (op->retired)
         return waited_already();
+    if (op->plan->stream && !over) {
+        stepaf_status_t status = stepaf_stream_claim(op);
+        if (status)
+            return status;
+    }
     if (!over) {
         if (timeout_us)
             stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_WAITED, stepaf_ticks(), op->plan->index,
@@ -155,6 +161,12 @@ static int look_at(stepaf_request_h request, stepaf_status_t *status_p)
     struct stepaf_ctx *ctx = op ? op->plan->ctx : stepaf_batch_ctx(batch);
     bool retired = op ? op->retired : batch->retired;
     bool done = op ? op_done(op) : response_done(batch);
+    if (op && op->plan->stream && !done && !retired)
+        *status_p = stepaf_stream_claim(op);
+    if (*status_p) {
+        stepaf_leave(ctx);
+        return 1;
+    }
     if (!retired && done) {
         *status_p = op ? stepaf_op_result(op) : STEPAF_OK;
         if (op)
@@ -255,6 +267,8 @@ stepaf_status_t stepaf_request_sent(stepaf_request_h request)
     stepaf_engine_progress(ctx);
     if (batch) {
         status = response_done(batch) ? STEPAF_OK : STEPAF_INPROGRESS;
+    } else if (op->plan->stream) {
+        status = stepaf_stream_sent(op);
     } else {
         for (uint32_t p = 0; p < ctx->n_peers; p++)
             if (op->parts[p].post.state == STEPAF_POST_QUEUED ||

@@ -16,6 +16,11 @@ static const char *const kernel_names[STEPAF_KERNEL_COUNT] = {
     [STEPAF_KERNEL_GATE] = "stepaf_gate",
     [STEPAF_KERNEL_UNPACK] = "stepaf_unpack",
 };
+static const char *const few_names[STEPAF_KERNEL_COUNT] = {
+    [STEPAF_KERNEL_SEND] = "stepaf_send_few",
+    [STEPAF_KERNEL_GATE] = "stepaf_gate_few",
+    [STEPAF_KERNEL_UNPACK] = "stepaf_unpack_few",
+};
 
 bool stepaf_gpu_probe(char *reason)
 {
@@ -73,25 +78,23 @@ static stepaf_status_t read_facts(struct stepaf_gpu *gpu)
 
 /* Load one kernel now: a driver that loads it at its first launch waits for the GPU then, behind
  * which a stream may be waiting for a peer. */
-static CUresult load_kernel(struct stepaf_gpu *gpu, enum stepaf_kernel kernel)
+static stepaf_status_t load_kernel(struct stepaf_gpu *gpu, const char *name, CUfunction *kernel_p)
 {
     const struct stepaf_cuda_driver *cuda = gpu->cuda;
     int registers = 0, spilled = 0;
-    CUresult result =
-        cuda->module_function(&gpu->kernels[kernel], gpu->module, kernel_names[kernel]);
+    CUresult result = cuda->module_function(kernel_p, gpu->module, name);
 
     if (!result && cuda->function_load)
-        result = cuda->function_load(gpu->kernels[kernel]);
+        result = cuda->function_load(*kernel_p);
     if (!result)
-        result =
-            cuda->function_attribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, gpu->kernels[kernel]);
+        result = cuda->function_attribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, *kernel_p);
     if (!result)
-        result = cuda->function_attribute(&spilled, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
-                                          gpu->kernels[kernel]);
+        result = cuda->function_attribute(&spilled, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, *kernel_p);
     if (!result)
-        stepaf_log_debug("kernel %s: %d registers, %d bytes of local memory", kernel_names[kernel],
-                         registers, spilled);
-    return result;
+        stepaf_log_debug("kernel %s: %d registers, %d bytes of local memory", name, registers,
+                         spilled);
+    return stepaf_cuda_check(cuda, result, "cannot load the kernel %s on GPU %d", name,
+                             gpu->facts.ordinal);
 }
 
 static stepaf_status_t load_kernels(struct stepaf_gpu *gpu)
@@ -101,9 +104,11 @@ static stepaf_status_t load_kernels(struct stepaf_gpu *gpu)
         cuda, cuda->module_load(&gpu->module, stepaf_kernels_image, 0, NULL, NULL),
         "cannot load the kernels on GPU %d", gpu->facts.ordinal);
 
-    for (unsigned k = 0; k < STEPAF_KERNEL_COUNT && !status; k++)
-        status = stepaf_cuda_check(cuda, load_kernel(gpu, k), "cannot load the kernel %s on GPU %d",
-                                   kernel_names[k], gpu->facts.ordinal);
+    for (unsigned k = 0; k < STEPAF_KERNEL_COUNT && !status; k++) {
+        status = load_kernel(gpu, kernel_names[k], &gpu->kernels[k]);
+        if (!status)
+            status = load_kernel(gpu, few_names[k], &gpu->few[k]);
+    }
     return status;
 }
 

@@ -51,6 +51,7 @@
     _(stream_sync, cuStreamSynchronize)                \
     _(stream_wait, cuStreamWaitEvent)                  \
     _(stream_capturing, cuStreamIsCapturing)           \
+    _(stream_operate, cuStreamBatchMemOp)              \
     _(event_create, cuEventCreate)                     \
     _(event_destroy, cuEventDestroy)                   \
     _(event_record, cuEventRecord)                     \
@@ -82,6 +83,7 @@ struct stepaf_gpu {
     CUcontext context; /* the device's primary one, retained */
     CUmodule module;
     CUfunction kernels[STEPAF_KERNEL_COUNT];
+    CUfunction few[STEPAF_KERNEL_COUNT]; /* the same, for flows with few lanes */
     CUstream stream; /* for set-up: waits for no other, not even for the legacy default stream */
     bool chains;     /* kernels may be programmatic successors: compute capability 9.0 */
     struct stepaf_gpu_facts facts;

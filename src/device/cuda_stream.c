@@ -13,7 +13,7 @@ stepaf_status_t stepaf_gpu_capturing(struct stepaf_gpu *gpu, void *stream, bool 
     if (status)
         return status;
     CUresult result = cuda->stream_capturing(stream, &state);
-    if (!result && cuda->stream_device)
+    if (!result && state == CU_STREAM_CAPTURE_STATUS_NONE && cuda->stream_device)
         result = cuda->stream_device(stream, &device);
     stepaf_cuda_leave(gpu, &scope);
     if (result) {
@@ -47,13 +47,15 @@ stepaf_status_t stepaf_gpu_launch(struct stepaf_gpu *gpu, enum stepaf_kernel ker
                              .hStream = stream,
                              .attrs = &successor,
                              .numAttrs = behind && gpu->chains};
+    bool few = flow->n_lanes <= STEPAF_FLOW_FEW;
     void *params[] = {(void *)flow};
     struct stepaf_cuda_scope scope;
     stepaf_status_t status = stepaf_cuda_enter(gpu, &scope);
 
     if (status)
         return status;
-    CUresult result = gpu->cuda->launch(&config, gpu->kernels[kernel], params, NULL);
+    CUresult result =
+        gpu->cuda->launch(&config, few ? gpu->few[kernel] : gpu->kernels[kernel], params, NULL);
     stepaf_cuda_leave(gpu, &scope);
     return stepaf_cuda_check(gpu->cuda, result, "cannot launch on GPU %d", gpu->facts.ordinal);
 }
@@ -69,6 +71,27 @@ stepaf_status_t stepaf_gpu_copy(struct stepaf_gpu *gpu, void *dst, const void *s
     CUresult result = gpu->cuda->copy_async((CUdeviceptr)dst, (CUdeviceptr)src, bytes, stream);
     stepaf_cuda_leave(gpu, &scope);
     return stepaf_cuda_check(gpu->cuda, result, "cannot copy %zu bytes on GPU %d", bytes,
+                             gpu->facts.ordinal);
+}
+
+stepaf_status_t stepaf_gpu_store(struct stepaf_gpu *gpu, const struct stepaf_gpu_word *words,
+                                 uint32_t n, void *stream)
+{
+    CUstreamBatchMemOpParams operations[STEPAF_GPU_WORDS];
+    struct stepaf_cuda_scope scope;
+    stepaf_status_t status = stepaf_cuda_enter(gpu, &scope);
+
+    if (status)
+        return status;
+    for (uint32_t i = 0; i < n; i++)
+        operations[i].writeValue = (struct CUstreamMemOpWriteValueParams_st){
+            .operation = CU_STREAM_MEM_OP_WRITE_VALUE_64,
+            .address = (CUdeviceptr)words[i].at,
+            .value64 = words[i].value,
+        };
+    CUresult result = gpu->cuda->stream_operate(stream, n, operations, 0);
+    stepaf_cuda_leave(gpu, &scope);
+    return stepaf_cuda_check(gpu->cuda, result, "cannot store by a stream of GPU %d",
                              gpu->facts.ordinal);
 }
 

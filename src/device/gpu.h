@@ -94,6 +94,17 @@ stepaf_status_t stepaf_gpu_launch(struct stepaf_gpu *gpu, enum stepaf_kernel ker
 stepaf_status_t stepaf_gpu_copy(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes,
                                 void *stream);
 
+/* A word of GPU memory, and what to store there. */
+struct stepaf_gpu_word {
+    uint64_t *at;
+    uint64_t value;
+};
+enum { STEPAF_GPU_WORDS = STEPAF_FLOW_LANES };
+/* Store at most STEPAF_GPU_WORDS words, in order, when all that the stream holds is done and can be
+ * seen. No kernel is needed for it. */
+stepaf_status_t stepaf_gpu_store(struct stepaf_gpu *gpu, const struct stepaf_gpu_word *words,
+                                 uint32_t n, void *stream);
+
 /* A mark in a stream. */
 stepaf_status_t stepaf_gpu_event_create(struct stepaf_gpu *gpu, void **event_p);
 void stepaf_gpu_event_destroy(struct stepaf_gpu *gpu, void *event);

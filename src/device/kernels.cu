@@ -6,12 +6,13 @@
  * one block: the multiprocessors are left to others until the data is on its way. */
 #include "device/kernels.h"
 
-namespace {
+namespace
+{
 
 constexpr unsigned ALL = 0xffffffffu;
-constexpr unsigned OCTET = 8;              /* threads that write a line */
-constexpr unsigned LINE_WORDS = 15;        /* of a tensor */
-constexpr unsigned GROUP_LINES = 4;        /* that a warp writes at once */
+constexpr unsigned OCTET = 8;       /* threads that write a line */
+constexpr unsigned LINE_WORDS = 15; /* of a tensor */
+constexpr unsigned GROUP_LINES = 4; /* that a warp writes at once */
 constexpr unsigned GROUP_WORDS = GROUP_LINES * LINE_WORDS;
 constexpr unsigned GROUP_DATA = GROUP_LINES * STEPAF_LINE_DATA;
 constexpr unsigned GROUP_BYTES = GROUP_LINES * STEPAF_LINE_BYTES;
@@ -39,19 +40,6 @@ __device__ __forceinline__ Pair load_pair(const uint8_t *at)
     return pair;
 }
 
-__device__ __forceinline__ uint32_t load_volatile(const uint32_t *at)
-{
-    return *static_cast<const volatile uint32_t *>(at);
-}
-
-__device__ __forceinline__ uint64_t now_ns()
-{
-    uint64_t ns;
-
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-    return ns;
-}
-
 /* Where kernels can be programmatic successors. Elsewhere the host launches none as such. */
 __device__ __forceinline__ void let_successor_begin()
 {
@@ -65,6 +53,19 @@ __device__ __forceinline__ void await_predecessor()
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+
+__device__ __forceinline__ uint32_t load_volatile(const uint32_t *at)
+{
+    return *static_cast<const volatile uint32_t *>(at);
+}
+
+__device__ __forceinline__ uint64_t now_ns()
+{
+    uint64_t ns;
+
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
 }
 
 /* Word @a i of a tensor: the last one may be short, and a tensor may begin anywhere. */
@@ -101,7 +102,7 @@ __device__ __forceinline__ unsigned find_lane(const stepaf_flow &flow)
 {
     unsigned i = 0;
 
-    while (blockIdx.x >= static_cast<unsigned>(flow.lanes[i].first) + flow.lanes[i].n)
+    while (blockIdx.x - flow.lanes[i].first >= flow.lanes[i].n) /* also where it is below first */
         i++;
     return i;
 }
@@ -127,8 +128,10 @@ __device__ void note_fault(const stepaf_flow &flow, uint32_t fault, uint32_t pee
 /* Ask now and then whether waiting still makes sense. */
 class Patience
 {
-public:
-    __device__ explicit Patience(const stepaf_flow &flow) : flow_(flow) {}
+  public:
+    __device__ explicit Patience(const stepaf_flow &flow) : flow_(flow)
+    {
+    }
 
     /* One poll was in vain. True: give up. */
     __device__ __forceinline__ bool over(uint32_t peer)
@@ -136,7 +139,7 @@ public:
         return ++polls_ % LOOKS == 0 && look(peer);
     }
 
-private:
+  private:
     __device__ __noinline__ bool look(uint32_t peer)
     {
         if (load_volatile(flow_.failed))
@@ -160,8 +163,15 @@ private:
 
 /* ---- sending ---- */
 
+/* What one send has to know: the stamp, and whether the plan has failed. Both are on their way from
+ * memory while the first piece of the tensor is: they are looked at only when it is stored. */
+struct Send {
+    uint64_t stamp;
+    uint32_t failed;
+};
+
 template <bool ALIGNED>
-__device__ __forceinline__ void send_head(const stepaf_lane &lane, uint64_t stamp)
+__device__ __forceinline__ void send_head(const stepaf_lane &lane, const Send &send)
 {
     unsigned t = threadIdx.x;
     Pair pair = {0, 0};
@@ -173,8 +183,9 @@ __device__ __forceinline__ void send_head(const stepaf_lane &lane, uint64_t stam
         pair.y = load_word<ALIGNED>(lane.data, lane.bytes, 2 * t + 1);
     }
     if (t == OCTET - 1)
-        pair = {lane.bytes, stamp};
-    store_pair(lane.head + 16 * t, pair);
+        pair = {lane.bytes, send.stamp};
+    if (!send.failed)
+        store_pair(lane.head + 16 * t, pair);
 }
 
 template <bool ALIGNED>
@@ -190,18 +201,21 @@ __device__ __forceinline__ Pair load_group(const stepaf_lane &lane, uint32_t gro
 }
 
 template <bool ALIGNED>
-__device__ __forceinline__ void send_lines(const stepaf_lane &lane, unsigned chunk, uint64_t stamp)
+__device__ __forceinline__ void send_lines(const stepaf_lane &lane, unsigned chunk,
+                                           const Send &send)
 {
     uint32_t n_groups = (lane.bytes + GROUP_DATA - 1) / GROUP_DATA;
     uint8_t *mine = lane.lines + 16 * threadIdx.x;
 
     if (chunk == 0)
-        send_head<ALIGNED>(lane, stamp);
+        send_head<ALIGNED>(lane, send);
     for (uint32_t group = chunk; group < n_groups; group += 2 * lane.n) {
         uint32_t other = group + lane.n;
-        Pair one = load_group<ALIGNED>(lane, group, stamp), two = {0, 0};
+        Pair one = load_group<ALIGNED>(lane, group, send.stamp), two = {0, 0};
         if (other < n_groups)
-            two = load_group<ALIGNED>(lane, other, stamp);
+            two = load_group<ALIGNED>(lane, other, send.stamp);
+        if (send.failed)
+            return;
         store_pair(mine + static_cast<uint64_t>(group) * GROUP_BYTES, one);
         if (other < n_groups)
             store_pair(mine + static_cast<uint64_t>(other) * GROUP_BYTES, two);
@@ -249,28 +263,35 @@ __device__ __forceinline__ bool is_last(const stepaf_flow &flow, unsigned i)
 }
 
 template <bool ALIGNED>
-__device__ __forceinline__ void send(const stepaf_flow &flow, uint64_t stamp)
+__device__ __forceinline__ void send_share(const stepaf_flow &flow, const Send &send)
 {
     unsigned i = find_lane(flow);
     const stepaf_lane &lane = flow.lanes[i];
     unsigned chunk = blockIdx.x - lane.first;
 
     if (lane.way == STEPAF_WAY_LINES) {
-        send_lines<ALIGNED>(lane, chunk, stamp);
-    } else if (lane.way == STEPAF_WAY_HEAD || lane.copied) {
-        send_head<ALIGNED>(lane, stamp);
-    } else {
+        send_lines<ALIGNED>(lane, chunk, send);
+    } else if (lane.way == STEPAF_WAY_HEAD) {
+        send_head<ALIGNED>(lane, send);
+    } else if (!send.failed) {
         copy_share<ALIGNED>(lane.lines, lane.data, lane.bytes, chunk, lane.n);
         if (is_last(flow, i))
-            send_head<ALIGNED>(lane, stamp);
+            send_head<ALIGNED>(lane, send);
     }
 }
 
 /* ---- receiving ---- */
 
+/* Whether a head tells of the operation that is waited for. */
+__device__ __forceinline__ bool is_told(uint64_t its, uint64_t stamp)
+{
+    return its == stamp || static_cast<uint32_t>(its) == STEPAF_TOLD;
+}
+
 /* Four heads a warp: wait, and take what is in them. */
 template <bool ALIGNED>
-__device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t stamp)
+__device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t stamp,
+                                           uint32_t *landed)
 {
     unsigned i = threadIdx.x / OCTET, sub = threadIdx.x % OCTET;
     unsigned last = threadIdx.x % STEPAF_WARP | (OCTET - 1); /* of this octet, in its warp */
@@ -281,19 +302,23 @@ __device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t sta
 
     for (;;) {
         pair = load_pair(lane.head + 16 * sub);
-        there = __shfl_sync(ALL, pair.y, last) == stamp || !mine;
+        there = is_told(__shfl_sync(ALL, pair.y, last), stamp) || !mine;
         if (__all_sync(ALL, there))
             break;
         if (__any_sync(ALL, !there && sub == 0 && patience.over(lane.peer)))
             return false;
     }
+    if (static_cast<uint32_t>(pair.y) == STEPAF_TOLD) /* of the last in each octet */
+        pair.x = pair.y >> 32;
     uint32_t bytes = static_cast<uint32_t>(__shfl_sync(ALL, pair.x, last));
     if (!mine)
         return true;
     if (bytes > lane.bytes)
         bytes = lane.bytes;
     if (sub == 0)
-        flow.landed[i] = bytes;
+        landed[i] = flow.landed[i] = bytes;
+    if (sub == OCTET - 1 && pair.y != stamp)
+        store_pair(lane.head + 16 * sub, {bytes, 0}); /* the next one will be told so, too */
     if (lane.way == STEPAF_WAY_HEAD && sub < OCTET - 1) {
         store_word<ALIGNED>(lane.data, bytes, 2 * sub, pair.x);
         store_word<ALIGNED>(lane.data, bytes, 2 * sub + 1, pair.y);
@@ -312,24 +337,26 @@ __device__ __forceinline__ void store_group(const stepaf_lane &lane, uint32_t by
                                             const Pair &pair)
 {
     unsigned sub = threadIdx.x % OCTET;
-    uint32_t word = group * GROUP_WORDS + threadIdx.x / OCTET * LINE_WORDS + 2 * sub;
+    uint32_t line = threadIdx.x % STEPAF_WARP / OCTET;
+    uint32_t word = group * GROUP_WORDS + line * LINE_WORDS + 2 * sub;
 
     store_word<ALIGNED>(lane.data, bytes, word, pair.x);
     if (sub != OCTET - 1)
         store_word<ALIGNED>(lane.data, bytes, word + 1, pair.y);
 }
 
-/* Wait for two groups at a time. False: given up. */
+/* Wait for two groups at a time, the share @a chunk of @a n. False: given up. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool take_lines(const stepaf_flow &flow, const stepaf_lane &lane,
-                                           uint32_t bytes, unsigned chunk, uint64_t stamp)
+                                           uint32_t bytes, unsigned chunk, unsigned n,
+                                           uint64_t stamp)
 {
     uint32_t n_groups = (bytes + GROUP_DATA - 1) / GROUP_DATA;
-    const uint8_t *mine = lane.lines + 16 * threadIdx.x;
+    const uint8_t *mine = lane.lines + 16 * (threadIdx.x % STEPAF_WARP);
     Patience patience(flow);
 
-    for (uint32_t group = chunk; group < n_groups; group += 2 * lane.n) {
-        uint32_t other = group + lane.n;
+    for (uint32_t group = chunk; group < n_groups; group += 2 * n) {
+        uint32_t other = group + n;
         bool both = other < n_groups;
         Pair one, two;
         do {
@@ -337,7 +364,7 @@ __device__ __forceinline__ bool take_lines(const stepaf_flow &flow, const stepaf
             two = both ? load_pair(mine + static_cast<uint64_t>(other) * GROUP_BYTES) : one;
             if (is_there(one, stamp) && is_there(two, stamp))
                 break;
-            if (__any_sync(ALL, threadIdx.x == 0 && patience.over(lane.peer)))
+            if (__any_sync(ALL, threadIdx.x % STEPAF_WARP == 0 && patience.over(lane.peer)))
                 return false;
         } while (true);
         store_group<ALIGNED>(lane, bytes, group, one);
@@ -345,6 +372,24 @@ __device__ __forceinline__ bool take_lines(const stepaf_flow &flow, const stepaf
             store_group<ALIGNED>(lane, bytes, other, two);
     }
     return true;
+}
+
+/* All that the gate does: heads, then lines, if they are few. */
+template <bool ALIGNED>
+__device__ __forceinline__ bool take_all(const stepaf_flow &flow, uint64_t stamp, uint32_t *landed)
+{
+    unsigned warp = threadIdx.x / STEPAF_WARP, n_warps = blockDim.x / STEPAF_WARP;
+    bool ok = true;
+
+    if (warp * GROUP_LINES < flow.n_lanes)
+        ok = take_heads<ALIGNED>(flow, stamp, landed);
+    if (!flow.gate_takes)
+        return ok;
+    ok = __syncthreads_and(ok);
+    for (unsigned i = 0; ok && i < flow.n_lanes; i++)
+        if (flow.lanes[i].way == STEPAF_WAY_LINES)
+            ok = take_lines<ALIGNED>(flow, flow.lanes[i], landed[i], warp, n_warps, stamp);
+    return ok;
 }
 
 template <bool ALIGNED>
@@ -357,53 +402,99 @@ __device__ __forceinline__ bool unpack(const stepaf_flow &flow, uint64_t stamp)
     if (bytes > lane.bytes)
         bytes = lane.bytes;
     if (lane.way == STEPAF_WAY_LINES)
-        return take_lines<ALIGNED>(flow, lane, bytes, chunk, stamp);
+        return take_lines<ALIGNED>(flow, lane, bytes, chunk, lane.n, stamp);
     copy_share<ALIGNED>(lane.data, lane.lines, bytes, chunk, lane.n);
     return true;
 }
 
-} // namespace
+/* ---- kernels ---- */
 
-extern "C" __global__ void stepaf_send(const __grid_constant__ stepaf_flow flow)
+/* Launched as a successor: it may begin while the kernel before it ends. */
+__device__ __forceinline__ void send_all(const stepaf_flow &flow)
 {
     uint32_t *count = &flow.counts[1 + blockIdx.x];
     uint32_t n = *count + 1;
 
-    if (load_volatile(flow.failed))
-        return;
+    let_successor_begin();
+    await_predecessor();
+    Send send = {make_stamp(flow, n), load_volatile(flow.failed)};
     if (flow.aligned)
-        send<true>(flow, make_stamp(flow, n));
+        send_share<true>(flow, send);
     else
-        send<false>(flow, make_stamp(flow, n));
-    if (threadIdx.x == 0)
+        send_share<false>(flow, send);
+    if (threadIdx.x == 0 && !send.failed)
         *count = n;
 }
 
-extern "C" __global__ void __launch_bounds__(STEPAF_FLOW_LANES * 8)
-    stepaf_gate(const __grid_constant__ stepaf_flow flow)
+__device__ __forceinline__ void gate(const stepaf_flow &flow)
 {
+    __shared__ uint32_t landed[STEPAF_FLOW_LANES];
     uint32_t n = flow.counts[0] + 1;
-    bool ok = !load_volatile(flow.failed);
+    bool ok = __syncthreads_and(!load_volatile(flow.failed));
 
+    if (flow.gate_ends) /* else unpacking begins when there is something to unpack */
+        let_successor_begin();
     if (ok)
-        ok = flow.aligned ? take_heads<true>(flow, make_stamp(flow, n))
-                          : take_heads<false>(flow, make_stamp(flow, n));
+        ok = flow.aligned ? take_all<true>(flow, make_stamp(flow, n), landed)
+                          : take_all<false>(flow, make_stamp(flow, n), landed);
     ok = __syncthreads_and(ok);
-    let_successor_begin();
+    if (!flow.gate_ends)
+        let_successor_begin();
     if (ok && threadIdx.x == 0)
         flow.counts[0] = n;
 }
 
-extern "C" __global__ void stepaf_unpack(const __grid_constant__ stepaf_flow flow)
+/* Launched as the gate's successor: it begins when the heads are there. */
+__device__ __forceinline__ void unpack_all(const stepaf_flow &flow)
 {
     uint32_t *count = &flow.counts[1 + blockIdx.x];
     uint32_t n = *count + 1;
     bool ok = !load_volatile(flow.failed);
 
+    let_successor_begin();
     if (ok)
         ok = flow.aligned ? unpack<true>(flow, make_stamp(flow, n))
                           : unpack<false>(flow, make_stamp(flow, n));
     if (ok && threadIdx.x == 0)
         *count = n;
     await_predecessor();
+}
+
+__device__ __forceinline__ const stepaf_flow &flow_of(const stepaf_flow_few &few)
+{
+    return reinterpret_cast<const stepaf_flow &>(few);
+}
+
+} // namespace
+
+extern "C" __global__ void stepaf_send(const __grid_constant__ stepaf_flow flow)
+{
+    send_all(flow);
+}
+
+extern "C" __global__ void stepaf_send_few(const __grid_constant__ stepaf_flow_few flow)
+{
+    send_all(flow_of(flow));
+}
+
+extern "C" __global__ void __launch_bounds__(512)
+    stepaf_gate(const __grid_constant__ stepaf_flow flow)
+{
+    gate(flow);
+}
+
+extern "C" __global__ void __launch_bounds__(512)
+    stepaf_gate_few(const __grid_constant__ stepaf_flow_few flow)
+{
+    gate(flow_of(flow));
+}
+
+extern "C" __global__ void stepaf_unpack(const __grid_constant__ stepaf_flow flow)
+{
+    unpack_all(flow);
+}
+
+extern "C" __global__ void stepaf_unpack_few(const __grid_constant__ stepaf_flow_few flow)
+{
+    unpack_all(flow_of(flow));
 }

@@ -9,13 +9,17 @@
  *   word 14     bytes of the tensor
  *   word 15     stamp: epoch of the commit << 32 | number of the operation in this slot, from 1
  *
+ * A stream can also store the head of a tensor that a copy engine has written. It cannot count, so
+ * word 15 is all that it writes: bytes << 32, and all ones in the lower half. The receiver clears it.
+ *
  * and goes on as the way asks:
  *
  *   HEAD   nothing follows.
  *   LINES  lines of 128 bytes: 15 words of the tensor, then the stamp. The head comes first; a
  *          line is there when its stamp is. Nothing is waited for twice, no fence: the fastest
  *          way for up to some megabytes, at the price of a copy by the receiver.
- *   PLACE  written straight to its place in the receiver's tensor, then the head.
+ *   PLACE  written straight to its place in the receiver's tensor, by a kernel or a copy engine,
+ *          then the head.
  *   INLET  the same, but into the inlet, and copied by the receiver: for tensors that cannot be
  *          mapped by others.
  *
@@ -24,22 +28,27 @@
 #ifndef STEPAF_DEVICE_KERNELS_H
 #define STEPAF_DEVICE_KERNELS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
     STEPAF_LINE_BYTES = 128,
-    STEPAF_LINE_DATA = 120,     /* of a tensor in a line */
-    STEPAF_HEAD_DATA = 112,     /* of a tensor in a head */
-    STEPAF_FLOW_LANES = 64,     /* tensors of all peers in one launch */
-    STEPAF_FLOW_BLOCKS = 1056,  /* blocks of one launch, at most */
-    STEPAF_WARP = 32
+    STEPAF_LINE_DATA = 120,    /* of a tensor in a line */
+    STEPAF_HEAD_DATA = 112,    /* of a tensor in a head */
+    STEPAF_FLOW_LANES = 64,    /* tensors of all peers in one launch */
+    STEPAF_FLOW_FEW = 4,       /* with no more, a launch has fewer parameters to carry */
+    STEPAF_FLOW_BLOCKS = 1056, /* blocks of one launch, at most */
+    STEPAF_WARP = 32,
+    STEPAF_GATE_GROUPS = 32 /* of four lines, that the gate takes itself */
 };
+
+#define STEPAF_TOLD UINT32_C(0xffffffff) /* lower half of a stamp that counts nothing */
 
 enum stepaf_way { STEPAF_WAY_HEAD, STEPAF_WAY_LINES, STEPAF_WAY_PLACE, STEPAF_WAY_INLET };
 
 enum stepaf_kernel {
     STEPAF_KERNEL_SEND,   /* one warp a block: write tensors and heads */
-    STEPAF_KERNEL_GATE,   /* one block: wait for all heads */
+    STEPAF_KERNEL_GATE,   /* one block: wait for all heads, and take lines if they are few */
     STEPAF_KERNEL_UNPACK, /* one warp a block: bring lines and inlets to their tensors */
     STEPAF_KERNEL_COUNT
 };
@@ -54,9 +63,9 @@ struct stepaf_lane {
     uint8_t *data;  /* sender: source; receiver: destination */
     uint32_t bytes; /* sender: of this operation; receiver: what it has room for */
     uint16_t first; /* block of this lane's first */
-    uint16_t n;     /* how many blocks share the lane */
+    uint16_t n;     /* how many blocks share the lane; 0: none of this kernel's */
     uint8_t way;    /* stepaf_way */
-    uint8_t copied; /* sender: a copy engine has written the bytes, only the head is left */
+    uint8_t copied; /* sender: a copy engine writes it */
     uint16_t peer;  /* index, for faults */
 };
 
@@ -71,17 +80,24 @@ struct stepaf_gpu_watch {
 /* All that a launch has to know. It goes as the kernel's parameter, so that nothing but the
  * operation's number has to be fetched from memory. */
 struct stepaf_flow {
-    uint32_t *counts;               /* operations so far: [0] of the gate, [1 + b] of block b */
-    uint32_t *done;                 /* sender, PLACE and INLET: blocks that are through, one a lane */
-    uint32_t *failed;               /* GPU memory, one a plan: nothing is to be done any more */
-    uint32_t *landed;               /* receiver: actual bytes, one a lane */
+    uint32_t *counts; /* operations so far: [0] of the gate, [1 + b] of block b */
+    uint32_t *done;   /* sender, PLACE and INLET: blocks that are through, one a lane */
+    uint32_t *failed; /* GPU memory, one a plan: nothing is to be done any more */
+    uint32_t *landed; /* receiver: actual bytes, one a lane */
     struct stepaf_gpu_watch *watch; /* pinned */
     uint64_t timeout_ns;
     uint32_t epoch; /* of the commit */
     uint16_t n_lanes;
     uint8_t slot;
-    uint8_t aligned; /* all places and sizes are multiples of 16 bytes */
+    uint8_t aligned;    /* all places are multiples of 16 bytes */
+    uint8_t gate_takes; /* lines are the gate's: they are few */
+    uint8_t gate_ends;  /* no unpacking follows the gate */
     struct stepaf_lane lanes[STEPAF_FLOW_LANES];
+};
+
+/* The beginning of a flow with few lanes, as a parameter of its own. */
+struct stepaf_flow_few {
+    uint64_t words[offsetof(struct stepaf_flow, lanes[STEPAF_FLOW_FEW]) / sizeof(uint64_t)];
 };
 
 #endif

@@ -102,6 +102,12 @@ stepaf_status_t stepaf_gpu_copy(struct stepaf_gpu *gpu, void *dst, const void *s
     return refuse();
 }
 
+stepaf_status_t stepaf_gpu_store(struct stepaf_gpu *gpu, const struct stepaf_gpu_word *words,
+                                 uint32_t n, void *stream)
+{
+    return refuse();
+}
+
 stepaf_status_t stepaf_gpu_event_create(struct stepaf_gpu *gpu, void **event_p)
 {
     return refuse();

@@ -5,6 +5,7 @@
 
 #include "engine/connect.h"
 #include "engine/map.h"
+#include "engine/stream.h"
 
 /* Whether nothing is in flight that a new epoch would cut off. */
 static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
@@ -16,6 +17,9 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
                 return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                         "operation %u of plan %u is in flight", plan->ops[s].seq,
                                         i);
+        if (plan && plan->stream && stepaf_stream_busy(plan->stream))
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                    "an operation of stream plan %u is in flight", i);
         for (uint32_t p = 0; plan && p < ctx->n_peers; p++)
             if (plan->held[p])
                 return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
@@ -69,6 +73,8 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, int64_t deadline_ns)
         status = stepaf_transports_open(ctx);
     if (!status && !stepaf_is_attention(ctx))
         status = stepaf_key_allocate(ctx);
+    if (!status)
+        status = stepaf_streams_prepare(ctx);
     return status;
 }
 
@@ -218,6 +224,8 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         stepaf_mirrors_free(&ctx->peers[p]);
     status = stepaf_peers_connect(ctx, declarations, deadline_ns);
+    if (!status)
+        status = stepaf_streams_join(ctx, declarations);
     status = stepaf_ranks_meet(ctx, declarations, status, deadline_ns);
     if (status) {
         for (uint32_t p = 0; p < ctx->n_peers; p++)
@@ -227,6 +235,7 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
     }
     mark_committed(ctx);
     status = handshake(ctx, deadline_ns);
+    stepaf_streams_settle(ctx);
     if (!status)
         stepaf_transports_trim(ctx);
     if (!status)
@@ -249,6 +258,7 @@ stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx)
     if (status) {
         if (!stepaf_is_attention(ctx))
             stepaf_key_allocate_undo(ctx);
+        stepaf_streams_undo(ctx);
         if (status == STEPAF_ERR_BOOT || status == STEPAF_ERR_TIMEOUT ||
             status == STEPAF_ERR_PEER_LOST)
             ctx->state = STEPAF_CTX_BROKEN;

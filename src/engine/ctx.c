@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "engine/engine.h"
+#include "engine/stream.h"
 
 enum { FLUSH_US = 1000000 };
 
@@ -63,6 +63,7 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
         if (plan)
             stepaf_plan_free(plan);
     }
+    stepaf_streams_free(ctx);
     for (uint32_t p = 0; ctx->peers && p < ctx->n_peers; p++)
         free_peer(&ctx->peers[p]);
     for (unsigned i = 0; i < ctx->n_transports; i++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/declare.h"
+#include "engine/stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -129,6 +130,7 @@ void stepaf_declaration_pack(struct stepaf_ctx *ctx, stepaf_status_t status,
     }
     pack_keys(ctx, pack);
     pack_regions(ctx, pack);
+    stepaf_streams_pack(ctx, pack);
 }
 
 static void skip_counted(struct stepaf_unpack *unpack)
@@ -236,6 +238,9 @@ static bool read_body(struct stepaf_unpack *unpack, struct stepaf_declaration *d
         for (uint32_t t = 0; t < declaration->n_transports; t++)
             skip_counted(unpack);
     }
+    uint64_t bytes = stepaf_unpack_u64(unpack);
+    const void *streams = stepaf_unpack_bytes(unpack, bytes);
+    declaration->streams = stepaf_unpack_from(streams, streams ? bytes : 0);
     return !unpack->failed && unpack->at == unpack->end;
 }
 

@@ -38,6 +38,7 @@ struct stepaf_declaration {
     struct stepaf_declared_key *keys; /* ascending by id */
     uint32_t n_regions;
     struct stepaf_unpack regions; /* id, bytes, counted bytes per transport; each */
+    struct stepaf_unpack streams; /* stream plans, see stream_tell.h */
 };
 
 /* Write this rank's declaration. */

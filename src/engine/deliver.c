@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "engine/engine.h"
+#include "engine/stream.h"
 
 static void take_ready(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
@@ -113,6 +113,8 @@ void stepaf_engine_lost(struct stepaf_host *host, struct stepaf_link *link, cons
     ctx->n_alive--;
     ctx->counters.peers_lost++;
     stepaf_log_info(STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who), reason);
+    if (ctx->streams)
+        stepaf_streams_peer_lost(peer);
     if (stepaf_is_attention(ctx))
         stepaf_op_peer_lost(peer); /* an FFN rank keeps the batches that have come */
 }

@@ -37,6 +37,7 @@ enum {
 };
 
 struct stepaf_ctx;
+struct stepaf_streams;
 
 /* Where the pushes of one key go at one FFN rank. */
 struct stepaf_key_remote {
@@ -156,6 +157,8 @@ struct stepaf_ctx {
     struct stepaf_gpu *gpu;            /* NULL: none was needed yet */
     uint32_t next_region_id;
     uint32_t cache_at; /* where the last one-shot plan was found */
+    struct stepaf_streams *streams; /* of the last commit; NULL: there was no stream plan yet */
+    uint32_t n_stream_requests;     /* that are open */
 
     stepaf_boot_t boot;
     struct stepaf_env env;
@@ -275,6 +278,8 @@ bool stepaf_plan_slot_free(const struct stepaf_plan_obj *plan);
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_op_peer_lost(struct stepaf_peer *peer);
+/* All parts of an operation on a stream are over. @a peer: index of who has failed, or -1. */
+void stepaf_op_end(struct stepaf_op *op, stepaf_status_t status, int peer);
 stepaf_status_t stepaf_op_cancel(struct stepaf_op *op);
 /* The operation's result as a status with its detail set. */
 stepaf_status_t stepaf_op_result(struct stepaf_op *op);

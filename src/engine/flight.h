@@ -13,6 +13,7 @@
 struct stepaf_ctx;
 struct stepaf_key;
 struct stepaf_peer;
+struct stepaf_stream;
 
 /* ---- attention side ---- */
 
@@ -79,6 +80,7 @@ struct stepaf_plan_obj {
     uint8_t n_push;
     uint8_t n_pull; /* per peer */
     bool scatter;
+    bool on_streams; /* then stream says the rest */
     bool is_small;   /* posting takes little longer than a stamp: START has that of NOTIFIED */
     bool cached;     /* made by stepaf_push_pull */
     uint32_t usable; /* epoch in which peers were told of it, 0: not yet */
@@ -88,6 +90,7 @@ struct stepaf_plan_obj {
     bool *skipped;              /* per peer: the last operation was not for it */
     struct stepaf_op *ops;      /* depth */
     struct stepaf_post **posts; /* scratch of start: one per peer */
+    struct stepaf_stream *stream; /* made with STEPAF_PLAN_STREAM: how; else NULL */
 };
 
 /* ---- FFN side ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The verdict on what all ranks declare: every rank judges the same, and so comes to the same. */
-#include "engine/declare.h"
+#include "engine/stream_tell.h"
 
 static stepaf_status_t differ(const char *what, const struct stepaf_declaration *one,
                               const struct stepaf_declaration *other, uint64_t id, uint32_t a,
@@ -105,5 +105,5 @@ stepaf_status_t stepaf_declarations_judge(const struct stepaf_declaration *decla
     for (int r = 0; r < n; r++)
         if ((status = judge_keys(declarations, n, r)))
             return status;
-    return STEPAF_OK;
+    return stepaf_told_judge(declarations, n);
 }

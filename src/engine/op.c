@@ -222,11 +222,23 @@ void stepaf_op_peer_lost(struct stepaf_peer *peer)
     }
 }
 
+void stepaf_op_end(struct stepaf_op *op, stepaf_status_t status, int peer)
+{
+    for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
+        if (op->parts[p].state == STEPAF_PART_WAITING)
+            op->parts[p].state = status ? STEPAF_PART_LOST : STEPAF_PART_ANSWERED;
+    op->pending = 0;
+    conclude(op, status, peer, stepaf_ticks());
+}
+
 stepaf_status_t stepaf_op_cancel(struct stepaf_op *op)
 {
     struct stepaf_plan_obj *plan = op->plan;
     struct stepaf_ctx *ctx = plan->ctx;
 
+    if (plan->stream)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                "an operation on a stream cannot be canceled");
     if (atomic_load_explicit(&op->status, memory_order_relaxed) != STEPAF_INPROGRESS)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
                                 "the operation is complete already");
@@ -259,6 +271,12 @@ stepaf_status_t stepaf_op_result(struct stepaf_op *op)
             status, STEPAF_PHASE_RESPONSE, peer->who,
             STEPAF_WHO_FORMAT " was lost before it answered operation %u of plan %u: %s",
             STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index, peer->reason);
+    if (status == STEPAF_ERR_TIMEOUT && peer)
+        return stepaf_error_set_peer(status, STEPAF_PHASE_RESPONSE, peer->who,
+                                     STEPAF_WHO_FORMAT
+                                     " has not answered operation %u of stream plan %u for "
+                                     "STEPAF_STREAM_TIMEOUT_US",
+                                     STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
     if (peer)
         return stepaf_error_set_peer(status, STEPAF_PHASE_RESPONSE, peer->who,
                                      STEPAF_WHO_FORMAT

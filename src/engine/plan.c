@@ -3,30 +3,63 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/stream.h"
 
 static stepaf_status_t invalid(const char *what)
 {
     return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "%s", what);
 }
 
+/* Stream plans carry GPU memory, others host memory. */
+static stepaf_status_t check_kind(const struct stepaf_plan_obj *plan, const struct stepaf_key *key,
+                                  const char *what, int index)
+{
+    if ((key->mem_kind == STEPAF_MEM_CUDA) == plan->on_streams)
+        return STEPAF_OK;
+    return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
+                            plan->on_streams
+                                ? "%s %d: key %llu is received in host memory, and a plan with "
+                                  "STEPAF_PLAN_STREAM carries GPU memory"
+                                : "%s %d: key %llu is received in GPU memory: that takes a plan "
+                                  "with STEPAF_PLAN_STREAM",
+                            what, index, (unsigned long long)key->id);
+}
+
+/* Find the memory of one tensor. */
+static stepaf_status_t find_memory(const struct stepaf_plan_obj *plan,
+                                   const stepaf_tensor_t *tensor, const char *what, int index,
+                                   struct stepaf_region **region_p)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+
+    *region_p = plan->on_streams ? stepaf_region_find(ctx, tensor->data, tensor->bytes)
+                                 : stepaf_region_find_host(ctx, tensor->data, tensor->bytes);
+    if (!*region_p)
+        return stepaf_region_refuse(ctx, tensor->data, tensor->bytes, STEPAF_PHASE_NONE, what,
+                                    index);
+    if (plan->on_streams && (*region_p)->kind != STEPAF_MEM_CUDA)
+        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
+                                "%s %d is in host memory, and a plan with STEPAF_PLAN_STREAM "
+                                "carries GPU memory",
+                                what, index);
+    return STEPAF_OK;
+}
+
 /* Find the key and memory of one tensor, and check that it fits. */
-static stepaf_status_t resolve(struct stepaf_ctx *ctx, const stepaf_tensor_t *tensor,
+static stepaf_status_t resolve(const struct stepaf_plan_obj *plan, const stepaf_tensor_t *tensor,
                                stepaf_direction_t direction, const char *what, int index,
                                struct stepaf_key **key_p, struct stepaf_region **region_p)
 {
-    struct stepaf_key *key = stepaf_key_find(ctx, tensor->key);
+    struct stepaf_key *key = stepaf_key_find(plan->ctx, tensor->key);
     unsigned long long id = tensor->key;
-    size_t span = tensor->bytes;
+    stepaf_status_t status;
 
     if (!key)
         return stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_NONE,
                                 "%s %d: key %llu is not declared", what, index, id);
-    if (key->mem_kind != STEPAF_MEM_HOST)
-        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
-                                "%s %d: key %llu is received in GPU memory: that takes a plan "
-                                "with STEPAF_PLAN_STREAM",
-                                what, index, id);
+    status = check_kind(plan, key, what, index);
+    if (status)
+        return status;
     if (key->direction != direction)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                 "%s %d: key %llu is declared for the other direction", what, index,
@@ -37,12 +70,9 @@ static stepaf_status_t resolve(struct stepaf_ctx *ctx, const stepaf_tensor_t *te
                                 tensor->bytes, id, key->max_bytes);
     *key_p = key;
     *region_p = NULL;
-    if (!span && !tensor->data)
+    if (!tensor->bytes && !tensor->data)
         return STEPAF_OK;
-    *region_p = stepaf_region_find_host(ctx, tensor->data, span);
-    if (!*region_p)
-        return stepaf_region_refuse(ctx, tensor->data, span, STEPAF_PHASE_NONE, what, index);
-    return STEPAF_OK;
+    return find_memory(plan, tensor, what, index, region_p);
 }
 
 static stepaf_status_t compile_push(struct stepaf_plan_obj *plan, const stepaf_tensor_t *push)
@@ -50,7 +80,7 @@ static stepaf_status_t compile_push(struct stepaf_plan_obj *plan, const stepaf_t
     for (int i = 0; i < plan->n_push; i++) {
         struct stepaf_push *own = &plan->push[i];
         stepaf_status_t status =
-            resolve(plan->ctx, &push[i], STEPAF_PUSH, "push tensor", i, &own->key, &own->region);
+            resolve(plan, &push[i], STEPAF_PUSH, "push tensor", i, &own->key, &own->region);
         if (status)
             return status;
         for (int j = 0; j < i; j++)
@@ -102,7 +132,7 @@ static stepaf_status_t compile_pull(struct stepaf_plan_obj *plan, const stepaf_t
 
     for (uint32_t i = 0; i < n; i++) {
         struct stepaf_pull *own = &plan->pull[i];
-        stepaf_status_t status = resolve(plan->ctx, &pull[i], STEPAF_PULL, "pull tensor", (int)i,
+        stepaf_status_t status = resolve(plan, &pull[i], STEPAF_PULL, "pull tensor", (int)i,
                                          &own->key, &own->region);
         if (status)
             return status;
@@ -119,7 +149,7 @@ static stepaf_status_t compile_pull(struct stepaf_plan_obj *plan, const stepaf_t
                                     "pull tensor %u: its %u slots are not in registered memory", i,
                                     plan->depth);
     }
-    return check_overlap(plan, n);
+    return stepaf_is_attention(plan->ctx) ? check_overlap(plan, n) : STEPAF_OK;
 }
 
 /* Count the plan in or out at the memory that it uses. */
@@ -131,7 +161,7 @@ static void use_memory(struct stepaf_plan_obj *plan, unsigned change)
     for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
         if (plan->pull[i].region) {
             plan->pull[i].region->uses += change;
-            plan->pull[i].region->target = true;
+            plan->pull[i].region->target = stepaf_is_attention(plan->ctx);
         }
 }
 
@@ -170,6 +200,8 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan)
         stepaf_table_remove(&plan->ctx->plans, plan->index);
         use_memory(plan, -1u);
     }
+    if (plan->stream)
+        stepaf_stream_free(plan->stream);
     free(plan->ops);
     free(plan->pull);
     free(plan->held);
@@ -193,7 +225,7 @@ static stepaf_status_t check_counts(const struct stepaf_ctx *ctx, const stepaf_t
 {
     int n_peers = (int)ctx->n_peers;
 
-    if (flags & ~(uint32_t)STEPAF_PLAN_SCATTER)
+    if (flags & ~(uint32_t)(STEPAF_PLAN_SCATTER | STEPAF_PLAN_STREAM))
         return invalid("unknown flags");
     if (n_push < 0 || n_pull < 0 || (n_push && !push) || (n_pull && !pull))
         return invalid("a count is negative, or its tensors are NULL");
@@ -227,6 +259,7 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
     plan->n_push = (uint8_t)n_push;
     plan->n_pull = (uint8_t)((uint32_t)n_pull / ctx->n_peers);
     plan->scatter = flags & STEPAF_PLAN_SCATTER;
+    plan->on_streams = flags & STEPAF_PLAN_STREAM;
     plan->pull = calloc((size_t)n_pull + 1, sizeof(*plan->pull));
     plan->held = calloc(ctx->n_peers, sizeof(*plan->held));
     plan->skipped = calloc(ctx->n_peers, sizeof(*plan->skipped));
@@ -246,6 +279,10 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
     for (uint8_t s = 0; s < plan->depth; s++)
         if (!op_open(plan, &plan->ops[s], s))
             goto err_memory;
+    if (flags & STEPAF_PLAN_STREAM)
+        status = stepaf_stream_make(plan);
+    if (status)
+        goto err_plan;
     if (!stepaf_table_add(&ctx->plans, plan, STEPAF_MAX_PLANS, &plan->index)) {
         status = stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE, "more than %d plans",
                                   STEPAF_MAX_PLANS);
@@ -276,7 +313,7 @@ bool stepaf_op_busy(const struct stepaf_op *op)
 
 bool stepaf_plan_ready(const struct stepaf_plan_obj *plan)
 {
-    if (!plan->ctx->epoch)
+    if (!plan->ctx->epoch || plan->stream) /* the other side has a plan of its own */
         return false;
     for (int i = 0; i < plan->n_push; i++)
         if (!plan->push[i].key->committed)

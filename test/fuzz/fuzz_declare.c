@@ -39,7 +39,8 @@ static void use_regions(const struct stepaf_declaration *it)
             (void)stepaf_unpack_bytes(&regions, stepaf_unpack_u32(&regions));
         FUZZ_CHECK(!regions.failed);
     }
-    FUZZ_CHECK(regions.at == regions.end);
+    (void)stepaf_unpack_bytes(&regions, stepaf_unpack_u64(&regions)); /* stream plans */
+    FUZZ_CHECK(!regions.failed && regions.at == regions.end);
 }
 
 static void use(const struct stepaf_declaration *it)

@@ -93,7 +93,8 @@ void bad_plan(struct hs_job *job)
     REFUSE(attempt.pull[1].data = bad_plans[WHOLE].target + 1, STEPAF_ERR_INVALID);
     REFUSE(attempt.push[0].key = PULL + WHOLE, STEPAF_ERR_INVALID); /* the wrong way */
     REFUSE(attempt.pull[0].key = PUSH + WHOLE, STEPAF_ERR_INVALID);
-    REFUSE(attempt.flags = 1u << 1, STEPAF_ERR_INVALID);
+    REFUSE(attempt.flags = 1u << 2, STEPAF_ERR_INVALID);
+    REFUSE(attempt.flags = STEPAF_PLAN_STREAM, STEPAF_ERR_UNSUPPORTED); /* host memory */
     REFUSE(attempt.flags = 1u << 31, STEPAF_ERR_INVALID);
     HS_REFUSED(stepaf_plan_create(job->ctx, NULL, 1, NULL, 0, 0, &plan), STEPAF_ERR_INVALID);
     HS_REFUSED(stepaf_plan_create(job->ctx, NULL, 0, NULL, job->ffn, 0, &plan), STEPAF_ERR_INVALID);

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stepaf/stream.h>
+
+#include "api/handles.h"
+#include "engine/stream.h"
+
+/* A stream plan of a rank of @a role; the lock is held on success. */
+static stepaf_status_t enter(stepaf_plan_h handle, stepaf_role_t role,
+                             struct stepaf_stream **stream_p)
+{
+    struct stepaf_plan_obj *plan;
+    stepaf_status_t status = stepaf_enter_plan(handle, &plan);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = plan->ctx;
+    if (role != STEPAF_ROLE_AUTO && ctx->role != role)
+        status = stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_NONE, "only %s ranks call this",
+                                  role == STEPAF_FFN ? "FFN" : "attention");
+    else if (!plan->stream)
+        status = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                  "the plan was not made with STEPAF_PLAN_STREAM");
+    if (status)
+        stepaf_leave(ctx);
+    else
+        *stream_p = plan->stream;
+    return status;
+}
+
+static stepaf_status_t would_block(const char *what)
+{
+    return stepaf_error_set(STEPAF_ERR_WOULD_BLOCK, STEPAF_PHASE_START, "%s", what);
+}
+
+stepaf_status_t stepaf_start_on_stream(stepaf_plan_h handle, const stepaf_start_params_t *params,
+                                       stepaf_stream_t cuda_stream, stepaf_request_h *request_p)
+{
+    struct stepaf_stream *stream;
+    stepaf_status_t status = enter(handle, STEPAF_ATTENTION, &stream);
+    struct stepaf_op *op = NULL;
+
+    if (status)
+        return status;
+    struct stepaf_plan_obj *plan = stream->plan;
+    struct stepaf_ctx *ctx = plan->ctx;
+    if (params && params->flags)
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                                  "a start on a stream takes no flags");
+    else
+        status = stepaf_stream_status(stream);
+    if (!status && stream->n_sent - stream->n_received >= plan->depth)
+        status = would_block("all slots are started and not waited for");
+    if (!status)
+        status =
+            stepaf_stream_send(stream, params ? params->push : NULL, params ? params->n_push : 0,
+                               cuda_stream, request_p ? &op : NULL);
+    if (!status && request_p)
+        *request_p = stepaf_op_handle(op);
+    stepaf_leave(ctx);
+    return status;
+}
+
+stepaf_status_t stepaf_wait_on_stream(stepaf_plan_h handle, stepaf_stream_t cuda_stream)
+{
+    struct stepaf_stream *stream;
+    stepaf_status_t status = enter(handle, STEPAF_ATTENTION, &stream);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+    status = stepaf_stream_status(stream);
+    if (!status && stream->n_sent == stream->n_received)
+        status = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_RESPONSE,
+                                  "no operation of the plan is started and not waited for");
+    if (!status)
+        status = stepaf_stream_receive(stream, cuda_stream);
+    stepaf_leave(ctx);
+    return status;
+}
+
+stepaf_status_t stepaf_recv_on_stream(stepaf_plan_h handle, stepaf_stream_t cuda_stream)
+{
+    struct stepaf_stream *stream;
+    stepaf_status_t status = enter(handle, STEPAF_FFN, &stream);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+    status = stepaf_stream_status(stream);
+    if (!status && stream->n_received - stream->n_sent >= stream->plan->depth)
+        status = would_block("all slots are received and not answered");
+    if (!status)
+        status = stepaf_stream_receive(stream, cuda_stream);
+    stepaf_leave(ctx);
+    return status;
+}
+
+stepaf_status_t stepaf_respond_on_stream(stepaf_plan_h handle, const stepaf_tensor_t *tensors,
+                                         stepaf_stream_t cuda_stream)
+{
+    struct stepaf_stream *stream;
+    stepaf_status_t status = enter(handle, STEPAF_FFN, &stream);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+    status = stepaf_stream_status(stream);
+    if (!status && stream->n_sent == stream->n_received)
+        status = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_RESPOND,
+                                  "no batch of the plan is received and not answered");
+    if (!status)
+        status = stepaf_stream_send(stream, tensors, (int)(ctx->n_peers * stream->n_out),
+                                    cuda_stream, NULL);
+    stepaf_leave(ctx);
+    return status;
+}
+
+stepaf_status_t stepaf_plan_tensor(stepaf_plan_h handle, unsigned slot, int peer, int index,
+                                   stepaf_tensor_info_t *info_p)
+{
+    struct stepaf_stream *stream;
+    stepaf_status_t status = enter(handle, STEPAF_ROLE_AUTO, &stream);
+
+    if (status)
+        return status;
+    struct stepaf_plan_obj *plan = stream->plan;
+    struct stepaf_ctx *ctx = plan->ctx;
+    if (!stream->epoch) {
+        status =
+            stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE, "the plan is not committed yet");
+    } else if (slot >= plan->depth || peer < 0 || (uint32_t)peer >= ctx->n_peers || index < 0 ||
+               index >= stream->n_in || !info_p) {
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                  "the plan has no such slot, peer or tensor");
+    } else {
+        uint32_t at = (uint32_t)(peer * stream->n_in + index);
+        const struct stepaf_inlet *inlet = &stream->inlets[at];
+        const struct stepaf_key *key =
+            stepaf_is_attention(ctx) ? plan->pull[at].key : plan->push[index].key;
+        stepaf_key_describe(key, key->id, inlet->data + (size_t)slot * inlet->pitch, inlet->bytes,
+                            inlet->bytes, info_p);
+    }
+    stepaf_leave(ctx);
+    return status;
+}
+
+const uint32_t *stepaf_plan_bytes(stepaf_plan_h handle, unsigned slot)
+{
+    struct stepaf_stream *stream;
+    const uint32_t *landed = NULL;
+
+    if (enter(handle, STEPAF_ROLE_AUTO, &stream))
+        return NULL;
+    if (stream->epoch && slot < stream->plan->depth)
+        landed = stream->receive[slot].landed;
+    stepaf_leave(stream->plan->ctx);
+    return landed;
+}
+
+stepaf_status_t stepaf_plan_status(stepaf_plan_h handle)
+{
+    struct stepaf_stream *stream;
+    stepaf_status_t status = enter(handle, STEPAF_ROLE_AUTO, &stream);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+    stepaf_engine_progress(ctx);
+    status = stepaf_stream_status(stream);
+    if (status && status != STEPAF_ERR_PEER_LOST) { /* is it because the peer has died? */
+        for (unsigned t = 0; t < ctx->n_transports; t++)
+            if (ctx->transports[t]->ops->idle)
+                ctx->transports[t]->ops->idle(ctx->transports[t]);
+        status = stepaf_stream_status(stream);
+    }
+    stepaf_leave(ctx);
+    return status;
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stream plans in use: launching, requests, failures. */
+#include "engine/stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static stepaf_status_t no_memory(void)
+{
+    return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+}
+
+stepaf_status_t stepaf_stream_make(struct stepaf_plan_obj *plan)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+    bool attention = stepaf_is_attention(ctx);
+    struct stepaf_stream *stream = calloc(1, sizeof(*stream));
+    struct stepaf_gpu *gpu;
+
+    if (!stream)
+        return no_memory();
+    plan->stream = stream; /* plan_free ends it */
+    stream->plan = plan;
+    stream->failed_peer = -1;
+    stream->n_out = attention ? plan->n_push : plan->n_pull;
+    stream->n_in = attention ? plan->n_pull : plan->n_push;
+    if (!stream->n_out || !stream->n_in)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                "a stream plan needs something to push and something to pull");
+    if (ctx->n_peers * stream->n_out > STEPAF_FLOW_LANES ||
+        ctx->n_peers * stream->n_in > STEPAF_FLOW_LANES)
+        return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE,
+                                "a stream plan carries at most %d tensors each way, over all peers",
+                                STEPAF_FLOW_LANES);
+    stepaf_status_t status = stepaf_ctx_gpu(ctx, &gpu);
+    if (status)
+        return status;
+    stream->inlets = calloc((size_t)ctx->n_peers * stream->n_in, sizeof(*stream->inlets));
+    stream->send = calloc(plan->depth, sizeof(*stream->send));
+    stream->receive = calloc(plan->depth, sizeof(*stream->receive));
+    stream->sent = calloc(plan->depth, sizeof(*stream->sent));
+    stream->arrived = calloc(plan->depth, sizeof(*stream->arrived));
+    if (!stream->inlets || !stream->send || !stream->receive || !stream->sent || !stream->arrived)
+        return no_memory();
+    return STEPAF_OK;
+}
+
+void stepaf_stream_free(struct stepaf_stream *stream)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    for (uint8_t s = 0; s < stream->plan->depth; s++) {
+        if (stream->sent && stream->sent[s])
+            stepaf_gpu_event_destroy(ctx->gpu, stream->sent[s]);
+        if (stream->arrived && stream->arrived[s])
+            stepaf_gpu_event_destroy(ctx->gpu, stream->arrived[s]);
+    }
+    free(stream->inlets);
+    free(stream->send);
+    free(stream->receive);
+    free(stream->sent);
+    free(stream->arrived);
+    free(stream);
+}
+
+bool stepaf_stream_busy(const struct stepaf_stream *stream)
+{
+    return stream->requests || (!stream->failure && stream->n_sent != stream->n_received);
+}
+
+/* ---- failures ---- */
+
+stepaf_status_t stepaf_stream_status(struct stepaf_stream *stream)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    if (!stream->failure && stream->watch) {
+        uint32_t fault = __atomic_load_n(&stream->watch->fault, __ATOMIC_ACQUIRE);
+        if (fault && stream->watch->peer < ctx->n_peers) {
+            stream->failed_peer = (int)stream->watch->peer;
+            stream->failure =
+                ctx->peers[stream->failed_peer].lost ? STEPAF_ERR_PEER_LOST : STEPAF_ERR_TIMEOUT;
+        }
+    }
+    if (__builtin_expect(!stream->failure, 1))
+        return STEPAF_OK;
+    struct stepaf_peer *peer = &ctx->peers[stream->failed_peer];
+    ctx->changed = true; /* the next commit begins anew */
+    if (peer->lost)
+        stream->failure = STEPAF_ERR_PEER_LOST;
+    stepaf_phase_t phase = stepaf_is_attention(ctx) ? STEPAF_PHASE_RESPONSE : STEPAF_PHASE_RECV;
+    if (stream->failure == STEPAF_ERR_PEER_LOST)
+        return stepaf_error_set_peer(stream->failure, phase, peer->who,
+                                     "stream plan %u is over: " STEPAF_WHO_FORMAT " is lost: %s",
+                                     stream->plan->index, STEPAF_WHO_ARGS(peer->who), peer->reason);
+    return stepaf_error_set_peer(stream->failure, phase, peer->who,
+                                 "stream plan %u is over: " STEPAF_WHO_FORMAT
+                                 " has sent nothing for STEPAF_STREAM_TIMEOUT_US",
+                                 stream->plan->index, STEPAF_WHO_ARGS(peer->who));
+}
+
+void stepaf_streams_peer_lost(struct stepaf_peer *peer)
+{
+    struct stepaf_ctx *ctx = peer->ctx;
+
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        struct stepaf_stream *stream = plan ? plan->stream : NULL;
+        if (!stream || !stream->epoch || stream->failure)
+            continue;
+        stream->failure = STEPAF_ERR_PEER_LOST;
+        stream->failed_peer = (int)peer->index;
+        __atomic_store_n(&stream->watch->abort, 1, __ATOMIC_RELEASE);
+    }
+}
+
+/* ---- requests ---- */
+
+/* Record an event in @a stream, made at its first use. */
+static stepaf_status_t mark(struct stepaf_gpu *gpu, void **event_p, void *stream)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    if (!*event_p)
+        status = stepaf_gpu_event_create(gpu, event_p);
+    return status ? status : stepaf_gpu_event_record(gpu, *event_p, stream);
+}
+
+/* The operation that was just sent gets a request. */
+static stepaf_status_t open_request(struct stepaf_stream *stream, uint8_t slot, void *cuda_stream,
+                                    struct stepaf_op **op_p)
+{
+    struct stepaf_plan_obj *plan = stream->plan;
+    struct stepaf_op *op = &plan->ops[slot];
+    stepaf_status_t status = mark(plan->ctx->gpu, &stream->sent[slot], cuda_stream);
+
+    if (status)
+        return status;
+    op->generation = stepaf_table_generation(&plan->ctx->ops);
+    op->seq = plan->seq;
+    op->retired = false;
+    op->failed_peer = -1;
+    op->pending = plan->ctx->n_peers;
+    for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
+        op->parts[p].state = STEPAF_PART_WAITING;
+    for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
+        op->pull_bytes[i] = plan->pull[i].bytes;
+    atomic_store_explicit(&op->status, STEPAF_INPROGRESS, memory_order_release);
+    stream->requests |= 1u << slot;
+    stream->awaited &= ~(1u << slot);
+    plan->ctx->n_stream_requests++;
+    *op_p = op;
+    return STEPAF_OK;
+}
+
+static void close_request(struct stepaf_stream *stream, uint8_t slot, stepaf_status_t status)
+{
+    stream->requests &= ~(1u << slot);
+    stream->plan->ctx->n_stream_requests--;
+    stepaf_op_end(&stream->plan->ops[slot], status, stream->failed_peer);
+}
+
+stepaf_status_t stepaf_stream_claim(struct stepaf_op *op)
+{
+    struct stepaf_stream *stream = op->plan->stream;
+    struct stepaf_ctx *ctx = op->plan->ctx;
+    stepaf_status_t status = STEPAF_OK;
+
+    while (!status && stream->requests & 1u << op->slot && !(stream->awaited & 1u << op->slot)) {
+        uint8_t slot = (uint8_t)(stream->n_received % op->plan->depth);
+        if (!ctx->streams->stream)
+            status = stepaf_gpu_stream_create(ctx->gpu, &ctx->streams->stream);
+        if (!status && stream->sent[slot])
+            status = stepaf_gpu_event_await(ctx->gpu, stream->sent[slot], ctx->streams->stream);
+        if (!status)
+            status = stepaf_stream_receive(stream, ctx->streams->stream);
+    }
+    return status;
+}
+
+/* Look at the open requests of one plan. */
+static unsigned look(struct stepaf_stream *stream)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+    uint32_t ready = stream->requests & stream->awaited;
+    unsigned n = 0;
+
+    while (ready) {
+        uint8_t slot = (uint8_t)__builtin_ctz(ready);
+        stepaf_status_t status = stepaf_gpu_event_test(ctx->gpu, stream->arrived[slot]);
+        ready &= ready - 1;
+        if (status == STEPAF_INPROGRESS)
+            continue;
+        if (!status)
+            status = stepaf_stream_status(stream);
+        close_request(stream, slot, status);
+        n++;
+    }
+    return n;
+}
+
+unsigned stepaf_streams_progress(struct stepaf_ctx *ctx)
+{
+    unsigned n = 0;
+
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->stream && plan->stream->requests)
+            n += look(plan->stream);
+    }
+    return n;
+}
+
+stepaf_status_t stepaf_stream_sent(struct stepaf_op *op)
+{
+    struct stepaf_stream *stream = op->plan->stream;
+
+    if (!(stream->requests & 1u << op->slot))
+        return STEPAF_OK;
+    return stepaf_gpu_event_test(op->plan->ctx->gpu, stream->sent[op->slot]);
+}
+
+/* ---- enqueueing ---- */
+
+/* Whether the plan can be used at all. */
+static stepaf_status_t check(struct stepaf_stream *stream)
+{
+    if (__builtin_expect(!stream->epoch || stream->epoch != stream->plan->ctx->epoch, 0))
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
+                                "stream plan %u was made after the last commit",
+                                stream->plan->index);
+    return stepaf_stream_status(stream);
+}
+
+/* Put the sizes and places of one operation into a copy of its flow. */
+static stepaf_status_t change(const struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
+                              int n_tensors, struct stepaf_flow *flow)
+{
+    const struct stepaf_plan_obj *plan = stream->plan;
+    uint32_t n = stream->n_out, all = plan->ctx->n_peers * n;
+    bool attention = stepaf_is_attention(plan->ctx);
+    bool each = plan->scatter || !attention;
+
+    if (n_tensors < 0 || (uint32_t)n_tensors != (each ? all : n))
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                                "%d tensors given where the plan has %u", n_tensors,
+                                each ? all : n);
+    for (uint32_t i = 0; i < all; i++) {
+        const stepaf_tensor_t *tensor = &tensors[each ? i : i % n];
+        const struct stepaf_key *key = attention ? plan->push[i % n].key : plan->pull[i].key;
+        struct stepaf_lane *lane = &flow->lanes[i];
+        if (tensor->key != key->id)
+            return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                                    "tensor %u is of key %llu, planned was %llu", i,
+                                    (unsigned long long)tensor->key, (unsigned long long)key->id);
+        if (tensor->bytes > lane->bytes)
+            return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_START,
+                                    "tensor %u: %zu bytes, planned were %u", i, tensor->bytes,
+                                    lane->bytes);
+        lane->bytes = (uint32_t)tensor->bytes;
+        if (!tensor->data || !tensor->bytes)
+            continue;
+        const struct stepaf_region *region =
+            stepaf_region_find(plan->ctx, tensor->data, tensor->bytes);
+        if (!region || region->kind != STEPAF_MEM_CUDA)
+            return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_START,
+                                    "tensor %u: its %zu bytes are not in registered GPU memory", i,
+                                    tensor->bytes);
+        lane->data = tensor->data;
+    }
+    stepaf_stream_touch(flow);
+    return STEPAF_OK;
+}
+
+/* Whether @a next goes on where @a lane ends, at both sides: then one copy does for both. */
+static bool goes_on(const struct stepaf_lane *lane, const struct stepaf_lane *next, uint32_t bytes)
+{
+    return next->copied && next->peer == lane->peer && next->data == lane->data + bytes &&
+           next->lines == lane->lines + bytes;
+}
+
+/* Let copy engines write what is theirs, and tell of it without a kernel. */
+static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_flow *flow,
+                            void *cuda_stream)
+{
+    struct stepaf_gpu_word words[STEPAF_GPU_WORDS];
+    stepaf_status_t status = STEPAF_OK;
+    uint32_t n_words = 0;
+
+    for (uint32_t i = 0, next; i < flow->n_lanes && !status; i = next) {
+        const struct stepaf_lane *lane = &flow->lanes[i];
+        size_t bytes = lane->bytes;
+        next = i + 1;
+        if (!lane->copied)
+            continue;
+        for (; next < flow->n_lanes && bytes <= UINT32_MAX &&
+               goes_on(lane, &flow->lanes[next], (uint32_t)bytes);
+             next++)
+            bytes += flow->lanes[next].bytes;
+        if (bytes)
+            status = stepaf_gpu_copy(gpu, lane->lines, lane->data, bytes, cuda_stream);
+    }
+    for (uint32_t i = 0; i < flow->n_lanes; i++) {
+        const struct stepaf_lane *lane = &flow->lanes[i];
+        if (lane->copied)
+            words[n_words++] = (struct stepaf_gpu_word){
+                (uint64_t *)(lane->head + STEPAF_HEAD_DATA) + 1,
+                (uint64_t)lane->bytes << 32 | STEPAF_TOLD,
+            };
+    }
+    return status || !n_words ? status : stepaf_gpu_store(gpu, words, n_words, cuda_stream);
+}
+
+stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
+                                   int n_tensors, void *cuda_stream, struct stepaf_op **op_p)
+{
+    struct stepaf_plan_obj *plan = stream->plan;
+    struct stepaf_gpu *gpu = plan->ctx->gpu;
+    uint8_t slot = (uint8_t)(stream->n_sent % plan->depth);
+    struct stepaf_flow changed;
+    const struct stepaf_flow *flow = &stream->send[slot];
+    stepaf_status_t status = check(stream);
+
+    if (!status && tensors) {
+        changed = *flow;
+        flow = &changed;
+        status = change(stream, tensors, n_tensors, &changed);
+    }
+    if (!status && op_p) {
+        bool capturing = false;
+        status = stepaf_gpu_capturing(gpu, cuda_stream, &capturing);
+        if (capturing)
+            status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                                      "the stream is captured: replays have no requests");
+    }
+    if (!status && stream->send_blocks)
+        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_SEND, flow, stream->send_blocks, STEPAF_WARP,
+                                   true, cuda_stream);
+    if (!status && stream->copies)
+        status = copy(gpu, flow, cuda_stream);
+    if (status)
+        return status;
+    if (op_p)
+        status = open_request(stream, slot, cuda_stream, op_p);
+    plan->seq++;
+    stream->n_sent++;
+    return status;
+}
+
+stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_stream)
+{
+    struct stepaf_plan_obj *plan = stream->plan;
+    struct stepaf_gpu *gpu = plan->ctx->gpu;
+    uint8_t slot = (uint8_t)(stream->n_received % plan->depth);
+    const struct stepaf_flow *flow = &stream->receive[slot];
+    stepaf_status_t status = check(stream);
+
+    if (!status)
+        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, flow, 1, stream->gate_threads, false,
+                                   cuda_stream);
+    if (!status && stream->unpack_blocks)
+        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_UNPACK, flow, stream->unpack_blocks,
+                                   STEPAF_WARP, true, cuda_stream);
+    if (status)
+        return status;
+    stream->n_received++;
+    if (stream->requests & 1u << slot) {
+        status = mark(gpu, &stream->arrived[slot], cuda_stream);
+        if (!status)
+            stream->awaited |= 1u << slot;
+    }
+    return status;
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans on CUDA streams.
+ *
+ * To the engine both sides of a stream plan are the same thing: tensors go out from sources, others
+ * come in to destinations. An attention rank's pushes go out and its pulls come in, at an FFN rank
+ * it is the other way round. What comes in has an inlet each (device/kernels.h), for each peer and
+ * slot, in one piece of GPU memory of the rank. Commit tells the peers where: then each side makes
+ * the flows that its kernels are launched with, and nothing is left to do for an operation but to
+ * launch them. */
+#ifndef STEPAF_ENGINE_STREAM_H
+#define STEPAF_ENGINE_STREAM_H
+
+#include "device/gpu.h"
+#include "engine/declare.h"
+
+enum { STEPAF_LINES_MAX = 2 << 20 }; /* larger tensors are written in place */
+
+/* A tensor that comes from a peer. */
+struct stepaf_inlet {
+    uint64_t offset; /* of slot 0 in the rank's inlet memory */
+    uint32_t stride; /* from slot to slot */
+    uint32_t bytes;  /* of a tensor, at most */
+    uint8_t *data;   /* where it goes, of slot 0 */
+    const struct stepaf_region *region;
+    uint32_t pitch; /* from slot to slot of data */
+    uint8_t way;    /* stepaf_way */
+};
+
+struct stepaf_stream {
+    struct stepaf_plan_obj *plan;
+    uint8_t n_in; /* per peer */
+    uint8_t n_out;
+    uint32_t epoch;              /* in which the flows were made; 0: never */
+    struct stepaf_inlet *inlets; /* peer by peer: n_in */
+    struct stepaf_flow *send;    /* one a slot */
+    struct stepaf_flow *receive; /* one a slot */
+    uint32_t send_blocks;        /* 0: copy engines do all */
+    bool copies;                 /* copy engines do some */
+    uint32_t unpack_blocks;      /* 0: the gate does all */
+    uint32_t gate_threads;
+    uint32_t *landed; /* in GPU memory: depth * peers * n_in */
+    struct stepaf_gpu_watch *watch;
+    uint64_t n_sent; /* operations enqueued */
+    uint64_t n_received;
+    uint32_t requests; /* bit s: the operation in slot s has a request and is not complete */
+    uint32_t awaited;  /* bit s: the event in arrived[s] is recorded */
+    void **sent;       /* events, one a slot; NULL: not needed yet */
+    void **arrived;
+    stepaf_status_t failure; /* the plan is over: PEER_LOST, TIMEOUT, PROTOCOL */
+    int failed_peer;         /* index */
+};
+
+/* What the stream plans of a context share, made anew at each commit. */
+struct stepaf_streams {
+    uint8_t *inlets; /* GPU memory */
+    uint64_t inlet_bytes;
+    uint8_t *control; /* GPU memory: counts, flags */
+    uint64_t control_bytes;
+    struct stepaf_gpu_watch *watches; /* pinned, one a plan number */
+    uint32_t **failed;                /* in control, one a plan: nothing is to be done any more */
+    uint32_t n_failed;
+    void **imports; /* pieces of peers' memory */
+    uint32_t n_imports;
+    void *stream;                  /* for waits that the host asks for; NULL: not needed yet */
+    bool joined;                   /* the commit that it was laid out for was not refused */
+    struct stepaf_streams *before; /* of earlier commits: only control and watches are left */
+};
+
+/* Give @a plan, made with STEPAF_PLAN_STREAM, its stream part. */
+stepaf_status_t stepaf_stream_make(struct stepaf_plan_obj *plan);
+void stepaf_stream_free(struct stepaf_stream *stream);
+/* Whether an operation is enqueued only by half, or its request is open. */
+bool stepaf_stream_busy(const struct stepaf_stream *stream);
+
+/* Commit: lay out the inlets; tell the peers; join what they tell; let go of what was before. */
+stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx);
+void stepaf_streams_pack(struct stepaf_ctx *ctx, struct stepaf_pack *pack);
+stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx,
+                                    const struct stepaf_declaration *declarations);
+void stepaf_streams_settle(struct stepaf_ctx *ctx);
+/* The commit was refused: what was in force stays so. */
+void stepaf_streams_undo(struct stepaf_ctx *ctx);
+void stepaf_streams_free(struct stepaf_ctx *ctx);
+
+/* Make the flows of a plan from its inlets and, peer by peer, those of its peers. */
+struct stepaf_outlet {
+    uint8_t *inlet; /* the peer's, of slot 0, as this process sees it */
+    uint8_t *place; /* and the tensor that it is for; NULL: not to be written directly */
+    uint32_t stride, pitch, bytes;
+    uint8_t way;
+};
+void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_outlet *outlets,
+                           uint8_t *control);
+/* Bytes of GPU memory that compile wants for @a stream. */
+uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream);
+
+/* After sources of a flow have changed. */
+void stepaf_stream_touch(struct stepaf_flow *flow);
+
+/* Hot: enqueue. @a tensors: NULL, or n_out (broadcast) or peers * n_out with smaller sizes. */
+stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
+                                   int n_tensors, void *cuda_stream, struct stepaf_op **op_p);
+stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_stream);
+
+/* Requests: enqueue the wait for @a op if nobody has; look which are complete. */
+stepaf_status_t stepaf_stream_claim(struct stepaf_op *op);
+unsigned stepaf_streams_progress(struct stepaf_ctx *ctx);
+/* Whether the sources of @a op may be overwritten. */
+stepaf_status_t stepaf_stream_sent(struct stepaf_op *op);
+
+/* A peer is lost: end all waits that need it. */
+void stepaf_streams_peer_lost(struct stepaf_peer *peer);
+/* STEPAF_OK, or why the plan is over, with the detail set. */
+stepaf_status_t stepaf_stream_status(struct stepaf_stream *stream);
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stream plans at the commit: map what the peers have told, and make the flows. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/stream_tell.h"
+
+static stepaf_status_t bad_inlet(const struct stepaf_peer *peer)
+{
+    return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
+                                 "an inlet of " STEPAF_WHO_FORMAT " is not where it can be",
+                                 STEPAF_WHO_ARGS(peer->who));
+}
+
+/* Map a piece of the peer's memory, of which @a bytes are to be written. */
+static stepaf_status_t map(struct stepaf_peer *peer, const struct stepaf_gpu_export *exported,
+                           uint64_t bytes, uint8_t **ptr_p)
+{
+    struct stepaf_streams *streams = peer->ctx->streams;
+    void **imports = realloc(streams->imports, (streams->n_imports + 1) * sizeof(*imports));
+    struct stepaf_gpu_place place;
+    stepaf_status_t status;
+    void *ptr;
+
+    if (!imports)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    streams->imports = imports;
+    status = stepaf_gpu_import(peer->ctx->gpu, exported, &ptr);
+    if (status) {
+        stepaf_error_t error = *stepaf_last_error();
+        return stepaf_error_set_peer(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
+                                     "the GPU memory of " STEPAF_WHO_FORMAT
+                                     " cannot be reached: %s",
+                                     STEPAF_WHO_ARGS(peer->who), error.text);
+    }
+    imports[streams->n_imports++] = ptr;
+    stepaf_gpu_classify(ptr, &place);
+    if (!place.is_device || !place.base || (uint8_t *)ptr < (uint8_t *)place.base ||
+        bytes > place.bytes - (size_t)((uint8_t *)ptr - (uint8_t *)place.base))
+        return bad_inlet(peer);
+    *ptr_p = ptr;
+    return STEPAF_OK;
+}
+
+/* Bytes that the way needs at the receiver, after the head. */
+static uint64_t inlet_need(uint32_t way, uint32_t bytes)
+{
+    uint64_t groups = ((uint64_t)bytes + 4 * STEPAF_LINE_DATA - 1) / (4 * STEPAF_LINE_DATA);
+
+    if (way == STEPAF_WAY_LINES)
+        return STEPAF_LINE_BYTES + groups * 4 * STEPAF_LINE_BYTES;
+    return STEPAF_LINE_BYTES + (way == STEPAF_WAY_INLET ? bytes : 0);
+}
+
+static stepaf_status_t join_inlet(struct stepaf_peer *peer, const struct stepaf_told *told,
+                                  const struct stepaf_told_inlet *inlet, uint32_t depth,
+                                  uint8_t *inlets, struct stepaf_outlet *outlet_p)
+{
+    uint64_t span = (uint64_t)inlet->stride * depth;
+    stepaf_status_t status = STEPAF_OK;
+
+    if (inlet->way > STEPAF_WAY_INLET || inlet->offset > told->inlet_bytes ||
+        span > told->inlet_bytes - inlet->offset || (inlet->offset | inlet->stride) % 128 ||
+        inlet_need(inlet->way, inlet->bytes) > inlet->stride ||
+        (inlet->way == STEPAF_WAY_HEAD && inlet->bytes > STEPAF_HEAD_DATA) ||
+        (depth > 1 && inlet->pitch < inlet->bytes))
+        return bad_inlet(peer);
+    *outlet_p = (struct stepaf_outlet){
+        .inlet = inlets + inlet->offset,
+        .stride = inlet->stride,
+        .pitch = inlet->pitch,
+        .bytes = inlet->bytes,
+        .way = (uint8_t)inlet->way,
+    };
+    if (inlet->way == STEPAF_WAY_PLACE)
+        status = map(peer, &inlet->place, (uint64_t)inlet->pitch * (depth - 1) + inlet->bytes,
+                     &outlet_p->place);
+    return status;
+}
+
+/* A plan of one's own, as one would tell it: what match compares. */
+static struct stepaf_told_plan describe(const struct stepaf_ctx *ctx, const struct stepaf_told *own,
+                                        const struct stepaf_stream *stream)
+{
+    struct stepaf_told_plan none = {.n_peers = ctx->n_peers};
+
+    for (uint32_t i = 0; i < own->n_plans; i++)
+        if (own->plans[i].number == stream->plan->index)
+            return own->plans[i];
+    return none;
+}
+
+/* Find where @a stream's tensors go at one peer. */
+static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_peer *peer,
+                                 const struct stepaf_told *own, const struct stepaf_told *told,
+                                 uint8_t *inlets, struct stepaf_outlet *outlets)
+{
+    struct stepaf_ctx *ctx = peer->ctx;
+    struct stepaf_told_plan mine = describe(ctx, own, stream);
+    const struct stepaf_told_plan *its =
+        stepaf_told_match(told, ctx->mesh.slot, &mine, peer->index);
+    stepaf_status_t status = its ? STEPAF_OK : bad_inlet(peer); /* judged before */
+
+    for (uint32_t i = 0; i < stream->n_out && !status; i++) {
+        struct stepaf_told_inlet inlet = stepaf_told_inlet(its, stream->n_out, ctx->mesh.slot, i);
+        status = join_inlet(peer, told, &inlet, stream->plan->depth, inlets, &outlets[i]);
+    }
+    return status;
+}
+
+/* All that one peer tells: its inlet memory, then a share of every plan's outlets. */
+static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_declaration *its,
+                                const struct stepaf_told *own, struct stepaf_outlet **outlets)
+{
+    struct stepaf_ctx *ctx = peer->ctx;
+    struct stepaf_told told;
+    uint8_t *inlets = NULL;
+    stepaf_status_t status = stepaf_told_read(its->streams, its->role, its->world_rank, &told);
+
+    if (status)
+        return status;
+    if (ctx->ranks[peer->who.world_rank].node_id != ctx->ranks[ctx->boot.rank].node_id)
+        status = stepaf_error_set_peer(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
+                                       STEPAF_WHO_FORMAT
+                                       " is on another node: stream plans stay within one",
+                                       STEPAF_WHO_ARGS(peer->who));
+    if (!status)
+        status = map(peer, &told.inlets, told.inlet_bytes, &inlets);
+    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->stream)
+            status = join_peer(plan->stream, peer, own, &told, inlets,
+                               &outlets[i][peer->index * plan->stream->n_out]);
+    }
+    stepaf_told_free(&told);
+    return status;
+}
+
+/* Make a stream plan ready to go, from its first operation on. */
+static void begin(struct stepaf_stream *stream, const struct stepaf_outlet *outlets,
+                  uint8_t *control)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    stream->watch = &ctx->streams->watches[stream->plan->index];
+    stepaf_stream_compile(stream, outlets, control);
+    ctx->streams->failed[ctx->streams->n_failed++] = (uint32_t *)control;
+    stream->n_sent = 0;
+    stream->n_received = 0;
+    stream->failure = STEPAF_OK;
+    stream->failed_peer = -1;
+    stream->epoch = ctx->epoch;
+}
+
+stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx,
+                                    const struct stepaf_declaration *declarations)
+{
+    const struct stepaf_declaration *mine = &declarations[ctx->boot.rank];
+    struct stepaf_outlet **outlets;
+    stepaf_status_t status = STEPAF_OK;
+    struct stepaf_told own;
+    uint64_t at = 0;
+
+    if (!ctx->streams)
+        return STEPAF_OK;
+    ctx->streams->joined = true;
+    if (!ctx->streams->control)
+        return STEPAF_OK;
+    status = stepaf_told_read(mine->streams, mine->role, mine->world_rank, &own);
+    if (status)
+        return status;
+    outlets = calloc(ctx->plans.n + 1, sizeof(*outlets));
+    if (!outlets)
+        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
+        outlets[i] = calloc(STEPAF_FLOW_LANES, sizeof(*outlets[i]));
+        if (!outlets[i])
+            status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    }
+    for (uint32_t p = 0; p < ctx->n_peers && !status; p++)
+        status =
+            join_one(&ctx->peers[p], &declarations[ctx->peers[p].who.world_rank], &own, outlets);
+    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (!plan || !plan->stream)
+            continue;
+        begin(plan->stream, outlets[i], ctx->streams->control + at);
+        at += stepaf_stream_control_bytes(plan->stream);
+    }
+    for (uint32_t i = 0; outlets && i < ctx->plans.n; i++)
+        free(outlets[i]);
+    free(outlets);
+    stepaf_told_free(&own);
+    return status;
+}
+
+/* Free what operations of this commit have used, but for the words that tell graphs of those days
+ * that there is nothing to do any more. */
+static void retire(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
+{
+    uint32_t over = 1;
+
+    for (uint32_t i = 0; i < streams->n_failed; i++) /* what still waits need not any more */
+        (void)stepaf_gpu_write(ctx->gpu, streams->failed[i], &over, sizeof(over));
+    for (uint32_t i = 0; i < streams->n_imports; i++)
+        stepaf_gpu_unimport(ctx->gpu, streams->imports[i]);
+    free(streams->imports);
+    streams->imports = NULL;
+    streams->n_imports = 0;
+    if (streams->inlets)
+        stepaf_gpu_free(ctx->gpu, streams->inlets);
+    streams->inlets = NULL;
+}
+
+void stepaf_streams_settle(struct stepaf_ctx *ctx)
+{
+    if (ctx->streams && ctx->streams->before && ctx->streams->before->inlets)
+        retire(ctx, ctx->streams->before);
+}
+
+/* Free the last. */
+static void pop(struct stepaf_ctx *ctx)
+{
+    struct stepaf_streams *streams = ctx->streams;
+
+    ctx->streams = streams->before;
+    retire(ctx, streams);
+    if (streams->stream)
+        stepaf_gpu_stream_destroy(ctx->gpu, streams->stream);
+    if (streams->control)
+        stepaf_gpu_free(ctx->gpu, streams->control);
+    if (streams->watches)
+        stepaf_gpu_free_host(ctx->gpu, streams->watches);
+    free(streams->failed);
+    free(streams);
+}
+
+void stepaf_streams_undo(struct stepaf_ctx *ctx)
+{
+    if (ctx->streams && !ctx->streams->joined)
+        pop(ctx);
+}
+
+void stepaf_streams_free(struct stepaf_ctx *ctx)
+{
+    while (ctx->streams)
+        pop(ctx);
+}

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stream plans: which way each tensor comes, where its inlet lies, and what the kernels are told. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/stream.h"
+
+enum {
+    ALIGN = 512,     /* of inlets, and of what the control memory holds */
+    GROUP_LINES = 4, /* a warp writes so many lines at once */
+    BLOCKS_DEFAULT = STEPAF_FLOW_BLOCKS,
+    GATE_THREADS = 512, /* as kernels.cu has it */
+    COPY_SHARE = 1024,  /* bytes that a block of PLACE copies in one go */
+    COPY_MIN = 32 << 20 /* from here on a copy engine is faster than all blocks together */
+};
+
+static uint64_t round_up(uint64_t bytes, uint64_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+static uint64_t groups_of(uint32_t bytes)
+{
+    return ((uint64_t)bytes + GROUP_LINES * STEPAF_LINE_DATA - 1) /
+           (GROUP_LINES * STEPAF_LINE_DATA);
+}
+
+/* The receiver decides which way a tensor comes. */
+static enum stepaf_way choose(const struct stepaf_ctx *ctx, const struct stepaf_inlet *inlet)
+{
+    bool copied = ctx->env.cuda_engine == STEPAF_ENV_ENGINE_CE;
+
+    if (inlet->bytes <= STEPAF_HEAD_DATA)
+        return STEPAF_WAY_HEAD;
+    if (inlet->bytes <= STEPAF_LINES_MAX && !copied)
+        return STEPAF_WAY_LINES;
+    return inlet->region && inlet->region->shareable ? STEPAF_WAY_PLACE : STEPAF_WAY_INLET;
+}
+
+static uint64_t inlet_stride(const struct stepaf_inlet *inlet)
+{
+    uint64_t after = 0;
+
+    if (inlet->way == STEPAF_WAY_LINES)
+        after = groups_of(inlet->bytes) * GROUP_LINES * STEPAF_LINE_BYTES;
+    else if (inlet->way == STEPAF_WAY_INLET)
+        after = inlet->bytes;
+    return round_up(STEPAF_LINE_BYTES + after, ALIGN);
+}
+
+/* Where tensor @a i of peer @a p comes to. */
+static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_t i,
+                               struct stepaf_inlet *inlet)
+{
+    const struct stepaf_plan_obj *plan = stream->plan;
+    struct stepaf_ctx *ctx = plan->ctx;
+    bool attention = stepaf_is_attention(ctx);
+    const struct stepaf_key *key =
+        attention ? plan->pull[p * plan->n_pull + i].key : plan->push[i].key;
+
+    inlet->bytes = attention ? plan->pull[p * plan->n_pull + i].bytes : key->max_bytes;
+    inlet->pitch = key->max_bytes;
+    inlet->data = attention ? plan->pull[p * plan->n_pull + i].data
+                            : stepaf_key_slice(key, (uint32_t)ctx->peers[p].who.rank);
+    inlet->region = NULL;
+    if (inlet->bytes) {
+        inlet->region = stepaf_region_find(ctx, inlet->data, inlet->bytes);
+        if (!inlet->region)
+            return stepaf_error_set_peer(
+                STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_COMMIT, ctx->peers[p].who,
+                "key %llu has no registered memory for " STEPAF_WHO_FORMAT,
+                (unsigned long long)key->id, STEPAF_WHO_ARGS(ctx->peers[p].who));
+    }
+    inlet->way = (uint8_t)choose(ctx, inlet);
+    return STEPAF_OK;
+}
+
+static stepaf_status_t lay_out(struct stepaf_stream *stream, uint64_t *bytes_p)
+{
+    uint32_t n_peers = stream->plan->ctx->n_peers;
+
+    for (uint32_t at = 0; at < n_peers * stream->n_in; at++) {
+        struct stepaf_inlet *inlet = &stream->inlets[at];
+        stepaf_status_t status = lay_one(stream, at / stream->n_in, at % stream->n_in, inlet);
+        if (status)
+            return status;
+        uint64_t stride = inlet_stride(inlet);
+        if (stride > UINT32_MAX)
+            return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_COMMIT,
+                                    "a tensor of %u bytes is too large to be kept in an inlet, and "
+                                    "its memory cannot be shared between processes",
+                                    inlet->bytes);
+        inlet->stride = (uint32_t)stride;
+        inlet->offset = *bytes_p;
+        *bytes_p += stride * stream->plan->depth;
+    }
+    return STEPAF_OK;
+}
+
+/* ---- control memory: failed; then for each slot counts, done, landed ---- */
+
+static uint64_t counts_bytes(void)
+{
+    return round_up((STEPAF_FLOW_BLOCKS + 1) * sizeof(uint32_t), ALIGN);
+}
+
+static uint64_t lanes_bytes(void)
+{
+    return round_up(STEPAF_FLOW_LANES * sizeof(uint32_t), ALIGN);
+}
+
+uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream)
+{
+    return ALIGN + stream->plan->depth * (2 * counts_bytes() + 2 * lanes_bytes());
+}
+
+stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
+{
+    uint64_t inlet_bytes = 0, control_bytes = 0;
+    struct stepaf_streams *streams;
+    stepaf_status_t status = STEPAF_OK;
+    bool any = false;
+
+    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (!plan || !plan->stream)
+            continue;
+        any = true;
+        status = lay_out(plan->stream, &inlet_bytes);
+        control_bytes += stepaf_stream_control_bytes(plan->stream);
+    }
+    if (status || (!any && !ctx->streams))
+        return status;
+    streams = calloc(1, sizeof(*streams));
+    if (!streams)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    streams->before = ctx->streams;
+    ctx->streams = streams;
+    if (!any)
+        return STEPAF_OK;
+    streams->inlet_bytes = inlet_bytes ? inlet_bytes : ALIGN;
+    streams->control_bytes = control_bytes;
+    streams->failed = calloc(ctx->plans.n, sizeof(*streams->failed));
+    if (!streams->failed)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    status = stepaf_gpu_alloc(ctx->gpu, streams->inlet_bytes, (void **)&streams->inlets);
+    if (!status)
+        status = stepaf_gpu_alloc(ctx->gpu, control_bytes, (void **)&streams->control);
+    if (!status)
+        status = stepaf_gpu_alloc_host(ctx->gpu, ctx->plans.n * sizeof(streams->watches[0]),
+                                       (void **)&streams->watches);
+    return status;
+}
+
+/* ---- flows ---- */
+
+static uint32_t blocks_wanted(const struct stepaf_flow *flow, const struct stepaf_lane *lane,
+                              bool sending)
+{
+    uint64_t n = 1;
+
+    if (lane->copied || (!sending && lane->way == STEPAF_WAY_LINES && flow->gate_takes))
+        return 0; /* a copy engine does it, or the gate */
+    if (lane->way == STEPAF_WAY_LINES)
+        n = (groups_of(lane->bytes) + 1) / 2;
+    else if (lane->way == STEPAF_WAY_INLET || (sending && lane->way == STEPAF_WAY_PLACE))
+        n = (lane->bytes + COPY_SHARE - 1) / COPY_SHARE;
+    else if (!sending)
+        return 0; /* the gate sees all of it */
+    return n > STEPAF_FLOW_BLOCKS ? STEPAF_FLOW_BLOCKS : n ? (uint32_t)n : 1;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct stepaf_lane *const *one = a;
+    const struct stepaf_lane *const *other = b;
+
+    return ((*one)->bytes > (*other)->bytes) - ((*one)->bytes < (*other)->bytes);
+}
+
+/* Share out @a limit blocks, at least one for each lane that wants any. The first are for the
+ * smallest lanes, so that no head comes late. Return how many. */
+static uint32_t deal_blocks(struct stepaf_flow *flow, bool sending, uint32_t limit)
+{
+    struct stepaf_lane *order[STEPAF_FLOW_LANES];
+    uint32_t sum = 0, first = 0, n_wanting = 0;
+
+    for (uint32_t i = 0; i < flow->n_lanes; i++) {
+        uint32_t wanted = blocks_wanted(flow, &flow->lanes[i], sending);
+        n_wanting += wanted > 0;
+        sum += wanted;
+        order[i] = &flow->lanes[i];
+    }
+    qsort(order, flow->n_lanes, sizeof(order[0]), by_bytes);
+    if (limit < n_wanting)
+        limit = n_wanting;
+    for (uint32_t i = 0; i < flow->n_lanes; i++) {
+        struct stepaf_lane *lane = order[i];
+        uint32_t n = blocks_wanted(flow, lane, sending);
+        if (sum > limit && n > 1) /* in proportion to what is left when each has one */
+            n = 1 + (uint32_t)((uint64_t)(n - 1) * (limit - n_wanting) / (sum - n_wanting));
+        lane->first = (uint16_t)first;
+        lane->n = (uint16_t)n;
+        first += n;
+    }
+    return first;
+}
+
+static bool is_aligned(const struct stepaf_flow *flow)
+{
+    uintptr_t all = 0;
+
+    for (uint32_t i = 0; i < flow->n_lanes; i++)
+        all |= (uintptr_t)flow->lanes[i].data | (uintptr_t)flow->lanes[i].lines;
+    return all % 16 == 0;
+}
+
+void stepaf_stream_touch(struct stepaf_flow *flow)
+{
+    flow->aligned = is_aligned(flow);
+}
+
+static struct stepaf_flow flow_begin(const struct stepaf_stream *stream, uint8_t slot,
+                                     uint8_t *control)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    return (struct stepaf_flow){
+        .failed = (uint32_t *)control,
+        .watch = stream->watch,
+        .timeout_ns = (uint64_t)ctx->env.stream_timeout_us * 1000,
+        .epoch = ctx->epoch,
+        .slot = slot,
+    };
+}
+
+/* Where a lane's source lies: of slot @a slot. */
+static void set_source(const struct stepaf_stream *stream, uint32_t p, uint32_t i, uint8_t slot,
+                       struct stepaf_lane *lane)
+{
+    const struct stepaf_plan_obj *plan = stream->plan;
+
+    if (stepaf_is_attention(plan->ctx)) {
+        lane->data = plan->push[i].data;
+        lane->bytes = plan->push[i].bytes;
+    } else {
+        const struct stepaf_pull *pull = &plan->pull[p * plan->n_pull + i];
+        lane->data = pull->data + (size_t)slot * pull->key->max_bytes;
+        lane->bytes = pull->bytes;
+    }
+}
+
+/* A copy engine is better for what is large, or for all that is not told by lines. */
+static bool is_copied(const struct stepaf_ctx *ctx, const struct stepaf_lane *lane)
+{
+    if (lane->way != STEPAF_WAY_PLACE && lane->way != STEPAF_WAY_INLET)
+        return false;
+    if (ctx->env.cuda_engine == STEPAF_ENV_ENGINE_AUTO)
+        return lane->bytes >= COPY_MIN;
+    return ctx->env.cuda_engine == STEPAF_ENV_ENGINE_CE;
+}
+
+static void compile_send(struct stepaf_stream *stream, const struct stepaf_outlet *outlets,
+                         uint8_t slot, struct stepaf_flow *flow)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    for (uint32_t at = 0; at < ctx->n_peers * stream->n_out; at++) {
+        const struct stepaf_outlet *outlet = &outlets[at];
+        struct stepaf_lane *lane = &flow->lanes[flow->n_lanes++];
+        lane->peer = (uint16_t)(at / stream->n_out);
+        lane->way = outlet->way;
+        lane->head = outlet->inlet + (size_t)slot * outlet->stride;
+        lane->lines = outlet->way == STEPAF_WAY_PLACE ? outlet->place + (size_t)slot * outlet->pitch
+                                                      : lane->head + STEPAF_LINE_BYTES;
+        set_source(stream, lane->peer, at % stream->n_out, slot, lane);
+        lane->copied = is_copied(ctx, lane);
+        stream->copies = stream->copies || lane->copied;
+    }
+}
+
+static void compile_receive(struct stepaf_stream *stream, uint8_t slot, struct stepaf_flow *flow)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    for (uint32_t at = 0; at < ctx->n_peers * stream->n_in; at++) {
+        const struct stepaf_inlet *inlet = &stream->inlets[at];
+        struct stepaf_lane *lane = &flow->lanes[flow->n_lanes++];
+        lane->peer = (uint16_t)(at / stream->n_in);
+        lane->way = inlet->way;
+        lane->head = ctx->streams->inlets + inlet->offset + (size_t)slot * inlet->stride;
+        lane->lines = lane->head + STEPAF_LINE_BYTES;
+        lane->data = inlet->data + (size_t)slot * inlet->pitch;
+        lane->bytes = inlet->bytes;
+    }
+}
+
+/* Few lines are not worth a kernel of their own. */
+static uint32_t set_gate(struct stepaf_flow *flow)
+{
+    uint64_t groups = 0, threads;
+
+    for (uint32_t i = 0; i < flow->n_lanes; i++)
+        if (flow->lanes[i].way == STEPAF_WAY_LINES)
+            groups += groups_of(flow->lanes[i].bytes);
+    flow->gate_takes = groups && groups <= STEPAF_GATE_GROUPS;
+    threads = flow->n_lanes * 8ull;
+    if (flow->gate_takes && threads < groups * STEPAF_WARP)
+        threads = groups * STEPAF_WARP;
+    if (threads > GATE_THREADS)
+        threads = GATE_THREADS;
+    return (uint32_t)round_up(threads, STEPAF_WARP);
+}
+
+void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_outlet *outlets,
+                           uint8_t *control)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+    uint32_t limit = ctx->env.cuda_blocks ? (uint32_t)ctx->env.cuda_blocks : BLOCKS_DEFAULT;
+    uint8_t *at = control + ALIGN;
+
+    stream->copies = false;
+    stream->landed = (uint32_t *)at;
+    at += stream->plan->depth * lanes_bytes();
+    for (uint8_t slot = 0; slot < stream->plan->depth; slot++) {
+        struct stepaf_flow *send = &stream->send[slot], *receive = &stream->receive[slot];
+        *send = flow_begin(stream, slot, control);
+        *receive = flow_begin(stream, slot, control);
+        send->counts = (uint32_t *)at;
+        receive->counts = (uint32_t *)(at + counts_bytes());
+        send->done = (uint32_t *)(at + 2 * counts_bytes());
+        receive->landed = (uint32_t *)((uint8_t *)stream->landed + slot * lanes_bytes());
+        at += 2 * counts_bytes() + lanes_bytes();
+        compile_send(stream, outlets, slot, send);
+        compile_receive(stream, slot, receive);
+        stream->gate_threads = set_gate(receive);
+        stream->send_blocks = deal_blocks(send, true, limit);
+        stream->unpack_blocks = deal_blocks(receive, false, limit);
+        receive->gate_ends = !stream->unpack_blocks;
+        stepaf_stream_touch(send);
+        stepaf_stream_touch(receive);
+    }
+}
