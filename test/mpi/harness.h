@@ -43,6 +43,7 @@ struct hs_job {
     int rank, size; /* in the world */
     bool launched;
     bool abandoned; /* a commit or init was given up: the launcher's collectives are out of step */
+    bool noisy;     /* another library opens files and starts threads: none are counted */
     const char *split; /* --split, or NULL */
     const char *apps;  /* --apps A,F: forked ranks report application numbers 0 and 1 */
     int argc;

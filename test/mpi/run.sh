@@ -8,6 +8,7 @@
 #   dies RANKS PROGRAM [ARGUMENT...]    the first, and a rank is killed: the verdict is what the
 #                                       survivors print; in sanitizer builds it is skipped
 #   pmix WORD...                        one of these with a program of test/pmix, which has no MPI
+#   gpu WORD...                         the same with a program of test/gpu; skipped without a GPU
 #   NAME=VALUE                          a variable for the lines that follow
 #
 # Programs are those of test/mpi. A word such as 100000/2000 is the first number, or, where
@@ -89,10 +90,12 @@ while read -r line; do
     run=job
     programs=mpi
     [ -z "${SANITIZERS:-}" ] || launch=fork
-    if [ "$1" = pmix ]; then
-        programs=pmix
+    case $1 in
+    pmix | gpu)
+        programs=$1
         shift
-    fi
+        ;;
+    esac
     case $1 in
     *=*)
         # shellcheck disable=SC2163
@@ -114,6 +117,9 @@ while read -r line; do
         set -- "$ranks" "$@"
         ;;
     esac
+    if [ "$programs" = gpu ]; then
+        "$top_builddir/test/gpu/probe" || exit # before ranks are started in vain
+    fi
     jobs=$((jobs + 1))
     echo "== $line"
     $run "$@"
