@@ -21,9 +21,9 @@ bool bad_good(struct hs_job *job)
 
 static void body(struct hs_job *job)
 {
-    static void (*const tries[])(struct hs_job *) = {bad_roles,    bad_sizes,     bad_order,
-                                                     bad_captures, bad_streams,   bad_looks,
-                                                     bad_plans,    bad_host_plan, bad_matches};
+    static void (*const tries[])(struct hs_job *) = {
+        bad_roles, bad_sizes, bad_order, bad_captures,  bad_streams,
+        bad_looks, bad_plans, bad_kinds, bad_host_plan, bad_matches};
     void *memory = NULL;
 
     if (!gx_open(job))

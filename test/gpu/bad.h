@@ -20,6 +20,7 @@ void bad_captures(struct hs_job *job);
 void bad_streams(struct hs_job *job);
 void bad_looks(struct hs_job *job);
 void bad_plans(struct hs_job *job); /* bad_match.c */
+void bad_kinds(struct hs_job *job);
 void bad_host_plan(struct hs_job *job);
 void bad_matches(struct hs_job *job);
 

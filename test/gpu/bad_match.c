@@ -49,6 +49,35 @@ void bad_plans(struct hs_job *job)
         refuse_plan(job, push, n_push, pull, n_pull, 0, STEPAF_ERR_ROLE);
 }
 
+/* GPU memory and host memory do not change places. */
+void bad_kinds(struct hs_job *job)
+{
+    stepaf_tensor_t push[GX_TENSORS], pull[GX_PEERS * GX_TENSORS], good;
+    bool attention = job->role == STEPAF_ATTENTION;
+    int n_push = bad_plan.shape.n_push, n_pull;
+    stepaf_tensor_t *source = attention ? &push[0] : &pull[0];
+    void *memory = NULL;
+
+    if (!HS_OK(stepaf_alloc(job->ctx, 64 * BYTES, STEPAF_MEM_HOST, &memory)))
+        return;
+    gx_plan_tensors(&bad_plan, push, pull, &n_pull);
+    good = *source;
+    source->data = memory;
+    refuse_plan(job, push, n_push, pull, n_pull, STEPAF_PLAN_STREAM, STEPAF_ERR_UNSUPPORTED);
+    *source = good;
+    if (attention) {
+        refuse_plan(job, push, n_push, pull, n_pull, 0, STEPAF_ERR_UNSUPPORTED);
+        good = pull[0];
+        pull[0].data = memory;
+        refuse_plan(job, push, n_push, pull, n_pull, STEPAF_PLAN_STREAM, STEPAF_ERR_UNSUPPORTED);
+        pull[0] = good;
+    }
+    /* Nothing to wait for on one side. */
+    refuse_plan(job, push, n_push, NULL, 0, STEPAF_PLAN_STREAM, STEPAF_ERR_INVALID);
+    refuse_plan(job, NULL, 0, pull, n_pull, STEPAF_PLAN_STREAM, STEPAF_ERR_INVALID);
+    HS_OK(stepaf_free(job->ctx, memory));
+}
+
 /* Attention ranks: a plan in host memory has no calls on streams. */
 void bad_host_plan(struct hs_job *job)
 {

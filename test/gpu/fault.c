@@ -8,6 +8,7 @@
  * skip where there are fewer. */
 #include "gpu/fault.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -165,8 +166,7 @@ static void body(struct hs_job *job)
     };
     char timeout_us[32];
 
-    snprintf(timeout_us, sizeof timeout_us, "%lld",
-             (long long)(fault.timeout_ms * 1000 * hs_slow()));
+    snprintf(timeout_us, sizeof timeout_us, "%" PRId64, fault.timeout_ms * 1000 * hs_slow());
     setenv("STEPAF_STREAM_TIMEOUT_US", timeout_us, 1);
     if (fault.lanes)
         setenv("STEPAF_MESH", "lane", 1);

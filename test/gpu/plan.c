@@ -11,7 +11,7 @@ static bool is_attention(const struct gx_plan *plan)
 
 uint64_t gx_key(int id, int direction, int index)
 {
-    return (uint64_t)(1000 + id * 100 + direction * 10 + index);
+    return 1000 + (uint64_t)id * 100 + (unsigned)direction * 10 + (unsigned)index;
 }
 
 static bool declare(struct gx_plan *plan, int direction, int index, size_t bytes)
