@@ -3,7 +3,11 @@
 #include "gpu/exchange.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { SYNC_LIMIT_S = 30 };
 
@@ -17,10 +21,51 @@ bool gx_check_cuda(const char *file, int line, const char *call, cudaError_t err
                      cudaGetErrorString(error));
 }
 
+/* How many GPUs there are, without having asked CUDA in this process. */
+static int count_aside(void)
+{
+    int n = 0, status = 0;
+    pid_t pid = fork();
+
+    if (pid == 0)
+        _exit(cudaGetDeviceCount(&n) == cudaSuccess ? n : 0);
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+        return 0;
+    return WEXITSTATUS(status);
+}
+
+/* Entry @a index of CUDA_VISIBLE_DEVICES, or the number itself where it is not set. */
+static void name_device(int index, char *name, size_t capacity)
+{
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+
+    snprintf(name, capacity, "%d", index);
+    if (list == NULL)
+        return;
+    for (; index > 0 && *list != '\0'; list++)
+        index -= *list == ',';
+    snprintf(name, capacity, "%.*s", (int)strcspn(list, ","), list);
+}
+
+/* Let this process see one GPU only; what was said of them is of no use then. */
+static cudaError_t hide_others(const struct hs_job *job)
+{
+    int all = count_aside(), one = 0;
+    char name[64];
+
+    if (all == 0)
+        return cudaErrorNoDevice;
+    name_device(job->rank % all, name, sizeof name);
+    setenv("CUDA_VISIBLE_DEVICES", name, 1);
+    n_devices = all;
+    return cudaGetDeviceCount(&one);
+}
+
 bool gx_device(struct hs_job *job)
 {
+    bool own = hs_option_int(job, "--own", 0) != 0;
     int want = (int)hs_option_int(job, "--gpus", 1);
-    cudaError_t error = cudaGetDeviceCount(&n_devices);
+    cudaError_t error = own ? hide_others(job) : cudaGetDeviceCount(&n_devices);
 
     if (error != cudaSuccess || n_devices < 1) {
         hs_skip("no GPU: %s", cudaGetErrorString(error));
@@ -32,7 +77,7 @@ bool gx_device(struct hs_job *job)
     }
     hs_step("GPU");
     /* The first call that needs the device makes its context: seconds, before any deadline. */
-    return GX_CUDA(cudaSetDevice(job->rank % n_devices)) && GX_CUDA(cudaFree(NULL)) &&
+    return GX_CUDA(cudaSetDevice(own ? 0 : job->rank % n_devices)) && GX_CUDA(cudaFree(NULL)) &&
            GX_CUDA(gx_load_kernels());
 }
 

@@ -60,8 +60,8 @@ struct gx_plan {
 bool gx_check_cuda(const char *file, int line, const char *call, cudaError_t error);
 #define GX_CUDA(call_) gx_check_cuda(__FILE__, __LINE__, #call_, (call_))
 
-/* Take GPU number rank modulo n of the node, and load what the test needs. False, and a SKIP, if
- * there are fewer than --gpus N (1). */
+/* Take GPU number rank modulo n of the node, and load what the test needs; with --own 1 the process
+ * sees no other. False, and a SKIP, if there are fewer than --gpus N (1). */
 bool gx_device(struct hs_job *job);
 /* Whether several ranks of the job share a GPU: they take turns of milliseconds. */
 bool gx_shared(const struct hs_job *job);
