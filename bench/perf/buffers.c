@@ -20,12 +20,13 @@ static size_t aligned(size_t bytes)
     return (bytes + unit - 1) / unit * unit;
 }
 
-static void lay_out(struct perf_buffers *b)
+void perf_buffers_lay_out(const struct perf_case *c, const struct perf_place *place,
+                          struct perf_buffers *b)
 {
-    const struct perf_case *c = b->c;
-    int ffn = b->role == STEPAF_FFN;
+    int ffn = place->role == STEPAF_FFN;
     size_t end = 0;
 
+    *b = (struct perf_buffers){.c = c, .role = place->role};
     for (int t = 0; t < c->n_push; t++) {
         size_t largest = perf_case_largest(c, &c->push[t], NULL);
         size_t copies = c->microbatches * (ffn ? (size_t)c->attn : 1);
@@ -50,11 +51,11 @@ static void lay_out(struct perf_buffers *b)
 int perf_buffers_open(const struct perf_case *c, const struct perf_place *place,
                       stepaf_context_h ctx, int user_memory, struct perf_buffers *buffers_p)
 {
-    struct perf_buffers b = {.c = c, .role = place->role};
+    struct perf_buffers b;
     stepaf_status_t status = STEPAF_OK;
     void *memory = NULL;
 
-    lay_out(&b);
+    perf_buffers_lay_out(c, place, &b);
     if (ctx != NULL && !user_memory) {
         status = stepaf_alloc(ctx, b.bytes, STEPAF_MEM_HOST, &memory);
         if (status != STEPAF_OK)

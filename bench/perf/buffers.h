@@ -20,6 +20,10 @@ struct perf_buffers {
     size_t pull_stride;
 };
 
+/* Where the tensors of this rank are in their block: all but base. */
+void perf_buffers_lay_out(const struct perf_case *c, const struct perf_place *place,
+                          struct perf_buffers *buffers_p);
+
 /* Lay out and allocate the tensors of this rank: by stepaf_alloc, or with @a user_memory by
  * malloc and stepaf_register; with a NULL @a ctx by malloc alone. Sources get random bytes. -1
  * with a sentence. */

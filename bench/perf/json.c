@@ -33,6 +33,25 @@ static json_t *other(const char *name, const struct perf_result *r, enum perf_wh
     return object;
 }
 
+/* What only rows of tensors in GPU memory have. */
+static void set_gpu(json_t *object, const struct perf_options *options, const struct perf_result *r)
+{
+    const char *name = options->baseline_nccl == PERF_NCCL_FUSED ? "nccl-fused" : "nccl";
+
+    json_object_set_new(object, "mem", json_string("cuda"));
+    json_object_set_new(object, "mode", json_string(options->graph_ops > 0 ? "graph" : "stream"));
+    json_object_set_new(object, "sample_ops", json_integer((json_int_t)r->unit_ops));
+    json_object_set_new(object, "load", json_boolean(r->loaded));
+    json_object_set_new(object, "gpu", json_string(r->gpu));
+    json_object_set_new(object, "host_us", json_real(r->host_us[PERF_OURS]));
+    if (r->has[PERF_NCCL]) {
+        json_t *nccl = other(name, r, PERF_NCCL);
+
+        json_object_set_new(nccl, "host_us", json_real(r->host_us[PERF_NCCL]));
+        json_object_set_new(object, "baseline", nccl);
+    }
+}
+
 static json_t *shape_of(const struct perf_tensor *tensor)
 {
     json_t *array = json_array();
@@ -85,6 +104,8 @@ json_t *perf_json_row(const struct perf_options *options, const struct perf_resu
     json_object_set_new(object, "checked_ops", json_integer((json_int_t)r->checked_ops));
     if (r->has[PERF_MPI])
         json_object_set_new(object, "baseline", other("mpi", r, PERF_MPI));
+    if (options->mem_cuda)
+        set_gpu(object, options, r);
     if (r->has[PERF_FLOOR_LOOP] && who != PERF_FLOOR_LOOP)
         json_object_set_new(object, "floor", other(r->floor_name, r, PERF_FLOOR_LOOP));
     if (r->has[PERF_FLOOR_LOOP] && r->floor_wait[0] != '\0')

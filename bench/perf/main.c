@@ -9,6 +9,7 @@
 
 #include "clock.h"
 #include "fail.h"
+#include "gpu/gpu.h"
 #include "job.h"
 #include "links.h"
 #include "options.h"
@@ -26,7 +27,8 @@ struct run {
     const struct perf_options *options;
     struct perf_place place;
     struct perf_trace trace;
-    FILE *json_file; /* rank 0, where asked for */
+    struct perf_gpu *gpu; /* of --mem cuda */
+    FILE *json_file;      /* rank 0, where asked for */
     json_t *json;
     uint64_t wrong_bytes;
     int exit_code; /* of a failure */
@@ -75,32 +77,45 @@ static int run_startup(struct run *run)
         return -1;
     if (run->job->channel.rank != 0)
         return 0;
-    perf_report_begin(run->job, run->options, &run->place);
+    perf_report_begin(run->job, run->options, &run->place, NULL);
     perf_startup_print(run->options, &startup);
     if (run->json != NULL)
         json_array_append_new(run->json, perf_startup_json(run->options, &run->place, &startup));
     return 0;
 }
 
-static int run_rows(struct run *run)
+/* One line of the table: @a line counts those of all rows, which --load doubles. */
+static int run_line(struct run *run, int line, struct perf_result *result_p)
 {
     const struct perf_options *options = run->options;
     struct perf_trace *trace = options->trace_file != NULL ? &run->trace : NULL;
+
+    if (run->gpu == NULL)
+        return perf_row_run(run->job, options, &run->place, line, trace, result_p);
+    return options->load ? perf_gpu_row_run(run->gpu, line / 2, line % 2, result_p)
+                         : perf_gpu_row_run(run->gpu, line, 0, result_p);
+}
+
+static int run_rows(struct run *run)
+{
+    const struct perf_options *options = run->options;
     int rank = run->job->channel.rank;
 
     if (perf_place_open(run->job, options, &run->place, &run->exit_code) != 0)
         return -1;
     run->exit_code = PERF_EXIT_FAILED;
+    if (options->mem_cuda && perf_gpu_open(run->job, options, &run->place, &run->gpu) != 0)
+        return -1;
     if (rank == 0)
-        perf_report_begin(run->job, options, &run->place);
+        perf_report_begin(run->job, options, &run->place, run->gpu);
     if (options->trace_cost)
         return perf_trace_cost_run(run->job, options, &run->place);
     if (rank == 0)
         perf_table_head(options);
-    for (int row = 0; row < options->n_rows; row++) {
+    for (int line = 0; line < options->n_rows * (1 + options->load); line++) {
         struct perf_result result;
 
-        if (perf_row_run(run->job, options, &run->place, row, trace, &result) != 0)
+        if (run_line(run, line, &result) != 0)
             return -1;
         run->wrong_bytes += result.wrong_bytes;
         if (rank != 0)
@@ -128,6 +143,7 @@ static int run_job(struct perf_job *job, void *arg)
         exit_code = PERF_EXIT_OK;
     else
         exit_code = run.exit_code;
+    perf_gpu_close(run.gpu);
     perf_place_close(&run.place);
     if (exit_code != PERF_EXIT_OK && first)
         fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
@@ -156,7 +172,7 @@ int main(int argc, char **argv)
                             "launcher\n");
         return PERF_EXIT_USAGE;
     }
-    if (perf_links_ask(&options) != 0) {
+    if (perf_links_ask(&options) != 0 || (options.mem_cuda && perf_gpu_ask(&options) != 0)) {
         fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
         return PERF_EXIT_FAILED;
     }

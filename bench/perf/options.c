@@ -23,6 +23,7 @@ struct parse {
     int quiet;
     int test_given;
     int depth_given;
+    int stream_given;
 };
 
 /* One of two words: the first gives 0, the second 1. */
@@ -113,6 +114,39 @@ static int parse_number_option(int key, const char *arg, struct parse *parse)
     }
 }
 
+static int parse_baseline(const char *arg, struct perf_options *options)
+{
+    if (strcmp(arg, "mpi") == 0)
+        options->baseline_mpi = 1;
+    else if (strcmp(arg, "nccl") == 0)
+        options->baseline_nccl = PERF_NCCL_PLAIN;
+    else if (strcmp(arg, "nccl-fused") == 0)
+        options->baseline_nccl = PERF_NCCL_FUSED;
+    else
+        return perf_fail("--baseline '%s' is not 'mpi', 'nccl' or 'nccl-fused'", arg);
+    return 0;
+}
+
+static int parse_gpu_option(int key, const char *arg, struct parse *parse)
+{
+    struct perf_options *options = parse->options;
+
+    switch (key) {
+    case KEY_MEM:
+        return parse_word(arg, "--mem", "host", "cuda", &options->mem_cuda);
+    case KEY_STREAM:
+        parse->stream_given = 1;
+        return perf_number_parse(arg != NULL ? arg : "1", "--stream", 1, 256, &options->stream_ops);
+    case KEY_GRAPH:
+        return perf_number_parse(arg != NULL ? arg : "32", "--graph", 1, 4096, &options->graph_ops);
+    case KEY_LOAD:
+        options->load = 1;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
 static int parse_plain_option(int key, const char *arg, struct parse *parse)
 {
     struct perf_options *options = parse->options;
@@ -131,10 +165,7 @@ static int parse_plain_option(int key, const char *arg, struct parse *parse)
     case KEY_RELEASE:
         return parse_word(arg, "--release", "with", "apart", &options->release_apart);
     case KEY_BASELINE:
-        if (strcmp(arg, "mpi") != 0)
-            return perf_fail("--baseline '%s' is not 'mpi'", arg);
-        options->baseline_mpi = 1;
-        return 0;
+        return parse_baseline(arg, options);
     case KEY_TRACE:
         options->trace_file = arg;
         return 0;
@@ -167,13 +198,13 @@ static int parse_plain_option(int key, const char *arg, struct parse *parse)
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     static int (*const parsers[])(int, const char *, struct parse *) = {
-        parse_tensor_option, parse_number_option, parse_plain_option};
+        parse_tensor_option, parse_number_option, parse_gpu_option, parse_plain_option};
     struct parse *parse = state->input;
     int rc = ARGP_ERR_UNKNOWN;
 
     if (key == ARGP_KEY_ARG)
         rc = parse_test(arg, parse);
-    for (size_t i = 0; i < 3 && rc == ARGP_ERR_UNKNOWN; i++)
+    for (size_t i = 0; i < sizeof(parsers) / sizeof(parsers[0]) && rc == ARGP_ERR_UNKNOWN; i++)
         rc = parsers[i](key, arg, parse);
     if (rc == -1) {
         if (!parse->quiet)
@@ -209,7 +240,9 @@ static int finish(struct parse *parse)
     if (!parse->test_given && !options->startup)
         return perf_fail("no test is given; the tests are%s", test_list);
     if (!parse->depth_given && (options->test == PERF_BW || options->test == PERF_RATE))
-        options->depth = 16;
+        options->depth = options->mem_cuda ? 4 : 16;
+    if (parse->stream_given && (options->graph_ops > 0 || !options->mem_cuda))
+        return perf_fail("--stream needs --mem cuda, and excludes --graph");
     return perf_options_agree(options) != 0 ? -1 : perf_rows_make(&parse->input, options);
 }
 
@@ -227,7 +260,9 @@ void perf_options_parse(int argc, char **argv, int quiet, struct perf_options *o
             "\nExamples:\n"
             "  mpirun -n 4 stepaf_perf af --split attn=2,ffn=2 --check --baseline mpi\n"
             "  stepaf_perf af --procs 2 --size 64,4K,64K\n"
-            "  stepaf_perf bw --procs 2 --size 1M,8M --transport tcp\n",
+            "  stepaf_perf bw --procs 2 --size 1M,8M --transport tcp\n"
+            "  mpirun -n 2 stepaf_perf af --split attn=1,ffn=1 --mem cuda --graph --baseline "
+            "nccl\n",
         NULL,
         NULL,
         NULL};
@@ -237,6 +272,7 @@ void perf_options_parse(int argc, char **argv, int quiet, struct perf_options *o
                                        .pull_dtype = STEPAF_BF16,
                                        .microbatches = 1,
                                        .depth = 1,
+                                       .stream_ops = 1,
                                        .iters = 10000,
                                        .warmup = 1000,
                                        .rounds = 20,

@@ -33,6 +33,8 @@ struct perf_row_size {
     struct perf_shape shape; /* ndim 0: none */
 };
 
+enum perf_nccl { PERF_NCCL_NONE, PERF_NCCL_PLAIN, PERF_NCCL_FUSED };
+
 struct perf_options {
     enum perf_test test;
     uint64_t procs;               /* 0: under a launcher */
@@ -49,6 +51,11 @@ struct perf_options {
     int64_t timeout_us;  /* of each wait; -1: the library's setting */
     uint64_t keys;       /* of --startup */
     uint64_t corrupt;    /* every so many answers have a byte wrong; 0: none */
+    int mem_cuda;
+    uint64_t graph_ops;  /* operations of a captured graph; 0: they are enqueued one by one */
+    uint64_t stream_ops; /* and then so many between two events */
+    int load;
+    enum perf_nccl baseline_nccl;
     int scatter, check, recv_each, release_apart, user_memory;
     int baseline_mpi, no_floor, trace_cost, startup, csv;
     const char *trace_file, *json_file;

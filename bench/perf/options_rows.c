@@ -88,8 +88,30 @@ int perf_rows_make(const struct perf_row_input *input, struct perf_options *opti
                          options);
 }
 
+/* What tensors in GPU memory do not go with, or what goes with nothing else. */
+static int agree_on_gpu(const struct perf_options *options)
+{
+    if (!options->mem_cuda) {
+        if (options->graph_ops > 0 || options->load || options->baseline_nccl != PERF_NCCL_NONE)
+            return perf_fail("--graph, --load and --baseline nccl need --mem cuda");
+        return 0;
+    }
+    if (options->test == PERF_PUSH_THEN_PULL || options->test == PERF_FLOOR)
+        return perf_fail("--mem cuda has no test %s", perf_test_name(options->test));
+    if (options->baseline_mpi || options->scatter || options->recv_each || options->release_apart)
+        return perf_fail("--mem cuda goes with neither --baseline mpi, --scatter, --recv each nor "
+                         "--release apart");
+    if (options->trace_file != NULL || options->trace_cost || options->startup)
+        return perf_fail("--mem cuda goes with neither --trace, --trace-cost nor --startup");
+    if (options->microbatches > 16)
+        return perf_fail("--mem cuda has at most 16 microbatches: each is on a stream of its own");
+    return 0;
+}
+
 int perf_options_agree(const struct perf_options *options)
 {
+    if (agree_on_gpu(options) != 0)
+        return -1;
     if (options->microbatches * options->depth > 1024)
         return perf_fail("--microbatches times --depth is more than 1024 operations in flight");
     if (options->scatter && (options->test == PERF_PULL || options->test == PERF_PUSH_THEN_PULL))

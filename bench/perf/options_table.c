@@ -6,6 +6,11 @@
     {                                         \
         name_, key_, argument_, 0, help_, 0   \
     }
+/* One whose argument may be left out. */
+#define OPTION_MAYBE(name_, key_, argument_, help_)           \
+    {                                                         \
+        name_, key_, argument_, OPTION_ARG_OPTIONAL, help_, 0 \
+    }
 #define HEADING(text_, group_)          \
     {                                   \
         NULL, 0, NULL, 0, text_, group_ \
@@ -41,19 +46,25 @@ const struct argp_option perf_option_table[] = {
            "seconds for each row and contender, about; 0: no bound (1)"),
     OPTION("rounds", KEY_ROUNDS, "N", "blocks in which contenders take turns (20)"),
     OPTION("timeout", KEY_TIMEOUT, "S", "deadline of each wait (STEPAF_TIMEOUT_US)"),
-    HEADING("Comparison and proof:", 4),
+    HEADING("Tensors in GPU memory, operations on CUDA streams:", 4),
+    OPTION("mem", KEY_MEM, "host|cuda", "where tensors are (host)"),
+    OPTION_MAYBE("stream", KEY_STREAM, "N", "enqueue one by one, N operations a sample (1)"),
+    OPTION_MAYBE("graph", KEY_GRAPH, "N",
+                 "capture N operations (32) on each side and replay the graph, a sample each time"),
+    OPTION("load", KEY_LOAD, NULL, "measure also beside a kernel that fills the GPUs"),
+    HEADING("Comparison and proof:", 5),
     OPTION("check", KEY_CHECK, NULL,
            "as many operations again with fresh random bytes, every byte verified"),
     OPTION("corrupt", KEY_CORRUPT, "N",
            "spoil a byte of every Nth answer, to see that --check finds it"),
-    OPTION("baseline", KEY_BASELINE, "mpi",
-           "persistent MPI messages of the same pattern and buffers in turn"),
+    OPTION("baseline", KEY_BASELINE, "mpi|nccl|nccl-fused",
+           "persistent MPI messages of the same pattern and buffers in turn; with --mem cuda NCCL"),
     OPTION("no-floor", KEY_NO_FLOOR, NULL, "leave out the bare loop"),
     OPTION("trace-cost", KEY_TRACE_COST, NULL, "measure what tracing costs an operation"),
     OPTION("startup", KEY_STARTUP, NULL,
            "measure init and commit beside MPI_Init instead of operations"),
     OPTION("keys", KEY_KEYS, "N", "keys of --startup (64)"),
-    HEADING("Output:", 5),
+    HEADING("Output:", 6),
     OPTION("csv", KEY_CSV, NULL, "comma-separated table"),
     OPTION("json", KEY_JSON, "FILE", "also write an array with one object a row"),
     OPTION("trace", KEY_TRACE, "FILE", "write a merged trace for Perfetto or chrome://tracing"),

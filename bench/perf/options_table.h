@@ -31,6 +31,10 @@ enum {
     KEY_TRACE_COST,
     KEY_STARTUP,
     KEY_KEYS,
+    KEY_MEM,
+    KEY_STREAM,
+    KEY_GRAPH,
+    KEY_LOAD,
     KEY_CSV,
     KEY_JSON
 };

@@ -52,10 +52,11 @@ static void print_options(const struct perf_options *options, const struct perf_
     printf("# in flight      %llu microbatches of depth %llu%s\n",
            (unsigned long long)options->microbatches, (unsigned long long)options->depth,
            options->scatter ? ", scatter: each FFN rank gets a slice" : "");
-    printf("# FFN side       receives from %s, releases %s; tensors in %s memory\n",
-           options->recv_each ? "each" : "any",
+    printf("# FFN side       receives from %s, releases %s; tensors in %s %s\n",
+           options->recv_each || options->mem_cuda ? "each" : "any",
            options->release_apart ? "in a call of its own" : "with the response",
-           options->user_memory ? "the user's registered" : "the library's");
+           options->user_memory ? "the user's registered" : "the library's",
+           options->mem_cuda ? "GPU memory" : "memory");
     printf("# operations     at most %llu timed and %llu to warm up, for each attention rank",
            (unsigned long long)options->iters, (unsigned long long)options->warmup);
     if (options->max_time_s > 0)
@@ -103,7 +104,7 @@ static void print_ranks(const struct perf_place *place)
 }
 
 void perf_report_begin(const struct perf_job *job, const struct perf_options *options,
-                       const struct perf_place *place)
+                       const struct perf_place *place, const struct perf_gpu *gpu)
 {
     printf("# stepaf_perf    %s", stepaf_version());
     if (!options->startup)
@@ -118,6 +119,8 @@ void perf_report_begin(const struct perf_job *job, const struct perf_options *op
     print_transport(options);
     if (!options->startup)
         print_options(options, place);
+    if (gpu != NULL)
+        perf_gpu_print(gpu, options, place);
     print_ranks(place);
     fflush(stdout);
 }

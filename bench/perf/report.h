@@ -5,14 +5,15 @@
 
 #include <jansson.h>
 
+#include "gpu/gpu.h"
 #include "job.h"
 #include "options.h"
 #include "place.h"
 #include "row.h"
 
-/* The options block and the rank table, as comment lines. */
+/* The options block and the rank table, as comment lines. @a gpu: of --mem cuda, else NULL. */
 void perf_report_begin(const struct perf_job *job, const struct perf_options *options,
-                       const struct perf_place *place);
+                       const struct perf_place *place, const struct perf_gpu *gpu);
 
 /* The table's head, and a line for each result: text in columns, or with --csv all columns. */
 void perf_table_head(const struct perf_options *options);

@@ -11,7 +11,7 @@
 #include "stats.h"
 #include "trace.h"
 
-enum perf_who { PERF_OURS, PERF_MPI, PERF_FLOOR_LOOP, PERF_WHO_LAST };
+enum perf_who { PERF_OURS, PERF_MPI, PERF_NCCL, PERF_FLOOR_LOOP, PERF_WHO_LAST };
 
 struct perf_result {
     struct perf_case c;
@@ -30,6 +30,11 @@ struct perf_result {
     int checked;
     uint64_t checked_ops;
     uint64_t wrong_bytes; /* over all ranks */
+    /* of tensors in GPU memory */
+    int loaded;                    /* beside a kernel that fills the GPUs */
+    uint64_t unit_ops;             /* operations of a sample */
+    const char *gpu;               /* what rank 0's is called */
+    double host_us[PERF_WHO_LAST]; /* median of what the calls for an operation take the host */
 };
 
 /* Of what the result's main columns are. */

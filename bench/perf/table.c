@@ -11,6 +11,11 @@ enum shown {
     CHECKED,
     BASELINE,
     BASELINE_IN_FLIGHT,
+    ON_GPU,
+    HALVES,
+    NCCL,
+    NCCL_IN_FLIGHT,
+    LOADED,
     FLOOR_BESIDE,
     FLOOR_IN_FLIGHT,
     FLOOR_RATE,
@@ -66,7 +71,21 @@ GETTER(floor_gb, perf_result_gb_per_s(r, PERF_FLOOR_LOOP))
 GETTER(floor_posts, perf_result_ops_per_s(r, PERF_FLOOR_LOOP) * r->posts_per_op)
 GETTER(rate_ratio, ratio(r->ops_per_s, perf_result_ops_per_s(r, PERF_FLOOR_LOOP)))
 GETTER(gb_ratio, ratio(r->gb_per_s, perf_result_gb_per_s(r, PERF_FLOOR_LOOP)))
+GETTER(half, of(r)->p50 / 2.0)
+GETTER(host, r->host_us[PERF_OURS])
+GETTER(nccl, r->stats[PERF_NCCL].p50)
+GETTER(nccl_p99, r->stats[PERF_NCCL].p99)
+GETTER(nccl_ratio, ratio(of(r)->p50, r->stats[PERF_NCCL].p50))
+GETTER(nccl_p99_ratio, ratio(of(r)->p99, r->stats[PERF_NCCL].p99))
+GETTER(nccl_host, r->host_us[PERF_NCCL])
+GETTER(nccl_per_op, r->us_per_op[PERF_NCCL])
+GETTER(nccl_gb, perf_result_gb_per_s(r, PERF_NCCL))
 #undef GETTER
+
+static const char *get_load(const struct perf_result *r)
+{
+    return r->loaded ? "full" : "-";
+}
 
 static const char *get_transport(const struct perf_result *r)
 {
@@ -75,7 +94,9 @@ static const char *get_transport(const struct perf_result *r)
 
 static const char *get_floor_kind(const struct perf_result *r)
 {
-    return r->has[PERF_FLOOR_LOOP] ? r->floor_word : "-";
+    if (!r->has[PERF_FLOOR_LOOP])
+        return "-";
+    return r->unit_ops > 0 ? "copies" : r->floor_word;
 }
 
 #define NUMBER(head_, unit_, csv_, width_, digits_, shown_, from_)     \
@@ -107,17 +128,34 @@ static const struct column columns[] = {
     NUMBER("mpi p50", "[usec]", "mpi_p50_us", 10, 3, BASELINE, mpi),
     NUMBER("ours", "/ mpi", "ours_to_mpi", 7, 2, BASELINE, mpi_ratio),
     NUMBER("mpi t/op", "[usec]", "mpi_us_per_op", 10, 3, BASELINE_IN_FLIGHT, mpi_per_op),
+    NUMBER("t_p50", "/ 2", "half_us", 9, 3, HALVES, half),
+    NUMBER("host", "[usec]", "host_us", 8, 3, ON_GPU, host),
+    NUMBER("nccl p50", "[usec]", "nccl_p50_us", 10, 3, NCCL, nccl),
+    NUMBER("ours", "/ nccl", "ours_to_nccl", 7, 2, NCCL, nccl_ratio),
+    NUMBER("nccl p99", "[usec]", "nccl_p99_us", 10, 3, NCCL, nccl_p99),
+    NUMBER("p99", "/ nccl", "ours_to_nccl_p99", 7, 2, NCCL, nccl_p99_ratio),
+    NUMBER("nccl t/op", "[usec]", "nccl_us_per_op", 10, 3, NCCL_IN_FLIGHT, nccl_per_op),
+    NUMBER("nccl", "GB/s", "nccl_gb_per_s", 9, 3, NCCL, nccl_gb),
+    NUMBER("nccl", "host", "nccl_host_us", 8, 3, NCCL, nccl_host),
     NUMBER("floor p50", "[usec]", "floor_p50_us", 10, 3, FLOOR_BESIDE, floor),
     NUMBER("ours", "/ floor", "ours_to_floor", 8, 2, FLOOR_BESIDE, floor_ratio),
     NUMBER("floor", "GB/s", "floor_gb_per_s", 9, 3, FLOOR_IN_FLIGHT, floor_gb),
     NUMBER("GB/s", "/ floor", "gb_per_s_to_floor", 8, 2, FLOOR_IN_FLIGHT, gb_ratio),
     NUMBER("floor", "posts/s", "floor_posts_per_s", 11, 0, FLOOR_RATE, floor_posts),
     NUMBER("posts", "/ floor", "posts_to_floor", 8, 2, FLOOR_RATE, rate_ratio),
+    WORD("load", "", "load", 6, LOADED, load),
     WORD("floor", "", "floor", 10, FLOOR_ANY, floor_kind),
     WORD("transport", "", "transport", 10, ALWAYS, transport),
 };
 
 enum { N_COLUMNS = sizeof(columns) / sizeof(columns[0]) };
+
+/* On GPUs there is one for bandwidth only. */
+static int has_floor(const struct perf_options *options)
+{
+    return !options->no_floor &&
+           (!options->mem_cuda || options->test == PERF_BW || options->test == PERF_PUSH);
+}
 
 /* Whether the run has such numbers at all. */
 static int is_there(const struct perf_options *options, const struct column *column)
@@ -128,12 +166,21 @@ static int is_there(const struct perf_options *options, const struct column *col
     case BASELINE:
     case BASELINE_IN_FLIGHT:
         return options->baseline_mpi;
+    case ON_GPU:
+        return options->mem_cuda;
+    case HALVES:
+        return options->mem_cuda && options->test == PERF_AF;
+    case NCCL:
+    case NCCL_IN_FLIGHT:
+        return options->baseline_nccl != PERF_NCCL_NONE;
+    case LOADED:
+        return options->load;
     case FLOOR_BESIDE:
     case FLOOR_IN_FLIGHT:
     case FLOOR_RATE:
-        return !options->no_floor && options->test != PERF_FLOOR;
+        return has_floor(options) && options->test != PERF_FLOOR;
     case FLOOR_ANY:
-        return !options->no_floor;
+        return has_floor(options);
     default:
         return 1;
     }
@@ -146,6 +193,7 @@ static int is_shown(const struct perf_options *options, const struct column *col
     switch (column->shown) {
     case IN_FLIGHT:
     case BASELINE_IN_FLIGHT:
+    case NCCL_IN_FLIGHT:
     case FLOOR_IN_FLIGHT:
         return options->microbatches * options->depth > 1;
     case RATE:

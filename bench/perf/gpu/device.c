@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu/device.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "fail.h"
+
+/* A hold ends by itself, so that no failure of the host's leaves a GPU waiting. */
+#define HOLD_NS ((uint64_t)3 * 1000000000)
+
+int perf_gpu_fail(cudaError_t error, const char *call)
+{
+    perf_fail_set("%.*s: %s (%s)", (int)strcspn(call, "("), call, cudaGetErrorString(error),
+                  cudaGetErrorName(error));
+    return -1;
+}
+
+int perf_gpu_verdict(cudaError_t error, const char *call)
+{
+    return error == cudaSuccess ? 0 : perf_gpu_fail(error, call);
+}
+
+/* One look has found nothing: give way, see whether a peer is lost or time is up. */
+static int wait_more(const struct perf_gpu *gpu, int64_t start_ns, stepaf_context_h ctx,
+                     const char *what)
+{
+    (void)cudaGetLastError(); /* "not ready" is no error, but would be taken for one later */
+    if (perf_job_idle(ctx) != 0)
+        return -1;
+    if (perf_now_ns() - start_ns < gpu->timeout_us * 1000)
+        return 0;
+    return perf_fail("%s: the GPU has not come to the end within %lld s", what,
+                     (long long)(gpu->timeout_us / 1000000));
+}
+
+int perf_gpu_wait(struct perf_gpu *gpu, cudaEvent_t event, stepaf_context_h ctx, const char *what)
+{
+    int64_t start_ns = perf_now_ns();
+    cudaError_t error;
+
+    while ((error = cudaEventQuery(event)) == cudaErrorNotReady) {
+        if (wait_more(gpu, start_ns, ctx, what) != 0)
+            return -1;
+    }
+    return perf_gpu_verdict(error, "cudaEventQuery");
+}
+
+int perf_gpu_drain(struct perf_gpu *gpu, cudaStream_t stream, stepaf_context_h ctx,
+                   const char *what)
+{
+    int64_t start_ns = perf_now_ns();
+    cudaError_t error;
+
+    while ((error = cudaStreamQuery(stream)) == cudaErrorNotReady) {
+        if (wait_more(gpu, start_ns, ctx, what) != 0)
+            return -1;
+    }
+    return perf_gpu_verdict(error, "cudaStreamQuery");
+}
+
+int perf_gpu_hold(struct perf_gpu *gpu)
+{
+    gpu->ticket++;
+    if (perf_gpu_try(
+            perf_gpu_launch_hold(&gpu->words->go, gpu->ticket, HOLD_NS, gpu->streams[0])) != 0)
+        return -1;
+    if (gpu->n_streams == 1)
+        return 0;
+    if (perf_gpu_try(cudaEventRecord(gpu->held, gpu->streams[0])) != 0)
+        return -1;
+    for (int i = 1; i < gpu->n_streams; i++) {
+        if (perf_gpu_try(cudaStreamWaitEvent(gpu->streams[i], gpu->held, 0)) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+void perf_gpu_release(struct perf_gpu *gpu)
+{
+    __atomic_store_n(&gpu->words->go, gpu->ticket, __ATOMIC_RELEASE);
+}
+
+/* What the guard's signal tells. */
+static char guarded[160];
+
+static void guard_ends(int signal)
+{
+    ssize_t written = write(STDERR_FILENO, guarded, strlen(guarded));
+
+    (void)written;
+    (void)signal;
+    _exit(PERF_EXIT_FAILED);
+}
+
+void perf_gpu_guard(const struct perf_gpu *gpu, const char *what)
+{
+    struct sigaction action = {.sa_handler = guard_ends};
+    unsigned seconds = (unsigned)(gpu->timeout_us / 1000000) + 30;
+
+    snprintf(guarded, sizeof(guarded),
+             "stepaf_perf: rank %d failed: %s has not returned within %u s\n", gpu->place->rank,
+             what, seconds);
+    sigaction(SIGALRM, &action, NULL);
+    alarm(seconds);
+}
+
+void perf_gpu_unguard(void)
+{
+    alarm(0);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One rank's GPU: its streams, and waits that end. */
+#ifndef PERF_GPU_DEVICE_H
+#define PERF_GPU_DEVICE_H
+
+#include <cuda_runtime_api.h>
+
+#include "buffers.h"
+#include "gpu/gpu.h"
+#include "gpu/kernels.h"
+
+enum { PERF_GPU_STREAMS = 16 }; /* microbatches, at most */
+
+/* Words in pinned host memory, each in a line of its own. */
+struct perf_gpu_words {
+    uint32_t go __attribute__((aligned(128)));
+    uint32_t load_started __attribute__((aligned(128)));
+    uint32_t load_stop __attribute__((aligned(128)));
+};
+
+struct perf_gpu_nccl;
+
+/* One rank's GPU, as gathered from all. */
+struct perf_gpu_rank {
+    char name[64];
+    char bus[16];
+    int visible; /* GPUs that the rank sees */
+    int driver;  /* CUDA version of the driver */
+};
+
+struct perf_gpu {
+    struct perf_job *job;
+    const struct perf_options *options;
+    const struct perf_place *place;
+    int ordinal;
+    int n_sms;
+    int n_streams; /* one a microbatch, of high priority */
+    cudaStream_t streams[PERF_GPU_STREAMS];
+    cudaEvent_t held; /* behind the hold, for all streams but the first */
+    struct perf_gpu_words *words;
+    uint32_t ticket; /* of the last hold */
+    /* what loads the GPU, see load.c; NULL where nothing is to */
+    cudaStream_t load_stream; /* of low priority */
+    cudaEvent_t load_done;
+    struct perf_gpu_load load;
+    struct perf_gpu_nccl *nccl; /* NULL: no baseline */
+    struct perf_gpu_rank *ranks;
+    int64_t timeout_us;
+};
+
+/* FFN: source of the answer to attention rank @a a's microbatch @a m, of slot 0: the others follow
+ * one after the other. */
+static inline char *perf_gpu_answer(const struct perf_buffers *buffers, int a, unsigned m)
+{
+    return perf_buffers_answer(buffers, a, m * buffers->c->depth);
+}
+
+/* Remember what CUDA says of @a call; -1. */
+int perf_gpu_fail(cudaError_t error, const char *call);
+
+/* The same for a @a call that may have gone well: 0 then. */
+#define perf_gpu_try(call_) perf_gpu_verdict((call_), #call_)
+int perf_gpu_verdict(cudaError_t error, const char *call);
+
+/* Wait for @a event while @a ctx (which may be NULL) advances, at most the run's timeout; -1 with a
+ * sentence that names @a what. */
+int perf_gpu_wait(struct perf_gpu *gpu, cudaEvent_t event, stepaf_context_h ctx, const char *what);
+
+/* The same for all that is in a stream. */
+int perf_gpu_drain(struct perf_gpu *gpu, cudaStream_t stream, stepaf_context_h ctx,
+                   const char *what);
+
+/* Hold all streams until perf_gpu_release, or for some seconds. */
+int perf_gpu_hold(struct perf_gpu *gpu);
+void perf_gpu_release(struct perf_gpu *gpu);
+
+/* Calls that cannot be given a deadline (NCCL's, captures, launches into a full queue) are made
+ * between these: if they take longer than any wait may, the process ends with a sentence that names
+ * @a what, and the launcher ends the others. They do not nest. */
+void perf_gpu_guard(const struct perf_gpu *gpu, const char *what);
+void perf_gpu_unguard(void);
+
+/* Fill the GPU for about @a us microseconds, if nothing ends it before; return when it is full. */
+int perf_gpu_load_begin(struct perf_gpu *gpu, double us);
+/* End it; *lasted_p: it was still at work. */
+int perf_gpu_load_end(struct perf_gpu *gpu, int *lasted_p);
+int perf_gpu_load_open(struct perf_gpu *gpu);
+void perf_gpu_load_close(struct perf_gpu *gpu);
+
+#endif

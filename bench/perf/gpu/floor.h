@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The floor of bandwidth: what a copy engine does where nothing but copies is asked for. Each
+ * attention rank copies its tensors straight into memory of the FFN ranks that CUDA has mapped. */
+#ifndef PERF_GPU_FLOOR_H
+#define PERF_GPU_FLOOR_H
+
+#include "buffers.h"
+#include "gpu/device.h"
+
+struct perf_gpu_floor {
+    struct perf_gpu *gpu;
+    const struct perf_case *c;
+    const struct perf_buffers *buffers; /* sources */
+    char *own;                          /* FFN: where the attention ranks write */
+    char **peers;                       /* attention: the FFN ranks' */
+    size_t share;                       /* of an attention rank */
+    size_t offset[PERF_MAX_PUSH];       /* of a tensor in it */
+    size_t microbatch;                  /* bytes of one microbatch in it */
+};
+
+/* Share memory. Collective; -1 with a sentence on every rank, as where they are not on one node. */
+int perf_gpu_floor_open(struct perf_gpu *gpu, const struct perf_case *c,
+                        const struct perf_buffers *buffers, struct perf_gpu_floor *floor_p);
+
+/* Collective: memory ends when nobody has it mapped any more. */
+void perf_gpu_floor_close(struct perf_gpu_floor *floor);
+
+/* perf_gpu_enqueue_t. */
+int perf_gpu_floor_enqueue(void *self, unsigned m, uint64_t ops, cudaStream_t stream);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernels of stepaf_perf, and how C launches them. None of the calls blocks; all return CUDA's
+ * verdict on the launch. */
+#ifndef PERF_GPU_KERNELS_H
+#define PERF_GPU_KERNELS_H
+
+#include <stdint.h>
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { PERF_GPU_PIECES = 64 };
+
+/* A tensor whose bytes are made or verified. */
+struct perf_gpu_piece {
+    uint8_t *data;  /* of slot 0 */
+    uint64_t pitch; /* from slot to slot */
+    uint64_t bytes;
+    uint64_t seed; /* of all its operations */
+};
+
+/* Several of one kind, and which operation they belong to: a captured graph cannot tell, so that
+ * the GPU counts. */
+struct perf_gpu_pieces {
+    const uint64_t *turn;   /* GPU memory: operations before this one */
+    uint64_t *wrong;        /* GPU memory: bytes that were not what they should be are added */
+    const uint32_t *landed; /* NULL, or how many bytes have landed: one a piece, of slot 0 */
+    uint64_t landed_pitch;  /* from slot to slot, in entries */
+    uint64_t corrupt;       /* one byte of every so many operations is made wrong; 0: none */
+    uint32_t depth;         /* slots are used in turn */
+    uint32_t n;
+    struct perf_gpu_piece pieces[PERF_GPU_PIECES];
+};
+
+cudaError_t perf_gpu_launch_fill(const struct perf_gpu_pieces *pieces, cudaStream_t stream);
+cudaError_t perf_gpu_launch_verify(const struct perf_gpu_pieces *pieces, cudaStream_t stream);
+/* The operation is over. */
+cudaError_t perf_gpu_launch_turn(uint64_t *turn, cudaStream_t stream);
+
+/* Hold @a stream until *go has come to @a ticket, or for @a limit_ns: what is enqueued behind it
+ * meanwhile runs without waiting for the host. @a go is pinned host memory. */
+cudaError_t perf_gpu_launch_hold(const uint32_t *go, uint32_t ticket, uint64_t limit_ns,
+                                 cudaStream_t stream);
+
+/* Work that fills the GPU as a large matrix product does: one block on each SM, which takes all its
+ * registers but those of a single warp of 32 each, and nearly all its shared memory. */
+struct perf_gpu_load {
+    const float *operand; /* GPU memory: PERF_GPU_LOAD_OPERAND bytes, read over and over */
+    float *sink;          /* GPU memory: a place that is never written, but might be */
+    uint32_t *started;    /* pinned: set to @a ticket by the first block */
+    const uint32_t *stop; /* pinned: blocks that find @a ticket there are over at once */
+    uint32_t ticket;
+    uint64_t block_ns; /* that a block takes */
+};
+
+#define PERF_GPU_LOAD_OPERAND ((size_t)32 << 20)
+
+/* Once for each device, before the first launch. */
+cudaError_t perf_gpu_prepare_load(void);
+cudaError_t perf_gpu_launch_load(const struct perf_gpu_load *load, uint32_t blocks,
+                                 cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

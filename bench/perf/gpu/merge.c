@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A result of what all ranks have measured. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "fail.h"
+#include "gpu/row_state.h"
+
+/* What a rank adds to a result beside its samples. */
+struct share {
+    double elapsed_us[PERF_WHO_LAST];
+    uint64_t wrong_bytes;
+};
+
+/* Of one way only, the receiver's time counts as well: a sender may be through before. */
+static int merge_shares(const struct perf_gpu_row *row, struct perf_result *r)
+{
+    const struct perf_place *place = row->gpu->place;
+    struct share mine = {.wrong_bytes = row->wrong_bytes};
+    const struct share *shares;
+    size_t *offsets;
+    void *all;
+
+    for (int who = 0; who < PERF_WHO_LAST; who++)
+        mine.elapsed_us[who] = row->samples[who].elapsed_us;
+    if (perf_job_gather(row->gpu->job, &mine, sizeof(mine), &all, &offsets) != 0)
+        return -1;
+    shares = all;
+    for (int i = 0; i < place->size; i++) {
+        r->wrong_bytes += shares[i].wrong_bytes;
+        if (place->ranks[i].role != STEPAF_ATTENTION && row->c.n_pull > 0)
+            continue;
+        for (int who = 0; who < PERF_WHO_LAST; who++) {
+            double op_us = shares[i].elapsed_us[who] / (double)r->iters;
+
+            if (op_us > r->us_per_op[who])
+                r->us_per_op[who] = op_us;
+        }
+    }
+    free(all);
+    free(offsets);
+    return 0;
+}
+
+/* The statistics of all ranks' numbers, on rank 0. */
+static int merge_samples(const struct perf_gpu_row *row, const double *samples, size_t n,
+                         struct perf_stats *stats_p)
+{
+    size_t *offsets;
+    void *all;
+
+    if (perf_job_gather(row->gpu->job, samples, n * sizeof(double), &all, &offsets) != 0)
+        return -1;
+    if (row->gpu->place->rank == 0)
+        perf_stats_of(all, offsets[row->gpu->place->size] / sizeof(double), stats_p);
+    free(all);
+    free(offsets);
+    return 0;
+}
+
+int perf_gpu_row_merge(struct perf_gpu_row *row, struct perf_result *r)
+{
+    const struct perf_options *options = row->gpu->options;
+
+    r->c = row->c;
+    r->loaded = row->loaded;
+    r->unit_ops = row->player.unit_ops;
+    r->gpu = perf_gpu_name(row->gpu);
+    r->floor_name = "copy engine";
+    r->floor_wait = "";
+    snprintf(r->transport, sizeof(r->transport), "%s", row->transport);
+    r->iters = row->timed_units * row->player.unit_ops * row->c.microbatches;
+    r->checked = options->check;
+    r->checked_ops = row->checked_units * row->player.unit_ops * row->c.microbatches;
+    if (merge_shares(row, r) != 0)
+        return -1;
+    for (int who = 0; who < PERF_WHO_LAST; who++) {
+        const struct perf_gpu_samples *samples = &row->samples[who];
+        struct perf_stats host;
+
+        r->has[who] = row->sides[who].enqueue != NULL;
+        if (!r->has[who])
+            continue;
+        if (merge_samples(row, samples->unit, samples->n_unit, &r->stats[who]) != 0 ||
+            merge_samples(row, samples->host, samples->n_host, &host) != 0)
+            return -1;
+        r->host_us[who] = host.p50;
+    }
+    if (r->us_per_op[PERF_OURS] > 0.0)
+        r->ops_per_s = (double)row->c.attn * 1e6 / r->us_per_op[PERF_OURS];
+    r->gb_per_s = perf_result_gb_per_s(r, PERF_OURS);
+    return 0;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* NCCL as a contender: ncclSend and ncclRecv on the library's buffers, in the same streams and, where
+ * asked for, captured in the same way. Each microbatch has a communicator of its own, as NCCL keeps
+ * the operations of one in order. A build without NCCL has nccl_none.c, which refuses. */
+#ifndef PERF_GPU_NCCL_H
+#define PERF_GPU_NCCL_H
+
+#include "buffers.h"
+#include "gpu/device.h"
+
+/* Meet all ranks in NCCL: once a run. Collective; -1 with a sentence on every rank. */
+int perf_gpu_nccl_open(struct perf_gpu *gpu, struct perf_gpu_nccl **nccl_p);
+/* NULL is ignored. */
+void perf_gpu_nccl_close(struct perf_gpu_nccl *nccl);
+
+const char *perf_gpu_nccl_version(void);
+
+/* The pattern and the tensors of the rows that follow. */
+void perf_gpu_nccl_use(struct perf_gpu_nccl *nccl, const struct perf_case *c,
+                       const struct perf_buffers *buffers);
+
+/* Enqueue this rank's part in @a ops operations, one in flight: as NCCL does what is in a stream in
+ * its order, a second one would have to be sent before the first one's answer is awaited, which the
+ * other side would never come to. -1 with a sentence. */
+int perf_gpu_nccl_enqueue(void *self, unsigned m, uint64_t ops, cudaStream_t stream);
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu/ours.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "fail.h"
+#include "lib.h"
+
+static int declare_key(const struct perf_gpu_lib *lib, uint64_t key, stepaf_direction_t direction,
+                       const struct perf_tensor *tensor)
+{
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
+                                                STEPAF_KEY_DTYPE | STEPAF_KEY_SHAPE |
+                                                STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
+                                  .direction = direction,
+                                  .max_bytes = tensor->bytes,
+                                  .dtype = tensor->dtype,
+                                  .ndim = tensor->ndim,
+                                  .depth = lib->c->depth,
+                                  .mem_kind = STEPAF_MEM_CUDA};
+    stepaf_status_t status;
+
+    memcpy(params.shape, tensor->shape, sizeof(params.shape));
+    status = stepaf_key_declare(lib->ctx, key, &params);
+    return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_key_declare");
+}
+
+static int declare_keys(const struct perf_gpu_lib *lib, unsigned m)
+{
+    const struct perf_case *c = lib->c;
+
+    for (int t = 0; t < c->n_push; t++) {
+        if (declare_key(lib, perf_lib_key(m, STEPAF_PUSH, t), STEPAF_PUSH, &c->push[t]) != 0)
+            return -1;
+    }
+    return c->n_pull > 0 ? declare_key(lib, perf_lib_key(m, STEPAF_PULL, 0), STEPAF_PULL, &c->pull)
+                         : 0;
+}
+
+/* At an attention rank the sources of its pushes, and where the answers go. */
+static int plan_of_attention(struct perf_gpu_lib *lib, unsigned m, stepaf_tensor_t *pull)
+{
+    const struct perf_case *c = lib->c;
+    stepaf_tensor_t push[PERF_MAX_PUSH];
+    stepaf_status_t status;
+
+    for (int t = 0; t < c->n_push; t++)
+        push[t] = (stepaf_tensor_t){perf_lib_key(m, STEPAF_PUSH, t),
+                                    perf_buffers_push(&lib->buffers, m, t), c->push[t].bytes};
+    for (int f = 0; f < c->ffn && c->n_pull > 0; f++)
+        pull[f] = (stepaf_tensor_t){perf_lib_key(m, STEPAF_PULL, 0),
+                                    perf_buffers_pull(&lib->buffers, m, f), c->pull.bytes};
+    status = stepaf_plan_create(lib->ctx, push, c->n_push, pull, c->n_pull * c->ffn,
+                                STEPAF_PLAN_STREAM, &lib->plans[m]);
+    return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_plan_create");
+}
+
+/* At an FFN rank the keys that it receives, whose buffers are registered, and the sources of its
+ * answers. */
+static int plan_of_ffn(struct perf_gpu_lib *lib, unsigned m, stepaf_tensor_t *pull)
+{
+    const struct perf_case *c = lib->c;
+    stepaf_tensor_t push[PERF_MAX_PUSH];
+    stepaf_status_t status;
+
+    for (int t = 0; t < c->n_push; t++) {
+        push[t] = (stepaf_tensor_t){.key = perf_lib_key(m, STEPAF_PUSH, t)};
+        status = stepaf_register_recv(lib->ctx, push[t].key, perf_buffers_recv(&lib->buffers, m, t),
+                                      (size_t)c->attn * lib->buffers.push_stride[t], NULL, 0);
+        if (status != STEPAF_OK)
+            return perf_fail_status(status, "stepaf_register_recv");
+    }
+    for (int a = 0; a < c->attn && c->n_pull > 0; a++)
+        pull[a] = (stepaf_tensor_t){perf_lib_key(m, STEPAF_PULL, 0),
+                                    perf_gpu_answer(&lib->buffers, a, m), c->pull.bytes};
+    status = stepaf_plan_create(lib->ctx, push, c->n_push, pull, c->n_pull * c->attn,
+                                STEPAF_PLAN_STREAM, &lib->plans[m]);
+    return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_plan_create");
+}
+
+static int get_memory(struct perf_gpu_lib *lib)
+{
+    stepaf_status_t status;
+    void *memory;
+
+    perf_buffers_lay_out(lib->c, lib->gpu->place, &lib->buffers);
+    if (lib->gpu->options->user_memory) {
+        if (perf_gpu_try(cudaMalloc(&lib->own, lib->buffers.bytes)) != 0)
+            return -1;
+        memory = lib->own;
+        status = stepaf_register(lib->ctx, memory, lib->buffers.bytes);
+        if (status != STEPAF_OK)
+            return perf_fail_status(status, "stepaf_register");
+    } else {
+        status = stepaf_alloc(lib->ctx, lib->buffers.bytes, STEPAF_MEM_CUDA, &memory);
+        if (status != STEPAF_OK)
+            return perf_fail_status(status, "stepaf_alloc");
+    }
+    lib->buffers.base = memory;
+    return 0;
+}
+
+static int prepare(struct perf_gpu_lib *lib)
+{
+    const struct perf_case *c = lib->c;
+    int attention = lib->gpu->place->role == STEPAF_ATTENTION;
+    stepaf_tensor_t *pull = calloc((size_t)(c->attn + c->ffn), sizeof(*pull));
+    int rc = pull != NULL ? get_memory(lib) : perf_fail("out of memory");
+
+    for (unsigned m = 0; m < c->microbatches && rc == 0; m++) {
+        rc = declare_keys(lib, m);
+        if (rc == 0)
+            rc = attention ? plan_of_attention(lib, m, pull) : plan_of_ffn(lib, m, pull);
+    }
+    free(pull);
+    return rc;
+}
+
+int perf_gpu_lib_open(struct perf_gpu *gpu, const struct perf_case *c, struct perf_gpu_lib *lib_p)
+{
+    stepaf_params_t params;
+    stepaf_status_t status;
+
+    *lib_p = (struct perf_gpu_lib){.gpu = gpu, .c = c};
+    perf_place_params(gpu->options, &params);
+    status = gpu->job->join(gpu->job, &params, &lib_p->ctx);
+    if (perf_job_agree(gpu->job,
+                       status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_init")) != 0)
+        goto err_close;
+    if (perf_job_agree(gpu->job, prepare(lib_p)) != 0)
+        goto err_close;
+    status = stepaf_commit(lib_p->ctx);
+    if (perf_job_agree(gpu->job,
+                       status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_commit")) != 0)
+        goto err_close;
+    if (perf_job_agree(gpu->job, gpu->options->check ? perf_gpu_proof_open(lib_p) : 0) != 0)
+        goto err_close;
+    return 0;
+
+err_close:
+    perf_gpu_lib_close(lib_p);
+    return -1;
+}
+
+void perf_gpu_lib_close(struct perf_gpu_lib *lib)
+{
+    stepaf_finalize(lib->ctx);
+    perf_gpu_proof_close(lib);
+    cudaFree(lib->own);
+    memset(lib, 0, sizeof(*lib));
+}
+
+int perf_gpu_lib_status(void *self)
+{
+    const struct perf_gpu_lib *lib = self;
+
+    for (unsigned m = 0; m < lib->c->microbatches; m++) {
+        stepaf_status_t status = stepaf_plan_status(lib->plans[m]);
+
+        if (status != STEPAF_OK)
+            return perf_fail_status(status, "stepaf_plan_status");
+    }
+    return 0;
+}
+
+static int wait_on(const struct perf_gpu_lib *lib, unsigned m, cudaStream_t stream)
+{
+    stepaf_status_t status = stepaf_wait_on_stream(lib->plans[m], stream);
+
+    return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_wait_on_stream");
+}
+
+/* As many in flight as the plan has slots. */
+static int attend(const struct perf_gpu_lib *lib, unsigned m, uint64_t ops, cudaStream_t stream)
+{
+    uint64_t depth = lib->c->depth;
+
+    for (uint64_t i = 0; i < ops + depth; i++) {
+        stepaf_status_t status;
+
+        if (i >= depth && wait_on(lib, m, stream) != 0)
+            return -1;
+        if (i >= ops)
+            continue;
+        status = stepaf_start_on_stream(lib->plans[m], NULL, stream, NULL);
+        if (status != STEPAF_OK)
+            return perf_fail_status(status, "stepaf_start_on_stream");
+    }
+    return 0;
+}
+
+static int serve(const struct perf_gpu_lib *lib, unsigned m, uint64_t ops, cudaStream_t stream)
+{
+    for (uint64_t i = 0; i < ops; i++) {
+        stepaf_status_t status = stepaf_recv_on_stream(lib->plans[m], stream);
+
+        if (status != STEPAF_OK)
+            return perf_fail_status(status, "stepaf_recv_on_stream");
+        status = stepaf_respond_on_stream(lib->plans[m], NULL, stream);
+        if (status != STEPAF_OK)
+            return perf_fail_status(status, "stepaf_respond_on_stream");
+    }
+    return 0;
+}
+
+int perf_gpu_lib_enqueue(void *self, unsigned m, uint64_t ops, cudaStream_t stream)
+{
+    const struct perf_gpu_lib *lib = self;
+
+    return lib->gpu->place->role == STEPAF_ATTENTION ? attend(lib, m, ops, stream)
+                                                     : serve(lib, m, ops, stream);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The library's part in a row on GPUs: a context and a stream plan for each microbatch. */
+#ifndef PERF_GPU_OURS_H
+#define PERF_GPU_OURS_H
+
+#include <stepaf/stepaf.h>
+#include <stepaf/stream.h>
+
+#include "buffers.h"
+#include "gpu/device.h"
+
+/* What --check enqueues beside one microbatch's operations. */
+struct perf_gpu_proof {
+    struct perf_gpu_pieces out; /* made before they are sent */
+    struct perf_gpu_pieces in;  /* verified when they have come */
+};
+
+struct perf_gpu_lib {
+    struct perf_gpu *gpu;
+    const struct perf_case *c;
+    stepaf_context_h ctx;
+    struct perf_buffers buffers; /* in GPU memory */
+    void *own;                   /* cudaMalloc's, where the memory is not the library's */
+    stepaf_plan_h plans[PERF_GPU_STREAMS];
+    struct perf_gpu_proof *proofs; /* with --check, by microbatch */
+    uint64_t *counts;              /* GPU memory: wrong bytes, then the turns of each microbatch */
+};
+
+/* Make context, memory, keys and plans of a row, and commit. Collective; -1 with a sentence on every
+ * rank. */
+int perf_gpu_lib_open(struct perf_gpu *gpu, const struct perf_case *c, struct perf_gpu_lib *lib_p);
+void perf_gpu_lib_close(struct perf_gpu_lib *lib);
+
+/* Enqueue this rank's part in @a ops operations, a multiple of the depth. -1 with a sentence. */
+int perf_gpu_lib_enqueue(void *self, unsigned m, uint64_t ops, cudaStream_t stream);
+
+/* The same with fresh bytes for each operation, verified where they land. */
+int perf_gpu_lib_enqueue_checked(void *self, unsigned m, uint64_t ops, cudaStream_t stream);
+
+/* Whether all plans are still well; -1 with the library's sentence. */
+int perf_gpu_lib_status(void *self);
+
+/* Work out what is to be made and verified, after the commit. -1 with a sentence. */
+int perf_gpu_proof_open(struct perf_gpu_lib *lib);
+void perf_gpu_proof_close(struct perf_gpu_lib *lib);
+
+/* Read how many bytes were wrong: streams must be empty. -1 with a sentence. */
+int perf_gpu_proof_read(const struct perf_gpu_lib *lib, uint64_t *wrong_bytes_p);
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A row on GPUs while it is measured. */
+#ifndef PERF_GPU_ROW_STATE_H
+#define PERF_GPU_ROW_STATE_H
+
+#include "gpu/floor.h"
+#include "gpu/ours.h"
+#include "gpu/play.h"
+
+/* Samples of one contender on this rank, us. */
+struct perf_gpu_samples {
+    double *unit; /* attention: of each unit of each stream, for one operation */
+    size_t n_unit;
+    double *host; /* the same, but what the calls took the host */
+    size_t n_host;
+    double elapsed_us;
+};
+
+struct perf_gpu_row {
+    struct perf_gpu *gpu;
+    struct perf_case c;
+    int loaded;
+    struct perf_gpu_lib lib;
+    struct perf_gpu_floor floor;
+    struct perf_gpu_player player;
+    struct perf_gpu_side sides[PERF_WHO_LAST]; /* enqueue is NULL where there is none */
+    struct perf_gpu_side checked;
+    struct perf_gpu_samples samples[PERF_WHO_LAST];
+    double unit_us;         /* about, of the slowest */
+    double load_us;         /* for how long a load is begun; 0.0: none */
+    int units;              /* timed, of a chunk */
+    uint64_t chunks;        /* of each contender */
+    uint64_t timed_units;   /* of each stream and contender */
+    uint64_t checked_units; /* of each stream */
+    uint64_t wrong_bytes;
+    char transport[PERF_LINKS_MAX];
+};
+
+/* Gather what all ranks have measured. Collective; -1 with a sentence. */
+int perf_gpu_row_merge(struct perf_gpu_row *row, struct perf_result *result_p);
+
+#endif
