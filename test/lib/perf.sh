@@ -179,6 +179,19 @@ refuse "neither 'any' nor 'each'" af --procs 2 --recv some
 refuse "needs a test whose operations push" pull --procs 2 --scatter
 refuse "needs MPI" af --procs 2 --baseline mpi
 refuse "not 'mpi'" af --procs 2 --baseline tcp
+refuse "neither 'host' nor 'cuda'" af --procs 2 --mem gpu
+refuse "need --mem cuda" af --procs 2 --graph
+refuse "need --mem cuda" af --procs 2 --baseline nccl
+refuse "needs --mem cuda, and excludes" af --procs 2 --mem cuda --stream=4 --graph=4
+refuse "--graph '0'" af --procs 2 --mem cuda --graph=0
+refuse "goes with neither" af --procs 2 --mem cuda --scatter
+refuse "has no test" floor --procs 2 --mem cuda
+refuse "at most 16 microbatches" af --procs 2 --mem cuda -m 17
+# Where there is no GPU, or no CUDA in this build, it says so.
+if ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
+    expect 1 af --procs 2 --mem cuda --size 8 --iters 1
+    has err 'cudaGetDeviceCount|no GPU|has no CUDA'
+fi
 refuse "names no transport" af --procs 2 --transport ''
 refuse '"pigeon" is not a transport' af --procs 2 --transport pigeon
 refuse "needs --check" af --procs 2 --corrupt 1

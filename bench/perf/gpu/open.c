@@ -163,7 +163,7 @@ static int shares_one(const struct perf_gpu *gpu, const struct perf_place *place
 void perf_gpu_print(const struct perf_gpu *gpu, const struct perf_options *options,
                     const struct perf_place *place)
 {
-    const char *each = options->microbatches > 1 ? " of each microbatch, each on its stream" : "";
+    const char *each = options->microbatches > 1 ? ", on a stream for each microbatch" : "";
     int driver = gpu->ranks[0].driver;
     int runtime = 0;
 
@@ -174,12 +174,11 @@ void perf_gpu_print(const struct perf_gpu *gpu, const struct perf_options *optio
         printf(", NCCL %s", perf_gpu_nccl_version());
     printf("\n");
     if (options->graph_ops > 0)
-        printf("# samples        a replay of a captured graph of %llu operations%s, by number\n",
+        printf("# a sample       a replay of a captured graph of %llu, its time by that number%s\n",
                (unsigned long long)options->graph_ops, each);
     else
-        printf("# samples        %llu operations%s that are enqueued one by one, by number\n",
+        printf("# a sample       %llu enqueued one by one, their time by that number%s\n",
                (unsigned long long)options->stream_ops, each);
-    printf("#                time between CUDA events before and after, at the attention ranks\n");
     if (options->load)
         printf("# load           a second row beside a kernel that fills all SMs of all GPUs\n");
     for (int i = 0; i < place->size; i++)

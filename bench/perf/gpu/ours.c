@@ -105,7 +105,7 @@ static int prepare(struct perf_gpu_lib *lib)
 {
     const struct perf_case *c = lib->c;
     int attention = lib->gpu->place->role == STEPAF_ATTENTION;
-    stepaf_tensor_t *pull = calloc((size_t)(c->attn + c->ffn), sizeof(*pull));
+    stepaf_tensor_t *pull = calloc((size_t)c->attn + (size_t)c->ffn, sizeof(*pull));
     int rc = pull != NULL ? get_memory(lib) : perf_fail("out of memory");
 
     for (unsigned m = 0; m < c->microbatches && rc == 0; m++) {
