@@ -63,6 +63,22 @@ static void make_stages(enum perf_test test, struct perf_case *c)
     c->stages[0] = (struct perf_stage){c->n_push, c->n_pull};
 }
 
+/* On streams every operation is answered: where a test has a tensor one way only, a word goes the
+ * other. */
+static void answer_all(struct perf_case *c)
+{
+    enum { WORD = 8 };
+
+    if (c->n_pull == 0) {
+        make_bytes_tensor(WORD, &c->pull);
+        c->n_pull = 1;
+    }
+    if (c->n_push == 0) {
+        make_bytes_tensor(WORD, &c->push[0]);
+        c->n_push = 1;
+    }
+}
+
 void perf_case_make(const struct perf_options *options, int row, int attn, int ffn,
                     struct perf_case *case_p)
 {
@@ -75,6 +91,8 @@ void perf_case_make(const struct perf_options *options, int row, int attn, int f
 
     make_tensors(options, &options->rows[row], &c);
     make_stages(options->test, &c);
+    if (options->mem_cuda)
+        answer_all(&c);
     for (int t = 0; t < c.n_push; t++)
         c.push_bytes += c.push[t].bytes;
     if (c.n_pull > 0)

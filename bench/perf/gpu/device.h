@@ -18,8 +18,6 @@ struct perf_gpu_words {
     uint32_t load_stop __attribute__((aligned(128)));
 };
 
-struct perf_gpu_nccl;
-
 /* One rank's GPU, as gathered from all. */
 struct perf_gpu_rank {
     char name[64];
@@ -43,7 +41,6 @@ struct perf_gpu {
     cudaStream_t load_stream; /* of low priority */
     cudaEvent_t load_done;
     struct perf_gpu_load load;
-    struct perf_gpu_nccl *nccl; /* NULL: no baseline */
     struct perf_gpu_rank *ranks;
     int64_t timeout_us;
 };
@@ -53,6 +50,13 @@ struct perf_gpu {
 static inline char *perf_gpu_answer(const struct perf_buffers *buffers, int a, unsigned m)
 {
     return perf_buffers_answer(buffers, a, m * buffers->c->depth);
+}
+
+/* Whether tensors go to the FFN ranks only: what goes back is the library's own, 8 bytes that say
+ * that an operation is over. */
+static inline int perf_gpu_one_way(const struct perf_gpu *gpu)
+{
+    return gpu->options->test == PERF_BW || gpu->options->test == PERF_PUSH;
 }
 
 /* Remember what CUDA says of @a call; -1. */

@@ -28,7 +28,7 @@ static int merge_shares(const struct perf_gpu_row *row, struct perf_result *r)
     shares = all;
     for (int i = 0; i < place->size; i++) {
         r->wrong_bytes += shares[i].wrong_bytes;
-        if (place->ranks[i].role != STEPAF_ATTENTION && row->c.n_pull > 0)
+        if (place->ranks[i].role != STEPAF_ATTENTION && !perf_gpu_one_way(row->gpu))
             continue;
         for (int who = 0; who < PERF_WHO_LAST; who++) {
             double op_us = shares[i].elapsed_us[who] / (double)r->iters;

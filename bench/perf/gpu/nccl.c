@@ -63,7 +63,8 @@ static int join(struct perf_gpu_nccl *nccl, int n, const ncclUniqueId *ids)
     return result == ncclSuccess ? 0 : nccl_fail(result, "ncclCommInitRank");
 }
 
-int perf_gpu_nccl_open(struct perf_gpu *gpu, struct perf_gpu_nccl **nccl_p)
+int perf_gpu_nccl_open(struct perf_gpu *gpu, const struct perf_case *c,
+                       const struct perf_buffers *buffers, struct perf_gpu_nccl **nccl_p)
 {
     struct perf_gpu_nccl *nccl = calloc(1, sizeof(*nccl));
     ncclUniqueId ids[PERF_GPU_STREAMS];
@@ -75,22 +76,23 @@ int perf_gpu_nccl_open(struct perf_gpu *gpu, struct perf_gpu_nccl **nccl_p)
         return -1;
     }
     nccl->gpu = gpu;
+    nccl->c = c;
+    nccl->buffers = buffers;
     nccl->fused = gpu->options->baseline_nccl == PERF_NCCL_FUSED;
     if (perf_job_agree(gpu->job, join(nccl, gpu->n_streams, ids)) != 0) {
-        perf_gpu_nccl_close(nccl);
+        perf_gpu_nccl_close(nccl, 0);
         return -1;
     }
     *nccl_p = nccl;
     return 0;
 }
 
-void perf_gpu_nccl_close(struct perf_gpu_nccl *nccl)
+void perf_gpu_nccl_close(struct perf_gpu_nccl *nccl, int all_well)
 {
     if (nccl == NULL)
         return;
-    /* Not ncclCommDestroy, in which all would have to meet: a rank may be lost. */
     for (int i = 0; i < nccl->n_comms; i++)
-        (void)ncclCommAbort(nccl->comms[i]);
+        (void)(all_well ? ncclCommDestroy : ncclCommAbort)(nccl->comms[i]);
     free(nccl);
 }
 
@@ -102,13 +104,6 @@ const char *perf_gpu_nccl_version(void)
     (void)ncclGetVersion(&version);
     snprintf(text, sizeof(text), "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
     return text;
-}
-
-void perf_gpu_nccl_use(struct perf_gpu_nccl *nccl, const struct perf_case *c,
-                       const struct perf_buffers *buffers)
-{
-    nccl->c = c;
-    nccl->buffers = buffers;
 }
 
 /* What an attention rank sends to all FFN ranks, or an FFN rank gets from all attention ranks. */
@@ -143,8 +138,6 @@ static ncclResult_t add_pulls(const struct perf_gpu_nccl *nccl, unsigned m, cuda
     int attention = place->role == STEPAF_ATTENTION;
     ncclResult_t result = ncclSuccess;
 
-    if (c->n_pull == 0)
-        return result;
     for (int peer = 0; peer < (attention ? c->ffn : c->attn) && result == ncclSuccess; peer++) {
         if (attention)
             result = ncclRecv(perf_buffers_pull(nccl->buffers, m, peer), c->pull.bytes, ncclUint8,
@@ -177,12 +170,13 @@ int perf_gpu_nccl_enqueue(void *self, unsigned m, uint64_t ops, cudaStream_t str
 {
     const struct perf_gpu_nccl *nccl = self;
     int attention = nccl->gpu->place->role == STEPAF_ATTENTION;
-    int together = nccl->fused && attention;
+    int back = !perf_gpu_one_way(nccl->gpu);
+    int together = nccl->fused && attention && back;
 
     for (uint64_t i = 0; i < ops; i++) {
         ncclResult_t result = group(nccl, m, stream, add_pushes, together ? add_pulls : NULL);
 
-        if (result == ncclSuccess && nccl->c->n_pull > 0 && !together)
+        if (result == ncclSuccess && back && !together)
             result = group(nccl, m, stream, add_pulls, NULL);
         if (result != ncclSuccess)
             return nccl_fail(result, "ncclGroupEnd");

@@ -8,16 +8,19 @@
 #include "buffers.h"
 #include "gpu/device.h"
 
-/* Meet all ranks in NCCL: once a run. Collective; -1 with a sentence on every rank. */
-int perf_gpu_nccl_open(struct perf_gpu *gpu, struct perf_gpu_nccl **nccl_p);
-/* NULL is ignored. */
-void perf_gpu_nccl_close(struct perf_gpu_nccl *nccl);
+struct perf_gpu_nccl;
 
+/* "2.28.3"; NULL where this build has none. */
 const char *perf_gpu_nccl_version(void);
 
-/* The pattern and the tensors of the rows that follow. */
-void perf_gpu_nccl_use(struct perf_gpu_nccl *nccl, const struct perf_case *c,
-                       const struct perf_buffers *buffers);
+/* Meet all ranks in NCCL, for one row: it keeps what it has learned of the memory that a graph uses,
+ * and the next row's may lie at the same place. Collective; -1 with a sentence on every rank. */
+int perf_gpu_nccl_open(struct perf_gpu *gpu, const struct perf_case *c,
+                       const struct perf_buffers *buffers, struct perf_gpu_nccl **nccl_p);
+
+/* After its graphs have ended. Collective if @a all_well: else a rank may be lost. NULL is
+ * ignored. */
+void perf_gpu_nccl_close(struct perf_gpu_nccl *nccl, int all_well);
 
 /* Enqueue this rank's part in @a ops operations, one in flight: as NCCL does what is in a stream in
  * its order, a second one would have to be sent before the first one's answer is awaited, which the

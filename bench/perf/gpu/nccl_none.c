@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
+
 #include "fail.h"
 #include "gpu/nccl.h"
 
-int perf_gpu_nccl_open(struct perf_gpu *gpu, struct perf_gpu_nccl **nccl_p)
-{
-    (void)gpu;
-    (void)nccl_p;
-    return perf_fail("this build has no NCCL, which --baseline nccl needs");
-}
-
-void perf_gpu_nccl_close(struct perf_gpu_nccl *nccl)
-{
-    (void)nccl;
-}
+static const char reason[] = "this build has no NCCL, which --baseline nccl needs";
 
 const char *perf_gpu_nccl_version(void)
 {
-    return "";
+    return NULL;
 }
 
-void perf_gpu_nccl_use(struct perf_gpu_nccl *nccl, const struct perf_case *c,
-                       const struct perf_buffers *buffers)
+int perf_gpu_nccl_open(struct perf_gpu *gpu, const struct perf_case *c,
+                       const struct perf_buffers *buffers, struct perf_gpu_nccl **nccl_p)
 {
-    (void)nccl;
+    (void)gpu;
     (void)c;
     (void)buffers;
+    (void)nccl_p;
+    return perf_fail("%s", reason);
+}
+
+void perf_gpu_nccl_close(struct perf_gpu_nccl *nccl, int all_well)
+{
+    (void)nccl;
+    (void)all_well;
 }
 
 int perf_gpu_nccl_enqueue(void *self, unsigned m, uint64_t ops, cudaStream_t stream)
@@ -33,5 +33,5 @@ int perf_gpu_nccl_enqueue(void *self, unsigned m, uint64_t ops, cudaStream_t str
     (void)m;
     (void)ops;
     (void)stream;
-    return perf_fail("this build has no NCCL");
+    return perf_fail("%s", reason);
 }

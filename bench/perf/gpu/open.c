@@ -13,6 +13,8 @@
 
 int perf_gpu_ask(const struct perf_options *options)
 {
+    if (options->baseline_nccl != PERF_NCCL_NONE && perf_gpu_nccl_version() == NULL)
+        return perf_fail("this build has no NCCL, which --baseline nccl needs");
     /* A kernel that is loaded when it is first launched waits for the whole GPU, perhaps for one
      * that waits for this very launch. */
     if (setenv("CUDA_MODULE_LOADING", "EAGER", 0) != 0)
@@ -116,8 +118,6 @@ int perf_gpu_open(struct perf_job *job, const struct perf_options *options,
         goto err_close;
     gpu->ranks = all;
     free(offsets);
-    if (options->baseline_nccl != PERF_NCCL_NONE && perf_gpu_nccl_open(gpu, &gpu->nccl) != 0)
-        goto err_close;
     *gpu_p = gpu;
     return 0;
 
@@ -131,7 +131,6 @@ void perf_gpu_close(struct perf_gpu *gpu)
     if (gpu == NULL)
         return;
     perf_gpu_guard(gpu, "the end of the GPU's work");
-    perf_gpu_nccl_close(gpu->nccl);
     if (gpu->load_stream != NULL)
         perf_gpu_load_close(gpu);
     for (int i = 0; i < gpu->n_streams; i++)
@@ -170,7 +169,7 @@ void perf_gpu_print(const struct perf_gpu *gpu, const struct perf_options *optio
     (void)cudaRuntimeGetVersion(&runtime);
     printf("# CUDA           runtime %d.%d, driver for %d.%d", runtime / 1000, runtime / 10 % 100,
            driver / 1000, driver / 10 % 100);
-    if (gpu->nccl != NULL)
+    if (options->baseline_nccl != PERF_NCCL_NONE)
         printf(", NCCL %s", perf_gpu_nccl_version());
     printf("\n");
     if (options->graph_ops > 0)

@@ -34,8 +34,7 @@ static int declare_keys(const struct perf_gpu_lib *lib, unsigned m)
         if (declare_key(lib, perf_lib_key(m, STEPAF_PUSH, t), STEPAF_PUSH, &c->push[t]) != 0)
             return -1;
     }
-    return c->n_pull > 0 ? declare_key(lib, perf_lib_key(m, STEPAF_PULL, 0), STEPAF_PULL, &c->pull)
-                         : 0;
+    return declare_key(lib, perf_lib_key(m, STEPAF_PULL, 0), STEPAF_PULL, &c->pull);
 }
 
 /* At an attention rank the sources of its pushes, and where the answers go. */
@@ -48,11 +47,11 @@ static int plan_of_attention(struct perf_gpu_lib *lib, unsigned m, stepaf_tensor
     for (int t = 0; t < c->n_push; t++)
         push[t] = (stepaf_tensor_t){perf_lib_key(m, STEPAF_PUSH, t),
                                     perf_buffers_push(&lib->buffers, m, t), c->push[t].bytes};
-    for (int f = 0; f < c->ffn && c->n_pull > 0; f++)
+    for (int f = 0; f < c->ffn; f++)
         pull[f] = (stepaf_tensor_t){perf_lib_key(m, STEPAF_PULL, 0),
                                     perf_buffers_pull(&lib->buffers, m, f), c->pull.bytes};
-    status = stepaf_plan_create(lib->ctx, push, c->n_push, pull, c->n_pull * c->ffn,
-                                STEPAF_PLAN_STREAM, &lib->plans[m]);
+    status = stepaf_plan_create(lib->ctx, push, c->n_push, pull, c->ffn, STEPAF_PLAN_STREAM,
+                                &lib->plans[m]);
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_plan_create");
 }
 
@@ -71,11 +70,11 @@ static int plan_of_ffn(struct perf_gpu_lib *lib, unsigned m, stepaf_tensor_t *pu
         if (status != STEPAF_OK)
             return perf_fail_status(status, "stepaf_register_recv");
     }
-    for (int a = 0; a < c->attn && c->n_pull > 0; a++)
+    for (int a = 0; a < c->attn; a++)
         pull[a] = (stepaf_tensor_t){perf_lib_key(m, STEPAF_PULL, 0),
                                     perf_gpu_answer(&lib->buffers, a, m), c->pull.bytes};
-    status = stepaf_plan_create(lib->ctx, push, c->n_push, pull, c->n_pull * c->attn,
-                                STEPAF_PLAN_STREAM, &lib->plans[m]);
+    status = stepaf_plan_create(lib->ctx, push, c->n_push, pull, c->attn, STEPAF_PLAN_STREAM,
+                                &lib->plans[m]);
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_plan_create");
 }
 

@@ -78,7 +78,7 @@ static int list_attention(struct perf_gpu_lib *lib, unsigned m, struct perf_gpu_
             return -1;
     }
     origin.tensor = -1;
-    for (int f = 0; f < c->ffn && c->n_pull > 0; f++) {
+    for (int f = 0; f < c->ffn; f++) {
         uint8_t *data;
         uint64_t pitch;
 
@@ -108,8 +108,8 @@ static int list_ffn(struct perf_gpu_lib *lib, unsigned m, struct perf_gpu_proof 
         }
         origin.ffn = lib->gpu->place->index;
         origin.tensor = -1;
-        if (c->n_pull > 0 && add(&proof->out, perf_gpu_answer(&lib->buffers, a, m), c->pull.bytes,
-                                 c->pull.bytes, &origin) != 0)
+        if (add(&proof->out, perf_gpu_answer(&lib->buffers, a, m), c->pull.bytes, c->pull.bytes,
+                &origin) != 0)
             return -1;
     }
     proof->out.corrupt = lib->gpu->options->corrupt;

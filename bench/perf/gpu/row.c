@@ -63,13 +63,14 @@ static int open_contenders(struct perf_gpu_row *row)
         row->checked = row->sides[PERF_OURS];
         row->checked.enqueue = perf_gpu_lib_enqueue_checked;
     }
-    if (gpu->nccl != NULL) {
-        perf_gpu_nccl_use(gpu->nccl, &row->c, &row->lib.buffers);
+    if (gpu->options->baseline_nccl != PERF_NCCL_NONE) {
+        if (perf_gpu_nccl_open(gpu, &row->c, &row->lib.buffers, &row->nccl) != 0)
+            return -1;
         row->sides[PERF_NCCL] = (struct perf_gpu_side){
-            .self = gpu->nccl, .enqueue = perf_gpu_nccl_enqueue, .ctx = row->lib.ctx};
+            .self = row->nccl, .enqueue = perf_gpu_nccl_enqueue, .ctx = row->lib.ctx};
     }
     /* A round trip's floor would be another library: of one way it is the copies alone. */
-    if (!gpu->options->no_floor && row->c.n_pull == 0) {
+    if (!gpu->options->no_floor && perf_gpu_one_way(gpu)) {
         if (perf_gpu_floor_open(gpu, &row->c, &row->lib.buffers, &row->floor) != 0)
             return -1;
         row->sides[PERF_FLOOR_LOOP] = (struct perf_gpu_side){
@@ -78,7 +79,7 @@ static int open_contenders(struct perf_gpu_row *row)
     return 0;
 }
 
-static void close_contenders(struct perf_gpu_row *row)
+static void close_contenders(struct perf_gpu_row *row, int all_well)
 {
     perf_gpu_guard(row->gpu, "the end of a row");
     for (int who = 0; who < PERF_WHO_LAST; who++) {
@@ -87,6 +88,7 @@ static void close_contenders(struct perf_gpu_row *row)
         free(row->samples[who].host);
     }
     perf_gpu_side_close(&row->checked);
+    perf_gpu_nccl_close(row->nccl, all_well);
     perf_gpu_player_close(&row->player);
     perf_gpu_floor_close(&row->floor);
     perf_gpu_lib_close(&row->lib);
@@ -283,6 +285,6 @@ int perf_gpu_row_run(struct perf_gpu *gpu, int index, int loaded, struct perf_re
     if (rc == 0)
         rc = perf_gpu_row_merge(&row, result_p);
     perf_progress_clear();
-    close_contenders(&row);
+    close_contenders(&row, rc == 0);
     return rc;
 }

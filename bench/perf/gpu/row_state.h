@@ -21,6 +21,7 @@ struct perf_gpu_row {
     struct perf_case c;
     int loaded;
     struct perf_gpu_lib lib;
+    struct perf_gpu_nccl *nccl; /* NULL: no baseline */
     struct perf_gpu_floor floor;
     struct perf_gpu_player player;
     struct perf_gpu_side sides[PERF_WHO_LAST]; /* enqueue is NULL where there is none */
