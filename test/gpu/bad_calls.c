@@ -178,10 +178,11 @@ void bad_captures(struct hs_job *job)
     GX_CUDA(cudaGraphDestroy(graph));
 }
 
-/* Streams of another GPU. */
+/* Streams of another GPU: it is the library or the launch that refuses. */
 void bad_streams(struct hs_job *job)
 {
     cudaStream_t stream = NULL;
+    stepaf_status_t status;
     int n = 0, own = 0;
 
     if (!GX_CUDA(cudaGetDeviceCount(&n)) || !GX_CUDA(cudaGetDevice(&own)) || n < 2)
@@ -191,9 +192,10 @@ void bad_streams(struct hs_job *job)
     stream = gx_stream();
     GX_CUDA(cudaSetDevice(own));
     if (job->role == STEPAF_ATTENTION)
-        HS_REFUSED(stepaf_start_on_stream(bad_plan.handle, NULL, stream, NULL), STEPAF_ERR_INVALID);
+        status = stepaf_start_on_stream(bad_plan.handle, NULL, stream, NULL);
     else
-        HS_REFUSED(stepaf_recv_on_stream(bad_plan.handle, stream), STEPAF_ERR_INVALID);
+        status = stepaf_recv_on_stream(bad_plan.handle, stream);
+    HS_REFUSED(status, status == STEPAF_ERR_INVALID ? status : STEPAF_ERR_TRANSPORT);
     GX_CUDA(cudaStreamDestroy(stream));
 }
 
