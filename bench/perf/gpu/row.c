@@ -7,23 +7,6 @@
 #include "gpu/row_state.h"
 #include "progress.h"
 
-/* Samples and elapsed time of a chunk that does not last longer than this, us. */
-#define CHUNK_US 2e6
-
-/* A load is begun for as long as a chunk is expected to take, some times over, and for what the host
- * takes to enqueue it. Where that was too short, the chunk is done again beside a longer one. */
-#define LOAD_FACTOR 4.0
-#define LOAD_LEAST_US 20e3
-enum { LOAD_TRIES = 12 };
-
-/* Operations between two events: whole rounds of a plan's slots. */
-static uint64_t unit_ops(const struct perf_options *options)
-{
-    uint64_t ops = options->graph_ops > 0 ? options->graph_ops : options->stream_ops;
-
-    return (ops + options->depth - 1) / options->depth * options->depth;
-}
-
 /* Sources get bytes that differ, so that no copy is of one value alone. */
 static int fill_memory(struct perf_gpu_row *row)
 {
@@ -95,182 +78,6 @@ static void close_contenders(struct perf_gpu_row *row, int all_well)
     perf_gpu_unguard();
 }
 
-/* Units of a contender's warm-up: two as they come, and two chunks. */
-enum { WARM_UP_FIRST = 2, WARM_UP_CHUNK = 2, WARM_UP_UNITS = WARM_UP_FIRST + 5 };
-
-/* Connect, load, capture; and learn about how long a unit takes. */
-static int warm_up_side(struct perf_gpu_row *row, struct perf_gpu_side *side, double *unit_us_p)
-{
-    struct perf_gpu_chunk *chunk;
-    int rc;
-
-    for (int i = 0; i < WARM_UP_FIRST; i++) {
-        if (perf_gpu_play_first(&row->player, side) != 0)
-            return -1;
-    }
-    if (row->gpu->options->graph_ops > 0 && perf_gpu_play_capture(&row->player, side) != 0)
-        return -1;
-    chunk = malloc(sizeof(*chunk));
-    rc = perf_job_agree(row->gpu->job, chunk != NULL ? 0 : perf_fail("out of memory"));
-    for (int units = WARM_UP_CHUNK; units <= WARM_UP_CHUNK + 1 && rc == 0; units++)
-        rc = perf_gpu_play(&row->player, side, units, 0.0, chunk);
-    if (rc == 0)
-        rc = perf_job_max(row->gpu->job, chunk->elapsed_us / chunk->n, unit_us_p);
-    free(chunk);
-    return rc;
-}
-
-/* How many units of all streams at once there are to be: by number, and by time. */
-static uint64_t count_units(const struct perf_gpu_row *row, double unit_us)
-{
-    const struct perf_options *options = row->gpu->options;
-    uint64_t units = options->iters / (row->player.unit_ops * row->c.microbatches);
-
-    if (options->max_time_s > 0 && unit_us > 0.0) {
-        double affordable = (double)options->max_time_s * 1e6 / unit_us;
-
-        if (affordable < (double)units)
-            units = (uint64_t)affordable;
-    }
-    return units > 0 ? units : 1;
-}
-
-static void schedule(struct perf_gpu_row *row)
-{
-    uint64_t units = count_units(row, row->unit_us);
-    uint64_t most = PERF_GPU_UNITS - 1;
-
-    if (row->unit_us * (double)most > CHUNK_US)
-        most = row->unit_us < CHUNK_US ? (uint64_t)(CHUNK_US / row->unit_us) : 1;
-    row->units = (int)(units < most ? units : most);
-    row->chunks = (units + (uint64_t)row->units - 1) / (uint64_t)row->units;
-    if (row->loaded)
-        row->load_us = LOAD_LEAST_US + LOAD_FACTOR * row->unit_us * (row->units + 1);
-}
-
-static int warm_up(struct perf_gpu_row *row)
-{
-    for (int who = 0; who < PERF_WHO_LAST; who++) {
-        double unit_us;
-
-        if (row->sides[who].enqueue == NULL)
-            continue;
-        if (warm_up_side(row, &row->sides[who], &unit_us) != 0)
-            return -1;
-        if (unit_us > row->unit_us)
-            row->unit_us = unit_us;
-    }
-    schedule(row);
-    return 0;
-}
-
-static int allocate_samples(struct perf_gpu_row *row)
-{
-    size_t n = row->chunks * (size_t)(row->units + 1) * row->c.microbatches;
-
-    for (int who = 0; who < PERF_WHO_LAST && row->gpu->place->role == STEPAF_ATTENTION; who++) {
-        struct perf_gpu_samples *samples = &row->samples[who];
-
-        if (row->sides[who].enqueue == NULL)
-            continue;
-        samples->unit = malloc(n * sizeof(double));
-        samples->host = malloc(n * sizeof(double));
-        if (samples->unit == NULL || samples->host == NULL)
-            return perf_fail("out of memory: %zu samples", n);
-    }
-    return 0;
-}
-
-/* Times of an operation, from those of a chunk's units. */
-static void keep(const struct perf_gpu_row *row, const struct perf_gpu_chunk *chunk,
-                 struct perf_gpu_samples *samples)
-{
-    double ops = (double)row->player.unit_ops;
-
-    samples->elapsed_us += chunk->elapsed_us;
-    if (samples->unit == NULL)
-        return;
-    for (int s = 0; s < row->gpu->n_streams; s++) {
-        for (int u = 0; u < chunk->n; u++)
-            samples->unit[samples->n_unit++] = chunk->unit_us[s][u] / ops;
-    }
-    for (int i = 0; i < chunk->n_host; i++)
-        samples->host[samples->n_host++] = chunk->host_us[i] / ops;
-}
-
-/* A chunk, where there is to be a load beside one all the while. */
-static int play(struct perf_gpu_row *row, struct perf_gpu_side *side, struct perf_gpu_chunk *chunk)
-{
-    for (int i = 0; i < LOAD_TRIES; i++) {
-        if (perf_gpu_play(&row->player, side, row->units + 1, row->load_us, chunk) != 0)
-            return -1;
-        if (chunk->lasted)
-            return 0;
-        row->load_us *= 2.0;
-    }
-    return perf_fail("no load lasts as long as a block of operations");
-}
-
-static int run_chunks(struct perf_gpu_row *row, struct perf_gpu_chunk *chunk, int index)
-{
-    for (uint64_t i = 0; i < row->chunks; i++) {
-        perf_progress(row->gpu->options, index, i, row->chunks);
-        for (uint64_t turn = 0; turn < PERF_WHO_LAST; turn++) {
-            /* Each is first in turn: what comes after whom must not matter. */
-            uint64_t who = (i + turn) % PERF_WHO_LAST;
-
-            if (row->sides[who].enqueue == NULL)
-                continue;
-            if (play(row, &row->sides[who], chunk) != 0)
-                return -1;
-            keep(row, chunk, &row->samples[who]);
-        }
-    }
-    return 0;
-}
-
-/* As many operations again, verified: while there is time for them. */
-static int run_checked(struct perf_gpu_row *row, struct perf_gpu_chunk *chunk)
-{
-    uint64_t units;
-
-    row->timed_units = row->chunks * (uint64_t)row->units;
-    if (row->checked.enqueue == NULL)
-        return 0;
-    if (warm_up_side(row, &row->checked, &row->unit_us) != 0)
-        return -1;
-    row->checked_units = WARM_UP_UNITS; /* they were verified as well */
-    units = count_units(row, row->unit_us);
-    schedule(row);
-    while (row->checked_units < units) {
-        if (play(row, &row->checked, chunk) != 0)
-            return -1;
-        row->checked_units += (uint64_t)row->units + 1;
-    }
-    return perf_job_agree(row->gpu->job, perf_gpu_proof_read(&row->lib, &row->wrong_bytes));
-}
-
-static int measure(struct perf_gpu_row *row, int index)
-{
-    struct perf_job *job = row->gpu->job;
-    struct perf_gpu_chunk *chunk = malloc(sizeof(*chunk));
-    int rc = perf_job_agree(job, chunk != NULL ? 0 : perf_fail("out of memory"));
-
-    if (rc == 0)
-        rc = perf_job_agree(
-            job, perf_gpu_player_open(row->gpu, unit_ops(row->gpu->options), &row->player));
-    if (rc == 0)
-        rc = warm_up(row);
-    if (rc == 0)
-        rc = perf_job_agree(job, allocate_samples(row));
-    if (rc == 0)
-        rc = run_chunks(row, chunk, index);
-    if (rc == 0)
-        rc = run_checked(row, chunk);
-    free(chunk);
-    return rc;
-}
-
 int perf_gpu_row_run(struct perf_gpu *gpu, int index, int loaded, struct perf_result *result_p)
 {
     struct perf_gpu_row row = {.gpu = gpu, .loaded = loaded};
@@ -281,7 +88,7 @@ int perf_gpu_row_run(struct perf_gpu *gpu, int index, int loaded, struct perf_re
     perf_case_make(gpu->options, index, gpu->place->attn, gpu->place->ffn, &row.c);
     rc = open_contenders(&row);
     if (rc == 0)
-        rc = measure(&row, index);
+        rc = perf_gpu_row_measure(&row, index);
     if (rc == 0)
         rc = perf_gpu_row_merge(&row, result_p);
     perf_progress_clear();

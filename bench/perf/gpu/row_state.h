@@ -37,6 +37,9 @@ struct perf_gpu_row {
     char transport[PERF_LINKS_MAX];
 };
 
+/* Measure all contenders, after they have been opened. Collective; -1 with a sentence. */
+int perf_gpu_row_measure(struct perf_gpu_row *row, int index);
+
 /* Gather what all ranks have measured. Collective; -1 with a sentence. */
 int perf_gpu_row_merge(struct perf_gpu_row *row, struct perf_result *result_p);
 
