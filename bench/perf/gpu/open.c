@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fail.h"
 #include "gpu/device.h"
@@ -159,6 +160,20 @@ static int shares_one(const struct perf_gpu *gpu, const struct perf_place *place
     return 0;
 }
 
+/* What in the environment changes the numbers: each setting as it is. */
+static void print_settings(void)
+{
+    static const char *const prefixes[] = {"STEPAF_CUDA_", "STEPAF_STREAM_", "NCCL_",
+                                           "CUDA_DEVICE_", "CUDA_MODULE_",   "CUDA_VISIBLE_"};
+
+    for (char **setting = environ; *setting != NULL; setting++) {
+        for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
+            if (strncmp(*setting, prefixes[i], strlen(prefixes[i])) == 0)
+                printf("# setting        %.100s\n", *setting);
+        }
+    }
+}
+
 void perf_gpu_print(const struct perf_gpu *gpu, const struct perf_options *options,
                     const struct perf_place *place)
 {
@@ -178,6 +193,7 @@ void perf_gpu_print(const struct perf_gpu *gpu, const struct perf_options *optio
     else
         printf("# a sample       %llu enqueued one by one, their time by that number%s\n",
                (unsigned long long)options->stream_ops, each);
+    print_settings();
     if (options->load)
         printf("# load           a second row beside a kernel that fills all SMs of all GPUs\n");
     for (int i = 0; i < place->size; i++)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,12 +31,25 @@ static int fill_memory(struct perf_gpu_row *row)
     return rc;
 }
 
+/* In words: GPUs and who copies, and what connects nodes. */
+static int describe_links(struct perf_gpu_row *row)
+{
+    const char *engine = getenv("STEPAF_CUDA_ENGINE");
+    char links[PERF_LINKS_MAX];
+
+    if (perf_links_learn(row->gpu->job, row->lib.ctx, links) != 0)
+        return -1;
+    snprintf(row->transport, sizeof(row->transport), "cuda;%.16s%s%.64s",
+             engine != NULL && engine[0] != '\0' ? engine : "auto",
+             row->gpu->place->one_node ? "" : " + ", row->gpu->place->one_node ? "" : links);
+    return 0;
+}
+
 static int open_contenders(struct perf_gpu_row *row)
 {
     struct perf_gpu *gpu = row->gpu;
 
-    if (perf_gpu_lib_open(gpu, &row->c, &row->lib) != 0 ||
-        perf_links_learn(gpu->job, row->lib.ctx, row->transport) != 0 ||
+    if (perf_gpu_lib_open(gpu, &row->c, &row->lib) != 0 || describe_links(row) != 0 ||
         perf_job_agree(gpu->job, fill_memory(row)) != 0)
         return -1;
     row->sides[PERF_OURS] = (struct perf_gpu_side){.self = &row->lib,
