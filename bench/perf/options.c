@@ -136,7 +136,7 @@ static int parse_gpu_option(int key, const char *arg, struct parse *parse)
         return parse_word(arg, "--mem", "host", "cuda", &options->mem_cuda);
     case KEY_STREAM:
         parse->stream_given = 1;
-        return perf_number_parse(arg != NULL ? arg : "1", "--stream", 1, 256, &options->stream_ops);
+        return perf_number_parse(arg != NULL ? arg : "1", "--stream", 1, 64, &options->stream_ops);
     case KEY_GRAPH:
         return perf_number_parse(arg != NULL ? arg : "32", "--graph", 1, 4096, &options->graph_ops);
     case KEY_LOAD:

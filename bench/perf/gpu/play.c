@@ -7,7 +7,7 @@
 #include "fail.h"
 
 /* Operations of a stream that may be enqueued behind a hold: CUDA keeps some 1000 launches for a
- * stream, then the call waits for the GPU, which waits for the host. */
+ * stream, then the call waits for the GPU, which waits for the host. Longer units need no hold. */
 enum { HELD_OPS = 64 };
 
 int perf_gpu_player_open(struct perf_gpu *gpu, uint64_t unit_ops, struct perf_gpu_player *player_p)
@@ -179,7 +179,7 @@ static int begin(struct perf_gpu_player *player, struct perf_gpu_side *side, int
     int attention = gpu->place->role == STEPAF_ATTENTION;
     int rc = load_us > 0.0 ? perf_gpu_load_begin(gpu, load_us) : 0;
 
-    if (rc == 0 && attention)
+    if (rc == 0 && attention && held > 0)
         rc = perf_gpu_hold(gpu);
     if (rc == 0)
         rc = enqueue(player, side, 0, held, chunk);
@@ -192,7 +192,7 @@ int perf_gpu_play(struct perf_gpu_player *player, struct perf_gpu_side *side, in
                   double load_us, struct perf_gpu_chunk *chunk_p)
 {
     struct perf_gpu *gpu = player->gpu;
-    int held = 1 + (int)(HELD_OPS / player->unit_ops);
+    int held = player->unit_ops <= HELD_OPS ? 1 + (int)(HELD_OPS / player->unit_ops) : 0;
     double shortest;
     int rc;
 
