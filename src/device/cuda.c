@@ -22,17 +22,21 @@ static const char *const few_names[STEPAF_KERNEL_COUNT] = {
     [STEPAF_KERNEL_UNPACK] = "stepaf_unpack_few",
 };
 
-bool stepaf_gpu_probe(char *reason)
+/* The driver, if it shows a GPU; else NULL, with the reason. */
+static const struct stepaf_cuda_driver *find_driver(char *reason)
 {
     const struct stepaf_cuda_driver *cuda = stepaf_cuda_driver(reason);
     int n = 0;
 
-    if (!cuda)
-        return false;
-    if (cuda->device_count(&n) == CUDA_SUCCESS && n > 0)
-        return true;
+    if (!cuda || (cuda->device_count(&n) == CUDA_SUCCESS && n > 0))
+        return cuda;
     snprintf(reason, STEPAF_REASON_MAX, "the CUDA driver shows no GPU");
-    return false;
+    return NULL;
+}
+
+bool stepaf_gpu_probe(char *reason)
+{
+    return find_driver(reason) != NULL;
 }
 
 /* The device that is current to this thread, or the first. A context that is not the device's
@@ -134,15 +138,16 @@ static stepaf_status_t fill(struct stepaf_gpu *gpu)
 stepaf_status_t stepaf_gpu_open(struct stepaf_gpu **gpu_p)
 {
     char reason[STEPAF_REASON_MAX];
+    const struct stepaf_cuda_driver *cuda = find_driver(reason);
     stepaf_status_t status;
 
-    if (!stepaf_gpu_probe(reason))
+    if (!cuda)
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE, "no GPU: %s", reason);
     struct stepaf_gpu *gpu = calloc(1, sizeof(*gpu));
     if (!gpu)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
     stepaf_list_init(&gpu->mappings);
-    gpu->cuda = stepaf_cuda_driver(NULL);
+    gpu->cuda = cuda;
     status = find_device(gpu);
     if (!status)
         status = read_facts(gpu);

@@ -2,6 +2,7 @@
 /* Registered memory: which range is in which region, and where peers may write. */
 #include <stdlib.h>
 
+#include "device/gpu.h"
 #include "fake.h"
 #include "unit.h"
 
@@ -111,7 +112,14 @@ static void bad_ranges_are_refused(void)
     CU_ASSERT_EQUAL(stepaf_alloc(job->handle, 0, STEPAF_MEM_HOST, &memory), STEPAF_ERR_INVALID);
     CU_ASSERT_EQUAL(stepaf_alloc(job->handle, SIZE_MAX, STEPAF_MEM_HOST, &memory),
                     STEPAF_ERR_INVALID);
-    CU_ASSERT_EQUAL(stepaf_alloc(job->handle, 1, STEPAF_MEM_CUDA, &memory), STEPAF_ERR_UNSUPPORTED);
+    CU_ASSERT_EQUAL(stepaf_alloc(job->handle, 1, (stepaf_mem_kind_t)7, &memory),
+                    STEPAF_ERR_UNSUPPORTED);
+    char reason[STEPAF_REASON_MAX];
+    if (!stepaf_gpu_probe(reason)) {
+        CU_ASSERT_EQUAL(stepaf_alloc(job->handle, 1, STEPAF_MEM_CUDA, &memory),
+                        STEPAF_ERR_UNSUPPORTED);
+        UNIT_CONTAINS(stepaf_last_error()->text, reason);
+    }
     CU_ASSERT_PTR_EQUAL(memory, place);
     CU_ASSERT_EQUAL(job->ctx->n_regions, 0);
     end();

@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cuda_fake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 512, N_DEVICES = 2 };
+
+struct cuda_fake cuda_fake;
+static char contexts[N_DEVICES], thing;
+
+/* One more call that can fail. */
+static CUresult step(void)
+{
+    return ++cuda_fake.n_calls == cuda_fake.fail_at ? cuda_fake.error : CUDA_SUCCESS;
+}
+
+static CUcontext context_of(int device)
+{
+    return (CUcontext)(void *)&contexts[device];
+}
+
+/* A call that gives out something, and one that takes it back. */
+static CUresult give(void *handle_p)
+{
+    void *handle = &thing;
+    CUresult result = step();
+
+    if (result)
+        return result;
+    memcpy(handle_p, &handle, sizeof(handle));
+    cuda_fake.n_held++;
+    return CUDA_SUCCESS;
+}
+
+static CUresult take(void)
+{
+    cuda_fake.n_held--;
+    return CUDA_SUCCESS;
+}
+
+struct cuda_piece *cuda_fake_piece(size_t bytes, int device, bool shareable)
+{
+    size_t whole = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+
+    for (int i = 0; i < CUDA_FAKE_PIECES; i++) {
+        struct cuda_piece *piece = &cuda_fake.pieces[i];
+        if (piece->base)
+            continue;
+        *piece = (struct cuda_piece){
+            aligned_alloc(ALIGNMENT, whole), bytes, device, shareable, false, false};
+        return piece->base ? piece : NULL;
+    }
+    return NULL;
+}
+
+int cuda_fake_count(void)
+{
+    int n = 0;
+
+    for (int i = 0; i < CUDA_FAKE_PIECES; i++)
+        n += cuda_fake.pieces[i].base != NULL;
+    return n;
+}
+
+static struct cuda_piece *find(CUdeviceptr at)
+{
+    for (int i = 0; i < CUDA_FAKE_PIECES; i++) {
+        struct cuda_piece *piece = &cuda_fake.pieces[i];
+        if (piece->base && at >= (CUdeviceptr)piece->base &&
+            at - (CUdeviceptr)piece->base < piece->bytes)
+            return piece;
+    }
+    return NULL;
+}
+
+static CUresult drop(CUdeviceptr at)
+{
+    struct cuda_piece *piece = find(at);
+
+    if (!piece)
+        return CUDA_ERROR_INVALID_VALUE;
+    free(piece->base);
+    piece->base = NULL;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_init(unsigned flags)
+{
+    (void)flags;
+    return step();
+}
+
+static CUresult fake_error_name(CUresult error, const char **text_p)
+{
+    (void)error;
+    *text_p = "CUDA_ERROR_FAKE";
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_error_string(CUresult error, const char **text_p)
+{
+    (void)error;
+    *text_p = "told to fail";
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_device_count(int *n_p)
+{
+    *n_p = N_DEVICES;
+    return step();
+}
+
+static CUresult fake_device_get(CUdevice *device_p, int ordinal)
+{
+    *device_p = ordinal;
+    return step();
+}
+
+static CUresult fake_device_name(char *name, int bytes, CUdevice device)
+{
+    snprintf(name, (size_t)bytes, "Fake GPU %d", device);
+    return step();
+}
+
+static CUresult fake_device_uuid(CUuuid *uuid_p, CUdevice device)
+{
+    memset(uuid_p, device + 1, sizeof(*uuid_p));
+    return step();
+}
+
+static CUresult fake_device_bus(char *bus, int bytes, CUdevice device)
+{
+    snprintf(bus, (size_t)bytes, "0000:%d%s:00.0", device + 1, "B");
+    return step();
+}
+
+static CUresult fake_device_attribute(int *value_p, CUdevice_attribute attribute, CUdevice device)
+{
+    (void)device;
+    *value_p = attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 132 : 9;
+    return step();
+}
+
+static CUresult fake_primary_retain(CUcontext *context_p, CUdevice device)
+{
+    CUresult result = step();
+
+    *context_p = context_of(device);
+    cuda_fake.n_held += !result;
+    return result;
+}
+
+static CUresult fake_primary_release(CUdevice device)
+{
+    (void)device;
+    return take();
+}
+
+static CUresult fake_ctx_current(CUcontext *context_p)
+{
+    *context_p = cuda_fake.current;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_ctx_push(CUcontext context)
+{
+    CUresult result = step();
+
+    (void)context;
+    cuda_fake.depth += !result;
+    return result;
+}
+
+static CUresult fake_ctx_pop(CUcontext *context_p)
+{
+    *context_p = NULL;
+    cuda_fake.depth--;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_ctx_device(CUdevice *device_p)
+{
+    *device_p = cuda_fake.current == context_of(1);
+    return step();
+}
+
+static CUresult fake_ctx_enable_peer(CUcontext context, unsigned flags)
+{
+    (void)flags;
+    return context == context_of(1) ? step() : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+static CUresult fake_capture_mode(CUstreamCaptureMode *mode)
+{
+    CUstreamCaptureMode before = cuda_fake.mode;
+
+    cuda_fake.mode = *mode;
+    *mode = before;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_module_load(CUmodule *module_p, const void *image, unsigned n,
+                                 CUjit_option *options, void **values)
+{
+    (void)image, (void)n, (void)options, (void)values;
+    return give(module_p);
+}
+
+static CUresult fake_module_unload(CUmodule module)
+{
+    (void)module;
+    return take();
+}
+
+static CUresult fake_module_function(CUfunction *function_p, CUmodule module, const char *name)
+{
+    (void)module;
+    *function_p = (CUfunction)(void *)&thing;
+    return strncmp(name, "stepaf_", 7) == 0 ? step() : CUDA_ERROR_NOT_FOUND;
+}
+
+static CUresult fake_function_attribute(int *value_p, CUfunction_attribute attribute,
+                                        CUfunction function)
+{
+    (void)attribute, (void)function;
+    *value_p = 32;
+    return step();
+}
+
+static CUresult fake_launch(const CUlaunchConfig *config, CUfunction function, void **params,
+                            void **extra)
+{
+    (void)function, (void)extra;
+    cuda_fake.launched = *config;
+    memcpy(&cuda_fake.flow, params[0], sizeof(cuda_fake.flow));
+    return step();
+}
+
+static CUresult fake_pointer_attributes(unsigned n, CUpointer_attribute *names, void **values,
+                                        CUdeviceptr at)
+{
+    const struct cuda_piece *piece = find(at);
+
+    for (unsigned i = 0; i < n && piece; i++) {
+        CUdeviceptr base = (CUdeviceptr)piece->base;
+        CUmemorytype type = CU_MEMORYTYPE_DEVICE;
+        int mapped = 1, managed = piece->managed, shareable = piece->shareable;
+        switch ((int)names[i]) {
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+            memcpy(values[i], &type, sizeof(type));
+            break;
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+            memcpy(values[i], &piece->device, sizeof(piece->device));
+            break;
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+            memcpy(values[i], &managed, sizeof(managed));
+            break;
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+            memcpy(values[i], &shareable, sizeof(shareable));
+            break;
+        case CU_POINTER_ATTRIBUTE_MAPPED:
+            memcpy(values[i], &mapped, sizeof(mapped));
+            break;
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+            memcpy(values[i], &base, sizeof(base));
+            break;
+        default:
+            memcpy(values[i], &piece->bytes, sizeof(piece->bytes));
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_mem_alloc(CUdeviceptr *at_p, size_t bytes)
+{
+    CUresult result = step();
+    const struct cuda_piece *piece = result ? NULL : cuda_fake_piece(bytes, 0, true);
+
+    if (!piece)
+        return result ? result : CUDA_ERROR_OUT_OF_MEMORY;
+    memset(piece->base, 0xa5, bytes);
+    *at_p = (CUdeviceptr)piece->base;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_mem_range(CUdeviceptr *base_p, size_t *bytes_p, CUdeviceptr at)
+{
+    const struct cuda_piece *piece = find(at);
+
+    if (!piece)
+        return CUDA_ERROR_NOT_FOUND;
+    *base_p = (CUdeviceptr)piece->base;
+    *bytes_p = piece->bytes;
+    return step();
+}
+
+static CUresult fake_host_alloc(void **ptr_p, size_t bytes, unsigned flags)
+{
+    CUresult result = flags & CU_MEMHOSTALLOC_DEVICEMAP ? step() : CUDA_ERROR_INVALID_VALUE;
+
+    if (result)
+        return result;
+    *ptr_p = malloc(bytes);
+    cuda_fake.n_held++;
+    return *ptr_p ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult fake_host_free(void *ptr)
+{
+    free(ptr);
+    return take();
+}
+
+static CUresult fake_set_async(CUdeviceptr at, unsigned char value, size_t bytes, CUstream stream)
+{
+    CUresult result = stream ? step() : CUDA_ERROR_INVALID_VALUE; /* never the legacy stream */
+
+    if (!result)
+        memset((void *)at, value, bytes); /* NOLINT(performance-no-int-to-ptr) */
+    return result;
+}
+
+static CUresult fake_copy_async(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream)
+{
+    CUresult result = stream ? step() : CUDA_ERROR_INVALID_VALUE;
+
+    if (!result)
+        memcpy((void *)dst, (const void *)src, bytes); /* NOLINT(performance-no-int-to-ptr) */
+    return result;
+}
+
+/* A handle is the address; opened, it shows the same bytes at another place. */
+static CUresult fake_ipc_get(CUipcMemHandle *handle_p, CUdeviceptr at)
+{
+    memset(handle_p, 0, sizeof(*handle_p));
+    memcpy(handle_p, &at, sizeof(at));
+    return step();
+}
+
+static CUresult fake_ipc_open(CUdeviceptr *at_p, CUipcMemHandle handle, unsigned flags)
+{
+    CUresult result =
+        flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ? step() : CUDA_ERROR_INVALID_VALUE;
+    const struct cuda_piece *piece;
+    CUdeviceptr at;
+
+    memcpy(&at, &handle, sizeof(at));
+    piece = find(at);
+    if (result || !piece)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    struct cuda_piece *opened = cuda_fake_piece(piece->bytes, 0, false);
+    if (!opened)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(opened->base, piece->base, piece->bytes);
+    opened->opened = true;
+    *at_p = (CUdeviceptr)opened->base;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_stream_create(CUstream *stream_p, unsigned flags)
+{
+    return flags == CU_STREAM_NON_BLOCKING ? give(stream_p) : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_stream_destroy(CUstream stream)
+{
+    (void)stream;
+    return take();
+}
+
+static CUresult fake_stream_sync(CUstream stream)
+{
+    (void)stream;
+    return step();
+}
+
+static CUresult fake_stream_wait(CUstream stream, CUevent event, unsigned flags)
+{
+    (void)stream, (void)event, (void)flags;
+    return step();
+}
+
+static CUresult fake_stream_capturing(CUstream stream, CUstreamCaptureStatus *state_p)
+{
+    (void)stream;
+    *state_p = cuda_fake.capture;
+    return step();
+}
+
+static CUresult fake_event_create(CUevent *event_p, unsigned flags)
+{
+    (void)flags;
+    return give(event_p);
+}
+
+static CUresult fake_event_destroy(CUevent event)
+{
+    (void)event;
+    return take();
+}
+
+static CUresult fake_event_record(CUevent event, CUstream stream)
+{
+    (void)event, (void)stream;
+    return step();
+}
+
+static CUresult fake_event_query(CUevent event)
+{
+    (void)event;
+    if (cuda_fake.mode != CU_STREAM_CAPTURE_MODE_RELAXED)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return step();
+}
+
+static const struct stepaf_cuda_driver driver = {
+    .init = fake_init,
+    .error_name = fake_error_name,
+    .error_string = fake_error_string,
+    .device_count = fake_device_count,
+    .device_get = fake_device_get,
+    .device_name = fake_device_name,
+    .device_uuid = fake_device_uuid,
+    .device_bus = fake_device_bus,
+    .device_attribute = fake_device_attribute,
+    .primary_retain = fake_primary_retain,
+    .primary_release = fake_primary_release,
+    .ctx_current = fake_ctx_current,
+    .ctx_push = fake_ctx_push,
+    .ctx_pop = fake_ctx_pop,
+    .ctx_device = fake_ctx_device,
+    .ctx_enable_peer = fake_ctx_enable_peer,
+    .capture_mode = fake_capture_mode,
+    .module_load = fake_module_load,
+    .module_unload = fake_module_unload,
+    .module_function = fake_module_function,
+    .function_attribute = fake_function_attribute,
+    .launch = fake_launch,
+    .pointer_attributes = fake_pointer_attributes,
+    .mem_alloc = fake_mem_alloc,
+    .mem_free = drop,
+    .mem_range = fake_mem_range,
+    .host_alloc = fake_host_alloc,
+    .host_free = fake_host_free,
+    .set_async = fake_set_async,
+    .copy_async = fake_copy_async,
+    .ipc_get = fake_ipc_get,
+    .ipc_open = fake_ipc_open,
+    .ipc_close = drop,
+    .stream_create = fake_stream_create,
+    .stream_destroy = fake_stream_destroy,
+    .stream_sync = fake_stream_sync,
+    .stream_wait = fake_stream_wait,
+    .stream_capturing = fake_stream_capturing,
+    .event_create = fake_event_create,
+    .event_destroy = fake_event_destroy,
+    .event_record = fake_event_record,
+    .event_query = fake_event_query,
+};
+
+void cuda_fake_begin(void)
+{
+    cuda_fake = (struct cuda_fake){.error = CUDA_ERROR_UNKNOWN};
+    stepaf_cuda_driver_fake = &driver;
+}
+
+void cuda_fake_end(void)
+{
+    for (int i = 0; i < CUDA_FAKE_PIECES; i++)
+        free(cuda_fake.pieces[i].base);
+    stepaf_cuda_driver_fake = NULL;
+}

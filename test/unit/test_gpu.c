@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A GPU through a driver that is made up: what each failure leaves behind, and what memory is. */
+#include "cuda_fake.h"
+#include "fake.h"
+#include "unit.h"
+
+static struct stepaf_gpu *gpu;
+
+static void begin(void)
+{
+    cuda_fake_begin();
+    CU_ASSERT_EQUAL_FATAL(stepaf_gpu_open(&gpu), STEPAF_OK);
+}
+
+/* Everything is given back, and the thread is as it was. */
+static void end(void)
+{
+    stepaf_gpu_close(gpu);
+    CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
+    CU_ASSERT_EQUAL(cuda_fake.depth, 0);
+    CU_ASSERT_EQUAL(cuda_fake.mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    cuda_fake_end();
+}
+
+static void facts_are_the_current_gpus(void)
+{
+    CUcontext second;
+
+    cuda_fake_begin();
+    CU_ASSERT_EQUAL_FATAL(stepaf_cuda_driver(NULL)->primary_retain(&second, 1), CUDA_SUCCESS);
+    cuda_fake.current = second;
+    CU_ASSERT_EQUAL_FATAL(stepaf_gpu_open(&gpu), STEPAF_OK);
+    UNIT_STRING(stepaf_gpu_facts(gpu)->name, "Fake GPU 1");
+    UNIT_STRING(stepaf_gpu_facts(gpu)->bus, "0000:2b:00.0");
+    CU_ASSERT_EQUAL(stepaf_gpu_facts(gpu)->n_sms, 132);
+    CU_ASSERT_EQUAL(stepaf_cuda_driver(NULL)->primary_release(1), CUDA_SUCCESS);
+    end();
+}
+
+/* What was to fail did not, since there are fewer calls than that; what takes it back may not. */
+static void succeed(void)
+{
+    CU_ASSERT(cuda_fake.n_calls < cuda_fake.fail_at);
+    cuda_fake.fail_at = 0;
+}
+
+static bool do_open(void)
+{
+    struct stepaf_gpu *other = NULL;
+    stepaf_status_t status = stepaf_gpu_open(&other);
+
+    CU_ASSERT_EQUAL(status != STEPAF_OK, other == NULL);
+    if (status)
+        return false;
+    succeed();
+    stepaf_gpu_close(other);
+    return true;
+}
+
+static bool do_alloc(void)
+{
+    uint8_t *ptr = NULL;
+
+    if (stepaf_gpu_alloc(gpu, 1000, (void **)&ptr))
+        return false;
+    CU_ASSERT(ptr[0] == 0 && ptr[999] == 0);
+    succeed();
+    stepaf_gpu_free(gpu, ptr);
+    return true;
+}
+
+static bool do_pinned(void)
+{
+    uint8_t *ptr = NULL;
+
+    if (stepaf_gpu_alloc_host(gpu, 100, (void **)&ptr))
+        return false;
+    CU_ASSERT(ptr[0] == 0 && ptr[99] == 0);
+    succeed();
+    stepaf_gpu_free_host(gpu, ptr);
+    return true;
+}
+
+/* As another process would: export, map, look, unmap. */
+static bool do_share(void)
+{
+    struct cuda_piece *piece = cuda_fake_piece(4096, 0, true);
+    struct stepaf_gpu_export exported;
+    uint8_t *one = NULL, *other = NULL;
+    stepaf_status_t status = stepaf_gpu_export(gpu, piece->base + 100, &exported);
+
+    memset(piece->base, 7, piece->bytes);
+    exported.process++;
+    if (!status)
+        status = stepaf_gpu_import(gpu, &exported, (void **)&one);
+    if (!status) {
+        succeed();
+        CU_ASSERT(one != piece->base + 100 && *one == 7);
+        int n = cuda_fake_count();
+        CU_ASSERT_EQUAL(stepaf_gpu_import(gpu, &exported, (void **)&other), STEPAF_OK);
+        CU_ASSERT(other == one && cuda_fake_count() == n);
+        stepaf_gpu_unimport(gpu, other);
+        CU_ASSERT_EQUAL(cuda_fake_count(), n);
+        stepaf_gpu_unimport(gpu, one);
+    }
+    (void)stepaf_cuda_driver(NULL)->mem_free((CUdeviceptr)piece->base);
+    return status == STEPAF_OK;
+}
+
+/* Let the first call of the driver fail, then the second, until none does. */
+static void sweep(bool (*act)(void))
+{
+    int at = 0, n_pieces, n_held;
+    bool done = false;
+
+    begin();
+    n_pieces = cuda_fake_count();
+    n_held = cuda_fake.n_held;
+    while (!done && at < 100) {
+        cuda_fake.n_calls = 0;
+        cuda_fake.fail_at = ++at;
+        done = act();
+        if (!done)
+            UNIT_CONTAINS(stepaf_last_error()->text, "told to fail");
+        cuda_fake.fail_at = 0;
+        CU_ASSERT_EQUAL(cuda_fake_count(), n_pieces);
+        CU_ASSERT_EQUAL(cuda_fake.n_held, n_held);
+        CU_ASSERT_EQUAL(cuda_fake.depth, 0);
+    }
+    CU_ASSERT(done && at > 2);
+    end();
+}
+
+static void nothing_is_left_of_what_fails(void)
+{
+    sweep(do_alloc);
+    sweep(do_pinned);
+}
+
+static void nothing_is_left_of_an_open_that_fails(void)
+{
+    int at = 0;
+    bool done = false;
+
+    cuda_fake_begin();
+    while (!done && at < 100) {
+        cuda_fake.n_calls = 0;
+        cuda_fake.fail_at = ++at;
+        done = do_open();
+        CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
+        CU_ASSERT_EQUAL(cuda_fake.depth, 0);
+    }
+    CU_ASSERT(done && at > 15);
+    cuda_fake_end();
+}
+
+static void nothing_is_left_of_an_import_that_fails(void)
+{
+    sweep(do_share);
+}
+
+static void own_memory_needs_no_handle(void)
+{
+    struct cuda_piece *near, *far;
+    struct stepaf_gpu_export exported;
+    void *ptr;
+
+    begin();
+    near = cuda_fake_piece(4096, 0, true);
+    far = cuda_fake_piece(4096, 1, true);
+    CU_ASSERT_EQUAL_FATAL(stepaf_gpu_export(gpu, near->base + 8, &exported), STEPAF_OK);
+    CU_ASSERT(exported.offset == 8 && exported.bytes == 4088);
+    CU_ASSERT_EQUAL_FATAL(stepaf_gpu_import(gpu, &exported, &ptr), STEPAF_OK);
+    CU_ASSERT_PTR_EQUAL(ptr, near->base + 8);
+    stepaf_gpu_unimport(gpu, ptr);
+    CU_ASSERT_EQUAL_FATAL(stepaf_gpu_export(gpu, far->base, &exported), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_gpu_import(gpu, &exported, &ptr), STEPAF_OK);
+    CU_ASSERT_PTR_EQUAL(ptr, far->base);
+    stepaf_gpu_unimport(gpu, ptr);
+    CU_ASSERT_EQUAL(cuda_fake_count(), 2);
+    end();
+}
+
+static void lies_about_places_are_refused(void)
+{
+    struct cuda_piece *piece;
+    struct stepaf_gpu_export exported, lie;
+    void *ptr = NULL;
+
+    begin();
+    piece = cuda_fake_piece(4096, 0, true);
+    CU_ASSERT_EQUAL_FATAL(stepaf_gpu_export(gpu, piece->base, &exported), STEPAF_OK);
+    lie = exported;
+    lie.address = (uintptr_t)&exported;
+    CU_ASSERT_EQUAL(stepaf_gpu_import(gpu, &lie, &ptr), STEPAF_ERR_PROTOCOL);
+    lie = exported;
+    lie.process++;
+    lie.bytes++;
+    CU_ASSERT_EQUAL(stepaf_gpu_import(gpu, &lie, &ptr), STEPAF_ERR_PROTOCOL);
+    lie.offset = UINT64_MAX;
+    CU_ASSERT_EQUAL(stepaf_gpu_import(gpu, &lie, &ptr), STEPAF_ERR_PROTOCOL);
+    CU_ASSERT_PTR_NULL(ptr);
+    CU_ASSERT_EQUAL(cuda_fake_count(), 1);
+    end();
+}
+
+static void launches_are_as_asked_for(void)
+{
+    struct stepaf_flow flow = {.epoch = 77, .n_lanes = 3};
+    bool capturing = false;
+    int stream;
+
+    begin();
+    CU_ASSERT_EQUAL(stepaf_gpu_launch(gpu, STEPAF_KERNEL_SEND, &flow, 5, 32, true, &stream),
+                    STEPAF_OK);
+    CU_ASSERT(cuda_fake.launched.gridDimX == 5 && cuda_fake.launched.blockDimX == 32);
+    CU_ASSERT(cuda_fake.launched.numAttrs == 1 && cuda_fake.flow.epoch == 77);
+    CU_ASSERT_EQUAL(stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, &flow, 1, 64, false, &stream),
+                    STEPAF_OK);
+    CU_ASSERT_EQUAL(cuda_fake.launched.numAttrs, 0);
+    cuda_fake.capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    CU_ASSERT(!stepaf_gpu_capturing(gpu, &stream, &capturing) && capturing);
+    cuda_fake.capture = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+    CU_ASSERT_EQUAL(stepaf_gpu_capturing(gpu, &stream, &capturing), STEPAF_ERR_INVALID);
+    end();
+}
+
+/* ---- what the engine makes of it ---- */
+
+static void regions_know_their_memory(void)
+{
+    struct fake_job *job;
+    struct cuda_piece *own, *far, *pooled;
+    void *allocated;
+
+    cuda_fake_begin();
+    job = fake_open(STEPAF_ATTENTION, 1, 1);
+    own = cuda_fake_piece(4096, 0, true);
+    far = cuda_fake_piece(4096, 1, true);
+    pooled = cuda_fake_piece(4096, 0, false);
+    CU_ASSERT_EQUAL(stepaf_register(job->handle, own->base, 4096), STEPAF_OK);
+    const struct stepaf_region *region = stepaf_region_find(job->ctx, own->base, 4096);
+    CU_ASSERT(region && region->kind == STEPAF_MEM_CUDA && region->shareable);
+    CU_ASSERT_PTR_NULL(stepaf_region_find_host(job->ctx, own->base, 4096));
+    CU_ASSERT_EQUAL(stepaf_register(job->handle, far->base, 4096), STEPAF_ERR_UNSUPPORTED);
+    UNIT_CONTAINS(stepaf_last_error()->text, "of GPU 1, and this context works with GPU 0");
+    CU_ASSERT_EQUAL(stepaf_register(job->handle, pooled->base, 4096), STEPAF_OK);
+    region = stepaf_region_find(job->ctx, pooled->base, 4096);
+    CU_ASSERT(region && region->kind == STEPAF_MEM_CUDA && !region->shareable);
+    CU_ASSERT_EQUAL(stepaf_deregister(job->handle, pooled->base), STEPAF_OK);
+    pooled->managed = true;
+    CU_ASSERT_EQUAL(stepaf_register(job->handle, pooled->base, 4096), STEPAF_ERR_UNSUPPORTED);
+    int n = cuda_fake_count();
+    CU_ASSERT_EQUAL(stepaf_alloc(job->handle, 100, STEPAF_MEM_CUDA, &allocated), STEPAF_OK);
+    CU_ASSERT_EQUAL(cuda_fake_count(), n + 1);
+    CU_ASSERT_EQUAL(stepaf_deregister(job->handle, allocated), STEPAF_ERR_UNREGISTERED);
+    CU_ASSERT_EQUAL(stepaf_free(job->handle, allocated), STEPAF_OK);
+    CU_ASSERT_EQUAL(cuda_fake_count(), n);
+    fake_close(job);
+    CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
+    cuda_fake_end();
+}
+
+static void a_gpu_that_fails_changes_nothing(void)
+{
+    struct fake_job *job;
+    void *ptr = NULL;
+
+    cuda_fake_begin();
+    job = fake_open(STEPAF_ATTENTION, 1, 1);
+    cuda_fake.fail_at = 1;
+    CU_ASSERT_EQUAL(stepaf_alloc(job->handle, 100, STEPAF_MEM_CUDA, &ptr), STEPAF_ERR_UNSUPPORTED);
+    UNIT_CONTAINS(stepaf_last_error()->text, "told to fail");
+    CU_ASSERT(!ptr && !job->ctx->n_regions && !job->ctx->gpu);
+    cuda_fake.fail_at = 0;
+    CU_ASSERT_EQUAL(stepaf_alloc(job->handle, 100, STEPAF_MEM_CUDA, &ptr), STEPAF_OK);
+    fake_close(job);
+    CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
+    CU_ASSERT_EQUAL(cuda_fake_count(), 0);
+    cuda_fake_end();
+}
+
+static void plans_without_streams_stay_on_the_host(void)
+{
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
+                                  .direction = STEPAF_PUSH,
+                                  .max_bytes = 64};
+    stepaf_tensor_t push = {.key = 1, .bytes = 64};
+    struct fake_job *job;
+    stepaf_plan_h plan = NULL;
+
+    cuda_fake_begin();
+    job = fake_open(STEPAF_ATTENTION, 1, 1);
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_CUDA, &push.data), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 1, &params), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, &push, 1, NULL, 0, 0, &plan),
+                    STEPAF_ERR_UNSUPPORTED);
+    UNIT_CONTAINS(stepaf_last_error()->text, "push tensor 0 is in GPU memory");
+    params.field_mask |= STEPAF_KEY_MEM_KIND;
+    params.mem_kind = STEPAF_MEM_CUDA;
+    push.key = 2;
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 2, &params), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_HOST, &push.data), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, &push, 1, NULL, 0, 0, &plan),
+                    STEPAF_ERR_UNSUPPORTED);
+    UNIT_CONTAINS(stepaf_last_error()->text, "key 2 is received in GPU memory");
+    CU_ASSERT_PTR_NULL(plan);
+    fake_close(job);
+    cuda_fake_end();
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"facts are the current GPU's", facts_are_the_current_gpus},
+        {"nothing is left of an open that fails", nothing_is_left_of_an_open_that_fails},
+        {"nothing is left of what fails", nothing_is_left_of_what_fails},
+        {"nothing is left of an import that fails", nothing_is_left_of_an_import_that_fails},
+        {"own memory needs no handle", own_memory_needs_no_handle},
+        {"lies about places are refused", lies_about_places_are_refused},
+        {"launches are as asked for", launches_are_as_asked_for},
+        {"regions know their memory", regions_know_their_memory},
+        {"a GPU that fails changes nothing", a_gpu_that_fails_changes_nothing},
+        {"plans without streams stay on the host", plans_without_streams_stay_on_the_host},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run("gpu", tests);
+}
