@@ -85,11 +85,11 @@ struct stepaf_plan_obj {
     bool cached;     /* made by stepaf_push_pull */
     uint32_t usable; /* epoch in which peers were told of it, 0: not yet */
     struct stepaf_push push[STEPAF_MAX_TENSORS];
-    struct stepaf_pull *pull;   /* n_peers * n_pull, peer by peer */
-    uint32_t *held;             /* per peer, bit s: slot s is not released yet */
-    bool *skipped;              /* per peer: the last operation was not for it */
-    struct stepaf_op *ops;      /* depth */
-    struct stepaf_post **posts; /* scratch of start: one per peer */
+    struct stepaf_pull *pull;     /* n_peers * n_pull, peer by peer */
+    uint32_t *held;               /* per peer, bit s: slot s is not released yet */
+    bool *skipped;                /* per peer: the last operation was not for it */
+    struct stepaf_op *ops;        /* depth */
+    struct stepaf_post **posts;   /* scratch of start: one per peer */
     struct stepaf_stream *stream; /* made with STEPAF_PLAN_STREAM: how; else NULL */
 };
 

@@ -132,8 +132,8 @@ static stepaf_status_t compile_pull(struct stepaf_plan_obj *plan, const stepaf_t
 
     for (uint32_t i = 0; i < n; i++) {
         struct stepaf_pull *own = &plan->pull[i];
-        stepaf_status_t status = resolve(plan, &pull[i], STEPAF_PULL, "pull tensor", (int)i,
-                                         &own->key, &own->region);
+        stepaf_status_t status =
+            resolve(plan, &pull[i], STEPAF_PULL, "pull tensor", (int)i, &own->key, &own->region);
         if (status)
             return status;
         own->data = pull[i].data;

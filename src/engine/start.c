@@ -300,9 +300,8 @@ stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_sta
 
     if (__builtin_expect(plan->usable != ctx->epoch || !ctx->epoch, 0))
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
-                                plan->stream
-                                    ? "plan %u is started on streams only"
-                                    : "plan %u has keys or memory that wait for a commit",
+                                plan->stream ? "plan %u is started on streams only"
+                                             : "plan %u has keys or memory that wait for a commit",
                                 plan->index);
     if (!params)
         params = &no_params;

@@ -2,7 +2,8 @@
 /* Bytes that follow from a number, on the GPU: see kernels.h. */
 #include "kernels.h"
 
-namespace {
+namespace
+{
 
 constexpr unsigned THREADS = 256;
 constexpr unsigned BLOCKS_MAX = 64;
