@@ -58,6 +58,13 @@ static inline void give_back(struct stepaf_op *op, uint32_t p)
         plan->push[i].key->busy[op->slot] = false;
 }
 
+/* Whether the peer may answer: it cannot before it was told. What claims otherwise would free a slot
+ * whose post still waits for room. */
+static inline bool is_awaited(const struct stepaf_part *part)
+{
+    return part->state == STEPAF_PART_WAITING && part->post.state != STEPAF_POST_QUEUED;
+}
+
 /* Note the actual sizes. False if they cannot be. */
 static bool take_sizes(struct stepaf_op *op, uint32_t p, const struct stepaf_msg *msg)
 {
@@ -108,7 +115,7 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     struct stepaf_ctx *ctx = peer->ctx;
     struct stepaf_op *op = find(peer, msg);
 
-    if (__builtin_expect(!op || op->parts[p].state != STEPAF_PART_WAITING, 0)) {
+    if (__builtin_expect(!op || !is_awaited(&op->parts[p]), 0)) {
         ctx->counters.dropped_stale++;
         return;
     }
@@ -175,7 +182,7 @@ void stepaf_engine_deliver_imm(struct stepaf_host *host, struct stepaf_link *lin
         !((imm ^ ctx->epoch) & STEPAF_IMM_EPOCH_MASK)) {
         struct stepaf_op *op = find_short(peer, imm);
         struct stepaf_part *part = op ? &op->parts[peer->index] : NULL;
-        if (__builtin_expect(part && part->state == STEPAF_PART_WAITING, 1))
+        if (__builtin_expect(part && is_awaited(part), 1))
             take_planned(peer, op, part, code == STEPAF_IMM_RELEASED);
         else
             ctx->counters.dropped_stale++;
@@ -189,7 +196,9 @@ void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     uint32_t p = peer->index;
     struct stepaf_op *op = find(peer, msg);
 
-    if (__builtin_expect(!op || !(op->plan->held[p] & 1u << op->slot), 0)) {
+    if (__builtin_expect(!op || !(op->plan->held[p] & 1u << op->slot) ||
+                             op->parts[p].post.state == STEPAF_POST_QUEUED,
+                         0)) {
         peer->ctx->counters.dropped_stale++;
         return;
     }
