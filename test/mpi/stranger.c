@@ -40,6 +40,8 @@ static int places(const struct hs_job *job, int n)
 {
     int here = 0;
 
+    if (getenv("TEST_ONE_NETWORK") != NULL) /* ranks of several nodes, but the same ports */
+        return n;
     for (int f = 0; f < n; f++)
         here += hs_same_host(job, stepaf_world_rank(job->ctx, STEPAF_GROUP_FFN, f));
     return here;

@@ -14,6 +14,7 @@ fi
 # On the cluster. What run.sh asks: see there.
 export MPIEXEC="$slurm/srun.sh" TEST_KILLED=137 TEST_ROLES=1
 export TEST_TIMEOUT_S=60
+export TEST_ONE_NETWORK=1 # all nodes are this machine
 export STEPAF_NET_IF=lo STEPAF_TRANSPORTS=shm,tcp
 said=$SLURM_TEST_DIRECTORY/said
 sh "$top_srcdir/test/mpi/run.sh" "$top_srcdir/test/mpi/programs.jobs" >"$said" 2>&1
