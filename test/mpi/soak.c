@@ -13,6 +13,13 @@ enum {
     GROWTH = 512 * 1024 /* of the resident set: pages that MPI and the system touch late */
 };
 
+/* Sanitizers keep what was freed, and more about what is there: then only the library is asked. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+static const bool watches_pages = false;
+#else
+static const bool watches_pages = true;
+#endif
+
 static const size_t sizes[PLANS] = {64, 3000, 40000};
 
 static long resident_bytes(void)
@@ -48,7 +55,8 @@ static void compare(struct hs_job *job, const struct use *warm)
     stepaf_counters_t counters;
 
     HS_TRUE(memcmp(&now.library, &warm->library, sizeof(now.library)) == 0);
-    HS_INT(now.resident - warm->resident, <=, GROWTH);
+    if (watches_pages)
+        HS_INT(now.resident - warm->resident, <=, GROWTH);
     HS_OK(stepaf_counters_get(job->ctx, &counters));
     HS_INT(counters.dropped_malformed + counters.dropped_stale, ==, 0);
     HS_INT(counters.peers_lost, ==, 0);
