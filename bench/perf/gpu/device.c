@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/device.h"
+#include "perf/gpu/device.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "fail.h"
+#include "perf/clock.h"
+#include "perf/fail.h"
 
 /* A hold ends by itself, so that no failure of the host's leaves a GPU waiting. */
 #define HOLD_NS ((uint64_t)3 * 1000000000)

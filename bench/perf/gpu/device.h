@@ -5,9 +5,9 @@
 
 #include <cuda_runtime_api.h>
 
-#include "buffers.h"
-#include "gpu/gpu.h"
-#include "gpu/kernels.h"
+#include "perf/buffers.h"
+#include "perf/gpu/gpu.h"
+#include "perf/gpu/kernels.h"
 
 enum { PERF_GPU_STREAMS = 16 }; /* microbatches, at most */
 

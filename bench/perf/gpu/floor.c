@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/floor.h"
+#include "perf/gpu/floor.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "fail.h"
+#include "perf/fail.h"
 
 enum { PAGE = 4096 };
 

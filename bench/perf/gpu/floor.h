@@ -4,8 +4,8 @@
 #ifndef PERF_GPU_FLOOR_H
 #define PERF_GPU_FLOOR_H
 
-#include "buffers.h"
-#include "gpu/device.h"
+#include "perf/buffers.h"
+#include "perf/gpu/device.h"
 
 struct perf_gpu_floor {
     struct perf_gpu *gpu;

@@ -4,10 +4,10 @@
 #ifndef PERF_GPU_GPU_H
 #define PERF_GPU_GPU_H
 
-#include "job.h"
-#include "options.h"
-#include "place.h"
-#include "row.h"
+#include "perf/job.h"
+#include "perf/options.h"
+#include "perf/place.h"
+#include "perf/row.h"
 
 struct perf_gpu;
 

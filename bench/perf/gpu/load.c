@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What fills the GPU while an exchange is measured, as a matrix product would. */
-#include "clock.h"
-#include "fail.h"
-#include "gpu/device.h"
+#include "perf/clock.h"
+#include "perf/fail.h"
+#include "perf/gpu/device.h"
 
 #define BLOCK_NS ((uint64_t)75000)
 

@@ -2,9 +2,9 @@
 /* The contenders of a row in turn: warmed up, timed, and ours verified. */
 #include <stdlib.h>
 
-#include "fail.h"
-#include "gpu/row_state.h"
-#include "progress.h"
+#include "perf/fail.h"
+#include "perf/gpu/row_state.h"
+#include "perf/progress.h"
 
 /* Samples and elapsed time of a chunk that does not last longer than this, us. */
 #define CHUNK_US 2e6

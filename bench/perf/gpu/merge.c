@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "fail.h"
-#include "gpu/row_state.h"
+#include "perf/fail.h"
+#include "perf/gpu/row_state.h"
 
 /* What a rank adds to a result beside its samples. */
 struct share {

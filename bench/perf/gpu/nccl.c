@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/nccl.h"
+#include "perf/gpu/nccl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include <nccl.h>
 
-#include "fail.h"
+#include "perf/fail.h"
 
 struct perf_gpu_nccl {
     struct perf_gpu *gpu;

@@ -5,8 +5,8 @@
 #ifndef PERF_GPU_NCCL_H
 #define PERF_GPU_NCCL_H
 
-#include "buffers.h"
-#include "gpu/device.h"
+#include "perf/buffers.h"
+#include "perf/gpu/device.h"
 
 struct perf_gpu_nccl;
 

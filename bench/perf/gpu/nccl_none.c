@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stddef.h>
 
-#include "fail.h"
-#include "gpu/nccl.h"
+#include "perf/fail.h"
+#include "perf/gpu/nccl.h"
 
 static const char reason[] = "this build has no NCCL, which --baseline nccl needs";
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fail.h"
-#include "gpu/gpu.h"
+#include "perf/fail.h"
+#include "perf/gpu/gpu.h"
 
 static const char reason[] = "this build has no CUDA, which --mem cuda needs";
 

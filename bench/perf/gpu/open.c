@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fail.h"
-#include "gpu/device.h"
-#include "gpu/nccl.h"
+#include "perf/fail.h"
+#include "perf/gpu/device.h"
+#include "perf/gpu/nccl.h"
 
 #define TIMEOUT_US ((int64_t)20 * 1000000)
 

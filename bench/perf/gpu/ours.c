@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/ours.h"
+#include "perf/gpu/ours.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "fail.h"
-#include "lib.h"
+#include "perf/fail.h"
+#include "perf/lib.h"
 
 static int declare_key(const struct perf_gpu_lib *lib, uint64_t key, stepaf_direction_t direction,
                        const struct perf_tensor *tensor)

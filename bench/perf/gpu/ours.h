@@ -6,8 +6,8 @@
 #include <stepaf/stepaf.h>
 #include <stepaf/stream.h>
 
-#include "buffers.h"
-#include "gpu/device.h"
+#include "perf/buffers.h"
+#include "perf/gpu/device.h"
 
 /* What --check enqueues beside one microbatch's operations. */
 struct perf_gpu_proof {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/play.h"
+#include "perf/gpu/play.h"
 
 #include <string.h>
 
-#include "clock.h"
-#include "fail.h"
+#include "perf/clock.h"
+#include "perf/fail.h"
 
 /* Operations of a stream that may be enqueued behind a hold: CUDA keeps some 1000 launches for a
  * stream, then the call waits for the GPU, which waits for the host. Longer units need no hold. */

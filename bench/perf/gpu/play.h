@@ -9,7 +9,7 @@
 #ifndef PERF_GPU_PLAY_H
 #define PERF_GPU_PLAY_H
 
-#include "gpu/device.h"
+#include "perf/gpu/device.h"
 
 enum { PERF_GPU_UNITS = 33 }; /* of a chunk, at most, with the one that is not timed */
 

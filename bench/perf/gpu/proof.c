@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
-#include "fail.h"
-#include "gpu/ours.h"
+#include "perf/check.h"
+#include "perf/fail.h"
+#include "perf/gpu/ours.h"
 
 /* Bytes that the check of a rank needs in GPU memory. */
 enum { COUNT_BYTES = (1 + PERF_GPU_STREAMS) * sizeof(uint64_t) };

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fail.h"
-#include "gpu/nccl.h"
-#include "gpu/row_state.h"
-#include "progress.h"
+#include "perf/fail.h"
+#include "perf/gpu/nccl.h"
+#include "perf/gpu/row_state.h"
+#include "perf/progress.h"
 
 /* Sources get bytes that differ, so that no copy is of one value alone. */
 static int fill_memory(struct perf_gpu_row *row)

@@ -3,9 +3,9 @@
 #ifndef PERF_GPU_ROW_STATE_H
 #define PERF_GPU_ROW_STATE_H
 
-#include "gpu/floor.h"
-#include "gpu/ours.h"
-#include "gpu/play.h"
+#include "perf/gpu/floor.h"
+#include "perf/gpu/ours.h"
+#include "perf/gpu/play.h"
 
 /* Samples of one contender on this rank, us. */
 struct perf_gpu_samples {
