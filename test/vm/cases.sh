@@ -4,7 +4,8 @@
 # cases.sh [-l LIST] BUILD [NAME...]
 #
 # BUILD is a build directory with the test programs. Prints a line for each case: PASS NAME (N s),
-# FAIL NAME (why, N s), SKIP NAME: REASON. A case's output is in $VM_JOB/cases/NAME.log.
+# FAIL NAME (why, N s), SKIP NAME: REASON. A case's output is in $VM_JOB/cases/NAME.log. One that fails
+# gets a second try, after a line AGAIN NAME: an emulated processor stands still for long now and then.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top_srcdir=$(cd "$here/../.." && pwd)
@@ -34,15 +35,30 @@ wanted()
     esac
 }
 
+# case_try LOG SECONDS COMMAND...
+case_try()
+{
+    local log=$1 limit=$2
+    shift 2
+    # Inner limits come first: they say more.
+    TEST_TIMEOUT_S=$limit timeout -k 5 $((limit + 15)) env "$@" >"$log" 2>&1 </dev/null
+}
+
 # case_run NAME SECONDS COMMAND...
 case_run()
 {
     local name=$1 limit=$2 log=$VM_JOB/cases/$1.log started=$SECONDS status
     shift 2
     mkdir -p "$(dirname "$log")"
-    # Inner limits come first: they say more.
-    TEST_TIMEOUT_S=$limit timeout -k 5 $((limit + 15)) env "$@" >"$log" 2>&1 </dev/null
+    case_try "$log" "$limit" "$@"
     status=$?
+    if [ $status -ne 0 ] && [ $status -ne 77 ]; then
+        echo "AGAIN $name (exit code $status, $((SECONDS - started)) s)"
+        mv "$log" "$log.first"
+        started=$SECONDS
+        case_try "$log" "$limit" "$@"
+        status=$?
+    fi
     case $status in
     0) echo "PASS $name ($((SECONDS - started)) s)" ;;
     77) echo "SKIP $name: $(tail -n 1 "$log")" ;;
