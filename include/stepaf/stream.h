@@ -25,7 +25,8 @@
  * and what the stream does next reads old bytes. stepaf_plan_status tells. Such a plan is over until
  * the next commit, which begins anew.
  *
- * The GPU is the one that is current when the rank commits first. Streams belong to it. */
+ * The GPU is the one that is current to the thread whose call is the first to need one (stepaf_alloc,
+ * stepaf_register, stepaf_plan_create), or GPU 0. Streams belong to it. */
 #ifndef STEPAF_STREAM_H
 #define STEPAF_STREAM_H
 
@@ -41,9 +42,9 @@ typedef void *stepaf_stream_t;
 
 /** Attention ranks: enqueue an operation's pushes on @a stream: after what it holds already.
  *
- *  @param params     NULL: as planned. Else flags must be 0, and push gives smaller sizes: n_push
- *                    entries with the planned keys, whose data is not looked at. The sizes become
- *                    part of a captured graph.
+ *  @param params     NULL: as planned. Else flags must be 0, and push gives sizes, no larger than
+ *                    planned, and sources, NULL as planned: n_push entries with the planned keys, in
+ *                    a scattered plan so many for each peer. They become part of a captured graph.
  *  @param stream     of this rank's GPU.
  *  @param request_p  NULL, or a request for stepaf_wait, stepaf_test and stepaf_wait_any, valid until the
  *                    plan has been started depth more times. Must be NULL while @a stream is
@@ -73,8 +74,8 @@ STEPAF_API stepaf_status_t stepaf_recv_on_stream(stepaf_plan_h plan, stepaf_stre
 /** FFN ranks: enqueue the answers to the oldest batch that was received and not answered, and its
  *  release: its receive buffers may be overwritten once @a stream has come here.
  *
- *  @param tensors  NULL: as planned. Else as many as the plan has pulls, peer by peer, with smaller
- *                  sizes; data is not looked at.
+ *  @param tensors  NULL: as planned. Else as many as the plan has pulls, peer by peer: sizes, no larger
+ *                  than planned, and sources, NULL as planned.
  *  @return as stepaf_start_on_stream; STEPAF_ERR_STATE (no batch to answer). Never blocks. */
 STEPAF_API stepaf_status_t stepaf_respond_on_stream(stepaf_plan_h plan,
                                                     const stepaf_tensor_t *tensors,

@@ -291,6 +291,9 @@ stepaf_status_t stepaf_op_result(struct stepaf_op *op)
                                      STEPAF_WHO_FORMAT
                                      " released the batch of operation %u of plan %u unanswered",
                                      STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
-    return stepaf_error_set(status, STEPAF_PHASE_RESPONSE, "operation %u of plan %u was canceled",
+    return stepaf_error_set(status, STEPAF_PHASE_RESPONSE,
+                            status == STEPAF_ERR_CANCELED
+                                ? "operation %u of plan %u was canceled"
+                                : "operation %u of plan %u: the GPU has failed",
                             op->seq, op->plan->index);
 }

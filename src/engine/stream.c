@@ -164,8 +164,13 @@ stepaf_status_t stepaf_stream_claim(struct stepaf_op *op)
 {
     struct stepaf_stream *stream = op->plan->stream;
     struct stepaf_ctx *ctx = op->plan->ctx;
-    stepaf_status_t status = STEPAF_OK;
+    stepaf_status_t status = stepaf_stream_status(stream);
 
+    if (status) { /* the operation's result, which the caller takes from it */
+        if (stream->requests & ~stream->awaited & 1u << op->slot)
+            close_request(stream, op->slot, status);
+        return STEPAF_OK;
+    }
     while (!status && stream->requests & 1u << op->slot && !(stream->awaited & 1u << op->slot)) {
         uint8_t slot = (uint8_t)(stream->n_received % op->plan->depth);
         if (!ctx->streams->stream)
@@ -178,17 +183,20 @@ stepaf_status_t stepaf_stream_claim(struct stepaf_op *op)
     return status;
 }
 
-/* Look at the open requests of one plan. */
+/* Look at the open requests of one plan. Those that no stream waits for end with the plan only. */
 static unsigned look(struct stepaf_stream *stream)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
-    uint32_t ready = stream->requests & stream->awaited;
+    stepaf_status_t over = stepaf_stream_status(stream);
+    uint32_t open = over ? stream->requests : stream->requests & stream->awaited;
     unsigned n = 0;
 
-    while (ready) {
-        uint8_t slot = (uint8_t)__builtin_ctz(ready);
-        stepaf_status_t status = stepaf_gpu_event_test(ctx->gpu, stream->arrived[slot]);
-        ready &= ready - 1;
+    while (open) {
+        uint8_t slot = (uint8_t)__builtin_ctz(open);
+        stepaf_status_t status = stream->awaited & 1u << slot
+                                     ? stepaf_gpu_event_test(ctx->gpu, stream->arrived[slot])
+                                     : over;
+        open &= open - 1;
         if (status == STEPAF_INPROGRESS)
             continue;
         if (!status)
