@@ -25,19 +25,24 @@ static bool is_through(const struct stepaf_verbs_link *link, unsigned at)
     return true;
 }
 
+unsigned stepaf_verbs_release_first(struct stepaf_verbs_link *link)
+{
+    struct stepaf_post *post = link->held[link->first_held];
+
+    link->first_held = (link->first_held + 1) % STEPAF_VERBS_HELD_POSTS;
+    link->n_held--;
+    if (!post)
+        return 0;
+    post->state = STEPAF_POST_SENT;
+    return 1;
+}
+
 unsigned stepaf_verbs_let_go(struct stepaf_verbs_link *link, bool all)
 {
     unsigned n = 0;
 
-    while (link->n_held && (all || is_through(link, link->first_held))) {
-        struct stepaf_post *post = link->held[link->first_held];
-        if (post) {
-            post->state = STEPAF_POST_SENT;
-            n++;
-        }
-        link->first_held = (link->first_held + 1) % STEPAF_VERBS_HELD_POSTS;
-        link->n_held--;
-    }
+    while (link->n_held && (all || is_through(link, link->first_held)))
+        n += stepaf_verbs_release_first(link);
     return n;
 }
 

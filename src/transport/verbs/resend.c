@@ -84,15 +84,8 @@ static unsigned release_taken(struct stepaf_verbs_link *link, uint32_t taken)
     const struct stepaf_verbs_failover *failover = link->failover;
     unsigned n = 0;
 
-    while (link->n_held && (int32_t)(failover->held_number[link->first_held] - taken) < 0) {
-        struct stepaf_post *post = link->held[link->first_held];
-        if (post) {
-            post->state = STEPAF_POST_SENT;
-            n++;
-        }
-        link->first_held = (link->first_held + 1) % STEPAF_VERBS_HELD_POSTS;
-        link->n_held--;
-    }
+    while (link->n_held && (int32_t)(failover->held_number[link->first_held] - taken) < 0)
+        n += stepaf_verbs_release_first(link);
     return n;
 }
 

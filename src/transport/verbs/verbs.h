@@ -317,6 +317,8 @@ unsigned stepaf_verbs_post_quick(struct stepaf_verbs *verbs, struct stepaf_post 
 
 /* hold.c */
 void stepaf_verbs_hold(struct stepaf_verbs_link *link, struct stepaf_post *post);
+/* The first of the held posts is SENT. Return how many: 0 if the engine has forgotten it. */
+unsigned stepaf_verbs_release_first(struct stepaf_verbs_link *link);
 /* Posts whose work requests are through are SENT; return how many. */
 unsigned stepaf_verbs_let_go(struct stepaf_verbs_link *link, bool all);
 void stepaf_verbs_forget(struct stepaf_post *post);
