@@ -12,7 +12,7 @@ namespace
 constexpr unsigned ALL = 0xffffffffu;
 constexpr unsigned OCTET = 8;       /* threads that write a line */
 constexpr unsigned LINE_WORDS = 15; /* of a tensor */
-constexpr unsigned GROUP_LINES = 4; /* that a warp writes at once */
+constexpr unsigned GROUP_LINES = STEPAF_GROUP_LINES;
 constexpr unsigned GROUP_WORDS = GROUP_LINES * LINE_WORDS;
 constexpr unsigned GROUP_DATA = GROUP_LINES * STEPAF_LINE_DATA;
 constexpr unsigned GROUP_BYTES = GROUP_LINES * STEPAF_LINE_BYTES;

@@ -35,6 +35,7 @@ enum {
     STEPAF_LINE_BYTES = 128,
     STEPAF_LINE_DATA = 120,    /* of a tensor in a line */
     STEPAF_HEAD_DATA = 112,    /* of a tensor in a head */
+    STEPAF_GROUP_LINES = 4,    /* that a warp writes at once */
     STEPAF_FLOW_LANES = 64,    /* tensors of all peers in one launch */
     STEPAF_FLOW_FEW = 4,       /* with no more, a launch has fewer parameters to carry */
     STEPAF_FLOW_BLOCKS = 1056, /* blocks of one launch, at most */

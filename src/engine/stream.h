@@ -66,6 +66,14 @@ struct stepaf_streams {
     struct stepaf_streams *before; /* of earlier commits: only control and watches are left */
 };
 
+/* Groups of lines that a tensor fills; the last may be in part empty. */
+static inline uint64_t stepaf_line_groups(uint32_t bytes)
+{
+    const uint32_t data = STEPAF_GROUP_LINES * STEPAF_LINE_DATA;
+
+    return ((uint64_t)bytes + data - 1) / data;
+}
+
 /* Give @a plan, made with STEPAF_PLAN_STREAM, its stream part. */
 stepaf_status_t stepaf_stream_make(struct stepaf_plan_obj *plan);
 void stepaf_stream_free(struct stepaf_stream *stream);

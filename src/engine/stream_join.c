@@ -45,10 +45,9 @@ static stepaf_status_t map(struct stepaf_peer *peer, const struct stepaf_gpu_exp
 /* Bytes that the way needs at the receiver, after the head. */
 static uint64_t inlet_need(uint32_t way, uint32_t bytes)
 {
-    uint64_t groups = ((uint64_t)bytes + 4 * STEPAF_LINE_DATA - 1) / (4 * STEPAF_LINE_DATA);
-
     if (way == STEPAF_WAY_LINES)
-        return STEPAF_LINE_BYTES + groups * 4 * STEPAF_LINE_BYTES;
+        return STEPAF_LINE_BYTES +
+               stepaf_line_groups(bytes) * STEPAF_GROUP_LINES * STEPAF_LINE_BYTES;
     return STEPAF_LINE_BYTES + (way == STEPAF_WAY_INLET ? bytes : 0);
 }
 

@@ -6,8 +6,7 @@
 #include "engine/stream.h"
 
 enum {
-    ALIGN = 512,     /* of inlets, and of what the control memory holds */
-    GROUP_LINES = 4, /* a warp writes so many lines at once */
+    ALIGN = 512, /* of inlets, and of what the control memory holds */
     BLOCKS_DEFAULT = STEPAF_FLOW_BLOCKS,
     GATE_THREADS = 512, /* as kernels.cu has it */
     COPY_SHARE = 1024,  /* bytes that a block of PLACE copies in one go */
@@ -17,12 +16,6 @@ enum {
 static uint64_t round_up(uint64_t bytes, uint64_t to)
 {
     return (bytes + to - 1) / to * to;
-}
-
-static uint64_t groups_of(uint32_t bytes)
-{
-    return ((uint64_t)bytes + GROUP_LINES * STEPAF_LINE_DATA - 1) /
-           (GROUP_LINES * STEPAF_LINE_DATA);
 }
 
 /* The receiver decides which way a tensor comes. */
@@ -42,7 +35,7 @@ static uint64_t inlet_stride(const struct stepaf_inlet *inlet)
     uint64_t after = 0;
 
     if (inlet->way == STEPAF_WAY_LINES)
-        after = groups_of(inlet->bytes) * GROUP_LINES * STEPAF_LINE_BYTES;
+        after = stepaf_line_groups(inlet->bytes) * STEPAF_GROUP_LINES * STEPAF_LINE_BYTES;
     else if (inlet->way == STEPAF_WAY_INLET)
         after = inlet->bytes;
     return round_up(STEPAF_LINE_BYTES + after, ALIGN);
@@ -162,7 +155,7 @@ static uint32_t blocks_wanted(const struct stepaf_flow *flow, const struct stepa
     if (lane->copied || (!sending && lane->way == STEPAF_WAY_LINES && flow->gate_takes))
         return 0; /* a copy engine does it, or the gate */
     if (lane->way == STEPAF_WAY_LINES)
-        n = (groups_of(lane->bytes) + 1) / 2;
+        n = (stepaf_line_groups(lane->bytes) + 1) / 2;
     else if (lane->way == STEPAF_WAY_INLET || (sending && lane->way == STEPAF_WAY_PLACE))
         n = (lane->bytes + COPY_SHARE - 1) / COPY_SHARE;
     else if (!sending)
@@ -302,7 +295,7 @@ static uint32_t set_gate(struct stepaf_flow *flow)
 
     for (uint32_t i = 0; i < flow->n_lanes; i++)
         if (flow->lanes[i].way == STEPAF_WAY_LINES)
-            groups += groups_of(flow->lanes[i].bytes);
+            groups += stepaf_line_groups(flow->lanes[i].bytes);
     flow->gate_takes = groups && groups <= STEPAF_GATE_GROUPS;
     threads = flow->n_lanes * 8ull;
     if (flow->gate_takes && threads < groups * STEPAF_WARP)
