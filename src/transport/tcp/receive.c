@@ -9,7 +9,10 @@
 
 #include "transport/tcp/tcp.h"
 
-enum { RECEIVES = 16 /* in one go: others want to be heard too */ };
+enum {
+    RECEIVES = 16,         /* in one go: others want to be heard too */
+    READ_BYTES = 128 << 10 /* of a payload at once: the sender hears of the room after each */
+};
 
 /* Bytes that have come and are not taken yet. */
 struct input {
@@ -258,6 +261,10 @@ static ssize_t read_some(struct stepaf_tcp_connection *connection, uint8_t *scra
     if (connection->exact && !direct && connection->phase == STEPAF_TCP_AT_PAYLOAD)
         beyond = connection->left < STEPAF_TCP_SCRATCH_BYTES ? connection->left
                                                              : STEPAF_TCP_SCRATCH_BYTES;
+    if (direct > READ_BYTES) {
+        direct = READ_BYTES;
+        beyond = 0;
+    }
     if (direct)
         iov[message.msg_iovlen++] = (struct iovec){connection->place, direct};
     if (beyond)
