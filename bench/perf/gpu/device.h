@@ -39,6 +39,7 @@ struct perf_gpu {
     uint32_t ticket; /* of the last hold */
     /* what loads the GPU, see load.c; NULL where nothing is to */
     cudaStream_t load_stream; /* of low priority */
+    cudaStream_t stop_stream; /* of high priority */
     cudaEvent_t load_done;
     struct perf_gpu_load load;
     struct perf_gpu_rank *ranks;

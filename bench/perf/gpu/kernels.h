@@ -51,7 +51,7 @@ struct perf_gpu_load {
     const float *operand; /* GPU memory: PERF_GPU_LOAD_OPERAND bytes, read over and over */
     float *sink;          /* GPU memory: a place that is never written, but might be */
     uint32_t *started;    /* pinned: set to @a ticket by the first block */
-    const uint32_t *stop; /* pinned: blocks that find @a ticket there are over at once */
+    const uint32_t *stop; /* GPU memory: blocks that find @a ticket there are over at once */
     uint32_t ticket;
     uint64_t block_ns; /* that a block takes */
 };

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What fills the GPU while an exchange is measured, as a matrix product would. */
+/* What fills the GPU while an exchange is measured, as a matrix product would.
+ *
+ * Its blocks must not read pinned memory: reads of one host word by all SMs go one by one, about 1 us
+ * each, and all that comes over the same bus waits behind them, launches too. */
 #include "perf/clock.h"
 #include "perf/fail.h"
 #include "perf/gpu/device.h"
@@ -14,6 +17,8 @@ int perf_gpu_load_open(struct perf_gpu *gpu)
     if (perf_gpu_try(cudaDeviceGetStreamPriorityRange(&lowest, &highest)) != 0 ||
         perf_gpu_try(
             cudaStreamCreateWithPriority(&gpu->load_stream, cudaStreamNonBlocking, lowest)) != 0 ||
+        perf_gpu_try(
+            cudaStreamCreateWithPriority(&gpu->stop_stream, cudaStreamNonBlocking, highest)) != 0 ||
         perf_gpu_try(cudaEventCreateWithFlags(&gpu->load_done, cudaEventDisableTiming)) != 0 ||
         perf_gpu_try(cudaMalloc(&memory, PERF_GPU_LOAD_OPERAND + 256)) != 0)
         return -1;
@@ -21,7 +26,7 @@ int perf_gpu_load_open(struct perf_gpu *gpu)
         .operand = memory,
         .sink = (float *)((char *)memory + PERF_GPU_LOAD_OPERAND),
         .started = &gpu->words->load_started,
-        .stop = &gpu->words->load_stop,
+        .stop = (uint32_t *)((char *)memory + PERF_GPU_LOAD_OPERAND + 128),
         .block_ns = BLOCK_NS,
     };
     if (perf_gpu_try(cudaMemset(memory, 0, PERF_GPU_LOAD_OPERAND + 256)) != 0 ||
@@ -35,6 +40,8 @@ void perf_gpu_load_close(struct perf_gpu *gpu)
     cudaFree((void *)gpu->load.operand);
     if (gpu->load_done != NULL)
         cudaEventDestroy(gpu->load_done);
+    if (gpu->stop_stream != NULL)
+        cudaStreamDestroy(gpu->stop_stream);
     if (gpu->load_stream != NULL)
         cudaStreamDestroy(gpu->load_stream);
 }
@@ -64,6 +71,10 @@ int perf_gpu_load_begin(struct perf_gpu *gpu, double us)
 int perf_gpu_load_end(struct perf_gpu *gpu, int *lasted_p)
 {
     *lasted_p = cudaEventQuery(gpu->load_done) == cudaErrorNotReady;
-    __atomic_store_n(&gpu->words->load_stop, gpu->load.ticket, __ATOMIC_RELEASE);
+    gpu->words->load_stop = gpu->load.ticket;
+    if (perf_gpu_try(cudaMemcpyAsync((void *)(uintptr_t)gpu->load.stop, &gpu->words->load_stop,
+                                     sizeof(gpu->words->load_stop), cudaMemcpyHostToDevice,
+                                     gpu->stop_stream)) != 0)
+        return -1;
     return perf_gpu_wait(gpu, gpu->load_done, NULL, "the load");
 }
