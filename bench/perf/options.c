@@ -141,7 +141,7 @@ static int parse_gpu_option(int key, const char *arg, struct parse *parse)
         return perf_number_parse(arg != NULL ? arg : "32", "--graph", 1, 4096, &options->graph_ops);
     case KEY_LOAD:
         options->load = 1;
-        return 0;
+        return perf_number_parse(arg != NULL ? arg : "0", "--load", 0, 1024, &options->spare_sms);
     default:
         return ARGP_ERR_UNKNOWN;
     }

@@ -55,6 +55,7 @@ struct perf_options {
     uint64_t graph_ops;  /* operations of a captured graph; 0: they are enqueued one by one */
     uint64_t stream_ops; /* and then so many between two events */
     int load;
+    uint64_t spare_sms; /* multiprocessors without the load */
     enum perf_nccl baseline_nccl;
     int scatter, check, recv_each, release_apart, user_memory;
     int baseline_mpi, no_floor, trace_cost, startup, csv;

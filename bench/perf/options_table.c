@@ -51,7 +51,10 @@ const struct argp_option perf_option_table[] = {
     OPTION_MAYBE("stream", KEY_STREAM, "N", "enqueue one by one, N operations a sample (1)"),
     OPTION_MAYBE("graph", KEY_GRAPH, "N",
                  "capture N operations (32) on each side and replay the graph, a sample each time"),
-    OPTION("load", KEY_LOAD, NULL, "measure also beside a kernel that fills the GPUs"),
+    OPTION_MAYBE(
+        "load", KEY_LOAD, "SMS",
+        "measure also beside a kernel that fills the GPUs, but for SMS multiprocessors (0), "
+        "which the exchange has then to itself"),
     HEADING("Comparison and proof:", 5),
     OPTION("check", KEY_CHECK, NULL,
            "as many operations again with fresh random bytes, every byte verified"),

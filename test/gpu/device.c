@@ -64,7 +64,7 @@ static cudaError_t hide_others(const struct hs_job *job)
 bool gx_device(struct hs_job *job)
 {
     bool own = hs_option_int(job, "--own", 0) != 0;
-    int want = (int)hs_option_int(job, "--gpus", 1);
+    int want = (int)hs_option_int(job, "--gpus", 1), n_sms = (int)hs_option_int(job, "--sms", 0);
     cudaError_t error = own ? hide_others(job) : cudaGetDeviceCount(&n_devices);
 
     if (error != cudaSuccess || n_devices < 1) {
@@ -78,7 +78,7 @@ bool gx_device(struct hs_job *job)
     hs_step("GPU");
     /* The first call that needs the device makes its context: seconds, before any deadline. */
     return GX_CUDA(cudaSetDevice(own ? 0 : job->rank % n_devices)) && GX_CUDA(cudaFree(NULL)) &&
-           GX_CUDA(gx_load_kernels());
+           GX_CUDA(gx_load_kernels()) && (n_sms == 0 || gx_green(n_sms));
 }
 
 bool gx_shared(const struct hs_job *job)
@@ -101,8 +101,10 @@ bool gx_open(struct hs_job *job)
 
 cudaStream_t gx_stream(void)
 {
-    cudaStream_t stream = NULL;
+    cudaStream_t stream = gx_green_stream();
 
+    if (stream != NULL)
+        return stream;
     return GX_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)) ? stream : NULL;
 }
 

@@ -70,7 +70,12 @@ long long gx_scaled(const struct hs_job *job, long long n, long long part);
 /* gx_device and hs_open. */
 bool gx_open(struct hs_job *job);
 
+/* A stream of this GPU; with --sms N one of N multiprocessors. */
 cudaStream_t gx_stream(void);
+/* Have gx_stream make such; false, perhaps with a SKIP, if that cannot be. */
+bool gx_green(int n_sms);
+/* Such a stream; NULL where gx_green was not called. */
+cudaStream_t gx_green_stream(void);
 /* Wait until @a stream has nothing left, and say so if that takes longer than 30 s. */
 bool gx_sync_stream(cudaStream_t stream, const char *what);
 

@@ -31,8 +31,8 @@ struct perf_gpu {
     const struct perf_options *options;
     const struct perf_place *place;
     int ordinal;
-    int n_sms;
-    int n_streams; /* one a microbatch, of high priority */
+    int n_load_sms; /* multiprocessors that the load fills */
+    int n_streams;  /* one a microbatch, of high priority */
     cudaStream_t streams[PERF_GPU_STREAMS];
     cudaEvent_t held; /* behind the hold, for all streams but the first */
     struct perf_gpu_words *words;
@@ -90,6 +90,8 @@ int perf_gpu_load_begin(struct perf_gpu *gpu, double us);
 /* End it; *lasted_p: it was still at work. */
 int perf_gpu_load_end(struct perf_gpu *gpu, int *lasted_p);
 int perf_gpu_load_open(struct perf_gpu *gpu);
+/* Make the streams of the exchange on @a n_sms multiprocessors, and the load's on the others. */
+int perf_gpu_share(struct perf_gpu *gpu, unsigned n_sms);
 void perf_gpu_load_close(struct perf_gpu *gpu);
 
 #endif

@@ -15,8 +15,8 @@ int perf_gpu_load_open(struct perf_gpu *gpu)
     void *memory;
 
     if (perf_gpu_try(cudaDeviceGetStreamPriorityRange(&lowest, &highest)) != 0 ||
-        perf_gpu_try(
-            cudaStreamCreateWithPriority(&gpu->load_stream, cudaStreamNonBlocking, lowest)) != 0 ||
+        (gpu->load_stream == NULL && perf_gpu_try(cudaStreamCreateWithPriority(
+                                         &gpu->load_stream, cudaStreamNonBlocking, lowest)) != 0) ||
         perf_gpu_try(
             cudaStreamCreateWithPriority(&gpu->stop_stream, cudaStreamNonBlocking, highest)) != 0 ||
         perf_gpu_try(cudaEventCreateWithFlags(&gpu->load_done, cudaEventDisableTiming)) != 0 ||
@@ -48,7 +48,7 @@ void perf_gpu_load_close(struct perf_gpu *gpu)
 
 int perf_gpu_load_begin(struct perf_gpu *gpu, double us)
 {
-    double blocks = us * 1e3 / (double)BLOCK_NS * gpu->n_sms;
+    double blocks = us * 1e3 / (double)BLOCK_NS * gpu->n_load_sms;
     int64_t start_ns = perf_now_ns();
 
     gpu->load.ticket++;

@@ -51,7 +51,7 @@ static int choose_device(struct perf_gpu *gpu, struct perf_gpu_rank *rank_p)
         perf_gpu_try(cudaDeviceGetPCIBusId(rank_p->bus, sizeof(rank_p->bus), gpu->ordinal)) != 0)
         return -1;
     snprintf(rank_p->name, sizeof(rank_p->name), "%.63s", facts.name);
-    gpu->n_sms = facts.multiProcessorCount;
+    gpu->n_load_sms = facts.multiProcessorCount;
     return 0;
 }
 
@@ -66,7 +66,9 @@ static int make_streams(struct perf_gpu *gpu)
         return -1;
     gpu->words = words;
     memset(words, 0, sizeof(*gpu->words));
-    for (int i = 0; i < (int)gpu->options->microbatches; i++, gpu->n_streams++) {
+    if (gpu->options->spare_sms > 0 && perf_gpu_share(gpu, (unsigned)gpu->options->spare_sms) != 0)
+        return -1;
+    for (int i = gpu->n_streams; i < (int)gpu->options->microbatches; i++, gpu->n_streams++) {
         if (perf_gpu_try(cudaStreamCreateWithPriority(&gpu->streams[i], cudaStreamNonBlocking,
                                                       highest)) != 0)
             return -1;
@@ -195,7 +197,8 @@ void perf_gpu_print(const struct perf_gpu *gpu, const struct perf_options *optio
                (unsigned long long)options->stream_ops, each);
     print_settings();
     if (options->load)
-        printf("# load           a second row beside a kernel that fills all SMs of all GPUs\n");
+        printf("# load           a second row beside a kernel that fills %d SMs of each GPU%s\n",
+               gpu->n_load_sms, options->spare_sms > 0 ? "; the exchange has the others" : "");
     for (int i = 0; i < place->size; i++)
         printf("# GPU of rank %-2d %s, %s%s\n", i, gpu->ranks[i].name, gpu->ranks[i].bus,
                shares_one(gpu, place, i) ? ", shared with another rank" : "");
