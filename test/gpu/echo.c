@@ -3,7 +3,8 @@
  *
  * --plans DIGITS: which of the plans below are used, all at once. --ops N: operations of each; of
  * those with very large tensors, fewer. --fixed 1: always the largest sizes. --seed N: of sizes.
- * --gpus N: skip where there are fewer. --own 1: no process sees another's GPU. */
+ * --gpus N: skip where there are fewer. --own 1: no process sees another's GPU.
+ * --sms N: streams on so many multiprocessors only. */
 #include "gpu/exchange.h"
 
 #include <string.h>
@@ -223,7 +224,8 @@ static void body(struct hs_job *job)
 int main(int argc, char **argv)
 {
     static const struct hs_test test = {.name = "echo",
-                                        .options = "--plans --ops --fixed --seed --gpus --own",
+                                        .options =
+                                            "--plans --ops --fixed --seed --gpus --own --sms",
                                         .limit_s = 240,
                                         .n_boots = 1,
                                         .body = body};

@@ -3,7 +3,8 @@
  * checked inside of the graphs, so that each replay has fresh ones.
  *
  * --replays N: of each graph. --apart 1: each plan has a graph and a stream of its own, instead of
- * one graph for all. --gpus N: skip where there are fewer. */
+ * one graph for all. --gpus N: skip where there are fewer.
+ * --sms N: streams on so many multiprocessors only. */
 #include "gpu/exchange.h"
 
 enum { PLANS = 3, GRAPHS = 2, SYNC_REPLAYS = 500, EAGER_REPLAYS = 5000, MIB = 1 << 20 };
@@ -176,7 +177,7 @@ static void body(struct hs_job *job)
 int main(int argc, char **argv)
 {
     static const struct hs_test test = {.name = "graph",
-                                        .options = "--replays --apart --gpus",
+                                        .options = "--replays --apart --gpus --sms",
                                         .limit_s = 240,
                                         .n_boots = 1,
                                         .body = body};

@@ -100,6 +100,22 @@ static int get_memory(struct perf_gpu_lib *lib)
     return 0;
 }
 
+static int make_waits(struct perf_gpu_lib *lib)
+{
+    int lowest, highest;
+
+    if (perf_gpu_try(cudaDeviceGetStreamPriorityRange(&lowest, &highest)) != 0 ||
+        perf_gpu_try(cudaEventCreateWithFlags(&lib->began, cudaEventDisableTiming)) != 0 ||
+        perf_gpu_try(cudaEventCreateWithFlags(&lib->waited, cudaEventDisableTiming)) != 0)
+        return -1;
+    for (unsigned m = 0; m < lib->c->microbatches; m++) {
+        if (perf_gpu_try(
+                cudaStreamCreateWithPriority(&lib->waits[m], cudaStreamNonBlocking, highest)) != 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int prepare(struct perf_gpu_lib *lib)
 {
     const struct perf_case *c = lib->c;
@@ -107,6 +123,8 @@ static int prepare(struct perf_gpu_lib *lib)
     stepaf_tensor_t *pull = calloc((size_t)c->attn + (size_t)c->ffn, sizeof(*pull));
     int rc = pull != NULL ? get_memory(lib) : perf_fail("out of memory");
 
+    if (rc == 0 && attention && perf_gpu_one_way(lib->gpu) && c->depth > 1)
+        rc = make_waits(lib);
     for (unsigned m = 0; m < c->microbatches && rc == 0; m++) {
         rc = declare_keys(lib, m);
         if (rc == 0)
@@ -146,6 +164,14 @@ void perf_gpu_lib_close(struct perf_gpu_lib *lib)
 {
     stepaf_finalize(lib->ctx);
     perf_gpu_proof_close(lib);
+    for (unsigned m = 0; m < PERF_GPU_STREAMS; m++) {
+        if (lib->waits[m] != NULL)
+            cudaStreamDestroy(lib->waits[m]);
+    }
+    if (lib->began != NULL)
+        cudaEventDestroy(lib->began);
+    if (lib->waited != NULL)
+        cudaEventDestroy(lib->waited);
     cudaFree(lib->own);
     memset(lib, 0, sizeof(*lib));
 }
@@ -170,15 +196,36 @@ static int wait_on(const struct perf_gpu_lib *lib, unsigned m, cudaStream_t stre
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_wait_on_stream");
 }
 
+/* Let @a to go on when @a from has come here. */
+static int join(cudaEvent_t event, cudaStream_t from, cudaStream_t to)
+{
+    return perf_gpu_try(cudaEventRecord(event, from)) != 0 ||
+                   perf_gpu_try(cudaStreamWaitEvent(to, event, 0)) != 0
+               ? -1
+               : 0;
+}
+
+/* Wait for the oldest operation, before what @a stream holds next. */
+static int wait_beside(const struct perf_gpu_lib *lib, unsigned m, cudaStream_t stream)
+{
+    cudaStream_t beside = lib->waits[m];
+
+    if (beside == NULL)
+        return wait_on(lib, m, stream);
+    return wait_on(lib, m, beside) != 0 ? -1 : join(lib->waited, beside, stream);
+}
+
 /* As many in flight as the plan has slots. */
 static int attend(const struct perf_gpu_lib *lib, unsigned m, uint64_t ops, cudaStream_t stream)
 {
     uint64_t depth = lib->c->depth;
 
+    if (lib->waits[m] != NULL && join(lib->began, stream, lib->waits[m]) != 0)
+        return -1;
     for (uint64_t i = 0; i < ops + depth; i++) {
         stepaf_status_t status;
 
-        if (i >= depth && wait_on(lib, m, stream) != 0)
+        if (i >= depth && wait_beside(lib, m, stream) != 0)
             return -1;
         if (i >= ops)
             continue;
