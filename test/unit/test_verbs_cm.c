@@ -70,7 +70,7 @@ static void iwarp_connects_and_waits_for_the_first_word(void)
     calls_meet(&a, &b);
     calls_drive(&a, &b);
     for (unsigned i = 0; i < 2; i++) {
-        CU_ASSERT_EQUAL(calls_state(&a, i), STEPAF_VERBS_CALL_UP);
+        CU_ASSERT_EQUAL(calls_state(&a, i), STEPAF_VERBS_CALL_GREETED);
         CU_ASSERT_EQUAL(calls_state(&b, i), STEPAF_VERBS_CALL_UNHEARD);
     }
     verbs_device_go();
@@ -84,6 +84,33 @@ static void iwarp_connects_and_waits_for_the_first_word(void)
     CU_ASSERT_EQUAL(verbs_device.n_sends, 2); /* the message, and a piece's notification */
     UNIT_STRING(a.links[0]->address, "10.0.7.1");
     end();
+}
+
+/* A first word may lie where nobody looks until the next one comes. */
+static void iwarp_repeats_the_first_word(void)
+{
+    const struct stepaf_verbs_path *path;
+
+    verbs_device_reset();
+    verbs_device.is_iwarp = true;
+    verbs_device.holds = true;
+    calls_open(&a, &b, "VERBS_CONNECT=auto");
+    calls_meet(&a, &b);
+    calls_drive(&a, &b);
+    path = &vside_link(&a, 0)->paths[0];
+    CU_ASSERT_EQUAL(path->posted, 1);
+    while (path->posted < 3)
+        calls_drive(&a, &b);
+    CU_ASSERT_EQUAL(calls_state(&a, 0), STEPAF_VERBS_CALL_GREETED);
+    CU_ASSERT_EQUAL(calls_state(&b, 0), STEPAF_VERBS_CALL_UNHEARD);
+    verbs_device_go();
+    calls_drive(&a, &b);
+    CU_ASSERT_EQUAL(calls_join(&a, reason), STEPAF_OK);
+    CU_ASSERT_EQUAL(calls_join(&b, reason), STEPAF_OK);
+    CU_ASSERT_EQUAL(vside_link(&b, 0)->paths[0].posted, 1);
+    vside_close(&a);
+    vside_close(&b);
+    CU_ASSERT_EQUAL(verbs_device.n_open, 0);
 }
 
 /* Rails of different kinds: each is connected in its own way. */
@@ -226,6 +253,7 @@ int main(void)
         {"all queue pairs of all rails connect", all_queue_pairs_of_all_rails_connect},
         {"iWARP connects and waits for the first word",
          iwarp_connects_and_waits_for_the_first_word},
+        {"iWARP repeats the first word", iwarp_repeats_the_first_word},
         {"rails may differ", rails_may_differ},
         {"no GID is no obstacle", no_gid_is_no_obstacle},
         {"ports are those allowed", ports_are_those_allowed},

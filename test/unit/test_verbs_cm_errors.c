@@ -123,6 +123,13 @@ static void what_never_comes_is_not_waited_for(void)
     begin("");
     expect(&b, STEPAF_ERR_TIMEOUT, "nothing comes");
     end();
+    verbs_device_reset();
+    verbs_device.is_iwarp = true;
+    verbs_device.holds = true;
+    begin("");
+    expect(&a, STEPAF_ERR_TIMEOUT, "connected to 10.0.7.1:");
+    UNIT_CONTAINS(reason, "nothing comes");
+    end();
 }
 
 /* One of two peers cannot be reached: it is named, and the other one is connected. */

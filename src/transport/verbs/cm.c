@@ -147,9 +147,9 @@ void stepaf_verbs_cm_expect(struct stepaf_verbs_link *link, unsigned path,
     *call = (struct stepaf_verbs_call){
         .link = link, .address = *address, .port = port, .index = (uint8_t)path};
     stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_IDLE);
-    if (!verbs->base.host->initiates)
-        stepaf_verbs_answer_await(call);
-    else /* not all ranks begin with the same peer */
+    if (!verbs->base.host->initiates || link->paths[path].rail->iwarp)
+        stepaf_verbs_call_await(call);
+    if (verbs->base.host->initiates) /* not all ranks begin with the same peer */
         verbs->cm.first = link->slot % verbs->n_peers;
 }
 

@@ -8,7 +8,10 @@
  * caller's: whoever does not know it is rejected, and changes nothing.
  *
  * On iWARP the side that has connected has to send first: it writes one word as soon as it can, and
- * the other side is ready when it has seen that word. */
+ * the other side is ready when it has seen that word, and writes one in answer. Until that is here,
+ * the first one is repeated: soft-iWARP answers a request before it begins to look at what comes
+ * over the connection (Linux, siw_accept: the reply is sent, then the socket's callbacks are
+ * changed), and what came in between lies there until the next packet. */
 #ifndef STEPAF_TRANSPORT_VERBS_CM_H
 #define STEPAF_TRANSPORT_VERBS_CM_H
 
@@ -23,6 +26,7 @@ enum stepaf_verbs_call_state {
     STEPAF_VERBS_CALL_CONNECT,  /* asked for */
     STEPAF_VERBS_CALL_ACCEPTED, /* by this side */
     STEPAF_VERBS_CALL_UNHEARD,  /* established, but the peer's first word is not here */
+    STEPAF_VERBS_CALL_GREETED,  /* the peer was written to, but its answer is not here */
     STEPAF_VERBS_CALL_UP,
     STEPAF_VERBS_CALL_FAILED
 };
@@ -37,7 +41,7 @@ struct stepaf_verbs_call {
     uint8_t state; /* stepaf_verbs_call_state */
     uint8_t tries;
     bool prepared;    /* the queue pair has its receives */
-    int64_t again_ns; /* when a paused one is begun again */
+    int64_t again_ns; /* when a paused one is begun again, or the first word is repeated */
 };
 
 /* What a request carries, and an answer: in this order of bytes. */
@@ -98,6 +102,11 @@ int stepaf_verbs_call_prepare(struct stepaf_verbs_call *call);
 int stepaf_verbs_call_ready(struct stepaf_verbs_call *call);
 /* Both ends are ready. */
 void stepaf_verbs_call_up(struct stepaf_verbs_call *call);
+/* Write a word to the peer, by which it learns that this end is there; if that cannot be, fail. */
+void stepaf_verbs_call_greet(struct stepaf_verbs_call *call);
+/* From here on, the peer's word is awaited: is it here? */
+void stepaf_verbs_call_await(const struct stepaf_verbs_call *call);
+bool stepaf_verbs_call_is_heard(const struct stepaf_verbs_call *call);
 
 /* cm_ask.c */
 /* Begin calling. */
@@ -105,6 +114,8 @@ void stepaf_verbs_call_begin(struct stepaf_verbs_call *call, int timeout_ms);
 /* Go on with a call that this side has begun. */
 void stepaf_verbs_call_advance(struct stepaf_verbs_call *call,
                                const struct stepaf_verbs_cm_event *event, int timeout_ms);
+/* Go on with one whose peer has not answered the first word. */
+void stepaf_verbs_call_repeat(struct stepaf_verbs_call *call, int64_t now_ns);
 
 /* cm_answer.c */
 /* Answer a request, whoever it is from. */
@@ -112,9 +123,8 @@ void stepaf_verbs_cm_answer(struct stepaf_verbs *verbs, const struct stepaf_verb
 /* Go on with a call that this side has answered. */
 void stepaf_verbs_answer_advance(struct stepaf_verbs_call *call,
                                  const struct stepaf_verbs_cm_event *event);
-/* Until its first word is here, this side of a path may not send. */
-void stepaf_verbs_answer_await(const struct stepaf_verbs_call *call);
-bool stepaf_verbs_answer_is_heard(const struct stepaf_verbs_call *call);
+/* Its first word is here: until then, this side of a path may not send. */
+void stepaf_verbs_answer_heard(struct stepaf_verbs_call *call);
 
 /* cm_join.c */
 /* Go a step on, waiting up to @a wait_ms. False: there is nothing left to do. */

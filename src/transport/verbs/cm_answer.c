@@ -1,27 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One connection by librdmacm, from the side that listens. Whoever asks is a stranger: what is said
  * is compared with what is known before anything changes. */
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "transport/verbs/cm.h"
-
-/* No count that was ever possible: a sender does not believe it. */
-static const uint32_t unheard = UINT32_MAX;
-
-void stepaf_verbs_answer_await(const struct stepaf_verbs_call *call)
-{
-    _Atomic uint32_t *word = (_Atomic uint32_t *)call->link->paths[call->index].tx_ack;
-
-    atomic_store_explicit(word, unheard, memory_order_relaxed);
-}
-
-bool stepaf_verbs_answer_is_heard(const struct stepaf_verbs_call *call)
-{
-    return atomic_load_explicit(call->link->paths[call->index].tx_ack, memory_order_acquire) !=
-           unheard;
-}
 
 /* The call that a request is for; NULL: none, *why_p says why. */
 static struct stepaf_verbs_call *recognize(const struct stepaf_verbs *verbs,
@@ -115,4 +98,11 @@ void stepaf_verbs_answer_advance(struct stepaf_verbs_call *call,
                                "accepting its connection: %s, status %d%s%s", event->text,
                                event->status, event->status < 0 ? ": " : "",
                                event->status < 0 ? strerror(-event->status) : "");
+}
+
+void stepaf_verbs_answer_heard(struct stepaf_verbs_call *call)
+{
+    stepaf_verbs_call_up(call);
+    if (call->state == STEPAF_VERBS_CALL_UP && call->link->paths[call->index].rail->iwarp)
+        stepaf_verbs_call_greet(call);
 }

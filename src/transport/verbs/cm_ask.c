@@ -8,7 +8,7 @@
 #include "transport/verbs/cm.h"
 
 /* A peer's kernel keeps so many requests and no more, and turns the others away: again after 10 ms,
- * 20 ms ... 1.3 s in all. */
+ * 20 ms ... 1.3 s in all. A first word that is not answered is repeated after as long. */
 enum { TRIES = 8, PAUSE_NS = 10000000, WHAT = 96, CM_REJECT_NO_LISTENER = 8 };
 
 static struct stepaf_verbs_path *path_of(const struct stepaf_verbs_call *call)
@@ -104,10 +104,24 @@ static void greet(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_e
                                strerror(error));
         return;
     }
-    stepaf_verbs_call_up(call);
-    if (call->state == STEPAF_VERBS_CALL_UP &&
-        !stepaf_verbs_tell(call->link, &call->link->paths[call->index], true))
-        stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "%s: it cannot be written to", what);
+    call->tries = 0;
+    call->again_ns = stepaf_monotonic_ns() + PAUSE_NS;
+    if (path_of(call)->rail->iwarp)
+        stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_GREETED);
+    else
+        stepaf_verbs_call_up(call);
+    if (call->state != STEPAF_VERBS_CALL_FAILED)
+        stepaf_verbs_call_greet(call);
+}
+
+void stepaf_verbs_call_repeat(struct stepaf_verbs_call *call, int64_t now_ns)
+{
+    if (now_ns < call->again_ns)
+        return;
+    if (call->tries + 1 < TRIES)
+        call->tries++;
+    call->again_ns = now_ns + ((int64_t)PAUSE_NS << call->tries);
+    stepaf_verbs_call_greet(call);
 }
 
 /* Rejected: by the peer, for which there is a reason, or by its kernel. */

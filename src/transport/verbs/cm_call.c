@@ -3,12 +3,16 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "transport/verbs/cm.h"
 
 enum { ADDRESS_TEXT = 64 };
+
+/* No count that was ever possible: a sender does not believe it. */
+static const uint32_t unheard = UINT32_MAX;
 
 static struct stepaf_verbs_path *path_of(const struct stepaf_verbs_call *call)
 {
@@ -27,7 +31,8 @@ static bool is_asking(uint8_t state)
 
 static bool is_watched(uint8_t state)
 {
-    return state == STEPAF_VERBS_CALL_UNHEARD || state == STEPAF_VERBS_CALL_PAUSED;
+    return state == STEPAF_VERBS_CALL_UNHEARD || state == STEPAF_VERBS_CALL_GREETED ||
+           state == STEPAF_VERBS_CALL_PAUSED;
 }
 
 void stepaf_verbs_call_move(struct stepaf_verbs_call *call, enum stepaf_verbs_call_state state)
@@ -95,6 +100,9 @@ void stepaf_verbs_call_say(const struct stepaf_verbs_call *call, char *text_p, s
     case STEPAF_VERBS_CALL_UNHEARD:
         snprintf(text_p, capacity, "established, but nothing comes");
         break;
+    case STEPAF_VERBS_CALL_GREETED:
+        snprintf(text_p, capacity, "connected to %s, but nothing comes", address);
+        break;
     default:
         snprintf(text_p, capacity, "connecting to %s", address);
     }
@@ -133,4 +141,27 @@ void stepaf_verbs_call_up(struct stepaf_verbs_call *call)
                                strerror(error));
     else
         stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_UP);
+}
+
+void stepaf_verbs_call_greet(struct stepaf_verbs_call *call)
+{
+    struct stepaf_verbs_link *link = call->link;
+    struct stepaf_verbs_path *path = &link->paths[call->index];
+
+    (void)stepaf_verbs_tell(link, path, true); /* without room, it has been told often enough */
+    if (link->base.dead || path->closed)
+        stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "it cannot be written to");
+}
+
+void stepaf_verbs_call_await(const struct stepaf_verbs_call *call)
+{
+    _Atomic uint32_t *word = (_Atomic uint32_t *)call->link->paths[call->index].tx_ack;
+
+    atomic_store_explicit(word, unheard, memory_order_relaxed);
+}
+
+bool stepaf_verbs_call_is_heard(const struct stepaf_verbs_call *call)
+{
+    return atomic_load_explicit(call->link->paths[call->index].tx_ack, memory_order_acquire) !=
+           unheard;
 }

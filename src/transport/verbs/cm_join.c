@@ -35,6 +35,22 @@ static void begin_some(struct stepaf_verbs *verbs, int64_t deadline_ns)
     }
 }
 
+static void watch_one(struct stepaf_verbs_call *call, int64_t now, int64_t deadline_ns)
+{
+    bool heard =
+        (call->state == STEPAF_VERBS_CALL_UNHEARD || call->state == STEPAF_VERBS_CALL_GREETED) &&
+        stepaf_verbs_call_is_heard(call);
+
+    if (heard && call->state == STEPAF_VERBS_CALL_UNHEARD)
+        stepaf_verbs_answer_heard(call);
+    else if (heard)
+        stepaf_verbs_call_up(call);
+    else if (call->state == STEPAF_VERBS_CALL_GREETED)
+        stepaf_verbs_call_repeat(call, now);
+    else if (call->state == STEPAF_VERBS_CALL_PAUSED && now >= call->again_ns)
+        stepaf_verbs_call_begin(call, left_ms(deadline_ns));
+}
+
 /* Look at those that no event brings on. */
 static void watch_some(struct stepaf_verbs *verbs, int64_t deadline_ns)
 {
@@ -42,13 +58,8 @@ static void watch_some(struct stepaf_verbs *verbs, int64_t deadline_ns)
 
     for (unsigned p = 0; p < verbs->n_peers && verbs->cm.n_watched; p++) {
         struct stepaf_verbs_link *link = verbs->links[p];
-        for (unsigned i = 0; link && link->calls && i < link->n_paths; i++) {
-            struct stepaf_verbs_call *call = &link->calls[i];
-            if (call->state == STEPAF_VERBS_CALL_UNHEARD && stepaf_verbs_answer_is_heard(call))
-                stepaf_verbs_call_up(call);
-            else if (call->state == STEPAF_VERBS_CALL_PAUSED && now >= call->again_ns)
-                stepaf_verbs_call_begin(call, left_ms(deadline_ns));
-        }
+        for (unsigned i = 0; link && link->calls && i < link->n_paths; i++)
+            watch_one(&link->calls[i], now, deadline_ns);
     }
 }
 
