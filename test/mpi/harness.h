@@ -128,6 +128,7 @@ int hs_count_fds(void);
 int hs_count_mappings(pid_t pid, const char *text);
 int hs_count_links(pid_t pid, const char *text);
 int hs_count_threads(void);
+/* Resident memory that is no file's; 0 if the kernel does not tell. */
 size_t hs_resident_bytes(void);
 
 /* ---- checks: each returns whether it held, and never stops the rank ---- */

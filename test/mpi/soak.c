@@ -10,7 +10,7 @@ enum {
     PLANS = 3,
     DEPTH = 2,
     WARM = 5000,        /* operations in which memory is touched for the first time: stamps' ring */
-    GROWTH = 512 * 1024 /* of the resident set: pages that MPI and the system touch late */
+    GROWTH = 512 * 1024 /* of resident memory: pages that MPI touches late */
 };
 
 /* Sanitizers keep what was freed, and more about what is there: then only the library is asked. */
@@ -21,18 +21,6 @@ static const bool watches_pages = true;
 #endif
 
 static const size_t sizes[PLANS] = {64, 3000, 40000};
-
-static long resident_bytes(void)
-{
-    long pages = 0, resident = 0;
-    FILE *file = fopen("/proc/self/statm", "re");
-
-    if (!file || fscanf(file, "%ld %ld", &pages, &resident) != 2) /* NOLINT(cert-err34-c) */
-        HS_FAILED("/proc/self/statm cannot be read");
-    if (file)
-        (void)fclose(file);
-    return resident * 4096;
-}
 
 struct use {
     stepaf_memory_use_t library;
@@ -45,7 +33,8 @@ static struct use look_at_memory(struct hs_job *job)
 
     memset(&use, 0, sizeof(use));
     HS_OK(stepaf_memory_get(job->ctx, &use.library));
-    use.resident = resident_bytes();
+    use.resident = (long)hs_resident_bytes();
+    HS_INT(use.resident, >, 0);
     return use;
 }
 
