@@ -2,6 +2,7 @@
 /* RDMA: what cannot be set up, what fails under way, and what a peer should not have sent. */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "unit.h"
 #include "verbs_side.h"
@@ -102,6 +103,21 @@ static void a_refusal_halfway_leaves_nothing(void)
     verbs_device_reset();
     verbs_device.refuse_mr = 2;
     expect_refused("NET_DEVICES=fake0,fake1", STEPAF_ERR_NO_TRANSPORT, "cannot register");
+}
+
+/* What may be locked is named where it is limited. */
+static void too_little_locked_memory_is_named(void)
+{
+    struct rlimit limit, little;
+
+    CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
+    little = (struct rlimit){.rlim_cur = 8192, .rlim_max = limit.rlim_max};
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_MEMLOCK, &little), 0);
+    verbs_device_reset();
+    verbs_device.refuse_mr = 1;
+    expect_refused("", STEPAF_ERR_NO_TRANSPORT,
+                   "at most 8 KiB may be locked: raise this limit (ulimit -l unlimited)");
+    CU_ASSERT_EQUAL(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
 }
 
 /* Memory that the second of two devices refuses. */
@@ -332,6 +348,7 @@ int main(void)
         {"bad settings say what to do", bad_settings_say_what_to_do},
         {"what is not there is named", what_is_not_there_is_named},
         {"a refusal halfway leaves nothing", a_refusal_halfway_leaves_nothing},
+        {"too little locked memory is named", too_little_locked_memory_is_named},
         {"registering fails halfway", registering_fails_halfway},
         {"a peer out of reach is no error", a_peer_out_of_reach_is_no_error},
         {"bad announcements do no harm", bad_announcements_do_no_harm},
