@@ -6,6 +6,8 @@
 #   faults.sh down RAIL,RAIL FILE      the first rail's link goes down halfway, for good
 #   faults.sh silent RAIL,RAIL FILE    nothing gets through on the first rail from halfway on
 #   faults.sh cut RAIL                 a rail goes silent: its peers are lost in time, others go on
+#   faults.sh killed RAIL              a rank is killed: the same
+#   faults.sh trespass RAIL            a rank writes where it may not: the same
 #
 # The case itself checks every byte. Here it is checked that the fault was there.
 set -u
@@ -101,6 +103,9 @@ halfway()
     return $status
 }
 
+# In time: a tenth beyond what the peers are given.
+notice_ms() { echo $((${STEPAF_VERBS_PEER_TIMEOUT_US:-5000000} * 11 / 10000)); }
+
 # The last of three ranks is at the other end than the two others, and alone so.
 cut()
 {
@@ -113,20 +118,43 @@ cut()
         "${rail}a" "${rail}b" >"$scratch/mend"
     chmod +x "$scratch/cut" "$scratch/mend"
     printf '3 fault --split attn=1,ffn=2 --case cut --notice-ms %d --cut %s --mend %s\n' \
-        $((${STEPAF_VERBS_PEER_TIMEOUT_US:-5000000} * 11 / 10000)) \
-        "$scratch/cut" "$scratch/mend" >"$scratch/cut.case"
+        "$(notice_ms)" "$scratch/cut" "$scratch/mend" >"$scratch/cut.case"
     VM_FAR=2 "$here/over.sh" "$rail" "$scratch/cut.case"
     status=$?
     rm -r "$scratch"
     return $status
 }
 
+killed()
+{
+    local rail=$1 scratch status
+    "$here/over.sh" --needs "$rail" || exit
+    scratch=$(mktemp -d) || return
+    printf 'fork 4 fault --split attn=2,ffn=2 --case %s --notice-ms %d\n' \
+        ffn-held "$(notice_ms)" ffn-load "$(notice_ms)" attention "$(notice_ms)" >"$scratch/killed.case"
+    STEPAF_TRANSPORTS=verbs STEPAF_NET_DEVICES=${rail}a sh "$here/../mpi/run.sh" "$scratch/killed.case"
+    status=$?
+    rm -r "$scratch"
+    return $status
+}
+
+# The program skips itself where there is no device: here there is one.
+trespass()
+{
+    local status
+    "$here/over.sh" --needs "$1" || exit
+    TEST_ENDS="${1}a ${1}b" sh "$here/../mpi/run.sh" "$here/../mpi/trespass.case"
+    status=$?
+    [ $status -ne 77 ] || status=1
+    return $status
+}
+
 case ${1:-} in
-netem | cut) "$@" ;;
+netem | cut | killed | trespass) "$@" ;;
 down) halfway link_down link_up "$2" "$3" ;;
 silent) halfway silence speech "$2" "$3" ;;
 *)
-    sed -n '3,11s/^#\( \|$\)//p' "$0"
+    sed -n '3,13s/^#\( \|$\)//p' "$0"
     exit 2
     ;;
 esac
