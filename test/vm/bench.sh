@@ -1,18 +1,47 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# In the guest: how fast RDMA is, in one boot side by side with plain verbs in the same processes and
-# with perftest's programs: bench.sh BUILD [ROUNDS]
+# How fast RDMA is on Soft-RoCE, in one boot side by side with plain verbs in the same processes and
+# with perftest's programs: bench.sh BUILD [ROUNDS [FILE]]
 #
 # BUILD is a build directory with stepaf_perf; ROUNDS, by default 5, is how often all take turns.
-# The table has the best round of each, since the machine may have other work: of latencies the least
-# median, of rates the most. Half round trips are of the same bytes both ways, from one end of rail r0
-# to the other; bandwidths are of pushes, of all attention ranks together.
+# It starts a guest (test/vm/run), prints the tables, and writes them to FILE, by default
+# bench/results/verbs-soft-roce.md. They have the best round of each, since the machine may have other
+# work: of latencies the least median, of rates the most. Half round trips are of the same bytes both
+# ways, from one end of rail r0 to the other; bandwidths are of pushes, of all attention ranks
+# together.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-perf=$(cd "$1" && pwd)/stepaf_perf
+if [ $# -lt 1 ] || [ ! -x "$1/stepaf_perf" ]; then
+    sed -n '3,12s/^#\( \|$\)//p' "$0" >&2
+    exit 2
+fi
+build=$(cd "$1" && pwd)
+perf=$build/stepaf_perf
 rounds=${2:-5}
+
+load() { cut -d ' ' -f 1 /proc/loadavg; }
+
+# outside FILE: have the guest do it, and keep what it has written.
+outside()
+{
+    local file=$1 kept before
+    kept=$(mktemp -d) || exit
+    before=$(load)
+    "$here/run" -t $((300 + 240 * rounds)) -k "$kept" -- "$here/bench.sh" "$build" "$rounds" || exit
+    {
+        cat "$kept/bench.md"
+        printf '\nLoad of the host, which has %s cores: %s before, %s after.\n' "$(nproc)" "$before" "$(load)"
+    } >"$file"
+    rm -r "$kept"
+    echo "written: $file"
+}
+
+if [ -z "${VM_JOB:-}" ]; then
+    outside "${3:-$here/../../bench/results/verbs-soft-roce.md}"
+    exit
+fi
 lat_sizes=(8 64 256 1024 4096)
-bw_sizes=(262144 1048576)
+bw_sizes=(262144 1048576 4194304)
 depth=2 # of the streams
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -98,46 +127,76 @@ measure()
     stepaf rate 2 rate --split attn=1,ffn=1 -d 16 --max-time 1
 }
 
-# row LABEL SIZE OURS FLOOR IB
-row()
+# within RATIO LEAST MOST: in words.
+within() { awk -v x="$1" -v least="$2" -v most="$3" 'BEGIN { print x >= least && x <= most ? "yes" : "no" }'; }
+
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", b > 0 ? a / b : 0 }'; }
+half() { awk -v x="$(least "$@")" 'BEGIN { printf "%.1f", x / 2 }'; }
+# millions WORDS: of the most, which is in units of 10^9; mebi WORDS: which is in units of 2^20.
+millions() { awk -v x="$(most "$@")" 'BEGIN { printf "%.1f", x * 1000 }'; }
+mebi() { awk -v x="$(most "$@")" 'BEGIN { printf "%.1f", x * 1.048576 }'; }
+
+report_latency()
 {
-    awk -v label="$1" -v size="$2" -v ours="$3" -v floor="$4" -v ib="$5" 'BEGIN {
-        printf "%-6s %8d %10.2f %10.2f", label, size, ours, floor
-        if (ib == "") printf "\n"
-        else printf " %12.2f %8.2f %8.2f\n", ib, ratio(ours, floor), ratio(ours, ib) }
-        function ratio(a, b) { return b > 0 ? a / b : 0 }'
+    local size ours raw ib
+    echo "## Half round trip, us, median"
+    echo
+    echo "| bytes | stepaf | raw verbs | ib_write_lat | / raw | <= 1.25 | / ib_write_lat | <= 1.3 |"
+    echo "|---|---|---|---|---|---|---|---|"
+    for size in "${lat_sizes[@]}"; do
+        ours=$(half lat "$size" p50_us)
+        raw=$(half lat "$size" floor.p50_us)
+        ib=$(least ib_lat "$size" p50_us)
+        set -- "$(ratio "$ours" "$raw")" "$(ratio "$ours" "$ib")"
+        echo "| $size | $ours | $raw | $ib | $1 | $(within "$1" 0.01 1.25) | $2 | $(within "$2" 0.01 1.3) |"
+    done
 }
 
-half() { awk -v x="$(least "$@")" 'BEGIN { print x / 2 }'; }
-megabytes() { awk -v x="$(most "$@")" 'BEGIN { print x * 1000 }'; }
+report_bandwidth()
+{
+    local size name ranks flying ours raw ib
+    echo "## Bandwidth of pushes, 10^6 bytes/s, in sum"
+    echo
+    echo "| bytes | ranks | in flight of each | stepaf | raw verbs | ib_write_bw | / raw | / ib_write_bw | >= 0.95 |"
+    echo "|---|---|---|---|---|---|---|---|---|"
+    for size in "${bw_sizes[@]}"; do
+        ib=$(mebi ib_bw "$size" mb_per_s) # perftest's MB are 2^20
+        for name in bw sum; do
+            [ $name = bw ] && ranks=1A1F flying=$depth || ranks=2A2F flying=1
+            ours=$(millions $name "$size" gb_per_s)
+            raw=$(millions $name "$size" floor.gb_per_s)
+            set -- "$(ratio "$ours" "$raw")" "$(ratio "$ours" "$ib")"
+            echo "| $size | $ranks | $flying | $ours | $raw | $ib | $1 | $2 | $(within "$2" 0.95 1000) |"
+        done
+    done
+}
 
 report()
 {
-    local size ib name
+    local ours raw
+    echo "# RDMA on Soft-RoCE, $(date '+%-d %B %Y')"
+    echo
+    echo "\`test/vm/bench.sh\`, in the guest of \`test/vm\` ($(nproc) processors, Linux $(uname -r)): Soft-RoCE over"
+    echo "a veth pair, the best of $rounds rounds each. Only the ratios count."
+    echo
+    echo '```'
     cat "$scratch/machine"
-    echo "# Soft-RoCE over a veth pair; the best of $rounds rounds each"
-    echo "# half round trip, us (p50)"
-    printf '%-6s %8s %10s %10s %12s %8s %8s\n' '' bytes stepaf 'raw verbs' ib_write_lat '/ raw' '/ ib'
-    for size in "${lat_sizes[@]}"; do
-        row 1A1F "$size" "$(half lat "$size" p50_us)" "$(half lat "$size" floor.p50_us)" \
-            "$(least ib_lat "$size" p50_us)"
-    done
-    echo "# bandwidth, 10^6 bytes/s, $depth messages in flight"
-    printf '%-6s %8s %10s %10s %12s %8s %8s\n' '' bytes stepaf 'raw verbs' ib_write_bw '/ raw' '/ ib'
-    for size in "${bw_sizes[@]}"; do
-        # perftest's MB are 2^20
-        ib=$(awk -v x="$(most ib_bw "$size" mb_per_s)" 'BEGIN { print x * 1.048576 }')
-        for name in bw sum; do
-            row "$([ $name = bw ] && echo 1A1F || echo 2A2F)" "$size" \
-                "$(megabytes $name "$size" gb_per_s)" \
-                "$(megabytes $name "$size" floor.gb_per_s)" "$ib"
-        done
-    done
-    echo "# posts a second, 8 bytes both ways, 16 in flight"
-    row 1A1F 8 "$(most rate 8 posts_per_s)" "$(most rate 8 floor.posts_per_s)" ''
+    echo '```'
+    echo
+    report_latency
+    echo
+    report_bandwidth
+    echo
+    echo "## Posts a second, 8 bytes both ways, 16 in flight"
+    echo
+    ours=$(most rate 8 posts_per_s)
+    raw=$(most rate 8 floor.posts_per_s)
+    echo "| stepaf | raw verbs | / raw |"
+    echo "|---|---|---|"
+    echo "| $ours | $raw | $(ratio "$ours" "$raw") |"
 }
 
 for ((round = 0; round < rounds; round++)); do
     measure
 done
-report
+report | tee "$VM_JOB/bench.md"
