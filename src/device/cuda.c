@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "device/cuda_driver.h"
@@ -37,6 +38,27 @@ static const struct stepaf_cuda_driver *find_driver(char *reason)
 bool stepaf_gpu_probe(char *reason)
 {
     return find_driver(reason) != NULL;
+}
+
+/* What the driver needs: a device file, of whatever kind of machine. */
+static bool has_device_file(void)
+{
+    static const char *const files[] = {"/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu",
+                                        "/dev/nvgpu/igpu0"};
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        if (!access(files[i], F_OK))
+            return true;
+    return false;
+}
+
+bool stepaf_gpu_likely(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES"); /* CUDA's own, read as the driver does */
+
+    if (stepaf_cuda_driver_fake)
+        return true;
+    return has_device_file() && (!visible || (visible[0] && strcmp(visible, "-1") != 0));
 }
 
 /* The device that is current to this thread, or the first. A context that is not the device's

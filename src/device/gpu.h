@@ -51,6 +51,10 @@ struct stepaf_gpu_export {
 /* Whether this process can use a GPU at all. If not, @a reason (STEPAF_REASON_MAX) says why. */
 bool stepaf_gpu_probe(char *reason);
 
+/* Whether there may be one, without asking the driver, whose start takes long: false where there is
+ * surely none for this process. */
+bool stepaf_gpu_likely(void);
+
 /* Open the GPU that is current to the calling thread, or device 0: context and kernels, all loaded
  * now. STEPAF_ERR_UNSUPPORTED with the reason if there is none. */
 stepaf_status_t stepaf_gpu_open(struct stepaf_gpu **gpu_p);
@@ -67,6 +71,11 @@ void stepaf_gpu_free(struct stepaf_gpu *gpu, void *ptr);
 /* Zeroed host memory that the GPU reads and writes at the same address. */
 stepaf_status_t stepaf_gpu_alloc_host(struct stepaf_gpu *gpu, size_t bytes, void **ptr_p);
 void stepaf_gpu_free_host(struct stepaf_gpu *gpu, void *ptr);
+
+/* Let the GPU read and write host memory that exists already, at the same address; unpin ends it.
+ * Waits for the GPU. *own_p: false if it could before, by somebody else's doing, who also ends it. */
+stepaf_status_t stepaf_gpu_pin(struct stepaf_gpu *gpu, void *ptr, size_t bytes, bool *own_p);
+void stepaf_gpu_unpin(struct stepaf_gpu *gpu, void *ptr);
 
 /* Write and read GPU memory now. Set-up only: waits for it. */
 stepaf_status_t stepaf_gpu_write(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes);

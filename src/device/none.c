@@ -19,6 +19,11 @@ bool stepaf_gpu_probe(char *reason)
     return false;
 }
 
+bool stepaf_gpu_likely(void)
+{
+    return false;
+}
+
 stepaf_status_t stepaf_gpu_open(struct stepaf_gpu **gpu_p)
 {
     return refuse();
@@ -55,6 +60,15 @@ stepaf_status_t stepaf_gpu_alloc_host(struct stepaf_gpu *gpu, size_t bytes, void
 }
 
 void stepaf_gpu_free_host(struct stepaf_gpu *gpu, void *ptr)
+{
+}
+
+stepaf_status_t stepaf_gpu_pin(struct stepaf_gpu *gpu, void *ptr, size_t bytes, bool *own_p)
+{
+    return refuse();
+}
+
+void stepaf_gpu_unpin(struct stepaf_gpu *gpu, void *ptr)
 {
 }
 
