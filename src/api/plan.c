@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/handles.h"
-#include "engine/stream.h"
+#include "engine/relay.h"
 
 static stepaf_status_t check_role(const struct stepaf_ctx *ctx)
 {
@@ -47,6 +47,8 @@ stepaf_status_t stepaf_plan_create(stepaf_context_h handle, const stepaf_tensor_
     if (status)
         return status;
     status = flags & STEPAF_PLAN_STREAM ? STEPAF_OK : check_role(ctx);
+    if (!status && (flags & STEPAF_PLAN_TWIN))
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "unknown flags");
     if (!status && !plan_p)
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "plan_p is NULL");
     if (!status)
@@ -82,9 +84,27 @@ static stepaf_status_t announce_end(const struct stepaf_plan_obj *plan)
         .type = STEPAF_MSG_CLOSE, .epoch = (uint16_t)ctx->epoch, .plan = (uint16_t)plan->index};
 
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (!ctx->peers[p].lost && !stepaf_engine_send(&ctx->peers[p], &msg))
+        if (!ctx->peers[p].lost && !stepaf_plan_leaves_out(plan, p) &&
+            !stepaf_engine_send(&ctx->peers[p], &msg))
             return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
     return STEPAF_OK;
+}
+
+/* End a stream plan's twin, and give back what peers have sent. After a failure peers may still be
+ * about to answer the twin: then it ends with the next commit. */
+static stepaf_status_t end_relay(struct stepaf_stream *stream)
+{
+    struct stepaf_plan_obj *twin = stream->relay->twin;
+    stepaf_status_t status = twin ? check_idle(twin) : STEPAF_OK;
+
+    stepaf_relay_let_go(stream->relay);
+    if (status && stream->failure)
+        return STEPAF_OK;
+    if (!status && twin && twin->usable == twin->ctx->epoch)
+        status = announce_end(twin);
+    if (!status && twin)
+        stepaf_plan_free(twin);
+    return status;
 }
 
 stepaf_status_t stepaf_plan_destroy(stepaf_plan_h handle)
@@ -99,6 +119,8 @@ stepaf_status_t stepaf_plan_destroy(stepaf_plan_h handle)
     status = check_idle(plan);
     if (!status && plan->usable && plan->usable == ctx->epoch)
         status = announce_end(plan);
+    if (!status && plan->stream && plan->stream->relay)
+        status = end_relay(plan->stream);
     if (!status && plan->stream)
         ctx->changed = true;
     if (!status)

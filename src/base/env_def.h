@@ -116,6 +116,11 @@ ENUM(CUDA_ENGINE, cuda_engine, "auto", "auto|sm|ce", 0,
      "GPU's copy engines, which leave the multiprocessors alone; auto: by size")
 INT(CUDA_BLOCKS, cuda_blocks, 0, 0, 1056, ANY_VALUE, "blocks", 0,
     "blocks of one warp that a kernel of a stream plan has at most; 0: by size")
+ENUM(
+    CUDA_RELAY, cuda_relay, "auto", "auto|always", 0,
+    "whether tensors of stream plans go by way of host memory and the ordinary transports: always: "
+    "between this rank and all its peers, also those with plans in host memory; auto: only to and "
+    "from other nodes, and ranks that have no GPU. Takes STEPAF_PROGRESS=thread")
 INT(STREAM_TIMEOUT_US, stream_timeout_us, 10000000, 0, 3600000000, ANY_VALUE, "us", 0,
     "how long a stream waits for its peers before the plan fails; 0: until they come or are lost")
 ENUM(TRACE, trace, "on", "on|off", 0, "stamp every operation into the trace ring")

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batches, FFN side: arriving, being taken, answered and released. */
-#include "engine/engine.h"
+#include "engine/relay.h"
 
 static void enlist(struct stepaf_batch_obj *batch)
 {
@@ -90,6 +90,12 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     ctx->counters.batches_received++;
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_ARRIVED, batch->arrived, mirror->number,
                        batch->seq, (uint32_t)peer->who.rank, STEPAF_TRACE_WHOLE, 0);
+    if (__builtin_expect(mirror->relay || mirror->strayed, 0)) {
+        batch->state = STEPAF_BATCH_HELD;
+        batch->handled = batch->arrived;
+        stepaf_relay_arrived(batch);
+        return;
+    }
     enlist(batch);
 }
 

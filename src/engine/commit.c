@@ -12,6 +12,8 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
 {
     for (uint32_t i = 0; i < ctx->plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->is_twin)
+            continue; /* its stream plan says whether it is busy */
         for (int s = 0; plan && s < plan->depth; s++)
             if (stepaf_op_busy(&plan->ops[s]))
                 return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
@@ -28,7 +30,7 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
     }
     for (uint32_t i = 0; i < ctx->batches.n; i++) {
         const struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->batches, i);
-        if (batch && stepaf_batch_busy(batch))
+        if (batch && !batch->mirror->relay && stepaf_batch_busy(batch))
             return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                     "a batch of attention rank %d is not released",
                                     batch->mirror->peer->who.rank);
@@ -111,6 +113,8 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own,
             ctx->ranks[n_read].role, n_read, before_of(ctx, n_read, declarations),
             &declarations[n_read]);
         declarations[n_read].lane = ctx->ranks[n_read].rank % ctx->mesh.lanes;
+        declarations[n_read].node_id = ctx->ranks[n_read].node_id;
+        declarations[n_read].relays = ctx->ranks[n_read].relays;
     }
     if (!status)
         status = stepaf_declarations_judge(declarations, size, ctx->boot.rank);

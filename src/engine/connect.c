@@ -191,6 +191,14 @@ static const struct stepaf_rmem *find_rmem(const struct stepaf_peer *peer, uint3
     return NULL;
 }
 
+static bool is_received_in_host(const struct stepaf_key *key,
+                                const struct stepaf_declaration *declaration)
+{
+    const struct stepaf_declared_key *its = stepaf_declaration_key(declaration, key->id);
+
+    return its && its->mem_kind == STEPAF_MEM_HOST;
+}
+
 /* Attention: where does each of my push keys go at this peer? */
 static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                     const struct stepaf_declaration *declaration)
@@ -201,8 +209,8 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
         const struct stepaf_rmem *rmem = NULL;
         uint64_t offset = 0;
         uint32_t region;
-        if (key->direction != STEPAF_PUSH || key->mem_kind != STEPAF_MEM_HOST)
-            continue; /* GPU memory is not reached by links */
+        if (key->direction != STEPAF_PUSH)
+            continue;
         if (!key->remote)
             key->remote = calloc(ctx->n_peers, sizeof(key->remote[0]));
         if (!key->busy)
@@ -212,6 +220,10 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
         if (stepaf_declaration_slice(declaration, key->id, ctx->ranks[ctx->boot.rank].rank, &region,
                                      &offset))
             rmem = find_rmem(peer, region);
+        if (!rmem && !is_received_in_host(key, declaration)) {
+            key->remote[peer->index] = (struct stepaf_key_remote){NULL, 0};
+            continue; /* GPU memory is not reached by links */
+        }
         if (!rmem || offset > rmem->bytes || span > rmem->bytes - offset)
             return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
                                          "key %llu has no receive buffer at " STEPAF_WHO_FORMAT,

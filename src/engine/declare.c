@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/declare.h"
-#include "engine/stream.h"
+#include "engine/relay.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +21,14 @@ static void pack_ranks(const struct stepaf_segment *segment, struct stepaf_pack 
         stepaf_pack_u32(pack, segment->ranks[i]);
 }
 
+static void pack_segment(const struct stepaf_segment *segment, struct stepaf_pack *pack)
+{
+    stepaf_pack_u32(pack, segment->region->id);
+    stepaf_pack_u64(pack, segment->offset);
+    stepaf_pack_u64(pack, segment->stride);
+    pack_ranks(segment, pack);
+}
+
 static void pack_key(const struct stepaf_key *key, struct stepaf_pack *pack)
 {
     uint32_t n_segments = 0;
@@ -36,15 +44,11 @@ static void pack_key(const struct stepaf_key *key, struct stepaf_pack *pack)
         stepaf_pack_u64(pack, (uint64_t)key->shape[i]);
     for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next)
         n_segments++;
-    stepaf_pack_u32(pack, n_segments);
-    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next) {
-        const struct stepaf_segment *segment =
-            stepaf_container_of(node, struct stepaf_segment, node);
-        stepaf_pack_u32(pack, segment->region->id);
-        stepaf_pack_u64(pack, segment->offset);
-        stepaf_pack_u64(pack, segment->stride);
-        pack_ranks(segment, pack);
-    }
+    stepaf_pack_u32(pack, n_segments + (key->landing != NULL));
+    if (key->landing) /* who finds this one looks no further */
+        pack_segment(&key->landing->segment, pack);
+    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next)
+        pack_segment(stepaf_container_of(node, struct stepaf_segment, node), pack);
 }
 
 /* All keys, with their length before them. */
@@ -81,7 +85,7 @@ static void pack_counted(struct stepaf_transport *transport, const struct stepaf
  * they receive into. GPU memory is no transport's. */
 static bool is_offered(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
 {
-    if (region->kind != STEPAF_MEM_HOST)
+    if (region->kind != STEPAF_MEM_HOST || region->hidden)
         return false;
     return stepaf_is_attention(ctx) || region->target;
 }

@@ -25,6 +25,8 @@ struct stepaf_declaration {
     int role;
     int world_rank;
     uint32_t lane;
+    uint64_t node_id; /* this and the next: from init */
+    bool relays;
     stepaf_status_t status; /* of its own check before the exchange */
     char text[STEPAF_ERROR_TEXT_MAX];
     uint32_t epoch;
@@ -40,6 +42,13 @@ struct stepaf_declaration {
     struct stepaf_unpack regions; /* id, bytes, counted bytes per transport; each */
     struct stepaf_unpack streams; /* stream plans, see stream_tell.h */
 };
+
+/* Whether tensors of stream plans go between two ranks by way of the host. */
+static inline bool stepaf_declared_relayed(const struct stepaf_declaration *one,
+                                           const struct stepaf_declaration *other)
+{
+    return one->relays || other->relays || one->node_id != other->node_id;
+}
 
 /* Write this rank's declaration. */
 void stepaf_declaration_pack(struct stepaf_ctx *ctx, stepaf_status_t status,

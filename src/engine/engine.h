@@ -37,6 +37,7 @@ enum {
 };
 
 struct stepaf_ctx;
+struct stepaf_landing;
 struct stepaf_streams;
 
 /* Where the pushes of one key go at one FFN rank. */
@@ -70,6 +71,8 @@ struct stepaf_key {
     struct stepaf_key_remote *remote; /* attention, push: one per peer, after commit */
     bool *busy;                       /* the same, by slot: some peer may still read it */
     struct stepaf_list segments;      /* FFN, push */
+    struct stepaf_landing *landing; /* FFN, push: where it comes to for streams by way of the host,
+                                       * from the peers that are relayed; NULL: nowhere */
 };
 
 struct stepaf_peer {
@@ -107,6 +110,7 @@ enum stepaf_ctx_state {
 /* Facts of a rank, from init's exchange. */
 struct stepaf_rank {
     uint8_t role;
+    bool relays;   /* its stream plans' tensors go by way of the host in any case */
     uint32_t rank; /* within its role's group */
     uint32_t pid;
     uint64_t node_id;
@@ -158,7 +162,8 @@ struct stepaf_ctx {
     uint32_t next_region_id;
     uint32_t cache_at;              /* where the last one-shot plan was found */
     struct stepaf_streams *streams; /* of the last commit; NULL: there was no stream plan yet */
-    uint32_t n_stream_requests;     /* that are open */
+    struct stepaf_list relays;  /* stream plans that have peers by way of the host, see relay.h */
+    uint32_t n_stream_requests; /* that are open */
 
     stepaf_boot_t boot;
     struct stepaf_env env;
@@ -260,6 +265,11 @@ bool stepaf_engine_expand(struct stepaf_host *host, struct stepaf_link *link, ui
 void stepaf_engine_deliver_imm(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm);
 
 /* attention side: plan.c, start.c, op.c */
+enum { STEPAF_PLAN_TWIN = 1 << 16 }; /* a flag of plans that the caller does not know of */
+static inline bool stepaf_plan_leaves_out(const struct stepaf_plan_obj *plan, uint32_t p)
+{
+    return plan->left_out && plan->left_out[p];
+}
 void stepaf_plan_free(struct stepaf_plan_obj *plan);
 stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *push, int n_push,
                                  const stepaf_tensor_t *pull, int n_pull, uint32_t flags,
@@ -335,6 +345,8 @@ stepaf_status_t stepaf_region_refuse(const struct stepaf_ctx *ctx, const void *d
 stepaf_status_t stepaf_region_alloc(struct stepaf_ctx *ctx, size_t bytes, stepaf_mem_kind_t kind,
                                     struct stepaf_region **region_p);
 stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_t bytes);
+/* Let the GPU read and write host memory, until the region is dropped. */
+stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *region);
 stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool allocated);
 void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region);
 void stepaf_regions_free(struct stepaf_ctx *ctx);

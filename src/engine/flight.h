@@ -13,6 +13,7 @@
 struct stepaf_ctx;
 struct stepaf_key;
 struct stepaf_peer;
+struct stepaf_relay;
 struct stepaf_stream;
 
 /* ---- attention side ---- */
@@ -83,6 +84,7 @@ struct stepaf_plan_obj {
     bool on_streams; /* then stream says the rest */
     bool is_small;   /* posting takes little longer than a stamp: START has that of NOTIFIED */
     bool cached;     /* made by stepaf_push_pull */
+    bool is_twin;    /* of a stream plan: carries its tensors to peers by way of the host */
     uint32_t usable; /* epoch in which peers were told of it, 0: not yet */
     struct stepaf_push push[STEPAF_MAX_TENSORS];
     struct stepaf_pull *pull;     /* n_peers * n_pull, peer by peer */
@@ -91,6 +93,8 @@ struct stepaf_plan_obj {
     struct stepaf_op *ops;        /* depth */
     struct stepaf_post **posts;   /* scratch of start: one per peer */
     struct stepaf_stream *stream; /* made with STEPAF_PLAN_STREAM: how; else NULL */
+    bool *left_out;               /* twins: peers that it is not for */
+    struct stepaf_relay *relay;   /* twins: whose; NULL: it has let go of it */
 };
 
 /* ---- FFN side ---- */
@@ -143,10 +147,12 @@ struct stepaf_mirror {
     uint8_t depth;
     uint8_t n_push;
     uint8_t n_pull;
-    uint8_t n_known;     /* TENSORs that have come: complete when n_push + n_pull */
-    uint8_t slot;        /* of the next operation */
-    uint8_t known_pulls; /* bit i: pull[i] has come */
-    uint32_t seq;        /* of the next operation */
+    uint8_t n_known;            /* TENSORs that have come: complete when n_push + n_pull */
+    uint8_t slot;               /* of the next operation */
+    uint8_t known_pulls;        /* bit i: pull[i] has come */
+    uint32_t seq;               /* of the next operation */
+    bool strayed;               /* complete, but what it pushes lands where no stream plan looks */
+    struct stepaf_relay *relay; /* a stream plan takes its batches; NULL: the caller does */
     struct stepaf_mirror_push *push;
     struct stepaf_mirror_pull *pull;
     struct stepaf_batch_obj *batches; /* depth */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "device/gpu.h"
 #include "engine/engine.h"
 #include "engine/introduce.h"
 #include "engine/roles.h"
@@ -101,8 +102,9 @@ static stepaf_status_t settle(struct stepaf_ctx *ctx, const struct stepaf_introd
     ctx->one_clock = true;
     for (int r = 0; r < size; r++) {
         int group = roles[r] == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
-        ctx->ranks[r] = (struct stepaf_rank){roles[r], (uint32_t)ctx->group_size[group],
-                                             intros[r].pid, intros[r].node_id};
+        ctx->ranks[r] =
+            (struct stepaf_rank){roles[r], intros[r].relays, (uint32_t)ctx->group_size[group],
+                                 intros[r].pid, intros[r].node_id};
         if (r == ctx->boot.rank)
             ctx->rank[group] = ctx->group_size[group];
         ctx->groups[group][ctx->group_size[group]++] = r;
@@ -128,6 +130,7 @@ static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
         .map_digest = stepaf_split_map_digest(&view->split, ctx->boot.size),
         .pid = (uint32_t)getpid(),
         .node_id = ctx->topo.node_id,
+        .relays = ctx->env.cuda_relay == STEPAF_ENV_RELAY_ALWAYS || !stepaf_gpu_likely(),
     };
 
     snprintf(intro.text, sizeof(intro.text), "%s", status ? stepaf_last_error()->text : "");
@@ -243,6 +246,7 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     ctx->host.topo = &ctx->topo;
     stepaf_list_init(&ctx->queued);
     stepaf_list_init(&ctx->ready);
+    stepaf_list_init(&ctx->relays);
     status = check_params(params ? params : &no_params, ctx_p);
     if (!status)
         status = prepare(ctx, params ? params : &no_params, &view);

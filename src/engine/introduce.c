@@ -30,6 +30,7 @@ void stepaf_introduction_pack(const struct stepaf_introduction *intro, const str
     stepaf_pack_u64(pack, intro->map_digest);
     stepaf_pack_u32(pack, intro->pid);
     stepaf_pack_u64(pack, intro->node_id);
+    stepaf_pack_u32(pack, intro->relays);
     stepaf_pack_text(pack, intro->host);
     stepaf_pack_text(pack, intro->binding);
     if (intro->status)
@@ -74,6 +75,7 @@ bool stepaf_introduction_read(const void *blob, size_t bytes, struct stepaf_intr
     intro.map_digest = stepaf_unpack_u64(&unpack);
     intro.pid = stepaf_unpack_u32(&unpack);
     intro.node_id = stepaf_unpack_u64(&unpack);
+    intro.relays = stepaf_unpack_u32(&unpack) != 0;
     stepaf_unpack_text(&unpack, intro.host, sizeof(intro.host));
     stepaf_unpack_text(&unpack, intro.binding, sizeof(intro.binding));
     if (!intro.status)

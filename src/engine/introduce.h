@@ -11,7 +11,7 @@
 #include "base/pack.h"
 #include "topo/topo.h"
 
-enum { STEPAF_WIRE_VERSION = 2, STEPAF_VERSION_MAX = 32 };
+enum { STEPAF_WIRE_VERSION = 3, STEPAF_VERSION_MAX = 32 };
 
 /* What one rank says. */
 struct stepaf_introduction {
@@ -24,6 +24,7 @@ struct stepaf_introduction {
     uint64_t map_digest; /* of the map file as it has read it; 0: none */
     uint32_t pid;
     uint64_t node_id;
+    bool relays; /* its stream plans' tensors go by way of the host in any case */
     char host[STEPAF_TOPO_NAME_MAX];
     char binding[128];             /* cores that it may run on, as a list */
     uint64_t digest;               /* of the settings that must agree */

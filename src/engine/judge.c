@@ -11,18 +11,17 @@ static stepaf_status_t differ(const char *what, const struct stepaf_declaration 
                             (unsigned long long)id, one->world_rank, what, a, other->world_rank, b);
 }
 
-/* Compare two declarations of one key. */
+/* Compare two declarations of one key. The kind of memory is each rank's own affair, within limits. */
 static stepaf_status_t compare(const struct stepaf_declaration *one,
                                const struct stepaf_declared_key *a,
                                const struct stepaf_declaration *other,
-                               const struct stepaf_declared_key *b)
+                               const struct stepaf_declared_key *b, bool *kinds_differ_p)
 {
     if (a->direction != b->direction)
         return differ("direction", one, other, a->id, a->direction, b->direction);
     if (a->dtype != b->dtype)
         return differ("dtype", one, other, a->id, a->dtype, b->dtype);
-    if (a->mem_kind != b->mem_kind)
-        return differ("memory of kind", one, other, a->id, a->mem_kind, b->mem_kind);
+    *kinds_differ_p = *kinds_differ_p || a->mem_kind != b->mem_kind;
     if (a->max_bytes != b->max_bytes)
         return differ("bytes", one, other, a->id, a->max_bytes, b->max_bytes);
     if (a->depth != b->depth)
@@ -58,7 +57,8 @@ static stepaf_status_t judge_pushes(const struct stepaf_declaration *declaration
 
 /* Compare every rank's keys with the first rank's that has the key, and see that what is pushed
  * is received everywhere. */
-static stepaf_status_t judge_keys(const struct stepaf_declaration *declarations, int n, int at)
+static stepaf_status_t judge_keys(const struct stepaf_declaration *declarations, int n, int at,
+                                  bool *kinds_differ_p)
 {
     const struct stepaf_declaration *own = &declarations[at];
     stepaf_status_t status;
@@ -72,7 +72,7 @@ static stepaf_status_t judge_keys(const struct stepaf_declaration *declarations,
         for (; first < at && !its; first++)
             if (!declarations[first].twin)
                 its = stepaf_declaration_key(&declarations[first], key->id);
-        if (its && (status = compare(&declarations[first - 1], its, own, key)))
+        if (its && (status = compare(&declarations[first - 1], its, own, key, kinds_differ_p)))
             return status;
     }
     return own->role == STEPAF_ATTENTION ? judge_pushes(declarations, n, own) : STEPAF_OK;
@@ -82,7 +82,7 @@ stepaf_status_t stepaf_declarations_judge(const struct stepaf_declaration *decla
                                           int own_rank)
 {
     uint32_t epoch = declarations[0].epoch;
-    bool changed = epoch == 0;
+    bool changed = epoch == 0, kinds_differ = false;
     stepaf_status_t status;
 
     for (int r = 0; r < n; r++) {
@@ -103,7 +103,7 @@ stepaf_status_t stepaf_declarations_judge(const struct stepaf_declaration *decla
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                 "nothing has changed on any rank since the last commit");
     for (int r = 0; r < n; r++)
-        if ((status = judge_keys(declarations, n, r)))
+        if ((status = judge_keys(declarations, n, r, &kinds_differ)))
             return status;
-    return stepaf_told_judge(declarations, n);
+    return stepaf_told_judge(declarations, n, kinds_differ);
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/relay.h"
 
 static void malformed(struct stepaf_peer *peer)
 {
@@ -15,6 +15,7 @@ static void mirror_free(struct stepaf_mirror *mirror)
 {
     struct stepaf_ctx *ctx = mirror->peer->ctx;
 
+    stepaf_relay_unbind(mirror);
     for (int s = 0; mirror->batches && s < mirror->depth; s++) {
         struct stepaf_batch_obj *batch = &mirror->batches[s];
         if (stepaf_table_get(&ctx->batches, batch->index) == batch)
@@ -133,10 +134,13 @@ static bool take_push(struct stepaf_mirror *mirror, const struct stepaf_msg *msg
 {
     struct stepaf_peer *peer = mirror->peer;
     struct stepaf_key *key = stepaf_key_find(peer->ctx, id);
-    uint8_t *slice = key ? stepaf_key_slice(key, (uint32_t)peer->who.rank) : NULL;
+    uint8_t *slice = key ? stepaf_relay_landing(key, peer) : NULL;
 
-    if (msg->slot >= mirror->n_push || !slice || key->mem_kind != STEPAF_MEM_HOST ||
-        msg->word[2] > key->max_bytes || mirror->depth > key->depth || mirror->push[msg->slot].key)
+    mirror->strayed = mirror->strayed || slice;
+    if (key && !slice && key->mem_kind == STEPAF_MEM_HOST)
+        slice = stepaf_key_slice(key, (uint32_t)peer->who.rank);
+    if (msg->slot >= mirror->n_push || !slice || msg->word[2] > key->max_bytes ||
+        mirror->depth > key->depth || mirror->push[msg->slot].key)
         return false;
     mirror->push[msg->slot] = (struct stepaf_mirror_push){key, slice, msg->word[2]};
     return true;
@@ -186,6 +190,8 @@ static void compile(struct stepaf_mirror *mirror)
             batch->xfers[i].dst_offset = pull->offset + (uint64_t)s * pull->stride;
         }
     }
+    if (mirror->strayed)
+        stepaf_relay_bind(mirror);
 }
 
 void stepaf_mirror_tensor(struct stepaf_peer *peer, const struct stepaf_msg *msg)

@@ -3,30 +3,51 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/stream.h"
+#include "engine/relay.h"
 
 static stepaf_status_t invalid(const char *what)
 {
     return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "%s", what);
 }
 
-/* Stream plans carry GPU memory, others host memory. */
+/* Plans without streams carry host memory. */
 static stepaf_status_t check_kind(const struct stepaf_plan_obj *plan, const struct stepaf_key *key,
                                   const char *what, int index)
 {
-    if ((key->mem_kind == STEPAF_MEM_CUDA) == plan->on_streams)
+    if (key->mem_kind != STEPAF_MEM_CUDA || plan->on_streams || plan->is_twin)
         return STEPAF_OK;
     return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
-                            plan->on_streams
-                                ? "%s %d: key %llu is received in host memory, and a plan with "
-                                  "STEPAF_PLAN_STREAM carries GPU memory"
-                                : "%s %d: key %llu is received in GPU memory: that takes a plan "
-                                  "with STEPAF_PLAN_STREAM",
+                            "%s %d: key %llu is received in GPU memory: that takes a plan with "
+                            "STEPAF_PLAN_STREAM",
                             what, index, (unsigned long long)key->id);
 }
 
+/* Memory of a stream plan: the GPU's, or host memory that the GPU is let to use. What a key names
+ * at its receiver is of the key's kind. */
+static stepaf_status_t use_on_streams(struct stepaf_plan_obj *plan, const struct stepaf_key *key,
+                                      struct stepaf_region *region, const char *what, int index)
+{
+    bool received = stepaf_is_attention(plan->ctx) && key->direction == STEPAF_PULL;
+    stepaf_status_t status;
+
+    if (received && region->kind != key->mem_kind)
+        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
+                                "%s %d is in %s memory, and key %llu is declared for %s memory",
+                                what, index, region->kind == STEPAF_MEM_CUDA ? "GPU" : "host",
+                                (unsigned long long)key->id,
+                                key->mem_kind == STEPAF_MEM_CUDA ? "GPU" : "host");
+    status = stepaf_region_pin(plan->ctx, region);
+    if (status) {
+        stepaf_error_t error = *stepaf_last_error();
+        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
+                                "%s %d is in host memory that the GPU cannot use: %.200s", what,
+                                index, error.text);
+    }
+    return STEPAF_OK;
+}
+
 /* Find the memory of one tensor. */
-static stepaf_status_t find_memory(const struct stepaf_plan_obj *plan,
+static stepaf_status_t find_memory(struct stepaf_plan_obj *plan, const struct stepaf_key *key,
                                    const stepaf_tensor_t *tensor, const char *what, int index,
                                    struct stepaf_region **region_p)
 {
@@ -37,16 +58,11 @@ static stepaf_status_t find_memory(const struct stepaf_plan_obj *plan,
     if (!*region_p)
         return stepaf_region_refuse(ctx, tensor->data, tensor->bytes, STEPAF_PHASE_NONE, what,
                                     index);
-    if (plan->on_streams && (*region_p)->kind != STEPAF_MEM_CUDA)
-        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
-                                "%s %d is in host memory, and a plan with STEPAF_PLAN_STREAM "
-                                "carries GPU memory",
-                                what, index);
-    return STEPAF_OK;
+    return plan->on_streams ? use_on_streams(plan, key, *region_p, what, index) : STEPAF_OK;
 }
 
 /* Find the key and memory of one tensor, and check that it fits. */
-static stepaf_status_t resolve(const struct stepaf_plan_obj *plan, const stepaf_tensor_t *tensor,
+static stepaf_status_t resolve(struct stepaf_plan_obj *plan, const stepaf_tensor_t *tensor,
                                stepaf_direction_t direction, const char *what, int index,
                                struct stepaf_key **key_p, struct stepaf_region **region_p)
 {
@@ -72,7 +88,7 @@ static stepaf_status_t resolve(const struct stepaf_plan_obj *plan, const stepaf_
     *region_p = NULL;
     if (!tensor->bytes && !tensor->data)
         return STEPAF_OK;
-    return find_memory(plan, tensor, what, index, region_p);
+    return find_memory(plan, key, tensor, what, index, region_p);
 }
 
 static stepaf_status_t compile_push(struct stepaf_plan_obj *plan, const stepaf_tensor_t *push)
@@ -202,6 +218,9 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan)
     }
     if (plan->stream)
         stepaf_stream_free(plan->stream);
+    if (plan->relay)
+        plan->relay->twin = NULL;
+    free(plan->left_out);
     free(plan->ops);
     free(plan->pull);
     free(plan->held);
@@ -225,7 +244,7 @@ static stepaf_status_t check_counts(const struct stepaf_ctx *ctx, const stepaf_t
 {
     int n_peers = (int)ctx->n_peers;
 
-    if (flags & ~(uint32_t)(STEPAF_PLAN_SCATTER | STEPAF_PLAN_STREAM))
+    if (flags & ~(uint32_t)(STEPAF_PLAN_SCATTER | STEPAF_PLAN_STREAM | STEPAF_PLAN_TWIN))
         return invalid("unknown flags");
     if (n_push < 0 || n_pull < 0 || (n_push && !push) || (n_pull && !pull))
         return invalid("a count is negative, or its tensors are NULL");
@@ -260,6 +279,7 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
     plan->n_pull = (uint8_t)((uint32_t)n_pull / ctx->n_peers);
     plan->scatter = flags & STEPAF_PLAN_SCATTER;
     plan->on_streams = flags & STEPAF_PLAN_STREAM;
+    plan->is_twin = flags & STEPAF_PLAN_TWIN;
     plan->pull = calloc((size_t)n_pull + 1, sizeof(*plan->pull));
     plan->held = calloc(ctx->n_peers, sizeof(*plan->held));
     plan->skipped = calloc(ctx->n_peers, sizeof(*plan->skipped));
@@ -311,12 +331,21 @@ bool stepaf_op_busy(const struct stepaf_op *op)
     return busy;
 }
 
+/* Whether every peer of the plan receives the key where links reach. */
+static bool is_reached(const struct stepaf_plan_obj *plan, const struct stepaf_key *key)
+{
+    for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
+        if (!stepaf_plan_leaves_out(plan, p) && (!key->remote || !key->remote[p].rmem))
+            return false;
+    return true;
+}
+
 bool stepaf_plan_ready(const struct stepaf_plan_obj *plan)
 {
     if (!plan->ctx->epoch || plan->stream) /* the other side has a plan of its own */
         return false;
     for (int i = 0; i < plan->n_push; i++)
-        if (!plan->push[i].key->committed)
+        if (!plan->push[i].key->committed || !is_reached(plan, plan->push[i].key))
             return false;
     for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
         if (plan->pull[i].region && !plan->pull[i].region->offered)
@@ -379,7 +408,7 @@ stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan)
         stepaf_op_compile(&plan->ops[s]);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
-        if (!peer->lost && !announce_to(peer, plan))
+        if (!peer->lost && !stepaf_plan_leaves_out(plan, p) && !announce_to(peer, plan))
             return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     }
     plan->usable = ctx->epoch;

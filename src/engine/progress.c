@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/stream.h"
+#include "engine/relay.h"
 
 static struct stepaf_peer *peer_of(const struct stepaf_post *post)
 {
@@ -105,6 +105,8 @@ static unsigned progress(struct stepaf_ctx *ctx, unsigned polls)
         n += ctx->transports[i]->ops->progress(ctx->transports[i], polls);
     if (__builtin_expect(!stepaf_list_empty(&ctx->queued), 0))
         n += flush_queues(ctx);
+    if (__builtin_expect(!stepaf_list_empty(&ctx->relays), 0))
+        n += stepaf_relays_progress(ctx);
     if (__builtin_expect(ctx->n_stream_requests, 0))
         n += stepaf_streams_progress(ctx);
     if (n)

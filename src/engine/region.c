@@ -148,6 +148,20 @@ stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_
     return region_add(ctx, &model, &region);
 }
 
+stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *region)
+{
+    struct stepaf_gpu *gpu;
+    stepaf_status_t status;
+
+    if (region->pinned || region->kind != STEPAF_MEM_HOST)
+        return STEPAF_OK;
+    status = stepaf_ctx_gpu(ctx, &gpu);
+    if (!status)
+        status = stepaf_gpu_pin(gpu, region->base, region->bytes, &region->unpin);
+    region->pinned = !status;
+    return status;
+}
+
 void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
     uint32_t at = upper_bound(ctx, region->base) - 1;
@@ -158,6 +172,8 @@ void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
             (ctx->n_regions - at) * sizeof(ctx->regions[0]));
     if (ctx->last_region == region)
         ctx->last_region = NULL;
+    if (region->unpin)
+        stepaf_gpu_unpin(ctx->gpu, region->base);
     if (region->library)
         stepaf_device_free(
             &(struct stepaf_device_mem){region->base, region->bytes, region->fd, region->kind,

@@ -38,6 +38,8 @@ static stepaf_status_t check_overrides(struct stepaf_plan_obj *plan,
 static bool is_skipped(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
                        uint32_t p)
 {
+    if (plan->left_out)
+        return plan->left_out[p];
     if (!plan->scatter || !params->push)
         return false;
     for (uint32_t i = 0; i < plan->n_push; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stream plans in use: launching, requests, failures. */
-#include "engine/stream.h"
+#include "engine/relay.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +49,7 @@ void stepaf_stream_free(struct stepaf_stream *stream)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
 
+    stepaf_relay_free(stream->relay);
     for (uint8_t s = 0; s < stream->plan->depth; s++) {
         if (stream->sent && stream->sent[s])
             stepaf_gpu_event_destroy(ctx->gpu, stream->sent[s]);
@@ -69,6 +70,17 @@ bool stepaf_stream_busy(const struct stepaf_stream *stream)
 }
 
 /* ---- failures ---- */
+
+/* What the peer has done, or has not. */
+static const char *why_over(stepaf_status_t failure)
+{
+    if (failure == STEPAF_ERR_CANCELED)
+        return "has released a batch without an answer";
+    if (failure == STEPAF_ERR_PROTOCOL)
+        return "has a plan in host memory that does not go along with it: it skips operations, or "
+               "has no room for an answer";
+    return "has sent nothing for STEPAF_STREAM_TIMEOUT_US";
+}
 
 stepaf_status_t stepaf_stream_status(struct stepaf_stream *stream)
 {
@@ -93,10 +105,18 @@ stepaf_status_t stepaf_stream_status(struct stepaf_stream *stream)
         return stepaf_error_set_peer(stream->failure, phase, peer->who,
                                      "stream plan %u is over: " STEPAF_WHO_FORMAT " is lost: %s",
                                      stream->plan->index, STEPAF_WHO_ARGS(peer->who), peer->reason);
-    return stepaf_error_set_peer(stream->failure, phase, peer->who,
-                                 "stream plan %u is over: " STEPAF_WHO_FORMAT
-                                 " has sent nothing for STEPAF_STREAM_TIMEOUT_US",
-                                 stream->plan->index, STEPAF_WHO_ARGS(peer->who));
+    return stepaf_error_set_peer(
+        stream->failure, phase, peer->who, "stream plan %u is over: " STEPAF_WHO_FORMAT " %s",
+        stream->plan->index, STEPAF_WHO_ARGS(peer->who), why_over(stream->failure));
+}
+
+void stepaf_stream_fail(struct stepaf_stream *stream, stepaf_status_t status, int peer)
+{
+    if (stream->failure)
+        return;
+    stream->failure = status;
+    stream->failed_peer = peer;
+    __atomic_store_n(&stream->watch->abort, 1, __ATOMIC_RELEASE);
 }
 
 void stepaf_streams_peer_lost(struct stepaf_peer *peer)
@@ -108,9 +128,9 @@ void stepaf_streams_peer_lost(struct stepaf_peer *peer)
         struct stepaf_stream *stream = plan ? plan->stream : NULL;
         if (!stream || !stream->epoch || stream->failure)
             continue;
-        stream->failure = STEPAF_ERR_PEER_LOST;
-        stream->failed_peer = (int)peer->index;
-        __atomic_store_n(&stream->watch->abort, 1, __ATOMIC_RELEASE);
+        if (stream->relay)
+            (void)stepaf_relay_land(stream->relay); /* what it had sent before */
+        stepaf_stream_fail(stream, STEPAF_ERR_PEER_LOST, (int)peer->index);
     }
 }
 
@@ -270,10 +290,11 @@ static stepaf_status_t change(const struct stepaf_stream *stream, const stepaf_t
             continue;
         const struct stepaf_region *region =
             stepaf_region_find(plan->ctx, tensor->data, tensor->bytes);
-        if (!region || region->kind != STEPAF_MEM_CUDA)
+        if (!region || (region->kind != STEPAF_MEM_CUDA && !region->pinned))
             return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_START,
-                                    "tensor %u: its %zu bytes are not in registered GPU memory", i,
-                                    tensor->bytes);
+                                    "tensor %u: its %zu bytes are neither in registered GPU memory "
+                                    "nor in host memory that a stream plan names",
+                                    i, tensor->bytes);
         lane->data = tensor->data;
     }
     stepaf_stream_touch(flow);

@@ -21,14 +21,19 @@ struct stepaf_inlet {
     uint32_t stride; /* from slot to slot */
     uint32_t bytes;  /* of a tensor, at most */
     uint8_t *data;   /* where it goes, of slot 0 */
-    const struct stepaf_region *region;
+    struct stepaf_region *region;
     uint32_t pitch; /* from slot to slot of data */
     uint8_t way;    /* stepaf_way */
+    bool relayed;   /* the peer is: offset and stride mean nothing */
 };
+
+struct stepaf_landing;
+struct stepaf_relay;
 
 struct stepaf_stream {
     struct stepaf_plan_obj *plan;
-    uint8_t n_in; /* per peer */
+    struct stepaf_relay *relay; /* NULL: all peers are reached directly */
+    uint8_t n_in;               /* per peer */
     uint8_t n_out;
     uint32_t epoch;              /* in which the flows were made; 0: never */
     struct stepaf_inlet *inlets; /* peer by peer: n_in */
@@ -46,7 +51,7 @@ struct stepaf_stream {
     uint32_t awaited;  /* bit s: the event in arrived[s] is recorded */
     void **sent;       /* events, one a slot; NULL: not needed yet */
     void **arrived;
-    stepaf_status_t failure; /* the plan is over: PEER_LOST, TIMEOUT, PROTOCOL */
+    stepaf_status_t failure; /* the plan is over: PEER_LOST, TIMEOUT, CANCELED, PROTOCOL */
     int failed_peer;         /* index */
 };
 
@@ -61,6 +66,13 @@ struct stepaf_streams {
     uint32_t n_failed;
     void **imports; /* pieces of peers' memory */
     uint32_t n_imports;
+    struct stepaf_region
+        *landing; /* what comes from relayed peers; this and the rest: see relay.h */
+    struct stepaf_region *outlets; /* what goes to them */
+    uint8_t *heads;                /* pinned: of both */
+    struct stepaf_landing *landings;
+    struct stepaf_relay **relays; /* by plan number, until they are in force */
+    uint32_t n_relays;
     void *stream;                  /* for waits that the host asks for; NULL: not needed yet */
     bool joined;                   /* the commit that it was laid out for was not refused */
     struct stepaf_streams *before; /* of earlier commits: only control and watches are left */
@@ -93,7 +105,7 @@ void stepaf_streams_free(struct stepaf_ctx *ctx);
 /* Make the flows of a plan from its inlets and, peer by peer, those of its peers. */
 struct stepaf_outlet {
     uint8_t *inlet; /* the peer's, of slot 0, as this process sees it */
-    uint8_t *place; /* and the tensor that it is for; NULL: not to be written directly */
+    uint8_t *place; /* where the bytes go; NULL: behind the inlet's head */
     uint32_t stride, pitch, bytes;
     uint8_t way;
 };
@@ -116,6 +128,8 @@ unsigned stepaf_streams_progress(struct stepaf_ctx *ctx);
 /* Whether the sources of @a op may be overwritten. */
 stepaf_status_t stepaf_stream_sent(struct stepaf_op *op);
 
+/* The plan is over because of peer number @a peer: end all its waits. */
+void stepaf_stream_fail(struct stepaf_stream *stream, stepaf_status_t status, int peer);
 /* A peer is lost: end all waits that need it. */
 void stepaf_streams_peer_lost(struct stepaf_peer *peer);
 /* STEPAF_OK, or why the plan is over, with the detail set. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/relay.h"
 #include "engine/stream_tell.h"
 
 static stepaf_status_t bad_inlet(const struct stepaf_peer *peer)
@@ -107,6 +108,19 @@ static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_pee
     return status;
 }
 
+/* A relayed peer's share of every plan's outlets: they are this process's own. */
+static void relay_one(const struct stepaf_peer *peer, struct stepaf_outlet **outlets)
+{
+    const struct stepaf_ctx *ctx = peer->ctx;
+
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->stream)
+            stepaf_relay_outlets(ctx->streams, plan->stream, peer->index,
+                                 &outlets[i][peer->index * plan->stream->n_out]);
+    }
+}
+
 /* All that one peer tells: its inlet memory, then a share of every plan's outlets. */
 static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_declaration *its,
                                 const struct stepaf_told *own, struct stepaf_outlet **outlets)
@@ -114,17 +128,16 @@ static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_de
     struct stepaf_ctx *ctx = peer->ctx;
     struct stepaf_told told;
     uint8_t *inlets = NULL;
-    stepaf_status_t status = stepaf_told_read(its->streams, its->role, its->world_rank, &told);
+    stepaf_status_t status;
 
+    if (stepaf_peer_relayed(ctx, peer->index)) {
+        relay_one(peer, outlets);
+        return STEPAF_OK;
+    }
+    status = stepaf_told_read(its->streams, its->role, its->world_rank, &told);
     if (status)
         return status;
-    if (ctx->ranks[peer->who.world_rank].node_id != ctx->ranks[ctx->boot.rank].node_id)
-        status = stepaf_error_set_peer(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
-                                       STEPAF_WHO_FORMAT
-                                       " is on another node: stream plans stay within one",
-                                       STEPAF_WHO_ARGS(peer->who));
-    if (!status)
-        status = map(peer, &told.inlets, told.inlet_bytes, &inlets);
+    status = map(peer, &told.inlets, told.inlet_bytes, &inlets);
     for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         if (plan && plan->stream)
@@ -141,6 +154,7 @@ static void begin(struct stepaf_stream *stream, const struct stepaf_outlet *outl
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
 
+    stepaf_relay_begin(stream);
     stream->watch = &ctx->streams->watches[stream->plan->index];
     stepaf_stream_compile(stream, outlets, control);
     ctx->streams->failed[ctx->streams->n_failed++] = (uint32_t *)control;
@@ -149,6 +163,20 @@ static void begin(struct stepaf_stream *stream, const struct stepaf_outlet *outl
     stream->failure = STEPAF_OK;
     stream->failed_peer = -1;
     stream->epoch = ctx->epoch;
+}
+
+/* Twins of plans that are no more end, others begin. */
+static stepaf_status_t make_twins(struct stepaf_ctx *ctx)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    stepaf_relays_sweep(ctx);
+    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->stream)
+            status = stepaf_relay_make_twin(plan->stream);
+    }
+    return status;
 }
 
 stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx,
@@ -164,11 +192,12 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx,
         return STEPAF_OK;
     ctx->streams->joined = true;
     if (!ctx->streams->control)
-        return STEPAF_OK;
+        return make_twins(ctx);
     status = stepaf_told_read(mine->streams, mine->role, mine->world_rank, &own);
     if (status)
         return status;
-    outlets = calloc(ctx->plans.n + 1, sizeof(*outlets));
+    uint32_t n_plans = ctx->plans.n;
+    outlets = calloc(n_plans + 1, sizeof(*outlets));
     if (!outlets)
         status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
@@ -186,9 +215,11 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx,
         begin(plan->stream, outlets[i], ctx->streams->control + at);
         at += stepaf_stream_control_bytes(plan->stream);
     }
-    for (uint32_t i = 0; outlets && i < ctx->plans.n; i++)
+    for (uint32_t i = 0; outlets && i < n_plans; i++)
         free(outlets[i]);
     free(outlets);
+    if (!status)
+        status = make_twins(ctx);
     stepaf_told_free(&own);
     return status;
 }
@@ -201,19 +232,21 @@ static void retire(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 
     for (uint32_t i = 0; i < streams->n_failed; i++) /* what still waits need not any more */
         (void)stepaf_gpu_write(ctx->gpu, streams->failed[i], &over, sizeof(over));
+    streams->n_failed = 0;
     for (uint32_t i = 0; i < streams->n_imports; i++)
         stepaf_gpu_unimport(ctx->gpu, streams->imports[i]);
     free(streams->imports);
     streams->imports = NULL;
     streams->n_imports = 0;
     if (streams->inlets)
-        stepaf_gpu_free(ctx->gpu, streams->inlets);
+        stepaf_gpu_free(ctx->gpu, streams->inlets); /* waits until they have come to their end */
     streams->inlets = NULL;
+    stepaf_relays_retire(ctx, streams);
 }
 
 void stepaf_streams_settle(struct stepaf_ctx *ctx)
 {
-    if (ctx->streams && ctx->streams->before && ctx->streams->before->inlets)
+    if (ctx->streams && ctx->streams->before)
         retire(ctx, ctx->streams->before);
 }
 
@@ -224,6 +257,7 @@ static void pop(struct stepaf_ctx *ctx)
 
     ctx->streams = streams->before;
     retire(ctx, streams);
+    stepaf_relays_free(ctx, streams);
     if (streams->stream)
         stepaf_gpu_stream_destroy(ctx->gpu, streams->stream);
     if (streams->control)
@@ -236,8 +270,10 @@ static void pop(struct stepaf_ctx *ctx)
 
 void stepaf_streams_undo(struct stepaf_ctx *ctx)
 {
-    if (ctx->streams && !ctx->streams->joined)
-        pop(ctx);
+    if (!ctx->streams || ctx->streams->joined)
+        return;
+    stepaf_relays_undo(ctx);
+    pop(ctx);
 }
 
 void stepaf_streams_free(struct stepaf_ctx *ctx)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/stream.h"
+#include "engine/relay.h"
 
 enum {
     ALIGN = 512, /* of inlets, and of what the control memory holds */
@@ -23,17 +23,23 @@ static enum stepaf_way choose(const struct stepaf_ctx *ctx, const struct stepaf_
 {
     bool copied = ctx->env.cuda_engine == STEPAF_ENV_ENGINE_CE;
 
+    if (inlet->relayed)
+        return STEPAF_WAY_INLET;
     if (inlet->bytes <= STEPAF_HEAD_DATA)
         return STEPAF_WAY_HEAD;
     if (inlet->bytes <= STEPAF_LINES_MAX && !copied)
         return STEPAF_WAY_LINES;
-    return inlet->region && inlet->region->shareable ? STEPAF_WAY_PLACE : STEPAF_WAY_INLET;
+    bool is_mapped =
+        inlet->region && inlet->region->kind == STEPAF_MEM_CUDA && inlet->region->shareable;
+    return is_mapped ? STEPAF_WAY_PLACE : STEPAF_WAY_INLET;
 }
 
 static uint64_t inlet_stride(const struct stepaf_inlet *inlet)
 {
     uint64_t after = 0;
 
+    if (inlet->relayed)
+        return 0;
     if (inlet->way == STEPAF_WAY_LINES)
         after = stepaf_line_groups(inlet->bytes) * STEPAF_GROUP_LINES * STEPAF_LINE_BYTES;
     else if (inlet->way == STEPAF_WAY_INLET)
@@ -48,6 +54,7 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
     const struct stepaf_plan_obj *plan = stream->plan;
     struct stepaf_ctx *ctx = plan->ctx;
     bool attention = stepaf_is_attention(ctx);
+    stepaf_status_t status;
     const struct stepaf_key *key =
         attention ? plan->pull[p * plan->n_pull + i].key : plan->push[i].key;
 
@@ -64,8 +71,10 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
                 "key %llu has no registered memory for " STEPAF_WHO_FORMAT,
                 (unsigned long long)key->id, STEPAF_WHO_ARGS(ctx->peers[p].who));
     }
+    status = inlet->region ? stepaf_region_pin(ctx, inlet->region) : STEPAF_OK;
+    inlet->relayed = stepaf_peer_relayed(ctx, p);
     inlet->way = (uint8_t)choose(ctx, inlet);
-    return STEPAF_OK;
+    return status;
 }
 
 static stepaf_status_t lay_out(struct stepaf_stream *stream, uint64_t *bytes_p)
@@ -129,8 +138,9 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     streams->before = ctx->streams;
     ctx->streams = streams;
-    if (!any)
-        return STEPAF_OK;
+    status = stepaf_relays_prepare(ctx);
+    if (status || !any)
+        return status;
     streams->inlet_bytes = inlet_bytes ? inlet_bytes : ALIGN;
     streams->control_bytes = control_bytes;
     streams->failed = calloc(ctx->plans.n, sizeof(*streams->failed));
@@ -264,8 +274,8 @@ static void compile_send(struct stepaf_stream *stream, const struct stepaf_outle
         lane->peer = (uint16_t)(at / stream->n_out);
         lane->way = outlet->way;
         lane->head = outlet->inlet + (size_t)slot * outlet->stride;
-        lane->lines = outlet->way == STEPAF_WAY_PLACE ? outlet->place + (size_t)slot * outlet->pitch
-                                                      : lane->head + STEPAF_LINE_BYTES;
+        lane->lines = outlet->place ? outlet->place + (size_t)slot * outlet->pitch
+                                    : lane->head + STEPAF_LINE_BYTES;
         set_source(stream, lane->peer, at % stream->n_out, slot, lane);
         lane->copied = is_copied(ctx, lane);
         stream->copies = stream->copies || lane->copied;
@@ -283,6 +293,11 @@ static void compile_receive(struct stepaf_stream *stream, uint8_t slot, struct s
         lane->way = inlet->way;
         lane->head = ctx->streams->inlets + inlet->offset + (size_t)slot * inlet->stride;
         lane->lines = lane->head + STEPAF_LINE_BYTES;
+        if (inlet->relayed) {
+            const struct stepaf_relay_lane *its = &stream->relay->in[at];
+            lane->head = its->heads + (size_t)slot * STEPAF_LINE_BYTES;
+            lane->lines = its->data + (size_t)slot * its->pitch;
+        }
         lane->data = inlet->data + (size_t)slot * inlet->pitch;
         lane->bytes = inlet->bytes;
     }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/stream_tell.h"
 
+#include "engine/relay.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,17 +57,19 @@ static void pack_plan(struct stepaf_ctx *ctx, const struct stepaf_stream *stream
 
 void stepaf_streams_pack(struct stepaf_ctx *ctx, struct stepaf_pack *pack)
 {
-    struct stepaf_gpu_export inlets;
+    struct stepaf_gpu_export inlets = {0};
     struct stepaf_pack own = {0};
-    uint32_t n = 0;
+    uint32_t n = 0, n_direct = 0;
 
     for (uint32_t i = 0; i < ctx->plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         n += plan && plan->stream;
     }
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        n_direct += !stepaf_peer_relayed(ctx, p);
     stepaf_pack_u32(&own, n);
     if (n) {
-        if (stepaf_gpu_export(ctx->gpu, ctx->streams->inlets, &inlets))
+        if (n_direct && stepaf_gpu_export(ctx->gpu, ctx->streams->inlets, &inlets))
             own.failed = true;
         else
             pack_export(&inlets, &own);
@@ -236,6 +240,23 @@ static stepaf_status_t judge_sizes(const struct stepaf_declaration *one,
     return STEPAF_OK;
 }
 
+/* Whether all keys of a plan are kept in host memory at rank @a other: then it may have an ordinary
+ * plan, of which nothing is told before the commit is over. */
+static bool is_for_host(const struct stepaf_told_plan *plan, uint32_t peer,
+                        const struct stepaf_declaration *other)
+{
+    const struct stepaf_declared_key *key;
+    bool is = true;
+
+    for (uint32_t i = 0; i < plan->n_push + plan->n_pull; i++) {
+        key = stepaf_declaration_key(other, i < plan->n_push
+                                                ? plan->push[i]
+                                                : stepaf_told_pull(plan, peer, i - plan->n_push));
+        is = is && (!key || key->mem_kind == STEPAF_MEM_HOST);
+    }
+    return is;
+}
+
 /* Whether every plan of rank @a one has its counterpart at rank @a other. */
 static stepaf_status_t judge_pair(const struct stepaf_declaration *declarations, int n, int one,
                                   const struct stepaf_told *told, int other,
@@ -246,6 +267,9 @@ static stepaf_status_t judge_pair(const struct stepaf_declaration *declarations,
 
     for (uint32_t i = 0; i < told->n_plans; i++) {
         const struct stepaf_told_plan *match = stepaf_told_match(its, slot, &told->plans[i], peer);
+        if (!match && stepaf_declared_relayed(&declarations[one], &declarations[other]) &&
+            is_for_host(&told->plans[i], peer, &declarations[other]))
+            continue;
         if (!match)
             return stepaf_error_set(
                 STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
@@ -264,7 +288,46 @@ static stepaf_status_t judge_pair(const struct stepaf_declaration *declarations,
     return STEPAF_OK;
 }
 
-stepaf_status_t stepaf_told_judge(const struct stepaf_declaration *declarations, int n)
+static bool names(const struct stepaf_told *told, uint64_t key)
+{
+    for (uint32_t i = 0; i < told->n_plans; i++)
+        for (uint32_t k = 0; k < told->plans[i].n_push + told->plans[i].n_pull; k++)
+            if (key == (k < told->plans[i].n_push
+                            ? told->plans[i].push[k]
+                            : stepaf_told_pull(&told->plans[i], 0, k - told->plans[i].n_push)))
+                return true;
+    return false;
+}
+
+/* A key may be of another kind at each end where stream plans carry it from kind to kind: both ends'
+ * own, or one that is relayed. */
+static stepaf_status_t judge_kinds(const struct stepaf_declaration *one,
+                                   const struct stepaf_told *told,
+                                   const struct stepaf_declaration *other,
+                                   const struct stepaf_told *its)
+{
+    for (uint32_t k = 0; k < one->n_keys; k++) {
+        const struct stepaf_declared_key *a = &one->keys[k];
+        const struct stepaf_declared_key *b = stepaf_declaration_key(other, a->id);
+        if (!b || a->mem_kind == b->mem_kind)
+            continue;
+        bool one_has = names(told, a->id), other_has = names(its, a->id);
+        bool relayed = stepaf_declared_relayed(one, other);
+        if ((one_has && other_has) || (relayed && (one_has || other_has)))
+            continue;
+        return stepaf_error_set(
+            STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
+            "key %llu: world rank %d declares memory of kind %u, world rank %d declares %u: that "
+            "takes stream plans at both, or at the one with kind 1 and STEPAF_CUDA_RELAY=always at "
+            "either",
+            (unsigned long long)a->id, one->world_rank, a->mem_kind, other->world_rank,
+            b->mem_kind);
+    }
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_told_judge(const struct stepaf_declaration *declarations, int n,
+                                  bool kinds_differ)
 {
     struct stepaf_told *told = calloc((size_t)n, sizeof(*told));
     stepaf_status_t status = STEPAF_OK;
@@ -277,11 +340,16 @@ stepaf_status_t stepaf_told_judge(const struct stepaf_declaration *declarations,
                                   declarations[r].world_rank, &told[r]);
         any = any || told[r].n_plans;
     }
-    for (int a = 0; any && a < n; a++)
-        for (int b = 0; b < n && !status; b++)
-            if (declarations[a].role != declarations[b].role &&
-                declarations[a].lane == declarations[b].lane)
+    for (int a = 0; (any || kinds_differ) && a < n; a++)
+        for (int b = 0; b < n && !status; b++) {
+            if (declarations[a].role == declarations[b].role ||
+                declarations[a].lane != declarations[b].lane)
+                continue;
+            if (kinds_differ)
+                status = judge_kinds(&declarations[a], &told[a], &declarations[b], &told[b]);
+            if (!status)
                 status = judge_pair(declarations, n, a, &told[a], b, &told[b]);
+        }
     for (int r = 0; r < n; r++)
         stepaf_told_free(&told[r]);
     free(told);

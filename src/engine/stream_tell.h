@@ -56,7 +56,9 @@ const struct stepaf_told_plan *stepaf_told_match(const struct stepaf_told *told,
                                                  const struct stepaf_told_plan *plan,
                                                  uint32_t peer);
 
-/* Whether all stream plans of all ranks have their counterparts: the same verdict everywhere. */
-stepaf_status_t stepaf_told_judge(const struct stepaf_declaration *declarations, int n);
+/* Whether all stream plans of all ranks have their counterparts, and, if @a kinds_differ, keys that
+ * are of several kinds of memory are carried between them: the same verdict everywhere. */
+stepaf_status_t stepaf_told_judge(const struct stepaf_declaration *declarations, int n,
+                                  bool kinds_differ);
 
 #endif

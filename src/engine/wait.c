@@ -70,13 +70,13 @@ static void look_polling(struct stepaf_ctx *ctx, uint64_t now)
 }
 
 /* Have transports tell when something comes; return by how many descriptors. @a all: every one does,
- * and nothing waits for room, of which nobody would tell. */
+ * and nothing waits for room, or for a GPU's word, of which nobody would tell. */
 static unsigned arm(struct stepaf_ctx *ctx, struct pollfd *polls, bool *all)
 {
     int fds[WAKE_FDS];
     unsigned n = 0;
 
-    *all = stepaf_list_empty(&ctx->queued);
+    *all = stepaf_list_empty(&ctx->queued) && stepaf_list_empty(&ctx->relays);
     for (unsigned i = 0; i < ctx->n_transports; i++) {
         struct stepaf_transport *transport = ctx->transports[i];
         unsigned more =

@@ -126,6 +126,9 @@ struct stepaf_region {
     bool library;       /* from stepaf_alloc, or receive buffers; else pages of the caller's own */
     bool shareable;     /* GPU memory: other processes can map it */
     bool target;        /* peers write to it: it is offered at commit */
+    bool hidden;        /* it is offered to nobody (any more) */
+    bool pinned;        /* host memory that the GPU can use as well */
+    bool unpin;         /* and this library has seen to that */
     unsigned uses;      /* by plans and receive registrations */
     uint32_t offered;   /* epoch in which peers learned of it, 0: not yet */
     void *registration; /* of the transport that has add_region; NULL: none */

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda_kernels.h"
+
 enum { ALIGNMENT = 512, N_DEVICES = 2 };
 
 struct cuda_fake cuda_fake;
@@ -217,7 +219,7 @@ static CUresult fake_module_unload(CUmodule module)
 static CUresult fake_module_function(CUfunction *function_p, CUmodule module, const char *name)
 {
     (void)module;
-    *function_p = (CUfunction)(void *)&thing;
+    *function_p = (CUfunction)cuda_kernels_find(name);
     return strncmp(name, "stepaf_", 7) == 0 ? step() : CUDA_ERROR_NOT_FOUND;
 }
 
@@ -232,10 +234,14 @@ static CUresult fake_function_attribute(int *value_p, CUfunction_attribute attri
 static CUresult fake_launch(const CUlaunchConfig *config, CUfunction function, void **params,
                             void **extra)
 {
-    (void)function, (void)extra;
+    CUresult result = step();
+
+    (void)extra;
     cuda_fake.launched = *config;
     memcpy(&cuda_fake.flow, params[0], sizeof(cuda_fake.flow));
-    return step();
+    if (!result && cuda_fake.runs)
+        cuda_kernels_launch((const char *)function, params[0], config->gridDimX);
+    return result;
 }
 
 static CUresult fake_pointer_attributes(unsigned n, CUpointer_attribute *names, void **values,
@@ -313,6 +319,28 @@ static CUresult fake_host_free(void *ptr)
     return take();
 }
 
+static CUresult fake_host_register(void *ptr, size_t bytes, unsigned flags)
+{
+    CUresult result =
+        ptr && bytes && (flags & CU_MEMHOSTREGISTER_DEVICEMAP) ? step() : CUDA_ERROR_INVALID_VALUE;
+
+    cuda_fake.n_held += !result;
+    return result;
+}
+
+static CUresult fake_host_unregister(void *ptr)
+{
+    (void)ptr;
+    return take();
+}
+
+static CUresult fake_host_pointer(CUdeviceptr *at_p, void *ptr, unsigned flags)
+{
+    (void)flags;
+    *at_p = (CUdeviceptr)ptr;
+    return step();
+}
+
 static CUresult fake_set_async(CUdeviceptr at, unsigned char value, size_t bytes, CUstream stream)
 {
     CUresult result = stream ? step() : CUDA_ERROR_INVALID_VALUE; /* never the legacy stream */
@@ -326,7 +354,9 @@ static CUresult fake_copy_async(CUdeviceptr dst, CUdeviceptr src, size_t bytes, 
 {
     CUresult result = stream ? step() : CUDA_ERROR_INVALID_VALUE;
 
-    if (!result)
+    if (!result && cuda_fake.runs && (void *)stream != &thing)    /* no set-up */
+        cuda_kernels_copy((void *)dst, (const void *)src, bytes); /* NOLINT */
+    else if (!result)
         memcpy((void *)dst, (const void *)src, bytes); /* NOLINT(performance-no-int-to-ptr) */
     return result;
 }
@@ -389,27 +419,50 @@ static CUresult fake_stream_capturing(CUstream stream, CUstreamCaptureStatus *st
     return step();
 }
 
+static CUresult fake_stream_operate(CUstream stream, unsigned n,
+                                    CUstreamBatchMemOpParams *operations, unsigned flags)
+{
+    CUresult result = step();
+
+    (void)stream, (void)flags;
+    for (unsigned i = 0; i < n && !result && cuda_fake.runs; i++)
+        cuda_kernels_store((uint64_t *)operations[i].writeValue.address, /* NOLINT */
+                           operations[i].writeValue.value64);
+    return result;
+}
+
 static CUresult fake_event_create(CUevent *event_p, unsigned flags)
 {
+    CUresult result = give(event_p);
+
     (void)flags;
-    return give(event_p);
+    if (!result)
+        *event_p = calloc(1, sizeof(uint64_t)); /* when it was recorded */
+    return result;
 }
 
 static CUresult fake_event_destroy(CUevent event)
 {
-    (void)event;
+    free(event);
     return take();
 }
 
 static CUresult fake_event_record(CUevent event, CUstream stream)
 {
-    (void)event, (void)stream;
+    uint64_t now = cuda_kernels_enqueued();
+
+    (void)stream;
+    memcpy(event, &now, sizeof(now));
     return step();
 }
 
 static CUresult fake_event_query(CUevent event)
 {
-    (void)event;
+    uint64_t at;
+
+    memcpy(&at, event, sizeof(at));
+    if (cuda_fake.runs && cuda_kernels_done() < at)
+        return CUDA_ERROR_NOT_READY;
     if (cuda_fake.mode != CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return step();
@@ -444,6 +497,9 @@ static const struct stepaf_cuda_driver driver = {
     .mem_range = fake_mem_range,
     .host_alloc = fake_host_alloc,
     .host_free = fake_host_free,
+    .host_register = fake_host_register,
+    .host_unregister = fake_host_unregister,
+    .host_pointer = fake_host_pointer,
     .set_async = fake_set_async,
     .copy_async = fake_copy_async,
     .ipc_get = fake_ipc_get,
@@ -454,6 +510,7 @@ static const struct stepaf_cuda_driver driver = {
     .stream_sync = fake_stream_sync,
     .stream_wait = fake_stream_wait,
     .stream_capturing = fake_stream_capturing,
+    .stream_operate = fake_stream_operate,
     .event_create = fake_event_create,
     .event_destroy = fake_event_destroy,
     .event_record = fake_event_record,

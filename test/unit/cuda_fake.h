@@ -5,7 +5,7 @@
 
 #include "device/cuda_driver.h"
 
-enum { CUDA_FAKE_PIECES = 16 };
+enum { CUDA_FAKE_PIECES = 64 };
 
 /* A piece of "GPU" memory. */
 struct cuda_piece {
@@ -25,6 +25,7 @@ struct cuda_fake {
     int n_held;     /* contexts, modules, streams, events, pinned memory that are not given back */
     int depth;      /* contexts that are pushed */
     CUcontext current;
+    bool runs; /* what is launched is done, by a thread: see cuda_kernels.h */
     CUstreamCaptureMode mode;
     CUstreamCaptureStatus capture; /* of all streams */
     CUlaunchConfig launched;       /* the last launch */
