@@ -49,13 +49,14 @@ void bad_plans(struct hs_job *job)
         refuse_plan(job, push, n_push, pull, n_pull, 0, STEPAF_ERR_ROLE);
 }
 
-/* GPU memory and host memory do not change places. */
+/* Sources may be anywhere; what is received into is of the key's kind. */
 void bad_kinds(struct hs_job *job)
 {
     stepaf_tensor_t push[GX_TENSORS], pull[GX_PEERS * GX_TENSORS], good;
     bool attention = job->role == STEPAF_ATTENTION;
     int n_push = bad_plan.shape.n_push, n_pull;
     stepaf_tensor_t *source = attention ? &push[0] : &pull[0];
+    stepaf_plan_h plan = NULL;
     void *memory = NULL;
 
     if (!HS_OK(stepaf_alloc(job->ctx, 64 * BYTES, STEPAF_MEM_HOST, &memory)))
@@ -63,7 +64,8 @@ void bad_kinds(struct hs_job *job)
     gx_plan_tensors(&bad_plan, push, pull, &n_pull);
     good = *source;
     source->data = memory;
-    refuse_plan(job, push, n_push, pull, n_pull, STEPAF_PLAN_STREAM, STEPAF_ERR_UNSUPPORTED);
+    HS_OK(stepaf_plan_create(job->ctx, push, n_push, pull, n_pull, STEPAF_PLAN_STREAM, &plan));
+    HS_OK(stepaf_plan_destroy(plan));
     *source = good;
     if (attention) {
         refuse_plan(job, push, n_push, pull, n_pull, 0, STEPAF_ERR_UNSUPPORTED);

@@ -2,8 +2,7 @@
 /* Operations of stream plans, from either side, with bytes made and checked on the GPU. */
 #include "gpu/exchange.h"
 
-/* Which way: what attention ranks push, or what they pull. */
-enum { PUSH, PULL };
+enum { PUSH = GX_PUSH, PULL = GX_PULL };
 
 /* Sizes at which something changes: heads and lines, and what the issue of the day was. */
 static const size_t edges[] = {0,    1,    2,     7,      8,       15,      16,      17,
@@ -33,9 +32,8 @@ static size_t choose_size(size_t most, uint64_t random)
     }
 }
 
-/* Names a tensor: of a plan, a direction, the ranks, an index. Pushes are the same for all FFN
- * ranks. */
-static uint64_t place_of(const struct gx_plan *plan, int direction, int peer, int index)
+/* Pushes are the same for all FFN ranks. */
+uint64_t gx_place(const struct gx_plan *plan, int direction, int peer, int index)
 {
     int mine = plan->job->index, other = peer < 0 ? -1 : stepaf_peer_rank(plan->ctx, peer);
     bool attention = plan->job->role == STEPAF_ATTENTION;
@@ -46,10 +44,10 @@ static uint64_t place_of(const struct gx_plan *plan, int direction, int peer, in
            (uint64_t)index;
 }
 
-static uint32_t size_of(const struct gx_plan *plan, int direction, int peer, int index, uint32_t n)
+uint32_t gx_size(const struct gx_plan *plan, int direction, int peer, int index, uint32_t n)
 {
     size_t most = direction == PUSH ? plan->shape.push[index] : plan->shape.pull[index];
-    uint64_t place = place_of(plan, direction, peer, index);
+    uint64_t place = gx_place(plan, direction, peer, index);
 
     if (plan->fixed)
         return (uint32_t)most;
@@ -71,7 +69,7 @@ int gx_out(const struct gx_plan *plan, uint32_t n, stepaf_tensor_t *tensors)
         int index = at % each, peer = attention ? -1 : at / each;
         tensors[at] = (stepaf_tensor_t){
             .key = gx_key(plan->id, attention ? PUSH : PULL, index),
-            .bytes = size_of(plan, attention ? PUSH : PULL, peer, index, n),
+            .bytes = gx_size(plan, attention ? PUSH : PULL, peer, index, n),
         };
     }
     return all;
@@ -91,7 +89,7 @@ static bool make_bytes(struct gx_plan *plan, const stepaf_tensor_t *tensors, int
         size_t offset = attention ? 0 : slot * plan->shape.pull[index];
         work.pieces[at] = (struct gx_piece){
             .data = plan->source[at] + offset,
-            .place = place_of(plan, attention ? PUSH : PULL, peer, index),
+            .place = gx_place(plan, attention ? PUSH : PULL, peer, index),
             .bytes = (uint32_t)tensors[at].bytes,
         };
     }
@@ -114,9 +112,9 @@ bool gx_look(struct gx_plan *plan, cudaStream_t stream)
             return false;
         work.pieces[at] = (struct gx_piece){
             .data = info.data,
-            .place = place_of(plan, attention ? PULL : PUSH, peer, index),
+            .place = gx_place(plan, attention ? PULL : PUSH, peer, index),
             .landed = landed + at,
-            .bytes = size_of(plan, attention ? PULL : PUSH, peer, index, plan->n_seen),
+            .bytes = gx_size(plan, attention ? PULL : PUSH, peer, index, plan->n_seen),
             .room = (uint32_t)info.max_bytes,
         };
     }

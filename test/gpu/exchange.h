@@ -22,6 +22,8 @@ enum gx_memory {
     GX_POOL,    /* cudaMallocAsync */
     GX_VMM,     /* mapped by the driver's calls, not to be exported */
     GX_VMM_FD,  /* the same, can be exported as a file descriptor */
+    GX_HOST,    /* stepaf_alloc, in host memory */
+    GX_HEAP,    /* host memory of the caller's, registered */
     GX_ARENA,   /* parts of one large registration, as of an allocator that keeps what it frees */
     GX_MEMORIES
 };
@@ -118,6 +120,15 @@ stepaf_status_t gx_recv(struct gx_plan *plan, cudaStream_t stream);
 stepaf_status_t gx_respond(struct gx_plan *plan, cudaStream_t stream);
 /* Check what a completed request has brought: the wait without the wait. */
 bool gx_look(struct gx_plan *plan, cudaStream_t stream);
+
+/* Which way: what attention ranks push, or what they pull. */
+enum { GX_PUSH, GX_PULL };
+/* Name a tensor: of a plan, a direction, the ranks (a peer by its index, -1: none in particular), an
+ * index; and say how large it is in operation @a n. */
+uint64_t gx_place(const struct gx_plan *plan, int direction, int peer, int index);
+uint32_t gx_size(const struct gx_plan *plan, int direction, int peer, int index, uint32_t n);
+/* Whether memory of this kind is the host's. */
+bool gx_memory_on_host(enum gx_memory kind);
 
 /* The keys and sizes of what goes out with operation @a n; returns how many tensors. */
 int gx_out(const struct gx_plan *plan, uint32_t n, stepaf_tensor_t *tensors);

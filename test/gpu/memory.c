@@ -2,9 +2,12 @@
 /* GPU memory of every kind that a caller may bring. */
 #include "gpu/exchange.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include <cuda.h>
 
-enum { LINE = 256, ARENA_BYTES = 512 << 20 };
+enum { LINE = 256, PAGE = 4096, ARENA_BYTES = 512 << 20 };
 
 /* The driver's calls, looked up so that nothing but libcudart is linked. */
 static struct {
@@ -81,10 +84,15 @@ static bool take_from_pool(size_t bytes, void **ptr_p)
            GX_CUDA(cudaStreamSynchronize(stream)) && GX_CUDA(cudaStreamDestroy(stream));
 }
 
+bool gx_memory_on_host(enum gx_memory kind)
+{
+    return kind == GX_HOST || kind == GX_HEAP;
+}
+
 const char *gx_memory_name(enum gx_memory kind)
 {
-    static const char *const names[GX_MEMORIES] = {"library", "malloc", "pool",
-                                                   "vmm",     "vmm-fd", "arena"};
+    static const char *const names[GX_MEMORIES] = {"library", "malloc", "pool", "vmm",
+                                                   "vmm-fd",  "host",   "heap", "arena"};
 
     return kind < GX_MEMORIES ? names[kind] : "?";
 }
@@ -122,8 +130,9 @@ bool gx_memory(stepaf_context_h ctx, enum gx_memory kind, size_t bytes, unsigned
     size_t whole = bytes + skew + 2 * LINE;
     void *base = NULL;
 
-    if (kind == GX_LIBRARY) {
-        if (!HS_OK(stepaf_alloc(ctx, bytes + skew + 1, STEPAF_MEM_CUDA, &base)))
+    if (kind == GX_LIBRARY || kind == GX_HOST) {
+        if (!HS_OK(stepaf_alloc(ctx, bytes + skew + 1,
+                                kind == GX_HOST ? STEPAF_MEM_HOST : STEPAF_MEM_CUDA, &base)))
             return false;
         *ptr_p = (unsigned char *)base + skew;
         return true;
@@ -135,6 +144,13 @@ bool gx_memory(stepaf_context_h ctx, enum gx_memory kind, size_t bytes, unsigned
     }
     if (kind == GX_MALLOC && !GX_CUDA(cudaMalloc(&base, whole)))
         return false;
+    if (kind ==
+        GX_HEAP) { /* pages of its own: what shares one with other memory is pinned with it */
+        size_t pages = (whole + PAGE - 1) / PAGE * PAGE;
+        if (!HS_TRUE((base = aligned_alloc(PAGE, pages)) != NULL))
+            return false;
+        memset(base, 0, pages);
+    }
     if (kind == GX_POOL && !take_from_pool(whole, &base))
         return false;
     if ((kind == GX_VMM || kind == GX_VMM_FD) && !map_pieces(whole, kind == GX_VMM_FD, &base))

@@ -16,12 +16,13 @@ uint64_t gx_key(int id, int direction, int index)
 
 static bool declare(struct gx_plan *plan, int direction, int index, size_t bytes)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
-                                                STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
-                                  .direction = direction == 0 ? STEPAF_PUSH : STEPAF_PULL,
-                                  .max_bytes = bytes,
-                                  .depth = plan->shape.depth,
-                                  .mem_kind = STEPAF_MEM_CUDA};
+    stepaf_key_params_t params = {
+        .field_mask =
+            STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES | STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
+        .direction = direction == 0 ? STEPAF_PUSH : STEPAF_PULL,
+        .max_bytes = bytes,
+        .depth = plan->shape.depth,
+        .mem_kind = gx_memory_on_host(plan->shape.memory) ? STEPAF_MEM_HOST : STEPAF_MEM_CUDA};
 
     return HS_OK(stepaf_key_declare(plan->ctx, gx_key(plan->id, direction, index), &params));
 }
@@ -123,7 +124,7 @@ static bool look_at(struct gx_plan *plan, unsigned slot, int peer, int index)
         return false;
     HS_TRUE(info.key == gx_key(plan->id, attention, index));
     HS_INT(info.max_bytes, ==, bytes);
-    HS_INT(info.mem_kind, ==, STEPAF_MEM_CUDA);
+    HS_INT(info.mem_kind, ==, gx_memory_on_host(shape->memory) ? STEPAF_MEM_HOST : STEPAF_MEM_CUDA);
     if (attention)
         HS_TRUE(info.data == plan->target[peer * shape->n_pull + index] + slot * bytes);
     if (bytes == 0)
