@@ -295,6 +295,11 @@ static stepaf_status_t change(const struct stepaf_stream *stream, const stepaf_t
                                     "tensor %u: its %zu bytes are neither in registered GPU memory "
                                     "nor in host memory that a stream plan names",
                                     i, tensor->bytes);
+        if (lane->copied && !stepaf_stream_copies(plan->ctx, lane->peer, region))
+            return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_START,
+                                    "tensor %u is in host memory, and planned was GPU memory, "
+                                    "which a copy engine takes to a peer by way of the host",
+                                    i);
         lane->data = tensor->data;
     }
     stepaf_stream_touch(flow);

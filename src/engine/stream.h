@@ -114,6 +114,12 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_out
 /* Bytes of GPU memory that compile wants for @a stream. */
 uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream);
 
+/* Whether a copy engine can bring a tensor from @a source to peer @a p. From host memory to host
+ * memory the driver copies with this thread, when the stream has come there: not while others wait
+ * for the lock that it holds. */
+bool stepaf_stream_copies(const struct stepaf_ctx *ctx, uint32_t p,
+                          const struct stepaf_region *source);
+
 /* After sources of a flow have changed. */
 void stepaf_stream_touch(struct stepaf_flow *flow);
 

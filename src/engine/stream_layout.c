@@ -253,6 +253,22 @@ static void set_source(const struct stepaf_stream *stream, uint32_t p, uint32_t 
     }
 }
 
+/* Where that is. */
+static const struct stepaf_region *source_region(const struct stepaf_stream *stream, uint32_t p,
+                                                 uint32_t i)
+{
+    const struct stepaf_plan_obj *plan = stream->plan;
+
+    return stepaf_is_attention(plan->ctx) ? plan->push[i].region
+                                          : plan->pull[p * plan->n_pull + i].region;
+}
+
+bool stepaf_stream_copies(const struct stepaf_ctx *ctx, uint32_t p,
+                          const struct stepaf_region *source)
+{
+    return !source || source->kind == STEPAF_MEM_CUDA || !stepaf_peer_relayed(ctx, p);
+}
+
 /* A copy engine is better for what is large, or for all that is not told by lines. */
 static bool is_copied(const struct stepaf_ctx *ctx, const struct stepaf_lane *lane)
 {
@@ -277,7 +293,9 @@ static void compile_send(struct stepaf_stream *stream, const struct stepaf_outle
         lane->lines = outlet->place ? outlet->place + (size_t)slot * outlet->pitch
                                     : lane->head + STEPAF_LINE_BYTES;
         set_source(stream, lane->peer, at % stream->n_out, slot, lane);
-        lane->copied = is_copied(ctx, lane);
+        lane->copied = is_copied(ctx, lane) &&
+                       stepaf_stream_copies(ctx, lane->peer,
+                                            source_region(stream, lane->peer, at % stream->n_out));
         stream->copies = stream->copies || lane->copied;
     }
 }

@@ -354,6 +354,8 @@ static CUresult fake_copy_async(CUdeviceptr dst, CUdeviceptr src, size_t bytes, 
 {
     CUresult result = stream ? step() : CUDA_ERROR_INVALID_VALUE;
 
+    if (cuda_fake.runs && (void *)stream != &thing && !find(dst) && !find(src))
+        result = CUDA_ERROR_NOT_SUPPORTED; /* CUDA would wait until the stream has come there */
     if (!result && cuda_fake.runs && (void *)stream != &thing)    /* no set-up */
         cuda_kernels_copy((void *)dst, (const void *)src, bytes); /* NOLINT */
     else if (!result)

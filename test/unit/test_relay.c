@@ -106,6 +106,9 @@ static void by_copy_engines(void)
     job.fixed = true;
     job.transports = "tcp";
     run(job);
+    job.in_host[0] = true;
+    job.in_host[1] = true;
+    run(job);
 }
 
 static void replayed_as_graphs(void)
