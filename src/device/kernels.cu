@@ -317,6 +317,8 @@ __device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t sta
         bytes = lane.bytes;
     if (sub == 0)
         landed[i] = flow.landed[i] = bytes;
+    if (lane.way == STEPAF_WAY_INLET) /* for unpacking: see there */
+        __threadfence();
     if (sub == OCTET - 1 && pair.y != stamp)
         store_pair(lane.head + 16 * sub, {bytes, 0}); /* the next one will be told so, too */
     if (lane.way == STEPAF_WAY_HEAD && sub < OCTET - 1) {
@@ -395,9 +397,17 @@ __device__ __forceinline__ bool take_all(const stepaf_flow &flow, uint64_t stamp
 template <bool ALIGNED>
 __device__ __forceinline__ bool unpack(const stepaf_flow &flow, uint64_t stamp)
 {
-    const stepaf_lane &lane = flow.lanes[find_lane(flow)];
+    unsigned i = find_lane(flow);
+    const stepaf_lane &lane = flow.lanes[i];
     unsigned chunk = blockIdx.x - lane.first;
-    uint32_t bytes = static_cast<uint32_t>(load_pair(lane.head + STEPAF_HEAD_DATA).x);
+    uint32_t bytes;
+
+    /* An inlet's head may be in host memory, from where all blocks would fetch it one after the
+     * other, a microsecond each. */
+    if (lane.way == STEPAF_WAY_INLET)
+        bytes = load_volatile(&flow.landed[i]);
+    else
+        bytes = static_cast<uint32_t>(load_pair(lane.head + STEPAF_HEAD_DATA).x);
 
     if (bytes > lane.bytes)
         bytes = lane.bytes;
