@@ -21,7 +21,7 @@ enum {
     STEPAF_KEY_DTYPE = 1 << 2,     /* default STEPAF_U8 */
     STEPAF_KEY_SHAPE = 1 << 3,     /* ndim and shape; default one dimension of max_bytes */
     STEPAF_KEY_DEPTH = 1 << 4,     /* default: the setting STEPAF_DEPTH (1 unless set) */
-    STEPAF_KEY_MEM_KIND = 1 << 5,  /* of the memory it is received in; default host */
+    STEPAF_KEY_MEM_KIND = 1 << 5,  /* of the memory this rank has it in; default host */
     STEPAF_KEY_ALL = (1 << 6) - 1
 };
 
@@ -34,11 +34,13 @@ typedef struct stepaf_key_params {
     int ndim;                       /* 1 .. STEPAF_MAX_DIMS */
     int64_t shape[STEPAF_MAX_DIMS]; /* largest; shape[0] may shrink per operation */
     unsigned depth;                 /* buffers, so batches in flight: 1 .. STEPAF_MAX_DEPTH */
-    stepaf_mem_kind_t mem_kind;     /* STEPAF_MEM_CUDA: for plans with STEPAF_PLAN_STREAM only */
+    /* STEPAF_MEM_CUDA: for plans with STEPAF_PLAN_STREAM only. Where it is received: of the receive
+     * buffers, and of destinations. Ranks may differ in it, see stepaf/stream.h. */
+    stepaf_mem_kind_t mem_kind;
 } stepaf_key_params_t;
 
-/** Declare @a key. Every rank that pushes, receives or pulls it declares it, alike, also in another
- *  lane of the mesh.
+/** Declare @a key. Every rank that pushes, receives or pulls it declares it, alike but for
+ *  mem_kind, also in another lane of the mesh.
  *
  *  At an FFN rank a STEPAF_PUSH key gets, at commit, depth receive buffers of max_bytes for each
  *  attention rank of the mesh, unless stepaf_register_recv has given the caller's own.

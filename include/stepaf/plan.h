@@ -56,7 +56,9 @@ typedef struct stepaf_start_params {
  *  a multiple of the number of peers: some would have nowhere to answer); STEPAF_ERR_KEY;
  *  STEPAF_ERR_SIZE (more than the key's max_bytes); STEPAF_ERR_UNREGISTERED;
  *  STEPAF_ERR_UNSUPPORTED (a tensor in GPU memory, or a key received there, without
- *  STEPAF_PLAN_STREAM); STEPAF_ERR_LIMIT (65,535 plans); STEPAF_ERR_NO_MEMORY. Nothing changed on failure. Does not block. */
+ *  STEPAF_PLAN_STREAM; with it, a destination of another kind of memory than its key's, or host memory
+ *  that cannot be pinned for the GPU); STEPAF_ERR_LIMIT (65,535 plans); STEPAF_ERR_NO_MEMORY. Nothing
+ *  changed on failure. Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_create(stepaf_context_h ctx, const stepaf_tensor_t *push,
                                               int n_push, const stepaf_tensor_t *pull, int n_pull,
                                               uint32_t flags, stepaf_plan_h *plan_p);

@@ -1,6 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Push and pull on CUDA streams: tensors in GPU memory, no host in the way, graphs included.
  *
+ * Who can be a peer: ranks of the same node with a GPU are reached directly, GPU to GPU. Ranks of
+ * other nodes, ranks without a GPU, and all others where STEPAF_CUDA_RELAY=always says so at either
+ * rank, are *relayed*: by way of pinned host memory and the ordinary transports. A relayed peer may
+ * have a stream plan, or an ordinary one (an FFN rank: receive batches, an attention rank: start and
+ * wait) with the same keys and all its tensors in host memory. One plan may have peers of both
+ * sorts; nothing else in this file changes. A rank with a stream plan and relayed peers needs the
+ * library's thread (STEPAF_PROGRESS=thread), or its commit is STEPAF_ERR_UNSUPPORTED. It costs two
+ * copies more at each end and some ten microseconds a round trip, and pinned memory: for each tensor,
+ * relayed peer and slot its size, rounded up to 64 bytes, and 128 bytes. Plans that share a push key
+ * share its buffers then, as plans in host memory do.
+ *
+ * Sources, and destinations of keys with STEPAF_MEM_HOST, may also be in registered host memory. It
+ * is pinned for the GPU by the first plan that names it, or by the commit that receives into it.
+ *
  * Both sides make a plan with STEPAF_PLAN_STREAM, and stepaf_commit joins the plans that name the
  * same keys. From then on an operation is four calls, which only enqueue:
  *
@@ -52,8 +66,10 @@ typedef void *stepaf_stream_t;
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_STATE (no stream plan, or
  *  not committed since it was made); STEPAF_ERR_WOULD_BLOCK (depth operations are started and not
  *  waited for: neither by stepaf_wait_on_stream nor by their requests); STEPAF_ERR_INVALID;
- *  STEPAF_ERR_SIZE; STEPAF_ERR_TRANSPORT (CUDA refuses the launch); the plan's failure, see
- *  stepaf_plan_status. Nothing was enqueued on failure. Never blocks. */
+ *  STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED (a source is neither in registered GPU memory nor in host
+ *  memory that a stream plan names); STEPAF_ERR_UNSUPPORTED (a source in host memory where GPU memory
+ *  was planned, and STEPAF_CUDA_ENGINE leaves it to a copy engine that cannot); STEPAF_ERR_TRANSPORT
+ *  (CUDA refuses the launch); the plan's failure, see stepaf_plan_status. Nothing was enqueued on failure. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_start_on_stream(stepaf_plan_h plan,
                                                   const stepaf_start_params_t *params,
                                                   stepaf_stream_t stream,
@@ -99,8 +115,11 @@ STEPAF_API const uint32_t *stepaf_plan_bytes(stepaf_plan_h plan, unsigned slot);
 
 /** Look whether a stream plan has failed.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (no stream plan); STEPAF_ERR_PEER_LOST,
- *  STEPAF_ERR_TIMEOUT (a wait was longer than STEPAF_STREAM_TIMEOUT_US), STEPAF_ERR_PROTOCOL: with
- *  stepaf_last_error naming the peer. Never blocks. */
+ *  STEPAF_ERR_TIMEOUT (a wait was longer than STEPAF_STREAM_TIMEOUT_US), STEPAF_ERR_CANCELED (a
+ *  relayed FFN rank has released a batch without an answer: one in host memory, or whose stream plan
+ *  has failed), STEPAF_ERR_PROTOCOL (a relayed attention rank in host memory has skipped this rank,
+ *  or has less room for an answer): with stepaf_last_error naming the peer. What a stream plan that
+ *  has failed does not answer is given back to relayed peers. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_plan_status(stepaf_plan_h plan);
 
 #ifdef __cplusplus
