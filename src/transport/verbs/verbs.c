@@ -110,6 +110,7 @@ const struct stepaf_transport_ops stepaf_verbs_ops = {
     .close = verbs_close,
     .add_region = stepaf_verbs_add_region,
     .drop_region = stepaf_verbs_drop_region,
+    .describe_gpu = stepaf_verbs_describe_gpu,
     .pack = stepaf_verbs_pack,
     .pack_region = stepaf_verbs_pack_region,
     .connect = stepaf_verbs_connect,
