@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batches, FFN side: arriving, being taken, answered and released. */
-#include "engine/engine.h"
+#include "engine/stage.h"
 
 static void enlist(struct stepaf_batch_obj *batch)
 {
@@ -77,6 +77,8 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         ctx->counters.dropped_malformed++;
         return;
     }
+    if (__builtin_expect(mirror->on_gpu, 0) && !stepaf_stage_batch(batch))
+        return;
     stepaf_post_conclude(&batch->answer);
     mirror->seq = msg->seq + 1;
     mirror->slot = (uint8_t)(msg->slot + 1 == mirror->depth ? 0 : msg->slot + 1);
@@ -215,13 +217,16 @@ static stepaf_status_t take_tensors(struct stepaf_batch_obj *batch, const stepaf
         const struct stepaf_mirror_pull *pull = &mirror->pull[i];
         const stepaf_tensor_t *tensor = &tensors[i];
         struct stepaf_xfer *xfer = &batch->xfers[i];
-        struct stepaf_region *region =
-            stepaf_region_find_host(mirror->peer->ctx, tensor->data, tensor->bytes);
+        const struct stepaf_region *region =
+            stepaf_region_find_linked(mirror->peer->ctx, tensor->data, tensor->bytes);
+        stepaf_status_t status;
         if (tensor->key != pull->key_id || tensor->bytes > pull->bytes ||
             (!region && tensor->bytes))
             return refuse_tensor(mirror->peer->ctx, pull, tensor, i);
-        xfer->src = tensor->data;
-        xfer->src_region = region;
+        if (__builtin_expect(region && region->kind != STEPAF_MEM_HOST, 0) &&
+            (status = stepaf_stage_answer(mirror->peer, region, tensor)))
+            return status;
+        stepaf_xfer_from(xfer, mirror->peer->link, region, tensor->data);
         xfer->bytes = (uint32_t)tensor->bytes;
         batch->answer.msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
         if (xfer->bytes != pull->bytes)

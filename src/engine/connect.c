@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "engine/stage.h"
 
 enum { WAIT_POLLS = 128 }; /* a few microseconds */
 
@@ -201,8 +202,8 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
         const struct stepaf_rmem *rmem = NULL;
         uint64_t offset = 0;
         uint32_t region;
-        if (key->direction != STEPAF_PUSH || key->mem_kind != STEPAF_MEM_HOST)
-            continue; /* GPU memory is not reached by links */
+        if (key->direction != STEPAF_PUSH)
+            continue;
         if (!key->remote)
             key->remote = calloc(ctx->n_peers, sizeof(key->remote[0]));
         if (!key->busy)
@@ -212,6 +213,10 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
         if (stepaf_declaration_slice(declaration, key->id, ctx->ranks[ctx->boot.rank].rank, &region,
                                      &offset))
             rmem = find_rmem(peer, region);
+        if (!rmem && key->mem_kind == STEPAF_MEM_CUDA) { /* it is received on streams there */
+            key->remote[peer->index] = (struct stepaf_key_remote){NULL, 0};
+            continue;
+        }
         if (!rmem || offset > rmem->bytes || span > rmem->bytes - offset)
             return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
                                          "key %llu has no receive buffer at " STEPAF_WHO_FORMAT,
@@ -219,6 +224,16 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
         key->remote[peer->index] = (struct stepaf_key_remote){rmem, offset};
     }
     return STEPAF_OK;
+}
+
+/* For the map: how GPU memory goes to a peer. */
+static void note_gpu(struct stepaf_peer *peer)
+{
+    char text[STEPAF_REASON_MAX];
+
+    stepaf_stage_describe(peer, text);
+    if (text[0] && !strstr(peer->refused, "GPU memory: "))
+        note(peer->refused, "GPU memory", text);
 }
 
 /* Wait for what has been begun. */
@@ -257,6 +272,7 @@ stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx,
             status = resolve_keys(ctx, peer, declaration);
         if (status)
             return status;
+        note_gpu(peer);
     }
     return join_all(ctx, deadline_ns);
 }

@@ -81,6 +81,7 @@ struct stepaf_plan_obj {
     uint8_t n_pull; /* per peer */
     bool scatter;
     bool on_streams; /* then stream says the rest */
+    bool on_gpu;     /* not on streams, and some tensor is, or has been, in GPU memory */
     bool is_small;   /* posting takes little longer than a stamp: START has that of NOTIFIED */
     bool cached;     /* made by stepaf_push_pull */
     uint32_t usable; /* epoch in which peers were told of it, 0: not yet */
@@ -126,6 +127,7 @@ struct stepaf_mirror_push {
     struct stepaf_key *key;
     uint8_t *data; /* receive buffer of slot 0 */
     uint32_t bytes;
+    const struct stepaf_region *region; /* of GPU memory, else NULL */
 };
 
 struct stepaf_mirror_pull {
@@ -146,6 +148,7 @@ struct stepaf_mirror {
     uint8_t n_known;     /* TENSORs that have come: complete when n_push + n_pull */
     uint8_t slot;        /* of the next operation */
     uint8_t known_pulls; /* bit i: pull[i] has come */
+    bool on_gpu;         /* something is received in GPU memory */
     uint32_t seq;        /* of the next operation */
     struct stepaf_mirror_push *push;
     struct stepaf_mirror_pull *pull;

@@ -134,11 +134,18 @@ static bool take_push(struct stepaf_mirror *mirror, const struct stepaf_msg *msg
     struct stepaf_peer *peer = mirror->peer;
     struct stepaf_key *key = stepaf_key_find(peer->ctx, id);
     uint8_t *slice = key ? stepaf_key_slice(key, (uint32_t)peer->who.rank) : NULL;
+    const struct stepaf_region *region = NULL;
 
-    if (msg->slot >= mirror->n_push || !slice || key->mem_kind != STEPAF_MEM_HOST ||
-        msg->word[2] > key->max_bytes || mirror->depth > key->depth || mirror->push[msg->slot].key)
+    if (slice && key->mem_kind != STEPAF_MEM_HOST) {
+        region = stepaf_region_find(peer->ctx, slice, 1);
+        if (!region || !stepaf_region_is_linked(peer->ctx, region))
+            return false;
+        mirror->on_gpu = true;
+    }
+    if (msg->slot >= mirror->n_push || !slice || msg->word[2] > key->max_bytes ||
+        mirror->depth > key->depth || mirror->push[msg->slot].key)
         return false;
-    mirror->push[msg->slot] = (struct stepaf_mirror_push){key, slice, msg->word[2]};
+    mirror->push[msg->slot] = (struct stepaf_mirror_push){key, slice, msg->word[2], region};
     return true;
 }
 

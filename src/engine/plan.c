@@ -10,18 +10,15 @@ static stepaf_status_t invalid(const char *what)
     return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "%s", what);
 }
 
-/* Stream plans carry GPU memory, others host memory. */
+/* Stream plans carry GPU memory only. */
 static stepaf_status_t check_kind(const struct stepaf_plan_obj *plan, const struct stepaf_key *key,
                                   const char *what, int index)
 {
-    if ((key->mem_kind == STEPAF_MEM_CUDA) == plan->on_streams)
+    if (!plan->on_streams || key->mem_kind == STEPAF_MEM_CUDA)
         return STEPAF_OK;
     return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
-                            plan->on_streams
-                                ? "%s %d: key %llu is received in host memory, and a plan with "
-                                  "STEPAF_PLAN_STREAM carries GPU memory"
-                                : "%s %d: key %llu is received in GPU memory: that takes a plan "
-                                  "with STEPAF_PLAN_STREAM",
+                            "%s %d: key %llu is received in host memory, and a plan with "
+                            "STEPAF_PLAN_STREAM carries GPU memory",
                             what, index, (unsigned long long)key->id);
 }
 
@@ -32,8 +29,7 @@ static stepaf_status_t find_memory(const struct stepaf_plan_obj *plan,
 {
     struct stepaf_ctx *ctx = plan->ctx;
 
-    *region_p = plan->on_streams ? stepaf_region_find(ctx, tensor->data, tensor->bytes)
-                                 : stepaf_region_find_host(ctx, tensor->data, tensor->bytes);
+    *region_p = stepaf_region_find(ctx, tensor->data, tensor->bytes);
     if (!*region_p)
         return stepaf_region_refuse(ctx, tensor->data, tensor->bytes, STEPAF_PHASE_NONE, what,
                                     index);
@@ -152,15 +148,25 @@ static stepaf_status_t compile_pull(struct stepaf_plan_obj *plan, const stepaf_t
     return stepaf_is_attention(plan->ctx) ? check_overlap(plan, n) : STEPAF_OK;
 }
 
+static void use_region(struct stepaf_plan_obj *plan, struct stepaf_region *region, unsigned change)
+{
+    region->uses += change;
+    if (region->kind != STEPAF_MEM_CUDA || plan->on_streams)
+        return;
+    plan->on_gpu = true;
+    plan->ctx->changed = plan->ctx->changed || !region->hosted;
+    region->hosted = true;
+}
+
 /* Count the plan in or out at the memory that it uses. */
 static void use_memory(struct stepaf_plan_obj *plan, unsigned change)
 {
     for (int i = 0; i < plan->n_push; i++)
         if (plan->push[i].region)
-            plan->push[i].region->uses += change;
+            use_region(plan, plan->push[i].region, change);
     for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
         if (plan->pull[i].region) {
-            plan->pull[i].region->uses += change;
+            use_region(plan, plan->pull[i].region, change);
             plan->pull[i].region->target = stepaf_is_attention(plan->ctx);
         }
 }
@@ -311,16 +317,33 @@ bool stepaf_op_busy(const struct stepaf_op *op)
     return busy;
 }
 
+/* Whether all FFN ranks receive the key by links: one in GPU memory may be for their streams. */
+static bool is_reached(const struct stepaf_ctx *ctx, const struct stepaf_key *key)
+{
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (!key->remote || !key->remote[p].rmem)
+            return false;
+    return true;
+}
+
 bool stepaf_plan_ready(const struct stepaf_plan_obj *plan)
 {
-    if (!plan->ctx->epoch || plan->stream) /* the other side has a plan of its own */
+    const struct stepaf_ctx *ctx = plan->ctx;
+
+    if (!ctx->epoch || plan->stream) /* the other side has a plan of its own */
         return false;
-    for (int i = 0; i < plan->n_push; i++)
-        if (!plan->push[i].key->committed)
+    for (int i = 0; i < plan->n_push; i++) {
+        const struct stepaf_push *push = &plan->push[i];
+        if (!push->key->committed ||
+            (push->key->mem_kind == STEPAF_MEM_CUDA && !is_reached(ctx, push->key)) ||
+            (push->region && !stepaf_region_is_linked(ctx, push->region)))
             return false;
-    for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
-        if (plan->pull[i].region && !plan->pull[i].region->offered)
+    }
+    for (uint32_t i = 0; i < ctx->n_peers * plan->n_pull; i++) {
+        const struct stepaf_region *region = plan->pull[i].region;
+        if (region && (!region->offered || !stepaf_region_is_linked(ctx, region)))
             return false;
+    }
     return true;
 }
 

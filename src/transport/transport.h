@@ -129,10 +129,14 @@ struct stepaf_region {
     bool library;   /* from stepaf_alloc, or receive buffers; else pages of the caller's own */
     bool shareable; /* GPU memory: other processes can map it */
     struct stepaf_gpu *gpu; /* GPU memory: whose */
+    bool hosted;            /* GPU memory: plans without streams name it */
+    bool pinned;            /* of a stage */
     bool target;            /* peers write to it: it is offered at commit */
     unsigned uses;          /* by plans and receive registrations */
     uint32_t offered;       /* epoch in which peers learned of it, 0: not yet */
-    void *registration;     /* of the transport that has add_region; NULL: none */
+    uint32_t linked;        /* GPU memory: epoch from which on links can carry it, 0: they do not */
+    struct stepaf_region *stage; /* GPU memory: host memory that stands for it, see stage.h */
+    void *registration;          /* of the transport that has add_region; NULL: none */
 };
 
 /* A piece of a peer's memory. Made by a link's import; a transport puts its own after this. */
