@@ -42,8 +42,9 @@
     _(mem_range, cuMemGetAddressRange)                 \
     _(host_alloc, cuMemHostAlloc)                      \
     _(host_free, cuMemFreeHost)                        \
-    _(host_pin, cuMemHostRegister)                     \
-    _(host_unpin, cuMemHostUnregister)                 \
+    _(host_register, cuMemHostRegister)                \
+    _(host_unregister, cuMemHostUnregister)            \
+    _(host_pointer, cuMemHostGetDevicePointer)         \
     _(set_async, cuMemsetD8Async)                      \
     _(copy_async, cuMemcpyAsync)                       \
     _(ipc_get, cuIpcGetMemHandle)                      \

@@ -91,6 +91,61 @@ void stepaf_gpu_free_host(struct stepaf_gpu *gpu, void *ptr)
     stepaf_cuda_leave(gpu, &scope);
 }
 
+/* Whether the driver knows it as host memory of its own, or pinned already. */
+static bool is_pinned(const struct stepaf_cuda_driver *cuda, const void *ptr)
+{
+    CUmemorytype type = 0;
+    CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+    void *values[] = {&type};
+
+    return cuda->pointer_attributes(1, names, values, device_of(ptr)) == CUDA_SUCCESS &&
+           type == CU_MEMORYTYPE_HOST;
+}
+
+static CUresult pin(struct stepaf_gpu *gpu, void *ptr, size_t bytes)
+{
+    const struct stepaf_cuda_driver *cuda = gpu->cuda;
+    CUdeviceptr at = 0;
+    CUresult result =
+        cuda->host_register(ptr, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+
+    if (result)
+        return result;
+    result = cuda->host_pointer(&at, ptr, 0);
+    if (!result && at != device_of(ptr)) /* no GPU that is known does so on a 64-bit host */
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    if (result)
+        (void)cuda->host_unregister(ptr);
+    return result;
+}
+
+stepaf_status_t stepaf_gpu_pin(struct stepaf_gpu *gpu, void *ptr, size_t bytes, bool *own_p)
+{
+    struct stepaf_cuda_scope scope;
+    stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
+
+    if (status)
+        return status;
+    bool already = is_pinned(gpu->cuda, ptr) && is_pinned(gpu->cuda, (uint8_t *)ptr + bytes - 1);
+    CUresult result = already ? CUDA_SUCCESS : pin(gpu, ptr, bytes);
+    stepaf_cuda_leave(gpu, &scope);
+    status = stepaf_cuda_check(gpu->cuda, result, "cannot pin %zu bytes of host memory for GPU %d",
+                               bytes, gpu->facts.ordinal);
+    if (!status)
+        *own_p = !already;
+    return status;
+}
+
+void stepaf_gpu_unpin(struct stepaf_gpu *gpu, void *ptr)
+{
+    struct stepaf_cuda_scope scope;
+
+    if (stepaf_cuda_enter_setup(gpu, &scope))
+        return;
+    note(gpu, gpu->cuda->host_unregister(ptr), "unpinning host memory");
+    stepaf_cuda_leave(gpu, &scope);
+}
+
 stepaf_status_t stepaf_gpu_write(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes)
 {
     struct stepaf_cuda_scope scope;

@@ -98,29 +98,6 @@ stepaf_status_t stepaf_gpu_flush(struct stepaf_gpu *gpu)
                              gpu->facts.ordinal);
 }
 
-stepaf_status_t stepaf_gpu_pin(struct stepaf_gpu *gpu, void *base, size_t bytes)
-{
-    struct stepaf_cuda_scope scope;
-    stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
-
-    if (status)
-        return status;
-    CUresult result = gpu->cuda->host_pin(base, bytes, CU_MEMHOSTREGISTER_PORTABLE);
-    stepaf_cuda_leave(gpu, &scope);
-    return stepaf_cuda_check(gpu->cuda, result, "cannot pin %zu bytes of host memory", bytes);
-}
-
-void stepaf_gpu_unpin(struct stepaf_gpu *gpu, void *base)
-{
-    struct stepaf_cuda_scope scope;
-
-    if (stepaf_cuda_enter_setup(gpu, &scope))
-        return;
-    if (stepaf_cuda_check(gpu->cuda, gpu->cuda->host_unpin(base), "letting go of host memory"))
-        stepaf_log_debug("%s", stepaf_last_error()->text);
-    stepaf_cuda_leave(gpu, &scope);
-}
-
 stepaf_status_t stepaf_gpu_move(struct stepaf_gpu *gpu, const struct stepaf_gpu_piece *pieces,
                                 uint32_t n)
 {

@@ -74,6 +74,11 @@ void stepaf_gpu_free(struct stepaf_gpu *gpu, void *ptr);
 stepaf_status_t stepaf_gpu_alloc_host(struct stepaf_gpu *gpu, size_t bytes, void **ptr_p);
 void stepaf_gpu_free_host(struct stepaf_gpu *gpu, void *ptr);
 
+/* Let the GPU read and write host memory that exists already, at the same address; unpin ends it.
+ * Waits for the GPU. *own_p: false if it could before, by somebody else's doing, who also ends it. */
+stepaf_status_t stepaf_gpu_pin(struct stepaf_gpu *gpu, void *ptr, size_t bytes, bool *own_p);
+void stepaf_gpu_unpin(struct stepaf_gpu *gpu, void *ptr);
+
 /* Write and read GPU memory now. Set-up only: waits for it. */
 stepaf_status_t stepaf_gpu_write(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes);
 stepaf_status_t stepaf_gpu_zero(struct stepaf_gpu *gpu, void *dst, size_t bytes);
@@ -112,9 +117,6 @@ stepaf_status_t stepaf_gpu_sync_memops(struct stepaf_gpu *gpu, const void *ptr);
 /* Wait until the GPU sees all that cards have written to it (cuFlushGPUDirectRDMAWrites). */
 stepaf_status_t stepaf_gpu_flush(struct stepaf_gpu *gpu);
 
-/* Pin host memory of this process, so that copies to and from the GPU need no buffer between. */
-stepaf_status_t stepaf_gpu_pin(struct stepaf_gpu *gpu, void *base, size_t bytes);
-void stepaf_gpu_unpin(struct stepaf_gpu *gpu, void *base);
 /* One copy of several. */
 struct stepaf_gpu_piece {
     void *dst;

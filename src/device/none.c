@@ -58,6 +58,15 @@ void stepaf_gpu_free_host(struct stepaf_gpu *gpu, void *ptr)
 {
 }
 
+stepaf_status_t stepaf_gpu_pin(struct stepaf_gpu *gpu, void *ptr, size_t bytes, bool *own_p)
+{
+    return refuse();
+}
+
+void stepaf_gpu_unpin(struct stepaf_gpu *gpu, void *ptr)
+{
+}
+
 stepaf_status_t stepaf_gpu_write(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes)
 {
     return refuse();
@@ -108,15 +117,6 @@ stepaf_status_t stepaf_gpu_sync_memops(struct stepaf_gpu *gpu, const void *ptr)
 stepaf_status_t stepaf_gpu_flush(struct stepaf_gpu *gpu)
 {
     return refuse();
-}
-
-stepaf_status_t stepaf_gpu_pin(struct stepaf_gpu *gpu, void *base, size_t bytes)
-{
-    return refuse();
-}
-
-void stepaf_gpu_unpin(struct stepaf_gpu *gpu, void *base)
-{
 }
 
 stepaf_status_t stepaf_gpu_move(struct stepaf_gpu *gpu, const struct stepaf_gpu_piece *pieces,

@@ -66,7 +66,7 @@ void stepaf_stage_free(struct stepaf_ctx *ctx, struct stepaf_region *region)
     for (unsigned t = 0; t < ctx->n_transports; t++)
         if (ctx->transports[t]->ops->drop_region)
             ctx->transports[t]->ops->drop_region(ctx->transports[t], stage);
-    if (stage->pinned)
+    if (stage->unpin)
         stepaf_gpu_unpin(ctx->gpu, stage->base);
     stepaf_device_free(
         &(struct stepaf_device_mem){stage->base, stage->bytes, stage->fd, STEPAF_MEM_HOST, NULL});
@@ -140,7 +140,7 @@ void stepaf_stages_settle(struct stepaf_ctx *ctx)
             continue;
         if (all_take(ctx, region))
             stepaf_stage_free(ctx, region);
-        else if (stepaf_gpu_pin(ctx->gpu, stage->base, stage->bytes))
+        else if (stepaf_gpu_pin(ctx->gpu, stage->base, stage->bytes, &stage->unpin))
             stepaf_log_info("%s: copies take a buffer more", stepaf_last_error()->text);
         else
             stage->pinned = true;

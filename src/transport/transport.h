@@ -129,9 +129,10 @@ struct stepaf_region {
     bool library;   /* from stepaf_alloc, or receive buffers; else pages of the caller's own */
     bool shareable; /* GPU memory: other processes can map it */
     struct stepaf_gpu *gpu; /* GPU memory: whose */
-    bool hosted;            /* GPU memory: plans without streams name it */
-    bool pinned;            /* of a stage */
     bool target;            /* peers write to it: it is offered at commit */
+    bool hosted;            /* GPU memory: plans without streams name it */
+    bool pinned;            /* host memory that the GPU can use as well */
+    bool unpin;             /* and this library has seen to that */
     unsigned uses;          /* by plans and receive registrations */
     uint32_t offered;       /* epoch in which peers learned of it, 0: not yet */
     uint32_t linked;        /* GPU memory: epoch from which on links can carry it, 0: they do not */

@@ -319,6 +319,28 @@ static CUresult fake_host_free(void *ptr)
     return take();
 }
 
+static CUresult fake_host_register(void *ptr, size_t bytes, unsigned flags)
+{
+    CUresult result =
+        ptr && bytes && (flags & CU_MEMHOSTREGISTER_DEVICEMAP) ? step() : CUDA_ERROR_INVALID_VALUE;
+
+    cuda_fake.n_held += !result;
+    return result;
+}
+
+static CUresult fake_host_unregister(void *ptr)
+{
+    (void)ptr;
+    return take();
+}
+
+static CUresult fake_host_pointer(CUdeviceptr *at_p, void *ptr, unsigned flags)
+{
+    (void)flags;
+    *at_p = (CUdeviceptr)ptr;
+    return step();
+}
+
 static CUresult fake_set_async(CUdeviceptr at, unsigned char value, size_t bytes, CUstream stream)
 {
     CUresult result = stream ? step() : CUDA_ERROR_INVALID_VALUE; /* never the legacy stream */
@@ -450,6 +472,9 @@ static struct stepaf_cuda_driver driver = {
     .mem_range = fake_mem_range,
     .host_alloc = fake_host_alloc,
     .host_free = fake_host_free,
+    .host_register = fake_host_register,
+    .host_unregister = fake_host_unregister,
+    .host_pointer = fake_host_pointer,
     .set_async = fake_set_async,
     .copy_async = fake_copy_async,
     .ipc_get = fake_ipc_get,

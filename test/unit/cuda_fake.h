@@ -38,7 +38,6 @@ struct cuda_fake {
     int last_fd;    /* that was exported */
     int n_flushes;  /* of cards' writes */
     int n_synced;   /* allocations whose copies are synchronous */
-    int n_pinned;   /* pieces of host memory */
     bool bad_flush; /* flushing fails */
 };
 extern struct cuda_fake cuda_fake;

@@ -60,27 +60,9 @@ static CUresult pointer_set(const void *value, CUpointer_attribute attribute, CU
     return cuda_fake_step();
 }
 
-static CUresult host_pin(void *base, size_t bytes, unsigned flags)
-{
-    CUresult result = base && bytes && flags == CU_MEMHOSTREGISTER_PORTABLE
-                          ? cuda_fake_step()
-                          : CUDA_ERROR_INVALID_VALUE;
-
-    cuda_fake.n_pinned += !result;
-    return result;
-}
-
-static CUresult host_unpin(void *base)
-{
-    cuda_fake.n_pinned--;
-    return base ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
 void cuda_fake_rdma_fill(struct stepaf_cuda_driver *driver)
 {
     driver->range_handle = range_handle;
     driver->flush_writes = flush_writes;
     driver->pointer_set = pointer_set;
-    driver->host_pin = host_pin;
-    driver->host_unpin = host_unpin;
 }

@@ -18,7 +18,6 @@ static void end(void)
     stepaf_gpu_close(gpu);
     CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
     CU_ASSERT_EQUAL(cuda_fake.depth, 0);
-    CU_ASSERT_EQUAL(cuda_fake.n_pinned, 0);
     CU_ASSERT_EQUAL(cuda_fake.mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
     cuda_fake_end();
 }
@@ -144,9 +143,14 @@ static bool do_sync(void)
 static bool do_pin(void)
 {
     static uint8_t memory[4096];
+    int n_held = cuda_fake.n_held;
+    bool own = false;
 
-    if (stepaf_gpu_pin(gpu, memory, sizeof(memory)))
+    if (stepaf_gpu_pin(gpu, memory, sizeof(memory), &own)) {
+        CU_ASSERT_EQUAL(cuda_fake.n_held, n_held);
         return false;
+    }
+    CU_ASSERT(own);
     cuda_fake.fail_at = 0;
     stepaf_gpu_unpin(gpu, memory);
     return true;
@@ -173,7 +177,7 @@ static void each_failure_is_told_and_leaves_nothing(void)
     CU_ASSERT_EQUAL(fail_each(do_export), 2);
     CU_ASSERT_EQUAL(fail_each(do_flush), 2);
     CU_ASSERT_EQUAL(fail_each(do_sync), 2);
-    CU_ASSERT_EQUAL(fail_each(do_pin), 2);
+    CU_ASSERT_EQUAL(fail_each(do_pin), 3);
     CU_ASSERT_EQUAL(fail_each(do_move), 4);
     end();
 }
