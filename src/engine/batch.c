@@ -205,11 +205,12 @@ static __attribute__((noinline, cold)) stepaf_status_t refuse_tensor(
 /* Check the tensors and fill the writes; set *n_sizes_p to how many sizes the message must tell:
  * none if all are as planned. A refusal leaves nothing behind that the next try does not set. */
 static stepaf_status_t take_tensors(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
-                                    int n, uint32_t *n_sizes_p)
+                                    int n, uint32_t *n_sizes_p, bool *on_gpu_p)
 {
     const struct stepaf_mirror *mirror = batch->mirror;
 
     *n_sizes_p = 0;
+    *on_gpu_p = false;
     if (n != mirror->n_pull || (n && !tensors))
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
                                 "%d tensors given, %d expected", n, mirror->n_pull);
@@ -219,13 +220,10 @@ static stepaf_status_t take_tensors(struct stepaf_batch_obj *batch, const stepaf
         struct stepaf_xfer *xfer = &batch->xfers[i];
         const struct stepaf_region *region =
             stepaf_region_find_linked(mirror->peer->ctx, tensor->data, tensor->bytes);
-        stepaf_status_t status;
         if (tensor->key != pull->key_id || tensor->bytes > pull->bytes ||
             (!region && tensor->bytes))
             return refuse_tensor(mirror->peer->ctx, pull, tensor, i);
-        if (__builtin_expect(region && region->kind != STEPAF_MEM_HOST, 0) &&
-            (status = stepaf_stage_answer(mirror->peer, region, tensor)))
-            return status;
+        *on_gpu_p = *on_gpu_p || (region && region->kind != STEPAF_MEM_HOST);
         stepaf_xfer_from(xfer, mirror->peer->link, region, tensor->data);
         xfer->bytes = (uint32_t)tensor->bytes;
         batch->answer.msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
@@ -273,16 +271,22 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
     struct stepaf_ctx *ctx = mirror->peer->ctx;
     uint64_t now = stepaf_ticks();
     stepaf_status_t status;
+    bool on_gpu, staged = false;
     uint32_t n_sizes;
 
     if (flags & ~(uint32_t)STEPAF_RESPOND_RELEASE)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND, "unknown flags");
-    if ((status = check_state(batch)) || (status = take_tensors(batch, tensors, n, &n_sizes)))
+    if ((status = check_state(batch)) ||
+        (status = take_tensors(batch, tensors, n, &n_sizes, &on_gpu)))
+        return status;
+    if (__builtin_expect(on_gpu, 0) && (status = stepaf_stage_answer(batch, tensors, n, &staged)))
         return status;
     fill_answer(batch, n_sizes, flags, now);
     batch->answered = true;
     batch->retired = false;
     batch->responded = batch->generation;
+    if (__builtin_expect(staged, 0))
+        stepaf_stage_gate(&(struct stepaf_post *){&batch->answer}, 1, batch->copied);
     stepaf_engine_post_one(&batch->answer);
     ctx->counters.responses_sent++;
     for (int i = 0; i < n; i++)

@@ -155,6 +155,7 @@ struct stepaf_ctx {
     uint32_t n_regions;
     struct stepaf_region *last_region; /* of the last look-up in host memory */
     struct stepaf_gpu *gpu;            /* NULL: none was needed yet */
+    void *stage_stream;                /* CUDA's, for copies to stages; NULL: there are none */
     uint32_t next_region_id;
     uint32_t cache_at;              /* where the last one-shot plan was found */
     struct stepaf_streams *streams; /* of the last commit; NULL: there was no stream plan yet */

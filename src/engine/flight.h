@@ -44,6 +44,7 @@ struct stepaf_op {
     uint8_t slot;
     bool retired;       /* its result was handed out */
     bool custom;        /* its posts are not as planned */
+    bool staged;        /* being started: its sources are being copied */
     _Atomic int status; /* STEPAF_INPROGRESS until known */
     uint32_t pending;   /* parts that WAIT, also after status is known */
     uint32_t n_held;    /* peers that have not released the slot */
@@ -54,6 +55,7 @@ struct stepaf_op {
     struct stepaf_part *parts; /* per peer */
     struct stepaf_xfer *xfers; /* per peer: n_push */
     uint32_t *pull_bytes;      /* per peer: n_pull; what landed */
+    void *copied;              /* event: sources are staged; NULL: none was yet */
 };
 
 struct stepaf_push {
@@ -121,6 +123,7 @@ struct stepaf_batch_obj {
     struct stepaf_post release;
     struct stepaf_xfer *xfers; /* n_pull */
     uint32_t *bytes;           /* n_push */
+    void *copied;              /* as an operation's */
 };
 
 struct stepaf_mirror_push {

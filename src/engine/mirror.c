@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/gpu.h"
 #include "engine/engine.h"
 
 static void malformed(struct stepaf_peer *peer)
@@ -20,6 +21,8 @@ static void mirror_free(struct stepaf_mirror *mirror)
         if (stepaf_table_get(&ctx->batches, batch->index) == batch)
             stepaf_table_remove(&ctx->batches, batch->index);
         stepaf_post_conclude(&batch->answer);
+        if (batch->copied)
+            stepaf_gpu_event_destroy(ctx->gpu, batch->copied);
         free(batch->xfers);
         free(batch->bytes);
     }

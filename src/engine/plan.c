@@ -198,6 +198,8 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan)
             stepaf_table_remove(&plan->ctx->ops, op->index);
         for (uint32_t p = 0; op->parts && p < plan->ctx->n_peers; p++)
             stepaf_post_conclude(&op->parts[p].post);
+        if (op->copied)
+            stepaf_gpu_event_destroy(plan->ctx->gpu, op->copied);
         free(op->parts);
         free(op->xfers);
         free(op->pull_bytes);

@@ -82,7 +82,9 @@ static stepaf_status_t stage_make(struct stepaf_ctx *ctx, struct stepaf_region *
 
     if (!stage)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
-    status = stepaf_device_alloc(STEPAF_MEM_HOST, NULL, region->bytes, &mem);
+    status = ctx->stage_stream ? STEPAF_OK : stepaf_gpu_stream_create(ctx->gpu, &ctx->stage_stream);
+    if (!status)
+        status = stepaf_device_alloc(STEPAF_MEM_HOST, NULL, region->bytes, &mem);
     if (status) {
         free(stage);
         return status;
@@ -93,7 +95,8 @@ static stepaf_status_t stage_make(struct stepaf_ctx *ctx, struct stepaf_region *
                                     .kind = STEPAF_MEM_HOST,
                                     .fd = mem.fd,
                                     .library = true,
-                                    .shareable = true};
+                                    .shareable = true,
+                                    .stands_in = true};
     region->stage = stage;
     for (unsigned t = 0; t < ctx->n_transports && !status; t++) {
         const struct stepaf_transport_ops *ops = ctx->transports[t]->ops;
@@ -165,29 +168,20 @@ void stepaf_stage_describe(const struct stepaf_peer *peer, char *text)
 
 /* ---- in operation: only where there is GPU memory ---- */
 
-/* Copies to be made at once. */
-struct moves {
-    struct stepaf_gpu *gpu;
-    uint32_t n;
-    struct stepaf_gpu_piece piece[STEPAF_MAX_TENSORS];
-};
-
-static stepaf_status_t move(struct moves *moves)
-{
-    stepaf_status_t status =
-        moves->n ? stepaf_gpu_move(moves->gpu, moves->piece, moves->n) : STEPAF_OK;
-
-    moves->n = 0;
-    return status;
-}
-
-static stepaf_status_t add_out(struct moves *moves, const struct stepaf_region *region,
-                               const void *data, size_t bytes)
+static stepaf_status_t copy_out(const struct stepaf_ctx *ctx, const struct stepaf_region *region,
+                                const void *data, size_t bytes)
 {
     uint8_t *room = region->stage->base + ((const uint8_t *)data - region->base);
 
-    moves->piece[moves->n++] = (struct stepaf_gpu_piece){room, data, bytes};
-    return moves->n == STEPAF_MAX_TENSORS ? move(moves) : STEPAF_OK;
+    return stepaf_gpu_copy(ctx->gpu, room, data, bytes, ctx->stage_stream);
+}
+
+/* Mark the end of the copies so far. */
+static stepaf_status_t mark(const struct stepaf_ctx *ctx, void **event_p)
+{
+    stepaf_status_t status = *event_p ? STEPAF_OK : stepaf_gpu_event_create(ctx->gpu, event_p);
+
+    return status ? status : stepaf_gpu_event_record(ctx->gpu, *event_p, ctx->stage_stream);
 }
 
 /* Whether some link needs the stage. */
@@ -201,36 +195,77 @@ static bool is_staged(const struct stepaf_ctx *ctx, const struct stepaf_region *
     return false;
 }
 
-stepaf_status_t stepaf_stage_start(const struct stepaf_plan_obj *plan,
-                                   const stepaf_tensor_t *tensors, int n)
+stepaf_status_t stepaf_stage_start(struct stepaf_op *op, const stepaf_tensor_t *tensors, int n)
 {
+    const struct stepaf_plan_obj *plan = op->plan;
     const struct stepaf_ctx *ctx = plan->ctx;
-    struct moves moves = {.gpu = ctx->gpu};
     stepaf_status_t status = STEPAF_OK;
 
+    op->staged = false;
     for (int i = 0; i < (tensors ? n : plan->n_push) && !status; i++) {
         const struct stepaf_push *planned = &plan->push[i % plan->n_push];
         const void *data = tensors ? tensors[i].data : planned->data;
         size_t bytes = tensors ? tensors[i].bytes : planned->bytes;
         const struct stepaf_region *region =
             data == planned->data ? planned->region : stepaf_region_find(ctx, data, bytes);
-        if (bytes && is_staged(ctx, region))
-            status = add_out(&moves, region, data, bytes);
+        if (!bytes || !is_staged(ctx, region))
+            continue;
+        status = copy_out(ctx, region, data, bytes);
+        op->staged = true;
     }
-    return status ? status : move(&moves);
+    return status || !op->staged ? status : mark(ctx, &op->copied);
 }
 
-stepaf_status_t stepaf_stage_answer(const struct stepaf_peer *peer,
-                                    const struct stepaf_region *region,
-                                    const stepaf_tensor_t *tensor)
+stepaf_status_t stepaf_stage_answer(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
+                                    int n, bool *staged_p)
 {
-    struct moves moves = {.gpu = peer->ctx->gpu};
+    const struct stepaf_peer *peer = batch->mirror->peer;
+    const struct stepaf_ctx *ctx = peer->ctx;
+    stepaf_status_t status = STEPAF_OK;
 
-    if (!tensor->bytes || stepaf_is_taken(peer->link->ops, region))
-        return STEPAF_OK;
-    (void)add_out(&moves, region, tensor->data, tensor->bytes);
-    return move(&moves);
+    *staged_p = false;
+    for (int i = 0; i < n && !status; i++) {
+        const struct stepaf_region *region =
+            stepaf_region_find(ctx, tensors[i].data, tensors[i].bytes);
+        if (!tensors[i].bytes || !region || region->kind != STEPAF_MEM_CUDA ||
+            stepaf_is_taken(peer->link->ops, region))
+            continue;
+        status = copy_out(ctx, region, tensors[i].data, tensors[i].bytes);
+        *staged_p = true;
+    }
+    return status || !*staged_p ? status : mark(ctx, &batch->copied);
 }
+
+void stepaf_stage_gate(struct stepaf_post *const *posts, unsigned n, void *event)
+{
+    for (unsigned i = 0; i < n; i++)
+        for (unsigned x = 0; x < posts[i]->n_xfer; x++) {
+            const struct stepaf_xfer *xfer = &posts[i]->xfer[x];
+            if (!xfer->bytes || !xfer->src_region->stands_in)
+                continue;
+            posts[i]->copied = event;
+            posts[i]->link->has_backlog = true; /* so that it is queued */
+        }
+}
+
+bool stepaf_stage_copied(struct stepaf_peer *peer, struct stepaf_post *post)
+{
+    stepaf_status_t status = stepaf_gpu_event_test(peer->ctx->gpu, post->copied);
+
+    if (status == STEPAF_INPROGRESS)
+        return false;
+    post->copied = NULL;
+    if (status)
+        stepaf_engine_lost(&peer->ctx->host, peer->link, stepaf_last_error()->text);
+    return true;
+}
+
+/* Copies that are waited for. */
+struct moves {
+    struct stepaf_gpu *gpu;
+    uint32_t n;
+    struct stepaf_gpu_piece piece[STEPAF_MAX_TENSORS];
+};
 
 /* Note what has to be done for a tensor that has come from @a peer. */
 static void add_in(struct moves *moves, bool *flush_p, const struct stepaf_peer *peer,
@@ -249,7 +284,8 @@ static void add_in(struct moves *moves, bool *flush_p, const struct stepaf_peer 
 static bool bring(struct moves *moves, bool flush, struct stepaf_peer *peer)
 {
     char reason[STEPAF_REASON_MAX];
-    stepaf_status_t status = move(moves);
+    stepaf_status_t status =
+        moves->n ? stepaf_gpu_move(moves->gpu, moves->piece, moves->n) : STEPAF_OK;
 
     if (!status && flush)
         status = stepaf_gpu_flush(moves->gpu);

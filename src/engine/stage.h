@@ -47,13 +47,16 @@ void stepaf_stage_free(struct stepaf_ctx *ctx, struct stepaf_region *region);
 /* Say how a peer's link carries GPU memory; "" if there is none. */
 void stepaf_stage_describe(const struct stepaf_peer *peer, char *text);
 
-/* Copy what a start or an answer sends out of GPU memory. Waits for the copies, and for no stream of
- * the caller's. @a tensors: NULL, those that are planned. */
-stepaf_status_t stepaf_stage_start(const struct stepaf_plan_obj *plan,
-                                   const stepaf_tensor_t *tensors, int n);
-stepaf_status_t stepaf_stage_answer(const struct stepaf_peer *peer,
-                                    const struct stepaf_region *region,
-                                    const stepaf_tensor_t *tensor);
+/* Begin to copy what a start or an answer sends out of GPU memory, and mark the end of that by an
+ * event, which is made when it is needed first. Never waits. op->staged, *staged_p: there was
+ * something. @a tensors: NULL, those that are planned. */
+stepaf_status_t stepaf_stage_start(struct stepaf_op *op, const stepaf_tensor_t *tensors, int n);
+stepaf_status_t stepaf_stage_answer(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
+                                    int n, bool *staged_p);
+/* Have those posts queued that send something staged, until @a event has come by. */
+void stepaf_stage_gate(struct stepaf_post *const *posts, unsigned n, void *event);
+/* Whether a queued post may go. */
+bool stepaf_stage_copied(struct stepaf_peer *peer, struct stepaf_post *post);
 /* Bring what has arrived to the GPU. False: the GPU has failed, and the peer is lost by that. */
 bool stepaf_stage_batch(const struct stepaf_batch_obj *batch);
 bool stepaf_stage_pulled(const struct stepaf_op *op, struct stepaf_peer *peer);

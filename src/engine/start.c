@@ -273,6 +273,8 @@ static unsigned send_parts(struct stepaf_op *op, const stepaf_start_params_t *pa
         n = gather_some(op, params, imm);
     take_buffers(op, n);
     plan->slot = (uint8_t)(plan->slot + 1 == plan->depth ? 0 : plan->slot + 1);
+    if (__builtin_expect(op->staged, 0))
+        stepaf_stage_gate(plan->posts, n, op->copied);
     stepaf_engine_post(plan->posts, n);
     return n;
 }
@@ -326,7 +328,7 @@ stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_sta
         }
     }
     if (__builtin_expect(plan->on_gpu, 0) &&
-        (status = stepaf_stage_start(plan, params->push, params->n_push)))
+        (status = stepaf_stage_start(&plan->ops[plan->slot], params->push, params->n_push)))
         return status;
     op = take_slot(plan);
     unsigned n_sent = send_parts(op, params);

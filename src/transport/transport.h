@@ -131,6 +131,7 @@ struct stepaf_region {
     struct stepaf_gpu *gpu; /* GPU memory: whose */
     bool target;            /* peers write to it: it is offered at commit */
     bool hosted;            /* GPU memory: plans without streams name it */
+    bool stands_in;         /* it is the stage of another */
     bool pinned;            /* host memory that the GPU can use as well */
     bool unpin;             /* and this library has seen to that */
     unsigned uses;          /* by plans and receive registrations */
@@ -182,6 +183,7 @@ struct stepaf_post {
                     * over before it in the same call, if there is one */
     uint32_t imm;
     struct stepaf_msg msg;
+    void *copied; /* the engine's: an event of the GPU's after which its sources are there */
 };
 
 struct stepaf_transport_ops;

@@ -93,6 +93,7 @@ static stepaf_request_h start(void)
     stepaf_request_h request = NULL;
 
     CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_OK);
+    stepaf_progress(job->handle);
     return request;
 }
 
@@ -239,6 +240,46 @@ static void a_start_that_cannot_copy_changes_nothing(void)
     end();
 }
 
+/* Starting does not wait for the copy; what is sent later to the same peers does. */
+static void nothing_leaves_before_it_is_copied(void)
+{
+    stepaf_request_h requests[DEPTH];
+
+    begin_attention(false);
+    commit();
+    for (int s = 0; s < DEPTH; s++)
+        CU_ASSERT_EQUAL(stepaf_start(plan, &requests[s]), STEPAF_OK);
+    CU_ASSERT_EQUAL(job->n_records, 0);
+    cuda_fake.error = CUDA_ERROR_NOT_READY;
+    cuda_fake.n_calls = 0;
+    cuda_fake.fail_at = 2; /* the first peer's */
+    stepaf_progress(job->handle);
+    CU_ASSERT_EQUAL(job->n_records, DEPTH);
+    for (int s = 0; s < DEPTH; s++)
+        CU_ASSERT(job->records[s].peer == 1 && job->records[s].msg.seq == (uint32_t)s);
+    stepaf_progress(job->handle);
+    CU_ASSERT_EQUAL(job->n_records, PEERS * DEPTH);
+    cuda_fake.error = CUDA_ERROR_UNKNOWN;
+    end();
+}
+
+static void a_copy_that_fails_later_loses_the_peer(void)
+{
+    stepaf_request_h request;
+
+    begin_attention(false);
+    commit();
+    CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_OK);
+    cuda_fake.n_calls = 0;
+    cuda_fake.fail_at = 2;
+    stepaf_progress(job->handle);
+    cuda_fake.fail_at = 0;
+    answer(1, 0, true);
+    CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_ERR_PEER_LOST);
+    UNIT_CONTAINS(stepaf_last_error()->text, "GPU 0 has failed");
+    end();
+}
+
 static void other_tensors_may_be_started_with(void)
 {
     struct cuda_piece *other;
@@ -250,6 +291,7 @@ static void other_tensors_may_be_started_with(void)
     commit();
     push = (stepaf_tensor_t){PUSHED, gpu_memory + 500, 33};
     CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_OK);
+    stepaf_progress(job->handle);
     CU_ASSERT(memcmp(fake_last(job)->xfer[0].src, gpu_memory + 500, 33) == 0);
     CU_ASSERT_EQUAL(fake_last(job)->xfer[0].bytes, 33);
     other = cuda_fake_piece(BYTES, 0, true);
@@ -321,6 +363,7 @@ static void batches_are_staged(void)
                   (uint8_t *)info.data < received_in()->base + received_in()->bytes);
         gpu_memory[100] = (uint8_t)seq;
         CU_ASSERT_EQUAL(stepaf_respond(batch, &tensor, 1, STEPAF_RESPOND_RELEASE, NULL), STEPAF_OK);
+        stepaf_progress(job->handle);
         const struct stepaf_xfer *xfer = &fake_last(job)->xfer[0];
         CU_ASSERT(xfer->src != tensor.data && xfer->bytes == tensor.bytes);
         CU_ASSERT(memcmp(xfer->src, tensor.data, tensor.bytes) == 0);
@@ -367,6 +410,8 @@ int main(void)
         {"a GPU that orders writes is not flushed", a_gpu_that_orders_writes_is_not_flushed},
         {"a failing GPU loses the peer", a_failing_gpu_loses_the_peer},
         {"a start that cannot copy changes nothing", a_start_that_cannot_copy_changes_nothing},
+        {"nothing leaves before it is copied", nothing_leaves_before_it_is_copied},
+        {"a copy that fails later loses the peer", a_copy_that_fails_later_loses_the_peer},
         {"other tensors may be started with", other_tensors_may_be_started_with},
         {"batches are staged", batches_are_staged},
         {"batches are flushed", batches_are_flushed},
