@@ -34,7 +34,7 @@ typedef struct stepaf_key_params {
     int ndim;                       /* 1 .. STEPAF_MAX_DIMS */
     int64_t shape[STEPAF_MAX_DIMS]; /* largest; shape[0] may shrink per operation */
     unsigned depth;                 /* buffers, so batches in flight: 1 .. STEPAF_MAX_DEPTH */
-    stepaf_mem_kind_t mem_kind;     /* STEPAF_MEM_CUDA: for plans with STEPAF_PLAN_STREAM only */
+    stepaf_mem_kind_t mem_kind;     /* where the tensor is received */
 } stepaf_key_params_t;
 
 /** Declare @a key. Every rank that pushes, receives or pulls it declares it, alike, also in another

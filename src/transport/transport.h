@@ -264,6 +264,8 @@ struct stepaf_transport_ops {
     /* Say in words how GPU memory that was added is reached. NULL in a transport that takes none:
      * elsewhere a region that has no registration after add_region was not taken. */
     void (*describe_gpu)(const struct stepaf_transport *transport, char *text);
+    /* Try it with some memory of @a gpu, beside any context, and say the same. NULL likewise. */
+    void (*try_gpu)(const struct stepaf_env *env, struct stepaf_gpu *gpu, char *text);
 
     /* Write what a peer needs to connect, and to import a region. */
     void (*pack)(struct stepaf_transport *transport, struct stepaf_pack *pack);

@@ -179,6 +179,77 @@ static void a_failing_export_is_told(void)
     expect_staged("cannot export 5000 bytes of GPU 0 as dma-buf");
 }
 
+/* The processor cannot read what lies there, so that it must not put it into a request. */
+static void small_tensors_are_not_inline(void)
+{
+    static struct vside b;
+    struct stepaf_xfer xfers[2];
+    struct stepaf_rmem *rmem;
+
+    begin("");
+    vside_open(&b, 1);
+    CU_ASSERT_EQUAL_FATAL(add(), STEPAF_OK);
+    vside_join(&a, &b);
+    const struct stepaf_region *host = vside_memory(&a, BYTES);
+    rmem = vside_import(&a, 0, &b, vside_memory(&b, BYTES));
+    struct stepaf_post post = vside_post(&a, 0, xfers, 2, 16, rmem);
+    for (unsigned on_gpu = 0; on_gpu < 2; on_gpu++) {
+        unsigned n = verbs_device.n_inline;
+        xfers[0].src = on_gpu ? region.base : host->base;
+        xfers[0].src_region = on_gpu ? &region : host;
+        memset((void *)(uintptr_t)xfers[0].src, 7 + (int)on_gpu, 16);
+        verbs_device.holds = true;
+        CU_ASSERT_EQUAL(vside_send(&post), on_gpu ? STEPAF_POST_POSTED : STEPAF_POST_SENT);
+        CU_ASSERT_EQUAL(verbs_device.n_inline, n + 2 - on_gpu);
+        verbs_device.holds = false;
+        verbs_device_go();
+        (void)vside_progress(&b);
+        (void)vside_progress(&a);
+        CU_ASSERT_EQUAL(b.n_messages, on_gpu + 1);
+        CU_ASSERT_EQUAL(b.regions[0].base[15], 7 + on_gpu);
+        CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
+    }
+    stepaf_verbs_ops.release(a.links[0], rmem);
+    vside_close(&b);
+    end();
+}
+
+/* For stepaf_info: without a context, and nothing stays. */
+static void it_can_be_tried_beforehand(void)
+{
+    static const struct {
+        const char *net_devices;
+        int gpu;
+        bool dmabuf;
+        const char *words;
+    } cases[] = {
+        {"", STEPAF_ENV_GPU_AUTO, true, "dma-buf over fake0:1"},
+        {"", STEPAF_ENV_GPU_PEERMEM, true, "peer memory over fake0:1"},
+        {"", STEPAF_ENV_GPU_STAGED, true, "staged: fake0:1: STEPAF_VERBS_GPU=staged"},
+        {"", STEPAF_ENV_GPU_DMABUF, false, "STEPAF_VERBS_GPU=dmabuf: fake0:1: no dma-buf"},
+        {"fake7", STEPAF_ENV_GPU_AUTO, true, "there is no RDMA device"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct stepaf_env env;
+        begin("");
+        CU_ASSERT_EQUAL_FATAL(stepaf_env_load(&env), STEPAF_OK);
+        free(env.net_devices);
+        env.net_devices = strdup(cases[i].net_devices);
+        env.verbs_gpu = cases[i].gpu;
+        cuda_fake.has_dmabuf = cases[i].dmabuf;
+        CU_ASSERT_EQUAL_FATAL(stepaf_gpu_open(&gpu), STEPAF_OK);
+        stepaf_verbs_ops.try_gpu(&env, gpu, text);
+        UNIT_CONTAINS(text, cases[i].words);
+        CU_ASSERT_EQUAL(verbs_device.n_open, 0);
+        CU_ASSERT_EQUAL(cuda_fake_count(), 0);
+        stepaf_gpu_close(gpu);
+        CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
+        cuda_fake_end();
+        stepaf_env_free(&env);
+    }
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -188,6 +259,8 @@ int main(void)
         {"memory that cannot be flushed is staged", memory_that_cannot_be_flushed_is_staged},
         {"what was asked for is an error", what_was_asked_for_is_an_error},
         {"one rail that refuses is enough", one_rail_that_refuses_is_enough},
+        {"small tensors are not inline", small_tensors_are_not_inline},
+        {"it can be tried beforehand", it_can_be_tried_beforehand},
         {"a failing export is told", a_failing_export_is_told},
         CU_TEST_INFO_NULL,
     };

@@ -156,6 +156,7 @@ stepaf_status_t stepaf_verbs_add_region(struct stepaf_transport *transport,
     if (!memory)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
     memory->region = region;
+    memory->on_gpu = region->kind == STEPAF_MEM_CUDA;
     stepaf_list_append(&verbs->memories, &memory->node);
     region->registration = memory;
     for (unsigned r = 0; r < verbs->n_rails; r++) {

@@ -157,6 +157,7 @@ struct stepaf_verbs_memory {
     struct stepaf_list node;
     struct stepaf_region *region;
     struct ibv_mr *mr[STEPAF_VERBS_RAILS_MAX];
+    bool on_gpu; /* the processor cannot read it: nothing of it goes inline */
 };
 
 struct stepaf_verbs_rmem {
