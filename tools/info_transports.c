@@ -1,19 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
+#include "device/gpu.h"
 #include "info.h"
 #include "transport/transport.h"
+
+/* How GPU memory goes over a transport that may reach it itself: tried, so that it is sure. */
+static void show_gpu(const struct stepaf_transport_ops *ops, const struct stepaf_env *env)
+{
+    char text[STEPAF_REASON_MAX] = "";
+    struct stepaf_gpu *gpu;
+
+    if (!stepaf_gpu_probe(text) || stepaf_gpu_open(&gpu) != STEPAF_OK)
+        return; /* what is said of the GPU says why */
+    ops->try_gpu(env, gpu, text);
+    printf("%-8s GPU memory of plans that the host starts: %s\n", ops->name, text);
+    stepaf_gpu_close(gpu);
+}
 
 void info_transports(const struct stepaf_env *env)
 {
     for (int i = 0; stepaf_transports[i]; i++) {
         const struct stepaf_transport_ops *ops = stepaf_transports[i];
         char reason[STEPAF_REASON_MAX] = "";
-        if (!stepaf_transport_admitted(env, ops->name))
+        if (!stepaf_transport_admitted(env, ops->name)) {
             printf("%-8s not used: STEPAF_TRANSPORTS does not list it\n", ops->name);
-        else if (!ops->probe(env, reason))
+        } else if (!ops->probe(env, reason)) {
             printf("%-8s cannot be used: %s\n", ops->name, reason);
-        else
+        } else {
             printf("%-8s can be used%s%s\n", ops->name, *reason ? ": " : "", reason);
+            if (ops->try_gpu)
+                show_gpu(ops, env);
+        }
     }
 }

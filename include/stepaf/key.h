@@ -34,8 +34,8 @@ typedef struct stepaf_key_params {
     int ndim;                       /* 1 .. STEPAF_MAX_DIMS */
     int64_t shape[STEPAF_MAX_DIMS]; /* largest; shape[0] may shrink per operation */
     unsigned depth;                 /* buffers, so batches in flight: 1 .. STEPAF_MAX_DEPTH */
-    /* STEPAF_MEM_CUDA: for plans with STEPAF_PLAN_STREAM only. Where it is received: of the receive
-     * buffers, and of destinations. Ranks may differ in it, see stepaf/stream.h. */
+    /* Where it is received: of the receive buffers, and of destinations. Ranks may differ in it where
+     * stream plans carry it from one kind to the other (stepaf/stream.h) or none names it. */
     stepaf_mem_kind_t mem_kind;
 } stepaf_key_params_t;
 

@@ -14,7 +14,10 @@ extern "C" {
  *  The memory is registered and zeroed, host memory aligned to a page, GPU memory to 512 bytes.
  *  Peers can reach it after the next commit; as the source of a push or a response it can be used
  *  at once. GPU memory is that of the context's GPU: the one that is current to the thread whose
- *  call is the first to need a GPU, or GPU 0; it is for plans with STEPAF_PLAN_STREAM only.
+ *  call is the first to need a GPU, or GPU 0. Plans without STEPAF_PLAN_STREAM can use it from the
+ *  commit on that follows stepaf_plan_create (attention), or the declaration of a key that is in GPU
+ *  memory and that no stream plan names (FFN): straight, where an RDMA device reaches it, else by way
+ *  of as much pinned host memory, which the commit allocates.
  *  @param bytes  1 .. 2^40
  *  @param kind   STEPAF_MEM_HOST or STEPAF_MEM_CUDA
  *  @param ptr_p  owned by the context: stepaf_free or stepaf_finalize ends it.

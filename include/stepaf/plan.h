@@ -55,10 +55,9 @@ typedef struct stepaf_start_params {
  *  neither push nor pull, overlap, a key twice, wrong direction); STEPAF_ERR_PULLS (n_pull is not
  *  a multiple of the number of peers: some would have nowhere to answer); STEPAF_ERR_KEY;
  *  STEPAF_ERR_SIZE (more than the key's max_bytes); STEPAF_ERR_UNREGISTERED;
- *  STEPAF_ERR_UNSUPPORTED (a tensor in GPU memory, or a key received there, without
- *  STEPAF_PLAN_STREAM; with it, a destination of another kind of memory than its key's, or host memory
- *  that cannot be pinned for the GPU); STEPAF_ERR_LIMIT (65,535 plans); STEPAF_ERR_NO_MEMORY. Nothing
- *  changed on failure. Does not block. */
+ *  STEPAF_ERR_UNSUPPORTED (with STEPAF_PLAN_STREAM, a destination of another kind of memory than its
+ *  key's, or host memory that cannot be pinned for the GPU); STEPAF_ERR_LIMIT (65,535 plans);
+ *  STEPAF_ERR_NO_MEMORY. Nothing changed on failure. Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_create(stepaf_context_h ctx, const stepaf_tensor_t *push,
                                               int n_push, const stepaf_tensor_t *pull, int n_pull,
                                               uint32_t flags, stepaf_plan_h *plan_p);
@@ -73,12 +72,14 @@ STEPAF_API unsigned stepaf_plan_depth(stepaf_plan_h plan);
 
 /** Start an operation: push the planned tensors to the FFN ranks and expect their answers.
  *
+ *  A source in GPU memory must be complete: synchronize with the streams that write it before.
  *  @param request_p  valid until the plan has been started depth more times. Source buffers may
  *                    be reused when stepaf_request_sent says so; they must not change before.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (not committed since the plan was
- *  made, with keys or memory that need it); STEPAF_ERR_WOULD_BLOCK (an FFN rank still holds the
+ *  made, with keys or memory that need it, or an FFN rank receives a key in GPU memory on streams); STEPAF_ERR_WOULD_BLOCK (an FFN rank still holds the
  *  slot's last batch, or its last operation is in flight); STEPAF_ERR_PEER_LOST (an FFN rank that
- *  this operation needs). Nothing was sent on failure. Never blocks. */
+ *  this operation needs); STEPAF_ERR_TRANSPORT (sources in GPU memory, and the GPU has failed). Nothing
+ *  was sent on failure. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_start(stepaf_plan_h plan, stepaf_request_h *request_p);
 
 /** Start an operation that differs from its plan in sizes, sources or behaviour.

@@ -100,6 +100,13 @@ ENUM(VERBS_NOTIFY, verbs_notify, "auto", "auto|imm|send", 0,
 ENUM(VERBS_SLEEP, verbs_sleep, "poll", "poll|event", 0,
      "how a waiting thread that sleeps (STEPAF_BACKOFF) hears of RDMA: poll: it looks every 50 us; "
      "event: the device's completion channel wakes it, and it looks every ms")
+ENUM(VERBS_ORDER, verbs_order, "relaxed", "relaxed|strict", 0,
+     "whether a device's writes of tensors may overtake each other on the way to memory; relaxed: "
+     "where the device offers that")
+ENUM(VERBS_GPU, verbs_gpu, "auto", "auto|dmabuf|peermem|staged", 0,
+     "how RDMA devices reach GPU memory of plans that are started by the host: dmabuf: by dma-buf; "
+     "peermem: by a module of the GPU's driver (nvidia_peermem); staged: not at all, it is copied "
+     "through pinned host memory; auto: the first of these that works")
 STR(VERBS_GID_INDEX, verbs_gid_index, "", "number", 0,
     "entry of the port's GID table; empty: RoCEv2 over IPv4 if there is one")
 INT(VERBS_TRAFFIC_CLASS, verbs_traffic_class, 0, 0, 255, ANY_VALUE, "class", 0,

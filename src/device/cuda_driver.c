@@ -51,6 +51,10 @@ static void driver_load(void)
         }
         set_entry(entries[i].at, function);
     }
+    set_entry(offsetof(struct stepaf_cuda_driver, range_handle),
+              dlsym(library, NAME_OF(cuMemGetHandleForAddressRange)));
+    set_entry(offsetof(struct stepaf_cuda_driver, flush_writes),
+              dlsym(library, NAME_OF(cuFlushGPUDirectRDMAWrites)));
     set_entry(offsetof(struct stepaf_cuda_driver, function_load), dlsym(library, "cuFuncLoad"));
     set_entry(offsetof(struct stepaf_cuda_driver, stream_device),
               dlsym(library, "cuStreamGetDevice"));

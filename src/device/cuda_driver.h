@@ -36,6 +36,7 @@
     _(function_attribute, cuFuncGetAttribute)          \
     _(launch, cuLaunchKernelEx)                        \
     _(pointer_attributes, cuPointerGetAttributes)      \
+    _(pointer_set, cuPointerSetAttribute)              \
     _(mem_alloc, cuMemAlloc)                           \
     _(mem_free, cuMemFree)                             \
     _(mem_range, cuMemGetAddressRange)                 \
@@ -64,7 +65,10 @@ struct stepaf_cuda_driver {
 #define STEPAF_CUDA_FIELD(field_, entry_) __typeof__(entry_) *field_;
     STEPAF_CUDA_ENTRIES(STEPAF_CUDA_FIELD)
 #undef STEPAF_CUDA_FIELD
-    /* Newer drivers only, NULL elsewhere: cuFuncLoad (12.4), cuStreamGetDevice (12.8). */
+    /* NULL where the driver has none: cuMemGetHandleForAddressRange (11.7),
+     * cuFlushGPUDirectRDMAWrites (11.3), cuFuncLoad (12.4), cuStreamGetDevice (12.8). */
+    __typeof__(cuMemGetHandleForAddressRange) *range_handle;
+    __typeof__(cuFlushGPUDirectRDMAWrites) *flush_writes;
     CUresult(CUDAAPI *function_load)(CUfunction function);
     CUresult(CUDAAPI *stream_device)(CUstream stream, CUdevice *device_p);
 };
@@ -90,6 +94,8 @@ struct stepaf_gpu {
     CUstream stream; /* for set-up: waits for no other, not even for the legacy default stream */
     bool chains;     /* kernels may be programmatic successors: compute capability 9.0 */
     struct stepaf_gpu_facts facts;
+    struct stepaf_gpu_rdma rdma; /* what belongs to cuda_rdma.c */
+    bool rdma_known;
     struct stepaf_list mappings; /* of peers' memory; what belongs to cuda_share.c */
 };
 

@@ -17,7 +17,13 @@
 
 struct stepaf_gpu; /* one device, its primary context, and the kernels in it */
 
-enum { STEPAF_GPU_UUID = 16, STEPAF_GPU_NAME = 64, STEPAF_GPU_BUS = 16, STEPAF_GPU_IPC = 64 };
+enum {
+    STEPAF_GPU_UUID = 16,
+    STEPAF_GPU_NAME = 64,
+    STEPAF_GPU_BUS = 16,
+    STEPAF_GPU_IPC = 64,
+    STEPAF_GPU_REASON = 96
+};
 
 /* What is known of an open GPU. */
 struct stepaf_gpu_facts {
@@ -88,6 +94,42 @@ stepaf_status_t stepaf_gpu_export(struct stepaf_gpu *gpu, const void *ptr,
 stepaf_status_t stepaf_gpu_import(struct stepaf_gpu *gpu, const struct stepaf_gpu_export *exported,
                                   void **ptr_p);
 void stepaf_gpu_unimport(struct stepaf_gpu *gpu, void *ptr);
+
+/* ---- network cards that read and write the GPU's memory themselves ---- */
+
+/* What the GPU says of them, by its device attributes (CUDA Driver API, CUdevice_attribute). */
+struct stepaf_gpu_rdma {
+    char no_dmabuf[STEPAF_GPU_REASON]; /* why memory cannot be exported as dma-buf; "": it can */
+    char
+        no_peermem[STEPAF_GPU_REASON]; /* why a driver's peer-memory module cannot have it, or "" */
+    /* A card's writes may still be on their way to the GPU when the host hears that they are done
+     * (GPU_DIRECT_RDMA_WRITES_ORDERING below OWNER): to be flushed before the GPU may read them. */
+    bool flush;
+    char no_flush[STEPAF_GPU_REASON]; /* why that cannot be done where it is asked for, or "" */
+};
+const struct stepaf_gpu_rdma *stepaf_gpu_rdma(struct stepaf_gpu *gpu);
+
+/* Export a piece of memory as dma-buf: a file, which the caller closes, and where in it the piece
+ * begins. It is exported by whole pages of the host, which is what CUDA asks for
+ * (cuMemGetHandleForAddressRange). */
+stepaf_status_t stepaf_gpu_dmabuf(struct stepaf_gpu *gpu, const void *ptr, size_t bytes, int *fd_p,
+                                  uint64_t *offset_p);
+/* Have synchronous copies and fills of the allocation at @a ptr be so in fact: some return before
+ * they are done (CUDA Driver API, "API synchronization behavior"), and a card that reads the memory
+ * next knows nothing of that (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS). */
+stepaf_status_t stepaf_gpu_sync_memops(struct stepaf_gpu *gpu, const void *ptr);
+/* Wait until the GPU sees all that cards have written to it (cuFlushGPUDirectRDMAWrites). */
+stepaf_status_t stepaf_gpu_flush(struct stepaf_gpu *gpu);
+
+/* One copy of several. */
+struct stepaf_gpu_piece {
+    void *dst;
+    const void *src;
+    size_t bytes;
+};
+/* Copy between host and GPU, on a stream that waits for no other, and wait for the copies. */
+stepaf_status_t stepaf_gpu_move(struct stepaf_gpu *gpu, const struct stepaf_gpu_piece *pieces,
+                                uint32_t n);
 
 /* ---- on a stream: never block ---- */
 

@@ -98,6 +98,38 @@ void stepaf_gpu_unimport(struct stepaf_gpu *gpu, void *ptr)
 {
 }
 
+const struct stepaf_gpu_rdma *stepaf_gpu_rdma(struct stepaf_gpu *gpu)
+{
+    static const struct stepaf_gpu_rdma nothing = {
+        .no_dmabuf = "this build has no CUDA",
+        .no_peermem = "this build has no CUDA",
+    };
+
+    return &nothing;
+}
+
+stepaf_status_t stepaf_gpu_dmabuf(struct stepaf_gpu *gpu, const void *ptr, size_t bytes, int *fd_p,
+                                  uint64_t *offset_p)
+{
+    return refuse();
+}
+
+stepaf_status_t stepaf_gpu_sync_memops(struct stepaf_gpu *gpu, const void *ptr)
+{
+    return refuse();
+}
+
+stepaf_status_t stepaf_gpu_flush(struct stepaf_gpu *gpu)
+{
+    return refuse();
+}
+
+stepaf_status_t stepaf_gpu_move(struct stepaf_gpu *gpu, const struct stepaf_gpu_piece *pieces,
+                                uint32_t n)
+{
+    return refuse();
+}
+
 stepaf_status_t stepaf_gpu_capturing(struct stepaf_gpu *gpu, void *stream, bool *capturing_p)
 {
     return refuse();

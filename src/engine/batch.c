@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batches, FFN side: arriving, being taken, answered and released. */
 #include "engine/relay.h"
+#include "engine/stage.h"
 
 static void enlist(struct stepaf_batch_obj *batch)
 {
@@ -77,6 +78,8 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         ctx->counters.dropped_malformed++;
         return;
     }
+    if (__builtin_expect(mirror->on_gpu, 0) && !stepaf_stage_batch(batch))
+        return;
     stepaf_post_conclude(&batch->answer);
     mirror->seq = msg->seq + 1;
     mirror->slot = (uint8_t)(msg->slot + 1 == mirror->depth ? 0 : msg->slot + 1);
@@ -209,11 +212,12 @@ static __attribute__((noinline, cold)) stepaf_status_t refuse_tensor(
 /* Check the tensors and fill the writes; set *n_sizes_p to how many sizes the message must tell:
  * none if all are as planned. A refusal leaves nothing behind that the next try does not set. */
 static stepaf_status_t take_tensors(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
-                                    int n, uint32_t *n_sizes_p)
+                                    int n, uint32_t *n_sizes_p, bool *on_gpu_p)
 {
     const struct stepaf_mirror *mirror = batch->mirror;
 
     *n_sizes_p = 0;
+    *on_gpu_p = false;
     if (n != mirror->n_pull || (n && !tensors))
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
                                 "%d tensors given, %d expected", n, mirror->n_pull);
@@ -221,13 +225,13 @@ static stepaf_status_t take_tensors(struct stepaf_batch_obj *batch, const stepaf
         const struct stepaf_mirror_pull *pull = &mirror->pull[i];
         const stepaf_tensor_t *tensor = &tensors[i];
         struct stepaf_xfer *xfer = &batch->xfers[i];
-        struct stepaf_region *region =
-            stepaf_region_find_host(mirror->peer->ctx, tensor->data, tensor->bytes);
+        const struct stepaf_region *region =
+            stepaf_region_find_linked(mirror->peer->ctx, tensor->data, tensor->bytes);
         if (tensor->key != pull->key_id || tensor->bytes > pull->bytes ||
             (!region && tensor->bytes))
             return refuse_tensor(mirror->peer->ctx, pull, tensor, i);
-        xfer->src = tensor->data;
-        xfer->src_region = region;
+        *on_gpu_p = *on_gpu_p || (region && region->kind != STEPAF_MEM_HOST);
+        stepaf_xfer_from(xfer, mirror->peer->link, region, tensor->data);
         xfer->bytes = (uint32_t)tensor->bytes;
         batch->answer.msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
         if (xfer->bytes != pull->bytes)
@@ -274,16 +278,22 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
     struct stepaf_ctx *ctx = mirror->peer->ctx;
     uint64_t now = stepaf_ticks();
     stepaf_status_t status;
+    bool on_gpu, staged = false;
     uint32_t n_sizes;
 
     if (flags & ~(uint32_t)STEPAF_RESPOND_RELEASE)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND, "unknown flags");
-    if ((status = check_state(batch)) || (status = take_tensors(batch, tensors, n, &n_sizes)))
+    if ((status = check_state(batch)) ||
+        (status = take_tensors(batch, tensors, n, &n_sizes, &on_gpu)))
+        return status;
+    if (__builtin_expect(on_gpu, 0) && (status = stepaf_stage_answer(batch, tensors, n, &staged)))
         return status;
     fill_answer(batch, n_sizes, flags, now);
     batch->answered = true;
     batch->retired = false;
     batch->responded = batch->generation;
+    if (__builtin_expect(staged, 0))
+        stepaf_stage_gate(&(struct stepaf_post *){&batch->answer}, 1, batch->copied);
     stepaf_engine_post_one(&batch->answer);
     ctx->counters.responses_sent++;
     for (int i = 0; i < n; i++)

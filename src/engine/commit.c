@@ -5,6 +5,7 @@
 
 #include "engine/connect.h"
 #include "engine/map.h"
+#include "engine/stage.h"
 #include "engine/stream.h"
 
 /* Whether nothing is in flight that a new epoch would cut off. */
@@ -77,6 +78,8 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, int64_t deadline_ns)
         status = stepaf_key_allocate(ctx);
     if (!status)
         status = stepaf_streams_prepare(ctx);
+    if (!status)
+        status = stepaf_stages_prepare(ctx);
     return status;
 }
 
@@ -242,6 +245,8 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
     stepaf_streams_settle(ctx);
     if (!status)
         stepaf_transports_trim(ctx);
+    if (!status)
+        stepaf_stages_settle(ctx);
     if (!status)
         status = stepaf_clock_sync(ctx, deadline_ns);
     if (!status && ctx->epoch == 1 && ctx->env.print_map)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "engine/stage.h"
 
 enum { WAIT_POLLS = 128 }; /* a few microseconds */
 
@@ -233,6 +234,16 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
     return STEPAF_OK;
 }
 
+/* For the map: how GPU memory goes to a peer. */
+static void note_gpu(struct stepaf_peer *peer)
+{
+    char text[STEPAF_REASON_MAX];
+
+    stepaf_stage_describe(peer, text);
+    if (text[0] && !strstr(peer->refused, "GPU memory: "))
+        note(peer->refused, "GPU memory", text);
+}
+
 /* Wait for what has been begun. */
 static stepaf_status_t join_all(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
@@ -269,6 +280,7 @@ stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx,
             status = resolve_keys(ctx, peer, declaration);
         if (status)
             return status;
+        note_gpu(peer);
     }
     return join_all(ctx, deadline_ns);
 }

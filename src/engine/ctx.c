@@ -71,6 +71,8 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
     ctx->n_transports = 0;
     stepaf_keys_free(ctx);
     stepaf_regions_free(ctx);
+    if (ctx->stage_stream)
+        stepaf_gpu_stream_destroy(ctx->gpu, ctx->stage_stream);
     stepaf_gpu_close(ctx->gpu);
     stepaf_table_free(&ctx->plans);
     stepaf_table_free(&ctx->ops);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/declare.h"
 #include "engine/relay.h"
+#include "engine/stage.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -82,10 +83,10 @@ static void pack_counted(struct stepaf_transport *transport, const struct stepaf
 }
 
 /* Attention ranks offer all memory, since a later plan may pull into any of it; FFN ranks what
- * they receive into. GPU memory is no transport's. */
+ * they receive into; GPU memory only if links may have to carry it. */
 static bool is_offered(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
 {
-    if (region->kind != STEPAF_MEM_HOST || region->hidden)
+    if (region->hidden || (region->kind != STEPAF_MEM_HOST && !region->linked))
         return false;
     return stepaf_is_attention(ctx) || region->target;
 }
@@ -104,7 +105,7 @@ static void pack_regions(struct stepaf_ctx *ctx, struct stepaf_pack *pack)
         stepaf_pack_u32(pack, region->id);
         stepaf_pack_u64(pack, region->bytes);
         for (unsigned t = 0; t < ctx->n_transports; t++)
-            pack_counted(ctx->transports[t], region, pack);
+            pack_counted(ctx->transports[t], stepaf_reach(ctx->transports[t]->ops, region), pack);
     }
 }
 

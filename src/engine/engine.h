@@ -159,6 +159,7 @@ struct stepaf_ctx {
     uint32_t n_regions;
     struct stepaf_region *last_region; /* of the last look-up in host memory */
     struct stepaf_gpu *gpu;            /* NULL: none was needed yet */
+    void *stage_stream;                /* CUDA's, for copies to stages; NULL: there are none */
     uint32_t next_region_id;
     uint32_t cache_at;              /* where the last one-shot plan was found */
     struct stepaf_streams *streams; /* of the last commit; NULL: there was no stream plan yet */
@@ -333,12 +334,20 @@ void stepaf_key_describe(const struct stepaf_key *key, uint64_t id, void *data, 
 /* Where an FFN rank receives @a key from attention rank @a rank; NULL: nowhere. */
 uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t rank);
 
-/* Find the region that holds a range; NULL: none does. _host: only host memory, and fast. */
+/* Find the region that holds a range; NULL: none does. _host: only host memory, and fast; _linked:
+ * that, or GPU memory that links can carry. */
 struct stepaf_region *stepaf_region_find(const struct stepaf_ctx *ctx, const void *data,
                                          size_t bytes);
 struct stepaf_region *stepaf_region_find_host(struct stepaf_ctx *ctx, const void *data,
                                               size_t bytes);
-/* Say why find_host has found nothing for @a what ("push tensor") @a index. */
+struct stepaf_region *stepaf_region_find_linked(struct stepaf_ctx *ctx, const void *data,
+                                                size_t bytes);
+static inline bool stepaf_region_is_linked(const struct stepaf_ctx *ctx,
+                                           const struct stepaf_region *region)
+{
+    return region->kind == STEPAF_MEM_HOST || (region->linked && region->linked <= ctx->epoch);
+}
+/* Say why find_linked has found nothing for @a what ("push tensor") @a index. */
 stepaf_status_t stepaf_region_refuse(const struct stepaf_ctx *ctx, const void *data, size_t bytes,
                                      stepaf_phase_t phase, const char *what, int index)
     __attribute__((cold));

@@ -45,6 +45,7 @@ struct stepaf_op {
     uint8_t slot;
     bool retired;       /* its result was handed out */
     bool custom;        /* its posts are not as planned */
+    bool staged;        /* being started: its sources are being copied */
     _Atomic int status; /* STEPAF_INPROGRESS until known */
     uint32_t pending;   /* parts that WAIT, also after status is known */
     uint32_t n_held;    /* peers that have not released the slot */
@@ -55,6 +56,7 @@ struct stepaf_op {
     struct stepaf_part *parts; /* per peer */
     struct stepaf_xfer *xfers; /* per peer: n_push */
     uint32_t *pull_bytes;      /* per peer: n_pull; what landed */
+    void *copied;              /* event: sources are staged; NULL: none was yet */
 };
 
 struct stepaf_push {
@@ -82,6 +84,7 @@ struct stepaf_plan_obj {
     uint8_t n_pull; /* per peer */
     bool scatter;
     bool on_streams; /* then stream says the rest */
+    bool on_gpu;     /* not on streams, and some tensor is, or has been, in GPU memory */
     bool is_small;   /* posting takes little longer than a stamp: START has that of NOTIFIED */
     bool cached;     /* made by stepaf_push_pull */
     bool is_twin;    /* of a stream plan: carries its tensors to peers by way of the host */
@@ -124,12 +127,14 @@ struct stepaf_batch_obj {
     struct stepaf_post release;
     struct stepaf_xfer *xfers; /* n_pull */
     uint32_t *bytes;           /* n_push */
+    void *copied;              /* as an operation's */
 };
 
 struct stepaf_mirror_push {
     struct stepaf_key *key;
     uint8_t *data; /* receive buffer of slot 0 */
     uint32_t bytes;
+    const struct stepaf_region *region; /* of GPU memory, else NULL */
 };
 
 struct stepaf_mirror_pull {
@@ -150,6 +155,7 @@ struct stepaf_mirror {
     uint8_t n_known;            /* TENSORs that have come: complete when n_push + n_pull */
     uint8_t slot;               /* of the next operation */
     uint8_t known_pulls;        /* bit i: pull[i] has come */
+    bool on_gpu;                /* something is received in GPU memory */
     uint32_t seq;               /* of the next operation */
     bool strayed;               /* complete, but what it pushes lands where no stream plan looks */
     struct stepaf_relay *relay; /* a stream plan takes its batches; NULL: the caller does */

@@ -50,6 +50,7 @@ static stepaf_status_t place_cuda(struct stepaf_ctx *ctx, struct stepaf_region *
     if (status)
         return status;
     region->kind = STEPAF_MEM_CUDA;
+    region->gpu = gpu;
     region->shareable = place.shareable && piece_end(&place, at) >= end;
     for (at = piece_end(&place, at); at < end; at = piece_end(&place, at)) {
         stepaf_gpu_classify((const void *)at, &place); /* NOLINT(performance-no-int-to-ptr) */

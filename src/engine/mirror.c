@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/relay.h"
+#include "engine/stage.h"
 
 static void malformed(struct stepaf_peer *peer)
 {
@@ -21,6 +22,8 @@ static void mirror_free(struct stepaf_mirror *mirror)
         if (stepaf_table_get(&ctx->batches, batch->index) == batch)
             stepaf_table_remove(&ctx->batches, batch->index);
         stepaf_post_conclude(&batch->answer);
+        if (batch->copied)
+            stepaf_gpu_event_destroy(ctx->gpu, batch->copied);
         free(batch->xfers);
         free(batch->bytes);
     }
@@ -135,14 +138,23 @@ static bool take_push(struct stepaf_mirror *mirror, const struct stepaf_msg *msg
     struct stepaf_peer *peer = mirror->peer;
     struct stepaf_key *key = stepaf_key_find(peer->ctx, id);
     uint8_t *slice = key ? stepaf_relay_landing(key, peer) : NULL;
+    const struct stepaf_region *region = NULL;
 
     mirror->strayed = mirror->strayed || slice;
-    if (key && !slice && key->mem_kind == STEPAF_MEM_HOST)
+    if (key && !slice) {
         slice = stepaf_key_slice(key, (uint32_t)peer->who.rank);
+        if (slice && key->mem_kind != STEPAF_MEM_HOST) {
+            region = stepaf_region_find(peer->ctx, slice, 1);
+            if (!region || !stepaf_region_is_linked(peer->ctx, region) ||
+                stepaf_key_on_streams(peer->ctx, key))
+                return false;
+            mirror->on_gpu = true;
+        }
+    }
     if (msg->slot >= mirror->n_push || !slice || msg->word[2] > key->max_bytes ||
         mirror->depth > key->depth || mirror->push[msg->slot].key)
         return false;
-    mirror->push[msg->slot] = (struct stepaf_mirror_push){key, slice, msg->word[2]};
+    mirror->push[msg->slot] = (struct stepaf_mirror_push){key, slice, msg->word[2], region};
     return true;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations in flight, attention side: answers, releases, cancellation, loss. */
-#include "engine/engine.h"
+#include "engine/stage.h"
 
 /* Give the operation its result, once. */
 static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uint64_t now)
@@ -123,6 +123,8 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         ctx->counters.dropped_malformed++;
         return;
     }
+    if (__builtin_expect(op->plan->on_gpu, 0) && !stepaf_stage_pulled(op, peer))
+        return;
     op->parts[p].queue_ns = msg->word[STEPAF_MSG_QUEUE];
     op->parts[p].work_ns = msg->word[STEPAF_MSG_WORK];
     take_answer(peer, op, &op->parts[p], msg->flags & STEPAF_MSG_RELEASED);
@@ -141,6 +143,8 @@ static inline void take_planned(struct stepaf_peer *peer, struct stepaf_op *op,
     for (uint32_t i = 0; i < n; i++)
         sum += bytes[i] = pull[i].bytes;
     peer->bytes_received += sum;
+    if (__builtin_expect(plan->on_gpu, 0) && !stepaf_stage_pulled(op, peer))
+        return;
     part->queue_ns = UINT32_MAX;
     part->work_ns = UINT32_MAX;
     take_answer(peer, op, part, released);

@@ -10,18 +10,6 @@ static stepaf_status_t invalid(const char *what)
     return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "%s", what);
 }
 
-/* Plans without streams carry host memory. */
-static stepaf_status_t check_kind(const struct stepaf_plan_obj *plan, const struct stepaf_key *key,
-                                  const char *what, int index)
-{
-    if (key->mem_kind != STEPAF_MEM_CUDA || plan->on_streams || plan->is_twin)
-        return STEPAF_OK;
-    return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
-                            "%s %d: key %llu is received in GPU memory: that takes a plan with "
-                            "STEPAF_PLAN_STREAM",
-                            what, index, (unsigned long long)key->id);
-}
-
 /* Memory of a stream plan: the GPU's, or host memory that the GPU is let to use. What a key names
  * at its receiver is of the key's kind. */
 static stepaf_status_t use_on_streams(struct stepaf_plan_obj *plan, const struct stepaf_key *key,
@@ -53,8 +41,7 @@ static stepaf_status_t find_memory(struct stepaf_plan_obj *plan, const struct st
 {
     struct stepaf_ctx *ctx = plan->ctx;
 
-    *region_p = plan->on_streams ? stepaf_region_find(ctx, tensor->data, tensor->bytes)
-                                 : stepaf_region_find_host(ctx, tensor->data, tensor->bytes);
+    *region_p = stepaf_region_find(ctx, tensor->data, tensor->bytes);
     if (!*region_p)
         return stepaf_region_refuse(ctx, tensor->data, tensor->bytes, STEPAF_PHASE_NONE, what,
                                     index);
@@ -68,14 +55,10 @@ static stepaf_status_t resolve(struct stepaf_plan_obj *plan, const stepaf_tensor
 {
     struct stepaf_key *key = stepaf_key_find(plan->ctx, tensor->key);
     unsigned long long id = tensor->key;
-    stepaf_status_t status;
 
     if (!key)
         return stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_NONE,
                                 "%s %d: key %llu is not declared", what, index, id);
-    status = check_kind(plan, key, what, index);
-    if (status)
-        return status;
     if (key->direction != direction)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                 "%s %d: key %llu is declared for the other direction", what, index,
@@ -168,15 +151,25 @@ static stepaf_status_t compile_pull(struct stepaf_plan_obj *plan, const stepaf_t
     return stepaf_is_attention(plan->ctx) ? check_overlap(plan, n) : STEPAF_OK;
 }
 
+static void use_region(struct stepaf_plan_obj *plan, struct stepaf_region *region, unsigned change)
+{
+    region->uses += change;
+    if (region->kind != STEPAF_MEM_CUDA || plan->on_streams)
+        return;
+    plan->on_gpu = true;
+    plan->ctx->changed = plan->ctx->changed || !region->hosted;
+    region->hosted = true;
+}
+
 /* Count the plan in or out at the memory that it uses. */
 static void use_memory(struct stepaf_plan_obj *plan, unsigned change)
 {
     for (int i = 0; i < plan->n_push; i++)
         if (plan->push[i].region)
-            plan->push[i].region->uses += change;
+            use_region(plan, plan->push[i].region, change);
     for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
         if (plan->pull[i].region) {
-            plan->pull[i].region->uses += change;
+            use_region(plan, plan->pull[i].region, change);
             plan->pull[i].region->target = stepaf_is_attention(plan->ctx);
         }
 }
@@ -208,6 +201,8 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan)
             stepaf_table_remove(&plan->ctx->ops, op->index);
         for (uint32_t p = 0; op->parts && p < plan->ctx->n_peers; p++)
             stepaf_post_conclude(&op->parts[p].post);
+        if (op->copied)
+            stepaf_gpu_event_destroy(plan->ctx->gpu, op->copied);
         free(op->parts);
         free(op->xfers);
         free(op->pull_bytes);
@@ -342,14 +337,21 @@ static bool is_reached(const struct stepaf_plan_obj *plan, const struct stepaf_k
 
 bool stepaf_plan_ready(const struct stepaf_plan_obj *plan)
 {
-    if (!plan->ctx->epoch || plan->stream) /* the other side has a plan of its own */
+    const struct stepaf_ctx *ctx = plan->ctx;
+
+    if (!ctx->epoch || plan->stream) /* the other side has a plan of its own */
         return false;
-    for (int i = 0; i < plan->n_push; i++)
-        if (!plan->push[i].key->committed || !is_reached(plan, plan->push[i].key))
+    for (int i = 0; i < plan->n_push; i++) {
+        const struct stepaf_push *push = &plan->push[i];
+        if (!push->key->committed || !is_reached(plan, push->key) ||
+            (push->region && !stepaf_region_is_linked(ctx, push->region)))
             return false;
-    for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
-        if (plan->pull[i].region && !plan->pull[i].region->offered)
+    }
+    for (uint32_t i = 0; i < ctx->n_peers * plan->n_pull; i++) {
+        const struct stepaf_region *region = plan->pull[i].region;
+        if (region && (!region->offered || !stepaf_region_is_linked(ctx, region)))
             return false;
+    }
     return true;
 }
 

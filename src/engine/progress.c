@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/relay.h"
+#include "engine/stage.h"
 
 static struct stepaf_peer *peer_of(const struct stepaf_post *post)
 {
@@ -81,6 +82,8 @@ static unsigned flush_queues(struct stepaf_ctx *ctx)
         while (!stepaf_list_empty(&peer->queue)) {
             struct stepaf_post *post =
                 stepaf_container_of(peer->queue.next, struct stepaf_post, node);
+            if (__builtin_expect(post->copied != NULL, 0) && !stepaf_stage_copied(peer, post))
+                break;
             post->link->ops->post(&post, 1);
             if (post->state == STEPAF_POST_QUEUED)
                 break;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "device/device.h"
-#include "engine/engine.h"
+#include "engine/stage.h"
 
 /* Return the number of regions that begin at or below @a place. */
 static uint32_t upper_bound(const struct stepaf_ctx *ctx, const uint8_t *place)
@@ -47,28 +47,39 @@ struct stepaf_region *stepaf_region_find_host(struct stepaf_ctx *ctx, const void
     return region;
 }
 
+struct stepaf_region *stepaf_region_find_linked(struct stepaf_ctx *ctx, const void *data,
+                                                size_t bytes)
+{
+    struct stepaf_region *region = stepaf_region_find_host(ctx, data, bytes);
+
+    if (__builtin_expect(region != NULL, 1))
+        return region;
+    region = stepaf_region_find(ctx, data, bytes);
+    return region && stepaf_region_is_linked(ctx, region) ? region : NULL;
+}
+
 stepaf_status_t stepaf_region_refuse(const struct stepaf_ctx *ctx, const void *data, size_t bytes,
                                      stepaf_phase_t phase, const char *what, int index)
 {
     if (stepaf_region_find(ctx, data, bytes))
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, phase,
-                                "%s %d is in GPU memory: that takes a plan with "
-                                "STEPAF_PLAN_STREAM",
+                                "%s %d is in GPU memory that no commit has made ready for plans "
+                                "without STEPAF_PLAN_STREAM",
                                 what, index);
     return stepaf_error_set(STEPAF_ERR_UNREGISTERED, phase,
                             "%s %d: its %zu bytes are not in registered memory", what, index,
                             bytes);
 }
 
-/* Transports carry what the host can read: they are told of nothing else. */
 static void tell_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
-    for (unsigned t = 0; t < ctx->n_transports && region->kind == STEPAF_MEM_HOST; t++)
+    stepaf_stage_free(ctx, region);
+    for (unsigned t = 0; t < ctx->n_transports; t++)
         if (ctx->transports[t]->ops->drop_region)
             ctx->transports[t]->ops->drop_region(ctx->transports[t], region);
 }
 
-/* Tell the transports that are open. */
+/* Tell the transports that are open. Of GPU memory they learn at commit, if it is for links. */
 static stepaf_status_t tell_add(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
     stepaf_status_t status = STEPAF_OK;
@@ -125,7 +136,8 @@ stepaf_status_t stepaf_region_alloc(struct stepaf_ctx *ctx, size_t bytes, stepaf
                                   .kind = kind,
                                   .fd = mem.fd,
                                   .library = true,
-                                  .shareable = true};
+                                  .shareable = true,
+                                  .gpu = gpu};
     status = region_add(ctx, &model, region_p);
     if (status)
         stepaf_device_free(&mem);
@@ -215,9 +227,10 @@ uint8_t *stepaf_region_resolve(struct stepaf_host *host, uint32_t id, uint64_t o
         const struct stepaf_region *region = ctx->regions[i];
         if (region->id != id)
             continue;
-        if (!region->target || region->kind != STEPAF_MEM_HOST || offset > region->bytes ||
-            bytes > region->bytes - offset)
+        if (!region->target || offset > region->bytes || bytes > region->bytes - offset)
             return NULL;
+        if (region->kind != STEPAF_MEM_HOST)
+            return region->stage ? region->stage->base + offset : NULL;
         return region->base + offset;
     }
     return NULL;

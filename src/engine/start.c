@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting an operation: the hot path of the attention side. First everything that could refuse
  * is asked, then everything is done. */
-#include "engine/engine.h"
+#include "engine/stage.h"
 
 static const stepaf_start_params_t no_params;
 
@@ -28,9 +28,14 @@ static stepaf_status_t check_overrides(struct stepaf_plan_obj *plan,
             return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_START,
                                     "push tensor %d: %zu bytes, but %u are planned", i,
                                     tensor->bytes, planned->bytes);
-        if (tensor->bytes && !stepaf_region_find_host(plan->ctx, tensor->data, tensor->bytes))
+        if (!tensor->bytes)
+            continue;
+        const struct stepaf_region *region =
+            stepaf_region_find_linked(plan->ctx, tensor->data, tensor->bytes);
+        if (!region)
             return stepaf_region_refuse(plan->ctx, tensor->data, tensor->bytes, STEPAF_PHASE_START,
                                         "push tensor", i);
+        plan->on_gpu = plan->on_gpu || region->kind == STEPAF_MEM_CUDA;
     }
     return STEPAF_OK;
 }
@@ -93,12 +98,11 @@ static void compile_part(struct stepaf_op *op, uint32_t p)
         const struct stepaf_push *push = &plan->push[i];
         const struct stepaf_key_remote *remote = &push->key->remote[p];
         post->xfer[i] = (struct stepaf_xfer){
-            .src = push->data,
-            .src_region = push->region,
             .dst = remote->rmem,
             .dst_offset = remote->offset + (uint64_t)op->slot * push->key->max_bytes,
             .bytes = push->bytes,
         };
+        stepaf_xfer_from(&post->xfer[i], post->link, push->region, push->data);
     }
 }
 
@@ -118,11 +122,11 @@ static void override_part(struct stepaf_op *op, const stepaf_start_params_t *par
     for (uint32_t i = 0; i < plan->n_push; i++) {
         const stepaf_tensor_t *given = &params->push[plan->scatter ? p * plan->n_push + i : i];
         struct stepaf_xfer *xfer = &post->xfer[i];
-        xfer->src = given->data;
-        xfer->bytes = (uint32_t)given->bytes;
-        xfer->src_region = plan->push[i].region;
+        const struct stepaf_region *region = plan->push[i].region;
         if (given->data != plan->push[i].data)
-            xfer->src_region = stepaf_region_find_host(plan->ctx, given->data, given->bytes);
+            region = stepaf_region_find_linked(plan->ctx, given->data, given->bytes);
+        stepaf_xfer_from(xfer, post->link, region, given->data);
+        xfer->bytes = (uint32_t)given->bytes;
         post->msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
     }
     post->is_short = false;
@@ -271,6 +275,8 @@ static unsigned send_parts(struct stepaf_op *op, const stepaf_start_params_t *pa
         n = gather_some(op, params, imm);
     take_buffers(op, n);
     plan->slot = (uint8_t)(plan->slot + 1 == plan->depth ? 0 : plan->slot + 1);
+    if (__builtin_expect(op->staged, 0))
+        stepaf_stage_gate(plan->posts, n, op->copied);
     stepaf_engine_post(plan->posts, n);
     return n;
 }
@@ -303,7 +309,8 @@ stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_sta
     if (__builtin_expect(plan->usable != ctx->epoch || !ctx->epoch, 0))
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
                                 plan->stream ? "plan %u is started on streams only"
-                                             : "plan %u has keys or memory that wait for a commit",
+                                             : "plan %u has keys or memory that wait for a commit, "
+                                               "or a key that FFN ranks receive on streams",
                                 plan->index);
     if (!params)
         params = &no_params;
@@ -322,6 +329,9 @@ stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_sta
             return STEPAF_ERR_WOULD_BLOCK;
         }
     }
+    if (__builtin_expect(plan->on_gpu, 0) &&
+        (status = stepaf_stage_start(&plan->ops[plan->slot], params->push, params->n_push)))
+        return status;
     op = take_slot(plan);
     unsigned n_sent = send_parts(op, params);
     uint64_t posted = stepaf_ticks();

@@ -288,19 +288,28 @@ static stepaf_status_t judge_pair(const struct stepaf_declaration *declarations,
     return STEPAF_OK;
 }
 
-static bool names(const struct stepaf_told *told, uint64_t key)
+static bool plan_names(const struct stepaf_told_plan *plan, uint64_t key)
 {
-    for (uint32_t i = 0; i < told->n_plans; i++)
-        for (uint32_t k = 0; k < told->plans[i].n_push + told->plans[i].n_pull; k++)
-            if (key == (k < told->plans[i].n_push
-                            ? told->plans[i].push[k]
-                            : stepaf_told_pull(&told->plans[i], 0, k - told->plans[i].n_push)))
+    for (uint32_t k = 0; k < plan->n_push; k++)
+        if (key == plan->push[k])
+            return true;
+    for (uint32_t p = 0; p < plan->n_peers; p++)
+        for (uint32_t k = 0; k < plan->n_pull; k++)
+            if (key == stepaf_told_pull(plan, p, k))
                 return true;
     return false;
 }
 
-/* A key may be of another kind at each end where stream plans carry it from kind to kind: both ends'
- * own, or one that is relayed. */
+static bool names(const struct stepaf_told *told, uint64_t key)
+{
+    for (uint32_t i = 0; i < told->n_plans; i++)
+        if (plan_names(&told->plans[i], key))
+            return true;
+    return false;
+}
+
+/* A key may be of another kind at each end where stream plans carry it from kind to kind, both ends'
+ * own or one that is relayed, and where none names it: links write where the receiver says. */
 static stepaf_status_t judge_kinds(const struct stepaf_declaration *one,
                                    const struct stepaf_told *told,
                                    const struct stepaf_declaration *other,
@@ -313,7 +322,7 @@ static stepaf_status_t judge_kinds(const struct stepaf_declaration *one,
             continue;
         bool one_has = names(told, a->id), other_has = names(its, a->id);
         bool relayed = stepaf_declared_relayed(one, other);
-        if ((one_has && other_has) || (relayed && (one_has || other_has)))
+        if (one_has == other_has || (relayed && (one_has || other_has)))
             continue;
         return stepaf_error_set(
             STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,

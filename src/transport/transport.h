@@ -116,22 +116,30 @@ static inline bool stepaf_msg_compact(const struct stepaf_msg *msg, uint32_t *im
     return true;
 }
 
-/* A piece of this process's memory. Owned by the engine. A transport sees host memory only. */
+struct stepaf_gpu;
+
+/* A piece of this process's memory. Owned by the engine. A transport sees host memory only, but for
+ * one that has describe_gpu. */
 struct stepaf_region {
     uint32_t id; /* never used again for another one within the context */
     uint8_t *base;
     size_t bytes;
     stepaf_mem_kind_t kind;
-    int fd;             /* file that holds it from offset 0, or -1 */
-    bool library;       /* from stepaf_alloc, or receive buffers; else pages of the caller's own */
-    bool shareable;     /* GPU memory: other processes can map it */
-    bool target;        /* peers write to it: it is offered at commit */
-    bool hidden;        /* it is offered to nobody (any more) */
-    bool pinned;        /* host memory that the GPU can use as well */
-    bool unpin;         /* and this library has seen to that */
-    unsigned uses;      /* by plans and receive registrations */
-    uint32_t offered;   /* epoch in which peers learned of it, 0: not yet */
-    void *registration; /* of the transport that has add_region; NULL: none */
+    int fd;         /* file that holds it from offset 0, or -1 */
+    bool library;   /* from stepaf_alloc, or receive buffers; else pages of the caller's own */
+    bool shareable; /* GPU memory: other processes can map it */
+    struct stepaf_gpu *gpu; /* GPU memory: whose */
+    bool target;            /* peers write to it: it is offered at commit */
+    bool hidden;            /* it is offered to nobody (any more) */
+    bool hosted;            /* GPU memory: plans without streams name it */
+    bool stands_in;         /* it is the stage of another */
+    bool pinned;            /* host memory that the GPU can use as well */
+    bool unpin;             /* and this library has seen to that */
+    unsigned uses;          /* by plans and receive registrations */
+    uint32_t offered;       /* epoch in which peers learned of it, 0: not yet */
+    uint32_t linked;        /* GPU memory: epoch from which on links can carry it, 0: they do not */
+    struct stepaf_region *stage; /* GPU memory: host memory that stands for it, see stage.h */
+    void *registration;          /* of the transport that has add_region; NULL: none */
 };
 
 /* A piece of a peer's memory. Made by a link's import; a transport puts its own after this. */
@@ -176,6 +184,7 @@ struct stepaf_post {
                     * over before it in the same call, if there is one */
     uint32_t imm;
     struct stepaf_msg msg;
+    void *copied; /* the engine's: an event of the GPU's after which its sources are there */
 };
 
 struct stepaf_transport_ops;
@@ -253,6 +262,11 @@ struct stepaf_transport_ops {
      * these, and region->registration is its. NULL in those that need nothing. */
     stepaf_status_t (*add_region)(struct stepaf_transport *transport, struct stepaf_region *region);
     void (*drop_region)(struct stepaf_transport *transport, struct stepaf_region *region);
+    /* Say in words how GPU memory that was added is reached. NULL in a transport that takes none:
+     * elsewhere a region that has no registration after add_region was not taken. */
+    void (*describe_gpu)(const struct stepaf_transport *transport, char *text);
+    /* Try it with some memory of @a gpu, beside any context, and say the same. NULL likewise. */
+    void (*try_gpu)(const struct stepaf_env *env, struct stepaf_gpu *gpu, char *text);
 
     /* Write what a peer needs to connect, and to import a region. */
     void (*pack)(struct stepaf_transport *transport, struct stepaf_pack *pack);

@@ -18,6 +18,11 @@ static CUresult step(void)
     return ++cuda_fake.n_calls == cuda_fake.fail_at ? cuda_fake.error : CUDA_SUCCESS;
 }
 
+CUresult cuda_fake_step(void)
+{
+    return step();
+}
+
 static CUcontext context_of(int device)
 {
     return (CUcontext)(void *)&contexts[device];
@@ -141,7 +146,8 @@ static CUresult fake_device_bus(char *bus, int bytes, CUdevice device)
 static CUresult fake_device_attribute(int *value_p, CUdevice_attribute attribute, CUdevice device)
 {
     (void)device;
-    *value_p = attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 132 : 9;
+    if (!cuda_fake_rdma_attribute(value_p, attribute))
+        *value_p = attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 132 : 9;
     return step();
 }
 
@@ -470,7 +476,7 @@ static CUresult fake_event_query(CUevent event)
     return step();
 }
 
-static const struct stepaf_cuda_driver driver = {
+static struct stepaf_cuda_driver driver = {
     .init = fake_init,
     .error_name = fake_error_name,
     .error_string = fake_error_string,
@@ -522,6 +528,7 @@ static const struct stepaf_cuda_driver driver = {
 void cuda_fake_begin(void)
 {
     cuda_fake = (struct cuda_fake){.error = CUDA_ERROR_UNKNOWN};
+    cuda_fake_rdma_fill(&driver);
     stepaf_cuda_driver_fake = &driver;
 }
 
@@ -530,4 +537,10 @@ void cuda_fake_end(void)
     for (int i = 0; i < CUDA_FAKE_PIECES; i++)
         free(cuda_fake.pieces[i].base);
     stepaf_cuda_driver_fake = NULL;
+}
+
+void cuda_fake_grow_old(void)
+{
+    driver.range_handle = NULL;
+    driver.flush_writes = NULL;
 }

@@ -31,12 +31,28 @@ struct cuda_fake {
     CUlaunchConfig launched;       /* the last launch */
     struct stepaf_flow flow;
     struct cuda_piece pieces[CUDA_FAKE_PIECES];
+    /* network cards: cuda_fake_rdma.c */
+    bool has_dmabuf;
+    bool has_rdma;
+    int ordering;
+    int flush_options;
+    int last_fd;    /* that was exported */
+    int n_flushes;  /* of cards' writes */
+    int n_synced;   /* allocations whose copies are synchronous */
+    bool bad_flush; /* flushing fails */
 };
 extern struct cuda_fake cuda_fake;
 
 /* Put it in the driver's place, as new; and take it away again. */
 void cuda_fake_begin(void);
 void cuda_fake_end(void);
+
+/* The driver is one that lacks what is newer than 11.0. */
+void cuda_fake_grow_old(void);
+/* Inside: one more call that can fail, and what cuda_fake_rdma.c has. */
+CUresult cuda_fake_step(void);
+bool cuda_fake_rdma_attribute(int *value_p, CUdevice_attribute attribute);
+void cuda_fake_rdma_fill(struct stepaf_cuda_driver *driver);
 
 /* Memory that the caller has from CUDA itself. Freed by the end. */
 struct cuda_piece *cuda_fake_piece(size_t bytes, int device, bool shareable);

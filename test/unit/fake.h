@@ -74,6 +74,8 @@ void fake_key(struct fake_job *job, struct fake_job *twin, uint64_t id,
 /* fake_transport.c: put the fake in the place of what the context would open at its first commit;
  * steer it. */
 void fake_transport_install(struct fake_job *job);
+/* From now on it carries GPU memory as it is. */
+void fake_take_gpu(struct fake_job *job);
 struct fake_link *fake_link(struct fake_job *job, uint32_t peer);
 /* The held post has left. */
 void fake_complete(struct fake_job *job, uint32_t peer);

@@ -224,6 +224,40 @@ void fake_transport_install(struct fake_job *job)
     ctx->wait_polls = 1;
 }
 
+static stepaf_status_t transport_add(struct stepaf_transport *transport,
+                                     struct stepaf_region *region)
+{
+    if (region->kind == STEPAF_MEM_CUDA)
+        region->registration = transport;
+    return STEPAF_OK;
+}
+
+static void transport_drop(struct stepaf_transport *transport, struct stepaf_region *region)
+{
+    (void)transport;
+    region->registration = NULL;
+}
+
+static void transport_describe(const struct stepaf_transport *transport, char *text)
+{
+    (void)transport;
+    snprintf(text, STEPAF_REASON_MAX, "as it is");
+}
+
+void fake_take_gpu(struct fake_job *job)
+{
+    static struct stepaf_transport_ops ops;
+    struct fake_transport *transport = (struct fake_transport *)job->ctx->transports[0];
+
+    ops = fake_ops;
+    ops.add_region = transport_add;
+    ops.drop_region = transport_drop;
+    ops.describe_gpu = transport_describe;
+    transport->base.ops = &ops;
+    for (uint32_t p = 0; p < transport->n_peers; p++)
+        transport->links[p].base.ops = &ops;
+}
+
 struct fake_link *fake_link(struct fake_job *job, uint32_t peer)
 {
     return &((struct fake_transport *)job->ctx->transports[0])->links[peer];

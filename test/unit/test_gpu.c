@@ -280,35 +280,6 @@ static void a_gpu_that_fails_changes_nothing(void)
     cuda_fake_end();
 }
 
-static void plans_without_streams_stay_on_the_host(void)
-{
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                                  .direction = STEPAF_PUSH,
-                                  .max_bytes = 64};
-    stepaf_tensor_t push = {.key = 1, .bytes = 64};
-    struct fake_job *job;
-    stepaf_plan_h plan = NULL;
-
-    cuda_fake_begin();
-    job = fake_open(STEPAF_ATTENTION, 1, 1);
-    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_CUDA, &push.data), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 1, &params), STEPAF_OK);
-    CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, &push, 1, NULL, 0, 0, &plan),
-                    STEPAF_ERR_UNSUPPORTED);
-    UNIT_CONTAINS(stepaf_last_error()->text, "push tensor 0 is in GPU memory");
-    params.field_mask |= STEPAF_KEY_MEM_KIND;
-    params.mem_kind = STEPAF_MEM_CUDA;
-    push.key = 2;
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 2, &params), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_HOST, &push.data), STEPAF_OK);
-    CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, &push, 1, NULL, 0, 0, &plan),
-                    STEPAF_ERR_UNSUPPORTED);
-    UNIT_CONTAINS(stepaf_last_error()->text, "key 2 is received in GPU memory");
-    CU_ASSERT_PTR_NULL(plan);
-    fake_close(job);
-    cuda_fake_end();
-}
-
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -321,7 +292,6 @@ int main(void)
         {"launches are as asked for", launches_are_as_asked_for},
         {"regions know their memory", regions_know_their_memory},
         {"a GPU that fails changes nothing", a_gpu_that_fails_changes_nothing},
-        {"plans without streams stay on the host", plans_without_streams_stay_on_the_host},
         CU_TEST_INFO_NULL,
     };
     return unit_run("gpu", tests);

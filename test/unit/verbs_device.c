@@ -2,6 +2,7 @@
 #include "verbs_queue.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,21 +125,60 @@ static void dealloc_pd(struct ibv_pd *pd)
     gone(pd);
 }
 
-static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *base, size_t bytes, int access)
+/* Register what is within the limits that are set; NULL, with errno. */
+static struct ibv_mr *make_mr(struct ibv_pd *pd, uint64_t at, size_t bytes, int access)
 {
     uint32_t key = 1;
 
-    (void)access;
     if (verbs_device.refuse_mr && !--verbs_device.refuse_mr) {
         errno = ENOMEM;
+        return NULL;
+    }
+    if (access & verbs_device.refuse_access) {
+        errno = verbs_device.refuse_access_by;
         return NULL;
     }
     while (verbs_memories[key])
         key++;
     verbs_memories[key] = made(calloc(1, sizeof(struct ibv_mr)));
-    *verbs_memories[key] =
-        (struct ibv_mr){.pd = pd, .addr = base, .length = bytes, .lkey = key, .rkey = key};
+    *verbs_memories[key] = (struct ibv_mr){.pd = pd,
+                                           .addr = (void *)at, /* NOLINT */
+                                           .length = bytes,
+                                           .lkey = key,
+                                           .rkey = key};
+    verbs_device.n_registered++;
+    verbs_device.last_access = access;
+    verbs_device.last_mr = *verbs_memories[key];
     return verbs_memories[key];
+}
+
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *base, size_t bytes, int access)
+{
+    uintptr_t from = (uintptr_t)verbs_device.gpu, at = (uintptr_t)base;
+
+    if (from && at < from + verbs_device.gpu_bytes && at + bytes > from && !verbs_device.peermem) {
+        errno = EFAULT;
+        return NULL;
+    }
+    return make_mr(pd, at, bytes, access);
+}
+
+/* As the kernel does: the file has to be one, and both places be alike within their pages. */
+static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova,
+                                    int fd, int access)
+{
+    verbs_device.last_fd = fd;
+    if (verbs_device.refuse_dmabuf) {
+        errno = verbs_device.refuse_dmabuf;
+        return NULL;
+    }
+    if (fcntl(fd, F_GETFD) < 0)
+        return NULL;
+    if ((offset ^ iova) & 4095) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return make_mr(pd, iova, bytes, access);
 }
 
 static void dereg_mr(struct ibv_mr *mr)
@@ -297,6 +337,7 @@ struct stepaf_verbs_provider verbs_device_provider = {
     .alloc_pd = alloc_pd,
     .dealloc_pd = dealloc_pd,
     .reg_mr = reg_mr,
+    .reg_dmabuf_mr = reg_dmabuf_mr,
     .dereg_mr = dereg_mr,
     .create_channel = create_channel,
     .destroy_channel = destroy_channel,

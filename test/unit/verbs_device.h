@@ -22,13 +22,19 @@ struct verbs_device {
     uint32_t max_inline;
     uint32_t max_msg;
     int max_cqe;
-    int refuse_qp;      /* creating the n-th from now fails, by ENOMEM; 0: none does */
-    int refuse_mr;      /* registering likewise */
-    int refuse_rtr;     /* errno of making a queue pair ready */
-    int refuse_post;    /* errno of posting sends */
-    int refuse_channel; /* errno of making a completion channel */
-    int refuse_arm;     /* errno of arming a completion queue */
-    int fail_after;     /* the n-th work request from now ends by fail_status; 0: none does */
+    int refuse_qp;        /* creating the n-th from now fails, by ENOMEM; 0: none does */
+    int refuse_mr;        /* registering likewise */
+    int refuse_access;    /* and these flags, */
+    int refuse_access_by; /* by this errno */
+    int refuse_dmabuf;    /* errno of registering a dma-buf */
+    const void *gpu;      /* memory of a GPU from here on, */
+    size_t gpu_bytes;     /* so many: no device can register it like host memory, */
+    bool peermem;         /* unless there is a peer-memory module */
+    int refuse_rtr;       /* errno of making a queue pair ready */
+    int refuse_post;      /* errno of posting sends */
+    int refuse_channel;   /* errno of making a completion channel */
+    int refuse_arm;       /* errno of arming a completion queue */
+    int fail_after;       /* the n-th work request from now ends by fail_status; 0: none does */
     enum ibv_wc_status fail_status;
     unsigned dead;      /* devices over which nothing goes any more, a bit each */
     int dies;           /* this device dies, in both ends, */
@@ -48,6 +54,10 @@ struct verbs_device {
     unsigned n_on_port[3]; /* queue pairs put on port 1 and 2 of a bond */
     unsigned n_overflow;   /* posts beyond a queue's depth, and lost completions */
     int n_open;            /* objects of all kinds that are not destroyed */
+    unsigned n_registered; /* regions, ever */
+    int last_access;       /* flags of the last one, */
+    struct ibv_mr last_mr; /* and what it covers */
+    int last_fd;           /* of the last dma-buf */
 };
 
 extern struct verbs_device verbs_device;

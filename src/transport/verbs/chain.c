@@ -58,7 +58,7 @@ void stepaf_verbs_chain_write(struct stepaf_verbs_chain *chain, const struct ste
     wr->sg_list = sge;
     wr->num_sge = bytes > 0; /* to some devices a length of 0 is 2^31 */
     wr->opcode = IBV_WR_RDMA_WRITE;
-    wr->send_flags = bytes <= path->rail->inline_bytes ? IBV_SEND_INLINE : 0;
+    wr->send_flags = bytes <= path->rail->inline_bytes && !memory->on_gpu ? IBV_SEND_INLINE : 0;
     wr->wr.rdma.remote_addr = rmem->address + xfer->dst_offset + at;
     wr->wr.rdma.rkey = rmem->key[path->rail_index];
     chain->link->base.bytes_sent += bytes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that devices may read and write: the control memory with rings and acknowledged counts,
- * regions of the caller's, and what peers say of theirs. */
+/* Memory that devices may read and write: the control memory with rings and acknowledged counts, and
+ * what ranks say to each other of their regions. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,11 +11,10 @@
 #include "base/error.h"
 #include "transport/verbs/verbs.h"
 
-enum { ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, PAGE = 4096 };
+enum { PAGE = 4096 };
 
-/* Why a device does not take memory; what to do where that is known. */
-static stepaf_status_t refuse(stepaf_status_t status, const struct stepaf_verbs_rail *rail,
-                              size_t bytes, int error)
+stepaf_status_t stepaf_verbs_refuse(stepaf_status_t status, const struct stepaf_verbs_rail *rail,
+                                    size_t bytes, int error)
 {
     struct rlimit limit;
     char hint[120] = "";
@@ -65,10 +64,10 @@ stepaf_status_t stepaf_verbs_control_make(struct stepaf_verbs *verbs)
     }
     for (unsigned r = 0; r < verbs->n_rails; r++) {
         struct stepaf_verbs_rail *rail = &verbs->rails[r];
-        rail->control_mr =
-            verbs->provider->reg_mr(rail->pd, verbs->control, verbs->control_bytes, ACCESS);
+        rail->control_mr = verbs->provider->reg_mr(rail->pd, verbs->control, verbs->control_bytes,
+                                                   STEPAF_VERBS_ACCESS);
         if (!rail->control_mr)
-            return refuse(STEPAF_ERR_NO_TRANSPORT, rail, verbs->control_bytes, errno);
+            return stepaf_verbs_refuse(STEPAF_ERR_NO_TRANSPORT, rail, verbs->control_bytes, errno);
     }
     return STEPAF_OK;
 }
@@ -80,45 +79,6 @@ void stepaf_verbs_control_free(struct stepaf_verbs *verbs)
             verbs->provider->dereg_mr(verbs->rails[r].control_mr);
     if (verbs->control)
         munmap(verbs->control, verbs->control_bytes);
-}
-
-stepaf_status_t stepaf_verbs_add_region(struct stepaf_transport *transport,
-                                        struct stepaf_region *region)
-{
-    struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
-    struct stepaf_verbs_memory *memory = calloc(1, sizeof(*memory));
-
-    if (!memory)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
-    memory->region = region;
-    stepaf_list_append(&verbs->memories, &memory->node);
-    region->registration = memory;
-    for (unsigned r = 0; r < verbs->n_rails; r++) {
-        memory->mr[r] =
-            verbs->provider->reg_mr(verbs->rails[r].pd, region->base, region->bytes, ACCESS);
-        if (!memory->mr[r]) {
-            stepaf_status_t status =
-                refuse(STEPAF_ERR_TRANSPORT, &verbs->rails[r], region->bytes, errno);
-            stepaf_verbs_drop_region(transport, region);
-            return status;
-        }
-    }
-    return STEPAF_OK;
-}
-
-void stepaf_verbs_drop_region(struct stepaf_transport *transport, struct stepaf_region *region)
-{
-    struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
-    struct stepaf_verbs_memory *memory = region->registration;
-
-    if (!memory)
-        return;
-    for (unsigned r = 0; r < verbs->n_rails; r++)
-        if (memory->mr[r])
-            verbs->provider->dereg_mr(memory->mr[r]);
-    stepaf_list_remove(&memory->node);
-    region->registration = NULL;
-    free(memory);
 }
 
 void stepaf_verbs_pack_region(struct stepaf_transport *transport,

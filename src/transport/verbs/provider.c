@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/verbs/provider.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 static struct ibv_device **real_device_list(int *n_p)
@@ -87,6 +89,21 @@ static void real_dealloc_pd(struct ibv_pd *pd)
 static struct ibv_mr *real_reg_mr(struct ibv_pd *pd, void *base, size_t bytes, int access)
 {
     return ibv_reg_mr(pd, base, bytes, access);
+}
+
+/* Looked up at run time: what was built with a new libibverbs is to run with an older one. */
+static struct ibv_mr *real_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t bytes,
+                                         uint64_t iova, int fd, int access)
+{
+    struct ibv_mr *(*function)(struct ibv_pd *, uint64_t, size_t, uint64_t, int, int) = NULL;
+    void *symbol = dlsym(RTLD_DEFAULT, "ibv_reg_dmabuf_mr");
+
+    if (!symbol) {
+        errno = ENOSYS;
+        return NULL;
+    }
+    memcpy(&function, &symbol, sizeof(function));
+    return function(pd, offset, bytes, iova, fd, access);
 }
 
 static void real_dereg_mr(struct ibv_mr *mr)
@@ -195,6 +212,7 @@ static const struct stepaf_verbs_provider real = {
     .alloc_pd = real_alloc_pd,
     .dealloc_pd = real_dealloc_pd,
     .reg_mr = real_reg_mr,
+    .reg_dmabuf_mr = real_reg_dmabuf_mr,
     .dereg_mr = real_dereg_mr,
     .create_channel = real_create_channel,
     .destroy_channel = real_destroy_channel,

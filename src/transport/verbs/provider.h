@@ -110,6 +110,9 @@ struct stepaf_verbs_provider {
     struct ibv_pd *(*alloc_pd)(struct ibv_context *context);
     void (*dealloc_pd)(struct ibv_pd *pd);
     struct ibv_mr *(*reg_mr)(struct ibv_pd *pd, void *base, size_t bytes, int access);
+    /* ENOSYS: libibverbs has no such function. */
+    struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova,
+                                    int fd, int access);
     void (*dereg_mr)(struct ibv_mr *mr);
     /* What becomes readable by completions; its file never blocks. */
     struct ibv_comp_channel *(*create_channel)(struct ibv_context *context);

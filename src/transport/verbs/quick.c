@@ -67,8 +67,8 @@ static __attribute__((noinline)) void end_after(struct stepaf_verbs_forms *forms
     forms->write[n - 1].next = NULL;
 }
 
-/* What the writes bring, and the 32 bits. False: there is none, or one is empty or needs several
- * requests. */
+/* What the writes bring, and the 32 bits. False: there is none, or one is empty, needs several
+ * requests or is in GPU memory. */
 static bool fill(struct stepaf_verbs *verbs, const struct stepaf_post *post)
 {
     const struct stepaf_verbs_rail *rail = &verbs->rails[0];
@@ -84,6 +84,8 @@ static bool fill(struct stepaf_verbs *verbs, const struct stepaf_post *post)
         if (__builtin_expect(bytes - 1 >= rail->max_write, 0))
             return false; /* an empty one may be of no region */
         const struct stepaf_verbs_memory *memory = xfer->src_region->registration;
+        if (__builtin_expect(memory->on_gpu, 0))
+            return false;
         sum += bytes;
         longest = bytes > longest ? bytes : longest;
         forms->piece[i] = (struct ibv_sge){(uintptr_t)xfer->src, bytes, memory->mr[0]->lkey};

@@ -144,9 +144,13 @@ static inline __attribute__((always_inline)) bool send_writes(struct stepaf_verb
 /* Whether a device reads the tensors after the post was handed over. */
 static bool uses_tensors(const struct stepaf_verbs_link *link, const struct stepaf_post *post)
 {
-    for (unsigned i = 0; i < post->n_xfer; i++)
-        if (post->xfer[i].bytes >= link->held_from)
+    for (unsigned i = 0; i < post->n_xfer; i++) {
+        const struct stepaf_xfer *xfer = &post->xfer[i];
+        if (xfer->bytes >= link->held_from ||
+            (xfer->bytes &&
+             ((const struct stepaf_verbs_memory *)xfer->src_region->registration)->on_gpu))
             return true;
+    }
     return false;
 }
 

@@ -3,6 +3,7 @@
 #include "transport/verbs/failover.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -11,7 +12,7 @@
 #include "base/time.h"
 #include "transport/verbs/cm.h"
 
-enum { CLOSE_US = 1000000 };
+enum { CLOSE_US = 1000000, TRY_BYTES = 65536 };
 
 static void verbs_close(struct stepaf_transport *transport)
 {
@@ -78,6 +79,28 @@ err_verbs:
     return status;
 }
 
+static void verbs_try_gpu(const struct stepaf_env *env, struct stepaf_gpu *gpu, char *text)
+{
+    struct stepaf_host host = {.env = env};
+    struct stepaf_region region = {
+        .bytes = TRY_BYTES, .kind = STEPAF_MEM_CUDA, .fd = -1, .gpu = gpu};
+    struct stepaf_transport *transport;
+    stepaf_status_t status = verbs_open(&host, 1, &transport);
+    void *base = NULL;
+
+    if (!status) {
+        status = stepaf_gpu_alloc(gpu, TRY_BYTES, &base);
+        region.base = base;
+        if (!status)
+            status = stepaf_verbs_add_region(transport, &region);
+        stepaf_verbs_describe_gpu(transport, text);
+        verbs_close(transport);
+        stepaf_gpu_free(gpu, base);
+    }
+    if (status)
+        snprintf(text, STEPAF_REASON_MAX, "%.180s", stepaf_last_error()->text);
+}
+
 /* Queue pairs were made for all peers, since nobody knew who would be reached otherwise. */
 static void verbs_trim(struct stepaf_transport *transport)
 {
@@ -110,6 +133,8 @@ const struct stepaf_transport_ops stepaf_verbs_ops = {
     .close = verbs_close,
     .add_region = stepaf_verbs_add_region,
     .drop_region = stepaf_verbs_drop_region,
+    .describe_gpu = stepaf_verbs_describe_gpu,
+    .try_gpu = verbs_try_gpu,
     .pack = stepaf_verbs_pack,
     .pack_region = stepaf_verbs_pack_region,
     .connect = stepaf_verbs_connect,

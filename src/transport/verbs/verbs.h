@@ -22,6 +22,7 @@
 
 #include <stepaf/plan.h>
 
+#include "device/gpu.h"
 #include "transport/transport.h"
 #include "transport/verbs/provider.h"
 
@@ -36,6 +37,7 @@ enum {
     STEPAF_VERBS_LINE = 64,
     STEPAF_VERBS_RNR_RETRY = 7, /* without end: receives do come */
     STEPAF_VERBS_SECRET_WORDS = 2,
+    STEPAF_VERBS_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
     STEPAF_VERBS_NAME = IBV_SYSFS_NAME_MAX + 4
 };
 
@@ -47,6 +49,14 @@ struct stepaf_verbs_slot {
 };
 
 _Static_assert(sizeof(struct stepaf_verbs_slot) == STEPAF_VERBS_LINE, "a slot is a cache line");
+
+/* How a rail has taken GPU memory. */
+enum stepaf_verbs_gpu {
+    STEPAF_VERBS_GPU_UNKNOWN, /* there was none */
+    STEPAF_VERBS_GPU_DMABUF,
+    STEPAF_VERBS_GPU_PEERMEM, /* by a module of the GPU's driver, as if it were host memory */
+    STEPAF_VERBS_GPU_STAGED   /* not at all */
+};
 
 struct stepaf_verbs_rail {
     struct ibv_context *context;
@@ -72,6 +82,8 @@ struct stepaf_verbs_rail {
     uint16_t listens;  /* on this port; 0: it does not */
     struct rdma_cm_id *listener;
     char name[STEPAF_VERBS_NAME];
+    uint8_t gpu;                     /* stepaf_verbs_gpu, of the last region */
+    char gpu_why[STEPAF_REASON_MAX]; /* and what spoke against better ways; "": nothing */
 };
 
 struct stepaf_verbs_path {
@@ -145,6 +157,7 @@ struct stepaf_verbs_memory {
     struct stepaf_list node;
     struct stepaf_region *region;
     struct ibv_mr *mr[STEPAF_VERBS_RAILS_MAX];
+    bool on_gpu; /* the processor cannot read it: nothing of it goes inline */
 };
 
 struct stepaf_verbs_rmem {
@@ -285,14 +298,20 @@ int stepaf_verbs_lag_apply(const struct stepaf_verbs *verbs, const struct stepaf
 /* memory.c */
 stepaf_status_t stepaf_verbs_control_make(struct stepaf_verbs *verbs);
 void stepaf_verbs_control_free(struct stepaf_verbs *verbs);
-stepaf_status_t stepaf_verbs_add_region(struct stepaf_transport *transport,
-                                        struct stepaf_region *region);
-void stepaf_verbs_drop_region(struct stepaf_transport *transport, struct stepaf_region *region);
+/* Say why a device does not take memory; what to do where that is known. */
+stepaf_status_t stepaf_verbs_refuse(stepaf_status_t status, const struct stepaf_verbs_rail *rail,
+                                    size_t bytes, int error);
 void stepaf_verbs_pack_region(struct stepaf_transport *transport,
                               const struct stepaf_region *region, struct stepaf_pack *pack);
 stepaf_status_t stepaf_verbs_import(struct stepaf_link *link, uint32_t id, uint64_t bytes,
                                     struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
 void stepaf_verbs_release(struct stepaf_link *link, struct stepaf_rmem *rmem);
+
+/* region.c */
+stepaf_status_t stepaf_verbs_add_region(struct stepaf_transport *transport,
+                                        struct stepaf_region *region);
+void stepaf_verbs_drop_region(struct stepaf_transport *transport, struct stepaf_region *region);
+void stepaf_verbs_describe_gpu(const struct stepaf_transport *transport, char *text);
 
 /* connect.c */
 void stepaf_verbs_pack(struct stepaf_transport *transport, struct stepaf_pack *pack);

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors' memory: each region is registered once with every rail, so that a key covers exactly the
+ * region. GPU memory goes by dma-buf, else by a peer-memory module of the GPU's driver, else not at
+ * all: then the engine stages it through host memory, and this file says why.
+ *
+ * Relaxed ordering lets the device's writes overtake each other on their way to memory, but not the
+ * completion that follows them (ibv_reg_mr(3), IBV_ACCESS_RELAXED_ORDERING; PCI Express Base
+ * Specification, transaction ordering: a posted write without the attribute, as the completion's,
+ * passes no posted write). Every message here is known by a completion, so tensors may be relaxed.
+ * The control memory is not: its words are written over and over, and read without one. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "transport/verbs/verbs.h"
+
+/* Register with relaxed ordering if that is wished and the device takes it. */
+static struct ibv_mr *register_range(const struct stepaf_verbs *verbs, struct ibv_pd *pd,
+                                     const struct stepaf_region *region)
+{
+    const struct stepaf_verbs_provider *provider = verbs->provider;
+    struct ibv_mr *mr = NULL;
+
+    if (verbs->base.host->env->verbs_order == STEPAF_ENV_ORDER_RELAXED) {
+        mr = provider->reg_mr(pd, region->base, region->bytes,
+                              STEPAF_VERBS_ACCESS | IBV_ACCESS_RELAXED_ORDERING);
+        if (mr || (errno != EINVAL && errno != EOPNOTSUPP))
+            return mr;
+    }
+    return provider->reg_mr(pd, region->base, region->bytes, STEPAF_VERBS_ACCESS);
+}
+
+static struct ibv_mr *register_file(const struct stepaf_verbs *verbs, struct ibv_pd *pd,
+                                    const struct stepaf_region *region, int fd, uint64_t offset)
+{
+    const struct stepaf_verbs_provider *provider = verbs->provider;
+    uintptr_t at = (uintptr_t)region->base;
+    struct ibv_mr *mr = NULL;
+
+    if (verbs->base.host->env->verbs_order == STEPAF_ENV_ORDER_RELAXED) {
+        mr = provider->reg_dmabuf_mr(pd, offset, region->bytes, at, fd,
+                                     STEPAF_VERBS_ACCESS | IBV_ACCESS_RELAXED_ORDERING);
+        if (mr || errno != EINVAL)
+            return mr;
+    }
+    return provider->reg_dmabuf_mr(pd, offset, region->bytes, at, fd, STEPAF_VERBS_ACCESS);
+}
+
+/* NULL, and @a why says why not. */
+static struct ibv_mr *register_dmabuf(const struct stepaf_verbs *verbs, struct ibv_pd *pd,
+                                      const struct stepaf_region *region,
+                                      char why[STEPAF_REASON_MAX])
+{
+    uint64_t offset;
+    int fd;
+
+    if (stepaf_gpu_dmabuf(region->gpu, region->base, region->bytes, &fd, &offset)) {
+        snprintf(why, STEPAF_REASON_MAX, "no dma-buf: %.150s", stepaf_last_error()->text);
+        return NULL;
+    }
+    struct ibv_mr *mr = register_file(verbs, pd, region, fd, offset);
+    int error = errno;
+    (void)close(fd); /* the device has its own reference */
+    if (!mr)
+        snprintf(why, STEPAF_REASON_MAX, "no dma-buf: %s",
+                 error == ENOSYS ? "libibverbs has no ibv_reg_dmabuf_mr (rdma-core 34 has)"
+                                 : strerror(error));
+    return mr;
+}
+
+static struct ibv_mr *register_peermem(const struct stepaf_verbs *verbs, struct ibv_pd *pd,
+                                       const struct stepaf_region *region,
+                                       char why[STEPAF_REASON_MAX])
+{
+    const struct stepaf_gpu_rdma *rdma = stepaf_gpu_rdma(region->gpu);
+
+    if (rdma->no_peermem[0]) {
+        snprintf(why, STEPAF_REASON_MAX, "no peer memory: %s", rdma->no_peermem);
+        return NULL;
+    }
+    struct ibv_mr *mr = register_range(verbs, pd, region);
+    if (!mr)
+        snprintf(why, STEPAF_REASON_MAX, "no peer memory: %s%s", strerror(errno),
+                 errno == EFAULT ? " (is nvidia_peermem loaded?)" : "");
+    return mr;
+}
+
+/* Register GPU memory with one rail by the first way that works; what is said of it goes to the
+ * rail. NULL: it has to be staged. */
+static struct ibv_mr *register_gpu(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
+                                   const struct stepaf_region *region)
+{
+    int setting = verbs->base.host->env->verbs_gpu;
+    const struct stepaf_gpu_rdma *rdma = stepaf_gpu_rdma(region->gpu);
+    char no_dmabuf[STEPAF_REASON_MAX] = "", no_peermem[STEPAF_REASON_MAX] = "";
+    struct ibv_mr *mr = NULL;
+
+    rail->gpu = STEPAF_VERBS_GPU_STAGED;
+    if (setting == STEPAF_ENV_GPU_STAGED || rdma->no_flush[0]) {
+        snprintf(rail->gpu_why, sizeof(rail->gpu_why), "%s",
+                 setting == STEPAF_ENV_GPU_STAGED ? "STEPAF_VERBS_GPU=staged" : rdma->no_flush);
+        return NULL;
+    }
+    if (setting == STEPAF_ENV_GPU_AUTO || setting == STEPAF_ENV_GPU_DMABUF) {
+        mr = register_dmabuf(verbs, rail->pd, region, no_dmabuf);
+        rail->gpu = STEPAF_VERBS_GPU_DMABUF;
+    }
+    if (!mr && setting != STEPAF_ENV_GPU_DMABUF) {
+        mr = register_peermem(verbs, rail->pd, region, no_peermem);
+        rail->gpu = STEPAF_VERBS_GPU_PEERMEM;
+    }
+    if (!mr)
+        rail->gpu = STEPAF_VERBS_GPU_STAGED;
+    snprintf(rail->gpu_why, sizeof(rail->gpu_why), "%.110s%s%.75s", no_dmabuf,
+             no_dmabuf[0] && no_peermem[0] ? ", " : "", no_peermem);
+    return mr;
+}
+
+static void forget(struct stepaf_verbs *verbs, struct stepaf_region *region)
+{
+    struct stepaf_verbs_memory *memory = region->registration;
+
+    for (unsigned r = 0; r < verbs->n_rails; r++)
+        if (memory->mr[r])
+            verbs->provider->dereg_mr(memory->mr[r]);
+    stepaf_list_remove(&memory->node);
+    region->registration = NULL;
+    free(memory);
+}
+
+/* A rail does not take it. That is a failure of host memory, or where a way was asked for. */
+static stepaf_status_t refuse(struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *rail,
+                              const struct stepaf_region *region, int error)
+{
+    int setting = verbs->base.host->env->verbs_gpu;
+
+    if (region->kind == STEPAF_MEM_HOST)
+        return stepaf_verbs_refuse(STEPAF_ERR_TRANSPORT, rail, region->bytes, error);
+    if (setting == STEPAF_ENV_GPU_DMABUF || setting == STEPAF_ENV_GPU_PEERMEM)
+        return stepaf_error_set(
+            STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT, "STEPAF_VERBS_GPU=%s: %s: %s",
+            setting == STEPAF_ENV_GPU_DMABUF ? "dmabuf" : "peermem", rail->name, rail->gpu_why);
+    stepaf_log_info("verbs: %s: GPU memory is staged: %s", rail->name, rail->gpu_why);
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_verbs_add_region(struct stepaf_transport *transport,
+                                        struct stepaf_region *region)
+{
+    struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
+    struct stepaf_verbs_memory *memory = calloc(1, sizeof(*memory));
+
+    if (!memory)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+    memory->region = region;
+    memory->on_gpu = region->kind == STEPAF_MEM_CUDA;
+    stepaf_list_append(&verbs->memories, &memory->node);
+    region->registration = memory;
+    for (unsigned r = 0; r < verbs->n_rails; r++) {
+        struct stepaf_verbs_rail *rail = &verbs->rails[r];
+        memory->mr[r] = region->kind == STEPAF_MEM_CUDA ? register_gpu(verbs, rail, region)
+                                                        : register_range(verbs, rail->pd, region);
+        if (!memory->mr[r]) {
+            stepaf_status_t status = refuse(verbs, rail, region, errno);
+            forget(verbs, region);
+            return status;
+        }
+    }
+    if (region->kind == STEPAF_MEM_CUDA && stepaf_gpu_sync_memops(region->gpu, region->base))
+        stepaf_log_info("verbs: %s", stepaf_last_error()->text); /* of memory mapped in pieces */
+    return STEPAF_OK;
+}
+
+void stepaf_verbs_drop_region(struct stepaf_transport *transport, struct stepaf_region *region)
+{
+    if (region->registration)
+        forget((struct stepaf_verbs *)transport, region);
+}
+
+/* "dma-buf over mlx5_0:1; ...", or "staged: mlx5_0:1: why". */
+void stepaf_verbs_describe_gpu(const struct stepaf_transport *transport, char *text)
+{
+    const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)transport;
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (unsigned r = 0; r < verbs->n_rails; r++) {
+        const struct stepaf_verbs_rail *rail = &verbs->rails[r];
+        if (rail->gpu == STEPAF_VERBS_GPU_STAGED) { /* one such rail is enough */
+            snprintf(text, STEPAF_REASON_MAX, "staged: %.60s: %.120s", rail->name, rail->gpu_why);
+            return;
+        }
+        if (rail->gpu == STEPAF_VERBS_GPU_UNKNOWN || used >= STEPAF_REASON_MAX)
+            continue;
+        used += (size_t)snprintf(
+            text + used, STEPAF_REASON_MAX - used, "%s%s over %.60s%s%s%s", used ? "; " : "",
+            rail->gpu == STEPAF_VERBS_GPU_DMABUF ? "dma-buf" : "peer memory", rail->name,
+            rail->gpu_why[0] ? " (" : "", rail->gpu_why, rail->gpu_why[0] ? ")" : "");
+    }
+}
