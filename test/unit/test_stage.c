@@ -401,6 +401,28 @@ static void a_batch_that_the_gpu_cannot_have_is_none(void)
     end();
 }
 
+/* Memory of keys that only streams use costs no registration and no stage. */
+static void keys_of_streams_are_left_alone(void)
+{
+    stepaf_tensor_t push = {PUSHED, NULL, 0}, pull[PEERS];
+
+    cuda_fake_begin();
+    open_jobs(STEPAF_FFN, true);
+    for (int p = 0; p < PEERS; p++)
+        pull[p] = (stepaf_tensor_t){PULLED, gpu_memory + (size_t)p * 300, BYTES};
+    CU_ASSERT_EQUAL_FATAL(
+        stepaf_plan_create(job->handle, &push, 1, pull, PEERS, STEPAF_PLAN_STREAM, &plan),
+        STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_allocate(job->ctx), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_stages_prepare(job->ctx), STEPAF_OK);
+    CU_ASSERT(!region()->linked && !received_in()->linked && !region()->registration);
+    declare(job, PULLED + 1, STEPAF_PUSH); /* one more, which is not for streams */
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_allocate(job->ctx), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_stages_prepare(job->ctx), STEPAF_OK);
+    CU_ASSERT(!received_in()->linked && region()->linked && region()->registration);
+    end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -416,6 +438,7 @@ int main(void)
         {"batches are staged", batches_are_staged},
         {"batches are flushed", batches_are_flushed},
         {"a batch that the GPU cannot have is none", a_batch_that_the_gpu_cannot_have_is_none},
+        {"keys of streams are left alone", keys_of_streams_are_left_alone},
         CU_TEST_INFO_NULL,
     };
     return unit_run("stage", tests);
