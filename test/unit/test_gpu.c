@@ -81,6 +81,20 @@ static bool do_pinned(void)
     return true;
 }
 
+/* Host memory that is there already. */
+static bool do_pin(void)
+{
+    static uint8_t memory[8192];
+    bool own = false;
+
+    if (stepaf_gpu_pin(gpu, memory, sizeof memory, &own))
+        return false;
+    CU_ASSERT(own);
+    succeed();
+    stepaf_gpu_unpin(gpu, memory);
+    return true;
+}
+
 /* As another process would: export, map, look, unmap. */
 static bool do_share(void)
 {
@@ -135,6 +149,7 @@ static void nothing_is_left_of_what_fails(void)
 {
     sweep(do_alloc);
     sweep(do_pinned);
+    sweep(do_pin);
 }
 
 static void nothing_is_left_of_an_open_that_fails(void)
@@ -280,6 +295,48 @@ static void a_gpu_that_fails_changes_nothing(void)
     cuda_fake_end();
 }
 
+/* A stream plan pins what it names in host memory, once; what cannot be pinned is refused. */
+static void plans_on_streams_pin_host_memory(void)
+{
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
+                                  .direction = STEPAF_PUSH,
+                                  .max_bytes = 64};
+    stepaf_tensor_t push = {.key = 1, .bytes = 64}, pull = {.key = 2, .bytes = 64};
+    struct fake_job *job;
+    stepaf_plan_h plan = NULL, other = NULL;
+
+    cuda_fake_begin();
+    job = fake_open(STEPAF_ATTENTION, 1, 1);
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_HOST, &push.data), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_CUDA, &pull.data), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 1, &params), STEPAF_OK);
+    params.direction = STEPAF_PULL;
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 2, &params), STEPAF_OK);
+    /* The destination is not of the key's kind. */
+    CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &plan),
+                    STEPAF_ERR_UNSUPPORTED);
+    UNIT_CONTAINS(stepaf_last_error()->text, "is in GPU memory, and key 2 is declared for host");
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_HOST, &pull.data), STEPAF_OK);
+    int n_held = cuda_fake.n_held; /* the source is pinned already */
+    cuda_fake.n_calls = 0;
+    cuda_fake.fail_at = 2; /* entering the context comes first */
+    CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &plan),
+                    STEPAF_ERR_UNSUPPORTED);
+    UNIT_CONTAINS(stepaf_last_error()->text, "host memory that the GPU cannot use");
+    UNIT_CONTAINS(stepaf_last_error()->text, "told to fail");
+    cuda_fake.fail_at = 0;
+    CU_ASSERT_EQUAL(cuda_fake.n_held, n_held);
+    CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &plan),
+                    STEPAF_OK);
+    CU_ASSERT_EQUAL(cuda_fake.n_held, n_held + 1);
+    CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &other),
+                    STEPAF_OK);
+    CU_ASSERT_EQUAL(cuda_fake.n_held, n_held + 1);
+    fake_close(job);
+    CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
+    cuda_fake_end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -292,6 +349,7 @@ int main(void)
         {"launches are as asked for", launches_are_as_asked_for},
         {"regions know their memory", regions_know_their_memory},
         {"a GPU that fails changes nothing", a_gpu_that_fails_changes_nothing},
+        {"plans on streams pin host memory", plans_on_streams_pin_host_memory},
         CU_TEST_INFO_NULL,
     };
     return unit_run("gpu", tests);
