@@ -45,6 +45,8 @@ bw_sizes=(262144 1048576 4194304)
 depth=2 # of the streams
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+# A host that has other work too lets nothing through for seconds.
+export STEPAF_VERBS_PEER_TIMEOUT_US=30000000
 export VM_RAILS=r0 STEPAF_TRANSPORTS=verbs OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=vader,self OMPI_MCA_btl_vader_single_copy_mechanism=none
 export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none
@@ -128,10 +130,10 @@ measure()
 }
 
 # within RATIO LEAST MOST: in words.
-within() { awk -v x="$1" -v least="$2" -v most="$3" 'BEGIN { print x >= least && x <= most ? "yes" : "no" }'; }
+within() { awk -v x="$1" -v least="$2" -v most="$3" 'BEGIN { print (x >= least && x <= most) ? "yes" : "no" }'; }
 
-ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", b > 0 ? a / b : 0 }'; }
-half() { awk -v x="$(least "$@")" 'BEGIN { printf "%.1f", x / 2 }'; }
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", (b > 0 ? a / b : 0) }'; }
+half() { awk -v x="$(least "$@")" 'BEGIN { printf "%.2f", x / 2 }'; }
 # millions WORDS: of the most, which is in units of 10^9; mebi WORDS: which is in units of 2^20.
 millions() { awk -v x="$(most "$@")" 'BEGIN { printf "%.1f", x * 1000 }'; }
 mebi() { awk -v x="$(most "$@")" 'BEGIN { printf "%.1f", x * 1.048576 }'; }
