@@ -10,7 +10,12 @@
  * library's thread (STEPAF_PROGRESS=thread), or its commit is STEPAF_ERR_UNSUPPORTED. It costs two
  * copies more at each end and some ten microseconds a round trip, and pinned memory: for each tensor,
  * relayed peer and slot its size, rounded up to 64 bytes, and 128 bytes. Plans that share a push key
- * share its buffers then, as plans in host memory do.
+ * share its buffers then, as plans in host memory do. Streams that wait for relayed peers wait for this
+ * process: a plan may have 128 operations enqueued and not yet come by (captured ones do not count),
+ * then STEPAF_ERR_WOULD_BLOCK; and until streams have come by theirs, stepaf_plan_destroy,
+ * stepaf_free and stepaf_deregister of memory that the GPU uses, and plans that pin more of it are
+ * STEPAF_ERR_STATE, and stepaf_commit waits for them. Such a context cannot also have GPU memory in
+ * plans without streams.
  *
  * Sources, and destinations of keys with STEPAF_MEM_HOST, may also be in registered host memory. It
  * is pinned for the GPU by the first plan that names it, or by the commit that receives into it.
@@ -34,6 +39,10 @@
  * All four may be captured into a CUDA graph, and a graph may be replayed any number of times. It
  * has to hold whole operations, and a multiple of the plan's depth of them, so that each replay
  * begins with the slot that it was captured with.
+ *
+ * A graph belongs to the commit that it was captured after: replayed after a later one it does
+ * nothing, except that where copy engines are at work (STEPAF_CUDA_ENGINE=ce, or tensors of 32 MiB
+ * and more) it must not be replayed: its copies go where nothing is any more.
  *
  * A failure on the way, a lost peer or a deadline, releases the stream; nothing is delivered then,
  * and what the stream does next reads old bytes. stepaf_plan_status tells. Such a plan is over until

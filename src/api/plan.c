@@ -90,6 +90,17 @@ static stepaf_status_t announce_end(const struct stepaf_plan_obj *plan)
     return STEPAF_OK;
 }
 
+/* Whether all that was enqueued for relayed peers is carried. */
+static stepaf_status_t check_passed(struct stepaf_stream *stream)
+{
+    if (stepaf_relay_is_ahead(stream->relay))
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                "a stream has not come by the plan's last operation");
+    stepaf_engine_progress(stream->plan->ctx); /* answers that are written go now */
+    (void)stepaf_stream_status(stream);        /* a failure that only the GPU knows */
+    return STEPAF_OK;
+}
+
 /* End a stream plan's twin, and give back what peers have sent. After a failure peers may still be
  * about to answer the twin: then it ends with the next commit. */
 static stepaf_status_t end_relay(struct stepaf_stream *stream)
@@ -98,6 +109,8 @@ static stepaf_status_t end_relay(struct stepaf_stream *stream)
     stepaf_status_t status = twin ? check_idle(twin) : STEPAF_OK;
 
     stepaf_relay_let_go(stream->relay);
+    /* A graph that is replayed all the same must not wait. */
+    __atomic_store_n(&stream->watch->abort, 1, __ATOMIC_RELEASE);
     if (status && stream->failure)
         return STEPAF_OK;
     if (!status && twin && twin->usable == twin->ctx->epoch)
@@ -117,6 +130,8 @@ stepaf_status_t stepaf_plan_destroy(stepaf_plan_h handle)
     struct stepaf_ctx *ctx = plan->ctx;
     stepaf_engine_progress(ctx); /* a release may be here already */
     status = check_idle(plan);
+    if (!status && plan->stream && plan->stream->relay)
+        status = check_passed(plan->stream);
     if (!status && plan->usable && plan->usable == ctx->epoch)
         status = announce_end(plan);
     if (!status && plan->stream && plan->stream->relay)

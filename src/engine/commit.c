@@ -5,15 +5,50 @@
 
 #include "engine/connect.h"
 #include "engine/map.h"
+#include "engine/relay.h"
 #include "engine/stage.h"
-#include "engine/stream.h"
+
+/* Whether something of the plan still waits for room. */
+static bool is_queued(const struct stepaf_plan_obj *plan)
+{
+    for (int s = 0; s < plan->depth; s++)
+        for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
+            if (plan->ops[s].parts[p].post.state == STEPAF_POST_QUEUED)
+                return true;
+    return false;
+}
+
+/* Let streams come by what was enqueued for relayed peers: what they are told in the middle of a
+ * commit would be of the epoch before. */
+static stepaf_status_t let_pass(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+
+    while (stepaf_relays_are_ahead(ctx))
+        if (!stepaf_engine_advance(ctx, &waiter, deadline_ns))
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                    "streams have not come by what was enqueued for peers by way "
+                                    "of the host");
+    return STEPAF_OK;
+}
+
+/* The thread that relays must not wait for a GPU that waits for it, as it does where the host
+ * copies from and to GPU memory. */
+static stepaf_status_t check_ways(const struct stepaf_ctx *ctx)
+{
+    if (!ctx->streams || !ctx->streams->heads || !stepaf_stages_wanted(ctx))
+        return STEPAF_OK;
+    return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
+                            "stream plans go by way of the host, and plans without streams have "
+                            "tensors in GPU memory: a context has one or the other");
+}
 
 /* Whether nothing is in flight that a new epoch would cut off. */
 static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
 {
     for (uint32_t i = 0; i < ctx->plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (plan && plan->is_twin)
+        if (plan && plan->is_twin && !is_queued(plan))
             continue; /* its stream plan says whether it is busy */
         for (int s = 0; plan && s < plan->depth; s++)
             if (stepaf_op_busy(&plan->ops[s]))
@@ -31,7 +66,8 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
     }
     for (uint32_t i = 0; i < ctx->batches.n; i++) {
         const struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->batches, i);
-        if (batch && !batch->mirror->relay && stepaf_batch_busy(batch))
+        if (batch && (batch->mirror->relay ? batch->answer.state == STEPAF_POST_QUEUED
+                                           : stepaf_batch_busy(batch)))
             return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                     "a batch of attention rank %d is not released",
                                     batch->mirror->peer->who.rank);
@@ -68,16 +104,21 @@ static stepaf_status_t settle(struct stepaf_ctx *ctx, int64_t deadline_ns)
 
 static stepaf_status_t prepare(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
-    stepaf_status_t status = settle(ctx, deadline_ns);
+    stepaf_status_t status = let_pass(ctx, deadline_ns);
 
     if (!status)
+        status = settle(ctx, deadline_ns);
+    if (!status)
         status = check_quiet(ctx);
+    ctx->relays_still = !status;
     if (!status)
         status = stepaf_transports_open(ctx);
     if (!status && !stepaf_is_attention(ctx))
         status = stepaf_key_allocate(ctx);
     if (!status)
         status = stepaf_streams_prepare(ctx);
+    if (!status)
+        status = check_ways(ctx);
     if (!status)
         status = stepaf_stages_prepare(ctx);
     return status;
@@ -277,6 +318,7 @@ stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx)
     if (status)
         ctx->state = STEPAF_CTX_BROKEN;
 out:
+    ctx->relays_still = false;
     for (int r = 0; r < ctx->boot.size; r++)
         stepaf_declaration_free(&declarations[r]);
     free(declarations);

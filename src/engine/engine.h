@@ -164,6 +164,7 @@ struct stepaf_ctx {
     uint32_t cache_at;              /* where the last one-shot plan was found */
     struct stepaf_streams *streams; /* of the last commit; NULL: there was no stream plan yet */
     struct stepaf_list relays;  /* stream plans that have peers by way of the host, see relay.h */
+    bool relays_still;          /* a commit is about to end them */
     uint32_t n_stream_requests; /* that are open */
 
     stepaf_boot_t boot;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "device/device.h"
+#include "engine/relay.h"
 #include "engine/stage.h"
 
 /* Return the number of regions that begin at or below @a place. */
@@ -160,6 +161,14 @@ stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_
     return region_add(ctx, &model, &region);
 }
 
+/* CUDA waits for all streams in such calls, and these for the host. */
+static stepaf_status_t waits(void)
+{
+    return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                            "streams have not come by what was enqueued for peers by way of the "
+                            "host");
+}
+
 stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
     struct stepaf_gpu *gpu;
@@ -167,6 +176,8 @@ stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *
 
     if (region->pinned || region->kind != STEPAF_MEM_HOST)
         return STEPAF_OK;
+    if (stepaf_relays_are_ahead(ctx))
+        return waits();
     status = stepaf_ctx_gpu(ctx, &gpu);
     if (!status)
         status = stepaf_gpu_pin(gpu, region->base, region->bytes, &region->unpin);
@@ -205,6 +216,8 @@ stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool al
     if (region->uses)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
                                 "%u plans or receive registrations use this memory", region->uses);
+    if ((region->kind != STEPAF_MEM_HOST || region->unpin) && stepaf_relays_are_ahead(ctx))
+        return waits();
     if (region->offered)
         ctx->changed = true;
     stepaf_region_drop(ctx, region);

@@ -299,7 +299,7 @@ static unsigned progress(struct stepaf_relay *relay)
         return 1;
     }
     if (stepaf_is_attention(stream->plan->ctx))
-        return start(relay) + stepaf_relay_land(relay);
+        return stepaf_relay_land(relay) + start(relay);
     for (uint32_t p = 0; p < stream->plan->ctx->n_peers; p++)
         while (answer(relay, p))
             n++;
@@ -310,6 +310,8 @@ unsigned stepaf_relays_progress(struct stepaf_ctx *ctx)
 {
     unsigned n = 0;
 
+    if (ctx->relays_still)
+        return 0;
     for (struct stepaf_list *node = ctx->relays.next, *next; node != &ctx->relays; node = next) {
         next = node->next;
         n += progress(stepaf_container_of(node, struct stepaf_relay, node));

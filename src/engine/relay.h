@@ -24,6 +24,8 @@ struct stepaf_relay_lane {
     uint32_t pitch; /* from slot to slot of data */
 };
 
+enum { STEPAF_RELAY_AHEAD = 128 }; /* operations of a plan on streams, about, at most */
+
 struct stepaf_relay_peer {
     bool relayed;
     uint32_t order;               /* among the relayed */
@@ -38,9 +40,11 @@ struct stepaf_relay_peer {
 struct stepaf_relay {
     struct stepaf_list node; /* in ctx->relays */
     struct stepaf_stream *stream;
-    struct stepaf_plan_obj *twin; /* attention */
-    uint64_t n_started;           /* attention: its operations */
-    bool over;                    /* the stream has failed, and the peers have been let go */
+    struct stepaf_plan_obj *twin;    /* attention */
+    uint64_t n_started;              /* attention: its operations */
+    uint64_t n_marked;               /* operations behind which there was a mark */
+    void *marks[STEPAF_RELAY_AHEAD]; /* events; NULL: none was yet */
+    bool over;                       /* the stream has failed, and the peers have been let go */
     struct stepaf_relay_peer *peers;
     struct stepaf_relay_lane *in;  /* peer by peer: n_in */
     struct stepaf_relay_lane *out; /* peer by peer: n_out */
@@ -75,6 +79,17 @@ void stepaf_relays_retire(struct stepaf_ctx *ctx, struct stepaf_streams *streams
 void stepaf_relays_free(struct stepaf_ctx *ctx, struct stepaf_streams *streams);
 /* Twins that streams had to let go of while they were busy. */
 void stepaf_relays_sweep(struct stepaf_ctx *ctx);
+
+/* ---- relay_ahead.c ---- */
+
+/* Whether one operation more may be enqueued: STEPAF_ERR_WOULD_BLOCK if too many are. */
+stepaf_status_t stepaf_relay_admit(const struct stepaf_relay *relay);
+/* Mark the end of an operation in its stream. */
+stepaf_status_t stepaf_relay_mark(struct stepaf_relay *relay, void *cuda_stream);
+/* Whether the GPU has not come by all that was enqueued. */
+bool stepaf_relay_is_ahead(const struct stepaf_relay *relay);
+bool stepaf_relays_are_ahead(const struct stepaf_ctx *ctx);
+void stepaf_relay_forget(struct stepaf_relay *relay);
 
 /* ---- relay.c: in use; the lock is held ---- */
 

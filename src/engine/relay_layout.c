@@ -360,6 +360,7 @@ void stepaf_relay_free(struct stepaf_relay *relay)
         relay->twin = NULL;
     }
     stepaf_list_remove(&relay->node);
+    stepaf_relay_forget(relay);
     free_parts(relay);
 }
 

@@ -64,6 +64,9 @@ void stepaf_stage_free(struct stepaf_ctx *ctx, struct stepaf_region *region)
 
     if (!stage)
         return;
+    if (ctx->stage_stream)
+        (void)stepaf_gpu_stream_sync(ctx->gpu,
+                                     ctx->stage_stream); /* copies into it may be queued */
     for (unsigned t = 0; t < ctx->n_transports; t++)
         if (ctx->transports[t]->ops->drop_region)
             ctx->transports[t]->ops->drop_region(ctx->transports[t], stage);
@@ -123,6 +126,14 @@ static stepaf_status_t link_region(struct stepaf_ctx *ctx, struct stepaf_region 
     if (!status)
         region->linked = ctx->epoch + 1;
     return status;
+}
+
+bool stepaf_stages_wanted(const struct stepaf_ctx *ctx)
+{
+    for (uint32_t i = 0; i < ctx->n_regions; i++)
+        if (ctx->regions[i]->linked || is_wanted(ctx, ctx->regions[i]))
+            return true;
+    return false;
 }
 
 stepaf_status_t stepaf_stages_prepare(struct stepaf_ctx *ctx)

@@ -367,6 +367,8 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
             status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
                                       "the stream is captured: replays have no requests");
     }
+    if (!status && stream->relay && stepaf_is_attention(plan->ctx))
+        status = stepaf_relay_admit(stream->relay);
     if (!status && stream->send_blocks)
         status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_SEND, flow, stream->send_blocks, STEPAF_WARP,
                                    true, cuda_stream);
@@ -378,6 +380,8 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
         status = open_request(stream, slot, cuda_stream, op_p);
     plan->seq++;
     stream->n_sent++;
+    if (!status && stream->relay && !stepaf_is_attention(plan->ctx))
+        status = stepaf_relay_mark(stream->relay, cuda_stream);
     return status;
 }
 
@@ -389,6 +393,8 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
     const struct stepaf_flow *flow = &stream->receive[slot];
     stepaf_status_t status = check(stream);
 
+    if (!status && stream->relay && !stepaf_is_attention(plan->ctx))
+        status = stepaf_relay_admit(stream->relay);
     if (!status)
         status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, flow, 1, stream->gate_threads, false,
                                    cuda_stream);
@@ -403,5 +409,7 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
         if (!status)
             stream->awaited |= 1u << slot;
     }
+    if (!status && stream->relay && stepaf_is_attention(plan->ctx))
+        status = stepaf_relay_mark(stream->relay, cuda_stream);
     return status;
 }

@@ -2,6 +2,9 @@
 /* Operations of stream plans, from either side, with bytes made and checked on the GPU. */
 #include "gpu/exchange.h"
 
+#include <sched.h>
+#include <stdlib.h>
+
 enum { PUSH = GX_PUSH, PULL = GX_PULL };
 
 /* Sizes at which something changes: heads and lines, and what the issue of the day was. */
@@ -132,18 +135,34 @@ static stepaf_status_t count_sent(struct gx_plan *plan, stepaf_status_t status, 
     return GX_CUDA(gx_launch_count(&plan->tally->sent, stream)) ? STEPAF_OK : STEPAF_ERR_TRANSPORT;
 }
 
+/* By way of the host, streams have room for so many operations only: whether to try once more. */
+static bool again(stepaf_status_t status, int64_t *deadline_p)
+{
+    if (status != STEPAF_ERR_WOULD_BLOCK || getenv("STEPAF_CUDA_RELAY") == NULL)
+        return false;
+    if (*deadline_p == 0)
+        *deadline_p = hs_now_ns() + 20000000000LL * hs_slow();
+    sched_yield();
+    return hs_now_ns() < *deadline_p;
+}
+
 stepaf_status_t gx_start(struct gx_plan *plan, cudaStream_t stream, stepaf_request_h *request_p)
 {
     stepaf_tensor_t push[GX_TENSORS];
     int n = gx_out(plan, plan->n_sent, push);
     stepaf_start_params_t params = {.push = push, .n_push = n};
 
+    stepaf_status_t status;
+    int64_t deadline = 0;
+
     stream = stream_of(plan, stream);
     if (!make_bytes(plan, push, n, stream))
         return STEPAF_ERR_TRANSPORT;
-    return count_sent(
-        plan, stepaf_start_on_stream(plan->handle, plan->fixed ? NULL : &params, stream, request_p),
-        stream);
+    do
+        status =
+            stepaf_start_on_stream(plan->handle, plan->fixed ? NULL : &params, stream, request_p);
+    while (again(status, &deadline));
+    return count_sent(plan, status, stream);
 }
 
 stepaf_status_t gx_respond(struct gx_plan *plan, cudaStream_t stream)
@@ -169,8 +188,12 @@ stepaf_status_t gx_wait(struct gx_plan *plan, cudaStream_t stream)
 
 stepaf_status_t gx_recv(struct gx_plan *plan, cudaStream_t stream)
 {
-    stepaf_status_t status = stepaf_recv_on_stream(plan->handle, stream_of(plan, stream));
+    stepaf_status_t status;
+    int64_t deadline = 0;
 
+    do
+        status = stepaf_recv_on_stream(plan->handle, stream_of(plan, stream));
+    while (again(status, &deadline));
     if (status != STEPAF_OK)
         return status;
     return gx_look(plan, stream) ? STEPAF_OK : STEPAF_ERR_TRANSPORT;

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuda_fake.h"
 #include "cuda_kernels.h"
@@ -119,16 +120,30 @@ static const stepaf_tensor_t *sizes_of(struct relay_rank *rank, unsigned n,
     return rank->job->fixed ? NULL : tensors;
 }
 
+static stepaf_status_t begin(struct relay_rank *rank, const stepaf_start_params_t *params)
+{
+    if (rank->role == STEPAF_FFN)
+        return stepaf_recv_on_stream(rank->plan, &rank->stream);
+    return stepaf_start_on_stream(rank->plan, params->push ? params : NULL, &rank->stream, NULL);
+}
+
 stepaf_status_t relay_rank_begin(struct relay_rank *rank, unsigned n)
 {
     stepaf_tensor_t tensors[RELAY_PEERS * RELAY_TENSORS];
     stepaf_start_params_t params = {0};
+    stepaf_status_t status;
 
-    if (rank->role == STEPAF_FFN)
-        return stepaf_recv_on_stream(rank->plan, &rank->stream);
-    params.push = sizes_of(rank, n, tensors, &params.n_push);
-    cuda_kernels_call(on_fill, rank, n);
-    return stepaf_start_on_stream(rank->plan, params.push ? &params : NULL, &rank->stream, NULL);
+    if (rank->role == STEPAF_ATTENTION) {
+        params.push = sizes_of(rank, n, tensors, &params.n_push);
+        cuda_kernels_call(on_fill, rank, n);
+    }
+    status = begin(rank, &params);
+    for (int i = 0; i < RELAY_SYNC_MS && status == STEPAF_ERR_WOULD_BLOCK; i++) {
+        rank->n_full++; /* its stream has no room for more */
+        usleep(1000);
+        status = begin(rank, &params);
+    }
+    return status;
 }
 
 stepaf_status_t relay_rank_end(struct relay_rank *rank, unsigned n)

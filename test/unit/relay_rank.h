@@ -44,6 +44,7 @@ struct relay_rank {
         *source[RELAY_PEERS * RELAY_TENSORS]; /* attention: by tensor; FFN: by peer, of slot 0 */
     uint8_t *target[RELAY_PEERS * RELAY_TENSORS]; /* attention: by peer, of slot 0 */
     unsigned n_wrong;                             /* tensors that were not what they should be */
+    unsigned n_full;                              /* times that a stream had no room for more */
     unsigned n_looked;                            /* operations that were looked at */
     int stream;                                   /* its address names one */
 };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "perf/clock.h"
 #include "perf/fail.h"
 #include "perf/lib.h"
 
@@ -215,6 +216,40 @@ static int wait_beside(const struct perf_gpu_lib *lib, unsigned m, cudaStream_t 
     return wait_on(lib, m, beside) != 0 ? -1 : join(lib->waited, beside, stream);
 }
 
+/* Plans with peers by way of the host have room for so many operations on their streams only. */
+static int has_room(stepaf_status_t status, const struct perf_gpu_lib *lib, int64_t *since_ns_p)
+{
+    int64_t now_ns = perf_now_ns();
+
+    if (status != STEPAF_ERR_WOULD_BLOCK)
+        return 1;
+    if (*since_ns_p == 0)
+        *since_ns_p = now_ns;
+    return now_ns - *since_ns_p > lib->gpu->timeout_us * 1000;
+}
+
+static stepaf_status_t start(const struct perf_gpu_lib *lib, unsigned m, cudaStream_t stream)
+{
+    stepaf_status_t status;
+    int64_t since_ns = 0;
+
+    do
+        status = stepaf_start_on_stream(lib->plans[m], NULL, stream, NULL);
+    while (!has_room(status, lib, &since_ns));
+    return status;
+}
+
+static stepaf_status_t receive(const struct perf_gpu_lib *lib, unsigned m, cudaStream_t stream)
+{
+    stepaf_status_t status;
+    int64_t since_ns = 0;
+
+    do
+        status = stepaf_recv_on_stream(lib->plans[m], stream);
+    while (!has_room(status, lib, &since_ns));
+    return status;
+}
+
 /* As many in flight as the plan has slots. */
 static int attend(const struct perf_gpu_lib *lib, unsigned m, uint64_t ops, cudaStream_t stream)
 {
@@ -229,7 +264,7 @@ static int attend(const struct perf_gpu_lib *lib, unsigned m, uint64_t ops, cuda
             return -1;
         if (i >= ops)
             continue;
-        status = stepaf_start_on_stream(lib->plans[m], NULL, stream, NULL);
+        status = start(lib, m, stream);
         if (status != STEPAF_OK)
             return perf_fail_status(status, "stepaf_start_on_stream");
     }
@@ -239,7 +274,7 @@ static int attend(const struct perf_gpu_lib *lib, unsigned m, uint64_t ops, cuda
 static int serve(const struct perf_gpu_lib *lib, unsigned m, uint64_t ops, cudaStream_t stream)
 {
     for (uint64_t i = 0; i < ops; i++) {
-        stepaf_status_t status = stepaf_recv_on_stream(lib->plans[m], stream);
+        stepaf_status_t status = receive(lib, m, stream);
 
         if (status != STEPAF_OK)
             return perf_fail_status(status, "stepaf_recv_on_stream");
