@@ -40,6 +40,7 @@
  * its batch is there: the search begins behind the rank that was taken last. Up to depth batches of
  * each rank can be received and not answered; answers go out in the order of receiving. Receives of
  * such a plan must follow one another, in one stream or by events between two, and so must answers.
+ * Their workers must be reached directly: the commit refuses one that is relayed.
  * Multiprocessors do all that such a plan sends, whatever STEPAF_CUDA_ENGINE says, since a copy engine
  * has to be told the place by the host.
  *

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stream plans in use: launching, requests, failures. */
 #include "engine/relay.h"
+#include "engine/stream_any.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,8 @@ stepaf_status_t stepaf_stream_status(struct stepaf_stream *stream)
     }
     if (__builtin_expect(!stream->failure, 1))
         return STEPAF_OK;
+    if (stream->any)
+        stepaf_any_blame(stream);
     struct stepaf_peer *peer = &ctx->peers[stream->failed_peer];
     ctx->changed = true; /* the next commit begins anew */
     if (peer->lost)

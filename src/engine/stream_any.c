@@ -192,6 +192,19 @@ stepaf_status_t stepaf_any_begin(struct stepaf_stream *stream, uint8_t *control)
     return STEPAF_OK;
 }
 
+void stepaf_any_blame(struct stepaf_stream *stream)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    if (stream->failure != STEPAF_ERR_TIMEOUT || !(stream->watch->peer & STEPAF_WATCH_ANY))
+        return;
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (ctx->peers[p].lost) {
+            stream->failed_peer = (int)p;
+            return;
+        }
+}
+
 /* ---- enqueueing ---- */
 
 static stepaf_status_t change_one(const struct stepaf_stream *stream, uint32_t i,
@@ -213,10 +226,12 @@ static stepaf_status_t change_one(const struct stepaf_stream *stream, uint32_t i
     if (!tensor->data || !tensor->bytes)
         return STEPAF_OK;
     region = stepaf_region_find(plan->ctx, tensor->data, tensor->bytes);
-    if (!region || region->kind != STEPAF_MEM_CUDA)
-        return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_RESPOND,
-                                "tensor %u: its %zu bytes are not in registered GPU memory", i,
-                                tensor->bytes);
+    if (!region || (region->kind != STEPAF_MEM_CUDA && !region->pinned))
+        return stepaf_error_set(
+            STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_RESPOND,
+            "tensor %u: its %zu bytes are neither in registered GPU memory nor in "
+            "host memory that a stream plan names",
+            i, tensor->bytes);
     flow->shares[i].data = tensor->data;
     flow->aligned = flow->aligned && (uintptr_t)tensor->data % 16 == 0;
     return STEPAF_OK;

@@ -74,6 +74,11 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
     }
     status = inlet->region ? stepaf_region_pin(ctx, inlet->region) : STEPAF_OK;
     inlet->relayed = stepaf_peer_relayed(ctx, p);
+    if (inlet->relayed && stream->any)
+        return stepaf_error_set_peer(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT, ctx->peers[p].who,
+                                     "stream plan %u is to take any batch, but " STEPAF_WHO_FORMAT
+                                     " is relayed, which such plans are not",
+                                     plan->index, STEPAF_WHO_ARGS(ctx->peers[p].who));
     inlet->way = (uint8_t)choose(ctx, inlet);
     return status;
 }

@@ -168,8 +168,8 @@ static void body(struct hs_job *job)
     long long ops = hs_option_int(job, "--ops", 200), delay = hs_option_int(job, "--delay-us", 100);
     long long replays = hs_option_int(job, "--replays", 100);
 
-    if (strcmp(fault, "silent") == 0)
-        setenv("STEPAF_STREAM_TIMEOUT_US", "400000", 1);
+    if (fault[0] != '\0')
+        setenv("STEPAF_STREAM_TIMEOUT_US", strcmp(fault, "kill") == 0 ? "2000000" : "400000", 1);
     if (!gx_open(job))
         return;
     if (fault[0] == '\0') {
