@@ -18,7 +18,8 @@ extern "C" {
 
 enum {
     STEPAF_PLAN_SCATTER = 1 << 0, /* each FFN rank gets its own slice of every push tensor */
-    STEPAF_PLAN_STREAM = 1 << 1   /* operations are enqueued on CUDA streams, see stepaf/stream.h */
+    STEPAF_PLAN_STREAM = 1 << 1,  /* operations are enqueued on CUDA streams, see stepaf/stream.h */
+    STEPAF_PLAN_ANY = 1 << 2 /* FFN ranks, with STREAM: a batch is of one worker, any of them */
 };
 
 enum {
@@ -51,6 +52,7 @@ typedef struct stepaf_start_params {
  *                 names the keys that are received (data NULL, 0 bytes), and entry a * B + i of
  *                 @a pull is where the answer to peer a comes from, slot s at data + s * max_bytes.
  *  @param plan_p  ended by stepaf_plan_destroy or stepaf_finalize.
+ *                 STEPAF_PLAN_ANY, there and with STEPAF_PLAN_STREAM only: see stepaf/stream.h.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_INVALID (counts, flags,
  *  neither push nor pull, overlap, a key twice, wrong direction); STEPAF_ERR_PULLS (n_pull is not
  *  a multiple of the number of peers: some would have nowhere to answer); STEPAF_ERR_KEY;

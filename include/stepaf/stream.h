@@ -32,13 +32,31 @@
  * plan is batch n of every attention rank. Slots are used in turn: operation n (from 0) is in slot
  * n mod depth, on both sides.
  *
+ * An FFN rank's plan with STEPAF_PLAN_ANY takes the batches one by one instead, of whichever attention
+ * rank has sent one; theirs are ordinary stream plans. Which it was is known on the GPU only, where
+ * the user's kernels find it:
+ *
+ *   const stepaf_origin_t *origin = stepaf_plan_origin(plan);     once
+ *   stepaf_recv_on_stream(plan, s);                               waits for any
+ *   ffn<<<..., s>>>(origin, ...);                                 reads origin->peer, origin->slot
+ *   stepaf_respond_on_stream(plan, NULL, s);                      to that one
+ *
+ * The batches of one attention rank are taken in their order, and no rank is passed over twice while
+ * its batch is there: the search begins behind the rank that was taken last. Up to depth batches of
+ * each rank can be received and not answered; answers go out in the order of receiving. Receives of
+ * such a plan must follow one another, in one stream or by events between two, and so must answers.
+ * Their workers must be reached directly: the commit refuses one that is relayed.
+ * Multiprocessors do all that such a plan sends, whatever STEPAF_CUDA_ENGINE says, since a copy engine
+ * has to be told the place by the host.
+ *
  * The order of the user's work is the streams' order, and the user's to keep: what reads an answer
  * comes before the start that uses its slot again, in one stream or by an event between two.
  * Receiving ends with the batch's release, which goes with the answer.
  *
  * All four may be captured into a CUDA graph, and a graph may be replayed any number of times. It
  * has to hold whole operations, and a multiple of the plan's depth of them, so that each replay
- * begins with the slot that it was captured with.
+ * begins with the slot that it was captured with. With STEPAF_PLAN_ANY the slot is not part of it: as
+ * many receives as answers will do.
  *
  * A graph belongs to the commit that it was captured after: replayed after a later one it does
  * nothing, except that where copy engines are at work (STEPAF_CUDA_ENGINE=ce, or tensors of 32 MiB
@@ -90,17 +108,21 @@ STEPAF_API stepaf_status_t stepaf_start_on_stream(stepaf_plan_h plan,
  *  nothing to wait for); STEPAF_ERR_TRANSPORT; the plan's failure. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_wait_on_stream(stepaf_plan_h plan, stepaf_stream_t stream);
 
-/** FFN ranks: make @a stream wait for the next batch of every attention rank of the mesh.
+/** FFN ranks: make @a stream wait for the next batch of every attention rank of the mesh; with
+ *  STEPAF_PLAN_ANY, for the next of any one of them.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_STATE (no stream plan, or not
- *  committed); STEPAF_ERR_WOULD_BLOCK (depth batches are received and not answered);
- *  STEPAF_ERR_TRANSPORT; the plan's failure. Never blocks. */
+ *  committed); STEPAF_ERR_WOULD_BLOCK (depth batches are received and not answered; with
+ *  STEPAF_PLAN_ANY, depth times the number of peers); STEPAF_ERR_TRANSPORT; the plan's failure. Never
+ *  blocks. */
 STEPAF_API stepaf_status_t stepaf_recv_on_stream(stepaf_plan_h plan, stepaf_stream_t stream);
 
 /** FFN ranks: enqueue the answers to the oldest batch that was received and not answered, and its
  *  release: its receive buffers may be overwritten once @a stream has come here.
  *
  *  @param tensors  NULL: as planned. Else as many as the plan has pulls, peer by peer: sizes, no larger
- *                  than planned, and sources, NULL as planned.
+ *                  than planned, and sources, NULL as planned. With STEPAF_PLAN_ANY only as many as
+ *                  one peer has: they are for whichever it is, with sizes no larger than planned for
+ *                  any of them; a source of NULL is the one planned for that peer and slot.
  *  @return as stepaf_start_on_stream; STEPAF_ERR_STATE (no batch to answer). Never blocks. */
 STEPAF_API stepaf_status_t stepaf_respond_on_stream(stepaf_plan_h plan,
                                                     const stepaf_tensor_t *tensors,
@@ -122,12 +144,26 @@ STEPAF_API stepaf_status_t stepaf_plan_tensor(stepaf_plan_h plan, unsigned slot,
  *  committed stream plan, or @a slot none of its. Never blocks. */
 STEPAF_API const uint32_t *stepaf_plan_bytes(stepaf_plan_h plan, unsigned slot);
 
+/** Where a batch is from. */
+typedef struct stepaf_origin {
+    uint32_t peer; /* its index, see stepaf_peer_rank and stepaf_plan_tensor */
+    uint32_t slot; /* of that peer's: 0 .. depth-1 */
+} stepaf_origin_t;
+
+/** Return where the GPU finds whose batch was received last on a plan with STEPAF_PLAN_ANY: in GPU
+ *  memory, written before the wait of stepaf_recv_on_stream ends, and again by the next. So it is read
+ *  behind a receive and before the next one: who receives several batches before answering copies it
+ *  in between, by the stream. NULL if @a plan is no such plan, or not committed. Valid until the next
+ *  commit. Never blocks. */
+STEPAF_API const stepaf_origin_t *stepaf_plan_origin(stepaf_plan_h plan);
+
 /** Look whether a stream plan has failed.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (no stream plan); STEPAF_ERR_PEER_LOST,
  *  STEPAF_ERR_TIMEOUT (a wait was longer than STEPAF_STREAM_TIMEOUT_US), STEPAF_ERR_CANCELED (a
  *  relayed FFN rank has released a batch without an answer: one in host memory, or whose stream plan
  *  has failed), STEPAF_ERR_PROTOCOL (a relayed attention rank in host memory has skipped this rank,
- *  or has less room for an answer): with stepaf_last_error naming the peer. What a stream plan that
+ *  or has less room for an answer): with stepaf_last_error naming the peer; where
+ *  any would have done, the one whose turn it was. What a stream plan that
  *  has failed does not answer is given back to relayed peers. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_plan_status(stepaf_plan_h plan);
 

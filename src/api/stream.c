@@ -2,7 +2,7 @@
 #include <stepaf/stream.h>
 
 #include "api/handles.h"
-#include "engine/stream.h"
+#include "engine/stream_any.h"
 
 /* A stream plan of a rank of @a role; the lock is held on success. */
 static stepaf_status_t enter(stepaf_plan_h handle, stepaf_role_t role,
@@ -87,10 +87,12 @@ stepaf_status_t stepaf_recv_on_stream(stepaf_plan_h handle, stepaf_stream_t cuda
         return status;
     struct stepaf_ctx *ctx = stream->plan->ctx;
     status = stepaf_stream_status(stream);
-    if (!status && stream->n_received - stream->n_sent >= stream->plan->depth)
+    if (!status && stream->n_received - stream->n_sent >=
+                       (stream->any ? stepaf_any_limit(stream) : stream->plan->depth))
         status = would_block("all slots are received and not answered");
     if (!status)
-        status = stepaf_stream_receive(stream, cuda_stream);
+        status = stream->any ? stepaf_any_receive(stream, cuda_stream)
+                             : stepaf_stream_receive(stream, cuda_stream);
     stepaf_leave(ctx);
     return status;
 }
@@ -108,7 +110,9 @@ stepaf_status_t stepaf_respond_on_stream(stepaf_plan_h handle, const stepaf_tens
     if (!status && stream->n_sent == stream->n_received)
         status = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_RESPOND,
                                   "no batch of the plan is received and not answered");
-    if (!status)
+    if (!status && stream->any)
+        status = stepaf_any_send(stream, tensors, cuda_stream);
+    else if (!status)
         status = stepaf_stream_send(stream, tensors, (int)(ctx->n_peers * stream->n_out),
                                     cuda_stream, NULL);
     stepaf_leave(ctx);
@@ -155,6 +159,19 @@ const uint32_t *stepaf_plan_bytes(stepaf_plan_h handle, unsigned slot)
         landed = stream->receive[slot].landed;
     stepaf_leave(stream->plan->ctx);
     return landed;
+}
+
+const stepaf_origin_t *stepaf_plan_origin(stepaf_plan_h handle)
+{
+    struct stepaf_stream *stream;
+    const stepaf_origin_t *origin = NULL;
+
+    if (enter(handle, STEPAF_ROLE_AUTO, &stream))
+        return NULL;
+    if (stream->epoch && stream->any)
+        origin = (const stepaf_origin_t *)stream->any->receive.origin;
+    stepaf_leave(stream->plan->ctx);
+    return origin;
 }
 
 stepaf_status_t stepaf_plan_status(stepaf_plan_h handle)

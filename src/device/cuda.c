@@ -22,6 +22,11 @@ static const char *const few_names[STEPAF_KERNEL_COUNT] = {
     [STEPAF_KERNEL_GATE] = "stepaf_gate_few",
     [STEPAF_KERNEL_UNPACK] = "stepaf_unpack_few",
 };
+static const char *const any_names[STEPAF_ANY_KERNEL_COUNT] = {
+    [STEPAF_KERNEL_SEND_ANY] = "stepaf_send_any",
+    [STEPAF_KERNEL_GATE_ANY] = "stepaf_gate_any",
+    [STEPAF_KERNEL_UNPACK_ANY] = "stepaf_unpack_any",
+};
 
 /* The driver, if it shows a GPU; else NULL, with the reason. */
 static const struct stepaf_cuda_driver *find_driver(char *reason)
@@ -135,6 +140,8 @@ static stepaf_status_t load_kernels(struct stepaf_gpu *gpu)
         if (!status)
             status = load_kernel(gpu, few_names[k], &gpu->few[k]);
     }
+    for (unsigned k = 0; k < STEPAF_ANY_KERNEL_COUNT && !status; k++)
+        status = load_kernel(gpu, any_names[k], &gpu->any[k]);
     return status;
 }
 

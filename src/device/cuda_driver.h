@@ -91,6 +91,7 @@ struct stepaf_gpu {
     CUmodule module;
     CUfunction kernels[STEPAF_KERNEL_COUNT];
     CUfunction few[STEPAF_KERNEL_COUNT]; /* the same, for flows with few lanes */
+    CUfunction any[STEPAF_ANY_KERNEL_COUNT];
     CUstream stream; /* for set-up: waits for no other, not even for the legacy default stream */
     bool chains;     /* kernels may be programmatic successors: compute capability 9.0 */
     struct stepaf_gpu_facts facts;

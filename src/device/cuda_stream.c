@@ -32,9 +32,8 @@ stepaf_status_t stepaf_gpu_capturing(struct stepaf_gpu *gpu, void *stream, bool 
     return STEPAF_OK;
 }
 
-stepaf_status_t stepaf_gpu_launch(struct stepaf_gpu *gpu, enum stepaf_kernel kernel,
-                                  const struct stepaf_flow *flow, uint32_t blocks, uint32_t threads,
-                                  bool behind, void *stream)
+static stepaf_status_t launch(struct stepaf_gpu *gpu, CUfunction kernel, const void *flow,
+                              uint32_t blocks, uint32_t threads, bool behind, void *stream)
 {
     CUlaunchAttribute successor = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                    .value.programmaticStreamSerializationAllowed = 1};
@@ -47,17 +46,32 @@ stepaf_status_t stepaf_gpu_launch(struct stepaf_gpu *gpu, enum stepaf_kernel ker
                              .hStream = stream,
                              .attrs = &successor,
                              .numAttrs = behind && gpu->chains};
-    bool few = flow->n_lanes <= STEPAF_FLOW_FEW;
     void *params[] = {(void *)flow};
     struct stepaf_cuda_scope scope;
     stepaf_status_t status = stepaf_cuda_enter(gpu, &scope);
 
     if (status)
         return status;
-    CUresult result =
-        gpu->cuda->launch(&config, few ? gpu->few[kernel] : gpu->kernels[kernel], params, NULL);
+    CUresult result = gpu->cuda->launch(&config, kernel, params, NULL);
     stepaf_cuda_leave(gpu, &scope);
     return stepaf_cuda_check(gpu->cuda, result, "cannot launch on GPU %d", gpu->facts.ordinal);
+}
+
+stepaf_status_t stepaf_gpu_launch(struct stepaf_gpu *gpu, enum stepaf_kernel kernel,
+                                  const struct stepaf_flow *flow, uint32_t blocks, uint32_t threads,
+                                  bool behind, void *stream)
+{
+    bool few = flow->n_lanes <= STEPAF_FLOW_FEW;
+
+    return launch(gpu, few ? gpu->few[kernel] : gpu->kernels[kernel], flow, blocks, threads, behind,
+                  stream);
+}
+
+stepaf_status_t stepaf_gpu_launch_any(struct stepaf_gpu *gpu, enum stepaf_any_kernel kernel,
+                                      const struct stepaf_any_flow *flow, uint32_t blocks,
+                                      uint32_t threads, bool behind, void *stream)
+{
+    return launch(gpu, gpu->any[kernel], flow, blocks, threads, behind, stream);
 }
 
 stepaf_status_t stepaf_gpu_copy(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes,

@@ -141,6 +141,9 @@ stepaf_status_t stepaf_gpu_capturing(struct stepaf_gpu *gpu, void *stream, bool 
 stepaf_status_t stepaf_gpu_launch(struct stepaf_gpu *gpu, enum stepaf_kernel kernel,
                                   const struct stepaf_flow *flow, uint32_t blocks, uint32_t threads,
                                   bool behind, void *stream);
+stepaf_status_t stepaf_gpu_launch_any(struct stepaf_gpu *gpu, enum stepaf_any_kernel kernel,
+                                      const struct stepaf_any_flow *flow, uint32_t blocks,
+                                      uint32_t threads, bool behind, void *stream);
 /* Copy by a copy engine: between pieces of GPU memory, this one's or imported. */
 stepaf_status_t stepaf_gpu_copy(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes,
                                 void *stream);

@@ -40,7 +40,8 @@ enum {
     STEPAF_FLOW_FEW = 4,       /* with no more, a launch has fewer parameters to carry */
     STEPAF_FLOW_BLOCKS = 1056, /* blocks of one launch, at most */
     STEPAF_WARP = 32,
-    STEPAF_GATE_GROUPS = 32 /* of four lines, that the gate takes itself */
+    STEPAF_GATE_GROUPS = 32, /* of four lines, that the gate takes itself */
+    STEPAF_ANY_TENSORS = 8   /* of one peer, each way: STEPAF_MAX_TENSORS */
 };
 
 #define STEPAF_TOLD UINT32_C(0xffffffff) /* lower half of a stamp that counts nothing */
@@ -52,6 +53,14 @@ enum stepaf_kernel {
     STEPAF_KERNEL_GATE,   /* one block: wait for all heads, and take lines if they are few */
     STEPAF_KERNEL_UNPACK, /* one warp a block: bring lines and inlets to their tensors */
     STEPAF_KERNEL_COUNT
+};
+
+/* The same for plans that take the batch of any one peer: stepaf_any_flow. */
+enum stepaf_any_kernel {
+    STEPAF_KERNEL_SEND_ANY,
+    STEPAF_KERNEL_GATE_ANY,
+    STEPAF_KERNEL_UNPACK_ANY,
+    STEPAF_ANY_KERNEL_COUNT
 };
 
 /* Why a wait ended without what was waited for. */
@@ -69,6 +78,8 @@ struct stepaf_lane {
     uint8_t copied; /* sender: a copy engine writes it */
     uint16_t peer;  /* index, for faults */
 };
+
+#define STEPAF_WATCH_ANY UINT32_C(0x80000000) /* with a peer: any would have done, it was next */
 
 /* In pinned host memory, one for each plan. */
 struct stepaf_gpu_watch {
@@ -99,6 +110,64 @@ struct stepaf_flow {
 /* The beginning of a flow with few lanes, as a parameter of its own. */
 struct stepaf_flow_few {
     uint64_t words[offsetof(struct stepaf_flow, lanes[STEPAF_FLOW_FEW]) / sizeof(uint64_t)];
+};
+
+/* ---- any: one batch of whichever peer has sent one ----
+ *
+ * The GPU finds which peer and slot it is, so that all that depends on them lies in GPU memory: the
+ * lanes of all peers, and a ring of the batches that were taken, where the kernels that follow look
+ * it up. Each block counts for itself how many batches it has seen; that is the ring's index. */
+
+/* A lane in slot 0, and the way to the same in the next. */
+struct stepaf_any_lane {
+    struct stepaf_lane lane;
+    uint32_t head_stride;
+    uint32_t lines_stride;
+    uint32_t data_stride;
+};
+
+/* The next batch of a peer. One more at the end: slot is the peer that the search begins with. */
+struct stepaf_any_next {
+    uint32_t rounds; /* operations that its slot has seen */
+    uint32_t slot;
+};
+
+/* A batch in the ring: stored and loaded whole, as a head's last 16 bytes are. */
+struct stepaf_any_entry {
+    uint64_t batch; /* operation in its slot << 32 | peer << 8 | slot */
+    uint64_t stamp; /* epoch << 32 | how many-th batch it is, from 1 */
+};
+
+/* How a tensor of one peer is shared out, whichever peer it is; and what a launch changes. */
+struct stepaf_any_share {
+    uint8_t *data;  /* sender: source; NULL: as the lane has it */
+    uint32_t bytes; /* sender; UINT32_MAX: as the lane has it */
+    uint16_t first; /* block */
+    uint16_t n;     /* 0: the gate takes its lines, if it has any */
+};
+
+struct stepaf_any_flow {
+    uint32_t *counts; /* as in stepaf_flow: batches so far */
+    uint32_t *done;
+    uint32_t *failed;
+    uint32_t *landed; /* of slot 0 */
+    struct stepaf_gpu_watch *watch;
+    uint64_t timeout_ns;
+    const struct stepaf_any_lane *lanes; /* peer by peer */
+    struct stepaf_any_entry *ring;
+    struct stepaf_any_next *next;
+    uint32_t *origin; /* peer and slot of the batch that was taken last, for the user */
+    uint32_t epoch;
+    uint32_t ring_mask;
+    uint32_t landed_stride; /* words from slot to slot */
+    uint16_t n_peers;
+    uint8_t n_each; /* lanes of a peer */
+    uint8_t depth;
+    uint8_t slot; /* for faults: not known, 0 */
+    uint8_t aligned;
+    uint8_t gate_takes;
+    uint8_t gate_ends;
+    struct stepaf_any_share shares[STEPAF_ANY_TENSORS];
 };
 
 #endif

@@ -142,6 +142,13 @@ stepaf_status_t stepaf_gpu_launch(struct stepaf_gpu *gpu, enum stepaf_kernel ker
     return refuse();
 }
 
+stepaf_status_t stepaf_gpu_launch_any(struct stepaf_gpu *gpu, enum stepaf_any_kernel kernel,
+                                      const struct stepaf_any_flow *flow, uint32_t blocks,
+                                      uint32_t threads, bool behind, void *stream)
+{
+    return refuse();
+}
+
 stepaf_status_t stepaf_gpu_copy(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes,
                                 void *stream)
 {

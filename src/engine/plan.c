@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/relay.h"
+#include "engine/stream_any.h"
 
 static stepaf_status_t invalid(const char *what)
 {
@@ -239,8 +240,14 @@ static stepaf_status_t check_counts(const struct stepaf_ctx *ctx, const stepaf_t
 {
     int n_peers = (int)ctx->n_peers;
 
-    if (flags & ~(uint32_t)(STEPAF_PLAN_SCATTER | STEPAF_PLAN_STREAM | STEPAF_PLAN_TWIN))
+    if (flags &
+        ~(uint32_t)(STEPAF_PLAN_SCATTER | STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY | STEPAF_PLAN_TWIN))
         return invalid("unknown flags");
+    if (flags & STEPAF_PLAN_ANY && !(flags & STEPAF_PLAN_STREAM))
+        return invalid("STEPAF_PLAN_ANY goes with STEPAF_PLAN_STREAM");
+    if (flags & STEPAF_PLAN_ANY && stepaf_is_attention(ctx))
+        return stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_NONE,
+                                "STEPAF_PLAN_ANY is for FFN ranks");
     if (n_push < 0 || n_pull < 0 || (n_push && !push) || (n_pull && !pull))
         return invalid("a count is negative, or its tensors are NULL");
     if (!n_push && !n_pull)
@@ -296,6 +303,8 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
             goto err_memory;
     if (flags & STEPAF_PLAN_STREAM)
         status = stepaf_stream_make(plan);
+    if (!status && flags & STEPAF_PLAN_ANY)
+        status = stepaf_any_make(plan->stream);
     if (status)
         goto err_plan;
     if (!stepaf_table_add(&ctx->plans, plan, STEPAF_MAX_PLANS, &plan->index)) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stream plans in use: launching, requests, failures. */
 #include "engine/relay.h"
+#include "engine/stream_any.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,7 @@ void stepaf_stream_free(struct stepaf_stream *stream)
         if (stream->arrived && stream->arrived[s])
             stepaf_gpu_event_destroy(ctx->gpu, stream->arrived[s]);
     }
+    free(stream->any);
     free(stream->inlets);
     free(stream->send);
     free(stream->receive);
@@ -88,14 +90,17 @@ stepaf_status_t stepaf_stream_status(struct stepaf_stream *stream)
 
     if (!stream->failure && stream->watch) {
         uint32_t fault = __atomic_load_n(&stream->watch->fault, __ATOMIC_ACQUIRE);
-        if (fault && stream->watch->peer < ctx->n_peers) {
-            stream->failed_peer = (int)stream->watch->peer;
+        uint32_t peer = stream->watch->peer & ~STEPAF_WATCH_ANY;
+        if (fault && peer < ctx->n_peers) {
+            stream->failed_peer = (int)peer;
             stream->failure =
                 ctx->peers[stream->failed_peer].lost ? STEPAF_ERR_PEER_LOST : STEPAF_ERR_TIMEOUT;
         }
     }
     if (__builtin_expect(!stream->failure, 1))
         return STEPAF_OK;
+    if (stream->any)
+        stepaf_any_blame(stream);
     struct stepaf_peer *peer = &ctx->peers[stream->failed_peer];
     ctx->changed = true; /* the next commit begins anew */
     if (peer->lost)
@@ -105,6 +110,13 @@ stepaf_status_t stepaf_stream_status(struct stepaf_stream *stream)
         return stepaf_error_set_peer(stream->failure, phase, peer->who,
                                      "stream plan %u is over: " STEPAF_WHO_FORMAT " is lost: %s",
                                      stream->plan->index, STEPAF_WHO_ARGS(peer->who), peer->reason);
+    if (stream->failure == STEPAF_ERR_TIMEOUT && stream->any &&
+        stream->watch->peer & STEPAF_WATCH_ANY)
+        return stepaf_error_set_peer(
+            stream->failure, phase, peer->who,
+            "stream plan %u is over: nobody has sent anything for "
+            "STEPAF_STREAM_TIMEOUT_US; it was the turn of " STEPAF_WHO_FORMAT,
+            stream->plan->index, STEPAF_WHO_ARGS(peer->who));
     return stepaf_error_set_peer(
         stream->failure, phase, peer->who, "stream plan %u is over: " STEPAF_WHO_FORMAT " %s",
         stream->plan->index, STEPAF_WHO_ARGS(peer->who), why_over(stream->failure));
@@ -250,8 +262,7 @@ stepaf_status_t stepaf_stream_sent(struct stepaf_op *op)
 
 /* ---- enqueueing ---- */
 
-/* Whether the plan can be used at all. */
-static stepaf_status_t check(struct stepaf_stream *stream)
+stepaf_status_t stepaf_stream_check(struct stepaf_stream *stream)
 {
     if (__builtin_expect(!stream->epoch || stream->epoch != stream->plan->ctx->epoch, 0))
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
@@ -353,7 +364,7 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
     uint8_t slot = (uint8_t)(stream->n_sent % plan->depth);
     struct stepaf_flow changed;
     const struct stepaf_flow *flow = &stream->send[slot];
-    stepaf_status_t status = check(stream);
+    stepaf_status_t status = stepaf_stream_check(stream);
 
     if (!status && tensors) {
         changed = *flow;
@@ -391,7 +402,7 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
     struct stepaf_gpu *gpu = plan->ctx->gpu;
     uint8_t slot = (uint8_t)(stream->n_received % plan->depth);
     const struct stepaf_flow *flow = &stream->receive[slot];
-    stepaf_status_t status = check(stream);
+    stepaf_status_t status = stepaf_stream_check(stream);
 
     if (!status && stream->relay && !stepaf_is_attention(plan->ctx))
         status = stepaf_relay_admit(stream->relay);

@@ -29,10 +29,12 @@ struct stepaf_inlet {
 
 struct stepaf_landing;
 struct stepaf_relay;
+struct stepaf_any;
 
 struct stepaf_stream {
     struct stepaf_plan_obj *plan;
     struct stepaf_relay *relay; /* NULL: all peers are reached directly */
+    struct stepaf_any *any;     /* STEPAF_PLAN_ANY, see stream_any.h; NULL: all peers at once */
     uint8_t n_in;               /* per peer */
     uint8_t n_out;
     uint32_t epoch;              /* in which the flows were made; 0: never */
@@ -120,9 +122,15 @@ uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream);
 bool stepaf_stream_copies(const struct stepaf_ctx *ctx, uint32_t p,
                           const struct stepaf_region *source);
 
+/* Decide what the gate takes; return its threads. Then share out the blocks: return how many. */
+uint32_t stepaf_stream_set_gate(struct stepaf_flow *flow);
+uint32_t stepaf_stream_deal(struct stepaf_flow *flow, bool sending, uint32_t limit);
+
 /* After sources of a flow have changed. */
 void stepaf_stream_touch(struct stepaf_flow *flow);
 
+/* Hot: whether the plan can be used at all. */
+stepaf_status_t stepaf_stream_check(struct stepaf_stream *stream);
 /* Hot: enqueue. @a tensors: NULL, or n_out (broadcast) or peers * n_out with smaller sizes. */
 stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
                                    int n_tensors, void *cuda_stream, struct stepaf_op **op_p);

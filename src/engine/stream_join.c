@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/relay.h"
+#include "engine/stream_any.h"
 #include "engine/stream_tell.h"
 
 static stepaf_status_t bad_inlet(const struct stepaf_peer *peer)
@@ -214,6 +215,9 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx,
             continue;
         begin(plan->stream, outlets[i], ctx->streams->control + at);
         at += stepaf_stream_control_bytes(plan->stream);
+        if (plan->stream->any)
+            status = stepaf_any_begin(plan->stream, ctx->streams->control + at -
+                                                        stepaf_any_control_bytes(plan->stream));
     }
     for (uint32_t i = 0; outlets && i < n_plans; i++)
         free(outlets[i]);

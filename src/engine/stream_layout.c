@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/relay.h"
+#include "engine/stream_any.h"
 
 enum {
     ALIGN = 512, /* of inlets, and of what the control memory holds */
@@ -73,6 +74,11 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
     }
     status = inlet->region ? stepaf_region_pin(ctx, inlet->region) : STEPAF_OK;
     inlet->relayed = stepaf_peer_relayed(ctx, p);
+    if (inlet->relayed && stream->any)
+        return stepaf_error_set_peer(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT, ctx->peers[p].who,
+                                     "stream plan %u is to take any batch, but " STEPAF_WHO_FORMAT
+                                     " is relayed, which such plans are not",
+                                     plan->index, STEPAF_WHO_ARGS(ctx->peers[p].who));
     inlet->way = (uint8_t)choose(ctx, inlet);
     return status;
 }
@@ -113,7 +119,8 @@ static uint64_t lanes_bytes(void)
 
 uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream)
 {
-    return ALIGN + stream->plan->depth * (2 * counts_bytes() + 2 * lanes_bytes());
+    return ALIGN + stream->plan->depth * (2 * counts_bytes() + 2 * lanes_bytes()) +
+           (stream->any ? stepaf_any_control_bytes(stream) : 0);
 }
 
 stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
@@ -183,7 +190,7 @@ static int by_bytes(const void *a, const void *b)
 
 /* Share out @a limit blocks, at least one for each lane that wants any. The first are for the
  * smallest lanes, so that no head comes late. Return how many. */
-static uint32_t deal_blocks(struct stepaf_flow *flow, bool sending, uint32_t limit)
+uint32_t stepaf_stream_deal(struct stepaf_flow *flow, bool sending, uint32_t limit)
 {
     struct stepaf_lane *order[STEPAF_FLOW_LANES];
     uint32_t sum = 0, first = 0, n_wanting = 0;
@@ -322,7 +329,7 @@ static void compile_receive(struct stepaf_stream *stream, uint8_t slot, struct s
 }
 
 /* Few lines are not worth a kernel of their own. */
-static uint32_t set_gate(struct stepaf_flow *flow)
+uint32_t stepaf_stream_set_gate(struct stepaf_flow *flow)
 {
     uint64_t groups = 0, threads;
 
@@ -359,9 +366,9 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_out
         at += 2 * counts_bytes() + lanes_bytes();
         compile_send(stream, outlets, slot, send);
         compile_receive(stream, slot, receive);
-        stream->gate_threads = set_gate(receive);
-        stream->send_blocks = deal_blocks(send, true, limit);
-        stream->unpack_blocks = deal_blocks(receive, false, limit);
+        stream->gate_threads = stepaf_stream_set_gate(receive);
+        stream->send_blocks = stepaf_stream_deal(send, true, limit);
+        stream->unpack_blocks = stepaf_stream_deal(receive, false, limit);
         receive->gate_ends = !stream->unpack_blocks;
         stepaf_stream_touch(send);
         stepaf_stream_touch(receive);

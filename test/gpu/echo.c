@@ -3,7 +3,7 @@
  *
  * --plans DIGITS: which of the plans below are used, all at once. --ops N: operations of each; of
  * those with very large tensors, fewer. --fixed 1: always the largest sizes. --seed N: of sizes.
- * --gpus N: skip where there are fewer. --own 1: no process sees another's GPU.
+ * --any 1: FFN ranks, of one attention rank each, take any. --gpus N: skip where there are fewer. --own 1: no process sees another's GPU.
  * --sms N: streams on so many multiprocessors only. */
 #include "gpu/exchange.h"
 
@@ -225,7 +225,7 @@ int main(int argc, char **argv)
 {
     static const struct hs_test test = {.name = "echo",
                                         .options =
-                                            "--plans --ops --fixed --seed --gpus --own --sms",
+                                            "--plans --ops --fixed --seed --any --gpus --own --sms",
                                         .limit_s = 240,
                                         .n_boots = 1,
                                         .body = body};

@@ -54,6 +54,8 @@ uint32_t gx_size(const struct gx_plan *plan, int direction, int peer, int index,
 
     if (plan->fixed)
         return (uint32_t)most;
+    if (plan->even && direction == PULL)
+        return (uint32_t)most - plan->less;
     return (uint32_t)choose_size(most, hs_mix(hs_mix(place ^ hs_mix(plan->seed)) + n));
 }
 

@@ -54,6 +54,8 @@ struct gx_plan {
     unsigned long long done; /* the test's own count, over all commits */
     bool fixed;              /* every operation has the largest sizes */
     uint64_t seed;           /* of sizes */
+    bool even;               /* every answer has the largest size, less so many bytes */
+    uint32_t less;
 };
 
 /* ---- device.c: the GPU ---- */

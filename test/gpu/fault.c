@@ -4,7 +4,7 @@
  *
  * --case NAME says what happens, --role attention|ffn to whom (the last rank of it); --timeout-ms is
  * STEPAF_STREAM_TIMEOUT_US, --notice-ms how long a loss may go unnoticed, --delay-us the time until
- * the kill. --lanes 1: each attention rank has one FFN rank. --host 1: the host waits, too. --gpus N:
+ * the kill. --any 1: FFN ranks, of one attention rank each, take any. --lanes 1: each attention rank has one FFN rank. --host 1: the host waits, too. --gpus N:
  * skip where there are fewer. */
 #include "gpu/fault.h"
 
@@ -188,7 +188,7 @@ int main(int argc, char **argv)
 {
     static const struct hs_test test = {.name = "fault",
                                         .options = "--case --role --lanes --host --timeout-ms "
-                                                   "--notice-ms --delay-us --gpus",
+                                                   "--notice-ms --delay-us --any --gpus",
                                         .limit_s = 60,
                                         .n_boots = 1,
                                         .body = body};

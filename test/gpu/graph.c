@@ -3,7 +3,7 @@
  * checked inside of the graphs, so that each replay has fresh ones.
  *
  * --replays N: of each graph. --apart 1: each plan has a graph and a stream of its own, instead of
- * one graph for all. --gpus N: skip where there are fewer.
+ * one graph for all. --any 1: FFN ranks, of one attention rank each, take any. --gpus N: skip where there are fewer.
  * --sms N: streams on so many multiprocessors only. */
 #include "gpu/exchange.h"
 
@@ -177,7 +177,7 @@ static void body(struct hs_job *job)
 int main(int argc, char **argv)
 {
     static const struct hs_test test = {.name = "graph",
-                                        .options = "--replays --apart --gpus --sms",
+                                        .options = "--replays --apart --any --gpus --sms",
                                         .limit_s = 240,
                                         .n_boots = 1,
                                         .body = body};

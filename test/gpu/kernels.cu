@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes that follow from a number, on the GPU: see kernels.h. */
-#include "kernels.h"
+#include "kernels_any.h"
 
 namespace
 {
@@ -61,10 +61,10 @@ __device__ unsigned compare(const unsigned char *at, uint32_t left, uint64_t wor
     return wrong;
 }
 
-__global__ void fill(const gx_work work)
+/* Operation @a n's bytes. */
+__device__ void fill_piece(const gx_piece &piece, unsigned long long n)
 {
-    const gx_piece &piece = work.pieces[blockIdx.y];
-    uint64_t seed = mix(piece.place ^ mix(work.tally->sent));
+    uint64_t seed = mix(piece.place ^ mix(n));
     uint64_t stride = static_cast<uint64_t>(gridDim.x) * blockDim.x;
 
     for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -72,11 +72,9 @@ __global__ void fill(const gx_work work)
         store(piece.data + i * 8, static_cast<uint32_t>(piece.bytes - i * 8), mix(seed + i));
 }
 
-__global__ void check(const gx_work work)
+__device__ void check_piece(const gx_piece &piece, unsigned long long n, gx_tally *tally)
 {
-    const gx_piece &piece = work.pieces[blockIdx.y];
-    gx_tally *tally = work.tally;
-    uint64_t seed = mix(piece.place ^ mix(tally->seen)), poison = 0x0101010101010101ull * POISON;
+    uint64_t seed = mix(piece.place ^ mix(n)), poison = 0x0101010101010101ull * POISON;
     uint64_t stride = static_cast<uint64_t>(gridDim.x) * blockDim.x;
     unsigned wrong = 0, spilled = 0;
 
@@ -110,6 +108,56 @@ __global__ void check(const gx_work work)
     }
 }
 
+__global__ void fill(const gx_work work)
+{
+    fill_piece(work.pieces[blockIdx.y], work.tally->sent);
+}
+
+__global__ void check(const gx_work work)
+{
+    check_piece(work.pieces[blockIdx.y], work.tally->seen, work.tally);
+}
+
+/* What a batch's tensor number blockIdx.y is, if it is the worker's operation @a n. */
+__device__ gx_piece piece_of(const gx_any_work &work, unsigned long long n)
+{
+    uint32_t peer = work.origin[0], slot = work.origin[1];
+    uint32_t at = peer * work.n_each + blockIdx.y;
+    const gx_any_piece &any = work.pieces[at];
+    const uint32_t *landed = work.landed[slot];
+    gx_piece piece = {any.data + static_cast<uint64_t>(slot) * any.pitch, any.place,
+                      landed != nullptr ? landed + at : nullptr, any.bytes, any.room};
+
+    if (work.sizes != nullptr)
+        piece.bytes = work.sizes[(peer * work.period + n % work.period) * work.n_each + blockIdx.y];
+    return piece;
+}
+
+__global__ void fill_any(const gx_any_work work)
+{
+    unsigned long long n = work.counts->answered[work.origin[0]];
+
+    fill_piece(piece_of(work, n), n);
+}
+
+__global__ void check_any(const gx_any_work work)
+{
+    unsigned long long n = work.counts->seen[work.origin[0]];
+
+    check_piece(piece_of(work, n), n, work.tally);
+}
+
+/* The same thread sees whether the worker's batches come in their order, slot by slot. */
+__global__ void count_any(const gx_any_work work, bool answers)
+{
+    gx_any_counts *counts = work.counts;
+    uint32_t peer = work.origin[0], slot = work.origin[1];
+    unsigned long long n = answers ? counts->answered[peer]++ : counts->seen[peer]++;
+
+    counts->misplaced += n % work.depth != slot;
+    (answers ? work.tally->sent : work.tally->seen)++;
+}
+
 __global__ void count(unsigned long long *counter)
 {
     *counter += 1;
@@ -140,6 +188,17 @@ dim3 grid_of(const gx_work *work)
     return dim3(static_cast<unsigned>(blocks), work->n);
 }
 
+dim3 grid_of_any(const gx_any_work *work)
+{
+    uint32_t largest = 1;
+
+    for (uint32_t i = 0; i < work->n_each; i++)
+        if (work->pieces[i].bytes > largest)
+            largest = work->pieces[i].bytes;
+    uint32_t blocks = (largest - 1) / (THREADS * 8) + 1;
+    return dim3(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX, work->n_each);
+}
+
 } // namespace
 
 cudaError_t gx_launch_fill(const struct gx_work *work, cudaStream_t stream)
@@ -155,6 +214,20 @@ cudaError_t gx_launch_check(const struct gx_work *work, cudaStream_t stream)
     if (work->n == 0)
         return cudaSuccess;
     check<<<grid_of(work), THREADS, 0, stream>>>(*work);
+    return cudaGetLastError();
+}
+
+cudaError_t gx_launch_check_any(const struct gx_any_work *work, cudaStream_t stream)
+{
+    check_any<<<grid_of_any(work), THREADS, 0, stream>>>(*work);
+    count_any<<<1, 1, 0, stream>>>(*work, false);
+    return cudaGetLastError();
+}
+
+cudaError_t gx_launch_fill_any(const struct gx_any_work *work, cudaStream_t stream)
+{
+    fill_any<<<grid_of_any(work), THREADS, 0, stream>>>(*work);
+    count_any<<<1, 1, 0, stream>>>(*work, true);
     return cudaGetLastError();
 }
 
@@ -181,5 +254,11 @@ cudaError_t gx_load_kernels(void)
         error = cudaFuncGetAttributes(&attributes, count);
     if (error == cudaSuccess)
         error = cudaFuncGetAttributes(&attributes, delay);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, fill_any);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, check_any);
+    if (error == cudaSuccess)
+        error = cudaFuncGetAttributes(&attributes, count_any);
     return error;
 }

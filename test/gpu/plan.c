@@ -102,14 +102,15 @@ bool gx_plan_make(struct hs_job *job, stepaf_context_h ctx, int id, const struct
                   struct gx_plan *plan)
 {
     stepaf_tensor_t push[GX_TENSORS], pull[GX_PEERS * GX_TENSORS];
+    bool any = job->role == STEPAF_FFN && hs_option_int(job, "--any", 0) != 0;
+    uint32_t flags = STEPAF_PLAN_STREAM | (any ? STEPAF_PLAN_ANY : 0u);
     int n_pull;
 
     if (!gx_plan_begin(job, ctx, id, shape, plan) || !gx_plan_declare(plan) ||
         !gx_plan_memory(plan))
         return false;
     gx_plan_tensors(plan, push, pull, &n_pull);
-    return HS_OK(stepaf_plan_create(ctx, push, shape->n_push, pull, n_pull, STEPAF_PLAN_STREAM,
-                                    &plan->handle));
+    return HS_OK(stepaf_plan_create(ctx, push, shape->n_push, pull, n_pull, flags, &plan->handle));
 }
 
 /* What arrives as tensor @a index of @a peer in @a slot is where it should be. */

@@ -29,7 +29,9 @@ struct cuda_fake {
     CUstreamCaptureMode mode;
     CUstreamCaptureStatus capture; /* of all streams */
     CUlaunchConfig launched;       /* the last launch */
-    struct stepaf_flow flow;
+    int n_launches;
+    struct stepaf_flow flow;         /* of the last launch */
+    struct stepaf_any_flow any_flow; /* of the last of those kernels */
     struct cuda_piece pieces[CUDA_FAKE_PIECES];
     /* network cards: cuda_fake_rdma.c */
     bool has_dmabuf;

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernels of plans that take the next batch of any one peer: see the end of kernels.h. */
+#ifndef STEPAF_DEVICE_KERNELS_ANY_CUH
+#define STEPAF_DEVICE_KERNELS_ANY_CUH
+
+#include "device/kernels_common.cuh"
+
+namespace
+{
+
+/* Which batch of which peer. */
+struct Batch {
+    uint32_t n; /* operation in its slot */
+    uint32_t peer, slot;
+};
+
+__device__ __forceinline__ uint8_t *entry_at(const stepaf_any_flow &flow, uint32_t seq)
+{
+    return reinterpret_cast<uint8_t *>(&flow.ring[seq & flow.ring_mask]);
+}
+
+__device__ __forceinline__ Batch batch_of(const Pair &entry)
+{
+    return {static_cast<uint32_t>(entry.x >> 32), static_cast<uint32_t>(entry.x >> 8) & 0xffffff,
+            static_cast<uint32_t>(entry.x) & 0xff};
+}
+
+/* Tensor @a i of a batch. */
+__device__ __forceinline__ stepaf_lane lane_of(const stepaf_any_flow &flow, const Batch &batch,
+                                               uint32_t i)
+{
+    const stepaf_any_lane &entry = flow.lanes[batch.peer * flow.n_each + i];
+    uint64_t slot = batch.slot;
+    stepaf_lane lane = entry.lane;
+
+    lane.head += slot * entry.head_stride;
+    lane.lines += slot * entry.lines_stride;
+    lane.data += slot * entry.data_stride;
+    lane.n = flow.shares[i].n;
+    return lane;
+}
+
+__device__ __forceinline__ uint32_t *landed_of(const stepaf_any_flow &flow, const Batch &batch,
+                                               uint32_t i)
+{
+    return &flow.landed[batch.slot * flow.landed_stride + batch.peer * flow.n_each + i];
+}
+
+/* The tensor that this block works for. */
+__device__ __forceinline__ uint32_t find_share(const stepaf_any_flow &flow)
+{
+    uint32_t i = 0;
+
+    while (blockIdx.x - flow.shares[i].first >= flow.shares[i].n)
+        i++;
+    return i;
+}
+
+/* ---- sending ---- */
+
+template <bool ALIGNED>
+__device__ __forceinline__ void send_batch(const stepaf_any_flow &flow, const Batch &batch,
+                                           const Send &send)
+{
+    uint32_t i = find_share(flow);
+    const stepaf_any_share &share = flow.shares[i];
+    stepaf_lane lane = lane_of(flow, batch, i);
+    unsigned chunk = blockIdx.x - share.first;
+
+    if (share.data)
+        lane.data = share.data;
+    if (share.bytes != UINT32_MAX)
+        lane.bytes = share.bytes;
+    if (lane.way == STEPAF_WAY_LINES) {
+        send_lines<ALIGNED>(lane, chunk, send);
+    } else if (lane.way == STEPAF_WAY_HEAD) {
+        if (chunk == 0)
+            send_head<ALIGNED>(lane, send);
+    } else if (!send.failed) {
+        copy_share<ALIGNED>(lane.lines, lane.data, lane.bytes, chunk, lane.n);
+        if (is_last(flow, i, lane))
+            send_head<ALIGNED>(lane, send);
+    }
+}
+
+/* ---- receiving ---- */
+
+/* The first peer, from @a turn on, all of whose heads are in @a told; n_peers: there is none. */
+__device__ __forceinline__ uint32_t choose(const stepaf_any_flow &flow, uint64_t told,
+                                           uint32_t turn)
+{
+    uint64_t all = (UINT64_C(1) << flow.n_each) - 1;
+
+    for (uint32_t i = 0; told && i < flow.n_peers; i++) {
+        uint32_t peer = turn + i < flow.n_peers ? turn + i : turn + i - flow.n_peers;
+        uint64_t mask = all << (peer * flow.n_each);
+        if ((told & mask) == mask)
+            return peer;
+    }
+    return flow.n_peers;
+}
+
+/* Look at all peers' next heads, an octet each, until one has sent all of its. The octet's share of
+ * its head is in @a pair then. n_peers: given up. */
+__device__ __forceinline__ uint32_t await_batch(const stepaf_any_flow &flow, const uint8_t *head,
+                                                bool mine, uint64_t stamp, Pair &pair)
+{
+    __shared__ unsigned long long told[3]; /* of this round, of the next, of one that is over */
+    unsigned last = threadIdx.x % STEPAF_WARP | (OCTET - 1);
+    uint32_t turn = flow.next[flow.n_peers].slot;
+    Patience patience(flow);
+
+    if (threadIdx.x == 0)
+        told[0] = 0;
+    __syncthreads();
+    for (unsigned round = 0;; round = round == 2 ? 0 : round + 1) {
+        pair = load_pair(head);
+        bool there = is_told(__shfl_sync(ALL, pair.y, last), stamp);
+        if (mine && there && threadIdx.x % OCTET == 0)
+            atomicOr(&told[round], 1ull << threadIdx.x / OCTET);
+        if (threadIdx.x == 0)
+            told[round == 2 ? 0 : round + 1] = 0;
+        if (__syncthreads_or(threadIdx.x == 0 && patience.over(turn | STEPAF_WATCH_ANY)))
+            return flow.n_peers;
+        uint32_t peer = choose(flow, told[round], turn);
+        if (peer < flow.n_peers)
+            return peer;
+    }
+}
+
+/* What a head says of its tensor, and the tensor, if it is in there. */
+template <bool ALIGNED>
+__device__ __forceinline__ void take_head(const stepaf_lane &lane, uint64_t stamp, uint32_t bytes,
+                                          const Pair &pair)
+{
+    unsigned sub = threadIdx.x % OCTET;
+
+    if (sub == OCTET - 1 && pair.y != stamp)
+        store_pair(lane.head + STEPAF_HEAD_DATA,
+                   {bytes, 0}); /* the next one will be told so, too */
+    if (lane.way == STEPAF_WAY_HEAD && sub < OCTET - 1) {
+        store_word<ALIGNED>(lane.data, bytes, 2 * sub, pair.x);
+        store_word<ALIGNED>(lane.data, bytes, 2 * sub + 1, pair.y);
+    }
+}
+
+/* Wait for a batch, and take its heads and the lines that are the gate's. */
+template <bool ALIGNED>
+__device__ __forceinline__ bool take_batch(const stepaf_any_flow &flow, Batch &batch)
+{
+    __shared__ uint32_t landed[STEPAF_ANY_TENSORS];
+    unsigned i = threadIdx.x / OCTET, warp = threadIdx.x / STEPAF_WARP;
+    unsigned last = threadIdx.x % STEPAF_WARP | (OCTET - 1);
+    bool mine = i < flow.n_peers * flow.n_each, ok = true;
+    uint32_t peer = mine ? i / flow.n_each : 0, index = mine ? i % flow.n_each : 0;
+    Batch own = {flow.next[peer].rounds + 1, peer, flow.next[peer].slot};
+    uint64_t stamp = make_stamp(flow, own.n);
+    Pair pair;
+
+    uint32_t taken = await_batch(flow, lane_of(flow, own, index).head + threadIdx.x % OCTET * 16,
+                                 mine, stamp, pair);
+    if (taken == flow.n_peers)
+        return false;
+    if (static_cast<uint32_t>(pair.y) == STEPAF_TOLD) /* of the last in each octet */
+        pair.x = pair.y >> 32;
+    uint32_t bytes = static_cast<uint32_t>(__shfl_sync(ALL, pair.x, last));
+    if (mine && peer == taken) {
+        stepaf_lane lane = lane_of(flow, own, index);
+        if (bytes > lane.bytes)
+            bytes = lane.bytes;
+        if (threadIdx.x % OCTET == 0)
+            landed[index] = *landed_of(flow, own, index) = bytes;
+        take_head<ALIGNED>(lane, stamp, bytes, pair);
+    }
+    batch = {flow.next[taken].rounds + 1, taken, flow.next[taken].slot};
+    __syncthreads();
+    for (uint32_t k = 0; flow.gate_takes && ok && k < flow.n_each; k++) {
+        stepaf_lane lane = lane_of(flow, batch, k);
+        if (lane.way == STEPAF_WAY_LINES && !lane.n)
+            ok = take_lines<ALIGNED>(flow, lane, landed[k], warp, blockDim.x / STEPAF_WARP,
+                                     make_stamp(flow, batch.n));
+    }
+    return ok;
+}
+
+/* By one thread: whose turn it is next; then let others see the batch. */
+__device__ __forceinline__ void note_batch(const stepaf_any_flow &flow, const Batch &batch,
+                                           uint32_t seq)
+{
+    bool wraps = batch.slot + 1 == flow.depth;
+
+    flow.next[batch.peer] = {wraps ? batch.n : batch.n - 1, wraps ? 0 : batch.slot + 1};
+    flow.next[flow.n_peers].slot = batch.peer + 1 < flow.n_peers ? batch.peer + 1 : 0;
+    flow.origin[0] = batch.peer;
+    flow.origin[1] = batch.slot;
+    flow.counts[0] = seq;
+    __threadfence();
+    store_pair(entry_at(flow, seq),
+               {static_cast<uint64_t>(batch.n) << 32 | batch.peer << 8 | batch.slot,
+                make_stamp(flow, seq)});
+}
+
+/* Wait until the gate has noted batch @a seq: not long, since the gate lets this kernel begin. */
+__device__ __forceinline__ bool await_entry(const stepaf_any_flow &flow, uint32_t seq, Pair &entry)
+{
+    Patience patience(flow);
+
+    while ((entry = load_pair(entry_at(flow, seq))).y != make_stamp(flow, seq))
+        if (patience.over(STEPAF_WATCH_ANY))
+            return false;
+    __threadfence();
+    return true;
+}
+
+template <bool ALIGNED>
+__device__ __forceinline__ bool unpack_batch(const stepaf_any_flow &flow, const Batch &batch)
+{
+    uint32_t i = find_share(flow);
+    stepaf_lane lane = lane_of(flow, batch, i);
+    unsigned chunk = blockIdx.x - flow.shares[i].first;
+    uint32_t bytes = load_volatile(landed_of(flow, batch, i));
+
+    if (lane.way == STEPAF_WAY_LINES)
+        return take_lines<ALIGNED>(flow, lane, bytes, chunk, lane.n, make_stamp(flow, batch.n));
+    if (lane.way == STEPAF_WAY_INLET)
+        copy_share<ALIGNED>(lane.data, lane.lines, bytes, chunk, lane.n);
+    return true;
+}
+
+} // namespace
+
+/* ---- kernels ---- */
+
+/* Launched as a successor, but the ring is read only when all before it is done. */
+extern "C" __global__ void stepaf_send_any(const __grid_constant__ stepaf_any_flow flow)
+{
+    uint32_t *count = &flow.counts[1 + blockIdx.x];
+    uint32_t seq = *count + 1;
+
+    let_successor_begin();
+    await_predecessor();
+    Pair entry = load_pair(entry_at(flow, seq));
+    Batch batch = batch_of(entry);
+    /* Nothing was received: a graph that answers more than it receives. */
+    uint32_t none = entry.y != make_stamp(flow, seq);
+    Send send = {make_stamp(flow, batch.n), load_volatile(flow.failed) | none};
+    if (flow.aligned)
+        send_batch<true>(flow, batch, send);
+    else
+        send_batch<false>(flow, batch, send);
+    if (threadIdx.x == 0 && !send.failed)
+        *count = seq;
+}
+
+extern "C" __global__ void __launch_bounds__(512, 4) /* so many: 32 registers */
+    stepaf_gate_any(const __grid_constant__ stepaf_any_flow flow)
+{
+    uint32_t seq = flow.counts[0] + 1;
+    bool ok = __syncthreads_and(!load_volatile(flow.failed));
+    Batch batch;
+
+    if (flow.gate_ends)
+        let_successor_begin();
+    if (ok)
+        ok = flow.aligned ? take_batch<true>(flow, batch) : take_batch<false>(flow, batch);
+    ok = __syncthreads_and(ok);
+    if (ok && threadIdx.x == 0)
+        note_batch(flow, batch, seq);
+    if (!flow.gate_ends)
+        let_successor_begin();
+}
+
+extern "C" __global__ void stepaf_unpack_any(const __grid_constant__ stepaf_any_flow flow)
+{
+    uint32_t *count = &flow.counts[1 + blockIdx.x];
+    uint32_t seq = *count + 1;
+    bool ok = !load_volatile(flow.failed);
+    Pair entry;
+
+    let_successor_begin();
+    if (ok && await_entry(flow, seq, entry)) {
+        ok = flow.aligned ? unpack_batch<true>(flow, batch_of(entry))
+                          : unpack_batch<false>(flow, batch_of(entry));
+        if (ok && threadIdx.x == 0)
+            *count = seq;
+    }
+    await_predecessor();
+}
+
+#endif

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stream plans that take the batch of any worker, on a GPU that is made up: what is refused, how much
+ * can be received, and what the kernels are told. */
+#include <stdlib.h>
+
+#include "cuda_fake.h"
+#include "engine/stream_any.h"
+#include "fake.h"
+#include "unit.h"
+
+enum { WORKERS = 2, LARGE = 200000, SMALL = 8, ANSWER = 3008, FEWER = 1000, DEPTH = 3 };
+
+static struct fake_job *job, *worker;
+static stepaf_plan_h plan;
+static stepaf_tensor_t push[2] = {{.key = 1}, {.key = 2}};
+static stepaf_tensor_t pull[WORKERS];
+static uint8_t *memory;
+static int stream;
+
+static void key(uint64_t id, stepaf_direction_t direction, size_t bytes)
+{
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
+                                                STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
+                                  .direction = direction,
+                                  .max_bytes = bytes,
+                                  .depth = DEPTH,
+                                  .mem_kind = STEPAF_MEM_CUDA};
+
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, id, &params), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(worker->handle, id, &params), STEPAF_OK);
+}
+
+/* The plan that all workers have. */
+static void make_worker(void)
+{
+    stepaf_tensor_t out[2] = {{.key = 1, .bytes = LARGE}, {.key = 2, .bytes = SMALL}};
+    stepaf_tensor_t in = {.key = 3, .bytes = ANSWER};
+    stepaf_plan_h its;
+    uint8_t *data;
+
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(worker->handle, LARGE + (size_t)DEPTH * ANSWER,
+                                       STEPAF_MEM_CUDA, (void **)&data),
+                          STEPAF_OK);
+    out[0].data = data;
+    out[1].data = data;
+    in.data = data + LARGE;
+    CU_ASSERT_EQUAL_FATAL(
+        stepaf_plan_create(worker->handle, out, 2, &in, 1, STEPAF_PLAN_STREAM, &its), STEPAF_OK);
+}
+
+/* An FFN rank with two workers, to the second of which it answers less; not committed. */
+static void begin(void)
+{
+    cuda_fake_begin();
+    job = fake_open(STEPAF_FFN, WORKERS, 1);
+    worker = fake_open(STEPAF_ATTENTION, WORKERS, 1);
+    key(1, STEPAF_PUSH, LARGE);
+    key(2, STEPAF_PUSH, SMALL);
+    key(3, STEPAF_PULL, ANSWER);
+    make_worker();
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, (size_t)WORKERS * DEPTH * ANSWER,
+                                       STEPAF_MEM_CUDA, (void **)&memory),
+                          STEPAF_OK);
+    for (int p = 0; p < WORKERS; p++)
+        pull[p] =
+            (stepaf_tensor_t){3, memory + (size_t)p * DEPTH * ANSWER, p == 0 ? ANSWER : FEWER};
+    CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(job->handle, push, 2, pull, WORKERS,
+                                             STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY, &plan),
+                          STEPAF_OK);
+}
+
+static void commit(void)
+{
+    CU_ASSERT_EQUAL_FATAL(stepaf_streams_prepare(worker->ctx), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, worker), STEPAF_OK);
+}
+
+static void end(void)
+{
+    fake_close(job);
+    fake_close(worker);
+    CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
+    CU_ASSERT_EQUAL(cuda_fake_count(), 0);
+    cuda_fake_end();
+}
+
+static struct stepaf_stream *stream_of_plan(void)
+{
+    return ((struct stepaf_plan_obj *)stepaf_table_get(&job->ctx->plans, 0))->stream;
+}
+
+static void plans_are_for_ffn_ranks_and_streams(void)
+{
+    stepaf_tensor_t out = {.key = 1}, in = {.key = 3};
+    stepaf_plan_h none = NULL;
+
+    begin();
+    CU_ASSERT_EQUAL(stepaf_plan_create(worker->handle, &out, 1, &in, 1,
+                                       STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY, &none),
+                    STEPAF_ERR_ROLE);
+    CU_ASSERT_EQUAL(stepaf_plan_create(worker->handle, &out, 1, &in, 1, STEPAF_PLAN_ANY, &none),
+                    STEPAF_ERR_INVALID);
+    UNIT_CONTAINS(stepaf_last_error()->text, "goes with STEPAF_PLAN_STREAM");
+    CU_ASSERT_PTR_NULL(none);
+    CU_ASSERT_PTR_NULL(stepaf_plan_origin(plan));
+    CU_ASSERT_PTR_NULL(stepaf_plan_origin(NULL));
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_STATE);
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_ERR_STATE);
+    CU_ASSERT_EQUAL(cuda_fake.n_launches, 0);
+    end();
+}
+
+static void every_slot_of_every_worker_can_be_received(void)
+{
+    begin();
+    commit();
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_ERR_STATE);
+    for (int round = 0; round < 2; round++) {
+        for (int k = 0; k < WORKERS * DEPTH; k++)
+            CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+        int n = cuda_fake.n_launches;
+        CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_WOULD_BLOCK);
+        CU_ASSERT_EQUAL(cuda_fake.n_launches, n);
+        CU_ASSERT_EQUAL(stepaf_plan_destroy(plan), STEPAF_ERR_STATE);
+        for (int k = 0; k < WORKERS * DEPTH; k++)
+            CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_ERR_STATE);
+    }
+    CU_ASSERT_EQUAL(stepaf_plan_destroy(plan), STEPAF_OK);
+    end();
+}
+
+/* What a launch is told, and what lies in GPU memory, fit what the plan says of its tensors. */
+static void kernels_find_what_the_plan_says(void)
+{
+    const struct stepaf_any_flow *flow = &cuda_fake.any_flow;
+    stepaf_tensor_info_t info;
+
+    begin();
+    commit();
+    CU_ASSERT_EQUAL_FATAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT(flow->n_peers == WORKERS && flow->n_each == 2 && flow->depth == DEPTH);
+    CU_ASSERT(flow->ring_mask == 7 && flow->epoch == job->ctx->epoch);
+    CU_ASSERT_PTR_EQUAL(stepaf_plan_origin(plan), flow->origin);
+    CU_ASSERT(!flow->gate_takes && !flow->gate_ends && flow->shares[0].n > 1);
+    CU_ASSERT_EQUAL(cuda_fake.launched.gridDimX, flow->shares[0].n + flow->shares[1].n);
+    for (int at = 0; at < 2 * WORKERS; at++)
+        for (unsigned slot = 0; slot < DEPTH; slot++) {
+            const struct stepaf_any_lane *entry = &flow->lanes[at];
+            CU_ASSERT_EQUAL(stepaf_plan_tensor(plan, slot, at / 2, at % 2, &info), STEPAF_OK);
+            CU_ASSERT_PTR_EQUAL(entry->lane.data + (size_t)slot * entry->data_stride, info.data);
+            CU_ASSERT_EQUAL(entry->lane.way, at % 2 ? STEPAF_WAY_HEAD : STEPAF_WAY_LINES);
+            CU_ASSERT_PTR_EQUAL(flow->landed + (size_t)slot * flow->landed_stride,
+                                stepaf_plan_bytes(plan, slot));
+        }
+    CU_ASSERT_EQUAL_FATAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
+    for (int p = 0; p < WORKERS; p++) {
+        const struct stepaf_any_lane *entry = &flow->lanes[p];
+        CU_ASSERT(entry->lane.data == pull[p].data && entry->data_stride == ANSWER);
+        CU_ASSERT(entry->lane.bytes == pull[p].bytes && entry->lane.peer == p);
+    }
+    CU_ASSERT_EQUAL(cuda_fake.launched.gridDimX, flow->shares[0].n);
+    end();
+}
+
+static void copy_engines_have_no_part(void)
+{
+    setenv("STEPAF_CUDA_ENGINE", "ce", 1);
+    begin();
+    unsetenv("STEPAF_CUDA_ENGINE");
+    commit();
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(cuda_fake.any_flow.lanes[0].lane.way, STEPAF_WAY_PLACE);
+    CU_ASSERT(!cuda_fake.any_flow.lanes[0].lane.copied && cuda_fake.any_flow.shares[0].n > 0);
+    end();
+}
+
+static void relayed_workers_are_refused(void)
+{
+    setenv("STEPAF_CUDA_RELAY", "always", 1);
+    begin();
+    unsetenv("STEPAF_CUDA_RELAY");
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_allocate(job->ctx), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_streams_prepare(job->ctx), STEPAF_ERR_UNSUPPORTED);
+    UNIT_CONTAINS(stepaf_last_error()->text, "attention rank 0 (world rank 0) is relayed");
+    stepaf_key_allocate_undo(job->ctx);
+    end();
+}
+
+static void answers_fit_whichever_worker_it_is(void)
+{
+    stepaf_tensor_t answer = {.key = 3, .bytes = FEWER};
+    uint8_t elsewhere[FEWER];
+
+    begin();
+    commit();
+    CU_ASSERT_EQUAL_FATAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    answer.bytes = FEWER + 1;
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, &answer, &stream), STEPAF_ERR_SIZE);
+    answer.bytes = FEWER;
+    answer.key = 2;
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, &answer, &stream), STEPAF_ERR_INVALID);
+    answer.key = 3;
+    answer.data = elsewhere;
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, &answer, &stream), STEPAF_ERR_UNREGISTERED);
+    answer.data = memory + 5;
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, &answer, &stream), STEPAF_OK);
+    CU_ASSERT_PTR_EQUAL(cuda_fake.any_flow.shares[0].data, answer.data);
+    CU_ASSERT(cuda_fake.any_flow.shares[0].bytes == FEWER && !cuda_fake.any_flow.aligned);
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
+    CU_ASSERT(!cuda_fake.any_flow.shares[0].data && cuda_fake.any_flow.aligned);
+    CU_ASSERT_EQUAL(cuda_fake.any_flow.shares[0].bytes, UINT32_MAX);
+    end();
+}
+
+static void a_timeout_names_whose_turn_it_was(void)
+{
+    begin();
+    commit();
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_OK);
+    stream_of_plan()->watch->peer = 1 | STEPAF_WATCH_ANY;
+    stream_of_plan()->watch->fault = STEPAF_FAULT_TIMEOUT;
+    CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_ERR_TIMEOUT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "it was the turn of attention rank 1");
+    CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 1);
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_TIMEOUT);
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_ERR_TIMEOUT);
+    job->ctx->peers[0].lost = true; /* that is why */
+    CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_ERR_PEER_LOST);
+    CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 0);
+    end();
+}
+
+/* In the middle of a batch it is one worker that is waited for. */
+static void a_timeout_within_a_batch_names_its_worker(void)
+{
+    begin();
+    commit();
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    stream_of_plan()->watch->peer = 1;
+    stream_of_plan()->watch->fault = STEPAF_FAULT_TIMEOUT;
+    job->ctx->peers[0].lost = true;
+    CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_ERR_TIMEOUT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "attention rank 1 (world rank 1) has sent nothing");
+    end();
+}
+
+static void a_launch_that_fails_counts_nothing(void)
+{
+    begin();
+    commit();
+    cuda_fake.n_calls = 0;
+    cuda_fake.fail_at = 2; /* behind entering the context */
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
+    cuda_fake.fail_at = 0;
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_ERR_STATE);
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
+    end();
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"plans are for FFN ranks and streams", plans_are_for_ffn_ranks_and_streams},
+        {"every slot of every worker can be received", every_slot_of_every_worker_can_be_received},
+        {"kernels find what the plan says", kernels_find_what_the_plan_says},
+        {"copy engines have no part", copy_engines_have_no_part},
+        {"relayed workers are refused", relayed_workers_are_refused},
+        {"answers fit whichever worker it is", answers_fit_whichever_worker_it_is},
+        {"a timeout names whose turn it was", a_timeout_names_whose_turn_it_was},
+        {"a timeout within a batch names its worker", a_timeout_within_a_batch_names_its_worker},
+        {"a launch that fails counts nothing", a_launch_that_fails_counts_nothing},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run("stream_any", tests);
+}
