@@ -129,7 +129,7 @@ static void send_release(struct stepaf_batch_obj *batch)
                     batch->answered ? 0 : STEPAF_MSG_UNWANTED, ctx->epoch, batch->mirror->number,
                     batch->slot, 0);
     batch->release.msg.seq = batch->seq;
-    stepaf_engine_post_one(&batch->release);
+    stepaf_engine_post_one(ctx, &batch->release);
 }
 
 /* The end of a batch on this side. */
@@ -278,7 +278,7 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
     batch->answered = true;
     batch->retired = false;
     batch->responded = batch->generation;
-    stepaf_engine_post_one(&batch->answer);
+    stepaf_engine_post_one(ctx, &batch->answer);
     ctx->counters.responses_sent++;
     for (int i = 0; i < n; i++)
         mirror->peer->bytes_sent += batch->xfers[i].bytes;
