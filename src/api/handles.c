@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-static _Atomic(struct stepaf_ctx *) contexts[STEPAF_HANDLE_CONTEXTS];
+_Atomic(struct stepaf_ctx *) stepaf_contexts[STEPAF_HANDLE_CONTEXTS];
 static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER; /* for adding and removing */
 static uint32_t next_generation;
 
@@ -13,10 +13,10 @@ bool stepaf_handle_add(struct stepaf_ctx *ctx)
 
     pthread_mutex_lock(&contexts_lock);
     for (uint32_t slot = 0; slot < STEPAF_HANDLE_CONTEXTS && !added; slot++)
-        if (!atomic_load(&contexts[slot])) {
+        if (!atomic_load(&stepaf_contexts[slot])) {
             ctx->slot = slot;
             ctx->generation = ++next_generation;
-            atomic_store(&contexts[slot], ctx);
+            atomic_store(&stepaf_contexts[slot], ctx);
             added = true;
         }
     pthread_mutex_unlock(&contexts_lock);
@@ -25,19 +25,7 @@ bool stepaf_handle_add(struct stepaf_ctx *ctx)
 
 void stepaf_handle_remove(struct stepaf_ctx *ctx)
 {
-    atomic_store(&contexts[ctx->slot], NULL);
-}
-
-struct stepaf_ctx *stepaf_handle_ctx(const void *handle, enum stepaf_handle_kind kind)
-{
-    if (stepaf_handle_kind(handle) != kind)
-        return NULL;
-    struct stepaf_ctx *ctx =
-        atomic_load_explicit(&contexts[stepaf_handle_context(handle)], memory_order_acquire);
-    if (ctx && kind == STEPAF_HANDLE_CONTEXT &&
-        (ctx->generation != stepaf_handle_generation(handle) || stepaf_handle_index(handle)))
-        return NULL;
-    return ctx;
+    atomic_store(&stepaf_contexts[ctx->slot], NULL);
 }
 
 stepaf_status_t stepaf_handle_bad(const char *what)
@@ -63,15 +51,18 @@ stepaf_status_t stepaf_enter_plan(stepaf_plan_h handle, struct stepaf_plan_obj *
     struct stepaf_plan_obj *plan;
 
     if (__builtin_expect(!ctx, 0))
-        return stepaf_handle_bad("plan");
+        goto bad;
     stepaf_lock_enter(&ctx->lock);
     plan = stepaf_table_get(&ctx->plans, stepaf_handle_index(handle));
     if (__builtin_expect(!plan || plan->generation != stepaf_handle_generation(handle), 0)) {
         stepaf_leave(ctx);
-        return stepaf_handle_bad("plan");
+        goto bad;
     }
     *plan_p = plan;
     return STEPAF_OK;
+
+bad:
+    return stepaf_handle_bad("plan");
 }
 
 stepaf_status_t stepaf_enter_op(stepaf_request_h handle, struct stepaf_op **op_p)
@@ -80,15 +71,18 @@ stepaf_status_t stepaf_enter_op(stepaf_request_h handle, struct stepaf_op **op_p
     struct stepaf_op *op;
 
     if (__builtin_expect(!ctx, 0))
-        return stepaf_handle_bad("request");
+        goto bad;
     stepaf_lock_enter(&ctx->lock);
     op = stepaf_table_get(&ctx->ops, stepaf_handle_index(handle));
     if (__builtin_expect(!op || op->generation != stepaf_handle_generation(handle), 0)) {
         stepaf_leave(ctx);
-        return stepaf_handle_bad("request");
+        goto bad;
     }
     *op_p = op;
     return STEPAF_OK;
+
+bad:
+    return stepaf_handle_bad("request");
 }
 
 /* The batch that a handle has the number of. */

@@ -5,15 +5,27 @@
 
 #include "engine/engine.h"
 
+extern _Atomic(struct stepaf_ctx *) stepaf_contexts[STEPAF_HANDLE_CONTEXTS];
+
 /* The context of any handle, if it is of @a kind; NULL otherwise. */
-struct stepaf_ctx *stepaf_handle_ctx(const void *handle, enum stepaf_handle_kind kind);
+static inline struct stepaf_ctx *stepaf_handle_ctx(const void *handle, enum stepaf_handle_kind kind)
+{
+    if (stepaf_handle_kind(handle) != kind)
+        return NULL;
+    struct stepaf_ctx *ctx =
+        atomic_load_explicit(&stepaf_contexts[stepaf_handle_context(handle)], memory_order_acquire);
+    if (ctx && kind == STEPAF_HANDLE_CONTEXT &&
+        (ctx->generation != stepaf_handle_generation(handle) || stepaf_handle_index(handle)))
+        return NULL;
+    return ctx;
+}
 
 /* Give a context a place in the process's table. False: all are taken. */
 bool stepaf_handle_add(struct stepaf_ctx *ctx);
 void stepaf_handle_remove(struct stepaf_ctx *ctx);
 
 /* The failure that a bad handle is. */
-stepaf_status_t stepaf_handle_bad(const char *what);
+stepaf_status_t stepaf_handle_bad(const char *what) __attribute__((cold));
 
 stepaf_status_t stepaf_enter_context(stepaf_context_h handle, struct stepaf_ctx **ctx_p);
 stepaf_status_t stepaf_enter_plan(stepaf_plan_h handle, struct stepaf_plan_obj **plan_p);
@@ -28,6 +40,39 @@ stepaf_status_t stepaf_enter_batch(stepaf_batch_h handle, struct stepaf_batch_ob
 static inline void stepaf_leave(struct stepaf_ctx *ctx)
 {
     stepaf_lock_leave(&ctx->lock);
+}
+
+static inline stepaf_plan_h stepaf_plan_handle(const struct stepaf_plan_obj *plan)
+{
+    return stepaf_handle_of(plan->name, plan->generation);
+}
+
+/* The context of a handle of any kind, if it has no lock. */
+static inline struct stepaf_ctx *stepaf_peek_ctx(const void *handle)
+{
+    struct stepaf_ctx *ctx =
+        atomic_load_explicit(&stepaf_contexts[stepaf_handle_context(handle)], memory_order_acquire);
+
+    return ctx && !ctx->lock.used ? ctx : NULL;
+}
+
+/* The plan of a handle that is good, in a context without a lock; NULL: find out by entering. */
+static inline struct stepaf_plan_obj *stepaf_peek_plan(stepaf_plan_h handle)
+{
+    const struct stepaf_ctx *ctx = stepaf_peek_ctx(handle);
+    struct stepaf_plan_obj *plan =
+        ctx ? stepaf_table_get(&ctx->plans, stepaf_handle_index(handle)) : NULL;
+
+    return plan && stepaf_plan_handle(plan) == handle ? plan : NULL;
+}
+
+/* The same of an operation. */
+static inline struct stepaf_op *stepaf_peek_op(stepaf_request_h handle)
+{
+    const struct stepaf_ctx *ctx = stepaf_peek_ctx(handle);
+    struct stepaf_op *op = ctx ? stepaf_table_get(&ctx->ops, stepaf_handle_index(handle)) : NULL;
+
+    return op && stepaf_op_handle(op) == handle ? op : NULL;
 }
 
 /* Index of the peer that is rank @a rank of the other role; -1: none of this rank's peers is. */
@@ -49,17 +94,6 @@ static inline struct stepaf_ctx *stepaf_batch_ctx(const struct stepaf_batch_obj 
 static inline stepaf_context_h stepaf_ctx_handle(const struct stepaf_ctx *ctx)
 {
     return stepaf_handle_make(STEPAF_HANDLE_CONTEXT, ctx->slot, 0, ctx->generation);
-}
-
-static inline stepaf_plan_h stepaf_plan_handle(const struct stepaf_plan_obj *plan)
-{
-    return stepaf_handle_make(STEPAF_HANDLE_PLAN, plan->ctx->slot, plan->index, plan->generation);
-}
-
-static inline stepaf_request_h stepaf_op_handle(const struct stepaf_op *op)
-{
-    return stepaf_handle_make(STEPAF_HANDLE_OPERATION, op->plan->ctx->slot, op->index,
-                              op->generation);
 }
 
 static inline stepaf_batch_h stepaf_batch_handle(const struct stepaf_batch_obj *batch)

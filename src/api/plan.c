@@ -68,11 +68,11 @@ static stepaf_status_t check_idle(const struct stepaf_plan_obj *plan)
         if (stepaf_op_busy(&plan->ops[s]) || plan->ops[s].n_waiting)
             return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
                                     "operation %u of the plan is in flight", plan->ops[s].seq);
-    for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-        if (plan->held[p])
-            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
-                                    "FFN rank %d has not released a batch of the plan",
-                                    plan->ctx->peers[p].who.rank);
+    const struct stepaf_peer *holder = stepaf_plan_holder(plan);
+    if (holder)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                "FFN rank %d has not released a batch of the plan",
+                                holder->who.rank);
     return STEPAF_OK;
 }
 
@@ -155,21 +155,6 @@ unsigned stepaf_plan_depth(stepaf_plan_h handle)
     return depth;
 }
 
-/* Start, with the lock held. */
-static stepaf_status_t start(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
-                             stepaf_request_h *request_p)
-{
-    struct stepaf_op *op;
-    stepaf_status_t status;
-
-    if (!request_p)
-        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START, "request_p is NULL");
-    status = stepaf_plan_start(plan, params, &op);
-    if (!status)
-        *request_p = stepaf_op_handle(op);
-    return status;
-}
-
 stepaf_status_t stepaf_start_with(stepaf_plan_h handle, const stepaf_start_params_t *params,
                                   stepaf_request_h *request_p)
 {
@@ -179,14 +164,17 @@ stepaf_status_t stepaf_start_with(stepaf_plan_h handle, const stepaf_start_param
     if (status)
         return status;
     struct stepaf_ctx *ctx = plan->ctx;
-    status = start(plan, params, request_p);
+    status = stepaf_plan_start(plan, params, request_p);
     stepaf_leave(ctx);
     return status;
 }
 
 stepaf_status_t stepaf_start(stepaf_plan_h handle, stepaf_request_h *request_p)
 {
-    return stepaf_start_with(handle, NULL, request_p);
+    struct stepaf_plan_obj *plan = stepaf_peek_plan(handle);
+
+    return __builtin_expect(plan != NULL, 1) ? stepaf_plan_start(plan, NULL, request_p)
+                                             : stepaf_start_with(handle, NULL, request_p);
 }
 
 /* Whether a cached plan is for these keys and destinations. */
@@ -237,7 +225,7 @@ stepaf_status_t stepaf_push_pull(stepaf_context_h handle, const stepaf_tensor_t 
         status = make(ctx, push, n_push, pull, n_pull, 0, true, &plan);
     stepaf_start_params_t params = {.push = push, .n_push = n_push};
     if (!status)
-        status = start(plan, n_push ? &params : NULL, request_p);
+        status = stepaf_plan_start(plan, n_push ? &params : NULL, request_p);
     stepaf_leave(ctx);
     return status;
 }

@@ -58,45 +58,74 @@ static bool advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_
     return stepaf_waiter_busy(ctx, waiter, timeout_us);
 }
 
-/* Wait until the operation is done, or no longer this one: in a context with threads another one
- * may wait for it too, and then start its slot again. */
-static bool await(struct stepaf_op *op, uint32_t generation, int64_t timeout_us)
+/* Go on waiting until the operation is done, or no longer this one: in a context with threads
+ * another one may wait for it too, and then start its slot again. @a n: what the last poll brought.
+ * False: the deadline has passed before. */
+static __attribute__((noinline)) bool await(struct stepaf_op *op, int64_t timeout_us, unsigned n)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
-    bool more = true;
-
-    while (more && op->generation == generation && !op_done(op))
-        more = advance(op->plan->ctx, &waiter, timeout_us);
-    return op->generation != generation || op_done(op);
-}
-
-static stepaf_status_t wait_op(struct stepaf_op *op, int64_t timeout_us)
-{
     struct stepaf_ctx *ctx = op->plan->ctx;
     uint32_t generation = op->generation;
-    bool over = op_done(op);
+    bool over, more;
 
-    if (op->retired)
-        return waited_already();
-    if (op->plan->stream && !over) {
-        stepaf_status_t status = stepaf_stream_claim(op);
-        if (status)
-            return status;
-    }
-    if (!over) {
-        if (timeout_us)
-            stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_WAITED, stepaf_ticks(), op->plan->index,
-                               op->seq, STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
-        op->n_waiting++;
-        over = await(op, generation, timeout_us);
-        op->n_waiting--;
-    }
+    op->n_waiting++;
+    do {
+        more = n ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
+                 : stepaf_waiter_idle(ctx, &waiter, timeout_us);
+        over = op_done(op) || op->generation != generation;
+        if (over || !more)
+            break;
+        ctx->awaited = op;
+        n = stepaf_engine_progress_waiting(ctx);
+        over = op_done(op) || op->generation != generation;
+    } while (!over);
+    op->n_waiting--;
+    return over;
+}
+
+/* A wait that does not end at once. */
+static __attribute__((noinline)) stepaf_status_t wait_longer(struct stepaf_op *op,
+                                                             int64_t timeout_us, unsigned n)
+{
+    uint32_t generation = op->generation;
+    bool over = await(op, timeout_us, n);
+
+    op->plan->ctx->awaited = NULL;
     if (!over)
         return timeout_us ? timed_out(op) : STEPAF_INPROGRESS;
-    if (op->generation != generation || op->retired) /* another thread was quicker */
+    if (op->retired || op->generation != generation) /* another thread was quicker */
         return waited_already();
     op->retired = true;
     return stepaf_op_result(op);
+}
+
+static inline __attribute__((always_inline)) stepaf_status_t wait_op(struct stepaf_op *op,
+                                                                     int64_t timeout_us)
+{
+    struct stepaf_ctx *ctx = op->plan->ctx;
+    int result = atomic_load_explicit(&op->status, memory_order_acquire);
+
+    if (__builtin_expect(op->retired, 0))
+        return waited_already();
+    if (result == STEPAF_INPROGRESS) {
+        if (__builtin_expect(op->plan->stream != NULL, 0)) {
+            stepaf_status_t status = stepaf_stream_claim(op);
+            if (status)
+                return status;
+        }
+        if (timeout_us) {
+            uint64_t now = stepaf_ticks();
+            stepaf_trace_stamp_word(&ctx->trace, now, op->seq, op->waited);
+        }
+        ctx->awaited = op;
+        unsigned n = stepaf_engine_progress_polls(ctx, timeout_us ? ctx->wait_polls : 1);
+        result = atomic_load_explicit(&op->status, memory_order_acquire);
+        if (result == STEPAF_INPROGRESS)
+            return wait_longer(op, timeout_us, n);
+        ctx->awaited = NULL;
+    }
+    op->retired = true;
+    return __builtin_expect(result == STEPAF_OK, 1) ? STEPAF_OK : stepaf_op_result(op);
 }
 
 static stepaf_status_t wait_response(struct stepaf_batch_obj *batch, int64_t timeout_us)
@@ -119,7 +148,8 @@ static stepaf_status_t wait_response(struct stepaf_batch_obj *batch, int64_t tim
     return STEPAF_OK;
 }
 
-static stepaf_status_t wait_either(stepaf_request_h request, int64_t timeout_us)
+static __attribute__((noinline)) stepaf_status_t wait_either(stepaf_request_h request,
+                                                             int64_t timeout_us)
 {
     struct stepaf_batch_obj *batch;
     struct stepaf_op *op;
@@ -135,7 +165,9 @@ static stepaf_status_t wait_either(stepaf_request_h request, int64_t timeout_us)
 
 stepaf_status_t stepaf_wait(stepaf_request_h request, int64_t timeout_us)
 {
-    stepaf_status_t status = wait_either(request, timeout_us);
+    struct stepaf_op *op = stepaf_peek_op(request);
+    stepaf_status_t status = __builtin_expect(op != NULL, 1) ? wait_op(op, timeout_us)
+                                                             : wait_either(request, timeout_us);
 
     if (status == STEPAF_INPROGRESS) /* a poll: the deadline has passed at once */
         return STEPAF_ERR_TIMEOUT;

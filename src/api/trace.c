@@ -6,6 +6,74 @@ static int64_t common_ns(const struct stepaf_ctx *ctx, uint64_t ticks)
     return stepaf_clock_to_ns(&ctx->clock, ticks) + ctx->clock_offset_ns;
 }
 
+/* How many records of one kind an entry is. */
+static size_t each_of(const struct stepaf_ctx *ctx, const struct stepaf_trace_entry *entry)
+{
+    return entry->peer == STEPAF_TRACE_EACH ? ctx->n_peers : 1;
+}
+
+/* And all in all. */
+static size_t records_of(const struct stepaf_ctx *ctx, const struct stepaf_trace_entry *entry)
+{
+    size_t each = each_of(ctx, entry);
+
+    return each + !!(entry->event & STEPAF_TRACE_STARTED) +
+           (entry->event & STEPAF_TRACE_NOTIFIED ? each : 0) +
+           !!(entry->event & STEPAF_TRACE_COMPLETED);
+}
+
+static void write_record(const struct stepaf_ctx *ctx, const struct stepaf_trace_entry *entry,
+                         size_t index, stepaf_trace_record_t *record_p)
+{
+    size_t each = each_of(ctx, entry), before = !!(entry->event & STEPAF_TRACE_STARTED);
+    stepaf_trace_record_t record = {
+        .time_ns = common_ns(ctx, entry->ticks),
+        .sequence = entry->seq,
+        .plan = entry->plan,
+        .peer = -1,
+        .tensor = -1,
+    };
+
+    if (index < before) {
+        record.event = STEPAF_EVENT_START;
+    } else if (index - before < each) {
+        record.event = entry->event & STEPAF_TRACE_EVENT;
+        record.tensor = entry->tensor == STEPAF_TRACE_WHOLE ? -1 : entry->tensor;
+        record.bytes = entry->bytes;
+    } else {
+        record.event =
+            entry->event & STEPAF_TRACE_NOTIFIED ? STEPAF_EVENT_NOTIFIED : STEPAF_EVENT_COMPLETED;
+    }
+    if (entry->peer == STEPAF_TRACE_EACH && index >= before)
+        record.peer = ctx->peers[(index - before) % each].who.rank;
+    else if (entry->peer != STEPAF_TRACE_ALL && record.event != STEPAF_EVENT_START &&
+             record.event != STEPAF_EVENT_COMPLETED)
+        record.peer = entry->peer;
+    *record_p = record;
+}
+
+/* Copy the newest @a capacity records, or as many as there are; return how many. */
+static size_t read_ring(const struct stepaf_ctx *ctx, stepaf_trace_record_t *records_p,
+                        size_t capacity)
+{
+    const struct stepaf_trace *trace = &ctx->trace;
+    uint64_t kept = trace->head - trace->tail, at = trace->head;
+    size_t found = 0, n = 0;
+
+    if (kept > trace->mask + 1)
+        kept = trace->mask + 1;
+    for (; at != trace->head - kept && found < capacity; at--)
+        found += records_of(ctx, &trace->ring[(at - 1) & trace->mask]);
+    size_t skip = found > capacity ? found - capacity : 0; /* the oldest entry has more */
+    for (; at != trace->head; at++) {
+        const struct stepaf_trace_entry *entry = &trace->ring[at & trace->mask];
+        for (size_t i = skip; i < records_of(ctx, entry); i++)
+            write_record(ctx, entry, i, &records_p[n++]);
+        skip = 0;
+    }
+    return n;
+}
+
 stepaf_status_t stepaf_trace_read(stepaf_context_h handle, stepaf_trace_record_t *records_p,
                                   size_t capacity, size_t *n_p)
 {
@@ -15,32 +83,14 @@ stepaf_status_t stepaf_trace_read(stepaf_context_h handle, stepaf_trace_record_t
     if (status)
         return status;
     const struct stepaf_trace *trace = &ctx->trace;
-    size_t n = 0;
     if (!n_p || (capacity && !records_p)) {
         status =
             stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "records_p or n_p is NULL");
         goto out;
     }
-    if (trace->ring) {
-        uint64_t kept = trace->head - trace->tail;
-        if (kept > trace->mask + 1)
-            kept = trace->mask + 1;
-        if (kept > capacity)
-            kept = capacity;
-        for (uint64_t at = trace->head - kept; at != trace->head; at++) {
-            const struct stepaf_trace_entry *entry = &trace->ring[at & trace->mask];
-            records_p[n++] = (stepaf_trace_record_t){
-                .time_ns = common_ns(ctx, entry->ticks),
-                .sequence = entry->seq,
-                .plan = entry->plan,
-                .event = entry->event,
-                .peer = entry->peer == STEPAF_TRACE_ALL ? -1 : entry->peer,
-                .tensor = entry->tensor == STEPAF_TRACE_WHOLE ? -1 : entry->tensor,
-                .bytes = entry->bytes,
-            };
-        }
-    }
-    *n_p = n;
+    if (capacity > trace->mask + 1)
+        capacity = trace->mask + 1;
+    *n_p = trace->ring ? read_ring(ctx, records_p, capacity) : 0;
 out:
     stepaf_leave(ctx);
     return status;
@@ -83,7 +133,7 @@ stepaf_status_t stepaf_request_timeline(stepaf_request_h request, int ffn_rank,
         bool sent = over || part->state == STEPAF_PART_WAITING;
         *timeline_p = (stepaf_timeline_t){
             .start_ns = common_ns(ctx, op->started),
-            .notified_ns = sent ? since(ctx, op->started, part->notified) : -1,
+            .notified_ns = sent ? since(ctx, op->started, op->notified) : -1,
             .answered_ns = over ? since(ctx, op->started, part->answered) : -1,
             .ffn_queue_ns = over && part->queue_ns != UINT32_MAX ? (int64_t)part->queue_ns : -1,
             .ffn_work_ns = over && part->work_ns != UINT32_MAX ? (int64_t)part->work_ns : -1,
@@ -116,11 +166,13 @@ static void count_plans(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         if (!plan)
             continue;
-        size_t per_peer =
-            sizeof(plan->held[0]) + sizeof(plan->posts[0]) + plan->n_pull * sizeof(plan->pull[0]) +
-            plan->depth * (sizeof(struct stepaf_part) + plan->n_push * sizeof(struct stepaf_xfer) +
-                           plan->n_pull * sizeof(uint32_t));
-        use->declared += sizeof(*plan) + plan->depth * sizeof(struct stepaf_op);
+        size_t per_peer = sizeof(plan->skipped[0]) + sizeof(plan->posts[0]) +
+                          plan->n_pull * sizeof(plan->pull[0]) +
+                          plan->depth * (sizeof(struct stepaf_part) + sizeof(struct stepaf_post *) +
+                                         plan->n_push * sizeof(struct stepaf_xfer) +
+                                         plan->n_pull * sizeof(uint32_t));
+        use->declared +=
+            sizeof(*plan) + plan->depth * (sizeof(struct stepaf_op) + plan->ops[0].form_bytes);
         use->per_key += ctx->n_peers * per_peer;
         use->key_peers += (size_t)(plan->n_push + plan->n_pull) * plan->depth * ctx->n_peers;
     }
@@ -174,8 +226,6 @@ stepaf_status_t stepaf_memory_get(stepaf_context_h handle, stepaf_memory_use_t *
     for (uint32_t i = 0; i < ctx->n_keys; i++) {
         const struct stepaf_key *key = ctx->keys[i];
         use_p->declared += sizeof(*key);
-        if (key->busy)
-            use_p->declared += key->depth * sizeof(key->busy[0]);
         for (struct stepaf_list *node = key->segments.next; node != &key->segments;
              node = node->next) {
             const struct stepaf_segment *segment =

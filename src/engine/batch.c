@@ -138,7 +138,7 @@ static void send_release(struct stepaf_batch_obj *batch)
                     batch->answered ? 0 : STEPAF_MSG_UNWANTED, ctx->epoch, batch->mirror->number,
                     batch->slot, 0);
     batch->release.msg.seq = batch->seq;
-    stepaf_engine_post_one(&batch->release);
+    stepaf_engine_post_one(ctx, &batch->release);
 }
 
 /* The end of a batch on this side. */
@@ -292,9 +292,13 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
     batch->answered = true;
     batch->retired = false;
     batch->responded = batch->generation;
-    if (__builtin_expect(staged, 0))
-        stepaf_stage_gate(&(struct stepaf_post *){&batch->answer}, 1, batch->copied);
-    stepaf_engine_post_one(&batch->answer);
+    if (__builtin_expect(staged, 0)) {
+        struct stepaf_post *answer = &batch->answer;
+        stepaf_stage_gate(&answer, 1, batch->copied);
+        stepaf_engine_post_mixed(ctx, &answer, 1);
+    } else {
+        stepaf_engine_post_one(ctx, &batch->answer);
+    }
     ctx->counters.responses_sent++;
     for (int i = 0; i < n; i++)
         mirror->peer->bytes_sent += batch->xfers[i].bytes;

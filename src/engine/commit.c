@@ -58,11 +58,10 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
         if (plan && plan->stream && stepaf_stream_busy(plan->stream))
             return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                     "an operation of stream plan %u is in flight", i);
-        for (uint32_t p = 0; plan && p < ctx->n_peers; p++)
-            if (plan->held[p])
-                return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
-                                        "FFN rank %d holds a batch of plan %u",
-                                        ctx->peers[p].who.rank, i);
+        const struct stepaf_peer *holder = plan ? stepaf_plan_holder(plan) : NULL;
+        if (holder)
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                    "FFN rank %d holds a batch of plan %u", holder->who.rank, i);
     }
     for (uint32_t i = 0; i < ctx->batches.n; i++) {
         const struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->batches, i);

@@ -32,7 +32,7 @@ static bool expand_response(const struct stepaf_ctx *ctx, uint32_t low, struct s
     if (!behind || behind > plan->depth)
         return false;
     msg->seq = plan->seq - behind;
-    msg->slot = (uint8_t)((plan->slot + plan->depth - behind) % plan->depth);
+    msg->slot = (uint8_t)((plan->next->slot + plan->depth - behind) % plan->depth);
     return true;
 }
 

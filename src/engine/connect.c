@@ -214,9 +214,7 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
             continue;
         if (!key->remote)
             key->remote = calloc(ctx->n_peers, sizeof(key->remote[0]));
-        if (!key->busy)
-            key->busy = calloc(key->depth, sizeof(key->busy[0]));
-        if (!key->remote || !key->busy)
+        if (!key->remote)
             return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
         if (stepaf_declaration_slice(declaration, key->id, ctx->ranks[ctx->boot.rank].rank, &region,
                                      &offset))
@@ -264,6 +262,15 @@ static stepaf_status_t join_all(struct stepaf_ctx *ctx, int64_t deadline_ns)
     return STEPAF_OK;
 }
 
+/* Posts of several peers go to their transport by one call, if it is one for all. */
+static void find_sole(struct stepaf_ctx *ctx)
+{
+    ctx->sole = ctx->n_peers ? ctx->peers[0].link->ops : NULL;
+    for (uint32_t p = 1; p < ctx->n_peers; p++)
+        if (ctx->peers[p].link->ops != ctx->sole)
+            ctx->sole = NULL;
+}
+
 stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx,
                                      const struct stepaf_declaration *declarations,
                                      int64_t deadline_ns)
@@ -282,5 +289,6 @@ stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx,
             return status;
         note_gpu(peer);
     }
+    find_sole(ctx);
     return join_all(ctx, deadline_ns);
 }

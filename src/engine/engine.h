@@ -69,7 +69,7 @@ struct stepaf_key {
     int ndim;
     int64_t shape[STEPAF_MAX_DIMS];
     struct stepaf_key_remote *remote; /* attention, push: one per peer, after commit */
-    bool *busy;                       /* the same, by slot: some peer may still read it */
+    uint32_t busy;                    /* the same, bit s: some peer may still read slot s */
     struct stepaf_list segments;      /* FFN, push */
     struct stepaf_landing *landing; /* FFN, push: where it comes to for streams by way of the host,
                                        * from the peers that are relayed; NULL: nowhere */
@@ -128,6 +128,7 @@ struct stepaf_ctx {
     struct stepaf_peer *peers; /* ascending by rank */
     unsigned n_transports;
     struct stepaf_transport *transports[STEPAF_MAX_TRANSPORTS];
+    const struct stepaf_transport_ops *sole; /* of all links; NULL: they differ */
     /* What was left out before transports[i], and why. */
     char unopened[STEPAF_MAX_TRANSPORTS + 1][STEPAF_REASON_MAX];
     struct stepaf_list queued; /* peers with queued posts */
@@ -166,6 +167,7 @@ struct stepaf_ctx {
     struct stepaf_list relays;  /* stream plans that have peers by way of the host, see relay.h */
     bool relays_still;          /* a commit is about to end them */
     uint32_t n_stream_requests; /* that are open */
+    uint32_t n_relays;          /* in relays */
 
     stepaf_boot_t boot;
     struct stepaf_env env;
@@ -183,7 +185,8 @@ struct stepaf_ctx {
     int64_t pong_offset_ns; /* best of the last pings */
     uint64_t pong_best;     /* its round trip, ticks */
     uint32_t pong_seq;
-    bool threads; /* several threads may call */
+    struct stepaf_op *awaited; /* of a thread that waits: it is likely what comes next */
+    bool threads;              /* several threads may call */
     bool progress_thread;
     _Atomic bool thread_stop;
     pthread_t thread;
@@ -217,11 +220,36 @@ static inline uint64_t stepaf_arrival_ticks(struct stepaf_ctx *ctx)
 
 struct stepaf_waiter;
 
-/* progress.c: advance everything once; return how much happened. The lock is held. */
-unsigned stepaf_engine_progress(struct stepaf_ctx *ctx);
+/* progress.c: advance everything; return how much happened. The lock is held. Looks up to @a polls
+ * times, _many: where there is more than one transport to look at. */
+unsigned stepaf_engine_progress_many(struct stepaf_ctx *ctx, unsigned polls);
+static inline unsigned stepaf_engine_progress_polls(struct stepaf_ctx *ctx, unsigned polls)
+{
+    struct stepaf_transport *transport = ctx->transports[0];
+    unsigned n;
+
+    if (__builtin_expect(ctx->n_transports == 1 && stepaf_list_empty(&ctx->queued) &&
+                             !(ctx->n_stream_requests | ctx->n_relays),
+                         1))
+        n = transport->ops->progress(transport, polls);
+    else
+        n = stepaf_engine_progress_many(ctx, polls);
+    if (n)
+        ctx->vain_since = 0;
+    ctx->host.polled = 0;
+    return n;
+}
+/* Once. */
+static inline unsigned stepaf_engine_progress(struct stepaf_ctx *ctx)
+{
+    return stepaf_engine_progress_polls(ctx, 1);
+}
 /* The same for a thread that has nothing else to do: look for a few microseconds, if this context
  * and its core are this thread's alone. */
-unsigned stepaf_engine_progress_waiting(struct stepaf_ctx *ctx);
+static inline unsigned stepaf_engine_progress_waiting(struct stepaf_ctx *ctx)
+{
+    return stepaf_engine_progress_polls(ctx, ctx->wait_polls);
+}
 /* The same for set-up, which may idle. False when @a deadline_ns has passed. */
 bool stepaf_engine_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter,
                            int64_t deadline_ns);
@@ -229,11 +257,21 @@ bool stepaf_engine_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter,
 void stepaf_engine_flush(struct stepaf_ctx *ctx, int64_t timeout_us);
 /* Call the handler for what is ready; the lock is not held. */
 void stepaf_engine_dispatch(struct stepaf_ctx *ctx);
-/* Send posts of one transport, or queue what it has no room for. */
-void stepaf_engine_post(struct stepaf_post **posts, unsigned n);
-static inline void stepaf_engine_post_one(struct stepaf_post *post)
+/* Send posts, or queue what transports have no room for; _mixed: of several transports, or behind
+ * others that wait already. _keep: queue those of @a posts that a transport has left QUEUED. */
+void stepaf_engine_post_mixed(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, unsigned n);
+void stepaf_engine_keep(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, unsigned n);
+static inline void stepaf_engine_post(struct stepaf_ctx *ctx, struct stepaf_post *const *posts,
+                                      unsigned n)
 {
-    stepaf_engine_post(&post, 1);
+    if (__builtin_expect(!ctx->sole || !stepaf_list_empty(&ctx->queued), 0))
+        stepaf_engine_post_mixed(ctx, posts, n);
+    else if (__builtin_expect(ctx->sole->post(posts, n) > 0, 0))
+        stepaf_engine_keep(ctx, posts, n);
+}
+static inline void stepaf_engine_post_one(struct stepaf_ctx *ctx, struct stepaf_post *post)
+{
+    stepaf_engine_post(ctx, &post, 1);
 }
 /* Send a message without tensors from the heap (not on the hot path). False: out of memory. */
 bool stepaf_engine_send(struct stepaf_peer *peer, const struct stepaf_msg *msg);
@@ -281,8 +319,14 @@ stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan);
 bool stepaf_plan_ready(const struct stepaf_plan_obj *plan);
 /* Whether a part of @a op is not over, or its posts are still on their way. */
 bool stepaf_op_busy(const struct stepaf_op *op);
+/* The first peer that has not released one of the plan's slots; NULL: all have. */
+const struct stepaf_peer *stepaf_plan_holder(const struct stepaf_plan_obj *plan);
 stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
-                                  struct stepaf_op **op_p);
+                                  stepaf_request_h *request_p);
+static inline stepaf_request_h stepaf_op_handle(const struct stepaf_op *op)
+{
+    return stepaf_handle_of(op->name, op->generation);
+}
 /* Fill the posts of an operation as planned: set-up, and after a start with other tensors. */
 void stepaf_op_compile(struct stepaf_op *op);
 /* Whether the plan's next slot is free. */

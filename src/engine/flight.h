@@ -29,34 +29,45 @@ enum stepaf_part_state {
 /* An operation's part at one peer. */
 struct stepaf_part {
     struct stepaf_post post;
-    uint64_t notified; /* ticks */
-    uint64_t answered; /* and what comes after it: once it is ANSWERED or CANCELED */
+    struct stepaf_peer *peer;
+    uint64_t answered; /* ticks; this and what comes after it: once it is ANSWERED or CANCELED */
     uint32_t queue_ns; /* what the peer reported; UINT32_MAX: nothing */
     uint32_t work_ns;
-    uint32_t rank; /* of the peer: for stamps */
-    uint8_t state; /* stepaf_part_state */
+    uint64_t pull_sum; /* bytes of all answers, as planned */
+    uint64_t stamp;    /* stepaf_trace_word of its answer, but for what is stamped with it */
+    uint8_t state;     /* stepaf_part_state */
+    bool held;         /* the peer has not released the slot */
+    bool odd;          /* its pull_bytes are not as planned */
 };
 
 struct stepaf_op {
     struct stepaf_plan_obj *plan;
-    uint32_t index;      /* in ctx->ops: half of the handle */
-    uint32_t generation; /* the other half */
+    struct stepaf_op *after; /* of the next slot */
+    uint32_t index;          /* in ctx->ops */
+    uint32_t name;           /* half of the handle, which has the index */
+    uint32_t generation;     /* the other half */
     uint32_t seq;
+    uint32_t bit; /* of its slot in masks */
     uint8_t slot;
     bool retired;       /* its result was handed out */
-    bool custom;        /* its posts are not as planned */
+    bool custom;        /* its posts are not as planned, or not compiled yet */
     bool staged;        /* being started: its sources are being copied */
     _Atomic int status; /* STEPAF_INPROGRESS until known */
     uint32_t pending;   /* parts that WAIT, also after status is known */
     uint32_t n_held;    /* peers that have not released the slot */
     uint32_t n_waiting; /* threads that wait for it */
     int failed_peer;
-    uint64_t started;          /* ticks */
-    uint64_t completed;        /* ticks */
-    struct stepaf_part *parts; /* per peer */
-    struct stepaf_xfer *xfers; /* per peer: n_push */
-    uint32_t *pull_bytes;      /* per peer: n_pull; what landed */
-    void *copied;              /* event: sources are staged; NULL: none was yet */
+    uint64_t started;           /* ticks */
+    uint64_t notified;          /* ticks: when all parts had been posted */
+    struct stepaf_part *parts;  /* per peer */
+    struct stepaf_post **posts; /* the parts', in the same order */
+    struct stepaf_xfer *xfers;  /* per peer: n_push */
+    uint32_t *pull_bytes;       /* per peer: n_pull; what landed, as planned at first */
+    uint64_t waited;            /* stepaf_trace_word of a wait for it */
+    uint32_t imm;               /* START in 32 bits; answers differ from it only in the code */
+    void *form; /* what a transport has prepared for the posts as planned, or NULL */
+    size_t form_bytes;
+    void *copied; /* event: sources are staged; NULL: none was yet */
 };
 
 struct stepaf_push {
@@ -75,26 +86,36 @@ struct stepaf_pull {
 
 struct stepaf_plan_obj {
     struct stepaf_ctx *ctx;
-    uint32_t index; /* in ctx->plans: the plan's number and half of its handle */
+    uint32_t index; /* in ctx->plans: the plan's number */
+    uint32_t name;  /* half of its handle */
     uint32_t generation;
     uint32_t seq; /* of the next operation */
-    uint8_t slot; /* of the next operation */
     uint8_t depth;
     uint8_t n_push;
     uint8_t n_pull; /* per peer */
     bool scatter;
-    bool on_streams; /* then stream says the rest */
-    bool on_gpu;     /* not on streams, and some tensor is, or has been, in GPU memory */
-    bool is_small;   /* posting takes little longer than a stamp: START has that of NOTIFIED */
-    bool cached;     /* made by stepaf_push_pull */
-    bool is_twin;    /* of a stream plan: carries its tensors to peers by way of the host */
-    uint32_t usable; /* epoch in which peers were told of it, 0: not yet */
+    bool on_streams;     /* then stream says the rest */
+    bool on_gpu;         /* not on streams, and some tensor is, or has been, in GPU memory */
+    bool is_small;       /* posting takes little longer than a stamp: START has that of NOTIFIED */
+    bool cached;         /* made by stepaf_push_pull */
+    bool is_twin;        /* of a stream plan: carries its tensors to peers by way of the host */
+    uint32_t usable;     /* epoch in which peers were told of it, 0: not yet */
+    uint32_t imm;        /* of a START as planned, but for the sequence */
+    uint32_t n_skipped;  /* peers that the last operation was not for */
+    uint64_t push_bytes; /* to each peer, as planned */
     struct stepaf_push push[STEPAF_MAX_TENSORS];
+    /* What the trace says of a start as planned: START, if it has a stamp of its own, then the
+     * tensors. The last one says NOTIFIED too. */
+    uint32_t n_stamps;
+    struct {
+        uint32_t bytes;
+        uint64_t word; /* stepaf_trace_word */
+    } stamps[STEPAF_MAX_TENSORS + 1];
     struct stepaf_pull *pull;     /* n_peers * n_pull, peer by peer */
-    uint32_t *held;               /* per peer, bit s: slot s is not released yet */
-    bool *skipped;                /* per peer: the last operation was not for it */
+    bool *skipped;                /* those of n_skipped */
     struct stepaf_op *ops;        /* depth */
-    struct stepaf_post **posts;   /* scratch of start: one per peer */
+    struct stepaf_op *next;       /* of these, the one to start next */
+    struct stepaf_post **posts;   /* scratch of a start that is not for all peers */
     struct stepaf_stream *stream; /* made with STEPAF_PLAN_STREAM: how; else NULL */
     bool *left_out;               /* twins: peers that it is not for */
     struct stepaf_relay *relay;   /* twins: whose; NULL: it has let go of it */

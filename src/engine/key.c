@@ -362,7 +362,6 @@ void stepaf_keys_free(struct stepaf_ctx *ctx)
         while (!stepaf_list_empty(&key->segments))
             segment_free(stepaf_container_of(key->segments.next, struct stepaf_segment, node));
         free(key->remote);
-        free(key->busy);
         free(key);
     }
     free(ctx->keys);

@@ -6,12 +6,9 @@
 #ifndef STEPAF_ENGINE_LOCK_H
 #define STEPAF_ENGINE_LOCK_H
 
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-#include "base/time.h"
 
 struct stepaf_lock {
     bool used;
@@ -20,41 +17,20 @@ struct stepaf_lock {
     _Atomic uint32_t sleepers;
 };
 
-enum { STEPAF_LOCK_SPINS = 200, STEPAF_LOCK_YIELDS = 16 };
-
-/* Sleep until another one than @a serving is served, or a little longer. */
-void stepaf_lock_sleep(struct stepaf_lock *lock, uint32_t serving, uint32_t ticket);
-/* Wake whoever sleeps until @a ticket is served. */
-void stepaf_lock_wake(struct stepaf_lock *lock, uint32_t ticket);
+/* Take, or give back, a lock that is used. */
+void stepaf_lock_take(struct stepaf_lock *lock);
+void stepaf_lock_give(struct stepaf_lock *lock);
 
 static inline void stepaf_lock_enter(struct stepaf_lock *lock)
 {
-    uint32_t serving;
-
-    if (__builtin_expect(!lock->used, 1))
-        return;
-    uint32_t ticket = atomic_fetch_add_explicit(&lock->next, 1, memory_order_relaxed);
-    for (unsigned tries = 0;
-         (serving = atomic_load_explicit(&lock->serving, memory_order_acquire)) != ticket;
-         tries++) {
-        if (tries < STEPAF_LOCK_SPINS)
-            stepaf_cpu_relax();
-        else if (tries < STEPAF_LOCK_SPINS + STEPAF_LOCK_YIELDS)
-            sched_yield();
-        else
-            stepaf_lock_sleep(lock, serving, ticket);
-    }
+    if (__builtin_expect(lock->used, 0))
+        stepaf_lock_take(lock);
 }
 
 static inline void stepaf_lock_leave(struct stepaf_lock *lock)
 {
-    if (__builtin_expect(!lock->used, 1))
-        return;
-    uint32_t next = atomic_load_explicit(&lock->serving, memory_order_relaxed) + 1;
-    /* Before it is asked who sleeps: one who is not counted yet will see it. */
-    atomic_exchange(&lock->serving, next);
-    if (__builtin_expect(atomic_load(&lock->sleepers) != 0, 0))
-        stepaf_lock_wake(lock, next);
+    if (__builtin_expect(lock->used, 0))
+        stepaf_lock_give(lock);
 }
 
 #endif

@@ -2,6 +2,18 @@
 /* Operations in flight, attention side: answers, releases, cancellation, loss. */
 #include "engine/stage.h"
 
+/* Note the operation's result. */
+static inline void settle(struct stepaf_ctx *ctx, struct stepaf_op *op, stepaf_status_t status,
+                          int peer)
+{
+    op->failed_peer = peer;
+    if (status == STEPAF_OK)
+        ctx->counters.operations_completed++;
+    else
+        ctx->counters.operations_failed++;
+    atomic_store_explicit(&op->status, status, memory_order_release);
+}
+
 /* Give the operation its result, once. */
 static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uint64_t now)
 {
@@ -9,15 +21,9 @@ static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uin
 
     if (atomic_load_explicit(&op->status, memory_order_relaxed) != STEPAF_INPROGRESS)
         return;
-    op->completed = now;
-    op->failed_peer = peer;
-    if (status == STEPAF_OK)
-        ctx->counters.operations_completed++;
-    else
-        ctx->counters.operations_failed++;
+    settle(ctx, op, status, peer);
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_COMPLETED, now, op->plan->index, op->seq,
                        STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
-    atomic_store_explicit(&op->status, status, memory_order_release);
 }
 
 /* A part is over, one way or another. */
@@ -44,18 +50,15 @@ static struct stepaf_op *find(struct stepaf_peer *peer, const struct stepaf_msg 
     return op->seq == msg->seq && op->generation ? op : NULL;
 }
 
-static inline void give_back(struct stepaf_op *op, uint32_t p)
+static inline void give_back(struct stepaf_op *op, struct stepaf_part *part)
 {
-    struct stepaf_plan_obj *plan = op->plan;
-    uint32_t bit = 1u << op->slot;
-
-    if (!(plan->held[p] & bit))
+    if (!part->held)
         return;
-    plan->held[p] &= ~bit;
+    part->held = false;
     if (--op->n_held)
         return;
-    for (uint32_t i = 0; i < plan->n_push; i++)
-        plan->push[i].key->busy[op->slot] = false;
+    for (uint32_t i = 0; i < op->plan->n_push; i++)
+        op->plan->push[i].key->busy &= ~op->bit;
 }
 
 /* Whether the peer may answer: it cannot before it was told. What claims otherwise would free a slot
@@ -65,105 +68,88 @@ static inline bool is_awaited(const struct stepaf_part *part)
     return part->state == STEPAF_PART_WAITING && part->post.state != STEPAF_POST_QUEUED;
 }
 
-/* Note the actual sizes. False if they cannot be. */
-static bool take_sizes(struct stepaf_op *op, uint32_t p, const struct stepaf_msg *msg)
+/* Note the actual sizes: @a sizes, or those as planned. */
+static void set_sizes(struct stepaf_op *op, struct stepaf_part *part, const uint32_t *sizes)
 {
     const struct stepaf_plan_obj *plan = op->plan;
-    uint32_t first = p * plan->n_pull;
-    uint64_t sum = 0;
+    uint32_t first = part->peer->index * plan->n_pull;
 
-    if (msg->n && msg->n != plan->n_pull)
+    for (uint32_t i = 0; i < plan->n_pull; i++)
+        op->pull_bytes[first + i] = sizes ? sizes[i] : plan->pull[first + i].bytes;
+    part->odd = sizes != NULL;
+}
+
+/* The answer brings what was planned. */
+static inline void take_planned(struct stepaf_op *op, struct stepaf_part *part)
+{
+    if (__builtin_expect(part->odd, 0))
+        set_sizes(op, part, NULL);
+    part->peer->bytes_received += part->pull_sum;
+}
+
+/* It brings what it says. False if it cannot. */
+static bool take_sizes(struct stepaf_op *op, struct stepaf_part *part, const struct stepaf_msg *msg)
+{
+    const struct stepaf_plan_obj *plan = op->plan;
+    const uint32_t *sizes = &msg->word[STEPAF_MSG_SIZES];
+
+    if (!msg->n) {
+        take_planned(op, part);
+        return true;
+    }
+    if (msg->n != plan->n_pull)
         return false;
     for (uint32_t i = 0; i < msg->n; i++)
-        if (msg->word[STEPAF_MSG_SIZES + i] > plan->pull[first + i].bytes)
+        if (sizes[i] > plan->pull[part->peer->index * plan->n_pull + i].bytes)
             return false;
-    for (uint32_t i = 0; i < plan->n_pull; i++) {
-        op->pull_bytes[first + i] =
-            msg->n ? msg->word[STEPAF_MSG_SIZES + i] : plan->pull[first + i].bytes;
-        sum += op->pull_bytes[first + i];
-    }
-    plan->ctx->peers[p].bytes_received += sum;
+    set_sizes(op, part, sizes);
+    for (uint32_t i = 0; i < msg->n; i++)
+        part->peer->bytes_received += sizes[i];
     return true;
 }
 
-/* A peer's answer is complete, and its sizes are known. */
-static inline __attribute__((always_inline)) void take_answer(struct stepaf_peer *peer,
+/* A peer's answer is complete, its post is through, and its sizes are known. */
+static inline __attribute__((always_inline)) void take_answer(struct stepaf_ctx *ctx,
                                                               struct stepaf_op *op,
                                                               struct stepaf_part *part,
-                                                              bool released)
+                                                              bool released, uint64_t now)
 {
-    struct stepaf_ctx *ctx = peer->ctx;
-    uint64_t now = stepaf_arrival_ticks(ctx);
+    uint64_t stamp = part->stamp;
+    bool open = atomic_load_explicit(&op->status, memory_order_relaxed) == STEPAF_INPROGRESS;
 
-    stepaf_post_conclude(&part->post);
     part->answered = now;
     part->state = STEPAF_PART_ANSWERED;
-    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_ANSWERED, now, op->plan->index, op->seq,
-                       part->rank, STEPAF_TRACE_WHOLE, 0);
-    if (__builtin_expect(
-            atomic_load_explicit(&op->status, memory_order_relaxed) != STEPAF_INPROGRESS, 0))
-        ctx->counters.late++;
     if (released)
-        give_back(op, peer->index);
-    if (!--op->pending)
-        conclude(op, STEPAF_OK, -1, now);
+        give_back(op, part);
+    if (__builtin_expect(!open, 0))
+        ctx->counters.late++;
+    if (!--op->pending && open) {
+        settle(ctx, op, STEPAF_OK, -1);
+        stamp |= (uint64_t)STEPAF_TRACE_COMPLETED << 32;
+    }
+    stepaf_trace_stamp_word(&ctx->trace, now, op->seq, stamp);
 }
 
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
-    uint32_t p = peer->index;
     struct stepaf_ctx *ctx = peer->ctx;
     struct stepaf_op *op = find(peer, msg);
+    struct stepaf_part *part = op ? &op->parts[peer->index] : NULL;
 
-    if (__builtin_expect(!op || !is_awaited(&op->parts[p]), 0)) {
+    if (__builtin_expect(!part || !is_awaited(part), 0)) {
         ctx->counters.dropped_stale++;
         return;
     }
-    if (__builtin_expect(!take_sizes(op, p, msg), 0)) {
+    if (__builtin_expect(!take_sizes(op, part, msg), 0)) {
         ctx->counters.dropped_malformed++;
         return;
     }
     if (__builtin_expect(op->plan->on_gpu, 0) && !stepaf_stage_pulled(op, peer))
         return;
-    op->parts[p].queue_ns = msg->word[STEPAF_MSG_QUEUE];
-    op->parts[p].work_ns = msg->word[STEPAF_MSG_WORK];
-    take_answer(peer, op, &op->parts[p], msg->flags & STEPAF_MSG_RELEASED);
-}
-
-/* The answer to an operation, as planned. */
-static inline void take_planned(struct stepaf_peer *peer, struct stepaf_op *op,
-                                struct stepaf_part *part, bool released)
-{
-    const struct stepaf_plan_obj *plan = op->plan;
-    uint32_t p = peer->index, n = plan->n_pull;
-    const struct stepaf_pull *pull = &plan->pull[p * n];
-    uint32_t *bytes = &op->pull_bytes[p * n];
-    uint64_t sum = 0;
-
-    for (uint32_t i = 0; i < n; i++)
-        sum += bytes[i] = pull[i].bytes;
-    peer->bytes_received += sum;
-    if (__builtin_expect(plan->on_gpu, 0) && !stepaf_stage_pulled(op, peer))
-        return;
-    part->queue_ns = UINT32_MAX;
-    part->work_ns = UINT32_MAX;
-    take_answer(peer, op, part, released);
-}
-
-/* The operation that an answer of 32 bits is about. */
-static inline struct stepaf_op *find_short(const struct stepaf_peer *peer, uint32_t imm)
-{
-    const struct stepaf_plan_obj *plan =
-        stepaf_table_get(&peer->ctx->plans, imm >> STEPAF_IMM_PLAN_SHIFT & 0xffff);
-
-    if (!plan)
-        return NULL;
-    uint32_t behind = (plan->seq - (imm >> STEPAF_IMM_SEQ_SHIFT)) & STEPAF_IMM_SEQ_MASK;
-    if (!behind || behind > plan->depth)
-        return NULL;
-    uint32_t slot = plan->slot + (behind > plan->slot ? plan->depth : 0u) - behind;
-    struct stepaf_op *op = &plan->ops[slot];
-    return op->generation ? op : NULL;
+    part->queue_ns = msg->word[STEPAF_MSG_QUEUE];
+    part->work_ns = msg->word[STEPAF_MSG_WORK];
+    stepaf_post_conclude(&part->post);
+    take_answer(ctx, op, part, msg->flags & STEPAF_MSG_RELEASED, stepaf_arrival_ticks(ctx));
 }
 
 static __attribute__((noinline)) void deliver_other(struct stepaf_host *host,
@@ -175,47 +161,98 @@ static __attribute__((noinline)) void deliver_other(struct stepaf_host *host,
         stepaf_engine_deliver(host, link, &msg);
 }
 
+/* The operation in flight that an answer of 32 bits is about; NULL: none. */
+static __attribute__((noinline)) struct stepaf_op *find_short(const struct stepaf_ctx *ctx,
+                                                              uint32_t imm)
+{
+    const struct stepaf_plan_obj *plan =
+        stepaf_table_get(&ctx->plans, imm >> STEPAF_IMM_PLAN_SHIFT & 0xffff);
+    const struct stepaf_op *op = plan ? plan->ops : NULL;
+
+    if (!stepaf_is_attention(ctx) || !plan)
+        return NULL;
+    for (uint32_t s = 0; s < plan->depth; s++, op++)
+        if (op->imm == (imm & STEPAF_IMM_SAME_MASK) && op->generation)
+            return (struct stepaf_op *)op;
+    return NULL;
+}
+
+/* Take an answer as planned. */
+static inline __attribute__((always_inline)) void take_planned_answer(struct stepaf_ctx *ctx,
+                                                                      struct stepaf_op *op,
+                                                                      struct stepaf_part *part,
+                                                                      uint32_t imm)
+{
+    part->peer->bytes_received += part->pull_sum;
+    part->queue_ns = UINT32_MAX;
+    part->work_ns = UINT32_MAX;
+    take_answer(ctx, op, part, imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_RELEASED,
+                ctx->host.polled);
+}
+
+/* Whether 32 bits are an answer at all. */
+static inline bool is_answer(uint32_t imm)
+{
+    return (imm >> STEPAF_IMM_CODE_SHIFT) - STEPAF_IMM_RESPONSE <=
+           STEPAF_IMM_RELEASED - STEPAF_IMM_RESPONSE;
+}
+
+/* An answer as planned, where something is to be done before; or no such answer. */
+static __attribute__((noinline)) void deliver_unusual(struct stepaf_ctx *ctx,
+                                                      struct stepaf_link *link, uint32_t imm)
+{
+    struct stepaf_op *op = find_short(ctx, imm);
+    struct stepaf_part *part = op ? &op->parts[link->peer] : NULL;
+
+    if (!part || !is_awaited(part) || !is_answer(imm)) {
+        deliver_other(&ctx->host, link, imm);
+        return;
+    }
+    stepaf_post_conclude(&part->post);
+    if (part->odd)
+        set_sizes(op, part, NULL);
+    if (op->plan->on_gpu && !stepaf_stage_pulled(op, part->peer))
+        return;
+    (void)stepaf_arrival_ticks(ctx);
+    take_planned_answer(ctx, op, part, imm);
+}
+
+/* The operation that a thread waits for is the likeliest. Its START says the same in its 32 bits as
+ * the answer, but for the code. */
 void stepaf_engine_deliver_imm(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm)
 {
     struct stepaf_ctx *ctx = (struct stepaf_ctx *)host;
-    struct stepaf_peer *peer = &ctx->peers[link->peer];
-    uint32_t code = imm >> STEPAF_IMM_CODE_SHIFT;
+    struct stepaf_op *op = ctx->awaited;
+    struct stepaf_part *part = op ? &op->parts[link->peer] : NULL;
 
-    if (stepaf_is_attention(ctx) && !peer->lost &&
-        (code == STEPAF_IMM_RESPONSE || code == STEPAF_IMM_RELEASED) &&
-        !((imm ^ ctx->epoch) & STEPAF_IMM_EPOCH_MASK)) {
-        struct stepaf_op *op = find_short(peer, imm);
-        struct stepaf_part *part = op ? &op->parts[peer->index] : NULL;
-        if (__builtin_expect(part && is_awaited(part), 1))
-            take_planned(peer, op, part, code == STEPAF_IMM_RELEASED);
-        else
-            ctx->counters.dropped_stale++;
-    } else {
-        deliver_other(host, link, imm);
-    }
+    if (__builtin_expect(part && op->imm == (imm & STEPAF_IMM_SAME_MASK) && is_answer(imm) &&
+                             part->state == STEPAF_PART_WAITING &&
+                             part->post.state == STEPAF_POST_SENT && !part->odd,
+                         1))
+        take_planned_answer(ctx, op, part, imm);
+    else
+        deliver_unusual(ctx, link, imm);
 }
 
 void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
-    uint32_t p = peer->index;
     struct stepaf_op *op = find(peer, msg);
+    struct stepaf_part *part = op ? &op->parts[peer->index] : NULL;
 
-    if (__builtin_expect(!op || !(op->plan->held[p] & 1u << op->slot) ||
-                             op->parts[p].post.state == STEPAF_POST_QUEUED,
-                         0)) {
+    if (__builtin_expect(!part || !part->held || part->post.state == STEPAF_POST_QUEUED, 0)) {
         peer->ctx->counters.dropped_stale++;
         return;
     }
-    stepaf_post_conclude(&op->parts[p].post);
-    give_back(op, p);
-    if (op->parts[p].state != STEPAF_PART_WAITING)
+    stepaf_post_conclude(&part->post);
+    give_back(op, part);
+    if (part->state != STEPAF_PART_WAITING)
         return;
     uint64_t now = stepaf_arrival_ticks(peer->ctx);
-    op->parts[p].answered = now;
-    op->parts[p].queue_ns = UINT32_MAX;
-    op->parts[p].work_ns = UINT32_MAX;
+    part->answered = now;
+    part->queue_ns = UINT32_MAX;
+    part->work_ns = UINT32_MAX;
     /* Nothing was expected: that the peer is done with it is the answer. */
-    end_part(op, p, op->plan->n_pull ? STEPAF_PART_CANCELED : STEPAF_PART_ANSWERED, now);
+    end_part(op, peer->index, op->plan->n_pull ? STEPAF_PART_CANCELED : STEPAF_PART_ANSWERED, now);
 }
 
 void stepaf_op_peer_lost(struct stepaf_peer *peer)
@@ -228,7 +265,7 @@ void stepaf_op_peer_lost(struct stepaf_peer *peer)
         struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         for (int s = 0; plan && s < plan->depth; s++) {
             struct stepaf_op *op = &plan->ops[s];
-            give_back(op, p);
+            give_back(op, &op->parts[p]);
             if (op->pending && op->parts[p].state == STEPAF_PART_WAITING)
                 end_part(op, p, STEPAF_PART_LOST, now);
         }

@@ -181,17 +181,43 @@ static bool op_open(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint8_t 
 
     op->plan = plan;
     op->slot = slot;
+    op->bit = 1u << slot;
+    op->after = &plan->ops[slot + 1 == plan->depth ? 0 : slot + 1];
     op->retired = true;
+    op->custom = true;
     op->parts = calloc(n, sizeof(*op->parts));
+    op->posts = calloc(n, sizeof(op->posts[0]));
     op->xfers = calloc((size_t)n * plan->n_push + 1, sizeof(*op->xfers));
     op->pull_bytes = calloc((size_t)n * plan->n_pull + 1, sizeof(*op->pull_bytes));
-    if (!op->parts || !op->xfers || !op->pull_bytes)
+    if (!op->parts || !op->posts || !op->xfers || !op->pull_bytes)
         return false;
     for (uint32_t p = 0; p < n; p++) {
+        op->posts[p] = &op->parts[p].post;
         op->parts[p].post.xfer = &op->xfers[p * plan->n_push];
-        op->parts[p].rank = (uint32_t)plan->ctx->peers[p].who.rank;
+        op->parts[p].peer = &plan->ctx->peers[p];
+        for (uint32_t i = 0; i < plan->n_pull; i++) {
+            const struct stepaf_pull *pull = &plan->pull[p * plan->n_pull + i];
+            op->pull_bytes[p * plan->n_pull + i] = pull->bytes;
+            op->parts[p].pull_sum += pull->bytes;
+        }
     }
-    return stepaf_table_add(&plan->ctx->ops, op, 1u << STEPAF_HANDLE_INDEX_BITS, &op->index);
+    if (!stepaf_table_add(&plan->ctx->ops, op, 1u << STEPAF_HANDLE_INDEX_BITS, &op->index))
+        return false;
+    op->name = stepaf_handle_name(STEPAF_HANDLE_OPERATION, plan->ctx->slot, op->index);
+    return true;
+}
+
+/* What the trace says of an operation's end. */
+static void set_stamps(struct stepaf_op *op)
+{
+    uint32_t index = op->plan->index;
+
+    op->waited =
+        stepaf_trace_word(STEPAF_EVENT_WAITED, index, STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE);
+    for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
+        op->parts[p].stamp =
+            stepaf_trace_word(STEPAF_EVENT_ANSWERED, index, (uint32_t)op->parts[p].peer->who.rank,
+                              STEPAF_TRACE_WHOLE);
 }
 
 void stepaf_plan_free(struct stepaf_plan_obj *plan)
@@ -205,6 +231,8 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan)
         if (op->copied)
             stepaf_gpu_event_destroy(plan->ctx->gpu, op->copied);
         free(op->parts);
+        free(op->posts);
+        free(op->form);
         free(op->xfers);
         free(op->pull_bytes);
     }
@@ -219,19 +247,9 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan)
     free(plan->left_out);
     free(plan->ops);
     free(plan->pull);
-    free(plan->held);
     free(plan->skipped);
     free(plan->posts);
     free(plan);
-}
-
-static uint64_t all_bytes(const struct stepaf_plan_obj *plan)
-{
-    uint64_t bytes = 0;
-
-    for (int i = 0; i < plan->n_push; i++)
-        bytes += plan->push[i].bytes;
-    return bytes * plan->ctx->n_peers;
 }
 
 static stepaf_status_t check_counts(const struct stepaf_ctx *ctx, const stepaf_tensor_t *push,
@@ -283,10 +301,9 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
     plan->on_streams = flags & STEPAF_PLAN_STREAM;
     plan->is_twin = flags & STEPAF_PLAN_TWIN;
     plan->pull = calloc((size_t)n_pull + 1, sizeof(*plan->pull));
-    plan->held = calloc(ctx->n_peers, sizeof(*plan->held));
     plan->skipped = calloc(ctx->n_peers, sizeof(*plan->skipped));
     plan->posts = calloc(ctx->n_peers, sizeof(*plan->posts));
-    if (!plan->pull || !plan->held || !plan->skipped || !plan->posts)
+    if (!plan->pull || !plan->skipped || !plan->posts)
         goto err_memory;
     status = compile_push(plan, push);
     if (!status)
@@ -298,6 +315,7 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
         goto err_memory;
     for (uint8_t s = 0; s < plan->depth; s++)
         plan->ops[s].index = UINT32_MAX;
+    plan->next = plan->ops;
     for (uint8_t s = 0; s < plan->depth; s++)
         if (!op_open(plan, &plan->ops[s], s))
             goto err_memory;
@@ -312,8 +330,10 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
                                   STEPAF_MAX_PLANS);
         goto err_plan;
     }
+    plan->name = stepaf_handle_name(STEPAF_HANDLE_PLAN, ctx->slot, plan->index);
     plan->generation = stepaf_table_generation(&ctx->plans);
-    plan->is_small = all_bytes(plan) <= STEPAF_SMALL_BYTES;
+    for (uint8_t s = 0; s < plan->depth; s++)
+        set_stamps(&plan->ops[s]);
     use_memory(plan, 1);
     *plan_p = plan;
     return STEPAF_OK;
@@ -342,6 +362,15 @@ static bool is_reached(const struct stepaf_plan_obj *plan, const struct stepaf_k
         if (!stepaf_plan_leaves_out(plan, p) && (!key->remote || !key->remote[p].rmem))
             return false;
     return true;
+}
+
+const struct stepaf_peer *stepaf_plan_holder(const struct stepaf_plan_obj *plan)
+{
+    for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
+        for (int s = 0; s < plan->depth; s++)
+            if (plan->ops[s].parts[p].held)
+                return &plan->ctx->peers[p];
+    return NULL;
 }
 
 bool stepaf_plan_ready(const struct stepaf_plan_obj *plan)
@@ -398,7 +427,7 @@ static bool announce_to(struct stepaf_peer *peer, const struct stepaf_plan_obj *
         .type = STEPAF_MSG_PLAN,
         .epoch = (uint16_t)plan->ctx->epoch,
         .plan = (uint16_t)plan->index,
-        .slot = plan->slot,
+        .slot = plan->next->slot,
         .seq = plan->seq,
         .word = {plan->n_push, plan->n_pull, plan->depth},
     };
@@ -411,12 +440,59 @@ static bool announce_to(struct stepaf_peer *peer, const struct stepaf_plan_obj *
     return sent;
 }
 
+static void add_stamp(struct stepaf_plan_obj *plan, uint32_t event, uint32_t peer, uint32_t tensor,
+                      uint32_t bytes)
+{
+    plan->stamps[plan->n_stamps].bytes = bytes;
+    plan->stamps[plan->n_stamps++].word = stepaf_trace_word(event, plan->index, peer, tensor);
+}
+
+/* What the trace says of a start. */
+static void compile_stamps(struct stepaf_plan_obj *plan)
+{
+    uint32_t also = plan->is_small && plan->n_push ? STEPAF_TRACE_STARTED : 0;
+
+    plan->n_stamps = 0;
+    if (!also)
+        add_stamp(plan, STEPAF_EVENT_START, STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
+    if (!plan->n_push)
+        add_stamp(plan, STEPAF_EVENT_NOTIFIED, STEPAF_TRACE_EACH, STEPAF_TRACE_WHOLE, 0);
+    for (uint32_t i = 0; i < plan->n_push; i++, also = 0) {
+        if (i + 1 == plan->n_push)
+            also |= STEPAF_TRACE_NOTIFIED;
+        add_stamp(plan, STEPAF_EVENT_POSTED | also, STEPAF_TRACE_EACH, i, plan->push[i].bytes);
+    }
+}
+
+/* Put together all that starts of this epoch have in common. */
+static void compile(struct stepaf_plan_obj *plan)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+
+    plan->imm = stepaf_imm_make(STEPAF_IMM_START, plan->index, 0, ctx->epoch);
+    plan->push_bytes = 0;
+    for (int i = 0; i < plan->n_push; i++)
+        plan->push_bytes += plan->push[i].bytes;
+    plan->is_small = plan->push_bytes * ctx->n_peers <= STEPAF_SMALL_BYTES;
+    compile_stamps(plan);
+    for (int s = 0; s < plan->depth; s++) {
+        struct stepaf_op *op = &plan->ops[s];
+        free(op->form);
+        op->form = NULL;
+        stepaf_op_compile(op);
+        for (uint32_t p = 0; p < ctx->n_peers && !op->form && !plan->cached && !plan->is_twin; p++)
+            if (op->posts[p]->link->ops->prepare)
+                op->form = op->posts[p]->link->ops->prepare(op->posts[p], &op->form_bytes);
+        if (op->form)
+            stepaf_op_compile(op);
+    }
+}
+
 stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan)
 {
     struct stepaf_ctx *ctx = plan->ctx;
 
-    for (int s = 0; s < plan->depth; s++)
-        stepaf_op_compile(&plan->ops[s]);
+    compile(plan);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
         if (!peer->lost && !stepaf_plan_leaves_out(plan, p) && !announce_to(peer, plan))

@@ -7,12 +7,6 @@
 #include "engine/relay.h"
 #include "engine/stage.h"
 
-static struct stepaf_peer *peer_of(const struct stepaf_post *post)
-{
-    struct stepaf_ctx *ctx = (struct stepaf_ctx *)post->link->transport->host;
-    return &ctx->peers[post->link->peer];
-}
-
 static void enqueue(struct stepaf_peer *peer, struct stepaf_post *post)
 {
     struct stepaf_ctx *ctx = peer->ctx;
@@ -25,34 +19,27 @@ static void enqueue(struct stepaf_peer *peer, struct stepaf_post *post)
     ctx->counters.queued++;
 }
 
-/* After a transport has seen @a post. */
-static void settle(struct stepaf_post *post)
+void stepaf_engine_keep(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, unsigned n)
 {
-    if (post->state == STEPAF_POST_QUEUED)
-        enqueue(peer_of(post), post);
-    else if (post->owned)
-        free(post);
+    for (unsigned i = 0; i < n; i++)
+        if (posts[i]->state == STEPAF_POST_QUEUED)
+            enqueue(&ctx->peers[posts[i]->link->peer], posts[i]);
 }
 
-void stepaf_engine_post(struct stepaf_post **posts, unsigned n)
+void stepaf_engine_post_mixed(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, unsigned n)
 {
-    if (n == 1 && !posts[0]->link->has_backlog) { /* one peer: the commonest case */
-        posts[0]->link->ops->post(posts, 1);
-        settle(posts[0]);
-        return;
-    }
     for (unsigned from = 0, to; from < n; from = to) {
+        const struct stepaf_link *link = posts[from]->link;
         to = from + 1;
-        if (__builtin_expect(posts[from]->link->has_backlog, 0)) {
-            enqueue(peer_of(posts[from]), posts[from]);
+        if (__builtin_expect(link->has_backlog, 0)) {
+            enqueue(&ctx->peers[link->peer], posts[from]);
             continue;
         }
-        while (to < n && posts[to]->link->transport == posts[from]->link->transport &&
+        while (to < n && posts[to]->link->transport == link->transport &&
                !posts[to]->link->has_backlog)
             to++;
-        posts[from]->link->ops->post(&posts[from], to - from);
-        for (unsigned i = from; i < to; i++)
-            settle(posts[i]);
+        if (link->ops->post(&posts[from], to - from))
+            stepaf_engine_keep(ctx, &posts[from], to - from);
     }
 }
 
@@ -66,7 +53,9 @@ bool stepaf_engine_send(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     post->owned = true;
     post->msg = *msg;
     post->msg.n_words = STEPAF_MSG_WORDS;
-    stepaf_engine_post_one(post);
+    stepaf_engine_post_one(peer->ctx, post);
+    if (post->state != STEPAF_POST_QUEUED)
+        free(post);
     return true;
 }
 
@@ -84,8 +73,7 @@ static unsigned flush_queues(struct stepaf_ctx *ctx)
                 stepaf_container_of(peer->queue.next, struct stepaf_post, node);
             if (__builtin_expect(post->copied != NULL, 0) && !stepaf_stage_copied(peer, post))
                 break;
-            post->link->ops->post(&post, 1);
-            if (post->state == STEPAF_POST_QUEUED)
+            if (post->link->ops->post(&post, 1))
                 break;
             stepaf_list_remove(&post->node);
             if (post->owned)
@@ -100,32 +88,20 @@ static unsigned flush_queues(struct stepaf_ctx *ctx)
     return n;
 }
 
-static unsigned progress(struct stepaf_ctx *ctx, unsigned polls)
+unsigned stepaf_engine_progress_many(struct stepaf_ctx *ctx, unsigned polls)
 {
+    bool queued = !stepaf_list_empty(&ctx->queued);
     unsigned n = 0;
 
     for (unsigned i = 0; i < ctx->n_transports; i++)
-        n += ctx->transports[i]->ops->progress(ctx->transports[i], polls);
-    if (__builtin_expect(!stepaf_list_empty(&ctx->queued), 0))
+        n += ctx->transports[i]->ops->progress(ctx->transports[i], queued ? 1 : polls);
+    if (queued || !stepaf_list_empty(&ctx->queued))
         n += flush_queues(ctx);
-    if (__builtin_expect(!stepaf_list_empty(&ctx->relays), 0))
+    if (ctx->n_relays)
         n += stepaf_relays_progress(ctx);
-    if (__builtin_expect(ctx->n_stream_requests, 0))
+    if (ctx->n_stream_requests)
         n += stepaf_streams_progress(ctx);
-    if (n)
-        ctx->vain_since = 0;
-    ctx->host.polled = 0;
     return n;
-}
-
-unsigned stepaf_engine_progress(struct stepaf_ctx *ctx)
-{
-    return progress(ctx, 1);
-}
-
-unsigned stepaf_engine_progress_waiting(struct stepaf_ctx *ctx)
-{
-    return progress(ctx, stepaf_list_empty(&ctx->queued) ? ctx->wait_polls : 1);
 }
 
 bool stepaf_engine_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter,

@@ -110,7 +110,7 @@ static unsigned start(struct stepaf_relay *relay)
 {
     struct stepaf_stream *stream = relay->stream;
     stepaf_tensor_t push[STEPAF_FLOW_LANES];
-    struct stepaf_op *op;
+    stepaf_request_h request;
 
     /* A slot is free once the peers have given back the receive buffers, which may be later than
      * their answers: until then the tensors stay where they are. */
@@ -118,7 +118,7 @@ static unsigned start(struct stepaf_relay *relay)
         return 0;
     stepaf_start_params_t params = {.push = push,
                                     .n_push = (int)(stream->plan->ctx->n_peers * stream->n_out)};
-    if (stepaf_plan_start(relay->twin, &params, &op))
+    if (stepaf_plan_start(relay->twin, &params, &request))
         stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, first_relayed(relay));
     relay->n_started++;
     return 1;

@@ -269,8 +269,10 @@ void stepaf_relay_begin(struct stepaf_stream *stream)
     stepaf_relay_free(stream->relay);
     stream->relay = *relay;
     *relay = NULL;
-    if (stream->relay)
+    if (stream->relay) {
         stepaf_list_append(&ctx->relays, &stream->relay->node);
+        ctx->n_relays++;
+    }
 }
 
 void stepaf_relay_outlets(const struct stepaf_streams *streams, const struct stepaf_stream *stream,
@@ -360,6 +362,7 @@ void stepaf_relay_free(struct stepaf_relay *relay)
         relay->twin = NULL;
     }
     stepaf_list_remove(&relay->node);
+    relay->stream->plan->ctx->n_relays--;
     stepaf_relay_forget(relay);
     free_parts(relay);
 }
@@ -369,7 +372,7 @@ static void forget_buffers(const struct stepaf_plan_obj *twin)
 {
     for (uint8_t s = 0; s < twin->depth; s++)
         for (uint32_t i = 0; twin->ops[s].n_held && i < twin->n_push; i++)
-            twin->push[i].key->busy[s] = false;
+            twin->push[i].key->busy &= ~twin->ops[s].bit;
 }
 
 void stepaf_relays_sweep(struct stepaf_ctx *ctx)

@@ -53,16 +53,30 @@ static bool is_skipped(const struct stepaf_plan_obj *plan, const stepaf_start_pa
     return true;
 }
 
-/* All parts are over, and with them the posts; all peers have let go of the slot, and of the keys'
- * buffers, which operations of other plans may use too. What lost peers had was taken back. */
-bool stepaf_plan_slot_free(const struct stepaf_plan_obj *plan)
+/* Zero if all parts are over, and with them the posts, and all peers have let go of the slot, and of
+ * the keys' buffers, which operations of other plans may use too. What lost peers had was taken
+ * back. */
+static inline uint32_t slot_use(const struct stepaf_plan_obj *plan, const struct stepaf_op *op)
 {
-    const struct stepaf_op *op = &plan->ops[plan->slot];
-    uint32_t busy = op->pending | op->n_held;
+    uint32_t busy = 0;
 
     for (uint32_t i = 0; i < plan->n_push; i++)
-        busy |= plan->push[i].key->busy[plan->slot];
-    return !busy;
+        busy |= plan->push[i].key->busy;
+    return op->pending | op->n_held | (busy & op->bit);
+}
+
+bool stepaf_plan_slot_free(const struct stepaf_plan_obj *plan)
+{
+    return !slot_use(plan, plan->next);
+}
+
+/* Whether @a op, the next one, can go as planned and at once, to all peers: all that could be in the
+ * way in one question. What has never been compiled is custom, so there has been a commit. */
+static inline bool is_usual(const struct stepaf_ctx *ctx, const struct stepaf_plan_obj *plan,
+                            const struct stepaf_op *op)
+{
+    return !((plan->usable ^ ctx->epoch) | (ctx->n_alive ^ ctx->n_peers) | plan->n_skipped |
+             op->custom | plan->on_gpu | slot_use(plan, op));
 }
 
 static stepaf_status_t check_peers(const struct stepaf_plan_obj *plan,
@@ -91,7 +105,7 @@ static void compile_part(struct stepaf_op *op, uint32_t p)
     post->link = plan->ctx->peers[p].link;
     post->n_xfer = plan->n_push;
     post->is_short = true;
-    post->is_like = p > 0;
+    post->form = post->link->ops->prepare ? op->form : NULL;
     post->msg.n_words = 0;
     stepaf_msg_head(&post->msg, STEPAF_MSG_START, 0, plan->ctx->epoch, plan->index, op->slot, 0);
     for (uint32_t i = 0; i < plan->n_push; i++) {
@@ -130,7 +144,7 @@ static void override_part(struct stepaf_op *op, const stepaf_start_params_t *par
         post->msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
     }
     post->is_short = false;
-    post->is_like = false;
+    post->form = NULL;
     post->msg.n_words = STEPAF_MSG_SIZES + plan->n_push;
     stepaf_msg_head(&post->msg, STEPAF_MSG_START, 0, plan->ctx->epoch, plan->index, op->slot,
                     plan->n_push);
@@ -138,55 +152,61 @@ static void override_part(struct stepaf_op *op, const stepaf_start_params_t *par
 }
 
 /* Take the slot and the keys' buffers at @a n peers. */
-static inline void take_buffers(struct stepaf_op *op, uint32_t n)
+static inline void take_buffers(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint32_t n)
 {
-    const struct stepaf_plan_obj *plan = op->plan;
-
     op->pending = n;
     op->n_held = n;
     for (uint32_t i = 0; i < plan->n_push; i++)
-        plan->push[i].key->busy[op->slot] = n > 0;
+        plan->push[i].key->busy |= op->bit;
 }
 
-/* Stamp and count what has been handed to the transports: all parts but those that were skipped. */
-static void stamp_posted(const struct stepaf_op *op, uint64_t now)
+/* Stamp START, and what has been handed to the transports, peer by peer. */
+static __attribute__((noinline)) void trace_some(const struct stepaf_op *op,
+                                                 struct stepaf_trace *trace,
+                                                 struct stepaf_post *const *posts, unsigned n)
 {
-    const struct stepaf_plan_obj *plan = op->plan;
-    struct stepaf_part *part = op->parts, *end = part + plan->ctx->n_peers;
-    struct stepaf_peer *peer = plan->ctx->peers;
-    struct stepaf_trace_pen pen = stepaf_trace_begin(&plan->ctx->trace, now, plan->index, op->seq);
-    const bool traced = pen.ring;
-    const uint32_t n = plan->n_push;
+    struct stepaf_trace_pen pen = stepaf_trace_begin(trace, op->started, op->plan->index, op->seq);
 
-    for (; part != end; part++, peer++) {
-        const struct stepaf_xfer *xfer = part->post.xfer, *last = xfer + n;
-        uint64_t bytes = 0;
-        if (part->state == STEPAF_PART_NONE || part->state == STEPAF_PART_LOST)
+    if (!pen.ring)
+        return;
+    stepaf_trace_write(&pen, STEPAF_EVENT_START, STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
+    pen.ticks = op->notified;
+    for (unsigned p = 0; p < n; p++) {
+        const struct stepaf_post *post = posts[p];
+        const struct stepaf_part *part = (const struct stepaf_part *)post;
+        uint32_t rank = (uint32_t)part->peer->who.rank;
+        if (part->state == STEPAF_PART_LOST)
             continue;
-        part->notified = now;
-        for (uint32_t i = 0; xfer != last; xfer++, i++) {
-            bytes += xfer->bytes;
-            if (traced)
-                stepaf_trace_write(&pen, STEPAF_EVENT_POSTED, part->rank, i, xfer->bytes);
-        }
-        peer->bytes_sent += bytes;
-        if (traced)
-            stepaf_trace_write(&pen, STEPAF_EVENT_NOTIFIED, part->rank, STEPAF_TRACE_WHOLE, 0);
+        for (uint32_t i = 0; i < post->n_xfer; i++)
+            stepaf_trace_write(&pen, STEPAF_EVENT_POSTED, rank, i, post->xfer[i].bytes);
+        stepaf_trace_write(&pen, STEPAF_EVENT_NOTIFIED, rank, STEPAF_TRACE_WHOLE, 0);
     }
-    stepaf_trace_end(&plan->ctx->trace, &pen);
+    stepaf_trace_end(trace, &pen);
 }
 
-static struct stepaf_op *take_slot(struct stepaf_plan_obj *plan)
+/* The same where each peer got the same. */
+static inline void trace_all(const struct stepaf_plan_obj *plan, const struct stepaf_op *op,
+                             struct stepaf_trace *trace)
 {
-    struct stepaf_op *op = &plan->ops[plan->slot];
+    uint64_t ticks = op->started, head = trace->head;
+    uint32_t i = 0;
 
+    do {
+        stepaf_trace_put(&trace->ring[head++ & trace->mask], ticks, op->seq, plan->stamps[i].bytes,
+                         plan->stamps[i].word);
+        ticks = op->notified;
+    } while (++i < plan->n_stamps);
+    trace->head = head;
+}
+
+static inline void take_slot(struct stepaf_plan_obj *plan, struct stepaf_op *op)
+{
     op->generation = stepaf_table_generation(&plan->ctx->ops);
     op->seq = plan->seq++;
+    op->imm = plan->imm | stepaf_imm_make(0, 0, op->seq, 0);
     op->retired = false;
-    op->failed_peer = -1;
-    op->completed = 0;
     atomic_store_explicit(&op->status, STEPAF_INPROGRESS, memory_order_relaxed);
-    return op;
+    plan->next = op->after;
 }
 
 /* A peer that has been skipped, who knows how often, needs the whole sequence: the message must not
@@ -197,87 +217,80 @@ static void say_all(struct stepaf_op *op, uint32_t p)
     struct stepaf_msg *msg = &post->msg;
 
     op->plan->skipped[p] = false;
+    op->plan->n_skipped--;
     if (msg->n_words)
         return;
     post->is_short = false;
+    post->form = NULL;
     msg->n_words = STEPAF_MSG_SIZES;
     msg->word[STEPAF_MSG_QUEUE] = msg->word[STEPAF_MSG_WORK] = 0;
     op->custom = true;
 }
 
 /* A part that is to be sent: it holds the slot. */
-static inline void take_part(struct stepaf_op *op, struct stepaf_part *part, uint32_t p,
-                             uint32_t imm)
+static inline void take_part(struct stepaf_part *part, uint32_t imm, uint32_t seq, uint64_t bytes)
 {
-    op->plan->held[p] |= 1u << op->slot;
     part->post.at = 0;
     part->post.at_offset = 0;
     part->post.imm = imm;
-    part->post.msg.seq = op->seq;
+    part->post.msg.seq = seq;
     part->state = STEPAF_PART_WAITING;
-    if (__builtin_expect(op->plan->skipped[p], 0))
-        say_all(op, p);
+    part->held = true;
+    part->peer->bytes_sent += bytes;
 }
 
 /* The commonest way: as planned, to every peer. */
-static unsigned gather_all(struct stepaf_op *op, uint32_t imm)
+static inline void take_all(const struct stepaf_plan_obj *plan, struct stepaf_op *op)
 {
-    struct stepaf_plan_obj *plan = op->plan;
-    uint32_t n = plan->ctx->n_peers;
-    struct stepaf_part *part = op->parts;
+    struct stepaf_part *part = op->parts, *end = part + plan->ctx->n_peers;
+    uint32_t imm = op->imm, seq = op->seq;
+    uint64_t bytes = plan->push_bytes;
 
-    for (uint32_t p = 0; p < n; p++, part++) {
-        take_part(op, part, p, imm);
-        plan->posts[p] = &part->post;
-    }
-    return n;
+    do
+        take_part(part, imm, seq, bytes);
+    while (++part != end);
+}
+
+static uint64_t sum(const struct stepaf_post *post)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < post->n_xfer; i++)
+        bytes += post->xfer[i].bytes;
+    return bytes;
 }
 
 /* Peers may be skipped, lost, or sent something else. */
-static unsigned gather_some(struct stepaf_op *op, const stepaf_start_params_t *params, uint32_t imm)
+static unsigned take_some(struct stepaf_op *op, const stepaf_start_params_t *params)
 {
     struct stepaf_plan_obj *plan = op->plan;
     struct stepaf_ctx *ctx = plan->ctx;
     unsigned n = 0;
 
+    if (op->custom && !params->push)
+        stepaf_op_compile(op);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_part *part = &op->parts[p];
         if (is_skipped(plan, params, p)) {
             part->state = STEPAF_PART_NONE;
+            plan->n_skipped += !plan->skipped[p];
             plan->skipped[p] = true;
         } else if (ctx->peers[p].lost) {
             part->state = STEPAF_PART_LOST;
         } else {
             if (params->push)
                 override_part(op, params, p);
-            take_part(op, part, p, imm);
+            take_part(part, op->imm, op->seq, sum(&part->post));
+            part->odd = part->odd || plan->on_gpu; /* the answer is not here before it is copied */
+            if (plan->skipped[p])
+                say_all(op, p);
             plan->posts[n++] = &part->post;
             continue;
         }
         for (uint32_t i = 0; i < plan->n_pull; i++)
             op->pull_bytes[p * plan->n_pull + i] = 0;
+        part->odd = true;
     }
-    return n;
-}
-
-static unsigned send_parts(struct stepaf_op *op, const stepaf_start_params_t *params)
-{
-    struct stepaf_plan_obj *plan = op->plan;
-    struct stepaf_ctx *ctx = plan->ctx;
-    uint32_t imm = stepaf_imm_make(STEPAF_IMM_START, plan->index, op->seq, ctx->epoch);
-    unsigned n;
-
-    if (__builtin_expect(op->custom && !params->push, 0))
-        stepaf_op_compile(op);
-    if (__builtin_expect(!params->push && ctx->n_alive == ctx->n_peers, 1))
-        n = gather_all(op, imm);
-    else
-        n = gather_some(op, params, imm);
-    take_buffers(op, n);
-    plan->slot = (uint8_t)(plan->slot + 1 == plan->depth ? 0 : plan->slot + 1);
-    if (__builtin_expect(op->staged, 0))
-        stepaf_stage_gate(plan->posts, n, op->copied);
-    stepaf_engine_post(plan->posts, n);
     return n;
 }
 
@@ -293,58 +306,105 @@ static stepaf_status_t wait_for_slot(struct stepaf_plan_obj *plan, int64_t timeo
             !stepaf_plan_slot_free(plan))
             return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RELEASE,
                                     "plan %u: slot %u did not come free in time", plan->index,
-                                    plan->slot);
+                                    plan->next->slot);
     }
     return STEPAF_OK;
 }
 
-stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
-                                  struct stepaf_op **op_p)
+/* Everything that could refuse a start, where something is not as usual. */
+static stepaf_status_t admit(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params)
 {
     struct stepaf_ctx *ctx = plan->ctx;
-    uint64_t now = plan->is_small ? 0 : stepaf_ticks();
     stepaf_status_t status;
-    struct stepaf_op *op;
 
-    if (__builtin_expect(plan->usable != ctx->epoch || !ctx->epoch, 0))
+    if (plan->usable != ctx->epoch || !ctx->epoch)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
                                 plan->stream ? "plan %u is started on streams only"
                                              : "plan %u has keys or memory that wait for a commit, "
                                                "or a key that FFN ranks receive on streams",
                                 plan->index);
+    if ((status = check_overrides(plan, params)) || (status = check_peers(plan, params)))
+        return status;
+    if (stepaf_plan_slot_free(plan))
+        return STEPAF_OK;
+    stepaf_engine_progress(ctx);
+    if (params->flags & STEPAF_START_WAIT) {
+        status = wait_for_slot(plan, params->timeout_us);
+        return status ? status : check_peers(plan, params);
+    }
+    if (stepaf_plan_slot_free(plan))
+        return STEPAF_OK;
+    ctx->counters.would_block++;
+    return STEPAF_ERR_WOULD_BLOCK;
+}
+
+/* Stamp and count what has been started. */
+static inline void note_start(struct stepaf_ctx *ctx, struct stepaf_op *op, uint64_t began)
+{
+    op->notified = stepaf_ticks();
+    op->started = began ? began : op->notified;
+    ctx->counters.operations_started++;
+}
+
+/* Start in any other way than the usual one. */
+static __attribute__((noinline)) stepaf_status_t start_some(struct stepaf_plan_obj *plan,
+                                                            const stepaf_start_params_t *params,
+                                                            uint64_t began,
+                                                            stepaf_request_h *request_p)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+    stepaf_status_t status;
+
+    if (!request_p)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START, "request_p is NULL");
     if (!params)
         params = &no_params;
-    else if ((status = check_overrides(plan, params)))
+    status = admit(plan, params);
+    if (status)
         return status;
-    if ((status = check_peers(plan, params)))
+    struct stepaf_op *op = plan->next;
+    if (plan->on_gpu && (status = stepaf_stage_start(op, params->push, params->n_push)))
         return status;
-    if (!stepaf_plan_slot_free(plan)) {
-        stepaf_engine_progress(ctx);
-        if (params->flags & STEPAF_START_WAIT) {
-            if ((status = wait_for_slot(plan, params->timeout_us)) ||
-                (status = check_peers(plan, params)))
-                return status;
-        } else if (!stepaf_plan_slot_free(plan)) {
-            ctx->counters.would_block++;
-            return STEPAF_ERR_WOULD_BLOCK;
+    take_slot(plan, op);
+    unsigned n = take_some(op, params);
+    if (n) {
+        take_buffers(plan, op, n);
+        if (plan->on_gpu && op->staged) {
+            stepaf_stage_gate(plan->posts, n, op->copied);
+            stepaf_engine_post_mixed(ctx, plan->posts, n);
+        } else {
+            stepaf_engine_post(ctx, plan->posts, n);
         }
     }
-    if (__builtin_expect(plan->on_gpu, 0) &&
-        (status = stepaf_stage_start(&plan->ops[plan->slot], params->push, params->n_push)))
-        return status;
-    op = take_slot(plan);
-    unsigned n_sent = send_parts(op, params);
-    uint64_t posted = stepaf_ticks();
-    op->started = now ? now : posted;
-    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_START, op->started, plan->index, op->seq,
-                       STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
-    stamp_posted(op, posted);
-    ctx->counters.operations_started++;
-    if (!n_sent) { /* every rank was skipped */
-        op->completed = op->started;
+    note_start(ctx, op, began);
+    trace_some(op, &ctx->trace, plan->posts, n);
+    if (!n) { /* every rank was skipped */
+        op->failed_peer = -1;
         ctx->counters.operations_completed++;
         atomic_store_explicit(&op->status, STEPAF_OK, memory_order_release);
     }
-    *op_p = op;
+    *request_p = stepaf_op_handle(op);
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
+                                  stepaf_request_h *request_p)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+    uint64_t began = plan->is_small ? 0 : stepaf_ticks();
+    struct stepaf_op *op = plan->next;
+
+    if (__builtin_expect(params || !request_p || !is_usual(ctx, plan, op), 0))
+        return start_some(plan, params, began, request_p);
+    take_slot(plan, op);
+    take_all(plan, op);
+    take_buffers(plan, op, ctx->n_peers);
+    stepaf_engine_post(ctx, op->posts, ctx->n_peers);
+    note_start(ctx, op, began);
+    if (__builtin_expect(ctx->n_alive != ctx->n_peers, 0))
+        trace_some(op, &ctx->trace, op->posts, ctx->n_peers); /* one was lost by that */
+    else if (ctx->trace.ring)
+        trace_all(plan, op, &ctx->trace);
+    *request_p = stepaf_op_handle(op);
     return STEPAF_OK;
 }

@@ -30,6 +30,19 @@ static inline void *stepaf_handle_make(enum stepaf_handle_kind kind, uint32_t co
                                (uint64_t)context << STEPAF_HANDLE_INDEX_BITS | index);
 }
 
+/* What a handle says beside the generation. */
+static inline uint32_t stepaf_handle_name(enum stepaf_handle_kind kind, uint32_t context,
+                                          uint32_t index)
+{
+    return (uint32_t)(uintptr_t)stepaf_handle_make(kind, context, index, 0);
+}
+
+/* Put both together. Where an object has them side by side, that is one load. */
+static inline void *stepaf_handle_of(uint32_t name, uint32_t generation)
+{
+    return (void *)(uintptr_t)((uint64_t)generation << 32 | name);
+}
+
 static inline uint32_t stepaf_handle_generation(const void *handle)
 {
     return (uint32_t)((uintptr_t)handle >> 32);

@@ -9,15 +9,26 @@
 
 #include <stepaf/trace.h>
 
-enum { STEPAF_TRACE_ALL = 0xffff, STEPAF_TRACE_WHOLE = 0xff };
+enum {
+    STEPAF_TRACE_ALL = 0xffff,
+    STEPAF_TRACE_EACH = 0xfffe, /* the same of each peer: is read as so many records */
+    STEPAF_TRACE_WHOLE = 0xff,
+    /* In an entry's event: records of the same time and operation, to be read before it and after. */
+    STEPAF_TRACE_EVENT = 0x1f,
+    STEPAF_TRACE_STARTED = 0x20,   /* START, then this */
+    STEPAF_TRACE_NOTIFIED = 0x40,  /* this, then NOTIFIED of the same peers */
+    STEPAF_TRACE_COMPLETED = 0x80, /* this, then COMPLETED */
+};
+
+_Static_assert((int)STEPAF_EVENT_LAST <= (int)STEPAF_TRACE_EVENT, "events leave room for the bits");
 
 struct stepaf_trace_entry {
     uint64_t ticks;
     uint32_t seq;
     uint32_t bytes;
     uint16_t plan;
-    uint16_t peer;  /* STEPAF_TRACE_ALL: no one in particular */
-    uint8_t event;  /* stepaf_event_t */
+    uint16_t peer;  /* STEPAF_TRACE_ALL: no one in particular; STEPAF_TRACE_EACH */
+    uint8_t event;  /* stepaf_event_t, and what is stamped with it */
     uint8_t tensor; /* STEPAF_TRACE_WHOLE: none in particular */
     uint8_t spare[10];
 };
@@ -26,7 +37,7 @@ _Static_assert(sizeof(struct stepaf_trace_entry) == 32, "two entries a cache lin
 _Static_assert(offsetof(struct stepaf_trace_entry, bytes) == 12 &&
                    offsetof(struct stepaf_trace_entry, peer) == 18 &&
                    offsetof(struct stepaf_trace_entry, tensor) == 21,
-               "stepaf_trace_write puts it together as 64-bit words");
+               "stepaf_trace_put writes 64-bit words");
 
 struct stepaf_trace {
     struct stepaf_trace_entry *ring; /* NULL: switched off */
@@ -60,19 +71,29 @@ static inline struct stepaf_trace_pen stepaf_trace_begin(const struct stepaf_tra
                                      .seq = seq};
 }
 
-/* Few and wide stores: an operation makes several entries for each peer. */
-static inline void stepaf_trace_write(struct stepaf_trace_pen *pen, stepaf_event_t event,
-                                      uint32_t peer, uint32_t tensor, uint32_t bytes)
+/* What an entry says beside time, sequence and bytes, as one word. Little-endian, as messages are. */
+static inline uint64_t stepaf_trace_word(uint32_t event, uint32_t plan, uint32_t peer,
+                                         uint32_t tensor)
 {
-    struct stepaf_trace_entry *entry = &pen->ring[pen->head++ & pen->mask];
-    /* Little-endian, as messages are. */
-    uint64_t middle = (uint64_t)bytes << 32 | pen->seq;
-    uint64_t end =
-        (uint64_t)tensor << 40 | (uint64_t)event << 32 | (uint64_t)peer << 16 | pen->plan;
+    return (uint64_t)tensor << 40 | (uint64_t)event << 32 | (uint64_t)peer << 16 | (plan & 0xffff);
+}
 
-    entry->ticks = pen->ticks;
+/* Few and wide stores: an operation makes several entries. */
+static inline void stepaf_trace_put(struct stepaf_trace_entry *entry, uint64_t ticks, uint32_t seq,
+                                    uint32_t bytes, uint64_t word)
+{
+    uint64_t middle = (uint64_t)bytes << 32 | seq;
+
+    entry->ticks = ticks;
     __builtin_memcpy((char *)entry + 8, &middle, sizeof(middle));
-    __builtin_memcpy((char *)entry + 16, &end, sizeof(end));
+    __builtin_memcpy((char *)entry + 16, &word, sizeof(word));
+}
+
+static inline void stepaf_trace_write(struct stepaf_trace_pen *pen, uint32_t event, uint32_t peer,
+                                      uint32_t tensor, uint32_t bytes)
+{
+    stepaf_trace_put(&pen->ring[pen->head++ & pen->mask], pen->ticks, pen->seq, bytes,
+                     stepaf_trace_word(event, pen->plan, peer, tensor));
 }
 
 static inline void stepaf_trace_end(struct stepaf_trace *trace, const struct stepaf_trace_pen *pen)
@@ -80,9 +101,9 @@ static inline void stepaf_trace_end(struct stepaf_trace *trace, const struct ste
     trace->head = pen->head;
 }
 
-static inline void stepaf_trace_stamp(struct stepaf_trace *trace, stepaf_event_t event,
-                                      uint64_t ticks, uint32_t plan, uint32_t seq, uint32_t peer,
-                                      uint32_t tensor, uint32_t bytes)
+static inline void stepaf_trace_stamp(struct stepaf_trace *trace, uint32_t event, uint64_t ticks,
+                                      uint32_t plan, uint32_t seq, uint32_t peer, uint32_t tensor,
+                                      uint32_t bytes)
 {
     struct stepaf_trace_pen pen = stepaf_trace_begin(trace, ticks, plan, seq);
 
@@ -90,6 +111,14 @@ static inline void stepaf_trace_stamp(struct stepaf_trace *trace, stepaf_event_t
         return;
     stepaf_trace_write(&pen, event, peer & 0xffff, tensor & 0xff, bytes);
     stepaf_trace_end(trace, &pen);
+}
+
+/* The same of an entry whose word is there already, without bytes. */
+static inline void stepaf_trace_stamp_word(struct stepaf_trace *trace, uint64_t ticks, uint32_t seq,
+                                           uint64_t word)
+{
+    if (trace->ring)
+        stepaf_trace_put(&trace->ring[trace->head++ & trace->mask], ticks, seq, 0, word);
 }
 
 #endif

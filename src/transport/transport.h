@@ -92,7 +92,8 @@ enum {
     STEPAF_IMM_SEQ_BITS = 10,
     STEPAF_IMM_SEQ_MASK = (1 << STEPAF_IMM_SEQ_BITS) - 1,
     STEPAF_IMM_EPOCH_BITS = 4,
-    STEPAF_IMM_EPOCH_MASK = (1 << STEPAF_IMM_EPOCH_BITS) - 1
+    STEPAF_IMM_EPOCH_MASK = (1 << STEPAF_IMM_EPOCH_BITS) - 1,
+    STEPAF_IMM_SAME_MASK = (1 << STEPAF_IMM_CODE_SHIFT) - 1 /* all but the code */
 };
 
 static inline uint32_t stepaf_imm_make(uint32_t code, uint32_t plan, uint32_t seq, uint32_t epoch)
@@ -180,9 +181,9 @@ struct stepaf_post {
     uint8_t state; /* stepaf_post_state; set by the transport */
     bool owned;    /* on the heap: the engine frees it when SENT */
     bool is_short; /* imm is what stepaf_msg_compact makes of the message */
-    bool is_like;  /* but for where they go, its writes and imm are those of the post that is handed
-                    * over before it in the same call, if there is one */
     uint32_t imm;
+    void
+        *form; /* of this transport's prepare: it fits the writes, and is_short is set. Else NULL */
     struct stepaf_msg msg;
     void *copied; /* the engine's: an event of the GPU's after which its sources are there */
 };
@@ -203,12 +204,12 @@ struct stepaf_link {
     bool has_backlog; /* the engine keeps posts that found no room: later ones go behind them */
     bool dead;        /* the peer is lost: nothing is delivered, posts are SENT at once. Set by
                     * the engine, when lost is called among others */
-    char name[STEPAF_LINK_NAME];       /* "shm;cma" */
-    char address[STEPAF_LINK_ADDRESS]; /* this side's, where there is one: "10.0.0.1" */
     /* What the transport has really written for posts, counted where it writes and nowhere else:
      * the engine's own counters are compared with it. */
-    uint64_t bytes_sent;
     uint64_t messages_sent;
+    char name[STEPAF_LINK_NAME];       /* "shm;cma" */
+    char address[STEPAF_LINK_ADDRESS]; /* this side's, where there is one: "10.0.0.1" */
+    uint64_t bytes_sent;               /* as messages_sent, but of tensors */
 };
 
 /* What a transport may ask: implemented by the engine, or by a test. */
@@ -224,7 +225,7 @@ struct stepaf_host {
      * sense here; it is counted, and nothing is to be delivered. */
     bool (*expand)(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm,
                    struct stepaf_msg *msg_p);
-    /* expand, and deliver what comes of it: shorter. */
+    /* expand, and deliver what comes of it: shorter. Polled says when it has come. */
     void (*deliver_imm)(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm);
     const struct stepaf_env *env;
     const struct stepaf_topo *topo;
@@ -295,9 +296,16 @@ struct stepaf_transport_ops {
                               struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
     void (*release)(struct stepaf_link *link, struct stepaf_rmem *rmem);
 
+    /* Put together, once, what posts of an operation have in common with @a post, which will be
+     * handed over again and again: whole writes of the same tensors. One piece of memory, which the
+     * engine frees; *bytes_p: how much. Posts with the same form that are handed over together have
+     * the same imm. At most one transport has this; NULL: it would gain nothing. */
+    void *(*prepare)(const struct stepaf_post *post, size_t *bytes_p);
+
     /* Send posts of links of this transport: each its writes, then its message. Sets each state;
-     * QUEUED where there is no room now. Several posts may share sources. Hot. */
-    void (*post)(struct stepaf_post *const *posts, unsigned n);
+     * QUEUED where there is no room now. Returns how many are. Several posts may share sources. Hot.
+     */
+    unsigned (*post)(struct stepaf_post *const *posts, unsigned n);
     /* A POSTED post is of no interest any more: it is not touched from now on. NULL in a transport
      * that has no such posts. */
     void (*forget)(struct stepaf_post *post);

@@ -134,10 +134,15 @@ static void post_one(struct fake_job *job, struct stepaf_post *post)
     }
 }
 
-static void transport_post(struct stepaf_post *const *posts, unsigned n)
+static unsigned transport_post(struct stepaf_post *const *posts, unsigned n)
 {
-    for (unsigned i = 0; i < n; i++)
+    unsigned n_queued = 0;
+
+    for (unsigned i = 0; i < n; i++) {
         post_one(((struct fake_transport *)posts[i]->link->transport)->job, posts[i]);
+        n_queued += posts[i]->state == STEPAF_POST_QUEUED;
+    }
+    return n_queued;
 }
 
 static void transport_forget(struct stepaf_post *post)

@@ -16,6 +16,7 @@ static uint64_t add_op(uint64_t hash, const struct stepaf_op *op, uint32_t n_pee
     ADD(hash, op->failed_peer);
     for (uint32_t p = 0; p < n_peers; p++) {
         ADD(hash, op->parts[p].state);
+        ADD(hash, op->parts[p].held);
         ADD(hash, op->parts[p].post.state);
     }
     return stepaf_hash(hash, op->pull_bytes, n_peers * op->plan->n_pull * sizeof(uint32_t));
@@ -26,11 +27,9 @@ static uint64_t add_plan(uint64_t hash, const struct stepaf_plan_obj *plan)
     uint32_t n_peers = plan->ctx->n_peers;
 
     ADD(hash, plan->seq);
-    ADD(hash, plan->slot);
-    hash = stepaf_hash(hash, plan->held, n_peers * sizeof(plan->held[0]));
+    ADD(hash, plan->next->slot);
     for (int i = 0; i < plan->n_push; i++)
-        for (int s = 0; plan->push[i].key->busy && s < plan->depth; s++)
-            ADD(hash, plan->push[i].key->busy[s]);
+        ADD(hash, plan->push[i].key->busy);
     for (int s = 0; s < plan->depth; s++)
         hash = add_op(hash, &plan->ops[s], n_peers);
     return hash;
@@ -113,11 +112,11 @@ static const char *check_plan(const struct stepaf_plan_obj *plan)
     for (int s = 0; s < plan->depth && !wrong; s++) {
         uint32_t held = 0;
         for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-            held += plan->held[p] >> s & 1;
+            held += plan->ops[s].parts[p].held;
         if (held != plan->ops[s].n_held)
             wrong = "an operation's count of peers that hold its slot is wrong";
         for (int i = 0; i < plan->n_push && held; i++)
-            if (!plan->push[i].key->busy[s])
+            if (!(plan->push[i].key->busy >> s & 1))
                 wrong = "a slot is held whose key is not busy";
     }
     return wrong;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting operations: slots and credits, and what is refused untouched. */
+#include <string.h>
+
 #include "starts.h"
 
 static void an_operation_is_one_post_to_each_rank(void)
@@ -31,6 +33,40 @@ static void an_operation_is_one_post_to_each_rank(void)
     }
     CU_ASSERT_EQUAL(job->ctx->counters.operations_started, 2);
     CU_ASSERT_EQUAL(stepaf_engine_counters(job->ctx).bytes_sent, 2 * PEERS * (BYTES + 50));
+    end();
+}
+
+/* What is stamped once for all ranks is read as a record of each, in order. */
+static void a_start_is_traced_for_each_rank(void)
+{
+    static stepaf_trace_record_t all[64], few[64];
+    static const uint64_t bytes[] = {BYTES, 50, 0};
+    enum { RECORDS = 1 + 3 * PEERS };
+    size_t n;
+
+    begin();
+    stepaf_plan_h plan = make_plan(0);
+    commit();
+    CU_ASSERT_EQUAL(stepaf_trace_clear(job->handle), STEPAF_OK);
+    (void)start(plan);
+    CU_ASSERT_EQUAL(stepaf_trace_read(job->handle, all, 64, &n), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(n, RECORDS);
+    CU_ASSERT(all[0].event == STEPAF_EVENT_START && all[0].peer == -1 && all[0].tensor == -1);
+    for (int i = 1; i < RECORDS; i++) {
+        int kind = (i - 1) / PEERS;
+        CU_ASSERT_EQUAL(all[i].event, kind < 2 ? STEPAF_EVENT_POSTED : STEPAF_EVENT_NOTIFIED);
+        CU_ASSERT_EQUAL(all[i].peer, (i - 1) % PEERS);
+        CU_ASSERT_EQUAL(all[i].tensor, kind < 2 ? kind : -1);
+        CU_ASSERT_EQUAL(all[i].bytes, bytes[kind]);
+        CU_ASSERT_EQUAL(all[i].time_ns, all[0].time_ns);
+    }
+    for (size_t capacity = 0; capacity < RECORDS; capacity++) {
+        memset(few, 0x55, sizeof(few));
+        CU_ASSERT_EQUAL(stepaf_trace_read(job->handle, few, capacity, &n), STEPAF_OK);
+        CU_ASSERT_EQUAL(n, capacity);
+        CU_ASSERT_EQUAL(memcmp(few, all + RECORDS - capacity, capacity * sizeof(few[0])), 0);
+        CU_ASSERT_EQUAL(few[capacity].sequence, 0x55555555);
+    }
     end();
 }
 
@@ -213,6 +249,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"an operation is one post to each rank", an_operation_is_one_post_to_each_rank},
+        {"a start is traced for each rank", a_start_is_traced_for_each_rank},
         {"no slot is used twice", no_slot_is_used_twice},
         {"plans share a key's buffers", plans_share_a_keys_buffers},
         {"a release on its way is seen", a_release_on_its_way_is_seen},

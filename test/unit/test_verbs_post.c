@@ -50,18 +50,27 @@ static bool is_at(const struct vside *side, size_t bytes)
 }
 
 /* How an engine may hand over the posts of an operation. */
-enum manner { LONG, SHORT, ALIKE, MANNERS };
+enum manner { LONG, SHORT, PREPARED, MANNERS };
 
 static void hand_over(struct stepaf_post *one, struct stepaf_post *two, enum manner manner)
 {
     struct stepaf_post *posts[] = {one, two};
+    size_t bytes = 0;
 
     for (int i = 0; i < 2 && manner != LONG; i++)
         posts[i]->is_short = stepaf_msg_compact(&posts[i]->msg, &posts[i]->imm);
-    two->is_like = manner == ALIKE;
+    if (manner == PREPARED) {
+        one->form = two->form = stepaf_verbs_ops.prepare(one, &bytes);
+        CU_ASSERT_PTR_NOT_NULL(one->form);
+        CU_ASSERT(bytes >= one->n_xfer * sizeof(struct ibv_send_wr));
+    }
     verbs_device.n_requests = verbs_device.n_doorbells = verbs_device.n_imms = 0;
     verbs_device.n_signaled = verbs_device.n_inline = 0;
-    stepaf_verbs_ops.post(posts, 2);
+    unsigned n_queued = stepaf_verbs_ops.post(posts, 2);
+    CU_ASSERT_EQUAL(n_queued,
+                    (one->state == STEPAF_POST_QUEUED) + (two->state == STEPAF_POST_QUEUED));
+    free(one->form);
+    one->form = two->form = NULL;
 }
 
 /* n tensors to F peers: n*F work requests, F calls; none beyond for the notification. Whichever way
@@ -102,8 +111,8 @@ static void a_push_costs_as_many_requests_as_tensors(void)
     end();
 }
 
-/* Of two posts that are alike the first may have no room: then the other has nothing to be like. */
-static void a_post_is_like_one_that_was_sent(void)
+/* Of two posts with the same form the first may have no room. */
+static void a_post_follows_one_without_room(void)
 {
     begin(2 * PIECE);
     verbs_device.holds = true;
@@ -115,7 +124,7 @@ static void a_post_is_like_one_that_was_sent(void)
     CU_ASSERT_EQUAL(vside_send(&before), STEPAF_POST_SENT);
     struct stepaf_post one = vside_post(&a, 0, xfers, 2, PIECE, at_b);
     struct stepaf_post two = vside_post(&a, 1, more, 2, PIECE, at_c);
-    hand_over(&one, &two, ALIKE);
+    hand_over(&one, &two, PREPARED);
     CU_ASSERT_EQUAL(one.state, STEPAF_POST_QUEUED);
     CU_ASSERT_EQUAL(two.state, STEPAF_POST_POSTED);
     verbs_device_go();
@@ -128,6 +137,21 @@ static void a_post_is_like_one_that_was_sent(void)
     vside_progress(&b);
     vside_progress(&a);
     CU_ASSERT(is_at(&b, 2 * PIECE));
+    end();
+}
+
+/* What is no chain of whole writes is not prepared. */
+static void an_empty_tensor_has_no_form(void)
+{
+    size_t bytes = 1;
+
+    begin(PIECE);
+    struct stepaf_post post = vside_post(&a, 0, xfers, 2, 8, at_b);
+    xfers[1].bytes = 0;
+    CU_ASSERT_PTR_NULL(stepaf_verbs_ops.prepare(&post, &bytes));
+    CU_ASSERT_EQUAL(bytes, 0);
+    post.n_xfer = 0;
+    CU_ASSERT_PTR_NULL(stepaf_verbs_ops.prepare(&post, &bytes));
     end();
 }
 
@@ -156,7 +180,8 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"a push costs as many requests as tensors", a_push_costs_as_many_requests_as_tensors},
-        {"a post is like one that was sent", a_post_is_like_one_that_was_sent},
+        {"an empty tensor has no form", an_empty_tensor_has_no_form},
+        {"a post follows one without room", a_post_follows_one_without_room},
         {"an answer costs as little", an_answer_costs_as_little},
         CU_TEST_INFO_NULL,
     };

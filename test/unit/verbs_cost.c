@@ -17,7 +17,7 @@
 
 #include "verbs_device.h"
 
-enum { FFN_MAX = 8, WARM_UP = 20, OPERATIONS = 40, PUSH = 1, PULL = 2 };
+enum { FFN_MAX = 8, WARM_UP = 32, OPERATIONS = 64, PUSH = 1, PULL = 2 };
 
 /* A job: contexts by world rank, the first is the attention rank's. */
 static int n_ffn;

@@ -27,30 +27,31 @@ static bool write_one(struct stepaf_shm_link *link, struct stepaf_post *post)
     return true;
 }
 
-/* Finish one post, or leave it QUEUED with its cursor where it got to. */
-static void post_one(struct stepaf_post *post)
+/* Finish one post, or leave it QUEUED with its cursor where it got to. False: it is. */
+static inline bool post_one(struct stepaf_post *post)
 {
     struct stepaf_shm_link *link = (struct stepaf_shm_link *)post->link;
 
     post->state = STEPAF_POST_SENT;
     if (__builtin_expect(link->base.dead, 0))
-        return; /* nobody will read it */
+        return true; /* nobody will read it */
     if (__builtin_expect(!stepaf_shm_slot_free(link), 0)) {
         post->state = STEPAF_POST_QUEUED;
-        return;
+        return false;
     }
     /* Only fragments take slots of their own; then there may be none left for the message. */
     for (; post->at < post->n_xfer; post->at++, post->at_offset = 0)
         if (!write_one(link, post)) {
             post->state = STEPAF_POST_QUEUED;
-            return;
+            return false;
         }
     if (__builtin_expect(link->staged && !stepaf_shm_slot_free(link), 0)) {
         post->state = STEPAF_POST_QUEUED;
-        return;
+        return false;
     }
     stepaf_shm_slot_write(link, &post->msg);
     link->base.messages_sent++;
+    return true;
 }
 
 static bool mapped(const struct stepaf_xfer *xfer)
@@ -94,12 +95,15 @@ static void write_shared(struct stepaf_post *const *posts, unsigned n, size_t le
         posts[i]->at = (uint8_t)index;
 }
 
-void stepaf_shm_post(struct stepaf_post *const *posts, unsigned n)
+unsigned stepaf_shm_post(struct stepaf_post *const *posts, unsigned n)
 {
+    unsigned n_queued = 0;
+
     if (n > 1 && posts[0]->n_xfer) {
         const struct stepaf_shm *shm = (const struct stepaf_shm *)posts[0]->link->transport;
         write_shared(posts, n, shm->shared_copy_bytes);
     }
     for (unsigned i = 0; i < n; i++)
-        post_one(posts[i]);
+        n_queued += !post_one(posts[i]);
+    return n_queued;
 }

@@ -118,7 +118,7 @@ void stepaf_shm_release(struct stepaf_link *link, struct stepaf_rmem *rmem);
 void *stepaf_shm_map_peer(pid_t pid, int fd, size_t bytes, char *reason);
 
 /* post.c */
-void stepaf_shm_post(struct stepaf_post *const *posts, unsigned n);
+unsigned stepaf_shm_post(struct stepaf_post *const *posts, unsigned n);
 
 /* progress.c */
 unsigned stepaf_shm_progress(struct stepaf_transport *transport, unsigned polls);

@@ -298,10 +298,15 @@ static void post_one(struct stepaf_post *post)
         stepaf_tcp_zerocopy_hold(link, post);
 }
 
-void stepaf_tcp_post(struct stepaf_post *const *posts, unsigned n)
+unsigned stepaf_tcp_post(struct stepaf_post *const *posts, unsigned n)
 {
-    for (unsigned i = 0; i < n; i++)
+    unsigned n_queued = 0;
+
+    for (unsigned i = 0; i < n; i++) {
         post_one(posts[i]);
+        n_queued += posts[i]->state == STEPAF_POST_QUEUED;
+    }
+    return n_queued;
 }
 
 void stepaf_tcp_push_tails(struct stepaf_tcp *tcp)

@@ -196,7 +196,7 @@ bool stepaf_tcp_socket_is_drained(int fd);
 bool stepaf_tcp_socket_is_unanswered(int fd);
 
 /* send.c */
-void stepaf_tcp_post(struct stepaf_post *const *posts, unsigned n);
+unsigned stepaf_tcp_post(struct stepaf_post *const *posts, unsigned n);
 /* Send the ends of messages that sockets have taken in part. */
 void stepaf_tcp_push_tails(struct stepaf_tcp *tcp);
 

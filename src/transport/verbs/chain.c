@@ -22,8 +22,7 @@ bool stepaf_verbs_chain_submit(struct stepaf_verbs_chain *chain, bool tracked)
 
     if (!n)
         return true;
-    path->free_requests = 0; /* to be found out anew */
-    path->free_receives = 0;
+    path->room = 0; /* to be found out anew */
     last = &chain->wr[n - 1];
     for (unsigned i = 0; i < n; i++) {
         chain->wr[i].next = &chain->wr[i + 1];

@@ -1,78 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The commonest posts, which are those of an operation as planned where two ranks have one queue
- * pair: all that could be in the way is asked first, then work requests are filled in where they
- * lie and handed over. Of posts that are alike only what differs is filled in anew. Whatever is
- * otherwise takes the long way of send.c. */
+ * pair: its work requests were put together with the plan (its form) and serve all peers; for each
+ * only where they go is filled in. A post without a form, as an answer, has it filled in here.
+ * Whatever is otherwise takes the long way of send.c. */
 #include <arpa/inet.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/send.h"
 
-void stepaf_verbs_forms_make(struct stepaf_verbs *verbs)
+static size_t form_bytes(unsigned n)
 {
-    struct stepaf_verbs_forms *forms = &verbs->forms;
+    return sizeof(struct stepaf_verbs_form) + n * sizeof(struct stepaf_verbs_work);
+}
 
-    for (unsigned i = 0; i < STEPAF_MAX_TENSORS; i++)
-        forms->write[i] = (struct ibv_send_wr){
-            .next = i + 1 < STEPAF_MAX_TENSORS ? &forms->write[i + 1] : NULL,
-            .sg_list = &forms->piece[i],
-            .num_sge = 1,
-            .opcode = IBV_WR_RDMA_WRITE,
-        };
-    for (unsigned i = 0; i < STEPAF_VERBS_REFILL; i++) {
-        forms->place[i].length = sizeof(struct stepaf_verbs_slot);
-        forms->receive[i] = (struct ibv_recv_wr){
-            .next = i + 1 < STEPAF_VERBS_REFILL ? &forms->receive[i + 1] : NULL,
-            .sg_list = &forms->place[i],
-        };
+struct stepaf_verbs_form *stepaf_verbs_form_make(void)
+{
+    struct stepaf_verbs_form *form = calloc(1, form_bytes(STEPAF_MAX_TENSORS));
+
+    for (unsigned i = 0; form && i < STEPAF_MAX_TENSORS; i++)
+        form->request[i].write = (struct ibv_send_wr){
+            .sg_list = &form->request[i].piece, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE};
+    return form;
+}
+
+/* Let the first @a n requests be the chain, the last of which notifies. */
+static __attribute__((noinline)) void end_after(struct stepaf_verbs_form *form, uint32_t n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        bool last = i + 1 == n;
+        form->request[i].write.opcode = last ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+        form->request[i].write.next = last ? NULL : &form->request[i + 1].write;
     }
+    form->n = n;
 }
 
-/* Find out anew how much there is room for. */
-static __attribute__((noinline)) bool look_for_room(const struct stepaf_verbs *verbs,
-                                                    struct stepaf_verbs_path *path, uint32_t n)
+/* What the writes bring. False: there is none, or one is empty, needs several requests or is in GPU
+ * memory. */
+static bool fill(const struct stepaf_verbs_rail *rail, struct stepaf_verbs_form *form,
+                 const struct stepaf_post *post)
 {
-    uint32_t used = path->posted - path->done + STEPAF_VERBS_RESERVED;
-    uint32_t unread = path->tx_next - path->tx_read;
-
-    path->free_requests = used < verbs->depth ? verbs->depth - used : 0;
-    path->free_receives = unread < verbs->receives ? verbs->receives - unread : 0;
-    if (UINT32_MAX - path->posted < path->free_requests)
-        path->free_requests = 0; /* their numbers wrap: the long way takes care of that */
-    return path->free_requests >= n && path->free_receives;
-}
-
-/* Whether a post is of that kind, the queue pair takes all of it, and the peer the notification. */
-static inline bool is_quick(const struct stepaf_verbs *verbs, struct stepaf_verbs_link *link,
-                            const struct stepaf_post *post)
-{
-    struct stepaf_verbs_path *path = &link->paths[0];
-
-    return link->quick && !link->base.dead && post->is_short && !post->at && !post->at_offset &&
-           link->n_held < STEPAF_VERBS_HELD_POSTS &&
-           ((path->free_requests >= post->n_xfer && path->free_receives) ||
-            look_for_room(verbs, path, post->n_xfer));
-}
-
-/* Let the @a n-th request be the last one, which notifies. */
-static __attribute__((noinline)) void end_after(struct stepaf_verbs_forms *forms, uint32_t n)
-{
-    if (forms->n) {
-        struct ibv_send_wr *last = &forms->write[forms->n - 1];
-        last->opcode = IBV_WR_RDMA_WRITE;
-        last->next = last + 1;
-    }
-    forms->n = n;
-    forms->write[n - 1].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    forms->write[n - 1].next = NULL;
-}
-
-/* What the writes bring, and the 32 bits. False: there is none, or one is empty, needs several
- * requests or is in GPU memory. */
-static bool fill(struct stepaf_verbs *verbs, const struct stepaf_post *post)
-{
-    const struct stepaf_verbs_rail *rail = &verbs->rails[0];
-    struct stepaf_verbs_forms *forms = &verbs->forms;
     uint32_t n = post->n_xfer, longest = 0;
     uint64_t sum = 0;
 
@@ -88,73 +55,163 @@ static bool fill(struct stepaf_verbs *verbs, const struct stepaf_post *post)
             return false;
         sum += bytes;
         longest = bytes > longest ? bytes : longest;
-        forms->piece[i] = (struct ibv_sge){(uintptr_t)xfer->src, bytes, memory->mr[0]->lkey};
-        forms->write[i].send_flags = bytes <= rail->inline_bytes ? IBV_SEND_INLINE : 0;
+        form->request[i].piece = (struct ibv_sge){(uintptr_t)xfer->src, bytes, memory->mr[0]->lkey};
+        form->flags = bytes <= rail->inline_bytes ? IBV_SEND_INLINE : 0;
+        form->request[i].write.send_flags = form->flags;
     }
-    if (n != forms->n)
-        end_after(forms, n);
-    forms->write[n - 1].imm_data = htonl(post->imm);
-    forms->last_flags = forms->write[n - 1].send_flags;
-    forms->bytes = sum;
-    forms->held = longest > rail->inline_bytes;
+    if (n != form->n)
+        end_after(form, n);
+    form->bytes = sum;
+    form->held = longest > rail->inline_bytes;
+    if (form->held)
+        form->flags |= IBV_SEND_SIGNALED;
     return true;
 }
 
-/* Where they go. */
-static inline void address(struct stepaf_verbs *verbs, const struct stepaf_verbs_link *link,
-                           const struct stepaf_post *post)
+void *stepaf_verbs_prepare(const struct stepaf_post *post, size_t *bytes_p)
 {
-    /* One that fails is heard of even if that was not asked for. */
-    uint64_t id = link->wr_id + link->paths[0].posted;
-    const struct stepaf_xfer *xfer = post->xfer, *end = xfer + post->n_xfer;
-    struct ibv_send_wr *wr = verbs->forms.write;
+    const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)post->link->transport;
+    struct stepaf_verbs_form *form = calloc(1, form_bytes(post->n_xfer));
 
-    do {
-        const struct stepaf_verbs_rmem *rmem = (const struct stepaf_verbs_rmem *)xfer->dst;
-        wr->wr_id = ++id;
-        wr->wr.rdma.remote_addr = rmem->address + xfer->dst_offset;
-        wr->wr.rdma.rkey = rmem->key[0];
-        wr++;
-    } while (++xfer != end);
+    for (unsigned i = 0; form && i < post->n_xfer; i++)
+        form->request[i].write =
+            (struct ibv_send_wr){.sg_list = &form->request[i].piece, .num_sge = 1};
+    if (form && !fill(&verbs->rails[0], form, post)) {
+        free(form);
+        form = NULL;
+    }
+    *bytes_p = form ? form_bytes(post->n_xfer) : 0;
+    return form;
 }
 
-static inline int hand_over(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link, uint32_t n)
+/* Find out anew for how many requests there is nothing to be looked at, and take those of a form.
+ * Returns what else the last one is to be flagged with; -1: this post takes the long way. */
+static __attribute__((noinline)) int look(struct stepaf_verbs_link *link,
+                                          const struct stepaf_verbs_form *form)
 {
-    struct stepaf_verbs_forms *forms = &verbs->forms;
+    const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
     struct stepaf_verbs_path *path = &link->paths[0];
-    unsigned flags = forms->last_flags;
-    struct ibv_send_wr *bad;
+    uint32_t used = path->posted - path->done + STEPAF_VERBS_RESERVED;
+    bool has_receives = stepaf_verbs_has_receives(path, verbs->receives);
+    uint32_t unread = path->tx_next - path->tx_read;
+    uint32_t requests = used < verbs->depth ? verbs->depth - used : 0;
+    uint32_t receives = has_receives ? verbs->receives - unread : 0;
+    uint32_t unasked = path->posted - path->asked, quarter = verbs->depth / 4;
+    uint32_t room = requests < receives ? requests : receives;
 
-    path->tx_next++;
-    path->free_receives--;
-    path->free_requests -= n;
-    path->posted += n;
-    link->base.bytes_sent += forms->bytes;
-    link->base.messages_sent++;
-    if (forms->held || path->posted - path->asked >= verbs->depth / 4) {
-        flags |= IBV_SEND_SIGNALED;
-        path->asked = path->posted;
+    path->room = 0;
+    if (!link->quick || requests < form->n || !has_receives ||
+        (form->held && link->n_held == STEPAF_VERBS_HELD_POSTS))
+        return -1;
+    if (UINT32_MAX - path->posted < requests)
+        return -1; /* their numbers wrap: the long way takes care of that */
+    if (unasked + form->n >= quarter) {
+        path->asked = path->posted + form->n; /* so that room is heard of in time */
+        return IBV_SEND_SIGNALED;
     }
-    forms->write[n - 1].send_flags = flags;
-    return verbs->provider->post_send(path->qp, forms->write, &bad);
+    if (room > quarter - 1 - unasked)
+        room = quarter - 1 - unasked;
+    if (room > form->n)
+        path->room = room - form->n;
+    return 0;
 }
 
-unsigned stepaf_verbs_post_quick(struct stepaf_verbs *verbs, struct stepaf_post *const *posts,
-                                 unsigned n)
+/* The form of a post, with its 32 bits. NULL: it cannot have one. */
+static inline struct stepaf_verbs_form *take_form(struct stepaf_verbs *verbs,
+                                                  const struct stepaf_post *post)
 {
-    for (unsigned i = 0; i < n; i++) {
-        struct stepaf_post *post = posts[i];
-        struct stepaf_verbs_link *link = (struct stepaf_verbs_link *)post->link;
-        if (!is_quick(verbs, link, post) || !((i && post->is_like) || fill(verbs, post)))
-            return i;
-        address(verbs, link, post);
-        post->state = STEPAF_POST_SENT;
-        int error = hand_over(verbs, link, post->n_xfer);
-        if (__builtin_expect(error != 0, 0))
-            stepaf_verbs_lost(link, "%s, queue pair 0x%x: posting: %s", link->paths[0].rail->name,
-                              link->paths[0].qp->qp_num, strerror(error < 0 ? -error : error));
-        else if (verbs->forms.held)
-            stepaf_verbs_hold(link, post);
+    struct stepaf_verbs_form *form = post->form;
+
+    if (!form) {
+        form = verbs->scratch;
+        if (!post->is_short || !fill(&verbs->rails[0], form, post))
+            return NULL;
     }
-    return n;
+    form->request[form->n - 1].write.imm_data = htonl(post->imm);
+    return form;
+}
+
+/* Say where the writes go and what they are called, and hand them over. 0 or the device's error. */
+static inline int submit(const struct stepaf_verbs *verbs, struct stepaf_verbs_form *form,
+                         const struct stepaf_post *post, unsigned flags)
+{
+    struct stepaf_verbs_link *link = (struct stepaf_verbs_link *)post->link;
+    struct stepaf_verbs_path *path = &link->paths[0];
+    const struct stepaf_xfer *xfer = post->xfer;
+    struct ibv_send_wr *first = &form->request[0].write, *write = first, *bad;
+    uint64_t id = link->wr_id + path->posted;
+
+    while (true) {
+        const struct stepaf_verbs_rmem *rmem = (const struct stepaf_verbs_rmem *)xfer->dst;
+        /* One that fails is heard of even if that was not asked for. */
+        write->wr_id = ++id;
+        write->wr.rdma.remote_addr = rmem->address + xfer->dst_offset;
+        write->wr.rdma.rkey = rmem->key[0];
+        if (!write->next)
+            break;
+        write = write->next;
+        xfer++;
+    }
+    write->send_flags = flags;
+    path->posted = (uint32_t)id;
+    path->tx_next++;
+    link->base.bytes_sent += form->bytes;
+    link->base.messages_sent++;
+    return verbs->provider->post_send(path->qp, first, &bad);
+}
+
+static __attribute__((noinline, cold)) void refused(struct stepaf_verbs_link *link, int error)
+{
+    stepaf_verbs_lost(link, "%s, queue pair 0x%x: posting: %s", link->paths[0].rail->name,
+                      link->paths[0].qp->qp_num, strerror(error < 0 ? -error : error));
+}
+
+/* Send a post of a form. False: it takes the long way. */
+static inline bool post_form(const struct stepaf_verbs *verbs, struct stepaf_verbs_form *form,
+                             struct stepaf_post *post)
+{
+    struct stepaf_verbs_link *link = (struct stepaf_verbs_link *)post->link;
+    struct stepaf_verbs_path *path = &link->paths[0];
+    unsigned flags = form->flags;
+
+    if (__builtin_expect(path->room < form->n, 0)) {
+        int more = look(link, form);
+        if (more < 0)
+            return false;
+        flags |= (unsigned)more;
+    } else {
+        path->room -= form->n;
+    }
+    post->state = STEPAF_POST_SENT;
+    int error = submit(verbs, form, post, flags);
+    if (__builtin_expect(error != 0, 0)) {
+        refused(link, error);
+    } else if (form->held) {
+        path->asked = path->posted;
+        stepaf_verbs_hold(link, post);
+        if (link->n_held == STEPAF_VERBS_HELD_POSTS)
+            path->room = 0;
+    }
+    return true;
+}
+
+unsigned stepaf_verbs_post(struct stepaf_post *const *posts, unsigned n)
+{
+    struct stepaf_verbs *verbs = (struct stepaf_verbs *)posts[0]->link->transport;
+    struct stepaf_verbs_form *form = verbs->scratch; /* which no post has */
+    struct stepaf_post *const *end = posts + n;
+    unsigned n_queued = 0;
+
+    for (; posts != end; posts++) {
+        struct stepaf_post *post = *posts;
+        if (post->form != form)
+            form = take_form(verbs, post);
+        if (__builtin_expect(!form || post->at || post->at_offset || post->link->dead ||
+                                 !post_form(verbs, form, post),
+                             0)) {
+            n_queued += !stepaf_verbs_post_long(post);
+            form = verbs->scratch;
+        }
+    }
+    return n_queued;
 }

@@ -6,6 +6,19 @@
 
 #include "transport/verbs/failover.h"
 
+void stepaf_verbs_receives_make(struct stepaf_verbs *verbs)
+{
+    struct stepaf_verbs_receives *forms = &verbs->forms;
+
+    for (unsigned i = 0; i < STEPAF_VERBS_REFILL; i++) {
+        forms->place[i].length = sizeof(struct stepaf_verbs_slot);
+        forms->receive[i] = (struct ibv_recv_wr){
+            .next = i + 1 < STEPAF_VERBS_REFILL ? &forms->receive[i + 1] : NULL,
+            .sg_list = &forms->place[i],
+        };
+    }
+}
+
 int stepaf_verbs_refill(struct stepaf_verbs_link *link, const struct stepaf_verbs_path *path,
                         uint32_t n)
 {
@@ -14,18 +27,20 @@ int stepaf_verbs_refill(struct stepaf_verbs_link *link, const struct stepaf_verb
     struct stepaf_verbs_slot *ring = path->ring ? path->ring : link->paths[0].ring;
     uint64_t id = stepaf_verbs_is_receive | path->wr_id;
     uint32_t at = path->rx_refilled;
-    /* Only messages, which a rail's first path has, bring anything, but soft-iWARP wants a place
-     * always. */
-    bool has_place = path->ring || path->rail->iwarp;
+    /* Only messages that are sent, which a rail's first path has, bring anything, but soft-iWARP
+     * wants a place always. */
+    bool has_place = path->rail->imm ? path->rail->iwarp : path->ring || path->rail->iwarp;
     int error = 0;
 
     while (n && !error) {
         uint32_t some = n < STEPAF_VERBS_REFILL ? n : STEPAF_VERBS_REFILL;
-        for (uint32_t i = 0; i < some; i++, at++) {
+        for (uint32_t i = 0; i < some; i++) {
             first[i].wr_id = id;
+            first[i].num_sge = has_place;
+        }
+        for (uint32_t i = 0; has_place && i < some; i++, at++) {
             verbs->forms.place[i].addr = (uintptr_t)&ring[at & (verbs->receives - 1)];
             verbs->forms.place[i].lkey = path->rail->control_mr->lkey;
-            first[i].num_sge = has_place;
         }
         first[some - 1].next = NULL;
         error = verbs->provider->post_recv(path->qp, first, &bad);
@@ -40,7 +55,7 @@ void stepaf_verbs_give_back(struct stepaf_verbs_link *link, struct stepaf_verbs_
     struct stepaf_verbs *verbs = stepaf_verbs_of(link);
     uint32_t n = path->rx_next - path->rx_refilled;
 
-    if (__builtin_expect(n < verbs->receives / 2, 1) || path->closed)
+    if (__builtin_expect(n < verbs->refill_from, 1) || path->closed)
         return;
     int error = stepaf_verbs_refill(link, path, n);
     if (error) {
@@ -122,29 +137,6 @@ static void drain(struct stepaf_verbs_link *link)
         }
     if (!link->base.dead)
         stepaf_verbs_give_back(link, path);
-}
-
-bool stepaf_verbs_arrived_short(struct stepaf_verbs *verbs, const struct ibv_wc *wc)
-{
-    uint64_t peer = (wc->wr_id & ~stepaf_verbs_is_receive) >> STEPAF_VERBS_PEER_SHIFT;
-    uint32_t imm = ntohl(wc->imm_data);
-
-    /* A receive, of path 0, which leads as long as its rail is there. */
-    if (wc->wr_id != (stepaf_verbs_is_receive | peer << STEPAF_VERBS_PEER_SHIFT) || wc->status ||
-        !(wc->wc_flags & IBV_WC_WITH_IMM) || imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_OTHER ||
-        peer >= verbs->n_peers)
-        return false;
-    struct stepaf_verbs_link *link = verbs->links[peer];
-    struct stepaf_verbs_path *path = &link->paths[0];
-    if (!link || link->base.dead || link->rx_arrived != path->rx_next || path != link->lead)
-        return false;
-    link->rx_arrived++;
-    path->rx_next++;
-    verbs->base.host->deliver_imm(verbs->base.host, &link->base, imm);
-    if (__builtin_expect(path->rx_next - path->rx_refilled >= verbs->receives / 2, 0) &&
-        !link->base.dead)
-        stepaf_verbs_give_back(link, path);
-    return true;
 }
 
 /* A PART, or what the transport itself has to say. */

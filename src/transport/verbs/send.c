@@ -207,15 +207,10 @@ static void post_one(struct stepaf_post *post)
             stepaf_verbs_hold(link, post);
 }
 
-void stepaf_verbs_post(struct stepaf_post *const *posts, unsigned n)
+bool stepaf_verbs_post_long(struct stepaf_post *post)
 {
-    struct stepaf_verbs *verbs = (struct stepaf_verbs *)posts[0]->link->transport;
-
-    for (unsigned i = 0; i < n; i++) {
-        i += stepaf_verbs_post_quick(verbs, posts + i, n - i);
-        if (i < n)
-            post_one(posts[i]);
-    }
+    post_one(post);
+    return post->state != STEPAF_POST_QUEUED;
 }
 
 bool stepaf_verbs_send_again(struct stepaf_verbs_link *link, struct stepaf_post *post)

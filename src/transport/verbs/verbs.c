@@ -35,6 +35,7 @@ static void verbs_close(struct stepaf_transport *transport)
     stepaf_verbs_rails_close(verbs);
     free(verbs->qps);
     free(verbs->links);
+    free(verbs->scratch);
     free(verbs);
 }
 
@@ -51,14 +52,16 @@ static stepaf_status_t verbs_open(struct stepaf_host *host, unsigned n_peers,
     verbs->provider = stepaf_verbs_provider;
     verbs->n_qps = (unsigned)host->env->verbs_qps;
     verbs->receives = (uint32_t)host->env->verbs_receives;
+    verbs->refill_from = verbs->receives / 2;
     verbs->depth = (uint32_t)host->env->verbs_send_depth;
     stepaf_list_init(&verbs->memories);
-    stepaf_verbs_forms_make(verbs);
+    stepaf_verbs_receives_make(verbs);
     stepaf_clock_calibrate(&clock);
     verbs->ticks_per_us = clock.ticks_per_us > 1 ? (uint64_t)clock.ticks_per_us : 1;
     status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     verbs->links = calloc(n_peers ? n_peers : 1, sizeof(verbs->links[0]));
-    if (!verbs->links)
+    verbs->scratch = stepaf_verbs_form_make();
+    if (!verbs->links || !verbs->scratch)
         goto err_verbs;
     verbs->n_peers = n_peers;
     if (getrandom(&verbs->psn, sizeof(verbs->psn), 0) != (ssize_t)sizeof(verbs->psn) ||
@@ -70,6 +73,7 @@ static stepaf_status_t verbs_open(struct stepaf_host *host, unsigned n_peers,
     if ((status = stepaf_verbs_rails_open(verbs)) || (status = stepaf_verbs_qps_create(verbs)) ||
         (status = stepaf_verbs_control_make(verbs)) || (status = stepaf_verbs_cm_listen(verbs)))
         goto err_verbs;
+    verbs->rails_end = verbs->rails + verbs->n_rails;
     verbs->credits = verbs->receives - stepaf_verbs_failover_reserve(verbs);
     *transport_p = &verbs->base;
     return STEPAF_OK;
@@ -143,6 +147,7 @@ const struct stepaf_transport_ops stepaf_verbs_ops = {
     .trim = verbs_trim,
     .import = stepaf_verbs_import,
     .release = stepaf_verbs_release,
+    .prepare = stepaf_verbs_prepare,
     .post = stepaf_verbs_post,
     .forget = stepaf_verbs_forget,
     .progress = stepaf_verbs_progress,

@@ -106,9 +106,9 @@ struct stepaf_verbs_path {
     /* notifications, ever */
     uint32_t tx_next;
     uint32_t tx_read; /* that the peer is known to have consumed */
-    /* for how many there was room when it was last looked for, less those since */
-    uint32_t free_requests;
-    uint32_t free_receives;
+    uint32_t
+        room; /* for so many requests nothing has to be looked at: neither whether there is room,
+                       * nor a receive for each, nor whether one is to be signalled */
     uint32_t rx_next;               /* consumed */
     uint32_t rx_refilled;           /* receives given back */
     uint32_t rx_told;               /* of those, the peer knows of */
@@ -175,18 +175,24 @@ struct stepaf_verbs_layout {
     uint32_t stride; /* from peer to peer */
 };
 
-/* Work requests that are filled in anew for each use: what never changes is set when the transport
+/* The work requests of a post of whole tensors over the only path: all but where they go, what they
+ * are called, and the 32 bits of the last one. */
+struct stepaf_verbs_form {
+    uint64_t bytes; /* of all pieces */
+    uint32_t n;
+    uint32_t flags; /* of the last request, if none is to be signalled only now and then */
+    bool held;      /* the device reads some piece later: it is signalled always */
+    struct stepaf_verbs_work {
+        struct ibv_send_wr write;
+        struct ibv_sge piece;
+    } request[];
+};
+
+/* Receives that are filled in anew for each use: what never changes is set when the transport
  * opens. */
-struct stepaf_verbs_forms {
-    struct ibv_send_wr
-        write[STEPAF_MAX_TENSORS]; /* each with a piece, and the next one behind it */
-    struct ibv_sge piece[STEPAF_MAX_TENSORS];
-    struct ibv_recv_wr receive[STEPAF_VERBS_REFILL]; /* likewise */
+struct stepaf_verbs_receives {
+    struct ibv_recv_wr receive[STEPAF_VERBS_REFILL]; /* each with a place, the next one behind it */
     struct ibv_sge place[STEPAF_VERBS_REFILL];
-    uint64_t bytes;      /* of all pieces */
-    uint32_t n;          /* requests in the chain */
-    uint32_t last_flags; /* of the last request, before it is decided whether it is signalled */
-    bool held;           /* the device reads some piece later */
 };
 
 /* What is connected by librdmacm (cm.h). */
@@ -208,12 +214,14 @@ struct stepaf_verbs {
     uint64_t secret[STEPAF_VERBS_SECRET_WORDS]; /* whoever connects has to know it */
     unsigned n_peers;
     unsigned n_rails;
+    const struct stepaf_verbs_rail *rails_end;
     unsigned n_qps;   /* on a rail */
     unsigned n_paths; /* n_rails * n_qps */
     unsigned n_links;
-    uint32_t receives; /* of a queue pair; a power of two */
-    uint32_t credits;  /* of those, for posts: the rest is for what is said when rails die */
-    uint32_t depth;    /* work requests of a queue pair */
+    uint32_t receives;    /* of a queue pair; a power of two */
+    uint32_t refill_from; /* are posted anew when so many are used up */
+    uint32_t credits;     /* of those, for posts: the rest is for what is said when rails die */
+    uint32_t depth;       /* work requests of a queue pair */
     uint32_t psn;
     uint64_t ticks_per_us;
     uint64_t looked; /* at what peers acknowledge, ticks */
@@ -225,7 +233,8 @@ struct stepaf_verbs {
     uint8_t *control;
     size_t control_bytes;
     struct stepaf_list memories;
-    struct stepaf_verbs_forms forms;
+    struct stepaf_verbs_form *scratch; /* for posts without a form */
+    struct stepaf_verbs_receives forms;
     struct stepaf_verbs_cm cm;
     struct stepaf_verbs_rail rails[STEPAF_VERBS_RAILS_MAX];
 };
@@ -322,17 +331,17 @@ stepaf_status_t stepaf_verbs_connect(struct stepaf_transport *transport,
 void stepaf_verbs_disconnect(struct stepaf_link *link);
 
 /* send.c */
-void stepaf_verbs_post(struct stepaf_post *const *posts, unsigned n);
+/* Send any post. False: it is QUEUED. */
+bool stepaf_verbs_post_long(struct stepaf_post *post);
 /* Tell the peer what has been consumed on a path; @a asking: to hear that it is there. False if there
  * is no room. */
 bool stepaf_verbs_tell(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path, bool asking);
 
 /* quick.c */
-void stepaf_verbs_forms_make(struct stepaf_verbs *verbs);
-/* Send posts in the commonest way: whole tensors over the only path, and a message of 32 bits.
- * Returns how many: with the next one it is not so, or there is no room. */
-unsigned stepaf_verbs_post_quick(struct stepaf_verbs *verbs, struct stepaf_post *const *posts,
-                                 unsigned n);
+/* Room for the largest form; NULL: no memory. */
+struct stepaf_verbs_form *stepaf_verbs_form_make(void);
+void *stepaf_verbs_prepare(const struct stepaf_post *post, size_t *bytes_p);
+unsigned stepaf_verbs_post(struct stepaf_post *const *posts, unsigned n);
 
 /* hold.c */
 void stepaf_verbs_hold(struct stepaf_verbs_link *link, struct stepaf_post *post);
@@ -343,12 +352,10 @@ unsigned stepaf_verbs_let_go(struct stepaf_verbs_link *link, bool all);
 void stepaf_verbs_forget(struct stepaf_post *post);
 
 /* receive.c */
+void stepaf_verbs_receives_make(struct stepaf_verbs *verbs);
 /* Post @a n receives of a path, the next ones of its ring. 0 or errno. */
 int stepaf_verbs_refill(struct stepaf_verbs_link *link, const struct stepaf_verbs_path *path,
                         uint32_t n);
-/* Take the commonest completion: a notification that is all there is to read, and nothing is before
- * it. False: it is another one. */
-bool stepaf_verbs_arrived_short(struct stepaf_verbs *verbs, const struct ibv_wc *wc);
 void stepaf_verbs_arrived(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
                           const struct ibv_wc *wc);
 /* Give receives back once half are used up, and tell the peer. */
