@@ -36,7 +36,13 @@ static stepaf_status_t let_pass(struct stepaf_ctx *ctx, int64_t deadline_ns)
  * copies from and to GPU memory. */
 static stepaf_status_t check_ways(const struct stepaf_ctx *ctx)
 {
-    if (!ctx->streams || !ctx->streams->heads || !stepaf_stages_wanted(ctx))
+    bool any = false;
+
+    for (uint32_t i = 0; stepaf_has_relays(ctx) && i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        any = any || (plan && plan->on_gpu);
+    }
+    if (!any)
         return STEPAF_OK;
     return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
                             "stream plans go by way of the host, and plans without streams have "

@@ -57,6 +57,11 @@ struct stepaf_landing {
     struct stepaf_landing *next; /* of the same commit */
 };
 
+/* Whether there are, or the commit under way makes, stream plans with relayed peers. */
+static inline bool stepaf_has_relays(const struct stepaf_ctx *ctx)
+{
+    return ctx->streams && ctx->streams->heads;
+}
 /* Whether peer @a p is relayed; both sides say the same. */
 bool stepaf_peer_relayed(const struct stepaf_ctx *ctx, uint32_t p);
 

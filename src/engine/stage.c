@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "device/device.h"
+#include "engine/relay.h"
 
 /* ---- at commit ---- */
 
@@ -128,19 +129,11 @@ static stepaf_status_t link_region(struct stepaf_ctx *ctx, struct stepaf_region 
     return status;
 }
 
-bool stepaf_stages_wanted(const struct stepaf_ctx *ctx)
-{
-    for (uint32_t i = 0; i < ctx->n_regions; i++)
-        if (ctx->regions[i]->linked || is_wanted(ctx, ctx->regions[i]))
-            return true;
-    return false;
-}
-
 stepaf_status_t stepaf_stages_prepare(struct stepaf_ctx *ctx)
 {
     stepaf_status_t status = STEPAF_OK;
 
-    for (uint32_t i = 0; i < ctx->n_regions && !status; i++)
+    for (uint32_t i = 0; !stepaf_has_relays(ctx) && i < ctx->n_regions && !status; i++)
         if (is_wanted(ctx, ctx->regions[i]))
             status = link_region(ctx, ctx->regions[i]);
     return status;

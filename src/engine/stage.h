@@ -41,9 +41,8 @@ static inline void stepaf_xfer_from(struct stepaf_xfer *xfer, const struct stepa
 /* Whether a stream plan of this rank names the key: then links must not touch its places. */
 bool stepaf_key_on_streams(const struct stepaf_ctx *ctx, const struct stepaf_key *key);
 
-/* Whether plans without streams have, or may have, tensors in GPU memory. */
-bool stepaf_stages_wanted(const struct stepaf_ctx *ctx);
-/* Commit: make the GPU memory ready that links may have to carry; peers are told next. */
+/* Commit: make the GPU memory ready that links may have to carry, unless streams go by way of the
+ * host; peers are told next. */
 stepaf_status_t stepaf_stages_prepare(struct stepaf_ctx *ctx);
 /* After the commit: let go of stages that no link needs, and pin the others. */
 void stepaf_stages_settle(struct stepaf_ctx *ctx);

@@ -68,7 +68,8 @@ void bad_kinds(struct hs_job *job)
     HS_OK(stepaf_plan_destroy(plan));
     *source = good;
     if (attention) {
-        refuse_plan(job, push, n_push, pull, n_pull, 0, STEPAF_ERR_UNSUPPORTED);
+        HS_OK(stepaf_plan_create(job->ctx, push, n_push, pull, n_pull, 0, &plan)); /* staged */
+        HS_OK(stepaf_plan_destroy(plan));
         good = pull[0];
         pull[0].data = memory;
         refuse_plan(job, push, n_push, pull, n_pull, STEPAF_PLAN_STREAM, STEPAF_ERR_UNSUPPORTED);
