@@ -155,7 +155,6 @@ struct stepaf_mirror_push {
     struct stepaf_key *key;
     uint8_t *data; /* receive buffer of slot 0 */
     uint32_t bytes;
-    const struct stepaf_region *region; /* of GPU memory, else NULL */
 };
 
 struct stepaf_mirror_pull {
@@ -177,8 +176,8 @@ struct stepaf_mirror {
     uint8_t slot;               /* of the next operation */
     uint8_t known_pulls;        /* bit i: pull[i] has come */
     bool on_gpu;                /* something is received in GPU memory */
-    uint32_t seq;               /* of the next operation */
     bool strayed;               /* complete, but what it pushes lands where no stream plan looks */
+    uint32_t seq;               /* of the next operation */
     struct stepaf_relay *relay; /* a stream plan takes its batches; NULL: the caller does */
     struct stepaf_mirror_push *push;
     struct stepaf_mirror_pull *pull;

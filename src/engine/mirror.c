@@ -138,13 +138,12 @@ static bool take_push(struct stepaf_mirror *mirror, const struct stepaf_msg *msg
     struct stepaf_peer *peer = mirror->peer;
     struct stepaf_key *key = stepaf_key_find(peer->ctx, id);
     uint8_t *slice = key ? stepaf_relay_landing(key, peer) : NULL;
-    const struct stepaf_region *region = NULL;
 
     mirror->strayed = mirror->strayed || slice;
     if (key && !slice) {
         slice = stepaf_key_slice(key, (uint32_t)peer->who.rank);
         if (slice && key->mem_kind != STEPAF_MEM_HOST) {
-            region = stepaf_region_find(peer->ctx, slice, 1);
+            const struct stepaf_region *region = stepaf_region_find(peer->ctx, slice, 1);
             if (!region || !stepaf_region_is_linked(peer->ctx, region) ||
                 stepaf_key_on_streams(peer->ctx, key))
                 return false;
@@ -154,7 +153,7 @@ static bool take_push(struct stepaf_mirror *mirror, const struct stepaf_msg *msg
     if (msg->slot >= mirror->n_push || !slice || msg->word[2] > key->max_bytes ||
         mirror->depth > key->depth || mirror->push[msg->slot].key)
         return false;
-    mirror->push[msg->slot] = (struct stepaf_mirror_push){key, slice, msg->word[2], region};
+    mirror->push[msg->slot] = (struct stepaf_mirror_push){key, slice, msg->word[2]};
     return true;
 }
 

@@ -71,7 +71,7 @@ static unsigned flush_queues(struct stepaf_ctx *ctx)
         while (!stepaf_list_empty(&peer->queue)) {
             struct stepaf_post *post =
                 stepaf_container_of(peer->queue.next, struct stepaf_post, node);
-            if (__builtin_expect(post->copied != NULL, 0) && !stepaf_stage_copied(peer, post))
+            if (__builtin_expect(post->is_gated, 0) && !stepaf_stage_copied(peer, post))
                 break;
             if (post->link->ops->post(&post, 1))
                 break;

@@ -248,18 +248,20 @@ void stepaf_stage_gate(struct stepaf_post *const *posts, unsigned n, void *event
             const struct stepaf_xfer *xfer = &posts[i]->xfer[x];
             if (!xfer->bytes || !xfer->src_region->stands_in)
                 continue;
-            posts[i]->copied = event;
+            posts[i]->form = event;
+            posts[i]->is_gated = true;
             posts[i]->link->has_backlog = true; /* so that it is queued */
         }
 }
 
 bool stepaf_stage_copied(struct stepaf_peer *peer, struct stepaf_post *post)
 {
-    stepaf_status_t status = stepaf_gpu_event_test(peer->ctx->gpu, post->copied);
+    stepaf_status_t status = stepaf_gpu_event_test(peer->ctx->gpu, post->form);
 
     if (status == STEPAF_INPROGRESS)
         return false;
-    post->copied = NULL;
+    post->form = NULL;
+    post->is_gated = false;
     if (status)
         stepaf_engine_lost(&peer->ctx->host, peer->link, stepaf_last_error()->text);
     return true;
@@ -310,7 +312,7 @@ bool stepaf_stage_batch(const struct stepaf_batch_obj *batch)
 
     for (uint32_t i = 0; i < mirror->n_push; i++) {
         const struct stepaf_mirror_push *push = &mirror->push[i];
-        add_in(&moves, &flush, mirror->peer, push->region,
+        add_in(&moves, &flush, mirror->peer, stepaf_region_find(mirror->peer->ctx, push->data, 1),
                push->data + (size_t)batch->slot * push->key->max_bytes, batch->bytes[i]);
     }
     return bring(&moves, flush, mirror->peer);

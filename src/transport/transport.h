@@ -181,11 +181,11 @@ struct stepaf_post {
     uint8_t state; /* stepaf_post_state; set by the transport */
     bool owned;    /* on the heap: the engine frees it when SENT */
     bool is_short; /* imm is what stepaf_msg_compact makes of the message */
+    bool is_gated; /* the engine's: it waits in the queue for its sources, and form says for what */
     uint32_t imm;
     void
         *form; /* of this transport's prepare: it fits the writes, and is_short is set. Else NULL */
     struct stepaf_msg msg;
-    void *copied; /* the engine's: an event of the GPU's after which its sources are there */
 };
 
 struct stepaf_transport_ops;
