@@ -287,7 +287,7 @@ static int declare(struct relay_rank *rank, int direction, int i)
         .depth = job->depth,
         .mem_kind = kind_of(rank),
     };
-    uint64_t key = (uint64_t)((direction == STEPAF_PUSH ? PUSHED : PULLED) + i);
+    uint64_t key = (uint64_t)(direction == STEPAF_PUSH ? PUSHED : PULLED) + (uint64_t)i;
 
     RANK_CHECK(rank->boot, stepaf_key_declare(rank->ctx, key, &params) == STEPAF_OK);
     return 0;
