@@ -112,6 +112,8 @@ STEPAF_API int stepaf_peer_index(stepaf_context_h ctx, int rank);
  *  released; or nothing has changed on any rank since the last commit); STEPAF_ERR_MISMATCH (a
  *  key's declarations differ, or a receive slice is smaller than what is pushed into it, naming
  *  key and ranks); STEPAF_ERR_KEY (a key that is pushed is not declared at an FFN rank of the mesh);
+ *  STEPAF_ERR_UNSUPPORTED (stream plans that go by way of the host, without the library's thread or
+ *  beside plans of the host's with tensors in GPU memory, see stepaf/stream.h);
  *  STEPAF_ERR_NO_TRANSPORT; STEPAF_ERR_PEER_LOST; STEPAF_ERR_TIMEOUT; STEPAF_ERR_BOOT. A verdict
  *  on what was declared is the same on every rank and leaves the last epoch in force. After
  *  PEER_LOST, TIMEOUT or NO_TRANSPORT the context can only be finalized.

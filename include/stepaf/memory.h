@@ -30,7 +30,8 @@ STEPAF_API stepaf_status_t stepaf_alloc(stepaf_context_h ctx, size_t bytes, step
 /** Free memory from stepaf_alloc. GPU memory: waits until the GPU is done with all that was
  *  enqueued before, so that no stream should be waiting for a peer.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_UNREGISTERED (not the start of an
- *  allocation); STEPAF_ERR_STATE (a plan or a receive registration uses it). Nothing changed on
+ *  allocation); STEPAF_ERR_STATE (a plan or a receive registration uses it; or streams wait for peers
+ *  by way of the host, see stepaf/stream.h). Nothing changed on
  *  failure. Peers' mappings end at the next commit. */
 STEPAF_API stepaf_status_t stepaf_free(stepaf_context_h ctx, void *ptr);
 

@@ -58,15 +58,17 @@ typedef struct stepaf_start_params {
  *  a multiple of the number of peers: some would have nowhere to answer); STEPAF_ERR_KEY;
  *  STEPAF_ERR_SIZE (more than the key's max_bytes); STEPAF_ERR_UNREGISTERED;
  *  STEPAF_ERR_UNSUPPORTED (with STEPAF_PLAN_STREAM, a destination of another kind of memory than its
- *  key's, or host memory that cannot be pinned for the GPU); STEPAF_ERR_LIMIT (65,535 plans);
+ *  key's, or host memory that cannot be pinned for the GPU); STEPAF_ERR_STATE (host memory would have to
+ *  be pinned while streams wait for peers by way of the host); STEPAF_ERR_LIMIT (65,535 plans);
  *  STEPAF_ERR_NO_MEMORY. Nothing changed on failure. Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_create(stepaf_context_h ctx, const stepaf_tensor_t *push,
                                               int n_push, const stepaf_tensor_t *pull, int n_pull,
                                               uint32_t flags, stepaf_plan_h *plan_p);
 
 /** End a plan.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (an operation is in flight or one of
- *  its batches is not released yet: nothing changed). Does not block. */
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (an operation is in flight, or one of
+ *  its batches is not released yet, or, by way of the host, a stream has not come by its last
+ *  operation: nothing changed). Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_destroy(stepaf_plan_h plan);
 
 /** Return the slots of @a plan (the smallest depth of its keys); 0 for an invalid handle. */

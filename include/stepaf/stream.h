@@ -96,7 +96,9 @@ typedef void *stepaf_stream_t;
  *  STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED (a source is neither in registered GPU memory nor in host
  *  memory that a stream plan names); STEPAF_ERR_UNSUPPORTED (a source in host memory where GPU memory
  *  was planned, and STEPAF_CUDA_ENGINE leaves it to a copy engine that cannot); STEPAF_ERR_TRANSPORT
- *  (CUDA refuses the launch); the plan's failure, see stepaf_plan_status. Nothing was enqueued on failure. Never blocks. */
+ *  (CUDA refuses a launch: a part may be enqueued then, and the plan cannot go on before the next
+ *  commit); the plan's failure, see stepaf_plan_status. Nothing was enqueued on other failures. Never
+ *  blocks. */
 STEPAF_API stepaf_status_t stepaf_start_on_stream(stepaf_plan_h plan,
                                                   const stepaf_start_params_t *params,
                                                   stepaf_stream_t stream,

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Streams that wait for this process, by way of the host: how much they take, what is refused
+ * meanwhile, and what a context does not have beside them. */
+#include <string.h>
+
+#include "cuda_fake.h"
+#include "cuda_kernels.h"
+#include "engine/relay.h"
+#include "relay_rank.h"
+#include "unit.h"
+
+static const struct relay_job job = {
+    .n_attention = 1,
+    .n_ffn = 1,
+    .transports = "shm",
+    .relay = "always",
+    .depth = 2,
+    .n_push = 1,
+    .n_pull = 1,
+    .push = {64},
+    .pull = {64},
+};
+
+/* Operations until a stream has no room for more. */
+static unsigned fill_up(struct relay_rank *rank, stepaf_status_t *status_p)
+{
+    unsigned n = 0;
+
+    while (n <= 2 * STEPAF_RELAY_AHEAD) {
+        *status_p = stepaf_start_on_stream(rank->plan, NULL, &rank->stream, NULL);
+        if (!*status_p)
+            *status_p = stepaf_wait_on_stream(rank->plan, &rank->stream);
+        if (*status_p)
+            break;
+        n++;
+    }
+    return n;
+}
+
+static int serve(struct relay_rank *rank, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        RANK_CHECK(rank->boot, stepaf_recv_on_stream(rank->plan, &rank->stream) == STEPAF_OK);
+        RANK_CHECK(rank->boot,
+                   stepaf_respond_on_stream(rank->plan, NULL, &rank->stream) == STEPAF_OK);
+    }
+    return 0;
+}
+
+static int run_ahead(const stepaf_boot_t *boot, void *arg)
+{
+    stepaf_status_t status = STEPAF_OK;
+    struct relay_rank rank;
+    void *spare;
+
+    if (relay_rank_open(&rank, arg, boot))
+        return 1;
+    RANK_CHECK(boot, stepaf_alloc(rank.ctx, 64, STEPAF_MEM_CUDA, &spare) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+    if (rank.role == STEPAF_ATTENTION) { /* nobody has answered anything yet */
+        RANK_CHECK(boot, fill_up(&rank, &status) == STEPAF_RELAY_AHEAD);
+        RANK_CHECK(boot, status == STEPAF_ERR_WOULD_BLOCK);
+        RANK_CHECK(boot, stepaf_plan_destroy(rank.plan) == STEPAF_ERR_STATE);
+        RANK_CHECK(boot, stepaf_free(rank.ctx, spare) == STEPAF_ERR_STATE);
+    }
+    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
+    if (rank.role == STEPAF_FFN && serve(&rank, STEPAF_RELAY_AHEAD))
+        return 1;
+    RANK_CHECK(boot, cuda_kernels_sync(RELAY_SYNC_MS));
+    RANK_CHECK(boot, stepaf_plan_status(rank.plan) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_free(rank.ctx, spare) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_plan_destroy(rank.plan) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
+    relay_rank_close(&rank);
+    return 0;
+}
+
+static void a_stream_has_room_for_so_many(void)
+{
+    struct relay_job its = job;
+
+    ranks_expect_processes(2, run_ahead, &its);
+    its.transports = "tcp";
+    ranks_expect_processes(2, run_ahead, &its);
+}
+
+/* The last operation is enqueued when its rank commits: the commit lets the stream come by. */
+static int commit_behind(const stepaf_boot_t *boot, void *arg)
+{
+    struct relay_rank rank;
+    stepaf_status_t status;
+
+    if (relay_rank_open(&rank, arg, boot))
+        return 1;
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+    for (int epoch = 0; epoch < 5; epoch++) {
+        void *more;
+        if (rank.role == STEPAF_FFN && serve(&rank, 3))
+            return 1;
+        for (int i = 0; rank.role == STEPAF_ATTENTION && i < 3; i++) {
+            status = stepaf_start_on_stream(rank.plan, NULL, &rank.stream, NULL);
+            RANK_CHECK(boot, status == STEPAF_OK);
+            status = stepaf_wait_on_stream(rank.plan, &rank.stream);
+            RANK_CHECK(boot, status == STEPAF_OK);
+        }
+        RANK_CHECK(boot, stepaf_alloc(rank.ctx, 64, STEPAF_MEM_HOST, &more) == STEPAF_OK);
+        RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+        RANK_CHECK(boot, stepaf_plan_status(rank.plan) == STEPAF_OK);
+    }
+    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
+    relay_rank_close(&rank);
+    return 0;
+}
+
+static void a_commit_lets_streams_come_by(void)
+{
+    struct relay_job its = job;
+
+    ranks_expect_processes(2, commit_behind, &its);
+    its.transports = "tcp";
+    ranks_expect_processes(2, commit_behind, &its);
+}
+
+/* Copies for a plan that the host starts would be in the thread's way. */
+static int have_both(const stepaf_boot_t *boot, void *arg)
+{
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
+                                                STEPAF_KEY_MEM_KIND,
+                                  .direction = STEPAF_PUSH,
+                                  .max_bytes = 64,
+                                  .mem_kind = STEPAF_MEM_CUDA};
+    stepaf_tensor_t push = {.key = 900, .bytes = 64};
+    struct relay_rank rank;
+    stepaf_plan_h plan;
+
+    if (relay_rank_open(&rank, arg, boot))
+        return 1;
+    RANK_CHECK(boot, stepaf_key_declare(rank.ctx, push.key, &params) == STEPAF_OK);
+    if (rank.role == STEPAF_ATTENTION) {
+        RANK_CHECK(boot, stepaf_alloc(rank.ctx, 64, STEPAF_MEM_CUDA, &push.data) == STEPAF_OK);
+        RANK_CHECK(boot, stepaf_plan_create(rank.ctx, &push, 1, NULL, 0, 0, &plan) == STEPAF_OK);
+    }
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_ERR_UNSUPPORTED);
+    RANK_CHECK(boot, strstr(stepaf_last_error()->text, "one or the other") != NULL);
+    if (rank.role == STEPAF_ATTENTION) /* without it, all is well */
+        RANK_CHECK(boot, stepaf_plan_destroy(plan) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
+    relay_rank_close(&rank);
+    return 0;
+}
+
+static void other_plans_have_no_gpu_memory_then(void)
+{
+    struct relay_job its = job;
+
+    ranks_expect_processes(2, have_both, &its);
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"a stream has room for so many", a_stream_has_room_for_so_many},
+        {"a commit lets streams come by", a_commit_lets_streams_come_by},
+        {"other plans have no GPU memory then", other_plans_have_no_gpu_memory_then},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run("relay_ahead", tests);
+}
