@@ -1,13 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The guest's rails, all in one network namespace, from which traffic yet leaves by one end of a
-# veth pair and comes in by the other: rails.sh up | rails.sh route NAME...
+# veth pair and comes in by the other: rails.sh up | rails.sh route NAME... | rails.sh mend
 #
 #   r0, r1  Soft-RoCE devices r0a and r0b, r1a and r1b    10.1.0.1 and .2, 10.1.1.1 and .2
 #   s0      soft-iWARP devices s0a and s0b                10.1.2.1 and .2
 #
 # A device's name is also its network interface's. "route" is for after an interface was down:
-# the kernel has then forgotten its routes and neighbours.
+# the kernel has then forgotten its routes and neighbours. "mend" is for after a case that was killed:
+# every end is up, and loses nothing.
 set -u
 
 # rail_number NAME: the third number of its addresses.
@@ -84,8 +85,23 @@ rails_up()
     } | ip -batch - && echo "$devices" | rdma -b -
 }
 
+rails_mend()
+{
+    local name end rails=()
+    for name in r0 r1 s0; do
+        [ -e "/sys/class/net/${name}a" ] || continue
+        rails+=("$name")
+        for end in "${name}a" "${name}b"; do
+            tc qdisc del dev "$end" root 2>/dev/null
+            ip link set "$end" up || return
+        done
+    done
+    "$0" route "${rails[@]}"
+}
+
 case ${1:-} in
 up) rails_up ;;
+mend) rails_mend ;;
 route)
     shift
     for name; do
@@ -93,7 +109,7 @@ route)
     done | ip -batch -
     ;;
 *)
-    sed -n '3,10s/^#\( \|$\)//p' "$0"
+    sed -n '3,11s/^#\( \|$\)//p' "$0"
     exit 2
     ;;
 esac

@@ -110,11 +110,17 @@ pingpong()
     rc_pingpong r0 200
 }
 
+# write_lat_r0 WRITES
+write_lat_r0()
+{
+    pair 18515 "ib_write_lat -F -n $1 -s 8 -d r0b -x $(gid r0b)" \
+        "ib_write_lat -F -n $1 -s 8 -d r0a -x $(gid r0a) localhost"
+}
+
 write_lat()
 {
     needs r0a r0b
-    pair 18515 "ib_write_lat -F -n 200 -s 8 -d r0b -x $(gid r0b)" \
-        "ib_write_lat -F -n 200 -s 8 -d r0a -x $(gid r0a) localhost"
+    write_lat_r0 200
 }
 
 rping_siw()
@@ -126,12 +132,14 @@ rping_siw()
     [ $(($(packets s0b) - before)) -ge 20 ]
 }
 
+# With a program whose two sides wait for each other at their end: if the last acknowledgement is
+# lost with its sender gone, Soft-RoCE repeats for ever, since it takes a retry count of 7 as no limit.
 loss()
 {
     local status
     needs r0a r0b
     tc qdisc add dev r0a root netem loss 10% && tc qdisc add dev r0b root netem loss 10% || return
-    rc_pingpong r0 100
+    write_lat_r0 100
     status=$?
     tc -s qdisc show dev r0a | tee "$scratch/qdisc"
     tc qdisc del dev r0a root
