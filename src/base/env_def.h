@@ -94,7 +94,7 @@ INT(VERBS_SEND_DEPTH, verbs_send_depth, 128, 32, 8192, ANY_VALUE, "work requests
     "writes and notifications that a queue pair may have under way")
 INT(VERBS_RECEIVES, verbs_receives, 64, 16, 4096, POWER_OF_TWO, "notifications", 1,
     "notifications that a peer may be behind on a queue pair; 64 bytes each on the first")
-ENUM(VERBS_NOTIFY, verbs_notify, "auto", "auto|imm|send", 0,
+ENUM(VERBS_NOTIFY, verbs_notify, "auto", "auto|imm|send", 1,
      "how a peer learns what has landed: imm: by a write's 32 bits; send: by a message after the "
      "writes; auto: send on iWARP, which has no such bits, else imm")
 ENUM(VERBS_SLEEP, verbs_sleep, "poll", "poll|event", 0,
