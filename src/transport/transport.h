@@ -280,6 +280,9 @@ struct stepaf_transport_ops {
                                const struct stepaf_peer_facts *facts, struct stepaf_unpack *unpack,
                                struct stepaf_link **link_p, char *reason);
     void (*disconnect)(struct stepaf_link *link);
+    /* The engine has given the peer up, which may not know it: what it still writes is to go nowhere.
+     * NULL in a transport where a dead link takes in nothing, or where that cannot be. */
+    void (*sever)(struct stepaf_link *link);
 
     /* Bring to an end what connect has begun, for all peers at once; peers do the same. NULL if
      * connect leaves nothing to do that links could not do by themselves. A failure is the commit's:

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "unit.h"
 #include "verbs_side.h"
@@ -315,6 +316,32 @@ static void a_silent_peer_is_lost(void)
     end();
 }
 
+/* What is sent after a pause in which nobody has looked has as long as anything else. */
+static void a_pause_is_no_silence(void)
+{
+    struct stepaf_post posts[3];
+    struct stepaf_xfer writes[3][1];
+
+    begin("VERBS_PEER_TIMEOUT_US=20000");
+    for (int i = 0; i < 3; i++) {
+        look(&a);
+        look(&a);
+        usleep(30000);
+        verbs_device.holds = true;
+        posts[i] = vside_post(&a, 0, writes[i], 1, 4096, at_b);
+        CU_ASSERT_EQUAL(vside_send(&posts[i]), STEPAF_POST_POSTED);
+        vside_progress(&a);
+        look(&a);
+        CU_ASSERT_EQUAL(a.n_lost, 0);
+        verbs_device.holds = false;
+        verbs_device_go();
+        vside_progress(&a);
+        CU_ASSERT_EQUAL(posts[i].state, STEPAF_POST_SENT);
+        vside_progress(&b);
+    }
+    end();
+}
+
 /* What makes no sense is counted, and takes no more than its receive. */
 static void stale_notifications_are_dropped(void)
 {
@@ -358,6 +385,7 @@ int main(void)
         {"posting can fail", posting_can_fail},
         {"events lose what they concern", events_lose_what_they_concern},
         {"a silent peer is lost", a_silent_peer_is_lost},
+        {"a pause is no silence", a_pause_is_no_silence},
         {"stale notifications are dropped", stale_notifications_are_dropped},
         CU_TEST_INFO_NULL,
     };

@@ -140,6 +140,42 @@ static void a_post_follows_one_without_room(void)
     end();
 }
 
+/* As many posts as can be held, then one that is over at once: the next one that would have to be held
+ * waits until a place is free. */
+static void no_more_is_held_than_there_is_room_for(void)
+{
+    struct stepaf_post posts[STEPAF_VERBS_HELD_POSTS + 1];
+    struct stepaf_xfer writes[STEPAF_VERBS_HELD_POSTS + 1][1], little[1];
+    unsigned n = 0;
+
+    begin(PIECE);
+    verbs_device.holds = true;
+    for (; n < STEPAF_VERBS_HELD_POSTS; n++) {
+        posts[n] = vside_post(&a, 0, writes[n], 1, PIECE, at_b);
+        CU_ASSERT_EQUAL(vside_send(&posts[n]), STEPAF_POST_POSTED);
+    }
+    for (int i = 0; i < 3; i++) {
+        struct stepaf_post small = vside_post(&a, 0, little, 1, 8, at_b);
+        CU_ASSERT_EQUAL(vside_send(&small), STEPAF_POST_SENT);
+        posts[n] = vside_post(&a, 0, writes[n], 1, PIECE, at_b);
+        CU_ASSERT_EQUAL(vside_send(&posts[n]), STEPAF_POST_QUEUED);
+    }
+    CU_ASSERT_EQUAL(vside_link(&a, 0)->n_held, STEPAF_VERBS_HELD_POSTS);
+    verbs_device_go();
+    while (vside_progress(&a))
+        ;
+    for (unsigned i = 0; i < STEPAF_VERBS_HELD_POSTS; i++)
+        CU_ASSERT_EQUAL(posts[i].state, STEPAF_POST_SENT);
+    CU_ASSERT_EQUAL(vside_send(&posts[n]), STEPAF_POST_POSTED);
+    verbs_device_go();
+    vside_progress(&a);
+    CU_ASSERT_EQUAL(posts[n].state, STEPAF_POST_SENT);
+    while (vside_progress(&b))
+        ;
+    CU_ASSERT_EQUAL(b.n_messages, STEPAF_VERBS_HELD_POSTS + 4);
+    end();
+}
+
 /* What is no chain of whole writes is not prepared. */
 static void an_empty_tensor_has_no_form(void)
 {
@@ -180,6 +216,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"a push costs as many requests as tensors", a_push_costs_as_many_requests_as_tensors},
+        {"no more is held than there is room for", no_more_is_held_than_there_is_room_for},
         {"an empty tensor has no form", an_empty_tensor_has_no_form},
         {"a post follows one without room", a_post_follows_one_without_room},
         {"an answer costs as little", an_answer_costs_as_little},

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* RDMA over several rails: what is no dead rail, what is not sent again, and what a peer should not
  * have said of rails. */
+#include <errno.h>
+
 #include "verbs_rails.h"
 
 /* What the engine has let go of is not read again: its place is taken by nothing. */
@@ -37,6 +39,41 @@ static void a_mistake_is_no_dead_rail(void)
     CU_ASSERT_EQUAL(a.n_lost, 1);
     UNIT_CONTAINS(a.lost_reason, "remote access error");
     CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
+    end();
+}
+
+/* As long as the device may still write, nothing is sent again over another rail. */
+static void a_rail_that_cannot_be_closed_ends_the_link(void)
+{
+    begin(two);
+    verbs_device.refuse_error = EIO;
+    verbs_device_event(IBV_EVENT_PORT_ERR, 0);
+    look(&a);
+    CU_ASSERT_EQUAL(a.n_lost, 1);
+    UNIT_CONTAINS(a.lost_reason, "fake0:1 has failed, and its queue pairs cannot be closed");
+    struct stepaf_post post = vside_post(&a, 0, xfers, 1, PIECE, at_b);
+    CU_ASSERT_EQUAL(vside_send(&post), STEPAF_POST_SENT);
+    verbs_device.refuse_error = 0;
+    end();
+}
+
+/* A device that takes no piece: its rail is dead, and all bytes are counted once. */
+static void a_refused_piece_goes_another_way(void)
+{
+    begin(two);
+    verbs_device.refuse_post = EIO;
+    verbs_device.refuse_qpn = vside_link(&a, 0)->paths[1].qp->qp_num;
+    struct stepaf_post post = vside_post(&a, 0, xfers, 1, BYTES, at_b);
+    (void)vside_send(&post);
+    settle();
+    if (post.state == STEPAF_POST_QUEUED)
+        (void)vside_send(&post);
+    settle();
+    CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
+    CU_ASSERT_EQUAL(b.n_messages, 1);
+    CU_ASSERT(is_there(BYTES));
+    CU_ASSERT_EQUAL(a.links[0]->bytes_sent, BYTES);
+    CU_ASSERT_EQUAL(a.n_lost + b.n_lost, 0);
     end();
 }
 
@@ -82,6 +119,8 @@ int main(void)
     CU_TestInfo tests[] = {
         {"a forgotten post is not sent again", a_forgotten_post_is_not_sent_again},
         {"a mistake is no dead rail", a_mistake_is_no_dead_rail},
+        {"a rail that cannot be closed ends the link", a_rail_that_cannot_be_closed_ends_the_link},
+        {"a refused piece goes another way", a_refused_piece_goes_another_way},
         {"nonsense about rails is counted", nonsense_about_rails_is_counted},
         CU_TEST_INFO_NULL,
     };

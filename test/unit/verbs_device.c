@@ -268,6 +268,8 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     (void)mask;
     if (attr->qp_state == IBV_QPS_RTR && verbs_device.refuse_rtr)
         return verbs_device.refuse_rtr;
+    if (attr->qp_state == IBV_QPS_ERR && verbs_device.refuse_error)
+        return verbs_device.refuse_error;
     if (attr->qp_state == IBV_QPS_RTR)
         pair->far = attr->dest_qp_num;
     if (attr->qp_state == IBV_QPS_ERR)

@@ -31,7 +31,9 @@ struct verbs_device {
     size_t gpu_bytes;     /* so many: no device can register it like host memory, */
     bool peermem;         /* unless there is a peer-memory module */
     int refuse_rtr;       /* errno of making a queue pair ready */
-    int refuse_post;      /* errno of posting sends */
+    int refuse_post;      /* errno of posting sends, */
+    uint32_t refuse_qpn;  /* if this is not 0: on this queue pair only */
+    int refuse_error;     /* errno of making a queue pair fail */
     int refuse_channel;   /* errno of making a completion channel */
     int refuse_arm;       /* errno of arming a completion queue */
     int fail_after;       /* the n-th work request from now ends by fail_status; 0: none does */

@@ -153,7 +153,8 @@ int verbs_queue_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 
     *bad_p = wr;
     verbs_device.n_doorbells++;
-    if (verbs_device.refuse_post)
+    if (verbs_device.refuse_post &&
+        (!verbs_device.refuse_qpn || verbs_device.refuse_qpn == qp->qp_num))
         return verbs_device.refuse_post;
     for (; wr; wr = wr->next) {
         struct request *request = &pair->requests[(pair->first + pair->n++) % REQUESTS];

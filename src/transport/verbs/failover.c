@@ -31,11 +31,12 @@ static uint32_t arrived(const struct stepaf_verbs_link *link, const struct stepa
     return path == link->lead ? link->rx_arrived : path->rx_next;
 }
 
-/* Nothing comes or goes by these any more, however late. */
-static void close_paths(struct stepaf_verbs_link *link, unsigned rail)
+/* Nothing comes or goes by these any more, however late. False: the device does not see to that. */
+static bool close_paths(struct stepaf_verbs_link *link, unsigned rail)
 {
     const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    bool all = true;
 
     for (unsigned i = 0; i < link->n_paths; i++) {
         struct stepaf_verbs_path *path = &link->paths[i];
@@ -43,8 +44,9 @@ static void close_paths(struct stepaf_verbs_link *link, unsigned rail)
             continue;
         path->closed = true;
         path->done = path->asked = path->posted;
-        (void)verbs->provider->modify_qp(path->qp, &attr, IBV_QP_STATE);
+        all = !verbs->provider->modify_qp(path->qp, &attr, IBV_QP_STATE) && all;
     }
+    return all;
 }
 
 bool stepaf_verbs_failover_close(struct stepaf_verbs_link *link, unsigned rail, const char *reason)
@@ -68,7 +70,9 @@ bool stepaf_verbs_failover_close(struct stepaf_verbs_link *link, unsigned rail, 
     verbs->due = true;
     stepaf_log_warn("verbs: %s is given up for peer %u, others go on: %s", verbs->rails[rail].name,
                     link->base.peer, reason);
-    close_paths(link, rail);
+    if (!close_paths(link, rail))
+        stepaf_verbs_lost(link, "%s has failed, and its queue pairs cannot be closed: %s",
+                          verbs->rails[rail].name, reason);
     return true;
 }
 

@@ -9,11 +9,23 @@
 
 enum { POLL = 16 };
 
+void stepaf_verbs_sever(struct stepaf_link *base)
+{
+    struct stepaf_verbs_link *link = (struct stepaf_verbs_link *)base;
+    const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+    if (link->failover)
+        stepaf_verbs_failover_end(link);
+    /* The device lets go of the tensors, and says so of each work request. */
+    for (unsigned i = 0; i < link->n_paths; i++)
+        (void)verbs->provider->modify_qp(link->paths[i].qp, &attr, IBV_QP_STATE);
+}
+
 void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
 {
     struct stepaf_verbs *verbs = stepaf_verbs_of(link);
     struct stepaf_host *host = verbs->base.host;
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     char reason[STEPAF_REASON_MAX];
     va_list arguments;
 
@@ -26,11 +38,7 @@ void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
         link->base.dead = true; /* the engine does not listen any more */
     else
         host->lost(host, &link->base, reason);
-    if (link->failover)
-        stepaf_verbs_failover_end(link);
-    /* The device lets go of the tensors, and says so of each work request. */
-    for (unsigned i = 0; i < link->n_paths; i++)
-        (void)verbs->provider->modify_qp(link->paths[i].qp, &attr, IBV_QP_STATE);
+    stepaf_verbs_sever(&link->base);
 }
 
 void stepaf_verbs_path_lost(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,

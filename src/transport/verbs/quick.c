@@ -37,9 +37,10 @@ static __attribute__((noinline)) void end_after(struct stepaf_verbs_form *form, 
 
 /* What the writes bring. False: there is none, or one is empty, needs several requests or is in GPU
  * memory. */
-static bool fill(const struct stepaf_verbs_rail *rail, struct stepaf_verbs_form *form,
+static bool fill(const struct stepaf_verbs *verbs, struct stepaf_verbs_form *form,
                  const struct stepaf_post *post)
 {
+    uint32_t max_write = verbs->max_write, inline_bytes = verbs->rails[0].inline_bytes;
     uint32_t n = post->n_xfer, longest = 0;
     uint64_t sum = 0;
 
@@ -48,7 +49,7 @@ static bool fill(const struct stepaf_verbs_rail *rail, struct stepaf_verbs_form 
     for (uint32_t i = 0; i < n; i++) {
         const struct stepaf_xfer *xfer = &post->xfer[i];
         uint32_t bytes = xfer->bytes;
-        if (__builtin_expect(bytes - 1 >= rail->max_write, 0))
+        if (__builtin_expect(bytes - 1 >= max_write, 0))
             return false; /* an empty one may be of no region */
         const struct stepaf_verbs_memory *memory = xfer->src_region->registration;
         if (__builtin_expect(memory->on_gpu, 0))
@@ -56,13 +57,13 @@ static bool fill(const struct stepaf_verbs_rail *rail, struct stepaf_verbs_form 
         sum += bytes;
         longest = bytes > longest ? bytes : longest;
         form->request[i].piece = (struct ibv_sge){(uintptr_t)xfer->src, bytes, memory->mr[0]->lkey};
-        form->flags = bytes <= rail->inline_bytes ? IBV_SEND_INLINE : 0;
+        form->flags = bytes <= inline_bytes ? IBV_SEND_INLINE : 0;
         form->request[i].write.send_flags = form->flags;
     }
     if (n != form->n)
         end_after(form, n);
     form->bytes = sum;
-    form->held = longest > rail->inline_bytes;
+    form->held = longest > inline_bytes;
     if (form->held)
         form->flags |= IBV_SEND_SIGNALED;
     return true;
@@ -76,7 +77,7 @@ void *stepaf_verbs_prepare(const struct stepaf_post *post, size_t *bytes_p)
     for (unsigned i = 0; form && i < post->n_xfer; i++)
         form->request[i].write =
             (struct ibv_send_wr){.sg_list = &form->request[i].piece, .num_sge = 1};
-    if (form && !fill(&verbs->rails[0], form, post)) {
+    if (form && !fill(verbs, form, post)) {
         free(form);
         form = NULL;
     }
@@ -101,8 +102,8 @@ static __attribute__((noinline)) int look(struct stepaf_verbs_link *link,
 
     path->room = 0;
     if (!link->quick || requests < form->n || !has_receives ||
-        (form->held && link->n_held == STEPAF_VERBS_HELD_POSTS))
-        return -1;
+        link->n_held >= STEPAF_VERBS_HELD_POSTS)
+        return -1; /* what could not be held must find no room, also after one that need not be */
     if (UINT32_MAX - path->posted < requests)
         return -1; /* their numbers wrap: the long way takes care of that */
     if (unasked + form->n >= quarter) {
@@ -124,7 +125,7 @@ static inline struct stepaf_verbs_form *take_form(struct stepaf_verbs *verbs,
 
     if (!form) {
         form = verbs->scratch;
-        if (!post->is_short || !fill(&verbs->rails[0], form, post))
+        if (!post->is_short || !fill(verbs, form, post))
             return NULL;
     }
     form->request[form->n - 1].write.imm_data = htonl(post->imm);

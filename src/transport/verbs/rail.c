@@ -10,8 +10,6 @@
 #include "base/error.h"
 #include "transport/verbs/cm.h"
 
-enum { MAX_WRITE = 1 << 30 };
-
 static stepaf_status_t refuse(const struct stepaf_verbs_rail *rail, const char *what, int error)
 {
     return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "verbs: %s: %s: %s",
@@ -125,7 +123,8 @@ static stepaf_status_t look_at_port(struct stepaf_verbs *verbs, struct stepaf_ve
     rail->lid = port.lid;
     rail->mtu = (uint8_t)port.active_mtu;
     rail->link_layer = port.link_layer;
-    rail->max_write = port.max_msg_sz && port.max_msg_sz < MAX_WRITE ? port.max_msg_sz : MAX_WRITE;
+    if (port.max_msg_sz >= STEPAF_VERBS_LINE && port.max_msg_sz < verbs->max_write)
+        verbs->max_write = port.max_msg_sz / STEPAF_VERBS_LINE * STEPAF_VERBS_LINE;
     rail->max_qp_wr = device.max_qp_wr;
     rail->max_cqe = device.max_cqe;
     return take_address(verbs, rail, &port);

@@ -73,8 +73,10 @@ static bool send_divided(struct stepaf_verbs_chain *chain, struct stepaf_post *p
     struct stepaf_verbs_link *link = chain->link;
     const struct stepaf_xfer *xfer = &post->xfer[post->at];
     unsigned n = stepaf_verbs_chain_room(chain) < 2 ? 0 : ways(link);
-    uint64_t most = (uint64_t)n * stepaf_verbs_of(link)->rails[0].max_write;
+    uint64_t most = (uint64_t)n * stepaf_verbs_of(link)->max_write;
     uint32_t bytes = xfer->bytes - post->at_offset, at = post->at_offset;
+
+    uint64_t counted = link->base.bytes_sent;
 
     if (!n)
         return false;
@@ -87,8 +89,10 @@ static bool send_divided(struct stepaf_verbs_chain *chain, struct stepaf_post *p
     for (unsigned i = 0; i < link->n_paths; i++) {
         if (!takes_parts(link, &link->paths[i]))
             continue;
-        if (!send_part(link, &link->paths[i], xfer, at, each))
+        if (!send_part(link, &link->paths[i], xfer, at, each)) {
+            link->base.bytes_sent = counted;
             return true; /* lost: what is left does not matter, or all of it comes again */
+        }
         at += each;
     }
     link->tx_parts++;
@@ -101,7 +105,7 @@ static bool send_whole(struct stepaf_verbs_chain *chain, struct stepaf_post *pos
 {
     const struct stepaf_xfer *xfer = &post->xfer[post->at];
     uint32_t bytes = xfer->bytes - post->at_offset;
-    uint32_t most = chain->path->rail->max_write;
+    uint32_t most = stepaf_verbs_of(chain->link)->max_write;
 
     if (stepaf_verbs_chain_room(chain) < 2) /* one is the notification's */
         return false;
@@ -134,7 +138,10 @@ static inline __attribute__((always_inline)) bool send_writes(struct stepaf_verb
                 return false;
             if (divided && is_stopped(link))
                 return true;
-            if (chain->n == STEPAF_VERBS_CHAIN - 1 && !stepaf_verbs_chain_submit(chain, false))
+            /* A piece's acknowledgement says that the peer is there, long before the last one's. */
+            bool cut = post->at_offset < xfer->bytes;
+            if ((cut || chain->n == STEPAF_VERBS_CHAIN - 1) &&
+                !stepaf_verbs_chain_submit(chain, cut))
                 return true;
         }
     }
@@ -193,7 +200,7 @@ static void post_one(struct stepaf_post *post)
     chain.link = link;
     chain.path = link->lead;
     chain.n = 0;
-    if (__builtin_expect((held && link->n_held == STEPAF_VERBS_HELD_POSTS) ||
+    if (__builtin_expect((held && link->n_held >= STEPAF_VERBS_HELD_POSTS) ||
                              !send_post(&chain, post) || is_stopped(link),
                          0)) {
         postpone(&chain, post);

@@ -54,6 +54,7 @@ static stepaf_status_t verbs_open(struct stepaf_host *host, unsigned n_peers,
     verbs->receives = (uint32_t)host->env->verbs_receives;
     verbs->refill_from = verbs->receives / 2;
     verbs->depth = (uint32_t)host->env->verbs_send_depth;
+    verbs->max_write = STEPAF_VERBS_MAX_WRITE;
     stepaf_list_init(&verbs->memories);
     stepaf_verbs_receives_make(verbs);
     stepaf_clock_calibrate(&clock);
@@ -143,6 +144,7 @@ const struct stepaf_transport_ops stepaf_verbs_ops = {
     .pack_region = stepaf_verbs_pack_region,
     .connect = stepaf_verbs_connect,
     .disconnect = stepaf_verbs_disconnect,
+    .sever = stepaf_verbs_sever,
     .join = stepaf_verbs_join,
     .trim = verbs_trim,
     .import = stepaf_verbs_import,

@@ -35,6 +35,9 @@ enum {
         2, /* work requests that a post leaves free, for what is told of receives */
     STEPAF_VERBS_REFILL = 32, /* receives that are posted by one call */
     STEPAF_VERBS_LINE = 64,
+    /* Larger writes are cut. Their pieces are acknowledged one by one, so that the time until one is
+     * does not depend on how large a tensor is (STEPAF_VERBS_PEER_TIMEOUT_US). */
+    STEPAF_VERBS_MAX_WRITE = 16 << 20,
     STEPAF_VERBS_RNR_RETRY = 7, /* without end: receives do come */
     STEPAF_VERBS_SECRET_WORDS = 2,
     STEPAF_VERBS_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
@@ -70,7 +73,6 @@ struct stepaf_verbs_rail {
     uint16_t lid;
     uint32_t gid_index;
     union ibv_gid gid;
-    uint32_t max_write;    /* bytes of one work request */
     uint32_t inline_bytes; /* that a work request may hold itself */
     int max_qp_wr;
     int max_cqe;
@@ -95,8 +97,9 @@ struct stepaf_verbs_path {
     uint64_t ring_at;                    /* the peer's, that this rank writes */
     uint32_t peer_control_key;           /* of the peer's control memory on this rail */
     uint8_t rail_index;
-    bool closed; /* its rail is dead: nothing is sent, and what fails is no news */
-    bool out;    /* nor is anything expected of it any more */
+    bool closed;    /* its rail is dead: nothing is sent, and what fails is no news */
+    bool out;       /* nor is anything expected of it any more */
+    bool was_asked; /* when it was last looked at, something that would tell was under way */
     /* work requests, ever: handed over, known to be through, the last that will tell so */
     uint32_t posted;
     uint32_t done;
@@ -222,6 +225,7 @@ struct stepaf_verbs {
     uint32_t refill_from; /* are posted anew when so many are used up */
     uint32_t credits;     /* of those, for posts: the rest is for what is said when rails die */
     uint32_t depth;       /* work requests of a queue pair */
+    uint32_t max_write;   /* bytes of one, on any rail; whole lines */
     uint32_t psn;
     uint64_t ticks_per_us;
     uint64_t looked; /* at what peers acknowledge, ticks */
@@ -329,6 +333,7 @@ stepaf_status_t stepaf_verbs_connect(struct stepaf_transport *transport,
                                      struct stepaf_unpack *unpack, struct stepaf_link **link_p,
                                      char *reason);
 void stepaf_verbs_disconnect(struct stepaf_link *link);
+void stepaf_verbs_sever(struct stepaf_link *link);
 
 /* send.c */
 /* Send any post. False: it is QUEUED. */

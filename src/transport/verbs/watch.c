@@ -81,17 +81,21 @@ static void look_at(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link,
 {
     int64_t timeout_us = verbs->base.host->env->verbs_peer_timeout_us;
     uint64_t ask_after = (uint64_t)timeout_us / ASK_PER_TIMEOUT * verbs->ticks_per_us;
+    bool asked = is_asked(path);
 
     if (path->closed)
         return;
-    if (!path->quiet_since || path->done != path->quiet_done) {
+    /* What has only now been asked has not been waited for, however long ago the last look was. */
+    if (!path->quiet_since || path->done != path->quiet_done || (asked && !path->was_asked)) {
         path->quiet_since = now;
         path->quiet_done = path->done;
-    } else if (!is_asked(path)) {
+        path->was_asked = asked;
+    } else if (!asked) {
         if (now - path->quiet_since < ask_after)
             return;
         (void)stepaf_verbs_tell(link, path, true);
         path->quiet_since = now;
+        path->was_asked = is_asked(path);
     } else if (now - path->quiet_since > (ASK_PER_TIMEOUT - 1) * ask_after) {
         stepaf_verbs_path_lost(link, path, "it has acknowledged nothing for %lld us",
                                (long long)timeout_us);
