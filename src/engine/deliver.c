@@ -118,3 +118,12 @@ void stepaf_engine_lost(struct stepaf_host *host, struct stepaf_link *link, cons
     if (stepaf_is_attention(ctx))
         stepaf_op_peer_lost(peer); /* an FFN rank keeps the batches that have come */
 }
+
+void stepaf_engine_give_up(struct stepaf_peer *peer, const char *reason)
+{
+    bool was_lost = peer->lost;
+
+    stepaf_engine_lost(&peer->ctx->host, peer->link, reason);
+    if (!was_lost && peer->link->ops->sever)
+        peer->link->ops->sever(peer->link);
+}

@@ -298,6 +298,8 @@ void stepaf_engine_thread_stop(struct stepaf_ctx *ctx);
 void stepaf_engine_deliver(struct stepaf_host *host, struct stepaf_link *link,
                            const struct stepaf_msg *msg);
 void stepaf_engine_lost(struct stepaf_host *host, struct stepaf_link *link, const char *reason);
+/* The same by this rank's own decision: the peer may be there, and writing. */
+void stepaf_engine_give_up(struct stepaf_peer *peer, const char *reason);
 /* compact.c */
 bool stepaf_engine_expand(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm,
                           struct stepaf_msg *msg_p);

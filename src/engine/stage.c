@@ -263,7 +263,7 @@ bool stepaf_stage_copied(struct stepaf_peer *peer, struct stepaf_post *post)
     post->form = NULL;
     post->is_gated = false;
     if (status)
-        stepaf_engine_lost(&peer->ctx->host, peer->link, stepaf_last_error()->text);
+        stepaf_engine_give_up(peer, stepaf_last_error()->text);
     return true;
 }
 
@@ -300,7 +300,7 @@ static bool bring(struct moves *moves, bool flush, struct stepaf_peer *peer)
         return true;
     snprintf(reason, sizeof(reason), "what it has sent cannot be brought to the GPU: %.120s",
              stepaf_last_error()->text);
-    stepaf_engine_lost(&peer->ctx->host, peer->link, reason);
+    stepaf_engine_give_up(peer, reason);
     return false;
 }
 

@@ -43,9 +43,12 @@ static void ask_launcher(struct stepaf_ctx *ctx)
     for (int i = 0; i < n; i++) {
         if (ranks[i] < 0 || ranks[i] >= ctx->boot.size || ctx->ranks[ranks[i]].role == ctx->role)
             continue;
-        const struct stepaf_peer *peer = &ctx->peers[ctx->ranks[ranks[i]].rank];
+        uint32_t rank = ctx->ranks[ranks[i]].rank;
+        if (!stepaf_mesh_has(&ctx->mesh, rank))
+            continue;
+        struct stepaf_peer *peer = &ctx->peers[stepaf_mesh_index(&ctx->mesh, rank)];
         if (peer->link)
-            stepaf_engine_lost(&ctx->host, peer->link, "the launcher reports that it died");
+            stepaf_engine_give_up(peer, "the launcher reports that it died");
     }
 }
 

@@ -67,6 +67,12 @@ static void transport_disconnect(struct stepaf_link *link)
     (void)link;
 }
 
+static void transport_sever(struct stepaf_link *link)
+{
+    fake_must(link->dead, "given up before");
+    ((struct fake_transport *)link->transport)->job->n_severed++;
+}
+
 static stepaf_status_t transport_import(struct stepaf_link *link, uint32_t id, uint64_t bytes,
                                         struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p)
 {
@@ -198,6 +204,7 @@ static const struct stepaf_transport_ops fake_ops = {
     .pack_region = transport_pack_region,
     .connect = transport_connect,
     .disconnect = transport_disconnect,
+    .sever = transport_sever,
     .join = transport_join,
     .import = transport_import,
     .release = transport_release,

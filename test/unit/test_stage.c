@@ -217,6 +217,7 @@ static void a_failing_gpu_loses_the_peer(void)
         UNIT_CONTAINS(stepaf_last_error()->text, "cannot be brought to the GPU");
         UNIT_CONTAINS(stepaf_last_error()->text, staged ? "copy" : "flush");
         CU_ASSERT(job->ctx->peers[0].lost && !job->ctx->peers[1].lost);
+        CU_ASSERT_EQUAL(job->n_severed, 1); /* it is alive, and might write */
         end();
     }
 }

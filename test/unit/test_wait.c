@@ -108,6 +108,36 @@ static void the_launcher_can_report_a_loss(void)
     fake_close(twin);
 }
 
+/* Where ranks have but the peers of their lane, a reported rank is no index of a peer. */
+static void a_loss_in_another_lane_is_none(void)
+{
+    struct fake_job *job = fake_open(STEPAF_FFN, 3, 2), *twin = fake_open(STEPAF_ATTENTION, 3, 2);
+    double ticks_per_us = job->ctx->clock.ticks_per_us;
+    struct stepaf_mesh mesh = job->ctx->mesh;
+
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, twin), STEPAF_OK);
+    for (uint32_t lane = 0; lane < 2; lane++) {
+        job->ctx->mesh =
+            (struct stepaf_mesh){.lanes = 2, .lane = lane}; /* of ranks 0 and 2; of 1 */
+        job->ctx->boot.lost = report;
+        job->ctx->clock.ticks_per_us = 1e-9;
+        CU_ASSERT_FALSE(
+            stepaf_waiter_idle(job->ctx, &(struct stepaf_waiter){.polls = 1000}, 1000000));
+        for (unsigned p = 0; p < 3; p++)
+            CU_ASSERT_EQUAL(job->ctx->peers[p].lost, lane == 0 && p < 2);
+        CU_ASSERT_EQUAL(job->n_severed, lane == 0 ? 2 : 0);
+        job->ctx->clock.ticks_per_us = ticks_per_us;
+        job->ctx->mesh = mesh;
+        fake_close(job);
+        fake_close(twin);
+        if (lane == 0) {
+            job = fake_open(STEPAF_FFN, 3, 2);
+            twin = fake_open(STEPAF_ATTENTION, 3, 2);
+            CU_ASSERT_EQUAL_FATAL(fake_commit(job, twin), STEPAF_OK);
+        }
+    }
+}
+
 static void a_deadline_ends_the_wait(void)
 {
     struct fake_job *job = begin("auto");
@@ -264,6 +294,7 @@ int main(void)
         {"polls look for dead peers", polls_look_for_dead_peers},
         {"a wait looks too, but not always", a_wait_looks_too_but_not_always},
         {"the launcher can report a loss", the_launcher_can_report_a_loss},
+        {"a loss in another lane is none", a_loss_in_another_lane_is_none},
         {"a deadline ends the wait", a_deadline_ends_the_wait},
         {"the first deadline counts", the_first_deadline_counts},
         {"minus one is the setting", minus_one_is_the_setting},
