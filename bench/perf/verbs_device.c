@@ -12,7 +12,7 @@ enum {
     MIN_RNR_TIMER = 1,
     RNR_RETRY = 7,
     RETRY = 7,
-    TIMEOUT = 14
+    TIMEOUT = 18
 };
 
 /* Whether the port is active; *verbs then has its facts. */

@@ -5,14 +5,14 @@
 #
 # BUILD is a build directory with stepaf_perf; ROUNDS, by default 5, is how often all take turns.
 # It starts a guest (test/vm/run), prints the tables, and writes them to FILE, by default
-# bench/results/verbs-soft-roce.md. They have the best round of each, since the machine may have other
-# work: of latencies the least median, of rates the most. Half round trips are of the same bytes both
-# ways, from one end of rail r0 to the other; bandwidths are of pushes, of all attention ranks
-# together.
+# bench/results/verbs-soft-roce.md. The machine may have other work, and its speed changes by the
+# minute: numbers are the median of all rounds, ratios the median of each round's ratio. Half round
+# trips are of the same bytes both ways, from one end of rail r0 to the other; bandwidths are of
+# pushes, of all attention ranks together.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 if [ $# -lt 1 ] || [ ! -x "$1/stepaf_perf" ]; then
-    sed -n '3,12s/^#\( \|$\)//p' "$0" >&2
+    sed -n '3,13s/^#\( \|$\)//p' "$0" >&2
     exit 2
 fi
 build=$(cd "$1" && pwd)
@@ -47,6 +47,9 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 # A host that has other work too lets nothing through for seconds.
 export STEPAF_VERBS_PEER_TIMEOUT_US=30000000
+# So slow a device takes longer for a message of megabytes than the default after which it sends again.
+timeout=18
+export STEPAF_VERBS_TIMEOUT=$timeout
 export VM_RAILS=r0 STEPAF_TRANSPORTS=verbs OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=vader,self OMPI_MCA_btl_vader_single_copy_mechanism=none
 export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none
@@ -58,7 +61,7 @@ fi
 comma() { (IFS=, && echo "$*"); }
 
 # stepaf NAME RANKS ARGUMENT...: run stepaf_perf, and add its numbers to the file NAME: lines of
-# size, name ("floor." before those of the floor), number.
+# round, size, name ("floor." before those of the floor), number.
 stepaf()
 {
     local name=$1 ranks=$2
@@ -69,11 +72,11 @@ stepaf()
         echo "this round has no $name:" && cat "$scratch/err"
         return
     fi
-    awk -F '[" :,]+' '
+    awk -F '[" :,]+' -v round="$round" '
         $2 == "push_bytes" { size = $3 }
         $2 == "floor" { of = "floor." }
         /^ *}/ { of = "" }
-        NF > 2 { print size, of $2, $3 }' "$scratch/json" >>"$scratch/$name"
+        NF > 2 { print round, size, of $2, $3 }' "$scratch/json" >>"$scratch/$name"
     grep -E '^# (stepaf_perf|machine|clock)' "$scratch/out" >"$scratch/machine"
 }
 
@@ -93,50 +96,60 @@ perftest()
 {
     local program=$1 column=$2 size=$3 server
     shift 3
-    "$program" -F -d r0b -x "$(gid r0b)" -s "$size" "$@" >"$scratch/server" 2>&1 &
+    "$program" -F -u $timeout -d r0b -x "$(gid r0b)" -s "$size" "$@" >"$scratch/server" 2>&1 &
     server=$!
     until ss -Hltn 'sport = :18515' | grep -q .; do
         kill -0 $server 2>/dev/null || break
         sleep 0.1
     done
-    "$program" -F -d r0a -x "$(gid r0a)" -s "$size" "$@" localhost >"$scratch/client" 2>&1
+    "$program" -F -u $timeout -d r0a -x "$(gid r0a)" -s "$size" "$@" localhost >"$scratch/client" 2>&1
     wait $server
     awk -v size="$size" -v column="$column" '$1 == size { print $column }' "$scratch/client"
 }
 
-# all FILE SIZE NAME: of all rounds
-all() { awk -v size="$2" -v name="$3" '$1 == size && $2 == name { print $3 }' "$scratch/$1" | sort -g; }
+# median: of the numbers that it is given, one a line
+median() { sort -g | awk '{ x[NR] = $1 } END { if (NR) print NR % 2 ? x[(NR + 1) / 2] : (x[NR / 2] + x[NR / 2 + 1]) / 2 }'; }
 
-least() { all "$@" | head -n 1; }
-most() { all "$@" | tail -n 1; }
+# middle FILE SIZE NAME: of all rounds
+middle() { awk -v size="$2" -v name="$3" '$2 == size && $3 == name { print $4 }' "$scratch/$1" | median; }
+
+# ratio FILE NAME OTHER-FILE OTHER-NAME SIZE SCALE: of the first to the second in the same round, times
+# SCALE; of all rounds that have both.
+ratio()
+{
+    awk -v size="$5" -v mine="$2" -v its="$4" -v scale="$6" '
+        $2 != size { next }
+        NR == FNR && $3 == mine { x[$1] = $4 }
+        NR != FNR && $3 == its && $1 in x && $4 > 0 { print x[$1] / $4 * scale }' \
+        "$scratch/$1" "$scratch/$3" | median | awk '{ printf "%.2f", $1 }'
+}
 
 measure()
 {
     local size
     for size in "${lat_sizes[@]}"; do
-        echo "$size p50_us $(perftest ib_write_lat 5 "$size" -n 1000)" >>"$scratch/ib_lat"
+        echo "$round $size p50_us $(perftest ib_write_lat 5 "$size" -n 1000)" >>"$scratch/ib_lat"
     done
     stepaf lat 2 af --split attn=1,ffn=1 --size "$(comma "${lat_sizes[@]}")" -i 1000 -w 100 \
         --max-time 1
     for size in "${bw_sizes[@]}"; do
-        echo "$size mb_per_s $(perftest ib_write_bw 4 "$size" -n $((20971520 / size)) -t $depth)" \
+        echo "$round $size mb_per_s $(perftest ib_write_bw 4 "$size" -n $((20971520 / size)) -t $depth)" \
             >>"$scratch/ib_bw"
     done
     stepaf bw 2 bw --split attn=1,ffn=1 --size "$(comma "${bw_sizes[@]}")" -d $depth -w $depth \
-        --max-time 1
+        --max-time 2
     stepaf sum 4 bw --split attn=2,ffn=2,interleave --size "$(comma "${bw_sizes[@]}")" \
-        -d 1 -w 1 --max-time 1
+        -d 1 -w 1 --max-time 2
     stepaf rate 2 rate --split attn=1,ffn=1 -d 16 --max-time 1
 }
 
 # within RATIO LEAST MOST: in words.
 within() { awk -v x="$1" -v least="$2" -v most="$3" 'BEGIN { print (x >= least && x <= most) ? "yes" : "no" }'; }
 
-ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", (b > 0 ? a / b : 0) }'; }
-half() { awk -v x="$(least "$@")" 'BEGIN { printf "%.2f", x / 2 }'; }
-# millions WORDS: of the most, which is in units of 10^9; mebi WORDS: which is in units of 2^20.
-millions() { awk -v x="$(most "$@")" 'BEGIN { printf "%.1f", x * 1000 }'; }
-mebi() { awk -v x="$(most "$@")" 'BEGIN { printf "%.1f", x * 1.048576 }'; }
+half() { awk -v x="$(middle "$@")" 'BEGIN { printf "%.2f", x / 2 }'; }
+# millions WORDS: which are in units of 10^9; mebi WORDS: in units of 2^20, as perftest's MB are.
+millions() { awk -v x="$(middle "$@")" 'BEGIN { printf "%.1f", x * 1000 }'; }
+mebi() { awk -v x="$(middle "$@")" 'BEGIN { printf "%.1f", x * 1.048576 }'; }
 
 report_latency()
 {
@@ -148,8 +161,9 @@ report_latency()
     for size in "${lat_sizes[@]}"; do
         ours=$(half lat "$size" p50_us)
         raw=$(half lat "$size" floor.p50_us)
-        ib=$(least ib_lat "$size" p50_us)
-        set -- "$(ratio "$ours" "$raw")" "$(ratio "$ours" "$ib")"
+        ib=$(middle ib_lat "$size" p50_us)
+        set -- "$(ratio lat p50_us lat floor.p50_us "$size" 1)" \
+            "$(ratio lat p50_us ib_lat p50_us "$size" 0.5)"
         echo "| $size | $ours | $raw | $ib | $1 | $(within "$1" 0.01 1.25) | $2 | $(within "$2" 0.01 1.3) |"
     done
 }
@@ -162,12 +176,13 @@ report_bandwidth()
     echo "| bytes | ranks | in flight of each | stepaf | raw verbs | ib_write_bw | / raw | / ib_write_bw | >= 0.95 |"
     echo "|---|---|---|---|---|---|---|---|---|"
     for size in "${bw_sizes[@]}"; do
-        ib=$(mebi ib_bw "$size" mb_per_s) # perftest's MB are 2^20
+        ib=$(mebi ib_bw "$size" mb_per_s)
         for name in bw sum; do
             [ $name = bw ] && ranks=1A1F flying=$depth || ranks=2A2F flying=1
             ours=$(millions $name "$size" gb_per_s)
             raw=$(millions $name "$size" floor.gb_per_s)
-            set -- "$(ratio "$ours" "$raw")" "$(ratio "$ours" "$ib")"
+            set -- "$(ratio $name gb_per_s $name floor.gb_per_s "$size" 1)" \
+                "$(ratio $name gb_per_s ib_bw mb_per_s "$size" 953.674)"
             echo "| $size | $ranks | $flying | $ours | $raw | $ib | $1 | $2 | $(within "$2" 0.95 1000) |"
         done
     done
@@ -179,7 +194,7 @@ report()
     echo "# RDMA on Soft-RoCE, $(date '+%-d %B %Y')"
     echo
     echo "\`test/vm/bench.sh\`, in the guest of \`test/vm\` ($(nproc) processors, Linux $(uname -r)): Soft-RoCE over"
-    echo "a veth pair, the best of $rounds rounds each. Only the ratios count."
+    echo "a veth pair. Numbers are medians of $rounds rounds, ratios the medians of each round's."
     echo
     echo '```'
     cat "$scratch/machine"
@@ -191,11 +206,11 @@ report()
     echo
     echo "## Posts a second, 8 bytes both ways, 16 in flight"
     echo
-    ours=$(most rate 8 posts_per_s)
-    raw=$(most rate 8 floor.posts_per_s)
+    ours=$(middle rate 8 posts_per_s)
+    raw=$(middle rate 8 floor.posts_per_s)
     echo "| stepaf | raw verbs | / raw |"
     echo "|---|---|---|"
-    echo "| $ours | $raw | $(ratio "$ours" "$raw") |"
+    echo "| $ours | $raw | $(ratio rate posts_per_s rate floor.posts_per_s 8 1) |"
 }
 
 for ((round = 0; round < rounds; round++)); do
