@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "unit.h"
 #include "verbs_side.h"
@@ -323,10 +322,12 @@ static void a_pause_is_no_silence(void)
     struct stepaf_xfer writes[3][1];
 
     begin("VERBS_PEER_TIMEOUT_US=20000");
+    const struct stepaf_verbs *verbs = (struct stepaf_verbs *)a.transport;
+    struct stepaf_verbs_path *path = &vside_link(&a, 0)->paths[0];
     for (int i = 0; i < 3; i++) {
         look(&a);
         look(&a);
-        usleep(30000);
+        path->quiet_since -= 30000 * verbs->ticks_per_us;
         verbs_device.holds = true;
         posts[i] = vside_post(&a, 0, writes[i], 1, 4096, at_b);
         CU_ASSERT_EQUAL(vside_send(&posts[i]), STEPAF_POST_POSTED);
