@@ -231,19 +231,21 @@ __device__ __forceinline__ bool unpack_batch(const stepaf_any_flow &flow, const 
 
 /* ---- kernels ---- */
 
-/* Launched as a successor, but the ring is read only when all before it is done. */
+/* Launched as a successor, but all is read only when all before it is done: that may be another
+ * send, which counts as it ends. */
 extern "C" __global__ void stepaf_send_any(const __grid_constant__ stepaf_any_flow flow)
 {
     uint32_t *count = &flow.counts[1 + blockIdx.x];
-    uint32_t seq = *count + 1;
 
     let_successor_begin();
     await_predecessor();
+    uint32_t failed = load_volatile(flow.failed);
+    uint32_t seq = load_volatile(count) + 1;
     Pair entry = load_pair(entry_at(flow, seq));
     Batch batch = batch_of(entry);
     /* Nothing was received: a graph that answers more than it receives. */
     uint32_t none = entry.y != make_stamp(flow, seq);
-    Send send = {make_stamp(flow, batch.n), load_volatile(flow.failed) | none};
+    Send send = {make_stamp(flow, batch.n), failed | none};
     if (flow.aligned)
         send_batch<true>(flow, batch, send);
     else
@@ -273,7 +275,8 @@ extern "C" __global__ void __launch_bounds__(512, 4) /* so many: 32 registers */
 extern "C" __global__ void stepaf_unpack_any(const __grid_constant__ stepaf_any_flow flow)
 {
     uint32_t *count = &flow.counts[1 + blockIdx.x];
-    uint32_t seq = *count + 1;
+    /* Before the wait: between two of these is a gate, which is no successor. */
+    uint32_t seq = load_volatile(count) + 1;
     bool ok = !load_volatile(flow.failed);
     Pair entry;
 
