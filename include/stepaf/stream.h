@@ -88,8 +88,10 @@ typedef void *stepaf_stream_t;
  *                    a scattered plan so many for each peer. They become part of a captured graph.
  *  @param stream     of this rank's GPU.
  *  @param request_p  NULL, or a request for stepaf_wait, stepaf_test and stepaf_wait_any, valid until the
- *                    plan has been started depth more times. Must be NULL while @a stream is
- *                    captured: replays have no requests.
+ *                    plan has been started depth more times. Waiting for it begins with the
+ *                    operations before it that nothing waits for yet: those that were started
+ *                    without a request precede it on the streams, by one stream or by events. Must
+ *                    be NULL while @a stream is captured: replays have no requests.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_STATE (no stream plan, or
  *  not committed since it was made); STEPAF_ERR_WOULD_BLOCK (depth operations are started and not
  *  waited for: neither by stepaf_wait_on_stream nor by their requests); STEPAF_ERR_INVALID;

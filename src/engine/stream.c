@@ -203,11 +203,17 @@ stepaf_status_t stepaf_stream_claim(struct stepaf_op *op)
             close_request(stream, op->slot, status);
         return STEPAF_OK;
     }
-    while (!status && stream->requests & 1u << op->slot && !(stream->awaited & 1u << op->slot)) {
+    if (!(stream->requests & ~stream->awaited & 1u << op->slot))
+        return STEPAF_OK;
+    if (!ctx->streams->stream)
+        status = stepaf_gpu_stream_create(ctx->gpu, &ctx->streams->stream);
+    /* Operations before it have marks of their own only if they have requests. The others precede
+     * it on the streams, and with them the earlier waits in their slots. */
+    if (!status)
+        status = stepaf_gpu_event_await(ctx->gpu, stream->sent[op->slot], ctx->streams->stream);
+    while (!status && !(stream->awaited & 1u << op->slot)) {
         uint8_t slot = (uint8_t)(stream->n_received % op->plan->depth);
-        if (!ctx->streams->stream)
-            status = stepaf_gpu_stream_create(ctx->gpu, &ctx->streams->stream);
-        if (!status && stream->sent[slot])
+        if (slot != op->slot && stream->sent[slot])
             status = stepaf_gpu_event_await(ctx->gpu, stream->sent[slot], ctx->streams->stream);
         if (!status)
             status = stepaf_stream_receive(stream, ctx->streams->stream);

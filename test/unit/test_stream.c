@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stream plans whose peers are reached directly, on a GPU that is made up: what is enqueued where, and
+ * what becomes of a plan of which a part was refused. */
+#include "cuda_fake.h"
+#include "engine/stream.h"
+#include "fake.h"
+#include "unit.h"
+
+enum { PUSH = 200000, PULL = 300000, DEPTH = 2 };
+
+static struct fake_job *job, *other;
+static stepaf_plan_h plan;
+static int stream;
+
+static void key(uint64_t id, stepaf_direction_t direction, size_t bytes)
+{
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
+                                                STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
+                                  .direction = direction,
+                                  .max_bytes = bytes,
+                                  .depth = DEPTH,
+                                  .mem_kind = STEPAF_MEM_CUDA};
+
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, id, &params), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(other->handle, id, &params), STEPAF_OK);
+}
+
+static stepaf_plan_h make(struct fake_job *its)
+{
+    stepaf_tensor_t push = {.key = 1}, pull = {.key = 2, .bytes = PULL};
+    stepaf_plan_h made = NULL;
+    uint8_t *data;
+
+    CU_ASSERT_EQUAL_FATAL(
+        stepaf_alloc(its->handle, PUSH + (size_t)DEPTH * PULL, STEPAF_MEM_CUDA, (void **)&data),
+        STEPAF_OK);
+    pull.data = data + PUSH;
+    if (its->ctx->role == STEPAF_ATTENTION) {
+        push.data = data;
+        push.bytes = PUSH;
+    }
+    CU_ASSERT_EQUAL_FATAL(
+        stepaf_plan_create(its->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &made), STEPAF_OK);
+    return made;
+}
+
+/* A rank of @a role and its only peer; not committed. */
+static void begin(stepaf_role_t role)
+{
+    cuda_fake_begin();
+    job = fake_open(role, 1, 1);
+    other = fake_open(role == STEPAF_FFN ? STEPAF_ATTENTION : STEPAF_FFN, 1, 1);
+    key(1, STEPAF_PUSH, PUSH);
+    key(2, STEPAF_PULL, PULL);
+    plan = make(job);
+    (void)make(other);
+}
+
+static stepaf_status_t commit(void)
+{
+    fake_pair(job, other);
+    CU_ASSERT_EQUAL_FATAL(stepaf_streams_prepare(other->ctx), STEPAF_OK);
+    return fake_commit(job, other);
+}
+
+static void end(void)
+{
+    fake_close(job);
+    fake_close(other);
+    CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
+    CU_ASSERT_EQUAL(cuda_fake_count(), 0);
+    cuda_fake_end();
+}
+
+static struct stepaf_stream *stream_of_plan(void)
+{
+    return ((struct stepaf_plan_obj *)stepaf_table_get(&job->ctx->plans, 0))->stream;
+}
+
+/* A wait of the host's takes operations before it along, on a stream of the library's: behind what
+ * the user's stream held when the request was made. */
+static void the_hosts_wait_comes_behind_the_start(void)
+{
+    stepaf_request_h request = NULL;
+
+    begin(STEPAF_ATTENTION);
+    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    for (int n = 0; n < DEPTH; n++)
+        CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
+    for (int n = 0; n < DEPTH; n++)
+        CU_ASSERT_EQUAL(stepaf_wait_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, &request), STEPAF_OK);
+    int n_launches = cuda_fake.n_launches;
+    CU_ASSERT_EQUAL(cuda_fake.n_waits, 0);
+    CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_OK);
+    CU_ASSERT_FATAL(cuda_fake.n_waits > 0);
+    CU_ASSERT_PTR_EQUAL(cuda_fake.waits[0].event, stream_of_plan()->sent[1]);
+    CU_ASSERT_PTR_EQUAL(cuda_fake.waits[0].stream, cuda_fake.launched.hStream);
+    CU_ASSERT_PTR_NOT_EQUAL(cuda_fake.waits[0].stream, &stream);
+    CU_ASSERT_EQUAL(cuda_fake.waits[0].n_launches, n_launches);
+    CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches + 4); /* two gates, and what unpacks */
+    CU_ASSERT_EQUAL(stepaf_wait_on_stream(plan, &stream), STEPAF_ERR_STATE);
+    end();
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"the host's wait comes behind the start", the_hosts_wait_comes_behind_the_start},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run("stream", tests);
+}
