@@ -44,7 +44,8 @@
  * The batches of one attention rank are taken in their order, and no rank is passed over twice while
  * its batch is there: the search begins behind the rank that was taken last. Up to depth batches of
  * each rank can be received and not answered; answers go out in the order of receiving. Receives of
- * such a plan must follow one another, in one stream or by events between two, and so must answers.
+ * such a plan must follow one another, in one stream or by events between two; so must answers, and
+ * each must follow its receive, or it is not sent.
  * Their workers must be reached directly: the commit refuses one that is relayed.
  * Multiprocessors do all that such a plan sends, whatever STEPAF_CUDA_ENGINE says, since a copy engine
  * has to be told the place by the host.
