@@ -97,6 +97,17 @@ __device__ __forceinline__ void store_word(uint8_t *data, uint32_t bytes, uint32
         data[at + b] = static_cast<uint8_t>(word >> (8 * b));
 }
 
+/* The number of the operation behind @a count others. Where registers are few, the compiler would
+ * keep @a count beside it, and make it anew. */
+__device__ __forceinline__ uint32_t number_after(uint32_t count)
+{
+    uint32_t n = (count + 1) & STEPAF_COUNT_MASK;
+
+    asm("" : "+r"(n));
+    return n;
+}
+
+/* As stepaf_stamp; @a n is a number. */
 template <class FLOW> __device__ __forceinline__ uint64_t make_stamp(const FLOW &flow, uint32_t n)
 {
     return static_cast<uint64_t>(flow.epoch) << 32 | n;

@@ -51,7 +51,7 @@ static uint64_t *words_of(uint8_t *line)
 
 static uint64_t stamp_of(const struct stepaf_flow *flow, uint32_t n)
 {
-    return (uint64_t)flow->epoch << 32 | n;
+    return stepaf_stamp(flow->epoch, n);
 }
 
 static bool has_failed(const struct stepaf_flow *flow)

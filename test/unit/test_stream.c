@@ -104,10 +104,26 @@ static void the_hosts_wait_comes_behind_the_start(void)
     end();
 }
 
+/* However long a plan goes on: a head that a copy engine has told of is not taken for a count. */
+static void no_operations_stamp_is_the_one_that_counts_nothing(void)
+{
+    static const uint32_t ends[] = {0x7fffffff, 0xffffffff};
+
+    for (int i = 0; i < 2; i++)
+        for (uint32_t k = 0; k < 4; k++) {
+            uint32_t n = ends[i] - 1 + k;
+            CU_ASSERT_NOT_EQUAL((uint32_t)stepaf_stamp(7, n), STEPAF_TOLD);
+            CU_ASSERT_NOT_EQUAL(stepaf_stamp(7, n), stepaf_stamp(7, n - 1));
+            CU_ASSERT_EQUAL(stepaf_stamp(7, n) >> 32, 7);
+        }
+    CU_ASSERT_EQUAL(stepaf_stamp(7, 1), UINT64_C(7) << 32 | 1);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"the host's wait comes behind the start", the_hosts_wait_comes_behind_the_start},
+        {"no operation's stamp counts nothing", no_operations_stamp_is_the_one_that_counts_nothing},
         CU_TEST_INFO_NULL,
     };
     return unit_run("stream", tests);
