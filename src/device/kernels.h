@@ -104,7 +104,7 @@ struct stepaf_gpu_watch {
 struct stepaf_flow {
     uint32_t *counts; /* operations so far: [0] of the gate, [1 + b] of block b */
     uint32_t *done;   /* sender, PLACE and INLET: blocks that are through, one a lane */
-    uint32_t *failed; /* GPU memory, one a plan: nothing is to be done any more */
+    uint32_t *failed; /* GPU memory, two a plan: nothing is to be done any more; being noted */
     uint32_t *landed; /* receiver: actual bytes, one a lane */
     struct stepaf_gpu_watch *watch; /* pinned */
     uint64_t timeout_ns;

@@ -113,17 +113,20 @@ template <class FLOW> __device__ __forceinline__ uint64_t make_stamp(const FLOW 
     return static_cast<uint64_t>(flow.epoch) << 32 | n;
 }
 
-/* The first thing that goes wrong is noted; from then on nothing is done for this plan. */
-template <class FLOW> __device__ void note_fault(const FLOW &flow, uint32_t fault, uint32_t peer)
+/* The first thing that goes wrong is noted; from then on nothing is done for this plan. Whoever sees
+ * that must find it noted, since its stream goes on, and the host looks. False: another is at it. */
+template <class FLOW> __device__ bool note_fault(const FLOW &flow, uint32_t fault, uint32_t peer)
 {
-    if (atomicExch(flow.failed, 1))
-        return;
+    if (atomicExch(&flow.failed[1], 1))
+        return false;
     volatile stepaf_gpu_watch *watch = flow.watch;
     watch->peer = peer;
     watch->slot = flow.slot;
     __threadfence_system();
     watch->fault = fault;
     __threadfence_system();
+    *static_cast<volatile uint32_t *>(flow.failed) = 1;
+    return true;
 }
 
 /* Ask now and then whether waiting still makes sense. */
@@ -145,16 +148,13 @@ template <class FLOW> class Patience
     {
         if (load_volatile(flow_.failed))
             return true;
-        if (polls_ % (LOOKS * 16) == 0 && load_volatile(&flow_.watch->abort)) {
-            note_fault(flow_, STEPAF_FAULT_ABORTED, peer);
-            return true;
-        }
+        if (polls_ % (LOOKS * 16) == 0 && load_volatile(&flow_.watch->abort))
+            return note_fault(flow_, STEPAF_FAULT_ABORTED, peer);
         if (!began_)
             began_ = now_ns();
         if (!flow_.timeout_ns || now_ns() - began_ < flow_.timeout_ns)
             return false;
-        note_fault(flow_, STEPAF_FAULT_TIMEOUT, peer);
-        return true;
+        return note_fault(flow_, STEPAF_FAULT_TIMEOUT, peer);
     }
 
     const FLOW &flow_;

@@ -107,10 +107,10 @@ static void run_send(const struct work *work)
 
 static void note_fault(const struct stepaf_flow *flow, uint32_t fault, uint32_t peer)
 {
-    __atomic_store_n(flow->failed, 1, __ATOMIC_RELEASE);
     flow->watch->peer = peer;
     flow->watch->slot = flow->slot;
     __atomic_store_n(&flow->watch->fault, fault, __ATOMIC_RELEASE);
+    __atomic_store_n(flow->failed, 1, __ATOMIC_RELEASE);
 }
 
 /* Wait until a stamp is what it is to be. False: given up. */
