@@ -152,7 +152,9 @@ template <class FLOW> class Patience
             return note_fault(flow_, STEPAF_FAULT_ABORTED, peer);
         if (!began_)
             began_ = now_ns();
-        if (!flow_.timeout_ns || now_ns() - began_ < flow_.timeout_ns)
+        /* Signed: the timer may be set back a little. */
+        if (!flow_.timeout_ns ||
+            static_cast<int64_t>(now_ns() - began_) < static_cast<int64_t>(flow_.timeout_ns))
             return false;
         return note_fault(flow_, STEPAF_FAULT_TIMEOUT, peer);
     }
