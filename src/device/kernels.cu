@@ -108,9 +108,10 @@ __device__ __forceinline__ bool unpack(const stepaf_flow &flow, uint64_t stamp)
     uint32_t bytes;
 
     /* An inlet's head may be in host memory, from where all blocks would fetch it one after the
-     * other, a microsecond each. */
+     * other, a microsecond each. The tensor, which has no stamps, is read behind it: the gate has
+     * seen the head before. */
     if (lane.way == STEPAF_WAY_INLET)
-        bytes = load_volatile(&flow.landed[i]);
+        bytes = load_acquire(&flow.landed[i]);
     else
         bytes = static_cast<uint32_t>(load_pair(lane.head + STEPAF_HEAD_DATA).x);
 

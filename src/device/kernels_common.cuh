@@ -60,6 +60,15 @@ __device__ __forceinline__ uint32_t load_volatile(const uint32_t *at)
     return *static_cast<const volatile uint32_t *>(at);
 }
 
+/* What is read behind it is at least as new. */
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t *at)
+{
+    uint32_t value;
+
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+    return value;
+}
+
 __device__ __forceinline__ uint64_t now_ns()
 {
     uint64_t ns;
