@@ -99,8 +99,8 @@ typedef void *stepaf_stream_t;
  *  STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED (a source is neither in registered GPU memory nor in host
  *  memory that a stream plan names); STEPAF_ERR_UNSUPPORTED (a source in host memory where GPU memory
  *  was planned, and STEPAF_CUDA_ENGINE leaves it to a copy engine that cannot); STEPAF_ERR_TRANSPORT
- *  (CUDA refuses a launch: a part may be enqueued then, and the plan cannot go on before the next
- *  commit); the plan's failure, see stepaf_plan_status. Nothing was enqueued on other failures. Never
+ *  (CUDA refuses a launch: if a part was enqueued, the plan is over before the next commit, and every
+ *  call says so); the plan's failure, see stepaf_plan_status. Nothing was enqueued on other failures. Never
  *  blocks. */
 STEPAF_API stepaf_status_t stepaf_start_on_stream(stepaf_plan_h plan,
                                                   const stepaf_start_params_t *params,
@@ -168,7 +168,8 @@ STEPAF_API const stepaf_origin_t *stepaf_plan_origin(stepaf_plan_h plan);
  *  relayed FFN rank has released a batch without an answer: one in host memory, or whose stream plan
  *  has failed), STEPAF_ERR_PROTOCOL (a relayed attention rank in host memory has skipped this rank,
  *  or has less room for an answer): with stepaf_last_error naming the peer; where
- *  any would have done, the one whose turn it was. What a stream plan that
+ *  any would have done, the one whose turn it was; STEPAF_ERR_TRANSPORT (CUDA has refused a part of an
+ *  operation, and nobody else is to blame). What a stream plan that
  *  has failed does not answer is given back to relayed peers. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_plan_status(stepaf_plan_h plan);
 

@@ -101,8 +101,12 @@ stepaf_status_t stepaf_stream_status(struct stepaf_stream *stream)
         return STEPAF_OK;
     if (stream->any)
         stepaf_any_blame(stream);
-    struct stepaf_peer *peer = &ctx->peers[stream->failed_peer];
     ctx->changed = true; /* the next commit begins anew */
+    if (stream->failed_peer < 0)
+        return stepaf_error_set(stream->failure, STEPAF_PHASE_NONE,
+                                "stream plan %u is over: CUDA has refused a part of an operation",
+                                stream->plan->index);
+    struct stepaf_peer *peer = &ctx->peers[stream->failed_peer];
     if (peer->lost)
         stream->failure = STEPAF_ERR_PEER_LOST;
     stepaf_phase_t phase = stepaf_is_attention(ctx) ? STEPAF_PHASE_RESPONSE : STEPAF_PHASE_RECV;
@@ -129,6 +133,15 @@ void stepaf_stream_fail(struct stepaf_stream *stream, stepaf_status_t status, in
     stream->failure = status;
     stream->failed_peer = peer;
     __atomic_store_n(&stream->watch->abort, 1, __ATOMIC_RELEASE);
+}
+
+stepaf_status_t stepaf_stream_break(struct stepaf_stream *stream, stepaf_status_t status)
+{
+    if (status) {
+        stepaf_stream_fail(stream, status, -1);
+        stream->plan->ctx->changed = true;
+    }
+    return status;
 }
 
 void stepaf_streams_peer_lost(struct stepaf_peer *peer)
@@ -390,7 +403,7 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
         status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_SEND, flow, stream->send_blocks, STEPAF_WARP,
                                    true, cuda_stream);
     if (!status && stream->copies)
-        status = copy(gpu, flow, cuda_stream);
+        status = stepaf_stream_break(stream, copy(gpu, flow, cuda_stream));
     if (status)
         return status;
     if (op_p)
@@ -399,7 +412,7 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
     stream->n_sent++;
     if (!status && stream->relay && !stepaf_is_attention(plan->ctx))
         status = stepaf_relay_mark(stream->relay, cuda_stream);
-    return status;
+    return stepaf_stream_break(stream, status);
 }
 
 stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_stream)
@@ -415,11 +428,13 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
     if (!status)
         status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, flow, 1, stream->gate_threads, false,
                                    cuda_stream);
-    if (!status && stream->unpack_blocks)
+    if (status)
+        return status;
+    if (stream->unpack_blocks)
         status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_UNPACK, flow, stream->unpack_blocks,
                                    STEPAF_WARP, true, cuda_stream);
     if (status)
-        return status;
+        return stepaf_stream_break(stream, status);
     stream->n_received++;
     if (stream->requests & 1u << slot) {
         status = mark(gpu, &stream->arrived[slot], cuda_stream);
@@ -428,5 +443,5 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
     }
     if (!status && stream->relay && stepaf_is_attention(plan->ctx))
         status = stepaf_relay_mark(stream->relay, cuda_stream);
-    return status;
+    return stepaf_stream_break(stream, status);
 }

@@ -274,8 +274,9 @@ stepaf_status_t stepaf_any_receive(struct stepaf_stream *stream, void *cuda_stre
         status = stepaf_gpu_launch_any(gpu, STEPAF_KERNEL_GATE_ANY, &any->receive, 1,
                                        any->gate_threads, false, cuda_stream);
     if (!status && any->unpack_blocks)
-        status = stepaf_gpu_launch_any(gpu, STEPAF_KERNEL_UNPACK_ANY, &any->receive,
-                                       any->unpack_blocks, STEPAF_WARP, true, cuda_stream);
+        status = stepaf_stream_break(
+            stream, stepaf_gpu_launch_any(gpu, STEPAF_KERNEL_UNPACK_ANY, &any->receive,
+                                          any->unpack_blocks, STEPAF_WARP, true, cuda_stream));
     if (!status)
         stream->n_received++;
     return status;

@@ -104,6 +104,83 @@ static void the_hosts_wait_comes_behind_the_start(void)
     end();
 }
 
+/* Nothing more is enqueued, and what is there already ends, until the next commit. */
+static void expect_over(stepaf_status_t (*call)(stepaf_plan_h, stepaf_stream_t))
+{
+    int n_launches = cuda_fake.n_launches;
+
+    cuda_fake.fail_at = 0;
+    CU_ASSERT_EQUAL(stream_of_plan()->watch->abort, 1);
+    CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_ERR_TRANSPORT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "CUDA has refused a part of an operation");
+    CU_ASSERT_EQUAL(call(plan, &stream), STEPAF_ERR_TRANSPORT);
+    CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches);
+    CU_ASSERT_EQUAL(commit(), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_OK);
+}
+
+static void half_a_wait_ends_the_plan(void)
+{
+    stepaf_request_h request = NULL;
+
+    begin(STEPAF_ATTENTION);
+    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, &request), STEPAF_OK);
+    cuda_fake.n_calls = 0;
+    cuda_fake.fail_at = 4; /* enter, gate, enter, unpack */
+    CU_ASSERT_EQUAL(stepaf_wait_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "told to fail");
+    cuda_fake.fail_at = 0;
+    CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_ERR_TRANSPORT);
+    expect_over(stepaf_wait_on_stream);
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_wait_on_stream(plan, &stream), STEPAF_OK);
+    end();
+}
+
+static void half_a_receive_ends_the_plan(void)
+{
+    begin(STEPAF_FFN);
+    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    cuda_fake.n_calls = 0;
+    cuda_fake.fail_at = 4;
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
+    expect_over(stepaf_recv_on_stream);
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
+    end();
+}
+
+/* Of an operation that is refused as a whole nothing is left. */
+static void a_launch_that_fails_counts_nothing(void)
+{
+    begin(STEPAF_FFN);
+    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    cuda_fake.n_calls = 0;
+    cuda_fake.fail_at = 2;
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
+    cuda_fake.fail_at = 0;
+    CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
+    end();
+}
+
+/* An operation that is under way, without the request that was asked for. */
+static void a_start_without_its_request_ends_the_plan(void)
+{
+    stepaf_request_h request = NULL;
+
+    begin(STEPAF_ATTENTION);
+    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    cuda_fake.n_calls = 0;
+    cuda_fake.fail_at = 6; /* enter, capturing?, enter, send, enter, the event */
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, &request), STEPAF_ERR_TRANSPORT);
+    CU_ASSERT_PTR_NULL(request);
+    expect_over(stepaf_wait_on_stream);
+    end();
+}
+
 /* However long a plan goes on: a head that a copy engine has told of is not taken for a count. */
 static void no_operations_stamp_is_the_one_that_counts_nothing(void)
 {
@@ -123,6 +200,10 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"the host's wait comes behind the start", the_hosts_wait_comes_behind_the_start},
+        {"half a wait ends the plan", half_a_wait_ends_the_plan},
+        {"half a receive ends the plan", half_a_receive_ends_the_plan},
+        {"a launch that fails counts nothing", a_launch_that_fails_counts_nothing},
+        {"a start without its request ends the plan", a_start_without_its_request_ends_the_plan},
         {"no operation's stamp counts nothing", no_operations_stamp_is_the_one_that_counts_nothing},
         CU_TEST_INFO_NULL,
     };

@@ -278,6 +278,26 @@ static void a_launch_that_fails_counts_nothing(void)
     end();
 }
 
+static void half_a_receive_ends_the_plan(void)
+{
+    begin();
+    commit();
+    cuda_fake.n_calls = 0;
+    cuda_fake.fail_at = 4; /* enter, gate, enter, unpack */
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "told to fail");
+    cuda_fake.fail_at = 0;
+    int n_launches = cuda_fake.n_launches;
+    CU_ASSERT_EQUAL(stream_of_plan()->watch->abort, 1);
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
+    CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_ERR_TRANSPORT);
+    CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches);
+    commit();
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
+    end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -292,6 +312,7 @@ int main(void)
         {"a timeout names whose turn it was", a_timeout_names_whose_turn_it_was},
         {"a timeout within a batch names its worker", a_timeout_within_a_batch_names_its_worker},
         {"a launch that fails counts nothing", a_launch_that_fails_counts_nothing},
+        {"half a receive ends the plan", half_a_receive_ends_the_plan},
         CU_TEST_INFO_NULL,
     };
     return unit_run("stream_any", tests);
