@@ -44,7 +44,8 @@
  * The batches of one attention rank are taken in their order, and no rank is passed over twice while
  * its batch is there: the search begins behind the rank that was taken last. Up to depth batches of
  * each rank can be received and not answered; answers go out in the order of receiving. Receives of
- * such a plan must follow one another, in one stream or by events between two, and so must answers.
+ * such a plan must follow one another, in one stream or by events between two; so must answers, and
+ * each must follow its receive, or it is not sent.
  * Their workers must be reached directly: the commit refuses one that is relayed.
  * Multiprocessors do all that such a plan sends, whatever STEPAF_CUDA_ENGINE says, since a copy engine
  * has to be told the place by the host.
@@ -88,16 +89,18 @@ typedef void *stepaf_stream_t;
  *                    a scattered plan so many for each peer. They become part of a captured graph.
  *  @param stream     of this rank's GPU.
  *  @param request_p  NULL, or a request for stepaf_wait, stepaf_test and stepaf_wait_any, valid until the
- *                    plan has been started depth more times. Must be NULL while @a stream is
- *                    captured: replays have no requests.
+ *                    plan has been started depth more times. Waiting for it begins with the
+ *                    operations before it that nothing waits for yet: those that were started
+ *                    without a request precede it on the streams, by one stream or by events. Must
+ *                    be NULL while @a stream is captured: replays have no requests.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_STATE (no stream plan, or
  *  not committed since it was made); STEPAF_ERR_WOULD_BLOCK (depth operations are started and not
  *  waited for: neither by stepaf_wait_on_stream nor by their requests); STEPAF_ERR_INVALID;
  *  STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED (a source is neither in registered GPU memory nor in host
  *  memory that a stream plan names); STEPAF_ERR_UNSUPPORTED (a source in host memory where GPU memory
  *  was planned, and STEPAF_CUDA_ENGINE leaves it to a copy engine that cannot); STEPAF_ERR_TRANSPORT
- *  (CUDA refuses a launch: a part may be enqueued then, and the plan cannot go on before the next
- *  commit); the plan's failure, see stepaf_plan_status. Nothing was enqueued on other failures. Never
+ *  (CUDA refuses a launch: if a part was enqueued, the plan is over before the next commit, and every
+ *  call says so); the plan's failure, see stepaf_plan_status. Nothing was enqueued on other failures. Never
  *  blocks. */
 STEPAF_API stepaf_status_t stepaf_start_on_stream(stepaf_plan_h plan,
                                                   const stepaf_start_params_t *params,
@@ -165,7 +168,8 @@ STEPAF_API const stepaf_origin_t *stepaf_plan_origin(stepaf_plan_h plan);
  *  relayed FFN rank has released a batch without an answer: one in host memory, or whose stream plan
  *  has failed), STEPAF_ERR_PROTOCOL (a relayed attention rank in host memory has skipped this rank,
  *  or has less room for an answer): with stepaf_last_error naming the peer; where
- *  any would have done, the one whose turn it was. What a stream plan that
+ *  any would have done, the one whose turn it was; STEPAF_ERR_TRANSPORT (CUDA has refused a part of an
+ *  operation, and nobody else is to blame). What a stream plan that
  *  has failed does not answer is given back to relayed peers. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_plan_status(stepaf_plan_h plan);
 

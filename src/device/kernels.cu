@@ -108,9 +108,10 @@ __device__ __forceinline__ bool unpack(const stepaf_flow &flow, uint64_t stamp)
     uint32_t bytes;
 
     /* An inlet's head may be in host memory, from where all blocks would fetch it one after the
-     * other, a microsecond each. */
+     * other, a microsecond each. The tensor, which has no stamps, is read behind it: the gate has
+     * seen the head before. */
     if (lane.way == STEPAF_WAY_INLET)
-        bytes = load_volatile(&flow.landed[i]);
+        bytes = load_acquire(&flow.landed[i]);
     else
         bytes = static_cast<uint32_t>(load_pair(lane.head + STEPAF_HEAD_DATA).x);
 
@@ -128,7 +129,7 @@ __device__ __forceinline__ bool unpack(const stepaf_flow &flow, uint64_t stamp)
 __device__ __forceinline__ void send_all(const stepaf_flow &flow)
 {
     uint32_t *count = &flow.counts[1 + blockIdx.x];
-    uint32_t n = *count + 1;
+    uint32_t n = number_after(*count);
 
     let_successor_begin();
     await_predecessor();
@@ -144,7 +145,7 @@ __device__ __forceinline__ void send_all(const stepaf_flow &flow)
 __device__ __forceinline__ void gate(const stepaf_flow &flow)
 {
     __shared__ uint32_t landed[STEPAF_FLOW_LANES];
-    uint32_t n = flow.counts[0] + 1;
+    uint32_t n = number_after(flow.counts[0]);
     bool ok = __syncthreads_and(!load_volatile(flow.failed));
 
     if (flow.gate_ends) /* else unpacking begins when there is something to unpack */
@@ -163,7 +164,7 @@ __device__ __forceinline__ void gate(const stepaf_flow &flow)
 __device__ __forceinline__ void unpack_all(const stepaf_flow &flow)
 {
     uint32_t *count = &flow.counts[1 + blockIdx.x];
-    uint32_t n = *count + 1;
+    uint32_t n = number_after(*count);
     bool ok = !load_volatile(flow.failed);
 
     let_successor_begin();

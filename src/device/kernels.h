@@ -7,7 +7,8 @@
  *
  *   words 0-13  the tensor itself, if it is no larger (STEPAF_WAY_HEAD)
  *   word 14     bytes of the tensor
- *   word 15     stamp: epoch of the commit << 32 | number of the operation in this slot, from 1
+ *   word 15     stamp: epoch of the commit << 32 | number of the operation in this slot, from 1,
+ *               in 31 bits
  *
  * A stream can also store the head of a tensor that a copy engine has written. It cannot count, so
  * word 15 is all that it writes: bytes << 32, and all ones in the lower half. The receiver clears it.
@@ -45,6 +46,15 @@ enum {
 };
 
 #define STEPAF_TOLD UINT32_C(0xffffffff) /* lower half of a stamp that counts nothing */
+
+/* Operations are counted in 31 bits, so that no stamp is STEPAF_TOLD. */
+#define STEPAF_COUNT_MASK UINT32_C(0x7fffffff)
+
+/* The stamp of operation @a n, as the host makes it; kernels_common.cuh has the kernels' own. */
+static inline uint64_t stepaf_stamp(uint32_t epoch, uint32_t n)
+{
+    return (uint64_t)epoch << 32 | (n & STEPAF_COUNT_MASK);
+}
 
 enum stepaf_way { STEPAF_WAY_HEAD, STEPAF_WAY_LINES, STEPAF_WAY_PLACE, STEPAF_WAY_INLET };
 
@@ -94,7 +104,7 @@ struct stepaf_gpu_watch {
 struct stepaf_flow {
     uint32_t *counts; /* operations so far: [0] of the gate, [1 + b] of block b */
     uint32_t *done;   /* sender, PLACE and INLET: blocks that are through, one a lane */
-    uint32_t *failed; /* GPU memory, one a plan: nothing is to be done any more */
+    uint32_t *failed; /* GPU memory, two a plan: nothing is to be done any more; being noted */
     uint32_t *landed; /* receiver: actual bytes, one a lane */
     struct stepaf_gpu_watch *watch; /* pinned */
     uint64_t timeout_ns;

@@ -153,7 +153,7 @@ __device__ __forceinline__ bool take_batch(const stepaf_any_flow &flow, Batch &b
     unsigned last = threadIdx.x % STEPAF_WARP | (OCTET - 1);
     bool mine = i < flow.n_peers * flow.n_each, ok = true;
     uint32_t peer = mine ? i / flow.n_each : 0, index = mine ? i % flow.n_each : 0;
-    Batch own = {flow.next[peer].rounds + 1, peer, flow.next[peer].slot};
+    Batch own = {number_after(flow.next[peer].rounds), peer, flow.next[peer].slot};
     uint64_t stamp = make_stamp(flow, own.n);
     Pair pair;
 
@@ -172,7 +172,7 @@ __device__ __forceinline__ bool take_batch(const stepaf_any_flow &flow, Batch &b
             landed[index] = *landed_of(flow, own, index) = bytes;
         take_head<ALIGNED>(lane, stamp, bytes, pair);
     }
-    batch = {flow.next[taken].rounds + 1, taken, flow.next[taken].slot};
+    batch = {number_after(flow.next[taken].rounds), taken, flow.next[taken].slot};
     __syncthreads();
     for (uint32_t k = 0; flow.gate_takes && ok && k < flow.n_each; k++) {
         stepaf_lane lane = lane_of(flow, batch, k);
@@ -231,19 +231,21 @@ __device__ __forceinline__ bool unpack_batch(const stepaf_any_flow &flow, const 
 
 /* ---- kernels ---- */
 
-/* Launched as a successor, but the ring is read only when all before it is done. */
+/* Launched as a successor, but all is read only when all before it is done: that may be another
+ * send, which counts as it ends. */
 extern "C" __global__ void stepaf_send_any(const __grid_constant__ stepaf_any_flow flow)
 {
     uint32_t *count = &flow.counts[1 + blockIdx.x];
-    uint32_t seq = *count + 1;
 
     let_successor_begin();
     await_predecessor();
+    uint32_t failed = load_volatile(flow.failed);
+    uint32_t seq = number_after(load_volatile(count));
     Pair entry = load_pair(entry_at(flow, seq));
     Batch batch = batch_of(entry);
     /* Nothing was received: a graph that answers more than it receives. */
     uint32_t none = entry.y != make_stamp(flow, seq);
-    Send send = {make_stamp(flow, batch.n), load_volatile(flow.failed) | none};
+    Send send = {make_stamp(flow, batch.n), failed | none};
     if (flow.aligned)
         send_batch<true>(flow, batch, send);
     else
@@ -255,7 +257,7 @@ extern "C" __global__ void stepaf_send_any(const __grid_constant__ stepaf_any_fl
 extern "C" __global__ void __launch_bounds__(512, 4) /* so many: 32 registers */
     stepaf_gate_any(const __grid_constant__ stepaf_any_flow flow)
 {
-    uint32_t seq = flow.counts[0] + 1;
+    uint32_t seq = number_after(flow.counts[0]);
     bool ok = __syncthreads_and(!load_volatile(flow.failed));
     Batch batch;
 
@@ -273,7 +275,8 @@ extern "C" __global__ void __launch_bounds__(512, 4) /* so many: 32 registers */
 extern "C" __global__ void stepaf_unpack_any(const __grid_constant__ stepaf_any_flow flow)
 {
     uint32_t *count = &flow.counts[1 + blockIdx.x];
-    uint32_t seq = *count + 1;
+    /* Before the wait: between two of these is a gate, which is no successor. */
+    uint32_t seq = number_after(load_volatile(count));
     bool ok = !load_volatile(flow.failed);
     Pair entry;
 

@@ -60,6 +60,15 @@ __device__ __forceinline__ uint32_t load_volatile(const uint32_t *at)
     return *static_cast<const volatile uint32_t *>(at);
 }
 
+/* What is read behind it is at least as new. */
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t *at)
+{
+    uint32_t value;
+
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+    return value;
+}
+
 __device__ __forceinline__ uint64_t now_ns()
 {
     uint64_t ns;
@@ -97,22 +106,36 @@ __device__ __forceinline__ void store_word(uint8_t *data, uint32_t bytes, uint32
         data[at + b] = static_cast<uint8_t>(word >> (8 * b));
 }
 
+/* The number of the operation behind @a count others. Where registers are few, the compiler would
+ * keep @a count beside it, and make it anew. */
+__device__ __forceinline__ uint32_t number_after(uint32_t count)
+{
+    uint32_t n = (count + 1) & STEPAF_COUNT_MASK;
+
+    asm("" : "+r"(n));
+    return n;
+}
+
+/* As stepaf_stamp; @a n is a number. */
 template <class FLOW> __device__ __forceinline__ uint64_t make_stamp(const FLOW &flow, uint32_t n)
 {
     return static_cast<uint64_t>(flow.epoch) << 32 | n;
 }
 
-/* The first thing that goes wrong is noted; from then on nothing is done for this plan. */
-template <class FLOW> __device__ void note_fault(const FLOW &flow, uint32_t fault, uint32_t peer)
+/* The first thing that goes wrong is noted; from then on nothing is done for this plan. Whoever sees
+ * that must find it noted, since its stream goes on, and the host looks. False: another is at it. */
+template <class FLOW> __device__ bool note_fault(const FLOW &flow, uint32_t fault, uint32_t peer)
 {
-    if (atomicExch(flow.failed, 1))
-        return;
+    if (atomicExch(&flow.failed[1], 1))
+        return false;
     volatile stepaf_gpu_watch *watch = flow.watch;
     watch->peer = peer;
     watch->slot = flow.slot;
     __threadfence_system();
     watch->fault = fault;
     __threadfence_system();
+    *static_cast<volatile uint32_t *>(flow.failed) = 1;
+    return true;
 }
 
 /* Ask now and then whether waiting still makes sense. */
@@ -134,16 +157,15 @@ template <class FLOW> class Patience
     {
         if (load_volatile(flow_.failed))
             return true;
-        if (polls_ % (LOOKS * 16) == 0 && load_volatile(&flow_.watch->abort)) {
-            note_fault(flow_, STEPAF_FAULT_ABORTED, peer);
-            return true;
-        }
+        if (polls_ % (LOOKS * 16) == 0 && load_volatile(&flow_.watch->abort))
+            return note_fault(flow_, STEPAF_FAULT_ABORTED, peer);
         if (!began_)
             began_ = now_ns();
-        if (!flow_.timeout_ns || now_ns() - began_ < flow_.timeout_ns)
+        /* Signed: the timer may be set back a little. */
+        if (!flow_.timeout_ns ||
+            static_cast<int64_t>(now_ns() - began_) < static_cast<int64_t>(flow_.timeout_ns))
             return false;
-        note_fault(flow_, STEPAF_FAULT_TIMEOUT, peer);
-        return true;
+        return note_fault(flow_, STEPAF_FAULT_TIMEOUT, peer);
     }
 
     const FLOW &flow_;

@@ -24,7 +24,7 @@ static uint64_t *words_of(const struct stepaf_relay_lane *lane, uint32_t slot)
 /* What operation @a n of a stream, from 0, is stamped with. */
 static uint64_t stamp_of(const struct stepaf_stream *stream, uint64_t n)
 {
-    return (uint64_t)stream->epoch << 32 | (uint32_t)(n / stream->plan->depth + 1);
+    return stepaf_stamp(stream->epoch, (uint32_t)(n / stream->plan->depth + 1));
 }
 
 /* Tell the stream that a tensor is here: all of it can be seen before. */

@@ -101,8 +101,12 @@ stepaf_status_t stepaf_stream_status(struct stepaf_stream *stream)
         return STEPAF_OK;
     if (stream->any)
         stepaf_any_blame(stream);
-    struct stepaf_peer *peer = &ctx->peers[stream->failed_peer];
     ctx->changed = true; /* the next commit begins anew */
+    if (stream->failed_peer < 0)
+        return stepaf_error_set(stream->failure, STEPAF_PHASE_NONE,
+                                "stream plan %u is over: CUDA has refused a part of an operation",
+                                stream->plan->index);
+    struct stepaf_peer *peer = &ctx->peers[stream->failed_peer];
     if (peer->lost)
         stream->failure = STEPAF_ERR_PEER_LOST;
     stepaf_phase_t phase = stepaf_is_attention(ctx) ? STEPAF_PHASE_RESPONSE : STEPAF_PHASE_RECV;
@@ -129,6 +133,15 @@ void stepaf_stream_fail(struct stepaf_stream *stream, stepaf_status_t status, in
     stream->failure = status;
     stream->failed_peer = peer;
     __atomic_store_n(&stream->watch->abort, 1, __ATOMIC_RELEASE);
+}
+
+stepaf_status_t stepaf_stream_break(struct stepaf_stream *stream, stepaf_status_t status)
+{
+    if (status) {
+        stepaf_stream_fail(stream, status, -1);
+        stream->plan->ctx->changed = true;
+    }
+    return status;
 }
 
 void stepaf_streams_peer_lost(struct stepaf_peer *peer)
@@ -203,11 +216,17 @@ stepaf_status_t stepaf_stream_claim(struct stepaf_op *op)
             close_request(stream, op->slot, status);
         return STEPAF_OK;
     }
-    while (!status && stream->requests & 1u << op->slot && !(stream->awaited & 1u << op->slot)) {
+    if (!(stream->requests & ~stream->awaited & 1u << op->slot))
+        return STEPAF_OK;
+    if (!ctx->streams->stream)
+        status = stepaf_gpu_stream_create(ctx->gpu, &ctx->streams->stream);
+    /* Operations before it have marks of their own only if they have requests. The others precede
+     * it on the streams, and with them the earlier waits in their slots. */
+    if (!status)
+        status = stepaf_gpu_event_await(ctx->gpu, stream->sent[op->slot], ctx->streams->stream);
+    while (!status && !(stream->awaited & 1u << op->slot)) {
         uint8_t slot = (uint8_t)(stream->n_received % op->plan->depth);
-        if (!ctx->streams->stream)
-            status = stepaf_gpu_stream_create(ctx->gpu, &ctx->streams->stream);
-        if (!status && stream->sent[slot])
+        if (slot != op->slot && stream->sent[slot])
             status = stepaf_gpu_event_await(ctx->gpu, stream->sent[slot], ctx->streams->stream);
         if (!status)
             status = stepaf_stream_receive(stream, ctx->streams->stream);
@@ -384,7 +403,7 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
         status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_SEND, flow, stream->send_blocks, STEPAF_WARP,
                                    true, cuda_stream);
     if (!status && stream->copies)
-        status = copy(gpu, flow, cuda_stream);
+        status = stepaf_stream_break(stream, copy(gpu, flow, cuda_stream));
     if (status)
         return status;
     if (op_p)
@@ -393,7 +412,7 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
     stream->n_sent++;
     if (!status && stream->relay && !stepaf_is_attention(plan->ctx))
         status = stepaf_relay_mark(stream->relay, cuda_stream);
-    return status;
+    return stepaf_stream_break(stream, status);
 }
 
 stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_stream)
@@ -409,11 +428,13 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
     if (!status)
         status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, flow, 1, stream->gate_threads, false,
                                    cuda_stream);
-    if (!status && stream->unpack_blocks)
+    if (status)
+        return status;
+    if (stream->unpack_blocks)
         status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_UNPACK, flow, stream->unpack_blocks,
                                    STEPAF_WARP, true, cuda_stream);
     if (status)
-        return status;
+        return stepaf_stream_break(stream, status);
     stream->n_received++;
     if (stream->requests & 1u << slot) {
         status = mark(gpu, &stream->arrived[slot], cuda_stream);
@@ -422,5 +443,5 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
     }
     if (!status && stream->relay && stepaf_is_attention(plan->ctx))
         status = stepaf_relay_mark(stream->relay, cuda_stream);
-    return status;
+    return stepaf_stream_break(stream, status);
 }

@@ -53,8 +53,9 @@ struct stepaf_stream {
     uint32_t awaited;  /* bit s: the event in arrived[s] is recorded */
     void **sent;       /* events, one a slot; NULL: not needed yet */
     void **arrived;
-    stepaf_status_t failure; /* the plan is over: PEER_LOST, TIMEOUT, CANCELED, PROTOCOL */
-    int failed_peer;         /* index */
+    stepaf_status_t failure; /* the plan is over: PEER_LOST, TIMEOUT, CANCELED, PROTOCOL; or as CUDA
+                              * has refused a part of an operation */
+    int failed_peer;         /* index; -1: none is to blame */
 };
 
 /* What the stream plans of a context share, made anew at each commit. */
@@ -144,6 +145,9 @@ stepaf_status_t stepaf_stream_sent(struct stepaf_op *op);
 
 /* The plan is over because of peer number @a peer: end all its waits. */
 void stepaf_stream_fail(struct stepaf_stream *stream, stepaf_status_t status, int peer);
+/* A part of an operation is enqueued, and CUDA has refused the rest with @a status, which is returned:
+ * the plan is over. STEPAF_OK changes nothing. */
+stepaf_status_t stepaf_stream_break(struct stepaf_stream *stream, stepaf_status_t status);
 /* A peer is lost: end all waits that need it. */
 void stepaf_streams_peer_lost(struct stepaf_peer *peer);
 /* STEPAF_OK, or why the plan is over, with the detail set. */

@@ -27,11 +27,14 @@ uint64_t stepaf_any_limit(const struct stepaf_stream *stream)
 
 /* ---- control memory: lanes that go out, that come in; ring; next; origin ---- */
 
+/* Twice as many as can be received and not answered: blocks of an answer that have nothing to send
+ * may look for their entry only after it has come to the worker, whose next batch has an entry of
+ * its own, then. Before an entry is used again, a later answer has begun, and these have ended. */
 static uint32_t ring_entries(const struct stepaf_stream *stream)
 {
     uint32_t n = 1;
 
-    while (n < stepaf_any_limit(stream))
+    while (n < 2 * stepaf_any_limit(stream))
         n *= 2; /* so that a count that wraps goes on in its place */
     return n;
 }
@@ -271,8 +274,9 @@ stepaf_status_t stepaf_any_receive(struct stepaf_stream *stream, void *cuda_stre
         status = stepaf_gpu_launch_any(gpu, STEPAF_KERNEL_GATE_ANY, &any->receive, 1,
                                        any->gate_threads, false, cuda_stream);
     if (!status && any->unpack_blocks)
-        status = stepaf_gpu_launch_any(gpu, STEPAF_KERNEL_UNPACK_ANY, &any->receive,
-                                       any->unpack_blocks, STEPAF_WARP, true, cuda_stream);
+        status = stepaf_stream_break(
+            stream, stepaf_gpu_launch_any(gpu, STEPAF_KERNEL_UNPACK_ANY, &any->receive,
+                                          any->unpack_blocks, STEPAF_WARP, true, cuda_stream));
     if (!status)
         stream->n_received++;
     return status;

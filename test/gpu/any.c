@@ -31,17 +31,16 @@ static bool take_turns(struct any_lane *lane)
     HS_REFUSED(stepaf_recv_on_stream(lane->plan.handle, lane->plan.stream), STEPAF_ERR_WOULD_BLOCK);
     if (!GX_CUDA(cudaMemcpyAsync(queue, lane->queue, (unsigned)all * sizeof *queue,
                                  cudaMemcpyDeviceToHost, lane->plan.stream)) ||
-        !gx_sync(&lane->plan))
+        !any_sync(lane))
         return false;
     for (int k = 1; k < all; k++)
         HS_INT(queue[k].peer, ==, (queue[k - 1].peer + 1) % (unsigned)job->peers);
-    for (int k = 0; k < all; k++)
-        if (!any_give(lane, k))
-            return false;
+    if (!any_give_all(lane, all))
+        return false;
     HS_REFUSED(stepaf_respond_on_stream(lane->plan.handle, NULL, lane->plan.stream),
                STEPAF_ERR_STATE);
     lane->ops += lane->plan.shape.depth;
-    return gx_sync(&lane->plan);
+    return any_sync(lane);
 }
 
 static bool fill_slots(struct any_lane *lane)
@@ -51,13 +50,13 @@ static bool fill_slots(struct any_lane *lane)
     for (unsigned k = 0; k < depth; k++)
         if (!HS_OK(gx_start(&lane->plan, NULL, NULL)))
             return false;
-    if (!gx_sync(&lane->plan) || !hs_sync(lane->plan.job))
+    if (!any_sync(lane) || !hs_sync(lane->plan.job))
         return false;
     for (unsigned k = 0; k < depth; k++)
         if (!HS_OK(gx_wait(&lane->plan, NULL)))
             return false;
     lane->ops += depth;
-    return gx_sync(&lane->plan);
+    return any_sync(lane);
 }
 
 /* What a graph holds: an attention rank's slots once round, or @a n batches of an FFN rank. */
@@ -108,11 +107,11 @@ static bool replay(struct any_lane *lane, cudaGraphExec_t one, cudaGraphExec_t t
         left -= both ? 2 : 1;
         if (!GX_CUDA(cudaGraphLaunch(both ? two : one, lane->plan.stream)))
             return false;
-        if (r % SYNC_REPLAYS == 0 && (!gx_sync(&lane->plan) || hs_hopeless(lane->plan.job)))
+        if (r % SYNC_REPLAYS == 0 && (!any_sync(lane) || hs_hopeless(lane->plan.job)))
             return false;
     }
     lane->ops += n * lane->plan.shape.depth;
-    return gx_sync(&lane->plan);
+    return any_sync(lane);
 }
 
 static bool replay_graphs(struct any_lane *lane, long long n, long long delay_us)

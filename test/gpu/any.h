@@ -31,6 +31,11 @@ void any_fix(struct any_lane *lane);
  * answer, with fresh bytes. */
 bool any_take(struct any_lane *lane, int k);
 bool any_give(struct any_lane *lane, int k);
+/* The answers to the first @a n, one right behind the other: all bytes are made before, where answers
+ * have sources of their own. */
+bool any_give_all(struct any_lane *lane, int n);
+/* Wait for the plan's stream; false, too, if the plan has failed, which lets its stream go on. */
+bool any_sync(struct any_lane *lane);
 /* Take and give @a total batches, up to depth of them at a time. */
 bool any_serve(struct any_lane *lane, long long total);
 /* Attention ranks: @a n operations, depth of them under way, each begun late by a while that depends

@@ -163,7 +163,14 @@ bool any_take(struct any_lane *lane, int k)
            GX_CUDA(gx_launch_check_any(&lane->in, stream));
 }
 
-bool any_give(struct any_lane *lane, int k)
+/* Make the bytes of an answer, and enqueue it. */
+static bool fill(struct any_lane *lane, int k)
+{
+    lane->out.origin = &lane->queue[k].peer;
+    return GX_CUDA(gx_launch_fill_any(&lane->out, lane->plan.stream));
+}
+
+static bool answer(struct any_lane *lane)
 {
     const struct gx_shape *shape = &lane->plan.shape;
     stepaf_tensor_t tensors[GX_TENSORS];
@@ -173,10 +180,31 @@ bool any_give(struct any_lane *lane, int k)
             (stepaf_tensor_t){.key = gx_key(lane->plan.id, GX_PULL, i),
                               .data = lane->source != NULL ? lane->out.pieces[i].data : NULL,
                               .bytes = lane->out.pieces[i].bytes};
-    lane->out.origin = &lane->queue[k].peer;
-    return GX_CUDA(gx_launch_fill_any(&lane->out, lane->plan.stream)) &&
-           HS_OK(stepaf_respond_on_stream(lane->plan.handle, lane->source != NULL ? tensors : NULL,
+    return HS_OK(stepaf_respond_on_stream(lane->plan.handle, lane->source != NULL ? tensors : NULL,
                                           lane->plan.stream));
+}
+
+bool any_give(struct any_lane *lane, int k)
+{
+    return fill(lane, k) && answer(lane);
+}
+
+bool any_give_all(struct any_lane *lane, int n)
+{
+    bool one_source = lane->source != NULL;
+
+    for (int k = 0; k < n; k++)
+        if (one_source ? !any_give(lane, k) : !fill(lane, k))
+            return false;
+    for (int k = 0; k < n && !one_source; k++)
+        if (!answer(lane))
+            return false;
+    return true;
+}
+
+bool any_sync(struct any_lane *lane)
+{
+    return gx_sync(&lane->plan) && HS_OK(stepaf_plan_status(lane->plan.handle));
 }
 
 bool any_serve(struct any_lane *lane, long long total)
@@ -191,14 +219,16 @@ bool any_serve(struct any_lane *lane, long long total)
         for (int k = 0; k < n; k++)
             if (!any_take(lane, k))
                 return false;
-        for (int k = 0; k < n; k++)
+        if (round % 2 != 0 && !any_give_all(lane, (int)n))
+            return false;
+        for (int k = 0; round % 2 == 0 && k < n; k++)
             if (!any_give(lane, k))
                 return false;
-        if (round % SYNC_BATCHES == 0 && (!gx_sync(&lane->plan) || hs_hopeless(lane->plan.job)))
+        if (round % SYNC_BATCHES == 0 && (!any_sync(lane) || hs_hopeless(lane->plan.job)))
             return false;
     }
     lane->ops += total / lane->plan.job->peers;
-    return gx_sync(&lane->plan);
+    return any_sync(lane);
 }
 
 bool any_attend(struct any_lane *lane, long long n, long long delay_us)
@@ -219,7 +249,7 @@ bool any_attend(struct any_lane *lane, long long n, long long delay_us)
             return false;
     }
     lane->ops += n;
-    return gx_sync(plan);
+    return any_sync(lane);
 }
 
 bool any_verify(struct any_lane *lane)

@@ -421,7 +421,10 @@ static CUresult fake_stream_sync(CUstream stream)
 
 static CUresult fake_stream_wait(CUstream stream, CUevent event, unsigned flags)
 {
-    (void)stream, (void)event, (void)flags;
+    (void)flags;
+    if (cuda_fake.n_waits < CUDA_FAKE_WAITS)
+        cuda_fake.waits[cuda_fake.n_waits++] =
+            (struct cuda_wait){stream, event, cuda_fake.n_launches};
     return step();
 }
 

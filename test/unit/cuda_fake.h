@@ -5,7 +5,7 @@
 
 #include "device/cuda_driver.h"
 
-enum { CUDA_FAKE_PIECES = 64 };
+enum { CUDA_FAKE_PIECES = 64, CUDA_FAKE_WAITS = 16 };
 
 /* A piece of "GPU" memory. */
 struct cuda_piece {
@@ -15,6 +15,13 @@ struct cuda_piece {
     bool shareable;
     bool managed;
     bool opened; /* by an IPC handle: it belongs to another "process" */
+};
+
+/* A stream that was made to wait for an event. */
+struct cuda_wait {
+    CUstream stream;
+    CUevent event;
+    int n_launches; /* before that */
 };
 
 /* What the driver knows and does. */
@@ -30,6 +37,8 @@ struct cuda_fake {
     CUstreamCaptureStatus capture; /* of all streams */
     CUlaunchConfig launched;       /* the last launch */
     int n_launches;
+    struct cuda_wait waits[CUDA_FAKE_WAITS]; /* the first of them */
+    int n_waits;
     struct stepaf_flow flow;         /* of the last launch */
     struct stepaf_any_flow any_flow; /* of the last of those kernels */
     struct cuda_piece pieces[CUDA_FAKE_PIECES];

@@ -51,7 +51,7 @@ static uint64_t *words_of(uint8_t *line)
 
 static uint64_t stamp_of(const struct stepaf_flow *flow, uint32_t n)
 {
-    return (uint64_t)flow->epoch << 32 | n;
+    return stepaf_stamp(flow->epoch, n);
 }
 
 static bool has_failed(const struct stepaf_flow *flow)
@@ -107,10 +107,10 @@ static void run_send(const struct work *work)
 
 static void note_fault(const struct stepaf_flow *flow, uint32_t fault, uint32_t peer)
 {
-    __atomic_store_n(flow->failed, 1, __ATOMIC_RELEASE);
     flow->watch->peer = peer;
     flow->watch->slot = flow->slot;
     __atomic_store_n(&flow->watch->fault, fault, __ATOMIC_RELEASE);
+    __atomic_store_n(flow->failed, 1, __ATOMIC_RELEASE);
 }
 
 /* Wait until a stamp is what it is to be. False: given up. */

@@ -16,6 +16,7 @@ static stepaf_tensor_t push[2] = {{.key = 1}, {.key = 2}};
 static stepaf_tensor_t pull[WORKERS];
 static uint8_t *memory;
 static int stream;
+static uint32_t depth = DEPTH;
 
 static void key(uint64_t id, stepaf_direction_t direction, size_t bytes)
 {
@@ -23,7 +24,7 @@ static void key(uint64_t id, stepaf_direction_t direction, size_t bytes)
                                                 STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
                                   .direction = direction,
                                   .max_bytes = bytes,
-                                  .depth = DEPTH,
+                                  .depth = depth,
                                   .mem_kind = STEPAF_MEM_CUDA};
 
     CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, id, &params), STEPAF_OK);
@@ -38,7 +39,7 @@ static void make_worker(void)
     stepaf_plan_h its;
     uint8_t *data;
 
-    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(worker->handle, LARGE + (size_t)DEPTH * ANSWER,
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(worker->handle, LARGE + (size_t)depth * ANSWER,
                                        STEPAF_MEM_CUDA, (void **)&data),
                           STEPAF_OK);
     out[0].data = data;
@@ -58,12 +59,12 @@ static void begin(void)
     key(2, STEPAF_PUSH, SMALL);
     key(3, STEPAF_PULL, ANSWER);
     make_worker();
-    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, (size_t)WORKERS * DEPTH * ANSWER,
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, (size_t)WORKERS * depth * ANSWER,
                                        STEPAF_MEM_CUDA, (void **)&memory),
                           STEPAF_OK);
     for (int p = 0; p < WORKERS; p++)
         pull[p] =
-            (stepaf_tensor_t){3, memory + (size_t)p * DEPTH * ANSWER, p == 0 ? ANSWER : FEWER};
+            (stepaf_tensor_t){3, memory + (size_t)p * depth * ANSWER, p == 0 ? ANSWER : FEWER};
     CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(job->handle, push, 2, pull, WORKERS,
                                              STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY, &plan),
                           STEPAF_OK);
@@ -140,7 +141,7 @@ static void kernels_find_what_the_plan_says(void)
     commit();
     CU_ASSERT_EQUAL_FATAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
     CU_ASSERT(flow->n_peers == WORKERS && flow->n_each == 2 && flow->depth == DEPTH);
-    CU_ASSERT(flow->ring_mask == 7 && flow->epoch == job->ctx->epoch);
+    CU_ASSERT(flow->ring_mask == 15 && flow->epoch == job->ctx->epoch);
     CU_ASSERT_PTR_EQUAL(stepaf_plan_origin(plan), flow->origin);
     CU_ASSERT(!flow->gate_takes && !flow->gate_ends && flow->shares[0].n > 1);
     CU_ASSERT_EQUAL(cuda_fake.launched.gridDimX, flow->shares[0].n + flow->shares[1].n);
@@ -161,6 +162,21 @@ static void kernels_find_what_the_plan_says(void)
     }
     CU_ASSERT_EQUAL(cuda_fake.launched.gridDimX, flow->shares[0].n);
     end();
+}
+
+/* An entry is not used again while blocks of the answer that needs it may still begin. */
+static void the_ring_has_room_for_answers_that_end_late(void)
+{
+    const struct stepaf_any_flow *flow = &cuda_fake.any_flow;
+
+    depth = 4; /* with two workers a power of two */
+    begin();
+    commit();
+    CU_ASSERT_EQUAL_FATAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(flow->depth, 4);
+    CU_ASSERT_EQUAL(flow->ring_mask, 2 * WORKERS * 4 - 1);
+    end();
+    depth = DEPTH;
 }
 
 static void copy_engines_have_no_part(void)
@@ -262,18 +278,41 @@ static void a_launch_that_fails_counts_nothing(void)
     end();
 }
 
+static void half_a_receive_ends_the_plan(void)
+{
+    begin();
+    commit();
+    cuda_fake.n_calls = 0;
+    cuda_fake.fail_at = 4; /* enter, gate, enter, unpack */
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "told to fail");
+    cuda_fake.fail_at = 0;
+    int n_launches = cuda_fake.n_launches;
+    CU_ASSERT_EQUAL(stream_of_plan()->watch->abort, 1);
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
+    CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_ERR_TRANSPORT);
+    CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches);
+    commit();
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
+    end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"plans are for FFN ranks and streams", plans_are_for_ffn_ranks_and_streams},
         {"every slot of every worker can be received", every_slot_of_every_worker_can_be_received},
         {"kernels find what the plan says", kernels_find_what_the_plan_says},
+        {"the ring has room for answers that end late",
+         the_ring_has_room_for_answers_that_end_late},
         {"copy engines have no part", copy_engines_have_no_part},
         {"relayed workers are refused", relayed_workers_are_refused},
         {"answers fit whichever worker it is", answers_fit_whichever_worker_it_is},
         {"a timeout names whose turn it was", a_timeout_names_whose_turn_it_was},
         {"a timeout within a batch names its worker", a_timeout_within_a_batch_names_its_worker},
         {"a launch that fails counts nothing", a_launch_that_fails_counts_nothing},
+        {"half a receive ends the plan", half_a_receive_ends_the_plan},
         CU_TEST_INFO_NULL,
     };
     return unit_run("stream_any", tests);

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stream plans whose peers are reached directly, on a GPU that is made up: what is enqueued where, and
+ * what becomes of a plan of which a part was refused. */
+#include "cuda_fake.h"
+#include "engine/stream.h"
+#include "fake.h"
+#include "unit.h"
+
+enum { PUSH = 200000, PULL = 300000, DEPTH = 2 };
+
+static struct fake_job *job, *other;
+static stepaf_plan_h plan;
+static int stream;
+
+static void key(uint64_t id, stepaf_direction_t direction, size_t bytes)
+{
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
+                                                STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
+                                  .direction = direction,
+                                  .max_bytes = bytes,
+                                  .depth = DEPTH,
+                                  .mem_kind = STEPAF_MEM_CUDA};
+
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, id, &params), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(other->handle, id, &params), STEPAF_OK);
+}
+
+static stepaf_plan_h make(struct fake_job *its)
+{
+    stepaf_tensor_t push = {.key = 1}, pull = {.key = 2, .bytes = PULL};
+    stepaf_plan_h made = NULL;
+    uint8_t *data;
+
+    CU_ASSERT_EQUAL_FATAL(
+        stepaf_alloc(its->handle, PUSH + (size_t)DEPTH * PULL, STEPAF_MEM_CUDA, (void **)&data),
+        STEPAF_OK);
+    pull.data = data + PUSH;
+    if (its->ctx->role == STEPAF_ATTENTION) {
+        push.data = data;
+        push.bytes = PUSH;
+    }
+    CU_ASSERT_EQUAL_FATAL(
+        stepaf_plan_create(its->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &made), STEPAF_OK);
+    return made;
+}
+
+/* A rank of @a role and its only peer; not committed. */
+static void begin(stepaf_role_t role)
+{
+    cuda_fake_begin();
+    job = fake_open(role, 1, 1);
+    other = fake_open(role == STEPAF_FFN ? STEPAF_ATTENTION : STEPAF_FFN, 1, 1);
+    key(1, STEPAF_PUSH, PUSH);
+    key(2, STEPAF_PULL, PULL);
+    plan = make(job);
+    (void)make(other);
+}
+
+static stepaf_status_t commit(void)
+{
+    fake_pair(job, other);
+    CU_ASSERT_EQUAL_FATAL(stepaf_streams_prepare(other->ctx), STEPAF_OK);
+    return fake_commit(job, other);
+}
+
+static void end(void)
+{
+    fake_close(job);
+    fake_close(other);
+    CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
+    CU_ASSERT_EQUAL(cuda_fake_count(), 0);
+    cuda_fake_end();
+}
+
+static struct stepaf_stream *stream_of_plan(void)
+{
+    return ((struct stepaf_plan_obj *)stepaf_table_get(&job->ctx->plans, 0))->stream;
+}
+
+/* A wait of the host's takes operations before it along, on a stream of the library's: behind what
+ * the user's stream held when the request was made. */
+static void the_hosts_wait_comes_behind_the_start(void)
+{
+    stepaf_request_h request = NULL;
+
+    begin(STEPAF_ATTENTION);
+    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    for (int n = 0; n < DEPTH; n++)
+        CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
+    for (int n = 0; n < DEPTH; n++)
+        CU_ASSERT_EQUAL(stepaf_wait_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, &request), STEPAF_OK);
+    int n_launches = cuda_fake.n_launches;
+    CU_ASSERT_EQUAL(cuda_fake.n_waits, 0);
+    CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_OK);
+    CU_ASSERT_FATAL(cuda_fake.n_waits > 0);
+    CU_ASSERT_PTR_EQUAL(cuda_fake.waits[0].event, stream_of_plan()->sent[1]);
+    CU_ASSERT_PTR_EQUAL(cuda_fake.waits[0].stream, cuda_fake.launched.hStream);
+    CU_ASSERT_PTR_NOT_EQUAL(cuda_fake.waits[0].stream, &stream);
+    CU_ASSERT_EQUAL(cuda_fake.waits[0].n_launches, n_launches);
+    CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches + 4); /* two gates, and what unpacks */
+    CU_ASSERT_EQUAL(stepaf_wait_on_stream(plan, &stream), STEPAF_ERR_STATE);
+    end();
+}
+
+/* Nothing more is enqueued, and what is there already ends, until the next commit. */
+static void expect_over(stepaf_status_t (*call)(stepaf_plan_h, stepaf_stream_t))
+{
+    int n_launches = cuda_fake.n_launches;
+
+    cuda_fake.fail_at = 0;
+    CU_ASSERT_EQUAL(stream_of_plan()->watch->abort, 1);
+    CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_ERR_TRANSPORT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "CUDA has refused a part of an operation");
+    CU_ASSERT_EQUAL(call(plan, &stream), STEPAF_ERR_TRANSPORT);
+    CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches);
+    CU_ASSERT_EQUAL(commit(), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_OK);
+}
+
+static void half_a_wait_ends_the_plan(void)
+{
+    stepaf_request_h request = NULL;
+
+    begin(STEPAF_ATTENTION);
+    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, &request), STEPAF_OK);
+    cuda_fake.n_calls = 0;
+    cuda_fake.fail_at = 4; /* enter, gate, enter, unpack */
+    CU_ASSERT_EQUAL(stepaf_wait_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "told to fail");
+    cuda_fake.fail_at = 0;
+    CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_ERR_TRANSPORT);
+    expect_over(stepaf_wait_on_stream);
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_wait_on_stream(plan, &stream), STEPAF_OK);
+    end();
+}
+
+static void half_a_receive_ends_the_plan(void)
+{
+    begin(STEPAF_FFN);
+    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    cuda_fake.n_calls = 0;
+    cuda_fake.fail_at = 4;
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
+    expect_over(stepaf_recv_on_stream);
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
+    end();
+}
+
+/* Of an operation that is refused as a whole nothing is left. */
+static void a_launch_that_fails_counts_nothing(void)
+{
+    begin(STEPAF_FFN);
+    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    cuda_fake.n_calls = 0;
+    cuda_fake.fail_at = 2;
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
+    cuda_fake.fail_at = 0;
+    CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
+    end();
+}
+
+/* An operation that is under way, without the request that was asked for. */
+static void a_start_without_its_request_ends_the_plan(void)
+{
+    stepaf_request_h request = NULL;
+
+    begin(STEPAF_ATTENTION);
+    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    cuda_fake.n_calls = 0;
+    cuda_fake.fail_at = 6; /* enter, capturing?, enter, send, enter, the event */
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, &request), STEPAF_ERR_TRANSPORT);
+    CU_ASSERT_PTR_NULL(request);
+    expect_over(stepaf_wait_on_stream);
+    end();
+}
+
+/* However long a plan goes on: a head that a copy engine has told of is not taken for a count. */
+static void no_operations_stamp_is_the_one_that_counts_nothing(void)
+{
+    static const uint32_t ends[] = {0x7fffffff, 0xffffffff};
+
+    for (int i = 0; i < 2; i++)
+        for (uint32_t k = 0; k < 4; k++) {
+            uint32_t n = ends[i] - 1 + k;
+            CU_ASSERT_NOT_EQUAL((uint32_t)stepaf_stamp(7, n), STEPAF_TOLD);
+            CU_ASSERT_NOT_EQUAL(stepaf_stamp(7, n), stepaf_stamp(7, n - 1));
+            CU_ASSERT_EQUAL(stepaf_stamp(7, n) >> 32, 7);
+        }
+    CU_ASSERT_EQUAL(stepaf_stamp(7, 1), UINT64_C(7) << 32 | 1);
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"the host's wait comes behind the start", the_hosts_wait_comes_behind_the_start},
+        {"half a wait ends the plan", half_a_wait_ends_the_plan},
+        {"half a receive ends the plan", half_a_receive_ends_the_plan},
+        {"a launch that fails counts nothing", a_launch_that_fails_counts_nothing},
+        {"a start without its request ends the plan", a_start_without_its_request_ends_the_plan},
+        {"no operation's stamp counts nothing", no_operations_stamp_is_the_one_that_counts_nothing},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run("stream", tests);
+}
