@@ -6,6 +6,9 @@
 #include "base/log.h"
 #include "engine/engine.h"
 #include "engine/map.h"
+#include "engine/relay.h"
+
+#define BY_STREAMS ",cuda_ipc"
 
 /* Whether the transport has written what the engine has handed to it. What still waits for room is
  * not written yet, and nobody knows what a lost peer's link has carried. */
@@ -23,6 +26,18 @@ static void judge(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
              (unsigned long long)peer->link->bytes_sent, (unsigned long long)peer->bytes_sent);
 }
 
+/* Name the ways to one peer: the link's, and the GPU's memory where streams write to that directly. What
+ * they write is counted nowhere. */
+static void name_ways(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
+                      struct stepaf_map_way *way)
+{
+    bool direct = ctx->streams && ctx->streams->control && !stepaf_peer_relayed(ctx, peer->index);
+
+    snprintf(way->name, sizeof(way->name), "%.*s%s", (int)(sizeof(way->name) - sizeof(BY_STREAMS)),
+             peer->link->name, direct ? BY_STREAMS : "");
+    snprintf(way->refused, sizeof(way->refused), "%s", peer->refused);
+}
+
 /* The link to one peer. False: out of memory. */
 static bool add_peer(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer, bool with_bytes,
                      struct stepaf_map_part *part)
@@ -36,8 +51,7 @@ static bool add_peer(const struct stepaf_ctx *ctx, const struct stepaf_peer *pee
         judge(ctx, peer, part);
     if (link->address[0] && !part->address[0])
         snprintf(part->address, sizeof(part->address), "%s", link->address);
-    snprintf(way.name, sizeof(way.name), "%s", link->name);
-    snprintf(way.refused, sizeof(way.refused), "%s", peer->refused);
+    name_ways(ctx, peer, &way);
     return stepaf_map_part_add(part, &way, with_bytes ? link->bytes_sent : 0,
                                with_bytes ? link->messages_sent : 0);
 }

@@ -2,6 +2,7 @@
 /* Stream plans whose peers are reached directly, on a GPU that is made up: what is enqueued where, and
  * what becomes of a plan of which a part was refused. */
 #include "cuda_fake.h"
+#include "engine/map.h"
 #include "engine/stream.h"
 #include "fake.h"
 #include "unit.h"
@@ -196,6 +197,24 @@ static void no_operations_stamp_is_the_one_that_counts_nothing(void)
     CU_ASSERT_EQUAL(stepaf_stamp(7, 1), UINT64_C(7) << 32 | 1);
 }
 
+/* Beside the link, which hosts use; and only where there are stream plans. */
+static void the_map_names_what_streams_write_to(void)
+{
+    struct stepaf_map_part part;
+
+    begin(STEPAF_ATTENTION);
+    stepaf_map_part_make(job->ctx, false, &part);
+    CU_ASSERT_EQUAL(part.n_ways, 0);
+    stepaf_map_part_free(&part);
+    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    snprintf(job->ctx->peers[0].link->name, STEPAF_LINK_NAME, "shm;a-name-that-is-quite-long");
+    stepaf_map_part_make(job->ctx, false, &part);
+    CU_ASSERT_EQUAL_FATAL(part.n_ways, 1);
+    CU_ASSERT_STRING_EQUAL(part.ways[0].name, "shm;a-name-that-is-qui,cuda_ipc");
+    stepaf_map_part_free(&part);
+    end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -205,6 +224,7 @@ int main(void)
         {"a launch that fails counts nothing", a_launch_that_fails_counts_nothing},
         {"a start without its request ends the plan", a_start_without_its_request_ends_the_plan},
         {"no operation's stamp counts nothing", no_operations_stamp_is_the_one_that_counts_nothing},
+        {"the map names what streams write to", the_map_names_what_streams_write_to},
         CU_TEST_INFO_NULL,
     };
     return unit_run("stream", tests);
