@@ -5,7 +5,7 @@
 #
 # BUILD is a build directory with stepaf_perf; ROUNDS, by default 5, is how often all take turns.
 # It starts a guest (test/vm/run), prints the tables, and writes them to FILE, by default
-# bench/results/verbs-soft-roce.md. The machine may have other work, and its speed changes by the
+# BUILD/verbs-soft-roce.md. The machine may have other work, and its speed changes by the
 # minute: numbers are the median of all rounds, ratios the median of each round's ratio. Half round
 # trips are of the same bytes both ways, from one end of rail r0 to the other; bandwidths are of
 # pushes, of all attention ranks together.
@@ -37,7 +37,7 @@ outside()
 }
 
 if [ -z "${VM_JOB:-}" ]; then
-    outside "${3:-$here/../../bench/results/verbs-soft-roce.md}"
+    outside "${3:-$build/verbs-soft-roce.md}"
     exit
 fi
 lat_sizes=(8 64 256 1024 4096)
