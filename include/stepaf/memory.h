@@ -28,10 +28,13 @@ STEPAF_API stepaf_status_t stepaf_alloc(stepaf_context_h ctx, size_t bytes, step
                                         void **ptr_p);
 
 /** Free memory from stepaf_alloc. GPU memory: waits until the GPU is done with all that was
- *  enqueued before, so that no stream should be waiting for a peer.
+ *  enqueued before, so that no stream should be waiting for a peer. Over RDMA: waits until peers'
+ *  devices have acknowledged what was sent, since until then this rank's device may send it again; a
+ *  peer that does not is lost after STEPAF_VERBS_PEER_TIMEOUT_US.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_UNREGISTERED (not the start of an
  *  allocation); STEPAF_ERR_STATE (a plan or a receive registration uses it; or streams wait for peers
- *  by way of the host, see stepaf/stream.h). Nothing changed on
+ *  by way of the host, see stepaf/stream.h); STEPAF_ERR_TIMEOUT (the wait for a device took
+ *  STEPAF_TIMEOUT_US; names a peer). Nothing changed on
  *  failure. Peers' mappings end at the next commit. */
 STEPAF_API stepaf_status_t stepaf_free(stepaf_context_h ctx, void *ptr);
 

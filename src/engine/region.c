@@ -204,20 +204,66 @@ void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
     free(region);
 }
 
-stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool allocated)
+/* The region that may go; NULL, and *status_p says why. */
+static struct stepaf_region *removable(struct stepaf_ctx *ctx, void *base, bool allocated,
+                                       stepaf_status_t *status_p)
 {
     uint32_t at = upper_bound(ctx, base);
     struct stepaf_region *region = at ? ctx->regions[at - 1] : NULL;
 
     if (!region || region->base != base || region->library != allocated)
-        return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_NONE,
-                                allocated ? "not the start of memory from stepaf_alloc"
-                                          : "not the start of memory given to stepaf_register");
-    if (region->uses)
-        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
-                                "%u plans or receive registrations use this memory", region->uses);
-    if ((region->kind != STEPAF_MEM_HOST || region->unpin) && stepaf_relays_are_ahead(ctx))
-        return waits();
+        *status_p =
+            stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_NONE,
+                             allocated ? "not the start of memory from stepaf_alloc"
+                                       : "not the start of memory given to stepaf_register");
+    else if (region->uses)
+        *status_p =
+            stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                             "%u plans or receive registrations use this memory", region->uses);
+    else if ((region->kind != STEPAF_MEM_HOST || region->unpin) && stepaf_relays_are_ahead(ctx))
+        *status_p = waits();
+    else
+        return region;
+    return NULL;
+}
+
+/* A peer to which a device may send again what it reads anew; NULL: none. */
+static const struct stepaf_peer *unsettled(struct stepaf_ctx *ctx, bool begin)
+{
+    const struct stepaf_peer *peer = NULL;
+    uint32_t index;
+
+    for (unsigned i = 0; i < ctx->n_transports; i++) {
+        struct stepaf_transport *transport = ctx->transports[i];
+        if (transport->ops->unsettled && transport->ops->unsettled(transport, begin, &index))
+            peer = &ctx->peers[index];
+    }
+    return peer;
+}
+
+/* The lock is free while this waits: then a plan may have come to use the memory, or another thread
+ * have removed it. */
+stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool allocated)
+{
+    int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.timeout_us * 1000;
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    struct stepaf_region *region;
+    const struct stepaf_peer *peer = NULL;
+    stepaf_status_t status;
+
+    for (bool begin = true;; begin = false) {
+        region = removable(ctx, base, allocated, &status);
+        if (!region)
+            return status;
+        peer = unsettled(ctx, begin);
+        if (!peer)
+            break;
+        if (!stepaf_engine_advance(ctx, &waiter, deadline_ns))
+            return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_NONE, peer->who,
+                                         STEPAF_WHO_FORMAT
+                                         " has not acknowledged what was sent to it",
+                                         STEPAF_WHO_ARGS(peer->who));
+    }
     if (region->offered)
         ctx->changed = true;
     stepaf_region_drop(ctx, region);

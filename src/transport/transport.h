@@ -263,6 +263,11 @@ struct stepaf_transport_ops {
      * these, and region->registration is its. NULL in those that need nothing. */
     stepaf_status_t (*add_region)(struct stepaf_transport *transport, struct stepaf_region *region);
     void (*drop_region)(struct stepaf_transport *transport, struct stepaf_region *region);
+    /* Whether a peer has yet to acknowledge what was sent to it: until then a device may read it
+     * again, though the peer has answered. *peer_p: which. @a begin: what was sent until now, else
+     * until the call before. Links are looked after while one waits for it. NULL in a transport that
+     * reads nothing after its post is over. */
+    bool (*unsettled)(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
     /* Say in words how GPU memory that was added is reached. NULL in a transport that takes none:
      * elsewhere a region that has no registration after add_region was not taken. */
     void (*describe_gpu)(const struct stepaf_transport *transport, char *text);

@@ -45,6 +45,7 @@ struct fake_job {
     const char *join_reason;       /* the next join fails so; NULL: it does not */
     unsigned n_idle;               /* calls of the transport's idle */
     unsigned n_severed;            /* and of its sever */
+    unsigned unsettled;            /* looks for which the last peer has not acknowledged all */
     int wake_fd;                   /* what the transport names for sleeping; 0: nothing */
     unsigned n_armed;              /* and how often it was asked */
     unsigned n_records;            /* posts taken since fake_forget */

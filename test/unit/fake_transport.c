@@ -62,6 +62,15 @@ static stepaf_status_t transport_join(struct stepaf_transport *base, int64_t dea
     return STEPAF_ERR_NO_TRANSPORT;
 }
 
+static bool transport_unsettled(struct stepaf_transport *base, bool begin, uint32_t *peer_p)
+{
+    struct fake_transport *transport = (struct fake_transport *)base;
+
+    (void)begin;
+    *peer_p = transport->n_peers - 1;
+    return transport->job->unsettled && transport->job->unsettled--;
+}
+
 static void transport_disconnect(struct stepaf_link *link)
 {
     (void)link;
@@ -200,6 +209,7 @@ static void transport_memory(struct stepaf_transport *base, size_t *per_link_p, 
 static const struct stepaf_transport_ops fake_ops = {
     .name = "fake",
     .close = transport_close,
+    .unsettled = transport_unsettled,
     .pack = transport_pack,
     .pack_region = transport_pack_region,
     .connect = transport_connect,

@@ -149,6 +149,40 @@ static void only_its_start_ends_a_region(void)
     end();
 }
 
+static void use_it(struct fake_job *used)
+{
+    used->ctx->regions[0]->uses = 1;
+}
+
+/* Until peers have acknowledged what was sent, a device may read it again. */
+static void memory_stays_until_devices_are_done(void)
+{
+    begin();
+    (void)add(0, 100);
+    job->unsettled = 5;
+    CU_ASSERT_EQUAL(stepaf_deregister(job->handle, place), STEPAF_OK);
+    CU_ASSERT_EQUAL(job->unsettled, 0);
+
+    struct stepaf_region *region = add(0, 100);
+    job->ctx->env.timeout_us = 20000;
+    job->unsettled = UINT32_MAX;
+    CU_ASSERT_EQUAL(stepaf_deregister(job->handle, place), STEPAF_ERR_TIMEOUT);
+    UNIT_CONTAINS(stepaf_last_error()->text,
+                  "attention rank 0 (world rank 0) has not acknowledged");
+    CU_ASSERT_EQUAL(stepaf_last_error()->peer_world_rank, 0);
+    CU_ASSERT_PTR_EQUAL(find(0, 100), region);
+
+    job->ctx->env.timeout_us = 10000000; /* and meanwhile a plan of another thread's uses it */
+    job->on_progress = use_it;
+    CU_ASSERT_EQUAL(stepaf_deregister(job->handle, place), STEPAF_ERR_STATE);
+    CU_ASSERT_PTR_EQUAL(find(0, 100), region);
+    job->on_progress = NULL;
+    job->unsettled = 0;
+    region->uses = 0;
+    CU_ASSERT_EQUAL(stepaf_deregister(job->handle, place), STEPAF_OK);
+    end();
+}
+
 /* A number that a peer may still name never stands for other memory. */
 static void numbers_are_not_reused(void)
 {
@@ -247,6 +281,7 @@ int main(void)
         {"overlaps are refused", overlaps_are_refused},
         {"bad ranges are refused", bad_ranges_are_refused},
         {"only its start ends a region", only_its_start_ends_a_region},
+        {"memory stays until devices are done", memory_stays_until_devices_are_done},
         {"numbers are not reused", numbers_are_not_reused},
         {"allocated memory is whole pages of zeros", allocated_memory_is_whole_pages_of_zeros},
         {"peers write to targets only", peers_write_to_targets_only},

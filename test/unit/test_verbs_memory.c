@@ -114,6 +114,48 @@ static void a_key_covers_exactly_its_region(void)
     CU_ASSERT_FALSE(is_written(-1, 1));
 }
 
+static bool is_unsettled(bool begin)
+{
+    uint32_t peer = 7;
+    bool is = stepaf_verbs_ops.unsettled(a.transport, begin, &peer);
+    CU_ASSERT_EQUAL(peer, is ? 0 : 7);
+    return is;
+}
+
+/* A device may read again what is not acknowledged, however little nobody asked to hear of. */
+static void what_is_sent_settles(void)
+{
+    begin("");
+    CU_ASSERT_FALSE(is_unsettled(true));
+    vside_open(&b, 1);
+    vside_join(&a, &b);
+    CU_ASSERT_FALSE(is_unsettled(true));
+    (void)vside_memory(&a, BYTES);
+    struct stepaf_rmem *rmem = vside_import(&a, 0, &b, vside_memory(&b, BYTES));
+    struct stepaf_post post = vside_post(&a, 0, &xfer, 1, 8, rmem);
+    verbs_device.holds = true;
+    CU_ASSERT_EQUAL(vside_send(&post), STEPAF_POST_SENT);
+    unsigned n_signaled = verbs_device.n_signaled;
+    CU_ASSERT_TRUE(is_unsettled(true));
+    CU_ASSERT_EQUAL(verbs_device.n_signaled, n_signaled + 1);
+    CU_ASSERT_EQUAL(vside_send(&post), STEPAF_POST_SENT); /* later than what is waited for */
+    CU_ASSERT_TRUE(verbs_device_go_one(0));
+    (void)vside_progress(&a);
+    CU_ASSERT_TRUE(is_unsettled(false));
+    CU_ASSERT_TRUE(verbs_device_go_one(0));
+    (void)vside_progress(&a);
+    CU_ASSERT_FALSE(is_unsettled(false));
+    CU_ASSERT_TRUE(is_unsettled(true));
+    stepaf_verbs_lost(vside_link(&a, 0), "it is over");
+    CU_ASSERT_FALSE(is_unsettled(true));
+    verbs_device.holds = false;
+    verbs_device_go();
+    (void)vside_progress(&b);
+    stepaf_verbs_ops.release(a.links[0], rmem);
+    vside_close(&b);
+    end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -122,6 +164,7 @@ int main(void)
         {"a device may not offer it", a_device_may_not_offer_it},
         {"a failure halfway leaves nothing", a_failure_halfway_leaves_nothing},
         {"a key covers exactly its region", a_key_covers_exactly_its_region},
+        {"what is sent settles", what_is_sent_settles},
         CU_TEST_INFO_NULL,
     };
     return unit_run("verbs memory", tests);

@@ -138,6 +138,7 @@ const struct stepaf_transport_ops stepaf_verbs_ops = {
     .close = verbs_close,
     .add_region = stepaf_verbs_add_region,
     .drop_region = stepaf_verbs_drop_region,
+    .unsettled = stepaf_verbs_unsettled,
     .describe_gpu = stepaf_verbs_describe_gpu,
     .try_gpu = verbs_try_gpu,
     .pack = stepaf_verbs_pack,

@@ -106,6 +106,7 @@ struct stepaf_verbs_path {
     uint32_t asked;
     uint32_t quiet_done;  /* done when it was last looked at */
     uint64_t quiet_since; /* and since when it has been that, ticks; 0: not looked at yet */
+    uint32_t settle;      /* posted, when memory was last about to go */
     /* notifications, ever */
     uint32_t tx_next;
     uint32_t tx_read; /* that the peer is known to have consumed */
@@ -382,6 +383,7 @@ unsigned stepaf_verbs_arm(struct stepaf_transport *transport, int *fds_p, unsign
 
 /* watch.c */
 void stepaf_verbs_idle(struct stepaf_transport *transport);
+bool stepaf_verbs_unsettled(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
 /* Wait a moment for what has been sent to arrive. */
 void stepaf_verbs_drain(struct stepaf_verbs *verbs, int64_t timeout_us);
 

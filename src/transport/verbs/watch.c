@@ -123,33 +123,46 @@ void stepaf_verbs_idle(struct stepaf_transport *transport)
     }
 }
 
-/* Whether all that the link has sent has arrived; ask if nothing would tell. */
-static bool is_drained(struct stepaf_verbs_link *link)
+/* Whether the peer has acknowledged what a path had posted when that began to matter; ask if nothing
+ * would tell. A device is through with what a dead rail still had. */
+static bool is_settled(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path)
 {
-    bool all = true;
+    if (path->closed || (int32_t)(path->done - path->settle) >= 0)
+        return true;
+    if (!is_asked(path))
+        (void)stepaf_verbs_tell(link, path, true);
+    return false;
+}
 
-    for (unsigned i = 0; i < link->n_paths && !link->base.dead; i++) {
-        struct stepaf_verbs_path *path = &link->paths[i];
-        if (path->done == path->posted)
-            continue;
-        all = false;
-        if (!is_asked(path))
-            (void)stepaf_verbs_tell(link, path, true);
+bool stepaf_verbs_unsettled(struct stepaf_transport *transport, bool begin, uint32_t *peer_p)
+{
+    struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
+    bool any = false;
+
+    for (uint32_t p = 0; p < verbs->n_peers; p++) {
+        struct stepaf_verbs_link *link = verbs->links[p];
+        for (unsigned i = 0; link && !link->base.dead && i < link->n_paths; i++) {
+            struct stepaf_verbs_path *path = &link->paths[i];
+            if (begin)
+                path->settle = path->posted;
+            if (is_settled(link, path))
+                continue;
+            any = true;
+            *peer_p = p;
+        }
     }
-    return all || link->base.dead;
+    return any;
 }
 
 void stepaf_verbs_drain(struct stepaf_verbs *verbs, int64_t timeout_us)
 {
     int64_t deadline_ns = stepaf_monotonic_ns() + timeout_us * 1000;
-    bool all = false;
+    bool more = true;
+    uint32_t peer;
 
-    while (!all && stepaf_monotonic_ns() < deadline_ns) {
-        all = true;
-        for (unsigned p = 0; p < verbs->n_peers; p++)
-            if (verbs->links[p] && !verbs->links[p]->base.dead && !is_drained(verbs->links[p]))
-                all = false;
-        if (!all)
+    for (bool begin = true; more && stepaf_monotonic_ns() < deadline_ns; begin = false) {
+        more = stepaf_verbs_unsettled(&verbs->base, begin, &peer);
+        if (more)
             stepaf_verbs_sends_poll(verbs);
     }
 }
