@@ -5,10 +5,10 @@
 #
 # BUILD is a build directory with stepaf_perf; ROUNDS, by default 5, is how often all take turns.
 # It starts a guest (test/vm/run), prints the tables, and writes them to FILE, by default
-# BUILD/verbs-soft-roce.md. The machine may have other work, and its speed changes by the
-# minute: numbers are the median of all rounds, ratios the median of each round's ratio. Half round
-# trips are of the same bytes both ways, from one end of rail r0 to the other; bandwidths are of
-# pushes, of all attention ranks together.
+# BUILD/verbs-soft-roce.md. The machine may have other work, and its speed changes by the minute:
+# numbers are the median of all rounds, ratios the median of each round's ratio, of what ran one
+# after the other. Half round trips are of the same bytes both ways, from one end of rail r0 to the
+# other; bandwidths are of pushes, of all attention ranks together.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 if [ $# -lt 1 ] || [ ! -x "$1/stepaf_perf" ]; then
@@ -27,7 +27,7 @@ outside()
     local file=$1 kept before
     kept=$(mktemp -d) || exit
     before=$(load)
-    "$here/run" -t $((300 + 240 * rounds)) -k "$kept" -- "$here/bench.sh" "$build" "$rounds" || exit
+    "$here/run" -t $((300 + 360 * rounds)) -k "$kept" -- "$here/bench.sh" "$build" "$rounds" || exit
     {
         cat "$kept/bench.md"
         printf '\nLoad of the host, which has %s cores: %s before, %s after.\n' "$(nproc)" "$before" "$(load)"
@@ -133,13 +133,11 @@ measure()
     stepaf lat 2 af --split attn=1,ffn=1 --size "$(comma "${lat_sizes[@]}")" -i 1000 -w 100 \
         --max-time 1
     for size in "${bw_sizes[@]}"; do
-        echo "$round $size mb_per_s $(perftest ib_write_bw 4 "$size" -n $((20971520 / size)) -t $depth)" \
+        echo "$round $size mb_per_s $(perftest ib_write_bw 4 "$size" -n $((41943040 / size)) -t $depth)" \
             >>"$scratch/ib_bw"
+        stepaf bw 2 bw --split attn=1,ffn=1 --size "$size" -d $depth -w $depth --max-time 2
+        stepaf sum 4 bw --split attn=2,ffn=2,interleave --size "$size" -d 1 -w 1 --max-time 2
     done
-    stepaf bw 2 bw --split attn=1,ffn=1 --size "$(comma "${bw_sizes[@]}")" -d $depth -w $depth \
-        --max-time 2
-    stepaf sum 4 bw --split attn=2,ffn=2,interleave --size "$(comma "${bw_sizes[@]}")" \
-        -d 1 -w 1 --max-time 2
     stepaf rate 2 rate --split attn=1,ffn=1 -d 16 --max-time 1
 }
 
