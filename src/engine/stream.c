@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans in use: launching, requests, failures. */
+/* Stream plans in use: enqueueing, failures. */
 #include "engine/relay.h"
 #include "engine/stream_any.h"
 
@@ -159,126 +159,6 @@ void stepaf_streams_peer_lost(struct stepaf_peer *peer)
     }
 }
 
-/* ---- requests ---- */
-
-/* Record an event in @a stream, made at its first use. */
-static stepaf_status_t mark(struct stepaf_gpu *gpu, void **event_p, void *stream)
-{
-    stepaf_status_t status = STEPAF_OK;
-
-    if (!*event_p)
-        status = stepaf_gpu_event_create(gpu, event_p);
-    return status ? status : stepaf_gpu_event_record(gpu, *event_p, stream);
-}
-
-/* The operation that was just sent gets a request. */
-static stepaf_status_t open_request(struct stepaf_stream *stream, uint8_t slot, void *cuda_stream,
-                                    struct stepaf_op **op_p)
-{
-    struct stepaf_plan_obj *plan = stream->plan;
-    struct stepaf_op *op = &plan->ops[slot];
-    stepaf_status_t status = mark(plan->ctx->gpu, &stream->sent[slot], cuda_stream);
-
-    if (status)
-        return status;
-    op->generation = stepaf_table_generation(&plan->ctx->ops);
-    op->seq = plan->seq;
-    op->retired = false;
-    op->failed_peer = -1;
-    op->pending = plan->ctx->n_peers;
-    for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-        op->parts[p].state = STEPAF_PART_WAITING;
-    for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
-        op->pull_bytes[i] = plan->pull[i].bytes;
-    atomic_store_explicit(&op->status, STEPAF_INPROGRESS, memory_order_release);
-    stream->requests |= 1u << slot;
-    stream->awaited &= ~(1u << slot);
-    plan->ctx->n_stream_requests++;
-    *op_p = op;
-    return STEPAF_OK;
-}
-
-static void close_request(struct stepaf_stream *stream, uint8_t slot, stepaf_status_t status)
-{
-    stream->requests &= ~(1u << slot);
-    stream->plan->ctx->n_stream_requests--;
-    stepaf_op_end(&stream->plan->ops[slot], status, stream->failed_peer);
-}
-
-stepaf_status_t stepaf_stream_claim(struct stepaf_op *op)
-{
-    struct stepaf_stream *stream = op->plan->stream;
-    struct stepaf_ctx *ctx = op->plan->ctx;
-    stepaf_status_t status = stepaf_stream_status(stream);
-
-    if (status) { /* the operation's result, which the caller takes from it */
-        if (stream->requests & ~stream->awaited & 1u << op->slot)
-            close_request(stream, op->slot, status);
-        return STEPAF_OK;
-    }
-    if (!(stream->requests & ~stream->awaited & 1u << op->slot))
-        return STEPAF_OK;
-    if (!ctx->streams->stream)
-        status = stepaf_gpu_stream_create(ctx->gpu, &ctx->streams->stream);
-    /* Operations before it have marks of their own only if they have requests. The others precede
-     * it on the streams, and with them the earlier waits in their slots. */
-    if (!status)
-        status = stepaf_gpu_event_await(ctx->gpu, stream->sent[op->slot], ctx->streams->stream);
-    while (!status && !(stream->awaited & 1u << op->slot)) {
-        uint8_t slot = (uint8_t)(stream->n_received % op->plan->depth);
-        if (slot != op->slot && stream->sent[slot])
-            status = stepaf_gpu_event_await(ctx->gpu, stream->sent[slot], ctx->streams->stream);
-        if (!status)
-            status = stepaf_stream_receive(stream, ctx->streams->stream);
-    }
-    return status;
-}
-
-/* Look at the open requests of one plan. Those that no stream waits for end with the plan only. */
-static unsigned look(struct stepaf_stream *stream)
-{
-    struct stepaf_ctx *ctx = stream->plan->ctx;
-    stepaf_status_t over = stepaf_stream_status(stream);
-    uint32_t open = over ? stream->requests : stream->requests & stream->awaited;
-    unsigned n = 0;
-
-    while (open) {
-        uint8_t slot = (uint8_t)__builtin_ctz(open);
-        stepaf_status_t status = stream->awaited & 1u << slot
-                                     ? stepaf_gpu_event_test(ctx->gpu, stream->arrived[slot])
-                                     : over;
-        open &= open - 1;
-        if (status == STEPAF_INPROGRESS)
-            continue;
-        if (!status)
-            status = stepaf_stream_status(stream);
-        close_request(stream, slot, status);
-        n++;
-    }
-    return n;
-}
-
-unsigned stepaf_streams_progress(struct stepaf_ctx *ctx)
-{
-    unsigned n = 0;
-
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (plan && plan->stream && plan->stream->requests)
-            n += look(plan->stream);
-    }
-    return n;
-}
-
-stepaf_status_t stepaf_stream_sent(struct stepaf_op *op)
-{
-    struct stepaf_stream *stream = op->plan->stream;
-
-    if (!(stream->requests & 1u << op->slot))
-        return STEPAF_OK;
-    return stepaf_gpu_event_test(op->plan->ctx->gpu, stream->sent[op->slot]);
-}
-
 /* ---- enqueueing ---- */
 
 stepaf_status_t stepaf_stream_check(struct stepaf_stream *stream)
@@ -407,7 +287,7 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
     if (status)
         return status;
     if (op_p)
-        status = open_request(stream, slot, cuda_stream, op_p);
+        status = stepaf_stream_request(stream, slot, cuda_stream, op_p);
     plan->seq++;
     stream->n_sent++;
     if (!status && stream->relay && !stepaf_is_attention(plan->ctx))
@@ -436,11 +316,8 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
     if (status)
         return stepaf_stream_break(stream, status);
     stream->n_received++;
-    if (stream->requests & 1u << slot) {
-        status = mark(gpu, &stream->arrived[slot], cuda_stream);
-        if (!status)
-            stream->awaited |= 1u << slot;
-    }
+    if (stream->requests & 1u << slot)
+        status = stepaf_stream_await(stream, slot, cuda_stream);
     if (!status && stream->relay && stepaf_is_attention(plan->ctx))
         status = stepaf_relay_mark(stream->relay, cuda_stream);
     return stepaf_stream_break(stream, status);

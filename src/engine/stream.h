@@ -137,7 +137,11 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
                                    int n_tensors, void *cuda_stream, struct stepaf_op **op_p);
 stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_stream);
 
-/* Requests: enqueue the wait for @a op if nobody has; look which are complete. */
+/* Requests: make one for the operation that was just sent; note where its wait is in a stream; enqueue
+ * the wait for @a op if nobody has; look which are complete. */
+stepaf_status_t stepaf_stream_request(struct stepaf_stream *stream, uint8_t slot, void *cuda_stream,
+                                      struct stepaf_op **op_p);
+stepaf_status_t stepaf_stream_await(struct stepaf_stream *stream, uint8_t slot, void *cuda_stream);
 stepaf_status_t stepaf_stream_claim(struct stepaf_op *op);
 unsigned stepaf_streams_progress(struct stepaf_ctx *ctx);
 /* Whether the sources of @a op may be overwritten. */
