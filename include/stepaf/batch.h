@@ -78,7 +78,10 @@ STEPAF_API stepaf_status_t stepaf_batch_pull(stepaf_batch_h batch, int index,
  *  @param flags      STEPAF_RESPOND_*.
  *  @param request_p  NULL, or waited for before the sources are overwritten. Without it they may
  *                    be reused once the next batch of the same plan slot has arrived. The
- *                    request is valid until the slot's next response, also after the release.
+ *                    request is valid until the slot's next response, also after the release. If
+ *                    the attention rank destroys the plan, or a commit ends it, before that, it had
+ *                    the answer: stepaf_wait, stepaf_test and stepaf_request_sent return STEPAF_OK
+ *                    from then on, and stepaf_wait_any passes over it.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE (released, among others); STEPAF_ERR_INVALID (count,
  *  flags, key); STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED; STEPAF_ERR_STATE (answered already);
  *  STEPAF_ERR_CANCELED, STEPAF_ERR_PEER_LOST (nobody waits for it any more: only release it).

@@ -85,38 +85,39 @@ bad:
     return stepaf_handle_bad("request");
 }
 
-/* The batch that a handle has the number of. */
-static stepaf_status_t enter_numbered(const void *handle, enum stepaf_handle_kind kind,
-                                      const char *what, struct stepaf_batch_obj **batch_p)
+struct stepaf_batch_obj *stepaf_find_response(struct stepaf_ctx *ctx, stepaf_request_h handle)
 {
-    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, kind);
+    struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->batches, stepaf_handle_index(handle));
 
-    if (__builtin_expect(!ctx, 0))
-        return stepaf_handle_bad(what);
-    stepaf_lock_enter(&ctx->lock);
-    *batch_p = stepaf_table_get(&ctx->batches, stepaf_handle_index(handle));
-    if (__builtin_expect(!*batch_p, 0)) {
-        stepaf_leave(ctx);
-        return stepaf_handle_bad(what);
-    }
-    return STEPAF_OK;
+    return batch && batch->responded && batch->responded == stepaf_handle_generation(handle) ? batch
+                                                                                             : NULL;
+}
+
+/* Whether @a handle is older than what has its number now, if anything has. */
+static bool is_gone(const struct stepaf_ctx *ctx, stepaf_request_h handle)
+{
+    uint32_t index = stepaf_handle_index(handle), generation = stepaf_handle_generation(handle);
+    const struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->batches, index);
+
+    return index < ctx->batches.n && generation &&
+           (int32_t)(ctx->batches.last_generation - generation) >= 0 &&
+           (!batch || (int32_t)(batch->born - generation) > 0);
 }
 
 /* A response's request: it outlives its batch, until the slot's next response. */
 static stepaf_status_t enter_response(stepaf_request_h handle, struct stepaf_batch_obj **batch_p)
 {
-    struct stepaf_batch_obj *batch;
-    stepaf_status_t status = enter_numbered(handle, STEPAF_HANDLE_RESPONSE, "request", &batch);
+    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_RESPONSE);
 
-    if (status)
-        return status;
-    if (__builtin_expect(!batch->responded || batch->responded != stepaf_handle_generation(handle),
-                         0)) {
-        stepaf_leave(stepaf_batch_ctx(batch));
+    if (!ctx)
         return stepaf_handle_bad("request");
-    }
-    *batch_p = batch;
-    return STEPAF_OK;
+    stepaf_lock_enter(&ctx->lock);
+    *batch_p = stepaf_find_response(ctx, handle);
+    if (__builtin_expect(*batch_p != NULL, 1))
+        return STEPAF_OK;
+    bool gone = is_gone(ctx, handle);
+    stepaf_leave(ctx);
+    return gone ? STEPAF_OK : stepaf_handle_bad("request");
 }
 
 stepaf_status_t stepaf_enter_request(stepaf_request_h handle, struct stepaf_op **op_p,
@@ -131,17 +132,22 @@ stepaf_status_t stepaf_enter_request(stepaf_request_h handle, struct stepaf_op *
 
 stepaf_status_t stepaf_enter_batch(stepaf_batch_h handle, struct stepaf_batch_obj **batch_p)
 {
+    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_BATCH);
     struct stepaf_batch_obj *batch;
-    stepaf_status_t status = enter_numbered(handle, STEPAF_HANDLE_BATCH, "batch", &batch);
 
-    if (status)
-        return status;
-    if (__builtin_expect(batch->generation != stepaf_handle_generation(handle) ||
+    if (__builtin_expect(!ctx, 0))
+        goto bad;
+    stepaf_lock_enter(&ctx->lock);
+    batch = stepaf_table_get(&ctx->batches, stepaf_handle_index(handle));
+    if (__builtin_expect(!batch || batch->generation != stepaf_handle_generation(handle) ||
                              batch->state != STEPAF_BATCH_HELD,
                          0)) {
-        stepaf_leave(stepaf_batch_ctx(batch));
-        return stepaf_handle_bad("batch");
+        stepaf_leave(ctx);
+        goto bad;
     }
     *batch_p = batch;
     return STEPAF_OK;
+
+bad:
+    return stepaf_handle_bad("batch");
 }

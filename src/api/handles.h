@@ -31,9 +31,13 @@ stepaf_status_t stepaf_enter_context(stepaf_context_h handle, struct stepaf_ctx 
 stepaf_status_t stepaf_enter_plan(stepaf_plan_h handle, struct stepaf_plan_obj **plan_p);
 /* An operation's request. */
 stepaf_status_t stepaf_enter_op(stepaf_request_h handle, struct stepaf_op **op_p);
-/* An operation's request, or a response's: the other is NULL. */
+/* An operation's request, or a response's: the other is NULL. Both are, and there is no lock to leave,
+ * if it is a response's whose plan the attention rank has destroyed, or a commit has ended: that rank
+ * has had the answer. */
 stepaf_status_t stepaf_enter_request(stepaf_request_h handle, struct stepaf_op **op_p,
                                      struct stepaf_batch_obj **batch_p);
+/* A response's batch, found anew after the lock was free; NULL: the peer has had the answer. */
+struct stepaf_batch_obj *stepaf_find_response(struct stepaf_ctx *ctx, stepaf_request_h handle);
 /* A batch that the caller holds. */
 stepaf_status_t stepaf_enter_batch(stepaf_batch_h handle, struct stepaf_batch_obj **batch_p);
 

@@ -128,23 +128,30 @@ static inline __attribute__((always_inline)) stepaf_status_t wait_op(struct step
     return __builtin_expect(result == STEPAF_OK, 1) ? STEPAF_OK : stepaf_op_result(op);
 }
 
-static stepaf_status_t wait_response(struct stepaf_batch_obj *batch, int64_t timeout_us)
+/* The batch may go while the lock is free, or by a message that is taken in. */
+static stepaf_status_t wait_response(stepaf_request_h request, struct stepaf_batch_obj *batch,
+                                     int64_t timeout_us)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     struct stepaf_ctx *ctx = stepaf_batch_ctx(batch);
     const struct stepaf_peer *peer = batch->mirror->peer;
+    bool more = true;
 
     if (batch->retired)
         return waited_already();
-    while (!response_done(batch))
-        if (!advance(ctx, &waiter, timeout_us) && !response_done(batch))
+    while (batch && !response_done(batch)) {
+        if (!more)
             return timeout_us
                        ? stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RESPOND, peer->who,
                                                STEPAF_WHO_FORMAT
                                                " did not take the response in time",
                                                STEPAF_WHO_ARGS(peer->who))
                        : STEPAF_INPROGRESS;
-    batch->retired = true;
+        more = advance(ctx, &waiter, timeout_us);
+        batch = stepaf_find_response(ctx, request);
+    }
+    if (batch)
+        batch->retired = true;
     return STEPAF_OK;
 }
 
@@ -155,10 +162,10 @@ static __attribute__((noinline)) stepaf_status_t wait_either(stepaf_request_h re
     struct stepaf_op *op;
     stepaf_status_t status = stepaf_enter_request(request, &op, &batch);
 
-    if (status)
+    if (status || (!op && !batch))
         return status;
     struct stepaf_ctx *ctx = op ? op->plan->ctx : stepaf_batch_ctx(batch);
-    status = op ? wait_op(op, timeout_us) : wait_response(batch, timeout_us);
+    status = op ? wait_op(op, timeout_us) : wait_response(request, batch, timeout_us);
     stepaf_leave(ctx);
     return status;
 }
@@ -190,6 +197,8 @@ static int look_at(stepaf_request_h request, stepaf_status_t *status_p)
     *status_p = stepaf_enter_request(request, &op, &batch);
     if (*status_p)
         return 1;
+    if (!op && !batch) /* over, and nobody knows whether that was told before */
+        return -1;
     struct stepaf_ctx *ctx = op ? op->plan->ctx : stepaf_batch_ctx(batch);
     bool retired = op ? op->retired : batch->retired;
     bool done = op ? op_done(op) : response_done(batch);
@@ -279,12 +288,13 @@ stepaf_status_t stepaf_cancel(stepaf_request_h request)
 
     if (status)
         return status;
-    struct stepaf_ctx *ctx = op ? op->plan->ctx : stepaf_batch_ctx(batch);
-    status =
-        op ? stepaf_op_cancel(op)
-           : stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE, "a response cannot be canceled");
-    stepaf_leave(ctx);
-    return status;
+    if (op)
+        status = stepaf_op_cancel(op);
+    if (op || batch)
+        stepaf_leave(op ? op->plan->ctx : stepaf_batch_ctx(batch));
+    return op ? status
+              : stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                 "a response cannot be canceled");
 }
 
 stepaf_status_t stepaf_request_sent(stepaf_request_h request)
@@ -293,12 +303,13 @@ stepaf_status_t stepaf_request_sent(stepaf_request_h request)
     struct stepaf_op *op;
     stepaf_status_t status = stepaf_enter_request(request, &op, &batch);
 
-    if (status)
+    if (status || (!op && !batch))
         return status;
     struct stepaf_ctx *ctx = op ? op->plan->ctx : stepaf_batch_ctx(batch);
     stepaf_engine_progress(ctx);
-    if (batch) {
-        status = response_done(batch) ? STEPAF_OK : STEPAF_INPROGRESS;
+    if (!op) {
+        batch = stepaf_find_response(ctx, request);
+        status = !batch || response_done(batch) ? STEPAF_OK : STEPAF_INPROGRESS;
     } else if (op->plan->stream) {
         status = stepaf_stream_sent(op);
     } else {

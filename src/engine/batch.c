@@ -173,6 +173,13 @@ void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     }
 }
 
+void stepaf_batches_peer_lost(struct stepaf_peer *peer)
+{
+    for (uint32_t i = 0; i < peer->n_mirrors; i++)
+        for (int s = 0; peer->mirrors[i] && s < peer->mirrors[i]->depth; s++)
+            stepaf_post_conclude(&peer->mirrors[i]->batches[s].answer);
+}
+
 /* Whether the batch can be answered at all. */
 static stepaf_status_t check_state(const struct stepaf_batch_obj *batch)
 {

@@ -116,7 +116,9 @@ void stepaf_engine_lost(struct stepaf_host *host, struct stepaf_link *link, cons
     if (ctx->streams)
         stepaf_streams_peer_lost(peer);
     if (stepaf_is_attention(ctx))
-        stepaf_op_peer_lost(peer); /* an FFN rank keeps the batches that have come */
+        stepaf_op_peer_lost(peer);
+    else
+        stepaf_batches_peer_lost(peer);
 }
 
 void stepaf_engine_give_up(struct stepaf_peer *peer, const char *reason)

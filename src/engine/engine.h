@@ -352,6 +352,8 @@ void stepaf_mirrors_free(struct stepaf_peer *peer);
 bool stepaf_batch_busy(const struct stepaf_batch_obj *batch);
 void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+/* An FFN rank keeps the batches that have come; of answers nobody hears any more. */
+void stepaf_batches_peer_lost(struct stepaf_peer *peer);
 /* Take the next batch of any peer, or of @a peer; NULL: none. @a now: a stamp from the end of the
  * last vain poll or later; what arrived after it counts as taken at once. */
 struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
@@ -403,6 +405,10 @@ stepaf_status_t stepaf_region_alloc(struct stepaf_ctx *ctx, size_t bytes, stepaf
 stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_t bytes);
 /* Let the GPU read and write host memory, until the region is dropped. */
 stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *region);
+/* Wait until no device reads any more what was sent before: until peers have acknowledged it, or are
+ * lost. STEPAF_ERR_TIMEOUT names one that has not. */
+stepaf_status_t stepaf_regions_settle(struct stepaf_ctx *ctx, int64_t deadline_ns);
+/* The same for one region, which goes then. */
 stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool allocated);
 void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region);
 void stepaf_regions_free(struct stepaf_ctx *ctx);

@@ -142,6 +142,7 @@ struct stepaf_batch_obj {
     bool answered;
     bool retired;       /* its response's request was waited for */
     uint32_t responded; /* generation of the last response: what its request is known by */
+    uint32_t born;      /* generations before this one were of other batches with its number */
     uint64_t arrived;   /* ticks */
     uint64_t handled;
     struct stepaf_post answer;

@@ -56,6 +56,7 @@ static bool batch_open(struct stepaf_mirror *mirror, struct stepaf_batch_obj *ba
     batch->answer.link = mirror->peer->link;
     batch->answer.xfer = batch->xfers;
     batch->release.link = mirror->peer->link;
+    batch->born = stepaf_table_generation(&mirror->peer->ctx->batches);
     return stepaf_table_add(&mirror->peer->ctx->batches, batch, 1u << STEPAF_HANDLE_INDEX_BITS,
                             &batch->index);
 }

@@ -265,6 +265,7 @@ void stepaf_op_peer_lost(struct stepaf_peer *peer)
         struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         for (int s = 0; plan && s < plan->depth; s++) {
             struct stepaf_op *op = &plan->ops[s];
+            stepaf_post_conclude(&op->parts[p].post); /* nobody reads it */
             give_back(op, &op->parts[p]);
             if (op->pending && op->parts[p].state == STEPAF_PART_WAITING)
                 end_part(op, p, STEPAF_PART_LOST, now);

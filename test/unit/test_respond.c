@@ -147,6 +147,101 @@ static void a_lost_peers_batches_stay(void)
     end();
 }
 
+/* Answer the next operation of peer 0; the answer stays with the transport. */
+static stepaf_request_h posted_answer(uint32_t slot, uint32_t seq)
+{
+    stepaf_tensor_t tensor = {PULLED, memory, 8};
+    stepaf_request_h request = NULL;
+
+    start(0, slot, seq);
+    fake_link(job, 0)->holds = true;
+    CU_ASSERT_EQUAL(stepaf_respond(take(), &tensor, 1, STEPAF_RESPOND_RELEASE, &request),
+                    STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_INPROGRESS);
+    CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_INPROGRESS);
+    return request;
+}
+
+static void close_plan(struct fake_job *here)
+{
+    struct stepaf_msg close = fake_msg(here, STEPAF_MSG_CLOSE, PLAN, 0, 0);
+
+    here->on_progress = NULL;
+    fake_tell(here, 0, &close);
+}
+
+/* The attention rank has the answer, and is done with the plan, before the transport says so. */
+static void a_plan_may_end_while_its_answer_is_waited_for(void)
+{
+    stepaf_request_h requests[2];
+    int index;
+
+    for (int way = 0; way < 3; way++) { /* while waiting, while looking, before */
+        begin();
+        requests[0] = posted_answer(0, 0);
+        job->on_progress = way == 2 ? NULL : close_plan;
+        if (way == 2)
+            close_plan(job);
+        if (way == 0)
+            CU_ASSERT_EQUAL(stepaf_wait(requests[0], STEPAF_TIMEOUT_DEFAULT), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_request_sent(requests[0]), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_test(requests[0]), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_wait(requests[0], STEPAF_TIMEOUT_DEFAULT), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_cancel(requests[0]), STEPAF_ERR_STATE);
+        CU_ASSERT_EQUAL(stepaf_wait_any(requests, 1, 0, &index), STEPAF_ERR_STATE);
+        /* One of times to come, and one of a number that is not in use. */
+        requests[1] = (stepaf_request_h)((uintptr_t)requests[0] + (100ull << 32));
+        CU_ASSERT_EQUAL(stepaf_wait(requests[1], 0), STEPAF_ERR_HANDLE);
+        requests[1] = (stepaf_request_h)((uintptr_t)requests[0] + 1000);
+        CU_ASSERT_EQUAL(stepaf_wait(requests[1], 0), STEPAF_ERR_HANDLE);
+        end();
+    }
+}
+
+/* What has its number afterwards is another one. */
+static void a_number_that_is_used_again_is_not_mistaken(void)
+{
+    begin();
+    stepaf_request_h before = posted_answer(0, 0);
+    close_plan(job);
+    fake_link(job, 0)->held = NULL;
+    struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_PLAN, PLAN, 0, 0);
+    msg.word[1] = 1;
+    msg.word[2] = DEPTH;
+    EXPECT_TAKEN(job, 0, &msg);
+    msg = fake_msg(job, STEPAF_MSG_TENSOR, PLAN, 0, 0);
+    msg.flags = STEPAF_MSG_PULL_SIDE;
+    msg.word[0] = PULLED;
+    msg.word[3] = twin->ctx->regions[0]->id;
+    msg.word[6] = 200;
+    EXPECT_TAKEN(job, 0, &msg);
+    CU_ASSERT_EQUAL(stepaf_wait(before, 0), STEPAF_OK);
+    msg = fake_msg(job, STEPAF_MSG_START, PLAN, 0, 0);
+    EXPECT_TAKEN(job, 0, &msg);
+    stepaf_tensor_t tensor = {PULLED, memory, 0};
+    stepaf_request_h now = NULL;
+    CU_ASSERT_EQUAL(stepaf_respond(take(), &tensor, 1, STEPAF_RESPOND_RELEASE, &now), STEPAF_OK);
+    CU_ASSERT_EQUAL((uint32_t)(uintptr_t)now, (uint32_t)(uintptr_t)before);
+    CU_ASSERT_EQUAL(stepaf_test(now), STEPAF_INPROGRESS);
+    CU_ASSERT_EQUAL(stepaf_wait(before, 0), STEPAF_OK);
+    fake_complete(job, 0);
+    CU_ASSERT_EQUAL(stepaf_wait(now, 0), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_wait(now, 0), STEPAF_ERR_STATE); /* waited for already */
+    end();
+}
+
+/* Nobody reads it any more, whatever the device says, or does not. */
+static void an_answer_to_a_lost_peer_is_over(void)
+{
+    begin();
+    stepaf_request_h request = posted_answer(0, 0);
+    job->ctx->host.lost(&job->ctx->host, &fake_link(job, 0)->base, "it has finalized");
+    CU_ASSERT_PTR_NULL(fake_link(job, 0)->held);
+    CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_OK);
+    end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -155,6 +250,11 @@ int main(void)
         {"a release joins a queued answer", a_release_joins_a_queued_answer},
         {"batches come in order", batches_come_in_order},
         {"a lost peer's batches stay", a_lost_peers_batches_stay},
+        {"a plan may end while its answer is waited for",
+         a_plan_may_end_while_its_answer_is_waited_for},
+        {"a number that is used again is not mistaken",
+         a_number_that_is_used_again_is_not_mistaken},
+        {"an answer to a lost peer is over", an_answer_to_a_lost_peer_is_over},
         CU_TEST_INFO_NULL,
     };
     return unit_run("respond", tests);
