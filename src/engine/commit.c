@@ -288,6 +288,8 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
     }
     mark_committed(ctx);
     status = handshake(ctx, deadline_ns);
+    if (!status && ctx->streams)
+        status = stepaf_regions_settle(ctx, deadline_ns);
     stepaf_streams_settle(ctx);
     if (!status)
         stepaf_transports_trim(ctx);

@@ -63,12 +63,12 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
         if (plan)
             stepaf_plan_free(plan);
     }
-    stepaf_streams_free(ctx);
     for (uint32_t p = 0; ctx->peers && p < ctx->n_peers; p++)
         free_peer(&ctx->peers[p]);
     for (unsigned i = 0; i < ctx->n_transports; i++)
         ctx->transports[i]->ops->close(ctx->transports[i]);
     ctx->n_transports = 0;
+    stepaf_streams_free(ctx); /* what transports had still to send may have been theirs */
     stepaf_keys_free(ctx);
     stepaf_regions_free(ctx);
     if (ctx->stage_stream)

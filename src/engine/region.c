@@ -241,6 +241,61 @@ static const struct stepaf_peer *unsettled(struct stepaf_ctx *ctx, bool begin)
     return peer;
 }
 
+/* Whether a post that waits for room has a tensor there, or in what stands in for it. */
+static bool reads(const struct stepaf_post *post, const struct stepaf_region *region)
+{
+    for (uint32_t i = 0; i < post->n_xfer; i++) {
+        const struct stepaf_region *from = post->xfer[i].src_region;
+        if (post->xfer[i].bytes && (from == region || (from && from == region->stage)))
+            return true;
+    }
+    return false;
+}
+
+/* A peer to which something of a region is still to be sent; NULL: none. */
+static const struct stepaf_peer *queued(const struct stepaf_ctx *ctx,
+                                        const struct stepaf_region *region)
+{
+    for (const struct stepaf_list *n = ctx->queued.next; n != &ctx->queued; n = n->next) {
+        const struct stepaf_peer *peer = stepaf_container_of(n, struct stepaf_peer, queue_node);
+        for (const struct stepaf_list *m = peer->queue.next; m != &peer->queue; m = m->next)
+            if (reads(stepaf_container_of(m, struct stepaf_post, node), region))
+                return peer;
+    }
+    return NULL;
+}
+
+static stepaf_status_t not_acknowledged(const struct stepaf_peer *peer, stepaf_phase_t phase)
+{
+    return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, phase, peer->who,
+                                 STEPAF_WHO_FORMAT " has not acknowledged what was sent to it",
+                                 STEPAF_WHO_ARGS(peer->who));
+}
+
+/* Go on, for the last time when the deadline has passed. */
+static bool go_on(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t deadline_ns)
+{
+    bool more = stepaf_engine_advance(ctx, waiter, deadline_ns);
+
+    if (!more)
+        (void)stepaf_engine_progress(ctx);
+    return more;
+}
+
+stepaf_status_t stepaf_regions_settle(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    const struct stepaf_peer *peer;
+    bool more = true;
+
+    for (bool begin = true; (peer = unsettled(ctx, begin)); begin = false) {
+        if (!more)
+            return not_acknowledged(peer, STEPAF_PHASE_COMMIT);
+        more = go_on(ctx, &waiter, deadline_ns);
+    }
+    return STEPAF_OK;
+}
+
 /* The lock is free while this waits: then a plan may have come to use the memory, or another thread
  * have removed it. */
 stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool allocated)
@@ -248,22 +303,23 @@ stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool al
     int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.timeout_us * 1000;
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     struct stepaf_region *region;
-    const struct stepaf_peer *peer = NULL;
+    bool begin = true, more = true;
     stepaf_status_t status;
 
-    for (bool begin = true;; begin = false) {
-        region = removable(ctx, base, allocated, &status);
-        if (!region)
-            return status;
-        peer = unsettled(ctx, begin);
+    while ((region = removable(ctx, base, allocated, &status))) {
+        const struct stepaf_peer *peer = queued(ctx, region);
+        if (!peer) {
+            peer = unsettled(ctx, begin);
+            begin = false;
+        }
         if (!peer)
             break;
-        if (!stepaf_engine_advance(ctx, &waiter, deadline_ns))
-            return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_NONE, peer->who,
-                                         STEPAF_WHO_FORMAT
-                                         " has not acknowledged what was sent to it",
-                                         STEPAF_WHO_ARGS(peer->who));
+        if (!more)
+            return not_acknowledged(peer, STEPAF_PHASE_NONE);
+        more = go_on(ctx, &waiter, deadline_ns);
     }
+    if (!region)
+        return status;
     if (region->offered)
         ctx->changed = true;
     stepaf_region_drop(ctx, region);

@@ -123,7 +123,37 @@ static void sources_are_in_use_until_sent(void)
         release(p, 0, 1, 1); /* it has got it; the transport may not know yet */
     CU_ASSERT_PTR_NULL(fake_link(job, 2)->held);
     CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_OK);
+    request = start(plan);
+    job->ctx->host.lost(&job->ctx->host, &fake_link(job, 2)->base, "it has finalized");
+    CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_OK); /* no device may ever say so */
+    for (uint32_t p = 0; p < 2; p++)
+        release(p, 0, 2, 2);
+    CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_ERR_PEER_LOST);
     CU_ASSERT_EQUAL(stepaf_plan_destroy(plan), STEPAF_OK);
+    end();
+}
+
+/* What waits for room is still to be read: its memory cannot go before. */
+static void queued_sources_keep_their_memory(void)
+{
+    stepaf_request_h request = NULL;
+    void *other;
+
+    begin();
+    stepaf_plan_h plan = make_plan(0);
+    commit();
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, BYTES, STEPAF_MEM_HOST, &other), STEPAF_OK);
+    stepaf_tensor_t push[2] = {{PUSHED, memory, BYTES}, {ALSO, other, 50}};
+    stepaf_start_params_t params = {.push = push, .n_push = 2};
+    fake_link(job, 1)->room = 0;
+    CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_cancel(request), STEPAF_OK);
+    job->ctx->env.timeout_us = 20000;
+    CU_ASSERT_EQUAL(stepaf_free(job->handle, other), STEPAF_ERR_TIMEOUT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "FFN rank 1 (world rank 2) has not acknowledged");
+    fake_link(job, 1)->room = FAKE_ENDLESS;
+    CU_ASSERT_EQUAL(stepaf_free(job->handle, other), STEPAF_OK);
+    CU_ASSERT_TRUE(stepaf_list_empty(&job->ctx->queued));
     end();
 }
 
@@ -159,6 +189,7 @@ int main(void)
         {"scatter skips who gets nothing", scatter_skips_who_gets_nothing},
         {"a full queue delays and keeps order", a_full_queue_delays_and_keeps_order},
         {"sources are in use until sent", sources_are_in_use_until_sent},
+        {"queued sources keep their memory", queued_sources_keep_their_memory},
         {"a lost rank is refused or left out", a_lost_rank_is_refused_or_left_out},
         CU_TEST_INFO_NULL,
     };

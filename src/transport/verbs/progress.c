@@ -3,7 +3,9 @@
 #include <arpa/inet.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "base/log.h"
 #include "base/time.h"
 #include "transport/verbs/failover.h"
 
@@ -18,8 +20,13 @@ void stepaf_verbs_sever(struct stepaf_link *base)
     if (link->failover)
         stepaf_verbs_failover_end(link);
     /* The device lets go of the tensors, and says so of each work request. */
-    for (unsigned i = 0; i < link->n_paths; i++)
-        (void)verbs->provider->modify_qp(link->paths[i].qp, &attr, IBV_QP_STATE);
+    for (unsigned i = 0; i < link->n_paths; i++) {
+        const struct stepaf_verbs_path *path = &link->paths[i];
+        int error = verbs->provider->modify_qp(path->qp, &attr, IBV_QP_STATE);
+        if (error)
+            stepaf_log_warn("verbs: %s: queue pair 0x%x of a lost peer does not close: %s",
+                            path->rail->name, path->qp->qp_num, strerror(error));
+    }
 }
 
 void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)

@@ -186,7 +186,6 @@ static __attribute__((noinline, cold)) void postpone(struct stepaf_verbs_chain *
 static void post_one(struct stepaf_post *post)
 {
     struct stepaf_verbs_link *link = (struct stepaf_verbs_link *)post->link;
-    bool held = uses_tensors(link, post);
     struct stepaf_verbs_chain chain;
     struct stepaf_verbs_slot slot;
 
@@ -200,6 +199,7 @@ static void post_one(struct stepaf_post *post)
     chain.link = link;
     chain.path = link->lead;
     chain.n = 0;
+    bool held = uses_tensors(link, post);
     if (__builtin_expect((held && link->n_held >= STEPAF_VERBS_HELD_POSTS) ||
                              !send_post(&chain, post) || is_stopped(link),
                          0)) {
