@@ -137,16 +137,21 @@ unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls)
     return n;
 }
 
-/* Whether the peer's host has owed an answer for too long, by this look and those before it. @a
- * first: those were too long ago to tell. */
-static bool is_silent(struct stepaf_tcp_link *link, uint64_t now, bool first)
+/* Whether the peer's host has owed an answer for too long, by this look and those before it, the last
+ * of which was @a ago. @a first: those were too long ago to tell. */
+static bool is_silent(struct stepaf_tcp_link *link, uint64_t now, uint64_t ago, bool first)
 {
     const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
     uint64_t timeout_us = (uint64_t)tcp->base.host->env->tcp_peer_timeout_us;
+    uint64_t ago_ms = ago / tcp->ticks_per_us / 1000;
+    uint32_t since_ms = ago_ms < UINT32_MAX ? (uint32_t)ago_ms + 1 : UINT32_MAX;
     bool unanswered = false;
 
-    for (unsigned i = 0; i < tcp->n_connections; i++)
-        unanswered = unanswered || stepaf_tcp_socket_is_unanswered(link->connections[i].fd);
+    for (unsigned i = 0; i < tcp->n_connections; i++) {
+        struct stepaf_tcp_connection *connection = &link->connections[i];
+        if (stepaf_tcp_socket_is_unanswered(connection->fd, &connection->watch, since_ms))
+            unanswered = true;
+    }
     if (!unanswered)
         link->unanswered = 0;
     else if (!link->unanswered || first)
@@ -166,7 +171,7 @@ void stepaf_tcp_idle(struct stepaf_transport *transport)
         tcp->listened = now;
     for (unsigned p = 0; p < tcp->n_peers; p++) {
         struct stepaf_tcp_link *link = tcp->links[p];
-        if (link && listen && link->up && !link->base.dead && is_silent(link, now, first))
+        if (link && listen && link->up && !link->base.dead && is_silent(link, now, ago, first))
             stepaf_tcp_lost(link, "its host does not answer");
         if (link && link->base.dead)
             stepaf_tcp_link_close(link);

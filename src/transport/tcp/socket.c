@@ -52,13 +52,26 @@ bool stepaf_tcp_socket_is_drained(int fd)
     return ioctl(fd, SIOCOUTQ, &unsent) || !unsent;
 }
 
-bool stepaf_tcp_socket_is_unanswered(int fd)
+/* What was sent after the last acknowledgement is unanswered. So is what the kernel could not even send
+ * again, as where this host's interface is down: then nothing is later than that acknowledgement. */
+bool stepaf_tcp_is_unanswered(const struct tcp_info *info, struct stepaf_tcp_watch *watch,
+                              uint32_t since_ms)
+{
+    if (!info->tcpi_unacked || info->tcpi_last_ack_recv <= since_ms)
+        watch->stuck = false;
+    else if (info->tcpi_retransmits > watch->timeouts && info->tcpi_last_data_sent > since_ms)
+        watch->stuck = true;
+    watch->timeouts = info->tcpi_retransmits;
+    return info->tcpi_probes ||
+           (info->tcpi_unacked &&
+            (watch->stuck || info->tcpi_last_ack_recv > info->tcpi_last_data_sent));
+}
+
+bool stepaf_tcp_socket_is_unanswered(int fd, struct stepaf_tcp_watch *watch, uint32_t since_ms)
 {
     struct tcp_info info = {0};
     socklen_t length = sizeof(info);
 
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length))
-        return false;
-    return info.tcpi_probes ||
-           (info.tcpi_unacked && info.tcpi_last_ack_recv > info.tcpi_last_data_sent);
+    return !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) &&
+           stepaf_tcp_is_unanswered(&info, watch, since_ms);
 }

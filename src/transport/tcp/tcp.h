@@ -49,6 +49,12 @@ enum stepaf_tcp_phase {
 
 struct stepaf_tcp_link;
 
+/* What a look at a connection leaves for the next one. */
+struct stepaf_tcp_watch {
+    uint8_t timeouts; /* after which the kernel was to send again, since the last acknowledgement */
+    bool stuck;       /* and it could not */
+};
+
 struct stepaf_tcp_connection {
     uint8_t watched; /* stepaf_tcp_watched */
     uint8_t index;
@@ -56,12 +62,13 @@ struct stepaf_tcp_connection {
     uint8_t phase; /* stepaf_tcp_phase */
     uint8_t kind;  /* of the frame that is coming */
     uint8_t n_xfer;
-    uint8_t at;    /* payload that is coming */
-    bool spoiled;  /* one of its payloads had no place: its message is dropped */
-    bool exact;    /* the frame has PARTs: nothing beyond it is read before they are here */
-    uint8_t have;  /* bytes in held */
-    int fd;        /* -1: none */
-    uint32_t left; /* bytes of the payload to come */
+    uint8_t at;   /* payload that is coming */
+    bool spoiled; /* one of its payloads had no place: its message is dropped */
+    bool exact;   /* the frame has PARTs: nothing beyond it is read before they are here */
+    uint8_t have; /* bytes in held */
+    struct stepaf_tcp_watch watch;
+    int fd;                       /* -1: none */
+    uint32_t left;                /* bytes of the payload to come */
     uint32_t parts_before, parts; /* on other connections up to the last frame, and this one */
     /* PARTs without a place here whose messages are to come, by number; of more than two, those
      * between are taken for such as well */
@@ -192,8 +199,13 @@ void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd);
  * peer's host, or the peer does not want it: to close before then could lose it. */
 bool stepaf_tcp_socket_is_drained(int fd);
 /* Whether nothing has come from the peer's host since this one last sent something that it has to
- * acknowledge. A host whose program does not read answers all the same, each time it is asked. */
-bool stepaf_tcp_socket_is_unanswered(int fd);
+ * acknowledge. A host whose program does not read answers all the same, each time it is asked. @a
+ * since_ms: the last look was no longer ago. */
+bool stepaf_tcp_socket_is_unanswered(int fd, struct stepaf_tcp_watch *watch, uint32_t since_ms);
+/* The same, of what the kernel says of it. */
+struct tcp_info;
+bool stepaf_tcp_is_unanswered(const struct tcp_info *info, struct stepaf_tcp_watch *watch,
+                              uint32_t since_ms);
 
 /* send.c */
 unsigned stepaf_tcp_post(struct stepaf_post *const *posts, unsigned n);
