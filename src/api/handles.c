@@ -89,8 +89,9 @@ struct stepaf_batch_obj *stepaf_find_response(struct stepaf_ctx *ctx, stepaf_req
 {
     struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->batches, stepaf_handle_index(handle));
 
-    return batch && batch->responded && batch->responded == stepaf_handle_generation(handle) ? batch
-                                                                                             : NULL;
+    if (!batch || !batch->responded || batch->responded != stepaf_handle_generation(handle))
+        return NULL;
+    return batch;
 }
 
 /* Whether @a handle is older than what has its number now, if anything has. */

@@ -307,11 +307,9 @@ stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool al
     stepaf_status_t status;
 
     while ((region = removable(ctx, base, allocated, &status))) {
-        const struct stepaf_peer *peer = queued(ctx, region);
-        if (!peer) {
-            peer = unsettled(ctx, begin);
-            begin = false;
-        }
+        const struct stepaf_peer *late = queued(ctx, region);
+        const struct stepaf_peer *peer = late ? late : unsettled(ctx, begin);
+        begin = late != NULL; /* what was sent until then counts */
         if (!peer)
             break;
         if (!more)

@@ -42,8 +42,8 @@ if [ -z "${VM_JOB:-}" ]; then
 fi
 lat_sizes=(8 64 256 1024 4096)
 bw_sizes=(262144 1048576 4194304)
-bw_times=3              # as many rounds of these
-depth=2                 # of the streams
+bw_times=3 # as many rounds of these
+depth=2    # of the streams
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 # A host that has other work too lets nothing through for seconds.
