@@ -137,6 +137,8 @@ static bool exchange(struct any_lane *lane, long long ops, long long replays, lo
     hs_step("exchange");
     if (!(ffn ? any_serve(lane, ops * job->peers) : any_attend(lane, ops, delay_us)))
         return false;
+    if (!hs_sync(job)) /* nobody's next batch is taken in place of the last of a slower one */
+        return false;
     hs_step("turns");
     if (!(ffn ? take_turns(lane) : fill_slots(lane)) || !any_verify(lane) || !hs_sync(job))
         return false;
