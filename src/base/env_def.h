@@ -122,7 +122,8 @@ ENUM(CUDA_ENGINE, cuda_engine, "auto", "auto|sm|ce", 0,
      "what carries tensors of stream plans from GPU to GPU: sm: kernels of the library's; ce: the "
      "GPU's copy engines, which leave the multiprocessors alone; auto: by size")
 INT(CUDA_BLOCKS, cuda_blocks, 0, 0, 1056, ANY_VALUE, "blocks", 0,
-    "blocks of one warp that a kernel of a stream plan has at most; 0: by size")
+    "blocks of one warp that a kernel of a stream plan has at most; 0: by size and the number of "
+    "stream plans")
 ENUM(
     CUDA_RELAY, cuda_relay, "auto", "auto|always", 0,
     "whether tensors of stream plans go by way of host memory and the ordinary transports: always: "

@@ -13,7 +13,9 @@
 #include "device/gpu.h"
 #include "engine/declare.h"
 
-enum { STEPAF_LINES_MAX = 2 << 20 }; /* larger tensors are written in place */
+/* Larger tensors are written in place. Alone, lines are the faster way up to 8 MiB; of several plans at
+ * once, far beyond that. */
+enum { STEPAF_LINES_MAX = 8 << 20 };
 
 /* A tensor that comes from a peer. */
 struct stepaf_inlet {
@@ -123,6 +125,8 @@ uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream);
 bool stepaf_stream_copies(const struct stepaf_ctx *ctx, uint32_t p,
                           const struct stepaf_region *source);
 
+/* Blocks that a launch of one of the context's stream plans has at most. */
+uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx);
 /* Decide what the gate takes; return its threads. Then share out the blocks: return how many. */
 uint32_t stepaf_stream_set_gate(struct stepaf_flow *flow);
 uint32_t stepaf_stream_deal(struct stepaf_flow *flow, bool sending, uint32_t limit);

@@ -102,7 +102,7 @@ static uint32_t share_out(const struct stepaf_stream *stream, const struct stepa
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
     struct stepaf_flow widest = {.n_lanes = flow->n_each};
-    uint32_t limit = ctx->env.cuda_blocks ? (uint32_t)ctx->env.cuda_blocks : STEPAF_FLOW_BLOCKS;
+    uint32_t limit = stepaf_stream_blocks(ctx);
 
     for (uint32_t i = 0; i < slot->n_lanes; i++) {
         struct stepaf_lane *lane = &widest.lanes[i % flow->n_each];

@@ -7,8 +7,7 @@
 #include "engine/stream_any.h"
 
 enum {
-    ALIGN = 512, /* of inlets, and of what the control memory holds */
-    BLOCKS_DEFAULT = STEPAF_FLOW_BLOCKS,
+    ALIGN = 512,        /* of inlets, and of what the control memory holds */
     GATE_THREADS = 512, /* as kernels.cu has it */
     COPY_SHARE = 1024,  /* bytes that a block of PLACE copies in one go */
     COPY_MIN = 32 << 20 /* from here on a copy engine is faster than all blocks together */
@@ -180,6 +179,21 @@ static uint32_t blocks_wanted(const struct stepaf_flow *flow, const struct stepa
     return n > STEPAF_FLOW_BLOCKS ? STEPAF_FLOW_BLOCKS : n ? (uint32_t)n : 1;
 }
 
+/* Where several plans are under way at once, each is faster with fewer: two thirds of them for two
+ * plans, half of them for three and more. */
+uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx)
+{
+    uint32_t n_plans = 0; /* from 1 to 3 in the end: the caller has one */
+
+    if (ctx->env.cuda_blocks)
+        return (uint32_t)ctx->env.cuda_blocks;
+    for (uint32_t i = 0; i < ctx->plans.n && n_plans < 3; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        n_plans += plan && plan->stream;
+    }
+    return STEPAF_FLOW_BLOCKS * 2 / (n_plans + 1);
+}
+
 static int by_bytes(const void *a, const void *b)
 {
     const struct stepaf_lane *const *one = a;
@@ -349,7 +363,7 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_out
                            uint8_t *control)
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
-    uint32_t limit = ctx->env.cuda_blocks ? (uint32_t)ctx->env.cuda_blocks : BLOCKS_DEFAULT;
+    uint32_t limit = stepaf_stream_blocks(ctx);
     uint8_t *at = control + ALIGN;
 
     stream->copies = false;

@@ -25,7 +25,7 @@ static const struct {
 
 static const struct gx_shape shapes[FAULT_PLANS] = {
     {.depth = 1, .n_push = 2, .push = {100000, 64}, .n_pull = 1, .pull = {200000}},
-    {.depth = 2, .n_push = 1, .push = {3 << 20}, .n_pull = 1, .pull = {100}, .memory = GX_MALLOC},
+    {.depth = 2, .n_push = 1, .push = {9 << 20}, .n_pull = 1, .pull = {100}, .memory = GX_MALLOC},
 };
 
 static pthread_t killer;

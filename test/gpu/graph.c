@@ -22,9 +22,9 @@ static const struct gx_shape shapes[PLANS] = {
      .skew = 7},
     {.depth = 3,
      .n_push = 1,
-     .push = {2 * MIB + 64},
+     .push = {8 * MIB + 64},
      .n_pull = 1,
-     .pull = {3 * MIB},
+     .pull = {9 * MIB},
      .memory = GX_MALLOC,
      .own_receive = true},
 };

@@ -14,9 +14,9 @@ static bool make(struct hs_job *job, enum gx_memory memory, bool own_receive)
 {
     struct gx_shape shape = {.depth = 2,
                              .n_push = 3,
-                             .push = {3 * MIB + 1, 500, 200000},
+                             .push = {9 * MIB + 1, 500, 200000},
                              .n_pull = 2,
-                             .pull = {5 * MIB / 2, 100},
+                             .pull = {17 * MIB / 2, 100},
                              .memory = memory,
                              .own_receive = own_receive,
                              .skew = own_receive ? 9 : 0};

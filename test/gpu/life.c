@@ -5,7 +5,7 @@
 static const struct gx_shape shapes[LIFE_PLANS] = {
     {.depth = 2, .n_push = 2, .push = {917504, 100}, .n_pull = 1, .pull = {20000}},
     {.depth = 1, .n_push = 1, .push = {64}, .n_pull = 2, .pull = {4097, 8}, .memory = GX_MALLOC},
-    {.depth = 3, .n_push = 1, .push = {3 << 20}, .n_pull = 1, .pull = {3 << 20}, .memory = GX_POOL},
+    {.depth = 3, .n_push = 1, .push = {9 << 20}, .n_pull = 1, .pull = {9 << 20}, .memory = GX_POOL},
 };
 
 bool life_make(struct hs_job *job, stepaf_context_h ctx, int id, struct gx_plan *plan)

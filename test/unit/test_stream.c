@@ -7,7 +7,7 @@
 #include "fake.h"
 #include "unit.h"
 
-enum { PUSH = 200000, PULL = 300000, DEPTH = 2 };
+enum { PUSH = 2000000, PULL = 300000, DEPTH = 2 };
 
 static struct fake_job *job, *other;
 static stepaf_plan_h plan;
@@ -182,6 +182,24 @@ static void a_start_without_its_request_ends_the_plan(void)
     end();
 }
 
+/* Each launch takes the fewer blocks the more plans may be under way beside it. */
+static void plans_share_the_blocks(void)
+{
+    static const unsigned blocks[] = {1056, 704, 528, 528};
+
+    for (int n = 0; n < 4; n++) {
+        begin(STEPAF_ATTENTION);
+        for (int i = 0; i < n; i++) {
+            (void)make(job);
+            (void)make(other);
+        }
+        CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
+        CU_ASSERT_EQUAL(cuda_fake.launched.gridDimX, blocks[n]);
+        end();
+    }
+}
+
 /* However long a plan goes on: a head that a copy engine has told of is not taken for a count. */
 static void no_operations_stamp_is_the_one_that_counts_nothing(void)
 {
@@ -223,6 +241,7 @@ int main(void)
         {"half a receive ends the plan", half_a_receive_ends_the_plan},
         {"a launch that fails counts nothing", a_launch_that_fails_counts_nothing},
         {"a start without its request ends the plan", a_start_without_its_request_ends_the_plan},
+        {"plans share the blocks", plans_share_the_blocks},
         {"no operation's stamp counts nothing", no_operations_stamp_is_the_one_that_counts_nothing},
         {"the map names what streams write to", the_map_names_what_streams_write_to},
         CU_TEST_INFO_NULL,
