@@ -66,8 +66,9 @@ static int open_contenders(struct perf_gpu_row *row)
         row->sides[PERF_NCCL] = (struct perf_gpu_side){
             .self = row->nccl, .enqueue = perf_gpu_nccl_enqueue, .ctx = row->lib.ctx};
     }
-    /* A round trip's floor would be another library: of one way it is the copies alone. */
-    if (!gpu->options->no_floor && perf_gpu_one_way(gpu)) {
+    /* A round trip's floor would be another library: of one way it is the copies alone. On several
+     * streams an engine takes these one stream after the other, which would be no comparison. */
+    if (!gpu->options->no_floor && perf_gpu_one_way(gpu) && row->c.microbatches == 1) {
         if (perf_gpu_floor_open(gpu, &row->c, &row->lib.buffers, &row->floor) != 0)
             return -1;
         row->sides[PERF_FLOOR_LOOP] = (struct perf_gpu_side){
