@@ -5,6 +5,7 @@
 # programs of test/mpi.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
+top_builddir=$(cd "$top_builddir" && pwd) || exit # by that name job finds its tasks
 . "$top_srcdir/test/mpi/env.sh"
 export STEPAF_NET_IF=lo STEPAF_TRANSPORTS=shm,tcp
 mpi=$top_builddir/test/mpi
