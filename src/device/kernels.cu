@@ -61,7 +61,7 @@ __device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t sta
         if (__any_sync(ALL, !there && sub == 0 && patience.over(lane.peer)))
             return false;
     }
-    if (static_cast<uint32_t>(pair.y) == STEPAF_TOLD) /* of the last in each octet */
+    if (sub == OCTET - 1 && static_cast<uint32_t>(pair.y) == STEPAF_TOLD)
         pair.x = pair.y >> 32;
     uint32_t bytes = static_cast<uint32_t>(__shfl_sync(ALL, pair.x, last));
     if (!mine)

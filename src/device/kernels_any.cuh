@@ -161,7 +161,7 @@ __device__ __forceinline__ bool take_batch(const stepaf_any_flow &flow, Batch &b
                                  mine, stamp, pair);
     if (taken == flow.n_peers)
         return false;
-    if (static_cast<uint32_t>(pair.y) == STEPAF_TOLD) /* of the last in each octet */
+    if (threadIdx.x % OCTET == OCTET - 1 && static_cast<uint32_t>(pair.y) == STEPAF_TOLD)
         pair.x = pair.y >> 32;
     uint32_t bytes = static_cast<uint32_t>(__shfl_sync(ALL, pair.x, last));
     if (mine && peer == taken) {

@@ -35,10 +35,17 @@ static uint64_t seed_of(const struct gx_plan *plan, int direction, int peer, int
     return hs_mix(gx_place(plan, direction, peer, index) ^ hs_mix(n));
 }
 
+static uint64_t word_of(uint64_t seed, uint32_t i)
+{
+    uint64_t word = hs_mix(seed + i);
+
+    return word % 4 != 0 ? word : UINT64_MAX;
+}
+
 static void fill(unsigned char *data, uint32_t bytes, uint64_t seed)
 {
     for (uint32_t at = 0; at < bytes; at += 8) {
-        uint64_t word = hs_mix(seed + at / 8);
+        uint64_t word = word_of(seed, at / 8);
         memcpy(data + at, &word, bytes - at < 8 ? bytes - at : 8);
     }
 }
@@ -47,7 +54,7 @@ static bool look(const struct gx_plan *plan, const unsigned char *data, uint32_t
                  uint64_t seed)
 {
     for (uint32_t at = 0; at < bytes; at += 8) {
-        uint64_t word = hs_mix(seed + at / 8);
+        uint64_t word = word_of(seed, at / 8);
         if (memcmp(data + at, &word, bytes - at < 8 ? bytes - at : 8) != 0)
             return HS_FAILED("plan %d, operation %u: wrong at byte %u of %u", plan->id,
                              plan->n_seen, at, bytes);
