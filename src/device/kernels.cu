@@ -41,10 +41,11 @@ __device__ __forceinline__ void send_share(const stepaf_flow &flow, const Send &
 
 /* ---- receiving ---- */
 
-/* Four heads a warp: wait, and take what is in them. */
+/* Four heads a warp: wait, and take what is in them. Whether this thread has to clear a mark then, as
+ * soon as no other looks at it any more, is in @a marked. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t stamp,
-                                           uint32_t *landed)
+                                           uint32_t *landed, bool &marked)
 {
     unsigned i = threadIdx.x / OCTET, sub = threadIdx.x % OCTET;
     unsigned last = threadIdx.x % STEPAF_WARP | (OCTET - 1); /* of this octet, in its warp */
@@ -55,15 +56,16 @@ __device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t sta
 
     for (;;) {
         pair = load_pair(lane.head + 16 * sub);
-        there = is_told(__shfl_sync(ALL, pair.y, last), stamp) || !mine;
+        uint64_t its = __shfl_sync(ALL, pair.y, last);
+        there = !mine || is_told(its, stamp);
+        if (!there && lane.copied && lane.copied != i + 1) /* not its own: that is in pair */
+            there = tells_all(flow.lanes[lane.copied - 1].head);
         if (__all_sync(ALL, there))
             break;
         if (__any_sync(ALL, !there && sub == 0 && patience.over(lane.peer)))
             return false;
     }
-    if (sub == OCTET - 1 && static_cast<uint32_t>(pair.y) == STEPAF_TOLD)
-        pair.x = pair.y >> 32;
-    uint32_t bytes = static_cast<uint32_t>(__shfl_sync(ALL, pair.x, last));
+    uint32_t bytes = __shfl_sync(ALL, bytes_of(pair, stamp, lane.planned), last);
     if (!mine)
         return true;
     if (bytes > lane.bytes)
@@ -72,8 +74,7 @@ __device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t sta
         landed[i] = flow.landed[i] = bytes;
     if (lane.way == STEPAF_WAY_INLET) /* for unpacking: see there */
         __threadfence();
-    if (sub == OCTET - 1 && pair.y != stamp)
-        store_pair(lane.head + 16 * sub, {bytes, 0}); /* the next one will be told so, too */
+    marked = sub == OCTET - 1 && is_mark(pair.y);
     if (lane.way == STEPAF_WAY_HEAD && sub < OCTET - 1) {
         store_word<ALIGNED>(lane.data, bytes, 2 * sub, pair.x);
         store_word<ALIGNED>(lane.data, bytes, 2 * sub + 1, pair.y);
@@ -83,13 +84,14 @@ __device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t sta
 
 /* All that the gate does: heads, then lines, if they are few. */
 template <bool ALIGNED>
-__device__ __forceinline__ bool take_all(const stepaf_flow &flow, uint64_t stamp, uint32_t *landed)
+__device__ __forceinline__ bool take_all(const stepaf_flow &flow, uint64_t stamp, uint32_t *landed,
+                                         bool &marked)
 {
     unsigned warp = threadIdx.x / STEPAF_WARP, n_warps = blockDim.x / STEPAF_WARP;
     bool ok = true;
 
     if (warp * GROUP_LINES < flow.n_lanes)
-        ok = take_heads<ALIGNED>(flow, stamp, landed);
+        ok = take_heads<ALIGNED>(flow, stamp, landed, marked);
     if (!flow.gate_takes)
         return ok;
     ok = __syncthreads_and(ok);
@@ -146,14 +148,16 @@ __device__ __forceinline__ void gate(const stepaf_flow &flow)
 {
     __shared__ uint32_t landed[STEPAF_FLOW_LANES];
     uint32_t n = number_after(flow.counts[0]);
-    bool ok = __syncthreads_and(!load_volatile(flow.failed));
+    bool ok = __syncthreads_and(!load_volatile(flow.failed)), marked = false;
 
     if (flow.gate_ends) /* else unpacking begins when there is something to unpack */
         let_successor_begin();
     if (ok)
-        ok = flow.aligned ? take_all<true>(flow, make_stamp(flow, n), landed)
-                          : take_all<false>(flow, make_stamp(flow, n), landed);
+        ok = flow.aligned ? take_all<true>(flow, make_stamp(flow, n), landed, marked)
+                          : take_all<false>(flow, make_stamp(flow, n), landed, marked);
     ok = __syncthreads_and(ok);
+    if (ok && marked)
+        clear_mark(flow.lanes[threadIdx.x / OCTET].head);
     if (!flow.gate_ends)
         let_successor_begin();
     if (ok && threadIdx.x == 0)

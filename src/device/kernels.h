@@ -11,14 +11,19 @@
  *               in 31 bits
  *
  * A stream can also store the head of a tensor that a copy engine has written. It cannot count, so
- * word 15 is all that it writes: bytes << 32, and all ones in the lower half. The receiver clears it.
+ * word 15 is all that it writes: bytes << 32, and a mark in the lower half: TOLD; or TOLD_ALL, if
+ * all that copy engines write for this peer is there, as many bytes as planned. Each word takes the
+ * stream most of a microsecond. The receiver clears it.
  *
  * and goes on as the way asks:
  *
  *   HEAD   nothing follows.
- *   LINES  lines of 128 bytes: 15 words of the tensor, then the stamp. The head comes first; a
- *          line is there when its stamp is. Nothing is waited for twice, no fence: the fastest
- *          way for up to some megabytes, at the price of a copy by the receiver.
+ *   LINES  lines of 128 bytes: 124 of the tensor, then the stamp's lower half, with the highest bit
+ *          set, so that it is not 0, which inlets are filled with at first. The head comes first; a
+ *          line is there when its stamp is. Nothing is waited for twice, no fence: the fastest way
+ *          for up to some megabytes, at the price of a copy by the receiver. A warp writes four
+ *          lines at once, and reads them so: 31 threads have 16 bytes of the tensor each, and what
+ *          the stamps displace of the first three lines, 4 bytes each, is in the 32nd's place.
  *   PLACE  written straight to its place in the receiver's tensor, by a kernel or a copy engine,
  *          then the head.
  *   INLET  the same, but into the inlet, and copied by the receiver: for tensors that cannot be
@@ -34,7 +39,7 @@
 
 enum {
     STEPAF_LINE_BYTES = 128,
-    STEPAF_LINE_DATA = 120,    /* of a tensor in a line */
+    STEPAF_LINE_DATA = 124,    /* of a tensor in a line */
     STEPAF_HEAD_DATA = 112,    /* of a tensor in a head */
     STEPAF_GROUP_LINES = 4,    /* that a warp writes at once */
     STEPAF_FLOW_LANES = 64,    /* tensors of all peers in one launch */
@@ -45,9 +50,11 @@ enum {
     STEPAF_ANY_TENSORS = 8   /* of one peer, each way: STEPAF_MAX_TENSORS */
 };
 
-#define STEPAF_TOLD UINT32_C(0xffffffff) /* lower half of a stamp that counts nothing */
+/* Lower halves of stamps that count nothing. */
+#define STEPAF_TOLD UINT32_C(0xffffffff)
+#define STEPAF_TOLD_ALL UINT32_C(0xfffffffe)
 
-/* Operations are counted in 31 bits, so that no stamp is STEPAF_TOLD. */
+/* Operations are counted in 31 bits, so that no stamp looks like these. */
 #define STEPAF_COUNT_MASK UINT32_C(0x7fffffff)
 
 /* The stamp of operation @a n, as the host makes it; kernels_common.cuh has the kernels' own. */
@@ -55,6 +62,8 @@ static inline uint64_t stepaf_stamp(uint32_t epoch, uint32_t n)
 {
     return (uint64_t)epoch << 32 | (n & STEPAF_COUNT_MASK);
 }
+
+#define STEPAF_LINE_MARK UINT32_C(0x80000000) /* in each line's stamp */
 
 enum stepaf_way { STEPAF_WAY_HEAD, STEPAF_WAY_LINES, STEPAF_WAY_PLACE, STEPAF_WAY_INLET };
 
@@ -78,15 +87,16 @@ enum stepaf_fault { STEPAF_FAULT_NONE, STEPAF_FAULT_TIMEOUT, STEPAF_FAULT_ABORTE
 
 /* One tensor from or to one peer. */
 struct stepaf_lane {
-    uint8_t *head;  /* of the inlet */
-    uint8_t *lines; /* LINES, INLET: after the head; PLACE: the tensor's place at the receiver */
-    uint8_t *data;  /* sender: source; receiver: destination */
-    uint32_t bytes; /* sender: of this operation; receiver: what it has room for */
-    uint16_t first; /* block of this lane's first */
-    uint16_t n;     /* how many blocks share the lane; 0: none of this kernel's */
-    uint8_t way;    /* stepaf_way */
-    uint8_t copied; /* sender: a copy engine writes it */
-    uint16_t peer;  /* index, for faults */
+    uint8_t *head;    /* of the inlet */
+    uint8_t *lines;   /* LINES, INLET: after the head; PLACE: the tensor's place at the receiver */
+    uint8_t *data;    /* sender: source; receiver: destination */
+    uint32_t bytes;   /* sender: of this operation; receiver: what it has room for */
+    uint32_t planned; /* receiver: bytes of it where TOLD_ALL tells of it */
+    uint16_t first;   /* block of this lane's first */
+    uint16_t n;       /* how many blocks share the lane; 0: none of this kernel's */
+    uint8_t way;      /* stepaf_way */
+    uint8_t copied;   /* a copy engine writes it: 1 + the lane where TOLD_ALL comes to; else 0 */
+    uint16_t peer;    /* index, for faults */
 };
 
 #define STEPAF_WATCH_ANY UINT32_C(0x80000000) /* with a peer: any would have done, it was next */

@@ -40,6 +40,18 @@ __device__ __forceinline__ stepaf_lane lane_of(const stepaf_any_flow &flow, cons
     return lane;
 }
 
+/* The head of another tensor where TOLD_ALL comes to for tensor @a i, or NULL. */
+__device__ __forceinline__ const uint8_t *leader_of(const stepaf_any_flow &flow, const Batch &batch,
+                                                    uint32_t i)
+{
+    uint32_t at = batch.peer * flow.n_each + i, copied = flow.lanes[at].lane.copied;
+
+    if (!copied || copied == at + 1)
+        return nullptr;
+    const stepaf_any_lane &entry = flow.lanes[copied - 1];
+    return entry.lane.head + static_cast<uint64_t>(batch.slot) * entry.head_stride;
+}
+
 __device__ __forceinline__ uint32_t *landed_of(const stepaf_any_flow &flow, const Batch &batch,
                                                uint32_t i)
 {
@@ -100,10 +112,12 @@ __device__ __forceinline__ uint32_t choose(const stepaf_any_flow &flow, uint64_t
     return flow.n_peers;
 }
 
-/* Look at all peers' next heads, an octet each, until one has sent all of its. The octet's share of
- * its head is in @a pair then. n_peers: given up. */
+/* Look at all peers' next heads, an octet each, until one has sent all of its. @a leader: the head that
+ * may tell of the octet's tensor, too, or NULL. The octet's share of its head is in @a pair then.
+ * n_peers: given up. */
 __device__ __forceinline__ uint32_t await_batch(const stepaf_any_flow &flow, const uint8_t *head,
-                                                bool mine, uint64_t stamp, Pair &pair)
+                                                const uint8_t *leader, bool mine, uint64_t stamp,
+                                                Pair &pair)
 {
     __shared__ unsigned long long told[3]; /* of this round, of the next, of one that is over */
     unsigned last = threadIdx.x % STEPAF_WARP | (OCTET - 1);
@@ -115,7 +129,8 @@ __device__ __forceinline__ uint32_t await_batch(const stepaf_any_flow &flow, con
     __syncthreads();
     for (unsigned round = 0;; round = round == 2 ? 0 : round + 1) {
         pair = load_pair(head);
-        bool there = is_told(__shfl_sync(ALL, pair.y, last), stamp);
+        bool there = is_told(__shfl_sync(ALL, pair.y, last), stamp) ||
+                     (leader != nullptr && tells_all(leader));
         if (mine && there && threadIdx.x % OCTET == 0)
             atomicOr(&told[round], 1ull << threadIdx.x / OCTET);
         if (threadIdx.x == 0)
@@ -128,16 +143,14 @@ __device__ __forceinline__ uint32_t await_batch(const stepaf_any_flow &flow, con
     }
 }
 
-/* What a head says of its tensor, and the tensor, if it is in there. */
+/* The tensor, if it is in its head; and the head, for the next one. All have looked at it. */
 template <bool ALIGNED>
-__device__ __forceinline__ void take_head(const stepaf_lane &lane, uint64_t stamp, uint32_t bytes,
-                                          const Pair &pair)
+__device__ __forceinline__ void take_head(const stepaf_lane &lane, uint32_t bytes, const Pair &pair)
 {
     unsigned sub = threadIdx.x % OCTET;
 
-    if (sub == OCTET - 1 && pair.y != stamp)
-        store_pair(lane.head + STEPAF_HEAD_DATA,
-                   {bytes, 0}); /* the next one will be told so, too */
+    if (sub == OCTET - 1 && is_mark(pair.y))
+        clear_mark(lane.head);
     if (lane.way == STEPAF_WAY_HEAD && sub < OCTET - 1) {
         store_word<ALIGNED>(lane.data, bytes, 2 * sub, pair.x);
         store_word<ALIGNED>(lane.data, bytes, 2 * sub + 1, pair.y);
@@ -158,19 +171,18 @@ __device__ __forceinline__ bool take_batch(const stepaf_any_flow &flow, Batch &b
     Pair pair;
 
     uint32_t taken = await_batch(flow, lane_of(flow, own, index).head + threadIdx.x % OCTET * 16,
-                                 mine, stamp, pair);
+                                 leader_of(flow, own, index), mine, stamp, pair);
     if (taken == flow.n_peers)
         return false;
-    if (threadIdx.x % OCTET == OCTET - 1 && static_cast<uint32_t>(pair.y) == STEPAF_TOLD)
-        pair.x = pair.y >> 32;
-    uint32_t bytes = static_cast<uint32_t>(__shfl_sync(ALL, pair.x, last));
+    uint32_t planned = flow.lanes[peer * flow.n_each + index].lane.planned;
+    uint32_t bytes = __shfl_sync(ALL, bytes_of(pair, stamp, planned), last);
     if (mine && peer == taken) {
         stepaf_lane lane = lane_of(flow, own, index);
         if (bytes > lane.bytes)
             bytes = lane.bytes;
         if (threadIdx.x % OCTET == 0)
             landed[index] = *landed_of(flow, own, index) = bytes;
-        take_head<ALIGNED>(lane, stamp, bytes, pair);
+        take_head<ALIGNED>(lane, bytes, pair);
     }
     batch = {number_after(flow.next[taken].rounds), taken, flow.next[taken].slot};
     __syncthreads();

@@ -10,10 +10,9 @@ namespace
 {
 
 constexpr unsigned ALL = 0xffffffffu;
-constexpr unsigned OCTET = 8;       /* threads that write a line */
-constexpr unsigned LINE_WORDS = 15; /* of a tensor */
+constexpr unsigned OCTET = 8; /* threads that write a line */
 constexpr unsigned GROUP_LINES = STEPAF_GROUP_LINES;
-constexpr unsigned GROUP_WORDS = GROUP_LINES * LINE_WORDS;
+constexpr unsigned GROUP_PIECES = STEPAF_WARP - 1; /* of 16 bytes */
 constexpr unsigned GROUP_DATA = GROUP_LINES * STEPAF_LINE_DATA;
 constexpr unsigned GROUP_BYTES = GROUP_LINES * STEPAF_LINE_BYTES;
 constexpr unsigned LOOKS = 64; /* polls between looks at the clock */
@@ -104,6 +103,37 @@ __device__ __forceinline__ void store_word(uint8_t *data, uint32_t bytes, uint32
 #pragma unroll 1
     for (uint32_t b = 0; b < 8 && at + b < bytes; b++)
         data[at + b] = static_cast<uint8_t>(word >> (8 * b));
+}
+
+/* Piece @a i of a tensor: two words. */
+template <bool ALIGNED>
+__device__ __forceinline__ Pair load_piece(const uint8_t *data, uint32_t bytes, uint32_t i)
+{
+    Pair piece;
+
+    if (ALIGNED && i * 16 + 16 <= bytes) {
+        uint4 whole = *reinterpret_cast<const uint4 *>(data + i * 16);
+        piece.x = static_cast<uint64_t>(whole.y) << 32 | whole.x;
+        piece.y = static_cast<uint64_t>(whole.w) << 32 | whole.z;
+        return piece;
+    }
+    piece.x = load_word<ALIGNED>(data, bytes, 2 * i);
+    piece.y = load_word<ALIGNED>(data, bytes, 2 * i + 1);
+    return piece;
+}
+
+template <bool ALIGNED>
+__device__ __forceinline__ void store_piece(uint8_t *data, uint32_t bytes, uint32_t i,
+                                            const Pair &piece)
+{
+    if (ALIGNED && i * 16 + 16 <= bytes) {
+        *reinterpret_cast<uint4 *>(data + i * 16) =
+            make_uint4(static_cast<uint32_t>(piece.x), static_cast<uint32_t>(piece.x >> 32),
+                       static_cast<uint32_t>(piece.y), static_cast<uint32_t>(piece.y >> 32));
+        return;
+    }
+    store_word<ALIGNED>(data, bytes, 2 * i, piece.x);
+    store_word<ALIGNED>(data, bytes, 2 * i + 1, piece.y);
 }
 
 /* The number of the operation behind @a count others. Where registers are few, the compiler would
@@ -200,16 +230,58 @@ __device__ __forceinline__ void send_head(const stepaf_lane &lane, const Send &s
         store_pair(lane.head + 16 * t, pair);
 }
 
-template <bool ALIGNED>
-__device__ __forceinline__ Pair load_group(const stepaf_lane &lane, uint32_t group, uint64_t stamp)
-{
-    unsigned sub = threadIdx.x % OCTET;
-    uint32_t word = group * GROUP_WORDS + threadIdx.x / OCTET * LINE_WORDS + 2 * sub;
-    Pair pair;
+/* ---- lines: kernels.h has how a warp shares out four of them ---- */
 
-    pair.x = load_word<ALIGNED>(lane.data, lane.bytes, word);
-    pair.y = sub == OCTET - 1 ? stamp : load_word<ALIGNED>(lane.data, lane.bytes, word + 1);
-    return pair;
+__device__ __forceinline__ uint32_t line_stamp(uint64_t stamp)
+{
+    return static_cast<uint32_t>(stamp) | STEPAF_LINE_MARK;
+}
+
+__device__ __forceinline__ bool ends_line()
+{
+    return threadIdx.x % OCTET == OCTET - 1;
+}
+
+/* This thread's piece of a group; none of the last one's. */
+template <bool ALIGNED>
+__device__ __forceinline__ Pair load_group(const stepaf_lane &lane, uint32_t group)
+{
+    unsigned t = threadIdx.x % STEPAF_WARP;
+    Pair piece = {0, 0};
+
+    if (t < GROUP_PIECES)
+        piece = load_piece<ALIGNED>(lane.data, lane.bytes, group * GROUP_PIECES + t);
+    return piece;
+}
+
+/* From pieces to lines. */
+__device__ __forceinline__ Pair put_stamp(Pair piece, uint32_t stamp)
+{
+    uint32_t high = static_cast<uint32_t>(piece.y >> 32);
+    uint32_t first = __shfl_sync(ALL, high, OCTET - 1);
+    uint32_t second = __shfl_sync(ALL, high, 2 * OCTET - 1);
+    uint32_t third = __shfl_sync(ALL, high, 3 * OCTET - 1);
+
+    if (threadIdx.x % STEPAF_WARP == GROUP_PIECES)
+        piece = {static_cast<uint64_t>(second) << 32 | first, third};
+    if (ends_line())
+        piece.y = static_cast<uint64_t>(stamp) << 32 | static_cast<uint32_t>(piece.y);
+    return piece;
+}
+
+/* From lines to pieces. */
+__device__ __forceinline__ Pair drop_stamp(Pair line)
+{
+    unsigned t = threadIdx.x % STEPAF_WARP;
+    uint64_t front = __shfl_sync(ALL, line.x, GROUP_PIECES);
+    uint32_t third = __shfl_sync(ALL, static_cast<uint32_t>(line.y), GROUP_PIECES);
+    uint32_t mine = t == OCTET - 1       ? static_cast<uint32_t>(front)
+                    : t == 2 * OCTET - 1 ? static_cast<uint32_t>(front >> 32)
+                                         : third;
+
+    if (ends_line())
+        line.y = static_cast<uint64_t>(mine) << 32 | static_cast<uint32_t>(line.y);
+    return line;
 }
 
 template <bool ALIGNED>
@@ -217,20 +289,22 @@ __device__ __forceinline__ void send_lines(const stepaf_lane &lane, unsigned chu
                                            const Send &send)
 {
     uint32_t n_groups = (lane.bytes + GROUP_DATA - 1) / GROUP_DATA;
+    uint32_t stamp = line_stamp(send.stamp);
     uint8_t *mine = lane.lines + 16 * threadIdx.x;
 
     if (chunk == 0)
         send_head<ALIGNED>(lane, send);
     for (uint32_t group = chunk; group < n_groups; group += 2 * lane.n) {
         uint32_t other = group + lane.n;
-        Pair one = load_group<ALIGNED>(lane, group, send.stamp), two = {0, 0};
-        if (other < n_groups)
-            two = load_group<ALIGNED>(lane, other, send.stamp);
+        bool both = other < n_groups;
+        Pair one = load_group<ALIGNED>(lane, group), two = {0, 0};
+        if (both)
+            two = load_group<ALIGNED>(lane, other);
         if (send.failed)
             return;
-        store_pair(mine + static_cast<uint64_t>(group) * GROUP_BYTES, one);
-        if (other < n_groups)
-            store_pair(mine + static_cast<uint64_t>(other) * GROUP_BYTES, two);
+        store_pair(mine + static_cast<uint64_t>(group) * GROUP_BYTES, put_stamp(one, stamp));
+        if (both)
+            store_pair(mine + static_cast<uint64_t>(other) * GROUP_BYTES, put_stamp(two, stamp));
     }
 }
 
@@ -276,38 +350,65 @@ __device__ __forceinline__ bool is_last(const FLOW &flow, unsigned i, const step
 
 /* ---- receiving ---- */
 
+/* Whether a head's stamp is one that counts nothing. */
+__device__ __forceinline__ bool is_mark(uint64_t its)
+{
+    return static_cast<uint32_t>(its) >= STEPAF_TOLD_ALL;
+}
+
 /* Whether a head tells of the operation that is waited for. */
 __device__ __forceinline__ bool is_told(uint64_t its, uint64_t stamp)
 {
-    return its == stamp || static_cast<uint32_t>(its) == STEPAF_TOLD;
+    return its == stamp || is_mark(its);
+}
+
+/* Whether a head tells of all that copy engines write for its peer. */
+__device__ __forceinline__ bool tells_all(const uint8_t *head)
+{
+    const uint8_t *words = head + STEPAF_HEAD_DATA;
+
+    return static_cast<uint32_t>(load_pair(words).y) == STEPAF_TOLD_ALL;
+}
+
+/* The next operation may be told of so, too. */
+__device__ __forceinline__ void clear_mark(uint8_t *head)
+{
+    store_pair(head + STEPAF_HEAD_DATA, {0, 0});
+}
+
+/* The bytes of a tensor that is there, from the last two words of its head. */
+__device__ __forceinline__ uint32_t bytes_of(const Pair &words, uint64_t stamp, uint32_t planned)
+{
+    if (words.y == stamp)
+        return static_cast<uint32_t>(words.x);
+    return is_mark(words.y) ? static_cast<uint32_t>(words.y >> 32) : planned;
 }
 
 /* Whether every line of the group that this warp has loaded is there. */
-__device__ __forceinline__ bool is_there(const Pair &pair, uint64_t stamp)
+__device__ __forceinline__ bool is_there(const Pair &line, uint32_t stamp)
 {
-    return __all_sync(ALL, threadIdx.x % OCTET != OCTET - 1 || pair.y == stamp);
+    return __all_sync(ALL, !ends_line() || static_cast<uint32_t>(line.y >> 32) == stamp);
 }
 
 template <bool ALIGNED>
 __device__ __forceinline__ void store_group(const stepaf_lane &lane, uint32_t bytes, uint32_t group,
-                                            const Pair &pair)
+                                            const Pair &line)
 {
-    unsigned sub = threadIdx.x % OCTET;
-    uint32_t line = threadIdx.x % STEPAF_WARP / OCTET;
-    uint32_t word = group * GROUP_WORDS + line * LINE_WORDS + 2 * sub;
+    unsigned t = threadIdx.x % STEPAF_WARP;
+    Pair piece = drop_stamp(line);
 
-    store_word<ALIGNED>(lane.data, bytes, word, pair.x);
-    if (sub != OCTET - 1)
-        store_word<ALIGNED>(lane.data, bytes, word + 1, pair.y);
+    if (t < GROUP_PIECES)
+        store_piece<ALIGNED>(lane.data, bytes, group * GROUP_PIECES + t, piece);
 }
 
 /* Wait for two groups at a time, the share @a chunk of @a n. False: given up. */
 template <bool ALIGNED, class FLOW>
 __device__ __forceinline__ bool take_lines(const FLOW &flow, const stepaf_lane &lane,
                                            uint32_t bytes, unsigned chunk, unsigned n,
-                                           uint64_t stamp)
+                                           uint64_t operation)
 {
     uint32_t n_groups = (bytes + GROUP_DATA - 1) / GROUP_DATA;
+    uint32_t stamp = line_stamp(operation);
     const uint8_t *mine = lane.lines + 16 * (threadIdx.x % STEPAF_WARP);
     Patience patience(flow);
 

@@ -50,7 +50,7 @@ static bool told(const struct stepaf_stream *stream, const struct stepaf_relay_l
         uint64_t its = __atomic_load_n(&words[1], __ATOMIC_ACQUIRE);
         if (its == stamp)
             bytes_p[i] = (uint32_t)__atomic_load_n(&words[0], __ATOMIC_RELAXED);
-        else if ((uint32_t)its == STEPAF_TOLD)
+        else if ((uint32_t)its >= STEPAF_TOLD_ALL)
             bytes_p[i] = (uint32_t)(its >> 32);
         else
             return false;
@@ -63,7 +63,7 @@ static void clear(const struct stepaf_stream *stream, const struct stepaf_relay_
 {
     for (uint32_t i = 0; i < stream->n_out; i++) {
         uint64_t *words = words_of(&lanes[i], (uint32_t)(n % stream->plan->depth));
-        if ((uint32_t)words[1] == STEPAF_TOLD)
+        if ((uint32_t)words[1] >= STEPAF_TOLD_ALL)
             __atomic_store_n(&words[1], 0, __ATOMIC_RELAXED);
     }
 }

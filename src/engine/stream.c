@@ -223,13 +223,39 @@ static bool goes_on(const struct stepaf_lane *lane, const struct stepaf_lane *ne
            next->lines == lane->lines + bytes;
 }
 
-/* Let copy engines write what is theirs, and tell of it without a kernel. */
-static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_flow *flow,
+/* Whether all that copy engines write is as large as planned. */
+static bool as_planned(const struct stepaf_flow *flow, const struct stepaf_flow *planned)
+{
+    for (uint32_t i = 0; i < flow->n_lanes; i++)
+        if (flow->lanes[i].copied && flow->lanes[i].bytes != planned->lanes[i].bytes)
+            return false;
+    return true;
+}
+
+/* Tell of what copy engines have written, without a kernel. */
+static stepaf_status_t tell(struct stepaf_gpu *gpu, const struct stepaf_flow *flow, bool all,
                             void *cuda_stream)
 {
     struct stepaf_gpu_word words[STEPAF_GPU_WORDS];
-    stepaf_status_t status = STEPAF_OK;
     uint32_t n_words = 0;
+
+    for (uint32_t i = 0; i < flow->n_lanes; i++) {
+        const struct stepaf_lane *lane = &flow->lanes[i];
+        bool leads = lane->copied == i + 1;
+        if (lane->copied && (leads || !all))
+            words[n_words++] = (struct stepaf_gpu_word){
+                (uint64_t *)(lane->head + STEPAF_HEAD_DATA) + 1,
+                (uint64_t)lane->bytes << 32 | (all ? STEPAF_TOLD_ALL : STEPAF_TOLD),
+            };
+    }
+    return stepaf_gpu_store(gpu, words, n_words, cuda_stream);
+}
+
+/* Let copy engines write what is theirs. */
+static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_flow *flow,
+                            const struct stepaf_flow *planned, void *cuda_stream)
+{
+    stepaf_status_t status = STEPAF_OK;
 
     for (uint32_t i = 0, next; i < flow->n_lanes && !status; i = next) {
         const struct stepaf_lane *lane = &flow->lanes[i];
@@ -244,15 +270,7 @@ static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_flow *fl
         if (bytes)
             status = stepaf_gpu_copy(gpu, lane->lines, lane->data, bytes, cuda_stream);
     }
-    for (uint32_t i = 0; i < flow->n_lanes; i++) {
-        const struct stepaf_lane *lane = &flow->lanes[i];
-        if (lane->copied)
-            words[n_words++] = (struct stepaf_gpu_word){
-                (uint64_t *)(lane->head + STEPAF_HEAD_DATA) + 1,
-                (uint64_t)lane->bytes << 32 | STEPAF_TOLD,
-            };
-    }
-    return status || !n_words ? status : stepaf_gpu_store(gpu, words, n_words, cuda_stream);
+    return status ? status : tell(gpu, flow, as_planned(flow, planned), cuda_stream);
 }
 
 stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
@@ -283,7 +301,7 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
         status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_SEND, flow, stream->send_blocks, STEPAF_WARP,
                                    true, cuda_stream);
     if (!status && stream->copies)
-        status = stepaf_stream_break(stream, copy(gpu, flow, cuda_stream));
+        status = stepaf_stream_break(stream, copy(gpu, flow, &stream->send[slot], cuda_stream));
     if (status)
         return status;
     if (op_p)

@@ -24,9 +24,11 @@ struct stepaf_inlet {
     uint32_t bytes;  /* of a tensor, at most */
     uint8_t *data;   /* where it goes, of slot 0 */
     struct stepaf_region *region;
-    uint32_t pitch; /* from slot to slot of data */
-    uint8_t way;    /* stepaf_way */
-    bool relayed;   /* the peer is: offset and stride mean nothing */
+    uint32_t pitch;   /* from slot to slot of data */
+    uint32_t planned; /* what the peer sends, if it does not say otherwise */
+    uint8_t way;      /* stepaf_way */
+    bool copied;      /* the peer's copy engine writes it */
+    bool relayed;     /* the peer is: offset and stride mean nothing */
 };
 
 struct stepaf_landing;
@@ -124,6 +126,10 @@ uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream);
  * for the lock that it holds. */
 bool stepaf_stream_copies(const struct stepaf_ctx *ctx, uint32_t p,
                           const struct stepaf_region *source);
+
+/* Whether a rank with STEPAF_CUDA_ENGINE=@a engine has a copy engine write what is planned to be so
+ * large and goes this way. Both ends ask. */
+bool stepaf_stream_is_copied(uint32_t engine, uint8_t way, uint32_t planned);
 
 /* Blocks that a launch of one of the context's stream plans has at most. */
 uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx);

@@ -65,7 +65,7 @@ uint64_t stepaf_any_control_bytes(const struct stepaf_stream *stream)
 
 /* The lanes of all slots, from the flows of the first and the second. */
 static stepaf_status_t write_lanes(const struct stepaf_stream *stream,
-                                   const struct stepaf_flow *slots, uint8_t *control)
+                                   const struct stepaf_flow *slots, bool sending, uint8_t *control)
 {
     struct stepaf_any_lane lanes[STEPAF_FLOW_LANES];
 
@@ -79,7 +79,8 @@ static stepaf_status_t write_lanes(const struct stepaf_stream *stream,
             .lines_stride = (uint32_t)(other->lines - one->lines),
             .data_stride = (uint32_t)((uintptr_t)other->data - (uintptr_t)one->data),
         };
-        lanes[i].lane.copied = 0; /* a copy engine has to be told where to */
+        if (sending)
+            lanes[i].lane.copied = 0; /* a copy engine has to be told where to */
     }
     return stepaf_gpu_write(stream->plan->ctx->gpu, control, lanes,
                             slots->n_lanes * sizeof(lanes[0]));
@@ -173,10 +174,10 @@ stepaf_status_t stepaf_any_begin(struct stepaf_stream *stream, uint8_t *control)
     struct stepaf_any *any = stream->any;
     uint8_t *in = control + lanes_bytes(stream, stream->n_out);
     uint8_t *ring = in + lanes_bytes(stream, stream->n_in);
-    stepaf_status_t status = write_lanes(stream, stream->send, control);
+    stepaf_status_t status = write_lanes(stream, stream->send, true, control);
 
     if (!status)
-        status = write_lanes(stream, stream->receive, in);
+        status = write_lanes(stream, stream->receive, false, in);
     if (status)
         return status;
     any->send = flow_begin(stream, stream->send, stream->n_out);

@@ -91,7 +91,7 @@ static struct stepaf_told_plan describe(const struct stepaf_ctx *ctx, const stru
     return none;
 }
 
-/* Find where @a stream's tensors go at one peer. */
+/* Find where @a stream's tensors go at one peer, and how its come. */
 static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_peer *peer,
                                  const struct stepaf_told *own, const struct stepaf_told *told,
                                  uint8_t *inlets, struct stepaf_outlet *outlets)
@@ -102,6 +102,11 @@ static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_pee
         stepaf_told_match(told, ctx->mesh.slot, &mine, peer->index);
     stepaf_status_t status = its ? STEPAF_OK : bad_inlet(peer); /* judged before */
 
+    for (uint32_t i = 0; i < stream->n_in && !status; i++) {
+        struct stepaf_inlet *inlet = &stream->inlets[peer->index * stream->n_in + i];
+        inlet->planned = stepaf_told_size(its, stream->n_in, ctx->mesh.slot, i);
+        inlet->copied = stepaf_stream_is_copied(told->engine, inlet->way, inlet->planned);
+    }
     for (uint32_t i = 0; i < stream->n_out && !status; i++) {
         struct stepaf_told_inlet inlet = stepaf_told_inlet(its, stream->n_out, ctx->mesh.slot, i);
         status = join_inlet(peer, told, &inlet, stream->plan->depth, inlets, &outlets[i]);

@@ -63,6 +63,7 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
     inlet->data = attention ? plan->pull[p * plan->n_pull + i].data
                             : stepaf_key_slice(key, (uint32_t)ctx->peers[p].who.rank);
     inlet->region = NULL;
+    inlet->copied = false;
     if (inlet->bytes) {
         inlet->region = stepaf_region_find(ctx, inlet->data, inlet->bytes);
         if (!inlet->region)
@@ -168,7 +169,7 @@ static uint32_t blocks_wanted(const struct stepaf_flow *flow, const struct stepa
 {
     uint64_t n = 1;
 
-    if (lane->copied || (!sending && lane->way == STEPAF_WAY_LINES && flow->gate_takes))
+    if (sending ? lane->copied : lane->way == STEPAF_WAY_LINES && flow->gate_takes)
         return 0; /* a copy engine does it, or the gate */
     if (lane->way == STEPAF_WAY_LINES)
         n = (stepaf_line_groups(lane->bytes) + 1) / 2;
@@ -291,13 +292,29 @@ bool stepaf_stream_copies(const struct stepaf_ctx *ctx, uint32_t p,
 }
 
 /* A copy engine is better for what is large, or for all that is not told by lines. */
-static bool is_copied(const struct stepaf_ctx *ctx, const struct stepaf_lane *lane)
+bool stepaf_stream_is_copied(uint32_t engine, uint8_t way, uint32_t planned)
 {
-    if (lane->way != STEPAF_WAY_PLACE && lane->way != STEPAF_WAY_INLET)
+    if (way != STEPAF_WAY_PLACE && way != STEPAF_WAY_INLET)
         return false;
-    if (ctx->env.cuda_engine == STEPAF_ENV_ENGINE_AUTO)
-        return lane->bytes >= COPY_MIN;
-    return ctx->env.cuda_engine == STEPAF_ENV_ENGINE_CE;
+    if (engine == STEPAF_ENV_ENGINE_AUTO)
+        return planned >= COPY_MIN;
+    return engine == STEPAF_ENV_ENGINE_CE;
+}
+
+/* Say in each lane where TOLD_ALL comes to: of a direct peer's, the last that copy engines write. A
+ * relayed peer's heads are the host's, which looks at each. */
+static void set_leaders(const struct stepaf_ctx *ctx, struct stepaf_flow *flow)
+{
+    const struct stepaf_lane *leader = NULL;
+
+    for (uint32_t i = flow->n_lanes; i-- > 0;) {
+        struct stepaf_lane *lane = &flow->lanes[i];
+        if (!lane->copied)
+            continue;
+        if (!leader || leader->peer != lane->peer || stepaf_peer_relayed(ctx, lane->peer))
+            leader = lane;
+        lane->copied = (uint8_t)(1 + (leader - flow->lanes));
+    }
 }
 
 static void compile_send(struct stepaf_stream *stream, const struct stepaf_outlet *outlets,
@@ -314,11 +331,13 @@ static void compile_send(struct stepaf_stream *stream, const struct stepaf_outle
         lane->lines = outlet->place ? outlet->place + (size_t)slot * outlet->pitch
                                     : lane->head + STEPAF_LINE_BYTES;
         set_source(stream, lane->peer, at % stream->n_out, slot, lane);
-        lane->copied = is_copied(ctx, lane) &&
-                       stepaf_stream_copies(ctx, lane->peer,
-                                            source_region(stream, lane->peer, at % stream->n_out));
+        lane->copied =
+            stepaf_stream_is_copied((uint32_t)ctx->env.cuda_engine, lane->way, lane->bytes) &&
+            stepaf_stream_copies(ctx, lane->peer,
+                                 source_region(stream, lane->peer, at % stream->n_out));
         stream->copies = stream->copies || lane->copied;
     }
+    set_leaders(ctx, flow);
 }
 
 static void compile_receive(struct stepaf_stream *stream, uint8_t slot, struct stepaf_flow *flow)
@@ -339,7 +358,10 @@ static void compile_receive(struct stepaf_stream *stream, uint8_t slot, struct s
         }
         lane->data = inlet->data + (size_t)slot * inlet->pitch;
         lane->bytes = inlet->bytes;
+        lane->planned = inlet->planned;
+        lane->copied = inlet->copied;
     }
+    set_leaders(ctx, flow);
 }
 
 /* Few lines are not worth a kernel of their own. */

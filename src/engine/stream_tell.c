@@ -74,6 +74,7 @@ void stepaf_streams_pack(struct stepaf_ctx *ctx, struct stepaf_pack *pack)
         else
             pack_export(&inlets, &own);
         stepaf_pack_u64(&own, ctx->streams->inlet_bytes);
+        stepaf_pack_u32(&own, (uint32_t)ctx->env.cuda_engine);
     }
     for (uint32_t i = 0; n && i < ctx->plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
@@ -135,10 +136,12 @@ stepaf_status_t stepaf_told_read(struct stepaf_unpack unpack, int role, int worl
     if (ok && told.n_plans) {
         told.inlets = unpack_export(&unpack);
         told.inlet_bytes = stepaf_unpack_u64(&unpack);
+        told.engine = stepaf_unpack_u32(&unpack);
         told.plans = calloc(told.n_plans, sizeof(told.plans[0]));
         if (!told.plans)
             return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     }
+    ok = ok && told.engine <= STEPAF_ENV_ENGINE_CE;
     for (uint32_t i = 0; ok && i < told.n_plans; i++)
         ok = read_plan(&unpack, role, &told.plans[i]);
     if (!ok || unpack.at != unpack.end) {

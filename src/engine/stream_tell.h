@@ -24,6 +24,7 @@ struct stepaf_told {
     struct stepaf_told_plan *plans;
     uint64_t inlet_bytes;
     struct stepaf_gpu_export inlets;
+    uint32_t engine; /* STEPAF_CUDA_ENGINE */
 };
 
 /* One inlet of it. */

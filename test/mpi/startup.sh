@@ -75,8 +75,8 @@ try "settings that differ" "STEPAF_DEPTH differs: \"2\" at rank 0, \"1\" at rank
 try "splits that differ" \
     "STEPAF_SPLIT or params.split differs: \"attn=3,ffn=1\" at rank 0, \"attn=2,ffn=2\" at rank 3" \
     env $agreed $run -n 3 env STEPAF_SPLIT=attn=3,ffn=1 "$startup" : -n 1 "$startup"
-try "one rank of another version" "libstepaf differs: $version (wire version 3) at rank 0, \
-$version (wire version 67) at rank 1" \
+try "one rank of another version" "libstepaf differs: $version (wire version 4) at rank 0, \
+$version (wire version 68) at rank 1" \
     env STEPAF_SPLIT=attn=1,ffn=1 $limit "$startup" --fork 2 --version 1
 late="MPI bootstrap: duplicating the communicator: some rank did not come in time"
 try "a rank that never comes" "$late: STEPAF_INIT_TIMEOUT_US is 300000 us" \

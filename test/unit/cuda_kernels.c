@@ -49,6 +49,12 @@ static uint64_t *words_of(uint8_t *line)
     return (uint64_t *)(void *)(line + STEPAF_HEAD_DATA);
 }
 
+/* A line's, of which the rest is the tensor's in its order: the two ends agree, which is enough. */
+static uint32_t *stamp_at(uint8_t *line)
+{
+    return (uint32_t *)(void *)(line + STEPAF_LINE_DATA);
+}
+
 static uint64_t stamp_of(const struct stepaf_flow *flow, uint32_t n)
 {
     return stepaf_stamp(flow->epoch, n);
@@ -77,7 +83,7 @@ static void send_lines(const struct stepaf_lane *lane, uint64_t stamp)
     for (uint8_t *line = lane->lines; at < lane->bytes; line += STEPAF_LINE_BYTES) {
         uint32_t left = lane->bytes - at;
         memcpy(line, lane->data + at, left < STEPAF_LINE_DATA ? left : STEPAF_LINE_DATA);
-        __atomic_store_n(&words_of(line)[1], stamp, __ATOMIC_RELEASE);
+        __atomic_store_n(stamp_at(line), (uint32_t)stamp | STEPAF_LINE_MARK, __ATOMIC_RELEASE);
         at += STEPAF_LINE_DATA;
     }
 }
@@ -113,15 +119,37 @@ static void note_fault(const struct stepaf_flow *flow, uint32_t fault, uint32_t 
     __atomic_store_n(flow->failed, 1, __ATOMIC_RELEASE);
 }
 
-/* Wait until a stamp is what it is to be. False: given up. */
-static bool await(const struct stepaf_flow *flow, const uint64_t *at, uint64_t stamp, uint32_t peer)
+static uint64_t word_of(const uint8_t *head)
+{
+    return __atomic_load_n(&words_of((uint8_t *)head)[1], __ATOMIC_ACQUIRE);
+}
+
+/* By its own head, or by that where TOLD_ALL comes to. */
+static bool is_told(const struct stepaf_flow *flow, const void *at, uint64_t stamp)
+{
+    const struct stepaf_lane *lane = at;
+    uint64_t its = word_of(lane->head);
+
+    return its == stamp || (uint32_t)its >= STEPAF_TOLD_ALL ||
+           (lane->copied &&
+            (uint32_t)word_of(flow->lanes[lane->copied - 1].head) == STEPAF_TOLD_ALL);
+}
+
+static bool is_there(const struct stepaf_flow *flow, const void *line, uint64_t stamp)
+{
+    (void)flow;
+    return __atomic_load_n(stamp_at((uint8_t *)line), __ATOMIC_ACQUIRE) ==
+           ((uint32_t)stamp | STEPAF_LINE_MARK);
+}
+
+/* Wait until a head or a line has come. False: given up. */
+static bool await(const struct stepaf_flow *flow,
+                  bool (*has_come)(const struct stepaf_flow *, const void *, uint64_t),
+                  const void *at, uint64_t stamp, uint32_t peer)
 {
     int64_t began = stepaf_monotonic_ns();
 
-    for (;;) {
-        uint64_t its = __atomic_load_n(at, __ATOMIC_ACQUIRE);
-        if (its == stamp || (uint32_t)its == STEPAF_TOLD)
-            return true;
+    while (!has_come(flow, at, stamp)) {
         if (has_failed(flow))
             return false;
         if (__atomic_load_n(&flow->watch->abort, __ATOMIC_ACQUIRE)) {
@@ -134,6 +162,7 @@ static bool await(const struct stepaf_flow *flow, const uint64_t *at, uint64_t s
         }
         sched_yield();
     }
+    return true;
 }
 
 static bool take_lines(const struct stepaf_flow *flow, const struct stepaf_lane *lane,
@@ -143,7 +172,7 @@ static bool take_lines(const struct stepaf_flow *flow, const struct stepaf_lane 
 
     for (uint32_t at = 0; at < bytes; at += STEPAF_LINE_DATA, line += STEPAF_LINE_BYTES) {
         uint32_t left = bytes - at;
-        if (!await(flow, &words_of(line)[1], stamp, lane->peer))
+        if (!await(flow, is_there, line, stamp, lane->peer))
             return false;
         memcpy(lane->data + at, line, left < STEPAF_LINE_DATA ? left : STEPAF_LINE_DATA);
     }
@@ -159,21 +188,26 @@ static void run_gate(const struct work *work)
         return;
     for (uint32_t i = 0; i < flow->n_lanes; i++) {
         const struct stepaf_lane *lane = &flow->lanes[i];
-        uint64_t *words = words_of(lane->head);
-        if (!await(flow, &words[1], stamp_of(flow, n), lane->peer))
+        uint64_t stamp = stamp_of(flow, n);
+        if (!await(flow, is_told, lane, stamp, lane->peer))
             return;
-        if ((uint32_t)words[1] == STEPAF_TOLD) {
-            words[0] = words[1] >> 32;
-            words[1] = 0;
-        }
-        uint32_t bytes = words[0] < lane->bytes ? (uint32_t)words[0] : lane->bytes;
-        flow->landed[i] = bytes;
+        uint64_t its = word_of(lane->head), bytes = lane->planned;
+        if (its == stamp)
+            bytes = words_of(lane->head)[0];
+        else if ((uint32_t)its >= STEPAF_TOLD_ALL)
+            bytes = its >> 32;
+        if (bytes > lane->bytes)
+            bytes = lane->bytes;
+        flow->landed[i] = (uint32_t)bytes;
         if (lane->way == STEPAF_WAY_HEAD)
             memcpy(lane->data, lane->head, bytes);
         if (lane->way == STEPAF_WAY_LINES && flow->gate_takes &&
-            !take_lines(flow, lane, bytes, stamp_of(flow, n)))
+            !take_lines(flow, lane, (uint32_t)bytes, stamp))
             return;
     }
+    for (uint32_t i = 0; i < flow->n_lanes; i++)
+        if ((uint32_t)word_of(flow->lanes[i].head) >= STEPAF_TOLD_ALL)
+            words_of(flow->lanes[i].head)[1] = 0;
     flow->counts[0] = n;
 }
 

@@ -87,7 +87,7 @@ static void another_version_is_named(void)
     for (int own = 0; own < RANKS; own++) {
         CU_ASSERT_EQUAL(stepaf_introductions_judge(all, RANKS, own), STEPAF_ERR_MISMATCH);
         UNIT_CONTAINS(stepaf_last_error()->text,
-                      "libstepaf differs: " STEPAF_VERSION_STRING " (wire version 3) at rank 0, 9");
+                      "libstepaf differs: " STEPAF_VERSION_STRING " (wire version 4) at rank 0, 9");
         UNIT_CONTAINS(stepaf_last_error()->text, "(wire version 7) at rank 2");
     }
     other.data[4] = 1; /* that one did not say which library it was */
