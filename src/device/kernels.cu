@@ -22,9 +22,8 @@ __device__ __forceinline__ unsigned find_lane(const stepaf_flow &flow)
 /* ---- sending ---- */
 
 template <bool ALIGNED>
-__device__ __forceinline__ void send_share(const stepaf_flow &flow, const Send &send)
+__device__ __forceinline__ void send_share(const stepaf_flow &flow, unsigned i, const Send &send)
 {
-    unsigned i = find_lane(flow);
     const stepaf_lane &lane = flow.lanes[i];
     unsigned chunk = blockIdx.x - lane.first;
 
@@ -127,19 +126,22 @@ __device__ __forceinline__ bool unpack(const stepaf_flow &flow, uint64_t stamp)
 
 /* ---- kernels ---- */
 
-/* Launched as a successor: it may begin while the kernel before it ends. */
+/* Launched as a successor: it may begin while the kernel before it ends. What depends on the launch
+ * alone is looked up before the wait: the parameters have to be fetched, too. */
 __device__ __forceinline__ void send_all(const stepaf_flow &flow)
 {
     uint32_t *count = &flow.counts[1 + blockIdx.x];
     uint32_t n = number_after(*count);
+    unsigned i = find_lane(flow);
 
+    asm volatile("" : "+r"(i)); /* not sought after the wait */
     let_successor_begin();
     await_predecessor();
     Send send = {make_stamp(flow, n), load_volatile(flow.failed)};
     if (flow.aligned)
-        send_share<true>(flow, send);
+        send_share<true>(flow, i, send);
     else
-        send_share<false>(flow, send);
+        send_share<false>(flow, i, send);
     if (threadIdx.x == 0 && !send.failed)
         *count = n;
 }

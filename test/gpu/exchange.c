@@ -56,6 +56,8 @@ uint32_t gx_size(const struct gx_plan *plan, int direction, int peer, int index,
         return (uint32_t)most;
     if (plan->even && direction == PULL)
         return (uint32_t)most - plan->less;
+    if (n % 3 == 2) /* all as planned, which copy engines tell of by fewer words */
+        return (uint32_t)most;
     return (uint32_t)choose_size(most, hs_mix(hs_mix(place ^ hs_mix(plan->seed)) + n));
 }
 

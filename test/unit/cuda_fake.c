@@ -441,6 +441,11 @@ static CUresult fake_stream_operate(CUstream stream, unsigned n,
     CUresult result = step();
 
     (void)stream, (void)flags;
+    cuda_fake.n_words = n;
+    for (unsigned i = 0; i < n && 2 * i < CUDA_FAKE_WORDS; i++) {
+        cuda_fake.words[2 * i] = operations[i].writeValue.address;
+        cuda_fake.words[2 * i + 1] = operations[i].writeValue.value64;
+    }
     for (unsigned i = 0; i < n && !result && cuda_fake.runs; i++)
         cuda_kernels_store((uint64_t *)operations[i].writeValue.address, /* NOLINT */
                            operations[i].writeValue.value64);

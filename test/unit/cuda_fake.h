@@ -5,7 +5,7 @@
 
 #include "device/cuda_driver.h"
 
-enum { CUDA_FAKE_PIECES = 64, CUDA_FAKE_WAITS = 16 };
+enum { CUDA_FAKE_PIECES = 64, CUDA_FAKE_WAITS = 16, CUDA_FAKE_WORDS = 16 };
 
 /* A piece of "GPU" memory. */
 struct cuda_piece {
@@ -37,6 +37,8 @@ struct cuda_fake {
     CUstreamCaptureStatus capture; /* of all streams */
     CUlaunchConfig launched;       /* the last launch */
     int n_launches;
+    uint64_t words[CUDA_FAKE_WORDS]; /* of the last store by a stream: where, what, in turn */
+    unsigned n_words;
     struct cuda_wait waits[CUDA_FAKE_WAITS]; /* the first of them */
     int n_waits;
     struct stepaf_flow flow;         /* of the last launch */
