@@ -50,15 +50,15 @@ __device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t sta
     unsigned last = threadIdx.x % STEPAF_WARP | (OCTET - 1); /* of this octet, in its warp */
     bool mine = i < flow.n_lanes, there;
     const stepaf_lane &lane = flow.lanes[mine ? i : 0];
+    const uint8_t *leader = nullptr;
     Patience patience(flow);
     Pair pair;
 
+    if (lane.copied && lane.copied != i + 1) /* not its own: that is in pair */
+        leader = flow.lanes[lane.copied - 1].head;
     for (;;) {
         pair = load_pair(lane.head + 16 * sub);
-        uint64_t its = __shfl_sync(ALL, pair.y, last);
-        there = !mine || is_told(its, stamp);
-        if (!there && lane.copied && lane.copied != i + 1) /* not its own: that is in pair */
-            there = tells_all(flow.lanes[lane.copied - 1].head);
+        there = has_come(pair, lane.way, stamp, leader) || !mine;
         if (__all_sync(ALL, there))
             break;
         if (__any_sync(ALL, !there && sub == 0 && patience.over(lane.peer)))
@@ -74,10 +74,8 @@ __device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t sta
     if (lane.way == STEPAF_WAY_INLET) /* for unpacking: see there */
         __threadfence();
     marked = sub == OCTET - 1 && is_mark(pair.y);
-    if (lane.way == STEPAF_WAY_HEAD && sub < OCTET - 1) {
-        store_word<ALIGNED>(lane.data, bytes, 2 * sub, pair.x);
-        store_word<ALIGNED>(lane.data, bytes, 2 * sub + 1, pair.y);
-    }
+    if (lane.way == STEPAF_WAY_HEAD)
+        take_from_head<ALIGNED>(lane.data, bytes, pair);
     return true;
 }
 
@@ -114,7 +112,7 @@ __device__ __forceinline__ bool unpack(const stepaf_flow &flow, uint64_t stamp)
     if (lane.way == STEPAF_WAY_INLET)
         bytes = load_acquire(&flow.landed[i]);
     else
-        bytes = static_cast<uint32_t>(load_pair(lane.head + STEPAF_HEAD_DATA).x);
+        bytes = static_cast<uint32_t>(load_pair(lane.head + STEPAF_HEAD_TELLS).x);
 
     if (bytes > lane.bytes)
         bytes = lane.bytes;
@@ -134,7 +132,7 @@ __device__ __forceinline__ void send_all(const stepaf_flow &flow)
     uint32_t n = number_after(*count);
     unsigned i = find_lane(flow);
 
-    asm volatile("" : "+r"(i)); /* not sought after the wait */
+    make_here(i); /* not after the wait */
     let_successor_begin();
     await_predecessor();
     Send send = {make_stamp(flow, n), load_volatile(flow.failed)};
@@ -142,6 +140,7 @@ __device__ __forceinline__ void send_all(const stepaf_flow &flow)
         send_share<true>(flow, i, send);
     else
         send_share<false>(flow, i, send);
+    __syncwarp(); /* all have read it */
     if (threadIdx.x == 0 && !send.failed)
         *count = n;
 }
@@ -174,9 +173,11 @@ __device__ __forceinline__ void unpack_all(const stepaf_flow &flow)
     bool ok = !load_volatile(flow.failed);
 
     let_successor_begin();
+    ok = __all_sync(ALL, ok);
     if (ok)
         ok = flow.aligned ? unpack<true>(flow, make_stamp(flow, n))
                           : unpack<false>(flow, make_stamp(flow, n));
+    __syncwarp(); /* all have read it */
     if (ok && threadIdx.x == 0)
         *count = n;
     await_predecessor();

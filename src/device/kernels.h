@@ -2,10 +2,11 @@
 /* What the host tells the kernels: shared by C and CUDA C++.
  *
  * A tensor travels to an *inlet*: a place in the receiver's GPU memory that its sender has mapped.
- * An inlet begins with a head, one line of 128 bytes that is written by one store of eight threads,
- * so that all of it comes at once (NVLink keeps such a store whole):
+ * An inlet begins with a head, one line of 128 bytes that is written by one store of eight threads, 16
+ * bytes each:
  *
- *   words 0-13  the tensor itself, if it is no larger (STEPAF_WAY_HEAD)
+ *   words 0-13  the tensor itself, if it is no larger (STEPAF_WAY_HEAD): seven pieces, of which each is
+ *               12 bytes of it and a line's stamp
  *   word 14     bytes of the tensor
  *   word 15     stamp: epoch of the commit << 32 | number of the operation in this slot, from 1,
  *               in 31 bits
@@ -19,15 +20,22 @@
  *
  *   HEAD   nothing follows.
  *   LINES  lines of 128 bytes: 124 of the tensor, then the stamp's lower half, with the highest bit
- *          set, so that it is not 0, which inlets are filled with at first. The head comes first; a
- *          line is there when its stamp is. Nothing is waited for twice, no fence: the fastest way
- *          for up to some megabytes, at the price of a copy by the receiver. A warp writes four
- *          lines at once, and reads them so: 31 threads have 16 bytes of the tensor each, and what
- *          the stamps displace of the first three lines, 4 bytes each, is in the 32nd's place.
+ *          set, so that it is not 0, which inlets are filled with at first. The head comes first. No
+ *          fence: the fastest way for up to some megabytes, at the price of a copy by the receiver.
+ *          A warp writes four lines at once, and reads them so: 31 threads have 16 bytes of the
+ *          tensor each, and what the stamps displace of the first three lines, 4 bytes each, is in the
+ *          32nd's place.
  *   PLACE  written straight to its place in the receiver's tensor, by a kernel or a copy engine,
  *          then the head.
  *   INLET  the same, but into the inlet, and copied by the receiver: for tensors that cannot be
  *          mapped by others.
+ *
+ * What holds a head or a line together: 16 bytes that one thread stores, and one loads, are there or are
+ * not. A line of 128 bytes that a warp stores by one instruction arrives over NVLink in ascending order
+ * (as NCCL's LL128 takes for granted, too: github.com/NVIDIA/nccl, issue 786), so that behind its stamp
+ * all of it is there. But a load by eight threads is none at once: what it has read of a line may be
+ * older than the stamp that it has read. So lines are loaded again when their stamps have been seen, and
+ * every piece of a head has a stamp of its own.
  *
  * Nobody resets anything: the number of the operation is counted on the GPU, so that a captured
  * graph can be replayed. */
@@ -40,7 +48,9 @@
 enum {
     STEPAF_LINE_BYTES = 128,
     STEPAF_LINE_DATA = 124,    /* of a tensor in a line */
-    STEPAF_HEAD_DATA = 112,    /* of a tensor in a head */
+    STEPAF_HEAD_PIECE = 12,    /* of a tensor in 16 bytes of a head */
+    STEPAF_HEAD_DATA = 84,     /* of a tensor in a head */
+    STEPAF_HEAD_TELLS = 112,   /* where its last two words are */
     STEPAF_GROUP_LINES = 4,    /* that a warp writes at once */
     STEPAF_FLOW_LANES = 64,    /* tensors of all peers in one launch */
     STEPAF_FLOW_FEW = 4,       /* with no more, a launch has fewer parameters to carry */

@@ -116,11 +116,10 @@ __device__ __forceinline__ uint32_t choose(const stepaf_any_flow &flow, uint64_t
  * may tell of the octet's tensor, too, or NULL. The octet's share of its head is in @a pair then.
  * n_peers: given up. */
 __device__ __forceinline__ uint32_t await_batch(const stepaf_any_flow &flow, const uint8_t *head,
-                                                const uint8_t *leader, bool mine, uint64_t stamp,
-                                                Pair &pair)
+                                                uint8_t way, const uint8_t *leader, bool mine,
+                                                uint64_t stamp, Pair &pair)
 {
     __shared__ unsigned long long told[3]; /* of this round, of the next, of one that is over */
-    unsigned last = threadIdx.x % STEPAF_WARP | (OCTET - 1);
     uint32_t turn = flow.next[flow.n_peers].slot;
     Patience patience(flow);
 
@@ -129,8 +128,7 @@ __device__ __forceinline__ uint32_t await_batch(const stepaf_any_flow &flow, con
     __syncthreads();
     for (unsigned round = 0;; round = round == 2 ? 0 : round + 1) {
         pair = load_pair(head);
-        bool there = is_told(__shfl_sync(ALL, pair.y, last), stamp) ||
-                     (leader != nullptr && tells_all(leader));
+        bool there = has_come(pair, way, stamp, leader);
         if (mine && there && threadIdx.x % OCTET == 0)
             atomicOr(&told[round], 1ull << threadIdx.x / OCTET);
         if (threadIdx.x == 0)
@@ -147,14 +145,10 @@ __device__ __forceinline__ uint32_t await_batch(const stepaf_any_flow &flow, con
 template <bool ALIGNED>
 __device__ __forceinline__ void take_head(const stepaf_lane &lane, uint32_t bytes, const Pair &pair)
 {
-    unsigned sub = threadIdx.x % OCTET;
-
-    if (sub == OCTET - 1 && is_mark(pair.y))
+    if (ends_line() && is_mark(pair.y))
         clear_mark(lane.head);
-    if (lane.way == STEPAF_WAY_HEAD && sub < OCTET - 1) {
-        store_word<ALIGNED>(lane.data, bytes, 2 * sub, pair.x);
-        store_word<ALIGNED>(lane.data, bytes, 2 * sub + 1, pair.y);
-    }
+    if (lane.way == STEPAF_WAY_HEAD)
+        take_from_head<ALIGNED>(lane.data, bytes, pair);
 }
 
 /* Wait for a batch, and take its heads and the lines that are the gate's. */
@@ -170,7 +164,8 @@ __device__ __forceinline__ bool take_batch(const stepaf_any_flow &flow, Batch &b
     uint64_t stamp = make_stamp(flow, own.n);
     Pair pair;
 
-    uint32_t taken = await_batch(flow, lane_of(flow, own, index).head + threadIdx.x % OCTET * 16,
+    stepaf_lane awaited = lane_of(flow, own, index);
+    uint32_t taken = await_batch(flow, awaited.head + threadIdx.x % OCTET * 16, awaited.way,
                                  leader_of(flow, own, index), mine, stamp, pair);
     if (taken == flow.n_peers)
         return false;
@@ -262,6 +257,7 @@ extern "C" __global__ void stepaf_send_any(const __grid_constant__ stepaf_any_fl
         send_batch<true>(flow, batch, send);
     else
         send_batch<false>(flow, batch, send);
+    __syncwarp(); /* all have read it */
     if (threadIdx.x == 0 && !send.failed)
         *count = seq;
 }
@@ -271,7 +267,7 @@ extern "C" __global__ void __launch_bounds__(512, 4) /* so many: 32 registers */
 {
     uint32_t seq = number_after(flow.counts[0]);
     bool ok = __syncthreads_and(!load_volatile(flow.failed));
-    Batch batch;
+    Batch batch = {0, 0, 0};
 
     if (flow.gate_ends)
         let_successor_begin();
@@ -290,12 +286,14 @@ extern "C" __global__ void stepaf_unpack_any(const __grid_constant__ stepaf_any_
     /* Before the wait: between two of these is a gate, which is no successor. */
     uint32_t seq = number_after(load_volatile(count));
     bool ok = !load_volatile(flow.failed);
-    Pair entry;
+    Pair entry = {0, 0};
 
     let_successor_begin();
-    if (ok && await_entry(flow, seq, entry)) {
+    ok = __all_sync(ALL, ok && await_entry(flow, seq, entry));
+    if (ok) {
         ok = flow.aligned ? unpack_batch<true>(flow, batch_of(entry))
                           : unpack_batch<false>(flow, batch_of(entry));
+        __syncwarp(); /* all have read it */
         if (ok && threadIdx.x == 0)
             *count = seq;
     }

@@ -5,6 +5,7 @@
 #define STEPAF_DEVICE_KERNELS_COMMON_CUH
 
 #include "device/kernels.h"
+#include <device/kernels_machine.cuh>
 
 namespace
 {
@@ -15,66 +16,8 @@ constexpr unsigned GROUP_LINES = STEPAF_GROUP_LINES;
 constexpr unsigned GROUP_PIECES = STEPAF_WARP - 1; /* of 16 bytes */
 constexpr unsigned GROUP_DATA = GROUP_LINES * STEPAF_LINE_DATA;
 constexpr unsigned GROUP_BYTES = GROUP_LINES * STEPAF_LINE_BYTES;
+constexpr unsigned BATCH = 4;  /* groups that are waited for at once */
 constexpr unsigned LOOKS = 64; /* polls between looks at the clock */
-
-struct Pair {
-    uint64_t x, y;
-};
-
-/* Eight threads store a line, or load one, by one instruction: it is not torn. */
-__device__ __forceinline__ void store_pair(uint8_t *at, Pair pair)
-{
-    asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(pair.x), "l"(pair.y)
-                 : "memory");
-}
-
-__device__ __forceinline__ Pair load_pair(const uint8_t *at)
-{
-    Pair pair;
-
-    asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
-                 : "=l"(pair.x), "=l"(pair.y)
-                 : "l"(at)
-                 : "memory");
-    return pair;
-}
-
-/* Where kernels can be programmatic successors. Elsewhere the host launches none as such. */
-__device__ __forceinline__ void let_successor_begin()
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-
-__device__ __forceinline__ void await_predecessor()
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-__device__ __forceinline__ uint32_t load_volatile(const uint32_t *at)
-{
-    return *static_cast<const volatile uint32_t *>(at);
-}
-
-/* What is read behind it is at least as new. */
-__device__ __forceinline__ uint32_t load_acquire(const uint32_t *at)
-{
-    uint32_t value;
-
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
-    return value;
-}
-
-__device__ __forceinline__ uint64_t now_ns()
-{
-    uint64_t ns;
-
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-    return ns;
-}
 
 /* Word @a i of a tensor: the last one may be short, and a tensor may begin anywhere. */
 template <bool ALIGNED>
@@ -103,6 +46,33 @@ __device__ __forceinline__ void store_word(uint8_t *data, uint32_t bytes, uint32
 #pragma unroll 1
     for (uint32_t b = 0; b < 8 && at + b < bytes; b++)
         data[at + b] = static_cast<uint8_t>(word >> (8 * b));
+}
+
+/* Four bytes, in the same way. */
+template <bool ALIGNED>
+__device__ __forceinline__ uint32_t load_half(const uint8_t *data, uint32_t bytes, uint32_t at)
+{
+    uint32_t half = 0;
+
+    if (ALIGNED && at + 4 <= bytes)
+        return *reinterpret_cast<const uint32_t *>(data + at);
+#pragma unroll 1
+    for (uint32_t b = 0; b < 4 && at + b < bytes; b++)
+        half |= static_cast<uint32_t>(data[at + b]) << (8 * b);
+    return half;
+}
+
+template <bool ALIGNED>
+__device__ __forceinline__ void store_half(uint8_t *data, uint32_t bytes, uint32_t at,
+                                           uint32_t half)
+{
+    if (ALIGNED && at + 4 <= bytes) {
+        *reinterpret_cast<uint32_t *>(data + at) = half;
+        return;
+    }
+#pragma unroll 1
+    for (uint32_t b = 0; b < 4 && at + b < bytes; b++)
+        data[at + b] = static_cast<uint8_t>(half >> (8 * b));
 }
 
 /* Piece @a i of a tensor: two words. */
@@ -142,7 +112,7 @@ __device__ __forceinline__ uint32_t number_after(uint32_t count)
 {
     uint32_t n = (count + 1) & STEPAF_COUNT_MASK;
 
-    asm("" : "+r"(n));
+    hide(n);
     return n;
 }
 
@@ -212,17 +182,31 @@ struct Send {
     uint32_t failed;
 };
 
+__device__ __forceinline__ uint32_t line_stamp(uint64_t stamp)
+{
+    return static_cast<uint32_t>(stamp) | STEPAF_LINE_MARK;
+}
+
+__device__ __forceinline__ bool ends_line()
+{
+    return threadIdx.x % OCTET == OCTET - 1;
+}
+
 template <bool ALIGNED>
 __device__ __forceinline__ void send_head(const stepaf_lane &lane, const Send &send)
 {
     unsigned t = threadIdx.x;
+    uint32_t at = t * STEPAF_HEAD_PIECE;
     Pair pair = {0, 0};
 
     if (t >= OCTET)
         return;
     if (lane.way == STEPAF_WAY_HEAD && t < OCTET - 1) {
-        pair.x = load_word<ALIGNED>(lane.data, lane.bytes, 2 * t);
-        pair.y = load_word<ALIGNED>(lane.data, lane.bytes, 2 * t + 1);
+        uint32_t first = load_half<ALIGNED>(lane.data, lane.bytes, at);
+        uint32_t second = load_half<ALIGNED>(lane.data, lane.bytes, at + 4);
+        uint32_t third = load_half<ALIGNED>(lane.data, lane.bytes, at + 8);
+        pair.x = static_cast<uint64_t>(second) << 32 | first;
+        pair.y = static_cast<uint64_t>(line_stamp(send.stamp)) << 32 | third;
     }
     if (t == OCTET - 1)
         pair = {lane.bytes, send.stamp};
@@ -232,14 +216,9 @@ __device__ __forceinline__ void send_head(const stepaf_lane &lane, const Send &s
 
 /* ---- lines: kernels.h has how a warp shares out four of them ---- */
 
-__device__ __forceinline__ uint32_t line_stamp(uint64_t stamp)
+__device__ __forceinline__ uint32_t groups_of(uint32_t bytes)
 {
-    return static_cast<uint32_t>(stamp) | STEPAF_LINE_MARK;
-}
-
-__device__ __forceinline__ bool ends_line()
-{
-    return threadIdx.x % OCTET == OCTET - 1;
+    return (bytes + GROUP_DATA - 1) / GROUP_DATA;
 }
 
 /* This thread's piece of a group; none of the last one's. */
@@ -284,13 +263,20 @@ __device__ __forceinline__ Pair drop_stamp(Pair line)
     return line;
 }
 
+/* By one instruction, so that each line arrives in ascending order. */
+__device__ __forceinline__ void store_group(const stepaf_lane &lane, uint32_t group,
+                                            const Pair &line)
+{
+    __syncwarp();
+    store_pair(lane.lines + static_cast<uint64_t>(group) * GROUP_BYTES + 16 * threadIdx.x, line);
+}
+
 template <bool ALIGNED>
 __device__ __forceinline__ void send_lines(const stepaf_lane &lane, unsigned chunk,
                                            const Send &send)
 {
-    uint32_t n_groups = (lane.bytes + GROUP_DATA - 1) / GROUP_DATA;
+    uint32_t n_groups = groups_of(lane.bytes);
     uint32_t stamp = line_stamp(send.stamp);
-    uint8_t *mine = lane.lines + 16 * threadIdx.x;
 
     if (chunk == 0)
         send_head<ALIGNED>(lane, send);
@@ -300,11 +286,11 @@ __device__ __forceinline__ void send_lines(const stepaf_lane &lane, unsigned chu
         Pair one = load_group<ALIGNED>(lane, group), two = {0, 0};
         if (both)
             two = load_group<ALIGNED>(lane, other);
-        if (send.failed)
+        if (__any_sync(ALL, send.failed != 0))
             return;
-        store_pair(mine + static_cast<uint64_t>(group) * GROUP_BYTES, put_stamp(one, stamp));
+        store_group(lane, group, put_stamp(one, stamp));
         if (both)
-            store_pair(mine + static_cast<uint64_t>(other) * GROUP_BYTES, put_stamp(two, stamp));
+            store_group(lane, other, put_stamp(two, stamp));
     }
 }
 
@@ -365,15 +351,39 @@ __device__ __forceinline__ bool is_told(uint64_t its, uint64_t stamp)
 /* Whether a head tells of all that copy engines write for its peer. */
 __device__ __forceinline__ bool tells_all(const uint8_t *head)
 {
-    const uint8_t *words = head + STEPAF_HEAD_DATA;
+    return static_cast<uint32_t>(load_pair(head + STEPAF_HEAD_TELLS).y) == STEPAF_TOLD_ALL;
+}
 
-    return static_cast<uint32_t>(load_pair(words).y) == STEPAF_TOLD_ALL;
+/* Whether this octet's head, of which each thread has loaded its @a pair, is there, with the tensor if
+ * that is in it; or another one, @a leader, tells of its tensor. By whole warps. */
+__device__ __forceinline__ bool has_come(const Pair &pair, uint8_t way, uint64_t stamp,
+                                         const uint8_t *leader)
+{
+    bool mine = way != STEPAF_WAY_HEAD || static_cast<uint32_t>(pair.y >> 32) == line_stamp(stamp);
+
+    if (ends_line())
+        mine = is_told(pair.y, stamp) || (leader != nullptr && tells_all(leader));
+    uint32_t all = __ballot_sync(ALL, mine);
+    return (all >> (threadIdx.x % STEPAF_WARP / OCTET * OCTET) & 0xff) == 0xff;
+}
+
+/* The tensor that is in this octet's head. */
+template <bool ALIGNED>
+__device__ __forceinline__ void take_from_head(uint8_t *data, uint32_t bytes, const Pair &pair)
+{
+    uint32_t at = threadIdx.x % OCTET * STEPAF_HEAD_PIECE;
+
+    if (ends_line())
+        return;
+    store_half<ALIGNED>(data, bytes, at, static_cast<uint32_t>(pair.x));
+    store_half<ALIGNED>(data, bytes, at + 4, static_cast<uint32_t>(pair.x >> 32));
+    store_half<ALIGNED>(data, bytes, at + 8, static_cast<uint32_t>(pair.y));
 }
 
 /* The next operation may be told of so, too. */
 __device__ __forceinline__ void clear_mark(uint8_t *head)
 {
-    store_pair(head + STEPAF_HEAD_DATA, {0, 0});
+    store_pair(head + STEPAF_HEAD_TELLS, {0, 0});
 }
 
 /* The bytes of a tensor that is there, from the last two words of its head. */
@@ -384,15 +394,15 @@ __device__ __forceinline__ uint32_t bytes_of(const Pair &words, uint64_t stamp, 
     return is_mark(words.y) ? static_cast<uint32_t>(words.y >> 32) : planned;
 }
 
-/* Whether every line of the group that this warp has loaded is there. */
-__device__ __forceinline__ bool is_there(const Pair &line, uint32_t stamp)
+__device__ __forceinline__ Pair load_lines(const stepaf_lane &lane, uint32_t group)
 {
-    return __all_sync(ALL, !ends_line() || static_cast<uint32_t>(line.y >> 32) == stamp);
+    return load_pair(lane.lines + static_cast<uint64_t>(group) * GROUP_BYTES +
+                     16 * (threadIdx.x % STEPAF_WARP));
 }
 
 template <bool ALIGNED>
-__device__ __forceinline__ void store_group(const stepaf_lane &lane, uint32_t bytes, uint32_t group,
-                                            const Pair &line)
+__device__ __forceinline__ void take_group(const stepaf_lane &lane, uint32_t bytes, uint32_t group,
+                                           const Pair &line)
 {
     unsigned t = threadIdx.x % STEPAF_WARP;
     Pair piece = drop_stamp(line);
@@ -401,32 +411,39 @@ __device__ __forceinline__ void store_group(const stepaf_lane &lane, uint32_t by
         store_piece<ALIGNED>(lane.data, bytes, group * GROUP_PIECES + t, piece);
 }
 
-/* Wait for two groups at a time, the share @a chunk of @a n. False: given up. */
+/* The stamp of a line out of four groups, each line's by one of sixteen threads. */
+__device__ __forceinline__ const uint32_t *stamp_at(const stepaf_lane &lane, uint32_t group)
+{
+    const uint8_t *line = lane.lines + static_cast<uint64_t>(group) * GROUP_BYTES +
+                          threadIdx.x % GROUP_LINES * STEPAF_LINE_BYTES;
+
+    return reinterpret_cast<const uint32_t *>(line + STEPAF_LINE_DATA);
+}
+
+/* Take the share @a chunk of @a n. The stamps of four groups are waited for at once, and nothing else is
+ * looked at before they are there. False: given up. */
 template <bool ALIGNED, class FLOW>
 __device__ __forceinline__ bool take_lines(const FLOW &flow, const stepaf_lane &lane,
                                            uint32_t bytes, unsigned chunk, unsigned n,
                                            uint64_t operation)
 {
-    uint32_t n_groups = (bytes + GROUP_DATA - 1) / GROUP_DATA;
-    uint32_t stamp = line_stamp(operation);
-    const uint8_t *mine = lane.lines + 16 * (threadIdx.x % STEPAF_WARP);
+    uint32_t n_groups = groups_of(bytes), stamp = line_stamp(operation);
+    unsigned t = threadIdx.x % STEPAF_WARP;
     Patience patience(flow);
 
-    for (uint32_t group = chunk; group < n_groups; group += 2 * n) {
-        uint32_t other = group + n;
-        bool both = other < n_groups;
-        Pair one, two;
-        do {
-            one = load_pair(mine + static_cast<uint64_t>(group) * GROUP_BYTES);
-            two = both ? load_pair(mine + static_cast<uint64_t>(other) * GROUP_BYTES) : one;
-            if (is_there(one, stamp) && is_there(two, stamp))
-                break;
-            if (__any_sync(ALL, threadIdx.x % STEPAF_WARP == 0 && patience.over(lane.peer)))
+    for (uint32_t group = chunk; group < n_groups; group += BATCH * n) {
+        uint32_t watched = group + t / GROUP_LINES % BATCH * n;
+        const uint32_t *at = stamp_at(lane, watched < n_groups ? watched : group);
+        while (!__all_sync(ALL, load_volatile(at) == stamp))
+            if (__any_sync(ALL, t == 0 && patience.over(lane.peer)))
                 return false;
-        } while (true);
-        store_group<ALIGNED>(lane, bytes, group, one);
-        if (both)
-            store_group<ALIGNED>(lane, bytes, other, two);
+        for (uint32_t one = group; one < n_groups && one < group + BATCH * n; one += 2 * n) {
+            uint32_t other = one + n < n_groups ? one + n : one;
+            Pair lines = load_lines(lane, one), others = load_lines(lane, other);
+            take_group<ALIGNED>(lane, bytes, one, lines);
+            if (other != one)
+                take_group<ALIGNED>(lane, bytes, other, others);
+        }
     }
     return true;
 }

@@ -18,7 +18,7 @@ bool stepaf_peer_relayed(const struct stepaf_ctx *ctx, uint32_t p)
 /* The two words of a head that mean something: bytes, stamp. */
 static uint64_t *words_of(const struct stepaf_relay_lane *lane, uint32_t slot)
 {
-    return (uint64_t *)(void *)(lane->heads + (size_t)slot * STEPAF_LINE_BYTES + STEPAF_HEAD_DATA);
+    return (uint64_t *)(void *)(lane->heads + (size_t)slot * STEPAF_LINE_BYTES + STEPAF_HEAD_TELLS);
 }
 
 /* What operation @a n of a stream, from 0, is stamped with. */

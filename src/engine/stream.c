@@ -244,7 +244,7 @@ static stepaf_status_t tell(struct stepaf_gpu *gpu, const struct stepaf_flow *fl
         bool leads = lane->copied == i + 1;
         if (lane->copied && (leads || !all))
             words[n_words++] = (struct stepaf_gpu_word){
-                (uint64_t *)(lane->head + STEPAF_HEAD_DATA) + 1,
+                (uint64_t *)(lane->head + STEPAF_HEAD_TELLS) + 1,
                 (uint64_t)lane->bytes << 32 | (all ? STEPAF_TOLD_ALL : STEPAF_TOLD),
             };
     }

@@ -10,10 +10,10 @@ enum { MIB = 1 << 20, SYNC_BATCHES = 128, LESS = 3 };
 /* Heads, lines that the gate takes, lines of a kernel's own, in place, through an inlet; the last one
  * answers from one source whoever it is, and with less than planned. */
 static const struct gx_shape shapes[ANY_PLANS] = {
-    {.depth = 1, .n_push = 3, .push = {112, 4000, 8}, .n_pull = 2, .pull = {96, 2000}},
+    {.depth = 1, .n_push = 3, .push = {84, 4000, 8}, .n_pull = 2, .pull = {96, 2000}},
     {.depth = 2,
      .n_push = 2,
-     .push = {112, 300001},
+     .push = {84, 300001},
      .n_pull = 2,
      .pull = {8, 70001},
      .memory = GX_POOL,

@@ -13,12 +13,12 @@ enum { PLANS_MAX = 4, SYNC_ROUNDS = 64, KIB = 1 << 10, MIB = 1 << 20 };
 
 /* Heads, lines, in place, through an inlet; aligned and not, and every depth. */
 static const struct gx_shape shapes[] = {
-    {.depth = 3, .n_push = 3, .push = {112, 8, 1}, .n_pull = 2, .pull = {111, 96}},
+    {.depth = 3, .n_push = 3, .push = {84, 8, 1}, .n_pull = 2, .pull = {83, 72}},
     {.depth = 1,
      .n_push = 2,
-     .push = {113, 100},
+     .push = {85, 80},
      .n_pull = 3,
-     .pull = {5, 112, 119},
+     .pull = {5, 84, 125},
      .memory = GX_MALLOC,
      .own_receive = true,
      .skew = 3},
@@ -30,9 +30,9 @@ static const struct gx_shape shapes[] = {
      .memory = GX_MALLOC},
     {.depth = 3,
      .n_push = 3,
-     .push = {4097, 121, 16},
+     .push = {4097, 125, 16},
      .n_pull = 2,
-     .pull = {65537, 120},
+     .pull = {65537, 124},
      .memory = GX_POOL,
      .own_receive = true,
      .skew = 5},

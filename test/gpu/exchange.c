@@ -9,9 +9,9 @@ enum { PUSH = GX_PUSH, PULL = GX_PULL };
 
 /* Sizes at which something changes: heads and lines, and what the issue of the day was. */
 static const size_t edges[] = {
-    0,   1,    2,    7,    8,     15,     16,      17,      111,     112,     113,
-    119, 120,  121,  127,  128,   129,    239,     240,     241,     479,     480,
-    481, 4095, 4096, 4097, 16384, 917504, 1835008, 3145728, 8388608, 8388609, 9437184};
+    0,   1,    2,    7,    8,     15,     16,      17,      83,      84,      85,
+    123, 124,  125,  127,  128,   129,    247,     248,     249,     495,     496,
+    497, 4095, 4096, 4097, 16384, 917504, 1835008, 3145728, 8388608, 8388609, 9437184};
 enum { EDGES = sizeof edges / sizeof edges[0] };
 
 /* A size up to @a most: often an edge, all of it or almost all, else small ones more often. */

@@ -14,7 +14,7 @@ static const struct gx_shape shapes[PLANS] = {
     {.depth = 1, .n_push = 2, .push = {917504, 8192}, .n_pull = 1, .pull = {1835008}},
     {.depth = 2,
      .n_push = 2,
-     .push = {112, 4097},
+     .push = {84, 4097},
      .n_pull = 2,
      .pull = {8, 70001},
      .memory = GX_POOL,

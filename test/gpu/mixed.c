@@ -13,7 +13,7 @@
 enum { MIB = 1 << 20 };
 
 static const struct gx_shape shapes[] = {
-    {.depth = 2, .n_push = 3, .push = {112, 8192, 1}, .n_pull = 2, .pull = {64, 70000}},
+    {.depth = 2, .n_push = 3, .push = {84, 8192, 1}, .n_pull = 2, .pull = {64, 70000}},
     {.depth = 3,
      .n_push = 2,
      .push = {917504, 4097},

@@ -46,7 +46,7 @@ const char *cuda_kernels_find(const char *name)
 
 static uint64_t *words_of(uint8_t *line)
 {
-    return (uint64_t *)(void *)(line + STEPAF_HEAD_DATA);
+    return (uint64_t *)(void *)(line + STEPAF_HEAD_TELLS);
 }
 
 /* A line's, of which the rest is the tensor's in its order: the two ends agree, which is enough. */

@@ -210,7 +210,7 @@ static void expect_word(int slot, unsigned i, uint32_t bytes, uint32_t mark)
     const struct stepaf_lane *lanes = stream_of_plan()->send[slot].lanes;
     const struct stepaf_lane *lane = &lanes[cuda_fake.n_words == 1 ? n_push - 1 : (int)i];
 
-    CU_ASSERT_EQUAL(cuda_fake.words[2 * i], (uintptr_t)lane->head + STEPAF_HEAD_DATA + 8);
+    CU_ASSERT_EQUAL(cuda_fake.words[2 * i], (uintptr_t)lane->head + STEPAF_HEAD_TELLS + 8);
     CU_ASSERT_EQUAL(cuda_fake.words[2 * i + 1], (uint64_t)bytes << 32 | mark);
 }
 

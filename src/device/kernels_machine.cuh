@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is said to the GPU in its own words (PTX ISA 8.3): everything else in the kernels is plain CUDA
+ * C++, so that a test can put a machine of its own in place of this file. */
+#ifndef STEPAF_DEVICE_KERNELS_MACHINE_CUH
+#define STEPAF_DEVICE_KERNELS_MACHINE_CUH
+
+#include <stdint.h>
+
+namespace
+{
+
+struct Pair {
+    uint64_t x, y;
+};
+
+/* A thread's 16 bytes are stored, or loaded, at once. */
+__device__ __forceinline__ void store_pair(uint8_t *at, Pair pair)
+{
+    asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(pair.x), "l"(pair.y)
+                 : "memory");
+}
+
+__device__ __forceinline__ Pair load_pair(const uint8_t *at)
+{
+    Pair pair;
+
+    asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(pair.x), "=l"(pair.y)
+                 : "l"(at)
+                 : "memory");
+    return pair;
+}
+
+/* Where kernels can be programmatic successors. Elsewhere the host launches none as such. */
+__device__ __forceinline__ void let_successor_begin()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+__device__ __forceinline__ void await_predecessor()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ uint32_t load_volatile(const uint32_t *at)
+{
+    uint32_t value;
+
+    asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+    return value;
+}
+
+/* What is read behind it is at least as new. */
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t *at)
+{
+    uint32_t value;
+
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ uint64_t now_ns()
+{
+    uint64_t ns;
+
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+/* The compiler cannot know what a value is, and keeps it. */
+__device__ __forceinline__ void hide(uint32_t &value)
+{
+    asm("" : "+r"(value));
+}
+
+/* The same, and it is made here, before what follows. */
+__device__ __forceinline__ void make_here(uint32_t &value)
+{
+    asm volatile("" : "+r"(value));
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,16 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The kernels of src/device, on a machine that is made up: see kernels_machine.
+set -eu
+if [ -z "${TEST_CXX:-}" ]; then
+    echo "skipped: configure has found no C++ compiler"
+    exit 77
+fi
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+unit=$top_srcdir/test/unit
+werror=
+[ ! -e "$top_srcdir/.git" ] || werror=-Werror
+$TEST_CXX -std=c++17 -O1 -g -Wall -Wextra $werror -Wno-unknown-pragmas \
+    -I"$unit/kernels_machine" -I"$top_srcdir/src" -o "$directory/test_kernels" "$unit/test_kernels.cc"
+"$directory/test_kernels"
