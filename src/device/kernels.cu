@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What runs on the GPU: sending, waiting, unpacking. kernels.h says how tensors travel.
  *
- * Blocks are single warps of at most 32 registers (nvcc -maxrregcount=32), so that they find room beside kernels that fill
- * every multiprocessor. Only the gate waits for a peer without a bound but the deadline, and it is
- * one block: the multiprocessors are left to others until the data is on its way. */
+ * Blocks are single warps of at most 32 registers (nvcc -maxrregcount=32), so that they find room beside
+ * kernels that fill every multiprocessor. Only the gate waits for a peer without a bound but the
+ * deadline, and it is one block: the multiprocessors are left to others until the data is on its way.
+ */
 #include "device/kernels_common.cuh"
 
 namespace
@@ -31,7 +32,7 @@ __device__ __forceinline__ void send_share(const stepaf_flow &flow, unsigned i, 
         send_lines<ALIGNED>(lane, chunk, send);
     } else if (lane.way == STEPAF_WAY_HEAD) {
         send_head<ALIGNED>(lane, send);
-    } else if (!send.failed) {
+    } else if (!__any_sync(ALL, send.failed != 0)) {
         copy_share<ALIGNED>(lane.lines, lane.data, lane.bytes, chunk, lane.n);
         if (is_last(flow, i, lane))
             send_head<ALIGNED>(lane, send);

@@ -31,11 +31,12 @@
  *          mapped by others.
  *
  * What holds a head or a line together: 16 bytes that one thread stores, and one loads, are there or are
- * not. A line of 128 bytes that a warp stores by one instruction arrives over NVLink in ascending order
- * (as NCCL's LL128 takes for granted, too: github.com/NVIDIA/nccl, issue 786), so that behind its stamp
- * all of it is there. But a load by eight threads is none at once: what it has read of a line may be
- * older than the stamp that it has read. So lines are loaded again when their stamps have been seen, and
- * every piece of a head has a stamp of its own.
+ * not (which GPUs keep, though PTX does not say so). A line of 128 bytes that a warp stores by one
+ * instruction arrives over NVLink in ascending order (as NCCL's LL128 takes for granted, too:
+ * github.com/NVIDIA/nccl, issue 786), so that behind its stamp all of it is there. But a load by eight
+ * threads is none at once: what it has read of a line may be older than the stamp that it has read. So
+ * lines are loaded only when their stamps have been seen, and every piece of a head has a stamp of its
+ * own. Over PCIe nothing is known to keep the order: see docs/architecture.md.
  *
  * Nobody resets anything: the number of the operation is counted on the GPU, so that a captured
  * graph can be replayed. */
@@ -73,7 +74,7 @@ static inline uint64_t stepaf_stamp(uint32_t epoch, uint32_t n)
     return (uint64_t)epoch << 32 | (n & STEPAF_COUNT_MASK);
 }
 
-#define STEPAF_LINE_MARK UINT32_C(0x80000000) /* in each line's stamp */
+#define STEPAF_LINE_MARK UINT32_C(0x80000000) /* in the stamps of lines, and of pieces in heads */
 
 enum stepaf_way { STEPAF_WAY_HEAD, STEPAF_WAY_LINES, STEPAF_WAY_PLACE, STEPAF_WAY_INLET };
 

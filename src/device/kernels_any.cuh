@@ -88,7 +88,7 @@ __device__ __forceinline__ void send_batch(const stepaf_any_flow &flow, const Ba
     } else if (lane.way == STEPAF_WAY_HEAD) {
         if (chunk == 0)
             send_head<ALIGNED>(lane, send);
-    } else if (!send.failed) {
+    } else if (!__any_sync(ALL, send.failed != 0)) {
         copy_share<ALIGNED>(lane.lines, lane.data, lane.bytes, chunk, lane.n);
         if (is_last(flow, i, lane))
             send_head<ALIGNED>(lane, send);

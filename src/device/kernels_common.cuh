@@ -411,7 +411,7 @@ __device__ __forceinline__ void take_group(const stepaf_lane &lane, uint32_t byt
         store_piece<ALIGNED>(lane.data, bytes, group * GROUP_PIECES + t, piece);
 }
 
-/* The stamp of a line out of four groups, each line's by one of sixteen threads. */
+/* The stamp of a line of a group; as many threads as it has lines have one each. */
 __device__ __forceinline__ const uint32_t *stamp_at(const stepaf_lane &lane, uint32_t group)
 {
     const uint8_t *line = lane.lines + static_cast<uint64_t>(group) * GROUP_BYTES +

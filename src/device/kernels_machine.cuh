@@ -13,7 +13,7 @@ struct Pair {
     uint64_t x, y;
 };
 
-/* A thread's 16 bytes are stored, or loaded, at once. */
+/* A thread's 16 bytes are stored, or loaded, at once: on the GPUs there are, if not by PTX's word. */
 __device__ __forceinline__ void store_pair(uint8_t *at, Pair pair)
 {
     asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(pair.x), "l"(pair.y)

@@ -27,7 +27,7 @@ struct stepaf_inlet {
     uint32_t pitch;   /* from slot to slot of data */
     uint32_t planned; /* what the peer sends, if it does not say otherwise */
     uint8_t way;      /* stepaf_way */
-    bool copied;      /* the peer's copy engine writes it */
+    bool copied;      /* the peer's copy engine may write it */
     bool relayed;     /* the peer is: offset and stride mean nothing */
 };
 
@@ -128,7 +128,7 @@ bool stepaf_stream_copies(const struct stepaf_ctx *ctx, uint32_t p,
                           const struct stepaf_region *source);
 
 /* Whether a rank with STEPAF_CUDA_ENGINE=@a engine has a copy engine write what is planned to be so
- * large and goes this way. Both ends ask. */
+ * large and goes this way. Both ends ask; a plan that takes any batch sends without them. */
 bool stepaf_stream_is_copied(uint32_t engine, uint8_t way, uint32_t planned);
 
 /* Blocks that a launch of one of the context's stream plans has at most. */
