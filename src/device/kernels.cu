@@ -28,12 +28,12 @@ __device__ __forceinline__ void send_share(const stepaf_flow &flow, unsigned i, 
     const stepaf_lane &lane = flow.lanes[i];
     unsigned chunk = blockIdx.x - lane.first;
 
-    if (lane.way == STEPAF_WAY_LINES) {
-        send_lines<ALIGNED>(lane, chunk, send);
+    if (lane.way == STEPAF_WAY_PIECES) {
+        send_pieces<ALIGNED>(lane, chunk, send);
     } else if (lane.way == STEPAF_WAY_HEAD) {
         send_head<ALIGNED>(lane, send);
     } else if (!__any_sync(ALL, send.failed != 0)) {
-        copy_share<ALIGNED>(lane.lines, lane.data, lane.bytes, chunk, lane.n);
+        copy_share<ALIGNED>(lane.body, lane.data, lane.bytes, chunk, lane.n);
         if (is_last(flow, i, lane))
             send_head<ALIGNED>(lane, send);
     }
@@ -62,7 +62,7 @@ __device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t sta
         there = has_come(pair, lane.way, stamp, leader) || !mine;
         if (__all_sync(ALL, there))
             break;
-        if (__any_sync(ALL, !there && sub == 0 && patience.over(lane.peer)))
+        if (__any_sync(ALL, !there && patience.over(lane.peer)))
             return false;
     }
     uint32_t bytes = __shfl_sync(ALL, bytes_of(pair, stamp, lane.planned), last);
@@ -80,7 +80,7 @@ __device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t sta
     return true;
 }
 
-/* All that the gate does: heads, then lines, if they are few. */
+/* All that the gate does: heads, then pieces, if they are few. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool take_all(const stepaf_flow &flow, uint64_t stamp, uint32_t *landed,
                                          bool &marked)
@@ -88,39 +88,42 @@ __device__ __forceinline__ bool take_all(const stepaf_flow &flow, uint64_t stamp
     unsigned warp = threadIdx.x / STEPAF_WARP, n_warps = blockDim.x / STEPAF_WARP;
     bool ok = true;
 
-    if (warp * GROUP_LINES < flow.n_lanes)
+    if (warp * (STEPAF_WARP / OCTET) < flow.n_lanes)
         ok = take_heads<ALIGNED>(flow, stamp, landed, marked);
     if (!flow.gate_takes)
         return ok;
     ok = __syncthreads_and(ok);
-    for (unsigned i = 0; ok && i < flow.n_lanes; i++)
-        if (flow.lanes[i].way == STEPAF_WAY_LINES)
-            ok = take_lines<ALIGNED>(flow, flow.lanes[i], landed[i], warp, n_warps, stamp);
+    for (unsigned i = 0; ok && i < flow.n_lanes; i++) {
+        const stepaf_lane &lane = flow.lanes[i];
+        if (lane.way == STEPAF_WAY_PIECES && warp < groups_of(landed[i]))
+            ok = take_pieces<ALIGNED>(flow, lane, landed[i], warp, n_warps, load_group(lane, warp));
+    }
     return ok;
 }
 
+/* Bring a tensor from where it came to. Whatever has to be looked at is on its way from memory at once;
+ * @a failed, too. */
 template <bool ALIGNED>
-__device__ __forceinline__ bool unpack(const stepaf_flow &flow, uint64_t stamp)
+__device__ __forceinline__ void unpack(const stepaf_flow &flow, uint32_t failed)
 {
     unsigned i = find_lane(flow);
     const stepaf_lane &lane = flow.lanes[i];
     unsigned chunk = blockIdx.x - lane.first;
     uint32_t bytes;
 
-    /* An inlet's head may be in host memory, from where all blocks would fetch it one after the
-     * other, a microsecond each. The tensor, which has no stamps, is read behind it: the gate has
-     * seen the head before. */
-    if (lane.way == STEPAF_WAY_INLET)
-        bytes = load_acquire(&flow.landed[i]);
-    else
+    if (lane.way == STEPAF_WAY_PIECES) {
+        Group first = load_group(lane, chunk);
         bytes = static_cast<uint32_t>(load_pair(lane.head + STEPAF_HEAD_TELLS).x);
-
-    if (bytes > lane.bytes)
-        bytes = lane.bytes;
-    if (lane.way == STEPAF_WAY_LINES)
-        return take_lines<ALIGNED>(flow, lane, bytes, chunk, lane.n, stamp);
-    copy_share<ALIGNED>(lane.data, lane.lines, bytes, chunk, lane.n);
-    return true;
+        if (!__any_sync(ALL, failed != 0))
+            take_pieces<ALIGNED>(flow, lane, min(bytes, lane.bytes), chunk, lane.n, first);
+        return;
+    }
+    /* An inlet's head may be in host memory, from where all blocks would fetch it one after the
+     * other, a microsecond each. The tensor does not say itself that it is there, and is read behind
+     * what the gate says, who has seen the head. */
+    bytes = load_acquire(&flow.landed[i]);
+    if (!__any_sync(ALL, failed != 0))
+        copy_share<ALIGNED>(lane.data, lane.body, min(bytes, lane.bytes), chunk, lane.n);
 }
 
 /* ---- kernels ---- */
@@ -169,18 +172,13 @@ __device__ __forceinline__ void gate(const stepaf_flow &flow)
 /* Launched as the gate's successor: it begins when the heads are there. */
 __device__ __forceinline__ void unpack_all(const stepaf_flow &flow)
 {
-    uint32_t *count = &flow.counts[1 + blockIdx.x];
-    uint32_t n = number_after(*count);
-    bool ok = !load_volatile(flow.failed);
+    uint32_t failed = load_volatile(flow.failed);
 
     let_successor_begin();
-    ok = __all_sync(ALL, ok);
-    if (ok)
-        ok = flow.aligned ? unpack<true>(flow, make_stamp(flow, n))
-                          : unpack<false>(flow, make_stamp(flow, n));
-    __syncwarp(); /* all have read it */
-    if (ok && threadIdx.x == 0)
-        *count = n;
+    if (flow.aligned)
+        unpack<true>(flow, failed);
+    else
+        unpack<false>(flow, failed);
     await_predecessor();
 }
 

@@ -2,44 +2,40 @@
 /* What the host tells the kernels: shared by C and CUDA C++.
  *
  * A tensor travels to an *inlet*: a place in the receiver's GPU memory that its sender has mapped.
- * An inlet begins with a head, one line of 128 bytes that is written by one store of eight threads, 16
- * bytes each:
+ * All that kernels write there are *pieces*: 16 bytes that one thread stores, and one loads, at once.
  *
- *   words 0-13  the tensor itself, if it is no larger (STEPAF_WAY_HEAD): seven pieces, of which each is
- *               12 bytes of it and a line's stamp
- *   word 14     bytes of the tensor
- *   word 15     stamp: epoch of the commit << 32 | number of the operation in this slot, from 1,
- *               in 31 bits
+ * An inlet begins with a head of 128 bytes, eight pieces:
+ *
+ *   pieces 0-6  the tensor itself, if it is no larger (STEPAF_WAY_HEAD): 12 bytes of it, and the
+ *               stamp's lower half with the highest bit set (inlets are filled with 0 at first)
+ *   piece 7     bytes of the tensor; stamp: epoch of the commit << 32 | number of the operation in this
+ *               slot, from 1, in 31 bits
  *
  * A stream can also store the head of a tensor that a copy engine has written. It cannot count, so
- * word 15 is all that it writes: bytes << 32, and a mark in the lower half: TOLD; or TOLD_ALL, if
- * all that copy engines write for this peer is there, as many bytes as planned. Each word takes the
- * stream most of a microsecond. The receiver clears it.
+ * the last 8 bytes are all that it writes: bytes << 32, and a mark in the lower half: TOLD; or
+ * TOLD_ALL, if all that copy engines write for this peer is there, as many bytes as planned. Each word
+ * takes the stream most of a microsecond. The receiver clears it.
  *
  * and goes on as the way asks:
  *
  *   HEAD   nothing follows.
- *   LINES  lines of 128 bytes: 124 of the tensor, then the stamp's lower half, with the highest bit
- *          set, so that it is not 0, which inlets are filled with at first. The head comes first. No
- *          fence: the fastest way for up to some megabytes, at the price of a copy by the receiver.
- *          A warp writes four lines at once, and reads them so: 31 threads have 16 bytes of the
- *          tensor each, and what the stamps displace of the first three lines, 4 bytes each, is in the
- *          32nd's place.
+ *   PIECES groups of 64 pieces, 1,024 bytes, which a warp writes at once, and reads so. 63 pieces are
+ *          1,008 bytes of the tensor, but for the highest bit of each piece, which is set: it says
+ *          that the piece is there. What the tensor has in place of it is in the 64th piece, bit i of
+ *          piece i, before whose highest bit the rest is spare. The receiver waits for all 64, and
+ *          fills them with 0. No fence, no flag, no order: the fastest way for up to some megabytes,
+ *          at the price of a copy by the receiver. The head comes first.
  *   PLACE  written straight to its place in the receiver's tensor, by a kernel or a copy engine,
  *          then the head.
  *   INLET  the same, but into the inlet, and copied by the receiver: for tensors that cannot be
  *          mapped by others.
  *
- * What holds a head or a line together: 16 bytes that one thread stores, and one loads, are there or are
- * not (which GPUs keep, though PTX does not say so). A line of 128 bytes that a warp stores by one
- * instruction arrives over NVLink in ascending order (as NCCL's LL128 takes for granted, too:
- * github.com/NVIDIA/nccl, issue 786), so that behind its stamp all of it is there. But a load by eight
- * threads is none at once: what it has read of a line may be older than the stamp that it has read. So
- * lines are loaded only when their stamps have been seen, and every piece of a head has a stamp of its
- * own. Over PCIe nothing is known to keep the order: see docs/architecture.md.
+ * Nothing but a piece is taken to be whole (as it is on the GPUs there are, though PTX does not say so).
+ * Larger things are not: NVLink brings the bytes of a 128-byte store in ascending order (which NCCL's
+ * LL128 relies on: github.com/NVIDIA/nccl, issue 786), but eight threads that load them may see some as
+ * they were before the others; over PCIe nothing is known of the order.
  *
- * Nobody resets anything: the number of the operation is counted on the GPU, so that a captured
- * graph can be replayed. */
+ * The number of an operation is counted on the GPU, so that a captured graph can be replayed. */
 #ifndef STEPAF_DEVICE_KERNELS_H
 #define STEPAF_DEVICE_KERNELS_H
 
@@ -47,17 +43,17 @@
 #include <stdint.h>
 
 enum {
-    STEPAF_LINE_BYTES = 128,
-    STEPAF_LINE_DATA = 124,    /* of a tensor in a line */
-    STEPAF_HEAD_PIECE = 12,    /* of a tensor in 16 bytes of a head */
+    STEPAF_HEAD_BYTES = 128,
+    STEPAF_HEAD_PIECE = 12,    /* of a tensor in a piece of a head */
     STEPAF_HEAD_DATA = 84,     /* of a tensor in a head */
-    STEPAF_HEAD_TELLS = 112,   /* where its last two words are */
-    STEPAF_GROUP_LINES = 4,    /* that a warp writes at once */
+    STEPAF_HEAD_TELLS = 112,   /* where its last piece is */
+    STEPAF_GROUP_BYTES = 1024, /* of 64 pieces */
+    STEPAF_GROUP_DATA = 1008,  /* of a tensor in them */
     STEPAF_FLOW_LANES = 64,    /* tensors of all peers in one launch */
     STEPAF_FLOW_FEW = 4,       /* with no more, a launch has fewer parameters to carry */
     STEPAF_FLOW_BLOCKS = 1056, /* blocks of one launch, at most */
     STEPAF_WARP = 32,
-    STEPAF_GATE_GROUPS = 32, /* of four lines, that the gate takes itself */
+    STEPAF_GATE_GROUPS = 16, /* that the gate takes itself */
     STEPAF_ANY_TENSORS = 8   /* of one peer, each way: STEPAF_MAX_TENSORS */
 };
 
@@ -74,14 +70,14 @@ static inline uint64_t stepaf_stamp(uint32_t epoch, uint32_t n)
     return (uint64_t)epoch << 32 | (n & STEPAF_COUNT_MASK);
 }
 
-#define STEPAF_LINE_MARK UINT32_C(0x80000000) /* in the stamps of lines, and of pieces in heads */
+#define STEPAF_PIECE_MARK UINT32_C(0x80000000) /* in the stamps of pieces in heads */
 
-enum stepaf_way { STEPAF_WAY_HEAD, STEPAF_WAY_LINES, STEPAF_WAY_PLACE, STEPAF_WAY_INLET };
+enum stepaf_way { STEPAF_WAY_HEAD, STEPAF_WAY_PIECES, STEPAF_WAY_PLACE, STEPAF_WAY_INLET };
 
 enum stepaf_kernel {
     STEPAF_KERNEL_SEND,   /* one warp a block: write tensors and heads */
-    STEPAF_KERNEL_GATE,   /* one block: wait for all heads, and take lines if they are few */
-    STEPAF_KERNEL_UNPACK, /* one warp a block: bring lines and inlets to their tensors */
+    STEPAF_KERNEL_GATE,   /* one block: wait for all heads, and take pieces if they are few */
+    STEPAF_KERNEL_UNPACK, /* one warp a block: bring pieces and inlets to their tensors */
     STEPAF_KERNEL_COUNT
 };
 
@@ -99,7 +95,7 @@ enum stepaf_fault { STEPAF_FAULT_NONE, STEPAF_FAULT_TIMEOUT, STEPAF_FAULT_ABORTE
 /* One tensor from or to one peer. */
 struct stepaf_lane {
     uint8_t *head;    /* of the inlet */
-    uint8_t *lines;   /* LINES, INLET: after the head; PLACE: the tensor's place at the receiver */
+    uint8_t *body;    /* PIECES, INLET: after the head; PLACE: the tensor's place at the receiver */
     uint8_t *data;    /* sender: source; receiver: destination */
     uint32_t bytes;   /* sender: of this operation; receiver: what it has room for */
     uint32_t planned; /* receiver: bytes of it where TOLD_ALL tells of it */
@@ -123,7 +119,7 @@ struct stepaf_gpu_watch {
 /* All that a launch has to know. It goes as the kernel's parameter, so that nothing but the
  * operation's number has to be fetched from memory. */
 struct stepaf_flow {
-    uint32_t *counts; /* operations so far: [0] of the gate, [1 + b] of block b */
+    uint32_t *counts; /* operations so far: [0] of the gate, or [1 + b] of the sending block b */
     uint32_t *done;   /* sender, PLACE and INLET: blocks that are through, one a lane */
     uint32_t *failed; /* GPU memory, two a plan: nothing is to be done any more; being noted */
     uint32_t *landed; /* receiver: actual bytes, one a lane */
@@ -133,7 +129,7 @@ struct stepaf_flow {
     uint16_t n_lanes;
     uint8_t slot;
     uint8_t aligned;    /* all places are multiples of 16 bytes */
-    uint8_t gate_takes; /* lines are the gate's: they are few */
+    uint8_t gate_takes; /* pieces are the gate's: they are few */
     uint8_t gate_ends;  /* no unpacking follows the gate */
     struct stepaf_lane lanes[STEPAF_FLOW_LANES];
 };
@@ -153,7 +149,7 @@ struct stepaf_flow_few {
 struct stepaf_any_lane {
     struct stepaf_lane lane;
     uint32_t head_stride;
-    uint32_t lines_stride;
+    uint32_t body_stride;
     uint32_t data_stride;
 };
 
@@ -174,7 +170,7 @@ struct stepaf_any_share {
     uint8_t *data;  /* sender: source; NULL: as the lane has it */
     uint32_t bytes; /* sender; UINT32_MAX: as the lane has it */
     uint16_t first; /* block */
-    uint16_t n;     /* 0: the gate takes its lines, if it has any */
+    uint16_t n;     /* 0: the gate takes its pieces, if it has any */
 };
 
 struct stepaf_any_flow {

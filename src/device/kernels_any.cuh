@@ -34,7 +34,7 @@ __device__ __forceinline__ stepaf_lane lane_of(const stepaf_any_flow &flow, cons
     stepaf_lane lane = entry.lane;
 
     lane.head += slot * entry.head_stride;
-    lane.lines += slot * entry.lines_stride;
+    lane.body += slot * entry.body_stride;
     lane.data += slot * entry.data_stride;
     lane.n = flow.shares[i].n;
     return lane;
@@ -83,13 +83,13 @@ __device__ __forceinline__ void send_batch(const stepaf_any_flow &flow, const Ba
         lane.data = share.data;
     if (share.bytes != UINT32_MAX)
         lane.bytes = share.bytes;
-    if (lane.way == STEPAF_WAY_LINES) {
-        send_lines<ALIGNED>(lane, chunk, send);
+    if (lane.way == STEPAF_WAY_PIECES) {
+        send_pieces<ALIGNED>(lane, chunk, send);
     } else if (lane.way == STEPAF_WAY_HEAD) {
         if (chunk == 0)
             send_head<ALIGNED>(lane, send);
     } else if (!__any_sync(ALL, send.failed != 0)) {
-        copy_share<ALIGNED>(lane.lines, lane.data, lane.bytes, chunk, lane.n);
+        copy_share<ALIGNED>(lane.body, lane.data, lane.bytes, chunk, lane.n);
         if (is_last(flow, i, lane))
             send_head<ALIGNED>(lane, send);
     }
@@ -128,7 +128,7 @@ __device__ __forceinline__ uint32_t await_batch(const stepaf_any_flow &flow, con
     __syncthreads();
     for (unsigned round = 0;; round = round == 2 ? 0 : round + 1) {
         pair = load_pair(head);
-        bool there = has_come(pair, way, stamp, leader);
+        bool there = has_come_whole(has_come(pair, way, stamp, leader));
         if (mine && there && threadIdx.x % OCTET == 0)
             atomicOr(&told[round], 1ull << threadIdx.x / OCTET);
         if (threadIdx.x == 0)
@@ -145,13 +145,13 @@ __device__ __forceinline__ uint32_t await_batch(const stepaf_any_flow &flow, con
 template <bool ALIGNED>
 __device__ __forceinline__ void take_head(const stepaf_lane &lane, uint32_t bytes, const Pair &pair)
 {
-    if (ends_line() && is_mark(pair.y))
+    if (ends_head() && is_mark(pair.y))
         clear_mark(lane.head);
     if (lane.way == STEPAF_WAY_HEAD)
         take_from_head<ALIGNED>(lane.data, bytes, pair);
 }
 
-/* Wait for a batch, and take its heads and the lines that are the gate's. */
+/* Wait for a batch, and take its heads and the pieces that are the gate's. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool take_batch(const stepaf_any_flow &flow, Batch &batch)
 {
@@ -183,9 +183,9 @@ __device__ __forceinline__ bool take_batch(const stepaf_any_flow &flow, Batch &b
     __syncthreads();
     for (uint32_t k = 0; flow.gate_takes && ok && k < flow.n_each; k++) {
         stepaf_lane lane = lane_of(flow, batch, k);
-        if (lane.way == STEPAF_WAY_LINES && !lane.n)
-            ok = take_lines<ALIGNED>(flow, lane, landed[k], warp, blockDim.x / STEPAF_WARP,
-                                     make_stamp(flow, batch.n));
+        if (lane.way == STEPAF_WAY_PIECES && !lane.n && warp < groups_of(landed[k]))
+            ok = take_pieces<ALIGNED>(flow, lane, landed[k], warp, blockDim.x / STEPAF_WARP,
+                                      load_group(lane, warp));
     }
     return ok;
 }
@@ -227,10 +227,11 @@ __device__ __forceinline__ bool unpack_batch(const stepaf_any_flow &flow, const 
     unsigned chunk = blockIdx.x - flow.shares[i].first;
     uint32_t bytes = load_volatile(landed_of(flow, batch, i));
 
-    if (lane.way == STEPAF_WAY_LINES)
-        return take_lines<ALIGNED>(flow, lane, bytes, chunk, lane.n, make_stamp(flow, batch.n));
+    if (lane.way == STEPAF_WAY_PIECES)
+        return chunk >= groups_of(bytes) ||
+               take_pieces<ALIGNED>(flow, lane, bytes, chunk, lane.n, load_group(lane, chunk));
     if (lane.way == STEPAF_WAY_INLET)
-        copy_share<ALIGNED>(lane.data, lane.lines, bytes, chunk, lane.n);
+        copy_share<ALIGNED>(lane.data, lane.body, bytes, chunk, lane.n);
     return true;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all kernels share: lines, patience, and the pieces of sending and taking that do not
- * depend on how a launch is told of its tensors. FLOW is stepaf_flow or stepaf_any_flow. */
+/* What all kernels share: patience, and those parts of sending and taking that do not depend on how a
+ * launch is told of its tensors. FLOW is stepaf_flow or stepaf_any_flow. */
 #ifndef STEPAF_DEVICE_KERNELS_COMMON_CUH
 #define STEPAF_DEVICE_KERNELS_COMMON_CUH
 
@@ -12,13 +12,11 @@ namespace
 {
 
 constexpr unsigned ALL = 0xffffffffu;
-constexpr unsigned OCTET = 8; /* threads that write a line */
-constexpr unsigned GROUP_LINES = STEPAF_GROUP_LINES;
-constexpr unsigned GROUP_PIECES = STEPAF_WARP - 1; /* of 16 bytes */
-constexpr unsigned GROUP_DATA = GROUP_LINES * STEPAF_LINE_DATA;
-constexpr unsigned GROUP_BYTES = GROUP_LINES * STEPAF_LINE_BYTES;
-constexpr unsigned BATCH = 4;  /* groups that are waited for at once */
-constexpr unsigned LOOKS = 64; /* polls between looks at the clock */
+constexpr unsigned OCTET = 8; /* threads that write a head */
+constexpr unsigned LAST = STEPAF_WARP - 1;
+constexpr unsigned GROUP_PIECES = STEPAF_GROUP_DATA / 16;
+constexpr uint64_t THERE = UINT64_C(1) << 63; /* in a piece's second word */
+constexpr unsigned LOOKS = 64;                /* polls between looks at the clock */
 
 /* The number of the operation behind @a count others. Where registers are few, the compiler would
  * keep @a count beside it, and make it anew. */
@@ -63,23 +61,25 @@ template <class FLOW> class Patience
     /* One poll was in vain. True: give up. */
     __device__ __forceinline__ bool over(uint32_t peer)
     {
-        return ++polls_ % LOOKS == 0 && look(peer);
+        return ++polls_ % LOOKS == 0 && look(flow_, polls_, began_, peer);
     }
 
   private:
-    __device__ __noinline__ bool look(uint32_t peer)
+    /* Not a method: the count stays in a register. */
+    static __device__ __noinline__ bool look(const FLOW &flow, uint32_t polls, uint64_t &began,
+                                             uint32_t peer)
     {
-        if (load_volatile(flow_.failed))
+        if (load_volatile(flow.failed))
             return true;
-        if (polls_ % (LOOKS * 16) == 0 && load_volatile(&flow_.watch->abort))
-            return note_fault(flow_, STEPAF_FAULT_ABORTED, peer);
-        if (!began_)
-            began_ = now_ns();
+        if (polls % (LOOKS * 16) == 0 && load_volatile(&flow.watch->abort))
+            return note_fault(flow, STEPAF_FAULT_ABORTED, peer);
+        if (!began)
+            began = now_ns();
         /* Signed: the timer may be set back a little. */
-        if (!flow_.timeout_ns ||
-            static_cast<int64_t>(now_ns() - began_) < static_cast<int64_t>(flow_.timeout_ns))
+        if (!flow.timeout_ns ||
+            static_cast<int64_t>(now_ns() - began) < static_cast<int64_t>(flow.timeout_ns))
             return false;
-        return note_fault(flow_, STEPAF_FAULT_TIMEOUT, peer);
+        return note_fault(flow, STEPAF_FAULT_TIMEOUT, peer);
     }
 
     const FLOW &flow_;
@@ -96,12 +96,13 @@ struct Send {
     uint32_t failed;
 };
 
-__device__ __forceinline__ uint32_t line_stamp(uint64_t stamp)
+/* Of a piece in a head. */
+__device__ __forceinline__ uint32_t piece_stamp(uint64_t stamp)
 {
-    return static_cast<uint32_t>(stamp) | STEPAF_LINE_MARK;
+    return static_cast<uint32_t>(stamp) | STEPAF_PIECE_MARK;
 }
 
-__device__ __forceinline__ bool ends_line()
+__device__ __forceinline__ bool ends_head()
 {
     return threadIdx.x % OCTET == OCTET - 1;
 }
@@ -120,7 +121,7 @@ __device__ __forceinline__ void send_head(const stepaf_lane &lane, const Send &s
         uint32_t second = load_half<ALIGNED>(lane.data, lane.bytes, at + 4);
         uint32_t third = load_half<ALIGNED>(lane.data, lane.bytes, at + 8);
         pair.x = static_cast<uint64_t>(second) << 32 | first;
-        pair.y = static_cast<uint64_t>(line_stamp(send.stamp)) << 32 | third;
+        pair.y = static_cast<uint64_t>(piece_stamp(send.stamp)) << 32 | third;
     }
     if (t == OCTET - 1)
         pair = {lane.bytes, send.stamp};
@@ -128,83 +129,108 @@ __device__ __forceinline__ void send_head(const stepaf_lane &lane, const Send &s
         store_pair(lane.head + 16 * t, pair);
 }
 
-/* ---- lines: kernels.h has how a warp shares out four of them ---- */
+/* ---- pieces: kernels.h has what a group of them is ---- */
+
+/* This thread's two of a group: the one of its number, and the 32nd from there. */
+struct Group {
+    Pair low, high;
+};
 
 __device__ __forceinline__ uint32_t groups_of(uint32_t bytes)
 {
-    return (bytes + GROUP_DATA - 1) / GROUP_DATA;
+    return (bytes + STEPAF_GROUP_DATA - 1) / STEPAF_GROUP_DATA;
 }
 
-/* This thread's piece of a group; none of the last one's. */
+/* As they are in the tensor; the last thread's second is not of it. */
 template <bool ALIGNED>
-__device__ __forceinline__ Pair load_group(const stepaf_lane &lane, uint32_t group)
+__device__ __forceinline__ Group load_tensor(const stepaf_lane &lane, uint32_t group)
 {
     unsigned t = threadIdx.x % STEPAF_WARP;
-    Pair piece = {0, 0};
+    uint32_t first = group * GROUP_PIECES + t;
+    Group its = {load_piece<ALIGNED>(lane.data, lane.bytes, first), {0, 0}};
 
-    if (t < GROUP_PIECES)
-        piece = load_piece<ALIGNED>(lane.data, lane.bytes, group * GROUP_PIECES + t);
-    return piece;
+    if (t != LAST)
+        its.high = load_piece<ALIGNED>(lane.data, lane.bytes, first + STEPAF_WARP);
+    return its;
 }
 
-/* From pieces to lines. */
-__device__ __forceinline__ Pair put_stamp(Pair piece, uint32_t stamp)
-{
-    uint32_t high = static_cast<uint32_t>(piece.y >> 32);
-    uint32_t first = __shfl_sync(ALL, high, OCTET - 1);
-    uint32_t second = __shfl_sync(ALL, high, 2 * OCTET - 1);
-    uint32_t third = __shfl_sync(ALL, high, 3 * OCTET - 1);
-
-    if (threadIdx.x % STEPAF_WARP == GROUP_PIECES)
-        piece = {static_cast<uint64_t>(second) << 32 | first, third};
-    if (ends_line())
-        piece.y = static_cast<uint64_t>(stamp) << 32 | static_cast<uint32_t>(piece.y);
-    return piece;
-}
-
-/* From lines to pieces. */
-__device__ __forceinline__ Pair drop_stamp(Pair line)
+template <bool ALIGNED>
+__device__ __forceinline__ void store_tensor(const stepaf_lane &lane, uint32_t bytes,
+                                             uint32_t group, const Group &its)
 {
     unsigned t = threadIdx.x % STEPAF_WARP;
-    uint64_t front = __shfl_sync(ALL, line.x, GROUP_PIECES);
-    uint32_t third = __shfl_sync(ALL, static_cast<uint32_t>(line.y), GROUP_PIECES);
-    uint32_t mine = t == OCTET - 1       ? static_cast<uint32_t>(front)
-                    : t == 2 * OCTET - 1 ? static_cast<uint32_t>(front >> 32)
-                                         : third;
+    uint32_t first = group * GROUP_PIECES + t;
 
-    if (ends_line())
-        line.y = static_cast<uint64_t>(mine) << 32 | static_cast<uint32_t>(line.y);
-    return line;
+    store_piece<ALIGNED>(lane.data, bytes, first, its.low);
+    if (t != LAST)
+        store_piece<ALIGNED>(lane.data, bytes, first + STEPAF_WARP, its.high);
 }
 
-/* By one instruction, so that each line arrives in ascending order. */
+/* Put THERE into each; what that displaces is in the last one. */
+__device__ __forceinline__ Group mark(Group its)
+{
+    uint32_t lows = __ballot_sync(ALL, (its.low.y & THERE) != 0);
+    uint32_t highs = __ballot_sync(ALL, (its.high.y & THERE) != 0);
+
+    if (threadIdx.x % STEPAF_WARP == LAST)
+        its.high.x = static_cast<uint64_t>(highs) << 32 | lows;
+    its.low.y |= THERE;
+    its.high.y |= THERE;
+    return its;
+}
+
+__device__ __forceinline__ bool is_there(const Group &its)
+{
+    return (its.low.y & its.high.y & THERE) != 0;
+}
+
+/* The opposite of mark. */
+__device__ __forceinline__ Group unmark(Group its)
+{
+    unsigned t = threadIdx.x % STEPAF_WARP;
+    uint32_t lows = __shfl_sync(ALL, static_cast<uint32_t>(its.high.x), LAST);
+    uint32_t highs = __shfl_sync(ALL, static_cast<uint32_t>(its.high.x >> 32), LAST);
+
+    its.low.y = (its.low.y & ~THERE) | static_cast<uint64_t>(lows >> t) << 63;
+    its.high.y = (its.high.y & ~THERE) | static_cast<uint64_t>(highs >> t) << 63;
+    return its;
+}
+
+__device__ __forceinline__ uint8_t *group_at(const stepaf_lane &lane, uint32_t group)
+{
+    return lane.body + static_cast<uint64_t>(group) * STEPAF_GROUP_BYTES +
+           16 * (threadIdx.x % STEPAF_WARP);
+}
+
+__device__ __forceinline__ Group load_group(const stepaf_lane &lane, uint32_t group)
+{
+    const uint8_t *at = group_at(lane, group);
+
+    return {load_pair(at), load_pair(at + STEPAF_GROUP_BYTES / 2)};
+}
+
 __device__ __forceinline__ void store_group(const stepaf_lane &lane, uint32_t group,
-                                            const Pair &line)
+                                            const Group &its)
 {
-    __syncwarp();
-    store_pair(lane.lines + static_cast<uint64_t>(group) * GROUP_BYTES + 16 * threadIdx.x, line);
+    uint8_t *at = group_at(lane, group);
+
+    store_pair(at, its.low);
+    store_pair(at + STEPAF_GROUP_BYTES / 2, its.high);
 }
 
 template <bool ALIGNED>
-__device__ __forceinline__ void send_lines(const stepaf_lane &lane, unsigned chunk,
-                                           const Send &send)
+__device__ __forceinline__ void send_pieces(const stepaf_lane &lane, unsigned chunk,
+                                            const Send &send)
 {
     uint32_t n_groups = groups_of(lane.bytes);
-    uint32_t stamp = line_stamp(send.stamp);
 
     if (chunk == 0)
         send_head<ALIGNED>(lane, send);
-    for (uint32_t group = chunk; group < n_groups; group += 2 * lane.n) {
-        uint32_t other = group + lane.n;
-        bool both = other < n_groups;
-        Pair one = load_group<ALIGNED>(lane, group), two = {0, 0};
-        if (both)
-            two = load_group<ALIGNED>(lane, other);
+    for (uint32_t group = chunk; group < n_groups; group += lane.n) {
+        Group its = load_tensor<ALIGNED>(lane, group);
         if (__any_sync(ALL, send.failed != 0))
             return;
-        store_group(lane, group, put_stamp(one, stamp));
-        if (both)
-            store_group(lane, other, put_stamp(two, stamp));
+        store_group(lane, group, mark(its));
     }
 }
 
@@ -268,16 +294,21 @@ __device__ __forceinline__ bool tells_all(const uint8_t *head)
     return static_cast<uint32_t>(load_pair(head + STEPAF_HEAD_TELLS).y) == STEPAF_TOLD_ALL;
 }
 
-/* Whether this octet's head, of which each thread has loaded its @a pair, is there, with the tensor if
- * that is in it; or another one, @a leader, tells of its tensor. By whole warps. */
+/* Whether this thread's piece of a head, @a pair, is there, if it has to be; or another head, @a leader,
+ * tells of the tensor. */
 __device__ __forceinline__ bool has_come(const Pair &pair, uint8_t way, uint64_t stamp,
                                          const uint8_t *leader)
 {
-    bool mine = way != STEPAF_WAY_HEAD || static_cast<uint32_t>(pair.y >> 32) == line_stamp(stamp);
+    if (ends_head())
+        return is_told(pair.y, stamp) || (leader != nullptr && tells_all(leader));
+    return way != STEPAF_WAY_HEAD || static_cast<uint32_t>(pair.y >> 32) == piece_stamp(stamp);
+}
 
-    if (ends_line())
-        mine = is_told(pair.y, stamp) || (leader != nullptr && tells_all(leader));
+/* Whether that is so for all of this octet. By whole warps. */
+__device__ __forceinline__ bool has_come_whole(bool mine)
+{
     uint32_t all = __ballot_sync(ALL, mine);
+
     return (all >> (threadIdx.x % STEPAF_WARP / OCTET * OCTET) & 0xff) == 0xff;
 }
 
@@ -287,7 +318,7 @@ __device__ __forceinline__ void take_from_head(uint8_t *data, uint32_t bytes, co
 {
     uint32_t at = threadIdx.x % OCTET * STEPAF_HEAD_PIECE;
 
-    if (ends_line())
+    if (ends_head())
         return;
     store_half<ALIGNED>(data, bytes, at, static_cast<uint32_t>(pair.x));
     store_half<ALIGNED>(data, bytes, at + 4, static_cast<uint32_t>(pair.x >> 32));
@@ -308,56 +339,26 @@ __device__ __forceinline__ uint32_t bytes_of(const Pair &words, uint64_t stamp, 
     return is_mark(words.y) ? static_cast<uint32_t>(words.y >> 32) : planned;
 }
 
-__device__ __forceinline__ Pair load_lines(const stepaf_lane &lane, uint32_t group)
-{
-    return load_pair(lane.lines + static_cast<uint64_t>(group) * GROUP_BYTES +
-                     16 * (threadIdx.x % STEPAF_WARP));
-}
-
-template <bool ALIGNED>
-__device__ __forceinline__ void take_group(const stepaf_lane &lane, uint32_t bytes, uint32_t group,
-                                           const Pair &line)
-{
-    unsigned t = threadIdx.x % STEPAF_WARP;
-    Pair piece = drop_stamp(line);
-
-    if (t < GROUP_PIECES)
-        store_piece<ALIGNED>(lane.data, bytes, group * GROUP_PIECES + t, piece);
-}
-
-/* The stamp of a line of a group; as many threads as it has lines have one each. */
-__device__ __forceinline__ const uint32_t *stamp_at(const stepaf_lane &lane, uint32_t group)
-{
-    const uint8_t *line = lane.lines + static_cast<uint64_t>(group) * GROUP_BYTES +
-                          threadIdx.x % GROUP_LINES * STEPAF_LINE_BYTES;
-
-    return reinterpret_cast<const uint32_t *>(line + STEPAF_LINE_DATA);
-}
-
-/* Take the share @a chunk of @a n. The stamps of four groups are waited for at once, and nothing else is
- * looked at before they are there. False: given up. */
+/* Take the share @a chunk of @a n, of whose first group this thread's pieces have been loaded already:
+ * @a its. A group is looked at until all of it is there, and left as the next operation has to find it.
+ * False: given up. */
 template <bool ALIGNED, class FLOW>
-__device__ __forceinline__ bool take_lines(const FLOW &flow, const stepaf_lane &lane,
-                                           uint32_t bytes, unsigned chunk, unsigned n,
-                                           uint64_t operation)
+__device__ __forceinline__ bool take_pieces(const FLOW &flow, const stepaf_lane &lane,
+                                            uint32_t bytes, unsigned chunk, unsigned n, Group its)
 {
-    uint32_t n_groups = groups_of(bytes), stamp = line_stamp(operation);
-    unsigned t = threadIdx.x % STEPAF_WARP;
+    uint32_t n_groups = groups_of(bytes);
     Patience patience(flow);
 
-    for (uint32_t group = chunk; group < n_groups; group += BATCH * n) {
-        uint32_t watched = group + t / GROUP_LINES % BATCH * n;
-        const uint32_t *at = stamp_at(lane, watched < n_groups ? watched : group);
-        while (!__all_sync(ALL, load_volatile(at) == stamp))
-            if (__any_sync(ALL, t == 0 && patience.over(lane.peer)))
+    for (uint32_t group = chunk; group < n_groups; group += n) {
+        if (group != chunk)
+            its = load_group(lane, group);
+        while (!__all_sync(ALL, is_there(its))) {
+            if (__any_sync(ALL, threadIdx.x % STEPAF_WARP == 0 && patience.over(lane.peer)))
                 return false;
-        for (uint32_t one = group; one < n_groups && one < group + BATCH * n; one += 2 * n) {
-            uint32_t other = one + n < n_groups ? one + n : one;
-            Pair lines = load_lines(lane, one), others = load_lines(lane, other);
-            take_group<ALIGNED>(lane, bytes, one, lines);
-            if (other != one)
-                take_group<ALIGNED>(lane, bytes, other, others);
+            its = load_group(lane, group);
         }
+        store_group(lane, group, {{0, 0}, {0, 0}});
+        store_tensor<ALIGNED>(lane, bytes, group, unmark(its));
     }
     return true;
 }

@@ -77,10 +77,16 @@ __device__ __forceinline__ void hide(uint32_t &value)
     asm("" : "+r"(value));
 }
 
-/* The same, and it is made here, before what follows. */
+/* The same, and it is made here, before what follows: parameters have to be fetched, too, and the compiler
+ * would do that again at each use. */
 __device__ __forceinline__ void make_here(uint32_t &value)
 {
     asm volatile("" : "+r"(value));
+}
+
+__device__ __forceinline__ void make_here(uint8_t *&value)
+{
+    asm volatile("" : "+l"(value));
 }
 
 } // namespace

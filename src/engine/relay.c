@@ -18,7 +18,7 @@ bool stepaf_peer_relayed(const struct stepaf_ctx *ctx, uint32_t p)
 /* The two words of a head that mean something: bytes, stamp. */
 static uint64_t *words_of(const struct stepaf_relay_lane *lane, uint32_t slot)
 {
-    return (uint64_t *)(void *)(lane->heads + (size_t)slot * STEPAF_LINE_BYTES + STEPAF_HEAD_TELLS);
+    return (uint64_t *)(void *)(lane->heads + (size_t)slot * STEPAF_HEAD_BYTES + STEPAF_HEAD_TELLS);
 }
 
 /* What operation @a n of a stream, from 0, is stamped with. */
@@ -173,7 +173,7 @@ static void turn_lanes(struct stepaf_relay *relay, uint32_t p)
     for (uint32_t slot = 0; slot < depth; slot++) {
         struct stepaf_flow *flow = &stream->receive[slot];
         for (uint32_t at = p * stream->n_in; at < (p + 1) * stream->n_in; at++)
-            flow->lanes[at].lines =
+            flow->lanes[at].body =
                 relay->in[at].data +
                 (size_t)((slot + relay->peers[p].turn) % depth) * relay->in[at].pitch;
         stepaf_stream_touch(flow);

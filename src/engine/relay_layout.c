@@ -97,7 +97,7 @@ static void lay_peer(struct stepaf_relay *relay, const struct stepaf_stream *str
         struct stepaf_relay_lane *lane = &relay->in[p * stream->n_in + i];
         const struct stepaf_key *key = in_key(stream, p, i);
         lane->pitch = key->max_bytes;
-        lane->heads = offset(take(&room->heads, (uint64_t)depth * STEPAF_LINE_BYTES));
+        lane->heads = offset(take(&room->heads, (uint64_t)depth * STEPAF_HEAD_BYTES));
         lane->data = stepaf_is_attention(stream->plan->ctx)
                          ? offset(take(&room->landings, (uint64_t)depth * key->max_bytes))
                          : offset(key->landing->segment.offset +
@@ -107,7 +107,7 @@ static void lay_peer(struct stepaf_relay *relay, const struct stepaf_stream *str
         struct stepaf_relay_lane *lane = &relay->out[p * stream->n_out + i];
         uint64_t pitch = (out_bytes(stream, p, i) + (uint64_t)ALIGN - 1) / ALIGN * ALIGN;
         lane->pitch = pitch > UINT32_MAX ? out_bytes(stream, p, i) : (uint32_t)pitch;
-        lane->heads = offset(take(&room->heads, (uint64_t)depth * STEPAF_LINE_BYTES));
+        lane->heads = offset(take(&room->heads, (uint64_t)depth * STEPAF_HEAD_BYTES));
         lane->data = offset(take(&room->outlets, (uint64_t)depth * pitch));
     }
 }
@@ -285,7 +285,7 @@ void stepaf_relay_outlets(const struct stepaf_streams *streams, const struct ste
         outlets[i] = (struct stepaf_outlet){
             .inlet = lane->heads,
             .place = lane->data,
-            .stride = STEPAF_LINE_BYTES,
+            .stride = STEPAF_HEAD_BYTES,
             .pitch = lane->pitch,
             .bytes = out_bytes(stream, p, i),
             .way = STEPAF_WAY_INLET,

@@ -220,7 +220,7 @@ static stepaf_status_t change(const struct stepaf_stream *stream, const stepaf_t
 static bool goes_on(const struct stepaf_lane *lane, const struct stepaf_lane *next, uint32_t bytes)
 {
     return next->copied && next->peer == lane->peer && next->data == lane->data + bytes &&
-           next->lines == lane->lines + bytes;
+           next->body == lane->body + bytes;
 }
 
 /* Whether all that copy engines write is as large as planned. */
@@ -268,7 +268,7 @@ static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_flow *fl
              next++)
             bytes += flow->lanes[next].bytes;
         if (bytes)
-            status = stepaf_gpu_copy(gpu, lane->lines, lane->data, bytes, cuda_stream);
+            status = stepaf_gpu_copy(gpu, lane->body, lane->data, bytes, cuda_stream);
     }
     return status ? status : tell(gpu, flow, as_planned(flow, planned), cuda_stream);
 }

@@ -13,9 +13,9 @@
 #include "device/gpu.h"
 #include "engine/declare.h"
 
-/* Larger tensors are written in place. Alone, lines are the faster way up to 8 MiB; of several plans at
+/* Larger tensors are written in place. Alone, pieces are the faster way up to 8 MiB; of several plans at
  * once, far beyond that. */
-enum { STEPAF_LINES_MAX = 8 << 20 };
+enum { STEPAF_PIECES_MAX = 8 << 20 };
 
 /* A tensor that comes from a peer. */
 struct stepaf_inlet {
@@ -85,12 +85,10 @@ struct stepaf_streams {
     struct stepaf_streams *before; /* of earlier commits: only control and watches are left */
 };
 
-/* Groups of lines that a tensor fills; the last may be in part empty. */
-static inline uint64_t stepaf_line_groups(uint32_t bytes)
+/* Groups of pieces that a tensor fills; the last may be in part empty. */
+static inline uint64_t stepaf_piece_groups(uint32_t bytes)
 {
-    const uint32_t data = STEPAF_GROUP_LINES * STEPAF_LINE_DATA;
-
-    return ((uint64_t)bytes + data - 1) / data;
+    return ((uint64_t)bytes + STEPAF_GROUP_DATA - 1) / STEPAF_GROUP_DATA;
 }
 
 /* Give @a plan, made with STEPAF_PLAN_STREAM, its stream part. */

@@ -76,7 +76,7 @@ static stepaf_status_t write_lanes(const struct stepaf_stream *stream,
         lanes[i] = (struct stepaf_any_lane){
             .lane = *one,
             .head_stride = (uint32_t)(other->head - one->head),
-            .lines_stride = (uint32_t)(other->lines - one->lines),
+            .body_stride = (uint32_t)(other->body - one->body),
             .data_stride = (uint32_t)((uintptr_t)other->data - (uintptr_t)one->data),
         };
         if (sending)
@@ -89,8 +89,8 @@ static stepaf_status_t write_lanes(const struct stepaf_stream *stream,
 /* Whether a lane takes more blocks than another of the same tensor. */
 static bool is_wider(const struct stepaf_lane *lane, const struct stepaf_lane *than, bool sending)
 {
-    bool unpacks = lane->way == STEPAF_WAY_LINES || lane->way == STEPAF_WAY_INLET;
-    bool its = than->way == STEPAF_WAY_LINES || than->way == STEPAF_WAY_INLET;
+    bool unpacks = lane->way == STEPAF_WAY_PIECES || lane->way == STEPAF_WAY_INLET;
+    bool its = than->way == STEPAF_WAY_PIECES || than->way == STEPAF_WAY_INLET;
 
     if (!sending && unpacks != its)
         return unpacks;

@@ -47,10 +47,9 @@ static stepaf_status_t map(struct stepaf_peer *peer, const struct stepaf_gpu_exp
 /* Bytes that the way needs at the receiver, after the head. */
 static uint64_t inlet_need(uint32_t way, uint32_t bytes)
 {
-    if (way == STEPAF_WAY_LINES)
-        return STEPAF_LINE_BYTES +
-               stepaf_line_groups(bytes) * STEPAF_GROUP_LINES * STEPAF_LINE_BYTES;
-    return STEPAF_LINE_BYTES + (way == STEPAF_WAY_INLET ? bytes : 0);
+    if (way == STEPAF_WAY_PIECES)
+        return STEPAF_HEAD_BYTES + stepaf_piece_groups(bytes) * STEPAF_GROUP_BYTES;
+    return STEPAF_HEAD_BYTES + (way == STEPAF_WAY_INLET ? bytes : 0);
 }
 
 static stepaf_status_t join_inlet(struct stepaf_peer *peer, const struct stepaf_told *told,

@@ -27,8 +27,8 @@ static enum stepaf_way choose(const struct stepaf_ctx *ctx, const struct stepaf_
         return STEPAF_WAY_INLET;
     if (inlet->bytes <= STEPAF_HEAD_DATA)
         return STEPAF_WAY_HEAD;
-    if (inlet->bytes <= STEPAF_LINES_MAX && !copied)
-        return STEPAF_WAY_LINES;
+    if (inlet->bytes <= STEPAF_PIECES_MAX && !copied)
+        return STEPAF_WAY_PIECES;
     bool is_mapped =
         inlet->region && inlet->region->kind == STEPAF_MEM_CUDA && inlet->region->shareable;
     return is_mapped ? STEPAF_WAY_PLACE : STEPAF_WAY_INLET;
@@ -40,11 +40,11 @@ static uint64_t inlet_stride(const struct stepaf_inlet *inlet)
 
     if (inlet->relayed)
         return 0;
-    if (inlet->way == STEPAF_WAY_LINES)
-        after = stepaf_line_groups(inlet->bytes) * STEPAF_GROUP_LINES * STEPAF_LINE_BYTES;
+    if (inlet->way == STEPAF_WAY_PIECES)
+        after = stepaf_piece_groups(inlet->bytes) * STEPAF_GROUP_BYTES;
     else if (inlet->way == STEPAF_WAY_INLET)
         after = inlet->bytes;
-    return round_up(STEPAF_LINE_BYTES + after, ALIGN);
+    return round_up(STEPAF_HEAD_BYTES + after, ALIGN);
 }
 
 /* Where tensor @a i of peer @a p comes to. */
@@ -112,6 +112,12 @@ static uint64_t counts_bytes(void)
     return round_up((STEPAF_FLOW_BLOCKS + 1) * sizeof(uint32_t), ALIGN);
 }
 
+/* Those who unpack count only where they do not know whose batch it is. */
+static uint64_t receive_counts_bytes(const struct stepaf_stream *stream)
+{
+    return stream->any ? counts_bytes() : ALIGN;
+}
+
 static uint64_t lanes_bytes(void)
 {
     return round_up(STEPAF_FLOW_LANES * sizeof(uint32_t), ALIGN);
@@ -119,7 +125,9 @@ static uint64_t lanes_bytes(void)
 
 uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream)
 {
-    return ALIGN + stream->plan->depth * (2 * counts_bytes() + 2 * lanes_bytes()) +
+    uint64_t slot = counts_bytes() + receive_counts_bytes(stream) + 2 * lanes_bytes();
+
+    return ALIGN + stream->plan->depth * slot +
            (stream->any ? stepaf_any_control_bytes(stream) : 0);
 }
 
@@ -169,10 +177,10 @@ static uint32_t blocks_wanted(const struct stepaf_flow *flow, const struct stepa
 {
     uint64_t n = 1;
 
-    if (sending ? lane->copied : lane->way == STEPAF_WAY_LINES && flow->gate_takes)
+    if (sending ? lane->copied : lane->way == STEPAF_WAY_PIECES && flow->gate_takes)
         return 0; /* a copy engine does it, or the gate */
-    if (lane->way == STEPAF_WAY_LINES)
-        n = (stepaf_line_groups(lane->bytes) + 1) / 2;
+    if (lane->way == STEPAF_WAY_PIECES)
+        n = stepaf_piece_groups(lane->bytes);
     else if (lane->way == STEPAF_WAY_INLET || (sending && lane->way == STEPAF_WAY_PLACE))
         n = (lane->bytes + COPY_SHARE - 1) / COPY_SHARE;
     else if (!sending)
@@ -184,7 +192,7 @@ static uint32_t blocks_wanted(const struct stepaf_flow *flow, const struct stepa
  * plans, half of them for three and more. */
 uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx)
 {
-    uint32_t n_plans = 0; /* from 1 to 3 in the end: the caller has one */
+    uint32_t n_plans = 0; /* 1 to 3 in the end: the caller has one */
 
     if (ctx->env.cuda_blocks)
         return (uint32_t)ctx->env.cuda_blocks;
@@ -236,7 +244,7 @@ static bool is_aligned(const struct stepaf_flow *flow)
     uintptr_t all = 0;
 
     for (uint32_t i = 0; i < flow->n_lanes; i++)
-        all |= (uintptr_t)flow->lanes[i].data | (uintptr_t)flow->lanes[i].lines;
+        all |= (uintptr_t)flow->lanes[i].data | (uintptr_t)flow->lanes[i].body;
     return all % 16 == 0;
 }
 
@@ -291,7 +299,7 @@ bool stepaf_stream_copies(const struct stepaf_ctx *ctx, uint32_t p,
     return !source || source->kind == STEPAF_MEM_CUDA || !stepaf_peer_relayed(ctx, p);
 }
 
-/* A copy engine is better for what is large, or for all that is not told by lines. */
+/* A copy engine is better for what is large, or for all that is not sent by pieces. */
 bool stepaf_stream_is_copied(uint32_t engine, uint8_t way, uint32_t planned)
 {
     if (way != STEPAF_WAY_PLACE && way != STEPAF_WAY_INLET)
@@ -328,8 +336,8 @@ static void compile_send(struct stepaf_stream *stream, const struct stepaf_outle
         lane->peer = (uint16_t)(at / stream->n_out);
         lane->way = outlet->way;
         lane->head = outlet->inlet + (size_t)slot * outlet->stride;
-        lane->lines = outlet->place ? outlet->place + (size_t)slot * outlet->pitch
-                                    : lane->head + STEPAF_LINE_BYTES;
+        lane->body = outlet->place ? outlet->place + (size_t)slot * outlet->pitch
+                                   : lane->head + STEPAF_HEAD_BYTES;
         set_source(stream, lane->peer, at % stream->n_out, slot, lane);
         lane->copied =
             stepaf_stream_is_copied((uint32_t)ctx->env.cuda_engine, lane->way, lane->bytes) &&
@@ -350,11 +358,11 @@ static void compile_receive(struct stepaf_stream *stream, uint8_t slot, struct s
         lane->peer = (uint16_t)(at / stream->n_in);
         lane->way = inlet->way;
         lane->head = ctx->streams->inlets + inlet->offset + (size_t)slot * inlet->stride;
-        lane->lines = lane->head + STEPAF_LINE_BYTES;
+        lane->body = lane->head + STEPAF_HEAD_BYTES;
         if (inlet->relayed) {
             const struct stepaf_relay_lane *its = &stream->relay->in[at];
-            lane->head = its->heads + (size_t)slot * STEPAF_LINE_BYTES;
-            lane->lines = its->data + (size_t)slot * its->pitch;
+            lane->head = its->heads + (size_t)slot * STEPAF_HEAD_BYTES;
+            lane->body = its->data + (size_t)slot * its->pitch;
         }
         lane->data = inlet->data + (size_t)slot * inlet->pitch;
         lane->bytes = inlet->bytes;
@@ -364,14 +372,14 @@ static void compile_receive(struct stepaf_stream *stream, uint8_t slot, struct s
     set_leaders(ctx, flow);
 }
 
-/* Few lines are not worth a kernel of their own. */
+/* Few pieces are not worth a kernel of their own. */
 uint32_t stepaf_stream_set_gate(struct stepaf_flow *flow)
 {
     uint64_t groups = 0, threads;
 
     for (uint32_t i = 0; i < flow->n_lanes; i++)
-        if (flow->lanes[i].way == STEPAF_WAY_LINES)
-            groups += stepaf_line_groups(flow->lanes[i].bytes);
+        if (flow->lanes[i].way == STEPAF_WAY_PIECES)
+            groups += stepaf_piece_groups(flow->lanes[i].bytes);
     flow->gate_takes = groups && groups <= STEPAF_GATE_GROUPS;
     threads = flow->n_lanes * 8ull;
     if (flow->gate_takes && threads < groups * STEPAF_WARP)
@@ -397,9 +405,10 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_out
         *receive = flow_begin(stream, slot, control);
         send->counts = (uint32_t *)at;
         receive->counts = (uint32_t *)(at + counts_bytes());
-        send->done = (uint32_t *)(at + 2 * counts_bytes());
+        at += counts_bytes() + receive_counts_bytes(stream);
+        send->done = (uint32_t *)at;
         receive->landed = (uint32_t *)((uint8_t *)stream->landed + slot * lanes_bytes());
-        at += 2 * counts_bytes() + lanes_bytes();
+        at += lanes_bytes();
         compile_send(stream, outlets, slot, send);
         compile_receive(stream, slot, receive);
         stream->gate_threads = stepaf_stream_set_gate(receive);

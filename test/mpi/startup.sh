@@ -22,6 +22,7 @@ norole="no role for rank 0: all ranks have application number 0, as under srun a
 program; set a split (such as STEPAF_SPLIT"
 each="or STEPAF_ROLE for each program"
 version=$(sed -n 's/^version=//p; 1{/^[0-9]/p}' "$top_srcdir/VERSION" | head -n 1)
+wire=$(sed -n 's/.*STEPAF_WIRE_VERSION = \([0-9]*\).*/\1/p' "$top_srcdir/src/engine/introduce.h")
 a_line='it takes one "attention" or "ffn" a line'
 agreed=STEPAF_SPLIT=attn=2,ffn=2
 
@@ -75,8 +76,8 @@ try "settings that differ" "STEPAF_DEPTH differs: \"2\" at rank 0, \"1\" at rank
 try "splits that differ" \
     "STEPAF_SPLIT or params.split differs: \"attn=3,ffn=1\" at rank 0, \"attn=2,ffn=2\" at rank 3" \
     env $agreed $run -n 3 env STEPAF_SPLIT=attn=3,ffn=1 "$startup" : -n 1 "$startup"
-try "one rank of another version" "libstepaf differs: $version (wire version 4) at rank 0, \
-$version (wire version 68) at rank 1" \
+try "one rank of another version" "libstepaf differs: $version (wire version $wire) at rank 0, \
+$version (wire version $((wire ^ 64))) at rank 1" \
     env STEPAF_SPLIT=attn=1,ffn=1 $limit "$startup" --fork 2 --version 1
 late="MPI bootstrap: duplicating the communicator: some rank did not come in time"
 try "a rank that never comes" "$late: STEPAF_INIT_TIMEOUT_US is 300000 us" \

@@ -44,15 +44,16 @@ const char *cuda_kernels_find(const char *name)
 
 /* ---- kernels ---- */
 
-static uint64_t *words_of(uint8_t *line)
+static uint64_t *words_of(uint8_t *head)
 {
-    return (uint64_t *)(void *)(line + STEPAF_HEAD_TELLS);
+    return (uint64_t *)(void *)(head + STEPAF_HEAD_TELLS);
 }
 
-/* A line's, of which the rest is the tensor's in its order: the two ends agree, which is enough. */
-static uint32_t *stamp_at(uint8_t *line)
+/* What says that a group of pieces is there. The rest is the tensor's bytes as they are: the two ends
+ * agree, which is enough. */
+static uint64_t *flag_of(uint8_t *group)
 {
-    return (uint32_t *)(void *)(line + STEPAF_LINE_DATA);
+    return (uint64_t *)(void *)(group + STEPAF_GROUP_DATA);
 }
 
 static uint64_t stamp_of(const struct stepaf_flow *flow, uint32_t n)
@@ -75,16 +76,16 @@ static void write_head(const struct stepaf_lane *lane, uint64_t stamp)
     __atomic_store_n(&words[1], stamp, __ATOMIC_RELEASE);
 }
 
-static void send_lines(const struct stepaf_lane *lane, uint64_t stamp)
+static void send_pieces(const struct stepaf_lane *lane, uint64_t stamp)
 {
     uint32_t at = 0;
 
     write_head(lane, stamp);
-    for (uint8_t *line = lane->lines; at < lane->bytes; line += STEPAF_LINE_BYTES) {
+    for (uint8_t *group = lane->body; at < lane->bytes; group += STEPAF_GROUP_BYTES) {
         uint32_t left = lane->bytes - at;
-        memcpy(line, lane->data + at, left < STEPAF_LINE_DATA ? left : STEPAF_LINE_DATA);
-        __atomic_store_n(stamp_at(line), (uint32_t)stamp | STEPAF_LINE_MARK, __ATOMIC_RELEASE);
-        at += STEPAF_LINE_DATA;
+        memcpy(group, lane->data + at, left < STEPAF_GROUP_DATA ? left : STEPAF_GROUP_DATA);
+        __atomic_store_n(flag_of(group), 1, __ATOMIC_RELEASE);
+        at += STEPAF_GROUP_DATA;
     }
 }
 
@@ -99,12 +100,12 @@ static void run_send(const struct work *work)
         const struct stepaf_lane *lane = &flow->lanes[i];
         if (lane->copied)
             continue;
-        if (lane->way == STEPAF_WAY_LINES) {
-            send_lines(lane, stamp_of(flow, n));
+        if (lane->way == STEPAF_WAY_PIECES) {
+            send_pieces(lane, stamp_of(flow, n));
             continue;
         }
         if (lane->way != STEPAF_WAY_HEAD && lane->bytes)
-            memcpy(lane->lines, lane->data, lane->bytes);
+            memcpy(lane->body, lane->data, lane->bytes);
         write_head(lane, stamp_of(flow, n));
     }
     for (uint32_t b = 0; b < work->blocks; b++)
@@ -135,14 +136,14 @@ static bool is_told(const struct stepaf_flow *flow, const void *at, uint64_t sta
             (uint32_t)word_of(flow->lanes[lane->copied - 1].head) == STEPAF_TOLD_ALL);
 }
 
-static bool is_there(const struct stepaf_flow *flow, const void *line, uint64_t stamp)
+static bool is_there(const struct stepaf_flow *flow, const void *group, uint64_t stamp)
 {
     (void)flow;
-    return __atomic_load_n(stamp_at((uint8_t *)line), __ATOMIC_ACQUIRE) ==
-           ((uint32_t)stamp | STEPAF_LINE_MARK);
+    (void)stamp;
+    return __atomic_load_n(flag_of((uint8_t *)group), __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Wait until a head or a line has come. False: given up. */
+/* Wait until a head or a group has come. False: given up. */
 static bool await(const struct stepaf_flow *flow,
                   bool (*has_come)(const struct stepaf_flow *, const void *, uint64_t),
                   const void *at, uint64_t stamp, uint32_t peer)
@@ -165,16 +166,17 @@ static bool await(const struct stepaf_flow *flow,
     return true;
 }
 
-static bool take_lines(const struct stepaf_flow *flow, const struct stepaf_lane *lane,
-                       uint32_t bytes, uint64_t stamp)
+static bool take_pieces(const struct stepaf_flow *flow, const struct stepaf_lane *lane,
+                        uint32_t bytes)
 {
-    uint8_t *line = lane->lines;
+    uint8_t *group = lane->body;
 
-    for (uint32_t at = 0; at < bytes; at += STEPAF_LINE_DATA, line += STEPAF_LINE_BYTES) {
+    for (uint32_t at = 0; at < bytes; at += STEPAF_GROUP_DATA, group += STEPAF_GROUP_BYTES) {
         uint32_t left = bytes - at;
-        if (!await(flow, is_there, line, stamp, lane->peer))
+        if (!await(flow, is_there, group, 0, lane->peer))
             return false;
-        memcpy(lane->data + at, line, left < STEPAF_LINE_DATA ? left : STEPAF_LINE_DATA);
+        memcpy(lane->data + at, group, left < STEPAF_GROUP_DATA ? left : STEPAF_GROUP_DATA);
+        *flag_of(group) = 0;
     }
     return true;
 }
@@ -201,8 +203,8 @@ static void run_gate(const struct work *work)
         flow->landed[i] = (uint32_t)bytes;
         if (lane->way == STEPAF_WAY_HEAD)
             memcpy(lane->data, lane->head, bytes);
-        if (lane->way == STEPAF_WAY_LINES && flow->gate_takes &&
-            !take_lines(flow, lane, (uint32_t)bytes, stamp))
+        if (lane->way == STEPAF_WAY_PIECES && flow->gate_takes &&
+            !take_pieces(flow, lane, (uint32_t)bytes))
             return;
     }
     for (uint32_t i = 0; i < flow->n_lanes; i++)
@@ -214,7 +216,6 @@ static void run_gate(const struct work *work)
 static void run_unpack(const struct work *work)
 {
     const struct stepaf_flow *flow = work->flow;
-    uint32_t n = flow->counts[1] + 1;
 
     if (has_failed(flow))
         return;
@@ -222,13 +223,10 @@ static void run_unpack(const struct work *work)
         const struct stepaf_lane *lane = &flow->lanes[i];
         uint32_t bytes = flow->landed[i];
         if (lane->way == STEPAF_WAY_INLET && bytes)
-            memcpy(lane->data, lane->lines, bytes);
-        if (lane->way == STEPAF_WAY_LINES && !flow->gate_takes &&
-            !take_lines(flow, lane, bytes, stamp_of(flow, n)))
+            memcpy(lane->data, lane->body, bytes);
+        if (lane->way == STEPAF_WAY_PIECES && !flow->gate_takes && !take_pieces(flow, lane, bytes))
             return;
     }
-    for (uint32_t b = 0; b < work->blocks; b++)
-        flow->counts[1 + b] = n;
 }
 
 static void run(const struct work *work)

@@ -19,8 +19,14 @@ Index threadIdx, blockIdx, blockDim, gridDim;
 
 enum { STACK = 64 << 10, TURNS = 20000000 /* far more than anything takes */ };
 
+struct Store {
+    uint8_t *at;
+    uint8_t bytes[16];
+};
+
 struct Thread {
     ucontext_t context;
+    std::vector<Store> stores; /* not in memory yet */
     std::unique_ptr<char[]> stack;
     bool done = false;
     int meeting = 0; /* that it waits at; 0: it can go on */
@@ -32,8 +38,7 @@ struct Thread {
 struct Block {
     std::vector<Thread> threads;
     std::function<void()> program;
-    unsigned index, grid, next = 0;
-    bool in_order; /* its threads take their turns in ascending order */
+    unsigned index, grid;
 };
 
 static std::vector<std::unique_ptr<Block>> blocks;
@@ -57,6 +62,29 @@ static uint32_t pick(uint32_t n)
 void machine_yield()
 {
     swapcontext(&block->threads[running].context, &scheduler);
+}
+
+void machine_store(uint8_t *at, const void *bytes)
+{
+    Store store = {at, {}};
+
+    memcpy(store.bytes, bytes, sizeof store.bytes);
+    block->threads[running].stores.push_back(store);
+}
+
+/* One of a thread's stores comes to memory. */
+static void perform_one(std::vector<Store> &stores)
+{
+    size_t i = pick(static_cast<uint32_t>(stores.size()));
+
+    memcpy(stores[i].at, stores[i].bytes, sizeof stores[i].bytes);
+    stores.erase(stores.begin() + static_cast<std::ptrdiff_t>(i));
+}
+
+void machine_fence()
+{
+    while (!block->threads[running].stores.empty())
+        machine_yield(); /* they come to memory in turn() */
 }
 
 uint64_t machine_now_ns()
@@ -95,7 +123,6 @@ static void meet_if_all(unsigned number)
     for (unsigned t = first; t < last; t++)
         if (all || (one.mask >> (t - first) & 1))
             block->threads[t].meeting = 0;
-    block->next = 0;
 }
 
 uint64_t machine_meet(Meeting meeting, uint32_t mask, uint64_t value, unsigned from)
@@ -114,15 +141,14 @@ uint64_t machine_meet(Meeting meeting, uint32_t mask, uint64_t value, unsigned f
 static void thread_main()
 {
     block->program();
+    machine_fence();
     block->threads[running].done = true;
     swapcontext(&block->threads[running].context, &scheduler);
 }
 
-static Block *launch(unsigned grid, unsigned index, unsigned threads, bool in_order,
-                     std::function<void()> program)
+static Block *launch(unsigned grid, unsigned index, unsigned threads, std::function<void()> program)
 {
-    Block *made =
-        new Block{std::vector<Thread>(threads), std::move(program), index, grid, 0, in_order};
+    Block *made = new Block{std::vector<Thread>(threads), std::move(program), index, grid};
 
     blocks.emplace_back(made);
     for (Thread &thread : made->threads) {
@@ -149,13 +175,12 @@ static bool turn(Block *one, unsigned warp)
 {
     unsigned n = static_cast<unsigned>(one->threads.size()), first = warp * STEPAF_WARP;
     unsigned width = min(n - first, STEPAF_WARP);
-    unsigned begin = one->in_order ? one->next : pick(width);
+    unsigned begin = pick(width);
 
     for (unsigned i = 0; i < width; i++) {
         unsigned t = (begin + i) % width;
         if (one->threads[first + t].done || one->threads[first + t].meeting)
             continue;
-        one->next = t + 1;
         block = one;
         running = first + t;
         threadIdx.x = first + t;
@@ -163,6 +188,8 @@ static bool turn(Block *one, unsigned warp)
         blockDim.x = n;
         gridDim.x = one->grid;
         turns++;
+        if (!one->threads[first + t].stores.empty() && pick(2))
+            perform_one(one->threads[first + t].stores);
         swapcontext(&scheduler, &one->threads[first + t].context);
         return true;
     }
@@ -220,8 +247,7 @@ struct End {
 
 static uint32_t groups(uint32_t bytes)
 {
-    return (bytes + STEPAF_GROUP_LINES * STEPAF_LINE_DATA - 1) /
-           (STEPAF_GROUP_LINES * STEPAF_LINE_DATA);
+    return (bytes + STEPAF_GROUP_DATA - 1) / STEPAF_GROUP_DATA;
 }
 
 struct Exchange {
@@ -250,8 +276,8 @@ static uint8_t *aligned(std::vector<uint8_t> &bytes)
 Exchange::Exchange(std::vector<Tensor> its) : tensors(std::move(its))
 {
     for (const Tensor &tensor : tensors) {
-        size_t lines = STEPAF_LINE_BYTES + groups(tensor.room) * 512ull + tensor.room;
-        inlets.emplace_back(lines + 256, 0);
+        size_t pieces = static_cast<size_t>(groups(tensor.room)) * STEPAF_GROUP_BYTES;
+        inlets.emplace_back(STEPAF_HEAD_BYTES + pieces + 256, 0);
         sources.emplace_back(tensor.room + 256, 0);
         places.emplace_back(tensor.room + BEYOND + 256, static_cast<uint8_t>(POISON));
     }
@@ -276,22 +302,22 @@ End *Exchange::make_end(bool sends)
         uint8_t *inlet = aligned(inlets[i]);
         lane.way = static_cast<uint8_t>(tensor.way);
         lane.head = inlet;
-        lane.lines = inlet + STEPAF_LINE_BYTES;
+        lane.body = inlet + STEPAF_HEAD_BYTES;
         if (tensor.way == STEPAF_WAY_PLACE && sends)
-            lane.lines = aligned(places[i]) + tensor.skew;
+            lane.body = aligned(places[i]) + tensor.skew;
         lane.data = aligned(sends ? sources[i] : places[i]) + tensor.skew;
         lane.bytes = sends ? tensor.planned : tensor.room;
         lane.planned = tensor.planned;
         flow.aligned = flow.aligned && tensor.skew % 16 == 0;
         if (tensor.copied)
             leader = static_cast<uint8_t>(i + 1);
-        if (tensor.way == STEPAF_WAY_LINES)
+        if (tensor.way == STEPAF_WAY_PIECES)
             n_groups += groups(tensor.room);
     }
     flow.gate_takes = n_groups && n_groups <= STEPAF_GATE_GROUPS;
     end->gate_threads = static_cast<unsigned>(tensors.size()) * 8;
-    if (flow.gate_takes && end->gate_threads < n_groups * 32)
-        end->gate_threads = n_groups * 32;
+    if (flow.gate_takes && end->gate_threads < n_groups * STEPAF_WARP)
+        end->gate_threads = n_groups * STEPAF_WARP;
     if (end->gate_threads > 512)
         end->gate_threads = 512;
     end->gate_threads = (end->gate_threads + 31) / 32 * 32;
@@ -299,7 +325,7 @@ End *Exchange::make_end(bool sends)
         const Tensor &tensor = tensors[i];
         stepaf_lane &lane = flow.lanes[i];
         bool unpacks =
-            tensor.way == STEPAF_WAY_INLET || (tensor.way == STEPAF_WAY_LINES && !flow.gate_takes);
+            tensor.way == STEPAF_WAY_INLET || (tensor.way == STEPAF_WAY_PIECES && !flow.gate_takes);
         lane.copied = tensor.copied ? leader : 0;
         lane.first = static_cast<uint16_t>(end->n_blocks);
         if (sends ? !tensor.copied : unpacks)
@@ -332,7 +358,7 @@ static void copy_all(const stepaf_flow &flow, const stepaf_flow &planned)
         const stepaf_lane &lane = flow.lanes[i];
         all = all && (!lane.copied || lane.bytes == planned.lanes[i].bytes);
         for (uint32_t at = 0; lane.copied && at < lane.bytes; at += 64) {
-            memcpy(lane.lines + at, lane.data + at, lane.bytes - at < 64 ? lane.bytes - at : 64);
+            memcpy(lane.body + at, lane.data + at, lane.bytes - at < 64 ? lane.bytes - at : 64);
             machine_yield();
         }
     }
@@ -366,21 +392,21 @@ stepaf_flow Exchange::fill(bool varied)
 void Exchange::begin_send(const stepaf_flow &flow)
 {
     for (unsigned b = 0; b < sender->n_blocks; b++)
-        launch(sender->n_blocks, b, STEPAF_WARP, true, [&flow] { stepaf_send(flow); });
-    launch(1, 0, 1, true, [this, &flow] { copy_all(flow, sender->flow); });
+        launch(sender->n_blocks, b, STEPAF_WARP, [&flow] { stepaf_send(flow); });
+    launch(1, 0, 1, [this, &flow] { copy_all(flow, sender->flow); });
 }
 
 /* Unpacking begins when the gate has seen the heads: some sending is still under way. */
 static void begin_receive(unsigned gate_threads, std::function<void()> gate, unsigned n_blocks,
                           std::function<void()> unpack)
 {
-    Block *first = launch(1, 0, gate_threads, false, std::move(gate));
+    Block *first = launch(1, 0, gate_threads, std::move(gate));
 
-    launch(1, 0, 1, true, [=] {
+    launch(1, 0, 1, [=] {
         while (!has_ended(*first))
             machine_yield();
         for (unsigned b = 0; b < n_blocks; b++)
-            launch(n_blocks, b, STEPAF_WARP, false, unpack);
+            launch(n_blocks, b, STEPAF_WARP, unpack);
     });
 }
 
@@ -513,7 +539,7 @@ static void check_any(const char *what, const std::vector<Tensor> &there,
         pending[peer] = false;
         stepaf_flow answer = pulls[peer]->fill(false);
         for (unsigned b = 0; b < out->n_blocks; b++)
-            launch(out->n_blocks, b, STEPAF_WARP, true, [&out] { stepaf_send_any(out->flow); });
+            launch(out->n_blocks, b, STEPAF_WARP, [&out] { stepaf_send_any(out->flow); });
         pulls[peer]->begin_receive();
         run();
         pulls[peer]->verify(answer, pulls[peer]->receiver->landed.data());
@@ -534,12 +560,12 @@ static void check(const char *what, const std::vector<Tensor> &tensors, uint32_t
 static void check_timeout()
 {
     Exchange exchange(
-        {{84, 84, STEPAF_WAY_HEAD, 1, false, 0}, {9000, 9000, STEPAF_WAY_LINES, 2, false, 0}});
+        {{84, 84, STEPAF_WAY_HEAD, 1, false, 0}, {9000, 9000, STEPAF_WAY_PIECES, 2, false, 0}});
     End &in = *exchange.receiver;
 
     in.flow.timeout_ns = 100000;
     in.flow.lanes[0].peer = in.flow.lanes[1].peer = 3;
-    launch(1, 0, in.gate_threads, false, [&in] { stepaf_gate(in.flow); });
+    launch(1, 0, in.gate_threads, [&in] { stepaf_gate(in.flow); });
     run();
     if (!in.failed[0] || in.watch.fault != STEPAF_FAULT_TIMEOUT || in.watch.peer != 3 ||
         in.counts[0])
@@ -549,7 +575,7 @@ static void check_timeout()
 
 int main()
 {
-    const stepaf_way HEAD = STEPAF_WAY_HEAD, LINES = STEPAF_WAY_LINES, PLACE = STEPAF_WAY_PLACE,
+    const stepaf_way HEAD = STEPAF_WAY_HEAD, PIECES = STEPAF_WAY_PIECES, PLACE = STEPAF_WAY_PLACE,
                      INLET = STEPAF_WAY_INLET;
 
     check("tensors in heads",
@@ -560,19 +586,19 @@ int main()
            {12, 12, HEAD, 1, false, 0}},
           300);
     check("in heads, anywhere", {{84, 84, HEAD, 1, false, 3}, {13, 13, HEAD, 1, false, 4}}, 300);
-    check("lines that the gate takes",
-          {{4096, 4096, LINES, 1, false, 0},
-           {124, 124, LINES, 1, false, 0},
+    check("pieces that the gate takes",
+          {{4096, 4096, PIECES, 1, false, 0},
+           {1008, 1008, PIECES, 1, false, 0},
            {8, 8, HEAD, 1, false, 0},
-           {497, 497, LINES, 1, false, 0}},
+           {1009, 1009, PIECES, 1, false, 0}},
           100);
-    check("lines",
-          {{30000, 30000, LINES, 3, false, 0},
+    check("pieces",
+          {{30000, 30000, PIECES, 3, false, 0},
            {60, 60, HEAD, 1, false, 0},
-           {9000, 8000, LINES, 11, false, 0}},
+           {9000, 8000, PIECES, 11, false, 0}},
           60);
-    check("lines, anywhere", {{20001, 20001, LINES, 2, false, 5}, {495, 495, LINES, 1, false, 1}},
-          40);
+    check("pieces, anywhere",
+          {{20001, 20001, PIECES, 2, false, 5}, {1007, 1007, PIECES, 1, false, 1}}, 40);
     check("places and inlets",
           {{5000, 5000, PLACE, 3, false, 0},
            {3000, 3000, INLET, 2, false, 0},
@@ -594,11 +620,11 @@ int main()
            {700, 700, PLACE, 1, true, 0},
            {84, 84, HEAD, 1, false, 0}},
           100);
-    check_any("any peer's batch", {{4000, 4000, LINES, 1, false, 0}, {60, 60, HEAD, 1, false, 0}},
-              {{20000, 20000, LINES, 3, false, 0}}, 100);
+    check_any("any peer's batch", {{4000, 4000, PIECES, 1, false, 0}, {60, 60, HEAD, 1, false, 0}},
+              {{20000, 20000, PIECES, 3, false, 0}}, 100);
     check_any("any peer's, of every way",
-              {{9000, 9000, LINES, 2, false, 0},
-               {9000, 9000, LINES, 3, false, 0},
+              {{9000, 9000, PIECES, 2, false, 0},
+               {9000, 9000, PIECES, 3, false, 0},
                {84, 84, HEAD, 1, false, 0},
                {2000, 2000, PLACE, 1, true, 0},
                {1000, 1000, INLET, 1, true, 0}},

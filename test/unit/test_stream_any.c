@@ -150,7 +150,7 @@ static void kernels_find_what_the_plan_says(void)
             const struct stepaf_any_lane *entry = &flow->lanes[at];
             CU_ASSERT_EQUAL(stepaf_plan_tensor(plan, slot, at / 2, at % 2, &info), STEPAF_OK);
             CU_ASSERT_PTR_EQUAL(entry->lane.data + (size_t)slot * entry->data_stride, info.data);
-            CU_ASSERT_EQUAL(entry->lane.way, at % 2 ? STEPAF_WAY_HEAD : STEPAF_WAY_LINES);
+            CU_ASSERT_EQUAL(entry->lane.way, at % 2 ? STEPAF_WAY_HEAD : STEPAF_WAY_PIECES);
             CU_ASSERT_PTR_EQUAL(flow->landed + (size_t)slot * flow->landed_stride,
                                 stepaf_plan_bytes(plan, slot));
         }

@@ -2,9 +2,9 @@
 /* A GPU for src/device/kernels.cu to run on in a test, in place of the header of the same name there.
  *
  * Each CUDA thread is a fiber, and they take turns where it hurts: before each load, and at each meeting
- * (votes, shuffles, barriers). Threads that store a line do so in ascending order, with others' turns
- * between them; threads that load one have any order. So a line is seen half written, as on the real
- * machine. Whoever does not come to a meeting that others wait at, or comes to another one, is found.
+ * (votes, shuffles, barriers). What store_pair stores comes to memory later, in any order, if no fence is
+ * between: nothing larger than that is seen whole. Whoever does not come to a meeting that others wait
+ * at, or comes to another one, is found.
  *
  * Only one block at a time may use __shared__ memory: it is static. */
 #ifndef STEPAF_DEVICE_KERNELS_MACHINE_CUH
@@ -41,6 +41,9 @@ static inline uint32_t min(uint32_t a, uint32_t b)
 
 /* Let others go on. */
 void machine_yield();
+/* Store 16 bytes some time before the thread's next fence, or its end. */
+void machine_store(uint8_t *at, const void *bytes);
+void machine_fence();
 /* Come to a meeting of the threads of a warp that are in @a mask, or, with none, of the whole block;
  * return what @a value of thread @a from is (its number in the warp), or all votes, or their number. */
 enum Meeting { SHUFFLE = 1, VOTE, WARP, BLOCK };
@@ -89,10 +92,12 @@ static inline void __syncthreads()
 
 static inline void __threadfence()
 {
+    machine_fence();
 }
 
 static inline void __threadfence_system()
 {
+    machine_fence();
 }
 
 template <class T, class U> T atomicExch(T *at, U value)
@@ -128,7 +133,7 @@ struct Pair {
 
 void store_pair(uint8_t *at, Pair pair)
 {
-    __builtin_memcpy(at, &pair, sizeof pair);
+    machine_store(at, &pair);
 }
 
 Pair load_pair(const uint8_t *at)
