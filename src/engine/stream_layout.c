@@ -188,8 +188,8 @@ static uint32_t blocks_wanted(const struct stepaf_flow *flow, const struct stepa
     return n > STEPAF_FLOW_BLOCKS ? STEPAF_FLOW_BLOCKS : n ? (uint32_t)n : 1;
 }
 
-/* Where several plans are under way at once, each is faster with fewer: two thirds of them for two
- * plans, half of them for three and more. */
+/* Where several plans are under way at once, they are faster with fewer: half of them each for two plans,
+ * a quarter for three and more. */
 uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx)
 {
     uint32_t n_plans = 0; /* 1 to 3 in the end: the caller has one */
@@ -200,7 +200,7 @@ uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx)
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         n_plans += plan && plan->stream;
     }
-    return STEPAF_FLOW_BLOCKS * 2 / (n_plans + 1);
+    return STEPAF_FLOW_BLOCKS >> (n_plans - 1);
 }
 
 static int by_bytes(const void *a, const void *b)

@@ -190,7 +190,7 @@ static void a_start_without_its_request_ends_the_plan(void)
 /* Each launch takes the fewer blocks the more plans may be under way beside it. */
 static void plans_share_the_blocks(void)
 {
-    static const unsigned blocks[] = {1056, 704, 528, 528};
+    static const unsigned blocks[] = {1056, 528, 264, 264};
 
     for (int n = 0; n < 4; n++) {
         begin(STEPAF_ATTENTION);
