@@ -23,14 +23,14 @@ __device__ __forceinline__ unsigned find_lane(const stepaf_flow &flow)
 /* ---- sending ---- */
 
 template <bool ALIGNED>
-__device__ __forceinline__ void send_share(const stepaf_flow &flow, unsigned i, const Send &send)
+__device__ __forceinline__ void send_share(const stepaf_flow &flow, unsigned i,
+                                           const stepaf_lane &lane, uint32_t way, const Send &send)
 {
-    const stepaf_lane &lane = flow.lanes[i];
     unsigned chunk = blockIdx.x - lane.first;
 
-    if (lane.way == STEPAF_WAY_PIECES) {
+    if (way == STEPAF_WAY_PIECES) {
         send_pieces<ALIGNED>(lane, chunk, send);
-    } else if (lane.way == STEPAF_WAY_HEAD) {
+    } else if (way == STEPAF_WAY_HEAD) {
         send_head<ALIGNED>(lane, send);
     } else if (!__any_sync(ALL, send.failed != 0)) {
         copy_share<ALIGNED>(lane.body, lane.data, lane.bytes, chunk, lane.n);
@@ -51,15 +51,21 @@ __device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t sta
     unsigned last = threadIdx.x % STEPAF_WARP | (OCTET - 1); /* of this octet, in its warp */
     bool mine = i < flow.n_lanes, there;
     const stepaf_lane &lane = flow.lanes[mine ? i : 0];
+    uint8_t *head = lane.head + 16 * sub, *data = lane.data;
+    uint32_t way = lane.way, room = lane.bytes;
     const uint8_t *leader = nullptr;
     Patience patience(flow);
     Pair pair;
 
-    if (lane.copied && lane.copied != i + 1) /* not its own: that is in pair */
+    make_here(head);
+    make_here(data);
+    make_here(way);
+    make_here(room);
+    if (ends_head() && lane.copied && lane.copied != i + 1) /* not its own: that is in pair */
         leader = flow.lanes[lane.copied - 1].head;
     for (;;) {
-        pair = load_pair(lane.head + 16 * sub);
-        there = has_come(pair, lane.way, stamp, leader) || !mine;
+        pair = load_pair(head);
+        there = has_come(pair, way, stamp, leader) || !mine;
         if (__all_sync(ALL, there))
             break;
         if (__any_sync(ALL, !there && patience.over(lane.peer)))
@@ -68,15 +74,14 @@ __device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t sta
     uint32_t bytes = __shfl_sync(ALL, bytes_of(pair, stamp, lane.planned), last);
     if (!mine)
         return true;
-    if (bytes > lane.bytes)
-        bytes = lane.bytes;
+    bytes = min(bytes, room);
+    if (way == STEPAF_WAY_HEAD)
+        take_from_head<ALIGNED>(data, bytes, pair);
     if (sub == 0)
         landed[i] = flow.landed[i] = bytes;
-    if (lane.way == STEPAF_WAY_INLET) /* for unpacking: see there */
+    if (way == STEPAF_WAY_INLET) /* for unpacking: see there */
         __threadfence();
-    marked = sub == OCTET - 1 && is_mark(pair.y);
-    if (lane.way == STEPAF_WAY_HEAD)
-        take_from_head<ALIGNED>(lane.data, bytes, pair);
+    marked = ends_head() && is_mark(pair.y);
     return true;
 }
 
@@ -135,15 +140,20 @@ __device__ __forceinline__ void send_all(const stepaf_flow &flow)
     uint32_t *count = &flow.counts[1 + blockIdx.x];
     uint32_t n = number_after(*count);
     unsigned i = find_lane(flow);
+    stepaf_lane lane = flow.lanes[i];
+    uint32_t way = lane.way, aligned = flow.aligned;
 
-    make_here(i); /* not after the wait */
+    make_here(way);
+    make_here(aligned);
+    make_here(lane.data);
+    make_here(lane.bytes);
     let_successor_begin();
     await_predecessor();
     Send send = {make_stamp(flow, n), load_volatile(flow.failed)};
-    if (flow.aligned)
-        send_share<true>(flow, i, send);
+    if (aligned)
+        send_share<true>(flow, i, lane, way, send);
     else
-        send_share<false>(flow, i, send);
+        send_share<false>(flow, i, lane, way, send);
     __syncwarp(); /* all have read it */
     if (threadIdx.x == 0 && !send.failed)
         *count = n;

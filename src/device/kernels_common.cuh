@@ -61,25 +61,32 @@ template <class FLOW> class Patience
     /* One poll was in vain. True: give up. */
     __device__ __forceinline__ bool over(uint32_t peer)
     {
-        return ++polls_ % LOOKS == 0 && look(flow_, polls_, began_, peer);
+        if (++polls_ % LOOKS != 0)
+            return false;
+        began_ = look(flow_, polls_, began_, peer);
+        return began_ == 0;
     }
 
   private:
-    /* Not a method: the count stays in a register. */
-    static __device__ __noinline__ bool look(const FLOW &flow, uint32_t polls, uint64_t &began,
-                                             uint32_t peer)
+    /* When waiting began; 0: give up. Not a method, so that the members stay in registers. */
+    static __device__ __noinline__ uint64_t look(const FLOW &flow, uint32_t polls, uint64_t began,
+                                                 uint32_t peer)
     {
+        uint64_t now = now_ns();
+
         if (load_volatile(flow.failed))
-            return true;
-        if (polls % (LOOKS * 16) == 0 && load_volatile(&flow.watch->abort))
-            return note_fault(flow, STEPAF_FAULT_ABORTED, peer);
+            return 0;
+        if (polls % (LOOKS * 16) == 0 && load_volatile(&flow.watch->abort) &&
+            note_fault(flow, STEPAF_FAULT_ABORTED, peer))
+            return 0;
         if (!began)
-            began = now_ns();
+            return now;
         /* Signed: the timer may be set back a little. */
-        if (!flow.timeout_ns ||
-            static_cast<int64_t>(now_ns() - began) < static_cast<int64_t>(flow.timeout_ns))
-            return false;
-        return note_fault(flow, STEPAF_FAULT_TIMEOUT, peer);
+        if (flow.timeout_ns &&
+            static_cast<int64_t>(now - began) >= static_cast<int64_t>(flow.timeout_ns) &&
+            note_fault(flow, STEPAF_FAULT_TIMEOUT, peer))
+            return 0;
+        return began;
     }
 
     const FLOW &flow_;
@@ -295,13 +302,14 @@ __device__ __forceinline__ bool tells_all(const uint8_t *head)
 }
 
 /* Whether this thread's piece of a head, @a pair, is there, if it has to be; or another head, @a leader,
- * tells of the tensor. */
-__device__ __forceinline__ bool has_come(const Pair &pair, uint8_t way, uint64_t stamp,
+ * tells of the tensor: NULL but for the last piece. */
+__device__ __forceinline__ bool has_come(const Pair &pair, uint32_t way, uint64_t stamp,
                                          const uint8_t *leader)
 {
-    if (ends_head())
-        return is_told(pair.y, stamp) || (leader != nullptr && tells_all(leader));
-    return way != STEPAF_WAY_HEAD || static_cast<uint32_t>(pair.y >> 32) == piece_stamp(stamp);
+    bool stamped = static_cast<uint32_t>(pair.y >> 32) == piece_stamp(stamp);
+    bool there = ends_head() ? is_told(pair.y, stamp) : way != STEPAF_WAY_HEAD || stamped;
+
+    return there || (leader != nullptr && tells_all(leader));
 }
 
 /* Whether that is so for all of this octet. By whole warps. */

@@ -86,7 +86,10 @@ __device__ __forceinline__ void make_here(uint32_t &value)
 
 __device__ __forceinline__ void make_here(uint8_t *&value)
 {
-    asm volatile("" : "+l"(value));
+    size_t at = __cvta_generic_to_global(value); /* or it would be forgotten that it is global */
+
+    asm volatile("" : "+l"(at));
+    value = static_cast<uint8_t *>(__cvta_global_to_generic(at));
 }
 
 } // namespace

@@ -177,6 +177,10 @@ void make_here(uint32_t &)
 {
 }
 
+void make_here(uint8_t *&)
+{
+}
+
 } // namespace
 
 #endif
