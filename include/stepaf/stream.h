@@ -50,8 +50,10 @@
  * Multiprocessors do all that such a plan sends, whatever STEPAF_CUDA_ENGINE says, since a copy engine
  * has to be told the place by the host.
  *
- * The order of the user's work is the streams' order, and the user's to keep: what reads an answer
- * comes before the start that uses its slot again, in one stream or by an event between two.
+ * The order of the user's work is the streams' order, and the user's to keep, in one stream or by
+ * events between two: a wait, and what reads the answer, comes before the start that uses its slot
+ * again; a receive before its answer; and a receive after the answer to what its slot held. The
+ * library relies on it, whether anybody reads the bytes or not.
  * Receiving ends with the batch's release, which goes with the answer.
  *
  * All four may be captured into a CUDA graph, and a graph may be replayed any number of times. It
@@ -95,7 +97,7 @@ typedef void *stepaf_stream_t;
  *                    be NULL while @a stream is captured: replays have no requests.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_STATE (no stream plan, or
  *  not committed since it was made); STEPAF_ERR_WOULD_BLOCK (depth operations are started and not
- *  waited for: neither by stepaf_wait_on_stream nor by their requests); STEPAF_ERR_INVALID;
+ *  waited for by stepaf_wait_on_stream, nor complete by their requests); STEPAF_ERR_INVALID;
  *  STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED (a source is neither in registered GPU memory nor in host
  *  memory that a stream plan names); STEPAF_ERR_UNSUPPORTED (a source in host memory where GPU memory
  *  was planned, and STEPAF_CUDA_ENGINE leaves it to a copy engine that cannot); STEPAF_ERR_TRANSPORT

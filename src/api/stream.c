@@ -50,6 +50,8 @@ stepaf_status_t stepaf_start_on_stream(stepaf_plan_h handle, const stepaf_start_
         status = stepaf_stream_status(stream);
     if (!status && stream->n_sent - stream->n_received >= plan->depth)
         status = would_block("all slots are started and not waited for");
+    else if (!status && !stepaf_stream_slot_is_free(stream))
+        status = would_block("the slot's operation is waited for by its request, and under way");
     if (!status)
         status =
             stepaf_stream_send(stream, params ? params->push : NULL, params ? params->n_push : 0,

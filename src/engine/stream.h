@@ -55,6 +55,7 @@ struct stepaf_stream {
     uint64_t n_received;
     uint32_t requests; /* bit s: the operation in slot s has a request and is not complete */
     uint32_t awaited;  /* bit s: the event in arrived[s] is recorded */
+    uint32_t claimed;  /* bit s: behind a wait of the library's own, which may not be over */
     void **sent;       /* events, one a slot; NULL: not needed yet */
     void **arrived;
     stepaf_status_t failure; /* the plan is over: PEER_LOST, TIMEOUT, CANCELED, PROTOCOL; or as CUDA
@@ -151,6 +152,9 @@ stepaf_status_t stepaf_stream_request(struct stepaf_stream *stream, uint8_t slot
                                       struct stepaf_op **op_p);
 stepaf_status_t stepaf_stream_await(struct stepaf_stream *stream, uint8_t slot, void *cuda_stream);
 stepaf_status_t stepaf_stream_claim(struct stepaf_op *op);
+/* Whether the library's own wait for what was in the next slot, if it was that, is over: the user's
+ * streams do not come behind it by themselves. */
+bool stepaf_stream_slot_is_free(struct stepaf_stream *stream);
 unsigned stepaf_streams_progress(struct stepaf_ctx *ctx);
 /* Whether the sources of @a op may be overwritten. */
 stepaf_status_t stepaf_stream_sent(struct stepaf_op *op);

@@ -31,9 +31,9 @@ stepaf_status_t stepaf_stream_request(struct stepaf_stream *stream, uint8_t slot
     for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
         op->pull_bytes[i] = plan->pull[i].bytes;
     atomic_store_explicit(&op->status, STEPAF_INPROGRESS, memory_order_release);
+    plan->ctx->n_stream_requests += !(stream->requests & 1u << slot);
     stream->requests |= 1u << slot;
     stream->awaited &= ~(1u << slot);
-    plan->ctx->n_stream_requests++;
     *op_p = op;
     return STEPAF_OK;
 }
@@ -52,6 +52,21 @@ static void close_request(struct stepaf_stream *stream, uint8_t slot, stepaf_sta
     stream->requests &= ~(1u << slot);
     stream->plan->ctx->n_stream_requests--;
     stepaf_op_end(&stream->plan->ops[slot], status, stream->failed_peer);
+}
+
+/* Wait for the next operation in the library's own stream, and note when that is over. */
+static stepaf_status_t claim_one(struct stepaf_stream *stream)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+    uint8_t slot = (uint8_t)(stream->n_received % stream->plan->depth);
+    stepaf_status_t status = stepaf_stream_receive(stream, ctx->streams->stream);
+
+    if (!status && !(stream->requests & 1u << slot)) /* else it is noted already */
+        status = stepaf_stream_break(stream,
+                                     mark(ctx->gpu, &stream->arrived[slot], ctx->streams->stream));
+    if (!status)
+        stream->claimed |= 1u << slot;
+    return status;
 }
 
 stepaf_status_t stepaf_stream_claim(struct stepaf_op *op)
@@ -78,7 +93,7 @@ stepaf_status_t stepaf_stream_claim(struct stepaf_op *op)
         if (slot != op->slot && stream->sent[slot])
             status = stepaf_gpu_event_await(ctx->gpu, stream->sent[slot], ctx->streams->stream);
         if (!status)
-            status = stepaf_stream_receive(stream, ctx->streams->stream);
+            status = claim_one(stream);
     }
     return status;
 }
@@ -105,6 +120,19 @@ static unsigned look(struct stepaf_stream *stream)
         n++;
     }
     return n;
+}
+
+bool stepaf_stream_slot_is_free(struct stepaf_stream *stream)
+{
+    uint8_t slot = (uint8_t)(stream->n_sent % stream->plan->depth);
+
+    if (__builtin_expect(!(stream->claimed & 1u << slot), 1))
+        return true;
+    if (stepaf_gpu_event_test(stream->plan->ctx->gpu, stream->arrived[slot]) == STEPAF_INPROGRESS)
+        return false;
+    (void)look(stream); /* its request has an end before there is another */
+    stream->claimed &= ~(1u << slot);
+    return true;
 }
 
 unsigned stepaf_streams_progress(struct stepaf_ctx *ctx)

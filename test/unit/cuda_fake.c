@@ -482,7 +482,7 @@ static CUresult fake_event_query(CUevent event)
     uint64_t at;
 
     memcpy(&at, event, sizeof(at));
-    if (cuda_fake.runs && cuda_kernels_done() < at)
+    if (cuda_fake.busy || (cuda_fake.runs && cuda_kernels_done() < at))
         return CUDA_ERROR_NOT_READY;
     if (cuda_fake.mode != CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;

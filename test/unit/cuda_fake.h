@@ -40,6 +40,7 @@ struct cuda_fake {
     uint64_t words[CUDA_FAKE_WORDS]; /* of the last store by a stream: where, what, in turn */
     unsigned n_words;
     struct cuda_wait waits[CUDA_FAKE_WAITS]; /* the first of them */
+    bool busy;                               /* no event has come by */
     int n_waits;
     struct stepaf_flow flow;         /* of the last launch */
     struct stepaf_any_flow any_flow; /* of the last of those kernels */

@@ -110,6 +110,32 @@ static void the_hosts_wait_comes_behind_the_start(void)
     end();
 }
 
+/* The library's own waits are in a stream that the user's does not come behind: until they are over a
+ * slot cannot be used again, whether its operation has a request or was taken along. */
+static void a_slot_is_free_when_the_hosts_wait_is_over(void)
+{
+    stepaf_request_h first = NULL, second = NULL;
+
+    for (int known = 0; known < 2; known++) {
+        begin(STEPAF_ATTENTION);
+        CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, known ? &first : NULL), 0);
+        CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, &second), STEPAF_OK);
+        cuda_fake.busy = true;
+        CU_ASSERT_EQUAL(stepaf_test(second), STEPAF_INPROGRESS);
+        int n_launches = cuda_fake.n_launches;
+        CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_ERR_WOULD_BLOCK);
+        UNIT_CONTAINS(stepaf_last_error()->text, "under way");
+        CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches);
+        cuda_fake.busy = false;
+        CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
+        CU_ASSERT_EQUAL(job->ctx->n_stream_requests, 0);
+        CU_ASSERT_EQUAL(stepaf_test(second), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_wait_on_stream(plan, &stream), STEPAF_OK);
+        end();
+    }
+}
+
 /* Nothing more is enqueued, and what is there already ends, until the next commit. */
 static void expect_over(stepaf_status_t (*call)(stepaf_plan_h, stepaf_stream_t))
 {
@@ -302,6 +328,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"the host's wait comes behind the start", the_hosts_wait_comes_behind_the_start},
+        {"a slot is free when the host's wait is over", a_slot_is_free_when_the_hosts_wait_is_over},
         {"half a wait ends the plan", half_a_wait_ends_the_plan},
         {"half a receive ends the plan", half_a_receive_ends_the_plan},
         {"a launch that fails counts nothing", a_launch_that_fails_counts_nothing},
