@@ -120,7 +120,9 @@ INT(VERBS_PEER_TIMEOUT_US, verbs_peer_timeout_us, 5000000, 1000, 3600000000, ANY
     "the peer is lost")
 ENUM(CUDA_ENGINE, cuda_engine, "auto", "auto|sm|ce", 0,
      "what carries tensors of stream plans from GPU to GPU: sm: kernels of the library's; ce: the "
-     "GPU's copy engines, which leave the multiprocessors alone; auto: by size")
+     "GPU's copy engines, which leave the multiprocessors alone, and are the safer choice where "
+     "one GPU "
+     "reaches another over PCIe, which has not been tried; auto: by size")
 INT(CUDA_BLOCKS, cuda_blocks, 0, 0, 1056, ANY_VALUE, "blocks", 0,
     "blocks of one warp that a kernel of a stream plan has at most; 0: by size and the number of "
     "stream plans")

@@ -2,8 +2,8 @@
 /* What runs on the GPU: sending, waiting, unpacking. kernels.h says how tensors travel.
  *
  * Blocks are single warps of at most 32 registers (nvcc -maxrregcount=32), so that they find room beside
- * kernels that fill every multiprocessor. Only the gate waits for a peer without a bound but the
- * deadline, and it is one block: the multiprocessors are left to others until the data is on its way.
+ * kernels that fill every multiprocessor. The gate waits for peers, and it is one block: the
+ * multiprocessors are left to others until the data is on its way.
  */
 #include "device/kernels_common.cuh"
 

@@ -2,12 +2,13 @@
 /* What the host tells the kernels: shared by C and CUDA C++.
  *
  * A tensor travels to an *inlet*: a place in the receiver's GPU memory that its sender has mapped.
- * All that kernels write there are *pieces*: 16 bytes that one thread stores, and one loads, at once.
+ * Heads, and tensors that go by PIECES, are written in *pieces*: 16 bytes that one thread stores, and
+ * one loads, at once. Inlets are filled with 0 at first.
  *
  * An inlet begins with a head of 128 bytes, eight pieces:
  *
  *   pieces 0-6  the tensor itself, if it is no larger (STEPAF_WAY_HEAD): 12 bytes of it, and the
- *               stamp's lower half with the highest bit set (inlets are filled with 0 at first)
+ *               stamp's lower half with the highest bit set, so that it is not 0
  *   piece 7     bytes of the tensor; stamp: epoch of the commit << 32 | number of the operation in this
  *               slot, from 1, in 31 bits
  *
@@ -21,9 +22,9 @@
  *   HEAD   nothing follows.
  *   PIECES groups of 64 pieces, 1,024 bytes, which a warp writes at once, and reads so. 63 pieces are
  *          1,008 bytes of the tensor, but for the highest bit of each piece, which is set: it says
- *          that the piece is there. What the tensor has in place of it is in the 64th piece, bit i of
- *          piece i, before whose highest bit the rest is spare. The receiver waits for all 64, and
- *          fills them with 0. No fence, no flag, no order: the fastest way for up to some megabytes,
+ *          that the piece is there. What the tensor has in its place is in the 64th piece: bit i of
+ *          its first word is piece i's; its second word is 0 but for its own highest bit. The receiver
+ *          waits for all 64, and fills them with 0. No fence, no flag, no order: the fastest way for up to some megabytes,
  *          at the price of a copy by the receiver. The head comes first.
  *   PLACE  written straight to its place in the receiver's tensor, by a kernel or a copy engine,
  *          then the head.
@@ -70,7 +71,7 @@ static inline uint64_t stepaf_stamp(uint32_t epoch, uint32_t n)
     return (uint64_t)epoch << 32 | (n & STEPAF_COUNT_MASK);
 }
 
-#define STEPAF_PIECE_MARK UINT32_C(0x80000000) /* in the stamps of pieces in heads */
+#define STEPAF_HEAD_MARK UINT32_C(0x80000000) /* in the stamps of a head's pieces */
 
 enum stepaf_way { STEPAF_WAY_HEAD, STEPAF_WAY_PIECES, STEPAF_WAY_PLACE, STEPAF_WAY_INLET };
 

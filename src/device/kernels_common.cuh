@@ -96,8 +96,8 @@ template <class FLOW> class Patience
 
 /* ---- sending ---- */
 
-/* What one send has to know: the stamp, and whether the plan has failed. Both are on their way from
- * memory while the first piece of the tensor is: they are looked at only when it is stored. */
+/* What one send has to know. Whether the plan has failed is on its way from memory while the first piece
+ * of the tensor is: it is looked at only when that is stored. */
 struct Send {
     uint64_t stamp;
     uint32_t failed;
@@ -106,7 +106,7 @@ struct Send {
 /* Of a piece in a head. */
 __device__ __forceinline__ uint32_t piece_stamp(uint64_t stamp)
 {
-    return static_cast<uint32_t>(stamp) | STEPAF_PIECE_MARK;
+    return static_cast<uint32_t>(stamp) | STEPAF_HEAD_MARK;
 }
 
 __device__ __forceinline__ bool ends_head()
@@ -174,7 +174,7 @@ __device__ __forceinline__ void store_tensor(const stepaf_lane &lane, uint32_t b
 }
 
 /* Put THERE into each; what that displaces is in the last one. */
-__device__ __forceinline__ Group mark(Group its)
+__device__ __forceinline__ Group set_there(Group its)
 {
     uint32_t lows = __ballot_sync(ALL, (its.low.y & THERE) != 0);
     uint32_t highs = __ballot_sync(ALL, (its.high.y & THERE) != 0);
@@ -191,8 +191,8 @@ __device__ __forceinline__ bool is_there(const Group &its)
     return (its.low.y & its.high.y & THERE) != 0;
 }
 
-/* The opposite of mark. */
-__device__ __forceinline__ Group unmark(Group its)
+/* As it was in the tensor. */
+__device__ __forceinline__ Group restore(Group its)
 {
     unsigned t = threadIdx.x % STEPAF_WARP;
     uint32_t lows = __shfl_sync(ALL, static_cast<uint32_t>(its.high.x), LAST);
@@ -237,7 +237,7 @@ __device__ __forceinline__ void send_pieces(const stepaf_lane &lane, unsigned ch
         Group its = load_tensor<ALIGNED>(lane, group);
         if (__any_sync(ALL, send.failed != 0))
             return;
-        store_group(lane, group, mark(its));
+        store_group(lane, group, set_there(its));
     }
 }
 
@@ -302,7 +302,7 @@ __device__ __forceinline__ bool tells_all(const uint8_t *head)
 }
 
 /* Whether this thread's piece of a head, @a pair, is there, if it has to be; or another head, @a leader,
- * tells of the tensor: NULL but for the last piece. */
+ * tells of the tensor. For the other pieces it may be NULL. */
 __device__ __forceinline__ bool has_come(const Pair &pair, uint32_t way, uint64_t stamp,
                                          const uint8_t *leader)
 {
@@ -366,7 +366,7 @@ __device__ __forceinline__ bool take_pieces(const FLOW &flow, const stepaf_lane 
             its = load_group(lane, group);
         }
         store_group(lane, group, {{0, 0}, {0, 0}});
-        store_tensor<ALIGNED>(lane, bytes, group, unmark(its));
+        store_tensor<ALIGNED>(lane, bytes, group, restore(its));
     }
     return true;
 }

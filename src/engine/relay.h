@@ -11,7 +11,7 @@
  * protocol, and cannot tell a twin from a plan of its caller's.
  *
  * All tensors go the way INLET: a head that the host writes or reads carries nothing but size and
- * stamp, 16 bytes in one cache line, which cannot be torn, as a line of 128 bytes could be. */
+ * stamp, 16 bytes in one cache line, which cannot be torn. */
 #ifndef STEPAF_ENGINE_RELAY_H
 #define STEPAF_ENGINE_RELAY_H
 
@@ -20,7 +20,7 @@
 /* Where a tensor to or from a relayed peer is on its way. */
 struct stepaf_relay_lane {
     uint8_t *data;  /* of slot 0; NULL: the peer is not relayed */
-    uint8_t *heads; /* one line a slot */
+    uint8_t *heads; /* one a slot */
     uint32_t pitch; /* from slot to slot of data */
 };
 

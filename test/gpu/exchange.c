@@ -7,11 +7,11 @@
 
 enum { PUSH = GX_PUSH, PULL = GX_PULL };
 
-/* Sizes at which something changes: heads and lines, and what the issue of the day was. */
+/* Sizes at which something changes: heads, groups of pieces, the gate. */
 static const size_t edges[] = {
-    0,   1,    2,    7,    8,     15,     16,      17,      83,      84,      85,
-    123, 124,  125,  127,  128,   129,    247,     248,     249,     495,     496,
-    497, 4095, 4096, 4097, 16384, 917504, 1835008, 3145728, 8388608, 8388609, 9437184};
+    0,    1,    2,     7,     8,     15,    16,     17,      83,      84,      85,      127,
+    128,  129,  1007,  1008,  1009,  1023,  1024,   1025,    2015,    2016,    2017,    4095,
+    4096, 4097, 16127, 16128, 16129, 16384, 917504, 1835008, 3145728, 8388608, 8388609, 9437184};
 enum { EDGES = sizeof edges / sizeof edges[0] };
 
 /* A size up to @a most: often an edge, all of it or almost all, else small ones more often. */

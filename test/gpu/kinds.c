@@ -9,7 +9,7 @@ enum { PLANS_MAX = 2 * GX_MEMORIES, MIB = 1 << 20 };
 static struct gx_plan plans[PLANS_MAX];
 static int n_plans;
 
-/* Small tensors, some by lines, some too large for that. */
+/* Small tensors, some by pieces, some too large for that. */
 static bool make(struct hs_job *job, enum gx_memory memory, bool own_receive)
 {
     struct gx_shape shape = {.depth = 2,

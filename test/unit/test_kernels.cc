@@ -179,6 +179,8 @@ static bool turn(Block *one, unsigned warp)
 
     for (unsigned i = 0; i < width; i++) {
         unsigned t = (begin + i) % width;
+        if (!one->threads[first + t].stores.empty() && pick(2))
+            perform_one(one->threads[first + t].stores);
         if (one->threads[first + t].done || one->threads[first + t].meeting)
             continue;
         block = one;
@@ -188,8 +190,6 @@ static bool turn(Block *one, unsigned warp)
         blockDim.x = n;
         gridDim.x = one->grid;
         turns++;
-        if (!one->threads[first + t].stores.empty() && pick(2))
-            perform_one(one->threads[first + t].stores);
         swapcontext(&scheduler, &one->threads[first + t].context);
         return true;
     }
@@ -556,21 +556,93 @@ static void check(const char *what, const std::vector<Tensor> &tensors, uint32_t
     printf("ok: %s\n", what);
 }
 
-/* Nobody sends: the wait ends, and says whom it was for. */
-static void check_timeout()
+static void expect_fault(const char *what, const End &in, uint32_t fault, uint32_t counted)
 {
-    Exchange exchange(
-        {{84, 84, STEPAF_WAY_HEAD, 1, false, 0}, {9000, 9000, STEPAF_WAY_PIECES, 2, false, 0}});
-    End &in = *exchange.receiver;
+    if (!in.failed[0] || in.watch.fault != fault || in.watch.peer != 3 || in.counts[0] != counted)
+        fail(what);
+}
 
+static void set_limit(End &in)
+{
     in.flow.timeout_ns = 100000;
-    in.flow.lanes[0].peer = in.flow.lanes[1].peer = 3;
-    launch(1, 0, in.gate_threads, [&in] { stepaf_gate(in.flow); });
-    run();
-    if (!in.failed[0] || in.watch.fault != STEPAF_FAULT_TIMEOUT || in.watch.peer != 3 ||
-        in.counts[0])
-        fail("a wait without an end");
+    for (uint32_t i = 0; i < in.flow.n_lanes; i++)
+        in.flow.lanes[i].peer = 3;
+}
+
+/* Nobody sends, or one piece does not come: the wait ends, and says whom it was for. */
+static void check_ends(const std::vector<Tensor> &tensors)
+{
+    for (int aborted = 0; aborted < 2; aborted++) {
+        Exchange exchange(tensors);
+        End &in = *exchange.receiver;
+        set_limit(in);
+        if (aborted) {
+            in.flow.timeout_ns = 0;
+            in.watch.abort = 1;
+        }
+        launch(1, 0, in.gate_threads, [&in] { stepaf_gate(in.flow); });
+        run();
+        expect_fault("a wait without an end", in,
+                     aborted ? STEPAF_FAULT_ABORTED : STEPAF_FAULT_TIMEOUT, 0);
+    }
     printf("ok: a wait that is in vain\n");
+}
+
+static void check_missing_piece(uint32_t bytes)
+{
+    Exchange exchange({{bytes, bytes, STEPAF_WAY_PIECES, 3, false, 0}});
+    End &in = *exchange.receiver;
+    stepaf_flow flow = exchange.fill(false);
+
+    set_limit(in);
+    exchange.begin_send(flow);
+    run();
+    memset(in.flow.lanes[0].body + 5 * STEPAF_GROUP_BYTES + 40 * 16, 0, 16);
+    exchange.begin_receive();
+    run();
+    expect_fault("a piece that is not there", in, STEPAF_FAULT_TIMEOUT, in.flow.gate_takes ? 0 : 1);
+    printf("ok: a piece that does not come\n");
+}
+
+static bool are_all(const std::vector<uint8_t> &bytes, uint8_t value)
+{
+    for (uint8_t byte : bytes)
+        if (byte != value)
+            return false;
+    return true;
+}
+
+/* A plan that has failed sends nothing, takes nothing, and counts nothing. */
+static void check_failed()
+{
+    Exchange exchange({{84, 84, STEPAF_WAY_HEAD, 1, false, 0},
+                       {30000, 30000, STEPAF_WAY_PIECES, 3, false, 0},
+                       {3000, 3000, STEPAF_WAY_INLET, 2, false, 0}});
+    End &out = *exchange.sender, &in = *exchange.receiver;
+    stepaf_flow flow = exchange.fill(false);
+
+    out.failed[0] = 1;
+    exchange.begin_send(flow);
+    run();
+    for (const auto &inlet : exchange.inlets)
+        if (!are_all(inlet, 0))
+            fail("a plan that has failed sends");
+    for (uint32_t count : out.counts)
+        if (count != 0)
+            fail("a plan that has failed counts what it sends");
+    out.failed[0] = 0;
+    exchange.begin_send(flow);
+    run();
+    in.failed[0] = 1;
+    in.landed.assign(in.landed.size(), 3000);
+    exchange.begin_receive();
+    run();
+    for (const auto &place : exchange.places)
+        if (!are_all(place, POISON))
+            fail("a plan that has failed receives");
+    if (in.counts[0] != 0)
+        fail("a plan that has failed counts what it receives");
+    printf("ok: a plan that has failed\n");
 }
 
 int main()
@@ -629,6 +701,13 @@ int main()
                {2000, 2000, PLACE, 1, true, 0},
                {1000, 1000, INLET, 1, true, 0}},
               {{84, 84, HEAD, 1, false, 0}, {3000, 3000, PLACE, 2, false, 0}}, 60);
-    check_timeout();
+    check("as many pieces as the gate takes", {{16128, 16128, PIECES, 3, false, 0}}, 20);
+    check("one more", {{16129, 16129, PIECES, 3, false, 0}}, 20);
+    check_ends({{84, 84, HEAD, 1, false, 0}, {9000, 9000, PIECES, 2, false, 0}});
+    check_ends({{9000, 9000, PIECES, 2, false, 0}});
+    check_ends({{9000, 9000, PLACE, 2, false, 0}});
+    check_missing_piece(9000);
+    check_missing_piece(30000);
+    check_failed();
     return 0;
 }

@@ -274,7 +274,7 @@ static void the_receiver_knows_what_one_word_tells_of(void)
 {
     n_push = 2;
     for (int copies = 0; copies < 2; copies++) {
-        setenv("STEPAF_CUDA_ENGINE", "ce", 1); /* its own; in auto these would be lines */
+        setenv("STEPAF_CUDA_ENGINE", "ce", 1); /* its own; in auto these would be sent by pieces */
         begin(STEPAF_FFN);
         unsetenv("STEPAF_CUDA_ENGINE");
         if (!copies)
