@@ -6,7 +6,7 @@
  * between: nothing larger than that is seen whole. Whoever does not come to a meeting that others wait
  * at, or comes to another one, is found.
  *
- * Only one block at a time may use __shared__ memory: it is static. */
+ * Kernels may be in streams, as programmatic successors too: see machine.h. */
 #ifndef STEPAF_DEVICE_KERNELS_MACHINE_CUH
 #define STEPAF_DEVICE_KERNELS_MACHINE_CUH
 
@@ -14,7 +14,8 @@
 
 #define __device__
 #define __global__
-#define __shared__ static
+#define __shared__ \
+    static __attribute__((section("of_blocks"))) /* machine.h gives each block its own */
 #define __forceinline__ inline
 #define __noinline__
 #define __grid_constant__
@@ -44,6 +45,11 @@ void machine_yield();
 /* Store 16 bytes some time before the thread's next fence, or its end. */
 void machine_store(uint8_t *at, const void *bytes);
 void machine_fence();
+/* The next kernel of the stream may begin; wait until the one before has ended. */
+void machine_let_begin();
+void machine_await_before();
+/* Whether a load has to do with memory that may be read. */
+void machine_check(const uint8_t *at);
 /* Come to a meeting of the threads of a warp that are in @a mask, or, with none, of the whole block;
  * return what @a value of thread @a from is (its number in the warp), or all votes, or their number. */
 enum Meeting { SHUFFLE = 1, VOTE, WARP, BLOCK };
@@ -140,6 +146,7 @@ Pair load_pair(const uint8_t *at)
 {
     Pair pair;
 
+    machine_check(at);
     machine_yield();
     __builtin_memcpy(&pair, at, sizeof pair);
     return pair;
@@ -158,10 +165,12 @@ uint32_t load_acquire(const uint32_t *at)
 
 void let_successor_begin()
 {
+    machine_let_begin();
 }
 
 void await_predecessor()
 {
+    machine_await_before();
 }
 
 uint64_t now_ns()
