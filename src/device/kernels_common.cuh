@@ -124,9 +124,9 @@ __device__ __forceinline__ void send_head(const stepaf_lane &lane, const Send &s
     if (t >= OCTET)
         return;
     if (lane.way == STEPAF_WAY_HEAD && t < OCTET - 1) {
-        uint32_t first = load_half<ALIGNED>(lane.data, lane.bytes, at);
-        uint32_t second = load_half<ALIGNED>(lane.data, lane.bytes, at + 4);
-        uint32_t third = load_half<ALIGNED>(lane.data, lane.bytes, at + 8);
+        uint32_t first = load_word<ALIGNED, uint32_t>(lane.data, lane.bytes, at);
+        uint32_t second = load_word<ALIGNED, uint32_t>(lane.data, lane.bytes, at + 4);
+        uint32_t third = load_word<ALIGNED, uint32_t>(lane.data, lane.bytes, at + 8);
         pair.x = static_cast<uint64_t>(second) << 32 | first;
         pair.y = static_cast<uint64_t>(piece_stamp(send.stamp)) << 32 | third;
     }
@@ -328,9 +328,9 @@ __device__ __forceinline__ void take_from_head(uint8_t *data, uint32_t bytes, co
 
     if (ends_head())
         return;
-    store_half<ALIGNED>(data, bytes, at, static_cast<uint32_t>(pair.x));
-    store_half<ALIGNED>(data, bytes, at + 4, static_cast<uint32_t>(pair.x >> 32));
-    store_half<ALIGNED>(data, bytes, at + 8, static_cast<uint32_t>(pair.y));
+    store_word<ALIGNED>(data, bytes, at, static_cast<uint32_t>(pair.x));
+    store_word<ALIGNED>(data, bytes, at + 4, static_cast<uint32_t>(pair.x >> 32));
+    store_word<ALIGNED>(data, bytes, at + 8, static_cast<uint32_t>(pair.y));
 }
 
 /* The next operation may be told of so, too. */

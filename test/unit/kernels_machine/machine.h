@@ -8,7 +8,6 @@
 #include <string.h>
 #include <ucontext.h>
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <random>
