@@ -85,25 +85,29 @@ __device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t sta
     return true;
 }
 
-/* All that the gate does: heads, then pieces, if they are few. */
+/* All that the gate does: heads, then pieces, if they are few: there is a warp for each group of all
+ * tensors. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool take_all(const stepaf_flow &flow, uint64_t stamp, uint32_t *landed,
                                          bool &marked)
 {
-    unsigned warp = threadIdx.x / STEPAF_WARP, n_warps = blockDim.x / STEPAF_WARP;
+    unsigned warp = threadIdx.x / STEPAF_WARP;
     bool ok = true;
 
     if (warp * (STEPAF_WARP / OCTET) < flow.n_lanes)
         ok = take_heads<ALIGNED>(flow, stamp, landed, marked);
     if (!flow.gate_takes)
         return ok;
-    ok = __syncthreads_and(ok);
-    for (unsigned i = 0; ok && i < flow.n_lanes; i++) {
+    if (!__syncthreads_and(ok))
+        return false;
+    for (unsigned i = 0, group = warp; i < flow.n_lanes; i++) {
         const stepaf_lane &lane = flow.lanes[i];
-        if (lane.way == STEPAF_WAY_PIECES && warp < groups_of(landed[i]))
-            ok = take_pieces<ALIGNED>(flow, lane, landed[i], warp, n_warps, load_group(lane, warp));
+        uint32_t n = lane.way == STEPAF_WAY_PIECES ? groups_of(landed[i]) : 0;
+        if (group < n)
+            return take_pieces<ALIGNED>(flow, lane, landed[i], group, n, load_group(lane, group));
+        group -= n;
     }
-    return ok;
+    return true;
 }
 
 /* Bring a tensor from where it came to. Whatever has to be looked at is on its way from memory at once;
@@ -138,7 +142,7 @@ __device__ __forceinline__ void unpack(const stepaf_flow &flow, uint32_t failed)
 __device__ __forceinline__ void send_all(const stepaf_flow &flow)
 {
     uint32_t *count = &flow.counts[1 + blockIdx.x];
-    uint32_t n = number_after(*count);
+    uint32_t n = number_after(load_volatile(count));
     unsigned i = find_lane(flow);
     stepaf_lane lane = flow.lanes[i];
     uint32_t way = lane.way, aligned = flow.aligned;

@@ -54,7 +54,7 @@ enum {
     STEPAF_FLOW_FEW = 4,       /* with no more, a launch has fewer parameters to carry */
     STEPAF_FLOW_BLOCKS = 1056, /* blocks of one launch, at most */
     STEPAF_WARP = 32,
-    STEPAF_GATE_GROUPS = 16, /* that the gate takes itself */
+    STEPAF_GATE_GROUPS = 16, /* that the gate takes itself, a warp each */
     STEPAF_ANY_TENSORS = 8   /* of one peer, each way: STEPAF_MAX_TENSORS */
 };
 

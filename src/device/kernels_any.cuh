@@ -151,14 +151,14 @@ __device__ __forceinline__ void take_head(const stepaf_lane &lane, uint32_t byte
         take_from_head<ALIGNED>(lane.data, bytes, pair);
 }
 
-/* Wait for a batch, and take its heads and the pieces that are the gate's. */
+/* Wait for a batch, and take its heads and the pieces that are the gate's, a warp for each group. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool take_batch(const stepaf_any_flow &flow, Batch &batch)
 {
     __shared__ uint32_t landed[STEPAF_ANY_TENSORS];
     unsigned i = threadIdx.x / OCTET, warp = threadIdx.x / STEPAF_WARP;
     unsigned last = threadIdx.x % STEPAF_WARP | (OCTET - 1);
-    bool mine = i < flow.n_peers * flow.n_each, ok = true;
+    bool mine = i < flow.n_peers * flow.n_each;
     uint32_t peer = mine ? i / flow.n_each : 0, index = mine ? i % flow.n_each : 0;
     Batch own = {number_after(flow.next[peer].rounds), peer, flow.next[peer].slot};
     uint64_t stamp = make_stamp(flow, own.n);
@@ -181,13 +181,14 @@ __device__ __forceinline__ bool take_batch(const stepaf_any_flow &flow, Batch &b
     }
     batch = {number_after(flow.next[taken].rounds), taken, flow.next[taken].slot};
     __syncthreads();
-    for (uint32_t k = 0; flow.gate_takes && ok && k < flow.n_each; k++) {
+    for (uint32_t k = 0, group = warp; flow.gate_takes && k < flow.n_each; k++) {
         stepaf_lane lane = lane_of(flow, batch, k);
-        if (lane.way == STEPAF_WAY_PIECES && !lane.n && warp < groups_of(landed[k]))
-            ok = take_pieces<ALIGNED>(flow, lane, landed[k], warp, blockDim.x / STEPAF_WARP,
-                                      load_group(lane, warp));
+        uint32_t n = lane.way == STEPAF_WAY_PIECES && !lane.n ? groups_of(landed[k]) : 0;
+        if (group < n)
+            return take_pieces<ALIGNED>(flow, lane, landed[k], group, n, load_group(lane, group));
+        group -= n;
     }
-    return ok;
+    return true;
 }
 
 /* By one thread: whose turn it is next; then let others see the batch. */
