@@ -74,8 +74,7 @@ static void set_pattern(json_t *object, const struct perf_options *options,
     json_object_set_new(object, "depth", json_integer(r->c.depth));
     json_object_set_new(object, "scatter", json_boolean(r->c.scatter));
     json_object_set_new(object, "memory", json_string(options->user_memory ? "user" : "lib"));
-    json_object_set_new(object, "recv",
-                        json_string(options->recv_each || options->mem_cuda ? "each" : "any"));
+    json_object_set_new(object, "recv", json_string(options->recv_each ? "each" : "any"));
     json_object_set_new(object, "release", json_string(options->release_apart ? "apart" : "with"));
     if (options->rows[r->index].shape.ndim == 0)
         return;

@@ -22,7 +22,7 @@ struct parse {
     struct perf_row_input input;
     int quiet;
     int test_given;
-    int depth_given;
+    int depth_given, recv_given;
     int stream_given;
 };
 
@@ -161,6 +161,7 @@ static int parse_plain_option(int key, const char *arg, struct parse *parse)
         options->transport = arg;
         return 0;
     case KEY_RECV:
+        parse->recv_given = 1;
         return parse_word(arg, "--recv", "any", "each", &options->recv_each);
     case KEY_RELEASE:
         return parse_word(arg, "--release", "with", "apart", &options->release_apart);
@@ -241,6 +242,8 @@ static int finish(struct parse *parse)
         return perf_fail("no test is given; the tests are%s", test_list);
     if (!parse->depth_given && (options->test == PERF_BW || options->test == PERF_RATE))
         options->depth = options->mem_cuda ? 4 : 16;
+    if (!parse->recv_given && options->mem_cuda)
+        options->recv_each = 1;
     if (parse->stream_given && (options->graph_ops > 0 || !options->mem_cuda))
         return perf_fail("--stream needs --mem cuda, and excludes --graph");
     return perf_options_agree(options) != 0 ? -1 : perf_rows_make(&parse->input, options);

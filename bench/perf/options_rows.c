@@ -98,9 +98,13 @@ static int agree_on_gpu(const struct perf_options *options)
     }
     if (options->test == PERF_PUSH_THEN_PULL || options->test == PERF_FLOOR)
         return perf_fail("--mem cuda has no test %s", perf_test_name(options->test));
-    if (options->baseline_mpi || options->scatter || options->recv_each || options->release_apart)
-        return perf_fail("--mem cuda goes with neither --baseline mpi, --scatter, --recv each nor "
+    if (options->baseline_mpi || options->scatter || options->release_apart)
+        return perf_fail("--mem cuda goes with neither --baseline mpi, --scatter nor "
                          "--release apart");
+    if (!options->recv_each && options->check)
+        return perf_fail(
+            "--mem cuda --recv any cannot be checked: whose batch it is, the host does "
+            "not know");
     if (options->trace_file != NULL || options->trace_cost || options->startup)
         return perf_fail("--mem cuda goes with neither --trace, --trace-cost nor --startup");
     if (options->microbatches > 16)

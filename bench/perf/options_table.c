@@ -37,7 +37,7 @@ const struct argp_option perf_option_table[] = {
     HEADING("Operations:", 3),
     OPTION("microbatches", 'm', "M", "plans with keys of their own, in flight together (1)"),
     OPTION("depth", 'd', "D", "buffers of a key, so operations of one plan in flight (1)"),
-    OPTION("recv", KEY_RECV, "any|each", "how FFN ranks receive (any)"),
+    OPTION("recv", KEY_RECV, "any|each", "how FFN ranks receive (any; of GPU memory each)"),
     OPTION("release", KEY_RELEASE, "with|apart",
            "release with the response, or in a call after it (with)"),
     OPTION("iters", 'i', "N", "timed operations of each attention rank, at most (10000)"),

@@ -53,7 +53,7 @@ static void print_options(const struct perf_options *options, const struct perf_
            (unsigned long long)options->microbatches, (unsigned long long)options->depth,
            options->scatter ? ", scatter: each FFN rank gets a slice" : "");
     printf("# FFN side       receives from %s, releases %s; tensors in %s %s\n",
-           options->recv_each || options->mem_cuda ? "each" : "any",
+           options->recv_each ? "each" : "any",
            options->release_apart ? "in a call of its own" : "with the response",
            options->user_memory ? "the user's registered" : "the library's",
            options->mem_cuda ? "GPU memory" : "memory");

@@ -187,6 +187,7 @@ refuse "--graph '0'" af --procs 2 --mem cuda --graph=0
 refuse "goes with neither" af --procs 2 --mem cuda --scatter
 refuse "has no test" floor --procs 2 --mem cuda
 refuse "at most 16 microbatches" af --procs 2 --mem cuda -m 17
+refuse "cannot be checked" af --procs 2 --mem cuda --recv any --check
 # Where there is no GPU, or no CUDA in this build, it says so.
 if ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
     expect 1 af --procs 2 --mem cuda --size 8 --iters 1

@@ -61,6 +61,7 @@ static int plan_of_attention(struct perf_gpu_lib *lib, unsigned m, stepaf_tensor
 static int plan_of_ffn(struct perf_gpu_lib *lib, unsigned m, stepaf_tensor_t *pull)
 {
     const struct perf_case *c = lib->c;
+    unsigned any = lib->gpu->options->recv_each ? 0 : STEPAF_PLAN_ANY;
     stepaf_tensor_t push[PERF_MAX_PUSH];
     stepaf_status_t status;
 
@@ -74,7 +75,7 @@ static int plan_of_ffn(struct perf_gpu_lib *lib, unsigned m, stepaf_tensor_t *pu
     for (int a = 0; a < c->attn; a++)
         pull[a] = (stepaf_tensor_t){perf_lib_key(m, STEPAF_PULL, 0),
                                     perf_gpu_answer(&lib->buffers, a, m), c->pull.bytes};
-    status = stepaf_plan_create(lib->ctx, push, c->n_push, pull, c->attn, STEPAF_PLAN_STREAM,
+    status = stepaf_plan_create(lib->ctx, push, c->n_push, pull, c->attn, STEPAF_PLAN_STREAM | any,
                                 &lib->plans[m]);
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_plan_create");
 }
@@ -271,9 +272,12 @@ static int attend(const struct perf_gpu_lib *lib, unsigned m, uint64_t ops, cuda
     return 0;
 }
 
+/* A batch is of all attention ranks, or of any one. */
 static int serve(const struct perf_gpu_lib *lib, unsigned m, uint64_t ops, cudaStream_t stream)
 {
-    for (uint64_t i = 0; i < ops; i++) {
+    uint64_t batches = lib->gpu->options->recv_each ? ops : ops * (uint64_t)lib->c->attn;
+
+    for (uint64_t i = 0; i < batches; i++) {
         stepaf_status_t status = receive(lib, m, stream);
 
         if (status != STEPAF_OK)
