@@ -44,7 +44,9 @@ STEPAF_API stepaf_status_t stepaf_free(stepaf_context_h ctx, void *ptr);
  *  On the node, peers reach host pages by cross-memory attach where the kernel permits it, else
  *  through a small ring; stepaf_alloc is faster. Of GPU memory, peers reach directly what lies in one
  *  allocation by cudaMalloc or cuMemAlloc; for other (memory pools, PyTorch's expandable segments)
- *  the library receives into memory of its own and copies.
+ *  the library receives into memory of its own and copies. Such an allocation is best a multiple of
+ *  2 MiB, as PyTorch's large ones and stepaf_alloc's are: others have smaller pages, and NVLink is
+ *  slower into these (64 MiB on H200: 2 percent).
  *  @param ptr    start; must not overlap another registration.
  *  @param bytes  1 .. 2^40; stays the caller's and mapped until stepaf_deregister.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (NULL, size, overlap,

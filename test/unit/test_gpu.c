@@ -196,6 +196,32 @@ static void own_memory_needs_no_handle(void)
     end();
 }
 
+/* What an allocation of @a bytes takes. */
+static size_t taken(size_t bytes)
+{
+    struct stepaf_gpu_place place;
+    uint8_t *ptr = NULL;
+
+    CU_ASSERT_EQUAL_FATAL(stepaf_gpu_alloc(gpu, bytes, (void **)&ptr), STEPAF_OK);
+    CU_ASSERT(ptr[0] == 0 && ptr[bytes - 1] == 0);
+    stepaf_gpu_classify(ptr, &place);
+    stepaf_gpu_free(gpu, ptr);
+    return place.bytes;
+}
+
+static void large_memory_has_whole_pages(void)
+{
+    size_t page = 2 << 20;
+
+    begin();
+    CU_ASSERT_EQUAL(taken(1000), 1000);
+    CU_ASSERT_EQUAL(taken(page - 1), page - 1);
+    CU_ASSERT_EQUAL(taken(page), page);
+    CU_ASSERT_EQUAL(taken(page + 1), 2 * page);
+    CU_ASSERT_EQUAL(taken(3 * page), 3 * page);
+    end();
+}
+
 static void lies_about_places_are_refused(void)
 {
     struct cuda_piece *piece;
@@ -345,6 +371,7 @@ int main(void)
         {"nothing is left of what fails", nothing_is_left_of_what_fails},
         {"nothing is left of an import that fails", nothing_is_left_of_an_import_that_fails},
         {"own memory needs no handle", own_memory_needs_no_handle},
+        {"large memory has whole pages", large_memory_has_whole_pages},
         {"lies about places are refused", lies_about_places_are_refused},
         {"launches are as asked for", launches_are_as_asked_for},
         {"regions know their memory", regions_know_their_memory},
