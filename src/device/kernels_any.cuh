@@ -151,36 +151,37 @@ __device__ __forceinline__ void take_head(const stepaf_lane &lane, uint32_t byte
         take_from_head<ALIGNED>(lane.data, bytes, pair);
 }
 
-/* Wait for a batch, and take its heads and the pieces that are the gate's, a warp for each group. */
+/* Wait for a batch, and take its heads and the pieces that are the gate's, a warp for each group. What
+ * can be looked up before the batch is there, is. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool take_batch(const stepaf_any_flow &flow, Batch &batch)
 {
     __shared__ uint32_t landed[STEPAF_ANY_TENSORS];
+    __shared__ Batch taken;
     unsigned i = threadIdx.x / OCTET, warp = threadIdx.x / STEPAF_WARP;
     unsigned last = threadIdx.x % STEPAF_WARP | (OCTET - 1);
     bool mine = i < flow.n_peers * flow.n_each;
     uint32_t peer = mine ? i / flow.n_each : 0, index = mine ? i % flow.n_each : 0;
     Batch own = {number_after(flow.next[peer].rounds), peer, flow.next[peer].slot};
     uint64_t stamp = make_stamp(flow, own.n);
+    stepaf_lane awaited = lane_of(flow, own, index);
     Pair pair;
 
-    stepaf_lane awaited = lane_of(flow, own, index);
-    uint32_t taken = await_batch(flow, awaited.head + threadIdx.x % OCTET * 16, awaited.way,
+    uint32_t first = await_batch(flow, awaited.head + threadIdx.x % OCTET * 16, awaited.way,
                                  leader_of(flow, own, index), mine, stamp, pair);
-    if (taken == flow.n_peers)
+    if (first == flow.n_peers)
         return false;
-    uint32_t planned = flow.lanes[peer * flow.n_each + index].lane.planned;
-    uint32_t bytes = __shfl_sync(ALL, bytes_of(pair, stamp, planned), last);
-    if (mine && peer == taken) {
-        stepaf_lane lane = lane_of(flow, own, index);
-        if (bytes > lane.bytes)
-            bytes = lane.bytes;
+    uint32_t bytes = __shfl_sync(ALL, bytes_of(pair, stamp, awaited.planned), last);
+    if (mine && peer == first) {
+        bytes = min(bytes, awaited.bytes);
         if (threadIdx.x % OCTET == 0)
             landed[index] = *landed_of(flow, own, index) = bytes;
-        take_head<ALIGNED>(lane, bytes, pair);
+        if (threadIdx.x % OCTET == 0 && index == 0)
+            taken = own;
+        take_head<ALIGNED>(awaited, bytes, pair);
     }
-    batch = {number_after(flow.next[taken].rounds), taken, flow.next[taken].slot};
     __syncthreads();
+    batch = taken;
     for (uint32_t k = 0, group = warp; flow.gate_takes && k < flow.n_each; k++) {
         stepaf_lane lane = lane_of(flow, batch, k);
         uint32_t n = lane.way == STEPAF_WAY_PIECES && !lane.n ? groups_of(landed[k]) : 0;
@@ -202,7 +203,8 @@ __device__ __forceinline__ void note_batch(const stepaf_any_flow &flow, const Ba
     flow.origin[0] = batch.peer;
     flow.origin[1] = batch.slot;
     flow.counts[0] = seq;
-    __threadfence();
+    if (!flow.gate_ends) /* else the kernels that follow wait for this one's end */
+        __threadfence();
     store_pair(entry_at(flow, seq),
                {static_cast<uint64_t>(batch.n) << 32 | batch.peer << 8 | batch.slot,
                 make_stamp(flow, seq)});
@@ -240,17 +242,20 @@ __device__ __forceinline__ bool unpack_batch(const stepaf_any_flow &flow, const 
 
 /* ---- kernels ---- */
 
-/* Launched as a successor, but all is read only when all before it is done: that may be another
+/* Launched as a successor, but what is read before all before it is done may be old: that may be another
  * send, which counts as it ends. */
 extern "C" __global__ void stepaf_send_any(const __grid_constant__ stepaf_any_flow flow)
 {
     uint32_t *count = &flow.counts[1 + blockIdx.x];
+    uint32_t guess = number_after(load_volatile(count));
 
     let_successor_begin();
     await_predecessor();
     uint32_t failed = load_volatile(flow.failed);
     uint32_t seq = number_after(load_volatile(count));
-    Pair entry = load_pair(entry_at(flow, seq));
+    Pair entry = load_pair(entry_at(flow, guess)); /* on its way together with the count */
+    if (seq != guess)
+        entry = load_pair(entry_at(flow, seq));
     Batch batch = batch_of(entry);
     /* Nothing was received: a graph that answers more than it receives. */
     uint32_t none = entry.y != make_stamp(flow, seq);
