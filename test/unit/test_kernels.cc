@@ -1,66 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels themselves, on a machine that is made up: kernels_machine/device/kernels_machine.cuh.
  * Tensors go from one flow to another, by every way, while senders and receivers take turns at random. */
-#include "kernels_machine/exchange.h"
-
-/* ---- one end that takes the batch of any of some peers, and answers it ---- */
-
-enum { PEERS = 3, RING = 8 };
-
-struct Any {
-    stepaf_any_flow flow;
-    std::vector<stepaf_any_lane> lanes;
-    std::vector<uint32_t> counts, done, landed;
-    uint32_t failed[2];
-    stepaf_gpu_watch watch;
-    unsigned n_blocks, gate_threads;
-};
-
-static std::unique_ptr<Any> make_any(const std::vector<std::unique_ptr<Exchange>> &peers,
-                                     bool sends, stepaf_any_entry *ring, stepaf_any_next *next,
-                                     uint32_t *origin)
-{
-    std::unique_ptr<Any> any(new Any());
-    stepaf_any_flow &flow = any->flow;
-    const End &model = sends ? *peers[0]->sender : *peers[0]->receiver;
-    uint8_t n_each = static_cast<uint8_t>(peers[0]->tensors.size());
-
-    for (uint16_t p = 0; p < PEERS; p++)
-        for (unsigned i = 0; i < n_each; i++) {
-            stepaf_lane lane = (sends ? peers[p]->sender : peers[p]->receiver)->flow.lanes[i];
-            lane.peer = p;
-            lane.copied = static_cast<uint8_t>(lane.copied ? lane.copied + p * n_each : 0);
-            any->lanes.push_back({lane, 0, 0, 0});
-        }
-    any->counts.resize(model.n_blocks + 1);
-    any->done.resize(STEPAF_FLOW_LANES);
-    any->landed.resize(STEPAF_FLOW_LANES);
-    any->n_blocks = model.n_blocks;
-    any->gate_threads = (PEERS * n_each * 8 + 31) / 32 * 32;
-    if (any->gate_threads < model.gate_threads)
-        any->gate_threads = model.gate_threads;
-    flow = {};
-    flow.counts = any->counts.data();
-    flow.done = any->done.data();
-    flow.landed = any->landed.data();
-    flow.failed = any->failed;
-    flow.watch = &any->watch;
-    flow.lanes = any->lanes.data();
-    flow.ring = ring;
-    flow.next = next;
-    flow.origin = origin;
-    flow.epoch = EPOCH;
-    flow.ring_mask = RING - 1;
-    flow.n_peers = PEERS;
-    flow.n_each = n_each;
-    flow.depth = 1;
-    flow.aligned = model.flow.aligned;
-    flow.gate_takes = model.flow.gate_takes;
-    flow.gate_ends = model.flow.gate_ends;
-    for (unsigned i = 0; i < n_each; i++)
-        flow.shares[i] = {nullptr, UINT32_MAX, model.flow.lanes[i].first, model.flow.lanes[i].n};
-    return any;
-}
+#include "kernels_machine/any.h"
 
 static void check_any(const char *what, const std::vector<Tensor> &there,
                       const std::vector<Tensor> &back, uint32_t batches)
@@ -76,8 +17,8 @@ static void check_any(const char *what, const std::vector<Tensor> &there,
         pushes.emplace_back(new Exchange(there));
         pulls.emplace_back(new Exchange(back));
     }
-    std::unique_ptr<Any> in = make_any(pushes, false, ring, next, origin);
-    std::unique_ptr<Any> out = make_any(pulls, true, ring, next, origin);
+    std::unique_ptr<Any> in = make_any(pushes, 1, false, ring, next, origin);
+    std::unique_ptr<Any> out = make_any(pulls, 1, true, ring, next, origin);
     for (uint32_t n = 1; n <= batches; n++) {
         uint32_t one = pick(PEERS);
         for (uint32_t p = 0; p < PEERS; p++)
