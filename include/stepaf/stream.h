@@ -56,6 +56,11 @@
  * library relies on it, whether anybody reads the bytes or not.
  * Receiving ends with the batch's release, which goes with the answer.
  *
+ * A kernel of the user's that is launched as a programmatic dependent of the library's may begin before
+ * anything has come (CUDA Programming Guide, "Programmatic Dependent Launch"): it has to call
+ * cudaGridDependencySynchronize before it reads, and in any case before it ends, since what is enqueued
+ * behind it waits for it alone.
+ *
  * All four may be captured into a CUDA graph, and a graph may be replayed any number of times. It
  * has to hold whole operations, and a multiple of the plan's depth of them, so that each replay
  * begins with the slot that it was captured with. With STEPAF_PLAN_ANY the slot is not part of it: as
