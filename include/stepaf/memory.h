@@ -33,7 +33,7 @@ STEPAF_API stepaf_status_t stepaf_alloc(stepaf_context_h ctx, size_t bytes, step
  *  peer that does not is lost after STEPAF_VERBS_PEER_TIMEOUT_US.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_UNREGISTERED (not the start of an
  *  allocation); STEPAF_ERR_STATE (a plan or a receive registration uses it; or streams wait for peers
- *  by way of the host, see stepaf/stream.h); STEPAF_ERR_TIMEOUT (the wait for a device took
+ *  by way of the host, see stepaf/stream.h); STEPAF_ERR_TIMEOUT (one of these waits took
  *  STEPAF_TIMEOUT_US; names a peer). Nothing changed on
  *  failure. Peers' mappings end at the next commit. */
 STEPAF_API stepaf_status_t stepaf_free(stepaf_context_h ctx, void *ptr);
@@ -55,7 +55,8 @@ STEPAF_API stepaf_status_t stepaf_free(stepaf_context_h ctx, void *ptr);
  *  locked memory). Nothing changed on failure. Does not block on peers. */
 STEPAF_API stepaf_status_t stepaf_register(stepaf_context_h ctx, void *ptr, size_t bytes);
 
-/** End a registration.
+/** End a registration. On the node: waits until a lost peer that is still there has ended the write to
+ *  host memory that it had begun; it can begin no other.
  *  @param ptr  as given to stepaf_register.
  *  @return as stepaf_free. */
 STEPAF_API stepaf_status_t stepaf_deregister(stepaf_context_h ctx, void *ptr);

@@ -227,7 +227,8 @@ static struct stepaf_region *removable(struct stepaf_ctx *ctx, void *base, bool 
     return NULL;
 }
 
-/* A peer to which a device may send again what it reads anew; NULL: none. */
+/* A peer to which a device may send again what it reads anew, or a lost one that still writes; NULL:
+ * none. */
 static const struct stepaf_peer *unsettled(struct stepaf_ctx *ctx, bool begin)
 {
     const struct stepaf_peer *peer = NULL;
@@ -268,7 +269,8 @@ static const struct stepaf_peer *queued(const struct stepaf_ctx *ctx,
 static stepaf_status_t not_acknowledged(const struct stepaf_peer *peer, stepaf_phase_t phase)
 {
     return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, phase, peer->who,
-                                 STEPAF_WHO_FORMAT " has not acknowledged what was sent to it",
+                                 STEPAF_WHO_FORMAT
+                                 " has not acknowledged what was sent to it, or still writes",
                                  STEPAF_WHO_ARGS(peer->who));
 }
 

@@ -264,9 +264,10 @@ struct stepaf_transport_ops {
     stepaf_status_t (*add_region)(struct stepaf_transport *transport, struct stepaf_region *region);
     void (*drop_region)(struct stepaf_transport *transport, struct stepaf_region *region);
     /* Whether a peer has yet to acknowledge what was sent to it: until then a device may read it
-     * again, though the peer has answered. *peer_p: which. @a begin: what was sent until now, else
+     * again, though the peer has answered; or whether a lost peer, which may not know it, is still
+     * writing, having begun before this call. *peer_p: which. @a begin: what was sent until now, else
      * until the call before. Links are looked after while one waits for it. NULL in a transport that
-     * reads nothing after its post is over. */
+     * reads nothing after its post is over, and where a lost peer writes nothing. */
     bool (*unsettled)(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
     /* Say in words how GPU memory that was added is reached. NULL in a transport that takes none:
      * elsewhere a region that has no registration after add_region was not taken. */

@@ -77,8 +77,8 @@ static void point_rings(const struct stepaf_shm *shm, struct stepaf_shm_link *li
     link->fragment_bytes = layout->fragment_bytes;
     link->rx = (struct stepaf_shm_slot *)(void *)my_inbox;
     link->tx = (struct stepaf_shm_slot *)(void *)its_inbox;
-    link->tx_ack = (const _Atomic uint32_t *)(void *)(my_inbox + ring);
-    link->rx_ack = (_Atomic uint32_t *)(void *)(its_inbox + ring);
+    link->rx_words = (struct stepaf_shm_words *)(void *)(my_inbox + ring);
+    link->tx_words = (struct stepaf_shm_words *)(void *)(its_inbox + ring);
     link->rx_staging = my_base + layout->staging_at + mine * staging;
     link->tx_staging = its_base + its_layout->staging_at + its * staging;
 }

@@ -27,14 +27,20 @@ static bool write_one(struct stepaf_shm_link *link, struct stepaf_post *post)
     return true;
 }
 
+/* Whether nobody will read what is sent. */
+static inline bool is_over(const struct stepaf_shm_link *link)
+{
+    return __builtin_expect(link->base.dead || link->shut, 0);
+}
+
 /* Finish one post, or leave it QUEUED with its cursor where it got to. False: it is. */
 static inline bool post_one(struct stepaf_post *post)
 {
     struct stepaf_shm_link *link = (struct stepaf_shm_link *)post->link;
 
     post->state = STEPAF_POST_SENT;
-    if (__builtin_expect(link->base.dead, 0))
-        return true; /* nobody will read it */
+    if (is_over(link))
+        return true;
     if (__builtin_expect(!stepaf_shm_slot_free(link), 0)) {
         post->state = STEPAF_POST_QUEUED;
         return false;
@@ -45,6 +51,8 @@ static inline bool post_one(struct stepaf_post *post)
             post->state = STEPAF_POST_QUEUED;
             return false;
         }
+    if (is_over(link))
+        return true; /* not all has been written */
     if (__builtin_expect(link->staged && !stepaf_shm_slot_free(link), 0)) {
         post->state = STEPAF_POST_QUEUED;
         return false;

@@ -38,7 +38,7 @@ unsigned stepaf_shm_drain(struct stepaf_shm_link *link)
         n++;
         if (link->rx_next - link->rx_told > link->mask / 2) {
             link->rx_told = link->rx_next;
-            atomic_store_explicit(link->rx_ack, link->rx_next, memory_order_release);
+            atomic_store_explicit(&link->tx_words->read, link->rx_next, memory_order_release);
         }
         if (__builtin_expect(msg.type < STEPAF_MSG_TRANSPORT, 1))
             host->deliver(host, &link->base, &msg);

@@ -12,6 +12,8 @@
 
 #include "base/error.h"
 
+enum { CLOSE_US = 1000000 };
+
 static bool shm_probe(const struct stepaf_env *env, char *reason)
 {
     struct stepaf_device_mem mem;
@@ -89,6 +91,7 @@ static void shm_close(struct stepaf_transport *transport)
 {
     struct stepaf_shm *shm = (struct stepaf_shm *)transport;
 
+    stepaf_shm_close_pages(shm, CLOSE_US);
     while (shm->n_links)
         stepaf_shm_disconnect(&shm->links[shm->n_links - 1]->base);
     close(shm->epoll_fd);
@@ -114,10 +117,12 @@ const struct stepaf_transport_ops stepaf_shm_ops = {
     .probe = shm_probe,
     .open = shm_open,
     .close = shm_close,
+    .unsettled = stepaf_shm_unsettled,
     .pack = stepaf_shm_pack,
     .pack_region = stepaf_shm_pack_region,
     .connect = stepaf_shm_connect,
     .disconnect = stepaf_shm_disconnect,
+    .sever = stepaf_shm_sever,
     .import = stepaf_shm_import,
     .release = stepaf_shm_release,
     .post = stepaf_shm_post,

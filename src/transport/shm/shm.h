@@ -3,12 +3,13 @@
  *
  * Each rank owns one control segment, an anonymous file that peers open through /proc; nothing
  * has a name that could stay behind. For every peer it holds an inbox: a ring of 64-byte slots
- * that the peer writes and this rank reads, and one word in which the peer says how many of this
- * rank's own messages it has read. Behind the inboxes lies, untouched and so without memory
- * unless it is needed, room for one fragment per slot.
+ * that the peer writes and this rank reads, and a line of words. Behind the inboxes lies, untouched
+ * and so without memory unless it is needed, room for one fragment per slot.
  *
  * A write goes straight into the peer's memory: by a copy where the region is a shared file, else
- * by cross-memory attach, else as fragments through the inbox. */
+ * by cross-memory attach, else as fragments through the inbox. Pages that are written by
+ * cross-memory attach are the user's, who may put them to other uses when this rank is done with
+ * them; before that, a rank closes them to peers that it has given up, or to all. */
 #ifndef STEPAF_TRANSPORT_SHM_SHM_H
 #define STEPAF_TRANSPORT_SHM_SHM_H
 
@@ -43,11 +44,20 @@ struct stepaf_shm_head {
     uint64_t token[STEPAF_SHM_TOKEN_WORDS]; /* so that a reused process id is noticed */
 };
 
+/* Behind an inbox. Both processes write here; what the peer says is input. */
+struct stepaf_shm_words {
+    _Atomic uint32_t read;    /* by the peer: how many of this rank's own messages it has read */
+    _Atomic uint32_t writing; /* by the peer: it is writing to pages of this rank */
+    _Atomic uint32_t closed;  /* by this rank: the peer is not to begin to */
+};
+
+_Static_assert(sizeof(struct stepaf_shm_words) <= STEPAF_SHM_LINE, "the words are in one line");
+
 /* The offsets within the control segment of a rank with so many peers. */
 struct stepaf_shm_layout {
     uint32_t slots;          /* of an inbox; a power of two */
     uint32_t fragment_bytes; /* of a slot's room for a fragment */
-    size_t inbox_bytes;      /* slots, then the line with the peer's word */
+    size_t inbox_bytes;      /* slots, then the line of words */
     size_t staging_at;       /* where the fragments begin */
     size_t bytes;
 };
@@ -58,20 +68,21 @@ struct stepaf_shm_link {
     struct stepaf_link base;
     /* incoming: inbox in my segment */
     struct stepaf_shm_slot *rx;
-    uint32_t rx_next;         /* messages read */
-    uint32_t rx_told;         /* of those, the peer knows of */
-    _Atomic uint32_t *rx_ack; /* where to tell: in the peer's segment */
+    uint32_t rx_next; /* messages read */
+    uint32_t rx_told; /* of those, the peer knows of */
+    struct stepaf_shm_words *rx_words;
     uint8_t *rx_staging;
     /* outgoing: inbox in the peer's segment */
     struct stepaf_shm_slot *tx;
-    uint32_t tx_next;               /* messages written */
-    uint32_t tx_read;               /* of those, I know the peer has read */
-    const _Atomic uint32_t *tx_ack; /* where it tells: in my segment */
+    uint32_t tx_next; /* messages written */
+    uint32_t tx_read; /* of those, I know the peer has read */
+    struct stepaf_shm_words *tx_words;
     uint8_t *tx_staging;
     uint32_t mask; /* slots - 1 */
     uint32_t fragment_bytes;
     bool cma;    /* the kernel lets me write to its pages */
     bool staged; /* fragments have been used */
+    bool shut;   /* the peer has closed its pages: what it has said still counts, and it is lost */
     pid_t pid;
     int pidfd; /* -1: the kernel has none */
     void *map; /* the peer's segment */
@@ -130,11 +141,18 @@ unsigned stepaf_shm_drain(struct stepaf_shm_link *link);
 bool stepaf_shm_watch(struct stepaf_shm *shm, struct stepaf_shm_link *link, char *reason);
 void stepaf_shm_unwatch(struct stepaf_shm *shm, struct stepaf_shm_link *link);
 void stepaf_shm_idle(struct stepaf_transport *transport);
+/* A lost peer is not to begin to write to this rank's pages. */
+void stepaf_shm_sever(struct stepaf_link *link);
+/* Keep lost peers from beginning to write to this rank's pages; whether one that lives has not ended
+ * yet what it had begun. The same for all, until they have or the time is over. */
+bool stepaf_shm_unsettled(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
+void stepaf_shm_close_pages(struct stepaf_shm *shm, int64_t timeout_us);
 
 /* write.c: the three ways to write to a peer */
 /* Copy one source to several places, the source coming from memory once. */
 void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, size_t bytes);
-/* Write one tensor to the peer's own pages. False if the peer or its pages are gone. */
+/* Write one tensor to the peer's own pages, unless the link is, or has been, shut. False if the peer or
+ * its pages are gone. */
 bool stepaf_shm_write_pages(struct stepaf_shm_link *link, const struct stepaf_xfer *xfer);
 /* Send fragments of post->xfer[post->at] from post->at_offset on, while there are free slots.
  * True when the tensor is through. */
@@ -164,7 +182,7 @@ static inline bool stepaf_shm_slot_free(struct stepaf_shm_link *link)
 {
     if (__builtin_expect(link->tx_next - link->tx_read <= link->mask, 1))
         return true;
-    uint32_t read = atomic_load_explicit(link->tx_ack, memory_order_acquire);
+    uint32_t read = atomic_load_explicit(&link->rx_words->read, memory_order_acquire);
     /* Input from outside: a number that was never possible is not believed. */
     if (read - link->tx_read <= link->tx_next - link->tx_read)
         link->tx_read = read;

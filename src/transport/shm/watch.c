@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Watching the peers' processes: by process file descriptors in one epoll set, or, where the
- * kernel has none (before 5.3), by their state in /proc. Called by idle waiters only. */
+ * kernel has none (before 5.3), by their state in /proc. Called by idle waiters only. And what a peer
+ * that is not listened to any more may still write. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/log.h"
+#include "base/time.h"
 #include "transport/shm/shm.h"
 
 /* Whether /proc says that the process is gone, or only waits for its parent. */
@@ -59,15 +64,15 @@ void stepaf_shm_unwatch(struct stepaf_shm *shm, struct stepaf_shm_link *link)
         shm->n_unwatched--;
 }
 
-/* The peer's process has ended: what it said last still counts. */
-static void ended(struct stepaf_shm *shm, struct stepaf_shm_link *link)
+/* The peer is lost: what it said last still counts. */
+static void lose(struct stepaf_shm *shm, struct stepaf_shm_link *link, const char *reason)
 {
     struct stepaf_host *host = shm->base.host;
 
     while (!link->base.dead && stepaf_shm_drain(link)) {
     }
     if (!link->base.dead)
-        host->lost(host, &link->base, "its process has ended");
+        host->lost(host, &link->base, reason);
 }
 
 void stepaf_shm_idle(struct stepaf_transport *transport)
@@ -79,11 +84,63 @@ void stepaf_shm_idle(struct stepaf_transport *transport)
     for (int i = 0; i < n; i++) {
         struct stepaf_shm_link *link = events[i].data.ptr;
         (void)epoll_ctl(shm->epoll_fd, EPOLL_CTL_DEL, link->pidfd, NULL);
-        ended(shm, link);
+        lose(shm, link, "its process has ended");
     }
+    for (unsigned i = 0; i < shm->n_links; i++)
+        if (shm->links[i]->shut)
+            lose(shm, shm->links[i], "it has given this rank up");
     for (unsigned i = 0; shm->n_unwatched && i < shm->n_links; i++) {
         struct stepaf_shm_link *link = shm->links[i];
         if (link->pidfd < 0 && !link->base.dead && has_ended(link->pid))
-            ended(shm, link);
+            lose(shm, link, "its process has ended");
+    }
+}
+
+/* Close the pages to a peer; whether it is still writing there. */
+static bool is_writing(struct stepaf_shm_link *link)
+{
+    struct pollfd pollfd = {.fd = link->pidfd, .events = POLLIN};
+
+    atomic_store(&link->rx_words->closed, 1);
+    if (!atomic_load(&link->rx_words->writing))
+        return false;
+    return link->pidfd < 0 ? !has_ended(link->pid) : poll(&pollfd, 1, 0) < 1;
+}
+
+void stepaf_shm_sever(struct stepaf_link *link)
+{
+    (void)is_writing((struct stepaf_shm_link *)link);
+}
+
+bool stepaf_shm_unsettled(struct stepaf_transport *transport, bool begin, uint32_t *peer_p)
+{
+    const struct stepaf_shm *shm = (const struct stepaf_shm *)transport;
+    bool any = false;
+
+    (void)begin; /* a lost peer can begin nothing more */
+    for (unsigned i = 0; i < shm->n_links; i++) {
+        struct stepaf_shm_link *link = shm->links[i];
+        if (!link->base.dead || !is_writing(link))
+            continue;
+        any = true;
+        *peer_p = link->base.peer;
+    }
+    return any;
+}
+
+void stepaf_shm_close_pages(struct stepaf_shm *shm, int64_t timeout_us)
+{
+    const struct timespec pause = {.tv_nsec = 100000};
+    int64_t deadline_ns = stepaf_monotonic_ns() + timeout_us * 1000;
+
+    for (unsigned i = 0; i < shm->n_links; i++)
+        (void)is_writing(shm->links[i]);
+    for (unsigned i = 0; i < shm->n_links; i++) {
+        bool late = false;
+        while (is_writing(shm->links[i]) && !(late = stepaf_monotonic_ns() >= deadline_ns))
+            nanosleep(&pause, NULL);
+        if (late)
+            stepaf_log_warn("shm: process %d may still write to memory of this one",
+                            (int)shm->links[i]->pid);
     }
 }

@@ -12,7 +12,10 @@
 
 #include "transport/shm/shm.h"
 
-enum { COPY_BLOCK = 64 << 10 }; /* stays in a core's cache while it goes to several peers */
+enum {
+    COPY_BLOCK = 64 << 10, /* stays in a core's cache while it goes to several peers */
+    PAGES_BLOCK = 16 << 20
+};
 
 void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, size_t bytes)
 {
@@ -23,25 +26,31 @@ void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, s
     }
 }
 
+/* Either the peer sees that this rank is writing, or this rank that the peer has closed its pages. In
+ * blocks, so that a peer that closes them has not to wait for long. */
 bool stepaf_shm_write_pages(struct stepaf_shm_link *link, const struct stepaf_xfer *xfer)
 {
     const struct stepaf_shm_rmem *rmem = (const struct stepaf_shm_rmem *)xfer->dst;
+    bool good = true;
     size_t done = 0;
 
-    while (done < xfer->bytes) {
-        struct iovec local = {(uint8_t *)(uintptr_t)xfer->src + done, xfer->bytes - done};
-        struct iovec remote = {(void *)(uintptr_t)(rmem->address + xfer->dst_offset + done),
-                               xfer->bytes - done};
+    atomic_store(&link->tx_words->writing, 1);
+    while (good && done < xfer->bytes) {
+        size_t rest = xfer->bytes - done, block = rest < PAGES_BLOCK ? rest : PAGES_BLOCK;
+        struct iovec local = {(uint8_t *)(uintptr_t)xfer->src + done, block};
+        struct iovec remote = {(void *)(uintptr_t)(rmem->address + xfer->dst_offset + done), block};
+        link->shut = atomic_load(&link->tx_words->closed);
+        if (link->shut)
+            break;
         ssize_t moved = process_vm_writev(link->pid, &local, 1, &remote, 1, 0);
-        if (moved <= 0) {
-            if (moved < 0 && errno == EINTR)
-                continue;
-            return false;
-        }
-        done += (size_t)moved;
+        if (moved > 0)
+            done += (size_t)moved;
+        else
+            good = moved < 0 && errno == EINTR;
     }
+    atomic_store_explicit(&link->tx_words->writing, 0, memory_order_release);
     link->base.bytes_sent += done;
-    return true;
+    return good;
 }
 
 bool stepaf_shm_write_fragments(struct stepaf_shm_link *link, struct stepaf_post *post)
