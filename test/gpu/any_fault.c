@@ -2,7 +2,6 @@
 /* A wait for any worker, when one is killed; and when nobody sends. */
 #include "gpu/any.h"
 
-#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -23,7 +22,7 @@ static void be_told(struct any_lane *lane, stepaf_status_t want)
     stepaf_status_t status;
 
     while ((status = stepaf_plan_status(lane->plan.handle)) == STEPAF_OK && hs_now_ns() < deadline)
-        sched_yield();
+        hs_yield();
     HS_REFUSED(status, want);
     HS_INT(stepaf_last_error()->peer_role, ==, STEPAF_ATTENTION);
     HS_REFUSED(stepaf_recv_on_stream(lane->plan.handle, lane->plan.stream), want);

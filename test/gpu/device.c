@@ -2,7 +2,6 @@
 /* A rank's GPU, and its streams. */
 #include "gpu/exchange.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,7 +115,7 @@ bool gx_sync_stream(cudaStream_t stream, const char *what)
     while ((error = cudaStreamQuery(stream)) == cudaErrorNotReady) {
         if (hs_now_ns() > deadline)
             return HS_FAILED("%s: the stream has not come to its end in time", what);
-        sched_yield();
+        hs_yield();
     }
     return gx_check_cuda(__FILE__, __LINE__, what, error);
 }

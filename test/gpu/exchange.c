@@ -2,7 +2,6 @@
 /* Operations of stream plans, from either side, with bytes made and checked on the GPU. */
 #include "gpu/exchange.h"
 
-#include <sched.h>
 #include <stdlib.h>
 
 enum { PUSH = GX_PUSH, PULL = GX_PULL };
@@ -146,7 +145,7 @@ static bool again(stepaf_status_t status, int64_t *deadline_p)
         return false;
     if (*deadline_p == 0)
         *deadline_p = hs_now_ns() + 20000000000LL * hs_slow();
-    sched_yield();
+    hs_yield();
     return hs_now_ns() < *deadline_p;
 }
 

@@ -10,7 +10,6 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,7 +102,7 @@ void fault_told(struct fault *fault, struct gx_plan *plan, stepaf_status_t want,
     stepaf_status_t status;
 
     while ((status = stepaf_plan_status(plan->handle)) == STEPAF_OK && hs_now_ns() < deadline)
-        sched_yield();
+        hs_yield();
     HS_REFUSED(status, want);
     HS_INT(error->peer_role, ==, fault->role);
     HS_INT(error->peer_rank, ==, fault_victim(fault));

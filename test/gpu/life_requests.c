@@ -2,8 +2,6 @@
 /* The host waits for what a stream has started. */
 #include "gpu/life.h"
 
-#include <sched.h>
-
 enum { ROUNDS = 20 };
 
 /* Waited for by the host alone: then all is in place, and any stream may look. */
@@ -27,7 +25,7 @@ static bool by_test(struct gx_plan *plan)
     if (!HS_OK(gx_start(plan, NULL, &request)))
         return false;
     while ((status = stepaf_test(request)) == STEPAF_INPROGRESS && hs_now_ns() < deadline)
-        sched_yield();
+        hs_yield();
     return HS_OK(status) && gx_look(plan, NULL);
 }
 

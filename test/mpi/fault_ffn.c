@@ -2,7 +2,6 @@
 /* An FFN rank is killed: who waits for it hears of it at once, all else goes on. */
 #include "fault.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 /* The last FFN rank. */
@@ -50,7 +49,7 @@ static void end_plans(struct fault *fault)
         while ((status = stepaf_plan_destroy(fault->plans[id].handle)) == STEPAF_ERR_STATE &&
                hs_now_ns() < deadline) {
             stepaf_progress(fault->job->ctx);
-            sched_yield();
+            hs_yield();
         }
         HS_OK(status);
     }

@@ -2,7 +2,6 @@
 /* A plain exchange: see fixture.h. */
 #include "fixture.h"
 
-#include <sched.h>
 #include <string.h>
 
 static size_t answer_bytes;
@@ -68,7 +67,7 @@ static bool may_fill(const struct fx_plan *plan, unsigned slot, uint32_t flags)
     while (plan->last[slot] && stepaf_request_sent(plan->last[slot]) == STEPAF_INPROGRESS) {
         if (!(flags & STEPAF_START_WAIT) || hs_now_ns() > deadline)
             return false;
-        sched_yield();
+        hs_yield();
     }
     return true;
 }

@@ -3,7 +3,6 @@
 #include "harness.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,7 +147,7 @@ static bool wait_for_all(struct hs_job *job, bool drive)
         if (hs_now_ns() > deadline)
             return HS_FAILED("rank %d did not come to round %d", rank, round);
         if (turns < 2000)
-            sched_yield();
+            hs_yield();
         else
             hs_sleep_us(100);
     }

@@ -123,6 +123,9 @@ int hs_slow(void);
 
 int64_t hs_now_ns(void);
 void hs_sleep_us(int64_t us);
+/* Give way between two looks at something that others bring about. A loop that does nothing but
+ * yield can keep ranks of other sessions off all cores for as long as it lasts (Linux 6.18). */
+void hs_yield(void);
 int hs_count_fds(void);
 /* Lines of /proc/<pid>/maps and links of /proc/<pid>/fd that contain @a text. */
 int hs_count_mappings(pid_t pid, const char *text);

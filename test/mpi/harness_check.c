@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include <dirent.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,6 +130,16 @@ void hs_sleep_us(int64_t us)
 {
     struct timespec time = {us / 1000000, us % 1000000 * 1000};
     nanosleep(&time, NULL);
+}
+
+void hs_yield(void)
+{
+    static _Thread_local unsigned turns;
+
+    if (++turns % 64 == 0)
+        hs_sleep_us(1);
+    else
+        sched_yield();
 }
 
 static int count_entries(const char *path, const char *text)

@@ -69,7 +69,7 @@ static bool end_plan(struct hs_job *job, struct a_plan *mine)
         if (hs_now_ns() > deadline)
             break;
         HS_OK(stepaf_progress(job->ctx));
-        sched_yield();
+        hs_yield();
     }
     if (!HS_OK(status))
         return false;

@@ -3,7 +3,6 @@
 #include "random_ffn.h"
 
 #include <pthread.h>
-#include <sched.h>
 
 enum { HELD_MAX = R_ATTN * R_PLANS * R_DEPTH };
 
@@ -247,7 +246,7 @@ bool r_ffn_run(struct hs_job *job, const struct r_model *model, int phase)
             return false;
         n_held += n;
         if (n == 0 && n_held == 0)
-            sched_yield();
+            hs_yield();
         if (n_held > 0 && (n == 0 || r_chance(&main_dice, 60)))
             n_held = answer_some(held, n_held, n == 0);
         if (++turns == steps / 4)

@@ -164,7 +164,7 @@ bool a_finish(struct hs_job *job, const struct r_model *model, int index, unsign
             poll_tensors(job, model, index, slot);
         if (hs_now_ns() > deadline)
             return HS_FAILED("plan %d operation %u does not end", index, slot->op.ordinal);
-        sched_yield();
+        hs_yield();
     }
     return conclude(job, model, index, slot, status);
 }

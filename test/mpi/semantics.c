@@ -3,8 +3,6 @@
  * attention and two FFN ranks. */
 #include "semantics.h"
 
-#include <sched.h>
-
 struct fx_plan sem_plans[P_COUNT];
 
 static const struct {
@@ -60,7 +58,7 @@ bool sem_becomes(struct hs_job *job, stepaf_status_t (*call)(stepaf_request_h, i
 
     while ((status = call(request, argument)) == STEPAF_INPROGRESS && hs_now_ns() < deadline) {
         stepaf_progress(job->ctx);
-        sched_yield();
+        hs_yield();
     }
     return HS_STATUS(status, want);
 }
