@@ -23,21 +23,41 @@ __device__ __forceinline__ unsigned find_lane(const stepaf_flow &flow)
 
 /* ---- sending ---- */
 
+/* A tensor that its head has room for. All that this takes is on its way from memory at once: the compiler
+ * would wait right behind the load for words that are the same in all threads, to move them to uniform
+ * registers, but of a block it does not know that it is a warp. */
 template <bool ALIGNED>
-__device__ __forceinline__ void send_share(const stepaf_flow &flow, unsigned i,
-                                           const stepaf_lane &lane, uint32_t way, const Send &send)
+__device__ __forceinline__ Send send_head(const stepaf_flow &flow, const stepaf_lane &lane,
+                                          const uint32_t *count)
+{
+    unsigned none = threadIdx.x / STEPAF_WARP;
+    uint32_t before = load_volatile(count + none), failed = load_volatile(flow.failed + none);
+    HeadWords words = load_head_words<ALIGNED>(lane);
+    Send send = {make_stamp(flow, number_after(before)), failed};
+
+    store_head(lane, words, send);
+    return send;
+}
+
+template <bool ALIGNED>
+__device__ __forceinline__ Send send_share(const stepaf_flow &flow, unsigned i,
+                                           const stepaf_lane &lane, uint32_t way,
+                                           const uint32_t *count)
 {
     unsigned chunk = blockIdx.x - lane.first;
 
+    if (way == STEPAF_WAY_HEAD)
+        return send_head<ALIGNED>(flow, lane, count);
+    uint32_t before = load_volatile(count);
+    Send send = {make_stamp(flow, number_after(before)), load_volatile(flow.failed)};
     if (way == STEPAF_WAY_PIECES) {
         send_pieces<ALIGNED>(lane, chunk, send);
-    } else if (way == STEPAF_WAY_HEAD) {
-        send_head<ALIGNED>(lane, send);
     } else if (!__any_sync(ALL, send.failed != 0)) {
         copy_share<ALIGNED>(lane.body, lane.data, lane.bytes, chunk, lane.n);
         if (is_last(flow, i, lane))
-            send_head<ALIGNED>(lane, send);
+            tell(lane, send);
     }
+    return send;
 }
 
 /* ---- receiving ---- */
@@ -153,15 +173,11 @@ __device__ __forceinline__ void send_all(const stepaf_flow &flow)
     make_here(lane.bytes);
     let_successor_begin();
     await_predecessor();
-    uint32_t n = number_after(load_volatile(count));
-    Send send = {make_stamp(flow, n), load_volatile(flow.failed)};
-    if (aligned)
-        send_share<true>(flow, i, lane, way, send);
-    else
-        send_share<false>(flow, i, lane, way, send);
+    Send send = aligned ? send_share<true>(flow, i, lane, way, count)
+                        : send_share<false>(flow, i, lane, way, count);
     __syncwarp(); /* all have read it */
     if (threadIdx.x == 0 && !send.failed)
-        *count = n;
+        *count = static_cast<uint32_t>(send.stamp);
 }
 
 __device__ __forceinline__ void gate(const stepaf_flow &flow)

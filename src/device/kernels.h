@@ -17,15 +17,15 @@
  * TOLD_ALL, if all that copy engines write for this peer is there, as many bytes as planned. Each word
  * takes the stream most of a microsecond. The receiver clears it.
  *
- * and goes on as the way asks:
+ * Pieces 0-6 of other heads are not written, nor looked at. It goes on as the way asks:
  *
  *   HEAD   nothing follows.
  *   PIECES groups of 64 pieces, 1,024 bytes, which a warp writes at once, and reads so. 63 pieces are
  *          1,008 bytes of the tensor, but for the highest bit of each piece, which is set: it says
  *          that the piece is there. What the tensor has in its place is in the 64th piece: bit i of
  *          its first word is piece i's; its second word is 0 but for its own highest bit. The receiver
- *          waits for all 64, and fills them with 0. No fence, no flag, no order: the fastest way for up to some megabytes,
- *          at the price of a copy by the receiver. The head comes first.
+ *          waits for all 64, and fills them with 0. No fence, no flag, no order: the fastest way for up
+ *          to some megabytes, at the price of a copy by the receiver. The head comes first.
  *   PLACE  written straight to its place in the receiver's tensor, by a kernel or a copy engine,
  *          then the head.
  *   INLET  the same, but into the inlet, and copied by the receiver: for tensors that cannot be

@@ -87,11 +87,11 @@ __device__ __forceinline__ void send_batch(const stepaf_any_flow &flow, const Ba
         send_pieces<ALIGNED>(lane, chunk, send);
     } else if (lane.way == STEPAF_WAY_HEAD) {
         if (chunk == 0)
-            send_head<ALIGNED>(lane, send);
+            store_head(lane, load_head_words<ALIGNED>(lane), send);
     } else if (!__any_sync(ALL, send.failed != 0)) {
         copy_share<ALIGNED>(lane.body, lane.data, lane.bytes, chunk, lane.n);
         if (is_last(flow, i, lane))
-            send_head<ALIGNED>(lane, send);
+            tell(lane, send);
     }
 }
 

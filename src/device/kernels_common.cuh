@@ -12,7 +12,7 @@ namespace
 {
 
 constexpr unsigned ALL = 0xffffffffu;
-constexpr unsigned OCTET = 8; /* threads that write a head */
+constexpr unsigned OCTET = 8; /* threads that write a head with a tensor in it, or look at one */
 constexpr unsigned LAST = STEPAF_WARP - 1;
 constexpr unsigned GROUP_PIECES = STEPAF_GROUP_DATA / 16;
 constexpr uint64_t THERE = UINT64_C(1) << 63; /* in a piece's second word */
@@ -97,7 +97,7 @@ template <class FLOW> class Patience
 /* ---- sending ---- */
 
 /* What one send has to know. Whether the plan has failed is on its way from memory while the first piece
- * of the tensor is: it is looked at only when that is stored. */
+ * of the tensor is: it is looked at only when that is stored, or a head. */
 struct Send {
     uint64_t stamp;
     uint32_t failed;
@@ -114,26 +114,42 @@ __device__ __forceinline__ bool ends_head()
     return threadIdx.x % OCTET == OCTET - 1;
 }
 
-template <bool ALIGNED>
-__device__ __forceinline__ void send_head(const stepaf_lane &lane, const Send &send)
-{
-    unsigned t = threadIdx.x;
-    uint32_t at = t * STEPAF_HEAD_PIECE;
-    Pair pair = {0, 0};
+/* What this thread puts of the tensor into a head. */
+struct HeadWords {
+    uint32_t first, second, third;
+};
 
-    if (t >= OCTET)
+template <bool ALIGNED>
+__device__ __forceinline__ HeadWords load_head_words(const stepaf_lane &lane)
+{
+    uint32_t at = threadIdx.x * STEPAF_HEAD_PIECE;
+
+    if (threadIdx.x >= OCTET - 1)
+        return {0, 0, 0};
+    return {load_word<ALIGNED, uint32_t>(lane.data, lane.bytes, at),
+            load_word<ALIGNED, uint32_t>(lane.data, lane.bytes, at + 4),
+            load_word<ALIGNED, uint32_t>(lane.data, lane.bytes, at + 8)};
+}
+
+/* A head with a tensor in it. */
+__device__ __forceinline__ void store_head(const stepaf_lane &lane, const HeadWords &words,
+                                           const Send &send)
+{
+    Pair pair = {static_cast<uint64_t>(words.second) << 32 | words.first,
+                 static_cast<uint64_t>(piece_stamp(send.stamp)) << 32 | words.third};
+
+    if (threadIdx.x >= OCTET || send.failed)
         return;
-    if (lane.way == STEPAF_WAY_HEAD && t < OCTET - 1) {
-        uint32_t first = load_word<ALIGNED, uint32_t>(lane.data, lane.bytes, at);
-        uint32_t second = load_word<ALIGNED, uint32_t>(lane.data, lane.bytes, at + 4);
-        uint32_t third = load_word<ALIGNED, uint32_t>(lane.data, lane.bytes, at + 8);
-        pair.x = static_cast<uint64_t>(second) << 32 | first;
-        pair.y = static_cast<uint64_t>(piece_stamp(send.stamp)) << 32 | third;
-    }
-    if (t == OCTET - 1)
+    if (ends_head())
         pair = {lane.bytes, send.stamp};
-    if (!send.failed)
-        store_pair(lane.head + 16 * t, pair);
+    store_pair(lane.head + 16 * threadIdx.x, pair);
+}
+
+/* A head alone. */
+__device__ __forceinline__ void tell(const stepaf_lane &lane, const Send &send)
+{
+    if (threadIdx.x == 0 && !send.failed)
+        store_pair(lane.head + STEPAF_HEAD_TELLS, {lane.bytes, send.stamp});
 }
 
 /* ---- pieces: kernels.h has what a group of them is ---- */
@@ -232,7 +248,7 @@ __device__ __forceinline__ void send_pieces(const stepaf_lane &lane, unsigned ch
     uint32_t n_groups = groups_of(lane.bytes);
 
     if (chunk == 0)
-        send_head<ALIGNED>(lane, send);
+        tell(lane, send);
     for (uint32_t group = chunk; group < n_groups; group += lane.n) {
         Group its = load_tensor<ALIGNED>(lane, group);
         if (__any_sync(ALL, send.failed != 0))
