@@ -67,8 +67,11 @@
  * many receives as answers will do.
  *
  * A graph belongs to the commit that it was captured after: replayed after a later one it does
- * nothing, except that where copy engines are at work (STEPAF_CUDA_ENGINE=ce, or tensors of 32 MiB
- * and more) it must not be replayed: its copies go where nothing is any more.
+ * nothing, as long as the memory that it sends from is still there. If receives of more than some 16
+ * KB have been captured, the library keeps for that the GPU memory that it has received into for that
+ * commit, of all slots of all plans, until stepaf_finalize. Where copy engines are at work
+ * (STEPAF_CUDA_ENGINE=ce, or tensors of 32 MiB and more) such a graph must not be replayed: its
+ * copies go where nothing is any more.
  *
  * A failure on the way, a lost peer or a deadline, releases the stream; nothing is delivered then,
  * and what the stream does next reads old bytes. stepaf_plan_status tells. Such a plan is over until

@@ -323,6 +323,8 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
 
     if (!status && stream->relay && !stepaf_is_attention(plan->ctx))
         status = stepaf_relay_admit(stream->relay);
+    if (!status && stream->unpack_blocks && !plan->ctx->streams->captured)
+        status = stepaf_gpu_capturing(gpu, cuda_stream, &plan->ctx->streams->captured);
     if (!status)
         status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, flow, 1, stream->gate_threads, false,
                                    cuda_stream);

@@ -67,6 +67,7 @@ struct stepaf_stream {
 struct stepaf_streams {
     uint8_t *inlets; /* GPU memory */
     uint64_t inlet_bytes;
+    bool captured;    /* a graph may look into them for ever: before it sees that it is of old */
     uint8_t *control; /* GPU memory: counts, flags */
     uint64_t control_bytes;
     struct stepaf_gpu_watch *watches; /* pinned, one a plan number */
@@ -83,7 +84,8 @@ struct stepaf_streams {
     uint32_t n_relays;
     void *stream;                  /* for waits that the host asks for; NULL: not needed yet */
     bool joined;                   /* the commit that it was laid out for was not refused */
-    struct stepaf_streams *before; /* of earlier commits: only control and watches are left */
+    struct stepaf_streams *before; /* of earlier commits: control and watches are left, and inlets
+                                    * that were captured */
 };
 
 /* Groups of pieces that a tensor fills; the last may be in part empty. */

@@ -233,7 +233,7 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx,
 }
 
 /* Free what operations of this commit have used, but for the words that tell graphs of those days
- * that there is nothing to do any more. */
+ * that there is nothing to do any more, and what these look at before they look there. */
 static void retire(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 {
     uint32_t over = 1;
@@ -246,9 +246,10 @@ static void retire(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
     free(streams->imports);
     streams->imports = NULL;
     streams->n_imports = 0;
-    if (streams->inlets)
+    if (streams->inlets && !streams->captured) {
         stepaf_gpu_free(ctx->gpu, streams->inlets); /* waits until they have come to their end */
-    streams->inlets = NULL;
+        streams->inlets = NULL;
+    }
     stepaf_relays_retire(ctx, streams);
 }
 
@@ -268,6 +269,8 @@ static void pop(struct stepaf_ctx *ctx)
     stepaf_relays_free(ctx, streams);
     if (streams->stream)
         stepaf_gpu_stream_destroy(ctx->gpu, streams->stream);
+    if (streams->inlets)
+        stepaf_gpu_free(ctx->gpu, streams->inlets);
     if (streams->control)
         stepaf_gpu_free(ctx->gpu, streams->control);
     if (streams->watches)

@@ -7,7 +7,13 @@
 #include "fake.h"
 #include "unit.h"
 
-enum { PUSH = 2000000, MORE = 5008, PULL = 300000, DEPTH = 2 };
+enum {
+    PUSH = 2000000,
+    MORE = 5008,
+    PULL = 300000,
+    DEPTH = 2,
+    HALF_A_RECEIVE = 6 /* enter, capturing?, enter, gate, enter, unpack */
+};
 
 static struct fake_job *job, *other;
 static stepaf_plan_h plan;
@@ -159,7 +165,7 @@ static void half_a_wait_ends_the_plan(void)
     CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, &request), STEPAF_OK);
     cuda_fake.n_calls = 0;
-    cuda_fake.fail_at = 4; /* enter, gate, enter, unpack */
+    cuda_fake.fail_at = HALF_A_RECEIVE;
     CU_ASSERT_EQUAL(stepaf_wait_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
     UNIT_CONTAINS(stepaf_last_error()->text, "told to fail");
     cuda_fake.fail_at = 0;
@@ -175,12 +181,37 @@ static void half_a_receive_ends_the_plan(void)
     begin(STEPAF_FFN);
     CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
     cuda_fake.n_calls = 0;
-    cuda_fake.fail_at = 4;
+    cuda_fake.fail_at = HALF_A_RECEIVE;
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
     expect_over(stepaf_recv_on_stream);
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
     end();
+}
+
+/* What is replayed looks into its inlets before it knows that they are of an earlier commit; others are
+ * given back. */
+static void inlets_that_were_captured_stay(void)
+{
+    for (int captured = 0; captured < 2; captured++) {
+        begin(STEPAF_FFN);
+        CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+        const uint8_t *inlets = job->ctx->streams->inlets;
+        cuda_fake.capture =
+            captured ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+        CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
+        cuda_fake.capture = CU_STREAM_CAPTURE_STATUS_NONE;
+        CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK); /* does not undo it */
+        CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
+        key(4, STEPAF_PUSH, 1);
+        CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+        CU_ASSERT_PTR_EQUAL(job->ctx->streams->before->inlets, captured ? inlets : NULL);
+        key(5, STEPAF_PUSH, 1);
+        CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK); /* nothing was captured after that one */
+        CU_ASSERT_PTR_NULL(job->ctx->streams->before->inlets);
+        end(); /* where all has to have been given back */
+    }
 }
 
 /* Of an operation that is refused as a whole nothing is left. */
@@ -189,7 +220,7 @@ static void a_launch_that_fails_counts_nothing(void)
     begin(STEPAF_FFN);
     CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
     cuda_fake.n_calls = 0;
-    cuda_fake.fail_at = 2;
+    cuda_fake.fail_at = HALF_A_RECEIVE - 2;
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
     cuda_fake.fail_at = 0;
     CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_OK);
@@ -331,6 +362,7 @@ int main(void)
         {"a slot is free when the host's wait is over", a_slot_is_free_when_the_hosts_wait_is_over},
         {"half a wait ends the plan", half_a_wait_ends_the_plan},
         {"half a receive ends the plan", half_a_receive_ends_the_plan},
+        {"inlets that were captured stay", inlets_that_were_captured_stay},
         {"a launch that fails counts nothing", a_launch_that_fails_counts_nothing},
         {"a start without its request ends the plan", a_start_without_its_request_ends_the_plan},
         {"plans share the blocks", plans_share_the_blocks},
