@@ -71,9 +71,9 @@ STEPAF_API stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_p
 
 /** Leave the job and free everything of @a ctx: plans, keys, memory, registrations. Peers that
  *  still need this rank get STEPAF_ERR_PEER_LOST. Host memory that the caller had registered is
- *  its own again then, and no peer on the node writes to it any more: one that is writing is waited for,
- *  for a second at most (a peer that is stopped in the midst of it is logged). Not collective; never hangs. A NULL or invalid
- *  handle is ignored. */
+ *  its own again then, and no peer on the node writes to it any more: one that is writing is
+ *  waited for, for a second at most (a peer that is stopped in the midst of it is logged). Not
+ *  collective; never hangs. A NULL or invalid handle is ignored. */
 STEPAF_API void stepaf_finalize(stepaf_context_h ctx);
 
 /** Return this rank's role; STEPAF_ROLE_AUTO for an invalid handle. Never blocks. */

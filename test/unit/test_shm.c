@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared memory, both ends in one process: the ring, and the three ways of writing. */
-#include <pthread.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "side.h"
@@ -237,111 +234,6 @@ static void pages_that_are_gone_lose_the_peer(void)
     end();
 }
 
-/* Who has been given up may not know it: its writes go nowhere; what it was told before counts, and then
- * it learns why. */
-static void closed_pages_are_not_written(void)
-{
-    struct stepaf_xfer xfer = {.src = "x", .bytes = 1};
-    struct stepaf_post post = {.xfer = &xfer, .n_xfer = 1}, *posts[] = {&post};
-    uint32_t peer = 9;
-
-    begin("auto");
-    struct stepaf_region *region = side_memory(&b, 4096, false);
-    struct stepaf_rmem *rmem = side_import(&a, 0, &b, region);
-    if (((struct stepaf_shm_link *)a.links[0])->cma) {
-        (void)write_to(a.links[0], &b, rmem, 0, (const uint8_t *)"y", 1);
-        CU_ASSERT_FALSE(stepaf_shm_ops.unsettled(b.transport, true, &peer));
-        (void)write_to(a.links[0], &b, rmem, 0, (const uint8_t *)"z", 1);
-        CU_ASSERT_EQUAL(side_say(&b, 0, 1), STEPAF_POST_SENT);
-        b.links[0]->dead = true;
-        CU_ASSERT_FALSE(stepaf_shm_ops.unsettled(b.transport, true, &peer));
-        post.link = a.links[0];
-        xfer.dst = rmem;
-        stepaf_shm_ops.post(posts, 1);
-        CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
-        CU_ASSERT(region->base[0] == 'z' && peer == 9);
-        CU_ASSERT_EQUAL(side_progress(&b), 0);
-        CU_ASSERT_EQUAL(side_say(&a, 0, 1), STEPAF_POST_SENT); /* for nobody */
-        CU_ASSERT_EQUAL(a.n_lost, 0);
-        stepaf_shm_ops.idle(a.transport);
-        CU_ASSERT_EQUAL(a.n_messages, 1);
-        CU_ASSERT_EQUAL(a.n_lost, 1);
-        UNIT_CONTAINS(a.lost_reason, "given this rank up");
-    }
-    stepaf_shm_ops.release(a.links[0], rmem);
-    end();
-}
-
-static bool still_writes(struct side *side)
-{
-    uint32_t peer = 9;
-    bool any = stepaf_shm_ops.unsettled(side->transport, true, &peer);
-
-    CU_ASSERT_EQUAL(peer, any ? 0 : 9);
-    return any;
-}
-
-/* A process that has ended writes nothing, whatever it has said; known by its descriptor, or without. */
-static void check_ended(struct side *side)
-{
-    struct stepaf_shm_link *link = (struct stepaf_shm_link *)side->links[0];
-    struct stepaf_shm_link kept = *link;
-
-    link->pid = fork();
-    if (!link->pid)
-        _exit(0);
-    side_must(link->pid > 0, "fork");
-    link->pidfd = (int)syscall(SYS_pidfd_open, link->pid, 0);
-    (void)waitid(P_PID, (id_t)link->pid, NULL, WEXITED | WNOWAIT);
-    CU_ASSERT_FALSE(still_writes(side));
-    if (link->pidfd >= 0)
-        close(link->pidfd);
-    link->pidfd = -1;
-    CU_ASSERT_FALSE(still_writes(side));
-    (void)waitpid(link->pid, NULL, 0);
-    CU_ASSERT_FALSE(still_writes(side));
-    link->pid = kept.pid;
-    CU_ASSERT_TRUE(still_writes(side));
-    link->pidfd = kept.pidfd;
-}
-
-static void lost_peers_that_write_are_known(void)
-{
-    begin("auto");
-    struct stepaf_shm_link *link = (struct stepaf_shm_link *)a.links[0];
-    atomic_store(&link->tx_words->writing, 1);
-    CU_ASSERT_FALSE(still_writes(&b)); /* it is not lost: it may */
-    CU_ASSERT_EQUAL(atomic_load(&link->tx_words->closed), 0);
-    b.links[0]->dead = true;
-    CU_ASSERT_TRUE(still_writes(&b));
-    check_ended(&b);
-    atomic_store(&link->tx_words->writing, 0);
-    CU_ASSERT_FALSE(still_writes(&b));
-    end();
-}
-
-static void *end_a_write(void *words)
-{
-    usleep(50000);
-    atomic_store(&((struct stepaf_shm_words *)words)->writing, 0);
-    return NULL;
-}
-
-static void closing_waits_for_who_writes(void)
-{
-    pthread_t writer;
-
-    begin("auto");
-    struct stepaf_shm_words *words = ((struct stepaf_shm_link *)a.links[0])->tx_words;
-    atomic_store(&words->writing, 1);
-    side_must(!pthread_create(&writer, NULL, end_a_write, words), "pthread_create");
-    side_close(&b);
-    CU_ASSERT_EQUAL(atomic_load(&words->writing), 0);
-    CU_ASSERT_EQUAL(atomic_load(&words->closed), 1);
-    (void)pthread_join(writer, NULL);
-    side_close(&a);
-}
-
 /* Ranks of one role can be many more than of the other: each end has another number of peers. */
 static void sides_with_other_numbers_of_peers_agree_on_places(void)
 {
@@ -476,9 +368,6 @@ int main(void)
         {"pages are written through the ring", pages_are_written_through_the_ring},
         {"pages are written by the kernel", pages_are_written_by_the_kernel},
         {"pages that are gone lose the peer", pages_that_are_gone_lose_the_peer},
-        {"closed pages are not written", closed_pages_are_not_written},
-        {"lost peers that write are known", lost_peers_that_write_are_known},
-        {"closing waits for who writes", closing_waits_for_who_writes},
         {"sides with other numbers of peers agree on places",
          sides_with_other_numbers_of_peers_agree_on_places},
         {"several peers get the same bytes", several_peers_get_the_same_bytes},
