@@ -22,9 +22,8 @@ extern "C" {
 STEPAF_API stepaf_status_t stepaf_wait(stepaf_request_h request, int64_t timeout_us);
 
 /** Look whether @a request is complete; as stepaf_wait, with STEPAF_INPROGRESS for "not yet".
- *  A loop that looks and yields should sleep for an instant now and then: on
- *  Linux 6.18, ranks that only yield have kept those of other sessions off all cores for 20 s.
- *  Never blocks. */
+ *  Never blocks. A loop that looks and yields should sleep for an instant now and then: on Linux
+ *  6.18, ranks that only yield have kept those of other Unix sessions off all cores for 20 s. */
 STEPAF_API stepaf_status_t stepaf_test(stepaf_request_h request);
 
 /** Wait until one of @a n requests of one context is complete. NULL entries and requests that

@@ -67,9 +67,9 @@
  * many receives as answers will do.
  *
  * A graph belongs to the commit that it was captured after: replayed after a later one it does
- * nothing, as long as the memory that it sends from is still there. If receives of more than some 16
- * KB have been captured, the library keeps for that the GPU memory that it has received into for that
- * commit, of all slots of all plans, until stepaf_finalize. Where copy engines are at work
+ * nothing, as long as the memory that it sends from is still there. If a receive of more than about
+ * 16 KB was captured, the library therefore keeps the inlets of that commit, the GPU memory that peers
+ * write to, of all slots of all stream plans, until stepaf_finalize. Where copy engines are at work
  * (STEPAF_CUDA_ENGINE=ce, or tensors of 32 MiB and more) such a graph must not be replayed: its
  * copies go where nothing is any more.
  *
