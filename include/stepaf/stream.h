@@ -28,8 +28,9 @@
  *   ... other work ...                        ... the FFN, on s ...
  *   stepaf_wait_on_stream(plan, s)            stepaf_respond_on_stream(plan, s)
  *
- * Each waits for, or is waited for by, all peers of the rank at once: an FFN rank's batch n of a
- * plan is batch n of every attention rank. Slots are used in turn: operation n (from 0) is in slot
+ * Each waits for, or is waited for by, all peers of the rank at once, however many: one launch does for
+ * 64 tensors, and more of them take further launches. An FFN rank's batch n of a plan is batch n of
+ * every attention rank. Slots are used in turn: operation n (from 0) is in slot
  * n mod depth, on both sides.
  *
  * An FFN rank's plan with STEPAF_PLAN_ANY takes the batches one by one instead, of whichever attention
@@ -73,8 +74,8 @@
  * (STEPAF_CUDA_ENGINE=ce, or tensors of 32 MiB and more) such a graph must not be replayed: its
  * copies go where nothing is any more.
  *
- * A failure on the way, a lost peer or a deadline, releases the stream; nothing is delivered then,
- * and what the stream does next reads old bytes. stepaf_plan_status tells. Such a plan is over until
+ * A failure on the way, a lost peer or a deadline, releases the stream; what it does next reads old
+ * bytes, or those of some peers are new. stepaf_plan_status tells. Such a plan is over until
  * the next commit, which begins anew.
  *
  * The GPU is the one that is current to the thread whose call is the first to need one (stepaf_alloc,

@@ -158,7 +158,7 @@ const uint32_t *stepaf_plan_bytes(stepaf_plan_h handle, unsigned slot)
     if (enter(handle, STEPAF_ROLE_AUTO, &stream))
         return NULL;
     if (stream->epoch && slot < stream->plan->depth)
-        landed = stream->receive[slot].landed;
+        landed = stream->receive[slot * stream->n_receive].flow.landed;
     stepaf_leave(stream->plan->ctx);
     return landed;
 }

@@ -71,7 +71,7 @@ static void clear(const struct stepaf_stream *stream, const struct stepaf_relay_
 /* ---- attention ---- */
 
 /* Gather what the next operation pushes to the relayed peers. False: not all is there. */
-static bool gather(struct stepaf_relay *relay, stepaf_tensor_t *push)
+static bool gather(struct stepaf_relay *relay)
 {
     const struct stepaf_stream *stream = relay->stream;
     const struct stepaf_plan_obj *plan = stream->plan;
@@ -84,7 +84,7 @@ static bool gather(struct stepaf_relay *relay, stepaf_tensor_t *push)
         if (relayed && !told(stream, lanes, relay->n_started, bytes))
             return false;
         for (uint32_t i = 0; i < n; i++)
-            push[p * n + i] = (stepaf_tensor_t){
+            relay->push[p * n + i] = (stepaf_tensor_t){
                 .key = plan->push[i].key->id,
                 .data = relayed ? lanes[i].data + (size_t)slot * lanes[i].pitch : NULL,
                 .bytes = relayed ? bytes[i] : 0,
@@ -109,14 +109,13 @@ static int first_relayed(const struct stepaf_relay *relay)
 static unsigned start(struct stepaf_relay *relay)
 {
     struct stepaf_stream *stream = relay->stream;
-    stepaf_tensor_t push[STEPAF_FLOW_LANES];
     stepaf_request_h request;
 
     /* A slot is free once the peers have given back the receive buffers, which may be later than
      * their answers: until then the tensors stay where they are. */
-    if (!relay->twin || !stepaf_plan_slot_free(relay->twin) || !gather(relay, push))
+    if (!relay->twin || !stepaf_plan_slot_free(relay->twin) || !gather(relay))
         return 0;
-    stepaf_start_params_t params = {.push = push,
+    stepaf_start_params_t params = {.push = relay->push,
                                     .n_push = (int)(stream->plan->ctx->n_peers * stream->n_out)};
     if (stepaf_plan_start(relay->twin, &params, &request))
         stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, first_relayed(relay));
@@ -171,12 +170,13 @@ static void turn_lanes(struct stepaf_relay *relay, uint32_t p)
     uint32_t depth = stream->plan->depth;
 
     for (uint32_t slot = 0; slot < depth; slot++) {
-        struct stepaf_flow *flow = &stream->receive[slot];
-        for (uint32_t at = p * stream->n_in; at < (p + 1) * stream->n_in; at++)
-            flow->lanes[at].body =
-                relay->in[at].data +
-                (size_t)((slot + relay->peers[p].turn) % depth) * relay->in[at].pitch;
-        stepaf_stream_touch(flow);
+        struct stepaf_leg *legs = &stream->receive[slot * stream->n_receive];
+        for (uint32_t i = 0; i < stream->n_in; i++) {
+            const struct stepaf_relay_lane *its = &relay->in[p * stream->n_in + i];
+            stepaf_leg_lane(legs, stream->n_in, p, i)->body =
+                its->data + (size_t)((slot + relay->peers[p].turn) % depth) * its->pitch;
+        }
+        stepaf_stream_touch(&legs[p / stepaf_leg_peers(stream->n_in)].flow);
     }
 }
 

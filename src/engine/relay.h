@@ -48,6 +48,7 @@ struct stepaf_relay {
     struct stepaf_relay_peer *peers;
     struct stepaf_relay_lane *in;  /* peer by peer: n_in */
     struct stepaf_relay_lane *out; /* peer by peer: n_out */
+    stepaf_tensor_t *push;         /* attention: of the operation that begins, peer by peer */
 };
 
 /* FFN: where a push key comes to from relayed peers: a slice for each of them, as of segments. */

@@ -127,7 +127,8 @@ static stepaf_status_t relay_open(struct stepaf_stream *stream, struct room *roo
     relay->peers = calloc(ctx->n_peers, sizeof(*relay->peers));
     relay->in = calloc((size_t)ctx->n_peers * stream->n_in, sizeof(*relay->in));
     relay->out = calloc((size_t)ctx->n_peers * stream->n_out, sizeof(*relay->out));
-    if (!relay->peers || !relay->in || !relay->out)
+    relay->push = calloc((size_t)ctx->n_peers * stream->n_out, sizeof(*relay->push));
+    if (!relay->peers || !relay->in || !relay->out || !relay->push)
         return no_memory();
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         if (!stepaf_peer_relayed(ctx, p))
@@ -322,20 +323,25 @@ stepaf_status_t stepaf_relay_make_twin(struct stepaf_stream *stream)
 {
     struct stepaf_relay *relay = stream->relay;
     const struct stepaf_plan_obj *plan = stream->plan;
-    stepaf_tensor_t push[STEPAF_MAX_TENSORS], pull[STEPAF_FLOW_LANES];
-    uint32_t p = 0;
+    uint32_t n_pull = plan->ctx->n_peers * plan->n_pull, p = 0;
+    stepaf_tensor_t push[STEPAF_MAX_TENSORS], *pull;
 
     if (!relay || !stepaf_is_attention(plan->ctx))
         return STEPAF_OK;
+    pull = calloc(n_pull, sizeof(*pull));
+    if (!pull)
+        return no_memory();
     while (!relay->peers[p].relayed)
         p++;
     for (uint32_t i = 0; i < plan->n_push; i++)
         push[i] = (stepaf_tensor_t){plan->push[i].key->id, relay->out[p * plan->n_push + i].data,
                                     plan->push[i].bytes};
-    for (uint32_t at = 0; at < plan->ctx->n_peers * plan->n_pull; at++)
+    for (uint32_t at = 0; at < n_pull; at++)
         pull[at] = (stepaf_tensor_t){plan->pull[at].key->id, relay->in[at].data,
                                      relay->in[at].data ? plan->pull[at].bytes : 0};
-    return twin_make(relay, push, pull);
+    stepaf_status_t status = twin_make(relay, push, pull);
+    free(pull);
+    return status;
 }
 
 /* ---- the end ---- */
@@ -347,6 +353,7 @@ static void free_parts(struct stepaf_relay *relay)
     free(relay->peers);
     free(relay->in);
     free(relay->out);
+    free(relay->push);
     free(relay);
 }
 

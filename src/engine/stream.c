@@ -28,20 +28,19 @@ stepaf_status_t stepaf_stream_make(struct stepaf_plan_obj *plan)
     if (!stream->n_out || !stream->n_in)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                 "a stream plan needs something to push and something to pull");
-    if (ctx->n_peers * stream->n_out > STEPAF_FLOW_LANES ||
-        ctx->n_peers * stream->n_in > STEPAF_FLOW_LANES)
-        return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE,
-                                "a stream plan carries at most %d tensors each way, over all peers",
-                                STEPAF_FLOW_LANES);
     stepaf_status_t status = stepaf_ctx_gpu(ctx, &gpu);
     if (status)
         return status;
     stream->inlets = calloc((size_t)ctx->n_peers * stream->n_in, sizeof(*stream->inlets));
-    stream->send = calloc(plan->depth, sizeof(*stream->send));
-    stream->receive = calloc(plan->depth, sizeof(*stream->receive));
+    stream->n_send = stepaf_legs(ctx->n_peers, stream->n_out);
+    stream->n_receive = stepaf_legs(ctx->n_peers, stream->n_in);
+    stream->send = calloc((size_t)plan->depth * stream->n_send, sizeof(*stream->send));
+    stream->receive = calloc((size_t)plan->depth * stream->n_receive, sizeof(*stream->receive));
+    stream->changed = calloc(stream->n_send, sizeof(*stream->changed));
     stream->sent = calloc(plan->depth, sizeof(*stream->sent));
     stream->arrived = calloc(plan->depth, sizeof(*stream->arrived));
-    if (!stream->inlets || !stream->send || !stream->receive || !stream->sent || !stream->arrived)
+    if (!stream->inlets || !stream->send || !stream->receive || !stream->changed || !stream->sent ||
+        !stream->arrived)
         return no_memory();
     return STEPAF_OK;
 }
@@ -61,6 +60,7 @@ void stepaf_stream_free(struct stepaf_stream *stream)
     free(stream->inlets);
     free(stream->send);
     free(stream->receive);
+    free(stream->changed);
     free(stream->sent);
     free(stream->arrived);
     free(stream);
@@ -170,9 +170,9 @@ stepaf_status_t stepaf_stream_check(struct stepaf_stream *stream)
     return stepaf_stream_status(stream);
 }
 
-/* Put the sizes and places of one operation into a copy of its flow. */
+/* Put the sizes and places of one operation into a copy of its legs. */
 static stepaf_status_t change(const struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
-                              int n_tensors, struct stepaf_flow *flow)
+                              int n_tensors, struct stepaf_leg *legs)
 {
     const struct stepaf_plan_obj *plan = stream->plan;
     uint32_t n = stream->n_out, all = plan->ctx->n_peers * n;
@@ -186,7 +186,7 @@ static stepaf_status_t change(const struct stepaf_stream *stream, const stepaf_t
     for (uint32_t i = 0; i < all; i++) {
         const stepaf_tensor_t *tensor = &tensors[each ? i : i % n];
         const struct stepaf_key *key = attention ? plan->push[i % n].key : plan->pull[i].key;
-        struct stepaf_lane *lane = &flow->lanes[i];
+        struct stepaf_lane *lane = stepaf_leg_lane(legs, n, i / n, i % n);
         if (tensor->key != key->id)
             return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
                                     "tensor %u is of key %llu, planned was %llu", i,
@@ -212,7 +212,8 @@ static stepaf_status_t change(const struct stepaf_stream *stream, const stepaf_t
                                     i);
         lane->data = tensor->data;
     }
-    stepaf_stream_touch(flow);
+    for (uint32_t k = 0; k < stream->n_send; k++)
+        stepaf_stream_touch(&legs[k].flow);
     return STEPAF_OK;
 }
 
@@ -273,35 +274,56 @@ static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_flow *fl
     return status ? status : tell(gpu, flow, as_planned(flow, planned), cuda_stream);
 }
 
+/* Kernels first: one between two copies takes longer than either. */
+static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct stepaf_leg *legs,
+                                 const struct stepaf_leg *planned, void *cuda_stream)
+{
+    struct stepaf_gpu *gpu = stream->plan->ctx->gpu;
+    stepaf_status_t status;
+    bool begun = false;
+
+    for (uint32_t k = 0; k < stream->n_send; k++) {
+        if (!legs[k].blocks)
+            continue;
+        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_SEND, &legs[k].flow, legs[k].blocks,
+                                   STEPAF_WARP, true, cuda_stream);
+        if (status)
+            return begun ? stepaf_stream_break(stream, status) : status;
+        begun = true;
+    }
+    for (uint32_t k = 0; k < stream->n_send; k++) {
+        status =
+            legs[k].copies ? copy(gpu, &legs[k].flow, &planned[k].flow, cuda_stream) : STEPAF_OK;
+        if (status)
+            return stepaf_stream_break(stream, status);
+    }
+    return STEPAF_OK;
+}
+
 stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
                                    int n_tensors, void *cuda_stream, struct stepaf_op **op_p)
 {
     struct stepaf_plan_obj *plan = stream->plan;
-    struct stepaf_gpu *gpu = plan->ctx->gpu;
     uint8_t slot = (uint8_t)(stream->n_sent % plan->depth);
-    struct stepaf_flow changed;
-    const struct stepaf_flow *flow = &stream->send[slot];
+    const struct stepaf_leg *planned = &stream->send[slot * stream->n_send], *legs = planned;
     stepaf_status_t status = stepaf_stream_check(stream);
 
     if (!status && tensors) {
-        changed = *flow;
-        flow = &changed;
-        status = change(stream, tensors, n_tensors, &changed);
+        legs = stream->changed;
+        memcpy(stream->changed, planned, stream->n_send * sizeof(*planned));
+        status = change(stream, tensors, n_tensors, stream->changed);
     }
     if (!status && op_p) {
         bool capturing = false;
-        status = stepaf_gpu_capturing(gpu, cuda_stream, &capturing);
+        status = stepaf_gpu_capturing(plan->ctx->gpu, cuda_stream, &capturing);
         if (capturing)
             status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
                                       "the stream is captured: replays have no requests");
     }
     if (!status && stream->relay && stepaf_is_attention(plan->ctx))
         status = stepaf_relay_admit(stream->relay);
-    if (!status && stream->send_blocks)
-        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_SEND, flow, stream->send_blocks, STEPAF_WARP,
-                                   true, cuda_stream);
-    if (!status && stream->copies)
-        status = stepaf_stream_break(stream, copy(gpu, flow, &stream->send[slot], cuda_stream));
+    if (!status)
+        status = send_legs(stream, legs, planned, cuda_stream);
     if (status)
         return status;
     if (op_p)
@@ -313,28 +335,40 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
     return stepaf_stream_break(stream, status);
 }
 
+static stepaf_status_t receive_legs(struct stepaf_stream *stream, const struct stepaf_leg *legs,
+                                    void *cuda_stream)
+{
+    struct stepaf_gpu *gpu = stream->plan->ctx->gpu;
+    stepaf_status_t status;
+
+    for (uint32_t k = 0; k < stream->n_receive; k++) {
+        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, &legs[k].flow, 1, legs[k].threads,
+                                   false, cuda_stream);
+        if (status)
+            return k ? stepaf_stream_break(stream, status) : status;
+        if (legs[k].blocks)
+            status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_UNPACK, &legs[k].flow, legs[k].blocks,
+                                       STEPAF_WARP, true, cuda_stream);
+        if (status)
+            return stepaf_stream_break(stream, status);
+    }
+    return STEPAF_OK;
+}
+
 stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_stream)
 {
     struct stepaf_plan_obj *plan = stream->plan;
-    struct stepaf_gpu *gpu = plan->ctx->gpu;
     uint8_t slot = (uint8_t)(stream->n_received % plan->depth);
-    const struct stepaf_flow *flow = &stream->receive[slot];
     stepaf_status_t status = stepaf_stream_check(stream);
 
     if (!status && stream->relay && !stepaf_is_attention(plan->ctx))
         status = stepaf_relay_admit(stream->relay);
-    if (!status && stream->unpack_blocks && !plan->ctx->streams->captured)
-        status = stepaf_gpu_capturing(gpu, cuda_stream, &plan->ctx->streams->captured);
+    if (!status && stream->unpacks && !plan->ctx->streams->captured)
+        status = stepaf_gpu_capturing(plan->ctx->gpu, cuda_stream, &plan->ctx->streams->captured);
     if (!status)
-        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, flow, 1, stream->gate_threads, false,
-                                   cuda_stream);
+        status = receive_legs(stream, &stream->receive[slot * stream->n_receive], cuda_stream);
     if (status)
         return status;
-    if (stream->unpack_blocks)
-        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_UNPACK, flow, stream->unpack_blocks,
-                                   STEPAF_WARP, true, cuda_stream);
-    if (status)
-        return stepaf_stream_break(stream, status);
     stream->n_received++;
     if (stream->requests & 1u << slot)
         status = stepaf_stream_await(stream, slot, cuda_stream);

@@ -31,6 +31,15 @@ struct stepaf_inlet {
     bool relayed;     /* the peer is: offset and stride mean nothing */
 };
 
+/* What one launch of kernels takes of an operation: the tensors of as many peers as a flow has lanes
+ * for. */
+struct stepaf_leg {
+    struct stepaf_flow flow;
+    uint32_t blocks;  /* of the kernel that sends, or unpacks; 0: it is not needed */
+    uint32_t threads; /* receiving: of the gate */
+    bool copies;      /* sending: copy engines do some */
+};
+
 struct stepaf_landing;
 struct stepaf_relay;
 struct stepaf_any;
@@ -43,13 +52,12 @@ struct stepaf_stream {
     uint8_t n_out;
     uint32_t epoch;              /* in which the flows were made; 0: never */
     struct stepaf_inlet *inlets; /* peer by peer: n_in */
-    struct stepaf_flow *send;    /* one a slot */
-    struct stepaf_flow *receive; /* one a slot */
-    uint32_t send_blocks;        /* 0: copy engines do all */
-    bool copies;                 /* copy engines do some */
-    uint32_t unpack_blocks;      /* 0: the gate does all */
-    uint32_t gate_threads;
-    uint32_t *landed; /* in GPU memory: depth * peers * n_in */
+    uint32_t n_send;             /* legs of an operation */
+    uint32_t n_receive;
+    struct stepaf_leg *send;    /* slot by slot */
+    struct stepaf_leg *receive; /* slot by slot */
+    struct stepaf_leg *changed; /* n_send: of an operation that is not as planned */
+    bool unpacks;               /* some leg does not leave all to the gate */
     struct stepaf_gpu_watch *watch;
     uint64_t n_sent; /* operations enqueued */
     uint64_t n_received;
@@ -87,6 +95,26 @@ struct stepaf_streams {
     struct stepaf_streams *before; /* of earlier commits: control and watches are left, and inlets
                                     * that were captured */
 };
+
+/* Peers of a leg, with @a n_each tensors for each; legs for @a n_peers. */
+static inline uint32_t stepaf_leg_peers(uint32_t n_each)
+{
+    return STEPAF_FLOW_LANES / n_each;
+}
+
+static inline uint32_t stepaf_legs(uint32_t n_peers, uint32_t n_each)
+{
+    return (n_peers + stepaf_leg_peers(n_each) - 1) / stepaf_leg_peers(n_each);
+}
+
+/* The lane of tensor @a i of peer @a p, of all @a legs of an operation. */
+static inline struct stepaf_lane *stepaf_leg_lane(struct stepaf_leg *legs, uint32_t n_each,
+                                                  uint32_t p, uint32_t i)
+{
+    uint32_t n = stepaf_leg_peers(n_each);
+
+    return &legs[p / n].flow.lanes[p % n * n_each + i];
+}
 
 /* Groups of pieces that a tensor fills; the last may be in part empty. */
 static inline uint64_t stepaf_piece_groups(uint32_t bytes)
@@ -143,7 +171,7 @@ void stepaf_stream_touch(struct stepaf_flow *flow);
 
 /* Hot: whether the plan can be used at all. */
 stepaf_status_t stepaf_stream_check(struct stepaf_stream *stream);
-/* Hot: enqueue. @a tensors: NULL, or n_out (broadcast) or peers * n_out with smaller sizes. */
+/* Hot: enqueue. @a tensors: NULL, or n_out (broadcast) or peers * n_out, no larger than planned. */
 stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
                                    int n_tensors, void *cuda_stream, struct stepaf_op **op_p);
 stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_stream);

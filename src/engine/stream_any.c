@@ -14,6 +14,11 @@ static uint64_t round_up(uint64_t bytes, uint64_t to)
 
 stepaf_status_t stepaf_any_make(struct stepaf_stream *stream)
 {
+    if (stream->n_send > 1 || stream->n_receive > 1)
+        return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE,
+                                "a plan that takes any batch carries at most %d tensors each way, "
+                                "over all peers",
+                                STEPAF_FLOW_LANES);
     stream->any = calloc(1, sizeof(*stream->any));
     if (!stream->any)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
@@ -63,16 +68,17 @@ uint64_t stepaf_any_control_bytes(const struct stepaf_stream *stream)
 
 /* ---- flows ---- */
 
-/* The lanes of all slots, from the flows of the first and the second. */
+/* The lanes of all slots, from the flows of the first and the second. One leg has them all. */
 static stepaf_status_t write_lanes(const struct stepaf_stream *stream,
-                                   const struct stepaf_flow *slots, bool sending, uint8_t *control)
+                                   const struct stepaf_leg *slots, bool sending, uint8_t *control)
 {
     struct stepaf_any_lane lanes[STEPAF_FLOW_LANES];
+    uint32_t n_lanes = slots[0].flow.n_lanes;
 
-    for (uint32_t i = 0; i < slots->n_lanes; i++) {
-        const struct stepaf_lane *one = &slots[0].lanes[i], *other = one;
+    for (uint32_t i = 0; i < n_lanes; i++) {
+        const struct stepaf_lane *one = &slots[0].flow.lanes[i], *other = one;
         if (stream->plan->depth > 1)
-            other = &slots[1].lanes[i];
+            other = &slots[1].flow.lanes[i];
         lanes[i] = (struct stepaf_any_lane){
             .lane = *one,
             .head_stride = (uint32_t)(other->head - one->head),
@@ -82,8 +88,7 @@ static stepaf_status_t write_lanes(const struct stepaf_stream *stream,
         if (sending)
             lanes[i].lane.copied = 0; /* a copy engine has to be told where to */
     }
-    return stepaf_gpu_write(stream->plan->ctx->gpu, control, lanes,
-                            slots->n_lanes * sizeof(lanes[0]));
+    return stepaf_gpu_write(stream->plan->ctx->gpu, control, lanes, n_lanes * sizeof(lanes[0]));
 }
 
 /* Whether a lane takes more blocks than another of the same tensor. */
@@ -129,26 +134,28 @@ static uint32_t share_out(const struct stepaf_stream *stream, const struct stepa
     return blocks;
 }
 
-static bool is_aligned(const struct stepaf_stream *stream, const struct stepaf_flow *slots)
+static bool is_aligned(const struct stepaf_stream *stream, const struct stepaf_leg *slots)
 {
     bool aligned = true;
 
     for (uint32_t s = 0; s < stream->plan->depth; s++)
-        aligned = aligned && slots[s].aligned;
+        aligned = aligned && slots[s].flow.aligned;
     return aligned;
 }
 
 static struct stepaf_any_flow flow_begin(const struct stepaf_stream *stream,
-                                         const struct stepaf_flow *slots, uint32_t n_each)
+                                         const struct stepaf_leg *slots, uint32_t n_each)
 {
+    const struct stepaf_flow *first = &slots[0].flow;
+
     return (struct stepaf_any_flow){
-        .counts = slots->counts,
-        .done = slots->done,
-        .failed = slots->failed,
-        .landed = slots->landed,
-        .watch = slots->watch,
-        .timeout_ns = slots->timeout_ns,
-        .epoch = slots->epoch,
+        .counts = first->counts,
+        .done = first->done,
+        .failed = first->failed,
+        .landed = first->landed,
+        .watch = first->watch,
+        .timeout_ns = first->timeout_ns,
+        .epoch = first->epoch,
         .ring_mask = ring_entries(stream) - 1,
         .n_peers = (uint16_t)stream->plan->ctx->n_peers,
         .n_each = (uint8_t)n_each,
@@ -160,7 +167,7 @@ static struct stepaf_any_flow flow_begin(const struct stepaf_stream *stream,
 /* What an answer can hold, whichever worker's it is. */
 static void find_room(struct stepaf_stream *stream)
 {
-    const struct stepaf_flow *slot = &stream->send[0];
+    const struct stepaf_flow *slot = &stream->send[0].flow;
 
     for (uint32_t i = 0; i < slot->n_lanes; i++) {
         uint32_t *room = &stream->any->room[i % stream->n_out];
@@ -189,9 +196,9 @@ stepaf_status_t stepaf_any_begin(struct stepaf_stream *stream, uint8_t *control)
     any->receive.origin = (uint32_t *)(ring + ring_bytes(stream) + next_bytes(stream));
     if (stream->plan->depth > 1)
         any->receive.landed_stride =
-            (uint32_t)(stream->receive[1].landed - stream->receive[0].landed);
-    any->send_blocks = share_out(stream, &stream->send[0], true, &any->send);
-    any->unpack_blocks = share_out(stream, &stream->receive[0], false, &any->receive);
+            (uint32_t)(stream->receive[1].flow.landed - stream->receive[0].flow.landed);
+    any->send_blocks = share_out(stream, &stream->send[0].flow, true, &any->send);
+    any->unpack_blocks = share_out(stream, &stream->receive[0].flow, false, &any->receive);
     find_room(stream);
     return STEPAF_OK;
 }

@@ -206,7 +206,10 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx,
     if (!outlets)
         status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
-        outlets[i] = calloc(STEPAF_FLOW_LANES, sizeof(*outlets[i]));
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (!plan || !plan->stream)
+            continue;
+        outlets[i] = calloc((size_t)ctx->n_peers * plan->stream->n_out, sizeof(*outlets[i]));
         if (!outlets[i])
             status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     }

@@ -103,7 +103,8 @@ static stepaf_status_t lay_out(struct stepaf_stream *stream, uint64_t *bytes_p)
     return STEPAF_OK;
 }
 
-/* ---- control memory: failed; then for each slot counts, done, landed ---- */
+/* ---- control memory: failed; what has landed, slot by slot; then for each leg of each slot counts, and
+ * done of those that send ---- */
 
 static uint64_t counts_bytes(void)
 {
@@ -116,14 +117,20 @@ static uint64_t receive_counts_bytes(const struct stepaf_stream *stream)
     return stream->any ? counts_bytes() : ALIGN;
 }
 
-static uint64_t lanes_bytes(void)
+static uint64_t done_bytes(void)
 {
     return round_up(STEPAF_FLOW_LANES * sizeof(uint32_t), ALIGN);
 }
 
+static uint64_t landed_bytes(const struct stepaf_stream *stream)
+{
+    return round_up((uint64_t)stream->plan->ctx->n_peers * stream->n_in * sizeof(uint32_t), ALIGN);
+}
+
 uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream)
 {
-    uint64_t slot = counts_bytes() + receive_counts_bytes(stream) + 2 * lanes_bytes();
+    uint64_t slot = landed_bytes(stream) + stream->n_send * (counts_bytes() + done_bytes()) +
+                    stream->n_receive * receive_counts_bytes(stream);
 
     return ALIGN + stream->plan->depth * slot +
            (stream->any ? stepaf_any_control_bytes(stream) : 0);
@@ -256,80 +263,94 @@ static void set_leaders(const struct stepaf_ctx *ctx, struct stepaf_flow *flow)
     }
 }
 
-static void compile_send(struct stepaf_stream *stream, const struct stepaf_outlet *outlets,
-                         uint8_t slot, struct stepaf_flow *flow)
+static void compile_send(const struct stepaf_stream *stream, const struct stepaf_outlet *outlets,
+                         uint32_t first, uint32_t n, struct stepaf_leg *leg)
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
+    struct stepaf_flow *flow = &leg->flow;
 
-    for (uint32_t at = 0; at < ctx->n_peers * stream->n_out; at++) {
+    for (uint32_t at = first; at < first + n; at++) {
         const struct stepaf_outlet *outlet = &outlets[at];
         struct stepaf_lane *lane = &flow->lanes[flow->n_lanes++];
         lane->peer = (uint16_t)(at / stream->n_out);
         lane->way = outlet->way;
-        lane->head = outlet->inlet + (size_t)slot * outlet->stride;
-        lane->body = outlet->place ? outlet->place + (size_t)slot * outlet->pitch
+        lane->head = outlet->inlet + (size_t)flow->slot * outlet->stride;
+        lane->body = outlet->place ? outlet->place + (size_t)flow->slot * outlet->pitch
                                    : lane->head + STEPAF_HEAD_BYTES;
-        set_source(stream, lane->peer, at % stream->n_out, slot, lane);
+        set_source(stream, lane->peer, at % stream->n_out, flow->slot, lane);
         lane->copied =
             stepaf_stream_is_copied((uint32_t)ctx->env.cuda_engine, lane->way, lane->bytes) &&
             stepaf_stream_copies(ctx, lane->peer,
                                  source_region(stream, lane->peer, at % stream->n_out));
-        stream->copies = stream->copies || lane->copied;
+        leg->copies = leg->copies || lane->copied;
     }
     set_leaders(ctx, flow);
+    leg->blocks = stepaf_stream_deal(flow, true, stepaf_stream_blocks(ctx));
+    stepaf_stream_touch(flow);
 }
 
-static void compile_receive(struct stepaf_stream *stream, uint8_t slot, struct stepaf_flow *flow)
+static void compile_receive(const struct stepaf_stream *stream, uint32_t first, uint32_t n,
+                            struct stepaf_leg *leg)
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
+    struct stepaf_flow *flow = &leg->flow;
 
-    for (uint32_t at = 0; at < ctx->n_peers * stream->n_in; at++) {
+    for (uint32_t at = first; at < first + n; at++) {
         const struct stepaf_inlet *inlet = &stream->inlets[at];
         struct stepaf_lane *lane = &flow->lanes[flow->n_lanes++];
         lane->peer = (uint16_t)(at / stream->n_in);
         lane->way = inlet->way;
-        lane->head = ctx->streams->inlets + inlet->offset + (size_t)slot * inlet->stride;
+        lane->head = ctx->streams->inlets + inlet->offset + (size_t)flow->slot * inlet->stride;
         lane->body = lane->head + STEPAF_HEAD_BYTES;
         if (inlet->relayed) {
             const struct stepaf_relay_lane *its = &stream->relay->in[at];
-            lane->head = its->heads + (size_t)slot * STEPAF_HEAD_BYTES;
-            lane->body = its->data + (size_t)slot * its->pitch;
+            lane->head = its->heads + (size_t)flow->slot * STEPAF_HEAD_BYTES;
+            lane->body = its->data + (size_t)flow->slot * its->pitch;
         }
-        lane->data = inlet->data + (size_t)slot * inlet->pitch;
+        lane->data = inlet->data + (size_t)flow->slot * inlet->pitch;
         lane->bytes = inlet->bytes;
         lane->planned = inlet->planned;
         lane->copied = inlet->copied;
     }
     set_leaders(ctx, flow);
+    leg->threads = stepaf_stream_set_gate(flow);
+    leg->blocks = stepaf_stream_deal(flow, false, stepaf_stream_blocks(ctx));
+    flow->gate_ends = !leg->blocks;
+    stepaf_stream_touch(flow);
+}
+
+static uint32_t min(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
 }
 
 void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_outlet *outlets,
                            uint8_t *control)
 {
-    const struct stepaf_ctx *ctx = stream->plan->ctx;
-    uint32_t limit = stepaf_stream_blocks(ctx);
-    uint8_t *at = control + ALIGN;
+    uint32_t n_out = stream->plan->ctx->n_peers * stream->n_out;
+    uint32_t n_in = stream->plan->ctx->n_peers * stream->n_in;
+    uint32_t each_out = stepaf_leg_peers(stream->n_out) * stream->n_out;
+    uint32_t each_in = stepaf_leg_peers(stream->n_in) * stream->n_in;
+    uint8_t *landed = control + ALIGN, *at = landed + stream->plan->depth * landed_bytes(stream);
+    struct stepaf_leg *leg = stream->send;
 
-    stream->copies = false;
-    stream->landed = (uint32_t *)at;
-    at += stream->plan->depth * lanes_bytes();
-    for (uint8_t slot = 0; slot < stream->plan->depth; slot++) {
-        struct stepaf_flow *send = &stream->send[slot], *receive = &stream->receive[slot];
-        *send = flow_begin(stream, slot, control);
-        *receive = flow_begin(stream, slot, control);
-        send->counts = (uint32_t *)at;
-        receive->counts = (uint32_t *)(at + counts_bytes());
-        at += counts_bytes() + receive_counts_bytes(stream);
-        send->done = (uint32_t *)at;
-        receive->landed = (uint32_t *)((uint8_t *)stream->landed + slot * lanes_bytes());
-        at += lanes_bytes();
-        compile_send(stream, outlets, slot, send);
-        compile_receive(stream, slot, receive);
-        stream->gate_threads = stepaf_stream_set_gate(receive);
-        stream->send_blocks = stepaf_stream_deal(send, true, limit);
-        stream->unpack_blocks = stepaf_stream_deal(receive, false, limit);
-        receive->gate_ends = !stream->unpack_blocks;
-        stepaf_stream_touch(send);
-        stepaf_stream_touch(receive);
-    }
+    for (uint8_t slot = 0; slot < stream->plan->depth; slot++)
+        for (uint32_t first = 0; first < n_out; first += each_out, leg++) {
+            *leg = (struct stepaf_leg){.flow = flow_begin(stream, slot, control)};
+            leg->flow.counts = (uint32_t *)at;
+            leg->flow.done = (uint32_t *)(at + counts_bytes());
+            at += counts_bytes() + done_bytes();
+            compile_send(stream, outlets, first, min(each_out, n_out - first), leg);
+        }
+    leg = stream->receive;
+    stream->unpacks = false;
+    for (uint8_t slot = 0; slot < stream->plan->depth; slot++, landed += landed_bytes(stream))
+        for (uint32_t first = 0; first < n_in; first += each_in, leg++) {
+            *leg = (struct stepaf_leg){.flow = flow_begin(stream, slot, control)};
+            leg->flow.counts = (uint32_t *)at;
+            leg->flow.landed = (uint32_t *)landed + first;
+            at += receive_counts_bytes(stream);
+            compile_receive(stream, first, min(each_in, n_in - first), leg);
+            stream->unpacks = stream->unpacks || leg->blocks;
+        }
 }

@@ -5,7 +5,7 @@
 
 #include "device/cuda_driver.h"
 
-enum { CUDA_FAKE_PIECES = 64, CUDA_FAKE_WAITS = 16, CUDA_FAKE_WORDS = 16 };
+enum { CUDA_FAKE_PIECES = 256, CUDA_FAKE_WAITS = 16, CUDA_FAKE_WORDS = 16 };
 
 /* A piece of "GPU" memory. */
 struct cuda_piece {

@@ -6,7 +6,7 @@
 
 #include <stepaf/boot.h>
 
-enum { RANKS_MAX = 16 };
+enum { RANKS_MAX = 32 };
 
 /* What one rank does; returns the number of things that were wrong. Assertions would be lost in
  * another process. */

@@ -11,7 +11,7 @@
 
 #include "ranks.h"
 
-enum { RELAY_TENSORS = 3, RELAY_PEERS = 3, RELAY_SYNC_MS = 20000 };
+enum { RELAY_TENSORS = 3, RELAY_PEERS = 24, RELAY_SYNC_MS = 20000 };
 
 /* What a job does. */
 struct relay_job {

@@ -97,6 +97,24 @@ static void with_one_slot_and_with_many_peers(void)
     run(job);
 }
 
+/* More tensors than one launch takes, at one end of each pair. */
+static void with_more_peers_than_a_launch_takes(void)
+{
+    struct relay_job job = small;
+
+    job.n_ffn = RELAY_PEERS;
+    job.n_pull = 3;
+    job.pull[2] = 700;
+    job.ops = 30;
+    job.host[1] = true;
+    run(job);
+    job.n_ffn = 1;
+    job.n_attention = RELAY_PEERS;
+    job.host[0] = true;
+    job.host[1] = false;
+    run(job);
+}
+
 static void by_copy_engines(void)
 {
     struct relay_job job = small;
@@ -405,6 +423,7 @@ int main(void)
     CU_TestInfo tests[] = {
         {"over every transport", over_every_transport},
         {"with one slot, and with many peers", with_one_slot_and_with_many_peers},
+        {"with more peers than a launch takes", with_more_peers_than_a_launch_takes},
         {"by copy engines", by_copy_engines},
         {"replayed as graphs", replayed_as_graphs},
         {"between host plans and streams", between_host_plans_and_streams},

@@ -264,7 +264,7 @@ static void plans_share_the_blocks(void)
 
 static void expect_word(int slot, unsigned i, uint32_t bytes, uint32_t mark)
 {
-    const struct stepaf_lane *lanes = stream_of_plan()->send[slot].lanes;
+    const struct stepaf_lane *lanes = stream_of_plan()->send[slot].flow.lanes;
     const struct stepaf_lane *lane = &lanes[cuda_fake.n_words == 1 ? n_push - 1 : (int)i];
 
     CU_ASSERT_EQUAL(cuda_fake.words[2 * i], (uintptr_t)lane->head + STEPAF_HEAD_TELLS + 8);
@@ -311,7 +311,7 @@ static void the_receiver_knows_what_one_word_tells_of(void)
         if (!copies)
             other->ctx->env.cuda_engine = STEPAF_ENV_ENGINE_SM;
         CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
-        const struct stepaf_lane *lanes = stream_of_plan()->receive[0].lanes;
+        const struct stepaf_lane *lanes = stream_of_plan()->receive[0].flow.lanes;
         for (int i = 0; i < n_push; i++) {
             CU_ASSERT_EQUAL(lanes[i].way, STEPAF_WAY_PLACE);
             CU_ASSERT_EQUAL(lanes[i].copied, copies ? n_push : 0);

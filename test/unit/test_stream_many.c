@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stream plans with more tensors than one launch takes, on a GPU that is made up: an operation has legs,
+ * and is one operation all the same. */
+#include <string.h>
+
+#include "cuda_fake.h"
+#include "engine/stream.h"
+#include "fake.h"
+#include "unit.h"
+
+enum {
+    PEERS = 30,
+    PUSHES = 3, /* 90 tensors: of 21 peers, and of 9 */
+    FIRST = STEPAF_FLOW_LANES / PUSHES,
+    LEGS = 2,
+    LARGE = 100000,
+    SMALL = 8,
+    PULL = 3008,
+    DEPTH = 2,
+    HALF_A_START = 4 /* enter, launch, enter, launch */
+};
+
+static struct fake_job *job, *other;
+static stepaf_plan_h plan;
+static uint8_t *memory;
+static int stream;
+
+static void key(uint64_t id, stepaf_direction_t direction, size_t bytes)
+{
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
+                                                STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
+                                  .direction = direction,
+                                  .max_bytes = bytes,
+                                  .depth = DEPTH,
+                                  .mem_kind = STEPAF_MEM_CUDA};
+
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, id, &params), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(other->handle, id, &params), STEPAF_OK);
+}
+
+/* Where the answers lie, or are answered from, behind what is pushed: of peer @a p, slot 0. */
+static size_t answer(uint32_t p)
+{
+    return (size_t)PUSHES * LARGE + (size_t)p * DEPTH * PULL;
+}
+
+static stepaf_plan_h make(struct fake_job *its, uint8_t **memory_p)
+{
+    stepaf_tensor_t push[PUSHES] = {{.key = 1}, {.key = 2}, {.key = 3}}, pull[PEERS];
+    uint32_t n_peers = its->ctx->n_peers;
+    stepaf_plan_h made = NULL;
+    uint8_t *data;
+
+    CU_ASSERT_EQUAL_FATAL(
+        stepaf_alloc(its->handle, answer(n_peers), STEPAF_MEM_CUDA, (void **)&data), STEPAF_OK);
+    *memory_p = data;
+    for (int i = 0; i < PUSHES && its->ctx->role == STEPAF_ATTENTION; i++) {
+        push[i].data = data + (size_t)i * LARGE;
+        push[i].bytes = i ? SMALL : LARGE;
+    }
+    for (uint32_t p = 0; p < n_peers; p++)
+        pull[p] = (stepaf_tensor_t){4, data + answer(p), PULL};
+    CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(its->handle, push, PUSHES, pull, (int)n_peers,
+                                             STEPAF_PLAN_STREAM, &made),
+                          STEPAF_OK);
+    return made;
+}
+
+/* A rank of @a role with so many peers, none of which has another. */
+static void begin(stepaf_role_t role)
+{
+    bool ffn = role == STEPAF_FFN;
+    uint8_t *its;
+
+    cuda_fake_begin();
+    job = fake_open(role, ffn ? PEERS : 1, ffn ? 1 : PEERS);
+    other = fake_open(ffn ? STEPAF_ATTENTION : STEPAF_FFN, ffn ? PEERS : 1, ffn ? 1 : PEERS);
+    key(1, STEPAF_PUSH, LARGE);
+    key(2, STEPAF_PUSH, SMALL);
+    key(3, STEPAF_PUSH, SMALL);
+    key(4, STEPAF_PULL, PULL);
+    plan = make(job, &memory);
+    (void)make(other, &its);
+}
+
+static void commit(void)
+{
+    fake_pair(job, other);
+    CU_ASSERT_EQUAL_FATAL(stepaf_streams_prepare(other->ctx), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, other), STEPAF_OK);
+}
+
+static void end(void)
+{
+    fake_close(job);
+    fake_close(other);
+    CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
+    CU_ASSERT_EQUAL(cuda_fake_count(), 0);
+    cuda_fake_end();
+}
+
+static struct stepaf_stream *stream_of_plan(void)
+{
+    return ((struct stepaf_plan_obj *)stepaf_table_get(&job->ctx->plans, 0))->stream;
+}
+
+/* That @a legs hold every tensor once, in order. */
+static void expect_legs(const struct stepaf_leg *legs, uint32_t n_each)
+{
+    uint32_t at = 0;
+
+    for (int k = 0; k < LEGS; k++) {
+        CU_ASSERT_EQUAL(legs[k].flow.n_lanes, (k ? PEERS - FIRST : FIRST) * n_each);
+        CU_ASSERT(legs[k].blocks > 0);
+        for (uint32_t i = 0; i < legs[k].flow.n_lanes; i++, at++)
+            CU_ASSERT_EQUAL(legs[k].flow.lanes[i].peer, at / n_each);
+    }
+    CU_ASSERT_EQUAL(at, PEERS * n_each);
+}
+
+static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    return (const uint8_t *)a < (const uint8_t *)b + b_bytes &&
+           (const uint8_t *)b < (const uint8_t *)a + a_bytes;
+}
+
+static void an_operation_is_sent_in_legs(void)
+{
+    begin(STEPAF_ATTENTION);
+    commit();
+    const struct stepaf_stream *its = stream_of_plan();
+    CU_ASSERT_EQUAL_FATAL(its->n_send, LEGS);
+    CU_ASSERT_EQUAL(its->n_receive, 1);
+    expect_legs(its->send, PUSHES);
+    expect_legs(&its->send[LEGS], PUSHES);
+    for (int n = 0; n < DEPTH; n++) {
+        int before = cuda_fake.n_launches;
+        CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
+        CU_ASSERT_EQUAL(cuda_fake.n_launches, before + LEGS);
+        CU_ASSERT_EQUAL(cuda_fake.flow.lanes[0].peer, FIRST);
+        CU_ASSERT_EQUAL(cuda_fake.flow.slot, n);
+    }
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_ERR_WOULD_BLOCK);
+    CU_ASSERT_EQUAL(stepaf_wait_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_OK);
+    end();
+}
+
+/* Legs count, and note what is done and what has landed, each in places of their own. */
+static void legs_share_no_memory(void)
+{
+    begin(STEPAF_FFN);
+    commit();
+    const struct stepaf_stream *its = stream_of_plan();
+    CU_ASSERT_EQUAL_FATAL(its->n_receive, LEGS);
+    CU_ASSERT_EQUAL(its->n_send, 1);
+    expect_legs(its->receive, PUSHES);
+    for (uint32_t slot = 0; slot < DEPTH; slot++) {
+        const struct stepaf_leg *legs = &its->receive[slot * (size_t)LEGS];
+        CU_ASSERT_PTR_EQUAL(stepaf_plan_bytes(plan, slot), legs[0].flow.landed);
+        CU_ASSERT_PTR_EQUAL(legs[1].flow.landed, legs[0].flow.landed + FIRST * PUSHES);
+    }
+    CU_ASSERT(!overlap(its->receive[0].flow.landed, sizeof(uint32_t) * PEERS * PUSHES,
+                       its->receive[LEGS].flow.landed, sizeof(uint32_t) * PEERS * PUSHES));
+    for (int a = 0; a < DEPTH * LEGS; a++) {
+        CU_ASSERT(
+            its->receive[a].flow.counts + 1 <=
+            (uint32_t *)(void *)(job->ctx->streams->control + job->ctx->streams->control_bytes));
+        for (int b = 0; b < a; b++)
+            CU_ASSERT_PTR_NOT_EQUAL(its->receive[a].flow.counts, its->receive[b].flow.counts);
+    }
+    int before = cuda_fake.n_launches;
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    CU_ASSERT_EQUAL(cuda_fake.n_launches, before + 2 * LEGS);
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
+    end();
+}
+
+/* Sizes and places that a start gives are for a tensor in whichever leg it is; one that is wrong in the
+ * last leaves nothing enqueued, and the next start is as planned. */
+static void tensors_can_change_in_every_leg(void)
+{
+    stepaf_tensor_t push[PUSHES] = {{.key = 1, .bytes = LARGE - 5}, {2, NULL, 3}, {3, NULL, 0}};
+    stepaf_start_params_t params = {.push = push, .n_push = PUSHES};
+
+    begin(STEPAF_ATTENTION);
+    commit();
+    push[1].data = memory + LARGE + 32;
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, &params, &stream, NULL), STEPAF_OK);
+    for (uint32_t p = FIRST; p < PEERS; p++) {
+        const struct stepaf_lane *lanes = &cuda_fake.flow.lanes[(p - FIRST) * PUSHES];
+        CU_ASSERT_EQUAL(lanes[0].bytes, LARGE - 5);
+        CU_ASSERT_PTR_EQUAL(lanes[0].data, memory);
+        CU_ASSERT_EQUAL(lanes[1].bytes, 3);
+        CU_ASSERT_PTR_EQUAL(lanes[1].data, push[1].data);
+        CU_ASSERT_EQUAL(lanes[2].bytes, 0);
+    }
+    CU_ASSERT_EQUAL(cuda_fake.flow.aligned, 1);
+    push[2].bytes = SMALL + 1;
+    int before = cuda_fake.n_launches;
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, &params, &stream, NULL), STEPAF_ERR_SIZE);
+    CU_ASSERT_EQUAL(cuda_fake.n_launches, before);
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
+    CU_ASSERT_EQUAL(cuda_fake.flow.lanes[0].bytes, LARGE);
+    CU_ASSERT_EQUAL(cuda_fake.flow.lanes[1].bytes, SMALL);
+    CU_ASSERT_PTR_EQUAL(cuda_fake.flow.lanes[1].data, memory + LARGE);
+    end();
+}
+
+/* Fewer tensors come back than go out: these are in one leg, and of other sizes for each. */
+static void answers_are_each_peers_own(void)
+{
+    stepaf_tensor_t pull[PEERS * 2];
+
+    memset(pull, 0, sizeof(pull));
+    begin(STEPAF_FFN);
+    commit();
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
+    for (uint32_t p = 0; p < PEERS; p++)
+        pull[p] = (stepaf_tensor_t){4, NULL, PULL - p};
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, pull, &stream), STEPAF_OK);
+    for (uint32_t p = 0; p < PEERS; p++) {
+        CU_ASSERT_EQUAL(cuda_fake.flow.lanes[p].bytes, PULL - p);
+        CU_ASSERT_PTR_EQUAL(cuda_fake.flow.lanes[p].data, memory + answer(p));
+    }
+    end();
+}
+
+/* CUDA takes the first leg, and refuses the second. */
+static void half_a_start_ends_the_plan(void)
+{
+    begin(STEPAF_ATTENTION);
+    commit();
+    cuda_fake.n_calls = 0;
+    cuda_fake.fail_at = HALF_A_START - 2;
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_ERR_TRANSPORT);
+    CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_OK); /* nothing is enqueued */
+    cuda_fake.n_calls = 0;
+    cuda_fake.fail_at = HALF_A_START;
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_ERR_TRANSPORT);
+    cuda_fake.fail_at = 0;
+    CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_ERR_TRANSPORT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "CUDA has refused a part of an operation");
+    commit();
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
+    end();
+}
+
+/* The GPU looks for the batch of any in one launch. */
+static void any_takes_no_legs(void)
+{
+    stepaf_tensor_t push[PUSHES] = {{.key = 1}, {.key = 2}, {.key = 3}}, pull[PEERS];
+    stepaf_plan_h none = NULL;
+
+    begin(STEPAF_FFN);
+    for (uint32_t p = 0; p < PEERS; p++)
+        pull[p] = (stepaf_tensor_t){4, memory + answer(p), PULL};
+    CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, push, PUSHES, pull, PEERS,
+                                       STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY, &none),
+                    STEPAF_ERR_LIMIT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "at most 64 tensors");
+    CU_ASSERT_PTR_NULL(none);
+    CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, push, 2, pull, PEERS,
+                                       STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY, &none),
+                    STEPAF_OK);
+    end();
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"an operation is sent in legs", an_operation_is_sent_in_legs},
+        {"legs share no memory", legs_share_no_memory},
+        {"tensors can change in every leg", tensors_can_change_in_every_leg},
+        {"answers are each peer's own", answers_are_each_peers_own},
+        {"half a start ends the plan", half_a_start_ends_the_plan},
+        {"any takes no legs", any_takes_no_legs},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run("stream_many", tests);
+}
