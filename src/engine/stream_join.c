@@ -53,27 +53,27 @@ static uint64_t inlet_need(uint32_t way, uint32_t bytes)
 }
 
 static stepaf_status_t join_inlet(struct stepaf_peer *peer, const struct stepaf_told *told,
-                                  const struct stepaf_told_inlet *inlet, uint32_t depth,
-                                  uint8_t *inlets, struct stepaf_outlet *outlet_p)
+                                  const struct stepaf_told_inlet *inlet, uint32_t bytes,
+                                  uint32_t depth, uint8_t *inlets, struct stepaf_outlet *outlet_p)
 {
     uint64_t span = (uint64_t)inlet->stride * depth;
     stepaf_status_t status = STEPAF_OK;
 
     if (inlet->way > STEPAF_WAY_INLET || inlet->offset > told->inlet_bytes ||
         span > told->inlet_bytes - inlet->offset || (inlet->offset | inlet->stride) % 128 ||
-        inlet_need(inlet->way, inlet->bytes) > inlet->stride ||
-        (inlet->way == STEPAF_WAY_HEAD && inlet->bytes > STEPAF_HEAD_DATA) ||
-        (depth > 1 && inlet->pitch < inlet->bytes))
+        inlet_need(inlet->way, bytes) > inlet->stride ||
+        (inlet->way == STEPAF_WAY_HEAD && bytes > STEPAF_HEAD_DATA) ||
+        (depth > 1 && inlet->pitch < bytes))
         return bad_inlet(peer);
     *outlet_p = (struct stepaf_outlet){
         .inlet = inlets + inlet->offset,
         .stride = inlet->stride,
         .pitch = inlet->pitch,
-        .bytes = inlet->bytes,
+        .bytes = bytes,
         .way = (uint8_t)inlet->way,
     };
     if (inlet->way == STEPAF_WAY_PLACE)
-        status = map(peer, &inlet->place, (uint64_t)inlet->pitch * (depth - 1) + inlet->bytes,
+        status = map(peer, &inlet->place, (uint64_t)inlet->pitch * (depth - 1) + bytes,
                      &outlet_p->place);
     return status;
 }
@@ -107,8 +107,12 @@ static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_pee
         inlet->copied = stepaf_stream_is_copied(told->engine, inlet->way, inlet->planned);
     }
     for (uint32_t i = 0; i < stream->n_out && !status; i++) {
-        struct stepaf_told_inlet inlet = stepaf_told_inlet(its, stream->n_out, ctx->mesh.slot, i);
-        status = join_inlet(peer, told, &inlet, stream->plan->depth, inlets, &outlets[i]);
+        uint32_t room = stepaf_told_room(its, stream->n_out, ctx->mesh.slot, i);
+        struct stepaf_told_inlet inlet;
+        status =
+            stepaf_told_inlet(its, stream->n_out, ctx->mesh.slot, i, &inlet)
+                ? join_inlet(peer, told, &inlet, room, stream->plan->depth, inlets, &outlets[i])
+                : bad_inlet(peer);
     }
     return status;
 }

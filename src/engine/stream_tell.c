@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { INLET_BYTES = 8 + 4 * 4 + STEPAF_GPU_IPC + 4 * 8 };
+enum { INLET_BYTES = 8 + 3 * 4 + STEPAF_GPU_IPC + 4 * 8 };
 
 /* ---- telling ---- */
 
@@ -27,14 +27,14 @@ static void pack_inlet(struct stepaf_ctx *ctx, const struct stepaf_inlet *inlet,
     stepaf_pack_u64(pack, inlet->offset);
     stepaf_pack_u32(pack, inlet->stride);
     stepaf_pack_u32(pack, inlet->pitch);
-    stepaf_pack_u32(pack, inlet->bytes);
     stepaf_pack_u32(pack, inlet->way);
     if (inlet->way == STEPAF_WAY_PLACE && stepaf_gpu_export(ctx->gpu, inlet->data, &place))
         pack->failed = true;
     pack_export(&place, pack);
 }
 
-static void pack_plan(struct stepaf_ctx *ctx, const struct stepaf_stream *stream,
+/* Peers on other nodes are many, and every rank reads this: of them there is no more than sizes. */
+static void pack_plan(struct stepaf_ctx *ctx, const struct stepaf_stream *stream, uint32_t n_direct,
                       struct stepaf_pack *pack)
 {
     const struct stepaf_plan_obj *plan = stream->plan;
@@ -52,7 +52,15 @@ static void pack_plan(struct stepaf_ctx *ctx, const struct stepaf_stream *stream
         stepaf_pack_u32(pack, stepaf_is_attention(ctx) ? plan->push[i % stream->n_out].bytes
                                                        : plan->pull[i].bytes);
     for (uint32_t i = 0; i < ctx->n_peers * stream->n_in; i++)
-        pack_inlet(ctx, &stream->inlets[i], pack);
+        stepaf_pack_u32(pack, stream->inlets[i].bytes);
+    stepaf_pack_u32(pack, n_direct);
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        if (stepaf_peer_relayed(ctx, p))
+            continue;
+        stepaf_pack_u32(pack, p);
+        for (uint32_t i = 0; i < stream->n_in; i++)
+            pack_inlet(ctx, &stream->inlets[p * stream->n_in + i], pack);
+    }
 }
 
 void stepaf_streams_pack(struct stepaf_ctx *ctx, struct stepaf_pack *pack)
@@ -79,7 +87,7 @@ void stepaf_streams_pack(struct stepaf_ctx *ctx, struct stepaf_pack *pack)
     for (uint32_t i = 0; n && i < ctx->plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         if (plan && plan->stream)
-            pack_plan(ctx, plan->stream, &own);
+            pack_plan(ctx, plan->stream, n_direct, &own);
     }
     stepaf_pack_u64(pack, own.bytes);
     stepaf_pack_bytes(pack, own.data, own.bytes);
@@ -110,9 +118,8 @@ static bool read_plan(struct stepaf_unpack *unpack, int role, struct stepaf_told
     plan->n_push = stepaf_unpack_u32(unpack);
     plan->n_pull = stepaf_unpack_u32(unpack);
     plan->n_peers = stepaf_unpack_u32(unpack);
-    if (unpack->failed || !plan->depth || plan->depth > STEPAF_MAX_DEPTH ||
-        plan->n_push > STEPAF_MAX_TENSORS || plan->n_pull > STEPAF_MAX_TENSORS ||
-        plan->n_peers > STEPAF_FLOW_LANES)
+    if (unpack->failed || !plan->depth || plan->depth > STEPAF_MAX_DEPTH || !plan->n_push ||
+        plan->n_push > STEPAF_MAX_TENSORS || !plan->n_pull || plan->n_pull > STEPAF_MAX_TENSORS)
         return false;
     for (uint32_t i = 0; i < plan->n_push; i++)
         plan->push[i] = stepaf_unpack_u64(unpack);
@@ -121,9 +128,12 @@ static bool read_plan(struct stepaf_unpack *unpack, int role, struct stepaf_told
     size_t n_out = role == STEPAF_ATTENTION ? plan->n_push : plan->n_pull;
     plan->sizes = *unpack;
     (void)stepaf_unpack_bytes(unpack, plan->n_peers * n_out * 4);
-    plan->inlets = *unpack;
+    plan->rooms = *unpack;
     size_t n_in = role == STEPAF_ATTENTION ? plan->n_pull : plan->n_push;
-    (void)stepaf_unpack_bytes(unpack, plan->n_peers * n_in * INLET_BYTES);
+    (void)stepaf_unpack_bytes(unpack, plan->n_peers * n_in * 4);
+    plan->n_direct = stepaf_unpack_u32(unpack);
+    plan->inlets = *unpack;
+    (void)stepaf_unpack_bytes(unpack, plan->n_direct * (4 + n_in * INLET_BYTES));
     return !unpack->failed;
 }
 
@@ -175,20 +185,32 @@ uint32_t stepaf_told_size(const struct stepaf_told_plan *plan, uint32_t n_out, u
     return stepaf_unpack_u32(&unpack);
 }
 
-struct stepaf_told_inlet stepaf_told_inlet(const struct stepaf_told_plan *plan, uint32_t n_in,
-                                           uint32_t peer, uint32_t i)
+uint32_t stepaf_told_room(const struct stepaf_told_plan *plan, uint32_t n_in, uint32_t peer,
+                          uint32_t i)
+{
+    struct stepaf_unpack unpack = plan->rooms;
+
+    (void)stepaf_unpack_bytes(&unpack, ((size_t)peer * n_in + i) * 4);
+    return stepaf_unpack_u32(&unpack);
+}
+
+bool stepaf_told_inlet(const struct stepaf_told_plan *plan, uint32_t n_in, uint32_t peer,
+                       uint32_t i, struct stepaf_told_inlet *inlet_p)
 {
     struct stepaf_unpack unpack = plan->inlets;
-    struct stepaf_told_inlet inlet;
+    uint32_t n = 0;
 
-    (void)stepaf_unpack_bytes(&unpack, ((size_t)peer * n_in + i) * INLET_BYTES);
-    inlet.offset = stepaf_unpack_u64(&unpack);
-    inlet.stride = stepaf_unpack_u32(&unpack);
-    inlet.pitch = stepaf_unpack_u32(&unpack);
-    inlet.bytes = stepaf_unpack_u32(&unpack);
-    inlet.way = stepaf_unpack_u32(&unpack);
-    inlet.place = unpack_export(&unpack);
-    return inlet;
+    for (; n < plan->n_direct && stepaf_unpack_u32(&unpack) != peer; n++)
+        (void)stepaf_unpack_bytes(&unpack, (size_t)n_in * INLET_BYTES);
+    if (n == plan->n_direct)
+        return false;
+    (void)stepaf_unpack_bytes(&unpack, (size_t)i * INLET_BYTES);
+    inlet_p->offset = stepaf_unpack_u64(&unpack);
+    inlet_p->stride = stepaf_unpack_u32(&unpack);
+    inlet_p->pitch = stepaf_unpack_u32(&unpack);
+    inlet_p->way = stepaf_unpack_u32(&unpack);
+    inlet_p->place = unpack_export(&unpack);
+    return true;
 }
 
 const struct stepaf_told_plan *stepaf_told_match(const struct stepaf_told *told, uint32_t slot,
@@ -205,165 +227,4 @@ const struct stepaf_told_plan *stepaf_told_match(const struct stepaf_told *told,
             return its;
     }
     return NULL;
-}
-
-/* ---- the verdict ---- */
-
-/* The index of one rank among the peers of ranks of the other role: as mesh.h counts. */
-static uint32_t index_in_lane(const struct stepaf_declaration *declarations, int n, int rank)
-{
-    uint32_t index = 0;
-
-    for (int r = 0; r < rank && r < n; r++)
-        index += declarations[r].role == declarations[rank].role &&
-                 declarations[r].lane == declarations[rank].lane;
-    return index;
-}
-
-/* Whether all that @a plan of rank @a one sends to its peer @a peer has room in @a its plan there. */
-static stepaf_status_t judge_sizes(const struct stepaf_declaration *one,
-                                   const struct stepaf_told_plan *plan, uint32_t peer,
-                                   const struct stepaf_declaration *other,
-                                   const struct stepaf_told_plan *its, uint32_t slot)
-{
-    bool pushes = one->role == STEPAF_ATTENTION;
-    uint32_t n = pushes ? plan->n_push : plan->n_pull;
-
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t bytes = stepaf_told_size(plan, n, peer, i);
-        uint32_t room = stepaf_told_inlet(its, n, slot, i).bytes;
-        if (bytes > room)
-            return stepaf_error_set(
-                STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
-                "key %llu: stream plan %u of world rank %d sends %u bytes, but that of world rank "
-                "%d has room for %u",
-                (unsigned long long)(pushes ? plan->push[i] : stepaf_told_pull(plan, peer, i)),
-                plan->number, one->world_rank, bytes, other->world_rank, room);
-    }
-    return STEPAF_OK;
-}
-
-/* Whether all keys of a plan are kept in host memory at rank @a other: then it may have an ordinary
- * plan, of which nothing is told before the commit is over. */
-static bool is_for_host(const struct stepaf_told_plan *plan, uint32_t peer,
-                        const struct stepaf_declaration *other)
-{
-    const struct stepaf_declared_key *key;
-    bool is = true;
-
-    for (uint32_t i = 0; i < plan->n_push + plan->n_pull; i++) {
-        key = stepaf_declaration_key(other, i < plan->n_push
-                                                ? plan->push[i]
-                                                : stepaf_told_pull(plan, peer, i - plan->n_push));
-        is = is && (!key || key->mem_kind == STEPAF_MEM_HOST);
-    }
-    return is;
-}
-
-/* Whether every plan of rank @a one has its counterpart at rank @a other. */
-static stepaf_status_t judge_pair(const struct stepaf_declaration *declarations, int n, int one,
-                                  const struct stepaf_told *told, int other,
-                                  const struct stepaf_told *its)
-{
-    uint32_t slot = index_in_lane(declarations, n, one);
-    uint32_t peer = index_in_lane(declarations, n, other);
-
-    for (uint32_t i = 0; i < told->n_plans; i++) {
-        const struct stepaf_told_plan *match = stepaf_told_match(its, slot, &told->plans[i], peer);
-        if (!match && stepaf_declared_relayed(&declarations[one], &declarations[other]) &&
-            is_for_host(&told->plans[i], peer, &declarations[other]))
-            continue;
-        if (!match)
-            return stepaf_error_set(
-                STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
-                "world rank %d has a stream plan (%u) that pushes %u and pulls %u keys, the first "
-                "%llu, but world rank %d has none of the same keys and depth",
-                one, told->plans[i].number, told->plans[i].n_push, told->plans[i].n_pull,
-                (unsigned long long)(told->plans[i].n_push
-                                         ? told->plans[i].push[0]
-                                         : stepaf_told_pull(&told->plans[i], peer, 0)),
-                other);
-        stepaf_status_t status = judge_sizes(&declarations[one], &told->plans[i], peer,
-                                             &declarations[other], match, slot);
-        if (status)
-            return status;
-    }
-    return STEPAF_OK;
-}
-
-static bool plan_names(const struct stepaf_told_plan *plan, uint64_t key)
-{
-    for (uint32_t k = 0; k < plan->n_push; k++)
-        if (key == plan->push[k])
-            return true;
-    for (uint32_t p = 0; p < plan->n_peers; p++)
-        for (uint32_t k = 0; k < plan->n_pull; k++)
-            if (key == stepaf_told_pull(plan, p, k))
-                return true;
-    return false;
-}
-
-static bool names(const struct stepaf_told *told, uint64_t key)
-{
-    for (uint32_t i = 0; i < told->n_plans; i++)
-        if (plan_names(&told->plans[i], key))
-            return true;
-    return false;
-}
-
-/* A key may be of another kind at each end where stream plans carry it from kind to kind, both ends'
- * own or one that is relayed, and where none names it: links write where the receiver says. */
-static stepaf_status_t judge_kinds(const struct stepaf_declaration *one,
-                                   const struct stepaf_told *told,
-                                   const struct stepaf_declaration *other,
-                                   const struct stepaf_told *its)
-{
-    for (uint32_t k = 0; k < one->n_keys; k++) {
-        const struct stepaf_declared_key *a = &one->keys[k];
-        const struct stepaf_declared_key *b = stepaf_declaration_key(other, a->id);
-        if (!b || a->mem_kind == b->mem_kind)
-            continue;
-        bool one_has = names(told, a->id), other_has = names(its, a->id);
-        bool relayed = stepaf_declared_relayed(one, other);
-        if (one_has == other_has || (relayed && (one_has || other_has)))
-            continue;
-        return stepaf_error_set(
-            STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
-            "key %llu: world rank %d declares memory of kind %u, world rank %d declares %u: that "
-            "takes stream plans at both, or at the one with kind 1 and STEPAF_CUDA_RELAY=always at "
-            "either",
-            (unsigned long long)a->id, one->world_rank, a->mem_kind, other->world_rank,
-            b->mem_kind);
-    }
-    return STEPAF_OK;
-}
-
-stepaf_status_t stepaf_told_judge(const struct stepaf_declaration *declarations, int n,
-                                  bool kinds_differ)
-{
-    struct stepaf_told *told = calloc((size_t)n, sizeof(*told));
-    stepaf_status_t status = STEPAF_OK;
-    bool any = false;
-
-    if (!told)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
-    for (int r = 0; r < n && !status; r++) {
-        status = stepaf_told_read(declarations[r].streams, declarations[r].role,
-                                  declarations[r].world_rank, &told[r]);
-        any = any || told[r].n_plans;
-    }
-    for (int a = 0; (any || kinds_differ) && a < n; a++)
-        for (int b = 0; b < n && !status; b++) {
-            if (declarations[a].role == declarations[b].role ||
-                declarations[a].lane != declarations[b].lane)
-                continue;
-            if (kinds_differ)
-                status = judge_kinds(&declarations[a], &told[a], &declarations[b], &told[b]);
-            if (!status)
-                status = judge_pair(declarations, n, a, &told[a], b, &told[b]);
-        }
-    for (int r = 0; r < n; r++)
-        stepaf_told_free(&told[r]);
-    free(told);
-    return status;
 }

@@ -16,7 +16,9 @@ struct stepaf_told_plan {
     uint64_t push[STEPAF_MAX_TENSORS];
     struct stepaf_unpack pulls;  /* keys, peer by peer */
     struct stepaf_unpack sizes;  /* of what goes out, at most, peer by peer */
-    struct stepaf_unpack inlets; /* peer by peer */
+    struct stepaf_unpack rooms;  /* for what comes in, peer by peer */
+    uint32_t n_direct;           /* peers that have inlets: others are relayed */
+    struct stepaf_unpack inlets; /* of these: an index, then inlets */
 };
 
 struct stepaf_told {
@@ -32,7 +34,6 @@ struct stepaf_told_inlet {
     uint64_t offset;
     uint32_t stride;
     uint32_t pitch;
-    uint32_t bytes;
     uint32_t way;
     struct stepaf_gpu_export place; /* PLACE */
 };
@@ -47,9 +48,12 @@ uint64_t stepaf_told_pull(const struct stepaf_told_plan *plan, uint32_t peer, ui
 /* Bytes of tensor @a i that goes out to peer @a peer, at most; @a n_out of them for each. */
 uint32_t stepaf_told_size(const struct stepaf_told_plan *plan, uint32_t n_out, uint32_t peer,
                           uint32_t i);
-/* The inlet of its tensor @a i from peer @a peer; @a n_in of them for each. */
-struct stepaf_told_inlet stepaf_told_inlet(const struct stepaf_told_plan *plan, uint32_t n_in,
-                                           uint32_t peer, uint32_t i);
+/* What its tensor @a i from peer @a peer has room for; @a n_in of them for each. */
+uint32_t stepaf_told_room(const struct stepaf_told_plan *plan, uint32_t n_in, uint32_t peer,
+                          uint32_t i);
+/* Its inlet. False: there is none. */
+bool stepaf_told_inlet(const struct stepaf_told_plan *plan, uint32_t n_in, uint32_t peer,
+                       uint32_t i, struct stepaf_told_inlet *inlet_p);
 
 /* The plan of @a told that @a plan talks to: the same keys, where the one who asks is peer @a slot
  * there, and the one who tells is peer @a peer here. NULL: there is none. */
