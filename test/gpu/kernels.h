@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { GX_PIECES = 48, GX_BEYOND = 256 };
+enum { GX_PIECES = 96, GX_BEYOND = 256 };
 
 /* One tensor. */
 struct gx_piece {
