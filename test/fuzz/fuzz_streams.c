@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ranks tell of their stream plans in a commit: the first byte says whose is edited, an attention
+ * rank's or the FFN rank's; the rest are the edits, or, if it is above 127, the blob itself. Malformed it
+ * is refused; else all that is in it can be looked at, there is a verdict, and if that is good, and what
+ * is told can be joined, everything that would be written lies in memory that the peer has shared. */
+#include <string.h>
+
+#include "cuda_fake.h"
+#include "edit.h"
+#include "engine/declare.h"
+#include "engine/stream_tell.h"
+#include "fake.h"
+
+enum { RANKS = 3, FFN_RANK = 2, N_PUSH = 3, DEPTH = 2, PUSH = 3000, SMALL = 8, PULL = 500 };
+
+static const int ranks[] = {0, FFN_RANK}; /* by role */
+static struct fake_job *telling[2], *joining[2];
+static struct stepaf_pack packs[RANKS];
+static struct stepaf_declaration told[RANKS];
+
+static void make_key(struct fake_job *job, uint64_t id, stepaf_direction_t direction, size_t bytes)
+{
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
+                                                STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
+                                  .direction = direction,
+                                  .max_bytes = bytes,
+                                  .depth = DEPTH,
+                                  .mem_kind = STEPAF_MEM_CUDA};
+
+    FUZZ_CHECK(stepaf_key_declare(job->handle, id, &params) == STEPAF_OK);
+}
+
+/* Tensors that come in a head, by pieces, and in place; the last at an FFN rank only. */
+static struct fake_job *make_job(stepaf_role_t role)
+{
+    stepaf_tensor_t push[N_PUSH] = {{.key = 1}, {.key = 2}, {.key = 3}}, pull[2];
+    struct fake_job *job = fake_open(role, 2, 1);
+    stepaf_plan_h plan;
+    uint8_t *data;
+
+    job->ctx->env.cuda_engine = role == STEPAF_FFN ? STEPAF_ENV_ENGINE_CE : STEPAF_ENV_ENGINE_AUTO;
+    make_key(job, 1, STEPAF_PUSH, PUSH);
+    make_key(job, 2, STEPAF_PUSH, SMALL);
+    make_key(job, 3, STEPAF_PUSH, PUSH + 1);
+    make_key(job, 4, STEPAF_PULL, PULL);
+    FUZZ_CHECK(stepaf_alloc(job->handle, N_PUSH * 4096 + 2 * DEPTH * PULL, STEPAF_MEM_CUDA,
+                            (void **)&data) == STEPAF_OK);
+    for (int i = 0; i < N_PUSH && role == STEPAF_ATTENTION; i++) {
+        push[i].data = data + (size_t)i * 4096;
+        push[i].bytes = i == 1 ? SMALL : PUSH;
+    }
+    for (uint32_t p = 0; p < job->ctx->n_peers; p++)
+        pull[p] = (stepaf_tensor_t){4, data + N_PUSH * 4096 + (size_t)p * DEPTH * PULL, PULL};
+    FUZZ_CHECK(stepaf_plan_create(job->handle, push, N_PUSH, pull, (int)job->ctx->n_peers,
+                                  STEPAF_PLAN_STREAM, &plan) == STEPAF_OK);
+    if (role == STEPAF_FFN)
+        FUZZ_CHECK(stepaf_key_allocate(job->ctx) == STEPAF_OK);
+    return job;
+}
+
+/* Made once, kept for ever. Some tell, others join: these make their memory anew each time. */
+static void make_valid(void)
+{
+    if (telling[0])
+        return;
+    cuda_fake_begin();
+    for (int role = 0; role < 2; role++) {
+        telling[role] = make_job(role ? STEPAF_FFN : STEPAF_ATTENTION);
+        joining[role] = make_job(role ? STEPAF_FFN : STEPAF_ATTENTION);
+        FUZZ_CHECK(stepaf_streams_prepare(telling[role]->ctx) == STEPAF_OK);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        stepaf_declaration_pack(telling[r == FFN_RANK]->ctx, STEPAF_OK, &packs[r]);
+        FUZZ_CHECK(stepaf_declaration_read(packs[r].data, packs[r].bytes,
+                                           r == FFN_RANK ? STEPAF_FFN : STEPAF_ATTENTION, r, NULL,
+                                           &told[r]) == STEPAF_OK);
+    }
+    FUZZ_CHECK(stepaf_told_judge(told, RANKS, false) == STEPAF_OK);
+}
+
+static void look_at_plan(const struct stepaf_told_plan *plan, int role)
+{
+    uint32_t n_in = role == STEPAF_ATTENTION ? plan->n_pull : plan->n_push;
+    uint32_t n_out = role == STEPAF_ATTENTION ? plan->n_push : plan->n_pull;
+    struct stepaf_told_inlet inlet;
+    uint32_t n_inlets = 0;
+
+    FUZZ_CHECK(n_in && n_in <= STEPAF_MAX_TENSORS && n_out && n_out <= STEPAF_MAX_TENSORS);
+    FUZZ_CHECK(plan->depth && plan->depth <= STEPAF_MAX_DEPTH);
+    for (uint32_t p = 0; p < plan->n_peers; p++) {
+        for (uint32_t i = 0; i < plan->n_pull; i++)
+            (void)stepaf_told_pull(plan, p, i);
+        for (uint32_t i = 0; i < n_out; i++)
+            (void)stepaf_told_size(plan, n_out, p, i);
+        for (uint32_t i = 0; i < n_in; i++) {
+            (void)stepaf_told_room(plan, n_in, p, i);
+            n_inlets += stepaf_told_inlet(plan, n_in, p, i, &inlet);
+        }
+    }
+    FUZZ_CHECK(n_inlets <= plan->n_peers * n_in);
+}
+
+static bool is_shared(const uint8_t *at, size_t bytes)
+{
+    for (int i = 0; i < CUDA_FAKE_PIECES; i++) {
+        const struct cuda_piece *piece = &cuda_fake.pieces[i];
+        if (piece->base && at >= piece->base && (size_t)(at - piece->base) <= piece->bytes &&
+            bytes <= piece->bytes - (size_t)(at - piece->base))
+            return true;
+    }
+    return false;
+}
+
+static void look_at_lane(const struct stepaf_lane *lane)
+{
+    FUZZ_CHECK(is_shared(lane->head, STEPAF_HEAD_BYTES));
+    FUZZ_CHECK(lane->way <= STEPAF_WAY_INLET);
+    if (lane->way == STEPAF_WAY_HEAD)
+        FUZZ_CHECK(lane->bytes <= STEPAF_HEAD_DATA);
+    else if (lane->way == STEPAF_WAY_PIECES)
+        FUZZ_CHECK(is_shared(lane->body, stepaf_piece_groups(lane->bytes) * STEPAF_GROUP_BYTES));
+    else
+        FUZZ_CHECK(is_shared(lane->body, lane->bytes));
+}
+
+/* Join what is told at a rank of the other role; then all is as before. */
+static void join(struct stepaf_ctx *ctx, const struct stepaf_declaration *declarations)
+{
+    const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, 0);
+    int n_pieces = cuda_fake_count();
+
+    FUZZ_CHECK(stepaf_streams_prepare(ctx) == STEPAF_OK);
+    stepaf_status_t status = stepaf_streams_join(ctx, declarations);
+    FUZZ_CHECK(status == STEPAF_OK || status == STEPAF_ERR_PROTOCOL ||
+               status == STEPAF_ERR_NO_TRANSPORT);
+    for (uint32_t k = 0; !status && k < DEPTH * plan->stream->n_send; k++)
+        for (uint32_t i = 0; i < plan->stream->send[k].flow.n_lanes; i++)
+            look_at_lane(&plan->stream->send[k].flow.lanes[i]);
+    ctx->streams->joined = false;
+    stepaf_streams_undo(ctx);
+    FUZZ_CHECK(cuda_fake_count() == n_pieces);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct stepaf_declaration all[RANKS];
+    struct stepaf_told read;
+    size_t blob_bytes;
+
+    if (!bytes)
+        return 0;
+    make_valid();
+    memcpy(all, told, sizeof(all));
+    int role = data[0] % 2, rank = ranks[role];
+    const struct stepaf_unpack *valid = &told[rank].streams;
+    uint8_t *blob = data[0] > 127 ? edit_copy(data + 1, bytes - 1, NULL, 0, &blob_bytes)
+                                  : edit_copy(valid->at, (size_t)(valid->end - valid->at), data + 1,
+                                              bytes - 1, &blob_bytes);
+    all[rank].streams = stepaf_unpack_from(blob, blob_bytes);
+    stepaf_status_t status = stepaf_told_read(all[rank].streams, all[rank].role, rank, &read);
+    FUZZ_CHECK(status == STEPAF_OK || status == STEPAF_ERR_PROTOCOL);
+    if (!status) {
+        for (uint32_t i = 0; i < read.n_plans; i++)
+            look_at_plan(&read.plans[i], all[rank].role);
+        stepaf_told_free(&read);
+    }
+    stepaf_status_t verdict = stepaf_told_judge(all, RANKS, false);
+    FUZZ_CHECK(!status || verdict == STEPAF_ERR_PROTOCOL);
+    FUZZ_CHECK(verdict == STEPAF_OK || verdict == STEPAF_ERR_PROTOCOL ||
+               verdict == STEPAF_ERR_MISMATCH);
+    FUZZ_CHECK(stepaf_told_judge(all, RANKS, true) == verdict);
+    if (!verdict)
+        join(joining[!role]->ctx, all);
+    free(blob);
+    return 0;
+}
