@@ -30,8 +30,8 @@
  *
  * Each waits for, or is waited for by, all peers of the rank at once, however many: one launch does for
  * 64 tensors, and more of them take further launches. An FFN rank's batch n of a plan is batch n of
- * every attention rank. Slots are used in turn: operation n (from 0) is in slot
- * n mod depth, on both sides.
+ * every attention rank. Slots are used in turn: operation n (from 0) is in slot n mod depth, on both
+ * sides.
  *
  * An FFN rank's plan with STEPAF_PLAN_ANY takes the batches one by one instead, of whichever attention
  * rank has sent one; theirs are ordinary stream plans. Which it was is known on the GPU only, where
@@ -50,6 +50,10 @@
  * Their workers must be reached directly: the commit refuses one that is relayed.
  * Multiprocessors do all that such a plan sends, whatever STEPAF_CUDA_ENGINE says, since a copy engine
  * has to be told the place by the host.
+ *
+ * None of the four waits for a peer. As any launch, each waits while its stream is full of what was
+ * enqueued before. The plan's others wait for it then, and stepaf_wait of its requests;
+ * stepaf_plan_destroy and stepaf_commit are STEPAF_ERR_STATE.
  *
  * The order of the user's work is the streams' order, and the user's to keep, in one stream or by
  * events between two: a wait, and what reads the answer, comes before the start that uses its slot
@@ -175,13 +179,13 @@ STEPAF_API const stepaf_origin_t *stepaf_plan_origin(stepaf_plan_h plan);
 
 /** Look whether a stream plan has failed.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (no stream plan); STEPAF_ERR_PEER_LOST,
- *  STEPAF_ERR_TIMEOUT (a wait was longer than STEPAF_STREAM_TIMEOUT_US), STEPAF_ERR_CANCELED (a
- *  relayed FFN rank has released a batch without an answer: one in host memory, or whose stream plan
- *  has failed), STEPAF_ERR_PROTOCOL (a relayed attention rank in host memory has skipped this rank,
- *  or has less room for an answer): with stepaf_last_error naming the peer; where
+ *  STEPAF_ERR_TIMEOUT (a wait was longer than STEPAF_STREAM_TIMEOUT_US, which each launch has),
+ *  STEPAF_ERR_CANCELED (a relayed FFN rank has released a batch without an answer: one in host memory,
+ *  or whose stream plan has failed), STEPAF_ERR_PROTOCOL (a relayed attention rank in host memory has
+ *  skipped this rank, or has less room for an answer): with stepaf_last_error naming the peer; where
  *  any would have done, the one whose turn it was; STEPAF_ERR_TRANSPORT (CUDA has refused a part of an
- *  operation, and nobody else is to blame). What a stream plan that
- *  has failed does not answer is given back to relayed peers. Never blocks. */
+ *  operation, and nobody else is to blame). What a stream plan that has failed does not answer is given
+ *  back to relayed peers. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_plan_status(stepaf_plan_h plan);
 
 #ifdef __cplusplus

@@ -109,9 +109,12 @@ static inline __attribute__((always_inline)) stepaf_status_t wait_op(struct step
         return waited_already();
     if (result == STEPAF_INPROGRESS) {
         if (__builtin_expect(op->plan->stream != NULL, 0)) {
-            stepaf_status_t status = stepaf_stream_claim(op);
+            uint32_t generation = op->generation;
+            stepaf_status_t status = stepaf_stream_claim(op, timeout_us);
+            if (op->retired || op->generation != generation) /* another thread was quicker */
+                return waited_already();
             if (status)
-                return status;
+                return status == STEPAF_INPROGRESS && timeout_us ? timed_out(op) : status;
         }
         if (timeout_us) {
             uint64_t now = stepaf_ticks();
@@ -203,7 +206,9 @@ static int look_at(stepaf_request_h request, stepaf_status_t *status_p)
     bool retired = op ? op->retired : batch->retired;
     bool done = op ? op_done(op) : response_done(batch);
     if (op && op->plan->stream && !done && !retired)
-        *status_p = stepaf_stream_claim(op);
+        *status_p = stepaf_stream_claim(op, 0);
+    if (*status_p == STEPAF_INPROGRESS)
+        *status_p = STEPAF_OK; /* the next time */
     if (*status_p) {
         stepaf_leave(ctx);
         return 1;

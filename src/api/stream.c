@@ -27,6 +27,22 @@ static stepaf_status_t enter(stepaf_plan_h handle, stepaf_role_t role,
     return status;
 }
 
+/* The same, when no other thread is enqueueing: which ends as its launch does. */
+static stepaf_status_t enter_alone(stepaf_plan_h handle, stepaf_role_t role,
+                                   struct stepaf_stream **stream_p)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    stepaf_status_t status = enter(handle, role, stream_p);
+
+    while (__builtin_expect(!status && (*stream_p)->enqueueing, 0)) {
+        struct stepaf_ctx *ctx = (*stream_p)->plan->ctx;
+        (void)stepaf_waiter_idle(ctx, &waiter, INT32_MAX);
+        stepaf_leave(ctx); /* and look anew: the plan may be gone */
+        status = enter(handle, role, stream_p);
+    }
+    return status;
+}
+
 static stepaf_status_t would_block(const char *what)
 {
     return stepaf_error_set(STEPAF_ERR_WOULD_BLOCK, STEPAF_PHASE_START, "%s", what);
@@ -36,7 +52,7 @@ stepaf_status_t stepaf_start_on_stream(stepaf_plan_h handle, const stepaf_start_
                                        stepaf_stream_t cuda_stream, stepaf_request_h *request_p)
 {
     struct stepaf_stream *stream;
-    stepaf_status_t status = enter(handle, STEPAF_ATTENTION, &stream);
+    stepaf_status_t status = enter_alone(handle, STEPAF_ATTENTION, &stream);
     struct stepaf_op *op = NULL;
 
     if (status)
@@ -65,7 +81,7 @@ stepaf_status_t stepaf_start_on_stream(stepaf_plan_h handle, const stepaf_start_
 stepaf_status_t stepaf_wait_on_stream(stepaf_plan_h handle, stepaf_stream_t cuda_stream)
 {
     struct stepaf_stream *stream;
-    stepaf_status_t status = enter(handle, STEPAF_ATTENTION, &stream);
+    stepaf_status_t status = enter_alone(handle, STEPAF_ATTENTION, &stream);
 
     if (status)
         return status;
@@ -83,7 +99,7 @@ stepaf_status_t stepaf_wait_on_stream(stepaf_plan_h handle, stepaf_stream_t cuda
 stepaf_status_t stepaf_recv_on_stream(stepaf_plan_h handle, stepaf_stream_t cuda_stream)
 {
     struct stepaf_stream *stream;
-    stepaf_status_t status = enter(handle, STEPAF_FFN, &stream);
+    stepaf_status_t status = enter_alone(handle, STEPAF_FFN, &stream);
 
     if (status)
         return status;
@@ -103,7 +119,7 @@ stepaf_status_t stepaf_respond_on_stream(stepaf_plan_h handle, const stepaf_tens
                                          stepaf_stream_t cuda_stream)
 {
     struct stepaf_stream *stream;
-    stepaf_status_t status = enter(handle, STEPAF_FFN, &stream);
+    stepaf_status_t status = enter_alone(handle, STEPAF_FFN, &stream);
 
     if (status)
         return status;

@@ -50,7 +50,7 @@ enum {
     STEPAF_HEAD_TELLS = 112,   /* where its last piece is */
     STEPAF_GROUP_BYTES = 1024, /* of 64 pieces */
     STEPAF_GROUP_DATA = 1008,  /* of a tensor in them */
-    STEPAF_FLOW_LANES = 64,    /* tensors of all peers in one launch */
+    STEPAF_FLOW_LANES = 64,    /* tensors in one launch: of whole peers */
     STEPAF_FLOW_FEW = 4,       /* with no more, a launch has fewer parameters to carry */
     STEPAF_FLOW_BLOCKS = 1056, /* blocks of one launch, at most */
     STEPAF_WARP = 32,

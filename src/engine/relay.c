@@ -163,7 +163,8 @@ static bool is_same_plan(const struct stepaf_plan_obj *plan, const struct stepaf
     return same;
 }
 
-/* The peer may begin with any slot: kernels look where it does. */
+/* The peer may begin with any slot: kernels look where it does. Written is only what changes, as it does
+ * in commits: at other times a thread may be enqueueing. */
 static void turn_lanes(struct stepaf_relay *relay, uint32_t p)
 {
     struct stepaf_stream *stream = relay->stream;
@@ -171,12 +172,19 @@ static void turn_lanes(struct stepaf_relay *relay, uint32_t p)
 
     for (uint32_t slot = 0; slot < depth; slot++) {
         struct stepaf_leg *legs = &stream->receive[slot * stream->n_receive];
+        bool changed = false;
         for (uint32_t i = 0; i < stream->n_in; i++) {
             const struct stepaf_relay_lane *its = &relay->in[p * stream->n_in + i];
-            stepaf_leg_lane(legs, stream->n_in, p, i)->body =
+            uint8_t **body = &stepaf_leg_lane(legs, stream->n_in, p, i)->body;
+            uint8_t *turned =
                 its->data + (size_t)((slot + relay->peers[p].turn) % depth) * its->pitch;
+            if (*body == turned)
+                continue;
+            *body = turned;
+            changed = true;
         }
-        stepaf_stream_touch(&legs[p / stepaf_leg_peers(stream->n_in)].flow);
+        if (changed)
+            stepaf_stream_touch(&legs[p / stepaf_leg_peers(stream->n_in)].flow);
     }
 }
 

@@ -90,8 +90,9 @@ void stepaf_relays_sweep(struct stepaf_ctx *ctx);
 
 /* Whether one operation more may be enqueued: STEPAF_ERR_WOULD_BLOCK if too many are. */
 stepaf_status_t stepaf_relay_admit(const struct stepaf_relay *relay);
-/* Mark the end of an operation in its stream. */
-stepaf_status_t stepaf_relay_mark(struct stepaf_relay *relay, void *cuda_stream);
+/* Mark the end of an operation in its stream, without the lock: then, if @a marked_p, with it, there is
+ * one mark more. What is captured has none. */
+stepaf_status_t stepaf_relay_mark(struct stepaf_relay *relay, void *cuda_stream, bool *marked_p);
 /* Whether the GPU has not come by all that was enqueued. */
 bool stepaf_relay_is_ahead(const struct stepaf_relay *relay);
 bool stepaf_relays_are_ahead(const struct stepaf_ctx *ctx);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How far streams are ahead of the host. A stream that waits for a relayed peer waits for this
- * process: whoever holds the lock must not wait for that stream. So no more is enqueued than a
- * stream has room for, and what waits for the whole GPU is refused meanwhile. What is captured is
- * not counted: its launches are the caller's, without the lock. */
+ * process: whoever holds the lock must not wait for that stream. So what would wait for the whole GPU is
+ * refused meanwhile. What is captured is not counted: its launches are the caller's. */
 #include "engine/relay.h"
 
 /* Whether the GPU has come by an event. One that has failed will not come by any. */
@@ -25,7 +24,7 @@ stepaf_status_t stepaf_relay_admit(const struct stepaf_relay *relay)
         STEPAF_RELAY_AHEAD, relay->stream->plan->index);
 }
 
-stepaf_status_t stepaf_relay_mark(struct stepaf_relay *relay, void *cuda_stream)
+stepaf_status_t stepaf_relay_mark(struct stepaf_relay *relay, void *cuda_stream, bool *marked_p)
 {
     struct stepaf_gpu *gpu = relay->stream->plan->ctx->gpu;
     void **event = &relay->marks[relay->n_marked % STEPAF_RELAY_AHEAD];
@@ -38,14 +37,13 @@ stepaf_status_t stepaf_relay_mark(struct stepaf_relay *relay, void *cuda_stream)
         status = stepaf_gpu_event_create(gpu, event);
     if (!status)
         status = stepaf_gpu_event_record(gpu, *event, cuda_stream);
-    if (!status)
-        relay->n_marked++;
+    *marked_p = !status;
     return status;
 }
 
 bool stepaf_relay_is_ahead(const struct stepaf_relay *relay)
 {
-    return relay->n_marked && !is_passed(relay, relay->n_marked - 1);
+    return relay->stream->enqueueing || (relay->n_marked && !is_passed(relay, relay->n_marked - 1));
 }
 
 bool stepaf_relays_are_ahead(const struct stepaf_ctx *ctx)

@@ -127,8 +127,9 @@ static stepaf_status_t relay_open(struct stepaf_stream *stream, struct room *roo
     relay->peers = calloc(ctx->n_peers, sizeof(*relay->peers));
     relay->in = calloc((size_t)ctx->n_peers * stream->n_in, sizeof(*relay->in));
     relay->out = calloc((size_t)ctx->n_peers * stream->n_out, sizeof(*relay->out));
-    relay->push = calloc((size_t)ctx->n_peers * stream->n_out, sizeof(*relay->push));
-    if (!relay->peers || !relay->in || !relay->out || !relay->push)
+    if (stepaf_is_attention(ctx))
+        relay->push = calloc((size_t)ctx->n_peers * stream->n_out, sizeof(*relay->push));
+    if (!relay->peers || !relay->in || !relay->out || (stepaf_is_attention(ctx) && !relay->push))
         return no_memory();
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         if (!stepaf_peer_relayed(ctx, p))

@@ -64,6 +64,7 @@ struct stepaf_stream {
     uint32_t requests; /* bit s: the operation in slot s has a request and is not complete */
     uint32_t awaited;  /* bit s: the event in arrived[s] is recorded */
     uint32_t claimed;  /* bit s: behind a wait of the library's own, which may not be over */
+    bool enqueueing;   /* a thread is at it without the lock: the plan is its own */
     void **sent;       /* events, one a slot; NULL: not needed yet */
     void **arrived;
     stepaf_status_t failure; /* the plan is over: PEER_LOST, TIMEOUT, CANCELED, PROTOCOL; or as CUDA
@@ -176,12 +177,12 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
                                    int n_tensors, void *cuda_stream, struct stepaf_op **op_p);
 stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_stream);
 
-/* Requests: make one for the operation that was just sent; note where its wait is in a stream; enqueue
- * the wait for @a op if nobody has; look which are complete. */
-stepaf_status_t stepaf_stream_request(struct stepaf_stream *stream, uint8_t slot, void *cuda_stream,
-                                      struct stepaf_op **op_p);
-stepaf_status_t stepaf_stream_await(struct stepaf_stream *stream, uint8_t slot, void *cuda_stream);
-stepaf_status_t stepaf_stream_claim(struct stepaf_op *op);
+/* Record an event in @a cuda_stream, made at its first use. */
+stepaf_status_t stepaf_stream_mark(struct stepaf_gpu *gpu, void **event_p, void *cuda_stream);
+/* Requests: make one for the operation that was just sent, and marked; enqueue the wait for @a op if
+ * nobody has, STEPAF_INPROGRESS if another thread is enqueueing for so long; look which are complete. */
+struct stepaf_op *stepaf_stream_request(struct stepaf_stream *stream, uint8_t slot);
+stepaf_status_t stepaf_stream_claim(struct stepaf_op *op, int64_t timeout_us);
 /* Whether the library's own wait for what was in the next slot, if it was that, is over: the user's
  * streams do not come behind it by themselves. */
 bool stepaf_stream_slot_is_free(struct stepaf_stream *stream);

@@ -79,9 +79,7 @@ static stepaf_status_t judge_pair(const struct party *one, const struct party *o
                 "world rank %d has a stream plan (%u) that pushes %u and pulls %u keys, the first "
                 "%llu, but world rank %d has none of the same keys and depth",
                 one->said->world_rank, plan->number, plan->n_push, plan->n_pull,
-                (unsigned long long)(plan->n_push ? plan->push[0]
-                                                  : stepaf_told_pull(plan, other->index, 0)),
-                other->said->world_rank);
+                (unsigned long long)plan->push[0], other->said->world_rank);
     }
     return status;
 }

@@ -2,25 +2,20 @@
 /* Requests of stream plans: a host's view of operations that streams carry out. */
 #include "engine/stream.h"
 
-/* Record an event in @a stream, made at its first use. */
-static stepaf_status_t mark(struct stepaf_gpu *gpu, void **event_p, void *stream)
+stepaf_status_t stepaf_stream_mark(struct stepaf_gpu *gpu, void **event_p, void *cuda_stream)
 {
     stepaf_status_t status = STEPAF_OK;
 
     if (!*event_p)
         status = stepaf_gpu_event_create(gpu, event_p);
-    return status ? status : stepaf_gpu_event_record(gpu, *event_p, stream);
+    return status ? status : stepaf_gpu_event_record(gpu, *event_p, cuda_stream);
 }
 
-stepaf_status_t stepaf_stream_request(struct stepaf_stream *stream, uint8_t slot, void *cuda_stream,
-                                      struct stepaf_op **op_p)
+struct stepaf_op *stepaf_stream_request(struct stepaf_stream *stream, uint8_t slot)
 {
     struct stepaf_plan_obj *plan = stream->plan;
     struct stepaf_op *op = &plan->ops[slot];
-    stepaf_status_t status = mark(plan->ctx->gpu, &stream->sent[slot], cuda_stream);
 
-    if (status)
-        return status;
     op->generation = stepaf_table_generation(&plan->ctx->ops);
     op->seq = plan->seq;
     op->retired = false;
@@ -34,17 +29,7 @@ stepaf_status_t stepaf_stream_request(struct stepaf_stream *stream, uint8_t slot
     plan->ctx->n_stream_requests += !(stream->requests & 1u << slot);
     stream->requests |= 1u << slot;
     stream->awaited &= ~(1u << slot);
-    *op_p = op;
-    return STEPAF_OK;
-}
-
-stepaf_status_t stepaf_stream_await(struct stepaf_stream *stream, uint8_t slot, void *cuda_stream)
-{
-    stepaf_status_t status = mark(stream->plan->ctx->gpu, &stream->arrived[slot], cuda_stream);
-
-    if (!status)
-        stream->awaited |= 1u << slot;
-    return status;
+    return op;
 }
 
 static void close_request(struct stepaf_stream *stream, uint8_t slot, stepaf_status_t status)
@@ -62,19 +47,27 @@ static stepaf_status_t claim_one(struct stepaf_stream *stream)
     stepaf_status_t status = stepaf_stream_receive(stream, ctx->streams->stream);
 
     if (!status && !(stream->requests & 1u << slot)) /* else it is noted already */
-        status = stepaf_stream_break(stream,
-                                     mark(ctx->gpu, &stream->arrived[slot], ctx->streams->stream));
+        status = stepaf_stream_break(
+            stream, stepaf_stream_mark(ctx->gpu, &stream->arrived[slot], ctx->streams->stream));
     if (!status)
         stream->claimed |= 1u << slot;
     return status;
 }
 
-stepaf_status_t stepaf_stream_claim(struct stepaf_op *op)
+stepaf_status_t stepaf_stream_claim(struct stepaf_op *op, int64_t timeout_us)
 {
     struct stepaf_stream *stream = op->plan->stream;
     struct stepaf_ctx *ctx = op->plan->ctx;
-    stepaf_status_t status = stepaf_stream_status(stream);
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    bool more = true;
 
+    op->n_waiting++; /* so that it stays */
+    while (more && stream->enqueueing)
+        more = stepaf_waiter_idle(ctx, &waiter, timeout_us);
+    op->n_waiting--;
+    if (!more)
+        return STEPAF_INPROGRESS;
+    stepaf_status_t status = stepaf_stream_status(stream);
     if (status) { /* the operation's result, which the caller takes from it */
         if (stream->requests & ~stream->awaited & 1u << op->slot)
             close_request(stream, op->slot, status);

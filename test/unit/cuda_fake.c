@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cuda_fake.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +11,16 @@
 enum { ALIGNMENT = 512, N_DEVICES = 2 };
 
 struct cuda_fake cuda_fake;
+_Thread_local struct cuda_fake_thread cuda_fake_thread;
+static pthread_mutex_t launching = PTHREAD_MUTEX_INITIALIZER;
 static char contexts[N_DEVICES], thing, any_kernel;
 
 /* One more call that can fail. */
 static CUresult step(void)
 {
-    return ++cuda_fake.n_calls == cuda_fake.fail_at ? cuda_fake.error : CUDA_SUCCESS;
+    int n = __atomic_add_fetch(&cuda_fake.n_calls, 1, __ATOMIC_RELAXED);
+
+    return n == cuda_fake.fail_at ? cuda_fake.error : CUDA_SUCCESS;
 }
 
 CUresult cuda_fake_step(void)
@@ -37,13 +42,13 @@ static CUresult give(void *handle_p)
     if (result)
         return result;
     memcpy(handle_p, &handle, sizeof(handle));
-    cuda_fake.n_held++;
+    __atomic_add_fetch(&cuda_fake.n_held, 1, __ATOMIC_RELAXED);
     return CUDA_SUCCESS;
 }
 
 static CUresult take(void)
 {
-    cuda_fake.n_held--;
+    __atomic_sub_fetch(&cuda_fake.n_held, 1, __ATOMIC_RELAXED);
     return CUDA_SUCCESS;
 }
 
@@ -168,7 +173,7 @@ static CUresult fake_primary_release(CUdevice device)
 
 static CUresult fake_ctx_current(CUcontext *context_p)
 {
-    *context_p = cuda_fake.current;
+    *context_p = cuda_fake_thread.current;
     return CUDA_SUCCESS;
 }
 
@@ -177,20 +182,20 @@ static CUresult fake_ctx_push(CUcontext context)
     CUresult result = step();
 
     (void)context;
-    cuda_fake.depth += !result;
+    cuda_fake_thread.depth += !result;
     return result;
 }
 
 static CUresult fake_ctx_pop(CUcontext *context_p)
 {
     *context_p = NULL;
-    cuda_fake.depth--;
+    cuda_fake_thread.depth--;
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_ctx_device(CUdevice *device_p)
 {
-    *device_p = cuda_fake.current == context_of(1);
+    *device_p = cuda_fake_thread.current == context_of(1);
     return step();
 }
 
@@ -202,9 +207,9 @@ static CUresult fake_ctx_enable_peer(CUcontext context, unsigned flags)
 
 static CUresult fake_capture_mode(CUstreamCaptureMode *mode)
 {
-    CUstreamCaptureMode before = cuda_fake.mode;
+    CUstreamCaptureMode before = cuda_fake_thread.mode;
 
-    cuda_fake.mode = *mode;
+    cuda_fake_thread.mode = *mode;
     *mode = before;
     return CUDA_SUCCESS;
 }
@@ -243,14 +248,16 @@ static CUresult fake_launch(const CUlaunchConfig *config, CUfunction function, v
     CUresult result = step();
 
     (void)extra;
+    pthread_mutex_lock(&launching);
     cuda_fake.launched = *config;
     cuda_fake.n_launches++;
-    if ((void *)function == &any_kernel) {
+    bool any = (void *)function == &any_kernel;
+    if (any)
         memcpy(&cuda_fake.any_flow, params[0], sizeof(cuda_fake.any_flow));
-        return result;
-    }
-    memcpy(&cuda_fake.flow, params[0], sizeof(cuda_fake.flow));
-    if (!result && cuda_fake.runs)
+    else
+        memcpy(&cuda_fake.flow, params[0], sizeof(cuda_fake.flow));
+    pthread_mutex_unlock(&launching);
+    if (!any && !result && cuda_fake.runs)
         cuda_kernels_launch((const char *)function, params[0], config->gridDimX);
     return result;
 }
@@ -473,18 +480,17 @@ static CUresult fake_event_record(CUevent event, CUstream stream)
     uint64_t now = cuda_kernels_enqueued();
 
     (void)stream;
-    memcpy(event, &now, sizeof(now));
+    __atomic_store_n((uint64_t *)(void *)event, now, __ATOMIC_RELEASE);
     return step();
 }
 
 static CUresult fake_event_query(CUevent event)
 {
-    uint64_t at;
+    uint64_t at = __atomic_load_n((const uint64_t *)(const void *)event, __ATOMIC_ACQUIRE);
 
-    memcpy(&at, event, sizeof(at));
     if (cuda_fake.busy || (cuda_fake.runs && cuda_kernels_done() < at))
         return CUDA_ERROR_NOT_READY;
-    if (cuda_fake.mode != CU_STREAM_CAPTURE_MODE_RELAXED)
+    if (cuda_fake_thread.mode != CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return step();
 }
@@ -541,6 +547,7 @@ static struct stepaf_cuda_driver driver = {
 void cuda_fake_begin(void)
 {
     cuda_fake = (struct cuda_fake){.error = CUDA_ERROR_UNKNOWN};
+    cuda_fake_thread = (struct cuda_fake_thread){0};
     cuda_fake_rdma_fill(&driver);
     stepaf_cuda_driver_fake = &driver;
 }

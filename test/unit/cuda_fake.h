@@ -30,10 +30,7 @@ struct cuda_fake {
     CUresult error; /* and how */
     int n_calls;    /* that could have failed */
     int n_held;     /* contexts, modules, streams, events, pinned memory that are not given back */
-    int depth;      /* contexts that are pushed */
-    CUcontext current;
-    bool runs; /* what is launched is done, by a thread: see cuda_kernels.h */
-    CUstreamCaptureMode mode;
+    bool runs;      /* what is launched is done, by a thread: see cuda_kernels.h */
     CUstreamCaptureStatus capture; /* of all streams */
     CUlaunchConfig launched;       /* the last launch */
     int n_launches;
@@ -56,6 +53,14 @@ struct cuda_fake {
     bool bad_flush; /* flushing fails */
 };
 extern struct cuda_fake cuda_fake;
+
+/* What it knows of a thread. */
+struct cuda_fake_thread {
+    int depth; /* contexts that are pushed */
+    CUcontext current;
+    CUstreamCaptureMode mode;
+};
+extern _Thread_local struct cuda_fake_thread cuda_fake_thread;
 
 /* Put it in the driver's place, as new; and take it away again. */
 void cuda_fake_begin(void);

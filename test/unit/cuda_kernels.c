@@ -28,6 +28,7 @@ static struct {
     struct work works[WORKS];
     uint64_t enqueued, done;
     bool ending, recording;
+    uint64_t room;
     struct work *kept;
     unsigned n_kept;
 } gpu = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -272,7 +273,15 @@ void cuda_kernels_begin(void)
 {
     gpu.enqueued = gpu.done = 0;
     gpu.ending = gpu.recording = false;
+    gpu.room = WORKS;
     pthread_create(&gpu.thread, NULL, work_main, NULL);
+}
+
+void cuda_kernels_limit(unsigned room)
+{
+    pthread_mutex_lock(&gpu.lock);
+    gpu.room = room < WORKS ? room : WORKS;
+    pthread_mutex_unlock(&gpu.lock);
 }
 
 void cuda_kernels_end(void)
@@ -306,7 +315,7 @@ static void enqueue(struct work work)
         gpu.kept = realloc(gpu.kept, (gpu.n_kept + 1) * sizeof(work));
         gpu.kept[gpu.n_kept++] = work;
     } else {
-        while (gpu.enqueued - gpu.done == WORKS)
+        while (gpu.enqueued - gpu.done >= gpu.room)
             pthread_cond_wait(&gpu.changed, &gpu.lock);
         gpu.works[gpu.enqueued++ % WORKS] = work;
         pthread_cond_broadcast(&gpu.changed);

@@ -12,6 +12,8 @@
 
 /* Start and end the thread. The end waits until all is done. */
 void cuda_kernels_begin(void);
+/* Whoever enqueues more than @a room that is not done yet has to wait. */
+void cuda_kernels_limit(unsigned room);
 void cuda_kernels_end(void);
 
 /* The function of a kernel's name. */

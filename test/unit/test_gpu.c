@@ -17,8 +17,8 @@ static void end(void)
 {
     stepaf_gpu_close(gpu);
     CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
-    CU_ASSERT_EQUAL(cuda_fake.depth, 0);
-    CU_ASSERT_EQUAL(cuda_fake.mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    CU_ASSERT_EQUAL(cuda_fake_thread.depth, 0);
+    CU_ASSERT_EQUAL(cuda_fake_thread.mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
     cuda_fake_end();
 }
 
@@ -28,7 +28,7 @@ static void facts_are_the_current_gpus(void)
 
     cuda_fake_begin();
     CU_ASSERT_EQUAL_FATAL(stepaf_cuda_driver(NULL)->primary_retain(&second, 1), CUDA_SUCCESS);
-    cuda_fake.current = second;
+    cuda_fake_thread.current = second;
     CU_ASSERT_EQUAL_FATAL(stepaf_gpu_open(&gpu), STEPAF_OK);
     UNIT_STRING(stepaf_gpu_facts(gpu)->name, "Fake GPU 1");
     UNIT_STRING(stepaf_gpu_facts(gpu)->bus, "0000:2b:00.0");
@@ -139,7 +139,7 @@ static void sweep(bool (*act)(void))
         cuda_fake.fail_at = 0;
         CU_ASSERT_EQUAL(cuda_fake_count(), n_pieces);
         CU_ASSERT_EQUAL(cuda_fake.n_held, n_held);
-        CU_ASSERT_EQUAL(cuda_fake.depth, 0);
+        CU_ASSERT_EQUAL(cuda_fake_thread.depth, 0);
     }
     CU_ASSERT(done && at > 2);
     end();
@@ -163,7 +163,7 @@ static void nothing_is_left_of_an_open_that_fails(void)
         cuda_fake.fail_at = ++at;
         done = do_open();
         CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
-        CU_ASSERT_EQUAL(cuda_fake.depth, 0);
+        CU_ASSERT_EQUAL(cuda_fake_thread.depth, 0);
     }
     CU_ASSERT(done && at > 15);
     cuda_fake_end();

@@ -17,8 +17,8 @@ static void end(void)
 {
     stepaf_gpu_close(gpu);
     CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
-    CU_ASSERT_EQUAL(cuda_fake.depth, 0);
-    CU_ASSERT_EQUAL(cuda_fake.mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    CU_ASSERT_EQUAL(cuda_fake_thread.depth, 0);
+    CU_ASSERT_EQUAL(cuda_fake_thread.mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
     cuda_fake_end();
 }
 
@@ -108,8 +108,8 @@ static int fail_each(bool (*what)(void))
         cuda_fake.n_calls = 0;
         cuda_fake.fail_at = n + 1;
         good = what();
-        CU_ASSERT_EQUAL(cuda_fake.depth, 0);
-        CU_ASSERT_EQUAL(cuda_fake.mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+        CU_ASSERT_EQUAL(cuda_fake_thread.depth, 0);
+        CU_ASSERT_EQUAL(cuda_fake_thread.mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
         if (!good)
             UNIT_CONTAINS(stepaf_last_error()->text, "told to fail");
     }

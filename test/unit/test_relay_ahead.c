@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Streams that wait for this process, by way of the host: how much they take, what is refused
  * meanwhile, and what a context does not have beside them. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 #include "cuda_fake.h"
 #include "cuda_kernels.h"
@@ -85,6 +88,113 @@ static void a_stream_has_room_for_so_many(void)
     ranks_expect_processes(2, run_ahead, &its);
 }
 
+static void nothing(void *arg, uint64_t n)
+{
+    (void)arg, (void)n;
+}
+
+/* A stream holds as much as there is room for, most of it the caller's own work; so a launch of the
+ * library's has to wait until an answer comes, which the thread has to take in. */
+static int fill_with_work(const stepaf_boot_t *boot, void *arg)
+{
+    enum { ROOM = 40, OPS = 12 };
+    const struct relay_job *its = arg;
+    const struct timespec late = {.tv_nsec = 100000000};
+    struct relay_rank rank;
+
+    if (relay_rank_open(&rank, its, boot))
+        return 1;
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+    cuda_kernels_limit(ROOM);
+    for (int n = 0; rank.role == STEPAF_ATTENTION && n < OPS; n++) {
+        RANK_CHECK(boot, stepaf_start_on_stream(rank.plan, NULL, &rank.stream, NULL) == STEPAF_OK);
+        RANK_CHECK(boot, stepaf_wait_on_stream(rank.plan, &rank.stream) == STEPAF_OK);
+        while (cuda_kernels_enqueued() - cuda_kernels_done() < ROOM)
+            cuda_kernels_call(nothing, NULL, 0);
+    }
+    for (int n = 0; rank.role == STEPAF_FFN && n < OPS; n++) {
+        nanosleep(&late, NULL);
+        if (serve(&rank, 1))
+            return 1;
+        while (cuda_kernels_enqueued() - cuda_kernels_done() < ROOM - 1 && n % 2)
+            cuda_kernels_call(nothing, NULL, 0);
+    }
+    RANK_CHECK(boot, cuda_kernels_sync(RELAY_SYNC_MS));
+    RANK_CHECK(boot, stepaf_plan_status(rank.plan) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
+    relay_rank_close(&rank);
+    return 0;
+}
+
+/* One thread starts, and waits for some by their requests, another waits for what is started: each has
+ * the plan to itself while it enqueues. */
+enum { SHARED_OPS = 300 };
+
+static atomic_bool all_started;
+
+/* Until nothing is left; NULL, or what it is that goes wrong. */
+static void *wait_for_all(void *arg)
+{
+    const struct relay_rank *rank = arg;
+    stepaf_status_t status = STEPAF_OK;
+
+    while (status == STEPAF_OK || (status == STEPAF_ERR_STATE && !atomic_load(&all_started)))
+        status = stepaf_wait_on_stream(rank->plan, (void *)&rank->stream);
+    return status == STEPAF_ERR_STATE ? NULL : (void *)stepaf_status_name(status);
+}
+
+static int share_a_plan(const stepaf_boot_t *boot, void *arg)
+{
+    struct relay_rank rank;
+    void *wrong = NULL;
+    pthread_t thread;
+
+    if (relay_rank_open(&rank, arg, boot))
+        return 1;
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+    cuda_kernels_limit(8);
+    if (rank.role == STEPAF_ATTENTION) {
+        RANK_CHECK(boot, pthread_create(&thread, NULL, wait_for_all, &rank) == 0);
+        for (unsigned n = 0; n < SHARED_OPS;) {
+            stepaf_request_h request = NULL;
+            stepaf_status_t status =
+                stepaf_start_on_stream(rank.plan, NULL, &rank.stream, n % 3 ? NULL : &request);
+            RANK_CHECK(boot, status == STEPAF_OK || status == STEPAF_ERR_WOULD_BLOCK);
+            RANK_CHECK(boot, !request || stepaf_wait(request, -1) == STEPAF_OK);
+            n += status == STEPAF_OK;
+        }
+        atomic_store(&all_started, true);
+        RANK_CHECK(boot, pthread_join(thread, &wrong) == 0);
+        RANK_CHECK(boot, wrong == NULL);
+    } else if (serve(&rank, SHARED_OPS)) {
+        return 1;
+    }
+    RANK_CHECK(boot, cuda_kernels_sync(RELAY_SYNC_MS));
+    RANK_CHECK(boot, stepaf_plan_status(rank.plan) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
+    relay_rank_close(&rank);
+    return 0;
+}
+
+static void two_threads_share_a_plan(void)
+{
+    struct relay_job its = job;
+
+    ranks_expect_processes(2, share_a_plan, &its);
+    its.depth = 5;
+    ranks_expect_processes(2, share_a_plan, &its);
+}
+
+static void a_full_stream_does_not_keep_the_thread(void)
+{
+    struct relay_job its = job;
+
+    its.timeout_us = "10000000";
+    ranks_expect_processes(2, fill_with_work, &its);
+    its.transports = "tcp";
+    ranks_expect_processes(2, fill_with_work, &its);
+}
+
 /* The last operation is enqueued when its rank commits: the commit lets the stream come by. */
 static int commit_behind(const stepaf_boot_t *boot, void *arg)
 {
@@ -162,6 +272,8 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"a stream has room for so many", a_stream_has_room_for_so_many},
+        {"a full stream does not keep the thread", a_full_stream_does_not_keep_the_thread},
+        {"two threads share a plan", two_threads_share_a_plan},
         {"a commit lets streams come by", a_commit_lets_streams_come_by},
         {"other plans have no GPU memory then", other_plans_have_no_gpu_memory_then},
         CU_TEST_INFO_NULL,

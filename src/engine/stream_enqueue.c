@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stream plans in use: what an operation enqueues. */
+#include <string.h>
+
+#include "engine/relay.h"
+
+/* Put the sizes and places of one operation into a copy of its legs. */
+static stepaf_status_t change(const struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
+                              int n_tensors, struct stepaf_leg *legs)
+{
+    const struct stepaf_plan_obj *plan = stream->plan;
+    uint32_t n = stream->n_out, all = plan->ctx->n_peers * n;
+    bool attention = stepaf_is_attention(plan->ctx);
+    bool each = plan->scatter || !attention;
+
+    if (n_tensors < 0 || (uint32_t)n_tensors != (each ? all : n))
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                                "%d tensors given where the plan has %u", n_tensors,
+                                each ? all : n);
+    for (uint32_t i = 0; i < all; i++) {
+        const stepaf_tensor_t *tensor = &tensors[each ? i : i % n];
+        const struct stepaf_key *key = attention ? plan->push[i % n].key : plan->pull[i].key;
+        struct stepaf_lane *lane = stepaf_leg_lane(legs, n, i / n, i % n);
+        if (tensor->key != key->id)
+            return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                                    "tensor %u is of key %llu, planned was %llu", i,
+                                    (unsigned long long)tensor->key, (unsigned long long)key->id);
+        if (tensor->bytes > lane->bytes)
+            return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_START,
+                                    "tensor %u: %zu bytes, planned were %u", i, tensor->bytes,
+                                    lane->bytes);
+        lane->bytes = (uint32_t)tensor->bytes;
+        if (!tensor->data || !tensor->bytes)
+            continue;
+        const struct stepaf_region *region =
+            stepaf_region_find(plan->ctx, tensor->data, tensor->bytes);
+        if (!region || (region->kind != STEPAF_MEM_CUDA && !region->pinned))
+            return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_START,
+                                    "tensor %u: its %zu bytes are neither in registered GPU memory "
+                                    "nor in host memory that a stream plan names",
+                                    i, tensor->bytes);
+        if (lane->copied && !stepaf_stream_copies(plan->ctx, lane->peer, region))
+            return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_START,
+                                    "tensor %u is in host memory, and planned was GPU memory, "
+                                    "which a copy engine takes to a peer by way of the host",
+                                    i);
+        lane->data = tensor->data;
+    }
+    for (uint32_t k = 0; k < stream->n_send; k++)
+        stepaf_stream_touch(&legs[k].flow);
+    return STEPAF_OK;
+}
+
+/* Whether @a next goes on where @a lane ends, at both sides: then one copy does for both. */
+static bool goes_on(const struct stepaf_lane *lane, const struct stepaf_lane *next, uint32_t bytes)
+{
+    return next->copied && next->peer == lane->peer && next->data == lane->data + bytes &&
+           next->body == lane->body + bytes;
+}
+
+/* Whether all that copy engines write is as large as planned. */
+static bool as_planned(const struct stepaf_flow *flow, const struct stepaf_flow *planned)
+{
+    for (uint32_t i = 0; i < flow->n_lanes; i++)
+        if (flow->lanes[i].copied && flow->lanes[i].bytes != planned->lanes[i].bytes)
+            return false;
+    return true;
+}
+
+/* Tell of what copy engines have written, without a kernel. */
+static stepaf_status_t tell(struct stepaf_gpu *gpu, const struct stepaf_flow *flow, bool all,
+                            void *cuda_stream)
+{
+    struct stepaf_gpu_word words[STEPAF_GPU_WORDS];
+    uint32_t n_words = 0;
+
+    for (uint32_t i = 0; i < flow->n_lanes; i++) {
+        const struct stepaf_lane *lane = &flow->lanes[i];
+        bool leads = lane->copied == i + 1;
+        if (lane->copied && (leads || !all))
+            words[n_words++] = (struct stepaf_gpu_word){
+                (uint64_t *)(lane->head + STEPAF_HEAD_TELLS) + 1,
+                (uint64_t)lane->bytes << 32 | (all ? STEPAF_TOLD_ALL : STEPAF_TOLD),
+            };
+    }
+    return stepaf_gpu_store(gpu, words, n_words, cuda_stream);
+}
+
+/* Let copy engines write what is theirs. */
+static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_flow *flow,
+                            const struct stepaf_flow *planned, void *cuda_stream)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    for (uint32_t i = 0, next; i < flow->n_lanes && !status; i = next) {
+        const struct stepaf_lane *lane = &flow->lanes[i];
+        size_t bytes = lane->bytes;
+        next = i + 1;
+        if (!lane->copied)
+            continue;
+        for (; next < flow->n_lanes && bytes <= UINT32_MAX &&
+               goes_on(lane, &flow->lanes[next], (uint32_t)bytes);
+             next++)
+            bytes += flow->lanes[next].bytes;
+        if (bytes)
+            status = stepaf_gpu_copy(gpu, lane->body, lane->data, bytes, cuda_stream);
+    }
+    return status ? status : tell(gpu, flow, as_planned(flow, planned), cuda_stream);
+}
+
+/* ---- without the lock ----
+ *
+ * A launch waits where a stream is full, with whatever the caller has enqueued, too. What it waits for
+ * may be a relayed peer, and that for the thread, which wants the lock. So the plan is taken out of the
+ * others' hands instead. */
+
+static void take_out(struct stepaf_stream *stream)
+{
+    stream->enqueueing = true;
+    if (stream->relay)
+        stepaf_lock_leave(&stream->plan->ctx->lock);
+}
+
+static void put_back(struct stepaf_stream *stream)
+{
+    if (stream->relay)
+        stepaf_lock_enter(&stream->plan->ctx->lock);
+    stream->enqueueing = false;
+}
+
+/* What is enqueued beside the legs. */
+struct marks {
+    void **event; /* recorded behind them; NULL: none */
+    bool relay;   /* they end the operation, and peers are relayed */
+    bool marked;  /* so the relay has a mark more */
+    bool begun;   /* some of it is enqueued */
+};
+
+static stepaf_status_t mark_legs(struct stepaf_stream *stream, void *cuda_stream,
+                                 struct marks *marks)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    if (marks->event)
+        status = stepaf_stream_mark(stream->plan->ctx->gpu, marks->event, cuda_stream);
+    if (!status && marks->relay)
+        status = stepaf_relay_mark(stream->relay, cuda_stream, &marks->marked);
+    return status;
+}
+
+/* Kernels first: one between two copies takes longer than either. */
+static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct stepaf_leg *legs,
+                                 const struct stepaf_leg *planned, void *cuda_stream,
+                                 struct marks *marks)
+{
+    struct stepaf_gpu *gpu = stream->plan->ctx->gpu;
+    stepaf_status_t status = STEPAF_OK;
+
+    for (uint32_t k = 0; k < stream->n_send && !status; k++) {
+        if (!legs[k].blocks)
+            continue;
+        /* The first may begin early. Were all to, they would wait in the place of others' blocks. */
+        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_SEND, &legs[k].flow, legs[k].blocks,
+                                   STEPAF_WARP, !marks->begun, cuda_stream);
+        marks->begun = marks->begun || !status;
+    }
+    for (uint32_t k = 0; k < stream->n_send && !status; k++) {
+        if (!legs[k].copies)
+            continue;
+        marks->begun = true;
+        status = copy(gpu, &legs[k].flow, &planned[k].flow, cuda_stream);
+    }
+    return status ? status : mark_legs(stream, cuda_stream, marks);
+}
+
+static stepaf_status_t receive_legs(struct stepaf_stream *stream, const struct stepaf_leg *legs,
+                                    void *cuda_stream, struct marks *marks)
+{
+    struct stepaf_gpu *gpu = stream->plan->ctx->gpu;
+    stepaf_status_t status = STEPAF_OK;
+
+    for (uint32_t k = 0; k < stream->n_receive && !status; k++) {
+        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, &legs[k].flow, 1, legs[k].threads,
+                                   false, cuda_stream);
+        marks->begun = marks->begun || !status;
+        if (!status && legs[k].blocks)
+            status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_UNPACK, &legs[k].flow, legs[k].blocks,
+                                       STEPAF_WARP, true, cuda_stream);
+    }
+    return status ? status : mark_legs(stream, cuda_stream, marks);
+}
+
+/* ---- with it ---- */
+
+/* Requests are of what is enqueued now. */
+static stepaf_status_t refuse_capture(struct stepaf_gpu *gpu, void *cuda_stream)
+{
+    bool capturing = false;
+    stepaf_status_t status = stepaf_gpu_capturing(gpu, cuda_stream, &capturing);
+
+    if (capturing)
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                                  "the stream is captured: replays have no requests");
+    return status;
+}
+
+stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
+                                   int n_tensors, void *cuda_stream, struct stepaf_op **op_p)
+{
+    struct stepaf_plan_obj *plan = stream->plan;
+    uint8_t slot = (uint8_t)(stream->n_sent % plan->depth);
+    const struct stepaf_leg *planned = &stream->send[slot * stream->n_send], *legs = planned;
+    struct marks marks = {.event = op_p ? &stream->sent[slot] : NULL,
+                          .relay = stream->relay && !stepaf_is_attention(plan->ctx)};
+    stepaf_status_t status = stepaf_stream_check(stream);
+
+    if (!status && tensors) {
+        legs = stream->changed;
+        memcpy(stream->changed, planned, stream->n_send * sizeof(*planned));
+        status = change(stream, tensors, n_tensors, stream->changed);
+    }
+    if (!status && stream->relay && stepaf_is_attention(plan->ctx))
+        status = stepaf_relay_admit(stream->relay);
+    if (status)
+        return status;
+    take_out(stream);
+    if (op_p)
+        status = refuse_capture(plan->ctx->gpu, cuda_stream);
+    if (!status)
+        status = send_legs(stream, legs, planned, cuda_stream, &marks);
+    put_back(stream);
+    if (status)
+        return marks.begun ? stepaf_stream_break(stream, status) : status;
+    plan->seq++;
+    stream->n_sent++;
+    if (marks.marked)
+        stream->relay->n_marked++;
+    if (op_p)
+        *op_p = stepaf_stream_request(stream, slot);
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_stream)
+{
+    struct stepaf_plan_obj *plan = stream->plan;
+    uint8_t slot = (uint8_t)(stream->n_received % plan->depth);
+    bool asked = stream->requests & 1u << slot, captured = plan->ctx->streams->captured;
+    struct marks marks = {.event = asked ? &stream->arrived[slot] : NULL,
+                          .relay = stream->relay && stepaf_is_attention(plan->ctx)};
+    stepaf_status_t status = stepaf_stream_check(stream);
+
+    if (!status && stream->relay && !stepaf_is_attention(plan->ctx))
+        status = stepaf_relay_admit(stream->relay);
+    if (status)
+        return status;
+    take_out(stream);
+    if (stream->unpacks && !captured)
+        status = stepaf_gpu_capturing(plan->ctx->gpu, cuda_stream, &captured);
+    if (!status)
+        status =
+            receive_legs(stream, &stream->receive[slot * stream->n_receive], cuda_stream, &marks);
+    put_back(stream);
+    plan->ctx->streams->captured = plan->ctx->streams->captured || captured;
+    if (status)
+        return marks.begun ? stepaf_stream_break(stream, status) : status;
+    stream->n_received++;
+    if (marks.marked)
+        stream->relay->n_marked++;
+    if (asked)
+        stream->awaited |= 1u << slot;
+    return STEPAF_OK;
+}
