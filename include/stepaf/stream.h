@@ -51,9 +51,10 @@
  * Multiprocessors do all that such a plan sends, whatever STEPAF_CUDA_ENGINE says, since a copy engine
  * has to be told the place by the host.
  *
- * None of the four waits for a peer. As any launch, each waits while its stream is full of what was
- * enqueued before. The plan's others wait for it then, and stepaf_wait of its requests;
- * stepaf_plan_destroy and stepaf_commit are STEPAF_ERR_STATE.
+ * None of the four waits for a peer. As any launch of a kernel, each waits while its stream is full of
+ * what was enqueued before. Where peers are relayed, only the plan's others of the four wait for it then,
+ * stepaf_wait of a request that nothing waits for yet, and stepaf_commit; stepaf_plan_destroy is
+ * STEPAF_ERR_STATE. A batch handler, which runs in the library's thread, must not call them there.
  *
  * The order of the user's work is the streams' order, and the user's to keep, in one stream or by
  * events between two: a wait, and what reads the answer, comes before the start that uses its slot
@@ -108,15 +109,15 @@ typedef void *stepaf_stream_t;
  *                    operations before it that nothing waits for yet: those that were started
  *                    without a request precede it on the streams, by one stream or by events. Must
  *                    be NULL while @a stream is captured: replays have no requests.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_STATE (no stream plan, or
- *  not committed since it was made); STEPAF_ERR_WOULD_BLOCK (depth operations are started and not
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_STATE (no stream plan, not
+ *  committed since it was made, or a commit is under way); STEPAF_ERR_WOULD_BLOCK (depth operations are started and not
  *  waited for by stepaf_wait_on_stream, nor complete by their requests); STEPAF_ERR_INVALID;
  *  STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED (a source is neither in registered GPU memory nor in host
  *  memory that a stream plan names); STEPAF_ERR_UNSUPPORTED (a source in host memory where GPU memory
  *  was planned, and STEPAF_CUDA_ENGINE leaves it to a copy engine that cannot); STEPAF_ERR_TRANSPORT
  *  (CUDA refuses a launch: if a part was enqueued, the plan is over before the next commit, and every
- *  call says so); the plan's failure, see stepaf_plan_status. Nothing was enqueued on other failures. Never
- *  blocks. */
+ *  call says so); the plan's failure, see stepaf_plan_status. Nothing was enqueued on other failures.
+ *  Blocks while @a stream is full. */
 STEPAF_API stepaf_status_t stepaf_start_on_stream(stepaf_plan_h plan,
                                                   const stepaf_start_params_t *params,
                                                   stepaf_stream_t stream,
@@ -125,15 +126,15 @@ STEPAF_API stepaf_status_t stepaf_start_on_stream(stepaf_plan_h plan,
 /** Attention ranks: make @a stream wait for the oldest operation that was started and not waited
  *  for: what is enqueued after it finds all pull tensors in place.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_STATE (no stream plan, or
- *  nothing to wait for); STEPAF_ERR_TRANSPORT; the plan's failure. Never blocks. */
+ *  nothing to wait for); STEPAF_ERR_TRANSPORT; the plan's failure. Blocks while @a stream is full. */
 STEPAF_API stepaf_status_t stepaf_wait_on_stream(stepaf_plan_h plan, stepaf_stream_t stream);
 
 /** FFN ranks: make @a stream wait for the next batch of every attention rank of the mesh; with
  *  STEPAF_PLAN_ANY, for the next of any one of them.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_STATE (no stream plan, or not
  *  committed); STEPAF_ERR_WOULD_BLOCK (depth batches are received and not answered; with
- *  STEPAF_PLAN_ANY, depth times the number of peers); STEPAF_ERR_TRANSPORT; the plan's failure. Never
- *  blocks. */
+ *  STEPAF_PLAN_ANY, depth times the number of peers); STEPAF_ERR_TRANSPORT; the plan's failure.
+ *  Blocks while @a stream is full. */
 STEPAF_API stepaf_status_t stepaf_recv_on_stream(stepaf_plan_h plan, stepaf_stream_t stream);
 
 /** FFN ranks: enqueue the answers to the oldest batch that was received and not answered, and its
@@ -143,7 +144,8 @@ STEPAF_API stepaf_status_t stepaf_recv_on_stream(stepaf_plan_h plan, stepaf_stre
  *                  than planned, and sources, NULL as planned. With STEPAF_PLAN_ANY only as many as
  *                  one peer has: they are for whichever it is, with sizes no larger than planned for
  *                  any of them; a source of NULL is the one planned for that peer and slot.
- *  @return as stepaf_start_on_stream; STEPAF_ERR_STATE (no batch to answer). Never blocks. */
+ *  @return as stepaf_start_on_stream; STEPAF_ERR_STATE (no batch to answer). Blocks while @a stream
+ *  is full. */
 STEPAF_API stepaf_status_t stepaf_respond_on_stream(stepaf_plan_h plan,
                                                     const stepaf_tensor_t *tensors,
                                                     stepaf_stream_t stream);

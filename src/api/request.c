@@ -110,11 +110,11 @@ static inline __attribute__((always_inline)) stepaf_status_t wait_op(struct step
     if (result == STEPAF_INPROGRESS) {
         if (__builtin_expect(op->plan->stream != NULL, 0)) {
             uint32_t generation = op->generation;
-            stepaf_status_t status = stepaf_stream_claim(op, timeout_us);
+            stepaf_status_t status = stepaf_stream_claim(op, &timeout_us);
             if (op->retired || op->generation != generation) /* another thread was quicker */
                 return waited_already();
             if (status)
-                return status == STEPAF_INPROGRESS && timeout_us ? timed_out(op) : status;
+                return status == STEPAF_INPROGRESS ? timed_out(op) : status;
         }
         if (timeout_us) {
             uint64_t now = stepaf_ticks();
@@ -206,9 +206,7 @@ static int look_at(stepaf_request_h request, stepaf_status_t *status_p)
     bool retired = op ? op->retired : batch->retired;
     bool done = op ? op_done(op) : response_done(batch);
     if (op && op->plan->stream && !done && !retired)
-        *status_p = stepaf_stream_claim(op, 0);
-    if (*status_p == STEPAF_INPROGRESS)
-        *status_p = STEPAF_OK; /* the next time */
+        *status_p = stepaf_stream_claim(op, &(int64_t){0});
     if (*status_p) {
         stepaf_leave(ctx);
         return 1;

@@ -91,7 +91,7 @@ stepaf_status_t stepaf_wait_on_stream(stepaf_plan_h handle, stepaf_stream_t cuda
         status = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_RESPONSE,
                                   "no operation of the plan is started and not waited for");
     if (!status)
-        status = stepaf_stream_receive(stream, cuda_stream);
+        status = stepaf_stream_receive(stream, cuda_stream, NULL);
     stepaf_leave(ctx);
     return status;
 }
@@ -110,7 +110,7 @@ stepaf_status_t stepaf_recv_on_stream(stepaf_plan_h handle, stepaf_stream_t cuda
         status = would_block("all slots are received and not answered");
     if (!status)
         status = stream->any ? stepaf_any_receive(stream, cuda_stream)
-                             : stepaf_stream_receive(stream, cuda_stream);
+                             : stepaf_stream_receive(stream, cuda_stream, NULL);
     stepaf_leave(ctx);
     return status;
 }

@@ -175,14 +175,17 @@ stepaf_status_t stepaf_stream_check(struct stepaf_stream *stream);
 /* Hot: enqueue. @a tensors: NULL, or n_out (broadcast) or peers * n_out, no larger than planned. */
 stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
                                    int n_tensors, void *cuda_stream, struct stepaf_op **op_p);
-stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_stream);
+/* @a behind: NULL, or two events, of which the second may be NULL: it is the library's own wait. */
+stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_stream,
+                                      void *const *behind);
 
 /* Record an event in @a cuda_stream, made at its first use. */
 stepaf_status_t stepaf_stream_mark(struct stepaf_gpu *gpu, void **event_p, void *cuda_stream);
 /* Requests: make one for the operation that was just sent, and marked; enqueue the wait for @a op if
- * nobody has, STEPAF_INPROGRESS if another thread is enqueueing for so long; look which are complete. */
+ * nobody has (STEPAF_INPROGRESS: another thread has been enqueueing for so long, or this has become
+ * another operation); look which are complete. */
 struct stepaf_op *stepaf_stream_request(struct stepaf_stream *stream, uint8_t slot);
-stepaf_status_t stepaf_stream_claim(struct stepaf_op *op, int64_t timeout_us);
+stepaf_status_t stepaf_stream_claim(struct stepaf_op *op, int64_t *timeout_us);
 /* Whether the library's own wait for what was in the next slot, if it was that, is over: the user's
  * streams do not come behind it by themselves. */
 bool stepaf_stream_slot_is_free(struct stepaf_stream *stream);

@@ -130,10 +130,11 @@ static void put_back(struct stepaf_stream *stream)
 
 /* What is enqueued beside the legs. */
 struct marks {
-    void **event; /* recorded behind them; NULL: none */
-    bool relay;   /* they end the operation, and peers are relayed */
-    bool marked;  /* so the relay has a mark more */
-    bool begun;   /* some of it is enqueued */
+    void *const *behind; /* two events before them; NULL: none */
+    void **event;        /* recorded behind them; NULL: none */
+    bool relay;          /* they end the operation, and peers are relayed */
+    bool marked;         /* so the relay has a mark more */
+    bool begun;          /* some of it is enqueued */
 };
 
 static stepaf_status_t mark_legs(struct stepaf_stream *stream, void *cuda_stream,
@@ -179,6 +180,9 @@ static stepaf_status_t receive_legs(struct stepaf_stream *stream, const struct s
     struct stepaf_gpu *gpu = stream->plan->ctx->gpu;
     stepaf_status_t status = STEPAF_OK;
 
+    for (int i = 0; marks->behind && i < 2 && !status; i++)
+        if (marks->behind[i])
+            status = stepaf_gpu_event_await(gpu, marks->behind[i], cuda_stream);
     for (uint32_t k = 0; k < stream->n_receive && !status; k++) {
         status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, &legs[k].flow, 1, legs[k].threads,
                                    false, cuda_stream);
@@ -240,12 +244,14 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
     return STEPAF_OK;
 }
 
-stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_stream)
+stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_stream,
+                                      void *const *behind)
 {
     struct stepaf_plan_obj *plan = stream->plan;
     uint8_t slot = (uint8_t)(stream->n_received % plan->depth);
     bool asked = stream->requests & 1u << slot, captured = plan->ctx->streams->captured;
-    struct marks marks = {.event = asked ? &stream->arrived[slot] : NULL,
+    struct marks marks = {.behind = behind,
+                          .event = asked || behind ? &stream->arrived[slot] : NULL,
                           .relay = stream->relay && stepaf_is_attention(plan->ctx)};
     stepaf_status_t status = stepaf_stream_check(stream);
 
@@ -268,5 +274,7 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
         stream->relay->n_marked++;
     if (asked)
         stream->awaited |= 1u << slot;
+    if (behind)
+        stream->claimed |= 1u << slot;
     return STEPAF_OK;
 }

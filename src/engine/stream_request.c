@@ -39,56 +39,69 @@ static void close_request(struct stepaf_stream *stream, uint8_t slot, stepaf_sta
     stepaf_op_end(&stream->plan->ops[slot], status, stream->failed_peer);
 }
 
-/* Wait for the next operation in the library's own stream, and note when that is over. */
-static stepaf_status_t claim_one(struct stepaf_stream *stream)
+/* Whether @a op has a request, and nothing is enqueued that waits for it. */
+static bool is_open(const struct stepaf_stream *stream, const struct stepaf_op *op)
 {
-    struct stepaf_ctx *ctx = stream->plan->ctx;
-    uint8_t slot = (uint8_t)(stream->n_received % stream->plan->depth);
-    stepaf_status_t status = stepaf_stream_receive(stream, ctx->streams->stream);
-
-    if (!status && !(stream->requests & 1u << slot)) /* else it is noted already */
-        status = stepaf_stream_break(
-            stream, stepaf_stream_mark(ctx->gpu, &stream->arrived[slot], ctx->streams->stream));
-    if (!status)
-        stream->claimed |= 1u << slot;
-    return status;
+    return stream->requests & ~stream->awaited & 1u << op->slot;
 }
 
-stepaf_status_t stepaf_stream_claim(struct stepaf_op *op, int64_t timeout_us)
+/* Wait until no other thread is enqueueing, which may be what makes this needless. False: in vain. */
+static bool await_turn(const struct stepaf_stream *stream, struct stepaf_op *op,
+                       int64_t *timeout_us)
 {
-    struct stepaf_stream *stream = op->plan->stream;
-    struct stepaf_ctx *ctx = op->plan->ctx;
+    struct stepaf_ctx *ctx = stream->plan->ctx;
     struct stepaf_waiter waiter = stepaf_waiter_begin();
+    int64_t began = stepaf_monotonic_ns();
+    uint32_t generation = op->generation;
     bool more = true;
 
     op->n_waiting++; /* so that it stays */
-    while (more && stream->enqueueing)
-        more = stepaf_waiter_idle(ctx, &waiter, timeout_us);
+    while (more && stream->enqueueing && op->generation == generation && is_open(stream, op))
+        more = stepaf_waiter_idle(ctx, &waiter, *timeout_us);
     op->n_waiting--;
-    if (!more)
-        return STEPAF_INPROGRESS;
-    stepaf_status_t status = stepaf_stream_status(stream);
-    if (status) { /* the operation's result, which the caller takes from it */
-        if (stream->requests & ~stream->awaited & 1u << op->slot)
-            close_request(stream, op->slot, status);
-        return STEPAF_OK;
-    }
-    if (!(stream->requests & ~stream->awaited & 1u << op->slot))
-        return STEPAF_OK;
+    *timeout_us = stepaf_timeout_us(ctx, *timeout_us) - (stepaf_monotonic_ns() - began) / 1000;
+    if (*timeout_us <= 0)
+        *timeout_us = 1;
+    return more && op->generation == generation;
+}
+
+/* The library's own wait for the operations up to this one. */
+static stepaf_status_t claim(struct stepaf_stream *stream, const struct stepaf_op *op)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+    stepaf_status_t status = STEPAF_OK;
+
     if (!ctx->streams->stream)
         status = stepaf_gpu_stream_create(ctx->gpu, &ctx->streams->stream);
     /* Operations before it have marks of their own only if they have requests. The others precede
      * it on the streams, and with them the earlier waits in their slots. */
-    if (!status)
-        status = stepaf_gpu_event_await(ctx->gpu, stream->sent[op->slot], ctx->streams->stream);
-    while (!status && !(stream->awaited & 1u << op->slot)) {
-        uint8_t slot = (uint8_t)(stream->n_received % op->plan->depth);
-        if (slot != op->slot && stream->sent[slot])
-            status = stepaf_gpu_event_await(ctx->gpu, stream->sent[slot], ctx->streams->stream);
-        if (!status)
-            status = claim_one(stream);
+    while (!status && is_open(stream, op)) {
+        uint8_t slot = (uint8_t)(stream->n_received % stream->plan->depth);
+        void *behind[] = {stream->sent[op->slot], slot != op->slot ? stream->sent[slot] : NULL};
+        status = stepaf_stream_receive(stream, ctx->streams->stream, behind);
     }
     return status;
+}
+
+stepaf_status_t stepaf_stream_claim(struct stepaf_op *op, int64_t *timeout_us)
+{
+    struct stepaf_stream *stream = op->plan->stream;
+    stepaf_status_t status;
+
+    if (__builtin_expect(stream->enqueueing, 0)) {
+        if (!*timeout_us) /* another time */
+            return STEPAF_OK;
+        if (!await_turn(stream, op, timeout_us))
+            return STEPAF_INPROGRESS;
+    }
+    status = stepaf_stream_status(stream);
+    if (!status && is_open(stream, op))
+        status = claim(stream, op);
+    if (!status || !stream->failure)
+        return status;
+    if (is_open(stream, op)) /* the operation's result, which the caller takes from it */
+        close_request(stream, op->slot, stream->failure);
+    return STEPAF_OK;
 }
 
 /* Look at the open requests of one plan. Those that no stream waits for end with the plan only. */

@@ -429,9 +429,11 @@ static CUresult fake_stream_sync(CUstream stream)
 static CUresult fake_stream_wait(CUstream stream, CUevent event, unsigned flags)
 {
     (void)flags;
+    pthread_mutex_lock(&launching);
     if (cuda_fake.n_waits < CUDA_FAKE_WAITS)
         cuda_fake.waits[cuda_fake.n_waits++] =
             (struct cuda_wait){stream, event, cuda_fake.n_launches};
+    pthread_mutex_unlock(&launching);
     return step();
 }
 

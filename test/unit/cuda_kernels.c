@@ -281,6 +281,7 @@ void cuda_kernels_limit(unsigned room)
 {
     pthread_mutex_lock(&gpu.lock);
     gpu.room = room < WORKS ? room : WORKS;
+    pthread_cond_broadcast(&gpu.changed);
     pthread_mutex_unlock(&gpu.lock);
 }
 

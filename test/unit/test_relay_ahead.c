@@ -138,8 +138,10 @@ static void *wait_for_all(void *arg)
     const struct relay_rank *rank = arg;
     stepaf_status_t status = STEPAF_OK;
 
-    while (status == STEPAF_OK || (status == STEPAF_ERR_STATE && !atomic_load(&all_started)))
+    for (bool all = false; status == STEPAF_OK || (status == STEPAF_ERR_STATE && !all);) {
+        all = atomic_load(&all_started); /* before */
         status = stepaf_wait_on_stream(rank->plan, (void *)&rank->stream);
+    }
     return status == STEPAF_ERR_STATE ? NULL : (void *)stepaf_status_name(status);
 }
 
@@ -183,6 +185,71 @@ static void two_threads_share_a_plan(void)
     ranks_expect_processes(2, share_a_plan, &its);
     its.depth = 5;
     ranks_expect_processes(2, share_a_plan, &its);
+}
+
+/* Wait for an operation while another thread enqueues the next in its slot: it is not that one that is
+ * waited for. */
+struct waiting {
+    stepaf_request_h request;
+    stepaf_status_t status;
+};
+
+static void *wait_for_one(void *arg)
+{
+    const struct timespec little = {.tv_nsec = 20000000}; /* until the next start waits */
+    struct waiting *its = arg;
+
+    nanosleep(&little, NULL);
+    its->status = stepaf_wait(its->request, 5000000);
+    return NULL;
+}
+
+static int wait_for_an_old_one(const stepaf_boot_t *boot, void *arg)
+{
+    enum { OPS = 5 };
+    const struct timespec late = {.tv_nsec = 100000000}, soon = {.tv_nsec = 10000000};
+    struct waiting its[OPS];
+    pthread_t thread[OPS];
+    struct relay_rank rank;
+
+    if (relay_rank_open(&rank, arg, boot))
+        return 1;
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+    cuda_kernels_limit(20);
+    for (int n = 0; rank.role == STEPAF_ATTENTION && n < OPS; n++) {
+        void *stream = &rank.stream;
+        if (n)
+            RANK_CHECK(boot, pthread_create(&thread[n - 1], NULL, wait_for_one, &its[n - 1]) == 0);
+        RANK_CHECK(boot,
+                   stepaf_start_on_stream(rank.plan, NULL, stream, &its[n].request) == STEPAF_OK);
+        nanosleep(&soon, NULL); /* the other thread is next */
+        RANK_CHECK(boot, stepaf_wait_on_stream(rank.plan, stream) == STEPAF_OK);
+        while (cuda_kernels_enqueued() - cuda_kernels_done() < 20)
+            cuda_kernels_call(nothing, NULL, 0);
+    }
+    if (rank.role == STEPAF_ATTENTION) {
+        RANK_CHECK(boot, stepaf_wait(its[OPS - 1].request, -1) == STEPAF_OK);
+        for (int n = 0; n < OPS - 1; n++)
+            RANK_CHECK(boot, pthread_join(thread[n], NULL) == 0);
+    }
+    for (int n = 0; rank.role == STEPAF_FFN && n < OPS; n++) {
+        nanosleep(&late, NULL);
+        if (serve(&rank, 1))
+            return 1;
+    }
+    RANK_CHECK(boot, cuda_kernels_sync(RELAY_SYNC_MS));
+    RANK_CHECK(boot, stepaf_plan_status(rank.plan) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
+    relay_rank_close(&rank);
+    return 0;
+}
+
+static void an_old_request_takes_nothing_new(void)
+{
+    struct relay_job its = job;
+
+    its.depth = 1;
+    ranks_expect_processes(2, wait_for_an_old_one, &its);
 }
 
 static void a_full_stream_does_not_keep_the_thread(void)
@@ -274,6 +341,7 @@ int main(void)
         {"a stream has room for so many", a_stream_has_room_for_so_many},
         {"a full stream does not keep the thread", a_full_stream_does_not_keep_the_thread},
         {"two threads share a plan", two_threads_share_a_plan},
+        {"an old request takes nothing new", an_old_request_takes_nothing_new},
         {"a commit lets streams come by", a_commit_lets_streams_come_by},
         {"other plans have no GPU memory then", other_plans_have_no_gpu_memory_then},
         CU_TEST_INFO_NULL,
