@@ -4,7 +4,7 @@
  * --plans DIGITS: which of the plans below are used, all at once. --ops N: operations of each; of
  * those with very large tensors, fewer. --fixed 1: always the largest sizes. --seed N: of sizes.
  * --any 1: FFN ranks, of one attention rank each, take any. --gpus N: skip where there are fewer. --own 1: no process sees another's GPU.
- * --sms N: streams on so many multiprocessors only. */
+ * --sms N: streams on so many multiprocessors only. --work N: so many launches beside each operation. */
 #include "gpu/exchange.h"
 
 #include <string.h>
@@ -70,6 +70,8 @@ struct lane {
 
 static struct lane lanes[PLANS_MAX];
 static int n_lanes;
+static long long
+    work; /* launches beside each operation, at either end: a stream may be full of them */
 
 static bool make_lane(struct hs_job *job, int shape, long long ops)
 {
@@ -118,6 +120,15 @@ static bool finish(struct lane *lane, int n)
     return order(lane, lane->second_done, stream, lane->plan.stream);
 }
 
+static bool launch_work(cudaStream_t stream)
+{
+    bool good = true;
+
+    for (long long i = 0; i < work && good; i++)
+        good = GX_CUDA(gx_launch_delay(1, stream));
+    return good;
+}
+
 static bool attend(uint64_t round)
 {
     int n[PLANS_MAX];
@@ -125,7 +136,7 @@ static bool attend(uint64_t round)
     for (int i = 0; i < n_lanes; i++) {
         n[i] = burst(&lanes[i], round);
         for (int k = 0; k < n[i]; k++)
-            if (!HS_OK(gx_start(&lanes[i].plan, NULL, NULL)))
+            if (!launch_work(lanes[i].plan.stream) || !HS_OK(gx_start(&lanes[i].plan, NULL, NULL)))
                 return false;
     }
     for (int i = 0; i < n_lanes; i++) {
@@ -147,7 +158,7 @@ static bool serve_burst(struct lane *lane, int n)
     if (!order(lane, lane->first_done, lane->plan.stream, stream))
         return false;
     for (int k = 0; k < n; k++)
-        if (!HS_OK(gx_respond(&lane->plan, stream)))
+        if (!launch_work(stream) || !HS_OK(gx_respond(&lane->plan, stream)))
             return false;
     return true;
 }
@@ -201,6 +212,7 @@ static void body(struct hs_job *job)
     if (!gx_open(job))
         return;
     ops = gx_scaled(job, ops, 20);
+    work = hs_option_int(job, "--work", 0);
     hs_step("set-up");
     for (; *plans != '\0'; plans++)
         if (!make_lane(job, *plans - '0', ops))
@@ -225,7 +237,8 @@ int main(int argc, char **argv)
 {
     static const struct hs_test test = {.name = "echo",
                                         .options =
-                                            "--plans --ops --fixed --seed --any --gpus --own --sms",
+                                            "--plans --ops --fixed --seed --any --gpus --own --sms "
+                                            "--work",
                                         .limit_s = 240,
                                         .n_boots = 1,
                                         .body = body};

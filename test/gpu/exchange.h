@@ -13,8 +13,8 @@
 #include "gpu/kernels.h"
 #include "mpi/harness.h"
 
-enum { GX_TENSORS = 4, GX_PEERS = 24 };
-_Static_assert((int)GX_TENSORS * (int)GX_PEERS <= (int)GX_PIECES, "an operation is one launch");
+enum { GX_TENSORS = 4, GX_PEERS = 24, GX_ALL = GX_TENSORS * GX_PEERS };
+_Static_assert((int)GX_ALL <= (int)GX_PIECES, "an operation is one launch");
 
 /* Where a test's memory comes from. */
 enum gx_memory {
