@@ -60,7 +60,8 @@ typedef struct stepaf_start_params {
  *  STEPAF_ERR_UNSUPPORTED (with STEPAF_PLAN_STREAM, a destination of another kind of memory than its
  *  key's, or host memory that cannot be pinned for the GPU); STEPAF_ERR_STATE (host memory would have to
  *  be pinned while streams wait for peers by way of the host); STEPAF_ERR_LIMIT (65,535 plans; with
- *  STEPAF_PLAN_ANY, more than 64 tensors each way over all peers); STEPAF_ERR_NO_MEMORY. Nothing changed on failure. Does not block. */
+ *  STEPAF_PLAN_ANY, more than 64 tensors each way over all peers); STEPAF_ERR_NO_MEMORY. Nothing changed
+ *  on failure. Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_create(stepaf_context_h ctx, const stepaf_tensor_t *push,
                                               int n_push, const stepaf_tensor_t *pull, int n_pull,
                                               uint32_t flags, stepaf_plan_h *plan_p);

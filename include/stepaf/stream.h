@@ -80,8 +80,8 @@
  * copies go where nothing is any more.
  *
  * A failure on the way, a lost peer or a deadline, releases the stream; what it does next reads old
- * bytes, or those of some peers are new. stepaf_plan_status tells. Such a plan is over until
- * the next commit, which begins anew.
+ * bytes, or those of some peers are new. stepaf_plan_status tells. Such a plan is over until the next
+ * commit, which begins anew.
  *
  * The GPU is the one that is current to the thread whose call is the first to need one (stepaf_alloc,
  * stepaf_register, stepaf_plan_create), or GPU 0. Streams belong to it. */
@@ -110,9 +110,9 @@ typedef void *stepaf_stream_t;
  *                    without a request precede it on the streams, by one stream or by events. Must
  *                    be NULL while @a stream is captured: replays have no requests.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_STATE (no stream plan, not
- *  committed since it was made, or a commit is under way); STEPAF_ERR_WOULD_BLOCK (depth operations are started and not
- *  waited for by stepaf_wait_on_stream, nor complete by their requests); STEPAF_ERR_INVALID;
- *  STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED (a source is neither in registered GPU memory nor in host
+ *  committed since it was made, or a commit is under way); STEPAF_ERR_WOULD_BLOCK (depth operations are
+ *  started and not waited for by stepaf_wait_on_stream, nor complete by their requests);
+ *  STEPAF_ERR_INVALID; STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED (a source is neither in registered GPU memory nor in host
  *  memory that a stream plan names); STEPAF_ERR_UNSUPPORTED (a source in host memory where GPU memory
  *  was planned, and STEPAF_CUDA_ENGINE leaves it to a copy engine that cannot); STEPAF_ERR_TRANSPORT
  *  (CUDA refuses a launch: if a part was enqueued, the plan is over before the next commit, and every

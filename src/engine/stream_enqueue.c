@@ -249,7 +249,7 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
 {
     struct stepaf_plan_obj *plan = stream->plan;
     uint8_t slot = (uint8_t)(stream->n_received % plan->depth);
-    bool asked = stream->requests & 1u << slot, captured = plan->ctx->streams->captured;
+    bool asked = stream->requests & 1u << slot;
     struct marks marks = {.behind = behind,
                           .event = asked || behind ? &stream->arrived[slot] : NULL,
                           .relay = stream->relay && stepaf_is_attention(plan->ctx)};
@@ -259,6 +259,7 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
         status = stepaf_relay_admit(stream->relay);
     if (status)
         return status;
+    bool captured = plan->ctx->streams->captured; /* there are none before the first commit */
     take_out(stream);
     if (stream->unpacks && !captured)
         status = stepaf_gpu_capturing(plan->ctx->gpu, cuda_stream, &captured);

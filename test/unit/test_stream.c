@@ -176,6 +176,19 @@ static void half_a_wait_ends_the_plan(void)
     end();
 }
 
+static void nothing_is_enqueued_before_the_commit(void)
+{
+    begin(STEPAF_FFN);
+    CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_STATE);
+    CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_ERR_STATE);
+    end();
+    begin(STEPAF_ATTENTION);
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_ERR_STATE);
+    CU_ASSERT_EQUAL(stepaf_wait_on_stream(plan, &stream), STEPAF_ERR_STATE);
+    CU_ASSERT_EQUAL(cuda_fake.n_launches, 0);
+    end();
+}
+
 static void half_a_receive_ends_the_plan(void)
 {
     begin(STEPAF_FFN);
@@ -360,6 +373,7 @@ int main(void)
     CU_TestInfo tests[] = {
         {"the host's wait comes behind the start", the_hosts_wait_comes_behind_the_start},
         {"a slot is free when the host's wait is over", a_slot_is_free_when_the_hosts_wait_is_over},
+        {"nothing is enqueued before the commit", nothing_is_enqueued_before_the_commit},
         {"half a wait ends the plan", half_a_wait_ends_the_plan},
         {"half a receive ends the plan", half_a_receive_ends_the_plan},
         {"inlets that were captured stay", inlets_that_were_captured_stay},
