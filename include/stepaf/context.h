@@ -108,7 +108,7 @@ STEPAF_API int stepaf_peer_index(stepaf_context_h ctx, int rank);
 /** Exchange all addresses: after it, declared keys, registered memory and plans can be used.
  *
  *  Collective over the world, one exchange however many keys. May be called again, to add
- *  keys and to add or remove memory and plans: each call begins a new epoch, and what still arrives from an
+ *  or remove keys, memory and plans: each call begins a new epoch, and what still arrives from an
  *  older one is dropped. Existing plans stay valid.
  *  @return STEPAF_OK; STEPAF_ERR_STATE (some rank has an operation in flight or a batch not
  *  released; or nothing has changed on any rank since the last commit); STEPAF_ERR_MISMATCH (a

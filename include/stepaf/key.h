@@ -46,15 +46,31 @@ typedef struct stepaf_key_params {
  *  attention rank of the mesh, unless stepaf_register_recv has given the caller's own.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (a field out of its range, shape
  *  and max_bytes that contradict each other, or the key is declared already, with other
- *  parameters); STEPAF_ERR_LIMIT (65,536 keys); STEPAF_ERR_NO_MEMORY. Nothing changed on failure.
+ *  parameters, and not withdrawn); STEPAF_ERR_LIMIT (65,536 keys); STEPAF_ERR_NO_MEMORY. Nothing changed on failure.
  *  In force from the next commit. Does not block. */
 STEPAF_API stepaf_status_t stepaf_key_declare(stepaf_context_h ctx, uint64_t key,
                                               const stepaf_key_params_t *params);
 
+/** Take back the declaration of @a key, with all of stepaf_register_recv that it has. Its number may be
+ *  declared anew at once, with other parameters too; what was declared before is in force until the
+ *  next commit, and with it what peers push.
+ *
+ *  With that commit an FFN rank's receive buffers are gone: memory of the caller's own may be
+ *  deregistered, and what the library has allocated is freed, together for all keys that got theirs by
+ *  the same commit once all of these are withdrawn. Ranks that have the key withdraw it before the same
+ *  commit: an FFN rank that has not keeps its buffers, and while attention ranks have it and an FFN rank
+ *  has not, commits fail (STEPAF_ERR_KEY) and leave the last epoch in force. What stepaf_push_pull has
+ *  kept for the key ends at once, with its requests.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_KEY (not declared); STEPAF_ERR_STATE (a plan of this
+ *  rank names it, or an operation of stepaf_push_pull is in flight or not released);
+ *  STEPAF_ERR_NO_MEMORY. Nothing changed on failure. Does not block. */
+STEPAF_API stepaf_status_t stepaf_key_withdraw(stepaf_context_h ctx, uint64_t key);
+
 /** FFN ranks: receive @a key from the attention ranks @a ranks into @a buffer, cut into n_ranks
  *  equal slices in the order of @a ranks; each slice holds the key's depth buffers of
  *  max_bytes, one after the other. Ranks not named get library-allocated buffers.
- *  @param buffer   in registered memory; stays registered while the key uses it.
+ *  @param buffer   in registered memory; stays registered while the key uses it: until a commit after
+ *                  stepaf_key_withdraw.
  *  @param bytes    of the whole buffer, a multiple of n_ranks; slice = bytes / n_ranks.
  *  @param ranks    attention group ranks, distinct, of this rank's mesh (stepaf_peer_rank); NULL with
  *                  n_ranks 0 stands for all of those in order.

@@ -97,7 +97,7 @@ STEPAF_API stepaf_status_t stepaf_start_with(stepaf_plan_h plan,
                                              stepaf_request_h *request_p);
 
 /** Push and pull in one call: the same as a plan made for these keys and destinations, kept by
- *  the context for the next such call, and started with these sources and sizes. For callers that
+ *  the context for the next such call, until stepaf_key_withdraw of one of its keys, and started with these sources and sizes. For callers that
  *  do not mind the look-up (tens of nanoseconds).
  *  @return as stepaf_plan_create and stepaf_start. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_push_pull(stepaf_context_h ctx, const stepaf_tensor_t *push,

@@ -15,6 +15,19 @@ stepaf_status_t stepaf_key_declare(stepaf_context_h handle, uint64_t key,
     return status;
 }
 
+stepaf_status_t stepaf_key_withdraw(stepaf_context_h handle, uint64_t key)
+{
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    stepaf_engine_progress(ctx); /* a one-shot operation's release may be here already */
+    status = stepaf_key_take_back(ctx, key);
+    stepaf_leave(ctx);
+    return status;
+}
+
 stepaf_status_t stepaf_register_recv(stepaf_context_h handle, uint64_t key, void *buffer,
                                      size_t bytes, const int *ranks, int n_ranks)
 {

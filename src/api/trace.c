@@ -159,7 +159,22 @@ stepaf_status_t stepaf_counters_get(stepaf_context_h handle, stepaf_counters_t *
     return status;
 }
 
-/* Attention: memory of plans and keys, on all peers. */
+static void count_key(const struct stepaf_ctx *ctx, const struct stepaf_key *key,
+                      stepaf_memory_use_t *use)
+{
+    use->declared += sizeof(*key);
+    if (key->remote)
+        use->per_key += ctx->n_peers * sizeof(key->remote[0]);
+    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next) {
+        const struct stepaf_segment *segment =
+            stepaf_container_of(node, struct stepaf_segment, node);
+        use->declared += sizeof(*segment) + segment->n_ranks * sizeof(segment->ranks[0]);
+        if (segment->library)
+            use->receive += segment->n_ranks * segment->stride;
+    }
+}
+
+/* Attention: memory of plans, on all peers. */
 static void count_plans(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
 {
     for (uint32_t i = 0; i < ctx->plans.n; i++) {
@@ -176,9 +191,6 @@ static void count_plans(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
         use->per_key += ctx->n_peers * per_peer;
         use->key_peers += (size_t)(plan->n_push + plan->n_pull) * plan->depth * ctx->n_peers;
     }
-    for (uint32_t i = 0; i < ctx->n_keys; i++)
-        if (ctx->keys[i]->remote)
-            use->per_key += ctx->n_peers * sizeof(ctx->keys[i]->remote[0]);
 }
 
 /* FFN: the same for what attention ranks have told. */
@@ -223,18 +235,10 @@ stepaf_status_t stepaf_memory_get(stepaf_context_h handle, stepaf_memory_use_t *
         use_p->per_peer += per_link;
         use_p->staging += staging;
     }
-    for (uint32_t i = 0; i < ctx->n_keys; i++) {
-        const struct stepaf_key *key = ctx->keys[i];
-        use_p->declared += sizeof(*key);
-        for (struct stepaf_list *node = key->segments.next; node != &key->segments;
-             node = node->next) {
-            const struct stepaf_segment *segment =
-                stepaf_container_of(node, struct stepaf_segment, node);
-            use_p->declared += sizeof(*segment) + segment->n_ranks * sizeof(segment->ranks[0]);
-            if (segment->library)
-                use_p->receive += segment->n_ranks * segment->stride;
-        }
-    }
+    for (uint32_t i = 0; i < ctx->n_keys; i++)
+        count_key(ctx, ctx->keys[i], use_p);
+    for (const struct stepaf_key *key = ctx->withdrawn; key; key = key->next)
+        count_key(ctx, key, use_p);
     count_plans(ctx, use_p);
     count_mirrors(ctx, use_p);
 out:

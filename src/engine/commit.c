@@ -258,8 +258,6 @@ static stepaf_status_t handshake(struct stepaf_ctx *ctx, int64_t deadline_ns)
 
 static void mark_committed(struct stepaf_ctx *ctx)
 {
-    for (uint32_t i = 0; i < ctx->n_keys; i++)
-        ctx->keys[i]->committed = ctx->epoch;
     for (uint32_t i = 0; i < ctx->n_regions; i++)
         if (stepaf_is_attention(ctx) || ctx->regions[i]->target)
             ctx->regions[i]->offered = ctx->epoch;
@@ -288,9 +286,11 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
     }
     mark_committed(ctx);
     status = handshake(ctx, deadline_ns);
-    if (!status && ctx->streams)
+    if (!status && (ctx->streams || ctx->withdrawn))
         status = stepaf_regions_settle(ctx, deadline_ns);
     stepaf_streams_settle(ctx);
+    if (!status)
+        stepaf_keys_forget(ctx);
     if (!status)
         stepaf_transports_trim(ctx);
     if (!status)

@@ -88,7 +88,8 @@ static bool is_offered(const struct stepaf_ctx *ctx, const struct stepaf_region 
 {
     if (region->hidden || (region->kind != STEPAF_MEM_HOST && !region->linked))
         return false;
-    return stepaf_is_attention(ctx) || region->target;
+    unsigned leaving = stepaf_keys_leaving(ctx, region);
+    return stepaf_is_attention(ctx) || (region->target && (!leaving || leaving < region->uses));
 }
 
 static void pack_regions(struct stepaf_ctx *ctx, struct stepaf_pack *pack)

@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/time.h"
 #include "engine/flight.h"
+#include "engine/key.h"
 #include "engine/lock.h"
 #include "engine/mesh.h"
 #include "engine/table.h"
@@ -37,43 +38,7 @@ enum {
 };
 
 struct stepaf_ctx;
-struct stepaf_landing;
 struct stepaf_streams;
-
-/* Where the pushes of one key go at one FFN rank. */
-struct stepaf_key_remote {
-    const struct stepaf_rmem *rmem; /* NULL: not known there */
-    uint64_t offset;                /* of slot 0 */
-};
-
-/* Where an FFN rank receives a key: a run of equal slices in one region. */
-struct stepaf_segment {
-    struct stepaf_list node;
-    struct stepaf_region *region;
-    uint64_t offset; /* of the first slice */
-    uint64_t stride; /* from slice to slice */
-    uint32_t n_ranks;
-    uint32_t *ranks; /* attention ranks, slice by slice */
-    bool library;    /* allocated at commit, not by the caller */
-};
-
-struct stepaf_key {
-    uint64_t id;
-    stepaf_direction_t direction;
-    stepaf_dtype_t dtype;
-    stepaf_mem_kind_t mem_kind;
-    uint32_t max_bytes;
-    uint32_t row_bytes; /* 0: shape is not to be cut into rows */
-    uint32_t depth;
-    uint32_t committed; /* epoch in which peers learned of it, 0: not yet */
-    int ndim;
-    int64_t shape[STEPAF_MAX_DIMS];
-    struct stepaf_key_remote *remote; /* attention, push: one per peer, after commit */
-    uint32_t busy;                    /* the same, bit s: some peer may still read slot s */
-    struct stepaf_list segments;      /* FFN, push */
-    struct stepaf_landing *landing; /* FFN, push: where it comes to for streams by way of the host,
-                                       * from the peers that are relayed; NULL: nowhere */
-};
 
 struct stepaf_peer {
     struct stepaf_ctx *ctx;
@@ -156,6 +121,7 @@ struct stepaf_ctx {
 
     struct stepaf_key **keys; /* ascending by id */
     uint32_t n_keys;
+    struct stepaf_key *withdrawn;   /* since the last commit: peers know them still */
     struct stepaf_region **regions; /* ascending by address */
     uint32_t n_regions;
     struct stepaf_region *last_region; /* of the last look-up in host memory */
@@ -319,8 +285,12 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
 /* Tell all peers of a plan whose keys and memory they know. */
 stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan);
 bool stepaf_plan_ready(const struct stepaf_plan_obj *plan);
+bool stepaf_plan_names(const struct stepaf_plan_obj *plan, const struct stepaf_key *key);
 /* Whether a part of @a op is not over, or its posts are still on their way. */
 bool stepaf_op_busy(const struct stepaf_op *op);
+/* Whether nothing of a plan is in flight; STEPAF_ERR_STATE: something is. Then it can end. */
+stepaf_status_t stepaf_plan_idle(const struct stepaf_plan_obj *plan);
+stepaf_status_t stepaf_plan_end(struct stepaf_plan_obj *plan);
 /* The first peer that has not released one of the plan's slots; NULL: all have. */
 const struct stepaf_peer *stepaf_plan_holder(const struct stepaf_plan_obj *plan);
 stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
@@ -367,22 +337,7 @@ stepaf_status_t stepaf_ctx_gpu(struct stepaf_ctx *ctx, struct stepaf_gpu **gpu_p
 /* Find out what kind of memory the caller has given: sets kind and shareable of @a region. */
 stepaf_status_t stepaf_ctx_place(struct stepaf_ctx *ctx, struct stepaf_region *region);
 
-/* key.c, region.c: set-up, and look-ups by bisection */
-struct stepaf_key *stepaf_key_find(const struct stepaf_ctx *ctx, uint64_t id);
-stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id,
-                               const stepaf_key_params_t *params);
-stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *buffer, size_t bytes,
-                                   const int *ranks, int n_ranks);
-/* Give every push key receive buffers for the ranks that have none; undo takes those back that
- * were given since the last commit. */
-stepaf_status_t stepaf_key_allocate(struct stepaf_ctx *ctx);
-void stepaf_key_allocate_undo(struct stepaf_ctx *ctx);
-void stepaf_keys_free(struct stepaf_ctx *ctx);
-void stepaf_key_describe(const struct stepaf_key *key, uint64_t id, void *data, uint32_t bytes,
-                         uint32_t max_bytes, stepaf_tensor_info_t *info_p);
-/* Where an FFN rank receives @a key from attention rank @a rank; NULL: nowhere. */
-uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t rank);
-
+/* region.c: set-up, and look-ups by bisection */
 /* Find the region that holds a range; NULL: none does. _host: only host memory, and fast; _linked:
  * that, or GPU memory that links can carry. */
 struct stepaf_region *stepaf_region_find(const struct stepaf_ctx *ctx, const void *data,

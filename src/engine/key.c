@@ -27,7 +27,18 @@ struct stepaf_key *stepaf_key_find(const struct stepaf_ctx *ctx, uint64_t id)
     return at < ctx->n_keys && ctx->keys[at]->id == id ? ctx->keys[at] : NULL;
 }
 
-static stepaf_status_t invalid(uint64_t id, const char *what)
+struct stepaf_key *stepaf_key_known(const struct stepaf_ctx *ctx, uint64_t id)
+{
+    struct stepaf_key *key = stepaf_key_find(ctx, id);
+
+    if (key && key->since <= ctx->epoch)
+        return key;
+    for (key = ctx->withdrawn; key && (key->id != id || key->until != ctx->epoch); key = key->next)
+        ;
+    return key;
+}
+
+stepaf_status_t stepaf_key_invalid(uint64_t id, const char *what)
 {
     return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "key %llu: %s",
                             (unsigned long long)id, what);
@@ -40,18 +51,18 @@ static stepaf_status_t set_shape(struct stepaf_key *key, const stepaf_key_params
     uint64_t row = element;
 
     if (params->ndim < 1 || params->ndim > STEPAF_MAX_DIMS)
-        return invalid(key->id, "ndim must be 1 to 8");
+        return stepaf_key_invalid(key->id, "ndim must be 1 to 8");
     for (int i = 0; i < params->ndim; i++) {
         if (params->shape[i] < 0 || params->shape[i] > UINT32_MAX)
-            return invalid(key->id, "a dimension must be 0 to 2^32-1");
+            return stepaf_key_invalid(key->id, "a dimension must be 0 to 2^32-1");
         if (i && __builtin_mul_overflow(row, (uint64_t)params->shape[i], &row))
-            return invalid(key->id, "the shape holds more than 2^32-1 bytes");
+            return stepaf_key_invalid(key->id, "the shape holds more than 2^32-1 bytes");
     }
     uint64_t bytes;
     if (__builtin_mul_overflow(row, (uint64_t)params->shape[0], &bytes) || bytes > UINT32_MAX)
-        return invalid(key->id, "the shape holds more than 2^32-1 bytes");
+        return stepaf_key_invalid(key->id, "the shape holds more than 2^32-1 bytes");
     if ((params->field_mask & STEPAF_KEY_MAX_BYTES) && params->max_bytes != bytes)
-        return invalid(key->id, "shape and max_bytes contradict each other");
+        return stepaf_key_invalid(key->id, "shape and max_bytes contradict each other");
     key->ndim = params->ndim;
     memcpy(key->shape, params->shape, (size_t)params->ndim * sizeof(key->shape[0]));
     key->max_bytes = (uint32_t)bytes;
@@ -66,11 +77,11 @@ static stepaf_status_t set_size(struct stepaf_key *key, const stepaf_key_params_
     if (params->field_mask & STEPAF_KEY_SHAPE)
         return set_shape(key, params);
     if (!(params->field_mask & STEPAF_KEY_MAX_BYTES))
-        return invalid(key->id, "max_bytes or a shape is required");
+        return stepaf_key_invalid(key->id, "max_bytes or a shape is required");
     if (params->max_bytes > UINT32_MAX)
-        return invalid(key->id, "max_bytes must be below 2^32");
+        return stepaf_key_invalid(key->id, "max_bytes must be below 2^32");
     if (params->max_bytes % element)
-        return invalid(key->id, "max_bytes is not a multiple of the element size");
+        return stepaf_key_invalid(key->id, "max_bytes is not a multiple of the element size");
     key->max_bytes = (uint32_t)params->max_bytes;
     key->row_bytes = (uint32_t)element;
     key->ndim = 1;
@@ -84,20 +95,20 @@ static stepaf_status_t set_fields(const struct stepaf_ctx *ctx, struct stepaf_ke
     uint64_t mask = params->field_mask;
 
     if (mask & ~(uint64_t)STEPAF_KEY_ALL)
-        return invalid(key->id, "unknown bits in field_mask");
+        return stepaf_key_invalid(key->id, "unknown bits in field_mask");
     if (!(mask & STEPAF_KEY_DIRECTION) ||
         (params->direction != STEPAF_PUSH && params->direction != STEPAF_PULL))
-        return invalid(key->id, "direction must be STEPAF_PUSH or STEPAF_PULL");
+        return stepaf_key_invalid(key->id, "direction must be STEPAF_PUSH or STEPAF_PULL");
     key->direction = params->direction;
     key->dtype = mask & STEPAF_KEY_DTYPE ? params->dtype : STEPAF_U8;
     if ((unsigned)key->dtype >= STEPAF_DTYPE_LAST)
-        return invalid(key->id, "unknown dtype");
+        return stepaf_key_invalid(key->id, "unknown dtype");
     key->mem_kind = mask & STEPAF_KEY_MEM_KIND ? params->mem_kind : STEPAF_MEM_HOST;
     if (key->mem_kind != STEPAF_MEM_HOST && key->mem_kind != STEPAF_MEM_CUDA)
-        return invalid(key->id, "unknown kind of memory");
+        return stepaf_key_invalid(key->id, "unknown kind of memory");
     key->depth = mask & STEPAF_KEY_DEPTH ? params->depth : (uint32_t)ctx->env.depth;
     if (key->depth < 1 || key->depth > STEPAF_MAX_DEPTH)
-        return invalid(key->id, "depth must be 1 to 32");
+        return stepaf_key_invalid(key->id, "depth must be 1 to 32");
     return set_size(key, params);
 }
 
@@ -120,10 +131,11 @@ stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id,
     if (!key)
         goto err_memory;
     key->id = id;
+    key->since = ctx->epoch + 1;
     stepaf_list_init(&key->segments);
     status = set_fields(ctx, key, params);
     if (!status && old && !alike(old, key))
-        status = invalid(id, "declared already, with other parameters");
+        status = stepaf_key_invalid(id, "declared already, with other parameters");
     if (!status && !old && ctx->n_keys == STEPAF_MAX_KEYS)
         status = stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE, "more than %d keys",
                                   STEPAF_MAX_KEYS);
@@ -148,222 +160,84 @@ err_memory:
     return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
 }
 
-static void segment_free(struct stepaf_segment *segment)
-{
-    segment->region->uses--;
-    stepaf_list_remove(&segment->node);
-    free(segment->ranks);
-    free(segment);
-}
+/* ---- withdrawal ---- */
 
-static struct stepaf_segment *segment_add(struct stepaf_key *key, struct stepaf_region *region,
-                                          uint64_t offset, uint64_t stride, const uint32_t *ranks,
-                                          uint32_t n_ranks)
+/* End the plans that name @a key, if they are none of the caller's. A stream plan's twin that has
+ * outlived it goes at the next commit, before the key does. */
+static stepaf_status_t end_plans(struct stepaf_ctx *ctx, const struct stepaf_key *key)
 {
-    struct stepaf_segment *segment = calloc(1, sizeof(*segment));
+    stepaf_status_t status = STEPAF_OK;
 
-    if (!segment)
-        return NULL;
-    segment->ranks = malloc(n_ranks * sizeof(segment->ranks[0]));
-    if (!segment->ranks) {
-        free(segment);
-        return NULL;
+    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (!plan || plan->is_twin || !stepaf_plan_names(plan, key))
+            continue;
+        status = plan->cached
+                     ? stepaf_plan_idle(plan)
+                     : stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                        "plan %u names key %llu", i, (unsigned long long)key->id);
     }
-    memcpy(segment->ranks, ranks, n_ranks * sizeof(ranks[0]));
-    segment->region = region;
-    segment->offset = offset;
-    segment->stride = stride;
-    segment->n_ranks = n_ranks;
-    region->uses++;
-    region->target = true;
-    stepaf_list_append(&key->segments, &segment->node);
-    return segment;
-}
-
-uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t rank)
-{
-    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next) {
-        const struct stepaf_segment *segment =
-            stepaf_container_of(node, struct stepaf_segment, node);
-        for (uint32_t i = 0; i < segment->n_ranks; i++)
-            if (segment->ranks[i] == rank)
-                return segment->region->base + segment->offset + i * segment->stride;
+    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->cached && stepaf_plan_names(plan, key))
+            status = stepaf_plan_end(plan);
     }
-    return NULL;
+    return status;
 }
 
-static stepaf_status_t check_rank(const struct stepaf_ctx *ctx, const struct stepaf_key *key,
-                                  int rank)
+static void key_free(struct stepaf_key *key)
 {
-    if (rank < 0 || rank >= ctx->group_size[STEPAF_GROUP_ATTENTION])
-        return invalid(key->id, "no such attention rank");
-    if (!stepaf_mesh_has(&ctx->mesh, (uint32_t)rank))
-        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                "key %llu: attention rank %d is in lane %u of the mesh, this rank "
-                                "in lane %u: it will never push here",
-                                (unsigned long long)key->id, rank, (uint32_t)rank % ctx->mesh.lanes,
-                                ctx->mesh.lane);
-    return STEPAF_OK;
+    stepaf_segments_free(key);
+    free(key->remote);
+    free(key);
 }
 
-/* Fill ranks_p with the attention ranks meant, and check them. */
-static stepaf_status_t receive_ranks(const struct stepaf_ctx *ctx, const struct stepaf_key *key,
-                                     const int *ranks, uint32_t n, uint32_t *ranks_p)
+static void forget_first(struct stepaf_ctx *ctx)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        int rank = ranks ? ranks[i] : (int)stepaf_mesh_rank(&ctx->mesh, i);
-        stepaf_status_t status = check_rank(ctx, key, rank);
-        if (status)
-            return status;
-        for (uint32_t j = 0; j < i; j++)
-            if (ranks_p[j] == (uint32_t)rank)
-                return invalid(key->id, "an attention rank is named twice");
-        if (stepaf_key_slice(key, (uint32_t)rank))
-            return invalid(key->id, "an attention rank has a receive buffer for it already");
-        ranks_p[i] = (uint32_t)rank;
-    }
-    return STEPAF_OK;
+    struct stepaf_key *key = ctx->withdrawn;
+
+    ctx->withdrawn = key->next;
+    stepaf_key_vacate(ctx, key);
+    key_free(key);
 }
 
-stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *buffer, size_t bytes,
-                                   const int *ranks, int n_ranks)
+stepaf_status_t stepaf_key_take_back(struct stepaf_ctx *ctx, uint64_t id)
 {
     struct stepaf_key *key = stepaf_key_find(ctx, id);
-    struct stepaf_region *region;
+    uint32_t at = lower_bound(ctx, id);
     stepaf_status_t status;
-    uint32_t n, *list;
-    size_t stride;
 
-    if (!key || key->direction != STEPAF_PUSH)
-        return stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_NONE,
-                                "key %llu is not declared as a push key", (unsigned long long)id);
-    if (n_ranks < 0 || (!ranks) != (n_ranks == 0) || (uint32_t)n_ranks > ctx->n_peers)
-        return invalid(id, "ranks and n_ranks do not name attention ranks");
-    n = ranks ? (uint32_t)n_ranks : ctx->n_peers;
-    if (bytes % n)
-        return invalid(id, "bytes is not a multiple of the number of ranks");
-    stride = bytes / n;
-    if (stride < (size_t)key->depth * key->max_bytes)
-        return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_NONE,
-                                "key %llu: a slice of %zu bytes holds less than %u buffers of %u "
-                                "bytes",
-                                (unsigned long long)id, stride, key->depth, key->max_bytes);
-    region = stepaf_region_find(ctx, buffer, bytes);
-    if (!region)
-        return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_NONE,
-                                "key %llu: the receive buffer is not in registered memory",
+    if (!key)
+        return stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_NONE, "key %llu is not declared",
                                 (unsigned long long)id);
-    if (region->kind != key->mem_kind)
-        return invalid(id, region->kind == STEPAF_MEM_CUDA
-                               ? "the receive buffer is in GPU memory, but the key is declared for "
-                                 "host memory"
-                               : "the receive buffer is in host memory, but the key is declared "
-                                 "for GPU memory");
-    list = malloc(n * sizeof(*list));
-    if (!list)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
-    status = receive_ranks(ctx, key, ranks, n, list);
-    if (!status &&
-        !segment_add(key, region, (uint64_t)((uint8_t *)buffer - region->base), stride, list, n))
-        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
-    free(list);
-    if (!status)
-        ctx->changed = true;
-    return status;
-}
-
-/* Slot and slice starts are kept a cache line apart, so that neighbours do not share one. */
-static uint64_t slice_bytes(const struct stepaf_key *key)
-{
-    return ((uint64_t)key->depth * key->max_bytes + 63) / 64 * 64;
-}
-
-/* Collect the attention ranks that have no buffer for @a key. */
-static uint32_t ranks_without(const struct stepaf_ctx *ctx, const struct stepaf_key *key,
-                              uint32_t *ranks_p)
-{
-    uint32_t n = 0;
-
-    for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (!stepaf_key_slice(key, stepaf_mesh_rank(&ctx->mesh, p)))
-            ranks_p[n++] = stepaf_mesh_rank(&ctx->mesh, p);
-    return n;
-}
-
-static bool is_received_in(const struct stepaf_key *key, stepaf_mem_kind_t kind)
-{
-    return key->direction == STEPAF_PUSH && key->mem_kind == kind;
-}
-
-/* One region holds the buffers of all keys of a kind that lack some. @a ranks is scratch. */
-static stepaf_status_t allocate_kind(struct stepaf_ctx *ctx, stepaf_mem_kind_t kind,
-                                     uint32_t *ranks)
-{
-    struct stepaf_region *region = NULL;
-    uint64_t total = 0, at = 0;
-    stepaf_status_t status;
-
-    for (uint32_t i = 0; i < ctx->n_keys; i++)
-        if (is_received_in(ctx->keys[i], kind))
-            total += ranks_without(ctx, ctx->keys[i], ranks) * slice_bytes(ctx->keys[i]);
-    for (uint32_t i = 0; i < ctx->n_keys; i++) {
-        struct stepaf_key *key = ctx->keys[i];
-        uint32_t n = is_received_in(key, kind) ? ranks_without(ctx, key, ranks) : 0;
-        if (!n)
-            continue;
-        if (!region && (status = stepaf_region_alloc(ctx, total ? total : 64, kind, &region)))
-            return status;
-        struct stepaf_segment *segment = segment_add(key, region, at, slice_bytes(key), ranks, n);
-        if (!segment)
-            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
-        segment->library = true;
-        at += n * slice_bytes(key);
-    }
+    status = end_plans(ctx, key);
+    if (status)
+        return status;
+    ctx->n_keys--;
+    memmove(&ctx->keys[at], &ctx->keys[at + 1], (ctx->n_keys - at) * sizeof(ctx->keys[0]));
+    ctx->changed = true;
+    key->until = ctx->epoch;
+    key->next = ctx->withdrawn;
+    ctx->withdrawn = key;
+    if (key->since > ctx->epoch) /* nobody knows it */
+        forget_first(ctx);
     return STEPAF_OK;
 }
 
-stepaf_status_t stepaf_key_allocate(struct stepaf_ctx *ctx)
+void stepaf_keys_forget(struct stepaf_ctx *ctx)
 {
-    uint32_t *ranks = malloc(ctx->n_peers * sizeof(*ranks));
-    stepaf_status_t status;
-
-    if (!ranks)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
-    status = allocate_kind(ctx, STEPAF_MEM_HOST, ranks);
-    if (!status)
-        status = allocate_kind(ctx, STEPAF_MEM_CUDA, ranks);
-    free(ranks);
-    if (status)
-        stepaf_key_allocate_undo(ctx);
-    return status;
-}
-
-void stepaf_key_allocate_undo(struct stepaf_ctx *ctx)
-{
-    for (uint32_t i = 0; i < ctx->n_keys; i++) {
-        struct stepaf_list *segments = &ctx->keys[i]->segments;
-        for (struct stepaf_list *node = segments->next, *next; node != segments; node = next) {
-            struct stepaf_segment *segment = stepaf_container_of(node, struct stepaf_segment, node);
-            struct stepaf_region *region = segment->region;
-            next = node->next;
-            if (!segment->library || region->offered)
-                continue;
-            segment_free(segment);
-            if (!region->uses)
-                stepaf_region_drop(ctx, region);
-        }
-    }
+    while (ctx->withdrawn)
+        forget_first(ctx);
 }
 
 void stepaf_keys_free(struct stepaf_ctx *ctx)
 {
-    for (uint32_t i = 0; i < ctx->n_keys; i++) {
-        struct stepaf_key *key = ctx->keys[i];
-        while (!stepaf_list_empty(&key->segments))
-            segment_free(stepaf_container_of(key->segments.next, struct stepaf_segment, node));
-        free(key->remote);
-        free(key);
+    for (struct stepaf_key *key = ctx->withdrawn, *next; key; key = next) {
+        next = key->next;
+        key_free(key);
     }
+    for (uint32_t i = 0; i < ctx->n_keys; i++)
+        key_free(ctx->keys[i]);
     free(ctx->keys);
 }
 

@@ -137,7 +137,7 @@ static bool is_complete(const struct stepaf_mirror *mirror)
 static bool take_push(struct stepaf_mirror *mirror, const struct stepaf_msg *msg, uint64_t id)
 {
     struct stepaf_peer *peer = mirror->peer;
-    struct stepaf_key *key = stepaf_key_find(peer->ctx, id);
+    struct stepaf_key *key = stepaf_key_known(peer->ctx, id);
     uint8_t *slice = key ? stepaf_relay_landing(key, peer) : NULL;
 
     mirror->strayed = mirror->strayed || slice;
@@ -180,7 +180,7 @@ static bool take_pull(struct stepaf_mirror *mirror, const struct stepaf_msg *msg
         return false;
     mirror->pull[msg->slot] = (struct stepaf_mirror_pull){
         .key_id = id,
-        .key = stepaf_key_find(mirror->peer->ctx, id),
+        .key = stepaf_key_known(mirror->peer->ctx, id),
         .rmem = rmem,
         .offset = offset,
         .stride = stride,

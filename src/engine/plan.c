@@ -346,6 +346,17 @@ err_plan:
     return status;
 }
 
+bool stepaf_plan_names(const struct stepaf_plan_obj *plan, const struct stepaf_key *key)
+{
+    for (uint32_t i = 0; i < plan->n_push; i++)
+        if (plan->push[i].key == key)
+            return true;
+    for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
+        if (plan->pull[i].key == key)
+            return true;
+    return false;
+}
+
 bool stepaf_op_busy(const struct stepaf_op *op)
 {
     bool busy = op->pending;

@@ -22,7 +22,7 @@ bool stepaf_plan_ready(const struct stepaf_plan_obj *plan)
         return false;
     for (int i = 0; i < plan->n_push; i++) {
         const struct stepaf_push *push = &plan->push[i];
-        if (!push->key->committed || !is_reached(plan, push->key) ||
+        if (push->key->since > ctx->epoch || !is_reached(plan, push->key) ||
             (push->region && !stepaf_region_is_linked(ctx, push->region)))
             return false;
     }

@@ -14,14 +14,8 @@ bool stepaf_key_on_streams(const struct stepaf_ctx *ctx, const struct stepaf_key
 {
     for (uint32_t i = 0; i < ctx->plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (!plan || !plan->on_streams)
-            continue;
-        for (uint32_t t = 0; t < plan->n_push; t++)
-            if (plan->push[t].key == key)
-                return true;
-        for (uint32_t t = 0; t < ctx->n_peers * plan->n_pull; t++)
-            if (plan->pull[t].key == key)
-                return true;
+        if (plan && plan->on_streams && stepaf_plan_names(plan, key))
+            return true;
     }
     return false;
 }

@@ -25,6 +25,10 @@ static stepaf_status_t c_declare(void *h)
     stepaf_key_params_t params = {.field_mask = STEPAF_KEY_MAX_BYTES | STEPAF_KEY_DIRECTION};
     return stepaf_key_declare(h, NO_KEY, &params);
 }
+static stepaf_status_t c_withdraw(void *h)
+{
+    return stepaf_key_withdraw(h, PUSH);
+}
 static stepaf_status_t c_register_recv(void *h)
 {
     return stepaf_register_recv(h, PUSH, memory, 64, &one_rank, 1);
@@ -179,6 +183,7 @@ const struct bad_call bad_calls[] = {
     {CONTEXT, "barrier", c_barrier},
     {CONTEXT, "progress", c_progress},
     {CONTEXT, "key_declare", c_declare},
+    {CONTEXT, "key_withdraw", c_withdraw},
     {CONTEXT, "register_recv", c_register_recv},
     {CONTEXT, "alloc", c_alloc},
     {CONTEXT, "free", c_free},

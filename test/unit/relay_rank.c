@@ -10,6 +10,19 @@
 
 enum { PUSHED = 100, PULLED = 200, POISON = 0xa5 };
 
+const struct relay_job relay_small = {
+    .n_attention = 1,
+    .n_ffn = 1,
+    .transports = "shm",
+    .relay = "always",
+    .depth = 2,
+    .n_push = 3,
+    .n_pull = 2,
+    .push = {112, 4096, 8},
+    .pull = {5000, 64},
+    .ops = 301,
+};
+
 static uint64_t mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15;
@@ -328,6 +341,33 @@ static int make_plan(struct relay_rank *rank)
     return 0;
 }
 
+int relay_rank_declare(struct relay_rank *rank)
+{
+    int failed = 0;
+
+    for (int i = 0; i < rank->job->n_push && !failed; i++)
+        failed = declare(rank, STEPAF_PUSH, i);
+    for (int i = 0; i < rank->job->n_pull && !failed; i++)
+        failed = declare(rank, STEPAF_PULL, i);
+    return failed ? failed : make_plan(rank);
+}
+
+int relay_rank_withdraw(struct relay_rank *rank)
+{
+    const struct relay_job *job = rank->job;
+
+    for (int i = 0; i < job->n_push + job->n_pull; i++) {
+        uint64_t key = (uint64_t)(i < job->n_push ? PUSHED + i : PULLED + i - job->n_push);
+        if (rank->plan && i == 0) {
+            RANK_CHECK(rank->boot, stepaf_key_withdraw(rank->ctx, key) == STEPAF_ERR_STATE);
+            RANK_CHECK(rank->boot, stepaf_plan_destroy(rank->plan) == STEPAF_OK);
+            rank->plan = NULL;
+        }
+        RANK_CHECK(rank->boot, stepaf_key_withdraw(rank->ctx, key) == STEPAF_OK);
+    }
+    return 0;
+}
+
 static void set(const char *name, const char *value)
 {
     if (value)
@@ -342,7 +382,6 @@ int relay_rank_open(struct relay_rank *rank, const struct relay_job *job, const 
     stepaf_params_t params = {.field_mask = STEPAF_PARAM_ROLE,
                               .role = attention ? STEPAF_ATTENTION : STEPAF_FFN};
     stepaf_boot_t own = *boot;
-    int failed = 0;
 
     own.close = NULL; /* whoever has attached it ends it */
     *rank = (struct relay_rank){.job = job,
@@ -360,11 +399,7 @@ int relay_rank_open(struct relay_rank *rank, const struct relay_job *job, const 
     cuda_fake.runs = true;
     cuda_kernels_begin();
     RANK_CHECK(boot, stepaf_init(&own, &params, &rank->ctx) == STEPAF_OK);
-    for (int i = 0; i < job->n_push && !failed; i++)
-        failed = declare(rank, STEPAF_PUSH, i);
-    for (int i = 0; i < job->n_pull && !failed; i++)
-        failed = declare(rank, STEPAF_PULL, i);
-    return failed ? failed : make_plan(rank);
+    return relay_rank_declare(rank);
 }
 
 void relay_rank_close(struct relay_rank *rank)

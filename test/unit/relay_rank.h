@@ -49,11 +49,17 @@ struct relay_rank {
     int stream;                                   /* its address names one */
 };
 
+/* Small tensors of one rank of each role, over shared memory. */
+extern const struct relay_job relay_small;
+
 /* Join the job, declare keys, bring memory, make the plan; no commit. 0, or 1 and what was wrong is
  * said. */
 int relay_rank_open(struct relay_rank *rank, const struct relay_job *job,
                     const stepaf_boot_t *boot);
 void relay_rank_close(struct relay_rank *rank);
+/* End the plan and withdraw the keys; and the last part of open again. */
+int relay_rank_withdraw(struct relay_rank *rank);
+int relay_rank_declare(struct relay_rank *rank);
 
 /* All operations from @a from to @a to, from this rank's side; returns how much was wrong. */
 int relay_rank_run(struct relay_rank *rank, unsigned from, unsigned to);

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ending a plan: not while anything of it is under way. */
+#include "engine/relay.h"
+
+stepaf_status_t stepaf_plan_idle(const struct stepaf_plan_obj *plan)
+{
+    if (plan->stream && stepaf_stream_busy(plan->stream))
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                "an operation of the plan is in flight");
+    for (int s = 0; s < plan->depth; s++)
+        if (stepaf_op_busy(&plan->ops[s]) || plan->ops[s].n_waiting)
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                    "operation %u of the plan is in flight", plan->ops[s].seq);
+    const struct stepaf_peer *holder = stepaf_plan_holder(plan);
+    if (holder)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                "FFN rank %d has not released a batch of the plan",
+                                holder->who.rank);
+    return STEPAF_OK;
+}
+
+/* Tell the peers that the plan ends. */
+static stepaf_status_t announce_end(const struct stepaf_plan_obj *plan)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+    struct stepaf_msg msg = {
+        .type = STEPAF_MSG_CLOSE, .epoch = (uint16_t)ctx->epoch, .plan = (uint16_t)plan->index};
+
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (!ctx->peers[p].lost && !stepaf_plan_leaves_out(plan, p) &&
+            !stepaf_engine_send(&ctx->peers[p], &msg))
+            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+    return STEPAF_OK;
+}
+
+/* Whether all that was enqueued for relayed peers is carried. */
+static stepaf_status_t check_passed(struct stepaf_stream *stream)
+{
+    if (stepaf_relay_is_ahead(stream->relay))
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                "a stream has not come by the plan's last operation");
+    stepaf_engine_progress(stream->plan->ctx); /* answers that are written go now */
+    (void)stepaf_stream_status(stream);        /* a failure that only the GPU knows */
+    return STEPAF_OK;
+}
+
+/* End a stream plan's twin, and give back what peers have sent. After a failure peers may still be
+ * about to answer the twin: then it ends with the next commit. */
+static stepaf_status_t end_relay(struct stepaf_stream *stream)
+{
+    struct stepaf_plan_obj *twin = stream->relay->twin;
+    stepaf_status_t status = twin ? stepaf_plan_idle(twin) : STEPAF_OK;
+
+    stepaf_relay_let_go(stream->relay);
+    /* A graph that is replayed all the same must not wait. */
+    __atomic_store_n(&stream->watch->abort, 1, __ATOMIC_RELEASE);
+    if (status && stream->failure)
+        return STEPAF_OK;
+    if (!status && twin && twin->usable == twin->ctx->epoch)
+        status = announce_end(twin);
+    if (!status && twin)
+        stepaf_plan_free(twin);
+    return status;
+}
+
+stepaf_status_t stepaf_plan_end(struct stepaf_plan_obj *plan)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+    stepaf_status_t status = stepaf_plan_idle(plan);
+
+    if (!status && plan->stream && plan->stream->relay)
+        status = check_passed(plan->stream);
+    if (!status && plan->usable && plan->usable == ctx->epoch)
+        status = announce_end(plan);
+    if (!status && plan->stream && plan->stream->relay)
+        status = end_relay(plan->stream);
+    if (!status && plan->stream)
+        ctx->changed = true;
+    if (!status)
+        stepaf_plan_free(plan);
+    return status;
+}
