@@ -357,8 +357,8 @@ static void a_host_that_does_not_answer_is_lost(void)
 static void a_peer_that_does_not_read_is_not_lost(void)
 {
     struct stepaf_post post = {.n_xfer = 1}, *posts[] = {&post};
-    struct stepaf_tcp_rmem rmem = {.base = {1, 1u << 30}};
-    struct stepaf_xfer xfer = {.dst = &rmem.base, .bytes = 16u << 20};
+    struct stepaf_rmem rmem = {1, 1u << 30};
+    struct stepaf_xfer xfer = {.dst = &rmem, .bytes = 16u << 20};
     uint8_t *src = calloc(xfer.bytes, 1);
 
     tcp_set_defaults();

@@ -29,7 +29,7 @@ unsigned stepaf_shm_drain(struct stepaf_shm_link *link)
     struct stepaf_host *host = link->base.transport->host;
     unsigned n = 0;
 
-    while (n <= link->mask && stepaf_shm_has_message(link)) {
+    while (n <= link->mask && !link->base.dead && stepaf_shm_has_message(link)) {
         struct stepaf_msg msg;
         stepaf_shm_slot_read(link, &msg);
         if (__builtin_expect(msg.type >= STEPAF_MSG_TRANSPORT, 0))

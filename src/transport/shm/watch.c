@@ -87,7 +87,7 @@ void stepaf_shm_idle(struct stepaf_transport *transport)
         lose(shm, link, "its process has ended");
     }
     for (unsigned i = 0; i < shm->n_links; i++)
-        if (shm->links[i]->shut)
+        if (shm->links[i]->shut || atomic_load(&shm->links[i]->tx_words->closed))
             lose(shm, shm->links[i], "it has given this rank up");
     for (unsigned i = 0; shm->n_unwatched && i < shm->n_links; i++) {
         struct stepaf_shm_link *link = shm->links[i];

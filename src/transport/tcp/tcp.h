@@ -159,10 +159,6 @@ struct stepaf_tcp {
     uint8_t scratch[STEPAF_TCP_SCRATCH_BYTES];
 };
 
-struct stepaf_tcp_rmem {
-    struct stepaf_rmem base;
-};
-
 extern const struct stepaf_transport_ops stepaf_tcp_ops;
 
 /* listen.c */
