@@ -17,17 +17,17 @@ static bool grow(struct stepaf_table *table)
 
 bool stepaf_table_add(struct stepaf_table *table, void *object, uint32_t limit, uint32_t *index_p)
 {
-    uint32_t index = table->n;
+    uint32_t index = table->lowest;
 
     if (table->n_used >= limit)
         return false;
-    if (table->n_used < table->n)
-        for (index = 0; table->objects[index]; index++) {
-        }
-    else if (table->n == table->capacity && !grow(table))
+    while (index < table->n && table->objects[index])
+        index++;
+    if (index == table->capacity && !grow(table))
         return false;
     if (index == table->n)
         table->n++;
+    table->lowest = index + 1;
     table->objects[index] = object;
     table->n_used++;
     *index_p = index;
@@ -38,6 +38,8 @@ void stepaf_table_remove(struct stepaf_table *table, uint32_t index)
 {
     table->objects[index] = NULL;
     table->n_used--;
+    if (index < table->lowest)
+        table->lowest = index;
 }
 
 void stepaf_table_free(struct stepaf_table *table)

@@ -69,6 +69,7 @@ struct stepaf_table {
     uint32_t n;     /* numbers in use or used before */
     uint32_t capacity;
     uint32_t n_used;
+    uint32_t lowest;          /* no number below it is free */
     uint32_t last_generation; /* so that no two objects share number and generation */
 };
 
