@@ -11,13 +11,10 @@ extern "C" {
 
 /** From whom to receive. */
 typedef enum stepaf_from {
-    STEPAF_FROM_ANY = 0, /* the next batch of any attention rank, in order of arrival */
-    STEPAF_FROM_EACH = 1 /* the next batch of each attention rank of the mesh, in rank order */
-} stepaf_from_t;
-
-enum {
+    STEPAF_FROM_ANY = 0,  /* the next batch of any attention rank, in order of arrival */
+    STEPAF_FROM_EACH = 1, /* the next batch of each attention rank of the mesh, in rank order */
     STEPAF_RECV_SKIP_LOST = 1 << 8 /* or-ed to FROM_EACH: lost ranks give a NULL batch */
-};
+} stepaf_from_t;
 
 enum {
     STEPAF_RESPOND_RELEASE = 1 << 0 /* release the batch with the same message */
@@ -51,8 +48,10 @@ STEPAF_API stepaf_status_t stepaf_recv(stepaf_context_h ctx, int from, int64_t t
 
 /** Call @a handler for every batch from now on; NULL goes back to stepaf_recv. In inline mode it
  *  runs inside stepaf_progress and the waiting calls, else in the progress thread; never twice at
- *  once.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE. Does not block. */
+ *  once. When this has returned STEPAF_OK, no call of the handler before is under way (but the
+ *  caller's own, where the handler itself calls this), and what @a arg was may be freed.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_TIMEOUT (@a handler is set, but a
+ *  call of the one before is still under way). Blocks for at most STEPAF_TIMEOUT_US. */
 STEPAF_API stepaf_status_t stepaf_set_handler(stepaf_context_h ctx, stepaf_batch_cb_t handler,
                                               void *arg);
 

@@ -73,7 +73,8 @@ STEPAF_API stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_p
  *  still need this rank get STEPAF_ERR_PEER_LOST. Host memory that the caller had registered is
  *  its own again then, and no peer on the node writes to it any more: one that is writing is
  *  waited for, for a second at most (a peer that is stopped in the midst of it is logged). Not
- *  collective; never hangs. A NULL or invalid handle is ignored. */
+ *  collective; never hangs. A NULL or invalid handle is ignored, and so is one that a process has from
+ *  its parent. */
 STEPAF_API void stepaf_finalize(stepaf_context_h ctx);
 
 /** Return this rank's role; STEPAF_ROLE_AUTO for an invalid handle. Never blocks. */
@@ -116,10 +117,13 @@ STEPAF_API int stepaf_peer_index(stepaf_context_h ctx, int rank);
  *  key and ranks); STEPAF_ERR_KEY (a key that is pushed is not declared at an FFN rank of the mesh);
  *  STEPAF_ERR_UNSUPPORTED (stream plans that go by way of the host, without the library's thread or
  *  beside plans of the host's with tensors in GPU memory, see stepaf/stream.h);
- *  STEPAF_ERR_NO_TRANSPORT; STEPAF_ERR_PEER_LOST; STEPAF_ERR_TIMEOUT; STEPAF_ERR_BOOT. A verdict
- *  on what was declared is the same on every rank and leaves the last epoch in force. After
- *  PEER_LOST, TIMEOUT or NO_TRANSPORT the context can only be finalized.
- *  Blocks for at most STEPAF_COMMIT_TIMEOUT_US. */
+ *  STEPAF_ERR_SETTING, STEPAF_ERR_TRANSPORT or STEPAF_ERR_NO_TRANSPORT (a transport cannot be opened, or
+ *  none reaches a peer); STEPAF_ERR_PEER_LOST; STEPAF_ERR_TIMEOUT; STEPAF_ERR_BOOT;
+ *  STEPAF_ERR_PROTOCOL; STEPAF_ERR_NO_MEMORY. A verdict on what was declared, or on a transport that a
+ *  rank cannot open, is the same on every rank and leaves the last epoch in force. After PEER_LOST,
+ *  TIMEOUT or BOOT, or where connecting to the peers has failed, the context can only be finalized:
+ *  starts and commits are STEPAF_ERR_STATE.
+ *  Blocks for at most STEPAF_COMMIT_TIMEOUT_US, and with it other threads' calls on the context. */
 STEPAF_API stepaf_status_t stepaf_commit(stepaf_context_h ctx);
 
 /** Return the number of successful commits; 0 before the first or for an invalid handle. */

@@ -30,7 +30,7 @@ enum {
 /** What one start changes against its plan. Zero-initialize, then set what differs. */
 typedef struct stepaf_start_params {
     uint32_t flags;     /* STEPAF_START_* */
-    int64_t timeout_us; /* with STEPAF_START_WAIT; negative: default */
+    int64_t timeout_us; /* with STEPAF_START_WAIT; 0 or negative: default */
     /** NULL: as planned. Broadcast: n_push entries. Scatter: F * n_push entries, server-major
      *  (entry f * n_push + i is what peer f gets of tensor i); a rank whose entries are all of 0
      *  bytes is skipped: it sees no batch and its pulls complete with 0 bytes. An entry's
@@ -51,8 +51,8 @@ typedef struct stepaf_start_params {
  *  @param flags   STEPAF_PLAN_*. With STEPAF_PLAN_STREAM, FFN ranks make plans too: there @a push
  *                 names the keys that are received (data NULL, 0 bytes), and entry a * B + i of
  *                 @a pull is where the answer to peer a comes from, slot s at data + s * max_bytes.
- *  @param plan_p  ended by stepaf_plan_destroy or stepaf_finalize.
  *                 STEPAF_PLAN_ANY, there and with STEPAF_PLAN_STREAM only: see stepaf/stream.h.
+ *  @param plan_p  ended by stepaf_plan_destroy or stepaf_finalize.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_INVALID (counts, flags,
  *  neither push nor pull, overlap, a key twice, wrong direction); STEPAF_ERR_PULLS (n_pull is not
  *  a multiple of the number of peers: some would have nowhere to answer); STEPAF_ERR_KEY;
@@ -68,7 +68,7 @@ STEPAF_API stepaf_status_t stepaf_plan_create(stepaf_context_h ctx, const stepaf
 
 /** End a plan.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (an operation is in flight, or one of
- *  its batches is not released yet, or, by way of the host, a stream has not come by its last
+ *  its batches is not released yet, or another thread waits in a start of it, or, by way of the host, a stream has not come by its last
  *  operation: nothing changed). Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_destroy(stepaf_plan_h plan);
 
@@ -81,7 +81,7 @@ STEPAF_API unsigned stepaf_plan_depth(stepaf_plan_h plan);
  *  @param request_p  valid until the plan has been started depth more times. Source buffers may
  *                    be reused when stepaf_request_sent says so; they must not change before.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (not committed since the plan was
- *  made, with keys or memory that need it, or an FFN rank receives a key in GPU memory on streams); STEPAF_ERR_WOULD_BLOCK (an FFN rank still holds the
+ *  made, with keys or memory that need it, or an FFN rank receives a key in GPU memory on streams, or a commit has failed halfway); STEPAF_ERR_WOULD_BLOCK (an FFN rank still holds the
  *  slot's last batch, or its last operation is in flight); STEPAF_ERR_PEER_LOST (an FFN rank that
  *  this operation needs); STEPAF_ERR_TRANSPORT (sources in GPU memory, and the GPU has failed). Nothing
  *  was sent on failure. Never blocks. */
@@ -90,15 +90,19 @@ STEPAF_API stepaf_status_t stepaf_start(stepaf_plan_h plan, stepaf_request_h *re
 /** Start an operation that differs from its plan in sizes, sources or behaviour.
  *  @param params  not kept.
  *  @return as stepaf_start; STEPAF_ERR_INVALID (flags, counts, keys); STEPAF_ERR_SIZE;
- *  STEPAF_ERR_UNREGISTERED; STEPAF_ERR_TIMEOUT (with STEPAF_START_WAIT: no slot came free).
+ *  STEPAF_ERR_UNREGISTERED; STEPAF_ERR_UNSUPPORTED (a source in GPU memory that no commit has made
+ *  ready); STEPAF_ERR_TIMEOUT (with STEPAF_START_WAIT: no slot came free).
  *  Nothing was sent on failure. Blocks only with STEPAF_START_WAIT. */
 STEPAF_API stepaf_status_t stepaf_start_with(stepaf_plan_h plan,
                                              const stepaf_start_params_t *params,
                                              stepaf_request_h *request_p);
 
 /** Push and pull in one call: the same as a plan made for these keys and destinations, kept by
- *  the context for the next such call, until stepaf_key_withdraw of one of its keys, and started with these sources and sizes. For callers that
- *  do not mind the look-up (tens of nanoseconds).
+ *  the context for the next such call, and started with these sources and sizes. For callers that
+ *  do not mind the look-up (tens of nanoseconds where few are kept, or calls come in turns).
+ *
+ *  What is kept ends when one of its keys is withdrawn; once its requests have been waited for, also when
+ *  memory that it names is freed or deregistered, or when 1,024 have been kept and used since.
  *  @return as stepaf_plan_create and stepaf_start. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_push_pull(stepaf_context_h ctx, const stepaf_tensor_t *push,
                                             int n_push, const stepaf_tensor_t *pull, int n_pull,

@@ -8,10 +8,15 @@ static stepaf_status_t check_recv(const struct stepaf_ctx *ctx, int from,
 
     if (stepaf_is_attention(ctx))
         return stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_RECV, "only FFN ranks receive");
-    if ((!each && from != STEPAF_FROM_ANY) || !batches_p || !n_p ||
-        capacity < (each ? (int)ctx->n_peers : 1))
+    if (!each && from != STEPAF_FROM_ANY)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RECV,
-                                "from, batches_p, n_p or capacity is invalid");
+                                "from is %d, which is neither STEPAF_FROM_ANY nor _EACH", from);
+    if (!batches_p || !n_p)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RECV, "batches_p or n_p is NULL");
+    if (capacity < (each ? (int)ctx->n_peers : 1))
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RECV,
+                                "a capacity of %d, where %u batches may come", capacity,
+                                each ? ctx->n_peers : 1);
     if (!ctx->epoch || ctx->handler)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_RECV,
                                 ctx->handler ? "a handler is set" : "not committed yet");
@@ -121,6 +126,19 @@ stepaf_status_t stepaf_recv(stepaf_context_h handle, int from, int64_t timeout_u
     return status;
 }
 
+/* Wait until the handler's call that is under way is over, if it is another thread's. */
+static stepaf_status_t await_call(struct stepaf_ctx *ctx)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    uint32_t n = ctx->n_dispatched;
+
+    while (stepaf_engine_is_dispatching(ctx) && ctx->n_dispatched == n)
+        if (!stepaf_waiter_idle(ctx, &waiter, -1))
+            return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_NONE,
+                                    "the handler before has not returned in time");
+    return STEPAF_OK;
+}
+
 stepaf_status_t stepaf_set_handler(stepaf_context_h handle, stepaf_batch_cb_t handler, void *arg)
 {
     struct stepaf_ctx *ctx;
@@ -133,6 +151,7 @@ stepaf_status_t stepaf_set_handler(stepaf_context_h handle, stepaf_batch_cb_t ha
     } else {
         ctx->handler = handler;
         ctx->handler_arg = arg;
+        status = await_call(ctx);
     }
     stepaf_leave(ctx);
     return status;

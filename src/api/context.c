@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <unistd.h>
+
 #include "api/handles.h"
 #include "boot/boot_auto.h"
 
@@ -40,7 +42,7 @@ void stepaf_finalize(stepaf_context_h handle)
 {
     struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
 
-    if (!ctx)
+    if (!ctx || ctx->ranks[ctx->boot.rank].pid != (uint32_t)getpid())
         return;
     stepaf_handle_remove(ctx);
     stepaf_ctx_free(ctx);
@@ -112,6 +114,11 @@ stepaf_status_t stepaf_commit(stepaf_context_h handle)
                                 broken ? "an earlier commit failed halfway"
                                        : "another thread is in a commit");
     }
+    if (ctx->dispatching && !stepaf_engine_is_dispatching(ctx)) {
+        stepaf_leave(ctx);
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                "called by the batch handler, whose batch is not released");
+    }
     ctx->state = STEPAF_CTX_COMMITTING;
     stepaf_leave(ctx);
     stepaf_engine_thread_stop(ctx);
@@ -160,10 +167,7 @@ stepaf_status_t stepaf_progress(stepaf_context_h handle)
 
     if (status)
         return status;
-    if (!stepaf_engine_progress(ctx)) {
-        struct stepaf_waiter waiter = stepaf_waiter_begin();
-        (void)stepaf_waiter_idle(ctx, &waiter, 0); /* looks for dead peers now and then */
-    }
+    (void)stepaf_engine_progress(ctx);
     bool handle_batches = ctx->handler != NULL;
     stepaf_leave(ctx);
     if (handle_batches)

@@ -16,11 +16,14 @@ static stepaf_status_t make(struct stepaf_ctx *ctx, const stepaf_tensor_t *push,
                             struct stepaf_plan_obj **plan_p)
 {
     struct stepaf_plan_obj *plan;
-    stepaf_status_t status = stepaf_plan_make(ctx, push, n_push, pull, n_pull, flags, &plan);
 
+    if (one_shot && ctx->n_cached >= STEPAF_MAX_CACHED)
+        stepaf_plans_uncache_oldest(ctx);
+    stepaf_status_t status = stepaf_plan_make(ctx, push, n_push, pull, n_pull, flags, &plan);
     if (status)
         return status;
     plan->cached = one_shot;
+    ctx->n_cached += one_shot;
     for (int i = 0; one_shot && i < n_push; i++)
         plan->push[i].bytes = plan->push[i].key->max_bytes;
     if (stepaf_plan_ready(plan))
@@ -152,6 +155,8 @@ stepaf_status_t stepaf_push_pull(stepaf_context_h handle, const stepaf_tensor_t 
     if (!status && !plan)
         status = make(ctx, push, n_push, pull, n_pull, 0, true, &plan);
     stepaf_start_params_t params = {.push = push, .n_push = n_push};
+    if (!status)
+        plan->used = ++ctx->cache_uses;
     if (!status)
         status = stepaf_plan_start(plan, n_push ? &params : NULL, request_p);
     stepaf_leave(ctx);

@@ -21,6 +21,12 @@ static stepaf_status_t waited_already(void)
                             "the request was waited for already");
 }
 
+/* Another thread was quicker: it has waited for the same, or started the slot anew. */
+static stepaf_status_t overtaken(const struct stepaf_op *op, uint32_t generation)
+{
+    return op->generation != generation ? stepaf_handle_bad("request") : waited_already();
+}
+
 /* The caller's wait ended without a result. */
 static stepaf_status_t timed_out(const struct stepaf_op *op)
 {
@@ -52,10 +58,10 @@ static bool advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_
 {
     unsigned n = timeout_us ? stepaf_engine_progress_waiting(ctx) : stepaf_engine_progress(ctx);
 
-    if (!n)
-        return stepaf_waiter_idle(ctx, waiter, timeout_us);
-    dispatch(ctx);
-    return stepaf_waiter_busy(ctx, waiter, timeout_us);
+    if (!stepaf_list_empty(&ctx->ready))
+        dispatch(ctx);
+    return n ? stepaf_waiter_busy(ctx, waiter, timeout_us)
+             : stepaf_waiter_idle(ctx, waiter, timeout_us);
 }
 
 /* Go on waiting until the operation is done, or no longer this one: in a context with threads
@@ -93,8 +99,8 @@ static __attribute__((noinline)) stepaf_status_t wait_longer(struct stepaf_op *o
     op->plan->ctx->awaited = NULL;
     if (!over)
         return timeout_us ? timed_out(op) : STEPAF_INPROGRESS;
-    if (op->retired || op->generation != generation) /* another thread was quicker */
-        return waited_already();
+    if (op->generation != generation || op->retired)
+        return overtaken(op, generation);
     op->retired = true;
     return stepaf_op_result(op);
 }
@@ -111,8 +117,8 @@ static inline __attribute__((always_inline)) stepaf_status_t wait_op(struct step
         if (__builtin_expect(op->plan->stream != NULL, 0)) {
             uint32_t generation = op->generation;
             stepaf_status_t status = stepaf_stream_claim(op, &timeout_us);
-            if (op->retired || op->generation != generation) /* another thread was quicker */
-                return waited_already();
+            if (op->generation != generation || op->retired)
+                return overtaken(op, generation);
             if (status)
                 return status == STEPAF_INPROGRESS ? timed_out(op) : status;
         }

@@ -43,11 +43,6 @@ static stepaf_status_t enter_alone(stepaf_plan_h handle, stepaf_role_t role,
     return status;
 }
 
-static stepaf_status_t would_block(const char *what)
-{
-    return stepaf_error_set(STEPAF_ERR_WOULD_BLOCK, STEPAF_PHASE_START, "%s", what);
-}
-
 stepaf_status_t stepaf_start_on_stream(stepaf_plan_h handle, const stepaf_start_params_t *params,
                                        stepaf_stream_t cuda_stream, stepaf_request_h *request_p)
 {
@@ -64,10 +59,9 @@ stepaf_status_t stepaf_start_on_stream(stepaf_plan_h handle, const stepaf_start_
                                   "a start on a stream takes no flags");
     else
         status = stepaf_stream_status(stream);
-    if (!status && stream->n_sent - stream->n_received >= plan->depth)
-        status = would_block("all slots are started and not waited for");
-    else if (!status && !stepaf_stream_slot_is_free(stream))
-        status = would_block("the slot's operation is waited for by its request, and under way");
+    if (!status && (stream->n_sent - stream->n_received >= plan->depth ||
+                    !stepaf_stream_slot_is_free(stream))) /* its request's wait is enqueued */
+        status = STEPAF_ERR_WOULD_BLOCK;
     if (!status)
         status =
             stepaf_stream_send(stream, params ? params->push : NULL, params ? params->n_push : 0,
@@ -107,7 +101,7 @@ stepaf_status_t stepaf_recv_on_stream(stepaf_plan_h handle, stepaf_stream_t cuda
     status = stepaf_stream_status(stream);
     if (!status && stream->n_received - stream->n_sent >=
                        (stream->any ? stepaf_any_limit(stream) : stream->plan->depth))
-        status = would_block("all slots are received and not answered");
+        status = STEPAF_ERR_WOULD_BLOCK;
     if (!status)
         status = stream->any ? stepaf_any_receive(stream, cuda_stream)
                              : stepaf_stream_receive(stream, cuda_stream, NULL);

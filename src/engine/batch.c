@@ -225,7 +225,9 @@ static stepaf_status_t take_tensors(struct stepaf_batch_obj *batch, const stepaf
 
     *n_sizes_p = 0;
     *on_gpu_p = false;
-    if (n != mirror->n_pull || (n && !tensors))
+    if (n && !tensors)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND, "tensors is NULL");
+    if (n != mirror->n_pull)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
                                 "%d tensors given, %d expected", n, mirror->n_pull);
     for (int i = 0; i < n; i++) {

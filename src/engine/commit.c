@@ -18,6 +18,14 @@ static bool is_queued(const struct stepaf_plan_obj *plan)
     return false;
 }
 
+/* Never negative, which would stand for the default. */
+static int64_t left_us(int64_t deadline_ns)
+{
+    int64_t left = deadline_ns - stepaf_monotonic_ns();
+
+    return left > 0 ? left / 1000 : 0;
+}
+
 /* Let streams come by what was enqueued for relayed peers: what they are told in the middle of a
  * commit would be of the epoch before. */
 static stepaf_status_t let_pass(struct stepaf_ctx *ctx, int64_t deadline_ns)
@@ -103,18 +111,20 @@ static stepaf_status_t settle(struct stepaf_ctx *ctx, int64_t deadline_ns)
                                              STEPAF_WHO_FORMAT " did not enter the commit in time",
                                              STEPAF_WHO_ARGS(peer->who));
     }
-    stepaf_engine_flush(ctx, (deadline_ns - stepaf_monotonic_ns()) / 1000);
+    stepaf_engine_flush(ctx, left_us(deadline_ns));
     return STEPAF_OK;
 }
 
 static stepaf_status_t prepare(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
-    stepaf_status_t status = let_pass(ctx, deadline_ns);
+    int64_t now_ns = stepaf_monotonic_ns();
+    stepaf_status_t status = let_pass(ctx, now_ns + (deadline_ns - now_ns) / 2);
+    stepaf_error_t error = *stepaf_last_error();
+    stepaf_status_t settled = settle(ctx, deadline_ns); /* in any case: peers wait for that */
 
-    if (!status)
-        status = settle(ctx, deadline_ns);
-    if (!status)
-        status = check_quiet(ctx);
+    if (status)
+        return stepaf_error_raise(&error);
+    status = settled ? settled : check_quiet(ctx);
     ctx->relays_still = !status;
     if (!status)
         status = stepaf_transports_open(ctx);
@@ -141,10 +151,26 @@ static const struct stepaf_declaration *before_of(const struct stepaf_ctx *ctx, 
     return &declarations[ctx->groups[group][its->rank - ctx->mesh.lanes]];
 }
 
+/* The bootstrap has failed: what this rank has found by itself says more. */
+static stepaf_status_t not_exchanged(const struct stepaf_ctx *ctx, stepaf_status_t status,
+                                     const stepaf_error_t *own)
+{
+    stepaf_error_t error = *stepaf_last_error();
+
+    if (own->status)
+        return stepaf_error_raise(own);
+    if (status != STEPAF_ERR_TIMEOUT)
+        return status;
+    return stepaf_error_set(status, STEPAF_PHASE_COMMIT,
+                            "%.200s: STEPAF_COMMIT_TIMEOUT_US is %lld us", error.text,
+                            (long long)ctx->env.commit_timeout_us);
+}
+
 /* Exchange declarations and judge them. On success the caller owns *all_p and declarations. */
-static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own,
+static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own, int64_t deadline_ns,
                                 struct stepaf_declaration *declarations, void **all_p)
 {
+    stepaf_error_t own_error = own ? *stepaf_last_error() : (stepaf_error_t){0};
     int size = ctx->boot.size, n_read = 0;
     struct stepaf_pack pack = {0};
     size_t *offsets = calloc((size_t)size + 1, sizeof(*offsets));
@@ -153,9 +179,12 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own,
     stepaf_declaration_pack(ctx, own, &pack);
     if (!offsets || pack.failed)
         status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
-    if (!status)
+    if (!status) {
         status = ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, all_p, offsets,
-                                     ctx->env.commit_timeout_us);
+                                     left_us(deadline_ns));
+        if (status)
+            status = not_exchanged(ctx, status, &own_error);
+    }
     for (; !status && n_read < size; n_read++) {
         status = stepaf_declaration_read(
             (uint8_t *)*all_p + offsets[n_read], offsets[n_read + 1] - offsets[n_read],
@@ -298,8 +327,19 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
     if (!status)
         status = stepaf_clock_sync(ctx, deadline_ns);
     if (!status && ctx->epoch == 1 && ctx->env.print_map)
-        status = stepaf_map_print(ctx, (deadline_ns - stepaf_monotonic_ns()) / 1000);
+        status = stepaf_map_print(ctx, left_us(deadline_ns));
     return status;
+}
+
+/* What plans name may be gone. */
+static void break_up(struct stepaf_ctx *ctx)
+{
+    ctx->state = STEPAF_CTX_BROKEN;
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan)
+            plan->usable = 0;
+    }
 }
 
 stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx)
@@ -311,19 +351,21 @@ stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx)
 
     if (!declarations)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
-    status = exchange(ctx, prepare(ctx, deadline_ns), declarations, &all);
+    status = prepare(ctx, deadline_ns);
+    if (status != STEPAF_ERR_PEER_LOST) /* which will not come to the exchange */
+        status = exchange(ctx, status, deadline_ns, declarations, &all);
     if (status) {
         if (!stepaf_is_attention(ctx))
             stepaf_key_allocate_undo(ctx);
         stepaf_streams_undo(ctx);
         if (status == STEPAF_ERR_BOOT || status == STEPAF_ERR_TIMEOUT ||
             status == STEPAF_ERR_PEER_LOST)
-            ctx->state = STEPAF_CTX_BROKEN;
+            break_up(ctx);
         goto out;
     }
     status = enter_epoch(ctx, declarations, deadline_ns);
     if (status)
-        ctx->state = STEPAF_CTX_BROKEN;
+        break_up(ctx);
 out:
     ctx->relays_still = false;
     for (int r = 0; r < ctx->boot.size; r++)

@@ -27,6 +27,14 @@ static void note(char list[STEPAF_REASON_MAX], const char *name, const char *rea
              name[0] ? ": " : "", reason);
 }
 
+/* Close one that has no links. */
+static void shut(struct stepaf_ctx *ctx, struct stepaf_transport *transport)
+{
+    for (uint32_t i = 0; transport->ops->drop_region && i < ctx->n_regions; i++)
+        transport->ops->drop_region(transport, ctx->regions[i]);
+    transport->ops->close(transport);
+}
+
 /* Open one, and make it know the memory that there is. */
 static stepaf_status_t transport_open(struct stepaf_ctx *ctx,
                                       const struct stepaf_transport_ops *ops,
@@ -40,43 +48,57 @@ static stepaf_status_t transport_open(struct stepaf_ctx *ctx,
         status = ops->add_region(*transport_p, ctx->regions[i]);
         if (status) {
             stepaf_error_t error = *stepaf_last_error();
-            ops->close(*transport_p);
+            shut(ctx, *transport_p);
             return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "%s", error.text);
         }
     }
     return status;
 }
 
+/* Open one of the registry, if it can be used. */
+static stepaf_status_t try_open(struct stepaf_ctx *ctx, const struct stepaf_transport_ops *ops)
+{
+    bool asked = ctx->env.transports[0];
+    char *unopened = ctx->unopened[ctx->n_transports], reason[STEPAF_REASON_MAX];
+
+    if (!stepaf_transport_admitted(&ctx->env, ops->name)) {
+        note(unopened, ops->name, "STEPAF_TRANSPORTS does not list it");
+        return STEPAF_OK;
+    }
+    if (!ops->probe(&ctx->env, reason)) {
+        if (asked)
+            return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                    "STEPAF_TRANSPORTS asks for %s: %s", ops->name, reason);
+        stepaf_log_info("transport %s is not used: %s", ops->name, reason);
+        note(unopened, ops->name, reason);
+        return STEPAF_OK;
+    }
+    stepaf_status_t status = transport_open(ctx, ops, &ctx->transports[ctx->n_transports]);
+    if (status == STEPAF_ERR_NO_TRANSPORT && !asked) {
+        stepaf_log_warn("transport %s is not used: %s", ops->name, stepaf_last_error()->text);
+        note(unopened, ops->name, stepaf_last_error()->text);
+        return STEPAF_OK;
+    }
+    ctx->n_transports += !status;
+    return status;
+}
+
 stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
 {
-    char reason[STEPAF_REASON_MAX];
+    stepaf_status_t status = STEPAF_OK;
 
     if (ctx->n_transports)
         return STEPAF_OK;
     ctx->host.initiates = stepaf_is_attention(ctx);
-    for (int i = 0; stepaf_transports[i] && ctx->n_transports < STEPAF_MAX_TRANSPORTS; i++) {
-        const struct stepaf_transport_ops *ops = stepaf_transports[i];
-        if (!stepaf_transport_admitted(&ctx->env, ops->name)) {
-            note(ctx->unopened[ctx->n_transports], ops->name, "STEPAF_TRANSPORTS does not list it");
-            continue;
-        }
-        if (!ops->probe(&ctx->env, reason)) {
-            if (ctx->env.transports[0])
-                return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
-                                        "STEPAF_TRANSPORTS asks for %s: %s", ops->name, reason);
-            stepaf_log_info("transport %s is not used: %s", ops->name, reason);
-            note(ctx->unopened[ctx->n_transports], ops->name, reason);
-            continue;
-        }
-        stepaf_status_t status = transport_open(ctx, ops, &ctx->transports[ctx->n_transports]);
-        if (status == STEPAF_ERR_NO_TRANSPORT && !ctx->env.transports[0]) {
-            stepaf_log_warn("transport %s is not used: %s", ops->name, stepaf_last_error()->text);
-            note(ctx->unopened[ctx->n_transports], ops->name, stepaf_last_error()->text);
-            continue;
-        }
-        if (status)
-            return status;
-        ctx->n_transports++;
+    memset(ctx->unopened, 0, sizeof(ctx->unopened));
+    for (int i = 0; stepaf_transports[i] && ctx->n_transports < STEPAF_MAX_TRANSPORTS && !status;
+         i++)
+        status = try_open(ctx, stepaf_transports[i]);
+    if (status) { /* another commit may find them all */
+        stepaf_error_t error = *stepaf_last_error();
+        while (ctx->n_transports)
+            shut(ctx, ctx->transports[--ctx->n_transports]);
+        return stepaf_error_raise(&error);
     }
     set_wait_polls(ctx);
     return STEPAF_OK;

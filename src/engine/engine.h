@@ -49,7 +49,6 @@ struct stepaf_peer {
     struct stepaf_who who;
     uint32_t index; /* in ctx->peers; its rank is another number where there are lanes */
     bool lost;
-    bool closing;                    /* it said BYE */
     uint32_t ready_epoch;            /* of its last READY */
     uint32_t settled;                /* number of the last commit that it has entered */
     stepaf_status_t ready_status;    /* and what it said */
@@ -99,7 +98,7 @@ struct stepaf_ctx {
     struct stepaf_list queued; /* peers with queued posts */
     uint32_t epoch;
     uint32_t n_alive;    /* peers not lost */
-    uint32_t vain_polls; /* of all waiters */
+    uint32_t polls;      /* ever */
     uint64_t vain_since; /* about when polls began to be in vain, ticks; 0: the last was not */
     uint32_t wait_polls; /* that a waiting thread makes in one go */
     uint64_t looked;     /* when the transports last looked for dead peers, ticks */
@@ -118,6 +117,8 @@ struct stepaf_ctx {
     stepaf_batch_cb_t handler;
     void *handler_arg;
     bool dispatching;
+    pthread_t dispatcher;  /* who calls the handler, while dispatching */
+    uint32_t n_dispatched; /* calls that have returned */
 
     struct stepaf_key **keys; /* ascending by id */
     uint32_t n_keys;
@@ -129,6 +130,8 @@ struct stepaf_ctx {
     void *stage_stream;                /* CUDA's, for copies to stages; NULL: there are none */
     uint32_t next_region_id;
     uint32_t cache_at;              /* where the last one-shot plan was found */
+    uint32_t n_cached;              /* one-shot plans */
+    uint64_t cache_uses;            /* and look-ups of them, ever */
     struct stepaf_streams *streams; /* of the last commit; NULL: there was no stream plan yet */
     struct stepaf_list relays;  /* stream plans that have peers by way of the host, see relay.h */
     bool relays_still;          /* a commit is about to end them */
@@ -156,7 +159,6 @@ struct stepaf_ctx {
     bool progress_thread;
     _Atomic bool thread_stop;
     pthread_t thread;
-    size_t fixed_bytes; /* for stepaf_memory_get */
 };
 
 static inline bool stepaf_is_attention(const struct stepaf_ctx *ctx)
@@ -188,7 +190,10 @@ struct stepaf_waiter;
 
 /* progress.c: advance everything; return how much happened. The lock is held. Looks up to @a polls
  * times, _many: where there is more than one transport to look at. */
+enum { STEPAF_POLLS_MASK = 255 }; /* so often the clock is looked at */
 unsigned stepaf_engine_progress_many(struct stepaf_ctx *ctx, unsigned polls);
+/* wait.c: look for dead peers, if it is time to. */
+void stepaf_engine_look(struct stepaf_ctx *ctx) __attribute__((cold));
 static inline unsigned stepaf_engine_progress_polls(struct stepaf_ctx *ctx, unsigned polls)
 {
     struct stepaf_transport *transport = ctx->transports[0];
@@ -203,6 +208,8 @@ static inline unsigned stepaf_engine_progress_polls(struct stepaf_ctx *ctx, unsi
     if (n)
         ctx->vain_since = 0;
     ctx->host.polled = 0;
+    if (__builtin_expect((++ctx->polls & STEPAF_POLLS_MASK) == 0, 0))
+        stepaf_engine_look(ctx);
     return n;
 }
 /* Once. */
@@ -223,6 +230,8 @@ bool stepaf_engine_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter,
 void stepaf_engine_flush(struct stepaf_ctx *ctx, int64_t timeout_us);
 /* Call the handler for what is ready; the lock is not held. */
 void stepaf_engine_dispatch(struct stepaf_ctx *ctx);
+/* Whether another thread does. */
+bool stepaf_engine_is_dispatching(const struct stepaf_ctx *ctx);
 /* Send posts, or queue what transports have no room for; _mixed: of several transports, or behind
  * others that wait already. _keep: queue those of @a posts that a transport has left QUEUED. */
 void stepaf_engine_post_mixed(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, unsigned n);
@@ -291,6 +300,11 @@ bool stepaf_op_busy(const struct stepaf_op *op);
 /* Whether nothing of a plan is in flight; STEPAF_ERR_STATE: something is. Then it can end. */
 stepaf_status_t stepaf_plan_idle(const struct stepaf_plan_obj *plan);
 stepaf_status_t stepaf_plan_end(struct stepaf_plan_obj *plan);
+/* End what stepaf_push_pull has made and nobody needs: all that use @a region; the one that was used
+ * longest ago. */
+enum { STEPAF_MAX_CACHED = 1024 };
+void stepaf_plans_uncache(struct stepaf_ctx *ctx, const struct stepaf_region *region);
+void stepaf_plans_uncache_oldest(struct stepaf_ctx *ctx);
 /* The first peer that has not released one of the plan's slots; NULL: all have. */
 const struct stepaf_peer *stepaf_plan_holder(const struct stepaf_plan_obj *plan);
 stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,

@@ -98,10 +98,12 @@ struct stepaf_plan_obj {
     bool on_gpu;         /* not on streams, and some tensor is, or has been, in GPU memory */
     bool is_small;       /* posting takes little longer than a stamp: START has that of NOTIFIED */
     bool cached;         /* made by stepaf_push_pull */
+    uint64_t used;       /* and used last: ctx->cache_uses */
     bool is_twin;        /* of a stream plan: carries its tensors to peers by way of the host */
     uint32_t usable;     /* epoch in which peers were told of it, 0: not yet */
     uint32_t imm;        /* of a START as planned, but for the sequence */
     uint32_t n_skipped;  /* peers that the last operation was not for */
+    uint32_t n_waiting;  /* threads that wait for a slot */
     uint64_t push_bytes; /* to each peer, as planned */
     struct stepaf_push push[STEPAF_MAX_TENSORS];
     /* What the trace says of a start as planned: START, if it has a stamp of its own, then the

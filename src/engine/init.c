@@ -66,6 +66,7 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, const stepaf_params_t *pa
     stepaf_log_configure((stepaf_log_level_t)ctx->env.log_level, ctx->env.log_file);
     stepaf_log_set_rank(ctx->boot.rank);
     stepaf_clock_calibrate(&ctx->clock);
+    ctx->looked = stepaf_ticks();
     ctx->ns_scale = (uint64_t)(ctx->clock.ns_per_tick * (1 << STEPAF_NS_SCALE_BITS));
     if ((status = stepaf_topo_probe(NULL, &ctx->topo)))
         return status;

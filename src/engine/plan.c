@@ -112,15 +112,16 @@ static stepaf_status_t check_overlap(const struct stepaf_plan_obj *plan, uint32_
 {
     const struct stepaf_pull **sorted = malloc((n ? n : 1) * sizeof(*sorted));
     stepaf_status_t status = STEPAF_OK;
+    uint32_t n_sorted = 0;
 
     if (!sorted)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
     for (uint32_t i = 0; i < n; i++)
-        sorted[i] = &plan->pull[i];
-    qsort(sorted, n, sizeof(*sorted), by_address);
-    for (uint32_t i = 1; i < n && !status; i++)
-        if (sorted[i - 1]->bytes && sorted[i]->bytes &&
-            sorted[i - 1]->data + pull_span(plan, sorted[i - 1]) > sorted[i]->data)
+        if (plan->pull[i].bytes) /* nothing is nowhere */
+            sorted[n_sorted++] = &plan->pull[i];
+    qsort(sorted, n_sorted, sizeof(*sorted), by_address);
+    for (uint32_t i = 1; i < n_sorted && !status; i++)
+        if (sorted[i - 1]->data + pull_span(plan, sorted[i - 1]) > sorted[i]->data)
             status = invalid("pull destinations overlap");
     free(sorted);
     return status;
@@ -171,7 +172,8 @@ static void use_memory(struct stepaf_plan_obj *plan, unsigned change)
     for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
         if (plan->pull[i].region) {
             use_region(plan, plan->pull[i].region, change);
-            plan->pull[i].region->target = stepaf_is_attention(plan->ctx);
+            if (stepaf_is_attention(plan->ctx)) /* else it is what answers are sent from */
+                plan->pull[i].region->target = true;
         }
 }
 
@@ -239,6 +241,7 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan)
     if (stepaf_table_get(&plan->ctx->plans, plan->index) == plan) {
         stepaf_table_remove(&plan->ctx->plans, plan->index);
         use_memory(plan, -1u);
+        plan->ctx->n_cached -= plan->cached;
     }
     if (plan->stream)
         stepaf_stream_free(plan->stream);

@@ -18,7 +18,8 @@ bool stepaf_plan_ready(const struct stepaf_plan_obj *plan)
 {
     const struct stepaf_ctx *ctx = plan->ctx;
 
-    if (!ctx->epoch || plan->stream) /* the other side has a plan of its own */
+    if (!ctx->epoch || ctx->state == STEPAF_CTX_BROKEN ||
+        plan->stream) /* the other side has a plan of its own */
         return false;
     for (int i = 0; i < plan->n_push; i++) {
         const struct stepaf_push *push = &plan->push[i];

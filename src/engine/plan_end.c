@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ending a plan: not while anything of it is under way. */
+/* Ending a plan: not while anything of it is under way. And those that stepaf_push_pull has made, which
+ * nobody else would end. */
 #include "engine/relay.h"
 
 stepaf_status_t stepaf_plan_idle(const struct stepaf_plan_obj *plan)
@@ -7,6 +8,9 @@ stepaf_status_t stepaf_plan_idle(const struct stepaf_plan_obj *plan)
     if (plan->stream && stepaf_stream_busy(plan->stream))
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
                                 "an operation of the plan is in flight");
+    if (plan->n_waiting)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                "a start of the plan waits for a slot");
     for (int s = 0; s < plan->depth; s++)
         if (stepaf_op_busy(&plan->ops[s]) || plan->ops[s].n_waiting)
             return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
@@ -79,4 +83,53 @@ stepaf_status_t stepaf_plan_end(struct stepaf_plan_obj *plan)
     if (!status)
         stepaf_plan_free(plan);
     return status;
+}
+
+/* ---- one-shot plans ---- */
+
+static bool uses(const struct stepaf_plan_obj *plan, const struct stepaf_region *region)
+{
+    for (uint32_t i = 0; i < plan->n_push; i++)
+        if (plan->push[i].region == region)
+            return true;
+    for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
+        if (plan->pull[i].region == region)
+            return true;
+    return false;
+}
+
+/* Whether nobody would miss it: nothing is in flight, and all requests have been waited for. */
+static bool is_spent(const struct stepaf_plan_obj *plan)
+{
+    for (int s = 0; s < plan->depth; s++)
+        if (!plan->ops[s].retired)
+            return false;
+    return !stepaf_plan_idle(plan);
+}
+
+void stepaf_plans_uncache(struct stepaf_ctx *ctx, const struct stepaf_region *region)
+{
+    stepaf_error_t error = *stepaf_last_error(); /* what is not idle is no failure */
+
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->cached && uses(plan, region) && is_spent(plan))
+            (void)stepaf_plan_end(plan);
+    }
+    (void)stepaf_error_raise(&error);
+}
+
+void stepaf_plans_uncache_oldest(struct stepaf_ctx *ctx)
+{
+    stepaf_error_t error = *stepaf_last_error();
+    struct stepaf_plan_obj *oldest = NULL;
+
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->cached && (!oldest || plan->used < oldest->used) && is_spent(plan))
+            oldest = plan;
+    }
+    if (oldest)
+        (void)stepaf_plan_end(oldest);
+    (void)stepaf_error_raise(&error);
 }

@@ -122,12 +122,18 @@ void stepaf_engine_flush(struct stepaf_ctx *ctx, int64_t timeout_us)
                                            : stepaf_waiter_idle(ctx, &waiter, timeout_us);
 }
 
+bool stepaf_engine_is_dispatching(const struct stepaf_ctx *ctx)
+{
+    return ctx->dispatching && !pthread_equal(ctx->dispatcher, pthread_self());
+}
+
 void stepaf_engine_dispatch(struct stepaf_ctx *ctx)
 {
     stepaf_lock_enter(&ctx->lock);
     if (ctx->handler && !ctx->dispatching) {
         struct stepaf_batch_obj *batch;
         ctx->dispatching = true;
+        ctx->dispatcher = pthread_self();
         while (ctx->handler && (batch = stepaf_batch_take(ctx, NULL, stepaf_ticks()))) {
             stepaf_batch_cb_t handler = ctx->handler;
             void *arg = ctx->handler_arg;
@@ -136,6 +142,7 @@ void stepaf_engine_dispatch(struct stepaf_ctx *ctx)
             stepaf_lock_leave(&ctx->lock);
             handler(handle, arg);
             stepaf_lock_enter(&ctx->lock);
+            ctx->n_dispatched++;
         }
         ctx->dispatching = false;
     }

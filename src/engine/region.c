@@ -211,15 +211,17 @@ static struct stepaf_region *removable(struct stepaf_ctx *ctx, void *base, bool 
     uint32_t at = upper_bound(ctx, base);
     struct stepaf_region *region = at ? ctx->regions[at - 1] : NULL;
 
+    if (region && region->base == base && region->library == allocated && region->uses)
+        stepaf_plans_uncache(ctx, region);
     if (!region || region->base != base || region->library != allocated)
         *status_p =
             stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_NONE,
                              allocated ? "not the start of memory from stepaf_alloc"
                                        : "not the start of memory given to stepaf_register");
     else if (region->uses)
-        *status_p =
-            stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
-                             "%u plans or receive registrations use this memory", region->uses);
+        *status_p = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                     "%u tensors of plans or receive registrations use this memory",
+                                     region->uses);
     else if ((region->kind != STEPAF_MEM_HOST || region->unpin) && stepaf_relays_are_ahead(ctx))
         *status_p = waits();
     else

@@ -300,40 +300,53 @@ static stepaf_status_t wait_for_slot(struct stepaf_plan_obj *plan, int64_t timeo
     struct stepaf_ctx *ctx = plan->ctx;
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
-    while (!stepaf_plan_slot_free(plan)) {
-        if (!(stepaf_engine_progress_waiting(ctx) ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
-                                                  : stepaf_waiter_idle(ctx, &waiter, timeout_us)) &&
-            !stepaf_plan_slot_free(plan))
-            return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RELEASE,
-                                    "plan %u: slot %u did not come free in time", plan->index,
-                                    plan->next->slot);
-    }
-    return STEPAF_OK;
+    bool more = true;
+
+    plan->n_waiting++; /* so that it stays, while the lock is free */
+    while (more && !stepaf_plan_slot_free(plan))
+        more = stepaf_engine_progress_waiting(ctx) ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
+                                                   : stepaf_waiter_idle(ctx, &waiter, timeout_us);
+    plan->n_waiting--;
+    if (stepaf_plan_slot_free(plan))
+        return STEPAF_OK;
+    return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RELEASE,
+                            "plan %u: slot %u did not come free in time", plan->index,
+                            plan->next->slot);
 }
 
-/* Everything that could refuse a start, where something is not as usual. */
-static stepaf_status_t admit(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params)
+/* What the plan and the context say to a start. */
+static stepaf_status_t check(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params)
 {
     struct stepaf_ctx *ctx = plan->ctx;
-    stepaf_status_t status;
 
+    if (ctx->state == STEPAF_CTX_BROKEN)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
+                                "a commit failed halfway: the context can only be finalized");
     if (plan->usable != ctx->epoch || !ctx->epoch)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
                                 plan->stream ? "plan %u is started on streams only"
                                              : "plan %u has keys or memory that wait for a commit, "
                                                "or a key that FFN ranks receive on streams",
                                 plan->index);
-    if ((status = check_overrides(plan, params)) || (status = check_peers(plan, params)))
+    stepaf_status_t status = check_overrides(plan, params);
+    return status ? status : check_peers(plan, params);
+}
+
+/* Everything that could refuse a start, where something is not as usual. */
+static stepaf_status_t admit(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+    stepaf_status_t status = check(plan, params);
+
+    if (status || stepaf_plan_slot_free(plan))
         return status;
-    if (stepaf_plan_slot_free(plan))
-        return STEPAF_OK;
     stepaf_engine_progress(ctx);
-    if (params->flags & STEPAF_START_WAIT) {
-        status = wait_for_slot(plan, params->timeout_us);
-        return status ? status : check_peers(plan, params);
-    }
-    if (stepaf_plan_slot_free(plan))
-        return STEPAF_OK;
+    if (params->flags & STEPAF_START_WAIT)
+        status = wait_for_slot(plan, params->timeout_us > 0 ? params->timeout_us : -1);
+    if (status)
+        return status;
+    if (stepaf_plan_slot_free(plan)) /* meanwhile anything may have happened */
+        return check(plan, params);
     ctx->counters.would_block++;
     return STEPAF_ERR_WOULD_BLOCK;
 }

@@ -9,8 +9,8 @@
 
 enum {
     CROWDED_POLLS = 2,     /* before the core is given up, where ranks outnumber cores */
-    LOOK_EVERY_US = 1000,  /* for dead peers */
-    LOOK_POLLS_MASK = 255, /* polls that never wait look at the clock so often */
+    LOOK_EVERY_US = 1000,  /* for dead peers, when nothing has come for as long */
+    LOOK_BUSY_US = 100000, /* and while others keep this rank busy */
     BUSY_POLLS_MASK = 63,  /* polls that bring something else look at the deadline so often */
     SLEEP_NS = 50000,
     SLEEP_LONG_NS = 1000000, /* where all transports wake the sleeper */
@@ -63,12 +63,14 @@ static void look(struct stepaf_ctx *ctx, uint64_t now)
     ask_launcher(ctx);
 }
 
-/* The same for a caller that only polls: once nothing has come for as long. */
-static void look_polling(struct stepaf_ctx *ctx, uint64_t now)
+void stepaf_engine_look(struct stepaf_ctx *ctx)
 {
+    uint64_t now = stepaf_ticks();
+
     if (!ctx->vain_since)
         ctx->vain_since = now;
-    else if (now - ctx->vain_since >= us_to_ticks(ctx, LOOK_EVERY_US))
+    if (now - ctx->vain_since >= us_to_ticks(ctx, LOOK_EVERY_US) ||
+        now - ctx->looked >= us_to_ticks(ctx, LOOK_BUSY_US))
         look(ctx, now);
 }
 
@@ -159,11 +161,8 @@ bool stepaf_waiter_busy(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
 
 bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us)
 {
-    if (timeout_us == 0) {
-        if ((++ctx->vain_polls & LOOK_POLLS_MASK) == 0)
-            look_polling(ctx, stepaf_ticks());
+    if (timeout_us == 0)
         return false;
-    }
     if (ctx->oversubscribed && waiter->polls++ < CROWDED_POLLS)
         return true;
     uint64_t now = stepaf_ticks();

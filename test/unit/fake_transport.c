@@ -107,10 +107,9 @@ static void transport_release(struct stepaf_link *link, struct stepaf_rmem *base
 
 static void record(struct fake_job *job, const struct stepaf_post *post)
 {
-    struct fake_record *next = &job->records[job->n_records];
-
     if (job->n_records++ >= FAKE_RECORDS)
         return;
+    struct fake_record *next = &job->records[job->n_records - 1];
     *next = (struct fake_record){post->link->peer, post->msg, post->n_xfer, {{0}}};
     for (unsigned i = 0; i < post->n_xfer; i++)
         next->xfer[i] = post->xfer[i];

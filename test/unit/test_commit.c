@@ -166,6 +166,23 @@ static void a_peer_that_fails_after_the_verdict_breaks_the_commit(void)
     end();
 }
 
+/* What its plans name may be gone: nothing can be started any more. */
+static void a_broken_commit_ends_all_plans(void)
+{
+    stepaf_request_h request;
+
+    begin();
+    stepaf_plan_h plan = make_plan();
+    CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_OK);
+    fake_key(attention, ffn, 7, STEPAF_PUSH, 8, 1);
+    attention->join_reason = "nobody listens there";
+    CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_ERR_NO_TRANSPORT);
+    CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_ERR_STATE);
+    UNIT_CONTAINS(stepaf_last_error()->text, "can only be finalized");
+    CU_ASSERT_EQUAL(stepaf_start(make_plan(), &request), STEPAF_ERR_STATE);
+    end();
+}
+
 static void a_peer_that_cannot_be_joined_is_named(void)
 {
     begin();
@@ -197,7 +214,7 @@ static void a_peer_that_dies_is_named(void)
     attention->ctx->peers[0].link = &fake_link(attention, 0)->base;
     fake_tell(attention, 0, &bye);
     CU_ASSERT_EQUAL(stepaf_commit(attention->handle), STEPAF_ERR_PEER_LOST);
-    CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, -1); /* the verdict is everybody's */
+    CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 0);
     UNIT_CONTAINS(stepaf_last_error()->text, "FFN rank 0");
     expect_broken(attention);
     end();
@@ -298,6 +315,7 @@ int main(void)
         {"a bad verdict leaves all as it was", a_bad_verdict_leaves_all_as_it_was},
         {"a peer that fails after the verdict breaks the commit",
          a_peer_that_fails_after_the_verdict_breaks_the_commit},
+        {"a broken commit ends all plans", a_broken_commit_ends_all_plans},
         {"a peer that cannot be joined is named", a_peer_that_cannot_be_joined_is_named},
         {"a peer that is not ready in time is named", a_peer_that_is_not_ready_in_time_is_named},
         {"a peer that dies is named", a_peer_that_dies_is_named},

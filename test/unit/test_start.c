@@ -171,6 +171,44 @@ static void a_start_may_wait(void)
     end();
 }
 
+/* While somebody waits for slot 0, the rank that holds it dies. Nobody else ends the plan. */
+static void lose(struct fake_job *waiting)
+{
+    struct stepaf_msg bye = {.type = STEPAF_MSG_BYE};
+
+    if (!n_waited++)
+        return; /* a look before the wait */
+    CU_ASSERT_EQUAL(stepaf_plan_idle(stepaf_table_get(&waiting->ctx->plans, 0)), STEPAF_ERR_STATE);
+    UNIT_CONTAINS(stepaf_last_error()->text, "waits for a slot");
+    fake_tell(waiting, 1, &bye);
+}
+
+static void what_a_start_has_waited_for_is_asked_anew(void)
+{
+    stepaf_start_params_t params = {.flags = STEPAF_START_WAIT};
+    struct stepaf_msg bye = {.type = STEPAF_MSG_BYE};
+    stepaf_request_h request;
+
+    for (int waits = 0; waits < 2; waits++) {
+        begin();
+        stepaf_plan_h plan = make_plan(0);
+        commit();
+        for (uint32_t seq = 0; seq < DEPTH; seq++)
+            (void)start(plan);
+        n_waited = 0;
+        job->on_progress = waits ? lose : NULL;
+        if (!waits)
+            for (uint32_t p = 0; p < PEERS; p++) /* that it is free, and why, comes with one look */
+                fake_say(job, p, &bye);
+        release(0, 0, 0, 0);
+        release(2, 0, 0, 0);
+        CU_ASSERT_EQUAL(stepaf_start_with(plan, waits ? &params : NULL, &request),
+                        STEPAF_ERR_PEER_LOST);
+        job->on_progress = NULL;
+        end();
+    }
+}
+
 static void bad_starts_change_nothing(void)
 {
     stepaf_tensor_t good[2] = {{PUSHED, NULL, 10}, {ALSO, NULL, 10}}, bad[2];
@@ -254,6 +292,7 @@ int main(void)
         {"plans share a key's buffers", plans_share_a_keys_buffers},
         {"a release on its way is seen", a_release_on_its_way_is_seen},
         {"a start may wait", a_start_may_wait},
+        {"what a start has waited for is asked anew", what_a_start_has_waited_for_is_asked_anew},
         {"bad starts change nothing", bad_starts_change_nothing},
         {"numbers wrap", numbers_wrap},
         {"finalize gives up what is queued", finalize_gives_up_what_is_queued},

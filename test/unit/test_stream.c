@@ -131,7 +131,6 @@ static void a_slot_is_free_when_the_hosts_wait_is_over(void)
         CU_ASSERT_EQUAL(stepaf_test(second), STEPAF_INPROGRESS);
         int n_launches = cuda_fake.n_launches;
         CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_ERR_WOULD_BLOCK);
-        UNIT_CONTAINS(stepaf_last_error()->text, "under way");
         CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches);
         cuda_fake.busy = false;
         CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);

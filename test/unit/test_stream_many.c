@@ -266,6 +266,32 @@ static void any_takes_no_legs(void)
     end();
 }
 
+/* Memory that a key is received in remains that, also where a plan answers from it. */
+static void what_is_answered_from_may_be_received_in(void)
+{
+    stepaf_tensor_t push = {.key = 50}, pull = {.key = 51, .bytes = 64};
+    stepaf_plan_h both = NULL;
+
+    cuda_fake_begin();
+    job = fake_open(STEPAF_FFN, 1, 1);
+    other = fake_open(STEPAF_ATTENTION, 1, 1);
+    key(50, STEPAF_PUSH, 64);
+    key(51, STEPAF_PULL, 64);
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 4096, STEPAF_MEM_CUDA, &pull.data), STEPAF_OK);
+    CU_ASSERT_EQUAL(
+        stepaf_register_recv(job->handle, 50, (uint8_t *)pull.data + 2048, 1024, NULL, 0),
+        STEPAF_OK);
+    CU_ASSERT_TRUE(job->ctx->regions[0]->target);
+    CU_ASSERT_EQUAL_FATAL(
+        stepaf_plan_create(job->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &both), STEPAF_OK);
+    CU_ASSERT_TRUE(job->ctx->regions[0]->target);
+    CU_ASSERT_EQUAL(stepaf_plan_destroy(both), STEPAF_OK);
+    CU_ASSERT_TRUE(job->ctx->regions[0]->target);
+    fake_close(job);
+    fake_close(other);
+    cuda_fake_end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -275,6 +301,7 @@ int main(void)
         {"answers are each peer's own", answers_are_each_peers_own},
         {"half a start ends the plan", half_a_start_ends_the_plan},
         {"any takes no legs", any_takes_no_legs},
+        {"what is answered from may be received in", what_is_answered_from_may_be_received_in},
         CU_TEST_INFO_NULL,
     };
     return unit_run("stream_many", tests);

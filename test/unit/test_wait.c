@@ -37,21 +37,46 @@ static void a_poll_never_waits(void)
     fake_close(job);
 }
 
+static void poll(struct fake_job *job, int n)
+{
+    for (int i = 0; i < n; i++)
+        (void)stepaf_engine_progress(job->ctx);
+}
+
 /* Who only ever polls would not notice a dead peer: once nothing has come for a while, a poll
  * looks; not before, since a look is a system call. */
 static void polls_look_for_dead_peers(void)
 {
     struct fake_job *job = begin("auto");
-    struct stepaf_waiter waiter = stepaf_waiter_begin();
 
-    for (int i = 0; i < 300; i++)
-        (void)stepaf_waiter_idle(job->ctx, &waiter, 0);
+    poll(job, 300);
     CU_ASSERT_EQUAL(job->n_idle, 0);
     job->ctx->vain_since -= (uint64_t)(1e6 * job->ctx->clock.ticks_per_us); /* a second ago */
     job->ctx->looked = job->ctx->vain_since;
-    for (int i = 0; i < 300; i++)
-        (void)stepaf_waiter_idle(job->ctx, &waiter, 0);
+    poll(job, 300);
     CU_ASSERT(job->n_idle >= 1 && job->n_idle <= 2);
+    fake_close(job);
+}
+
+/* Nor would who always has something to do with others. */
+static void so_do_polls_that_bring_something(void)
+{
+    struct fake_job *job = begin("auto");
+    struct stepaf_msg pong = {.type = STEPAF_MSG_PONG};
+
+    job->ctx->clock.ticks_per_us = 1e6; /* a millisecond is long */
+    job->ctx->looked = stepaf_ticks();
+    for (int i = 0; i < 300; i++) {
+        fake_say(job, 0, &pong);
+        poll(job, 1);
+    }
+    CU_ASSERT_EQUAL(job->n_idle, 0);
+    job->ctx->looked -= (uint64_t)(1e5 * job->ctx->clock.ticks_per_us); /* a tenth of a second */
+    for (int i = 0; i < 300; i++) {
+        fake_say(job, 0, &pong);
+        poll(job, 1);
+    }
+    CU_ASSERT_EQUAL(job->n_idle, 1);
     fake_close(job);
 }
 
@@ -292,6 +317,7 @@ int main(void)
     CU_TestInfo tests[] = {
         {"a poll never waits", a_poll_never_waits},
         {"polls look for dead peers", polls_look_for_dead_peers},
+        {"so do polls that bring something", so_do_polls_that_bring_something},
         {"a wait looks too, but not always", a_wait_looks_too_but_not_always},
         {"the launcher can report a loss", the_launcher_can_report_a_loss},
         {"a loss in another lane is none", a_loss_in_another_lane_is_none},

@@ -275,6 +275,58 @@ static void one_shot_plans_end_with_their_keys(void)
     end();
 }
 
+/* Nobody could end them, so they go with the memory that they name, and with the number of others. */
+static void one_shot_plans_do_not_pile_up(void)
+{
+    stepaf_tensor_t push = {PUSHED, NULL, BYTES}, pull[PEERS];
+    stepaf_request_h request = NULL, first = NULL;
+
+    begin();
+    push.data = source;
+    CU_ASSERT_EQUAL_FATAL(fake_commit(attention, ffn), STEPAF_OK);
+    for (uint32_t i = 0; i < STEPAF_MAX_CACHED + 10; i++) {
+        for (uint32_t p = 0; p < PEERS; p++)
+            pull[p] = (stepaf_tensor_t){PULLED, source + 400 + i + 1500 * p, BYTES};
+        CU_ASSERT_EQUAL(stepaf_push_pull(attention->handle, &push, 1, pull, PEERS, &request), 0);
+        const struct stepaf_op *op =
+            stepaf_table_get(&attention->ctx->ops, stepaf_handle_index(request));
+        for (uint32_t p = 0; p < PEERS; p++) {
+            struct stepaf_msg answer =
+                fake_msg(attention, STEPAF_MSG_RESPONSE, op->plan->index, op->slot, op->seq);
+            answer.flags = STEPAF_MSG_RELEASED;
+            fake_tell(attention, p, &answer);
+        }
+        fake_forget(attention);
+        first = first ? first : request;
+        if (i) /* the first one's result is still to be had */
+            CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_OK);
+    }
+    CU_ASSERT_EQUAL(attention->ctx->n_cached, STEPAF_MAX_CACHED);
+    CU_ASSERT_EQUAL(stepaf_free(attention->handle, source), STEPAF_ERR_STATE);
+    CU_ASSERT_EQUAL(attention->ctx->n_cached, 1);
+    CU_ASSERT_EQUAL(stepaf_wait(first, -1), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_free(attention->handle, source), STEPAF_OK);
+    CU_ASSERT_EQUAL(attention->ctx->n_cached, 0);
+    end();
+}
+
+/* What is empty is nowhere, and hides nothing. */
+static void destinations_overlap_whatever_lies_between(void)
+{
+    stepaf_plan_h plan;
+
+    begin();
+    for (size_t at = 0; at <= BYTES * DEPTH; at += BYTES) {
+        stepaf_tensor_t pull[2 * PEERS] = {{PULLED, source, BYTES},
+                                           {PULLED, source + 10, 0},
+                                           {PULLED, source + at, BYTES},
+                                           {PULLED, NULL, 0}};
+        CU_ASSERT_EQUAL(stepaf_plan_create(attention->handle, NULL, 0, pull, 2 * PEERS, 0, &plan),
+                        at < BYTES * DEPTH ? STEPAF_ERR_INVALID : STEPAF_OK);
+    }
+    end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -288,6 +340,8 @@ int main(void)
          memory_goes_once_peers_have_acknowledged_all},
         {"plans hold their keys", plans_hold_their_keys},
         {"one-shot plans end with their keys", one_shot_plans_end_with_their_keys},
+        {"one-shot plans do not pile up", one_shot_plans_do_not_pile_up},
+        {"destinations overlap whatever lies between", destinations_overlap_whatever_lies_between},
         CU_TEST_INFO_NULL,
     };
     return unit_run("withdraw", tests);
