@@ -27,6 +27,7 @@
 #include "engine/mesh.h"
 #include "engine/table.h"
 #include "engine/trace.h"
+#include "engine/wait.h"
 #include "transport/transport.h"
 
 enum {
@@ -186,8 +187,6 @@ static inline uint64_t stepaf_arrival_ticks(struct stepaf_ctx *ctx)
     return ctx->host.polled;
 }
 
-struct stepaf_waiter;
-
 /* progress.c: advance everything; return how much happened. The lock is held. Looks up to @a polls
  * times, _many: where there is more than one transport to look at. */
 enum { STEPAF_POLLS_MASK = 255 }; /* so often the clock is looked at */
@@ -313,6 +312,11 @@ static inline stepaf_request_h stepaf_op_handle(const struct stepaf_op *op)
 {
     return stepaf_handle_of(op->name, op->generation);
 }
+/* admit.c: everything that could refuse a start, or have it wait; whether it leaves peer @a p out. */
+stepaf_status_t stepaf_start_admit(struct stepaf_plan_obj *plan,
+                                   const stepaf_start_params_t *params);
+bool stepaf_start_skips(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
+                        uint32_t p);
 /* Fill the posts of an operation as planned: set-up, and after a start with other tensors. */
 void stepaf_op_compile(struct stepaf_op *op);
 /* Whether the plan's next slot is free. */
@@ -391,24 +395,5 @@ stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx);
 stepaf_status_t stepaf_clock_sync(struct stepaf_ctx *ctx, int64_t deadline_ns);
 void stepaf_clock_ping(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_clock_pong(struct stepaf_peer *peer, const struct stepaf_msg *msg);
-
-/* wait.c: how a thread waits */
-struct stepaf_waiter {
-    uint64_t began;    /* ticks; 0: not yet */
-    uint64_t deadline; /* ticks */
-    uint32_t polls;    /* in vain */
-    uint32_t busy;     /* others */
-};
-static inline struct stepaf_waiter stepaf_waiter_begin(void)
-{
-    return (struct stepaf_waiter){0};
-}
-/* One vain poll is over: idle as the settings say. False when the deadline has passed. The lock is
- * held on entry and exit, and free for a while in between. */
-bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us);
-/* Something happened, but not what is waited for. False when the deadline has passed. */
-bool stepaf_waiter_busy(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us);
-/* Microseconds that @a timeout_us stands for. */
-int64_t stepaf_timeout_us(const struct stepaf_ctx *ctx, int64_t timeout_us);
 
 #endif
