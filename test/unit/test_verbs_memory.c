@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "unit.h"
 #include "verbs_side.h"
 
@@ -22,6 +23,15 @@ static void end(void)
 {
     vside_close(&a);
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);
+}
+
+static void success_leaves_no_failure_behind(void)
+{
+    stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "from before");
+    begin("");
+    (void)vside_memory(&a, BYTES);
+    end();
+    UNIT_STRING(stepaf_last_error()->text, "from before");
 }
 
 static void a_region_is_registered_once_with_each_rail(void)
@@ -159,6 +169,7 @@ static void what_is_sent_settles(void)
 int main(void)
 {
     CU_TestInfo tests[] = {
+        {"success leaves no failure behind", success_leaves_no_failure_behind},
         {"a region is registered once with each rail", a_region_is_registered_once_with_each_rail},
         {"only tensors are relaxed", only_tensors_are_relaxed},
         {"a device may not offer it", a_device_may_not_offer_it},

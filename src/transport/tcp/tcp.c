@@ -88,7 +88,7 @@ static stepaf_status_t tcp_open(struct stepaf_host *host, unsigned n_peers,
     stepaf_status_t status;
 
     if (!tcp)
-        return STEPAF_ERR_NO_MEMORY;
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     tcp->base = (struct stepaf_transport){&stepaf_tcp_ops, host};
     tcp->epoll_fd = -1;
     tcp->listener.watched = STEPAF_TCP_LISTENER;
@@ -97,9 +97,10 @@ static stepaf_status_t tcp_open(struct stepaf_host *host, unsigned n_peers,
     tcp->links = calloc(n_peers, sizeof(tcp->links[0]));
     stepaf_clock_calibrate(&clock);
     tcp->ticks_per_us = clock.ticks_per_us > 1 ? (uint64_t)clock.ticks_per_us : 1;
-    status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
-    if (!tcp->links)
+    if (!tcp->links) {
+        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
         goto err_tcp;
+    }
     tcp->n_peers = n_peers;
     status = stepaf_tcp_addresses_own(host->env->net_if, &tcp->own);
     if (status)

@@ -59,11 +59,12 @@ static stepaf_status_t verbs_open(struct stepaf_host *host, unsigned n_peers,
     stepaf_verbs_receives_make(verbs);
     stepaf_clock_calibrate(&clock);
     verbs->ticks_per_us = clock.ticks_per_us > 1 ? (uint64_t)clock.ticks_per_us : 1;
-    status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     verbs->links = calloc(n_peers ? n_peers : 1, sizeof(verbs->links[0]));
     verbs->scratch = stepaf_verbs_form_make();
-    if (!verbs->links || !verbs->scratch)
+    if (!verbs->links || !verbs->scratch) {
+        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
         goto err_verbs;
+    }
     verbs->n_peers = n_peers;
     if (getrandom(&verbs->psn, sizeof(verbs->psn), 0) != (ssize_t)sizeof(verbs->psn) ||
         getrandom(verbs->secret, sizeof(verbs->secret), 0) != (ssize_t)sizeof(verbs->secret)) {
