@@ -189,3 +189,16 @@ stepaf_status_t stepaf_env_load_boot(struct stepaf_env *env_p)
 {
     return stepaf_env_load_from(env_p, get_boot_from_process, NULL);
 }
+
+int64_t stepaf_env_init_timeout_us(void)
+{
+    const struct stepaf_env_row *row = &stepaf_env_table[STEPAF_ENV_INIT_TIMEOUT_US];
+    const char *value = getenv(row->info.name);
+    stepaf_error_t kept = *stepaf_last_error();
+    int64_t timeout_us = 0;
+
+    (void)parse_int(row, row->info.fallback, &timeout_us);
+    if (value && parse_int(row, value, &timeout_us) != STEPAF_OK)
+        (void)stepaf_error_raise(&kept);
+    return timeout_us;
+}

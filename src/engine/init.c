@@ -157,7 +157,7 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, const struct own_view *v
     size_t *offsets = calloc((size_t)ctx->boot.size + 1, sizeof(*offsets));
     struct stepaf_introduction *intros = calloc((size_t)ctx->boot.size, sizeof(*intros));
     uint8_t *roles = calloc((size_t)ctx->boot.size, sizeof(*roles));
-    int64_t timeout_us = own ? 60000000 : ctx->env.init_timeout_us;
+    int64_t timeout_us = own ? stepaf_env_init_timeout_us() : ctx->env.init_timeout_us;
     stepaf_status_t status = STEPAF_OK;
     void *all = NULL;
 

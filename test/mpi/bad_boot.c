@@ -132,19 +132,28 @@ void bad_contexts(struct hs_job *job)
         stepaf_finalize(ctx);
 }
 
-/* The last rank does not come: the others give up in time. */
-void bad_missing(struct hs_job *job)
+/* The last rank does not come to bootstrap @a boot: the others give up in time. */
+static void await_missing(struct hs_job *job, int boot)
 {
     stepaf_params_t params = bad_good_params();
     stepaf_context_h ctx = NULL;
     int64_t began = hs_now_ns();
 
-    if (job->launched || job->rank == job->size - 1)
-        return; /* an exchange given up in the middle would be in MPI's way for good */
-    setenv("STEPAF_INIT_TIMEOUT_US", "200000", 1);
-    HS_REFUSED(hs_init(job, BAD_LAST, &params, &ctx), STEPAF_ERR_TIMEOUT);
+    HS_REFUSED(hs_init(job, boot, &params, &ctx), STEPAF_ERR_TIMEOUT);
     HS_INT((hs_now_ns() - began) / 1000, >=, 190000);
     HS_INT((hs_now_ns() - began) / 1000, <=, 2000000 * hs_slow());
     HS_TRUE(ctx == NULL);
+}
+
+/* Also where their own input is bad. */
+void bad_missing(struct hs_job *job)
+{
+    if (job->launched || job->rank == job->size - 1)
+        return; /* an exchange given up in the middle would be in MPI's way for good */
+    setenv("STEPAF_INIT_TIMEOUT_US", "200000", 1);
+    await_missing(job, BAD_LAST);
+    setenv("STEPAF_DEPTH", "0", 1);
+    await_missing(job, BAD_LAST - 2);
+    unsetenv("STEPAF_DEPTH");
     unsetenv("STEPAF_INIT_TIMEOUT_US");
 }

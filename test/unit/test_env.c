@@ -7,6 +7,7 @@
 #include <stepaf/log.h>
 
 #include "base/env_table.h"
+#include "base/error.h"
 #include "unit.h"
 
 /* An environment of one variable. */
@@ -312,6 +313,20 @@ static void process_environment_is_checked(void)
     unsetenv("STEPAF_DEPTH");
 }
 
+static void deadline_of_init_is_read_by_itself(void)
+{
+    setenv("STEPAF_DEPTH", "33", 1);
+    setenv("STEPAF_INIT_TIMEOUT_US", "200000", 1);
+    CU_ASSERT_EQUAL(stepaf_env_init_timeout_us(), 200000);
+    unsetenv("STEPAF_DEPTH");
+    stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "from before");
+    setenv("STEPAF_INIT_TIMEOUT_US", "soon", 1);
+    CU_ASSERT_EQUAL(stepaf_env_init_timeout_us(), 60000000);
+    unsetenv("STEPAF_INIT_TIMEOUT_US");
+    CU_ASSERT_EQUAL(stepaf_env_init_timeout_us(), 60000000);
+    UNIT_STRING(stepaf_last_error()->text, "from before");
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -324,6 +339,7 @@ int main(void)
         {"digest covers what must agree", digest_covers_what_must_agree},
         {"unknown variables are warned of once", unknown_variables_are_warned_of_once},
         {"process's environment is checked", process_environment_is_checked},
+        {"deadline of init is read by itself", deadline_of_init_is_read_by_itself},
         CU_TEST_INFO_NULL,
     };
     return unit_run("env", tests);
