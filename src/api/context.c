@@ -20,22 +20,24 @@ static stepaf_status_t init_auto(const stepaf_params_t *params, stepaf_context_h
 stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
                             stepaf_context_h *ctx_p)
 {
+    stepaf_status_t status = STEPAF_OK;
     struct stepaf_ctx *ctx;
-    stepaf_status_t status;
 
     if (!boot)
         return init_auto(params, ctx_p);
-    status = stepaf_ctx_init(boot, params, ctx_p ? &ctx : NULL); /* tells the others, too */
-    if (status)
-        return status;
-    if (!stepaf_handle_add(ctx)) {
-        ctx->boot.close = NULL;
-        stepaf_ctx_free(ctx);
-        return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_INIT,
-                                "this process has %d contexts already", STEPAF_HANDLE_CONTEXTS);
+    int slot = stepaf_handle_reserve();
+    if (slot < 0)
+        status = stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_INIT,
+                                  "this process has %d contexts already", STEPAF_HANDLE_CONTEXTS);
+    /* Tells the others of a failure, too. */
+    status = stepaf_ctx_init(boot, params, status, ctx_p ? &ctx : NULL);
+    if (!status) {
+        stepaf_handle_add(ctx, slot);
+        *ctx_p = stepaf_ctx_handle(ctx);
+    } else if (slot >= 0) {
+        stepaf_handle_unreserve(slot);
     }
-    *ctx_p = stepaf_ctx_handle(ctx);
-    return STEPAF_OK;
+    return status;
 }
 
 void stepaf_finalize(stepaf_context_h handle)

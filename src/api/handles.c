@@ -4,28 +4,43 @@
 #include <pthread.h>
 
 _Atomic(struct stepaf_ctx *) stepaf_contexts[STEPAF_HANDLE_CONTEXTS];
-static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER; /* for adding and removing */
+static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER; /* for what follows */
+static bool is_taken[STEPAF_HANDLE_CONTEXTS];                     /* also by one still to come */
 static uint32_t next_generation;
 
-bool stepaf_handle_add(struct stepaf_ctx *ctx)
+int stepaf_handle_reserve(void)
 {
-    bool added = false;
+    int slot = 0;
 
     pthread_mutex_lock(&contexts_lock);
-    for (uint32_t slot = 0; slot < STEPAF_HANDLE_CONTEXTS && !added; slot++)
-        if (!atomic_load(&stepaf_contexts[slot])) {
-            ctx->slot = slot;
-            ctx->generation = ++next_generation;
-            atomic_store(&stepaf_contexts[slot], ctx);
-            added = true;
-        }
+    while (slot < STEPAF_HANDLE_CONTEXTS && is_taken[slot])
+        slot++;
+    if (slot < STEPAF_HANDLE_CONTEXTS)
+        is_taken[slot] = true;
     pthread_mutex_unlock(&contexts_lock);
-    return added;
+    return slot < STEPAF_HANDLE_CONTEXTS ? slot : -1;
+}
+
+void stepaf_handle_unreserve(int slot)
+{
+    pthread_mutex_lock(&contexts_lock);
+    is_taken[slot] = false;
+    pthread_mutex_unlock(&contexts_lock);
+}
+
+void stepaf_handle_add(struct stepaf_ctx *ctx, int slot)
+{
+    pthread_mutex_lock(&contexts_lock);
+    ctx->slot = (uint32_t)slot;
+    ctx->generation = ++next_generation;
+    atomic_store(&stepaf_contexts[slot], ctx);
+    pthread_mutex_unlock(&contexts_lock);
 }
 
 void stepaf_handle_remove(struct stepaf_ctx *ctx)
 {
     atomic_store(&stepaf_contexts[ctx->slot], NULL);
+    stepaf_handle_unreserve((int)ctx->slot);
 }
 
 stepaf_status_t stepaf_handle_bad(const char *what)

@@ -20,8 +20,12 @@ static inline struct stepaf_ctx *stepaf_handle_ctx(const void *handle, enum step
     return ctx;
 }
 
-/* Give a context a place in the process's table. False: all are taken. */
-bool stepaf_handle_add(struct stepaf_ctx *ctx);
+/* Take a place in the process's table: its number, or -1: all are taken. */
+int stepaf_handle_reserve(void);
+/* Give up a place that was taken and has no context yet. */
+void stepaf_handle_unreserve(int slot);
+/* Give the place @a slot to a context, so that handles of it are good; take it back from one. */
+void stepaf_handle_add(struct stepaf_ctx *ctx, int slot);
 void stepaf_handle_remove(struct stepaf_ctx *ctx);
 
 /* The failure that a bad handle is. */

@@ -388,9 +388,9 @@ void stepaf_regions_free(struct stepaf_ctx *ctx);
 uint8_t *stepaf_region_resolve(struct stepaf_host *host, uint32_t id, uint64_t offset,
                                uint32_t bytes);
 
-/* init.c, commit.c, connect.c, clock.c: set-up with the other ranks */
+/* init.c, commit.c, connect.c, clock.c: set-up with others, who are told of @a own, a failure */
 stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
-                                struct stepaf_ctx **ctx_p);
+                                stepaf_status_t own, struct stepaf_ctx **ctx_p);
 stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx);
 stepaf_status_t stepaf_clock_sync(struct stepaf_ctx *ctx, int64_t deadline_ns);
 void stepaf_clock_ping(struct stepaf_peer *peer, const struct stepaf_msg *msg);

@@ -223,7 +223,7 @@ static stepaf_status_t open_peers(struct stepaf_ctx *ctx)
 }
 
 stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
-                                struct stepaf_ctx **ctx_p)
+                                stepaf_status_t own, struct stepaf_ctx **ctx_p)
 {
     static const stepaf_params_t no_params;
     struct own_view view = {.said = STEPAF_ROLE_AUTO};
@@ -248,7 +248,7 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     stepaf_list_init(&ctx->queued);
     stepaf_list_init(&ctx->ready);
     stepaf_list_init(&ctx->relays);
-    status = check_params(params ? params : &no_params, ctx_p);
+    status = own ? own : check_params(params ? params : &no_params, ctx_p);
     if (!status)
         status = prepare(ctx, params ? params : &no_params, &view);
     status = exchange(ctx, &view, status);

@@ -108,7 +108,7 @@ void bad_boots(struct hs_job *job)
     }
 }
 
-/* As many contexts as a process may have, and one more. */
+/* As many contexts as a process may have, and one more, at every rank or at the last one only. */
 void bad_contexts(struct hs_job *job)
 {
     static stepaf_context_h all[CONTEXTS_MAX];
@@ -122,6 +122,11 @@ void bad_contexts(struct hs_job *job)
     HS_REFUSED(hs_init(job, BAD_LAST, &params, &ctx), STEPAF_ERR_LIMIT);
     HS_TRUE(ctx == NULL);
     HS_INT(stepaf_size(all[0], STEPAF_GROUP_WORLD), ==, job->size);
+    hs_pause(job);
+    if (job->rank != job->size - 1)
+        stepaf_finalize(all[1]);
+    HS_REFUSED(hs_init(job, BAD_LAST, &params, &ctx), STEPAF_ERR_LIMIT);
+    HS_TRUE(ctx == NULL && strstr(stepaf_last_error()->text, "64 contexts already"));
     hs_pause(job);
     for (int i = 0; i < CONTEXTS_MAX; i++)
         stepaf_finalize(all[i]);
