@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "api/handles.h"
+#include "base/time.h"
 #include "boot/boot_auto.h"
 
 /* Let the launcher's bootstrap call stepaf_init again, with itself. */
@@ -143,6 +144,18 @@ uint32_t stepaf_epoch(stepaf_context_h handle)
     return ctx ? ctx->epoch : 0;
 }
 
+/* The bootstrap does not know what it was called for. */
+static stepaf_status_t fail_barrier(stepaf_status_t status)
+{
+    stepaf_error_t error = *stepaf_last_error();
+
+    if (error.status == status && error.phase == STEPAF_PHASE_NONE) {
+        error.phase = STEPAF_PHASE_BARRIER;
+        stepaf_error_raise(&error);
+    }
+    return status;
+}
+
 stepaf_status_t stepaf_barrier(stepaf_context_h handle, stepaf_group_t group, int64_t timeout_us)
 {
     struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
@@ -154,12 +167,15 @@ stepaf_status_t stepaf_barrier(stepaf_context_h handle, stepaf_group_t group, in
     if (ctx->rank[group] < 0)
         return stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_BARRIER,
                                 "this rank is not a member of the group");
+    int64_t began_ns = stepaf_monotonic_ns();
     timeout_us = stepaf_timeout_us(ctx, timeout_us);
     stepaf_lock_enter(&ctx->lock);
     stepaf_engine_flush(ctx, timeout_us);
     stepaf_leave(ctx);
-    return ctx->boot.barrier(ctx->boot.self, group, ctx->groups[group], ctx->group_size[group],
-                             timeout_us);
+    int64_t left_us = timeout_us - (stepaf_monotonic_ns() - began_ns) / 1000;
+    stepaf_status_t status = ctx->boot.barrier(ctx->boot.self, group, ctx->groups[group],
+                                               ctx->group_size[group], left_us > 0 ? left_us : 0);
+    return status ? fail_barrier(status) : STEPAF_OK;
 }
 
 stepaf_status_t stepaf_progress(stepaf_context_h handle)

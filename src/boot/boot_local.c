@@ -30,7 +30,9 @@ static stepaf_status_t meet(struct member *member, int channel, const int *ranks
                             int64_t deadline_ns)
 {
     struct shared *shared = member->local->shared;
-    stepaf_phase_t phase = channel == CHANNEL_EXCHANGE ? STEPAF_PHASE_NONE : STEPAF_PHASE_BARRIER;
+    int is_barrier = channel != CHANNEL_EXCHANGE;
+    stepaf_phase_t phase = is_barrier ? STEPAF_PHASE_BARRIER : STEPAF_PHASE_NONE;
+    const char *what = is_barrier ? "barrier" : "exchange";
 
     atomic_fetch_add(&shared->slots[member->rank].visits[channel], 1);
     switch (stepaf_meeting_join(&shared->meetings[channel], n, member->spin, deadline_ns)) {
@@ -38,16 +40,18 @@ static stepaf_status_t meet(struct member *member, int channel, const int *ranks
         return STEPAF_OK;
     case STEPAF_MEETING_BROKEN:
         return stepaf_error_set(STEPAF_ERR_BOOT, phase,
-                                "local bootstrap: another rank has given up, here or earlier");
+                                "local bootstrap: %s: another rank has given up, here or earlier",
+                                what);
     case STEPAF_MEETING_TIMEOUT:
         break;
     }
     int missing = first_missing(member, channel, ranks, n);
     if (missing < 0)
         return stepaf_error_set(STEPAF_ERR_TIMEOUT, phase,
-                                "local bootstrap: the last rank came too late");
+                                "local bootstrap: %s: the last rank came too late", what);
     return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, phase, (struct stepaf_who){-1, -1, missing},
-                                 "local bootstrap: world rank %d did not come in time", missing);
+                                 "local bootstrap: %s: world rank %d did not come in time", what,
+                                 missing);
 }
 
 /* Write all of @a data at @a offset of the file. */

@@ -141,13 +141,27 @@ static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
 }
 
 /* What the bootstrap has said, and which setting it was that set the deadline. */
-static stepaf_status_t name_deadline(int64_t timeout_us)
+static stepaf_status_t name_deadline(const stepaf_error_t *late, int64_t timeout_us)
 {
-    stepaf_error_t late = *stepaf_last_error();
+    struct stepaf_who missing = {late->peer_role, late->peer_rank, late->peer_world_rank};
 
-    return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT,
-                            "%.200s: STEPAF_INIT_TIMEOUT_US is %lld us", late.text,
-                            (long long)timeout_us);
+    return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT, missing,
+                                 "%.200s: STEPAF_INIT_TIMEOUT_US is %lld us", late->text,
+                                 (long long)timeout_us);
+}
+
+/* The exchange has failed: the bootstrap does not know what it was called for. */
+static stepaf_status_t fail_exchange(stepaf_status_t status, int64_t timeout_us)
+{
+    stepaf_error_t error = *stepaf_last_error();
+
+    if (status == STEPAF_ERR_TIMEOUT)
+        return name_deadline(&error, timeout_us);
+    if (error.status == status && error.phase == STEPAF_PHASE_NONE) {
+        error.phase = STEPAF_PHASE_INIT;
+        stepaf_error_raise(&error);
+    }
+    return status;
 }
 
 static stepaf_status_t exchange(struct stepaf_ctx *ctx, const struct own_view *view,
@@ -168,10 +182,10 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, const struct own_view *v
     }
     stepaf_error_t kept = *stepaf_last_error();
     status = ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, &all, offsets, timeout_us);
-    if (status == STEPAF_ERR_TIMEOUT)
-        status = name_deadline(timeout_us);
-    if (status)
+    if (status) {
+        status = fail_exchange(status, timeout_us);
         goto out;
+    }
     for (int r = 0; r < ctx->boot.size && !status; r++)
         if (!stepaf_introduction_read((uint8_t *)all + offsets[r], offsets[r + 1] - offsets[r],
                                       &intros[r]))

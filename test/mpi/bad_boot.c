@@ -145,6 +145,9 @@ static void await_missing(struct hs_job *job, int boot)
     int64_t began = hs_now_ns();
 
     HS_REFUSED(hs_init(job, boot, &params, &ctx), STEPAF_ERR_TIMEOUT);
+    HS_INT(stepaf_last_error()->phase, ==, STEPAF_PHASE_INIT);
+    if (job->size == 2 && !getenv("TEST_BOOT_JOIN"))
+        HS_INT(stepaf_last_error()->peer_world_rank, ==, 1);
     HS_INT((hs_now_ns() - began) / 1000, >=, 190000);
     HS_INT((hs_now_ns() - began) / 1000, <=, 2000000 * hs_slow());
     HS_TRUE(ctx == NULL);

@@ -92,8 +92,12 @@ static stepaf_status_t boot_allgather(void *self, const void *data, size_t bytes
 static stepaf_status_t boot_barrier(void *self, stepaf_group_t group, const int *ranks, int n,
                                     int64_t timeout_us)
 {
-    (void)self, (void)group, (void)ranks, (void)n, (void)timeout_us;
-    return STEPAF_OK;
+    struct fake_job *job = ((struct fake_boot *)self)->job;
+
+    (void)group, (void)ranks, (void)n;
+    job->barrier_us = timeout_us;
+    return job->barrier_status ? stepaf_boot_error(job->barrier_status, "fake: barrier")
+                               : STEPAF_OK;
 }
 
 static void boot_close(void *self)

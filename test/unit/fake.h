@@ -40,15 +40,17 @@ struct fake_saying {
 struct fake_job {
     struct stepaf_ctx *ctx;
     stepaf_context_h handle;
-    struct fake_job *twin;         /* whose declaration stands for all ranks of the other role */
-    stepaf_status_t others_status; /* what the others say at the next exchange */
-    const char *join_reason;       /* the next join fails so; NULL: it does not */
-    unsigned n_idle;               /* calls of the transport's idle */
-    unsigned n_severed;            /* and of its sever */
-    unsigned unsettled;            /* looks for which the last peer has not acknowledged all */
-    int wake_fd;                   /* what the transport names for sleeping; 0: nothing */
-    unsigned n_armed;              /* and how often it was asked */
-    unsigned n_records;            /* posts taken since fake_forget */
+    struct fake_job *twin;          /* whose declaration stands for all ranks of the other role */
+    stepaf_status_t others_status;  /* what the others say at the next exchange */
+    stepaf_status_t barrier_status; /* how the bootstrap's barrier ends */
+    int64_t barrier_us;             /* and what it was last given */
+    const char *join_reason;        /* the next join fails so; NULL: it does not */
+    unsigned n_idle;                /* calls of the transport's idle */
+    unsigned n_severed;             /* and of its sever */
+    unsigned unsettled;             /* looks for which the last peer has not acknowledged all */
+    int wake_fd;                    /* what the transport names for sleeping; 0: nothing */
+    unsigned n_armed;               /* and how often it was asked */
+    unsigned n_records;             /* posts taken since fake_forget */
     struct fake_record records[FAKE_RECORDS]; /* the first of them */
     unsigned n_sayings;
     struct fake_saying sayings[FAKE_SAYINGS];  /* what progress will deliver */

@@ -216,6 +216,25 @@ static void a_cancel_that_crosses_the_answer_changes_nothing(void)
     end();
 }
 
+/* What waits to go out may take all of a barrier's time: there is not as much again. */
+static void a_barrier_has_one_deadline(void)
+{
+    begin();
+    start(0, 0, 0);
+    fake_link(job, 0)->room = 0;
+    CU_ASSERT_EQUAL(stepaf_release(take()), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_barrier(job->handle, STEPAF_GROUP_WORLD, 2000), STEPAF_OK);
+    CU_ASSERT_EQUAL(job->barrier_us, 0);
+    fake_link(job, 0)->room = FAKE_ENDLESS;
+    job->barrier_status = STEPAF_ERR_TIMEOUT;
+    CU_ASSERT_EQUAL(stepaf_barrier(job->handle, STEPAF_GROUP_WORLD, 3600000000),
+                    STEPAF_ERR_TIMEOUT);
+    CU_ASSERT(job->barrier_us > 0 && job->barrier_us <= 3600000000);
+    CU_ASSERT_EQUAL(stepaf_last_error()->phase, STEPAF_PHASE_BARRIER);
+    UNIT_STRING(stepaf_last_error()->text, "fake: barrier");
+    end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -235,6 +254,7 @@ int main(void)
          a_held_batch_that_is_canceled_takes_no_answer},
         {"a cancel that crosses the answer changes nothing",
          a_cancel_that_crosses_the_answer_changes_nothing},
+        {"a barrier has one deadline", a_barrier_has_one_deadline},
         CU_TEST_INFO_NULL,
     };
     return unit_run("batch", tests);

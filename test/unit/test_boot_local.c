@@ -243,6 +243,7 @@ static int barrier_times_out(const stepaf_boot_t *boot, void *arg)
                              STEPAF_ERR_TIMEOUT);
         RANK_CHECK(boot, stepaf_last_error()->peer_world_rank == 1);
         RANK_CHECK(boot, stepaf_last_error()->phase == STEPAF_PHASE_BARRIER);
+        RANK_CHECK(boot, strstr(stepaf_last_error()->text, "barrier: world rank 1"));
     }
     if (gather_nothing(boot, NULL))
         return 1;
