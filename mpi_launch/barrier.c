@@ -47,6 +47,9 @@ stepaf_status_t stepaf_mpi_barrier(void *self, stepaf_group_t group, const int *
     if (place == n)
         return stepaf_boot_fail(STEPAF_ERR_INVALID, "MPI bootstrap: rank %d is not in group %d",
                                 mpi->rank, (int)group);
+    stepaf_status_t status = stepaf_mpi_check_up("barrier");
+    if (status != STEPAF_OK)
+        return status;
     if (mpi->comm == MPI_COMM_NULL || mpi->barrier_failed[group])
         return stepaf_boot_fail(STEPAF_ERR_BOOT, "MPI bootstrap: a barrier before any exchange, or "
                                                  "after one that failed");
@@ -55,7 +58,7 @@ stepaf_status_t stepaf_mpi_barrier(void *self, stepaf_group_t group, const int *
         int to = ranks[(place + distance) % n];
         int from = ranks[(place - distance + n) % n];
         int tag = (int)group * ROUND_TAGS + round;
-        stepaf_status_t status = exchange_token(mpi, to, from, tag, deadline_ns);
+        status = exchange_token(mpi, to, from, tag, deadline_ns);
         if (status != STEPAF_OK) {
             mpi->barrier_failed[group] = 1;
             return status;

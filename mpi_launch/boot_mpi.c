@@ -51,6 +51,14 @@ static int mpi_is_up(void)
     return initialized && !finalized;
 }
 
+stepaf_status_t stepaf_mpi_check_up(const char *what)
+{
+    return mpi_is_up()
+               ? STEPAF_OK
+               : stepaf_boot_fail(STEPAF_ERR_BOOT,
+                                  "MPI bootstrap: %s: MPI_Finalize was called before", what);
+}
+
 static int has_failed(const struct stepaf_mpi *mpi)
 {
     int failed = mpi->exchange_failed;

@@ -26,6 +26,10 @@ struct stepaf_mpi {
     pthread_mutex_t group_locks[STEPAF_MPI_GROUPS];
 };
 
+/* STEPAF_OK while MPI can be called: it ends the process of who calls it after MPI_Finalize.
+ * STEPAF_ERR_BOOT then, for the call or action @a what. */
+stepaf_status_t stepaf_mpi_check_up(const char *what);
+
 /* The functions of the bootstrap (see stepaf_boot_t); in exchange.c and barrier.c. */
 stepaf_status_t stepaf_mpi_allgather(void *self, const void *data, size_t bytes, void **all_p,
                                      size_t *offsets_p, int64_t timeout_us);

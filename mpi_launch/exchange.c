@@ -201,6 +201,9 @@ stepaf_status_t stepaf_mpi_allgather(void *self, const void *data, size_t bytes,
                                      size_t *offsets_p, int64_t timeout_us)
 {
     struct stepaf_mpi *mpi = self;
+    stepaf_status_t status = stepaf_mpi_check_up("exchange");
+    if (status != STEPAF_OK)
+        return status;
     if (mpi->exchange_failed)
         return stepaf_boot_fail(STEPAF_ERR_BOOT, "MPI bootstrap: exchange after a failed one");
 
@@ -209,7 +212,7 @@ stepaf_status_t stepaf_mpi_allgather(void *self, const void *data, size_t bytes,
     if (!exchange)
         return stepaf_boot_fail(STEPAF_ERR_NO_MEMORY, "MPI bootstrap: no memory for %d ranks",
                                 mpi->size);
-    stepaf_status_t status = gather(mpi, exchange, data, bytes, stepaf_boot_deadline(timeout_us));
+    status = gather(mpi, exchange, data, bytes, stepaf_boot_deadline(timeout_us));
     if (status == STEPAF_OK) {
         hand_over(mpi, exchange, all_p, offsets_p);
         mpi->exchange_failed = 0;

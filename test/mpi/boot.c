@@ -317,6 +317,18 @@ static void bad_arguments(void)
     boot.close(boot.self);
 }
 
+/* MPI would end the process. */
+static void after_finalize(void)
+{
+    for (int i = 0; i < 2; i++) {
+        CHECK(barrier(STEPAF_GROUP_WORLD, LONG_US) == STEPAF_ERR_BOOT);
+        CHECK(strstr(last_text, "barrier: MPI_Finalize was called before"));
+        CHECK(gather(0, LONG_US) == STEPAF_ERR_BOOT);
+        CHECK(strstr(last_text, "exchange: MPI_Finalize was called before"));
+    }
+    boot.close(boot.self);
+}
+
 int main(int argc, char **argv)
 {
     stepaf_context_h ctx = NULL;
@@ -350,8 +362,11 @@ int main(int argc, char **argv)
     MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     if (world_rank == 0)
         printf("%d failures\n", all);
+    open_context();
+    gather(0, LONG_US);
     MPI_Finalize();
     int before = failures;
+    after_finalize();
     CHECK(stepaf_init_mpi(MPI_COMM_WORLD, NULL, &ctx) == STEPAF_ERR_INVALID);
     return all != 0 || failures != before;
 }
