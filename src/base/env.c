@@ -82,6 +82,9 @@ static stepaf_status_t parse_str(const struct stepaf_env_row *row, const char *v
 {
     if (strnlen(value, VALUE_MAX) == VALUE_MAX)
         return bad_value(row, value, "too long");
+    const char *trouble = stepaf_env_text_trouble(row->form, value);
+    if (trouble)
+        return bad_value(row, value, trouble);
     char *copy = strdup(value);
     if (!copy)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "no memory for %s",

@@ -5,14 +5,16 @@
  * INT(NAME, field, default, min, max, rule, unit, must_agree, help)
  *     rule, beyond the bounds: ANY_VALUE, POWER_OF_TWO or MULTIPLE_OF_4096
  * ENUM(NAME, field, default, "a|b|c", must_agree, help)   field is the index of the word
- * STR(NAME, field, default, syntax, must_agree, help)     field is a const char *
+ * STR(NAME, field, default, form, syntax, must_agree, help)   field is a const char *
+ *     form: one of enum stepaf_env_form
  *
  * must_agree: 1 if all ranks have to have the same value (checked at init).
  * The environment variable is STEPAF_<NAME>. */
 
 ENUM(ROLE, role, "auto", "attention|ffn|auto", 0,
      "role of this rank; auto: by STEPAF_SPLIT or the MPMD application number")
-STR(SPLIT, split, "", "attn=N,ffn=M[,interleave], attn=per-node:N,ffn=per-node:M, or map=FILE", 1,
+STR(SPLIT, split, "", ANY_TEXT,
+    "attn=N,ffn=M[,interleave], attn=per-node:N,ffn=per-node:M, or map=FILE", 1,
     "roles of all ranks, in rank order; the side that is left out takes the rest; per-node: counts "
     "of each node; interleave deals them out evenly; a map file has one 'attention' or 'ffn' a "
     "line")
@@ -31,7 +33,8 @@ INT(LOCAL_SIZE, local_size, 0, 0, 1024, ANY_VALUE, "processes", 0,
     "number of processes of a job that no launcher starts; 0: there is a launcher")
 INT(LOCAL_RANK, local_rank, 0, 0, 1023, ANY_VALUE, "", 0,
     "this process's number in such a job, from 0 on")
-STR(LOCAL_JOB, local_job, "", "name of letters, digits, dots, dashes and underscores", 0,
+STR(LOCAL_JOB, local_job, "", NAME,
+    "name of at most 64 letters, digits, dots, dashes and underscores", 0,
     "tells such jobs of one user apart; of those without a name one can start at a time")
 INT(TIMEOUT_US, timeout_us, 10000000, 1, 3600000000, ANY_VALUE, "us", 0,
     "deadline of waits whose timeout is STEPAF_TIMEOUT_DEFAULT")
@@ -42,7 +45,7 @@ INT(COMMIT_TIMEOUT_US, commit_timeout_us, 60000000, 1000, 3600000000, ANY_VALUE,
 INT(DEPTH, depth, 1, 1, 32, ANY_VALUE, "buffers", 1, "depth of keys that do not say theirs")
 ENUM(PROGRESS, progress, "inline", "inline|thread", 0,
      "who makes operations advance: the waiting thread, or a thread of the library's")
-STR(PROGRESS_CORES, progress_cores, "", "list of cores such as 3 or 0-1,4", 0,
+STR(PROGRESS_CORES, progress_cores, "", ANY_TEXT, "list of cores such as 3 or 0-1,4", 0,
     "cores that the progress thread is bound to; empty: near the rank's own, by hwloc")
 ENUM(BACKOFF, backoff, "auto", "auto|spin|yield|sleep", 0,
      "how a waiting thread idles: spin: never gives up its core; yield: spins, then yields; sleep: "
@@ -51,7 +54,7 @@ INT(SPIN_US, spin_us, 200, 0, 1000000, ANY_VALUE, "us", 0,
     "how long a waiting thread spins before it yields, where ranks do not outnumber cores")
 INT(SLEEP_AFTER_US, sleep_after_us, 20000, 0, 3600000000, ANY_VALUE, "us", 0,
     "how long a waiting thread yields before it sleeps between polls")
-STR(TRANSPORTS, transports, "", "list such as shm,verbs,tcp", 1,
+STR(TRANSPORTS, transports, "", ANY_TEXT, "list such as shm,verbs,tcp", 1,
     "transports that may be used; empty: all that can be")
 ENUM(SHM_CMA, shm_cma, "auto", "auto|on|off", 0,
      "cross-memory attach for registered memory of a peer on the node: auto: where the kernel "
@@ -60,9 +63,9 @@ INT(SHM_RING_SLOTS, shm_ring_slots, 16, 4, 1024, POWER_OF_TWO, "slots", 1,
     "notifications that a peer may be behind; 64 bytes each")
 INT(SHM_FRAGMENT_BYTES, shm_fragment_bytes, 32768, 4096, 1048576, MULTIPLE_OF_4096, "bytes", 1,
     "size of a ring's staging fragment, where cross-memory attach is not permitted")
-STR(NET_IF, net_if, "", "interface, or subnet such as 10.1.0.0/16 or fd00::/64", 0,
+STR(NET_IF, net_if, "", NETWORK, "interface, or subnet such as 10.1.0.0/16 or fd00::/64", 0,
     "where to reach ranks on other nodes; empty: over any interface, by the routes to them")
-STR(NET_PORTS, net_ports, "", "first-last", 0,
+STR(NET_PORTS, net_ports, "", PORTS, "port, or first-last", 0,
     "ports that FFN ranks may listen on during commit; empty: any that is free")
 INT(TCP_CONNECTIONS, tcp_connections, 1, 1, 8, ANY_VALUE, "connections", 1,
     "TCP connections between two ranks; large tensors are divided among them")
@@ -78,7 +81,7 @@ INT(TCP_CONNECT_US, tcp_connect_us, 3000000, 1000, 3600000000, ANY_VALUE, "us", 
 INT(TCP_PEER_TIMEOUT_US, tcp_peer_timeout_us, 10000000, 1000000, 3600000000, ANY_VALUE, "us", 0,
     "how long a peer's host may be silent, without an answer of its TCP, before the peer is lost; "
     "on an idle connection 4 s at least")
-STR(NET_DEVICES, net_devices, "", "list of device[:port], such as mlx5_0,mlx5_1:2", 0,
+STR(NET_DEVICES, net_devices, "", ANY_TEXT, "list of device[:port], such as mlx5_0,mlx5_1:2", 0,
     "RDMA devices, each of them a rail; empty: the nearest one that has an active port")
 ENUM(VERBS_CONNECT, verbs_connect, "auto", "auto|oob|cm", 1,
      "how queue pairs are connected: oob: by what the ranks tell each other in the commit; cm: by "
@@ -107,7 +110,7 @@ ENUM(VERBS_GPU, verbs_gpu, "auto", "auto|dmabuf|peermem|staged", 0,
      "how RDMA devices reach GPU memory of plans that are started by the host: dmabuf: by dma-buf; "
      "peermem: by a module of the GPU's driver (nvidia_peermem); staged: not at all, it is copied "
      "through pinned host memory; auto: the first of these that works")
-STR(VERBS_GID_INDEX, verbs_gid_index, "", "number", 0,
+STR(VERBS_GID_INDEX, verbs_gid_index, "", INDEX, "number", 0,
     "entry of the port's GID table; empty: RoCEv2 over IPv4 if there is one")
 INT(VERBS_TRAFFIC_CLASS, verbs_traffic_class, 0, 0, 255, ANY_VALUE, "class", 0,
     "traffic class of RDMA packets, where the network needs one to lose none")
@@ -143,5 +146,5 @@ ENUM(PRINT_MAP, print_map, "0", "0|1", 1,
      "1: at the end of the first commit, world rank 0 prints where the ranks are and which "
      "transport connects each pair; takes one exchange more")
 ENUM(LOG_LEVEL, log_level, "warn", "none|error|warn|info|debug", 0, "what is logged")
-STR(LOG_FILE, log_file, "", "file name; %p stands for the process id", 0,
+STR(LOG_FILE, log_file, "", ANY_TEXT, "file name; %p stands for the process id", 0,
     "where log lines go; empty: standard error")

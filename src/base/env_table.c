@@ -19,6 +19,7 @@ const struct stepaf_env_row stepaf_env_table[STEPAF_ENV_COUNT] = {
         min_,                                                                     \
         max_,                                                                     \
         STEPAF_ENV_RULE_##rule_,                                                  \
+        STEPAF_ENV_FORM_ANY_TEXT,                                                 \
         {"STEPAF_" #NAME, #default_, #min_ ".." #max_ rule_##_TEXT, unit_, help_, must_agree_}},
 #define ENUM(NAME, field_, default_, words_, must_agree_, help_) \
     [STEPAF_ENV_##NAME] = {STEPAF_ENV_KIND_ENUM,                 \
@@ -26,13 +27,15 @@ const struct stepaf_env_row stepaf_env_table[STEPAF_ENV_COUNT] = {
                            0,                                    \
                            0,                                    \
                            STEPAF_ENV_RULE_ANY_VALUE,            \
+                           STEPAF_ENV_FORM_ANY_TEXT,             \
                            {"STEPAF_" #NAME, default_, words_, "", help_, must_agree_}},
-#define STR(NAME, field_, default_, syntax_, must_agree_, help_) \
-    [STEPAF_ENV_##NAME] = {STEPAF_ENV_KIND_STR,                  \
-                           offsetof(struct stepaf_env, field_),  \
-                           0,                                    \
-                           0,                                    \
-                           STEPAF_ENV_RULE_ANY_VALUE,            \
+#define STR(NAME, field_, default_, form_, syntax_, must_agree_, help_) \
+    [STEPAF_ENV_##NAME] = {STEPAF_ENV_KIND_STR,                         \
+                           offsetof(struct stepaf_env, field_),         \
+                           0,                                           \
+                           0,                                           \
+                           STEPAF_ENV_RULE_ANY_VALUE,                   \
+                           STEPAF_ENV_FORM_##form_,                     \
                            {"STEPAF_" #NAME, default_, syntax_, "", help_, must_agree_}},
 #include "base/env_def.h"
 #undef INT

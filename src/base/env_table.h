@@ -4,6 +4,7 @@
 #define STEPAF_BASE_ENV_TABLE_H
 
 #include "base/env.h"
+#include "base/env_text.h"
 
 enum stepaf_env_kind { STEPAF_ENV_KIND_INT, STEPAF_ENV_KIND_ENUM, STEPAF_ENV_KIND_STR };
 
@@ -20,6 +21,7 @@ struct stepaf_env_row {
     int64_t min;   /* min, max and rule: INT only */
     int64_t max;
     enum stepaf_env_rule rule;
+    enum stepaf_env_form form; /* STR only */
     struct stepaf_env_info info;
 };
 

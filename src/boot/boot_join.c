@@ -74,10 +74,6 @@ static void join_close(void *self)
 /* The place in the job, from the settings. */
 static stepaf_status_t find_place(const struct stepaf_env *env, struct stepaf_join *join_p)
 {
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                  "._-";
-    const char *job = env->local_job;
-
     if (env->local_size == 0 || !env->from_environment[STEPAF_ENV_LOCAL_RANK])
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
                                 "%s is not set: a local job is told its number of processes by "
@@ -88,13 +84,8 @@ static stepaf_status_t find_place(const struct stepaf_env *env, struct stepaf_jo
                                 "STEPAF_LOCAL_RANK=%d: ranks are 0 to %d with STEPAF_LOCAL_SIZE=%d",
                                 (int)env->local_rank, (int)env->local_size - 1,
                                 (int)env->local_size);
-    if (strlen(job) > STEPAF_JOIN_NAME_MAX || job[strspn(job, allowed)] != '\0')
-        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
-                                "STEPAF_LOCAL_JOB=%.64s: it takes at most %d letters, digits, "
-                                "dots, dashes and underscores",
-                                job, STEPAF_JOIN_NAME_MAX);
     *join_p = (struct stepaf_join){.rank = (int)env->local_rank, .size = (int)env->local_size};
-    snprintf(join_p->job, sizeof join_p->job, "%s", job);
+    snprintf(join_p->job, sizeof join_p->job, "%s", env->local_job);
     return STEPAF_OK;
 }
 

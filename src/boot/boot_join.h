@@ -10,9 +10,8 @@
 #include <stepaf/boot.h>
 
 #include "base/env.h"
+#include "base/env_text.h"
 #include "boot/boot_local.h"
-
-enum { STEPAF_JOIN_NAME_MAX = 64 };
 
 /* Fill *boot_p as STEPAF_LOCAL_RANK, STEPAF_LOCAL_SIZE and STEPAF_LOCAL_JOB say. Does not block: the
  * ranks find each other in their first exchange. STEPAF_ERR_SETTING if the settings do not make a
@@ -25,7 +24,7 @@ stepaf_status_t stepaf_boot_join(const struct stepaf_env *env, stepaf_boot_t *bo
  * machine can connect to such a name, or take it first; so both sides ask the kernel whose process
  * the other is. */
 struct stepaf_join {
-    char job[STEPAF_JOIN_NAME_MAX + 1];
+    char job[STEPAF_ENV_NAME_MAX + 1];
     int rank;
     int size;
 };

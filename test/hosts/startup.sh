@@ -27,13 +27,6 @@ try "an interface that does not exist" \
 try "a subnet that no interface is in" \
     "$(here_and_there 0 'STEPAF_NET_IF: "10.99.0.0/16" holds no address of this host that is up')" \
     starts STEPAF_NET_IF=10.99.0.0/16
-try "a subnet that is none" \
-    "$(here_and_there 0 \
-        'STEPAF_NET_IF: "10.77.0.0/99" is no subnet such as 10.1.0.0/16 or fd00::/64')" \
-    starts STEPAF_NET_IF=10.77.0.0/99
-try "ports that are none" \
-    "$(here_and_there 2 'STEPAF_NET_PORTS: "abc" is not first-last, such as 20000-20999')" \
-    starts STEPAF_NET_PORTS=abc
 # Two FFN ranks on one host, 2 and 5, and one port: one of them comes first.
 two_at_one()
 {

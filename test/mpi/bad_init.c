@@ -153,6 +153,9 @@ static void bad_settings(struct hs_job *job)
         {"STEPAF_CLOCK", "sundial"},
         {"STEPAF_LOG_LEVEL", "loud"},
         {"STEPAF_TRANSPORTS", "carrier_pigeon"},
+        {"STEPAF_NET_IF", "10.1.0.0/99"},
+        {"STEPAF_NET_PORTS", "10-5"},
+        {"STEPAF_VERBS_GID_INDEX", "abc"},
     };
 
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)

@@ -100,7 +100,6 @@ static void bad_settings(void)
 {
     struct rank rank;
     struct stepaf_env env;
-    char name[STEPAF_JOIN_NAME_MAX + 2];
 
     prepare(&rank, 1, LONG_US);
     env = env_of(&rank);
@@ -111,13 +110,6 @@ static void bad_settings(void)
     refuse(env, "STEPAF_LOCAL_RANK is not set");
     env.local_size = 0;
     refuse(env, "STEPAF_LOCAL_SIZE is not set");
-    env = env_of(&rank);
-    env.local_job = (char *)(uintptr_t) "a/b";
-    refuse(env, "STEPAF_LOCAL_JOB=a/b: it takes at most 64 letters");
-    memset(name, 'n', sizeof name);
-    name[sizeof name - 1] = '\0';
-    env.local_job = name;
-    refuse(env, "STEPAF_LOCAL_JOB=nnn");
 }
 
 /* A whole job, as a shell would start it. */

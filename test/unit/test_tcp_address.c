@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses and ports: what settings and announcements say, and in what order peers are tried. */
+/* Addresses: what settings and announcements say, and in what order peers are tried. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -16,47 +16,6 @@ static struct stepaf_tcp_address address(const char *text, unsigned prefix, bool
     made.family = strchr(text, ':') ? AF_INET6 : AF_INET;
     CU_ASSERT_EQUAL_FATAL(inet_pton(made.family, text, made.bytes), 1);
     return made;
-}
-
-static void ports_are_parsed(void)
-{
-    static const struct {
-        const char *text;
-        bool good;
-        uint16_t first, last;
-    } cases[] = {
-        {"", true, 0, 0},
-        {"1", true, 1, 1},
-        {"65535", true, 65535, 65535},
-        {"20000-20999", true, 20000, 20999},
-        {"7-7", true, 7, 7},
-        {"0", false, 0, 0},
-        {"0-5", false, 0, 0},
-        {"65536", false, 0, 0},
-        {"1-65536", false, 0, 0},
-        {"9-8", false, 0, 0},
-        {"-5", false, 0, 0},
-        {"5-", false, 0, 0},
-        {"5--6", false, 0, 0},
-        {"5-+6", false, 0, 0},
-        {"+5", false, 0, 0},
-        {" 5", false, 0, 0},
-        {"5 ", false, 0, 0},
-        {"5-6-7", false, 0, 0},
-        {"0x10", false, 0, 0},
-        {"18446744073709551617", false, 0, 0},
-        {"1-18446744073709551617", false, 0, 0},
-    };
-
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        uint16_t first = 4711, last = 4712;
-        bool good = stepaf_tcp_ports_parse(cases[i].text, &first, &last);
-        CU_ASSERT_EQUAL(good, cases[i].good);
-        CU_ASSERT(good ? first == cases[i].first && last == cases[i].last
-                       : first == 4711 && last == 4712);
-        if (good != cases[i].good)
-            fprintf(stderr, "\n    \"%s\"\n", cases[i].text);
-    }
 }
 
 static void interfaces_are_chosen(void)
@@ -226,7 +185,6 @@ static void socket_addresses_are_made(void)
 int main(void)
 {
     CU_TestInfo tests[] = {
-        {"ports are parsed", ports_are_parsed},
         {"interfaces are chosen", interfaces_are_chosen},
         {"all interfaces hold no link-local address", all_interfaces_hold_no_link_local_address},
         {"peers' addresses are ordered", peers_addresses_are_ordered},

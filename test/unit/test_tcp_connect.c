@@ -291,22 +291,15 @@ static void expect_no_open(bool initiates, stepaf_status_t status, const char *t
 static void settings_that_cannot_be_are_refused(void)
 {
     static const char *const bad_ifs[][2] = {
-        {"nosuchif0", "is no interface"},    {"10.0.0.0/33", "is no subnet"},
-        {"10.0.0/8", "is no subnet"},        {"::/129", "is no subnet"},
-        {"203.0.113.0/24", "no address of"}, {"lo/8", "is no subnet"},
+        {"nosuchif0", "is no interface"},
+        {"203.0.113.0/24", "no address of"},
     };
-    static const char *const bad_ports[] = {"0", "x", "1-", "5-4", "1-65536", "-1", "1 2", "1-2-3"};
 
     for (size_t i = 0; i < sizeof bad_ifs / sizeof *bad_ifs; i++) {
         tcp_set_defaults();
         tcp_set("STEPAF_NET_IF", bad_ifs[i][0]);
         expect_no_open(false, STEPAF_ERR_SETTING, bad_ifs[i][1]);
         expect_no_open(true, STEPAF_ERR_SETTING, bad_ifs[i][0]);
-    }
-    for (size_t i = 0; i < sizeof bad_ports / sizeof *bad_ports; i++) {
-        tcp_set_defaults();
-        tcp_set("STEPAF_NET_PORTS", bad_ports[i]);
-        expect_no_open(false, STEPAF_ERR_SETTING, "STEPAF_NET_PORTS");
     }
 }
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/env_text.h"
 #include "base/error.h"
 
 static unsigned address_bytes(int family)
@@ -61,27 +62,6 @@ static bool take(const struct ifaddrs *from, struct stepaf_tcp_address *address_
     return true;
 }
 
-/* A subnet, "10.0.0.0/8"; false if the text is none. */
-static bool parse_subnet(const char *text, struct stepaf_tcp_address *subnet_p)
-{
-    struct stepaf_tcp_address subnet = {0};
-    const char *slash = strchr(text, '/');
-    char address[INET6_ADDRSTRLEN], *end;
-
-    if (!slash || (size_t)(slash - text) >= sizeof(address) || slash[1] < '0' || slash[1] > '9')
-        return false;
-    memcpy(address, text, (size_t)(slash - text));
-    address[slash - text] = '\0';
-    subnet.family = strchr(address, ':') ? AF_INET6 : AF_INET;
-    unsigned long bits = strtoul(slash + 1, &end, 10);
-    if (*end || bits > 8 * address_bytes(subnet.family) ||
-        inet_pton(subnet.family, address, subnet.bytes) != 1)
-        return false;
-    subnet.prefix = (uint8_t)bits;
-    *subnet_p = subnet;
-    return true;
-}
-
 static stepaf_status_t refuse(const char *net_if, const char *what)
 {
     return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_COMMIT, "STEPAF_NET_IF: \"%.64s\" %s",
@@ -91,8 +71,9 @@ static stepaf_status_t refuse(const char *net_if, const char *what)
 stepaf_status_t stepaf_tcp_addresses_own(const char *net_if, struct stepaf_tcp_addresses *own_p)
 {
     struct stepaf_tcp_addresses own = {.n = 0};
-    struct stepaf_tcp_address subnet, address;
-    bool by_subnet = parse_subnet(net_if, &subnet), known = !net_if[0] || by_subnet;
+    struct stepaf_tcp_address address;
+    struct stepaf_env_subnet subnet;
+    bool by_subnet = stepaf_env_subnet(net_if, &subnet), known = !net_if[0] || by_subnet;
     struct ifaddrs *all;
 
     if (strchr(net_if, '/') && !by_subnet)
@@ -250,26 +231,4 @@ const char *stepaf_tcp_interface_of(int fd, const struct stepaf_tcp_addresses *o
             !memcmp(own->list[i].bytes, bytes, address_bytes(family)))
             return own->list[i].name;
     return "?";
-}
-
-bool stepaf_tcp_ports_parse(const char *text, uint16_t *first_p, uint16_t *last_p)
-{
-    unsigned long first = 0, last = 0;
-    char *end;
-
-    if (text[0]) {
-        if (text[0] < '0' || text[0] > '9')
-            return false;
-        first = last = strtoul(text, &end, 10);
-        if (*end == '-') {
-            if (end[1] < '0' || end[1] > '9')
-                return false;
-            last = strtoul(end + 1, &end, 10);
-        }
-        if (*end || !first || first > last || last > UINT16_MAX)
-            return false;
-    }
-    *first_p = (uint16_t)first;
-    *last_p = (uint16_t)last;
-    return true;
 }

@@ -60,7 +60,4 @@ void stepaf_tcp_address_own(int fd, char *text_p, size_t capacity);
 /* The name of the interface that the socket's own end belongs to; "?" if it is none of @a own. */
 const char *stepaf_tcp_interface_of(int fd, const struct stepaf_tcp_addresses *own);
 
-/* Read "first-last" or "port". False if it is neither or out of bounds; "" gives 0 and 0. */
-bool stepaf_tcp_ports_parse(const char *text, uint16_t *first_p, uint16_t *last_p);
-
 #endif

@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/env_text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/time.h"
@@ -86,7 +87,7 @@ stepaf_status_t stepaf_tcp_listen(struct stepaf_tcp *tcp)
     bool with_ipv6 = true;
     uint16_t first, last;
 
-    if (!stepaf_tcp_ports_parse(ports, &first, &last))
+    if (!stepaf_env_ports(ports, &first, &last))
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_COMMIT,
                                 "STEPAF_NET_PORTS: \"%.32s\" is not first-last, such as "
                                 "20000-20999",
