@@ -32,7 +32,8 @@ ENUM(
 INT(LOCAL_SIZE, local_size, 0, 0, 1024, ANY_VALUE, "processes", 0,
     "number of processes of a job that no launcher starts; 0: there is a launcher")
 INT(LOCAL_RANK, local_rank, 0, 0, 1023, ANY_VALUE, "", 0,
-    "this process's number in such a job, from 0 on")
+    "this process's number in such a job, from 0 on: has to be set there, and means nothing "
+    "elsewhere")
 STR(LOCAL_JOB, local_job, "", NAME,
     "name of at most 64 letters, digits, dots, dashes and underscores", 0,
     "tells such jobs of one user apart; of those without a name one can start at a time")
