@@ -7,6 +7,8 @@ _Atomic(struct stepaf_ctx *) stepaf_contexts[STEPAF_HANDLE_CONTEXTS];
 static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER; /* for what follows */
 static bool is_taken[STEPAF_HANDLE_CONTEXTS];                     /* also by one still to come */
 static uint32_t next_generation;
+/* Of plans, operations and batches: so that handles of a context that is gone are of no other one. */
+static uint32_t last_generations[STEPAF_HANDLE_CONTEXTS];
 
 int stepaf_handle_reserve(void)
 {
@@ -33,13 +35,20 @@ void stepaf_handle_add(struct stepaf_ctx *ctx, int slot)
     pthread_mutex_lock(&contexts_lock);
     ctx->slot = (uint32_t)slot;
     ctx->generation = ++next_generation;
+    stepaf_table_begin(&ctx->plans, last_generations[slot]);
+    stepaf_table_begin(&ctx->ops, last_generations[slot]);
+    stepaf_table_begin(&ctx->batches, last_generations[slot]);
     atomic_store(&stepaf_contexts[slot], ctx);
     pthread_mutex_unlock(&contexts_lock);
 }
 
 void stepaf_handle_remove(struct stepaf_ctx *ctx)
 {
+    uint32_t plans = stepaf_table_given(&ctx->plans), ops = stepaf_table_given(&ctx->ops),
+             batches = stepaf_table_given(&ctx->batches), most = plans > ops ? plans : ops;
+
     atomic_store(&stepaf_contexts[ctx->slot], NULL);
+    last_generations[ctx->slot] += most > batches ? most : batches;
     stepaf_handle_unreserve((int)ctx->slot);
 }
 
@@ -117,6 +126,7 @@ static bool is_gone(const struct stepaf_ctx *ctx, stepaf_request_h handle)
 
     return index < ctx->batches.n && generation &&
            (int32_t)(ctx->batches.last_generation - generation) >= 0 &&
+           (ctx->batches.wrapped || generation > ctx->batches.not_ours) &&
            (!batch || (int32_t)(batch->born - generation) > 0);
 }
 

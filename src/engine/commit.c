@@ -157,13 +157,15 @@ static stepaf_status_t not_exchanged(const struct stepaf_ctx *ctx, stepaf_status
 {
     stepaf_error_t error = *stepaf_last_error();
 
+    struct stepaf_who missing = {error.peer_role, error.peer_rank, error.peer_world_rank};
+
     if (own->status)
         return stepaf_error_raise(own);
     if (status != STEPAF_ERR_TIMEOUT)
         return status;
-    return stepaf_error_set(status, STEPAF_PHASE_COMMIT,
-                            "%.200s: STEPAF_COMMIT_TIMEOUT_US is %lld us", error.text,
-                            (long long)ctx->env.commit_timeout_us);
+    return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, missing,
+                                 "%.200s: STEPAF_COMMIT_TIMEOUT_US is %lld us", error.text,
+                                 (long long)ctx->env.commit_timeout_us);
 }
 
 /* Exchange declarations and judge them. On success the caller owns *all_p and declarations. */

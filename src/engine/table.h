@@ -71,14 +71,31 @@ struct stepaf_table {
     uint32_t n_used;
     uint32_t lowest;          /* no number below it is free */
     uint32_t last_generation; /* so that no two objects share number and generation */
+    uint32_t not_ours;        /* the last one of contexts that had this one's place before */
+    bool wrapped;             /* and that means nothing any more */
 };
 
 /* A generation that was not given out for long; never 0. */
 static inline uint32_t stepaf_table_generation(struct stepaf_table *table)
 {
-    if (__builtin_expect(!++table->last_generation, 0))
+    if (__builtin_expect(!++table->last_generation, 0)) {
         table->last_generation = 1;
+        table->wrapped = true;
+    }
     return table->last_generation;
+}
+
+/* Begin behind @a last, which another context has given out last. */
+static inline void stepaf_table_begin(struct stepaf_table *table, uint32_t last)
+{
+    table->last_generation = last;
+    table->not_ours = last;
+}
+
+/* How many generations have been given out. */
+static inline uint32_t stepaf_table_given(const struct stepaf_table *table)
+{
+    return table->last_generation - table->not_ours;
 }
 
 /* Add @a object; false if there are @a limit already or memory is out. */

@@ -239,6 +239,57 @@ static void a_handlers_call_is_over_when_it_is_replaced(void)
 
 /* ---- other processes and threads ---- */
 
+/* What was made in a context that is gone is not taken for what has its number now. */
+static int come_again(const stepaf_boot_t *boot, void *arg)
+{
+    stepaf_boot_local_t *const *locals = arg;
+    stepaf_plan_h old_plan = NULL;
+    stepaf_request_h old[2] = {NULL}, now[2] = {NULL};
+    stepaf_boot_t again;
+
+    for (int i = 0; i < 2; i++) {
+        struct pair_rank rank;
+        stepaf_batch_h batch;
+        RANK_CHECK(boot, stepaf_boot_local_attach(locals[i], boot->rank, -1, &again) == STEPAF_OK);
+        if (open_rank(&rank, &again, "inline"))
+            return 1;
+        RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+        if (rank.ffn) {
+            stepaf_tensor_t tensor = {PULLED, rank.memory, BYTES};
+            if (receive(&rank, &batch))
+                return 1;
+            RANK_CHECK(boot,
+                       stepaf_respond(batch, &tensor, 1, STEPAF_RESPOND_RELEASE, &now[0]) == 0);
+            RANK_CHECK(boot, stepaf_wait(now[0], STEPAF_TIMEOUT_DEFAULT) == STEPAF_OK);
+        } else {
+            RANK_CHECK(boot, stepaf_start(rank.plan, &now[1]) == STEPAF_OK);
+            RANK_CHECK(boot, stepaf_wait(now[1], STEPAF_TIMEOUT_DEFAULT) == STEPAF_OK);
+        }
+        if (i) {
+            RANK_CHECK(boot, !rank.ffn || stepaf_test(old[0]) == STEPAF_ERR_HANDLE);
+            RANK_CHECK(boot, rank.ffn || stepaf_test(old[1]) == STEPAF_ERR_HANDLE);
+            RANK_CHECK(boot, rank.ffn || stepaf_plan_destroy(old_plan) == STEPAF_ERR_HANDLE);
+        }
+        memcpy(old, now, sizeof(old));
+        old_plan = rank.plan;
+        RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT) == 0);
+        stepaf_finalize(rank.ctx);
+        again.close(again.self);
+    }
+    return 0;
+}
+
+static void handles_of_a_context_that_is_gone_are_bad(void)
+{
+    stepaf_boot_local_t *locals[2];
+
+    for (int i = 0; i < 2; i++)
+        CU_ASSERT_EQUAL_FATAL(stepaf_boot_local_create(2, &locals[i]), STEPAF_OK);
+    ranks_expect_processes(2, come_again, locals);
+    for (int i = 0; i < 2; i++)
+        stepaf_boot_local_destroy(locals[i]);
+}
+
 static int fork_and_finalize(const stepaf_boot_t *boot, void *arg)
 {
     struct pair_rank rank;
@@ -332,6 +383,7 @@ int main(void)
         {"a transport that failed is tried again", a_transport_that_failed_is_tried_again},
         {"a handler's call is over when it is replaced",
          a_handlers_call_is_over_when_it_is_replaced},
+        {"handles of a context that is gone are bad", handles_of_a_context_that_is_gone_are_bad},
         {"a child cannot finalize", a_child_cannot_finalize},
         {"a start that waits holds its plan", a_start_that_waits_holds_its_plan},
         CU_TEST_INFO_NULL,
