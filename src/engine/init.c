@@ -63,7 +63,6 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, const stepaf_params_t *pa
 
     if (status)
         return status;
-    stepaf_log_configure((stepaf_log_level_t)ctx->env.log_level, ctx->env.log_file);
     stepaf_log_set_rank(ctx->boot.rank);
     stepaf_clock_calibrate(&ctx->clock);
     ctx->looked = stepaf_ticks();

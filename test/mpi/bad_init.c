@@ -162,6 +162,30 @@ static void bad_settings(struct hs_job *job)
         bad_setting(job, settings[i][0], settings[i][1]);
 }
 
+static void count_message(stepaf_log_level_t level, const char *file, int line, const char *message,
+                          void *arg)
+{
+    (void)level, (void)file, (void)line;
+    if (strstr(message, "/nowhere/at/all"))
+        ++*(int *)arg;
+}
+
+/* A log file that cannot be opened is no failure, and said once. */
+static void bad_log_file(struct hs_job *job)
+{
+    stepaf_params_t params = bad_good_params();
+    stepaf_context_h ctx = NULL;
+    int said = 0;
+
+    setenv("STEPAF_LOG_FILE", "/nowhere/at/all", 1);
+    stepaf_log_set_callback(count_message, &said);
+    if (HS_OK(hs_init(job, 3, &params, &ctx)))
+        HS_INT(said, ==, 1);
+    stepaf_log_set_callback(NULL, NULL);
+    unsetenv("STEPAF_LOG_FILE");
+    stepaf_finalize(ctx);
+}
+
 /* The order in which sources of the role count. */
 static void precedence(struct hs_job *job)
 {
@@ -200,7 +224,8 @@ static void body(struct hs_job *job)
                  {"map files", bad_maps},    {"versions", bad_versions},
                  {"bootstraps", bad_boots},  {"contradictions", bad_contradictions},
                  {"nodes", bad_nodes},       {"precedence", precedence},
-                 {"contexts", bad_contexts}, {"missing rank", bad_missing}};
+                 {"contexts", bad_contexts}, {"missing rank", bad_missing},
+                 {"log file", bad_log_file}};
     int fds;
 
     snprintf(bad_split, sizeof bad_split, "attn=1,ffn=%d", job->size - 1);
