@@ -55,7 +55,7 @@ INT(SPIN_US, spin_us, 200, 0, 1000000, ANY_VALUE, "us", 0,
     "how long a waiting thread spins before it yields, where ranks do not outnumber cores")
 INT(SLEEP_AFTER_US, sleep_after_us, 20000, 0, 3600000000, ANY_VALUE, "us", 0,
     "how long a waiting thread yields before it sleeps between polls")
-STR(TRANSPORTS, transports, "", ANY_TEXT, "list such as shm,verbs,tcp", 1,
+STR(TRANSPORTS, transports, "", NAMES, "list such as shm,verbs,tcp", 1,
     "transports that may be used; empty: all that can be")
 ENUM(SHM_CMA, shm_cma, "auto", "auto|on|off", 0,
      "cross-memory attach for registered memory of a peer on the node: auto: where the kernel "

@@ -54,6 +54,38 @@ static bool is_made_of(const char *text, const char *allowed)
     return text[strspn(text, allowed)] == '\0';
 }
 
+/* Whether @a word is among those of the list @a from that end before it. */
+static bool is_repeated(const char *from, const char *word, size_t bytes)
+{
+    for (from += strspn(from, ", "); from < word; from += strspn(from, ", ")) {
+        size_t n = strcspn(from, ", ");
+        if (n == bytes && memcmp(from, word, bytes) == 0)
+            return true;
+        from += n;
+    }
+    return false;
+}
+
+static const char *names_trouble(const char *text)
+{
+    const char *at = text;
+
+    while (*text) {
+        at += strspn(at, " ");
+        size_t bytes = strcspn(at, ", ");
+        if (bytes == 0)
+            return "it has an empty name";
+        if (is_repeated(text, at, bytes))
+            return "it has a name twice";
+        at += bytes;
+        at += strspn(at, " ");
+        if (!*at)
+            break;
+        at += *at == ',';
+    }
+    return NULL;
+}
+
 const char *stepaf_env_text_trouble(enum stepaf_env_form form, const char *text)
 {
     static const char digits[] = "0123456789";
@@ -73,6 +105,8 @@ const char *stepaf_env_text_trouble(enum stepaf_env_form form, const char *text)
         if (strlen(text) > STEPAF_ENV_NAME_MAX)
             return "too long";
         return is_made_of(text, letters) ? NULL : "not such a name";
+    case STEPAF_ENV_FORM_NAMES:
+        return names_trouble(text);
     case STEPAF_ENV_FORM_ANY_TEXT:
         break;
     }
