@@ -153,7 +153,7 @@ static void await_missing(struct hs_job *job, int boot)
     HS_TRUE(ctx == NULL);
 }
 
-/* Also where their own input is bad. */
+/* Also where their own input is bad; for ranks that have to find each other, once is enough. */
 void bad_missing(struct hs_job *job)
 {
     if (job->launched || job->rank == job->size - 1)
@@ -161,7 +161,8 @@ void bad_missing(struct hs_job *job)
     setenv("STEPAF_INIT_TIMEOUT_US", "200000", 1);
     await_missing(job, BAD_LAST);
     setenv("STEPAF_DEPTH", "0", 1);
-    await_missing(job, BAD_LAST - 2);
+    if (!getenv("TEST_BOOT_JOIN"))
+        await_missing(job, BAD_LAST - 2);
     unsetenv("STEPAF_DEPTH");
     unsetenv("STEPAF_INIT_TIMEOUT_US");
 }
