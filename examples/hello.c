@@ -12,7 +12,7 @@ static void check(stepaf_status_t status)
 {
     if (status == STEPAF_OK)
         return;
-    fprintf(stderr, "%s\n", stepaf_last_error()->text);
+    fprintf(stderr, "%s: %s\n", stepaf_status_name(status), stepaf_last_error()->text);
     exit(1);
 }
 
