@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stepaf_info: what this library is, how it is set, and what it finds here. */
 #include <argp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -34,11 +35,25 @@ enum {
     OPTION_BYTES
 };
 
-enum { RANKS_MAX = 512, KEYS_MAX = 4096, BYTES_MAX = 1 << 20 };
-
 struct arguments {
     unsigned show;
     struct info_job job;
+};
+
+/* The options that take a number, from 1 on. */
+struct number {
+    int key;
+    const char *name;
+    int max;
+    int is_bytes; /* K and M may follow it */
+    size_t place; /* in struct info_job */
+};
+static const struct number numbers[] = {
+    {OPTION_ATTN, "attn", 512, 0, offsetof(struct info_job, attention_ranks)},
+    {OPTION_FFN, "ffn", 512, 0, offsetof(struct info_job, ffn_ranks)},
+    {OPTION_KEYS, "keys", 4096, 0, offsetof(struct info_job, keys)},
+    {OPTION_DEPTH, "depth", STEPAF_MAX_DEPTH, 0, offsetof(struct info_job, depth)},
+    {OPTION_BYTES, "bytes", 1 << 20, 1, offsetof(struct info_job, bytes)},
 };
 
 static const struct argp_option options[] = {
@@ -52,21 +67,29 @@ static const struct argp_option options[] = {
      "Run a job, under mpirun all of its ranks, and show which transport connects each pair", 0},
     {"man", OPTION_MAN, NULL, 0, "Print the manual page stepaf_settings(7)", 0},
     {NULL, 0, NULL, 0, "The job of --memory, and of --map without a launcher:", 1},
-    {"attn", OPTION_ATTN, "N", 0, "Attention ranks (2)", 1},
-    {"ffn", OPTION_FFN, "N", 0, "FFN ranks (2)", 1},
-    {"keys", OPTION_KEYS, "N", 0, "Keys that are pushed, and as many pulled (8)", 1},
-    {"depth", OPTION_DEPTH, "N", 0, "Depth of the keys (1)", 1},
-    {"bytes", OPTION_BYTES, "N", 0, "Size of each tensor (4096)", 1},
+    {"attn", OPTION_ATTN, "N", 0, "Attention ranks, 1 to 512 (2)", 1},
+    {"ffn", OPTION_FFN, "N", 0, "FFN ranks, 1 to 512 (2)", 1},
+    {"keys", OPTION_KEYS, "N", 0, "Keys that are pushed, and as many pulled, 1 to 4096 (8)", 1},
+    {"depth", OPTION_DEPTH, "N", 0, "Depth of the keys, 1 to 32 (1)", 1},
+    {"bytes", OPTION_BYTES, "N", 0, "Size of each tensor, 1 to 1M (4096)", 1},
     {0},
 };
 
-static int parse_number(const char *text, int max, struct argp_state *state)
+static void parse_number(const char *text, const struct number *number, struct argp_state *state)
 {
+    struct arguments *arguments = state->input;
     char *end;
-    long number = strtol(text, &end, 10);
-    if (end == text || *end || number < 1 || number > max)
-        argp_error(state, "%s is not a number from 1 to %d", text, max);
-    return (int)number;
+    int shift = 0;
+    long value = strtol(text, &end, 10);
+    if (number->is_bytes && (*end == 'k' || *end == 'K'))
+        shift = 10;
+    if (number->is_bytes && (*end == 'm' || *end == 'M'))
+        shift = 20;
+    end += shift != 0;
+    if (end == text || *end || value < 1 || value > number->max >> shift)
+        argp_error(state, "--%s '%s' is not a number from 1 to %d", number->name, text,
+                   number->max);
+    *(int *)((char *)&arguments->job + number->place) = (int)(value << shift);
 }
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
@@ -97,24 +120,15 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case OPTION_MAN:
         arguments->show |= SHOW_MAN;
         return 0;
-    case OPTION_ATTN:
-        arguments->job.attention_ranks = parse_number(text, RANKS_MAX, state);
-        return 0;
-    case OPTION_FFN:
-        arguments->job.ffn_ranks = parse_number(text, RANKS_MAX, state);
-        return 0;
-    case OPTION_KEYS:
-        arguments->job.keys = parse_number(text, KEYS_MAX, state);
-        return 0;
-    case OPTION_DEPTH:
-        arguments->job.depth = parse_number(text, STEPAF_MAX_DEPTH, state);
-        return 0;
-    case OPTION_BYTES:
-        arguments->job.bytes = parse_number(text, BYTES_MAX, state);
-        return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        break;
     }
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (key == numbers[i].key) {
+            parse_number(text, &numbers[i], state);
+            return 0;
+        }
+    return ARGP_ERR_UNKNOWN;
 }
 
 static const struct argp argp = {

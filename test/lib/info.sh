@@ -80,8 +80,14 @@ setting=
 expect 2 --nonsense
 expect 2 surplus
 expect 2 --memory --keys 0
-says 'not a number from 1 to'
+says "--keys '0' is not a number from 1 to 4096"
 expect 2 --memory --attn 2x
+says "--attn '2x' is not a number from 1 to 512"
+for bytes in K 0K 8KK 8G 2M 1025K 9000000000000M; do
+    expect 2 --memory --bytes $bytes
+    says "--bytes '$bytes' is not a number from 1 to 1048576"
+done
+expect 2 --memory --keys 8K
 if [ -w /dev/full ]; then
     "$info" -f >/dev/full 2>/dev/null && fail "a full disk goes unnoticed"
 fi
@@ -132,8 +138,10 @@ if grep -q '^#define HAVE_MPI 1' "$top_builddir/config.h" && [ -z "${SANITIZERS:
     unset STEPAF_SPLIT
 fi
 
+expect 0 --memory --attn 1 --ffn 1 --bytes 8K
+has '8 keys of 8192 bytes each way, depth 1'
 # The bounds: 8 KiB a peer, 256 bytes a key and peer.
-for job in '--attn 1 --ffn 1 --keys 1' '--attn 2 --ffn 2' '--attn 3 --ffn 1 --keys 20'; do
+for job in '--attn 1 --ffn 1 --keys 1 --bytes 1M' '--attn 2 --ffn 2' '--attn 3 --ffn 1 --keys 20'; do
     # shellcheck disable=SC2086
     expect 0 --memory $job
     cat "$directory/out"
