@@ -37,6 +37,7 @@ enum {
 
 struct arguments {
     unsigned show;
+    unsigned given; /* a bit for each of the numbers */
     struct info_job job;
 };
 
@@ -45,15 +46,17 @@ struct number {
     int key;
     const char *name;
     int max;
-    int is_bytes; /* K and M may follow it */
-    size_t place; /* in struct info_job */
+    int is_bytes;    /* K and M may follow it */
+    unsigned needed; /* one of these has to be shown for it to mean something */
+    size_t place;    /* in struct info_job */
 };
 static const struct number numbers[] = {
-    {OPTION_ATTN, "attn", 512, 0, offsetof(struct info_job, attention_ranks)},
-    {OPTION_FFN, "ffn", 512, 0, offsetof(struct info_job, ffn_ranks)},
-    {OPTION_KEYS, "keys", 4096, 0, offsetof(struct info_job, keys)},
-    {OPTION_DEPTH, "depth", STEPAF_MAX_DEPTH, 0, offsetof(struct info_job, depth)},
-    {OPTION_BYTES, "bytes", 1 << 20, 1, offsetof(struct info_job, bytes)},
+    {OPTION_ATTN, "attn", 512, 0, SHOW_MEMORY | SHOW_MAP,
+     offsetof(struct info_job, attention_ranks)},
+    {OPTION_FFN, "ffn", 512, 0, SHOW_MEMORY | SHOW_MAP, offsetof(struct info_job, ffn_ranks)},
+    {OPTION_KEYS, "keys", 4096, 0, SHOW_MEMORY, offsetof(struct info_job, keys)},
+    {OPTION_DEPTH, "depth", STEPAF_MAX_DEPTH, 0, SHOW_MEMORY, offsetof(struct info_job, depth)},
+    {OPTION_BYTES, "bytes", 1 << 20, 1, SHOW_MEMORY, offsetof(struct info_job, bytes)},
 };
 
 static const struct argp_option options[] = {
@@ -66,7 +69,7 @@ static const struct argp_option options[] = {
     {"map", OPTION_MAP, NULL, 0,
      "Run a job, under mpirun all of its ranks, and show which transport connects each pair", 0},
     {"man", OPTION_MAN, NULL, 0, "Print the manual page stepaf_settings(7)", 0},
-    {NULL, 0, NULL, 0, "The job of --memory, and of --map without a launcher:", 1},
+    {NULL, 0, NULL, 0, "The job of --memory, and its ranks also of --map without a launcher:", 1},
     {"attn", OPTION_ATTN, "N", 0, "Attention ranks, 1 to 512 (2)", 1},
     {"ffn", OPTION_FFN, "N", 0, "FFN ranks, 1 to 512 (2)", 1},
     {"keys", OPTION_KEYS, "N", 0, "Keys that are pushed, and as many pulled, 1 to 4096 (8)", 1},
@@ -90,6 +93,15 @@ static void parse_number(const char *text, const struct number *number, struct a
         argp_error(state, "--%s '%s' is not a number from 1 to %d", number->name, text,
                    number->max);
     *(int *)((char *)&arguments->job + number->place) = (int)(value << shift);
+}
+
+/* What would change nothing is refused. */
+static void check_needed(const struct arguments *arguments, struct argp_state *state)
+{
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (arguments->given & 1U << i && !(arguments->show & numbers[i].needed))
+            argp_error(state, "--%s needs --memory%s", numbers[i].name,
+                       numbers[i].needed & SHOW_MAP ? " or --map" : "");
 }
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
@@ -120,12 +132,16 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case OPTION_MAN:
         arguments->show |= SHOW_MAN;
         return 0;
+    case ARGP_KEY_END:
+        check_needed(arguments, state);
+        return 0;
     default:
         break;
     }
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (key == numbers[i].key) {
             parse_number(text, &numbers[i], state);
+            arguments->given |= 1U << i;
             return 0;
         }
     return ARGP_ERR_UNKNOWN;

@@ -24,6 +24,7 @@ struct parse {
     int test_given;
     int depth_given, recv_given;
     int stream_given;
+    int keys_given;
 };
 
 /* One of two words: the first gives 0, the second 1. */
@@ -103,6 +104,7 @@ static int parse_number_option(int key, const char *arg, struct parse *parse)
     case KEY_CORRUPT:
         return perf_number_parse(arg, "--corrupt", 1, 1000000000, &options->corrupt);
     case KEY_KEYS:
+        parse->keys_given = 1;
         return perf_number_parse(arg, "--keys", 1, 65536, &options->keys);
     case KEY_TIMEOUT:
         if (perf_number_parse(arg, "--timeout", 1, 3600, &seconds) != 0)
@@ -246,6 +248,8 @@ static int finish(struct parse *parse)
         options->recv_each = 1;
     if (parse->stream_given && (options->graph_ops > 0 || !options->mem_cuda))
         return perf_fail("--stream needs --mem cuda, and excludes --graph");
+    if (parse->keys_given && !options->startup)
+        return perf_fail("--keys needs --startup");
     return perf_options_agree(options) != 0 ? -1 : perf_rows_make(&parse->input, options);
 }
 

@@ -88,6 +88,12 @@ for bytes in K 0K 8KK 8G 2M 1025K 9000000000000M; do
     says "--bytes '$bytes' is not a number from 1 to 1048576"
 done
 expect 2 --memory --keys 8K
+expect 2 --keys 3
+says '--keys needs --memory$'
+expect 2 --map --bytes 5
+says '--bytes needs --memory$'
+expect 2 -c --ffn 3
+says '--ffn needs --memory or --map$'
 if [ -w /dev/full ]; then
     "$info" -f >/dev/full 2>/dev/null && fail "a full disk goes unnoticed"
 fi

@@ -195,6 +195,7 @@ if ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
 fi
 refuse "names no transport" af --procs 2 --transport ''
 refuse '"pigeon" is not a transport' af --procs 2 --transport pigeon
+refuse "--keys needs --startup" af --procs 2 --keys 5
 refuse "needs --check" af --procs 2 --corrupt 1
 refuse "does not use the library" floor --procs 2 --check
 refuse "No such file" af --procs 2 --json "$directory/none/json"
