@@ -6,7 +6,15 @@
 
 #include <stddef.h>
 
+#include <stepaf/status.h>
+
 #include "base/env.h"
+
+/* The settings. One with a bad value has its default, and the sentence about it. */
+struct info_env {
+    struct stepaf_env values;
+    char bad[STEPAF_ENV_COUNT][STEPAF_ERROR_TEXT_MAX]; /* "" for all others */
+};
 
 /* The job whose memory is measured. */
 struct info_job {
@@ -17,8 +25,11 @@ struct info_job {
     int bytes; /* of each tensor */
 };
 
+/* Return 0 if some are bad, having said of each why. The values are freed by stepaf_env_free. */
+int info_load(struct info_env *env_p);
+
 void info_build(void);
-void info_settings(const struct stepaf_env *env, int only_from_environment);
+void info_settings(const struct info_env *env, int only_from_environment);
 void info_settings_help(void);
 void info_transports(const struct stepaf_env *env);
 int info_topology(int with_tree);

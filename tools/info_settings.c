@@ -23,18 +23,23 @@ void info_print_wrapped(const char *text, int indent)
     putchar('\n');
 }
 
-void info_settings(const struct stepaf_env *env, int only_from_environment)
+void info_settings(const struct info_env *env, int only_from_environment)
 {
+    const struct stepaf_env *values = &env->values;
     for (int i = 0; i < STEPAF_ENV_COUNT; i++) {
         struct stepaf_env_info info;
         char value[VALUE_MAX];
-        if (only_from_environment && !env->from_environment[i])
-            continue;
         stepaf_env_describe(i, &info);
-        stepaf_env_format(env, i, value, sizeof value);
+        if (*env->bad[i]) {
+            printf("%-26s = %-12s %s\n", info.name, "(bad value)", env->bad[i]);
+            continue;
+        }
+        if (only_from_environment && !values->from_environment[i])
+            continue;
+        stepaf_env_format(values, i, value, sizeof value);
         printf("%-26s = %-12s %s%s%s\n", info.name, *value ? value : "(empty)", info.unit,
                *info.unit ? ", " : "",
-               env->from_environment[i] ? "from the environment" : "default");
+               values->from_environment[i] ? "from the environment" : "default");
     }
 }
 

@@ -165,20 +165,20 @@ static void title(const char *text)
     printf("\n%s\n", text);
 }
 
-static int show_short(const struct stepaf_env *env)
+static int show_short(const struct info_env *env)
 {
     info_build();
     title("settings that are not defaults (-c shows all):");
     info_settings(env, 1);
     title("transports:");
-    info_transports(env);
+    info_transports(&env->values);
     title("this machine:");
     int done = info_topology(0);
     info_gpu();
     return done;
 }
 
-static int show(const struct arguments *arguments, const struct stepaf_env *env)
+static int show(const struct arguments *arguments, const struct info_env *env)
 {
     int done = 1;
     if (!arguments->show)
@@ -190,7 +190,7 @@ static int show(const struct arguments *arguments, const struct stepaf_env *env)
     if (arguments->show & SHOW_HELP)
         info_settings_help();
     if (arguments->show & SHOW_TRANSPORTS)
-        info_transports(env);
+        info_transports(&env->values);
     if (arguments->show & SHOW_TOPOLOGY) {
         done &= info_topology(1);
         info_gpu();
@@ -207,19 +207,17 @@ static int show(const struct arguments *arguments, const struct stepaf_env *env)
 int main(int argc, char **argv)
 {
     struct arguments arguments = {.job = {2, 2, 8, 1, 4096}};
-    struct stepaf_env env = {0};
+    struct info_env env = {0};
+    int done = 1;
 
     argp_err_exit_status = 2;
     if (argp_parse(&argp, argc, argv, ARGP_NO_ARGS, NULL, &arguments) != 0)
         return 2;
     /* What is asked for because a setting is wrong must not fail for it. */
-    if ((!arguments.show || arguments.show & (SHOW_SETTINGS | SHOW_TRANSPORTS)) &&
-        stepaf_env_load(&env) != STEPAF_OK) {
-        info_failed("settings");
-        return 1;
-    }
-    int done = show(&arguments, &env);
-    stepaf_env_free(&env);
+    if (!arguments.show || arguments.show & (SHOW_SETTINGS | SHOW_TRANSPORTS))
+        done = info_load(&env);
+    done &= show(&arguments, &env);
+    stepaf_env_free(&env.values);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         perror("stepaf_info: standard output");
         return 1;

@@ -71,6 +71,20 @@ has '^shm +not used'
 setting=STEPAF_DEPTH=33
 expect 1 -c
 says 'STEPAF_DEPTH=33: out of range; it takes 1\.\.32'
+has '^STEPAF_DEPTH += \(bad value\) +STEPAF_DEPTH=33: out of range; it takes 1\.\.32 buffers$'
+has '^STEPAF_TIMEOUT_US += 10000000 '
+STEPAF_MESH=round
+export STEPAF_MESH
+expect 1 -c
+says 'STEPAF_DEPTH=33: out of range'
+has '^STEPAF_MESH += \(bad value\) +STEPAF_MESH=round: none of its words; '
+[ "$(wc -l <"$directory/err")" -eq 2 ] || fail "two bad values are not two lines"
+expect 1
+has '^STEPAF_MESH += \(bad value\) '
+unset STEPAF_MESH
+expect 1 -t
+says 'STEPAF_DEPTH=33: out of range'
+has '^shm +can'
 expect 0 -f
 setting=STEPAF_DEPHT=3
 expect 0 -c
