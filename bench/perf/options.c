@@ -149,6 +149,14 @@ static int parse_gpu_option(int key, const char *arg, struct parse *parse)
     }
 }
 
+static int parse_file(const char *text, const char *option, const char **file_p)
+{
+    if (text[0] == '\0')
+        return perf_fail("%s '' names no file", option);
+    *file_p = text;
+    return 0;
+}
+
 static int parse_plain_option(int key, const char *arg, struct parse *parse)
 {
     struct perf_options *options = parse->options;
@@ -170,11 +178,9 @@ static int parse_plain_option(int key, const char *arg, struct parse *parse)
     case KEY_BASELINE:
         return parse_baseline(arg, options);
     case KEY_TRACE:
-        options->trace_file = arg;
-        return 0;
+        return parse_file(arg, "--trace", &options->trace_file);
     case KEY_JSON:
-        options->json_file = arg;
-        return 0;
+        return parse_file(arg, "--json", &options->json_file);
     case KEY_SCATTER:
         options->scatter = 1;
         return 0;

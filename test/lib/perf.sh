@@ -198,6 +198,8 @@ refuse '"pigeon" is not a transport' af --procs 2 --transport pigeon
 refuse "--keys needs --startup" af --procs 2 --keys 5
 refuse "needs --check" af --procs 2 --corrupt 1
 refuse "does not use the library" floor --procs 2 --check
+refuse "--json '' names no file" af --procs 2 --json ''
+refuse "--trace '' names no file" af --procs 2 --trace ''
 refuse "No such file" af --procs 2 --json "$directory/none/json"
 refuse "No such file" af --procs 2 --trace "$directory/none/trace"
 refuse "attn=1,ffn=1" af --procs 3 --split attn=1,ffn=1
