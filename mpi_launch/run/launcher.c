@@ -127,7 +127,15 @@ static int passes_mpi(const struct run_options *options)
     return 0;
 }
 
-static int ask_srun(const struct run_options *options, const char *job,
+/* A line that is only shown may be for another machine, whose srun has what most have. */
+static void assume_pmix(const char *why, struct run_launcher *launcher_p)
+{
+    snprintf(launcher_p->mpi, sizeof(launcher_p->mpi), "pmix");
+    snprintf(launcher_p->doubt, sizeof(launcher_p->doubt),
+             "%s; --mpi=pmix is a guess, --pass=--mpi=PLUGIN overrides it", why);
+}
+
+static int ask_srun(const struct run_options *options, const char *job, int is_asked_for,
                     struct run_launcher *launcher_p)
 {
     char said[SAID_MAX] = "";
@@ -139,11 +147,14 @@ static int ask_srun(const struct run_options *options, const char *job,
     if (code < 0 && errno == ENOENT)
         return run_fail("%s%s, and there is no srun: install slurm-client",
                         job ? "this is in Slurm's job " : "Slurm is asked for", job ? job : "");
-    if (code != 0)
-        return run_fail("srun --mpi=list has failed (%s): %.300s",
-                        code < 0 ? strerror(errno) : "see its message", first_line(said));
     launcher_p->mpi[0] = '\0';
-    if (!passes_mpi(options) && run_launcher_pick_mpi(said, launcher_p->mpi) != 0) {
+    if (code != 0) {
+        run_fail_set("srun --mpi=list has failed (%s): %.300s",
+                     code < 0 ? strerror(errno) : "see its message", first_line(said));
+        if (!options->dry_run || !is_asked_for)
+            return -1;
+        assume_pmix(run_fail_text(), launcher_p);
+    } else if (!passes_mpi(options) && run_launcher_pick_mpi(said, launcher_p->mpi) != 0) {
         for (char *c = said; *c; c++)
             *c = *c == '\n' || *c == '\t' ? ' ' : *c;
         return run_fail("srun has no plugin that MPI can start with, neither pmix nor pmi2 "
@@ -196,7 +207,7 @@ int run_launcher_find(const struct run_options *options, char *const *environmen
                         word);
     if (!rule->slurm || (!job && !rule->must_srun))
         return ask_all(rule, launcher_p);
-    if (ask_srun(options, job, launcher_p) == 0)
+    if (ask_srun(options, job, rule->must_srun, launcher_p) == 0)
         return 0;
     if (rule->must_srun)
         return -1;

@@ -12,6 +12,7 @@ struct run_launcher {
     char program[4096];
     char mpi[64];     /* Slurm: the plugin for srun's --mpi */
     char reason[256]; /* why this one, for people */
+    char doubt[640];  /* "", or what --dry-run could not find out */
 };
 
 /* Find it as @a options and the environment say, by asking programs in PATH for their version.

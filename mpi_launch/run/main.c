@@ -73,6 +73,8 @@ static int prepare(const struct run_options *options, struct run_command *comman
                               .is_root = geteuid() == 0};
     if (options->verbose)
         fprintf(stderr, "stepaf-run: %s\n", launcher.reason);
+    if (*launcher.doubt)
+        fprintf(stderr, "stepaf-run: %s\n", launcher.doubt);
     if (run_command_make(options, &launcher, &facts, command_p) != 0)
         return -1;
     /* Where a line is only shown, it may be for another machine. */

@@ -92,6 +92,16 @@ only srun 'printf "MPI plugin types are...\n\tnone\n"'
 refused "srun has no plugin that MPI can start with"
 only srun 'echo "srun: error: no configuration" >&2; exit 1'
 refused "srun --mpi=list has failed .*: srun: error: no configuration"
+# Where srun is asked for, what is only shown may be for a machine whose srun works.
+dry --slurm
+has out ' srun --mpi=pmix .* --ntasks=2 /bin/true$'
+has err '^stepaf-run: srun --mpi=list has failed .*: srun: error: no configuration; --mpi=pmix is a guess'
+dry --slurm --pass=--mpi=pmix_v5
+has out ' --mpi=pmix_v5 '
+lacks out '--mpi=pmix '
+is err ''
+expect 2 env PATH="$bin" "$run" --slurm -a 1 -f 1 /bin/true
+has err '^stepaf-run: srun --mpi=list has failed'
 only mpirun "$openmpi"
 dry
 has out ' mpirun '
