@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Run by "make installcheck": what is installed serves a user who has only pkg-config. Variables:
-# CC, bindir, libdir, pkgconfigdir, top_srcdir, version, HAVE_MPI, MPI_LIBS,
+# CC, bindir, docdir, libdir, pkgconfigdir, top_srcdir, version, HAVE_MPI, MPI_LIBS,
 # HAVE_PMIX.
 set -eu
 directory=$(mktemp -d)
@@ -21,6 +21,17 @@ consume()
         -o "$directory/consumer" "$@" $(pkg-config --libs "$module")
     "$directory/consumer"
 }
+
+# Links from document to document lead to a file.
+for document in "$docdir"/*.md "$docdir"/docs/*.md; do
+    [ -e "$document" ] || { echo "$document is not installed"; exit 1; }
+    sed 's/](/\n](/g' "$document" | sed -n 's/^](\([^):#]*\)[#)].*/\1/p' | while read -r link; do
+        [ -z "$link" ] || [ -e "${document%/*}/$link" ] || {
+            echo "$document: nothing is at $link"
+            exit 1
+        }
+    done
+done
 
 consume libstepaf
 if [ -n "${HAVE_MPI:-}" ]; then
