@@ -50,7 +50,7 @@ STEPAF_API stepaf_status_t stepaf_free(stepaf_context_h ctx, void *ptr);
  *  @param ptr    start; must not overlap another registration.
  *  @param bytes  1 .. 2^40; stays the caller's and mapped until stepaf_deregister.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (NULL, size, overlap,
- *  only a part of it is GPU memory); STEPAF_ERR_NO_MEMORY; STEPAF_ERR_UNSUPPORTED (managed memory,
+ *  only a part of it is GPU memory, or there is no memory in a part of it); STEPAF_ERR_NO_MEMORY; STEPAF_ERR_UNSUPPORTED (managed memory,
  *  or memory of another GPU); STEPAF_ERR_TRANSPORT (a device cannot register it: often a limit of
  *  locked memory). Nothing changed on failure. Does not block on peers. */
 STEPAF_API stepaf_status_t stepaf_register(stepaf_context_h ctx, void *ptr, size_t bytes);

@@ -24,4 +24,7 @@ stepaf_status_t stepaf_device_alloc(stepaf_mem_kind_t kind, struct stepaf_gpu *g
                                     struct stepaf_device_mem *mem_p);
 void stepaf_device_free(struct stepaf_device_mem *mem);
 
+/* Whether there is memory at all in a range of this process; STEPAF_ERR_INVALID: not everywhere. */
+stepaf_status_t stepaf_device_check_host(const void *base, size_t bytes);
+
 #endif

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "device/device.h"
 
-enum { HUGE_PAGE = 2 << 20 };
+enum { HUGE_PAGE = 2 << 20, LOOK_PAGES = 4096 };
 
 static stepaf_status_t host_alloc(struct stepaf_gpu *gpu, size_t bytes,
                                   struct stepaf_device_mem *mem_p)
@@ -90,4 +90,21 @@ stepaf_status_t stepaf_device_alloc(stepaf_mem_kind_t kind, struct stepaf_gpu *g
 void stepaf_device_free(struct stepaf_device_mem *mem)
 {
     kinds[mem->kind].free(mem);
+}
+
+stepaf_status_t stepaf_device_check_host(const void *base, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)base % page, step;
+    uint8_t *first = (uint8_t *)base - before;
+    unsigned char resident[LOOK_PAGES]; /* nobody wants to know */
+
+    for (size_t at = 0; at < before + bytes; at += step) {
+        size_t left = before + bytes - at;
+        step = left < LOOK_PAGES * page ? left : LOOK_PAGES * page;
+        if (mincore(first + at, step, resident) && errno == ENOMEM)
+            return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                    "there is no memory at some place from %zu bytes on",
+                                    at < before ? 0 : at - before);
+    }
+    return STEPAF_OK;
 }

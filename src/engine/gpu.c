@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A context's GPU, and what kind of memory a caller has. */
 #include "device/gpu.h"
+#include "device/device.h"
 
 #include "engine/engine.h"
 
@@ -80,5 +81,5 @@ stepaf_status_t stepaf_ctx_place(struct stepaf_ctx *ctx, struct stepaf_region *r
     if (last.is_device)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                 "the range begins in host memory and ends in GPU memory");
-    return STEPAF_OK;
+    return stepaf_device_check_host(region->base, region->bytes);
 }

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* Calls that are not for this role. */
 void bad_roles(struct hs_job *job)
@@ -96,6 +98,29 @@ void bad_keys(struct hs_job *job)
     HS_REFUSED(stepaf_key_declare(job->ctx, PUSH, &params), STEPAF_ERR_INVALID);
 }
 
+/* What is not there, or not all of it. */
+static void register_holes(struct hs_job *job)
+{
+    enum { PAGES = 5000 };
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char *all = mmap(NULL, PAGES * page, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const size_t holes[] = {0, 1, PAGES / 2, PAGES - 1};
+
+    if (!HS_TRUE(all != MAP_FAILED))
+        return;
+    HS_OK(stepaf_register(job->ctx, all + 10, PAGES * page - 20));
+    HS_OK(stepaf_deregister(job->ctx, all + 10));
+    for (int i = 3; i >= 0; i--) {
+        munmap(all + holes[i] * page, page);
+        HS_REFUSED(stepaf_register(job->ctx, all + 10, PAGES * page - 20), STEPAF_ERR_INVALID);
+        HS_REFUSED(stepaf_register(job->ctx, all + holes[i] * page + 100, 1), STEPAF_ERR_INVALID);
+    }
+    HS_OK(stepaf_register(job->ctx, all + 2 * page, 10 * page));
+    HS_OK(stepaf_deregister(job->ctx, all + 2 * page));
+    munmap(all, PAGES * page);
+}
+
 static void bad_registrations(struct hs_job *job)
 {
     unsigned char *mine = malloc(4 * BYTES);
@@ -115,6 +140,7 @@ static void bad_registrations(struct hs_job *job)
     HS_REFUSED(stepaf_deregister(job->ctx, mine + BYTES + 1), STEPAF_ERR_UNREGISTERED);
     HS_OK(stepaf_deregister(job->ctx, mine + BYTES));
     HS_OK(stepaf_deregister(job->ctx, mine + 3 * BYTES));
+    register_holes(job);
     HS_REFUSED(stepaf_deregister(job->ctx, mine + BYTES), STEPAF_ERR_UNREGISTERED);
     free(mine);
 }
