@@ -326,7 +326,8 @@ struct stepaf_transport_ops {
      * them; what has come before is looked for once more. Returns how many, 0 if that cannot be. NULL
      * in a transport that never can. */
     unsigned (*arm)(struct stepaf_transport *transport, int *fds_p, unsigned capacity);
-    /* Called about every millisecond by a thread that waits in vain: look for dead peers. */
+    /* Called about every millisecond by a thread that waits in vain, and a few times a second by one
+     * that others keep busy, when there may be more to take in: look for dead peers. */
     void (*idle)(struct stepaf_transport *transport);
 
     /* Bytes held per link, and of staging in all. */

@@ -75,9 +75,10 @@ static bool is_asked(const struct stepaf_verbs_path *path)
 }
 
 /* A peer that is there acknowledges what is written to it. Where nothing is under way that would
- * tell, a word is written, so often that the peer is found lost within the timeout. */
+ * tell, a word is written, so often that the peer is found lost within the timeout. @a anew: the last
+ * look is so long ago that what has come since may still lie in the queue. */
 static void look_at(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link,
-                    struct stepaf_verbs_path *path, uint64_t now)
+                    struct stepaf_verbs_path *path, uint64_t now, bool anew)
 {
     int64_t timeout_us = verbs->base.host->env->verbs_peer_timeout_us;
     uint64_t ask_after = (uint64_t)timeout_us / ASK_PER_TIMEOUT * verbs->ticks_per_us;
@@ -86,7 +87,8 @@ static void look_at(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link,
     if (path->closed)
         return;
     /* What has only now been asked has not been waited for, however long ago the last look was. */
-    if (!path->quiet_since || path->done != path->quiet_done || (asked && !path->was_asked)) {
+    if (!path->quiet_since || path->done != path->quiet_done || (asked && !path->was_asked) ||
+        anew) {
         path->quiet_since = now;
         path->quiet_done = path->done;
         path->was_asked = asked;
@@ -106,11 +108,14 @@ void stepaf_verbs_idle(struct stepaf_transport *transport)
 {
     struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
     struct ibv_async_event event;
-    uint64_t now = stepaf_ticks();
+    uint64_t now = stepaf_ticks(), ago = now - verbs->looked;
 
-    if (now - verbs->looked < LOOK_US * verbs->ticks_per_us)
+    if (ago < LOOK_US * verbs->ticks_per_us)
         return;
     verbs->looked = now;
+    bool anew =
+        ago > 2 * LOOK_US * verbs->ticks_per_us &&
+        ago > (uint64_t)transport->host->env->verbs_peer_timeout_us / 2 * verbs->ticks_per_us;
     for (unsigned r = 0; r < verbs->n_rails; r++)
         while (verbs->provider->take_event(verbs->rails[r].context, &event))
             take_event(verbs, r, &event);
@@ -119,7 +124,7 @@ void stepaf_verbs_idle(struct stepaf_transport *transport)
     for (unsigned p = 0; p < verbs->n_peers; p++) {
         struct stepaf_verbs_link *link = verbs->links[p];
         for (unsigned i = 0; link && !link->base.dead && i < link->n_paths; i++)
-            look_at(verbs, link, &link->paths[i], now);
+            look_at(verbs, link, &link->paths[i], now, anew);
     }
 }
 
