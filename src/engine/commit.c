@@ -8,6 +8,8 @@
 #include "engine/relay.h"
 #include "engine/stage.h"
 
+enum { LOST_EXCHANGE_US = 1000000 };
+
 /* Whether something of the plan still waits for room. */
 static bool is_queued(const struct stepaf_plan_obj *plan)
 {
@@ -60,6 +62,11 @@ static stepaf_status_t check_ways(const struct stepaf_ctx *ctx)
 /* Whether nothing is in flight that a new epoch would cut off. */
 static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
 {
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (ctx->peers[p].lost)
+            return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
+                                         ctx->peers[p].who, STEPAF_WHO_FORMAT " is lost: %s",
+                                         STEPAF_WHO_ARGS(ctx->peers[p].who), ctx->peers[p].reason);
     for (uint32_t i = 0; i < ctx->plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         if (plan && plan->is_twin && !is_queued(plan))
@@ -85,11 +92,6 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
                                     "a batch of attention rank %d is not released",
                                     batch->mirror->peer->who.rank);
     }
-    for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (ctx->peers[p].lost)
-            return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
-                                         ctx->peers[p].who, STEPAF_WHO_FORMAT " is lost: %s",
-                                         STEPAF_WHO_ARGS(ctx->peers[p].who), ctx->peers[p].reason);
     return STEPAF_OK;
 }
 
@@ -122,9 +124,9 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, int64_t deadline_ns)
     stepaf_error_t error = *stepaf_last_error();
     stepaf_status_t settled = settle(ctx, deadline_ns); /* in any case: peers wait for that */
 
-    if (status)
-        return stepaf_error_raise(&error);
-    status = settled ? settled : check_quiet(ctx);
+    if (settled)
+        return settled;
+    status = status ? stepaf_error_raise(&error) : check_quiet(ctx);
     ctx->relays_still = !status;
     if (!status)
         status = stepaf_transports_open(ctx);
@@ -155,22 +157,31 @@ static const struct stepaf_declaration *before_of(const struct stepaf_ctx *ctx, 
 static stepaf_status_t not_exchanged(const struct stepaf_ctx *ctx, stepaf_status_t status,
                                      const stepaf_error_t *own)
 {
-    stepaf_error_t error = *stepaf_last_error();
-
-    struct stepaf_who missing = {error.peer_role, error.peer_rank, error.peer_world_rank};
+    stepaf_error_t late = *stepaf_last_error();
+    struct stepaf_who missing = {late.peer_role, late.peer_rank, late.peer_world_rank};
 
     if (own->status)
         return stepaf_error_raise(own);
-    if (status != STEPAF_ERR_TIMEOUT)
+    if (status != STEPAF_ERR_TIMEOUT || late.status != status)
         return status;
     return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, missing,
-                                 "%.200s: STEPAF_COMMIT_TIMEOUT_US is %lld us", error.text,
+                                 "%.200s: STEPAF_COMMIT_TIMEOUT_US is %lld us", late.text,
                                  (long long)ctx->env.commit_timeout_us);
 }
 
-/* Exchange declarations and judge them. On success the caller owns *all_p and declarations. */
+/* A rank that knows of a lost one does not wait long: that one will not come, but others may, and
+ * learn why. */
+static int64_t exchange_us(stepaf_status_t own, int64_t deadline_ns)
+{
+    int64_t left = left_us(deadline_ns);
+
+    return own == STEPAF_ERR_PEER_LOST && left > LOST_EXCHANGE_US ? LOST_EXCHANGE_US : left;
+}
+
+/* Exchange declarations and judge them. On success the caller owns *all_p and declarations. *met_p: all
+ * ranks have, and come to the same verdict. */
 static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own, int64_t deadline_ns,
-                                struct stepaf_declaration *declarations, void **all_p)
+                                struct stepaf_declaration *declarations, void **all_p, bool *met_p)
 {
     stepaf_error_t own_error = own ? *stepaf_last_error() : (stepaf_error_t){0};
     int size = ctx->boot.size, n_read = 0;
@@ -183,7 +194,8 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own, int
         status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     if (!status) {
         status = ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, all_p, offsets,
-                                     left_us(deadline_ns));
+                                     exchange_us(own, deadline_ns));
+        *met_p = !status;
         if (status)
             status = not_exchanged(ctx, status, &own_error);
     }
@@ -198,6 +210,8 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own, int
     }
     if (!status)
         status = stepaf_declarations_judge(declarations, size, ctx->boot.rank);
+    if (own && status == own)
+        stepaf_error_raise(&own_error); /* which names the peer, too */
     free(pack.data);
     free(offsets);
     return status;
@@ -317,7 +331,7 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
     }
     mark_committed(ctx);
     status = handshake(ctx, deadline_ns);
-    if (!status && (ctx->streams || ctx->withdrawn))
+    if (!status && (ctx->streams || stepaf_keys_are_past(ctx)))
         status = stepaf_regions_settle(ctx, deadline_ns);
     stepaf_streams_settle(ctx);
     if (!status)
@@ -349,19 +363,18 @@ stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx)
     struct stepaf_declaration *declarations = calloc((size_t)ctx->boot.size, sizeof(*declarations));
     int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.commit_timeout_us * 1000;
     stepaf_status_t status;
+    bool met = false;
     void *all = NULL;
 
     if (!declarations)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     status = prepare(ctx, deadline_ns);
-    if (status != STEPAF_ERR_PEER_LOST) /* which will not come to the exchange */
-        status = exchange(ctx, status, deadline_ns, declarations, &all);
+    status = exchange(ctx, status, deadline_ns, declarations, &all, &met);
     if (status) {
         if (!stepaf_is_attention(ctx))
             stepaf_key_allocate_undo(ctx);
         stepaf_streams_undo(ctx);
-        if (status == STEPAF_ERR_BOOT || status == STEPAF_ERR_TIMEOUT ||
-            status == STEPAF_ERR_PEER_LOST)
+        if (!met || status == STEPAF_ERR_TIMEOUT || status == STEPAF_ERR_PEER_LOST)
             break_up(ctx);
         goto out;
     }

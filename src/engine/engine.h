@@ -157,7 +157,8 @@ struct stepaf_ctx {
     uint32_t pong_seq;
     struct stepaf_op *awaited; /* of a thread that waits: it is likely what comes next */
     bool threads;              /* several threads may call */
-    bool progress_thread;
+    bool progress_thread;      /* is asked for */
+    bool thread_runs;
     _Atomic bool thread_stop;
     pthread_t thread;
 };
@@ -206,9 +207,9 @@ static inline unsigned stepaf_engine_progress_polls(struct stepaf_ctx *ctx, unsi
         n = stepaf_engine_progress_many(ctx, polls);
     if (n)
         ctx->vain_since = 0;
-    ctx->host.polled = 0;
     if (__builtin_expect((++ctx->polls & STEPAF_POLLS_MASK) == 0, 0))
         stepaf_engine_look(ctx);
+    ctx->host.polled = 0;
     return n;
 }
 /* Once. */
@@ -299,8 +300,8 @@ bool stepaf_op_busy(const struct stepaf_op *op);
 /* Whether nothing of a plan is in flight; STEPAF_ERR_STATE: something is. Then it can end. */
 stepaf_status_t stepaf_plan_idle(const struct stepaf_plan_obj *plan);
 stepaf_status_t stepaf_plan_end(struct stepaf_plan_obj *plan);
-/* End what stepaf_push_pull has made and nobody needs: all that use @a region; the one that was used
- * longest ago. */
+/* End what stepaf_push_pull has made and nobody needs: all that use @a region, if nothing else does;
+ * the one that was used longest ago. */
 enum { STEPAF_MAX_CACHED = 1024 };
 void stepaf_plans_uncache(struct stepaf_ctx *ctx, const struct stepaf_region *region);
 void stepaf_plans_uncache_oldest(struct stepaf_ctx *ctx);

@@ -192,11 +192,12 @@ static void key_free(struct stepaf_key *key)
     free(key);
 }
 
-static void forget_first(struct stepaf_ctx *ctx)
+/* Take one out of the list of those that are withdrawn. */
+static void forget(struct stepaf_ctx *ctx, struct stepaf_key **at)
 {
-    struct stepaf_key *key = ctx->withdrawn;
+    struct stepaf_key *key = *at;
 
-    ctx->withdrawn = key->next;
+    *at = key->next;
     stepaf_key_vacate(ctx, key);
     key_free(key);
 }
@@ -220,14 +221,30 @@ stepaf_status_t stepaf_key_take_back(struct stepaf_ctx *ctx, uint64_t id)
     key->next = ctx->withdrawn;
     ctx->withdrawn = key;
     if (key->since > ctx->epoch) /* nobody knows it */
-        forget_first(ctx);
+        forget(ctx, &ctx->withdrawn);
     return STEPAF_OK;
+}
+
+/* Where the first key is that peers do not know any more. One that another thread has withdrawn while
+ * this one commits is of the epoch that begins. */
+static struct stepaf_key **first_past(struct stepaf_ctx *ctx)
+{
+    struct stepaf_key **at = &ctx->withdrawn;
+
+    while (*at && (*at)->until == ctx->epoch)
+        at = &(*at)->next;
+    return at;
+}
+
+bool stepaf_keys_are_past(struct stepaf_ctx *ctx)
+{
+    return *first_past(ctx);
 }
 
 void stepaf_keys_forget(struct stepaf_ctx *ctx)
 {
-    while (ctx->withdrawn)
-        forget_first(ctx);
+    for (struct stepaf_key **at; *(at = first_past(ctx));)
+        forget(ctx, at);
 }
 
 void stepaf_keys_free(struct stepaf_ctx *ctx)

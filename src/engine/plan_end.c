@@ -87,15 +87,16 @@ stepaf_status_t stepaf_plan_end(struct stepaf_plan_obj *plan)
 
 /* ---- one-shot plans ---- */
 
-static bool uses(const struct stepaf_plan_obj *plan, const struct stepaf_region *region)
+/* How many tensors of it lie there. */
+static unsigned uses(const struct stepaf_plan_obj *plan, const struct stepaf_region *region)
 {
+    unsigned n = 0;
+
     for (uint32_t i = 0; i < plan->n_push; i++)
-        if (plan->push[i].region == region)
-            return true;
+        n += plan->push[i].region == region;
     for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
-        if (plan->pull[i].region == region)
-            return true;
-    return false;
+        n += plan->pull[i].region == region;
+    return n;
 }
 
 /* Whether nobody would miss it: nothing is in flight, and all requests have been waited for. */
@@ -110,10 +111,17 @@ static bool is_spent(const struct stepaf_plan_obj *plan)
 void stepaf_plans_uncache(struct stepaf_ctx *ctx, const struct stepaf_region *region)
 {
     stepaf_error_t error = *stepaf_last_error(); /* what is not idle is no failure */
+    unsigned n = 0;
 
     for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         if (plan && plan->cached && uses(plan, region) && is_spent(plan))
+            n += uses(plan, region);
+    }
+    bool all = n == region->uses;
+    for (uint32_t i = 0; all && i < ctx->plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->cached && uses(plan, region))
             (void)stepaf_plan_end(plan);
     }
     (void)stepaf_error_raise(&error);

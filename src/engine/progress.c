@@ -182,13 +182,15 @@ stepaf_status_t stepaf_engine_thread_start(struct stepaf_ctx *ctx)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT,
                                 "cannot start the progress thread: %s", strerror(error));
     }
+    ctx->thread_runs = true;
     return STEPAF_OK;
 }
 
 void stepaf_engine_thread_stop(struct stepaf_ctx *ctx)
 {
-    if (!ctx->progress_thread || !ctx->epoch)
+    if (!ctx->thread_runs)
         return;
     atomic_store(&ctx->thread_stop, true);
     pthread_join(ctx->thread, NULL);
+    ctx->thread_runs = false;
 }

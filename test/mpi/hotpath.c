@@ -5,8 +5,8 @@
  * the system calls between two markers, the ranks count calls of the allocator and of
  * pthread_mutex_lock in between by functions that stand before the C library's. Spinning is asked
  * for, since giving up the core is a system call by nature. A rank that waits in vain for long,
- * because the other one was put off its core, may look whether that one still lives: calls in
- * such a wait are shown apart. */
+ * because the other one was put off its core, may look whether that one still lives, and any rank
+ * does so every tenth of a second: such calls are shown apart. */
 #include "hotpath.h"
 
 #include <errno.h>
@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,7 +23,7 @@
 #include <linux/ptrace.h>
 #endif
 
-enum { RANKS = 2, SKIPPED = 77 };
+enum { RANKS = 2, SKIPPED = 77, HOT_LOOK_NS = 90000000 };
 
 struct hot_page *hot_page;
 
@@ -30,7 +31,8 @@ struct traced {
     pid_t pid;
     bool counting, ended;
     int code;
-    long calls, stalled, first[4];
+    long calls, stalled, looks, first[4];
+    int64_t looked_ns;
 };
 
 static struct traced ranks[RANKS];
@@ -46,6 +48,21 @@ static void too_long(int signal_number)
 {
     (void)signal_number;
     stop_all();
+}
+
+/* Whether a call is the look for dead peers, which may be so often. */
+static bool is_look(struct traced *one, uint64_t number)
+{
+    int64_t now_ns = hs_now_ns();
+    bool waits = number == SYS_epoll_pwait;
+
+#ifdef SYS_epoll_wait
+    waits = waits || number == SYS_epoll_wait;
+#endif
+    if (!waits || now_ns - one->looked_ns < HOT_LOOK_NS)
+        return false;
+    one->looked_ns = now_ns;
+    return true;
 }
 
 /* A stop at a system call: a marker, or one to count. */
@@ -65,6 +82,10 @@ static void look_at_call(struct traced *one)
         return;
     if (hs_now_ns() - atomic_load(&hot_page->began[one - ranks]) > HOT_STALL_US * 1000) {
         one->stalled++;
+        return;
+    }
+    if (is_look(one, info.entry.nr)) {
+        one->looks++;
         return;
     }
     if (one->calls < (long)(sizeof one->first / sizeof one->first[0]))
@@ -149,10 +170,10 @@ static int report(void)
 
     for (int i = 0; i < RANKS; i++) {
         struct hot_counts *counts = &hot_page->counts[i];
-        printf("%s rank: %ld operations, %ld system calls (%ld more in long waits), "
+        printf("%s rank: %ld operations, %ld system calls (%ld more in long waits, %ld looks), "
                "%ld allocator calls, %ld mutex locks\n",
-               names[i], counts->operations, ranks[i].calls, ranks[i].stalled, counts->allocations,
-               counts->locks);
+               names[i], counts->operations, ranks[i].calls, ranks[i].stalled, ranks[i].looks,
+               counts->allocations, counts->locks);
         if (ranks[i].calls > 0)
             printf("  first system calls by number: %ld %ld %ld\n", ranks[i].first[0],
                    ranks[i].first[1], ranks[i].first[2]);

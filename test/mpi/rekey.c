@@ -42,7 +42,9 @@ static struct round make_round(int number)
 
 static unsigned char byte_of(const struct round *round, int rank, int op, size_t at)
 {
-    return (unsigned char)(hs_mix((uint64_t)(round->number * 1000 + rank * 100 + op)) + at);
+    return (unsigned char)(hs_mix((uint64_t)round->number * 1000 + (uint64_t)rank * 100 +
+                                  (uint64_t)op) +
+                           at);
 }
 
 static void fill(unsigned char *place, const struct round *round, int rank, int op)

@@ -183,6 +183,32 @@ static void a_broken_commit_ends_all_plans(void)
     end();
 }
 
+static stepaf_status_t nobody_meets(void *self, const void *mine, size_t bytes, void **all_p,
+                                    size_t *offsets_p, int64_t timeout_us)
+{
+    (void)self, (void)mine, (void)bytes, (void)all_p, (void)offsets_p, (void)timeout_us;
+    return STEPAF_ERR_TIMEOUT;
+}
+
+/* What this rank has found says more, but that the others have not come is no verdict. */
+static void who_meets_nobody_is_broken_whatever_it_has_found(void)
+{
+    stepaf_request_h request;
+
+    for (int busy = 0; busy < 2; busy++) {
+        begin();
+        stepaf_plan_h plan = make_plan();
+        CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_OK);
+        if (busy)
+            CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_OK);
+        fake_key(attention, ffn, 7, STEPAF_PUSH, 8, 1);
+        attention->ctx->boot.allgather = nobody_meets;
+        CU_ASSERT_EQUAL(fake_commit(attention, ffn), busy ? STEPAF_ERR_STATE : STEPAF_ERR_TIMEOUT);
+        CU_ASSERT_EQUAL(attention->ctx->state, STEPAF_CTX_BROKEN);
+        end();
+    }
+}
+
 static void a_peer_that_cannot_be_joined_is_named(void)
 {
     begin();
@@ -316,6 +342,7 @@ int main(void)
         {"a peer that fails after the verdict breaks the commit",
          a_peer_that_fails_after_the_verdict_breaks_the_commit},
         {"a broken commit ends all plans", a_broken_commit_ends_all_plans},
+        {"who meets nobody is broken", who_meets_nobody_is_broken_whatever_it_has_found},
         {"a peer that cannot be joined is named", a_peer_that_cannot_be_joined_is_named},
         {"a peer that is not ready in time is named", a_peer_that_is_not_ready_in_time_is_named},
         {"a peer that dies is named", a_peer_that_dies_is_named},

@@ -184,6 +184,9 @@ static void nothing_is_enqueued_before_the_commit(void)
     begin(STEPAF_ATTENTION);
     CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_ERR_STATE);
     CU_ASSERT_EQUAL(stepaf_wait_on_stream(plan, &stream), STEPAF_ERR_STATE);
+    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    job->ctx->state = STEPAF_CTX_BROKEN; /* nor after one that has failed halfway */
+    CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_ERR_STATE);
     CU_ASSERT_EQUAL(cuda_fake.n_launches, 0);
     end();
 }
