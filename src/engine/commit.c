@@ -2,6 +2,7 @@
 /* The collective commit: one exchange, the same verdict everywhere, then links, memory and plans,
  * and a READY over every link, so that nobody leaves before all can receive. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/connect.h"
 #include "engine/map.h"
@@ -210,8 +211,8 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own, int
     }
     if (!status)
         status = stepaf_declarations_judge(declarations, size, ctx->boot.rank);
-    if (own && status == own)
-        stepaf_error_raise(&own_error); /* which names the peer, too */
+    if (own && !strcmp(stepaf_last_error()->text, own_error.text))
+        stepaf_error_raise(&own_error); /* it is this rank's verdict: that names the peer, too */
     free(pack.data);
     free(offsets);
     return status;
