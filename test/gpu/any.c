@@ -28,7 +28,7 @@ static bool take_turns(struct any_lane *lane)
     for (int k = 0; k < all; k++)
         if (!any_take(lane, k))
             return false;
-    HS_REFUSED(stepaf_recv_on_stream(lane->plan.handle, lane->plan.stream), STEPAF_ERR_WOULD_BLOCK);
+    HS_STATUS(stepaf_recv_on_stream(lane->plan.handle, lane->plan.stream), STEPAF_ERR_WOULD_BLOCK);
     if (!GX_CUDA(cudaMemcpyAsync(queue, lane->queue, (unsigned)all * sizeof *queue,
                                  cudaMemcpyDeviceToHost, lane->plan.stream)) ||
         !any_sync(lane))
