@@ -127,6 +127,7 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, int64_t deadline_ns)
 
     if (settled)
         return settled;
+    ctx->exclusive = true;
     status = status ? stepaf_error_raise(&error) : check_quiet(ctx);
     ctx->relays_still = !status;
     if (!status)
@@ -332,7 +333,7 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
     }
     mark_committed(ctx);
     status = handshake(ctx, deadline_ns);
-    if (!status && (ctx->streams || stepaf_keys_are_past(ctx)))
+    if (!status && (ctx->streams || ctx->withdrawn))
         status = stepaf_regions_settle(ctx, deadline_ns);
     stepaf_streams_settle(ctx);
     if (!status)
@@ -384,6 +385,7 @@ stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx)
         break_up(ctx);
 out:
     ctx->relays_still = false;
+    ctx->exclusive = false;
     for (int r = 0; r < ctx->boot.size; r++)
         stepaf_declaration_free(&declarations[r]);
     free(declarations);

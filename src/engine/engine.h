@@ -136,6 +136,7 @@ struct stepaf_ctx {
     struct stepaf_streams *streams; /* of the last commit; NULL: there was no stream plan yet */
     struct stepaf_list relays;  /* stream plans that have peers by way of the host, see relay.h */
     bool relays_still;          /* a commit is about to end them */
+    bool exclusive;             /* a commit has found what it goes by: it waits with the lock */
     uint32_t n_stream_requests; /* that are open */
     uint32_t n_relays;          /* in relays */
 

@@ -192,12 +192,12 @@ static void key_free(struct stepaf_key *key)
     free(key);
 }
 
-/* Take one out of the list of those that are withdrawn. */
-static void forget(struct stepaf_ctx *ctx, struct stepaf_key **at)
+/* Free the key that was withdrawn last. */
+static void forget(struct stepaf_ctx *ctx)
 {
-    struct stepaf_key *key = *at;
+    struct stepaf_key *key = ctx->withdrawn;
 
-    *at = key->next;
+    ctx->withdrawn = key->next;
     stepaf_key_vacate(ctx, key);
     key_free(key);
 }
@@ -221,30 +221,14 @@ stepaf_status_t stepaf_key_take_back(struct stepaf_ctx *ctx, uint64_t id)
     key->next = ctx->withdrawn;
     ctx->withdrawn = key;
     if (key->since > ctx->epoch) /* nobody knows it */
-        forget(ctx, &ctx->withdrawn);
+        forget(ctx);
     return STEPAF_OK;
-}
-
-/* Where the first key is that peers do not know any more. One that another thread has withdrawn while
- * this one commits is of the epoch that begins. */
-static struct stepaf_key **first_past(struct stepaf_ctx *ctx)
-{
-    struct stepaf_key **at = &ctx->withdrawn;
-
-    while (*at && (*at)->until == ctx->epoch)
-        at = &(*at)->next;
-    return at;
-}
-
-bool stepaf_keys_are_past(struct stepaf_ctx *ctx)
-{
-    return *first_past(ctx);
 }
 
 void stepaf_keys_forget(struct stepaf_ctx *ctx)
 {
-    for (struct stepaf_key **at; *(at = first_past(ctx));)
-        forget(ctx, at);
+    while (ctx->withdrawn)
+        forget(ctx);
 }
 
 void stepaf_keys_free(struct stepaf_ctx *ctx)

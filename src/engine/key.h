@@ -55,10 +55,8 @@ struct stepaf_key *stepaf_key_find(const struct stepaf_ctx *ctx, uint64_t id);
 struct stepaf_key *stepaf_key_known(const struct stepaf_ctx *ctx, uint64_t id);
 stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id,
                                const stepaf_key_params_t *params);
-/* Peers know it until the next commit, where there are keys that are past, and keys_forget frees
- * them. */
+/* Peers know it until the next commit, where keys_forget frees all that were taken back. */
 stepaf_status_t stepaf_key_take_back(struct stepaf_ctx *ctx, uint64_t id);
-bool stepaf_keys_are_past(struct stepaf_ctx *ctx);
 void stepaf_keys_forget(struct stepaf_ctx *ctx);
 void stepaf_keys_free(struct stepaf_ctx *ctx);
 void stepaf_key_describe(const struct stepaf_key *key, uint64_t id, void *data, uint32_t bytes,

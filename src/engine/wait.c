@@ -94,6 +94,22 @@ static unsigned arm(struct stepaf_ctx *ctx, struct pollfd *polls, bool *all)
     return n;
 }
 
+/* The lock is free while its holder has nothing to do, but for a commit's. Returns whether it is. */
+static bool step_out(struct stepaf_ctx *ctx)
+{
+    bool leaves = !ctx->exclusive;
+
+    if (leaves)
+        stepaf_lock_leave(&ctx->lock);
+    return leaves;
+}
+
+static void step_in(struct stepaf_ctx *ctx, bool has_left)
+{
+    if (has_left)
+        stepaf_lock_enter(&ctx->lock);
+}
+
 /* Sleep without the lock, until a transport wakes this thread, but not for long. Another thread that
  * sleeps at the same time just sleeps: had it taken what wakes this one, this one would sleep on. */
 static void sleep_for(struct stepaf_ctx *ctx)
@@ -106,12 +122,12 @@ static void sleep_for(struct stepaf_ctx *ctx)
         return; /* it has come before */
     if (n)
         ctx->asleep = true;
-    stepaf_lock_leave(&ctx->lock);
+    bool has_left = step_out(ctx);
     if (n)
         (void)ppoll(polls, n, &(struct timespec){0, all ? SLEEP_LONG_NS : SLEEP_NS}, NULL);
     else
         nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
-    stepaf_lock_enter(&ctx->lock);
+    step_in(ctx, has_left);
     if (n)
         ctx->asleep = false;
 }
@@ -130,12 +146,12 @@ static void pause_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
     if (!spins && sleeps) {
         sleep_for(ctx);
     } else {
-        stepaf_lock_leave(&ctx->lock);
+        bool has_left = step_out(ctx);
         if (spins)
             stepaf_cpu_relax();
         else
             sched_yield();
-        stepaf_lock_enter(&ctx->lock);
+        step_in(ctx, has_left);
     }
     if (!spins)
         ctx->host.polled = 0;

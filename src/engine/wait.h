@@ -19,7 +19,7 @@ static inline struct stepaf_waiter stepaf_waiter_begin(void)
     return (struct stepaf_waiter){0};
 }
 /* One vain poll is over: idle as the settings say. False when the deadline has passed. The lock is
- * held on entry and exit, and free for a while in between. */
+ * held on entry and exit, and free for a while in between unless the context is exclusive. */
 bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us);
 /* Something happened, but not what is waited for. False when the deadline has passed. */
 bool stepaf_waiter_busy(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us);

@@ -330,6 +330,83 @@ static void *start_waiting(void *arg)
     return (void *)(intptr_t)stepaf_start_with(rank->plan, &params, &request);
 }
 
+enum { ROUNDS = 60, OF_COMMITS = 3, OF_THREAD = 4 };
+
+struct setter {
+    struct pair_rank *rank;
+    _Atomic bool stop;
+    _Atomic uint32_t rounds;
+    bool failed;
+};
+
+/* What may be done at any time: at an attention rank memory and a plan, at an FFN rank a key and where
+ * it is received, unless it was committed meanwhile, and has memory of the library's. */
+static bool set_up(const struct pair_rank *rank)
+{
+    stepaf_key_params_t key = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
+                               .direction = STEPAF_PUSH,
+                               .max_bytes = 64};
+    stepaf_tensor_t push = {PUSHED, rank->memory, BYTES}, pull = {PULLED, NULL, BYTES};
+    stepaf_status_t received;
+    stepaf_plan_h plan;
+
+    if (!rank->ffn)
+        return !stepaf_alloc(rank->ctx, BYTES, STEPAF_MEM_HOST, &pull.data) &&
+               !stepaf_plan_create(rank->ctx, &push, 1, &pull, 1, 0, &plan) &&
+               !stepaf_plan_destroy(plan) && !stepaf_free(rank->ctx, pull.data);
+    if (stepaf_key_declare(rank->ctx, OF_THREAD, &key))
+        return false;
+    received = stepaf_register_recv(rank->ctx, OF_THREAD, rank->memory, BYTES, (int[]){0}, 1);
+    return (!received || received == STEPAF_ERR_INVALID) &&
+           !stepaf_key_withdraw(rank->ctx, OF_THREAD);
+}
+
+static void *keep_setting_up(void *arg)
+{
+    struct setter *setter = arg;
+
+    while (!setter->stop && !setter->failed) {
+        setter->failed = !set_up(setter->rank);
+        setter->rounds++;
+    }
+    return NULL;
+}
+
+/* One thread commits, again and again; another one sets up and takes back meanwhile. */
+static int commit_beside_another_thread(const stepaf_boot_t *boot, void *arg)
+{
+    stepaf_key_params_t key = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
+                               .direction = STEPAF_PULL,
+                               .max_bytes = BYTES};
+    struct pair_rank rank;
+    struct setter setter = {.rank = &rank};
+    pthread_t thread;
+
+    (void)arg;
+    if (open_rank(&rank, boot, "thread"))
+        return 1;
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+    RANK_CHECK(boot, !pthread_create(&thread, NULL, keep_setting_up, &setter));
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        uint32_t before = setter.rounds;
+        RANK_CHECK(boot, i % 2 ? !stepaf_key_withdraw(rank.ctx, OF_COMMITS)
+                               : !stepaf_key_declare(rank.ctx, OF_COMMITS, &key));
+        RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+        while (setter.rounds == before && !setter.failed)
+            nanosleep(&(struct timespec){.tv_nsec = 10000}, NULL);
+    }
+    setter.stop = true;
+    RANK_CHECK(boot, !pthread_join(thread, NULL) && !setter.failed);
+    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT) == 0);
+    stepaf_finalize(rank.ctx);
+    return 0;
+}
+
+static void another_thread_sets_up_while_one_commits(void)
+{
+    ranks_expect_processes(2, commit_beside_another_thread, NULL);
+}
+
 /* One thread waits for a slot, another one ends the plan as soon as that is possible. */
 static int end_the_plan_of_a_start(const stepaf_boot_t *boot, void *arg)
 {
@@ -382,6 +459,7 @@ int main(void)
         {"handles of a context that is gone are bad", handles_of_a_context_that_is_gone_are_bad},
         {"a child cannot finalize", a_child_cannot_finalize},
         {"a start that waits holds its plan", a_start_that_waits_holds_its_plan},
+        {"another thread sets up while one commits", another_thread_sets_up_while_one_commits},
         CU_TEST_INFO_NULL,
     };
     return unit_run("pair", tests);

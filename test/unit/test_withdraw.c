@@ -130,9 +130,8 @@ static void what_peers_know_stays_until_the_commit(void)
     end();
 }
 
-/* Commit, in the midst of which a peer announces a plan that pushes @a bytes of the key. @a then: NULL, or
- * what happens before the other one is ready, and makes it so. */
-static stepaf_status_t commit_amid(uint32_t bytes, void (*then)(struct fake_job *job))
+/* Commit, in the midst of which a peer announces a plan that pushes @a bytes of the key. */
+static stepaf_status_t commit_amid(uint32_t bytes)
 {
     struct stepaf_msg settled = {.type = STEPAF_MSG_SETTLED, .seq = 2};
     struct stepaf_msg ready = {.type = STEPAF_MSG_READY, .seq = 2};
@@ -149,9 +148,7 @@ static stepaf_status_t commit_amid(uint32_t bytes, void (*then)(struct fake_job 
     fake_say(ffn, 1, &plan);
     fake_say(ffn, 1, &tensor);
     fake_say(ffn, 1, &ready);
-    if (!then)
-        fake_say(ffn, 0, &ready);
-    ffn->on_progress = then;
+    fake_say(ffn, 0, &ready);
     ffn->sayings_wait_for = 2;
     return stepaf_commit(ffn->handle);
 }
@@ -166,36 +163,11 @@ static void in_the_midst_of_a_commit_the_new_one_counts(void)
         CU_ASSERT_EQUAL(stepaf_key_withdraw(attention->handle, PUSHED), STEPAF_OK);
         if (again) /* more than the old one takes */
             CU_ASSERT_EQUAL(declare(ffn, PUSHED, BYTES + 1), STEPAF_OK);
-        CU_ASSERT_EQUAL(commit_amid(again ? BYTES + 1 : BYTES, NULL),
+        CU_ASSERT_EQUAL(commit_amid(again ? BYTES + 1 : BYTES),
                         again ? STEPAF_OK : STEPAF_ERR_PROTOCOL);
         CU_ASSERT_EQUAL(ffn->ctx->counters.dropped_malformed, !again);
         end();
     }
-}
-
-/* Another thread, in the midst of a commit. */
-static void withdraw_amid(struct fake_job *committing)
-{
-    struct stepaf_msg ready = {.type = STEPAF_MSG_READY, .seq = 2};
-
-    committing->on_progress = NULL;
-    CU_ASSERT_EQUAL(committing->ctx->epoch, 2);
-    CU_ASSERT_EQUAL(stepaf_key_withdraw(committing->handle, PUSHED), STEPAF_OK);
-    fake_tell(committing, 0, &ready); /* for which the commit waits */
-}
-
-static void what_goes_in_the_midst_of_a_commit_is_of_the_new_epoch(void)
-{
-    begin();
-    CU_ASSERT_EQUAL_FATAL(fake_commit(ffn, attention), STEPAF_OK);
-    fake_key(attention, ffn, OTHER, STEPAF_PUSH, BYTES, DEPTH);
-    CU_ASSERT_EQUAL(commit_amid(BYTES, withdraw_amid), STEPAF_OK);
-    CU_ASSERT_PTR_NULL(stepaf_key_find(ffn->ctx, PUSHED));
-    const struct stepaf_key *key = stepaf_key_known(ffn->ctx, PUSHED);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(key);
-    CU_ASSERT_PTR_NOT_NULL(stepaf_key_slice(key, 0));
-    CU_ASSERT_PTR_EQUAL(ffn->ctx->peers[1].mirrors[0]->push[0].key, key);
-    end();
 }
 
 /* The memory of several keys goes with the last of them, and the user's own not at all. */
@@ -363,8 +335,6 @@ int main(void)
         {"what peers know stays until the commit", what_peers_know_stays_until_the_commit},
         {"in the midst of a commit the new one counts",
          in_the_midst_of_a_commit_the_new_one_counts},
-        {"what goes in the midst of a commit is of the new epoch",
-         what_goes_in_the_midst_of_a_commit_is_of_the_new_epoch},
         {"memory goes with the last key in it", memory_goes_with_the_last_key_in_it},
         {"memory goes once peers have acknowledged all",
          memory_goes_once_peers_have_acknowledged_all},
