@@ -125,6 +125,7 @@ struct stepaf_ctx {
     uint32_t n_keys;
     struct stepaf_key *withdrawn;   /* since the last commit: peers know them still */
     struct stepaf_region **regions; /* ascending by address */
+    struct stepaf_region **named;   /* the same, ascending by id */
     uint32_t n_regions;
     struct stepaf_region *last_region; /* of the last look-up in host memory */
     struct stepaf_gpu *gpu;            /* NULL: none was needed yet */

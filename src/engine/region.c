@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Registered memory: an array by address, looked up by bisection. */
+/* Registered memory: an array by address, and one by number, looked up by bisection. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +15,21 @@ static uint32_t upper_bound(const struct stepaf_ctx *ctx, const uint8_t *place)
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (ctx->regions[middle]->base <= place)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Return the index of the first region whose number is not below @a id. */
+static uint32_t place_of(const struct stepaf_ctx *ctx, uint32_t id)
+{
+    uint32_t low = 0, high = ctx->n_regions;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (ctx->named[middle]->id < id)
             low = middle + 1;
         else
             high = middle;
@@ -98,11 +113,12 @@ static stepaf_status_t region_add(struct stepaf_ctx *ctx, const struct stepaf_re
 {
     struct stepaf_region *region = malloc(sizeof(*region));
     struct stepaf_region **regions = realloc(ctx->regions, (ctx->n_regions + 1) * sizeof(*regions));
+    struct stepaf_region **named = realloc(ctx->named, (ctx->n_regions + 1) * sizeof(*named));
     uint32_t at;
 
-    if (regions)
-        ctx->regions = regions;
-    if (!region || !regions) {
+    ctx->regions = regions ? regions : ctx->regions;
+    ctx->named = named ? named : ctx->named;
+    if (!region || !regions || !named) {
         free(region);
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
     }
@@ -116,7 +132,7 @@ static stepaf_status_t region_add(struct stepaf_ctx *ctx, const struct stepaf_re
     at = upper_bound(ctx, region->base);
     memmove(&regions[at + 1], &regions[at], (ctx->n_regions - at) * sizeof(*regions));
     regions[at] = region;
-    ctx->n_regions++;
+    named[ctx->n_regions++] = region; /* numbers ascend */
     *region_p = region;
     return STEPAF_OK;
 }
@@ -187,12 +203,14 @@ stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *
 
 void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
-    uint32_t at = upper_bound(ctx, region->base) - 1;
+    uint32_t at = upper_bound(ctx, region->base) - 1, named_at = place_of(ctx, region->id);
 
     tell_drop(ctx, region);
     ctx->n_regions--;
     memmove(&ctx->regions[at], &ctx->regions[at + 1],
             (ctx->n_regions - at) * sizeof(ctx->regions[0]));
+    memmove(&ctx->named[named_at], &ctx->named[named_at + 1],
+            (ctx->n_regions - named_at) * sizeof(ctx->named[0]));
     if (ctx->last_region == region)
         ctx->last_region = NULL;
     if (region->unpin)
@@ -333,22 +351,20 @@ void stepaf_regions_free(struct stepaf_ctx *ctx)
     while (ctx->n_regions)
         stepaf_region_drop(ctx, ctx->regions[ctx->n_regions - 1]);
     free(ctx->regions);
+    free(ctx->named);
 }
 
 uint8_t *stepaf_region_resolve(struct stepaf_host *host, uint32_t id, uint64_t offset,
                                uint32_t bytes)
 {
     const struct stepaf_ctx *ctx = (const struct stepaf_ctx *)host;
+    uint32_t at = place_of(ctx, id);
+    const struct stepaf_region *region = at < ctx->n_regions ? ctx->named[at] : NULL;
 
-    for (uint32_t i = 0; i < ctx->n_regions; i++) {
-        const struct stepaf_region *region = ctx->regions[i];
-        if (region->id != id)
-            continue;
-        if (!region->target || offset > region->bytes || bytes > region->bytes - offset)
-            return NULL;
-        if (region->kind != STEPAF_MEM_HOST)
-            return region->stage ? region->stage->base + offset : NULL;
-        return region->base + offset;
-    }
-    return NULL;
+    if (!region || region->id != id || !region->target || offset > region->bytes ||
+        bytes > region->bytes - offset)
+        return NULL;
+    if (region->kind != STEPAF_MEM_HOST)
+        return region->stage ? region->stage->base + offset : NULL;
+    return region->base + offset;
 }

@@ -239,11 +239,12 @@ static void peers_write_to_targets_only(void)
 static void random_steps_agree_with_a_model(void)
 {
     enum { MAP = 512, STEPS = 4000 };
-    uint16_t map[MAP + 1] = {0}; /* 1 + where the byte's region begins; 0: none */
-    uint32_t random = 7;
+    uint16_t map[MAP + 1] = {0};            /* 1 + where the byte's region begins; 0: none */
+    uint32_t random = 7, gone = UINT32_MAX; /* the number of one that was removed */
     int wrong = 0;
 
     begin();
+    struct stepaf_host *host = &job->ctx->host;
     for (int step = 0; step < STEPS; step++) {
         random = random * 1664525u + 1013904223u;
         size_t at = (random >> 8) % MAP, bytes = 1 + (random >> 20) % 40;
@@ -256,12 +257,17 @@ static void random_steps_agree_with_a_model(void)
         struct stepaf_region *found = stepaf_region_find(job->ctx, place + at, bytes);
         wrong += (found != NULL) != whole;
         wrong += found && found->base != place + map[at] - 1;
+        if (found)
+            found->target = true;
+        wrong += found && host->resolve(host, found->id, 0, 1) != found->base;
+        wrong += host->resolve(host, gone, 0, 1) != NULL;
         if (random >> 31 && at + bytes <= MAP) {
             bool added = stepaf_register(job->handle, place + at, bytes) == STEPAF_OK;
             wrong += added != free_here;
             for (size_t i = at; added && i < at + bytes; i++)
                 map[i] = (uint16_t)(at + 1);
         } else if (map[at] == at + 1) {
+            gone = stepaf_region_find(job->ctx, place + at, 1)->id;
             wrong += stepaf_deregister(job->handle, place + at) != STEPAF_OK;
             for (size_t i = at; map[i] == at + 1; i++)
                 map[i] = 0;
