@@ -121,8 +121,8 @@ STEPAF_API int stepaf_peer_index(stepaf_context_h ctx, int rank);
  *  none reaches a peer); STEPAF_ERR_PEER_LOST; STEPAF_ERR_TIMEOUT; STEPAF_ERR_BOOT;
  *  STEPAF_ERR_PROTOCOL; STEPAF_ERR_NO_MEMORY. A verdict on what was declared, or on a transport that a
  *  rank cannot open, is the same on every rank and leaves the last epoch in force. After PEER_LOST,
- *  TIMEOUT or BOOT, or where connecting to the peers has failed, the context can only be finalized:
- *  starts and commits are STEPAF_ERR_STATE.
+ *  TIMEOUT or BOOT, or where connecting to the peers has failed or memory run out once all ranks had met,
+ *  the context can only be finalized: starts and commits are STEPAF_ERR_STATE.
  *  Blocks for at most STEPAF_COMMIT_TIMEOUT_US, and with it other threads' calls on the context. */
 STEPAF_API stepaf_status_t stepaf_commit(stepaf_context_h ctx);
 

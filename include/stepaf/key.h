@@ -77,7 +77,7 @@ STEPAF_API stepaf_status_t stepaf_key_withdraw(stepaf_context_h ctx, uint64_t ke
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_KEY (not declared as
  *  push); STEPAF_ERR_INVALID (ranks, not divisible, or memory of another kind than
  *  the key's); STEPAF_ERR_SIZE (a slice holds less than
- *  depth * max_bytes); STEPAF_ERR_UNREGISTERED. Nothing changed on failure. In force from the
+ *  depth * max_bytes); STEPAF_ERR_UNREGISTERED; STEPAF_ERR_NO_MEMORY. Nothing changed on failure. In force from the
  *  next commit. Does not block. */
 STEPAF_API stepaf_status_t stepaf_register_recv(stepaf_context_h ctx, uint64_t key, void *buffer,
                                                 size_t bytes, const int *ranks, int n_ranks);

@@ -11,6 +11,11 @@
 
 enum { LOST_EXCHANGE_US = 1000000 };
 
+static stepaf_status_t out_of_memory(void)
+{
+    return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+}
+
 /* Whether something of the plan still waits for room. */
 static bool is_queued(const struct stepaf_plan_obj *plan)
 {
@@ -104,8 +109,7 @@ static stepaf_status_t settle(struct stepaf_ctx *ctx, int64_t deadline_ns)
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (ctx->peers[p].link && !ctx->peers[p].lost && !stepaf_engine_send(&ctx->peers[p], &msg))
-            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        stepaf_engine_tell(&ctx->peers[p], &msg);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
         while (peer->link && !peer->lost && peer->settled != msg.seq)
@@ -180,20 +184,43 @@ static int64_t exchange_us(stepaf_status_t own, int64_t deadline_ns)
     return own == STEPAF_ERR_PEER_LOST && left > LOST_EXCHANGE_US ? LOST_EXCHANGE_US : left;
 }
 
+/* Put together what this rank tells: its failure, if there is no memory for more. */
+static stepaf_status_t pack_own(struct stepaf_ctx *ctx, stepaf_status_t own,
+                                struct stepaf_pack *pack_p)
+{
+    stepaf_declaration_pack(ctx, own, pack_p);
+    if (!pack_p->failed || own)
+        return own;
+    free(pack_p->data);
+    *pack_p = (struct stepaf_pack){0};
+    own = out_of_memory();
+    stepaf_declaration_pack(ctx, own, pack_p);
+    return own;
+}
+
+static bool has_failed(const struct stepaf_declaration *declarations, int n)
+{
+    bool any = false;
+
+    for (int r = 0; r < n; r++)
+        any = any || declarations[r].status;
+    return any;
+}
+
 /* Exchange declarations and judge them. On success the caller owns *all_p and declarations. *met_p: all
  * ranks have, and come to the same verdict. */
 static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own, int64_t deadline_ns,
-                                struct stepaf_declaration *declarations, void **all_p, bool *met_p)
+                                struct stepaf_declaration *declarations, size_t *offsets,
+                                void **all_p, bool *met_p)
 {
-    stepaf_error_t own_error = own ? *stepaf_last_error() : (stepaf_error_t){0};
-    int size = ctx->boot.size, n_read = 0;
     struct stepaf_pack pack = {0};
-    size_t *offsets = calloc((size_t)size + 1, sizeof(*offsets));
+    int size = ctx->boot.size, n_read = 0;
     stepaf_status_t status = STEPAF_OK;
 
-    stepaf_declaration_pack(ctx, own, &pack);
-    if (!offsets || pack.failed)
-        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    own = pack_own(ctx, own, &pack);
+    stepaf_error_t own_error = own ? *stepaf_last_error() : (stepaf_error_t){0};
+    if (pack.failed)
+        status = out_of_memory();
     if (!status) {
         status = ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, all_p, offsets,
                                      exchange_us(own, deadline_ns));
@@ -212,28 +239,33 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own, int
     }
     if (!status)
         status = stepaf_declarations_judge(declarations, size, ctx->boot.rank);
+    if (status == STEPAF_ERR_NO_MEMORY && !has_failed(declarations, n_read)) /* here alone */
+        *met_p = false;
     if (own && !strcmp(stepaf_last_error()->text, own_error.text))
         stepaf_error_raise(&own_error); /* it is this rank's verdict: that names the peer, too */
     free(pack.data);
-    free(offsets);
     return status;
 }
 
-static void send_ready(struct stepaf_peer *peer, stepaf_status_t status)
+/* Tell a peer how this rank has come into @a epoch. */
+static void send_ready(struct stepaf_peer *peer, uint32_t epoch, stepaf_status_t status)
 {
-    struct stepaf_msg msg = {
-        .type = STEPAF_MSG_READY, .seq = peer->ctx->epoch, .word = {(uint32_t)status}};
+    struct stepaf_msg msg = {.type = STEPAF_MSG_READY, .seq = epoch, .word = {(uint32_t)status}};
 
-    (void)stepaf_engine_send(peer, &msg); /* out of memory, the peer's deadline tells it */
+    stepaf_engine_tell(peer, &msg);
 }
 
 /* FFN: whether all that the peer has told of its plans made sense. */
 static stepaf_status_t check_mirrors(const struct stepaf_peer *peer)
 {
+    if (peer->starved)
+        return out_of_memory();
     for (uint32_t i = 0; i < peer->n_mirrors; i++) {
         const struct stepaf_mirror *mirror = peer->mirrors[i];
         if (mirror && mirror->n_known != mirror->n_push + mirror->n_pull)
-            return STEPAF_ERR_PROTOCOL;
+            return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
+                                         "the plans of " STEPAF_WHO_FORMAT " are malformed",
+                                         STEPAF_WHO_ARGS(peer->who));
     }
     return STEPAF_OK;
 }
@@ -283,18 +315,15 @@ static stepaf_status_t handshake(struct stepaf_ctx *ctx, int64_t deadline_ns)
             status = stepaf_plan_announce(plan);
     }
     for (uint32_t p = 0; attention && p < ctx->n_peers; p++)
-        send_ready(&ctx->peers[p], status);
-    for (uint32_t p = 0; p < ctx->n_peers && !status; p++) {
+        send_ready(&ctx->peers[p], ctx->epoch, status);
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
-        status = await_ready(ctx, peer, &waiter, deadline_ns);
-        if (!attention && !status) {
-            stepaf_status_t plans = check_mirrors(peer);
-            send_ready(peer, plans);
-            if (plans)
-                status = stepaf_error_set_peer(plans, STEPAF_PHASE_COMMIT, peer->who,
-                                               "the plans of " STEPAF_WHO_FORMAT " are malformed",
-                                               STEPAF_WHO_ARGS(peer->who));
-        }
+        if (!status)
+            status = await_ready(ctx, peer, &waiter, deadline_ns);
+        if (!status && !attention)
+            status = check_mirrors(peer);
+        if (!attention)
+            send_ready(peer, ctx->epoch, status);
     }
     while (!status && !stepaf_list_empty(&ctx->queued))
         if (!stepaf_engine_advance(ctx, &waiter, deadline_ns))
@@ -327,8 +356,7 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
     status = stepaf_ranks_meet(ctx, declarations, status, deadline_ns);
     if (status) {
         for (uint32_t p = 0; p < ctx->n_peers; p++)
-            if (ctx->peers[p].link)
-                send_ready(&ctx->peers[p], status);
+            send_ready(&ctx->peers[p], ctx->epoch, status);
         return status;
     }
     mark_committed(ctx);
@@ -363,21 +391,27 @@ static void break_up(struct stepaf_ctx *ctx)
 stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx)
 {
     struct stepaf_declaration *declarations = calloc((size_t)ctx->boot.size, sizeof(*declarations));
+    size_t *offsets = calloc((size_t)ctx->boot.size + 1, sizeof(*offsets));
     int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.commit_timeout_us * 1000;
     stepaf_status_t status;
     bool met = false;
     void *all = NULL;
 
-    if (!declarations)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    if (!declarations || !offsets) { /* before anything is told */
+        free(declarations);
+        free(offsets);
+        return out_of_memory();
+    }
     status = prepare(ctx, deadline_ns);
-    status = exchange(ctx, status, deadline_ns, declarations, &all, &met);
+    status = exchange(ctx, status, deadline_ns, declarations, offsets, &all, &met);
     if (status) {
         if (!stepaf_is_attention(ctx))
             stepaf_key_allocate_undo(ctx);
         stepaf_streams_undo(ctx);
         if (!met || status == STEPAF_ERR_TIMEOUT || status == STEPAF_ERR_PEER_LOST)
             break_up(ctx);
+        for (uint32_t p = 0; p < ctx->n_peers && !met; p++) /* they may have met */
+            send_ready(&ctx->peers[p], ctx->epoch + 1, status);
         goto out;
     }
     status = enter_epoch(ctx, declarations, deadline_ns);
@@ -389,6 +423,7 @@ out:
     for (int r = 0; r < ctx->boot.size; r++)
         stepaf_declaration_free(&declarations[r]);
     free(declarations);
+    free(offsets);
     free(all);
     return status;
 }

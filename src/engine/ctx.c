@@ -25,8 +25,7 @@ static void part(struct stepaf_ctx *ctx)
     struct stepaf_msg bye = {.type = STEPAF_MSG_BYE};
 
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (ctx->peers[p].link && !ctx->peers[p].lost)
-            (void)stepaf_engine_send(&ctx->peers[p], &bye);
+        stepaf_engine_tell(&ctx->peers[p], &bye);
     stepaf_engine_flush(ctx, FLUSH_US);
 }
 

@@ -189,7 +189,8 @@ static bool read_keys(struct stepaf_unpack unpack, struct stepaf_declaration *de
     if (declaration->n_keys > STEPAF_MAX_KEYS)
         return false;
     declaration->keys = calloc((size_t)declaration->n_keys + 1, sizeof(*declaration->keys));
-    if (!declaration->keys)
+    declaration->starved = !declaration->keys;
+    if (declaration->starved)
         return false;
     for (uint32_t i = 0; i < declaration->n_keys; i++) {
         if (!read_key(&unpack, &declaration->keys[i]))
@@ -268,6 +269,8 @@ stepaf_status_t stepaf_declaration_read(const void *blob, size_t bytes, int role
         ok = read_body(&unpack, &declaration, before);
     if (!ok || unpack.failed) {
         stepaf_declaration_free(&declaration);
+        if (declaration.starved)
+            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
         return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
                                 "what rank %d declares is malformed", world_rank);
     }

@@ -38,6 +38,7 @@ struct stepaf_declaration {
     const struct stepaf_declaration *twin; /* who declared the very same before and owns keys */
     uint32_t n_keys;
     struct stepaf_declared_key *keys; /* ascending by id */
+    bool starved;                     /* there was no memory for them */
     uint32_t n_regions;
     struct stepaf_unpack regions; /* id, bytes, counted bytes per transport; each */
     struct stepaf_unpack streams; /* stream plans, see stream_tell.h */
@@ -57,7 +58,8 @@ void stepaf_declaration_pack(struct stepaf_ctx *ctx, stepaf_status_t status,
 /* Read one, but for the lane. @a before: NULL, or one of a rank of the same role and lane, that
  * stays as long: mostly all ranks of a role declare the same keys, and then one copy of them is
  * read and judged.
- * STEPAF_ERR_PROTOCOL if it is malformed; nothing is left allocated then. */
+ * STEPAF_ERR_PROTOCOL if it is malformed, which it is to all ranks; STEPAF_ERR_NO_MEMORY. Nothing is
+ * left allocated then. */
 stepaf_status_t stepaf_declaration_read(const void *blob, size_t bytes, int role, int world_rank,
                                         const struct stepaf_declaration *before,
                                         struct stepaf_declaration *declaration_p);

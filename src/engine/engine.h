@@ -46,6 +46,7 @@ struct stepaf_peer {
     struct stepaf_link *link;
     struct stepaf_list queue;      /* posts that found no room */
     struct stepaf_list queue_node; /* in ctx->queued while there are any */
+    struct stepaf_post spare;      /* for a message without tensors: of those, few wait for room */
     struct stepaf_list ready;      /* FFN: batches not yet given to the caller */
     struct stepaf_who who;
     uint32_t index; /* in ctx->peers; its rank is another number where there are lanes */
@@ -59,6 +60,7 @@ struct stepaf_peer {
     uint64_t bytes_sent;             /* of tensors, handed to the transport for it */
     uint64_t bytes_received;         /* of tensors, that it has said have landed */
     struct stepaf_mirror **mirrors;  /* FFN: by plan number */
+    bool starved;                    /* FFN: there was no memory for one that it told in a commit */
     uint32_t n_mirrors;
     struct stepaf_rmem **rmems; /* ascending by id */
     uint32_t n_rmems;
@@ -250,8 +252,11 @@ static inline void stepaf_engine_post_one(struct stepaf_ctx *ctx, struct stepaf_
 {
     stepaf_engine_post(ctx, &post, 1);
 }
-/* Send a message without tensors from the heap (not on the hot path). False: out of memory. */
+/* Send a message without tensors (not on the hot path). False: it would have to wait for room behind
+ * another one, and there is no memory for that. */
 bool stepaf_engine_send(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+/* The same, if there is a link that is not lost; a peer that cannot be told is given up. */
+void stepaf_engine_tell(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 /* Whether @a post is on its way: it and its sources are in use. */
 static inline bool stepaf_post_in_flight(const struct stepaf_post *post)
 {
@@ -295,6 +300,8 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
                                  struct stepaf_plan_obj **plan_p);
 /* Tell all peers of a plan whose keys and memory they know. */
 stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan);
+/* Tell the first @a n of them that it ends. */
+void stepaf_plan_announce_end(const struct stepaf_plan_obj *plan, uint32_t n);
 bool stepaf_plan_ready(const struct stepaf_plan_obj *plan);
 bool stepaf_plan_names(const struct stepaf_plan_obj *plan, const struct stepaf_key *key);
 /* Whether a part of @a op is not over, or its posts are still on their way. */

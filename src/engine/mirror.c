@@ -41,6 +41,7 @@ void stepaf_mirrors_free(struct stepaf_peer *peer)
     free(peer->mirrors);
     peer->mirrors = NULL;
     peer->n_mirrors = 0;
+    peer->starved = false;
 }
 
 static bool batch_open(struct stepaf_mirror *mirror, struct stepaf_batch_obj *batch, uint8_t slot)
@@ -108,24 +109,35 @@ static bool reserve(struct stepaf_peer *peer, uint32_t number)
     return true;
 }
 
+static struct stepaf_mirror *find(struct stepaf_peer *peer, uint32_t number)
+{
+    return number < peer->n_mirrors ? peer->mirrors[number] : NULL;
+}
+
+/* Nothing that the peer starts by the plan could be taken: in a commit it is told so, else it is lost. */
+static void starve(struct stepaf_peer *peer)
+{
+    if (peer->ready_epoch == peer->ctx->epoch)
+        stepaf_engine_give_up(peer, "out of memory for a plan of its");
+    else
+        peer->starved = true;
+}
+
 void stepaf_mirror_plan(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     uint32_t depth = msg->word[2];
 
     if (msg->plan >= STEPAF_MAX_PLANS || msg->word[0] > STEPAF_MAX_TENSORS ||
         msg->word[1] > STEPAF_MAX_TENSORS || !depth || depth > STEPAF_MAX_DEPTH ||
-        msg->slot >= depth || !reserve(peer, msg->plan) || peer->mirrors[msg->plan]) {
+        msg->slot >= depth || find(peer, msg->plan)) {
         malformed(peer);
         return;
     }
-    peer->mirrors[msg->plan] = mirror_make(peer, msg);
-    if (!peer->mirrors[msg->plan])
-        malformed(peer);
-}
-
-static struct stepaf_mirror *find(struct stepaf_peer *peer, uint32_t number)
-{
-    return number < peer->n_mirrors ? peer->mirrors[number] : NULL;
+    struct stepaf_mirror *mirror = reserve(peer, msg->plan) ? mirror_make(peer, msg) : NULL;
+    if (mirror)
+        peer->mirrors[msg->plan] = mirror;
+    else
+        starve(peer);
 }
 
 static bool is_complete(const struct stepaf_mirror *mirror)

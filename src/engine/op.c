@@ -301,7 +301,7 @@ stepaf_status_t stepaf_op_cancel(struct stepaf_op *op)
             .slot = op->slot,
             .seq = op->seq,
         };
-        /* Out of memory, the peer is not told and answers in vain: nothing worse. */
+        /* One that is not told, out of memory, answers in vain: nothing worse. */
         if (op->parts[p].state == STEPAF_PART_WAITING)
             (void)stepaf_engine_send(&ctx->peers[p], &msg);
     }

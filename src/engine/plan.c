@@ -329,6 +329,8 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
     if (status)
         goto err_plan;
     if (!stepaf_table_add(&ctx->plans, plan, STEPAF_MAX_PLANS, &plan->index)) {
+        if (ctx->plans.n_used < STEPAF_MAX_PLANS)
+            goto err_memory;
         status = stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE, "more than %d plans",
                                   STEPAF_MAX_PLANS);
         goto err_plan;

@@ -130,6 +130,17 @@ static void compile(struct stepaf_plan_obj *plan)
     }
 }
 
+void stepaf_plan_announce_end(const struct stepaf_plan_obj *plan, uint32_t n)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+    struct stepaf_msg msg = {
+        .type = STEPAF_MSG_CLOSE, .epoch = (uint16_t)ctx->epoch, .plan = (uint16_t)plan->index};
+
+    for (uint32_t p = 0; p < n; p++)
+        if (!stepaf_plan_leaves_out(plan, p))
+            stepaf_engine_tell(&ctx->peers[p], &msg);
+}
+
 stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan)
 {
     struct stepaf_ctx *ctx = plan->ctx;
@@ -137,8 +148,10 @@ stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan)
     compile(plan);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
-        if (!peer->lost && !stepaf_plan_leaves_out(plan, p) && !announce_to(peer, plan))
+        if (!peer->lost && !stepaf_plan_leaves_out(plan, p) && !announce_to(peer, plan)) {
+            stepaf_plan_announce_end(plan, p + 1); /* it may know a part */
             return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        }
     }
     plan->usable = ctx->epoch;
     return STEPAF_OK;

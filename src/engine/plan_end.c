@@ -23,20 +23,6 @@ stepaf_status_t stepaf_plan_idle(const struct stepaf_plan_obj *plan)
     return STEPAF_OK;
 }
 
-/* Tell the peers that the plan ends. */
-static stepaf_status_t announce_end(const struct stepaf_plan_obj *plan)
-{
-    struct stepaf_ctx *ctx = plan->ctx;
-    struct stepaf_msg msg = {
-        .type = STEPAF_MSG_CLOSE, .epoch = (uint16_t)ctx->epoch, .plan = (uint16_t)plan->index};
-
-    for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (!ctx->peers[p].lost && !stepaf_plan_leaves_out(plan, p) &&
-            !stepaf_engine_send(&ctx->peers[p], &msg))
-            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
-    return STEPAF_OK;
-}
-
 /* Whether all that was enqueued for relayed peers is carried. */
 static stepaf_status_t check_passed(struct stepaf_stream *stream)
 {
@@ -61,7 +47,7 @@ static stepaf_status_t end_relay(struct stepaf_stream *stream)
     if (status && stream->failure)
         return STEPAF_OK;
     if (!status && twin && twin->usable == twin->ctx->epoch)
-        status = announce_end(twin);
+        stepaf_plan_announce_end(twin, twin->ctx->n_peers);
     if (!status && twin)
         stepaf_plan_free(twin);
     return status;
@@ -75,7 +61,7 @@ stepaf_status_t stepaf_plan_end(struct stepaf_plan_obj *plan)
     if (!status && plan->stream && plan->stream->relay)
         status = check_passed(plan->stream);
     if (!status && plan->usable && plan->usable == ctx->epoch)
-        status = announce_end(plan);
+        stepaf_plan_announce_end(plan, ctx->n_peers);
     if (!status && plan->stream && plan->stream->relay)
         status = end_relay(plan->stream);
     if (!status && plan->stream)

@@ -45,18 +45,23 @@ void stepaf_engine_post_mixed(struct stepaf_ctx *ctx, struct stepaf_post *const 
 
 bool stepaf_engine_send(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
-    struct stepaf_post *post = calloc(1, sizeof(*post));
+    bool waits = peer->spare.state == STEPAF_POST_QUEUED;
+    struct stepaf_post *post = waits ? malloc(sizeof(*post)) : &peer->spare;
 
     if (!post)
         return false;
-    post->link = peer->link;
-    post->owned = true;
-    post->msg = *msg;
+    *post = (struct stepaf_post){.link = peer->link, .owned = waits, .msg = *msg};
     post->msg.n_words = STEPAF_MSG_WORDS;
     stepaf_engine_post_one(peer->ctx, post);
-    if (post->state != STEPAF_POST_QUEUED)
+    if (post->owned && post->state != STEPAF_POST_QUEUED)
         free(post);
     return true;
+}
+
+void stepaf_engine_tell(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    if (peer->link && !peer->lost && !stepaf_engine_send(peer, msg))
+        stepaf_engine_give_up(peer, "out of memory to tell it what it has to know");
 }
 
 /* Offer queued posts again. */

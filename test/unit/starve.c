@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "starve.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PLACES = 1 << 16 }; /* of which few are taken at a time */
+
+static struct {
+    void *at;        /* NULL: free; what was freed stays, with number 0, until it is taken again */
+    uint64_t number; /* of the allocation */
+} places[PLACES];
+
+static struct {
+    atomic_flag lock;
+    bool counts;
+    bool lasting;
+    bool struck;
+    uint64_t n;
+    uint64_t nth;
+} state = {.lock = ATOMIC_FLAG_INIT};
+
+/* What the linker makes of malloc and the others: calls come to _wrap_, and what was meant is _real_. */
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t n, size_t bytes);
+void *__real_realloc(void *old, size_t bytes);
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+void __real_free(void *memory);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes);
+void *__wrap_realloc(void *old, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
+char *__wrap_strdup(const char *text);
+void __wrap_free(void *memory);
+
+static void enter(void)
+{
+    while (atomic_flag_test_and_set_explicit(&state.lock, memory_order_acquire)) {
+    }
+}
+
+static void leave(void)
+{
+    atomic_flag_clear_explicit(&state.lock, memory_order_release);
+}
+
+/* The number of the next allocation; 0: not counted. */
+static uint64_t next(bool *fails_p)
+{
+    enter();
+    uint64_t number = state.counts ? ++state.n : 0;
+    *fails_p =
+        number && state.nth && (number == state.nth || (state.lasting && number > state.nth));
+    state.struck = state.struck || *fails_p;
+    leave();
+    return number;
+}
+
+static uint32_t place_of(const void *memory)
+{
+    return (uint32_t)((uintptr_t)memory >> 4) * 2654435761u % PLACES;
+}
+
+static void *note(void *memory, uint64_t number)
+{
+    uint32_t i = place_of(memory);
+
+    if (!memory || !number)
+        return memory;
+    enter();
+    while (places[i].number)
+        i = (i + 1) % PLACES;
+    places[i].at = memory;
+    places[i].number = number;
+    leave();
+    return memory;
+}
+
+static void forget(const void *memory)
+{
+    enter();
+    for (uint32_t i = place_of(memory); memory && places[i].at; i = (i + 1) % PLACES)
+        if (places[i].at == memory)
+            places[i].number = 0;
+    leave();
+}
+
+void *__wrap_malloc(size_t bytes)
+{
+    bool fails;
+    uint64_t number = next(&fails);
+
+    return fails ? NULL : note(__real_malloc(bytes), number);
+}
+
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+    bool fails;
+    uint64_t number = next(&fails);
+
+    return fails ? NULL : note(__real_calloc(n, bytes), number);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
+{
+    bool fails;
+    uint64_t number = next(&fails);
+
+    return fails ? NULL : note(__real_aligned_alloc(alignment, bytes), number);
+}
+
+void *__wrap_realloc(void *old, size_t bytes)
+{
+    bool fails;
+    uint64_t number = next(&fails);
+
+    if (fails)
+        return NULL;
+    forget(old);
+    return note(__real_realloc(old, bytes), number);
+}
+
+char *__wrap_strdup(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = __wrap_malloc(bytes);
+
+    return copy ? memcpy(copy, text, bytes) : NULL;
+}
+
+void __wrap_free(void *memory)
+{
+    forget(memory);
+    __real_free(memory);
+}
+
+void starve_begin(uint64_t nth, bool lasting)
+{
+    enter();
+    state.lasting = lasting;
+    state.counts = true;
+    state.struck = false;
+    state.n = 0;
+    state.nth = nth;
+    memset(places, 0, sizeof(places));
+    leave();
+}
+
+void starve_feed(void)
+{
+    enter();
+    state.nth = 0;
+    leave();
+}
+
+bool starve_has_struck(void)
+{
+    enter();
+    bool struck = state.struck;
+    leave();
+    return struck;
+}
+
+void starve_end(void)
+{
+    enter();
+    state.counts = false;
+    leave();
+}
+
+unsigned starve_leaks(void)
+{
+    unsigned n = 0;
+
+    for (uint32_t i = 0; i < PLACES; i++)
+        if (places[i].number) {
+            n++;
+            fprintf(stderr, "    not freed: allocation %llu\n",
+                    (unsigned long long)places[i].number);
+        }
+    return n;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that runs out. A program whose link wraps the allocator (STARVE_LDFLAGS) can have any one
+ * allocation of its own objects, the library's among them, fail; what shared libraries allocate for
+ * themselves is left alone. */
+#ifndef STEPAF_TEST_STARVE_H
+#define STEPAF_TEST_STARVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Count allocations from here on, and have the @a nth of them fail, from 1; 0: none. @a lasting: and all
+ * that come after it, until starve_feed. */
+void starve_begin(uint64_t nth, bool lasting);
+void starve_feed(void);
+
+/* Whether it has failed. */
+bool starve_has_struck(void);
+
+/* Stop. */
+void starve_end(void);
+
+/* How many of them are not freed, whose numbers are said. */
+unsigned starve_leaks(void);
+
+#endif
