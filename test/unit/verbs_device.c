@@ -105,7 +105,9 @@ static int query_gid(struct ibv_context *context, uint8_t port, uint32_t index,
 
     (void)context, (void)port;
     *entry_p = (struct ibv_gid_entry){.gid_type = IBV_GID_TYPE_ROCE_V2};
-    if ((int)index == verbs_device.n_gids - 1)
+    if (verbs_device.gids)
+        *entry_p = verbs_device.gids[index];
+    else if ((int)index == verbs_device.n_gids - 1)
         memcpy(entry_p->gid.raw, ipv4, sizeof(ipv4));
     else
         entry_p->gid.raw[0] = 0xfe;

@@ -15,10 +15,11 @@ struct verbs_device {
     bool no_cm;     /* the library is built without librdmacm */
     bool no_mlx5;   /* and without libmlx5 */
     bool is_mlx5;
-    unsigned lag_ports; /* that a bond has; 0: it is none */
-    int refuse_lag;     /* errno of setting a queue pair's port */
-    bool no_port;       /* none is active */
-    int n_gids;         /* the last is RoCEv2 over IPv4 */
+    unsigned lag_ports;               /* that a bond has; 0: it is none */
+    int refuse_lag;                   /* errno of setting a queue pair's port */
+    bool no_port;                     /* none is active */
+    int n_gids;                       /* the last is RoCEv2 over IPv4, */
+    const struct ibv_gid_entry *gids; /* unless this is the table */
     uint32_t max_inline;
     uint32_t max_msg;
     int max_cqe;

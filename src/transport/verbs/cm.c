@@ -14,10 +14,9 @@ enum { LISTEN_TRIES = 16 };
 static bool is_address(const struct stepaf_verbs_rail *rail)
 {
     static const union ibv_gid none;
-    bool is_link_local = rail->gid.raw[0] == 0xfe && (rail->gid.raw[1] & 0xc0) == 0x80;
 
-    return !rail->iwarp && rail->link_layer == IBV_LINK_LAYER_ETHERNET && !is_link_local &&
-           memcmp(&rail->gid, &none, sizeof(none)) != 0;
+    return !rail->iwarp && rail->link_layer == IBV_LINK_LAYER_ETHERNET &&
+           !stepaf_verbs_is_link_local(&rail->gid) && memcmp(&rail->gid, &none, sizeof(none)) != 0;
 }
 
 stepaf_status_t stepaf_verbs_cm_rail(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail)

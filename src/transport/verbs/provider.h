@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <infiniband/verbs.h>
 
@@ -136,6 +137,20 @@ struct stepaf_verbs_provider {
     const struct stepaf_verbs_cm_ops *cm;
     const struct stepaf_verbs_lag_ops *lag;
 };
+
+/* Whether an address is one of IPv4, in its last four bytes. */
+static inline bool stepaf_verbs_is_ipv4(const union ibv_gid *address)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+    return !memcmp(address->raw, mapped, sizeof(mapped));
+}
+
+/* Whether it is one of IPv6 that routers do not pass on: fe80::/10. */
+static inline bool stepaf_verbs_is_link_local(const union ibv_gid *address)
+{
+    return address->raw[0] == 0xfe && (address->raw[1] & 0xc0) == 0x80;
+}
 
 /* In force: the libraries, unless a test has set another. */
 extern const struct stepaf_verbs_provider *stepaf_verbs_provider;

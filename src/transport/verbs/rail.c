@@ -10,24 +10,25 @@
 #include "base/error.h"
 #include "transport/verbs/cm.h"
 
+enum { GIDS = UINT8_MAX + 1 /* that a queue pair can name; some tables are longer */ };
+
 static stepaf_status_t refuse(const struct stepaf_verbs_rail *rail, const char *what, int error)
 {
     return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "verbs: %s: %s: %s",
                             rail->name, what, strerror(error));
 }
 
-/* How good an entry of the GID table is; 0: of no use. */
+/* How good an entry of the GID table is; 0: of no use. Kernels put link-local addresses first. */
 static int gid_rank(const struct ibv_gid_entry *entry)
 {
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
     static const union ibv_gid none;
-    bool is_ipv4 = !memcmp(entry->gid.raw, mapped, sizeof(mapped));
+    int rank = entry->gid_type == IBV_GID_TYPE_ROCE_V2 ? 4 : 1;
 
     if (!memcmp(&entry->gid, &none, sizeof(none)))
         return 0;
-    if (entry->gid_type == IBV_GID_TYPE_ROCE_V2)
-        return is_ipv4 ? 4 : 3;
-    return is_ipv4 ? 2 : 1;
+    if (stepaf_verbs_is_ipv4(&entry->gid))
+        return rank + 2;
+    return rank + !stepaf_verbs_is_link_local(&entry->gid);
 }
 
 static stepaf_status_t bad_gid(const struct stepaf_verbs *verbs,
@@ -92,7 +93,8 @@ static stepaf_status_t take_address(struct stepaf_verbs *verbs, struct stepaf_ve
     if (rail->iwarp && setting != STEPAF_ENV_CONNECT_OOB) /* its GIDs are no addresses */
         return stepaf_verbs_cm_rail(verbs, rail);
     if (port->link_layer == IBV_LINK_LAYER_ETHERNET)
-        status = choose_gid(verbs, rail, (uint32_t)port->gid_tbl_len);
+        status =
+            choose_gid(verbs, rail, port->gid_tbl_len < GIDS ? (uint32_t)port->gid_tbl_len : GIDS);
     else if (!verbs->provider->query_gid(rail->context, rail->port, 0, &entry))
         rail->gid = entry.gid;
     if ((!status && setting == STEPAF_ENV_CONNECT_CM) ||
