@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RDMA: by which entry of its GID table a port is reached. */
+/* RDMA: by which entry of its GID table a port is reached, and what that is called. */
 #include <string.h>
 
 #include "unit.h"
@@ -71,12 +71,29 @@ static void entries_beyond_a_queue_pairs_reach_are_left_alone(void)
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);
 }
 
+/* Made of a hardware address whose third byte is 0xff, its middle looks like that of IPv4. */
+static void what_looks_like_ipv4_in_the_middle_is_ipv6(void)
+{
+    static struct vside b;
+
+    memset(table, 0, sizeof(table));
+    put(0, IBV_GID_TYPE_ROCE_V2, 0xfd00000000000001, 0x0211fffffe334455);
+    CU_ASSERT_EQUAL_FATAL(try_table(1, ""), STEPAF_OK);
+    vside_open(&b, 1);
+    vside_join(&a, &b);
+    UNIT_STRING(a.links[0]->address, "fd00::1:211:ffff:fe33:4455");
+    vside_close(&a);
+    vside_close(&b);
+    CU_ASSERT_EQUAL(verbs_device.n_open, 0);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"the address that goes farthest is taken", the_address_that_goes_farthest_is_taken},
         {"entries beyond a queue pair's reach are left alone",
          entries_beyond_a_queue_pairs_reach_are_left_alone},
+        {"what looks like IPv4 in the middle is IPv6", what_looks_like_ipv4_in_the_middle_is_ipv6},
         CU_TEST_INFO_NULL,
     };
     return unit_run("verbs address", tests);

@@ -68,7 +68,7 @@ void stepaf_verbs_call_fail(struct stepaf_verbs_call *call, stepaf_status_t stat
 static void say_address(const struct stepaf_verbs_call *call, char text_p[static ADDRESS_TEXT])
 {
     char address[INET6_ADDRSTRLEN] = "?";
-    bool is_ipv4 = call->address.raw[10] == 0xff && call->address.raw[11] == 0xff;
+    bool is_ipv4 = stepaf_verbs_is_ipv4(&call->address);
 
     (void)inet_ntop(is_ipv4 ? AF_INET : AF_INET6, &call->address.raw[is_ipv4 ? 12 : 0], address,
                     sizeof(address));

@@ -154,7 +154,7 @@ static bool suits(const struct stepaf_verbs *verbs, const struct announced *anno
 /* What the first rail is known by: an IP address, or, on InfiniBand, a LID. */
 static void say_address(const struct stepaf_verbs_rail *rail, char text_p[STEPAF_LINK_ADDRESS])
 {
-    bool is_ipv4 = rail->gid.raw[10] == 0xff && rail->gid.raw[11] == 0xff;
+    bool is_ipv4 = stepaf_verbs_is_ipv4(&rail->gid);
 
     if (rail->link_layer != IBV_LINK_LAYER_ETHERNET)
         snprintf(text_p, STEPAF_LINK_ADDRESS, "lid %u", rail->lid);

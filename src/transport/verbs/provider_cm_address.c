@@ -20,7 +20,7 @@ void stepaf_verbs_cm_to_socket(const union ibv_gid *address, uint16_t port,
     struct sockaddr_in6 *ipv6 = (struct sockaddr_in6 *)storage_p;
 
     memset(storage_p, 0, sizeof(*storage_p));
-    if (!memcmp(address->raw, ipv4_mapped, sizeof(ipv4_mapped))) {
+    if (stepaf_verbs_is_ipv4(address)) {
         ipv4->sin_family = AF_INET;
         ipv4->sin_port = htons(port);
         memcpy(&ipv4->sin_addr, address->raw + sizeof(ipv4_mapped), sizeof(ipv4->sin_addr));
