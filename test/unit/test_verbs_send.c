@@ -242,6 +242,29 @@ static void rails_share_large_tensors(void)
     end();
 }
 
+/* However a tensor falls into pieces, none is above what one request may write. */
+static void no_piece_is_too_large(void)
+{
+    enum { MOST = 4096, ALL = 4 * MOST };
+
+    begin("VERBS_QPS=4 VERBS_STRIPE_BYTES=4096", ALL);
+    ((struct stepaf_verbs *)a.transport)->max_write = verbs_device.max_msg = MOST;
+    for (uint32_t bytes = ALL - 300; bytes <= ALL; bytes++) {
+        memset(b.regions[0].base, 0, ALL);
+        struct stepaf_post post = vside_post(&a, 0, xfers, 1, bytes, at_b);
+        CU_ASSERT_EQUAL(vside_send(&post), STEPAF_POST_POSTED);
+        vside_progress(&a);
+        CU_ASSERT_EQUAL_FATAL(a.n_lost, 0);
+        CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
+        while (vside_progress(&b))
+            ;
+        CU_ASSERT(is_there(bytes));
+    }
+    CU_ASSERT_EQUAL(b.n_messages, 301);
+    CU_ASSERT_EQUAL(a.links[0]->bytes_sent, 301 * ALL - 150 * 301);
+    end();
+}
+
 /* A post that the engine has let go of is not touched. */
 static void a_forgotten_post_is_left_alone(void)
 {
@@ -289,6 +312,7 @@ int main(void)
         {"large tensors are cut", large_tensors_are_cut},
         {"a message waits for its parts", a_message_waits_for_its_parts},
         {"rails share large tensors", rails_share_large_tensors},
+        {"no piece is too large", no_piece_is_too_large},
         {"a forgotten post is left alone", a_forgotten_post_is_left_alone},
         {"what is not used goes", what_is_not_used_goes},
         CU_TEST_INFO_NULL,

@@ -103,6 +103,8 @@ static enum ibv_wc_status perform(const struct pair *pair, const struct request 
 
     if (verbs_device.fail_after && !--verbs_device.fail_after)
         return verbs_device.fail_status;
+    if (bytes > verbs_device.max_msg)
+        return IBV_WC_LOC_LEN_ERR;
     if (!far || far->state == IBV_QPS_ERR || far->state < IBV_QPS_RTR)
         return IBV_WC_RETRY_EXC_ERR;
     if (bytes && !(wr->send_flags & IBV_SEND_INLINE)) {

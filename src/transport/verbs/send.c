@@ -73,10 +73,9 @@ static bool send_divided(struct stepaf_verbs_chain *chain, struct stepaf_post *p
     struct stepaf_verbs_link *link = chain->link;
     const struct stepaf_xfer *xfer = &post->xfer[post->at];
     unsigned n = stepaf_verbs_chain_room(chain) < 2 ? 0 : ways(link);
-    uint64_t most = (uint64_t)n * stepaf_verbs_of(link)->max_write;
+    uint32_t max_write = stepaf_verbs_of(link)->max_write;
+    uint64_t most = (uint64_t)n * max_write, counted = link->base.bytes_sent;
     uint32_t bytes = xfer->bytes - post->at_offset, at = post->at_offset;
-
-    uint64_t counted = link->base.bytes_sent;
 
     if (!n)
         return false;
@@ -84,6 +83,8 @@ static bool send_divided(struct stepaf_verbs_chain *chain, struct stepaf_post *p
         bytes = (uint32_t)most;
     uint32_t each = bytes / n / STEPAF_VERBS_LINE * STEPAF_VERBS_LINE;
     uint32_t first = bytes - each * (n - 1);
+    if (first > max_write) /* with what is left of whole lines: that comes later */
+        first = max_write;
     stepaf_verbs_chain_write(chain, xfer, at, first);
     at += first;
     for (unsigned i = 0; i < link->n_paths; i++) {
