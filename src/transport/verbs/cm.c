@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/env_text.h"
 #include "base/error.h"
 
 enum { LISTEN_TRIES = 16 };
@@ -47,21 +48,6 @@ stepaf_status_t stepaf_verbs_cm_rail(struct stepaf_verbs *verbs, struct stepaf_v
     return STEPAF_OK;
 }
 
-/* STEPAF_NET_PORTS; 0 and 0: any. False: it is not first-last. */
-static bool read_ports(const char *text, unsigned long *first_p, unsigned long *last_p)
-{
-    char *end = (char *)text;
-
-    *first_p = *last_p = 0;
-    if (!text[0])
-        return true;
-    if (text[0] >= '0' && text[0] <= '9')
-        *first_p = *last_p = strtoul(text, &end, 10);
-    if (*end == '-' && end[1] >= '0' && end[1] <= '9')
-        *last_p = strtoul(end + 1, &end, 10);
-    return !*end && *first_p > 0 && *first_p <= *last_p && *last_p <= UINT16_MAX;
-}
-
 /* Listen at one port. 0 or errno. */
 static int listen_at(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail, uint16_t port)
 {
@@ -82,26 +68,26 @@ static int listen_at(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
 }
 
 /* librdmacm's free ports may be taken on iWARP, where they are TCP's as well. */
-static int listen_on(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
-                     unsigned long first, unsigned long last)
+static int listen_on(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail, uint16_t first,
+                     uint16_t last)
 {
     int error = EADDRINUSE;
 
     for (int i = 0; !first && i < LISTEN_TRIES && error == EADDRINUSE; i++)
         error = listen_at(verbs, rail, 0);
-    for (; first && first <= last && error == EADDRINUSE; first++)
-        error = listen_at(verbs, rail, (uint16_t)first);
+    for (uint32_t port = first; first && port <= last && error == EADDRINUSE; port++)
+        error = listen_at(verbs, rail, (uint16_t)port);
     return error;
 }
 
 stepaf_status_t stepaf_verbs_cm_listen(struct stepaf_verbs *verbs)
 {
     const char *ports = verbs->base.host->env->net_ports;
-    unsigned long first, last;
+    uint16_t first, last;
 
     if (verbs->base.host->initiates || !verbs->cm.channel)
         return STEPAF_OK;
-    if (!read_ports(ports, &first, &last))
+    if (!stepaf_env_ports(ports, &first, &last))
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_COMMIT,
                                 "STEPAF_NET_PORTS: \"%.32s\" is not first-last, such as "
                                 "20000-20999",

@@ -45,11 +45,11 @@ static stepaf_status_t take_gid(const struct stepaf_verbs *verbs, struct stepaf_
 {
     const char *text = verbs->base.host->env->verbs_gid_index;
     struct ibv_gid_entry entry;
-    char what[48], *end;
-    unsigned long index = strtoul(text, &end, 10);
+    unsigned long index = strtoul(text, NULL, 10); /* nothing but digits */
+    char what[48];
 
     snprintf(what, sizeof(what), "has GIDs 0 to %u", n_gids - 1);
-    if (*end || text[0] < '0' || text[0] > '9' || index >= n_gids)
+    if (index >= n_gids)
         return bad_gid(verbs, rail, what);
     if (verbs->provider->query_gid(rail->context, rail->port, (uint32_t)index, &entry) ||
         !gid_rank(&entry))
