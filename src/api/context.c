@@ -126,7 +126,7 @@ stepaf_status_t stepaf_commit(stepaf_context_h handle)
     stepaf_leave(ctx);
     stepaf_engine_thread_stop(ctx);
     stepaf_lock_enter(&ctx->lock);
-    status = stepaf_engine_commit(ctx);
+    status = stepaf_error_in(stepaf_engine_commit(ctx), STEPAF_PHASE_COMMIT);
     if (ctx->state == STEPAF_CTX_COMMITTING)
         ctx->state = STEPAF_CTX_OPEN;
     stepaf_leave(ctx);
@@ -142,18 +142,6 @@ uint32_t stepaf_epoch(stepaf_context_h handle)
     const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
 
     return ctx ? ctx->epoch : 0;
-}
-
-/* The bootstrap does not know what it was called for. */
-static stepaf_status_t fail_barrier(stepaf_status_t status)
-{
-    stepaf_error_t error = *stepaf_last_error();
-
-    if (error.status == status && error.phase == STEPAF_PHASE_NONE) {
-        error.phase = STEPAF_PHASE_BARRIER;
-        stepaf_error_raise(&error);
-    }
-    return status;
 }
 
 stepaf_status_t stepaf_barrier(stepaf_context_h handle, stepaf_group_t group, int64_t timeout_us)
@@ -175,7 +163,7 @@ stepaf_status_t stepaf_barrier(stepaf_context_h handle, stepaf_group_t group, in
     int64_t left_us = timeout_us - (stepaf_monotonic_ns() - began_ns) / 1000;
     stepaf_status_t status = ctx->boot.barrier(ctx->boot.self, group, ctx->groups[group],
                                                ctx->group_size[group], left_us > 0 ? left_us : 0);
-    return status ? fail_barrier(status) : STEPAF_OK;
+    return stepaf_error_in(status, STEPAF_PHASE_BARRIER);
 }
 
 stepaf_status_t stepaf_progress(stepaf_context_h handle)

@@ -82,6 +82,13 @@ stepaf_status_t stepaf_error_raise(const stepaf_error_t *error)
     return last.status;
 }
 
+stepaf_status_t stepaf_error_in(stepaf_status_t status, stepaf_phase_t phase)
+{
+    if (status && last.status == status && last.phase == STEPAF_PHASE_NONE)
+        last.phase = phase;
+    return status;
+}
+
 stepaf_status_t stepaf_status_from(uint32_t number)
 {
     switch ((int32_t)number) {

@@ -30,6 +30,10 @@ stepaf_status_t stepaf_error_set_peer(stepaf_status_t status, stepaf_phase_t pha
  * its status. */
 stepaf_status_t stepaf_error_raise(const stepaf_error_t *error);
 
+/* If the last failure is @a status, and was set where nobody knows what it was asked for, name the
+ * phase. Returns @a status. */
+stepaf_status_t stepaf_error_in(stepaf_status_t status, stepaf_phase_t phase);
+
 /* The status that a peer names by @a number: STEPAF_OK, a failure, or, if it is neither,
  * STEPAF_ERR_PROTOCOL. */
 stepaf_status_t stepaf_status_from(uint32_t number);

@@ -184,8 +184,9 @@ static stepaf_status_t import_all(struct stepaf_peer *peer,
 
     release_all(peer);
     if (!stepaf_declaration_transport(declaration, peer->link->ops->name, &unused, &ours))
-        return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
-                                "a peer has withdrawn its transport");
+        return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
+                                     STEPAF_WHO_FORMAT " has withdrawn its transport",
+                                     STEPAF_WHO_ARGS(peer->who));
     peer->rmems = calloc((size_t)declaration->n_regions + 1, sizeof(peer->rmems[0]));
     if (!peer->rmems)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
@@ -203,7 +204,11 @@ static stepaf_status_t import_all(struct stepaf_peer *peer,
             peer->n_rmems += !status;
         }
     }
-    return status;
+    if (status)
+        return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, peer->who,
+                                     "memory of " STEPAF_WHO_FORMAT ": %.200s",
+                                     STEPAF_WHO_ARGS(peer->who), stepaf_last_error()->text);
+    return STEPAF_OK;
 }
 
 static const struct stepaf_rmem *find_rmem(const struct stepaf_peer *peer, uint32_t id)

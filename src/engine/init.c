@@ -156,11 +156,7 @@ static stepaf_status_t fail_exchange(stepaf_status_t status, int64_t timeout_us)
 
     if (status == STEPAF_ERR_TIMEOUT)
         return name_deadline(&error, timeout_us);
-    if (error.status == status && error.phase == STEPAF_PHASE_NONE) {
-        error.phase = STEPAF_PHASE_INIT;
-        stepaf_error_raise(&error);
-    }
-    return status;
+    return stepaf_error_in(status, STEPAF_PHASE_INIT);
 }
 
 static stepaf_status_t exchange(struct stepaf_ctx *ctx, const struct own_view *view,

@@ -45,6 +45,7 @@ struct fake_job {
     stepaf_status_t barrier_status; /* how the bootstrap's barrier ends */
     int64_t barrier_us;             /* and what it was last given */
     const char *join_reason;        /* the next join fails so; NULL: it does not */
+    const char *import_reason;      /* the next import likewise */
     unsigned n_idle;                /* calls of the transport's idle */
     unsigned n_severed;             /* and of its sever */
     unsigned unsettled;             /* looks for which the last peer has not acknowledged all */

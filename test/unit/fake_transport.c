@@ -85,9 +85,11 @@ static void transport_sever(struct stepaf_link *link)
 static stepaf_status_t transport_import(struct stepaf_link *link, uint32_t id, uint64_t bytes,
                                         struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p)
 {
-    struct fake_rmem *rmem = calloc(1, sizeof *rmem);
+    const struct fake_job *job = ((struct fake_transport *)link->transport)->job;
 
-    (void)link;
+    if (job->import_reason)
+        return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, "%s", job->import_reason);
+    struct fake_rmem *rmem = calloc(1, sizeof *rmem);
     fake_must(stepaf_unpack_u32(unpack) == id && rmem && bytes < 1 << 26, "import");
     rmem->base = (struct stepaf_rmem){id, bytes};
     rmem->memory = calloc(bytes ? bytes : 1, 1);

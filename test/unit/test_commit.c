@@ -221,6 +221,18 @@ static void a_peer_that_cannot_be_joined_is_named(void)
     end();
 }
 
+static void a_peer_whose_memory_makes_no_sense_is_named(void)
+{
+    begin();
+    attention->import_reason = "a region's announcement is malformed";
+    CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_ERR_PROTOCOL);
+    UNIT_STRING(stepaf_last_error()->text, "memory of FFN rank 0 (world rank 2): a region's "
+                                           "announcement is malformed");
+    CU_ASSERT_EQUAL(stepaf_last_error()->peer_world_rank, 2);
+    expect_broken(attention);
+    end();
+}
+
 static void a_peer_that_is_not_ready_in_time_is_named(void)
 {
     begin();
@@ -344,6 +356,8 @@ int main(void)
         {"a broken commit ends all plans", a_broken_commit_ends_all_plans},
         {"who meets nobody is broken", who_meets_nobody_is_broken_whatever_it_has_found},
         {"a peer that cannot be joined is named", a_peer_that_cannot_be_joined_is_named},
+        {"a peer whose memory makes no sense is named",
+         a_peer_whose_memory_makes_no_sense_is_named},
         {"a peer that is not ready in time is named", a_peer_that_is_not_ready_in_time_is_named},
         {"a peer that dies is named", a_peer_that_dies_is_named},
         {"a peer that finalizes at once was ready", a_peer_that_finalizes_at_once_was_ready},
