@@ -130,8 +130,10 @@ void stepaf_transports_trim(struct stepaf_ctx *ctx)
     set_wait_polls(ctx);
 }
 
-static stepaf_status_t connect_peer(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
-                                    const struct stepaf_declaration *declaration)
+/* Connect a peer by one transport; if that cannot be, there is no link, and the reason is noted. */
+static stepaf_status_t connect_by(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                  const struct stepaf_declaration *declaration,
+                                  struct stepaf_transport *transport)
 {
     const struct stepaf_rank *rank = &ctx->ranks[peer->who.world_rank];
     struct stepaf_peer_facts facts = {
@@ -141,28 +143,37 @@ static stepaf_status_t connect_peer(struct stepaf_ctx *ctx, struct stepaf_peer *
         .node_id = rank->node_id,
         .pid = rank->pid,
     };
+    char reason[STEPAF_REASON_MAX] = "it does not offer this transport";
+    stepaf_status_t status = STEPAF_OK;
+    struct stepaf_unpack unpack;
+    uint32_t index;
 
-    for (unsigned t = 0; t < ctx->n_transports && !peer->link; t++) {
-        struct stepaf_transport *transport = ctx->transports[t];
-        char reason[STEPAF_REASON_MAX] = "it does not offer this transport";
-        struct stepaf_unpack unpack;
-        uint32_t index;
-        stepaf_status_t status = STEPAF_OK;
+    if (stepaf_declaration_transport(declaration, transport->ops->name, &unpack, &index))
+        status = transport->ops->connect(transport, &facts, &unpack, &peer->link, reason);
+    if (!status && !peer->link)
+        note(peer->refused, transport->ops->name, reason);
+    return status;
+}
+
+static stepaf_status_t not_reached(const struct stepaf_peer *peer)
+{
+    return stepaf_error_set_peer(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
+                                 "no transport reaches " STEPAF_WHO_FORMAT ": %s",
+                                 STEPAF_WHO_ARGS(peer->who),
+                                 peer->refused[0] ? peer->refused : "none is open");
+}
+
+static stepaf_status_t connect_peer(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                    const struct stepaf_declaration *declaration)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    for (unsigned t = 0; t < ctx->n_transports && !status && !peer->link; t++) {
         if (ctx->unopened[t][0])
             note(peer->refused, "", ctx->unopened[t]);
-        if (stepaf_declaration_transport(declaration, transport->ops->name, &unpack, &index))
-            status = transport->ops->connect(transport, &facts, &unpack, &peer->link, reason);
-        if (status)
-            return status;
-        if (!peer->link)
-            note(peer->refused, transport->ops->name, reason);
+        status = connect_by(ctx, peer, declaration, ctx->transports[t]);
     }
-    if (!peer->link)
-        return stepaf_error_set_peer(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
-                                     "no transport reaches " STEPAF_WHO_FORMAT ": %s",
-                                     STEPAF_WHO_ARGS(peer->who),
-                                     peer->refused[0] ? peer->refused : "none is open");
-    return STEPAF_OK;
+    return status || peer->link ? status : not_reached(peer);
 }
 
 static void release_all(struct stepaf_peer *peer)
@@ -298,6 +309,19 @@ static void find_sole(struct stepaf_ctx *ctx)
             ctx->sole = NULL;
 }
 
+/* What links bring with them: where the peer's memory is, and there this rank's keys. */
+static stepaf_status_t look_up(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                               const struct stepaf_declaration *declaration)
+{
+    stepaf_status_t status = import_all(peer, declaration);
+
+    if (!status && stepaf_is_attention(ctx))
+        status = resolve_keys(ctx, peer, declaration);
+    if (!status)
+        note_gpu(peer);
+    return status;
+}
+
 stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx,
                                      const struct stepaf_declaration *declarations,
                                      int64_t deadline_ns)
@@ -309,13 +333,34 @@ stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx,
         if (!peer->link)
             status = connect_peer(ctx, peer, declaration);
         if (!status)
-            status = import_all(peer, declaration);
-        if (!status && stepaf_is_attention(ctx))
-            status = resolve_keys(ctx, peer, declaration);
+            status = look_up(ctx, peer, declaration);
         if (status)
             return status;
-        note_gpu(peer);
     }
     find_sole(ctx);
     return join_all(ctx, deadline_ns);
+}
+
+stepaf_status_t stepaf_peer_follow(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                   const struct stepaf_declaration *declaration,
+                                   struct stepaf_transport *transport)
+{
+    const struct stepaf_transport_ops *better = peer->link->ops;
+    stepaf_status_t status = STEPAF_OK;
+
+    stepaf_log_warn(STEPAF_WHO_FORMAT " cannot use %s: both ends take %s",
+                    STEPAF_WHO_ARGS(peer->who), better->name, transport->ops->name);
+    note(peer->refused, better->name, "the other end cannot use it");
+    release_all(peer);
+    better->disconnect(peer->link);
+    peer->link = NULL;
+    if (transport->ops->meets)
+        note(peer->refused, transport->ops->name, "it would have to be connected before all meet");
+    else
+        status = connect_by(ctx, peer, declaration, transport);
+    if (!status)
+        status = peer->link ? look_up(ctx, peer, declaration) : not_reached(peer);
+    if (!status)
+        find_sole(ctx);
+    return status;
 }

@@ -16,8 +16,14 @@ stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx,
                                      const struct stepaf_declaration *declarations,
                                      int64_t deadline_ns);
 
+/* The peer has taken another transport than this end, which follows. */
+stepaf_status_t stepaf_peer_follow(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                   const struct stepaf_declaration *declaration,
+                                   struct stepaf_transport *transport);
+
 /* Where some transport asks for it, let nobody send before all have connected, and let all fail if one
- * could not: @a own is this rank's result. Returns that, or another rank's failure. First commit. */
+ * could not: @a own is this rank's result. Returns that, or another rank's failure. Where two ends have
+ * taken different transports, they agree on one. First commit. */
 stepaf_status_t stepaf_ranks_meet(struct stepaf_ctx *ctx,
                                   const struct stepaf_declaration *declarations,
                                   stepaf_status_t own, int64_t deadline_ns);

@@ -11,7 +11,7 @@
 #include "base/pack.h"
 #include "topo/topo.h"
 
-enum { STEPAF_WIRE_VERSION = 6, STEPAF_VERSION_MAX = 32 };
+enum { STEPAF_WIRE_VERSION = 7, STEPAF_VERSION_MAX = 32 };
 
 /* What one rank says. */
 struct stepaf_introduction {

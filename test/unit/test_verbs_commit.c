@@ -58,6 +58,57 @@ static void all_learn_why_one_cannot_connect(void)
     ranks_expect_processes(RANKS, learn_why, NULL);
 }
 
+/* One operation from rank 0 to rank 1. */
+static int push(const stepaf_boot_t *boot, stepaf_context_h ctx, stepaf_plan_h plan)
+{
+    stepaf_request_h request;
+    stepaf_tensor_info_t in;
+    stepaf_batch_h batch;
+    int n;
+
+    if (boot->rank == 0) {
+        RANK_CHECK(boot, stepaf_start(plan, &request) == STEPAF_OK);
+        RANK_CHECK(boot, stepaf_wait(request, SOON_S * 1000000ll) == STEPAF_OK);
+        return 0;
+    }
+    RANK_CHECK(boot,
+               stepaf_recv(ctx, STEPAF_FROM_ANY, SOON_S * 1000000ll, &batch, 1, &n) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_batch_tensor(batch, 0, &in) == STEPAF_OK);
+    RANK_CHECK(boot, in.bytes == 64 && ((uint8_t *)in.data)[63] == 0x5a);
+    RANK_CHECK(boot, stepaf_release(batch) == STEPAF_OK);
+    return 0;
+}
+
+/* @a arg: the rank whose queue pair cannot be made ready, as the other's can. */
+static int go_another_way(const stepaf_boot_t *boot, void *arg)
+{
+    stepaf_plan_h plan = NULL;
+    stepaf_link_info_t link;
+    stepaf_context_h ctx;
+    void *memory;
+
+    RANK_CHECK(boot, begin(boot, "verbs,tcp", &ctx) == STEPAF_OK);
+    verbs_device.refuse_rtr = boot->rank == *(const int *)arg ? EHOSTUNREACH : 0;
+    RANK_CHECK(boot, stepaf_alloc(ctx, 64, STEPAF_MEM_HOST, &memory) == STEPAF_OK);
+    memset(memory, 0x5a, 64);
+    stepaf_tensor_t tensor = {1, memory, 64};
+    if (boot->rank == 0)
+        RANK_CHECK(boot, stepaf_plan_create(ctx, &tensor, 1, NULL, 0, 0, &plan) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_commit(ctx) == STEPAF_OK);
+    RANK_CHECK(boot, push(boot, ctx, plan) == 0);
+    RANK_CHECK(boot, stepaf_link_get(ctx, 0, &link) == STEPAF_OK);
+    RANK_CHECK(boot, !strncmp(link.transport, "tcp", 3));
+    stepaf_finalize(ctx);
+    return 0;
+}
+
+/* The other end has a link that cannot be used, and does not know it. */
+static void both_ends_go_another_way_where_one_cannot_connect(void)
+{
+    for (int fails = 0; fails < 2; fails++)
+        ranks_expect_processes(2, go_another_way, &fails);
+}
+
 static int say_when(const stepaf_boot_t *boot, void *arg)
 {
     stepaf_context_h ctx;
@@ -81,6 +132,8 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"all learn why one cannot connect", all_learn_why_one_cannot_connect},
+        {"both ends go another way where one cannot connect",
+         both_ends_go_another_way_where_one_cannot_connect},
         {"what fails in a commit says so", what_fails_in_a_commit_says_so},
         CU_TEST_INFO_NULL,
     };
