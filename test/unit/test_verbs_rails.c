@@ -77,6 +77,27 @@ static void a_refused_piece_goes_another_way(void)
     end();
 }
 
+/* Who closes does not send anything again, and waits only for what goes by rails that are left. */
+static void closing_does_not_wait_for_a_peer_to_agree(void)
+{
+    uint32_t peer;
+
+    begin(two);
+    verbs_device_event(IBV_EVENT_PORT_ERR, 0);
+    look(&a);
+    CU_ASSERT_EQUAL(vside_link(&a, 0)->halt, STEPAF_VERBS_HALTED);
+    CU_ASSERT_TRUE(stepaf_verbs_ops.unsettled(a.transport, true, &peer));
+    ((struct stepaf_verbs *)a.transport)->closing = true;
+    CU_ASSERT_FALSE(stepaf_verbs_ops.unsettled(a.transport, true, &peer));
+    verbs_device.holds = true;
+    CU_ASSERT_TRUE(stepaf_verbs_tell(vside_link(&a, 0), &vside_link(&a, 0)->paths[1], false));
+    CU_ASSERT_TRUE(stepaf_verbs_ops.unsettled(a.transport, true, &peer));
+    verbs_device_go();
+    vside_progress(&a);
+    CU_ASSERT_FALSE(stepaf_verbs_ops.unsettled(a.transport, false, &peer));
+    end();
+}
+
 /* What a peer says of rails is input. */
 static void nonsense_about_rails_is_counted(void)
 {
@@ -121,6 +142,7 @@ int main(void)
         {"a mistake is no dead rail", a_mistake_is_no_dead_rail},
         {"a rail that cannot be closed ends the link", a_rail_that_cannot_be_closed_ends_the_link},
         {"a refused piece goes another way", a_refused_piece_goes_another_way},
+        {"closing does not wait for a peer to agree", closing_does_not_wait_for_a_peer_to_agree},
         {"nonsense about rails is counted", nonsense_about_rails_is_counted},
         CU_TEST_INFO_NULL,
     };

@@ -146,8 +146,8 @@ bool stepaf_verbs_unsettled(struct stepaf_transport *transport, bool begin, uint
 
     for (uint32_t p = 0; p < verbs->n_peers; p++) {
         struct stepaf_verbs_link *link = verbs->links[p];
-        /* What a dead rail has lost is read again. */
-        bool resends = link && link->halt >= STEPAF_VERBS_RESENDS;
+        /* What a dead rail has lost is read again, unless this end goes. */
+        bool resends = link && link->halt >= STEPAF_VERBS_RESENDS && !verbs->closing;
         for (unsigned i = 0; link && !link->base.dead && i < link->n_paths; i++) {
             struct stepaf_verbs_path *path = &link->paths[i];
             if (begin || resends)
