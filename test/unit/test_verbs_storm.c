@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RDMA over several rails that die at moments drawn at random, with traffic both ways of which every
- * step's order is drawn as well. Every message comes once, in order, with its bytes; sources that are
- * said to be free are overwritten at once, and receive buffers once their message was taken. */
+/* RDMA over one rail, or over several that die at moments drawn at random, with traffic both ways of
+ * which every step's order is drawn as well. Every message comes once, in order, with its bytes;
+ * sources that are said to be free are overwritten at once, and receive buffers once their message was
+ * taken. */
 #include <stdlib.h>
 
 #include "unit.h"
 #include "verbs_side.h"
 
 enum { SLOTS = 8, SLOT = 1 << 14, MESSAGES = 60, RUNS = 150, STEPS = 200000 };
+
+/* What a link counts shortly before that wraps; whole rounds of 16 receives. */
+static const uint32_t aged = 0u - 32;
 
 struct flow {
     struct vside *from, *to;
@@ -146,6 +150,22 @@ static void step(void)
     }
 }
 
+/* As after that many operations. */
+static void age(struct vside *side)
+{
+    struct stepaf_verbs_link *link = vside_link(side, 0);
+
+    for (unsigned i = 0; i < link->n_paths; i++) {
+        struct stepaf_verbs_path *path = &link->paths[i];
+        path->posted = path->done = path->asked = 0u - 1 - draw(60);
+        path->tx_next = path->tx_read = aged;
+        path->rx_next = path->rx_refilled = path->rx_told = path->rx_parts_from = aged;
+        *(uint32_t *)(uintptr_t)path->tx_ack = aged;
+    }
+    link->rx_arrived = aged;
+    link->base.messages_sent = aged;
+}
+
 /* One connection's life, during which all rails but one die. */
 static void storm(const char *settings, int n_rails)
 {
@@ -161,6 +181,11 @@ static void storm(const char *settings, int n_rails)
         vside_memory(&b, SLOTS * SLOT);
     }
     a.taken = b.taken = on_message;
+    uint32_t before = draw(2) ? aged : 0; /* messages */
+    if (before) {
+        age(&a);
+        age(&b);
+    }
     flow_make(&there, &a, &b);
     flow_make(&back, &b, &a);
     verbs_device.holds = true;
@@ -177,7 +202,7 @@ static void storm(const char *settings, int n_rails)
     CU_ASSERT(is_over());
     CU_ASSERT_EQUAL(a.n_lost + b.n_lost, 0);
     CU_ASSERT_EQUAL(a.host.dropped_malformed + b.host.dropped_malformed, 0);
-    CU_ASSERT_EQUAL(a.links[0]->messages_sent, MESSAGES);
+    CU_ASSERT_EQUAL((uint32_t)a.links[0]->messages_sent, before + MESSAGES);
     CU_ASSERT_EQUAL(verbs_device.n_unready + verbs_device.n_overflow, 0);
     if (!is_over())
         fprintf(stderr, "\n    %s: %u steps, %u and %u taken; %s%s\n", settings, steps, there.taken,
@@ -209,8 +234,17 @@ static void storms(const char *settings, int n_rails, uint32_t max_inline)
     }
 }
 
+#define RAIL1 "NET_DEVICES=fake0 VERBS_STRIPE_BYTES=4096 VERBS_SEND_DEPTH=32 VERBS_RECEIVES=16 "
 #define RAILS2 "NET_DEVICES=fake0,fake1 VERBS_STRIPE_BYTES=4096 VERBS_SEND_DEPTH=32 "
 #define RAILS3 "NET_DEVICES=fake0,fake1,fake2 VERBS_STRIPE_BYTES=4096 VERBS_SEND_DEPTH=32 "
+
+static void one_rail(void)
+{
+    storms(RAIL1, 1, 256);
+    storms(RAIL1, 1, 0);
+    storms(RAIL1 "VERBS_QPS=4", 1, 256);
+    storms(RAIL1 "VERBS_QPS=3 VERBS_NOTIFY=send", 1, 32);
+}
 
 static void two_rails(void)
 {
@@ -238,6 +272,7 @@ static void messages_that_are_sent(void)
 int main(void)
 {
     CU_TestInfo tests[] = {
+        {"one rail", one_rail},
         {"two rails", two_rails},
         {"three rails", three_rails},
         {"several queue pairs on each", several_queue_pairs_on_each},
