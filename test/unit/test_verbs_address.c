@@ -87,6 +87,28 @@ static void what_looks_like_ipv4_in_the_middle_is_ipv6(void)
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);
 }
 
+/* Ports of InfiniBand may share a LID, as those of virtual functions, and say so: what goes to them,
+ * and comes from them, has a global header. */
+static void a_port_that_asks_for_a_global_header_gets_one(void)
+{
+    static struct vside b;
+
+    for (unsigned asks = 0; asks < 4; asks++) {
+        verbs_device_reset();
+        vside_settings = "";
+        verbs_device.is_infiniband = true;
+        verbs_device.port_flags = asks & 1 ? IBV_QPF_GRH_REQUIRED : 0;
+        vside_open(&a, 1);
+        verbs_device.port_flags = asks & 2 ? IBV_QPF_GRH_REQUIRED : 0;
+        vside_open(&b, 1);
+        vside_join(&a, &b);
+        CU_ASSERT_EQUAL(verbs_device.n_global, asks ? 2 : 0);
+        vside_close(&a);
+        vside_close(&b);
+        CU_ASSERT_EQUAL(verbs_device.n_open, 0);
+    }
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -94,6 +116,8 @@ int main(void)
         {"entries beyond a queue pair's reach are left alone",
          entries_beyond_a_queue_pairs_reach_are_left_alone},
         {"what looks like IPv4 in the middle is IPv6", what_looks_like_ipv4_in_the_middle_is_ipv6},
+        {"a port that asks for a global header gets one",
+         a_port_that_asks_for_a_global_header_gets_one},
         CU_TEST_INFO_NULL,
     };
     return unit_run("verbs address", tests);

@@ -91,7 +91,9 @@ static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port
     *attr_p = (struct ibv_port_attr){
         .state = verbs_device.no_port ? IBV_PORT_DOWN : IBV_PORT_ACTIVE,
         .active_mtu = IBV_MTU_1024,
-        .link_layer = IBV_LINK_LAYER_ETHERNET,
+        .link_layer =
+            verbs_device.is_infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET,
+        .flags = verbs_device.port_flags,
         .gid_tbl_len = verbs_device.n_gids,
         .max_msg_sz = verbs_device.max_msg,
     };
@@ -272,8 +274,10 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
         return verbs_device.refuse_rtr;
     if (attr->qp_state == IBV_QPS_ERR && verbs_device.refuse_error)
         return verbs_device.refuse_error;
-    if (attr->qp_state == IBV_QPS_RTR)
+    if (attr->qp_state == IBV_QPS_RTR) {
         pair->far = attr->dest_qp_num;
+        verbs_device.n_global += attr->ah_attr.is_global;
+    }
     if (attr->qp_state == IBV_QPS_ERR)
         verbs_queue_flush(pair);
     pair->state = attr->qp_state;

@@ -15,9 +15,11 @@ struct verbs_device {
     bool no_cm;     /* the library is built without librdmacm */
     bool no_mlx5;   /* and without libmlx5 */
     bool is_mlx5;
-    unsigned lag_ports;               /* that a bond has; 0: it is none */
-    int refuse_lag;                   /* errno of setting a queue pair's port */
-    bool no_port;                     /* none is active */
+    unsigned lag_ports; /* that a bond has; 0: it is none */
+    int refuse_lag;     /* errno of setting a queue pair's port */
+    bool no_port;       /* none is active */
+    bool is_infiniband; /* ports are, and not of RoCE */
+    uint8_t port_flags;
     int n_gids;                       /* the last is RoCEv2 over IPv4, */
     const struct ibv_gid_entry *gids; /* unless this is the table */
     uint32_t max_inline;
@@ -55,6 +57,7 @@ struct verbs_device {
     unsigned n_signaled;
     unsigned n_unready;    /* notifications that found no receive */
     unsigned n_on_port[3]; /* queue pairs put on port 1 and 2 of a bond */
+    unsigned n_global;     /* queue pairs whose packets have a global header */
     unsigned n_overflow;   /* posts beyond a queue's depth, and lost completions */
     int n_open;            /* objects of all kinds that are not destroyed */
     unsigned n_registered; /* regions, ever */

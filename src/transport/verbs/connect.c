@@ -11,7 +11,7 @@
 #include "transport/verbs/failover.h"
 
 /* In a rail's second word, above the port it listens at. */
-enum { HOW_CM = 1 << 16, HOW_IWARP = 1 << 17 };
+enum { HOW_CM = 1 << 16, HOW_IWARP = 1 << 17, HOW_GLOBAL = 1 << 18 };
 
 struct announced_rail {
     uint16_t lid;
@@ -19,6 +19,7 @@ struct announced_rail {
     uint8_t link_layer;
     bool cm;
     bool iwarp;
+    bool global;
     uint16_t port; /* where it listens; 0: nowhere */
     union ibv_gid gid;
     uint32_t control_key;
@@ -58,8 +59,9 @@ void stepaf_verbs_pack(struct stepaf_transport *transport, struct stepaf_pack *p
         const struct stepaf_verbs_rail *rail = &verbs->rails[r];
         stepaf_pack_u32(pack,
                         rail->lid | (uint32_t)rail->mtu << 16 | (uint32_t)rail->link_layer << 24);
-        stepaf_pack_u32(pack,
-                        rail->listens | (rail->cm ? HOW_CM : 0u) | (rail->iwarp ? HOW_IWARP : 0u));
+        stepaf_pack_u32(pack, rail->listens | (rail->cm ? HOW_CM : 0u) |
+                                  (rail->iwarp ? HOW_IWARP : 0u) |
+                                  (rail->global ? HOW_GLOBAL : 0u));
         stepaf_pack_bytes(pack, rail->gid.raw, sizeof(rail->gid.raw));
         stepaf_pack_u32(pack, rail->control_mr->rkey);
     }
@@ -80,6 +82,7 @@ static bool unpack_rail(struct stepaf_unpack *unpack, struct announced_rail *rai
     rail->port = (uint16_t)how;
     rail->cm = how & HOW_CM;
     rail->iwarp = how & HOW_IWARP;
+    rail->global = how & HOW_GLOBAL;
     if (!gid || rail->mtu < IBV_MTU_256 || rail->mtu > IBV_MTU_4096)
         return false;
     memcpy(rail->gid.raw, gid, sizeof(rail->gid.raw));
@@ -237,7 +240,8 @@ static bool path_connect(struct stepaf_verbs *verbs, struct stepaf_verbs_link *l
     const struct announced_rail *its = &announced->rails[i / verbs->n_qps];
     struct stepaf_verbs_path *path = &link->paths[i];
     uint32_t at = slot * announced->n_rails * announced->n_qps + i;
-    struct stepaf_verbs_far far = {.lid = its->lid, .mtu = its->mtu, .gid = its->gid};
+    struct stepaf_verbs_far far = {
+        .lid = its->lid, .mtu = its->mtu, .global = its->global, .gid = its->gid};
     const char *step = "preparing";
     int error;
 

@@ -106,7 +106,7 @@ static int to_receive(struct stepaf_verbs *verbs, const struct stepaf_verbs_path
         .ah_attr = {.dlid = far->lid, .port_num = rail->port},
     };
 
-    if (rail->link_layer == IBV_LINK_LAYER_ETHERNET) {
+    if (rail->global || far->global) {
         attr.ah_attr.is_global = 1;
         attr.ah_attr.grh = (struct ibv_global_route){
             .dgid = far->gid,

@@ -125,6 +125,7 @@ static stepaf_status_t look_at_port(struct stepaf_verbs *verbs, struct stepaf_ve
     rail->lid = port.lid;
     rail->mtu = (uint8_t)port.active_mtu;
     rail->link_layer = port.link_layer;
+    rail->global = port.link_layer == IBV_LINK_LAYER_ETHERNET || port.flags & IBV_QPF_GRH_REQUIRED;
     if (port.max_msg_sz >= STEPAF_VERBS_LINE && port.max_msg_sz < verbs->max_write)
         verbs->max_write = port.max_msg_sz / STEPAF_VERBS_LINE * STEPAF_VERBS_LINE;
     rail->max_qp_wr = device.max_qp_wr;

@@ -79,6 +79,7 @@ struct stepaf_verbs_rail {
     bool imm;          /* notify by 32 bits of a write */
     bool iwarp;        /* its queue pairs are made ready by connecting */
     bool cm;           /* they are connected by librdmacm, and gid is an IP address */
+    bool global;       /* what comes and goes has a global header, with GIDs */
     uint8_t lag_ports; /* of its bond, that queue pairs are put on by turns; 0: they are not */
     uint8_t lag_port;  /* that all are put on; 0: none in particular */
     uint16_t listens;  /* on this port; 0: it does not */
@@ -290,6 +291,7 @@ struct stepaf_verbs_far {
     uint32_t psn;
     uint16_t lid;
     uint8_t mtu;
+    bool global;
     union ibv_gid gid;
 };
 /* Make a queue pair take receives. 0 or errno. */
