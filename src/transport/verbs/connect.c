@@ -290,6 +290,7 @@ stepaf_status_t stepaf_verbs_connect(struct stepaf_transport *transport,
     memcpy(link->secret, announced.secret, sizeof(link->secret));
     point(verbs, link, &announced, facts->slot);
     verbs->links[facts->peer] = link;
+    verbs->quick = verbs->quick || link->quick;
     verbs->n_links++;
     for (unsigned i = 0; i < link->n_paths; i++)
         if (!path_connect(verbs, link, i, &announced, facts->slot, reason)) {

@@ -72,7 +72,7 @@ static bool fill(const struct stepaf_verbs *verbs, struct stepaf_verbs_form *for
 void *stepaf_verbs_prepare(const struct stepaf_post *post, size_t *bytes_p)
 {
     const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)post->link->transport;
-    struct stepaf_verbs_form *form = calloc(1, form_bytes(post->n_xfer));
+    struct stepaf_verbs_form *form = verbs->quick ? calloc(1, form_bytes(post->n_xfer)) : NULL;
 
     for (unsigned i = 0; form && i < post->n_xfer; i++)
         form->request[i].write =
@@ -196,6 +196,15 @@ static inline bool post_form(const struct stepaf_verbs *verbs, struct stepaf_ver
     return true;
 }
 
+static __attribute__((noinline)) unsigned post_long(struct stepaf_post *const *posts, unsigned n)
+{
+    unsigned n_queued = 0;
+
+    for (unsigned i = 0; i < n; i++)
+        n_queued += !stepaf_verbs_post_long(posts[i]);
+    return n_queued;
+}
+
 unsigned stepaf_verbs_post(struct stepaf_post *const *posts, unsigned n)
 {
     struct stepaf_verbs *verbs = (struct stepaf_verbs *)posts[0]->link->transport;
@@ -203,6 +212,8 @@ unsigned stepaf_verbs_post(struct stepaf_post *const *posts, unsigned n)
     struct stepaf_post *const *end = posts + n;
     unsigned n_queued = 0;
 
+    if (__builtin_expect(!verbs->quick, 0))
+        return post_long(posts, n);
     for (; posts != end; posts++) {
         struct stepaf_post *post = *posts;
         if (post->form != form)

@@ -232,7 +232,8 @@ struct stepaf_verbs {
     uint64_t ticks_per_us;
     uint64_t looked; /* at what peers acknowledge, ticks */
     bool closing;
-    bool due; /* some peer could not be told what was consumed, or a rail of its is dead */
+    bool quick; /* some link's posts may go by the short way */
+    bool due;   /* some peer could not be told what was consumed, or a rail of its is dead */
     struct stepaf_verbs_link **links; /* by peer; NULL: none */
     struct ibv_qp **qps;              /* by peer, n_paths each */
     struct stepaf_verbs_layout layout;
