@@ -87,6 +87,36 @@ static void what_looks_like_ipv4_in_the_middle_is_ipv6(void)
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);
 }
 
+/* Why one end cannot connect to the other, whose only address is another one; "": it can. */
+static const char *mismatch(const char *settings, const struct ibv_gid_entry *its)
+{
+    static struct vside b;
+
+    CU_ASSERT_EQUAL_FATAL(try_table(1, settings), STEPAF_OK);
+    verbs_device.gids = its;
+    vside_open(&b, 1);
+    const char *reason = vside_connect(&a, 0, &b, 0, NULL);
+    vside_close(&a);
+    vside_close(&b);
+    CU_ASSERT_EQUAL(verbs_device.n_open, 0);
+    return reason ? reason : "";
+}
+
+/* Nothing would come, or no connection be found, and neither be known before the commit's end. */
+static void addresses_that_do_not_go_together_are_refused(void)
+{
+    memset(table, 0, sizeof(table));
+    put(0, IBV_GID_TYPE_ROCE_V2, 0, 0x0a000001);
+    put(1, IBV_GID_TYPE_ROCE_V1, 0, 0x0a000002);
+    put(2, IBV_GID_TYPE_ROCE_V2, 0xfd00000000000001, 2);
+    put(3, IBV_GID_TYPE_ROCE_V2, 0, 0x0a000002);
+    UNIT_CONTAINS(mismatch("", &table[1]), "rail 0 (fake0:1): one end is RoCE v1, the other v2");
+    UNIT_CONTAINS(mismatch("", &table[2]), "one end has an address of IPv4, the other of IPv6");
+    UNIT_CONTAINS(mismatch("VERBS_CONNECT=cm", &table[2]), "of IPv4, the other of IPv6");
+    UNIT_STRING(mismatch("", &table[3]), "");
+    UNIT_STRING(mismatch("VERBS_CONNECT=cm", &table[1]), "");
+}
+
 /* Ports of InfiniBand may share a LID, as those of virtual functions, and say so: what goes to them,
  * and comes from them, has a global header. */
 static void a_port_that_asks_for_a_global_header_gets_one(void)
@@ -116,6 +146,8 @@ int main(void)
         {"entries beyond a queue pair's reach are left alone",
          entries_beyond_a_queue_pairs_reach_are_left_alone},
         {"what looks like IPv4 in the middle is IPv6", what_looks_like_ipv4_in_the_middle_is_ipv6},
+        {"addresses that do not go together are refused",
+         addresses_that_do_not_go_together_are_refused},
         {"a port that asks for a global header gets one",
          a_port_that_asks_for_a_global_header_gets_one},
         CU_TEST_INFO_NULL,

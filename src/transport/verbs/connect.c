@@ -11,7 +11,7 @@
 #include "transport/verbs/failover.h"
 
 /* In a rail's second word, above the port it listens at. */
-enum { HOW_CM = 1 << 16, HOW_IWARP = 1 << 17, HOW_GLOBAL = 1 << 18 };
+enum { HOW_CM = 1 << 16, HOW_IWARP = 1 << 17, HOW_GLOBAL = 1 << 18, HOW_V2 = 1 << 19 };
 
 struct announced_rail {
     uint16_t lid;
@@ -20,6 +20,7 @@ struct announced_rail {
     bool cm;
     bool iwarp;
     bool global;
+    bool v2;
     uint16_t port; /* where it listens; 0: nowhere */
     union ibv_gid gid;
     uint32_t control_key;
@@ -61,7 +62,7 @@ void stepaf_verbs_pack(struct stepaf_transport *transport, struct stepaf_pack *p
                         rail->lid | (uint32_t)rail->mtu << 16 | (uint32_t)rail->link_layer << 24);
         stepaf_pack_u32(pack, rail->listens | (rail->cm ? HOW_CM : 0u) |
                                   (rail->iwarp ? HOW_IWARP : 0u) |
-                                  (rail->global ? HOW_GLOBAL : 0u));
+                                  (rail->global ? HOW_GLOBAL : 0u) | (rail->v2 ? HOW_V2 : 0u));
         stepaf_pack_bytes(pack, rail->gid.raw, sizeof(rail->gid.raw));
         stepaf_pack_u32(pack, rail->control_mr->rkey);
     }
@@ -83,6 +84,7 @@ static bool unpack_rail(struct stepaf_unpack *unpack, struct announced_rail *rai
     rail->cm = how & HOW_CM;
     rail->iwarp = how & HOW_IWARP;
     rail->global = how & HOW_GLOBAL;
+    rail->v2 = how & HOW_V2;
     if (!gid || rail->mtu < IBV_MTU_256 || rail->mtu > IBV_MTU_4096)
         return false;
     memcpy(rail->gid.raw, gid, sizeof(rail->gid.raw));
@@ -117,6 +119,31 @@ static bool unpack_announced(struct stepaf_unpack *unpack, struct announced *ann
     return !unpack->failed;
 }
 
+/* Why the two ends of a rail do not go together; NULL: they do. */
+static const char *misfit(const struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *mine,
+                          const struct announced_rail *its)
+{
+    bool is_ethernet = mine->link_layer == IBV_LINK_LAYER_ETHERNET;
+
+    if (its->link_layer != mine->link_layer)
+        return "one end is InfiniBand, the other is not";
+    if (its->iwarp != mine->iwarp)
+        return "one end is iWARP, the other is not";
+    if (its->cm != mine->cm)
+        return "one end is connected by librdmacm, the other is not";
+    if (mine->cm && verbs->base.host->initiates && !its->port)
+        return "it listens at no port";
+    if ((mine->cm || is_ethernet) &&
+        stepaf_verbs_is_ipv4(&its->gid) != stepaf_verbs_is_ipv4(&mine->gid))
+        return "one end has an address of IPv4, the other of IPv6";
+    if (!mine->cm && its->v2 != mine->v2)
+        return "one end is RoCE v1, the other v2: STEPAF_VERBS_GID_INDEX chooses";
+    if (!mine->cm && !is_ethernet &&
+        mine->gid.global.subnet_prefix != its->gid.global.subnet_prefix)
+        return "it is on another subnet";
+    return NULL;
+}
+
 /* Whether the two ranks can understand each other; if not, @a reason says why. */
 static bool suits(const struct stepaf_verbs *verbs, const struct announced *announced,
                   uint32_t slot, char *reason)
@@ -127,29 +154,11 @@ static bool suits(const struct stepaf_verbs *verbs, const struct announced *anno
         return false;
     }
     for (unsigned r = 0; r < announced->n_rails && r < verbs->n_rails; r++) {
-        const struct stepaf_verbs_rail *mine = &verbs->rails[r];
-        const struct announced_rail *its = &announced->rails[r];
-        if (its->link_layer != mine->link_layer) {
-            snprintf(reason, STEPAF_REASON_MAX,
-                     "rail %u (%.40s): one end is InfiniBand, the other is not", r, mine->name);
-            return false;
-        }
-        if (its->iwarp != mine->iwarp || its->cm != mine->cm) {
-            snprintf(reason, STEPAF_REASON_MAX, "rail %u (%.40s): one end is %s, the other is not",
-                     r, mine->name, its->iwarp != mine->iwarp ? "iWARP" : "connected by librdmacm");
-            return false;
-        }
-        if (mine->cm && verbs->base.host->initiates && !its->port) {
-            snprintf(reason, STEPAF_REASON_MAX, "rail %u (%.40s): it listens at no port", r,
-                     mine->name);
-            return false;
-        }
-        if (mine->link_layer != IBV_LINK_LAYER_ETHERNET && !mine->cm &&
-            mine->gid.global.subnet_prefix != its->gid.global.subnet_prefix) {
-            snprintf(reason, STEPAF_REASON_MAX, "rail %u (%.40s): it is on another subnet", r,
-                     mine->name);
-            return false;
-        }
+        const char *why = misfit(verbs, &verbs->rails[r], &announced->rails[r]);
+        if (!why)
+            continue;
+        snprintf(reason, STEPAF_REASON_MAX, "rail %u (%.40s): %s", r, verbs->rails[r].name, why);
+        return false;
     }
     return true;
 }

@@ -39,6 +39,14 @@ static stepaf_status_t bad_gid(const struct stepaf_verbs *verbs,
                             verbs->base.host->env->verbs_gid_index, rail->name, what);
 }
 
+static void take_entry(struct stepaf_verbs_rail *rail, const struct ibv_gid_entry *entry,
+                       uint32_t index)
+{
+    rail->gid = entry->gid;
+    rail->gid_index = index;
+    rail->v2 = entry->gid_type == IBV_GID_TYPE_ROCE_V2;
+}
+
 /* The entry that the setting names. */
 static stepaf_status_t take_gid(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
                                 uint32_t n_gids)
@@ -54,8 +62,7 @@ static stepaf_status_t take_gid(const struct stepaf_verbs *verbs, struct stepaf_
     if (verbs->provider->query_gid(rail->context, rail->port, (uint32_t)index, &entry) ||
         !gid_rank(&entry))
         return bad_gid(verbs, rail, "has none there");
-    rail->gid = entry.gid;
-    rail->gid_index = (uint32_t)index;
+    take_entry(rail, &entry, (uint32_t)index);
     return STEPAF_OK;
 }
 
@@ -72,8 +79,7 @@ static stepaf_status_t choose_gid(const struct stepaf_verbs *verbs, struct stepa
         if (!verbs->provider->query_gid(rail->context, rail->port, i, &entry) &&
             gid_rank(&entry) > best) {
             best = gid_rank(&entry);
-            rail->gid = entry.gid;
-            rail->gid_index = i;
+            take_entry(rail, &entry, i);
         }
     if (!best)
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,

@@ -80,6 +80,7 @@ struct stepaf_verbs_rail {
     bool iwarp;        /* its queue pairs are made ready by connecting */
     bool cm;           /* they are connected by librdmacm, and gid is an IP address */
     bool global;       /* what comes and goes has a global header, with GIDs */
+    bool v2;           /* of RoCE, version 2: its packets are UDP's */
     uint8_t lag_ports; /* of its bond, that queue pairs are put on by turns; 0: they are not */
     uint8_t lag_port;  /* that all are put on; 0: none in particular */
     uint16_t listens;  /* on this port; 0: it does not */
