@@ -109,6 +109,51 @@ static void both_ends_go_another_way_where_one_cannot_connect(void)
         ranks_expect_processes(2, go_another_way, &fails);
 }
 
+/* What a rank says of its links, after what it has said at init and in the commit. */
+enum { MEETING = 3, LIAR = 1 };
+enum lie { HALF, NO_SUCH_TRANSPORT, LIES };
+static stepaf_boot_t honest;
+static enum lie lie;
+static int n_exchanges;
+
+static stepaf_status_t tell_a_lie(void *self, const void *mine, size_t bytes, void **all_p,
+                                  size_t *offsets_p, int64_t timeout_us)
+{
+    uint8_t said[64];
+
+    if (++n_exchanges != MEETING || honest.rank != LIAR || bytes > sizeof(said))
+        return honest.allgather(self, mine, bytes, all_p, offsets_p, timeout_us);
+    memcpy(said, mine, bytes);
+    said[bytes - 1] = 200; /* the transport that it has taken for its last peer */
+    return honest.allgather(self, said, lie == HALF ? bytes / 2 : bytes, all_p, offsets_p,
+                            timeout_us);
+}
+
+static int meet_a_liar(const stepaf_boot_t *boot, void *arg)
+{
+    stepaf_boot_t lies = *boot;
+    stepaf_context_h ctx;
+
+    lie = *(const enum lie *)arg;
+    honest = *boot;
+    n_exchanges = 0;
+    lies.allgather = tell_a_lie;
+    RANK_CHECK(boot, begin(&lies, "verbs,tcp", &ctx) == STEPAF_OK);
+    verbs_device.refuse_rtr = EHOSTUNREACH;
+    RANK_CHECK(boot, stepaf_commit(ctx) == STEPAF_ERR_PROTOCOL);
+    if (boot->rank != LIAR)
+        RANK_CHECK(boot, strstr(stepaf_last_error()->text,
+                                "world rank 1: what it says of its links is malformed"));
+    stepaf_finalize(ctx);
+    return 0;
+}
+
+static void what_is_said_of_links_is_not_trusted(void)
+{
+    for (enum lie i = 0; i < LIES; i++)
+        ranks_expect_processes(2, meet_a_liar, &i);
+}
+
 static int say_when(const stepaf_boot_t *boot, void *arg)
 {
     stepaf_context_h ctx;
@@ -134,6 +179,7 @@ int main(void)
         {"all learn why one cannot connect", all_learn_why_one_cannot_connect},
         {"both ends go another way where one cannot connect",
          both_ends_go_another_way_where_one_cannot_connect},
+        {"what is said of links is not trusted", what_is_said_of_links_is_not_trusted},
         {"what fails in a commit says so", what_fails_in_a_commit_says_so},
         CU_TEST_INFO_NULL,
     };
