@@ -80,6 +80,7 @@ struct stepaf_streams {
     uint8_t *control; /* GPU memory: counts, flags */
     uint64_t control_bytes;
     struct stepaf_gpu_watch *watches; /* pinned, one a plan number */
+    struct stepaf_pack told;          /* what peers are told of it all */
     uint32_t **failed;                /* in control, one a plan: nothing is to be done any more */
     uint32_t n_failed;
     void **imports; /* pieces of peers' memory */
@@ -126,12 +127,18 @@ static inline uint64_t stepaf_piece_groups(uint32_t bytes)
 /* Give @a plan, made with STEPAF_PLAN_STREAM, its stream part. */
 stepaf_status_t stepaf_stream_make(struct stepaf_plan_obj *plan);
 void stepaf_stream_free(struct stepaf_stream *stream);
+/* The stream plan that was made next after @a before, or first of all if that is NULL; NULL: there is
+ * none. Peers come to the same order, while numbers are given out again. */
+struct stepaf_stream *stepaf_stream_after(const struct stepaf_ctx *ctx,
+                                          const struct stepaf_stream *before);
 /* Whether an operation is enqueued only by half, or its request is open. */
 bool stepaf_stream_busy(const struct stepaf_stream *stream);
 
-/* Commit: lay out the inlets; tell the peers; join what they tell; let go of what was before. */
+/* Commit: lay out the inlets, and put together what is to be told of them; tell the peers; join what
+ * they tell; let go of what was before. */
 stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx);
-void stepaf_streams_pack(struct stepaf_ctx *ctx, struct stepaf_pack *pack);
+stepaf_status_t stepaf_streams_tell(struct stepaf_ctx *ctx); /* where there are plans */
+void stepaf_streams_pack(const struct stepaf_ctx *ctx, struct stepaf_pack *pack);
 stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx,
                                     const struct stepaf_declaration *declarations);
 void stepaf_streams_settle(struct stepaf_ctx *ctx);

@@ -253,6 +253,8 @@ static void retire(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
     free(streams->imports);
     streams->imports = NULL;
     streams->n_imports = 0;
+    free(streams->told.data);
+    streams->told = (struct stepaf_pack){0};
     if (streams->inlets && !streams->captured) {
         stepaf_gpu_free(ctx->gpu, streams->inlets); /* waits until they have come to their end */
         streams->inlets = NULL;

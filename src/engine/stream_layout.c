@@ -172,7 +172,7 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
     if (!status)
         status = stepaf_gpu_alloc_host(ctx->gpu, ctx->plans.n * sizeof(streams->watches[0]),
                                        (void **)&streams->watches);
-    return status;
+    return status ? status : stepaf_streams_tell(ctx);
 }
 
 /* ---- flows ---- */

@@ -19,25 +19,39 @@ static void pack_export(const struct stepaf_gpu_export *exported, struct stepaf_
     stepaf_pack_u64(pack, exported->address);
 }
 
-static void pack_inlet(struct stepaf_ctx *ctx, const struct stepaf_inlet *inlet,
-                       struct stepaf_pack *pack)
+/* The driver does not say what the memory is for. */
+static stepaf_status_t not_shared(stepaf_status_t status, const char *what, uint64_t id)
+{
+    stepaf_error_t error = *stepaf_last_error();
+
+    return stepaf_error_set(status, STEPAF_PHASE_COMMIT, "%s %llu: %.250s", what,
+                            (unsigned long long)id, error.text);
+}
+
+static stepaf_status_t pack_inlet(struct stepaf_ctx *ctx, const struct stepaf_inlet *inlet,
+                                  uint64_t key, struct stepaf_pack *pack)
 {
     struct stepaf_gpu_export place = {0};
+    stepaf_status_t status = STEPAF_OK;
 
+    if (inlet->way == STEPAF_WAY_PLACE)
+        status = stepaf_gpu_export(ctx->gpu, inlet->data, &place);
+    if (status)
+        return not_shared(status, "what is received of key", key);
     stepaf_pack_u64(pack, inlet->offset);
     stepaf_pack_u32(pack, inlet->stride);
     stepaf_pack_u32(pack, inlet->pitch);
     stepaf_pack_u32(pack, inlet->way);
-    if (inlet->way == STEPAF_WAY_PLACE && stepaf_gpu_export(ctx->gpu, inlet->data, &place))
-        pack->failed = true;
     pack_export(&place, pack);
+    return STEPAF_OK;
 }
 
 /* Peers on other nodes are many, and every rank reads this: of them there is no more than sizes. */
-static void pack_plan(struct stepaf_ctx *ctx, const struct stepaf_stream *stream, uint32_t n_direct,
-                      struct stepaf_pack *pack)
+static stepaf_status_t pack_plan(struct stepaf_ctx *ctx, const struct stepaf_stream *stream,
+                                 uint32_t n_direct, struct stepaf_pack *pack)
 {
     const struct stepaf_plan_obj *plan = stream->plan;
+    stepaf_status_t status = STEPAF_OK;
 
     stepaf_pack_u32(pack, plan->index);
     stepaf_pack_u32(pack, plan->depth);
@@ -54,45 +68,57 @@ static void pack_plan(struct stepaf_ctx *ctx, const struct stepaf_stream *stream
     for (uint32_t i = 0; i < ctx->n_peers * stream->n_in; i++)
         stepaf_pack_u32(pack, stream->inlets[i].bytes);
     stepaf_pack_u32(pack, n_direct);
-    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+    for (uint32_t p = 0; p < ctx->n_peers && !status; p++) {
         if (stepaf_peer_relayed(ctx, p))
             continue;
         stepaf_pack_u32(pack, p);
-        for (uint32_t i = 0; i < stream->n_in; i++)
-            pack_inlet(ctx, &stream->inlets[p * stream->n_in + i], pack);
+        for (uint32_t i = 0; i < stream->n_in && !status; i++) {
+            uint32_t at = p * stream->n_in + i;
+            const struct stepaf_key *key =
+                stepaf_is_attention(ctx) ? plan->pull[at].key : plan->push[i].key;
+            status = pack_inlet(ctx, &stream->inlets[at], key->id, pack);
+        }
     }
+    return status;
 }
 
-void stepaf_streams_pack(struct stepaf_ctx *ctx, struct stepaf_pack *pack)
+stepaf_status_t stepaf_streams_tell(struct stepaf_ctx *ctx)
 {
+    struct stepaf_pack *own = &ctx->streams->told;
     struct stepaf_gpu_export inlets = {0};
-    struct stepaf_pack own = {0};
+    struct stepaf_stream *stream = NULL;
+    stepaf_status_t status = STEPAF_OK;
     uint32_t n = 0, n_direct = 0;
 
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        n += plan && plan->stream;
-    }
+    while ((stream = stepaf_stream_after(ctx, stream)))
+        n++;
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         n_direct += !stepaf_peer_relayed(ctx, p);
-    stepaf_pack_u32(&own, n);
-    if (n) {
-        if (n_direct && stepaf_gpu_export(ctx->gpu, ctx->streams->inlets, &inlets))
-            own.failed = true;
-        else
-            pack_export(&inlets, &own);
-        stepaf_pack_u64(&own, ctx->streams->inlet_bytes);
-        stepaf_pack_u32(&own, (uint32_t)ctx->env.cuda_engine);
+    stepaf_pack_u32(own, n);
+    if (n_direct)
+        status = stepaf_gpu_export(ctx->gpu, ctx->streams->inlets, &inlets);
+    if (status)
+        return not_shared(status, "inlets of stream plans: bytes", ctx->streams->inlet_bytes);
+    pack_export(&inlets, own);
+    stepaf_pack_u64(own, ctx->streams->inlet_bytes);
+    stepaf_pack_u32(own, (uint32_t)ctx->env.cuda_engine);
+    while (!status && (stream = stepaf_stream_after(ctx, stream)))
+        status = pack_plan(ctx, stream, n_direct, own);
+    return status;
+}
+
+void stepaf_streams_pack(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
+{
+    const struct stepaf_pack *told = ctx->streams ? &ctx->streams->told : NULL;
+
+    if (!told || !told->bytes) { /* no plan */
+        stepaf_pack_u64(pack, sizeof(uint32_t));
+        stepaf_pack_u32(pack, 0);
+        return;
     }
-    for (uint32_t i = 0; n && i < ctx->plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (plan && plan->stream)
-            pack_plan(ctx, plan->stream, n_direct, &own);
-    }
-    stepaf_pack_u64(pack, own.bytes);
-    stepaf_pack_bytes(pack, own.data, own.bytes);
-    pack->failed = pack->failed || own.failed;
-    free(own.data);
+    stepaf_pack_u64(pack, told->bytes);
+    stepaf_pack_bytes(pack, told->data, told->bytes);
+    pack->failed = pack->failed || told->failed;
 }
 
 /* ---- reading ---- */

@@ -386,7 +386,7 @@ static CUresult fake_ipc_get(CUipcMemHandle *handle_p, CUdeviceptr at)
 {
     memset(handle_p, 0, sizeof(*handle_p));
     memcpy(handle_p, &at, sizeof(at));
-    return step();
+    return ++cuda_fake.n_ipc == cuda_fake.fail_ipc_at ? cuda_fake.error : step();
 }
 
 static CUresult fake_ipc_open(CUdeviceptr *at_p, CUipcMemHandle handle, unsigned flags)

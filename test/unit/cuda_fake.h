@@ -26,11 +26,13 @@ struct cuda_wait {
 
 /* What the driver knows and does. */
 struct cuda_fake {
-    int fail_at;    /* which call that can fail does, from 1; 0: none */
-    CUresult error; /* and how */
-    int n_calls;    /* that could have failed */
-    int n_held;     /* contexts, modules, streams, events, pinned memory that are not given back */
-    bool runs;      /* what is launched is done, by a thread: see cuda_kernels.h */
+    int fail_at;     /* which call that can fail does, from 1; 0: none */
+    CUresult error;  /* and how */
+    int n_calls;     /* that could have failed */
+    int fail_ipc_at; /* the same, but of those that ask for an IPC handle */
+    int n_ipc;
+    int n_held; /* contexts, modules, streams, events, pinned memory that are not given back */
+    bool runs;  /* what is launched is done, by a thread: see cuda_kernels.h */
     CUstreamCaptureStatus capture; /* of all streams */
     CUlaunchConfig launched;       /* the last launch */
     int n_launches;
