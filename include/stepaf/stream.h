@@ -21,7 +21,8 @@
  * is pinned for the GPU by the first plan that names it, or by the commit that receives into it.
  *
  * Both sides make a plan with STEPAF_PLAN_STREAM, and stepaf_commit joins the plans that name the
- * same keys. From then on an operation is four calls, which only enqueue:
+ * same keys; where a rank has several, in the order in which they were made. From then on an operation is
+ * four calls, which only enqueue:
  *
  *   attention rank                            FFN rank
  *   stepaf_start_on_stream(plan, s, ...)      stepaf_recv_on_stream(plan, s)

@@ -78,16 +78,14 @@ static stepaf_status_t join_inlet(struct stepaf_peer *peer, const struct stepaf_
     return status;
 }
 
-/* A plan of one's own, as one would tell it: what match compares. */
-static struct stepaf_told_plan describe(const struct stepaf_ctx *ctx, const struct stepaf_told *own,
-                                        const struct stepaf_stream *stream)
+/* A plan of one's own, as one tells it. */
+static const struct stepaf_told_plan *find_own(const struct stepaf_told *own,
+                                               const struct stepaf_stream *stream)
 {
-    struct stepaf_told_plan none = {.n_peers = ctx->n_peers};
-
     for (uint32_t i = 0; i < own->n_plans; i++)
         if (own->plans[i].number == stream->plan->index)
-            return own->plans[i];
-    return none;
+            return &own->plans[i];
+    return NULL;
 }
 
 /* Find where @a stream's tensors go at one peer, and how its come. */
@@ -96,9 +94,9 @@ static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_pee
                                  uint8_t *inlets, struct stepaf_outlet *outlets)
 {
     struct stepaf_ctx *ctx = peer->ctx;
-    struct stepaf_told_plan mine = describe(ctx, own, stream);
+    const struct stepaf_told_plan *mine = find_own(own, stream);
     const struct stepaf_told_plan *its =
-        stepaf_told_match(told, ctx->mesh.slot, &mine, peer->index);
+        mine ? stepaf_told_match(told, ctx->mesh.slot, own, mine, peer->index) : NULL;
     stepaf_status_t status = its ? STEPAF_OK : bad_inlet(peer); /* judged before */
 
     for (uint32_t i = 0; i < stream->n_in && !status; i++) {
@@ -180,11 +178,9 @@ static stepaf_status_t make_twins(struct stepaf_ctx *ctx)
     stepaf_status_t status = STEPAF_OK;
 
     stepaf_relays_sweep(ctx);
-    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (plan && plan->stream)
-            status = stepaf_relay_make_twin(plan->stream);
-    }
+    for (struct stepaf_stream *stream = NULL;
+         !status && (stream = stepaf_stream_after(ctx, stream));)
+        status = stepaf_relay_make_twin(stream);
     return status;
 }
 
@@ -220,15 +216,13 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx,
     for (uint32_t p = 0; p < ctx->n_peers && !status; p++)
         status =
             join_one(&ctx->peers[p], &declarations[ctx->peers[p].who.world_rank], &own, outlets);
-    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
-        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (!plan || !plan->stream)
-            continue;
-        begin(plan->stream, outlets[i], ctx->streams->control + at);
-        at += stepaf_stream_control_bytes(plan->stream);
-        if (plan->stream->any)
-            status = stepaf_any_begin(plan->stream, ctx->streams->control + at -
-                                                        stepaf_any_control_bytes(plan->stream));
+    for (struct stepaf_stream *stream = NULL;
+         !status && (stream = stepaf_stream_after(ctx, stream));) {
+        begin(stream, outlets[stream->plan->index], ctx->streams->control + at);
+        at += stepaf_stream_control_bytes(stream);
+        if (stream->any)
+            status = stepaf_any_begin(stream, ctx->streams->control + at -
+                                                  stepaf_any_control_bytes(stream));
     }
     for (uint32_t i = 0; outlets && i < n_plans; i++)
         free(outlets[i]);

@@ -69,7 +69,7 @@ static stepaf_status_t judge_pair(const struct party *one, const struct party *o
     for (uint32_t i = 0; i < one->told.n_plans && !status; i++) {
         const struct stepaf_told_plan *plan = &one->told.plans[i];
         const struct stepaf_told_plan *match =
-            stepaf_told_match(&other->told, one->index, plan, other->index);
+            stepaf_told_match(&other->told, one->index, &one->told, plan, other->index);
         if (match)
             status = judge_sizes(one, plan, other, match);
         else if (!stepaf_declared_relayed(one->said, other->said) ||

@@ -239,18 +239,29 @@ bool stepaf_told_inlet(const struct stepaf_told_plan *plan, uint32_t n_in, uint3
     return true;
 }
 
+/* Whether two plans have the same keys, each for one of its peers. */
+static bool is_same(const struct stepaf_told_plan *one, uint32_t peer,
+                    const struct stepaf_told_plan *other, uint32_t its_peer)
+{
+    bool same = one->depth == other->depth && one->n_push == other->n_push &&
+                one->n_pull == other->n_pull && peer < one->n_peers && its_peer < other->n_peers &&
+                !memcmp(one->push, other->push, one->n_push * sizeof(one->push[0]));
+
+    for (uint32_t k = 0; same && k < one->n_pull; k++)
+        same = stepaf_told_pull(one, peer, k) == stepaf_told_pull(other, its_peer, k);
+    return same;
+}
+
 const struct stepaf_told_plan *stepaf_told_match(const struct stepaf_told *told, uint32_t slot,
+                                                 const struct stepaf_told *own,
                                                  const struct stepaf_told_plan *plan, uint32_t peer)
 {
-    for (uint32_t i = 0; i < told->n_plans; i++) {
-        const struct stepaf_told_plan *its = &told->plans[i];
-        bool same = its->depth == plan->depth && its->n_push == plan->n_push &&
-                    its->n_pull == plan->n_pull && slot < its->n_peers && peer < plan->n_peers &&
-                    !memcmp(its->push, plan->push, plan->n_push * sizeof(plan->push[0]));
-        for (uint32_t k = 0; same && k < plan->n_pull; k++)
-            same = stepaf_told_pull(its, slot, k) == stepaf_told_pull(plan, peer, k);
-        if (same)
-            return its;
-    }
+    uint32_t before = 0;
+
+    for (const struct stepaf_told_plan *one = own->plans; one < plan; one++)
+        before += is_same(one, peer, plan, peer);
+    for (uint32_t i = 0; i < told->n_plans; i++)
+        if (is_same(&told->plans[i], slot, plan, peer) && before-- == 0)
+            return &told->plans[i];
     return NULL;
 }

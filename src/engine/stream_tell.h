@@ -55,9 +55,11 @@ uint32_t stepaf_told_room(const struct stepaf_told_plan *plan, uint32_t n_in, ui
 bool stepaf_told_inlet(const struct stepaf_told_plan *plan, uint32_t n_in, uint32_t peer,
                        uint32_t i, struct stepaf_told_inlet *inlet_p);
 
-/* The plan of @a told that @a plan talks to: the same keys, where the one who asks is peer @a slot
- * there, and the one who tells is peer @a peer here. NULL: there is none. */
+/* The plan of @a told that @a plan of @a own talks to: the same keys, where the one who asks is peer
+ * @a slot there, and the one who tells is peer @a peer here; of several the one that is in the same
+ * place among them, as told. NULL: there is none. */
 const struct stepaf_told_plan *stepaf_told_match(const struct stepaf_told *told, uint32_t slot,
+                                                 const struct stepaf_told *own,
                                                  const struct stepaf_told_plan *plan,
                                                  uint32_t peer);
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans of two ranks at the commit, on a GPU that is made up: what becomes of a commit that cannot
- * tell a peer of memory. */
+/* Stream plans of two ranks at the commit, on a GPU that is made up: which go together, and what becomes
+ * of a commit that cannot tell a peer of memory. */
 #include "cuda_fake.h"
 #include "engine/stream.h"
 #include "fake.h"
 #include "unit.h"
 
-enum { DEPTH = 2, SMALL = 3000, LARGE = STEPAF_PIECES_MAX + 16, PULL = 500 };
+enum { PLANS = 3, DEPTH = 2, SMALL = 3000, LARGE = STEPAF_PIECES_MAX + 16, PULL = 500 };
 
 static struct fake_job *job, *other;
+static stepaf_plan_h plans[PLANS];
 static uint8_t *memory;
 
 static void key(uint64_t id, stepaf_direction_t direction, size_t bytes)
@@ -70,6 +71,69 @@ static void end(void)
     cuda_fake_end();
 }
 
+static struct stepaf_stream *stream_of(struct fake_job *its, uint32_t number)
+{
+    return ((struct stepaf_plan_obj *)stepaf_table_get(&its->ctx->plans, number))->stream;
+}
+
+/* Where in the other rank's inlets what plan @a number sends comes to. */
+static uint64_t goes_to(uint32_t number)
+{
+    const uint8_t *head = stream_of(job, number)->send[0].flow.lanes[0].head;
+
+    return (uint64_t)(head - (const uint8_t *)job->ctx->streams->imports[0]);
+}
+
+/* ---- which go together ---- */
+
+/* The first of one rank goes with the first of the other, and so on: two that wrote to the same place
+ * would take each other's tensors. */
+static void plans_of_the_same_keys_go_together_in_order(void)
+{
+    for (int role = STEPAF_ATTENTION; role <= STEPAF_FFN; role++) {
+        begin((stepaf_role_t)role, SMALL);
+        for (int i = 0; i < PLANS; i++) {
+            plans[i] = make(job, i == 1 ? 3 : 1, 2);
+            (void)make(other, i == 0 ? 3 : 1, 2); /* of others the order does not matter */
+        }
+        CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+        CU_ASSERT_EQUAL(goes_to(0), stream_of(other, 1)->inlets[0].offset);
+        CU_ASSERT_EQUAL(goes_to(1), stream_of(other, 0)->inlets[0].offset);
+        CU_ASSERT_EQUAL(goes_to(2), stream_of(other, 2)->inlets[0].offset);
+        end();
+    }
+}
+
+/* Numbers of plans that have ended are given out again. */
+static void the_order_is_that_of_making(void)
+{
+    begin(STEPAF_ATTENTION, SMALL);
+    for (int i = 0; i < 2; i++)
+        plans[i] = make(job, 1, 2);
+    CU_ASSERT_EQUAL_FATAL(stepaf_plan_destroy(plans[0]), STEPAF_OK);
+    for (int i = 0; i < 2; i++) {
+        plans[i] = make(job, 1, 2); /* 0 again, behind 1; and 2 */
+        (void)make(other, 1, 2);
+    }
+    (void)make(other, 1, 2);
+    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    CU_ASSERT_EQUAL(goes_to(1), stream_of(other, 0)->inlets[0].offset);
+    CU_ASSERT_EQUAL(goes_to(0), stream_of(other, 1)->inlets[0].offset);
+    CU_ASSERT_EQUAL(goes_to(2), stream_of(other, 2)->inlets[0].offset);
+    end();
+}
+
+static void each_plan_has_a_counterpart_of_its_own(void)
+{
+    begin(STEPAF_ATTENTION, SMALL);
+    (void)make(job, 1, 2);
+    (void)make(job, 1, 2);
+    (void)make(other, 1, 2);
+    CU_ASSERT_EQUAL(commit(), STEPAF_ERR_MISMATCH);
+    UNIT_CONTAINS(stepaf_last_error()->text, "world rank 0 has a stream plan (1)");
+    end();
+}
+
 /* ---- memory that cannot be told of ---- */
 
 /* All ranks learn why, and what was in force stays so. */
@@ -101,6 +165,9 @@ static void memory_that_cannot_be_shared_is_the_verdict(void)
 int main(void)
 {
     CU_TestInfo tests[] = {
+        {"plans of the same keys go in order", plans_of_the_same_keys_go_together_in_order},
+        {"the order is that of making", the_order_is_that_of_making},
+        {"each plan has a counterpart of its own", each_plan_has_a_counterpart_of_its_own},
         {"memory that cannot be shared", memory_that_cannot_be_shared_is_the_verdict},
         CU_TEST_INFO_NULL,
     };
