@@ -61,7 +61,8 @@
  * events between two: a wait, and what reads the answer, comes before the start that uses its slot
  * again; a receive before its answer; and a receive after the answer to what its slot held. The
  * library relies on it, whether anybody reads the bytes or not.
- * Receiving ends with the batch's release, which goes with the answer.
+ * Receiving ends with the batch's release, which goes with the answer. Plans that share a push key share
+ * its receive buffers: a receive of one comes after the answer to what another has in the same slot.
  *
  * A kernel of the user's that is launched as a programmatic dependent of the library's may begin before
  * anything has come (CUDA Programming Guide, "Programmatic Dependent Launch"): it has to call

@@ -16,8 +16,24 @@ static uint64_t round_up(uint64_t bytes, uint64_t to)
     return (bytes + to - 1) / to * to;
 }
 
+/* Whether another plan receives a key in the same buffers. Its peers know nothing of this one's: what is
+ * written there in place may come while the batch of this one is still read. */
+static bool is_shared(const struct stepaf_plan_obj *plan, const struct stepaf_key *key)
+{
+    const struct stepaf_ctx *ctx = plan->ctx;
+
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *other = stepaf_table_get(&ctx->plans, i);
+        for (uint32_t k = 0; other && other != plan && other->stream && k < other->n_push; k++)
+            if (other->push[k].key == key)
+                return true;
+    }
+    return false;
+}
+
 /* The receiver decides which way a tensor comes. */
-static enum stepaf_way choose(const struct stepaf_ctx *ctx, const struct stepaf_inlet *inlet)
+static enum stepaf_way choose(const struct stepaf_ctx *ctx, const struct stepaf_inlet *inlet,
+                              bool shared)
 {
     bool copied = ctx->env.cuda_engine == STEPAF_ENV_ENGINE_CE;
 
@@ -29,7 +45,7 @@ static enum stepaf_way choose(const struct stepaf_ctx *ctx, const struct stepaf_
         return STEPAF_WAY_PIECES;
     bool is_mapped =
         inlet->region && inlet->region->kind == STEPAF_MEM_CUDA && inlet->region->shareable;
-    return is_mapped ? STEPAF_WAY_PLACE : STEPAF_WAY_INLET;
+    return is_mapped && !shared ? STEPAF_WAY_PLACE : STEPAF_WAY_INLET;
 }
 
 static uint64_t inlet_stride(const struct stepaf_inlet *inlet)
@@ -77,7 +93,7 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
                                      "stream plan %u is to take any batch, but " STEPAF_WHO_FORMAT
                                      " is relayed, which such plans are not",
                                      plan->index, STEPAF_WHO_ARGS(ctx->peers[p].who));
-    inlet->way = (uint8_t)choose(ctx, inlet);
+    inlet->way = (uint8_t)choose(ctx, inlet, !attention && is_shared(plan, key));
     return status;
 }
 
@@ -94,7 +110,8 @@ static stepaf_status_t lay_out(struct stepaf_stream *stream, uint64_t *bytes_p)
         if (stride > UINT32_MAX)
             return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_COMMIT,
                                     "a tensor of %u bytes is too large to be kept in an inlet, and "
-                                    "its memory cannot be shared between processes",
+                                    "its memory cannot be shared between processes, or plans share "
+                                    "it",
                                     inlet->bytes);
         inlet->stride = (uint32_t)stride;
         inlet->offset = *bytes_p;

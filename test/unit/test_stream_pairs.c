@@ -162,6 +162,26 @@ static void memory_that_cannot_be_shared_is_the_verdict(void)
     }
 }
 
+/* ---- receive buffers ---- */
+
+/* Keys have receive buffers, plans have not. What two plans receive in the same ones is brought there by
+ * the receiver, in the order of its streams: nobody writes to them before. */
+static void buffers_of_two_plans_are_not_written_in_place(void)
+{
+    for (int shared = 0; shared < 2; shared++) {
+        begin(STEPAF_FFN, LARGE);
+        for (int i = 0; i < 2; i++) {
+            (void)make(job, shared || !i ? 1 : 3, 2);
+            (void)make(other, shared || !i ? 1 : 3, 2);
+        }
+        CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+        for (uint32_t i = 0; i < 2; i++)
+            CU_ASSERT_EQUAL(stream_of(job, i)->inlets[0].way,
+                            shared ? STEPAF_WAY_INLET : STEPAF_WAY_PLACE);
+        end();
+    }
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -169,6 +189,7 @@ int main(void)
         {"the order is that of making", the_order_is_that_of_making},
         {"each plan has a counterpart of its own", each_plan_has_a_counterpart_of_its_own},
         {"memory that cannot be shared", memory_that_cannot_be_shared_is_the_verdict},
+        {"buffers of two plans", buffers_of_two_plans_are_not_written_in_place},
         CU_TEST_INFO_NULL,
     };
     return unit_run("stream_pairs", tests);
