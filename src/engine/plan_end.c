@@ -41,16 +41,16 @@ static stepaf_status_t end_relay(struct stepaf_stream *stream)
     struct stepaf_plan_obj *twin = stream->relay->twin;
     stepaf_status_t status = twin ? stepaf_plan_idle(twin) : STEPAF_OK;
 
+    if (status && !stream->failure)
+        return status; /* the plan goes on */
+    if (!status && twin && twin->usable == twin->ctx->epoch)
+        stepaf_plan_announce_end(twin, twin->ctx->n_peers);
     stepaf_relay_let_go(stream->relay);
     /* A graph that is replayed all the same must not wait. */
     __atomic_store_n(&stream->watch->abort, 1, __ATOMIC_RELEASE);
-    if (status && stream->failure)
-        return STEPAF_OK;
-    if (!status && twin && twin->usable == twin->ctx->epoch)
-        stepaf_plan_announce_end(twin, twin->ctx->n_peers);
     if (!status && twin)
         stepaf_plan_free(twin);
-    return status;
+    return STEPAF_OK;
 }
 
 stepaf_status_t stepaf_plan_end(struct stepaf_plan_obj *plan)

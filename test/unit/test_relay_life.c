@@ -256,6 +256,66 @@ static void operations_that_are_open_are_left_behind(void)
 
 /* ---- refusals ---- */
 
+/* One operation, at an FFN rank in host memory: what it answers with is of no interest. */
+static int serve(const stepaf_boot_t *boot, struct relay_rank *rank, stepaf_batch_h *batch_p)
+{
+    stepaf_tensor_t answers[RELAY_TENSORS];
+    stepaf_request_h request;
+    int n;
+
+    RANK_CHECK(boot, stepaf_recv(rank->ctx, STEPAF_FROM_ANY, -1, batch_p, 1, &n) == STEPAF_OK);
+    for (int i = 0; i < rank->job->n_pull; i++) {
+        stepaf_tensor_info_t info;
+        RANK_CHECK(boot, stepaf_batch_pull(*batch_p, i, &info) == STEPAF_OK);
+        answers[i] = (stepaf_tensor_t){info.key, rank->source[i], rank->job->pull[i]};
+    }
+    RANK_CHECK(boot,
+               stepaf_respond(*batch_p, answers, rank->job->n_pull, 0, &request) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_wait(request, -1) == STEPAF_OK);
+    return 0;
+}
+
+/* A plan of whose batches one is still held does not end, and is as it was. */
+static int refuse_to_end(const stepaf_boot_t *boot, void *arg)
+{
+    struct relay_rank rank;
+    stepaf_batch_h batch;
+
+    if (relay_rank_open(&rank, arg, boot))
+        return 1;
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+    for (unsigned n = 0; n < 3; n++) {
+        if (rank.role == STEPAF_ATTENTION) {
+            RANK_CHECK(boot, relay_rank_begin(&rank, n) == STEPAF_OK);
+            RANK_CHECK(boot, stepaf_wait_on_stream(rank.plan, &rank.stream) == STEPAF_OK);
+            RANK_CHECK(boot, cuda_kernels_sync(RELAY_SYNC_MS));
+            RANK_CHECK(boot, stepaf_plan_status(rank.plan) == STEPAF_OK);
+            RANK_CHECK(boot, stepaf_plan_destroy(rank.plan) == STEPAF_ERR_STATE);
+            RANK_CHECK(boot, strstr(stepaf_last_error()->text, "has not released") != NULL);
+        } else if (serve(boot, &rank, &batch)) {
+            return 1;
+        }
+        RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
+        if (rank.role == STEPAF_FFN)
+            RANK_CHECK(boot, stepaf_release(batch) == STEPAF_OK);
+        RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
+    }
+    if (rank.role == STEPAF_ATTENTION)
+        RANK_CHECK(boot, stepaf_plan_destroy(rank.plan) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
+    relay_rank_close(&rank);
+    return 0;
+}
+
+static void a_plan_that_cannot_end_goes_on(void)
+{
+    struct relay_job job = relay_small;
+
+    job.host[1] = true;
+    job.timeout_us = "3000000";
+    ranks_expect_processes(2, refuse_to_end, &job);
+}
+
 static int refuse_without_a_thread(const stepaf_boot_t *boot, void *arg)
 {
     struct relay_rank rank;
@@ -307,6 +367,7 @@ int main(void)
         {"a stream that has failed gives back", a_stream_that_has_failed_gives_back_batches},
         {"a peer that dies ends the wait", a_peer_that_dies_ends_the_wait},
         {"operations that are open are left", operations_that_are_open_are_left_behind},
+        {"a plan that cannot end goes on", a_plan_that_cannot_end_goes_on},
         {"without the library's thread", without_the_librarys_thread_it_is_refused},
         {"a host plan next to a stream", a_host_plan_next_to_a_stream_takes_the_setting},
         CU_TEST_INFO_NULL,
