@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests of operations on streams, on a GPU that is made up: the library's own waits, and how they
+ * end. */
+#include "stream_job.h"
+#include "unit.h"
+
+/* A wait of the host's takes operations before it along, on a stream of the library's: behind what
+ * the user's stream held when the request was made. */
+static void the_hosts_wait_comes_behind_the_start(void)
+{
+    stepaf_request_h request = NULL;
+
+    stream_job_begin(STEPAF_ATTENTION);
+    CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+    for (int n = 0; n < STREAM_DEPTH; n++)
+        CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_OK);
+    for (int n = 0; n < STREAM_DEPTH; n++)
+        CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
+    CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_OK);
+    CU_ASSERT_EQUAL(stream_job_start(NULL, &request), STEPAF_OK);
+    int n_launches = cuda_fake.n_launches;
+    CU_ASSERT_EQUAL(cuda_fake.n_waits, 0);
+    CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_OK);
+    CU_ASSERT_FATAL(cuda_fake.n_waits > 0);
+    CU_ASSERT_PTR_EQUAL(cuda_fake.waits[0].event, stream_job_stream()->sent[1]);
+    CU_ASSERT_PTR_EQUAL(cuda_fake.waits[0].stream, cuda_fake.launched.hStream);
+    CU_ASSERT_PTR_NOT_EQUAL(cuda_fake.waits[0].stream, &stream_job.stream);
+    CU_ASSERT_EQUAL(cuda_fake.waits[0].n_launches, n_launches);
+    CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches + 4); /* two gates, and what unpacks */
+    CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_ERR_STATE);
+    stream_job_end();
+}
+
+/* The library's own waits are in a stream that the user's does not come behind: until they are over a
+ * slot cannot be used again, whether its operation has a request or was taken along. */
+static void a_slot_is_free_when_the_hosts_wait_is_over(void)
+{
+    stepaf_request_h first = NULL, second = NULL;
+
+    for (int known = 0; known < 2; known++) {
+        stream_job_begin(STEPAF_ATTENTION);
+        CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+        CU_ASSERT_EQUAL(stream_job_start(NULL, known ? &first : NULL), 0);
+        CU_ASSERT_EQUAL(stream_job_start(NULL, &second), STEPAF_OK);
+        cuda_fake.busy = true;
+        CU_ASSERT_EQUAL(stepaf_test(second), STEPAF_INPROGRESS);
+        int n_launches = cuda_fake.n_launches;
+        CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_ERR_WOULD_BLOCK);
+        CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches);
+        cuda_fake.busy = false;
+        CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_OK);
+        CU_ASSERT_EQUAL(stream_job.job->ctx->n_stream_requests, 0);
+        CU_ASSERT_EQUAL(stepaf_test(second), STEPAF_OK);
+        CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
+        stream_job_end();
+    }
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"the host's wait comes behind the start", the_hosts_wait_comes_behind_the_start},
+        {"a slot is free when the host's wait is over", a_slot_is_free_when_the_hosts_wait_is_over},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run("stream_requests", tests);
+}
