@@ -51,8 +51,9 @@ STEPAF_API stepaf_status_t stepaf_request_sent(stepaf_request_h request);
 /** Look at pull tensor @a index (server-major, peer by peer, as planned) alone.
  *  @param info_p  NULL, or filled when the tensor has landed: where, and its actual size.
  *  @return STEPAF_OK (landed); STEPAF_INPROGRESS; STEPAF_ERR_PEER_LOST, STEPAF_ERR_CANCELED (it
- *  will not land); STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (index). Valid also after the wait, until
- *  the slot is started again. Never blocks. */
+ *  will not land); of an operation on streams that has failed, what stepaf_wait says;
+ *  STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (index). Valid also after the wait, until the slot is started
+ *  again. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_request_tensor(stepaf_request_h request, int index,
                                                  stepaf_tensor_info_t *info_p);
 

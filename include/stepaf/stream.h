@@ -128,7 +128,8 @@ STEPAF_API stepaf_status_t stepaf_start_on_stream(stepaf_plan_h plan,
 /** Attention ranks: make @a stream wait for the oldest operation that was started and not waited
  *  for: what is enqueued after it finds all pull tensors in place.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_STATE (no stream plan, or
- *  nothing to wait for); STEPAF_ERR_TRANSPORT; the plan's failure. Blocks while @a stream is full. */
+ *  nothing to wait for); STEPAF_ERR_INVALID (@a stream is captured, and the operation has a request);
+ *  STEPAF_ERR_TRANSPORT; the plan's failure. Blocks while @a stream is full. */
 STEPAF_API stepaf_status_t stepaf_wait_on_stream(stepaf_plan_h plan, stepaf_stream_t stream);
 
 /** FFN ranks: make @a stream wait for the next batch of every attention rank of the mesh; with

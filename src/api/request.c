@@ -332,7 +332,7 @@ stepaf_status_t stepaf_request_sent(stepaf_request_h request)
 }
 
 /* What one peer's part of the operation has come to. */
-static stepaf_status_t part_status(const struct stepaf_op *op, uint32_t p)
+static stepaf_status_t part_status(struct stepaf_op *op, uint32_t p)
 {
     const struct stepaf_peer *peer = &op->plan->ctx->peers[p];
 
@@ -345,6 +345,8 @@ static stepaf_status_t part_status(const struct stepaf_op *op, uint32_t p)
                                     "the operation was canceled");
         return STEPAF_INPROGRESS;
     case STEPAF_PART_LOST:
+        if (op->plan->stream && !peer->lost) /* all parts have failed with the operation */
+            return stepaf_op_result(op);
         return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_RESPONSE, peer->who,
                                      STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who),
                                      peer->reason);

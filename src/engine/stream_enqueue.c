@@ -196,15 +196,18 @@ static stepaf_status_t receive_legs(struct stepaf_stream *stream, const struct s
 
 /* ---- with it ---- */
 
-/* Requests are of what is enqueued now. */
-static stepaf_status_t refuse_capture(struct stepaf_gpu *gpu, void *cuda_stream)
+/* Find out whether a stream is captured. It must not be if the operation has a request (@a asked), which is
+ * of what is enqueued now. */
+static stepaf_status_t check_capture(struct stepaf_gpu *gpu, void *cuda_stream, bool asked,
+                                     bool *capturing_p)
 {
-    bool capturing = false;
-    stepaf_status_t status = stepaf_gpu_capturing(gpu, cuda_stream, &capturing);
+    stepaf_status_t status = stepaf_gpu_capturing(gpu, cuda_stream, capturing_p);
 
-    if (capturing)
-        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
-                                  "the stream is captured: replays have no requests");
+    if (!status && *capturing_p && asked)
+        status =
+            stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                             "the operation has a request, and the stream is captured: replays "
+                             "have no requests");
     return status;
 }
 
@@ -217,6 +220,7 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
     struct marks marks = {.event = op_p ? &stream->sent[slot] : NULL,
                           .relay = stream->relay && !stepaf_is_attention(plan->ctx)};
     stepaf_status_t status = stepaf_stream_check(stream);
+    bool capturing = false;
 
     if (!status && tensors) {
         legs = stream->changed;
@@ -229,7 +233,7 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
         return status;
     take_out(stream);
     if (op_p)
-        status = refuse_capture(plan->ctx->gpu, cuda_stream);
+        status = check_capture(plan->ctx->gpu, cuda_stream, true, &capturing);
     if (!status)
         status = send_legs(stream, legs, planned, cuda_stream, &marks);
     put_back(stream);
@@ -249,7 +253,8 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
 {
     struct stepaf_plan_obj *plan = stream->plan;
     uint8_t slot = (uint8_t)(stream->n_received % plan->depth);
-    bool asked = stream->requests & 1u << slot;
+    bool asked = stream->requests & ~stream->awaited & 1u << slot; /* else it is of one before */
+    bool capturing = false;
     struct marks marks = {.behind = behind,
                           .event = asked || behind ? &stream->arrived[slot] : NULL,
                           .relay = stream->relay && stepaf_is_attention(plan->ctx)};
@@ -259,15 +264,16 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
         status = stepaf_relay_admit(stream->relay);
     if (status)
         return status;
-    bool captured = plan->ctx->streams->captured; /* there are none before the first commit */
+    bool keeps = stream->unpacks && !plan->ctx->streams->captured; /* the first time */
     take_out(stream);
-    if (stream->unpacks && !captured)
-        status = stepaf_gpu_capturing(plan->ctx->gpu, cuda_stream, &captured);
+    if (keeps || asked)
+        status = check_capture(plan->ctx->gpu, cuda_stream, asked, &capturing);
     if (!status)
         status =
             receive_legs(stream, &stream->receive[slot * stream->n_receive], cuda_stream, &marks);
     put_back(stream);
-    plan->ctx->streams->captured = plan->ctx->streams->captured || captured;
+    if (keeps && capturing)
+        plan->ctx->streams->captured = true;
     if (status)
         return marks.begun ? stepaf_stream_break(stream, status) : status;
     stream->n_received++;

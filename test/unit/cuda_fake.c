@@ -9,6 +9,7 @@
 #include "cuda_kernels.h"
 
 enum { ALIGNMENT = 512, N_DEVICES = 2 };
+static const uint64_t CAPTURED = UINT64_MAX; /* when an event was recorded */
 
 struct cuda_fake cuda_fake;
 _Thread_local struct cuda_fake_thread cuda_fake_thread;
@@ -479,7 +480,8 @@ static CUresult fake_event_destroy(CUevent event)
 
 static CUresult fake_event_record(CUevent event, CUstream stream)
 {
-    uint64_t now = cuda_kernels_enqueued();
+    bool captured = cuda_fake.capture == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    uint64_t now = captured ? CAPTURED : cuda_kernels_enqueued();
 
     (void)stream;
     __atomic_store_n((uint64_t *)(void *)event, now, __ATOMIC_RELEASE);
@@ -490,6 +492,8 @@ static CUresult fake_event_query(CUevent event)
 {
     uint64_t at = __atomic_load_n((const uint64_t *)(const void *)event, __ATOMIC_ACQUIRE);
 
+    if (at == CAPTURED)
+        return CUDA_ERROR_CAPTURED_EVENT;
     if (cuda_fake.busy || (cuda_fake.runs && cuda_kernels_done() < at))
         return CUDA_ERROR_NOT_READY;
     if (cuda_fake_thread.mode != CU_STREAM_CAPTURE_MODE_RELAXED)

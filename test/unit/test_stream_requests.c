@@ -56,11 +56,73 @@ static void a_slot_is_free_when_the_hosts_wait_is_over(void)
     }
 }
 
+/* What is captured has come by nothing yet, and a replay is of other operations: a wait that a request is
+ * about is refused, and the request has its end all the same. */
+static void a_wait_with_a_request_is_not_captured(void)
+{
+    stepaf_request_h request = NULL;
+
+    stream_job_begin(STEPAF_ATTENTION);
+    CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+    CU_ASSERT_EQUAL(stream_job_start(NULL, &request), STEPAF_OK);
+    int n_launches = cuda_fake.n_launches;
+    cuda_fake.capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_ERR_INVALID);
+    UNIT_CONTAINS(stepaf_last_error()->text, "replays have no requests");
+    CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches);
+    cuda_fake.capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CU_ASSERT_EQUAL(stepaf_plan_status(stream_job.plan), STEPAF_OK);
+    CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_OK);
+    stream_job_end();
+}
+
+/* A wait that was enqueued stays what its request is about, whatever the slot holds next. */
+static void a_request_is_of_its_own_wait_alone(void)
+{
+    stepaf_request_h request = NULL;
+
+    stream_job_begin(STEPAF_ATTENTION);
+    CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+    CU_ASSERT_EQUAL(stream_job_start(NULL, &request), STEPAF_OK);
+    CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
+    cuda_fake.capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    for (int n = 0; n < 2 * STREAM_DEPTH; n++) {
+        CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_OK);
+        CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
+    }
+    cuda_fake.capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_OK);
+    stream_job_end();
+}
+
+/* Of an operation that has failed nobody knows what has come from whom: peers that live are not said to
+ * be lost. */
+static void each_part_of_a_request_says_why_it_failed(void)
+{
+    stepaf_request_h request = NULL;
+
+    stream_job_begin(STEPAF_ATTENTION);
+    CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+    CU_ASSERT_EQUAL(stream_job_start(NULL, &request), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_request_peer(request, 0), STEPAF_INPROGRESS);
+    CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
+    stream_job_stream()->watch->fault = STEPAF_FAULT_TIMEOUT; /* of peer 0 */
+    CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_ERR_TIMEOUT);
+    CU_ASSERT_EQUAL(stepaf_request_peer(request, 0), STEPAF_ERR_TIMEOUT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "STEPAF_STREAM_TIMEOUT_US");
+    CU_ASSERT_EQUAL(stepaf_request_tensor(request, 0, NULL), STEPAF_ERR_TIMEOUT);
+    stream_job_end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"the host's wait comes behind the start", the_hosts_wait_comes_behind_the_start},
         {"a slot is free when the host's wait is over", a_slot_is_free_when_the_hosts_wait_is_over},
+        {"a wait with a request is not captured", a_wait_with_a_request_is_not_captured},
+        {"a request is of its own wait alone", a_request_is_of_its_own_wait_alone},
+        {"each part of a request says why", each_part_of_a_request_says_why_it_failed},
         CU_TEST_INFO_NULL,
     };
     return unit_run("stream_requests", tests);
