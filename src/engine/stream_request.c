@@ -153,11 +153,9 @@ unsigned stepaf_streams_progress(struct stepaf_ctx *ctx)
     return n;
 }
 
+/* Not before the stream has come by, even if the operation has failed meanwhile: to other peers it still
+ * sends. */
 stepaf_status_t stepaf_stream_sent(struct stepaf_op *op)
 {
-    struct stepaf_stream *stream = op->plan->stream;
-
-    if (!(stream->requests & 1u << op->slot))
-        return STEPAF_OK;
-    return stepaf_gpu_event_test(op->plan->ctx->gpu, stream->sent[op->slot]);
+    return stepaf_gpu_event_test(op->plan->ctx->gpu, op->plan->stream->sent[op->slot]);
 }

@@ -115,6 +115,24 @@ static void each_part_of_a_request_says_why_it_failed(void)
     stream_job_end();
 }
 
+/* What streams still hold is sent all the same, to peers that live, though the operation has failed. */
+static void sources_are_free_when_streams_have_come_by(void)
+{
+    stepaf_request_h request = NULL;
+
+    stream_job_begin(STEPAF_ATTENTION);
+    CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+    CU_ASSERT_EQUAL(stream_job_start(NULL, &request), STEPAF_OK);
+    cuda_fake.busy = true;
+    CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_INPROGRESS);
+    stepaf_engine_give_up(&stream_job.job->ctx->peers[0], "says the test");
+    CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_ERR_PEER_LOST);
+    CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_INPROGRESS);
+    cuda_fake.busy = false;
+    CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_OK);
+    stream_job_end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -123,6 +141,7 @@ int main(void)
         {"a wait with a request is not captured", a_wait_with_a_request_is_not_captured},
         {"a request is of its own wait alone", a_request_is_of_its_own_wait_alone},
         {"each part of a request says why", each_part_of_a_request_says_why_it_failed},
+        {"sources are free when streams have come by", sources_are_free_when_streams_have_come_by},
         CU_TEST_INFO_NULL,
     };
     return unit_run("stream_requests", tests);
