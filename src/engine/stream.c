@@ -177,6 +177,10 @@ void stepaf_streams_peer_lost(struct stepaf_peer *peer)
             (void)stepaf_relay_land(stream->relay); /* what it had sent before */
         stepaf_stream_fail(stream, STEPAF_ERR_PEER_LOST, (int)peer->index);
     }
+    /* Plans that have ended may have left waits on streams: all need all peers. */
+    for (struct stepaf_streams *streams = ctx->streams; streams; streams = streams->before)
+        for (uint32_t i = 0; i < streams->n_watches; i++)
+            __atomic_store_n(&streams->watches[i].abort, 1, __ATOMIC_RELEASE);
 }
 
 stepaf_status_t stepaf_stream_check(struct stepaf_stream *stream)

@@ -80,8 +80,9 @@ struct stepaf_streams {
     uint8_t *control; /* GPU memory: counts, flags */
     uint64_t control_bytes;
     struct stepaf_gpu_watch *watches; /* pinned, one a plan number */
-    struct stepaf_pack told;          /* what peers are told of it all */
-    uint32_t **failed;                /* in control, one a plan: nothing is to be done any more */
+    uint32_t n_watches;
+    struct stepaf_pack told; /* what peers are told of it all */
+    uint32_t **failed;       /* in control, one a plan: nothing is to be done any more */
     uint32_t n_failed;
     void **imports; /* pieces of peers' memory */
     uint32_t n_imports;

@@ -189,7 +189,10 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
     if (!status)
         status = stepaf_gpu_alloc_host(ctx->gpu, ctx->plans.n * sizeof(streams->watches[0]),
                                        (void **)&streams->watches);
-    return status ? status : stepaf_streams_tell(ctx);
+    if (status)
+        return status;
+    streams->n_watches = ctx->plans.n;
+    return stepaf_streams_tell(ctx);
 }
 
 /* ---- flows ---- */

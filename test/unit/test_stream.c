@@ -237,6 +237,25 @@ static void the_map_names_what_streams_write_to(void)
     stream_job_end();
 }
 
+/* Waits of a plan that has ended may still be on streams. */
+static void a_lost_peer_ends_waits_of_plans_that_are_gone(void)
+{
+    stream_job_begin(STEPAF_ATTENTION);
+    stepaf_plan_h second = stream_job_make(stream_job.job);
+    (void)stream_job_make(stream_job.other);
+    CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+    const struct stepaf_gpu_watch *watches = stream_job.job->ctx->streams->watches;
+    CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_OK);
+    CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_plan_destroy(stream_job.plan), STEPAF_OK);
+    CU_ASSERT_EQUAL(watches[0].abort, 0);
+    stepaf_engine_give_up(&stream_job.job->ctx->peers[0], "says the test");
+    CU_ASSERT_EQUAL(watches[0].abort, 1);
+    CU_ASSERT_EQUAL(watches[1].abort, 1);
+    CU_ASSERT_EQUAL(stepaf_plan_status(second), STEPAF_ERR_PEER_LOST);
+    stream_job_end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -251,6 +270,8 @@ int main(void)
         {"the receiver knows what one word tells of", the_receiver_knows_what_one_word_tells_of},
         {"no operation's stamp counts nothing", no_operations_stamp_is_the_one_that_counts_nothing},
         {"the map names what streams write to", the_map_names_what_streams_write_to},
+        {"a lost peer ends waits of plans that are gone",
+         a_lost_peer_ends_waits_of_plans_that_are_gone},
         CU_TEST_INFO_NULL,
     };
     return unit_run("stream", tests);
