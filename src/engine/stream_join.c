@@ -247,6 +247,9 @@ static void retire(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
     free(streams->imports);
     streams->imports = NULL;
     streams->n_imports = 0;
+    if (streams->stream)
+        stepaf_gpu_stream_destroy(ctx->gpu, streams->stream);
+    streams->stream = NULL;
     free(streams->told.data);
     streams->told = (struct stepaf_pack){0};
     if (streams->inlets && !streams->captured) {
@@ -270,8 +273,6 @@ static void pop(struct stepaf_ctx *ctx)
     ctx->streams = streams->before;
     retire(ctx, streams);
     stepaf_relays_free(ctx, streams);
-    if (streams->stream)
-        stepaf_gpu_stream_destroy(ctx->gpu, streams->stream);
     if (streams->inlets)
         stepaf_gpu_free(ctx->gpu, streams->inlets);
     if (streams->control)

@@ -256,6 +256,25 @@ static void a_lost_peer_ends_waits_of_plans_that_are_gone(void)
     stream_job_end();
 }
 
+/* Each commit begins anew, and what only those before have used is given back. */
+static void commits_keep_no_streams(void)
+{
+    stepaf_request_h request;
+    int held = 0;
+
+    stream_job_begin(STEPAF_ATTENTION);
+    for (uint64_t n = 0; n < 4; n++) {
+        stream_job_key(10 + n, STEPAF_PUSH, 1);
+        CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+        CU_ASSERT_EQUAL(stream_job_start(NULL, &request), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_OK);
+        if (n > 1) /* both ranks' pinned memory, which graphs may still look at */
+            CU_ASSERT_EQUAL(cuda_fake.n_held, held + 2);
+        held = cuda_fake.n_held;
+    }
+    stream_job_end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -272,6 +291,7 @@ int main(void)
         {"the map names what streams write to", the_map_names_what_streams_write_to},
         {"a lost peer ends waits of plans that are gone",
          a_lost_peer_ends_waits_of_plans_that_are_gone},
+        {"commits keep no streams", commits_keep_no_streams},
         CU_TEST_INFO_NULL,
     };
     return unit_run("stream", tests);
