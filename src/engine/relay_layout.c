@@ -287,6 +287,7 @@ void stepaf_relay_outlets(const struct stepaf_streams *streams, const struct ste
         outlets[i] = (struct stepaf_outlet){
             .inlet = lane->heads,
             .place = lane->data,
+            .allocation = streams->outlets->base,
             .stride = STEPAF_HEAD_BYTES,
             .pitch = lane->pitch,
             .bytes = out_bytes(stream, p, i),

@@ -38,6 +38,9 @@ struct stepaf_leg {
     uint32_t blocks;  /* of the kernel that sends, or unpacks; 0: it is not needed */
     uint32_t threads; /* receiving: of the gate */
     bool copies;      /* sending: copy engines do some */
+    /* Sending: what each lane's tensor comes from, and the start of the allocation that it goes to. */
+    const struct stepaf_region *sources[STEPAF_FLOW_LANES];
+    const void *places[STEPAF_FLOW_LANES];
 };
 
 struct stepaf_landing;
@@ -110,13 +113,23 @@ static inline uint32_t stepaf_legs(uint32_t n_peers, uint32_t n_each)
     return (n_peers + stepaf_leg_peers(n_each) - 1) / stepaf_leg_peers(n_each);
 }
 
-/* The lane of tensor @a i of peer @a p, of all @a legs of an operation. */
-static inline struct stepaf_lane *stepaf_leg_lane(struct stepaf_leg *legs, uint32_t n_each,
-                                                  uint32_t p, uint32_t i)
+/* Where tensor @a i of peer @a p is: in which of all @a legs of an operation, and as which lane of it. */
+static inline struct stepaf_leg *stepaf_leg_of(struct stepaf_leg *legs, uint32_t n_each, uint32_t p,
+                                               uint32_t i, uint32_t *lane_p)
 {
     uint32_t n = stepaf_leg_peers(n_each);
 
-    return &legs[p / n].flow.lanes[p % n * n_each + i];
+    *lane_p = p % n * n_each + i;
+    return &legs[p / n];
+}
+
+static inline struct stepaf_lane *stepaf_leg_lane(struct stepaf_leg *legs, uint32_t n_each,
+                                                  uint32_t p, uint32_t i)
+{
+    uint32_t lane;
+    struct stepaf_leg *leg = stepaf_leg_of(legs, n_each, p, i, &lane);
+
+    return &leg->flow.lanes[lane];
 }
 
 /* Groups of pieces that a tensor fills; the last may be in part empty. */
@@ -149,8 +162,9 @@ void stepaf_streams_free(struct stepaf_ctx *ctx);
 
 /* Make the flows of a plan from its inlets and, peer by peer, those of its peers. */
 struct stepaf_outlet {
-    uint8_t *inlet; /* the peer's, of slot 0, as this process sees it */
-    uint8_t *place; /* where the bytes go; NULL: behind the inlet's head */
+    uint8_t *inlet;         /* the peer's, of slot 0, as this process sees it */
+    uint8_t *place;         /* where the bytes go; NULL: behind the inlet's head */
+    const void *allocation; /* that they go to */
     uint32_t stride, pitch, bytes;
     uint8_t way;
 };

@@ -4,58 +4,73 @@
 
 #include "engine/relay.h"
 
+/* Put the size and place of tensor @a i into a copy of its leg. */
+static stepaf_status_t change_one(const struct stepaf_stream *stream, uint32_t i,
+                                  const stepaf_tensor_t *tensor, struct stepaf_leg *legs)
+{
+    const struct stepaf_plan_obj *plan = stream->plan;
+    uint32_t n = stream->n_out, at;
+    struct stepaf_leg *leg = stepaf_leg_of(legs, n, i / n, i % n, &at);
+    struct stepaf_lane *lane = &leg->flow.lanes[at];
+    const struct stepaf_key *key =
+        stepaf_is_attention(plan->ctx) ? plan->push[i % n].key : plan->pull[i].key;
+
+    if (tensor->key != key->id)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                                "tensor %u is of key %llu, planned was %llu", i,
+                                (unsigned long long)tensor->key, (unsigned long long)key->id);
+    if (tensor->bytes > lane->bytes)
+        return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_START,
+                                "tensor %u: %zu bytes, planned were %u", i, tensor->bytes,
+                                lane->bytes);
+    lane->bytes = (uint32_t)tensor->bytes;
+    if (!tensor->data || !tensor->bytes)
+        return STEPAF_OK;
+    const struct stepaf_region *region = stepaf_region_find(plan->ctx, tensor->data, tensor->bytes);
+    if (!region || (region->kind != STEPAF_MEM_CUDA && !region->pinned))
+        return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_START,
+                                "tensor %u: its %zu bytes are neither in registered GPU memory "
+                                "nor in host memory that a stream plan names",
+                                i, tensor->bytes);
+    if (lane->copied && !stepaf_stream_copies(plan->ctx, lane->peer, region))
+        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_START,
+                                "tensor %u is in host memory, and planned was GPU memory, "
+                                "which a copy engine takes to a peer by way of the host",
+                                i);
+    lane->data = tensor->data;
+    leg->sources[at] = region;
+    return STEPAF_OK;
+}
+
 /* Put the sizes and places of one operation into a copy of its legs. */
 static stepaf_status_t change(const struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
                               int n_tensors, struct stepaf_leg *legs)
 {
     const struct stepaf_plan_obj *plan = stream->plan;
     uint32_t n = stream->n_out, all = plan->ctx->n_peers * n;
-    bool attention = stepaf_is_attention(plan->ctx);
-    bool each = plan->scatter || !attention;
+    bool each = plan->scatter || !stepaf_is_attention(plan->ctx);
+    stepaf_status_t status = STEPAF_OK;
 
     if (n_tensors < 0 || (uint32_t)n_tensors != (each ? all : n))
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
                                 "%d tensors given where the plan has %u", n_tensors,
                                 each ? all : n);
-    for (uint32_t i = 0; i < all; i++) {
-        const stepaf_tensor_t *tensor = &tensors[each ? i : i % n];
-        const struct stepaf_key *key = attention ? plan->push[i % n].key : plan->pull[i].key;
-        struct stepaf_lane *lane = stepaf_leg_lane(legs, n, i / n, i % n);
-        if (tensor->key != key->id)
-            return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
-                                    "tensor %u is of key %llu, planned was %llu", i,
-                                    (unsigned long long)tensor->key, (unsigned long long)key->id);
-        if (tensor->bytes > lane->bytes)
-            return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_START,
-                                    "tensor %u: %zu bytes, planned were %u", i, tensor->bytes,
-                                    lane->bytes);
-        lane->bytes = (uint32_t)tensor->bytes;
-        if (!tensor->data || !tensor->bytes)
-            continue;
-        const struct stepaf_region *region =
-            stepaf_region_find(plan->ctx, tensor->data, tensor->bytes);
-        if (!region || (region->kind != STEPAF_MEM_CUDA && !region->pinned))
-            return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_START,
-                                    "tensor %u: its %zu bytes are neither in registered GPU memory "
-                                    "nor in host memory that a stream plan names",
-                                    i, tensor->bytes);
-        if (lane->copied && !stepaf_stream_copies(plan->ctx, lane->peer, region))
-            return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_START,
-                                    "tensor %u is in host memory, and planned was GPU memory, "
-                                    "which a copy engine takes to a peer by way of the host",
-                                    i);
-        lane->data = tensor->data;
-    }
-    for (uint32_t k = 0; k < stream->n_send; k++)
+    for (uint32_t i = 0; i < all && !status; i++)
+        status = change_one(stream, i, &tensors[each ? i : i % n], legs);
+    for (uint32_t k = 0; k < stream->n_send && !status; k++)
         stepaf_stream_touch(&legs[k].flow);
-    return STEPAF_OK;
+    return status;
 }
 
-/* Whether @a next goes on where @a lane ends, at both sides: then one copy does for both. */
-static bool goes_on(const struct stepaf_lane *lane, const struct stepaf_lane *next, uint32_t bytes)
+/* Whether lane @a next goes on at both sides where @a lane and those behind it, of @a bytes, end, within
+ * the same allocations, beyond which CUDA copies nothing: then one copy does for all. */
+static bool goes_on(const struct stepaf_leg *leg, uint32_t i, uint32_t next, size_t bytes)
 {
-    return next->copied && next->peer == lane->peer && next->data == lane->data + bytes &&
-           next->body == lane->body + bytes;
+    const struct stepaf_lane *lane = &leg->flow.lanes[i], *other = &leg->flow.lanes[next];
+
+    return other->copied && other->peer == lane->peer && other->data == lane->data + bytes &&
+           other->body == lane->body + bytes && leg->sources[next] == leg->sources[i] &&
+           leg->places[next] == leg->places[i];
 }
 
 /* Whether all that copy engines write is as large as planned. */
@@ -87,9 +102,10 @@ static stepaf_status_t tell(struct stepaf_gpu *gpu, const struct stepaf_flow *fl
 }
 
 /* Let copy engines write what is theirs. */
-static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_flow *flow,
+static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_leg *leg,
                             const struct stepaf_flow *planned, void *cuda_stream)
 {
+    const struct stepaf_flow *flow = &leg->flow;
     stepaf_status_t status = STEPAF_OK;
 
     for (uint32_t i = 0, next; i < flow->n_lanes && !status; i = next) {
@@ -98,9 +114,7 @@ static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_flow *fl
         next = i + 1;
         if (!lane->copied)
             continue;
-        for (; next < flow->n_lanes && bytes <= UINT32_MAX &&
-               goes_on(lane, &flow->lanes[next], (uint32_t)bytes);
-             next++)
+        for (; next < flow->n_lanes && goes_on(leg, i, next, bytes); next++)
             bytes += flow->lanes[next].bytes;
         if (bytes)
             status = stepaf_gpu_copy(gpu, lane->body, lane->data, bytes, cuda_stream);
@@ -169,7 +183,7 @@ static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct step
         if (!legs[k].copies)
             continue;
         marks->begun = true;
-        status = copy(gpu, &legs[k].flow, &planned[k].flow, cuda_stream);
+        status = copy(gpu, &legs[k], &planned[k].flow, cuda_stream);
     }
     return status ? status : mark_legs(stream, cuda_stream, marks);
 }

@@ -14,9 +14,10 @@ static stepaf_status_t bad_inlet(const struct stepaf_peer *peer)
                                  STEPAF_WHO_ARGS(peer->who));
 }
 
-/* Map a piece of the peer's memory, of which @a bytes are to be written. */
+/* Map a piece of the peer's memory, of which @a bytes are to be written; *allocation_p: where what it lies
+ * in begins. */
 static stepaf_status_t map(struct stepaf_peer *peer, const struct stepaf_gpu_export *exported,
-                           uint64_t bytes, uint8_t **ptr_p)
+                           uint64_t bytes, uint8_t **ptr_p, const void **allocation_p)
 {
     struct stepaf_streams *streams = peer->ctx->streams;
     void **imports = realloc(streams->imports, (streams->n_imports + 1) * sizeof(*imports));
@@ -41,6 +42,7 @@ static stepaf_status_t map(struct stepaf_peer *peer, const struct stepaf_gpu_exp
         bytes > place.bytes - (size_t)((uint8_t *)ptr - (uint8_t *)place.base))
         return bad_inlet(peer);
     *ptr_p = ptr;
+    *allocation_p = place.base;
     return STEPAF_OK;
 }
 
@@ -67,6 +69,7 @@ static stepaf_status_t join_inlet(struct stepaf_peer *peer, const struct stepaf_
         return bad_inlet(peer);
     *outlet_p = (struct stepaf_outlet){
         .inlet = inlets + inlet->offset,
+        .allocation = inlets, /* all of its inlets lie in one */
         .stride = inlet->stride,
         .pitch = inlet->pitch,
         .bytes = bytes,
@@ -74,7 +77,7 @@ static stepaf_status_t join_inlet(struct stepaf_peer *peer, const struct stepaf_
     };
     if (inlet->way == STEPAF_WAY_PLACE)
         status = map(peer, &inlet->place, (uint64_t)inlet->pitch * (depth - 1) + bytes,
-                     &outlet_p->place);
+                     &outlet_p->place, &outlet_p->allocation);
     return status;
 }
 
@@ -133,6 +136,7 @@ static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_de
                                 const struct stepaf_told *own, struct stepaf_outlet **outlets)
 {
     struct stepaf_ctx *ctx = peer->ctx;
+    const void *allocation;
     struct stepaf_told told;
     uint8_t *inlets = NULL;
     stepaf_status_t status;
@@ -144,7 +148,7 @@ static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_de
     status = stepaf_told_read(its->streams, its->role, its->world_rank, &told);
     if (status)
         return status;
-    status = map(peer, &told.inlets, told.inlet_bytes, &inlets);
+    status = map(peer, &told.inlets, told.inlet_bytes, &inlets, &allocation);
     for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         if (plan && plan->stream)

@@ -293,6 +293,8 @@ static void compile_send(const struct stepaf_stream *stream, const struct stepaf
         const struct stepaf_outlet *outlet = &outlets[at];
         struct stepaf_lane *lane = &flow->lanes[flow->n_lanes++];
         lane->peer = (uint16_t)(at / stream->n_out);
+        leg->sources[at - first] = source_region(stream, lane->peer, at % stream->n_out);
+        leg->places[at - first] = outlet->allocation;
         lane->way = outlet->way;
         lane->head = outlet->inlet + (size_t)flow->slot * outlet->stride;
         lane->body = outlet->place ? outlet->place + (size_t)flow->slot * outlet->pitch
@@ -300,8 +302,7 @@ static void compile_send(const struct stepaf_stream *stream, const struct stepaf
         set_source(stream, lane->peer, at % stream->n_out, flow->slot, lane);
         lane->copied =
             stepaf_stream_is_copied((uint32_t)ctx->env.cuda_engine, lane->way, lane->bytes) &&
-            stepaf_stream_copies(ctx, lane->peer,
-                                 source_region(stream, lane->peer, at % stream->n_out));
+            stepaf_stream_copies(ctx, lane->peer, leg->sources[at - first]);
         leg->copies = leg->copies || lane->copied;
     }
     set_leaders(ctx, flow);

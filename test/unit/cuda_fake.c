@@ -62,10 +62,24 @@ struct cuda_piece *cuda_fake_piece(size_t bytes, int device, bool shareable)
         if (piece->base)
             continue;
         *piece = (struct cuda_piece){
-            aligned_alloc(ALIGNMENT, whole), bytes, device, shareable, false, false};
+            aligned_alloc(ALIGNMENT, whole), bytes, device, shareable, false, false, false};
         return piece->base ? piece : NULL;
     }
     return NULL;
+}
+
+struct cuda_piece *cuda_fake_split(struct cuda_piece *piece, size_t bytes)
+{
+    struct cuda_piece *second = piece;
+
+    while (second->base)
+        second = second == &cuda_fake.pieces[CUDA_FAKE_PIECES - 1] ? cuda_fake.pieces : second + 1;
+    *second = *piece;
+    second->base += bytes;
+    second->bytes -= bytes;
+    second->part = true;
+    piece->bytes = bytes;
+    return second;
 }
 
 int cuda_fake_count(void)
@@ -94,7 +108,8 @@ static CUresult drop(CUdeviceptr at)
 
     if (!piece)
         return CUDA_ERROR_INVALID_VALUE;
-    free(piece->base);
+    if (!piece->part)
+        free(piece->base);
     piece->base = NULL;
     return CUDA_SUCCESS;
 }
@@ -369,10 +384,21 @@ static CUresult fake_set_async(CUdeviceptr at, unsigned char value, size_t bytes
     return result;
 }
 
+/* Whether a range ends in the piece that it begins in, if it begins in one. */
+static bool is_whole(CUdeviceptr at, size_t bytes)
+{
+    const struct cuda_piece *piece = find(at);
+
+    return !piece || bytes <= piece->bytes - (at - (CUdeviceptr)piece->base);
+}
+
 static CUresult fake_copy_async(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream)
 {
     CUresult result = stream ? step() : CUDA_ERROR_INVALID_VALUE;
 
+    cuda_fake.n_copies++;
+    if (!is_whole(dst, bytes) || !is_whole(src, bytes))
+        result = CUDA_ERROR_INVALID_VALUE; /* no copy takes more than one allocation */
     if (cuda_fake.runs && (void *)stream != &thing && !find(dst) && !find(src))
         result = CUDA_ERROR_NOT_SUPPORTED; /* CUDA would wait until the stream has come there */
     if (!result && cuda_fake.runs && (void *)stream != &thing)    /* no set-up */
@@ -561,7 +587,8 @@ void cuda_fake_begin(void)
 void cuda_fake_end(void)
 {
     for (int i = 0; i < CUDA_FAKE_PIECES; i++)
-        free(cuda_fake.pieces[i].base);
+        if (!cuda_fake.pieces[i].part)
+            free(cuda_fake.pieces[i].base);
     stepaf_cuda_driver_fake = NULL;
 }
 

@@ -15,6 +15,7 @@ struct cuda_piece {
     bool shareable;
     bool managed;
     bool opened; /* by an IPC handle: it belongs to another "process" */
+    bool part;   /* of the memory of the piece before */
 };
 
 /* A stream that was made to wait for an event. */
@@ -36,6 +37,7 @@ struct cuda_fake {
     CUstreamCaptureStatus capture; /* of all streams */
     CUlaunchConfig launched;       /* the last launch */
     int n_launches;
+    int n_copies;                    /* that were enqueued */
     uint64_t words[CUDA_FAKE_WORDS]; /* of the last store by a stream: where, what, in turn */
     unsigned n_words;
     struct cuda_wait waits[CUDA_FAKE_WAITS]; /* the first of them */
@@ -77,6 +79,8 @@ void cuda_fake_rdma_fill(struct stepaf_cuda_driver *driver);
 
 /* Memory that the caller has from CUDA itself. Freed by the end. */
 struct cuda_piece *cuda_fake_piece(size_t bytes, int device, bool shareable);
+/* Make two pieces of one, side by side, of which the first has @a bytes; return the second. */
+struct cuda_piece *cuda_fake_split(struct cuda_piece *piece, size_t bytes);
 /* How many pieces there are. */
 int cuda_fake_count(void);
 

@@ -3,7 +3,7 @@
 
 #include <CUnit/CUnit.h>
 
-struct stream_job stream_job = {.n_push = 1};
+struct stream_job stream_job = {.n_push = 1, .depth = STREAM_DEPTH};
 
 void stream_job_key(uint64_t id, stepaf_direction_t direction, size_t bytes)
 {
@@ -11,7 +11,7 @@ void stream_job_key(uint64_t id, stepaf_direction_t direction, size_t bytes)
                                                 STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
                                   .direction = direction,
                                   .max_bytes = bytes,
-                                  .depth = STREAM_DEPTH,
+                                  .depth = stream_job.depth,
                                   .mem_kind = STEPAF_MEM_CUDA};
 
     CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(stream_job.job->handle, id, &params), STEPAF_OK);

@@ -20,6 +20,7 @@ struct stream_job {
     struct fake_job *job, *other; /* the other only tells what it has */
     stepaf_plan_h plan;           /* of the former */
     int n_push;                   /* set before begin: 1 or 2 */
+    unsigned depth;               /* the same; else STREAM_DEPTH */
     int stream;                   /* its address names one */
 };
 extern struct stream_job stream_job;

@@ -203,6 +203,52 @@ static void the_receiver_knows_what_one_word_tells_of(void)
     stream_job.n_push = 1;
 }
 
+static void bring(void *place, size_t bytes)
+{
+    CU_ASSERT_EQUAL_FATAL(stepaf_register(stream_job.job->handle, place, bytes), STEPAF_OK);
+}
+
+/* Tensors that lie side by side at both ends are copied at once, but only within an allocation: CUDA
+ * refuses a copy that goes on into another. */
+static void copies_stay_within_an_allocation(void)
+{
+    stepaf_tensor_t push[2] = {{.key = 1, .bytes = STREAM_PUSH}, {.key = 3, .bytes = STREAM_MORE}};
+    stepaf_start_params_t params = {.push = push, .n_push = 2};
+    stepaf_tensor_t pull = {.key = 2, .bytes = STREAM_PULL};
+
+    stream_job.n_push = 2;
+    stream_job.depth = 1;
+    for (int planned = 0; planned < 2; planned++)
+        for (int n_pieces = 1; n_pieces <= 2; n_pieces++) {
+            setenv("STEPAF_CUDA_ENGINE", "ce", 1);
+            stream_job_begin(STEPAF_ATTENTION);
+            unsetenv("STEPAF_CUDA_ENGINE");
+            struct cuda_piece *piece = cuda_fake_piece(STREAM_PUSH + STREAM_MORE, 0, true);
+            push[0].data = piece->base;
+            push[1].data = piece->base + STREAM_PUSH;
+            if (n_pieces > 1) {
+                (void)cuda_fake_split(piece, STREAM_PUSH);
+                bring(push[1].data, STREAM_MORE);
+            }
+            bring(piece->base, piece->bytes);
+            CU_ASSERT_EQUAL_FATAL(
+                stepaf_alloc(stream_job.job->handle, STREAM_PULL, STEPAF_MEM_CUDA, &pull.data), 0);
+            CU_ASSERT_EQUAL(stepaf_plan_destroy(stream_job.plan), STEPAF_OK);
+            CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(stream_job.job->handle, push, 2, &pull, 1,
+                                                     STEPAF_PLAN_STREAM, &stream_job.plan),
+                                  STEPAF_OK);
+            CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+            int n_copies = cuda_fake.n_copies;
+            CU_ASSERT_EQUAL(stream_job_start(planned ? NULL : &params, NULL), STEPAF_OK);
+            CU_ASSERT_EQUAL(cuda_fake.n_copies - n_copies, n_pieces);
+            for (int i = 0; i < n_pieces; i++)
+                stepaf_cuda_driver_fake->mem_free((CUdeviceptr)push[1 - i].data);
+            stream_job_end();
+        }
+    stream_job.n_push = 1;
+    stream_job.depth = STREAM_DEPTH;
+}
+
 /* However long a plan goes on: a head that a copy engine has told of is not taken for a count. */
 static void no_operations_stamp_is_the_one_that_counts_nothing(void)
 {
@@ -287,6 +333,7 @@ int main(void)
         {"plans share the blocks", plans_share_the_blocks},
         {"one word tells of a peer's copies", one_word_tells_of_a_peers_copies},
         {"the receiver knows what one word tells of", the_receiver_knows_what_one_word_tells_of},
+        {"copies stay within an allocation", copies_stay_within_an_allocation},
         {"no operation's stamp counts nothing", no_operations_stamp_is_the_one_that_counts_nothing},
         {"the map names what streams write to", the_map_names_what_streams_write_to},
         {"a lost peer ends waits of plans that are gone",
