@@ -74,6 +74,9 @@
  * begins with the slot that it was captured with. With STEPAF_PLAN_ANY the slot is not part of it: as
  * many receives as answers will do.
  *
+ * stepaf_commit ends what streams have not come by: of operations with peers that are reached directly
+ * the rest does nothing, and nobody is told. So the streams are to be synchronized with before.
+ *
  * A graph belongs to the commit that it was captured after: replayed after a later one it does
  * nothing, as long as the memory that it sends from is still there. If a receive of more than about
  * 16 KB was captured, the library therefore keeps the inlets of that commit, the GPU memory that peers
