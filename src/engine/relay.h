@@ -75,7 +75,6 @@ void stepaf_relays_undo(struct stepaf_ctx *ctx);
 /* Put the relay that was prepared for a stream in force; what was before ends. Then the stream is
  * compiled, then the twin is made. */
 void stepaf_relay_begin(struct stepaf_stream *stream);
-stepaf_status_t stepaf_relay_make_twin(struct stepaf_stream *stream);
 /* Where the tensors of a stream go to peer @a p, if it is relayed. */
 void stepaf_relay_outlets(const struct stepaf_streams *streams, const struct stepaf_stream *stream,
                           uint32_t p, struct stepaf_outlet *outlets);
@@ -83,7 +82,11 @@ void stepaf_relay_free(struct stepaf_relay *relay);
 /* Free the memory of one commit, but for what kernels may still look at; then that, too. */
 void stepaf_relays_retire(struct stepaf_ctx *ctx, struct stepaf_streams *streams);
 void stepaf_relays_free(struct stepaf_ctx *ctx, struct stepaf_streams *streams);
-/* Twins that streams had to let go of while they were busy. */
+
+/* ---- relay_twin.c: attention, at the commit ---- */
+
+stepaf_status_t stepaf_relay_make_twin(struct stepaf_stream *stream);
+/* Twins that streams had to let go of while they were busy end. */
 void stepaf_relays_sweep(struct stepaf_ctx *ctx);
 
 /* ---- relay_ahead.c ---- */
