@@ -239,8 +239,8 @@ static int leave(const stepaf_boot_t *boot, void *arg)
         return 1;
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
     RANK_CHECK(boot, relay_rank_begin(&rank, 0) == STEPAF_OK);
-    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
     RANK_CHECK(boot, stepaf_plan_destroy(rank.plan) == STEPAF_ERR_STATE);
+    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
     relay_rank_close(&rank);
     return 0;
 }
