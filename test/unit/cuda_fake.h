@@ -72,16 +72,27 @@ void cuda_fake_end(void);
 
 /* The driver is one that lacks what is newer than 11.0. */
 void cuda_fake_grow_old(void);
-/* Inside: one more call that can fail, and what cuda_fake_rdma.c has. */
-CUresult cuda_fake_step(void);
-bool cuda_fake_rdma_attribute(int *value_p, CUdevice_attribute attribute);
-void cuda_fake_rdma_fill(struct stepaf_cuda_driver *driver);
-
 /* Memory that the caller has from CUDA itself. Freed by the end. */
 struct cuda_piece *cuda_fake_piece(size_t bytes, int device, bool shareable);
 /* Make two pieces of one, side by side, of which the first has @a bytes; return the second. */
 struct cuda_piece *cuda_fake_split(struct cuda_piece *piece, size_t bytes);
 /* How many pieces there are. */
 int cuda_fake_count(void);
+
+/* ---- inside ---- */
+
+/* One more call that can fail; one that gives out something, and one that takes it back. */
+CUresult cuda_fake_step(void);
+CUresult cuda_fake_give(void *handle_p);
+CUresult cuda_fake_take(void);
+/* Whether a stream is one that was given out, not the caller's. */
+bool cuda_fake_is_own(CUstream stream);
+
+/* What other files have of the driver. */
+void cuda_fake_memory_fill(struct stepaf_cuda_driver *driver);
+void cuda_fake_memory_end(void);
+void cuda_fake_stream_fill(struct stepaf_cuda_driver *driver);
+bool cuda_fake_rdma_attribute(int *value_p, CUdevice_attribute attribute);
+void cuda_fake_rdma_fill(struct stepaf_cuda_driver *driver);
 
 #endif
