@@ -26,13 +26,13 @@ static stepaf_status_t use_on_streams(struct stepaf_plan_obj *plan, const struct
                                 (unsigned long long)key->id,
                                 key->mem_kind == STEPAF_MEM_CUDA ? "GPU" : "host");
     status = stepaf_region_pin(plan->ctx, region);
-    if (status) {
+    if (status && status != STEPAF_ERR_STATE) { /* which passes */
         stepaf_error_t error = *stepaf_last_error();
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
                                 "%s %d is in host memory that the GPU cannot use: %.200s", what,
                                 index, error.text);
     }
-    return STEPAF_OK;
+    return status;
 }
 
 /* Find the memory of one tensor. */

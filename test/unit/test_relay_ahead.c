@@ -52,19 +52,25 @@ static int serve(struct relay_rank *rank, unsigned n)
 
 static int run_ahead(const stepaf_boot_t *boot, void *arg)
 {
+    stepaf_tensor_t push = {.key = 100, .bytes = 64}, pull = {.key = 200, .bytes = 64};
     stepaf_status_t status = STEPAF_OK;
     struct relay_rank rank;
+    stepaf_plan_h plan;
     void *spare;
 
     if (relay_rank_open(&rank, arg, boot))
         return 1;
     RANK_CHECK(boot, stepaf_alloc(rank.ctx, 64, STEPAF_MEM_CUDA, &spare) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_alloc(rank.ctx, 64, STEPAF_MEM_HOST, &push.data) == STEPAF_OK);
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
     if (rank.role == STEPAF_ATTENTION) { /* nobody has answered anything yet */
         RANK_CHECK(boot, fill_up(&rank, &status) == STEPAF_RELAY_AHEAD);
         RANK_CHECK(boot, status == STEPAF_ERR_WOULD_BLOCK);
         RANK_CHECK(boot, stepaf_plan_destroy(rank.plan) == STEPAF_ERR_STATE);
         RANK_CHECK(boot, stepaf_free(rank.ctx, spare) == STEPAF_ERR_STATE);
+        pull.data = rank.target[0];
+        RANK_CHECK(boot, stepaf_plan_create(rank.ctx, &push, 1, &pull, 1, STEPAF_PLAN_STREAM,
+                                            &plan) == STEPAF_ERR_STATE);
     }
     RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
     if (rank.role == STEPAF_FFN && serve(&rank, STEPAF_RELAY_AHEAD))
