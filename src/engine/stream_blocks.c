@@ -51,7 +51,7 @@ static uint32_t blocks_wanted(const struct stepaf_flow *flow, const struct stepa
     if (lane->way == STEPAF_WAY_PIECES)
         n = stepaf_piece_groups(lane->bytes);
     else if (lane->way == STEPAF_WAY_INLET || (sending && lane->way == STEPAF_WAY_PLACE))
-        n = (lane->bytes + COPY_SHARE - 1) / COPY_SHARE;
+        n = ((uint64_t)lane->bytes + COPY_SHARE - 1) / COPY_SHARE;
     else if (!sending)
         return 0; /* the gate sees all of it */
     return n > STEPAF_FLOW_BLOCKS ? STEPAF_FLOW_BLOCKS : n ? (uint32_t)n : 1;

@@ -142,6 +142,21 @@ static void plans_share_the_blocks(void)
     }
 }
 
+/* A tensor has as many as it has work for, the largest that there is, too. */
+static void the_largest_tensor_takes_all_blocks(void)
+{
+    static const uint32_t bytes[] = {1 << 20, 1 << 24, UINT32_MAX - 1024, UINT32_MAX};
+    static const uint32_t blocks[] = {1024, STEPAF_FLOW_BLOCKS, STEPAF_FLOW_BLOCKS,
+                                      STEPAF_FLOW_BLOCKS};
+
+    for (int i = 0; i < 4; i++) {
+        struct stepaf_flow flow = {.n_lanes = 1};
+        flow.lanes[0].way = STEPAF_WAY_PLACE;
+        flow.lanes[0].bytes = bytes[i];
+        CU_ASSERT_EQUAL(stepaf_stream_deal(&flow, true, STEPAF_FLOW_BLOCKS), blocks[i]);
+    }
+}
+
 static void expect_word(int slot, unsigned i, uint32_t bytes, uint32_t mark)
 {
     const struct stepaf_lane *lanes = stream_job_stream()->send[slot].flow.lanes;
@@ -331,6 +346,7 @@ int main(void)
         {"a launch that fails counts nothing", a_launch_that_fails_counts_nothing},
         {"a start without its request ends the plan", a_start_without_its_request_ends_the_plan},
         {"plans share the blocks", plans_share_the_blocks},
+        {"the largest tensor takes all blocks", the_largest_tensor_takes_all_blocks},
         {"one word tells of a peer's copies", one_word_tells_of_a_peers_copies},
         {"the receiver knows what one word tells of", the_receiver_knows_what_one_word_tells_of},
         {"copies stay within an allocation", copies_stay_within_an_allocation},
