@@ -2,7 +2,7 @@
 /* Stream plans of two ranks at the commit, on a GPU that is made up: which go together, and what becomes
  * of a commit that cannot tell a peer of memory. */
 #include "cuda_fake.h"
-#include "engine/stream.h"
+#include "engine/relay.h"
 #include "fake.h"
 #include "unit.h"
 
@@ -123,6 +123,34 @@ static void the_order_is_that_of_making(void)
     end();
 }
 
+/* By way of the host each takes the first that comes to it: in the same order. */
+static void relays_are_in_the_order_of_making(void)
+{
+    static const uint32_t order[] = {1, 0, 2};
+    int i = 0;
+
+    setenv("STEPAF_CUDA_RELAY", "always", 1);
+    setenv("STEPAF_PROGRESS", "thread", 1);
+    begin(STEPAF_FFN, SMALL);
+    unsetenv("STEPAF_CUDA_RELAY");
+    unsetenv("STEPAF_PROGRESS");
+    for (; i < 2; i++)
+        plans[i] = make(job, 1, 2);
+    CU_ASSERT_EQUAL_FATAL(stepaf_plan_destroy(plans[0]), STEPAF_OK);
+    for (; i < 4; i++)
+        (void)make(job, 1, 2);
+    for (; i < 7; i++)
+        (void)make(other, 1, 2);
+    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    i = 0;
+    for (const struct stepaf_list *node = job->ctx->relays.next; node != &job->ctx->relays;
+         node = node->next, i++)
+        CU_ASSERT_EQUAL(stepaf_container_of(node, struct stepaf_relay, node)->stream->plan->index,
+                        order[i]);
+    CU_ASSERT_EQUAL(i, PLANS);
+    end();
+}
+
 static void each_plan_has_a_counterpart_of_its_own(void)
 {
     begin(STEPAF_ATTENTION, SMALL);
@@ -187,6 +215,7 @@ int main(void)
     CU_TestInfo tests[] = {
         {"plans of the same keys go in order", plans_of_the_same_keys_go_together_in_order},
         {"the order is that of making", the_order_is_that_of_making},
+        {"relays are in the order of making", relays_are_in_the_order_of_making},
         {"each plan has a counterpart of its own", each_plan_has_a_counterpart_of_its_own},
         {"memory that cannot be shared", memory_that_cannot_be_shared_is_the_verdict},
         {"buffers of two plans", buffers_of_two_plans_are_not_written_in_place},
