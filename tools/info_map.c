@@ -167,6 +167,7 @@ int info_map_rank(stepaf_context_h ctx)
     int n = count_peers(ctx, attends ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION);
     unsigned char *back = attends ? calloc((size_t)n, ALL_BYTES) : NULL;
     char *text = NULL;
+    int is_written = 1;
     int done = 0;
     if (attends && !back)
         fprintf(stderr, "stepaf_info: map: out of memory\n");
@@ -179,18 +180,20 @@ int info_map_rank(stepaf_context_h ctx)
             stepaf_map_check(ctx, STEPAF_TIMEOUT_DEFAULT, &text) == STEPAF_OK || info_failed("map");
         if (text) {
             fputs(text, stdout);
-            fflush(stdout);
+            is_written = fflush(stdout) == 0;
         }
         free(text);
         done = check_links(ctx, n) && done;
     }
+    if (!is_written)
+        perror("stepaf_info: standard output");
     /* Nobody leaves while another one is still at its last answer. */
     if (done)
         done = stepaf_barrier(ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT) == STEPAF_OK ||
                info_failed("map");
     stepaf_finalize(ctx);
     free(back);
-    return done;
+    return done && is_written;
 }
 
 void info_map_params(int rank, int attention_ranks, stepaf_params_t *params_p)

@@ -24,8 +24,10 @@ static int show(const struct rank *rank, const struct summary *summary)
         report_verify(stdout, &summary->verify);
     report_table(stdout, options, summary);
     report_map(stdout, summary);
-    fflush(stdout);
+    int result = report_end(stdout, rank->reason);
     if (options->json && report_json(options->json, options, &rank->job, summary, rank->reason))
+        return -1;
+    if (result)
         return -1;
     if (options->verify && !verify_passed(&summary->verify))
         return reason_failed(rank->reason, "not equal to the reference");

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <string.h>
 
 #include <stepaf/types.h>
 
@@ -137,4 +139,11 @@ void report_verify(FILE *file, const struct verify_result *verify)
                 verify->expert_tossups, VERIFY_GAP_LIMIT);
     if (verify->difference[0])
         fprintf(file, "                first difference: %s\n", verify->difference);
+}
+
+int report_end(FILE *file, struct reason *reason)
+{
+    if (fflush(file))
+        return reason_failed(reason, "standard output: %s", strerror(errno));
+    return ferror(file) ? reason_failed(reason, "standard output: could not be written whole") : 0;
 }

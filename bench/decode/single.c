@@ -130,9 +130,10 @@ static int report(struct single *single)
         if (single->options->verify)
             report_verify(stdout, &summary.verify);
         report_table(stdout, single->options, &summary);
-        if (single->options->json)
-            result =
-                report_json(single->options->json, single->options, job, &summary, single->reason);
+        result = report_end(stdout, single->reason);
+        if (single->options->json &&
+            report_json(single->options->json, single->options, job, &summary, single->reason))
+            result = -1;
         if (result == 0 && single->options->verify && !verify_passed(&summary.verify))
             result = reason_failed(single->reason, "not equal to the reference");
     }

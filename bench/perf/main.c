@@ -127,6 +127,14 @@ static int run_rows(struct run *run)
     return 0;
 }
 
+/* What was printed is the result: a full disk must not pass for a run that went well. */
+static int check_output(void)
+{
+    if (fflush(stdout) != 0)
+        return perf_fail("standard output: %s", strerror(errno));
+    return ferror(stdout) ? perf_fail("standard output: could not be written whole") : 0;
+}
+
 /* What each process runs; all return the same. */
 static int run_job(struct perf_job *job, void *arg)
 {
@@ -148,6 +156,10 @@ static int run_job(struct perf_job *job, void *arg)
     if (exit_code != PERF_EXIT_OK && first)
         fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
     if (close_files(&run) != 0 && exit_code == PERF_EXIT_OK) {
+        fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
+        exit_code = PERF_EXIT_FAILED;
+    }
+    if (check_output() != 0 && exit_code == PERF_EXIT_OK) {
         fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
         exit_code = PERF_EXIT_FAILED;
     }

@@ -116,6 +116,16 @@ expect 1 --single --tokens 2 --json "$directory/none/json"
 has err 'cannot be written'
 expect 1 --procs 2 --tokens 2 --trace "$directory/none/trace"
 has err 'cannot be written'
+if [ -w /dev/full ]; then
+    for how in --single "--procs 2"; do
+        # Words are split on purpose.
+        # shellcheck disable=SC2086
+        "$decode" --model "$model" $how --tokens 2 >/dev/full 2>"$directory/err"
+        is=$?
+        [ "$is" -eq 1 ] || fail "stepaf_decode $how on a full disk: exit code $is instead of 1"
+        has err '^stepaf_decode: standard output: '
+    done
+fi
 expect 0 --help
 has out '--split=SPLIT'
 expect 0 --version

@@ -110,6 +110,7 @@ expect 2 -c --ffn 3
 says '--ffn needs --memory or --map$'
 if [ -w /dev/full ]; then
     "$info" -f >/dev/full 2>/dev/null && fail "a full disk goes unnoticed"
+    "$info" --map >/dev/full 2>/dev/null && fail "a full disk goes unnoticed by --map"
 fi
 
 # The map: shared memory, fragments through a ring, TCP; its bytes are those that were pushed.

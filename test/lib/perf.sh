@@ -157,6 +157,24 @@ checked="--check --json $directory/json $few"
     has json '"wrong_bytes": [1-9]'
 }
 
+# What cannot be written is no success.
+if [ -w /dev/full ]; then
+    # refuse_full ARGUMENT...: exit code 1 where standard output is a full disk.
+    refuse_full()
+    {
+        "$perf" "$@" >/dev/full 2>"$directory/err"
+        is=$?
+        [ "$is" -eq 1 ] || fail "stepaf_perf $* on a full disk: exit code $is instead of 1"
+        has err '^stepaf_perf: standard output: '
+    }
+    refuse_full af --procs 2 --size 64 --iters 10
+    refuse_full af --procs 2 --size 64 --iters 10 --csv
+    refuse_full af --procs 2 --size 64 --iters 200 --trace-cost
+    refuse_full --startup --procs 2
+    expect 1 af --procs 2 --size 64 --iters 10 --json /dev/full
+    expect 1 af --procs 2 --size 64 --iters 10 --trace /dev/full
+fi
+
 refuse "no launcher" af
 refuse "no test" --procs 2
 refuse "'fast' is not a test" fast --procs 2
