@@ -13,6 +13,7 @@
 #include "job.h"
 #include "links.h"
 #include "options.h"
+#include "options_meet.h"
 #include "place.h"
 #include "progress.h"
 #include "report.h"
@@ -20,6 +21,12 @@
 #include "startup.h"
 #include "trace.h"
 #include "trace_cost.h"
+
+/* What the command line gave. */
+struct command {
+    struct perf_options options;
+    int rc; /* -1: it could not be read; fail.h has the sentence */
+};
 
 /* One process's part in the run. */
 struct run {
@@ -138,14 +145,16 @@ static int check_output(void)
 /* What each process runs; all return the same. */
 static int run_job(struct perf_job *job, void *arg)
 {
-    struct run run = {.job = job, .options = arg, .exit_code = PERF_EXIT_FAILED};
+    const struct command *command = arg;
+    struct run run = {.job = job, .options = &command->options, .exit_code = PERF_EXIT_FAILED};
     int first = job->channel.rank == 0;
     int exit_code;
 
     perf_clock_init();
     if (first)
         perf_progress_begin();
-    if (perf_job_agree(job, open_files(&run)) != 0)
+    if (perf_options_meet(job, run.options, command->rc) != 0 ||
+        perf_job_agree(job, open_files(&run)) != 0)
         exit_code = PERF_EXIT_USAGE;
     else if ((run.options->startup ? run_startup(&run) : run_rows(&run)) == 0)
         exit_code = PERF_EXIT_OK;
@@ -172,28 +181,36 @@ static int run_job(struct perf_job *job, void *arg)
     return exit_code;
 }
 
+static int tell(int exit_code)
+{
+    fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
+    return exit_code;
+}
+
 int main(int argc, char **argv)
 {
-    static struct perf_options options;
+    static struct command command;
+    struct perf_options *options = &command.options;
     int launched = perf_launched();
+    int rank = launched ? perf_launched_rank() : 0;
 
-    perf_options_parse(argc, argv, launched && perf_launched_rank() != 0, &options);
-    if (options.procs > 0 && launched) {
-        if (perf_launched_rank() == 0)
-            fprintf(stderr, "stepaf_perf: --procs forks its own processes: leave it out under a "
-                            "launcher\n");
-        return PERF_EXIT_USAGE;
+    command.rc = perf_options_parse(argc, argv, launched, rank, options);
+    if (command.rc != 0 && !launched)
+        return tell(PERF_EXIT_USAGE);
+    if (command.rc != 0)
+        return perf_job_run_mpi(&argc, &argv, run_job, &command);
+    if (options->procs > 0 && launched) {
+        perf_fail_set("--procs forks its own processes: leave it out under a launcher");
+        return rank == 0 ? tell(PERF_EXIT_USAGE) : PERF_EXIT_USAGE;
     }
-    if (perf_links_ask(&options) != 0 || (options.mem_cuda && perf_gpu_ask(&options) != 0)) {
-        fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
-        return PERF_EXIT_FAILED;
-    }
-    if (options.procs > 0)
-        return perf_job_run_fork((int)options.procs, run_job, &options);
+    if (perf_links_ask(options) != 0 || (options->mem_cuda && perf_gpu_ask(options) != 0))
+        return tell(PERF_EXIT_FAILED);
+    if (options->procs > 0)
+        return perf_job_run_fork((int)options->procs, run_job, &command);
     if (!launched) {
-        fprintf(stderr, "stepaf_perf: no launcher has started this: run 'mpirun -n 4 stepaf_perf "
-                        "...', or add --procs 4 to fork processes here\n");
-        return PERF_EXIT_USAGE;
+        perf_fail_set("no launcher has started this: run 'mpirun -n 4 stepaf_perf ...', or add "
+                      "--procs 4 to fork processes here");
+        return tell(PERF_EXIT_USAGE);
     }
-    return perf_job_run_mpi(&argc, &argv, run_job, &options);
+    return perf_job_run_mpi(&argc, &argv, run_job, &command);
 }

@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include <argp.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,7 @@ static const char test_list[] =
 struct parse {
     struct perf_options *options;
     struct perf_row_input input;
-    int quiet;
+    int failed; /* fail.h has the sentence */
     int test_given;
     int depth_given, recv_given;
     int stream_given;
@@ -211,16 +212,18 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     struct parse *parse = state->input;
     int rc = ARGP_ERR_UNKNOWN;
 
+    if (key == ARGP_KEY_ERROR) {
+        if (!parse->failed)
+            perf_fail_set("%s: unknown, ambiguous or incomplete; see --help",
+                          state->argv[state->next > 1 ? state->next - 1 : 0]);
+        return 0;
+    }
     if (key == ARGP_KEY_ARG)
         rc = parse_test(arg, parse);
     for (size_t i = 0; i < sizeof(parsers) / sizeof(parsers[0]) && rc == ARGP_ERR_UNKNOWN; i++)
         rc = parsers[i](key, arg, parse);
-    if (rc == -1) {
-        if (!parse->quiet)
-            fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
-        exit(PERF_EXIT_USAGE);
-    }
-    return rc;
+    parse->failed |= rc == -1;
+    return rc == -1 ? EINVAL : rc;
 }
 
 static void print_version(FILE *stream, struct argp_state *state)
@@ -229,7 +232,6 @@ static void print_version(FILE *stream, struct argp_state *state)
     fprintf(stream, "stepaf_perf %s\n", stepaf_version());
 }
 
-/* Ranks other than the first stay silent about what the first one says. */
 static int asks_for_help(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -259,7 +261,8 @@ static int finish(struct parse *parse)
     return perf_options_agree(options) != 0 ? -1 : perf_rows_make(&parse->input, options);
 }
 
-void perf_options_parse(int argc, char **argv, int quiet, struct perf_options *options_p)
+int perf_options_parse(int argc, char **argv, int launched, int rank,
+                       struct perf_options *options_p)
 {
     static const struct argp argp = {
         perf_option_table,
@@ -279,7 +282,8 @@ void perf_options_parse(int argc, char **argv, int quiet, struct perf_options *o
         NULL,
         NULL,
         NULL};
-    struct parse parse = {.options = options_p, .quiet = quiet};
+    struct parse parse = {.options = options_p};
+    int helps = asks_for_help(argc, argv);
 
     *options_p = (struct perf_options){.push_dtype = STEPAF_BF16,
                                        .pull_dtype = STEPAF_BF16,
@@ -294,13 +298,10 @@ void perf_options_parse(int argc, char **argv, int quiet, struct perf_options *o
                                        .keys = 64};
     argp_err_exit_status = PERF_EXIT_USAGE;
     argp_program_version_hook = print_version;
-    if (quiet && asks_for_help(argc, argv))
+    /* The first rank says it for all. */
+    if (helps && rank != 0)
         exit(PERF_EXIT_OK);
-    if (argp_parse(&argp, argc, argv, quiet ? ARGP_SILENT : 0, NULL, &parse) != 0)
-        exit(PERF_EXIT_USAGE);
-    if (finish(&parse) == 0)
-        return;
-    if (!quiet)
-        fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
-    exit(PERF_EXIT_USAGE);
+    if (argp_parse(&argp, argc, argv, launched && !helps ? ARGP_SILENT : 0, NULL, &parse) != 0)
+        return -1;
+    return finish(&parse);
 }

@@ -62,9 +62,10 @@ struct perf_options {
     const char *trace_file, *json_file;
 };
 
-/* Parse the command line. A failure is told on standard error, unless @a quiet (another rank says
- * the same), and ends the process with exit code 2; --help and the like with 0. */
-void perf_options_parse(int argc, char **argv, int quiet, struct perf_options *options_p);
+/* Parse the command line. -1 with a sentence; under a launcher, where ranks agree on it later, nothing
+ * is printed then. --help and the like end the process; @a rank 0 alone says what was asked for. */
+int perf_options_parse(int argc, char **argv, int launched, int rank,
+                       struct perf_options *options_p);
 
 const char *perf_test_name(enum perf_test test);
 const char *perf_test_text(enum perf_test test);
