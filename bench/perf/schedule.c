@@ -15,7 +15,7 @@ void perf_schedule_make(const struct perf_options *options, unsigned window, dou
 {
     uint64_t ops = options->iters;
     uint64_t rounds = options->rounds;
-    uint64_t lead;
+    uint64_t turns, lead; /* turns: of the whole window */
 
     if (options->max_time_s > 0 && op_us > 0.0) {
         double affordable = (double)options->max_time_s * 1e6 / op_us;
@@ -23,11 +23,12 @@ void perf_schedule_make(const struct perf_options *options, unsigned window, dou
         if (affordable < (double)ops)
             ops = (uint64_t)affordable;
     }
-    ops = perf_schedule_whole(ops, window);
-    if (rounds > ops / window)
-        rounds = ops / window;
-    schedule_p->rounds = rounds;
-    schedule_p->timed_ops = perf_schedule_whole((ops + rounds - 1) / rounds, window);
+    /* What was asked for is the most. Blocks are alike, so that some of it may be left over. */
+    turns = ops > window ? ops / window : 1;
+    if (rounds > turns)
+        rounds = turns;
+    schedule_p->timed_ops = (turns + rounds - 1) / rounds * window;
+    schedule_p->rounds = turns * window / schedule_p->timed_ops;
     lead = schedule_p->timed_ops / LEAD_SHARE;
     schedule_p->lead_ops = perf_schedule_whole(lead < LEAD_MAX ? lead : LEAD_MAX, window);
 }

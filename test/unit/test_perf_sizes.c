@@ -3,7 +3,6 @@
 #include "../../bench/perf/case.h"
 #include "../../bench/perf/fail.h"
 #include "../../bench/perf/options_rows.h"
-#include "../../bench/perf/row.h"
 #include "unit.h"
 
 static void expect_sizes(const char *text, int n, const size_t *expected)
@@ -184,28 +183,6 @@ static void slices_add_up(void)
     }
 }
 
-static void schedules(void)
-{
-    static struct perf_options options = {.iters = 10000, .rounds = 20, .max_time_s = 1};
-    struct perf_schedule s;
-
-    CU_ASSERT_EQUAL(perf_schedule_whole(0, 3), 3);
-    CU_ASSERT_EQUAL(perf_schedule_whole(3, 3), 3);
-    CU_ASSERT_EQUAL(perf_schedule_whole(4, 3), 6);
-    perf_schedule_make(&options, 1, 1.0, &s);
-    CU_ASSERT_EQUAL(s.rounds * s.timed_ops, 10000);
-    perf_schedule_make(&options, 3, 1000.0, &s); /* 1,000 operations fit into the time */
-    CU_ASSERT_EQUAL(s.rounds, 20);
-    CU_ASSERT_EQUAL(s.timed_ops, 51);
-    CU_ASSERT_EQUAL(s.lead_ops % 3, 0);
-    perf_schedule_make(&options, 4, 1e9, &s); /* not even one does */
-    CU_ASSERT_EQUAL(s.rounds, 1);
-    CU_ASSERT_EQUAL(s.timed_ops, 4);
-    options.max_time_s = 0;
-    perf_schedule_make(&options, 1, 1e9, &s);
-    CU_ASSERT_EQUAL(s.rounds * s.timed_ops, 10000);
-}
-
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -216,7 +193,6 @@ int main(void)
         {"words and numbers", words_and_numbers},
         {"rows pair up", rows_pair_up},
         {"slices add up", slices_add_up},
-        {"schedules", schedules},
         CU_TEST_INFO_NULL,
     };
     return unit_run("perf_sizes", tests);
