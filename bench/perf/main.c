@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <jansson.h>
 
@@ -36,6 +37,7 @@ struct run {
     struct perf_trace trace;
     struct perf_gpu *gpu; /* of --mem cuda */
     FILE *json_file;      /* rank 0, where asked for */
+    int json_is_file;     /* and no pipe, which takes it once */
     json_t *json;
     uint64_t wrong_bytes;
     int exit_code; /* of a failure */
@@ -46,6 +48,7 @@ static int open_files(struct run *run)
 {
     const struct perf_options *options = run->options;
     int rank = run->job->channel.rank;
+    struct stat status;
 
     if (options->trace_file != NULL && perf_trace_open(&run->trace, options->trace_file, rank) != 0)
         return -1;
@@ -55,23 +58,41 @@ static int open_files(struct run *run)
     run->json_file = fopen(options->json_file, "we");
     if (run->json_file == NULL)
         return perf_fail("%s: %s", options->json_file, strerror(errno));
+    run->json_is_file = fstat(fileno(run->json_file), &status) == 0 && S_ISREG(status.st_mode);
     return run->json != NULL ? 0 : perf_fail("out of memory");
 }
 
-/* Rows that were measured are written even if a later one failed. */
+/* All rows so far, over those that are there. */
+static int write_json(struct run *run)
+{
+    int failed = run->json_is_file && fseeko(run->json_file, 0, SEEK_SET) != 0;
+
+    failed |= json_dumpf(run->json, run->json_file, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) != 0;
+    failed |= fputc('\n', run->json_file) == EOF;
+    failed |= fflush(run->json_file) != 0;
+    return failed ? perf_fail("%s: could not be written whole", run->options->json_file) : 0;
+}
+
+/* Rows that were measured are in the file even if a later one ends the process: all ranks go where
+ * one is lost. What cannot be written is told at the end. */
+static void add_json(struct run *run, json_t *row)
+{
+    json_array_append_new(run->json, row);
+    if (run->json_is_file)
+        (void)write_json(run);
+}
+
 static int close_files(struct run *run)
 {
     int rc = perf_trace_close(&run->trace);
-    int failed = 0;
 
     if (run->json_file != NULL) {
-        failed = json_dumpf(run->json, run->json_file, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-        failed |= fputc('\n', run->json_file) == EOF;
-        failed |= fclose(run->json_file) != 0;
+        if (write_json(run) != 0)
+            rc = -1;
+        if (fclose(run->json_file) != 0)
+            rc = perf_fail("%s: %s", run->options->json_file, strerror(errno));
     }
     json_decref(run->json);
-    if (failed)
-        return perf_fail("%s: could not be written whole", run->options->json_file);
     return rc;
 }
 
@@ -86,8 +107,8 @@ static int run_startup(struct run *run)
         return 0;
     perf_report_begin(run->job, run->options, &run->place, NULL);
     perf_startup_print(run->options, &startup);
-    if (run->json != NULL)
-        json_array_append_new(run->json, perf_startup_json(run->options, &run->place, &startup));
+    if (run->json_file != NULL)
+        add_json(run, perf_startup_json(run->options, &run->place, &startup));
     return 0;
 }
 
@@ -128,8 +149,8 @@ static int run_rows(struct run *run)
         if (rank != 0)
             continue;
         perf_table_row(options, &result);
-        if (run->json != NULL)
-            json_array_append_new(run->json, perf_json_row(options, &result));
+        if (run->json_file != NULL)
+            add_json(run, perf_json_row(options, &result));
     }
     return 0;
 }

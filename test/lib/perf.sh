@@ -157,6 +157,21 @@ checked="--check --json $directory/json $few"
     has json '"wrong_bytes": [1-9]'
 }
 
+# A rank that is lost takes no row with it that was measured. Each row takes a second and more.
+rm -f "$directory/json"
+timeout -k 10 120 "$perf" af --procs 2 --size 64,128,256,512,1K --iters 100000000 \
+    --json "$directory/json" >"$directory/out" 2>"$directory/err" &
+perf_pid=$!
+while kill -0 $perf_pid 2>/dev/null && ! grep -q '^ *64 ' "$directory/out"; do
+    sleep 0.1
+done
+kill -9 "$(awk '$4 == "ffn" { print $6 }' "$directory/out")"
+wait $perf_pid
+is=$?
+[ "$is" -eq 1 ] || fail "a lost rank: exit code $is instead of 1"
+equal "the first row's size" "$(field push_bytes)" 64
+[ "$(tail -n 1 "$directory/json")" = ']' ] || fail "the file is not whole"
+
 # What cannot be written is no success.
 if [ -w /dev/full ]; then
     # refuse_full ARGUMENT...: exit code 1 where standard output is a full disk.
