@@ -229,6 +229,8 @@ fi
 refuse "names no transport" af --procs 2 --transport ''
 refuse '"pigeon" is not a transport' af --procs 2 --transport pigeon
 refuse "--keys needs --startup" af --procs 2 --keys 5
+refuse "no table for --csv" --startup --procs 2 --csv
+refuse "no table for --csv" af --procs 2 --trace-cost --csv
 refuse "needs --check" af --procs 2 --corrupt 1
 refuse "does not use the library" floor --procs 2 --check
 refuse "--json '' names no file" af --procs 2 --json ''
