@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "stats.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 int stats_create(int layers, size_t max_steps, struct stats *stats_p, struct reason *reason)
@@ -83,6 +84,9 @@ double stats_quantile(const float *sorted, size_t n, double q)
 {
     if (n == 0)
         return 0;
-    size_t at = (size_t)(q * (double)n);
-    return sorted[at < n ? at : n - 1];
+    /* The small term keeps shares such as 0.99 of 100, which are not exact in binary, at rank 99. */
+    double rank = ceil(q * (double)n - 1e-9 * (double)n);
+    if (rank < 1)
+        return sorted[0];
+    return sorted[rank < (double)n ? (size_t)rank - 1 : n - 1];
 }

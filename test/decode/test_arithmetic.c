@@ -98,6 +98,14 @@ static void quantiles(void)
     CU_ASSERT_EQUAL(stats_quantile(values, 5, 0.99), 5);
     CU_ASSERT_EQUAL(stats_quantile(values, 5, 0), 1);
     CU_ASSERT_EQUAL(stats_quantile(values, 0, 0.5), 0);
+    /* Nearest rank: 99 of 100 do not exceed the 99th, and one of two not the first. */
+    float hundred[100];
+    for (int i = 0; i < 100; i++)
+        hundred[i] = (float)(i + 1);
+    CU_ASSERT_EQUAL(stats_quantile(hundred, 100, 0.99), 99);
+    CU_ASSERT_EQUAL(stats_quantile(hundred, 100, 0.5), 50);
+    CU_ASSERT_EQUAL(stats_quantile(hundred, 2, 0.5), 1);
+    CU_ASSERT_EQUAL(stats_quantile(hundred, 100, 1), 100);
 }
 
 /* An exchange that starts at 1000, is told of at 1100, queues 200, is worked on for 300, and is
