@@ -257,6 +257,9 @@ int checkpoint_read(struct checkpoint *checkpoint, const struct tensor_part *par
             convert_to_float(entry->dtype, first + row * cols * size, col_count,
                              values_p + row * col_count);
     }
+    if (!convert_all_finite(values_p, (size_t)part->row_count * col_count))
+        return reason_bad_input(reason, "%s: tensor \"%s\" has a value that is not finite",
+                                shard->name, part->name);
     checkpoint->bytes_read += (uint64_t)part->row_count * col_count * size;
     return 0;
 }

@@ -47,3 +47,14 @@ void convert_to_float(enum safetensors_dtype dtype, const uint8_t *stored, size_
             dtype == SAFETENSORS_BF16 ? from_bits((uint32_t)bits << 16) : convert_half(bits);
     }
 }
+
+int convert_all_finite(const float *values, size_t count)
+{
+    uint32_t found = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof(bits));
+        found |= (bits & 0x7f800000) == 0x7f800000;
+    }
+    return !found;
+}

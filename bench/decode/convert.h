@@ -18,6 +18,9 @@ size_t convert_bytes(enum safetensors_dtype dtype);
 void convert_to_float(enum safetensors_dtype dtype, const uint8_t *stored, size_t count,
                       float *values_p);
 
+/* Whether none of them is infinite or no number. */
+int convert_all_finite(const float *values, size_t count);
+
 /* One half-precision number. */
 float convert_half(uint16_t half);
 

@@ -162,6 +162,27 @@ static void change_gap(struct tensor_file *file)
     json_object_del(file->header, "lm_head.weight");
 }
 
+/* Each number of the final norm's is @a number, a BF16. */
+static void fill_norm(struct tensor_file *file, unsigned number)
+{
+    const json_t *offsets = json_object_get(entry(file, norm), "data_offsets");
+    size_t end = (size_t)json_integer_value(json_array_get(offsets, 1));
+    for (size_t at = (size_t)json_integer_value(json_array_get(offsets, 0)); at < end; at += 2) {
+        file->data[at] = (uint8_t)number;
+        file->data[at + 1] = (uint8_t)(number >> 8);
+    }
+}
+
+static void change_to_infinite(struct tensor_file *file)
+{
+    fill_norm(file, 0xff80);
+}
+
+static void change_to_no_number(struct tensor_file *file)
+{
+    fill_norm(file, 0x7fc0);
+}
+
 static void spoiled_headers(void)
 {
     static const struct {
@@ -184,6 +205,9 @@ static void spoiled_headers(void)
         {"missing-tensor", change_name, 0, "no tensor \"model.norm.weight\""},
         {"missing-expert", change_expert_name, 0, "no tensor \"model.layers.2.mlp.experts.3.up"},
         {"gap", change_gap, 0, "belong to no tensor"},
+        {"infinite", change_to_infinite, 0, "\"model.norm.weight\" has a value that is not finite"},
+        {"no-number", change_to_no_number, 0,
+         "\"model.norm.weight\" has a value that is not finite"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         refuse(cases[i].name, cases[i].pattern,
