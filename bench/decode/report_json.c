@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <stepaf/types.h>
@@ -69,16 +71,37 @@ static json_t *pack_sequences(const struct summary *summary)
     return array;
 }
 
+/* JSON has no word for what is not finite. */
+static json_t *pack_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+/* Nor for bytes that are not UTF-8, as half a character at the end of a sentence, or a path's. */
+static json_t *pack_text(const char *text)
+{
+    json_t *value = json_string(text);
+    char *plain = value ? NULL : strdup(text);
+    for (char *c = plain; c && *c; c++)
+        if ((unsigned char)*c >= 0x80)
+            *c = '?';
+    if (plain)
+        value = json_string(plain);
+    free(plain);
+    return value;
+}
+
 static json_t *pack_verify(const struct verify_result *verify)
 {
-    return json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s}", "passed",
-                     verify_passed(verify), "sequences", (json_int_t)verify->sequences,
-                     "sequences_equal", (json_int_t)verify->sequences_equal, "tokens",
-                     (json_int_t)verify->tokens, "tokens_equal", (json_int_t)verify->tokens_equal,
-                     "tossups", (json_int_t)verify->tossups, "experts", (json_int_t)verify->experts,
-                     "experts_equal", (json_int_t)verify->experts_equal, "expert_tossups",
-                     (json_int_t)verify->expert_tossups, "logits_error", verify->logits_error,
-                     "weight_error", verify->weight_error, "difference", verify->difference);
+    return json_pack(
+        "{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "passed",
+        verify_passed(verify), "sequences", (json_int_t)verify->sequences, "sequences_equal",
+        (json_int_t)verify->sequences_equal, "tokens", (json_int_t)verify->tokens, "tokens_equal",
+        (json_int_t)verify->tokens_equal, "tossups", (json_int_t)verify->tossups, "experts",
+        (json_int_t)verify->experts, "experts_equal", (json_int_t)verify->experts_equal,
+        "expert_tossups", (json_int_t)verify->expert_tossups, "logits_error",
+        pack_number(verify->logits_error), "weight_error", pack_number(verify->weight_error),
+        "difference", pack_text(verify->difference));
 }
 
 static json_t *pack_all(const struct options *options, const struct job *job,
@@ -87,8 +110,8 @@ static json_t *pack_all(const struct options *options, const struct job *job,
     struct layer_stats total = stats_total(summary->layers, summary->n_layers);
     struct report_shares shares = report_shares(summary);
     json_t *root = json_pack(
-        "{s:s, s:s, s:i, s:i, s:b, s:b, s:i, s:I, s:f, s:f}", "model", job->model, "model_type",
-        job->config.model_type, "sequences", summary->n_sequences, "microbatches",
+        "{s:o, s:s, s:i, s:i, s:b, s:b, s:i, s:I, s:f, s:f}", "model", pack_text(job->model),
+        "model_type", job->config.model_type, "sequences", summary->n_sequences, "microbatches",
         options->single ? 1 : options->microbatches, "scatter", options->scatter, "single",
         options->single, "tokens_each", job->tokens, "tokens", (json_int_t)summary->tokens,
         "seconds", summary->seconds, "tokens_per_s", summary->tokens_per_second);

@@ -17,6 +17,12 @@ static void note_difference(struct verify_result *result, const char *format, ..
     va_end(args);
 }
 
+/* The larger one; what is no number is larger than any. */
+static double larger(double a, double b)
+{
+    return isnan(a) || a > b ? a : b;
+}
+
 /* Returns whether all tokens are equal, toss-ups aside. */
 static int compare_tokens(const struct reference *reference, const struct sequence *sequence,
                           struct verify_result *result)
@@ -52,8 +58,7 @@ static int compare_logits(const struct model_config *config, const struct refere
         size += (double)reference->logits[i] * reference->logits[i];
     }
     double error = size > 0 ? sqrt(difference / size) : sqrt(difference);
-    if (!(error <= result->logits_error)) /* also if it is not a number */
-        result->logits_error = error;
+    result->logits_error = larger(result->logits_error, error);
     if (error <= VERIFY_LOGITS_LIMIT)
         return 1;
     note_difference(result, "\"%s\": the logits' relative error is %.3g", reference->name, error);
@@ -77,8 +82,8 @@ static int compare_experts(const struct model_config *config, const struct refer
             }
             result->experts++;
             result->experts_equal += same;
-            if (same && delta > result->weight_error)
-                result->weight_error = delta;
+            if (same)
+                result->weight_error = larger(result->weight_error, delta);
             if (!same)
                 note_difference(result, "\"%s\": expert %d of layer %d is %d, in the reference %d",
                                 reference->name, i, layer, (int)sequence->experts[at],
@@ -109,10 +114,8 @@ void verify_merge(struct verify_result *result, const struct verify_result *othe
     result->experts += other->experts;
     result->experts_equal += other->experts_equal;
     result->expert_tossups += other->expert_tossups;
-    if (!(other->logits_error <= result->logits_error))
-        result->logits_error = other->logits_error;
-    if (other->weight_error > result->weight_error)
-        result->weight_error = other->weight_error;
+    result->logits_error = larger(result->logits_error, other->logits_error);
+    result->weight_error = larger(result->weight_error, other->weight_error);
     if (other->difference[0])
         note_difference(result, "%s", other->difference);
 }

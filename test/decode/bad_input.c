@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every kind of input that cannot be used: all ranks stop with exit code 2, and one of them says
  * why in one line. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,6 +184,11 @@ static void change_to_no_number(struct tensor_file *file)
     fill_norm(file, 0x7fc0);
 }
 
+static void change_to_largest(struct tensor_file *file)
+{
+    fill_norm(file, 0x7f7f);
+}
+
 static void spoiled_headers(void)
 {
     static const struct {
@@ -308,6 +314,41 @@ static void tokenizers(void)
     }
 }
 
+/* Weights that are finite, and yet too large: what is not finite then is no word of JSON, and neither
+ * is half a character, where the sentence about the reference ends. */
+static void overflow(void)
+{
+    char reference[PATH_MAX], json[PATH_MAX];
+    struct process process;
+    json_t *file;
+    snprintf(reference, sizeof(reference), "%s/reference.json", process_model(moe));
+    file = json_load_file(reference, 0, NULL);
+    json_t *first = json_array_get(json_object_get(file, "references"), 0);
+    char name[] = "x\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4";
+    char *names = calloc(1, 20 * sizeof(name));
+    for (int i = 0; i < 20; i++)
+        strcat(names, name + (i > 0));
+    json_object_set_new(first, "name", json_string(names));
+    free(names);
+    const char *dir = changed("largest", change_to_largest, 0);
+    snprintf(reference, sizeof(reference), "%s/reference.json", dir);
+    snprintf(json, sizeof(json), "%s/out.json", dir);
+    json_dump_file(file, reference, 0);
+    json_decref(file);
+    const char *const args[] = {"--single", "--model", dir,       "--verify", reference,
+                                "--json",   json,      "--quiet", NULL};
+    int code = process_run(args, RUN_SECONDS, &process);
+    file = json_load_file(json, 0, NULL);
+    const json_t *verify = json_object_get(file, "verify");
+    if (code != 1 || !json_is_null(json_object_get(verify, "logits_error")) ||
+        !json_is_string(json_object_get(verify, "difference"))) {
+        process_complain(&process, "FAILED: overflow: exit code %d, or no such verdict in JSON",
+                         code);
+        failures++;
+    }
+    json_decref(file);
+}
+
 int main(void)
 {
     options();
@@ -316,5 +357,6 @@ int main(void)
     contradicting_configs();
     shards();
     tokenizers();
+    overflow();
     return failures ? 1 : 0;
 }

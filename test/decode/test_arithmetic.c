@@ -6,6 +6,7 @@
 #include "bench/decode/measure.h"
 #include "bench/decode/router.h"
 #include "bench/decode/sample.h"
+#include "bench/decode/verify.h"
 #include "unit/unit.h"
 
 static void exponentials(void)
@@ -108,6 +109,20 @@ static void quantiles(void)
     CU_ASSERT_EQUAL(stats_quantile(hundred, 100, 1), 100);
 }
 
+/* An error that is no number is not forgotten for one that is small. */
+static void verdicts(void)
+{
+    struct verify_result good = {.logits_error = 1e-7, .weight_error = 1e-7};
+    struct verify_result bad = {.logits_error = NAN, .weight_error = NAN};
+    struct verify_result sum = good;
+    verify_merge(&sum, &bad);
+    CU_ASSERT(isnan(sum.logits_error));
+    CU_ASSERT(isnan(sum.weight_error));
+    verify_merge(&sum, &good);
+    CU_ASSERT(isnan(sum.logits_error));
+    CU_ASSERT(isnan(sum.weight_error));
+}
+
 /* An exchange that starts at 1000, is told of at 1100, queues 200, is worked on for 300, and is
  * back at 1700; attention waits from 1400 to 1720. */
 static void parts_of_an_exchange(void)
@@ -141,6 +156,7 @@ int main(void)
                            {"routing", routing},
                            {"draws", draws},
                            {"quantiles", quantiles},
+                           {"verdicts", verdicts},
                            {"parts of an exchange", parts_of_an_exchange},
                            CU_TEST_INFO_NULL};
     return unit_run("arithmetic", tests);
