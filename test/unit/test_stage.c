@@ -1,55 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPU memory in plans that the host starts: carried as it is or staged, with the same result. */
-#include "cuda_fake.h"
-#include "drop.h"
-#include "engine/stage.h"
-
-enum { PUSHED = 1, PULLED = 2, BYTES = 100, DEPTH = 2, PEERS = 2, PLAN = 5, PLACE = 1000 };
-
-static struct fake_job *job, *twin;
-static uint8_t
-    *gpu_memory; /* of the job, registered: PLACE bytes to push from, then to pull into */
-static stepaf_plan_h plan;
-
-static void declare(struct fake_job *one, uint64_t id, stepaf_direction_t direction)
-{
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
-                                                STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
-                                  .direction = direction,
-                                  .mem_kind = STEPAF_MEM_CUDA,
-                                  .max_bytes = BYTES,
-                                  .depth = DEPTH};
-
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(one->handle, id, &params), STEPAF_OK);
-}
-
-static void open_jobs(stepaf_role_t role, bool takes)
-{
-    int n_attention = role == STEPAF_ATTENTION ? 1 : PEERS;
-
-    job = fake_open(role, n_attention, PEERS + 1 - n_attention);
-    twin = fake_open(role == STEPAF_ATTENTION ? STEPAF_FFN : STEPAF_ATTENTION, n_attention,
-                     PEERS + 1 - n_attention);
-    if (takes)
-        fake_take_gpu(job);
-    declare(job, PUSHED, STEPAF_PUSH);
-    declare(twin, PUSHED, STEPAF_PUSH);
-    declare(job, PULLED, STEPAF_PULL);
-    declare(twin, PULLED, STEPAF_PULL);
-    gpu_memory = cuda_fake_piece((size_t)2 * PLACE, 0, true)->base;
-    CU_ASSERT_EQUAL_FATAL(stepaf_register(job->handle, gpu_memory, (size_t)2 * PLACE), STEPAF_OK);
-    for (int i = 0; i < 2 * PLACE; i++)
-        gpu_memory[i] = (uint8_t)(i * 7);
-}
-
-/* The twin is ready for what the job will say. */
-static void commit(void)
-{
-    fake_pair(job, twin);
-    CU_ASSERT_EQUAL_FATAL(stepaf_stages_prepare(twin->ctx), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(fake_commit(job, twin), STEPAF_OK);
-    fake_forget(job);
-}
+/* GPU memory in plans that the host starts, at an attention rank: carried as it is or staged, with the
+ * same result. */
+#include "stages.h"
 
 static void begin_attention(bool takes)
 {
@@ -65,29 +17,6 @@ static void begin_attention(bool takes)
                           STEPAF_OK);
 }
 
-static void end(void)
-{
-    EXPECT_WHOLE(job);
-    fake_close(job);
-    fake_close(twin);
-    CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
-    cuda_fake_end();
-}
-
-static const struct stepaf_region *region(void)
-{
-    return stepaf_region_find(job->ctx, gpu_memory, 1);
-}
-
-static int n_pinned(void)
-{
-    int n = 0;
-
-    for (uint32_t i = 0; i < job->ctx->n_regions; i++)
-        n += job->ctx->regions[i]->stage && job->ctx->regions[i]->stage->pinned;
-    return n;
-}
-
 static stepaf_request_h start(void)
 {
     stepaf_request_h request = NULL;
@@ -95,24 +24,6 @@ static stepaf_request_h start(void)
     CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_OK);
     stepaf_progress(job->handle);
     return request;
-}
-
-/* What a transport writes that carries host memory: where the engine says. */
-static void write_staged(const struct stepaf_region *at, size_t offset, uint8_t value)
-{
-    uint8_t *room = job->ctx->host.resolve(&job->ctx->host, at->id, offset, BYTES);
-
-    CU_ASSERT_PTR_NOT_NULL_FATAL(room);
-    CU_ASSERT(room < gpu_memory || room >= gpu_memory + 2 * PLACE);
-    memset(room, value, BYTES);
-}
-
-static bool is_all(const uint8_t *bytes, uint8_t value)
-{
-    for (int i = 0; i < BYTES; i++)
-        if (bytes[i] != value)
-            return false;
-    return true;
 }
 
 static void answer(uint32_t peer, uint32_t seq, bool is_short)
@@ -303,127 +214,6 @@ static void other_tensors_may_be_started_with(void)
     end();
 }
 
-/* ---- FFN ---- */
-
-static const struct stepaf_region *received_in(void)
-{
-    const uint8_t *slice = stepaf_key_slice(stepaf_key_find(job->ctx, PUSHED), 0);
-
-    return stepaf_region_find(job->ctx, slice, 1);
-}
-
-static void begin_ffn(bool takes)
-{
-    void *pulled;
-
-    cuda_fake_begin();
-    cuda_fake.flush_options = CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
-    open_jobs(STEPAF_FFN, takes);
-    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(twin->handle, 4096, STEPAF_MEM_HOST, &pulled), STEPAF_OK);
-    commit();
-    struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_PLAN, PLAN, 0, 0);
-    msg.word[0] = msg.word[1] = 1;
-    msg.word[2] = DEPTH;
-    EXPECT_TAKEN(job, 0, &msg);
-    msg = fake_msg(job, STEPAF_MSG_TENSOR, PLAN, 0, 0);
-    msg.word[0] = PUSHED;
-    msg.word[2] = BYTES;
-    EXPECT_TAKEN(job, 0, &msg);
-    msg.flags = STEPAF_MSG_PULL_SIDE;
-    msg.word[0] = PULLED;
-    msg.word[3] = twin->ctx->regions[0]->id;
-    msg.word[6] = BYTES;
-    EXPECT_TAKEN(job, 0, &msg);
-    fake_forget(job);
-}
-
-static stepaf_batch_h receive(uint32_t seq)
-{
-    struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_START, PLAN, seq % DEPTH, seq);
-    stepaf_batch_h batch = NULL;
-    int n;
-
-    EXPECT_TAKEN(job, 0, &msg);
-    CU_ASSERT_EQUAL_FATAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, &batch, 1, &n), STEPAF_OK);
-    return batch;
-}
-
-static void batches_are_staged(void)
-{
-    begin_ffn(false);
-    CU_ASSERT_EQUAL(n_pinned(), 2); /* what is received in, and what is answered from */
-    for (uint32_t seq = 0; seq < 6; seq++) {
-        stepaf_tensor_info_t info;
-        stepaf_tensor_t tensor = {PULLED, gpu_memory + 100, BYTES - seq};
-        write_staged(received_in(), (size_t)(seq % DEPTH) * BYTES, (uint8_t)(1 + seq));
-        stepaf_batch_h batch = receive(seq);
-        CU_ASSERT_EQUAL(stepaf_batch_tensor(batch, 0, &info), STEPAF_OK);
-        CU_ASSERT_EQUAL(info.mem_kind, STEPAF_MEM_CUDA);
-        CU_ASSERT(is_all(info.data, (uint8_t)(1 + seq)));
-        CU_ASSERT((uint8_t *)info.data >= received_in()->base &&
-                  (uint8_t *)info.data < received_in()->base + received_in()->bytes);
-        gpu_memory[100] = (uint8_t)seq;
-        CU_ASSERT_EQUAL(stepaf_respond(batch, &tensor, 1, STEPAF_RESPOND_RELEASE, NULL), STEPAF_OK);
-        stepaf_progress(job->handle);
-        const struct stepaf_xfer *xfer = &fake_last(job)->xfer[0];
-        CU_ASSERT(xfer->src != tensor.data && xfer->bytes == tensor.bytes);
-        CU_ASSERT(memcmp(xfer->src, tensor.data, tensor.bytes) == 0);
-    }
-    end();
-}
-
-static void batches_are_flushed(void)
-{
-    begin_ffn(true);
-    CU_ASSERT_EQUAL(n_pinned(), 0);
-    for (uint32_t seq = 0; seq < 4; seq++) {
-        stepaf_tensor_t tensor = {PULLED, gpu_memory + 100, BYTES};
-        stepaf_batch_h batch = receive(seq);
-        CU_ASSERT_EQUAL(cuda_fake.n_flushes, seq + 1);
-        CU_ASSERT_EQUAL(stepaf_respond(batch, &tensor, 1, STEPAF_RESPOND_RELEASE, NULL), STEPAF_OK);
-        CU_ASSERT_PTR_EQUAL(fake_last(job)->xfer[0].src, tensor.data);
-    }
-    end();
-}
-
-static void a_batch_that_the_gpu_cannot_have_is_none(void)
-{
-    begin_ffn(true);
-    struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_START, PLAN, 0, 0);
-    stepaf_batch_h batch;
-    int n;
-    cuda_fake.bad_flush = true;
-    fake_tell(job, 0, &msg);
-    cuda_fake.bad_flush = false;
-    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, &batch, 1, &n),
-                    STEPAF_ERR_TIMEOUT);
-    CU_ASSERT(job->ctx->peers[0].lost && !job->ctx->peers[1].lost);
-    UNIT_CONTAINS(job->ctx->peers[0].reason, "flush");
-    end();
-}
-
-/* Memory of keys that only streams use costs no registration and no stage. */
-static void keys_of_streams_are_left_alone(void)
-{
-    stepaf_tensor_t push = {PUSHED, NULL, 0}, pull[PEERS];
-
-    cuda_fake_begin();
-    open_jobs(STEPAF_FFN, true);
-    for (int p = 0; p < PEERS; p++)
-        pull[p] = (stepaf_tensor_t){PULLED, gpu_memory + (size_t)p * 300, BYTES};
-    CU_ASSERT_EQUAL_FATAL(
-        stepaf_plan_create(job->handle, &push, 1, pull, PEERS, STEPAF_PLAN_STREAM, &plan),
-        STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_allocate(job->ctx), STEPAF_OK);
-    CU_ASSERT_EQUAL(stepaf_stages_prepare(job->ctx), STEPAF_OK);
-    CU_ASSERT(!region()->linked && !received_in()->linked && !region()->registration);
-    declare(job, PULLED + 1, STEPAF_PUSH); /* one more, which is not for streams */
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_allocate(job->ctx), STEPAF_OK);
-    CU_ASSERT_EQUAL(stepaf_stages_prepare(job->ctx), STEPAF_OK);
-    CU_ASSERT(!received_in()->linked && region()->linked && region()->registration);
-    end();
-}
-
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -436,10 +226,6 @@ int main(void)
         {"nothing leaves before it is copied", nothing_leaves_before_it_is_copied},
         {"a copy that fails later loses the peer", a_copy_that_fails_later_loses_the_peer},
         {"other tensors may be started with", other_tensors_may_be_started_with},
-        {"batches are staged", batches_are_staged},
-        {"batches are flushed", batches_are_flushed},
-        {"a batch that the GPU cannot have is none", a_batch_that_the_gpu_cannot_have_is_none},
-        {"keys of streams are left alone", keys_of_streams_are_left_alone},
         CU_TEST_INFO_NULL,
     };
     return unit_run("stage", tests);
