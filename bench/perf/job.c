@@ -11,6 +11,7 @@
 #include <stepaf/trace.h>
 
 #include "fail.h"
+#include "guard.h"
 
 /* The channel's own deadline: far beyond any block of operations, whose waits have theirs. */
 #define CHANNEL_TIMEOUT_US ((int64_t)3600 * 1000000)
@@ -135,6 +136,14 @@ int perf_job_end_block(struct perf_job *job, stepaf_context_h ctx, int rc)
     int settled;
 
     leave_if_lost(job, rc);
+    /* Others may never come: then this is why. */
+    if (rc != 0) {
+        char text[PERF_FAIL_MAX];
+
+        snprintf(text, sizeof(text), "rank %d failed: %.*s", job->channel.rank, PERF_FAIL_MAX - 32,
+                 perf_fail_text());
+        perf_guard_say(text);
+    }
     settled = perf_job_settle(job, ctx);
     leave_if_lost(job, settled);
     return perf_job_agree(job, rc != 0 ? rc : settled);

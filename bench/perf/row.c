@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "row.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "baseline_mpi.h"
 #include "clock.h"
 #include "fail.h"
+#include "guard.h"
 #include "progress.h"
 #include "row_state.h"
+
+/* Guards: for waits where nobody says how long they may take, and what alarm takes. */
+enum { LEAST_WAIT_S = 60, MOST_S = 1000000 };
 
 /* Whether the links are of transport @a name, or without the library would be. */
 static int is_fabric(const struct perf_row *row, const char *name)
@@ -91,8 +96,42 @@ static void close_contenders(struct perf_row *row)
         free(row->samples[who]);
 }
 
-/* Run @a ops operations with each contender; *op_us_p is what the slowest took for one. */
-static int estimate(struct perf_row *row, uint64_t ops, double *op_us_p)
+/* What a wait may take, s. */
+static double wait_s(const struct perf_options *options)
+{
+    const char *setting = getenv("STEPAF_TIMEOUT_US");
+    double set_s = setting != NULL ? strtod(setting, NULL) / 1e6 : 0.0;
+
+    if (options->timeout_us > 0)
+        return (double)options->timeout_us / 1e6;
+    return set_s > LEAST_WAIT_S ? set_s : LEAST_WAIT_S;
+}
+
+/* From here on a block of @a ops operations, of @a op_us each if that is known, has to end some day:
+ * only the library's waits have deadlines. */
+static void guard_block(const struct perf_row *row, uint64_t ops, double op_us)
+{
+    double wait = wait_s(row->options);
+    double seconds = wait + 5.0 + (op_us > 0.0 ? 10.0 * op_us / 1e6 : wait) * (double)ops;
+    char text[128];
+
+    if (seconds > MOST_S)
+        seconds = MOST_S;
+    snprintf(text, sizeof(text),
+             "rank %d failed: a block of operations has not ended within %.0f s", row->place->rank,
+             seconds);
+    perf_guard((unsigned)seconds, text);
+}
+
+static int end_block(struct perf_row *row, int rc)
+{
+    rc = perf_job_end_block(row->job, row->lib.ctx, rc);
+    perf_unguard();
+    return rc;
+}
+
+/* Run @a ops operations with each contender, and learn what the slowest takes for one. */
+static int estimate(struct perf_row *row, uint64_t ops)
 {
     double slowest = 0.0;
 
@@ -103,14 +142,15 @@ static int estimate(struct perf_row *row, uint64_t ops, double *op_us_p)
 
         if (row->contenders[who].run == NULL)
             continue;
+        guard_block(row, ops, row->op_us);
         rc = row->contenders[who].run(row->contenders[who].self, &block);
-        if (perf_job_end_block(row->job, row->lib.ctx, rc) != 0)
+        if (end_block(row, rc) != 0)
             return -1;
         op_us = (double)block.elapsed * perf_clock_ns_per_tick / 1e3 / (double)ops;
         if (op_us > slowest)
             slowest = op_us;
     }
-    return perf_job_max(row->job, slowest, op_us_p);
+    return perf_job_max(row->job, slowest, &row->op_us);
 }
 
 /* Warm up, as far as there is time for it, and decide how many operations to measure. */
@@ -118,18 +158,17 @@ static int warm_up(struct perf_row *row)
 {
     unsigned window = row->c.window;
     uint64_t ops = row->options->warmup;
-    double op_us;
 
     for (int i = 0; i < 2; i++) {
-        if (estimate(row, window, &op_us) != 0)
+        if (estimate(row, window) != 0)
             return -1;
     }
     if (row->options->max_time_s > 0 &&
-        (double)ops * op_us > (double)row->options->max_time_s * 2e5)
-        ops = (uint64_t)((double)row->options->max_time_s * 2e5 / op_us);
-    if (ops > 0 && estimate(row, perf_schedule_whole(ops, window), &op_us) != 0)
+        (double)ops * row->op_us > (double)row->options->max_time_s * 2e5)
+        ops = (uint64_t)((double)row->options->max_time_s * 2e5 / row->op_us);
+    if (ops > 0 && estimate(row, perf_schedule_whole(ops, window)) != 0)
         return -1;
-    perf_schedule_make(row->options, window, op_us, &row->schedule);
+    perf_schedule_make(row->options, window, row->op_us, &row->schedule);
     row->n_samples = row->schedule.rounds * row->schedule.timed_ops;
     return 0;
 }
@@ -161,8 +200,9 @@ static int run_checked(struct perf_row *row, double *check_op_us)
         block.timed_ops = row->c.window;
     else if (budget_us > 0.0 && (double)block.timed_ops * *check_op_us > budget_us)
         block.timed_ops = perf_schedule_whole((uint64_t)(budget_us / *check_op_us), row->c.window);
+    guard_block(row, block.timed_ops, *check_op_us);
     rc = perf_lib_run_checked(&row->lib, &block);
-    if (perf_job_end_block(row->job, row->lib.ctx, rc) != 0)
+    if (end_block(row, rc) != 0)
         return -1;
     row->checked_ops += block.timed_ops;
     return perf_job_max(
@@ -182,8 +222,9 @@ static int run_round(struct perf_row *row, uint64_t round, double *check_op_us)
             continue;
         if (row->samples[who] != NULL)
             block.samples = row->samples[who] + round * row->schedule.timed_ops;
+        guard_block(row, block.lead_ops + block.timed_ops, row->op_us);
         rc = row->contenders[who].run(row->contenders[who].self, &block);
-        if (perf_job_end_block(row->job, row->lib.ctx, rc) != 0)
+        if (end_block(row, rc) != 0)
             return -1;
         row->elapsed_ticks[who] += (double)block.elapsed;
     }

@@ -30,6 +30,7 @@ struct perf_row {
     double *samples[PERF_WHO_LAST];
     uint64_t n_samples;
     double elapsed_ticks[PERF_WHO_LAST];
+    double op_us; /* of the slowest contender, the last time that it was looked at; 0: unknown */
     struct perf_schedule schedule;
     uint64_t checked_ops;
 };

@@ -172,6 +172,23 @@ is=$?
 equal "the first row's size" "$(field push_bytes)" 64
 [ "$(tail -n 1 "$directory/json")" = ']' ] || fail "the file is not whole"
 
+# A rank that falls silent ends the run too, also where a wait has no deadline of its own: it is stopped
+# once the other one has had time to be in a row that lasts a minute.
+for test in floor af; do
+    timeout -k 10 120 "$perf" $test --procs 2 --size 64 --max-time 60 --rounds 600 \
+        --iters 100000000 --timeout 1 >"$directory/out" 2>"$directory/err" &
+    perf_pid=$!
+    while kill -0 $perf_pid 2>/dev/null && ! grep -q ' push ' "$directory/out"; do
+        sleep 0.1
+    done
+    sleep 1
+    kill -STOP "$(awk '$4 == "ffn" { print $6 }' "$directory/out")"
+    wait $perf_pid
+    is=$?
+    [ "$is" -eq 1 ] || fail "a silent rank: exit code $is instead of 1"
+    has err '^stepaf_perf: rank 0 failed: .*( in time|has not ended within)'
+done
+
 # What cannot be written is no success.
 if [ -w /dev/full ]; then
     # refuse_full ARGUMENT...: exit code 1 where standard output is a full disk.

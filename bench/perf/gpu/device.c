@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "perf/gpu/device.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "perf/clock.h"
 #include "perf/fail.h"
+#include "perf/guard.h"
 
 /* A hold ends by itself, so that no failure of the host's leaves a GPU waiting. */
 #define HOLD_NS ((uint64_t)3 * 1000000000)
@@ -84,31 +83,17 @@ void perf_gpu_release(struct perf_gpu *gpu)
     __atomic_store_n(&gpu->words->go, gpu->ticket, __ATOMIC_RELEASE);
 }
 
-/* What the guard's signal tells. */
-static char guarded[160];
-
-static void guard_ends(int signal)
-{
-    ssize_t written = write(STDERR_FILENO, guarded, strlen(guarded));
-
-    (void)written;
-    (void)signal;
-    _exit(PERF_EXIT_FAILED);
-}
-
 void perf_gpu_guard(const struct perf_gpu *gpu, const char *what)
 {
-    struct sigaction action = {.sa_handler = guard_ends};
     unsigned seconds = (unsigned)(gpu->timeout_us / 1000000) + 30;
+    char text[160];
 
-    snprintf(guarded, sizeof(guarded),
-             "stepaf_perf: rank %d failed: %s has not returned within %u s\n", gpu->place->rank,
-             what, seconds);
-    sigaction(SIGALRM, &action, NULL);
-    alarm(seconds);
+    snprintf(text, sizeof(text), "rank %d failed: %s has not returned within %u s",
+             gpu->place->rank, what, seconds);
+    perf_guard(seconds, text);
 }
 
 void perf_gpu_unguard(void)
 {
-    alarm(0);
+    perf_unguard();
 }
