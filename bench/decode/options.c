@@ -177,13 +177,18 @@ static void print_version(FILE *stream, struct argp_state *state)
     fprintf(stream, "stepaf_decode (libstepaf) %s\n", stepaf_version());
 }
 
+/* Long options may be cut short, as getopt has it. */
 static int wants_help(int argc, char **argv)
 {
-    static const char *const words[] = {"--help", "-?", "--usage", "--version", "-V"};
-    for (int i = 1; i < argc; i++)
-        for (size_t w = 0; w < sizeof(words) / sizeof(words[0]); w++)
-            if (strcmp(argv[i], words[w]) == 0)
+    static const char *const words[] = {"--help", "--usage", "--version"};
+    for (int i = 1; i < argc; i++) {
+        size_t length = strlen(argv[i]);
+        if (strcmp(argv[i], "-?") == 0 || strcmp(argv[i], "-V") == 0)
+            return 1;
+        for (size_t w = 0; w < sizeof(words) / sizeof(words[0]) && length > 2; w++)
+            if (strncmp(argv[i], words[w], length) == 0)
                 return 1;
+    }
     return 0;
 }
 

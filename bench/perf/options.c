@@ -232,13 +232,20 @@ static void print_version(FILE *stream, struct argp_state *state)
     fprintf(stream, "stepaf_perf %s\n", stepaf_version());
 }
 
+/* Long options may be cut short, as getopt has it. */
 static int asks_for_help(int argc, char **argv)
 {
+    static const char *const words[] = {"--help", "--usage", "--version"};
+
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-?") == 0 ||
-            strcmp(argv[i], "--usage") == 0 || strcmp(argv[i], "--version") == 0 ||
-            strcmp(argv[i], "-V") == 0)
+        size_t length = strlen(argv[i]);
+
+        if (strcmp(argv[i], "-?") == 0 || strcmp(argv[i], "-V") == 0)
             return 1;
+        for (size_t w = 0; w < sizeof(words) / sizeof(words[0]) && length > 2; w++) {
+            if (strncmp(argv[i], words[w], length) == 0)
+                return 1;
+        }
     }
     return 0;
 }

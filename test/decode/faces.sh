@@ -130,6 +130,10 @@ expect 0 --help
 has out '--split=SPLIT'
 expect 0 --version
 has out '^stepaf_decode \(libstepaf\) [0-9]'
+expect 0 --hel
+has out '--split=SPLIT'
+expect 0 --vers
+[ -s "$directory/err" ] && fail "--vers: more than a version"
 
 if [ -n "${HAVE_MPI-1}" ] && [ -z "${SANITIZERS:-}" ]; then
     mpi_run 3 "$decode" --model /nonexistent >"$directory/out" 2>"$directory/err"

@@ -83,4 +83,6 @@ split="--split attn=1,ffn=1"
     expect 2 2 "$perf" af $split --fast
     says '--fast: unknown'
 }
+expect 0 2 "$perf" --hel
+[ "$(grep -c '^Usage:' "$directory/out")" -eq 1 ] || fail "not one rank's help"
 exit $failed
