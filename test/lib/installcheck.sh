@@ -10,6 +10,10 @@ trap 'rm -rf "$directory"' EXIT
 export PKG_CONFIG_PATH="$pkgconfigdir:${PKG_CONFIG_PATH:-}"
 export LD_LIBRARY_PATH="$libdir:${LD_LIBRARY_PATH:-}"
 
+# Where only archives are installed, pkg-config has to be told.
+static=
+[ -e "$libdir/libstepaf.so" ] || static=--static
+
 # consume MODULE [FLAG...]: compile consumer.c by the module's own word, and run it.
 consume()
 {
@@ -18,7 +22,7 @@ consume()
     [ "$(pkg-config --modversion "$module")" = "$version" ]
     # shellcheck disable=SC2046,SC2086
     $CC ${CFLAGS:-} $(pkg-config --cflags "$module") "$top_srcdir/test/lib/consumer.c" \
-        -o "$directory/consumer" "$@" $(pkg-config --libs "$module")
+        -o "$directory/consumer" "$@" $(pkg-config $static --libs "$module")
     "$directory/consumer"
 }
 
