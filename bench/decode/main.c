@@ -4,6 +4,7 @@
 
 #include "agree.h"
 #include "rank.h"
+#include "report.h"
 #include "single.h"
 
 static const char program[] = "stepaf_decode";
@@ -37,6 +38,11 @@ static int prepare(struct rank *rank, const struct command *command)
     int result = command->result;
     if (result == 0)
         result = job_load(rank->options, &rank->job, rank->reason);
+    if (result == 0 && rank->launch->channel.rank == 0)
+        result = report_try(rank->options->json, rank->reason) ||
+                         report_try(rank->options->trace, rank->reason)
+                     ? -1
+                     : 0;
     if (agree(rank->launch, result, 0, rank->options->load_timeout_us, rank->reason))
         return -1;
     return rank_join(rank) || rank_prepare(rank) ? -1 : 0;

@@ -147,3 +147,13 @@ int report_end(FILE *file, struct reason *reason)
         return reason_failed(reason, "standard output: %s", strerror(errno));
     return ferror(file) ? reason_failed(reason, "standard output: could not be written whole") : 0;
 }
+
+int report_try(const char *path, struct reason *reason)
+{
+    FILE *file = path ? fopen(path, "ab") : NULL;
+    if (path && !file)
+        return reason_bad_input(reason, "%s: cannot be written: %s", path, strerror(errno));
+    if (file)
+        fclose(file);
+    return 0;
+}

@@ -19,6 +19,9 @@ void report_verify(FILE *file, const struct verify_result *verify);
 /* What was printed to standard output, @a file, is the result: -1 if any of it was lost. */
 int report_end(FILE *file, struct reason *reason);
 
+/* Whether @a path, which may be NULL, can be written: known before hours of decoding. */
+int report_try(const char *path, struct reason *reason);
+
 /* Everything, into @a path. */
 int report_json(const char *path, const struct options *options, const struct job *job,
                 const struct summary *summary, struct reason *reason);

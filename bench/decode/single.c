@@ -56,7 +56,7 @@ static int prepare(struct single *single, struct text_stream *stream)
 {
     const struct options *options = single->options;
     struct job *job = &single->job;
-    if (job_load(options, job, single->reason) ||
+    if (job_load(options, job, single->reason) || report_try(options->json, single->reason) ||
         attention_weights_load(job->model, &job->config, NULL, NULL, &single->attention,
                                single->reason) ||
         ffn_weights_load(job->model, &job->config, 0, 1, NULL, NULL, &single->ffn, single->reason))

@@ -112,11 +112,20 @@ expect 2 --procs 4 --split attn=2,ffn=2 --tokens 2
 has err 'needs every FFN rank.*unset STEPAF_MESH=lane$'
 unset STEPAF_MESH
 
-expect 1 --single --tokens 2 --json "$directory/none/json"
-has err 'cannot be written'
-expect 1 --procs 2 --tokens 2 --trace "$directory/none/trace"
-has err 'cannot be written'
+# Files are tried before anything is decoded, and what goes wrong later is told as well.
+expect 2 --single --json "$directory/none/json"
+has err 'cannot be written: No such file'
+[ -s "$directory/out" ] && fail "decoded before the file was tried"
+expect 2 --procs 2 --json "$directory/none/json"
+has err 'cannot be written: No such file'
+expect 2 --procs 2 --trace "$directory/none/trace"
+has err 'cannot be written: No such file'
+[ -s "$directory/out" ] && fail "decoded before the file was tried"
 if [ -w /dev/full ]; then
+    expect 1 --single --tokens 2 --json /dev/full
+    has err 'cannot be written'
+    expect 1 --procs 2 --tokens 2 --trace /dev/full
+    has err 'cannot be written'
     for how in --single "--procs 2"; do
         # Words are split on purpose.
         # shellcheck disable=SC2086
