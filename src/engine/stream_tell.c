@@ -104,6 +104,8 @@ stepaf_status_t stepaf_streams_tell(struct stepaf_ctx *ctx)
     stepaf_pack_u32(own, (uint32_t)ctx->env.cuda_engine);
     while (!status && (stream = stepaf_stream_after(ctx, stream)))
         status = pack_plan(ctx, stream, n_direct, own);
+    if (!status && own->failed)
+        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     return status;
 }
 
@@ -118,7 +120,6 @@ void stepaf_streams_pack(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
     }
     stepaf_pack_u64(pack, told->bytes);
     stepaf_pack_bytes(pack, told->data, told->bytes);
-    pack->failed = pack->failed || told->failed;
 }
 
 /* ---- reading ---- */
