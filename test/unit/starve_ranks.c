@@ -10,7 +10,7 @@
 #include "starve.h"
 #include "unit.h"
 
-enum { TRIALS = 400, WORKERS = 32 };
+enum { TRIALS = 400, WORKERS = 16 };
 
 static const char *const end_names[] = {"complete", "not begun", "broken", "lost"};
 
@@ -65,7 +65,7 @@ static int take_part(const stepaf_boot_t *boot, void *arg)
     setenv("STEPAF_TRANSPORTS", trial->job->transports, 1);
     setenv("STEPAF_TIMEOUT_US", "2000000", 1);
     setenv("STEPAF_INIT_TIMEOUT_US", "2000000", 1);
-    setenv("STEPAF_COMMIT_TIMEOUT_US", "2000000", 1);
+    setenv("STEPAF_COMMIT_TIMEOUT_US", "1000000", 1);
     rank.user = calloc(1, trial->job->bytes + 1);
     starve_begin(rank.is_victim ? trial->nth : 0, trial->job->lasting);
     stepaf_status_t status = stepaf_init(&own, &params, &rank.ctx);
