@@ -116,32 +116,33 @@ static void summarize(const struct trial *trials)
             n[trial->ends[trial->job->victim]]++;
         CU_ASSERT(is_fine(trial));
         if (!is_fine(trial))
-            fprintf(stderr, "    allocation %u:", job->begin + i + 1);
+            fprintf(stderr, "    allocation %llu:", (unsigned long long)trial->nth);
         for (int r = 0; r < STARVE_RANKS && !is_fine(trial); r++)
             fprintf(stderr, " rank %d: %s (%x)%s", r,
                     trial->ends[r] < 0 ? "wrong" : end_names[trial->ends[r]],
                     (unsigned)trial->statuses[r], r == STARVE_RANKS - 1 ? "\n" : "");
     }
-    fprintf(stderr, "    %s, rank %d, %s: %u allocations:", job->transports, job->victim,
-            job->lasting ? "for long" : "once", job->begin + i);
+    fprintf(stderr, "    %s, rank %d, %s: %llu allocations:", job->transports, job->victim,
+            job->lasting ? "for long" : "once", (unsigned long long)trials[i].nth - 1);
     for (int e = 0; e < STARVE_ENDS; e++)
         fprintf(stderr, " %u %s%s", n[e], end_names[e], e == STARVE_ENDS - 1 ? "\n" : ",");
     CU_ASSERT_FATAL(i < TRIALS); /* in the last one nothing failed */
     CU_ASSERT(is_fine(&trials[i]) && trials[i].ends[0] == STARVE_COMPLETE);
-    CU_ASSERT(n[STARVE_COMPLETE] >= job->least);
+    CU_ASSERT(n[STARVE_COMPLETE] >= job->least || getenv("TEST_LIGHT"));
 }
 
 /* Trials that wait for a deadline do so side by side. */
 void starve_ranks(const struct starve_job *job)
 {
     size_t bytes = TRIALS * sizeof(struct trial);
+    unsigned step = getenv("TEST_LIGHT") ? 4 : 1;
     struct trial *trials =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t workers[WORKERS];
 
     CU_ASSERT_FATAL(trials != MAP_FAILED);
     for (unsigned i = 0; i < TRIALS; i++)
-        trials[i] = (struct trial){job, job->begin + i + 1, .ends = {-1, -1, -1}};
+        trials[i] = (struct trial){job, job->begin + i * step + 1, .ends = {-1, -1, -1}};
     for (unsigned w = 0; w < WORKERS; w++) {
         workers[w] = fork();
         CU_ASSERT_FATAL(workers[w] >= 0);
