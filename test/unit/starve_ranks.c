@@ -38,8 +38,10 @@ int starve_commit(struct starve_rank *rank, enum starve_end *end_p)
     stepaf_status_t status = stepaf_commit(rank->ctx);
 
     *end_p = STARVE_COMPLETE;
-    if (status == STEPAF_ERR_NO_MEMORY) {
-        RANK_CHECK(rank->boot, !rank->is_victim || starve_again(rank, status));
+    if (status) {
+        if (rank->is_victim && starve_has_struck())
+            rank->once = true;
+        starve_feed();
         status = stepaf_commit(rank->ctx);
     }
     if (status) {

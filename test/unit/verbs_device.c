@@ -20,7 +20,7 @@ static struct ibv_device **device_list(int *n_p)
 {
     struct ibv_device **list = calloc(DEVICES + 1, sizeof(*list));
 
-    for (int i = 0; i < verbs_device.n_devices; i++) {
+    for (int i = 0; list && i < verbs_device.n_devices; i++) {
         snprintf(devices[i].name, sizeof(devices[i].name), "fake%d", i);
         devices[i].transport_type = verbs_device.is_iwarp || (verbs_device.is_mixed && i % 2)
                                         ? IBV_TRANSPORT_IWARP
@@ -68,7 +68,8 @@ static struct ibv_context *open_device(struct ibv_device *device)
         return NULL;
     }
     context = made(calloc(1, sizeof(*context)));
-    context->device = device;
+    if (context)
+        context->device = device;
     return context;
 }
 
@@ -120,7 +121,8 @@ static struct ibv_pd *alloc_pd(struct ibv_context *context)
 {
     struct ibv_pd *pd = made(calloc(1, sizeof(*pd)));
 
-    pd->context = context;
+    if (pd)
+        pd->context = context;
     return pd;
 }
 
@@ -145,6 +147,8 @@ static struct ibv_mr *make_mr(struct ibv_pd *pd, uint64_t at, size_t bytes, int 
     while (verbs_memories[key])
         key++;
     verbs_memories[key] = made(calloc(1, sizeof(struct ibv_mr)));
+    if (!verbs_memories[key])
+        return NULL;
     *verbs_memories[key] = (struct ibv_mr){.pd = pd,
                                            .addr = (void *)at, /* NOLINT */
                                            .length = bytes,
@@ -200,6 +204,8 @@ static struct ibv_comp_channel *create_channel(struct ibv_context *context)
         return NULL;
     }
     channel = made(calloc(1, sizeof(*channel)));
+    if (!channel)
+        return NULL;
     channel->context = context;
     channel->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     return channel;
@@ -223,18 +229,18 @@ static int arm_cq(struct ibv_cq *cq)
 static struct ibv_cq *create_cq(struct ibv_context *context, int n_entries,
                                 struct ibv_comp_channel *channel)
 {
-    struct queue *queue = made(calloc(1, sizeof(*queue)));
+    struct queue *queue = calloc(1, sizeof(*queue) + (size_t)n_entries * sizeof(queue->wc[0]));
 
+    if (!made(queue))
+        return NULL;
     queue->cq.context = context;
     queue->cq.channel = channel;
     queue->size = (unsigned)n_entries;
-    queue->wc = calloc(queue->size, sizeof(queue->wc[0]));
     return &queue->cq;
 }
 
 static void destroy_cq(struct ibv_cq *cq)
 {
-    free(((struct queue *)cq)->wc);
     gone(cq);
 }
 
@@ -249,10 +255,12 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
         return NULL;
     while (verbs_pairs[number])
         number++;
-    struct pair *pair = verbs_pairs[number] = made(calloc(1, sizeof(*pair)));
+    struct pair *pair = calloc(1, sizeof(*pair));
+    if (!made(pair))
+        return NULL;
+    verbs_pairs[number] = pair;
     pair->qp = (struct ibv_qp){.pd = pd, .qp_num = number, .context = pd->context};
     pair->attr = *attr;
-    pair->requests = calloc(REQUESTS, sizeof(pair->requests[0]));
     return &pair->qp;
 }
 
@@ -261,7 +269,6 @@ static void destroy_qp(struct ibv_qp *qp)
     struct pair *pair = (struct pair *)qp;
 
     verbs_pairs[qp->qp_num] = NULL;
-    free(pair->requests);
     gone(pair);
 }
 

@@ -21,16 +21,16 @@ struct pair {
     uint64_t receives[REQUESTS]; /* wr_id */
     struct ibv_sge places[REQUESTS];
     unsigned first_receive, n_receives;
-    struct request *requests; /* posted, not done: a ring */
     unsigned first, n;
     unsigned used; /* of the queue's depth: freed by completions that are asked for */
+    struct request requests[REQUESTS]; /* posted, not done: a ring */
 };
 
 struct queue {
     struct ibv_cq cq;
-    struct ibv_wc *wc;
     unsigned first, n, size;
     bool armed; /* the next completion makes the channel readable */
+    struct ibv_wc wc[];
 };
 
 extern struct pair *verbs_pairs[PAIRS];
