@@ -21,6 +21,8 @@ static struct {
     bool struck;
     uint64_t n;
     uint64_t nth;
+    uint64_t n_calls;
+    uint64_t nth_call;
 } state = {.lock = ATOMIC_FLAG_INIT};
 
 /* What the linker makes of malloc and the others: calls come to _wrap_, and what was meant is _real_. */
@@ -137,9 +139,28 @@ void __wrap_free(void *memory)
     __real_free(memory);
 }
 
+bool starve_denies(void)
+{
+    enter();
+    bool denies = state.counts && ++state.n_calls == state.nth_call;
+    state.struck = state.struck || denies;
+    leave();
+    return denies;
+}
+
+void starve_begin_calls(uint64_t nth)
+{
+    starve_begin(0, false);
+    enter();
+    state.nth_call = nth;
+    leave();
+}
+
 void starve_begin(uint64_t nth, bool lasting)
 {
     enter();
+    state.n_calls = 0;
+    state.nth_call = 0;
     state.lasting = lasting;
     state.counts = true;
     state.struck = false;

@@ -13,6 +13,11 @@
 void starve_begin(uint64_t nth, bool lasting);
 void starve_feed(void);
 
+/* The same for system calls, where starve_calls.c is linked: the @a nth fails, once. */
+void starve_begin_calls(uint64_t nth);
+/* Inside: whether this one does. */
+bool starve_denies(void);
+
 /* Whether it has failed. */
 bool starve_has_struck(void);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "starve_ranks.h"
 
+#include <dirent.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -25,7 +26,8 @@ struct trial {
 
 bool starve_again(struct starve_rank *rank, stepaf_status_t status)
 {
-    bool again = status == STEPAF_ERR_NO_MEMORY && starve_has_struck() && !rank->once;
+    bool fits = rank->calls ? status < STEPAF_OK : status == STEPAF_ERR_NO_MEMORY;
+    bool again = fits && starve_has_struck() && !rank->once;
 
     rank->once = rank->once || again;
     if (again)
@@ -51,11 +53,25 @@ int starve_commit(struct starve_rank *rank, enum starve_end *end_p)
     return 0;
 }
 
+static int count_open(void)
+{
+    DIR *directory = opendir("/proc/self/fd");
+    int n = 0;
+
+    while (directory && readdir(directory))
+        n++;
+    if (directory)
+        closedir(directory);
+    return n;
+}
+
 static int take_part(const stepaf_boot_t *boot, void *arg)
 {
     struct trial *trial = arg;
-    struct starve_rank rank = {
-        .boot = boot, .ffn = boot->rank > 0, .is_victim = boot->rank == trial->job->victim};
+    struct starve_rank rank = {.boot = boot,
+                               .ffn = boot->rank > 0,
+                               .is_victim = boot->rank == trial->job->victim,
+                               .calls = trial->job->calls};
     stepaf_params_t params = {.field_mask = STEPAF_PARAM_ROLE,
                               .role = rank.ffn ? STEPAF_FFN : STEPAF_ATTENTION};
     enum starve_end end = STARVE_NOT_BEGUN;
@@ -69,7 +85,11 @@ static int take_part(const stepaf_boot_t *boot, void *arg)
     setenv("STEPAF_INIT_TIMEOUT_US", "2000000", 1);
     setenv("STEPAF_COMMIT_TIMEOUT_US", "1000000", 1);
     rank.user = calloc(1, trial->job->bytes + 1);
-    starve_begin(rank.is_victim ? trial->nth : 0, trial->job->lasting);
+    int n_open = count_open();
+    if (rank.calls)
+        starve_begin_calls(rank.is_victim ? trial->nth : 0);
+    else
+        starve_begin(rank.is_victim ? trial->nth : 0, trial->job->lasting);
     stepaf_status_t status = stepaf_init(&own, &params, &rank.ctx);
     if (!status) {
         failed = trial->job->play(&rank, &end);
@@ -79,8 +99,9 @@ static int take_part(const stepaf_boot_t *boot, void *arg)
     if (rank.is_victim)
         trial->struck = starve_has_struck();
     RANK_CHECK(boot, !failed);
-    RANK_CHECK(boot, !status || !rank.is_victim || status == STEPAF_ERR_NO_MEMORY);
+    RANK_CHECK(boot, !status || !rank.is_victim || rank.calls || status == STEPAF_ERR_NO_MEMORY);
     RANK_CHECK(boot, !starve_leaks());
+    RANK_CHECK(boot, count_open() == n_open);
     RANK_CHECK(boot, time(NULL) - began < STARVE_LIMIT_S);
     free(rank.user);
     trial->ends[boot->rank] = end;
@@ -118,14 +139,15 @@ static void summarize(const struct trial *trials)
             n[trial->ends[trial->job->victim]]++;
         CU_ASSERT(is_fine(trial));
         if (!is_fine(trial))
-            fprintf(stderr, "    allocation %llu:", (unsigned long long)trial->nth);
+            fprintf(stderr, "    number %llu:", (unsigned long long)trial->nth);
         for (int r = 0; r < STARVE_RANKS && !is_fine(trial); r++)
             fprintf(stderr, " rank %d: %s (%x)%s", r,
                     trial->ends[r] < 0 ? "wrong" : end_names[trial->ends[r]],
                     (unsigned)trial->statuses[r], r == STARVE_RANKS - 1 ? "\n" : "");
     }
-    fprintf(stderr, "    %s, rank %d, %s: %llu allocations:", job->transports, job->victim,
-            job->lasting ? "for long" : "once", (unsigned long long)trials[i].nth - 1);
+    fprintf(stderr, "    %s, rank %d, %s: %llu %s:", job->transports, job->victim,
+            job->lasting ? "for long" : "once", (unsigned long long)trials[i].nth - 1,
+            job->calls ? "system calls" : "allocations");
     for (int e = 0; e < STARVE_ENDS; e++)
         fprintf(stderr, " %u %s%s", n[e], end_names[e], e == STARVE_ENDS - 1 ? "\n" : ",");
     CU_ASSERT_FATAL(i < TRIALS); /* in the last one nothing failed */

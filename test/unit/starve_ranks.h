@@ -23,6 +23,7 @@ struct starve_rank {
     stepaf_context_h ctx;
     bool ffn; /* all but rank 0 */
     bool is_victim;
+    bool calls;      /* as the job's */
     bool once;       /* it has failed, and was tried again */
     uint8_t *memory; /* to be allocated */
     uint8_t *user;   /* the caller's own: as large as the job says */
@@ -32,6 +33,7 @@ struct starve_job {
     const char *transports;
     int victim;
     bool lasting;   /* nothing is to be had any more, until a call has said so */
+    bool calls;     /* instead, system calls fail, and any failure may be tried again */
     unsigned least; /* trials that are complete */
     unsigned begin; /* allocations that are not tried: init's, but for once */
     size_t bytes;   /* of the user's own memory */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whatever allocation fails, at whichever rank: the call says so, and can be made again, or all ranks
- * come to an end soon. Nothing is left behind. */
+/* Whatever allocation fails, or system call that takes descriptors, memory or rights, at whichever rank: the
+ * call says so, and can be made again, or all ranks come to an end soon. Nothing is left behind. */
 #include <string.h>
 #include <time.h>
 
@@ -194,11 +194,26 @@ static void at_an_ffn_rank(void)
     starve("tcp", 1, false);
 }
 
+/* Any of the calls that take descriptors, memory or rights. */
+static void without_the_kernels_help(void)
+{
+    static const char *const transports[] = {"shm", "tcp", "shm,tcp"};
+
+    for (int i = 0; i < 6; i++)
+        starve_ranks(&(struct starve_job){.transports = transports[i / 2],
+                                          .victim = i % 2,
+                                          .calls = true,
+                                          .least = 5,
+                                          .bytes = (size_t)DEPTH * BYTES,
+                                          .play = play});
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"at an attention rank", at_an_attention_rank},
         {"at an FFN rank", at_an_ffn_rank},
+        {"without the kernel's help", without_the_kernels_help},
         CU_TEST_INFO_NULL,
     };
     return unit_run("starved", tests);
