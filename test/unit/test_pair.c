@@ -336,7 +336,7 @@ struct setter {
     struct pair_rank *rank;
     _Atomic bool stop;
     _Atomic uint32_t rounds;
-    bool failed;
+    _Atomic bool failed;
 };
 
 /* What may be done at any time: at an attention rank memory and a plan, at an FFN rank a key and where
