@@ -307,13 +307,8 @@ static stepaf_status_t handshake(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     bool attention = stepaf_is_attention(ctx);
-    stepaf_status_t status = STEPAF_OK;
+    stepaf_status_t status = attention ? stepaf_plans_announce(ctx) : STEPAF_OK;
 
-    for (uint32_t i = 0; attention && i < ctx->plans.n && !status; i++) {
-        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (plan && stepaf_plan_ready(plan))
-            status = stepaf_plan_announce(plan);
-    }
     for (uint32_t p = 0; attention && p < ctx->n_peers; p++)
         send_ready(&ctx->peers[p], ctx->epoch, status);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {

@@ -300,6 +300,14 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
                                  struct stepaf_plan_obj **plan_p);
 /* Tell all peers of a plan whose keys and memory they know. */
 stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan);
+/* Tell them of all such plans, in the order of making: stream plans of relayed peers take what comes in
+ * its order. */
+stepaf_status_t stepaf_plans_announce(struct stepaf_ctx *ctx);
+/* How many plans were made before: numbers are given out again. */
+static inline uint32_t stepaf_plan_age(const struct stepaf_plan_obj *plan)
+{
+    return plan->generation - plan->ctx->plans.not_ours;
+}
 /* Tell the first @a n of them that it ends. */
 void stepaf_plan_announce_end(const struct stepaf_plan_obj *plan, uint32_t n);
 bool stepaf_plan_ready(const struct stepaf_plan_obj *plan);

@@ -156,3 +156,33 @@ stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan)
     plan->usable = ctx->epoch;
     return STEPAF_OK;
 }
+
+static int compare_ages(const void *one, const void *other)
+{
+    const struct stepaf_plan_obj *a = *(struct stepaf_plan_obj *const *)one;
+    const struct stepaf_plan_obj *b = *(struct stepaf_plan_obj *const *)other;
+    uint32_t its = stepaf_plan_age(a), others = stepaf_plan_age(b);
+
+    return (its > others) - (its < others);
+}
+
+stepaf_status_t stepaf_plans_announce(struct stepaf_ctx *ctx)
+{
+    struct stepaf_plan_obj **plans =
+        calloc((size_t)ctx->plans.n + 1, sizeof(struct stepaf_plan_obj *));
+    stepaf_status_t status = STEPAF_OK;
+    uint32_t n = 0;
+
+    if (!plans)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && stepaf_plan_ready(plan))
+            plans[n++] = plan;
+    }
+    qsort(plans, n, sizeof(struct stepaf_plan_obj *), compare_ages);
+    for (uint32_t i = 0; i < n && !status; i++)
+        status = stepaf_plan_announce(plans[i]);
+    free(plans);
+    return status;
+}

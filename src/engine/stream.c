@@ -65,12 +65,6 @@ void stepaf_stream_free(struct stepaf_stream *stream)
     free(stream);
 }
 
-/* How many plans were made before. */
-static uint32_t age(const struct stepaf_plan_obj *plan)
-{
-    return plan->generation - plan->ctx->plans.not_ours;
-}
-
 struct stepaf_stream *stepaf_stream_after(const struct stepaf_ctx *ctx,
                                           const struct stepaf_stream *before)
 {
@@ -78,8 +72,9 @@ struct stepaf_stream *stepaf_stream_after(const struct stepaf_ctx *ctx,
 
     for (uint32_t i = 0; i < ctx->plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (plan && plan->stream && (!before || age(plan) > age(before->plan)) &&
-            (!next || age(plan) < age(next)))
+        if (plan && plan->stream &&
+            (!before || stepaf_plan_age(plan) > stepaf_plan_age(before->plan)) &&
+            (!next || stepaf_plan_age(plan) < stepaf_plan_age(next)))
             next = plan;
     }
     return next ? next->stream : NULL;

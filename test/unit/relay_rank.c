@@ -313,7 +313,7 @@ static int bring(struct relay_rank *rank, size_t bytes, uint8_t **ptr_p)
     return 0;
 }
 
-static int make_plan(struct relay_rank *rank)
+int relay_rank_plan(struct relay_rank *rank)
 {
     const struct relay_job *job = rank->job;
     bool attention = rank->role == STEPAF_ATTENTION;
@@ -349,7 +349,7 @@ int relay_rank_declare(struct relay_rank *rank)
         failed = declare(rank, STEPAF_PUSH, i);
     for (int i = 0; i < rank->job->n_pull && !failed; i++)
         failed = declare(rank, STEPAF_PULL, i);
-    return failed ? failed : make_plan(rank);
+    return failed ? failed : relay_rank_plan(rank);
 }
 
 int relay_rank_withdraw(struct relay_rank *rank)

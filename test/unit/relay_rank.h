@@ -60,6 +60,8 @@ void relay_rank_close(struct relay_rank *rank);
 /* End the plan and withdraw the keys; and the last part of open again. */
 int relay_rank_withdraw(struct relay_rank *rank);
 int relay_rank_declare(struct relay_rank *rank);
+/* The last part of that: another plan of the same keys, in memory of its own, is the rank's from now on. */
+int relay_rank_plan(struct relay_rank *rank);
 
 /* All operations from @a from to @a to, from this rank's side; returns how much was wrong. */
 int relay_rank_run(struct relay_rank *rank, unsigned from, unsigned to);

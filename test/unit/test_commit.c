@@ -81,6 +81,27 @@ static void plans_are_announced_before_ready(void)
     end();
 }
 
+/* Numbers of plans that have ended are given out again. FFN ranks' stream plans take what comes in its
+ * order. */
+static void plans_are_announced_in_the_order_of_making(void)
+{
+    static const uint32_t order[] = {1, 0, 2};
+    unsigned n = 0;
+
+    begin();
+    stepaf_plan_h first = make_plan();
+    (void)make_plan();
+    CU_ASSERT_EQUAL_FATAL(stepaf_plan_destroy(first), STEPAF_OK);
+    (void)make_plan(); /* 0 again, behind 1 */
+    (void)make_plan();
+    CU_ASSERT_EQUAL_FATAL(fake_commit(attention, ffn), STEPAF_OK);
+    for (unsigned i = 0; i < attention->n_records; i++)
+        if (attention->records[i].peer == 0 && attention->records[i].msg.type == STEPAF_MSG_PLAN)
+            CU_ASSERT(n < 3 && attention->records[i].msg.plan == order[n++]);
+    CU_ASSERT_EQUAL(n, 3);
+    end();
+}
+
 /* A plan goes on where it was, and the past is past. */
 static void a_new_epoch_goes_on(void)
 {
@@ -349,6 +370,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"plans are announced before READY", plans_are_announced_before_ready},
+        {"plans are announced in the order of making", plans_are_announced_in_the_order_of_making},
         {"a new epoch goes on", a_new_epoch_goes_on},
         {"a bad verdict leaves all as it was", a_bad_verdict_leaves_all_as_it_was},
         {"a peer that fails after the verdict breaks the commit",

@@ -49,6 +49,39 @@ static void again_after_each_commit(void)
     ranks_expect_processes(2, commit_again, &job);
 }
 
+/* Plans of the same keys go together in the order of making, though numbers are given out again. */
+static int make_several(const stepaf_boot_t *boot, void *arg)
+{
+    struct relay_rank rank;
+
+    if (relay_rank_open(&rank, arg, boot))
+        return 1;
+    stepaf_plan_h first = rank.plan;
+    if (rank.role == STEPAF_ATTENTION) {
+        if (relay_rank_plan(&rank))
+            return 1;
+        RANK_CHECK(boot, stepaf_plan_destroy(first) == STEPAF_OK);
+    }
+    if (relay_rank_plan(&rank))
+        return 1;
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+    RANK_CHECK(boot, relay_rank_run(&rank, 0, 7) == 0);
+    RANK_CHECK(boot, rank.n_wrong == 0);
+    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
+    relay_rank_close(&rank);
+    return 0;
+}
+
+static void plans_go_together_in_the_order_of_making(void)
+{
+    struct relay_job job = relay_small;
+
+    job.fixed = true;
+    ranks_expect_processes(2, make_several, &job);
+    job.host[0] = true;
+    ranks_expect_processes(2, make_several, &job);
+}
+
 /* A stream plan that ends, and its keys with it, then other keys by the same numbers: what they came to
  * on their way goes too. */
 static int withdraw_keys(const stepaf_boot_t *boot, void *arg)
@@ -362,6 +395,7 @@ int main(void)
     CU_TestInfo tests[] = {
         {"again after each commit", again_after_each_commit},
         {"keys go with what they came to", keys_go_with_what_they_came_to},
+        {"plans go together in the order of making", plans_go_together_in_the_order_of_making},
         {"a deadline ends a wait", a_deadline_ends_a_wait_until_the_next_commit},
         {"a batch that is given back ends the wait", a_batch_that_is_given_back_ends_the_wait},
         {"a stream that has failed gives back", a_stream_that_has_failed_gives_back_batches},
