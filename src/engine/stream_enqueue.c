@@ -286,7 +286,7 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
         status =
             receive_legs(stream, &stream->receive[slot * stream->n_receive], cuda_stream, &marks);
     put_back(stream);
-    if (keeps && capturing)
+    if (keeps && capturing && marks.begun)
         plan->ctx->streams->captured = true;
     if (status)
         return marks.begun ? stepaf_stream_break(stream, status) : status;

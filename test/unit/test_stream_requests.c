@@ -70,6 +70,7 @@ static void a_wait_with_a_request_is_not_captured(void)
     CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_ERR_INVALID);
     UNIT_CONTAINS(stepaf_last_error()->text, "replays have no requests");
     CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches);
+    CU_ASSERT_FALSE(stream_job.job->ctx->streams->captured); /* nothing to keep inlets for */
     cuda_fake.capture = CU_STREAM_CAPTURE_STATUS_NONE;
     CU_ASSERT_EQUAL(stepaf_plan_status(stream_job.plan), STEPAF_OK);
     CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
