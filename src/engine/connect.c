@@ -351,6 +351,7 @@ stepaf_status_t stepaf_peer_follow(struct stepaf_ctx *ctx, struct stepaf_peer *p
     stepaf_log_warn(STEPAF_WHO_FORMAT " cannot use %s: both ends take %s",
                     STEPAF_WHO_ARGS(peer->who), better->name, transport->ops->name);
     note(peer->refused, better->name, "the other end cannot use it");
+    ctx->sole = NULL; /* until all have links again: if this fails, they are told so by their own */
     release_all(peer);
     better->disconnect(peer->link);
     peer->link = NULL;

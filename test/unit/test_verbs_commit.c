@@ -7,6 +7,7 @@
 
 #include "base/time.h"
 #include "ranks.h"
+#include "starve.h"
 #include "unit.h"
 #include "verbs_device.h"
 
@@ -30,7 +31,7 @@ static stepaf_status_t begin(const stepaf_boot_t *boot, const char *transports,
 
     lent.close = keep_open;
     setenv("STEPAF_TRANSPORTS", transports, 1);
-    setenv("STEPAF_COMMIT_TIMEOUT_US", "20000000", 1);
+    setenv("STEPAF_COMMIT_TIMEOUT_US", "20000000", 0);
     verbs_device_reset();
     stepaf_status_t status = stepaf_init(&lent, &params, ctx_p);
     return status ? status : stepaf_key_declare(*ctx_p, 1, &key);
@@ -154,6 +155,46 @@ static void what_is_said_of_links_is_not_trusted(void)
         ranks_expect_processes(2, meet_a_liar, &i);
 }
 
+/* Which allocation of a rank fails once all have met; 0: none. */
+static uint64_t failing;
+
+static stepaf_status_t meet_and_starve(void *self, const void *mine, size_t bytes, void **all_p,
+                                       size_t *offsets_p, int64_t timeout_us)
+{
+    stepaf_status_t status = honest.allgather(self, mine, bytes, all_p, offsets_p, timeout_us);
+
+    if (++n_exchanges == MEETING)
+        starve_begin(failing, false);
+    return status;
+}
+
+/* Rank 0 has to follow rank 1, and has no memory for it. */
+static int fail_to_follow(const stepaf_boot_t *boot, void *arg)
+{
+    stepaf_boot_t starves = *boot;
+    stepaf_context_h ctx;
+
+    failing = boot->rank == 0 ? *(const uint64_t *)arg : 0;
+    honest = *boot;
+    n_exchanges = 0;
+    starves.allgather = meet_and_starve;
+    setenv("STEPAF_COMMIT_TIMEOUT_US", "2000000", 1);
+    RANK_CHECK(boot, begin(&starves, "verbs,tcp", &ctx) == STEPAF_OK);
+    verbs_device.refuse_rtr = boot->rank == 0 ? 0 : EHOSTUNREACH;
+    stepaf_status_t status = stepaf_commit(ctx);
+    starve_end();
+    RANK_CHECK(boot, boot->rank == 0 ? status == STEPAF_ERR_NO_MEMORY : status != STEPAF_OK);
+    RANK_CHECK(boot, stepaf_commit(ctx) == STEPAF_ERR_STATE);
+    stepaf_finalize(ctx);
+    return 0;
+}
+
+static void who_cannot_follow_says_so(void)
+{
+    for (uint64_t nth = 1; nth <= 4; nth++) /* two for the link, two for the peer's memory */
+        ranks_expect_processes(2, fail_to_follow, &nth);
+}
+
 static int say_when(const stepaf_boot_t *boot, void *arg)
 {
     stepaf_context_h ctx;
@@ -179,6 +220,7 @@ int main(void)
         {"all learn why one cannot connect", all_learn_why_one_cannot_connect},
         {"both ends go another way where one cannot connect",
          both_ends_go_another_way_where_one_cannot_connect},
+        {"who cannot follow says so", who_cannot_follow_says_so},
         {"what is said of links is not trusted", what_is_said_of_links_is_not_trusted},
         {"what fails in a commit says so", what_fails_in_a_commit_says_so},
         CU_TEST_INFO_NULL,
