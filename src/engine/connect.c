@@ -355,7 +355,6 @@ stepaf_status_t stepaf_peer_follow(struct stepaf_ctx *ctx, struct stepaf_peer *p
     release_all(peer);
     better->disconnect(peer->link);
     peer->link = NULL;
-    ctx->sole = NULL; /* found anew: also where this fails, peers are told so */
     if (transport->ops->meets)
         note(peer->refused, transport->ops->name, "it would have to be connected before all meet");
     else

@@ -46,7 +46,6 @@ struct stepaf_peer {
     struct stepaf_link *link;
     struct stepaf_list queue;      /* posts that found no room */
     struct stepaf_list queue_node; /* in ctx->queued while there are any */
-    struct stepaf_post spare;      /* for a message without tensors: of those, few wait for room */
     struct stepaf_list ready;      /* FFN: batches not yet given to the caller */
     struct stepaf_who who;
     uint32_t index; /* in ctx->peers; its rank is another number where there are lanes */
@@ -64,6 +63,7 @@ struct stepaf_peer {
     uint32_t n_mirrors;
     struct stepaf_rmem **rmems; /* ascending by id */
     uint32_t n_rmems;
+    struct stepaf_post spare; /* for a message without tensors: of those, few wait for room */
 };
 
 /* ---- context ---- */

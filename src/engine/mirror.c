@@ -118,7 +118,7 @@ static struct stepaf_mirror *find(struct stepaf_peer *peer, uint32_t number)
 static void starve(struct stepaf_peer *peer)
 {
     if (peer->ready_epoch == peer->ctx->epoch)
-        stepaf_engine_give_up(peer, "out of memory for a plan of its");
+        stepaf_engine_give_up(peer, "there is no memory for a plan that it has made");
     else
         peer->starved = true;
 }
