@@ -159,24 +159,24 @@ checked="--check --json $directory/json $few"
 
 # A rank that is lost takes no row with it that was measured. Each row takes a second and more.
 rm -f "$directory/json"
-timeout -k 10 120 "$perf" af --procs 2 --size 64,128,256,512,1K --iters 100000000 \
+timeout -k 10 120 "$perf" af --procs 2 --size 16k,32k,64k,128k,256k --iters 5000000 \
     --json "$directory/json" >"$directory/out" 2>"$directory/err" &
 perf_pid=$!
-while kill -0 $perf_pid 2>/dev/null && ! grep -q '^ *64 ' "$directory/out"; do
+while kill -0 $perf_pid 2>/dev/null && ! grep -q '^ *16384 ' "$directory/out"; do
     sleep 0.1
 done
 kill -9 "$(awk '$4 == "ffn" { print $6 }' "$directory/out")"
 wait $perf_pid
 is=$?
 [ "$is" -eq 1 ] || fail "a lost rank: exit code $is instead of 1"
-equal "the first row's size" "$(field push_bytes)" 64
+equal "the first row's size" "$(field push_bytes)" 16384
 [ "$(tail -n 1 "$directory/json")" = ']' ] || fail "the file is not whole"
 
 # A rank that falls silent ends the run too, also where a wait has no deadline of its own: it is stopped
 # once the other one has had time to be in a row that lasts a minute.
 for test in floor af; do
-    timeout -k 10 120 "$perf" $test --procs 2 --size 64 --max-time 60 --rounds 600 \
-        --iters 100000000 --timeout 1 >"$directory/out" 2>"$directory/err" &
+    timeout -k 10 120 "$perf" $test --procs 2 --size 64k --max-time 60 --rounds 600 \
+        --iters 5000000 --timeout 1 >"$directory/out" 2>"$directory/err" &
     perf_pid=$!
     while kill -0 $perf_pid 2>/dev/null && ! grep -q ' push ' "$directory/out"; do
         sleep 0.1

@@ -16,6 +16,10 @@
 #include "base/time.h"
 #include "transport/shm/shm.h"
 
+#ifndef SYS_pidfd_open /* headers before Linux 5.3; the number is the same on all machines */
+#define SYS_pidfd_open 434
+#endif
+
 /* Whether /proc says that the process is gone, or only waits for its parent. */
 static bool has_ended(pid_t pid)
 {

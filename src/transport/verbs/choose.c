@@ -2,10 +2,10 @@
 /* Which devices: those that the settings name, else the nearest one with an active port; and why
  * none, in words. */
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -46,7 +46,7 @@ static int own_node(void)
 {
     unsigned cpu, node;
 
-    return getcpu(&cpu, &node) ? -1 : (int)node;
+    return syscall(SYS_getcpu, &cpu, &node, NULL) ? -1 : (int)node; /* glibc has it since 2.29 */
 }
 
 static bool some_iwarp(struct ibv_device **list, int n)
