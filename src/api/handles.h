@@ -3,7 +3,7 @@
 #ifndef STEPAF_API_HANDLES_H
 #define STEPAF_API_HANDLES_H
 
-#include "engine/engine.h"
+#include "core/core.h"
 
 extern _Atomic(struct stepaf_ctx *) stepaf_contexts[STEPAF_HANDLE_CONTEXTS];
 

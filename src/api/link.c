@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "api/handles.h"
-#include "engine/map.h"
+#include "map/map.h"
 
 _Static_assert(sizeof(((stepaf_link_info_t *)0)->transport) >= STEPAF_LINK_NAME &&
                    sizeof(((stepaf_link_info_t *)0)->address) >= STEPAF_LINK_ADDRESS &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/handles.h"
-#include "engine/stream.h"
+#include "gpu/stream.h"
 
 static bool op_done(const struct stepaf_op *op)
 {

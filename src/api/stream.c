@@ -2,7 +2,7 @@
 #include <stepaf/stream.h>
 
 #include "api/handles.h"
-#include "engine/stream_any.h"
+#include "gpu/stream_any.h"
 
 /* A stream plan of a rank of @a role; the lock is held on success. */
 static stepaf_status_t enter(stepaf_plan_h handle, stepaf_role_t role,

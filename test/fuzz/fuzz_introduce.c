@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "edit.h"
-#include "engine/introduce.h"
+#include "wireup/hello.h"
 
 enum { RANKS = 3 };
 

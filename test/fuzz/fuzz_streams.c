@@ -7,9 +7,9 @@
 
 #include "cuda_fake.h"
 #include "edit.h"
-#include "engine/declare.h"
-#include "engine/stream_tell.h"
 #include "fake.h"
+#include "gpu/stream_advert.h"
+#include "wireup/advert.h"
 
 enum { RANKS = 3, FFN_RANK = 2, N_PUSH = 3, DEPTH = 2, PUSH = 3000, SMALL = 8, PULL = 500 };
 

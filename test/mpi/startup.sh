@@ -22,7 +22,7 @@ norole="no role for rank 0: all ranks have application number 0, as under srun a
 program; set a split (such as STEPAF_SPLIT"
 each="or STEPAF_ROLE for each program"
 version=$(sed -n 's/^version=//p; 1{/^[0-9]/p}' "$top_srcdir/VERSION" | head -n 1)
-wire=$(sed -n 's/.*STEPAF_WIRE_VERSION = \([0-9]*\).*/\1/p' "$top_srcdir/src/engine/introduce.h")
+wire=$(sed -n 's/.*STEPAF_WIRE_VERSION = \([0-9]*\).*/\1/p' "$top_srcdir/src/wireup/hello.h")
 a_line='it takes one "attention" or "ffn" a line'
 agreed=STEPAF_SPLIT=attn=2,ffn=2
 

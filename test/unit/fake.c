@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "api/handles.h"
-#include "engine/declare.h"
-#include "engine/introduce.h"
+#include "wireup/advert.h"
+#include "wireup/hello.h"
 
 void fake_must(bool good, const char *what)
 {

@@ -5,7 +5,7 @@
 
 #include "cuda_fake.h"
 #include "drop.h"
-#include "engine/stage.h"
+#include "gpu/bounce.h"
 
 enum { PUSHED = 1, PULLED = 2, BYTES = 100, DEPTH = 2, PEERS = 2, PLAN = 5, PLACE = 1000 };
 

@@ -3,7 +3,7 @@
 #ifndef STEPAF_TEST_STATE_H
 #define STEPAF_TEST_STATE_H
 
-#include "engine/engine.h"
+#include "core/core.h"
 
 /* Digest of all that a message may change but the counters: plans, operations, mirrors, batches,
  * peers. */

@@ -4,8 +4,8 @@
 #define STEPAF_TEST_STREAM_JOB_H
 
 #include "cuda_fake.h"
-#include "engine/stream.h"
 #include "fake.h"
+#include "gpu/stream.h"
 
 enum {
     STREAM_PUSH = 2000000, /* bytes of key 1 */

@@ -5,8 +5,8 @@
 #include <stepaf/version.h>
 
 #include "base/error.h"
-#include "engine/introduce.h"
 #include "unit.h"
+#include "wireup/hello.h"
 
 enum { RANKS = 3 };
 

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "engine/lock.h"
+#include "core/lock.h"
 #include "unit.h"
 
 enum { THREADS = 40, ROUNDS = 500 }; /* more than there are bits to wake one by */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "engine/map.h"
 #include "fake.h"
+#include "map/map.h"
 #include "unit.h"
 
 enum { MIB = 1 << 20 };

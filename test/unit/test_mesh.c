@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who talks to whom: ranks to indices and back, for all small jobs and lanes; and what is refused. */
 #include "base/error.h"
-#include "engine/mesh.h"
+#include "core/mesh.h"
 #include "unit.h"
 
 enum { GROUP_MAX = 12 };

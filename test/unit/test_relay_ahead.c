@@ -8,7 +8,7 @@
 
 #include "cuda_fake.h"
 #include "cuda_kernels.h"
-#include "engine/relay.h"
+#include "gpu/proxy.h"
 #include "relay_rank.h"
 #include "unit.h"
 

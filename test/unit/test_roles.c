@@ -2,8 +2,8 @@
 /* What each rank is, by what ranks say of themselves, a split, and application numbers. */
 #include "base/error.h"
 #include "base/log.h"
-#include "engine/roles.h"
 #include "unit.h"
+#include "wireup/roles.h"
 
 enum { RANKS_MAX = 16 };
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "cuda_fake.h"
-#include "engine/stream_any.h"
 #include "fake.h"
+#include "gpu/stream_any.h"
 #include "unit.h"
 
 enum { WORKERS = 2, LARGE = 200000, SMALL = 8, ANSWER = 3008, FEWER = 1000, DEPTH = 3 };

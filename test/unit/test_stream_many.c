@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "cuda_fake.h"
-#include "engine/stream.h"
 #include "fake.h"
+#include "gpu/stream.h"
 #include "unit.h"
 
 enum {

@@ -2,8 +2,8 @@
 /* Stream plans of two ranks at the commit, on a GPU that is made up: which go together, and what becomes
  * of a commit that cannot tell a peer of memory. */
 #include "cuda_fake.h"
-#include "engine/relay.h"
 #include "fake.h"
+#include "gpu/proxy.h"
 #include "unit.h"
 
 enum { PLANS = 3, DEPTH = 2, SMALL = 3000, LARGE = STEPAF_PIECES_MAX + 16, PULL = 500 };

@@ -2,7 +2,7 @@
 /* Numbered objects, and handles: any value at all may come in as one. */
 #include <stdlib.h>
 
-#include "engine/table.h"
+#include "core/table.h"
 #include "fake.h"
 #include "unit.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keys that are withdrawn: who may still name them, until when, and what goes with them. */
 #include "drop.h"
-#include "engine/declare.h"
+#include "wireup/advert.h"
 
 enum { PUSHED = 1, PULLED = 2, OTHER = 3, BYTES = 100, DEPTH = 2, PEERS = 2 };
 

@@ -3,8 +3,8 @@
 #ifndef STEPAF_TEST_WORLD_H
 #define STEPAF_TEST_WORLD_H
 
-#include "engine/declare.h"
 #include "fake.h"
+#include "wireup/advert.h"
 
 enum { RANKS = 3, SHAPED = 3, PULLED = 2, PUSHED = 1 };
 

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batches, FFN side: arriving, being taken, answered and released. */
+#include "gpu/bounce.h"
+#include "gpu/proxy.h"
+
+static void enlist(struct stepaf_batch_obj *batch)
+{
+    struct stepaf_peer *peer = batch->mirror->peer;
+
+    if (stepaf_list_empty(&peer->ready))
+        peer->ctx->n_ready_peers++;
+    stepaf_list_append(&peer->ctx->ready, &batch->any);
+    stepaf_list_append(&peer->ready, &batch->own);
+}
+
+static void delist(struct stepaf_batch_obj *batch)
+{
+    struct stepaf_peer *peer = batch->mirror->peer;
+
+    stepaf_list_remove(&batch->any);
+    stepaf_list_remove(&batch->own);
+    if (stepaf_list_empty(&peer->ready))
+        peer->ctx->n_ready_peers--;
+}
+
+/* Note the actual sizes. False if they cannot be. */
+static bool take_sizes(struct stepaf_batch_obj *batch, const struct stepaf_msg *msg)
+{
+    const struct stepaf_mirror *mirror = batch->mirror;
+    uint64_t sum = 0;
+
+    if (msg->n && msg->n != mirror->n_push)
+        return false;
+    for (uint32_t i = 0; i < msg->n; i++)
+        if (msg->word[STEPAF_MSG_SIZES + i] > mirror->push[i].bytes)
+            return false;
+    for (uint32_t i = 0; i < mirror->n_push; i++) {
+        batch->bytes[i] = msg->n ? msg->word[STEPAF_MSG_SIZES + i] : mirror->push[i].bytes;
+        sum += batch->bytes[i];
+    }
+    mirror->peer->bytes_received += sum;
+    return true;
+}
+
+/* Whether the peer cannot mean this slot: its last batch is not over, or what ends it is still here.
+ * An answer that is POSTED has arrived, or the peer would not use the slot again. */
+bool stepaf_batch_busy(const struct stepaf_batch_obj *batch)
+{
+    return batch->state != STEPAF_BATCH_FREE || batch->answer.state == STEPAF_POST_QUEUED ||
+           batch->release.state == STEPAF_POST_QUEUED;
+}
+
+/* Whether @a msg names the plan's next operation, or, as scattered operations may skip this rank,
+ * a later one. */
+static inline bool is_in_turn(const struct stepaf_mirror *mirror, const struct stepaf_msg *msg)
+{
+    uint32_t skipped = msg->seq - mirror->seq;
+
+    if (__builtin_expect(skipped == 0, 1))
+        return msg->slot == mirror->slot;
+    return (int32_t)skipped > 0 && msg->slot == (mirror->slot + skipped) % mirror->depth;
+}
+
+void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    struct stepaf_ctx *ctx = peer->ctx;
+    struct stepaf_mirror *mirror = msg->plan < peer->n_mirrors ? peer->mirrors[msg->plan] : NULL;
+
+    if (__builtin_expect(!mirror || mirror->n_known != mirror->n_push + mirror->n_pull ||
+                             !is_in_turn(mirror, msg) ||
+                             stepaf_batch_busy(&mirror->batches[msg->slot]),
+                         0)) {
+        ctx->counters.dropped_malformed++;
+        return;
+    }
+    struct stepaf_batch_obj *batch = &mirror->batches[msg->slot];
+    if (__builtin_expect(!take_sizes(batch, msg), 0)) {
+        ctx->counters.dropped_malformed++;
+        return;
+    }
+    if (__builtin_expect(mirror->on_gpu, 0) && !stepaf_stage_batch(batch))
+        return;
+    stepaf_post_conclude(&batch->answer);
+    mirror->seq = msg->seq + 1;
+    mirror->slot = (uint8_t)(msg->slot + 1 == mirror->depth ? 0 : msg->slot + 1);
+    batch->generation = stepaf_table_generation(&ctx->batches);
+    batch->seq = msg->seq;
+    batch->state = STEPAF_BATCH_READY;
+    batch->canceled = false;
+    batch->answered = false;
+    batch->answer.state = STEPAF_POST_IDLE;
+    batch->arrived = stepaf_arrival_ticks(ctx);
+    ctx->counters.batches_received++;
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_ARRIVED, batch->arrived, mirror->number,
+                       batch->seq, (uint32_t)peer->who.rank, STEPAF_TRACE_WHOLE, 0);
+    if (__builtin_expect(mirror->relay || mirror->strayed, 0)) {
+        batch->state = STEPAF_BATCH_HELD;
+        batch->handled = batch->arrived;
+        stepaf_relay_arrived(batch);
+        return;
+    }
+    enlist(batch);
+}
+
+struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                           uint64_t now)
+{
+    struct stepaf_batch_obj *batch;
+
+    if (peer) {
+        if (stepaf_list_empty(&peer->ready))
+            return NULL;
+        batch = stepaf_container_of(peer->ready.next, struct stepaf_batch_obj, own);
+    } else {
+        if (stepaf_list_empty(&ctx->ready))
+            return NULL;
+        batch = stepaf_container_of(ctx->ready.next, struct stepaf_batch_obj, any);
+    }
+    delist(batch);
+    batch->state = STEPAF_BATCH_HELD;
+    batch->handled = now > batch->arrived ? now : batch->arrived;
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_HANDLED, batch->handled, batch->mirror->number,
+                       batch->seq, (uint32_t)batch->mirror->peer->who.rank, STEPAF_TRACE_WHOLE, 0);
+    return batch;
+}
+
+/* Tell the attention rank that the buffers are free, in the answer itself if it has not left. */
+static void send_release(struct stepaf_batch_obj *batch)
+{
+    struct stepaf_ctx *ctx = batch->mirror->peer->ctx;
+
+    if (batch->answered && batch->answer.state == STEPAF_POST_QUEUED) {
+        batch->answer.msg.flags |= STEPAF_MSG_RELEASED;
+        batch->answer.is_short = false;
+        return;
+    }
+    stepaf_msg_head(&batch->release.msg, STEPAF_MSG_RELEASE,
+                    batch->answered ? 0 : STEPAF_MSG_UNWANTED, ctx->epoch, batch->mirror->number,
+                    batch->slot, 0);
+    batch->release.msg.seq = batch->seq;
+    stepaf_engine_post_one(ctx, &batch->release);
+}
+
+/* The end of a batch on this side. */
+static void retire(struct stepaf_batch_obj *batch, uint64_t now)
+{
+    struct stepaf_peer *peer = batch->mirror->peer;
+
+    batch->state = STEPAF_BATCH_FREE;
+    stepaf_trace_stamp(&peer->ctx->trace, STEPAF_EVENT_RELEASED, now, batch->mirror->number,
+                       batch->seq, (uint32_t)peer->who.rank, STEPAF_TRACE_WHOLE, 0);
+}
+
+void stepaf_batch_let_go(struct stepaf_batch_obj *batch)
+{
+    if (!batch->mirror->peer->lost)
+        send_release(batch);
+    retire(batch, stepaf_ticks());
+}
+
+void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    struct stepaf_mirror *mirror = msg->plan < peer->n_mirrors ? peer->mirrors[msg->plan] : NULL;
+    struct stepaf_batch_obj *batch =
+        mirror && msg->slot < mirror->depth ? &mirror->batches[msg->slot] : NULL;
+
+    if (!batch || batch->state == STEPAF_BATCH_FREE || batch->seq != msg->seq)
+        return; /* it was answered and released while the word was on its way */
+    batch->canceled = true;
+    if (batch->state == STEPAF_BATCH_READY) {
+        delist(batch);
+        stepaf_batch_let_go(batch);
+    }
+}
+
+void stepaf_batches_peer_lost(struct stepaf_peer *peer)
+{
+    for (uint32_t i = 0; i < peer->n_mirrors; i++)
+        for (int s = 0; peer->mirrors[i] && s < peer->mirrors[i]->depth; s++)
+            stepaf_post_conclude(&peer->mirrors[i]->batches[s].answer);
+}
+
+/* Whether the batch can be answered at all. */
+static stepaf_status_t check_state(const struct stepaf_batch_obj *batch)
+{
+    const struct stepaf_peer *peer = batch->mirror->peer;
+
+    if (batch->answered)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_RESPOND,
+                                "the batch is answered already");
+    if (peer->lost)
+        return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_RESPOND, peer->who,
+                                     STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who),
+                                     peer->reason);
+    if (batch->canceled)
+        return stepaf_error_set_peer(STEPAF_ERR_CANCELED, STEPAF_PHASE_RESPOND, peer->who,
+                                     STEPAF_WHO_FORMAT " has canceled the operation",
+                                     STEPAF_WHO_ARGS(peer->who));
+    return STEPAF_OK;
+}
+
+/* What is wrong with tensor @a i of an answer. */
+static __attribute__((noinline, cold)) stepaf_status_t refuse_tensor(
+    const struct stepaf_ctx *ctx, const struct stepaf_mirror_pull *pull,
+    const stepaf_tensor_t *tensor, int i)
+{
+    if (tensor->key != pull->key_id)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
+                                "tensor %d has key %llu, expected is %llu", i,
+                                (unsigned long long)tensor->key, (unsigned long long)pull->key_id);
+    if (tensor->bytes > pull->bytes)
+        return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_RESPOND,
+                                "tensor %d: %zu bytes, but the destination holds %u", i,
+                                tensor->bytes, pull->bytes);
+    return stepaf_region_refuse(ctx, tensor->data, tensor->bytes, STEPAF_PHASE_RESPOND, "tensor",
+                                i);
+}
+
+/* Check the tensors and fill the writes; set *n_sizes_p to how many sizes the message must tell:
+ * none if all are as planned. A refusal leaves nothing behind that the next try does not set. */
+static stepaf_status_t take_tensors(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
+                                    int n, uint32_t *n_sizes_p, bool *on_gpu_p)
+{
+    const struct stepaf_mirror *mirror = batch->mirror;
+
+    *n_sizes_p = 0;
+    *on_gpu_p = false;
+    if (n && !tensors)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND, "tensors is NULL");
+    if (n != mirror->n_pull)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
+                                "%d tensors given, %d expected", n, mirror->n_pull);
+    for (int i = 0; i < n; i++) {
+        const struct stepaf_mirror_pull *pull = &mirror->pull[i];
+        const stepaf_tensor_t *tensor = &tensors[i];
+        struct stepaf_xfer *xfer = &batch->xfers[i];
+        const struct stepaf_region *region =
+            stepaf_region_find_linked(mirror->peer->ctx, tensor->data, tensor->bytes);
+        if (tensor->key != pull->key_id || tensor->bytes > pull->bytes ||
+            (!region && tensor->bytes))
+            return refuse_tensor(mirror->peer->ctx, pull, tensor, i);
+        *on_gpu_p = *on_gpu_p || (region && region->kind != STEPAF_MEM_HOST);
+        stepaf_xfer_from(xfer, mirror->peer->link, region, tensor->data);
+        xfer->bytes = (uint32_t)tensor->bytes;
+        batch->answer.msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
+        if (xfer->bytes != pull->bytes)
+            *n_sizes_p = mirror->n_pull;
+    }
+    return STEPAF_OK;
+}
+
+/* Nanoseconds between two stamps, as far as 32 bits tell. */
+static inline uint32_t span_ns(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
+{
+    uint64_t ns = (to - from) * ctx->ns_scale >> STEPAF_NS_SCALE_BITS;
+
+    return to - from < UINT32_MAX && ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX - 1;
+}
+
+/* Fill the message. */
+static inline void fill_answer(struct stepaf_batch_obj *batch, uint32_t n_sizes, uint32_t flags,
+                               uint64_t now)
+{
+    const struct stepaf_mirror *mirror = batch->mirror;
+    const struct stepaf_ctx *ctx = mirror->peer->ctx;
+    struct stepaf_post *post = &batch->answer;
+
+    post->at = 0;
+    post->at_offset = 0;
+    post->is_short = !n_sizes;
+    post->imm =
+        stepaf_imm_make(flags & STEPAF_RESPOND_RELEASE ? STEPAF_IMM_RELEASED : STEPAF_IMM_RESPONSE,
+                        mirror->number, batch->seq, ctx->epoch);
+    post->msg.seq = batch->seq;
+    post->msg.n_words = STEPAF_MSG_SIZES + n_sizes;
+    post->msg.word[STEPAF_MSG_QUEUE] = span_ns(ctx, batch->arrived, batch->handled);
+    post->msg.word[STEPAF_MSG_WORK] = span_ns(ctx, batch->handled, now);
+    stepaf_msg_head(&post->msg, STEPAF_MSG_RESPONSE,
+                    flags & STEPAF_RESPOND_RELEASE ? STEPAF_MSG_RELEASED : 0, ctx->epoch,
+                    mirror->number, batch->slot, n_sizes);
+}
+
+stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
+                                     int n, uint32_t flags)
+{
+    struct stepaf_mirror *mirror = batch->mirror;
+    struct stepaf_ctx *ctx = mirror->peer->ctx;
+    uint64_t now = stepaf_ticks();
+    stepaf_status_t status;
+    bool on_gpu, staged = false;
+    uint32_t n_sizes;
+
+    if (flags & ~(uint32_t)STEPAF_RESPOND_RELEASE)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND, "unknown flags");
+    if ((status = check_state(batch)) ||
+        (status = take_tensors(batch, tensors, n, &n_sizes, &on_gpu)))
+        return status;
+    if (__builtin_expect(on_gpu, 0) && (status = stepaf_stage_answer(batch, tensors, n, &staged)))
+        return status;
+    fill_answer(batch, n_sizes, flags, now);
+    batch->answered = true;
+    batch->retired = false;
+    batch->responded = batch->generation;
+    if (__builtin_expect(staged, 0)) {
+        struct stepaf_post *answer = &batch->answer;
+        stepaf_stage_gate(&answer, 1, batch->copied);
+        stepaf_engine_post_mixed(ctx, &answer, 1);
+    } else {
+        stepaf_engine_post_one(ctx, &batch->answer);
+    }
+    ctx->counters.responses_sent++;
+    for (int i = 0; i < n; i++)
+        mirror->peer->bytes_sent += batch->xfers[i].bytes;
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_RESPONDED, now, mirror->number, batch->seq,
+                       (uint32_t)mirror->peer->who.rank, STEPAF_TRACE_WHOLE, 0);
+    if (flags & STEPAF_RESPOND_RELEASE)
+        retire(batch, now);
+    return STEPAF_OK;
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sums of a context, and its end. */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "gpu/stream.h"
+
+enum { FLUSH_US = 1000000 };
+
+stepaf_counters_t stepaf_engine_counters(const struct stepaf_ctx *ctx)
+{
+    stepaf_counters_t counters = ctx->counters;
+
+    counters.dropped_malformed += ctx->host.dropped_malformed;
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        counters.bytes_sent += ctx->peers[p].bytes_sent;
+        counters.bytes_received += ctx->peers[p].bytes_received;
+    }
+    return counters;
+}
+
+/* Let out what is still queued, then say good-bye, so that peers need not find out. */
+static void part(struct stepaf_ctx *ctx)
+{
+    struct stepaf_msg bye = {.type = STEPAF_MSG_BYE};
+
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        stepaf_engine_tell(&ctx->peers[p], &bye);
+    stepaf_engine_flush(ctx, FLUSH_US);
+}
+
+static void free_queue(struct stepaf_peer *peer)
+{
+    while (!stepaf_list_empty(&peer->queue)) {
+        struct stepaf_post *post = stepaf_container_of(peer->queue.next, struct stepaf_post, node);
+        stepaf_list_remove(&post->node);
+        if (post->owned)
+            free(post);
+    }
+}
+
+static void free_peer(struct stepaf_peer *peer)
+{
+    stepaf_mirrors_free(peer);
+    for (uint32_t i = 0; i < peer->n_rmems; i++)
+        peer->link->ops->release(peer->link, peer->rmems[i]);
+    free(peer->rmems);
+}
+
+void stepaf_ctx_free(struct stepaf_ctx *ctx)
+{
+    stepaf_engine_thread_stop(ctx);
+    ctx->handler = NULL;
+    stepaf_lock_enter(&ctx->lock); /* waiting gives it up and takes it again */
+    if (ctx->peers)
+        part(ctx);
+    stepaf_lock_leave(&ctx->lock);
+    for (uint32_t p = 0; ctx->peers && p < ctx->n_peers; p++)
+        free_queue(&ctx->peers[p]); /* before what its posts belong to */
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan)
+            stepaf_plan_free(plan);
+    }
+    for (uint32_t p = 0; ctx->peers && p < ctx->n_peers; p++)
+        free_peer(&ctx->peers[p]);
+    for (unsigned i = 0; i < ctx->n_transports; i++)
+        ctx->transports[i]->ops->close(ctx->transports[i]);
+    ctx->n_transports = 0;
+    stepaf_streams_free(ctx); /* what transports had still to send may have been theirs */
+    stepaf_keys_free(ctx);
+    stepaf_regions_free(ctx);
+    if (ctx->stage_stream)
+        stepaf_gpu_stream_destroy(ctx->gpu, ctx->stage_stream);
+    stepaf_gpu_close(ctx->gpu);
+    stepaf_table_free(&ctx->plans);
+    stepaf_table_free(&ctx->ops);
+    stepaf_table_free(&ctx->batches);
+    stepaf_trace_close(&ctx->trace);
+    free(ctx->devices);
+    free(ctx->peers);
+    free(ctx->ranks);
+    for (int g = 0; g < 3; g++)
+        free(ctx->groups[g]);
+    if (ctx->boot.close)
+        ctx->boot.close(ctx->boot.self);
+    stepaf_env_free(&ctx->env);
+    free(ctx);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What transports call: a message has come, a peer is lost. A message is input, not truth: it is
+ * compared with what this side knows before it changes anything, else counted and dropped. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "gpu/stream.h"
+
+static void take_ready(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    peer->ready_epoch = msg->seq;
+    peer->ready_status = stepaf_status_from(msg->word[0]);
+}
+
+/* Messages that only an FFN rank gets. False: unknown type. */
+static bool deliver_to_ffn(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    switch (msg->type) {
+    case STEPAF_MSG_START:
+        stepaf_batch_start(peer, msg);
+        return true;
+    case STEPAF_MSG_CANCEL:
+        stepaf_batch_cancel(peer, msg);
+        return true;
+    case STEPAF_MSG_PLAN:
+        stepaf_mirror_plan(peer, msg);
+        return true;
+    case STEPAF_MSG_TENSOR:
+        stepaf_mirror_tensor(peer, msg);
+        return true;
+    case STEPAF_MSG_CLOSE:
+        stepaf_mirror_close(peer, msg);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Messages that only an attention rank gets. False: unknown type. */
+static bool deliver_to_attention(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    switch (msg->type) {
+    case STEPAF_MSG_RESPONSE:
+        stepaf_op_response(peer, msg);
+        return true;
+    case STEPAF_MSG_RELEASE:
+        stepaf_op_release(peer, msg);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Messages of set-up and parting, which both roles get. False: unknown type. */
+static bool deliver_control(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    switch (msg->type) {
+    case STEPAF_MSG_READY:
+        take_ready(peer, msg);
+        return true;
+    case STEPAF_MSG_SETTLED:
+        peer->settled = msg->seq;
+        return true;
+    case STEPAF_MSG_PING:
+        stepaf_clock_ping(peer, msg);
+        return true;
+    case STEPAF_MSG_PONG:
+        stepaf_clock_pong(peer, msg);
+        return true;
+    case STEPAF_MSG_SYNCED:
+        peer->synced = true;
+        return true;
+    case STEPAF_MSG_BYE:
+        stepaf_engine_lost(&peer->ctx->host, peer->link, "it has finalized");
+        return true;
+    default:
+        return false;
+    }
+}
+
+void stepaf_engine_deliver(struct stepaf_host *host, struct stepaf_link *link,
+                           const struct stepaf_msg *msg)
+{
+    struct stepaf_ctx *ctx = (struct stepaf_ctx *)host;
+    struct stepaf_peer *peer = &ctx->peers[link->peer];
+    bool known;
+
+    if (__builtin_expect(peer->lost, 0))
+        return;
+    if (__builtin_expect(msg->type >= STEPAF_MSG_READY, 0)) {
+        known = deliver_control(peer, msg);
+    } else if (__builtin_expect(msg->epoch != (uint16_t)ctx->epoch, 0)) {
+        ctx->counters.dropped_stale++;
+        return;
+    } else {
+        known =
+            stepaf_is_attention(ctx) ? deliver_to_attention(peer, msg) : deliver_to_ffn(peer, msg);
+    }
+    if (__builtin_expect(!known, 0))
+        ctx->counters.dropped_malformed++;
+}
+
+void stepaf_engine_lost(struct stepaf_host *host, struct stepaf_link *link, const char *reason)
+{
+    struct stepaf_ctx *ctx = (struct stepaf_ctx *)host;
+    struct stepaf_peer *peer = &ctx->peers[link->peer];
+
+    if (peer->lost)
+        return;
+    peer->lost = true;
+    link->dead = true; /* what is queued for it goes nowhere from now on */
+    snprintf(peer->reason, sizeof(peer->reason), "%s", reason);
+    ctx->n_alive--;
+    ctx->counters.peers_lost++;
+    stepaf_log_info(STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who), reason);
+    if (ctx->streams)
+        stepaf_streams_peer_lost(peer);
+    if (stepaf_is_attention(ctx))
+        stepaf_op_peer_lost(peer);
+    else
+        stepaf_batches_peer_lost(peer);
+}
+
+void stepaf_engine_give_up(struct stepaf_peer *peer, const char *reason)
+{
+    bool was_lost = peer->lost;
+
+    stepaf_engine_lost(&peer->ctx->host, peer->link, reason);
+    if (!was_lost && peer->link->ops->sever)
+        peer->link->ops->sever(peer->link);
+}

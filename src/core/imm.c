@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From 32 bits back to a message. What they leave out follows from the state of the plan: the upper
+ * bits of the sequence from what is expected or in flight, the slot from the sequence. */
+#include "core/core.h"
+
+enum { SEQ_MASK = STEPAF_IMM_SEQ_MASK, EPOCH_MASK = STEPAF_IMM_EPOCH_MASK };
+
+/* FFN: the next operation of the plan, or, since scattered ones may skip this rank, a later one. */
+static bool expand_start(const struct stepaf_peer *peer, uint32_t low, struct stepaf_msg *msg)
+{
+    const struct stepaf_mirror *mirror =
+        msg->plan < peer->n_mirrors ? peer->mirrors[msg->plan] : NULL;
+
+    if (!mirror)
+        return false;
+    uint32_t ahead = (low - mirror->seq) & SEQ_MASK;
+    if (ahead > SEQ_MASK / 2)
+        return false; /* one of before */
+    msg->seq = mirror->seq + ahead;
+    msg->slot = (uint8_t)((mirror->slot + ahead) % mirror->depth);
+    return true;
+}
+
+/* Attention: one of the plan's last operations, as many as it has slots. */
+static bool expand_response(const struct stepaf_ctx *ctx, uint32_t low, struct stepaf_msg *msg)
+{
+    const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, msg->plan);
+
+    if (!plan)
+        return false;
+    uint32_t behind = (plan->seq - low) & SEQ_MASK;
+    if (!behind || behind > plan->depth)
+        return false;
+    msg->seq = plan->seq - behind;
+    msg->slot = (uint8_t)((plan->next->slot + plan->depth - behind) % plan->depth);
+    return true;
+}
+
+bool stepaf_engine_expand(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm,
+                          struct stepaf_msg *msg_p)
+{
+    struct stepaf_ctx *ctx = (struct stepaf_ctx *)host;
+    const struct stepaf_peer *peer = &ctx->peers[link->peer];
+    uint32_t code = imm >> STEPAF_IMM_CODE_SHIFT, low = imm >> STEPAF_IMM_SEQ_SHIFT & SEQ_MASK;
+    bool good;
+
+    if ((imm & EPOCH_MASK) != (ctx->epoch & EPOCH_MASK)) {
+        ctx->counters.dropped_stale++;
+        return false;
+    }
+    stepaf_msg_head(msg_p, code == STEPAF_IMM_START ? STEPAF_MSG_START : STEPAF_MSG_RESPONSE,
+                    code == STEPAF_IMM_RELEASED ? STEPAF_MSG_RELEASED : 0, ctx->epoch,
+                    imm >> STEPAF_IMM_PLAN_SHIFT & 0xffff, 0, 0);
+    if (code == STEPAF_IMM_START) {
+        msg_p->n_words = 0;
+        good = !stepaf_is_attention(ctx) && expand_start(peer, low, msg_p);
+    } else {
+        msg_p->n_words = STEPAF_MSG_SIZES;
+        msg_p->word[STEPAF_MSG_QUEUE] = UINT32_MAX;
+        msg_p->word[STEPAF_MSG_WORK] = UINT32_MAX;
+        good = code != STEPAF_IMM_OTHER && stepaf_is_attention(ctx) &&
+               expand_response(ctx, low, msg_p);
+    }
+    if (!good)
+        ctx->counters.dropped_stale++;
+    return good;
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keys: declaration, and where an FFN rank receives them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/core.h"
+
+/* Return the index of the first key that is not below @a id. */
+static uint32_t lower_bound(const struct stepaf_ctx *ctx, uint64_t id)
+{
+    uint32_t low = 0, high = ctx->n_keys;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (ctx->keys[middle]->id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+struct stepaf_key *stepaf_key_find(const struct stepaf_ctx *ctx, uint64_t id)
+{
+    uint32_t at = lower_bound(ctx, id);
+
+    return at < ctx->n_keys && ctx->keys[at]->id == id ? ctx->keys[at] : NULL;
+}
+
+struct stepaf_key *stepaf_key_known(const struct stepaf_ctx *ctx, uint64_t id)
+{
+    struct stepaf_key *key = stepaf_key_find(ctx, id);
+
+    if (key && key->since <= ctx->epoch)
+        return key;
+    for (key = ctx->withdrawn; key && (key->id != id || key->until != ctx->epoch); key = key->next)
+        ;
+    return key;
+}
+
+stepaf_status_t stepaf_key_invalid(uint64_t id, const char *what)
+{
+    return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "key %llu: %s",
+                            (unsigned long long)id, what);
+}
+
+/* Take over the shape and the sizes that follow from it. */
+static stepaf_status_t set_shape(struct stepaf_key *key, const stepaf_key_params_t *params)
+{
+    size_t element = stepaf_dtype_bytes(key->dtype);
+    uint64_t row = element;
+
+    if (params->ndim < 1 || params->ndim > STEPAF_MAX_DIMS)
+        return stepaf_key_invalid(key->id, "ndim must be 1 to 8");
+    for (int i = 0; i < params->ndim; i++) {
+        if (params->shape[i] < 0 || params->shape[i] > UINT32_MAX)
+            return stepaf_key_invalid(key->id, "a dimension must be 0 to 2^32-1");
+        if (i && __builtin_mul_overflow(row, (uint64_t)params->shape[i], &row))
+            return stepaf_key_invalid(key->id, "the shape holds more than 2^32-1 bytes");
+    }
+    uint64_t bytes;
+    if (__builtin_mul_overflow(row, (uint64_t)params->shape[0], &bytes) || bytes > UINT32_MAX)
+        return stepaf_key_invalid(key->id, "the shape holds more than 2^32-1 bytes");
+    if ((params->field_mask & STEPAF_KEY_MAX_BYTES) && params->max_bytes != bytes)
+        return stepaf_key_invalid(key->id, "shape and max_bytes contradict each other");
+    key->ndim = params->ndim;
+    memcpy(key->shape, params->shape, (size_t)params->ndim * sizeof(key->shape[0]));
+    key->max_bytes = (uint32_t)bytes;
+    key->row_bytes = row <= UINT32_MAX ? (uint32_t)row : 0;
+    return STEPAF_OK;
+}
+
+static stepaf_status_t set_size(struct stepaf_key *key, const stepaf_key_params_t *params)
+{
+    size_t element = stepaf_dtype_bytes(key->dtype);
+
+    if (params->field_mask & STEPAF_KEY_SHAPE)
+        return set_shape(key, params);
+    if (!(params->field_mask & STEPAF_KEY_MAX_BYTES))
+        return stepaf_key_invalid(key->id, "max_bytes or a shape is required");
+    if (params->max_bytes > UINT32_MAX)
+        return stepaf_key_invalid(key->id, "max_bytes must be below 2^32");
+    if (params->max_bytes % element)
+        return stepaf_key_invalid(key->id, "max_bytes is not a multiple of the element size");
+    key->max_bytes = (uint32_t)params->max_bytes;
+    key->row_bytes = (uint32_t)element;
+    key->ndim = 1;
+    key->shape[0] = (int64_t)(params->max_bytes / element);
+    return STEPAF_OK;
+}
+
+static stepaf_status_t set_fields(const struct stepaf_ctx *ctx, struct stepaf_key *key,
+                                  const stepaf_key_params_t *params)
+{
+    uint64_t mask = params->field_mask;
+
+    if (mask & ~(uint64_t)STEPAF_KEY_ALL)
+        return stepaf_key_invalid(key->id, "unknown bits in field_mask");
+    if (!(mask & STEPAF_KEY_DIRECTION) ||
+        (params->direction != STEPAF_PUSH && params->direction != STEPAF_PULL))
+        return stepaf_key_invalid(key->id, "direction must be STEPAF_PUSH or STEPAF_PULL");
+    key->direction = params->direction;
+    key->dtype = mask & STEPAF_KEY_DTYPE ? params->dtype : STEPAF_U8;
+    if ((unsigned)key->dtype >= STEPAF_DTYPE_LAST)
+        return stepaf_key_invalid(key->id, "unknown dtype");
+    key->mem_kind = mask & STEPAF_KEY_MEM_KIND ? params->mem_kind : STEPAF_MEM_HOST;
+    if (key->mem_kind != STEPAF_MEM_HOST && key->mem_kind != STEPAF_MEM_CUDA)
+        return stepaf_key_invalid(key->id, "unknown kind of memory");
+    key->depth = mask & STEPAF_KEY_DEPTH ? params->depth : (uint32_t)ctx->env.depth;
+    if (key->depth < 1 || key->depth > STEPAF_MAX_DEPTH)
+        return stepaf_key_invalid(key->id, "depth must be 1 to 32");
+    return set_size(key, params);
+}
+
+static bool alike(const struct stepaf_key *a, const struct stepaf_key *b)
+{
+    return a->direction == b->direction && a->dtype == b->dtype && a->mem_kind == b->mem_kind &&
+           a->max_bytes == b->max_bytes && a->depth == b->depth && a->ndim == b->ndim &&
+           !memcmp(a->shape, b->shape, sizeof(a->shape));
+}
+
+stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id,
+                               const stepaf_key_params_t *params)
+{
+    struct stepaf_key *old = stepaf_key_find(ctx, id);
+    struct stepaf_key *key = calloc(1, sizeof(*key));
+    struct stepaf_key **keys;
+    stepaf_status_t status;
+    uint32_t at;
+
+    if (!key)
+        goto err_memory;
+    key->id = id;
+    key->since = ctx->epoch + 1;
+    stepaf_list_init(&key->segments);
+    status = set_fields(ctx, key, params);
+    if (!status && old && !alike(old, key))
+        status = stepaf_key_invalid(id, "declared already, with other parameters");
+    if (!status && !old && ctx->n_keys == STEPAF_MAX_KEYS)
+        status = stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE, "more than %d keys",
+                                  STEPAF_MAX_KEYS);
+    if (status || old) {
+        free(key);
+        return status;
+    }
+    keys = realloc(ctx->keys, (ctx->n_keys + 1) * sizeof(*keys));
+    if (!keys)
+        goto err_key;
+    ctx->keys = keys;
+    at = lower_bound(ctx, id);
+    memmove(&keys[at + 1], &keys[at], (ctx->n_keys - at) * sizeof(*keys));
+    keys[at] = key;
+    ctx->n_keys++;
+    ctx->changed = true;
+    return STEPAF_OK;
+
+err_key:
+    free(key);
+err_memory:
+    return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+}
+
+/* ---- withdrawal ---- */
+
+/* End the plans that name @a key, if they are none of the caller's. A stream plan's twin that has
+ * outlived it goes at the next commit, before the key does. */
+static stepaf_status_t end_plans(struct stepaf_ctx *ctx, const struct stepaf_key *key)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (!plan || plan->is_twin || !stepaf_plan_names(plan, key))
+            continue;
+        status = plan->cached
+                     ? stepaf_plan_idle(plan)
+                     : stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                        "plan %u names key %llu", i, (unsigned long long)key->id);
+    }
+    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->cached && stepaf_plan_names(plan, key))
+            status = stepaf_plan_end(plan);
+    }
+    return status;
+}
+
+static void key_free(struct stepaf_key *key)
+{
+    stepaf_segments_free(key);
+    free(key->remote);
+    free(key);
+}
+
+/* Free the key that was withdrawn last. */
+static void forget(struct stepaf_ctx *ctx)
+{
+    struct stepaf_key *key = ctx->withdrawn;
+
+    ctx->withdrawn = key->next;
+    stepaf_key_vacate(ctx, key);
+    key_free(key);
+}
+
+stepaf_status_t stepaf_key_take_back(struct stepaf_ctx *ctx, uint64_t id)
+{
+    struct stepaf_key *key = stepaf_key_find(ctx, id);
+    uint32_t at = lower_bound(ctx, id);
+    stepaf_status_t status;
+
+    if (!key)
+        return stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_NONE, "key %llu is not declared",
+                                (unsigned long long)id);
+    status = end_plans(ctx, key);
+    if (status)
+        return status;
+    ctx->n_keys--;
+    memmove(&ctx->keys[at], &ctx->keys[at + 1], (ctx->n_keys - at) * sizeof(ctx->keys[0]));
+    ctx->changed = true;
+    key->until = ctx->epoch;
+    key->next = ctx->withdrawn;
+    ctx->withdrawn = key;
+    if (key->since > ctx->epoch) /* nobody knows it */
+        forget(ctx);
+    return STEPAF_OK;
+}
+
+void stepaf_keys_forget(struct stepaf_ctx *ctx)
+{
+    while (ctx->withdrawn)
+        forget(ctx);
+}
+
+void stepaf_keys_free(struct stepaf_ctx *ctx)
+{
+    for (struct stepaf_key *key = ctx->withdrawn, *next; key; key = next) {
+        next = key->next;
+        key_free(key);
+    }
+    for (uint32_t i = 0; i < ctx->n_keys; i++)
+        key_free(ctx->keys[i]);
+    free(ctx->keys);
+}
+
+void stepaf_key_describe(const struct stepaf_key *key, uint64_t id, void *data, uint32_t bytes,
+                         uint32_t max_bytes, stepaf_tensor_info_t *info_p)
+{
+    bool has_rows = key && key->row_bytes && bytes % key->row_bytes == 0;
+
+    info_p->key = id;
+    info_p->data = data;
+    info_p->bytes = bytes;
+    info_p->max_bytes = max_bytes;
+    info_p->dtype = has_rows ? key->dtype : STEPAF_U8;
+    info_p->mem_kind = key ? key->mem_kind : STEPAF_MEM_HOST;
+    info_p->ndim = has_rows ? key->ndim : 1;
+    info_p->shape[0] = has_rows ? bytes / key->row_bytes : bytes;
+    for (int i = 1; i < STEPAF_MAX_DIMS; i++)
+        info_p->shape[i] = has_rows ? key->shape[i] : 0;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keys: what is declared, and where it is received. Included by engine.h. */
+#ifndef STEPAF_CORE_KEY_H
+#define STEPAF_CORE_KEY_H
+
+#include <stepaf/stepaf.h>
+
+#include "base/list.h"
+
+struct stepaf_ctx;
+struct stepaf_landing;
+struct stepaf_region;
+struct stepaf_rmem;
+
+/* Where the pushes of one key go at one FFN rank. */
+struct stepaf_key_remote {
+    const struct stepaf_rmem *rmem; /* NULL: not known there */
+    uint64_t offset;                /* of slot 0 */
+};
+
+/* Where an FFN rank receives a key: a run of equal slices in one region. */
+struct stepaf_segment {
+    struct stepaf_list node;
+    struct stepaf_region *region;
+    uint64_t offset; /* of the first slice */
+    uint64_t stride; /* from slice to slice */
+    uint32_t n_ranks;
+    uint32_t *ranks; /* attention ranks, slice by slice */
+    bool library;    /* allocated at commit, not by the caller */
+};
+
+struct stepaf_key {
+    uint64_t id;
+    stepaf_direction_t direction;
+    stepaf_dtype_t dtype;
+    stepaf_mem_kind_t mem_kind;
+    uint32_t max_bytes;
+    uint32_t row_bytes; /* 0: shape is not to be cut into rows */
+    uint32_t depth;
+    uint32_t since; /* epochs in which peers know it: the first */
+    uint32_t until; /* and the last, once it is withdrawn */
+    int ndim;
+    int64_t shape[STEPAF_MAX_DIMS];
+    struct stepaf_key_remote *remote; /* attention, push: one per peer, after commit */
+    uint32_t busy;                    /* the same, bit s: some peer may still read slot s */
+    struct stepaf_list segments;      /* FFN, push */
+    struct stepaf_landing *landing; /* FFN, push: where it comes to for streams by way of the host,
+                                       * from the peers that are relayed; NULL: nowhere */
+    struct stepaf_key *next;        /* in ctx->withdrawn */
+};
+
+/* key.c: look-ups are by bisection */
+struct stepaf_key *stepaf_key_find(const struct stepaf_ctx *ctx, uint64_t id);
+/* The same as peers know it, which is as the last commit has left it; NULL: they do not. */
+struct stepaf_key *stepaf_key_known(const struct stepaf_ctx *ctx, uint64_t id);
+stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id,
+                               const stepaf_key_params_t *params);
+/* Peers know it until the next commit, where keys_forget frees all that were taken back. */
+stepaf_status_t stepaf_key_take_back(struct stepaf_ctx *ctx, uint64_t id);
+void stepaf_keys_forget(struct stepaf_ctx *ctx);
+void stepaf_keys_free(struct stepaf_ctx *ctx);
+void stepaf_key_describe(const struct stepaf_key *key, uint64_t id, void *data, uint32_t bytes,
+                         uint32_t max_bytes, stepaf_tensor_info_t *info_p);
+stepaf_status_t stepaf_key_invalid(uint64_t id, const char *what) __attribute__((cold));
+
+/* key_receive.c */
+stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *buffer, size_t bytes,
+                                   const int *ranks, int n_ranks);
+/* Give every push key receive buffers for the ranks that have none; undo takes those back that
+ * were given since the last commit. */
+stepaf_status_t stepaf_key_allocate(struct stepaf_ctx *ctx);
+void stepaf_key_allocate_undo(struct stepaf_ctx *ctx);
+/* Take its buffers from a key that peers do not know, or not any more. What the library has allocated
+ * goes, once nothing is received in it. */
+void stepaf_key_vacate(struct stepaf_ctx *ctx, struct stepaf_key *key);
+/* How many of @a region's uses end with the next commit. */
+unsigned stepaf_keys_leaving(const struct stepaf_ctx *ctx, const struct stepaf_region *region);
+void stepaf_segments_free(struct stepaf_key *key);
+/* Where an FFN rank receives @a key from attention rank @a rank; NULL: nowhere. */
+uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t rank);
+
+#endif

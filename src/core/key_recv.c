@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where an FFN rank receives keys: in memory that the caller names, or that a commit allocates. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/core.h"
+
+static void segment_free(struct stepaf_segment *segment)
+{
+    segment->region->uses--;
+    stepaf_list_remove(&segment->node);
+    free(segment->ranks);
+    free(segment);
+}
+
+static struct stepaf_segment *segment_add(struct stepaf_key *key, struct stepaf_region *region,
+                                          uint64_t offset, uint64_t stride, const uint32_t *ranks,
+                                          uint32_t n_ranks)
+{
+    struct stepaf_segment *segment = calloc(1, sizeof(*segment));
+
+    if (!segment)
+        return NULL;
+    segment->ranks = malloc(n_ranks * sizeof(segment->ranks[0]));
+    if (!segment->ranks) {
+        free(segment);
+        return NULL;
+    }
+    memcpy(segment->ranks, ranks, n_ranks * sizeof(ranks[0]));
+    segment->region = region;
+    segment->offset = offset;
+    segment->stride = stride;
+    segment->n_ranks = n_ranks;
+    region->uses++;
+    region->target = true;
+    stepaf_list_append(&key->segments, &segment->node);
+    return segment;
+}
+
+uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t rank)
+{
+    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next) {
+        const struct stepaf_segment *segment =
+            stepaf_container_of(node, struct stepaf_segment, node);
+        for (uint32_t i = 0; i < segment->n_ranks; i++)
+            if (segment->ranks[i] == rank)
+                return segment->region->base + segment->offset + i * segment->stride;
+    }
+    return NULL;
+}
+
+static stepaf_status_t check_rank(const struct stepaf_ctx *ctx, const struct stepaf_key *key,
+                                  int rank)
+{
+    if (rank < 0 || rank >= ctx->group_size[STEPAF_GROUP_ATTENTION])
+        return stepaf_key_invalid(key->id, "no such attention rank");
+    if (!stepaf_mesh_has(&ctx->mesh, (uint32_t)rank))
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                "key %llu: attention rank %d is in lane %u of the mesh, this rank "
+                                "in lane %u: it will never push here",
+                                (unsigned long long)key->id, rank, (uint32_t)rank % ctx->mesh.lanes,
+                                ctx->mesh.lane);
+    return STEPAF_OK;
+}
+
+/* Fill ranks_p with the attention ranks meant, and check them. */
+static stepaf_status_t receive_ranks(const struct stepaf_ctx *ctx, const struct stepaf_key *key,
+                                     const int *ranks, uint32_t n, uint32_t *ranks_p)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        int rank = ranks ? ranks[i] : (int)stepaf_mesh_rank(&ctx->mesh, i);
+        stepaf_status_t status = check_rank(ctx, key, rank);
+        if (status)
+            return status;
+        for (uint32_t j = 0; j < i; j++)
+            if (ranks_p[j] == (uint32_t)rank)
+                return stepaf_key_invalid(key->id, "an attention rank is named twice");
+        if (stepaf_key_slice(key, (uint32_t)rank))
+            return stepaf_key_invalid(key->id,
+                                      "an attention rank has a receive buffer for it already");
+        ranks_p[i] = (uint32_t)rank;
+    }
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *buffer, size_t bytes,
+                                   const int *ranks, int n_ranks)
+{
+    struct stepaf_key *key = stepaf_key_find(ctx, id);
+    struct stepaf_region *region;
+    stepaf_status_t status;
+    uint32_t n, *list;
+    size_t stride;
+
+    if (!key || key->direction != STEPAF_PUSH)
+        return stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_NONE,
+                                "key %llu is not declared as a push key", (unsigned long long)id);
+    if (n_ranks < 0 || (!ranks) != (n_ranks == 0) || (uint32_t)n_ranks > ctx->n_peers)
+        return stepaf_key_invalid(id, "ranks and n_ranks do not name attention ranks");
+    n = ranks ? (uint32_t)n_ranks : ctx->n_peers;
+    if (bytes % n)
+        return stepaf_key_invalid(id, "bytes is not a multiple of the number of ranks");
+    stride = bytes / n;
+    if (stride < (size_t)key->depth * key->max_bytes)
+        return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_NONE,
+                                "key %llu: a slice of %zu bytes holds less than %u buffers of %u "
+                                "bytes",
+                                (unsigned long long)id, stride, key->depth, key->max_bytes);
+    region = stepaf_region_find(ctx, buffer, bytes);
+    if (!region)
+        return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_NONE,
+                                "key %llu: the receive buffer is not in registered memory",
+                                (unsigned long long)id);
+    if (region->kind != key->mem_kind)
+        return stepaf_key_invalid(
+            id, region->kind == STEPAF_MEM_CUDA
+                    ? "the receive buffer is in GPU memory, but the key is declared for "
+                      "host memory"
+                    : "the receive buffer is in host memory, but the key is declared "
+                      "for GPU memory");
+    list = malloc(n * sizeof(*list));
+    if (!list)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+    status = receive_ranks(ctx, key, ranks, n, list);
+    if (!status &&
+        !segment_add(key, region, (uint64_t)((uint8_t *)buffer - region->base), stride, list, n))
+        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+    free(list);
+    if (!status)
+        ctx->changed = true;
+    return status;
+}
+
+/* Slot and slice starts are kept a cache line apart, so that neighbours do not share one. */
+static uint64_t slice_bytes(const struct stepaf_key *key)
+{
+    return ((uint64_t)key->depth * key->max_bytes + 63) / 64 * 64;
+}
+
+/* Collect the attention ranks that have no buffer for @a key. */
+static uint32_t ranks_without(const struct stepaf_ctx *ctx, const struct stepaf_key *key,
+                              uint32_t *ranks_p)
+{
+    uint32_t n = 0;
+
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (!stepaf_key_slice(key, stepaf_mesh_rank(&ctx->mesh, p)))
+            ranks_p[n++] = stepaf_mesh_rank(&ctx->mesh, p);
+    return n;
+}
+
+static bool is_received_in(const struct stepaf_key *key, stepaf_mem_kind_t kind)
+{
+    return key->direction == STEPAF_PUSH && key->mem_kind == kind;
+}
+
+/* One region holds the buffers of all keys of a kind that lack some. @a ranks is scratch. */
+static stepaf_status_t allocate_kind(struct stepaf_ctx *ctx, stepaf_mem_kind_t kind,
+                                     uint32_t *ranks)
+{
+    struct stepaf_region *region = NULL;
+    uint64_t total = 0, at = 0;
+    stepaf_status_t status;
+
+    for (uint32_t i = 0; i < ctx->n_keys; i++)
+        if (is_received_in(ctx->keys[i], kind))
+            total += ranks_without(ctx, ctx->keys[i], ranks) * slice_bytes(ctx->keys[i]);
+    for (uint32_t i = 0; i < ctx->n_keys; i++) {
+        struct stepaf_key *key = ctx->keys[i];
+        uint32_t n = is_received_in(key, kind) ? ranks_without(ctx, key, ranks) : 0;
+        if (!n)
+            continue;
+        if (!region && (status = stepaf_region_alloc(ctx, total ? total : 64, kind, &region)))
+            return status;
+        struct stepaf_segment *segment = segment_add(key, region, at, slice_bytes(key), ranks, n);
+        if (!segment)
+            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        segment->library = true;
+        at += n * slice_bytes(key);
+    }
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_key_allocate(struct stepaf_ctx *ctx)
+{
+    uint32_t *ranks = malloc(ctx->n_peers * sizeof(*ranks));
+    stepaf_status_t status;
+
+    if (!ranks)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    status = allocate_kind(ctx, STEPAF_MEM_HOST, ranks);
+    if (!status)
+        status = allocate_kind(ctx, STEPAF_MEM_CUDA, ranks);
+    free(ranks);
+    if (status)
+        stepaf_key_allocate_undo(ctx);
+    return status;
+}
+
+void stepaf_key_allocate_undo(struct stepaf_ctx *ctx)
+{
+    for (uint32_t i = 0; i < ctx->n_keys; i++) {
+        struct stepaf_list *segments = &ctx->keys[i]->segments;
+        for (struct stepaf_list *node = segments->next, *next; node != segments; node = next) {
+            struct stepaf_segment *segment = stepaf_container_of(node, struct stepaf_segment, node);
+            struct stepaf_region *region = segment->region;
+            next = node->next;
+            if (!segment->library || region->offered)
+                continue;
+            segment_free(segment);
+            if (!region->uses)
+                stepaf_region_drop(ctx, region);
+        }
+    }
+}
+
+void stepaf_segments_free(struct stepaf_key *key)
+{
+    while (!stepaf_list_empty(&key->segments))
+        segment_free(stepaf_container_of(key->segments.next, struct stepaf_segment, node));
+}
+
+/* ---- withdrawn keys ---- */
+
+static unsigned uses_of(const struct stepaf_key *key, const struct stepaf_region *region)
+{
+    unsigned n = 0;
+
+    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next)
+        n += stepaf_container_of(node, struct stepaf_segment, node)->region == region;
+    return n;
+}
+
+unsigned stepaf_keys_leaving(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
+{
+    unsigned n = 0;
+
+    for (const struct stepaf_key *key = ctx->withdrawn; key; key = key->next)
+        n += uses_of(key, region);
+    return n;
+}
+
+static bool receives(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
+{
+    for (uint32_t i = 0; i < ctx->n_keys; i++)
+        if (uses_of(ctx->keys[i], region))
+            return true;
+    return stepaf_keys_leaving(ctx, region);
+}
+
+void stepaf_key_vacate(struct stepaf_ctx *ctx, struct stepaf_key *key)
+{
+    while (!stepaf_list_empty(&key->segments)) {
+        struct stepaf_segment *segment =
+            stepaf_container_of(key->segments.next, struct stepaf_segment, node);
+        struct stepaf_region *region = segment->region;
+        bool library = segment->library;
+        segment_free(segment);
+        if (library && !region->uses)
+            stepaf_region_drop(ctx, region);
+        else if (!receives(ctx, region))
+            region->target = false;
+    }
+}

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations in flight, attention side: answers, releases, cancellation, loss. */
+#include "gpu/bounce.h"
+
+/* Note the operation's result. */
+static inline void settle(struct stepaf_ctx *ctx, struct stepaf_op *op, stepaf_status_t status,
+                          int peer)
+{
+    op->failed_peer = peer;
+    if (status == STEPAF_OK)
+        ctx->counters.operations_completed++;
+    else
+        ctx->counters.operations_failed++;
+    atomic_store_explicit(&op->status, status, memory_order_release);
+}
+
+/* Give the operation its result, once. */
+static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uint64_t now)
+{
+    struct stepaf_ctx *ctx = op->plan->ctx;
+
+    if (atomic_load_explicit(&op->status, memory_order_relaxed) != STEPAF_INPROGRESS)
+        return;
+    settle(ctx, op, status, peer);
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_COMPLETED, now, op->plan->index, op->seq,
+                       STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
+}
+
+/* A part is over, one way or another. */
+static void end_part(struct stepaf_op *op, uint32_t p, enum stepaf_part_state state, uint64_t now)
+{
+    op->parts[p].state = (uint8_t)state;
+    op->pending--;
+    if (state == STEPAF_PART_LOST)
+        conclude(op, STEPAF_ERR_PEER_LOST, (int)p, now);
+    else if (state == STEPAF_PART_CANCELED)
+        conclude(op, STEPAF_ERR_CANCELED, (int)p, now);
+    else if (!op->pending)
+        conclude(op, STEPAF_OK, -1, now);
+}
+
+/* The operation that a message is about, or NULL if it is about none of mine. */
+static struct stepaf_op *find(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    struct stepaf_plan_obj *plan = stepaf_table_get(&peer->ctx->plans, msg->plan);
+
+    if (!plan || msg->slot >= plan->depth)
+        return NULL;
+    struct stepaf_op *op = &plan->ops[msg->slot];
+    return op->seq == msg->seq && op->generation ? op : NULL;
+}
+
+static inline void give_back(struct stepaf_op *op, struct stepaf_part *part)
+{
+    if (!part->held)
+        return;
+    part->held = false;
+    if (--op->n_held)
+        return;
+    for (uint32_t i = 0; i < op->plan->n_push; i++)
+        op->plan->push[i].key->busy &= ~op->bit;
+}
+
+/* Whether the peer may answer: it cannot before it was told. What claims otherwise would free a slot
+ * whose post still waits for room. */
+static inline bool is_awaited(const struct stepaf_part *part)
+{
+    return part->state == STEPAF_PART_WAITING && part->post.state != STEPAF_POST_QUEUED;
+}
+
+/* Note the actual sizes: @a sizes, or those as planned. */
+static void set_sizes(struct stepaf_op *op, struct stepaf_part *part, const uint32_t *sizes)
+{
+    const struct stepaf_plan_obj *plan = op->plan;
+    uint32_t first = part->peer->index * plan->n_pull;
+
+    for (uint32_t i = 0; i < plan->n_pull; i++)
+        op->pull_bytes[first + i] = sizes ? sizes[i] : plan->pull[first + i].bytes;
+    part->odd = sizes != NULL;
+}
+
+/* The answer brings what was planned. */
+static inline void take_planned(struct stepaf_op *op, struct stepaf_part *part)
+{
+    if (__builtin_expect(part->odd, 0))
+        set_sizes(op, part, NULL);
+    part->peer->bytes_received += part->pull_sum;
+}
+
+/* It brings what it says. False if it cannot. */
+static bool take_sizes(struct stepaf_op *op, struct stepaf_part *part, const struct stepaf_msg *msg)
+{
+    const struct stepaf_plan_obj *plan = op->plan;
+    const uint32_t *sizes = &msg->word[STEPAF_MSG_SIZES];
+
+    if (!msg->n) {
+        take_planned(op, part);
+        return true;
+    }
+    if (msg->n != plan->n_pull)
+        return false;
+    for (uint32_t i = 0; i < msg->n; i++)
+        if (sizes[i] > plan->pull[part->peer->index * plan->n_pull + i].bytes)
+            return false;
+    set_sizes(op, part, sizes);
+    for (uint32_t i = 0; i < msg->n; i++)
+        part->peer->bytes_received += sizes[i];
+    return true;
+}
+
+/* A peer's answer is complete, its post is through, and its sizes are known. */
+static inline __attribute__((always_inline)) void take_answer(struct stepaf_ctx *ctx,
+                                                              struct stepaf_op *op,
+                                                              struct stepaf_part *part,
+                                                              bool released, uint64_t now)
+{
+    uint64_t stamp = part->stamp;
+    bool open = atomic_load_explicit(&op->status, memory_order_relaxed) == STEPAF_INPROGRESS;
+
+    part->answered = now;
+    part->state = STEPAF_PART_ANSWERED;
+    if (released)
+        give_back(op, part);
+    if (__builtin_expect(!open, 0))
+        ctx->counters.late++;
+    if (!--op->pending && open) {
+        settle(ctx, op, STEPAF_OK, -1);
+        stamp |= (uint64_t)STEPAF_TRACE_COMPLETED << 32;
+    }
+    stepaf_trace_stamp_word(&ctx->trace, now, op->seq, stamp);
+}
+
+void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    struct stepaf_ctx *ctx = peer->ctx;
+    struct stepaf_op *op = find(peer, msg);
+    struct stepaf_part *part = op ? &op->parts[peer->index] : NULL;
+
+    if (__builtin_expect(!part || !is_awaited(part), 0)) {
+        ctx->counters.dropped_stale++;
+        return;
+    }
+    if (__builtin_expect(!take_sizes(op, part, msg), 0)) {
+        ctx->counters.dropped_malformed++;
+        return;
+    }
+    if (__builtin_expect(op->plan->on_gpu, 0) && !stepaf_stage_pulled(op, peer))
+        return;
+    part->queue_ns = msg->word[STEPAF_MSG_QUEUE];
+    part->work_ns = msg->word[STEPAF_MSG_WORK];
+    stepaf_post_conclude(&part->post);
+    take_answer(ctx, op, part, msg->flags & STEPAF_MSG_RELEASED, stepaf_arrival_ticks(ctx));
+}
+
+static __attribute__((noinline)) void deliver_other(struct stepaf_host *host,
+                                                    struct stepaf_link *link, uint32_t imm)
+{
+    struct stepaf_msg msg;
+
+    if (stepaf_engine_expand(host, link, imm, &msg))
+        stepaf_engine_deliver(host, link, &msg);
+}
+
+/* The operation in flight that an answer of 32 bits is about; NULL: none. */
+static __attribute__((noinline)) struct stepaf_op *find_short(const struct stepaf_ctx *ctx,
+                                                              uint32_t imm)
+{
+    const struct stepaf_plan_obj *plan =
+        stepaf_table_get(&ctx->plans, imm >> STEPAF_IMM_PLAN_SHIFT & 0xffff);
+    const struct stepaf_op *op = plan ? plan->ops : NULL;
+
+    if (!stepaf_is_attention(ctx) || !plan)
+        return NULL;
+    for (uint32_t s = 0; s < plan->depth; s++, op++)
+        if (op->imm == (imm & STEPAF_IMM_SAME_MASK) && op->generation)
+            return (struct stepaf_op *)op;
+    return NULL;
+}
+
+/* Take an answer as planned. */
+static inline __attribute__((always_inline)) void take_planned_answer(struct stepaf_ctx *ctx,
+                                                                      struct stepaf_op *op,
+                                                                      struct stepaf_part *part,
+                                                                      uint32_t imm)
+{
+    part->peer->bytes_received += part->pull_sum;
+    part->queue_ns = UINT32_MAX;
+    part->work_ns = UINT32_MAX;
+    take_answer(ctx, op, part, imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_RELEASED,
+                ctx->host.polled);
+}
+
+/* Whether 32 bits are an answer at all. */
+static inline bool is_answer(uint32_t imm)
+{
+    return (imm >> STEPAF_IMM_CODE_SHIFT) - STEPAF_IMM_RESPONSE <=
+           STEPAF_IMM_RELEASED - STEPAF_IMM_RESPONSE;
+}
+
+/* An answer as planned, where something is to be done before; or no such answer. */
+static __attribute__((noinline)) void deliver_unusual(struct stepaf_ctx *ctx,
+                                                      struct stepaf_link *link, uint32_t imm)
+{
+    struct stepaf_op *op = find_short(ctx, imm);
+    struct stepaf_part *part = op ? &op->parts[link->peer] : NULL;
+
+    if (!part || !is_awaited(part) || !is_answer(imm)) {
+        deliver_other(&ctx->host, link, imm);
+        return;
+    }
+    stepaf_post_conclude(&part->post);
+    if (part->odd)
+        set_sizes(op, part, NULL);
+    if (op->plan->on_gpu && !stepaf_stage_pulled(op, part->peer))
+        return;
+    (void)stepaf_arrival_ticks(ctx);
+    take_planned_answer(ctx, op, part, imm);
+}
+
+/* The operation that a thread waits for is the likeliest. Its START says the same in its 32 bits as
+ * the answer, but for the code. */
+void stepaf_engine_deliver_imm(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm)
+{
+    struct stepaf_ctx *ctx = (struct stepaf_ctx *)host;
+    struct stepaf_op *op = ctx->awaited;
+    struct stepaf_part *part = op ? &op->parts[link->peer] : NULL;
+
+    if (__builtin_expect(part && op->imm == (imm & STEPAF_IMM_SAME_MASK) && is_answer(imm) &&
+                             part->state == STEPAF_PART_WAITING &&
+                             part->post.state == STEPAF_POST_SENT && !part->odd,
+                         1))
+        take_planned_answer(ctx, op, part, imm);
+    else
+        deliver_unusual(ctx, link, imm);
+}
+
+void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    struct stepaf_op *op = find(peer, msg);
+    struct stepaf_part *part = op ? &op->parts[peer->index] : NULL;
+
+    if (__builtin_expect(!part || !part->held || part->post.state == STEPAF_POST_QUEUED, 0)) {
+        peer->ctx->counters.dropped_stale++;
+        return;
+    }
+    stepaf_post_conclude(&part->post);
+    give_back(op, part);
+    if (part->state != STEPAF_PART_WAITING)
+        return;
+    uint64_t now = stepaf_arrival_ticks(peer->ctx);
+    part->answered = now;
+    part->queue_ns = UINT32_MAX;
+    part->work_ns = UINT32_MAX;
+    /* Nothing was expected: that the peer is done with it is the answer. */
+    end_part(op, peer->index, op->plan->n_pull ? STEPAF_PART_CANCELED : STEPAF_PART_ANSWERED, now);
+}
+
+void stepaf_op_peer_lost(struct stepaf_peer *peer)
+{
+    uint32_t p = peer->index;
+    struct stepaf_ctx *ctx = peer->ctx;
+    uint64_t now = stepaf_ticks();
+
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        for (int s = 0; plan && s < plan->depth; s++) {
+            struct stepaf_op *op = &plan->ops[s];
+            stepaf_post_conclude(&op->parts[p].post); /* nobody reads it */
+            give_back(op, &op->parts[p]);
+            if (op->pending && op->parts[p].state == STEPAF_PART_WAITING)
+                end_part(op, p, STEPAF_PART_LOST, now);
+        }
+    }
+}
+
+void stepaf_op_end(struct stepaf_op *op, stepaf_status_t status, int peer)
+{
+    for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
+        if (op->parts[p].state == STEPAF_PART_WAITING)
+            op->parts[p].state = status ? STEPAF_PART_LOST : STEPAF_PART_ANSWERED;
+    op->pending = 0;
+    conclude(op, status, peer, stepaf_ticks());
+}
+
+stepaf_status_t stepaf_op_cancel(struct stepaf_op *op)
+{
+    struct stepaf_plan_obj *plan = op->plan;
+    struct stepaf_ctx *ctx = plan->ctx;
+
+    if (plan->stream)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                "an operation on a stream cannot be canceled");
+    if (atomic_load_explicit(&op->status, memory_order_relaxed) != STEPAF_INPROGRESS)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                "the operation is complete already");
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_msg msg = {
+            .type = STEPAF_MSG_CANCEL,
+            .epoch = (uint16_t)ctx->epoch,
+            .plan = (uint16_t)plan->index,
+            .slot = op->slot,
+            .seq = op->seq,
+        };
+        /* One that is not told, out of memory, answers in vain: nothing worse. */
+        if (op->parts[p].state == STEPAF_PART_WAITING)
+            (void)stepaf_engine_send(&ctx->peers[p], &msg);
+    }
+    conclude(op, STEPAF_ERR_CANCELED, -1, stepaf_ticks());
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_op_result(struct stepaf_op *op)
+{
+    stepaf_status_t status = atomic_load_explicit(&op->status, memory_order_acquire);
+    const struct stepaf_ctx *ctx = op->plan->ctx;
+    const struct stepaf_peer *peer = op->failed_peer >= 0 ? &ctx->peers[op->failed_peer] : NULL;
+
+    if (__builtin_expect(status == STEPAF_OK, 1))
+        return status;
+    if (status == STEPAF_ERR_PEER_LOST)
+        return stepaf_error_set_peer(
+            status, STEPAF_PHASE_RESPONSE, peer->who,
+            STEPAF_WHO_FORMAT " was lost before it answered operation %u of plan %u: %s",
+            STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index, peer->reason);
+    if (status == STEPAF_ERR_TIMEOUT && peer)
+        return stepaf_error_set_peer(status, STEPAF_PHASE_RESPONSE, peer->who,
+                                     STEPAF_WHO_FORMAT
+                                     " has not answered operation %u of stream plan %u for "
+                                     "STEPAF_STREAM_TIMEOUT_US",
+                                     STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
+    if (peer)
+        return stepaf_error_set_peer(status, STEPAF_PHASE_RESPONSE, peer->who,
+                                     STEPAF_WHO_FORMAT
+                                     " released the batch of operation %u of plan %u unanswered",
+                                     STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
+    return stepaf_error_set(status, STEPAF_PHASE_RESPONSE,
+                            status == STEPAF_ERR_CANCELED
+                                ? "operation %u of plan %u was canceled"
+                                : "operation %u of plan %u: the GPU has failed",
+                            op->seq, op->plan->index);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ending a plan: not while anything of it is under way. And those that stepaf_push_pull has made, which
+ * nobody else would end. */
+#include "gpu/proxy.h"
+
+stepaf_status_t stepaf_plan_idle(const struct stepaf_plan_obj *plan)
+{
+    if (plan->stream && stepaf_stream_busy(plan->stream))
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                "an operation of the plan is in flight");
+    if (plan->n_waiting)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                "a start of the plan waits for a slot");
+    for (int s = 0; s < plan->depth; s++)
+        if (stepaf_op_busy(&plan->ops[s]) || plan->ops[s].n_waiting)
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                    "operation %u of the plan is in flight", plan->ops[s].seq);
+    const struct stepaf_peer *holder = stepaf_plan_holder(plan);
+    if (holder)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                "FFN rank %d has not released a batch of the plan",
+                                holder->who.rank);
+    return STEPAF_OK;
+}
+
+/* Whether all that was enqueued for relayed peers is carried. */
+static stepaf_status_t check_passed(struct stepaf_stream *stream)
+{
+    if (stepaf_relay_is_ahead(stream->relay))
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                "a stream has not come by the plan's last operation");
+    stepaf_engine_progress(stream->plan->ctx); /* answers that are written go now */
+    (void)stepaf_stream_status(stream);        /* a failure that only the GPU knows */
+    return STEPAF_OK;
+}
+
+/* End a stream plan's twin, and give back what peers have sent. After a failure peers may still be
+ * about to answer the twin: then it ends with the next commit. */
+static stepaf_status_t end_relay(struct stepaf_stream *stream)
+{
+    struct stepaf_plan_obj *twin = stream->relay->twin;
+    stepaf_status_t status = twin ? stepaf_plan_idle(twin) : STEPAF_OK;
+
+    if (status && !stream->failure)
+        return status; /* the plan goes on */
+    if (!status && twin && twin->usable == twin->ctx->epoch)
+        stepaf_plan_announce_end(twin, twin->ctx->n_peers);
+    stepaf_relay_let_go(stream->relay);
+    /* A graph that is replayed all the same must not wait. */
+    __atomic_store_n(&stream->watch->abort, 1, __ATOMIC_RELEASE);
+    if (!status && twin)
+        stepaf_plan_free(twin);
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_plan_end(struct stepaf_plan_obj *plan)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+    stepaf_status_t status = stepaf_plan_idle(plan);
+
+    if (!status && plan->stream && plan->stream->relay)
+        status = check_passed(plan->stream);
+    if (!status && plan->usable && plan->usable == ctx->epoch)
+        stepaf_plan_announce_end(plan, ctx->n_peers);
+    if (!status && plan->stream && plan->stream->relay)
+        status = end_relay(plan->stream);
+    if (!status && plan->stream)
+        ctx->changed = true;
+    if (!status)
+        stepaf_plan_free(plan);
+    return status;
+}
+
+/* ---- one-shot plans ---- */
+
+/* How many tensors of it lie there. */
+static unsigned uses(const struct stepaf_plan_obj *plan, const struct stepaf_region *region)
+{
+    unsigned n = 0;
+
+    for (uint32_t i = 0; i < plan->n_push; i++)
+        n += plan->push[i].region == region;
+    for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
+        n += plan->pull[i].region == region;
+    return n;
+}
+
+/* Whether nobody would miss it: nothing is in flight, and all requests have been waited for. */
+static bool is_spent(const struct stepaf_plan_obj *plan)
+{
+    for (int s = 0; s < plan->depth; s++)
+        if (!plan->ops[s].retired)
+            return false;
+    return !stepaf_plan_idle(plan);
+}
+
+void stepaf_plans_uncache(struct stepaf_ctx *ctx, const struct stepaf_region *region)
+{
+    stepaf_error_t error = *stepaf_last_error(); /* what is not idle is no failure */
+    unsigned n = 0;
+
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->cached && uses(plan, region) && is_spent(plan))
+            n += uses(plan, region);
+    }
+    bool all = n == region->uses;
+    for (uint32_t i = 0; all && i < ctx->plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->cached && uses(plan, region))
+            (void)stepaf_plan_end(plan);
+    }
+    (void)stepaf_error_raise(&error);
+}
+
+void stepaf_plans_uncache_oldest(struct stepaf_ctx *ctx)
+{
+    stepaf_error_t error = *stepaf_last_error();
+    struct stepaf_plan_obj *oldest = NULL;
+
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->cached && (!oldest || plan->used < oldest->used) && is_spent(plan))
+            oldest = plan;
+    }
+    if (oldest)
+        (void)stepaf_plan_end(oldest);
+    (void)stepaf_error_raise(&error);
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A context's GPU, and what kind of memory a caller has. */
+#include "device/device.h"
+#include "device/gpu.h"
+
+#include "core/core.h"
+
+/* No allocation of CUDA's that is mapped piece by piece has smaller pieces. */
+enum { PIECE = 2 << 20 };
+
+stepaf_status_t stepaf_ctx_gpu(struct stepaf_ctx *ctx, struct stepaf_gpu **gpu_p)
+{
+    stepaf_status_t status = ctx->gpu ? STEPAF_OK : stepaf_gpu_open(&ctx->gpu);
+
+    if (!status)
+        *gpu_p = ctx->gpu;
+    return status;
+}
+
+/* Where the piece of memory that holds @a at ends. Pieces that are mapped one by one (PyTorch's
+ * expandable segments) lie in an address range that may have holes: only the smallest is sure. */
+static uintptr_t piece_end(const struct stepaf_gpu_place *place, uintptr_t at)
+{
+    if (place->shareable && place->base)
+        return (uintptr_t)place->base + place->bytes;
+    return (at / PIECE + 1) * PIECE;
+}
+
+static stepaf_status_t check_gpu(const struct stepaf_ctx *ctx, const struct stepaf_gpu_place *place)
+{
+    const struct stepaf_gpu_facts *facts = stepaf_gpu_facts(ctx->gpu);
+
+    if (place->ordinal != facts->ordinal)
+        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
+                                "the memory is of GPU %d, and this context works with GPU %d (%s)",
+                                place->ordinal, facts->ordinal, facts->name);
+    return STEPAF_OK;
+}
+
+/* The whole range has to be memory of the context's GPU. It can be shared if it lies in a single
+ * allocation that can. */
+static stepaf_status_t place_cuda(struct stepaf_ctx *ctx, struct stepaf_region *region,
+                                  struct stepaf_gpu_place place)
+{
+    uintptr_t at = (uintptr_t)region->base, end = at + region->bytes;
+    struct stepaf_gpu *gpu;
+    stepaf_status_t status = stepaf_ctx_gpu(ctx, &gpu);
+
+    if (!status)
+        status = check_gpu(ctx, &place);
+    if (status)
+        return status;
+    region->kind = STEPAF_MEM_CUDA;
+    region->gpu = gpu;
+    region->shareable = place.shareable && piece_end(&place, at) >= end;
+    for (at = piece_end(&place, at); at < end; at = piece_end(&place, at)) {
+        stepaf_gpu_classify((const void *)at, &place); /* NOLINT(performance-no-int-to-ptr) */
+        if (!place.is_device)
+            return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                    "the range begins in GPU memory, but %zu bytes further is none",
+                                    (size_t)(at - (uintptr_t)region->base));
+        status = check_gpu(ctx, &place);
+        if (status)
+            return status;
+    }
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_ctx_place(struct stepaf_ctx *ctx, struct stepaf_region *region)
+{
+    struct stepaf_gpu_place first, last;
+
+    stepaf_gpu_classify(region->base, &first);
+    stepaf_gpu_classify(region->base + region->bytes - 1, &last);
+    if (first.managed || last.managed)
+        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
+                                "this is managed memory, which moves between host and GPU: neither "
+                                "a network nor another process can rely on where it is");
+    if (first.is_device)
+        return place_cuda(ctx, region, first);
+    if (last.is_device)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                "the range begins in host memory and ends in GPU memory");
+    return stepaf_device_check_host(region->base, region->bytes);
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starting an operation: the hot path of the attention side. First everything that could refuse
+ * is asked (admit.c), then everything is done. */
+#include "gpu/bounce.h"
+
+static const stepaf_start_params_t no_params;
+
+/* Zero if all parts are over, and with them the posts, and all peers have let go of the slot, and of
+ * the keys' buffers, which operations of other plans may use too. What lost peers had was taken
+ * back. */
+static inline uint32_t slot_use(const struct stepaf_plan_obj *plan, const struct stepaf_op *op)
+{
+    uint32_t busy = 0;
+
+    for (uint32_t i = 0; i < plan->n_push; i++)
+        busy |= plan->push[i].key->busy;
+    return op->pending | op->n_held | (busy & op->bit);
+}
+
+bool stepaf_plan_slot_free(const struct stepaf_plan_obj *plan)
+{
+    return !slot_use(plan, plan->next);
+}
+
+/* Whether @a op, the next one, can go as planned and at once, to all peers: all that could be in the
+ * way in one question. What has never been compiled is custom, so there has been a commit. */
+static inline bool is_usual(const struct stepaf_ctx *ctx, const struct stepaf_plan_obj *plan,
+                            const struct stepaf_op *op)
+{
+    return !((plan->usable ^ ctx->epoch) | (ctx->n_alive ^ ctx->n_peers) | plan->n_skipped |
+             op->custom | plan->on_gpu | slot_use(plan, op));
+}
+
+/* The writes and the message of one peer's part, as planned. */
+static void compile_part(struct stepaf_op *op, uint32_t p)
+{
+    const struct stepaf_plan_obj *plan = op->plan;
+    struct stepaf_post *post = &op->parts[p].post;
+
+    post->link = plan->ctx->peers[p].link;
+    post->n_xfer = plan->n_push;
+    post->is_short = true;
+    post->form = post->link->ops->prepare ? op->form : NULL;
+    post->msg.n_words = 0;
+    stepaf_msg_head(&post->msg, STEPAF_MSG_START, 0, plan->ctx->epoch, plan->index, op->slot, 0);
+    for (uint32_t i = 0; i < plan->n_push; i++) {
+        const struct stepaf_push *push = &plan->push[i];
+        const struct stepaf_key_remote *remote = &push->key->remote[p];
+        post->xfer[i] = (struct stepaf_xfer){
+            .dst = remote->rmem,
+            .dst_offset = remote->offset + (uint64_t)op->slot * push->key->max_bytes,
+            .bytes = push->bytes,
+        };
+        stepaf_xfer_from(&post->xfer[i], post->link, push->region, push->data);
+    }
+}
+
+void stepaf_op_compile(struct stepaf_op *op)
+{
+    for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
+        compile_part(op, p);
+    op->custom = false;
+}
+
+/* What this start changes for one peer. */
+static void override_part(struct stepaf_op *op, const stepaf_start_params_t *params, uint32_t p)
+{
+    const struct stepaf_plan_obj *plan = op->plan;
+    struct stepaf_post *post = &op->parts[p].post;
+
+    for (uint32_t i = 0; i < plan->n_push; i++) {
+        const stepaf_tensor_t *given = &params->push[plan->scatter ? p * plan->n_push + i : i];
+        struct stepaf_xfer *xfer = &post->xfer[i];
+        const struct stepaf_region *region = plan->push[i].region;
+        if (given->data != plan->push[i].data)
+            region = stepaf_region_find_linked(plan->ctx, given->data, given->bytes);
+        stepaf_xfer_from(xfer, post->link, region, given->data);
+        xfer->bytes = (uint32_t)given->bytes;
+        post->msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
+    }
+    post->is_short = false;
+    post->form = NULL;
+    post->msg.n_words = STEPAF_MSG_SIZES + plan->n_push;
+    stepaf_msg_head(&post->msg, STEPAF_MSG_START, 0, plan->ctx->epoch, plan->index, op->slot,
+                    plan->n_push);
+    op->custom = true;
+}
+
+/* Take the slot and the keys' buffers at @a n peers. */
+static inline void take_buffers(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint32_t n)
+{
+    op->pending = n;
+    op->n_held = n;
+    for (uint32_t i = 0; i < plan->n_push; i++)
+        plan->push[i].key->busy |= op->bit;
+}
+
+/* Stamp START, and what has been handed to the transports, peer by peer. */
+static __attribute__((noinline)) void trace_some(const struct stepaf_op *op,
+                                                 struct stepaf_trace *trace,
+                                                 struct stepaf_post *const *posts, unsigned n)
+{
+    struct stepaf_trace_pen pen = stepaf_trace_begin(trace, op->started, op->plan->index, op->seq);
+
+    if (!pen.ring)
+        return;
+    stepaf_trace_write(&pen, STEPAF_EVENT_START, STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
+    pen.ticks = op->notified;
+    for (unsigned p = 0; p < n; p++) {
+        const struct stepaf_post *post = posts[p];
+        const struct stepaf_part *part = (const struct stepaf_part *)post;
+        uint32_t rank = (uint32_t)part->peer->who.rank;
+        if (part->state == STEPAF_PART_LOST)
+            continue;
+        for (uint32_t i = 0; i < post->n_xfer; i++)
+            stepaf_trace_write(&pen, STEPAF_EVENT_POSTED, rank, i, post->xfer[i].bytes);
+        stepaf_trace_write(&pen, STEPAF_EVENT_NOTIFIED, rank, STEPAF_TRACE_WHOLE, 0);
+    }
+    stepaf_trace_end(trace, &pen);
+}
+
+/* The same where each peer got the same. */
+static inline void trace_all(const struct stepaf_plan_obj *plan, const struct stepaf_op *op,
+                             struct stepaf_trace *trace)
+{
+    uint64_t ticks = op->started, head = trace->head;
+    uint32_t i = 0;
+
+    do {
+        stepaf_trace_put(&trace->ring[head++ & trace->mask], ticks, op->seq, plan->stamps[i].bytes,
+                         plan->stamps[i].word);
+        ticks = op->notified;
+    } while (++i < plan->n_stamps);
+    trace->head = head;
+}
+
+static inline void take_slot(struct stepaf_plan_obj *plan, struct stepaf_op *op)
+{
+    op->generation = stepaf_table_generation(&plan->ctx->ops);
+    op->seq = plan->seq++;
+    op->imm = plan->imm | stepaf_imm_make(0, 0, op->seq, 0);
+    op->retired = false;
+    atomic_store_explicit(&op->status, STEPAF_INPROGRESS, memory_order_relaxed);
+    plan->next = op->after;
+}
+
+/* A peer that has been skipped, who knows how often, needs the whole sequence: the message must not
+ * be one that stepaf_msg_compact can shorten. */
+static void say_all(struct stepaf_op *op, uint32_t p)
+{
+    struct stepaf_post *post = &op->parts[p].post;
+    struct stepaf_msg *msg = &post->msg;
+
+    op->plan->skipped[p] = false;
+    op->plan->n_skipped--;
+    if (msg->n_words)
+        return;
+    post->is_short = false;
+    post->form = NULL;
+    msg->n_words = STEPAF_MSG_SIZES;
+    msg->word[STEPAF_MSG_QUEUE] = msg->word[STEPAF_MSG_WORK] = 0;
+    op->custom = true;
+}
+
+/* A part that is to be sent: it holds the slot. */
+static inline void take_part(struct stepaf_part *part, uint32_t imm, uint32_t seq, uint64_t bytes)
+{
+    part->post.at = 0;
+    part->post.at_offset = 0;
+    part->post.imm = imm;
+    part->post.msg.seq = seq;
+    part->state = STEPAF_PART_WAITING;
+    part->held = true;
+    part->peer->bytes_sent += bytes;
+}
+
+/* The commonest way: as planned, to every peer. */
+static inline void take_all(const struct stepaf_plan_obj *plan, struct stepaf_op *op)
+{
+    struct stepaf_part *part = op->parts, *end = part + plan->ctx->n_peers;
+    uint32_t imm = op->imm, seq = op->seq;
+    uint64_t bytes = plan->push_bytes;
+
+    do
+        take_part(part, imm, seq, bytes);
+    while (++part != end);
+}
+
+static uint64_t sum(const struct stepaf_post *post)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < post->n_xfer; i++)
+        bytes += post->xfer[i].bytes;
+    return bytes;
+}
+
+/* Peers may be skipped, lost, or sent something else. */
+static unsigned take_some(struct stepaf_op *op, const stepaf_start_params_t *params)
+{
+    struct stepaf_plan_obj *plan = op->plan;
+    struct stepaf_ctx *ctx = plan->ctx;
+    unsigned n = 0;
+
+    if (op->custom && !params->push)
+        stepaf_op_compile(op);
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_part *part = &op->parts[p];
+        if (stepaf_start_skips(plan, params, p)) {
+            part->state = STEPAF_PART_NONE;
+            plan->n_skipped += !plan->skipped[p];
+            plan->skipped[p] = true;
+        } else if (ctx->peers[p].lost) {
+            part->state = STEPAF_PART_LOST;
+        } else {
+            if (params->push)
+                override_part(op, params, p);
+            take_part(part, op->imm, op->seq, sum(&part->post));
+            part->odd = part->odd || plan->on_gpu; /* the answer is not here before it is copied */
+            if (plan->skipped[p])
+                say_all(op, p);
+            plan->posts[n++] = &part->post;
+            continue;
+        }
+        for (uint32_t i = 0; i < plan->n_pull; i++)
+            op->pull_bytes[p * plan->n_pull + i] = 0;
+        part->odd = true;
+    }
+    return n;
+}
+
+/* Stamp and count what has been started. */
+static inline void note_start(struct stepaf_ctx *ctx, struct stepaf_op *op, uint64_t began)
+{
+    op->notified = stepaf_ticks();
+    op->started = began ? began : op->notified;
+    ctx->counters.operations_started++;
+}
+
+/* Start in any other way than the usual one. */
+static __attribute__((noinline)) stepaf_status_t start_some(struct stepaf_plan_obj *plan,
+                                                            const stepaf_start_params_t *params,
+                                                            uint64_t began,
+                                                            stepaf_request_h *request_p)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+    stepaf_status_t status;
+
+    if (!request_p)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START, "request_p is NULL");
+    if (!params)
+        params = &no_params;
+    status = stepaf_start_admit(plan, params);
+    if (status)
+        return status;
+    struct stepaf_op *op = plan->next;
+    if (plan->on_gpu && (status = stepaf_stage_start(op, params->push, params->n_push)))
+        return status;
+    take_slot(plan, op);
+    unsigned n = take_some(op, params);
+    if (n) {
+        take_buffers(plan, op, n);
+        if (plan->on_gpu && op->staged) {
+            stepaf_stage_gate(plan->posts, n, op->copied);
+            stepaf_engine_post_mixed(ctx, plan->posts, n);
+        } else {
+            stepaf_engine_post(ctx, plan->posts, n);
+        }
+    }
+    note_start(ctx, op, began);
+    trace_some(op, &ctx->trace, plan->posts, n);
+    if (!n) { /* every rank was skipped */
+        op->failed_peer = -1;
+        ctx->counters.operations_completed++;
+        atomic_store_explicit(&op->status, STEPAF_OK, memory_order_release);
+    }
+    *request_p = stepaf_op_handle(op);
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
+                                  stepaf_request_h *request_p)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+    uint64_t began = plan->is_small ? 0 : stepaf_ticks();
+    struct stepaf_op *op = plan->next;
+
+    if (__builtin_expect(params || !request_p || !is_usual(ctx, plan, op), 0))
+        return start_some(plan, params, began, request_p);
+    take_slot(plan, op);
+    take_all(plan, op);
+    take_buffers(plan, op, ctx->n_peers);
+    stepaf_engine_post(ctx, op->posts, ctx->n_peers);
+    note_start(ctx, op, began);
+    if (__builtin_expect(ctx->n_alive != ctx->n_peers, 0))
+        trace_some(op, &ctx->trace, op->posts, ctx->n_peers); /* one was lost by that */
+    else if (ctx->trace.ring)
+        trace_all(plan, op, &ctx->trace);
+    *request_p = stepaf_op_handle(op);
+    return STEPAF_OK;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Everything that could refuse a start, where something is not as usual. */
+#include "gpu/bounce.h"
+
+/* Check the caller's tensors against the plan. */
+static stepaf_status_t check_overrides(struct stepaf_plan_obj *plan,
+                                       const stepaf_start_params_t *params)
+{
+    int expected = plan->scatter ? (int)plan->ctx->n_peers * plan->n_push : plan->n_push;
+
+    if (params->flags & ~(uint32_t)(STEPAF_START_WAIT | STEPAF_START_SKIP_LOST))
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START, "unknown flags");
+    if (!params->push)
+        return STEPAF_OK;
+    if (params->n_push != expected)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                                "%d push tensors given, %d expected", params->n_push, expected);
+    for (int i = 0; i < expected; i++) {
+        const stepaf_tensor_t *tensor = &params->push[i];
+        const struct stepaf_push *planned = &plan->push[i % plan->n_push];
+        if (tensor->key != planned->key->id)
+            return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                                    "push tensor %d has another key than planned", i);
+        if (tensor->bytes > planned->bytes)
+            return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_START,
+                                    "push tensor %d: %zu bytes, but %u are planned", i,
+                                    tensor->bytes, planned->bytes);
+        if (!tensor->bytes)
+            continue;
+        const struct stepaf_region *region =
+            stepaf_region_find_linked(plan->ctx, tensor->data, tensor->bytes);
+        if (!region)
+            return stepaf_region_refuse(plan->ctx, tensor->data, tensor->bytes, STEPAF_PHASE_START,
+                                        "push tensor", i);
+        plan->on_gpu = plan->on_gpu || region->kind == STEPAF_MEM_CUDA;
+    }
+    return STEPAF_OK;
+}
+
+bool stepaf_start_skips(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
+                        uint32_t p)
+{
+    if (plan->left_out)
+        return plan->left_out[p];
+    if (!plan->scatter || !params->push)
+        return false;
+    for (uint32_t i = 0; i < plan->n_push; i++)
+        if (params->push[p * plan->n_push + i].bytes)
+            return false;
+    return true;
+}
+
+static stepaf_status_t check_peers(const struct stepaf_plan_obj *plan,
+                                   const stepaf_start_params_t *params)
+{
+    const struct stepaf_ctx *ctx = plan->ctx;
+
+    if (ctx->n_alive == ctx->n_peers || (params->flags & STEPAF_START_SKIP_LOST))
+        return STEPAF_OK;
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        const struct stepaf_peer *peer = &ctx->peers[p];
+        if (peer->lost && !stepaf_start_skips(plan, params, p))
+            return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_START, peer->who,
+                                         STEPAF_WHO_FORMAT " is lost: %s",
+                                         STEPAF_WHO_ARGS(peer->who), peer->reason);
+    }
+    return STEPAF_OK;
+}
+
+/* Wait until the plan's next slot is free. */
+static stepaf_status_t wait_for_slot(struct stepaf_plan_obj *plan, int64_t timeout_us)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+
+    bool more = true;
+
+    plan->n_waiting++; /* so that it stays, while the lock is free */
+    while (more && !stepaf_plan_slot_free(plan))
+        more = stepaf_engine_progress_waiting(ctx) ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
+                                                   : stepaf_waiter_idle(ctx, &waiter, timeout_us);
+    plan->n_waiting--;
+    if (stepaf_plan_slot_free(plan))
+        return STEPAF_OK;
+    return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RELEASE,
+                            "plan %u: slot %u did not come free in time", plan->index,
+                            plan->next->slot);
+}
+
+/* What the plan and the context say to a start. */
+static stepaf_status_t check(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+
+    if (ctx->state == STEPAF_CTX_BROKEN)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
+                                "a commit failed halfway: the context can only be finalized");
+    if (plan->usable != ctx->epoch || !ctx->epoch)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
+                                plan->stream ? "plan %u is started on streams only"
+                                             : "plan %u has keys or memory that wait for a commit, "
+                                               "or a key that FFN ranks receive on streams",
+                                plan->index);
+    stepaf_status_t status = check_overrides(plan, params);
+    return status ? status : check_peers(plan, params);
+}
+
+stepaf_status_t stepaf_start_admit(struct stepaf_plan_obj *plan,
+                                   const stepaf_start_params_t *params)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+    stepaf_status_t status = check(plan, params);
+
+    if (status || stepaf_plan_slot_free(plan))
+        return status;
+    stepaf_engine_progress(ctx);
+    if (params->flags & STEPAF_START_WAIT)
+        status = wait_for_slot(plan, params->timeout_us > 0 ? params->timeout_us : -1);
+    if (status)
+        return status;
+    if (stepaf_plan_slot_free(plan)) /* meanwhile anything may have happened */
+        return check(plan, params);
+    ctx->counters.would_block++;
+    return STEPAF_ERR_WOULD_BLOCK;
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a thread waits: it spins, then gives up its core, then sleeps between looks. Where ranks
+ * outnumber cores it does not spin, because the peer it waits for may need the very core. */
+#include <poll.h>
+#include <sched.h>
+#include <time.h>
+
+#include "core/core.h"
+
+enum {
+    CROWDED_POLLS = 2,     /* before the core is given up, where ranks outnumber cores */
+    LOOK_EVERY_US = 1000,  /* for dead peers, when nothing has come for as long */
+    LOOK_BUSY_US = 100000, /* and while others keep this rank busy */
+    BUSY_POLLS_MASK = 63,  /* polls that bring something else look at the deadline so often */
+    SLEEP_NS = 50000,
+    SLEEP_LONG_NS = 1000000, /* where all transports wake the sleeper */
+    WAKE_FDS = 16,
+    REPORTS = 16 /* of lost ranks, taken at a time */
+};
+
+/* What is longer lasts as long: decades. Far enough from a wrap to add it to a stamp. */
+static const double TICKS_MAX = (double)(INT64_MAX / 4);
+
+int64_t stepaf_timeout_us(const struct stepaf_ctx *ctx, int64_t timeout_us)
+{
+    return timeout_us < 0 ? ctx->env.timeout_us : timeout_us;
+}
+
+static uint64_t us_to_ticks(const struct stepaf_ctx *ctx, int64_t us)
+{
+    double ticks = (double)us * ctx->clock.ticks_per_us;
+
+    return ticks < TICKS_MAX ? (uint64_t)ticks : (uint64_t)TICKS_MAX;
+}
+
+/* Ask the bootstrap whom the launcher reports lost. Not before there are links: what it says then
+ * would be forgotten. Ranks that are no peers are none of our business. */
+static void ask_launcher(struct stepaf_ctx *ctx)
+{
+    int ranks[REPORTS];
+    int n = ctx->boot.lost && ctx->epoch ? ctx->boot.lost(ctx->boot.self, ranks, REPORTS) : 0;
+
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] < 0 || ranks[i] >= ctx->boot.size || ctx->ranks[ranks[i]].role == ctx->role)
+            continue;
+        uint32_t rank = ctx->ranks[ranks[i]].rank;
+        if (!stepaf_mesh_has(&ctx->mesh, rank))
+            continue;
+        struct stepaf_peer *peer = &ctx->peers[stepaf_mesh_index(&ctx->mesh, rank)];
+        if (peer->link)
+            stepaf_engine_give_up(peer, "the launcher reports that it died");
+    }
+}
+
+/* Let the transports look for dead peers, if they have not for a while. */
+static void look(struct stepaf_ctx *ctx, uint64_t now)
+{
+    if (now - ctx->looked < us_to_ticks(ctx, LOOK_EVERY_US))
+        return;
+    ctx->looked = now;
+    for (unsigned i = 0; i < ctx->n_transports; i++)
+        ctx->transports[i]->ops->idle(ctx->transports[i]);
+    ask_launcher(ctx);
+}
+
+void stepaf_engine_look(struct stepaf_ctx *ctx)
+{
+    uint64_t now = stepaf_ticks();
+
+    if (!ctx->vain_since)
+        ctx->vain_since = now;
+    if (now - ctx->vain_since >= us_to_ticks(ctx, LOOK_EVERY_US) ||
+        now - ctx->looked >= us_to_ticks(ctx, LOOK_BUSY_US))
+        look(ctx, now);
+}
+
+/* Have transports tell when something comes; return by how many descriptors. @a all: every one does,
+ * and nothing waits for room, or for a GPU's word, of which nobody would tell. */
+static unsigned arm(struct stepaf_ctx *ctx, struct pollfd *polls, bool *all)
+{
+    int fds[WAKE_FDS];
+    unsigned n = 0;
+
+    *all = stepaf_list_empty(&ctx->queued) && stepaf_list_empty(&ctx->relays);
+    for (unsigned i = 0; i < ctx->n_transports; i++) {
+        struct stepaf_transport *transport = ctx->transports[i];
+        unsigned more =
+            transport->ops->arm ? transport->ops->arm(transport, fds + n, WAKE_FDS - n) : 0;
+        *all = *all && more;
+        n += more;
+    }
+    for (unsigned i = 0; i < n; i++)
+        polls[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+    return n;
+}
+
+/* The lock is free while its holder has nothing to do, but for a commit's. Returns whether it is. */
+static bool step_out(struct stepaf_ctx *ctx)
+{
+    bool leaves = !ctx->exclusive;
+
+    if (leaves)
+        stepaf_lock_leave(&ctx->lock);
+    return leaves;
+}
+
+static void step_in(struct stepaf_ctx *ctx, bool has_left)
+{
+    if (has_left)
+        stepaf_lock_enter(&ctx->lock);
+}
+
+/* Sleep without the lock, until a transport wakes this thread, but not for long. Another thread that
+ * sleeps at the same time just sleeps: had it taken what wakes this one, this one would sleep on. */
+static void sleep_for(struct stepaf_ctx *ctx)
+{
+    struct pollfd polls[WAKE_FDS];
+    bool all = false;
+    unsigned n = ctx->asleep ? 0 : arm(ctx, polls, &all);
+
+    if (n && stepaf_engine_progress(ctx))
+        return; /* it has come before */
+    if (n)
+        ctx->asleep = true;
+    bool has_left = step_out(ctx);
+    if (n)
+        (void)ppoll(polls, n, &(struct timespec){0, all ? SLEEP_LONG_NS : SLEEP_NS}, NULL);
+    else
+        nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
+    step_in(ctx, has_left);
+    if (n)
+        ctx->asleep = false;
+}
+
+/* Do nothing for a moment, without the lock. */
+static void pause_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
+{
+    const struct stepaf_env *env = &ctx->env;
+    bool spins = env->backoff == STEPAF_ENV_BACKOFF_SPIN ||
+                 (!ctx->oversubscribed && idle_ticks < us_to_ticks(ctx, env->spin_us));
+    bool sleeps = env->backoff != STEPAF_ENV_BACKOFF_YIELD &&
+                  idle_ticks >= us_to_ticks(ctx, env->sleep_after_us);
+
+    if (!spins)
+        ctx->counters.yields++;
+    if (!spins && sleeps) {
+        sleep_for(ctx);
+    } else {
+        bool has_left = step_out(ctx);
+        if (spins)
+            stepaf_cpu_relax();
+        else
+            sched_yield();
+        step_in(ctx, has_left);
+    }
+    if (!spins)
+        ctx->host.polled = 0;
+}
+
+/* Whether the deadline, which counts from the first look at the clock, has passed. */
+static bool is_over(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us,
+                    uint64_t now)
+{
+    if (!waiter->began) {
+        waiter->began = now;
+        waiter->deadline = now + us_to_ticks(ctx, stepaf_timeout_us(ctx, timeout_us));
+    }
+    return (int64_t)(now - waiter->deadline) >= 0;
+}
+
+bool stepaf_waiter_busy(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us)
+{
+    if ((++waiter->busy & BUSY_POLLS_MASK) != 0)
+        return true;
+    return timeout_us && !is_over(ctx, waiter, timeout_us, stepaf_ticks());
+}
+
+bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us)
+{
+    if (timeout_us == 0)
+        return false;
+    if (ctx->oversubscribed && waiter->polls++ < CROWDED_POLLS)
+        return true;
+    uint64_t now = stepaf_ticks();
+    ctx->host.polled = now;
+    bool over = is_over(ctx, waiter, timeout_us, now);
+    /* No system call before the wait is a long one: the peer may just be computing. */
+    if (over || now - waiter->began >= us_to_ticks(ctx, LOOK_EVERY_US))
+        look(ctx, now);
+    if (over)
+        return false;
+    pause_for(ctx, now - waiter->began);
+    return true;
+}

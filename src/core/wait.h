@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a thread waits. Included by engine.h. */
+#ifndef STEPAF_CORE_WAIT_H
+#define STEPAF_CORE_WAIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct stepaf_ctx;
+
+struct stepaf_waiter {
+    uint64_t began;    /* ticks; 0: not yet */
+    uint64_t deadline; /* ticks */
+    uint32_t polls;    /* in vain */
+    uint32_t busy;     /* others */
+};
+static inline struct stepaf_waiter stepaf_waiter_begin(void)
+{
+    return (struct stepaf_waiter){0};
+}
+/* One vain poll is over: idle as the settings say. False when the deadline has passed. The lock is
+ * held on entry and exit, and free for a while in between unless the context is exclusive. */
+bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us);
+/* Something happened, but not what is waited for. False when the deadline has passed. */
+bool stepaf_waiter_busy(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us);
+/* Microseconds that @a timeout_us stands for. */
+int64_t stepaf_timeout_us(const struct stepaf_ctx *ctx, int64_t timeout_us);
+
+#endif

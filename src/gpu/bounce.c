@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu/bounce.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "device/device.h"
+#include "gpu/proxy.h"
+
+/* ---- at commit ---- */
+
+bool stepaf_key_on_streams(const struct stepaf_ctx *ctx, const struct stepaf_key *key)
+{
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->on_streams && stepaf_plan_names(plan, key))
+            return true;
+    }
+    return false;
+}
+
+static bool is_received_in(const struct stepaf_key *key, const struct stepaf_region *region)
+{
+    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next)
+        if (stepaf_container_of(node, struct stepaf_segment, node)->region == region)
+            return true;
+    return false;
+}
+
+/* Attention ranks: what plans without streams name. FFN ranks do not know of these yet, but a key in
+ * GPU memory that no stream plan of theirs names is for them: where it is received, and what may be
+ * answered from, which is all memory that nothing is received in. */
+static bool is_wanted(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
+{
+    if (region->kind != STEPAF_MEM_CUDA || region->linked)
+        return false;
+    if (stepaf_is_attention(ctx))
+        return region->hosted;
+    for (uint32_t i = 0; i < ctx->n_keys; i++)
+        if (ctx->keys[i]->mem_kind == STEPAF_MEM_CUDA &&
+            !stepaf_key_on_streams(ctx, ctx->keys[i]) &&
+            (!region->target || is_received_in(ctx->keys[i], region)))
+            return true;
+    return false;
+}
+
+static bool all_take(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
+{
+    for (unsigned t = 0; t < ctx->n_transports; t++)
+        if (!stepaf_is_taken(ctx->transports[t]->ops, region))
+            return false;
+    return true;
+}
+
+void stepaf_stage_free(struct stepaf_ctx *ctx, struct stepaf_region *region)
+{
+    struct stepaf_region *stage = region->stage;
+
+    if (!stage)
+        return;
+    if (ctx->stage_stream)
+        (void)stepaf_gpu_stream_sync(ctx->gpu,
+                                     ctx->stage_stream); /* copies into it may be queued */
+    for (unsigned t = 0; t < ctx->n_transports; t++)
+        if (ctx->transports[t]->ops->drop_region)
+            ctx->transports[t]->ops->drop_region(ctx->transports[t], stage);
+    if (stage->unpin)
+        stepaf_gpu_unpin(ctx->gpu, stage->base);
+    stepaf_device_free(
+        &(struct stepaf_device_mem){stage->base, stage->bytes, stage->fd, STEPAF_MEM_HOST, NULL});
+    free(stage);
+    region->stage = NULL;
+}
+
+static stepaf_status_t stage_make(struct stepaf_ctx *ctx, struct stepaf_region *region)
+{
+    struct stepaf_region *stage = malloc(sizeof(*stage));
+    struct stepaf_device_mem mem;
+    stepaf_status_t status;
+
+    if (!stage)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    status = ctx->stage_stream ? STEPAF_OK : stepaf_gpu_stream_create(ctx->gpu, &ctx->stage_stream);
+    if (!status)
+        status = stepaf_device_alloc(STEPAF_MEM_HOST, NULL, region->bytes, &mem);
+    if (status) {
+        free(stage);
+        return status;
+    }
+    *stage = (struct stepaf_region){.id = region->id,
+                                    .base = mem.base,
+                                    .bytes = region->bytes,
+                                    .kind = STEPAF_MEM_HOST,
+                                    .fd = mem.fd,
+                                    .library = true,
+                                    .shareable = true,
+                                    .stands_in = true};
+    region->stage = stage;
+    for (unsigned t = 0; t < ctx->n_transports && !status; t++) {
+        const struct stepaf_transport_ops *ops = ctx->transports[t]->ops;
+        if (ops->add_region && !stepaf_is_taken(ops, region))
+            status = ops->add_region(ctx->transports[t], stage);
+    }
+    if (status)
+        stepaf_stage_free(ctx, region);
+    return status;
+}
+
+static stepaf_status_t link_region(struct stepaf_ctx *ctx, struct stepaf_region *region)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    for (unsigned t = 0; t < ctx->n_transports && !status; t++) {
+        const struct stepaf_transport_ops *ops = ctx->transports[t]->ops;
+        if (ops->describe_gpu && !region->registration)
+            status = ops->add_region(ctx->transports[t], region);
+    }
+    if (!status && !region->stage && !all_take(ctx, region))
+        status = stage_make(ctx, region);
+    if (!status)
+        region->linked = ctx->epoch + 1;
+    return status;
+}
+
+stepaf_status_t stepaf_stages_prepare(struct stepaf_ctx *ctx)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    for (uint32_t i = 0; !stepaf_has_relays(ctx) && i < ctx->n_regions && !status; i++)
+        if (is_wanted(ctx, ctx->regions[i]))
+            status = link_region(ctx, ctx->regions[i]);
+    return status;
+}
+
+void stepaf_stages_settle(struct stepaf_ctx *ctx)
+{
+    for (uint32_t i = 0; i < ctx->n_regions; i++) {
+        struct stepaf_region *region = ctx->regions[i];
+        struct stepaf_region *stage = region->stage;
+        if (!stage || stage->pinned)
+            continue;
+        if (all_take(ctx, region))
+            stepaf_stage_free(ctx, region);
+        else if (stepaf_gpu_pin(ctx->gpu, stage->base, stage->bytes, &stage->unpin))
+            stepaf_log_info("%s: copies take a buffer more", stepaf_last_error()->text);
+        else
+            stage->pinned = true;
+    }
+}
+
+void stepaf_stage_describe(const struct stepaf_peer *peer, char *text)
+{
+    const struct stepaf_ctx *ctx = peer->ctx;
+    bool any = false;
+
+    text[0] = '\0';
+    for (uint32_t i = 0; i < ctx->n_regions; i++)
+        any = any || ctx->regions[i]->linked;
+    if (!any)
+        return;
+    if (peer->link->ops->describe_gpu)
+        peer->link->ops->describe_gpu(peer->link->transport, text);
+    else
+        snprintf(text, STEPAF_REASON_MAX, "staged: %s carries host memory", peer->link->ops->name);
+}
+
+/* ---- in operation: only where there is GPU memory ---- */
+
+static stepaf_status_t copy_out(const struct stepaf_ctx *ctx, const struct stepaf_region *region,
+                                const void *data, size_t bytes)
+{
+    uint8_t *room = region->stage->base + ((const uint8_t *)data - region->base);
+
+    return stepaf_gpu_copy(ctx->gpu, room, data, bytes, ctx->stage_stream);
+}
+
+/* Mark the end of the copies so far. */
+static stepaf_status_t mark(const struct stepaf_ctx *ctx, void **event_p)
+{
+    stepaf_status_t status = *event_p ? STEPAF_OK : stepaf_gpu_event_create(ctx->gpu, event_p);
+
+    return status ? status : stepaf_gpu_event_record(ctx->gpu, *event_p, ctx->stage_stream);
+}
+
+/* Whether some link needs the stage. */
+static bool is_staged(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
+{
+    if (!region || region->kind != STEPAF_MEM_CUDA)
+        return false;
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (!ctx->peers[p].lost && !stepaf_is_taken(ctx->peers[p].link->ops, region))
+            return true;
+    return false;
+}
+
+stepaf_status_t stepaf_stage_start(struct stepaf_op *op, const stepaf_tensor_t *tensors, int n)
+{
+    const struct stepaf_plan_obj *plan = op->plan;
+    const struct stepaf_ctx *ctx = plan->ctx;
+    stepaf_status_t status = STEPAF_OK;
+
+    op->staged = false;
+    for (int i = 0; i < (tensors ? n : plan->n_push) && !status; i++) {
+        const struct stepaf_push *planned = &plan->push[i % plan->n_push];
+        const void *data = tensors ? tensors[i].data : planned->data;
+        size_t bytes = tensors ? tensors[i].bytes : planned->bytes;
+        const struct stepaf_region *region =
+            data == planned->data ? planned->region : stepaf_region_find(ctx, data, bytes);
+        if (!bytes || !is_staged(ctx, region))
+            continue;
+        status = copy_out(ctx, region, data, bytes);
+        op->staged = true;
+    }
+    return status || !op->staged ? status : mark(ctx, &op->copied);
+}
+
+stepaf_status_t stepaf_stage_answer(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
+                                    int n, bool *staged_p)
+{
+    const struct stepaf_peer *peer = batch->mirror->peer;
+    const struct stepaf_ctx *ctx = peer->ctx;
+    stepaf_status_t status = STEPAF_OK;
+
+    *staged_p = false;
+    for (int i = 0; i < n && !status; i++) {
+        const struct stepaf_region *region =
+            stepaf_region_find(ctx, tensors[i].data, tensors[i].bytes);
+        if (!tensors[i].bytes || !region || region->kind != STEPAF_MEM_CUDA ||
+            stepaf_is_taken(peer->link->ops, region))
+            continue;
+        status = copy_out(ctx, region, tensors[i].data, tensors[i].bytes);
+        *staged_p = true;
+    }
+    return status || !*staged_p ? status : mark(ctx, &batch->copied);
+}
+
+void stepaf_stage_gate(struct stepaf_post *const *posts, unsigned n, void *event)
+{
+    for (unsigned i = 0; i < n; i++)
+        for (unsigned x = 0; x < posts[i]->n_xfer; x++) {
+            const struct stepaf_xfer *xfer = &posts[i]->xfer[x];
+            if (!xfer->bytes || !xfer->src_region->stands_in)
+                continue;
+            posts[i]->form = event;
+            posts[i]->is_gated = true;
+            posts[i]->link->has_backlog = true; /* so that it is queued */
+        }
+}
+
+bool stepaf_stage_copied(struct stepaf_peer *peer, struct stepaf_post *post)
+{
+    stepaf_status_t status = stepaf_gpu_event_test(peer->ctx->gpu, post->form);
+
+    if (status == STEPAF_INPROGRESS)
+        return false;
+    post->form = NULL;
+    post->is_gated = false;
+    if (status)
+        stepaf_engine_give_up(peer, stepaf_last_error()->text);
+    return true;
+}
+
+/* Copies that are waited for. */
+struct moves {
+    struct stepaf_gpu *gpu;
+    uint32_t n;
+    struct stepaf_gpu_piece piece[STEPAF_MAX_TENSORS];
+};
+
+/* Note what has to be done for a tensor that has come from @a peer. */
+static void add_in(struct moves *moves, bool *flush_p, const struct stepaf_peer *peer,
+                   const struct stepaf_region *region, uint8_t *data, uint32_t bytes)
+{
+    if (!region || region->kind != STEPAF_MEM_CUDA || !bytes)
+        return;
+    if (stepaf_is_taken(peer->link->ops, region))
+        *flush_p = *flush_p || stepaf_gpu_rdma(moves->gpu)->flush;
+    else
+        moves->piece[moves->n++] =
+            (struct stepaf_gpu_piece){data, region->stage->base + (data - region->base), bytes};
+}
+
+/* Do it. What the GPU cannot be given is as good as not sent. */
+static bool bring(struct moves *moves, bool flush, struct stepaf_peer *peer)
+{
+    char reason[STEPAF_REASON_MAX];
+    stepaf_status_t status =
+        moves->n ? stepaf_gpu_move(moves->gpu, moves->piece, moves->n) : STEPAF_OK;
+
+    if (!status && flush)
+        status = stepaf_gpu_flush(moves->gpu);
+    if (!status)
+        return true;
+    snprintf(reason, sizeof(reason), "what it has sent cannot be brought to the GPU: %.120s",
+             stepaf_last_error()->text);
+    stepaf_engine_give_up(peer, reason);
+    return false;
+}
+
+bool stepaf_stage_batch(const struct stepaf_batch_obj *batch)
+{
+    const struct stepaf_mirror *mirror = batch->mirror;
+    struct moves moves = {.gpu = mirror->peer->ctx->gpu};
+    bool flush = false;
+
+    for (uint32_t i = 0; i < mirror->n_push; i++) {
+        const struct stepaf_mirror_push *push = &mirror->push[i];
+        add_in(&moves, &flush, mirror->peer, stepaf_region_find(mirror->peer->ctx, push->data, 1),
+               push->data + (size_t)batch->slot * push->key->max_bytes, batch->bytes[i]);
+    }
+    return bring(&moves, flush, mirror->peer);
+}
+
+bool stepaf_stage_pulled(const struct stepaf_op *op, struct stepaf_peer *peer)
+{
+    const struct stepaf_plan_obj *plan = op->plan;
+    uint32_t first = peer->index * plan->n_pull;
+    struct moves moves = {.gpu = peer->ctx->gpu};
+    bool flush = false;
+
+    for (uint32_t i = first; i < first + plan->n_pull; i++) {
+        const struct stepaf_pull *pull = &plan->pull[i];
+        add_in(&moves, &flush, peer, pull->region,
+               pull->data + (size_t)op->slot * pull->key->max_bytes, op->pull_bytes[i]);
+    }
+    return bring(&moves, flush, peer);
+}

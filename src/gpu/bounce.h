@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GPU memory in plans that the host starts.
+ *
+ * A link carries it as it is where its transport takes it. For all other links the region has a
+ * stage: pinned host memory that stands for it, at the same offsets. What goes out is copied into
+ * the stage before it is posted, and what has come in is copied from there before anybody is told of
+ * it. What a device has written itself is flushed then, where the GPU asks for that. */
+#ifndef STEPAF_GPU_BOUNCE_H
+#define STEPAF_GPU_BOUNCE_H
+
+#include "core/core.h"
+
+/* Whether links of a transport carry a region of GPU memory as it is. */
+static inline bool stepaf_is_taken(const struct stepaf_transport_ops *ops,
+                                   const struct stepaf_region *region)
+{
+    return ops->describe_gpu && region->registration;
+}
+
+/* What links of a transport use in the place of @a region. */
+static inline const struct stepaf_region *stepaf_reach(const struct stepaf_transport_ops *ops,
+                                                       const struct stepaf_region *region)
+{
+    if (__builtin_expect(region->kind == STEPAF_MEM_HOST, 1) || stepaf_is_taken(ops, region))
+        return region;
+    return region->stage;
+}
+
+/* Set where a write of @a link comes from. @a region: NULL if nothing is written. */
+static inline void stepaf_xfer_from(struct stepaf_xfer *xfer, const struct stepaf_link *link,
+                                    const struct stepaf_region *region, const void *data)
+{
+    xfer->src = data;
+    xfer->src_region = region;
+    if (__builtin_expect(!region || region->kind == STEPAF_MEM_HOST, 1))
+        return;
+    xfer->src_region = stepaf_reach(link->ops, region);
+    xfer->src = xfer->src_region->base + ((const uint8_t *)data - region->base);
+}
+
+/* Whether a stream plan of this rank names the key: then links must not touch its places. */
+bool stepaf_key_on_streams(const struct stepaf_ctx *ctx, const struct stepaf_key *key);
+
+/* Commit: make the GPU memory ready that links may have to carry, unless streams go by way of the
+ * host; peers are told next. */
+stepaf_status_t stepaf_stages_prepare(struct stepaf_ctx *ctx);
+/* After the commit: let go of stages that no link needs, and pin the others. */
+void stepaf_stages_settle(struct stepaf_ctx *ctx);
+/* The region goes. */
+void stepaf_stage_free(struct stepaf_ctx *ctx, struct stepaf_region *region);
+/* Say how a peer's link carries GPU memory; "" if there is none. */
+void stepaf_stage_describe(const struct stepaf_peer *peer, char *text);
+
+/* Begin to copy what a start or an answer sends out of GPU memory, and mark the end of that by an
+ * event, which is made when it is needed first. Never waits. op->staged, *staged_p: there was
+ * something. @a tensors: NULL, those that are planned. */
+stepaf_status_t stepaf_stage_start(struct stepaf_op *op, const stepaf_tensor_t *tensors, int n);
+stepaf_status_t stepaf_stage_answer(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
+                                    int n, bool *staged_p);
+/* Have those posts queued that send something staged, until @a event has come by. */
+void stepaf_stage_gate(struct stepaf_post *const *posts, unsigned n, void *event);
+/* Whether a queued post may go. */
+bool stepaf_stage_copied(struct stepaf_peer *peer, struct stepaf_post *post);
+/* Bring what has arrived to the GPU. False: the GPU has failed, and the peer is lost by that. */
+bool stepaf_stage_batch(const struct stepaf_batch_obj *batch);
+bool stepaf_stage_pulled(const struct stepaf_op *op, struct stepaf_peer *peer);
+
+#endif

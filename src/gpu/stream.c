@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stream plans: their making, and their failures. */
+#include "gpu/proxy.h"
+#include "gpu/stream_any.h"
+
+#include <stdlib.h>
+
+static stepaf_status_t no_memory(void)
+{
+    return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+}
+
+stepaf_status_t stepaf_stream_make(struct stepaf_plan_obj *plan)
+{
+    struct stepaf_ctx *ctx = plan->ctx;
+    bool attention = stepaf_is_attention(ctx);
+    struct stepaf_stream *stream = calloc(1, sizeof(*stream));
+    struct stepaf_gpu *gpu;
+
+    if (!stream)
+        return no_memory();
+    plan->stream = stream; /* plan_free ends it */
+    stream->plan = plan;
+    stream->failed_peer = -1;
+    stream->n_out = attention ? plan->n_push : plan->n_pull;
+    stream->n_in = attention ? plan->n_pull : plan->n_push;
+    if (!stream->n_out || !stream->n_in)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                "a stream plan needs something to push and something to pull");
+    stepaf_status_t status = stepaf_ctx_gpu(ctx, &gpu);
+    if (status)
+        return status;
+    stream->inlets = calloc((size_t)ctx->n_peers * stream->n_in, sizeof(*stream->inlets));
+    stream->n_send = stepaf_legs(ctx->n_peers, stream->n_out);
+    stream->n_receive = stepaf_legs(ctx->n_peers, stream->n_in);
+    stream->send = calloc((size_t)plan->depth * stream->n_send, sizeof(*stream->send));
+    stream->receive = calloc((size_t)plan->depth * stream->n_receive, sizeof(*stream->receive));
+    stream->changed = calloc(stream->n_send, sizeof(*stream->changed));
+    stream->sent = calloc(plan->depth, sizeof(*stream->sent));
+    stream->arrived = calloc(plan->depth, sizeof(*stream->arrived));
+    if (!stream->inlets || !stream->send || !stream->receive || !stream->changed || !stream->sent ||
+        !stream->arrived)
+        return no_memory();
+    return STEPAF_OK;
+}
+
+void stepaf_stream_free(struct stepaf_stream *stream)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    stepaf_relay_free(stream->relay);
+    for (uint8_t s = 0; s < stream->plan->depth; s++) {
+        if (stream->sent && stream->sent[s])
+            stepaf_gpu_event_destroy(ctx->gpu, stream->sent[s]);
+        if (stream->arrived && stream->arrived[s])
+            stepaf_gpu_event_destroy(ctx->gpu, stream->arrived[s]);
+    }
+    free(stream->any);
+    free(stream->inlets);
+    free(stream->send);
+    free(stream->receive);
+    free(stream->changed);
+    free(stream->sent);
+    free(stream->arrived);
+    free(stream);
+}
+
+struct stepaf_stream *stepaf_stream_after(const struct stepaf_ctx *ctx,
+                                          const struct stepaf_stream *before)
+{
+    const struct stepaf_plan_obj *next = NULL;
+
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->stream &&
+            (!before || stepaf_plan_age(plan) > stepaf_plan_age(before->plan)) &&
+            (!next || stepaf_plan_age(plan) < stepaf_plan_age(next)))
+            next = plan;
+    }
+    return next ? next->stream : NULL;
+}
+
+bool stepaf_stream_busy(const struct stepaf_stream *stream)
+{
+    return stream->enqueueing || stream->requests ||
+           (!stream->failure && stream->n_sent != stream->n_received);
+}
+
+/* ---- failures ---- */
+
+/* What the peer has done, or has not. */
+static const char *why_over(stepaf_status_t failure)
+{
+    if (failure == STEPAF_ERR_CANCELED)
+        return "has released a batch without an answer";
+    if (failure == STEPAF_ERR_PROTOCOL)
+        return "has a plan in host memory that does not go along with it: it skips operations, or "
+               "has no room for an answer";
+    return "has sent nothing for STEPAF_STREAM_TIMEOUT_US";
+}
+
+stepaf_status_t stepaf_stream_status(struct stepaf_stream *stream)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    if (!stream->failure && stream->watch) {
+        uint32_t fault = __atomic_load_n(&stream->watch->fault, __ATOMIC_ACQUIRE);
+        uint32_t peer = stream->watch->peer & ~STEPAF_WATCH_ANY;
+        if (fault && peer < ctx->n_peers) {
+            stream->failed_peer = (int)peer;
+            stream->failure =
+                ctx->peers[stream->failed_peer].lost ? STEPAF_ERR_PEER_LOST : STEPAF_ERR_TIMEOUT;
+        }
+    }
+    if (__builtin_expect(!stream->failure, 1))
+        return STEPAF_OK;
+    if (stream->any)
+        stepaf_any_blame(stream);
+    ctx->changed = true; /* the next commit begins anew */
+    if (stream->failed_peer < 0)
+        return stepaf_error_set(stream->failure, STEPAF_PHASE_NONE,
+                                "stream plan %u is over: CUDA has refused a part of an operation",
+                                stream->plan->index);
+    struct stepaf_peer *peer = &ctx->peers[stream->failed_peer];
+    if (peer->lost)
+        stream->failure = STEPAF_ERR_PEER_LOST;
+    stepaf_phase_t phase = stepaf_is_attention(ctx) ? STEPAF_PHASE_RESPONSE : STEPAF_PHASE_RECV;
+    if (stream->failure == STEPAF_ERR_PEER_LOST)
+        return stepaf_error_set_peer(stream->failure, phase, peer->who,
+                                     "stream plan %u is over: " STEPAF_WHO_FORMAT " is lost: %s",
+                                     stream->plan->index, STEPAF_WHO_ARGS(peer->who), peer->reason);
+    if (stream->failure == STEPAF_ERR_TIMEOUT && stream->any &&
+        stream->watch->peer & STEPAF_WATCH_ANY)
+        return stepaf_error_set_peer(
+            stream->failure, phase, peer->who,
+            "stream plan %u is over: nobody has sent anything for "
+            "STEPAF_STREAM_TIMEOUT_US; it was the turn of " STEPAF_WHO_FORMAT,
+            stream->plan->index, STEPAF_WHO_ARGS(peer->who));
+    return stepaf_error_set_peer(
+        stream->failure, phase, peer->who, "stream plan %u is over: " STEPAF_WHO_FORMAT " %s",
+        stream->plan->index, STEPAF_WHO_ARGS(peer->who), why_over(stream->failure));
+}
+
+void stepaf_stream_fail(struct stepaf_stream *stream, stepaf_status_t status, int peer)
+{
+    if (stream->failure)
+        return;
+    stream->failure = status;
+    stream->failed_peer = peer;
+    __atomic_store_n(&stream->watch->abort, 1, __ATOMIC_RELEASE);
+}
+
+stepaf_status_t stepaf_stream_break(struct stepaf_stream *stream, stepaf_status_t status)
+{
+    if (status) {
+        stepaf_stream_fail(stream, status, -1);
+        stream->plan->ctx->changed = true;
+    }
+    return status;
+}
+
+void stepaf_streams_peer_lost(struct stepaf_peer *peer)
+{
+    struct stepaf_ctx *ctx = peer->ctx;
+
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        struct stepaf_stream *stream = plan ? plan->stream : NULL;
+        if (!stream || !stream->epoch || stream->failure)
+            continue;
+        if (stream->relay)
+            (void)stepaf_relay_land(stream->relay); /* what it had sent before */
+        stepaf_stream_fail(stream, STEPAF_ERR_PEER_LOST, (int)peer->index);
+    }
+    /* Plans that have ended may have left waits on streams: all need all peers. */
+    for (struct stepaf_streams *streams = ctx->streams; streams; streams = streams->before)
+        for (uint32_t i = 0; i < streams->n_watches; i++)
+            __atomic_store_n(&streams->watches[i].abort, 1, __ATOMIC_RELEASE);
+}
+
+stepaf_status_t stepaf_stream_check(struct stepaf_stream *stream)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    if (__builtin_expect(ctx->state != STEPAF_CTX_OPEN, 0))
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
+                                ctx->state == STEPAF_CTX_BROKEN
+                                    ? "a commit failed halfway: the context can only be finalized"
+                                    : "a commit is under way");
+    if (__builtin_expect(!stream->epoch || stream->epoch != ctx->epoch, 0))
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
+                                "stream plan %u was made after the last commit",
+                                stream->plan->index);
+    return stepaf_stream_status(stream);
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu/stream_advert.h"
+
+#include "gpu/proxy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { INLET_BYTES = 8 + 3 * 4 + STEPAF_GPU_IPC + 4 * 8 };
+
+/* ---- telling ---- */
+
+static void pack_export(const struct stepaf_gpu_export *exported, struct stepaf_pack *pack)
+{
+    stepaf_pack_bytes(pack, exported->handle, sizeof(exported->handle));
+    stepaf_pack_u64(pack, exported->offset);
+    stepaf_pack_u64(pack, exported->bytes);
+    stepaf_pack_u64(pack, exported->process);
+    stepaf_pack_u64(pack, exported->address);
+}
+
+/* The driver does not say what the memory is for. */
+static stepaf_status_t not_shared(stepaf_status_t status, const char *what, uint64_t id)
+{
+    stepaf_error_t error = *stepaf_last_error();
+
+    return stepaf_error_set(status, STEPAF_PHASE_COMMIT, "%s %llu: %.250s", what,
+                            (unsigned long long)id, error.text);
+}
+
+static stepaf_status_t pack_inlet(struct stepaf_ctx *ctx, const struct stepaf_inlet *inlet,
+                                  uint64_t key, struct stepaf_pack *pack)
+{
+    struct stepaf_gpu_export place = {0};
+    stepaf_status_t status = STEPAF_OK;
+
+    if (inlet->way == STEPAF_WAY_PLACE)
+        status = stepaf_gpu_export(ctx->gpu, inlet->data, &place);
+    if (status)
+        return not_shared(status, "what is received of key", key);
+    stepaf_pack_u64(pack, inlet->offset);
+    stepaf_pack_u32(pack, inlet->stride);
+    stepaf_pack_u32(pack, inlet->pitch);
+    stepaf_pack_u32(pack, inlet->way);
+    pack_export(&place, pack);
+    return STEPAF_OK;
+}
+
+/* Peers on other nodes are many, and every rank reads this: of them there is no more than sizes. */
+static stepaf_status_t pack_plan(struct stepaf_ctx *ctx, const struct stepaf_stream *stream,
+                                 uint32_t n_direct, struct stepaf_pack *pack)
+{
+    const struct stepaf_plan_obj *plan = stream->plan;
+    stepaf_status_t status = STEPAF_OK;
+
+    stepaf_pack_u32(pack, plan->index);
+    stepaf_pack_u32(pack, plan->depth);
+    stepaf_pack_u32(pack, plan->n_push);
+    stepaf_pack_u32(pack, plan->n_pull);
+    stepaf_pack_u32(pack, ctx->n_peers);
+    for (uint32_t i = 0; i < plan->n_push; i++)
+        stepaf_pack_u64(pack, plan->push[i].key->id);
+    for (uint32_t i = 0; i < ctx->n_peers * plan->n_pull; i++)
+        stepaf_pack_u64(pack, plan->pull[i].key->id);
+    for (uint32_t i = 0; i < ctx->n_peers * stream->n_out; i++)
+        stepaf_pack_u32(pack, stepaf_is_attention(ctx) ? plan->push[i % stream->n_out].bytes
+                                                       : plan->pull[i].bytes);
+    for (uint32_t i = 0; i < ctx->n_peers * stream->n_in; i++)
+        stepaf_pack_u32(pack, stream->inlets[i].bytes);
+    stepaf_pack_u32(pack, n_direct);
+    for (uint32_t p = 0; p < ctx->n_peers && !status; p++) {
+        if (stepaf_peer_relayed(ctx, p))
+            continue;
+        stepaf_pack_u32(pack, p);
+        for (uint32_t i = 0; i < stream->n_in && !status; i++) {
+            uint32_t at = p * stream->n_in + i;
+            const struct stepaf_key *key =
+                stepaf_is_attention(ctx) ? plan->pull[at].key : plan->push[i].key;
+            status = pack_inlet(ctx, &stream->inlets[at], key->id, pack);
+        }
+    }
+    return status;
+}
+
+stepaf_status_t stepaf_streams_tell(struct stepaf_ctx *ctx)
+{
+    struct stepaf_pack *own = &ctx->streams->told;
+    struct stepaf_gpu_export inlets = {0};
+    struct stepaf_stream *stream = NULL;
+    stepaf_status_t status = STEPAF_OK;
+    uint32_t n = 0, n_direct = 0;
+
+    while ((stream = stepaf_stream_after(ctx, stream)))
+        n++;
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        n_direct += !stepaf_peer_relayed(ctx, p);
+    stepaf_pack_u32(own, n);
+    if (n_direct)
+        status = stepaf_gpu_export(ctx->gpu, ctx->streams->inlets, &inlets);
+    if (status)
+        return not_shared(status, "inlets of stream plans: bytes", ctx->streams->inlet_bytes);
+    pack_export(&inlets, own);
+    stepaf_pack_u64(own, ctx->streams->inlet_bytes);
+    stepaf_pack_u32(own, (uint32_t)ctx->env.cuda_engine);
+    while (!status && (stream = stepaf_stream_after(ctx, stream)))
+        status = pack_plan(ctx, stream, n_direct, own);
+    if (!status && own->failed)
+        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    return status;
+}
+
+void stepaf_streams_pack(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
+{
+    const struct stepaf_pack *told = ctx->streams ? &ctx->streams->told : NULL;
+
+    if (!told || !told->bytes) { /* no plan */
+        stepaf_pack_u64(pack, sizeof(uint32_t));
+        stepaf_pack_u32(pack, 0);
+        return;
+    }
+    stepaf_pack_u64(pack, told->bytes);
+    stepaf_pack_bytes(pack, told->data, told->bytes);
+}
+
+/* ---- reading ---- */
+
+static struct stepaf_gpu_export unpack_export(struct stepaf_unpack *unpack)
+{
+    struct stepaf_gpu_export exported = {0};
+    const void *handle = stepaf_unpack_bytes(unpack, sizeof(exported.handle));
+
+    if (handle)
+        memcpy(exported.handle, handle, sizeof(exported.handle));
+    exported.offset = stepaf_unpack_u64(unpack);
+    exported.bytes = stepaf_unpack_u64(unpack);
+    exported.process = stepaf_unpack_u64(unpack);
+    exported.address = stepaf_unpack_u64(unpack);
+    return exported;
+}
+
+static bool read_plan(struct stepaf_unpack *unpack, int role, struct stepaf_told_plan *plan)
+{
+    plan->number = stepaf_unpack_u32(unpack);
+    plan->depth = stepaf_unpack_u32(unpack);
+    plan->n_push = stepaf_unpack_u32(unpack);
+    plan->n_pull = stepaf_unpack_u32(unpack);
+    plan->n_peers = stepaf_unpack_u32(unpack);
+    if (unpack->failed || !plan->depth || plan->depth > STEPAF_MAX_DEPTH || !plan->n_push ||
+        plan->n_push > STEPAF_MAX_TENSORS || !plan->n_pull || plan->n_pull > STEPAF_MAX_TENSORS)
+        return false;
+    for (uint32_t i = 0; i < plan->n_push; i++)
+        plan->push[i] = stepaf_unpack_u64(unpack);
+    plan->pulls = *unpack;
+    (void)stepaf_unpack_bytes(unpack, (size_t)plan->n_peers * plan->n_pull * 8);
+    size_t n_out = role == STEPAF_ATTENTION ? plan->n_push : plan->n_pull;
+    plan->sizes = *unpack;
+    (void)stepaf_unpack_bytes(unpack, plan->n_peers * n_out * 4);
+    plan->rooms = *unpack;
+    size_t n_in = role == STEPAF_ATTENTION ? plan->n_pull : plan->n_push;
+    (void)stepaf_unpack_bytes(unpack, plan->n_peers * n_in * 4);
+    plan->n_direct = stepaf_unpack_u32(unpack);
+    plan->inlets = *unpack;
+    (void)stepaf_unpack_bytes(unpack, plan->n_direct * (4 + n_in * INLET_BYTES));
+    return !unpack->failed;
+}
+
+stepaf_status_t stepaf_told_read(struct stepaf_unpack unpack, int role, int world_rank,
+                                 struct stepaf_told *told_p)
+{
+    struct stepaf_told told = {.n_plans = stepaf_unpack_u32(&unpack)};
+    bool ok = !unpack.failed && told.n_plans <= STEPAF_MAX_PLANS;
+
+    if (ok && told.n_plans) {
+        told.inlets = unpack_export(&unpack);
+        told.inlet_bytes = stepaf_unpack_u64(&unpack);
+        told.engine = stepaf_unpack_u32(&unpack);
+        told.plans = calloc(told.n_plans, sizeof(told.plans[0]));
+        if (!told.plans)
+            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    }
+    ok = ok && told.engine <= STEPAF_ENV_ENGINE_CE;
+    for (uint32_t i = 0; ok && i < told.n_plans; i++)
+        ok = read_plan(&unpack, role, &told.plans[i]);
+    if (!ok || unpack.at != unpack.end) {
+        free(told.plans);
+        return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
+                                "what rank %d tells of its stream plans is malformed", world_rank);
+    }
+    *told_p = told;
+    return STEPAF_OK;
+}
+
+void stepaf_told_free(struct stepaf_told *told)
+{
+    free(told->plans);
+}
+
+uint64_t stepaf_told_pull(const struct stepaf_told_plan *plan, uint32_t peer, uint32_t i)
+{
+    struct stepaf_unpack unpack = plan->pulls;
+
+    (void)stepaf_unpack_bytes(&unpack, ((size_t)peer * plan->n_pull + i) * 8);
+    return stepaf_unpack_u64(&unpack);
+}
+
+uint32_t stepaf_told_size(const struct stepaf_told_plan *plan, uint32_t n_out, uint32_t peer,
+                          uint32_t i)
+{
+    struct stepaf_unpack unpack = plan->sizes;
+
+    (void)stepaf_unpack_bytes(&unpack, ((size_t)peer * n_out + i) * 4);
+    return stepaf_unpack_u32(&unpack);
+}
+
+uint32_t stepaf_told_room(const struct stepaf_told_plan *plan, uint32_t n_in, uint32_t peer,
+                          uint32_t i)
+{
+    struct stepaf_unpack unpack = plan->rooms;
+
+    (void)stepaf_unpack_bytes(&unpack, ((size_t)peer * n_in + i) * 4);
+    return stepaf_unpack_u32(&unpack);
+}
+
+bool stepaf_told_inlet(const struct stepaf_told_plan *plan, uint32_t n_in, uint32_t peer,
+                       uint32_t i, struct stepaf_told_inlet *inlet_p)
+{
+    struct stepaf_unpack unpack = plan->inlets;
+    uint32_t n = 0;
+
+    for (; n < plan->n_direct && stepaf_unpack_u32(&unpack) != peer; n++)
+        (void)stepaf_unpack_bytes(&unpack, (size_t)n_in * INLET_BYTES);
+    if (n == plan->n_direct)
+        return false;
+    (void)stepaf_unpack_bytes(&unpack, (size_t)i * INLET_BYTES);
+    inlet_p->offset = stepaf_unpack_u64(&unpack);
+    inlet_p->stride = stepaf_unpack_u32(&unpack);
+    inlet_p->pitch = stepaf_unpack_u32(&unpack);
+    inlet_p->way = stepaf_unpack_u32(&unpack);
+    inlet_p->place = unpack_export(&unpack);
+    return true;
+}
+
+/* Whether two plans have the same keys, each for one of its peers. */
+static bool is_same(const struct stepaf_told_plan *one, uint32_t peer,
+                    const struct stepaf_told_plan *other, uint32_t its_peer)
+{
+    bool same = one->depth == other->depth && one->n_push == other->n_push &&
+                one->n_pull == other->n_pull && peer < one->n_peers && its_peer < other->n_peers &&
+                !memcmp(one->push, other->push, one->n_push * sizeof(one->push[0]));
+
+    for (uint32_t k = 0; same && k < one->n_pull; k++)
+        same = stepaf_told_pull(one, peer, k) == stepaf_told_pull(other, its_peer, k);
+    return same;
+}
+
+const struct stepaf_told_plan *stepaf_told_match(const struct stepaf_told *told, uint32_t slot,
+                                                 const struct stepaf_told *own,
+                                                 const struct stepaf_told_plan *plan, uint32_t peer)
+{
+    uint32_t before = 0;
+
+    for (const struct stepaf_told_plan *one = own->plans; one < plan; one++)
+        before += is_same(one, peer, plan, peer);
+    for (uint32_t i = 0; i < told->n_plans; i++)
+        if (is_same(&told->plans[i], slot, plan, peer) && before-- == 0)
+            return &told->plans[i];
+    return NULL;
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu/stream_any.h"
+
+#include <stdlib.h>
+
+_Static_assert((int)STEPAF_ANY_TENSORS == (int)STEPAF_MAX_TENSORS, "all of a peer's");
+
+enum { ALIGN = 512, OCTET = 8 /* threads of the gate that look at a head */ };
+
+static uint64_t round_up(uint64_t bytes, uint64_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+stepaf_status_t stepaf_any_make(struct stepaf_stream *stream)
+{
+    if (stream->n_send > 1 || stream->n_receive > 1)
+        return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE,
+                                "a plan that takes any batch carries at most %d tensors each way, "
+                                "over all peers",
+                                STEPAF_FLOW_LANES);
+    stream->any = calloc(1, sizeof(*stream->any));
+    if (!stream->any)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+    return STEPAF_OK;
+}
+
+uint64_t stepaf_any_limit(const struct stepaf_stream *stream)
+{
+    return (uint64_t)stream->plan->depth * stream->plan->ctx->n_peers;
+}
+
+/* ---- control memory: lanes that go out, that come in; ring; next; origin ---- */
+
+/* Twice as many as can be received and not answered: blocks of an answer that have nothing to send
+ * may look for their entry only after it has come to the worker, whose next batch has an entry of
+ * its own, then. Before an entry is used again, a later answer has begun, and these have ended. */
+static uint32_t ring_entries(const struct stepaf_stream *stream)
+{
+    uint32_t n = 1;
+
+    while (n < 2 * stepaf_any_limit(stream))
+        n *= 2; /* so that a count that wraps goes on in its place */
+    return n;
+}
+
+static uint64_t lanes_bytes(const struct stepaf_stream *stream, uint32_t n_each)
+{
+    return round_up((uint64_t)stream->plan->ctx->n_peers * n_each * sizeof(struct stepaf_any_lane),
+                    ALIGN);
+}
+
+static uint64_t ring_bytes(const struct stepaf_stream *stream)
+{
+    return round_up(ring_entries(stream) * sizeof(struct stepaf_any_entry), ALIGN);
+}
+
+static uint64_t next_bytes(const struct stepaf_stream *stream)
+{
+    return round_up((stream->plan->ctx->n_peers + 1ull) * sizeof(struct stepaf_any_next), ALIGN);
+}
+
+uint64_t stepaf_any_control_bytes(const struct stepaf_stream *stream)
+{
+    return lanes_bytes(stream, stream->n_out) + lanes_bytes(stream, stream->n_in) +
+           ring_bytes(stream) + next_bytes(stream) + ALIGN;
+}
+
+/* ---- flows ---- */
+
+/* The lanes of all slots, from the flows of the first and the second. One leg has them all. */
+static stepaf_status_t write_lanes(const struct stepaf_stream *stream,
+                                   const struct stepaf_leg *slots, bool sending, uint8_t *control)
+{
+    struct stepaf_any_lane lanes[STEPAF_FLOW_LANES];
+    uint32_t n_lanes = slots[0].flow.n_lanes;
+
+    for (uint32_t i = 0; i < n_lanes; i++) {
+        const struct stepaf_lane *one = &slots[0].flow.lanes[i], *other = one;
+        if (stream->plan->depth > 1)
+            other = &slots[1].flow.lanes[i];
+        lanes[i] = (struct stepaf_any_lane){
+            .lane = *one,
+            .head_stride = (uint32_t)(other->head - one->head),
+            .body_stride = (uint32_t)(other->body - one->body),
+            .data_stride = (uint32_t)((uintptr_t)other->data - (uintptr_t)one->data),
+        };
+        if (sending)
+            lanes[i].lane.copied = 0; /* a copy engine has to be told where to */
+    }
+    return stepaf_gpu_write(stream->plan->ctx->gpu, control, lanes, n_lanes * sizeof(lanes[0]));
+}
+
+/* Whether a lane takes more blocks than another of the same tensor. */
+static bool is_wider(const struct stepaf_lane *lane, const struct stepaf_lane *than, bool sending)
+{
+    bool unpacks = lane->way == STEPAF_WAY_PIECES || lane->way == STEPAF_WAY_INLET;
+    bool its = than->way == STEPAF_WAY_PIECES || than->way == STEPAF_WAY_INLET;
+
+    if (!sending && unpacks != its)
+        return unpacks;
+    return lane->bytes > than->bytes;
+}
+
+/* Share out blocks over the tensors of one peer, whichever it is: as the widest ask for. */
+static uint32_t share_out(const struct stepaf_stream *stream, const struct stepaf_flow *slot,
+                          bool sending, struct stepaf_any_flow *flow)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+    struct stepaf_flow widest = {.n_lanes = flow->n_each};
+    uint32_t limit = stepaf_stream_blocks(ctx);
+
+    for (uint32_t i = 0; i < slot->n_lanes; i++) {
+        struct stepaf_lane *lane = &widest.lanes[i % flow->n_each];
+        if (i < flow->n_each || is_wider(&slot->lanes[i], lane, sending))
+            *lane = slot->lanes[i];
+        lane->copied = 0;
+    }
+    if (!sending) {
+        uint32_t threads = (uint32_t)round_up(slot->n_lanes * OCTET, STEPAF_WARP);
+        stream->any->gate_threads = stepaf_stream_set_gate(&widest);
+        if (stream->any->gate_threads < threads)
+            stream->any->gate_threads = threads;
+    }
+    uint32_t blocks = stepaf_stream_deal(&widest, sending, limit);
+    flow->gate_takes = widest.gate_takes;
+    flow->gate_ends = !blocks;
+    for (uint32_t i = 0; i < flow->n_each; i++)
+        flow->shares[i] = (struct stepaf_any_share){
+            .bytes = UINT32_MAX,
+            .first = widest.lanes[i].first,
+            .n = widest.lanes[i].n,
+        };
+    return blocks;
+}
+
+static bool is_aligned(const struct stepaf_stream *stream, const struct stepaf_leg *slots)
+{
+    bool aligned = true;
+
+    for (uint32_t s = 0; s < stream->plan->depth; s++)
+        aligned = aligned && slots[s].flow.aligned;
+    return aligned;
+}
+
+static struct stepaf_any_flow flow_begin(const struct stepaf_stream *stream,
+                                         const struct stepaf_leg *slots, uint32_t n_each)
+{
+    const struct stepaf_flow *first = &slots[0].flow;
+
+    return (struct stepaf_any_flow){
+        .counts = first->counts,
+        .done = first->done,
+        .failed = first->failed,
+        .landed = first->landed,
+        .watch = first->watch,
+        .timeout_ns = first->timeout_ns,
+        .epoch = first->epoch,
+        .ring_mask = ring_entries(stream) - 1,
+        .n_peers = (uint16_t)stream->plan->ctx->n_peers,
+        .n_each = (uint8_t)n_each,
+        .depth = stream->plan->depth,
+        .aligned = is_aligned(stream, slots),
+    };
+}
+
+/* What an answer can hold, whichever worker's it is. */
+static void find_room(struct stepaf_stream *stream)
+{
+    const struct stepaf_flow *slot = &stream->send[0].flow;
+
+    for (uint32_t i = 0; i < slot->n_lanes; i++) {
+        uint32_t *room = &stream->any->room[i % stream->n_out];
+        if (i < stream->n_out || slot->lanes[i].bytes < *room)
+            *room = slot->lanes[i].bytes;
+    }
+}
+
+stepaf_status_t stepaf_any_begin(struct stepaf_stream *stream, uint8_t *control)
+{
+    struct stepaf_any *any = stream->any;
+    uint8_t *in = control + lanes_bytes(stream, stream->n_out);
+    uint8_t *ring = in + lanes_bytes(stream, stream->n_in);
+    stepaf_status_t status = write_lanes(stream, stream->send, true, control);
+
+    if (!status)
+        status = write_lanes(stream, stream->receive, false, in);
+    if (status)
+        return status;
+    any->send = flow_begin(stream, stream->send, stream->n_out);
+    any->receive = flow_begin(stream, stream->receive, stream->n_in);
+    any->send.lanes = (struct stepaf_any_lane *)control;
+    any->receive.lanes = (struct stepaf_any_lane *)in;
+    any->send.ring = any->receive.ring = (struct stepaf_any_entry *)ring;
+    any->receive.next = (struct stepaf_any_next *)(ring + ring_bytes(stream));
+    any->receive.origin = (uint32_t *)(ring + ring_bytes(stream) + next_bytes(stream));
+    if (stream->plan->depth > 1)
+        any->receive.landed_stride =
+            (uint32_t)(stream->receive[1].flow.landed - stream->receive[0].flow.landed);
+    any->send_blocks = share_out(stream, &stream->send[0].flow, true, &any->send);
+    any->unpack_blocks = share_out(stream, &stream->receive[0].flow, false, &any->receive);
+    find_room(stream);
+    return STEPAF_OK;
+}
+
+void stepaf_any_blame(struct stepaf_stream *stream)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    if (stream->failure != STEPAF_ERR_TIMEOUT || !(stream->watch->peer & STEPAF_WATCH_ANY))
+        return;
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (ctx->peers[p].lost) {
+            stream->failed_peer = (int)p;
+            return;
+        }
+}
+
+/* ---- enqueueing ---- */
+
+static stepaf_status_t change_one(const struct stepaf_stream *stream, uint32_t i,
+                                  const stepaf_tensor_t *tensor, struct stepaf_any_flow *flow)
+{
+    const struct stepaf_plan_obj *plan = stream->plan;
+    const struct stepaf_key *key = plan->pull[i].key;
+    const struct stepaf_region *region;
+
+    if (tensor->key != key->id)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
+                                "tensor %u is of key %llu, planned was %llu", i,
+                                (unsigned long long)tensor->key, (unsigned long long)key->id);
+    if (tensor->bytes > stream->any->room[i])
+        return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_RESPOND,
+                                "tensor %u: %zu bytes, planned were %u, or more for some workers",
+                                i, tensor->bytes, stream->any->room[i]);
+    flow->shares[i].bytes = (uint32_t)tensor->bytes;
+    if (!tensor->data || !tensor->bytes)
+        return STEPAF_OK;
+    region = stepaf_region_find(plan->ctx, tensor->data, tensor->bytes);
+    if (!region || (region->kind != STEPAF_MEM_CUDA && !region->pinned))
+        return stepaf_error_set(
+            STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_RESPOND,
+            "tensor %u: its %zu bytes are neither in registered GPU memory nor in "
+            "host memory that a stream plan names",
+            i, tensor->bytes);
+    flow->shares[i].data = tensor->data;
+    flow->aligned = flow->aligned && (uintptr_t)tensor->data % 16 == 0;
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_any_send(struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
+                                void *cuda_stream)
+{
+    const struct stepaf_any *any = stream->any;
+    const struct stepaf_any_flow *flow = &any->send;
+    struct stepaf_any_flow changed;
+    stepaf_status_t status = stepaf_stream_check(stream);
+
+    if (!status && tensors) {
+        changed = *flow;
+        flow = &changed;
+        for (uint32_t i = 0; i < stream->n_out && !status; i++)
+            status = change_one(stream, i, &tensors[i], &changed);
+    }
+    if (!status)
+        status = stepaf_gpu_launch_any(stream->plan->ctx->gpu, STEPAF_KERNEL_SEND_ANY, flow,
+                                       any->send_blocks, STEPAF_WARP, true, cuda_stream);
+    if (status)
+        return status;
+    stream->plan->seq++;
+    stream->n_sent++;
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_any_receive(struct stepaf_stream *stream, void *cuda_stream)
+{
+    const struct stepaf_any *any = stream->any;
+    struct stepaf_gpu *gpu = stream->plan->ctx->gpu;
+    stepaf_status_t status = stepaf_stream_check(stream);
+
+    if (!status)
+        status = stepaf_gpu_launch_any(gpu, STEPAF_KERNEL_GATE_ANY, &any->receive, 1,
+                                       any->gate_threads, false, cuda_stream);
+    if (!status && any->unpack_blocks)
+        status = stepaf_stream_break(
+            stream, stepaf_gpu_launch_any(gpu, STEPAF_KERNEL_UNPACK_ANY, &any->receive,
+                                          any->unpack_blocks, STEPAF_WARP, true, cuda_stream));
+    if (!status)
+        stream->n_received++;
+    return status;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stream plans that take the next batch of any one worker: STEPAF_PLAN_ANY.
+ *
+ * The GPU finds whose batch it is. So there is one flow each way for all slots, with the lanes of
+ * all peers and slots behind it in GPU memory (device/kernels.h); they are made from the flows that
+ * an ordinary plan would have. */
+#ifndef STEPAF_GPU_STREAM_ANY_H
+#define STEPAF_GPU_STREAM_ANY_H
+
+#include "gpu/stream.h"
+
+struct stepaf_any {
+    struct stepaf_any_flow send;
+    struct stepaf_any_flow receive;
+    uint32_t send_blocks;
+    uint32_t unpack_blocks; /* 0: the gate does all */
+    uint32_t gate_threads;
+    uint32_t room[STEPAF_ANY_TENSORS]; /* what an answer can hold, to any of the workers */
+};
+
+/* Make @a stream, of an FFN rank, such a one; stepaf_stream_free ends it. */
+stepaf_status_t stepaf_any_make(struct stepaf_stream *stream);
+/* Bytes of control memory that it needs, behind what every plan has. */
+uint64_t stepaf_any_control_bytes(const struct stepaf_stream *stream);
+/* Commit: after the flows are compiled. */
+stepaf_status_t stepaf_any_begin(struct stepaf_stream *stream, uint8_t *control);
+
+/* The plan is over: if any peer would have done, see whether it is because one is lost. */
+void stepaf_any_blame(struct stepaf_stream *stream);
+
+/* How many batches can be received and not answered. */
+uint64_t stepaf_any_limit(const struct stepaf_stream *stream);
+
+/* Hot: enqueue. @a tensors: NULL, or n_out, the same for every worker. */
+stepaf_status_t stepaf_any_send(struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
+                                void *cuda_stream);
+stepaf_status_t stepaf_any_receive(struct stepaf_stream *stream, void *cuda_stream);
+
+#endif

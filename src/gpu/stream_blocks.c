@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How many blocks and threads the kernels of stream plans have, and which works for which tensor. */
+#include <stdlib.h>
+
+#include "gpu/stream.h"
+
+enum {
+    GATE_THREADS = 512, /* as kernels.cu has it */
+    COPY_SHARE = 1024   /* bytes that a block of PLACE copies in one go */
+};
+
+/* Where several plans are under way at once, they are faster with fewer: half of them each for two plans,
+ * a quarter for three and more. */
+uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx)
+{
+    uint32_t n_plans = 0; /* 1 to 3 in the end: the caller has one */
+
+    if (ctx->env.cuda_blocks)
+        return (uint32_t)ctx->env.cuda_blocks;
+    for (uint32_t i = 0; i < ctx->plans.n && n_plans < 3; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        n_plans += plan && plan->stream;
+    }
+    return STEPAF_FLOW_BLOCKS >> (n_plans - 1);
+}
+
+/* Few pieces are not worth a kernel of their own. */
+uint32_t stepaf_stream_set_gate(struct stepaf_flow *flow)
+{
+    uint64_t groups = 0, threads;
+
+    for (uint32_t i = 0; i < flow->n_lanes; i++)
+        if (flow->lanes[i].way == STEPAF_WAY_PIECES)
+            groups += stepaf_piece_groups(flow->lanes[i].bytes);
+    flow->gate_takes = groups && groups <= STEPAF_GATE_GROUPS;
+    threads = flow->n_lanes * 8ull;
+    if (flow->gate_takes && threads < groups * STEPAF_WARP)
+        threads = groups * STEPAF_WARP;
+    if (threads > GATE_THREADS)
+        threads = GATE_THREADS;
+    return (uint32_t)(threads + STEPAF_WARP - 1) / STEPAF_WARP * STEPAF_WARP;
+}
+
+static uint32_t blocks_wanted(const struct stepaf_flow *flow, const struct stepaf_lane *lane,
+                              bool sending)
+{
+    uint64_t n = 1;
+
+    if (sending ? lane->copied : lane->way == STEPAF_WAY_PIECES && flow->gate_takes)
+        return 0; /* a copy engine does it, or the gate */
+    if (lane->way == STEPAF_WAY_PIECES)
+        n = stepaf_piece_groups(lane->bytes);
+    else if (lane->way == STEPAF_WAY_INLET || (sending && lane->way == STEPAF_WAY_PLACE))
+        n = ((uint64_t)lane->bytes + COPY_SHARE - 1) / COPY_SHARE;
+    else if (!sending)
+        return 0; /* the gate sees all of it */
+    return n > STEPAF_FLOW_BLOCKS ? STEPAF_FLOW_BLOCKS : n ? (uint32_t)n : 1;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct stepaf_lane *const *one = a;
+    const struct stepaf_lane *const *other = b;
+
+    return ((*one)->bytes > (*other)->bytes) - ((*one)->bytes < (*other)->bytes);
+}
+
+/* Share out @a limit blocks, at least one for each lane that wants any. The first are for the
+ * smallest lanes, so that no head comes late. Return how many. */
+uint32_t stepaf_stream_deal(struct stepaf_flow *flow, bool sending, uint32_t limit)
+{
+    struct stepaf_lane *order[STEPAF_FLOW_LANES];
+    uint32_t sum = 0, first = 0, n_wanting = 0;
+
+    for (uint32_t i = 0; i < flow->n_lanes; i++) {
+        uint32_t wanted = blocks_wanted(flow, &flow->lanes[i], sending);
+        n_wanting += wanted > 0;
+        sum += wanted;
+        order[i] = &flow->lanes[i];
+    }
+    qsort(order, flow->n_lanes, sizeof(order[0]), by_bytes);
+    if (limit < n_wanting)
+        limit = n_wanting;
+    for (uint32_t i = 0; i < flow->n_lanes; i++) {
+        struct stepaf_lane *lane = order[i];
+        uint32_t n = blocks_wanted(flow, lane, sending);
+        if (sum > limit && n > 1) /* in proportion to what is left when each has one */
+            n = 1 + (uint32_t)((uint64_t)(n - 1) * (limit - n_wanting) / (sum - n_wanting));
+        lane->first = (uint16_t)first;
+        lane->n = (uint16_t)n;
+        first += n;
+    }
+    return first;
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stream plans at the commit: map what the peers have told, and make the flows. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/proxy.h"
+#include "gpu/stream_advert.h"
+#include "gpu/stream_any.h"
+
+static stepaf_status_t bad_inlet(const struct stepaf_peer *peer)
+{
+    return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
+                                 "an inlet of " STEPAF_WHO_FORMAT " is not where it can be",
+                                 STEPAF_WHO_ARGS(peer->who));
+}
+
+/* Map a piece of the peer's memory, of which @a bytes are to be written; *allocation_p: where what it lies
+ * in begins. */
+static stepaf_status_t map(struct stepaf_peer *peer, const struct stepaf_gpu_export *exported,
+                           uint64_t bytes, uint8_t **ptr_p, const void **allocation_p)
+{
+    struct stepaf_streams *streams = peer->ctx->streams;
+    void **imports = realloc(streams->imports, (streams->n_imports + 1) * sizeof(*imports));
+    struct stepaf_gpu_place place;
+    stepaf_status_t status;
+    void *ptr;
+
+    if (!imports)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    streams->imports = imports;
+    status = stepaf_gpu_import(peer->ctx->gpu, exported, &ptr);
+    if (status) {
+        stepaf_error_t error = *stepaf_last_error();
+        return stepaf_error_set_peer(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
+                                     "the GPU memory of " STEPAF_WHO_FORMAT
+                                     " cannot be reached: %s",
+                                     STEPAF_WHO_ARGS(peer->who), error.text);
+    }
+    imports[streams->n_imports++] = ptr;
+    stepaf_gpu_classify(ptr, &place);
+    if (!place.is_device || !place.base || (uint8_t *)ptr < (uint8_t *)place.base ||
+        bytes > place.bytes - (size_t)((uint8_t *)ptr - (uint8_t *)place.base))
+        return bad_inlet(peer);
+    *ptr_p = ptr;
+    *allocation_p = place.base;
+    return STEPAF_OK;
+}
+
+/* Bytes that the way needs at the receiver, after the head. */
+static uint64_t inlet_need(uint32_t way, uint32_t bytes)
+{
+    if (way == STEPAF_WAY_PIECES)
+        return STEPAF_HEAD_BYTES + stepaf_piece_groups(bytes) * STEPAF_GROUP_BYTES;
+    return STEPAF_HEAD_BYTES + (way == STEPAF_WAY_INLET ? bytes : 0);
+}
+
+static stepaf_status_t join_inlet(struct stepaf_peer *peer, const struct stepaf_told *told,
+                                  const struct stepaf_told_inlet *inlet, uint32_t bytes,
+                                  uint32_t depth, uint8_t *inlets, struct stepaf_outlet *outlet_p)
+{
+    uint64_t span = (uint64_t)inlet->stride * depth;
+    stepaf_status_t status = STEPAF_OK;
+
+    if (inlet->way > STEPAF_WAY_INLET || inlet->offset > told->inlet_bytes ||
+        span > told->inlet_bytes - inlet->offset || (inlet->offset | inlet->stride) % 128 ||
+        inlet_need(inlet->way, bytes) > inlet->stride ||
+        (inlet->way == STEPAF_WAY_HEAD && bytes > STEPAF_HEAD_DATA) ||
+        (depth > 1 && inlet->pitch < bytes))
+        return bad_inlet(peer);
+    *outlet_p = (struct stepaf_outlet){
+        .inlet = inlets + inlet->offset,
+        .allocation = inlets, /* all of its inlets lie in one */
+        .stride = inlet->stride,
+        .pitch = inlet->pitch,
+        .bytes = bytes,
+        .way = (uint8_t)inlet->way,
+    };
+    if (inlet->way == STEPAF_WAY_PLACE)
+        status = map(peer, &inlet->place, (uint64_t)inlet->pitch * (depth - 1) + bytes,
+                     &outlet_p->place, &outlet_p->allocation);
+    return status;
+}
+
+/* A plan of one's own, as one tells it. */
+static const struct stepaf_told_plan *find_own(const struct stepaf_told *own,
+                                               const struct stepaf_stream *stream)
+{
+    for (uint32_t i = 0; i < own->n_plans; i++)
+        if (own->plans[i].number == stream->plan->index)
+            return &own->plans[i];
+    return NULL;
+}
+
+/* Find where @a stream's tensors go at one peer, and how its come. */
+static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_peer *peer,
+                                 const struct stepaf_told *own, const struct stepaf_told *told,
+                                 uint8_t *inlets, struct stepaf_outlet *outlets)
+{
+    struct stepaf_ctx *ctx = peer->ctx;
+    const struct stepaf_told_plan *mine = find_own(own, stream);
+    const struct stepaf_told_plan *its =
+        mine ? stepaf_told_match(told, ctx->mesh.slot, own, mine, peer->index) : NULL;
+    stepaf_status_t status = its ? STEPAF_OK : bad_inlet(peer); /* judged before */
+
+    for (uint32_t i = 0; i < stream->n_in && !status; i++) {
+        struct stepaf_inlet *inlet = &stream->inlets[peer->index * stream->n_in + i];
+        inlet->planned = stepaf_told_size(its, stream->n_in, ctx->mesh.slot, i);
+        inlet->copied = stepaf_stream_is_copied(told->engine, inlet->way, inlet->planned);
+    }
+    for (uint32_t i = 0; i < stream->n_out && !status; i++) {
+        uint32_t room = stepaf_told_room(its, stream->n_out, ctx->mesh.slot, i);
+        struct stepaf_told_inlet inlet;
+        status =
+            stepaf_told_inlet(its, stream->n_out, ctx->mesh.slot, i, &inlet)
+                ? join_inlet(peer, told, &inlet, room, stream->plan->depth, inlets, &outlets[i])
+                : bad_inlet(peer);
+    }
+    return status;
+}
+
+/* A relayed peer's share of every plan's outlets: they are this process's own. */
+static void relay_one(const struct stepaf_peer *peer, struct stepaf_outlet **outlets)
+{
+    const struct stepaf_ctx *ctx = peer->ctx;
+
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->stream)
+            stepaf_relay_outlets(ctx->streams, plan->stream, peer->index,
+                                 &outlets[i][peer->index * plan->stream->n_out]);
+    }
+}
+
+/* All that one peer tells: its inlet memory, then a share of every plan's outlets. */
+static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_declaration *its,
+                                const struct stepaf_told *own, struct stepaf_outlet **outlets)
+{
+    struct stepaf_ctx *ctx = peer->ctx;
+    const void *allocation;
+    struct stepaf_told told;
+    uint8_t *inlets = NULL;
+    stepaf_status_t status;
+
+    if (stepaf_peer_relayed(ctx, peer->index)) {
+        relay_one(peer, outlets);
+        return STEPAF_OK;
+    }
+    status = stepaf_told_read(its->streams, its->role, its->world_rank, &told);
+    if (status)
+        return status;
+    status = map(peer, &told.inlets, told.inlet_bytes, &inlets, &allocation);
+    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->stream)
+            status = join_peer(plan->stream, peer, own, &told, inlets,
+                               &outlets[i][peer->index * plan->stream->n_out]);
+    }
+    stepaf_told_free(&told);
+    return status;
+}
+
+/* Make a stream plan ready to go, from its first operation on. */
+static void begin(struct stepaf_stream *stream, const struct stepaf_outlet *outlets,
+                  uint8_t *control)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    stepaf_relay_begin(stream);
+    stream->watch = &ctx->streams->watches[stream->plan->index];
+    stepaf_stream_compile(stream, outlets, control);
+    ctx->streams->failed[ctx->streams->n_failed++] = (uint32_t *)control;
+    stream->n_sent = 0;
+    stream->n_received = 0;
+    stream->failure = STEPAF_OK;
+    stream->failed_peer = -1;
+    stream->epoch = ctx->epoch;
+}
+
+/* Twins of plans that are no more end, others begin. */
+static stepaf_status_t make_twins(struct stepaf_ctx *ctx)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    stepaf_relays_sweep(ctx);
+    for (struct stepaf_stream *stream = NULL;
+         !status && (stream = stepaf_stream_after(ctx, stream));)
+        status = stepaf_relay_make_twin(stream);
+    return status;
+}
+
+stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx,
+                                    const struct stepaf_declaration *declarations)
+{
+    const struct stepaf_declaration *mine = &declarations[ctx->boot.rank];
+    struct stepaf_outlet **outlets;
+    stepaf_status_t status = STEPAF_OK;
+    struct stepaf_told own;
+    uint64_t at = 0;
+
+    if (!ctx->streams)
+        return STEPAF_OK;
+    ctx->streams->joined = true;
+    if (!ctx->streams->control)
+        return make_twins(ctx);
+    status = stepaf_told_read(mine->streams, mine->role, mine->world_rank, &own);
+    if (status)
+        return status;
+    uint32_t n_plans = ctx->plans.n;
+    outlets = calloc(n_plans + 1, sizeof(*outlets));
+    if (!outlets)
+        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (!plan || !plan->stream)
+            continue;
+        outlets[i] = calloc((size_t)ctx->n_peers * plan->stream->n_out, sizeof(*outlets[i]));
+        if (!outlets[i])
+            status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    }
+    for (uint32_t p = 0; p < ctx->n_peers && !status; p++)
+        status =
+            join_one(&ctx->peers[p], &declarations[ctx->peers[p].who.world_rank], &own, outlets);
+    for (struct stepaf_stream *stream = NULL;
+         !status && (stream = stepaf_stream_after(ctx, stream));) {
+        begin(stream, outlets[stream->plan->index], ctx->streams->control + at);
+        at += stepaf_stream_control_bytes(stream);
+        if (stream->any)
+            status = stepaf_any_begin(stream, ctx->streams->control + at -
+                                                  stepaf_any_control_bytes(stream));
+    }
+    for (uint32_t i = 0; outlets && i < n_plans; i++)
+        free(outlets[i]);
+    free(outlets);
+    if (!status)
+        status = make_twins(ctx);
+    stepaf_told_free(&own);
+    return status;
+}
+
+/* Free what operations of this commit have used, but for the words that tell graphs of those days
+ * that there is nothing to do any more, and what these look at before they look there. */
+static void retire(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
+{
+    uint32_t over = 1;
+
+    for (uint32_t i = 0; i < streams->n_failed; i++) /* what still waits need not any more */
+        (void)stepaf_gpu_write(ctx->gpu, streams->failed[i], &over, sizeof(over));
+    streams->n_failed = 0;
+    for (uint32_t i = 0; i < streams->n_imports; i++)
+        stepaf_gpu_unimport(ctx->gpu, streams->imports[i]);
+    free(streams->imports);
+    streams->imports = NULL;
+    streams->n_imports = 0;
+    if (streams->stream)
+        stepaf_gpu_stream_destroy(ctx->gpu, streams->stream);
+    streams->stream = NULL;
+    free(streams->told.data);
+    streams->told = (struct stepaf_pack){0};
+    if (streams->inlets && !streams->captured) {
+        stepaf_gpu_free(ctx->gpu, streams->inlets); /* waits until they have come to their end */
+        streams->inlets = NULL;
+    }
+    stepaf_relays_retire(ctx, streams);
+}
+
+void stepaf_streams_settle(struct stepaf_ctx *ctx)
+{
+    if (ctx->streams && ctx->streams->before)
+        retire(ctx, ctx->streams->before);
+}
+
+/* Free the last. */
+static void pop(struct stepaf_ctx *ctx)
+{
+    struct stepaf_streams *streams = ctx->streams;
+
+    ctx->streams = streams->before;
+    retire(ctx, streams);
+    stepaf_relays_free(ctx, streams);
+    if (streams->inlets)
+        stepaf_gpu_free(ctx->gpu, streams->inlets);
+    if (streams->control)
+        stepaf_gpu_free(ctx->gpu, streams->control);
+    if (streams->watches)
+        stepaf_gpu_free_host(ctx->gpu, streams->watches);
+    free(streams->failed);
+    free(streams);
+}
+
+void stepaf_streams_undo(struct stepaf_ctx *ctx)
+{
+    if (!ctx->streams || ctx->streams->joined)
+        return;
+    stepaf_relays_undo(ctx);
+    pop(ctx);
+}
+
+void stepaf_streams_free(struct stepaf_ctx *ctx)
+{
+    while (ctx->streams)
+        pop(ctx);
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stream plans in use: what an operation enqueues. */
+#include <string.h>
+
+#include "gpu/proxy.h"
+
+/* Put the size and place of tensor @a i into a copy of its leg. */
+static stepaf_status_t change_one(const struct stepaf_stream *stream, uint32_t i,
+                                  const stepaf_tensor_t *tensor, struct stepaf_leg *legs)
+{
+    const struct stepaf_plan_obj *plan = stream->plan;
+    uint32_t n = stream->n_out, at;
+    struct stepaf_leg *leg = stepaf_leg_of(legs, n, i / n, i % n, &at);
+    struct stepaf_lane *lane = &leg->flow.lanes[at];
+    const struct stepaf_key *key =
+        stepaf_is_attention(plan->ctx) ? plan->push[i % n].key : plan->pull[i].key;
+
+    if (tensor->key != key->id)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                                "tensor %u is of key %llu, planned was %llu", i,
+                                (unsigned long long)tensor->key, (unsigned long long)key->id);
+    if (tensor->bytes > lane->bytes)
+        return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_START,
+                                "tensor %u: %zu bytes, planned were %u", i, tensor->bytes,
+                                lane->bytes);
+    lane->bytes = (uint32_t)tensor->bytes;
+    if (!tensor->data || !tensor->bytes)
+        return STEPAF_OK;
+    const struct stepaf_region *region = stepaf_region_find(plan->ctx, tensor->data, tensor->bytes);
+    if (!region || (region->kind != STEPAF_MEM_CUDA && !region->pinned))
+        return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_START,
+                                "tensor %u: its %zu bytes are neither in registered GPU memory "
+                                "nor in host memory that a stream plan names",
+                                i, tensor->bytes);
+    if (lane->copied && !stepaf_stream_copies(plan->ctx, lane->peer, region))
+        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_START,
+                                "tensor %u is in host memory, and planned was GPU memory, "
+                                "which a copy engine takes to a peer by way of the host",
+                                i);
+    lane->data = tensor->data;
+    leg->sources[at] = region;
+    return STEPAF_OK;
+}
+
+/* Put the sizes and places of one operation into a copy of its legs. */
+static stepaf_status_t change(const struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
+                              int n_tensors, struct stepaf_leg *legs)
+{
+    const struct stepaf_plan_obj *plan = stream->plan;
+    uint32_t n = stream->n_out, all = plan->ctx->n_peers * n;
+    bool each = plan->scatter || !stepaf_is_attention(plan->ctx);
+    stepaf_status_t status = STEPAF_OK;
+
+    if (n_tensors < 0 || (uint32_t)n_tensors != (each ? all : n))
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                                "%d tensors given where the plan has %u", n_tensors,
+                                each ? all : n);
+    for (uint32_t i = 0; i < all && !status; i++)
+        status = change_one(stream, i, &tensors[each ? i : i % n], legs);
+    for (uint32_t k = 0; k < stream->n_send && !status; k++)
+        stepaf_stream_touch(&legs[k].flow);
+    return status;
+}
+
+/* Whether lane @a next goes on at both sides where @a lane and those behind it, of @a bytes, end, within
+ * the same allocations, beyond which CUDA copies nothing: then one copy does for all. */
+static bool goes_on(const struct stepaf_leg *leg, uint32_t i, uint32_t next, size_t bytes)
+{
+    const struct stepaf_lane *lane = &leg->flow.lanes[i], *other = &leg->flow.lanes[next];
+
+    return other->copied && other->peer == lane->peer && other->data == lane->data + bytes &&
+           other->body == lane->body + bytes && leg->sources[next] == leg->sources[i] &&
+           leg->places[next] == leg->places[i];
+}
+
+/* Whether all that copy engines write is as large as planned. */
+static bool as_planned(const struct stepaf_flow *flow, const struct stepaf_flow *planned)
+{
+    for (uint32_t i = 0; i < flow->n_lanes; i++)
+        if (flow->lanes[i].copied && flow->lanes[i].bytes != planned->lanes[i].bytes)
+            return false;
+    return true;
+}
+
+/* Tell of what copy engines have written, without a kernel. */
+static stepaf_status_t tell(struct stepaf_gpu *gpu, const struct stepaf_flow *flow, bool all,
+                            void *cuda_stream)
+{
+    struct stepaf_gpu_word words[STEPAF_GPU_WORDS];
+    uint32_t n_words = 0;
+
+    for (uint32_t i = 0; i < flow->n_lanes; i++) {
+        const struct stepaf_lane *lane = &flow->lanes[i];
+        bool leads = lane->copied == i + 1;
+        if (lane->copied && (leads || !all))
+            words[n_words++] = (struct stepaf_gpu_word){
+                (uint64_t *)(lane->head + STEPAF_HEAD_TELLS) + 1,
+                (uint64_t)lane->bytes << 32 | (all ? STEPAF_TOLD_ALL : STEPAF_TOLD),
+            };
+    }
+    return stepaf_gpu_store(gpu, words, n_words, cuda_stream);
+}
+
+/* Let copy engines write what is theirs. */
+static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_leg *leg,
+                            const struct stepaf_flow *planned, void *cuda_stream)
+{
+    const struct stepaf_flow *flow = &leg->flow;
+    stepaf_status_t status = STEPAF_OK;
+
+    for (uint32_t i = 0, next; i < flow->n_lanes && !status; i = next) {
+        const struct stepaf_lane *lane = &flow->lanes[i];
+        size_t bytes = lane->bytes;
+        next = i + 1;
+        if (!lane->copied)
+            continue;
+        for (; next < flow->n_lanes && goes_on(leg, i, next, bytes); next++)
+            bytes += flow->lanes[next].bytes;
+        if (bytes)
+            status = stepaf_gpu_copy(gpu, lane->body, lane->data, bytes, cuda_stream);
+    }
+    return status ? status : tell(gpu, flow, as_planned(flow, planned), cuda_stream);
+}
+
+/* ---- without the lock ----
+ *
+ * A launch waits where a stream is full, with whatever the caller has enqueued, too. What it waits for
+ * may be a relayed peer, and that for the thread, which wants the lock. So the plan is taken out of the
+ * others' hands instead. */
+
+static void take_out(struct stepaf_stream *stream)
+{
+    stream->enqueueing = true;
+    if (stream->relay)
+        stepaf_lock_leave(&stream->plan->ctx->lock);
+}
+
+static void put_back(struct stepaf_stream *stream)
+{
+    if (stream->relay)
+        stepaf_lock_enter(&stream->plan->ctx->lock);
+    stream->enqueueing = false;
+}
+
+/* What is enqueued beside the legs. */
+struct marks {
+    void *const *behind; /* two events before them; NULL: none */
+    void **event;        /* recorded behind them; NULL: none */
+    bool relay;          /* they end the operation, and peers are relayed */
+    bool marked;         /* so the relay has a mark more */
+    bool begun;          /* some of it is enqueued */
+};
+
+static stepaf_status_t mark_legs(struct stepaf_stream *stream, void *cuda_stream,
+                                 struct marks *marks)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    if (marks->event)
+        status = stepaf_stream_mark(stream->plan->ctx->gpu, marks->event, cuda_stream);
+    if (!status && marks->relay)
+        status = stepaf_relay_mark(stream->relay, cuda_stream, &marks->marked);
+    return status;
+}
+
+/* Kernels first: one between two copies takes longer than either. */
+static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct stepaf_leg *legs,
+                                 const struct stepaf_leg *planned, void *cuda_stream,
+                                 struct marks *marks)
+{
+    struct stepaf_gpu *gpu = stream->plan->ctx->gpu;
+    stepaf_status_t status = STEPAF_OK;
+
+    for (uint32_t k = 0; k < stream->n_send && !status; k++) {
+        if (!legs[k].blocks)
+            continue;
+        /* The first may begin early. Were all to, they would wait in the place of others' blocks. */
+        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_SEND, &legs[k].flow, legs[k].blocks,
+                                   STEPAF_WARP, !marks->begun, cuda_stream);
+        marks->begun = marks->begun || !status;
+    }
+    for (uint32_t k = 0; k < stream->n_send && !status; k++) {
+        if (!legs[k].copies)
+            continue;
+        marks->begun = true;
+        status = copy(gpu, &legs[k], &planned[k].flow, cuda_stream);
+    }
+    return status ? status : mark_legs(stream, cuda_stream, marks);
+}
+
+static stepaf_status_t receive_legs(struct stepaf_stream *stream, const struct stepaf_leg *legs,
+                                    void *cuda_stream, struct marks *marks)
+{
+    struct stepaf_gpu *gpu = stream->plan->ctx->gpu;
+    stepaf_status_t status = STEPAF_OK;
+
+    for (int i = 0; marks->behind && i < 2 && !status; i++)
+        if (marks->behind[i])
+            status = stepaf_gpu_event_await(gpu, marks->behind[i], cuda_stream);
+    for (uint32_t k = 0; k < stream->n_receive && !status; k++) {
+        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, &legs[k].flow, 1, legs[k].threads,
+                                   false, cuda_stream);
+        marks->begun = marks->begun || !status;
+        if (!status && legs[k].blocks)
+            status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_UNPACK, &legs[k].flow, legs[k].blocks,
+                                       STEPAF_WARP, true, cuda_stream);
+    }
+    return status ? status : mark_legs(stream, cuda_stream, marks);
+}
+
+/* ---- with it ---- */
+
+/* Find out whether a stream is captured. It must not be if the operation has a request (@a asked), which is
+ * of what is enqueued now. */
+static stepaf_status_t check_capture(struct stepaf_gpu *gpu, void *cuda_stream, bool asked,
+                                     bool *capturing_p)
+{
+    stepaf_status_t status = stepaf_gpu_capturing(gpu, cuda_stream, capturing_p);
+
+    if (!status && *capturing_p && asked)
+        status =
+            stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                             "the operation has a request, and the stream is captured: replays "
+                             "have no requests");
+    return status;
+}
+
+stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
+                                   int n_tensors, void *cuda_stream, struct stepaf_op **op_p)
+{
+    struct stepaf_plan_obj *plan = stream->plan;
+    uint8_t slot = (uint8_t)(stream->n_sent % plan->depth);
+    const struct stepaf_leg *planned = &stream->send[slot * stream->n_send], *legs = planned;
+    struct marks marks = {.event = op_p ? &stream->sent[slot] : NULL,
+                          .relay = stream->relay && !stepaf_is_attention(plan->ctx)};
+    stepaf_status_t status = stepaf_stream_check(stream);
+    bool capturing = false;
+
+    if (!status && tensors) {
+        legs = stream->changed;
+        memcpy(stream->changed, planned, stream->n_send * sizeof(*planned));
+        status = change(stream, tensors, n_tensors, stream->changed);
+    }
+    if (!status && stream->relay && stepaf_is_attention(plan->ctx))
+        status = stepaf_relay_admit(stream->relay);
+    if (status)
+        return status;
+    take_out(stream);
+    if (op_p)
+        status = check_capture(plan->ctx->gpu, cuda_stream, true, &capturing);
+    if (!status)
+        status = send_legs(stream, legs, planned, cuda_stream, &marks);
+    put_back(stream);
+    if (status)
+        return marks.begun ? stepaf_stream_break(stream, status) : status;
+    plan->seq++;
+    stream->n_sent++;
+    if (marks.marked)
+        stream->relay->n_marked++;
+    if (op_p)
+        *op_p = stepaf_stream_request(stream, slot);
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_stream,
+                                      void *const *behind)
+{
+    struct stepaf_plan_obj *plan = stream->plan;
+    uint8_t slot = (uint8_t)(stream->n_received % plan->depth);
+    bool asked = stream->requests & ~stream->awaited & 1u << slot; /* else it is of one before */
+    bool capturing = false;
+    struct marks marks = {.behind = behind,
+                          .event = asked || behind ? &stream->arrived[slot] : NULL,
+                          .relay = stream->relay && stepaf_is_attention(plan->ctx)};
+    stepaf_status_t status = stepaf_stream_check(stream);
+
+    if (!status && stream->relay && !stepaf_is_attention(plan->ctx))
+        status = stepaf_relay_admit(stream->relay);
+    if (status)
+        return status;
+    bool keeps = stream->unpacks && !plan->ctx->streams->captured; /* the first time */
+    take_out(stream);
+    if (keeps || asked)
+        status = check_capture(plan->ctx->gpu, cuda_stream, asked, &capturing);
+    if (!status)
+        status =
+            receive_legs(stream, &stream->receive[slot * stream->n_receive], cuda_stream, &marks);
+    put_back(stream);
+    if (keeps && capturing && marks.begun)
+        plan->ctx->streams->captured = true;
+    if (status)
+        return marks.begun ? stepaf_stream_break(stream, status) : status;
+    stream->n_received++;
+    if (marks.marked)
+        stream->relay->n_marked++;
+    if (asked)
+        stream->awaited |= 1u << slot;
+    if (behind)
+        stream->claimed |= 1u << slot;
+    return STEPAF_OK;
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stream plans: which way each tensor comes, where its inlet lies, and what the kernels are told. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/proxy.h"
+#include "gpu/stream_any.h"
+
+enum {
+    ALIGN = 512,        /* of inlets, and of what the control memory holds */
+    COPY_MIN = 32 << 20 /* from here on a copy engine is faster than all blocks together */
+};
+
+static uint64_t round_up(uint64_t bytes, uint64_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+/* Whether another plan receives a key in the same buffers. Its peers know nothing of this one's: what is
+ * written there in place may come while the batch of this one is still read. */
+static bool is_shared(const struct stepaf_plan_obj *plan, const struct stepaf_key *key)
+{
+    const struct stepaf_ctx *ctx = plan->ctx;
+
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *other = stepaf_table_get(&ctx->plans, i);
+        for (uint32_t k = 0; other && other != plan && other->stream && k < other->n_push; k++)
+            if (other->push[k].key == key)
+                return true;
+    }
+    return false;
+}
+
+/* The receiver decides which way a tensor comes. */
+static enum stepaf_way choose(const struct stepaf_ctx *ctx, const struct stepaf_inlet *inlet,
+                              bool shared)
+{
+    bool copied = ctx->env.cuda_engine == STEPAF_ENV_ENGINE_CE;
+
+    if (inlet->relayed)
+        return STEPAF_WAY_INLET;
+    if (inlet->bytes <= STEPAF_HEAD_DATA)
+        return STEPAF_WAY_HEAD;
+    if (inlet->bytes <= STEPAF_PIECES_MAX && !copied)
+        return STEPAF_WAY_PIECES;
+    bool is_mapped =
+        inlet->region && inlet->region->kind == STEPAF_MEM_CUDA && inlet->region->shareable;
+    return is_mapped && !shared ? STEPAF_WAY_PLACE : STEPAF_WAY_INLET;
+}
+
+static uint64_t inlet_stride(const struct stepaf_inlet *inlet)
+{
+    uint64_t after = 0;
+
+    if (inlet->relayed)
+        return 0;
+    if (inlet->way == STEPAF_WAY_PIECES)
+        after = stepaf_piece_groups(inlet->bytes) * STEPAF_GROUP_BYTES;
+    else if (inlet->way == STEPAF_WAY_INLET)
+        after = inlet->bytes;
+    return round_up(STEPAF_HEAD_BYTES + after, ALIGN);
+}
+
+/* Where tensor @a i of peer @a p comes to. */
+static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_t i,
+                               struct stepaf_inlet *inlet)
+{
+    const struct stepaf_plan_obj *plan = stream->plan;
+    struct stepaf_ctx *ctx = plan->ctx;
+    bool attention = stepaf_is_attention(ctx);
+    stepaf_status_t status;
+    const struct stepaf_key *key =
+        attention ? plan->pull[p * plan->n_pull + i].key : plan->push[i].key;
+
+    inlet->bytes = attention ? plan->pull[p * plan->n_pull + i].bytes : key->max_bytes;
+    inlet->pitch = key->max_bytes;
+    inlet->data = attention ? plan->pull[p * plan->n_pull + i].data
+                            : stepaf_key_slice(key, (uint32_t)ctx->peers[p].who.rank);
+    inlet->region = NULL;
+    inlet->copied = false;
+    if (inlet->bytes) {
+        inlet->region = stepaf_region_find(ctx, inlet->data, inlet->bytes);
+        if (!inlet->region)
+            return stepaf_error_set_peer(
+                STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_COMMIT, ctx->peers[p].who,
+                "key %llu has no registered memory for " STEPAF_WHO_FORMAT,
+                (unsigned long long)key->id, STEPAF_WHO_ARGS(ctx->peers[p].who));
+    }
+    status = inlet->region ? stepaf_region_pin(ctx, inlet->region) : STEPAF_OK;
+    inlet->relayed = stepaf_peer_relayed(ctx, p);
+    if (inlet->relayed && stream->any)
+        return stepaf_error_set_peer(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT, ctx->peers[p].who,
+                                     "stream plan %u is to take any batch, but " STEPAF_WHO_FORMAT
+                                     " is relayed, which such plans are not",
+                                     plan->index, STEPAF_WHO_ARGS(ctx->peers[p].who));
+    inlet->way = (uint8_t)choose(ctx, inlet, !attention && is_shared(plan, key));
+    return status;
+}
+
+static stepaf_status_t lay_out(struct stepaf_stream *stream, uint64_t *bytes_p)
+{
+    uint32_t n_peers = stream->plan->ctx->n_peers;
+
+    for (uint32_t at = 0; at < n_peers * stream->n_in; at++) {
+        struct stepaf_inlet *inlet = &stream->inlets[at];
+        stepaf_status_t status = lay_one(stream, at / stream->n_in, at % stream->n_in, inlet);
+        if (status)
+            return status;
+        uint64_t stride = inlet_stride(inlet);
+        if (stride > UINT32_MAX)
+            return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_COMMIT,
+                                    "a tensor of %u bytes is too large to be kept in an inlet, and "
+                                    "its memory cannot be shared between processes, or plans share "
+                                    "it",
+                                    inlet->bytes);
+        inlet->stride = (uint32_t)stride;
+        inlet->offset = *bytes_p;
+        *bytes_p += stride * stream->plan->depth;
+    }
+    return STEPAF_OK;
+}
+
+/* ---- control memory: failed; what has landed, slot by slot; then for each leg of each slot counts, and
+ * done of those that send ---- */
+
+static uint64_t counts_bytes(void)
+{
+    return round_up((STEPAF_FLOW_BLOCKS + 1) * sizeof(uint32_t), ALIGN);
+}
+
+/* Those who unpack count only where they do not know whose batch it is. */
+static uint64_t receive_counts_bytes(const struct stepaf_stream *stream)
+{
+    return stream->any ? counts_bytes() : ALIGN;
+}
+
+static uint64_t done_bytes(void)
+{
+    return round_up(STEPAF_FLOW_LANES * sizeof(uint32_t), ALIGN);
+}
+
+static uint64_t landed_bytes(const struct stepaf_stream *stream)
+{
+    return round_up((uint64_t)stream->plan->ctx->n_peers * stream->n_in * sizeof(uint32_t), ALIGN);
+}
+
+uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream)
+{
+    uint64_t slot = landed_bytes(stream) + stream->n_send * (counts_bytes() + done_bytes()) +
+                    stream->n_receive * receive_counts_bytes(stream);
+
+    return ALIGN + stream->plan->depth * slot +
+           (stream->any ? stepaf_any_control_bytes(stream) : 0);
+}
+
+stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
+{
+    uint64_t inlet_bytes = 0, control_bytes = 0;
+    struct stepaf_streams *streams;
+    stepaf_status_t status = STEPAF_OK;
+    bool any = false;
+
+    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (!plan || !plan->stream)
+            continue;
+        any = true;
+        status = lay_out(plan->stream, &inlet_bytes);
+        control_bytes += stepaf_stream_control_bytes(plan->stream);
+    }
+    if (status || (!any && !ctx->streams))
+        return status;
+    streams = calloc(1, sizeof(*streams));
+    if (!streams)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    streams->before = ctx->streams;
+    ctx->streams = streams;
+    status = stepaf_relays_prepare(ctx);
+    if (status || !any)
+        return status;
+    streams->inlet_bytes = inlet_bytes ? inlet_bytes : ALIGN;
+    streams->control_bytes = control_bytes;
+    streams->failed = calloc(ctx->plans.n, sizeof(*streams->failed));
+    if (!streams->failed)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    status = stepaf_gpu_alloc(ctx->gpu, streams->inlet_bytes, (void **)&streams->inlets);
+    if (!status)
+        status = stepaf_gpu_alloc(ctx->gpu, control_bytes, (void **)&streams->control);
+    if (!status)
+        status = stepaf_gpu_alloc_host(ctx->gpu, ctx->plans.n * sizeof(streams->watches[0]),
+                                       (void **)&streams->watches);
+    if (status)
+        return status;
+    streams->n_watches = ctx->plans.n;
+    return stepaf_streams_tell(ctx);
+}
+
+/* ---- flows ---- */
+
+static bool is_aligned(const struct stepaf_flow *flow)
+{
+    uintptr_t all = 0;
+
+    for (uint32_t i = 0; i < flow->n_lanes; i++)
+        all |= (uintptr_t)flow->lanes[i].data | (uintptr_t)flow->lanes[i].body;
+    return all % 16 == 0;
+}
+
+void stepaf_stream_touch(struct stepaf_flow *flow)
+{
+    flow->aligned = is_aligned(flow);
+}
+
+static struct stepaf_flow flow_begin(const struct stepaf_stream *stream, uint8_t slot,
+                                     uint8_t *control)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    return (struct stepaf_flow){
+        .failed = (uint32_t *)control,
+        .watch = stream->watch,
+        .timeout_ns = (uint64_t)ctx->env.stream_timeout_us * 1000,
+        .epoch = ctx->epoch,
+        .slot = slot,
+    };
+}
+
+/* Where a lane's source lies: of slot @a slot. */
+static void set_source(const struct stepaf_stream *stream, uint32_t p, uint32_t i, uint8_t slot,
+                       struct stepaf_lane *lane)
+{
+    const struct stepaf_plan_obj *plan = stream->plan;
+
+    if (stepaf_is_attention(plan->ctx)) {
+        lane->data = plan->push[i].data;
+        lane->bytes = plan->push[i].bytes;
+    } else {
+        const struct stepaf_pull *pull = &plan->pull[p * plan->n_pull + i];
+        lane->data = pull->data + (size_t)slot * pull->key->max_bytes;
+        lane->bytes = pull->bytes;
+    }
+}
+
+/* Where that is. */
+static const struct stepaf_region *source_region(const struct stepaf_stream *stream, uint32_t p,
+                                                 uint32_t i)
+{
+    const struct stepaf_plan_obj *plan = stream->plan;
+
+    return stepaf_is_attention(plan->ctx) ? plan->push[i].region
+                                          : plan->pull[p * plan->n_pull + i].region;
+}
+
+bool stepaf_stream_copies(const struct stepaf_ctx *ctx, uint32_t p,
+                          const struct stepaf_region *source)
+{
+    return !source || source->kind == STEPAF_MEM_CUDA || !stepaf_peer_relayed(ctx, p);
+}
+
+/* A copy engine is better for what is large, or for all that is not sent by pieces. */
+bool stepaf_stream_is_copied(uint32_t engine, uint8_t way, uint32_t planned)
+{
+    if (way != STEPAF_WAY_PLACE && way != STEPAF_WAY_INLET)
+        return false;
+    if (engine == STEPAF_ENV_ENGINE_AUTO)
+        return planned >= COPY_MIN;
+    return engine == STEPAF_ENV_ENGINE_CE;
+}
+
+/* Say in each lane where TOLD_ALL comes to: of a direct peer's, the last that copy engines write. A
+ * relayed peer's heads are the host's, which looks at each. */
+static void set_leaders(const struct stepaf_ctx *ctx, struct stepaf_flow *flow)
+{
+    const struct stepaf_lane *leader = NULL;
+
+    for (uint32_t i = flow->n_lanes; i-- > 0;) {
+        struct stepaf_lane *lane = &flow->lanes[i];
+        if (!lane->copied)
+            continue;
+        if (!leader || leader->peer != lane->peer || stepaf_peer_relayed(ctx, lane->peer))
+            leader = lane;
+        lane->copied = (uint8_t)(1 + (leader - flow->lanes));
+    }
+}
+
+static void compile_send(const struct stepaf_stream *stream, const struct stepaf_outlet *outlets,
+                         uint32_t first, uint32_t n, struct stepaf_leg *leg)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+    struct stepaf_flow *flow = &leg->flow;
+
+    for (uint32_t at = first; at < first + n; at++) {
+        const struct stepaf_outlet *outlet = &outlets[at];
+        struct stepaf_lane *lane = &flow->lanes[flow->n_lanes++];
+        lane->peer = (uint16_t)(at / stream->n_out);
+        leg->sources[at - first] = source_region(stream, lane->peer, at % stream->n_out);
+        leg->places[at - first] = outlet->allocation;
+        lane->way = outlet->way;
+        lane->head = outlet->inlet + (size_t)flow->slot * outlet->stride;
+        lane->body = outlet->place ? outlet->place + (size_t)flow->slot * outlet->pitch
+                                   : lane->head + STEPAF_HEAD_BYTES;
+        set_source(stream, lane->peer, at % stream->n_out, flow->slot, lane);
+        lane->copied =
+            stepaf_stream_is_copied((uint32_t)ctx->env.cuda_engine, lane->way, lane->bytes) &&
+            stepaf_stream_copies(ctx, lane->peer, leg->sources[at - first]);
+        leg->copies = leg->copies || lane->copied;
+    }
+    set_leaders(ctx, flow);
+    leg->blocks = stepaf_stream_deal(flow, true, stepaf_stream_blocks(ctx));
+    stepaf_stream_touch(flow);
+}
+
+static void compile_receive(const struct stepaf_stream *stream, uint32_t first, uint32_t n,
+                            struct stepaf_leg *leg)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+    struct stepaf_flow *flow = &leg->flow;
+
+    for (uint32_t at = first; at < first + n; at++) {
+        const struct stepaf_inlet *inlet = &stream->inlets[at];
+        struct stepaf_lane *lane = &flow->lanes[flow->n_lanes++];
+        lane->peer = (uint16_t)(at / stream->n_in);
+        lane->way = inlet->way;
+        lane->head = ctx->streams->inlets + inlet->offset + (size_t)flow->slot * inlet->stride;
+        lane->body = lane->head + STEPAF_HEAD_BYTES;
+        if (inlet->relayed) {
+            const struct stepaf_relay_lane *its = &stream->relay->in[at];
+            lane->head = its->heads + (size_t)flow->slot * STEPAF_HEAD_BYTES;
+            lane->body = its->data + (size_t)flow->slot * its->pitch;
+        }
+        lane->data = inlet->data + (size_t)flow->slot * inlet->pitch;
+        lane->bytes = inlet->bytes;
+        lane->planned = inlet->planned;
+        lane->copied = inlet->copied;
+    }
+    set_leaders(ctx, flow);
+    leg->threads = stepaf_stream_set_gate(flow);
+    leg->blocks = stepaf_stream_deal(flow, false, stepaf_stream_blocks(ctx));
+    flow->gate_ends = !leg->blocks;
+    stepaf_stream_touch(flow);
+}
+
+static uint32_t min(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_outlet *outlets,
+                           uint8_t *control)
+{
+    uint32_t n_out = stream->plan->ctx->n_peers * stream->n_out;
+    uint32_t n_in = stream->plan->ctx->n_peers * stream->n_in;
+    uint32_t each_out = stepaf_leg_peers(stream->n_out) * stream->n_out;
+    uint32_t each_in = stepaf_leg_peers(stream->n_in) * stream->n_in;
+    uint8_t *landed = control + ALIGN, *at = landed + stream->plan->depth * landed_bytes(stream);
+    struct stepaf_leg *leg = stream->send;
+
+    for (uint8_t slot = 0; slot < stream->plan->depth; slot++)
+        for (uint32_t first = 0; first < n_out; first += each_out, leg++) {
+            *leg = (struct stepaf_leg){.flow = flow_begin(stream, slot, control)};
+            leg->flow.counts = (uint32_t *)at;
+            leg->flow.done = (uint32_t *)(at + counts_bytes());
+            at += counts_bytes() + done_bytes();
+            compile_send(stream, outlets, first, min(each_out, n_out - first), leg);
+        }
+    leg = stream->receive;
+    stream->unpacks = false;
+    for (uint8_t slot = 0; slot < stream->plan->depth; slot++, landed += landed_bytes(stream))
+        for (uint32_t first = 0; first < n_in; first += each_in, leg++) {
+            *leg = (struct stepaf_leg){.flow = flow_begin(stream, slot, control)};
+            leg->flow.counts = (uint32_t *)at;
+            leg->flow.landed = (uint32_t *)landed + first;
+            at += receive_counts_bytes(stream);
+            compile_receive(stream, first, min(each_in, n_in - first), leg);
+            stream->unpacks = stream->unpacks || leg->blocks;
+        }
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests of stream plans: a host's view of operations that streams carry out. */
+#include "gpu/stream.h"
+
+stepaf_status_t stepaf_stream_mark(struct stepaf_gpu *gpu, void **event_p, void *cuda_stream)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    if (!*event_p)
+        status = stepaf_gpu_event_create(gpu, event_p);
+    return status ? status : stepaf_gpu_event_record(gpu, *event_p, cuda_stream);
+}
+
+struct stepaf_op *stepaf_stream_request(struct stepaf_stream *stream, uint8_t slot)
+{
+    struct stepaf_plan_obj *plan = stream->plan;
+    struct stepaf_op *op = &plan->ops[slot];
+
+    op->generation = stepaf_table_generation(&plan->ctx->ops);
+    op->seq = plan->seq;
+    op->retired = false;
+    op->failed_peer = -1;
+    op->pending = plan->ctx->n_peers;
+    for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
+        op->parts[p].state = STEPAF_PART_WAITING;
+    for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
+        op->pull_bytes[i] = plan->pull[i].bytes;
+    atomic_store_explicit(&op->status, STEPAF_INPROGRESS, memory_order_release);
+    plan->ctx->n_stream_requests += !(stream->requests & 1u << slot);
+    stream->requests |= 1u << slot;
+    stream->awaited &= ~(1u << slot);
+    return op;
+}
+
+static void close_request(struct stepaf_stream *stream, uint8_t slot, stepaf_status_t status)
+{
+    stream->requests &= ~(1u << slot);
+    stream->plan->ctx->n_stream_requests--;
+    stepaf_op_end(&stream->plan->ops[slot], status, stream->failed_peer);
+}
+
+/* Whether @a op has a request, and nothing is enqueued that waits for it. */
+static bool is_open(const struct stepaf_stream *stream, const struct stepaf_op *op)
+{
+    return stream->requests & ~stream->awaited & 1u << op->slot;
+}
+
+/* Wait until no other thread is enqueueing, which may be what makes this needless. False: in vain. */
+static bool await_turn(const struct stepaf_stream *stream, struct stepaf_op *op,
+                       int64_t *timeout_us)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    int64_t began = stepaf_monotonic_ns();
+    uint32_t generation = op->generation;
+    bool more = true;
+
+    op->n_waiting++; /* so that it stays */
+    while (more && stream->enqueueing && op->generation == generation && is_open(stream, op))
+        more = stepaf_waiter_idle(ctx, &waiter, *timeout_us);
+    op->n_waiting--;
+    *timeout_us = stepaf_timeout_us(ctx, *timeout_us) - (stepaf_monotonic_ns() - began) / 1000;
+    if (*timeout_us <= 0)
+        *timeout_us = 1;
+    return more && op->generation == generation;
+}
+
+/* The library's own wait for the operations up to this one. */
+static stepaf_status_t claim(struct stepaf_stream *stream, const struct stepaf_op *op)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+    stepaf_status_t status = STEPAF_OK;
+
+    if (!ctx->streams->stream)
+        status = stepaf_gpu_stream_create(ctx->gpu, &ctx->streams->stream);
+    /* Operations before it have marks of their own only if they have requests. The others precede
+     * it on the streams, and with them the earlier waits in their slots. */
+    while (!status && is_open(stream, op)) {
+        uint8_t slot = (uint8_t)(stream->n_received % stream->plan->depth);
+        void *behind[] = {stream->sent[op->slot], slot != op->slot ? stream->sent[slot] : NULL};
+        status = stepaf_stream_receive(stream, ctx->streams->stream, behind);
+    }
+    return status;
+}
+
+stepaf_status_t stepaf_stream_claim(struct stepaf_op *op, int64_t *timeout_us)
+{
+    struct stepaf_stream *stream = op->plan->stream;
+    stepaf_status_t status;
+
+    if (__builtin_expect(stream->enqueueing, 0)) {
+        if (!*timeout_us) /* another time */
+            return STEPAF_OK;
+        if (!await_turn(stream, op, timeout_us))
+            return STEPAF_INPROGRESS;
+    }
+    status = stepaf_stream_status(stream);
+    if (!status && is_open(stream, op))
+        status = claim(stream, op);
+    if (!status || !stream->failure)
+        return status;
+    if (is_open(stream, op)) /* the operation's result, which the caller takes from it */
+        close_request(stream, op->slot, stream->failure);
+    return STEPAF_OK;
+}
+
+/* Look at the open requests of one plan. Those that no stream waits for end with the plan only. */
+static unsigned look(struct stepaf_stream *stream)
+{
+    struct stepaf_ctx *ctx = stream->plan->ctx;
+    stepaf_status_t over = stepaf_stream_status(stream);
+    uint32_t open = over ? stream->requests : stream->requests & stream->awaited;
+    unsigned n = 0;
+
+    while (open) {
+        uint8_t slot = (uint8_t)__builtin_ctz(open);
+        stepaf_status_t status = stream->awaited & 1u << slot
+                                     ? stepaf_gpu_event_test(ctx->gpu, stream->arrived[slot])
+                                     : over;
+        open &= open - 1;
+        if (status == STEPAF_INPROGRESS)
+            continue;
+        if (!status)
+            status = stepaf_stream_status(stream);
+        close_request(stream, slot, status);
+        n++;
+    }
+    return n;
+}
+
+bool stepaf_stream_slot_is_free(struct stepaf_stream *stream)
+{
+    uint8_t slot = (uint8_t)(stream->n_sent % stream->plan->depth);
+
+    if (__builtin_expect(!(stream->claimed & 1u << slot), 1))
+        return true;
+    if (stepaf_gpu_event_test(stream->plan->ctx->gpu, stream->arrived[slot]) == STEPAF_INPROGRESS)
+        return false;
+    (void)look(stream); /* its request has an end before there is another */
+    stream->claimed &= ~(1u << slot);
+    return true;
+}
+
+unsigned stepaf_streams_progress(struct stepaf_ctx *ctx)
+{
+    unsigned n = 0;
+
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->stream && plan->stream->requests)
+            n += look(plan->stream);
+    }
+    return n;
+}
+
+/* Not before the stream has come by, even if the operation has failed meanwhile: to other peers it still
+ * sends. */
+stepaf_status_t stepaf_stream_sent(struct stepaf_op *op)
+{
+    return stepaf_gpu_event_test(op->plan->ctx->gpu, op->plan->stream->sent[op->slot]);
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The map of a running job: what this rank knows of its links, and the exchange. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "core/core.h"
+#include "gpu/proxy.h"
+#include "map/map.h"
+
+#define BY_STREAMS ",cuda_ipc"
+
+/* Whether the transport has written what the engine has handed to it. What still waits for room is
+ * not written yet, and nobody knows what a lost peer's link has carried. */
+static void judge(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
+                  struct stepaf_map_part *part)
+{
+    if (part->status || peer->lost || !stepaf_list_empty(&peer->queue) ||
+        peer->bytes_sent == peer->link->bytes_sent)
+        return;
+    part->status = STEPAF_ERR_TRANSPORT;
+    snprintf(part->text, sizeof(part->text),
+             "%s rank %d to " STEPAF_WHO_FORMAT ": %s has written %llu of %llu bytes",
+             stepaf_is_attention(ctx) ? "attention" : "FFN", ctx->ranks[ctx->boot.rank].rank,
+             STEPAF_WHO_ARGS(peer->who), peer->link->name,
+             (unsigned long long)peer->link->bytes_sent, (unsigned long long)peer->bytes_sent);
+}
+
+/* Name the ways to one peer: the link's, and the GPU's memory where streams write to that directly. What
+ * they write is counted nowhere. */
+static void name_ways(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
+                      struct stepaf_map_way *way)
+{
+    bool direct = ctx->streams && ctx->streams->control && !stepaf_peer_relayed(ctx, peer->index);
+
+    snprintf(way->name, sizeof(way->name), "%.*s%s", (int)(sizeof(way->name) - sizeof(BY_STREAMS)),
+             peer->link->name, direct ? BY_STREAMS : "");
+    snprintf(way->refused, sizeof(way->refused), "%s", peer->refused);
+}
+
+/* The link to one peer. False: out of memory. */
+static bool add_peer(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer, bool with_bytes,
+                     struct stepaf_map_part *part)
+{
+    const struct stepaf_link *link = peer->link;
+    struct stepaf_map_way way;
+
+    if (!link)
+        return stepaf_map_part_add(part, NULL, 0, 0);
+    if (with_bytes)
+        judge(ctx, peer, part);
+    if (link->address[0] && !part->address[0])
+        snprintf(part->address, sizeof(part->address), "%s", link->address);
+    name_ways(ctx, peer, &way);
+    return stepaf_map_part_add(part, &way, with_bytes ? link->bytes_sent : 0,
+                               with_bytes ? link->messages_sent : 0);
+}
+
+static bool find_devices(struct stepaf_ctx *ctx)
+{
+    if (ctx->devices)
+        return true;
+    ctx->devices = calloc(1, sizeof(*ctx->devices));
+    if (ctx->devices)
+        stepaf_topo_devices(NULL, ctx->topo.binding, ctx->devices->gpu, ctx->devices->nic,
+                            sizeof(ctx->devices->gpu));
+    return ctx->devices != NULL;
+}
+
+void stepaf_map_part_make(struct stepaf_ctx *ctx, bool with_bytes, struct stepaf_map_part *part_p)
+{
+    int others = stepaf_is_attention(ctx) ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
+    struct stepaf_map_part part = {.node_id = ctx->topo.node_id};
+    uint32_t p = 0;
+    bool good = find_devices(ctx);
+
+    if (good)
+        snprintf(part.gpu, sizeof(part.gpu), "%s", ctx->devices->gpu);
+    if (good)
+        snprintf(part.nic, sizeof(part.nic), "%s", ctx->devices->nic);
+    snprintf(part.host, sizeof(part.host), "%s", ctx->topo.host);
+    snprintf(part.cores, sizeof(part.cores), "%s", ctx->topo.binding);
+    for (int rank = 0; rank < ctx->group_size[others] && good; rank++) {
+        if (p < ctx->n_peers && ctx->peers[p].who.rank == rank)
+            good = add_peer(ctx, &ctx->peers[p++], with_bytes, &part);
+        else
+            good = stepaf_map_part_add(&part, NULL, 0, 0); /* none of this rank's peers */
+    }
+    if (!good) {
+        part.status = STEPAF_ERR_NO_MEMORY;
+        snprintf(part.text, sizeof(part.text), "out of memory");
+    }
+    *part_p = part;
+}
+
+/* The first rank's failure is that of all. */
+static stepaf_status_t judge_all(const struct stepaf_ctx *ctx, const uint8_t *all,
+                                 const size_t *offsets)
+{
+    char text[STEPAF_ERROR_TEXT_MAX];
+
+    for (int r = 0; r < ctx->boot.size; r++) {
+        stepaf_status_t its;
+        stepaf_status_t status =
+            stepaf_map_verdict_read(all + offsets[r], offsets[r + 1] - offsets[r], &its, text);
+        if (status)
+            return status;
+        if (its)
+            return stepaf_error_set(its, STEPAF_PHASE_NONE, "%s", text);
+    }
+    return STEPAF_OK;
+}
+
+/* World rank 0: from all parts to the text. */
+static stepaf_status_t draw(const struct stepaf_ctx *ctx, bool with_bytes, const uint8_t *all,
+                            const size_t *offsets, char **text_p)
+{
+    uint32_t size = (uint32_t)ctx->boot.size;
+    stepaf_status_t status = STEPAF_OK;
+    uint8_t *roles = malloc(size);
+    struct stepaf_map map = {0};
+    char *text = NULL;
+
+    for (uint32_t r = 0; roles && r < size; r++)
+        roles[r] = ctx->ranks[r].role;
+    if (!roles || !stepaf_map_open(&map, size, roles))
+        goto out;
+    map.epoch = ctx->epoch;
+    map.with_bytes = with_bytes;
+    for (uint32_t r = 0; r < size && !status; r++)
+        status = stepaf_map_part_read(all + offsets[r], offsets[r + 1] - offsets[r],
+                                      map.n_of[!map.parts[r].role], &map.parts[r]);
+    if (!status)
+        text = stepaf_map_text(&map);
+out:
+    stepaf_map_close(&map);
+    free(roles);
+    if (!status && !text)
+        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+    if (!status)
+        *text_p = text;
+    return status;
+}
+
+stepaf_status_t stepaf_map_exchange(struct stepaf_ctx *ctx, const struct stepaf_map_part *part,
+                                    bool with_bytes, int64_t timeout_us, char **text_p)
+{
+    size_t *offsets = calloc((size_t)ctx->boot.size + 1, sizeof(*offsets));
+    struct stepaf_pack pack = {0};
+    stepaf_status_t status = STEPAF_OK, drawn = STEPAF_OK;
+    void *all = NULL;
+
+    stepaf_map_part_pack(part, &pack);
+    if (!offsets || pack.failed)
+        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+    if (!status)
+        status = ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, &all, offsets,
+                                     timeout_us > 0 ? timeout_us : 0);
+    if (!status) {
+        status = judge_all(ctx, all, offsets);
+        if ((!status || status == STEPAF_ERR_TRANSPORT) && text_p && !ctx->boot.rank) {
+            stepaf_error_t kept = *stepaf_last_error();
+            drawn = draw(ctx, with_bytes, all, offsets, text_p);
+            if (status)
+                stepaf_error_raise(&kept);
+        }
+    }
+    free(all);
+    free(offsets);
+    free(pack.data);
+    return status ? status : drawn;
+}
+
+stepaf_status_t stepaf_map_print(struct stepaf_ctx *ctx, int64_t timeout_us)
+{
+    struct stepaf_map_part part;
+    stepaf_status_t status;
+    char *text = NULL;
+
+    stepaf_map_part_make(ctx, false, &part);
+    status = stepaf_map_exchange(ctx, &part, false, timeout_us, &text);
+    stepaf_map_part_free(&part);
+    if (text)
+        stepaf_log_print(text);
+    free(text);
+    if (status == STEPAF_ERR_PROTOCOL || status == STEPAF_ERR_NO_MEMORY) {
+        stepaf_log_warn("STEPAF_PRINT_MAP: no map: %s", stepaf_last_error()->text);
+        return STEPAF_OK;
+    }
+    return status;
+}

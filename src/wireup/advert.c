@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wireup/advert.h"
+#include "gpu/bounce.h"
+#include "gpu/proxy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DECLARE_MAGIC = 0x53544144 };
+
+enum { CHANGED = 1 << 0, MEETS = 1 << 1 };
+
+static void pack_ranks(const struct stepaf_segment *segment, struct stepaf_pack *pack)
+{
+    bool consecutive = true;
+
+    for (uint32_t i = 1; i < segment->n_ranks; i++)
+        consecutive = consecutive && segment->ranks[i] == segment->ranks[0] + i;
+    stepaf_pack_u32(pack, segment->n_ranks);
+    stepaf_pack_u32(pack, consecutive);
+    for (uint32_t i = 0; i < (consecutive ? 1 : segment->n_ranks); i++)
+        stepaf_pack_u32(pack, segment->ranks[i]);
+}
+
+static void pack_segment(const struct stepaf_segment *segment, struct stepaf_pack *pack)
+{
+    stepaf_pack_u32(pack, segment->region->id);
+    stepaf_pack_u64(pack, segment->offset);
+    stepaf_pack_u64(pack, segment->stride);
+    pack_ranks(segment, pack);
+}
+
+static void pack_key(const struct stepaf_key *key, struct stepaf_pack *pack)
+{
+    uint32_t n_segments = 0;
+
+    stepaf_pack_u64(pack, key->id);
+    stepaf_pack_u32(pack, key->direction);
+    stepaf_pack_u32(pack, key->dtype);
+    stepaf_pack_u32(pack, key->mem_kind);
+    stepaf_pack_u32(pack, key->max_bytes);
+    stepaf_pack_u32(pack, key->depth);
+    stepaf_pack_u32(pack, (uint32_t)key->ndim);
+    for (int i = 0; i < key->ndim; i++)
+        stepaf_pack_u64(pack, (uint64_t)key->shape[i]);
+    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next)
+        n_segments++;
+    stepaf_pack_u32(pack, n_segments + (key->landing != NULL));
+    if (key->landing) /* who finds this one looks no further */
+        pack_segment(&key->landing->segment, pack);
+    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next)
+        pack_segment(stepaf_container_of(node, struct stepaf_segment, node), pack);
+}
+
+/* All keys, with their length before them. */
+static void pack_keys(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
+{
+    struct stepaf_pack own = {0};
+
+    stepaf_pack_u32(&own, ctx->n_keys);
+    for (uint32_t i = 0; i < ctx->n_keys; i++)
+        pack_key(ctx->keys[i], &own);
+    stepaf_pack_u64(pack, own.bytes);
+    stepaf_pack_bytes(pack, own.data, own.bytes);
+    pack->failed = pack->failed || own.failed;
+    free(own.data);
+}
+
+/* Append what @a write makes, with its length before it. */
+static void pack_counted(struct stepaf_transport *transport, const struct stepaf_region *region,
+                         struct stepaf_pack *pack)
+{
+    struct stepaf_pack own = {0};
+
+    if (region)
+        transport->ops->pack_region(transport, region, &own);
+    else
+        transport->ops->pack(transport, &own);
+    stepaf_pack_u32(pack, (uint32_t)own.bytes);
+    stepaf_pack_bytes(pack, own.data, own.bytes);
+    pack->failed = pack->failed || own.failed;
+    free(own.data);
+}
+
+/* Attention ranks offer all memory, since a later plan may pull into any of it; FFN ranks what
+ * they receive into; GPU memory only if links may have to carry it. */
+static bool is_offered(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
+{
+    if (region->hidden || (region->kind != STEPAF_MEM_HOST && !region->linked))
+        return false;
+    unsigned leaving = stepaf_keys_leaving(ctx, region);
+    return stepaf_is_attention(ctx) || (region->target && (!leaving || leaving < region->uses));
+}
+
+static void pack_regions(struct stepaf_ctx *ctx, struct stepaf_pack *pack)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < ctx->n_regions; i++)
+        n += is_offered(ctx, ctx->regions[i]);
+    stepaf_pack_u32(pack, n);
+    for (uint32_t i = 0; i < ctx->n_regions; i++) {
+        const struct stepaf_region *region = ctx->regions[i];
+        if (!is_offered(ctx, region))
+            continue;
+        stepaf_pack_u32(pack, region->id);
+        stepaf_pack_u64(pack, region->bytes);
+        for (unsigned t = 0; t < ctx->n_transports; t++)
+            pack_counted(ctx->transports[t], stepaf_reach(ctx->transports[t]->ops, region), pack);
+    }
+}
+
+static bool meets(const struct stepaf_ctx *ctx)
+{
+    bool any = false;
+
+    for (unsigned t = 0; t < ctx->n_transports; t++)
+        any = any || ctx->transports[t]->ops->meets;
+    return any;
+}
+
+void stepaf_declaration_pack(struct stepaf_ctx *ctx, stepaf_status_t status,
+                             struct stepaf_pack *pack)
+{
+    stepaf_pack_u32(pack, DECLARE_MAGIC);
+    stepaf_pack_u32(pack, (uint32_t)status);
+    stepaf_pack_text(pack, status ? stepaf_last_error()->text : "");
+    stepaf_pack_u32(pack, ctx->epoch);
+    stepaf_pack_u32(pack, (ctx->changed ? CHANGED : 0) | (meets(ctx) ? MEETS : 0));
+    if (status)
+        return;
+    stepaf_pack_u32(pack, ctx->n_transports);
+    for (unsigned t = 0; t < ctx->n_transports; t++) {
+        stepaf_pack_text(pack, ctx->transports[t]->ops->name);
+        pack_counted(ctx->transports[t], NULL, pack);
+    }
+    pack_keys(ctx, pack);
+    pack_regions(ctx, pack);
+    stepaf_streams_pack(ctx, pack);
+}
+
+static void skip_counted(struct stepaf_unpack *unpack)
+{
+    uint32_t bytes = stepaf_unpack_u32(unpack);
+    (void)stepaf_unpack_bytes(unpack, bytes);
+}
+
+/* Read one segment; ranks are left in place. */
+static struct stepaf_unpack read_segment(struct stepaf_unpack *unpack, uint32_t *region_p,
+                                         uint64_t *offset_p, uint64_t *stride_p, uint32_t *n_p,
+                                         uint32_t *consecutive_p)
+{
+    *region_p = stepaf_unpack_u32(unpack);
+    *offset_p = stepaf_unpack_u64(unpack);
+    *stride_p = stepaf_unpack_u64(unpack);
+    *n_p = stepaf_unpack_u32(unpack);
+    *consecutive_p = stepaf_unpack_u32(unpack);
+    struct stepaf_unpack ranks = *unpack;
+    (void)stepaf_unpack_bytes(unpack, (*consecutive_p ? 1 : (size_t)*n_p) * sizeof(uint32_t));
+    return ranks;
+}
+
+static bool read_key(struct stepaf_unpack *unpack, struct stepaf_declared_key *key)
+{
+    uint32_t region, n, consecutive;
+    uint64_t offset, stride;
+
+    key->id = stepaf_unpack_u64(unpack);
+    key->direction = stepaf_unpack_u32(unpack);
+    key->dtype = stepaf_unpack_u32(unpack);
+    key->mem_kind = stepaf_unpack_u32(unpack);
+    key->max_bytes = stepaf_unpack_u32(unpack);
+    key->depth = stepaf_unpack_u32(unpack);
+    key->ndim = stepaf_unpack_u32(unpack);
+    if (key->ndim > STEPAF_MAX_DIMS)
+        return false;
+    for (uint32_t i = 0; i < key->ndim; i++)
+        key->shape[i] = (int64_t)stepaf_unpack_u64(unpack);
+    key->n_segments = stepaf_unpack_u32(unpack);
+    key->segments = *unpack;
+    for (uint32_t i = 0; i < key->n_segments && !unpack->failed; i++)
+        (void)read_segment(unpack, &region, &offset, &stride, &n, &consecutive);
+    return !unpack->failed;
+}
+
+static bool read_keys(struct stepaf_unpack unpack, struct stepaf_declaration *declaration)
+{
+    declaration->n_keys = stepaf_unpack_u32(&unpack);
+    if (declaration->n_keys > STEPAF_MAX_KEYS)
+        return false;
+    declaration->keys = calloc((size_t)declaration->n_keys + 1, sizeof(*declaration->keys));
+    declaration->starved = !declaration->keys;
+    if (declaration->starved)
+        return false;
+    for (uint32_t i = 0; i < declaration->n_keys; i++) {
+        if (!read_key(&unpack, &declaration->keys[i]))
+            return false;
+        if (i && declaration->keys[i - 1].id >= declaration->keys[i].id)
+            return false;
+    }
+    return unpack.at == unpack.end;
+}
+
+static bool same_bytes(const struct stepaf_unpack *a, const struct stepaf_unpack *b)
+{
+    return a->end - a->at == b->end - b->at && !memcmp(a->at, b->at, (size_t)(a->end - a->at));
+}
+
+/* The keys: those of the rank before, if they are the same. */
+static bool take_keys(struct stepaf_unpack *unpack, struct stepaf_declaration *declaration,
+                      const struct stepaf_declaration *before)
+{
+    uint64_t bytes = stepaf_unpack_u64(unpack);
+    const void *place = stepaf_unpack_bytes(unpack, bytes);
+
+    if (!place)
+        return false;
+    declaration->key_bytes = stepaf_unpack_from(place, bytes);
+    if (!before || before->status || !same_bytes(&before->key_bytes, &declaration->key_bytes))
+        return read_keys(declaration->key_bytes, declaration);
+    declaration->twin = before->twin ? before->twin : before;
+    declaration->n_keys = before->n_keys;
+    declaration->keys = before->keys;
+    return true;
+}
+
+static bool read_body(struct stepaf_unpack *unpack, struct stepaf_declaration *declaration,
+                      const struct stepaf_declaration *before)
+{
+    declaration->n_transports = stepaf_unpack_u32(unpack);
+    declaration->transports = *unpack;
+    if (declaration->n_transports > STEPAF_MAX_TRANSPORTS)
+        return false;
+    for (uint32_t t = 0; t < declaration->n_transports; t++) {
+        skip_counted(unpack);
+        skip_counted(unpack);
+    }
+    if (unpack->failed || !take_keys(unpack, declaration, before))
+        return false;
+    declaration->n_regions = stepaf_unpack_u32(unpack);
+    declaration->regions = *unpack;
+    for (uint32_t i = 0; i < declaration->n_regions && !unpack->failed; i++) {
+        (void)stepaf_unpack_u32(unpack);
+        (void)stepaf_unpack_u64(unpack);
+        for (uint32_t t = 0; t < declaration->n_transports; t++)
+            skip_counted(unpack);
+    }
+    uint64_t bytes = stepaf_unpack_u64(unpack);
+    const void *streams = stepaf_unpack_bytes(unpack, bytes);
+    declaration->streams = stepaf_unpack_from(streams, streams ? bytes : 0);
+    return !unpack->failed && unpack->at == unpack->end;
+}
+
+stepaf_status_t stepaf_declaration_read(const void *blob, size_t bytes, int role, int world_rank,
+                                        const struct stepaf_declaration *before,
+                                        struct stepaf_declaration *declaration_p)
+{
+    struct stepaf_unpack unpack = stepaf_unpack_from(blob, bytes);
+    struct stepaf_declaration declaration = {.role = role, .world_rank = world_rank};
+    bool ok = stepaf_unpack_u32(&unpack) == DECLARE_MAGIC;
+
+    declaration.status = stepaf_status_from(stepaf_unpack_u32(&unpack));
+    stepaf_unpack_text(&unpack, declaration.text, sizeof(declaration.text));
+    declaration.epoch = stepaf_unpack_u32(&unpack);
+    uint32_t facts = stepaf_unpack_u32(&unpack);
+    declaration.changed = facts & CHANGED;
+    declaration.meets = facts & MEETS;
+    if (ok && !unpack.failed && !declaration.status)
+        ok = read_body(&unpack, &declaration, before);
+    if (!ok || unpack.failed) {
+        stepaf_declaration_free(&declaration);
+        if (declaration.starved)
+            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
+                                "what rank %d declares is malformed", world_rank);
+    }
+    *declaration_p = declaration;
+    return STEPAF_OK;
+}
+
+void stepaf_declaration_free(struct stepaf_declaration *declaration)
+{
+    if (!declaration->twin)
+        free(declaration->keys);
+    declaration->keys = NULL;
+}
+
+const struct stepaf_declared_key *stepaf_declaration_key(
+    const struct stepaf_declaration *declaration, uint64_t id)
+{
+    uint32_t low = 0, high = declaration->n_keys;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (declaration->keys[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < declaration->n_keys && declaration->keys[low].id == id ? &declaration->keys[low]
+                                                                        : NULL;
+}
+
+bool stepaf_declaration_slice(const struct stepaf_declaration *declaration, uint64_t id,
+                              uint32_t rank, uint32_t *region_p, uint64_t *offset_p)
+{
+    const struct stepaf_declared_key *key = stepaf_declaration_key(declaration, id);
+    struct stepaf_unpack unpack;
+    uint64_t offset, stride;
+    uint32_t n, consecutive;
+
+    if (!key)
+        return false;
+    unpack = key->segments;
+    for (uint32_t s = 0; s < key->n_segments; s++) {
+        struct stepaf_unpack ranks =
+            read_segment(&unpack, region_p, &offset, &stride, &n, &consecutive);
+        uint32_t i = consecutive ? rank - stepaf_unpack_u32(&ranks) : 0;
+        while (!consecutive && i < n && stepaf_unpack_u32(&ranks) != rank)
+            i++;
+        if (i < n) {
+            *offset_p = offset + i * stride;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool stepaf_declaration_transport(const struct stepaf_declaration *declaration, const char *name,
+                                  struct stepaf_unpack *unpack_p, uint32_t *index_p)
+{
+    struct stepaf_unpack unpack = declaration->transports;
+    char its_name[32];
+
+    for (uint32_t t = 0; t < declaration->n_transports; t++) {
+        stepaf_unpack_text(&unpack, its_name, sizeof(its_name));
+        uint32_t bytes = stepaf_unpack_u32(&unpack);
+        const void *place = stepaf_unpack_bytes(&unpack, bytes);
+        if (place && !strcmp(its_name, name)) {
+            *unpack_p = stepaf_unpack_from(place, bytes);
+            *index_p = t;
+            return true;
+        }
+    }
+    return false;
+}

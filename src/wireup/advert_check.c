@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The verdict on what all ranks declare: every rank judges the same, and so comes to the same. */
+#include "gpu/stream_advert.h"
+
+static stepaf_status_t differ(const char *what, const struct stepaf_declaration *one,
+                              const struct stepaf_declaration *other, uint64_t id, uint32_t a,
+                              uint32_t b)
+{
+    return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
+                            "key %llu: world rank %d declares %s %u, world rank %d declares %u",
+                            (unsigned long long)id, one->world_rank, what, a, other->world_rank, b);
+}
+
+/* Compare two declarations of one key. The kind of memory is each rank's own affair, within limits. */
+static stepaf_status_t compare(const struct stepaf_declaration *one,
+                               const struct stepaf_declared_key *a,
+                               const struct stepaf_declaration *other,
+                               const struct stepaf_declared_key *b, bool *kinds_differ_p)
+{
+    if (a->direction != b->direction)
+        return differ("direction", one, other, a->id, a->direction, b->direction);
+    if (a->dtype != b->dtype)
+        return differ("dtype", one, other, a->id, a->dtype, b->dtype);
+    *kinds_differ_p = *kinds_differ_p || a->mem_kind != b->mem_kind;
+    if (a->max_bytes != b->max_bytes)
+        return differ("bytes", one, other, a->id, a->max_bytes, b->max_bytes);
+    if (a->depth != b->depth)
+        return differ("depth", one, other, a->id, a->depth, b->depth);
+    if (a->ndim != b->ndim)
+        return differ("dimensions", one, other, a->id, a->ndim, b->ndim);
+    for (uint32_t i = 0; i < a->ndim; i++)
+        if (a->shape[i] != b->shape[i])
+            return differ("another dimension:", one, other, a->id, (uint32_t)a->shape[i],
+                          (uint32_t)b->shape[i]);
+    return STEPAF_OK;
+}
+
+/* See that what rank @a own pushes is declared at every FFN rank of its lane. */
+static stepaf_status_t judge_pushes(const struct stepaf_declaration *declarations, int n,
+                                    const struct stepaf_declaration *own)
+{
+    for (int r = 0; r < n; r++) {
+        const struct stepaf_declaration *ffn = &declarations[r];
+        if (ffn->role != STEPAF_FFN || ffn->twin || ffn->lane != own->lane)
+            continue;
+        for (uint32_t k = 0; k < own->n_keys; k++)
+            if (own->keys[k].direction == STEPAF_PUSH &&
+                !stepaf_declaration_key(ffn, own->keys[k].id))
+                return stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_COMMIT,
+                                        "key %llu: world rank %d pushes it, but FFN world rank %d "
+                                        "has not declared it",
+                                        (unsigned long long)own->keys[k].id, own->world_rank,
+                                        ffn->world_rank);
+    }
+    return STEPAF_OK;
+}
+
+/* Compare every rank's keys with the first rank's that has the key, and see that what is pushed
+ * is received everywhere. */
+static stepaf_status_t judge_keys(const struct stepaf_declaration *declarations, int n, int at,
+                                  bool *kinds_differ_p)
+{
+    const struct stepaf_declaration *own = &declarations[at];
+    stepaf_status_t status;
+
+    if (own->twin)
+        return STEPAF_OK; /* judged with that one */
+    for (uint32_t k = 0; k < own->n_keys; k++) {
+        const struct stepaf_declared_key *key = &own->keys[k];
+        int first = 0;
+        const struct stepaf_declared_key *its = NULL;
+        for (; first < at && !its; first++)
+            if (!declarations[first].twin)
+                its = stepaf_declaration_key(&declarations[first], key->id);
+        if (its && (status = compare(&declarations[first - 1], its, own, key, kinds_differ_p)))
+            return status;
+    }
+    return own->role == STEPAF_ATTENTION ? judge_pushes(declarations, n, own) : STEPAF_OK;
+}
+
+stepaf_status_t stepaf_declarations_judge(const struct stepaf_declaration *declarations, int n,
+                                          int own_rank)
+{
+    uint32_t epoch = declarations[0].epoch;
+    bool changed = epoch == 0, kinds_differ = false;
+    stepaf_status_t status;
+
+    for (int r = 0; r < n; r++) {
+        const struct stepaf_declaration *declaration = &declarations[r];
+        if (declaration->status)
+            return r == own_rank ? stepaf_error_set(declaration->status, STEPAF_PHASE_COMMIT, "%s",
+                                                    declaration->text)
+                                 : stepaf_error_set(declaration->status, STEPAF_PHASE_COMMIT,
+                                                    "world rank %d: %.280s",
+                                                    declaration->world_rank, declaration->text);
+        if (declaration->epoch != epoch)
+            return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
+                                    "world rank %d is in epoch %u, rank 0 in %u",
+                                    declaration->world_rank, declaration->epoch, epoch);
+        changed = changed || declaration->changed;
+    }
+    if (!changed)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                "nothing has changed on any rank since the last commit");
+    for (int r = 0; r < n; r++)
+        if ((status = judge_keys(declarations, n, r, &kinds_differ)))
+            return status;
+    return stepaf_told_judge(declarations, n, kinds_differ);
+}

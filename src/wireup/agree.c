@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* After the connects of the first commit, where some transport asks for it: nobody sends before all
+ * have connected, and where one could not, all learn why. The other end of a link that could not be
+ * made knows nothing of that by itself. So each rank also says which transport it has taken for each
+ * peer, and whoever has got a better one than the peer follows it. */
+#include <stdlib.h>
+
+#include "wireup/connect.h"
+
+enum { NONE = UINT8_MAX };
+
+/* Which of the peer's transports has been taken, as the peer counts them. */
+static uint8_t taken_by(const struct stepaf_peer *peer,
+                        const struct stepaf_declaration *declaration)
+{
+    struct stepaf_unpack unused;
+    uint32_t index = NONE;
+
+    if (peer->link)
+        (void)stepaf_declaration_transport(declaration, peer->link->ops->name, &unused, &index);
+    return (uint8_t)index;
+}
+
+static stepaf_status_t malformed(int rank)
+{
+    return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
+                            "world rank %d: what it says of its links is malformed", rank);
+}
+
+/* The first rank's failure, as this rank's own, unless that has one. *taken_p: what each has taken for
+ * this rank, if it is a peer. */
+static stepaf_status_t judge(const struct stepaf_ctx *ctx, const uint8_t *all,
+                             const size_t *offsets, uint8_t *taken_p)
+{
+    char text[STEPAF_ERROR_TEXT_MAX];
+
+    for (int r = 0; r < ctx->boot.size; r++) {
+        struct stepaf_unpack unpack =
+            stepaf_unpack_from(all + offsets[r], offsets[r + 1] - offsets[r]);
+        stepaf_status_t status = stepaf_status_from(stepaf_unpack_u32(&unpack));
+        stepaf_unpack_text(&unpack, text, sizeof(text));
+        uint32_t n = stepaf_unpack_u32(&unpack);
+        const uint8_t *taken = stepaf_unpack_bytes(&unpack, n);
+        if (unpack.failed)
+            return malformed(r);
+        if (status)
+            return stepaf_error_set(status, STEPAF_PHASE_COMMIT, "world rank %d: %.280s", r, text);
+        taken_p[r] = ctx->mesh.slot < n ? taken[ctx->mesh.slot] : NONE;
+    }
+    return STEPAF_OK;
+}
+
+static stepaf_status_t tell_all(struct stepaf_ctx *ctx,
+                                const struct stepaf_declaration *declarations, stepaf_status_t own,
+                                const char *text, int64_t timeout_us, uint8_t *taken_p)
+{
+    size_t *offsets = calloc((size_t)ctx->boot.size + 1, sizeof(*offsets));
+    struct stepaf_pack pack = {0};
+    stepaf_status_t status;
+    void *all = NULL;
+
+    stepaf_pack_u32(&pack, (uint32_t)own);
+    stepaf_pack_text(&pack, own ? text : "");
+    stepaf_pack_u32(&pack, ctx->n_peers);
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        const struct stepaf_peer *peer = &ctx->peers[p];
+        uint8_t taken = taken_by(peer, &declarations[peer->who.world_rank]);
+        stepaf_pack_bytes(&pack, &taken, sizeof(taken));
+    }
+    if (!offsets || !taken_p || pack.failed)
+        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    else
+        status =
+            ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, &all, offsets, timeout_us);
+    if (!status && !own)
+        status = judge(ctx, all, offsets, taken_p);
+    free(pack.data);
+    free(offsets);
+    free(all);
+    return status;
+}
+
+/* Where a peer has taken another transport, the better one of the two does not work both ways. */
+static stepaf_status_t agree(struct stepaf_ctx *ctx, const struct stepaf_declaration *declarations,
+                             const uint8_t *taken)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    for (uint32_t p = 0; p < ctx->n_peers && !status; p++) {
+        struct stepaf_peer *peer = &ctx->peers[p];
+        int rank = peer->who.world_rank;
+        unsigned mine = 0;
+        if (taken[rank] >= ctx->n_transports)
+            return malformed(rank);
+        while (ctx->transports[mine] != peer->link->transport)
+            mine++;
+        if (mine < taken[rank])
+            status =
+                stepaf_peer_follow(ctx, peer, &declarations[rank], ctx->transports[taken[rank]]);
+    }
+    return status;
+}
+
+stepaf_status_t stepaf_ranks_meet(struct stepaf_ctx *ctx,
+                                  const struct stepaf_declaration *declarations,
+                                  stepaf_status_t own, int64_t deadline_ns)
+{
+    stepaf_error_t error = *stepaf_last_error();
+    int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
+    bool any = false;
+
+    for (int r = 0; r < ctx->boot.size; r++)
+        any = any || declarations[r].meets;
+    if (!any || ctx->epoch > 1)
+        return own;
+    uint8_t *taken = malloc((size_t)ctx->boot.size);
+    stepaf_status_t status =
+        tell_all(ctx, declarations, own, error.text, left_us > 0 ? left_us : 1, taken);
+    if (!status && !own)
+        status = agree(ctx, declarations, taken);
+    free(taken);
+    return own ? stepaf_error_raise(&error) : status;
+}

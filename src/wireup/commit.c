@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The collective commit: one exchange, the same verdict everywhere, then links, memory and plans,
+ * and a READY over every link, so that nobody leaves before all can receive. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/bounce.h"
+#include "gpu/proxy.h"
+#include "map/map.h"
+#include "wireup/connect.h"
+
+enum { LOST_EXCHANGE_US = 1000000 };
+
+static stepaf_status_t out_of_memory(void)
+{
+    return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+}
+
+/* Whether something of the plan still waits for room. */
+static bool is_queued(const struct stepaf_plan_obj *plan)
+{
+    for (int s = 0; s < plan->depth; s++)
+        for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
+            if (plan->ops[s].parts[p].post.state == STEPAF_POST_QUEUED)
+                return true;
+    return false;
+}
+
+/* Never negative, which would stand for the default. */
+static int64_t left_us(int64_t deadline_ns)
+{
+    int64_t left = deadline_ns - stepaf_monotonic_ns();
+
+    return left > 0 ? left / 1000 : 0;
+}
+
+/* Let streams come by what was enqueued for relayed peers: what they are told in the middle of a
+ * commit would be of the epoch before. */
+static stepaf_status_t let_pass(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+
+    while (stepaf_relays_are_ahead(ctx))
+        if (!stepaf_engine_advance(ctx, &waiter, deadline_ns))
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                    "streams have not come by what was enqueued for peers by way "
+                                    "of the host");
+    return STEPAF_OK;
+}
+
+/* The thread that relays must not wait for a GPU that waits for it, as it does where the host
+ * copies from and to GPU memory. */
+static stepaf_status_t check_ways(const struct stepaf_ctx *ctx)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; stepaf_has_relays(ctx) && i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        any = any || (plan && plan->on_gpu);
+    }
+    if (!any)
+        return STEPAF_OK;
+    return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
+                            "stream plans go by way of the host, and plans without streams have "
+                            "tensors in GPU memory: a context has one or the other");
+}
+
+/* Whether nothing is in flight that a new epoch would cut off. */
+static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
+{
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (ctx->peers[p].lost)
+            return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
+                                         ctx->peers[p].who, STEPAF_WHO_FORMAT " is lost: %s",
+                                         STEPAF_WHO_ARGS(ctx->peers[p].who), ctx->peers[p].reason);
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->is_twin && !is_queued(plan))
+            continue; /* its stream plan says whether it is busy */
+        for (int s = 0; plan && s < plan->depth; s++)
+            if (stepaf_op_busy(&plan->ops[s]))
+                return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                        "operation %u of plan %u is in flight", plan->ops[s].seq,
+                                        i);
+        if (plan && plan->stream && stepaf_stream_busy(plan->stream))
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                    "an operation of stream plan %u is in flight", i);
+        const struct stepaf_peer *holder = plan ? stepaf_plan_holder(plan) : NULL;
+        if (holder)
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                    "FFN rank %d holds a batch of plan %u", holder->who.rank, i);
+    }
+    for (uint32_t i = 0; i < ctx->batches.n; i++) {
+        const struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->batches, i);
+        if (batch && (batch->mirror->relay ? batch->answer.state == STEPAF_POST_QUEUED
+                                           : stepaf_batch_busy(batch)))
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                    "a batch of attention rank %d is not released",
+                                    batch->mirror->peer->who.rank);
+    }
+    return STEPAF_OK;
+}
+
+/* What a rank has said before its commit may still wait for room in a queue, a release among
+ * others. Let it out, say so, and wait until all peers have said the same. */
+static stepaf_status_t settle(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    struct stepaf_msg msg = {.type = STEPAF_MSG_SETTLED, .seq = ++ctx->n_commits};
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        stepaf_engine_tell(&ctx->peers[p], &msg);
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_peer *peer = &ctx->peers[p];
+        while (peer->link && !peer->lost && peer->settled != msg.seq)
+            if (!stepaf_engine_advance(ctx, &waiter, deadline_ns))
+                return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT, peer->who,
+                                             STEPAF_WHO_FORMAT " did not enter the commit in time",
+                                             STEPAF_WHO_ARGS(peer->who));
+    }
+    stepaf_engine_flush(ctx, left_us(deadline_ns));
+    return STEPAF_OK;
+}
+
+static stepaf_status_t prepare(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    int64_t now_ns = stepaf_monotonic_ns();
+    stepaf_status_t status = let_pass(ctx, now_ns + (deadline_ns - now_ns) / 2);
+    stepaf_error_t error = *stepaf_last_error();
+    stepaf_status_t settled = settle(ctx, deadline_ns); /* in any case: peers wait for that */
+
+    if (settled)
+        return settled;
+    ctx->exclusive = true;
+    status = status ? stepaf_error_raise(&error) : check_quiet(ctx);
+    ctx->relays_still = !status;
+    if (!status)
+        status = stepaf_transports_open(ctx);
+    if (!status && !stepaf_is_attention(ctx))
+        status = stepaf_key_allocate(ctx);
+    if (!status)
+        status = stepaf_streams_prepare(ctx);
+    if (!status)
+        status = check_ways(ctx);
+    if (!status)
+        status = stepaf_stages_prepare(ctx);
+    return status;
+}
+
+/* What the rank before @a rank, of the same role and lane, has declared; NULL: it is the first. */
+static const struct stepaf_declaration *before_of(const struct stepaf_ctx *ctx, int rank,
+                                                  const struct stepaf_declaration *declarations)
+{
+    const struct stepaf_rank *its = &ctx->ranks[rank];
+    int group = its->role == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
+
+    if (its->rank < ctx->mesh.lanes)
+        return NULL;
+    return &declarations[ctx->groups[group][its->rank - ctx->mesh.lanes]];
+}
+
+/* The bootstrap has failed: what this rank has found by itself says more. */
+static stepaf_status_t not_exchanged(const struct stepaf_ctx *ctx, stepaf_status_t status,
+                                     const stepaf_error_t *own)
+{
+    stepaf_error_t late = *stepaf_last_error();
+    struct stepaf_who missing = {late.peer_role, late.peer_rank, late.peer_world_rank};
+
+    if (own->status)
+        return stepaf_error_raise(own);
+    if (status != STEPAF_ERR_TIMEOUT || late.status != status)
+        return status;
+    return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, missing,
+                                 "%.200s: STEPAF_COMMIT_TIMEOUT_US is %lld us", late.text,
+                                 (long long)ctx->env.commit_timeout_us);
+}
+
+/* A rank that knows of a lost one does not wait long: that one will not come, but others may, and
+ * learn why. */
+static int64_t exchange_us(stepaf_status_t own, int64_t deadline_ns)
+{
+    int64_t left = left_us(deadline_ns);
+
+    return own == STEPAF_ERR_PEER_LOST && left > LOST_EXCHANGE_US ? LOST_EXCHANGE_US : left;
+}
+
+/* Put together what this rank tells: its failure, if there is no memory for more. */
+static stepaf_status_t pack_own(struct stepaf_ctx *ctx, stepaf_status_t own,
+                                struct stepaf_pack *pack_p)
+{
+    stepaf_declaration_pack(ctx, own, pack_p);
+    if (!pack_p->failed || own)
+        return own;
+    free(pack_p->data);
+    *pack_p = (struct stepaf_pack){0};
+    own = out_of_memory();
+    stepaf_declaration_pack(ctx, own, pack_p);
+    return own;
+}
+
+static bool has_failed(const struct stepaf_declaration *declarations, int n)
+{
+    bool any = false;
+
+    for (int r = 0; r < n; r++)
+        any = any || declarations[r].status;
+    return any;
+}
+
+/* Exchange declarations and judge them. On success the caller owns *all_p and declarations. *met_p: all
+ * ranks have, and come to the same verdict. */
+static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own, int64_t deadline_ns,
+                                struct stepaf_declaration *declarations, size_t *offsets,
+                                void **all_p, bool *met_p)
+{
+    struct stepaf_pack pack = {0};
+    int size = ctx->boot.size, n_read = 0;
+    stepaf_status_t status = STEPAF_OK;
+
+    own = pack_own(ctx, own, &pack);
+    stepaf_error_t own_error = own ? *stepaf_last_error() : (stepaf_error_t){0};
+    if (pack.failed)
+        status = out_of_memory();
+    if (!status) {
+        status = ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, all_p, offsets,
+                                     exchange_us(own, deadline_ns));
+        *met_p = !status;
+        if (status)
+            status = not_exchanged(ctx, status, &own_error);
+    }
+    for (; !status && n_read < size; n_read++) {
+        status = stepaf_declaration_read(
+            (uint8_t *)*all_p + offsets[n_read], offsets[n_read + 1] - offsets[n_read],
+            ctx->ranks[n_read].role, n_read, before_of(ctx, n_read, declarations),
+            &declarations[n_read]);
+        declarations[n_read].lane = ctx->ranks[n_read].rank % ctx->mesh.lanes;
+        declarations[n_read].node_id = ctx->ranks[n_read].node_id;
+        declarations[n_read].relays = ctx->ranks[n_read].relays;
+    }
+    if (!status)
+        status = stepaf_declarations_judge(declarations, size, ctx->boot.rank);
+    if (status == STEPAF_ERR_NO_MEMORY && !has_failed(declarations, n_read)) /* here alone */
+        *met_p = false;
+    if (own && !strcmp(stepaf_last_error()->text, own_error.text))
+        stepaf_error_raise(&own_error); /* it is this rank's verdict: that names the peer, too */
+    free(pack.data);
+    return status;
+}
+
+/* Tell a peer how this rank has come into @a epoch. */
+static void send_ready(struct stepaf_peer *peer, uint32_t epoch, stepaf_status_t status)
+{
+    struct stepaf_msg msg = {.type = STEPAF_MSG_READY, .seq = epoch, .word = {(uint32_t)status}};
+
+    stepaf_engine_tell(peer, &msg);
+}
+
+/* FFN: whether all that the peer has told of its plans made sense. */
+static stepaf_status_t check_mirrors(const struct stepaf_peer *peer)
+{
+    if (peer->starved)
+        return out_of_memory();
+    for (uint32_t i = 0; i < peer->n_mirrors; i++) {
+        const struct stepaf_mirror *mirror = peer->mirrors[i];
+        if (mirror && mirror->n_known != mirror->n_push + mirror->n_pull)
+            return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
+                                         "the plans of " STEPAF_WHO_FORMAT " are malformed",
+                                         STEPAF_WHO_ARGS(peer->who));
+    }
+    return STEPAF_OK;
+}
+
+static bool is_ready(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer)
+{
+    return peer->ready_epoch == ctx->epoch;
+}
+
+static stepaf_status_t not_ready(const struct stepaf_peer *peer, stepaf_status_t status)
+{
+    return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, peer->who,
+                                 status == STEPAF_ERR_TIMEOUT
+                                     ? STEPAF_WHO_FORMAT " did not become ready in time"
+                                     : STEPAF_WHO_FORMAT " failed in the commit",
+                                 STEPAF_WHO_ARGS(peer->who));
+}
+
+/* Wait for one peer's READY. FFN ranks answer with theirs: by then the peer's plans are here. */
+static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                   struct stepaf_waiter *waiter, int64_t deadline_ns)
+{
+    while (!is_ready(ctx, peer)) {
+        bool more = stepaf_engine_advance(ctx, waiter, deadline_ns);
+        if (peer->lost && !is_ready(ctx, peer)) /* it may have been, and gone at once */
+            return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT, peer->who,
+                                         STEPAF_WHO_FORMAT " is lost: %s",
+                                         STEPAF_WHO_ARGS(peer->who), peer->reason);
+        if (!more && !is_ready(ctx, peer))
+            return not_ready(peer, STEPAF_ERR_TIMEOUT);
+    }
+    if (peer->ready_status)
+        return not_ready(peer, peer->ready_status);
+    return STEPAF_OK;
+}
+
+/* Tell every peer of every plan that can be used, and wait until all are ready. */
+static stepaf_status_t handshake(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    bool attention = stepaf_is_attention(ctx);
+    stepaf_status_t status = attention ? stepaf_plans_announce(ctx) : STEPAF_OK;
+
+    for (uint32_t p = 0; attention && p < ctx->n_peers; p++)
+        send_ready(&ctx->peers[p], ctx->epoch, status);
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_peer *peer = &ctx->peers[p];
+        if (!status)
+            status = await_ready(ctx, peer, &waiter, deadline_ns);
+        if (!status && !attention)
+            status = check_mirrors(peer);
+        if (!attention)
+            send_ready(peer, ctx->epoch, status);
+    }
+    while (!status && !stepaf_list_empty(&ctx->queued))
+        if (!stepaf_engine_advance(ctx, &waiter, deadline_ns))
+            status = stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
+                                      "a peer does not take what it is told");
+    return status;
+}
+
+static void mark_committed(struct stepaf_ctx *ctx)
+{
+    for (uint32_t i = 0; i < ctx->n_regions; i++)
+        if (stepaf_is_attention(ctx) || ctx->regions[i]->target)
+            ctx->regions[i]->offered = ctx->epoch;
+    ctx->changed = false;
+}
+
+/* From the verdict on there is no way back: a failure breaks the context. */
+static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
+                                   const struct stepaf_declaration *declarations,
+                                   int64_t deadline_ns)
+{
+    stepaf_status_t status;
+
+    ctx->epoch++;
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        stepaf_mirrors_free(&ctx->peers[p]);
+    status = stepaf_peers_connect(ctx, declarations, deadline_ns);
+    if (!status)
+        status = stepaf_streams_join(ctx, declarations);
+    status = stepaf_ranks_meet(ctx, declarations, status, deadline_ns);
+    if (status) {
+        for (uint32_t p = 0; p < ctx->n_peers; p++)
+            send_ready(&ctx->peers[p], ctx->epoch, status);
+        return status;
+    }
+    mark_committed(ctx);
+    status = handshake(ctx, deadline_ns);
+    if (!status && (ctx->streams || ctx->withdrawn))
+        status = stepaf_regions_settle(ctx, deadline_ns);
+    stepaf_streams_settle(ctx);
+    if (!status)
+        stepaf_keys_forget(ctx);
+    if (!status)
+        stepaf_transports_trim(ctx);
+    if (!status)
+        stepaf_stages_settle(ctx);
+    if (!status)
+        status = stepaf_clock_sync(ctx, deadline_ns);
+    if (!status && ctx->epoch == 1 && ctx->env.print_map)
+        status = stepaf_map_print(ctx, left_us(deadline_ns));
+    return status;
+}
+
+/* What plans name may be gone. */
+static void break_up(struct stepaf_ctx *ctx)
+{
+    ctx->state = STEPAF_CTX_BROKEN;
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan)
+            plan->usable = 0;
+    }
+}
+
+stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx)
+{
+    struct stepaf_declaration *declarations = calloc((size_t)ctx->boot.size, sizeof(*declarations));
+    size_t *offsets = calloc((size_t)ctx->boot.size + 1, sizeof(*offsets));
+    int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.commit_timeout_us * 1000;
+    stepaf_status_t status;
+    bool met = false;
+    void *all = NULL;
+
+    if (!declarations || !offsets) { /* before anything is told */
+        free(declarations);
+        free(offsets);
+        return out_of_memory();
+    }
+    status = prepare(ctx, deadline_ns);
+    status = exchange(ctx, status, deadline_ns, declarations, offsets, &all, &met);
+    if (status) {
+        if (!stepaf_is_attention(ctx))
+            stepaf_key_allocate_undo(ctx);
+        stepaf_streams_undo(ctx);
+        if (!met || status == STEPAF_ERR_TIMEOUT || status == STEPAF_ERR_PEER_LOST)
+            break_up(ctx);
+        for (uint32_t p = 0; p < ctx->n_peers && !met; p++) /* they may have met */
+            send_ready(&ctx->peers[p], ctx->epoch + 1, status);
+        goto out;
+    }
+    status = enter_epoch(ctx, declarations, deadline_ns);
+    if (status)
+        break_up(ctx);
+out:
+    ctx->relays_still = false;
+    ctx->exclusive = false;
+    for (int r = 0; r < ctx->boot.size; r++)
+        stepaf_declaration_free(&declarations[r]);
+    free(declarations);
+    free(offsets);
+    free(all);
+    return status;
+}

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From declarations to links: open the transports, connect each peer by the best one that
+ * reaches it, import its memory. */
+#include "wireup/connect.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "gpu/bounce.h"
+
+enum { WAIT_POLLS = 128 }; /* a few microseconds */
+
+/* Several transports take turns, so none may look for long. */
+static void set_wait_polls(struct stepaf_ctx *ctx)
+{
+    ctx->wait_polls = ctx->threads || ctx->oversubscribed || ctx->n_transports > 1 ? 1 : WAIT_POLLS;
+}
+
+/* Add "name: reason" to a list of what was refused; without a name, what is a list already. */
+static void note(char list[STEPAF_REASON_MAX], const char *name, const char *reason)
+{
+    size_t used = strlen(list);
+
+    snprintf(list + used, STEPAF_REASON_MAX - used, "%s%s%s%s", used ? "; " : "", name,
+             name[0] ? ": " : "", reason);
+}
+
+/* Close one that has no links. */
+static void shut(struct stepaf_ctx *ctx, struct stepaf_transport *transport)
+{
+    for (uint32_t i = 0; transport->ops->drop_region && i < ctx->n_regions; i++)
+        transport->ops->drop_region(transport, ctx->regions[i]);
+    transport->ops->close(transport);
+}
+
+/* Open one, and make it know the memory that there is. */
+static stepaf_status_t transport_open(struct stepaf_ctx *ctx,
+                                      const struct stepaf_transport_ops *ops,
+                                      struct stepaf_transport **transport_p)
+{
+    stepaf_status_t status = ops->open(&ctx->host, ctx->n_peers, transport_p);
+
+    for (uint32_t i = 0; !status && ops->add_region && i < ctx->n_regions; i++) {
+        if (ctx->regions[i]->kind != STEPAF_MEM_HOST)
+            continue;
+        status = ops->add_region(*transport_p, ctx->regions[i]);
+        if (status) {
+            stepaf_error_t error = *stepaf_last_error();
+            shut(ctx, *transport_p);
+            return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "%s", error.text);
+        }
+    }
+    return status;
+}
+
+/* Open one of the registry, if it can be used. */
+static stepaf_status_t try_open(struct stepaf_ctx *ctx, const struct stepaf_transport_ops *ops)
+{
+    bool asked = ctx->env.transports[0];
+    char *unopened = ctx->unopened[ctx->n_transports], reason[STEPAF_REASON_MAX];
+
+    if (!stepaf_transport_admitted(&ctx->env, ops->name)) {
+        note(unopened, ops->name, "STEPAF_TRANSPORTS does not list it");
+        return STEPAF_OK;
+    }
+    if (!ops->probe(&ctx->env, reason)) {
+        if (asked)
+            return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                    "STEPAF_TRANSPORTS asks for %s: %s", ops->name, reason);
+        stepaf_log_info("transport %s is not used: %s", ops->name, reason);
+        note(unopened, ops->name, reason);
+        return STEPAF_OK;
+    }
+    stepaf_status_t status = transport_open(ctx, ops, &ctx->transports[ctx->n_transports]);
+    if (status == STEPAF_ERR_NO_TRANSPORT && !asked) {
+        stepaf_log_warn("transport %s is not used: %s", ops->name, stepaf_last_error()->text);
+        note(unopened, ops->name, stepaf_last_error()->text);
+        return STEPAF_OK;
+    }
+    ctx->n_transports += !status;
+    return status;
+}
+
+stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    if (ctx->n_transports)
+        return STEPAF_OK;
+    ctx->host.initiates = stepaf_is_attention(ctx);
+    memset(ctx->unopened, 0, sizeof(ctx->unopened));
+    for (int i = 0; stepaf_transports[i] && ctx->n_transports < STEPAF_MAX_TRANSPORTS && !status;
+         i++)
+        status = try_open(ctx, stepaf_transports[i]);
+    if (status) { /* another commit may find them all */
+        stepaf_error_t error = *stepaf_last_error();
+        while (ctx->n_transports)
+            shut(ctx, ctx->transports[--ctx->n_transports]);
+        return stepaf_error_raise(&error);
+    }
+    set_wait_polls(ctx);
+    return STEPAF_OK;
+}
+
+static bool is_used(const struct stepaf_ctx *ctx, const struct stepaf_transport *transport)
+{
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (ctx->peers[p].link && ctx->peers[p].link->transport == transport)
+            return true;
+    return false;
+}
+
+void stepaf_transports_trim(struct stepaf_ctx *ctx)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < ctx->n_transports; i++) {
+        struct stepaf_transport *transport = ctx->transports[i];
+        if (!is_used(ctx, transport)) {
+            transport->ops->close(transport);
+            continue;
+        }
+        if (transport->ops->trim)
+            transport->ops->trim(transport);
+        ctx->transports[n++] = transport;
+    }
+    ctx->n_transports = n;
+    set_wait_polls(ctx);
+}
+
+/* Connect a peer by one transport; if that cannot be, there is no link, and the reason is noted. */
+static stepaf_status_t connect_by(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                  const struct stepaf_declaration *declaration,
+                                  struct stepaf_transport *transport)
+{
+    const struct stepaf_rank *rank = &ctx->ranks[peer->who.world_rank];
+    struct stepaf_peer_facts facts = {
+        .peer = peer->index,
+        .slot = ctx->mesh.slot,
+        .world_rank = peer->who.world_rank,
+        .node_id = rank->node_id,
+        .pid = rank->pid,
+    };
+    char reason[STEPAF_REASON_MAX] = "it does not offer this transport";
+    stepaf_status_t status = STEPAF_OK;
+    struct stepaf_unpack unpack;
+    uint32_t index;
+
+    if (stepaf_declaration_transport(declaration, transport->ops->name, &unpack, &index))
+        status = transport->ops->connect(transport, &facts, &unpack, &peer->link, reason);
+    if (!status && !peer->link)
+        note(peer->refused, transport->ops->name, reason);
+    return status;
+}
+
+static stepaf_status_t not_reached(const struct stepaf_peer *peer)
+{
+    return stepaf_error_set_peer(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
+                                 "no transport reaches " STEPAF_WHO_FORMAT ": %s",
+                                 STEPAF_WHO_ARGS(peer->who),
+                                 peer->refused[0] ? peer->refused : "none is open");
+}
+
+static stepaf_status_t connect_peer(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                    const struct stepaf_declaration *declaration)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    for (unsigned t = 0; t < ctx->n_transports && !status && !peer->link; t++) {
+        if (ctx->unopened[t][0])
+            note(peer->refused, "", ctx->unopened[t]);
+        status = connect_by(ctx, peer, declaration, ctx->transports[t]);
+    }
+    return status || peer->link ? status : not_reached(peer);
+}
+
+static void release_all(struct stepaf_peer *peer)
+{
+    for (uint32_t i = 0; i < peer->n_rmems; i++)
+        peer->link->ops->release(peer->link, peer->rmems[i]);
+    free(peer->rmems);
+    peer->rmems = NULL;
+    peer->n_rmems = 0;
+}
+
+/* Import all regions that the peer offers, by what its side of our transport says of them. */
+static stepaf_status_t import_all(struct stepaf_peer *peer,
+                                  const struct stepaf_declaration *declaration)
+{
+    struct stepaf_unpack regions = declaration->regions, unused;
+    stepaf_status_t status = STEPAF_OK;
+    uint32_t ours = 0;
+
+    release_all(peer);
+    if (!stepaf_declaration_transport(declaration, peer->link->ops->name, &unused, &ours))
+        return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
+                                     STEPAF_WHO_FORMAT " has withdrawn its transport",
+                                     STEPAF_WHO_ARGS(peer->who));
+    peer->rmems = calloc((size_t)declaration->n_regions + 1, sizeof(peer->rmems[0]));
+    if (!peer->rmems)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    for (uint32_t i = 0; i < declaration->n_regions && !status; i++) {
+        uint32_t id = stepaf_unpack_u32(&regions);
+        uint64_t bytes = stepaf_unpack_u64(&regions);
+        for (uint32_t t = 0; t < declaration->n_transports && !status; t++) {
+            uint32_t length = stepaf_unpack_u32(&regions);
+            const void *place = stepaf_unpack_bytes(&regions, length);
+            struct stepaf_unpack unpack = stepaf_unpack_from(place, place ? length : 0);
+            if (t != ours)
+                continue;
+            status = peer->link->ops->import(peer->link, id, bytes, &unpack,
+                                             &peer->rmems[peer->n_rmems]);
+            peer->n_rmems += !status;
+        }
+    }
+    if (status)
+        return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, peer->who,
+                                     "memory of " STEPAF_WHO_FORMAT ": %.200s",
+                                     STEPAF_WHO_ARGS(peer->who), stepaf_last_error()->text);
+    return STEPAF_OK;
+}
+
+static const struct stepaf_rmem *find_rmem(const struct stepaf_peer *peer, uint32_t id)
+{
+    for (uint32_t i = 0; i < peer->n_rmems; i++)
+        if (peer->rmems[i]->id == id)
+            return peer->rmems[i];
+    return NULL;
+}
+
+static bool is_received_in_host(const struct stepaf_key *key,
+                                const struct stepaf_declaration *declaration)
+{
+    const struct stepaf_declared_key *its = stepaf_declaration_key(declaration, key->id);
+
+    return its && its->mem_kind == STEPAF_MEM_HOST;
+}
+
+/* Attention: where does each of my push keys go at this peer? */
+static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                    const struct stepaf_declaration *declaration)
+{
+    for (uint32_t i = 0; i < ctx->n_keys; i++) {
+        struct stepaf_key *key = ctx->keys[i];
+        uint64_t span = (uint64_t)key->depth * key->max_bytes;
+        const struct stepaf_rmem *rmem = NULL;
+        uint64_t offset = 0;
+        uint32_t region;
+        if (key->direction != STEPAF_PUSH)
+            continue;
+        if (!key->remote)
+            key->remote = calloc(ctx->n_peers, sizeof(key->remote[0]));
+        if (!key->remote)
+            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        if (stepaf_declaration_slice(declaration, key->id, ctx->ranks[ctx->boot.rank].rank, &region,
+                                     &offset))
+            rmem = find_rmem(peer, region);
+        if (!rmem && !is_received_in_host(key, declaration)) {
+            key->remote[peer->index] = (struct stepaf_key_remote){NULL, 0};
+            continue; /* GPU memory is not reached by links */
+        }
+        if (!rmem || offset > rmem->bytes || span > rmem->bytes - offset)
+            return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
+                                         "key %llu has no receive buffer at " STEPAF_WHO_FORMAT,
+                                         (unsigned long long)key->id, STEPAF_WHO_ARGS(peer->who));
+        key->remote[peer->index] = (struct stepaf_key_remote){rmem, offset};
+    }
+    return STEPAF_OK;
+}
+
+/* For the map: how GPU memory goes to a peer. */
+static void note_gpu(struct stepaf_peer *peer)
+{
+    char text[STEPAF_REASON_MAX];
+
+    stepaf_stage_describe(peer, text);
+    if (text[0] && !strstr(peer->refused, "GPU memory: "))
+        note(peer->refused, "GPU memory", text);
+}
+
+/* Wait for what has been begun. */
+static stepaf_status_t join_all(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    for (unsigned t = 0; t < ctx->n_transports; t++) {
+        struct stepaf_transport *transport = ctx->transports[t];
+        char reason[STEPAF_REASON_MAX];
+        uint32_t peer = 0;
+        if (!transport->ops->join)
+            continue;
+        stepaf_status_t status = transport->ops->join(transport, deadline_ns, &peer, reason);
+        if (status) {
+            struct stepaf_who who = ctx->peers[peer].who;
+            return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, who,
+                                         "cannot connect to " STEPAF_WHO_FORMAT ": %s: %s",
+                                         STEPAF_WHO_ARGS(who), transport->ops->name, reason);
+        }
+    }
+    return STEPAF_OK;
+}
+
+/* Posts of several peers go to their transport by one call, if it is one for all. */
+static void find_sole(struct stepaf_ctx *ctx)
+{
+    ctx->sole = ctx->n_peers ? ctx->peers[0].link->ops : NULL;
+    for (uint32_t p = 1; p < ctx->n_peers; p++)
+        if (ctx->peers[p].link->ops != ctx->sole)
+            ctx->sole = NULL;
+}
+
+/* What links bring with them: where the peer's memory is, and there this rank's keys. */
+static stepaf_status_t look_up(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                               const struct stepaf_declaration *declaration)
+{
+    stepaf_status_t status = import_all(peer, declaration);
+
+    if (!status && stepaf_is_attention(ctx))
+        status = resolve_keys(ctx, peer, declaration);
+    if (!status)
+        note_gpu(peer);
+    return status;
+}
+
+stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx,
+                                     const struct stepaf_declaration *declarations,
+                                     int64_t deadline_ns)
+{
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_peer *peer = &ctx->peers[p];
+        const struct stepaf_declaration *declaration = &declarations[peer->who.world_rank];
+        stepaf_status_t status = STEPAF_OK;
+        if (!peer->link)
+            status = connect_peer(ctx, peer, declaration);
+        if (!status)
+            status = look_up(ctx, peer, declaration);
+        if (status)
+            return status;
+    }
+    find_sole(ctx);
+    return join_all(ctx, deadline_ns);
+}
+
+stepaf_status_t stepaf_peer_follow(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                   const struct stepaf_declaration *declaration,
+                                   struct stepaf_transport *transport)
+{
+    const struct stepaf_transport_ops *better = peer->link->ops;
+    stepaf_status_t status = STEPAF_OK;
+
+    stepaf_log_warn(STEPAF_WHO_FORMAT " cannot use %s: both ends take %s",
+                    STEPAF_WHO_ARGS(peer->who), better->name, transport->ops->name);
+    note(peer->refused, better->name, "the other end cannot use it");
+    ctx->sole = NULL; /* until all have links again: if this fails, they are told so by their own */
+    release_all(peer);
+    better->disconnect(peer->link);
+    peer->link = NULL;
+    if (transport->ops->meets)
+        note(peer->refused, transport->ops->name, "it would have to be connected before all meet");
+    else
+        status = connect_by(ctx, peer, declaration, transport);
+    if (!status)
+        status = peer->link ? look_up(ctx, peer, declaration) : not_reached(peer);
+    if (!status)
+        find_sole(ctx);
+    return status;
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wireup/hello.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <stepaf/version.h>
+
+#include "base/error.h"
+
+enum {
+    INTRODUCE_MAGIC = 0x53544146,
+    FIRST_WITH_NAME = 2, /* wire version that says the library's */
+    VALUE_MAX = 128,
+    CORES_MAX = 1024
+};
+
+void stepaf_introduction_pack(const struct stepaf_introduction *intro, const struct stepaf_env *env,
+                              struct stepaf_pack *pack)
+{
+    char value[VALUE_MAX];
+
+    stepaf_pack_u32(pack, INTRODUCE_MAGIC);
+    stepaf_pack_u32(pack, STEPAF_WIRE_VERSION);
+    stepaf_pack_text(pack, STEPAF_VERSION_STRING);
+    stepaf_pack_u32(pack, (uint32_t)intro->status);
+    stepaf_pack_text(pack, intro->text);
+    stepaf_pack_u32(pack, intro->said);
+    stepaf_pack_u32(pack, (uint32_t)intro->app_number);
+    stepaf_pack_u64(pack, intro->map_digest);
+    stepaf_pack_u32(pack, intro->pid);
+    stepaf_pack_u64(pack, intro->node_id);
+    stepaf_pack_u32(pack, intro->relays);
+    stepaf_pack_text(pack, intro->host);
+    stepaf_pack_text(pack, intro->binding);
+    if (intro->status)
+        return;
+    stepaf_pack_u64(pack, stepaf_env_digest(env));
+    for (int i = 0; i < STEPAF_ENV_COUNT; i++) {
+        stepaf_env_format(env, i, value, sizeof(value));
+        stepaf_pack_text(pack, value);
+    }
+}
+
+/* Read which wire and library version speaks. */
+static bool read_versions(struct stepaf_unpack *unpack, struct stepaf_introduction *intro)
+{
+    if (stepaf_unpack_u32(unpack) != INTRODUCE_MAGIC)
+        return false;
+    intro->wire = stepaf_unpack_u32(unpack);
+    strcpy(intro->version, "of an unknown version");
+    if (intro->wire >= FIRST_WITH_NAME)
+        stepaf_unpack_text(unpack, intro->version, sizeof(intro->version));
+    for (char *at = intro->version; *at; at++)
+        if (*at < ' ' || *at > '~') /* it goes into sentences */
+            *at = '?';
+    return !unpack->failed;
+}
+
+bool stepaf_introduction_read(const void *blob, size_t bytes, struct stepaf_introduction *intro_p)
+{
+    struct stepaf_unpack unpack = stepaf_unpack_from(blob, bytes);
+    struct stepaf_introduction intro = {0};
+
+    if (!read_versions(&unpack, &intro))
+        return false;
+    if (intro.wire != STEPAF_WIRE_VERSION) {
+        *intro_p = intro;
+        return true;
+    }
+    intro.status = stepaf_status_from(stepaf_unpack_u32(&unpack));
+    stepaf_unpack_text(&unpack, intro.text, sizeof(intro.text));
+    intro.said = stepaf_unpack_u32(&unpack);
+    intro.app_number = (int32_t)stepaf_unpack_u32(&unpack);
+    intro.map_digest = stepaf_unpack_u64(&unpack);
+    intro.pid = stepaf_unpack_u32(&unpack);
+    intro.node_id = stepaf_unpack_u64(&unpack);
+    intro.relays = stepaf_unpack_u32(&unpack) != 0;
+    stepaf_unpack_text(&unpack, intro.host, sizeof(intro.host));
+    stepaf_unpack_text(&unpack, intro.binding, sizeof(intro.binding));
+    if (!intro.status)
+        intro.digest = stepaf_unpack_u64(&unpack);
+    intro.settings = unpack;
+    if (unpack.failed || (!intro.status && intro.said > STEPAF_ROLE_AUTO))
+        return false;
+    *intro_p = intro;
+    return true;
+}
+
+/* The first rank that has another library than rank 0. */
+static stepaf_status_t judge_versions(const struct stepaf_introduction *intros, int n)
+{
+    for (int r = 1; r < n; r++)
+        if (intros[r].wire != intros[0].wire || strcmp(intros[r].version, intros[0].version) != 0)
+            return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
+                                    "libstepaf differs: %s (wire version %u) at rank 0, %s (wire "
+                                    "version %u) at rank %d",
+                                    intros[0].version, intros[0].wire, intros[r].version,
+                                    intros[r].wire, r);
+    return STEPAF_OK;
+}
+
+/* What a setting is called in sentences. */
+static const char *name_of(int index, const struct stepaf_env_info *info)
+{
+    return index == STEPAF_ENV_SPLIT ? "STEPAF_SPLIT or params.split" : info->name;
+}
+
+/* Name the first setting in which rank @a rank differs from rank 0. */
+static stepaf_status_t name_difference(const struct stepaf_introduction *first, int rank,
+                                       const struct stepaf_introduction *other)
+{
+    struct stepaf_unpack one = first->settings, two = other->settings;
+    char a[VALUE_MAX], b[VALUE_MAX];
+
+    for (int i = 0; i < STEPAF_ENV_COUNT; i++) {
+        struct stepaf_env_info info;
+        stepaf_env_describe(i, &info);
+        stepaf_unpack_text(&one, a, sizeof(a));
+        stepaf_unpack_text(&two, b, sizeof(b));
+        if (info.must_agree && strcmp(a, b))
+            return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
+                                    "%s differs: \"%.60s\" at rank 0, \"%.60s\" at rank %d",
+                                    name_of(i, &info), a, b, rank);
+    }
+    return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
+                            "settings differ between rank 0 and rank %d", rank);
+}
+
+/* The value of setting @a index at the rank that @a intro is of. */
+static const char *value_of(const struct stepaf_introduction *intro, int index, char *value)
+{
+    struct stepaf_unpack settings = intro->settings;
+
+    for (int i = 0; i <= index; i++)
+        stepaf_unpack_text(&settings, value, VALUE_MAX);
+    return value;
+}
+
+stepaf_status_t stepaf_introductions_judge(const struct stepaf_introduction *intros, int n,
+                                           int own_rank)
+{
+    stepaf_status_t versions = judge_versions(intros, n);
+    char split[VALUE_MAX];
+
+    if (versions)
+        return versions;
+    for (int r = 0; r < n; r++) {
+        if (!intros[r].status)
+            continue;
+        if (r == own_rank)
+            return stepaf_error_set(intros[r].status, STEPAF_PHASE_INIT, "%s", intros[r].text);
+        return stepaf_error_set(intros[r].status, STEPAF_PHASE_INIT, "rank %d: %.300s", r,
+                                intros[r].text);
+    }
+    for (int r = 1; r < n; r++)
+        if (intros[r].digest != intros[0].digest)
+            return name_difference(&intros[0], r, &intros[r]);
+    for (int r = 1; r < n; r++)
+        if (intros[r].map_digest != intros[0].map_digest)
+            return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
+                                    "the map file of split \"%.120s\" says other roles at rank %d "
+                                    "than at rank 0",
+                                    value_of(&intros[0], STEPAF_ENV_SPLIT, split), r);
+    return STEPAF_OK;
+}
+
+/* Set bits of the cores in a list such as "0-3,8"; a list that is none names all. */
+static void parse_cores(const char *list, uint8_t *cores_p)
+{
+    memset(cores_p, 0, CORES_MAX / 8);
+    while (*list) {
+        char *end;
+        unsigned long from = strtoul(list, &end, 10), to = from;
+        if (end != list && *end == '-')
+            to = strtoul(end + 1, &end, 10);
+        if (end == list || from > to || to >= CORES_MAX || (*end && *end != ',')) {
+            memset(cores_p, 0xff, CORES_MAX / 8);
+            return;
+        }
+        for (unsigned long core = from; core <= to; core++)
+            cores_p[core / 8] |= (uint8_t)(1u << core % 8);
+        list = *end ? end + 1 : end;
+    }
+}
+
+int stepaf_introductions_sharing(const struct stepaf_introduction *intros, int n, int own_rank)
+{
+    uint8_t mine[CORES_MAX / 8], its[CORES_MAX / 8];
+    int sharing = 0;
+
+    parse_cores(intros[own_rank].binding, mine);
+    for (int r = 0; r < n; r++) {
+        bool overlap = false;
+        if (intros[r].node_id != intros[own_rank].node_id)
+            continue;
+        parse_cores(intros[r].binding, its);
+        for (int i = 0; i < CORES_MAX / 8; i++)
+            overlap = overlap || (mine[i] & its[i]);
+        sharing += overlap;
+    }
+    return sharing;
+}

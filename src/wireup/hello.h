@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Init's blobs: what each rank says of itself to all, and the verdict on it. Pure: no I/O, and no
+ * blob is trusted. Magic, wire version and library version come first in every version of it, so
+ * that each can name another. */
+#ifndef STEPAF_WIREUP_HELLO_H
+#define STEPAF_WIREUP_HELLO_H
+
+#include <stdbool.h>
+
+#include "base/env.h"
+#include "base/pack.h"
+#include "topo/topo.h"
+
+enum { STEPAF_WIRE_VERSION = 7, STEPAF_VERSION_MAX = 32 };
+
+/* What one rank says. */
+struct stepaf_introduction {
+    uint32_t wire; /* version; of another one than ours nothing but these two is known */
+    char version[STEPAF_VERSION_MAX];
+    stepaf_status_t status; /* of its own check before the exchange */
+    char text[STEPAF_ERROR_TEXT_MAX];
+    uint32_t said;       /* stepaf_role_t that it says of itself; means nothing after a failure */
+    int32_t app_number;  /* -1: none */
+    uint64_t map_digest; /* of the map file as it has read it; 0: none */
+    uint32_t pid;
+    uint64_t node_id;
+    bool relays; /* its stream plans' tensors go by way of the host in any case */
+    char host[STEPAF_TOPO_NAME_MAX];
+    char binding[128];             /* cores that it may run on, as a list */
+    uint64_t digest;               /* of the settings that must agree */
+    struct stepaf_unpack settings; /* their values; points into the blob */
+};
+
+/* Write what this rank says: @a intro but for the versions, and for digest and settings, which come
+ * from @a env. After a failure @a env is not looked at. */
+void stepaf_introduction_pack(const struct stepaf_introduction *intro, const struct stepaf_env *env,
+                              struct stepaf_pack *pack);
+
+/* Read one. False: it is malformed. Of another wire version, only the versions are read. */
+bool stepaf_introduction_read(const void *blob, size_t bytes, struct stepaf_introduction *intro_p);
+
+/* Judge all @a n: the same verdict on every rank. The sentence of @a own_rank's own failure is as
+ * it said it. */
+stepaf_status_t stepaf_introductions_judge(const struct stepaf_introduction *intros, int n,
+                                           int own_rank);
+
+/* Count the ranks on @a own_rank's node, itself among them, that may run on its cores. */
+int stepaf_introductions_sharing(const struct stepaf_introduction *intros, int n, int own_rank);
+
+#endif

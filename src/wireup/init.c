@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Joining the job: one exchange tells every rank who is what and where, and whether all see the
+ * same settings. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "core/core.h"
+#include "device/gpu.h"
+#include "wireup/hello.h"
+#include "wireup/roles.h"
+
+/* What this rank says of roles, on its way into the exchange. */
+struct own_view {
+    stepaf_role_t said;
+    struct stepaf_split split;
+};
+
+static stepaf_status_t check_params(const stepaf_params_t *params, struct stepaf_ctx *const *ctx_p)
+{
+    const char *what = NULL;
+
+    if (!ctx_p)
+        what = "ctx_p is NULL";
+    else if (params->field_mask & ~(uint64_t)STEPAF_PARAM_ALL)
+        what = "unknown bits in the parameters' field_mask";
+    else if ((params->field_mask & STEPAF_PARAM_ROLE) && (unsigned)params->role > STEPAF_ROLE_AUTO)
+        what = "unknown role";
+    else if ((params->field_mask & STEPAF_PARAM_PROGRESS) &&
+             (unsigned)params->progress > STEPAF_PROGRESS_AUTO)
+        what = "unknown progress mode";
+    else if ((params->field_mask & STEPAF_PARAM_THREADS) &&
+             (unsigned)params->threads > STEPAF_THREADS_MULTIPLE)
+        what = "unknown threads mode";
+    return what ? stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_INIT, "%s", what) : STEPAF_OK;
+}
+
+/* The split in force: the parameters' takes the place of STEPAF_SPLIT, also among the settings that
+ * must agree. */
+static stepaf_status_t view_roles(struct stepaf_ctx *ctx, const stepaf_params_t *params,
+                                  struct own_view *view)
+{
+    bool given = (params->field_mask & STEPAF_PARAM_SPLIT) && params->split && params->split[0];
+
+    if (given) {
+        char *split = strdup(params->split);
+        if (!split)
+            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
+        free(ctx->env.split);
+        ctx->env.split = split;
+    }
+    view->said = stepaf_role_said(params, &ctx->env);
+    return stepaf_split_parse(ctx->env.split, ctx->boot.size, &view->split);
+}
+
+/* Everything that this rank can find out alone. */
+static stepaf_status_t prepare(struct stepaf_ctx *ctx, const stepaf_params_t *params,
+                               struct own_view *view)
+{
+    stepaf_status_t status = stepaf_env_load(&ctx->env);
+
+    if (status)
+        return status;
+    stepaf_log_set_rank(ctx->boot.rank);
+    stepaf_clock_calibrate(&ctx->clock);
+    ctx->looked = stepaf_ticks();
+    ctx->ns_scale = (uint64_t)(ctx->clock.ns_per_tick * (1 << STEPAF_NS_SCALE_BITS));
+    if ((status = stepaf_topo_probe(NULL, &ctx->topo)))
+        return status;
+    if ((status = stepaf_transport_check_names(&ctx->env)))
+        return status;
+    if ((status = stepaf_topo_check_cores(ctx->env.progress_cores)))
+        return stepaf_error_set(status, STEPAF_PHASE_INIT, "STEPAF_PROGRESS_CORES: %s",
+                                stepaf_last_error()->text);
+    ctx->progress_thread = ctx->env.progress == 1;
+    if ((params->field_mask & STEPAF_PARAM_PROGRESS) && params->progress != STEPAF_PROGRESS_AUTO)
+        ctx->progress_thread = params->progress == STEPAF_PROGRESS_THREAD;
+    ctx->threads = ctx->progress_thread || ((params->field_mask & STEPAF_PARAM_THREADS) &&
+                                            params->threads == STEPAF_THREADS_MULTIPLE);
+    ctx->lock.used = ctx->threads;
+    if (ctx->env.trace == STEPAF_ENV_TRACE_ON &&
+        !stepaf_trace_open(&ctx->trace, (uint32_t)ctx->env.trace_records))
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
+    return view_roles(ctx, params, view);
+}
+
+/* Build the tables of ranks and groups. */
+static stepaf_status_t settle(struct stepaf_ctx *ctx, const struct stepaf_introduction *intros,
+                              const uint8_t *roles)
+{
+    int size = ctx->boot.size;
+
+    ctx->ranks = calloc((size_t)size, sizeof(*ctx->ranks));
+    for (int g = 0; g < 3; g++) {
+        ctx->groups[g] = calloc((size_t)size, sizeof(int));
+        ctx->rank[g] = -1;
+        if (!ctx->groups[g] || !ctx->ranks)
+            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
+    }
+    ctx->one_clock = true;
+    for (int r = 0; r < size; r++) {
+        int group = roles[r] == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
+        ctx->ranks[r] =
+            (struct stepaf_rank){roles[r], intros[r].relays, (uint32_t)ctx->group_size[group],
+                                 intros[r].pid, intros[r].node_id};
+        if (r == ctx->boot.rank)
+            ctx->rank[group] = ctx->group_size[group];
+        ctx->groups[group][ctx->group_size[group]++] = r;
+        ctx->groups[STEPAF_GROUP_WORLD][ctx->group_size[STEPAF_GROUP_WORLD]++] = r;
+        ctx->one_clock = ctx->one_clock && intros[r].node_id == intros[0].node_id;
+    }
+    ctx->rank[STEPAF_GROUP_WORLD] = ctx->boot.rank;
+    ctx->role = (stepaf_role_t)roles[ctx->boot.rank];
+    ctx->oversubscribed = ctx->env.backoff != STEPAF_ENV_BACKOFF_SPIN &&
+                          stepaf_introductions_sharing(intros, size, ctx->boot.rank) *
+                                  (ctx->progress_thread ? 2 : 1) >
+                              ctx->topo.cores_usable;
+    return STEPAF_OK;
+}
+
+static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
+                      stepaf_status_t status, struct stepaf_pack *pack)
+{
+    struct stepaf_introduction intro = {
+        .status = status,
+        .said = view->said,
+        .app_number = ctx->boot.app_number,
+        .map_digest = stepaf_split_map_digest(&view->split, ctx->boot.size),
+        .pid = (uint32_t)getpid(),
+        .node_id = ctx->topo.node_id,
+        .relays = ctx->env.cuda_relay == STEPAF_ENV_RELAY_ALWAYS || !stepaf_gpu_likely(),
+    };
+
+    snprintf(intro.text, sizeof(intro.text), "%s", status ? stepaf_last_error()->text : "");
+    snprintf(intro.host, sizeof(intro.host), "%s", ctx->topo.host);
+    snprintf(intro.binding, sizeof(intro.binding), "%s", ctx->topo.binding);
+    stepaf_introduction_pack(&intro, &ctx->env, pack);
+}
+
+/* What the bootstrap has said, and which setting it was that set the deadline. */
+static stepaf_status_t name_deadline(const stepaf_error_t *late, int64_t timeout_us)
+{
+    struct stepaf_who missing = {late->peer_role, late->peer_rank, late->peer_world_rank};
+
+    return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT, missing,
+                                 "%.200s: STEPAF_INIT_TIMEOUT_US is %lld us", late->text,
+                                 (long long)timeout_us);
+}
+
+/* The exchange has failed: the bootstrap does not know what it was called for. */
+static stepaf_status_t fail_exchange(stepaf_status_t status, int64_t timeout_us)
+{
+    stepaf_error_t error = *stepaf_last_error();
+
+    if (status == STEPAF_ERR_TIMEOUT)
+        return name_deadline(&error, timeout_us);
+    return stepaf_error_in(status, STEPAF_PHASE_INIT);
+}
+
+static stepaf_status_t exchange(struct stepaf_ctx *ctx, const struct own_view *view,
+                                stepaf_status_t own)
+{
+    struct stepaf_pack pack = {0};
+    size_t *offsets = calloc((size_t)ctx->boot.size + 1, sizeof(*offsets));
+    struct stepaf_introduction *intros = calloc((size_t)ctx->boot.size, sizeof(*intros));
+    uint8_t *roles = calloc((size_t)ctx->boot.size, sizeof(*roles));
+    int64_t timeout_us = own ? stepaf_env_init_timeout_us() : ctx->env.init_timeout_us;
+    stepaf_status_t status = STEPAF_OK;
+    void *all = NULL;
+
+    introduce(ctx, view, own, &pack);
+    if (!offsets || !intros || !roles || pack.failed) {
+        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
+        goto out;
+    }
+    stepaf_error_t kept = *stepaf_last_error();
+    status = ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, &all, offsets, timeout_us);
+    if (status) {
+        status = fail_exchange(status, timeout_us);
+        goto out;
+    }
+    for (int r = 0; r < ctx->boot.size && !status; r++)
+        if (!stepaf_introduction_read((uint8_t *)all + offsets[r], offsets[r + 1] - offsets[r],
+                                      &intros[r]))
+            status = stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
+                                      "what rank %d says of itself is malformed", r);
+    if (!status)
+        status = stepaf_introductions_judge(intros, ctx->boot.size, ctx->boot.rank);
+    if (!status)
+        status = stepaf_roles_decide(intros, ctx->boot.size, ctx->boot.rank, &view->split, roles);
+    if (!status)
+        status = settle(ctx, intros, roles);
+    if (own && status == own)
+        stepaf_error_raise(&kept);
+out:
+    free(all);
+    free(roles);
+    free(intros);
+    free(offsets);
+    free(pack.data);
+    return status;
+}
+
+static stepaf_status_t open_peers(struct stepaf_ctx *ctx)
+{
+    int group = stepaf_is_attention(ctx) ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
+    int role = stepaf_is_attention(ctx) ? STEPAF_FFN : STEPAF_ATTENTION;
+    stepaf_status_t status = stepaf_mesh_make(
+        &ctx->env, (uint32_t)ctx->group_size[STEPAF_GROUP_ATTENTION],
+        (uint32_t)ctx->group_size[STEPAF_GROUP_FFN], ctx->ranks[ctx->boot.rank].rank, &ctx->mesh);
+
+    if (status)
+        return status;
+    ctx->n_peers = stepaf_mesh_peers(&ctx->mesh, (uint32_t)ctx->group_size[group]);
+    ctx->n_alive = ctx->n_peers;
+    ctx->peers = calloc(ctx->n_peers, sizeof(*ctx->peers));
+    if (!ctx->peers)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_peer *peer = &ctx->peers[p];
+        peer->ctx = ctx;
+        int rank = (int)stepaf_mesh_rank(&ctx->mesh, p);
+        peer->index = p;
+        peer->who = (struct stepaf_who){role, rank, ctx->groups[group][rank]};
+        stepaf_list_init(&peer->queue);
+        stepaf_list_init(&peer->queue_node);
+        stepaf_list_init(&peer->ready);
+    }
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
+                                stepaf_status_t own, struct stepaf_ctx **ctx_p)
+{
+    static const stepaf_params_t no_params;
+    struct own_view view = {.said = STEPAF_ROLE_AUTO};
+    stepaf_status_t status;
+    struct stepaf_ctx *ctx;
+
+    if (!boot || !boot->allgather || !boot->barrier || boot->size < 1 || boot->rank < 0 ||
+        boot->rank >= boot->size)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_INIT,
+                                "the bootstrap is incomplete");
+    ctx = calloc(1, sizeof(*ctx));
+    if (!ctx)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
+    ctx->boot = *boot;
+    ctx->host.deliver = stepaf_engine_deliver;
+    ctx->host.lost = stepaf_engine_lost;
+    ctx->host.resolve = stepaf_region_resolve;
+    ctx->host.expand = stepaf_engine_expand;
+    ctx->host.deliver_imm = stepaf_engine_deliver_imm;
+    ctx->host.env = &ctx->env;
+    ctx->host.topo = &ctx->topo;
+    stepaf_list_init(&ctx->queued);
+    stepaf_list_init(&ctx->ready);
+    stepaf_list_init(&ctx->relays);
+    status = own ? own : check_params(params ? params : &no_params, ctx_p);
+    if (!status)
+        status = prepare(ctx, params ? params : &no_params, &view);
+    status = exchange(ctx, &view, status);
+    stepaf_split_free(&view.split);
+    if (!status)
+        status = open_peers(ctx);
+    if (status) {
+        ctx->boot.close = NULL; /* the caller keeps it */
+        stepaf_ctx_free(ctx);
+        return status;
+    }
+    *ctx_p = ctx;
+    return STEPAF_OK;
+}
