@@ -4,8 +4,41 @@
 #include "api/handles.h"
 #include "base/time.h"
 #include "boot/boot_auto.h"
+#include "boot/boot_join.h"
 
-/* Let the launcher's bootstrap call stepaf_init again, with itself. */
+/* A job of processes of one machine, as the libraries with a bootstrap do it. */
+static stepaf_status_t init_local(const struct stepaf_env *env, const stepaf_params_t *params,
+                                  stepaf_context_h *ctx_p)
+{
+    stepaf_boot_t boot;
+    stepaf_status_t status = stepaf_boot_join(env, &boot);
+
+    if (status != STEPAF_OK)
+        return status;
+    status = stepaf_init(&boot, params, ctx_p);
+    if (status != STEPAF_OK)
+        boot.close(boot.self);
+    return status;
+}
+
+static stepaf_status_t init_chosen(const struct stepaf_env *env, const stepaf_params_t *params,
+                                   stepaf_context_h *ctx_p)
+{
+    int choice = stepaf_boot_choose(env);
+    stepaf_boot_init_t init;
+
+    if (choice < 0)
+        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+                                "nothing has launched this process: start it by mpirun, "
+                                "srun --mpi=pmix or stepaf-run, set STEPAF_LOCAL_SIZE and "
+                                "STEPAF_LOCAL_RANK, or give stepaf_init a bootstrap");
+    if (choice == STEPAF_ENV_BOOT_LOCAL)
+        return init_local(env, params, ctx_p);
+    stepaf_status_t status = stepaf_boot_load(choice, &init);
+    return status ? status : init(params, ctx_p);
+}
+
+/* The launcher's bootstrap calls stepaf_init again, with itself. */
 static stepaf_status_t init_auto(const stepaf_params_t *params, stepaf_context_h *ctx_p)
 {
     struct stepaf_env env;
@@ -13,7 +46,7 @@ static stepaf_status_t init_auto(const stepaf_params_t *params, stepaf_context_h
 
     if (status)
         return status;
-    status = stepaf_boot_auto_init(&env, params, ctx_p);
+    status = init_chosen(&env, params, ctx_p);
     stepaf_env_free(&env);
     return status;
 }

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "boot/boot_join.h"
 
 /* A library with a bootstrap, and its way in. */
 struct library {
@@ -24,8 +23,6 @@ static const struct library libraries[] = {
     [STEPAF_ENV_BOOT_MPI] = {STEPAF_MPI_SONAME, "stepaf_init_mpi_world", "MPI"},
     [STEPAF_ENV_BOOT_PMIX] = {STEPAF_PMIX_SONAME, "stepaf_init_pmix", "PMIx"},
 };
-
-typedef stepaf_status_t (*init_t)(const stepaf_params_t *params, stepaf_context_h *ctx_p);
 
 /* Whether the object is an MPI library: all of them are called libmpi-something. */
 static int is_mpi(struct dl_phdr_info *info, size_t bytes, void *arg)
@@ -73,46 +70,23 @@ static void *open_library(const struct library *library)
     return opened ? opened : dlopen(library->file, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* As those libraries do it. */
-static stepaf_status_t init_local(const struct stepaf_env *env, const stepaf_params_t *params,
-                                  stepaf_context_h *ctx_p)
+stepaf_status_t stepaf_boot_load(int choice, stepaf_boot_init_t *init_p)
 {
-    stepaf_boot_t boot;
-    stepaf_status_t status = stepaf_boot_join(env, &boot);
-
-    if (status != STEPAF_OK)
-        return status;
-    status = stepaf_init(&boot, params, ctx_p);
-    if (status != STEPAF_OK)
-        boot.close(boot.self);
-    return status;
-}
-
-stepaf_status_t stepaf_boot_auto_init(const struct stepaf_env *env, const stepaf_params_t *params,
-                                      stepaf_context_h *ctx_p)
-{
-    int choice = stepaf_boot_choose(env);
-
-    if (choice < 0)
-        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
-                                "nothing has launched this process: start it by mpirun, "
-                                "srun --mpi=pmix or stepaf-run, set STEPAF_LOCAL_SIZE and "
-                                "STEPAF_LOCAL_RANK, or give stepaf_init a bootstrap");
-    if (choice == STEPAF_ENV_BOOT_LOCAL)
-        return init_local(env, params, ctx_p);
     const struct library *library = &libraries[choice];
     void *opened = open_library(library);
+
     if (!opened)
         return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
                                 "cannot load the bootstrap for %s: %.300s", library->package,
                                 dlerror());
     union { /* ISO C has no conversion of the one to the other; POSIX says that they are alike */
         void *symbol;
-        init_t init;
+        stepaf_boot_init_t init;
     } entry = {.symbol = dlsym(opened, library->entry)};
     if (!entry.symbol)
         return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
                                 "%s has no %s: it belongs to another version", library->file,
                                 library->entry);
-    return entry.init(params, ctx_p);
+    *init_p = entry.init;
+    return STEPAF_OK;
 }

@@ -12,9 +12,11 @@
  * what this process finds itself in; -1 if it finds nothing. */
 int stepaf_boot_choose(const struct stepaf_env *env);
 
-/* Join the job by it: as stepaf_init. STEPAF_ERR_BOOT if nothing has launched this process, or the
- * library for it is not there. */
-stepaf_status_t stepaf_boot_auto_init(const struct stepaf_env *env, const stepaf_params_t *params,
-                                      stepaf_context_h *ctx_p);
+/* How such a library joins the job: as stepaf_init, with a bootstrap of its own. */
+typedef stepaf_status_t (*stepaf_boot_init_t)(const stepaf_params_t *params,
+                                              stepaf_context_h *ctx_p);
+
+/* Load the library of STEPAF_ENV_BOOT_MPI or _PMIX. STEPAF_ERR_BOOT if it is not there. */
+stepaf_status_t stepaf_boot_load(int choice, stepaf_boot_init_t *init_p);
 
 #endif
