@@ -13,7 +13,7 @@ static void show_gpu(const struct stepaf_transport_ops *ops, const struct stepaf
 
     if (!stepaf_gpu_probe(text) || stepaf_gpu_open(&gpu) != STEPAF_OK)
         return; /* what is said of the GPU says why */
-    ops->try_gpu(env, gpu, text);
+    ops->probe_gpu(env, gpu, text);
     printf("%-8s GPU memory of plans that the host starts: %s\n", ops->name, text);
     stepaf_gpu_close(gpu);
 }
@@ -29,7 +29,7 @@ void info_transports(const struct stepaf_env *env)
             printf("%-8s cannot be used: %s\n", ops->name, reason);
         } else {
             printf("%-8s can be used%s%s\n", ops->name, *reason ? ": " : "", reason);
-            if (ops->try_gpu)
+            if (ops->probe_gpu)
                 show_gpu(ops, env);
         }
     }

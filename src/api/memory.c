@@ -25,7 +25,7 @@ stepaf_status_t stepaf_alloc(stepaf_context_h handle, size_t bytes, stepaf_mem_k
         status = stepaf_region_alloc(ctx, bytes, kind, &region);
     if (!status) {
         ctx->changed = true;
-        *ptr_p = region->base;
+        *ptr_p = region->mem.base;
     }
     stepaf_leave(ctx);
     return status;

@@ -198,8 +198,7 @@ stepaf_status_t stepaf_plan_status(stepaf_plan_h handle)
     status = stepaf_stream_status(stream);
     if (status && status != STEPAF_ERR_PEER_LOST) { /* is it because the peer has died? */
         for (unsigned t = 0; t < ctx->n_transports; t++)
-            if (ctx->transports[t]->ops->idle)
-                ctx->transports[t]->ops->idle(ctx->transports[t]);
+            ctx->transports[t]->ops->check_peers(ctx->transports[t]);
         status = stepaf_stream_status(stream);
     }
     stepaf_leave(ctx);

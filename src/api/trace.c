@@ -187,7 +187,7 @@ static void count_plans(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
                                          plan->n_push * sizeof(struct stepaf_xfer) +
                                          plan->n_pull * sizeof(uint32_t));
         use->declared +=
-            sizeof(*plan) + plan->depth * (sizeof(struct stepaf_op) + plan->ops[0].form_bytes);
+            sizeof(*plan) + plan->depth * (sizeof(struct stepaf_op) + plan->ops[0].template_bytes);
         use->per_key += ctx->n_peers * per_peer;
         use->key_peers += (size_t)(plan->n_push + plan->n_pull) * plan->depth * ctx->n_peers;
     }
@@ -231,7 +231,7 @@ stepaf_status_t stepaf_memory_get(stepaf_context_h handle, stepaf_memory_use_t *
         use_p->fixed += (ctx->trace.mask + 1) * sizeof(ctx->trace.ring[0]);
     for (unsigned t = 0; t < ctx->n_transports; t++) {
         size_t per_link, staging;
-        ctx->transports[t]->ops->memory(ctx->transports[t], &per_link, &staging);
+        ctx->transports[t]->ops->query_memory(ctx->transports[t], &per_link, &staging);
         use_p->per_peer += per_link;
         use_p->staging += staging;
     }

@@ -239,7 +239,7 @@ static stepaf_status_t take_tensors(struct stepaf_batch_obj *batch, const stepaf
         if (tensor->key != pull->key_id || tensor->bytes > pull->bytes ||
             (!region && tensor->bytes))
             return refuse_tensor(mirror->peer->ctx, pull, tensor, i);
-        *on_gpu_p = *on_gpu_p || (region && region->kind != STEPAF_MEM_HOST);
+        *on_gpu_p = *on_gpu_p || (region && region->mem.kind != STEPAF_MEM_HOST);
         stepaf_xfer_from(xfer, mirror->peer->link, region, tensor->data);
         xfer->bytes = (uint32_t)tensor->bytes;
         batch->answer.msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;

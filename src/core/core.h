@@ -25,13 +25,13 @@
 #include "core/key.h"
 #include "core/lock.h"
 #include "core/mesh.h"
+#include "core/region.h"
 #include "core/table.h"
 #include "core/trace.h"
 #include "core/wait.h"
 #include "transport/transport.h"
 
 enum {
-    STEPAF_MAX_TRANSPORTS = 8,
     STEPAF_MAX_PLANS = 65535,
     STEPAF_MAX_KEYS = 65536,
     STEPAF_NS_SCALE_BITS = 24,
@@ -84,7 +84,7 @@ struct stepaf_rank {
 };
 
 struct stepaf_ctx {
-    struct stepaf_host host; /* first: transports hand it back */
+    struct stepaf_upcalls up; /* first: transports hand it back */
     struct stepaf_lock lock;
     uint32_t slot; /* in the process's table of contexts */
     uint32_t generation;
@@ -95,7 +95,8 @@ struct stepaf_ctx {
     struct stepaf_peer *peers; /* ascending by rank */
     unsigned n_transports;
     struct stepaf_transport *transports[STEPAF_MAX_TRANSPORTS];
-    const struct stepaf_transport_ops *sole; /* of all links; NULL: they differ */
+    struct stepaf_transport_ops *transport_ops; /* theirs, complete, by index in the registry */
+    const struct stepaf_transport_ops *sole;    /* of all links; NULL: they differ */
     /* What was left out before transports[i], and why. */
     char unopened[STEPAF_MAX_TRANSPORTS + 1][STEPAF_REASON_MAX];
     struct stepaf_list queued; /* peers with queued posts */
@@ -187,9 +188,9 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx);
  * arrival to the caller need not read it again. */
 static inline uint64_t stepaf_arrival_ticks(struct stepaf_ctx *ctx)
 {
-    if (__builtin_expect(!ctx->host.polled, 0))
-        ctx->host.polled = stepaf_ticks();
-    return ctx->host.polled;
+    if (__builtin_expect(!ctx->up.polled, 0))
+        ctx->up.polled = stepaf_ticks();
+    return ctx->up.polled;
 }
 
 /* progress.c: advance everything; return how much happened. The lock is held. Looks up to @a polls
@@ -213,7 +214,7 @@ static inline unsigned stepaf_engine_progress_polls(struct stepaf_ctx *ctx, unsi
         ctx->vain_since = 0;
     if (__builtin_expect((++ctx->polls & STEPAF_POLLS_MASK) == 0, 0))
         stepaf_engine_look(ctx);
-    ctx->host.polled = 0;
+    ctx->up.polled = 0;
     return n;
 }
 /* Once. */
@@ -268,8 +269,7 @@ static inline void stepaf_post_conclude(struct stepaf_post *post)
 {
     if (__builtin_expect(post->state != STEPAF_POST_POSTED, 1))
         return;
-    if (post->link->ops->forget)
-        post->link->ops->forget(post);
+    post->link->ops->retire(post);
     post->state = STEPAF_POST_SENT;
 }
 /* Start and stop the progress thread. */
@@ -277,16 +277,22 @@ stepaf_status_t stepaf_engine_thread_start(struct stepaf_ctx *ctx);
 void stepaf_engine_thread_stop(struct stepaf_ctx *ctx);
 
 /* deliver.c: what transports call */
-void stepaf_engine_deliver(struct stepaf_host *host, struct stepaf_link *link,
+void stepaf_engine_deliver(struct stepaf_upcalls *up, struct stepaf_link *link,
                            const struct stepaf_msg *msg);
-void stepaf_engine_lost(struct stepaf_host *host, struct stepaf_link *link, const char *reason);
+void stepaf_engine_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason);
 /* The same by this rank's own decision: the peer may be there, and writing. */
 void stepaf_engine_give_up(struct stepaf_peer *peer, const char *reason);
 /* compact.c */
-bool stepaf_engine_expand(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm,
+bool stepaf_engine_expand(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm,
                           struct stepaf_msg *msg_p);
 /* op.c */
-void stepaf_engine_deliver_imm(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm);
+void stepaf_engine_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
+
+static inline bool stepaf_region_is_linked(const struct stepaf_ctx *ctx,
+                                           const struct stepaf_region *region)
+{
+    return region->mem.kind == STEPAF_MEM_HOST || (region->linked && region->linked <= ctx->epoch);
+}
 
 /* attention side: plan.c, start.c, op.c */
 enum { STEPAF_PLAN_TWIN = 1 << 16 }; /* a flag of plans that the caller does not know of */
@@ -335,6 +341,8 @@ stepaf_status_t stepaf_start_admit(struct stepaf_plan_obj *plan,
                                    const stepaf_start_params_t *params);
 bool stepaf_start_skips(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
                         uint32_t p);
+/* Free what transports have put together for an operation's posts. */
+void stepaf_op_drop_templates(struct stepaf_op *op);
 /* Fill the posts of an operation as planned: set-up, and after a start with other tensors. */
 void stepaf_op_compile(struct stepaf_op *op);
 /* Whether the plan's next slot is free. */
@@ -367,44 +375,6 @@ struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf
 stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
                                      int n, uint32_t flags);
 void stepaf_batch_let_go(struct stepaf_batch_obj *batch);
-
-/* gpu.c: the GPU of this context, opened by the first call that needs one */
-stepaf_status_t stepaf_ctx_gpu(struct stepaf_ctx *ctx, struct stepaf_gpu **gpu_p);
-/* Find out what kind of memory the caller has given: sets kind and shareable of @a region. */
-stepaf_status_t stepaf_ctx_place(struct stepaf_ctx *ctx, struct stepaf_region *region);
-
-/* region.c: set-up, and look-ups by bisection */
-/* Find the region that holds a range; NULL: none does. _host: only host memory, and fast; _linked:
- * that, or GPU memory that links can carry. */
-struct stepaf_region *stepaf_region_find(const struct stepaf_ctx *ctx, const void *data,
-                                         size_t bytes);
-struct stepaf_region *stepaf_region_find_host(struct stepaf_ctx *ctx, const void *data,
-                                              size_t bytes);
-struct stepaf_region *stepaf_region_find_linked(struct stepaf_ctx *ctx, const void *data,
-                                                size_t bytes);
-static inline bool stepaf_region_is_linked(const struct stepaf_ctx *ctx,
-                                           const struct stepaf_region *region)
-{
-    return region->kind == STEPAF_MEM_HOST || (region->linked && region->linked <= ctx->epoch);
-}
-/* Say why find_linked has found nothing for @a what ("push tensor") @a index. */
-stepaf_status_t stepaf_region_refuse(const struct stepaf_ctx *ctx, const void *data, size_t bytes,
-                                     stepaf_phase_t phase, const char *what, int index)
-    __attribute__((cold));
-stepaf_status_t stepaf_region_alloc(struct stepaf_ctx *ctx, size_t bytes, stepaf_mem_kind_t kind,
-                                    struct stepaf_region **region_p);
-stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_t bytes);
-/* Let the GPU read and write host memory, until the region is dropped. */
-stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *region);
-/* Wait until no device reads any more what was sent before: until peers have acknowledged it, or are
- * lost. STEPAF_ERR_TIMEOUT names one that has not. */
-stepaf_status_t stepaf_regions_settle(struct stepaf_ctx *ctx, int64_t deadline_ns);
-/* The same for one region, which goes then. */
-stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool allocated);
-void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region);
-void stepaf_regions_free(struct stepaf_ctx *ctx);
-uint8_t *stepaf_region_resolve(struct stepaf_host *host, uint32_t id, uint64_t offset,
-                               uint32_t bytes);
 
 /* init.c, commit.c, connect.c, clock.c: set-up with others, who are told of @a own, a failure */
 stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t *params,

@@ -11,7 +11,7 @@ stepaf_counters_t stepaf_engine_counters(const struct stepaf_ctx *ctx)
 {
     stepaf_counters_t counters = ctx->counters;
 
-    counters.dropped_malformed += ctx->host.dropped_malformed;
+    counters.dropped_malformed += ctx->up.dropped_malformed;
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         counters.bytes_sent += ctx->peers[p].bytes_sent;
         counters.bytes_received += ctx->peers[p].bytes_received;
@@ -43,7 +43,7 @@ static void free_peer(struct stepaf_peer *peer)
 {
     stepaf_mirrors_free(peer);
     for (uint32_t i = 0; i < peer->n_rmems; i++)
-        peer->link->ops->release(peer->link, peer->rmems[i]);
+        peer->link->ops->release_mem(peer->link, peer->rmems[i]);
     free(peer->rmems);
 }
 
@@ -77,6 +77,7 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
     stepaf_table_free(&ctx->ops);
     stepaf_table_free(&ctx->batches);
     stepaf_trace_close(&ctx->trace);
+    free(ctx->transport_ops);
     free(ctx->devices);
     free(ctx->peers);
     free(ctx->ranks);

@@ -71,17 +71,17 @@ static bool deliver_control(struct stepaf_peer *peer, const struct stepaf_msg *m
         peer->synced = true;
         return true;
     case STEPAF_MSG_BYE:
-        stepaf_engine_lost(&peer->ctx->host, peer->link, "it has finalized");
+        stepaf_engine_lost(&peer->ctx->up, peer->link, "it has finalized");
         return true;
     default:
         return false;
     }
 }
 
-void stepaf_engine_deliver(struct stepaf_host *host, struct stepaf_link *link,
+void stepaf_engine_deliver(struct stepaf_upcalls *up, struct stepaf_link *link,
                            const struct stepaf_msg *msg)
 {
-    struct stepaf_ctx *ctx = (struct stepaf_ctx *)host;
+    struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
     struct stepaf_peer *peer = &ctx->peers[link->peer];
     bool known;
 
@@ -100,9 +100,9 @@ void stepaf_engine_deliver(struct stepaf_host *host, struct stepaf_link *link,
         ctx->counters.dropped_malformed++;
 }
 
-void stepaf_engine_lost(struct stepaf_host *host, struct stepaf_link *link, const char *reason)
+void stepaf_engine_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason)
 {
-    struct stepaf_ctx *ctx = (struct stepaf_ctx *)host;
+    struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
     struct stepaf_peer *peer = &ctx->peers[link->peer];
 
     if (peer->lost)
@@ -125,7 +125,7 @@ void stepaf_engine_give_up(struct stepaf_peer *peer, const char *reason)
 {
     bool was_lost = peer->lost;
 
-    stepaf_engine_lost(&peer->ctx->host, peer->link, reason);
-    if (!was_lost && peer->link->ops->sever)
-        peer->link->ops->sever(peer->link);
+    stepaf_engine_lost(&peer->ctx->up, peer->link, reason);
+    if (!was_lost)
+        peer->link->ops->fence(peer->link);
 }

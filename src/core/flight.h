@@ -65,8 +65,9 @@ struct stepaf_op {
     uint32_t *pull_bytes;       /* per peer: n_pull; what landed, as planned at first */
     uint64_t waited;            /* stepaf_trace_word of a wait for it */
     uint32_t imm;               /* START in 32 bits; answers differ from it only in the code */
-    void *form; /* what a transport has prepared for the posts as planned, or NULL */
-    size_t form_bytes;
+    /* What each transport, by index, has put together for its posts as planned, or NULL. */
+    void *templates[STEPAF_MAX_TRANSPORTS];
+    size_t template_bytes;
     void *copied; /* event: sources are staged; NULL: none was yet */
 };
 

@@ -36,10 +36,10 @@ static bool expand_response(const struct stepaf_ctx *ctx, uint32_t low, struct s
     return true;
 }
 
-bool stepaf_engine_expand(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm,
+bool stepaf_engine_expand(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm,
                           struct stepaf_msg *msg_p)
 {
-    struct stepaf_ctx *ctx = (struct stepaf_ctx *)host;
+    struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
     const struct stepaf_peer *peer = &ctx->peers[link->peer];
     uint32_t code = imm >> STEPAF_IMM_CODE_SHIFT, low = imm >> STEPAF_IMM_SEQ_SHIFT & SEQ_MASK;
     bool good;

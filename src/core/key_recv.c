@@ -44,7 +44,7 @@ uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t rank)
             stepaf_container_of(node, struct stepaf_segment, node);
         for (uint32_t i = 0; i < segment->n_ranks; i++)
             if (segment->ranks[i] == rank)
-                return segment->region->base + segment->offset + i * segment->stride;
+                return segment->region->mem.base + segment->offset + i * segment->stride;
     }
     return NULL;
 }
@@ -111,9 +111,9 @@ stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *bu
         return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_NONE,
                                 "key %llu: the receive buffer is not in registered memory",
                                 (unsigned long long)id);
-    if (region->kind != key->mem_kind)
+    if (region->mem.kind != key->mem_kind)
         return stepaf_key_invalid(
-            id, region->kind == STEPAF_MEM_CUDA
+            id, region->mem.kind == STEPAF_MEM_CUDA
                     ? "the receive buffer is in GPU memory, but the key is declared for "
                       "host memory"
                     : "the receive buffer is in host memory, but the key is declared "
@@ -122,8 +122,8 @@ stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *bu
     if (!list)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
     status = receive_ranks(ctx, key, ranks, n, list);
-    if (!status &&
-        !segment_add(key, region, (uint64_t)((uint8_t *)buffer - region->base), stride, list, n))
+    if (!status && !segment_add(key, region, (uint64_t)((uint8_t *)buffer - region->mem.base),
+                                stride, list, n))
         status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
     free(list);
     if (!status)

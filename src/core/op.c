@@ -152,13 +152,13 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     take_answer(ctx, op, part, msg->flags & STEPAF_MSG_RELEASED, stepaf_arrival_ticks(ctx));
 }
 
-static __attribute__((noinline)) void deliver_other(struct stepaf_host *host,
+static __attribute__((noinline)) void deliver_other(struct stepaf_upcalls *up,
                                                     struct stepaf_link *link, uint32_t imm)
 {
     struct stepaf_msg msg;
 
-    if (stepaf_engine_expand(host, link, imm, &msg))
-        stepaf_engine_deliver(host, link, &msg);
+    if (stepaf_engine_expand(up, link, imm, &msg))
+        stepaf_engine_deliver(up, link, &msg);
 }
 
 /* The operation in flight that an answer of 32 bits is about; NULL: none. */
@@ -186,8 +186,7 @@ static inline __attribute__((always_inline)) void take_planned_answer(struct ste
     part->peer->bytes_received += part->pull_sum;
     part->queue_ns = UINT32_MAX;
     part->work_ns = UINT32_MAX;
-    take_answer(ctx, op, part, imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_RELEASED,
-                ctx->host.polled);
+    take_answer(ctx, op, part, imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_RELEASED, ctx->up.polled);
 }
 
 /* Whether 32 bits are an answer at all. */
@@ -205,7 +204,7 @@ static __attribute__((noinline)) void deliver_unusual(struct stepaf_ctx *ctx,
     struct stepaf_part *part = op ? &op->parts[link->peer] : NULL;
 
     if (!part || !is_awaited(part) || !is_answer(imm)) {
-        deliver_other(&ctx->host, link, imm);
+        deliver_other(&ctx->up, link, imm);
         return;
     }
     stepaf_post_conclude(&part->post);
@@ -219,9 +218,9 @@ static __attribute__((noinline)) void deliver_unusual(struct stepaf_ctx *ctx,
 
 /* The operation that a thread waits for is the likeliest. Its START says the same in its 32 bits as
  * the answer, but for the code. */
-void stepaf_engine_deliver_imm(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm)
+void stepaf_engine_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
 {
-    struct stepaf_ctx *ctx = (struct stepaf_ctx *)host;
+    struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
     struct stepaf_op *op = ctx->awaited;
     struct stepaf_part *part = op ? &op->parts[link->peer] : NULL;
 

@@ -19,10 +19,10 @@ static stepaf_status_t use_on_streams(struct stepaf_plan_obj *plan, const struct
     bool received = stepaf_is_attention(plan->ctx) && key->direction == STEPAF_PULL;
     stepaf_status_t status;
 
-    if (received && region->kind != key->mem_kind)
+    if (received && region->mem.kind != key->mem_kind)
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
                                 "%s %d is in %s memory, and key %llu is declared for %s memory",
-                                what, index, region->kind == STEPAF_MEM_CUDA ? "GPU" : "host",
+                                what, index, region->mem.kind == STEPAF_MEM_CUDA ? "GPU" : "host",
                                 (unsigned long long)key->id,
                                 key->mem_kind == STEPAF_MEM_CUDA ? "GPU" : "host");
     status = stepaf_region_pin(plan->ctx, region);
@@ -156,7 +156,7 @@ static stepaf_status_t compile_pull(struct stepaf_plan_obj *plan, const stepaf_t
 static void use_region(struct stepaf_plan_obj *plan, struct stepaf_region *region, unsigned change)
 {
     region->uses += change;
-    if (region->kind != STEPAF_MEM_CUDA || plan->on_streams)
+    if (region->mem.kind != STEPAF_MEM_CUDA || plan->on_streams)
         return;
     plan->on_gpu = true;
     plan->ctx->changed = plan->ctx->changed || !region->hosted;
@@ -234,7 +234,7 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan)
             stepaf_gpu_event_destroy(plan->ctx->gpu, op->copied);
         free(op->parts);
         free(op->posts);
-        free(op->form);
+        stepaf_op_drop_templates(op);
         free(op->xfers);
         free(op->pull_bytes);
     }

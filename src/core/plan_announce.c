@@ -53,8 +53,8 @@ static bool announce_tensor(struct stepaf_peer *peer, const struct stepaf_plan_o
     msg.word[1] = (uint32_t)(key->id >> 32);
     msg.word[2] = push ? push->bytes : pull->bytes;
     if (pull && pull->region) {
-        offset = (uint64_t)(pull->data - pull->region->base);
-        msg.word[3] = pull->region->id;
+        offset = (uint64_t)(pull->data - pull->region->mem.base);
+        msg.word[3] = pull->region->mem.id;
         msg.word[4] = (uint32_t)offset;
         msg.word[5] = (uint32_t)(offset >> 32);
         msg.word[6] = key->max_bytes;
@@ -106,6 +106,29 @@ static void compile_stamps(struct stepaf_plan_obj *plan)
     }
 }
 
+void stepaf_op_drop_templates(struct stepaf_op *op)
+{
+    for (unsigned t = 0; t < STEPAF_MAX_TRANSPORTS; t++) {
+        free(op->templates[t]);
+        op->templates[t] = NULL;
+    }
+    op->template_bytes = 0;
+}
+
+/* Have each transport put together what its posts have in common, by the first of them that can be. */
+static bool make_templates(struct stepaf_op *op)
+{
+    for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++) {
+        const struct stepaf_link *link = op->posts[p]->link;
+        void **template = &op->templates[link->transport->index];
+        size_t bytes = 0;
+        if (!*template)
+            *template = link->ops->make_template(op->posts[p], &bytes);
+        op->template_bytes += bytes;
+    }
+    return op->template_bytes > 0;
+}
+
 /* Put together all that starts of this epoch have in common. */
 static void compile(struct stepaf_plan_obj *plan)
 {
@@ -119,13 +142,9 @@ static void compile(struct stepaf_plan_obj *plan)
     compile_stamps(plan);
     for (int s = 0; s < plan->depth; s++) {
         struct stepaf_op *op = &plan->ops[s];
-        free(op->form);
-        op->form = NULL;
+        stepaf_op_drop_templates(op);
         stepaf_op_compile(op);
-        for (uint32_t p = 0; p < ctx->n_peers && !op->form && !plan->cached && !plan->is_twin; p++)
-            if (op->posts[p]->link->ops->prepare)
-                op->form = op->posts[p]->link->ops->prepare(op->posts[p], &op->form_bytes);
-        if (op->form)
+        if (!plan->cached && !plan->is_twin && make_templates(op))
             stepaf_op_compile(op);
     }
 }

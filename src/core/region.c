@@ -14,7 +14,7 @@ static uint32_t upper_bound(const struct stepaf_ctx *ctx, const uint8_t *place)
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (ctx->regions[middle]->base <= place)
+        if (ctx->regions[middle]->mem.base <= place)
             low = middle + 1;
         else
             high = middle;
@@ -29,7 +29,7 @@ static uint32_t place_of(const struct stepaf_ctx *ctx, uint32_t id)
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (ctx->named[middle]->id < id)
+        if (ctx->named[middle]->mem.id < id)
             low = middle + 1;
         else
             high = middle;
@@ -39,8 +39,8 @@ static uint32_t place_of(const struct stepaf_ctx *ctx, uint32_t id)
 
 static bool holds(const struct stepaf_region *region, const uint8_t *place, size_t bytes)
 {
-    return place >= region->base && bytes <= region->bytes &&
-           (size_t)(place - region->base) <= region->bytes - bytes;
+    return place >= region->mem.base && bytes <= region->mem.bytes &&
+           (size_t)(place - region->mem.base) <= region->mem.bytes - bytes;
 }
 
 struct stepaf_region *stepaf_region_find(const struct stepaf_ctx *ctx, const void *data,
@@ -57,7 +57,7 @@ struct stepaf_region *stepaf_region_find_host(struct stepaf_ctx *ctx, const void
     if (ctx->last_region && holds(ctx->last_region, data, bytes))
         return ctx->last_region;
     struct stepaf_region *region = stepaf_region_find(ctx, data, bytes);
-    if (!region || region->kind != STEPAF_MEM_HOST)
+    if (!region || region->mem.kind != STEPAF_MEM_HOST)
         return NULL;
     ctx->last_region = region;
     return region;
@@ -91,8 +91,7 @@ static void tell_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
     stepaf_stage_free(ctx, region);
     for (unsigned t = 0; t < ctx->n_transports; t++)
-        if (ctx->transports[t]->ops->drop_region)
-            ctx->transports[t]->ops->drop_region(ctx->transports[t], region);
+        ctx->transports[t]->ops->dereg_mem(ctx->transports[t], &region->mem);
 }
 
 /* Tell the transports that are open. Of GPU memory they learn at commit, if it is for links. */
@@ -100,11 +99,10 @@ static stepaf_status_t tell_add(struct stepaf_ctx *ctx, struct stepaf_region *re
 {
     stepaf_status_t status = STEPAF_OK;
 
-    if (region->kind != STEPAF_MEM_HOST)
+    if (region->mem.kind != STEPAF_MEM_HOST)
         return STEPAF_OK;
     for (unsigned t = 0; t < ctx->n_transports && !status; t++)
-        if (ctx->transports[t]->ops->add_region)
-            status = ctx->transports[t]->ops->add_region(ctx->transports[t], region);
+        status = ctx->transports[t]->ops->reg_mem(ctx->transports[t], &region->mem);
     return status;
 }
 
@@ -128,8 +126,8 @@ static stepaf_status_t region_add(struct stepaf_ctx *ctx, const struct stepaf_re
         free(region);
         return status;
     }
-    region->id = ctx->next_region_id++;
-    at = upper_bound(ctx, region->base);
+    region->mem.id = ctx->next_region_id++;
+    at = upper_bound(ctx, region->mem.base);
     memmove(&regions[at + 1], &regions[at], (ctx->n_regions - at) * sizeof(*regions));
     regions[at] = region;
     named[ctx->n_regions++] = region; /* numbers ascend */
@@ -148,13 +146,10 @@ stepaf_status_t stepaf_region_alloc(struct stepaf_ctx *ctx, size_t bytes, stepaf
         status = stepaf_device_alloc(kind, gpu, bytes, &mem);
     if (status)
         return status;
-    struct stepaf_region model = {.base = mem.base,
-                                  .bytes = mem.bytes,
-                                  .kind = kind,
-                                  .fd = mem.fd,
-                                  .library = true,
-                                  .shareable = true,
-                                  .gpu = gpu};
+    struct stepaf_region model = {
+        .mem = {.base = mem.base, .bytes = mem.bytes, .kind = kind, .fd = mem.fd, .gpu = gpu},
+        .library = true,
+        .shareable = true};
     status = region_add(ctx, &model, region_p);
     if (status)
         stepaf_device_free(&mem);
@@ -163,12 +158,13 @@ stepaf_status_t stepaf_region_alloc(struct stepaf_ctx *ctx, size_t bytes, stepaf
 
 stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_t bytes)
 {
-    struct stepaf_region model = {.base = base, .bytes = bytes, .kind = STEPAF_MEM_HOST, .fd = -1};
+    struct stepaf_region model = {
+        .mem = {.base = base, .bytes = bytes, .kind = STEPAF_MEM_HOST, .fd = -1}};
     struct stepaf_region *region;
     uint32_t at = upper_bound(ctx, (uint8_t *)base + bytes - 1);
     stepaf_status_t status;
 
-    if (at && ctx->regions[at - 1]->base + ctx->regions[at - 1]->bytes > (uint8_t *)base)
+    if (at && ctx->regions[at - 1]->mem.base + ctx->regions[at - 1]->mem.bytes > (uint8_t *)base)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                 "the range overlaps registered memory");
     status = stepaf_ctx_place(ctx, &model);
@@ -190,20 +186,20 @@ stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *
     struct stepaf_gpu *gpu;
     stepaf_status_t status;
 
-    if (region->pinned || region->kind != STEPAF_MEM_HOST)
+    if (region->pinned || region->mem.kind != STEPAF_MEM_HOST)
         return STEPAF_OK;
     if (stepaf_relays_are_ahead(ctx))
         return waits();
     status = stepaf_ctx_gpu(ctx, &gpu);
     if (!status)
-        status = stepaf_gpu_pin(gpu, region->base, region->bytes, &region->unpin);
+        status = stepaf_gpu_pin(gpu, region->mem.base, region->mem.bytes, &region->unpin);
     region->pinned = !status;
     return status;
 }
 
 void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
-    uint32_t at = upper_bound(ctx, region->base) - 1, named_at = place_of(ctx, region->id);
+    uint32_t at = upper_bound(ctx, region->mem.base) - 1, named_at = place_of(ctx, region->mem.id);
 
     tell_drop(ctx, region);
     ctx->n_regions--;
@@ -214,11 +210,11 @@ void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
     if (ctx->last_region == region)
         ctx->last_region = NULL;
     if (region->unpin)
-        stepaf_gpu_unpin(ctx->gpu, region->base);
+        stepaf_gpu_unpin(ctx->gpu, region->mem.base);
     if (region->library)
-        stepaf_device_free(
-            &(struct stepaf_device_mem){region->base, region->bytes, region->fd, region->kind,
-                                        region->kind == STEPAF_MEM_CUDA ? ctx->gpu : NULL});
+        stepaf_device_free(&(struct stepaf_device_mem){
+            region->mem.base, region->mem.bytes, region->mem.fd, region->mem.kind,
+            region->mem.kind == STEPAF_MEM_CUDA ? ctx->gpu : NULL});
     free(region);
 }
 
@@ -229,9 +225,9 @@ static struct stepaf_region *removable(struct stepaf_ctx *ctx, void *base, bool 
     uint32_t at = upper_bound(ctx, base);
     struct stepaf_region *region = at ? ctx->regions[at - 1] : NULL;
 
-    if (region && region->base == base && region->library == allocated && region->uses)
+    if (region && region->mem.base == base && region->library == allocated && region->uses)
         stepaf_plans_uncache(ctx, region);
-    if (!region || region->base != base || region->library != allocated)
+    if (!region || region->mem.base != base || region->library != allocated)
         *status_p =
             stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_NONE,
                              allocated ? "not the start of memory from stepaf_alloc"
@@ -240,7 +236,7 @@ static struct stepaf_region *removable(struct stepaf_ctx *ctx, void *base, bool 
         *status_p = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
                                      "%u tensors of plans or receive registrations use this memory",
                                      region->uses);
-    else if ((region->kind != STEPAF_MEM_HOST || region->unpin) && stepaf_relays_are_ahead(ctx))
+    else if ((region->mem.kind != STEPAF_MEM_HOST || region->unpin) && stepaf_relays_are_ahead(ctx))
         *status_p = waits();
     else
         return region;
@@ -256,7 +252,7 @@ static const struct stepaf_peer *unsettled(struct stepaf_ctx *ctx, bool begin)
 
     for (unsigned i = 0; i < ctx->n_transports; i++) {
         struct stepaf_transport *transport = ctx->transports[i];
-        if (transport->ops->unsettled && transport->ops->unsettled(transport, begin, &index))
+        if (!transport->ops->is_quiet(transport, begin, &index))
             peer = &ctx->peers[index];
     }
     return peer;
@@ -266,7 +262,7 @@ static const struct stepaf_peer *unsettled(struct stepaf_ctx *ctx, bool begin)
 static bool reads(const struct stepaf_post *post, const struct stepaf_region *region)
 {
     for (uint32_t i = 0; i < post->n_xfer; i++) {
-        const struct stepaf_region *from = post->xfer[i].src_region;
+        const struct stepaf_region *from = stepaf_region_of(post->xfer[i].src_mem);
         if (post->xfer[i].bytes && (from == region || (from && from == region->stage)))
             return true;
     }
@@ -354,17 +350,17 @@ void stepaf_regions_free(struct stepaf_ctx *ctx)
     free(ctx->named);
 }
 
-uint8_t *stepaf_region_resolve(struct stepaf_host *host, uint32_t id, uint64_t offset,
+uint8_t *stepaf_region_resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t offset,
                                uint32_t bytes)
 {
-    const struct stepaf_ctx *ctx = (const struct stepaf_ctx *)host;
+    const struct stepaf_ctx *ctx = (const struct stepaf_ctx *)up;
     uint32_t at = place_of(ctx, id);
     const struct stepaf_region *region = at < ctx->n_regions ? ctx->named[at] : NULL;
 
-    if (!region || region->id != id || !region->target || offset > region->bytes ||
-        bytes > region->bytes - offset)
+    if (!region || region->mem.id != id || !region->target || offset > region->mem.bytes ||
+        bytes > region->mem.bytes - offset)
         return NULL;
-    if (region->kind != STEPAF_MEM_HOST)
-        return region->stage ? region->stage->base + offset : NULL;
-    return region->base + offset;
+    if (region->mem.kind != STEPAF_MEM_HOST)
+        return region->stage ? region->stage->mem.base + offset : NULL;
+    return region->mem.base + offset;
 }

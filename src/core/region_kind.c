@@ -42,7 +42,7 @@ static stepaf_status_t check_gpu(const struct stepaf_ctx *ctx, const struct step
 static stepaf_status_t place_cuda(struct stepaf_ctx *ctx, struct stepaf_region *region,
                                   struct stepaf_gpu_place place)
 {
-    uintptr_t at = (uintptr_t)region->base, end = at + region->bytes;
+    uintptr_t at = (uintptr_t)region->mem.base, end = at + region->mem.bytes;
     struct stepaf_gpu *gpu;
     stepaf_status_t status = stepaf_ctx_gpu(ctx, &gpu);
 
@@ -50,15 +50,15 @@ static stepaf_status_t place_cuda(struct stepaf_ctx *ctx, struct stepaf_region *
         status = check_gpu(ctx, &place);
     if (status)
         return status;
-    region->kind = STEPAF_MEM_CUDA;
-    region->gpu = gpu;
+    region->mem.kind = STEPAF_MEM_CUDA;
+    region->mem.gpu = gpu;
     region->shareable = place.shareable && piece_end(&place, at) >= end;
     for (at = piece_end(&place, at); at < end; at = piece_end(&place, at)) {
         stepaf_gpu_classify((const void *)at, &place); /* NOLINT(performance-no-int-to-ptr) */
         if (!place.is_device)
             return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                     "the range begins in GPU memory, but %zu bytes further is none",
-                                    (size_t)(at - (uintptr_t)region->base));
+                                    (size_t)(at - (uintptr_t)region->mem.base));
         status = check_gpu(ctx, &place);
         if (status)
             return status;
@@ -70,8 +70,8 @@ stepaf_status_t stepaf_ctx_place(struct stepaf_ctx *ctx, struct stepaf_region *r
 {
     struct stepaf_gpu_place first, last;
 
-    stepaf_gpu_classify(region->base, &first);
-    stepaf_gpu_classify(region->base + region->bytes - 1, &last);
+    stepaf_gpu_classify(region->mem.base, &first);
+    stepaf_gpu_classify(region->mem.base + region->mem.bytes - 1, &last);
     if (first.managed || last.managed)
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
                                 "this is managed memory, which moves between host and GPU: neither "
@@ -81,5 +81,5 @@ stepaf_status_t stepaf_ctx_place(struct stepaf_ctx *ctx, struct stepaf_region *r
     if (last.is_device)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                 "the range begins in host memory and ends in GPU memory");
-    return stepaf_device_check_host(region->base, region->bytes);
+    return stepaf_device_check_host(region->mem.base, region->mem.bytes);
 }

@@ -40,7 +40,7 @@ static void compile_part(struct stepaf_op *op, uint32_t p)
     post->link = plan->ctx->peers[p].link;
     post->n_xfer = plan->n_push;
     post->is_short = true;
-    post->form = post->link->ops->prepare ? op->form : NULL;
+    post->template = op->templates[post->link->transport->index];
     post->msg.n_words = 0;
     stepaf_msg_head(&post->msg, STEPAF_MSG_START, 0, plan->ctx->epoch, plan->index, op->slot, 0);
     for (uint32_t i = 0; i < plan->n_push; i++) {
@@ -79,7 +79,7 @@ static void override_part(struct stepaf_op *op, const stepaf_start_params_t *par
         post->msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
     }
     post->is_short = false;
-    post->form = NULL;
+    post->template = NULL;
     post->msg.n_words = STEPAF_MSG_SIZES + plan->n_push;
     stepaf_msg_head(&post->msg, STEPAF_MSG_START, 0, plan->ctx->epoch, plan->index, op->slot,
                     plan->n_push);
@@ -156,7 +156,7 @@ static void say_all(struct stepaf_op *op, uint32_t p)
     if (msg->n_words)
         return;
     post->is_short = false;
-    post->form = NULL;
+    post->template = NULL;
     msg->n_words = STEPAF_MSG_SIZES;
     msg->word[STEPAF_MSG_QUEUE] = msg->word[STEPAF_MSG_WORK] = 0;
     op->custom = true;

@@ -32,7 +32,7 @@ static stepaf_status_t check_overrides(struct stepaf_plan_obj *plan,
         if (!region)
             return stepaf_region_refuse(plan->ctx, tensor->data, tensor->bytes, STEPAF_PHASE_START,
                                         "push tensor", i);
-        plan->on_gpu = plan->on_gpu || region->kind == STEPAF_MEM_CUDA;
+        plan->on_gpu = plan->on_gpu || region->mem.kind == STEPAF_MEM_CUDA;
     }
     return STEPAF_OK;
 }

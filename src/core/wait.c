@@ -59,7 +59,7 @@ static void look(struct stepaf_ctx *ctx, uint64_t now)
         return;
     ctx->looked = now;
     for (unsigned i = 0; i < ctx->n_transports; i++)
-        ctx->transports[i]->ops->idle(ctx->transports[i]);
+        ctx->transports[i]->ops->check_peers(ctx->transports[i]);
     ask_launcher(ctx);
 }
 
@@ -84,8 +84,7 @@ static unsigned arm(struct stepaf_ctx *ctx, struct pollfd *polls, bool *all)
     *all = stepaf_list_empty(&ctx->queued) && stepaf_list_empty(&ctx->relays);
     for (unsigned i = 0; i < ctx->n_transports; i++) {
         struct stepaf_transport *transport = ctx->transports[i];
-        unsigned more =
-            transport->ops->arm ? transport->ops->arm(transport, fds + n, WAKE_FDS - n) : 0;
+        unsigned more = transport->ops->arm(transport, fds + n, WAKE_FDS - n);
         *all = *all && more;
         n += more;
     }
@@ -154,7 +153,7 @@ static void pause_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
         step_in(ctx, has_left);
     }
     if (!spins)
-        ctx->host.polled = 0;
+        ctx->up.polled = 0;
 }
 
 /* Whether the deadline, which counts from the first look at the clock, has passed. */
@@ -182,7 +181,7 @@ bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
     if (ctx->oversubscribed && waiter->polls++ < CROWDED_POLLS)
         return true;
     uint64_t now = stepaf_ticks();
-    ctx->host.polled = now;
+    ctx->up.polled = now;
     bool over = is_over(ctx, waiter, timeout_us, now);
     /* No system call before the wait is a long one: the peer may just be computing. */
     if (over || now - waiter->began >= us_to_ticks(ctx, LOOK_EVERY_US))

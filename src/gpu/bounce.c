@@ -33,7 +33,7 @@ static bool is_received_in(const struct stepaf_key *key, const struct stepaf_reg
  * answered from, which is all memory that nothing is received in. */
 static bool is_wanted(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
 {
-    if (region->kind != STEPAF_MEM_CUDA || region->linked)
+    if (region->mem.kind != STEPAF_MEM_CUDA || region->linked)
         return false;
     if (stepaf_is_attention(ctx))
         return region->hosted;
@@ -48,7 +48,7 @@ static bool is_wanted(const struct stepaf_ctx *ctx, const struct stepaf_region *
 static bool all_take(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
 {
     for (unsigned t = 0; t < ctx->n_transports; t++)
-        if (!stepaf_is_taken(ctx->transports[t]->ops, region))
+        if (!stepaf_is_taken(ctx->transports[t], region))
             return false;
     return true;
 }
@@ -63,12 +63,11 @@ void stepaf_stage_free(struct stepaf_ctx *ctx, struct stepaf_region *region)
         (void)stepaf_gpu_stream_sync(ctx->gpu,
                                      ctx->stage_stream); /* copies into it may be queued */
     for (unsigned t = 0; t < ctx->n_transports; t++)
-        if (ctx->transports[t]->ops->drop_region)
-            ctx->transports[t]->ops->drop_region(ctx->transports[t], stage);
+        ctx->transports[t]->ops->dereg_mem(ctx->transports[t], &stage->mem);
     if (stage->unpin)
-        stepaf_gpu_unpin(ctx->gpu, stage->base);
-    stepaf_device_free(
-        &(struct stepaf_device_mem){stage->base, stage->bytes, stage->fd, STEPAF_MEM_HOST, NULL});
+        stepaf_gpu_unpin(ctx->gpu, stage->mem.base);
+    stepaf_device_free(&(struct stepaf_device_mem){stage->mem.base, stage->mem.bytes, stage->mem.fd,
+                                                   STEPAF_MEM_HOST, NULL});
     free(stage);
     region->stage = NULL;
 }
@@ -83,24 +82,24 @@ static stepaf_status_t stage_make(struct stepaf_ctx *ctx, struct stepaf_region *
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     status = ctx->stage_stream ? STEPAF_OK : stepaf_gpu_stream_create(ctx->gpu, &ctx->stage_stream);
     if (!status)
-        status = stepaf_device_alloc(STEPAF_MEM_HOST, NULL, region->bytes, &mem);
+        status = stepaf_device_alloc(STEPAF_MEM_HOST, NULL, region->mem.bytes, &mem);
     if (status) {
         free(stage);
         return status;
     }
-    *stage = (struct stepaf_region){.id = region->id,
-                                    .base = mem.base,
-                                    .bytes = region->bytes,
-                                    .kind = STEPAF_MEM_HOST,
-                                    .fd = mem.fd,
+    *stage = (struct stepaf_region){.mem = {.id = region->mem.id,
+                                            .base = mem.base,
+                                            .bytes = region->mem.bytes,
+                                            .kind = STEPAF_MEM_HOST,
+                                            .fd = mem.fd},
                                     .library = true,
                                     .shareable = true,
                                     .stands_in = true};
     region->stage = stage;
     for (unsigned t = 0; t < ctx->n_transports && !status; t++) {
-        const struct stepaf_transport_ops *ops = ctx->transports[t]->ops;
-        if (ops->add_region && !stepaf_is_taken(ops, region))
-            status = ops->add_region(ctx->transports[t], stage);
+        struct stepaf_transport *transport = ctx->transports[t];
+        if (!stepaf_is_taken(transport, region))
+            status = transport->ops->reg_mem(transport, &stage->mem);
     }
     if (status)
         stepaf_stage_free(ctx, region);
@@ -112,9 +111,9 @@ static stepaf_status_t link_region(struct stepaf_ctx *ctx, struct stepaf_region 
     stepaf_status_t status = STEPAF_OK;
 
     for (unsigned t = 0; t < ctx->n_transports && !status; t++) {
-        const struct stepaf_transport_ops *ops = ctx->transports[t]->ops;
-        if (ops->describe_gpu && !region->registration)
-            status = ops->add_region(ctx->transports[t], region);
+        struct stepaf_transport *transport = ctx->transports[t];
+        if ((transport->ops->caps & STEPAF_TRANSPORT_GPU) && !stepaf_is_taken(transport, region))
+            status = transport->ops->reg_mem(transport, &region->mem);
     }
     if (!status && !region->stage && !all_take(ctx, region))
         status = stage_make(ctx, region);
@@ -142,7 +141,7 @@ void stepaf_stages_settle(struct stepaf_ctx *ctx)
             continue;
         if (all_take(ctx, region))
             stepaf_stage_free(ctx, region);
-        else if (stepaf_gpu_pin(ctx->gpu, stage->base, stage->bytes, &stage->unpin))
+        else if (stepaf_gpu_pin(ctx->gpu, stage->mem.base, stage->mem.bytes, &stage->unpin))
             stepaf_log_info("%s: copies take a buffer more", stepaf_last_error()->text);
         else
             stage->pinned = true;
@@ -159,10 +158,7 @@ void stepaf_stage_describe(const struct stepaf_peer *peer, char *text)
         any = any || ctx->regions[i]->linked;
     if (!any)
         return;
-    if (peer->link->ops->describe_gpu)
-        peer->link->ops->describe_gpu(peer->link->transport, text);
-    else
-        snprintf(text, STEPAF_REASON_MAX, "staged: %s carries host memory", peer->link->ops->name);
+    peer->link->ops->describe_gpu(peer->link->transport, text);
 }
 
 /* ---- in operation: only where there is GPU memory ---- */
@@ -170,7 +166,7 @@ void stepaf_stage_describe(const struct stepaf_peer *peer, char *text)
 static stepaf_status_t copy_out(const struct stepaf_ctx *ctx, const struct stepaf_region *region,
                                 const void *data, size_t bytes)
 {
-    uint8_t *room = region->stage->base + ((const uint8_t *)data - region->base);
+    uint8_t *room = region->stage->mem.base + ((const uint8_t *)data - region->mem.base);
 
     return stepaf_gpu_copy(ctx->gpu, room, data, bytes, ctx->stage_stream);
 }
@@ -186,10 +182,10 @@ static stepaf_status_t mark(const struct stepaf_ctx *ctx, void **event_p)
 /* Whether some link needs the stage. */
 static bool is_staged(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
 {
-    if (!region || region->kind != STEPAF_MEM_CUDA)
+    if (!region || region->mem.kind != STEPAF_MEM_CUDA)
         return false;
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (!ctx->peers[p].lost && !stepaf_is_taken(ctx->peers[p].link->ops, region))
+        if (!ctx->peers[p].lost && !stepaf_is_taken(ctx->peers[p].link->transport, region))
             return true;
     return false;
 }
@@ -226,8 +222,8 @@ stepaf_status_t stepaf_stage_answer(struct stepaf_batch_obj *batch, const stepaf
     for (int i = 0; i < n && !status; i++) {
         const struct stepaf_region *region =
             stepaf_region_find(ctx, tensors[i].data, tensors[i].bytes);
-        if (!tensors[i].bytes || !region || region->kind != STEPAF_MEM_CUDA ||
-            stepaf_is_taken(peer->link->ops, region))
+        if (!tensors[i].bytes || !region || region->mem.kind != STEPAF_MEM_CUDA ||
+            stepaf_is_taken(peer->link->transport, region))
             continue;
         status = copy_out(ctx, region, tensors[i].data, tensors[i].bytes);
         *staged_p = true;
@@ -240,9 +236,9 @@ void stepaf_stage_gate(struct stepaf_post *const *posts, unsigned n, void *event
     for (unsigned i = 0; i < n; i++)
         for (unsigned x = 0; x < posts[i]->n_xfer; x++) {
             const struct stepaf_xfer *xfer = &posts[i]->xfer[x];
-            if (!xfer->bytes || !xfer->src_region->stands_in)
+            if (!xfer->bytes || !stepaf_region_of(xfer->src_mem)->stands_in)
                 continue;
-            posts[i]->form = event;
+            posts[i]->template = event;
             posts[i]->is_gated = true;
             posts[i]->link->has_backlog = true; /* so that it is queued */
         }
@@ -250,11 +246,11 @@ void stepaf_stage_gate(struct stepaf_post *const *posts, unsigned n, void *event
 
 bool stepaf_stage_copied(struct stepaf_peer *peer, struct stepaf_post *post)
 {
-    stepaf_status_t status = stepaf_gpu_event_test(peer->ctx->gpu, post->form);
+    stepaf_status_t status = stepaf_gpu_event_test(peer->ctx->gpu, post->template);
 
     if (status == STEPAF_INPROGRESS)
         return false;
-    post->form = NULL;
+    post->template = NULL;
     post->is_gated = false;
     if (status)
         stepaf_engine_give_up(peer, stepaf_last_error()->text);
@@ -272,13 +268,13 @@ struct moves {
 static void add_in(struct moves *moves, bool *flush_p, const struct stepaf_peer *peer,
                    const struct stepaf_region *region, uint8_t *data, uint32_t bytes)
 {
-    if (!region || region->kind != STEPAF_MEM_CUDA || !bytes)
+    if (!region || region->mem.kind != STEPAF_MEM_CUDA || !bytes)
         return;
-    if (stepaf_is_taken(peer->link->ops, region))
+    if (stepaf_is_taken(peer->link->transport, region))
         *flush_p = *flush_p || stepaf_gpu_rdma(moves->gpu)->flush;
     else
-        moves->piece[moves->n++] =
-            (struct stepaf_gpu_piece){data, region->stage->base + (data - region->base), bytes};
+        moves->piece[moves->n++] = (struct stepaf_gpu_piece){
+            data, region->stage->mem.base + (data - region->mem.base), bytes};
 }
 
 /* Do it. What the GPU cannot be given is as good as not sent. */

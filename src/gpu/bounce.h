@@ -11,19 +11,20 @@
 #include "core/core.h"
 
 /* Whether links of a transport carry a region of GPU memory as it is. */
-static inline bool stepaf_is_taken(const struct stepaf_transport_ops *ops,
+static inline bool stepaf_is_taken(const struct stepaf_transport *transport,
                                    const struct stepaf_region *region)
 {
-    return ops->describe_gpu && region->registration;
+    return region->mem.registration[transport->index];
 }
 
 /* What links of a transport use in the place of @a region. */
-static inline const struct stepaf_region *stepaf_reach(const struct stepaf_transport_ops *ops,
-                                                       const struct stepaf_region *region)
+static inline const struct stepaf_mem *stepaf_reach(const struct stepaf_transport *transport,
+                                                    const struct stepaf_region *region)
 {
-    if (__builtin_expect(region->kind == STEPAF_MEM_HOST, 1) || stepaf_is_taken(ops, region))
-        return region;
-    return region->stage;
+    if (__builtin_expect(region->mem.kind == STEPAF_MEM_HOST, 1) ||
+        stepaf_is_taken(transport, region))
+        return &region->mem;
+    return &region->stage->mem;
 }
 
 /* Set where a write of @a link comes from. @a region: NULL if nothing is written. */
@@ -31,11 +32,11 @@ static inline void stepaf_xfer_from(struct stepaf_xfer *xfer, const struct stepa
                                     const struct stepaf_region *region, const void *data)
 {
     xfer->src = data;
-    xfer->src_region = region;
-    if (__builtin_expect(!region || region->kind == STEPAF_MEM_HOST, 1))
+    xfer->src_mem = region ? &region->mem : NULL;
+    if (__builtin_expect(!region || region->mem.kind == STEPAF_MEM_HOST, 1))
         return;
-    xfer->src_region = stepaf_reach(link->ops, region);
-    xfer->src = xfer->src_region->base + ((const uint8_t *)data - region->base);
+    xfer->src_mem = stepaf_reach(link->transport, region);
+    xfer->src = xfer->src_mem->base + ((const uint8_t *)data - region->mem.base);
 }
 
 /* Whether a stream plan of this rank names the key: then links must not touch its places. */

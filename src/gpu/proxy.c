@@ -224,7 +224,7 @@ uint8_t *stepaf_relay_landing(const struct stepaf_key *key, const struct stepaf_
 
     for (uint32_t i = 0; segment && i < segment->n_ranks; i++)
         if (segment->ranks[i] == (uint32_t)peer->who.rank)
-            return segment->region->base + segment->offset + i * segment->stride;
+            return segment->region->mem.base + segment->offset + i * segment->stride;
     return NULL;
 }
 

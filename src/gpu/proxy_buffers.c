@@ -148,10 +148,10 @@ static void relay_place(struct stepaf_relay *relay, const struct stepaf_streams 
 
     for (uint32_t at = 0; at < stream->plan->ctx->n_peers * stream->n_in; at++)
         if (relay->peers[at / stream->n_in].relayed)
-            place(&relay->in[at], streams->landing->base, streams->heads);
+            place(&relay->in[at], streams->landing->mem.base, streams->heads);
     for (uint32_t at = 0; at < stream->plan->ctx->n_peers * stream->n_out; at++)
         if (relay->peers[at / stream->n_out].relayed)
-            place(&relay->out[at], streams->outlets->base, streams->heads);
+            place(&relay->out[at], streams->outlets->mem.base, streams->heads);
 }
 
 /* ---- memory ---- */
@@ -287,7 +287,7 @@ void stepaf_relay_outlets(const struct stepaf_streams *streams, const struct ste
         outlets[i] = (struct stepaf_outlet){
             .inlet = lane->heads,
             .place = lane->data,
-            .allocation = streams->outlets->base,
+            .allocation = streams->outlets->mem.base,
             .stride = STEPAF_HEAD_BYTES,
             .pitch = lane->pitch,
             .bytes = out_bytes(stream, p, i),

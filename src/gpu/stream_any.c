@@ -237,7 +237,7 @@ static stepaf_status_t change_one(const struct stepaf_stream *stream, uint32_t i
     if (!tensor->data || !tensor->bytes)
         return STEPAF_OK;
     region = stepaf_region_find(plan->ctx, tensor->data, tensor->bytes);
-    if (!region || (region->kind != STEPAF_MEM_CUDA && !region->pinned))
+    if (!region || (region->mem.kind != STEPAF_MEM_CUDA && !region->pinned))
         return stepaf_error_set(
             STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_RESPOND,
             "tensor %u: its %zu bytes are neither in registered GPU memory nor in "

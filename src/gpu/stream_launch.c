@@ -27,7 +27,7 @@ static stepaf_status_t change_one(const struct stepaf_stream *stream, uint32_t i
     if (!tensor->data || !tensor->bytes)
         return STEPAF_OK;
     const struct stepaf_region *region = stepaf_region_find(plan->ctx, tensor->data, tensor->bytes);
-    if (!region || (region->kind != STEPAF_MEM_CUDA && !region->pinned))
+    if (!region || (region->mem.kind != STEPAF_MEM_CUDA && !region->pinned))
         return stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_START,
                                 "tensor %u: its %zu bytes are neither in registered GPU memory "
                                 "nor in host memory that a stream plan names",

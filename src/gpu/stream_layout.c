@@ -44,7 +44,7 @@ static enum stepaf_way choose(const struct stepaf_ctx *ctx, const struct stepaf_
     if (inlet->bytes <= STEPAF_PIECES_MAX && !copied)
         return STEPAF_WAY_PIECES;
     bool is_mapped =
-        inlet->region && inlet->region->kind == STEPAF_MEM_CUDA && inlet->region->shareable;
+        inlet->region && inlet->region->mem.kind == STEPAF_MEM_CUDA && inlet->region->shareable;
     return is_mapped && !shared ? STEPAF_WAY_PLACE : STEPAF_WAY_INLET;
 }
 
@@ -254,7 +254,7 @@ static const struct stepaf_region *source_region(const struct stepaf_stream *str
 bool stepaf_stream_copies(const struct stepaf_ctx *ctx, uint32_t p,
                           const struct stepaf_region *source)
 {
-    return !source || source->kind == STEPAF_MEM_CUDA || !stepaf_peer_relayed(ctx, p);
+    return !source || source->mem.kind == STEPAF_MEM_CUDA || !stepaf_peer_relayed(ctx, p);
 }
 
 /* A copy engine is better for what is large, or for all that is not sent by pieces. */

@@ -24,7 +24,7 @@ static void pack_ranks(const struct stepaf_segment *segment, struct stepaf_pack 
 
 static void pack_segment(const struct stepaf_segment *segment, struct stepaf_pack *pack)
 {
-    stepaf_pack_u32(pack, segment->region->id);
+    stepaf_pack_u32(pack, segment->region->mem.id);
     stepaf_pack_u64(pack, segment->offset);
     stepaf_pack_u64(pack, segment->stride);
     pack_ranks(segment, pack);
@@ -67,15 +67,15 @@ static void pack_keys(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
 }
 
 /* Append what @a write makes, with its length before it. */
-static void pack_counted(struct stepaf_transport *transport, const struct stepaf_region *region,
+static void pack_counted(struct stepaf_transport *transport, const struct stepaf_mem *mem,
                          struct stepaf_pack *pack)
 {
     struct stepaf_pack own = {0};
 
-    if (region)
-        transport->ops->pack_region(transport, region, &own);
+    if (mem)
+        transport->ops->pack_mem(transport, mem, &own);
     else
-        transport->ops->pack(transport, &own);
+        transport->ops->pack_address(transport, &own);
     stepaf_pack_u32(pack, (uint32_t)own.bytes);
     stepaf_pack_bytes(pack, own.data, own.bytes);
     pack->failed = pack->failed || own.failed;
@@ -86,7 +86,7 @@ static void pack_counted(struct stepaf_transport *transport, const struct stepaf
  * they receive into; GPU memory only if links may have to carry it. */
 static bool is_offered(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
 {
-    if (region->hidden || (region->kind != STEPAF_MEM_HOST && !region->linked))
+    if (region->hidden || (region->mem.kind != STEPAF_MEM_HOST && !region->linked))
         return false;
     unsigned leaving = stepaf_keys_leaving(ctx, region);
     return stepaf_is_attention(ctx) || (region->target && (!leaving || leaving < region->uses));
@@ -103,10 +103,10 @@ static void pack_regions(struct stepaf_ctx *ctx, struct stepaf_pack *pack)
         const struct stepaf_region *region = ctx->regions[i];
         if (!is_offered(ctx, region))
             continue;
-        stepaf_pack_u32(pack, region->id);
-        stepaf_pack_u64(pack, region->bytes);
+        stepaf_pack_u32(pack, region->mem.id);
+        stepaf_pack_u64(pack, region->mem.bytes);
         for (unsigned t = 0; t < ctx->n_transports; t++)
-            pack_counted(ctx->transports[t], stepaf_reach(ctx->transports[t]->ops, region), pack);
+            pack_counted(ctx->transports[t], stepaf_reach(ctx->transports[t], region), pack);
     }
 }
 
@@ -115,7 +115,7 @@ static bool meets(const struct stepaf_ctx *ctx)
     bool any = false;
 
     for (unsigned t = 0; t < ctx->n_transports; t++)
-        any = any || ctx->transports[t]->ops->meets;
+        any = any || (ctx->transports[t]->ops->caps & STEPAF_TRANSPORT_AGREES);
     return any;
 }
 

@@ -30,22 +30,26 @@ static void note(char list[STEPAF_REASON_MAX], const char *name, const char *rea
 /* Close one that has no links. */
 static void shut(struct stepaf_ctx *ctx, struct stepaf_transport *transport)
 {
-    for (uint32_t i = 0; transport->ops->drop_region && i < ctx->n_regions; i++)
-        transport->ops->drop_region(transport, ctx->regions[i]);
+    for (uint32_t i = 0; i < ctx->n_regions; i++)
+        transport->ops->dereg_mem(transport, &ctx->regions[i]->mem);
     transport->ops->close(transport);
 }
 
 /* Open one, and make it know the memory that there is. */
-static stepaf_status_t transport_open(struct stepaf_ctx *ctx,
-                                      const struct stepaf_transport_ops *ops,
+static stepaf_status_t transport_open(struct stepaf_ctx *ctx, unsigned index,
                                       struct stepaf_transport **transport_p)
 {
-    stepaf_status_t status = ops->open(&ctx->host, ctx->n_peers, transport_p);
+    const struct stepaf_transport_ops *ops = &ctx->transport_ops[index];
+    stepaf_status_t status = ops->open(&ctx->up, ctx->n_peers, transport_p);
 
-    for (uint32_t i = 0; !status && ops->add_region && i < ctx->n_regions; i++) {
-        if (ctx->regions[i]->kind != STEPAF_MEM_HOST)
+    if (!status) {
+        (*transport_p)->ops = ops;
+        (*transport_p)->index = index;
+    }
+    for (uint32_t i = 0; !status && i < ctx->n_regions; i++) {
+        if (ctx->regions[i]->mem.kind != STEPAF_MEM_HOST)
             continue;
-        status = ops->add_region(*transport_p, ctx->regions[i]);
+        status = ops->reg_mem(*transport_p, &ctx->regions[i]->mem);
         if (status) {
             stepaf_error_t error = *stepaf_last_error();
             shut(ctx, *transport_p);
@@ -56,8 +60,9 @@ static stepaf_status_t transport_open(struct stepaf_ctx *ctx,
 }
 
 /* Open one of the registry, if it can be used. */
-static stepaf_status_t try_open(struct stepaf_ctx *ctx, const struct stepaf_transport_ops *ops)
+static stepaf_status_t try_open(struct stepaf_ctx *ctx, unsigned index)
 {
+    const struct stepaf_transport_ops *ops = stepaf_transports[index];
     bool asked = ctx->env.transports[0];
     char *unopened = ctx->unopened[ctx->n_transports], reason[STEPAF_REASON_MAX];
 
@@ -73,7 +78,7 @@ static stepaf_status_t try_open(struct stepaf_ctx *ctx, const struct stepaf_tran
         note(unopened, ops->name, reason);
         return STEPAF_OK;
     }
-    stepaf_status_t status = transport_open(ctx, ops, &ctx->transports[ctx->n_transports]);
+    stepaf_status_t status = transport_open(ctx, index, &ctx->transports[ctx->n_transports]);
     if (status == STEPAF_ERR_NO_TRANSPORT && !asked) {
         stepaf_log_warn("transport %s is not used: %s", ops->name, stepaf_last_error()->text);
         note(unopened, ops->name, stepaf_last_error()->text);
@@ -83,17 +88,43 @@ static stepaf_status_t try_open(struct stepaf_ctx *ctx, const struct stepaf_tran
     return status;
 }
 
+/* What each of the registry's transports leaves out is put in its place, once. */
+static stepaf_status_t complete_ops(struct stepaf_ctx *ctx)
+{
+    unsigned n = 0;
+
+    while (stepaf_transports[n])
+        n++;
+    if (n > STEPAF_MAX_TRANSPORTS)
+        return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_COMMIT,
+                                "the registry has %u transports, at most %d can be", n,
+                                STEPAF_MAX_TRANSPORTS);
+    if (!ctx->transport_ops)
+        ctx->transport_ops = calloc(n + 1, sizeof(*ctx->transport_ops));
+    if (!ctx->transport_ops)
+        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+    for (unsigned i = 0; i < n; i++) {
+        const char *missing = stepaf_transport_lacks(stepaf_transports[i]);
+        if (missing)
+            return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                    "transport %u of the registry lacks the operation %s", i,
+                                    missing);
+        ctx->transport_ops[i] = stepaf_transport_complete(stepaf_transports[i]);
+    }
+    return STEPAF_OK;
+}
+
 stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
 {
     stepaf_status_t status = STEPAF_OK;
 
     if (ctx->n_transports)
         return STEPAF_OK;
-    ctx->host.initiates = stepaf_is_attention(ctx);
+    ctx->up.initiates = stepaf_is_attention(ctx);
     memset(ctx->unopened, 0, sizeof(ctx->unopened));
-    for (int i = 0; stepaf_transports[i] && ctx->n_transports < STEPAF_MAX_TRANSPORTS && !status;
-         i++)
-        status = try_open(ctx, stepaf_transports[i]);
+    status = complete_ops(ctx);
+    for (unsigned i = 0; !status && stepaf_transports[i]; i++)
+        status = try_open(ctx, i);
     if (status) { /* another commit may find them all */
         stepaf_error_t error = *stepaf_last_error();
         while (ctx->n_transports)
@@ -119,11 +150,10 @@ void stepaf_transports_trim(struct stepaf_ctx *ctx)
     for (unsigned i = 0; i < ctx->n_transports; i++) {
         struct stepaf_transport *transport = ctx->transports[i];
         if (!is_used(ctx, transport)) {
-            transport->ops->close(transport);
+            shut(ctx, transport);
             continue;
         }
-        if (transport->ops->trim)
-            transport->ops->trim(transport);
+        transport->ops->shrink(transport);
         ctx->transports[n++] = transport;
     }
     ctx->n_transports = n;
@@ -138,7 +168,7 @@ static stepaf_status_t connect_by(struct stepaf_ctx *ctx, struct stepaf_peer *pe
     const struct stepaf_rank *rank = &ctx->ranks[peer->who.world_rank];
     struct stepaf_peer_facts facts = {
         .peer = peer->index,
-        .slot = ctx->mesh.slot,
+        .index_at_peer = ctx->mesh.slot,
         .world_rank = peer->who.world_rank,
         .node_id = rank->node_id,
         .pid = rank->pid,
@@ -150,6 +180,8 @@ static stepaf_status_t connect_by(struct stepaf_ctx *ctx, struct stepaf_peer *pe
 
     if (stepaf_declaration_transport(declaration, transport->ops->name, &unpack, &index))
         status = transport->ops->connect(transport, &facts, &unpack, &peer->link, reason);
+    if (peer->link)
+        peer->link->ops = transport->ops; /* which are complete */
     if (!status && !peer->link)
         note(peer->refused, transport->ops->name, reason);
     return status;
@@ -179,7 +211,7 @@ static stepaf_status_t connect_peer(struct stepaf_ctx *ctx, struct stepaf_peer *
 static void release_all(struct stepaf_peer *peer)
 {
     for (uint32_t i = 0; i < peer->n_rmems; i++)
-        peer->link->ops->release(peer->link, peer->rmems[i]);
+        peer->link->ops->release_mem(peer->link, peer->rmems[i]);
     free(peer->rmems);
     peer->rmems = NULL;
     peer->n_rmems = 0;
@@ -210,8 +242,8 @@ static stepaf_status_t import_all(struct stepaf_peer *peer,
             struct stepaf_unpack unpack = stepaf_unpack_from(place, place ? length : 0);
             if (t != ours)
                 continue;
-            status = peer->link->ops->import(peer->link, id, bytes, &unpack,
-                                             &peer->rmems[peer->n_rmems]);
+            status = peer->link->ops->import_mem(peer->link, id, bytes, &unpack,
+                                                 &peer->rmems[peer->n_rmems]);
             peer->n_rmems += !status;
         }
     }
@@ -287,9 +319,8 @@ static stepaf_status_t join_all(struct stepaf_ctx *ctx, int64_t deadline_ns)
         struct stepaf_transport *transport = ctx->transports[t];
         char reason[STEPAF_REASON_MAX];
         uint32_t peer = 0;
-        if (!transport->ops->join)
-            continue;
-        stepaf_status_t status = transport->ops->join(transport, deadline_ns, &peer, reason);
+        stepaf_status_t status =
+            transport->ops->finish_connects(transport, deadline_ns, &peer, reason);
         if (status) {
             struct stepaf_who who = ctx->peers[peer].who;
             return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, who,
@@ -355,7 +386,7 @@ stepaf_status_t stepaf_peer_follow(struct stepaf_ctx *ctx, struct stepaf_peer *p
     release_all(peer);
     better->disconnect(peer->link);
     peer->link = NULL;
-    if (transport->ops->meets)
+    if (transport->ops->caps & STEPAF_TRANSPORT_AGREES)
         note(peer->refused, transport->ops->name, "it would have to be connected before all meet");
     else
         status = connect_by(ctx, peer, declaration, transport);

@@ -247,13 +247,13 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     if (!ctx)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
     ctx->boot = *boot;
-    ctx->host.deliver = stepaf_engine_deliver;
-    ctx->host.lost = stepaf_engine_lost;
-    ctx->host.resolve = stepaf_region_resolve;
-    ctx->host.expand = stepaf_engine_expand;
-    ctx->host.deliver_imm = stepaf_engine_deliver_imm;
-    ctx->host.env = &ctx->env;
-    ctx->host.topo = &ctx->topo;
+    ctx->up.deliver = stepaf_engine_deliver;
+    ctx->up.lost = stepaf_engine_lost;
+    ctx->up.resolve = stepaf_region_resolve;
+    ctx->up.expand = stepaf_engine_expand;
+    ctx->up.deliver_imm = stepaf_engine_deliver_imm;
+    ctx->up.env = &ctx->env;
+    ctx->up.topo = &ctx->topo;
     stepaf_list_init(&ctx->queued);
     stepaf_list_init(&ctx->ready);
     stepaf_list_init(&ctx->relays);

@@ -116,7 +116,7 @@ static struct stepaf_msg make_msg(const struct run *run, uint32_t peer, const ui
     /* A tensor's: key, region and offset; a plan's: counts. */
     msg.word[msg.type == STEPAF_MSG_TENSOR ? 1 : 3] = 0;
     if (msg.type == STEPAF_MSG_TENSOR) {
-        msg.word[3] = run->job->twin->ctx->n_regions ? run->job->twin->ctx->regions[0]->id : 0;
+        msg.word[3] = run->job->twin->ctx->n_regions ? run->job->twin->ctx->regions[0]->mem.id : 0;
         msg.word[5] = 0;
     }
     be_honest(ctx, peer, &msg, msg.type == STEPAF_MSG_START && step[4] < 128);
@@ -216,7 +216,7 @@ static void act_as_ffn(struct run *run, const uint8_t *step)
 static void steer(struct run *run, const uint8_t *step)
 {
     struct fake_link *link = fake_link(run->job, step[2] % PEERS);
-    struct stepaf_host *host = &run->job->ctx->host;
+    struct stepaf_upcalls *up = &run->job->ctx->up;
 
     switch (step[1] % 6) {
     case 0:
@@ -236,7 +236,7 @@ static void steer(struct run *run, const uint8_t *step)
         break;
     default:
         if (step[3] > 200)
-            host->lost(host, &link->base, "the input says so");
+            up->lost(up, &link->base, "the input says so");
     }
     (void)stepaf_progress(run->job->handle);
 }

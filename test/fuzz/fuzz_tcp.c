@@ -44,7 +44,7 @@ static void begin(struct side *side)
 {
     side->n_messages = 0;
     side->n_lost = 0;
-    side->host.dropped_malformed = 0;
+    side->up.dropped_malformed = 0;
     memset(side->regions[0].base, 0x5a, BYTES);
     tcp_expect_bare(side, 0);
 }
@@ -101,7 +101,7 @@ static void run_stream(const uint8_t *stream, size_t bytes, uint32_t seed,
     outcome_p->up = tcp_link(&one, 0)->up || one.n_lost;
     outcome_p->n_lost = one.n_lost;
     outcome_p->n_messages = one.n_messages;
-    outcome_p->n_dropped = one.host.dropped_malformed;
+    outcome_p->n_dropped = one.up.dropped_malformed;
     FUZZ_CHECK(one.n_messages <= sizeof outcome_p->messages / sizeof *outcome_p->messages);
     memcpy(outcome_p->messages, one.messages, one.n_messages * sizeof one.messages[0]);
     memcpy(outcome_p->memory, one.regions[0].base, BYTES);

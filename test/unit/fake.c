@@ -175,7 +175,7 @@ void fake_tell(struct fake_job *job, uint32_t peer, const struct stepaf_msg *msg
 {
     struct fake_link *link = fake_link(job, peer);
 
-    job->ctx->host.deliver(&job->ctx->host, &link->base, msg);
+    job->ctx->up.deliver(&job->ctx->up, &link->base, msg);
 }
 
 void fake_say(struct fake_job *job, uint32_t peer, const struct stepaf_msg *msg)

@@ -20,17 +20,17 @@ static void transport_close(struct stepaf_transport *base)
     free(transport);
 }
 
-static void transport_pack(struct stepaf_transport *transport, struct stepaf_pack *pack)
+static void transport_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack)
 {
     (void)transport;
     stepaf_pack_text(pack, "here");
 }
 
-static void transport_pack_region(struct stepaf_transport *transport,
-                                  const struct stepaf_region *region, struct stepaf_pack *pack)
+static void transport_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,
+                               struct stepaf_pack *pack)
 {
     (void)transport;
-    stepaf_pack_u32(pack, region->id);
+    stepaf_pack_u32(pack, mem->id);
 }
 
 static stepaf_status_t transport_connect(struct stepaf_transport *base,
@@ -49,8 +49,8 @@ static stepaf_status_t transport_connect(struct stepaf_transport *base,
 }
 
 /* It is always the second peer that cannot be had. */
-static stepaf_status_t transport_join(struct stepaf_transport *base, int64_t deadline_ns,
-                                      uint32_t *peer_p, char *reason)
+static stepaf_status_t transport_finish_connects(struct stepaf_transport *base, int64_t deadline_ns,
+                                                 uint32_t *peer_p, char *reason)
 {
     const struct fake_job *job = ((struct fake_transport *)base)->job;
 
@@ -62,13 +62,13 @@ static stepaf_status_t transport_join(struct stepaf_transport *base, int64_t dea
     return STEPAF_ERR_NO_TRANSPORT;
 }
 
-static bool transport_unsettled(struct stepaf_transport *base, bool begin, uint32_t *peer_p)
+static bool transport_is_quiet(struct stepaf_transport *base, bool begin, uint32_t *peer_p)
 {
     struct fake_transport *transport = (struct fake_transport *)base;
 
     (void)begin;
     *peer_p = transport->n_peers - 1;
-    return transport->job->unsettled && transport->job->unsettled--;
+    return !transport->job->unsettled || !transport->job->unsettled--;
 }
 
 static void transport_disconnect(struct stepaf_link *link)
@@ -76,14 +76,15 @@ static void transport_disconnect(struct stepaf_link *link)
     (void)link;
 }
 
-static void transport_sever(struct stepaf_link *link)
+static void transport_fence(struct stepaf_link *link)
 {
     fake_must(link->dead, "given up before");
     ((struct fake_transport *)link->transport)->job->n_severed++;
 }
 
-static stepaf_status_t transport_import(struct stepaf_link *link, uint32_t id, uint64_t bytes,
-                                        struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p)
+static stepaf_status_t transport_import_mem(struct stepaf_link *link, uint32_t id, uint64_t bytes,
+                                            struct stepaf_unpack *unpack,
+                                            struct stepaf_rmem **rmem_p)
 {
     const struct fake_job *job = ((struct fake_transport *)link->transport)->job;
 
@@ -98,7 +99,7 @@ static stepaf_status_t transport_import(struct stepaf_link *link, uint32_t id, u
     return STEPAF_OK;
 }
 
-static void transport_release(struct stepaf_link *link, struct stepaf_rmem *base)
+static void transport_release_mem(struct stepaf_link *link, struct stepaf_rmem *base)
 {
     struct fake_rmem *rmem = (struct fake_rmem *)base;
 
@@ -120,11 +121,11 @@ static void record(struct fake_job *job, const struct stepaf_post *post)
 static void post_one(struct fake_job *job, struct stepaf_post *post)
 {
     struct fake_link *link = (struct fake_link *)post->link;
-    struct stepaf_host *host = link->base.transport->host;
+    struct stepaf_upcalls *up = link->base.transport->up;
 
     if (link->breaks) {
         link->breaks = false;
-        host->lost(host, &link->base, "the link is broken");
+        up->lost(up, &link->base, "the link is broken");
     }
     post->state = STEPAF_POST_SENT;
     if (link->base.dead)
@@ -161,7 +162,7 @@ static unsigned transport_post(struct stepaf_post *const *posts, unsigned n)
     return n_queued;
 }
 
-static void transport_forget(struct stepaf_post *post)
+static void transport_retire(struct stepaf_post *post)
 {
     struct fake_link *link = (struct fake_link *)post->link;
 
@@ -184,7 +185,7 @@ static unsigned transport_progress(struct stepaf_transport *base, unsigned polls
     return n;
 }
 
-static void transport_idle(struct stepaf_transport *base)
+static void transport_check_peers(struct stepaf_transport *base)
 {
     ((struct fake_transport *)base)->job->n_idle++;
 }
@@ -200,7 +201,8 @@ static unsigned transport_arm(struct stepaf_transport *base, int *fds_p, unsigne
     return 1;
 }
 
-static void transport_memory(struct stepaf_transport *base, size_t *per_link_p, size_t *staging_p)
+static void transport_query_memory(struct stepaf_transport *base, size_t *per_link_p,
+                                   size_t *staging_p)
 {
     (void)base;
     *per_link_p = sizeof(struct fake_link);
@@ -210,55 +212,55 @@ static void transport_memory(struct stepaf_transport *base, size_t *per_link_p, 
 static const struct stepaf_transport_ops fake_ops = {
     .name = "fake",
     .close = transport_close,
-    .unsettled = transport_unsettled,
-    .pack = transport_pack,
-    .pack_region = transport_pack_region,
+    .is_quiet = transport_is_quiet,
+    .pack_address = transport_pack_address,
+    .pack_mem = transport_pack_mem,
     .connect = transport_connect,
     .disconnect = transport_disconnect,
-    .sever = transport_sever,
-    .join = transport_join,
-    .import = transport_import,
-    .release = transport_release,
+    .fence = transport_fence,
+    .finish_connects = transport_finish_connects,
+    .import_mem = transport_import_mem,
+    .release_mem = transport_release_mem,
     .post = transport_post,
-    .forget = transport_forget,
+    .retire = transport_retire,
     .progress = transport_progress,
     .arm = transport_arm,
-    .idle = transport_idle,
-    .memory = transport_memory,
+    .check_peers = transport_check_peers,
+    .query_memory = transport_query_memory,
 };
 
 void fake_transport_install(struct fake_job *job)
 {
     struct stepaf_ctx *ctx = job->ctx;
     struct fake_transport *transport = calloc(1, sizeof *transport);
+    static struct stepaf_transport_ops ops;
 
     fake_must(transport != NULL, "transport");
-    transport->base = (struct stepaf_transport){&fake_ops, &ctx->host};
+    ops = stepaf_transport_complete(&fake_ops);
+    transport->base = (struct stepaf_transport){.ops = &ops, .up = &ctx->up};
     transport->job = job;
     transport->n_peers = ctx->n_peers;
     transport->links = calloc(ctx->n_peers, sizeof *transport->links);
     fake_must(transport->links != NULL, "links");
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         transport->links[p] = (struct fake_link){
-            .base = {.ops = &fake_ops, .transport = &transport->base, .peer = p, .name = "fake"},
+            .base = {.ops = &ops, .transport = &transport->base, .peer = p, .name = "fake"},
             .room = FAKE_ENDLESS};
     ctx->transports[0] = &transport->base;
     ctx->n_transports = 1;
     ctx->wait_polls = 1;
 }
 
-static stepaf_status_t transport_add(struct stepaf_transport *transport,
-                                     struct stepaf_region *region)
+static stepaf_status_t transport_add(struct stepaf_transport *transport, struct stepaf_mem *mem)
 {
-    if (region->kind == STEPAF_MEM_CUDA)
-        region->registration = transport;
+    if (mem->kind == STEPAF_MEM_CUDA)
+        mem->registration[transport->index] = transport;
     return STEPAF_OK;
 }
 
-static void transport_drop(struct stepaf_transport *transport, struct stepaf_region *region)
+static void transport_drop(struct stepaf_transport *transport, struct stepaf_mem *mem)
 {
-    (void)transport;
-    region->registration = NULL;
+    mem->registration[transport->index] = NULL;
 }
 
 static void transport_describe(const struct stepaf_transport *transport, char *text)
@@ -272,9 +274,10 @@ void fake_take_gpu(struct fake_job *job)
     static struct stepaf_transport_ops ops;
     struct fake_transport *transport = (struct fake_transport *)job->ctx->transports[0];
 
-    ops = fake_ops;
-    ops.add_region = transport_add;
-    ops.drop_region = transport_drop;
+    ops = stepaf_transport_complete(&fake_ops);
+    ops.caps |= STEPAF_TRANSPORT_GPU;
+    ops.reg_mem = transport_add;
+    ops.dereg_mem = transport_drop;
     ops.describe_gpu = transport_describe;
     transport->base.ops = &ops;
     for (uint32_t p = 0; p < transport->n_peers; p++)

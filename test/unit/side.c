@@ -33,27 +33,27 @@ static const char *get(const char *name, void *arg)
     return strcmp(name, "STEPAF_SHM_FRAGMENT_BYTES") == 0 ? "4096" : NULL;
 }
 
-static void deliver(struct stepaf_host *host, struct stepaf_link *link,
+static void deliver(struct stepaf_upcalls *up, struct stepaf_link *link,
                     const struct stepaf_msg *msg)
 {
-    struct side *side = (struct side *)host;
+    struct side *side = (struct side *)up;
 
     side_must(side->links[link->peer] == link && side->n_messages < SIDE_MESSAGES, "deliver");
     side->messages[side->n_messages++] = *msg;
 }
 
-static void lost(struct stepaf_host *host, struct stepaf_link *link, const char *reason)
+static void lost(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason)
 {
-    struct side *side = (struct side *)host;
+    struct side *side = (struct side *)up;
 
     link->dead = true;
     side->n_lost++;
     snprintf(side->lost_reason, sizeof side->lost_reason, "%s", reason);
 }
 
-static uint8_t *resolve(struct stepaf_host *host, uint32_t id, uint64_t offset, uint32_t bytes)
+static uint8_t *resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t offset, uint32_t bytes)
 {
-    struct side *side = (struct side *)host;
+    struct side *side = (struct side *)up;
 
     for (unsigned i = 0; i < side->n_regions; i++)
         if (side->regions[i].id == id && offset <= side->regions[i].bytes &&
@@ -67,7 +67,7 @@ stepaf_status_t side_try_open(struct side *side, unsigned n_peers)
     memset(side, 0, sizeof *side);
     side_must(stepaf_env_load_from(&side->env, get, NULL) == STEPAF_OK, "settings");
     side->topo = (struct stepaf_topo){.node_id = 1, .l2_bytes = 16384};
-    side->host = (struct stepaf_host){
+    side->up = (struct stepaf_upcalls){
         .deliver = deliver,
         .lost = lost,
         .resolve = resolve,
@@ -75,7 +75,7 @@ stepaf_status_t side_try_open(struct side *side, unsigned n_peers)
         .topo = &side->topo,
         .initiates = side_initiates,
     };
-    stepaf_status_t status = side_ops->open(&side->host, n_peers, &side->transport);
+    stepaf_status_t status = side_ops->open(&side->up, n_peers, &side->transport);
     if (status)
         stepaf_env_free(&side->env);
     return status;
@@ -90,7 +90,7 @@ void side_close(struct side *side)
 {
     side->transport->ops->close(side->transport);
     for (unsigned i = 0; i < side->n_regions; i++) {
-        struct stepaf_region *region = &side->regions[i];
+        struct stepaf_mem *region = &side->regions[i];
         struct stepaf_device_mem mem = {
             .base = region->base, .bytes = region->bytes, .fd = region->fd};
         if (region->fd >= 0)
@@ -106,10 +106,11 @@ const char *side_connect(struct side *from, uint32_t peer, struct side *to, uint
 {
     static char reason[STEPAF_REASON_MAX];
     struct stepaf_pack own = {0};
-    struct stepaf_peer_facts facts = {.peer = peer, .slot = slot, .node_id = 1, .pid = pid};
+    struct stepaf_peer_facts facts = {
+        .peer = peer, .index_at_peer = slot, .node_id = 1, .pid = pid};
 
     if (!pack)
-        side_ops->pack(to->transport, &own);
+        side_ops->pack_address(to->transport, &own);
     struct stepaf_unpack unpack =
         stepaf_unpack_from(pack ? pack->data : own.data, pack ? pack->bytes : own.bytes);
     snprintf(reason, sizeof reason, "no reason given");
@@ -126,9 +127,9 @@ void side_join(struct side *one, struct side *other)
     side_must(!side_connect(other, 0, one, 0, (uint32_t)getpid(), NULL), "join");
 }
 
-struct stepaf_region *side_memory(struct side *side, size_t bytes, bool shareable)
+struct stepaf_mem *side_memory(struct side *side, size_t bytes, bool shareable)
 {
-    struct stepaf_region *region = &side->regions[side->n_regions];
+    struct stepaf_mem *region = &side->regions[side->n_regions];
     struct stepaf_device_mem mem = {.fd = -1, .bytes = bytes};
 
     side_must(side->n_regions < SIDE_REGIONS, "too many regions");
@@ -137,23 +138,20 @@ struct stepaf_region *side_memory(struct side *side, size_t bytes, bool shareabl
     else
         mem.base = calloc(bytes, 1);
     side_must(mem.base != NULL, "memory");
-    *region = (struct stepaf_region){.id = 100 + side->n_regions++,
-                                     .base = mem.base,
-                                     .bytes = mem.bytes,
-                                     .fd = mem.fd,
-                                     .target = true};
+    *region = (struct stepaf_mem){
+        .id = 100 + side->n_regions++, .base = mem.base, .bytes = mem.bytes, .fd = mem.fd};
     return region;
 }
 
 struct stepaf_rmem *side_import(struct side *from, uint32_t peer, struct side *to,
-                                const struct stepaf_region *region)
+                                const struct stepaf_mem *region)
 {
     struct stepaf_pack pack = {0};
     struct stepaf_rmem *rmem;
 
-    side_ops->pack_region(to->transport, region, &pack);
+    side_ops->pack_mem(to->transport, region, &pack);
     struct stepaf_unpack unpack = stepaf_unpack_from(pack.data, pack.bytes);
-    side_must(side_ops->import(from->links[peer], region->id, region->bytes, &unpack, &rmem) ==
+    side_must(side_ops->import_mem(from->links[peer], region->id, region->bytes, &unpack, &rmem) ==
                   STEPAF_OK,
               "import");
     free(pack.data);

@@ -9,12 +9,12 @@
 enum { SIDE_PEERS = 32, SIDE_REGIONS = 4, SIDE_MESSAGES = 4096 };
 
 struct side {
-    struct stepaf_host host; /* first */
+    struct stepaf_upcalls up; /* first */
     struct stepaf_env env;
     struct stepaf_topo topo;
     struct stepaf_transport *transport;
     struct stepaf_link *links[SIDE_PEERS];
-    struct stepaf_region regions[SIDE_REGIONS];
+    struct stepaf_mem regions[SIDE_REGIONS];
     unsigned n_regions;
     unsigned n_messages;
     struct stepaf_msg messages[SIDE_MESSAGES]; /* as they came, of all links */
@@ -42,10 +42,10 @@ const char *side_connect(struct side *from, uint32_t peer, struct side *to, uint
 void side_join(struct side *one, struct side *other);
 
 /* Give @a side memory that peers may write to: shareable, or pages of this process. */
-struct stepaf_region *side_memory(struct side *side, size_t bytes, bool shareable);
+struct stepaf_mem *side_memory(struct side *side, size_t bytes, bool shareable);
 /* Make it writable from @a from's link @a peer. */
 struct stepaf_rmem *side_import(struct side *from, uint32_t peer, struct side *to,
-                                const struct stepaf_region *region);
+                                const struct stepaf_mem *region);
 
 /* Post a message alone. */
 enum stepaf_post_state side_say(struct side *from, uint32_t peer, uint32_t seq);

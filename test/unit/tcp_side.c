@@ -54,7 +54,7 @@ bool tcp_until(struct side *const *sides, unsigned n, bool (*done)(void *arg), v
             return false;
         for (unsigned i = 0; i < n; i++) {
             happened += side_progress(sides[i]);
-            sides[i]->transport->ops->idle(sides[i]->transport);
+            sides[i]->transport->ops->check_peers(sides[i]->transport);
         }
         if (!happened)
             (void)poll(NULL, 0, 1);

@@ -70,7 +70,8 @@ static void plans_are_announced_before_ready(void)
         CU_ASSERT(msgs[1]->flags == 0 && msgs[1]->word[0] == PUSHED && msgs[1]->word[2] == BYTES);
         CU_ASSERT(msgs[2]->flags == STEPAF_MSG_PULL_SIDE && msgs[2]->word[0] == PULLED);
         CU_ASSERT(msgs[2]->word[2] == 60 + 10 * p && msgs[2]->word[4] == 1000 + 1000 * p);
-        CU_ASSERT(msgs[2]->word[3] == attention->ctx->regions[0]->id && msgs[2]->word[6] == BYTES);
+        CU_ASSERT(msgs[2]->word[3] == attention->ctx->regions[0]->mem.id &&
+                  msgs[2]->word[6] == BYTES);
         CU_ASSERT(msgs[3]->seq == 1 && msgs[3]->word[0] == 0);
     }
     fake_forget(attention);
@@ -327,7 +328,7 @@ static void malformed_plans_break_the_commit(void)
 static void receive_buffers_must_lie_in_offered_memory(void)
 {
     begin();
-    ffn->ctx->regions[0]->bytes = 2 * DEPTH * BYTES - 1; /* for two attention ranks */
+    ffn->ctx->regions[0]->mem.bytes = 2 * DEPTH * BYTES - 1; /* for two attention ranks */
     struct stepaf_key *key = stepaf_key_find(ffn->ctx, PUSHED);
     stepaf_container_of(key->segments.next, struct stepaf_segment, node)->offset = BYTES * DEPTH;
     CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_ERR_PROTOCOL);
@@ -335,7 +336,7 @@ static void receive_buffers_must_lie_in_offered_memory(void)
     CU_ASSERT_EQUAL(fake_last(attention)->msg.type, STEPAF_MSG_READY); /* the others are told */
     CU_ASSERT_EQUAL((int32_t)fake_last(attention)->msg.word[0], STEPAF_ERR_PROTOCOL);
     expect_broken(attention);
-    ffn->ctx->regions[0]->bytes = 4096;
+    ffn->ctx->regions[0]->mem.bytes = 4096;
     end();
 }
 

@@ -53,11 +53,11 @@ static void what_is_declared_is_read(void)
 
     struct stepaf_region *own = stepaf_region_find(world.job[2]->ctx, memory, 1);
     CU_ASSERT_TRUE(stepaf_declaration_slice(&it, PUSHED, 1, &region, &offset));
-    CU_ASSERT(region == own->id && offset == 64);
+    CU_ASSERT(region == own->mem.id && offset == 64);
     CU_ASSERT_TRUE(stepaf_declaration_slice(&it, PUSHED, 0, &region, &offset));
-    CU_ASSERT(region == own->id && offset == 64 + 300);
+    CU_ASSERT(region == own->mem.id && offset == 64 + 300);
     CU_ASSERT_TRUE(stepaf_declaration_slice(&it, SHAPED, 1, &region, &offset));
-    CU_ASSERT_NOT_EQUAL(region, own->id);
+    CU_ASSERT_NOT_EQUAL(region, own->mem.id);
     CU_ASSERT_FALSE(stepaf_declaration_slice(&it, PUSHED, 2, &region, &offset));
     CU_ASSERT_FALSE(stepaf_declaration_slice(&it, PULLED, 0, &region, &offset));
     CU_ASSERT_FALSE(stepaf_declaration_slice(&it, 99, 0, &region, &offset));

@@ -15,7 +15,7 @@ static stepaf_plan_h make_pulling_plan(void)
 
 static bool expand(uint32_t imm, struct stepaf_msg *msg_p)
 {
-    return job->ctx->host.expand(&job->ctx->host, job->ctx->peers[0].link, imm, msg_p);
+    return job->ctx->up.expand(&job->ctx->up, job->ctx->peers[0].link, imm, msg_p);
 }
 
 /* Every operation that is in flight is found by the end of its sequence. */

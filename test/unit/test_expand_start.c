@@ -9,7 +9,7 @@ static struct stepaf_link *link_of(uint32_t peer)
 
 static bool expand(uint32_t imm, struct stepaf_msg *msg_p)
 {
-    return job->ctx->host.expand(&job->ctx->host, link_of(0), imm, msg_p);
+    return job->ctx->up.expand(&job->ctx->up, link_of(0), imm, msg_p);
 }
 
 static uint32_t said(const struct stepaf_msg *msg)

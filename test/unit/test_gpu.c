@@ -281,13 +281,13 @@ static void regions_know_their_memory(void)
     pooled = cuda_fake_piece(4096, 0, false);
     CU_ASSERT_EQUAL(stepaf_register(job->handle, own->base, 4096), STEPAF_OK);
     const struct stepaf_region *region = stepaf_region_find(job->ctx, own->base, 4096);
-    CU_ASSERT(region && region->kind == STEPAF_MEM_CUDA && region->shareable);
+    CU_ASSERT(region && region->mem.kind == STEPAF_MEM_CUDA && region->shareable);
     CU_ASSERT_PTR_NULL(stepaf_region_find_host(job->ctx, own->base, 4096));
     CU_ASSERT_EQUAL(stepaf_register(job->handle, far->base, 4096), STEPAF_ERR_UNSUPPORTED);
     UNIT_CONTAINS(stepaf_last_error()->text, "of GPU 1, and this context works with GPU 0");
     CU_ASSERT_EQUAL(stepaf_register(job->handle, pooled->base, 4096), STEPAF_OK);
     region = stepaf_region_find(job->ctx, pooled->base, 4096);
-    CU_ASSERT(region && region->kind == STEPAF_MEM_CUDA && !region->shareable);
+    CU_ASSERT(region && region->mem.kind == STEPAF_MEM_CUDA && !region->shareable);
     CU_ASSERT_EQUAL(stepaf_deregister(job->handle, pooled->base), STEPAF_OK);
     pooled->managed = true;
     CU_ASSERT_EQUAL(stepaf_register(job->handle, pooled->base, 4096), STEPAF_ERR_UNSUPPORTED);

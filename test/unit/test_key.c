@@ -253,7 +253,7 @@ static void missing_buffers_are_allocated(void)
         CU_ASSERT(first + 200 <= last && last - first < 4096 && (last - first) % 64 == 0);
         struct stepaf_region *region = stepaf_region_find(job->ctx, first, 200);
         CU_ASSERT_PTR_NOT_NULL_FATAL(region);
-        CU_ASSERT(region->target && region->fd >= 0);
+        CU_ASSERT(region->target && region->mem.fd >= 0);
         CU_ASSERT_PTR_EQUAL(stepaf_region_find(job->ctx, last, 200), region);
         CU_ASSERT_EQUAL(stepaf_key_allocate(job->ctx), STEPAF_OK); /* nothing more */
         CU_ASSERT_EQUAL(job->ctx->n_regions, n_regions + 1);

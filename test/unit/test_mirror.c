@@ -18,7 +18,7 @@ static void begin(void)
     fake_key(job, twin, PULLED, STEPAF_PULL, BYTES, DEPTH);
     fake_key(job, twin, SHALLOW, STEPAF_PUSH, BYTES, 1);
     CU_ASSERT_EQUAL_FATAL(stepaf_alloc(twin->handle, REGION_BYTES, STEPAF_MEM_HOST, &memory), 0);
-    region = twin->ctx->regions[0]->id;
+    region = twin->ctx->regions[0]->mem.id;
     CU_ASSERT_EQUAL_FATAL(fake_commit(job, twin), STEPAF_OK);
     fake_forget(job);
 }

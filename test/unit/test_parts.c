@@ -124,7 +124,7 @@ static void sources_are_in_use_until_sent(void)
     CU_ASSERT_PTR_NULL(fake_link(job, 2)->held);
     CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_OK);
     request = start(plan);
-    job->ctx->host.lost(&job->ctx->host, &fake_link(job, 2)->base, "it has finalized");
+    job->ctx->up.lost(&job->ctx->up, &fake_link(job, 2)->base, "it has finalized");
     CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_OK); /* no device may ever say so */
     for (uint32_t p = 0; p < 2; p++)
         release(p, 0, 2, 2);
@@ -165,8 +165,8 @@ static void a_lost_rank_is_refused_or_left_out(void)
     begin();
     stepaf_plan_h plan = make_plan(0);
     commit();
-    struct stepaf_host *host = &job->ctx->host;
-    host->lost(host, &fake_link(job, 1)->base, "the test says so");
+    struct stepaf_upcalls *up = &job->ctx->up;
+    up->lost(up, &fake_link(job, 1)->base, "the test says so");
     uint64_t digest = state_digest(job->ctx);
     CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_ERR_PEER_LOST);
     CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 1);

@@ -29,8 +29,8 @@ static struct stepaf_region *add(size_t at, size_t bytes)
     CU_ASSERT_EQUAL_FATAL(stepaf_register(job->handle, place + at, bytes), STEPAF_OK);
     struct stepaf_region *region = stepaf_region_find(job->ctx, place + at, bytes);
     CU_ASSERT_PTR_NOT_NULL_FATAL(region);
-    CU_ASSERT_PTR_EQUAL(region->base, place + at);
-    CU_ASSERT_EQUAL(region->bytes, bytes);
+    CU_ASSERT_PTR_EQUAL(region->mem.base, place + at);
+    CU_ASSERT_EQUAL(region->mem.bytes, bytes);
     return region;
 }
 
@@ -187,9 +187,9 @@ static void memory_stays_until_devices_are_done(void)
 static void numbers_are_not_reused(void)
 {
     begin();
-    uint32_t first = add(0, 100)->id;
+    uint32_t first = add(0, 100)->mem.id;
     CU_ASSERT_EQUAL(stepaf_deregister(job->handle, place), STEPAF_OK);
-    CU_ASSERT_NOT_EQUAL(add(0, 100)->id, first);
+    CU_ASSERT_NOT_EQUAL(add(0, 100)->mem.id, first);
     end();
 }
 
@@ -202,36 +202,36 @@ static void allocated_memory_is_whole_pages_of_zeros(void)
     CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 5000, STEPAF_MEM_HOST, &memory), STEPAF_OK);
     struct stepaf_region *region = stepaf_region_find(job->ctx, memory, 5000);
     CU_ASSERT_PTR_NOT_NULL_FATAL(region);
-    CU_ASSERT(region->bytes >= 5000 && region->bytes % 4096 == 0 && region->fd >= 0);
-    for (size_t i = 0; i < region->bytes; i++)
-        wrong += region->base[i] != 0;
+    CU_ASSERT(region->mem.bytes >= 5000 && region->mem.bytes % 4096 == 0 && region->mem.fd >= 0);
+    for (size_t i = 0; i < region->mem.bytes; i++)
+        wrong += region->mem.base[i] != 0;
     CU_ASSERT_EQUAL(wrong, 0);
     end(); /* frees it */
 }
 
 static void peers_write_to_targets_only(void)
 {
-    struct stepaf_host *host;
+    struct stepaf_upcalls *up;
 
     begin();
-    host = &job->ctx->host;
+    up = &job->ctx->up;
     struct stepaf_region *region = add(1000, 100);
     (void)add(2000, 100);
-    CU_ASSERT_PTR_NULL(host->resolve(host, region->id, 0, 1));
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, 0, 1));
     region->target = true;
-    CU_ASSERT_PTR_EQUAL(host->resolve(host, region->id, 0, 1), place + 1000);
-    CU_ASSERT_PTR_EQUAL(host->resolve(host, region->id, 0, 100), place + 1000);
-    CU_ASSERT_PTR_EQUAL(host->resolve(host, region->id, 99, 1), place + 1099);
-    CU_ASSERT_PTR_EQUAL(host->resolve(host, region->id, 100, 0), place + 1100);
-    CU_ASSERT_PTR_NULL(host->resolve(host, region->id, 0, 101));
-    CU_ASSERT_PTR_NULL(host->resolve(host, region->id, 100, 1));
-    CU_ASSERT_PTR_NULL(host->resolve(host, region->id, 101, 0));
-    CU_ASSERT_PTR_NULL(host->resolve(host, region->id, UINT64_MAX, 1));
-    CU_ASSERT_PTR_NULL(host->resolve(host, region->id, UINT64_MAX - 98, 100));
-    CU_ASSERT_PTR_NULL(host->resolve(host, region->id, 1, UINT32_MAX));
-    CU_ASSERT_PTR_NULL(host->resolve(host, region->id + 1, 0, 1));
-    CU_ASSERT_PTR_NULL(host->resolve(host, region->id + 7, 0, 1));
-    CU_ASSERT_PTR_NULL(host->resolve(host, UINT32_MAX, 0, 1));
+    CU_ASSERT_PTR_EQUAL(up->resolve(up, region->mem.id, 0, 1), place + 1000);
+    CU_ASSERT_PTR_EQUAL(up->resolve(up, region->mem.id, 0, 100), place + 1000);
+    CU_ASSERT_PTR_EQUAL(up->resolve(up, region->mem.id, 99, 1), place + 1099);
+    CU_ASSERT_PTR_EQUAL(up->resolve(up, region->mem.id, 100, 0), place + 1100);
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, 0, 101));
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, 100, 1));
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, 101, 0));
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, UINT64_MAX, 1));
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, UINT64_MAX - 98, 100));
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id, 1, UINT32_MAX));
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id + 1, 0, 1));
+    CU_ASSERT_PTR_NULL(up->resolve(up, region->mem.id + 7, 0, 1));
+    CU_ASSERT_PTR_NULL(up->resolve(up, UINT32_MAX, 0, 1));
     end();
 }
 
@@ -244,7 +244,7 @@ static void random_steps_agree_with_a_model(void)
     int wrong = 0;
 
     begin();
-    struct stepaf_host *host = &job->ctx->host;
+    struct stepaf_upcalls *up = &job->ctx->up;
     for (int step = 0; step < STEPS; step++) {
         random = random * 1664525u + 1013904223u;
         size_t at = (random >> 8) % MAP, bytes = 1 + (random >> 20) % 40;
@@ -256,18 +256,18 @@ static void random_steps_agree_with_a_model(void)
             whole = map[i] == map[at];
         struct stepaf_region *found = stepaf_region_find(job->ctx, place + at, bytes);
         wrong += (found != NULL) != whole;
-        wrong += found && found->base != place + map[at] - 1;
+        wrong += found && found->mem.base != place + map[at] - 1;
         if (found)
             found->target = true;
-        wrong += found && host->resolve(host, found->id, 0, 1) != found->base;
-        wrong += host->resolve(host, gone, 0, 1) != NULL;
+        wrong += found && up->resolve(up, found->mem.id, 0, 1) != found->mem.base;
+        wrong += up->resolve(up, gone, 0, 1) != NULL;
         if (random >> 31 && at + bytes <= MAP) {
             bool added = stepaf_register(job->handle, place + at, bytes) == STEPAF_OK;
             wrong += added != free_here;
             for (size_t i = at; added && i < at + bytes; i++)
                 map[i] = (uint16_t)(at + 1);
         } else if (map[at] == at + 1) {
-            gone = stepaf_region_find(job->ctx, place + at, 1)->id;
+            gone = stepaf_region_find(job->ctx, place + at, 1)->mem.id;
             wrong += stepaf_deregister(job->handle, place + at) != STEPAF_OK;
             for (size_t i = at; map[i] == at + 1; i++)
                 map[i] = 0;

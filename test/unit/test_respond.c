@@ -16,7 +16,7 @@ static void an_answer_goes_where_the_plan_says(void)
         CU_ASSERT(record->msg.n == 1 && record->msg.word[STEPAF_MSG_SIZES] == seq * 10);
         CU_ASSERT(record->xfer[0].bytes == seq * 10 && record->xfer[0].src == memory);
         CU_ASSERT_EQUAL(record->xfer[0].dst_offset, 64 + seq % DEPTH * 200);
-        CU_ASSERT(!record->xfer[0].bytes || record->xfer[0].src_region != NULL);
+        CU_ASSERT(!record->xfer[0].bytes || record->xfer[0].src_mem != NULL);
     }
     CU_ASSERT_EQUAL(job->n_records, 4);
     CU_ASSERT_EQUAL(job->ctx->counters.responses_sent, 4);
@@ -114,9 +114,9 @@ static void a_lost_peers_batches_stay(void)
     stepaf_batch_h held = take();
     start(0, 1, 1);
     start(1, 0, 0);
-    struct stepaf_host *host = &job->ctx->host;
-    host->lost(host, &fake_link(job, 0)->base, "the test says so");
-    host->lost(host, &fake_link(job, 0)->base, "twice");
+    struct stepaf_upcalls *up = &job->ctx->up;
+    up->lost(up, &fake_link(job, 0)->base, "the test says so");
+    up->lost(up, &fake_link(job, 0)->base, "twice");
     EXPECT_WHOLE(job);
     CU_ASSERT(job->ctx->n_alive == 1 && job->ctx->counters.peers_lost == 1);
     struct stepaf_msg late = start_msg(2, 2);
@@ -140,7 +140,7 @@ static void a_lost_peers_batches_stay(void)
     CU_ASSERT_EQUAL(stepaf_recv(job->handle, from, 0, batches, 2, &n), STEPAF_OK);
     CU_ASSERT_PTR_NULL(batches[0]);
     CU_ASSERT_EQUAL(stepaf_batch_get(batches[1], &info), STEPAF_OK);
-    host->lost(host, &fake_link(job, 1)->base, "so it does");
+    up->lost(up, &fake_link(job, 1)->base, "so it does");
     CU_ASSERT_EQUAL(stepaf_recv(job->handle, from, -1, batches, 2, &n), STEPAF_ERR_PEER_LOST);
     CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, -1, batches, 2, &n),
                     STEPAF_ERR_PEER_LOST);
@@ -212,7 +212,7 @@ static void a_number_that_is_used_again_is_not_mistaken(void)
     msg = fake_msg(job, STEPAF_MSG_TENSOR, PLAN, 0, 0);
     msg.flags = STEPAF_MSG_PULL_SIDE;
     msg.word[0] = PULLED;
-    msg.word[3] = twin->ctx->regions[0]->id;
+    msg.word[3] = twin->ctx->regions[0]->mem.id;
     msg.word[6] = 200;
     EXPECT_TAKEN(job, 0, &msg);
     CU_ASSERT_EQUAL(stepaf_wait(before, 0), STEPAF_OK);
@@ -235,7 +235,7 @@ static void an_answer_to_a_lost_peer_is_over(void)
 {
     begin();
     stepaf_request_h request = posted_answer(0, 0);
-    job->ctx->host.lost(&job->ctx->host, &fake_link(job, 0)->base, "it has finalized");
+    job->ctx->up.lost(&job->ctx->up, &fake_link(job, 0)->base, "it has finalized");
     CU_ASSERT_PTR_NULL(fake_link(job, 0)->held);
     CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_OK);

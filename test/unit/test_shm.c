@@ -162,7 +162,7 @@ static void check_sizes(struct side *from, struct side *to, bool shareable)
 {
     static const uint32_t sizes[] = {0,    1,    63,    64,    4095,  4096,
                                      4097, 8192, 12289, 16384, 40000, 200001};
-    struct stepaf_region *region = side_memory(to, 210000, shareable);
+    struct stepaf_mem *region = side_memory(to, 210000, shareable);
     struct stepaf_rmem *rmem = side_import(from, 0, to, region);
 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -176,7 +176,7 @@ static void check_sizes(struct side *from, struct side *to, bool shareable)
         CU_ASSERT_EQUAL(wrong, 0);
         free(src);
     }
-    stepaf_shm_ops.release(from->links[0], rmem);
+    stepaf_shm_ops.release_mem(from->links[0], rmem);
 }
 
 static void shared_memory_is_written(void)
@@ -193,11 +193,11 @@ static void pages_are_written_through_the_ring(void)
 
     begin("off");
     UNIT_STRING(a.links[0]->name, "shm;ring");
-    stepaf_shm_ops.memory(a.transport, &per_link, &staging);
+    stepaf_shm_ops.query_memory(a.transport, &per_link, &staging);
     CU_ASSERT_EQUAL(staging, 0);
     check_sizes(&a, &b, false);
     check_sizes(&b, &a, false);
-    stepaf_shm_ops.memory(a.transport, &per_link, &staging);
+    stepaf_shm_ops.query_memory(a.transport, &per_link, &staging);
     CU_ASSERT_EQUAL(staging, SLOTS * FRAGMENT);
     end();
 }
@@ -284,8 +284,8 @@ static void write_to_both(uint32_t bytes, bool second_is_full)
     CU_ASSERT_EQUAL(memcmp(c.regions[0].base + 128, src, bytes), 0);
     CU_ASSERT_EQUAL(memcmp(b.regions[0].base, own, 20), 0);
     CU_ASSERT_EQUAL(memcmp(c.regions[0].base, own + 20, 30), 0);
-    stepaf_shm_ops.release(a.links[0], to_b);
-    stepaf_shm_ops.release(a.links[1], to_c);
+    stepaf_shm_ops.release_mem(a.links[0], to_b);
+    stepaf_shm_ops.release_mem(a.links[1], to_c);
     free(src);
     free(own);
 }
@@ -324,7 +324,7 @@ static void bad_fragments_are_dropped(void)
     size_t wrong = 0;
 
     begin("off");
-    struct stepaf_region *region = side_memory(&b, 8192, false);
+    struct stepaf_mem *region = side_memory(&b, 8192, false);
     memset(region->base, 0x5a, region->bytes);
     struct stepaf_shm_link *link = (struct stepaf_shm_link *)a.links[0];
     for (uint32_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -333,7 +333,7 @@ static void bad_fragments_are_dropped(void)
         stepaf_shm_slot_write(link, &msg);
         CU_ASSERT_EQUAL(side_say(&a, 0, i), STEPAF_POST_SENT);
         CU_ASSERT_EQUAL(side_progress(&b), 2);
-        CU_ASSERT_EQUAL(b.host.dropped_malformed, i + 1);
+        CU_ASSERT_EQUAL(b.up.dropped_malformed, i + 1);
         CU_ASSERT_EQUAL(b.n_messages, i + 1);
         link->tx_read = link->tx_next;
     }

@@ -41,34 +41,34 @@ static void closed_pages_are_not_written(void)
     uint32_t peer = 9;
 
     begin();
-    struct stepaf_region *region = side_memory(&b, 4096, false);
+    struct stepaf_mem *region = side_memory(&b, 4096, false);
     struct stepaf_rmem *rmem = side_import(&a, 0, &b, region);
     if (((struct stepaf_shm_link *)a.links[0])->cma) {
         put(rmem, "y");
-        CU_ASSERT_FALSE(stepaf_shm_ops.unsettled(b.transport, true, &peer));
+        CU_ASSERT_TRUE(stepaf_shm_ops.is_quiet(b.transport, true, &peer));
         put(rmem, "z");
         CU_ASSERT_EQUAL(side_progress(&b), 2);
         CU_ASSERT_EQUAL(side_say(&b, 0, 1), STEPAF_POST_SENT);
         b.links[0]->dead = true;
-        CU_ASSERT_FALSE(stepaf_shm_ops.unsettled(b.transport, true, &peer));
+        CU_ASSERT_TRUE(stepaf_shm_ops.is_quiet(b.transport, true, &peer));
         put(rmem, "x");
         CU_ASSERT(region->base[0] == 'z' && peer == 9);
         CU_ASSERT_EQUAL(side_progress(&b), 0);
         CU_ASSERT_EQUAL(side_say(&a, 0, 1), STEPAF_POST_SENT); /* for nobody */
         CU_ASSERT_EQUAL(a.n_lost, 0);
-        stepaf_shm_ops.idle(a.transport);
+        stepaf_shm_ops.check_peers(a.transport);
         CU_ASSERT_EQUAL(a.n_messages, 1);
         CU_ASSERT_EQUAL(a.n_lost, 1);
         UNIT_CONTAINS(a.lost_reason, "given this rank up");
     }
-    stepaf_shm_ops.release(a.links[0], rmem);
+    stepaf_shm_ops.release_mem(a.links[0], rmem);
     end();
 }
 
 static bool still_writes(struct side *side)
 {
     uint32_t peer = 9;
-    bool any = stepaf_shm_ops.unsettled(side->transport, true, &peer);
+    bool any = !stepaf_shm_ops.is_quiet(side->transport, true, &peer);
 
     CU_ASSERT_EQUAL(peer, any ? 0 : 9);
     return any;

@@ -31,7 +31,7 @@ static struct stepaf_pack announcement(void)
 {
     struct stepaf_pack pack = {0};
 
-    stepaf_shm_ops.pack(b.transport, &pack);
+    stepaf_shm_ops.pack_address(b.transport, &pack);
     side_must(!pack.failed, "announcement");
     return pack;
 }
@@ -249,7 +249,7 @@ static void bad_regions_are_not_imported(void)
     stepaf_pack_u64(&pack, 0);
     for (size_t bytes = 0; bytes <= pack.bytes; bytes++) {
         struct stepaf_unpack unpack = stepaf_unpack_from(pack.data, bytes);
-        CU_ASSERT_EQUAL(stepaf_shm_ops.import(a.links[0], 1, 8192, &unpack, &rmem),
+        CU_ASSERT_EQUAL(stepaf_shm_ops.import_mem(a.links[0], 1, 8192, &unpack, &rmem),
                         bytes < pack.bytes ? STEPAF_ERR_PROTOCOL : STEPAF_ERR_TRANSPORT);
         CU_ASSERT_PTR_NULL(rmem);
     }
@@ -296,7 +296,7 @@ static void idle_until_lost(void)
     int64_t deadline_ns = stepaf_monotonic_ns() + 10000000000;
 
     while (!a.n_lost && stepaf_monotonic_ns() < deadline_ns) {
-        stepaf_shm_ops.idle(a.transport);
+        stepaf_shm_ops.check_peers(a.transport);
         sched_yield();
     }
 }
@@ -310,7 +310,7 @@ static void a_dead_peer_is_lost_once(void)
     struct child child = child_start(true); /* it is b from now on */
     CU_ASSERT_PTR_NULL(side_connect(&a, 0, &b, 0, (uint32_t)child.pid, NULL));
     for (int i = 0; i < 10; i++)
-        stepaf_shm_ops.idle(a.transport);
+        stepaf_shm_ops.check_peers(a.transport);
     CU_ASSERT_EQUAL(a.n_lost, 0);
     child_end(&child);
     idle_until_lost();
@@ -318,10 +318,10 @@ static void a_dead_peer_is_lost_once(void)
     UNIT_CONTAINS(a.lost_reason, "ended");
     CU_ASSERT_EQUAL(a.n_messages, 3);
     for (int i = 0; i < 10; i++)
-        stepaf_shm_ops.idle(a.transport);
+        stepaf_shm_ops.check_peers(a.transport);
     CU_ASSERT_EQUAL(a.n_lost, 1);
     waitpid(child.pid, NULL, 0);
-    stepaf_shm_ops.idle(a.transport);
+    stepaf_shm_ops.check_peers(a.transport);
     CU_ASSERT_EQUAL(a.n_lost, 1);
     end();
 }
@@ -339,13 +339,13 @@ static void a_dead_peer_is_found_in_proc(void)
         ((struct stepaf_shm *)a.transport)->n_unwatched++;
     }
     for (int i = 0; i < 10; i++)
-        stepaf_shm_ops.idle(a.transport);
+        stepaf_shm_ops.check_peers(a.transport);
     CU_ASSERT_EQUAL(a.n_lost, 0);
     child_end(&child);
     idle_until_lost();
     CU_ASSERT_EQUAL(a.n_lost, 1);
     waitpid(child.pid, NULL, 0);
-    stepaf_shm_ops.idle(a.transport);
+    stepaf_shm_ops.check_peers(a.transport);
     CU_ASSERT_EQUAL(a.n_lost, 1);
     end();
 }
@@ -356,8 +356,8 @@ static void nothing_is_left_open(void)
 
     begin("auto");
     side_join(&a, &b);
-    struct stepaf_region *region = side_memory(&b, 8192, true);
-    stepaf_shm_ops.release(a.links[0], side_import(&a, 0, &b, region));
+    struct stepaf_mem *region = side_memory(&b, 8192, true);
+    stepaf_shm_ops.release_mem(a.links[0], side_import(&a, 0, &b, region));
     end();
     CU_ASSERT_EQUAL(open_files(), files);
 }

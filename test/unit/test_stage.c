@@ -32,8 +32,8 @@ static void answer(uint32_t peer, uint32_t seq, bool is_short)
 
     msg.flags = STEPAF_MSG_RELEASED;
     if (is_short)
-        job->ctx->host.deliver_imm(&job->ctx->host, job->ctx->peers[peer].link,
-                                   stepaf_imm_make(STEPAF_IMM_RELEASED, 0, seq, 1));
+        job->ctx->up.deliver_imm(&job->ctx->up, job->ctx->peers[peer].link,
+                                 stepaf_imm_make(STEPAF_IMM_RELEASED, 0, seq, 1));
     else
         fake_tell(job, peer, &msg);
 }
@@ -64,7 +64,8 @@ static void staged_tensors_are_copied_out_and_in(void)
         for (uint32_t p = 0; p < PEERS; p++) {
             const struct stepaf_xfer *xfer = &job->records[p].xfer[0];
             const uint8_t *src = xfer->src;
-            CU_ASSERT(src == region()->stage->base + 10 && xfer->src_region == region()->stage);
+            CU_ASSERT(src == region()->stage->mem.base + 10 &&
+                      xfer->src_mem == &region()->stage->mem);
             CU_ASSERT(memcmp(src, gpu_memory + 10, BYTES) == 0);
             write_staged(region(), PLACE + p * 300 + slot * BYTES, (uint8_t)(50 + seq + p));
             answer(p, seq, seq % 2);
@@ -88,7 +89,7 @@ static void taken_tensors_are_carried_as_they_are(void)
         stepaf_request_h request = start();
         for (uint32_t p = 0; p < PEERS; p++) {
             CU_ASSERT_PTR_EQUAL(job->records[p].xfer[0].src, gpu_memory + 10);
-            CU_ASSERT_PTR_EQUAL(job->records[p].xfer[0].src_region, region());
+            CU_ASSERT_PTR_EQUAL(job->records[p].xfer[0].src_mem, &region()->mem);
             answer(p, seq, seq % 2);
             CU_ASSERT_EQUAL(cuda_fake.n_flushes, seq * PEERS + p + 1);
         }

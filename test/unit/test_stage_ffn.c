@@ -28,7 +28,7 @@ static void begin_ffn(bool takes)
     EXPECT_TAKEN(job, 0, &msg);
     msg.flags = STEPAF_MSG_PULL_SIDE;
     msg.word[0] = PULLED;
-    msg.word[3] = twin->ctx->regions[0]->id;
+    msg.word[3] = twin->ctx->regions[0]->mem.id;
     msg.word[6] = BYTES;
     EXPECT_TAKEN(job, 0, &msg);
     fake_forget(job);
@@ -57,8 +57,8 @@ static void batches_are_staged(void)
         CU_ASSERT_EQUAL(stepaf_batch_tensor(batch, 0, &info), STEPAF_OK);
         CU_ASSERT_EQUAL(info.mem_kind, STEPAF_MEM_CUDA);
         CU_ASSERT(is_all(info.data, (uint8_t)(1 + seq)));
-        CU_ASSERT((uint8_t *)info.data >= received_in()->base &&
-                  (uint8_t *)info.data < received_in()->base + received_in()->bytes);
+        CU_ASSERT((uint8_t *)info.data >= received_in()->mem.base &&
+                  (uint8_t *)info.data < received_in()->mem.base + received_in()->mem.bytes);
         gpu_memory[100] = (uint8_t)seq;
         CU_ASSERT_EQUAL(stepaf_respond(batch, &tensor, 1, STEPAF_RESPOND_RELEASE, NULL), STEPAF_OK);
         stepaf_progress(job->handle);
@@ -113,11 +113,11 @@ static void keys_of_streams_are_left_alone(void)
         STEPAF_OK);
     CU_ASSERT_EQUAL_FATAL(stepaf_key_allocate(job->ctx), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_stages_prepare(job->ctx), STEPAF_OK);
-    CU_ASSERT(!region()->linked && !received_in()->linked && !region()->registration);
+    CU_ASSERT(!region()->linked && !received_in()->linked && !region()->mem.registration[0]);
     declare(job, PULLED + 1, STEPAF_PUSH); /* one more, which is not for streams */
     CU_ASSERT_EQUAL_FATAL(stepaf_key_allocate(job->ctx), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_stages_prepare(job->ctx), STEPAF_OK);
-    CU_ASSERT(!received_in()->linked && region()->linked && region()->registration);
+    CU_ASSERT(!received_in()->linked && region()->linked && region()->mem.registration[0]);
     end();
 }
 

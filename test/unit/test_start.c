@@ -27,7 +27,7 @@ static void an_operation_is_one_post_to_each_rank(void)
                 const struct fake_rmem *rmem = (const struct fake_rmem *)xfer->dst;
                 CU_ASSERT_EQUAL(xfer->dst_offset, key->remote[p].offset + seq * BYTES);
                 CU_ASSERT_EQUAL(memcmp(rmem->memory + xfer->dst_offset, xfer->src, xfer->bytes), 0);
-                CU_ASSERT(xfer->src_region && xfer->src_region->base == memory);
+                CU_ASSERT(xfer->src_mem && xfer->src_mem->base == memory);
             }
         }
     }

@@ -177,7 +177,7 @@ static void post_whole(struct side *from, struct side *to, struct stepaf_post *p
 /* Two tensors of each size; each must land as a whole, and not a byte beside it. */
 static void check_sizes(struct side *from, struct side *to, const uint32_t *sizes, size_t n)
 {
-    struct stepaf_region *region = side_memory(to, 2 * ROOM, false);
+    struct stepaf_mem *region = side_memory(to, 2 * ROOM, false);
     struct stepaf_rmem *rmem = side_import(from, 0, to, region);
     uint8_t *src = malloc(ROOM + 1), *expected = malloc(2 * ROOM);
 
@@ -200,11 +200,11 @@ static void check_sizes(struct side *from, struct side *to, const uint32_t *size
         CU_ASSERT_EQUAL(to->messages[to->n_messages - 1].seq, bytes);
         CU_ASSERT_EQUAL(memcmp(region->base, expected, region->bytes), 0);
     }
-    CU_ASSERT_EQUAL(to->host.dropped_malformed, 0);
+    CU_ASSERT_EQUAL(to->up.dropped_malformed, 0);
     CU_ASSERT(!from->n_lost && !to->n_lost);
     free(src);
     free(expected);
-    stepaf_tcp_ops.release(from->links[0], rmem);
+    stepaf_tcp_ops.release_mem(from->links[0], rmem);
 }
 
 static const uint32_t all_sizes[] = {0,     1,     63,    8191,  8192,   8193,    8194,
@@ -269,7 +269,7 @@ static void a_send_is_cut_anywhere(void)
     uint8_t src[SMALL];
 
     begin("1");
-    struct stepaf_region *region = side_memory(&b, SMALL, false);
+    struct stepaf_mem *region = side_memory(&b, SMALL, false);
     struct stepaf_rmem *rmem = side_import(&a, 0, &b, region);
     fill(src, sizeof src);
     for (uint32_t at = 0; at <= WHOLE; at++) {
@@ -299,7 +299,7 @@ static void a_send_is_cut_anywhere(void)
         CU_ASSERT_EQUAL(memcmp(region->base, src, SMALL), 0);
         CU_ASSERT_EQUAL(tcp_of(&a)->n_tails, 0);
     }
-    stepaf_tcp_ops.release(a.links[0], rmem);
+    stepaf_tcp_ops.release_mem(a.links[0], rmem);
     end();
 }
 
@@ -326,7 +326,7 @@ static void stripes_are_cut_anywhere(void)
     uint8_t *src = malloc(70000);
 
     begin("3");
-    struct stepaf_region *region = side_memory(&b, 70000, false);
+    struct stepaf_mem *region = side_memory(&b, 70000, false);
     struct stepaf_rmem *rmem = side_import(&a, 0, &b, region);
     side_must(src != NULL, "memory");
     for (uint32_t round = 0; round < 100; round++) {
@@ -346,7 +346,7 @@ static void stripes_are_cut_anywhere(void)
         CU_ASSERT_TRUE(tcp_until_messages(&a, &b, round + 1));
         CU_ASSERT_EQUAL(memcmp(region->base, src, xfer.bytes), 0);
     }
-    stepaf_tcp_ops.release(a.links[0], rmem);
+    stepaf_tcp_ops.release_mem(a.links[0], rmem);
     free(src);
     end();
 }

@@ -15,7 +15,7 @@ enum { REGION = 100, BYTES = 8192, ROOM = BYTES + 64 };
 
 static struct side b;
 static int fds[STEPAF_TCP_CONNECTIONS_MAX];
-static struct stepaf_region *region;
+static struct stepaf_mem *region;
 static uint8_t data[BYTES], frame[ROOM];
 
 /* A host that is cut off, or slow, as the kernel would tell of it. */
@@ -110,7 +110,7 @@ static void tensors_without_a_place_are_dropped(void)
         tcp_bare_send(fds[0], frame, bytes);
         CU_ASSERT_TRUE(tcp_until_messages(NULL, &b, i + 1));
         CU_ASSERT_EQUAL(b.messages[i].seq, i);
-        CU_ASSERT_EQUAL(b.host.dropped_malformed, i + 1);
+        CU_ASSERT_EQUAL(b.up.dropped_malformed, i + 1);
         CU_ASSERT_TRUE(is_untouched());
     }
     CU_ASSERT(b.n_messages == n && !b.n_lost);
@@ -213,7 +213,7 @@ static void a_piece_without_a_place_drops_its_message(void)
     send_part(1, REGION, BYTES - 1, 64);
     send_part(1, REGION, 64, 64);
     settle();
-    CU_ASSERT_EQUAL(b.host.dropped_malformed, 1);
+    CU_ASSERT_EQUAL(b.up.dropped_malformed, 1);
     for (uint32_t seq = 1; seq <= 3; seq++)
         send_frame_with_parts(seq, seq);
     CU_ASSERT_EQUAL(b.n_messages, 2);
@@ -294,7 +294,7 @@ static void memory_that_goes_is_not_written_any_more(void)
     tcp_bare_send(fds[0], frame + 1000, bytes - 1000);
     settle();
     CU_ASSERT_TRUE(is_untouched());
-    CU_ASSERT(b.n_messages == 0 && b.host.dropped_malformed == 1 && !b.n_lost);
+    CU_ASSERT(b.n_messages == 0 && b.up.dropped_malformed == 1 && !b.n_lost);
     end();
 }
 
@@ -330,23 +330,23 @@ static void a_host_that_does_not_answer_is_lost(void)
     cut_off_ms = 3600000;
     for (unacked = 0; unacked < 2; unacked++) {
         tcp->listened -= timeout / 8;
-        stepaf_tcp_ops.idle(b.transport);
+        stepaf_tcp_ops.check_peers(b.transport);
         CU_ASSERT_EQUAL(b.n_lost, 0);
         CU_ASSERT_EQUAL(tcp_link(&b, 0)->unanswered != 0, unacked);
     }
     unacked = 1;
     sent_ms = cut_off_ms; /* sent again, and answered, but not taken */
     tcp->listened -= timeout / 8;
-    stepaf_tcp_ops.idle(b.transport);
+    stepaf_tcp_ops.check_peers(b.transport);
     CU_ASSERT_EQUAL(tcp_link(&b, 0)->unanswered, 0);
     sent_ms = 0;
     tcp_link(&b, 0)->unanswered = stepaf_ticks() - timeout;
     tcp->listened -= timeout; /* nobody has looked all the while */
-    stepaf_tcp_ops.idle(b.transport);
+    stepaf_tcp_ops.check_peers(b.transport);
     CU_ASSERT_EQUAL(b.n_lost, 0);
     tcp->listened -= timeout / 8;
     tcp_link(&b, 0)->unanswered -= timeout;
-    stepaf_tcp_ops.idle(b.transport);
+    stepaf_tcp_ops.check_peers(b.transport);
     CU_ASSERT_EQUAL(b.n_lost, 1);
     UNIT_CONTAINS(b.lost_reason, "does not answer");
     cut_off_ms = 0;
@@ -373,7 +373,7 @@ static void a_peer_that_does_not_read_is_not_lost(void)
         stepaf_tcp_ops.post(posts, 1);
         CU_ASSERT_EQUAL(post.state, STEPAF_POST_QUEUED);
         side_progress(&b);
-        b.transport->ops->idle(b.transport);
+        b.transport->ops->check_peers(b.transport);
         usleep(10000);
     }
     CU_ASSERT_EQUAL(b.n_lost, 0);

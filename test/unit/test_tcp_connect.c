@@ -268,7 +268,7 @@ static void a_failed_listen_closes_only_its_own(void)
     struct stepaf_tcp tcp = {.epoll_fd = -1, .n_peers = 1, .n_connections = 1};
 
     begin();
-    tcp.base.host = &b.host;
+    tcp.base.up = &b.up;
     tcp.own = tcp_of(&b)->own;
     CU_ASSERT_EQUAL(stepaf_tcp_listen(&tcp), STEPAF_ERR_TRANSPORT);
     UNIT_CONTAINS(stepaf_last_error()->text, "cannot listen");

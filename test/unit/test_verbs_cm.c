@@ -22,7 +22,7 @@ static void begin(const char *settings)
 
 static void end(void)
 {
-    stepaf_verbs_ops.release(a.links[0], at_b);
+    stepaf_verbs_ops.release_mem(a.links[0], at_b);
     vside_close(&a);
     vside_close(&b);
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);
@@ -171,7 +171,7 @@ static void no_room_is_tried_again(void)
 static void look(struct vside *side)
 {
     ((struct stepaf_verbs *)side->transport)->looked = 0;
-    stepaf_verbs_ops.idle(side->transport);
+    stepaf_verbs_ops.check_peers(side->transport);
 }
 
 /* What ends a connection loses the peer, once, with rail, queue pair and event. */
@@ -238,7 +238,7 @@ static void closing_disconnects(void)
 {
     verbs_device_reset();
     begin("VERBS_QPS=4");
-    stepaf_verbs_ops.release(a.links[0], at_b);
+    stepaf_verbs_ops.release_mem(a.links[0], at_b);
     vside_close(&a);
     look(&b);
     CU_ASSERT_EQUAL(b.n_lost, 1);

@@ -148,7 +148,8 @@ static void one_peer_does_not_hinder_another(void)
     CU_ASSERT_PTR_NULL_FATAL(vside_connect(&b, 0, &a, 0, &of_a));
     stepaf_verbs_cm_unlisten((struct stepaf_verbs *)c.transport);
     calls_drive(&a, &b);
-    CU_ASSERT_EQUAL(stepaf_verbs_ops.join(a.transport, 0, &peer, reason), STEPAF_ERR_NO_TRANSPORT);
+    CU_ASSERT_EQUAL(stepaf_verbs_ops.finish_connects(a.transport, 0, &peer, reason),
+                    STEPAF_ERR_NO_TRANSPORT);
     CU_ASSERT_EQUAL(peer, 1);
     CU_ASSERT_EQUAL(calls_state(&a, 0), STEPAF_VERBS_CALL_UP);
     CU_ASSERT_EQUAL(calls_join(&b, reason), STEPAF_OK);
@@ -194,7 +195,7 @@ static void strangers_change_nothing(void)
     request.path = 0; /* once more what has been */
     verbs_cm_stranger(port, &request, sizeof(request));
     ((struct stepaf_verbs *)b.transport)->looked = 0;
-    stepaf_verbs_ops.idle(b.transport);
+    stepaf_verbs_ops.check_peers(b.transport);
     CU_ASSERT_EQUAL(verbs_cm.n_rejected, sent + 1);
     CU_ASSERT_EQUAL(b.n_lost, 0);
     CU_ASSERT_EQUAL(calls_join(&a, reason), STEPAF_OK);

@@ -25,7 +25,7 @@ static void begin(const char *settings)
 
 static void end(void)
 {
-    stepaf_verbs_ops.release(a.links[0], at_b);
+    stepaf_verbs_ops.release_mem(a.links[0], at_b);
     vside_close(&a);
     vside_close(&b);
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);
@@ -124,20 +124,20 @@ static void too_little_locked_memory_is_named(void)
 static void registering_fails_halfway(void)
 {
     static uint8_t bytes[4096];
-    struct stepaf_region region = {.base = bytes, .bytes = sizeof(bytes)};
+    struct stepaf_mem region = {.base = bytes, .bytes = sizeof(bytes)};
 
     verbs_device_reset();
     vside_settings = "NET_DEVICES=fake0,fake1";
     vside_open(&a, 1);
     int open = verbs_device.n_open;
     verbs_device.refuse_mr = 2;
-    CU_ASSERT_EQUAL(stepaf_verbs_ops.add_region(a.transport, &region), STEPAF_ERR_TRANSPORT);
+    CU_ASSERT_EQUAL(stepaf_verbs_ops.reg_mem(a.transport, &region), STEPAF_ERR_TRANSPORT);
     UNIT_CONTAINS(stepaf_last_error()->text, "fake1:1 cannot register 4096 bytes");
-    CU_ASSERT_PTR_NULL(region.registration);
+    CU_ASSERT_PTR_NULL(region.registration[0]);
     CU_ASSERT_EQUAL(verbs_device.n_open, open);
-    CU_ASSERT_EQUAL(stepaf_verbs_ops.add_region(a.transport, &region), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_verbs_ops.reg_mem(a.transport, &region), STEPAF_OK);
     vside_close(&a); /* takes it back by itself */
-    CU_ASSERT_PTR_NULL(region.registration);
+    CU_ASSERT_PTR_NULL(region.registration[0]);
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);
 }
 
@@ -243,7 +243,7 @@ static void a_failed_request_is_of_one_peer(void)
         CU_ASSERT_TRUE(a.links[1]->dead);
         CU_ASSERT_FALSE(a.links[0]->dead);
         CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
-        stepaf_verbs_ops.release(a.links[1], at_c);
+        stepaf_verbs_ops.release_mem(a.links[1], at_c);
         vside_close(&a);
         vside_close(&b);
         vside_close(&c);
@@ -281,7 +281,7 @@ static void look(struct vside *side)
     struct stepaf_verbs *verbs = (struct stepaf_verbs *)side->transport;
 
     verbs->looked = stepaf_ticks() - 10001 * verbs->ticks_per_us; /* just long enough ago */
-    stepaf_verbs_ops.idle(side->transport);
+    stepaf_verbs_ops.check_peers(side->transport);
 }
 
 static void events_lose_what_they_concern(void)
@@ -338,7 +338,7 @@ static void a_pause_is_no_silence(void)
         CU_ASSERT_EQUAL(a.n_lost, 0);
         path->quiet_since -= 60000 * verbs->ticks_per_us; /* nor has anybody taken in anything */
         verbs->looked -= 60000 * verbs->ticks_per_us;
-        stepaf_verbs_ops.idle(a.transport);
+        stepaf_verbs_ops.check_peers(a.transport);
         CU_ASSERT_EQUAL(a.n_lost, 0);
         verbs_device.holds = false;
         verbs_device_go();
@@ -363,7 +363,7 @@ static void stale_notifications_are_dropped(void)
     verbs_device_notify(qpn, ring | 3);
     vside_progress(&b);
     CU_ASSERT_EQUAL(b.n_messages, 0);
-    CU_ASSERT_EQUAL(b.host.dropped_malformed, 2);
+    CU_ASSERT_EQUAL(b.up.dropped_malformed, 2);
     CU_ASSERT_EQUAL(b.n_expanded, 1);
     vside_link(&a, 0)->paths[0].tx_next = 3; /* the peer counts what was said in its name */
     post.link = a.links[0];
@@ -371,7 +371,7 @@ static void stale_notifications_are_dropped(void)
     verbs_device_notify(qpn, ring | 4); /* the same once more */
     vside_progress(&b);
     CU_ASSERT_EQUAL(b.n_messages, 1);
-    CU_ASSERT_EQUAL(b.host.dropped_malformed, 3);
+    CU_ASSERT_EQUAL(b.up.dropped_malformed, 3);
     CU_ASSERT_EQUAL(b.n_lost, 0);
     end();
 }

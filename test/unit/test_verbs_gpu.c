@@ -12,7 +12,7 @@ enum { BYTES = 5000, AT = 700 };
 
 static struct vside a;
 static struct stepaf_gpu *gpu;
-static struct stepaf_region region;
+static struct stepaf_mem region;
 static char text[STEPAF_REASON_MAX];
 
 /* A GPU that can everything, and a region of its memory. */
@@ -31,10 +31,10 @@ static stepaf_status_t add(void)
     const struct cuda_piece *piece = cuda_fake_piece(AT + BYTES, 0, true);
     verbs_device.gpu = piece->base;
     verbs_device.gpu_bytes = piece->bytes;
-    region = (struct stepaf_region){
+    region = (struct stepaf_mem){
         .base = piece->base + AT, .bytes = BYTES, .kind = STEPAF_MEM_CUDA, .fd = -1, .gpu = gpu};
     vside_open(&a, 1);
-    stepaf_status_t status = stepaf_verbs_ops.add_region(a.transport, &region);
+    stepaf_status_t status = stepaf_verbs_ops.reg_mem(a.transport, &region);
     if (cuda_fake.last_fd)
         CU_ASSERT(fcntl(cuda_fake.last_fd, F_GETFD) < 0); /* closed, whatever came of it */
     stepaf_verbs_ops.describe_gpu(a.transport, text);
@@ -44,7 +44,7 @@ static stepaf_status_t add(void)
 static void end(void)
 {
     vside_close(&a);
-    CU_ASSERT_PTR_NULL(region.registration);
+    CU_ASSERT_PTR_NULL(region.registration[0]);
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);
     stepaf_gpu_close(gpu);
     CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
@@ -55,7 +55,7 @@ static void end(void)
 static void expect_direct(const char *words)
 {
     CU_ASSERT_EQUAL(add(), STEPAF_OK);
-    CU_ASSERT_PTR_NOT_NULL(region.registration);
+    CU_ASSERT_PTR_NOT_NULL(region.registration[0]);
     CU_ASSERT(verbs_device.last_mr.addr == region.base && verbs_device.last_mr.length == BYTES);
     CU_ASSERT(verbs_device.last_access & IBV_ACCESS_RELAXED_ORDERING);
     CU_ASSERT_EQUAL(cuda_fake.n_synced, 1);
@@ -66,7 +66,7 @@ static void expect_direct(const char *words)
 static void expect_staged(const char *words)
 {
     CU_ASSERT_EQUAL(add(), STEPAF_OK);
-    CU_ASSERT_PTR_NULL(region.registration);
+    CU_ASSERT_PTR_NULL(region.registration[0]);
     CU_ASSERT_EQUAL(verbs_device.n_registered, 1); /* the control memory */
     CU_ASSERT_EQUAL(cuda_fake.n_synced, 0);
     UNIT_CONTAINS(text, "staged");
@@ -162,7 +162,7 @@ static void one_rail_that_refuses_is_enough(void)
     begin("NET_DEVICES=fake0,fake1");
     verbs_device.refuse_mr = 4; /* after the control memory, and the first rail's */
     CU_ASSERT_EQUAL(add(), STEPAF_OK);
-    CU_ASSERT_PTR_NULL(region.registration);
+    CU_ASSERT_PTR_NULL(region.registration[0]);
     UNIT_CONTAINS(text, "staged: fake1:1");
     end();
 }
@@ -190,13 +190,13 @@ static void small_tensors_are_not_inline(void)
     vside_open(&b, 1);
     CU_ASSERT_EQUAL_FATAL(add(), STEPAF_OK);
     vside_join(&a, &b);
-    const struct stepaf_region *host = vside_memory(&a, BYTES);
+    const struct stepaf_mem *host = vside_memory(&a, BYTES);
     rmem = vside_import(&a, 0, &b, vside_memory(&b, BYTES));
     struct stepaf_post post = vside_post(&a, 0, xfers, 2, 16, rmem);
     for (unsigned on_gpu = 0; on_gpu < 2; on_gpu++) {
         unsigned n = verbs_device.n_inline;
         xfers[0].src = on_gpu ? region.base : host->base;
-        xfers[0].src_region = on_gpu ? &region : host;
+        xfers[0].src_mem = on_gpu ? &region : host;
         memset((void *)(uintptr_t)xfers[0].src, 7 + (int)on_gpu, 16);
         verbs_device.holds = true;
         CU_ASSERT_EQUAL(vside_send(&post), on_gpu ? STEPAF_POST_POSTED : STEPAF_POST_SENT);
@@ -209,7 +209,7 @@ static void small_tensors_are_not_inline(void)
         CU_ASSERT_EQUAL(b.regions[0].base[15], 7 + on_gpu);
         CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
     }
-    stepaf_verbs_ops.release(a.links[0], rmem);
+    stepaf_verbs_ops.release_mem(a.links[0], rmem);
     vside_close(&b);
     end();
 }
@@ -239,7 +239,7 @@ static void it_can_be_tried_beforehand(void)
         env.verbs_gpu = cases[i].gpu;
         cuda_fake.has_dmabuf = cases[i].dmabuf;
         CU_ASSERT_EQUAL_FATAL(stepaf_gpu_open(&gpu), STEPAF_OK);
-        stepaf_verbs_ops.try_gpu(&env, gpu, text);
+        stepaf_verbs_ops.probe_gpu(&env, gpu, text);
         UNIT_CONTAINS(text, cases[i].words);
         CU_ASSERT_EQUAL(verbs_device.n_open, 0);
         CU_ASSERT_EQUAL(cuda_fake_count(), 0);

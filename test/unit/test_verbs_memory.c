@@ -38,7 +38,7 @@ static void a_region_is_registered_once_with_each_rail(void)
 {
     begin("NET_DEVICES=fake0,fake1");
     CU_ASSERT_EQUAL(verbs_device.n_registered, 2); /* the control memory */
-    const struct stepaf_region *region = vside_memory(&a, BYTES);
+    const struct stepaf_mem *region = vside_memory(&a, BYTES);
     CU_ASSERT_EQUAL(verbs_device.n_registered, 4);
     CU_ASSERT(verbs_device.last_mr.addr == region->base && verbs_device.last_mr.length == BYTES);
     end();
@@ -75,17 +75,17 @@ static void a_device_may_not_offer_it(void)
 /* What fails for another reason is not tried again, and what was registered is given back. */
 static void a_failure_halfway_leaves_nothing(void)
 {
-    struct stepaf_region region = {.base = malloc(BYTES), .bytes = BYTES};
+    struct stepaf_mem region = {.base = malloc(BYTES), .bytes = BYTES};
 
     begin("NET_DEVICES=fake0,fake1");
     int n_open = verbs_device.n_open;
     unsigned n = verbs_device.n_registered;
     verbs_device.refuse_mr = 2;
-    CU_ASSERT_EQUAL(stepaf_verbs_ops.add_region(a.transport, &region), STEPAF_ERR_TRANSPORT);
+    CU_ASSERT_EQUAL(stepaf_verbs_ops.reg_mem(a.transport, &region), STEPAF_ERR_TRANSPORT);
     UNIT_CONTAINS(stepaf_last_error()->text, "fake1:1 cannot register 8192 bytes");
     CU_ASSERT_EQUAL(verbs_device.n_registered, n + 1);
     CU_ASSERT_EQUAL(verbs_device.n_open, n_open);
-    CU_ASSERT_PTR_NULL(region.registration);
+    CU_ASSERT_PTR_NULL(region.registration[0]);
     end();
     free(region.base);
 }
@@ -109,7 +109,7 @@ static bool is_written(int64_t offset, uint32_t bytes)
     CU_ASSERT_EQUAL(a.n_lost, !written);
     if (a.n_lost)
         UNIT_CONTAINS(a.lost_reason, "remote access error");
-    stepaf_verbs_ops.release(a.links[0], rmem);
+    stepaf_verbs_ops.release_mem(a.links[0], rmem);
     vside_close(&b);
     end();
     return written;
@@ -127,7 +127,7 @@ static void a_key_covers_exactly_its_region(void)
 static bool is_unsettled(bool begin)
 {
     uint32_t peer = 7;
-    bool is = stepaf_verbs_ops.unsettled(a.transport, begin, &peer);
+    bool is = !stepaf_verbs_ops.is_quiet(a.transport, begin, &peer);
     CU_ASSERT_EQUAL(peer, is ? 0 : 7);
     return is;
 }
@@ -161,7 +161,7 @@ static void what_is_sent_settles(void)
     verbs_device.holds = false;
     verbs_device_go();
     (void)vside_progress(&b);
-    stepaf_verbs_ops.release(a.links[0], rmem);
+    stepaf_verbs_ops.release_mem(a.links[0], rmem);
     vside_close(&b);
     end();
 }

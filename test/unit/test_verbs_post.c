@@ -36,8 +36,8 @@ static void end(void)
 {
     CU_ASSERT_EQUAL(verbs_device.n_unready, 0);
     CU_ASSERT_EQUAL(verbs_device.n_overflow, 0);
-    stepaf_verbs_ops.release(a.links[0], at_b);
-    stepaf_verbs_ops.release(a.links[1], at_c);
+    stepaf_verbs_ops.release_mem(a.links[0], at_b);
+    stepaf_verbs_ops.release_mem(a.links[1], at_c);
     vside_close(&a);
     vside_close(&b);
     vside_close(&c);
@@ -60,8 +60,8 @@ static void hand_over(struct stepaf_post *one, struct stepaf_post *two, enum man
     for (int i = 0; i < 2 && manner != LONG; i++)
         posts[i]->is_short = stepaf_msg_compact(&posts[i]->msg, &posts[i]->imm);
     if (manner == PREPARED) {
-        one->form = two->form = stepaf_verbs_ops.prepare(one, &bytes);
-        CU_ASSERT_PTR_NOT_NULL(one->form);
+        one->template = two->template = stepaf_verbs_ops.make_template(one, &bytes);
+        CU_ASSERT_PTR_NOT_NULL(one->template);
         CU_ASSERT(bytes >= one->n_xfer * sizeof(struct ibv_send_wr));
     }
     verbs_device.n_requests = verbs_device.n_doorbells = verbs_device.n_imms = 0;
@@ -69,8 +69,8 @@ static void hand_over(struct stepaf_post *one, struct stepaf_post *two, enum man
     unsigned n_queued = stepaf_verbs_ops.post(posts, 2);
     CU_ASSERT_EQUAL(n_queued,
                     (one->state == STEPAF_POST_QUEUED) + (two->state == STEPAF_POST_QUEUED));
-    free(one->form);
-    one->form = two->form = NULL;
+    free(one->template);
+    one->template = two->template = NULL;
 }
 
 /* n tensors to F peers: n*F work requests, F calls; none beyond for the notification. Whichever way
@@ -184,10 +184,10 @@ static void an_empty_tensor_has_no_form(void)
     begin(PIECE);
     struct stepaf_post post = vside_post(&a, 0, xfers, 2, 8, at_b);
     xfers[1].bytes = 0;
-    CU_ASSERT_PTR_NULL(stepaf_verbs_ops.prepare(&post, &bytes));
+    CU_ASSERT_PTR_NULL(stepaf_verbs_ops.make_template(&post, &bytes));
     CU_ASSERT_EQUAL(bytes, 0);
     post.n_xfer = 0;
-    CU_ASSERT_PTR_NULL(stepaf_verbs_ops.prepare(&post, &bytes));
+    CU_ASSERT_PTR_NULL(stepaf_verbs_ops.make_template(&post, &bytes));
     end();
 }
 

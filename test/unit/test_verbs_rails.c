@@ -13,14 +13,14 @@ static void a_forgotten_post_is_not_sent_again(void)
     struct stepaf_post one = vside_post(&a, 0, xfers, 1, PIECE, at_b), two_more = one;
     vside_send(&one);
     vside_send(&two_more);
-    stepaf_verbs_ops.forget(&one);
+    stepaf_verbs_ops.retire(&one);
     memset(&one, 0xee, sizeof(one));
     verbs_device.dead = 1;
     verbs_device_go();
     settle();
     CU_ASSERT_EQUAL(b.n_messages, 1);
     CU_ASSERT_EQUAL(two_more.state, STEPAF_POST_SENT);
-    CU_ASSERT_EQUAL(b.host.dropped_malformed, 0);
+    CU_ASSERT_EQUAL(b.up.dropped_malformed, 0);
     struct stepaf_post post = vside_post(&a, 0, xfers, 1, PIECE, at_b);
     vside_send(&post);
     settle();
@@ -86,15 +86,15 @@ static void closing_does_not_wait_for_a_peer_to_agree(void)
     verbs_device_event(IBV_EVENT_PORT_ERR, 0);
     look(&a);
     CU_ASSERT_EQUAL(vside_link(&a, 0)->halt, STEPAF_VERBS_HALTED);
-    CU_ASSERT_TRUE(stepaf_verbs_ops.unsettled(a.transport, true, &peer));
+    CU_ASSERT_FALSE(stepaf_verbs_ops.is_quiet(a.transport, true, &peer));
     ((struct stepaf_verbs *)a.transport)->closing = true;
-    CU_ASSERT_FALSE(stepaf_verbs_ops.unsettled(a.transport, true, &peer));
+    CU_ASSERT_TRUE(stepaf_verbs_ops.is_quiet(a.transport, true, &peer));
     verbs_device.holds = true;
     CU_ASSERT_TRUE(stepaf_verbs_tell(vside_link(&a, 0), &vside_link(&a, 0)->paths[1], false));
-    CU_ASSERT_TRUE(stepaf_verbs_ops.unsettled(a.transport, true, &peer));
+    CU_ASSERT_FALSE(stepaf_verbs_ops.is_quiet(a.transport, true, &peer));
     verbs_device_go();
     vside_progress(&a);
-    CU_ASSERT_FALSE(stepaf_verbs_ops.unsettled(a.transport, false, &peer));
+    CU_ASSERT_TRUE(stepaf_verbs_ops.is_quiet(a.transport, false, &peer));
     end();
 }
 
@@ -112,7 +112,7 @@ static void nonsense_about_rails_is_counted(void)
     begin(two);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         stepaf_verbs_failover_told(vside_link(&b, 0), &bad[i]);
-    CU_ASSERT_EQUAL(b.host.dropped_malformed, sizeof(bad) / sizeof(bad[0]));
+    CU_ASSERT_EQUAL(b.up.dropped_malformed, sizeof(bad) / sizeof(bad[0]));
     CU_ASSERT_EQUAL(vside_link(&b, 0)->halt, STEPAF_VERBS_RUNS);
     /* more than was ever sent */
     struct stepaf_msg taken = {.type = STEPAF_VERBS_MSG_TAKEN, .slot = 1, .seq = 1000};
@@ -131,7 +131,7 @@ static void nonsense_about_rails_is_counted(void)
     end();
     begin("");
     stepaf_verbs_failover_told(vside_link(&b, 0), &taken); /* with one rail there is none to lose */
-    CU_ASSERT_EQUAL(b.host.dropped_malformed, 1);
+    CU_ASSERT_EQUAL(b.up.dropped_malformed, 1);
     end();
 }
 

@@ -29,7 +29,7 @@ static void end(void)
 {
     CU_ASSERT_EQUAL(verbs_device.n_unready, 0);
     CU_ASSERT_EQUAL(verbs_device.n_overflow, 0);
-    stepaf_verbs_ops.release(a.links[0], at_b);
+    stepaf_verbs_ops.release_mem(a.links[0], at_b);
     vside_close(&a);
     vside_close(&b);
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);
@@ -273,7 +273,7 @@ static void a_forgotten_post_is_left_alone(void)
     struct stepaf_post one = vside_post(&a, 0, xfers, 1, PIECE, at_b), two = one;
     CU_ASSERT_EQUAL(vside_send(&one), STEPAF_POST_POSTED);
     CU_ASSERT_EQUAL(vside_send(&two), STEPAF_POST_POSTED);
-    stepaf_verbs_ops.forget(&one);
+    stepaf_verbs_ops.retire(&one);
     one.state = STEPAF_POST_IDLE;
     verbs_device_go();
     vside_progress(&a);
@@ -288,9 +288,9 @@ static void what_is_not_used_goes(void)
 {
     begin("VERBS_QPS=2", 64);
     int open = verbs_device.n_open;
-    stepaf_verbs_ops.trim(a.transport);
+    stepaf_verbs_ops.shrink(a.transport);
     CU_ASSERT_EQUAL(verbs_device.n_open, open - 2);
-    stepaf_verbs_ops.trim(a.transport);
+    stepaf_verbs_ops.shrink(a.transport);
     CU_ASSERT_EQUAL(verbs_device.n_open, open - 2);
     struct stepaf_pack pack = vside_pack(&a); /* for the next commit */
     free(pack.data);

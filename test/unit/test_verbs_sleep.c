@@ -27,7 +27,7 @@ static void begin(const char *settings)
 
 static void end(void)
 {
-    stepaf_verbs_ops.release(a.links[0], at_b);
+    stepaf_verbs_ops.release_mem(a.links[0], at_b);
     vside_close(&a);
     vside_close(&b);
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);

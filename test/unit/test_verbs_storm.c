@@ -76,7 +76,7 @@ static void make(struct flow *flow)
     for (unsigned i = 0; i < n; i++) {
         uint32_t bytes = sizes[draw(sizeof(sizes) / sizeof(sizes[0]))];
         post->xfer[i] = (struct stepaf_xfer){.src = src + at,
-                                             .src_region = &flow->from->regions[0],
+                                             .src_mem = &flow->from->regions[0],
                                              .dst = flow->rmem,
                                              .dst_offset = (uint64_t)slot * SLOT + at,
                                              .bytes = bytes};
@@ -108,7 +108,7 @@ static void try_send(struct flow *flow)
         /* The peer has taken it, as its answer tells the engine, and the device does not know. */
         if (draw(2))
             return;
-        stepaf_verbs_ops.forget(post);
+        stepaf_verbs_ops.retire(post);
     }
     if (!flow->offered)
         make(flow);
@@ -201,15 +201,15 @@ static void storm(const char *settings, int n_rails)
     }
     CU_ASSERT(is_over());
     CU_ASSERT_EQUAL(a.n_lost + b.n_lost, 0);
-    CU_ASSERT_EQUAL(a.host.dropped_malformed + b.host.dropped_malformed, 0);
+    CU_ASSERT_EQUAL(a.up.dropped_malformed + b.up.dropped_malformed, 0);
     CU_ASSERT_EQUAL((uint32_t)a.links[0]->messages_sent, before + MESSAGES);
     CU_ASSERT_EQUAL(verbs_device.n_unready + verbs_device.n_overflow, 0);
     if (!is_over())
         fprintf(stderr, "\n    %s: %u steps, %u and %u taken; %s%s\n", settings, steps, there.taken,
                 back.taken, a.lost_reason, b.lost_reason);
     verbs_device.holds = false;
-    stepaf_verbs_ops.release(a.links[0], there.rmem);
-    stepaf_verbs_ops.release(b.links[0], back.rmem);
+    stepaf_verbs_ops.release_mem(a.links[0], there.rmem);
+    stepaf_verbs_ops.release_mem(b.links[0], back.rmem);
     vside_close(&a);
     vside_close(&b);
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);

@@ -100,7 +100,7 @@ static void what_peers_know_stays_until_the_commit(void)
     CU_ASSERT_PTR_EQUAL(stepaf_key_known(ffn->ctx, PUSHED), old);
     CU_ASSERT_EQUAL(declare(ffn, PUSHED, 8), STEPAF_OK);
     CU_ASSERT_PTR_EQUAL(stepaf_key_known(ffn->ctx, PUSHED), old);
-    CU_ASSERT_EQUAL(stepaf_region_resolve(&ffn->ctx->host, ffn->ctx->regions[0]->id, 0, BYTES),
+    CU_ASSERT_EQUAL(stepaf_region_resolve(&ffn->ctx->up, ffn->ctx->regions[0]->mem.id, 0, BYTES),
                     slice);
 
     /* A peer's plan of today. */

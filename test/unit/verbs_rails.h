@@ -35,8 +35,8 @@ static inline void end(void)
 {
     CU_ASSERT_EQUAL(verbs_device.n_unready, 0);
     CU_ASSERT_EQUAL(verbs_device.n_overflow, 0);
-    stepaf_verbs_ops.release(a.links[0], at_b);
-    stepaf_verbs_ops.release(b.links[0], at_a);
+    stepaf_verbs_ops.release_mem(a.links[0], at_b);
+    stepaf_verbs_ops.release_mem(b.links[0], at_a);
     vside_close(&a);
     vside_close(&b);
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);
@@ -61,7 +61,7 @@ static inline bool is_there(size_t bytes)
 static inline void look(struct vside *side)
 {
     ((struct stepaf_verbs *)side->transport)->looked = 0;
-    stepaf_verbs_ops.idle(side->transport);
+    stepaf_verbs_ops.check_peers(side->transport);
 }
 
 #endif

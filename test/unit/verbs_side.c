@@ -32,10 +32,10 @@ static const char *get(const char *name, void *arg)
     return NULL;
 }
 
-static void deliver(struct stepaf_host *host, struct stepaf_link *link,
+static void deliver(struct stepaf_upcalls *up, struct stepaf_link *link,
                     const struct stepaf_msg *msg)
 {
-    struct vside *side = (struct vside *)host;
+    struct vside *side = (struct vside *)up;
 
     must(side->links[link->peer] == link && side->n_messages < VSIDE_MESSAGES, "deliver");
     side->messages[side->n_messages++] = *msg;
@@ -43,25 +43,25 @@ static void deliver(struct stepaf_host *host, struct stepaf_link *link,
         side->taken(side, msg);
 }
 
-static void lost(struct stepaf_host *host, struct stepaf_link *link, const char *reason)
+static void lost(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason)
 {
-    struct vside *side = (struct vside *)host;
+    struct vside *side = (struct vside *)up;
 
     link->dead = true;
     side->n_lost++;
     snprintf(side->lost_reason, sizeof(side->lost_reason), "%s", reason);
 }
 
-static uint8_t *resolve(struct stepaf_host *host, uint32_t id, uint64_t offset, uint32_t bytes)
+static uint8_t *resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t offset, uint32_t bytes)
 {
-    (void)host, (void)id, (void)offset, (void)bytes;
+    (void)up, (void)id, (void)offset, (void)bytes;
     return NULL;
 }
 
-static bool expand(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm,
+static bool expand(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm,
                    struct stepaf_msg *msg_p)
 {
-    struct vside *side = (struct vside *)host;
+    struct vside *side = (struct vside *)up;
 
     (void)link;
     side->n_expanded++;
@@ -73,19 +73,19 @@ static bool expand(struct stepaf_host *host, struct stepaf_link *link, uint32_t 
     return !side->senseless;
 }
 
-static void deliver_imm(struct stepaf_host *host, struct stepaf_link *link, uint32_t imm)
+static void deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
 {
     struct stepaf_msg msg;
 
-    if (expand(host, link, imm, &msg))
-        deliver(host, link, &msg);
+    if (expand(up, link, imm, &msg))
+        deliver(up, link, &msg);
 }
 
 stepaf_status_t vside_try(struct vside *side, unsigned n_peers)
 {
     memset(side, 0, sizeof(*side));
     must(stepaf_env_load_from(&side->env, get, NULL) == STEPAF_OK, "settings");
-    side->host = (struct stepaf_host){
+    side->up = (struct stepaf_upcalls){
         .deliver = deliver,
         .lost = lost,
         .resolve = resolve,
@@ -95,7 +95,7 @@ stepaf_status_t vside_try(struct vside *side, unsigned n_peers)
         .topo = &side->topo,
         .initiates = vside_initiates,
     };
-    stepaf_status_t status = stepaf_verbs_ops.open(&side->host, n_peers, &side->transport);
+    stepaf_status_t status = stepaf_verbs_ops.open(&side->up, n_peers, &side->transport);
     if (status)
         stepaf_env_free(&side->env);
     return status;
@@ -118,7 +118,7 @@ struct stepaf_pack vside_pack(const struct vside *side)
 {
     struct stepaf_pack pack = {0};
 
-    stepaf_verbs_ops.pack(side->transport, &pack);
+    stepaf_verbs_ops.pack_address(side->transport, &pack);
     must(!pack.failed, "pack");
     return pack;
 }
@@ -128,7 +128,7 @@ const char *vside_connect(struct vside *from, uint32_t peer, struct vside *to, u
 {
     static char reason[STEPAF_REASON_MAX];
     struct stepaf_pack own = pack ? (struct stepaf_pack){0} : vside_pack(to);
-    struct stepaf_peer_facts facts = {.peer = peer, .slot = slot};
+    struct stepaf_peer_facts facts = {.peer = peer, .index_at_peer = slot};
     struct stepaf_unpack unpack =
         stepaf_unpack_from(pack ? pack->data : own.data, pack ? pack->bytes : own.bytes);
 
@@ -149,29 +149,26 @@ void vside_join(struct vside *one, struct vside *other)
     free(pack.data);
 }
 
-struct stepaf_region *vside_memory(struct vside *side, size_t bytes)
+struct stepaf_mem *vside_memory(struct vside *side, size_t bytes)
 {
-    struct stepaf_region *region = &side->regions[side->n_regions];
+    struct stepaf_mem *region = &side->regions[side->n_regions];
 
     must(side->n_regions < VSIDE_REGIONS, "too many regions");
-    *region = (struct stepaf_region){.id = 100 + side->n_regions++,
-                                     .base = calloc(bytes, 1),
-                                     .bytes = bytes,
-                                     .fd = -1,
-                                     .target = true};
-    must(region->base && !stepaf_verbs_ops.add_region(side->transport, region), "memory");
+    *region = (struct stepaf_mem){
+        .id = 100 + side->n_regions++, .base = calloc(bytes, 1), .bytes = bytes, .fd = -1};
+    must(region->base && !stepaf_verbs_ops.reg_mem(side->transport, region), "memory");
     return region;
 }
 
 struct stepaf_rmem *vside_import(struct vside *from, uint32_t peer, struct vside *to,
-                                 const struct stepaf_region *region)
+                                 const struct stepaf_mem *region)
 {
     struct stepaf_pack pack = {0};
     struct stepaf_rmem *rmem;
 
-    stepaf_verbs_ops.pack_region(to->transport, region, &pack);
+    stepaf_verbs_ops.pack_mem(to->transport, region, &pack);
     struct stepaf_unpack unpack = stepaf_unpack_from(pack.data, pack.bytes);
-    must(!stepaf_verbs_ops.import(from->links[peer], region->id, region->bytes, &unpack, &rmem),
+    must(!stepaf_verbs_ops.import_mem(from->links[peer], region->id, region->bytes, &unpack, &rmem),
          "import");
     free(pack.data);
     return rmem;
@@ -182,7 +179,7 @@ struct stepaf_post vside_post(struct vside *from, uint32_t peer, struct stepaf_x
 {
     for (unsigned i = 0; i < n; i++)
         xfers[i] = (struct stepaf_xfer){.src = from->regions[0].base + (size_t)i * bytes,
-                                        .src_region = &from->regions[0],
+                                        .src_mem = &from->regions[0],
                                         .dst = rmem,
                                         .dst_offset = (uint64_t)i * bytes,
                                         .bytes = bytes};

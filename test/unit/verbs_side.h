@@ -9,12 +9,12 @@
 enum { VSIDE_PEERS = 4, VSIDE_REGIONS = 4, VSIDE_MESSAGES = 8192 };
 
 struct vside {
-    struct stepaf_host host; /* first */
+    struct stepaf_upcalls up; /* first */
     struct stepaf_env env;
     struct stepaf_topo topo;
     struct stepaf_transport *transport;
     struct stepaf_link *links[VSIDE_PEERS];
-    struct stepaf_region regions[VSIDE_REGIONS];
+    struct stepaf_mem regions[VSIDE_REGIONS];
     unsigned n_regions;
     unsigned n_messages;
     struct stepaf_msg messages[VSIDE_MESSAGES];
@@ -44,9 +44,9 @@ const char *vside_connect(struct vside *from, uint32_t peer, struct vside *to, u
 /* Both ways, as peer 0 of each other. */
 void vside_join(struct vside *one, struct vside *other);
 /* Memory that peers may write to. */
-struct stepaf_region *vside_memory(struct vside *side, size_t bytes);
+struct stepaf_mem *vside_memory(struct vside *side, size_t bytes);
 struct stepaf_rmem *vside_import(struct vside *from, uint32_t peer, struct vside *to,
-                                 const struct stepaf_region *region);
+                                 const struct stepaf_mem *region);
 /* A post of @a n writes of @a bytes bytes each, one behind the other, of region 0 into @a rmem. */
 struct stepaf_post vside_post(struct vside *from, uint32_t peer, struct stepaf_xfer *xfers,
                               unsigned n, uint32_t bytes, const struct stepaf_rmem *rmem);

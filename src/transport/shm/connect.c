@@ -20,7 +20,7 @@ struct announced {
     uint64_t token_address; /* in the peer's own memory: for trying out cross-memory attach */
 };
 
-void stepaf_shm_pack(struct stepaf_transport *transport, struct stepaf_pack *pack)
+void stepaf_shm_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack)
 {
     const struct stepaf_shm *shm = (const struct stepaf_shm *)transport;
 
@@ -118,7 +118,7 @@ stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
                                    char *reason)
 {
     struct stepaf_shm *shm = (struct stepaf_shm *)transport;
-    const struct stepaf_env *env = transport->host->env;
+    const struct stepaf_env *env = transport->up->env;
     struct announced announced;
     char cma_reason[STEPAF_REASON_MAX] = "";
 
@@ -127,7 +127,7 @@ stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
         snprintf(reason, STEPAF_REASON_MAX, "its announcement is malformed");
         return STEPAF_OK;
     }
-    if (facts->node_id != transport->host->topo->node_id) {
+    if (facts->node_id != transport->up->topo->node_id) {
         snprintf(reason, STEPAF_REASON_MAX, "on another node, or in another PID namespace");
         return STEPAF_OK;
     }
@@ -138,7 +138,7 @@ stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
         .ops = &stepaf_shm_ops, .transport = transport, .peer = facts->peer, .name = "shm"};
     link->pid = (pid_t)facts->pid;
     struct stepaf_shm_layout its_layout = stepaf_shm_layout(env, announced.n_peers);
-    if (!open_peer(shm, link, &announced, &its_layout, facts->slot, reason))
+    if (!open_peer(shm, link, &announced, &its_layout, facts->index_at_peer, reason))
         goto not_reached;
     link->cma = env->shm_cma != STEPAF_ENV_CMA_OFF && try_cma(link->pid, &announced, cma_reason);
     if (env->shm_cma == STEPAF_ENV_CMA_ON && !link->cma) {
@@ -146,7 +146,7 @@ stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
         goto not_permitted;
     }
     snprintf(link->base.name, sizeof(link->base.name), "shm;%s", link->cma ? "cma" : "ring");
-    point_rings(shm, link, facts->peer, facts->slot, &its_layout);
+    point_rings(shm, link, facts->peer, facts->index_at_peer, &its_layout);
     shm->links[shm->n_links++] = link;
     *link_p = &link->base;
     return STEPAF_OK;

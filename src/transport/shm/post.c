@@ -21,9 +21,9 @@ static bool write_one(struct stepaf_shm_link *link, struct stepaf_post *post)
     if (!link->cma)
         return stepaf_shm_write_fragments(link, post);
     if (!stepaf_shm_write_pages(link, xfer)) {
-        struct stepaf_host *host = link->base.transport->host;
-        host->lost(host, &link->base, "its memory cannot be written any more");
-        stepaf_shm_sever(&link->base); /* which tells it */
+        struct stepaf_upcalls *up = link->base.transport->up;
+        up->lost(up, &link->base, "its memory cannot be written any more");
+        stepaf_shm_fence(&link->base); /* which tells it */
     }
     return true;
 }

@@ -8,15 +8,15 @@
 /* Put a fragment where it belongs. Its place comes from outside, and is checked. */
 static void take_fragment(struct stepaf_shm_link *link, const struct stepaf_msg *msg)
 {
-    struct stepaf_host *host = link->base.transport->host;
+    struct stepaf_upcalls *up = link->base.transport->up;
     uint64_t offset = msg->word[1] | (uint64_t)msg->word[2] << 32;
     uint32_t bytes = msg->word[3];
     uint8_t *place = NULL;
 
     if (bytes <= link->fragment_bytes)
-        place = host->resolve(host, msg->word[0], offset, bytes);
+        place = up->resolve(up, msg->word[0], offset, bytes);
     if (!place) {
-        host->dropped_malformed++;
+        up->dropped_malformed++;
         return;
     }
     memcpy(place, link->rx_staging + (size_t)(link->rx_next & link->mask) * link->fragment_bytes,
@@ -26,7 +26,7 @@ static void take_fragment(struct stepaf_shm_link *link, const struct stepaf_msg 
 
 unsigned stepaf_shm_drain(struct stepaf_shm_link *link)
 {
-    struct stepaf_host *host = link->base.transport->host;
+    struct stepaf_upcalls *up = link->base.transport->up;
     unsigned n = 0;
 
     while (n <= link->mask && !link->base.dead && stepaf_shm_has_message(link)) {
@@ -41,7 +41,7 @@ unsigned stepaf_shm_drain(struct stepaf_shm_link *link)
             atomic_store_explicit(&link->tx_words->read, link->rx_next, memory_order_release);
         }
         if (__builtin_expect(msg.type < STEPAF_MSG_TRANSPORT, 1))
-            host->deliver(host, &link->base, &msg);
+            up->deliver(up, &link->base, &msg);
     }
     return n;
 }
@@ -59,7 +59,7 @@ unsigned stepaf_shm_progress(struct stepaf_transport *transport, unsigned polls)
         }
         if (n || !--polls)
             return n;
-        transport->host->polled = stepaf_ticks();
+        transport->up->polled = stepaf_ticks();
         stepaf_cpu_relax(); /* a loop that runs ahead of itself is slow to leave */
     }
 }

@@ -42,16 +42,16 @@ void *stepaf_shm_map_peer(pid_t pid, int fd, size_t bytes, char *reason)
     return map;
 }
 
-void stepaf_shm_pack_region(struct stepaf_transport *transport, const struct stepaf_region *region,
-                            struct stepaf_pack *pack)
+void stepaf_shm_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,
+                         struct stepaf_pack *pack)
 {
     (void)transport;
-    stepaf_pack_u32(pack, (uint32_t)region->fd);
-    stepaf_pack_u64(pack, (uintptr_t)region->base);
+    stepaf_pack_u32(pack, (uint32_t)mem->fd);
+    stepaf_pack_u64(pack, (uintptr_t)mem->base);
 }
 
-stepaf_status_t stepaf_shm_import(struct stepaf_link *base, uint32_t id, uint64_t bytes,
-                                  struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p)
+stepaf_status_t stepaf_shm_import_mem(struct stepaf_link *base, uint32_t id, uint64_t bytes,
+                                      struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p)
 {
     struct stepaf_shm_link *link = (struct stepaf_shm_link *)base;
     char reason[STEPAF_REASON_MAX];
@@ -78,7 +78,7 @@ stepaf_status_t stepaf_shm_import(struct stepaf_link *base, uint32_t id, uint64_
     return STEPAF_OK;
 }
 
-void stepaf_shm_release(struct stepaf_link *link, struct stepaf_rmem *base)
+void stepaf_shm_release_mem(struct stepaf_link *link, struct stepaf_rmem *base)
 {
     struct stepaf_shm_rmem *rmem = (struct stepaf_shm_rmem *)base;
 

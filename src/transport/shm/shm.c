@@ -46,7 +46,7 @@ struct stepaf_shm_layout stepaf_shm_layout(const struct stepaf_env *env, unsigne
     return layout;
 }
 
-static stepaf_status_t shm_open(struct stepaf_host *host, unsigned n_peers,
+static stepaf_status_t shm_open(struct stepaf_upcalls *up, unsigned n_peers,
                                 struct stepaf_transport **transport_p)
 {
     stepaf_status_t status = STEPAF_ERR_NO_MEMORY;
@@ -54,10 +54,10 @@ static stepaf_status_t shm_open(struct stepaf_host *host, unsigned n_peers,
 
     if (!shm)
         goto err_none;
-    shm->base = (struct stepaf_transport){&stepaf_shm_ops, host};
+    shm->base = (struct stepaf_transport){.ops = &stepaf_shm_ops, .up = up};
     shm->n_peers = n_peers;
-    shm->layout = stepaf_shm_layout(host->env, n_peers);
-    shm->shared_copy_bytes = host->topo->l2_bytes ? host->topo->l2_bytes / 2 : 1 << 20;
+    shm->layout = stepaf_shm_layout(up->env, n_peers);
+    shm->shared_copy_bytes = up->topo->l2_bytes ? up->topo->l2_bytes / 2 : 1 << 20;
     shm->links = calloc(n_peers, sizeof(shm->links[0]));
     if (!shm->links)
         goto err_shm;
@@ -100,7 +100,8 @@ static void shm_close(struct stepaf_transport *transport)
     free(shm);
 }
 
-static void shm_memory(struct stepaf_transport *transport, size_t *per_link_p, size_t *staging_p)
+static void shm_query_memory(struct stepaf_transport *transport, size_t *per_link_p,
+                             size_t *staging_p)
 {
     const struct stepaf_shm *shm = (const struct stepaf_shm *)transport;
 
@@ -117,16 +118,16 @@ const struct stepaf_transport_ops stepaf_shm_ops = {
     .probe = shm_probe,
     .open = shm_open,
     .close = shm_close,
-    .unsettled = stepaf_shm_unsettled,
-    .pack = stepaf_shm_pack,
-    .pack_region = stepaf_shm_pack_region,
+    .is_quiet = stepaf_shm_is_quiet,
+    .pack_address = stepaf_shm_pack_address,
+    .pack_mem = stepaf_shm_pack_mem,
     .connect = stepaf_shm_connect,
     .disconnect = stepaf_shm_disconnect,
-    .sever = stepaf_shm_sever,
-    .import = stepaf_shm_import,
-    .release = stepaf_shm_release,
+    .fence = stepaf_shm_fence,
+    .import_mem = stepaf_shm_import_mem,
+    .release_mem = stepaf_shm_release_mem,
     .post = stepaf_shm_post,
     .progress = stepaf_shm_progress,
-    .idle = stepaf_shm_idle,
-    .memory = shm_memory,
+    .check_peers = stepaf_shm_check_peers,
+    .query_memory = shm_query_memory,
 };

@@ -111,7 +111,7 @@ struct stepaf_shm_rmem {
 extern const struct stepaf_transport_ops stepaf_shm_ops;
 
 /* connect.c */
-void stepaf_shm_pack(struct stepaf_transport *transport, struct stepaf_pack *pack);
+void stepaf_shm_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack);
 stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
                                    const struct stepaf_peer_facts *facts,
                                    struct stepaf_unpack *unpack, struct stepaf_link **link_p,
@@ -119,11 +119,11 @@ stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
 void stepaf_shm_disconnect(struct stepaf_link *link);
 
 /* region.c */
-void stepaf_shm_pack_region(struct stepaf_transport *transport, const struct stepaf_region *region,
-                            struct stepaf_pack *pack);
-stepaf_status_t stepaf_shm_import(struct stepaf_link *link, uint32_t id, uint64_t bytes,
-                                  struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
-void stepaf_shm_release(struct stepaf_link *link, struct stepaf_rmem *rmem);
+void stepaf_shm_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,
+                         struct stepaf_pack *pack);
+stepaf_status_t stepaf_shm_import_mem(struct stepaf_link *link, uint32_t id, uint64_t bytes,
+                                      struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
+void stepaf_shm_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem);
 
 /* Map a peer's sealed file. NULL, with @a reason, if it is gone or not what was announced. */
 void *stepaf_shm_map_peer(pid_t pid, int fd, size_t bytes, char *reason);
@@ -140,12 +140,12 @@ unsigned stepaf_shm_drain(struct stepaf_shm_link *link);
 /* Begin to watch the peer's process. False, with @a reason, if it is gone. */
 bool stepaf_shm_watch(struct stepaf_shm *shm, struct stepaf_shm_link *link, char *reason);
 void stepaf_shm_unwatch(struct stepaf_shm *shm, struct stepaf_shm_link *link);
-void stepaf_shm_idle(struct stepaf_transport *transport);
+void stepaf_shm_check_peers(struct stepaf_transport *transport);
 /* A lost peer is not to begin to write to this rank's pages. */
-void stepaf_shm_sever(struct stepaf_link *link);
+void stepaf_shm_fence(struct stepaf_link *link);
 /* Keep lost peers from beginning to write to this rank's pages; whether one that lives has not ended
  * yet what it had begun. The same for all, until they have or the time is over. */
-bool stepaf_shm_unsettled(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
+bool stepaf_shm_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
 void stepaf_shm_close_pages(struct stepaf_shm *shm, int64_t timeout_us);
 
 /* write.c: the three ways to write to a peer */

@@ -71,15 +71,15 @@ void stepaf_shm_unwatch(struct stepaf_shm *shm, struct stepaf_shm_link *link)
 /* The peer is lost: what it said last still counts. */
 static void lose(struct stepaf_shm *shm, struct stepaf_shm_link *link, const char *reason)
 {
-    struct stepaf_host *host = shm->base.host;
+    struct stepaf_upcalls *up = shm->base.up;
 
     while (!link->base.dead && stepaf_shm_drain(link)) {
     }
     if (!link->base.dead)
-        host->lost(host, &link->base, reason);
+        up->lost(up, &link->base, reason);
 }
 
-void stepaf_shm_idle(struct stepaf_transport *transport)
+void stepaf_shm_check_peers(struct stepaf_transport *transport)
 {
     struct stepaf_shm *shm = (struct stepaf_shm *)transport;
     struct epoll_event events[16];
@@ -111,25 +111,25 @@ static bool is_writing(struct stepaf_shm_link *link)
     return link->pidfd < 0 ? !has_ended(link->pid) : poll(&pollfd, 1, 0) < 1;
 }
 
-void stepaf_shm_sever(struct stepaf_link *link)
+void stepaf_shm_fence(struct stepaf_link *link)
 {
     (void)is_writing((struct stepaf_shm_link *)link);
 }
 
-bool stepaf_shm_unsettled(struct stepaf_transport *transport, bool begin, uint32_t *peer_p)
+bool stepaf_shm_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p)
 {
     const struct stepaf_shm *shm = (const struct stepaf_shm *)transport;
-    bool any = false;
+    bool quiet = true;
 
     (void)begin; /* a lost peer can begin nothing more */
     for (unsigned i = 0; i < shm->n_links; i++) {
         struct stepaf_shm_link *link = shm->links[i];
         if (!link->base.dead || !is_writing(link))
             continue;
-        any = true;
+        quiet = false;
         *peer_p = link->base.peer;
     }
-    return any;
+    return quiet;
 }
 
 void stepaf_shm_close_pages(struct stepaf_shm *shm, int64_t timeout_us)

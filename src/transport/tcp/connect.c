@@ -15,11 +15,11 @@
 
 enum { GREETING_TIMES = 9 /* as long again for an address where somebody listens */ };
 
-void stepaf_tcp_pack(struct stepaf_transport *transport, struct stepaf_pack *pack)
+void stepaf_tcp_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack)
 {
     const struct stepaf_tcp *tcp = (const struct stepaf_tcp *)transport;
     static const struct stepaf_tcp_addresses none;
-    bool listens = !transport->host->initiates;
+    bool listens = !transport->up->initiates;
 
     stepaf_pack_bytes(pack, tcp->secret, sizeof(tcp->secret));
     stepaf_pack_u32(pack, tcp->port);
@@ -79,8 +79,8 @@ void stepaf_tcp_connection_up(struct stepaf_tcp_connection *connection)
     struct stepaf_tcp *tcp = stepaf_tcp_of(link);
 
     connection->state = STEPAF_TCP_UP;
-    stepaf_tcp_socket_tune(tcp->base.host->env, connection->fd);
-    link->zerocopy = stepaf_tcp_zerocopy_enable(tcp->base.host->env, connection->fd) &&
+    stepaf_tcp_socket_tune(tcp->base.up->env, connection->fd);
+    link->zerocopy = stepaf_tcp_zerocopy_enable(tcp->base.up->env, connection->fd) &&
                      (link->zerocopy || !link->n_up);
     if (++link->n_up < tcp->n_connections)
         return;
@@ -103,7 +103,7 @@ static bool dial(struct stepaf_tcp_connection *connection)
     connection->fd = stepaf_tcp_socket(address->family);
     if (connection->fd < 0)
         return false;
-    for (unsigned i = 0; tcp->base.host->env->net_if[0] && i < tcp->own.n; i++)
+    for (unsigned i = 0; tcp->base.up->env->net_if[0] && i < tcp->own.n; i++)
         if (tcp->own.list[i].family == address->family) { /* leave by the interface asked for */
             socklen_t length = stepaf_tcp_address_socket(&tcp->own.list[i], 0, &storage);
             if (bind(connection->fd, (struct sockaddr *)&storage, length))
@@ -134,7 +134,7 @@ static void dial_all(struct stepaf_tcp_link *link)
     for (; link->trying < link->theirs->n; link->trying++) {
         unsigned i = 0;
         link->try_until =
-            stepaf_ticks() + (uint64_t)tcp->base.host->env->tcp_connect_us * tcp->ticks_per_us;
+            stepaf_ticks() + (uint64_t)tcp->base.up->env->tcp_connect_us * tcp->ticks_per_us;
         while (i < tcp->n_connections && dial(&link->connections[i]))
             i++;
         if (i == tcp->n_connections)
@@ -221,7 +221,7 @@ void stepaf_tcp_connection_advance(struct stepaf_tcp_connection *connection)
 static bool is_patient(const struct stepaf_tcp_link *link, uint64_t now)
 {
     const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
-    uint64_t more = (uint64_t)tcp->base.host->env->tcp_connect_us * GREETING_TIMES;
+    uint64_t more = (uint64_t)tcp->base.up->env->tcp_connect_us * GREETING_TIMES;
 
     for (unsigned i = 0; i < tcp->n_connections; i++)
         if (link->connections[i].state == STEPAF_TCP_CONNECTING)
@@ -265,7 +265,7 @@ static struct stepaf_tcp_link *link_make(struct stepaf_tcp *tcp,
         return NULL;
     link->base = (struct stepaf_link){
         .ops = &stepaf_tcp_ops, .transport = &tcp->base, .peer = facts->peer, .name = "tcp"};
-    link->slot = facts->slot;
+    link->slot = facts->index_at_peer;
     for (unsigned i = 0; i < tcp->n_connections; i++) {
         struct stepaf_tcp_connection *connection = &link->connections[i];
         connection->watched = STEPAF_TCP_CONNECTION;
@@ -282,7 +282,7 @@ stepaf_status_t stepaf_tcp_connect(struct stepaf_transport *transport,
                                    char *reason)
 {
     struct stepaf_tcp *tcp = (struct stepaf_tcp *)transport;
-    bool initiates = transport->host->initiates;
+    bool initiates = transport->up->initiates;
     struct stepaf_tcp_addresses *theirs = calloc(1, sizeof(*theirs));
     struct stepaf_tcp_link *link = link_make(tcp, facts);
 
@@ -293,7 +293,7 @@ stepaf_status_t stepaf_tcp_connect(struct stepaf_transport *transport,
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     }
     bool good = unpack_announced(unpack, link, theirs);
-    stepaf_tcp_addresses_order(&tcp->own, facts->node_id == transport->host->topo->node_id, theirs);
+    stepaf_tcp_addresses_order(&tcp->own, facts->node_id == transport->up->topo->node_id, theirs);
     if (!good || (initiates && !theirs->n)) {
         snprintf(reason, STEPAF_REASON_MAX,
                  good ? "it has no address" : "its announcement is malformed");

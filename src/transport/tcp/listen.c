@@ -25,7 +25,7 @@ static socklen_t listening_address(struct stepaf_tcp *tcp, uint16_t port, bool w
                                    struct sockaddr_storage *storage_p)
 {
     struct stepaf_tcp_address any = {.family = with_ipv6 ? AF_INET6 : AF_INET};
-    bool is_one = tcp->base.host->env->net_if[0];
+    bool is_one = tcp->base.up->env->net_if[0];
 
     return stepaf_tcp_address_socket(is_one ? &tcp->own.list[0] : &any, port, storage_p);
 }
@@ -62,7 +62,7 @@ static void narrow_addresses(struct stepaf_tcp *tcp, bool with_ipv6)
 {
     unsigned n = 0;
 
-    if (tcp->base.host->env->net_if[0]) {
+    if (tcp->base.up->env->net_if[0]) {
         tcp->own.n = 1;
         return;
     }
@@ -81,7 +81,7 @@ static bool watch(struct stepaf_tcp *tcp, int fd, void *what)
 
 stepaf_status_t stepaf_tcp_listen(struct stepaf_tcp *tcp)
 {
-    const char *ports = tcp->base.host->env->net_ports;
+    const char *ports = tcp->base.up->env->net_ports;
     struct sockaddr_storage address = {0};
     socklen_t length = sizeof(address);
     bool with_ipv6 = true;

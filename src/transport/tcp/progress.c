@@ -9,9 +9,9 @@ enum { EVENTS = 32, OPENING_LOOK_US = 10000 };
 
 void stepaf_tcp_lost(struct stepaf_tcp_link *link, const char *reason)
 {
-    struct stepaf_host *host = link->base.transport->host;
+    struct stepaf_upcalls *up = link->base.transport->up;
 
-    host->lost(host, &link->base, reason);
+    up->lost(up, &link->base, reason);
     stepaf_tcp_link_close(link);
 }
 
@@ -132,7 +132,7 @@ unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls)
             n += stepaf_tcp_zerocopy_reap(tcp);
         if (n || !--polls)
             break;
-        transport->host->polled = stepaf_ticks();
+        transport->up->polled = stepaf_ticks();
     }
     return n;
 }
@@ -142,7 +142,7 @@ unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls)
 static bool is_silent(struct stepaf_tcp_link *link, uint64_t now, uint64_t ago, bool first)
 {
     const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
-    uint64_t timeout_us = (uint64_t)tcp->base.host->env->tcp_peer_timeout_us;
+    uint64_t timeout_us = (uint64_t)tcp->base.up->env->tcp_peer_timeout_us;
     uint64_t ago_ms = ago / tcp->ticks_per_us / 1000;
     uint32_t since_ms = ago_ms < UINT32_MAX ? (uint32_t)ago_ms + 1 : UINT32_MAX;
     bool unanswered = false;
@@ -159,10 +159,10 @@ static bool is_silent(struct stepaf_tcp_link *link, uint64_t now, uint64_t ago, 
     return unanswered && now - link->unanswered >= timeout_us * tcp->ticks_per_us;
 }
 
-void stepaf_tcp_idle(struct stepaf_transport *transport)
+void stepaf_tcp_check_peers(struct stepaf_transport *transport)
 {
     struct stepaf_tcp *tcp = (struct stepaf_tcp *)transport;
-    uint64_t every_us = (uint64_t)transport->host->env->tcp_peer_timeout_us / 8;
+    uint64_t every_us = (uint64_t)transport->up->env->tcp_peer_timeout_us / 8;
     uint64_t now = stepaf_ticks(), ago = now - tcp->listened;
     bool listen = ago >= every_us * tcp->ticks_per_us;
     bool first = ago >= 3 * every_us * tcp->ticks_per_us;

@@ -61,16 +61,16 @@ static size_t wanted(const struct stepaf_tcp_connection *connection)
 static void find_place(struct stepaf_tcp_connection *connection)
 {
     const struct stepaf_tcp_descriptor *it = &connection->descriptors[connection->at];
-    struct stepaf_host *host = stepaf_tcp_of(connection->link)->base.host;
+    struct stepaf_upcalls *up = stepaf_tcp_of(connection->link)->base.up;
 
     if (connection->spoiled)
         return;
-    connection->place = host->resolve(host, it->region, it->offset, it->bytes);
+    connection->place = up->resolve(up, it->region, it->offset, it->bytes);
     if (connection->place) {
         connection->place += it->bytes - connection->left;
     } else {
         connection->spoiled = true;
-        host->dropped_malformed++;
+        up->dropped_malformed++;
     }
 }
 
@@ -172,7 +172,7 @@ static bool has_bad_part(const struct stepaf_tcp_connection *connection)
 static bool finish(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
-    struct stepaf_host *host = stepaf_tcp_of(link)->base.host;
+    struct stepaf_upcalls *up = stepaf_tcp_of(link)->base.up;
 
     if (connection->exact && !parts_are_here(connection)) {
         connection->phase = STEPAF_TCP_AT_PARTS;
@@ -183,7 +183,7 @@ static bool finish(struct stepaf_tcp_connection *connection)
     connection->exact = false;
     connection->phase = STEPAF_TCP_AT_HEAD;
     if (!connection->spoiled)
-        host->deliver(host, &link->base, &connection->msg);
+        up->deliver(up, &link->base, &connection->msg);
     return true;
 }
 

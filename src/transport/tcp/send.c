@@ -49,7 +49,7 @@ static void clear(struct share *share)
 static inline bool is_striped(const struct stepaf_tcp *tcp, const struct stepaf_xfer *xfer)
 {
     return __builtin_expect(tcp->n_connections > 1, 0) &&
-           xfer->bytes >= (uint64_t)tcp->base.host->env->tcp_stripe_bytes;
+           xfer->bytes >= (uint64_t)tcp->base.up->env->tcp_stripe_bytes;
 }
 
 /* Head, descriptors and payloads of the frame, with the first pieces of what is striped. */
@@ -107,7 +107,7 @@ static inline bool is_zerocopy(const struct stepaf_tcp_connection *connection,
 
     return __builtin_expect(link->zerocopy, 0) && share->payloads & 1u << i &&
            share->iov[i].iov_len >=
-               (uint64_t)stepaf_tcp_of(link)->base.host->env->tcp_zerocopy_bytes &&
+               (uint64_t)stepaf_tcp_of(link)->base.up->env->tcp_zerocopy_bytes &&
            link->n_held < STEPAF_TCP_HELD_POSTS &&
            connection->zerocopy_sends - connection->zerocopy_freed < STEPAF_TCP_ZEROCOPY_SENDS;
 }

@@ -21,7 +21,7 @@ int stepaf_tcp_socket(int family)
 }
 
 /* Probes of an idle connection share the deadline after which a host that says nothing is lost. What
- * is sent and stays without an acknowledgement is watched by stepaf_tcp_idle: TCP_USER_TIMEOUT would
+ * is sent and stays without an acknowledgement is watched by stepaf_tcp_check_peers: TCP_USER_TIMEOUT would
  * also end the connection to a peer that is only too busy to read, though its host answers. */
 void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd)
 {

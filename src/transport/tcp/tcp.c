@@ -80,7 +80,7 @@ static void tcp_close(struct stepaf_transport *transport)
     free(tcp);
 }
 
-static stepaf_status_t tcp_open(struct stepaf_host *host, unsigned n_peers,
+static stepaf_status_t tcp_open(struct stepaf_upcalls *up, unsigned n_peers,
                                 struct stepaf_transport **transport_p)
 {
     struct stepaf_tcp *tcp = calloc(1, sizeof(*tcp));
@@ -89,11 +89,11 @@ static stepaf_status_t tcp_open(struct stepaf_host *host, unsigned n_peers,
 
     if (!tcp)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
-    tcp->base = (struct stepaf_transport){&stepaf_tcp_ops, host};
+    tcp->base = (struct stepaf_transport){.ops = &stepaf_tcp_ops, .up = up};
     tcp->epoll_fd = -1;
     tcp->listener.watched = STEPAF_TCP_LISTENER;
     tcp->listener.fd = -1;
-    tcp->n_connections = (unsigned)host->env->tcp_connections;
+    tcp->n_connections = (unsigned)up->env->tcp_connections;
     tcp->links = calloc(n_peers, sizeof(tcp->links[0]));
     stepaf_clock_calibrate(&clock);
     tcp->ticks_per_us = clock.ticks_per_us > 1 ? (uint64_t)clock.ticks_per_us : 1;
@@ -102,7 +102,7 @@ static stepaf_status_t tcp_open(struct stepaf_host *host, unsigned n_peers,
         goto err_tcp;
     }
     tcp->n_peers = n_peers;
-    status = stepaf_tcp_addresses_own(host->env->net_if, &tcp->own);
+    status = stepaf_tcp_addresses_own(up->env->net_if, &tcp->own);
     if (status)
         goto err_tcp;
     tcp->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -112,7 +112,7 @@ static stepaf_status_t tcp_open(struct stepaf_host *host, unsigned n_peers,
                                   strerror(errno));
         goto err_tcp;
     }
-    if (!host->initiates && (status = stepaf_tcp_listen(tcp)))
+    if (!up->initiates && (status = stepaf_tcp_listen(tcp)))
         goto err_tcp;
     *transport_p = &tcp->base;
     return STEPAF_OK;
@@ -123,16 +123,16 @@ err_tcp:
 }
 
 /* Any address of the peer's is within reach of its connections: nothing to tell. */
-static void tcp_pack_region(struct stepaf_transport *transport, const struct stepaf_region *region,
-                            struct stepaf_pack *pack)
+static void tcp_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,
+                         struct stepaf_pack *pack)
 {
     (void)transport;
-    (void)region;
+    (void)mem;
     (void)pack;
 }
 
-static stepaf_status_t tcp_import(struct stepaf_link *link, uint32_t id, uint64_t bytes,
-                                  struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p)
+static stepaf_status_t tcp_import_mem(struct stepaf_link *link, uint32_t id, uint64_t bytes,
+                                      struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p)
 {
     struct stepaf_rmem *rmem = calloc(1, sizeof(*rmem));
 
@@ -145,13 +145,14 @@ static stepaf_status_t tcp_import(struct stepaf_link *link, uint32_t id, uint64_
     return STEPAF_OK;
 }
 
-static void tcp_release(struct stepaf_link *link, struct stepaf_rmem *rmem)
+static void tcp_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem)
 {
     (void)link;
     free(rmem);
 }
 
-static void tcp_memory(struct stepaf_transport *transport, size_t *per_link_p, size_t *staging_p)
+static void tcp_query_memory(struct stepaf_transport *transport, size_t *per_link_p,
+                             size_t *staging_p)
 {
     const struct stepaf_tcp *tcp = (const struct stepaf_tcp *)transport;
 
@@ -165,15 +166,15 @@ const struct stepaf_transport_ops stepaf_tcp_ops = {
     .probe = tcp_probe,
     .open = tcp_open,
     .close = tcp_close,
-    .pack = stepaf_tcp_pack,
-    .pack_region = tcp_pack_region,
+    .pack_address = stepaf_tcp_pack_address,
+    .pack_mem = tcp_pack_mem,
     .connect = stepaf_tcp_connect,
     .disconnect = stepaf_tcp_disconnect,
-    .import = tcp_import,
-    .release = tcp_release,
+    .import_mem = tcp_import_mem,
+    .release_mem = tcp_release_mem,
     .post = stepaf_tcp_post,
-    .forget = stepaf_tcp_forget,
+    .retire = stepaf_tcp_retire,
     .progress = stepaf_tcp_progress,
-    .idle = stepaf_tcp_idle,
-    .memory = tcp_memory,
+    .check_peers = stepaf_tcp_check_peers,
+    .query_memory = tcp_query_memory,
 };

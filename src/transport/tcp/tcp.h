@@ -171,7 +171,7 @@ void stepaf_tcp_listen_to(struct stepaf_tcp *tcp, struct stepaf_tcp_stranger *st
 void stepaf_tcp_forget_strangers(struct stepaf_tcp *tcp, uint64_t now);
 
 /* connect.c */
-void stepaf_tcp_pack(struct stepaf_transport *transport, struct stepaf_pack *pack);
+void stepaf_tcp_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack);
 stepaf_status_t stepaf_tcp_connect(struct stepaf_transport *transport,
                                    const struct stepaf_peer_facts *facts,
                                    struct stepaf_unpack *unpack, struct stepaf_link **link_p,
@@ -215,7 +215,7 @@ bool stepaf_tcp_zerocopy_enable(const struct stepaf_env *env, int fd);
 void stepaf_tcp_zerocopy_hold(struct stepaf_tcp_link *link, struct stepaf_post *post);
 /* Ask the kernel what it is done with; return how many posts are SENT now. */
 unsigned stepaf_tcp_zerocopy_reap(struct stepaf_tcp *tcp);
-void stepaf_tcp_forget(struct stepaf_post *post);
+void stepaf_tcp_retire(struct stepaf_post *post);
 /* The link closes: its posts are SENT. */
 void stepaf_tcp_zerocopy_drop(struct stepaf_tcp_link *link);
 
@@ -224,7 +224,7 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection);
 
 /* progress.c */
 unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls);
-void stepaf_tcp_idle(struct stepaf_transport *transport);
+void stepaf_tcp_check_peers(struct stepaf_transport *transport);
 /* Tell the engine, once, that the link is of no use any more. */
 void stepaf_tcp_lost(struct stepaf_tcp_link *link, const char *reason);
 

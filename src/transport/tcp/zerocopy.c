@@ -63,7 +63,7 @@ static bool take_note(struct stepaf_tcp_connection *connection)
     if (note.ee_origin != SO_EE_ORIGIN_ZEROCOPY || note.ee_errno)
         return true;
     if (note.ee_code & SO_EE_CODE_ZEROCOPY_COPIED &&
-        stepaf_tcp_of(connection->link)->base.host->env->tcp_zerocopy == STEPAF_ENV_ZEROCOPY_AUTO)
+        stepaf_tcp_of(connection->link)->base.up->env->tcp_zerocopy == STEPAF_ENV_ZEROCOPY_AUTO)
         connection->link->zerocopy = false;
     take_range(connection, note.ee_info, note.ee_data);
     return true;
@@ -107,7 +107,7 @@ void stepaf_tcp_zerocopy_hold(struct stepaf_tcp_link *link, struct stepaf_post *
     post->state = STEPAF_POST_POSTED;
 }
 
-void stepaf_tcp_forget(struct stepaf_post *post)
+void stepaf_tcp_retire(struct stepaf_post *post)
 {
     struct stepaf_tcp_link *link = (struct stepaf_tcp_link *)post->link;
 

@@ -172,7 +172,7 @@ static stepaf_status_t open_named(struct stepaf_verbs *verbs, struct ibv_device 
     struct ibv_device *device = find(verbs->provider, list, n, word, name);
     if (!device)
         return unknown(verbs->provider, list, n, word, name);
-    if (!is_usable(verbs->provider, verbs->base.host->env, device))
+    if (!is_usable(verbs->provider, verbs->base.up->env, device))
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
                                 "STEPAF_NET_DEVICES: %.*s is no device of InfiniBand or RoCE, and "
                                 "iWARP takes librdmacm to connect: this library was built without "
@@ -193,7 +193,7 @@ static stepaf_status_t open_named(struct stepaf_verbs *verbs, struct ibv_device 
 
 static stepaf_status_t open_all(struct stepaf_verbs *verbs, struct ibv_device **list, int n)
 {
-    const char *word = verbs->base.host->env->net_devices;
+    const char *word = verbs->base.up->env->net_devices;
     char reason[STEPAF_REASON_MAX] = "";
     stepaf_status_t status = STEPAF_OK;
     uint8_t port;
@@ -206,7 +206,7 @@ static stepaf_status_t open_all(struct stepaf_verbs *verbs, struct ibv_device **
     if (verbs->n_rails || status)
         return status;
     struct ibv_device *device =
-        nearest(verbs->provider, verbs->base.host->env, list, n, &port, reason);
+        nearest(verbs->provider, verbs->base.up->env, list, n, &port, reason);
     if (!device)
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "verbs: %s", reason);
     return stepaf_verbs_rail_open(verbs, device, port);

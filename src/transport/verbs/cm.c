@@ -82,10 +82,10 @@ static int listen_on(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
 
 stepaf_status_t stepaf_verbs_cm_listen(struct stepaf_verbs *verbs)
 {
-    const char *ports = verbs->base.host->env->net_ports;
+    const char *ports = verbs->base.up->env->net_ports;
     uint16_t first, last;
 
-    if (verbs->base.host->initiates || !verbs->cm.channel)
+    if (verbs->base.up->initiates || !verbs->cm.channel)
         return STEPAF_OK;
     if (!stepaf_env_ports(ports, &first, &last))
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_COMMIT,
@@ -132,9 +132,9 @@ void stepaf_verbs_cm_expect(struct stepaf_verbs_link *link, unsigned path,
     *call = (struct stepaf_verbs_call){
         .link = link, .address = *address, .port = port, .index = (uint8_t)path};
     stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_IDLE);
-    if (!verbs->base.host->initiates || link->paths[path].rail->iwarp)
+    if (!verbs->base.up->initiates || link->paths[path].rail->iwarp)
         stepaf_verbs_call_await(call);
-    if (verbs->base.host->initiates) /* not all ranks begin with the same peer */
+    if (verbs->base.up->initiates) /* not all ranks begin with the same peer */
         verbs->cm.first = link->slot % verbs->n_peers;
 }
 

@@ -129,8 +129,8 @@ void stepaf_verbs_answer_heard(struct stepaf_verbs_call *call);
 /* cm_join.c */
 /* Go a step on, waiting up to @a wait_ms. False: there is nothing left to do. */
 bool stepaf_verbs_cm_step(struct stepaf_verbs *verbs, int64_t deadline_ns, int wait_ms);
-stepaf_status_t stepaf_verbs_join(struct stepaf_transport *transport, int64_t deadline_ns,
-                                  uint32_t *peer_p, char *reason);
+stepaf_status_t stepaf_verbs_finish_connects(struct stepaf_transport *transport,
+                                             int64_t deadline_ns, uint32_t *peer_p, char *reason);
 /* Once connected: connections that end. */
 void stepaf_verbs_cm_watch(struct stepaf_verbs *verbs);
 

@@ -54,7 +54,7 @@ static int accept_it(struct stepaf_verbs_call *call)
     return verbs->provider->cm->accept(call->id,
                                        &(struct stepaf_verbs_cm_hello){
                                            .qpn = call->link->paths[call->index].qp->qp_num,
-                                           .retry = (uint8_t)verbs->base.host->env->verbs_retry,
+                                           .retry = (uint8_t)verbs->base.up->env->verbs_retry,
                                            .rnr_retry = STEPAF_VERBS_RNR_RETRY,
                                            .data = &answer,
                                            .bytes = sizeof(answer),

@@ -24,7 +24,7 @@ void stepaf_verbs_call_begin(struct stepaf_verbs_call *call, int timeout_ms)
 
     stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_ADDRESS);
     call->id =
-        ops->create(verbs->cm.channel, call, (uint8_t)verbs->base.host->env->verbs_traffic_class);
+        ops->create(verbs->cm.channel, call, (uint8_t)verbs->base.up->env->verbs_traffic_class);
     error = call->id ? ops->resolve_address(call->id, &path_of(call)->rail->gid, &call->address,
                                             call->port, timeout_ms)
                      : errno;
@@ -64,7 +64,7 @@ static int ask(struct stepaf_verbs_call *call)
     return verbs->provider->cm->connect(call->id,
                                         &(struct stepaf_verbs_cm_hello){
                                             .qpn = path_of(call)->qp->qp_num,
-                                            .retry = (uint8_t)verbs->base.host->env->verbs_retry,
+                                            .retry = (uint8_t)verbs->base.up->env->verbs_retry,
                                             .rnr_retry = STEPAF_VERBS_RNR_RETRY,
                                             .data = &request,
                                             .bytes = sizeof(request),

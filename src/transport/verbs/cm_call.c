@@ -77,7 +77,7 @@ static void say_address(const struct stepaf_verbs_call *call, char text_p[static
 
 void stepaf_verbs_call_say(const struct stepaf_verbs_call *call, char *text_p, size_t capacity)
 {
-    bool initiates = stepaf_verbs_of(call->link)->base.host->initiates;
+    bool initiates = stepaf_verbs_of(call->link)->base.up->initiates;
     char address[ADDRESS_TEXT];
 
     say_address(call, address);

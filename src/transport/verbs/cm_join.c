@@ -90,7 +90,7 @@ static void take(struct stepaf_verbs *verbs, const struct stepaf_verbs_cm_event 
         return;
     else if (call->state == STEPAF_VERBS_CALL_UP)
         ended(call, event);
-    else if (verbs->base.host->initiates)
+    else if (verbs->base.up->initiates)
         stepaf_verbs_call_advance(call, event, left_ms(deadline_ns));
     else
         stepaf_verbs_answer_advance(call, event);
@@ -100,7 +100,7 @@ bool stepaf_verbs_cm_step(struct stepaf_verbs *verbs, int64_t deadline_ns, int w
 {
     struct stepaf_verbs_cm_event event;
 
-    if (verbs->base.host->initiates)
+    if (verbs->base.up->initiates)
         begin_some(verbs, deadline_ns);
     watch_some(verbs, deadline_ns);
     if (!verbs->cm.n_open)
@@ -128,8 +128,8 @@ static struct stepaf_verbs_call *find_open(const struct stepaf_verbs *verbs)
     return NULL;
 }
 
-stepaf_status_t stepaf_verbs_join(struct stepaf_transport *transport, int64_t deadline_ns,
-                                  uint32_t *peer_p, char *reason)
+stepaf_status_t stepaf_verbs_finish_connects(struct stepaf_transport *transport,
+                                             int64_t deadline_ns, uint32_t *peer_p, char *reason)
 {
     struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
     struct stepaf_verbs_call *call;

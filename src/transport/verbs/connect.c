@@ -42,7 +42,7 @@ struct announced {
     const uint8_t *qpns; /* n_peers times n_rails times n_qps */
 };
 
-void stepaf_verbs_pack(struct stepaf_transport *transport, struct stepaf_pack *pack)
+void stepaf_verbs_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack)
 {
     const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)transport;
 
@@ -131,7 +131,7 @@ static const char *misfit(const struct stepaf_verbs *verbs, const struct stepaf_
         return "one end is iWARP, the other is not";
     if (its->cm != mine->cm)
         return "one end is connected by librdmacm, the other is not";
-    if (mine->cm && verbs->base.host->initiates && !its->port)
+    if (mine->cm && verbs->base.up->initiates && !its->port)
         return "it listens at no port";
     if ((mine->cm || is_ethernet) &&
         stepaf_verbs_is_ipv4(&its->gid) != stepaf_verbs_is_ipv4(&mine->gid))
@@ -199,7 +199,7 @@ static struct stepaf_verbs_link *link_make(struct stepaf_verbs *verbs,
     link->n_paths = n_paths;
     link->quick = n_paths == 1 && verbs->rails[0].imm;
     link->wr_id = stepaf_verbs_wr_id(facts->peer, 0, 0);
-    link->slot = facts->slot;
+    link->slot = facts->index_at_peer;
     if (verbs->cm.channel)
         link->calls = calloc(n_paths, sizeof(link->calls[0]));
     link->imms = calloc(verbs->receives, sizeof(link->imms[0]));
@@ -290,19 +290,19 @@ stepaf_status_t stepaf_verbs_connect(struct stepaf_transport *transport,
         snprintf(reason, STEPAF_REASON_MAX, "its announcement is malformed");
         return STEPAF_OK;
     }
-    if (!suits(verbs, &announced, facts->slot, reason))
+    if (!suits(verbs, &announced, facts->index_at_peer, reason))
         return STEPAF_OK;
     unsigned n_rails = announced.n_rails < verbs->n_rails ? announced.n_rails : verbs->n_rails;
     struct stepaf_verbs_link *link = link_make(verbs, facts, n_rails * verbs->n_qps);
     if (!link)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     memcpy(link->secret, announced.secret, sizeof(link->secret));
-    point(verbs, link, &announced, facts->slot);
+    point(verbs, link, &announced, facts->index_at_peer);
     verbs->links[facts->peer] = link;
     verbs->quick = verbs->quick || link->quick;
     verbs->n_links++;
     for (unsigned i = 0; i < link->n_paths; i++)
-        if (!path_connect(verbs, link, i, &announced, facts->slot, reason)) {
+        if (!path_connect(verbs, link, i, &announced, facts->index_at_peer, reason)) {
             stepaf_verbs_disconnect(&link->base);
             return STEPAF_OK;
         }

@@ -106,7 +106,7 @@ void stepaf_verbs_failover_told(struct stepaf_verbs_link *link, const struct ste
         failover->its_taken_of = msg->slot;
         failover->its_taken = msg->seq;
     } else {
-        verbs->base.host->dropped_malformed++;
+        verbs->base.up->dropped_malformed++;
     }
 }
 
@@ -130,7 +130,7 @@ void stepaf_verbs_failover_read(struct stepaf_verbs_link *link, struct stepaf_ve
     if (peek(link, path, number, &msg))
         stepaf_verbs_failover_told(link, &msg);
     else
-        stepaf_verbs_of(link)->base.host->dropped_malformed++;
+        stepaf_verbs_of(link)->base.up->dropped_malformed++;
 }
 
 void stepaf_verbs_failover_seek(struct stepaf_verbs_link *link)

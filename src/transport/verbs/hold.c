@@ -46,7 +46,7 @@ unsigned stepaf_verbs_let_go(struct stepaf_verbs_link *link, bool all)
     return n;
 }
 
-void stepaf_verbs_forget(struct stepaf_post *post)
+void stepaf_verbs_retire(struct stepaf_post *post)
 {
     struct stepaf_verbs_link *link = (struct stepaf_verbs_link *)post->link;
 

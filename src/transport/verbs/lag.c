@@ -23,7 +23,7 @@ static const char *look_at(const struct stepaf_verbs *verbs, const struct stepaf
 stepaf_status_t stepaf_verbs_lag_choose(const struct stepaf_verbs *verbs,
                                         struct stepaf_verbs_rail *rail)
 {
-    int setting = verbs->base.host->env->verbs_lag;
+    int setting = verbs->base.up->env->verbs_lag;
     unsigned port = setting == STEPAF_ENV_LAG_1 ? 1 : 2, n;
     const char *why;
 

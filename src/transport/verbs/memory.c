@@ -81,19 +81,19 @@ void stepaf_verbs_control_free(struct stepaf_verbs *verbs)
         munmap(verbs->control, verbs->control_bytes);
 }
 
-void stepaf_verbs_pack_region(struct stepaf_transport *transport,
-                              const struct stepaf_region *region, struct stepaf_pack *pack)
+void stepaf_verbs_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,
+                           struct stepaf_pack *pack)
 {
     const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)transport;
-    const struct stepaf_verbs_memory *memory = region->registration;
+    const struct stepaf_verbs_memory *memory = mem->registration[verbs->base.index];
 
-    stepaf_pack_u64(pack, (uintptr_t)region->base);
+    stepaf_pack_u64(pack, (uintptr_t)mem->base);
     for (unsigned r = 0; r < verbs->n_rails; r++)
         stepaf_pack_u32(pack, memory->mr[r]->rkey);
 }
 
-stepaf_status_t stepaf_verbs_import(struct stepaf_link *base, uint32_t id, uint64_t bytes,
-                                    struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p)
+stepaf_status_t stepaf_verbs_import_mem(struct stepaf_link *base, uint32_t id, uint64_t bytes,
+                                        struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p)
 {
     const struct stepaf_verbs_link *link = (const struct stepaf_verbs_link *)base;
     unsigned n_rails = link->n_paths / stepaf_verbs_of(link)->n_qps;
@@ -114,7 +114,7 @@ stepaf_status_t stepaf_verbs_import(struct stepaf_link *base, uint32_t id, uint6
     return STEPAF_OK;
 }
 
-void stepaf_verbs_release(struct stepaf_link *link, struct stepaf_rmem *rmem)
+void stepaf_verbs_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem)
 {
     (void)link;
     free(rmem);

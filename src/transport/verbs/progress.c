@@ -11,7 +11,7 @@
 
 enum { POLL = 16 };
 
-void stepaf_verbs_sever(struct stepaf_link *base)
+void stepaf_verbs_fence(struct stepaf_link *base)
 {
     struct stepaf_verbs_link *link = (struct stepaf_verbs_link *)base;
     const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
@@ -32,7 +32,7 @@ void stepaf_verbs_sever(struct stepaf_link *base)
 void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
 {
     struct stepaf_verbs *verbs = stepaf_verbs_of(link);
-    struct stepaf_host *host = verbs->base.host;
+    struct stepaf_upcalls *up = verbs->base.up;
     char reason[STEPAF_REASON_MAX];
     va_list arguments;
 
@@ -44,8 +44,8 @@ void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
     if (verbs->closing)
         link->base.dead = true; /* the engine does not listen any more */
     else
-        host->lost(host, &link->base, reason);
-    stepaf_verbs_sever(&link->base);
+        up->lost(up, &link->base, reason);
+    stepaf_verbs_fence(&link->base);
 }
 
 void stepaf_verbs_path_lost(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
@@ -159,7 +159,7 @@ static inline bool take_short(struct stepaf_verbs *verbs, const struct ibv_wc *w
         if (link->base.dead)
             return true;
     }
-    verbs->base.host->deliver_imm(verbs->base.host, &link->base, imm);
+    verbs->base.up->deliver_imm(verbs->base.up, &link->base, imm);
     return true;
 }
 
@@ -186,13 +186,13 @@ static __attribute__((noinline, cold)) unsigned do_due(struct stepaf_verbs *verb
 static inline __attribute__((always_inline)) unsigned poll_rail(
     struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *rail)
 {
-    struct stepaf_host *host = verbs->base.host;
+    struct stepaf_upcalls *up = verbs->base.up;
     struct ibv_wc list[POLL];
     int got = verbs->provider->poll_cq(rail->cq, POLL, list);
     unsigned n = 0;
 
-    if (got > 0 && !host->polled)
-        host->polled = stepaf_ticks(); /* one stamp for all of it */
+    if (got > 0 && !up->polled)
+        up->polled = stepaf_ticks(); /* one stamp for all of it */
     for (const struct ibv_wc *wc = list; got-- > 0; wc++)
         n += take_short(verbs, wc) ? 1 : take(verbs, wc);
     return n;
@@ -214,7 +214,7 @@ unsigned stepaf_verbs_progress(struct stepaf_transport *transport, unsigned poll
         while (++rail != verbs->rails_end);
         if (n || !--polls)
             return n;
-        transport->host->polled = stepaf_ticks();
+        transport->up->polled = stepaf_ticks();
     }
 }
 

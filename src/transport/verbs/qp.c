@@ -112,7 +112,7 @@ static int to_receive(struct stepaf_verbs *verbs, const struct stepaf_verbs_path
             .dgid = far->gid,
             .sgid_index = (uint8_t)rail->gid_index,
             .hop_limit = 64,
-            .traffic_class = (uint8_t)verbs->base.host->env->verbs_traffic_class,
+            .traffic_class = (uint8_t)verbs->base.up->env->verbs_traffic_class,
         };
     }
     return verbs->provider->modify_qp(path->qp, &attr,
@@ -123,7 +123,7 @@ static int to_receive(struct stepaf_verbs *verbs, const struct stepaf_verbs_path
 
 static int to_send(struct stepaf_verbs *verbs, const struct stepaf_verbs_path *path)
 {
-    const struct stepaf_env *env = verbs->base.host->env;
+    const struct stepaf_env *env = verbs->base.up->env;
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTS,
         .timeout = (uint8_t)env->verbs_timeout,
@@ -154,7 +154,7 @@ int stepaf_verbs_qp_connect(struct stepaf_verbs *verbs, struct stepaf_verbs_path
 int stepaf_verbs_qp_follow(struct stepaf_verbs *verbs, const struct stepaf_verbs_path *path,
                            struct rdma_cm_id *id, enum ibv_qp_state state)
 {
-    const struct stepaf_env *env = verbs->base.host->env;
+    const struct stepaf_env *env = verbs->base.up->env;
     struct ibv_qp_attr attr = {.qp_state = state};
     int mask = 0;
     int error = verbs->provider->cm->init_attr(id, &attr, &mask);

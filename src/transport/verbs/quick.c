@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The commonest posts, which are those of an operation as planned where two ranks have one queue
- * pair: its work requests were put together with the plan (its form) and serve all peers; for each
- * only where they go is filled in. A post without a form, as an answer, has it filled in here.
+ * pair: its work requests were put together with the plan (its template) and serve all peers; for each
+ * only where they go is filled in. A post without a template, as an answer, has it filled in here.
  * Whatever is otherwise takes the long way of send.c. */
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -9,35 +9,35 @@
 
 #include "transport/verbs/send.h"
 
-static size_t form_bytes(unsigned n)
+static size_t template_bytes(unsigned n)
 {
-    return sizeof(struct stepaf_verbs_form) + n * sizeof(struct stepaf_verbs_work);
+    return sizeof(struct stepaf_verbs_template) + n * sizeof(struct stepaf_verbs_work);
 }
 
-struct stepaf_verbs_form *stepaf_verbs_form_make(void)
+struct stepaf_verbs_template *stepaf_verbs_template_make(void)
 {
-    struct stepaf_verbs_form *form = calloc(1, form_bytes(STEPAF_MAX_TENSORS));
+    struct stepaf_verbs_template *template = calloc(1, template_bytes(STEPAF_MAX_TENSORS));
 
-    for (unsigned i = 0; form && i < STEPAF_MAX_TENSORS; i++)
-        form->request[i].write = (struct ibv_send_wr){
-            .sg_list = &form->request[i].piece, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE};
-    return form;
+    for (unsigned i = 0; template && i < STEPAF_MAX_TENSORS; i++)
+        template->request[i].write = (struct ibv_send_wr){
+            .sg_list = &template->request[i].piece, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE};
+    return template;
 }
 
 /* Let the first @a n requests be the chain, the last of which notifies. */
-static __attribute__((noinline)) void end_after(struct stepaf_verbs_form *form, uint32_t n)
+static __attribute__((noinline)) void end_after(struct stepaf_verbs_template *template, uint32_t n)
 {
     for (unsigned i = 0; i < n; i++) {
         bool last = i + 1 == n;
-        form->request[i].write.opcode = last ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
-        form->request[i].write.next = last ? NULL : &form->request[i + 1].write;
+        template->request[i].write.opcode = last ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+        template->request[i].write.next = last ? NULL : &template->request[i + 1].write;
     }
-    form->n = n;
+    template->n = n;
 }
 
 /* What the writes bring. False: there is none, or one is empty, needs several requests or is in GPU
  * memory. */
-static bool fill(const struct stepaf_verbs *verbs, struct stepaf_verbs_form *form,
+static bool fill(const struct stepaf_verbs *verbs, struct stepaf_verbs_template *template,
                  const struct stepaf_post *post)
 {
     uint32_t max_write = verbs->max_write, inline_bytes = verbs->rails[0].inline_bytes;
@@ -51,44 +51,45 @@ static bool fill(const struct stepaf_verbs *verbs, struct stepaf_verbs_form *for
         uint32_t bytes = xfer->bytes;
         if (__builtin_expect(bytes - 1 >= max_write, 0))
             return false; /* an empty one may be of no region */
-        const struct stepaf_verbs_memory *memory = xfer->src_region->registration;
+        const struct stepaf_verbs_memory *memory = xfer->src_mem->registration[verbs->base.index];
         if (__builtin_expect(memory->on_gpu, 0))
             return false;
         sum += bytes;
         longest = bytes > longest ? bytes : longest;
-        form->request[i].piece = (struct ibv_sge){(uintptr_t)xfer->src, bytes, memory->mr[0]->lkey};
-        form->flags = bytes <= inline_bytes ? IBV_SEND_INLINE : 0;
-        form->request[i].write.send_flags = form->flags;
+        template->request[i].piece = (struct ibv_sge){(uintptr_t)xfer->src, bytes, memory->lkey[0]};
+        template->flags = bytes <= inline_bytes ? IBV_SEND_INLINE : 0;
+        template->request[i].write.send_flags = template->flags;
     }
-    if (n != form->n)
-        end_after(form, n);
-    form->bytes = sum;
-    form->held = longest > inline_bytes;
-    if (form->held)
-        form->flags |= IBV_SEND_SIGNALED;
+    if (n != template->n)
+        end_after(template, n);
+    template->bytes = sum;
+    template->held = longest > inline_bytes;
+    if (template->held)
+        template->flags |= IBV_SEND_SIGNALED;
     return true;
 }
 
-void *stepaf_verbs_prepare(const struct stepaf_post *post, size_t *bytes_p)
+void *stepaf_verbs_make_template(const struct stepaf_post *post, size_t *bytes_p)
 {
     const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)post->link->transport;
-    struct stepaf_verbs_form *form = verbs->quick ? calloc(1, form_bytes(post->n_xfer)) : NULL;
+    struct stepaf_verbs_template *template =
+        verbs->quick ? calloc(1, template_bytes(post->n_xfer)) : NULL;
 
-    for (unsigned i = 0; form && i < post->n_xfer; i++)
-        form->request[i].write =
-            (struct ibv_send_wr){.sg_list = &form->request[i].piece, .num_sge = 1};
-    if (form && !fill(verbs, form, post)) {
-        free(form);
-        form = NULL;
+    for (unsigned i = 0; template && i < post->n_xfer; i++)
+        template->request[i].write =
+            (struct ibv_send_wr){.sg_list = &template->request[i].piece, .num_sge = 1};
+    if (template && !fill(verbs, template, post)) {
+        free(template);
+        template = NULL;
     }
-    *bytes_p = form ? form_bytes(post->n_xfer) : 0;
-    return form;
+    *bytes_p = template ? template_bytes(post->n_xfer) : 0;
+    return template;
 }
 
-/* Find out anew for how many requests there is nothing to be looked at, and take those of a form.
+/* Find out anew for how many requests there is nothing to be looked at, and take those of a template.
  * Returns what else the last one is to be flagged with; -1: this post takes the long way. */
 static __attribute__((noinline)) int look(struct stepaf_verbs_link *link,
-                                          const struct stepaf_verbs_form *form)
+                                          const struct stepaf_verbs_template *template)
 {
     const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
     struct stepaf_verbs_path *path = &link->paths[0];
@@ -101,45 +102,45 @@ static __attribute__((noinline)) int look(struct stepaf_verbs_link *link,
     uint32_t room = requests < receives ? requests : receives;
 
     path->room = 0;
-    if (!link->quick || requests < form->n || !has_receives ||
+    if (!link->quick || requests < template->n || !has_receives ||
         link->n_held >= STEPAF_VERBS_HELD_POSTS)
         return -1; /* what could not be held must find no room, also after one that need not be */
     if (UINT32_MAX - path->posted < requests)
         return -1; /* their numbers wrap: the long way takes care of that */
-    if (unasked + form->n >= quarter) {
-        path->asked = path->posted + form->n; /* so that room is heard of in time */
+    if (unasked + template->n >= quarter) {
+        path->asked = path->posted + template->n; /* so that room is heard of in time */
         return IBV_SEND_SIGNALED;
     }
     if (room > quarter - 1 - unasked)
         room = quarter - 1 - unasked;
-    if (room > form->n)
-        path->room = room - form->n;
+    if (room > template->n)
+        path->room = room - template->n;
     return 0;
 }
 
-/* The form of a post, with its 32 bits. NULL: it cannot have one. */
-static inline struct stepaf_verbs_form *take_form(struct stepaf_verbs *verbs,
-                                                  const struct stepaf_post *post)
+/* The template of a post, with its 32 bits. NULL: it cannot have one. */
+static inline struct stepaf_verbs_template *template_of(struct stepaf_verbs *verbs,
+                                                        const struct stepaf_post *post)
 {
-    struct stepaf_verbs_form *form = post->form;
+    struct stepaf_verbs_template *template = post->template;
 
-    if (!form) {
-        form = verbs->scratch;
-        if (!post->is_short || !fill(verbs, form, post))
+    if (!template) {
+        template = verbs->scratch;
+        if (!post->is_short || !fill(verbs, template, post))
             return NULL;
     }
-    form->request[form->n - 1].write.imm_data = htonl(post->imm);
-    return form;
+    template->request[template->n - 1].write.imm_data = htonl(post->imm);
+    return template;
 }
 
 /* Say where the writes go and what they are called, and hand them over. 0 or the device's error. */
-static inline int submit(const struct stepaf_verbs *verbs, struct stepaf_verbs_form *form,
+static inline int submit(const struct stepaf_verbs *verbs, struct stepaf_verbs_template *template,
                          const struct stepaf_post *post, unsigned flags)
 {
     struct stepaf_verbs_link *link = (struct stepaf_verbs_link *)post->link;
     struct stepaf_verbs_path *path = &link->paths[0];
     const struct stepaf_xfer *xfer = post->xfer;
-    struct ibv_send_wr *first = &form->request[0].write, *write = first, *bad;
+    struct ibv_send_wr *first = &template->request[0].write, *write = first, *bad;
     uint64_t id = link->wr_id + path->posted;
 
     while (true) {
@@ -156,7 +157,7 @@ static inline int submit(const struct stepaf_verbs *verbs, struct stepaf_verbs_f
     write->send_flags = flags;
     path->posted = (uint32_t)id;
     path->tx_next++;
-    link->base.bytes_sent += form->bytes;
+    link->base.bytes_sent += template->bytes;
     link->base.messages_sent++;
     return verbs->provider->post_send(path->qp, first, &bad);
 }
@@ -167,27 +168,27 @@ static __attribute__((noinline, cold)) void refused(struct stepaf_verbs_link *li
                       link->paths[0].qp->qp_num, strerror(error < 0 ? -error : error));
 }
 
-/* Send a post of a form. False: it takes the long way. */
-static inline bool post_form(const struct stepaf_verbs *verbs, struct stepaf_verbs_form *form,
-                             struct stepaf_post *post)
+/* Send a post of a template. False: it takes the long way. */
+static inline bool post_template(const struct stepaf_verbs *verbs,
+                                 struct stepaf_verbs_template *template, struct stepaf_post *post)
 {
     struct stepaf_verbs_link *link = (struct stepaf_verbs_link *)post->link;
     struct stepaf_verbs_path *path = &link->paths[0];
-    unsigned flags = form->flags;
+    unsigned flags = template->flags;
 
-    if (__builtin_expect(path->room < form->n, 0)) {
-        int more = look(link, form);
+    if (__builtin_expect(path->room < template->n, 0)) {
+        int more = look(link, template);
         if (more < 0)
             return false;
         flags |= (unsigned)more;
     } else {
-        path->room -= form->n;
+        path->room -= template->n;
     }
     post->state = STEPAF_POST_SENT;
-    int error = submit(verbs, form, post, flags);
+    int error = submit(verbs, template, post, flags);
     if (__builtin_expect(error != 0, 0)) {
         refused(link, error);
-    } else if (form->held) {
+    } else if (template->held) {
         path->asked = path->posted;
         stepaf_verbs_hold(link, post);
         if (link->n_held == STEPAF_VERBS_HELD_POSTS)
@@ -208,7 +209,7 @@ static __attribute__((noinline)) unsigned post_long(struct stepaf_post *const *p
 unsigned stepaf_verbs_post(struct stepaf_post *const *posts, unsigned n)
 {
     struct stepaf_verbs *verbs = (struct stepaf_verbs *)posts[0]->link->transport;
-    struct stepaf_verbs_form *form = verbs->scratch; /* which no post has */
+    struct stepaf_verbs_template *template = verbs->scratch; /* which no post has */
     struct stepaf_post *const *end = posts + n;
     unsigned n_queued = 0;
 
@@ -216,13 +217,13 @@ unsigned stepaf_verbs_post(struct stepaf_post *const *posts, unsigned n)
         return post_long(posts, n);
     for (; posts != end; posts++) {
         struct stepaf_post *post = *posts;
-        if (post->form != form)
-            form = take_form(verbs, post);
-        if (__builtin_expect(!form || post->at || post->at_offset || post->link->dead ||
-                                 !post_form(verbs, form, post),
+        if (post->template != template)
+            template = template_of(verbs, post);
+        if (__builtin_expect(!template || post->at || post->at_offset || post->link->dead ||
+                                 !post_template(verbs, template, post),
                              0)) {
             n_queued += !stepaf_verbs_post_long(post);
-            form = verbs->scratch;
+            template = verbs->scratch;
         }
     }
     return n_queued;

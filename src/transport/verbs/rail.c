@@ -36,7 +36,7 @@ static stepaf_status_t bad_gid(const struct stepaf_verbs *verbs,
 {
     return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_COMMIT,
                             "STEPAF_VERBS_GID_INDEX=%.20s: %s %s",
-                            verbs->base.host->env->verbs_gid_index, rail->name, what);
+                            verbs->base.up->env->verbs_gid_index, rail->name, what);
 }
 
 static void take_entry(struct stepaf_verbs_rail *rail, const struct ibv_gid_entry *entry,
@@ -51,7 +51,7 @@ static void take_entry(struct stepaf_verbs_rail *rail, const struct ibv_gid_entr
 static stepaf_status_t take_gid(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
                                 uint32_t n_gids)
 {
-    const char *text = verbs->base.host->env->verbs_gid_index;
+    const char *text = verbs->base.up->env->verbs_gid_index;
     struct ibv_gid_entry entry;
     unsigned long index = strtoul(text, NULL, 10); /* nothing but digits */
     char what[48];
@@ -73,7 +73,7 @@ static stepaf_status_t choose_gid(const struct stepaf_verbs *verbs, struct stepa
     struct ibv_gid_entry entry;
     int best = 0;
 
-    if (verbs->base.host->env->verbs_gid_index[0])
+    if (verbs->base.up->env->verbs_gid_index[0])
         return take_gid(verbs, rail, n_gids);
     for (uint32_t i = 0; i < n_gids; i++)
         if (!verbs->provider->query_gid(rail->context, rail->port, i, &entry) &&
@@ -92,7 +92,7 @@ static stepaf_status_t choose_gid(const struct stepaf_verbs *verbs, struct stepa
 static stepaf_status_t take_address(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
                                     const struct ibv_port_attr *port)
 {
-    int setting = verbs->base.host->env->verbs_connect;
+    int setting = verbs->base.up->env->verbs_connect;
     stepaf_status_t status = STEPAF_OK;
     struct ibv_gid_entry entry;
 
@@ -166,7 +166,7 @@ static stepaf_status_t make_queues(const struct stepaf_verbs *verbs, struct step
     rail->pd = provider->alloc_pd(rail->context);
     if (!rail->pd)
         return refuse(rail, "no protection domain", errno);
-    if (verbs->base.host->env->verbs_sleep == STEPAF_ENV_SLEEP_EVENT) {
+    if (verbs->base.up->env->verbs_sleep == STEPAF_ENV_SLEEP_EVENT) {
         rail->channel = provider->create_channel(rail->context);
         if (!rail->channel)
             return refuse(rail, "no completion channel", errno);
@@ -186,7 +186,7 @@ stepaf_status_t stepaf_verbs_rail_open(struct stepaf_verbs *verbs, struct ibv_de
     *rail = (struct stepaf_verbs_rail){.port = port};
     snprintf(rail->name, sizeof(rail->name), "%.*s:%d", IBV_SYSFS_NAME_MAX - 1,
              verbs->provider->device_name(device), port);
-    rail->imm = notifies_by_imm(verbs->base.host->env, device);
+    rail->imm = notifies_by_imm(verbs->base.up->env, device);
     rail->context = verbs->provider->open(device);
     if (!rail->context)
         return errno == EACCES || errno == EPERM

@@ -89,7 +89,7 @@ static void take_own(struct stepaf_verbs_link *link, bool aside)
 /* Read notification @a imm, which is the next one. False: it waits for PARTs. */
 static bool take_next(struct stepaf_verbs_link *link, uint32_t imm)
 {
-    struct stepaf_host *host = link->base.transport->host;
+    struct stepaf_upcalls *up = link->base.transport->up;
     const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
     struct stepaf_verbs_path *path = link->lead;
     const struct stepaf_verbs_slot *slot = &path->ring[path->rx_next & (verbs->receives - 1)];
@@ -98,7 +98,7 @@ static bool take_next(struct stepaf_verbs_link *link, uint32_t imm)
 
     if (imm >> STEPAF_IMM_CODE_SHIFT != STEPAF_IMM_OTHER) {
         path->rx_next++;
-        host->deliver_imm(host, &link->base, imm);
+        up->deliver_imm(up, &link->base, imm);
         return true;
     }
     good = slot->number == path->rx_next + 1 && imm == stepaf_verbs_ring_imm(slot->number) &&
@@ -114,12 +114,12 @@ static bool take_next(struct stepaf_verbs_link *link, uint32_t imm)
     if (!good) {
         bool seen = link->failover && imm == stepaf_verbs_nothing;
         take_own(link, seen);
-        host->dropped_malformed += !seen;
+        up->dropped_malformed += !seen;
         return true;
     }
     path->rx_next++;
     msg = slot->msg;
-    host->deliver(host, &link->base, &msg);
+    up->deliver(up, &link->base, &msg);
     return true;
 }
 

@@ -19,49 +19,48 @@
 
 /* Register with relaxed ordering if that is wished and the device takes it. */
 static struct ibv_mr *register_range(const struct stepaf_verbs *verbs, struct ibv_pd *pd,
-                                     const struct stepaf_region *region)
+                                     const struct stepaf_mem *mem)
 {
     const struct stepaf_verbs_provider *provider = verbs->provider;
     struct ibv_mr *mr = NULL;
 
-    if (verbs->base.host->env->verbs_order == STEPAF_ENV_ORDER_RELAXED) {
-        mr = provider->reg_mr(pd, region->base, region->bytes,
+    if (verbs->base.up->env->verbs_order == STEPAF_ENV_ORDER_RELAXED) {
+        mr = provider->reg_mr(pd, mem->base, mem->bytes,
                               STEPAF_VERBS_ACCESS | IBV_ACCESS_RELAXED_ORDERING);
         if (mr || (errno != EINVAL && errno != EOPNOTSUPP))
             return mr;
     }
-    return provider->reg_mr(pd, region->base, region->bytes, STEPAF_VERBS_ACCESS);
+    return provider->reg_mr(pd, mem->base, mem->bytes, STEPAF_VERBS_ACCESS);
 }
 
 static struct ibv_mr *register_file(const struct stepaf_verbs *verbs, struct ibv_pd *pd,
-                                    const struct stepaf_region *region, int fd, uint64_t offset)
+                                    const struct stepaf_mem *mem, int fd, uint64_t offset)
 {
     const struct stepaf_verbs_provider *provider = verbs->provider;
-    uintptr_t at = (uintptr_t)region->base;
+    uintptr_t at = (uintptr_t)mem->base;
     struct ibv_mr *mr = NULL;
 
-    if (verbs->base.host->env->verbs_order == STEPAF_ENV_ORDER_RELAXED) {
-        mr = provider->reg_dmabuf_mr(pd, offset, region->bytes, at, fd,
+    if (verbs->base.up->env->verbs_order == STEPAF_ENV_ORDER_RELAXED) {
+        mr = provider->reg_dmabuf_mr(pd, offset, mem->bytes, at, fd,
                                      STEPAF_VERBS_ACCESS | IBV_ACCESS_RELAXED_ORDERING);
         if (mr || errno != EINVAL)
             return mr;
     }
-    return provider->reg_dmabuf_mr(pd, offset, region->bytes, at, fd, STEPAF_VERBS_ACCESS);
+    return provider->reg_dmabuf_mr(pd, offset, mem->bytes, at, fd, STEPAF_VERBS_ACCESS);
 }
 
 /* NULL, and @a why says why not. */
 static struct ibv_mr *register_dmabuf(const struct stepaf_verbs *verbs, struct ibv_pd *pd,
-                                      const struct stepaf_region *region,
-                                      char why[STEPAF_REASON_MAX])
+                                      const struct stepaf_mem *mem, char why[STEPAF_REASON_MAX])
 {
     uint64_t offset;
     int fd;
 
-    if (stepaf_gpu_dmabuf(region->gpu, region->base, region->bytes, &fd, &offset)) {
+    if (stepaf_gpu_dmabuf(mem->gpu, mem->base, mem->bytes, &fd, &offset)) {
         snprintf(why, STEPAF_REASON_MAX, "no dma-buf: %.150s", stepaf_last_error()->text);
         return NULL;
     }
-    struct ibv_mr *mr = register_file(verbs, pd, region, fd, offset);
+    struct ibv_mr *mr = register_file(verbs, pd, mem, fd, offset);
     int error = errno;
     (void)close(fd); /* the device has its own reference */
     if (!mr)
@@ -72,16 +71,15 @@ static struct ibv_mr *register_dmabuf(const struct stepaf_verbs *verbs, struct i
 }
 
 static struct ibv_mr *register_peermem(const struct stepaf_verbs *verbs, struct ibv_pd *pd,
-                                       const struct stepaf_region *region,
-                                       char why[STEPAF_REASON_MAX])
+                                       const struct stepaf_mem *mem, char why[STEPAF_REASON_MAX])
 {
-    const struct stepaf_gpu_rdma *rdma = stepaf_gpu_rdma(region->gpu);
+    const struct stepaf_gpu_rdma *rdma = stepaf_gpu_rdma(mem->gpu);
 
     if (rdma->no_peermem[0]) {
         snprintf(why, STEPAF_REASON_MAX, "no peer memory: %s", rdma->no_peermem);
         return NULL;
     }
-    struct ibv_mr *mr = register_range(verbs, pd, region);
+    struct ibv_mr *mr = register_range(verbs, pd, mem);
     if (!mr)
         snprintf(why, STEPAF_REASON_MAX, "no peer memory: %s%s", strerror(errno),
                  errno == EFAULT ? " (is nvidia_peermem loaded?)" : "");
@@ -91,10 +89,10 @@ static struct ibv_mr *register_peermem(const struct stepaf_verbs *verbs, struct 
 /* Register GPU memory with one rail by the first way that works; what is said of it goes to the
  * rail. NULL: it has to be staged. */
 static struct ibv_mr *register_gpu(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
-                                   const struct stepaf_region *region)
+                                   const struct stepaf_mem *mem)
 {
-    int setting = verbs->base.host->env->verbs_gpu;
-    const struct stepaf_gpu_rdma *rdma = stepaf_gpu_rdma(region->gpu);
+    int setting = verbs->base.up->env->verbs_gpu;
+    const struct stepaf_gpu_rdma *rdma = stepaf_gpu_rdma(mem->gpu);
     char no_dmabuf[STEPAF_REASON_MAX] = "", no_peermem[STEPAF_REASON_MAX] = "";
     struct ibv_mr *mr = NULL;
 
@@ -105,11 +103,11 @@ static struct ibv_mr *register_gpu(const struct stepaf_verbs *verbs, struct step
         return NULL;
     }
     if (setting == STEPAF_ENV_GPU_AUTO || setting == STEPAF_ENV_GPU_DMABUF) {
-        mr = register_dmabuf(verbs, rail->pd, region, no_dmabuf);
+        mr = register_dmabuf(verbs, rail->pd, mem, no_dmabuf);
         rail->gpu = STEPAF_VERBS_GPU_DMABUF;
     }
     if (!mr && setting != STEPAF_ENV_GPU_DMABUF) {
-        mr = register_peermem(verbs, rail->pd, region, no_peermem);
+        mr = register_peermem(verbs, rail->pd, mem, no_peermem);
         rail->gpu = STEPAF_VERBS_GPU_PEERMEM;
     }
     if (!mr)
@@ -119,26 +117,26 @@ static struct ibv_mr *register_gpu(const struct stepaf_verbs *verbs, struct step
     return mr;
 }
 
-static void forget(struct stepaf_verbs *verbs, struct stepaf_region *region)
+static void deregister(struct stepaf_verbs *verbs, struct stepaf_mem *mem)
 {
-    struct stepaf_verbs_memory *memory = region->registration;
+    struct stepaf_verbs_memory *memory = mem->registration[verbs->base.index];
 
     for (unsigned r = 0; r < verbs->n_rails; r++)
         if (memory->mr[r])
             verbs->provider->dereg_mr(memory->mr[r]);
     stepaf_list_remove(&memory->node);
-    region->registration = NULL;
+    mem->registration[verbs->base.index] = NULL;
     free(memory);
 }
 
 /* A rail does not take it. That is a failure of host memory, or where a way was asked for. */
 static stepaf_status_t refuse(struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *rail,
-                              const struct stepaf_region *region, int error)
+                              const struct stepaf_mem *mem, int error)
 {
-    int setting = verbs->base.host->env->verbs_gpu;
+    int setting = verbs->base.up->env->verbs_gpu;
 
-    if (region->kind == STEPAF_MEM_HOST)
-        return stepaf_verbs_refuse(STEPAF_ERR_TRANSPORT, rail, region->bytes, error);
+    if (mem->kind == STEPAF_MEM_HOST)
+        return stepaf_verbs_refuse(STEPAF_ERR_TRANSPORT, rail, mem->bytes, error);
     if (setting == STEPAF_ENV_GPU_DMABUF || setting == STEPAF_ENV_GPU_PEERMEM)
         return stepaf_error_set(
             STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT, "STEPAF_VERBS_GPU=%s: %s: %s",
@@ -147,37 +145,39 @@ static stepaf_status_t refuse(struct stepaf_verbs *verbs, const struct stepaf_ve
     return STEPAF_OK;
 }
 
-stepaf_status_t stepaf_verbs_add_region(struct stepaf_transport *transport,
-                                        struct stepaf_region *region)
+stepaf_status_t stepaf_verbs_reg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem)
 {
     struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
     struct stepaf_verbs_memory *memory = calloc(1, sizeof(*memory));
 
     if (!memory)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
-    memory->region = region;
-    memory->on_gpu = region->kind == STEPAF_MEM_CUDA;
+    memory->mem = mem;
+    memory->on_gpu = mem->kind == STEPAF_MEM_CUDA;
     stepaf_list_append(&verbs->memories, &memory->node);
-    region->registration = memory;
+    mem->registration[verbs->base.index] = memory;
     for (unsigned r = 0; r < verbs->n_rails; r++) {
         struct stepaf_verbs_rail *rail = &verbs->rails[r];
-        memory->mr[r] = region->kind == STEPAF_MEM_CUDA ? register_gpu(verbs, rail, region)
-                                                        : register_range(verbs, rail->pd, region);
+        memory->mr[r] = mem->kind == STEPAF_MEM_CUDA ? register_gpu(verbs, rail, mem)
+                                                     : register_range(verbs, rail->pd, mem);
         if (!memory->mr[r]) {
-            stepaf_status_t status = refuse(verbs, rail, region, errno);
-            forget(verbs, region);
+            stepaf_status_t status = refuse(verbs, rail, mem, errno);
+            deregister(verbs, mem);
             return status;
         }
+        memory->lkey[r] = memory->mr[r]->lkey;
     }
-    if (region->kind == STEPAF_MEM_CUDA && stepaf_gpu_sync_memops(region->gpu, region->base))
+    if (mem->kind == STEPAF_MEM_CUDA && stepaf_gpu_sync_memops(mem->gpu, mem->base))
         stepaf_log_info("verbs: %s", stepaf_last_error()->text); /* of memory mapped in pieces */
     return STEPAF_OK;
 }
 
-void stepaf_verbs_drop_region(struct stepaf_transport *transport, struct stepaf_region *region)
+void stepaf_verbs_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem)
 {
-    if (region->registration)
-        forget((struct stepaf_verbs *)transport, region);
+    struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
+
+    if (mem->registration[verbs->base.index])
+        deregister(verbs, mem);
 }
 
 /* "dma-buf over mlx5_0:1; ...", or "staged: mlx5_0:1: why". */

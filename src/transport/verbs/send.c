@@ -128,7 +128,7 @@ static inline __attribute__((always_inline)) bool send_writes(struct stepaf_verb
                                                               struct stepaf_post *post)
 {
     const struct stepaf_verbs_link *link = chain->link;
-    const struct stepaf_env *env = stepaf_verbs_of(link)->base.host->env;
+    const struct stepaf_env *env = stepaf_verbs_of(link)->base.up->env;
 
     for (; post->at < post->n_xfer; post->at++, post->at_offset = 0) {
         const struct stepaf_xfer *xfer = &post->xfer[post->at];
@@ -152,11 +152,15 @@ static inline __attribute__((always_inline)) bool send_writes(struct stepaf_verb
 /* Whether a device reads the tensors after the post was handed over. */
 static bool uses_tensors(const struct stepaf_verbs_link *link, const struct stepaf_post *post)
 {
+    unsigned index = link->base.transport->index;
+
     for (unsigned i = 0; i < post->n_xfer; i++) {
         const struct stepaf_xfer *xfer = &post->xfer[i];
-        if (xfer->bytes >= link->held_from ||
-            (xfer->bytes &&
-             ((const struct stepaf_verbs_memory *)xfer->src_region->registration)->on_gpu))
+        const struct stepaf_verbs_memory *memory;
+        if (!xfer->bytes)
+            continue;
+        memory = xfer->src_mem->registration[index];
+        if (xfer->bytes >= link->held_from || memory->on_gpu)
             return true;
     }
     return false;

@@ -28,7 +28,7 @@ static void verbs_close(struct stepaf_transport *transport)
     while (!stepaf_list_empty(&verbs->memories)) {
         struct stepaf_verbs_memory *memory =
             stepaf_container_of(verbs->memories.next, struct stepaf_verbs_memory, node);
-        stepaf_verbs_drop_region(transport, memory->region);
+        stepaf_verbs_dereg_mem(transport, memory->mem);
     }
     stepaf_verbs_control_free(verbs);
     stepaf_verbs_cm_close(verbs);
@@ -39,7 +39,7 @@ static void verbs_close(struct stepaf_transport *transport)
     free(verbs);
 }
 
-static stepaf_status_t verbs_open(struct stepaf_host *host, unsigned n_peers,
+static stepaf_status_t verbs_open(struct stepaf_upcalls *up, unsigned n_peers,
                                   struct stepaf_transport **transport_p)
 {
     struct stepaf_verbs *verbs = calloc(1, sizeof(*verbs));
@@ -48,19 +48,19 @@ static stepaf_status_t verbs_open(struct stepaf_host *host, unsigned n_peers,
 
     if (!verbs)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
-    verbs->base = (struct stepaf_transport){&stepaf_verbs_ops, host};
+    verbs->base = (struct stepaf_transport){.ops = &stepaf_verbs_ops, .up = up};
     verbs->provider = stepaf_verbs_provider;
-    verbs->n_qps = (unsigned)host->env->verbs_qps;
-    verbs->receives = (uint32_t)host->env->verbs_receives;
+    verbs->n_qps = (unsigned)up->env->verbs_qps;
+    verbs->receives = (uint32_t)up->env->verbs_receives;
     verbs->refill_from = verbs->receives / 2;
-    verbs->depth = (uint32_t)host->env->verbs_send_depth;
+    verbs->depth = (uint32_t)up->env->verbs_send_depth;
     verbs->max_write = STEPAF_VERBS_MAX_WRITE;
     stepaf_list_init(&verbs->memories);
     stepaf_verbs_receives_make(verbs);
     stepaf_clock_calibrate(&clock);
     verbs->ticks_per_us = clock.ticks_per_us > 1 ? (uint64_t)clock.ticks_per_us : 1;
     verbs->links = calloc(n_peers ? n_peers : 1, sizeof(verbs->links[0]));
-    verbs->scratch = stepaf_verbs_form_make();
+    verbs->scratch = stepaf_verbs_template_make();
     if (!verbs->links || !verbs->scratch) {
         status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
         goto err_verbs;
@@ -85,20 +85,19 @@ err_verbs:
     return status;
 }
 
-static void verbs_try_gpu(const struct stepaf_env *env, struct stepaf_gpu *gpu, char *text)
+static void verbs_probe_gpu(const struct stepaf_env *env, struct stepaf_gpu *gpu, char *text)
 {
-    struct stepaf_host host = {.env = env};
-    struct stepaf_region region = {
-        .bytes = TRY_BYTES, .kind = STEPAF_MEM_CUDA, .fd = -1, .gpu = gpu};
+    struct stepaf_upcalls up = {.env = env};
+    struct stepaf_mem region = {.bytes = TRY_BYTES, .kind = STEPAF_MEM_CUDA, .fd = -1, .gpu = gpu};
     struct stepaf_transport *transport;
-    stepaf_status_t status = verbs_open(&host, 1, &transport);
+    stepaf_status_t status = verbs_open(&up, 1, &transport);
     void *base = NULL;
 
     if (!status) {
         status = stepaf_gpu_alloc(gpu, TRY_BYTES, &base);
         region.base = base;
         if (!status)
-            status = stepaf_verbs_add_region(transport, &region);
+            status = stepaf_verbs_reg_mem(transport, &region);
         stepaf_verbs_describe_gpu(transport, text);
         verbs_close(transport);
         stepaf_gpu_free(gpu, base);
@@ -108,7 +107,7 @@ static void verbs_try_gpu(const struct stepaf_env *env, struct stepaf_gpu *gpu, 
 }
 
 /* Queue pairs were made for all peers, since nobody knew who would be reached otherwise. */
-static void verbs_trim(struct stepaf_transport *transport)
+static void verbs_shrink(struct stepaf_transport *transport)
 {
     struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
 
@@ -117,7 +116,8 @@ static void verbs_trim(struct stepaf_transport *transport)
             stepaf_verbs_qps_destroy(verbs, p);
 }
 
-static void verbs_memory(struct stepaf_transport *transport, size_t *per_link_p, size_t *staging_p)
+static void verbs_query_memory(struct stepaf_transport *transport, size_t *per_link_p,
+                               size_t *staging_p)
 {
     const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)transport;
 
@@ -133,29 +133,29 @@ static void verbs_memory(struct stepaf_transport *transport, size_t *per_link_p,
 
 const struct stepaf_transport_ops stepaf_verbs_ops = {
     .name = "verbs",
-    .meets = true,
+    .caps = STEPAF_TRANSPORT_AGREES | STEPAF_TRANSPORT_GPU,
     .probe = stepaf_verbs_probe,
     .open = verbs_open,
     .close = verbs_close,
-    .add_region = stepaf_verbs_add_region,
-    .drop_region = stepaf_verbs_drop_region,
-    .unsettled = stepaf_verbs_unsettled,
+    .reg_mem = stepaf_verbs_reg_mem,
+    .dereg_mem = stepaf_verbs_dereg_mem,
+    .is_quiet = stepaf_verbs_is_quiet,
     .describe_gpu = stepaf_verbs_describe_gpu,
-    .try_gpu = verbs_try_gpu,
-    .pack = stepaf_verbs_pack,
-    .pack_region = stepaf_verbs_pack_region,
+    .probe_gpu = verbs_probe_gpu,
+    .pack_address = stepaf_verbs_pack_address,
+    .pack_mem = stepaf_verbs_pack_mem,
     .connect = stepaf_verbs_connect,
     .disconnect = stepaf_verbs_disconnect,
-    .sever = stepaf_verbs_sever,
-    .join = stepaf_verbs_join,
-    .trim = verbs_trim,
-    .import = stepaf_verbs_import,
-    .release = stepaf_verbs_release,
-    .prepare = stepaf_verbs_prepare,
+    .fence = stepaf_verbs_fence,
+    .finish_connects = stepaf_verbs_finish_connects,
+    .shrink = verbs_shrink,
+    .import_mem = stepaf_verbs_import_mem,
+    .release_mem = stepaf_verbs_release_mem,
+    .make_template = stepaf_verbs_make_template,
     .post = stepaf_verbs_post,
-    .forget = stepaf_verbs_forget,
+    .retire = stepaf_verbs_retire,
     .progress = stepaf_verbs_progress,
     .arm = stepaf_verbs_arm,
-    .idle = stepaf_verbs_idle,
-    .memory = verbs_memory,
+    .check_peers = stepaf_verbs_check_peers,
+    .query_memory = verbs_query_memory,
 };

@@ -6,7 +6,7 @@
  * large tensors. When the lead's rail dies, another path leads (failover.h).
  * The tensors of a post are written straight to their place by a chain of work requests, handed
  * over by one call; the last write notifies the peer by 32 bits, from which it has the message
- * (host->expand), or which say that the message is in its ring. Where the network has no such bits,
+ * (up->expand), or which say that the message is in its ring. Where the network has no such bits,
  * the message is sent after the writes, into the same ring.
  *
  * Nothing is inferred from the order of what goes over different queue pairs: a message says how
@@ -161,8 +161,9 @@ struct stepaf_verbs_link {
 /* Registered memory. */
 struct stepaf_verbs_memory {
     struct stepaf_list node;
-    struct stepaf_region *region;
+    struct stepaf_mem *mem;
     struct ibv_mr *mr[STEPAF_VERBS_RAILS_MAX];
+    uint32_t lkey[STEPAF_VERBS_RAILS_MAX];
     bool on_gpu; /* the processor cannot read it: nothing of it goes inline */
 };
 
@@ -183,7 +184,7 @@ struct stepaf_verbs_layout {
 
 /* The work requests of a post of whole tensors over the only path: all but where they go, what they
  * are called, and the 32 bits of the last one. */
-struct stepaf_verbs_form {
+struct stepaf_verbs_template {
     uint64_t bytes; /* of all pieces */
     uint32_t n;
     uint32_t flags; /* of the last request, if none is to be signalled only now and then */
@@ -241,7 +242,7 @@ struct stepaf_verbs {
     uint8_t *control;
     size_t control_bytes;
     struct stepaf_list memories;
-    struct stepaf_verbs_form *scratch; /* for posts without a form */
+    struct stepaf_verbs_template *scratch; /* for posts without a form */
     struct stepaf_verbs_receives forms;
     struct stepaf_verbs_cm cm;
     struct stepaf_verbs_rail rails[STEPAF_VERBS_RAILS_MAX];
@@ -319,26 +320,25 @@ void stepaf_verbs_control_free(struct stepaf_verbs *verbs);
 /* Say why a device does not take memory; what to do where that is known. */
 stepaf_status_t stepaf_verbs_refuse(stepaf_status_t status, const struct stepaf_verbs_rail *rail,
                                     size_t bytes, int error);
-void stepaf_verbs_pack_region(struct stepaf_transport *transport,
-                              const struct stepaf_region *region, struct stepaf_pack *pack);
-stepaf_status_t stepaf_verbs_import(struct stepaf_link *link, uint32_t id, uint64_t bytes,
-                                    struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
-void stepaf_verbs_release(struct stepaf_link *link, struct stepaf_rmem *rmem);
+void stepaf_verbs_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,
+                           struct stepaf_pack *pack);
+stepaf_status_t stepaf_verbs_import_mem(struct stepaf_link *link, uint32_t id, uint64_t bytes,
+                                        struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
+void stepaf_verbs_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem);
 
 /* region.c */
-stepaf_status_t stepaf_verbs_add_region(struct stepaf_transport *transport,
-                                        struct stepaf_region *region);
-void stepaf_verbs_drop_region(struct stepaf_transport *transport, struct stepaf_region *region);
+stepaf_status_t stepaf_verbs_reg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem);
+void stepaf_verbs_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem);
 void stepaf_verbs_describe_gpu(const struct stepaf_transport *transport, char *text);
 
 /* connect.c */
-void stepaf_verbs_pack(struct stepaf_transport *transport, struct stepaf_pack *pack);
+void stepaf_verbs_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack);
 stepaf_status_t stepaf_verbs_connect(struct stepaf_transport *transport,
                                      const struct stepaf_peer_facts *facts,
                                      struct stepaf_unpack *unpack, struct stepaf_link **link_p,
                                      char *reason);
 void stepaf_verbs_disconnect(struct stepaf_link *link);
-void stepaf_verbs_sever(struct stepaf_link *link);
+void stepaf_verbs_fence(struct stepaf_link *link);
 
 /* send.c */
 /* Send any post. False: it is QUEUED. */
@@ -349,8 +349,8 @@ bool stepaf_verbs_tell(struct stepaf_verbs_link *link, struct stepaf_verbs_path 
 
 /* quick.c */
 /* Room for the largest form; NULL: no memory. */
-struct stepaf_verbs_form *stepaf_verbs_form_make(void);
-void *stepaf_verbs_prepare(const struct stepaf_post *post, size_t *bytes_p);
+struct stepaf_verbs_template *stepaf_verbs_template_make(void);
+void *stepaf_verbs_make_template(const struct stepaf_post *post, size_t *bytes_p);
 unsigned stepaf_verbs_post(struct stepaf_post *const *posts, unsigned n);
 
 /* hold.c */
@@ -359,7 +359,7 @@ void stepaf_verbs_hold(struct stepaf_verbs_link *link, struct stepaf_post *post)
 unsigned stepaf_verbs_release_first(struct stepaf_verbs_link *link);
 /* Posts whose work requests are through are SENT; return how many. */
 unsigned stepaf_verbs_let_go(struct stepaf_verbs_link *link, bool all);
-void stepaf_verbs_forget(struct stepaf_post *post);
+void stepaf_verbs_retire(struct stepaf_post *post);
 
 /* receive.c */
 void stepaf_verbs_receives_make(struct stepaf_verbs *verbs);
@@ -386,8 +386,8 @@ void stepaf_verbs_path_lost(struct stepaf_verbs_link *link, struct stepaf_verbs_
 unsigned stepaf_verbs_arm(struct stepaf_transport *transport, int *fds_p, unsigned capacity);
 
 /* watch.c */
-void stepaf_verbs_idle(struct stepaf_transport *transport);
-bool stepaf_verbs_unsettled(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
+void stepaf_verbs_check_peers(struct stepaf_transport *transport);
+bool stepaf_verbs_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
 /* Wait a moment for what has been sent to arrive. */
 void stepaf_verbs_drain(struct stepaf_verbs *verbs, int64_t timeout_us);
 

@@ -80,7 +80,7 @@ static bool is_asked(const struct stepaf_verbs_path *path)
 static void look_at(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link,
                     struct stepaf_verbs_path *path, uint64_t now, bool anew)
 {
-    int64_t timeout_us = verbs->base.host->env->verbs_peer_timeout_us;
+    int64_t timeout_us = verbs->base.up->env->verbs_peer_timeout_us;
     uint64_t ask_after = (uint64_t)timeout_us / ASK_PER_TIMEOUT * verbs->ticks_per_us;
     bool asked = is_asked(path);
 
@@ -104,7 +104,7 @@ static void look_at(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link,
     }
 }
 
-void stepaf_verbs_idle(struct stepaf_transport *transport)
+void stepaf_verbs_check_peers(struct stepaf_transport *transport)
 {
     struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
     struct ibv_async_event event;
@@ -113,9 +113,8 @@ void stepaf_verbs_idle(struct stepaf_transport *transport)
     if (ago < LOOK_US * verbs->ticks_per_us)
         return;
     verbs->looked = now;
-    bool anew =
-        ago > 2 * LOOK_US * verbs->ticks_per_us &&
-        ago > (uint64_t)transport->host->env->verbs_peer_timeout_us / 2 * verbs->ticks_per_us;
+    bool anew = ago > 2 * LOOK_US * verbs->ticks_per_us &&
+                ago > (uint64_t)transport->up->env->verbs_peer_timeout_us / 2 * verbs->ticks_per_us;
     for (unsigned r = 0; r < verbs->n_rails; r++)
         while (verbs->provider->take_event(verbs->rails[r].context, &event))
             take_event(verbs, r, &event);
@@ -139,10 +138,10 @@ static bool is_settled(struct stepaf_verbs_link *link, struct stepaf_verbs_path 
     return false;
 }
 
-bool stepaf_verbs_unsettled(struct stepaf_transport *transport, bool begin, uint32_t *peer_p)
+bool stepaf_verbs_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p)
 {
     struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
-    bool any = false;
+    bool quiet = true;
 
     for (uint32_t p = 0; p < verbs->n_peers; p++) {
         struct stepaf_verbs_link *link = verbs->links[p];
@@ -154,11 +153,11 @@ bool stepaf_verbs_unsettled(struct stepaf_transport *transport, bool begin, uint
                 path->settle = path->posted;
             if (is_settled(link, path) && !resends)
                 continue;
-            any = true;
+            quiet = false;
             *peer_p = p;
         }
     }
-    return any;
+    return quiet;
 }
 
 void stepaf_verbs_drain(struct stepaf_verbs *verbs, int64_t timeout_us)
@@ -168,7 +167,7 @@ void stepaf_verbs_drain(struct stepaf_verbs *verbs, int64_t timeout_us)
     uint32_t peer;
 
     for (bool begin = true; more && stepaf_monotonic_ns() < deadline_ns; begin = false) {
-        more = stepaf_verbs_unsettled(&verbs->base, begin, &peer);
+        more = !stepaf_verbs_is_quiet(&verbs->base, begin, &peer);
         if (more)
             stepaf_verbs_sends_poll(verbs);
     }
