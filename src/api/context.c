@@ -5,6 +5,7 @@
 #include "base/time.h"
 #include "boot/boot_auto.h"
 #include "boot/boot_join.h"
+#include "gpu/feature.h"
 
 /* A job of processes of one machine, as the libraries with a bootstrap do it. */
 static stepaf_status_t init_local(const struct stepaf_env *env, const stepaf_params_t *params,
@@ -64,7 +65,7 @@ stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_params_t *pa
         status = stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_INIT,
                                   "this process has %d contexts already", STEPAF_HANDLE_CONTEXTS);
     /* Tells the others of a failure, too. */
-    status = stepaf_ctx_init(boot, params, status, ctx_p ? &ctx : NULL);
+    status = stepaf_ctx_init(boot, params, &stepaf_gpu_feature, status, ctx_p ? &ctx : NULL);
     if (!status) {
         stepaf_handle_add(ctx, slot);
         *ctx_p = stepaf_ctx_handle(ctx);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batches, FFN side: arriving, being taken, answered and released. */
-#include "gpu/bounce.h"
-#include "gpu/proxy.h"
+#include "core/core.h"
 
 static void enlist(struct stepaf_batch_obj *batch)
 {
@@ -78,7 +77,7 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         ctx->counters.dropped_malformed++;
         return;
     }
-    if (__builtin_expect(mirror->on_gpu, 0) && !stepaf_stage_batch(batch))
+    if (__builtin_expect(mirror->on_gpu, 0) && !ctx->feature->batch_landed(batch))
         return;
     stepaf_post_conclude(&batch->answer);
     mirror->seq = msg->seq + 1;
@@ -96,7 +95,7 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     if (__builtin_expect(mirror->relay || mirror->strayed, 0)) {
         batch->state = STEPAF_BATCH_HELD;
         batch->handled = batch->arrived;
-        stepaf_relay_arrived(batch);
+        ctx->feature->arrived(batch);
         return;
     }
     enlist(batch);
@@ -295,7 +294,8 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
     if ((status = check_state(batch)) ||
         (status = take_tensors(batch, tensors, n, &n_sizes, &on_gpu)))
         return status;
-    if (__builtin_expect(on_gpu, 0) && (status = stepaf_stage_answer(batch, tensors, n, &staged)))
+    if (__builtin_expect(on_gpu, 0) &&
+        (status = ctx->feature->batch_source(batch, tensors, n, &staged)))
         return status;
     fill_answer(batch, n_sizes, flags, now);
     batch->answered = true;
@@ -303,7 +303,7 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
     batch->responded = batch->generation;
     if (__builtin_expect(staged, 0)) {
         struct stepaf_post *answer = &batch->answer;
-        stepaf_stage_gate(&answer, 1, batch->copied);
+        ctx->feature->gate(&answer, 1, batch->copied);
         stepaf_engine_post_mixed(ctx, &answer, 1);
     } else {
         stepaf_engine_post_one(ctx, &batch->answer);

@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 #include "base/time.h"
+#include "core/feature.h"
 #include "core/flight.h"
 #include "core/key.h"
 #include "core/lock.h"
@@ -138,11 +139,11 @@ struct stepaf_ctx {
     uint32_t n_cached;              /* one-shot plans */
     uint64_t cache_uses;            /* and look-ups of them, ever */
     struct stepaf_streams *streams; /* of the last commit; NULL: there was no stream plan yet */
-    struct stepaf_list relays;  /* stream plans that have peers by way of the host, see relay.h */
-    bool relays_still;          /* a commit is about to end them */
-    bool exclusive;             /* a commit has found what it goes by: it waits with the lock */
-    uint32_t n_stream_requests; /* that are open */
-    uint32_t n_relays;          /* in relays */
+    struct stepaf_list relays; /* stream plans that have peers by way of the host, see relay.h */
+    bool relays_still;         /* a commit is about to end them */
+    uint32_t n_polled;         /* things that the feature has to look after in each poll */
+    const struct stepaf_feature_ops *feature;
+    bool exclusive; /* a commit has found what it goes by: it waits with the lock */
 
     stepaf_boot_t boot;
     struct stepaf_env env;
@@ -204,9 +205,8 @@ static inline unsigned stepaf_engine_progress_polls(struct stepaf_ctx *ctx, unsi
     struct stepaf_transport *transport = ctx->transports[0];
     unsigned n;
 
-    if (__builtin_expect(ctx->n_transports == 1 && stepaf_list_empty(&ctx->queued) &&
-                             !(ctx->n_stream_requests | ctx->n_relays),
-                         1))
+    if (__builtin_expect(
+            ctx->n_transports == 1 && stepaf_list_empty(&ctx->queued) && !ctx->n_polled, 1))
         n = transport->ops->progress(transport, polls);
     else
         n = stepaf_engine_progress_many(ctx, polls);
@@ -294,6 +294,35 @@ static inline bool stepaf_region_is_linked(const struct stepaf_ctx *ctx,
     return region->mem.kind == STEPAF_MEM_HOST || (region->linked && region->linked <= ctx->epoch);
 }
 
+/* Whether links of a transport carry a region of GPU memory as it is. */
+static inline bool stepaf_is_taken(const struct stepaf_transport *transport,
+                                   const struct stepaf_region *region)
+{
+    return region->mem.registration[transport->index];
+}
+
+/* What links of a transport use in the place of @a region. */
+static inline const struct stepaf_mem *stepaf_reach(const struct stepaf_transport *transport,
+                                                    const struct stepaf_region *region)
+{
+    if (__builtin_expect(region->mem.kind == STEPAF_MEM_HOST, 1) ||
+        stepaf_is_taken(transport, region))
+        return &region->mem;
+    return &region->stage->mem;
+}
+
+/* Set where a write of @a link comes from. @a region: NULL if nothing is written. */
+static inline void stepaf_xfer_from(struct stepaf_xfer *xfer, const struct stepaf_link *link,
+                                    const struct stepaf_region *region, const void *data)
+{
+    xfer->src = data;
+    xfer->src_mem = region ? &region->mem : NULL;
+    if (__builtin_expect(!region || region->mem.kind == STEPAF_MEM_HOST, 1))
+        return;
+    xfer->src_mem = stepaf_reach(link->transport, region);
+    xfer->src = xfer->src_mem->base + ((const uint8_t *)data - region->mem.base);
+}
+
 /* attention side: plan.c, start.c, op.c */
 enum { STEPAF_PLAN_TWIN = 1 << 16 }; /* a flag of plans that the caller does not know of */
 static inline bool stepaf_plan_leaves_out(const struct stepaf_plan_obj *plan, uint32_t p)
@@ -317,6 +346,8 @@ static inline uint32_t stepaf_plan_age(const struct stepaf_plan_obj *plan)
 /* Tell the first @a n of them that it ends. */
 void stepaf_plan_announce_end(const struct stepaf_plan_obj *plan, uint32_t n);
 bool stepaf_plan_ready(const struct stepaf_plan_obj *plan);
+/* Whether a stream plan of this rank names the key: then links must not touch its places. */
+bool stepaf_key_on_streams(const struct stepaf_ctx *ctx, const struct stepaf_key *key);
 bool stepaf_plan_names(const struct stepaf_plan_obj *plan, const struct stepaf_key *key);
 /* Whether a part of @a op is not over, or its posts are still on their way. */
 bool stepaf_op_busy(const struct stepaf_op *op);
@@ -378,7 +409,8 @@ void stepaf_batch_let_go(struct stepaf_batch_obj *batch);
 
 /* init.c, commit.c, connect.c, clock.c: set-up with others, who are told of @a own, a failure */
 stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
-                                stepaf_status_t own, struct stepaf_ctx **ctx_p);
+                                const struct stepaf_feature_ops *feature, stepaf_status_t own,
+                                struct stepaf_ctx **ctx_p);
 stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx);
 stepaf_status_t stepaf_clock_sync(struct stepaf_ctx *ctx, int64_t deadline_ns);
 void stepaf_clock_ping(struct stepaf_peer *peer, const struct stepaf_msg *msg);

@@ -3,7 +3,8 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "gpu/stream.h"
+#include "core/core.h"
+#include "device/gpu.h"
 
 enum { FLUSH_US = 1000000 };
 
@@ -67,11 +68,10 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
     for (unsigned i = 0; i < ctx->n_transports; i++)
         ctx->transports[i]->ops->close(ctx->transports[i]);
     ctx->n_transports = 0;
-    stepaf_streams_free(ctx); /* what transports had still to send may have been theirs */
+    ctx->feature->free(ctx); /* what transports had still to send may have been theirs */
     stepaf_keys_free(ctx);
     stepaf_regions_free(ctx);
-    if (ctx->stage_stream)
-        stepaf_gpu_stream_destroy(ctx->gpu, ctx->stage_stream);
+    ctx->feature->close(ctx);
     stepaf_gpu_close(ctx->gpu);
     stepaf_table_free(&ctx->plans);
     stepaf_table_free(&ctx->ops);

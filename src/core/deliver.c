@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "gpu/stream.h"
+#include "core/core.h"
 
 static void take_ready(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
@@ -113,8 +113,7 @@ void stepaf_engine_lost(struct stepaf_upcalls *up, struct stepaf_link *link, con
     ctx->n_alive--;
     ctx->counters.peers_lost++;
     stepaf_log_info(STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who), reason);
-    if (ctx->streams)
-        stepaf_streams_peer_lost(peer);
+    ctx->feature->peer_lost(peer);
     if (stepaf_is_attention(ctx))
         stepaf_op_peer_lost(peer);
     else

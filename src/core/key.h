@@ -8,7 +8,6 @@
 #include "base/list.h"
 
 struct stepaf_ctx;
-struct stepaf_landing;
 struct stepaf_region;
 struct stepaf_rmem;
 
@@ -44,7 +43,7 @@ struct stepaf_key {
     struct stepaf_key_remote *remote; /* attention, push: one per peer, after commit */
     uint32_t busy;                    /* the same, bit s: some peer may still read slot s */
     struct stepaf_list segments;      /* FFN, push */
-    struct stepaf_landing *landing; /* FFN, push: where it comes to for streams by way of the host,
+    struct stepaf_segment *landing; /* FFN, push: where it comes to for streams by way of the host,
                                        * from the peers that are relayed; NULL: nowhere */
     struct stepaf_key *next;        /* in ctx->withdrawn */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations in flight, attention side: answers, releases, cancellation, loss. */
-#include "gpu/bounce.h"
+#include "core/core.h"
 
 /* Note the operation's result. */
 static inline void settle(struct stepaf_ctx *ctx, struct stepaf_op *op, stepaf_status_t status,
@@ -144,7 +144,7 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         ctx->counters.dropped_malformed++;
         return;
     }
-    if (__builtin_expect(op->plan->on_gpu, 0) && !stepaf_stage_pulled(op, peer))
+    if (__builtin_expect(op->plan->on_gpu, 0) && !ctx->feature->op_landed(op, peer))
         return;
     part->queue_ns = msg->word[STEPAF_MSG_QUEUE];
     part->work_ns = msg->word[STEPAF_MSG_WORK];
@@ -210,7 +210,7 @@ static __attribute__((noinline)) void deliver_unusual(struct stepaf_ctx *ctx,
     stepaf_post_conclude(&part->post);
     if (part->odd)
         set_sizes(op, part, NULL);
-    if (op->plan->on_gpu && !stepaf_stage_pulled(op, part->peer))
+    if (op->plan->on_gpu && !ctx->feature->op_landed(op, part->peer))
         return;
     (void)stepaf_arrival_ticks(ctx);
     take_planned_answer(ctx, op, part, imm);

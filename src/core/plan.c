@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/proxy.h"
-#include "gpu/stream_any.h"
+#include "core/core.h"
+#include "device/gpu.h"
 
 static stepaf_status_t invalid(const char *what)
 {
@@ -244,9 +244,9 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan)
         plan->ctx->n_cached -= plan->cached;
     }
     if (plan->stream)
-        stepaf_stream_free(plan->stream);
-    if (plan->relay)
-        plan->relay->twin = NULL;
+        plan->ctx->feature->plan_free(plan);
+    if (plan->is_twin)
+        plan->ctx->feature->plan_free(plan);
     free(plan->left_out);
     free(plan->ops);
     free(plan->pull);
@@ -323,9 +323,7 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
         if (!op_open(plan, &plan->ops[s], s))
             goto err_memory;
     if (flags & STEPAF_PLAN_STREAM)
-        status = stepaf_stream_make(plan);
-    if (!status && flags & STEPAF_PLAN_ANY)
-        status = stepaf_any_make(plan->stream);
+        status = ctx->feature->plan_make(plan, flags);
     if (status)
         goto err_plan;
     if (!stepaf_table_add(&ctx->plans, plan, STEPAF_MAX_PLANS, &plan->index)) {
@@ -359,6 +357,16 @@ bool stepaf_plan_names(const struct stepaf_plan_obj *plan, const struct stepaf_k
     for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
         if (plan->pull[i].key == key)
             return true;
+    return false;
+}
+
+bool stepaf_key_on_streams(const struct stepaf_ctx *ctx, const struct stepaf_key *key)
+{
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (plan && plan->on_streams && stepaf_plan_names(plan, key))
+            return true;
+    }
     return false;
 }
 

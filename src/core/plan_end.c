@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ending a plan: not while anything of it is under way. And those that stepaf_push_pull has made, which
  * nobody else would end. */
-#include "gpu/proxy.h"
+#include "core/core.h"
 
 stepaf_status_t stepaf_plan_idle(const struct stepaf_plan_obj *plan)
 {
-    if (plan->stream && stepaf_stream_busy(plan->stream))
+    if (plan->stream && plan->ctx->feature->plan_busy(plan))
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
                                 "an operation of the plan is in flight");
     if (plan->n_waiting)
@@ -23,47 +23,15 @@ stepaf_status_t stepaf_plan_idle(const struct stepaf_plan_obj *plan)
     return STEPAF_OK;
 }
 
-/* Whether all that was enqueued for relayed peers is carried. */
-static stepaf_status_t check_passed(struct stepaf_stream *stream)
-{
-    if (stepaf_relay_is_ahead(stream->relay))
-        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
-                                "a stream has not come by the plan's last operation");
-    stepaf_engine_progress(stream->plan->ctx); /* answers that are written go now */
-    (void)stepaf_stream_status(stream);        /* a failure that only the GPU knows */
-    return STEPAF_OK;
-}
-
-/* End a stream plan's twin, and give back what peers have sent. After a failure peers may still be
- * about to answer the twin: then it ends with the next commit. */
-static stepaf_status_t end_relay(struct stepaf_stream *stream)
-{
-    struct stepaf_plan_obj *twin = stream->relay->twin;
-    stepaf_status_t status = twin ? stepaf_plan_idle(twin) : STEPAF_OK;
-
-    if (status && !stream->failure)
-        return status; /* the plan goes on */
-    if (!status && twin && twin->usable == twin->ctx->epoch)
-        stepaf_plan_announce_end(twin, twin->ctx->n_peers);
-    stepaf_relay_let_go(stream->relay);
-    /* A graph that is replayed all the same must not wait. */
-    __atomic_store_n(&stream->watch->abort, 1, __ATOMIC_RELEASE);
-    if (!status && twin)
-        stepaf_plan_free(twin);
-    return STEPAF_OK;
-}
-
 stepaf_status_t stepaf_plan_end(struct stepaf_plan_obj *plan)
 {
     struct stepaf_ctx *ctx = plan->ctx;
     stepaf_status_t status = stepaf_plan_idle(plan);
 
-    if (!status && plan->stream && plan->stream->relay)
-        status = check_passed(plan->stream);
+    if (!status && plan->stream)
+        status = ctx->feature->plan_end(plan);
     if (!status && plan->usable && plan->usable == ctx->epoch)
         stepaf_plan_announce_end(plan, ctx->n_peers);
-    if (!status && plan->stream && plan->stream->relay)
-        status = end_relay(plan->stream);
     if (!status && plan->stream)
         ctx->changed = true;
     if (!status)

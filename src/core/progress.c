@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/bounce.h"
-#include "gpu/proxy.h"
+#include "core/core.h"
 
 static void enqueue(struct stepaf_peer *peer, struct stepaf_post *post)
 {
@@ -76,7 +75,7 @@ static unsigned flush_queues(struct stepaf_ctx *ctx)
         while (!stepaf_list_empty(&peer->queue)) {
             struct stepaf_post *post =
                 stepaf_container_of(peer->queue.next, struct stepaf_post, node);
-            if (__builtin_expect(post->is_gated, 0) && !stepaf_stage_copied(peer, post))
+            if (__builtin_expect(post->is_gated, 0) && !ctx->feature->gate_open(peer, post))
                 break;
             if (post->link->ops->post(&post, 1))
                 break;
@@ -102,10 +101,8 @@ unsigned stepaf_engine_progress_many(struct stepaf_ctx *ctx, unsigned polls)
         n += ctx->transports[i]->ops->progress(ctx->transports[i], queued ? 1 : polls);
     if (queued || !stepaf_list_empty(&ctx->queued))
         n += flush_queues(ctx);
-    if (ctx->n_relays)
-        n += stepaf_relays_progress(ctx);
-    if (ctx->n_stream_requests)
-        n += stepaf_streams_progress(ctx);
+    if (ctx->n_polled)
+        n += ctx->feature->progress(ctx);
     return n;
 }
 

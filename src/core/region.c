@@ -3,9 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/core.h"
 #include "device/device.h"
-#include "gpu/bounce.h"
-#include "gpu/proxy.h"
 
 /* Return the number of regions that begin at or below @a place. */
 static uint32_t upper_bound(const struct stepaf_ctx *ctx, const uint8_t *place)
@@ -89,7 +88,7 @@ stepaf_status_t stepaf_region_refuse(const struct stepaf_ctx *ctx, const void *d
 
 static void tell_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
-    stepaf_stage_free(ctx, region);
+    ctx->feature->region_dropped(ctx, region);
     for (unsigned t = 0; t < ctx->n_transports; t++)
         ctx->transports[t]->ops->dereg_mem(ctx->transports[t], &region->mem);
 }
@@ -188,7 +187,7 @@ stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *
 
     if (region->pinned || region->mem.kind != STEPAF_MEM_HOST)
         return STEPAF_OK;
-    if (stepaf_relays_are_ahead(ctx))
+    if (ctx->feature->is_ahead(ctx))
         return waits();
     status = stepaf_ctx_gpu(ctx, &gpu);
     if (!status)
@@ -236,7 +235,7 @@ static struct stepaf_region *removable(struct stepaf_ctx *ctx, void *base, bool 
         *status_p = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
                                      "%u tensors of plans or receive registrations use this memory",
                                      region->uses);
-    else if ((region->mem.kind != STEPAF_MEM_HOST || region->unpin) && stepaf_relays_are_ahead(ctx))
+    else if ((region->mem.kind != STEPAF_MEM_HOST || region->unpin) && ctx->feature->is_ahead(ctx))
         *status_p = waits();
     else
         return region;

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/bounce.h"
-#include "gpu/proxy.h"
+#include "core/core.h"
+#include "device/gpu.h"
 
 static void malformed(struct stepaf_peer *peer)
 {
@@ -16,7 +16,7 @@ static void mirror_free(struct stepaf_mirror *mirror)
 {
     struct stepaf_ctx *ctx = mirror->peer->ctx;
 
-    stepaf_relay_unbind(mirror);
+    mirror->peer->ctx->feature->unbind(mirror);
     for (int s = 0; mirror->batches && s < mirror->depth; s++) {
         struct stepaf_batch_obj *batch = &mirror->batches[s];
         if (stepaf_table_get(&ctx->batches, batch->index) == batch)
@@ -150,7 +150,7 @@ static bool take_push(struct stepaf_mirror *mirror, const struct stepaf_msg *msg
 {
     struct stepaf_peer *peer = mirror->peer;
     struct stepaf_key *key = stepaf_key_known(peer->ctx, id);
-    uint8_t *slice = key ? stepaf_relay_landing(key, peer) : NULL;
+    uint8_t *slice = key ? peer->ctx->feature->recv_place(key, peer) : NULL;
 
     mirror->strayed = mirror->strayed || slice;
     if (key && !slice) {
@@ -215,7 +215,7 @@ static void compile(struct stepaf_mirror *mirror)
         }
     }
     if (mirror->strayed)
-        stepaf_relay_bind(mirror);
+        mirror->peer->ctx->feature->bind(mirror);
 }
 
 void stepaf_mirror_tensor(struct stepaf_peer *peer, const struct stepaf_msg *msg)

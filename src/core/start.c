@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting an operation: the hot path of the attention side. First everything that could refuse
  * is asked (admit.c), then everything is done. */
-#include "gpu/bounce.h"
+#include "core/core.h"
 
 static const stepaf_start_params_t no_params;
 
@@ -254,14 +254,14 @@ static __attribute__((noinline)) stepaf_status_t start_some(struct stepaf_plan_o
     if (status)
         return status;
     struct stepaf_op *op = plan->next;
-    if (plan->on_gpu && (status = stepaf_stage_start(op, params->push, params->n_push)))
+    if (plan->on_gpu && (status = ctx->feature->op_source(op, params->push, params->n_push)))
         return status;
     take_slot(plan, op);
     unsigned n = take_some(op, params);
     if (n) {
         take_buffers(plan, op, n);
         if (plan->on_gpu && op->staged) {
-            stepaf_stage_gate(plan->posts, n, op->copied);
+            ctx->feature->gate(plan->posts, n, op->copied);
             stepaf_engine_post_mixed(ctx, plan->posts, n);
         } else {
             stepaf_engine_post(ctx, plan->posts, n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Everything that could refuse a start, where something is not as usual. */
-#include "gpu/bounce.h"
+#include "core/core.h"
 
 /* Check the caller's tensors against the plan. */
 static stepaf_status_t check_overrides(struct stepaf_plan_obj *plan,

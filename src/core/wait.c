@@ -81,7 +81,7 @@ static unsigned arm(struct stepaf_ctx *ctx, struct pollfd *polls, bool *all)
     int fds[WAKE_FDS];
     unsigned n = 0;
 
-    *all = stepaf_list_empty(&ctx->queued) && stepaf_list_empty(&ctx->relays);
+    *all = stepaf_list_empty(&ctx->queued) && !ctx->n_polled;
     for (unsigned i = 0; i < ctx->n_transports; i++) {
         struct stepaf_transport *transport = ctx->transports[i];
         unsigned more = transport->ops->arm(transport, fds + n, WAKE_FDS - n);

@@ -10,16 +10,6 @@
 
 /* ---- at commit ---- */
 
-bool stepaf_key_on_streams(const struct stepaf_ctx *ctx, const struct stepaf_key *key)
-{
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (plan && plan->on_streams && stepaf_plan_names(plan, key))
-            return true;
-    }
-    return false;
-}
-
 static bool is_received_in(const struct stepaf_key *key, const struct stepaf_region *region)
 {
     for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next)

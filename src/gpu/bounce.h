@@ -10,38 +10,6 @@
 
 #include "core/core.h"
 
-/* Whether links of a transport carry a region of GPU memory as it is. */
-static inline bool stepaf_is_taken(const struct stepaf_transport *transport,
-                                   const struct stepaf_region *region)
-{
-    return region->mem.registration[transport->index];
-}
-
-/* What links of a transport use in the place of @a region. */
-static inline const struct stepaf_mem *stepaf_reach(const struct stepaf_transport *transport,
-                                                    const struct stepaf_region *region)
-{
-    if (__builtin_expect(region->mem.kind == STEPAF_MEM_HOST, 1) ||
-        stepaf_is_taken(transport, region))
-        return &region->mem;
-    return &region->stage->mem;
-}
-
-/* Set where a write of @a link comes from. @a region: NULL if nothing is written. */
-static inline void stepaf_xfer_from(struct stepaf_xfer *xfer, const struct stepaf_link *link,
-                                    const struct stepaf_region *region, const void *data)
-{
-    xfer->src = data;
-    xfer->src_mem = region ? &region->mem : NULL;
-    if (__builtin_expect(!region || region->mem.kind == STEPAF_MEM_HOST, 1))
-        return;
-    xfer->src_mem = stepaf_reach(link->transport, region);
-    xfer->src = xfer->src_mem->base + ((const uint8_t *)data - region->mem.base);
-}
-
-/* Whether a stream plan of this rank names the key: then links must not touch its places. */
-bool stepaf_key_on_streams(const struct stepaf_ctx *ctx, const struct stepaf_key *key);
-
 /* Commit: make the GPU memory ready that links may have to carry, unless streams go by way of the
  * host; peers are told next. */
 stepaf_status_t stepaf_stages_prepare(struct stepaf_ctx *ctx);

@@ -220,7 +220,7 @@ void stepaf_relay_unbind(struct stepaf_mirror *mirror)
 
 uint8_t *stepaf_relay_landing(const struct stepaf_key *key, const struct stepaf_peer *peer)
 {
-    const struct stepaf_segment *segment = key->landing ? &key->landing->segment : NULL;
+    const struct stepaf_segment *segment = key->landing;
 
     for (uint32_t i = 0; segment && i < segment->n_ranks; i++)
         if (segment->ranks[i] == (uint32_t)peer->who.rank)

@@ -86,6 +86,9 @@ void stepaf_relays_free(struct stepaf_ctx *ctx, struct stepaf_streams *streams);
 /* ---- relay_twin.c: attention, at the commit ---- */
 
 stepaf_status_t stepaf_relay_make_twin(struct stepaf_stream *stream);
+/* The stream's plan ends: give back what peers have sent, and end the twin. STEPAF_ERR_STATE: not
+ * yet. */
+stepaf_status_t stepaf_relay_end_plan(struct stepaf_stream *stream);
 /* Twins that streams had to let go of while they were busy end. */
 void stepaf_relays_sweep(struct stepaf_ctx *ctx);
 

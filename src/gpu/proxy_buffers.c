@@ -31,7 +31,7 @@ static void attach(struct stepaf_streams *streams, bool there)
 {
     for (struct stepaf_landing *landing = streams ? streams->landings : NULL; landing;
          landing = landing->next)
-        landing->key->landing = there ? landing : NULL;
+        landing->key->landing = there ? &landing->segment : NULL;
 }
 
 /* FFN: give @a key a landing: a slice for each relayed peer. */
@@ -45,7 +45,7 @@ static stepaf_status_t land_key(struct stepaf_ctx *ctx, struct stepaf_key *key, 
     landing->key = key;
     landing->next = ctx->streams->landings;
     ctx->streams->landings = landing;
-    key->landing = landing;
+    key->landing = &landing->segment;
     landing->segment.ranks = calloc(n_relayed, sizeof(landing->segment.ranks[0]));
     if (!landing->segment.ranks)
         return no_memory();
@@ -98,10 +98,10 @@ static void lay_peer(struct stepaf_relay *relay, const struct stepaf_stream *str
         const struct stepaf_key *key = in_key(stream, p, i);
         lane->pitch = key->max_bytes;
         lane->heads = offset(take(&room->heads, (uint64_t)depth * STEPAF_HEAD_BYTES));
-        lane->data = stepaf_is_attention(stream->plan->ctx)
-                         ? offset(take(&room->landings, (uint64_t)depth * key->max_bytes))
-                         : offset(key->landing->segment.offset +
-                                  relay->peers[p].order * key->landing->segment.stride);
+        lane->data =
+            stepaf_is_attention(stream->plan->ctx)
+                ? offset(take(&room->landings, (uint64_t)depth * key->max_bytes))
+                : offset(key->landing->offset + relay->peers[p].order * key->landing->stride);
     }
     for (uint32_t i = 0; i < stream->n_out; i++) {
         struct stepaf_relay_lane *lane = &relay->out[p * stream->n_out + i];
@@ -273,7 +273,7 @@ void stepaf_relay_begin(struct stepaf_stream *stream)
     *relay = NULL;
     if (stream->relay) {
         stepaf_list_append(&ctx->relays, &stream->relay->node);
-        ctx->n_relays++;
+        ctx->n_polled++;
     }
 }
 
@@ -321,7 +321,7 @@ void stepaf_relay_free(struct stepaf_relay *relay)
         relay->twin = NULL;
     }
     stepaf_list_remove(&relay->node);
-    relay->stream->plan->ctx->n_relays--;
+    relay->stream->plan->ctx->n_polled--;
     stepaf_relay_forget(relay);
     free_parts(relay);
 }
@@ -330,7 +330,7 @@ void stepaf_relays_retire(struct stepaf_ctx *ctx, struct stepaf_streams *streams
 {
     for (struct stepaf_landing *landing = streams->landings, *next; landing; landing = next) {
         next = landing->next;
-        if (landing->key->landing == landing)
+        if (landing->key->landing == &landing->segment)
             landing->key->landing = NULL;
         free(landing->segment.ranks);
         free(landing);

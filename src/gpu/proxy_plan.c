@@ -77,3 +77,42 @@ void stepaf_relays_sweep(struct stepaf_ctx *ctx)
         stepaf_plan_free(plan);
     }
 }
+
+/* ---- the plan ends ---- */
+
+/* Whether all that was enqueued for relayed peers is carried. */
+static stepaf_status_t check_passed(struct stepaf_stream *stream)
+{
+    if (stepaf_relay_is_ahead(stream->relay))
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                "a stream has not come by the plan's last operation");
+    stepaf_engine_progress(stream->plan->ctx); /* answers that are written go now */
+    (void)stepaf_stream_status(stream);        /* a failure that only the GPU knows */
+    return STEPAF_OK;
+}
+
+/* End a stream plan's twin, and give back what peers have sent. After a failure peers may still be
+ * about to answer the twin: then it ends with the next commit. */
+static stepaf_status_t end_relay(struct stepaf_stream *stream)
+{
+    struct stepaf_plan_obj *twin = stream->relay->twin;
+    stepaf_status_t status = twin ? stepaf_plan_idle(twin) : STEPAF_OK;
+
+    if (status && !stream->failure)
+        return status; /* the plan goes on */
+    if (!status && twin && twin->usable == twin->ctx->epoch)
+        stepaf_plan_announce_end(twin, twin->ctx->n_peers);
+    stepaf_relay_let_go(stream->relay);
+    /* A graph that is replayed all the same must not wait. */
+    __atomic_store_n(&stream->watch->abort, 1, __ATOMIC_RELEASE);
+    if (!status && twin)
+        stepaf_plan_free(twin);
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_relay_end_plan(struct stepaf_stream *stream)
+{
+    stepaf_status_t status = stream->relay ? check_passed(stream) : STEPAF_OK;
+
+    return status || !stream->relay ? status : end_relay(stream);
+}

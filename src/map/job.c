@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "core/core.h"
-#include "gpu/proxy.h"
 #include "map/map.h"
 
 #define BY_STREAMS ",cuda_ipc"
@@ -31,7 +30,7 @@ static void judge(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
 static void name_ways(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
                       struct stepaf_map_way *way)
 {
-    bool direct = ctx->streams && ctx->streams->control && !stepaf_peer_relayed(ctx, peer->index);
+    bool direct = ctx->feature->reaches(peer);
 
     snprintf(way->name, sizeof(way->name), "%.*s%s", (int)(sizeof(way->name) - sizeof(BY_STREAMS)),
              peer->link->name, direct ? BY_STREAMS : "");

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wireup/advert.h"
-#include "gpu/bounce.h"
-#include "gpu/proxy.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +45,7 @@ static void pack_key(const struct stepaf_key *key, struct stepaf_pack *pack)
         n_segments++;
     stepaf_pack_u32(pack, n_segments + (key->landing != NULL));
     if (key->landing) /* who finds this one looks no further */
-        pack_segment(&key->landing->segment, pack);
+        pack_segment(key->landing, pack);
     for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next)
         pack_segment(stepaf_container_of(node, struct stepaf_segment, node), pack);
 }
@@ -136,7 +134,7 @@ void stepaf_declaration_pack(struct stepaf_ctx *ctx, stepaf_status_t status,
     }
     pack_keys(ctx, pack);
     pack_regions(ctx, pack);
-    stepaf_streams_pack(ctx, pack);
+    ctx->feature->pack(ctx, pack);
 }
 
 static void skip_counted(struct stepaf_unpack *unpack)

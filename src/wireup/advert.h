@@ -68,7 +68,7 @@ void stepaf_declaration_free(struct stepaf_declaration *declaration);
 /* Judge all @a n declarations: the same verdict on every rank. The sentence of @a own_rank's own
  * failure is as it said it. */
 stepaf_status_t stepaf_declarations_judge(const struct stepaf_declaration *declarations, int n,
-                                          int own_rank);
+                                          int own_rank, const struct stepaf_feature_ops *feature);
 
 /* Find a key; NULL: not declared. */
 const struct stepaf_declared_key *stepaf_declaration_key(

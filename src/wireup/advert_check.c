@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The verdict on what all ranks declare: every rank judges the same, and so comes to the same. */
-#include "gpu/stream_advert.h"
+#include "wireup/advert.h"
 
 static stepaf_status_t differ(const char *what, const struct stepaf_declaration *one,
                               const struct stepaf_declaration *other, uint64_t id, uint32_t a,
@@ -79,7 +79,7 @@ static stepaf_status_t judge_keys(const struct stepaf_declaration *declarations,
 }
 
 stepaf_status_t stepaf_declarations_judge(const struct stepaf_declaration *declarations, int n,
-                                          int own_rank)
+                                          int own_rank, const struct stepaf_feature_ops *feature)
 {
     uint32_t epoch = declarations[0].epoch;
     bool changed = epoch == 0, kinds_differ = false;
@@ -105,5 +105,5 @@ stepaf_status_t stepaf_declarations_judge(const struct stepaf_declaration *decla
     for (int r = 0; r < n; r++)
         if ((status = judge_keys(declarations, n, r, &kinds_differ)))
             return status;
-    return stepaf_told_judge(declarations, n, kinds_differ);
+    return feature->check(declarations, n, kinds_differ);
 }

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/bounce.h"
-#include "gpu/proxy.h"
 #include "map/map.h"
 #include "wireup/connect.h"
 
@@ -40,29 +38,12 @@ static stepaf_status_t let_pass(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
-    while (stepaf_relays_are_ahead(ctx))
+    while (ctx->feature->is_ahead(ctx))
         if (!stepaf_engine_advance(ctx, &waiter, deadline_ns))
             return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                     "streams have not come by what was enqueued for peers by way "
                                     "of the host");
     return STEPAF_OK;
-}
-
-/* The thread that relays must not wait for a GPU that waits for it, as it does where the host
- * copies from and to GPU memory. */
-static stepaf_status_t check_ways(const struct stepaf_ctx *ctx)
-{
-    bool any = false;
-
-    for (uint32_t i = 0; stepaf_has_relays(ctx) && i < ctx->plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        any = any || (plan && plan->on_gpu);
-    }
-    if (!any)
-        return STEPAF_OK;
-    return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
-                            "stream plans go by way of the host, and plans without streams have "
-                            "tensors in GPU memory: a context has one or the other");
 }
 
 /* Whether nothing is in flight that a new epoch would cut off. */
@@ -82,7 +63,7 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
                 return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                         "operation %u of plan %u is in flight", plan->ops[s].seq,
                                         i);
-        if (plan && plan->stream && stepaf_stream_busy(plan->stream))
+        if (plan && plan->stream && ctx->feature->plan_busy(plan))
             return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                     "an operation of stream plan %u is in flight", i);
         const struct stepaf_peer *holder = plan ? stepaf_plan_holder(plan) : NULL;
@@ -139,11 +120,7 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, int64_t deadline_ns)
     if (!status && !stepaf_is_attention(ctx))
         status = stepaf_key_allocate(ctx);
     if (!status)
-        status = stepaf_streams_prepare(ctx);
-    if (!status)
-        status = check_ways(ctx);
-    if (!status)
-        status = stepaf_stages_prepare(ctx);
+        status = ctx->feature->prepare(ctx);
     return status;
 }
 
@@ -238,7 +215,7 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own, int
         declarations[n_read].relays = ctx->ranks[n_read].relays;
     }
     if (!status)
-        status = stepaf_declarations_judge(declarations, size, ctx->boot.rank);
+        status = stepaf_declarations_judge(declarations, size, ctx->boot.rank, ctx->feature);
     if (status == STEPAF_ERR_NO_MEMORY && !has_failed(declarations, n_read)) /* here alone */
         *met_p = false;
     if (own && !strcmp(stepaf_last_error()->text, own_error.text))
@@ -347,7 +324,7 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
         stepaf_mirrors_free(&ctx->peers[p]);
     status = stepaf_peers_connect(ctx, declarations, deadline_ns);
     if (!status)
-        status = stepaf_streams_join(ctx, declarations);
+        status = ctx->feature->join(ctx, declarations);
     status = stepaf_ranks_meet(ctx, declarations, status, deadline_ns);
     if (status) {
         for (uint32_t p = 0; p < ctx->n_peers; p++)
@@ -358,13 +335,13 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
     status = handshake(ctx, deadline_ns);
     if (!status && (ctx->streams || ctx->withdrawn))
         status = stepaf_regions_settle(ctx, deadline_ns);
-    stepaf_streams_settle(ctx);
+    ctx->feature->retire(ctx);
     if (!status)
         stepaf_keys_forget(ctx);
     if (!status)
         stepaf_transports_trim(ctx);
     if (!status)
-        stepaf_stages_settle(ctx);
+        ctx->feature->ready(ctx);
     if (!status)
         status = stepaf_clock_sync(ctx, deadline_ns);
     if (!status && ctx->epoch == 1 && ctx->env.print_map)
@@ -402,7 +379,7 @@ stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx)
     if (status) {
         if (!stepaf_is_attention(ctx))
             stepaf_key_allocate_undo(ctx);
-        stepaf_streams_undo(ctx);
+        ctx->feature->undo(ctx);
         if (!met || status == STEPAF_ERR_TIMEOUT || status == STEPAF_ERR_PEER_LOST)
             break_up(ctx);
         for (uint32_t p = 0; p < ctx->n_peers && !met; p++) /* they may have met */

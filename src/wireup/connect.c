@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "gpu/bounce.h"
+#include "core/core.h"
 
 enum { WAIT_POLLS = 128 }; /* a few microseconds */
 
@@ -307,7 +307,7 @@ static void note_gpu(struct stepaf_peer *peer)
 {
     char text[STEPAF_REASON_MAX];
 
-    stepaf_stage_describe(peer, text);
+    peer->ctx->feature->describe(peer, text);
     if (text[0] && !strstr(peer->refused, "GPU memory: "))
         note(peer->refused, "GPU memory", text);
 }

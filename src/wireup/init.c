@@ -232,7 +232,8 @@ static stepaf_status_t open_peers(struct stepaf_ctx *ctx)
 }
 
 stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
-                                stepaf_status_t own, struct stepaf_ctx **ctx_p)
+                                const struct stepaf_feature_ops *feature, stepaf_status_t own,
+                                struct stepaf_ctx **ctx_p)
 {
     static const stepaf_params_t no_params;
     struct own_view view = {.said = STEPAF_ROLE_AUTO};
@@ -247,6 +248,7 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     if (!ctx)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
     ctx->boot = *boot;
+    ctx->feature = feature;
     ctx->up.deliver = stepaf_engine_deliver;
     ctx->up.lost = stepaf_engine_lost;
     ctx->up.resolve = stepaf_region_resolve;

@@ -3,6 +3,7 @@
  * edits, or, if it is above 127, the blob itself. Malformed it is refused as a whole; else all that
  * is in it can be used, and every rank comes to the same verdict. */
 #include "edit.h"
+#include "gpu/feature.h"
 #include "world.h"
 
 static struct stepaf_pack valid[RANKS];
@@ -71,10 +72,10 @@ static stepaf_status_t judge_with(const struct stepaf_declaration *it, int at)
     struct stepaf_declaration all[RANKS] = {declared[0], declared[1], declared[2]};
 
     all[at] = *it;
-    stepaf_status_t verdict = stepaf_declarations_judge(all, RANKS, 0);
+    stepaf_status_t verdict = stepaf_declarations_judge(all, RANKS, 0, &stepaf_gpu_feature);
     FUZZ_CHECK(stepaf_status_from((uint32_t)verdict) == verdict);
     for (int r = 1; r < RANKS; r++)
-        FUZZ_CHECK(stepaf_declarations_judge(all, RANKS, r) == verdict);
+        FUZZ_CHECK(stepaf_declarations_judge(all, RANKS, r, &stepaf_gpu_feature) == verdict);
     return verdict;
 }
 

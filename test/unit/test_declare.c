@@ -2,6 +2,7 @@
 /* The commit's blobs: written and read, and damaged in every way. */
 #include <stdlib.h>
 
+#include "gpu/feature.h"
 #include "unit.h"
 #include "world.h"
 
@@ -149,9 +150,9 @@ static void use(const struct stepaf_declaration *it, const struct stepaf_declara
             (void)stepaf_declaration_slice(it, it->keys[i].id, rank, &region, &offset);
         (void)stepaf_declaration_slice(it, it->keys[i].id, UINT32_MAX, &region, &offset);
     }
-    stepaf_status_t verdict = stepaf_declarations_judge(all, RANKS, 0);
+    stepaf_status_t verdict = stepaf_declarations_judge(all, RANKS, 0, &stepaf_gpu_feature);
     for (int r = 1; r < RANKS; r++)
-        CU_ASSERT_EQUAL(stepaf_declarations_judge(all, RANKS, r), verdict);
+        CU_ASSERT_EQUAL(stepaf_declarations_judge(all, RANKS, r, &stepaf_gpu_feature), verdict);
     CU_ASSERT(verdict <= STEPAF_OK);
 }
 

@@ -49,7 +49,7 @@ static void a_slot_is_free_when_the_hosts_wait_is_over(void)
         CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches);
         cuda_fake.busy = false;
         CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_OK);
-        CU_ASSERT_EQUAL(stream_job.job->ctx->n_stream_requests, 0);
+        CU_ASSERT_EQUAL(stream_job.job->ctx->n_polled, 0);
         CU_ASSERT_EQUAL(stepaf_test(second), STEPAF_OK);
         CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
         stream_job_end();

@@ -2,6 +2,7 @@
 /* The commit's verdict: what ranks may declare differently, and that all come to the same. */
 #include <stdlib.h>
 
+#include "gpu/feature.h"
 #include "unit.h"
 #include "world.h"
 
@@ -24,7 +25,7 @@ static stepaf_status_t judge_some(struct world *world, const stepaf_status_t *fa
                    &declarations[r]);
     }
     for (int r = 0; r < RANKS; r++) {
-        verdicts[r] = stepaf_declarations_judge(declarations, RANKS, r);
+        verdicts[r] = stepaf_declarations_judge(declarations, RANKS, r, &stepaf_gpu_feature);
         strcpy(texts[r], verdicts[r] ? stepaf_last_error()->text : "");
         CU_ASSERT_EQUAL(verdicts[r], verdicts[0]);
         if (failing[r] && failing[r] == verdicts[r])

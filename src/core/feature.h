@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a kind of plan, or a kind of memory, adds to the host's path: the only way from core/ and
+ * wireup/ up to it. gpu/ is the one there is: plans on streams, and GPU memory in plans that the host
+ * starts. The host's path asks one flag of a plan, a remote plan or a post before it calls one of
+ * these, and where that is not set pays no more for them.
+ *
+ * All operations are there. The context's lock is held, unless it says otherwise. */
+#ifndef STEPAF_CORE_FEATURE_H
+#define STEPAF_CORE_FEATURE_H
+
+#include "base/error.h"
+#include "base/pack.h"
+
+struct stepaf_batch_obj;
+struct stepaf_ctx;
+struct stepaf_declaration;
+struct stepaf_key;
+struct stepaf_mirror;
+struct stepaf_op;
+struct stepaf_peer;
+struct stepaf_plan_obj;
+struct stepaf_post;
+struct stepaf_region;
+
+struct stepaf_feature_ops {
+    /* ---- the context ---- */
+
+    /* Advance what ctx->n_polled counts; return how much happened. */
+    unsigned (*progress)(struct stepaf_ctx *ctx);
+    void (*peer_lost)(struct stepaf_peer *peer);
+    /* Whether streams have yet to pass what was enqueued for the proxy: until then, nothing may wait
+     * for the GPU. */
+    bool (*is_ahead)(const struct stepaf_ctx *ctx);
+    /* For the map: how a peer's link carries GPU memory, or ""; whether streams write straight into
+     * the peer's GPU memory. */
+    void (*describe)(const struct stepaf_peer *peer, char *text);
+    bool (*reaches)(const struct stepaf_peer *peer);
+    /* The context ends: once the transports are closed; and once its memory is gone. */
+    void (*free)(struct stepaf_ctx *ctx);
+    void (*close)(struct stepaf_ctx *ctx);
+
+    /* ---- the commit, in this order ---- */
+
+    /* Make what peers are to be told of; a failure is told instead. */
+    stepaf_status_t (*prepare)(struct stepaf_ctx *ctx);
+    void (*pack)(const struct stepaf_ctx *ctx, struct stepaf_pack *pack);
+    /* Check what all ranks have told, by the same rules everywhere. @a kinds_differ: keys are of
+     * several kinds of memory. */
+    stepaf_status_t (*check)(const struct stepaf_declaration *declarations, int n,
+                             bool kinds_differ);
+    /* The commit was refused: what was in force stays so. */
+    void (*undo)(struct stepaf_ctx *ctx);
+    /* Peers are connected: map what they have told. */
+    stepaf_status_t (*join)(struct stepaf_ctx *ctx, const struct stepaf_declaration *declarations);
+    /* All peers are ready: free what the epoch before has used. */
+    void (*retire)(struct stepaf_ctx *ctx);
+    /* The links are what they will be: free what none of them needs. */
+    void (*ready)(struct stepaf_ctx *ctx);
+
+    /* ---- plans on streams ---- */
+
+    stepaf_status_t (*plan_make)(struct stepaf_plan_obj *plan, uint32_t flags);
+    bool (*plan_busy)(const struct stepaf_plan_obj *plan);
+    /* The plan is idle as the host sees it, and ends: STEPAF_ERR_STATE: not yet. announced: peers know
+     * it. */
+    stepaf_status_t (*plan_end)(struct stepaf_plan_obj *plan);
+    void (*plan_free)(struct stepaf_plan_obj *plan);
+    /* FFN: where a stream plan receives @a key from @a peer through the host; NULL: nowhere. */
+    uint8_t *(*recv_place)(const struct stepaf_key *key, const struct stepaf_peer *peer);
+    /* FFN: a peer's plan whose keys are received there is complete; it goes; a batch of it is here. */
+    void (*bind)(struct stepaf_mirror *mirror);
+    void (*unbind)(struct stepaf_mirror *mirror);
+    void (*arrived)(struct stepaf_batch_obj *batch);
+
+    /* ---- GPU memory in plans of the host's ---- */
+
+    void (*region_dropped)(struct stepaf_ctx *ctx, struct stepaf_region *region);
+    /* Begin to copy out of GPU memory what is sent, and record the end of that by an event. Never
+     * waits. op->staged, *staged_p: there was something. @a tensors: NULL, those that are planned. */
+    stepaf_status_t (*op_source)(struct stepaf_op *op, const stepaf_tensor_t *tensors, int n);
+    stepaf_status_t (*batch_source)(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
+                                    int n, bool *staged_p);
+    /* Have those posts queued that send something copied, until @a event has passed; whether it has,
+     * for one of these. */
+    void (*gate)(struct stepaf_post *const *posts, unsigned n, void *event);
+    bool (*gate_open)(struct stepaf_peer *peer, struct stepaf_post *post);
+    /* Bring what has arrived to the GPU. False: the GPU has failed, and the peer is lost by that. */
+    bool (*op_landed)(const struct stepaf_op *op, struct stepaf_peer *peer);
+    bool (*batch_landed)(const struct stepaf_batch_obj *batch);
+};
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gpu/ as the host's path sees it. */
+#include "gpu/feature.h"
+
+#include "gpu/bounce.h"
+#include "gpu/proxy.h"
+#include "gpu/stream_advert.h"
+#include "gpu/stream_any.h"
+
+static unsigned progress(struct stepaf_ctx *ctx)
+{
+    return stepaf_relays_progress(ctx) + stepaf_streams_progress(ctx);
+}
+
+static void peer_lost(struct stepaf_peer *peer)
+{
+    if (peer->ctx->streams)
+        stepaf_streams_peer_lost(peer);
+}
+
+static bool reaches(const struct stepaf_peer *peer)
+{
+    const struct stepaf_ctx *ctx = peer->ctx;
+
+    return ctx->streams && ctx->streams->control && !stepaf_peer_relayed(ctx, peer->index);
+}
+
+static void close_all(struct stepaf_ctx *ctx)
+{
+    if (ctx->stage_stream)
+        stepaf_gpu_stream_destroy(ctx->gpu, ctx->stage_stream);
+}
+
+/* The thread that relays must not wait for a GPU that waits for it, as it does where the host
+ * copies from and to GPU memory. */
+static stepaf_status_t check_ways(const struct stepaf_ctx *ctx)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; stepaf_has_relays(ctx) && i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        any = any || (plan && plan->on_gpu);
+    }
+    if (!any)
+        return STEPAF_OK;
+    return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
+                            "stream plans go by way of the host, and plans without streams have "
+                            "tensors in GPU memory: a context has one or the other");
+}
+
+static stepaf_status_t prepare(struct stepaf_ctx *ctx)
+{
+    stepaf_status_t status = stepaf_streams_prepare(ctx);
+
+    if (!status)
+        status = check_ways(ctx);
+    return status ? status : stepaf_stages_prepare(ctx);
+}
+
+static stepaf_status_t plan_make(struct stepaf_plan_obj *plan, uint32_t flags)
+{
+    stepaf_status_t status = stepaf_stream_make(plan);
+
+    return status || !(flags & STEPAF_PLAN_ANY) ? status : stepaf_any_make(plan->stream);
+}
+
+static bool plan_busy(const struct stepaf_plan_obj *plan)
+{
+    return stepaf_stream_busy(plan->stream);
+}
+
+static stepaf_status_t plan_end(struct stepaf_plan_obj *plan)
+{
+    return stepaf_relay_end_plan(plan->stream);
+}
+
+static void plan_free(struct stepaf_plan_obj *plan)
+{
+    if (plan->stream)
+        stepaf_stream_free(plan->stream);
+    if (plan->relay)
+        plan->relay->twin = NULL;
+}
+
+const struct stepaf_feature_ops stepaf_gpu_feature = {
+    .progress = progress,
+    .peer_lost = peer_lost,
+    .is_ahead = stepaf_relays_are_ahead,
+    .describe = stepaf_stage_describe,
+    .reaches = reaches,
+    .free = stepaf_streams_free,
+    .close = close_all,
+    .prepare = prepare,
+    .pack = stepaf_streams_pack,
+    .check = stepaf_told_judge,
+    .undo = stepaf_streams_undo,
+    .join = stepaf_streams_join,
+    .retire = stepaf_streams_settle,
+    .ready = stepaf_stages_settle,
+    .plan_make = plan_make,
+    .plan_busy = plan_busy,
+    .plan_end = plan_end,
+    .plan_free = plan_free,
+    .recv_place = stepaf_relay_landing,
+    .bind = stepaf_relay_bind,
+    .unbind = stepaf_relay_unbind,
+    .arrived = stepaf_relay_arrived,
+    .region_dropped = stepaf_stage_free,
+    .op_source = stepaf_stage_start,
+    .batch_source = stepaf_stage_answer,
+    .gate = stepaf_stage_gate,
+    .gate_open = stepaf_stage_copied,
+    .op_landed = stepaf_stage_pulled,
+    .batch_landed = stepaf_stage_batch,
+};
