@@ -18,12 +18,10 @@ STR(SPLIT, split, "", ANY_TEXT,
     "roles of all ranks, in rank order; the side that is left out takes the rest; per-node: counts "
     "of each node; interleave deals them out evenly; a map file has one 'attention' or 'ffn' a "
     "line")
-ENUM(MESH, mesh, "full", "full|lane", 1,
-     "who talks to whom: full: every attention rank with every FFN rank; lane: attention rank i "
-     "with the FFN ranks f for which i and f, modulo STEPAF_LANES, are the same")
-INT(LANES, lanes, 0, 0, 16777216, ANY_VALUE, "lanes", 1,
-    "number of lanes, with STEPAF_MESH=lane only and at most the ranks of each role; 0: the "
-    "greatest common divisor of the two roles' numbers of ranks")
+INT(INIT_TIMEOUT_US, init_timeout_us, 60000000, 1000, 3600000000, ANY_VALUE, "us", 0,
+    "deadline of stepaf_init")
+INT(COMMIT_TIMEOUT_US, commit_timeout_us, 60000000, 1000, 3600000000, ANY_VALUE, "us", 0,
+    "deadline of stepaf_commit")
 ENUM(
     BOOT, boot, "auto", "mpi|pmix|local|auto", 1,
     "bootstrap where a program leaves the choice: local: processes of this machine, started one by "
@@ -37,12 +35,14 @@ INT(LOCAL_RANK, local_rank, 0, 0, 1023, ANY_VALUE, "", 0,
 STR(LOCAL_JOB, local_job, "", NAME,
     "name of at most 64 letters, digits, dots, dashes and underscores", 0,
     "tells such jobs of one user apart; of those without a name one can start at a time")
+ENUM(MESH, mesh, "full", "full|lane", 1,
+     "who talks to whom: full: every attention rank with every FFN rank; lane: attention rank i "
+     "with the FFN ranks f for which i and f, modulo STEPAF_LANES, are the same")
+INT(LANES, lanes, 0, 0, 16777216, ANY_VALUE, "lanes", 1,
+    "number of lanes, with STEPAF_MESH=lane only and at most the ranks of each role; 0: the "
+    "greatest common divisor of the two roles' numbers of ranks")
 INT(TIMEOUT_US, timeout_us, 10000000, 1, 3600000000, ANY_VALUE, "us", 0,
     "deadline of waits whose timeout is STEPAF_TIMEOUT_DEFAULT")
-INT(INIT_TIMEOUT_US, init_timeout_us, 60000000, 1000, 3600000000, ANY_VALUE, "us", 0,
-    "deadline of stepaf_init")
-INT(COMMIT_TIMEOUT_US, commit_timeout_us, 60000000, 1000, 3600000000, ANY_VALUE, "us", 0,
-    "deadline of stepaf_commit")
 INT(DEPTH, depth, 1, 1, 32, ANY_VALUE, "buffers", 1, "depth of keys that do not say theirs")
 ENUM(PROGRESS, progress, "inline", "inline|thread", 0,
      "who makes operations advance: the waiting thread, or a thread of the library's")
@@ -55,8 +55,18 @@ INT(SPIN_US, spin_us, 200, 0, 1000000, ANY_VALUE, "us", 0,
     "how long a waiting thread spins before it yields, where ranks do not outnumber cores")
 INT(SLEEP_AFTER_US, sleep_after_us, 20000, 0, 3600000000, ANY_VALUE, "us", 0,
     "how long a waiting thread yields before it sleeps between polls")
+ENUM(TRACE, trace, "on", "on|off", 0, "stamp every operation into the trace ring")
+INT(TRACE_RECORDS, trace_records, 4096, 16, 16777216, POWER_OF_TWO, "records", 0,
+    "size of the trace ring; 32 bytes each")
+ENUM(CLOCK, clock, "auto", "auto|ping", 1,
+     "common clock of traces: auto: nodes' own where ranks share one, else estimated by pings at "
+     "commit; ping: always estimate")
 STR(TRANSPORTS, transports, "", NAMES, "list such as shm,verbs,tcp", 1,
     "transports that may be used; empty: all that can be")
+STR(NET_IF, net_if, "", NETWORK, "interface, or subnet such as 10.1.0.0/16 or fd00::/64", 0,
+    "where to reach ranks on other nodes; empty: over any interface, by the routes to them")
+STR(NET_PORTS, net_ports, "", PORTS, "port, or first-last", 0,
+    "ports that FFN ranks may listen on during commit; empty: any that is free")
 ENUM(SHM_CMA, shm_cma, "auto", "auto|on|off", 0,
      "cross-memory attach for registered memory of a peer on the node: auto: where the kernel "
      "permits it; on: fail where it does not; off: through a ring")
@@ -64,24 +74,6 @@ INT(SHM_RING_SLOTS, shm_ring_slots, 16, 4, 1024, POWER_OF_TWO, "slots", 1,
     "notifications that a peer may be behind; 64 bytes each")
 INT(SHM_FRAGMENT_BYTES, shm_fragment_bytes, 32768, 4096, 1048576, MULTIPLE_OF_4096, "bytes", 1,
     "size of a ring's staging fragment, where cross-memory attach is not permitted")
-STR(NET_IF, net_if, "", NETWORK, "interface, or subnet such as 10.1.0.0/16 or fd00::/64", 0,
-    "where to reach ranks on other nodes; empty: over any interface, by the routes to them")
-STR(NET_PORTS, net_ports, "", PORTS, "port, or first-last", 0,
-    "ports that FFN ranks may listen on during commit; empty: any that is free")
-INT(TCP_CONNECTIONS, tcp_connections, 1, 1, 8, ANY_VALUE, "connections", 1,
-    "TCP connections between two ranks; large tensors are divided among them")
-INT(TCP_STRIPE_BYTES, tcp_stripe_bytes, 262144, 65536, 1073741824, ANY_VALUE, "bytes", 0,
-    "size from which on a tensor is divided, where there are several connections")
-ENUM(TCP_ZEROCOPY, tcp_zerocopy, "auto", "auto|on|off", 0,
-     "send large tensors without a copy: auto: unless the kernel says that it has copied all the "
-     "same")
-INT(TCP_ZEROCOPY_BYTES, tcp_zerocopy_bytes, 131072, 4096, 1073741824, ANY_VALUE, "bytes", 0,
-    "size from which on a tensor is sent without a copy")
-INT(TCP_CONNECT_US, tcp_connect_us, 3000000, 1000, 3600000000, ANY_VALUE, "us", 0,
-    "how long to try one address of a peer before the next one")
-INT(TCP_PEER_TIMEOUT_US, tcp_peer_timeout_us, 10000000, 1000000, 3600000000, ANY_VALUE, "us", 0,
-    "how long a peer's host may be silent, without an answer of its TCP, before the peer is lost; "
-    "on an idle connection 4 s at least")
 STR(NET_DEVICES, net_devices, "", ANY_TEXT, "list of device[:port], such as mlx5_0,mlx5_1:2", 0,
     "RDMA devices, each of them a rail; empty: the nearest one that has an active port")
 ENUM(VERBS_CONNECT, verbs_connect, "auto", "auto|oob|cm", 1,
@@ -122,6 +114,20 @@ INT(VERBS_TIMEOUT, verbs_timeout, 14, 1, 31, ANY_VALUE, "exponent", 0,
 INT(VERBS_PEER_TIMEOUT_US, verbs_peer_timeout_us, 5000000, 1000, 3600000000, ANY_VALUE, "us", 0,
     "how long a peer's device may acknowledge nothing, whatever the device's own retries, before "
     "the peer is lost")
+INT(TCP_CONNECTIONS, tcp_connections, 1, 1, 8, ANY_VALUE, "connections", 1,
+    "TCP connections between two ranks; large tensors are divided among them")
+INT(TCP_STRIPE_BYTES, tcp_stripe_bytes, 262144, 65536, 1073741824, ANY_VALUE, "bytes", 0,
+    "size from which on a tensor is divided, where there are several connections")
+ENUM(TCP_ZEROCOPY, tcp_zerocopy, "auto", "auto|on|off", 0,
+     "send large tensors without a copy: auto: unless the kernel says that it has copied all the "
+     "same")
+INT(TCP_ZEROCOPY_BYTES, tcp_zerocopy_bytes, 131072, 4096, 1073741824, ANY_VALUE, "bytes", 0,
+    "size from which on a tensor is sent without a copy")
+INT(TCP_CONNECT_US, tcp_connect_us, 3000000, 1000, 3600000000, ANY_VALUE, "us", 0,
+    "how long to try one address of a peer before the next one")
+INT(TCP_PEER_TIMEOUT_US, tcp_peer_timeout_us, 10000000, 1000000, 3600000000, ANY_VALUE, "us", 0,
+    "how long a peer's host may be silent, without an answer of its TCP, before the peer is lost; "
+    "on an idle connection 4 s at least")
 ENUM(CUDA_ENGINE, cuda_engine, "auto", "auto|sm|ce", 0,
      "what carries tensors of stream plans from GPU to GPU: sm: kernels of the library's; ce: the "
      "GPU's copy engines, which leave the multiprocessors alone, and are the safer choice where "
@@ -137,12 +143,6 @@ ENUM(
     "from other nodes, and ranks that have no GPU. Takes STEPAF_PROGRESS=thread")
 INT(STREAM_TIMEOUT_US, stream_timeout_us, 10000000, 0, 3600000000, ANY_VALUE, "us", 0,
     "how long a stream waits for its peers before the plan fails; 0: until they come or are lost")
-ENUM(TRACE, trace, "on", "on|off", 0, "stamp every operation into the trace ring")
-INT(TRACE_RECORDS, trace_records, 4096, 16, 16777216, POWER_OF_TWO, "records", 0,
-    "size of the trace ring; 32 bytes each")
-ENUM(CLOCK, clock, "auto", "auto|ping", 1,
-     "common clock of traces: auto: nodes' own where ranks share one, else estimated by pings at "
-     "commit; ping: always estimate")
 ENUM(PRINT_MAP, print_map, "0", "0|1", 1,
      "1: at the end of the first commit, world rank 0 prints where the ranks are and which "
      "transport connects each pair; takes one exchange more")
