@@ -8,7 +8,7 @@
 
 #include <stepaf/status.h>
 
-#include "base/env.h"
+#include "settings/settings.h"
 
 /* The settings. One with a bad value has its default, and the sentence about it. */
 struct info_env {

@@ -38,7 +38,7 @@ static void put_setting(const struct stepaf_env_info *info)
 void info_man(void)
 {
     fputs(".\\\" SPDX-License-Identifier: Apache-2.0\n"
-          ".\\\" Made by stepaf_info \\-\\-man from src/base/env_def.h; do not edit.\n"
+          ".\\\" Made by stepaf_info \\-\\-man from the settings.def files of src/; do not edit.\n"
           ".TH STEPAF_SETTINGS 7 \"\" stepaf \"Stepaf manual\"\n"
           ".SH NAME\n"
           "stepaf_settings \\- environment variables that libstepaf reads\n"

@@ -33,7 +33,7 @@ static stepaf_status_t init_chosen(const struct stepaf_env *env, const stepaf_pa
                                 "nothing has launched this process: start it by mpirun, "
                                 "srun --mpi=pmix or stepaf-run, set STEPAF_LOCAL_SIZE and "
                                 "STEPAF_LOCAL_RANK, or give stepaf_init a bootstrap");
-    if (choice == STEPAF_ENV_BOOT_LOCAL)
+    if (choice == STEPAF_ENV_BOOT_local)
         return init_local(env, params, ctx_p);
     stepaf_status_t status = stepaf_boot_load(choice, &init);
     return status ? status : init(params, ctx_p);

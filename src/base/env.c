@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading settings: the only file that looks at the environment. */
-#define _GNU_SOURCE 1 /* environ */
-
 #include "base/env.h"
 
+#include <inttypes.h>
 #include <limits.h>
-#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/env_table.h"
 #include "base/error.h"
-#include "base/log.h"
-
-static const char prefix[] = "STEPAF_";
 
 enum {
     VALUE_MAX = PATH_MAX, /* longest text that is taken */
@@ -65,6 +58,18 @@ static stepaf_status_t parse_int(const struct stepaf_env_row *row, const char *v
     return STEPAF_OK;
 }
 
+const char *stepaf_env_word(const char *words, int index, size_t *bytes_p)
+{
+    for (; index > 0; index--) {
+        words = strchr(words, '|');
+        if (!words)
+            return NULL;
+        words++;
+    }
+    *bytes_p = strcspn(words, "|");
+    return words;
+}
+
 static stepaf_status_t parse_enum(const struct stepaf_env_row *row, const char *value, int *field)
 {
     const char *word;
@@ -94,10 +99,9 @@ static stepaf_status_t parse_str(const struct stepaf_env_row *row, const char *v
     return STEPAF_OK;
 }
 
-static stepaf_status_t parse(struct stepaf_env *env, const struct stepaf_env_row *row,
-                             const char *value)
+stepaf_status_t stepaf_env_row_parse(const struct stepaf_env_row *row, const char *value,
+                                     void *field)
 {
-    void *field = stepaf_env_field(env, row);
     switch (row->kind) {
     case STEPAF_ENV_KIND_INT:
         return parse_int(row, value, field);
@@ -109,99 +113,22 @@ static stepaf_status_t parse(struct stepaf_env *env, const struct stepaf_env_row
     return parse_str(row, value, field);
 }
 
-stepaf_status_t stepaf_env_load_from(struct stepaf_env *env_p, stepaf_env_get_t get, void *arg)
+void stepaf_env_row_format(const struct stepaf_env_row *row, const void *field, char *text,
+                           size_t capacity)
 {
-    struct stepaf_env env = {0};
-    for (int i = 0; i < STEPAF_ENV_COUNT; i++) {
-        const struct stepaf_env_row *row = &stepaf_env_table[i];
-        const char *value = get(row->info.name, arg);
-        env.from_environment[i] = value != NULL;
-        stepaf_status_t status = parse(&env, row, value ? value : row->info.fallback);
-        if (status != STEPAF_OK) {
-            stepaf_env_free(&env);
-            return status;
-        }
+    size_t bytes = 0;
+
+    switch (row->kind) {
+    case STEPAF_ENV_KIND_INT:
+        snprintf(text, capacity, "%" PRId64, *(const int64_t *)field);
+        break;
+    case STEPAF_ENV_KIND_ENUM: {
+        const char *word = stepaf_env_word(row->info.syntax, *(const int *)field, &bytes);
+        snprintf(text, capacity, "%.*s", (int)bytes, word ? word : "?");
+        break;
     }
-    *env_p = env;
-    return STEPAF_OK;
-}
-
-void stepaf_env_free(struct stepaf_env *env)
-{
-    for (int i = 0; i < STEPAF_ENV_COUNT; i++) {
-        const struct stepaf_env_row *row = &stepaf_env_table[i];
-        if (row->kind != STEPAF_ENV_KIND_STR)
-            continue;
-        char **field = stepaf_env_field(env, row);
-        free(*field);
-        *field = NULL;
+    case STEPAF_ENV_KIND_STR:
+        snprintf(text, capacity, "%s", *(char *const *)field);
+        break;
     }
-}
-
-static int is_known(const char *variable, size_t name_bytes)
-{
-    for (int i = 0; i < STEPAF_ENV_COUNT; i++) {
-        const char *name = stepaf_env_table[i].info.name;
-        if (strlen(name) == name_bytes && memcmp(name, variable, name_bytes) == 0)
-            return 1;
-    }
-    return 0;
-}
-
-/* A misspelled name would otherwise go unnoticed. */
-static void warn_of_unknown_variables(void)
-{
-    static atomic_flag warned = ATOMIC_FLAG_INIT;
-    if (atomic_flag_test_and_set(&warned))
-        return;
-    for (char **variable = environ; variable && *variable; variable++) {
-        size_t name_bytes = strcspn(*variable, "=");
-        if (strncmp(*variable, prefix, sizeof prefix - 1) == 0 && !is_known(*variable, name_bytes))
-            stepaf_log_warn("%.*s is not a setting of this library; stepaf_info -f lists them",
-                            (int)(name_bytes < SHOWN_MAX ? name_bytes : SHOWN_MAX), *variable);
-    }
-}
-
-static const char *get_from_process(const char *name, void *arg)
-{
-    (void)arg;
-    return getenv(name);
-}
-
-stepaf_status_t stepaf_env_load(struct stepaf_env *env_p)
-{
-    stepaf_status_t status = stepaf_env_load_from(env_p, get_from_process, NULL);
-    if (status != STEPAF_OK)
-        return status;
-    stepaf_log_configure((stepaf_log_level_t)env_p->log_level, env_p->log_file);
-    warn_of_unknown_variables();
-    return STEPAF_OK;
-}
-
-static const char *get_boot_from_process(const char *name, void *arg)
-{
-    static const int wanted[] = {STEPAF_ENV_BOOT, STEPAF_ENV_LOCAL_SIZE, STEPAF_ENV_LOCAL_RANK,
-                                 STEPAF_ENV_LOCAL_JOB};
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        if (strcmp(name, stepaf_env_table[wanted[i]].info.name) == 0)
-            return get_from_process(name, arg);
-    return NULL;
-}
-
-stepaf_status_t stepaf_env_load_boot(struct stepaf_env *env_p)
-{
-    return stepaf_env_load_from(env_p, get_boot_from_process, NULL);
-}
-
-int64_t stepaf_env_init_timeout_us(void)
-{
-    const struct stepaf_env_row *row = &stepaf_env_table[STEPAF_ENV_INIT_TIMEOUT_US];
-    const char *value = getenv(row->info.name);
-    stepaf_error_t kept = *stepaf_last_error();
-    int64_t timeout_us = 0;
-
-    (void)parse_int(row, row->info.fallback, &timeout_us);
-    if (value && parse_int(row, value, &timeout_us) != STEPAF_OK)
-        (void)stepaf_error_raise(&kept);
-    return timeout_us;
 }

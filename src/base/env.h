@@ -1,89 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Settings: read from the environment once per context, here and nowhere else. */
+/* What a setting is, and how its value is read and shown. Which settings there are, settings/ says. */
 #ifndef STEPAF_BASE_ENV_H
 #define STEPAF_BASE_ENV_H
 
-#include <stdio.h>
-
 #include <stepaf/types.h>
 
-/* Index of each setting in the table. */
-enum stepaf_env_index {
-#define INT(NAME, ...) STEPAF_ENV_##NAME,
-#define ENUM(NAME, ...) STEPAF_ENV_##NAME,
-#define STR(NAME, ...) STEPAF_ENV_##NAME,
-#include "base/env_def.h"
-#undef INT
-#undef ENUM
-#undef STR
-    STEPAF_ENV_COUNT
+#include "base/env_text.h"
+
+enum stepaf_env_kind { STEPAF_ENV_KIND_INT, STEPAF_ENV_KIND_ENUM, STEPAF_ENV_KIND_STR };
+
+/* What an integer has to be beyond its bounds. */
+enum stepaf_env_rule {
+    STEPAF_ENV_RULE_ANY_VALUE,
+    STEPAF_ENV_RULE_POWER_OF_TWO,
+    STEPAF_ENV_RULE_MULTIPLE_OF_4096
 };
 
-/* Values in force. Strings are owned by the struct. */
-struct stepaf_env {
-#define INT(NAME, field, ...) int64_t field;
-#define ENUM(NAME, field, ...) int field;
-#define STR(NAME, field, ...) char *field;
-#include "base/env_def.h"
-#undef INT
-#undef ENUM
-#undef STR
-    uint8_t from_environment[STEPAF_ENV_COUNT];
-};
-
-/* Words of the ENUM settings, in table order. */
-enum { STEPAF_ENV_ROLE_ATTENTION, STEPAF_ENV_ROLE_FFN, STEPAF_ENV_ROLE_AUTO };
-enum { STEPAF_ENV_MESH_FULL, STEPAF_ENV_MESH_LANE };
-enum {
-    STEPAF_ENV_BACKOFF_AUTO,
-    STEPAF_ENV_BACKOFF_SPIN,
-    STEPAF_ENV_BACKOFF_YIELD,
-    STEPAF_ENV_BACKOFF_SLEEP
-};
-enum { STEPAF_ENV_BOOT_MPI, STEPAF_ENV_BOOT_PMIX, STEPAF_ENV_BOOT_LOCAL, STEPAF_ENV_BOOT_AUTO };
-enum { STEPAF_ENV_CMA_AUTO, STEPAF_ENV_CMA_ON, STEPAF_ENV_CMA_OFF };
-enum { STEPAF_ENV_ZEROCOPY_AUTO, STEPAF_ENV_ZEROCOPY_ON, STEPAF_ENV_ZEROCOPY_OFF };
-enum { STEPAF_ENV_NOTIFY_AUTO, STEPAF_ENV_NOTIFY_IMM, STEPAF_ENV_NOTIFY_SEND };
-enum { STEPAF_ENV_SLEEP_POLL, STEPAF_ENV_SLEEP_EVENT };
-enum { STEPAF_ENV_CONNECT_AUTO, STEPAF_ENV_CONNECT_OOB, STEPAF_ENV_CONNECT_CM };
-enum { STEPAF_ENV_ORDER_RELAXED, STEPAF_ENV_ORDER_STRICT };
-enum { STEPAF_ENV_GPU_AUTO, STEPAF_ENV_GPU_DMABUF, STEPAF_ENV_GPU_PEERMEM, STEPAF_ENV_GPU_STAGED };
-enum { STEPAF_ENV_LAG_AUTO, STEPAF_ENV_LAG_1, STEPAF_ENV_LAG_2, STEPAF_ENV_LAG_OFF };
-enum { STEPAF_ENV_ENGINE_AUTO, STEPAF_ENV_ENGINE_SM, STEPAF_ENV_ENGINE_CE };
-enum { STEPAF_ENV_RELAY_AUTO, STEPAF_ENV_RELAY_ALWAYS };
-enum { STEPAF_ENV_TRACE_ON, STEPAF_ENV_TRACE_OFF };
-enum { STEPAF_ENV_CLOCK_AUTO, STEPAF_ENV_CLOCK_PING };
-
-/* How the parser gets a variable: getenv, or a fake in tests. */
-typedef const char *(*stepaf_env_get_t)(const char *name, void *arg);
-
-/* Fill *env_p from the process's environment. A bad value is STEPAF_ERR_SETTING, its sentence
- * naming variable, value and syntax; nothing is left allocated and *env_p is unchanged. Configures
- * the log by what it has read, then logs a warning for each unknown STEPAF_* variable, once per
- * process. */
-stepaf_status_t stepaf_env_load(struct stepaf_env *env_p);
-
-/* Only the settings that say which bootstrap; all others have their defaults. Those are judged when
- * the other ranks can be told. Warns about nothing, and leaves the log alone. */
-stepaf_status_t stepaf_env_load_boot(struct stepaf_env *env_p);
-
-/* STEPAF_INIT_TIMEOUT_US by itself, whatever is wrong with others; its default where it is bad. Leaves
- * the last failure as it is. */
-int64_t stepaf_env_init_timeout_us(void);
-
-/* All of them from any source; warns about nothing. */
-stepaf_status_t stepaf_env_load_from(struct stepaf_env *env_p, stepaf_env_get_t get, void *arg);
-
-void stepaf_env_free(struct stepaf_env *env);
-
-/* Digest of the settings that must agree between ranks, for init's exchange: never 0. */
-uint64_t stepaf_env_digest(const struct stepaf_env *env);
-
-/* Value of setting @a index as text into @a text (for the exchange's error sentence, and
- * stepaf_info). Truncates. */
-void stepaf_env_format(const struct stepaf_env *env, int index, char *text, size_t capacity);
-
-/* What the table says of a setting. */
+/* What a user is told of a setting. */
 struct stepaf_env_info {
     const char *name;     /* with STEPAF_ */
     const char *fallback; /* default as text */
@@ -92,6 +25,29 @@ struct stepaf_env_info {
     const char *help;
     int must_agree;
 };
-void stepaf_env_describe(int index, struct stepaf_env_info *info_p);
+
+struct stepaf_env_row {
+    enum stepaf_env_kind kind;
+    size_t offset; /* of the field in the struct of values */
+    int64_t min;   /* min, max and rule: INT only */
+    int64_t max;
+    enum stepaf_env_rule rule;
+    enum stepaf_env_form form; /* STR only */
+    struct stepaf_env_info info;
+};
+
+/* Set *field, an int64_t, an int or an allocated char * by @a row's kind, to what @a value says; a
+ * former string is freed. A bad value is STEPAF_ERR_SETTING, its sentence naming variable, value and
+ * syntax, and *field is unchanged. */
+stepaf_status_t stepaf_env_row_parse(const struct stepaf_env_row *row, const char *value,
+                                     void *field);
+
+/* The value of @a field as text into @a text. Truncates. */
+void stepaf_env_row_format(const struct stepaf_env_row *row, const void *field, char *text,
+                           size_t capacity);
+
+/* The word at @a index of a list such as "a|b|c"; its length goes to *bytes_p. NULL past the
+ * end. */
+const char *stepaf_env_word(const char *words, int index, size_t *bytes_p);
 
 #endif

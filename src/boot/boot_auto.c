@@ -20,8 +20,8 @@ struct library {
 };
 
 static const struct library libraries[] = {
-    [STEPAF_ENV_BOOT_MPI] = {STEPAF_MPI_SONAME, "stepaf_init_mpi_world", "MPI"},
-    [STEPAF_ENV_BOOT_PMIX] = {STEPAF_PMIX_SONAME, "stepaf_init_pmix", "PMIx"},
+    [STEPAF_ENV_BOOT_mpi] = {STEPAF_MPI_SONAME, "stepaf_init_mpi_world", "MPI"},
+    [STEPAF_ENV_BOOT_pmix] = {STEPAF_PMIX_SONAME, "stepaf_init_pmix", "PMIx"},
 };
 
 /* Whether the object is an MPI library: all of them are called libmpi-something. */
@@ -37,18 +37,18 @@ static int is_mpi(struct dl_phdr_info *info, size_t bytes, void *arg)
 
 int stepaf_boot_choose(const struct stepaf_env *env)
 {
-    if (env->boot != STEPAF_ENV_BOOT_AUTO)
+    if (env->boot != STEPAF_ENV_BOOT_auto)
         return env->boot;
     /* Said on purpose, by whoever has started the process. */
     if (env->local_size > 0)
-        return STEPAF_ENV_BOOT_LOCAL;
+        return STEPAF_ENV_BOOT_local;
     /* A program that has MPI has it initialized by now, or is told to; PMIx may be there as well. */
     if (dl_iterate_phdr(is_mpi, NULL))
-        return STEPAF_ENV_BOOT_MPI;
+        return STEPAF_ENV_BOOT_mpi;
     if (getenv("PMIX_NAMESPACE") && getenv("PMIX_RANK"))
-        return STEPAF_ENV_BOOT_PMIX;
+        return STEPAF_ENV_BOOT_pmix;
     if (getenv("PMI_RANK") || getenv("OMPI_COMM_WORLD_SIZE"))
-        return STEPAF_ENV_BOOT_MPI;
+        return STEPAF_ENV_BOOT_mpi;
     return -1;
 }
 

@@ -6,9 +6,9 @@
 
 #include <stepaf/context.h>
 
-#include "base/env.h"
+#include "settings/settings.h"
 
-/* Which of them: STEPAF_ENV_BOOT_MPI, _PMIX or _LOCAL, by @a env->boot or, where that is auto, by
+/* Which of them: STEPAF_ENV_BOOT_mpi, _pmix or _local, by @a env->boot or, where that is auto, by
  * what this process finds itself in; -1 if it finds nothing. */
 int stepaf_boot_choose(const struct stepaf_env *env);
 
@@ -16,7 +16,7 @@ int stepaf_boot_choose(const struct stepaf_env *env);
 typedef stepaf_status_t (*stepaf_boot_init_t)(const stepaf_params_t *params,
                                               stepaf_context_h *ctx_p);
 
-/* Load the library of STEPAF_ENV_BOOT_MPI or _PMIX. STEPAF_ERR_BOOT if it is not there. */
+/* Load the library of STEPAF_ENV_BOOT_mpi or _pmix. STEPAF_ERR_BOOT if it is not there. */
 stepaf_status_t stepaf_boot_load(int choice, stepaf_boot_init_t *init_p);
 
 #endif

@@ -9,9 +9,9 @@
 
 #include <stepaf/boot.h>
 
-#include "base/env.h"
 #include "base/env_text.h"
 #include "boot/boot_local.h"
+#include "settings/settings.h"
 
 /* Fill *boot_p as STEPAF_LOCAL_RANK, STEPAF_LOCAL_SIZE and STEPAF_LOCAL_JOB say. Does not block: the
  * ranks find each other in their first exchange. STEPAF_ERR_SETTING if the settings do not make a

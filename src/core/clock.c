@@ -129,7 +129,7 @@ stepaf_status_t stepaf_clock_sync(struct stepaf_ctx *ctx, int64_t deadline_ns)
     stepaf_status_t status = STEPAF_OK;
     struct stepaf_msg synced = {.type = STEPAF_MSG_SYNCED};
 
-    if (ctx->one_clock && ctx->env.clock == STEPAF_ENV_CLOCK_AUTO) {
+    if (ctx->one_clock && ctx->env.clock == STEPAF_ENV_CLOCK_auto) {
         ctx->clock_known = true;
         return STEPAF_OK;
     }

@@ -30,7 +30,7 @@ stepaf_status_t stepaf_mesh_make(const struct stepaf_env *env, uint32_t n_attent
 {
     uint32_t lanes = 1;
 
-    if (env->mesh == STEPAF_ENV_MESH_LANE) {
+    if (env->mesh == STEPAF_ENV_MESH_lane) {
         lanes = (uint32_t)env->lanes;
         if (!lanes)
             lanes = greatest_common_divisor(n_attention, n_ffn);

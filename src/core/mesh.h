@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "base/env.h"
+#include "settings/settings.h"
 
 /* The mesh as one rank sees it. */
 struct stepaf_mesh {

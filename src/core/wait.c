@@ -135,9 +135,9 @@ static void sleep_for(struct stepaf_ctx *ctx)
 static void pause_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
 {
     const struct stepaf_env *env = &ctx->env;
-    bool spins = env->backoff == STEPAF_ENV_BACKOFF_SPIN ||
+    bool spins = env->backoff == STEPAF_ENV_BACKOFF_spin ||
                  (!ctx->oversubscribed && idle_ticks < us_to_ticks(ctx, env->spin_us));
-    bool sleeps = env->backoff != STEPAF_ENV_BACKOFF_YIELD &&
+    bool sleeps = env->backoff != STEPAF_ENV_BACKOFF_yield &&
                   idle_ticks >= us_to_ticks(ctx, env->sleep_after_us);
 
     if (!spins)

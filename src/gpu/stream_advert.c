@@ -178,7 +178,7 @@ stepaf_status_t stepaf_told_read(struct stepaf_unpack unpack, int role, int worl
         if (!told.plans)
             return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
     }
-    ok = ok && told.engine <= STEPAF_ENV_ENGINE_CE;
+    ok = ok && told.engine <= STEPAF_ENV_CUDA_ENGINE_ce;
     for (uint32_t i = 0; ok && i < told.n_plans; i++)
         ok = read_plan(&unpack, role, &told.plans[i]);
     if (!ok || unpack.at != unpack.end) {

@@ -35,7 +35,7 @@ static bool is_shared(const struct stepaf_plan_obj *plan, const struct stepaf_ke
 static enum stepaf_way choose(const struct stepaf_ctx *ctx, const struct stepaf_inlet *inlet,
                               bool shared)
 {
-    bool copied = ctx->env.cuda_engine == STEPAF_ENV_ENGINE_CE;
+    bool copied = ctx->env.cuda_engine == STEPAF_ENV_CUDA_ENGINE_ce;
 
     if (inlet->relayed)
         return STEPAF_WAY_INLET;
@@ -262,9 +262,9 @@ bool stepaf_stream_is_copied(uint32_t engine, uint8_t way, uint32_t planned)
 {
     if (way != STEPAF_WAY_PLACE && way != STEPAF_WAY_INLET)
         return false;
-    if (engine == STEPAF_ENV_ENGINE_AUTO)
+    if (engine == STEPAF_ENV_CUDA_ENGINE_auto)
         return planned >= COPY_MIN;
-    return engine == STEPAF_ENV_ENGINE_CE;
+    return engine == STEPAF_ENV_CUDA_ENGINE_ce;
 }
 
 /* Say in each lane where TOLD_ALL comes to: of a direct peer's, the last that copy engines write. A

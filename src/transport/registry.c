@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transports of this build, best first: a new one is a directory and its lines here. */
-#include "config.h"
+/* The transports of this build, best first, as transport/registry.def lists them. */
+#include "transport/transport.h"
 
-#include "transport/shm/shm.h"
-#include "transport/tcp/tcp.h"
-#ifdef HAVE_VERBS
-#include "transport/verbs/verbs.h"
-#endif
+#define TRANSPORT(name) extern const struct stepaf_transport_ops stepaf_##name##_ops;
+#include "settings/all.def"
 
 const struct stepaf_transport_ops *const stepaf_transports[] = {
-    &stepaf_shm_ops,
-#ifdef HAVE_VERBS
-    &stepaf_verbs_ops,
-#endif
-    &stepaf_tcp_ops,
+#define TRANSPORT(name) &stepaf_##name##_ops,
+#include "settings/all.def"
     NULL,
 };

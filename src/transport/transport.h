@@ -9,9 +9,9 @@
 #ifndef STEPAF_TRANSPORT_TRANSPORT_H
 #define STEPAF_TRANSPORT_TRANSPORT_H
 
-#include "base/env.h"
 #include "base/error.h"
 #include "base/pack.h"
+#include "settings/settings.h"
 #include "topo/topo.h"
 #include "transport/mem.h"
 #include "transport/post.h"

@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-#include "base/env.h"
 #include "base/pack.h"
+#include "settings/settings.h"
 #include "topo/topo.h"
 
 enum { STEPAF_WIRE_VERSION = 7, STEPAF_VERSION_MAX = 32 };

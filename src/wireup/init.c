@@ -80,7 +80,7 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, const stepaf_params_t *pa
     ctx->threads = ctx->progress_thread || ((params->field_mask & STEPAF_PARAM_THREADS) &&
                                             params->threads == STEPAF_THREADS_MULTIPLE);
     ctx->lock.used = ctx->threads;
-    if (ctx->env.trace == STEPAF_ENV_TRACE_ON &&
+    if (ctx->env.trace == STEPAF_ENV_TRACE_on &&
         !stepaf_trace_open(&ctx->trace, (uint32_t)ctx->env.trace_records))
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
     return view_roles(ctx, params, view);
@@ -113,7 +113,7 @@ static stepaf_status_t settle(struct stepaf_ctx *ctx, const struct stepaf_introd
     }
     ctx->rank[STEPAF_GROUP_WORLD] = ctx->boot.rank;
     ctx->role = (stepaf_role_t)roles[ctx->boot.rank];
-    ctx->oversubscribed = ctx->env.backoff != STEPAF_ENV_BACKOFF_SPIN &&
+    ctx->oversubscribed = ctx->env.backoff != STEPAF_ENV_BACKOFF_spin &&
                           stepaf_introductions_sharing(intros, size, ctx->boot.rank) *
                                   (ctx->progress_thread ? 2 : 1) >
                               ctx->topo.cores_usable;
@@ -130,7 +130,7 @@ static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
         .map_digest = stepaf_split_map_digest(&view->split, ctx->boot.size),
         .pid = (uint32_t)getpid(),
         .node_id = ctx->topo.node_id,
-        .relays = ctx->env.cuda_relay == STEPAF_ENV_RELAY_ALWAYS || !stepaf_gpu_likely(),
+        .relays = ctx->env.cuda_relay == STEPAF_ENV_CUDA_RELAY_always || !stepaf_gpu_likely(),
     };
 
     snprintf(intro.text, sizeof(intro.text), "%s", status ? stepaf_last_error()->text : "");

@@ -15,8 +15,8 @@ stepaf_role_t stepaf_role_said(const stepaf_params_t *params, const struct stepa
 {
     stepaf_role_t from_env = STEPAF_ROLE_AUTO;
 
-    if (env->role != STEPAF_ENV_ROLE_AUTO)
-        from_env = env->role == STEPAF_ENV_ROLE_ATTENTION ? STEPAF_ATTENTION : STEPAF_FFN;
+    if (env->role != STEPAF_ENV_ROLE_auto)
+        from_env = env->role == STEPAF_ENV_ROLE_attention ? STEPAF_ATTENTION : STEPAF_FFN;
     if (!(params->field_mask & STEPAF_PARAM_ROLE) || params->role == STEPAF_ROLE_AUTO)
         return from_env;
     if (from_env != STEPAF_ROLE_AUTO && from_env != params->role)

@@ -6,8 +6,8 @@
 
 #include <stepaf/context.h>
 
-#include "base/env.h"
 #include "boot/split.h"
+#include "settings/settings.h"
 #include "wireup/hello.h"
 
 /* The role that this rank says of itself: params->role, else STEPAF_ROLE; else STEPAF_ROLE_AUTO. */

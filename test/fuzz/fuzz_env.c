@@ -3,9 +3,9 @@
  * it is taken or refused as a whole, and what is taken is within the table's bounds. */
 #include <string.h>
 
-#include "base/env_table.h"
 #include "base/error.h"
 #include "fuzz.h"
+#include "settings/settings.h"
 
 /* The value of @a name in the lines of @a arg, whose newlines are zeros by now. */
 static const char *get(const char *name, void *arg)

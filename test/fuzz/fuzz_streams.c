@@ -38,7 +38,8 @@ static struct fake_job *make_job(stepaf_role_t role)
     stepaf_plan_h plan;
     uint8_t *data;
 
-    job->ctx->env.cuda_engine = role == STEPAF_FFN ? STEPAF_ENV_ENGINE_CE : STEPAF_ENV_ENGINE_AUTO;
+    job->ctx->env.cuda_engine =
+        role == STEPAF_FFN ? STEPAF_ENV_CUDA_ENGINE_ce : STEPAF_ENV_CUDA_ENGINE_auto;
     make_key(job, 1, STEPAF_PUSH, PUSH);
     make_key(job, 2, STEPAF_PUSH, SMALL);
     make_key(job, 3, STEPAF_PUSH, PUSH + 1);

@@ -6,19 +6,18 @@
 set -u
 cd "${top_srcdir:-.}" || exit 99
 
-find include src mpi_launch tools bench -name '*.[ch]' -o -name '*.in' -path '*/stepaf/*' | sort |
+find include src mpi_launch tools bench -name '*.[ch]' -o -name '*.def' -o -name '*.in' -path '*/stepaf/*' | sort |
     xargs awk '
 BEGIN {
     level["base"] = 1
-    level["boot"] = level["topo"] = level["device"] = 2
-    level["settings"] = 1.5
-    level["wire"] = 2
-    level["transport"] = 3
-    level["core"] = 4
-    level["map"] = 5
-    level["wireup"] = 6
-    level["gpu"] = 7
-    level["api"] = 8
+    level["settings"] = 2
+    level["boot"] = level["topo"] = level["device"] = level["wire"] = 3
+    level["transport"] = 4
+    level["core"] = 5
+    level["map"] = 6
+    level["wireup"] = 7
+    level["gpu"] = 8
+    level["api"] = 9
 }
 function wrong(why)
 {
@@ -45,6 +44,14 @@ function foreign()
         !under("bench/perf/verbs"))
         wrong("only src/transport/verbs/ and bench/perf/verbs* may include RDMA libraries")
 }
+# Rows of settings are data: they include nothing but such rows, and code has all of them or none.
+function rows()
+{
+    if (FILENAME ~ /\.def$/ && header !~ /\.def$/)
+        wrong("a .def file includes .def files only")
+    if (FILENAME !~ /\.def$/ && header != "settings/all.def")
+        wrong("only settings/all.def may be included by code")
+}
 # What a file of src/ may include of src/.
 function inside(    mine, theirs, n, m)
 {
@@ -69,7 +76,10 @@ FNR == 1 { files++ }
         split(FILENAME, part, "/")
         if (!(part[2] in level))
             wrong("src/" part[2] " is in no layer")
-        inside()
+        if (FILENAME ~ /\.def$/ || header ~ /\.def$/)
+            rows()
+        if (FILENAME != "src/settings/all.def")
+            inside()
     } else if (!under("tools/")) {
         split(header, part, "/")
         if (part[1] in level && !(part[1] == "topo" && under("mpi_launch/run/")) &&

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The manual page of the settings is what the table of settings says.
+# The manual page of the settings is what the table of settings says, and no settings.def is left out of
+# the table.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 page=$top_srcdir/man/stepaf_settings.7
@@ -13,7 +14,7 @@ if ! diff "$page" "$made"; then
     exit 1
 fi
 settings=$(grep -c '^\.B STEPAF_[A-Z_]*$' "$page")
-table=$(grep -Ec '^(INT|ENUM|STR)\(' "$top_srcdir/src/base/env_def.h")
+table=$(find "$top_srcdir/src" -name settings.def -exec cat {} + | grep -Ec '^(INT|ENUM|STR)\(')
 # The description names one more, STEPAF_ERR_SETTING.
 if [ "$settings" -ne $((table + 1)) ]; then
     echo "the page has $((settings - 1)) settings, the table $table"

@@ -36,7 +36,7 @@ static char job_name[32];
 
 static inline struct stepaf_env env_of(const struct rank *rank)
 {
-    struct stepaf_env env = {.boot = STEPAF_ENV_BOOT_AUTO,
+    struct stepaf_env env = {.boot = STEPAF_ENV_BOOT_auto,
                              .local_size = rank->size,
                              .local_rank = rank->rank,
                              .local_job = (char *)(uintptr_t)rank->job};

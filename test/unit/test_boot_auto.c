@@ -17,33 +17,33 @@ static void forget_launchers(void)
 
 static void the_environment_decides(void)
 {
-    static const struct stepaf_env env = {.boot = STEPAF_ENV_BOOT_AUTO};
+    static const struct stepaf_env env = {.boot = STEPAF_ENV_BOOT_auto};
 
     forget_launchers();
     CU_ASSERT_EQUAL(stepaf_boot_choose(&env), -1);
     setenv("PMIX_RANK", "0", 1);
     CU_ASSERT_EQUAL(stepaf_boot_choose(&env), -1); /* half a launcher is none */
     setenv("PMIX_NAMESPACE", "job", 1);
-    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_PMIX);
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_pmix);
     forget_launchers();
     setenv("PMI_RANK", "0", 1);
-    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_MPI);
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_mpi);
     forget_launchers();
 }
 
 static void a_setting_is_stronger(void)
 {
-    struct stepaf_env env = {.boot = STEPAF_ENV_BOOT_MPI};
+    struct stepaf_env env = {.boot = STEPAF_ENV_BOOT_mpi};
 
     forget_launchers();
-    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_MPI);
-    env.boot = STEPAF_ENV_BOOT_PMIX;
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_mpi);
+    env.boot = STEPAF_ENV_BOOT_pmix;
     setenv("PMI_RANK", "0", 1);
-    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_PMIX);
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_pmix);
     env.local_size = 2; /* of use where nothing is said */
-    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_PMIX);
-    env.boot = STEPAF_ENV_BOOT_AUTO;
-    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_LOCAL);
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_pmix);
+    env.boot = STEPAF_ENV_BOOT_auto;
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_local);
     forget_launchers();
 }
 

@@ -6,8 +6,8 @@
 
 #include <stepaf/log.h>
 
-#include "base/env_table.h"
 #include "base/error.h"
+#include "settings/settings.h"
 #include "unit.h"
 
 /* An environment of one variable. */
@@ -90,13 +90,13 @@ static void defaults_are_the_tables(void)
         CU_ASSERT(strlen(info.help) > 0);
         CU_ASSERT(strlen(info.syntax) > 0);
     }
-    CU_ASSERT_EQUAL(env.role, STEPAF_ENV_ROLE_AUTO);
+    CU_ASSERT_EQUAL(env.role, STEPAF_ENV_ROLE_auto);
     CU_ASSERT_EQUAL(env.timeout_us, 10000000);
     CU_ASSERT_EQUAL(env.log_level, STEPAF_LOG_WARN);
-    CU_ASSERT_EQUAL(env.trace, STEPAF_ENV_TRACE_ON);
-    CU_ASSERT_EQUAL(env.shm_cma, STEPAF_ENV_CMA_AUTO);
-    CU_ASSERT_EQUAL(env.backoff, STEPAF_ENV_BACKOFF_AUTO);
-    CU_ASSERT_EQUAL(env.clock, STEPAF_ENV_CLOCK_AUTO);
+    CU_ASSERT_EQUAL(env.trace, STEPAF_ENV_TRACE_on);
+    CU_ASSERT_EQUAL(env.shm_cma, STEPAF_ENV_SHM_CMA_auto);
+    CU_ASSERT_EQUAL(env.backoff, STEPAF_ENV_BACKOFF_auto);
+    CU_ASSERT_EQUAL(env.clock, STEPAF_ENV_CLOCK_auto);
     stepaf_env_free(&env);
 }
 
@@ -187,6 +187,28 @@ static void words(void)
             expect_refusal(i, bad[j]);
         expect_refusal(i, row->info.syntax);
     }
+}
+
+/* The constant @a value of setting @a index stands for @a expected. */
+static void check_constant(int index, int value, const char *expected)
+{
+    struct stepaf_env env = {0};
+    char text[64];
+    *(int *)stepaf_env_field(&env, &stepaf_env_table[index]) = value;
+    stepaf_env_format(&env, index, text, sizeof text);
+    UNIT_STRING(text, expected);
+}
+
+static void constants_of_words(void)
+{
+#define ENUM(NAME, field, default_, ...) \
+    check_constant(STEPAF_ENV_##NAME, STEPAF_ENV_##NAME##_DEFAULT, #default_);
+#include "settings/all.def"
+    check_constant(STEPAF_ENV_MESH, STEPAF_ENV_MESH_lane, "lane");
+    check_constant(STEPAF_ENV_SHM_CMA, STEPAF_ENV_SHM_CMA_off, "off");
+    check_constant(STEPAF_ENV_VERBS_LAG, STEPAF_ENV_VERBS_LAG_2, "2");
+    check_constant(STEPAF_ENV_VERBS_GPU, STEPAF_ENV_VERBS_GPU_staged, "staged");
+    check_constant(STEPAF_ENV_LOG_LEVEL, STEPAF_ENV_LOG_LEVEL_debug, "debug");
 }
 
 static void texts(void)
@@ -335,6 +357,7 @@ int main(void)
         {"integers", integers},
         {"rules of integers", rules_of_integers},
         {"words", words},
+        {"constants of words", constants_of_words},
         {"texts", texts},
         {"format truncates", format_truncates},
         {"digest covers what must agree", digest_covers_what_must_agree},

@@ -2,8 +2,8 @@
 /* Settings that are text: what of it is refused when they are read, used or not. */
 #include <netinet/in.h>
 
-#include "base/env.h"
 #include "base/env_text.h"
+#include "settings/settings.h"
 #include "unit.h"
 
 static void ports_are_parsed(void)

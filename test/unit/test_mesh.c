@@ -13,7 +13,7 @@ static struct stepaf_env lanes_of(int mesh, int64_t lanes)
 
 static struct stepaf_mesh make(uint32_t n_attention, uint32_t n_ffn, uint32_t lanes, uint32_t rank)
 {
-    struct stepaf_env env = lanes_of(STEPAF_ENV_MESH_LANE, lanes);
+    struct stepaf_env env = lanes_of(STEPAF_ENV_MESH_lane, lanes);
     struct stepaf_mesh mesh;
 
     CU_ASSERT_EQUAL_FATAL(stepaf_mesh_make(&env, n_attention, n_ffn, rank, &mesh), STEPAF_OK);
@@ -61,7 +61,7 @@ static void ranks_and_indices_are_opposites(void)
 
 static void a_full_mesh_is_one_lane(void)
 {
-    struct stepaf_env env = lanes_of(STEPAF_ENV_MESH_FULL, 0);
+    struct stepaf_env env = lanes_of(STEPAF_ENV_MESH_full, 0);
     struct stepaf_mesh mesh;
 
     CU_ASSERT_EQUAL(stepaf_mesh_make(&env, 5, 3, 4, &mesh), STEPAF_OK);
@@ -92,11 +92,11 @@ static void refuse(int mesh, int64_t lanes, uint32_t a, uint32_t f, const char *
 
 static void empty_lanes_are_named(void)
 {
-    refuse(STEPAF_ENV_MESH_LANE, 4, 4, 2, "lanes 2 to 3 have no FFN rank in a job of 4 attention");
-    refuse(STEPAF_ENV_MESH_LANE, 4, 2, 4, "lanes 2 to 3 have no attention rank");
-    refuse(STEPAF_ENV_MESH_LANE, 6, 2, 4, "lanes 2 to 5 have no attention rank");
-    refuse(STEPAF_ENV_MESH_LANE, 4, 3, 3, "at most 3 lanes have both");
-    refuse(STEPAF_ENV_MESH_FULL, 2, 4, 4,
+    refuse(STEPAF_ENV_MESH_lane, 4, 4, 2, "lanes 2 to 3 have no FFN rank in a job of 4 attention");
+    refuse(STEPAF_ENV_MESH_lane, 4, 2, 4, "lanes 2 to 3 have no attention rank");
+    refuse(STEPAF_ENV_MESH_lane, 6, 2, 4, "lanes 2 to 5 have no attention rank");
+    refuse(STEPAF_ENV_MESH_lane, 4, 3, 3, "at most 3 lanes have both");
+    refuse(STEPAF_ENV_MESH_full, 2, 4, 4,
            "STEPAF_LANES=2 has a meaning with STEPAF_MESH=lane only");
 }
 

@@ -136,7 +136,7 @@ static void overriding_is_logged(void)
     UNIT_CONTAINS(last_log, "overrides the application number");
 
     stepaf_params_t params = {.field_mask = STEPAF_PARAM_ROLE, .role = STEPAF_FFN};
-    struct stepaf_env env = {.role = STEPAF_ENV_ROLE_ATTENTION};
+    struct stepaf_env env = {.role = STEPAF_ENV_ROLE_attention};
     CU_ASSERT_EQUAL(stepaf_role_said(&params, &env), STEPAF_FFN);
     UNIT_CONTAINS(last_log, "parameters make this rank FFN; STEPAF_ROLE would make it attention");
     stepaf_log_set_callback(NULL, NULL);
@@ -145,10 +145,10 @@ static void overriding_is_logged(void)
 static void sources_of_what_is_said(void)
 {
     stepaf_params_t params = {.role = STEPAF_FFN};
-    struct stepaf_env env = {.role = STEPAF_ENV_ROLE_AUTO};
+    struct stepaf_env env = {.role = STEPAF_ENV_ROLE_auto};
 
     CU_ASSERT_EQUAL(stepaf_role_said(&params, &env), STEPAF_ROLE_AUTO);
-    env.role = STEPAF_ENV_ROLE_ATTENTION;
+    env.role = STEPAF_ENV_ROLE_attention;
     CU_ASSERT_EQUAL(stepaf_role_said(&params, &env), STEPAF_ATTENTION);
     params.field_mask = STEPAF_PARAM_ROLE;
     CU_ASSERT_EQUAL(stepaf_role_said(&params, &env), STEPAF_FFN);

@@ -178,9 +178,9 @@ static void attaching_can_be_required(void)
     const struct stepaf_shm *shm = (const struct stepaf_shm *)b.transport;
     for (int i = 0; i < 2; i++) {
         struct stepaf_pack pack = announcement_with((uintptr_t)shm->token, elsewhere[i]);
-        a.env.shm_cma = STEPAF_ENV_CMA_ON;
+        a.env.shm_cma = STEPAF_ENV_SHM_CMA_on;
         expect_refusal((uint32_t)getpid(), &pack, "STEPAF_SHM_CMA is on");
-        a.env.shm_cma = STEPAF_ENV_CMA_AUTO;
+        a.env.shm_cma = STEPAF_ENV_SHM_CMA_auto;
         CU_ASSERT_PTR_NULL_FATAL(side_connect(&a, 0, &b, 0, (uint32_t)getpid(), &pack));
         UNIT_STRING(a.links[0]->name, "shm;ring");
         stepaf_shm_ops.disconnect(a.links[0]);

@@ -205,7 +205,7 @@ static void the_receiver_knows_what_one_word_tells_of(void)
         stream_job_begin(STEPAF_FFN);
         unsetenv("STEPAF_CUDA_ENGINE");
         if (!copies)
-            stream_job.other->ctx->env.cuda_engine = STEPAF_ENV_ENGINE_SM;
+            stream_job.other->ctx->env.cuda_engine = STEPAF_ENV_CUDA_ENGINE_sm;
         CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
         const struct stepaf_lane *lanes = stream_job_stream()->receive[0].flow.lanes;
         for (int i = 0; i < stream_job.n_push; i++) {

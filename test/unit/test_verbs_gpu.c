@@ -223,11 +223,11 @@ static void it_can_be_tried_beforehand(void)
         bool dmabuf;
         const char *words;
     } cases[] = {
-        {"", STEPAF_ENV_GPU_AUTO, true, "dma-buf over fake0:1"},
-        {"", STEPAF_ENV_GPU_PEERMEM, true, "peer memory over fake0:1"},
-        {"", STEPAF_ENV_GPU_STAGED, true, "staged: fake0:1: STEPAF_VERBS_GPU=staged"},
-        {"", STEPAF_ENV_GPU_DMABUF, false, "STEPAF_VERBS_GPU=dmabuf: fake0:1: no dma-buf"},
-        {"fake7", STEPAF_ENV_GPU_AUTO, true, "there is no RDMA device"},
+        {"", STEPAF_ENV_VERBS_GPU_auto, true, "dma-buf over fake0:1"},
+        {"", STEPAF_ENV_VERBS_GPU_peermem, true, "peer memory over fake0:1"},
+        {"", STEPAF_ENV_VERBS_GPU_staged, true, "staged: fake0:1: STEPAF_VERBS_GPU=staged"},
+        {"", STEPAF_ENV_VERBS_GPU_dmabuf, false, "STEPAF_VERBS_GPU=dmabuf: fake0:1: no dma-buf"},
+        {"fake7", STEPAF_ENV_VERBS_GPU_auto, true, "there is no RDMA device"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

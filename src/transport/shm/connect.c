@@ -140,8 +140,9 @@ stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
     struct stepaf_shm_layout its_layout = stepaf_shm_layout(env, announced.n_peers);
     if (!open_peer(shm, link, &announced, &its_layout, facts->index_at_peer, reason))
         goto not_reached;
-    link->cma = env->shm_cma != STEPAF_ENV_CMA_OFF && try_cma(link->pid, &announced, cma_reason);
-    if (env->shm_cma == STEPAF_ENV_CMA_ON && !link->cma) {
+    link->cma =
+        env->shm_cma != STEPAF_ENV_SHM_CMA_off && try_cma(link->pid, &announced, cma_reason);
+    if (env->shm_cma == STEPAF_ENV_SHM_CMA_on && !link->cma) {
         snprintf(reason, STEPAF_REASON_MAX, "STEPAF_SHM_CMA is on, but %.150s", cma_reason);
         goto not_permitted;
     }

@@ -24,7 +24,7 @@ bool stepaf_tcp_zerocopy_enable(const struct stepaf_env *env, int fd)
 {
     int yes = 1;
 
-    return env->tcp_zerocopy != STEPAF_ENV_ZEROCOPY_OFF &&
+    return env->tcp_zerocopy != STEPAF_ENV_TCP_ZEROCOPY_off &&
            !setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &yes, sizeof(yes));
 }
 
@@ -63,7 +63,7 @@ static bool take_note(struct stepaf_tcp_connection *connection)
     if (note.ee_origin != SO_EE_ORIGIN_ZEROCOPY || note.ee_errno)
         return true;
     if (note.ee_code & SO_EE_CODE_ZEROCOPY_COPIED &&
-        stepaf_tcp_of(connection->link)->base.up->env->tcp_zerocopy == STEPAF_ENV_ZEROCOPY_AUTO)
+        stepaf_tcp_of(connection->link)->base.up->env->tcp_zerocopy == STEPAF_ENV_TCP_ZEROCOPY_auto)
         connection->link->zerocopy = false;
     take_range(connection, note.ee_info, note.ee_data);
     return true;

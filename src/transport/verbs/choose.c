@@ -17,7 +17,7 @@ static bool is_usable(const struct stepaf_verbs_provider *provider, const struct
 {
     return device->transport_type == IBV_TRANSPORT_IB ||
            (device->transport_type == IBV_TRANSPORT_IWARP &&
-            (provider->cm->open || env->verbs_connect == STEPAF_ENV_CONNECT_OOB));
+            (provider->cm->open || env->verbs_connect == STEPAF_ENV_VERBS_CONNECT_oob));
 }
 
 /* Its first active port; 0: none, *error_p: 0 or why it could not be opened. */

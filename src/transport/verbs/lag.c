@@ -24,13 +24,13 @@ stepaf_status_t stepaf_verbs_lag_choose(const struct stepaf_verbs *verbs,
                                         struct stepaf_verbs_rail *rail)
 {
     int setting = verbs->base.up->env->verbs_lag;
-    unsigned port = setting == STEPAF_ENV_LAG_1 ? 1 : 2, n;
+    unsigned port = setting == STEPAF_ENV_VERBS_LAG_1 ? 1 : 2, n;
     const char *why;
 
-    if (setting == STEPAF_ENV_LAG_OFF)
+    if (setting == STEPAF_ENV_VERBS_LAG_off)
         return STEPAF_OK;
     why = look_at(verbs, rail, &n);
-    if (setting == STEPAF_ENV_LAG_AUTO) {
+    if (setting == STEPAF_ENV_VERBS_LAG_auto) {
         if (why)
             stepaf_log_debug("verbs: %s: queue pairs are put on no port of a bond: %s", rail->name,
                              why);

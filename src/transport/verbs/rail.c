@@ -96,15 +96,15 @@ static stepaf_status_t take_address(struct stepaf_verbs *verbs, struct stepaf_ve
     stepaf_status_t status = STEPAF_OK;
     struct ibv_gid_entry entry;
 
-    if (rail->iwarp && setting != STEPAF_ENV_CONNECT_OOB) /* its GIDs are no addresses */
+    if (rail->iwarp && setting != STEPAF_ENV_VERBS_CONNECT_oob) /* its GIDs are no addresses */
         return stepaf_verbs_cm_rail(verbs, rail);
     if (port->link_layer == IBV_LINK_LAYER_ETHERNET)
         status =
             choose_gid(verbs, rail, port->gid_tbl_len < GIDS ? (uint32_t)port->gid_tbl_len : GIDS);
     else if (!verbs->provider->query_gid(rail->context, rail->port, 0, &entry))
         rail->gid = entry.gid;
-    if ((!status && setting == STEPAF_ENV_CONNECT_CM) ||
-        (status == STEPAF_ERR_NO_TRANSPORT && setting != STEPAF_ENV_CONNECT_OOB &&
+    if ((!status && setting == STEPAF_ENV_VERBS_CONNECT_cm) ||
+        (status == STEPAF_ERR_NO_TRANSPORT && setting != STEPAF_ENV_VERBS_CONNECT_oob &&
          verbs->provider->cm->open))
         status = stepaf_verbs_cm_rail(verbs, rail);
     return status;
@@ -141,9 +141,9 @@ static stepaf_status_t look_at_port(struct stepaf_verbs *verbs, struct stepaf_ve
 
 static bool notifies_by_imm(const struct stepaf_env *env, const struct ibv_device *device)
 {
-    if (env->verbs_notify == STEPAF_ENV_NOTIFY_AUTO)
+    if (env->verbs_notify == STEPAF_ENV_VERBS_NOTIFY_auto)
         return device->transport_type != IBV_TRANSPORT_IWARP;
-    return env->verbs_notify == STEPAF_ENV_NOTIFY_IMM;
+    return env->verbs_notify == STEPAF_ENV_VERBS_NOTIFY_imm;
 }
 
 static stepaf_status_t make_queues(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail)
@@ -166,7 +166,7 @@ static stepaf_status_t make_queues(const struct stepaf_verbs *verbs, struct step
     rail->pd = provider->alloc_pd(rail->context);
     if (!rail->pd)
         return refuse(rail, "no protection domain", errno);
-    if (verbs->base.up->env->verbs_sleep == STEPAF_ENV_SLEEP_EVENT) {
+    if (verbs->base.up->env->verbs_sleep == STEPAF_ENV_VERBS_SLEEP_event) {
         rail->channel = provider->create_channel(rail->context);
         if (!rail->channel)
             return refuse(rail, "no completion channel", errno);

@@ -24,7 +24,7 @@ static struct ibv_mr *register_range(const struct stepaf_verbs *verbs, struct ib
     const struct stepaf_verbs_provider *provider = verbs->provider;
     struct ibv_mr *mr = NULL;
 
-    if (verbs->base.up->env->verbs_order == STEPAF_ENV_ORDER_RELAXED) {
+    if (verbs->base.up->env->verbs_order == STEPAF_ENV_VERBS_ORDER_relaxed) {
         mr = provider->reg_mr(pd, mem->base, mem->bytes,
                               STEPAF_VERBS_ACCESS | IBV_ACCESS_RELAXED_ORDERING);
         if (mr || (errno != EINVAL && errno != EOPNOTSUPP))
@@ -40,7 +40,7 @@ static struct ibv_mr *register_file(const struct stepaf_verbs *verbs, struct ibv
     uintptr_t at = (uintptr_t)mem->base;
     struct ibv_mr *mr = NULL;
 
-    if (verbs->base.up->env->verbs_order == STEPAF_ENV_ORDER_RELAXED) {
+    if (verbs->base.up->env->verbs_order == STEPAF_ENV_VERBS_ORDER_relaxed) {
         mr = provider->reg_dmabuf_mr(pd, offset, mem->bytes, at, fd,
                                      STEPAF_VERBS_ACCESS | IBV_ACCESS_RELAXED_ORDERING);
         if (mr || errno != EINVAL)
@@ -97,16 +97,17 @@ static struct ibv_mr *register_gpu(const struct stepaf_verbs *verbs, struct step
     struct ibv_mr *mr = NULL;
 
     rail->gpu = STEPAF_VERBS_GPU_STAGED;
-    if (setting == STEPAF_ENV_GPU_STAGED || rdma->no_flush[0]) {
+    if (setting == STEPAF_ENV_VERBS_GPU_staged || rdma->no_flush[0]) {
         snprintf(rail->gpu_why, sizeof(rail->gpu_why), "%s",
-                 setting == STEPAF_ENV_GPU_STAGED ? "STEPAF_VERBS_GPU=staged" : rdma->no_flush);
+                 setting == STEPAF_ENV_VERBS_GPU_staged ? "STEPAF_VERBS_GPU=staged"
+                                                        : rdma->no_flush);
         return NULL;
     }
-    if (setting == STEPAF_ENV_GPU_AUTO || setting == STEPAF_ENV_GPU_DMABUF) {
+    if (setting == STEPAF_ENV_VERBS_GPU_auto || setting == STEPAF_ENV_VERBS_GPU_dmabuf) {
         mr = register_dmabuf(verbs, rail->pd, mem, no_dmabuf);
         rail->gpu = STEPAF_VERBS_GPU_DMABUF;
     }
-    if (!mr && setting != STEPAF_ENV_GPU_DMABUF) {
+    if (!mr && setting != STEPAF_ENV_VERBS_GPU_dmabuf) {
         mr = register_peermem(verbs, rail->pd, mem, no_peermem);
         rail->gpu = STEPAF_VERBS_GPU_PEERMEM;
     }
@@ -137,10 +138,11 @@ static stepaf_status_t refuse(struct stepaf_verbs *verbs, const struct stepaf_ve
 
     if (mem->kind == STEPAF_MEM_HOST)
         return stepaf_verbs_refuse(STEPAF_ERR_TRANSPORT, rail, mem->bytes, error);
-    if (setting == STEPAF_ENV_GPU_DMABUF || setting == STEPAF_ENV_GPU_PEERMEM)
-        return stepaf_error_set(
-            STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT, "STEPAF_VERBS_GPU=%s: %s: %s",
-            setting == STEPAF_ENV_GPU_DMABUF ? "dmabuf" : "peermem", rail->name, rail->gpu_why);
+    if (setting == STEPAF_ENV_VERBS_GPU_dmabuf || setting == STEPAF_ENV_VERBS_GPU_peermem)
+        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
+                                "STEPAF_VERBS_GPU=%s: %s: %s",
+                                setting == STEPAF_ENV_VERBS_GPU_dmabuf ? "dmabuf" : "peermem",
+                                rail->name, rail->gpu_why);
     stepaf_log_info("verbs: %s: GPU memory is staged: %s", rail->name, rail->gpu_why);
     return STEPAF_OK;
 }

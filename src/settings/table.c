@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/env_table.h"
+#include "settings/settings.h"
 
-#include <inttypes.h>
 #include <string.h>
 
+#include "base/env_words.h"
 #include "base/hash.h"
 
 /* What a rule adds to a setting's syntax. */
@@ -22,13 +22,14 @@ const struct stepaf_env_row stepaf_env_table[STEPAF_ENV_COUNT] = {
         STEPAF_ENV_FORM_ANY_TEXT,                                                 \
         {"STEPAF_" #NAME, #default_, #min_ ".." #max_ rule_##_TEXT, unit_, help_, must_agree_}},
 #define ENUM(NAME, field_, default_, words_, must_agree_, help_) \
-    [STEPAF_ENV_##NAME] = {STEPAF_ENV_KIND_ENUM,                 \
-                           offsetof(struct stepaf_env, field_),  \
-                           0,                                    \
-                           0,                                    \
-                           STEPAF_ENV_RULE_ANY_VALUE,            \
-                           STEPAF_ENV_FORM_ANY_TEXT,             \
-                           {"STEPAF_" #NAME, default_, words_, "", help_, must_agree_}},
+    [STEPAF_ENV_##NAME] = {                                      \
+        STEPAF_ENV_KIND_ENUM,                                    \
+        offsetof(struct stepaf_env, field_),                     \
+        0,                                                       \
+        0,                                                       \
+        STEPAF_ENV_RULE_ANY_VALUE,                               \
+        STEPAF_ENV_FORM_ANY_TEXT,                                \
+        {"STEPAF_" #NAME, #default_, STEPAF_ENV_WORD_TEXT(words_), "", help_, must_agree_}},
 #define STR(NAME, field_, default_, form_, syntax_, must_agree_, help_) \
     [STEPAF_ENV_##NAME] = {STEPAF_ENV_KIND_STR,                         \
                            offsetof(struct stepaf_env, field_),         \
@@ -37,10 +38,7 @@ const struct stepaf_env_row stepaf_env_table[STEPAF_ENV_COUNT] = {
                            STEPAF_ENV_RULE_ANY_VALUE,                   \
                            STEPAF_ENV_FORM_##form_,                     \
                            {"STEPAF_" #NAME, default_, syntax_, "", help_, must_agree_}},
-#include "base/env_def.h"
-#undef INT
-#undef ENUM
-#undef STR
+#include "settings/all.def"
 };
 
 void stepaf_env_describe(int index, struct stepaf_env_info *info_p)
@@ -48,37 +46,10 @@ void stepaf_env_describe(int index, struct stepaf_env_info *info_p)
     *info_p = stepaf_env_table[index].info;
 }
 
-const char *stepaf_env_word(const char *words, int index, size_t *bytes_p)
-{
-    for (; index > 0; index--) {
-        words = strchr(words, '|');
-        if (!words)
-            return NULL;
-        words++;
-    }
-    *bytes_p = strcspn(words, "|");
-    return words;
-}
-
 void stepaf_env_format(const struct stepaf_env *env, int index, char *text, size_t capacity)
 {
     const struct stepaf_env_row *row = &stepaf_env_table[index];
-    const void *field = stepaf_env_field(env, row);
-    size_t bytes = 0;
-
-    switch (row->kind) {
-    case STEPAF_ENV_KIND_INT:
-        snprintf(text, capacity, "%" PRId64, *(const int64_t *)field);
-        break;
-    case STEPAF_ENV_KIND_ENUM: {
-        const char *word = stepaf_env_word(row->info.syntax, *(const int *)field, &bytes);
-        snprintf(text, capacity, "%.*s", (int)bytes, word ? word : "?");
-        break;
-    }
-    case STEPAF_ENV_KIND_STR:
-        snprintf(text, capacity, "%s", *(char *const *)field);
-        break;
-    }
+    stepaf_env_row_format(row, stepaf_env_field(env, row), text, capacity);
 }
 
 /* With the terminating zero, so that neighbours do not run together. */
