@@ -2,7 +2,7 @@
 /* Push and pull on CUDA streams: tensors in GPU memory, no host in the way, graphs included.
  *
  * Who can be a peer: ranks of the same node with a GPU are reached directly, GPU to GPU. Ranks of
- * other nodes, ranks without a GPU, and all others where STEPAF_CUDA_RELAY=always says so at either
+ * other nodes, ranks without a GPU, and all others where STEPAF_CUDA_PROXY=always says so at either
  * rank, are *relayed*: by way of pinned host memory and the ordinary transports. A relayed peer may
  * have a stream plan, or an ordinary one (an FFN rank: receive batches, an attention rank: start and
  * wait) with the same keys and all its tensors in host memory. One plan may have peers of both

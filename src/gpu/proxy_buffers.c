@@ -204,7 +204,7 @@ static stepaf_status_t check_progress(const struct stepaf_ctx *ctx)
         STEPAF_WHO_ARGS(ctx->peers[p].who),
         ctx->ranks[ctx->peers[p].who.world_rank].node_id != ctx->ranks[ctx->boot.rank].node_id
             ? "it is on another node"
-            : "it has no GPU, or STEPAF_CUDA_RELAY says so");
+            : "it has no GPU, or STEPAF_CUDA_PROXY says so");
 }
 
 /* All keys that FFN ranks' stream plans receive. */

@@ -124,7 +124,7 @@ static stepaf_status_t judge_kinds(const struct party *one, const struct party *
         return stepaf_error_set(
             STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
             "key %llu: world rank %d declares memory of kind %u, world rank %d declares %u: that "
-            "takes stream plans at both, or at the one with kind 1 and STEPAF_CUDA_RELAY=always at "
+            "takes stream plans at both, or at the one with kind 1 and STEPAF_CUDA_PROXY=always at "
             "either",
             (unsigned long long)a->id, one->said->world_rank, a->mem_kind, other->said->world_rank,
             b->mem_kind);

@@ -130,7 +130,7 @@ static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
         .map_digest = stepaf_split_map_digest(&view->split, ctx->boot.size),
         .pid = (uint32_t)getpid(),
         .node_id = ctx->topo.node_id,
-        .relays = ctx->env.cuda_relay == STEPAF_ENV_CUDA_RELAY_always || !stepaf_gpu_likely(),
+        .relays = ctx->env.cuda_proxy == STEPAF_ENV_CUDA_PROXY_always || !stepaf_gpu_likely(),
     };
 
     snprintf(intro.text, sizeof(intro.text), "%s", status ? stepaf_last_error()->text : "");

@@ -141,7 +141,7 @@ static stepaf_status_t count_sent(struct gx_plan *plan, stepaf_status_t status, 
 /* By way of the host, streams have room for so many operations only: whether to try once more. */
 static bool again(stepaf_status_t status, int64_t *deadline_p)
 {
-    if (status != STEPAF_ERR_WOULD_BLOCK || getenv("STEPAF_CUDA_RELAY") == NULL)
+    if (status != STEPAF_ERR_WOULD_BLOCK || getenv("STEPAF_CUDA_PROXY") == NULL)
         return false;
     if (*deadline_p == 0)
         *deadline_p = hs_now_ns() + 20000000000LL * hs_slow();

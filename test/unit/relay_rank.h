@@ -19,7 +19,7 @@ struct relay_job {
     bool host[2];           /* by role: ranks have ordinary plans, or receive batches */
     bool in_host[2];        /* by role: a stream plan's tensors are in host memory */
     const char *transports; /* STEPAF_TRANSPORTS */
-    const char *relay;      /* STEPAF_CUDA_RELAY, of ranks with stream plans */
+    const char *relay;      /* STEPAF_CUDA_PROXY, of ranks with stream plans */
     const char *engine;     /* STEPAF_CUDA_ENGINE */
     const char *progress;   /* STEPAF_PROGRESS, of ranks with stream plans; NULL: thread */
     const char *timeout_us; /* STEPAF_STREAM_TIMEOUT_US; NULL: as it is */

@@ -376,7 +376,7 @@ static int refuse_a_pair(const stepaf_boot_t *boot, void *arg)
     if (relay_rank_open(&rank, arg, boot))
         return 1;
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_ERR_MISMATCH);
-    RANK_CHECK(boot, strstr(stepaf_last_error()->text, "STEPAF_CUDA_RELAY=always") != NULL);
+    RANK_CHECK(boot, strstr(stepaf_last_error()->text, "STEPAF_CUDA_PROXY=always") != NULL);
     relay_rank_close(&rank);
     return 0;
 }

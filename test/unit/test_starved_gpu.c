@@ -76,7 +76,7 @@ static void starve(int (*how)(struct starve_rank *rank, enum starve_end *end_p),
                    const char *progress, bool once)
 {
     setenv("STEPAF_PROGRESS", progress, 1);
-    setenv("STEPAF_CUDA_RELAY", "always", 1);
+    setenv("STEPAF_CUDA_PROXY", "always", 1);
     cuda_fake_begin();
     for (int i = once ? 0 : 2; i < 4; i++)
         starve_ranks(&(struct starve_job){.transports = "shm",

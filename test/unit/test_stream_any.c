@@ -194,9 +194,9 @@ static void copy_engines_have_no_part(void)
 
 static void relayed_workers_are_refused(void)
 {
-    setenv("STEPAF_CUDA_RELAY", "always", 1);
+    setenv("STEPAF_CUDA_PROXY", "always", 1);
     begin();
-    unsetenv("STEPAF_CUDA_RELAY");
+    unsetenv("STEPAF_CUDA_PROXY");
     CU_ASSERT_EQUAL_FATAL(stepaf_key_allocate(job->ctx), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_streams_prepare(job->ctx), STEPAF_ERR_UNSUPPORTED);
     UNIT_CONTAINS(stepaf_last_error()->text, "attention rank 0 (world rank 0) is relayed");

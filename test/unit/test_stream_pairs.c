@@ -129,10 +129,10 @@ static void relays_are_in_the_order_of_making(void)
     static const uint32_t order[] = {1, 0, 2};
     int i = 0;
 
-    setenv("STEPAF_CUDA_RELAY", "always", 1);
+    setenv("STEPAF_CUDA_PROXY", "always", 1);
     setenv("STEPAF_PROGRESS", "thread", 1);
     begin(STEPAF_FFN, SMALL);
-    unsetenv("STEPAF_CUDA_RELAY");
+    unsetenv("STEPAF_CUDA_PROXY");
     unsetenv("STEPAF_PROGRESS");
     for (; i < 2; i++)
         plans[i] = make(job, 1, 2);
