@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing and reading blobs: fixed-width little-endian numbers, counted bytes. The reader trusts
- * nothing: after the first overrun every read gives 0 and ok is false. */
+ * nothing: after the first overrun every read gives 0 and failed is true. */
 #ifndef STEPAF_BASE_PACK_H
 #define STEPAF_BASE_PACK_H
 
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A blob that grows. Zero-initialize; free data when done. ok turns false when memory is out. */
+/* A blob that grows. Zero-initialize; free data when done. failed turns true when memory is out. */
 struct stepaf_pack {
     uint8_t *data;
     size_t bytes;
