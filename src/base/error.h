@@ -17,7 +17,8 @@ struct stepaf_who {
 
 #define STEPAF_NOBODY ((struct stepaf_who){-1, -1, -1})
 
-/* Record a failure that involves no peer, and return @a status. One sentence, no newline. */
+/* Record a failure that involves no peer, and return @a status. One sentence, no newline. The text of
+ * the last failure, stepaf_last_error()->text, may be among the arguments. */
 stepaf_status_t stepaf_error_set(stepaf_status_t status, stepaf_phase_t phase, const char *format,
                                  ...) __attribute__((format(printf, 3, 4)));
 
@@ -25,6 +26,9 @@ stepaf_status_t stepaf_error_set(stepaf_status_t status, stepaf_phase_t phase, c
 stepaf_status_t stepaf_error_set_peer(stepaf_status_t status, stepaf_phase_t phase,
                                       struct stepaf_who who, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* Record that memory is out, and return STEPAF_ERR_NO_MEMORY. */
+stepaf_status_t stepaf_error_no_memory(stepaf_phase_t phase);
 
 /* Make @a error the calling thread's last failure (to hand one from thread to thread), and return
  * its status. */

@@ -124,7 +124,7 @@ static stepaf_status_t parse_map(const char *path, int size, struct stepaf_split
     split->kind = STEPAF_SPLIT_MAP;
     split->map = malloc((size_t)size);
     if (!split->map)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_INIT);
     return stepaf_split_parse_map_file(path, size, split->map);
 }
 

@@ -107,7 +107,7 @@ stepaf_status_t stepaf_split_deal(const struct stepaf_split *split,
     }
     places = malloc((size_t)size * sizeof *places);
     if (!places)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_INIT);
     for (int r = 0; r < size; r++)
         places[r] = (struct place){by_node ? ranks[r].node_id : 0, r};
     qsort(places, (size_t)size, sizeof *places, by_node_and_rank);

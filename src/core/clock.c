@@ -66,7 +66,7 @@ static stepaf_status_t ask(struct stepaf_ctx *ctx, struct stepaf_peer *peer, int
         struct stepaf_msg ping = {
             .type = STEPAF_MSG_PING, .seq = seq, .word = {(uint32_t)sent, (uint32_t)(sent >> 32)}};
         if (!stepaf_engine_send(peer, &ping))
-            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+            return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
         while (ctx->pong_seq == seq) {
             if (!stepaf_engine_advance(ctx, &waiter, deadline_ns) || peer->lost)
                 return stepaf_error_set_peer(peer->lost ? STEPAF_ERR_PEER_LOST : STEPAF_ERR_TIMEOUT,
@@ -139,7 +139,7 @@ stepaf_status_t stepaf_clock_sync(struct stepaf_ctx *ctx, int64_t deadline_ns)
         return status;
     ctx->clock_known = true;
     if (!stepaf_engine_send(server, &synced))
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     if (is_reference || is_helper)
         status = serve(ctx, deadline_ns);
     for (uint32_t p = 0; p < ctx->n_peers; p++)

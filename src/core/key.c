@@ -157,7 +157,7 @@ stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id,
 err_key:
     free(key);
 err_memory:
-    return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+    return stepaf_error_no_memory(STEPAF_PHASE_NONE);
 }
 
 /* ---- withdrawal ---- */

@@ -120,11 +120,11 @@ stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *bu
                       "for GPU memory");
     list = malloc(n * sizeof(*list));
     if (!list)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     status = receive_ranks(ctx, key, ranks, n, list);
     if (!status && !segment_add(key, region, (uint64_t)((uint8_t *)buffer - region->mem.base),
                                 stride, list, n))
-        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+        status = stepaf_error_no_memory(STEPAF_PHASE_NONE);
     free(list);
     if (!status)
         ctx->changed = true;
@@ -174,7 +174,7 @@ static stepaf_status_t allocate_kind(struct stepaf_ctx *ctx, stepaf_mem_kind_t k
             return status;
         struct stepaf_segment *segment = segment_add(key, region, at, slice_bytes(key), ranks, n);
         if (!segment)
-            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+            return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
         segment->library = true;
         at += n * slice_bytes(key);
     }
@@ -187,7 +187,7 @@ stepaf_status_t stepaf_key_allocate(struct stepaf_ctx *ctx)
     stepaf_status_t status;
 
     if (!ranks)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     status = allocate_kind(ctx, STEPAF_MEM_HOST, ranks);
     if (!status)
         status = allocate_kind(ctx, STEPAF_MEM_CUDA, ranks);

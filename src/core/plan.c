@@ -27,10 +27,9 @@ static stepaf_status_t use_on_streams(struct stepaf_plan_obj *plan, const struct
                                 key->mem_kind == STEPAF_MEM_CUDA ? "GPU" : "host");
     status = stepaf_region_pin(plan->ctx, region);
     if (status && status != STEPAF_ERR_STATE) { /* which passes */
-        stepaf_error_t error = *stepaf_last_error();
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
                                 "%s %d is in host memory that the GPU cannot use: %.200s", what,
-                                index, error.text);
+                                index, stepaf_last_error()->text);
     }
     return status;
 }
@@ -115,7 +114,7 @@ static stepaf_status_t check_overlap(const struct stepaf_plan_obj *plan, uint32_
     uint32_t n_sorted = 0;
 
     if (!sorted)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     for (uint32_t i = 0; i < n; i++)
         if (plan->pull[i].bytes) /* nothing is nowhere */
             sorted[n_sorted++] = &plan->pull[i];
@@ -342,7 +341,7 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
     return STEPAF_OK;
 
 err_memory:
-    status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+    status = stepaf_error_no_memory(STEPAF_PHASE_NONE);
 err_plan:
     if (plan)
         stepaf_plan_free(plan);

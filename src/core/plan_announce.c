@@ -169,7 +169,7 @@ stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan)
         struct stepaf_peer *peer = &ctx->peers[p];
         if (!peer->lost && !stepaf_plan_leaves_out(plan, p) && !announce_to(peer, plan)) {
             stepaf_plan_announce_end(plan, p + 1); /* it may know a part */
-            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+            return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
         }
     }
     plan->usable = ctx->epoch;
@@ -193,7 +193,7 @@ stepaf_status_t stepaf_plans_announce(struct stepaf_ctx *ctx)
     uint32_t n = 0;
 
     if (!plans)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     for (uint32_t i = 0; i < ctx->plans.n; i++) {
         struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         if (plan && stepaf_plan_ready(plan))

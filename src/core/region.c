@@ -117,7 +117,7 @@ static stepaf_status_t region_add(struct stepaf_ctx *ctx, const struct stepaf_re
     ctx->named = named ? named : ctx->named;
     if (!region || !regions || !named) {
         free(region);
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     }
     *region = *model;
     stepaf_status_t status = tell_add(ctx, region);

@@ -174,7 +174,7 @@ stepaf_status_t stepaf_gpu_open(struct stepaf_gpu **gpu_p)
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE, "no GPU: %s", reason);
     struct stepaf_gpu *gpu = calloc(1, sizeof(*gpu));
     if (!gpu)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     stepaf_list_init(&gpu->mappings);
     gpu->cuda = cuda;
     status = find_device(gpu);

@@ -144,7 +144,7 @@ static stepaf_status_t map(struct stepaf_gpu *gpu, const struct stepaf_gpu_expor
     }
     mapping = calloc(1, sizeof(*mapping));
     if (!mapping)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     memcpy(mapping->handle, exported->handle, sizeof(mapping->handle));
     stepaf_list_append(&gpu->mappings, &mapping->node);
     status = stepaf_cuda_enter_setup(gpu, &scope);

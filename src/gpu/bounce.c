@@ -69,7 +69,7 @@ static stepaf_status_t stage_make(struct stepaf_ctx *ctx, struct stepaf_region *
     stepaf_status_t status;
 
     if (!stage)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     status = ctx->stage_stream ? STEPAF_OK : stepaf_gpu_stream_create(ctx->gpu, &ctx->stage_stream);
     if (!status)
         status = stepaf_device_alloc(STEPAF_MEM_HOST, NULL, region->mem.bytes, &mem);

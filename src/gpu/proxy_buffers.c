@@ -20,11 +20,6 @@ static uint64_t take(uint64_t *room, uint64_t bytes)
     return at;
 }
 
-static stepaf_status_t no_memory(void)
-{
-    return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
-}
-
 /* ---- landings of push keys ---- */
 
 static void attach(struct stepaf_streams *streams, bool there)
@@ -41,14 +36,14 @@ static stepaf_status_t land_key(struct stepaf_ctx *ctx, struct stepaf_key *key, 
     struct stepaf_landing *landing = calloc(1, sizeof(*landing));
 
     if (!landing)
-        return no_memory();
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     landing->key = key;
     landing->next = ctx->streams->landings;
     ctx->streams->landings = landing;
     key->landing = &landing->segment;
     landing->segment.ranks = calloc(n_relayed, sizeof(landing->segment.ranks[0]));
     if (!landing->segment.ranks)
-        return no_memory();
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     landing->segment.stride = ((uint64_t)key->depth * key->max_bytes + ALIGN - 1) / ALIGN * ALIGN;
     landing->segment.offset = take(&room->landings, landing->segment.stride * n_relayed);
     for (uint32_t p = 0; p < ctx->n_peers; p++)
@@ -120,7 +115,7 @@ static stepaf_status_t relay_open(struct stepaf_stream *stream, struct room *roo
     uint32_t order = 0;
 
     if (!relay)
-        return no_memory();
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     *relay_p = relay; /* freed with the streams, until it is in force */
     stepaf_list_init(&relay->node);
     relay->stream = stream;
@@ -130,7 +125,7 @@ static stepaf_status_t relay_open(struct stepaf_stream *stream, struct room *roo
     if (stepaf_is_attention(ctx))
         relay->push = calloc((size_t)ctx->n_peers * stream->n_out, sizeof(*relay->push));
     if (!relay->peers || !relay->in || !relay->out || (stepaf_is_attention(ctx) && !relay->push))
-        return no_memory();
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         if (!stepaf_peer_relayed(ctx, p))
             continue;
@@ -235,7 +230,7 @@ stepaf_status_t stepaf_relays_prepare(struct stepaf_ctx *ctx)
         n_relayed += stepaf_peer_relayed(ctx, p);
     streams->relays = calloc(ctx->plans.n + 1, sizeof(*streams->relays));
     if (!streams->relays)
-        return no_memory();
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     streams->n_relays = ctx->plans.n;
     if (n_relayed && !stepaf_is_attention(ctx))
         status = land_keys(ctx, n_relayed, &room);

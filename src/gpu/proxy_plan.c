@@ -4,11 +4,6 @@
 
 #include "gpu/proxy.h"
 
-static stepaf_status_t no_memory(void)
-{
-    return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
-}
-
 /* The twin of a stream plan: the same keys, to and from the relayed peers' places. */
 static stepaf_status_t twin_make(struct stepaf_relay *relay, const stepaf_tensor_t *push,
                                  const stepaf_tensor_t *pull)
@@ -17,7 +12,7 @@ static stepaf_status_t twin_make(struct stepaf_relay *relay, const stepaf_tensor
     struct stepaf_ctx *ctx = plan->ctx;
     bool *left_out = calloc(ctx->n_peers, sizeof(*left_out));
     struct stepaf_plan_obj *twin;
-    stepaf_status_t status = left_out ? STEPAF_OK : no_memory();
+    stepaf_status_t status = left_out ? STEPAF_OK : stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
 
     if (!status)
         status = stepaf_plan_make(ctx, push, plan->n_push, pull, (int)ctx->n_peers * plan->n_pull,
@@ -45,7 +40,7 @@ stepaf_status_t stepaf_relay_make_twin(struct stepaf_stream *stream)
         return STEPAF_OK;
     pull = calloc(n_pull, sizeof(*pull));
     if (!pull)
-        return no_memory();
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     while (!relay->peers[p].relayed)
         p++;
     for (uint32_t i = 0; i < plan->n_push; i++)

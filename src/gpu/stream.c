@@ -5,11 +5,6 @@
 
 #include <stdlib.h>
 
-static stepaf_status_t no_memory(void)
-{
-    return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
-}
-
 stepaf_status_t stepaf_stream_make(struct stepaf_plan_obj *plan)
 {
     struct stepaf_ctx *ctx = plan->ctx;
@@ -18,7 +13,7 @@ stepaf_status_t stepaf_stream_make(struct stepaf_plan_obj *plan)
     struct stepaf_gpu *gpu;
 
     if (!stream)
-        return no_memory();
+        return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     plan->stream = stream; /* plan_free ends it */
     stream->plan = plan;
     stream->failed_peer = -1;
@@ -40,7 +35,7 @@ stepaf_status_t stepaf_stream_make(struct stepaf_plan_obj *plan)
     stream->arrived = calloc(plan->depth, sizeof(*stream->arrived));
     if (!stream->inlets || !stream->send || !stream->receive || !stream->changed || !stream->sent ||
         !stream->arrived)
-        return no_memory();
+        return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     return STEPAF_OK;
 }
 

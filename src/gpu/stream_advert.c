@@ -22,10 +22,8 @@ static void pack_export(const struct stepaf_gpu_export *exported, struct stepaf_
 /* The driver does not say what the memory is for. */
 static stepaf_status_t not_shared(stepaf_status_t status, const char *what, uint64_t id)
 {
-    stepaf_error_t error = *stepaf_last_error();
-
     return stepaf_error_set(status, STEPAF_PHASE_COMMIT, "%s %llu: %.250s", what,
-                            (unsigned long long)id, error.text);
+                            (unsigned long long)id, stepaf_last_error()->text);
 }
 
 static stepaf_status_t pack_inlet(struct stepaf_ctx *ctx, const struct stepaf_inlet *inlet,
@@ -105,7 +103,7 @@ stepaf_status_t stepaf_streams_tell(struct stepaf_ctx *ctx)
     while (!status && (stream = stepaf_stream_after(ctx, stream)))
         status = pack_plan(ctx, stream, n_direct, own);
     if (!status && own->failed)
-        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     return status;
 }
 
@@ -176,7 +174,7 @@ stepaf_status_t stepaf_told_read(struct stepaf_unpack unpack, int role, int worl
         told.engine = stepaf_unpack_u32(&unpack);
         told.plans = calloc(told.n_plans, sizeof(told.plans[0]));
         if (!told.plans)
-            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+            return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
     ok = ok && told.engine <= STEPAF_ENV_CUDA_ENGINE_ce;
     for (uint32_t i = 0; ok && i < told.n_plans; i++)

@@ -21,7 +21,7 @@ stepaf_status_t stepaf_any_make(struct stepaf_stream *stream)
                                 STEPAF_FLOW_LANES);
     stream->any = calloc(1, sizeof(*stream->any));
     if (!stream->any)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     return STEPAF_OK;
 }
 

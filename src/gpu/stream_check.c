@@ -96,7 +96,7 @@ static stepaf_status_t find_named(struct party *party)
 {
     party->named = calloc(party->said->n_keys + 1, sizeof(*party->named));
     if (!party->named)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     for (uint32_t i = 0; i < party->told.n_plans; i++) {
         const struct stepaf_told_plan *plan = &party->told.plans[i];
         for (uint32_t k = 0; k < plan->n_push; k++)
@@ -156,7 +156,7 @@ stepaf_status_t stepaf_told_judge(const struct stepaf_declaration *declarations,
     bool any = kinds_differ;
 
     if (!parties)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     for (int r = 0; r < n && !status; r++) {
         parties[r].said = &declarations[r];
         status = stepaf_told_read(declarations[r].streams, declarations[r].role,

@@ -26,15 +26,14 @@ static stepaf_status_t map(struct stepaf_peer *peer, const struct stepaf_gpu_exp
     void *ptr;
 
     if (!imports)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     streams->imports = imports;
     status = stepaf_gpu_import(peer->ctx->gpu, exported, &ptr);
     if (status) {
-        stepaf_error_t error = *stepaf_last_error();
         return stepaf_error_set_peer(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
                                      "the GPU memory of " STEPAF_WHO_FORMAT
                                      " cannot be reached: %s",
-                                     STEPAF_WHO_ARGS(peer->who), error.text);
+                                     STEPAF_WHO_ARGS(peer->who), stepaf_last_error()->text);
     }
     imports[streams->n_imports++] = ptr;
     stepaf_gpu_classify(ptr, &place);
@@ -208,14 +207,14 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx,
     uint32_t n_plans = ctx->plans.n;
     outlets = calloc(n_plans + 1, sizeof(*outlets));
     if (!outlets)
-        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         if (!plan || !plan->stream)
             continue;
         outlets[i] = calloc((size_t)ctx->n_peers * plan->stream->n_out, sizeof(*outlets[i]));
         if (!outlets[i])
-            status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+            status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
     for (uint32_t p = 0; p < ctx->n_peers && !status; p++)
         status =

@@ -172,7 +172,7 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
         return status;
     streams = calloc(1, sizeof(*streams));
     if (!streams)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     streams->before = ctx->streams;
     ctx->streams = streams;
     status = stepaf_relays_prepare(ctx);
@@ -182,7 +182,7 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
     streams->control_bytes = control_bytes;
     streams->failed = calloc(ctx->plans.n, sizeof(*streams->failed));
     if (!streams->failed)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     status = stepaf_gpu_alloc(ctx->gpu, streams->inlet_bytes, (void **)&streams->inlets);
     if (!status)
         status = stepaf_gpu_alloc(ctx->gpu, control_bytes, (void **)&streams->control);

@@ -135,7 +135,7 @@ out:
     stepaf_map_close(&map);
     free(roles);
     if (!status && !text)
-        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+        status = stepaf_error_no_memory(STEPAF_PHASE_NONE);
     if (!status)
         *text_p = text;
     return status;
@@ -151,7 +151,7 @@ stepaf_status_t stepaf_map_exchange(struct stepaf_ctx *ctx, const struct stepaf_
 
     stepaf_map_part_pack(part, &pack);
     if (!offsets || pack.failed)
-        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+        status = stepaf_error_no_memory(STEPAF_PHASE_NONE);
     if (!status)
         status = ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, &all, offsets,
                                      timeout_us > 0 ? timeout_us : 0);

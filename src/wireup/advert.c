@@ -268,7 +268,7 @@ stepaf_status_t stepaf_declaration_read(const void *blob, size_t bytes, int role
     if (!ok || unpack.failed) {
         stepaf_declaration_free(&declaration);
         if (declaration.starved)
-            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+            return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
         return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
                                 "what rank %d declares is malformed", world_rank);
     }

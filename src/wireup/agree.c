@@ -68,7 +68,7 @@ static stepaf_status_t tell_all(struct stepaf_ctx *ctx,
         stepaf_pack_bytes(&pack, &taken, sizeof(taken));
     }
     if (!offsets || !taken_p || pack.failed)
-        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     else
         status =
             ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, &all, offsets, timeout_us);

@@ -9,11 +9,6 @@
 
 enum { LOST_EXCHANGE_US = 1000000 };
 
-static stepaf_status_t out_of_memory(void)
-{
-    return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
-}
-
 /* Whether something of the plan still waits for room. */
 static bool is_queued(const struct stepaf_plan_obj *plan)
 {
@@ -170,7 +165,7 @@ static stepaf_status_t pack_own(struct stepaf_ctx *ctx, stepaf_status_t own,
         return own;
     free(pack_p->data);
     *pack_p = (struct stepaf_pack){0};
-    own = out_of_memory();
+    own = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     stepaf_declaration_pack(ctx, own, pack_p);
     return own;
 }
@@ -197,7 +192,7 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own, int
     own = pack_own(ctx, own, &pack);
     stepaf_error_t own_error = own ? *stepaf_last_error() : (stepaf_error_t){0};
     if (pack.failed)
-        status = out_of_memory();
+        status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     if (!status) {
         status = ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, all_p, offsets,
                                      exchange_us(own, deadline_ns));
@@ -236,7 +231,7 @@ static void send_ready(struct stepaf_peer *peer, uint32_t epoch, stepaf_status_t
 static stepaf_status_t check_mirrors(const struct stepaf_peer *peer)
 {
     if (peer->starved)
-        return out_of_memory();
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     for (uint32_t i = 0; i < peer->n_mirrors; i++) {
         const struct stepaf_mirror *mirror = peer->mirrors[i];
         if (mirror && mirror->n_known != mirror->n_push + mirror->n_pull)
@@ -372,7 +367,7 @@ stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx)
     if (!declarations || !offsets) { /* before anything is told */
         free(declarations);
         free(offsets);
-        return out_of_memory();
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
     status = prepare(ctx, deadline_ns);
     status = exchange(ctx, status, deadline_ns, declarations, offsets, &all, &met);

@@ -102,7 +102,7 @@ static stepaf_status_t complete_ops(struct stepaf_ctx *ctx)
     if (!ctx->transport_ops)
         ctx->transport_ops = calloc(n + 1, sizeof(*ctx->transport_ops));
     if (!ctx->transport_ops)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     for (unsigned i = 0; i < n; i++) {
         const char *missing = stepaf_transport_lacks(stepaf_transports[i]);
         if (missing)
@@ -232,7 +232,7 @@ static stepaf_status_t import_all(struct stepaf_peer *peer,
                                      STEPAF_WHO_ARGS(peer->who));
     peer->rmems = calloc((size_t)declaration->n_regions + 1, sizeof(peer->rmems[0]));
     if (!peer->rmems)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     for (uint32_t i = 0; i < declaration->n_regions && !status; i++) {
         uint32_t id = stepaf_unpack_u32(&regions);
         uint64_t bytes = stepaf_unpack_u64(&regions);
@@ -285,7 +285,7 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
         if (!key->remote)
             key->remote = calloc(ctx->n_peers, sizeof(key->remote[0]));
         if (!key->remote)
-            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+            return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
         if (stepaf_declaration_slice(declaration, key->id, ctx->ranks[ctx->boot.rank].rank, &region,
                                      &offset))
             rmem = find_rmem(peer, region);

@@ -47,7 +47,7 @@ static stepaf_status_t view_roles(struct stepaf_ctx *ctx, const stepaf_params_t 
     if (given) {
         char *split = strdup(params->split);
         if (!split)
-            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
+            return stepaf_error_no_memory(STEPAF_PHASE_INIT);
         free(ctx->env.split);
         ctx->env.split = split;
     }
@@ -82,7 +82,7 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, const stepaf_params_t *pa
     ctx->lock.used = ctx->threads;
     if (ctx->env.trace == STEPAF_ENV_TRACE_on &&
         !stepaf_trace_open(&ctx->trace, (uint32_t)ctx->env.trace_records))
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_INIT);
     return view_roles(ctx, params, view);
 }
 
@@ -97,7 +97,7 @@ static stepaf_status_t settle(struct stepaf_ctx *ctx, const struct stepaf_introd
         ctx->groups[g] = calloc((size_t)size, sizeof(int));
         ctx->rank[g] = -1;
         if (!ctx->groups[g] || !ctx->ranks)
-            return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
+            return stepaf_error_no_memory(STEPAF_PHASE_INIT);
     }
     ctx->one_clock = true;
     for (int r = 0; r < size; r++) {
@@ -172,7 +172,7 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, const struct own_view *v
 
     introduce(ctx, view, own, &pack);
     if (!offsets || !intros || !roles || pack.failed) {
-        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
+        status = stepaf_error_no_memory(STEPAF_PHASE_INIT);
         goto out;
     }
     stepaf_error_t kept = *stepaf_last_error();
@@ -217,7 +217,7 @@ static stepaf_status_t open_peers(struct stepaf_ctx *ctx)
     ctx->n_alive = ctx->n_peers;
     ctx->peers = calloc(ctx->n_peers, sizeof(*ctx->peers));
     if (!ctx->peers)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_INIT);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
         peer->ctx = ctx;
@@ -246,7 +246,7 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
                                 "the bootstrap is incomplete");
     ctx = calloc(1, sizeof(*ctx));
     if (!ctx)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_INIT);
     ctx->boot = *boot;
     ctx->feature = feature;
     ctx->up.deliver = stepaf_engine_deliver;

@@ -97,7 +97,7 @@ static stepaf_status_t deal(const struct stepaf_introduction *intros, int n,
     stepaf_status_t status;
 
     if (!ranks)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_INIT);
     for (int r = 0; r < n; r++)
         ranks[r] = (struct stepaf_split_rank){intros[r].node_id, intros[r].host};
     status = stepaf_split_deal(split, ranks, n, roles_p);

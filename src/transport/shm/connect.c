@@ -133,7 +133,7 @@ stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
     }
     struct stepaf_shm_link *link = calloc(1, sizeof(*link));
     if (!link)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     link->base = (struct stepaf_link){
         .ops = &stepaf_shm_ops, .transport = transport, .peer = facts->peer, .name = "shm"};
     link->pid = (pid_t)facts->pid;

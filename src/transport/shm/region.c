@@ -63,7 +63,7 @@ stepaf_status_t stepaf_shm_import_mem(struct stepaf_link *base, uint32_t id, uin
                                 "shm: a region's announcement is malformed");
     struct stepaf_shm_rmem *rmem = calloc(1, sizeof(*rmem));
     if (!rmem)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     rmem->base = (struct stepaf_rmem){id, bytes};
     rmem->address = address;
     if (fd >= 0) {

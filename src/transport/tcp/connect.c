@@ -290,7 +290,7 @@ stepaf_status_t stepaf_tcp_connect(struct stepaf_transport *transport,
     if (!link || !theirs) {
         free(link);
         free(theirs);
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
     bool good = unpack_announced(unpack, link, theirs);
     stepaf_tcp_addresses_order(&tcp->own, facts->node_id == transport->up->topo->node_id, theirs);

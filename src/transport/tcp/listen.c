@@ -107,7 +107,7 @@ stepaf_status_t stepaf_tcp_listen(struct stepaf_tcp *tcp)
     narrow_addresses(tcp, with_ipv6);
     tcp->strangers = calloc(tcp->n_strangers, sizeof(tcp->strangers[0]));
     if (!tcp->strangers)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     for (unsigned i = 0; i < tcp->n_strangers; i++)
         tcp->strangers[i].fd = -1;
     if (!watch(tcp, tcp->listener.fd, &tcp->listener) ||

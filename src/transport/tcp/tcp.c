@@ -88,7 +88,7 @@ static stepaf_status_t tcp_open(struct stepaf_upcalls *up, unsigned n_peers,
     stepaf_status_t status;
 
     if (!tcp)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     tcp->base = (struct stepaf_transport){.ops = &stepaf_tcp_ops, .up = up};
     tcp->epoll_fd = -1;
     tcp->listener.watched = STEPAF_TCP_LISTENER;
@@ -98,7 +98,7 @@ static stepaf_status_t tcp_open(struct stepaf_upcalls *up, unsigned n_peers,
     stepaf_clock_calibrate(&clock);
     tcp->ticks_per_us = clock.ticks_per_us > 1 ? (uint64_t)clock.ticks_per_us : 1;
     if (!tcp->links) {
-        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
         goto err_tcp;
     }
     tcp->n_peers = n_peers;
@@ -139,7 +139,7 @@ static stepaf_status_t tcp_import_mem(struct stepaf_link *link, uint32_t id, uin
     (void)link;
     (void)unpack;
     if (!rmem)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     *rmem = (struct stepaf_rmem){.id = id, .bytes = bytes};
     *rmem_p = rmem;
     return STEPAF_OK;

@@ -295,7 +295,7 @@ stepaf_status_t stepaf_verbs_connect(struct stepaf_transport *transport,
     unsigned n_rails = announced.n_rails < verbs->n_rails ? announced.n_rails : verbs->n_rails;
     struct stepaf_verbs_link *link = link_make(verbs, facts, n_rails * verbs->n_qps);
     if (!link)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     memcpy(link->secret, announced.secret, sizeof(link->secret));
     point(verbs, link, &announced, facts->index_at_peer);
     verbs->links[facts->peer] = link;

@@ -60,7 +60,7 @@ stepaf_status_t stepaf_verbs_control_make(struct stepaf_verbs *verbs)
                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (verbs->control == MAP_FAILED) {
         verbs->control = NULL;
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
     for (unsigned r = 0; r < verbs->n_rails; r++) {
         struct stepaf_verbs_rail *rail = &verbs->rails[r];
@@ -100,7 +100,7 @@ stepaf_status_t stepaf_verbs_import_mem(struct stepaf_link *base, uint32_t id, u
     struct stepaf_verbs_rmem *rmem = calloc(1, sizeof(*rmem));
 
     if (!rmem)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     rmem->base = (struct stepaf_rmem){id, bytes};
     rmem->address = stepaf_unpack_u64(unpack);
     for (unsigned r = 0; r < n_rails; r++)

@@ -59,7 +59,7 @@ stepaf_status_t stepaf_verbs_qps_create(struct stepaf_verbs *verbs)
 
     verbs->qps = calloc(n ? n : 1, sizeof(verbs->qps[0]));
     if (!verbs->qps)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     for (unsigned i = 0; i < n; i++) {
         unsigned path = i % verbs->n_paths;
         struct stepaf_verbs_rail *rail = &verbs->rails[path / verbs->n_qps];

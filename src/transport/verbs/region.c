@@ -153,7 +153,7 @@ stepaf_status_t stepaf_verbs_reg_mem(struct stepaf_transport *transport, struct 
     struct stepaf_verbs_memory *memory = calloc(1, sizeof(*memory));
 
     if (!memory)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     memory->mem = mem;
     memory->on_gpu = mem->kind == STEPAF_MEM_CUDA;
     stepaf_list_append(&verbs->memories, &memory->node);

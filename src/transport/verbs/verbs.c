@@ -47,7 +47,7 @@ static stepaf_status_t verbs_open(struct stepaf_upcalls *up, unsigned n_peers,
     stepaf_status_t status;
 
     if (!verbs)
-        return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     verbs->base = (struct stepaf_transport){.ops = &stepaf_verbs_ops, .up = up};
     verbs->provider = stepaf_verbs_provider;
     verbs->n_qps = (unsigned)up->env->verbs_qps;
@@ -62,7 +62,7 @@ static stepaf_status_t verbs_open(struct stepaf_upcalls *up, unsigned n_peers,
     verbs->links = calloc(n_peers ? n_peers : 1, sizeof(verbs->links[0]));
     verbs->scratch = stepaf_verbs_template_make();
     if (!verbs->links || !verbs->scratch) {
-        status = stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT, "out of memory");
+        status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
         goto err_verbs;
     }
     verbs->n_peers = n_peers;
