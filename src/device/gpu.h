@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A GPU, without CUDA's types: what the engine knows of one.
  *
- * cuda.c implements this by the driver's API, which it looks up at run time: the same library runs
+ * cuda/ implements this by the driver's API, which it looks up at run time: the same library runs
  * where there is no GPU. A build without the CUDA toolkit has none.c, where nothing is ever open. */
 #ifndef STEPAF_DEVICE_GPU_H
 #define STEPAF_DEVICE_GPU_H

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Includes point down only: base < settings < boot, topo, device, wire < transport < core < map < wireup < gpu < api.
-# One transport does not know another, a library is included in the one place that wraps it, and the programs
-# see the public headers only, but for stepaf-run, which shares what src/topo knows of a machine.
+# One transport does not know another, nor one device, a library is included in the one place that wraps it,
+# and the programs see the public headers only, but for stepaf-run, which shares what src/topo knows of a
+# machine.
 set -u
 cd "${top_srcdir:-.}" || exit 99
 
@@ -38,8 +39,8 @@ function foreign()
         wrong("only mpi_launch/, bench/ and stepaf/mpi.h may include MPI")
     if (header ~ /^pmix/ && !under("mpi_launch/"))
         wrong("only mpi_launch/ may include PMIx")
-    if (header ~ /^(cuda|nccl|nvml)/ && !under("src/device/") && !under("bench/perf/gpu/"))
-        wrong("only src/device/ and bench/perf/gpu/ may include CUDA")
+    if (header ~ /^(cuda|nccl|nvml)/ && !under("src/device/cuda/") && !under("bench/perf/gpu/"))
+        wrong("only src/device/cuda/ and bench/perf/gpu/ may include CUDA")
     if (header ~ /^(infiniband|rdma)\// && !under("src/transport/verbs/") &&
         !under("bench/perf/verbs"))
         wrong("only src/transport/verbs/ and bench/perf/verbs* may include RDMA libraries")
@@ -62,6 +63,8 @@ function inside(    mine, theirs, n, m)
     if (theirs[1] == mine[2]) {
         if (n > 3 && m > 2 && mine[3] != theirs[2])
             wrong("one " mine[2] " may not know another")
+    } else if (theirs[1] == "device" && m > 2) {
+        wrong("what a device has in its directory is its own")
     } else if (level[theirs[1]] >= level[mine[2]])
         wrong("includes point down: " mine[2] " may not know " theirs[1])
 }

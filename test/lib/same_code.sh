@@ -23,7 +23,11 @@ build()
             --disable-dependency-tracking \
             CFLAGS="-O2 -g0 -ffunction-sections -Wno-builtin-macro-redefined -D__LINE__=0 -D__FILE__='\"\"'"
         # The GPU's kernels take long, and are none of these functions.
-        ! grep -q '^NVCC = .' Makefile || make -t src/device/kernels.fatbin || true
+        if grep -q '^NVCC = .' Makefile; then
+            kernels=$(sed -n 's/^\(src[^ ]*kernels\.fatbin\):.*/\1/p' Makefile)
+            mkdir -p "${kernels%/*}"
+            make -t "$kernels"
+        fi
         make -j"$(nproc)" libstepaf_core.la
     ) >"$work/$1/log" 2>&1 || {
         tail -n 20 "$work/$1/log"

@@ -3,7 +3,7 @@
 #ifndef STEPAF_TEST_CUDA_FAKE_H
 #define STEPAF_TEST_CUDA_FAKE_H
 
-#include "device/cuda_driver.h"
+#include "device/cuda/driver.h"
 
 enum { CUDA_FAKE_PIECES = 256, CUDA_FAKE_WAITS = 16, CUDA_FAKE_WORDS = 16 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels themselves, on a machine that is made up: kernels_machine/device/kernels_machine.cuh.
+/* The kernels themselves, on a machine that is made up: kernels_machine/device/cuda/kernels_machine.cuh.
  * Tensors go from one flow to another, by every way, while senders and receivers take turns at random. */
 #include "kernels_machine/any.h"
 

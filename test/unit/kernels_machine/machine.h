@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What runs the threads of kernels_machine/device/kernels_machine.cuh: fibers, and streams of kernels. */
+/* What runs the threads of kernels_machine/device/cuda/kernels_machine.cuh: fibers, and streams of kernels. */
 #ifndef TEST_KERNELS_MACHINE_H
 #define TEST_KERNELS_MACHINE_H
 
@@ -13,7 +13,7 @@
 #include <random>
 #include <vector>
 
-#include "device/kernels.cu"
+#include "device/cuda/kernels.cu"
 
 inline Index threadIdx, blockIdx, blockDim, gridDim;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A GPU for src/device/kernels.cu to run on in a test, in place of the header of the same name there.
+/* A GPU for src/device/cuda/kernels.cu to run on in a test, in place of the header of the same name there.
  *
  * Each CUDA thread is a fiber, and they take turns where it hurts: before each load, and at each meeting
  * (votes, shuffles, barriers). What store_pair stores comes to memory later, in any order, if no fence is

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "device/cuda_driver.h"
+#include "device/cuda/driver.h"
 
 /* What a device attribute says; an older driver, which does not know it, says nothing. */
 static int ask(const struct stepaf_gpu *gpu, CUdevice_attribute attribute)

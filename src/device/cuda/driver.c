@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finding the driver, its errors, and whose context is current. */
-#include "device/cuda_driver.h"
+#include "device/cuda/driver.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

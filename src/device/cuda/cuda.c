@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "device/cuda_driver.h"
+#include "device/cuda/driver.h"
 
 _Static_assert(sizeof(struct stepaf_flow) <= 4096, "what all drivers take as kernel parameters");
 _Static_assert(sizeof(CUuuid) == STEPAF_GPU_UUID, "plain bytes");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes of a tensor, which may begin and end anywhere, by words of 4 or 8 bytes, and pieces of 16. */
-#ifndef STEPAF_DEVICE_KERNELS_WORDS_CUH
-#define STEPAF_DEVICE_KERNELS_WORDS_CUH
+#ifndef STEPAF_DEVICE_CUDA_KERNELS_WORDS_CUH
+#define STEPAF_DEVICE_CUDA_KERNELS_WORDS_CUH
 
-#include <device/kernels_machine.cuh>
+#include <device/cuda/kernels_machine.cuh>
 
 namespace
 {

@@ -6,7 +6,7 @@
  * multiprocessors are left to others until the data is on its way. It has no more registers either,
  * though 40 would make 8 bytes 0.03 us faster: it has to find room, too.
  */
-#include "device/kernels_common.cuh"
+#include "device/cuda/kernels_common.cuh"
 
 namespace
 {
@@ -252,4 +252,4 @@ extern "C" __global__ void stepaf_unpack_few(const __grid_constant__ stepaf_flow
     unpack_all(flow_of(flow));
 }
 
-#include "device/kernels_any.cuh"
+#include "device/cuda/kernels_any.cuh"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is enqueued on streams, and streams and events themselves. */
-#include "device/cuda_driver.h"
+#include "device/cuda/driver.h"
 
 stepaf_status_t stepaf_gpu_capturing(struct stepaf_gpu *gpu, void *stream, bool *capturing_p)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels of plans that take the next batch of any one peer: see the end of kernels.h. */
-#ifndef STEPAF_DEVICE_KERNELS_ANY_CUH
-#define STEPAF_DEVICE_KERNELS_ANY_CUH
+#ifndef STEPAF_DEVICE_CUDA_KERNELS_ANY_CUH
+#define STEPAF_DEVICE_CUDA_KERNELS_ANY_CUH
 
-#include "device/kernels_common.cuh"
+#include "device/cuda/kernels_common.cuh"
 
 namespace
 {

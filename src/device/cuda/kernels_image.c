@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The compiled kernels as bytes of the library. */
-#include "device/cuda_driver.h"
+#include "device/cuda/driver.h"
 
 __asm__(".pushsection .rodata\n"
         ".balign 64\n"

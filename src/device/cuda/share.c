@@ -6,7 +6,7 @@
 #include <sys/random.h>
 
 #include "base/log.h"
-#include "device/cuda_driver.h"
+#include "device/cuda/driver.h"
 
 /* A peer's allocation in this process. */
 struct mapping {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What all kernels share: patience, and those parts of sending and taking that do not depend on how a
  * launch is told of its tensors. FLOW is stepaf_flow or stepaf_any_flow. */
-#ifndef STEPAF_DEVICE_KERNELS_COMMON_CUH
-#define STEPAF_DEVICE_KERNELS_COMMON_CUH
+#ifndef STEPAF_DEVICE_CUDA_KERNELS_COMMON_CUH
+#define STEPAF_DEVICE_CUDA_KERNELS_COMMON_CUH
 
 #include "device/kernels.h"
-#include "device/kernels_words.cuh"
-#include <device/kernels_machine.cuh>
+#include "device/cuda/kernels_words.cuh"
+#include <device/cuda/kernels_machine.cuh>
 
 namespace
 {

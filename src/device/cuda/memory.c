@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "device/cuda_driver.h"
+#include "device/cuda/driver.h"
 
 enum { PAGE = 2 << 20 };
 

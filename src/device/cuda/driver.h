@@ -95,9 +95,9 @@ struct stepaf_gpu {
     CUstream stream; /* for set-up: waits for no other, not even for the legacy default stream */
     bool chains;     /* kernels may be programmatic successors: compute capability 9.0 */
     struct stepaf_gpu_facts facts;
-    struct stepaf_gpu_rdma rdma; /* what belongs to cuda_rdma.c */
+    struct stepaf_gpu_rdma rdma; /* what belongs to rdma.c */
     bool rdma_known;
-    struct stepaf_list mappings; /* of peers' memory; what belongs to cuda_share.c */
+    struct stepaf_list mappings; /* of peers' memory; what belongs to share.c */
 };
 
 /* What has to be taken back after calls of the driver. */

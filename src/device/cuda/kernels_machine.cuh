@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is said to the GPU in its own words (PTX ISA 8.3): everything else in the kernels is plain CUDA
  * C++, so that a test can put a machine of its own in place of this file. */
-#ifndef STEPAF_DEVICE_KERNELS_MACHINE_CUH
-#define STEPAF_DEVICE_KERNELS_MACHINE_CUH
+#ifndef STEPAF_DEVICE_CUDA_KERNELS_MACHINE_CUH
+#define STEPAF_DEVICE_CUDA_KERNELS_MACHINE_CUH
 
 #include <stdint.h>
 
