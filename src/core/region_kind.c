@@ -30,7 +30,7 @@ static stepaf_status_t check_gpu(const struct stepaf_ctx *ctx, const struct step
 {
     const struct stepaf_gpu_facts *facts = stepaf_gpu_facts(ctx->gpu);
 
-    if (place->ordinal != facts->ordinal)
+    if (!stepaf_gpu_owns(ctx->gpu, place))
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
                                 "the memory is of GPU %d, and this context works with GPU %d (%s)",
                                 place->ordinal, facts->ordinal, facts->name);

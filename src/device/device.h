@@ -8,7 +8,7 @@
 #include "device/gpu.h"
 
 /* Memory that another process can map. Host memory is an anonymous file, sealed so that it can
- * never shrink under a peer's mapping; GPU memory has an IPC handle. */
+ * never shrink under a peer's mapping; a device's is exported by it. */
 struct stepaf_device_mem {
     void *base;
     size_t bytes; /* as asked for; host memory: rounded up to whole pages */
@@ -17,7 +17,7 @@ struct stepaf_device_mem {
     struct stepaf_gpu *gpu; /* of GPU memory, else NULL */
 };
 
-/* Allocate zeroed shareable memory. @a gpu: whose, for STEPAF_MEM_CUDA; else it is not looked at.
+/* Allocate zeroed shareable memory. @a gpu: whose, for a device's kind; else it is not looked at.
  * STEPAF_ERR_UNSUPPORTED for a kind that there is not; STEPAF_ERR_NO_MEMORY with the operating
  * system's or the driver's reason. */
 stepaf_status_t stepaf_device_alloc(stepaf_mem_kind_t kind, struct stepaf_gpu *gpu, size_t bytes,

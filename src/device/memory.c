@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory by kind: host memory is made here, GPU memory by the driver. */
+/* Memory by kind: host memory is made here, a device's by its table. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -11,8 +11,7 @@
 
 enum { HUGE_PAGE = 2 << 20, LOOK_PAGES = 4096 };
 
-static stepaf_status_t host_alloc(struct stepaf_gpu *gpu, size_t bytes,
-                                  struct stepaf_device_mem *mem_p)
+static stepaf_status_t host_alloc(size_t bytes, struct stepaf_device_mem *mem_p)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t whole = (bytes + page - 1) / page * page;
@@ -20,7 +19,6 @@ static stepaf_status_t host_alloc(struct stepaf_gpu *gpu, size_t bytes,
     void *base;
     int fd;
 
-    (void)gpu;
     what = "memfd_create";
     fd = memfd_create("stepaf", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
@@ -54,42 +52,29 @@ static void host_free(struct stepaf_device_mem *mem)
     close(mem->fd);
 }
 
-static stepaf_status_t cuda_alloc(struct stepaf_gpu *gpu, size_t bytes,
-                                  struct stepaf_device_mem *mem_p)
-{
-    void *base;
-    stepaf_status_t status = stepaf_gpu_alloc(gpu, bytes, &base);
-
-    if (!status)
-        *mem_p = (struct stepaf_device_mem){base, bytes, -1, STEPAF_MEM_CUDA, gpu};
-    return status;
-}
-
-static void cuda_free(struct stepaf_device_mem *mem)
-{
-    stepaf_gpu_free(mem->gpu, mem->base);
-}
-
-static const struct {
-    stepaf_status_t (*alloc)(struct stepaf_gpu *gpu, size_t bytes, struct stepaf_device_mem *mem_p);
-    void (*free)(struct stepaf_device_mem *mem);
-} kinds[] = {
-    [STEPAF_MEM_HOST] = {host_alloc, host_free},
-    [STEPAF_MEM_CUDA] = {cuda_alloc, cuda_free},
-};
-
 stepaf_status_t stepaf_device_alloc(stepaf_mem_kind_t kind, struct stepaf_gpu *gpu, size_t bytes,
                                     struct stepaf_device_mem *mem_p)
 {
-    if ((size_t)kind >= sizeof(kinds) / sizeof(kinds[0]))
+    stepaf_status_t status;
+    void *base;
+
+    if (kind == STEPAF_MEM_HOST)
+        return host_alloc(bytes, mem_p);
+    if (!gpu || kind != gpu->ops.mem_kind)
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
                                 "there is no kind of memory %d", (int)kind);
-    return kinds[kind].alloc(gpu, bytes, mem_p);
+    status = stepaf_gpu_alloc(gpu, bytes, &base);
+    if (!status)
+        *mem_p = (struct stepaf_device_mem){base, bytes, -1, kind, gpu};
+    return status;
 }
 
 void stepaf_device_free(struct stepaf_device_mem *mem)
 {
-    kinds[mem->kind].free(mem);
+    if (mem->gpu)
+        stepaf_gpu_free(mem->gpu, mem->base);
+    else
+        host_free(mem);
 }
 
 stepaf_status_t stepaf_device_check_host(const void *base, size_t bytes)

@@ -4,6 +4,7 @@
 #define STEPAF_TEST_CUDA_FAKE_H
 
 #include "device/cuda/driver.h"
+#include "device/gpu.h"
 
 enum { CUDA_FAKE_PIECES = 256, CUDA_FAKE_WAITS = 16, CUDA_FAKE_WORDS = 16 };
 

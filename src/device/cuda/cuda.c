@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "device/cuda/cuda.h"
 #include "device/cuda/driver.h"
 
 _Static_assert(sizeof(struct stepaf_flow) <= 4096, "what all drivers take as kernel parameters");
@@ -40,7 +41,7 @@ static const struct stepaf_cuda_driver *find_driver(char *reason)
     return NULL;
 }
 
-bool stepaf_gpu_probe(char *reason)
+static bool cuda_probe(char *reason)
 {
     return find_driver(reason) != NULL;
 }
@@ -57,7 +58,7 @@ static bool has_device_file(void)
     return false;
 }
 
-bool stepaf_gpu_likely(void)
+static bool cuda_likely(void)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES"); /* CUDA's own, read as the driver does */
 
@@ -68,7 +69,7 @@ bool stepaf_gpu_likely(void)
 
 /* The device that is current to this thread, or the first. A context that is not the device's
  * primary one (a green context, or a program's own) still names the device. */
-static stepaf_status_t find_device(struct stepaf_gpu *gpu)
+static stepaf_status_t find_device(struct stepaf_cuda_gpu *gpu)
 {
     const struct stepaf_cuda_driver *cuda = gpu->cuda;
     CUcontext current = NULL;
@@ -78,10 +79,10 @@ static stepaf_status_t find_device(struct stepaf_gpu *gpu)
     return stepaf_cuda_check(cuda, cuda->device_get(&gpu->device, 0), "cannot use GPU 0");
 }
 
-static stepaf_status_t read_facts(struct stepaf_gpu *gpu)
+static stepaf_status_t read_facts(struct stepaf_cuda_gpu *gpu)
 {
     const struct stepaf_cuda_driver *cuda = gpu->cuda;
-    struct stepaf_gpu_facts *facts = &gpu->facts;
+    struct stepaf_gpu_facts *facts = &gpu->base.facts;
     CUuuid uuid;
     int n_sms = 0, major = 0;
     CUresult result = cuda->device_name(facts->name, sizeof(facts->name), gpu->device);
@@ -109,7 +110,8 @@ static stepaf_status_t read_facts(struct stepaf_gpu *gpu)
 
 /* Load one kernel now: a driver that loads it at its first launch waits for the GPU then, behind
  * which a stream may be waiting for a peer. */
-static stepaf_status_t load_kernel(struct stepaf_gpu *gpu, const char *name, CUfunction *kernel_p)
+static stepaf_status_t load_kernel(struct stepaf_cuda_gpu *gpu, const char *name,
+                                   CUfunction *kernel_p)
 {
     const struct stepaf_cuda_driver *cuda = gpu->cuda;
     int registers = 0, spilled = 0;
@@ -125,15 +127,15 @@ static stepaf_status_t load_kernel(struct stepaf_gpu *gpu, const char *name, CUf
         stepaf_log_debug("kernel %s: %d registers, %d bytes of local memory", name, registers,
                          spilled);
     return stepaf_cuda_check(cuda, result, "cannot load the kernel %s on GPU %d", name,
-                             gpu->facts.ordinal);
+                             gpu->base.facts.ordinal);
 }
 
-static stepaf_status_t load_kernels(struct stepaf_gpu *gpu)
+static stepaf_status_t load_kernels(struct stepaf_cuda_gpu *gpu)
 {
     const struct stepaf_cuda_driver *cuda = gpu->cuda;
     stepaf_status_t status = stepaf_cuda_check(
         cuda, cuda->module_load(&gpu->module, stepaf_kernels_image, 0, NULL, NULL),
-        "cannot load the kernels on GPU %d", gpu->facts.ordinal);
+        "cannot load the kernels on GPU %d", gpu->base.facts.ordinal);
 
     for (unsigned k = 0; k < STEPAF_KERNEL_COUNT && !status; k++) {
         status = load_kernel(gpu, kernel_names[k], &gpu->kernels[k]);
@@ -146,7 +148,7 @@ static stepaf_status_t load_kernels(struct stepaf_gpu *gpu)
 }
 
 /* What needs the context: all or nothing. */
-static stepaf_status_t fill(struct stepaf_gpu *gpu)
+static stepaf_status_t fill(struct stepaf_cuda_gpu *gpu)
 {
     const struct stepaf_cuda_driver *cuda = gpu->cuda;
     struct stepaf_cuda_scope scope;
@@ -157,14 +159,14 @@ static stepaf_status_t fill(struct stepaf_gpu *gpu)
     status = load_kernels(gpu);
     if (!status)
         status = stepaf_cuda_check(cuda, cuda->stream_create(&gpu->stream, CU_STREAM_NON_BLOCKING),
-                                   "cannot create a stream on GPU %d", gpu->facts.ordinal);
+                                   "cannot create a stream on GPU %d", gpu->base.facts.ordinal);
     if (status && gpu->module)
         (void)cuda->module_unload(gpu->module);
     stepaf_cuda_leave(gpu, &scope);
     return status;
 }
 
-stepaf_status_t stepaf_gpu_open(struct stepaf_gpu **gpu_p)
+static stepaf_status_t cuda_open(struct stepaf_gpu **gpu_p)
 {
     char reason[STEPAF_REASON_MAX];
     const struct stepaf_cuda_driver *cuda = find_driver(reason);
@@ -172,7 +174,7 @@ stepaf_status_t stepaf_gpu_open(struct stepaf_gpu **gpu_p)
 
     if (!cuda)
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE, "no GPU: %s", reason);
-    struct stepaf_gpu *gpu = calloc(1, sizeof(*gpu));
+    struct stepaf_cuda_gpu *gpu = calloc(1, sizeof(*gpu));
     if (!gpu)
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     stepaf_list_init(&gpu->mappings);
@@ -183,15 +185,15 @@ stepaf_status_t stepaf_gpu_open(struct stepaf_gpu **gpu_p)
     if (status)
         goto err_free;
     status = stepaf_cuda_check(gpu->cuda, gpu->cuda->primary_retain(&gpu->context, gpu->device),
-                               "cannot make a context on GPU %d", gpu->facts.ordinal);
+                               "cannot make a context on GPU %d", gpu->base.facts.ordinal);
     if (status)
         goto err_free;
     status = fill(gpu);
     if (status)
         goto err_release;
-    stepaf_log_info("GPU %d: %s at %s, %u multiprocessors", gpu->facts.ordinal, gpu->facts.name,
-                    gpu->facts.bus, gpu->facts.n_sms);
-    *gpu_p = gpu;
+    stepaf_log_info("GPU %d: %s at %s, %u multiprocessors", gpu->base.facts.ordinal,
+                    gpu->base.facts.name, gpu->base.facts.bus, gpu->base.facts.n_sms);
+    *gpu_p = &gpu->base;
     return STEPAF_OK;
 
 err_release:
@@ -201,12 +203,11 @@ err_free:
     return status;
 }
 
-void stepaf_gpu_close(struct stepaf_gpu *gpu)
+static void cuda_close(struct stepaf_gpu *self)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
 
-    if (!gpu)
-        return;
     stepaf_cuda_unmap_all(gpu);
     if (!stepaf_cuda_enter_setup(gpu, &scope)) {
         (void)gpu->cuda->stream_destroy(gpu->stream);
@@ -217,12 +218,7 @@ void stepaf_gpu_close(struct stepaf_gpu *gpu)
     free(gpu);
 }
 
-const struct stepaf_gpu_facts *stepaf_gpu_facts(const struct stepaf_gpu *gpu)
-{
-    return &gpu->facts;
-}
-
-void stepaf_gpu_classify(const void *ptr, struct stepaf_gpu_place *place_p)
+void stepaf_cuda_classify(const void *ptr, struct stepaf_gpu_place *place_p)
 {
     const struct stepaf_cuda_driver *cuda = stepaf_cuda_driver_if_there();
     CUmemorytype type = 0;
@@ -242,7 +238,6 @@ void stepaf_gpu_classify(const void *ptr, struct stepaf_gpu_place *place_p)
     /* clang-format on */
     void *values[] = {&type, &ordinal, &managed, &shareable, &mapped, &base, &bytes};
 
-    *place_p = (struct stepaf_gpu_place){0};
     /* What CUDA does not know is no failure: all values are zero then. */
     if (!cuda || cuda->pointer_attributes(sizeof(names) / sizeof(names[0]), names, values,
                                           (CUdeviceptr)ptr) != CUDA_SUCCESS)
@@ -257,3 +252,42 @@ void stepaf_gpu_classify(const void *ptr, struct stepaf_gpu_place *place_p)
     place_p->base = (void *)base; /* NOLINT(performance-no-int-to-ptr) */
     place_p->bytes = bytes;
 }
+
+const struct stepaf_device_ops stepaf_cuda_ops = {
+    .name = "cuda",
+    .mem_kind = STEPAF_MEM_CUDA,
+    .probe = cuda_probe,
+    .likely = cuda_likely,
+    .open = cuda_open,
+    .close = cuda_close,
+    .classify = stepaf_cuda_classify,
+    .alloc = stepaf_cuda_alloc,
+    .free = stepaf_cuda_free,
+    .alloc_host = stepaf_cuda_alloc_host,
+    .free_host = stepaf_cuda_free_host,
+    .pin = stepaf_cuda_pin,
+    .unpin = stepaf_cuda_unpin,
+    .write = stepaf_cuda_write,
+    .zero = stepaf_cuda_zero,
+    .move = stepaf_cuda_move,
+    .export = stepaf_cuda_export,
+    .import = stepaf_cuda_import,
+    .unimport = stepaf_cuda_unimport,
+    .rdma = stepaf_cuda_rdma,
+    .dmabuf = stepaf_cuda_dmabuf,
+    .sync_memops = stepaf_cuda_sync_memops,
+    .flush = stepaf_cuda_flush,
+    .capturing = stepaf_cuda_capturing,
+    .launch = stepaf_cuda_launch,
+    .launch_any = stepaf_cuda_launch_any,
+    .copy = stepaf_cuda_copy,
+    .store = stepaf_cuda_store,
+    .event_create = stepaf_cuda_event_create,
+    .event_destroy = stepaf_cuda_event_destroy,
+    .event_record = stepaf_cuda_event_record,
+    .event_await = stepaf_cuda_event_await,
+    .event_test = stepaf_cuda_event_test,
+    .stream_create = stepaf_cuda_stream_create,
+    .stream_destroy = stepaf_cuda_stream_destroy,
+    .stream_sync = stepaf_cuda_stream_sync,
+};

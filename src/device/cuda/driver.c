@@ -150,7 +150,7 @@ stepaf_status_t stepaf_cuda_check(const struct stepaf_cuda_driver *cuda, CUresul
     return stepaf_error_set(status_of(result), STEPAF_PHASE_NONE, "%s: %s (%s)", what, text, name);
 }
 
-stepaf_status_t stepaf_cuda_enter(struct stepaf_gpu *gpu, struct stepaf_cuda_scope *scope_p)
+stepaf_status_t stepaf_cuda_enter(struct stepaf_cuda_gpu *gpu, struct stepaf_cuda_scope *scope_p)
 {
     CUcontext current = NULL;
 
@@ -161,10 +161,11 @@ stepaf_status_t stepaf_cuda_enter(struct stepaf_gpu *gpu, struct stepaf_cuda_sco
     CUresult result = gpu->cuda->ctx_push(gpu->context);
     scope_p->pushed = result == CUDA_SUCCESS;
     return stepaf_cuda_check(gpu->cuda, result, "cannot enter the context of GPU %d",
-                             gpu->facts.ordinal);
+                             gpu->base.facts.ordinal);
 }
 
-stepaf_status_t stepaf_cuda_enter_setup(struct stepaf_gpu *gpu, struct stepaf_cuda_scope *scope_p)
+stepaf_status_t stepaf_cuda_enter_setup(struct stepaf_cuda_gpu *gpu,
+                                        struct stepaf_cuda_scope *scope_p)
 {
     stepaf_status_t status = stepaf_cuda_enter(gpu, scope_p);
 
@@ -175,7 +176,7 @@ stepaf_status_t stepaf_cuda_enter_setup(struct stepaf_gpu *gpu, struct stepaf_cu
     return STEPAF_OK;
 }
 
-void stepaf_cuda_leave(struct stepaf_gpu *gpu, const struct stepaf_cuda_scope *scope)
+void stepaf_cuda_leave(struct stepaf_cuda_gpu *gpu, const struct stepaf_cuda_scope *scope)
 {
     CUstreamCaptureMode mode = scope->mode;
     CUcontext popped;

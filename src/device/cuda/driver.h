@@ -8,7 +8,7 @@
 #include <cuda.h>
 
 #include "base/list.h"
-#include "device/gpu.h"
+#include "device/device_ops.h"
 
 /* Field and entry point. The header renames some by version ("cuMemAlloc_v2"): the name is expanded
  * before it is made a string, so type and symbol are always of the same version. */
@@ -84,7 +84,9 @@ const struct stepaf_cuda_driver *stepaf_cuda_driver(char *reason);
  * loads nor initializes, which takes a process that wants no GPU long. */
 const struct stepaf_cuda_driver *stepaf_cuda_driver_if_there(void);
 
-struct stepaf_gpu {
+/* An open GPU. */
+struct stepaf_cuda_gpu {
+    struct stepaf_gpu base;
     const struct stepaf_cuda_driver *cuda;
     CUdevice device;
     CUcontext context; /* the device's primary one, retained */
@@ -94,11 +96,15 @@ struct stepaf_gpu {
     CUfunction any[STEPAF_ANY_KERNEL_COUNT];
     CUstream stream; /* for set-up: waits for no other, not even for the legacy default stream */
     bool chains;     /* kernels may be programmatic successors: compute capability 9.0 */
-    struct stepaf_gpu_facts facts;
     struct stepaf_gpu_rdma rdma; /* what belongs to rdma.c */
     bool rdma_known;
     struct stepaf_list mappings; /* of peers' memory; what belongs to share.c */
 };
+
+static inline struct stepaf_cuda_gpu *stepaf_cuda_gpu(struct stepaf_gpu *self)
+{
+    return stepaf_container_of(self, struct stepaf_cuda_gpu, base);
+}
 
 /* What has to be taken back after calls of the driver. */
 struct stepaf_cuda_scope {
@@ -108,12 +114,13 @@ struct stepaf_cuda_scope {
 };
 
 /* Make the GPU's context current to this thread, if it is not. For calls on a stream. */
-stepaf_status_t stepaf_cuda_enter(struct stepaf_gpu *gpu, struct stepaf_cuda_scope *scope_p);
+stepaf_status_t stepaf_cuda_enter(struct stepaf_cuda_gpu *gpu, struct stepaf_cuda_scope *scope_p);
 /* The same for all else: some calls are forbidden to a thread while any thread captures a stream in
  * the usual mode, and would end that capture. None of ours has to do with what is captured, so
  * that this thread may say that it does not care. */
-stepaf_status_t stepaf_cuda_enter_setup(struct stepaf_gpu *gpu, struct stepaf_cuda_scope *scope_p);
-void stepaf_cuda_leave(struct stepaf_gpu *gpu, const struct stepaf_cuda_scope *scope);
+stepaf_status_t stepaf_cuda_enter_setup(struct stepaf_cuda_gpu *gpu,
+                                        struct stepaf_cuda_scope *scope_p);
+void stepaf_cuda_leave(struct stepaf_cuda_gpu *gpu, const struct stepaf_cuda_scope *scope);
 
 /* Translate a result: STEPAF_OK, or a failure whose sentence says what could not be done, and why
  * in the driver's words. */
@@ -121,7 +128,56 @@ stepaf_status_t stepaf_cuda_check(const struct stepaf_cuda_driver *cuda, CUresul
                                   const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Unmap what is still imported. */
-void stepaf_cuda_unmap_all(struct stepaf_gpu *gpu);
+void stepaf_cuda_unmap_all(struct stepaf_cuda_gpu *gpu);
+
+/* ---- what the table has (device_ops.h), file by file ---- */
+
+/* cuda.c */
+void stepaf_cuda_classify(const void *ptr, struct stepaf_gpu_place *place_p);
+/* memory.c */
+stepaf_status_t stepaf_cuda_alloc(struct stepaf_gpu *self, size_t bytes, void **ptr_p);
+void stepaf_cuda_free(struct stepaf_gpu *self, void *ptr);
+stepaf_status_t stepaf_cuda_alloc_host(struct stepaf_gpu *self, size_t bytes, void **ptr_p);
+void stepaf_cuda_free_host(struct stepaf_gpu *self, void *ptr);
+stepaf_status_t stepaf_cuda_pin(struct stepaf_gpu *self, void *ptr, size_t bytes, bool *own_p);
+void stepaf_cuda_unpin(struct stepaf_gpu *self, void *ptr);
+stepaf_status_t stepaf_cuda_write(struct stepaf_gpu *self, void *dst, const void *src,
+                                  size_t bytes);
+stepaf_status_t stepaf_cuda_zero(struct stepaf_gpu *self, void *dst, size_t bytes);
+/* share.c */
+stepaf_status_t stepaf_cuda_export(struct stepaf_gpu *self, const void *ptr,
+                                   struct stepaf_gpu_export *export_p);
+stepaf_status_t stepaf_cuda_import(struct stepaf_gpu *self,
+                                   const struct stepaf_gpu_export *exported, void **ptr_p);
+void stepaf_cuda_unimport(struct stepaf_gpu *self, void *ptr);
+/* rdma.c */
+const struct stepaf_gpu_rdma *stepaf_cuda_rdma(struct stepaf_gpu *self);
+stepaf_status_t stepaf_cuda_dmabuf(struct stepaf_gpu *self, const void *ptr, size_t bytes,
+                                   int *fd_p, uint64_t *offset_p);
+stepaf_status_t stepaf_cuda_sync_memops(struct stepaf_gpu *self, const void *ptr);
+stepaf_status_t stepaf_cuda_flush(struct stepaf_gpu *self);
+stepaf_status_t stepaf_cuda_move(struct stepaf_gpu *self, const struct stepaf_gpu_piece *pieces,
+                                 uint32_t n);
+/* stream.c */
+stepaf_status_t stepaf_cuda_capturing(struct stepaf_gpu *self, void *stream, bool *capturing_p);
+stepaf_status_t stepaf_cuda_launch(struct stepaf_gpu *self, enum stepaf_kernel kernel,
+                                   const struct stepaf_flow *flow, uint32_t blocks,
+                                   uint32_t threads, bool behind, void *stream);
+stepaf_status_t stepaf_cuda_launch_any(struct stepaf_gpu *self, enum stepaf_any_kernel kernel,
+                                       const struct stepaf_any_flow *flow, uint32_t blocks,
+                                       uint32_t threads, bool behind, void *stream);
+stepaf_status_t stepaf_cuda_copy(struct stepaf_gpu *self, void *dst, const void *src, size_t bytes,
+                                 void *stream);
+stepaf_status_t stepaf_cuda_store(struct stepaf_gpu *self, const struct stepaf_gpu_word *words,
+                                  uint32_t n, void *stream);
+stepaf_status_t stepaf_cuda_event_create(struct stepaf_gpu *self, void **event_p);
+void stepaf_cuda_event_destroy(struct stepaf_gpu *self, void *event);
+stepaf_status_t stepaf_cuda_event_record(struct stepaf_gpu *self, void *event, void *stream);
+stepaf_status_t stepaf_cuda_event_await(struct stepaf_gpu *self, void *event, void *stream);
+stepaf_status_t stepaf_cuda_event_test(struct stepaf_gpu *self, void *event);
+stepaf_status_t stepaf_cuda_stream_create(struct stepaf_gpu *self, void **stream_p);
+void stepaf_cuda_stream_destroy(struct stepaf_gpu *self, void *stream);
+stepaf_status_t stepaf_cuda_stream_sync(struct stepaf_gpu *self, void *stream);
 
 /* The fatbin with the kernels, from kernels.cu. */
 extern const unsigned char stepaf_kernels_image[];

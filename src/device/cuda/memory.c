@@ -25,13 +25,14 @@ static size_t whole_pages(size_t bytes)
 }
 
 /* Wait for what was enqueued for set-up. */
-static CUresult settle(struct stepaf_gpu *gpu, CUresult enqueued)
+static CUresult settle(struct stepaf_cuda_gpu *gpu, CUresult enqueued)
 {
     return enqueued ? enqueued : gpu->cuda->stream_sync(gpu->stream);
 }
 
-stepaf_status_t stepaf_gpu_alloc(struct stepaf_gpu *gpu, size_t bytes, void **ptr_p)
+stepaf_status_t stepaf_cuda_alloc(struct stepaf_gpu *self, size_t bytes, void **ptr_p)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     const struct stepaf_cuda_driver *cuda = gpu->cuda;
     struct stepaf_cuda_scope scope;
     CUdeviceptr at = 0;
@@ -47,21 +48,22 @@ stepaf_status_t stepaf_gpu_alloc(struct stepaf_gpu *gpu, size_t bytes, void **pt
     }
     stepaf_cuda_leave(gpu, &scope);
     status = stepaf_cuda_check(cuda, result, "cannot allocate %zu bytes of GPU %d's memory", bytes,
-                               gpu->facts.ordinal);
+                               gpu->base.facts.ordinal);
     if (!status)
         *ptr_p = pointer_of(at);
     return status;
 }
 
 /* Say what went wrong where nothing can be done about it. */
-static void note(struct stepaf_gpu *gpu, CUresult result, const char *what)
+static void note(struct stepaf_cuda_gpu *gpu, CUresult result, const char *what)
 {
     if (stepaf_cuda_check(gpu->cuda, result, "%s", what))
         stepaf_log_debug("%s", stepaf_last_error()->text);
 }
 
-void stepaf_gpu_free(struct stepaf_gpu *gpu, void *ptr)
+void stepaf_cuda_free(struct stepaf_gpu *self, void *ptr)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
 
     if (!ptr || stepaf_cuda_enter_setup(gpu, &scope))
@@ -70,8 +72,9 @@ void stepaf_gpu_free(struct stepaf_gpu *gpu, void *ptr)
     stepaf_cuda_leave(gpu, &scope);
 }
 
-stepaf_status_t stepaf_gpu_alloc_host(struct stepaf_gpu *gpu, size_t bytes, void **ptr_p)
+stepaf_status_t stepaf_cuda_alloc_host(struct stepaf_gpu *self, size_t bytes, void **ptr_p)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     const struct stepaf_cuda_driver *cuda = gpu->cuda;
     struct stepaf_cuda_scope scope;
     void *ptr = NULL;
@@ -90,8 +93,9 @@ stepaf_status_t stepaf_gpu_alloc_host(struct stepaf_gpu *gpu, size_t bytes, void
     return STEPAF_OK;
 }
 
-void stepaf_gpu_free_host(struct stepaf_gpu *gpu, void *ptr)
+void stepaf_cuda_free_host(struct stepaf_gpu *self, void *ptr)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
 
     if (!ptr || stepaf_cuda_enter_setup(gpu, &scope))
@@ -111,7 +115,7 @@ static bool is_pinned(const struct stepaf_cuda_driver *cuda, const void *ptr)
            type == CU_MEMORYTYPE_HOST;
 }
 
-static CUresult pin(struct stepaf_gpu *gpu, void *ptr, size_t bytes)
+static CUresult pin(struct stepaf_cuda_gpu *gpu, void *ptr, size_t bytes)
 {
     const struct stepaf_cuda_driver *cuda = gpu->cuda;
     CUdeviceptr at = 0;
@@ -128,8 +132,9 @@ static CUresult pin(struct stepaf_gpu *gpu, void *ptr, size_t bytes)
     return result;
 }
 
-stepaf_status_t stepaf_gpu_pin(struct stepaf_gpu *gpu, void *ptr, size_t bytes, bool *own_p)
+stepaf_status_t stepaf_cuda_pin(struct stepaf_gpu *self, void *ptr, size_t bytes, bool *own_p)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
     stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
 
@@ -139,14 +144,15 @@ stepaf_status_t stepaf_gpu_pin(struct stepaf_gpu *gpu, void *ptr, size_t bytes, 
     CUresult result = already ? CUDA_SUCCESS : pin(gpu, ptr, bytes);
     stepaf_cuda_leave(gpu, &scope);
     status = stepaf_cuda_check(gpu->cuda, result, "cannot pin %zu bytes of host memory for GPU %d",
-                               bytes, gpu->facts.ordinal);
+                               bytes, gpu->base.facts.ordinal);
     if (!status)
         *own_p = !already;
     return status;
 }
 
-void stepaf_gpu_unpin(struct stepaf_gpu *gpu, void *ptr)
+void stepaf_cuda_unpin(struct stepaf_gpu *self, void *ptr)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
 
     if (stepaf_cuda_enter_setup(gpu, &scope))
@@ -155,8 +161,9 @@ void stepaf_gpu_unpin(struct stepaf_gpu *gpu, void *ptr)
     stepaf_cuda_leave(gpu, &scope);
 }
 
-stepaf_status_t stepaf_gpu_write(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes)
+stepaf_status_t stepaf_cuda_write(struct stepaf_gpu *self, void *dst, const void *src, size_t bytes)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
     stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
 
@@ -166,11 +173,12 @@ stepaf_status_t stepaf_gpu_write(struct stepaf_gpu *gpu, void *dst, const void *
         settle(gpu, gpu->cuda->copy_async(device_of(dst), device_of(src), bytes, gpu->stream));
     stepaf_cuda_leave(gpu, &scope);
     return stepaf_cuda_check(gpu->cuda, result, "cannot write %zu bytes to GPU %d", bytes,
-                             gpu->facts.ordinal);
+                             gpu->base.facts.ordinal);
 }
 
-stepaf_status_t stepaf_gpu_zero(struct stepaf_gpu *gpu, void *dst, size_t bytes)
+stepaf_status_t stepaf_cuda_zero(struct stepaf_gpu *self, void *dst, size_t bytes)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
     stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
 
@@ -179,5 +187,5 @@ stepaf_status_t stepaf_gpu_zero(struct stepaf_gpu *gpu, void *dst, size_t bytes)
     CUresult result = settle(gpu, gpu->cuda->set_async(device_of(dst), 0, bytes, gpu->stream));
     stepaf_cuda_leave(gpu, &scope);
     return stepaf_cuda_check(gpu->cuda, result, "cannot zero %zu bytes of GPU %d", bytes,
-                             gpu->facts.ordinal);
+                             gpu->base.facts.ordinal);
 }

@@ -8,15 +8,16 @@
 #include "device/cuda/driver.h"
 
 /* What a device attribute says; an older driver, which does not know it, says nothing. */
-static int ask(const struct stepaf_gpu *gpu, CUdevice_attribute attribute)
+static int ask(const struct stepaf_cuda_gpu *gpu, CUdevice_attribute attribute)
 {
     int value = 0;
 
     return gpu->cuda->device_attribute(&value, attribute, gpu->device) == CUDA_SUCCESS ? value : 0;
 }
 
-const struct stepaf_gpu_rdma *stepaf_gpu_rdma(struct stepaf_gpu *gpu)
+const struct stepaf_gpu_rdma *stepaf_cuda_rdma(struct stepaf_gpu *self)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_gpu_rdma *rdma = &gpu->rdma;
 
     if (gpu->rdma_known)
@@ -26,25 +27,27 @@ const struct stepaf_gpu_rdma *stepaf_gpu_rdma(struct stepaf_gpu *gpu)
                  "the CUDA driver has no cuMemGetHandleForAddressRange (11.7 has)");
     else if (!ask(gpu, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED))
         snprintf(rdma->no_dmabuf, sizeof(rdma->no_dmabuf), "GPU %d exports no memory as dma-buf",
-                 gpu->facts.ordinal);
+                 gpu->base.facts.ordinal);
     if (!ask(gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED))
         snprintf(rdma->no_peermem, sizeof(rdma->no_peermem), "GPU %d offers no GPUDirect RDMA",
-                 gpu->facts.ordinal);
+                 gpu->base.facts.ordinal);
     rdma->flush = ask(gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) <
                   CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
     if (rdma->flush && (!gpu->cuda->flush_writes ||
                         !(ask(gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) &
                           CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST)))
         snprintf(rdma->no_flush, sizeof(rdma->no_flush),
-                 "GPU %d does not order a card's writes and cannot flush them", gpu->facts.ordinal);
+                 "GPU %d does not order a card's writes and cannot flush them",
+                 gpu->base.facts.ordinal);
     gpu->rdma_known = true;
     return rdma;
 }
 
-stepaf_status_t stepaf_gpu_dmabuf(struct stepaf_gpu *gpu, const void *ptr, size_t bytes, int *fd_p,
-                                  uint64_t *offset_p)
+stepaf_status_t stepaf_cuda_dmabuf(struct stepaf_gpu *self, const void *ptr, size_t bytes,
+                                   int *fd_p, uint64_t *offset_p)
 {
-    const struct stepaf_gpu_rdma *rdma = stepaf_gpu_rdma(gpu);
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
+    const struct stepaf_gpu_rdma *rdma = stepaf_cuda_rdma(self);
     CUdeviceptr page = (CUdeviceptr)sysconf(_SC_PAGESIZE);
     CUdeviceptr at = (CUdeviceptr)ptr, base = at / page * page;
     size_t whole = (at - base + bytes + page - 1) / page * page;
@@ -60,7 +63,7 @@ stepaf_status_t stepaf_gpu_dmabuf(struct stepaf_gpu *gpu, const void *ptr, size_
         gpu->cuda->range_handle(&fd, base, whole, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
     stepaf_cuda_leave(gpu, &scope);
     status = stepaf_cuda_check(gpu->cuda, result, "cannot export %zu bytes of GPU %d as dma-buf",
-                               bytes, gpu->facts.ordinal);
+                               bytes, gpu->base.facts.ordinal);
     if (status)
         return status;
     *fd_p = fd;
@@ -68,8 +71,9 @@ stepaf_status_t stepaf_gpu_dmabuf(struct stepaf_gpu *gpu, const void *ptr, size_
     return STEPAF_OK;
 }
 
-stepaf_status_t stepaf_gpu_sync_memops(struct stepaf_gpu *gpu, const void *ptr)
+stepaf_status_t stepaf_cuda_sync_memops(struct stepaf_gpu *self, const void *ptr)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
     unsigned yes = 1;
     stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
@@ -81,11 +85,12 @@ stepaf_status_t stepaf_gpu_sync_memops(struct stepaf_gpu *gpu, const void *ptr)
     stepaf_cuda_leave(gpu, &scope);
     return stepaf_cuda_check(gpu->cuda, result,
                              "cannot make copies of memory at %p of GPU %d synchronous", ptr,
-                             gpu->facts.ordinal);
+                             gpu->base.facts.ordinal);
 }
 
-stepaf_status_t stepaf_gpu_flush(struct stepaf_gpu *gpu)
+stepaf_status_t stepaf_cuda_flush(struct stepaf_gpu *self)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
     stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
 
@@ -95,12 +100,13 @@ stepaf_status_t stepaf_gpu_flush(struct stepaf_gpu *gpu)
                                               CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
     stepaf_cuda_leave(gpu, &scope);
     return stepaf_cuda_check(gpu->cuda, result, "cannot flush what was written to GPU %d",
-                             gpu->facts.ordinal);
+                             gpu->base.facts.ordinal);
 }
 
-stepaf_status_t stepaf_gpu_move(struct stepaf_gpu *gpu, const struct stepaf_gpu_piece *pieces,
-                                uint32_t n)
+stepaf_status_t stepaf_cuda_move(struct stepaf_gpu *self, const struct stepaf_gpu_piece *pieces,
+                                 uint32_t n)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
     stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
     CUresult result = CUDA_SUCCESS, waited;
@@ -113,5 +119,5 @@ stepaf_status_t stepaf_gpu_move(struct stepaf_gpu *gpu, const struct stepaf_gpu_
     waited = gpu->cuda->stream_sync(gpu->stream); /* also for those before the one that failed */
     stepaf_cuda_leave(gpu, &scope);
     return stepaf_cuda_check(gpu->cuda, result ? result : waited,
-                             "cannot copy between host and GPU %d", gpu->facts.ordinal);
+                             "cannot copy between host and GPU %d", gpu->base.facts.ordinal);
 }

@@ -38,9 +38,10 @@ static uint64_t process_number(void)
     return this_process;
 }
 
-stepaf_status_t stepaf_gpu_export(struct stepaf_gpu *gpu, const void *ptr,
-                                  struct stepaf_gpu_export *export_p)
+stepaf_status_t stepaf_cuda_export(struct stepaf_gpu *self, const void *ptr,
+                                   struct stepaf_gpu_export *export_p)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     const struct stepaf_cuda_driver *cuda = gpu->cuda;
     CUdeviceptr at = (CUdeviceptr)ptr, base = 0;
     struct stepaf_cuda_scope scope;
@@ -56,7 +57,7 @@ stepaf_status_t stepaf_gpu_export(struct stepaf_gpu *gpu, const void *ptr,
     stepaf_cuda_leave(gpu, &scope);
     if (result)
         return stepaf_cuda_check(cuda, result, "memory at %p of GPU %d cannot be shared", ptr,
-                                 gpu->facts.ordinal);
+                                 gpu->base.facts.ordinal);
     export_p->offset = at - base;
     export_p->bytes = bytes - (at - base);
     export_p->process = process_number();
@@ -66,22 +67,22 @@ stepaf_status_t stepaf_gpu_export(struct stepaf_gpu *gpu, const void *ptr,
 }
 
 /* Memory of this process, perhaps of another of its GPUs. */
-static stepaf_status_t map_own(struct stepaf_gpu *gpu, const struct stepaf_gpu_export *exported,
-                               struct mapping *mapping)
+static stepaf_status_t map_own(struct stepaf_cuda_gpu *gpu,
+                               const struct stepaf_gpu_export *exported, struct mapping *mapping)
 {
     const void *ptr = (const void *)(uintptr_t)exported->address; /* NOLINT */
     const struct stepaf_cuda_driver *cuda = gpu->cuda;
-    struct stepaf_gpu_place place;
+    struct stepaf_gpu_place place = {0};
     CUcontext other = NULL;
     CUresult result;
 
-    stepaf_gpu_classify(ptr, &place);
+    stepaf_cuda_classify(ptr, &place);
     if (!place.is_device || !place.base)
         return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_NONE,
                                 "a peer in this process shares memory that is not there");
     mapping->base = (CUdeviceptr)place.base;
     mapping->bytes = place.bytes;
-    if (place.ordinal == gpu->facts.ordinal)
+    if (place.ordinal == gpu->base.facts.ordinal)
         return STEPAF_OK;
     result = cuda->primary_retain(&other, place.ordinal);
     if (!result) {
@@ -90,11 +91,12 @@ static stepaf_status_t map_own(struct stepaf_gpu *gpu, const struct stepaf_gpu_e
     }
     if (result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
         result = CUDA_SUCCESS;
-    return stepaf_cuda_check(cuda, result, "GPU %d cannot reach GPU %d", gpu->facts.ordinal,
+    return stepaf_cuda_check(cuda, result, "GPU %d cannot reach GPU %d", gpu->base.facts.ordinal,
                              place.ordinal);
 }
 
-static stepaf_status_t map_foreign(struct stepaf_gpu *gpu, const struct stepaf_gpu_export *exported,
+static stepaf_status_t map_foreign(struct stepaf_cuda_gpu *gpu,
+                                   const struct stepaf_gpu_export *exported,
                                    struct mapping *mapping)
 {
     const struct stepaf_cuda_driver *cuda = gpu->cuda;
@@ -106,14 +108,14 @@ static stepaf_status_t map_foreign(struct stepaf_gpu *gpu, const struct stepaf_g
     CUresult result = cuda->ipc_open(&mapping->base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     if (result)
         return stepaf_cuda_check(cuda, result, "GPU %d cannot map the memory of a peer",
-                                 gpu->facts.ordinal);
+                                 gpu->base.facts.ordinal);
     mapping->opened = true;
     result = cuda->mem_range(&base, &bytes, mapping->base);
     mapping->bytes = bytes - (mapping->base - base);
     return stepaf_cuda_check(cuda, result, "how large is a peer's memory?");
 }
 
-static void unmap(struct stepaf_gpu *gpu, struct mapping *mapping)
+static void unmap(struct stepaf_cuda_gpu *gpu, struct mapping *mapping)
 {
     struct stepaf_cuda_scope scope;
 
@@ -128,7 +130,7 @@ static void unmap(struct stepaf_gpu *gpu, struct mapping *mapping)
 }
 
 /* The mapping of an allocation, there already or made now, without uses then. */
-static stepaf_status_t map(struct stepaf_gpu *gpu, const struct stepaf_gpu_export *exported,
+static stepaf_status_t map(struct stepaf_cuda_gpu *gpu, const struct stepaf_gpu_export *exported,
                            struct mapping **mapping_p)
 {
     struct stepaf_cuda_scope scope;
@@ -161,9 +163,10 @@ static stepaf_status_t map(struct stepaf_gpu *gpu, const struct stepaf_gpu_expor
     return status;
 }
 
-stepaf_status_t stepaf_gpu_import(struct stepaf_gpu *gpu, const struct stepaf_gpu_export *exported,
-                                  void **ptr_p)
+stepaf_status_t stepaf_cuda_import(struct stepaf_gpu *self,
+                                   const struct stepaf_gpu_export *exported, void **ptr_p)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct mapping *mapping = NULL;
     stepaf_status_t status = map(gpu, exported, &mapping);
 
@@ -180,8 +183,9 @@ stepaf_status_t stepaf_gpu_import(struct stepaf_gpu *gpu, const struct stepaf_gp
     return STEPAF_OK;
 }
 
-void stepaf_gpu_unimport(struct stepaf_gpu *gpu, void *ptr)
+void stepaf_cuda_unimport(struct stepaf_gpu *self, void *ptr)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     CUdeviceptr at = (CUdeviceptr)ptr;
 
     for (struct stepaf_list *node = gpu->mappings.next; node != &gpu->mappings; node = node->next) {
@@ -194,7 +198,7 @@ void stepaf_gpu_unimport(struct stepaf_gpu *gpu, void *ptr)
     }
 }
 
-void stepaf_cuda_unmap_all(struct stepaf_gpu *gpu)
+void stepaf_cuda_unmap_all(struct stepaf_cuda_gpu *gpu)
 {
     while (!stepaf_list_empty(&gpu->mappings))
         unmap(gpu, stepaf_container_of(gpu->mappings.next, struct mapping, node));

@@ -2,8 +2,9 @@
 /* What is enqueued on streams, and streams and events themselves. */
 #include "device/cuda/driver.h"
 
-stepaf_status_t stepaf_gpu_capturing(struct stepaf_gpu *gpu, void *stream, bool *capturing_p)
+stepaf_status_t stepaf_cuda_capturing(struct stepaf_gpu *self, void *stream, bool *capturing_p)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     const struct stepaf_cuda_driver *cuda = gpu->cuda;
     CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
     CUdevice device = gpu->device;
@@ -24,7 +25,7 @@ stepaf_status_t stepaf_gpu_capturing(struct stepaf_gpu *gpu, void *stream, bool 
     if (device != gpu->device)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                 "the stream is GPU %d's, and this rank's is GPU %d", device,
-                                gpu->facts.ordinal);
+                                gpu->base.facts.ordinal);
     if (state == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                 "the capture of this stream has failed already");
@@ -32,7 +33,7 @@ stepaf_status_t stepaf_gpu_capturing(struct stepaf_gpu *gpu, void *stream, bool 
     return STEPAF_OK;
 }
 
-static stepaf_status_t launch(struct stepaf_gpu *gpu, CUfunction kernel, const void *flow,
+static stepaf_status_t launch(struct stepaf_cuda_gpu *gpu, CUfunction kernel, const void *flow,
                               uint32_t blocks, uint32_t threads, bool behind, void *stream)
 {
     CUlaunchAttribute successor = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -54,29 +55,32 @@ static stepaf_status_t launch(struct stepaf_gpu *gpu, CUfunction kernel, const v
         return status;
     CUresult result = gpu->cuda->launch(&config, kernel, params, NULL);
     stepaf_cuda_leave(gpu, &scope);
-    return stepaf_cuda_check(gpu->cuda, result, "cannot launch on GPU %d", gpu->facts.ordinal);
+    return stepaf_cuda_check(gpu->cuda, result, "cannot launch on GPU %d", gpu->base.facts.ordinal);
 }
 
-stepaf_status_t stepaf_gpu_launch(struct stepaf_gpu *gpu, enum stepaf_kernel kernel,
-                                  const struct stepaf_flow *flow, uint32_t blocks, uint32_t threads,
-                                  bool behind, void *stream)
+stepaf_status_t stepaf_cuda_launch(struct stepaf_gpu *self, enum stepaf_kernel kernel,
+                                   const struct stepaf_flow *flow, uint32_t blocks,
+                                   uint32_t threads, bool behind, void *stream)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     bool few = flow->n_lanes <= STEPAF_FLOW_FEW;
 
     return launch(gpu, few ? gpu->few[kernel] : gpu->kernels[kernel], flow, blocks, threads, behind,
                   stream);
 }
 
-stepaf_status_t stepaf_gpu_launch_any(struct stepaf_gpu *gpu, enum stepaf_any_kernel kernel,
-                                      const struct stepaf_any_flow *flow, uint32_t blocks,
-                                      uint32_t threads, bool behind, void *stream)
+stepaf_status_t stepaf_cuda_launch_any(struct stepaf_gpu *self, enum stepaf_any_kernel kernel,
+                                       const struct stepaf_any_flow *flow, uint32_t blocks,
+                                       uint32_t threads, bool behind, void *stream)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     return launch(gpu, gpu->any[kernel], flow, blocks, threads, behind, stream);
 }
 
-stepaf_status_t stepaf_gpu_copy(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes,
-                                void *stream)
+stepaf_status_t stepaf_cuda_copy(struct stepaf_gpu *self, void *dst, const void *src, size_t bytes,
+                                 void *stream)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
     stepaf_status_t status = stepaf_cuda_enter(gpu, &scope);
 
@@ -85,12 +89,13 @@ stepaf_status_t stepaf_gpu_copy(struct stepaf_gpu *gpu, void *dst, const void *s
     CUresult result = gpu->cuda->copy_async((CUdeviceptr)dst, (CUdeviceptr)src, bytes, stream);
     stepaf_cuda_leave(gpu, &scope);
     return stepaf_cuda_check(gpu->cuda, result, "cannot copy %zu bytes on GPU %d", bytes,
-                             gpu->facts.ordinal);
+                             gpu->base.facts.ordinal);
 }
 
-stepaf_status_t stepaf_gpu_store(struct stepaf_gpu *gpu, const struct stepaf_gpu_word *words,
-                                 uint32_t n, void *stream)
+stepaf_status_t stepaf_cuda_store(struct stepaf_gpu *self, const struct stepaf_gpu_word *words,
+                                  uint32_t n, void *stream)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     CUstreamBatchMemOpParams operations[STEPAF_GPU_WORDS];
     struct stepaf_cuda_scope scope;
     stepaf_status_t status = stepaf_cuda_enter(gpu, &scope);
@@ -106,11 +111,12 @@ stepaf_status_t stepaf_gpu_store(struct stepaf_gpu *gpu, const struct stepaf_gpu
     CUresult result = gpu->cuda->stream_operate(stream, n, operations, 0);
     stepaf_cuda_leave(gpu, &scope);
     return stepaf_cuda_check(gpu->cuda, result, "cannot store by a stream of GPU %d",
-                             gpu->facts.ordinal);
+                             gpu->base.facts.ordinal);
 }
 
-stepaf_status_t stepaf_gpu_event_create(struct stepaf_gpu *gpu, void **event_p)
+stepaf_status_t stepaf_cuda_event_create(struct stepaf_gpu *self, void **event_p)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
     CUevent event = NULL;
     stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
@@ -122,11 +128,12 @@ stepaf_status_t stepaf_gpu_event_create(struct stepaf_gpu *gpu, void **event_p)
     if (!result)
         *event_p = event;
     return stepaf_cuda_check(gpu->cuda, result, "cannot create an event on GPU %d",
-                             gpu->facts.ordinal);
+                             gpu->base.facts.ordinal);
 }
 
-void stepaf_gpu_event_destroy(struct stepaf_gpu *gpu, void *event)
+void stepaf_cuda_event_destroy(struct stepaf_gpu *self, void *event)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
 
     if (!event || stepaf_cuda_enter_setup(gpu, &scope))
@@ -135,8 +142,9 @@ void stepaf_gpu_event_destroy(struct stepaf_gpu *gpu, void *event)
     stepaf_cuda_leave(gpu, &scope);
 }
 
-stepaf_status_t stepaf_gpu_event_record(struct stepaf_gpu *gpu, void *event, void *stream)
+stepaf_status_t stepaf_cuda_event_record(struct stepaf_gpu *self, void *event, void *stream)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
     stepaf_status_t status = stepaf_cuda_enter(gpu, &scope);
 
@@ -145,11 +153,12 @@ stepaf_status_t stepaf_gpu_event_record(struct stepaf_gpu *gpu, void *event, voi
     CUresult result = gpu->cuda->event_record(event, stream);
     stepaf_cuda_leave(gpu, &scope);
     return stepaf_cuda_check(gpu->cuda, result, "cannot record an event on GPU %d",
-                             gpu->facts.ordinal);
+                             gpu->base.facts.ordinal);
 }
 
-stepaf_status_t stepaf_gpu_event_await(struct stepaf_gpu *gpu, void *event, void *stream)
+stepaf_status_t stepaf_cuda_event_await(struct stepaf_gpu *self, void *event, void *stream)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
     stepaf_status_t status = stepaf_cuda_enter(gpu, &scope);
 
@@ -158,11 +167,12 @@ stepaf_status_t stepaf_gpu_event_await(struct stepaf_gpu *gpu, void *event, void
     CUresult result = gpu->cuda->stream_wait(stream, event, 0);
     stepaf_cuda_leave(gpu, &scope);
     return stepaf_cuda_check(gpu->cuda, result, "cannot make a stream of GPU %d wait",
-                             gpu->facts.ordinal);
+                             gpu->base.facts.ordinal);
 }
 
-stepaf_status_t stepaf_gpu_event_test(struct stepaf_gpu *gpu, void *event)
+stepaf_status_t stepaf_cuda_event_test(struct stepaf_gpu *self, void *event)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
     stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope); /* a query can end a capture */
 
@@ -172,11 +182,12 @@ stepaf_status_t stepaf_gpu_event_test(struct stepaf_gpu *gpu, void *event)
     stepaf_cuda_leave(gpu, &scope);
     if (result == CUDA_ERROR_NOT_READY)
         return STEPAF_INPROGRESS;
-    return stepaf_cuda_check(gpu->cuda, result, "GPU %d has failed", gpu->facts.ordinal);
+    return stepaf_cuda_check(gpu->cuda, result, "GPU %d has failed", gpu->base.facts.ordinal);
 }
 
-stepaf_status_t stepaf_gpu_stream_create(struct stepaf_gpu *gpu, void **stream_p)
+stepaf_status_t stepaf_cuda_stream_create(struct stepaf_gpu *self, void **stream_p)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
     CUstream stream = NULL;
     stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
@@ -188,11 +199,12 @@ stepaf_status_t stepaf_gpu_stream_create(struct stepaf_gpu *gpu, void **stream_p
     if (!result)
         *stream_p = stream;
     return stepaf_cuda_check(gpu->cuda, result, "cannot create a stream on GPU %d",
-                             gpu->facts.ordinal);
+                             gpu->base.facts.ordinal);
 }
 
-void stepaf_gpu_stream_destroy(struct stepaf_gpu *gpu, void *stream)
+void stepaf_cuda_stream_destroy(struct stepaf_gpu *self, void *stream)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
 
     if (!stream || stepaf_cuda_enter_setup(gpu, &scope))
@@ -201,8 +213,9 @@ void stepaf_gpu_stream_destroy(struct stepaf_gpu *gpu, void *stream)
     stepaf_cuda_leave(gpu, &scope);
 }
 
-stepaf_status_t stepaf_gpu_stream_sync(struct stepaf_gpu *gpu, void *stream)
+stepaf_status_t stepaf_cuda_stream_sync(struct stepaf_gpu *self, void *stream)
 {
+    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct stepaf_cuda_scope scope;
     stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
 
@@ -210,5 +223,5 @@ stepaf_status_t stepaf_gpu_stream_sync(struct stepaf_gpu *gpu, void *stream)
         return status;
     CUresult result = gpu->cuda->stream_sync(stream);
     stepaf_cuda_leave(gpu, &scope);
-    return stepaf_cuda_check(gpu->cuda, result, "GPU %d has failed", gpu->facts.ordinal);
+    return stepaf_cuda_check(gpu->cuda, result, "GPU %d has failed", gpu->base.facts.ordinal);
 }
