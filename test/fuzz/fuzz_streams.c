@@ -5,7 +5,7 @@
  * is told can be joined, everything that would be written lies in memory that the peer has shared. */
 #include <string.h>
 
-#include "cuda_fake.h"
+#include "cpu_device/cpu_device.h"
 #include "edit.h"
 #include "fake.h"
 #include "gpu/stream_advert.h"
@@ -64,7 +64,7 @@ static void make_valid(void)
 {
     if (telling[0])
         return;
-    cuda_fake_begin();
+    cpu_device_begin();
     for (int role = 0; role < 2; role++) {
         telling[role] = make_job(role ? STEPAF_FFN : STEPAF_ATTENTION);
         joining[role] = make_job(role ? STEPAF_FFN : STEPAF_ATTENTION);
@@ -103,8 +103,8 @@ static void look_at_plan(const struct stepaf_told_plan *plan, int role)
 
 static bool is_shared(const uint8_t *at, size_t bytes)
 {
-    for (int i = 0; i < CUDA_FAKE_PIECES; i++) {
-        const struct cuda_piece *piece = &cuda_fake.pieces[i];
+    for (int i = 0; i < CPU_PIECES; i++) {
+        const struct cpu_piece *piece = &cpu_device.pieces[i];
         if (piece->base && at >= piece->base && (size_t)(at - piece->base) <= piece->bytes &&
             bytes <= piece->bytes - (size_t)(at - piece->base))
             return true;
@@ -128,7 +128,7 @@ static void look_at_lane(const struct stepaf_lane *lane)
 static void join(struct stepaf_ctx *ctx, const struct stepaf_declaration *declarations)
 {
     const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, 0);
-    int n_pieces = cuda_fake_count();
+    int n_pieces = cpu_device_count();
 
     FUZZ_CHECK(stepaf_streams_prepare(ctx) == STEPAF_OK);
     stepaf_status_t status = stepaf_streams_join(ctx, declarations);
@@ -139,7 +139,7 @@ static void join(struct stepaf_ctx *ctx, const struct stepaf_declaration *declar
             look_at_lane(&plan->stream->send[k].flow.lanes[i]);
     ctx->streams->joined = false;
     stepaf_streams_undo(ctx);
-    FUZZ_CHECK(cuda_fake_count() == n_pieces);
+    FUZZ_CHECK(cpu_device_count() == n_pieces);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -34,7 +34,6 @@ struct cuda_fake {
     int fail_ipc_at; /* the same, but of those that ask for an IPC handle */
     int n_ipc;
     int n_held; /* contexts, modules, streams, events, pinned memory that are not given back */
-    bool runs;  /* what is launched is done, by a thread: see cuda_kernels.h */
     CUstreamCaptureStatus capture; /* of all streams */
     CUlaunchConfig launched;       /* the last launch */
     int n_launches;
@@ -86,8 +85,6 @@ int cuda_fake_count(void);
 CUresult cuda_fake_step(void);
 CUresult cuda_fake_give(void *handle_p);
 CUresult cuda_fake_take(void);
-/* Whether a stream is one that was given out, not the caller's. */
-bool cuda_fake_is_own(CUstream stream);
 
 /* What other files have of the driver. */
 void cuda_fake_memory_fill(struct stepaf_cuda_driver *driver);

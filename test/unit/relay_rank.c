@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda_fake.h"
-#include "cuda_kernels.h"
+#include "cpu_device/cpu_device.h"
+#include "cpu_device/queue.h"
 
 enum { PUSHED = 100, PULLED = 200, POISON = 0xa5 };
 
@@ -148,7 +148,7 @@ stepaf_status_t relay_rank_begin(struct relay_rank *rank, unsigned n)
 
     if (rank->role == STEPAF_ATTENTION) {
         params.push = sizes_of(rank, n, tensors, &params.n_push);
-        cuda_kernels_call(on_fill, rank, n);
+        cpu_queue_call(&rank->stream, on_fill, rank, n);
     }
     status = begin(rank, &params);
     for (int i = 0; i < RELAY_SYNC_MS && status == STEPAF_ERR_WOULD_BLOCK; i++) {
@@ -166,12 +166,12 @@ stepaf_status_t relay_rank_end(struct relay_rank *rank, unsigned n)
 
     if (rank->role == STEPAF_ATTENTION) {
         stepaf_status_t status = stepaf_wait_on_stream(rank->plan, &rank->stream);
-        cuda_kernels_call(on_look, rank, n);
+        cpu_queue_call(&rank->stream, on_look, rank, n);
         return status;
     }
     const stepaf_tensor_t *given = sizes_of(rank, n, tensors, &n_tensors);
-    cuda_kernels_call(on_look, rank, n);
-    cuda_kernels_call(on_fill, rank, n);
+    cpu_queue_call(&rank->stream, on_look, rank, n);
+    cpu_queue_call(&rank->stream, on_fill, rank, n);
     return stepaf_respond_on_stream(rank->plan, given, &rank->stream);
 }
 
@@ -188,7 +188,7 @@ static int run_streams(struct relay_rank *rank, unsigned from, unsigned to)
         for (unsigned k = n; k < end; k++)
             RANK_CHECK(boot, relay_rank_end(rank, k) == STEPAF_OK);
     }
-    RANK_CHECK(boot, cuda_kernels_sync(RELAY_SYNC_MS));
+    RANK_CHECK(boot, cpu_queue_sync(RELAY_SYNC_MS));
     RANK_CHECK(boot, stepaf_plan_status(rank->plan) == STEPAF_OK);
     return 0;
 }
@@ -198,13 +198,13 @@ int relay_rank_replay(struct relay_rank *rank)
     const stepaf_boot_t *boot = rank->boot;
     unsigned depth = rank->job->depth;
 
-    cuda_kernels_record();
+    cpu_queue_record();
     for (unsigned n = 0; n < depth; n++) {
         RANK_CHECK(boot, relay_rank_begin(rank, n) == STEPAF_OK);
         RANK_CHECK(boot, relay_rank_end(rank, n) == STEPAF_OK);
     }
-    cuda_kernels_replay(rank->job->replays, depth);
-    RANK_CHECK(boot, cuda_kernels_sync(RELAY_SYNC_MS));
+    cpu_queue_replay(rank->job->replays, depth);
+    RANK_CHECK(boot, cpu_queue_sync(RELAY_SYNC_MS));
     RANK_CHECK(boot, stepaf_plan_status(rank->plan) == STEPAF_OK);
     return 0;
 }
@@ -395,16 +395,16 @@ int relay_rank_open(struct relay_rank *rank, const struct relay_job *job, const 
     set("STEPAF_CUDA_ENGINE", job->engine);
     set("STEPAF_STREAM_TIMEOUT_US", job->timeout_us);
     set("STEPAF_PROGRESS", rank->host ? "inline" : job->progress ? job->progress : "thread");
-    cuda_fake_begin();
-    cuda_fake.runs = true;
-    cuda_kernels_begin();
+    cpu_device_begin();
+    cpu_device.runs = true;
+    cpu_queue_begin();
     RANK_CHECK(boot, stepaf_init(&own, &params, &rank->ctx) == STEPAF_OK);
     return relay_rank_declare(rank);
 }
 
 void relay_rank_close(struct relay_rank *rank)
 {
-    cuda_kernels_end();
+    cpu_queue_end();
     stepaf_finalize(rank->ctx);
-    cuda_fake_end();
+    cpu_device_end();
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank of a job whose stream plans are relayed, with a GPU made of memory (cuda_kernels.h), or
+/* One rank of a job whose stream plans are relayed, with a GPU made of memory (cpu_device/cpu_device.h), or
  * with plans in host memory. Every operation has other bytes, and all of them are looked at. */
 #ifndef STEPAF_TEST_RELAY_RANK_H
 #define STEPAF_TEST_RELAY_RANK_H

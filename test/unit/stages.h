@@ -3,7 +3,7 @@
 #ifndef STEPAF_TEST_STAGES_H
 #define STEPAF_TEST_STAGES_H
 
-#include "cuda_fake.h"
+#include "cpu_device/cpu_device.h"
 #include "drop.h"
 #include "gpu/bounce.h"
 
@@ -39,7 +39,7 @@ static inline void open_jobs(stepaf_role_t role, bool takes)
     declare(twin, PUSHED, STEPAF_PUSH);
     declare(job, PULLED, STEPAF_PULL);
     declare(twin, PULLED, STEPAF_PULL);
-    gpu_memory = cuda_fake_piece((size_t)2 * PLACE, 0, true)->base;
+    gpu_memory = cpu_device_piece((size_t)2 * PLACE, 0, true)->base;
     CU_ASSERT_EQUAL_FATAL(stepaf_register(job->handle, gpu_memory, (size_t)2 * PLACE), STEPAF_OK);
     for (int i = 0; i < 2 * PLACE; i++)
         gpu_memory[i] = (uint8_t)(i * 7);
@@ -59,8 +59,8 @@ static inline void end(void)
     EXPECT_WHOLE(job);
     fake_close(job);
     fake_close(twin);
-    CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
-    cuda_fake_end();
+    CU_ASSERT_EQUAL(cpu_device.n_held, 0);
+    cpu_device_end();
 }
 
 static inline const struct stepaf_region *region(void)

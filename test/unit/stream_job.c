@@ -43,7 +43,7 @@ stepaf_plan_h stream_job_make(struct fake_job *its)
 
 void stream_job_begin(stepaf_role_t role)
 {
-    cuda_fake_begin();
+    cpu_device_begin();
     stream_job.job = fake_open(role, 1, 1);
     stream_job.other = fake_open(role == STEPAF_FFN ? STEPAF_ATTENTION : STEPAF_FFN, 1, 1);
     stream_job_key(1, STEPAF_PUSH, STREAM_PUSH);
@@ -65,9 +65,9 @@ void stream_job_end(void)
 {
     fake_close(stream_job.job);
     fake_close(stream_job.other);
-    CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
-    CU_ASSERT_EQUAL(cuda_fake_count(), 0);
-    cuda_fake_end();
+    CU_ASSERT_EQUAL(cpu_device.n_held, 0);
+    CU_ASSERT_EQUAL(cpu_device_count(), 0);
+    cpu_device_end();
 }
 
 stepaf_status_t stream_job_start(const stepaf_start_params_t *params, stepaf_request_h *request_p)

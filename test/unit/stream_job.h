@@ -3,7 +3,7 @@
 #ifndef STEPAF_TEST_STREAM_JOB_H
 #define STEPAF_TEST_STREAM_JOB_H
 
-#include "cuda_fake.h"
+#include "cpu_device/cpu_device.h"
 #include "fake.h"
 #include "gpu/stream.h"
 
@@ -12,8 +12,7 @@ enum {
     STREAM_MORE = 5008,    /* of key 3, if two are pushed */
     STREAM_PULL = 300000,  /* of key 2 */
     STREAM_DEPTH = 2,
-    STREAM_HALF =
-        6 /* calls up to the second launch: enter, capturing?, enter, gate, enter, unpack */
+    STREAM_HALF = 3 /* operations up to the second launch: capturing?, gate, unpack */
 };
 
 struct stream_job {

@@ -1,12 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stream plans whose peers are reached by way of the host: every transport, every pair of
- * kinds, and every engine. Ranks are processes; their GPUs are made of memory. */
-#include "cuda_fake.h"
-#include "cuda_kernels.h"
+ * kinds, and every engine; and the same directly. Ranks are processes; their GPUs are made of memory. */
+#include <string.h>
+
+#include "cpu_device/cpu_device.h"
+#include "cpu_device/queue.h"
 #include "relay_rank.h"
 #include "unit.h"
 
 /* ---- exchanges ---- */
+
+/* Whether memory of another process is mapped, which nobody needs who goes by way of the host. */
+static bool is_direct(void)
+{
+    for (int i = 0; i < CPU_PIECES; i++)
+        if (cpu_device.pieces[i].base && cpu_device.pieces[i].by)
+            return true;
+    return false;
+}
 
 static int exchange(const stepaf_boot_t *boot, void *arg)
 {
@@ -16,6 +27,7 @@ static int exchange(const stepaf_boot_t *boot, void *arg)
     if (relay_rank_open(&rank, job, boot))
         return 1;
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+    RANK_CHECK(boot, is_direct() == !strcmp(job->relay, "auto"));
     unsigned n = job->replays ? job->replays * job->depth : job->ops;
     if (job->replays && !rank.host ? relay_rank_replay(&rank) : relay_rank_run(&rank, 0, n))
         return 1;
@@ -157,6 +169,31 @@ static void with_tensors_in_host_memory(void)
     run(job);
 }
 
+/* Into memory of the other processes: inline, by pieces, in place and by way of inlets. */
+static void without_the_host(void)
+{
+    struct relay_job job = relay_small;
+
+    job.relay = "auto";
+    run(job);
+    job.engine = "ce";
+    run(job);
+    job.fixed = true;
+    run(job);
+    job.replays = 100;
+    run(job);
+    job = large;
+    job.relay = "auto";
+    run(job);
+    job.in_host[0] = true; /* nobody writes there but its own GPU */
+    run(job);
+    job = relay_small;
+    job.relay = "auto";
+    job.n_attention = 3;
+    job.n_ffn = 2;
+    run(job);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -166,6 +203,7 @@ int main(void)
         {"by copy engines", by_copy_engines},
         {"replayed as graphs", replayed_as_graphs},
         {"between host plans and streams", between_host_plans_and_streams},
+        {"without the host", without_the_host},
         {"with tensors in host memory", with_tensors_in_host_memory},
         CU_TEST_INFO_NULL,
     };

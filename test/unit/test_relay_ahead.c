@@ -6,8 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "cuda_fake.h"
-#include "cuda_kernels.h"
+#include "cpu_device/cpu_device.h"
+#include "cpu_device/queue.h"
 #include "gpu/proxy.h"
 #include "relay_rank.h"
 #include "unit.h"
@@ -75,7 +75,7 @@ static int run_ahead(const stepaf_boot_t *boot, void *arg)
     RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
     if (rank.role == STEPAF_FFN && serve(&rank, STEPAF_RELAY_AHEAD))
         return 1;
-    RANK_CHECK(boot, cuda_kernels_sync(RELAY_SYNC_MS));
+    RANK_CHECK(boot, cpu_queue_sync(RELAY_SYNC_MS));
     RANK_CHECK(boot, stepaf_plan_status(rank.plan) == STEPAF_OK);
     RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
     RANK_CHECK(boot, stepaf_free(rank.ctx, spare) == STEPAF_OK);
@@ -97,7 +97,7 @@ static void a_stream_has_room_for_so_many(void)
 /* All that was enqueued has come by, at all ranks. */
 static int finish(struct relay_rank *rank)
 {
-    RANK_CHECK(rank->boot, cuda_kernels_sync(RELAY_SYNC_MS));
+    RANK_CHECK(rank->boot, cpu_queue_sync(RELAY_SYNC_MS));
     RANK_CHECK(rank->boot, stepaf_plan_status(rank->plan) == STEPAF_OK);
     RANK_CHECK(rank->boot, stepaf_barrier(rank->ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
     relay_rank_close(rank);
@@ -121,19 +121,19 @@ static int fill_with_work(const stepaf_boot_t *boot, void *arg)
     if (relay_rank_open(&rank, its, boot))
         return 1;
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
-    cuda_kernels_limit(ROOM);
+    cpu_queue_limit(ROOM);
     for (int n = 0; rank.role == STEPAF_ATTENTION && n < OPS; n++) {
         RANK_CHECK(boot, stepaf_start_on_stream(rank.plan, NULL, &rank.stream, NULL) == STEPAF_OK);
         RANK_CHECK(boot, stepaf_wait_on_stream(rank.plan, &rank.stream) == STEPAF_OK);
-        while (cuda_kernels_enqueued() - cuda_kernels_done() < ROOM)
-            cuda_kernels_call(nothing, NULL, 0);
+        while (cpu_queue_left() < ROOM)
+            cpu_queue_call(&rank.stream, nothing, NULL, 0);
     }
     for (int n = 0; rank.role == STEPAF_FFN && n < OPS; n++) {
         nanosleep(&late, NULL);
         if (serve(&rank, 1))
             return 1;
-        while (cuda_kernels_enqueued() - cuda_kernels_done() < ROOM - 1 && n % 2)
-            cuda_kernels_call(nothing, NULL, 0);
+        while (cpu_queue_left() < ROOM - 1 && n % 2)
+            cpu_queue_call(&rank.stream, nothing, NULL, 0);
     }
     return finish(&rank);
 }
@@ -166,7 +166,7 @@ static int share_a_plan(const stepaf_boot_t *boot, void *arg)
     if (relay_rank_open(&rank, arg, boot))
         return 1;
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
-    cuda_kernels_limit(8);
+    cpu_queue_limit(8);
     if (rank.role == STEPAF_ATTENTION) {
         RANK_CHECK(boot, pthread_create(&thread, NULL, wait_for_all, &rank) == 0);
         for (unsigned n = 0; n < SHARED_OPS;) {
@@ -229,7 +229,7 @@ static int wait_for_an_old_one(const stepaf_boot_t *boot, void *arg)
     if (relay_rank_open(&rank, arg, boot))
         return 1;
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
-    cuda_kernels_limit(20);
+    cpu_queue_limit(20);
     for (int n = 0; rank.role == STEPAF_ATTENTION && n < OPS; n++) {
         void *stream = &rank.stream;
         if (n)
@@ -238,8 +238,8 @@ static int wait_for_an_old_one(const stepaf_boot_t *boot, void *arg)
                    stepaf_start_on_stream(rank.plan, NULL, stream, &its[n].request) == STEPAF_OK);
         nanosleep(&soon, NULL); /* the other thread is next */
         RANK_CHECK(boot, stepaf_wait_on_stream(rank.plan, stream) == STEPAF_OK);
-        while (cuda_kernels_enqueued() - cuda_kernels_done() < 20)
-            cuda_kernels_call(nothing, NULL, 0);
+        while (cpu_queue_left() < 20)
+            cpu_queue_call(&rank.stream, nothing, NULL, 0);
     }
     if (rank.role == STEPAF_ATTENTION) {
         RANK_CHECK(boot, stepaf_wait(its[OPS - 1].request, -1) == STEPAF_OK);

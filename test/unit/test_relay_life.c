@@ -7,8 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cuda_fake.h"
-#include "cuda_kernels.h"
+#include "cpu_device/cpu_device.h"
+#include "cpu_device/queue.h"
 #include "relay_rank.h"
 #include "unit.h"
 
@@ -136,7 +136,7 @@ static int go_on_after_a_timeout(const stepaf_boot_t *boot, void *arg)
     if (rank.role == STEPAF_ATTENTION) {
         RANK_CHECK(boot, relay_rank_begin(&rank, 0) == STEPAF_OK);
         RANK_CHECK(boot, stepaf_wait_on_stream(rank.plan, &rank.stream) == STEPAF_OK);
-        RANK_CHECK(boot, cuda_kernels_sync(RELAY_SYNC_MS));
+        RANK_CHECK(boot, cpu_queue_sync(RELAY_SYNC_MS));
         RANK_CHECK(boot, stepaf_plan_status(rank.plan) == STEPAF_ERR_TIMEOUT);
         RANK_CHECK(boot, stepaf_start_on_stream(rank.plan, NULL, &rank.stream, NULL) ==
                              STEPAF_ERR_TIMEOUT);
@@ -172,7 +172,7 @@ static int give_back(const stepaf_boot_t *boot, void *arg)
     if (rank.role == STEPAF_ATTENTION) {
         RANK_CHECK(boot, relay_rank_begin(&rank, 0) == STEPAF_OK);
         RANK_CHECK(boot, stepaf_wait_on_stream(rank.plan, &rank.stream) == STEPAF_OK);
-        RANK_CHECK(boot, cuda_kernels_sync(RELAY_SYNC_MS));
+        RANK_CHECK(boot, cpu_queue_sync(RELAY_SYNC_MS));
         RANK_CHECK(boot, stepaf_plan_status(rank.plan) == STEPAF_ERR_CANCELED);
         RANK_CHECK(boot, strstr(stepaf_last_error()->text, "without an answer") != NULL);
     } else {
@@ -203,7 +203,7 @@ static int fail_at_the_ffn(const stepaf_boot_t *boot, void *arg)
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
     if (rank.role == STEPAF_FFN) { /* it waits for what comes too late */
         RANK_CHECK(boot, stepaf_recv_on_stream(rank.plan, &rank.stream) == STEPAF_OK);
-        RANK_CHECK(boot, cuda_kernels_sync(RELAY_SYNC_MS));
+        RANK_CHECK(boot, cpu_queue_sync(RELAY_SYNC_MS));
         RANK_CHECK(boot, stepaf_plan_status(rank.plan) == STEPAF_ERR_TIMEOUT);
     }
     RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
@@ -242,7 +242,7 @@ static int lose_the_peer(const stepaf_boot_t *boot, void *arg)
     (void)stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1); /* the other may be dead by its end */
     if (rank.role == STEPAF_FFN)
         _exit(3);
-    RANK_CHECK(boot, cuda_kernels_sync(RELAY_SYNC_MS));
+    RANK_CHECK(boot, cpu_queue_sync(RELAY_SYNC_MS));
     RANK_CHECK(boot, stepaf_plan_status(rank.plan) == STEPAF_ERR_PEER_LOST);
     RANK_CHECK(boot, stepaf_plan_destroy(rank.plan) == STEPAF_OK);
     relay_rank_close(&rank);
@@ -321,7 +321,7 @@ static int refuse_to_end(const stepaf_boot_t *boot, void *arg)
         if (rank.role == STEPAF_ATTENTION) {
             RANK_CHECK(boot, relay_rank_begin(&rank, n) == STEPAF_OK);
             RANK_CHECK(boot, stepaf_wait_on_stream(rank.plan, &rank.stream) == STEPAF_OK);
-            RANK_CHECK(boot, cuda_kernels_sync(RELAY_SYNC_MS));
+            RANK_CHECK(boot, cpu_queue_sync(RELAY_SYNC_MS));
             RANK_CHECK(boot, stepaf_plan_status(rank.plan) == STEPAF_OK);
             RANK_CHECK(boot, stepaf_plan_destroy(rank.plan) == STEPAF_ERR_STATE);
             RANK_CHECK(boot, strstr(stepaf_last_error()->text, "has not released") != NULL);

@@ -7,8 +7,8 @@ static void begin_attention(bool takes)
 {
     stepaf_tensor_t push, pull[PEERS];
 
-    cuda_fake_begin();
-    cuda_fake.flush_options = CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
+    cpu_device_begin();
+    cpu_device.rdma.flush = true;
     open_jobs(STEPAF_ATTENTION, takes);
     push = (stepaf_tensor_t){PUSHED, gpu_memory + 10, BYTES};
     for (int p = 0; p < PEERS; p++)
@@ -75,7 +75,7 @@ static void staged_tensors_are_copied_out_and_in(void)
         CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_OK);
         fake_forget(job);
     }
-    CU_ASSERT_EQUAL(cuda_fake.n_flushes, 0);
+    CU_ASSERT_EQUAL(cpu_device.n_flushes, 0);
     end();
 }
 
@@ -91,7 +91,7 @@ static void taken_tensors_are_carried_as_they_are(void)
             CU_ASSERT_PTR_EQUAL(job->records[p].xfer[0].src, gpu_memory + 10);
             CU_ASSERT_PTR_EQUAL(job->records[p].xfer[0].src_mem, &region()->mem);
             answer(p, seq, seq % 2);
-            CU_ASSERT_EQUAL(cuda_fake.n_flushes, seq * PEERS + p + 1);
+            CU_ASSERT_EQUAL(cpu_device.n_flushes, seq * PEERS + p + 1);
         }
         CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_OK);
         fake_forget(job);
@@ -102,12 +102,12 @@ static void taken_tensors_are_carried_as_they_are(void)
 static void a_gpu_that_orders_writes_is_not_flushed(void)
 {
     begin_attention(true);
-    cuda_fake.ordering = CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+    cpu_device.rdma.flush = false;
     commit();
     (void)start();
     answer(0, 0, false);
     answer(1, 0, true);
-    CU_ASSERT_EQUAL(cuda_fake.n_flushes, 0);
+    CU_ASSERT_EQUAL(cpu_device.n_flushes, 0);
     end();
 }
 
@@ -118,12 +118,12 @@ static void a_failing_gpu_loses_the_peer(void)
         begin_attention(!staged);
         commit();
         stepaf_request_h request = start();
-        cuda_fake.bad_flush = !staged;
-        cuda_fake.n_calls = 0;
-        cuda_fake.fail_at = staged ? 2 : 0;
+        cpu_device.bad_flush = !staged;
+        cpu_device.n_calls = 0;
+        cpu_device.fail_at = staged ? 1 : 0;
         answer(0, 0, staged);
-        cuda_fake.fail_at = 0;
-        cuda_fake.bad_flush = false;
+        cpu_device.fail_at = 0;
+        cpu_device.bad_flush = false;
         answer(1, 0, staged);
         CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_ERR_PEER_LOST);
         UNIT_CONTAINS(stepaf_last_error()->text, "cannot be brought to the GPU");
@@ -140,11 +140,11 @@ static void a_start_that_cannot_copy_changes_nothing(void)
 
     begin_attention(false);
     commit();
-    cuda_fake.n_calls = 0;
-    cuda_fake.fail_at = 2;
+    cpu_device.n_calls = 0;
+    cpu_device.fail_at = 1;
     CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_ERR_TRANSPORT);
     UNIT_CONTAINS(stepaf_last_error()->text, "told to fail");
-    cuda_fake.fail_at = 0;
+    cpu_device.fail_at = 0;
     CU_ASSERT_EQUAL(job->n_records, 0);
     request = start();
     answer(0, 0, true);
@@ -163,16 +163,16 @@ static void nothing_leaves_before_it_is_copied(void)
     for (int s = 0; s < DEPTH; s++)
         CU_ASSERT_EQUAL(stepaf_start(plan, &requests[s]), STEPAF_OK);
     CU_ASSERT_EQUAL(job->n_records, 0);
-    cuda_fake.error = CUDA_ERROR_NOT_READY;
-    cuda_fake.n_calls = 0;
-    cuda_fake.fail_at = 2; /* the first peer's */
+    cpu_device.error = STEPAF_INPROGRESS;
+    cpu_device.n_calls = 0;
+    cpu_device.fail_at = 1; /* the first peer's */
     stepaf_progress(job->handle);
     CU_ASSERT_EQUAL(job->n_records, DEPTH);
     for (int s = 0; s < DEPTH; s++)
         CU_ASSERT(job->records[s].peer == 1 && job->records[s].msg.seq == (uint32_t)s);
     stepaf_progress(job->handle);
     CU_ASSERT_EQUAL(job->n_records, PEERS * DEPTH);
-    cuda_fake.error = CUDA_ERROR_UNKNOWN;
+    cpu_device.error = STEPAF_ERR_TRANSPORT;
     end();
 }
 
@@ -183,10 +183,10 @@ static void a_copy_that_fails_later_loses_the_peer(void)
     begin_attention(false);
     commit();
     CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_OK);
-    cuda_fake.n_calls = 0;
-    cuda_fake.fail_at = 2;
+    cpu_device.n_calls = 0;
+    cpu_device.fail_at = 1;
     stepaf_progress(job->handle);
-    cuda_fake.fail_at = 0;
+    cpu_device.fail_at = 0;
     answer(1, 0, true);
     CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_ERR_PEER_LOST);
     UNIT_CONTAINS(stepaf_last_error()->text, "GPU 0 has failed");
@@ -195,7 +195,7 @@ static void a_copy_that_fails_later_loses_the_peer(void)
 
 static void other_tensors_may_be_started_with(void)
 {
-    struct cuda_piece *other;
+    struct cpu_piece *other;
     stepaf_tensor_t push;
     stepaf_start_params_t params = {.push = &push, .n_push = 1};
     stepaf_request_h request;
@@ -207,7 +207,7 @@ static void other_tensors_may_be_started_with(void)
     stepaf_progress(job->handle);
     CU_ASSERT(memcmp(fake_last(job)->xfer[0].src, gpu_memory + 500, 33) == 0);
     CU_ASSERT_EQUAL(fake_last(job)->xfer[0].bytes, 33);
-    other = cuda_fake_piece(BYTES, 0, true);
+    other = cpu_device_piece(BYTES, 0, true);
     CU_ASSERT_EQUAL_FATAL(stepaf_register(job->handle, other->base, BYTES), STEPAF_OK);
     push.data = other->base;
     CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_ERR_UNSUPPORTED);

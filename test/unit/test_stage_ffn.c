@@ -13,8 +13,8 @@ static void begin_ffn(bool takes)
 {
     void *pulled;
 
-    cuda_fake_begin();
-    cuda_fake.flush_options = CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
+    cpu_device_begin();
+    cpu_device.rdma.flush = true;
     open_jobs(STEPAF_FFN, takes);
     CU_ASSERT_EQUAL_FATAL(stepaf_alloc(twin->handle, 4096, STEPAF_MEM_HOST, &pulled), STEPAF_OK);
     commit();
@@ -76,7 +76,7 @@ static void batches_are_flushed(void)
     for (uint32_t seq = 0; seq < 4; seq++) {
         stepaf_tensor_t tensor = {PULLED, gpu_memory + 100, BYTES};
         stepaf_batch_h batch = receive(seq);
-        CU_ASSERT_EQUAL(cuda_fake.n_flushes, seq + 1);
+        CU_ASSERT_EQUAL(cpu_device.n_flushes, seq + 1);
         CU_ASSERT_EQUAL(stepaf_respond(batch, &tensor, 1, STEPAF_RESPOND_RELEASE, NULL), STEPAF_OK);
         CU_ASSERT_PTR_EQUAL(fake_last(job)->xfer[0].src, tensor.data);
     }
@@ -89,9 +89,9 @@ static void a_batch_that_the_gpu_cannot_have_is_none(void)
     struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_START, PLAN, 0, 0);
     stepaf_batch_h batch;
     int n;
-    cuda_fake.bad_flush = true;
+    cpu_device.bad_flush = true;
     fake_tell(job, 0, &msg);
-    cuda_fake.bad_flush = false;
+    cpu_device.bad_flush = false;
     CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, &batch, 1, &n),
                     STEPAF_ERR_TIMEOUT);
     CU_ASSERT(job->ctx->peers[0].lost && !job->ctx->peers[1].lost);
@@ -104,7 +104,7 @@ static void keys_of_streams_are_left_alone(void)
 {
     stepaf_tensor_t push = {PUSHED, NULL, 0}, pull[PEERS];
 
-    cuda_fake_begin();
+    cpu_device_begin();
     open_jobs(STEPAF_FFN, true);
     for (int p = 0; p < PEERS; p++)
         pull[p] = (stepaf_tensor_t){PULLED, gpu_memory + (size_t)p * 300, BYTES};

@@ -3,7 +3,7 @@
  * made up; the transports are not. */
 #include <stdlib.h>
 
-#include "cuda_fake.h"
+#include "cpu_device/cpu_device.h"
 #include "ranks.h"
 #include "unit.h"
 
@@ -94,14 +94,14 @@ static int run_one(const stepaf_boot_t *boot, void *arg)
 
     lent.close = keep_open;
     setenv("STEPAF_TRANSPORTS", arg, 1);
-    cuda_fake_begin();
+    cpu_device_begin();
     RANK_CHECK(boot, stepaf_init(&lent, &params, &ctx) == STEPAF_OK);
     RANK_CHECK(boot, !declare(ctx, PUSHED, STEPAF_PUSH) && !declare(ctx, PULLED, STEPAF_PULL));
     RANK_CHECK(boot, stepaf_alloc(ctx, (size_t)5 * BYTES, STEPAF_MEM_CUDA, &gpu) == STEPAF_OK);
     int wrong = (boot->rank % 2 ? feed : attend)(boot, ctx, gpu);
     stepaf_finalize(ctx);
-    RANK_CHECK(boot, cuda_fake.n_held == 0);
-    cuda_fake_end();
+    RANK_CHECK(boot, cpu_device.n_held == 0);
+    cpu_device_end();
     return wrong;
 }
 

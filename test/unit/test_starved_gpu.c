@@ -5,7 +5,7 @@
 
 #include <stepaf/stream.h>
 
-#include "cuda_fake.h"
+#include "cpu_device/cpu_device.h"
 #include "starve_ranks.h"
 #include "unit.h"
 
@@ -77,15 +77,15 @@ static void starve(int (*how)(struct starve_rank *rank, enum starve_end *end_p),
 {
     setenv("STEPAF_PROGRESS", progress, 1);
     setenv("STEPAF_CUDA_PROXY", "always", 1);
-    cuda_fake_begin();
+    cpu_device_begin();
     for (int i = once ? 0 : 2; i < 4; i++)
         starve_ranks(&(struct starve_job){.transports = "shm",
                                           .victim = i % 2,
                                           .lasting = i > 1,
-                                          .least = 20,
+                                          .least = 18,
                                           .begin = STARVE_INIT,
                                           .play = how});
-    cuda_fake_end();
+    cpu_device_end();
 }
 
 static void with_stream_plans(void)

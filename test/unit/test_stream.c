@@ -8,14 +8,14 @@
 /* Nothing more is enqueued, and what is there already ends, until the next commit. */
 static void expect_over(stepaf_status_t (*call)(stepaf_plan_h, stepaf_stream_t))
 {
-    int n_launches = cuda_fake.n_launches;
+    int n_launches = cpu_device.n_launches;
 
-    cuda_fake.fail_at = 0;
+    cpu_device.fail_at = 0;
     CU_ASSERT_EQUAL(stream_job_stream()->watch->abort, 1);
     CU_ASSERT_EQUAL(stepaf_plan_status(stream_job.plan), STEPAF_ERR_TRANSPORT);
     UNIT_CONTAINS(stepaf_last_error()->text, "CUDA has refused a part of an operation");
     CU_ASSERT_EQUAL(call(stream_job.plan, &stream_job.stream), STEPAF_ERR_TRANSPORT);
-    CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches);
+    CU_ASSERT_EQUAL(cpu_device.n_launches, n_launches);
     CU_ASSERT_EQUAL(stream_job_commit(), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_plan_status(stream_job.plan), STEPAF_OK);
 }
@@ -27,11 +27,11 @@ static void half_a_wait_ends_the_plan(void)
     stream_job_begin(STEPAF_ATTENTION);
     CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
     CU_ASSERT_EQUAL(stream_job_start(NULL, &request), STEPAF_OK);
-    cuda_fake.n_calls = 0;
-    cuda_fake.fail_at = STREAM_HALF;
+    cpu_device.n_calls = 0;
+    cpu_device.fail_at = STREAM_HALF;
     CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_ERR_TRANSPORT);
     UNIT_CONTAINS(stepaf_last_error()->text, "told to fail");
-    cuda_fake.fail_at = 0;
+    cpu_device.fail_at = 0;
     CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_ERR_TRANSPORT);
     expect_over(stepaf_wait_on_stream);
     CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_OK);
@@ -51,7 +51,7 @@ static void nothing_is_enqueued_before_the_commit(void)
     CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
     stream_job.job->ctx->state = STEPAF_CTX_BROKEN; /* nor after one that has failed halfway */
     CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_ERR_STATE);
-    CU_ASSERT_EQUAL(cuda_fake.n_launches, 0);
+    CU_ASSERT_EQUAL(cpu_device.n_launches, 0);
     stream_job_end();
 }
 
@@ -59,8 +59,8 @@ static void half_a_receive_ends_the_plan(void)
 {
     stream_job_begin(STEPAF_FFN);
     CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
-    cuda_fake.n_calls = 0;
-    cuda_fake.fail_at = STREAM_HALF;
+    cpu_device.n_calls = 0;
+    cpu_device.fail_at = STREAM_HALF;
     CU_ASSERT_EQUAL(stream_job_recv(), STEPAF_ERR_TRANSPORT);
     expect_over(stepaf_recv_on_stream);
     CU_ASSERT_EQUAL(stream_job_recv(), STEPAF_OK);
@@ -76,11 +76,10 @@ static void inlets_that_were_captured_stay(void)
         stream_job_begin(STEPAF_FFN);
         CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
         const uint8_t *inlets = stream_job.job->ctx->streams->inlets;
-        cuda_fake.capture =
-            captured ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+        cpu_device.capturing = captured;
         CU_ASSERT_EQUAL(stream_job_recv(), STEPAF_OK);
         CU_ASSERT_EQUAL(stream_job_respond(), STEPAF_OK);
-        cuda_fake.capture = CU_STREAM_CAPTURE_STATUS_NONE;
+        cpu_device.capturing = false;
         CU_ASSERT_EQUAL(stream_job_recv(), STEPAF_OK); /* does not undo it */
         CU_ASSERT_EQUAL(stream_job_respond(), STEPAF_OK);
         stream_job_key(4, STEPAF_PUSH, 1);
@@ -99,10 +98,10 @@ static void a_launch_that_fails_counts_nothing(void)
 {
     stream_job_begin(STEPAF_FFN);
     CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
-    cuda_fake.n_calls = 0;
-    cuda_fake.fail_at = STREAM_HALF - 2;
+    cpu_device.n_calls = 0;
+    cpu_device.fail_at = STREAM_HALF - 1;
     CU_ASSERT_EQUAL(stream_job_recv(), STEPAF_ERR_TRANSPORT);
-    cuda_fake.fail_at = 0;
+    cpu_device.fail_at = 0;
     CU_ASSERT_EQUAL(stepaf_plan_status(stream_job.plan), STEPAF_OK);
     CU_ASSERT_EQUAL(stream_job_recv(), STEPAF_OK);
     CU_ASSERT_EQUAL(stream_job_respond(), STEPAF_OK);
@@ -116,8 +115,8 @@ static void a_start_without_its_request_ends_the_plan(void)
 
     stream_job_begin(STEPAF_ATTENTION);
     CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
-    cuda_fake.n_calls = 0;
-    cuda_fake.fail_at = 6; /* enter, capturing?, enter, send, enter, the event */
+    cpu_device.n_calls = 0;
+    cpu_device.fail_at = 3; /* capturing?, send, the event */
     CU_ASSERT_EQUAL(stream_job_start(NULL, &request), STEPAF_ERR_TRANSPORT);
     CU_ASSERT_PTR_NULL(request);
     expect_over(stepaf_wait_on_stream);
@@ -137,7 +136,7 @@ static void plans_share_the_blocks(void)
         }
         CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
         CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_OK);
-        CU_ASSERT_EQUAL(cuda_fake.launched.gridDimX, blocks[n]);
+        CU_ASSERT_EQUAL(cpu_device.launched.blocks, blocks[n]);
         stream_job_end();
     }
 }
@@ -161,10 +160,10 @@ static void expect_word(int slot, unsigned i, uint32_t bytes, uint32_t mark)
 {
     const struct stepaf_lane *lanes = stream_job_stream()->send[slot].flow.lanes;
     const struct stepaf_lane *lane =
-        &lanes[cuda_fake.n_words == 1 ? stream_job.n_push - 1 : (int)i];
+        &lanes[cpu_device.n_words == 1 ? stream_job.n_push - 1 : (int)i];
 
-    CU_ASSERT_EQUAL(cuda_fake.words[2 * i], (uintptr_t)lane->head + STEPAF_HEAD_TELLS + 8);
-    CU_ASSERT_EQUAL(cuda_fake.words[2 * i + 1], (uint64_t)bytes << 32 | mark);
+    CU_ASSERT_EQUAL(cpu_device.words[2 * i], (uintptr_t)lane->head + STEPAF_HEAD_TELLS + 8);
+    CU_ASSERT_EQUAL(cpu_device.words[2 * i + 1], (uint64_t)bytes << 32 | mark);
 }
 
 /* What copy engines have written for a peer is told of at once, where no size has changed; both ends
@@ -180,16 +179,16 @@ static void one_word_tells_of_a_peers_copies(void)
     unsetenv("STEPAF_CUDA_ENGINE");
     CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
     CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_OK);
-    CU_ASSERT_EQUAL(cuda_fake.n_words, 1);
+    CU_ASSERT_EQUAL(cpu_device.n_words, 1);
     expect_word(0, 0, STREAM_MORE, STEPAF_TOLD_ALL);
     CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
     CU_ASSERT_EQUAL(stream_job_start(&params, NULL), STEPAF_OK);
-    CU_ASSERT_EQUAL(cuda_fake.n_words, 1);
+    CU_ASSERT_EQUAL(cpu_device.n_words, 1);
     expect_word(1, 0, STREAM_MORE, STEPAF_TOLD_ALL);
     CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
     push[0].bytes = STREAM_PUSH - 1;
     CU_ASSERT_EQUAL(stream_job_start(&params, NULL), STEPAF_OK);
-    CU_ASSERT_EQUAL(cuda_fake.n_words, 2);
+    CU_ASSERT_EQUAL(cpu_device.n_words, 2);
     expect_word(0, 0, STREAM_PUSH - 1, STEPAF_TOLD);
     expect_word(0, 1, STREAM_MORE, STEPAF_TOLD);
     stream_job_end();
@@ -238,11 +237,11 @@ static void copies_stay_within_an_allocation(void)
             setenv("STEPAF_CUDA_ENGINE", "ce", 1);
             stream_job_begin(STEPAF_ATTENTION);
             unsetenv("STEPAF_CUDA_ENGINE");
-            struct cuda_piece *piece = cuda_fake_piece(STREAM_PUSH + STREAM_MORE, 0, true);
+            struct cpu_piece *piece = cpu_device_piece(STREAM_PUSH + STREAM_MORE, 0, true);
             push[0].data = piece->base;
             push[1].data = piece->base + STREAM_PUSH;
             if (n_pieces > 1) {
-                (void)cuda_fake_split(piece, STREAM_PUSH);
+                (void)cpu_device_split(piece, STREAM_PUSH);
                 bring(push[1].data, STREAM_MORE);
             }
             bring(piece->base, piece->bytes);
@@ -253,11 +252,11 @@ static void copies_stay_within_an_allocation(void)
                                                      STEPAF_PLAN_STREAM, &stream_job.plan),
                                   STEPAF_OK);
             CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
-            int n_copies = cuda_fake.n_copies;
+            int n_copies = cpu_device.n_copies;
             CU_ASSERT_EQUAL(stream_job_start(planned ? NULL : &params, NULL), STEPAF_OK);
-            CU_ASSERT_EQUAL(cuda_fake.n_copies - n_copies, n_pieces);
+            CU_ASSERT_EQUAL(cpu_device.n_copies - n_copies, n_pieces);
             for (int i = 0; i < n_pieces; i++)
-                stepaf_cuda_driver_fake->mem_free((CUdeviceptr)push[1 - i].data);
+                cpu_device_drop(push[1 - i].data);
             stream_job_end();
         }
     stream_job.n_push = 1;
@@ -330,8 +329,8 @@ static void commits_keep_no_streams(void)
         CU_ASSERT_EQUAL(stream_job_start(NULL, &request), STEPAF_OK);
         CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_OK);
         if (n > 1) /* both ranks' pinned memory, which graphs may still look at */
-            CU_ASSERT_EQUAL(cuda_fake.n_held, held + 2);
-        held = cuda_fake.n_held;
+            CU_ASSERT_EQUAL(cpu_device.n_held, held + 2);
+        held = cpu_device.n_held;
     }
     stream_job_end();
 }

@@ -3,7 +3,7 @@
  * can be received, and what the kernels are told. */
 #include <stdlib.h>
 
-#include "cuda_fake.h"
+#include "cpu_device/cpu_device.h"
 #include "fake.h"
 #include "gpu/stream_any.h"
 #include "unit.h"
@@ -52,7 +52,7 @@ static void make_worker(void)
 /* An FFN rank with two workers, to the second of which it answers less; not committed. */
 static void begin(void)
 {
-    cuda_fake_begin();
+    cpu_device_begin();
     job = fake_open(STEPAF_FFN, WORKERS, 1);
     worker = fake_open(STEPAF_ATTENTION, WORKERS, 1);
     key(1, STEPAF_PUSH, LARGE);
@@ -80,9 +80,9 @@ static void end(void)
 {
     fake_close(job);
     fake_close(worker);
-    CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
-    CU_ASSERT_EQUAL(cuda_fake_count(), 0);
-    cuda_fake_end();
+    CU_ASSERT_EQUAL(cpu_device.n_held, 0);
+    CU_ASSERT_EQUAL(cpu_device_count(), 0);
+    cpu_device_end();
 }
 
 static struct stepaf_stream *stream_of_plan(void)
@@ -107,7 +107,7 @@ static void plans_are_for_ffn_ranks_and_streams(void)
     CU_ASSERT_PTR_NULL(stepaf_plan_origin(NULL));
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_STATE);
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_ERR_STATE);
-    CU_ASSERT_EQUAL(cuda_fake.n_launches, 0);
+    CU_ASSERT_EQUAL(cpu_device.n_launches, 0);
     end();
 }
 
@@ -119,9 +119,9 @@ static void every_slot_of_every_worker_can_be_received(void)
     for (int round = 0; round < 2; round++) {
         for (int k = 0; k < WORKERS * DEPTH; k++)
             CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
-        int n = cuda_fake.n_launches;
+        int n = cpu_device.n_launches;
         CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_WOULD_BLOCK);
-        CU_ASSERT_EQUAL(cuda_fake.n_launches, n);
+        CU_ASSERT_EQUAL(cpu_device.n_launches, n);
         CU_ASSERT_EQUAL(stepaf_plan_destroy(plan), STEPAF_ERR_STATE);
         for (int k = 0; k < WORKERS * DEPTH; k++)
             CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
@@ -134,7 +134,7 @@ static void every_slot_of_every_worker_can_be_received(void)
 /* What a launch is told, and what lies in GPU memory, fit what the plan says of its tensors. */
 static void kernels_find_what_the_plan_says(void)
 {
-    const struct stepaf_any_flow *flow = &cuda_fake.any_flow;
+    const struct stepaf_any_flow *flow = &cpu_device.any_flow;
     stepaf_tensor_info_t info;
 
     begin();
@@ -144,7 +144,7 @@ static void kernels_find_what_the_plan_says(void)
     CU_ASSERT(flow->ring_mask == 15 && flow->epoch == job->ctx->epoch);
     CU_ASSERT_PTR_EQUAL(stepaf_plan_origin(plan), flow->origin);
     CU_ASSERT(!flow->gate_takes && !flow->gate_ends && flow->shares[0].n > 1);
-    CU_ASSERT_EQUAL(cuda_fake.launched.gridDimX, flow->shares[0].n + flow->shares[1].n);
+    CU_ASSERT_EQUAL(cpu_device.launched.blocks, flow->shares[0].n + flow->shares[1].n);
     for (int at = 0; at < 2 * WORKERS; at++)
         for (unsigned slot = 0; slot < DEPTH; slot++) {
             const struct stepaf_any_lane *entry = &flow->lanes[at];
@@ -160,14 +160,14 @@ static void kernels_find_what_the_plan_says(void)
         CU_ASSERT(entry->lane.data == pull[p].data && entry->data_stride == ANSWER);
         CU_ASSERT(entry->lane.bytes == pull[p].bytes && entry->lane.peer == p);
     }
-    CU_ASSERT_EQUAL(cuda_fake.launched.gridDimX, flow->shares[0].n);
+    CU_ASSERT_EQUAL(cpu_device.launched.blocks, flow->shares[0].n);
     end();
 }
 
 /* An entry is not used again while blocks of the answer that needs it may still begin. */
 static void the_ring_has_room_for_answers_that_end_late(void)
 {
-    const struct stepaf_any_flow *flow = &cuda_fake.any_flow;
+    const struct stepaf_any_flow *flow = &cpu_device.any_flow;
 
     depth = 4; /* with two workers a power of two */
     begin();
@@ -187,8 +187,8 @@ static void copy_engines_have_no_part(void)
     commit();
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
-    CU_ASSERT_EQUAL(cuda_fake.any_flow.lanes[0].lane.way, STEPAF_WAY_PLACE);
-    CU_ASSERT(!cuda_fake.any_flow.lanes[0].lane.copied && cuda_fake.any_flow.shares[0].n > 0);
+    CU_ASSERT_EQUAL(cpu_device.any_flow.lanes[0].lane.way, STEPAF_WAY_PLACE);
+    CU_ASSERT(!cpu_device.any_flow.lanes[0].lane.copied && cpu_device.any_flow.shares[0].n > 0);
     end();
 }
 
@@ -222,12 +222,12 @@ static void answers_fit_whichever_worker_it_is(void)
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, &answer, &stream), STEPAF_ERR_UNREGISTERED);
     answer.data = memory + 5;
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, &answer, &stream), STEPAF_OK);
-    CU_ASSERT_PTR_EQUAL(cuda_fake.any_flow.shares[0].data, answer.data);
-    CU_ASSERT(cuda_fake.any_flow.shares[0].bytes == FEWER && !cuda_fake.any_flow.aligned);
+    CU_ASSERT_PTR_EQUAL(cpu_device.any_flow.shares[0].data, answer.data);
+    CU_ASSERT(cpu_device.any_flow.shares[0].bytes == FEWER && !cpu_device.any_flow.aligned);
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
-    CU_ASSERT(!cuda_fake.any_flow.shares[0].data && cuda_fake.any_flow.aligned);
-    CU_ASSERT_EQUAL(cuda_fake.any_flow.shares[0].bytes, UINT32_MAX);
+    CU_ASSERT(!cpu_device.any_flow.shares[0].data && cpu_device.any_flow.aligned);
+    CU_ASSERT_EQUAL(cpu_device.any_flow.shares[0].bytes, UINT32_MAX);
     end();
 }
 
@@ -268,10 +268,10 @@ static void a_launch_that_fails_counts_nothing(void)
 {
     begin();
     commit();
-    cuda_fake.n_calls = 0;
-    cuda_fake.fail_at = 2; /* behind entering the context */
+    cpu_device.n_calls = 0;
+    cpu_device.fail_at = 1;
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
-    cuda_fake.fail_at = 0;
+    cpu_device.fail_at = 0;
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_ERR_STATE);
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
@@ -282,16 +282,16 @@ static void half_a_receive_ends_the_plan(void)
 {
     begin();
     commit();
-    cuda_fake.n_calls = 0;
-    cuda_fake.fail_at = 4; /* enter, gate, enter, unpack */
+    cpu_device.n_calls = 0;
+    cpu_device.fail_at = 2; /* gate, unpack */
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
     UNIT_CONTAINS(stepaf_last_error()->text, "told to fail");
-    cuda_fake.fail_at = 0;
-    int n_launches = cuda_fake.n_launches;
+    cpu_device.fail_at = 0;
+    int n_launches = cpu_device.n_launches;
     CU_ASSERT_EQUAL(stream_of_plan()->watch->abort, 1);
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_ERR_TRANSPORT);
     CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_ERR_TRANSPORT);
-    CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches);
+    CU_ASSERT_EQUAL(cpu_device.n_launches, n_launches);
     commit();
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);

@@ -3,7 +3,7 @@
  * and is one operation all the same. */
 #include <string.h>
 
-#include "cuda_fake.h"
+#include "cpu_device/cpu_device.h"
 #include "fake.h"
 #include "gpu/stream.h"
 #include "unit.h"
@@ -17,7 +17,7 @@ enum {
     SMALL = 8,
     PULL = 3008,
     DEPTH = 2,
-    HALF_A_START = 4 /* enter, launch, enter, launch */
+    HALF_A_START = 2 /* two launches */
 };
 
 static struct fake_job *job, *other;
@@ -72,7 +72,7 @@ static void begin(stepaf_role_t role)
     bool ffn = role == STEPAF_FFN;
     uint8_t *its;
 
-    cuda_fake_begin();
+    cpu_device_begin();
     job = fake_open(role, ffn ? PEERS : 1, ffn ? 1 : PEERS);
     other = fake_open(ffn ? STEPAF_ATTENTION : STEPAF_FFN, ffn ? PEERS : 1, ffn ? 1 : PEERS);
     key(1, STEPAF_PUSH, LARGE);
@@ -94,9 +94,9 @@ static void end(void)
 {
     fake_close(job);
     fake_close(other);
-    CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
-    CU_ASSERT_EQUAL(cuda_fake_count(), 0);
-    cuda_fake_end();
+    CU_ASSERT_EQUAL(cpu_device.n_held, 0);
+    CU_ASSERT_EQUAL(cpu_device_count(), 0);
+    cpu_device_end();
 }
 
 static struct stepaf_stream *stream_of_plan(void)
@@ -134,11 +134,11 @@ static void an_operation_is_sent_in_legs(void)
     expect_legs(its->send, PUSHES);
     expect_legs(&its->send[LEGS], PUSHES);
     for (int n = 0; n < DEPTH; n++) {
-        int before = cuda_fake.n_launches;
+        int before = cpu_device.n_launches;
         CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
-        CU_ASSERT_EQUAL(cuda_fake.n_launches, before + LEGS);
-        CU_ASSERT_EQUAL(cuda_fake.flow.lanes[0].peer, FIRST);
-        CU_ASSERT_EQUAL(cuda_fake.flow.slot, n);
+        CU_ASSERT_EQUAL(cpu_device.n_launches, before + LEGS);
+        CU_ASSERT_EQUAL(cpu_device.flow.lanes[0].peer, FIRST);
+        CU_ASSERT_EQUAL(cpu_device.flow.slot, n);
     }
     CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_ERR_WOULD_BLOCK);
     CU_ASSERT_EQUAL(stepaf_wait_on_stream(plan, &stream), STEPAF_OK);
@@ -169,9 +169,9 @@ static void legs_share_no_memory(void)
         for (int b = 0; b < a; b++)
             CU_ASSERT_PTR_NOT_EQUAL(its->receive[a].flow.counts, its->receive[b].flow.counts);
     }
-    int before = cuda_fake.n_launches;
+    int before = cpu_device.n_launches;
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
-    CU_ASSERT_EQUAL(cuda_fake.n_launches, before + 2 * LEGS);
+    CU_ASSERT_EQUAL(cpu_device.n_launches, before + 2 * LEGS);
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
     end();
 }
@@ -188,22 +188,22 @@ static void tensors_can_change_in_every_leg(void)
     push[1].data = memory + LARGE + 32;
     CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, &params, &stream, NULL), STEPAF_OK);
     for (uint32_t p = FIRST; p < PEERS; p++) {
-        const struct stepaf_lane *lanes = &cuda_fake.flow.lanes[(p - FIRST) * PUSHES];
+        const struct stepaf_lane *lanes = &cpu_device.flow.lanes[(p - FIRST) * PUSHES];
         CU_ASSERT_EQUAL(lanes[0].bytes, LARGE - 5);
         CU_ASSERT_PTR_EQUAL(lanes[0].data, memory);
         CU_ASSERT_EQUAL(lanes[1].bytes, 3);
         CU_ASSERT_PTR_EQUAL(lanes[1].data, push[1].data);
         CU_ASSERT_EQUAL(lanes[2].bytes, 0);
     }
-    CU_ASSERT_EQUAL(cuda_fake.flow.aligned, 1);
+    CU_ASSERT_EQUAL(cpu_device.flow.aligned, 1);
     push[2].bytes = SMALL + 1;
-    int before = cuda_fake.n_launches;
+    int before = cpu_device.n_launches;
     CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, &params, &stream, NULL), STEPAF_ERR_SIZE);
-    CU_ASSERT_EQUAL(cuda_fake.n_launches, before);
+    CU_ASSERT_EQUAL(cpu_device.n_launches, before);
     CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
-    CU_ASSERT_EQUAL(cuda_fake.flow.lanes[0].bytes, LARGE);
-    CU_ASSERT_EQUAL(cuda_fake.flow.lanes[1].bytes, SMALL);
-    CU_ASSERT_PTR_EQUAL(cuda_fake.flow.lanes[1].data, memory + LARGE);
+    CU_ASSERT_EQUAL(cpu_device.flow.lanes[0].bytes, LARGE);
+    CU_ASSERT_EQUAL(cpu_device.flow.lanes[1].bytes, SMALL);
+    CU_ASSERT_PTR_EQUAL(cpu_device.flow.lanes[1].data, memory + LARGE);
     end();
 }
 
@@ -220,8 +220,8 @@ static void answers_are_each_peers_own(void)
         pull[p] = (stepaf_tensor_t){4, NULL, PULL - p};
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, pull, &stream), STEPAF_OK);
     for (uint32_t p = 0; p < PEERS; p++) {
-        CU_ASSERT_EQUAL(cuda_fake.flow.lanes[p].bytes, PULL - p);
-        CU_ASSERT_PTR_EQUAL(cuda_fake.flow.lanes[p].data, memory + answer(p));
+        CU_ASSERT_EQUAL(cpu_device.flow.lanes[p].bytes, PULL - p);
+        CU_ASSERT_PTR_EQUAL(cpu_device.flow.lanes[p].data, memory + answer(p));
     }
     end();
 }
@@ -231,14 +231,14 @@ static void half_a_start_ends_the_plan(void)
 {
     begin(STEPAF_ATTENTION);
     commit();
-    cuda_fake.n_calls = 0;
-    cuda_fake.fail_at = HALF_A_START - 2;
+    cpu_device.n_calls = 0;
+    cpu_device.fail_at = HALF_A_START - 1;
     CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_ERR_TRANSPORT);
     CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_OK); /* nothing is enqueued */
-    cuda_fake.n_calls = 0;
-    cuda_fake.fail_at = HALF_A_START;
+    cpu_device.n_calls = 0;
+    cpu_device.fail_at = HALF_A_START;
     CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_ERR_TRANSPORT);
-    cuda_fake.fail_at = 0;
+    cpu_device.fail_at = 0;
     CU_ASSERT_EQUAL(stepaf_plan_status(plan), STEPAF_ERR_TRANSPORT);
     UNIT_CONTAINS(stepaf_last_error()->text, "CUDA has refused a part of an operation");
     commit();
@@ -272,7 +272,7 @@ static void what_is_answered_from_may_be_received_in(void)
     stepaf_tensor_t push = {.key = 50}, pull = {.key = 51, .bytes = 64};
     stepaf_plan_h both = NULL;
 
-    cuda_fake_begin();
+    cpu_device_begin();
     job = fake_open(STEPAF_FFN, 1, 1);
     other = fake_open(STEPAF_ATTENTION, 1, 1);
     key(50, STEPAF_PUSH, 64);
@@ -289,7 +289,7 @@ static void what_is_answered_from_may_be_received_in(void)
     CU_ASSERT_TRUE(job->ctx->regions[0]->target);
     fake_close(job);
     fake_close(other);
-    cuda_fake_end();
+    cpu_device_end();
 }
 
 int main(void)

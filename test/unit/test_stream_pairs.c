@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stream plans of two ranks at the commit, on a GPU that is made up: which go together, and what becomes
  * of a commit that cannot tell a peer of memory. */
-#include "cuda_fake.h"
+#include "cpu_device/cpu_device.h"
 #include "fake.h"
 #include "gpu/proxy.h"
 #include "unit.h"
@@ -47,7 +47,7 @@ static stepaf_plan_h make(struct fake_job *its, uint64_t push_id, uint64_t pull_
 /* A rank of @a role and its only peer, with keys 1 and 3 to push, of @a bytes, and 2 to pull. */
 static void begin(stepaf_role_t role, size_t bytes)
 {
-    cuda_fake_begin();
+    cpu_device_begin();
     job = fake_open(role, 1, 1);
     other = fake_open(role == STEPAF_FFN ? STEPAF_ATTENTION : STEPAF_FFN, 1, 1);
     key(1, STEPAF_PUSH, bytes);
@@ -66,9 +66,9 @@ static void end(void)
 {
     fake_close(job);
     fake_close(other);
-    CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
-    CU_ASSERT_EQUAL(cuda_fake_count(), 0);
-    cuda_fake_end();
+    CU_ASSERT_EQUAL(cpu_device.n_held, 0);
+    CU_ASSERT_EQUAL(cpu_device_count(), 0);
+    cpu_device_end();
 }
 
 static struct stepaf_stream *stream_of(struct fake_job *its, uint32_t number)
@@ -174,15 +174,15 @@ static void memory_that_cannot_be_shared_is_the_verdict(void)
         CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
         key(4, STEPAF_PULL, 8);
         fake_pair(job, other);
-        cuda_fake.n_ipc = 0;
-        cuda_fake.fail_ipc_at = 1 + failing; /* what peers write to by pieces; in place */
+        cpu_device.n_exports = 0;
+        cpu_device.fail_export_at = 1 + failing; /* what peers write to by pieces; in place */
         CU_ASSERT_EQUAL(fake_commit(job, other), STEPAF_ERR_TRANSPORT);
         UNIT_CONTAINS(stepaf_last_error()->text, "cannot be shared");
         UNIT_CONTAINS(stepaf_last_error()->text, "told to fail");
         CU_ASSERT_EQUAL(stepaf_last_error()->phase, STEPAF_PHASE_COMMIT);
         if (failing)
             UNIT_CONTAINS(stepaf_last_error()->text, "key 1");
-        cuda_fake.fail_ipc_at = 0;
+        cpu_device.fail_export_at = 0;
         CU_ASSERT_EQUAL(job->ctx->state, STEPAF_CTX_OPEN);
         CU_ASSERT_EQUAL(stepaf_epoch(job->handle), 1);
         CU_ASSERT_EQUAL(commit(), STEPAF_OK);

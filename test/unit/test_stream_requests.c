@@ -18,15 +18,15 @@ static void the_hosts_wait_comes_behind_the_start(void)
         CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
     CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_OK);
     CU_ASSERT_EQUAL(stream_job_start(NULL, &request), STEPAF_OK);
-    int n_launches = cuda_fake.n_launches;
-    CU_ASSERT_EQUAL(cuda_fake.n_waits, 0);
+    int n_launches = cpu_device.n_launches;
+    CU_ASSERT_EQUAL(cpu_device.n_waits, 0);
     CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_OK);
-    CU_ASSERT_FATAL(cuda_fake.n_waits > 0);
-    CU_ASSERT_PTR_EQUAL(cuda_fake.waits[0].event, stream_job_stream()->sent[1]);
-    CU_ASSERT_PTR_EQUAL(cuda_fake.waits[0].stream, cuda_fake.launched.hStream);
-    CU_ASSERT_PTR_NOT_EQUAL(cuda_fake.waits[0].stream, &stream_job.stream);
-    CU_ASSERT_EQUAL(cuda_fake.waits[0].n_launches, n_launches);
-    CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches + 4); /* two gates, and what unpacks */
+    CU_ASSERT_FATAL(cpu_device.n_waits > 0);
+    CU_ASSERT_PTR_EQUAL(cpu_device.waits[0].event, stream_job_stream()->sent[1]);
+    CU_ASSERT_PTR_EQUAL(cpu_device.waits[0].stream, cpu_device.launched.stream);
+    CU_ASSERT_PTR_NOT_EQUAL(cpu_device.waits[0].stream, &stream_job.stream);
+    CU_ASSERT_EQUAL(cpu_device.waits[0].n_launches, n_launches);
+    CU_ASSERT_EQUAL(cpu_device.n_launches, n_launches + 4); /* two gates, and what unpacks */
     CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_ERR_STATE);
     stream_job_end();
 }
@@ -42,12 +42,12 @@ static void a_slot_is_free_when_the_hosts_wait_is_over(void)
         CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
         CU_ASSERT_EQUAL(stream_job_start(NULL, known ? &first : NULL), 0);
         CU_ASSERT_EQUAL(stream_job_start(NULL, &second), STEPAF_OK);
-        cuda_fake.busy = true;
+        cpu_device.busy = true;
         CU_ASSERT_EQUAL(stepaf_test(second), STEPAF_INPROGRESS);
-        int n_launches = cuda_fake.n_launches;
+        int n_launches = cpu_device.n_launches;
         CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_ERR_WOULD_BLOCK);
-        CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches);
-        cuda_fake.busy = false;
+        CU_ASSERT_EQUAL(cpu_device.n_launches, n_launches);
+        cpu_device.busy = false;
         CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_OK);
         CU_ASSERT_EQUAL(stream_job.job->ctx->n_polled, 0);
         CU_ASSERT_EQUAL(stepaf_test(second), STEPAF_OK);
@@ -65,13 +65,13 @@ static void a_wait_with_a_request_is_not_captured(void)
     stream_job_begin(STEPAF_ATTENTION);
     CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
     CU_ASSERT_EQUAL(stream_job_start(NULL, &request), STEPAF_OK);
-    int n_launches = cuda_fake.n_launches;
-    cuda_fake.capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    int n_launches = cpu_device.n_launches;
+    cpu_device.capturing = true;
     CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_ERR_INVALID);
     UNIT_CONTAINS(stepaf_last_error()->text, "replays have no requests");
-    CU_ASSERT_EQUAL(cuda_fake.n_launches, n_launches);
+    CU_ASSERT_EQUAL(cpu_device.n_launches, n_launches);
     CU_ASSERT_FALSE(stream_job.job->ctx->streams->captured); /* nothing to keep inlets for */
-    cuda_fake.capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    cpu_device.capturing = false;
     CU_ASSERT_EQUAL(stepaf_plan_status(stream_job.plan), STEPAF_OK);
     CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_OK);
@@ -87,12 +87,12 @@ static void a_request_is_of_its_own_wait_alone(void)
     CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
     CU_ASSERT_EQUAL(stream_job_start(NULL, &request), STEPAF_OK);
     CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
-    cuda_fake.capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    cpu_device.capturing = true;
     for (int n = 0; n < 2 * STREAM_DEPTH; n++) {
         CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_OK);
         CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
     }
-    cuda_fake.capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    cpu_device.capturing = false;
     CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_OK);
     stream_job_end();
 }
@@ -124,12 +124,12 @@ static void sources_are_free_when_streams_have_come_by(void)
     stream_job_begin(STEPAF_ATTENTION);
     CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
     CU_ASSERT_EQUAL(stream_job_start(NULL, &request), STEPAF_OK);
-    cuda_fake.busy = true;
+    cpu_device.busy = true;
     CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_INPROGRESS);
     stepaf_engine_give_up(&stream_job.job->ctx->peers[0], "says the test");
     CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_ERR_PEER_LOST);
     CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_INPROGRESS);
-    cuda_fake.busy = false;
+    cpu_device.busy = false;
     CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_OK);
     stream_job_end();
 }

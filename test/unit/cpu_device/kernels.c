@@ -1,49 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cuda_kernels.h"
+#include "kernels.h"
 
-#include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/time.h"
-
-enum { WORKS = 1 << 14 };
-
-struct work {
-    const char *function; /* NULL: not a kernel */
-    void (*call)(void *arg, uint64_t n);
-    void *to;
-    const void *from;
-    uint64_t n; /* bytes, a word, or of the call */
-    uint32_t blocks;
-    struct stepaf_flow *flow;
-};
-
-static struct {
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    struct work works[WORKS];
-    uint64_t enqueued, done;
-    bool ending, recording;
-    uint64_t room;
-    struct work *kept;
-    unsigned n_kept;
-} gpu = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-
-static const char *const names[] = {"stepaf_send", "stepaf_gate", "stepaf_unpack"};
-
-const char *cuda_kernels_find(const char *name)
-{
-    for (int i = 0; i < 3; i++)
-        if (strncmp(name, names[i], strlen(names[i])) == 0)
-            return names[i];
-    return name;
-}
-
-/* ---- kernels ---- */
 
 static uint64_t *words_of(uint8_t *head)
 {
@@ -90,9 +52,8 @@ static void send_pieces(const struct stepaf_lane *lane, uint64_t stamp)
     }
 }
 
-static void run_send(const struct work *work)
+static void run_send(const struct stepaf_flow *flow, uint32_t blocks)
 {
-    const struct stepaf_flow *flow = work->flow;
     uint32_t n = flow->counts[1] + 1;
 
     if (has_failed(flow))
@@ -109,7 +70,7 @@ static void run_send(const struct work *work)
             memcpy(lane->body, lane->data, lane->bytes);
         write_head(lane, stamp_of(flow, n));
     }
-    for (uint32_t b = 0; b < work->blocks; b++)
+    for (uint32_t b = 0; b < blocks; b++)
         flow->counts[1 + b] = n;
 }
 
@@ -182,9 +143,8 @@ static bool take_pieces(const struct stepaf_flow *flow, const struct stepaf_lane
     return true;
 }
 
-static void run_gate(const struct work *work)
+static void run_gate(const struct stepaf_flow *flow)
 {
-    const struct stepaf_flow *flow = work->flow;
     uint32_t n = flow->counts[0] + 1;
 
     if (has_failed(flow))
@@ -214,10 +174,8 @@ static void run_gate(const struct work *work)
     flow->counts[0] = n;
 }
 
-static void run_unpack(const struct work *work)
+static void run_unpack(const struct stepaf_flow *flow)
 {
-    const struct stepaf_flow *flow = work->flow;
-
     if (has_failed(flow))
         return;
     for (uint32_t i = 0; i < flow->n_lanes; i++) {
@@ -230,160 +188,12 @@ static void run_unpack(const struct work *work)
     }
 }
 
-static void run(const struct work *work)
+void cpu_kernel_run(enum stepaf_kernel kernel, const struct stepaf_flow *flow, uint32_t blocks)
 {
-    if (work->function == names[STEPAF_KERNEL_SEND])
-        run_send(work);
-    else if (work->function == names[STEPAF_KERNEL_GATE])
-        run_gate(work);
-    else if (work->function == names[STEPAF_KERNEL_UNPACK])
-        run_unpack(work);
-    else if (work->call)
-        work->call(work->to, work->n);
-    else if (work->from)
-        memcpy(work->to, work->from, work->n);
+    if (kernel == STEPAF_KERNEL_SEND)
+        run_send(flow, blocks);
+    else if (kernel == STEPAF_KERNEL_GATE)
+        run_gate(flow);
     else
-        __atomic_store_n((uint64_t *)work->to, work->n, __ATOMIC_RELEASE);
-}
-
-/* ---- the queue ---- */
-
-static void *work_main(void *arg)
-{
-    (void)arg;
-    pthread_mutex_lock(&gpu.lock);
-    while (!gpu.ending || gpu.done < gpu.enqueued) {
-        if (gpu.done == gpu.enqueued) {
-            pthread_cond_wait(&gpu.changed, &gpu.lock);
-            continue;
-        }
-        struct work work = gpu.works[gpu.done % WORKS];
-        pthread_mutex_unlock(&gpu.lock);
-        run(&work);
-        free(work.flow);
-        pthread_mutex_lock(&gpu.lock);
-        gpu.done++;
-        pthread_cond_broadcast(&gpu.changed);
-    }
-    pthread_mutex_unlock(&gpu.lock);
-    return NULL;
-}
-
-void cuda_kernels_begin(void)
-{
-    gpu.enqueued = gpu.done = 0;
-    gpu.ending = gpu.recording = false;
-    gpu.room = WORKS;
-    pthread_create(&gpu.thread, NULL, work_main, NULL);
-}
-
-void cuda_kernels_limit(unsigned room)
-{
-    pthread_mutex_lock(&gpu.lock);
-    gpu.room = room < WORKS ? room : WORKS;
-    pthread_cond_broadcast(&gpu.changed);
-    pthread_mutex_unlock(&gpu.lock);
-}
-
-void cuda_kernels_end(void)
-{
-    pthread_mutex_lock(&gpu.lock);
-    gpu.ending = true;
-    pthread_cond_broadcast(&gpu.changed);
-    pthread_mutex_unlock(&gpu.lock);
-    pthread_join(gpu.thread, NULL);
-    for (unsigned i = 0; i < gpu.n_kept; i++)
-        free(gpu.kept[i].flow);
-    free(gpu.kept);
-    gpu.kept = NULL;
-    gpu.n_kept = 0;
-}
-
-static struct stepaf_flow *copy_of(const struct stepaf_flow *flow)
-{
-    struct stepaf_flow *copy = flow ? malloc(sizeof(*copy)) : NULL;
-
-    if (copy)
-        memcpy(copy, flow, sizeof(*copy));
-    return copy;
-}
-
-static void enqueue(struct work work)
-{
-    work.flow = copy_of(work.flow);
-    pthread_mutex_lock(&gpu.lock);
-    if (gpu.recording) {
-        gpu.kept = realloc(gpu.kept, (gpu.n_kept + 1) * sizeof(work));
-        gpu.kept[gpu.n_kept++] = work;
-    } else {
-        while (gpu.enqueued - gpu.done >= gpu.room)
-            pthread_cond_wait(&gpu.changed, &gpu.lock);
-        gpu.works[gpu.enqueued++ % WORKS] = work;
-        pthread_cond_broadcast(&gpu.changed);
-    }
-    pthread_mutex_unlock(&gpu.lock);
-}
-
-void cuda_kernels_launch(const char *function, const void *flow, uint32_t blocks)
-{
-    enqueue((struct work){.function = function, .flow = (void *)flow, .blocks = blocks});
-}
-
-void cuda_kernels_copy(void *dst, const void *src, size_t bytes)
-{
-    enqueue((struct work){.to = dst, .from = src, .n = bytes});
-}
-
-void cuda_kernels_store(uint64_t *at, uint64_t value)
-{
-    enqueue((struct work){.to = at, .n = value});
-}
-
-void cuda_kernels_call(void (*call)(void *arg, uint64_t n), void *arg, uint64_t n)
-{
-    enqueue((struct work){.call = call, .to = arg, .n = n});
-}
-
-void cuda_kernels_record(void)
-{
-    gpu.recording = true;
-}
-
-void cuda_kernels_replay(unsigned times, uint64_t step)
-{
-    gpu.recording = false;
-    for (unsigned t = 0; t < times; t++)
-        for (unsigned i = 0; i < gpu.n_kept; i++) {
-            struct work work = gpu.kept[i];
-            work.n += work.call ? t * step : 0;
-            enqueue(work);
-        }
-}
-
-uint64_t cuda_kernels_enqueued(void)
-{
-    pthread_mutex_lock(&gpu.lock);
-    uint64_t n = gpu.enqueued;
-    pthread_mutex_unlock(&gpu.lock);
-    return n;
-}
-
-uint64_t cuda_kernels_done(void)
-{
-    pthread_mutex_lock(&gpu.lock);
-    uint64_t n = gpu.done;
-    pthread_mutex_unlock(&gpu.lock);
-    return n;
-}
-
-bool cuda_kernels_sync(unsigned timeout_ms)
-{
-    int64_t deadline = stepaf_monotonic_ns() + timeout_ms * INT64_C(1000000);
-
-    while (cuda_kernels_done() < cuda_kernels_enqueued()) {
-        if (stepaf_monotonic_ns() > deadline)
-            return false;
-        sched_yield();
-    }
-    return true;
+        run_unpack(flow);
 }
