@@ -1,0 +1,39 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What ThreadSanitizer is to see is in the lists thread_unit_tests and thread_cases: unit tests that make
+# threads, themselves or by a header of theirs, and cases with the library's thread or with programs that
+# make some. Those of MPI, under mpirun, do not count.
+set -u
+cd "${top_srcdir:-.}/test" || exit 99
+listed=$(cat unit/Makefile.inc mpi/Makefile.inc | awk '/^(cuda_)?thread_/ { on = 1 } on { print } !/\\$/ { on = 0 }')
+makes='pthread_create|ranks_expect_threads|PROGRESS", .*"thread"'
+found=0
+failed=0
+
+# need TEST: it has to be listed.
+need()
+{
+    found=$((found + 1))
+    echo "$listed" | grep -Eq "/$1( |\$)" && return
+    echo "test/$2/$1 has threads, and is not in a list for ThreadSanitizer of test/$2/Makefile.inc"
+    failed=1
+}
+
+for test in unit/test_*.c; do
+    files=$test
+    for header in $(sed -n 's/^#include "\([a-z_]*\)\.h"$/\1/p' "$test"); do
+        # What these offer is not what everybody takes.
+        case $header in
+        ranks | cuda_kernels) ;;
+        *) files="$files $(ls "unit/$header.h" "unit/$header.c" 2>/dev/null)" ;;
+        esac
+    done
+    # shellcheck disable=SC2086
+    ! grep -Eq "$makes" $files || need "$(basename "$test" .c)" unit
+done
+programs=$(grep -El "$makes" mpi/*.c | sed 's,.*/\(.*\)\.c$,\1,' | paste -s -d '|')
+for case in mpi/*.case; do
+    ! grep -Eq "^STEPAF_PROGRESS=thread|^fork [0-9]+ ($programs) " "$case" || need "$(basename "$case")" mpi
+done
+echo "$found tests with threads"
+[ $found -gt 0 ] && exit $failed
