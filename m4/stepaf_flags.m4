@@ -25,18 +25,21 @@ AS_VAR_IF([stepaf_flag], [yes], [STEPAF_CFLAGS="$STEPAF_CFLAGS $1"])
 AS_VAR_POPDEF([stepaf_flag])
 ])
 
-# Warnings are errors where the sources are a git checkout: whoever builds a tarball years later
-# with a compiler that warns of more should not have to care.
+# Warnings are errors where that is asked for, as test/run does: whoever builds for the first time, or
+# years later, with a compiler that warns of more should not have to care.
 AC_DEFUN([STEPAF_FLAGS_WARN], [
 AC_ARG_ENABLE([werror],
     [AS_HELP_STRING([--enable-werror],
-        [make warnings errors @<:@default=yes in a git checkout, else no@:>@])],
-    [], [AS_IF([test -e "$srcdir/.git"], [enable_werror=yes], [enable_werror=no])])
+        [make warnings errors, as ./test/run does @<:@default=no@:>@])],
+    [], [enable_werror=no])
 m4_foreach_w([stepaf_warning],
     [-Wall -Wextra -Wshadow -Wpointer-arith -Wwrite-strings -Wstrict-prototypes
      -Wmissing-prototypes -Wold-style-definition -Wvla -Wformat=2],
     [STEPAF_FLAGS_ADD(stepaf_warning)])
-AS_IF([test "x$enable_werror" = xyes], [STEPAF_CFLAGS="$STEPAF_CFLAGS -Werror"])
+STEPAF_WERROR=
+AS_IF([test "x$enable_werror" = xyes], [STEPAF_WERROR=-Werror])
+STEPAF_CFLAGS="$STEPAF_CFLAGS $STEPAF_WERROR"
+AC_SUBST([STEPAF_WERROR])
 ])
 
 AC_DEFUN([STEPAF_FLAGS_DEBUG], [
