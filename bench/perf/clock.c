@@ -24,38 +24,47 @@ static int counter_is_trusted(void)
            strcmp(line, "hyperv_clocksource_tsc_page") == 0;
 }
 
-/* One (ticks, ns) pair; of several tries the one that was disturbed least. */
-static void sample_pair(uint64_t *ticks_p, int64_t *ns_p)
+/* The counter and the clock at about the same moment, and how many ticks apart that may be. */
+struct pair {
+    uint64_t ticks, apart;
+    int64_t ns;
+};
+
+static struct pair take_pair(void)
 {
-    uint64_t best = UINT64_MAX;
+    uint64_t before = __rdtsc();
+    int64_t ns = perf_now_ns();
+    uint64_t apart = __rdtsc() - before;
 
-    for (int i = 0; i < 16; i++) {
-        uint64_t before = __rdtsc();
-        int64_t ns = perf_now_ns();
-        uint64_t after = __rdtsc();
+    return (struct pair){.ticks = before + apart / 2, .apart = apart, .ns = ns};
+}
 
-        if (after - before < best) {
-            best = after - before;
-            *ticks_p = before + (after - before) / 2;
-            *ns_p = ns;
-        }
+/* Of several pairs the one that was disturbed least. */
+static struct pair best_pair(void)
+{
+    struct pair best = take_pair();
+
+    for (int i = 1; i < 16; i++) {
+        struct pair next = take_pair();
+
+        if (next.apart < best.apart)
+            best = next;
     }
+    return best;
 }
 
 void perf_clock_init(void)
 {
     const struct timespec pause = {0, 20 * 1000 * 1000};
-    uint64_t ticks[2];
-    int64_t ns[2];
 
     if (!counter_is_trusted())
         return;
-    sample_pair(&ticks[0], &ns[0]);
+    struct pair first = best_pair();
     nanosleep(&pause, NULL);
-    sample_pair(&ticks[1], &ns[1]);
-    if (ticks[1] <= ticks[0] || ns[1] <= ns[0])
+    struct pair last = best_pair();
+    if (last.ticks <= first.ticks || last.ns <= first.ns)
         return;
-    perf_clock_ns_per_tick = (double)(ns[1] - ns[0]) / (double)(ticks[1] - ticks[0]);
+    perf_clock_ns_per_tick = (double)(last.ns - first.ns) / (double)(last.ticks - first.ticks);
     perf_clock_uses_counter = 1;
 }
 #else
