@@ -24,9 +24,14 @@ build_in()
     mkdir -p "$directory"
     (
         cd "$directory" || exit 1
-        # Configured the same way before: make brings it up to date by itself.
-        if [ ! -f Makefile ] || [ "$(cat .configured-with 2>/dev/null)" != "$*" ]; then
-            "$top/configure" "$@" && printf '%s' "$*" >.configured-with
+        # Configured the same way before: make brings it up to date by itself. Otherwise nothing that
+        # was made serves: make does not know that it was compiled for another MPI.
+        with="$* ${MPICC:+MPICC=$MPICC }${CC:+CC=$CC }${CFLAGS:+CFLAGS=$CFLAGS}"
+        if [ ! -f Makefile ] || [ "$(cat .configured-with 2>/dev/null)" != "$with" ]; then
+            if [ -f Makefile ]; then
+                make -s clean
+            fi
+            "$top/configure" "$@" && printf '%s' "$with" >.configured-with
         fi && make -j"$build_jobs"
     ) </dev/null
 }

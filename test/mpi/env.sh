@@ -15,10 +15,14 @@ export OMPI_MCA_btl_base_warn_component_unused=0
 export OMPI_MCA_orte_base_help_aggregate=0 OMPI_MCA_orte_execute_quiet=1
 export PMIX_MCA_pcompress_base_silence_warning=1
 
-mpiexec=${MPIEXEC:-mpirun}
+# Empty where configure has found no launcher of its MPI: then no other MPI's stands in for it.
+mpiexec=${MPIEXEC-mpirun}
+mpiexec=${mpiexec:-mpirun of the MPI that configure has found}
+mpiexec_flags=
+mpiexec_lacks_pmix=
 case $("$mpiexec" --version 2>/dev/null) in
 *"Open MPI"* | *OpenRTE* | *PRRTE*) mpiexec_flags=--oversubscribe ;;
-*) mpiexec_flags= ;;
+*HYDRA* | *"Intel(R) MPI"*) mpiexec_lacks_pmix=1 ;;
 esac
 
 # mpi_run N PROGRAM [ARGUMENT...]: run it on N ranks, for at most TEST_TIMEOUT_S seconds.

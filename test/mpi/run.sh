@@ -117,6 +117,14 @@ while read -r line; do
         set -- "$ranks" "$@"
         ;;
     esac
+    if [ "$launch" = mpirun ] && ! command -v "$mpiexec" >/dev/null; then
+        echo "SKIP: $mpiexec is not installed"
+        exit 77
+    fi
+    if [ "$launch-$programs" = mpirun-pmix ] && [ -n "$mpiexec_lacks_pmix" ]; then
+        echo "SKIP: $mpiexec has no PMIx server, without which no program starts that has no MPI"
+        exit 77
+    fi
     if [ "$programs" = gpu ]; then
         "$top_builddir/test/gpu/probe" || exit # before ranks are started in vain
     fi

@@ -7,6 +7,7 @@ set -u
 . "$top_srcdir/test/mpi/env.sh"
 . "$top_srcdir/test/mpi/startup_try.sh"
 [ -z "${SANITIZERS:-}" ] || { echo "skipped: sanitizer builds fork their ranks"; exit 77; }
+command -v "$mpiexec" >/dev/null || { echo "skipped: $mpiexec is not installed"; exit 77; }
 
 directory=$(mktemp -d) || exit 99
 trap 'rm -rf "$directory"' EXIT
