@@ -146,7 +146,7 @@ hosts_need_mpirun()
 hosts_mpirun()
 {
     unset OMPI_MCA_btl_tcp_if_include OMPI_MCA_oob_tcp_if_include
-    unset PRTE_MCA_prte_if_include PMIX_MCA_ptl_tcp_if_include
+    unset PMIX_MCA_ptl_tcp_if_include
     hosts_spec=$1
     shift
     hosts_run h1 timeout -k 10 "${TEST_TIMEOUT_S:-60}" \

@@ -6,9 +6,9 @@
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# Nothing leaves the machine.
-export OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_oob_tcp_if_include=lo
-export PRTE_MCA_prte_if_include=lo PMIX_MCA_ptl_tcp_if_include=lo
+# Nothing leaves the machine. PRRTE 3 does not take the loopback interface where it has another (Open MPI
+# 5.0.7 then ends with "No network interfaces were found"); its one daemon here talks to nobody.
+export OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_oob_tcp_if_include=lo PMIX_MCA_ptl_tcp_if_include=lo
 
 # No words about networks that are not there, nor about programs that have failed by themselves.
 export OMPI_MCA_btl_base_warn_component_unused=0
