@@ -72,15 +72,21 @@ static void print_shares(FILE *file, const struct summary *summary)
         crowded |= summary->ranks[i].place.crowded;
     fprintf(file,
             "\nround trips     %.1f %% hidden behind other microbatches' attention\n"
-            "communication   %.1f %% hidden (A2F and F2A)\n"
-            "library         %.1f %% of the time per token at attention ranks, %.1f %% of FFN "
-            "ranks' time,\n"
-            "                waiting for the other side's work not counted\n",
-            100 * shares.hidden, 100 * shares.communication_hidden, 100 * shares.library_attention,
-            100 * shares.library_ffn);
+            "communication   %.1f %% hidden (A2F and F2A)\n",
+            100 * shares.hidden, 100 * shares.communication_hidden);
+    /* A share that is mostly waiting for a core would be taken for the library's. */
     if (crowded)
-        fputs("                (more ranks than cores: waiting for a core is in F2A and library)\n",
+        fputs("library         not told: with more ranks than cores, waiting for a core cannot be "
+              "told from it,\n"
+              "                and is in F2A as well; one rank of each role has a core on most "
+              "machines\n",
               file);
+    else
+        fprintf(file,
+                "library         %.1f %% of the time per token at attention ranks, %.1f %% of FFN "
+                "ranks' time,\n"
+                "                waiting for the other side's work not counted\n",
+                100 * shares.library_attention, 100 * shares.library_ffn);
 }
 
 /* A rank with fewer sequences than microbatches has fewer microbatches. */
