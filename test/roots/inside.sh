@@ -1,0 +1,111 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# One step of a newcomer's in a fresh system, whose root user runs it: inside.sh STEP. The source tree is
+# /src. The last line says what was there and what came out; exit code 77 skips.
+set -u
+cd /src || exit 99
+export DEBIAN_FRONTEND=noninteractive
+. ./build-aux/packages.sh
+
+# what: system, compiler, MPI.
+what()
+{
+    . /etc/os-release
+    echo "$PRETTY_NAME, gcc $(gcc -dumpfullversion), $(./build/stepaf_info |
+        sed -n 's/^mpi  *yes (\(.*\))$/\1/p')"
+}
+
+# first_steps: README's, by whoever calls; neither warnings nor errors on the way, and the lines that are
+# printed to go on with do when pasted.
+first_steps()
+{
+    ./mpi_launch/quickstart >/tmp/said 2>&1
+    status=$?
+    cat /tmp/said
+    [ $status -eq 0 ] || return $status
+    if grep -n ' warning: ' build/build.log; then
+        echo "the build warns"
+        return 1
+    fi
+    sed -n '/^Next, /,$s/^  //p' /tmp/said >/tmp/lines
+    [ "$(wc -l </tmp/lines)" -eq 3 ] || { echo "there are no lines to go on with"; return 1; }
+    timeout 900 sh -ex /tmp/lines
+}
+
+# hello MPICC MPIRUN: install, and README's program, as it says there.
+hello()
+{
+    make -C build install >/tmp/install.log 2>&1 || { cat /tmp/install.log; return 1; }
+    ldconfig
+    directory=$(mktemp -d) || return
+    awk -v command='$ STEPAF_SPLIT=attn=1,ffn=2 mpirun -n 3 ./hello' \
+        '/^```/ { inside = 0 } inside { print } $0 == command { inside = 1 }' README.md >"$directory/said"
+    cp examples/hello.c "$directory"
+    chown -R tester "$directory"
+    su tester -c "cd $directory && $1 -o hello hello.c \$(pkg-config --cflags --libs libstepaf_mpi) &&
+        STEPAF_SPLIT=attn=1,ffn=2 $2 -n 3 ./hello >printed" || return
+    [ -s "$directory/said" ] && diff "$directory/said" "$directory/printed" && rm -r "$directory"
+}
+
+# oversubscribe MPIRUN: where it counts cores, it is told not to.
+oversubscribe()
+{
+    case $($1 --version 2>&1) in
+    *"Open MPI"*) echo "$1 --oversubscribe" ;;
+    *) echo "$1" ;;
+    esac
+}
+
+# suite [VARIABLE=VALUE]...: the plain one, or ROOTS_TESTS.
+suite()
+{
+    # shellcheck disable=SC2086
+    if [ -z "${ROOTS_TESTS:-}" ]; then
+        env "$@" ./test/run -o "/src/build-test" check
+        return
+    fi
+    packages_install $packages_test >/tmp/packages-test.log 2>&1 || cat /tmp/packages-test.log
+    mkdir -p build-some && cd build-some || return
+    env "$@" ../configure --enable-werror >configure.log 2>&1 && make -j"$(nproc)" >make.log 2>&1 ||
+        { tail -n 40 configure.log make.log; return 1; }
+    make -k check TESTS="$ROOTS_TESTS" >check.log 2>&1
+    status=$?
+    cat check.log
+    sed -n 's/^# \(PASS\|FAIL\|SKIP\|ERROR\): */\1 /p' check.log | tr '\n' ' '
+    echo "of the tests named"
+    return $status
+}
+
+case $1 in
+quickstart)
+    [ -d /home/tester ] || useradd -m tester || exit
+    first_steps && what
+    ;;
+user)
+    # Nothing is missing now, so no rights are needed.
+    chown -R tester /src && rm -f /tmp/said && su tester -c ./mpi_launch/quickstart &&
+        echo "quickstart without root, nothing missing"
+    ;;
+hello)
+    hello mpicc "$(oversubscribe mpirun)" && what
+    ;;
+mpich)
+    apt-get install -y --no-install-recommends mpich libmpich-dev || exit
+    export MPICC=mpicc.mpich
+    first_steps && what | grep MPICH
+    ;;
+mpich-hello)
+    hello mpicc.mpich mpirun.mpich && what
+    ;;
+suite)
+    suite
+    ;;
+mpich-suite)
+    rm -rf build-test build-some
+    suite MPICC=mpicc.mpich
+    ;;
+*)
+    echo "there is no step $1"
+    exit 99
+    ;;
+esac
