@@ -281,6 +281,87 @@ static void what_a_lost_peer_has_said_is_heard(void)
     end();
 }
 
+/* Wait until the part of a link that @a connection is has been closed here. */
+static bool has_ended(void *arg)
+{
+    return tcp_link(&b, 0)->connections[*(unsigned *)arg].fd < 0;
+}
+
+/* A peer that goes closes its connections one by one, in any order, and the last of its words may be
+ * on another one than that which ends first. */
+static void the_end_of_one_connection_is_not_the_last_word(void)
+{
+    for (unsigned first = 0; first < 2; first++) {
+        struct side *sides[] = {&b};
+        unsigned other = 1 - first;
+        begin(2);
+        size_t bytes = tcp_frame(frame, REGION, 0, data, 64, 1, 7);
+        if (first) {
+            send_part(1, REGION, 64, 64);
+        } else {
+            tcp_bare_send(fds[0], frame, bytes - 16);
+            settle();
+            tcp_bare_send(fds[0], frame + bytes - 16, 16);
+        }
+        close(fds[first]);
+        fds[first] = -1;
+        if (first)
+            CU_ASSERT_TRUE(tcp_until(sides, 1, has_ended, &first));
+        settle();
+        CU_ASSERT(b.n_lost == 0 && b.n_messages == 0);
+        if (first) {
+            tcp_bare_send(fds[0], frame, bytes - 16);
+            settle();
+            tcp_bare_send(fds[0], frame + bytes - 16, 16);
+        } else {
+            send_part(1, REGION, 64, 64);
+        }
+        CU_ASSERT_TRUE(tcp_until_messages(NULL, &b, 1));
+        CU_ASSERT_EQUAL(b.n_lost, 0);
+        CU_ASSERT_EQUAL(memcmp(region->base, data, 128), 0);
+        CU_ASSERT_TRUE(tcp_until(sides, 1, has_ended, &first));
+        CU_ASSERT_EQUAL(side_say(&b, 0, 1), STEPAF_POST_SENT); /* for nobody */
+        close(fds[other]);
+        fds[other] = -1;
+        CU_ASSERT_TRUE(tcp_until_lost(&b));
+        UNIT_CONTAINS(b.lost_reason, "closed");
+        CU_ASSERT(b.n_messages == 1 && b.n_lost == 1);
+        end();
+    }
+}
+
+/* One that keeps the others, and says nothing more on them, is gone as well. */
+static void the_end_of_one_connection_is_the_end_of_all(void)
+{
+    begin(3);
+    close(fds[1]);
+    fds[1] = -1;
+    CU_ASSERT_TRUE(tcp_until_lost(&b));
+    CU_ASSERT(tcp_bare_is_closed(&b, fds[0]) && tcp_bare_is_closed(&b, fds[2]));
+    CU_ASSERT(b.n_lost == 1 && b.n_messages == 0);
+    end();
+}
+
+/* Until all connections are there, the peer may still try them by another address. */
+static void a_connection_may_end_before_its_link_is_up(void)
+{
+    unsigned first = 0;
+
+    tcp_set_defaults();
+    tcp_set("STEPAF_TCP_CONNECTIONS", "2");
+    tcp_open(&b, false, 1);
+    tcp_expect_bare(&b, 0);
+    close(tcp_bare(&b, 0, first));
+    CU_ASSERT_TRUE(tcp_until((struct side *[]){&b}, 1, has_ended, &first));
+    CU_ASSERT(!b.n_lost && !tcp_link(&b, 0)->up);
+    for (unsigned i = 0; i < 2; i++) {
+        CU_ASSERT_FALSE(tcp_link(&b, 0)->up);
+        fds[i] = tcp_bare(&b, 0, i);
+    }
+    CU_ASSERT_TRUE(tcp_link(&b, 0)->up);
+    end();
+}
+
 /* A region can go while a peer still writes to it. */
 static void memory_that_goes_is_not_written_any_more(void)
 {
@@ -393,6 +474,11 @@ int main(void)
         {"a striped frame too small ends the link", a_striped_frame_too_small_ends_the_link},
         {"a peer that goes is lost", a_peer_that_goes_is_lost},
         {"what a lost peer has said is heard", what_a_lost_peer_has_said_is_heard},
+        {"the end of one connection is not the last word",
+         the_end_of_one_connection_is_not_the_last_word},
+        {"the end of one connection is the end of all",
+         the_end_of_one_connection_is_the_end_of_all},
+        {"a connection may end before its link is up", a_connection_may_end_before_its_link_is_up},
         {"memory that goes is not written any more", memory_that_goes_is_not_written_any_more},
         {"a dead link is closed", a_dead_link_is_closed},
         {"a host that does not answer is lost", a_host_that_does_not_answer_is_lost},

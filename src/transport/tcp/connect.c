@@ -26,7 +26,7 @@ void stepaf_tcp_pack_address(struct stepaf_transport *transport, struct stepaf_p
     stepaf_tcp_addresses_pack(listens ? &tcp->own : &none, pack);
 }
 
-static void close_connection(struct stepaf_tcp_connection *connection)
+void stepaf_tcp_connection_close(struct stepaf_tcp_connection *connection)
 {
     if (connection->fd >= 0)
         close(connection->fd);
@@ -63,7 +63,7 @@ static void opened(struct stepaf_tcp_link *link)
 void stepaf_tcp_link_close(struct stepaf_tcp_link *link)
 {
     for (unsigned i = 0; i < stepaf_tcp_of(link)->n_connections; i++)
-        close_connection(&link->connections[i]);
+        stepaf_tcp_connection_close(&link->connections[i]);
     link->up = false;
     stepaf_tcp_zerocopy_drop(link);
     stepaf_tcp_of(link)->n_tails -= link->tail_bytes > 0;
@@ -141,7 +141,7 @@ static void dial_all(struct stepaf_tcp_link *link)
             return;
         note_trouble(link, strerror(errno));
         for (i = 0; i < tcp->n_connections; i++)
-            close_connection(&link->connections[i]);
+            stepaf_tcp_connection_close(&link->connections[i]);
     }
     stepaf_tcp_lost(link, link->trouble[0] ? link->trouble : "it has no address");
 }
@@ -151,10 +151,22 @@ static void try_next(struct stepaf_tcp_link *link, const char *what)
 {
     note_trouble(link, what);
     for (unsigned i = 0; i < stepaf_tcp_of(link)->n_connections; i++)
-        close_connection(&link->connections[i]);
+        stepaf_tcp_connection_close(&link->connections[i]);
     link->n_up = 0;
     link->trying++;
     dial_all(link);
+}
+
+void stepaf_tcp_connection_failed(struct stepaf_tcp_connection *connection, const char *reason)
+{
+    struct stepaf_tcp_link *link = connection->link;
+
+    if (link->theirs) {
+        try_next(link, reason);
+        return;
+    }
+    link->n_up--; /* the peer will try another address */
+    stepaf_tcp_connection_close(connection);
 }
 
 /* The kernel has made the connection: say who I am. */

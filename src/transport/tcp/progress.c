@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Looking for what has come: of few connections each is asked, of many epoll tells. */
+#include <stdio.h>
 #include <sys/epoll.h>
 
 #include "base/time.h"
 #include "transport/tcp/tcp.h"
 
-enum { EVENTS = 32, OPENING_LOOK_US = 10000 };
+enum {
+    EVENTS = 32,
+    OPENING_LOOK_US = 10000,
+    LAST_WORDS_US = 1000000 /* nothing has come for so long: nothing more is on its way */
+};
 
 void stepaf_tcp_lost(struct stepaf_tcp_link *link, const char *reason)
 {
@@ -13,6 +18,34 @@ void stepaf_tcp_lost(struct stepaf_tcp_link *link, const char *reason)
 
     up->lost(up, &link->base, reason);
     stepaf_tcp_link_close(link);
+}
+
+void stepaf_tcp_break(struct stepaf_tcp_link *link, const char *reason)
+{
+    if (link->broken)
+        return;
+    link->broken = true;
+    link->heard = stepaf_ticks();
+    stepaf_tcp_of(link)->n_broken++;
+    snprintf(link->trouble, sizeof(link->trouble), "%s", reason);
+}
+
+/* Connections end one by one, and each after what was sent over it: the last answer may still come
+ * over another. */
+void stepaf_tcp_connection_ended(struct stepaf_tcp_connection *connection, const char *reason)
+{
+    struct stepaf_tcp_link *link = connection->link;
+
+    if (!link->up) {
+        stepaf_tcp_connection_failed(connection, reason);
+        return;
+    }
+    stepaf_tcp_break(link, reason);
+    stepaf_tcp_connection_close(connection);
+    for (unsigned i = 0; i < stepaf_tcp_of(link)->n_connections; i++)
+        if (link->connections[i].fd >= 0)
+            return;
+    stepaf_tcp_lost(link, link->trouble);
 }
 
 /* Take what has come; a connection that waits for pieces on this one may have all of them now. */
@@ -26,24 +59,34 @@ static unsigned receive(struct stepaf_tcp_connection *connection)
     return n;
 }
 
-/* Take in what is left of links that cannot be sent to; when that is all, they are lost. */
+/* Take in what is left of a link that is broken: until all its connections are at their ends, or
+ * nothing has come for long. */
+static unsigned hear_last_words(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link)
+{
+    uint64_t now = stepaf_ticks();
+    unsigned n = 0;
+
+    for (unsigned i = tcp->n_connections; i-- && !link->base.dead;)
+        if (link->connections[i].fd >= 0)
+            n += stepaf_tcp_receive(&link->connections[i]);
+    if (n)
+        link->heard = now;
+    if (!link->base.dead && now - link->heard >= LAST_WORDS_US * tcp->ticks_per_us)
+        stepaf_tcp_lost(link, link->trouble);
+    if (link->base.dead) {
+        stepaf_tcp_link_close(link);
+        n++;
+    }
+    return n;
+}
+
 static unsigned hear_broken(struct stepaf_tcp *tcp)
 {
     unsigned happened = 0;
 
-    for (unsigned p = 0; p < tcp->n_peers; p++) {
-        struct stepaf_tcp_link *link = tcp->links[p];
-        unsigned n = 0;
-        if (!link || !link->broken)
-            continue;
-        for (unsigned i = tcp->n_connections; i-- && !link->base.dead;)
-            n += stepaf_tcp_receive(&link->connections[i]);
-        if (!n && !link->base.dead)
-            stepaf_tcp_lost(link, link->trouble);
-        if (link->base.dead)
-            stepaf_tcp_link_close(link);
-        happened += n + 1;
-    }
+    for (unsigned p = 0; p < tcp->n_peers; p++)
+        if (tcp->links[p] && tcp->links[p]->broken)
+            happened += hear_last_words(tcp, tcp->links[p]);
     return happened;
 }
 
@@ -110,15 +153,17 @@ static void look_at_opening(struct stepaf_tcp *tcp)
 
 static unsigned look(struct stepaf_tcp *tcp)
 {
+    unsigned happened = 0;
+
     if (__builtin_expect(tcp->n_tails, 0))
         stepaf_tcp_push_tails(tcp);
     if (__builtin_expect(tcp->n_broken, 0))
-        return hear_broken(tcp);
+        happened = hear_broken(tcp);
     if (tcp->n_direct)
-        return directly(tcp);
+        return happened + directly(tcp);
     if (__builtin_expect(tcp->n_opening, 0))
         look_at_opening(tcp);
-    return by_epoll(tcp);
+    return happened + by_epoll(tcp);
 }
 
 unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls)

@@ -302,9 +302,8 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection)
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return n;
         if (got <= 0) {
-            stepaf_tcp_lost(link, link->broken ? link->trouble
-                                  : got        ? strerror(errno)
-                                               : "it has closed the connection");
+            stepaf_tcp_connection_ended(connection,
+                                        got ? strerror(errno) : "it has closed the connection");
             return n + 1;
         }
         const char *trouble = digest(connection, &input);

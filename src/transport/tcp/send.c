@@ -255,12 +255,12 @@ static bool send_post(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
     return push_frame(tcp, link, post, parts_done, done_p);
 }
 
-/* What the peer has said before it went may lie in the socket still: it is taken in first. */
 static void broken(struct stepaf_tcp_link *link)
 {
-    link->broken = true;
-    stepaf_tcp_of(link)->n_broken++;
-    snprintf(link->trouble, sizeof(link->trouble), "sending: %.50s", strerror(errno));
+    char reason[64];
+
+    snprintf(reason, sizeof(reason), "sending: %.50s", strerror(errno));
+    stepaf_tcp_break(link, reason);
 }
 
 /* The socket has taken all of the post. */

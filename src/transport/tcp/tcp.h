@@ -93,11 +93,12 @@ struct stepaf_tcp_held_post {
 
 struct stepaf_tcp_link {
     struct stepaf_link base;
-    bool up;            /* all connections are */
-    bool opening;       /* counted in tcp->n_opening */
-    bool broken;        /* a send has failed; counted in tcp->n_broken, the reason is in trouble */
-    uint8_t n_up;       /* connections */
-    uint8_t tail_at;    /* of tail, sent */
+    bool up;         /* all connections are */
+    bool opening;    /* counted in tcp->n_opening */
+    bool broken;     /* a send has failed, or one of several connections is at its end; counted in
+                         * tcp->n_broken, the reason is in trouble */
+    uint8_t n_up;    /* connections */
+    uint8_t tail_at; /* of tail, sent */
     uint8_t tail_bytes; /* of a message that the socket has taken in part */
     uint8_t tail[STEPAF_MSG_WORDS * 4 + sizeof(struct stepaf_tcp_tail)];
     bool zerocopy;     /* large tensors are sent without a copy */
@@ -117,6 +118,7 @@ struct stepaf_tcp_link {
     uint64_t try_until;                         /* ticks */
     char trouble[STEPAF_TCP_ADDRESS_TEXT + 64]; /* with the last one tried; or why it is broken */
     uint64_t unanswered; /* since when what is sent may be, ticks; 0: it is not */
+    uint64_t heard;      /* broken: when something last came, ticks */
     struct stepaf_tcp_connection connections[]; /* tcp->n_connections */
 };
 
@@ -183,6 +185,9 @@ void stepaf_tcp_connection_advance(struct stepaf_tcp_connection *connection);
 void stepaf_tcp_tries_check(struct stepaf_tcp *tcp, uint64_t now);
 /* The connection is made and proven. */
 void stepaf_tcp_connection_up(struct stepaf_tcp_connection *connection);
+/* It has come to its end before its link was up: that address is no good. */
+void stepaf_tcp_connection_failed(struct stepaf_tcp_connection *connection, const char *reason);
+void stepaf_tcp_connection_close(struct stepaf_tcp_connection *connection);
 /* Close all that a link has open. */
 void stepaf_tcp_link_close(struct stepaf_tcp_link *link);
 
@@ -227,6 +232,11 @@ unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls)
 void stepaf_tcp_check_peers(struct stepaf_transport *transport);
 /* Tell the engine, once, that the link is of no use any more. */
 void stepaf_tcp_lost(struct stepaf_tcp_link *link, const char *reason);
+/* Nothing can be sent any more. What the peer has said before it went may still lie in the sockets,
+ * or be on its way: it is taken in before the link is lost. */
+void stepaf_tcp_break(struct stepaf_tcp_link *link, const char *reason);
+/* Nothing more will come over a connection. */
+void stepaf_tcp_connection_ended(struct stepaf_tcp_connection *connection, const char *reason);
 
 static inline struct stepaf_tcp *stepaf_tcp_of(const struct stepaf_tcp_link *link)
 {
