@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -29,7 +28,7 @@ void stepaf_tcp_pack_address(struct stepaf_transport *transport, struct stepaf_p
 void stepaf_tcp_connection_close(struct stepaf_tcp_connection *connection)
 {
     if (connection->fd >= 0)
-        close(connection->fd);
+        stepaf_tcp_socket_close(connection->fd);
     connection->fd = -1;
     connection->state = STEPAF_TCP_CLOSED;
 }

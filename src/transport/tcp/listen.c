@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include "base/env_text.h"
 #include "base/error.h"
@@ -50,7 +49,7 @@ static int bind_to_one(struct stepaf_tcp *tcp, uint16_t first, uint16_t last, bo
             return 0;
         }
         int error = errno;
-        close(fd);
+        stepaf_tcp_socket_close(fd);
         if (error != EADDRINUSE && error != EACCES)
             return error;
     }
@@ -122,7 +121,7 @@ stepaf_status_t stepaf_tcp_listen(struct stepaf_tcp *tcp)
 static void dismiss(struct stepaf_tcp_stranger *stranger)
 {
     if (stranger->fd >= 0)
-        close(stranger->fd);
+        stepaf_tcp_socket_close(stranger->fd);
     stranger->fd = -1;
 }
 
@@ -131,7 +130,7 @@ void stepaf_tcp_unlisten(struct stepaf_tcp *tcp)
     for (unsigned i = 0; tcp->strangers && i < tcp->n_strangers; i++)
         dismiss(&tcp->strangers[i]);
     if (tcp->listener.fd >= 0)
-        close(tcp->listener.fd);
+        stepaf_tcp_socket_close(tcp->listener.fd);
     tcp->listener.fd = -1;
 }
 
@@ -221,7 +220,7 @@ unsigned stepaf_tcp_accept(struct stepaf_tcp *tcp)
 
     /* A stranger may turn out to be the last peer awaited, and end the listening. */
     for (; n < tcp->n_strangers && tcp->listener.fd >= 0; n++) {
-        int fd = accept4(tcp->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = stepaf_tcp_socket_accept(tcp->listener.fd);
         if (fd < 0) {
             cannot_accept(tcp, errno);
             break;

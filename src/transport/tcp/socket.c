@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "transport/tcp/tcp.h"
 
 static void set(int fd, int level, int option, int value)
@@ -17,7 +18,19 @@ static void set(int fd, int level, int option, int value)
 
 int stepaf_tcp_socket(int family)
 {
-    return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    stepaf_fork_begin();
+    return stepaf_fork_end(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
+
+int stepaf_tcp_socket_accept(int listener)
+{
+    stepaf_fork_begin();
+    return stepaf_fork_end(accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
+}
+
+void stepaf_tcp_socket_close(int fd)
+{
+    stepaf_fork_close(fd);
 }
 
 /* Probes of an idle connection share the deadline after which a host that says nothing is lost. What

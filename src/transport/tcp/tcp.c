@@ -9,9 +9,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/time.h"
 
 enum { CLOSE_US = 1000000 };
@@ -26,7 +26,7 @@ static bool tcp_probe(const struct stepaf_env *env, char *reason)
         snprintf(reason, STEPAF_REASON_MAX, "no sockets: %s", strerror(errno));
         return false;
     }
-    close(fd);
+    stepaf_tcp_socket_close(fd);
     if (env->net_if[0])
         snprintf(reason, STEPAF_REASON_MAX, "by STEPAF_NET_IF=%.100s", env->net_if);
     return true;
@@ -74,7 +74,7 @@ static void tcp_close(struct stepaf_transport *transport)
             stepaf_tcp_disconnect(&tcp->links[p]->base);
     stepaf_tcp_unlisten(tcp);
     if (tcp->epoll_fd >= 0)
-        close(tcp->epoll_fd);
+        stepaf_fork_close(tcp->epoll_fd);
     free(tcp->strangers);
     free(tcp->links);
     free(tcp);
@@ -105,7 +105,8 @@ static stepaf_status_t tcp_open(struct stepaf_upcalls *up, unsigned n_peers,
     status = stepaf_tcp_addresses_own(up->env->net_if, &tcp->own);
     if (status)
         goto err_tcp;
-    tcp->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    stepaf_fork_begin();
+    tcp->epoll_fd = stepaf_fork_end(epoll_create1(EPOLL_CLOEXEC));
     if (tcp->epoll_fd < 0 ||
         getrandom(tcp->secret, sizeof(tcp->secret), 0) != (ssize_t)sizeof(tcp->secret)) {
         status = stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "tcp: cannot open: %s",

@@ -192,8 +192,11 @@ void stepaf_tcp_connection_close(struct stepaf_tcp_connection *connection);
 void stepaf_tcp_link_close(struct stepaf_tcp_link *link);
 
 /* socket.c */
-/* Make a non-blocking socket, with the options that all of ours have; -1 and errno. */
+/* Make a non-blocking socket, or accept one; -1 and errno. A child of fork() has neither: else the
+ * peer would not see that this process has ended before its child ends as well. */
 int stepaf_tcp_socket(int family);
+int stepaf_tcp_socket_accept(int listener);
+void stepaf_tcp_socket_close(int fd);
 /* The options of a socket that carries frames. */
 void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd);
 /* Say that nothing more will be sent, and forget what comes. Whether all that was sent is at the
