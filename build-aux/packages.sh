@@ -3,7 +3,7 @@
 # missing.
 
 packages_build="gcc libc6-dev make autoconf automake libtool pkg-config openmpi-bin libopenmpi-dev \
-libhwloc-dev libibverbs-dev libjansson-dev libopenblas-dev libpmix-dev librdmacm-dev"
+libhwloc-dev libibverbs-dev libjansson-dev libopenblas-dev libpmix-dev librdmacm-dev libsodium-dev"
 packages_test="g++ libcunit1-dev hostname iproute2 util-linux procps \
 slurmd slurmctld slurm-client slurm-wlm-basic-plugins munge valgrind"
 # For test/vm: the machine, what it is made with, and what runs in it.

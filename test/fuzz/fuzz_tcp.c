@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What comes over TCP connections, greeting and frames, cut at any places.
  *
- *   even, SEED, 32 bytes, FRAMES...    one connection: 32 bytes are turned in a good hello, frames
- *                                      follow; once in one piece, once in pieces by the seed, to the
- *                                      same end
+ *   even, SEED, 104 bytes, FRAMES...   one connection: 64 bytes are turned in a good hello and, where
+ *                                      that is taken, 40 in a good answer; frames follow; once in one
+ *                                      piece, once in pieces by the seed, to the same end
  *   odd, {CONNECTION, LENGTH, BYTES...}...     three proven connections, piece after piece
  *
  * Memory that was not offered stays as it is; a message is whole or not delivered. */
@@ -14,12 +14,19 @@
 #include "fuzz.h"
 #include "tcp_side.h"
 
-enum { REGION = 100, BYTES = 1000, MANY = 3, HELLO = sizeof(struct stepaf_tcp_hello) };
+enum {
+    REGION = 100,
+    BYTES = 1000,
+    MANY = 3,
+    HELLO = sizeof(struct stepaf_tcp_hello),
+    ANSWER = sizeof(struct stepaf_tcp_answer)
+};
 
 static struct side one, many;
 
 /* What came of a stream of bytes. */
 struct outcome {
+    bool whole; /* it is to come in one piece */
     bool up;
     unsigned n_lost, n_messages;
     uint64_t n_dropped;
@@ -86,17 +93,46 @@ static void tell(struct side *side, int fd, const uint8_t *data, size_t bytes)
     }
 }
 
-/* A stream that begins with a hello; in pieces if there is a seed. */
-static void run_stream(const uint8_t *stream, size_t bytes, uint32_t seed,
+/* The answer to the challenge that has come for @a hello; false if none has. */
+static bool answer_to(struct side *side, int fd, const struct stepaf_tcp_hello *hello,
+                      struct stepaf_tcp_answer *answer_p)
+{
+    struct stepaf_tcp_challenge challenge;
+
+    if (recv(fd, &challenge, sizeof challenge, MSG_DONTWAIT) != (ssize_t)sizeof challenge)
+        return false;
+    *answer_p = tcp_answer(side, hello, &challenge);
+    return true;
+}
+
+/* A greeting turned by @a turns, then the frames; in pieces if there is a seed. */
+static void run_stream(const uint8_t *turns, const uint8_t *frames, size_t bytes, uint32_t seed,
                        struct outcome *outcome_p)
 {
+    struct stepaf_tcp_hello hello = tcp_hello(&one, 0, 0);
+    struct stepaf_tcp_answer answer = {0};
+    uint8_t *stream = malloc(HELLO + ANSWER + bytes);
+    size_t total = HELLO;
+    bool answered = false;
+
+    FUZZ_CHECK(stream);
     begin(&one);
     int fd = meet(&one);
-    for (size_t at = 0, piece; at < bytes; at += piece) {
+    for (size_t i = 0; i < HELLO; i++)
+        stream[i] = turns[i] ^ ((const uint8_t *)&hello)[i];
+    for (size_t at = 0, piece; at < total; at += piece) {
         seed = seed * 1664525u + 1013904223u;
         piece = seed & 0x10000 ? 1 + (seed >> 24) % 7 : 1 + (seed >> 20) % 200;
-        piece = outcome_p->up || piece > bytes - at ? bytes - at : piece;
+        piece = outcome_p->whole || piece > total - at ? total - at : piece;
         tell(&one, fd, stream + at, piece);
+        if (answered || at + piece < HELLO || !answer_to(&one, fd, &hello, &answer))
+            continue;
+        answered = true;
+        for (size_t i = 0; i < ANSWER; i++)
+            stream[HELLO + i] = turns[HELLO + i] ^ ((const uint8_t *)&answer)[i];
+        if (bytes)
+            memcpy(stream + HELLO + ANSWER, frames, bytes);
+        total = HELLO + ANSWER + bytes;
     }
     outcome_p->up = tcp_link(&one, 0)->up || one.n_lost;
     outcome_p->n_lost = one.n_lost;
@@ -109,25 +145,22 @@ static void run_stream(const uint8_t *stream, size_t bytes, uint32_t seed,
     while (one.n_lost == 0 && outcome_p->up)
         side_progress(&one);
     end(&one);
+    free(stream);
 }
 
 static void fuzz_stream(const uint8_t *data, size_t bytes)
 {
     static struct outcome whole, pieces;
+    bool good = true;
 
-    if (bytes < 1 + HELLO)
+    if (bytes < 1 + HELLO + ANSWER)
         return;
-    uint8_t *stream = malloc(bytes - 1);
-    FUZZ_CHECK(stream);
-    struct stepaf_tcp_hello hello = tcp_hello(&one, 0, 0);
-    memcpy(stream, data + 1, bytes - 1);
-    for (size_t i = 0; i < HELLO; i++)
-        stream[i] ^= ((const uint8_t *)&hello)[i];
-    bool good = !memcmp(stream, &hello, HELLO);
-    whole.up = true; /* in one piece */
-    run_stream(stream, bytes - 1, 0, &whole);
-    pieces.up = false;
-    run_stream(stream, bytes - 1, data[0], &pieces);
+    for (size_t i = 0; i < HELLO + ANSWER; i++)
+        good = good && !data[1 + i];
+    const uint8_t *frames = data + 1 + HELLO + ANSWER;
+    whole.whole = true;
+    run_stream(data + 1, frames, bytes - 1 - HELLO - ANSWER, 0, &whole);
+    run_stream(data + 1, frames, bytes - 1 - HELLO - ANSWER, data[0], &pieces);
     FUZZ_CHECK(whole.up == good && pieces.up == good);
     FUZZ_CHECK(whole.n_lost == pieces.n_lost && whole.n_messages == pieces.n_messages &&
                whole.n_dropped == pieces.n_dropped && !memcmp(whole.memory, pieces.memory, BYTES));
@@ -136,7 +169,6 @@ static void fuzz_stream(const uint8_t *data, size_t bytes)
         FUZZ_CHECK(!memcmp(msg, same, offsetof(struct stepaf_msg, word)) &&
                    !memcmp(msg->word, same->word, msg->n_words * sizeof msg->word[0]));
     }
-    free(stream);
 }
 
 static void fuzz_pieces(const uint8_t *data, size_t bytes)
@@ -147,7 +179,10 @@ static void fuzz_pieces(const uint8_t *data, size_t bytes)
     for (uint32_t i = 0; i < MANY; i++) {
         struct stepaf_tcp_hello hello = tcp_hello(&many, 0, i);
         fds[i] = meet(&many);
+        struct stepaf_tcp_answer answer;
         tell(&many, fds[i], (const uint8_t *)&hello, sizeof hello);
+        FUZZ_CHECK(answer_to(&many, fds[i], &hello, &answer));
+        tell(&many, fds[i], (const uint8_t *)&answer, sizeof answer);
     }
     FUZZ_CHECK(tcp_link(&many, 0)->up);
     for (size_t at = 0; bytes - at >= 2;) {

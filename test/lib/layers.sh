@@ -32,6 +32,8 @@ function foreign()
     if (header ~ /^hwloc/ && FILENAME != "src/topo/topo.c" &&
         FILENAME != "mpi_launch/run/bind.c")
         wrong("only src/topo/topo.c and mpi_launch/run/bind.c may include hwloc")
+    if (header ~ /^sodium/ && FILENAME != "src/transport/tcp/proof.c")
+        wrong("only src/transport/tcp/proof.c may include libsodium")
     if (header ~ /^(mpi.h|pmix)/ && under("mpi_launch/run/"))
         wrong("stepaf-run starts any MPI and is bound to none")
     if (header == "mpi.h" && !under("mpi_launch/") && !under("bench/") &&

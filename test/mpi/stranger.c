@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* While a commit waits for its last rank, and until it is through, strangers besiege the port that
  * each FFN rank listens on: port scans, garbage, bytes that come one by one or not at all, and
- * greetings with a wrong secret. The commit succeeds, all bytes are right, every stranger is shown
+ * greetings with a wrong proof. The commit succeeds, all bytes are right, every stranger is shown
  * out, and no socket stays.
  *
  * STEPAF_NET_PORTS has to name the ports, so that they are told from those of others. */

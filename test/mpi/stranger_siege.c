@@ -16,7 +16,7 @@
 
 enum { STEP_US = 20000, FIND_MS = 5000, LEAVE_MS = 6000, GARBAGE_BYTES = 4096, SLOW_STEPS = 5 };
 
-enum kind { SCAN, RESET, SILENT, GARBAGE, SLOW, HALF, SECRET, SLOT, KINDS };
+enum kind { SCAN, RESET, SILENT, GARBAGE, SLOW, HALF, PROOF, SLOT, KINDS };
 /* They come in turn, so that by then all kinds have. */
 enum { FIRST = 2 * KINDS };
 
@@ -54,8 +54,9 @@ static void come(struct stranger *stranger, const struct sockaddr_storage *addre
 static struct stepaf_tcp_hello greeting(enum kind kind)
 {
     struct stepaf_tcp_hello hello = {.magic = stepaf_tcp_hello_magic,
-                                     .secret = {hs_mix(1), hs_mix(2)}};
+                                     .nonce = {hs_mix(1), hs_mix(2)}};
 
+    hs_fill(hello.proof, sizeof hello.proof, hs_mix(3));
     if (kind == SLOT) /* a place that there is not */
         hello.slot = hello.connection = UINT32_MAX;
     return hello;
@@ -77,7 +78,7 @@ static size_t words(const struct stranger *stranger, unsigned char *text)
         memcpy(text, (unsigned char *)&hello + at, 1);
         return 1;
     case HALF:
-    case SECRET:
+    case PROOF:
     case SLOT:
         if (stranger->steps > 0)
             return 0;

@@ -124,13 +124,22 @@ void tcp_squeeze(const struct side *one, const struct side *other)
         }
 }
 
+/* What a bare peer's secret is. */
+static void secret_of(uint32_t peer, uint64_t *secret_p)
+{
+    secret_p[0] = peer;
+    secret_p[1] = ~(uint64_t)peer;
+}
+
 void tcp_expect_bare(struct side *ffn, uint32_t peer)
 {
     struct stepaf_tcp_addresses none = {.n = 0};
-    uint64_t secret[STEPAF_TCP_SECRET_WORDS] = {peer, ~(uint64_t)peer};
+    uint64_t secret[STEPAF_TCP_SECRET_WORDS];
     struct stepaf_pack pack = {0};
 
+    secret_of(peer, secret);
     stepaf_pack_bytes(&pack, secret, sizeof secret);
+    stepaf_pack_u64(&pack, stepaf_tcp_network_id());
     stepaf_pack_u32(&pack, 0);
     stepaf_tcp_addresses_pack(&none, &pack);
     side_must(!side_connect(ffn, peer, NULL, 0, 0, &pack), "a bare peer");
@@ -154,30 +163,77 @@ void tcp_bare_send(int fd, const void *data, size_t bytes)
     side_must(send(fd, data, bytes, MSG_NOSIGNAL) == (ssize_t)bytes, "send");
 }
 
+static void prove(const struct side *ffn, const struct stepaf_tcp_claim *claim, uint8_t *proof_p)
+{
+    uint64_t secret[STEPAF_TCP_SECRET_WORDS];
+
+    secret_of(claim->slot, secret);
+    stepaf_tcp_proof_make(secret, tcp_of(ffn)->secret, claim, proof_p);
+}
+
 struct stepaf_tcp_hello tcp_hello(const struct side *ffn, uint32_t peer, uint32_t connection)
 {
-    struct stepaf_tcp_hello hello = {
-        .magic = stepaf_tcp_hello_magic, .slot = peer, .connection = connection};
+    struct stepaf_tcp_hello hello = {.magic = stepaf_tcp_hello_magic,
+                                     .slot = peer,
+                                     .connection = connection,
+                                     .nonce = {17 + peer, 4 + connection}};
+    struct stepaf_tcp_claim claim = {.kind = hello.magic, .slot = peer, .connection = connection};
 
-    memcpy(hello.secret, tcp_of(ffn)->secret, sizeof hello.secret);
+    memcpy(claim.opener, hello.nonce, sizeof hello.nonce);
+    prove(ffn, &claim, hello.proof);
     return hello;
+}
+
+struct stepaf_tcp_answer tcp_answer(const struct side *ffn, const struct stepaf_tcp_hello *hello,
+                                    const struct stepaf_tcp_challenge *challenge)
+{
+    struct stepaf_tcp_answer answer = {.magic = stepaf_tcp_answer_magic};
+    struct stepaf_tcp_claim claim = {
+        .kind = answer.magic, .slot = hello->slot, .connection = hello->connection};
+
+    memcpy(claim.opener, hello->nonce, sizeof hello->nonce);
+    memcpy(claim.listener, challenge->nonce, sizeof challenge->nonce);
+    prove(ffn, &claim, answer.proof);
+    return answer;
+}
+
+struct reading {
+    int fd;
+    size_t bytes;
+};
+
+static bool is_here(void *arg)
+{
+    const struct reading *reading = arg;
+    uint8_t sink[256];
+
+    return recv(reading->fd, sink, sizeof sink, MSG_DONTWAIT | MSG_PEEK) >= (ssize_t)reading->bytes;
+}
+
+bool tcp_bare_read(struct side *ffn, int fd, void *data_p, size_t bytes)
+{
+    struct reading reading = {fd, bytes};
+
+    return tcp_until(&ffn, 1, is_here, &reading) &&
+           recv(fd, data_p, bytes, MSG_DONTWAIT) == (ssize_t)bytes;
 }
 
 int tcp_bare(struct side *ffn, uint32_t peer, uint32_t connection)
 {
     struct stepaf_tcp_hello hello = tcp_hello(ffn, peer, connection);
-    struct stepaf_tcp_welcome welcome;
+    struct stepaf_tcp_challenge challenge;
+    struct stepaf_tcp_answer answer, welcome;
     int fd = tcp_bare_dial(ffn);
-    int64_t deadline_ns = stepaf_monotonic_ns() + TCP_WAIT_MS * 1000000LL;
 
     tcp_bare_send(fd, &hello, sizeof hello);
-    while (tcp_link(ffn, peer)->connections[connection].fd < 0) {
-        side_must(stepaf_monotonic_ns() < deadline_ns, "the hello is not taken");
-        side_progress(ffn);
-    }
-    side_must(recv(fd, &welcome, sizeof welcome, MSG_WAITALL) == (ssize_t)sizeof welcome &&
-                  welcome.magic == stepaf_tcp_welcome_magic && welcome.secret[0] == peer,
-              "welcome");
+    side_must(tcp_bare_read(ffn, fd, &challenge, sizeof challenge) &&
+                  challenge.magic == stepaf_tcp_challenge_magic,
+              "the hello is not taken");
+    answer = tcp_answer(ffn, &hello, &challenge);
+    tcp_bare_send(fd, &answer, sizeof answer);
+    side_must(tcp_bare_read(ffn, fd, &welcome, sizeof welcome) &&
+                  welcome.magic == stepaf_tcp_welcome_magic,
+              "the answer is not taken");
     return fd;
 }
 

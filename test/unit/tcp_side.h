@@ -42,7 +42,12 @@ void tcp_expect_bare(struct side *ffn, uint32_t peer);
 int tcp_bare_dial(const struct side *ffn);
 /* Connect and be accepted as that peer's connection. */
 int tcp_bare(struct side *ffn, uint32_t peer, uint32_t connection);
+/* Its hello, and its answer to the challenge @a challenge. */
 struct stepaf_tcp_hello tcp_hello(const struct side *ffn, uint32_t peer, uint32_t connection);
+struct stepaf_tcp_answer tcp_answer(const struct side *ffn, const struct stepaf_tcp_hello *hello,
+                                    const struct stepaf_tcp_challenge *challenge);
+/* Let @a ffn advance until as many bytes have come from it; false if they do not. */
+bool tcp_bare_read(struct side *ffn, int fd, void *data_p, size_t bytes);
 void tcp_bare_send(int fd, const void *data, size_t bytes);
 /* Whether the other end has closed it, within the time; reads and forgets. */
 bool tcp_bare_is_closed(struct side *ffn, int fd);

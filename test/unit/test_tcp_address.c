@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Addresses: what settings and announcements say, and in what order peers are tried. */
+#define _GNU_SOURCE 1 /* RTLD_NEXT */
+
 #include <arpa/inet.h>
+#include <dlfcn.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -80,12 +85,14 @@ static void peers_addresses_are_ordered(void)
 {
     struct stepaf_tcp_addresses own = {.n = 4};
     struct stepaf_tcp_addresses theirs = {.n = 7}, kept;
-    static const char *const near[] = {"127.0.0.1:9", "10.1.9.9:9",      "[fd00::9]:9",
-                                       "192.0.2.7:9", "[2001:db8::7]:9", "10.1.2.128:9",
-                                       "172.17.0.1:9"};
-    static const char *const far[] = {"10.1.9.9:9",      "[fd00::9]:9",  "192.0.2.7:9",
-                                      "[2001:db8::7]:9", "10.1.2.128:9", "172.17.0.1:9",
-                                      "127.0.0.1:9"};
+    /* By network: another one, the same, unknown. */
+    static const char *const expected[3][8] = {
+        {"10.1.9.9:9", "[fd00::9]:9", "192.0.2.7:9", "[2001:db8::7]:9"},
+        {"127.0.0.1:9", "10.1.9.9:9", "[fd00::9]:9", "192.0.2.7:9", "[2001:db8::7]:9",
+         "10.1.2.128:9", "172.17.0.1:9"},
+        {"10.1.9.9:9", "[fd00::9]:9", "192.0.2.7:9", "[2001:db8::7]:9", "10.1.2.128:9",
+         "172.17.0.1:9"},
+    };
     char text[STEPAF_TCP_ADDRESS_TEXT];
 
     own.list[0] = address("127.0.0.1", 8, true);
@@ -93,22 +100,91 @@ static void peers_addresses_are_ordered(void)
     own.list[2] = address("172.17.0.1", 16, false);
     own.list[3] = address("fd00::1", 64, false);
     theirs.list[0] = address("192.0.2.7", 0, false);  /* by a route */
-    theirs.list[1] = address("10.1.2.128", 0, false); /* my own numbers: last */
+    theirs.list[1] = address("10.1.2.128", 0, false); /* my own numbers: last, or never */
     theirs.list[2] = address("127.0.0.1", 0, true);
     theirs.list[3] = address("10.1.9.9", 0, false);
     theirs.list[4] = address("2001:db8::7", 0, false);
     theirs.list[5] = address("172.17.0.1", 0, false);
     theirs.list[6] = address("fd00::9", 0, false);
     kept = theirs;
-    for (int same_node = 0; same_node < 2; same_node++) {
+    for (int network = 0; network < 3; network++) {
+        unsigned n = 0;
+        while (expected[network][n])
+            n++;
         theirs = kept;
-        stepaf_tcp_addresses_order(&own, same_node, &theirs);
-        CU_ASSERT_EQUAL(theirs.n, 7);
-        for (unsigned i = 0; i < theirs.n; i++) {
+        stepaf_tcp_addresses_order(&own, (enum stepaf_tcp_network)network, &theirs);
+        CU_ASSERT_EQUAL_FATAL(theirs.n, n);
+        for (unsigned i = 0; i < n; i++) {
             stepaf_tcp_address_text(&theirs.list[i], 9, text);
-            UNIT_STRING(text, same_node ? near[i] : far[i]);
+            UNIT_STRING(text, expected[network][i]);
         }
     }
+}
+
+static void networks_are_told_apart(void)
+{
+    uint64_t id = stepaf_tcp_network_id();
+
+    CU_ASSERT(id != 0 && id == stepaf_tcp_network_id());
+    CU_ASSERT_EQUAL(stepaf_tcp_network_of(id, id, false), STEPAF_TCP_SAME_NETWORK);
+    CU_ASSERT_EQUAL(stepaf_tcp_network_of(id, id + 1, true), STEPAF_TCP_OTHER_NETWORK);
+    CU_ASSERT_EQUAL(stepaf_tcp_network_of(0, id, true), STEPAF_TCP_SAME_NETWORK);
+    CU_ASSERT_EQUAL(stepaf_tcp_network_of(id, 0, false), STEPAF_TCP_UNKNOWN_NETWORK);
+}
+
+/* The system's list, as the test likes it. */
+static struct ifaddrs *system_list;
+
+int getifaddrs(struct ifaddrs **list_p)
+{
+    int (*real)(struct ifaddrs **) =
+        (int (*)(struct ifaddrs **))(uintptr_t)dlsym(RTLD_NEXT, "getifaddrs");
+
+    *list_p = system_list;
+    return system_list ? 0 : real(list_p);
+}
+
+void freeifaddrs(struct ifaddrs *list)
+{
+    void (*real)(struct ifaddrs *) =
+        (void (*)(struct ifaddrs *))(uintptr_t)dlsym(RTLD_NEXT, "freeifaddrs");
+
+    if (list != system_list)
+        real(list);
+}
+
+/* However many interfaces are in front of it, the likely address is told, and first. */
+static void the_likely_addresses_come_first(void)
+{
+    enum { N = STEPAF_TCP_ADDRESSES + 40 };
+    static struct ifaddrs list[N];
+    static struct sockaddr_in in[N];
+    static char names[N][16];
+    struct stepaf_tcp_addresses own;
+
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "nosuch%d", i);
+        in[i] = (struct sockaddr_in){.sin_family = AF_INET};
+        in[i].sin_addr.s_addr = htonl(0x0a000001 + (uint32_t)i);
+        list[i] = (struct ifaddrs){.ifa_next = i + 1 < N ? &list[i + 1] : NULL,
+                                   .ifa_name = names[i],
+                                   .ifa_flags = IFF_UP,
+                                   .ifa_addr = (struct sockaddr *)&in[i]};
+    }
+    list[N - 1].ifa_flags |= IFF_LOOPBACK | IFF_RUNNING;
+    list[N - 2].ifa_flags |= IFF_RUNNING;
+    list[N - 5].ifa_flags |= IFF_RUNNING;
+    system_list = list;
+    CU_ASSERT_EQUAL(stepaf_tcp_addresses_own("", &own), STEPAF_OK);
+    CU_ASSERT_EQUAL(own.n, STEPAF_TCP_ADDRESSES);
+    UNIT_STRING(own.list[0].name, names[N - 1]);
+    UNIT_STRING(own.list[1].name, names[N - 5]);
+    UNIT_STRING(own.list[2].name, names[N - 2]);
+    for (unsigned i = 3; i < own.n; i++)
+        UNIT_STRING(own.list[i].name, names[i - 3]);
+    CU_ASSERT_EQUAL(stepaf_tcp_addresses_own(names[N - 3], &own), STEPAF_OK);
+    CU_ASSERT_EQUAL(own.n, 1);
+    system_list = NULL;
 }
 
 /* A prefix ends at any bit, not only between bytes. */
@@ -132,7 +208,7 @@ static void subnets_end_at_any_bit(void)
             theirs.list[1] = address(cases[i].first, 0, false);
             struct stepaf_tcp_address expected = theirs.list[!more];
             bool is_edge = i != 4; /* there, one more bit makes no difference either */
-            stepaf_tcp_addresses_order(&own, false, &theirs);
+            stepaf_tcp_addresses_order(&own, STEPAF_TCP_OTHER_NETWORK, &theirs);
             if (more && !is_edge)
                 continue;
             CU_ASSERT_EQUAL(memcmp(&theirs.list[0], &expected, sizeof expected), 0);
@@ -188,6 +264,8 @@ int main(void)
         {"interfaces are chosen", interfaces_are_chosen},
         {"all interfaces hold no link-local address", all_interfaces_hold_no_link_local_address},
         {"peers' addresses are ordered", peers_addresses_are_ordered},
+        {"networks are told apart", networks_are_told_apart},
+        {"the likely addresses come first", the_likely_addresses_come_first},
         {"subnets end at any bit", subnets_end_at_any_bit},
         {"announcements survive the wire", announcements_survive_the_wire},
         {"socket addresses are made", socket_addresses_are_made},

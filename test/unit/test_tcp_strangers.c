@@ -23,30 +23,121 @@ static void end(void)
     side_close(&b);
 }
 
-/* Somebody who knows not all, or says it wrongly, changes nothing. */
+/* Somebody who knows not all, or says it wrongly, changes nothing, and is told nothing. */
 static void strangers_are_refused(void)
 {
-    struct stepaf_tcp_hello hellos[6];
+    enum { N = 8 };
+    struct stepaf_tcp_hello hellos[N];
+    char byte;
 
     begin();
     tcp_expect_bare(&b, 0);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < N; i++)
         hellos[i] = tcp_hello(&b, 0, 0);
     hellos[0].magic++;
-    hellos[1].secret[0] ^= 1;
-    hellos[2].secret[1] ^= 1ull << 63;
+    hellos[1].nonce[0] ^= 1;
+    hellos[2].nonce[1] ^= 1ull << 63;
     hellos[3].slot = 1;
     hellos[4].connection = 1;
     hellos[5].slot = UINT32_MAX;
-    for (int i = 0; i < 6; i++) {
+    hellos[6].proof[0] ^= 1;
+    hellos[7].proof[STEPAF_TCP_PROOF_BYTES - 1] ^= 0x80;
+    for (int i = 0; i < N; i++) {
         int fd = tcp_bare_dial(&b);
         tcp_bare_send(fd, &hellos[i], sizeof hellos[i]);
+        side_progress(&b);
+        CU_ASSERT(recv(fd, &byte, 1, MSG_DONTWAIT) <= 0);
         CU_ASSERT_TRUE(tcp_bare_is_closed(&b, fd));
         CU_ASSERT(!tcp_link(&b, 0)->up && !b.n_lost);
         close(fd);
     }
     int fd = tcp_bare(&b, 0, 0);
     CU_ASSERT_TRUE(tcp_link(&b, 0)->up);
+    close(fd);
+    end();
+}
+
+/* Whoever has only seen a greeting go by can say all of it again, and has proven nothing: each
+ * challenge asks for something else. */
+static void what_was_heard_cannot_be_said_again(void)
+{
+    struct stepaf_tcp_hello hello;
+    struct stepaf_tcp_challenge challenge;
+    struct stepaf_tcp_answer answers[5];
+    uint8_t byte;
+
+    begin();
+    tcp_expect_bare(&b, 0);
+    hello = tcp_hello(&b, 0, 0);
+    int fd = tcp_bare_dial(&b);
+    tcp_bare_send(fd, &hello, sizeof hello);
+    CU_ASSERT_TRUE(tcp_bare_read(&b, fd, &challenge, sizeof challenge));
+    answers[0] = tcp_answer(&b, &hello, &challenge); /* never said in its place */
+    close(fd);
+    for (int i = 1; i < 5; i++)
+        answers[i] = answers[0];
+    for (int i = 0; i < 5; i++) {
+        struct stepaf_tcp_challenge again;
+        fd = tcp_bare_dial(&b);
+        tcp_bare_send(fd, &hello, sizeof hello);
+        CU_ASSERT_TRUE(tcp_bare_read(&b, fd, &again, sizeof again));
+        CU_ASSERT_NOT_EQUAL(memcmp(again.nonce, challenge.nonce, sizeof again.nonce), 0);
+        if (i)
+            answers[i] = tcp_answer(&b, &hello, &again);
+        if (i == 1)
+            answers[i].proof[31] ^= 1;
+        if (i == 2)
+            answers[i].magic = stepaf_tcp_welcome_magic;
+        if (i == 3)
+            memcpy(answers[i].proof, again.proof, sizeof again.proof); /* its own words */
+        if (i == 4)
+            memcpy(answers[i].proof, hello.proof, sizeof hello.proof);
+        tcp_bare_send(fd, &answers[i], sizeof answers[i]);
+        CU_ASSERT_TRUE(tcp_bare_is_closed(&b, fd));
+        CU_ASSERT(!tcp_link(&b, 0)->up && !b.n_lost && recv(fd, &byte, 1, MSG_DONTWAIT) <= 0);
+        close(fd);
+    }
+    fd = tcp_bare(&b, 0, 0);
+    CU_ASSERT_TRUE(tcp_link(&b, 0)->up);
+    close(fd);
+    end();
+}
+
+/* A copied hello takes no place from the peer. */
+static void a_copied_hello_is_in_nobodys_way(void)
+{
+    struct stepaf_tcp_challenge challenge;
+
+    begin();
+    tcp_expect_bare(&b, 0);
+    struct stepaf_tcp_hello hello = tcp_hello(&b, 0, 0);
+    int copy = tcp_bare_dial(&b);
+    tcp_bare_send(copy, &hello, sizeof hello);
+    CU_ASSERT_TRUE(tcp_bare_read(&b, copy, &challenge, sizeof challenge));
+    int fd = tcp_bare(&b, 0, 0);
+    CU_ASSERT_TRUE(tcp_link(&b, 0)->up);
+    CU_ASSERT_TRUE(tcp_bare_is_closed(&b, copy));
+    close(copy);
+    close(fd);
+    end();
+}
+
+/* The secrets stay where they are, in all that either side says. */
+static void no_secret_goes_over_the_wire(void)
+{
+    uint8_t said[sizeof(struct stepaf_tcp_hello) + sizeof(struct stepaf_tcp_challenge)];
+    struct stepaf_tcp_hello hello;
+
+    begin();
+    tcp_expect_bare(&b, 0);
+    hello = tcp_hello(&b, 0, 0);
+    int fd = tcp_bare_dial(&b);
+    tcp_bare_send(fd, &hello, sizeof hello);
+    memcpy(said, &hello, sizeof hello);
+    CU_ASSERT_TRUE(tcp_bare_read(&b, fd, said + sizeof hello, sizeof said - sizeof hello));
+    for (size_t i = 0; i + 8 <= sizeof said; i++)
+        for (int k = 0; k < STEPAF_TCP_SECRET_WORDS; k++)
+            CU_ASSERT(memcmp(said + i, &tcp_of(&b)->secret[k], 8) != 0);
     close(fd);
     end();
 }
@@ -98,7 +189,7 @@ static void a_crowd_of_strangers_is_no_harm(void)
     end();
 }
 
-/* So that a crowd behind it cannot push it out. */
+/* So that a crowd behind it cannot push it out: it has a place of its own from then on. */
 static void a_hello_that_is_there_counts_at_once(void)
 {
     begin();
@@ -106,7 +197,21 @@ static void a_hello_that_is_there_counts_at_once(void)
     struct stepaf_tcp_hello hello = tcp_hello(&b, 0, 0);
     int fd = tcp_bare_dial(&b);
     tcp_bare_send(fd, &hello, sizeof hello);
-    CU_ASSERT(side_progress(&b) == 1 && tcp_link(&b, 0)->up);
+    CU_ASSERT_EQUAL(side_progress(&b), 1);
+    CU_ASSERT_EQUAL(tcp_link(&b, 0)->connections[0].state, STEPAF_TCP_GREETING);
+    int crowd[STRANGERS];
+    for (int i = 0; i < STRANGERS; i++) {
+        crowd[i] = tcp_bare_dial(&b);
+        side_progress(&b);
+    }
+    struct stepaf_tcp_challenge challenge;
+    CU_ASSERT_TRUE(tcp_bare_read(&b, fd, &challenge, sizeof challenge));
+    struct stepaf_tcp_answer answer = tcp_answer(&b, &hello, &challenge);
+    tcp_bare_send(fd, &answer, sizeof answer);
+    CU_ASSERT_TRUE(tcp_bare_read(&b, fd, &answer, sizeof answer));
+    CU_ASSERT_TRUE(tcp_link(&b, 0)->up);
+    for (int i = 0; i < STRANGERS; i++)
+        close(crowd[i]);
     close(fd);
     end();
 }
@@ -150,10 +255,10 @@ static void no_files_left_is_survived(void)
     for (int i = 0; i < 20; i++)
         CU_ASSERT_EQUAL(side_progress(&b), 0);
     side_must(!setrlimit(RLIMIT_NOFILE, &limit), "limit");
-    CU_ASSERT_FALSE(tcp_link(&b, 0)->up);
+    CU_ASSERT_EQUAL(tcp_link(&b, 0)->connections[0].state, STEPAF_TCP_CLOSED);
     for (int i = 0; i < 20; i++)
         side_progress(&b);
-    CU_ASSERT_TRUE(tcp_link(&b, 0)->up);
+    CU_ASSERT_EQUAL(tcp_link(&b, 0)->connections[0].state, STEPAF_TCP_GREETING);
     close(fd);
     end();
 }
@@ -162,6 +267,9 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"strangers are refused", strangers_are_refused},
+        {"what was heard cannot be said again", what_was_heard_cannot_be_said_again},
+        {"a copied hello is in nobody's way", a_copied_hello_is_in_nobodys_way},
+        {"no secret goes over the wire", no_secret_goes_over_the_wire},
         {"a second of the same is refused", a_second_of_the_same_is_refused},
         {"a crowd of strangers is no harm", a_crowd_of_strangers_is_no_harm},
         {"a hello that is there counts at once", a_hello_that_is_there_counts_at_once},

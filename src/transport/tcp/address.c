@@ -10,9 +10,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/env_text.h"
 #include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "topo/sys.h"
+
+enum { RANKS = 4 };
+
+/* Own addresses as they are found, with how likely each is. */
+struct ranked {
+    struct stepaf_tcp_addresses addresses;
+    int ranks[STEPAF_TCP_ADDRESSES];
+};
 
 static unsigned address_bytes(int family)
 {
@@ -62,6 +74,45 @@ static bool take(const struct ifaddrs *from, struct stepaf_tcp_address *address_
     return true;
 }
 
+/* How likely it is that others reach this host there: 0 is best. */
+static int likelihood(const struct ifaddrs *at)
+{
+    static const char *const kinds[] = {"device", "bridge"};
+    bool is_kind[2];
+    char path[64];
+
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof(path), "/sys/class/net/%.15s/%s", at->ifa_name, kinds[i]);
+        is_kind[i] = !access(path, F_OK);
+    }
+    if (at->ifa_flags & IFF_LOOPBACK)
+        return 0;
+    if (!(at->ifa_flags & IFF_RUNNING))
+        return 4;
+    return is_kind[0] ? 1 : is_kind[1] ? 3 : 2;
+}
+
+/* Put it behind those that are as likely. */
+static void insert(struct ranked *ranked, const struct stepaf_tcp_address *address, int rank,
+                   unsigned *n_p)
+{
+    struct stepaf_tcp_addresses *list = &ranked->addresses;
+    unsigned at = list->n;
+
+    ++*n_p;
+    while (at > 0 && ranked->ranks[at - 1] > rank)
+        at--;
+    if (at == STEPAF_TCP_ADDRESSES)
+        return;
+    list->n += list->n < STEPAF_TCP_ADDRESSES;
+    for (unsigned i = list->n - 1; i > at; i--) {
+        list->list[i] = list->list[i - 1];
+        ranked->ranks[i] = ranked->ranks[i - 1];
+    }
+    list->list[at] = *address;
+    ranked->ranks[at] = rank;
+}
+
 static stepaf_status_t refuse(const char *net_if, const char *what)
 {
     return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_COMMIT, "STEPAF_NET_IF: \"%.64s\" %s",
@@ -70,64 +121,91 @@ static stepaf_status_t refuse(const char *net_if, const char *what)
 
 stepaf_status_t stepaf_tcp_addresses_own(const char *net_if, struct stepaf_tcp_addresses *own_p)
 {
-    struct stepaf_tcp_addresses own = {.n = 0};
+    struct ranked own = {.addresses.n = 0};
     struct stepaf_tcp_address address;
     struct stepaf_env_subnet subnet;
     bool by_subnet = stepaf_env_subnet(net_if, &subnet), known = !net_if[0] || by_subnet;
     struct ifaddrs *all;
+    unsigned n = 0;
 
     if (strchr(net_if, '/') && !by_subnet)
         return refuse(net_if, "is no subnet such as 10.1.0.0/16 or fd00::/64");
     if (getifaddrs(&all))
         return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT,
                                 "tcp: no list of interfaces: %s", strerror(errno));
-    for (const struct ifaddrs *at = all; at && own.n < STEPAF_TCP_ADDRESSES; at = at->ifa_next) {
+    for (const struct ifaddrs *at = all; at; at = at->ifa_next) {
         known = known || !strcmp(net_if, at->ifa_name);
         if (!take(at, &address))
             continue;
         if (by_subnet ? address.family == subnet.family &&
                             same_bits(address.bytes, subnet.bytes, subnet.prefix)
                       : !net_if[0] || !strcmp(net_if, address.name))
-            own.list[own.n++] = address;
+            insert(&own, &address, likelihood(at), &n);
     }
     freeifaddrs(all);
     if (!known)
         return refuse(net_if, "is no interface of this host");
-    if (!own.n && net_if[0])
+    if (!n && net_if[0])
         return refuse(net_if, by_subnet ? "holds no address of this host that is up"
                                         : "is down or has no address");
-    *own_p = own;
+    if (n > own.addresses.n)
+        stepaf_log_warn(
+            "tcp: this host has %u addresses, of which peers are told %u; STEPAF_NET_IF "
+            "chooses",
+            n, own.addresses.n);
+    *own_p = own.addresses;
     return STEPAF_OK;
 }
 
-/* How late to try an address. */
-static int rank_of(const struct stepaf_tcp_addresses *own, bool same_node,
+uint64_t stepaf_tcp_network_id(void)
+{
+    char boot[64], name[64];
+    int bytes = stepaf_sys_read(boot, sizeof(boot), "", "/proc/sys/kernel/random/boot_id");
+    ssize_t linked = readlink("/proc/self/ns/net", name, sizeof(name));
+
+    if (bytes <= 0 || linked <= 0)
+        return 0;
+    uint64_t id =
+        stepaf_hash(stepaf_hash(STEPAF_HASH_START, boot, (size_t)bytes), name, (size_t)linked);
+    return id ? id : 1;
+}
+
+enum stepaf_tcp_network stepaf_tcp_network_of(uint64_t own_id, uint64_t their_id, bool same_node)
+{
+    if (own_id && their_id)
+        return own_id == their_id ? STEPAF_TCP_SAME_NETWORK : STEPAF_TCP_OTHER_NETWORK;
+    return same_node ? STEPAF_TCP_SAME_NETWORK : STEPAF_TCP_UNKNOWN_NETWORK;
+}
+
+/* How late to try an address; RANKS: never. */
+static int rank_of(const struct stepaf_tcp_addresses *own, enum stepaf_tcp_network network,
                    const struct stepaf_tcp_address *address)
 {
     int rank = 2;
 
     if (address->loopback)
-        return same_node ? 0 : 4;
+        return network == STEPAF_TCP_SAME_NETWORK ? 0 : RANKS;
     for (unsigned i = 0; i < own->n; i++) {
         const struct stepaf_tcp_address *mine = &own->list[i];
         if (mine->family != address->family)
             continue;
         if (!memcmp(mine->bytes, address->bytes, address_bytes(mine->family)))
-            return 3;
+            return network == STEPAF_TCP_OTHER_NETWORK ? RANKS : 3;
         if (!mine->loopback && mine->prefix && same_bits(mine->bytes, address->bytes, mine->prefix))
             rank = 1;
     }
     return rank;
 }
 
-void stepaf_tcp_addresses_order(const struct stepaf_tcp_addresses *own, bool same_node,
+void stepaf_tcp_addresses_order(const struct stepaf_tcp_addresses *own,
+                                enum stepaf_tcp_network network,
                                 struct stepaf_tcp_addresses *theirs)
 {
     struct stepaf_tcp_addresses ordered = {.n = 0};
 
-    for (int rank = 0; rank <= 4; rank++)
+    for (int rank = 0; rank < RANKS; rank++)
         for (unsigned i = 0; i < theirs->n; i++)
-            if (rank_of(own, same_node, &theirs->list[i]) == rank)
+            if (rank_of(own, network, &theirs->list[i]) == rank)
                 ordered.list[ordered.n++] = theirs->list[i];
     *theirs = ordered;
 }

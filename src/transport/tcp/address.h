@@ -11,7 +11,7 @@
 
 #include "base/pack.h"
 
-enum { STEPAF_TCP_ADDRESSES = 16, STEPAF_TCP_IF_NAME = 16, STEPAF_TCP_ADDRESS_TEXT = 64 };
+enum { STEPAF_TCP_ADDRESSES = 64, STEPAF_TCP_IF_NAME = 16, STEPAF_TCP_ADDRESS_TEXT = 64 };
 
 /* An address of an interface, or a peer's. */
 struct stepaf_tcp_address {
@@ -29,15 +29,30 @@ struct stepaf_tcp_addresses {
 
 /* List this host's addresses that @a net_if admits: the name of an interface, a subnet such as
  * 10.1.0.0/16 or fd00::/64, or "" for all. Interfaces that are down and link-local addresses are
- * left out, aliases and bonds are interfaces like others. STEPAF_ERR_SETTING if @a net_if is no
- * subnet and names no interface, or admits no address; STEPAF_ERR_TRANSPORT if the system gives no
+ * left out, aliases and bonds are interfaces like others. The likely ones come first: loopback, which
+ * only ranks of the same network try, network cards, others that have a carrier, bridges, which are often
+ * numbered alike on all hosts, and what has no carrier. Of more than STEPAF_TCP_ADDRESSES the last are
+ * left out with a warning. STEPAF_ERR_SETTING if @a net_if is no subnet and names no interface, or
+ * admits no address; STEPAF_ERR_TRANSPORT if the system gives no
  * list. */
 stepaf_status_t stepaf_tcp_addresses_own(const char *net_if, struct stepaf_tcp_addresses *own_p);
 
-/* Keep those of @a theirs that a connection can be tried to, best first: on the same node
- * loopback; else subnets that this host is in, then others, then addresses that are this host's
- * own too, such as those of bridges with the same number everywhere. */
-void stepaf_tcp_addresses_order(const struct stepaf_tcp_addresses *own, bool same_node,
+/* Whether a peer's process sees the interfaces that this one sees. */
+enum stepaf_tcp_network {
+    STEPAF_TCP_OTHER_NETWORK,  /* so whatever it calls by a number of mine is something else */
+    STEPAF_TCP_SAME_NETWORK,   /* under the same kernel, in the same network namespace */
+    STEPAF_TCP_UNKNOWN_NETWORK /* one of the two cannot tell */
+};
+
+/* Which network namespace of which kernel this process is in; 0: the system does not tell. */
+uint64_t stepaf_tcp_network_id(void);
+enum stepaf_tcp_network stepaf_tcp_network_of(uint64_t own_id, uint64_t their_id, bool same_node);
+
+/* Keep those of @a theirs that a connection can be tried to, best first: in the same network loopback;
+ * subnets that this host is in, then others, then, where the network is not known to be another,
+ * addresses that are this host's own too. What is left out would lead to this host itself. */
+void stepaf_tcp_addresses_order(const struct stepaf_tcp_addresses *own,
+                                enum stepaf_tcp_network network,
                                 struct stepaf_tcp_addresses *theirs);
 
 void stepaf_tcp_addresses_pack(const struct stepaf_tcp_addresses *addresses,

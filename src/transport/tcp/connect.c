@@ -12,7 +12,11 @@
 #include "base/time.h"
 #include "transport/tcp/tcp.h"
 
-enum { GREETING_TIMES = 9 /* as long again for an address where somebody listens */ };
+enum {
+    GREETING_TIMES = 9, /* as long again for an address where somebody listens */
+    AGAIN_US = 10000, /* until a listener that has closed is tried again, twice as long each time */
+    AGAIN_TIMES = 6   /* but no longer than that */
+};
 
 void stepaf_tcp_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack)
 {
@@ -21,6 +25,7 @@ void stepaf_tcp_pack_address(struct stepaf_transport *transport, struct stepaf_p
     bool listens = !transport->up->initiates;
 
     stepaf_pack_bytes(pack, tcp->secret, sizeof(tcp->secret));
+    stepaf_pack_u64(pack, tcp->network_id);
     stepaf_pack_u32(pack, tcp->port);
     stepaf_tcp_addresses_pack(listens ? &tcp->own : &none, pack);
 }
@@ -95,7 +100,7 @@ static bool dial(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
     struct stepaf_tcp *tcp = stepaf_tcp_of(link);
-    const struct stepaf_tcp_address *address = &link->theirs->list[link->trying];
+    const struct stepaf_tcp_address *address = &link->theirs->addresses.list[link->trying];
     struct epoll_event event = {.events = EPOLLOUT, .data.ptr = connection};
     struct sockaddr_storage storage;
 
@@ -120,9 +125,24 @@ static void note_trouble(struct stepaf_tcp_link *link, const char *what)
 {
     char text[STEPAF_TCP_ADDRESS_TEXT];
 
-    stepaf_tcp_address_text(&link->theirs->list[link->trying], link->port, text);
+    stepaf_tcp_address_text(&link->theirs->addresses.list[link->trying], link->port, text);
     snprintf(link->trouble, sizeof(link->trouble), "%s: %.60s", text, what);
+    if (link->trying == 0)
+        memcpy(link->theirs->trouble, link->trouble, sizeof(link->theirs->trouble));
     stepaf_log_info("tcp: %s", link->trouble);
+}
+
+/* No address is left. The likeliest says most of why; the last is named where it is another. */
+static void give_up(struct stepaf_tcp_link *link)
+{
+    char reason[STEPAF_REASON_MAX];
+
+    if (link->theirs->addresses.n == 1)
+        snprintf(reason, sizeof(reason), "%s", link->trouble);
+    else
+        snprintf(reason, sizeof(reason), "%.75s; %u more were tried, the last %.75s",
+                 link->theirs->trouble, link->theirs->addresses.n - 1, link->trouble);
+    stepaf_tcp_lost(link, reason);
 }
 
 /* Try the addresses from the one that is due on. */
@@ -130,10 +150,11 @@ static void dial_all(struct stepaf_tcp_link *link)
 {
     struct stepaf_tcp *tcp = stepaf_tcp_of(link);
 
-    for (; link->trying < link->theirs->n; link->trying++) {
+    for (; link->trying < link->theirs->addresses.n; link->trying++) {
         unsigned i = 0;
         link->try_until =
             stepaf_ticks() + (uint64_t)tcp->base.up->env->tcp_connect_us * tcp->ticks_per_us;
+        link->shown_out = 0;
         while (i < tcp->n_connections && dial(&link->connections[i]))
             i++;
         if (i == tcp->n_connections)
@@ -142,7 +163,7 @@ static void dial_all(struct stepaf_tcp_link *link)
         for (i = 0; i < tcp->n_connections; i++)
             stepaf_tcp_connection_close(&link->connections[i]);
     }
-    stepaf_tcp_lost(link, link->trouble[0] ? link->trouble : "it has no address");
+    give_up(link);
 }
 
 /* The address is no good: on to the next. */
@@ -168,77 +189,94 @@ void stepaf_tcp_connection_failed(struct stepaf_tcp_connection *connection, cons
     stepaf_tcp_connection_close(connection);
 }
 
-/* The kernel has made the connection: say who I am. */
+/* Somebody is there, and perhaps is the peer, still on its way into the commit: it gets more time,
+ * and, as the last hope, all the time that the commit has. Who closes gets more as the last hope only. */
+static bool is_patient(const struct stepaf_tcp_link *link, uint64_t now)
+{
+    const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
+    uint64_t more = (uint64_t)tcp->base.up->env->tcp_connect_us * GREETING_TIMES;
+    bool is_last = link->trying + 1 == link->theirs->addresses.n;
+
+    for (unsigned i = 0; i < tcp->n_connections; i++)
+        if (link->connections[i].state == STEPAF_TCP_CONNECTING)
+            return false;
+    return (is_last && !link->shown_out) ||
+           ((is_last || !link->shown_out) &&
+            (int64_t)(now - link->try_until - more * tcp->ticks_per_us) < 0);
+}
+
+/* The listener had no time for this connection, as when it is besieged, or it is another program: it
+ * is tried again, later from time to time, as long as the address has time. */
+static void shown_out(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp_link *link = connection->link;
+    uint64_t ticks_per_us = stepaf_tcp_of(link)->ticks_per_us, now = stepaf_ticks();
+    uint64_t pause_us = (uint64_t)AGAIN_US << link->shown_out;
+
+    if ((int64_t)(now - link->try_until) >= 0 && !is_patient(link, now)) {
+        try_next(link, stepaf_tcp_shown_out);
+        return;
+    }
+    stepaf_tcp_connection_close(connection);
+    link->shown_out += link->shown_out < AGAIN_TIMES;
+    link->redial_at = now + pause_us * ticks_per_us;
+}
+
+/* The kernel has made the connection, or has not. */
 static void greet(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
-    struct stepaf_tcp_hello hello = {
-        .magic = stepaf_tcp_hello_magic, .slot = link->slot, .connection = connection->index};
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
     socklen_t length = sizeof(int);
     int error = 0;
 
     if (getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &length))
         error = errno;
-    memcpy(hello.secret, link->secret, sizeof(hello.secret));
-    if (!error &&
-        send(connection->fd, &hello, sizeof(hello), MSG_NOSIGNAL) != (ssize_t)sizeof(hello)) {
+    if (!error && !stepaf_tcp_greet(connection)) {
         if (errno == EAGAIN) /* old news: of an address that was tried before */
             return;
         error = errno;
     }
     if (!error && epoll_ctl(stepaf_tcp_of(link)->epoll_fd, EPOLL_CTL_MOD, connection->fd, &event))
         error = errno;
-    if (error)
+    if (error == ECONNRESET || error == EPIPE)
+        shown_out(connection);
+    else if (error)
         try_next(link, strerror(error));
     else
         connection->state = STEPAF_TCP_GREETING;
 }
 
-/* Only a listener that knows my secret is the peer. */
-static void take_welcome(struct stepaf_tcp_connection *connection)
-{
-    struct stepaf_tcp_link *link = connection->link;
-    const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
-    struct stepaf_tcp_welcome welcome;
-    ssize_t got = recv(connection->fd, &welcome, sizeof(welcome), MSG_PEEK);
-
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (got <= 0) {
-        try_next(link, got ? strerror(errno) : "it refused the connection's secret");
-        return;
-    }
-    if (got < (ssize_t)sizeof(welcome))
-        return; /* the rest follows, or the deadline passes */
-    got = recv(connection->fd, &welcome, sizeof(welcome), 0);
-    if (got != (ssize_t)sizeof(welcome) || welcome.magic != stepaf_tcp_welcome_magic ||
-        memcmp(welcome.secret, tcp->secret, sizeof(welcome.secret)))
-        try_next(link, "another program answers there");
-    else
-        stepaf_tcp_connection_up(connection);
-}
-
 void stepaf_tcp_connection_advance(struct stepaf_tcp_connection *connection)
 {
-    if (connection->state == STEPAF_TCP_CONNECTING)
+    const char *trouble = NULL;
+
+    if (!stepaf_tcp_of(connection->link)->base.up->initiates)
+        stepaf_tcp_take_answer(connection);
+    else if (connection->state == STEPAF_TCP_CONNECTING)
         greet(connection);
+    else if (connection->state == STEPAF_TCP_GREETING)
+        trouble = stepaf_tcp_take_challenge(connection);
     else
-        take_welcome(connection);
+        trouble = stepaf_tcp_take_welcome(connection);
+    if (trouble == stepaf_tcp_shown_out)
+        shown_out(connection);
+    else if (trouble)
+        try_next(connection->link, trouble);
 }
 
-/* Somebody is there, and perhaps is the peer, still on its way into the commit: it gets more time,
- * and, as the last hope, all the time that the commit has. */
-static bool is_patient(const struct stepaf_tcp_link *link, uint64_t now)
+/* Connections that their listener has closed without an answer. */
+static void redial(struct stepaf_tcp_link *link, uint64_t now)
 {
-    const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
-    uint64_t more = (uint64_t)tcp->base.up->env->tcp_connect_us * GREETING_TIMES;
+    struct stepaf_tcp *tcp = stepaf_tcp_of(link);
 
+    if (!link->shown_out || (int64_t)(now - link->redial_at) < 0)
+        return;
     for (unsigned i = 0; i < tcp->n_connections; i++)
-        if (link->connections[i].state == STEPAF_TCP_CONNECTING)
-            return false;
-    return link->trying + 1 == link->theirs->n ||
-           (int64_t)(now - link->try_until - more * tcp->ticks_per_us) < 0;
+        if (link->connections[i].fd < 0 && !dial(&link->connections[i])) {
+            try_next(link, strerror(errno));
+            return;
+        }
 }
 
 void stepaf_tcp_tries_check(struct stepaf_tcp *tcp, uint64_t now)
@@ -248,20 +286,24 @@ void stepaf_tcp_tries_check(struct stepaf_tcp *tcp, uint64_t now)
         if (link && link->opening && link->theirs && (int64_t)(now - link->try_until) >= 0 &&
             !is_patient(link, now))
             try_next(link, "no answer in time");
+        if (link && link->opening && link->theirs)
+            redial(link, now);
     }
 }
 
 /* What a peer announces; false if it is malformed. */
 static bool unpack_announced(struct stepaf_unpack *unpack, struct stepaf_tcp_link *link,
-                             struct stepaf_tcp_addresses *addresses_p)
+                             uint64_t *network_id_p, struct stepaf_tcp_addresses *addresses_p)
 {
     const void *secret = stepaf_unpack_bytes(unpack, sizeof(link->secret));
+    uint64_t network_id = stepaf_unpack_u64(unpack);
     uint32_t port = stepaf_unpack_u32(unpack);
 
     if (!secret || port > UINT16_MAX || !stepaf_tcp_addresses_unpack(unpack, addresses_p))
         return false;
     memcpy(link->secret, secret, sizeof(link->secret));
     link->port = (uint16_t)port;
+    *network_id_p = network_id;
     return true;
 }
 
@@ -294,7 +336,7 @@ stepaf_status_t stepaf_tcp_connect(struct stepaf_transport *transport,
 {
     struct stepaf_tcp *tcp = (struct stepaf_tcp *)transport;
     bool initiates = transport->up->initiates;
-    struct stepaf_tcp_addresses *theirs = calloc(1, sizeof(*theirs));
+    struct stepaf_tcp_tries *theirs = calloc(1, sizeof(*theirs));
     struct stepaf_tcp_link *link = link_make(tcp, facts);
 
     *link_p = NULL;
@@ -303,11 +345,18 @@ stepaf_status_t stepaf_tcp_connect(struct stepaf_transport *transport,
         free(theirs);
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
-    bool good = unpack_announced(unpack, link, theirs);
-    stepaf_tcp_addresses_order(&tcp->own, facts->node_id == transport->up->topo->node_id, theirs);
-    if (!good || (initiates && !theirs->n)) {
-        snprintf(reason, STEPAF_REASON_MAX,
-                 good ? "it has no address" : "its announcement is malformed");
+    uint64_t network_id = 0;
+    bool good = unpack_announced(unpack, link, &network_id, &theirs->addresses);
+    bool has_some = theirs->addresses.n > 0;
+    bool same_node = facts->node_id == transport->up->topo->node_id;
+    stepaf_tcp_addresses_order(&tcp->own,
+                               stepaf_tcp_network_of(tcp->network_id, network_id, same_node),
+                               &theirs->addresses);
+    if (!good || (initiates && !theirs->addresses.n)) {
+        snprintf(reason, STEPAF_REASON_MAX, "%s",
+                 !good      ? "its announcement is malformed"
+                 : has_some ? "all its addresses are numbers that this host has itself"
+                            : "it has no address");
         free(link);
         free(theirs);
         return STEPAF_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The listening side. Whoever connects is a stranger until a whole hello with the right secret has
- * come; strangers are few, have little time, and change nothing. */
+/* The listening side. Whoever connects is a stranger until a whole hello has come that only a peer can
+ * have made; strangers are few, have little time, and change nothing. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -44,7 +44,7 @@ static int bind_to_one(struct stepaf_tcp *tcp, uint16_t first, uint16_t last, bo
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
         if (address.ss_family == AF_INET6)
             (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
-        if (!bind(fd, (struct sockaddr *)&address, length) && !listen(fd, (int)tcp->n_strangers)) {
+        if (!bind(fd, (struct sockaddr *)&address, length) && !listen(fd, SOMAXCONN)) {
             tcp->listener.fd = fd;
             return 0;
         }
@@ -141,51 +141,6 @@ void stepaf_tcp_forget_strangers(struct stepaf_tcp *tcp, uint64_t now)
             dismiss(&tcp->strangers[i]);
 }
 
-/* Compare without telling by the time it takes how much of it was right. */
-static bool same_secret(const uint64_t *one, const uint64_t *other)
-{
-    uint64_t difference = 0;
-
-    for (int i = 0; i < STEPAF_TCP_SECRET_WORDS; i++)
-        difference |= one[i] ^ other[i];
-    return !difference;
-}
-
-/* The connection that the stranger says it is; NULL if it is not. */
-static struct stepaf_tcp_connection *recognize(struct stepaf_tcp *tcp,
-                                               const struct stepaf_tcp_hello *hello)
-{
-    struct stepaf_tcp_link *link;
-
-    if (hello->magic != stepaf_tcp_hello_magic || !same_secret(hello->secret, tcp->secret) ||
-        hello->slot >= tcp->n_peers || hello->connection >= tcp->n_connections)
-        return NULL;
-    link = tcp->links[hello->slot];
-    if (!link || link->base.dead || link->connections[hello->connection].fd >= 0)
-        return NULL;
-    return &link->connections[hello->connection];
-}
-
-static bool adopt(struct stepaf_tcp *tcp, struct stepaf_tcp_stranger *stranger)
-{
-    struct stepaf_tcp_connection *connection = recognize(tcp, &stranger->hello);
-    struct stepaf_tcp_welcome welcome = {.magic = stepaf_tcp_welcome_magic};
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
-
-    if (!connection) {
-        stepaf_log_info("tcp: a connection without the right secret was refused");
-        return false;
-    }
-    memcpy(welcome.secret, connection->link->secret, sizeof(welcome.secret));
-    if (send(stranger->fd, &welcome, sizeof(welcome), MSG_NOSIGNAL) != (ssize_t)sizeof(welcome) ||
-        epoll_ctl(tcp->epoll_fd, EPOLL_CTL_MOD, stranger->fd, &event))
-        return false;
-    connection->fd = stranger->fd;
-    stranger->fd = -1;
-    stepaf_tcp_connection_up(connection);
-    return true;
-}
-
 void stepaf_tcp_listen_to(struct stepaf_tcp *tcp, struct stepaf_tcp_stranger *stranger)
 {
     ssize_t got;
@@ -199,8 +154,10 @@ void stepaf_tcp_listen_to(struct stepaf_tcp *tcp, struct stepaf_tcp_stranger *st
     stranger->got += got > 0 ? (uint32_t)got : 0;
     if (got > 0 && stranger->got < sizeof(stranger->hello))
         return;
-    if (got <= 0 || !adopt(tcp, stranger))
+    if (got <= 0 || !stepaf_tcp_admit(tcp, &stranger->hello, stranger->fd))
         dismiss(stranger);
+    else
+        stranger->fd = -1;
 }
 
 /* No file to accept with: peers wait in the kernel's queue, perhaps until the commit's deadline. */
@@ -214,6 +171,21 @@ static void cannot_accept(struct stepaf_tcp *tcp, int error)
     stepaf_log_warn("tcp: cannot accept connections: %s", strerror(error));
 }
 
+/* A free place; if all are taken, who has waited longest goes. That may be a peer whose hello is still
+ * on its way: it comes again. */
+static struct stepaf_tcp_stranger *place_for_stranger(struct stepaf_tcp *tcp)
+{
+    unsigned first = tcp->at_stranger, at = first;
+
+    do {
+        if (tcp->strangers[at].fd < 0)
+            return &tcp->strangers[at];
+        at = (at + 1) % tcp->n_strangers;
+    } while (at != first);
+    tcp->at_stranger = (first + 1) % tcp->n_strangers;
+    return &tcp->strangers[first];
+}
+
 unsigned stepaf_tcp_accept(struct stepaf_tcp *tcp)
 {
     unsigned n = 0;
@@ -225,9 +197,7 @@ unsigned stepaf_tcp_accept(struct stepaf_tcp *tcp)
             cannot_accept(tcp, errno);
             break;
         }
-        /* Round and round: if all places are taken, who has waited longest goes. */
-        struct stepaf_tcp_stranger *stranger = &tcp->strangers[tcp->at_stranger];
-        tcp->at_stranger = (tcp->at_stranger + 1) % tcp->n_strangers;
+        struct stepaf_tcp_stranger *stranger = place_for_stranger(tcp);
         dismiss(stranger);
         *stranger = (struct stepaf_tcp_stranger){
             .watched = STEPAF_TCP_STRANGER,

@@ -91,6 +91,7 @@ static stepaf_status_t tcp_open(struct stepaf_upcalls *up, unsigned n_peers,
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     tcp->base = (struct stepaf_transport){.ops = &stepaf_tcp_ops, .up = up};
     tcp->epoll_fd = -1;
+    tcp->network_id = stepaf_tcp_network_id();
     tcp->listener.watched = STEPAF_TCP_LISTENER;
     tcp->listener.fd = -1;
     tcp->n_connections = (unsigned)up->env->tcp_connections;
@@ -107,7 +108,7 @@ static stepaf_status_t tcp_open(struct stepaf_upcalls *up, unsigned n_peers,
         goto err_tcp;
     stepaf_fork_begin();
     tcp->epoll_fd = stepaf_fork_end(epoll_create1(EPOLL_CLOEXEC));
-    if (tcp->epoll_fd < 0 ||
+    if (tcp->epoll_fd < 0 || !stepaf_tcp_proof_ready() ||
         getrandom(tcp->secret, sizeof(tcp->secret), 0) != (ssize_t)sizeof(tcp->secret)) {
         status = stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "tcp: cannot open: %s",
                                   strerror(errno));

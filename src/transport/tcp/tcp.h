@@ -33,7 +33,8 @@ enum stepaf_tcp_watched { STEPAF_TCP_LISTENER, STEPAF_TCP_STRANGER, STEPAF_TCP_C
 enum stepaf_tcp_state {
     STEPAF_TCP_CLOSED,     /* not yet, or no more */
     STEPAF_TCP_CONNECTING, /* the kernel is at it */
-    STEPAF_TCP_GREETING,   /* hello is sent, welcome to come */
+    STEPAF_TCP_GREETING, /* hello is sent, challenge to come; or that is sent, and answer to come */
+    STEPAF_TCP_ANSWERED, /* answer is sent, welcome to come */
     STEPAF_TCP_UP
 };
 
@@ -81,7 +82,13 @@ struct stepaf_tcp_connection {
     uint32_t zerocopy_freed; /* of those, from the first on, the kernel is done with */
     uint64_t zerocopy_ahead; /* bit i: and with number zerocopy_freed + i */
     struct stepaf_msg msg;
-    struct stepaf_tcp_descriptor descriptors[STEPAF_MAX_TENSORS];
+    union {
+        struct stepaf_tcp_descriptor descriptors[STEPAF_MAX_TENSORS];
+        struct { /* of the greeting, until it is up */
+            uint64_t opener[STEPAF_TCP_NONCE_WORDS];
+            uint64_t listener[STEPAF_TCP_NONCE_WORDS];
+        };
+    };
     uint8_t held[STEPAF_MAX_TENSORS * sizeof(struct stepaf_tcp_descriptor)]; /* of a cut-off head */
 };
 
@@ -89,6 +96,12 @@ struct stepaf_tcp_connection {
 struct stepaf_tcp_held_post {
     struct stepaf_post *post;                  /* NULL: forgotten */
     uint32_t upto[STEPAF_TCP_CONNECTIONS_MAX]; /* sends of each connection */
+};
+
+/* A peer's addresses, and what came of the first. */
+struct stepaf_tcp_tries {
+    struct stepaf_tcp_addresses addresses;
+    char trouble[STEPAF_TCP_ADDRESS_TEXT + 64];
 };
 
 struct stepaf_tcp_link {
@@ -112,9 +125,11 @@ struct stepaf_tcp_link {
     uint64_t secret[STEPAF_TCP_SECRET_WORDS];      /* the peer's */
     uint32_t slot;                                 /* mine among the peer's peers */
     /* opening, where this side connects */
-    struct stepaf_tcp_addresses *theirs; /* to try; NULL once up */
-    unsigned trying;                     /* index in it */
+    struct stepaf_tcp_tries *theirs; /* NULL once up */
+    unsigned trying;                 /* index in it */
     uint16_t port;
+    uint8_t shown_out;                          /* times, at this address */
+    uint64_t redial_at;                         /* what is closed, ticks */
     uint64_t try_until;                         /* ticks */
     char trouble[STEPAF_TCP_ADDRESS_TEXT + 64]; /* with the last one tried; or why it is broken */
     uint64_t unanswered; /* since when what is sent may be, ticks; 0: it is not */
@@ -148,6 +163,7 @@ struct stepaf_tcp {
     struct stepaf_tcp_link **links; /* by peer; NULL: none */
     uint64_t secret[STEPAF_TCP_SECRET_WORDS];
     struct stepaf_tcp_addresses own;
+    uint64_t network_id;
     struct {
         uint8_t watched;
         int fd; /* -1: none */
@@ -171,6 +187,19 @@ unsigned stepaf_tcp_accept(struct stepaf_tcp *tcp);
 void stepaf_tcp_listen_to(struct stepaf_tcp *tcp, struct stepaf_tcp_stranger *stranger);
 /* Let go of those that take too long. */
 void stepaf_tcp_forget_strangers(struct stepaf_tcp *tcp, uint64_t now);
+
+/* greet.c */
+/* Begin a connection that the kernel has made. False, and errno. */
+bool stepaf_tcp_greet(struct stepaf_tcp_connection *connection);
+/* Go on with it; NULL, or why it is not the peer. */
+const char *stepaf_tcp_take_challenge(struct stepaf_tcp_connection *connection);
+const char *stepaf_tcp_take_welcome(struct stepaf_tcp_connection *connection);
+/* The listener has closed, as where it is besieged and has no place: it may have one later. */
+extern const char stepaf_tcp_shown_out[];
+/* The listener's side: take @a fd for the connection that it says it is. False: it is none, and is
+ * still the caller's. */
+bool stepaf_tcp_admit(struct stepaf_tcp *tcp, const struct stepaf_tcp_hello *hello, int fd);
+void stepaf_tcp_take_answer(struct stepaf_tcp_connection *connection);
 
 /* connect.c */
 void stepaf_tcp_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack);

@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What goes over a connection; all numbers little-endian.
  *
- * First a greeting: the side that opens the connection sends a hello with the secret that the other
- * announced through the bootstrap, and gets a welcome with its own secret back. Then frames:
+ * First a greeting, in which both sides prove that they know the secrets that both have announced
+ * through the bootstrap, and say neither (proof.h):
+ *
+ *   hello      of the side that opens: which connection it is, and a number that it has drawn
+ *   challenge  of the other: and its number
+ *   answer     that proves the opener, over both numbers
+ *   welcome    the connection is up on the listener's side
+ *
+ * A hello could be the copy of an earlier one, so it changes nothing but that the challenge is sent.
+ * Then frames:
  *
  *   FRAME  head, n_xfer descriptors, the payloads in their order, the message
  *   PART   head, one descriptor, its payload: a piece of a FRAME's tensor, on another connection
@@ -15,21 +23,33 @@
 
 #include <stdint.h>
 
-enum { STEPAF_TCP_SECRET_WORDS = 2, STEPAF_TCP_FRAME = 0xf1, STEPAF_TCP_PART = 0xf2 };
+#include "transport/tcp/proof.h"
 
-static const uint64_t stepaf_tcp_hello_magic = 0x3148504643544453ull;
-static const uint64_t stepaf_tcp_welcome_magic = 0x3157504643544453ull;
+enum { STEPAF_TCP_FRAME = 0xf1, STEPAF_TCP_PART = 0xf2 };
+
+static const uint64_t stepaf_tcp_hello_magic = 0x3248504643544453ull;
+static const uint64_t stepaf_tcp_challenge_magic = 0x3243504643544453ull;
+static const uint64_t stepaf_tcp_answer_magic = 0x3241504643544453ull;
+static const uint64_t stepaf_tcp_welcome_magic = 0x3257504643544453ull;
 
 struct stepaf_tcp_hello {
     uint64_t magic;
-    uint64_t secret[STEPAF_TCP_SECRET_WORDS]; /* the listener's */
-    uint32_t slot;                            /* index of the sender among the listener's peers */
-    uint32_t connection;                      /* of that peer, from 0 */
+    uint32_t slot;       /* index of the sender among the listener's peers */
+    uint32_t connection; /* of that peer, from 0 */
+    uint64_t nonce[STEPAF_TCP_NONCE_WORDS];
+    uint8_t proof[STEPAF_TCP_PROOF_BYTES];
 };
 
-struct stepaf_tcp_welcome {
+struct stepaf_tcp_challenge {
     uint64_t magic;
-    uint64_t secret[STEPAF_TCP_SECRET_WORDS]; /* of the side that opened the connection */
+    uint64_t nonce[STEPAF_TCP_NONCE_WORDS];
+    uint8_t proof[STEPAF_TCP_PROOF_BYTES];
+};
+
+/* And the welcome. */
+struct stepaf_tcp_answer {
+    uint64_t magic;
+    uint8_t proof[STEPAF_TCP_PROOF_BYTES];
 };
 
 struct stepaf_tcp_head {
@@ -53,8 +73,8 @@ struct stepaf_tcp_tail {
     uint32_t n_words;
 };
 
-_Static_assert(sizeof(struct stepaf_tcp_hello) == 32 && sizeof(struct stepaf_tcp_welcome) == 24 &&
-                   sizeof(struct stepaf_tcp_head) == 8 &&
+_Static_assert(sizeof(struct stepaf_tcp_hello) == 64 && sizeof(struct stepaf_tcp_challenge) == 56 &&
+                   sizeof(struct stepaf_tcp_answer) == 40 && sizeof(struct stepaf_tcp_head) == 8 &&
                    sizeof(struct stepaf_tcp_descriptor) == 16 &&
                    sizeof(struct stepaf_tcp_tail) == 16,
                "no holes on the wire");

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The greeting, on both sides: hello, challenge, answer, welcome (wire.h). Nobody is anybody before a
+ * proof over numbers of this connection has come. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include "base/log.h"
+#include "transport/tcp/tcp.h"
+
+_Static_assert(sizeof(struct stepaf_tcp_challenge) <=
+                   STEPAF_MAX_TENSORS * sizeof(struct stepaf_tcp_descriptor),
+               "greetings that come in pieces are held where heads are");
+
+const char stepaf_tcp_shown_out[] = "it has closed the connection without an answer";
+
+static struct stepaf_tcp_claim claim_of(const struct stepaf_tcp_connection *connection,
+                                        uint64_t kind)
+{
+    bool initiates = stepaf_tcp_of(connection->link)->base.up->initiates;
+    struct stepaf_tcp_claim claim = {.kind = kind,
+                                     .slot = initiates ? connection->link->slot
+                                                       : connection->link->base.peer,
+                                     .connection = connection->index};
+
+    memcpy(claim.opener, connection->opener, sizeof(claim.opener));
+    if (kind != stepaf_tcp_hello_magic)
+        memcpy(claim.listener, connection->listener, sizeof(claim.listener));
+    return claim;
+}
+
+/* The secrets of the side that opens and of the one that listens. */
+static void secrets_of(const struct stepaf_tcp_link *link, const uint64_t **opener_p,
+                       const uint64_t **listener_p)
+{
+    const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
+    bool initiates = tcp->base.up->initiates;
+
+    *opener_p = initiates ? tcp->secret : link->secret;
+    *listener_p = initiates ? link->secret : tcp->secret;
+}
+
+static void prove(const struct stepaf_tcp_connection *connection, uint64_t kind, uint8_t *proof_p)
+{
+    struct stepaf_tcp_claim claim = claim_of(connection, kind);
+    const uint64_t *opener, *listener;
+
+    secrets_of(connection->link, &opener, &listener);
+    stepaf_tcp_proof_make(opener, listener, &claim, proof_p);
+}
+
+static bool is_proven(const struct stepaf_tcp_connection *connection, uint64_t kind,
+                      const uint8_t *proof)
+{
+    struct stepaf_tcp_claim claim = claim_of(connection, kind);
+    const uint64_t *opener, *listener;
+
+    secrets_of(connection->link, &opener, &listener);
+    return stepaf_tcp_proof_is_right(opener, listener, &claim, proof);
+}
+
+static bool draw(uint64_t *nonce_p)
+{
+    size_t bytes = STEPAF_TCP_NONCE_WORDS * sizeof(*nonce_p);
+
+    return getrandom(nonce_p, bytes, 0) == (ssize_t)bytes;
+}
+
+/* Greetings are short, and the first that goes over a connection: the socket takes one as a whole. */
+static bool say(int fd, const void *message, size_t bytes)
+{
+    ssize_t sent = send(fd, message, bytes, MSG_NOSIGNAL);
+
+    if (sent >= 0 && sent < (ssize_t)bytes)
+        errno = EPROTO;
+    return sent == (ssize_t)bytes;
+}
+
+/* Take a message, in as many pieces as it comes in: 1. 0: there is more to come, or a deadline passes.
+ * -1: it will not come, and errno, 0 if the other side has closed. */
+static int hear_whole(struct stepaf_tcp_connection *connection, void *message_p, size_t bytes)
+{
+    ssize_t got =
+        recv(connection->fd, connection->held + connection->have, bytes - connection->have, 0);
+
+    if (got < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -1;
+    if (got == 0) {
+        errno = 0;
+        return -1;
+    }
+    connection->have = (uint8_t)(connection->have + got);
+    if (connection->have < bytes)
+        return 0;
+    connection->have = 0;
+    memcpy(message_p, connection->held, bytes);
+    return 1;
+}
+
+bool stepaf_tcp_greet(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp_hello hello = {.magic = stepaf_tcp_hello_magic,
+                                     .slot = connection->link->slot,
+                                     .connection = connection->index};
+
+    connection->have = 0;
+    if (!draw(connection->opener))
+        return false;
+    memcpy(hello.nonce, connection->opener, sizeof(hello.nonce));
+    prove(connection, stepaf_tcp_hello_magic, hello.proof);
+    return say(connection->fd, &hello, sizeof(hello));
+}
+
+const char *stepaf_tcp_take_challenge(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp_answer answer = {.magic = stepaf_tcp_answer_magic};
+    struct stepaf_tcp_challenge challenge;
+    int heard = hear_whole(connection, &challenge, sizeof(challenge));
+
+    if (heard <= 0)
+        return !heard ? NULL : errno ? strerror(errno) : stepaf_tcp_shown_out;
+    memcpy(connection->listener, challenge.nonce, sizeof(challenge.nonce));
+    if (challenge.magic != stepaf_tcp_challenge_magic ||
+        !is_proven(connection, stepaf_tcp_challenge_magic, challenge.proof))
+        return "another program answers there";
+    prove(connection, stepaf_tcp_answer_magic, answer.proof);
+    if (!say(connection->fd, &answer, sizeof(answer)))
+        return strerror(errno);
+    connection->state = STEPAF_TCP_ANSWERED;
+    return NULL;
+}
+
+const char *stepaf_tcp_take_welcome(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp_answer welcome;
+    int heard = hear_whole(connection, &welcome, sizeof(welcome));
+
+    if (heard <= 0)
+        return !heard ? NULL : errno ? strerror(errno) : stepaf_tcp_shown_out;
+    if (welcome.magic != stepaf_tcp_welcome_magic ||
+        !is_proven(connection, stepaf_tcp_welcome_magic, welcome.proof))
+        return "another program answers there";
+    stepaf_tcp_connection_up(connection);
+    return NULL;
+}
+
+/* The connection that the stranger says it is; NULL if it cannot be. */
+static struct stepaf_tcp_connection *recognize(struct stepaf_tcp *tcp,
+                                               const struct stepaf_tcp_hello *hello)
+{
+    struct stepaf_tcp_connection *connection, claimed;
+    struct stepaf_tcp_link *link;
+
+    if (hello->magic != stepaf_tcp_hello_magic || hello->slot >= tcp->n_peers ||
+        hello->connection >= tcp->n_connections)
+        return NULL;
+    link = tcp->links[hello->slot];
+    if (!link || link->base.dead)
+        return NULL;
+    connection = &link->connections[hello->connection];
+    if (connection->state == STEPAF_TCP_UP || (connection->fd < 0 && link->up))
+        return NULL;
+    claimed = (struct stepaf_tcp_connection){.link = link, .index = connection->index};
+    memcpy(claimed.opener, hello->nonce, sizeof(hello->nonce));
+    return is_proven(&claimed, stepaf_tcp_hello_magic, hello->proof) ? connection : NULL;
+}
+
+/* A hello can be somebody's copy: whoever comes later with another takes the place, as the peer itself
+ * does that tries again. */
+bool stepaf_tcp_admit(struct stepaf_tcp *tcp, const struct stepaf_tcp_hello *hello, int fd)
+{
+    struct stepaf_tcp_connection *connection = recognize(tcp, hello);
+    struct stepaf_tcp_challenge challenge = {.magic = stepaf_tcp_challenge_magic};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
+
+    if (!connection) {
+        stepaf_log_info("tcp: a connection that knows no secret of this job was refused");
+        return false;
+    }
+    stepaf_tcp_connection_close(connection);
+    connection->have = 0;
+    memcpy(connection->opener, hello->nonce, sizeof(hello->nonce));
+    if (!draw(connection->listener))
+        return false;
+    memcpy(challenge.nonce, connection->listener, sizeof(challenge.nonce));
+    prove(connection, stepaf_tcp_challenge_magic, challenge.proof);
+    if (!say(fd, &challenge, sizeof(challenge)) ||
+        epoll_ctl(tcp->epoll_fd, EPOLL_CTL_MOD, fd, &event))
+        return false;
+    connection->fd = fd;
+    connection->state = STEPAF_TCP_GREETING;
+    return true;
+}
+
+void stepaf_tcp_take_answer(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp_answer answer, welcome = {.magic = stepaf_tcp_welcome_magic};
+    int heard = hear_whole(connection, &answer, sizeof(answer));
+
+    if (!heard)
+        return;
+    if (heard > 0 && answer.magic == stepaf_tcp_answer_magic &&
+        is_proven(connection, stepaf_tcp_answer_magic, answer.proof)) {
+        prove(connection, stepaf_tcp_welcome_magic, welcome.proof);
+        if (say(connection->fd, &welcome, sizeof(welcome))) {
+            stepaf_tcp_connection_up(connection);
+            return;
+        }
+    }
+    stepaf_tcp_connection_close(connection); /* the place is free for the peer itself */
+}
