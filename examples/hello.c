@@ -54,7 +54,7 @@ int main(int argc, char **argv)
             stepaf_tensor_info_t in;
             stepaf_batch_h batch;
             int n;
-            check(stepaf_recv(ctx, STEPAF_FROM_ANY, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n));
+            check(stepaf_recv(ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n));
             check(stepaf_batch_tensor(batch, 0, &in)); /* in.data is the receive buffer itself */
             for (int i = 0; i < N; i++)
                 y[i] = (float)(me + 1) * ((float *)in.data)[i];

@@ -57,7 +57,7 @@ static void serve(stepaf_context_h ctx, float *y)
         stepaf_request_h request;
         stepaf_batch_h batch;
         int got;
-        check(stepaf_recv(ctx, STEPAF_FROM_ANY, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &got));
+        check(stepaf_recv(ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &got));
         check(stepaf_batch_tensor(batch, 0, &in));
         for (int i = 0; i < N; i++)
             y[i] = (float)(me + 1) * ((float *)in.data)[i];

@@ -30,7 +30,7 @@ stepaf_status_t stepaf_boot_fail(stepaf_status_t status, const char *format, ...
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return stepaf_boot_error(status, text);
+    return stepaf_boot_set_error(status, text);
 }
 
 int64_t stepaf_boot_now_ns(void)

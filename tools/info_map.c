@@ -104,7 +104,7 @@ static int answer(stepaf_batch_h batch)
     stepaf_tensor_t back[TENSORS];
     stepaf_request_h request;
     stepaf_batch_info_t from;
-    stepaf_status_t status = stepaf_batch_get(batch, &from);
+    stepaf_status_t status = stepaf_batch_query(batch, &from);
     for (int t = 0; t < TENSORS && status == STEPAF_OK; t++) {
         stepaf_tensor_info_t in;
         status = stepaf_batch_tensor(batch, t, &in);
@@ -132,9 +132,10 @@ static int serve(stepaf_context_h ctx, int n_attention)
     for (int i = 0; i < n_attention && done; i++) {
         stepaf_batch_h batch;
         int n;
-        done = stepaf_recv(ctx, STEPAF_FROM_ANY, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n) == STEPAF_OK
-                   ? answer(batch)
-                   : info_failed("map");
+        done =
+            stepaf_recv(ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n) == STEPAF_OK
+                ? answer(batch)
+                : info_failed("map");
     }
     return done;
 }
@@ -147,7 +148,7 @@ static int check_links(stepaf_context_h ctx, int n)
         if (stepaf_transport_name(ctx, rank) == NULL)
             continue;
         seen++;
-        if (stepaf_link_get(ctx, rank, &link) != STEPAF_OK)
+        if (stepaf_link_query(ctx, rank, &link) != STEPAF_OK)
             return info_failed("map");
         if (link.bytes_sent != ALL_BYTES || link.bytes_received != ALL_BYTES) {
             fprintf(stderr,

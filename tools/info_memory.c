@@ -105,7 +105,7 @@ static stepaf_status_t run_rank(stepaf_boot_local_t *local, int rank, const stru
     if (status == STEPAF_OK)
         status = stepaf_commit(ctx);
     if (status == STEPAF_OK)
-        status = stepaf_memory_get(ctx, &report->use);
+        status = stepaf_memory_query(ctx, &report->use);
     /* Nobody leaves while another one is still at its commit. */
     if (status == STEPAF_OK)
         status = stepaf_barrier(ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT);

@@ -25,7 +25,7 @@ int agree_gather(struct launch *launch, const void *bytes, size_t length, int64_
         if (error->status == status)
             launch->missing = error->peer_world_rank;
         return reason_failed(reason, "gathering from all ranks: %s",
-                             error->status == status ? error->text : stepaf_strerror(status));
+                             error->status == status ? error->text : stepaf_status_text(status));
     }
     *offsets_p = offsets;
     return 0;

@@ -86,7 +86,7 @@ static int take_batches(struct ffn_rank *rank, stepaf_from_t from, int64_t timeo
     /* One by one, so that a batch counts as queued while another is computed. */
     int capacity = from == STEPAF_FROM_EACH ? rank->roll.n : 1;
     stepaf_status_t status =
-        stepaf_recv(rank->ctx, (int)from, timeout_us, rank->batches, capacity, &n);
+        stepaf_recv(rank->ctx, from, 0, timeout_us, rank->batches, capacity, &n);
     if (status == STEPAF_ERR_TIMEOUT)
         return 0;
     if (status == STEPAF_ERR_PEER_LOST)
@@ -108,7 +108,7 @@ static int look_around(struct ffn_rank *rank, struct trouble *trouble)
     int64_t patience_us = 2 * rank->timeout_us; /* attention ranks are to notice first */
     if (trouble->lost >= 0)
         return 0;
-    if (stepaf_counters_get(rank->ctx, &counters) == STEPAF_OK && counters.peers_lost)
+    if (stepaf_counters_query(rank->ctx, &counters) == STEPAF_OK && counters.peers_lost)
         return take_batches(rank, STEPAF_FROM_EACH, 0, trouble);
     int silent = roll_silent(&rank->roll, stepaf_clock_ns(rank->ctx) - patience_us * 1000);
     if (silent < 0)

@@ -67,7 +67,7 @@ static int read_rows(const struct ffn_rank *rank, stepaf_batch_h batch,
 {
     const struct model_config *config = rank->config;
     if (header->kind != WIRE_ROWS || info->n_tensors != wire_pushes(config) ||
-        info->n_pulls != WIRE_PULLS || header->microbatch < 0 ||
+        info->n_answers != WIRE_PULLS || header->microbatch < 0 ||
         header->microbatch >= rank->microbatches || header->layer < 0 ||
         header->layer >= config->layers || header->rows < 1 || header->rows > rank->max_rows)
         return -1;
@@ -128,7 +128,7 @@ static int serve_words(struct ffn_rank *rank, stepaf_batch_h batch, const stepaf
                        const struct wire_header *header, struct trouble *trouble)
 {
     int from = info->attention_rank;
-    if (info->n_pulls != 1 || header->kind < WIRE_STOP || header->kind > WIRE_ABORT)
+    if (info->n_answers != 1 || header->kind < WIRE_STOP || header->kind > WIRE_ABORT)
         return trouble_malformed(rank->ctx, attention_world(rank, from), "batch", trouble);
     if (header->kind == WIRE_STOP)
         roll_stop(&rank->roll, from);
@@ -152,7 +152,7 @@ static int serve_words(struct ffn_rank *rank, stepaf_batch_h batch, const stepaf
 int ffn_serve(struct ffn_rank *rank, stepaf_batch_h batch, struct trouble *trouble)
 {
     stepaf_batch_info_t info;
-    stepaf_status_t status = stepaf_batch_get(batch, &info);
+    stepaf_status_t status = stepaf_batch_query(batch, &info);
     if (status != STEPAF_OK)
         return trouble_status(rank->ctx, status, "taking a batch", 0, trouble);
     const struct wire_header *header = tensor_of(batch, WIRE_HEADER, sizeof(*header));

@@ -59,5 +59,5 @@ int trouble_status(stepaf_context_h ctx, stepaf_status_t status, const char *wha
         return trouble_silent(ctx, world, timeout_us, trouble_p);
     trouble_p->lost = -1;
     return reason_failed(&trouble_p->reason, "%s: %s", what,
-                         error->status == status ? error->text : stepaf_strerror(status));
+                         error->status == status ? error->text : stepaf_status_text(status));
 }

@@ -21,8 +21,9 @@ void perf_fail_set_status(stepaf_status_t status, const char *call)
 {
     const stepaf_error_t *error = stepaf_last_error();
     /* The detail may be of an older failure, where the call returned without setting one. */
-    const char *text =
-        error->status == status && error->text[0] != '\0' ? error->text : stepaf_strerror(status);
+    const char *text = error->status == status && error->text[0] != '\0'
+                           ? error->text
+                           : stepaf_status_text(status);
 
     perf_fail_set("%s: %s (%s)", call, text, stepaf_status_name(status));
     fail_is_loss = status == STEPAF_ERR_PEER_LOST;

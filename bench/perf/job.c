@@ -117,7 +117,7 @@ int perf_job_idle(stepaf_context_h ctx)
     if (ctx == NULL)
         return 0;
     stepaf_progress(ctx);
-    if (stepaf_counters_get(ctx, &counters) != STEPAF_OK || counters.peers_lost == 0)
+    if (stepaf_counters_query(ctx, &counters) != STEPAF_OK || counters.peers_lost == 0)
         return 0;
     return perf_fail_status(STEPAF_ERR_PEER_LOST, "waiting for the end of a block");
 }

@@ -119,12 +119,12 @@ static int register_receives(struct perf_lib *lib)
 
     for (unsigned m = 0; m < c->microbatches; m++) {
         for (int t = 0; t < c->n_push; t++) {
-            stepaf_status_t status = stepaf_register_recv(
+            stepaf_status_t status = stepaf_key_set_recv(
                 lib->ctx, perf_lib_key(m, STEPAF_PUSH, t), perf_buffers_recv(&lib->buffers, m, t),
                 (size_t)c->attn * lib->buffers.push_stride[t], NULL, 0);
 
             if (status != STEPAF_OK)
-                return perf_fail_status(status, "stepaf_register_recv");
+                return perf_fail_status(status, "stepaf_key_set_recv");
         }
     }
     return 0;

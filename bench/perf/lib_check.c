@@ -164,12 +164,12 @@ static int answer(struct perf_lib *lib, stepaf_batch_h batch, const stepaf_batch
 static int handle_checked(struct perf_lib *lib, stepaf_batch_h batch)
 {
     stepaf_batch_info_t info;
-    stepaf_status_t status = stepaf_batch_get(batch, &info);
+    stepaf_status_t status = stepaf_batch_query(batch, &info);
     uint64_t digest = 0;
     int place;
 
     if (status != STEPAF_OK)
-        return perf_fail_status(status, "stepaf_batch_get");
+        return perf_fail_status(status, "stepaf_batch_query");
     place = perf_lib_batch_place(lib, batch, &info);
     if (place < 0)
         return -1;
@@ -186,9 +186,9 @@ static int handle_checked(struct perf_lib *lib, stepaf_batch_h batch)
             return -1;
         digest = perf_digest(digest, tensor.data, tensor.bytes);
     }
-    if (info.n_pulls > 0 && answer(lib, batch, &info, (unsigned)place, digest) != 0)
+    if (info.n_answers > 0 && answer(lib, batch, &info, (unsigned)place, digest) != 0)
         return -1;
-    if (info.n_pulls > 0 && !lib->options->release_apart)
+    if (info.n_answers > 0 && !lib->options->release_apart)
         return 0;
     status = stepaf_release(batch);
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_release");

@@ -49,8 +49,8 @@ int perf_lib_wait(void *self, unsigned place, int stage)
 static int ask_microbatch(stepaf_batch_h batch, const stepaf_batch_info_t *info, uint64_t *m_p)
 {
     stepaf_tensor_info_t tensor;
-    stepaf_status_t status = info->n_pulls > 0 ? stepaf_batch_pull(batch, 0, &tensor)
-                                               : stepaf_batch_tensor(batch, 0, &tensor);
+    stepaf_status_t status = info->n_answers > 0 ? stepaf_batch_answer(batch, 0, &tensor)
+                                                 : stepaf_batch_tensor(batch, 0, &tensor);
 
     if (status != STEPAF_OK)
         return perf_fail_status(status, "stepaf_batch_tensor");
@@ -105,12 +105,12 @@ static int handle_plain(struct perf_lib *lib, stepaf_batch_h batch)
 static int handle_timed(struct perf_lib *lib, stepaf_batch_h batch)
 {
     stepaf_batch_info_t info;
-    stepaf_status_t status = stepaf_batch_get(batch, &info);
+    stepaf_status_t status = stepaf_batch_query(batch, &info);
     int apart = lib->options->release_apart;
 
     if (status != STEPAF_OK)
-        return perf_fail_status(status, "stepaf_batch_get");
-    if (info.n_pulls > 0) {
+        return perf_fail_status(status, "stepaf_batch_query");
+    if (info.n_answers > 0) {
         int place = perf_lib_batch_place(lib, batch, &info);
 
         if (place < 0)
@@ -129,12 +129,12 @@ static int handle_timed(struct perf_lib *lib, stepaf_batch_h batch)
 
 int perf_lib_serve(struct perf_lib *lib, uint64_t n_batches, perf_lib_handle_t handle)
 {
-    int from = lib->options->recv_each ? STEPAF_FROM_EACH : STEPAF_FROM_ANY;
+    stepaf_from_t from = lib->options->recv_each ? STEPAF_FROM_EACH : STEPAF_FROM_ANY;
 
     while (n_batches > 0) {
         int n = 0;
-        stepaf_status_t status =
-            stepaf_recv(lib->ctx, from, lib->options->timeout_us, lib->batches, lib->n_batches, &n);
+        stepaf_status_t status = stepaf_recv(lib->ctx, from, 0, lib->options->timeout_us,
+                                             lib->batches, lib->n_batches, &n);
 
         if (status != STEPAF_OK)
             return perf_fail_status(status, "stepaf_recv");

@@ -57,7 +57,7 @@ static stepaf_status_t no_barrier(void *self, stepaf_group_t group, const int *r
     (void)ranks;
     (void)n;
     (void)timeout_us;
-    return stepaf_boot_error(STEPAF_ERR_UNSUPPORTED, "the counting bootstrap has no barrier");
+    return stepaf_boot_set_error(STEPAF_ERR_UNSUPPORTED, "the counting bootstrap has no barrier");
 }
 
 /* Keys in pairs, one for each direction, and a plan for each pair. */
@@ -152,7 +152,7 @@ static int take_holdings(struct perf_job *job, stepaf_context_h ctx, double file
         perf_job_max(job, files_now - files, &startup->files) != 0 ||
         perf_job_max(job, sockets_now - sockets, &startup->sockets) != 0)
         return -1;
-    if (stepaf_memory_get(ctx, &use) != STEPAF_OK)
+    if (stepaf_memory_query(ctx, &use) != STEPAF_OK)
         use = (stepaf_memory_use_t){0};
     return perf_job_max(job, (double)use.fixed, &startup->fixed_bytes) != 0 ||
                    perf_job_max(job, (double)use.per_peer, &startup->per_peer_bytes) != 0

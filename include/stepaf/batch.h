@@ -11,10 +11,13 @@ extern "C" {
 
 /** From whom to receive. */
 typedef enum stepaf_from {
-    STEPAF_FROM_ANY = 0,  /* the next batch of any attention rank, in order of arrival */
-    STEPAF_FROM_EACH = 1, /* the next batch of each attention rank of the mesh, in rank order */
-    STEPAF_RECV_SKIP_LOST = 1 << 8 /* or-ed to FROM_EACH: lost ranks give a NULL batch */
+    STEPAF_FROM_ANY = 0, /* the next batch of any attention rank, in order of arrival */
+    STEPAF_FROM_EACH = 1 /* the next batch of each attention rank of the mesh, in rank order */
 } stepaf_from_t;
+
+enum {
+    STEPAF_RECV_SKIP_LOST = 1 << 0 /* with FROM_EACH: a lost rank gives a NULL batch */
+};
 
 enum {
     STEPAF_RESPOND_RELEASE = 1 << 0 /* release the batch with the same message */
@@ -26,7 +29,7 @@ typedef struct stepaf_batch_info {
     uint32_t plan;      /* number of the plan at that rank */
     uint32_t sequence;  /* of the operation within its plan, from 0, wraps */
     int n_tensors;      /* pushed; look at each with stepaf_batch_tensor */
-    int n_pulls;        /* expected in answer; look at each with stepaf_batch_pull */
+    int n_answers;      /* expected in answer; look at each with stepaf_batch_answer */
 } stepaf_batch_info_t;
 
 /** Called for each batch that arrives, instead of stepaf_recv. It may call any function on FFN
@@ -34,7 +37,7 @@ typedef struct stepaf_batch_info {
 typedef void (*stepaf_batch_cb_t)(stepaf_batch_h batch, void *arg);
 
 /** Receive: one batch from any attention rank, or one from each.
- *  @param from       stepaf_from_t, perhaps with STEPAF_RECV_SKIP_LOST.
+ *  @param flags      STEPAF_RECV_*; 0 for none.
  *  @param batches_p  FROM_ANY: up to @a capacity batches that are there, at least one. FROM_EACH:
  *                    one for each attention rank of the mesh, peer by peer (stepaf_peer_rank);
  *                    capacity must be stepaf_n_peers at least.
@@ -43,8 +46,9 @@ typedef void (*stepaf_batch_cb_t)(stepaf_batch_h batch, void *arg);
  *  (not committed, or a handler is set); STEPAF_ERR_TIMEOUT (nothing taken); STEPAF_ERR_PEER_LOST
  *  (nothing taken; FROM_ANY: every attention rank is lost and nothing is left; FROM_EACH: one
  *  that has no batch left is lost). Blocks for at most @a timeout_us. */
-STEPAF_API stepaf_status_t stepaf_recv(stepaf_context_h ctx, int from, int64_t timeout_us,
-                                       stepaf_batch_h *batches_p, int capacity, int *n_p);
+STEPAF_API stepaf_status_t stepaf_recv(stepaf_context_h ctx, stepaf_from_t from, uint32_t flags,
+                                       int64_t timeout_us, stepaf_batch_h *batches_p, int capacity,
+                                       int *n_p);
 
 /** Call @a handler for every batch from now on; NULL goes back to stepaf_recv. In inline mode it
  *  runs inside stepaf_progress and the waiting calls, else in the progress thread; never twice at
@@ -52,12 +56,12 @@ STEPAF_API stepaf_status_t stepaf_recv(stepaf_context_h ctx, int from, int64_t t
  *  caller's own, where the handler itself calls this), and what @a arg was may be freed.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_TIMEOUT (@a handler is set, but a
  *  call of the one before is still under way). Blocks for at most STEPAF_TIMEOUT_US. */
-STEPAF_API stepaf_status_t stepaf_set_handler(stepaf_context_h ctx, stepaf_batch_cb_t handler,
-                                              void *arg);
+STEPAF_API stepaf_status_t stepaf_batch_set_handler(stepaf_context_h ctx, stepaf_batch_cb_t handler,
+                                                    void *arg);
 
 /** Describe @a batch.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE (released already, among others). Never blocks. */
-STEPAF_API stepaf_status_t stepaf_batch_get(stepaf_batch_h batch, stepaf_batch_info_t *info_p);
+STEPAF_API stepaf_status_t stepaf_batch_query(stepaf_batch_h batch, stepaf_batch_info_t *info_p);
 
 /** Describe pushed tensor @a index of @a batch, in plan order.
  *  @param info_p  data aliases the receive buffer until the batch is released.
@@ -67,8 +71,8 @@ STEPAF_API stepaf_status_t stepaf_batch_tensor(stepaf_batch_h batch, int index,
 
 /** Describe expected answer @a index of @a batch: its key, shape and largest bytes; data is NULL.
  *  @return as stepaf_batch_tensor. Never blocks. */
-STEPAF_API stepaf_status_t stepaf_batch_pull(stepaf_batch_h batch, int index,
-                                             stepaf_tensor_info_t *info_p);
+STEPAF_API stepaf_status_t stepaf_batch_answer(stepaf_batch_h batch, int index,
+                                               stepaf_tensor_info_t *info_p);
 
 /** Answer @a batch: write @a tensors into the attention rank's pull destinations and tell it.
  *

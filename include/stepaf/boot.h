@@ -50,7 +50,7 @@ typedef struct stepaf_boot {
  *  @param status  what the function is going to return; not STEPAF_OK.
  *  @param text    one sentence; copied.
  *  @return @a status. Any thread, never blocks, cannot fail. */
-STEPAF_API stepaf_status_t stepaf_boot_error(stepaf_status_t status, const char *text);
+STEPAF_API stepaf_status_t stepaf_boot_set_error(stepaf_status_t status, const char *text);
 
 /** The bootstrap of processes that one program forks on one machine; needs no launcher. */
 typedef struct stepaf_boot_local stepaf_boot_local_t;

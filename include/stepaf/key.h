@@ -43,7 +43,7 @@ typedef struct stepaf_key_params {
  *  mem_kind, also in another lane of the mesh.
  *
  *  At an FFN rank a STEPAF_PUSH key gets, at commit, depth receive buffers of max_bytes for each
- *  attention rank of the mesh, unless stepaf_register_recv has given the caller's own.
+ *  attention rank of the mesh, unless stepaf_key_set_recv has given the caller's own.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (a field out of its range, shape
  *  and max_bytes that contradict each other, or the key is declared already, with other
  *  parameters, and not withdrawn); STEPAF_ERR_LIMIT (65,536 keys); STEPAF_ERR_NO_MEMORY. Nothing changed on failure.
@@ -51,7 +51,7 @@ typedef struct stepaf_key_params {
 STEPAF_API stepaf_status_t stepaf_key_declare(stepaf_context_h ctx, uint64_t key,
                                               const stepaf_key_params_t *params);
 
-/** Take back the declaration of @a key, with all of stepaf_register_recv that it has. Its number may be
+/** Take back the declaration of @a key, with all of stepaf_key_set_recv that it has. Its number may be
  *  declared anew at once, with other parameters too; what was declared before is in force until the
  *  next commit, and with it what peers push.
  *
@@ -79,8 +79,8 @@ STEPAF_API stepaf_status_t stepaf_key_withdraw(stepaf_context_h ctx, uint64_t ke
  *  the key's); STEPAF_ERR_SIZE (a slice holds less than
  *  depth * max_bytes); STEPAF_ERR_UNREGISTERED; STEPAF_ERR_NO_MEMORY. Nothing changed on failure. In force from the
  *  next commit. Does not block. */
-STEPAF_API stepaf_status_t stepaf_register_recv(stepaf_context_h ctx, uint64_t key, void *buffer,
-                                                size_t bytes, const int *ranks, int n_ranks);
+STEPAF_API stepaf_status_t stepaf_key_set_recv(stepaf_context_h ctx, uint64_t key, void *buffer,
+                                               size_t bytes, const int *ranks, int n_ranks);
 
 #ifdef __cplusplus
 }

@@ -28,8 +28,8 @@ typedef struct stepaf_link_info {
  *  @param info_p  filled on success; a copy, nothing in it ends with the context.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (no such peer, or info_p is NULL).
  *  Any thread that may call the library. Never blocks. */
-STEPAF_API stepaf_status_t stepaf_link_get(stepaf_context_h ctx, int rank,
-                                           stepaf_link_info_t *info_p);
+STEPAF_API stepaf_status_t stepaf_link_query(stepaf_context_h ctx, int rank,
+                                             stepaf_link_info_t *info_p);
 
 /** Compare on every rank what its operations have handed to each link with what the link's
  *  transport has written, and draw the map of the job: the ranks with their nodes, and how each

@@ -48,10 +48,7 @@ typedef struct stepaf_start_params {
  *  @param pull    n_pull destinations, server-major: entry f * B + i is filled by peer f (in a
  *                 full mesh, FFN rank f), F peers in all, B = n_pull / F, 0 .. STEPAF_MAX_TENSORS. With a depth of D, slot s of a
  *                 destination is at data + s * max_bytes of its key. Ranges must not overlap.
- *  @param flags   STEPAF_PLAN_*. With STEPAF_PLAN_STREAM, FFN ranks make plans too: there @a push
- *                 names the keys that are received (data NULL, 0 bytes), and entry a * B + i of
- *                 @a pull is where the answer to peer a comes from, slot s at data + s * max_bytes.
- *                 STEPAF_PLAN_ANY, there and with STEPAF_PLAN_STREAM only: see stepaf/stream.h.
+ *  @param flags   STEPAF_PLAN_SCATTER, STEPAF_PLAN_STREAM, both or neither.
  *  @param plan_p  ended by stepaf_plan_destroy or stepaf_finalize.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_INVALID (counts, flags,
  *  neither push nor pull, overlap, a key twice, wrong direction); STEPAF_ERR_PULLS (n_pull is not
@@ -65,6 +62,22 @@ typedef struct stepaf_start_params {
 STEPAF_API stepaf_status_t stepaf_plan_create(stepaf_context_h ctx, const stepaf_tensor_t *push,
                                               int n_push, const stepaf_tensor_t *pull, int n_pull,
                                               uint32_t flags, stepaf_plan_h *plan_p);
+
+/** FFN ranks: compile the other half of a stream plan: what is received, and where answers come from.
+ *
+ *  @param keys       n_keys push keys, 0 .. STEPAF_MAX_TENSORS, in the order of the attention
+ *                    ranks' plans.
+ *  @param answers    n_answers sources, peer by peer: entry a * B + i is answer i to peer a, P peers in
+ *                    all, B = n_answers / P. With a depth of D, slot s of a source is at data +
+ *                    s * max_bytes of its key; bytes is the most that is sent.
+ *  @param flags      STEPAF_PLAN_STREAM, perhaps with STEPAF_PLAN_ANY.
+ *  @param plan_p     ended by stepaf_plan_destroy or stepaf_finalize.
+ *  @return as stepaf_plan_create; STEPAF_ERR_INVALID also without STEPAF_PLAN_STREAM. Nothing changed
+ *  on failure. Does not block. */
+STEPAF_API stepaf_status_t stepaf_plan_create_ffn(stepaf_context_h ctx, const uint64_t *keys,
+                                                  int n_keys, const stepaf_tensor_t *answers,
+                                                  int n_answers, uint32_t flags,
+                                                  stepaf_plan_h *plan_p);
 
 /** End a plan.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (an operation is in flight, or one of

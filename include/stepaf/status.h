@@ -85,7 +85,7 @@ typedef struct stepaf_error {
 /** Return the sentence for @a status.
  *  @param status  any value; unknown ones give "unknown status".
  *  @return a literal that is never freed. Any thread, never blocks, cannot fail. */
-STEPAF_API const char *stepaf_strerror(stepaf_status_t status);
+STEPAF_API const char *stepaf_status_text(stepaf_status_t status);
 
 /** Return the name of @a status as it is spelled in C, such as "STEPAF_ERR_TIMEOUT".
  *  @return a literal that is never freed. Any thread, never blocks, cannot fail. */

@@ -104,16 +104,17 @@ STEPAF_API stepaf_status_t stepaf_trace_clear(stepaf_context_h ctx);
 /** Say where the time of an operation went at one FFN rank.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (rank, or none of its peers). Valid until the slot is
  *  started again. Never blocks. */
-STEPAF_API stepaf_status_t stepaf_request_timeline(stepaf_request_h request, int ffn_rank,
-                                                   stepaf_timeline_t *timeline_p);
+STEPAF_API stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
+                                                 stepaf_timeline_t *timeline_p);
 
 /** Read the counters.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID. Never blocks. */
-STEPAF_API stepaf_status_t stepaf_counters_get(stepaf_context_h ctx, stepaf_counters_t *counters_p);
+STEPAF_API stepaf_status_t stepaf_counters_query(stepaf_context_h ctx,
+                                                 stepaf_counters_t *counters_p);
 
 /** Say what memory the context uses. After commit.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID. Never blocks. */
-STEPAF_API stepaf_status_t stepaf_memory_get(stepaf_context_h ctx, stepaf_memory_use_t *use_p);
+STEPAF_API stepaf_status_t stepaf_memory_query(stepaf_context_h ctx, stepaf_memory_use_t *use_p);
 
 /** Return the name of the transport that reaches rank @a rank of the other role ("shm"), with the
  *  way it writes into registered (not stepaf_alloc-ed) memory after a semicolon ("shm;cma"); "-"

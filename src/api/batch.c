@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/handles.h"
 
-static stepaf_status_t check_recv(const struct stepaf_ctx *ctx, int from,
+static stepaf_status_t check_recv(const struct stepaf_ctx *ctx, stepaf_from_t from, uint32_t flags,
                                   const stepaf_batch_h *batches_p, int capacity, const int *n_p)
 {
-    int each = (from & ~STEPAF_RECV_SKIP_LOST) == STEPAF_FROM_EACH;
+    bool each = from == STEPAF_FROM_EACH;
 
     if (stepaf_is_attention(ctx))
         return stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_RECV, "only FFN ranks receive");
     if (!each && from != STEPAF_FROM_ANY)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RECV,
-                                "from is %d, which is neither STEPAF_FROM_ANY nor _EACH", from);
+                                "from is %d, which is neither STEPAF_FROM_ANY nor _EACH",
+                                (int)from);
+    if (flags && (flags != STEPAF_RECV_SKIP_LOST || !each))
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RECV,
+                                "flags are 0x%x, which are not for this kind of receive", flags);
     if (!batches_p || !n_p)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RECV, "batches_p or n_p is NULL");
     if (capacity < (each ? (int)ctx->n_peers : 1))
@@ -47,7 +51,7 @@ static stepaf_status_t take_any(struct stepaf_ctx *ctx, stepaf_batch_h *batches_
 }
 
 /* Whether each rank has a batch, but for lost ones if those may be left out. */
-static stepaf_status_t all_ready(const struct stepaf_ctx *ctx, bool skip_lost)
+static stepaf_status_t all_ready(const struct stepaf_ctx *ctx, uint32_t flags)
 {
     const struct stepaf_peer *missing = NULL;
 
@@ -61,7 +65,7 @@ static stepaf_status_t all_ready(const struct stepaf_ctx *ctx, bool skip_lost)
             continue;
         if (!peer->lost)
             missing = missing ? missing : peer;
-        else if (!skip_lost)
+        else if (!(flags & STEPAF_RECV_SKIP_LOST))
             return lost(peer);
     }
     if (missing)
@@ -69,10 +73,10 @@ static stepaf_status_t all_ready(const struct stepaf_ctx *ctx, bool skip_lost)
     return ctx->n_ready_peers ? STEPAF_OK : lost(&ctx->peers[0]);
 }
 
-static stepaf_status_t take_each(struct stepaf_ctx *ctx, bool skip_lost, stepaf_batch_h *batches_p,
+static stepaf_status_t take_each(struct stepaf_ctx *ctx, uint32_t flags, stepaf_batch_h *batches_p,
                                  int *n_p, uint64_t now)
 {
-    stepaf_status_t status = all_ready(ctx, skip_lost);
+    stepaf_status_t status = all_ready(ctx, flags);
 
     if (status)
         return status;
@@ -94,11 +98,11 @@ static stepaf_status_t no_batch(const struct stepaf_ctx *ctx, bool each)
     return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RECV, "no batch in time");
 }
 
-stepaf_status_t stepaf_recv(stepaf_context_h handle, int from, int64_t timeout_us,
-                            stepaf_batch_h *batches_p, int capacity, int *n_p)
+stepaf_status_t stepaf_recv(stepaf_context_h handle, stepaf_from_t from, uint32_t flags,
+                            int64_t timeout_us, stepaf_batch_h *batches_p, int capacity, int *n_p)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
-    bool each = (from & ~STEPAF_RECV_SKIP_LOST) == STEPAF_FROM_EACH;
+    bool each = from == STEPAF_FROM_EACH;
     uint64_t called = stepaf_ticks(); /* while there is time: before anything has come */
     struct stepaf_ctx *ctx;
     stepaf_status_t status = stepaf_enter_context(handle, &ctx);
@@ -106,11 +110,11 @@ stepaf_status_t stepaf_recv(stepaf_context_h handle, int from, int64_t timeout_u
 
     if (status)
         return status;
-    status = check_recv(ctx, from, batches_p, capacity, n_p);
+    status = check_recv(ctx, from, flags, batches_p, capacity, n_p);
     while (!status) {
         unsigned happened =
             timeout_us ? stepaf_engine_progress_waiting(ctx) : stepaf_engine_progress(ctx);
-        status = each ? take_each(ctx, from & STEPAF_RECV_SKIP_LOST, batches_p, n_p, called)
+        status = each ? take_each(ctx, flags, batches_p, n_p, called)
                       : take_any(ctx, batches_p, capacity, n_p, called);
         if (status != STEPAF_INPROGRESS)
             break;
@@ -139,7 +143,8 @@ static stepaf_status_t await_call(struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
-stepaf_status_t stepaf_set_handler(stepaf_context_h handle, stepaf_batch_cb_t handler, void *arg)
+stepaf_status_t stepaf_batch_set_handler(stepaf_context_h handle, stepaf_batch_cb_t handler,
+                                         void *arg)
 {
     struct stepaf_ctx *ctx;
     stepaf_status_t status = stepaf_enter_context(handle, &ctx);
@@ -157,7 +162,7 @@ stepaf_status_t stepaf_set_handler(stepaf_context_h handle, stepaf_batch_cb_t ha
     return status;
 }
 
-stepaf_status_t stepaf_batch_get(stepaf_batch_h handle, stepaf_batch_info_t *info_p)
+stepaf_status_t stepaf_batch_query(stepaf_batch_h handle, stepaf_batch_info_t *info_p)
 {
     struct stepaf_batch_obj *batch;
     stepaf_status_t status = stepaf_enter_batch(handle, &batch);
@@ -171,7 +176,7 @@ stepaf_status_t stepaf_batch_get(stepaf_batch_h handle, stepaf_batch_info_t *inf
             .plan = mirror->number,
             .sequence = batch->seq,
             .n_tensors = mirror->n_push,
-            .n_pulls = mirror->n_pull,
+            .n_answers = mirror->n_pull,
         };
     else
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "info_p is NULL");
@@ -193,7 +198,7 @@ stepaf_status_t stepaf_batch_tensor(stepaf_batch_h handle, int index, stepaf_ten
     if (status)
         return status;
     const struct stepaf_mirror *mirror = batch->mirror;
-    if (index < 0 || index >= mirror->n_push || !info_p) {
+    if ((unsigned)index >= mirror->n_push || !info_p) {
         status = no_tensor(index);
     } else {
         const struct stepaf_mirror_push *push = &mirror->push[index];
@@ -205,7 +210,7 @@ stepaf_status_t stepaf_batch_tensor(stepaf_batch_h handle, int index, stepaf_ten
     return status;
 }
 
-stepaf_status_t stepaf_batch_pull(stepaf_batch_h handle, int index, stepaf_tensor_info_t *info_p)
+stepaf_status_t stepaf_batch_answer(stepaf_batch_h handle, int index, stepaf_tensor_info_t *info_p)
 {
     struct stepaf_batch_obj *batch;
     stepaf_status_t status = stepaf_enter_batch(handle, &batch);
@@ -213,7 +218,7 @@ stepaf_status_t stepaf_batch_pull(stepaf_batch_h handle, int index, stepaf_tenso
     if (status)
         return status;
     const struct stepaf_mirror *mirror = batch->mirror;
-    if (index < 0 || index >= mirror->n_pull || !info_p) {
+    if ((unsigned)index >= mirror->n_pull || !info_p) {
         status = no_tensor(index);
     } else {
         const struct stepaf_mirror_pull *pull = &mirror->pull[index];

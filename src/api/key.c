@@ -28,8 +28,8 @@ stepaf_status_t stepaf_key_withdraw(stepaf_context_h handle, uint64_t key)
     return status;
 }
 
-stepaf_status_t stepaf_register_recv(stepaf_context_h handle, uint64_t key, void *buffer,
-                                     size_t bytes, const int *ranks, int n_ranks)
+stepaf_status_t stepaf_key_set_recv(stepaf_context_h handle, uint64_t key, void *buffer,
+                                    size_t bytes, const int *ranks, int n_ranks)
 {
     struct stepaf_ctx *ctx;
     stepaf_status_t status = stepaf_enter_context(handle, &ctx);

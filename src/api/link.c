@@ -11,7 +11,7 @@ _Static_assert(sizeof(((stepaf_link_info_t *)0)->transport) >= STEPAF_LINK_NAME 
                    sizeof(((stepaf_link_info_t *)0)->refused) >= STEPAF_REASON_MAX,
                "what is shown is shown whole");
 
-stepaf_status_t stepaf_link_get(stepaf_context_h handle, int rank, stepaf_link_info_t *info_p)
+stepaf_status_t stepaf_link_query(stepaf_context_h handle, int rank, stepaf_link_info_t *info_p)
 {
     struct stepaf_ctx *ctx;
     stepaf_status_t status = stepaf_enter_context(handle, &ctx);

@@ -38,25 +38,72 @@ static stepaf_status_t make(struct stepaf_ctx *ctx, const stepaf_tensor_t *push,
     return STEPAF_OK;
 }
 
-stepaf_status_t stepaf_plan_create(stepaf_context_h handle, const stepaf_tensor_t *push, int n_push,
-                                   const stepaf_tensor_t *pull, int n_pull, uint32_t flags,
-                                   stepaf_plan_h *plan_p)
+/* Make a plan that the caller keeps. */
+static stepaf_status_t create(struct stepaf_ctx *ctx, const stepaf_tensor_t *push, int n_push,
+                              const stepaf_tensor_t *pull, int n_pull, uint32_t flags,
+                              stepaf_plan_h *plan_p)
 {
     struct stepaf_plan_obj *plan;
-    struct stepaf_ctx *ctx;
-    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+    stepaf_status_t status = STEPAF_OK;
 
-    if (status)
-        return status;
-    status = flags & STEPAF_PLAN_STREAM ? STEPAF_OK : check_role(ctx);
-    if (!status && (flags & STEPAF_PLAN_TWIN))
+    if (flags & STEPAF_PLAN_TWIN)
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "unknown flags");
-    if (!status && !plan_p)
+    else if (!plan_p)
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "plan_p is NULL");
     if (!status)
         status = make(ctx, push, n_push, pull, n_pull, flags, false, &plan);
     if (!status)
         *plan_p = stepaf_plan_handle(plan);
+    return status;
+}
+
+stepaf_status_t stepaf_plan_create(stepaf_context_h handle, const stepaf_tensor_t *push, int n_push,
+                                   const stepaf_tensor_t *pull, int n_pull, uint32_t flags,
+                                   stepaf_plan_h *plan_p)
+{
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    status = check_role(ctx);
+    if (!status)
+        status = create(ctx, push, n_push, pull, n_pull, flags, plan_p);
+    stepaf_leave(ctx);
+    return status;
+}
+
+static stepaf_status_t check_ffn(const struct stepaf_ctx *ctx, const uint64_t *keys, int n_keys,
+                                 uint32_t flags)
+{
+    if (stepaf_is_attention(ctx))
+        return stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_NONE,
+                                "attention ranks make plans by stepaf_plan_create");
+    if (!(flags & STEPAF_PLAN_STREAM))
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                "plans of FFN ranks need STEPAF_PLAN_STREAM");
+    if (n_keys < 0 || n_keys > STEPAF_MAX_TENSORS || (n_keys && !keys))
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                "n_keys is %d, which is not 0 to %d, or keys is NULL", n_keys,
+                                STEPAF_MAX_TENSORS);
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_plan_create_ffn(stepaf_context_h handle, const uint64_t *keys, int n_keys,
+                                       const stepaf_tensor_t *answers, int n_answers,
+                                       uint32_t flags, stepaf_plan_h *plan_p)
+{
+    stepaf_tensor_t push[STEPAF_MAX_TENSORS];
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    status = check_ffn(ctx, keys, n_keys, flags);
+    for (int i = 0; !status && i < n_keys; i++)
+        push[i] = (stepaf_tensor_t){.key = keys[i]};
+    if (!status)
+        status = create(ctx, push, n_keys, answers, n_answers, flags, plan_p);
     stepaf_leave(ctx);
     return status;
 }

@@ -113,8 +113,8 @@ static int64_t since(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
     return (int64_t)((double)(int64_t)(to - from) * ctx->clock.ns_per_tick);
 }
 
-stepaf_status_t stepaf_request_timeline(stepaf_request_h request, int ffn_rank,
-                                        stepaf_timeline_t *timeline_p)
+stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
+                                      stepaf_timeline_t *timeline_p)
 {
     struct stepaf_op *op;
     stepaf_status_t status = stepaf_enter_op(request, &op);
@@ -143,7 +143,7 @@ stepaf_status_t stepaf_request_timeline(stepaf_request_h request, int ffn_rank,
     return status;
 }
 
-stepaf_status_t stepaf_counters_get(stepaf_context_h handle, stepaf_counters_t *counters_p)
+stepaf_status_t stepaf_counters_query(stepaf_context_h handle, stepaf_counters_t *counters_p)
 {
     struct stepaf_ctx *ctx;
     stepaf_status_t status = stepaf_enter_context(handle, &ctx);
@@ -211,7 +211,7 @@ static void count_mirrors(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use
         }
 }
 
-stepaf_status_t stepaf_memory_get(stepaf_context_h handle, stepaf_memory_use_t *use_p)
+stepaf_status_t stepaf_memory_query(stepaf_context_h handle, stepaf_memory_use_t *use_p)
 {
     struct stepaf_ctx *ctx;
     stepaf_status_t status = stepaf_enter_context(handle, &ctx);

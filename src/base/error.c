@@ -75,7 +75,7 @@ stepaf_status_t stepaf_error_no_memory(stepaf_phase_t phase)
     return stepaf_error_set(STEPAF_ERR_NO_MEMORY, phase, "out of memory");
 }
 
-stepaf_status_t stepaf_boot_error(stepaf_status_t status, const char *text)
+stepaf_status_t stepaf_boot_set_error(stepaf_status_t status, const char *text)
 {
     return stepaf_error_set(status, STEPAF_PHASE_NONE, "%s", text ? text : "");
 }

@@ -5,7 +5,7 @@
 #include <stepaf/types.h>
 #include <stepaf/version.h>
 
-const char *stepaf_strerror(stepaf_status_t status)
+const char *stepaf_status_text(stepaf_status_t status)
 {
     switch ((int)status) {
 #define TEXT(name_, number_, text_) \

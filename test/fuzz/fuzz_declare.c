@@ -21,7 +21,7 @@ static void make_valid(void)
     world = world_open();
     struct fake_job *ffn = world.job[2];
     FUZZ_CHECK(stepaf_register(ffn->handle, memory, sizeof memory) == STEPAF_OK);
-    FUZZ_CHECK(stepaf_register_recv(ffn->handle, PUSHED, memory, 600, backwards, 2) == STEPAF_OK);
+    FUZZ_CHECK(stepaf_key_set_recv(ffn->handle, PUSHED, memory, 600, backwards, 2) == STEPAF_OK);
     FUZZ_CHECK(stepaf_key_allocate(ffn->ctx) == STEPAF_OK);
     for (int r = 0; r < RANKS; r++) {
         stepaf_declaration_pack(world.job[r]->ctx, STEPAF_OK, &valid[r]);

@@ -193,18 +193,18 @@ static void act_as_ffn(struct run *run, const uint8_t *step)
 
     switch (step[1] % 5) {
     case 0:
-        (void)stepaf_recv(run->job->handle, STEPAF_FROM_ANY, 0, kept, 1, &n);
+        (void)stepaf_recv(run->job->handle, STEPAF_FROM_ANY, 0, 0, kept, 1, &n);
         break;
     case 1:
-        if (!stepaf_batch_get(*kept, &info))
-            (void)stepaf_respond(*kept, answer, info.n_pulls <= 2 ? info.n_pulls : 2, step[6] & 1,
-                                 NULL);
+        if (!stepaf_batch_query(*kept, &info))
+            (void)stepaf_respond(*kept, answer, info.n_answers <= 2 ? info.n_answers : 2,
+                                 step[6] & 1, NULL);
         break;
     case 2:
         (void)stepaf_release(*kept);
         break;
     case 3:
-        (void)stepaf_recv(run->job->handle, STEPAF_FROM_EACH | STEPAF_RECV_SKIP_LOST, 0,
+        (void)stepaf_recv(run->job->handle, STEPAF_FROM_EACH, STEPAF_RECV_SKIP_LOST, 0,
                           run->batches, PEERS, &n);
         break;
     default:

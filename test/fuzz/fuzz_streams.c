@@ -9,6 +9,7 @@
 #include "edit.h"
 #include "fake.h"
 #include "gpu/stream_advert.h"
+#include "plans.h"
 #include "wireup/advert.h"
 
 enum { RANKS = 3, FFN_RANK = 2, N_PUSH = 3, DEPTH = 2, PUSH = 3000, SMALL = 8, PULL = 500 };
@@ -52,8 +53,8 @@ static struct fake_job *make_job(stepaf_role_t role)
     }
     for (uint32_t p = 0; p < job->ctx->n_peers; p++)
         pull[p] = (stepaf_tensor_t){4, data + N_PUSH * 4096 + (size_t)p * DEPTH * PULL, PULL};
-    FUZZ_CHECK(stepaf_plan_create(job->handle, push, N_PUSH, pull, (int)job->ctx->n_peers,
-                                  STEPAF_PLAN_STREAM, &plan) == STEPAF_OK);
+    FUZZ_CHECK(plan_create(job->handle, push, N_PUSH, pull, (int)job->ctx->n_peers,
+                           STEPAF_PLAN_STREAM, &plan) == STEPAF_OK);
     if (role == STEPAF_FFN)
         FUZZ_CHECK(stepaf_key_allocate(job->ctx) == STEPAF_OK);
     return job;

@@ -14,7 +14,7 @@ static void refuse_plan(struct hs_job *job, const stepaf_tensor_t *push, int n_p
 {
     stepaf_plan_h plan = NULL;
 
-    HS_REFUSED(stepaf_plan_create(job->ctx, push, n_push, pull, n_pull, flags, &plan), want);
+    HS_REFUSED(gx_plan_create(job->ctx, push, n_push, pull, n_pull, flags, &plan), want);
     HS_TRUE(plan == NULL);
 }
 
@@ -45,8 +45,17 @@ void bad_plans(struct hs_job *job)
     pull[0].data = bad_plan.tally; /* not registered */
     refuse_plan(job, push, n_push, pull, n_pull, STEPAF_PLAN_STREAM, STEPAF_ERR_UNREGISTERED);
     pull[0] = bad;
-    if (!attention) /* without a stream an FFN rank has no plans */
-        refuse_plan(job, push, n_push, pull, n_pull, 0, STEPAF_ERR_ROLE);
+    stepaf_plan_h plan = NULL;
+    if (!attention) { /* without a stream an FFN rank has no plans */
+        refuse_plan(job, push, n_push, pull, n_pull, 0, STEPAF_ERR_INVALID);
+        HS_REFUSED(
+            stepaf_plan_create(job->ctx, push, n_push, pull, n_pull, STEPAF_PLAN_STREAM, &plan),
+            STEPAF_ERR_ROLE);
+    } else {
+        HS_REFUSED(stepaf_plan_create_ffn(job->ctx, &push[0].key, 1, pull, n_pull,
+                                          STEPAF_PLAN_STREAM, &plan),
+                   STEPAF_ERR_ROLE);
+    }
 }
 
 /* Sources may be anywhere; what is received into is of the key's kind. */
@@ -64,7 +73,7 @@ void bad_kinds(struct hs_job *job)
     gx_plan_tensors(&bad_plan, push, pull, &n_pull);
     good = *source;
     source->data = memory;
-    HS_OK(stepaf_plan_create(job->ctx, push, n_push, pull, n_pull, STEPAF_PLAN_STREAM, &plan));
+    HS_OK(gx_plan_create(job->ctx, push, n_push, pull, n_pull, STEPAF_PLAN_STREAM, &plan));
     HS_OK(stepaf_plan_destroy(plan));
     *source = good;
     if (attention) {
@@ -134,8 +143,8 @@ static bool make_other(struct gx_plan *plan, enum difference difference)
     }
     for (int i = 0; attention && difference == LARGER_PULL && i < n_pull; i++)
         pull[i].bytes--; /* less room than what the other side may send */
-    return HS_OK(stepaf_plan_create(plan->ctx, push, n_push, pull, n_pull, STEPAF_PLAN_STREAM,
-                                    &plan->handle));
+    return HS_OK(
+        gx_plan_create(plan->ctx, push, n_push, pull, n_pull, STEPAF_PLAN_STREAM, &plan->handle));
 }
 
 /* The sentence names a key of the plan. */
@@ -179,8 +188,8 @@ void bad_matches(struct hs_job *job)
     stepaf_tensor_t push[GX_TENSORS], pull[GX_PEERS * GX_TENSORS];
     int n_pull;
     gx_plan_tensors(&other, push, pull, &n_pull);
-    if (!HS_OK(stepaf_plan_create(job->ctx, push, shape.n_push, pull, n_pull, STEPAF_PLAN_STREAM,
-                                  &other.handle)) ||
+    if (!HS_OK(gx_plan_create(job->ctx, push, shape.n_push, pull, n_pull, STEPAF_PLAN_STREAM,
+                              &other.handle)) ||
         !HS_OK(stepaf_commit(job->ctx)) || !gx_plan_ready(&bad_plan) || !gx_plan_ready(&other) ||
         !hs_sync(job))
         return;

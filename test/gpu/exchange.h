@@ -99,6 +99,10 @@ bool gx_memory_works(enum gx_memory kind);
 /* Declare the keys of plan @a id; bring the memory; make the plan. All before the commit. */
 bool gx_plan_make(struct hs_job *job, stepaf_context_h ctx, int id, const struct gx_shape *shape,
                   struct gx_plan *plan);
+/* Make a plan by the call of this rank's role. At FFN ranks @a push names the keys to receive. */
+stepaf_status_t gx_plan_create(stepaf_context_h ctx, const stepaf_tensor_t *push, int n_push,
+                               const stepaf_tensor_t *pull, int n_pull, uint32_t flags,
+                               stepaf_plan_h *plan_p);
 /* The same, one by one; begin comes first. gx_plan_tensors says what the plan is made of: push and pull have room for
  * GX_TENSORS and GX_PEERS * GX_TENSORS. */
 bool gx_plan_begin(struct hs_job *job, stepaf_context_h ctx, int id, const struct gx_shape *shape,

@@ -120,8 +120,8 @@ static bool serve(struct gx_plan *plan)
     stepaf_tensor_info_t info;
     int n = 0, n_pull = plan->shape.n_pull;
 
-    if (!HS_OK(stepaf_recv(plan->ctx, STEPAF_FROM_EACH, STEPAF_TIMEOUT_DEFAULT, batches, GX_PEERS,
-                           &n)))
+    if (!HS_OK(stepaf_recv(plan->ctx, STEPAF_FROM_EACH, 0, STEPAF_TIMEOUT_DEFAULT, batches,
+                           GX_PEERS, &n)))
         return false;
     (void)make_out(plan, pull);
     for (int p = 0; p < n; p++) {
@@ -164,8 +164,8 @@ static bool make(struct hs_job *job, int i, char kind)
     gx_plan_tensors(plan, push, pull, &n_pull);
     if (on_host && job->role == STEPAF_FFN)
         return true;
-    return HS_OK(stepaf_plan_create(job->ctx, push, shape.n_push, pull, n_pull,
-                                    on_host ? 0 : STEPAF_PLAN_STREAM, &plan->handle));
+    return HS_OK(gx_plan_create(job->ctx, push, shape.n_push, pull, n_pull,
+                                on_host ? 0 : STEPAF_PLAN_STREAM, &plan->handle));
 }
 
 static bool run(struct hs_job *job, long long ops)

@@ -51,7 +51,7 @@ static bool bring_receive(struct gx_plan *plan)
     for (int i = 0; i < plan->shape.n_push; i++) {
         size_t bytes = plan->shape.push[i] * plan->shape.depth * (unsigned)plan->job->peers;
         if (!bring(plan, bytes, 2 * (unsigned)i, &buffer) ||
-            !HS_OK(stepaf_register_recv(plan->ctx, gx_key(plan->id, 0, i), buffer, bytes, NULL, 0)))
+            !HS_OK(stepaf_key_set_recv(plan->ctx, gx_key(plan->id, 0, i), buffer, bytes, NULL, 0)))
             return false;
     }
     return true;
@@ -98,6 +98,19 @@ bool gx_plan_begin(struct hs_job *job, stepaf_context_h ctx, int id, const struc
            GX_CUDA(cudaMemset(plan->tally, 0, sizeof *plan->tally));
 }
 
+stepaf_status_t gx_plan_create(stepaf_context_h ctx, const stepaf_tensor_t *push, int n_push,
+                               const stepaf_tensor_t *pull, int n_pull, uint32_t flags,
+                               stepaf_plan_h *plan_p)
+{
+    uint64_t keys[STEPAF_MAX_TENSORS];
+
+    if (stepaf_role(ctx) == STEPAF_ATTENTION)
+        return stepaf_plan_create(ctx, push, n_push, pull, n_pull, flags, plan_p);
+    for (int i = 0; i < n_push; i++)
+        keys[i] = push[i].key;
+    return stepaf_plan_create_ffn(ctx, keys, n_push, pull, n_pull, flags, plan_p);
+}
+
 bool gx_plan_make(struct hs_job *job, stepaf_context_h ctx, int id, const struct gx_shape *shape,
                   struct gx_plan *plan)
 {
@@ -110,7 +123,7 @@ bool gx_plan_make(struct hs_job *job, stepaf_context_h ctx, int id, const struct
         !gx_plan_memory(plan))
         return false;
     gx_plan_tensors(plan, push, pull, &n_pull);
-    return HS_OK(stepaf_plan_create(ctx, push, shape->n_push, pull, n_pull, flags, &plan->handle));
+    return HS_OK(gx_plan_create(ctx, push, shape->n_push, pull, n_pull, flags, &plan->handle));
 }
 
 /* What arrives as tensor @a index of @a peer in @a slot is where it should be. */

@@ -87,17 +87,19 @@ class Plan:
         self.out_slots = 1 if self.attention else DEPTH
         self.out = self.memory(self.out_bytes * self.out_slots)
         self.come = self.memory(self.in_bytes * DEPTH)
+        self.handle = c.c_void_p()
         if self.attention:
             push = Tensor(push_key, self.out.data_ptr(), push_bytes)
             pull = Tensor(pull_key, self.come.data_ptr(), pull_bytes)
+            library.call("stepaf_plan_create", library.ctx, c.byref(push), 1, c.byref(pull), 1,
+                         c.c_uint32(PLAN_STREAM), c.byref(self.handle))
         else:
-            library.call("stepaf_register_recv", library.ctx, c.c_uint64(push_key),
+            library.call("stepaf_key_set_recv", library.ctx, c.c_uint64(push_key),
                          c.c_void_p(self.come.data_ptr()), c.c_size_t(self.come.numel()), None, 0)
-            push = Tensor(push_key, None, 0)
-            pull = Tensor(pull_key, self.out.data_ptr(), pull_bytes)
-        self.handle = c.c_void_p()
-        library.call("stepaf_plan_create", library.ctx, c.byref(push), 1, c.byref(pull), 1,
-                     c.c_uint32(PLAN_STREAM), c.byref(self.handle))
+            keys = (c.c_uint64 * 1)(push_key)
+            answer = Tensor(pull_key, self.out.data_ptr(), pull_bytes)
+            library.call("stepaf_plan_create_ffn", library.ctx, keys, 1, c.byref(answer), 1,
+                         c.c_uint32(PLAN_STREAM), c.byref(self.handle))
         # Counted on the GPU, so that each replay of a graph has other bytes.
         self.sent = torch.zeros((), dtype=torch.int64, device="cuda")
         self.seen = torch.zeros((), dtype=torch.int64, device="cuda")

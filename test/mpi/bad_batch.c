@@ -12,29 +12,29 @@ static void bad_slices(struct hs_job *job)
 
     if (!HS_OK(stepaf_alloc(job->ctx, bytes, STEPAF_MEM_HOST, (void **)&buffer)))
         return;
-    HS_REFUSED(stepaf_register_recv(job->ctx, NO_KEY, buffer, bytes, NULL, 0), STEPAF_ERR_KEY);
-    HS_REFUSED(stepaf_register_recv(job->ctx, PULL, buffer, bytes, NULL, 0), STEPAF_ERR_KEY);
+    HS_REFUSED(stepaf_key_set_recv(job->ctx, NO_KEY, buffer, bytes, NULL, 0), STEPAF_ERR_KEY);
+    HS_REFUSED(stepaf_key_set_recv(job->ctx, PULL, buffer, bytes, NULL, 0), STEPAF_ERR_KEY);
     HS_REFUSED(
-        stepaf_register_recv(job->ctx, PUSH + SPARE, buffer, bytes - (unsigned)job->attn, NULL, 0),
+        stepaf_key_set_recv(job->ctx, PUSH + SPARE, buffer, bytes - (unsigned)job->attn, NULL, 0),
         STEPAF_ERR_SIZE);
-    HS_REFUSED(stepaf_register_recv(job->ctx, PUSH + DEEP, buffer, bytes, NULL, 0),
+    HS_REFUSED(stepaf_key_set_recv(job->ctx, PUSH + DEEP, buffer, bytes, NULL, 0),
                STEPAF_ERR_SIZE); /* holds one, two are needed */
-    HS_REFUSED(stepaf_register_recv(job->ctx, PUSH + SPARE, buffer, 2 * BYTES, twice, 2),
+    HS_REFUSED(stepaf_key_set_recv(job->ctx, PUSH + SPARE, buffer, 2 * BYTES, twice, 2),
                STEPAF_ERR_INVALID);
-    HS_REFUSED(stepaf_register_recv(job->ctx, PUSH + SPARE, buffer, BYTES, &beyond, 1),
+    HS_REFUSED(stepaf_key_set_recv(job->ctx, PUSH + SPARE, buffer, BYTES, &beyond, 1),
                STEPAF_ERR_INVALID);
-    HS_REFUSED(stepaf_register_recv(job->ctx, PUSH + SPARE, buffer, BYTES, &negative, 1),
+    HS_REFUSED(stepaf_key_set_recv(job->ctx, PUSH + SPARE, buffer, BYTES, &negative, 1),
                STEPAF_ERR_INVALID);
-    HS_REFUSED(stepaf_register_recv(job->ctx, PUSH + SPARE, buffer, BYTES, &first, -1),
+    HS_REFUSED(stepaf_key_set_recv(job->ctx, PUSH + SPARE, buffer, BYTES, &first, -1),
                STEPAF_ERR_INVALID);
-    HS_REFUSED(stepaf_register_recv(job->ctx, PUSH + SPARE, buffer, BYTES, NULL, 1),
+    HS_REFUSED(stepaf_key_set_recv(job->ctx, PUSH + SPARE, buffer, BYTES, NULL, 1),
                STEPAF_ERR_INVALID);
-    HS_REFUSED(stepaf_register_recv(job->ctx, PUSH + SPARE, stranger, BYTES, &first, 1),
+    HS_REFUSED(stepaf_key_set_recv(job->ctx, PUSH + SPARE, stranger, BYTES, &first, 1),
                STEPAF_ERR_UNREGISTERED);
-    HS_REFUSED(stepaf_register_recv(job->ctx, PUSH + SPARE, NULL, BYTES, &first, 1),
+    HS_REFUSED(stepaf_key_set_recv(job->ctx, PUSH + SPARE, NULL, BYTES, &first, 1),
                STEPAF_ERR_UNREGISTERED);
     if (job->attn > 1)
-        HS_REFUSED(stepaf_register_recv(job->ctx, PUSH + SPARE, buffer, bytes - 1, NULL, 0),
+        HS_REFUSED(stepaf_key_set_recv(job->ctx, PUSH + SPARE, buffer, bytes - 1, NULL, 0),
                    STEPAF_ERR_INVALID);
     HS_OK(stepaf_free(job->ctx, buffer));
 }
@@ -49,14 +49,18 @@ void bad_receive(struct hs_job *job)
     if (!is_ffn(job))
         return;
     bad_remember(job, &state);
-    HS_REFUSED(stepaf_recv(ctx, 2, 0, batches, 1, &n), STEPAF_ERR_INVALID);
-    HS_REFUSED(stepaf_recv(ctx, -1, 0, batches, 1, &n), STEPAF_ERR_INVALID);
-    HS_REFUSED(stepaf_recv(ctx, 1 << 9, 0, batches, 1, &n), STEPAF_ERR_INVALID);
-    HS_REFUSED(stepaf_recv(ctx, STEPAF_FROM_ANY, 0, batches, 0, &n), STEPAF_ERR_INVALID);
-    HS_REFUSED(stepaf_recv(ctx, STEPAF_FROM_ANY, 0, batches, -1, &n), STEPAF_ERR_INVALID);
-    HS_REFUSED(stepaf_recv(ctx, STEPAF_FROM_ANY, 0, NULL, 1, &n), STEPAF_ERR_INVALID);
-    HS_REFUSED(stepaf_recv(ctx, STEPAF_FROM_ANY, 0, batches, 1, NULL), STEPAF_ERR_INVALID);
-    HS_REFUSED(stepaf_recv(ctx, STEPAF_FROM_EACH, 0, batches, job->attn - 1, &n),
+    HS_REFUSED(stepaf_recv(ctx, (stepaf_from_t)2, 0, 0, batches, 1, &n), STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_recv(ctx, (stepaf_from_t)-1, 0, 0, batches, 1, &n), STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_recv(ctx, (stepaf_from_t)(1 << 8), 0, 0, batches, 1, &n), STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_recv(ctx, STEPAF_FROM_EACH, 2, 0, batches, job->attn, &n),
+               STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_recv(ctx, STEPAF_FROM_ANY, STEPAF_RECV_SKIP_LOST, 0, batches, 1, &n),
+               STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_recv(ctx, STEPAF_FROM_ANY, 0, 0, batches, 0, &n), STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_recv(ctx, STEPAF_FROM_ANY, 0, 0, batches, -1, &n), STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_recv(ctx, STEPAF_FROM_ANY, 0, 0, NULL, 1, &n), STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_recv(ctx, STEPAF_FROM_ANY, 0, 0, batches, 1, NULL), STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_recv(ctx, STEPAF_FROM_EACH, 0, 0, batches, job->attn - 1, &n),
                STEPAF_ERR_INVALID);
     HS_INT(n, ==, -4);
     HS_TRUE(batches[0] == NULL);
@@ -84,7 +88,7 @@ static stepaf_batch_h take(struct hs_job *job)
     stepaf_batch_h batch = NULL;
     int n;
 
-    if (!HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n)))
+    if (!HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n)))
         return NULL;
     return fx_look(job, batch) ? batch : NULL;
 }
@@ -116,11 +120,11 @@ void bad_respond(struct hs_job *job)
         REFUSE(PULL, NULL, BYTES, 1, 0, STEPAF_ERR_UNREGISTERED);
         REFUSE(PULL, data + 4096 - 1, 2, 1, 0, STEPAF_ERR_UNREGISTERED);
         HS_REFUSED(stepaf_respond(batch, NULL, 1, 0, NULL), STEPAF_ERR_INVALID);
-        HS_REFUSED(stepaf_batch_get(batch, NULL), STEPAF_ERR_INVALID);
+        HS_REFUSED(stepaf_batch_query(batch, NULL), STEPAF_ERR_INVALID);
         HS_REFUSED(stepaf_batch_tensor(batch, 1, &info), STEPAF_ERR_INVALID);
         HS_REFUSED(stepaf_batch_tensor(batch, -1, &info), STEPAF_ERR_INVALID);
         HS_REFUSED(stepaf_batch_tensor(batch, 0, NULL), STEPAF_ERR_INVALID);
-        HS_REFUSED(stepaf_batch_pull(batch, 1, &info), STEPAF_ERR_INVALID);
+        HS_REFUSED(stepaf_batch_answer(batch, 1, &info), STEPAF_ERR_INVALID);
         bad_unchanged(job, &state, "answers");
         HS_OK(fx_answer(job, batch, 0)); /* still possible, once */
         HS_REFUSED(fx_answer(job, batch, 0), STEPAF_ERR_STATE);

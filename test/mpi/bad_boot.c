@@ -23,7 +23,7 @@ static stepaf_status_t bad_allgather(void *self, const void *data, size_t bytes,
     total = offsets_p[carrier.size];
     if (garble == FAIL) {
         free(all);
-        return stepaf_boot_error(STEPAF_ERR_BOOT, "the carrier has dropped it");
+        return stepaf_boot_set_error(STEPAF_ERR_BOOT, "the carrier has dropped it");
     }
     *all_p = all;
     if (garble == TRUNCATE)

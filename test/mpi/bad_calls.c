@@ -31,7 +31,7 @@ static stepaf_status_t c_withdraw(void *h)
 }
 static stepaf_status_t c_register_recv(void *h)
 {
-    return stepaf_register_recv(h, PUSH, memory, 64, &one_rank, 1);
+    return stepaf_key_set_recv(h, PUSH, memory, 64, &one_rank, 1);
 }
 static stepaf_status_t c_alloc(void *h)
 {
@@ -64,11 +64,11 @@ static stepaf_status_t c_recv(void *h)
 {
     stepaf_batch_h batch;
     int n;
-    return stepaf_recv(h, STEPAF_FROM_ANY, 0, &batch, 1, &n);
+    return stepaf_recv(h, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n);
 }
 static stepaf_status_t c_handler(void *h)
 {
-    return stepaf_set_handler(h, NULL, NULL);
+    return stepaf_batch_set_handler(h, NULL, NULL);
 }
 static stepaf_status_t c_trace_read(void *h)
 {
@@ -83,12 +83,12 @@ static stepaf_status_t c_trace_clear(void *h)
 static stepaf_status_t c_counters(void *h)
 {
     stepaf_counters_t counters;
-    return stepaf_counters_get(h, &counters);
+    return stepaf_counters_query(h, &counters);
 }
 static stepaf_status_t c_memory(void *h)
 {
     stepaf_memory_use_t use;
-    return stepaf_memory_get(h, &use);
+    return stepaf_memory_query(h, &use);
 }
 static stepaf_status_t c_finalize(void *h) /* ignores what is no context */
 {
@@ -139,7 +139,7 @@ static stepaf_status_t r_peer(void *h)
 static stepaf_status_t r_timeline(void *h)
 {
     stepaf_timeline_t line;
-    return stepaf_request_timeline(h, 0, &line);
+    return stepaf_timeline_query(h, 0, &line);
 }
 static stepaf_status_t r_wait_any(void *h)
 {
@@ -152,7 +152,7 @@ static stepaf_status_t r_wait_any(void *h)
 static stepaf_status_t b_get(void *h)
 {
     stepaf_batch_info_t info;
-    return stepaf_batch_get(h, &info);
+    return stepaf_batch_query(h, &info);
 }
 static stepaf_status_t b_tensor(void *h)
 {
@@ -162,7 +162,7 @@ static stepaf_status_t b_tensor(void *h)
 static stepaf_status_t b_pull(void *h)
 {
     stepaf_tensor_info_t info;
-    return stepaf_batch_pull(h, 0, &info);
+    return stepaf_batch_answer(h, 0, &info);
 }
 static stepaf_status_t b_respond(void *h)
 {

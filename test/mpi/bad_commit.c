@@ -11,7 +11,7 @@ void bad_uncommitted(struct hs_job *job)
 
     HS_INT(stepaf_epoch(job->ctx), ==, 0);
     if (is_ffn(job)) {
-        HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_ANY, SHORT_US, &batch, 1, &n),
+        HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, SHORT_US, &batch, 1, &n),
                    STEPAF_ERR_STATE);
         HS_INT(n, ==, -4);
     } else {
@@ -45,7 +45,7 @@ static void new_key(struct hs_job *job)
         for (int a = 0; a < job->attn; a++) {
             stepaf_batch_h batch = NULL;
             int n;
-            HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n));
+            HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n));
             HS_OK(stepaf_release(batch));
         }
     } else {
@@ -77,7 +77,7 @@ void bad_commit(struct hs_job *job)
     fx_declare(job, FX_IDS, BYTES, 1); /* a change, so that this is not the reason */
     HS_REFUSED(stepaf_commit(job->ctx), STEPAF_ERR_STATE); /* one rank's operation flies */
     if (is_ffn(job))
-        HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n));
+        HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n));
     hs_sync(job);
     if (is_ffn(job) && job->index == 0)
         HS_OK(fx_answer(job, batch, 0));

@@ -45,11 +45,13 @@ static void make_handles(struct hs_job *job, void *handles[KINDS][2])
 
     handles[CONTEXT][0] = job->ctx;
     if (is_ffn(job)) {
-        HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_EACH, STEPAF_TIMEOUT_DEFAULT, held, job->attn, &n));
+        HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, STEPAF_TIMEOUT_DEFAULT, held, job->attn,
+                          &n));
         for (int a = 0; a < job->attn; a++)
             HS_OK(fx_answer(job, held[a], STEPAF_RESPOND_RELEASE));
         handles[BATCH][1] = held[0];
-        HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_EACH, STEPAF_TIMEOUT_DEFAULT, held, job->attn, &n));
+        HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, STEPAF_TIMEOUT_DEFAULT, held, job->attn,
+                          &n));
         handles[BATCH][0] = held[0];
         return;
     }

@@ -24,9 +24,9 @@ void bad_roles(struct hs_job *job)
         HS_REFUSED(stepaf_push_pull(job->ctx, &push, 1, NULL, 0, &request), STEPAF_ERR_ROLE);
         HS_REFUSED(stepaf_barrier(job->ctx, STEPAF_GROUP_ATTENTION, SHORT_US), STEPAF_ERR_ROLE);
     } else {
-        HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, &batch, 1, &n), STEPAF_ERR_ROLE);
-        HS_REFUSED(stepaf_register_recv(job->ctx, PUSH, memory, BYTES, NULL, 0), STEPAF_ERR_ROLE);
-        HS_REFUSED(stepaf_set_handler(job->ctx, NULL, NULL), STEPAF_ERR_ROLE);
+        HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n), STEPAF_ERR_ROLE);
+        HS_REFUSED(stepaf_key_set_recv(job->ctx, PUSH, memory, BYTES, NULL, 0), STEPAF_ERR_ROLE);
+        HS_REFUSED(stepaf_batch_set_handler(job->ctx, NULL, NULL), STEPAF_ERR_ROLE);
         HS_REFUSED(stepaf_barrier(job->ctx, STEPAF_GROUP_FFN, SHORT_US), STEPAF_ERR_ROLE);
     }
     HS_TRUE(plan == NULL && request == NULL && batch == NULL);
@@ -184,8 +184,8 @@ void bad_reports(struct hs_job *job)
 
     HS_REFUSED(stepaf_trace_read(job->ctx, NULL, 1, &n), STEPAF_ERR_INVALID);
     HS_REFUSED(stepaf_trace_read(job->ctx, &record, 1, NULL), STEPAF_ERR_INVALID);
-    HS_REFUSED(stepaf_counters_get(job->ctx, NULL), STEPAF_ERR_INVALID);
-    HS_REFUSED(stepaf_memory_get(job->ctx, NULL), STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_counters_query(job->ctx, NULL), STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_memory_query(job->ctx, NULL), STEPAF_ERR_INVALID);
     HS_TRUE(stepaf_transport_name(job->ctx, -1) == NULL);
     HS_TRUE(stepaf_transport_name(job->ctx, 1 << 20) == NULL);
     HS_INT(stepaf_rank(job->ctx, none), ==, -1);
@@ -199,7 +199,7 @@ void bad_reports(struct hs_job *job)
     HS_TRUE(strcmp(stepaf_event_name((stepaf_event_t)-1), "?") == 0);
     HS_TRUE(strcmp(stepaf_dtype_name((stepaf_dtype_t)999), "?") == 0);
     HS_INT(stepaf_dtype_bytes((stepaf_dtype_t)-3), ==, 0);
-    HS_TRUE(stepaf_strerror((stepaf_status_t)-999) != NULL);
+    HS_TRUE(stepaf_status_text((stepaf_status_t)-999) != NULL);
     HS_TRUE(stepaf_status_name((stepaf_status_t)999) != NULL);
     HS_TRUE(stepaf_phase_name((stepaf_phase_t)999) != NULL);
 }

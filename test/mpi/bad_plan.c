@@ -162,7 +162,7 @@ void bad_request(struct hs_job *job)
     HS_REFUSED(stepaf_request_tensor(request, job->ffn, &info), STEPAF_ERR_INVALID);
     HS_REFUSED(stepaf_request_peer(request, -1), STEPAF_ERR_INVALID);
     HS_REFUSED(stepaf_request_peer(request, job->ffn), STEPAF_ERR_INVALID);
-    HS_REFUSED(stepaf_request_timeline(request, 0, NULL), STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_timeline_query(request, 0, NULL), STEPAF_ERR_INVALID);
     HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT));
     fx_verify(plan, plan->next - 1, -1);
     bad_remember(job, &state);

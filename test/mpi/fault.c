@@ -140,7 +140,7 @@ void fault_serve(struct fault *fault)
     int n;
 
     while (atomic_load(&job->shared->stamp[STAMP_END]) == 0 && !hs_failed()) {
-        stepaf_status_t status = stepaf_recv(job->ctx, STEPAF_FROM_ANY, 20000, &batch, 1, &n);
+        stepaf_status_t status = stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, 20000, &batch, 1, &n);
         if (status == STEPAF_ERR_TIMEOUT)
             continue;
         if (!HS_OK(status) || !fx_look(job, batch))

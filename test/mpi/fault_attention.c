@@ -24,16 +24,17 @@ static void serve_survivor(struct fault *fault)
     int n = -1;
 
     /* One batch of the victim's is taken, one waits. */
-    HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, STEPAF_TIMEOUT_DEFAULT, &held, 1, &n));
-    HS_OK(stepaf_batch_get(held, &info));
+    HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &held, 1, &n));
+    HS_OK(stepaf_batch_query(held, &info));
     HS_INT(info.attention_rank, ==, GONE);
     hs_sync(job); /* the survivor starts its first operation */
-    HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_EACH, STEPAF_TIMEOUT_DEFAULT, batches, 2, &n));
+    HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, STEPAF_TIMEOUT_DEFAULT, batches, 2, &n));
     HS_OK(fx_answer(job, batches[STAYS], STEPAF_RESPOND_RELEASE));
     hs_sync(job); /* the kill comes soon */
     n = -1;
-    HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_EACH, STEPAF_TIMEOUT_DEFAULT, &batches[2], 2, &n),
-               STEPAF_ERR_PEER_LOST);
+    HS_REFUSED(
+        stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, STEPAF_TIMEOUT_DEFAULT, &batches[2], 2, &n),
+        STEPAF_ERR_PEER_LOST);
     fault_in_time(fault, "receive from each");
     if (fault_named(fault, STEPAF_ATTENTION, GONE))
         HS_INT(stepaf_last_error()->phase, ==, STEPAF_PHASE_RECV);
@@ -42,16 +43,16 @@ static void serve_survivor(struct fault *fault)
     orphan(job, held);
     orphan(job, batches[GONE]);
     fx_serve(job, 3); /* from anyone goes on */
-    HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_EACH | STEPAF_RECV_SKIP_LOST, STEPAF_TIMEOUT_DEFAULT,
+    HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_EACH, STEPAF_RECV_SKIP_LOST, STEPAF_TIMEOUT_DEFAULT,
                       batches, 2, &n));
     HS_INT(n, ==, 2);
     HS_TRUE(batches[STAYS] != NULL);
     HS_TRUE(batches[GONE] == NULL);
     HS_OK(fx_answer(job, batches[STAYS], STEPAF_RESPOND_RELEASE));
     /* Then the survivor leaves too: nobody is left to receive from. */
-    HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_ANY, STEPAF_TIMEOUT_DEFAULT, batches, 2, &n),
+    HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, batches, 2, &n),
                STEPAF_ERR_PEER_LOST);
-    HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, batches, 2, &n), STEPAF_ERR_PEER_LOST);
+    HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, 0, batches, 2, &n), STEPAF_ERR_PEER_LOST);
 }
 
 void fault_attention(struct fault *fault)
@@ -96,7 +97,8 @@ static void serve_leavers(struct fault *fault)
     stepaf_batch_h batches[HS_MAX_RANKS] = {NULL}, none = NULL;
     int n = 0;
 
-    HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_EACH, STEPAF_TIMEOUT_DEFAULT, batches, job->attn, &n));
+    HS_OK(
+        stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, STEPAF_TIMEOUT_DEFAULT, batches, job->attn, &n));
     if (job->index == job->ffn - 1) {
         hs_sleep_us(fault->delay_us);
         atomic_store(&job->shared->stamp[0], hs_now_ns());
@@ -105,10 +107,11 @@ static void serve_leavers(struct fault *fault)
     }
     for (int a = 0; a < job->attn; a++)
         HS_OK(fx_answer(job, batches[a], STEPAF_RESPOND_RELEASE));
-    HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_EACH, STEPAF_TIMEOUT_DEFAULT, batches, job->attn, &n));
+    HS_OK(
+        stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, STEPAF_TIMEOUT_DEFAULT, batches, job->attn, &n));
     hs_sync(job);
     n = -1;
-    HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_ANY, STEPAF_TIMEOUT_DEFAULT, &none, 1, &n),
+    HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &none, 1, &n),
                STEPAF_ERR_PEER_LOST);
     HS_INT(n, ==, -1);
     for (int a = 0; a < job->attn; a++)
@@ -165,11 +168,11 @@ void fault_leftover(struct fault *fault)
     hs_sync(job);
     if (job->role == STEPAF_FFN) {
         /* It has a batch left, so that it is the living ranks that are waited for, in vain. */
-        HS_STATUS(stepaf_recv(job->ctx, STEPAF_FROM_EACH, NOTICE_MS * 1000LL * hs_slow(), batches,
-                              job->attn, &n),
+        HS_STATUS(stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, NOTICE_MS * 1000LL * hs_slow(),
+                              batches, job->attn, &n),
                   STEPAF_ERR_TIMEOUT);
-        HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n));
-        HS_OK(stepaf_batch_get(batch, &info));
+        HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n));
+        HS_OK(stepaf_batch_query(batch, &info));
         HS_INT(info.attention_rank, ==, job->attn - 1);
         orphan(job, batch);
     }

@@ -36,7 +36,7 @@ static void carry_on(struct fault *fault)
             HS_STATUS(stepaf_request_peer(request, f),
                       f == gone ? STEPAF_ERR_PEER_LOST : STEPAF_OK);
     }
-    HS_OK(stepaf_counters_get(fault->job->ctx, &counters));
+    HS_OK(stepaf_counters_query(fault->job->ctx, &counters));
     HS_INT(counters.peers_lost, ==, 1);
 }
 
@@ -89,7 +89,7 @@ void fault_ffn_held(struct fault *fault)
     if (job->role == STEPAF_ATTENTION)
         HS_OK(fx_start(plan, 0, &request));
     else
-        HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_EACH, STEPAF_TIMEOUT_DEFAULT, batches, job->attn,
+        HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, STEPAF_TIMEOUT_DEFAULT, batches, job->attn,
                           &n));
     if (job->role == STEPAF_FFN && job->index == gone)
         pause(); /* for the end */

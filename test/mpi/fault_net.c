@@ -59,7 +59,7 @@ static void serve_until_lost(struct fault *fault)
     int n;
 
     while ((status == STEPAF_OK || status == STEPAF_ERR_TIMEOUT) && hs_now_ns() < limit) {
-        status = stepaf_recv(job->ctx, STEPAF_FROM_ANY, 20000, &batch, 1, &n);
+        status = stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, 20000, &batch, 1, &n);
         if (status != STEPAF_OK)
             continue;
         fx_look(job, batch);
@@ -71,7 +71,7 @@ static void serve_until_lost(struct fault *fault)
     }
     HS_STATUS(status, STEPAF_ERR_PEER_LOST);
     fault_in_time(fault, "being cut off");
-    HS_OK(stepaf_counters_get(job->ctx, &counters));
+    HS_OK(stepaf_counters_query(job->ctx, &counters));
     HS_INT(counters.peers_lost, ==, job->attn);
 }
 
@@ -177,9 +177,9 @@ void fault_halfway_attention(struct fault *fault)
         for (int i = 0; i < 2; i++)
             fx_exchange(&plan);
     } else {
-        HS_REFUSED(
-            stepaf_recv(job->ctx, STEPAF_FROM_EACH, STEPAF_TIMEOUT_DEFAULT, batches, job->attn, &n),
-            STEPAF_ERR_PEER_LOST);
+        HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, STEPAF_TIMEOUT_DEFAULT, batches,
+                               job->attn, &n),
+                   STEPAF_ERR_PEER_LOST);
         HS_INT(n, ==, -1);
         fault_named(fault, STEPAF_ATTENTION, last);
         fx_serve(job, 2 * last);

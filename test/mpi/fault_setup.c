@@ -112,7 +112,7 @@ static void stop_and_go(struct fault *fault)
     fx_verify(plan, plan->next - 1, -1);
     for (int i = 0; i < 20 && fx_exchange(plan); i++)
         ;
-    HS_OK(stepaf_counters_get(job->ctx, &counters));
+    HS_OK(stepaf_counters_query(job->ctx, &counters));
     HS_INT(counters.peers_lost, ==, 0);
     atomic_store(&job->shared->stamp[STAMP_END + 1], 1);
     hs_sleep_us(100000);

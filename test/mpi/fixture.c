@@ -138,7 +138,7 @@ static int id_of(stepaf_batch_h batch, const stepaf_batch_info_t *info)
 
     if (info->n_tensors > 0 && HS_OK(stepaf_batch_tensor(batch, 0, &tensor)))
         return (int)tensor.key - FX_PUSH_KEY;
-    if (info->n_tensors == 0 && HS_OK(stepaf_batch_pull(batch, 0, &tensor)))
+    if (info->n_tensors == 0 && HS_OK(stepaf_batch_answer(batch, 0, &tensor)))
         return (int)tensor.key - FX_PULL_KEY;
     return -1;
 }
@@ -149,7 +149,7 @@ bool fx_look(struct hs_job *job, stepaf_batch_h batch)
     stepaf_batch_info_t info;
     int id;
 
-    if (!HS_OK(stepaf_batch_get(batch, &info)))
+    if (!HS_OK(stepaf_batch_query(batch, &info)))
         return false;
     id = id_of(batch, &info);
     if (!HS_INT(id, >=, 0) || !HS_INT(id, <, FX_IDS) || !HS_INT(info.attention_rank, >=, 0) ||
@@ -172,13 +172,13 @@ stepaf_status_t fx_answer(struct hs_job *job, stepaf_batch_h batch, uint32_t fla
 {
     stepaf_batch_info_t info;
     stepaf_tensor_info_t pull;
-    stepaf_status_t status = stepaf_batch_get(batch, &info);
+    stepaf_status_t status = stepaf_batch_query(batch, &info);
 
     if (status != STEPAF_OK)
         return status;
-    if (info.n_pulls == 0)
+    if (info.n_answers == 0)
         return stepaf_respond(batch, NULL, 0, flags, NULL);
-    status = stepaf_batch_pull(batch, 0, &pull);
+    status = stepaf_batch_answer(batch, 0, &pull);
     if (status != STEPAF_OK)
         return status;
     int id = (int)pull.key - FX_PULL_KEY;
@@ -196,8 +196,8 @@ bool fx_serve(struct hs_job *job, int n)
     stepaf_batch_h batch = NULL;
 
     for (int got = 0; n > 0; n--) {
-        if (!HS_OK(
-                stepaf_recv(job->ctx, STEPAF_FROM_ANY, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &got)) ||
+        if (!HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &batch, 1,
+                               &got)) ||
             !fx_look(job, batch) || !HS_OK(fx_answer(job, batch, STEPAF_RESPOND_RELEASE)))
             return false;
     }

@@ -60,7 +60,7 @@ static bool finish(int id, unsigned slot, long n)
             return false;
     }
     if (!HS_OK(stepaf_request_peer(request, 0)) || !HS_OK(stepaf_request_sent(request)) ||
-        !HS_OK(stepaf_request_timeline(request, 0, &timeline)))
+        !HS_OK(stepaf_timeline_query(request, 0, &timeline)))
         return false;
     if (!(plans[id].kind & FX_NO_PULL) && !HS_OK(stepaf_request_tensor(request, 0, &info)))
         return false;
@@ -121,14 +121,14 @@ static bool serve(stepaf_batch_h batch, long n)
     stepaf_batch_info_t info;
     stepaf_tensor_info_t tensor = {0};
 
-    if (!HS_OK(stepaf_batch_get(batch, &info)))
+    if (!HS_OK(stepaf_batch_query(batch, &info)))
         return true;
     if (info.n_tensors > 0 && !HS_OK(stepaf_batch_tensor(batch, 0, &tensor)))
         return true;
     int id = info.n_tensors > 0 ? (int)tensor.key - FX_PUSH_KEY : 0;
     if (id < PLANS && !fx_look(&job, batch))
         return true;
-    if (info.n_pulls == 0 && n % 2 == 0)
+    if (info.n_answers == 0 && n % 2 == 0)
         HS_OK(stepaf_release(batch));
     else if (n % 4 == 1 && HS_OK(fx_answer(&job, batch, 0)))
         HS_OK(stepaf_release(batch));
@@ -145,7 +145,7 @@ static void ffn(void)
 
     for (bool last = false; !last;) {
         atomic_store(&hot_page->began[1], hs_now_ns());
-        if (!HS_OK(stepaf_recv(job.ctx, n % 16 == 0 ? STEPAF_FROM_EACH : STEPAF_FROM_ANY,
+        if (!HS_OK(stepaf_recv(job.ctx, n % 16 == 0 ? STEPAF_FROM_EACH : STEPAF_FROM_ANY, 0,
                                STEPAF_TIMEOUT_DEFAULT, batches, 4, &got)))
             break;
         for (int i = 0; i < got; i++) {

@@ -32,7 +32,7 @@ static void leave(struct hs_job *job, unsigned char *memory, size_t bytes, int r
     size_t wrong = 0;
 
     if (!HS_OK(stepaf_register(job->ctx, memory, bytes)) ||
-        !HS_OK(stepaf_register_recv(job->ctx, KEY, memory, bytes, NULL, 0)) ||
+        !HS_OK(stepaf_key_set_recv(job->ctx, KEY, memory, bytes, NULL, 0)) ||
         !HS_OK(stepaf_commit(job->ctx)) || !hs_pause(job))
         return;
     hs_sleep_us((int64_t)(hs_mix((uint64_t)round) % SPREAD_US));

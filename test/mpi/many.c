@@ -9,7 +9,7 @@ static void check_memory(struct hs_job *job)
 {
     stepaf_memory_use_t use;
 
-    if (!HS_OK(stepaf_memory_get(job->ctx, &use)))
+    if (!HS_OK(stepaf_memory_query(job->ctx, &use)))
         return;
     HS_INT(use.peers, ==, job->role == STEPAF_FFN ? job->attn : job->ffn);
     HS_INT(use.per_peer, >, 0);

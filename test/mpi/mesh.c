@@ -75,7 +75,7 @@ static bool open_and_exchange(struct hs_job *job, int boot, struct fx_plan *plan
                               stepaf_memory_use_t *use_p)
 {
     return reopen(job, boot) && fx_open(job, 1, BYTES, DEPTH, FX_BOTH, plan) &&
-           exchange(job, plan) && HS_OK(stepaf_memory_get(job->ctx, use_p)) && hs_sync(job);
+           exchange(job, plan) && HS_OK(stepaf_memory_query(job->ctx, use_p)) && hs_sync(job);
 }
 
 /* Half the peers, half of all that there is for each. */
@@ -125,7 +125,7 @@ static void attention_calls(struct hs_job *job, struct fx_plan *plan)
     for (int f = 0; f < 4; f++) {
         bool is_peer = f % LANES == mine;
         HS_STATUS(stepaf_request_peer(request, f), is_peer ? STEPAF_OK : STEPAF_ERR_INVALID);
-        HS_STATUS(stepaf_request_timeline(request, f, &timeline),
+        HS_STATUS(stepaf_timeline_query(request, f, &timeline),
                   is_peer ? STEPAF_OK : STEPAF_ERR_INVALID);
     }
     HS_REFUSED(stepaf_request_peer(request, other), STEPAF_ERR_INVALID);
@@ -149,18 +149,18 @@ static void ffn_calls(struct hs_job *job)
 
     HS_OK(stepaf_key_declare(job->ctx, OWN_KEY, &params));
     HS_OK(stepaf_alloc(job->ctx, 256, STEPAF_MEM_HOST, &buffer));
-    HS_REFUSED(stepaf_register_recv(job->ctx, OWN_KEY, buffer, 128, ranks, 2), STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_key_set_recv(job->ctx, OWN_KEY, buffer, 128, ranks, 2), STEPAF_ERR_INVALID);
     HS_TRUE(strstr(stepaf_last_error()->text, "of the mesh") != NULL);
     ranks[1] = 4;
-    HS_REFUSED(stepaf_register_recv(job->ctx, OWN_KEY, buffer, 128, ranks, 2), STEPAF_ERR_INVALID);
-    HS_OK(stepaf_register_recv(job->ctx, OWN_KEY, buffer, 64, good, 1));
+    HS_REFUSED(stepaf_key_set_recv(job->ctx, OWN_KEY, buffer, 128, ranks, 2), STEPAF_ERR_INVALID);
+    HS_OK(stepaf_key_set_recv(job->ctx, OWN_KEY, buffer, 64, good, 1));
     /* One of each: two, in the order of their ranks. */
-    HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, batches, 1, &n), STEPAF_ERR_INVALID);
-    if (!HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_EACH, -1, batches, 2, &n)) || !HS_INT(n, ==, 2))
+    HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, 0, batches, 1, &n), STEPAF_ERR_INVALID);
+    if (!HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, -1, batches, 2, &n)) || !HS_INT(n, ==, 2))
         return;
     for (int i = 0; i < n; i++) {
         stepaf_batch_info_t info;
-        HS_OK(stepaf_batch_get(batches[i], &info));
+        HS_OK(stepaf_batch_query(batches[i], &info));
         HS_INT(info.attention_rank, ==, mine + i * LANES);
         HS_OK(fx_answer(job, batches[i], STEPAF_RESPOND_RELEASE));
     }
@@ -203,7 +203,7 @@ static void a_loss_stays_in_its_lane(struct hs_job *job, struct fx_plan *plan)
         return;
     if (job->index % LANES == 1) {
         exchange(job, plan);
-        HS_OK(stepaf_counters_get(job->ctx, &counters));
+        HS_OK(stepaf_counters_query(job->ctx, &counters));
         HS_INT(counters.peers_lost, ==, 0);
     } else if (job->role == STEPAF_ATTENTION) {
         for (int turns = 0; turns < 1000; turns++)

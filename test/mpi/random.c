@@ -39,7 +39,7 @@ static bool check_counters(struct hs_job *job, const struct r_model *model, int 
 
     if (phase < model->phases - 1)
         return true;
-    HS_OK(stepaf_counters_get(job->ctx, &counters));
+    HS_OK(stepaf_counters_query(job->ctx, &counters));
     HS_INT(counters.dropped_malformed, ==, 0);
     HS_INT(counters.peers_lost, ==, 0);
     if (job->role == STEPAF_ATTENTION) {

@@ -52,9 +52,9 @@ static bool register_buffers(int phase)
             for (int at = 0; at < n; at++)
                 ranks[at] = r_real_rank(f_model, ranks[at]);
             bool all = key->id % 3 == 0;
-            if (key->own_recv && !HS_OK(stepaf_register_recv(f_job->ctx, key->id, buffers[p][i],
-                                                             slice_bytes(key) * (size_t)n,
-                                                             all ? NULL : ranks, all ? 0 : n)))
+            if (key->own_recv && !HS_OK(stepaf_key_set_recv(f_job->ctx, key->id, buffers[p][i],
+                                                            slice_bytes(key) * (size_t)n,
+                                                            all ? NULL : ranks, all ? 0 : n)))
                 return false;
         }
     return true;

@@ -43,7 +43,7 @@ static int find_plan(stepaf_batch_h batch, const stepaf_batch_info_t *info)
     stepaf_tensor_info_t tensor;
 
     if (!HS_OK(info->n_tensors > 0 ? stepaf_batch_tensor(batch, 0, &tensor)
-                                   : stepaf_batch_pull(batch, 0, &tensor)))
+                                   : stepaf_batch_answer(batch, 0, &tensor)))
         return -1;
     for (int p = 0; p < f_model->n_plans; p++) {
         const struct r_plan *plan = &f_model->plans[p];
@@ -112,8 +112,8 @@ bool r_held_intact(const struct r_held *held, const char *when)
     stepaf_batch_info_t info;
     stepaf_tensor_info_t tensor;
 
-    if (!HS_OK(stepaf_batch_get(held->batch, &info)) || !HS_INT(info.n_tensors, ==, plan->n_push) ||
-        !HS_INT(info.n_pulls, ==, plan->n_pull))
+    if (!HS_OK(stepaf_batch_query(held->batch, &info)) ||
+        !HS_INT(info.n_tensors, ==, plan->n_push) || !HS_INT(info.n_answers, ==, plan->n_pull))
         return false;
     for (int i = 0; i < plan->n_push; i++)
         if (!HS_OK(stepaf_batch_tensor(held->batch, i, &tensor)) ||
@@ -124,8 +124,9 @@ bool r_held_intact(const struct r_held *held, const char *when)
                              held->plan, held->op.ordinal, i);
     for (int i = 0; i < plan->n_pull; i++) {
         const struct r_key *key = &plan->pull[f_job->index][i];
-        if (!HS_OK(stepaf_batch_pull(held->batch, i, &tensor)) || !HS_TRUE(tensor.key == key->id) ||
-            !HS_TRUE(tensor.data == NULL) || !HS_INT(tensor.dtype, ==, key->params.dtype) ||
+        if (!HS_OK(stepaf_batch_answer(held->batch, i, &tensor)) ||
+            !HS_TRUE(tensor.key == key->id) || !HS_TRUE(tensor.data == NULL) ||
+            !HS_INT(tensor.dtype, ==, key->params.dtype) ||
             !HS_INT(tensor.max_bytes, >=, held->op.pull[f_job->index][i]))
             return false;
     }
@@ -137,7 +138,7 @@ static bool arrive(stepaf_batch_h batch, struct r_held *held)
 {
     stepaf_batch_info_t info;
 
-    if (!HS_OK(stepaf_batch_get(batch, &info)))
+    if (!HS_OK(stepaf_batch_query(batch, &info)))
         return false;
     if (!HS_INT(info.attention_rank % f_model->lanes, ==, f_model->lane))
         return false;
@@ -192,14 +193,15 @@ static int receive(int mode, int64_t timeout_us, struct r_held *held)
     bool each = false;
 
     if (mode == MODE_EACH) {
-        int from = STEPAF_FROM_EACH | (r_chance(&main_dice, 50) ? STEPAF_RECV_SKIP_LOST : 0);
-        status = stepaf_recv(f_job->ctx, from, timeout_us / 4, batches, R_ATTN, &n);
+        uint32_t flags = r_chance(&main_dice, 50) ? STEPAF_RECV_SKIP_LOST : 0;
+        status =
+            stepaf_recv(f_job->ctx, STEPAF_FROM_EACH, flags, timeout_us / 4, batches, R_ATTN, &n);
         each = status == STEPAF_OK;
         if (each && !HS_INT(n, ==, f_model->attn))
             return -1;
     }
     if (status == STEPAF_ERR_TIMEOUT)
-        status = stepaf_recv(f_job->ctx, STEPAF_FROM_ANY, timeout_us, batches, capacity, &n);
+        status = stepaf_recv(f_job->ctx, STEPAF_FROM_ANY, 0, timeout_us, batches, capacity, &n);
     if (status == STEPAF_ERR_TIMEOUT)
         return 0;
     if (!HS_OK(status) || !HS_INT(n, >=, 1) || !HS_INT(n, <=, each ? R_ATTN : capacity))
@@ -237,7 +239,7 @@ bool r_ffn_run(struct hs_job *job, const struct r_model *model, int phase)
     atomic_store(&open_plans, open);
     f_handler = mode == MODE_HANDLER;
     if (f_handler)
-        HS_OK(stepaf_set_handler(job->ctx, handler, &handler_dice));
+        HS_OK(stepaf_batch_set_handler(job->ctx, handler, &handler_dice));
     hs_step("serving batches");
     while (atomic_load(&open_plans) > 0 || n_held > 0 || n_inbox > 0) {
         int n = mode == MODE_HANDLER ? drain_inbox(held + n_held)
@@ -253,7 +255,7 @@ bool r_ffn_run(struct hs_job *job, const struct r_model *model, int phase)
             before = hs_resident_bytes();
     }
     if (mode == MODE_HANDLER)
-        HS_OK(stepaf_set_handler(job->ctx, NULL, NULL));
+        HS_OK(stepaf_batch_set_handler(job->ctx, NULL, NULL));
     if (phase == model->phases - 1 && steps >= 20000 && before > 0)
         HS_INT(hs_resident_bytes(), <=, before + 512 * 1024);
     return !hs_failed();

@@ -84,8 +84,8 @@ static bool receive_into_own(struct rank *rank)
     rank->buffers = malloc(rank->buffers_bytes);
     return HS_TRUE(rank->buffers != NULL) &&
            HS_OK(stepaf_register(rank->job->ctx, rank->buffers, rank->buffers_bytes)) &&
-           HS_OK(stepaf_register_recv(rank->job->ctx, PUSH, rank->buffers, rank->buffers_bytes,
-                                      NULL, 0));
+           HS_OK(stepaf_key_set_recv(rank->job->ctx, PUSH, rank->buffers, rank->buffers_bytes, NULL,
+                                     0));
 }
 
 static stepaf_tensor_t *pulls(const struct rank *rank, stepaf_tensor_t *list)
@@ -141,7 +141,7 @@ static bool answer_one(struct rank *rank, stepaf_batch_h batch, int op)
     stepaf_batch_info_t info;
     stepaf_tensor_info_t in;
 
-    if (!HS_OK(stepaf_batch_get(batch, &info)) || !HS_OK(stepaf_batch_tensor(batch, 0, &in)) ||
+    if (!HS_OK(stepaf_batch_query(batch, &info)) || !HS_OK(stepaf_batch_tensor(batch, 0, &in)) ||
         !HS_INT(in.bytes, ==, rank->round.bytes) ||
         !expect(in.data, &rank->round, info.attention_rank, op))
         return false;
@@ -154,7 +154,7 @@ static bool answer(struct rank *rank, int op)
     stepaf_batch_h batches[HS_MAX_RANKS];
     int n = 0;
 
-    if (!HS_OK(stepaf_recv(rank->job->ctx, STEPAF_FROM_EACH, STEPAF_TIMEOUT_DEFAULT, batches,
+    if (!HS_OK(stepaf_recv(rank->job->ctx, STEPAF_FROM_EACH, 0, STEPAF_TIMEOUT_DEFAULT, batches,
                            HS_MAX_RANKS, &n)) ||
         !HS_INT(n, ==, rank->job->peers))
         return false;
@@ -180,7 +180,7 @@ static void look_at_memory(struct rank *rank)
     bool allocated = rank->job->role == STEPAF_FFN && !rank->round.own;
     stepaf_memory_use_t use;
 
-    HS_OK(stepaf_memory_get(rank->job->ctx, &use));
+    HS_OK(stepaf_memory_query(rank->job->ctx, &use));
     HS_INT(use.receive, ==, allocated ? slice * (size_t)rank->job->peers : 0);
 }
 
@@ -285,7 +285,7 @@ static void body(struct hs_job *job)
     }
     if (!hs_failed() && HS_OK(stepaf_commit(job->ctx))) {
         take_back_memory(&rank);
-        HS_OK(stepaf_memory_get(job->ctx, &use));
+        HS_OK(stepaf_memory_query(job->ctx, &use));
         HS_INT(use.receive + use.declared + use.per_key, ==, 0);
     }
     hs_sync(job);

@@ -34,7 +34,7 @@ stepaf_batch_h sem_take(struct hs_job *job)
     stepaf_batch_h batch = NULL;
     int n = 0;
 
-    if (HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n)) &&
+    if (HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n)) &&
         HS_INT(n, ==, 1) && fx_look(job, batch))
         return batch;
     return NULL;
@@ -45,7 +45,7 @@ bool sem_nothing(struct hs_job *job)
     stepaf_batch_h batch = NULL;
     int n = -5;
 
-    return HS_STATUS(stepaf_recv(job->ctx, STEPAF_FROM_ANY, SHORT_US, &batch, 1, &n),
+    return HS_STATUS(stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, SHORT_US, &batch, 1, &n),
                      STEPAF_ERR_TIMEOUT) &&
            HS_TRUE(batch == NULL) && HS_INT(n, ==, -5);
 }

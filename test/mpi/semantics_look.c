@@ -26,12 +26,12 @@ void sem_timeline(struct hs_job *job)
         int64_t before = stepaf_clock_ns(job->ctx);
         request = sem_start(P_ONE);
         int64_t after = stepaf_clock_ns(job->ctx);
-        HS_OK(stepaf_request_timeline(request, 1, &line));
+        HS_OK(stepaf_timeline_query(request, 1, &line));
         HS_INT(line.answered_ns, ==, -1);
         HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT));
         int64_t took = stepaf_clock_ns(job->ctx) - before;
         for (int f = 0; f < job->ffn; f++) {
-            HS_OK(stepaf_request_timeline(request, f, &line));
+            HS_OK(stepaf_timeline_query(request, f, &line));
             HS_INT(line.start_ns, >=, before - slack_ns());
             HS_INT(line.start_ns, <=, after + slack_ns());
             HS_INT(line.notified_ns, >=, 0);
@@ -44,8 +44,8 @@ void sem_timeline(struct hs_job *job)
             HS_INT(line.ffn_queue_ns, >=, -1);
             HS_INT(line.ffn_queue_ns, <=, took + slack_ns());
         }
-        HS_REFUSED(stepaf_request_timeline(request, job->ffn, &line), STEPAF_ERR_INVALID);
-        HS_REFUSED(stepaf_request_timeline(request, -1, &line), STEPAF_ERR_INVALID);
+        HS_REFUSED(stepaf_timeline_query(request, job->ffn, &line), STEPAF_ERR_INVALID);
+        HS_REFUSED(stepaf_timeline_query(request, -1, &line), STEPAF_ERR_INVALID);
     } else if (sem_ffn(job)) {
         batch = sem_take(job);
         hs_sleep_us(WORK_US);
@@ -58,14 +58,14 @@ void sem_counters(struct hs_job *job)
     enum { N = 3 };
     stepaf_counters_t before, after;
 
-    HS_OK(stepaf_counters_get(job->ctx, &before));
+    HS_OK(stepaf_counters_query(job->ctx, &before));
     hs_sync(job);
     for (int i = 0; i < N && sem_actor(job); i++)
         fx_exchange(&sem_plans[P_ONE]);
     if (sem_ffn(job))
         fx_serve(job, N);
     hs_sync(job);
-    HS_OK(stepaf_counters_get(job->ctx, &after));
+    HS_OK(stepaf_counters_query(job->ctx, &after));
     if (sem_actor(job)) {
         HS_INT(after.operations_started - before.operations_started, ==, N);
         HS_INT(after.operations_completed - before.operations_completed, ==, N);

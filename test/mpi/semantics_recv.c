@@ -14,12 +14,13 @@ void sem_each(struct hs_job *job)
         fx_exchange(&sem_plans[P_ONE]);
     if (sem_ffn(job)) {
         /* One rank is not enough; what it sent stays for the next call. */
-        HS_STATUS(stepaf_recv(job->ctx, STEPAF_FROM_EACH, SHORT_US, batches, 2, &n),
+        HS_STATUS(stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, SHORT_US, batches, 2, &n),
                   STEPAF_ERR_TIMEOUT);
         HS_INT(n, ==, -3);
-        HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, batches, 1, &n), STEPAF_ERR_INVALID);
+        HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, 0, batches, 1, &n),
+                   STEPAF_ERR_INVALID);
         one = sem_take(job);
-        HS_OK(stepaf_batch_get(one, &info));
+        HS_OK(stepaf_batch_query(one, &info));
         HS_INT(info.attention_rank, ==, 1);
         HS_OK(fx_answer(job, one, STEPAF_RESPOND_RELEASE));
     }
@@ -29,11 +30,12 @@ void sem_each(struct hs_job *job)
         fx_exchange(&sem_plans[P_OTHER]);
     }
     for (int round = 0; round < 2 && sem_ffn(job); round++) {
-        int from = STEPAF_FROM_EACH | (round == 1 ? STEPAF_RECV_SKIP_LOST : 0);
-        HS_OK(stepaf_recv(job->ctx, from, STEPAF_TIMEOUT_DEFAULT, batches, 2, &n));
+        uint32_t flags = round == 1 ? STEPAF_RECV_SKIP_LOST : 0;
+        HS_OK(
+            stepaf_recv(job->ctx, STEPAF_FROM_EACH, flags, STEPAF_TIMEOUT_DEFAULT, batches, 2, &n));
         HS_INT(n, ==, 2);
         for (int a = 0; a < 2; a++) {
-            HS_OK(stepaf_batch_get(batches[a], &info));
+            HS_OK(stepaf_batch_query(batches[a], &info));
             HS_INT(info.attention_rank, ==, a);
             fx_look(job, batches[a]);
             HS_OK(fx_answer(job, batches[a], STEPAF_RESPOND_RELEASE));
@@ -63,8 +65,8 @@ void sem_handler(struct hs_job *job)
 
     handler_job = job;
     if (sem_ffn(job)) {
-        HS_OK(stepaf_set_handler(job->ctx, handler, &handled));
-        HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_ANY, SHORT_US, &batch, 1, &n),
+        HS_OK(stepaf_batch_set_handler(job->ctx, handler, &handled));
+        HS_REFUSED(stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, SHORT_US, &batch, 1, &n),
                    STEPAF_ERR_STATE);
     }
     for (int i = 0; i < 3 && job->role == STEPAF_ATTENTION; i++) {
@@ -74,7 +76,7 @@ void sem_handler(struct hs_job *job)
     hs_sync(job); /* drives the library, and so the handler */
     if (sem_ffn(job)) {
         HS_INT(handled, ==, 3 * 2 * job->attn);
-        HS_OK(stepaf_set_handler(job->ctx, NULL, NULL));
+        HS_OK(stepaf_batch_set_handler(job->ctx, NULL, NULL));
         sem_nothing(job);
     }
     hs_sync(job);

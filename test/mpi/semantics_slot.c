@@ -19,9 +19,9 @@ void sem_depth(struct hs_job *job)
             requests[i] = sem_start(P_DEEP);
             HS_INT(stepaf_request_slot(requests[i]), ==, i);
         }
-        HS_OK(stepaf_counters_get(job->ctx, &before));
+        HS_OK(stepaf_counters_query(job->ctx, &before));
         HS_STATUS(fx_start(plan, 0, &none), STEPAF_ERR_WOULD_BLOCK);
-        HS_OK(stepaf_counters_get(job->ctx, &after));
+        HS_OK(stepaf_counters_query(job->ctx, &after));
         HS_INT(after.would_block, ==, before.would_block + 1);
         HS_INT(after.operations_started, ==, before.operations_started);
     }
@@ -121,7 +121,7 @@ void sem_shared_key(struct hs_job *job)
         HS_REFUSED(stepaf_start(twin, &second), STEPAF_ERR_HANDLE);
     } else if (sem_ffn(job)) {
         int n = 0;
-        HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n));
+        HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n));
         HS_OK(stepaf_batch_tensor(batch, 0, &info));
         HS_INT(info.bytes, ==, 3);
         HS_TRUE(memcmp(info.data, "xyz", 3) == 0);

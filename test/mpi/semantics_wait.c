@@ -125,7 +125,7 @@ void sem_cancel_early(struct hs_job *job)
     stepaf_request_h request;
 
     if (sem_actor(job)) {
-        HS_OK(stepaf_counters_get(job->ctx, &before));
+        HS_OK(stepaf_counters_query(job->ctx, &before));
         request = sem_start(P_ONE);
         hs_pause(job);
         HS_OK(stepaf_cancel(request));
@@ -133,7 +133,7 @@ void sem_cancel_early(struct hs_job *job)
         HS_REFUSED(stepaf_cancel(request), STEPAF_ERR_STATE);
         HS_STATUS(stepaf_request_peer(request, 0), STEPAF_ERR_CANCELED);
         HS_STATUS(stepaf_request_tensor(request, 1, NULL), STEPAF_ERR_CANCELED);
-        HS_OK(stepaf_counters_get(job->ctx, &after));
+        HS_OK(stepaf_counters_query(job->ctx, &after));
         HS_INT(after.operations_failed, ==, before.operations_failed + 1);
     } else {
         hs_pause(job); /* the library is not called here: nothing can have been taken */

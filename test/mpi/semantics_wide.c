@@ -109,7 +109,7 @@ void sem_wide(struct hs_job *job)
         return;
     }
     for (int got = 0; got < DEPTH && sem_ffn(job); got += n)
-        if (!HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, STEPAF_TIMEOUT_DEFAULT, &batches[got],
+        if (!HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &batches[got],
                                DEPTH - got, &n)))
             return;
     for (int at = DEPTH - 1; at >= 0 && sem_ffn(job); at--) {

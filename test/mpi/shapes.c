@@ -142,9 +142,9 @@ static void serve_one_shots(struct hs_job *job, int n)
     stepaf_batch_h batch;
 
     for (int got; n > 0; n--) {
-        if (!HS_OK(
-                stepaf_recv(job->ctx, STEPAF_FROM_ANY, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &got)) ||
-            !HS_OK(stepaf_batch_get(batch, &info)) ||
+        if (!HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &batch, 1,
+                               &got)) ||
+            !HS_OK(stepaf_batch_query(batch, &info)) ||
             !HS_OK(stepaf_batch_tensor(batch, 0, &tensor)) || !HS_INT(tensor.bytes, <=, BYTES))
             return;
         unsigned char **mine = &answer[info.attention_rank];

@@ -32,7 +32,7 @@ static struct use look_at_memory(struct hs_job *job)
     struct use use;
 
     memset(&use, 0, sizeof(use));
-    HS_OK(stepaf_memory_get(job->ctx, &use.library));
+    HS_OK(stepaf_memory_query(job->ctx, &use.library));
     use.resident = (long)hs_resident_bytes();
     HS_INT(use.resident, >, 0);
     return use;
@@ -46,7 +46,7 @@ static void compare(struct hs_job *job, const struct use *warm)
     HS_TRUE(memcmp(&now.library, &warm->library, sizeof(now.library)) == 0);
     if (watches_pages)
         HS_INT(now.resident - warm->resident, <=, GROWTH);
-    HS_OK(stepaf_counters_get(job->ctx, &counters));
+    HS_OK(stepaf_counters_query(job->ctx, &counters));
     HS_INT(counters.dropped_malformed + counters.dropped_stale, ==, 0);
     HS_INT(counters.peers_lost, ==, 0);
     printf("soak: rank %d: %ld KiB resident, %ld KiB more than when it was warm\n", job->rank,

@@ -85,7 +85,7 @@ static void *watcher(void *arg)
 
     (void)arg;
     while (!atomic_load(&done)) {
-        HS_OK(stepaf_counters_get(job_->ctx, &counters));
+        HS_OK(stepaf_counters_query(job_->ctx, &counters));
         HS_INT(counters.operations_started + counters.batches_received, >=, last);
         last = counters.operations_started + counters.batches_received;
         HS_OK(stepaf_trace_read(job_->ctx, records, 64, &n));
@@ -107,7 +107,7 @@ static void *server(void *arg)
 
     (void)arg;
     while (atomic_load(&served) < batches_in_all() && !hs_failed()) {
-        stepaf_status_t status = stepaf_recv(job_->ctx, STEPAF_FROM_ANY, 20000, batches, 2, &n);
+        stepaf_status_t status = stepaf_recv(job_->ctx, STEPAF_FROM_ANY, 0, 20000, batches, 2, &n);
         if (status == STEPAF_ERR_TIMEOUT)
             continue;
         if (!HS_OK(status))
@@ -163,7 +163,7 @@ static void serve(bool by_handler)
     while (atomic_load(&served) < batches_in_all() && !hs_failed() && hs_now_ns() < deadline)
         hs_sleep_us(2000);
     HS_INT(atomic_load(&served), ==, batches_in_all());
-    HS_OK(stepaf_set_handler(job_->ctx, NULL, NULL));
+    HS_OK(stepaf_batch_set_handler(job_->ctx, NULL, NULL));
 }
 
 static void body(struct hs_job *job)
@@ -191,7 +191,7 @@ static void body(struct hs_job *job)
     if (job->role == STEPAF_FFN && !fx_serve_open(job, BYTES))
         return;
     if (job->role == STEPAF_FFN && by_thread)
-        HS_OK(stepaf_set_handler(job->ctx, handler, NULL));
+        HS_OK(stepaf_batch_set_handler(job->ctx, handler, NULL));
     if (!HS_OK(stepaf_commit(job->ctx)))
         return;
     hs_step("exchange");

@@ -62,7 +62,7 @@ static stepaf_counters_t counters_of(struct hs_job *job)
     stepaf_counters_t counters;
 
     memset(&counters, 0, sizeof(counters));
-    HS_OK(stepaf_counters_get(job->ctx, &counters));
+    HS_OK(stepaf_counters_query(job->ctx, &counters));
     return counters;
 }
 
@@ -74,8 +74,9 @@ static bool serve_first(struct hs_job *job)
         stepaf_batch_info_t info;
         stepaf_tensor_info_t tensor;
         int n = 0;
-        if (!HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_ANY, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n)) ||
-            !fx_look(job, batch) || !HS_OK(stepaf_batch_get(batch, &info)) ||
+        if (!HS_OK(
+                stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n)) ||
+            !fx_look(job, batch) || !HS_OK(stepaf_batch_query(batch, &info)) ||
             !HS_OK(stepaf_batch_tensor(batch, 0, &tensor)))
             return false;
         if (info.attention_rank == TRESPASSER) {

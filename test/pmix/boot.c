@@ -31,7 +31,7 @@ stepaf_status_t stepaf_init(const stepaf_boot_t *offered, const stepaf_params_t 
     return STEPAF_OK;
 }
 
-stepaf_status_t stepaf_boot_error(stepaf_status_t status, const char *text)
+stepaf_status_t stepaf_boot_set_error(stepaf_status_t status, const char *text)
 {
     snprintf(last_text, sizeof last_text, "%s", text);
     return status;

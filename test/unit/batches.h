@@ -66,7 +66,7 @@ static inline stepaf_batch_h take(void)
     stepaf_batch_h batch = NULL;
     int n;
 
-    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, &batch, 1, &n), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n), STEPAF_OK);
     return batch;
 }
 

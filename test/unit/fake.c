@@ -96,7 +96,7 @@ static stepaf_status_t boot_barrier(void *self, stepaf_group_t group, const int 
 
     (void)group, (void)ranks, (void)n;
     job->barrier_us = timeout_us;
-    return job->barrier_status ? stepaf_boot_error(job->barrier_status, "fake: barrier")
+    return job->barrier_status ? stepaf_boot_set_error(job->barrier_status, "fake: barrier")
                                : STEPAF_OK;
 }
 

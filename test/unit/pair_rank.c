@@ -33,8 +33,8 @@ int pair_receive(struct pair_rank *rank, stepaf_batch_h *batch_p)
 {
     int n;
 
-    RANK_CHECK(rank->boot, stepaf_recv(rank->ctx, STEPAF_FROM_ANY, STEPAF_TIMEOUT_DEFAULT, batch_p,
-                                       1, &n) == STEPAF_OK);
+    RANK_CHECK(rank->boot, stepaf_recv(rank->ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT,
+                                       batch_p, 1, &n) == STEPAF_OK);
     return 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "relay_rank.h"
+#include "plans.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -255,8 +256,8 @@ static int serve_host(struct relay_rank *rank, unsigned n)
     stepaf_request_h request;
     int n_batches;
 
-    RANK_CHECK(rank->boot, stepaf_recv(rank->ctx, STEPAF_FROM_EACH, STEPAF_TIMEOUT_DEFAULT, batches,
-                                       RELAY_PEERS, &n_batches) == STEPAF_OK);
+    RANK_CHECK(rank->boot, stepaf_recv(rank->ctx, STEPAF_FROM_EACH, 0, STEPAF_TIMEOUT_DEFAULT,
+                                       batches, RELAY_PEERS, &n_batches) == STEPAF_OK);
     (void)make_out(rank, n, pull, true);
     for (int p = 0; p < n_batches; p++) {
         if (look_batch(rank, batches[p], p, n))
@@ -336,8 +337,8 @@ int relay_rank_plan(struct relay_rank *rank)
     if (failed || (rank->host && !attention))
         return failed;
     RANK_CHECK(rank->boot,
-               stepaf_plan_create(rank->ctx, push, job->n_push, pull, n_pull,
-                                  rank->host ? 0 : STEPAF_PLAN_STREAM, &rank->plan) == STEPAF_OK);
+               plan_create(rank->ctx, push, job->n_push, pull, n_pull,
+                           rank->host ? 0 : STEPAF_PLAN_STREAM, &rank->plan) == STEPAF_OK);
     return 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "stream_job.h"
+#include "plans.h"
 
 #include <CUnit/CUnit.h>
 
@@ -35,9 +36,9 @@ stepaf_plan_h stream_job_make(struct fake_job *its)
         push[1].data = data + STREAM_PUSH;
         push[1].bytes = STREAM_MORE;
     }
-    CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(its->handle, push, stream_job.n_push, &pull, 1,
-                                             STEPAF_PLAN_STREAM, &made),
-                          STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(
+        plan_create(its->handle, push, stream_job.n_push, &pull, 1, STEPAF_PLAN_STREAM, &made),
+        STEPAF_OK);
     return made;
 }
 

@@ -151,11 +151,12 @@ static void a_ready_batch_is_canceled(void)
     CU_ASSERT_EQUAL(fake_last(job)->msg.flags, STEPAF_MSG_UNWANTED);
     EXPECT_DROP(job, 0, &cancel, DROP_SILENTLY); /* it crossed the release */
     stepaf_batch_info_t info;
-    CU_ASSERT_EQUAL(stepaf_batch_get(take(), &info), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_batch_query(take(), &info), STEPAF_OK);
     CU_ASSERT_EQUAL(info.attention_rank, 1); /* the other one is untouched */
     stepaf_batch_h none;
     int n;
-    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, &none, 1, &n), STEPAF_ERR_TIMEOUT);
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, 0, &none, 1, &n),
+                    STEPAF_ERR_TIMEOUT);
     start(0, 1, 1);
     end();
 }

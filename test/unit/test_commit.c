@@ -355,7 +355,7 @@ static void what_has_not_left_is_not_cut_off(void)
     EXPECT_TAKEN(ffn, 0, &start);
     fake_key(ffn, attention, 7, STEPAF_PUSH, 8, 1);
     CU_ASSERT_EQUAL(fake_commit(ffn, attention), STEPAF_ERR_STATE); /* ready */
-    CU_ASSERT_EQUAL(stepaf_recv(ffn->handle, STEPAF_FROM_ANY, 0, &batch, 1, &n), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_recv(ffn->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n), STEPAF_OK);
     CU_ASSERT_EQUAL(fake_commit(ffn, attention), STEPAF_ERR_STATE); /* held */
     ffn->ctx->env.commit_timeout_us = 1000;
     fake_link(ffn, 0)->room = 0;

@@ -16,7 +16,7 @@ static struct stepaf_pack rich(struct world *world)
     struct stepaf_pack pack = {0};
 
     CU_ASSERT_EQUAL_FATAL(stepaf_register(ffn->handle, memory, sizeof memory), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(stepaf_register_recv(ffn->handle, PUSHED, memory + 64, 600, backwards, 2),
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_set_recv(ffn->handle, PUSHED, memory + 64, 600, backwards, 2),
                           STEPAF_OK);
     CU_ASSERT_EQUAL_FATAL(stepaf_key_allocate(ffn->ctx), STEPAF_OK);
     stepaf_declaration_pack(ffn->ctx, STEPAF_OK, &pack);
@@ -80,8 +80,8 @@ static void runs_and_lists_are_found(void)
     fake_key(ffn, twin, 1, STEPAF_PUSH, 8, 1);
     fake_key(ffn, twin, 2, STEPAF_PUSH, 8, 1);
     CU_ASSERT_EQUAL_FATAL(stepaf_register(ffn->handle, memory, sizeof memory), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(stepaf_register_recv(ffn->handle, 1, memory + 100, 24, list, 3), 0);
-    CU_ASSERT_EQUAL_FATAL(stepaf_register_recv(ffn->handle, 2, memory + 200, 32, run, 4), 0);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_set_recv(ffn->handle, 1, memory + 100, 24, list, 3), 0);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_set_recv(ffn->handle, 2, memory + 200, 32, run, 4), 0);
     stepaf_declaration_pack(ffn->ctx, STEPAF_OK, &pack);
     CU_ASSERT_EQUAL_FATAL(stepaf_declaration_read(pack.data, pack.bytes, STEPAF_FFN, 8, NULL, &it),
                           0);

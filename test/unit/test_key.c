@@ -172,18 +172,18 @@ static void slices_go_to_the_ranks_named(void)
     struct fake_job *job = receiver();
     const struct stepaf_key *key = stepaf_key_find(job->ctx, 1);
 
-    CU_ASSERT_EQUAL(stepaf_register_recv(job->handle, 1, memory + 8, 500, ranks, 2), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_key_set_recv(job->handle, 1, memory + 8, 500, ranks, 2), STEPAF_OK);
     CU_ASSERT_PTR_EQUAL(stepaf_key_slice(key, 2), memory + 8);
     CU_ASSERT_PTR_EQUAL(stepaf_key_slice(key, 0), memory + 258);
     CU_ASSERT_PTR_NULL(stepaf_key_slice(key, 1));
     CU_ASSERT_PTR_NULL(stepaf_key_slice(key, 3));
-    CU_ASSERT_EQUAL(stepaf_register_recv(job->handle, 1, memory + 600, 200, (int[]){1}, 1), 0);
+    CU_ASSERT_EQUAL(stepaf_key_set_recv(job->handle, 1, memory + 600, 200, (int[]){1}, 1), 0);
     CU_ASSERT_PTR_EQUAL(stepaf_key_slice(key, 1), memory + 600);
     CU_ASSERT_EQUAL(job->ctx->regions[0]->uses, 2);
     CU_ASSERT_EQUAL(stepaf_deregister(job->handle, memory), STEPAF_ERR_STATE);
     fake_close(job);
     job = receiver();
-    CU_ASSERT_EQUAL(stepaf_register_recv(job->handle, 1, memory, 600, NULL, 0), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_key_set_recv(job->handle, 1, memory, 600, NULL, 0), STEPAF_OK);
     for (uint32_t rank = 0; rank < 3; rank++)
         CU_ASSERT_PTR_EQUAL(stepaf_key_slice(stepaf_key_find(job->ctx, 1), rank),
                             memory + rank * 200);
@@ -221,15 +221,15 @@ static void bad_slices_are_refused(void)
 
     job->ctx->changed = false;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        CU_ASSERT_EQUAL(stepaf_register_recv(job->handle, cases[i].key, memory + cases[i].at,
-                                             cases[i].bytes, cases[i].ranks, cases[i].n_ranks),
+        CU_ASSERT_EQUAL(stepaf_key_set_recv(job->handle, cases[i].key, memory + cases[i].at,
+                                            cases[i].bytes, cases[i].ranks, cases[i].n_ranks),
                         cases[i].expected);
         CU_ASSERT_FALSE(job->ctx->changed);
         CU_ASSERT_EQUAL(job->ctx->regions[0]->uses, 0);
         CU_ASSERT_PTR_NULL(stepaf_key_slice(stepaf_key_find(job->ctx, 1), 0));
     }
-    CU_ASSERT_EQUAL(stepaf_register_recv(job->handle, 1, memory, 200, good_ranks, 1), STEPAF_OK);
-    CU_ASSERT_EQUAL(stepaf_register_recv(job->handle, 1, memory + 200, 600, NULL, 0),
+    CU_ASSERT_EQUAL(stepaf_key_set_recv(job->handle, 1, memory, 200, good_ranks, 1), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_key_set_recv(job->handle, 1, memory + 200, 600, NULL, 0),
                     STEPAF_ERR_INVALID); /* rank 0 has one */
     CU_ASSERT_EQUAL(job->ctx->regions[0]->uses, 1);
     fake_close(job);
@@ -242,7 +242,7 @@ static void missing_buffers_are_allocated(void)
     struct stepaf_key *key = stepaf_key_find(job->ctx, 1);
     uint32_t n_regions = job->ctx->n_regions;
 
-    CU_ASSERT_EQUAL(stepaf_register_recv(job->handle, 1, memory, 200, (int[]){1}, 1), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_key_set_recv(job->handle, 1, memory, 200, (int[]){1}, 1), STEPAF_OK);
     for (int round = 0; round < 2; round++) {
         CU_ASSERT_EQUAL_FATAL(stepaf_key_allocate(job->ctx), STEPAF_OK);
         CU_ASSERT_EQUAL(job->ctx->n_regions, n_regions + 1);

@@ -303,12 +303,12 @@ static void a_lie_is_caught(void)
     UNIT_STRING(part.text, "attention rank 0 to FFN rank 1 (world rank 2): fake has written 100 of "
                            "200 bytes");
     stepaf_map_part_free(&part);
-    CU_ASSERT_EQUAL(stepaf_link_get(attention->handle, 1, &info), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_link_query(attention->handle, 1, &info), STEPAF_OK);
     CU_ASSERT(info.bytes_sent == BYTES && info.world_rank == 2 && !info.is_lost);
     UNIT_STRING(info.transport, "fake");
-    CU_ASSERT_EQUAL(stepaf_link_get(attention->handle, PEERS, &info), STEPAF_ERR_INVALID);
-    CU_ASSERT_EQUAL(stepaf_link_get(attention->handle, -1, &info), STEPAF_ERR_INVALID);
-    CU_ASSERT_EQUAL(stepaf_link_get(attention->handle, 0, NULL), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_link_query(attention->handle, PEERS, &info), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_link_query(attention->handle, -1, &info), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_link_query(attention->handle, 0, NULL), STEPAF_ERR_INVALID);
 
     fake_link(attention, 1)->breaks = true;
     struct stepaf_msg bye = {.type = STEPAF_MSG_BYE};

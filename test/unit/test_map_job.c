@@ -79,7 +79,7 @@ static int serve(const stepaf_boot_t *boot, stepaf_context_h ctx)
 
     RANK_CHECK(boot, !stepaf_commit(ctx));
     for (int i = 0; i < HALF; i++) {
-        RANK_CHECK(boot, !stepaf_recv(ctx, STEPAF_FROM_ANY, -1, &batch, 1, &n));
+        RANK_CHECK(boot, !stepaf_recv(ctx, STEPAF_FROM_ANY, 0, -1, &batch, 1, &n));
         RANK_CHECK(boot, !stepaf_release(batch));
     }
     return 0;
@@ -121,7 +121,7 @@ static int live(const stepaf_boot_t *boot, void *arg)
                                .max_bytes = BYTES};
     RANK_CHECK(boot, !stepaf_key_declare(ctx, PUSHED, &key));
     RANK_CHECK(boot, stepaf_map_check(ctx, 0, &text) == STEPAF_ERR_STATE && !text);
-    RANK_CHECK(boot, !stepaf_link_get(ctx, 0, &info) && !strcmp(info.transport, "-"));
+    RANK_CHECK(boot, !stepaf_link_query(ctx, 0, &info) && !strcmp(info.transport, "-"));
     if (boot->rank < HALF ? attend(boot, ctx) : serve(boot, ctx))
         return 1;
     RANK_CHECK(boot, n_exchanges == job->exchanges);
@@ -129,7 +129,7 @@ static int live(const stepaf_boot_t *boot, void *arg)
         RANK_CHECK(boot, !strstr(printed, "stepaf map"));
     else
         RANK_CHECK(boot, strstr(printed, job->seen));
-    RANK_CHECK(boot, !stepaf_link_get(ctx, 1, &info));
+    RANK_CHECK(boot, !stepaf_link_query(ctx, 1, &info));
     RANK_CHECK(boot, boot->rank >= HALF ? info.bytes_received == BYTES && !info.bytes_sent
                                         : info.bytes_sent == BYTES && !info.bytes_received);
     RANK_CHECK(boot, info.messages_sent > 0 && !info.is_lost);

@@ -105,15 +105,16 @@ static void a_plan_becomes_complete(void)
     stepaf_batch_info_t info;
     stepaf_tensor_info_t tensor;
     int n;
-    CU_ASSERT_EQUAL_FATAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, &batch, 1, &n), STEPAF_OK);
-    CU_ASSERT_EQUAL(stepaf_batch_get(batch, &info), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n),
+                          STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_batch_query(batch, &info), STEPAF_OK);
     CU_ASSERT(info.attention_rank == 0 && info.plan == 3 && info.sequence == 9);
-    CU_ASSERT(info.n_tensors == 1 && info.n_pulls == 1);
+    CU_ASSERT(info.n_tensors == 1 && info.n_answers == 1);
     CU_ASSERT_EQUAL(stepaf_batch_tensor(batch, 0, &tensor), STEPAF_OK);
     CU_ASSERT(tensor.key == PUSHED && tensor.bytes == 90 && tensor.max_bytes == BYTES);
     CU_ASSERT_PTR_EQUAL(tensor.data,
                         stepaf_key_slice(stepaf_key_find(job->ctx, PUSHED), 0) + BYTES);
-    CU_ASSERT_EQUAL(stepaf_batch_pull(batch, 0, &tensor), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_batch_answer(batch, 0, &tensor), STEPAF_OK);
     CU_ASSERT(tensor.key == PULLED && tensor.bytes == 80 && tensor.data == NULL);
     end();
 }
@@ -273,7 +274,8 @@ static void a_plan_in_use_is_not_closed(void)
     make_plan(0, 2);
     start(0, 0, 0);
     EXPECT_DROP(job, 0, &close, DROP_MALFORMED); /* ready */
-    CU_ASSERT_EQUAL_FATAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, &batch, 1, &n), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n),
+                          STEPAF_OK);
     EXPECT_DROP(job, 0, &close, DROP_MALFORMED); /* held */
     fake_link(job, 0)->room = 0;
     CU_ASSERT_EQUAL(stepaf_release(batch), STEPAF_OK);
@@ -296,7 +298,7 @@ static void a_plan_with_an_answer_that_has_not_left_is_not_closed(void)
     make_plan(0, 2);
     for (uint32_t way = 0; way < 2; way++) {
         start(0, way, way);
-        CU_ASSERT_EQUAL_FATAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, &batch, 1, &n), 0);
+        CU_ASSERT_EQUAL_FATAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n), 0);
         fake_link(job, 0)->room = way ? FAKE_ENDLESS : 0; /* queued, or with the transport */
         fake_link(job, 0)->holds = way;
         CU_ASSERT_EQUAL(stepaf_respond(batch, &answer, 1, STEPAF_RESPOND_RELEASE, NULL), STEPAF_OK);

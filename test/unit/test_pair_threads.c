@@ -35,12 +35,12 @@ static int replace_the_handler(const stepaf_boot_t *boot, void *arg)
         return 1;
     handler_ctx = rank.ctx;
     if (rank.ffn)
-        RANK_CHECK(boot, stepaf_set_handler(rank.ctx, slow, NULL) == STEPAF_OK);
+        RANK_CHECK(boot, stepaf_batch_set_handler(rank.ctx, slow, NULL) == STEPAF_OK);
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
     if (rank.ffn) {
         while (!atomic_load(&entered))
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        RANK_CHECK(boot, stepaf_set_handler(rank.ctx, NULL, NULL) == STEPAF_OK);
+        RANK_CHECK(boot, stepaf_batch_set_handler(rank.ctx, NULL, NULL) == STEPAF_OK);
         RANK_CHECK(boot, atomic_load(&returned));
         RANK_CHECK(boot, commit_status == STEPAF_ERR_STATE);
     } else {
@@ -138,7 +138,7 @@ static bool set_up(const struct pair_rank *rank)
                !stepaf_plan_destroy(plan) && !stepaf_free(rank->ctx, pull.data);
     if (stepaf_key_declare(rank->ctx, OF_THREAD, &key))
         return false;
-    received = stepaf_register_recv(rank->ctx, OF_THREAD, rank->memory, PAIR_BYTES, (int[]){0}, 1);
+    received = stepaf_key_set_recv(rank->ctx, OF_THREAD, rank->memory, PAIR_BYTES, (int[]){0}, 1);
     return (!received || received == STEPAF_ERR_INVALID) &&
            !stepaf_key_withdraw(rank->ctx, OF_THREAD);
 }

@@ -176,7 +176,7 @@ static int give_back(const stepaf_boot_t *boot, void *arg)
         RANK_CHECK(boot, stepaf_plan_status(rank.plan) == STEPAF_ERR_CANCELED);
         RANK_CHECK(boot, strstr(stepaf_last_error()->text, "without an answer") != NULL);
     } else {
-        RANK_CHECK(boot, stepaf_recv(rank.ctx, STEPAF_FROM_ANY, -1, &batch, 1, &n) == STEPAF_OK);
+        RANK_CHECK(boot, stepaf_recv(rank.ctx, STEPAF_FROM_ANY, 0, -1, &batch, 1, &n) == STEPAF_OK);
         RANK_CHECK(boot, stepaf_release(batch) == STEPAF_OK);
     }
     RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
@@ -296,10 +296,10 @@ static int serve(const stepaf_boot_t *boot, struct relay_rank *rank, stepaf_batc
     stepaf_request_h request;
     int n;
 
-    RANK_CHECK(boot, stepaf_recv(rank->ctx, STEPAF_FROM_ANY, -1, batch_p, 1, &n) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_recv(rank->ctx, STEPAF_FROM_ANY, 0, -1, batch_p, 1, &n) == STEPAF_OK);
     for (int i = 0; i < rank->job->n_pull; i++) {
         stepaf_tensor_info_t info;
-        RANK_CHECK(boot, stepaf_batch_pull(*batch_p, i, &info) == STEPAF_OK);
+        RANK_CHECK(boot, stepaf_batch_answer(*batch_p, i, &info) == STEPAF_OK);
         answers[i] = (stepaf_tensor_t){info.key, rank->source[i], rank->job->pull[i]};
     }
     RANK_CHECK(boot,

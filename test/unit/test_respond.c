@@ -80,23 +80,23 @@ static void batches_come_in_order(void)
     start(1, 0, 0);
     start(0, 0, 0);
     start(0, 1, 1);
-    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, 0, batches, 1, &n),
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, 0, 0, batches, 1, &n),
                     STEPAF_ERR_INVALID);
     start(1, 1, 1);
-    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, batches, 4, &n), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, 0, batches, 4, &n), STEPAF_OK);
     CU_ASSERT_EQUAL_FATAL(n, 4);
     for (int i = 0; i < 4; i++) {
-        CU_ASSERT_EQUAL(stepaf_batch_get(batches[i], &info), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_batch_query(batches[i], &info), STEPAF_OK);
         CU_ASSERT_EQUAL(info.attention_rank, from[i]);
         CU_ASSERT_EQUAL(info.sequence, i == 2 || i == 3);
     }
     start(1, 2, 2);
-    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, 0, batches, 2, &n),
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, 0, 0, batches, 2, &n),
                     STEPAF_ERR_TIMEOUT);
     start(0, 2, 2);
-    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, 0, batches, 2, &n), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, 0, 0, batches, 2, &n), STEPAF_OK);
     for (int i = 0; i < 2; i++) {
-        CU_ASSERT_EQUAL(stepaf_batch_get(batches[i], &info), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_batch_query(batches[i], &info), STEPAF_OK);
         CU_ASSERT_EQUAL(info.attention_rank, i);
     }
     end();
@@ -124,25 +124,30 @@ static void a_lost_peers_batches_stay(void)
     CU_ASSERT_EQUAL(answer(held, 8, 0), STEPAF_ERR_PEER_LOST);
     UNIT_CONTAINS(stepaf_last_error()->text, "the test says so");
     CU_ASSERT_EQUAL(stepaf_release(held), STEPAF_OK);
-    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, 0, batches, 2, &n), STEPAF_OK);
-    CU_ASSERT_EQUAL(stepaf_batch_get(batches[0], &info), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, 0, 0, batches, 2, &n), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_batch_query(batches[0], &info), STEPAF_OK);
     CU_ASSERT(info.attention_rank == 0 && info.sequence == 1);
     CU_ASSERT_EQUAL(answer(batches[0], 8, 0), STEPAF_ERR_PEER_LOST);
     CU_ASSERT_EQUAL(stepaf_release(batches[0]), STEPAF_OK);
     CU_ASSERT_EQUAL(job->n_records, 0); /* nobody is told of it */
     EXPECT_WHOLE(job);
 
-    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, -1, batches, 2, &n),
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, 0, -1, batches, 2, &n),
                     STEPAF_ERR_PEER_LOST);
-    int from = STEPAF_FROM_EACH | STEPAF_RECV_SKIP_LOST;
-    CU_ASSERT_EQUAL(stepaf_recv(job->handle, from, 0, batches, 2, &n), STEPAF_ERR_TIMEOUT);
+    CU_ASSERT_EQUAL(
+        stepaf_recv(job->handle, STEPAF_FROM_EACH, STEPAF_RECV_SKIP_LOST, 0, batches, 2, &n),
+        STEPAF_ERR_TIMEOUT);
     start(1, 1, 1);
-    CU_ASSERT_EQUAL(stepaf_recv(job->handle, from, 0, batches, 2, &n), STEPAF_OK);
+    CU_ASSERT_EQUAL(
+        stepaf_recv(job->handle, STEPAF_FROM_EACH, STEPAF_RECV_SKIP_LOST, 0, batches, 2, &n),
+        STEPAF_OK);
     CU_ASSERT_PTR_NULL(batches[0]);
-    CU_ASSERT_EQUAL(stepaf_batch_get(batches[1], &info), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_batch_query(batches[1], &info), STEPAF_OK);
     up->lost(up, &fake_link(job, 1)->base, "so it does");
-    CU_ASSERT_EQUAL(stepaf_recv(job->handle, from, -1, batches, 2, &n), STEPAF_ERR_PEER_LOST);
-    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, -1, batches, 2, &n),
+    CU_ASSERT_EQUAL(
+        stepaf_recv(job->handle, STEPAF_FROM_EACH, STEPAF_RECV_SKIP_LOST, -1, batches, 2, &n),
+        STEPAF_ERR_PEER_LOST);
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, -1, batches, 2, &n),
                     STEPAF_ERR_PEER_LOST);
     end();
 }

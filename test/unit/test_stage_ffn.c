@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GPU memory in plans that the host starts, at an FFN rank. */
+#include "plans.h"
 #include "stages.h"
 
 static const struct stepaf_region *received_in(void)
@@ -41,7 +42,8 @@ static stepaf_batch_h receive(uint32_t seq)
     int n;
 
     EXPECT_TAKEN(job, 0, &msg);
-    CU_ASSERT_EQUAL_FATAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, &batch, 1, &n), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n),
+                          STEPAF_OK);
     return batch;
 }
 
@@ -92,7 +94,7 @@ static void a_batch_that_the_gpu_cannot_have_is_none(void)
     cpu_device.bad_flush = true;
     fake_tell(job, 0, &msg);
     cpu_device.bad_flush = false;
-    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, &batch, 1, &n),
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n),
                     STEPAF_ERR_TIMEOUT);
     CU_ASSERT(job->ctx->peers[0].lost && !job->ctx->peers[1].lost);
     UNIT_CONTAINS(job->ctx->peers[0].reason, "flush");
@@ -109,8 +111,7 @@ static void keys_of_streams_are_left_alone(void)
     for (int p = 0; p < PEERS; p++)
         pull[p] = (stepaf_tensor_t){PULLED, gpu_memory + (size_t)p * 300, BYTES};
     CU_ASSERT_EQUAL_FATAL(
-        stepaf_plan_create(job->handle, &push, 1, pull, PEERS, STEPAF_PLAN_STREAM, &plan),
-        STEPAF_OK);
+        plan_create(job->handle, &push, 1, pull, PEERS, STEPAF_PLAN_STREAM, &plan), STEPAF_OK);
     CU_ASSERT_EQUAL_FATAL(stepaf_key_allocate(job->ctx), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_stages_prepare(job->ctx), STEPAF_OK);
     CU_ASSERT(!region()->linked && !received_in()->linked && !region()->mem.registration[0]);

@@ -71,7 +71,7 @@ static int feed(const stepaf_boot_t *boot, stepaf_context_h ctx, uint8_t *gpu)
     RANK_CHECK(boot, stepaf_commit(ctx) == STEPAF_OK);
     for (int round = 0; round < ROUNDS; round++) {
         stepaf_batch_h batches[PEERS];
-        RANK_CHECK(boot, !stepaf_recv(ctx, STEPAF_FROM_EACH, 20000000, batches, PEERS, &n));
+        RANK_CHECK(boot, !stepaf_recv(ctx, STEPAF_FROM_EACH, 0, 20000000, batches, PEERS, &n));
         for (int p = 0; p < PEERS; p++) {
             stepaf_tensor_t tensor = {PULLED, gpu + (size_t)p * BYTES, BYTES};
             stepaf_tensor_info_t info;

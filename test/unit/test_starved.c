@@ -43,7 +43,7 @@ static int set_up(struct starve_rank *rank, stepaf_plan_h *plan_p)
         STARVE_TRY(rank, stepaf_plan_create(rank->ctx, &push, 1, pull, STARVE_FFN, 0, plan_p));
     else if (rank->boot->rank == 1) /* the other one's are the library's own */
         STARVE_TRY(rank,
-                   stepaf_register_recv(rank->ctx, PUSHED, rank->user, DEPTH * BYTES, NULL, 0));
+                   stepaf_key_set_recv(rank->ctx, PUSHED, rank->user, DEPTH * BYTES, NULL, 0));
     return 0;
 }
 
@@ -70,7 +70,7 @@ static int serve(struct starve_rank *rank, unsigned seed, enum starve_end *end_p
     int n;
 
     *end_p = STARVE_LOST;
-    if (stepaf_recv(rank->ctx, STEPAF_FROM_ANY, -1, &batch, 1, &n))
+    if (stepaf_recv(rank->ctx, STEPAF_FROM_ANY, 0, -1, &batch, 1, &n))
         return 0;
     RANK_CHECK(rank->boot, n == 1 && !stepaf_batch_tensor(batch, 0, &info));
     RANK_CHECK(rank->boot, is_filled(info.data, seed));

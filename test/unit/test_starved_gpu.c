@@ -6,6 +6,7 @@
 #include <stepaf/stream.h>
 
 #include "cpu_device/cpu_device.h"
+#include "plans.h"
 #include "starve_ranks.h"
 #include "unit.h"
 
@@ -35,7 +36,7 @@ static int make_plan(struct starve_rank *rank, uint32_t flags, stepaf_plan_h *pl
     for (int p = 0; p < n_peers; p++)
         pull[p] = (stepaf_tensor_t){PULLED, rank->memory + (size_t)(1 + p) * DEPTH * BYTES, BYTES};
     if (!rank->ffn || flags)
-        STARVE_TRY(rank, stepaf_plan_create(rank->ctx, &push, 1, pull, n_peers, flags, plan_p));
+        STARVE_TRY(rank, plan_create(rank->ctx, &push, 1, pull, n_peers, flags, plan_p));
     return 0;
 }
 

@@ -42,7 +42,7 @@ static int exchange(struct starve_rank *rank, stepaf_plan_h plan, enum starve_en
         if (stepaf_wait(request, -1))
             return 0;
     } else {
-        if (stepaf_recv(rank->ctx, STEPAF_FROM_ANY, -1, &batch, 1, &n))
+        if (stepaf_recv(rank->ctx, STEPAF_FROM_ANY, 0, -1, &batch, 1, &n))
             return 0;
         RANK_CHECK(rank->boot, !stepaf_batch_tensor(batch, 0, &info));
         RANK_CHECK(rank->boot, ((uint8_t *)info.data)[BYTES - 1] == 0x5a);

@@ -12,11 +12,11 @@ static void names_of_statuses(void)
 #define CHECK(name_, number_, text_)                \
     CU_ASSERT_EQUAL(name_, number_);                \
     UNIT_STRING(stepaf_status_name(name_), #name_); \
-    UNIT_STRING(stepaf_strerror(name_), text_);
+    UNIT_STRING(stepaf_status_text(name_), text_);
     STEPAF_STATUS_MAP(CHECK)
 #undef CHECK
-    UNIT_STRING(stepaf_strerror((stepaf_status_t)-1000), "unknown status");
-    UNIT_STRING(stepaf_strerror((stepaf_status_t)2), "unknown status");
+    UNIT_STRING(stepaf_status_text((stepaf_status_t)-1000), "unknown status");
+    UNIT_STRING(stepaf_status_text((stepaf_status_t)2), "unknown status");
     UNIT_STRING(stepaf_status_name((stepaf_status_t)-1000), "?");
 }
 
@@ -112,9 +112,9 @@ static void last_error_keeps_what_was_set(void)
     CU_ASSERT_EQUAL(stepaf_error_raise(&copy), STEPAF_ERR_BOOT);
     UNIT_STRING(error->text, "because: gone");
 
-    CU_ASSERT_EQUAL(stepaf_boot_error(STEPAF_ERR_TIMEOUT, "no answer"), STEPAF_ERR_TIMEOUT);
+    CU_ASSERT_EQUAL(stepaf_boot_set_error(STEPAF_ERR_TIMEOUT, "no answer"), STEPAF_ERR_TIMEOUT);
     UNIT_STRING(error->text, "no answer");
-    CU_ASSERT_EQUAL(stepaf_boot_error(STEPAF_ERR_BOOT, NULL), STEPAF_ERR_BOOT);
+    CU_ASSERT_EQUAL(stepaf_boot_set_error(STEPAF_ERR_BOOT, NULL), STEPAF_ERR_BOOT);
     UNIT_STRING(error->text, "");
 }
 

@@ -6,6 +6,7 @@
 #include "cpu_device/cpu_device.h"
 #include "fake.h"
 #include "gpu/stream_any.h"
+#include "plans.h"
 #include "unit.h"
 
 enum { WORKERS = 2, LARGE = 200000, SMALL = 8, ANSWER = 3008, FEWER = 1000, DEPTH = 3 };
@@ -65,8 +66,8 @@ static void begin(void)
     for (int p = 0; p < WORKERS; p++)
         pull[p] =
             (stepaf_tensor_t){3, memory + (size_t)p * depth * ANSWER, p == 0 ? ANSWER : FEWER};
-    CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(job->handle, push, 2, pull, WORKERS,
-                                             STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY, &plan),
+    CU_ASSERT_EQUAL_FATAL(plan_create(job->handle, push, 2, pull, WORKERS,
+                                      STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY, &plan),
                           STEPAF_OK);
 }
 
@@ -102,6 +103,24 @@ static void plans_are_for_ffn_ranks_and_streams(void)
     CU_ASSERT_EQUAL(stepaf_plan_create(worker->handle, &out, 1, &in, 1, STEPAF_PLAN_ANY, &none),
                     STEPAF_ERR_INVALID);
     UNIT_CONTAINS(stepaf_last_error()->text, "goes with STEPAF_PLAN_STREAM");
+    const uint64_t keys[STEPAF_MAX_TENSORS + 1] = {1, 2};
+    CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, &out, 1, &in, 1, STEPAF_PLAN_STREAM, &none),
+                    STEPAF_ERR_ROLE);
+    CU_ASSERT_EQUAL(
+        stepaf_plan_create_ffn(worker->handle, keys, 2, pull, WORKERS, STEPAF_PLAN_STREAM, &none),
+        STEPAF_ERR_ROLE);
+    CU_ASSERT_EQUAL(stepaf_plan_create_ffn(job->handle, keys, 2, pull, WORKERS, 0, &none),
+                    STEPAF_ERR_INVALID);
+    UNIT_CONTAINS(stepaf_last_error()->text, "need STEPAF_PLAN_STREAM");
+    CU_ASSERT_EQUAL(stepaf_plan_create_ffn(job->handle, keys, STEPAF_MAX_TENSORS + 1, pull, WORKERS,
+                                           STEPAF_PLAN_STREAM, &none),
+                    STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(
+        stepaf_plan_create_ffn(job->handle, NULL, 2, pull, WORKERS, STEPAF_PLAN_STREAM, &none),
+        STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(
+        stepaf_plan_create_ffn(job->handle, keys, 2, pull, WORKERS, STEPAF_PLAN_STREAM, NULL),
+        STEPAF_ERR_INVALID);
     CU_ASSERT_PTR_NULL(none);
     CU_ASSERT_PTR_NULL(stepaf_plan_origin(plan));
     CU_ASSERT_PTR_NULL(stepaf_plan_origin(NULL));

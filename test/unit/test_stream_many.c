@@ -6,6 +6,7 @@
 #include "cpu_device/cpu_device.h"
 #include "fake.h"
 #include "gpu/stream.h"
+#include "plans.h"
 #include "unit.h"
 
 enum {
@@ -60,9 +61,9 @@ static stepaf_plan_h make(struct fake_job *its, uint8_t **memory_p)
     }
     for (uint32_t p = 0; p < n_peers; p++)
         pull[p] = (stepaf_tensor_t){4, data + answer(p), PULL};
-    CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(its->handle, push, PUSHES, pull, (int)n_peers,
-                                             STEPAF_PLAN_STREAM, &made),
-                          STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(
+        plan_create(its->handle, push, PUSHES, pull, (int)n_peers, STEPAF_PLAN_STREAM, &made),
+        STEPAF_OK);
     return made;
 }
 
@@ -255,14 +256,14 @@ static void any_takes_no_legs(void)
     begin(STEPAF_FFN);
     for (uint32_t p = 0; p < PEERS; p++)
         pull[p] = (stepaf_tensor_t){4, memory + answer(p), PULL};
-    CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, push, PUSHES, pull, PEERS,
-                                       STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY, &none),
+    CU_ASSERT_EQUAL(plan_create(job->handle, push, PUSHES, pull, PEERS,
+                                STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY, &none),
                     STEPAF_ERR_LIMIT);
     UNIT_CONTAINS(stepaf_last_error()->text, "at most 64 tensors");
     CU_ASSERT_PTR_NULL(none);
-    CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, push, 2, pull, PEERS,
-                                       STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY, &none),
-                    STEPAF_OK);
+    CU_ASSERT_EQUAL(
+        plan_create(job->handle, push, 2, pull, PEERS, STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY, &none),
+        STEPAF_OK);
     end();
 }
 
@@ -279,11 +280,11 @@ static void what_is_answered_from_may_be_received_in(void)
     key(51, STEPAF_PULL, 64);
     CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 4096, STEPAF_MEM_CUDA, &pull.data), STEPAF_OK);
     CU_ASSERT_EQUAL(
-        stepaf_register_recv(job->handle, 50, (uint8_t *)pull.data + 2048, 1024, NULL, 0),
+        stepaf_key_set_recv(job->handle, 50, (uint8_t *)pull.data + 2048, 1024, NULL, 0),
         STEPAF_OK);
     CU_ASSERT_TRUE(job->ctx->regions[0]->target);
-    CU_ASSERT_EQUAL_FATAL(
-        stepaf_plan_create(job->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &both), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(plan_create(job->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &both),
+                          STEPAF_OK);
     CU_ASSERT_TRUE(job->ctx->regions[0]->target);
     CU_ASSERT_EQUAL(stepaf_plan_destroy(both), STEPAF_OK);
     CU_ASSERT_TRUE(job->ctx->regions[0]->target);

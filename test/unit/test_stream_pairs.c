@@ -4,6 +4,7 @@
 #include "cpu_device/cpu_device.h"
 #include "fake.h"
 #include "gpu/proxy.h"
+#include "plans.h"
 #include "unit.h"
 
 enum { PLANS = 3, DEPTH = 2, SMALL = 3000, LARGE = STEPAF_PIECES_MAX + 16, PULL = 500 };
@@ -39,8 +40,8 @@ static stepaf_plan_h make(struct fake_job *its, uint64_t push_id, uint64_t pull_
         push.data = memory;
         push.bytes = SMALL;
     }
-    CU_ASSERT_EQUAL_FATAL(
-        stepaf_plan_create(its->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &made), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(plan_create(its->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &made),
+                          STEPAF_OK);
     return made;
 }
 

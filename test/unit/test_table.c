@@ -104,7 +104,7 @@ static void make_batch(struct live *live)
     plan.word[2] = 1; /* depth; no tensors */
     fake_tell(ffn, 0, &plan);
     fake_tell(ffn, 0, &start);
-    CU_ASSERT_EQUAL_FATAL(stepaf_recv(ffn->handle, STEPAF_FROM_ANY, 0, &live->batch, 1, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(stepaf_recv(ffn->handle, STEPAF_FROM_ANY, 0, 0, &live->batch, 1, &n), 0);
 }
 
 static void make_operation(struct live *live)
@@ -164,7 +164,7 @@ static int taken_by_others(void *handle, int kind)
         wrong += stepaf_cancel(handle) != STEPAF_ERR_HANDLE;
     }
     if (kind != STEPAF_HANDLE_BATCH) {
-        wrong += stepaf_batch_get(handle, &batch) != STEPAF_ERR_HANDLE;
+        wrong += stepaf_batch_query(handle, &batch) != STEPAF_ERR_HANDLE;
         wrong += stepaf_batch_tensor(handle, 0, &info) != STEPAF_ERR_HANDLE;
         wrong += stepaf_release(handle) != STEPAF_ERR_HANDLE;
     }
@@ -229,7 +229,7 @@ static void handles_end_with_their_objects(void)
 
     CU_ASSERT_EQUAL(stepaf_release(live.batch), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_release(live.batch), STEPAF_ERR_HANDLE);
-    CU_ASSERT_EQUAL(stepaf_batch_get(live.batch, &info), STEPAF_ERR_HANDLE);
+    CU_ASSERT_EQUAL(stepaf_batch_query(live.batch, &info), STEPAF_ERR_HANDLE);
 
     stepaf_context_h context = live.attention->handle;
     end_live(&live);

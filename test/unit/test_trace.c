@@ -162,7 +162,7 @@ static void an_operation_is_stamped(void)
     CU_ASSERT_EQUAL_FATAL(fake_commit(job, twin), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_trace_clear(job->handle), STEPAF_OK);
     CU_ASSERT_EQUAL_FATAL(stepaf_start(plan, &request), STEPAF_OK);
-    CU_ASSERT_EQUAL(stepaf_request_timeline(request, 0, &line), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_timeline_query(request, 0, &line), STEPAF_OK);
     CU_ASSERT(line.notified_ns >= 0 && line.answered_ns == -1 && line.ffn_work_ns == -1);
     struct stepaf_msg answer = fake_msg(job, STEPAF_MSG_RESPONSE, 0, 0, 0);
     answer.flags = STEPAF_MSG_RELEASED;
@@ -176,13 +176,13 @@ static void an_operation_is_stamped(void)
         CU_ASSERT_EQUAL(records[i].bytes, i == 1 ? 48 : 0);
         CU_ASSERT(i == 0 || records[i].time_ns >= records[i - 1].time_ns);
     }
-    CU_ASSERT_EQUAL(stepaf_request_timeline(request, 0, &line), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_timeline_query(request, 0, &line), STEPAF_OK);
     CU_ASSERT(line.answered_ns >= line.notified_ns);
     CU_ASSERT_EQUAL(line.ffn_queue_ns, 70);
     CU_ASSERT_EQUAL(line.ffn_work_ns, 80);
-    CU_ASSERT_EQUAL(stepaf_request_timeline(request, 1, &line), STEPAF_ERR_INVALID);
-    CU_ASSERT_EQUAL(stepaf_request_timeline(request, -1, &line), STEPAF_ERR_INVALID);
-    CU_ASSERT_EQUAL(stepaf_request_timeline(request, 0, NULL), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_timeline_query(request, 1, &line), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_timeline_query(request, -1, &line), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_timeline_query(request, 0, NULL), STEPAF_ERR_INVALID);
     fake_close(job);
     fake_close(twin);
 }

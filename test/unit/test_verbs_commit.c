@@ -72,8 +72,8 @@ static int push(const stepaf_boot_t *boot, stepaf_context_h ctx, stepaf_plan_h p
         RANK_CHECK(boot, stepaf_wait(request, SOON_S * 1000000ll) == STEPAF_OK);
         return 0;
     }
-    RANK_CHECK(boot,
-               stepaf_recv(ctx, STEPAF_FROM_ANY, SOON_S * 1000000ll, &batch, 1, &n) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_recv(ctx, STEPAF_FROM_ANY, 0, SOON_S * 1000000ll, &batch, 1, &n) ==
+                         STEPAF_OK);
     RANK_CHECK(boot, stepaf_batch_tensor(batch, 0, &in) == STEPAF_OK);
     RANK_CHECK(boot, in.bytes == 64 && ((uint8_t *)in.data)[63] == 0x5a);
     RANK_CHECK(boot, stepaf_release(batch) == STEPAF_OK);
@@ -97,7 +97,7 @@ static int go_another_way(const stepaf_boot_t *boot, void *arg)
         RANK_CHECK(boot, stepaf_plan_create(ctx, &tensor, 1, NULL, 0, 0, &plan) == STEPAF_OK);
     RANK_CHECK(boot, stepaf_commit(ctx) == STEPAF_OK);
     RANK_CHECK(boot, push(boot, ctx, plan) == 0);
-    RANK_CHECK(boot, stepaf_link_get(ctx, 0, &link) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_link_query(ctx, 0, &link) == STEPAF_OK);
     RANK_CHECK(boot, !strncmp(link.transport, "tcp", 3));
     stepaf_finalize(ctx);
     return 0;

@@ -300,12 +300,12 @@ static void receiving_times_out(void)
 
     fake_key(job, twin, 1, STEPAF_PUSH, 64, 1);
     CU_ASSERT_EQUAL_FATAL(fake_commit(job, twin), STEPAF_OK);
-    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, 1000, &batch, 1, &n),
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, 0, 1000, &batch, 1, &n),
                     STEPAF_ERR_TIMEOUT);
     CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 0);
-    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 1000, &batch, 1, &n),
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, 1000, &batch, 1, &n),
                     STEPAF_ERR_TIMEOUT);
-    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, &batch, 1, &n),
+    CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n),
                     STEPAF_ERR_TIMEOUT);
     CU_ASSERT_EQUAL(n, 5);
     fake_close(job);

@@ -73,13 +73,13 @@ static void what_nobody_knows_goes_at_once(void)
 {
     begin();
     CU_ASSERT_EQUAL(stepaf_register(ffn->handle, buffers, sizeof buffers), STEPAF_OK);
-    CU_ASSERT_EQUAL(stepaf_register_recv(ffn->handle, PUSHED, buffers, 400, NULL, 0), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_key_set_recv(ffn->handle, PUSHED, buffers, 400, NULL, 0), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_key_withdraw(ffn->handle, PUSHED), STEPAF_OK);
     CU_ASSERT_PTR_NULL(ffn->ctx->withdrawn);
     CU_ASSERT_EQUAL(ffn->ctx->regions[0]->uses, 0);
     CU_ASSERT_FALSE(ffn->ctx->regions[0]->target);
     CU_ASSERT_EQUAL(declare(ffn, PUSHED, 2000), STEPAF_OK);
-    CU_ASSERT_EQUAL(stepaf_register_recv(ffn->handle, PUSHED, buffers, 4000, NULL, 0), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_key_set_recv(ffn->handle, PUSHED, buffers, 4000, NULL, 0), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_key_withdraw(ffn->handle, PUSHED), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_deregister(ffn->handle, buffers), STEPAF_OK);
     end();
@@ -176,7 +176,7 @@ static void memory_goes_with_the_last_key_in_it(void)
     begin();
     fake_key(attention, ffn, OTHER, STEPAF_PUSH, BYTES, DEPTH);
     CU_ASSERT_EQUAL(stepaf_register(ffn->handle, buffers, sizeof buffers), STEPAF_OK);
-    CU_ASSERT_EQUAL(stepaf_register_recv(ffn->handle, PUSHED, buffers, 200, (int[]){1}, 1), 0);
+    CU_ASSERT_EQUAL(stepaf_key_set_recv(ffn->handle, PUSHED, buffers, 200, (int[]){1}, 1), 0);
     CU_ASSERT_EQUAL_FATAL(fake_commit(ffn, attention), STEPAF_OK);
     CU_ASSERT_EQUAL(ffn->ctx->n_regions, 2);
     CU_ASSERT_EQUAL(stepaf_key_withdraw(ffn->handle, PUSHED), STEPAF_OK);

@@ -217,7 +217,7 @@ static __attribute__((noinline)) void counted_recv(stepaf_context_h ctx, stepaf_
 {
     int n;
 
-    must(!stepaf_recv(ctx, STEPAF_FROM_ANY, 1000000, batch_p, 1, &n), "recv");
+    must(!stepaf_recv(ctx, STEPAF_FROM_ANY, 0, 1000000, batch_p, 1, &n), "recv");
 }
 
 static __attribute__((noinline)) void counted_respond(stepaf_batch_h batch,
@@ -259,7 +259,7 @@ static void operate(enum what what)
         if (count(what == RECV))
             counted_recv(contexts[f], &batch);
         else
-            must(!stepaf_recv(contexts[f], STEPAF_FROM_ANY, 1000000, &batch, 1, &n), "recv");
+            must(!stepaf_recv(contexts[f], STEPAF_FROM_ANY, 0, 1000000, &batch, 1, &n), "recv");
         verbs_device.n_requests = verbs_device.n_doorbells = 0; /* what tells of receives */
         if (count(what == RESPOND))
             counted_respond(batch, &tensor);

@@ -62,22 +62,22 @@ static int plan_of_ffn(struct perf_gpu_lib *lib, unsigned m, stepaf_tensor_t *pu
 {
     const struct perf_case *c = lib->c;
     unsigned any = lib->gpu->options->recv_each ? 0 : STEPAF_PLAN_ANY;
-    stepaf_tensor_t push[PERF_MAX_PUSH];
+    uint64_t keys[PERF_MAX_PUSH];
     stepaf_status_t status;
 
     for (int t = 0; t < c->n_push; t++) {
-        push[t] = (stepaf_tensor_t){.key = perf_lib_key(m, STEPAF_PUSH, t)};
-        status = stepaf_register_recv(lib->ctx, push[t].key, perf_buffers_recv(&lib->buffers, m, t),
-                                      (size_t)c->attn * lib->buffers.push_stride[t], NULL, 0);
+        keys[t] = perf_lib_key(m, STEPAF_PUSH, t);
+        status = stepaf_key_set_recv(lib->ctx, keys[t], perf_buffers_recv(&lib->buffers, m, t),
+                                     (size_t)c->attn * lib->buffers.push_stride[t], NULL, 0);
         if (status != STEPAF_OK)
-            return perf_fail_status(status, "stepaf_register_recv");
+            return perf_fail_status(status, "stepaf_key_set_recv");
     }
     for (int a = 0; a < c->attn; a++)
         pull[a] = (stepaf_tensor_t){perf_lib_key(m, STEPAF_PULL, 0),
                                     perf_gpu_answer(&lib->buffers, a, m), c->pull.bytes};
-    status = stepaf_plan_create(lib->ctx, push, c->n_push, pull, c->attn, STEPAF_PLAN_STREAM | any,
-                                &lib->plans[m]);
-    return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_plan_create");
+    status = stepaf_plan_create_ffn(lib->ctx, keys, c->n_push, pull, c->attn,
+                                    STEPAF_PLAN_STREAM | any, &lib->plans[m]);
+    return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_plan_create_ffn");
 }
 
 static int get_memory(struct perf_gpu_lib *lib)
