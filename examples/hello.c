@@ -18,17 +18,13 @@ static void check(stepaf_status_t status)
 
 int main(int argc, char **argv)
 {
-    stepaf_key_params_t key = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                               .direction = STEPAF_PUSH,
-                               .max_bytes = BYTES};
     stepaf_context_h ctx;
     stepaf_request_h request;
     void *memory;
     MPI_Init(&argc, &argv);
     check(stepaf_init_mpi(MPI_COMM_WORLD, NULL, &ctx)); /* roles: by STEPAF_SPLIT here */
-    check(stepaf_key_declare(ctx, X, &key));
-    key.direction = STEPAF_PULL;
-    check(stepaf_key_declare(ctx, Y, &key));
+    check(stepaf_key_declare(ctx, X, STEPAF_PUSH, BYTES, NULL));
+    check(stepaf_key_declare(ctx, Y, STEPAF_PULL, BYTES, NULL));
     int n_ffn = stepaf_size(ctx, STEPAF_GROUP_FFN), me = stepaf_rank(ctx, STEPAF_GROUP_FFN);
     check(stepaf_alloc(ctx, (size_t)(1 + n_ffn) * BYTES, STEPAF_MEM_HOST, &memory));
     float *x = memory, *y = x + N;

@@ -68,15 +68,13 @@ static void serve(stepaf_context_h ctx, float *y)
 
 int main(int argc, char **argv)
 {
-    stepaf_key_params_t key = {STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES | STEPAF_KEY_DEPTH,
-                               .direction = STEPAF_PUSH, .max_bytes = BYTES, .depth = DEPTH};
+    stepaf_key_params_t key = {.field_mask = STEPAF_KEY_DEPTH, .depth = DEPTH};
     stepaf_context_h ctx;
     void *memory;
     MPI_Init(&argc, &argv);
     check(stepaf_init_mpi(MPI_COMM_WORLD, NULL, &ctx));
-    check(stepaf_key_declare(ctx, X, &key));
-    key.direction = STEPAF_PULL;
-    check(stepaf_key_declare(ctx, Y, &key));
+    check(stepaf_key_declare(ctx, X, STEPAF_PUSH, BYTES, &key));
+    check(stepaf_key_declare(ctx, Y, STEPAF_PULL, BYTES, &key));
     int n_ffn = stepaf_size(ctx, STEPAF_GROUP_FFN);
     check(stepaf_alloc(ctx, (size_t)(1 + n_ffn) * DEPTH * BYTES, STEPAF_MEM_HOST, &memory));
     check(stepaf_commit(ctx));

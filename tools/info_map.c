@@ -22,12 +22,7 @@ static stepaf_status_t declare(stepaf_context_h ctx)
 {
     stepaf_status_t status = STEPAF_OK;
     for (uint64_t k = 0; k < 2 * TENSORS && status == STEPAF_OK; k++) {
-        stepaf_key_params_t params = {
-            .field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-            .direction = k % 2 ? STEPAF_PULL : STEPAF_PUSH,
-            .max_bytes = sizes[k / 2],
-        };
-        status = stepaf_key_declare(ctx, k, &params);
+        status = stepaf_key_declare(ctx, k, k % 2 ? STEPAF_PULL : STEPAF_PUSH, sizes[k / 2], NULL);
     }
     return status;
 }

@@ -22,13 +22,8 @@ struct report {
 static stepaf_status_t declare(stepaf_context_h ctx, const struct info_job *job, uint64_t key,
                                stepaf_direction_t direction)
 {
-    stepaf_key_params_t params = {
-        .field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES | STEPAF_KEY_DEPTH,
-        .direction = direction,
-        .max_bytes = (size_t)job->bytes,
-        .depth = (unsigned)job->depth,
-    };
-    return stepaf_key_declare(ctx, key, &params);
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DEPTH, .depth = (unsigned)job->depth};
+    return stepaf_key_declare(ctx, key, direction, (size_t)job->bytes, &params);
 }
 
 /* Push key k is 2k, its answers' key 2k + 1. */

@@ -16,14 +16,12 @@ static stepaf_status_t declare(stepaf_context_h ctx, uint64_t key, stepaf_direct
                                stepaf_dtype_t dtype, int64_t rows, int64_t cols)
 {
     stepaf_key_params_t params = {
-        .field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_DTYPE | STEPAF_KEY_SHAPE | STEPAF_KEY_DEPTH,
-        .direction = direction,
+        .field_mask = STEPAF_KEY_DTYPE | STEPAF_KEY_SHAPE | STEPAF_KEY_DEPTH,
         .dtype = dtype,
         .ndim = 2,
         .shape = {rows, cols},
-        .depth = 1 /* a microbatch has one exchange in flight; others overlap with it */
-    };
-    return stepaf_key_declare(ctx, key, &params);
+        .depth = 1 /* a microbatch has one exchange in flight; others overlap with it */};
+    return stepaf_key_declare(ctx, key, direction, 0, &params);
 }
 
 static stepaf_status_t declare_words(stepaf_context_h ctx, int microbatch)

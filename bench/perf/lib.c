@@ -10,18 +10,16 @@
 static int declare_key(struct perf_lib *lib, uint64_t key, stepaf_direction_t direction,
                        const struct perf_tensor *tensor)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
-                                                STEPAF_KEY_DTYPE | STEPAF_KEY_SHAPE |
-                                                STEPAF_KEY_DEPTH,
-                                  .direction = direction,
+    stepaf_key_params_t params = {.field_mask =
+                                      STEPAF_KEY_DTYPE | STEPAF_KEY_SHAPE | STEPAF_KEY_DEPTH,
                                   .dtype = tensor->dtype,
                                   .ndim = tensor->ndim,
                                   .depth = lib->c->depth};
     stepaf_status_t status;
 
     memcpy(params.shape, tensor->shape, sizeof(params.shape));
-    params.max_bytes = perf_case_largest(lib->c, tensor, &params.shape[0]);
-    status = stepaf_key_declare(lib->ctx, key, &params);
+    status = stepaf_key_declare(lib->ctx, key, direction,
+                                perf_case_largest(lib->c, tensor, &params.shape[0]), &params);
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_key_declare");
 }
 

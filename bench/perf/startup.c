@@ -66,11 +66,8 @@ static stepaf_status_t declare_keys(stepaf_context_h ctx, uint64_t n_keys)
     stepaf_status_t status = STEPAF_OK;
 
     for (uint64_t key = 0; key < n_keys && status == STEPAF_OK; key++) {
-        stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                                      .direction = key % 2 ? STEPAF_PULL : STEPAF_PUSH,
-                                      .max_bytes = KEY_BYTES};
 
-        status = stepaf_key_declare(ctx, key, &params);
+        status = stepaf_key_declare(ctx, key, key % 2 ? STEPAF_PULL : STEPAF_PUSH, KEY_BYTES, NULL);
     }
     return status;
 }

@@ -16,20 +16,16 @@ typedef enum stepaf_direction {
 } stepaf_direction_t;
 
 enum {
-    STEPAF_KEY_DIRECTION = 1 << 0, /* required */
-    STEPAF_KEY_MAX_BYTES = 1 << 1, /* required, unless SHAPE gives it */
-    STEPAF_KEY_DTYPE = 1 << 2,     /* default STEPAF_U8 */
-    STEPAF_KEY_SHAPE = 1 << 3,     /* ndim and shape; default one dimension of max_bytes */
-    STEPAF_KEY_DEPTH = 1 << 4,     /* default: the setting STEPAF_DEPTH (1 unless set) */
-    STEPAF_KEY_MEM_KIND = 1 << 5,  /* of the memory this rank has it in; default host */
-    STEPAF_KEY_ALL = (1 << 6) - 1
+    STEPAF_KEY_DTYPE = 1 << 0,    /* default: STEPAF_U8 */
+    STEPAF_KEY_SHAPE = 1 << 1,    /* ndim and shape; default: one dimension of max_bytes */
+    STEPAF_KEY_DEPTH = 1 << 2,    /* default: the setting STEPAF_DEPTH (1 unless set) */
+    STEPAF_KEY_MEM_KIND = 1 << 3, /* default: STEPAF_MEM_HOST */
+    STEPAF_KEY_ALL = (1 << 4) - 1
 };
 
-/** What a key names. */
+/** Optional properties of a key. Only fields named in @a field_mask are read. */
 typedef struct stepaf_key_params {
     uint64_t field_mask; /* STEPAF_KEY_*; unknown bits are STEPAF_ERR_INVALID */
-    stepaf_direction_t direction;
-    size_t max_bytes; /* of one tensor, 0 .. 2^32-1 */
     stepaf_dtype_t dtype;
     int ndim;                       /* 1 .. STEPAF_MAX_DIMS */
     int64_t shape[STEPAF_MAX_DIMS]; /* largest; shape[0] may shrink per operation */
@@ -44,11 +40,15 @@ typedef struct stepaf_key_params {
  *
  *  At an FFN rank a STEPAF_PUSH key gets, at commit, depth receive buffers of max_bytes for each
  *  attention rank of the mesh, unless stepaf_key_set_recv has given the caller's own.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (a field out of its range, shape
+ *  @param max_bytes  of one tensor, 0 .. 2^32-1; with STEPAF_KEY_SHAPE what the shape holds, or 0 for
+ *                    just that.
+ *  @param params     NULL for defaults.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (a value out of its range, shape
  *  and max_bytes that contradict each other, or the key is declared already, with other
  *  parameters, and not withdrawn); STEPAF_ERR_LIMIT (65,536 keys); STEPAF_ERR_NO_MEMORY. Nothing changed on failure.
  *  In force from the next commit. Does not block. */
 STEPAF_API stepaf_status_t stepaf_key_declare(stepaf_context_h ctx, uint64_t key,
+                                              stepaf_direction_t direction, size_t max_bytes,
                                               const stepaf_key_params_t *params);
 
 /** Take back the declaration of @a key, with all of stepaf_key_set_recv that it has. Its number may be

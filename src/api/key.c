@@ -2,15 +2,16 @@
 #include "api/handles.h"
 
 stepaf_status_t stepaf_key_declare(stepaf_context_h handle, uint64_t key,
+                                   stepaf_direction_t direction, size_t max_bytes,
                                    const stepaf_key_params_t *params)
 {
+    static const stepaf_key_params_t defaults;
     struct stepaf_ctx *ctx;
     stepaf_status_t status = stepaf_enter_context(handle, &ctx);
 
     if (status)
         return status;
-    status = params ? stepaf_key_add(ctx, key, params)
-                    : stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "params is NULL");
+    status = stepaf_key_add(ctx, key, direction, max_bytes, params ? params : &defaults);
     stepaf_leave(ctx);
     return status;
 }

@@ -45,7 +45,8 @@ stepaf_status_t stepaf_key_invalid(uint64_t id, const char *what)
 }
 
 /* Take over the shape and the sizes that follow from it. */
-static stepaf_status_t set_shape(struct stepaf_key *key, const stepaf_key_params_t *params)
+static stepaf_status_t set_shape(struct stepaf_key *key, size_t max_bytes,
+                                 const stepaf_key_params_t *params)
 {
     size_t element = stepaf_dtype_bytes(key->dtype);
     uint64_t row = element;
@@ -61,7 +62,7 @@ static stepaf_status_t set_shape(struct stepaf_key *key, const stepaf_key_params
     uint64_t bytes;
     if (__builtin_mul_overflow(row, (uint64_t)params->shape[0], &bytes) || bytes > UINT32_MAX)
         return stepaf_key_invalid(key->id, "the shape holds more than 2^32-1 bytes");
-    if ((params->field_mask & STEPAF_KEY_MAX_BYTES) && params->max_bytes != bytes)
+    if (max_bytes && max_bytes != bytes)
         return stepaf_key_invalid(key->id, "shape and max_bytes contradict each other");
     key->ndim = params->ndim;
     memcpy(key->shape, params->shape, (size_t)params->ndim * sizeof(key->shape[0]));
@@ -70,36 +71,35 @@ static stepaf_status_t set_shape(struct stepaf_key *key, const stepaf_key_params
     return STEPAF_OK;
 }
 
-static stepaf_status_t set_size(struct stepaf_key *key, const stepaf_key_params_t *params)
+static stepaf_status_t set_size(struct stepaf_key *key, size_t max_bytes,
+                                const stepaf_key_params_t *params)
 {
     size_t element = stepaf_dtype_bytes(key->dtype);
 
     if (params->field_mask & STEPAF_KEY_SHAPE)
-        return set_shape(key, params);
-    if (!(params->field_mask & STEPAF_KEY_MAX_BYTES))
-        return stepaf_key_invalid(key->id, "max_bytes or a shape is required");
-    if (params->max_bytes > UINT32_MAX)
+        return set_shape(key, max_bytes, params);
+    if (max_bytes > UINT32_MAX)
         return stepaf_key_invalid(key->id, "max_bytes must be below 2^32");
-    if (params->max_bytes % element)
+    if (max_bytes % element)
         return stepaf_key_invalid(key->id, "max_bytes is not a multiple of the element size");
-    key->max_bytes = (uint32_t)params->max_bytes;
+    key->max_bytes = (uint32_t)max_bytes;
     key->row_bytes = (uint32_t)element;
     key->ndim = 1;
-    key->shape[0] = (int64_t)(params->max_bytes / element);
+    key->shape[0] = (int64_t)(max_bytes / element);
     return STEPAF_OK;
 }
 
 static stepaf_status_t set_fields(const struct stepaf_ctx *ctx, struct stepaf_key *key,
+                                  stepaf_direction_t direction, size_t max_bytes,
                                   const stepaf_key_params_t *params)
 {
     uint64_t mask = params->field_mask;
 
     if (mask & ~(uint64_t)STEPAF_KEY_ALL)
         return stepaf_key_invalid(key->id, "unknown bits in field_mask");
-    if (!(mask & STEPAF_KEY_DIRECTION) ||
-        (params->direction != STEPAF_PUSH && params->direction != STEPAF_PULL))
+    if (direction != STEPAF_PUSH && direction != STEPAF_PULL)
         return stepaf_key_invalid(key->id, "direction must be STEPAF_PUSH or STEPAF_PULL");
-    key->direction = params->direction;
+    key->direction = direction;
     key->dtype = mask & STEPAF_KEY_DTYPE ? params->dtype : STEPAF_U8;
     if ((unsigned)key->dtype >= STEPAF_DTYPE_LAST)
         return stepaf_key_invalid(key->id, "unknown dtype");
@@ -109,7 +109,7 @@ static stepaf_status_t set_fields(const struct stepaf_ctx *ctx, struct stepaf_ke
     key->depth = mask & STEPAF_KEY_DEPTH ? params->depth : (uint32_t)ctx->env.depth;
     if (key->depth < 1 || key->depth > STEPAF_MAX_DEPTH)
         return stepaf_key_invalid(key->id, "depth must be 1 to 32");
-    return set_size(key, params);
+    return set_size(key, max_bytes, params);
 }
 
 static bool alike(const struct stepaf_key *a, const struct stepaf_key *b)
@@ -119,8 +119,8 @@ static bool alike(const struct stepaf_key *a, const struct stepaf_key *b)
            !memcmp(a->shape, b->shape, sizeof(a->shape));
 }
 
-stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id,
-                               const stepaf_key_params_t *params)
+stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id, stepaf_direction_t direction,
+                               size_t max_bytes, const stepaf_key_params_t *params)
 {
     struct stepaf_key *old = stepaf_key_find(ctx, id);
     struct stepaf_key *key = calloc(1, sizeof(*key));
@@ -133,7 +133,7 @@ stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id,
     key->id = id;
     key->since = ctx->epoch + 1;
     stepaf_list_init(&key->segments);
-    status = set_fields(ctx, key, params);
+    status = set_fields(ctx, key, direction, max_bytes, params);
     if (!status && old && !alike(old, key))
         status = stepaf_key_invalid(id, "declared already, with other parameters");
     if (!status && !old && ctx->n_keys == STEPAF_MAX_KEYS)

@@ -52,8 +52,8 @@ struct stepaf_key {
 struct stepaf_key *stepaf_key_find(const struct stepaf_ctx *ctx, uint64_t id);
 /* The same as peers know it, which is as the last commit has left it; NULL: they do not. */
 struct stepaf_key *stepaf_key_known(const struct stepaf_ctx *ctx, uint64_t id);
-stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id,
-                               const stepaf_key_params_t *params);
+stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id, stepaf_direction_t direction,
+                               size_t max_bytes, const stepaf_key_params_t *params);
 /* Peers know it until the next commit, where keys_forget frees all that were taken back. */
 stepaf_status_t stepaf_key_take_back(struct stepaf_ctx *ctx, uint64_t id);
 void stepaf_keys_forget(struct stepaf_ctx *ctx);

@@ -21,14 +21,11 @@ static struct stepaf_declaration told[RANKS];
 
 static void make_key(struct fake_job *job, uint64_t id, stepaf_direction_t direction, size_t bytes)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
-                                                STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
-                                  .direction = direction,
-                                  .max_bytes = bytes,
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
                                   .depth = DEPTH,
                                   .mem_kind = STEPAF_MEM_CUDA};
 
-    FUZZ_CHECK(stepaf_key_declare(job->handle, id, &params) == STEPAF_OK);
+    FUZZ_CHECK(stepaf_key_declare(job->handle, id, direction, bytes, &params) == STEPAF_OK);
 }
 
 /* Tensors that come in a head, by pieces, and in place; the last at an FFN rank only. */

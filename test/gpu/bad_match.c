@@ -93,14 +93,11 @@ void bad_kinds(struct hs_job *job)
 /* Attention ranks: a plan in host memory has no calls on streams. */
 void bad_host_plan(struct hs_job *job)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                                  .direction = STEPAF_PUSH,
-                                  .max_bytes = BYTES};
     stepaf_tensor_t push = {gx_key(ID, 0, 0), NULL, BYTES};
     stepaf_plan_h plan = NULL;
     stepaf_tensor_info_t info;
 
-    HS_OK(stepaf_key_declare(job->ctx, push.key, &params));
+    HS_OK(stepaf_key_declare(job->ctx, push.key, STEPAF_PUSH, BYTES, NULL));
     if (job->role == STEPAF_ATTENTION) {
         HS_OK(stepaf_alloc(job->ctx, BYTES, STEPAF_MEM_HOST, &push.data));
         HS_OK(stepaf_plan_create(job->ctx, &push, 1, NULL, 0, 0, &plan));

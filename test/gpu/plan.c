@@ -17,14 +17,12 @@ uint64_t gx_key(int id, int direction, int index)
 static bool declare(struct gx_plan *plan, int direction, int index, size_t bytes)
 {
     stepaf_key_params_t params = {
-        .field_mask =
-            STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES | STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
-        .direction = direction == 0 ? STEPAF_PUSH : STEPAF_PULL,
-        .max_bytes = bytes,
+        .field_mask = STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
         .depth = plan->shape.depth,
         .mem_kind = gx_memory_on_host(plan->shape.memory) ? STEPAF_MEM_HOST : STEPAF_MEM_CUDA};
 
-    return HS_OK(stepaf_key_declare(plan->ctx, gx_key(plan->id, direction, index), &params));
+    return HS_OK(stepaf_key_declare(plan->ctx, gx_key(plan->id, direction, index),
+                                    direction == 0 ? STEPAF_PUSH : STEPAF_PULL, bytes, &params));
 }
 
 bool gx_plan_declare(struct gx_plan *plan)

@@ -12,7 +12,7 @@ import sys
 
 OK, ATTENTION, FFN, ROLE_AUTO = 0, 0, 1, 2
 PUSH, PULL, MEM_CUDA, PLAN_STREAM = 0, 1, 1, 2
-KEY_DIRECTION, KEY_MAX_BYTES, KEY_DEPTH, KEY_MEM_KIND = 1, 2, 16, 32
+KEY_DEPTH, KEY_MEM_KIND = 4, 8
 PARAM_SPLIT = 8
 MAX_DIMS = 8
 DEPTH, EAGER, REPLAYS = 2, 40, 200
@@ -28,9 +28,8 @@ class Params(c.Structure):
 
 
 class KeyParams(c.Structure):
-    _fields_ = [("field_mask", c.c_uint64), ("direction", c.c_int), ("max_bytes", c.c_size_t),
-                ("dtype", c.c_int), ("ndim", c.c_int), ("shape", c.c_int64 * MAX_DIMS),
-                ("depth", c.c_uint), ("mem_kind", c.c_int)]
+    _fields_ = [("field_mask", c.c_uint64), ("dtype", c.c_int), ("ndim", c.c_int),
+                ("shape", c.c_int64 * MAX_DIMS), ("depth", c.c_uint), ("mem_kind", c.c_int)]
 
 
 class Error(c.Structure):
@@ -109,9 +108,9 @@ class Plan:
         self.n_sent = self.n_seen = 0
 
     def declare(self, key, direction, n_bytes):
-        params = KeyParams(field_mask=KEY_DIRECTION | KEY_MAX_BYTES | KEY_DEPTH | KEY_MEM_KIND,
-                           direction=direction, max_bytes=n_bytes, depth=DEPTH, mem_kind=MEM_CUDA)
-        self.library.call("stepaf_key_declare", self.library.ctx, c.c_uint64(key), c.byref(params))
+        params = KeyParams(field_mask=KEY_DEPTH | KEY_MEM_KIND, depth=DEPTH, mem_kind=MEM_CUDA)
+        self.library.call("stepaf_key_declare", self.library.ctx, c.c_uint64(key), direction,
+                          c.c_size_t(n_bytes), c.byref(params))
 
     def memory(self, n_bytes):
         """From the caching allocator: often a part of a larger block of its."""

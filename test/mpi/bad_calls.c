@@ -22,8 +22,7 @@ static stepaf_status_t c_progress(void *h)
 }
 static stepaf_status_t c_declare(void *h)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_MAX_BYTES | STEPAF_KEY_DIRECTION};
-    return stepaf_key_declare(h, NO_KEY, &params);
+    return stepaf_key_declare(h, NO_KEY, STEPAF_PUSH, 0, NULL);
 }
 static stepaf_status_t c_withdraw(void *h)
 {

@@ -24,14 +24,11 @@ void bad_uncommitted(struct hs_job *job)
 /* A plan with keys that are declared but not committed. */
 static void new_key(struct hs_job *job)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                                  .direction = STEPAF_PUSH,
-                                  .max_bytes = BYTES};
     stepaf_tensor_t push = {NO_KEY + 1, NULL, BYTES};
     stepaf_request_h request = NULL;
     stepaf_plan_h plan = NULL;
 
-    HS_OK(stepaf_key_declare(job->ctx, NO_KEY + 1, &params));
+    HS_OK(stepaf_key_declare(job->ctx, NO_KEY + 1, STEPAF_PUSH, BYTES, NULL));
     if (!is_ffn(job)) {
         push.data = bad_plans[WHOLE].source;
         HS_OK(stepaf_plan_create(job->ctx, &push, 1, NULL, 0, 0, &plan));
@@ -99,16 +96,13 @@ void bad_commit(struct hs_job *job)
 void bad_mismatch(struct hs_job *job)
 {
     uint32_t epoch = stepaf_epoch(job->ctx);
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                                  .direction = STEPAF_PUSH,
-                                  .max_bytes = BYTES};
     stepaf_tensor_t push = {NO_KEY + 2, NULL, BYTES};
     stepaf_plan_h plan = NULL;
 
     /* A key that is pushed but unknown at the FFN ranks. */
     if (!is_ffn(job)) {
         push.data = bad_plans[WHOLE].source;
-        HS_OK(stepaf_key_declare(job->ctx, NO_KEY + 2, &params));
+        HS_OK(stepaf_key_declare(job->ctx, NO_KEY + 2, STEPAF_PUSH, BYTES, NULL));
         HS_OK(stepaf_plan_create(job->ctx, &push, 1, NULL, 0, 0, &plan));
     }
     HS_REFUSED(stepaf_commit(job->ctx), STEPAF_ERR_KEY);
@@ -117,9 +111,8 @@ void bad_mismatch(struct hs_job *job)
     if (!bad_good(job))
         return;
     if (is_ffn(job)) /* now it is known, but not alike */
-        params.max_bytes = job->index == 0 ? BYTES : BYTES - 1;
-    if (is_ffn(job))
-        HS_OK(stepaf_key_declare(job->ctx, NO_KEY + 2, &params));
+        HS_OK(stepaf_key_declare(job->ctx, NO_KEY + 2, STEPAF_PUSH,
+                                 job->index == 0 ? BYTES : BYTES - 1, NULL));
     hs_sync(job);
     HS_REFUSED(stepaf_commit(job->ctx), STEPAF_ERR_MISMATCH);
     HS_INT(stepaf_epoch(job->ctx), ==, epoch);

@@ -26,16 +26,13 @@ static int ffn_rank(const struct fx_plan *plan, int peer)
 
 bool fx_declare(struct hs_job *job, int id, size_t bytes, unsigned depth)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
-                                                STEPAF_KEY_DEPTH,
-                                  .direction = STEPAF_PUSH,
-                                  .max_bytes = bytes,
-                                  .depth = depth};
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DEPTH, .depth = depth};
 
-    if (!HS_OK(stepaf_key_declare(job->ctx, (uint64_t)(FX_PUSH_KEY + id), &params)))
+    if (!HS_OK(stepaf_key_declare(job->ctx, (uint64_t)(FX_PUSH_KEY + id), STEPAF_PUSH, bytes,
+                                  &params)))
         return false;
-    params.direction = STEPAF_PULL;
-    return HS_OK(stepaf_key_declare(job->ctx, (uint64_t)(FX_PULL_KEY + id), &params));
+    return HS_OK(
+        stepaf_key_declare(job->ctx, (uint64_t)(FX_PULL_KEY + id), STEPAF_PULL, bytes, &params));
 }
 
 bool fx_plan_make(struct hs_job *job, int id, size_t bytes, unsigned depth, unsigned kind,

@@ -13,17 +13,13 @@ enum { KEY = 7, DEPTH = 4, BYTES = 4 << 20, MOST_ROUNDS = 40, SPREAD_US = 3000, 
 static bool open_round(struct hs_job *job, int round)
 {
     stepaf_params_t params = {.field_mask = STEPAF_PARAM_SPLIT, .split = job->split};
-    stepaf_key_params_t key = {.field_mask =
-                                   STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES | STEPAF_KEY_DEPTH,
-                               .direction = STEPAF_PUSH,
-                               .max_bytes = BYTES,
-                               .depth = DEPTH};
+    stepaf_key_params_t key = {.field_mask = STEPAF_KEY_DEPTH, .depth = DEPTH};
 
     if (!HS_OK(hs_init(job, round, &params, &job->ctx)))
         return false;
     job->role = stepaf_role(job->ctx);
     job->peers = stepaf_n_peers(job->ctx);
-    return HS_OK(stepaf_key_declare(job->ctx, KEY, &key));
+    return HS_OK(stepaf_key_declare(job->ctx, KEY, STEPAF_PUSH, BYTES, &key));
 }
 
 /* What peers have left on their way comes while the memory is in other use. */

@@ -140,14 +140,11 @@ static void ffn_calls(struct hs_job *job)
 {
     int mine = job->index % LANES, other = (mine + 1) % LANES;
     int ranks[] = {mine, other + LANES}, good[] = {mine + LANES};
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                                  .direction = STEPAF_PUSH,
-                                  .max_bytes = 64};
     stepaf_batch_h batches[4];
     void *buffer;
     int n = 0;
 
-    HS_OK(stepaf_key_declare(job->ctx, OWN_KEY, &params));
+    HS_OK(stepaf_key_declare(job->ctx, OWN_KEY, STEPAF_PUSH, 64, NULL));
     HS_OK(stepaf_alloc(job->ctx, 256, STEPAF_MEM_HOST, &buffer));
     HS_REFUSED(stepaf_key_set_recv(job->ctx, OWN_KEY, buffer, 128, ranks, 2), STEPAF_ERR_INVALID);
     HS_TRUE(strstr(stepaf_last_error()->text, "of the mesh") != NULL);
@@ -170,22 +167,19 @@ static void ffn_calls(struct hs_job *job)
  * declares it on both sides, lane 1 nowhere; then lane 1 pushes it, and nobody receives it. */
 static void keys(struct hs_job *job)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                                  .direction = STEPAF_PUSH,
-                                  .max_bytes = 64};
     bool first = job->index % LANES == 0;
 
     if (first)
-        HS_OK(stepaf_key_declare(job->ctx, OWN_KEY + 1, &params));
+        HS_OK(stepaf_key_declare(job->ctx, OWN_KEY + 1, STEPAF_PUSH, 64, NULL));
     if (job->role == STEPAF_ATTENTION) /* as their FFN ranks have */
-        HS_OK(stepaf_key_declare(job->ctx, OWN_KEY, &params));
+        HS_OK(stepaf_key_declare(job->ctx, OWN_KEY, STEPAF_PUSH, 64, NULL));
     HS_OK(stepaf_commit(job->ctx));
     if (!first && job->role == STEPAF_ATTENTION)
-        HS_OK(stepaf_key_declare(job->ctx, OWN_KEY + 1, &params));
+        HS_OK(stepaf_key_declare(job->ctx, OWN_KEY + 1, STEPAF_PUSH, 64, NULL));
     HS_REFUSED(stepaf_commit(job->ctx), STEPAF_ERR_KEY);
     HS_TRUE(strstr(stepaf_last_error()->text, "FFN world rank 5 has not declared it") != NULL);
     if (!first && job->role == STEPAF_FFN)
-        HS_OK(stepaf_key_declare(job->ctx, OWN_KEY + 1, &params));
+        HS_OK(stepaf_key_declare(job->ctx, OWN_KEY + 1, STEPAF_PUSH, 64, NULL));
     HS_OK(stepaf_commit(job->ctx));
 }
 

@@ -11,7 +11,7 @@
 
 static bool declare(struct hs_job *job, const struct r_key *key)
 {
-    return HS_OK(stepaf_key_declare(job->ctx, key->id, &key->params));
+    return HS_OK(stepaf_key_declare(job->ctx, key->id, key->direction, key->given, &key->params));
 }
 
 static bool declare_all(struct hs_job *job, const struct r_model *model, int phase)

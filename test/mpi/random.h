@@ -27,6 +27,8 @@ enum {
 
 struct r_key {
     uint64_t id;
+    stepaf_direction_t direction;
+    size_t given; /* max_bytes as declared */
     stepaf_key_params_t params;
     size_t row, max; /* bytes */
     unsigned depth;

@@ -31,8 +31,8 @@ static void make_key(struct r_dice *dice, const struct r_model *model, stepaf_di
               : number == 1 ? UINT64_MAX - (uint64_t)(unsigned)model->lane
                             : hs_mix(model->seed + number);
     key->depth = (unsigned)range(dice, 1, R_DEPTH);
-    params->field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_DEPTH;
-    params->direction = way;
+    key->direction = way;
+    params->field_mask = STEPAF_KEY_DEPTH;
     params->depth = key->depth;
     if (rows == 0 && r_chance(dice, 25)) { /* just bytes, perhaps none */
         key->row = 1;
@@ -50,10 +50,7 @@ static void make_key(struct r_dice *dice, const struct r_model *model, stepaf_di
         params->shape[0] = rows > 0 ? rows : (int64_t)some_bytes(dice, most > 0 ? most : 1);
         key->max = key->row * (size_t)params->shape[0];
     }
-    if (!(params->field_mask & STEPAF_KEY_SHAPE) || r_chance(dice, 30)) {
-        params->field_mask |= STEPAF_KEY_MAX_BYTES;
-        params->max_bytes = key->max;
-    }
+    key->given = !(params->field_mask & STEPAF_KEY_SHAPE) || r_chance(dice, 30) ? key->max : 0;
     key->own_recv = key->max > 0 && r_chance(dice, 40) ? (int)range(dice, 1, 2) : 0;
 }
 

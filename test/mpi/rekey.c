@@ -64,16 +64,11 @@ static bool expect(const unsigned char *place, const struct round *round, int ra
 
 static bool declare(struct rank *rank)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
-                                                STEPAF_KEY_DEPTH,
-                                  .direction = STEPAF_PUSH,
-                                  .max_bytes = rank->round.bytes,
-                                  .depth = rank->round.depth};
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DEPTH, .depth = rank->round.depth};
 
-    if (!HS_OK(stepaf_key_declare(rank->job->ctx, PUSH, &params)))
+    if (!HS_OK(stepaf_key_declare(rank->job->ctx, PUSH, STEPAF_PUSH, rank->round.bytes, &params)))
         return false;
-    params.direction = STEPAF_PULL;
-    return HS_OK(stepaf_key_declare(rank->job->ctx, PULL, &params));
+    return HS_OK(stepaf_key_declare(rank->job->ctx, PULL, STEPAF_PULL, rank->round.bytes, &params));
 }
 
 static bool receive_into_own(struct rank *rank)

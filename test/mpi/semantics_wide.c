@@ -30,18 +30,13 @@ static bool is_filled(const void *data, size_t bytes, unsigned char with)
 
 bool sem_wide_declare(struct hs_job *job)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
-                                                STEPAF_KEY_DEPTH,
-                                  .max_bytes = ROOM,
-                                  .depth = DEPTH};
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DEPTH, .depth = DEPTH};
     size_t room = (size_t)DEPTH * WIDTH * ROOM;
 
     for (int i = 0; i < WIDTH; i++) {
-        params.direction = STEPAF_PUSH;
-        if (!HS_OK(stepaf_key_declare(job->ctx, (uint64_t)(PUSH + i), &params)))
+        if (!HS_OK(stepaf_key_declare(job->ctx, (uint64_t)(PUSH + i), STEPAF_PUSH, ROOM, &params)))
             return false;
-        params.direction = STEPAF_PULL;
-        if (!HS_OK(stepaf_key_declare(job->ctx, (uint64_t)(PULL + i), &params)))
+        if (!HS_OK(stepaf_key_declare(job->ctx, (uint64_t)(PULL + i), STEPAF_PULL, ROOM, &params)))
             return false;
     }
     return HS_OK(stepaf_alloc(job->ctx, room, STEPAF_MEM_HOST, (void **)&source)) &&

@@ -47,10 +47,7 @@ static stepaf_status_t allgather_other(void *self, const void *data, size_t byte
 /* Every rank declares one key and offers memory, so that the commit has something to do. */
 static stepaf_status_t commit(stepaf_context_h ctx)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                                  .direction = STEPAF_PUSH,
-                                  .max_bytes = KEY_BYTES};
-    stepaf_status_t status = stepaf_key_declare(ctx, 1, &params);
+    stepaf_status_t status = stepaf_key_declare(ctx, 1, STEPAF_PUSH, KEY_BYTES, NULL);
 
     if (status == STEPAF_OK)
         status = stepaf_commit(ctx);

@@ -161,14 +161,9 @@ stepaf_status_t fake_commit(struct fake_job *job, struct fake_job *twin)
 void fake_key(struct fake_job *job, struct fake_job *twin, uint64_t id,
               stepaf_direction_t direction, uint32_t bytes, uint32_t depth)
 {
-    stepaf_key_params_t params = {
-        .field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES | STEPAF_KEY_DEPTH,
-        .direction = direction,
-        .max_bytes = bytes,
-        .depth = depth,
-    };
-    fake_must(stepaf_key_declare(job->handle, id, &params) == STEPAF_OK, "key");
-    fake_must(stepaf_key_declare(twin->handle, id, &params) == STEPAF_OK, "key");
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DEPTH, .depth = depth};
+    fake_must(stepaf_key_declare(job->handle, id, direction, bytes, &params) == STEPAF_OK, "key");
+    fake_must(stepaf_key_declare(twin->handle, id, direction, bytes, &params) == STEPAF_OK, "key");
 }
 
 void fake_tell(struct fake_job *job, uint32_t peer, const struct stepaf_msg *msg)

@@ -5,9 +5,6 @@
 
 int pair_open(struct pair_rank *rank, const stepaf_boot_t *boot, const char *progress)
 {
-    stepaf_key_params_t key = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                               .direction = STEPAF_PUSH,
-                               .max_bytes = PAIR_BYTES};
     stepaf_params_t params = {.field_mask = STEPAF_PARAM_ROLE,
                               .role = boot->rank ? STEPAF_FFN : STEPAF_ATTENTION};
     stepaf_boot_t own = *boot;
@@ -16,9 +13,10 @@ int pair_open(struct pair_rank *rank, const stepaf_boot_t *boot, const char *pro
     *rank = (struct pair_rank){.boot = boot, .ffn = boot->rank == 1};
     setenv("STEPAF_PROGRESS", progress, 1);
     RANK_CHECK(boot, stepaf_init(&own, &params, &rank->ctx) == STEPAF_OK);
-    RANK_CHECK(boot, stepaf_key_declare(rank->ctx, PAIR_PUSHED, &key) == STEPAF_OK);
-    key.direction = STEPAF_PULL;
-    RANK_CHECK(boot, stepaf_key_declare(rank->ctx, PAIR_PULLED, &key) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_key_declare(rank->ctx, PAIR_PUSHED, STEPAF_PUSH, PAIR_BYTES, NULL) ==
+                         STEPAF_OK);
+    RANK_CHECK(boot, stepaf_key_declare(rank->ctx, PAIR_PULLED, STEPAF_PULL, PAIR_BYTES, NULL) ==
+                         STEPAF_OK);
     RANK_CHECK(boot, stepaf_alloc(rank->ctx, (size_t)2 * PAIR_BYTES, STEPAF_MEM_HOST,
                                   (void **)&rank->memory) == STEPAF_OK);
     stepaf_tensor_t push = {PAIR_PUSHED, rank->memory, PAIR_BYTES},

@@ -293,17 +293,15 @@ static stepaf_mem_kind_t kind_of(const struct relay_rank *rank)
 static int declare(struct relay_rank *rank, int direction, int i)
 {
     const struct relay_job *job = rank->job;
-    stepaf_key_params_t params = {
-        .field_mask =
-            STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES | STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
-        .direction = (stepaf_direction_t)direction,
-        .max_bytes = direction == STEPAF_PUSH ? job->push[i] : job->pull[i],
-        .depth = job->depth,
-        .mem_kind = kind_of(rank),
-    };
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
+                                  .depth = job->depth,
+                                  .mem_kind = kind_of(rank)};
     uint64_t key = (uint64_t)(direction == STEPAF_PUSH ? PUSHED : PULLED) + (uint64_t)i;
 
-    RANK_CHECK(rank->boot, stepaf_key_declare(rank->ctx, key, &params) == STEPAF_OK);
+    RANK_CHECK(rank->boot,
+               stepaf_key_declare(rank->ctx, key, (stepaf_direction_t)direction,
+                                  direction == STEPAF_PUSH ? job->push[i] : job->pull[i],
+                                  &params) == STEPAF_OK);
     return 0;
 }
 

@@ -16,14 +16,12 @@ static stepaf_plan_h plan;
 
 static inline void declare(struct fake_job *one, uint64_t id, stepaf_direction_t direction)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
-                                                STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
-                                  .direction = direction,
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
                                   .mem_kind = STEPAF_MEM_CUDA,
-                                  .max_bytes = BYTES,
                                   .depth = DEPTH};
 
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(one->handle, id, &params), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(one->handle, id, direction, BYTES, &params),
+                          STEPAF_OK);
 }
 
 static inline void open_jobs(stepaf_role_t role, bool takes)

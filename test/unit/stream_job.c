@@ -8,15 +8,14 @@ struct stream_job stream_job = {.n_push = 1, .depth = STREAM_DEPTH};
 
 void stream_job_key(uint64_t id, stepaf_direction_t direction, size_t bytes)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
-                                                STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
-                                  .direction = direction,
-                                  .max_bytes = bytes,
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
                                   .depth = stream_job.depth,
                                   .mem_kind = STEPAF_MEM_CUDA};
 
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(stream_job.job->handle, id, &params), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(stream_job.other->handle, id, &params), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(stream_job.job->handle, id, direction, bytes, &params),
+                          STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(
+        stepaf_key_declare(stream_job.other->handle, id, direction, bytes, &params), STEPAF_OK);
 }
 
 stepaf_plan_h stream_job_make(struct fake_job *its)

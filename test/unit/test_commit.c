@@ -167,9 +167,8 @@ static void a_bad_verdict_leaves_all_as_it_was(void)
 
 static void expect_broken(struct fake_job *job)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES};
 
-    CU_ASSERT_EQUAL(stepaf_key_declare(job->handle, 99, &params), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_key_declare(job->handle, 99, STEPAF_PUSH, 0, NULL), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_commit(job->handle), STEPAF_ERR_STATE);
     UNIT_CONTAINS(stepaf_last_error()->text, "halfway");
 }

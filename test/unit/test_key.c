@@ -5,76 +5,73 @@
 #include "fake.h"
 #include "unit.h"
 
-enum {
-    D = STEPAF_KEY_DIRECTION,
-    B = STEPAF_KEY_MAX_BYTES,
-    T = STEPAF_KEY_DTYPE,
-    S = STEPAF_KEY_SHAPE,
-    N = STEPAF_KEY_DEPTH,
-    K = STEPAF_KEY_MEM_KIND
+enum { T = STEPAF_KEY_DTYPE, S = STEPAF_KEY_SHAPE, N = STEPAF_KEY_DEPTH, K = STEPAF_KEY_MEM_KIND };
+
+/* A declaration. */
+struct declaration {
+    stepaf_direction_t direction;
+    size_t max_bytes;
+    stepaf_key_params_t params;
 };
 
-static const stepaf_key_params_t good[] = {
-    {.field_mask = D | B, .max_bytes = 0},
-    {.field_mask = D | B, .direction = STEPAF_PULL, .max_bytes = UINT32_MAX},
-    {.field_mask = D | B | T, .max_bytes = 8, .dtype = STEPAF_F64},
-    {.field_mask = D | S, .ndim = 1, .shape = {0}},
-    {.field_mask = D | S | T, .ndim = 3, .shape = {5, 3, 2}, .dtype = STEPAF_BF16},
-    {.field_mask = D | S | B | T,
-     .ndim = 2,
-     .shape = {4, 8},
-     .max_bytes = 128,
-     .dtype = STEPAF_F32},
-    {.field_mask = D | S, .ndim = 8, .shape = {2, 2, 2, 2, 2, 2, 2, 2}},
-    {.field_mask = D | S, .ndim = 2, .shape = {0, UINT32_MAX}},
-    {.field_mask = D | S, .ndim = 3, .shape = {0, UINT32_MAX, UINT32_MAX}}, /* no row fits */
-    {.field_mask = D | S, .ndim = 1, .shape = {UINT32_MAX}},
-    {.field_mask = D | B | N, .max_bytes = 1, .depth = 32},
-    {.field_mask = D | B | K, .max_bytes = 1, .mem_kind = STEPAF_MEM_HOST},
-    {.field_mask = D | B | K, .max_bytes = 1, .mem_kind = STEPAF_MEM_CUDA},
+static const struct declaration good[] = {
+    {STEPAF_PUSH, 0, {0}},
+    {STEPAF_PULL, UINT32_MAX, {0}},
+    {STEPAF_PUSH, 8, {T, .dtype = STEPAF_F64}},
+    {STEPAF_PUSH, 0, {S, .ndim = 1, .shape = {0}}},
+    {STEPAF_PUSH, 0, {S | T, .ndim = 3, .shape = {5, 3, 2}, .dtype = STEPAF_BF16}},
+    {STEPAF_PUSH, 128, {S | T, .ndim = 2, .shape = {4, 8}, .dtype = STEPAF_F32}},
+    {STEPAF_PUSH, 0, {S, .ndim = 8, .shape = {2, 2, 2, 2, 2, 2, 2, 2}}},
+    {STEPAF_PUSH, 0, {S, .ndim = 2, .shape = {0, UINT32_MAX}}},
+    {STEPAF_PUSH, 0, {S, .ndim = 3, .shape = {0, UINT32_MAX, UINT32_MAX}}}, /* no row fits */
+    {STEPAF_PUSH, 0, {S, .ndim = 1, .shape = {UINT32_MAX}}},
+    {STEPAF_PUSH, 1, {N, .depth = 32}},
+    {STEPAF_PUSH, 1, {K, .mem_kind = STEPAF_MEM_HOST}},
+    {STEPAF_PUSH, 1, {K, .mem_kind = STEPAF_MEM_CUDA}},
 };
 
-static const stepaf_key_params_t bad[] = {
-    {.field_mask = 0},
-    {.field_mask = D},
-    {.field_mask = B, .max_bytes = 1},
-    {.field_mask = D | B | (STEPAF_KEY_ALL + 1), .max_bytes = 1},
-    {.field_mask = D | B | (uint64_t)1 << 63, .max_bytes = 1},
-    {.field_mask = D | B, .direction = (stepaf_direction_t)2, .max_bytes = 1},
-    {.field_mask = D | B, .direction = (stepaf_direction_t)-1, .max_bytes = 1},
-    {.field_mask = D | B, .max_bytes = (size_t)UINT32_MAX + 1},
-    {.field_mask = D | B, .max_bytes = SIZE_MAX},
-    {.field_mask = D | B | T, .max_bytes = 7, .dtype = STEPAF_F64},
-    {.field_mask = D | B | T, .max_bytes = 8, .dtype = STEPAF_DTYPE_LAST},
-    {.field_mask = D | B | T, .max_bytes = 8, .dtype = (stepaf_dtype_t)-1},
-    {.field_mask = D | S, .ndim = 0},
-    {.field_mask = D | S, .ndim = -1},
-    {.field_mask = D | S, .ndim = STEPAF_MAX_DIMS + 1},
-    {.field_mask = D | S, .ndim = 2, .shape = {3, -1}},
-    {.field_mask = D | S, .ndim = 2, .shape = {INT64_MIN, 1}},
-    {.field_mask = D | S, .ndim = 1, .shape = {(int64_t)UINT32_MAX + 1}},
-    {.field_mask = D | S, .ndim = 2, .shape = {65536, 65536}},
-    {.field_mask = D | S, .ndim = 3, .shape = {1, UINT32_MAX, UINT32_MAX}},
-    {.field_mask = D | S, .ndim = 5, .shape = {0, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX}},
-    {.field_mask = D | S | T, .ndim = 1, .shape = {1u << 30}, .dtype = STEPAF_F32},
-    {.field_mask = D | S | B, .ndim = 2, .shape = {4, 8}, .max_bytes = 31},
-    {.field_mask = D | S | B, .ndim = 2, .shape = {4, 8}, .max_bytes = 0},
-    {.field_mask = D | B | N, .max_bytes = 1, .depth = 0},
-    {.field_mask = D | B | N, .max_bytes = 1, .depth = STEPAF_MAX_DEPTH + 1},
-    {.field_mask = D | B | N, .max_bytes = 1, .depth = UINT32_MAX},
-    {.field_mask = D | B | K, .max_bytes = 1, .mem_kind = (stepaf_mem_kind_t)-1},
+static const struct declaration bad[] = {
+    {STEPAF_PUSH, 1, {.field_mask = STEPAF_KEY_ALL + 1}},
+    {STEPAF_PUSH, 1, {.field_mask = (uint64_t)1 << 63}},
+    {(stepaf_direction_t)2, 1, {0}},
+    {(stepaf_direction_t)-1, 1, {0}},
+    {STEPAF_PUSH, (size_t)UINT32_MAX + 1, {0}},
+    {STEPAF_PUSH, SIZE_MAX, {0}},
+    {STEPAF_PUSH, 7, {T, .dtype = STEPAF_F64}},
+    {STEPAF_PUSH, 8, {T, .dtype = STEPAF_DTYPE_LAST}},
+    {STEPAF_PUSH, 8, {T, .dtype = (stepaf_dtype_t)-1}},
+    {STEPAF_PUSH, 0, {S, .ndim = 0}},
+    {STEPAF_PUSH, 0, {S, .ndim = -1}},
+    {STEPAF_PUSH, 0, {S, .ndim = STEPAF_MAX_DIMS + 1}},
+    {STEPAF_PUSH, 0, {S, .ndim = 2, .shape = {3, -1}}},
+    {STEPAF_PUSH, 0, {S, .ndim = 2, .shape = {INT64_MIN, 1}}},
+    {STEPAF_PUSH, 0, {S, .ndim = 1, .shape = {(int64_t)UINT32_MAX + 1}}},
+    {STEPAF_PUSH, 0, {S, .ndim = 2, .shape = {65536, 65536}}},
+    {STEPAF_PUSH, 0, {S, .ndim = 3, .shape = {1, UINT32_MAX, UINT32_MAX}}},
+    {STEPAF_PUSH, 0, {S, .ndim = 5, .shape = {0, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX}}},
+    {STEPAF_PUSH, 0, {S | T, .ndim = 1, .shape = {1u << 30}, .dtype = STEPAF_F32}},
+    {STEPAF_PUSH, 31, {S, .ndim = 2, .shape = {4, 8}}},
+    {STEPAF_PUSH, 1, {N, .depth = 0}},
+    {STEPAF_PUSH, 1, {N, .depth = STEPAF_MAX_DEPTH + 1}},
+    {STEPAF_PUSH, 1, {N, .depth = UINT32_MAX}},
+    {STEPAF_PUSH, 1, {K, .mem_kind = (stepaf_mem_kind_t)-1}},
 };
+
+static stepaf_status_t declare(struct fake_job *job, uint64_t key, const struct declaration *with)
+{
+    return stepaf_key_declare(job->handle, key, with->direction, with->max_bytes, &with->params);
+}
 
 static void good_ones_are_declared(void)
 {
     struct fake_job *job = fake_open(STEPAF_FFN, 1, 1);
 
     for (uint32_t i = 0; i < sizeof good / sizeof *good; i++) {
-        CU_ASSERT_EQUAL(stepaf_key_declare(job->handle, i, &good[i]), STEPAF_OK);
+        CU_ASSERT_EQUAL(declare(job, i, &good[i]), STEPAF_OK);
         CU_ASSERT_EQUAL(job->ctx->n_keys, i + 1);
         CU_ASSERT_TRUE(job->ctx->changed);
         job->ctx->changed = false;
-        CU_ASSERT_EQUAL(stepaf_key_declare(job->handle, i, &good[i]), STEPAF_OK); /* again */
+        CU_ASSERT_EQUAL(declare(job, i, &good[i]), STEPAF_OK); /* again */
         CU_ASSERT_EQUAL(job->ctx->n_keys, i + 1);
         CU_ASSERT_FALSE(job->ctx->changed);
     }
@@ -86,10 +83,9 @@ static void bad_ones_are_refused(void)
     struct fake_job *job = fake_open(STEPAF_FFN, 1, 1);
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        CU_ASSERT_EQUAL(stepaf_key_declare(job->handle, 4711, &bad[i]), STEPAF_ERR_INVALID);
+        CU_ASSERT_EQUAL(declare(job, 4711, &bad[i]), STEPAF_ERR_INVALID);
         UNIT_CONTAINS(stepaf_last_error()->text, "key 4711");
     }
-    CU_ASSERT_EQUAL(stepaf_key_declare(job->handle, 1, NULL), STEPAF_ERR_INVALID);
     CU_ASSERT_EQUAL(job->ctx->n_keys, 0);
     CU_ASSERT_FALSE(job->ctx->changed);
     fake_close(job);
@@ -99,33 +95,33 @@ static void bad_ones_are_refused(void)
 static void another_declaration_is_refused(void)
 {
     struct fake_job *job = fake_open(STEPAF_FFN, 1, 1);
-    stepaf_key_params_t params = {
-        .field_mask = D | B | T | N, .max_bytes = 64, .dtype = STEPAF_F32, .depth = 2};
+    const struct declaration first = {
+        STEPAF_PUSH, 64, {.field_mask = T | N, .dtype = STEPAF_F32, .depth = 2}};
 
-    CU_ASSERT_EQUAL(stepaf_key_declare(job->handle, 1, &params), STEPAF_OK);
+    CU_ASSERT_EQUAL(declare(job, 1, &first), STEPAF_OK);
     job->ctx->changed = false;
     for (int change = 0; change < 5; change++) {
-        stepaf_key_params_t other = params;
+        struct declaration other = first;
         if (change == 0)
             other.direction = STEPAF_PULL;
         else if (change == 1)
             other.max_bytes = 32;
         else if (change == 2)
-            other.dtype = STEPAF_I32;
+            other.params.dtype = STEPAF_I32;
         else if (change == 3)
-            other.depth = 1;
+            other.params.depth = 1;
         else
-            other = (stepaf_key_params_t){.field_mask = D | S | T | N,
-                                          .ndim = 2,
-                                          .shape = {4, 4},
-                                          .dtype = STEPAF_F32,
-                                          .depth = 2};
-        CU_ASSERT_EQUAL(stepaf_key_declare(job->handle, 1, &other), STEPAF_ERR_INVALID);
+            other.params = (stepaf_key_params_t){.field_mask = S | T | N,
+                                                 .ndim = 2,
+                                                 .shape = {4, 4},
+                                                 .dtype = STEPAF_F32,
+                                                 .depth = 2};
+        CU_ASSERT_EQUAL(declare(job, 1, &other), STEPAF_ERR_INVALID);
     }
     /* The same in other words. */
-    stepaf_key_params_t same = {
-        .field_mask = D | S | T | N | K, .ndim = 1, .shape = {16}, .dtype = STEPAF_F32, .depth = 2};
-    CU_ASSERT_EQUAL(stepaf_key_declare(job->handle, 1, &same), STEPAF_OK);
+    const struct declaration same = {
+        STEPAF_PUSH, 0, {S | T | N | K, .ndim = 1, .shape = {16}, .dtype = STEPAF_F32, .depth = 2}};
+    CU_ASSERT_EQUAL(declare(job, 1, &same), STEPAF_OK);
     CU_ASSERT_EQUAL(job->ctx->keys[0]->max_bytes, 64);
     CU_ASSERT_FALSE(job->ctx->changed);
     fake_close(job);
@@ -134,12 +130,12 @@ static void another_declaration_is_refused(void)
 static void keys_are_found_in_any_order(void)
 {
     struct fake_job *job = fake_open(STEPAF_ATTENTION, 1, 1);
-    stepaf_key_params_t params = {.field_mask = D | B, .max_bytes = 1};
     int wrong = 0;
 
     CU_ASSERT_PTR_NULL(stepaf_key_find(job->ctx, 0));
     for (uint64_t i = 0; i < 500; i++)
-        wrong += stepaf_key_declare(job->handle, i * 0x9e3779b97f4a7c15u, &params) != STEPAF_OK;
+        wrong += stepaf_key_declare(job->handle, i * 0x9e3779b97f4a7c15u, STEPAF_PUSH, 1, NULL) !=
+                 STEPAF_OK;
     for (uint64_t i = 0; i < 500; i++) {
         const struct stepaf_key *key = stepaf_key_find(job->ctx, i * 0x9e3779b97f4a7c15u);
         wrong += !key || key->id != i * 0x9e3779b97f4a7c15u;
@@ -271,7 +267,7 @@ static void tensors_show_their_rows(void)
     stepaf_tensor_info_t info;
 
     for (uint32_t i = 0; i < sizeof good / sizeof *good; i++)
-        CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, i, &good[i]), STEPAF_OK);
+        CU_ASSERT_EQUAL_FATAL(declare(job, i, &good[i]), STEPAF_OK);
     const struct stepaf_key *key = stepaf_key_find(job->ctx, 4); /* 5 rows of 3 x 2 bf16 */
     for (uint32_t bytes = 0; bytes <= 60; bytes++) {
         bool whole = bytes % 12 == 0;

@@ -116,10 +116,7 @@ static int live(const stepaf_boot_t *boot, void *arg)
     char *text = NULL;
 
     RANK_CHECK(boot, !join(boot, job, &ctx));
-    stepaf_key_params_t key = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                               .direction = STEPAF_PUSH,
-                               .max_bytes = BYTES};
-    RANK_CHECK(boot, !stepaf_key_declare(ctx, PUSHED, &key));
+    RANK_CHECK(boot, !stepaf_key_declare(ctx, PUSHED, STEPAF_PUSH, BYTES, NULL));
     RANK_CHECK(boot, stepaf_map_check(ctx, 0, &text) == STEPAF_ERR_STATE && !text);
     RANK_CHECK(boot, !stepaf_link_query(ctx, 0, &info) && !strcmp(info.transport, "-"));
     if (boot->rank < HALF ? attend(boot, ctx) : serve(boot, ctx))

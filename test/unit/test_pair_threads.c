@@ -124,9 +124,6 @@ struct setter {
  * it is received, unless it was committed meanwhile, and has memory of the library's. */
 static bool set_up(const struct pair_rank *rank)
 {
-    stepaf_key_params_t key = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                               .direction = STEPAF_PUSH,
-                               .max_bytes = 64};
     stepaf_tensor_t push = {PAIR_PUSHED, rank->memory, PAIR_BYTES},
                     pull = {PAIR_PULLED, NULL, PAIR_BYTES};
     stepaf_status_t received;
@@ -136,7 +133,7 @@ static bool set_up(const struct pair_rank *rank)
         return !stepaf_alloc(rank->ctx, PAIR_BYTES, STEPAF_MEM_HOST, &pull.data) &&
                !stepaf_plan_create(rank->ctx, &push, 1, &pull, 1, 0, &plan) &&
                !stepaf_plan_destroy(plan) && !stepaf_free(rank->ctx, pull.data);
-    if (stepaf_key_declare(rank->ctx, OF_THREAD, &key))
+    if (stepaf_key_declare(rank->ctx, OF_THREAD, STEPAF_PUSH, 64, NULL))
         return false;
     received = stepaf_key_set_recv(rank->ctx, OF_THREAD, rank->memory, PAIR_BYTES, (int[]){0}, 1);
     return (!received || received == STEPAF_ERR_INVALID) &&
@@ -157,9 +154,6 @@ static void *keep_setting_up(void *arg)
 /* One thread commits, again and again; another one sets up and takes back meanwhile. */
 static int commit_beside_another_thread(const stepaf_boot_t *boot, void *arg)
 {
-    stepaf_key_params_t key = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                               .direction = STEPAF_PULL,
-                               .max_bytes = PAIR_BYTES};
     struct pair_rank rank;
     struct setter setter = {.rank = &rank};
     pthread_t thread;
@@ -171,8 +165,9 @@ static int commit_beside_another_thread(const stepaf_boot_t *boot, void *arg)
     RANK_CHECK(boot, !pthread_create(&thread, NULL, keep_setting_up, &setter));
     for (uint32_t i = 0; i < ROUNDS; i++) {
         uint32_t before = setter.rounds;
-        RANK_CHECK(boot, i % 2 ? !stepaf_key_withdraw(rank.ctx, OF_COMMITS)
-                               : !stepaf_key_declare(rank.ctx, OF_COMMITS, &key));
+        RANK_CHECK(
+            boot, i % 2 ? !stepaf_key_withdraw(rank.ctx, OF_COMMITS)
+                        : !stepaf_key_declare(rank.ctx, OF_COMMITS, STEPAF_PULL, PAIR_BYTES, NULL));
         RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
         while (setter.rounds == before && !setter.failed)
             nanosleep(&(struct timespec){.tv_nsec = 10000}, NULL);

@@ -312,18 +312,14 @@ static void a_commit_lets_streams_come_by(void)
 /* Copies for a plan that the host starts would be in the thread's way. */
 static int have_both(const stepaf_boot_t *boot, void *arg)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
-                                                STEPAF_KEY_MEM_KIND,
-                                  .direction = STEPAF_PUSH,
-                                  .max_bytes = 64,
-                                  .mem_kind = STEPAF_MEM_CUDA};
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_MEM_KIND, .mem_kind = STEPAF_MEM_CUDA};
     stepaf_tensor_t push = {.key = 900, .bytes = 64};
     struct relay_rank rank;
     stepaf_plan_h plan;
 
     if (relay_rank_open(&rank, arg, boot))
         return 1;
-    RANK_CHECK(boot, stepaf_key_declare(rank.ctx, push.key, &params) == STEPAF_OK);
+    RANK_CHECK(boot, stepaf_key_declare(rank.ctx, push.key, STEPAF_PUSH, 64, &params) == STEPAF_OK);
     if (rank.role == STEPAF_ATTENTION) {
         RANK_CHECK(boot, stepaf_alloc(rank.ctx, 64, STEPAF_MEM_CUDA, &push.data) == STEPAF_OK);
         RANK_CHECK(boot, stepaf_plan_create(rank.ctx, &push, 1, NULL, 0, 0, &plan) == STEPAF_OK);

@@ -18,15 +18,13 @@
  * slot than the stream begins with. */
 static int commit_again(const stepaf_boot_t *boot, void *arg)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                                  .direction = STEPAF_PULL,
-                                  .max_bytes = 8};
     struct relay_rank rank;
 
     if (relay_rank_open(&rank, arg, boot))
         return 1;
     for (uint64_t round = 0; round < 3; round++) {
-        RANK_CHECK(boot, stepaf_key_declare(rank.ctx, 1000 + round, &params) == STEPAF_OK);
+        RANK_CHECK(boot,
+                   stepaf_key_declare(rank.ctx, 1000 + round, STEPAF_PULL, 8, NULL) == STEPAF_OK);
         RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
         RANK_CHECK(boot, relay_rank_run(&rank, 0, 7) == 0);
         RANK_CHECK(boot, rank.n_wrong == 0);

@@ -32,14 +32,11 @@ static uint8_t pushed(int rank, int round)
 
 static stepaf_status_t declare(stepaf_context_h ctx, uint64_t id, stepaf_direction_t direction)
 {
-    stepaf_key_params_t key = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
-                                             STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
-                               .direction = direction,
+    stepaf_key_params_t key = {.field_mask = STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
                                .mem_kind = STEPAF_MEM_CUDA,
-                               .max_bytes = BYTES,
                                .depth = DEPTH};
 
-    return stepaf_key_declare(ctx, id, &key);
+    return stepaf_key_declare(ctx, id, direction, BYTES, &key);
 }
 
 static int attend(const stepaf_boot_t *boot, stepaf_context_h ctx, uint8_t *gpu)

@@ -11,13 +11,9 @@ enum { PUSHED = 1, PULLED = 2, LATER = 3, BYTES = 5000, DEPTH = 2, ROUNDS = 3 };
 
 static int declare(struct starve_rank *rank, uint64_t id, stepaf_direction_t direction)
 {
-    stepaf_key_params_t key = {.field_mask =
-                                   STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES | STEPAF_KEY_DEPTH,
-                               .direction = direction,
-                               .max_bytes = BYTES,
-                               .depth = DEPTH};
+    stepaf_key_params_t key = {.field_mask = STEPAF_KEY_DEPTH, .depth = DEPTH};
 
-    STARVE_TRY(rank, stepaf_key_declare(rank->ctx, id, &key));
+    STARVE_TRY(rank, stepaf_key_declare(rank->ctx, id, direction, BYTES, &key));
     return 0;
 }
 

@@ -14,14 +14,11 @@ enum { PUSHED = 1, PULLED = 2, BYTES = 5000, DEPTH = 2 };
 
 static int declare(struct starve_rank *rank, uint64_t id, stepaf_direction_t direction)
 {
-    stepaf_key_params_t key = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
-                                             STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
-                               .direction = direction,
-                               .max_bytes = BYTES,
+    stepaf_key_params_t key = {.field_mask = STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
                                .depth = DEPTH,
                                .mem_kind = STEPAF_MEM_CUDA};
 
-    STARVE_TRY(rank, stepaf_key_declare(rank->ctx, id, &key));
+    STARVE_TRY(rank, stepaf_key_declare(rank->ctx, id, direction, BYTES, &key));
     return 0;
 }
 

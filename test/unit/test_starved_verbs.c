@@ -13,13 +13,9 @@ enum { PUSHED = 1, BYTES = 70000, DEPTH = 2 };
 
 static int set_up(struct starve_rank *rank, stepaf_plan_h *plan_p)
 {
-    stepaf_key_params_t key = {.field_mask =
-                                   STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES | STEPAF_KEY_DEPTH,
-                               .direction = STEPAF_PUSH,
-                               .max_bytes = BYTES,
-                               .depth = DEPTH};
+    stepaf_key_params_t key = {.field_mask = STEPAF_KEY_DEPTH, .depth = DEPTH};
 
-    STARVE_TRY(rank, stepaf_key_declare(rank->ctx, PUSHED, &key));
+    STARVE_TRY(rank, stepaf_key_declare(rank->ctx, PUSHED, STEPAF_PUSH, BYTES, &key));
     STARVE_TRY(rank, stepaf_alloc(rank->ctx, BYTES, STEPAF_MEM_HOST, (void **)&rank->memory));
     STARVE_TRY(rank, stepaf_register(rank->ctx, rank->user, BYTES));
     stepaf_tensor_t push = {PUSHED, rank->memory, BYTES};

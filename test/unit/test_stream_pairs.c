@@ -15,15 +15,14 @@ static uint8_t *memory;
 
 static void key(uint64_t id, stepaf_direction_t direction, size_t bytes)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
-                                                STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
-                                  .direction = direction,
-                                  .max_bytes = bytes,
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
                                   .depth = DEPTH,
                                   .mem_kind = STEPAF_MEM_CUDA};
 
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, id, &params), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(other->handle, id, &params), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, id, direction, bytes, &params),
+                          STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(other->handle, id, direction, bytes, &params),
+                          STEPAF_OK);
 }
 
 /* A plan that pushes key @a push and pulls key @a pull, in memory of its own. */

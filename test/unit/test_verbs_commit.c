@@ -24,9 +24,6 @@ static stepaf_status_t begin(const stepaf_boot_t *boot, const char *transports,
 {
     stepaf_params_t params = {.field_mask = STEPAF_PARAM_ROLE,
                               .role = boot->rank % 2 ? STEPAF_FFN : STEPAF_ATTENTION};
-    stepaf_key_params_t key = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                               .direction = STEPAF_PUSH,
-                               .max_bytes = 64};
     stepaf_boot_t lent = *boot;
 
     lent.close = keep_open;
@@ -34,7 +31,7 @@ static stepaf_status_t begin(const stepaf_boot_t *boot, const char *transports,
     setenv("STEPAF_COMMIT_TIMEOUT_US", "20000000", 0);
     verbs_device_reset();
     stepaf_status_t status = stepaf_init(&lent, &params, ctx_p);
-    return status ? status : stepaf_key_declare(*ctx_p, 1, &key);
+    return status ? status : stepaf_key_declare(*ctx_p, 1, STEPAF_PUSH, 64, NULL);
 }
 
 static int learn_why(const stepaf_boot_t *boot, void *arg)

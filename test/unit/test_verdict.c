@@ -54,12 +54,8 @@ static void agreement_is_fine(void)
 
     CU_ASSERT_EQUAL(judge(&world, none), STEPAF_OK);
     /* What an FFN rank alone declares, and what is pulled, need not be known to the others. */
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                                  .direction = STEPAF_PUSH,
-                                  .max_bytes = 5};
-    CU_ASSERT_EQUAL(stepaf_key_declare(world.job[2]->handle, 50, &params), STEPAF_OK);
-    params.direction = STEPAF_PULL;
-    CU_ASSERT_EQUAL(stepaf_key_declare(world.job[1]->handle, 51, &params), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_key_declare(world.job[2]->handle, 50, STEPAF_PUSH, 5, NULL), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_key_declare(world.job[1]->handle, 51, STEPAF_PULL, 5, NULL), STEPAF_OK);
     CU_ASSERT_EQUAL(judge(&world, none), STEPAF_OK);
     world_close(&world);
 }
@@ -96,13 +92,11 @@ static void every_difference_is_a_mismatch(void)
 
 static void a_push_needs_a_receiver(void)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                                  .direction = STEPAF_PUSH,
-                                  .max_bytes = 5};
 
     for (int rank = 0; rank < 2; rank++) {
         struct world world = world_open();
-        CU_ASSERT_EQUAL(stepaf_key_declare(world.job[rank]->handle, 50, &params), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_key_declare(world.job[rank]->handle, 50, STEPAF_PUSH, 5, NULL),
+                        STEPAF_OK);
         CU_ASSERT_EQUAL(judge(&world, none), STEPAF_ERR_KEY);
         UNIT_CONTAINS(stepaf_last_error()->text, "key 50");
         UNIT_CONTAINS(stepaf_last_error()->text,

@@ -31,11 +31,8 @@ static void end(void)
 
 static stepaf_status_t declare(struct fake_job *job, uint64_t id, size_t bytes)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                                  .direction = STEPAF_PUSH,
-                                  .max_bytes = bytes};
 
-    return stepaf_key_declare(job->handle, id, &params);
+    return stepaf_key_declare(job->handle, id, STEPAF_PUSH, bytes, NULL);
 }
 
 /* Regions that the FFN rank offers in what it would declare now. */

@@ -131,15 +131,13 @@ static void set_provider(void)
 
 static void declare(stepaf_context_h ctx)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                                  .max_bytes = tensor_bytes};
 
     for (int i = 0; i < n_tensors; i++) {
-        params.direction = STEPAF_PUSH;
-        must(!stepaf_key_declare(ctx, (uint64_t)PUSH << 32 | (uint64_t)i, &params), "key");
+        must(!stepaf_key_declare(ctx, (uint64_t)PUSH << 32 | (uint64_t)i, STEPAF_PUSH, tensor_bytes,
+                                 NULL),
+             "key");
     }
-    params.direction = STEPAF_PULL;
-    must(!stepaf_key_declare(ctx, (uint64_t)PULL << 32, &params), "key");
+    must(!stepaf_key_declare(ctx, (uint64_t)PULL << 32, STEPAF_PULL, tensor_bytes, NULL), "key");
 }
 
 static void make_plan(stepaf_context_h ctx, uint8_t *memory)

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "world.h"
 
-static const stepaf_key_params_t shaped = {
-    .field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_SHAPE | STEPAF_KEY_DTYPE | STEPAF_KEY_DEPTH,
-    .direction = STEPAF_PUSH,
-    .dtype = STEPAF_BF16,
-    .ndim = 3,
-    .shape = {4, 3, 2},
-    .depth = 2,
-};
+static const stepaf_key_params_t shaped = {.field_mask = STEPAF_KEY_SHAPE | STEPAF_KEY_DTYPE |
+                                                         STEPAF_KEY_DEPTH,
+                                           .dtype = STEPAF_BF16,
+                                           .ndim = 3,
+                                           .shape = {4, 3, 2},
+                                           .depth = 2};
 
 struct world world_open(void)
 {
@@ -19,9 +17,13 @@ struct world world_open(void)
     for (int r = 0; r < 2; r++) {
         fake_key(world.job[r], world.job[2], PUSHED, STEPAF_PUSH, 100, 2);
         fake_key(world.job[r], world.job[2], PULLED, STEPAF_PULL, 100, 2);
-        fake_must(stepaf_key_declare(world.job[r]->handle, SHAPED, &shaped) == STEPAF_OK, "key");
+        fake_must(stepaf_key_declare(world.job[r]->handle, SHAPED, STEPAF_PUSH, 0, &shaped) ==
+                      STEPAF_OK,
+                  "key");
     }
-    fake_must(stepaf_key_declare(world.job[2]->handle, SHAPED, &shaped) == STEPAF_OK, "key");
+    fake_must(stepaf_key_declare(world.job[2]->handle, SHAPED, STEPAF_PUSH, 0, &shaped) ==
+                  STEPAF_OK,
+              "key");
     return world;
 }
 

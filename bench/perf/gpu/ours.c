@@ -11,11 +11,8 @@
 static int declare_key(const struct perf_gpu_lib *lib, uint64_t key, stepaf_direction_t direction,
                        const struct perf_tensor *tensor)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES |
-                                                STEPAF_KEY_DTYPE | STEPAF_KEY_SHAPE |
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DTYPE | STEPAF_KEY_SHAPE |
                                                 STEPAF_KEY_DEPTH | STEPAF_KEY_MEM_KIND,
-                                  .direction = direction,
-                                  .max_bytes = tensor->bytes,
                                   .dtype = tensor->dtype,
                                   .ndim = tensor->ndim,
                                   .depth = lib->c->depth,
@@ -23,7 +20,7 @@ static int declare_key(const struct perf_gpu_lib *lib, uint64_t key, stepaf_dire
     stepaf_status_t status;
 
     memcpy(params.shape, tensor->shape, sizeof(params.shape));
-    status = stepaf_key_declare(lib->ctx, key, &params);
+    status = stepaf_key_declare(lib->ctx, key, direction, tensor->bytes, &params);
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_key_declare");
 }
 
