@@ -47,7 +47,7 @@ int main(int argc, char **argv)
         check(stepaf_commit(ctx));
         for (int left = LAYERS * stepaf_size(ctx, STEPAF_GROUP_ATTENTION); left > 0; left--) {
             stepaf_tensor_t answer = {Y, y, BYTES};
-            stepaf_tensor_info_t in;
+            stepaf_tensor_info_t in = {.size = sizeof(in)};
             stepaf_batch_h batch;
             int n;
             check(stepaf_recv(ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n));

@@ -21,7 +21,8 @@ static void check(stepaf_status_t status)
 static void attend(stepaf_context_h ctx, int n_ffn, float *x, float *y)
 {
     stepaf_tensor_t push = {X, x, BYTES}, *pull = calloc((size_t)n_ffn, sizeof(*pull));
-    stepaf_start_params_t params = {.push = &push, .n_push = 1};
+    stepaf_start_params_t params = {
+        .field_mask = STEPAF_START_PARAM_PUSH, .push = &push, .n_push = 1};
     stepaf_request_h request[DEPTH];
     stepaf_plan_h plan;
     for (int f = 0; f < n_ffn; f++) /* here is slot 0; slot s is s times max_bytes further on */
@@ -53,7 +54,7 @@ static void serve(stepaf_context_h ctx, float *y)
     int me = stepaf_rank(ctx, STEPAF_GROUP_FFN);
     for (int n = LAYERS * DEPTH * stepaf_size(ctx, STEPAF_GROUP_ATTENTION); n > 0; n--) {
         stepaf_tensor_t answer = {Y, y, BYTES};
-        stepaf_tensor_info_t in;
+        stepaf_tensor_info_t in = {.size = sizeof(in)};
         stepaf_request_h request;
         stepaf_batch_h batch;
         int got;

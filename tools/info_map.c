@@ -98,10 +98,10 @@ static int answer(stepaf_batch_h batch)
 {
     stepaf_tensor_t back[TENSORS];
     stepaf_request_h request;
-    stepaf_batch_info_t from;
+    stepaf_batch_info_t from = {.size = sizeof(from)};
     stepaf_status_t status = stepaf_batch_query(batch, &from);
     for (int t = 0; t < TENSORS && status == STEPAF_OK; t++) {
-        stepaf_tensor_info_t in;
+        stepaf_tensor_info_t in = {.size = sizeof(in)};
         status = stepaf_batch_tensor(batch, t, &in);
         if (status != STEPAF_OK)
             break;
@@ -139,7 +139,7 @@ static int serve(stepaf_context_h ctx, int n_attention)
 static int check_links(stepaf_context_h ctx, int n)
 {
     for (int rank = 0, seen = 0; seen < n; rank++) {
-        stepaf_link_info_t link;
+        stepaf_link_info_t link = {.size = sizeof(link)};
         if (stepaf_transport_name(ctx, rank) == NULL)
             continue;
         seen++;

@@ -99,6 +99,7 @@ static stepaf_status_t run_rank(stepaf_boot_local_t *local, int rank, const stru
         status = make_plans(ctx, job);
     if (status == STEPAF_OK)
         status = stepaf_commit(ctx);
+    report->use.size = sizeof(report->use);
     if (status == STEPAF_OK)
         status = stepaf_memory_query(ctx, &report->use);
     /* Nobody leaves while another one is still at its commit. */

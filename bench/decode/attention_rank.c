@@ -112,7 +112,7 @@ static int end_step(struct attention_rank *rank, int m, struct trouble *trouble)
 static void measure(struct attention_rank *rank, int m)
 {
     const struct flight *flight = &rank->flights[m];
-    stepaf_timeline_t slowest;
+    stepaf_timeline_t slowest = {.size = sizeof(slowest)};
     if (measure_slowest(rank->exchanges[m].request, rank->exchanges[m].ffn_ranks,
                         rank->busy_until_ns, &slowest))
         return;

@@ -208,7 +208,8 @@ int exchange_start(struct exchange *exchange, int layer, int rows, int64_t timeo
     else
         fill_broadcast(exchange, layer, rows);
     int copies = exchange->scatter ? exchange->ffn_ranks : 1;
-    stepaf_start_params_t params = {.flags = STEPAF_START_WAIT,
+    stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_ALL,
+                                    .flags = STEPAF_START_WAIT,
                                     .timeout_us = timeout_us,
                                     .push = exchange->push,
                                     .n_push = copies * wire_pushes(exchange->config)};
@@ -224,7 +225,7 @@ static int check_answer(const struct exchange *exchange, int rank, int layer,
 {
     const struct wire_reply *reply = &exchange->replies[rank];
     int world = stepaf_world_rank(exchange->ctx, STEPAF_GROUP_FFN, rank);
-    stepaf_tensor_info_t info, sum;
+    stepaf_tensor_info_t info = {.size = sizeof(info)}, sum = {.size = sizeof(sum)};
     if (stepaf_request_tensor(exchange->request, rank * WIRE_PULLS + WIRE_REPLY, &info) !=
             STEPAF_OK ||
         stepaf_request_tensor(exchange->request, rank * WIRE_PULLS + WIRE_SUM, &sum) != STEPAF_OK ||

@@ -104,7 +104,7 @@ static int take_batches(struct ffn_rank *rank, stepaf_from_t from, int64_t timeo
  * but say nothing. */
 static int look_around(struct ffn_rank *rank, struct trouble *trouble)
 {
-    stepaf_counters_t counters;
+    stepaf_counters_t counters = {.size = sizeof(counters)};
     int64_t patience_us = 2 * rank->timeout_us; /* attention ranks are to notice first */
     if (trouble->lost >= 0)
         return 0;

@@ -54,7 +54,7 @@ int ffn_serve_due(struct ffn_rank *rank, int64_t *timeout_us_p, struct trouble *
 /* A batch's pushed tensor @a index if it has @a bytes bytes; else NULL. */
 static const void *tensor_of(stepaf_batch_h batch, int index, size_t bytes)
 {
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
     if (stepaf_batch_tensor(batch, index, &info) != STEPAF_OK || info.bytes != bytes)
         return NULL;
     return info.data;
@@ -151,7 +151,7 @@ static int serve_words(struct ffn_rank *rank, stepaf_batch_h batch, const stepaf
 
 int ffn_serve(struct ffn_rank *rank, stepaf_batch_h batch, struct trouble *trouble)
 {
-    stepaf_batch_info_t info;
+    stepaf_batch_info_t info = {.size = sizeof(info)};
     stepaf_status_t status = stepaf_batch_query(batch, &info);
     if (status != STEPAF_OK)
         return trouble_status(rank->ctx, status, "taking a batch", 0, trouble);

@@ -33,7 +33,7 @@ int measure_slowest(stepaf_request_h request, int ffn_ranks, int64_t *busy_until
 {
     int found = -1;
     for (int f = 0; f < ffn_ranks; f++) {
-        stepaf_timeline_t timeline;
+        stepaf_timeline_t timeline = {.size = sizeof(timeline)};
         if (stepaf_timeline_query(request, f, &timeline) != STEPAF_OK || timeline.answered_ns < 0)
             continue;
         mend_queue(&timeline, &busy_until_ns[f]);

@@ -3,7 +3,7 @@
 #ifndef DECODE_MEASURE_H
 #define DECODE_MEASURE_H
 
-#include <stepaf/trace.h>
+#include <stepaf/timeline.h>
 
 #include "stats.h"
 

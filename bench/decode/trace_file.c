@@ -32,7 +32,7 @@ int trace_put(stepaf_context_h ctx, const struct place *place, const struct span
     stepaf_trace_record_t *records = malloc(RECORDS_MAX * sizeof(*records));
     if (!records)
         return reason_no_memory(reason);
-    if (stepaf_trace_read(ctx, records, RECORDS_MAX, &n_records) != STEPAF_OK)
+    if (stepaf_trace_read(ctx, records, sizeof(*records), RECORDS_MAX, &n_records) != STEPAF_OK)
         n_records = 0;
     const struct head head = {*place, n_spans, n_records};
     blob_put(blob, &head, sizeof(head));

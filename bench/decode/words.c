@@ -36,7 +36,10 @@ int words_create(stepaf_context_h ctx, struct words *words_p, struct trouble *tr
 static stepaf_status_t say(struct words *words, int kind, int lost, uint32_t flags,
                            int64_t timeout_us)
 {
-    stepaf_start_params_t params = {.flags = flags | STEPAF_START_WAIT, .timeout_us = timeout_us};
+    stepaf_start_params_t params = {.field_mask =
+                                        STEPAF_START_PARAM_FLAGS | STEPAF_START_PARAM_TIMEOUT,
+                                    .flags = flags | STEPAF_START_WAIT,
+                                    .timeout_us = timeout_us};
     stepaf_request_h request;
     *words->header = (struct wire_header){WIRE_MAGIC, kind, WIRE_WORDS, -1, 0, lost};
     stepaf_status_t status = stepaf_start_with(words->plan, &params, &request);

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <stepaf/trace.h>
+#include <stepaf/counters.h>
 
 #include "fail.h"
 #include "guard.h"
@@ -107,7 +107,7 @@ static int tell_failures(const char *verdicts, int size, size_t stride)
 int perf_job_idle(stepaf_context_h ctx)
 {
     static unsigned turns;
-    stepaf_counters_t counters;
+    stepaf_counters_t counters = {.size = sizeof(counters)};
 
     /* To do nothing but yield can keep ranks of other sessions off all cores (Linux 6.18). */
     if (++turns % 64 == 0)

@@ -81,7 +81,7 @@ static int verify_answer(struct perf_lib *lib, unsigned place, int f)
     size_t expected = perf_case_active(c, f) ? perf_case_slice(c, &c->pull, f, NULL) : 0;
     const char *data = perf_buffers_pull(&lib->buffers, m, f) +
                        place / c->microbatches * perf_case_largest(c, &c->pull, NULL);
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
     stepaf_status_t status = stepaf_request_tensor(lib->requests[place], f, &info);
 
     if (status != STEPAF_OK)
@@ -163,7 +163,7 @@ static int answer(struct perf_lib *lib, stepaf_batch_h batch, const stepaf_batch
 
 static int handle_checked(struct perf_lib *lib, stepaf_batch_h batch)
 {
-    stepaf_batch_info_t info;
+    stepaf_batch_info_t info = {.size = sizeof(info)};
     stepaf_status_t status = stepaf_batch_query(batch, &info);
     uint64_t digest = 0;
     int place;
@@ -177,7 +177,7 @@ static int handle_checked(struct perf_lib *lib, stepaf_batch_h batch)
         return perf_fail("a batch of attention rank %d has %d tensors instead of %d",
                          info.attention_rank, info.n_tensors, lib->c->n_push);
     for (int t = 0; t < info.n_tensors; t++) {
-        stepaf_tensor_info_t tensor;
+        stepaf_tensor_info_t tensor = {.size = sizeof(tensor)};
 
         status = stepaf_batch_tensor(batch, t, &tensor);
         if (status != STEPAF_OK)

@@ -9,7 +9,8 @@
 static __attribute__((noinline)) int start_with(struct perf_lib *lib, unsigned place, int stage)
 {
     const struct perf_case *c = lib->c;
-    stepaf_start_params_t params = {.flags = STEPAF_START_WAIT,
+    stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_ALL,
+                                    .flags = STEPAF_START_WAIT,
                                     .timeout_us = lib->options->timeout_us};
     stepaf_status_t status;
 
@@ -48,7 +49,7 @@ int perf_lib_wait(void *self, unsigned place, int stage)
 /* The microbatch that a batch's keys name. */
 static int ask_microbatch(stepaf_batch_h batch, const stepaf_batch_info_t *info, uint64_t *m_p)
 {
-    stepaf_tensor_info_t tensor;
+    stepaf_tensor_info_t tensor = {.size = sizeof(tensor)};
     stepaf_status_t status = info->n_answers > 0 ? stepaf_batch_answer(batch, 0, &tensor)
                                                  : stepaf_batch_tensor(batch, 0, &tensor);
 
@@ -104,7 +105,7 @@ static int handle_plain(struct perf_lib *lib, stepaf_batch_h batch)
 
 static int handle_timed(struct perf_lib *lib, stepaf_batch_h batch)
 {
-    stepaf_batch_info_t info;
+    stepaf_batch_info_t info = {.size = sizeof(info)};
     stepaf_status_t status = stepaf_batch_query(batch, &info);
     int apart = lib->options->release_apart;
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <stepaf/trace.h>
+#include <stepaf/link.h>
 
 #include "fail.h"
 

@@ -140,7 +140,7 @@ static void count_files(double *files_p, double *sockets_p)
 static int take_holdings(struct perf_job *job, stepaf_context_h ctx, double files, double sockets,
                          struct perf_startup *startup)
 {
-    stepaf_memory_use_t use = {0};
+    stepaf_memory_use_t use = {.size = sizeof(use)};
     double files_now;
     double sockets_now;
 
@@ -150,7 +150,7 @@ static int take_holdings(struct perf_job *job, stepaf_context_h ctx, double file
         perf_job_max(job, sockets_now - sockets, &startup->sockets) != 0)
         return -1;
     if (stepaf_memory_query(ctx, &use) != STEPAF_OK)
-        use = (stepaf_memory_use_t){0};
+        use = (stepaf_memory_use_t){.size = sizeof(use)};
     return perf_job_max(job, (double)use.fixed, &startup->fixed_bytes) != 0 ||
                    perf_job_max(job, (double)use.per_peer, &startup->per_peer_bytes) != 0
                ? -1

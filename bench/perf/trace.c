@@ -30,7 +30,7 @@ static int read_ring(stepaf_context_h ctx, stepaf_trace_record_t **records_p, si
 
         if (records == NULL)
             return perf_fail("out of memory: %zu trace records", capacity);
-        status = stepaf_trace_read(ctx, records, capacity, n_p);
+        status = stepaf_trace_read(ctx, records, sizeof(*records), capacity, n_p);
         if (status != STEPAF_OK) {
             free(records);
             return perf_fail_status(status, "stepaf_trace_read");

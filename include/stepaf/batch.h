@@ -25,6 +25,7 @@ enum {
 
 /** One operation of one attention rank, as it arrived. */
 typedef struct stepaf_batch_info {
+    size_t size;        /* in: sizeof(stepaf_batch_info_t) */
     int attention_rank; /* within the attention group */
     uint32_t plan;      /* number of the plan at that rank */
     uint32_t sequence;  /* of the operation within its plan, from 0, wraps */

@@ -13,6 +13,7 @@ extern "C" {
  *  the transport where it writes; bytes received are what the peer has said that it has landed
  *  here. Only tensors count as bytes. */
 typedef struct stepaf_link_info {
+    size_t size;             /* in: sizeof(stepaf_link_info_t) */
     int world_rank;          /* of the peer */
     int is_lost;             /* 1: it will never answer again */
     char transport[32];      /* as stepaf_transport_name; "-" before commit */
@@ -30,6 +31,12 @@ typedef struct stepaf_link_info {
  *  Any thread that may call the library. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_link_query(stepaf_context_h ctx, int rank,
                                              stepaf_link_info_t *info_p);
+
+/** Return the name of the transport that reaches rank @a rank of the other role ("shm"), with the
+ *  way it writes into registered (not stepaf_alloc-ed) memory after a semicolon ("shm;cma"); "-"
+ *  before commit; NULL for an invalid argument and for a rank that this one
+ *  does not talk to. Valid until finalize. Never blocks. */
+STEPAF_API const char *stepaf_transport_name(stepaf_context_h ctx, int rank);
 
 /** Compare on every rank what its operations have handed to each link with what the link's
  *  transport has written, and draw the map of the job: the ranks with their nodes, and how each

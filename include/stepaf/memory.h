@@ -61,6 +61,26 @@ STEPAF_API stepaf_status_t stepaf_register(stepaf_context_h ctx, void *ptr, size
  *  @return as stepaf_free. */
 STEPAF_API stepaf_status_t stepaf_deregister(stepaf_context_h ctx, void *ptr);
 
+/** Library memory beyond the caller's tensors, bytes: fixed + declared + peers * per_peer +
+ *  per_key, and staging. */
+typedef struct stepaf_memory_use {
+    size_t size;      /* in: sizeof(stepaf_memory_use_t) */
+    size_t fixed;     /* context, settings, trace ring */
+    size_t declared;  /* what each key and plan takes once, however many peers there are */
+    size_t per_peer;  /* for each rank of the other role */
+    size_t peers;     /* how many those are, in this rank's mesh */
+    size_t per_key;   /* what plans take for their tensors at each peer and slot, all together */
+    size_t key_peers; /* how many (tensor, peer, slot) those are */
+    size_t receive;   /* library-allocated receive buffers: the callers' tensors */
+    size_t staging;   /* only where a peer's pages can be reached by no direct copy */
+} stepaf_memory_use_t;
+
+/** Report the memory that the library itself uses in this rank, after a commit.
+ *  @param use_p  filled; its size is set by the caller.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a use_p is NULL, or its size too small).
+ *  Never blocks. */
+STEPAF_API stepaf_status_t stepaf_memory_query(stepaf_context_h ctx, stepaf_memory_use_t *use_p);
+
 #ifdef __cplusplus
 }
 #endif

@@ -27,17 +27,25 @@ enum {
     STEPAF_START_SKIP_LOST = 1 << 1, /* leave lost FFN ranks out instead of failing */
 };
 
-/** What one start changes against its plan. Zero-initialize, then set what differs. */
+enum {
+    STEPAF_START_PARAM_FLAGS = 1 << 0,
+    STEPAF_START_PARAM_TIMEOUT = 1 << 1, /* default: STEPAF_TIMEOUT_DEFAULT */
+    STEPAF_START_PARAM_PUSH = 1 << 2,    /* push and n_push; default: as planned */
+    STEPAF_START_PARAM_ALL = (1 << 3) - 1
+};
+
+/** What one start changes against its plan. Only fields named in @a field_mask are read. */
 typedef struct stepaf_start_params {
-    uint32_t flags;     /* STEPAF_START_* */
-    int64_t timeout_us; /* with STEPAF_START_WAIT; 0 or negative: default */
+    uint64_t field_mask; /* STEPAF_START_PARAM_*; unknown bits are STEPAF_ERR_INVALID */
+    int64_t timeout_us;  /* with STEPAF_START_WAIT; 0 or negative: default */
+    uint32_t flags;      /* STEPAF_START_WAIT, STEPAF_START_SKIP_LOST */
+    int n_push;          /* entries of push */
     /** NULL: as planned. Broadcast: n_push entries. Scatter: F * n_push entries, server-major
      *  (entry f * n_push + i is what peer f gets of tensor i); a rank whose entries are all of 0
      *  bytes is skipped: it sees no batch and its pulls complete with 0 bytes. An entry's
      *  key must be the planned one; data may point to other registered memory; bytes may be
      *  smaller than planned, never larger. */
     const stepaf_tensor_t *push;
-    int n_push;
 } stepaf_start_params_t;
 
 /** Compile a push_pull. May be called before commit (usable after it) or after.

@@ -5,7 +5,9 @@
 
 #include <stepaf/batch.h>
 #include <stepaf/boot.h>
+#include <stepaf/clock.h>
 #include <stepaf/context.h>
+#include <stepaf/counters.h>
 #include <stepaf/key.h>
 #include <stepaf/link.h>
 #include <stepaf/log.h>
@@ -14,6 +16,7 @@
 #include <stepaf/request.h>
 #include <stepaf/status.h>
 #include <stepaf/stream.h>
+#include <stepaf/timeline.h>
 #include <stepaf/trace.h>
 #include <stepaf/types.h>
 #include <stepaf/version.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Traces and counters: where the time of an operation went, and what the context has done. */
+/* Traces: a record of each step of each operation, kept in a ring. */
 #ifndef STEPAF_TRACE_H
 #define STEPAF_TRACE_H
 
@@ -44,89 +44,20 @@ typedef struct stepaf_trace_record {
     uint64_t bytes;
 } stepaf_trace_record_t;
 
-/** Where one operation's time went at one FFN rank, nanoseconds since its start; -1 if it has
- *  not come to that, and for the FFN side's spans also where the transport does not carry them. */
-typedef struct stepaf_timeline {
-    int64_t start_ns;     /* on the common clock */
-    int64_t notified_ns;  /* pushed and the peer told */
-    int64_t answered_ns;  /* its answer arrived here */
-    int64_t ffn_queue_ns; /* duration: arrived there until given to the caller */
-    int64_t ffn_work_ns;  /* duration: given to the caller until answered */
-} stepaf_timeline_t;
-
-#define STEPAF_COUNTER_MAP(_)                                                 \
-    _(operations_started, "operations started")                               \
-    _(operations_completed, "operations completed")                           \
-    _(operations_failed, "operations failed or canceled")                     \
-    _(batches_received, "batches received")                                   \
-    _(responses_sent, "responses sent")                                       \
-    _(bytes_sent, "tensor bytes sent")                                        \
-    _(bytes_received, "tensor bytes received")                                \
-    _(would_block, "starts refused for want of a free slot")                  \
-    _(queued, "posts that waited for room in a transport's queue")            \
-    _(dropped_malformed, "notifications dropped: malformed")                  \
-    _(dropped_stale, "notifications dropped: of an older epoch or operation") \
-    _(late, "answers that came after the operation was canceled or failed")   \
-    _(peers_lost, "peers lost")                                               \
-    _(yields, "times a waiting thread gave up its core")
-
-/** Totals since the context was made. */
-typedef struct stepaf_counters {
-#define STEPAF_COUNTER_FIELD(name_, text_) uint64_t name_;
-    STEPAF_COUNTER_MAP(STEPAF_COUNTER_FIELD)
-#undef STEPAF_COUNTER_FIELD
-} stepaf_counters_t;
-
-/** Library memory beyond the caller's tensors, bytes: fixed + declared + peers * per_peer +
- *  per_key, and staging. */
-typedef struct stepaf_memory_use {
-    size_t fixed;     /* context, settings, trace ring */
-    size_t declared;  /* what each key and plan takes once, however many peers there are */
-    size_t per_peer;  /* for each rank of the other role */
-    size_t peers;     /* how many those are, in this rank's mesh */
-    size_t per_key;   /* what plans take for their tensors at each peer and slot, all together */
-    size_t key_peers; /* how many (tensor, peer, slot) those are */
-    size_t receive;   /* library-allocated receive buffers: the callers' tensors */
-    size_t staging;   /* only where a peer's pages can be reached by no direct copy */
-} stepaf_memory_use_t;
-
 /** Copy the newest trace records, oldest first.
- *  @param capacity  of @a records_p; the ring holds the setting STEPAF_TRACE_RECORDS.
- *  @param n_p       how many were copied.
+ *  @param record_size  sizeof(stepaf_trace_record_t): how far apart the records of @a records_p are.
+ *  @param capacity     of @a records_p; the ring holds the setting STEPAF_TRACE_RECORDS.
+ *  @param n_p          how many were copied.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_trace_read(stepaf_context_h ctx, stepaf_trace_record_t *records_p,
-                                             size_t capacity, size_t *n_p);
+                                             size_t record_size, size_t capacity, size_t *n_p);
 
 /** Forget all trace records so far.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_trace_clear(stepaf_context_h ctx);
 
-/** Say where the time of an operation went at one FFN rank.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (rank, or none of its peers). Valid until the slot is
- *  started again. Never blocks. */
-STEPAF_API stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
-                                                 stepaf_timeline_t *timeline_p);
-
-/** Read the counters.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID. Never blocks. */
-STEPAF_API stepaf_status_t stepaf_counters_query(stepaf_context_h ctx,
-                                                 stepaf_counters_t *counters_p);
-
-/** Say what memory the context uses. After commit.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID. Never blocks. */
-STEPAF_API stepaf_status_t stepaf_memory_query(stepaf_context_h ctx, stepaf_memory_use_t *use_p);
-
-/** Return the name of the transport that reaches rank @a rank of the other role ("shm"), with the
- *  way it writes into registered (not stepaf_alloc-ed) memory after a semicolon ("shm;cma"); "-"
- *  before commit; NULL for an invalid argument and for a rank that this one
- *  does not talk to. Valid until finalize. Never blocks. */
-STEPAF_API const char *stepaf_transport_name(stepaf_context_h ctx, int rank);
-
 /** Return the words for @a event; "?" for an unknown value. Any thread, cannot fail. */
 STEPAF_API const char *stepaf_event_name(stepaf_event_t event);
-
-/** Return the current time of the common clock, ns; 0 for an invalid handle. Never blocks. */
-STEPAF_API int64_t stepaf_clock_ns(stepaf_context_h ctx);
 
 #ifdef __cplusplus
 }

@@ -81,6 +81,7 @@ typedef struct stepaf_tensor {
  *  shape[0] counts the rows of this operation; if the bytes are not whole rows of the declared
  *  shape, the tensor shows as one dimension of bytes. */
 typedef struct stepaf_tensor_info {
+    size_t size; /* in: sizeof(stepaf_tensor_info_t) */
     uint64_t key;
     void *data;
     size_t bytes;     /* of this operation */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "api/fill.h"
 #include "api/handles.h"
 
 static stepaf_status_t check_recv(const struct stepaf_ctx *ctx, stepaf_from_t from, uint32_t flags,
@@ -170,16 +171,16 @@ stepaf_status_t stepaf_batch_query(stepaf_batch_h handle, stepaf_batch_info_t *i
     if (status)
         return status;
     const struct stepaf_mirror *mirror = batch->mirror;
-    if (info_p)
-        *info_p = (stepaf_batch_info_t){
-            .attention_rank = mirror->peer->who.rank,
-            .plan = mirror->number,
-            .sequence = batch->seq,
-            .n_tensors = mirror->n_push,
-            .n_answers = mirror->n_pull,
-        };
-    else
-        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "info_p is NULL");
+    stepaf_batch_info_t info = {
+        .attention_rank = mirror->peer->who.rank,
+        .plan = mirror->number,
+        .sequence = batch->seq,
+        .n_tensors = mirror->n_push,
+        .n_answers = mirror->n_pull,
+    };
+    status = info_p ? stepaf_fill(info_p, "stepaf_batch_info_t", STEPAF_FIRST_BATCH_INFO, &info,
+                                  sizeof(info))
+                    : stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "info_p is NULL");
     stepaf_leave(stepaf_batch_ctx(batch));
     return status;
 }
@@ -202,9 +203,9 @@ stepaf_status_t stepaf_batch_tensor(stepaf_batch_h handle, int index, stepaf_ten
         status = no_tensor(index);
     } else {
         const struct stepaf_mirror_push *push = &mirror->push[index];
-        stepaf_key_describe(push->key, push->key->id,
-                            push->data + (size_t)batch->slot * push->key->max_bytes,
-                            batch->bytes[index], push->key->max_bytes, info_p);
+        status = stepaf_fill_tensor(push->key, push->key->id,
+                                    push->data + (size_t)batch->slot * push->key->max_bytes,
+                                    batch->bytes[index], push->key->max_bytes, info_p);
     }
     stepaf_leave(stepaf_batch_ctx(batch));
     return status;
@@ -222,7 +223,8 @@ stepaf_status_t stepaf_batch_answer(stepaf_batch_h handle, int index, stepaf_ten
         status = no_tensor(index);
     } else {
         const struct stepaf_mirror_pull *pull = &mirror->pull[index];
-        stepaf_key_describe(pull->key, pull->key_id, NULL, pull->bytes, pull->bytes, info_p);
+        status =
+            stepaf_fill_tensor(pull->key, pull->key_id, NULL, pull->bytes, pull->bytes, info_p);
     }
     stepaf_leave(stepaf_batch_ctx(batch));
     return status;

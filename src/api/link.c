@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "api/fill.h"
 #include "api/handles.h"
 #include "map/map.h"
 
@@ -26,19 +27,30 @@ stepaf_status_t stepaf_link_query(stepaf_context_h handle, int rank, stepaf_link
     }
     const struct stepaf_peer *peer = &ctx->peers[p];
     const struct stepaf_link *link = peer->link;
-    *info_p = (stepaf_link_info_t){
+    stepaf_link_info_t info = {
         .world_rank = peer->who.world_rank,
         .is_lost = peer->lost,
         .bytes_sent = link ? link->bytes_sent : 0,
         .messages_sent = link ? link->messages_sent : 0,
         .bytes_received = peer->bytes_received,
     };
-    snprintf(info_p->transport, sizeof(info_p->transport), "%s", link ? link->name : "-");
-    snprintf(info_p->address, sizeof(info_p->address), "%s", link ? link->address : "");
-    snprintf(info_p->refused, sizeof(info_p->refused), "%s", peer->refused);
+    snprintf(info.transport, sizeof(info.transport), "%s", link ? link->name : "-");
+    snprintf(info.address, sizeof(info.address), "%s", link ? link->address : "");
+    snprintf(info.refused, sizeof(info.refused), "%s", peer->refused);
+    status = stepaf_fill(info_p, "stepaf_link_info_t", STEPAF_FIRST_LINK_INFO, &info, sizeof(info));
 out:
     stepaf_leave(ctx);
     return status;
+}
+
+const char *stepaf_transport_name(stepaf_context_h handle, int rank)
+{
+    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+    int p = ctx ? stepaf_find_peer(ctx, rank) : -1;
+
+    if (p < 0)
+        return NULL;
+    return ctx->peers[p].link ? ctx->peers[p].link->name : "-";
 }
 
 stepaf_status_t stepaf_map_check(stepaf_context_h handle, int64_t timeout_us, char **text_p)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "api/fill.h"
 #include "api/handles.h"
+#include "core/memory_use.h"
 
 static const size_t BYTES_MAX = (size_t)1 << 40;
 
@@ -70,6 +72,24 @@ stepaf_status_t stepaf_deregister(stepaf_context_h handle, void *ptr)
     if (status)
         return status;
     status = stepaf_region_remove(ctx, ptr, false);
+    stepaf_leave(ctx);
+    return status;
+}
+
+stepaf_status_t stepaf_memory_query(stepaf_context_h handle, stepaf_memory_use_t *use_p)
+{
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    if (use_p) {
+        stepaf_memory_use_t use = stepaf_memory_count(ctx);
+        status =
+            stepaf_fill(use_p, "stepaf_memory_use_t", STEPAF_FIRST_MEMORY_USE, &use, sizeof(use));
+    } else {
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "use_p is NULL");
+    }
     stepaf_leave(ctx);
     return status;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/handles.h"
+#include "api/params.h"
 
 static stepaf_status_t check_role(const struct stepaf_ctx *ctx)
 {
@@ -136,13 +137,17 @@ unsigned stepaf_plan_depth(stepaf_plan_h handle)
 stepaf_status_t stepaf_start_with(stepaf_plan_h handle, const stepaf_start_params_t *params,
                                   stepaf_request_h *request_p)
 {
+    stepaf_start_params_t named;
     struct stepaf_plan_obj *plan;
     stepaf_status_t status = stepaf_enter_plan(handle, &plan);
 
     if (status)
         return status;
     struct stepaf_ctx *ctx = plan->ctx;
-    status = stepaf_plan_start(plan, params, request_p);
+    if (params)
+        status = stepaf_params_of_start(params, &named);
+    if (!status)
+        status = stepaf_plan_start(plan, params ? &named : NULL, request_p);
     stepaf_leave(ctx);
     return status;
 }

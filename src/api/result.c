@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an operation has come to, tensor by tensor and peer by peer. */
+#include "api/fill.h"
 #include "api/handles.h"
 
 /* What one peer's part of the operation has come to. */
@@ -49,9 +50,9 @@ stepaf_status_t stepaf_request_tensor(stepaf_request_h request, int index,
     status = part_status(op, (uint32_t)index / plan->n_pull);
     if (!status && info_p) {
         const struct stepaf_pull *pull = &plan->pull[index];
-        stepaf_key_describe(pull->key, pull->key->id,
-                            pull->data + (size_t)op->slot * pull->key->max_bytes,
-                            op->pull_bytes[index], pull->bytes, info_p);
+        status = stepaf_fill_tensor(pull->key, pull->key->id,
+                                    pull->data + (size_t)op->slot * pull->key->max_bytes,
+                                    op->pull_bytes[index], pull->bytes, info_p);
     }
 out:
     stepaf_leave(ctx);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stepaf/stream.h>
 
+#include "api/fill.h"
 #include "api/handles.h"
+#include "api/params.h"
 #include "gpu/stream_any.h"
 
 /* A stream plan of a rank of @a role; the lock is held on success. */
@@ -46,6 +48,7 @@ static stepaf_status_t enter_alone(stepaf_plan_h handle, stepaf_role_t role,
 stepaf_status_t stepaf_start_on_stream(stepaf_plan_h handle, const stepaf_start_params_t *params,
                                        stepaf_stream_t cuda_stream, stepaf_request_h *request_p)
 {
+    stepaf_start_params_t named = {.n_push = 0};
     struct stepaf_stream *stream;
     stepaf_status_t status = enter_alone(handle, STEPAF_ATTENTION, &stream);
     struct stepaf_op *op = NULL;
@@ -54,18 +57,19 @@ stepaf_status_t stepaf_start_on_stream(stepaf_plan_h handle, const stepaf_start_
         return status;
     struct stepaf_plan_obj *plan = stream->plan;
     struct stepaf_ctx *ctx = plan->ctx;
-    if (params && params->flags)
+    if (params)
+        status = stepaf_params_of_start(params, &named);
+    if (!status && named.flags)
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
                                   "a start on a stream takes no flags");
-    else
+    if (!status)
         status = stepaf_stream_status(stream);
     if (!status && (stream->n_sent - stream->n_received >= plan->depth ||
                     !stepaf_stream_slot_is_free(stream))) /* its request's wait is enqueued */
         status = STEPAF_ERR_WOULD_BLOCK;
     if (!status)
-        status =
-            stepaf_stream_send(stream, params ? params->push : NULL, params ? params->n_push : 0,
-                               cuda_stream, request_p ? &op : NULL);
+        status = stepaf_stream_send(stream, named.push, named.n_push, cuda_stream,
+                                    request_p ? &op : NULL);
     if (!status && request_p)
         *request_p = stepaf_op_handle(op);
     stepaf_leave(ctx);
@@ -153,8 +157,8 @@ stepaf_status_t stepaf_plan_tensor(stepaf_plan_h handle, unsigned slot, int peer
         const struct stepaf_inlet *inlet = &stream->inlets[at];
         const struct stepaf_key *key =
             stepaf_is_attention(ctx) ? plan->pull[at].key : plan->push[index].key;
-        stepaf_key_describe(key, key->id, inlet->data + (size_t)slot * inlet->pitch, inlet->bytes,
-                            inlet->bytes, info_p);
+        status = stepaf_fill_tensor(key, key->id, inlet->data + (size_t)slot * inlet->pitch,
+                                    inlet->bytes, inlet->bytes, info_p);
     }
     stepaf_leave(ctx);
     return status;

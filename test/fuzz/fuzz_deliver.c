@@ -156,7 +156,9 @@ static void act_as_attention(struct run *run, const uint8_t *step)
 {
     stepaf_tensor_t push[PEERS] = {{PUSHED, run->memory + step[6], step[4] % 110},
                                    {PUSHED, run->memory + step[7], step[5] % 110}};
-    stepaf_start_params_t params = {.flags = step[8] & STEPAF_START_SKIP_LOST};
+    stepaf_start_params_t params = {.field_mask =
+                                        STEPAF_START_PARAM_FLAGS | STEPAF_START_PARAM_PUSH,
+                                    .flags = step[8] & STEPAF_START_SKIP_LOST};
     unsigned which = step[2] % 3;
     stepaf_request_h *kept = &run->requests[step[3] % KEPT];
 
@@ -187,8 +189,8 @@ static void act_as_ffn(struct run *run, const uint8_t *step)
     stepaf_tensor_t answer[2] = {{PULLED, run->memory, step[4] % 110},
                                  {PULLED, run->memory + 200, step[5] % 110}};
     stepaf_batch_h *kept = &run->batches[step[3] % KEPT];
-    stepaf_batch_info_t info;
-    stepaf_tensor_info_t tensor;
+    stepaf_batch_info_t info = {.size = sizeof(info)};
+    stepaf_tensor_info_t tensor = {.size = sizeof(tensor)};
     int n;
 
     switch (step[1] % 5) {

@@ -64,7 +64,7 @@ bool any_make(struct hs_job *job, int id, struct any_lane *lane)
 static bool describe_in(struct any_lane *lane)
 {
     const struct gx_shape *shape = &lane->plan.shape;
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
 
     lane->in.n_each = (uint32_t)shape->n_push;
     for (unsigned s = 0; s < shape->depth; s++)

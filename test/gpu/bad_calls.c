@@ -28,7 +28,7 @@ static stepaf_status_t second_call(struct hs_job *job)
 void bad_uncommitted(struct hs_job *job)
 {
     stepaf_request_h request = NULL;
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
 
     HS_REFUSED(first_call(job), STEPAF_ERR_STATE);
     HS_REFUSED(second_call(job), STEPAF_ERR_STATE);
@@ -43,7 +43,7 @@ void bad_uncommitted(struct hs_job *job)
 void bad_handles(void)
 {
     stepaf_plan_h handles[] = {NULL, no_plan()};
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
 
     for (size_t i = 0; i < sizeof handles / sizeof handles[0]; i++) {
         HS_REFUSED(stepaf_start_on_stream(handles[i], NULL, bad_plan.stream, NULL),
@@ -84,19 +84,37 @@ static void bad_starts(const stepaf_tensor_t *good, int n)
 
     for (int i = 0; i < n; i++)
         push[i] = good[i];
-    refuse_start((stepaf_start_params_t){.flags = 1u << 31}, STEPAF_ERR_INVALID);
-    refuse_start((stepaf_start_params_t){.flags = STEPAF_START_WAIT, .timeout_us = 1},
+    refuse_start((stepaf_start_params_t){.field_mask = STEPAF_START_PARAM_FLAGS, .flags = 1u << 31},
                  STEPAF_ERR_INVALID);
-    refuse_start((stepaf_start_params_t){.push = push, .n_push = n - 1}, STEPAF_ERR_INVALID);
-    refuse_start((stepaf_start_params_t){.push = push, .n_push = n + 1}, STEPAF_ERR_INVALID);
-    refuse_start((stepaf_start_params_t){.push = push, .n_push = -1}, STEPAF_ERR_INVALID);
+    refuse_start(
+        (stepaf_start_params_t){.field_mask = STEPAF_START_PARAM_FLAGS | STEPAF_START_PARAM_TIMEOUT,
+                                .flags = STEPAF_START_WAIT,
+                                .timeout_us = 1},
+        STEPAF_ERR_INVALID);
+    refuse_start((stepaf_start_params_t){.field_mask = STEPAF_START_PARAM_PUSH,
+                                         .push = push,
+                                         .n_push = n - 1},
+                 STEPAF_ERR_INVALID);
+    refuse_start((stepaf_start_params_t){.field_mask = STEPAF_START_PARAM_PUSH,
+                                         .push = push,
+                                         .n_push = n + 1},
+                 STEPAF_ERR_INVALID);
+    refuse_start(
+        (stepaf_start_params_t){.field_mask = STEPAF_START_PARAM_PUSH, .push = push, .n_push = -1},
+        STEPAF_ERR_INVALID);
     push[n - 1].key++;
-    refuse_start((stepaf_start_params_t){.push = push, .n_push = n}, STEPAF_ERR_INVALID);
+    refuse_start(
+        (stepaf_start_params_t){.field_mask = STEPAF_START_PARAM_PUSH, .push = push, .n_push = n},
+        STEPAF_ERR_INVALID);
     push[n - 1] = good[n - 1];
     push[0].bytes++;
-    refuse_start((stepaf_start_params_t){.push = push, .n_push = n}, STEPAF_ERR_SIZE);
+    refuse_start(
+        (stepaf_start_params_t){.field_mask = STEPAF_START_PARAM_PUSH, .push = push, .n_push = n},
+        STEPAF_ERR_SIZE);
     push[0].bytes = SIZE_MAX;
-    refuse_start((stepaf_start_params_t){.push = push, .n_push = n}, STEPAF_ERR_SIZE);
+    refuse_start(
+        (stepaf_start_params_t){.field_mask = STEPAF_START_PARAM_PUSH, .push = push, .n_push = n},
+        STEPAF_ERR_SIZE);
 }
 
 /* With a batch that waits for its answer. */
@@ -202,7 +220,7 @@ void bad_streams(struct hs_job *job)
 void bad_looks(struct hs_job *job)
 {
     int n = job->role == STEPAF_ATTENTION ? bad_plan.shape.n_pull : bad_plan.shape.n_push;
-    stepaf_tensor_info_t info = {.key = FILLED};
+    stepaf_tensor_info_t info = {.size = sizeof(info), .key = FILLED};
     unsigned depth = bad_plan.shape.depth;
     stepaf_plan_h plan = bad_plan.handle;
 

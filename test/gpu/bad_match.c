@@ -95,7 +95,7 @@ void bad_host_plan(struct hs_job *job)
 {
     stepaf_tensor_t push = {gx_key(ID, 0, 0), NULL, BYTES};
     stepaf_plan_h plan = NULL;
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
 
     HS_OK(stepaf_key_declare(job->ctx, push.key, STEPAF_PUSH, BYTES, NULL));
     if (job->role == STEPAF_ATTENTION) {

@@ -109,7 +109,7 @@ bool gx_look(struct gx_plan *plan, cudaStream_t stream)
     unsigned slot = plan->n_seen % plan->shape.depth;
     const uint32_t *landed = stepaf_plan_bytes(plan->handle, slot);
     struct gx_work work = {.tally = plan->tally, .n = (uint32_t)(each * plan->job->peers)};
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
 
     stream = stream_of(plan, stream);
     for (int at = 0; at < (int)work.n; at++) {
@@ -153,7 +153,8 @@ stepaf_status_t gx_start(struct gx_plan *plan, cudaStream_t stream, stepaf_reque
 {
     stepaf_tensor_t push[GX_TENSORS];
     int n = gx_out(plan, plan->n_sent, push);
-    stepaf_start_params_t params = {.push = push, .n_push = n};
+    stepaf_start_params_t params = {
+        .field_mask = STEPAF_START_PARAM_PUSH, .push = push, .n_push = n};
 
     stepaf_status_t status;
     int64_t deadline = 0;

@@ -94,12 +94,13 @@ static bool look_at(const struct gx_plan *plan, const stepaf_tensor_info_t *info
 static bool push_pull(struct gx_plan *plan)
 {
     stepaf_tensor_t push[GX_TENSORS];
-    stepaf_start_params_t params = {.flags = STEPAF_START_WAIT,
+    stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_ALL,
+                                    .flags = STEPAF_START_WAIT,
                                     .timeout_us = STEPAF_TIMEOUT_DEFAULT,
                                     .push = push,
                                     .n_push = make_out(plan, push)};
     stepaf_request_h request;
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
 
     if (!HS_OK(stepaf_start_with(plan->handle, &params, &request)) ||
         !HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT)))
@@ -117,7 +118,7 @@ static bool serve(struct gx_plan *plan)
     stepaf_tensor_t pull[GX_PEERS * GX_TENSORS];
     stepaf_request_h requests[GX_PEERS];
     stepaf_batch_h batches[GX_PEERS];
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
     int n = 0, n_pull = plan->shape.n_pull;
 
     if (!HS_OK(stepaf_recv(plan->ctx, STEPAF_FROM_EACH, 0, STEPAF_TIMEOUT_DEFAULT, batches,

@@ -130,7 +130,7 @@ static bool look_at(struct gx_plan *plan, unsigned slot, int peer, int index)
     const struct gx_shape *shape = &plan->shape;
     bool attention = is_attention(plan);
     size_t bytes = attention ? shape->pull[index] : shape->push[index];
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
 
     if (!HS_OK(stepaf_plan_tensor(plan->handle, slot, peer, index, &info)))
         return false;

@@ -96,7 +96,7 @@ static stepaf_batch_h take(struct hs_job *job)
 void bad_respond(struct hs_job *job)
 {
     static unsigned char *data;
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
     stepaf_request_h request = NULL;
     struct bad_state state;
 

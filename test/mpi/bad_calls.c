@@ -73,7 +73,7 @@ static stepaf_status_t c_trace_read(void *h)
 {
     stepaf_trace_record_t record;
     size_t n;
-    return stepaf_trace_read(h, &record, 1, &n);
+    return stepaf_trace_read(h, &record, sizeof(record), 1, &n);
 }
 static stepaf_status_t c_trace_clear(void *h)
 {
@@ -81,12 +81,12 @@ static stepaf_status_t c_trace_clear(void *h)
 }
 static stepaf_status_t c_counters(void *h)
 {
-    stepaf_counters_t counters;
+    stepaf_counters_t counters = {.size = sizeof(counters)};
     return stepaf_counters_query(h, &counters);
 }
 static stepaf_status_t c_memory(void *h)
 {
-    stepaf_memory_use_t use;
+    stepaf_memory_use_t use = {.size = sizeof(use)};
     return stepaf_memory_query(h, &use);
 }
 static stepaf_status_t c_finalize(void *h) /* ignores what is no context */
@@ -137,7 +137,7 @@ static stepaf_status_t r_peer(void *h)
 }
 static stepaf_status_t r_timeline(void *h)
 {
-    stepaf_timeline_t line;
+    stepaf_timeline_t line = {.size = sizeof(line)};
     return stepaf_timeline_query(h, 0, &line);
 }
 static stepaf_status_t r_wait_any(void *h)
@@ -150,17 +150,17 @@ static stepaf_status_t r_wait_any(void *h)
 
 static stepaf_status_t b_get(void *h)
 {
-    stepaf_batch_info_t info;
+    stepaf_batch_info_t info = {.size = sizeof(info)};
     return stepaf_batch_query(h, &info);
 }
 static stepaf_status_t b_tensor(void *h)
 {
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
     return stepaf_batch_tensor(h, 0, &info);
 }
 static stepaf_status_t b_pull(void *h)
 {
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
     return stepaf_batch_answer(h, 0, &info);
 }
 static stepaf_status_t b_respond(void *h)

@@ -26,6 +26,7 @@ static const struct {
 
 void bad_remember(struct hs_job *job, struct bad_state *state)
 {
+    state->counters.size = sizeof(state->counters);
     HS_OK(stepaf_counters_query(job->ctx, &state->counters));
     state->epoch = stepaf_epoch(job->ctx);
 }

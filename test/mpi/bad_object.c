@@ -171,8 +171,9 @@ void bad_reports(struct hs_job *job)
     stepaf_group_t none = (stepaf_group_t)3;
     size_t n;
 
-    HS_REFUSED(stepaf_trace_read(job->ctx, NULL, 1, &n), STEPAF_ERR_INVALID);
-    HS_REFUSED(stepaf_trace_read(job->ctx, &record, 1, NULL), STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_trace_read(job->ctx, NULL, sizeof(stepaf_trace_record_t), 1, &n),
+               STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_trace_read(job->ctx, &record, sizeof(record), 1, NULL), STEPAF_ERR_INVALID);
     HS_REFUSED(stepaf_counters_query(job->ctx, NULL), STEPAF_ERR_INVALID);
     HS_REFUSED(stepaf_memory_query(job->ctx, NULL), STEPAF_ERR_INVALID);
     HS_TRUE(stepaf_transport_name(job->ctx, -1) == NULL);

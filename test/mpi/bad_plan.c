@@ -125,21 +125,31 @@ void bad_start(struct hs_job *job)
     if (is_ffn(job))
         return;
     bad_remember(job, &state);
-    REFUSE_START(STEPAF_ERR_INVALID, .flags = 1u << 2);
-    REFUSE_START(STEPAF_ERR_INVALID, .flags = 1u << 31);
-    REFUSE_START(STEPAF_ERR_INVALID, .push = &push, .n_push = 0);
-    REFUSE_START(STEPAF_ERR_INVALID, .push = &push, .n_push = 2);
-    REFUSE_START(STEPAF_ERR_INVALID, .push = &push, .n_push = -1);
+    REFUSE_START(STEPAF_ERR_INVALID, .field_mask = 1u << 3);
+    REFUSE_START(STEPAF_ERR_INVALID, .field_mask = 1ull << 63);
+    REFUSE_START(STEPAF_ERR_INVALID, .field_mask = STEPAF_START_PARAM_FLAGS, .flags = 1u << 2);
+    REFUSE_START(STEPAF_ERR_INVALID, .field_mask = STEPAF_START_PARAM_FLAGS, .flags = 1u << 31);
+    REFUSE_START(STEPAF_ERR_INVALID, .field_mask = STEPAF_START_PARAM_PUSH, .push = &push,
+                 .n_push = 0);
+    REFUSE_START(STEPAF_ERR_INVALID, .field_mask = STEPAF_START_PARAM_PUSH, .push = &push,
+                 .n_push = 2);
+    REFUSE_START(STEPAF_ERR_INVALID, .field_mask = STEPAF_START_PARAM_PUSH, .push = &push,
+                 .n_push = -1);
     other = push, other.key = PUSH + SPARE;
-    REFUSE_START(STEPAF_ERR_INVALID, .push = &other, .n_push = 1);
+    REFUSE_START(STEPAF_ERR_INVALID, .field_mask = STEPAF_START_PARAM_PUSH, .push = &other,
+                 .n_push = 1);
     other = push, other.bytes = BYTES + 1;
-    REFUSE_START(STEPAF_ERR_SIZE, .push = &other, .n_push = 1);
+    REFUSE_START(STEPAF_ERR_SIZE, .field_mask = STEPAF_START_PARAM_PUSH, .push = &other,
+                 .n_push = 1);
     other = push, other.data = stranger;
-    REFUSE_START(STEPAF_ERR_UNREGISTERED, .push = &other, .n_push = 1);
+    REFUSE_START(STEPAF_ERR_UNREGISTERED, .field_mask = STEPAF_START_PARAM_PUSH, .push = &other,
+                 .n_push = 1);
     other = push, other.data = NULL;
-    REFUSE_START(STEPAF_ERR_UNREGISTERED, .push = &other, .n_push = 1);
+    REFUSE_START(STEPAF_ERR_UNREGISTERED, .field_mask = STEPAF_START_PARAM_PUSH, .push = &other,
+                 .n_push = 1);
     other = push, other.data = plan->source + 4096 - BYTES + 1;
-    REFUSE_START(STEPAF_ERR_UNREGISTERED, .push = &other, .n_push = 1);
+    REFUSE_START(STEPAF_ERR_UNREGISTERED, .field_mask = STEPAF_START_PARAM_PUSH, .push = &other,
+                 .n_push = 1);
     HS_REFUSED(stepaf_start(plan->handle, NULL), STEPAF_ERR_INVALID);
     bad_unchanged(job, &state, "starts");
 }
@@ -148,7 +158,7 @@ void bad_request(struct hs_job *job)
 {
     struct fx_plan *plan = &bad_plans[WHOLE];
     stepaf_request_h request = NULL, requests[2] = {NULL};
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
     struct bad_state state;
     int index = -9;
 

@@ -20,7 +20,7 @@ static void serve_survivor(struct fault *fault)
 {
     struct hs_job *job = fault->job;
     stepaf_batch_h batches[HS_MAX_RANKS] = {NULL}, held = NULL;
-    stepaf_batch_info_t info;
+    stepaf_batch_info_t info = {.size = sizeof(info)};
     int n = -1;
 
     /* One batch of the victim's is taken, one waits. */
@@ -146,7 +146,7 @@ void fault_leftover(struct fault *fault)
     struct hs_job *job = fault->job;
     int world = fault_world(fault, STEPAF_ATTENTION, job->attn - 1), n = 0;
     stepaf_batch_h batches[HS_MAX_RANKS] = {NULL}, batch = NULL;
-    stepaf_batch_info_t info;
+    stepaf_batch_info_t info = {.size = sizeof(info)};
     stepaf_request_h request;
 
     hs_doom(job, world);

@@ -17,7 +17,7 @@ static void carry_on(struct fault *fault)
     struct fx_plan *lenient = &fault->plans[F_LENIENT];
     int gone = victim(fault);
     stepaf_request_h request = NULL;
-    stepaf_counters_t counters;
+    stepaf_counters_t counters = {.size = sizeof(counters)};
 
     HS_REFUSED(fx_start(all, 0, &request), STEPAF_ERR_PEER_LOST);
     fault_named(fault, STEPAF_FFN, gone);

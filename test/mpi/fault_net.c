@@ -54,7 +54,7 @@ static void serve_until_lost(struct fault *fault)
     struct hs_job *job = fault->job;
     int64_t limit = hs_now_ns() + (fault->notice_ms * 2000000LL + 5000000000LL) * hs_slow();
     stepaf_status_t status = STEPAF_OK;
-    stepaf_counters_t counters;
+    stepaf_counters_t counters = {.size = sizeof(counters)};
     stepaf_batch_h batch;
     int n;
 

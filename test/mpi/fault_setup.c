@@ -87,7 +87,7 @@ static void stop_and_go(struct fault *fault)
     struct fx_plan *plan = &fault->plans[F_ALL];
     int last = job->ffn - 1, world = fault_world(fault, STEPAF_FFN, last);
     stepaf_request_h request = NULL;
-    stepaf_counters_t counters;
+    stepaf_counters_t counters = {.size = sizeof(counters)};
 
     for (int i = 0; i < 20 && fx_exchange(plan); i++)
         ;

@@ -75,8 +75,11 @@ stepaf_status_t fx_start(struct fx_plan *plan, uint32_t flags, stepaf_request_h 
     int n = plan->kind & FX_NO_PUSH ? 0 : scatter ? plan->job->peers : 1;
     unsigned slot = plan->next % plan->depth;
     stepaf_tensor_t push[HS_MAX_RANKS];
-    stepaf_start_params_t params = {
-        .flags = flags, .timeout_us = -1, .push = n > 0 ? push : NULL, .n_push = n};
+    stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_ALL,
+                                    .flags = flags,
+                                    .timeout_us = -1,
+                                    .push = n > 0 ? push : NULL,
+                                    .n_push = n};
     bool fill = may_fill(plan, slot, flags);
 
     for (int f = 0; f < n; f++) {
@@ -131,7 +134,7 @@ bool fx_serve_open(struct hs_job *job, size_t bytes)
 
 static int id_of(stepaf_batch_h batch, const stepaf_batch_info_t *info)
 {
-    stepaf_tensor_info_t tensor;
+    stepaf_tensor_info_t tensor = {.size = sizeof(tensor)};
 
     if (info->n_tensors > 0 && HS_OK(stepaf_batch_tensor(batch, 0, &tensor)))
         return (int)tensor.key - FX_PUSH_KEY;
@@ -142,8 +145,8 @@ static int id_of(stepaf_batch_h batch, const stepaf_batch_info_t *info)
 
 bool fx_look(struct hs_job *job, stepaf_batch_h batch)
 {
-    stepaf_tensor_info_t tensor;
-    stepaf_batch_info_t info;
+    stepaf_tensor_info_t tensor = {.size = sizeof(tensor)};
+    stepaf_batch_info_t info = {.size = sizeof(info)};
     int id;
 
     if (!HS_OK(stepaf_batch_query(batch, &info)))
@@ -167,8 +170,8 @@ bool fx_look(struct hs_job *job, stepaf_batch_h batch)
 
 stepaf_status_t fx_answer(struct hs_job *job, stepaf_batch_h batch, uint32_t flags)
 {
-    stepaf_batch_info_t info;
-    stepaf_tensor_info_t pull;
+    stepaf_batch_info_t info = {.size = sizeof(info)};
+    stepaf_tensor_info_t pull = {.size = sizeof(pull)};
     stepaf_status_t status = stepaf_batch_query(batch, &info);
 
     if (status != STEPAF_OK)

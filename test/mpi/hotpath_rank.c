@@ -39,8 +39,8 @@ static bool open_job(stepaf_boot_local_t *local, int rank)
 static bool finish(int id, unsigned slot, long n)
 {
     stepaf_request_h request = flying[id][slot];
-    stepaf_tensor_info_t info;
-    stepaf_timeline_t timeline;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
+    stepaf_timeline_t timeline = {.size = sizeof(timeline)};
     stepaf_status_t status;
     int index = -1;
 
@@ -118,8 +118,8 @@ static void attention(void)
 /* Answer in one of several ways. True for the last batch. */
 static bool serve(stepaf_batch_h batch, long n)
 {
-    stepaf_batch_info_t info;
-    stepaf_tensor_info_t tensor = {0};
+    stepaf_batch_info_t info = {.size = sizeof(info)};
+    stepaf_tensor_info_t tensor = {.size = sizeof(tensor)};
 
     if (!HS_OK(stepaf_batch_query(batch, &info)))
         return true;

@@ -7,7 +7,7 @@ enum { BYTES = 300, PLANS = 2, PEER_BYTES_MAX = 8192, KEY_PEER_BYTES_MAX = 256 }
 
 static void check_memory(struct hs_job *job)
 {
-    stepaf_memory_use_t use;
+    stepaf_memory_use_t use = {.size = sizeof(use)};
 
     if (!HS_OK(stepaf_memory_query(job->ctx, &use)))
         return;

@@ -99,7 +99,7 @@ static void traces(struct hs_job *job)
     int seen[4] = {0};
     size_t n = 0;
 
-    HS_OK(stepaf_trace_read(job->ctx, records, 64, &n));
+    HS_OK(stepaf_trace_read(job->ctx, records, sizeof(*records), 64, &n));
     for (size_t i = 0; i < n; i++) {
         if (records[i].peer < 0)
             continue;
@@ -116,7 +116,7 @@ static void attention_calls(struct hs_job *job, struct fx_plan *plan)
 {
     int mine = job->index % LANES, other = (mine + 1) % LANES;
     stepaf_tensor_t pulls[3];
-    stepaf_timeline_t timeline;
+    stepaf_timeline_t timeline = {.size = sizeof(timeline)};
     stepaf_request_h request;
     stepaf_plan_h handle;
 
@@ -156,7 +156,7 @@ static void ffn_calls(struct hs_job *job)
     if (!HS_OK(stepaf_recv(job->ctx, STEPAF_FROM_EACH, 0, -1, batches, 2, &n)) || !HS_INT(n, ==, 2))
         return;
     for (int i = 0; i < n; i++) {
-        stepaf_batch_info_t info;
+        stepaf_batch_info_t info = {.size = sizeof(info)};
         HS_OK(stepaf_batch_query(batches[i], &info));
         HS_INT(info.attention_rank, ==, mine + i * LANES);
         HS_OK(fx_answer(job, batches[i], STEPAF_RESPOND_RELEASE));
@@ -186,7 +186,7 @@ static void keys(struct hs_job *job)
 /* FFN rank 2 leaves: only attention ranks 0 and 2 need it. */
 static void a_loss_stays_in_its_lane(struct hs_job *job, struct fx_plan *plan)
 {
-    stepaf_counters_t counters;
+    stepaf_counters_t counters = {.size = sizeof(counters)};
     stepaf_request_h request;
 
     if (job->role == STEPAF_FFN && job->index == 2) {
@@ -210,7 +210,7 @@ static void a_loss_stays_in_its_lane(struct hs_job *job, struct fx_plan *plan)
 
 static void body(struct hs_job *job)
 {
-    stepaf_memory_use_t full = {0}, lane = {0};
+    stepaf_memory_use_t full = {.size = sizeof(full)}, lane = {.size = sizeof(lane)};
     struct fx_plan plan;
 
     if (job->size != 8) {

@@ -35,7 +35,7 @@ static bool declare_all(struct hs_job *job, const struct r_model *model, int pha
 /* After the last phase. */
 static bool check_counters(struct hs_job *job, const struct r_model *model, int phase)
 {
-    stepaf_counters_t counters;
+    stepaf_counters_t counters = {.size = sizeof(counters)};
 
     if (phase < model->phases - 1)
         return true;

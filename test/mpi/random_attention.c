@@ -186,7 +186,8 @@ static stepaf_status_t try_start(struct hs_job *job, const struct r_model *model
                                  struct a_slot *slot, const stepaf_tensor_t *push, int n_push)
 {
     const struct r_plan *plan = &model->plans[index];
-    stepaf_start_params_t params = {.push = push, .n_push = n_push, .timeout_us = -1};
+    stepaf_start_params_t params = {
+        .field_mask = STEPAF_START_PARAM_ALL, .push = push, .n_push = n_push, .timeout_us = -1};
     stepaf_tensor_t planned[R_PUSH], pull[R_FFN * R_PULL];
 
     if (plan->one_shot) {

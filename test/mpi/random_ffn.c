@@ -40,7 +40,7 @@ bool r_ffn_prepare(struct hs_job *job, const struct r_model *model, int phase)
 /* Find which of the model's plans a batch belongs to, by its first key. */
 static int find_plan(stepaf_batch_h batch, const stepaf_batch_info_t *info)
 {
-    stepaf_tensor_info_t tensor;
+    stepaf_tensor_info_t tensor = {.size = sizeof(tensor)};
 
     if (!HS_OK(info->n_tensors > 0 ? stepaf_batch_tensor(batch, 0, &tensor)
                                    : stepaf_batch_answer(batch, 0, &tensor)))
@@ -109,8 +109,8 @@ bool r_held_intact(const struct r_held *held, const char *when)
 {
     const struct r_plan *plan = &f_model->plans[held->plan];
     int ffn = plan->scatter && !held->op.plain ? f_job->index : -1;
-    stepaf_batch_info_t info;
-    stepaf_tensor_info_t tensor;
+    stepaf_batch_info_t info = {.size = sizeof(info)};
+    stepaf_tensor_info_t tensor = {.size = sizeof(tensor)};
 
     if (!HS_OK(stepaf_batch_query(held->batch, &info)) ||
         !HS_INT(info.n_tensors, ==, plan->n_push) || !HS_INT(info.n_answers, ==, plan->n_pull))
@@ -136,7 +136,7 @@ bool r_held_intact(const struct r_held *held, const char *when)
 /* Take in a batch: which one it is, and whether it is as it must be. */
 static bool arrive(stepaf_batch_h batch, struct r_held *held)
 {
-    stepaf_batch_info_t info;
+    stepaf_batch_info_t info = {.size = sizeof(info)};
 
     if (!HS_OK(stepaf_batch_query(batch, &info)))
         return false;

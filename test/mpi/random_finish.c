@@ -51,7 +51,7 @@ static bool look_at_all(struct hs_job *job, const struct r_model *model, int ind
                         struct a_slot *slot)
 {
     const struct r_plan *plan = &model->plans[index];
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
 
     for (int f = 0; f < model->ffn; f++) {
         bool gone = slot->op.drop[f];
@@ -127,7 +127,7 @@ static void poll_tensors(struct hs_job *job, const struct r_model *model, int in
                          struct a_slot *slot)
 {
     const struct r_plan *plan = &model->plans[index];
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
 
     for (int f = 0; f < model->ffn; f++)
         for (int i = 0; i < plan->n_pull; i++) {

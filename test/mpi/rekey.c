@@ -133,8 +133,8 @@ static bool answer_one(struct rank *rank, stepaf_batch_h batch, int op)
 {
     stepaf_tensor_t tensor = {PULL, rank->source, rank->round.bytes};
     stepaf_request_h request = NULL;
-    stepaf_batch_info_t info;
-    stepaf_tensor_info_t in;
+    stepaf_batch_info_t info = {.size = sizeof(info)};
+    stepaf_tensor_info_t in = {.size = sizeof(in)};
 
     if (!HS_OK(stepaf_batch_query(batch, &info)) || !HS_OK(stepaf_batch_tensor(batch, 0, &in)) ||
         !HS_INT(in.bytes, ==, rank->round.bytes) ||
@@ -173,7 +173,7 @@ static void look_at_memory(struct rank *rank)
 {
     size_t slice = (rank->round.bytes * rank->round.depth + LINE - 1) / LINE * LINE;
     bool allocated = rank->job->role == STEPAF_FFN && !rank->round.own;
-    stepaf_memory_use_t use;
+    stepaf_memory_use_t use = {.size = sizeof(use)};
 
     HS_OK(stepaf_memory_query(rank->job->ctx, &use));
     HS_INT(use.receive, ==, allocated ? slice * (size_t)rank->job->peers : 0);
@@ -262,7 +262,7 @@ static void body(struct hs_job *job)
 {
     int rounds = (int)hs_option_int(job, "--rounds", 30);
     struct rank rank = {.job = job};
-    stepaf_memory_use_t use;
+    stepaf_memory_use_t use = {.size = sizeof(use)};
     void *place = NULL;
 
     if (!hs_open(job) || !HS_OK(stepaf_alloc(job->ctx, MAX_BYTES, STEPAF_MEM_HOST, &place)))

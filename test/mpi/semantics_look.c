@@ -18,7 +18,7 @@ static int64_t slack_ns(void)
 
 void sem_timeline(struct hs_job *job)
 {
-    stepaf_timeline_t line;
+    stepaf_timeline_t line = {.size = sizeof(line)};
     stepaf_request_h request;
     stepaf_batch_h batch;
 
@@ -56,7 +56,7 @@ void sem_timeline(struct hs_job *job)
 void sem_counters(struct hs_job *job)
 {
     enum { N = 3 };
-    stepaf_counters_t before, after;
+    stepaf_counters_t before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
 
     HS_OK(stepaf_counters_query(job->ctx, &before));
     hs_sync(job);
@@ -132,7 +132,7 @@ void sem_trace(struct hs_job *job)
     size_t n = 99, n_last = 0;
 
     HS_OK(stepaf_trace_clear(job->ctx));
-    HS_OK(stepaf_trace_read(job->ctx, records, RECORDS, &n));
+    HS_OK(stepaf_trace_read(job->ctx, records, sizeof(*records), RECORDS, &n));
     HS_INT(n, ==, 0);
     hs_sync(job);
     if (sem_actor(job))
@@ -140,7 +140,7 @@ void sem_trace(struct hs_job *job)
     else if (sem_ffn(job))
         fx_serve(job, 1);
     hs_sync(job);
-    HS_OK(stepaf_trace_read(job->ctx, records, RECORDS, &n));
+    HS_OK(stepaf_trace_read(job->ctx, records, sizeof(*records), RECORDS, &n));
     if (sem_actor(job))
         check_attention(job, records, n);
     hs_sync(job);
@@ -149,7 +149,7 @@ void sem_trace(struct hs_job *job)
     for (size_t i = 1; i < n; i++)
         HS_INT(records[i].time_ns, >=, records[i - 1].time_ns);
     if (n >= 2) {
-        HS_OK(stepaf_trace_read(job->ctx, last, 2, &n_last));
+        HS_OK(stepaf_trace_read(job->ctx, last, sizeof(*last), 2, &n_last));
         HS_INT(n_last, ==, 2);
         HS_INT(last[0].time_ns, ==, records[n - 2].time_ns);
         HS_INT(last[1].event, ==, records[n - 1].event);

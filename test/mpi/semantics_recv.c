@@ -7,7 +7,7 @@
 void sem_each(struct hs_job *job)
 {
     stepaf_batch_h batches[2] = {NULL}, one = NULL;
-    stepaf_batch_info_t info;
+    stepaf_batch_info_t info = {.size = sizeof(info)};
     int n = -3;
 
     if (job->role == STEPAF_ATTENTION && job->index == 1)
@@ -124,7 +124,7 @@ void sem_skipped(struct hs_job *job)
 {
     struct fx_plan *plan = &sem_plans[P_SLICED];
     stepaf_request_h request = NULL;
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
 
     if (sem_actor(job)) {
         plan->skip = 1;
@@ -157,7 +157,7 @@ void sem_short_answer(struct hs_job *job)
 {
     static unsigned char *data;
     const size_t bytes = (size_t)job->index * 7; /* none from FFN rank 0 */
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
     stepaf_request_h request;
     stepaf_batch_h batch;
 

@@ -10,7 +10,7 @@ void sem_depth(struct hs_job *job)
     stepaf_request_h requests[DEEP_SLOTS + 1] = {NULL}, none = NULL;
     stepaf_batch_h batches[DEEP_SLOTS] = {NULL};
     struct fx_plan *plan = &sem_plans[P_DEEP];
-    stepaf_counters_t before, after;
+    stepaf_counters_t before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
     uint32_t first = plan->next;
 
     if (sem_actor(job)) {
@@ -60,7 +60,10 @@ void sem_depth(struct hs_job *job)
 /* STEPAF_START_WAIT ends when the slot comes free, or at its time limit. */
 void sem_start_wait(struct hs_job *job)
 {
-    stepaf_start_params_t params = {.flags = STEPAF_START_WAIT, .timeout_us = SHORT_US};
+    stepaf_start_params_t params = {.field_mask =
+                                        STEPAF_START_PARAM_FLAGS | STEPAF_START_PARAM_TIMEOUT,
+                                    .flags = STEPAF_START_WAIT,
+                                    .timeout_us = SHORT_US};
     stepaf_request_h first = NULL, second = NULL;
     stepaf_batch_h batch = NULL;
 
@@ -94,7 +97,7 @@ void sem_shared_key(struct hs_job *job)
     stepaf_request_h first = NULL, second = NULL;
     stepaf_batch_h batch = NULL;
     stepaf_plan_h twin = NULL;
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
 
     if (sem_actor(job)) {
         push.data = plan->source;
@@ -113,7 +116,10 @@ void sem_shared_key(struct hs_job *job)
     if (sem_actor(job)) {
         HS_OK(stepaf_wait(first, STEPAF_TIMEOUT_DEFAULT));
         memcpy(plan->source, "xyz", 3);
-        stepaf_start_params_t params = {.flags = STEPAF_START_WAIT, .timeout_us = -1};
+        stepaf_start_params_t params = {.field_mask =
+                                            STEPAF_START_PARAM_FLAGS | STEPAF_START_PARAM_TIMEOUT,
+                                        .flags = STEPAF_START_WAIT,
+                                        .timeout_us = -1};
         HS_OK(stepaf_start_with(twin, &params, &second));
         HS_REFUSED(stepaf_plan_destroy(twin), STEPAF_ERR_STATE);
         HS_OK(stepaf_wait(second, STEPAF_TIMEOUT_DEFAULT));

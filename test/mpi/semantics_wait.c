@@ -44,7 +44,7 @@ void sem_timeout(struct hs_job *job)
 {
     stepaf_request_h request = NULL;
     stepaf_batch_h batch = NULL;
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
 
     if (sem_actor(job)) {
         request = sem_start(P_ONE);
@@ -121,7 +121,7 @@ void sem_wait_any(struct hs_job *job)
 /* Canceled before any FFN rank has taken the batch: they never see it. */
 void sem_cancel_early(struct hs_job *job)
 {
-    stepaf_counters_t before, after;
+    stepaf_counters_t before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
     stepaf_request_h request;
 
     if (sem_actor(job)) {

@@ -60,9 +60,10 @@ static void list(int n, uint64_t key, int ffn, stepaf_tensor_t *tensors)
 static void attend(struct hs_job *job)
 {
     stepaf_tensor_t push[WIDTH], pull[HS_MAX_RANKS * WIDTH];
-    stepaf_start_params_t params = {.push = push, .n_push = WIDTH};
+    stepaf_start_params_t params = {
+        .field_mask = STEPAF_START_PARAM_PUSH, .push = push, .n_push = WIDTH};
     stepaf_request_h requests[DEPTH] = {NULL}, none = NULL;
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
     stepaf_plan_h plan = NULL;
 
     for (int i = 0; i < WIDTH; i++)
@@ -96,7 +97,7 @@ void sem_wide(struct hs_job *job)
 {
     stepaf_batch_h batches[DEPTH] = {NULL};
     stepaf_tensor_t answer[WIDTH];
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
     int n = 0;
 
     if (sem_actor(job)) {

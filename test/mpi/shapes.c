@@ -105,7 +105,7 @@ static void check_transports(struct hs_job *job)
 static void one_shots(struct hs_job *job, struct fx_plan *plan)
 {
     stepaf_tensor_t push, pull[HS_MAX_RANKS];
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
     stepaf_request_h request;
     int id = plan->id;
 
@@ -136,8 +136,8 @@ static void one_shots(struct hs_job *job, struct fx_plan *plan)
 static void serve_one_shots(struct hs_job *job, int n)
 {
     static unsigned char *answer[HS_MAX_RANKS];
-    stepaf_tensor_info_t tensor;
-    stepaf_batch_info_t info;
+    stepaf_tensor_info_t tensor = {.size = sizeof(tensor)};
+    stepaf_batch_info_t info = {.size = sizeof(info)};
     stepaf_request_h request;
     stepaf_batch_h batch;
 

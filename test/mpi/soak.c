@@ -32,6 +32,7 @@ static struct use look_at_memory(struct hs_job *job)
     struct use use;
 
     memset(&use, 0, sizeof(use));
+    use.library.size = sizeof(use.library);
     HS_OK(stepaf_memory_query(job->ctx, &use.library));
     use.resident = (long)hs_resident_bytes();
     HS_INT(use.resident, >, 0);
@@ -41,7 +42,7 @@ static struct use look_at_memory(struct hs_job *job)
 static void compare(struct hs_job *job, const struct use *warm)
 {
     struct use now = look_at_memory(job);
-    stepaf_counters_t counters;
+    stepaf_counters_t counters = {.size = sizeof(counters)};
 
     HS_TRUE(memcmp(&now.library, &warm->library, sizeof(now.library)) == 0);
     if (watches_pages)

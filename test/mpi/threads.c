@@ -79,7 +79,7 @@ static void *waiter(void *arg)
 static void *watcher(void *arg)
 {
     static stepaf_trace_record_t records[64];
-    stepaf_counters_t counters;
+    stepaf_counters_t counters = {.size = sizeof(counters)};
     uint64_t last = 0;
     size_t n;
 
@@ -88,7 +88,7 @@ static void *watcher(void *arg)
         HS_OK(stepaf_counters_query(job_->ctx, &counters));
         HS_INT(counters.operations_started + counters.batches_received, >=, last);
         last = counters.operations_started + counters.batches_received;
-        HS_OK(stepaf_trace_read(job_->ctx, records, 64, &n));
+        HS_OK(stepaf_trace_read(job_->ctx, records, sizeof(*records), 64, &n));
         HS_OK(stepaf_progress(job_->ctx));
         hs_sleep_us(500);
     }

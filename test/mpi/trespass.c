@@ -59,9 +59,8 @@ static bool choose_device(int rank)
 
 static stepaf_counters_t counters_of(struct hs_job *job)
 {
-    stepaf_counters_t counters;
+    stepaf_counters_t counters = {.size = sizeof(counters)};
 
-    memset(&counters, 0, sizeof(counters));
     HS_OK(stepaf_counters_query(job->ctx, &counters));
     return counters;
 }
@@ -71,8 +70,8 @@ static bool serve_first(struct hs_job *job)
 {
     for (int i = 0; i < job->attn; i++) {
         stepaf_batch_h batch = NULL;
-        stepaf_batch_info_t info;
-        stepaf_tensor_info_t tensor;
+        stepaf_batch_info_t info = {.size = sizeof(info)};
+        stepaf_tensor_info_t tensor = {.size = sizeof(tensor)};
         int n = 0;
         if (!HS_OK(
                 stepaf_recv(job->ctx, STEPAF_FROM_ANY, 0, STEPAF_TIMEOUT_DEFAULT, &batch, 1, &n)) ||

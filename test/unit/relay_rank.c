@@ -118,7 +118,7 @@ static void on_look(void *arg, uint64_t n)
     for (int at = 0; at < each * rank->n_peers; at++) {
         uint64_t seed = seed_here(rank, direction, at / each, at % each, n);
         uint32_t bytes = size_of(job, direction, at % each, seed);
-        stepaf_tensor_info_t info = {0};
+        stepaf_tensor_info_t info = {.size = sizeof(info)};
         (void)stepaf_plan_tensor(rank->plan, slot, at / each, at % each, &info);
         if (!landed || landed[at] != bytes || !look(info.data, bytes, seed))
             rank->n_wrong++;
@@ -144,7 +144,7 @@ static stepaf_status_t begin(struct relay_rank *rank, const stepaf_start_params_
 stepaf_status_t relay_rank_begin(struct relay_rank *rank, unsigned n)
 {
     stepaf_tensor_t tensors[RELAY_PEERS * RELAY_TENSORS];
-    stepaf_start_params_t params = {0};
+    stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_PUSH};
     stepaf_status_t status;
 
     if (rank->role == STEPAF_ATTENTION) {
@@ -216,7 +216,8 @@ static int start_host(struct relay_rank *rank, unsigned n)
 {
     const struct relay_job *job = rank->job;
     stepaf_tensor_t push[RELAY_TENSORS];
-    stepaf_start_params_t params = {.flags = STEPAF_START_WAIT,
+    stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_ALL,
+                                    .flags = STEPAF_START_WAIT,
                                     .timeout_us = STEPAF_TIMEOUT_DEFAULT,
                                     .push = push,
                                     .n_push = make_out(rank, n, push, true)};
@@ -227,7 +228,7 @@ static int start_host(struct relay_rank *rank, unsigned n)
     for (int at = 0; at < job->n_pull * rank->n_peers; at++) {
         uint64_t seed = seed_here(rank, STEPAF_PULL, at / job->n_pull, at % job->n_pull, n);
         uint32_t bytes = size_of(job, STEPAF_PULL, at % job->n_pull, seed);
-        stepaf_tensor_info_t info;
+        stepaf_tensor_info_t info = {.size = sizeof(info)};
         RANK_CHECK(rank->boot, stepaf_request_tensor(request, at, &info) == STEPAF_OK);
         if (info.bytes != bytes || !look(info.data, bytes, seed))
             rank->n_wrong++;
@@ -241,7 +242,7 @@ static int look_batch(struct relay_rank *rank, stepaf_batch_h batch, int peer, u
     for (int i = 0; i < rank->job->n_push; i++) {
         uint64_t seed = seed_here(rank, STEPAF_PUSH, peer, i, n);
         uint32_t bytes = size_of(rank->job, STEPAF_PUSH, i, seed);
-        stepaf_tensor_info_t info;
+        stepaf_tensor_info_t info = {.size = sizeof(info)};
         RANK_CHECK(rank->boot, stepaf_batch_tensor(batch, i, &info) == STEPAF_OK);
         if (info.bytes != bytes || !look(info.data, bytes, seed))
             rank->n_wrong++;

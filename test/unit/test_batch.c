@@ -107,7 +107,7 @@ static void operations_may_be_skipped(void)
 
 static void sizes_may_shrink(void)
 {
-    stepaf_tensor_info_t tensor;
+    stepaf_tensor_info_t tensor = {.size = sizeof(tensor)};
 
     begin();
     for (uint32_t i = 0; i < 3; i++) {
@@ -150,7 +150,7 @@ static void a_ready_batch_is_canceled(void)
     CU_ASSERT_EQUAL(fake_last(job)->msg.type, STEPAF_MSG_RELEASE);
     CU_ASSERT_EQUAL(fake_last(job)->msg.flags, STEPAF_MSG_UNWANTED);
     EXPECT_DROP(job, 0, &cancel, DROP_SILENTLY); /* it crossed the release */
-    stepaf_batch_info_t info;
+    stepaf_batch_info_t info = {.size = sizeof(info)};
     CU_ASSERT_EQUAL(stepaf_batch_query(take(), &info), STEPAF_OK);
     CU_ASSERT_EQUAL(info.attention_rank, 1); /* the other one is untouched */
     stepaf_batch_h none;

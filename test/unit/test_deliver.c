@@ -98,7 +98,7 @@ static void answers_that_make_no_sense_are_dropped(void)
 
 static void all_answers_complete_an_operation(void)
 {
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
 
     begin();
     stepaf_request_h request = start(plan);

@@ -74,7 +74,8 @@ static void what_makes_no_sense_is_counted(void)
 static void who_was_skipped_is_told_in_full(void)
 {
     stepaf_tensor_t push[2 * PEERS];
-    stepaf_start_params_t params = {.push = push, .n_push = 2 * PEERS};
+    stepaf_start_params_t params = {
+        .field_mask = STEPAF_START_PARAM_PUSH, .push = push, .n_push = 2 * PEERS};
     stepaf_request_h request;
     uint32_t imm;
 

@@ -264,7 +264,7 @@ static void missing_buffers_are_allocated(void)
 static void tensors_show_their_rows(void)
 {
     struct fake_job *job = fake_open(STEPAF_FFN, 1, 1);
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
 
     for (uint32_t i = 0; i < sizeof good / sizeof *good; i++)
         CU_ASSERT_EQUAL_FATAL(declare(job, i, &good[i]), STEPAF_OK);

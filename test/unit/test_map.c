@@ -272,7 +272,7 @@ static void a_lie_is_caught(void)
     enum { PUSHED = 1, BYTES = 100, PEERS = 2 };
     struct fake_job *attention = fake_open(STEPAF_ATTENTION, 1, PEERS);
     struct fake_job *ffn = fake_open(STEPAF_FFN, 1, PEERS);
-    stepaf_link_info_t info;
+    stepaf_link_info_t info = {.size = sizeof(info)};
     struct stepaf_map_part part;
     stepaf_request_h request;
     stepaf_plan_h plan;

@@ -112,7 +112,7 @@ static int live(const stepaf_boot_t *boot, void *arg)
 {
     const struct job *job = arg;
     stepaf_context_h ctx;
-    stepaf_link_info_t info;
+    stepaf_link_info_t info = {.size = sizeof(info)};
     char *text = NULL;
 
     RANK_CHECK(boot, !join(boot, job, &ctx));

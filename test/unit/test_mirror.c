@@ -102,8 +102,8 @@ static void a_plan_becomes_complete(void)
     CU_ASSERT_EQUAL(stepaf_engine_counters(job->ctx).bytes_received, 90);
 
     stepaf_batch_h batch;
-    stepaf_batch_info_t info;
-    stepaf_tensor_info_t tensor;
+    stepaf_batch_info_t info = {.size = sizeof(info)};
+    stepaf_tensor_info_t tensor = {.size = sizeof(tensor)};
     int n;
     CU_ASSERT_EQUAL_FATAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n),
                           STEPAF_OK);

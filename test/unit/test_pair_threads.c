@@ -61,7 +61,8 @@ static void a_handlers_call_is_over_when_it_is_replaced(void)
 
 static void *start_waiting(void *arg)
 {
-    stepaf_start_params_t params = {.flags = STEPAF_START_WAIT}; /* the default time */
+    stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_FLAGS,
+                                    .flags = STEPAF_START_WAIT}; /* the default time */
     struct pair_rank *rank = arg;
     stepaf_request_h request;
 

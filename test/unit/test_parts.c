@@ -8,7 +8,8 @@ static void sizes_and_sources_may_differ(void)
     stepaf_plan_h plan = make_plan(0);
     commit();
     stepaf_tensor_t push[2] = {{PUSHED, memory + 3000, 33}, {ALSO, NULL, 0}};
-    stepaf_start_params_t params = {.push = push, .n_push = 2};
+    stepaf_start_params_t params = {
+        .field_mask = STEPAF_START_PARAM_PUSH, .push = push, .n_push = 2};
     stepaf_request_h request;
     CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_OK);
     CU_ASSERT_EQUAL(job->n_records, PEERS);
@@ -29,7 +30,8 @@ static void scatter_gives_each_rank_its_own(void)
     commit();
     for (uint32_t i = 0; i < PEERS * 2; i++)
         push[i] = (stepaf_tensor_t){i % 2 ? ALSO : PUSHED, memory + 100 * i, 10 + i};
-    stepaf_start_params_t params = {.push = push, .n_push = PEERS * 2};
+    stepaf_start_params_t params = {
+        .field_mask = STEPAF_START_PARAM_PUSH, .push = push, .n_push = PEERS * 2};
     stepaf_request_h request;
     CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_OK);
     CU_ASSERT_EQUAL_FATAL(job->n_records, PEERS);
@@ -55,7 +57,8 @@ static void scatter_skips_who_gets_nothing(void)
     begin();
     stepaf_plan_h plan = make_plan(STEPAF_PLAN_SCATTER);
     commit();
-    stepaf_start_params_t params = {.push = push, .n_push = PEERS * 2};
+    stepaf_start_params_t params = {
+        .field_mask = STEPAF_START_PARAM_PUSH, .push = push, .n_push = PEERS * 2};
     for (uint32_t i = 0; i < PEERS * 2; i++)
         push[i] = (stepaf_tensor_t){i % 2 ? ALSO : PUSHED, memory, i == 3 ? 7 : 0};
     CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_OK);
@@ -144,7 +147,8 @@ static void queued_sources_keep_their_memory(void)
     commit();
     CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, BYTES, STEPAF_MEM_HOST, &other), STEPAF_OK);
     stepaf_tensor_t push[2] = {{PUSHED, memory, BYTES}, {ALSO, other, 50}};
-    stepaf_start_params_t params = {.push = push, .n_push = 2};
+    stepaf_start_params_t params = {
+        .field_mask = STEPAF_START_PARAM_PUSH, .push = push, .n_push = 2};
     fake_link(job, 1)->room = 0;
     CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_cancel(request), STEPAF_OK);
@@ -159,7 +163,8 @@ static void queued_sources_keep_their_memory(void)
 
 static void a_lost_rank_is_refused_or_left_out(void)
 {
-    stepaf_start_params_t params = {.flags = STEPAF_START_SKIP_LOST};
+    stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_FLAGS,
+                                    .flags = STEPAF_START_SKIP_LOST};
     stepaf_request_h request = NULL;
 
     begin();

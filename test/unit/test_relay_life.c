@@ -296,7 +296,7 @@ static int serve(const stepaf_boot_t *boot, struct relay_rank *rank, stepaf_batc
 
     RANK_CHECK(boot, stepaf_recv(rank->ctx, STEPAF_FROM_ANY, 0, -1, batch_p, 1, &n) == STEPAF_OK);
     for (int i = 0; i < rank->job->n_pull; i++) {
-        stepaf_tensor_info_t info;
+        stepaf_tensor_info_t info = {.size = sizeof(info)};
         RANK_CHECK(boot, stepaf_batch_answer(*batch_p, i, &info) == STEPAF_OK);
         answers[i] = (stepaf_tensor_t){info.key, rank->source[i], rank->job->pull[i]};
     }

@@ -73,7 +73,7 @@ static void batches_come_in_order(void)
 {
     static const int from[] = {1, 0, 0, 1};
     stepaf_batch_h batches[4];
-    stepaf_batch_info_t info;
+    stepaf_batch_info_t info = {.size = sizeof(info)};
     int n;
 
     begin();
@@ -106,7 +106,7 @@ static void batches_come_in_order(void)
 static void a_lost_peers_batches_stay(void)
 {
     stepaf_batch_h batches[2];
-    stepaf_batch_info_t info;
+    stepaf_batch_info_t info = {.size = sizeof(info)};
     int n;
 
     begin();

@@ -197,7 +197,8 @@ static void other_tensors_may_be_started_with(void)
 {
     struct cpu_piece *other;
     stepaf_tensor_t push;
-    stepaf_start_params_t params = {.push = &push, .n_push = 1};
+    stepaf_start_params_t params = {
+        .field_mask = STEPAF_START_PARAM_PUSH, .push = &push, .n_push = 1};
     stepaf_request_h request;
 
     begin_attention(false);

@@ -52,7 +52,7 @@ static void batches_are_staged(void)
     begin_ffn(false);
     CU_ASSERT_EQUAL(n_pinned(), 2); /* what is received in, and what is answered from */
     for (uint32_t seq = 0; seq < 6; seq++) {
-        stepaf_tensor_info_t info;
+        stepaf_tensor_info_t info = {.size = sizeof(info)};
         stepaf_tensor_t tensor = {PULLED, gpu_memory + 100, BYTES - seq};
         write_staged(received_in(), (size_t)(seq % DEPTH) * BYTES, (uint8_t)(1 + seq));
         stepaf_batch_h batch = receive(seq);

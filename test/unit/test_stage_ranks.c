@@ -71,7 +71,7 @@ static int feed(const stepaf_boot_t *boot, stepaf_context_h ctx, uint8_t *gpu)
         RANK_CHECK(boot, !stepaf_recv(ctx, STEPAF_FROM_EACH, 0, 20000000, batches, PEERS, &n));
         for (int p = 0; p < PEERS; p++) {
             stepaf_tensor_t tensor = {PULLED, gpu + (size_t)p * BYTES, BYTES};
-            stepaf_tensor_info_t info;
+            stepaf_tensor_info_t info = {.size = sizeof(info)};
             RANK_CHECK(boot, stepaf_batch_tensor(batches[p], 0, &info) == STEPAF_OK);
             RANK_CHECK(boot, info.bytes == BYTES && is_all(info.data, pushed(p, round)));
             memset(tensor.data, pushed(p, round) + 100 + own, BYTES);

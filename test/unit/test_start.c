@@ -49,7 +49,7 @@ static void a_start_is_traced_for_each_rank(void)
     commit();
     CU_ASSERT_EQUAL(stepaf_trace_clear(job->handle), STEPAF_OK);
     (void)start(plan);
-    CU_ASSERT_EQUAL(stepaf_trace_read(job->handle, all, 64, &n), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_trace_read(job->handle, all, sizeof(*all), 64, &n), STEPAF_OK);
     CU_ASSERT_EQUAL_FATAL(n, RECORDS);
     CU_ASSERT(all[0].event == STEPAF_EVENT_START && all[0].peer == -1 && all[0].tensor == -1);
     for (int i = 1; i < RECORDS; i++) {
@@ -62,7 +62,7 @@ static void a_start_is_traced_for_each_rank(void)
     }
     for (size_t capacity = 0; capacity < RECORDS; capacity++) {
         memset(few, 0x55, sizeof(few));
-        CU_ASSERT_EQUAL(stepaf_trace_read(job->handle, few, capacity, &n), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_trace_read(job->handle, few, sizeof(*few), capacity, &n), STEPAF_OK);
         CU_ASSERT_EQUAL(n, capacity);
         CU_ASSERT_EQUAL(memcmp(few, all + RECORDS - capacity, capacity * sizeof(few[0])), 0);
         CU_ASSERT_EQUAL(few[capacity].sequence, 0x55555555);
@@ -149,7 +149,10 @@ static void let_go(struct fake_job *waiting)
 
 static void a_start_may_wait(void)
 {
-    stepaf_start_params_t params = {.flags = STEPAF_START_WAIT, .timeout_us = 1};
+    stepaf_start_params_t params = {.field_mask =
+                                        STEPAF_START_PARAM_FLAGS | STEPAF_START_PARAM_TIMEOUT,
+                                    .flags = STEPAF_START_WAIT,
+                                    .timeout_us = 1};
     stepaf_request_h request;
 
     begin();
@@ -185,7 +188,8 @@ static void lose(struct fake_job *waiting)
 
 static void what_a_start_has_waited_for_is_asked_anew(void)
 {
-    stepaf_start_params_t params = {.flags = STEPAF_START_WAIT};
+    stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_FLAGS,
+                                    .flags = STEPAF_START_WAIT};
     struct stepaf_msg bye = {.type = STEPAF_MSG_BYE};
     stepaf_request_h request;
 
@@ -240,8 +244,11 @@ static void bad_starts_change_nothing(void)
             bad[1].bytes = 51;
         else if (cases[i].field == 3)
             bad[1].data = elsewhere;
-        stepaf_start_params_t params = {
-            .flags = cases[i].flags, .push = bad, .n_push = cases[i].n_push};
+        stepaf_start_params_t params = {.field_mask =
+                                            STEPAF_START_PARAM_FLAGS | STEPAF_START_PARAM_PUSH,
+                                        .flags = cases[i].flags,
+                                        .push = bad,
+                                        .n_push = cases[i].n_push};
         CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), cases[i].expected);
     }
     CU_ASSERT_EQUAL(stepaf_start(plan, NULL), STEPAF_ERR_INVALID);

@@ -61,7 +61,7 @@ static int serve(struct starve_rank *rank, unsigned seed, enum starve_end *end_p
 {
     stepaf_tensor_t answer = {PULLED, rank->memory, BYTES};
     stepaf_request_h request;
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
     stepaf_batch_h batch;
     int n;
 
@@ -99,7 +99,11 @@ static stepaf_status_t push_pull(struct starve_rank *rank, const stepaf_tensor_t
 static int ask(struct starve_rank *rank, unsigned seed, stepaf_plan_h plan, enum starve_end *end_p)
 {
     stepaf_tensor_t push = {PUSHED, rank->user, BYTES}, pull[STARVE_FFN];
-    stepaf_start_params_t params = {.flags = STEPAF_START_WAIT, .push = &push, .n_push = 1};
+    stepaf_start_params_t params = {.field_mask =
+                                        STEPAF_START_PARAM_FLAGS | STEPAF_START_PARAM_PUSH,
+                                    .flags = STEPAF_START_WAIT,
+                                    .push = &push,
+                                    .n_push = 1};
     stepaf_request_h request;
 
     fill(rank->user, seed);

@@ -27,7 +27,7 @@ static int set_up(struct starve_rank *rank, stepaf_plan_h *plan_p)
 static int exchange(struct starve_rank *rank, stepaf_plan_h plan, enum starve_end *end_p)
 {
     stepaf_request_h request;
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
     stepaf_batch_h batch;
     int n;
 

@@ -171,7 +171,8 @@ static void expect_word(int slot, unsigned i, uint32_t bytes, uint32_t mark)
 static void one_word_tells_of_a_peers_copies(void)
 {
     stepaf_tensor_t push[2] = {{.key = 1, .bytes = STREAM_PUSH}, {.key = 3, .bytes = STREAM_MORE}};
-    stepaf_start_params_t params = {.push = push, .n_push = 2};
+    stepaf_start_params_t params = {
+        .field_mask = STEPAF_START_PARAM_PUSH, .push = push, .n_push = 2};
 
     stream_job.n_push = 2;
     setenv("STEPAF_CUDA_ENGINE", "ce", 1);
@@ -227,7 +228,8 @@ static void bring(void *place, size_t bytes)
 static void copies_stay_within_an_allocation(void)
 {
     stepaf_tensor_t push[2] = {{.key = 1, .bytes = STREAM_PUSH}, {.key = 3, .bytes = STREAM_MORE}};
-    stepaf_start_params_t params = {.push = push, .n_push = 2};
+    stepaf_start_params_t params = {
+        .field_mask = STEPAF_START_PARAM_PUSH, .push = push, .n_push = 2};
     stepaf_tensor_t pull = {.key = 2, .bytes = STREAM_PULL};
 
     stream_job.n_push = 2;

@@ -153,7 +153,7 @@ static void every_slot_of_every_worker_can_be_received(void)
 static void kernels_find_what_the_plan_says(void)
 {
     const struct stepaf_any_flow *flow = &cpu_device.any_flow;
-    stepaf_tensor_info_t info;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
 
     begin();
     commit();

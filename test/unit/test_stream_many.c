@@ -181,7 +181,8 @@ static void legs_share_no_memory(void)
 static void tensors_can_change_in_every_leg(void)
 {
     stepaf_tensor_t push[PUSHES] = {{.key = 1, .bytes = LARGE - 5}, {2, NULL, 3}, {3, NULL, 0}};
-    stepaf_start_params_t params = {.push = push, .n_push = PUSHES};
+    stepaf_start_params_t params = {
+        .field_mask = STEPAF_START_PARAM_PUSH, .push = push, .n_push = PUSHES};
 
     begin(STEPAF_ATTENTION);
     commit();

@@ -138,8 +138,8 @@ static void end_live(struct live *live)
 /* Count the calls that do not refuse @a handle, but for those of @a kind. */
 static int taken_by_others(void *handle, int kind)
 {
-    stepaf_tensor_info_t info;
-    stepaf_batch_info_t batch;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
+    stepaf_batch_info_t batch = {.size = sizeof(batch)};
     int wrong = 0;
 
     if (kind != STEPAF_HANDLE_CONTEXT) {
@@ -213,7 +213,7 @@ static void handles_end_with_their_objects(void)
     struct live live = make_live();
     struct stepaf_msg release = fake_msg(live.attention, STEPAF_MSG_RELEASE, 0, 0, 0);
     stepaf_request_h old = live.request, next;
-    stepaf_batch_info_t info;
+    stepaf_batch_info_t info = {.size = sizeof(info)};
 
     fake_tell(live.attention, 0, &release);
     CU_ASSERT_EQUAL(stepaf_test(old), STEPAF_OK);

@@ -29,7 +29,8 @@ static size_t read_all(struct fake_job *job, size_t capacity)
 {
     size_t n = 12345;
 
-    CU_ASSERT_EQUAL_FATAL(stepaf_trace_read(job->handle, records, capacity, &n), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_trace_read(job->handle, records, sizeof(*records), capacity, &n),
+                          STEPAF_OK);
     return n;
 }
 
@@ -120,12 +121,15 @@ static void bad_arguments_are_refused(void)
     size_t n = 5;
 
     stamp(job, 0);
-    CU_ASSERT_EQUAL(stepaf_trace_read(job->handle, NULL, 1, &n), STEPAF_ERR_INVALID);
-    CU_ASSERT_EQUAL(stepaf_trace_read(job->handle, records, 1, NULL), STEPAF_ERR_INVALID);
-    CU_ASSERT_EQUAL(stepaf_trace_read(NULL, records, 1, &n), STEPAF_ERR_HANDLE);
+    CU_ASSERT_EQUAL(stepaf_trace_read(job->handle, NULL, sizeof(stepaf_trace_record_t), 1, &n),
+                    STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_trace_read(job->handle, records, sizeof(*records), 1, NULL),
+                    STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_trace_read(NULL, records, sizeof(*records), 1, &n), STEPAF_ERR_HANDLE);
     CU_ASSERT_EQUAL(stepaf_trace_clear(NULL), STEPAF_ERR_HANDLE);
     CU_ASSERT_EQUAL(n, 5);
-    CU_ASSERT_EQUAL(stepaf_trace_read(job->handle, NULL, 0, &n), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_trace_read(job->handle, NULL, sizeof(stepaf_trace_record_t), 0, &n),
+                    STEPAF_OK);
     CU_ASSERT_EQUAL(n, 0);
     fake_close(job);
 }
@@ -153,7 +157,7 @@ static void an_operation_is_stamped(void)
     stepaf_tensor_t push = {.key = 1};
     stepaf_request_h request;
     stepaf_plan_h plan;
-    stepaf_timeline_t line;
+    stepaf_timeline_t line = {.size = sizeof(line)};
 
     fake_key(job, twin, 1, STEPAF_PUSH, 64, 1);
     CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_HOST, &push.data), STEPAF_OK);

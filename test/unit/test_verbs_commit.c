@@ -60,7 +60,7 @@ static void all_learn_why_one_cannot_connect(void)
 static int push(const stepaf_boot_t *boot, stepaf_context_h ctx, stepaf_plan_h plan)
 {
     stepaf_request_h request;
-    stepaf_tensor_info_t in;
+    stepaf_tensor_info_t in = {.size = sizeof(in)};
     stepaf_batch_h batch;
     int n;
 
@@ -81,7 +81,7 @@ static int push(const stepaf_boot_t *boot, stepaf_context_h ctx, stepaf_plan_h p
 static int go_another_way(const stepaf_boot_t *boot, void *arg)
 {
     stepaf_plan_h plan = NULL;
-    stepaf_link_info_t link;
+    stepaf_link_info_t link = {.size = sizeof(link)};
     stepaf_context_h ctx;
     void *memory;
 

@@ -31,7 +31,7 @@ static int find_landing(const struct perf_gpu_lib *lib, unsigned m, int peer, in
     uint64_t pitch = 0;
 
     for (unsigned slot = 0; slot < lib->c->depth; slot++) {
-        stepaf_tensor_info_t info;
+        stepaf_tensor_info_t info = {.size = sizeof(info)};
         stepaf_status_t status = stepaf_plan_tensor(lib->plans[m], slot, peer, index, &info);
 
         if (status != STEPAF_OK)

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Counters: what a context has done so far. */
+#ifndef STEPAF_COUNTERS_H
+#define STEPAF_COUNTERS_H
+
+#include <stepaf/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Every counter: field and words. New ones are appended. */
+#define STEPAF_COUNTER_MAP(_)                                                 \
+    _(operations_started, "operations started")                               \
+    _(operations_completed, "operations completed")                           \
+    _(operations_failed, "operations failed or canceled")                     \
+    _(batches_received, "batches received")                                   \
+    _(responses_sent, "responses sent")                                       \
+    _(bytes_sent, "tensor bytes sent")                                        \
+    _(bytes_received, "tensor bytes received")                                \
+    _(would_block, "starts refused for want of a free slot")                  \
+    _(queued, "posts that waited for room in a transport's queue")            \
+    _(dropped_malformed, "notifications dropped: malformed")                  \
+    _(dropped_stale, "notifications dropped: of an older epoch or operation") \
+    _(late, "answers that came after the operation was canceled or failed")   \
+    _(peers_lost, "peers lost")                                               \
+    _(yields, "times a waiting thread gave up its core")
+
+/** Totals since the context was made. */
+typedef struct stepaf_counters {
+    size_t size; /* in: sizeof(stepaf_counters_t) */
+#define STEPAF_COUNTER_FIELD(name_, text_) uint64_t name_;
+    STEPAF_COUNTER_MAP(STEPAF_COUNTER_FIELD)
+#undef STEPAF_COUNTER_FIELD
+} stepaf_counters_t;
+
+/** Read the counters of @a ctx.
+ *  @param counters_p  filled; its size is set by the caller.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a counters_p is NULL, or its size too
+ *  small). Never blocks. */
+STEPAF_API stepaf_status_t stepaf_counters_query(stepaf_context_h ctx,
+                                                 stepaf_counters_t *counters_p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stepaf/timeline.h>
+
+#include "api/fill.h"
+#include "api/handles.h"
+#include "core/trace_read.h"
+
+static int64_t since(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
+{
+    return (int64_t)((double)(int64_t)(to - from) * ctx->clock.ns_per_tick);
+}
+
+stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
+                                      stepaf_timeline_t *timeline_p)
+{
+    struct stepaf_op *op;
+    stepaf_status_t status = stepaf_enter_op(request, &op);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = op->plan->ctx;
+    int p = stepaf_find_peer(ctx, ffn_rank);
+    if (p < 0 || !timeline_p) {
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                  "FFN rank %d is none of this rank's peers, or timeline_p is NULL",
+                                  ffn_rank);
+    } else {
+        const struct stepaf_part *part = &op->parts[p];
+        bool over = part->state == STEPAF_PART_ANSWERED || part->state == STEPAF_PART_CANCELED;
+        bool sent = over || part->state == STEPAF_PART_WAITING;
+        stepaf_timeline_t timeline = {
+            .start_ns = stepaf_common_ns(ctx, op->started),
+            .notified_ns = sent ? since(ctx, op->started, op->notified) : -1,
+            .answered_ns = over ? since(ctx, op->started, part->answered) : -1,
+            .ffn_queue_ns = over && part->queue_ns != UINT32_MAX ? (int64_t)part->queue_ns : -1,
+            .ffn_work_ns = over && part->work_ns != UINT32_MAX ? (int64_t)part->work_ns : -1,
+        };
+        status = stepaf_fill(timeline_p, "stepaf_timeline_t", STEPAF_FIRST_TIMELINE, &timeline,
+                             sizeof(timeline));
+    }
+    stepaf_leave(ctx);
+    return status;
+}

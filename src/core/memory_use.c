@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/memory_use.h"
+
+static void count_key(const struct stepaf_ctx *ctx, const struct stepaf_key *key,
+                      stepaf_memory_use_t *use)
+{
+    use->declared += sizeof(*key);
+    if (key->remote)
+        use->per_key += ctx->n_peers * sizeof(key->remote[0]);
+    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next) {
+        const struct stepaf_segment *segment =
+            stepaf_container_of(node, struct stepaf_segment, node);
+        use->declared += sizeof(*segment) + segment->n_ranks * sizeof(segment->ranks[0]);
+        if (segment->library)
+            use->receive += segment->n_ranks * segment->stride;
+    }
+}
+
+/* Attention: memory of plans, on all peers. */
+static void count_plans(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
+{
+    for (uint32_t i = 0; i < ctx->plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+        if (!plan)
+            continue;
+        size_t per_peer = sizeof(plan->skipped[0]) + sizeof(plan->posts[0]) +
+                          plan->n_pull * sizeof(plan->pull[0]) +
+                          plan->depth * (sizeof(struct stepaf_part) + sizeof(struct stepaf_post *) +
+                                         plan->n_push * sizeof(struct stepaf_xfer) +
+                                         plan->n_pull * sizeof(uint32_t));
+        use->declared +=
+            sizeof(*plan) + plan->depth * (sizeof(struct stepaf_op) + plan->ops[0].template_bytes);
+        use->per_key += ctx->n_peers * per_peer;
+        use->key_peers += (size_t)(plan->n_push + plan->n_pull) * plan->depth * ctx->n_peers;
+    }
+}
+
+/* FFN: the same for what attention ranks have told. */
+static void count_mirrors(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
+{
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        for (uint32_t i = 0; i < ctx->peers[p].n_mirrors; i++) {
+            const struct stepaf_mirror *mirror = ctx->peers[p].mirrors[i];
+            if (!mirror)
+                continue;
+            use->per_key += sizeof(*mirror) + sizeof(ctx->peers[p].mirrors[0]) +
+                            mirror->n_push * sizeof(mirror->push[0]) +
+                            mirror->n_pull * sizeof(mirror->pull[0]) +
+                            mirror->depth * (sizeof(struct stepaf_batch_obj) +
+                                             mirror->n_pull * sizeof(struct stepaf_xfer) +
+                                             mirror->n_push * sizeof(uint32_t));
+            use->key_peers += (size_t)(mirror->n_push + mirror->n_pull) * mirror->depth;
+        }
+}
+
+stepaf_memory_use_t stepaf_memory_count(const struct stepaf_ctx *ctx)
+{
+    stepaf_memory_use_t use = {
+        .fixed = sizeof(*ctx) + (size_t)ctx->boot.size * (sizeof(ctx->ranks[0]) + 3 * sizeof(int)),
+        .per_peer = sizeof(struct stepaf_peer),
+        .peers = ctx->n_peers,
+    };
+    if (ctx->trace.ring)
+        use.fixed += (ctx->trace.mask + 1) * sizeof(ctx->trace.ring[0]);
+    for (unsigned t = 0; t < ctx->n_transports; t++) {
+        size_t per_link, staging;
+        ctx->transports[t]->ops->query_memory(ctx->transports[t], &per_link, &staging);
+        use.per_peer += per_link;
+        use.staging += staging;
+    }
+    for (uint32_t i = 0; i < ctx->n_keys; i++)
+        count_key(ctx, ctx->keys[i], &use);
+    for (const struct stepaf_key *key = ctx->withdrawn; key; key = key->next)
+        count_key(ctx, key, &use);
+    count_plans(ctx, &use);
+    count_mirrors(ctx, &use);
+    return use;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/trace_read.h"
+
+#include <string.h>
+
+/* How many records of one kind an entry is. */
+static size_t each_of(const struct stepaf_ctx *ctx, const struct stepaf_trace_entry *entry)
+{
+    return entry->peer == STEPAF_TRACE_EACH ? ctx->n_peers : 1;
+}
+
+/* And all in all. */
+static size_t records_of(const struct stepaf_ctx *ctx, const struct stepaf_trace_entry *entry)
+{
+    size_t each = each_of(ctx, entry);
+
+    return each + !!(entry->event & STEPAF_TRACE_STARTED) +
+           (entry->event & STEPAF_TRACE_NOTIFIED ? each : 0) +
+           !!(entry->event & STEPAF_TRACE_COMPLETED);
+}
+
+static stepaf_trace_record_t record_of(const struct stepaf_ctx *ctx,
+                                       const struct stepaf_trace_entry *entry, size_t index)
+{
+    size_t each = each_of(ctx, entry), before = !!(entry->event & STEPAF_TRACE_STARTED);
+    stepaf_trace_record_t record = {
+        .time_ns = stepaf_common_ns(ctx, entry->ticks),
+        .sequence = entry->seq,
+        .plan = entry->plan,
+        .peer = -1,
+        .tensor = -1,
+    };
+
+    if (index < before) {
+        record.event = STEPAF_EVENT_START;
+    } else if (index - before < each) {
+        record.event = entry->event & STEPAF_TRACE_EVENT;
+        record.tensor = entry->tensor == STEPAF_TRACE_WHOLE ? -1 : entry->tensor;
+        record.bytes = entry->bytes;
+    } else {
+        record.event =
+            entry->event & STEPAF_TRACE_NOTIFIED ? STEPAF_EVENT_NOTIFIED : STEPAF_EVENT_COMPLETED;
+    }
+    if (entry->peer == STEPAF_TRACE_EACH && index >= before)
+        record.peer = ctx->peers[(index - before) % each].who.rank;
+    else if (entry->peer != STEPAF_TRACE_ALL && record.event != STEPAF_EVENT_START &&
+             record.event != STEPAF_EVENT_COMPLETED)
+        record.peer = entry->peer;
+    return record;
+}
+
+size_t stepaf_trace_copy(const struct stepaf_ctx *ctx, void *records_p, size_t record_size,
+                         size_t capacity)
+{
+    size_t bytes =
+        record_size < sizeof(stepaf_trace_record_t) ? record_size : sizeof(stepaf_trace_record_t);
+    const struct stepaf_trace *trace = &ctx->trace;
+    if (!trace->ring)
+        return 0;
+    if (capacity > trace->mask + 1)
+        capacity = trace->mask + 1;
+    uint64_t kept = trace->head - trace->tail, at = trace->head;
+    size_t found = 0, n = 0;
+
+    if (kept > trace->mask + 1)
+        kept = trace->mask + 1;
+    for (; at != trace->head - kept && found < capacity; at--)
+        found += records_of(ctx, &trace->ring[(at - 1) & trace->mask]);
+    size_t skip = found > capacity ? found - capacity : 0; /* the oldest entry has more */
+    for (; at != trace->head; at++) {
+        const struct stepaf_trace_entry *entry = &trace->ring[at & trace->mask];
+        for (size_t i = skip; i < records_of(ctx, entry); i++) {
+            stepaf_trace_record_t record = record_of(ctx, entry, i);
+            memcpy((char *)records_p + n++ * record_size, &record, bytes);
+        }
+        skip = 0;
+    }
+    return n;
+}
