@@ -143,14 +143,14 @@ static void print_reports(const struct report *reports, int size)
     size_t per_peer = 0;
     double per_key = 0.0;
     printf("%4s %-9s %5s %8s %8s %8s %9s %7s %7s %9s %8s\n", "rank", "role", "peers", "fixed",
-           "declared", "per_peer", "key_peers", "per_key", "each", "receive", "staging");
+           "declared", "per_peer", "key_peers", "per_key", "each", "receive", "bounce");
     for (int rank = 0; rank < size; rank++) {
         const stepaf_memory_use_t *use = &reports[rank].use;
         double each = use->key_peers ? (double)use->per_key / (double)use->key_peers : 0.0;
         printf("%4d %-9s %5zu %8zu %8zu %8zu %9zu %7zu %7.1f %9zu %8zu\n", rank,
                reports[rank].role == STEPAF_ATTENTION ? "attention" : "ffn", use->peers, use->fixed,
                use->declared, use->per_peer, use->key_peers, use->per_key, each, use->receive,
-               use->staging);
+               use->bounce);
         per_peer = use->per_peer > per_peer ? use->per_peer : per_peer;
         per_key = each > per_key ? each : per_key;
     }

@@ -11,9 +11,9 @@ extern "C" {
 
 /** Return the current time of the common clock, in nanoseconds; -1 for an invalid handle.
  *
- *  It is the monotonic clock of world rank 0's node, as estimated over the links at each commit. The
- *  ranks of a mesh lane that has no rank on that node have no link to it: their clock is that of the
- *  node of the lane's first rank. Never blocks. */
+ *  It is the monotonic clock of world rank 0's node, as estimated over the links at each commit.
+ *  The ranks of a mesh lane that has no rank on that node have no link to it: their clock is
+ *  that of the node of the lane's first rank. Never blocks. */
 STEPAF_API int64_t stepaf_clock_ns(stepaf_context_h ctx);
 
 #ifdef __cplusplus

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/** Which way a key's tensors travel. */
+/** The direction in which a key's tensors are sent. */
 typedef enum stepaf_direction {
     STEPAF_PUSH = 0, /* attention rank to FFN rank */
     STEPAF_PULL = 1  /* FFN rank to attention rank */
@@ -28,57 +28,63 @@ typedef struct stepaf_key_params {
     uint64_t field_mask; /* STEPAF_KEY_*; unknown bits are STEPAF_ERR_INVALID */
     stepaf_dtype_t dtype;
     int ndim;                       /* 1 .. STEPAF_MAX_DIMS */
-    int64_t shape[STEPAF_MAX_DIMS]; /* largest; shape[0] may shrink per operation */
+    int64_t shape[STEPAF_MAX_DIMS]; /* largest; shape[0] may be smaller in an operation */
     unsigned depth;                 /* buffers, so batches in flight: 1 .. STEPAF_MAX_DEPTH */
-    /* Where it is received: of the receive buffers, and of destinations. Ranks may differ in it where
-     * stream plans carry it from one kind to the other (stepaf/stream.h) or none names it. */
+    /* Of the receive buffers and of the destinations in this rank. Ranks may differ in it if only
+     * stream plans name the key and convert between the two, or if no plan names it. */
     stepaf_mem_kind_t mem_kind;
 } stepaf_key_params_t;
 
-/** Declare @a key. Every rank that pushes, receives or pulls it declares it, alike but for
- *  mem_kind, also in another lane of the mesh.
+/** Declare @a key.
  *
- *  At an FFN rank a STEPAF_PUSH key gets, at commit, depth receive buffers of max_bytes for each
- *  attention rank of the mesh, unless stepaf_key_set_recv has given the caller's own.
- *  @param max_bytes  of one tensor, 0 .. 2^32-1; with STEPAF_KEY_SHAPE what the shape holds, or 0 for
- *                    just that.
- *  @param params     NULL for defaults.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (a value out of its range, shape
- *  and max_bytes that contradict each other, or the key is declared already, with other
- *  parameters, and not withdrawn); STEPAF_ERR_LIMIT (65,536 keys); STEPAF_ERR_NO_MEMORY. Nothing changed on failure.
+ *  Every rank that pushes, receives or pulls the key declares it, with equal parameters except
+ *  mem_kind; this includes ranks of other lanes of the mesh. At the commit an FFN rank gets depth
+ *  receive buffers of max_bytes for a STEPAF_PUSH key and each attention rank of the mesh, unless
+ *  stepaf_key_set_recv has provided buffers.
+ *  @param direction  STEPAF_PUSH or STEPAF_PULL
+ *  @param max_bytes  of one tensor, 0 .. 2^32-1. With STEPAF_KEY_SHAPE the size of the shape, or 0,
+ *                    which stands for it.
+ *  @param params     NULL for defaults; copied.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (a value out of its range, a shape that
+ *  contradicts max_bytes, or the key is declared with other parameters and not withdrawn);
+ *  STEPAF_ERR_LIMIT (65,536 keys); STEPAF_ERR_NO_MEMORY. Nothing changed on failure.
  *  In force from the next commit. Does not block. */
 STEPAF_API stepaf_status_t stepaf_key_declare(stepaf_context_h ctx, uint64_t key,
                                               stepaf_direction_t direction, size_t max_bytes,
                                               const stepaf_key_params_t *params);
 
-/** Take back the declaration of @a key, with all of stepaf_key_set_recv that it has. Its number may be
- *  declared anew at once, with other parameters too; what was declared before is in force until the
- *  next commit, and with it what peers push.
+/** Withdraw @a key, with all buffers that stepaf_key_set_recv has given it.
  *
- *  With that commit an FFN rank's receive buffers are gone: memory of the caller's own may be
- *  deregistered, and what the library has allocated is freed, together for all keys that got theirs by
- *  the same commit once all of these are withdrawn. Ranks that have the key withdraw it before the same
- *  commit: an FFN rank that has not keeps its buffers, and while attention ranks have it and an FFN rank
- *  has not, commits fail (STEPAF_ERR_KEY) and leave the last epoch in force. What stepaf_push_pull has
- *  kept for the key ends at once, with its requests.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_KEY (not declared); STEPAF_ERR_STATE (a plan of this
- *  rank names it, or an operation of stepaf_push_pull is in flight or not released);
+ *  The number may be declared again at once, also with other parameters. The old declaration, and
+ *  what peers push by it, stays in force until the next commit. With that commit the receive
+ *  buffers of an FFN rank are gone: the caller may deregister its own, and the library frees those
+ *  that it allocated, together for all keys that got theirs at the same commit, once all of these
+ *  are withdrawn.
+ *
+ *  Ranks withdraw a key before the same commit. An FFN rank that has not keeps its buffers. While
+ *  attention ranks declare the key and an FFN rank does not, commits fail with STEPAF_ERR_KEY and
+ *  leave the last epoch in force. What stepaf_push_pull keeps for the key ends at once, with its
+ *  requests.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_KEY (not declared); STEPAF_ERR_STATE (a plan
+ *  of this rank names it, or an operation of stepaf_push_pull is in flight or not released);
  *  STEPAF_ERR_NO_MEMORY. Nothing changed on failure. Does not block. */
 STEPAF_API stepaf_status_t stepaf_key_withdraw(stepaf_context_h ctx, uint64_t key);
 
-/** FFN ranks: receive @a key from the attention ranks @a ranks into @a buffer, cut into n_ranks
- *  equal slices in the order of @a ranks; each slice holds the key's depth buffers of
- *  max_bytes, one after the other. Ranks not named get library-allocated buffers.
- *  @param buffer   in registered memory; stays registered while the key uses it: until a commit after
- *                  stepaf_key_withdraw.
- *  @param bytes    of the whole buffer, a multiple of n_ranks; slice = bytes / n_ranks.
- *  @param ranks    attention group ranks, distinct, of this rank's mesh (stepaf_peer_rank); NULL with
- *                  n_ranks 0 stands for all of those in order.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_KEY (not declared as
- *  push); STEPAF_ERR_INVALID (ranks, not divisible, or memory of another kind than
- *  the key's); STEPAF_ERR_SIZE (a slice holds less than
- *  depth * max_bytes); STEPAF_ERR_UNREGISTERED; STEPAF_ERR_NO_MEMORY. Nothing changed on failure. In force from the
- *  next commit. Does not block. */
+/** Provide the memory in which @a key is received from the attention ranks @a ranks (FFN ranks).
+ *
+ *  @a buffer is cut into n_ranks equal slices in the order of @a ranks; each slice holds the key's
+ *  depth buffers of max_bytes, one after the other. The library allocates buffers for ranks that
+ *  are not named.
+ *  @param buffer   in registered memory, which stays registered while the key uses it: until a
+ *                  commit after stepaf_key_withdraw.
+ *  @param bytes    of the whole buffer, a multiple of n_ranks.
+ *  @param ranks    distinct ranks of the attention group, peers of this rank (stepaf_peer_rank);
+ *                  NULL with n_ranks 0 stands for all of those in order.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_KEY (not declared as a
+ *  push); STEPAF_ERR_INVALID (ranks, bytes not divisible, or memory of another kind than the
+ *  key's); STEPAF_ERR_SIZE (a slice holds less than depth * max_bytes); STEPAF_ERR_UNREGISTERED;
+ *  STEPAF_ERR_NO_MEMORY. Nothing changed on failure. In force from the next commit. Does not
+ *  block. */
 STEPAF_API stepaf_status_t stepaf_key_set_recv(stepaf_context_h ctx, uint64_t key, void *buffer,
                                                size_t bytes, const int *ranks, int n_ranks);
 

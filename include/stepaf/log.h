@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The library's only way to say something by itself. */
+/* Log messages: the only output that the library makes by itself. */
 #ifndef STEPAF_LOG_H
 #define STEPAF_LOG_H
 
@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-/** Levels; a message is written if its level is at most STEPAF_LOG_LEVEL (warn unless set). */
+/** Level of a message, which is written if its level is at most STEPAF_LOG_LEVEL (warn unless
+ *  set). */
 typedef enum stepaf_log_level {
     STEPAF_LOG_NONE = 0,
     STEPAF_LOG_ERROR = 1,
@@ -18,13 +19,13 @@ typedef enum stepaf_log_level {
     STEPAF_LOG_DEBUG = 4
 } stepaf_log_level_t;
 
-/** Takes one message, without a newline; may be called from any thread of the library's callers
- *  and from the progress thread, never concurrently. Must not call the library. */
+/** Function that receives one message, without a newline. Called from any thread that calls the
+ *  library and from the progress thread, never concurrently. Must not call the library. */
 typedef void (*stepaf_log_cb_t)(stepaf_log_level_t level, const char *file, int line,
                                 const char *message, void *arg);
 
-/** Send messages to @a callback instead of standard error; NULL goes back. For the whole
- *  process. Any thread. Does not block. */
+/** Send the messages of the whole process to @a callback instead of standard error; NULL
+ *  restores that. Any thread. Does not block. */
 STEPAF_API void stepaf_log_set_callback(stepaf_log_cb_t callback, void *arg);
 
 #ifdef __cplusplus

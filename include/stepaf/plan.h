@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans, attention side: a push_pull compiled once and started many times.
+/* Plans: a push_pull that is compiled once and started many times.
  *
- * "FFN rank" here is one of this attention rank's peers: every FFN rank of the mesh, which with
- * STEPAF_MESH=lane is those of its lane (stepaf_n_peers, stepaf_peer_rank).
+ * "FFN rank" stands for a peer of this attention rank: every FFN rank of the mesh, which with
+ * STEPAF_MESH=lane are those of its lane (stepaf_n_peers, stepaf_peer_rank).
  *
- * One start is one operation: at each FFN rank it appears as one batch, once all its tensors have
- * landed. A plan has as many slots as the smallest depth of its keys; operation n (from 0) uses
- * slot n mod depth. Results stay in place until the plan is started depth more times. */
+ * One start is one operation. Each FFN rank receives it as one batch, once all of the batch's
+ * tensors have arrived. A plan has as many slots as the smallest depth of its keys; operation n,
+ * counted from 0, uses slot n mod depth. Results stay in place until the plan has been started
+ * depth more times. */
 #ifndef STEPAF_PLAN_H
 #define STEPAF_PLAN_H
 
@@ -19,7 +20,7 @@ extern "C" {
 enum {
     STEPAF_PLAN_SCATTER = 1 << 0, /* each FFN rank gets its own slice of every push tensor */
     STEPAF_PLAN_STREAM = 1 << 1,  /* operations are enqueued on CUDA streams, see stepaf/stream.h */
-    STEPAF_PLAN_ANY = 1 << 2 /* FFN ranks, with STREAM: a batch is of one worker, any of them */
+    STEPAF_PLAN_ANY = 1 << 2      /* stepaf_plan_create_ffn: a batch comes from any one peer */
 };
 
 enum {
@@ -37,93 +38,105 @@ enum {
 /** What one start changes against its plan. Only fields named in @a field_mask are read. */
 typedef struct stepaf_start_params {
     uint64_t field_mask; /* STEPAF_START_PARAM_*; unknown bits are STEPAF_ERR_INVALID */
-    int64_t timeout_us;  /* with STEPAF_START_WAIT; 0 or negative: default */
+    int64_t timeout_us;  /* with STEPAF_START_WAIT; 0 or negative: STEPAF_TIMEOUT_DEFAULT */
     uint32_t flags;      /* STEPAF_START_WAIT, STEPAF_START_SKIP_LOST */
     int n_push;          /* entries of push */
-    /** NULL: as planned. Broadcast: n_push entries. Scatter: F * n_push entries, server-major
-     *  (entry f * n_push + i is what peer f gets of tensor i); a rank whose entries are all of 0
-     *  bytes is skipped: it sees no batch and its pulls complete with 0 bytes. An entry's
-     *  key must be the planned one; data may point to other registered memory; bytes may be
-     *  smaller than planned, never larger. */
+    /** Sources and sizes; NULL: as planned. Without STEPAF_PLAN_SCATTER one entry for each
+     *  planned push tensor. With it one for each peer and push tensor: entry f * P + i is tensor
+     *  i for peer f, of P planned tensors. A peer whose entries all have 0 bytes is skipped: it
+     *  sees no batch, and its pulls complete with 0 bytes. Keys are the planned ones; data may
+     *  point to other registered memory; bytes may be smaller than planned, never larger. */
     const stepaf_tensor_t *push;
 } stepaf_start_params_t;
 
-/** Compile a push_pull. May be called before commit (usable after it) or after.
+/** Compile a push_pull (attention ranks). A plan that is made before a commit can be started after
+ *  it; one that is made after a commit, with keys and memory of that commit, at once.
  *
- *  @param push    n_push tensors, 0 .. STEPAF_MAX_TENSORS. Broadcast: every FFN rank gets the
- *                 same bytes. Scatter: planned data and bytes are defaults and upper bounds for
- *                 each rank's slice. Keys distinct within the plan.
- *  @param pull    n_pull destinations, server-major: entry f * B + i is filled by peer f (in a
- *                 full mesh, FFN rank f), F peers in all, B = n_pull / F, 0 .. STEPAF_MAX_TENSORS. With a depth of D, slot s of a
- *                 destination is at data + s * max_bytes of its key. Ranges must not overlap.
- *  @param flags   STEPAF_PLAN_SCATTER, STEPAF_PLAN_STREAM, both or neither.
- *  @param plan_p  ended by stepaf_plan_destroy or stepaf_finalize.
+ *  @param push    n_push tensors, 0 .. STEPAF_MAX_TENSORS, with distinct keys. Every FFN rank gets
+ *                 the same bytes; with STEPAF_PLAN_SCATTER data and bytes are defaults and upper
+ *                 bounds for the slice of each rank.
+ *  @param pull    n_pull destinations, peer by peer: entry f * B + i is written by peer f (in a
+ *                 full mesh FFN rank f), with F peers and B = n_pull / F, 0 .. STEPAF_MAX_TENSORS.
+ *                 With a depth of D, slot s of a destination is at data + s * max_bytes of its key.
+ *                 Ranges must not overlap.
+ *  @param flags   STEPAF_PLAN_SCATTER, STEPAF_PLAN_STREAM, both or 0.
+ *  @param plan_p  owned by the context until stepaf_plan_destroy or stepaf_finalize. The arrays are
+ *                 copied; the memory that they name stays registered.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_INVALID (counts, flags,
- *  neither push nor pull, overlap, a key twice, wrong direction); STEPAF_ERR_PULLS (n_pull is not
- *  a multiple of the number of peers: some would have nowhere to answer); STEPAF_ERR_KEY;
- *  STEPAF_ERR_SIZE (more than the key's max_bytes); STEPAF_ERR_UNREGISTERED;
- *  STEPAF_ERR_UNSUPPORTED (with STEPAF_PLAN_STREAM, a destination of another kind of memory than its
- *  key's, or host memory that cannot be pinned for the GPU); STEPAF_ERR_STATE (host memory would have to
- *  be pinned while streams wait for peers by way of the host); STEPAF_ERR_LIMIT (65,535 plans; with
- *  STEPAF_PLAN_ANY, more than 64 tensors each way over all peers); STEPAF_ERR_NO_MEMORY. Nothing changed
- *  on failure. Does not block. */
+ *  nothing to push or pull, overlap, a key twice, wrong direction); STEPAF_ERR_PULLS (n_pull is
+ *  not a multiple of the number of peers); STEPAF_ERR_KEY; STEPAF_ERR_SIZE (more than the key's
+ *  max_bytes); STEPAF_ERR_UNREGISTERED; STEPAF_ERR_UNSUPPORTED (with STEPAF_PLAN_STREAM, a
+ *  destination of another kind of memory than its key's, or host memory that cannot be pinned
+ *  for the GPU); STEPAF_ERR_STATE (host memory would have to be pinned while streams wait for
+ *  peers through the host); STEPAF_ERR_LIMIT (65,535 plans); STEPAF_ERR_NO_MEMORY. Nothing
+ *  changed on failure. Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_create(stepaf_context_h ctx, const stepaf_tensor_t *push,
                                               int n_push, const stepaf_tensor_t *pull, int n_pull,
                                               uint32_t flags, stepaf_plan_h *plan_p);
 
-/** FFN ranks: compile the other half of a stream plan: what is received, and where answers come from.
+/** Compile the FFN rank's side of a stream plan: what is received, and from where answers are sent.
  *
  *  @param keys       n_keys push keys, 0 .. STEPAF_MAX_TENSORS, in the order of the attention
  *                    ranks' plans.
- *  @param answers    n_answers sources, peer by peer: entry a * B + i is answer i to peer a, P peers in
- *                    all, B = n_answers / P. With a depth of D, slot s of a source is at data +
- *                    s * max_bytes of its key; bytes is the most that is sent.
- *  @param flags      STEPAF_PLAN_STREAM, perhaps with STEPAF_PLAN_ANY.
- *  @param plan_p     ended by stepaf_plan_destroy or stepaf_finalize.
- *  @return as stepaf_plan_create; STEPAF_ERR_INVALID also without STEPAF_PLAN_STREAM. Nothing changed
- *  on failure. Does not block. */
+ *  @param answers    n_answers sources, peer by peer: entry a * B + i is answer i to peer a, with A
+ *                    peers and B = n_answers / A, 0 .. STEPAF_MAX_TENSORS. With a depth of D, slot
+ *                    s of a source is at data + s * max_bytes of its key; bytes is the largest size
+ *                    that is sent.
+ *  @param flags      STEPAF_PLAN_STREAM, or that and STEPAF_PLAN_ANY.
+ *  @param plan_p     owned by the context until stepaf_plan_destroy or stepaf_finalize.
+ *  @return as stepaf_plan_create; STEPAF_ERR_INVALID also without STEPAF_PLAN_STREAM;
+ *  STEPAF_ERR_LIMIT also with STEPAF_PLAN_ANY and more than 64 tensors each way over all peers.
+ *  Nothing changed on failure. Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_create_ffn(stepaf_context_h ctx, const uint64_t *keys,
                                                   int n_keys, const stepaf_tensor_t *answers,
                                                   int n_answers, uint32_t flags,
                                                   stepaf_plan_h *plan_p);
 
-/** End a plan.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (an operation is in flight, or one of
- *  its batches is not released yet, or another thread waits in a start of it, or, by way of the host, a stream has not come by its last
- *  operation: nothing changed). Does not block. */
+/** Destroy a plan.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (an operation is in flight, a batch of
+ *  it is not released, another thread waits in a start of it, or a stream has not completed its
+ *  last operation with peers that are reached through the host). Nothing changed on failure.
+ *  Does not block. */
 STEPAF_API stepaf_status_t stepaf_plan_destroy(stepaf_plan_h plan);
 
-/** Return the slots of @a plan (the smallest depth of its keys); 0 for an invalid handle. */
+/** Return the number of slots of @a plan, the smallest depth of its keys; 0 for an invalid
+ *  handle. Never blocks. */
 STEPAF_API unsigned stepaf_plan_depth(stepaf_plan_h plan);
 
 /** Start an operation: push the planned tensors to the FFN ranks and expect their answers.
  *
  *  A source in GPU memory must be complete: synchronize with the streams that write it before.
- *  @param request_p  valid until the plan has been started depth more times. Source buffers may
- *                    be reused when stepaf_request_sent says so; they must not change before.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (not committed since the plan was
- *  made, with keys or memory that need it, or an FFN rank receives a key in GPU memory on streams, or a commit has failed halfway); STEPAF_ERR_WOULD_BLOCK (an FFN rank still holds the
- *  slot's last batch, or its last operation is in flight); STEPAF_ERR_PEER_LOST (an FFN rank that
- *  this operation needs); STEPAF_ERR_TRANSPORT (sources in GPU memory, and the GPU has failed). Nothing
- *  was sent on failure. Never blocks. */
+ *  @param request_p  valid until the plan has been started depth more times. Sources must not
+ *                    change until stepaf_request_sent says so.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (the plan has keys or memory that need
+ *  a commit first, an FFN rank receives one of its keys in GPU memory on streams, or a commit
+ *  failed halfway); STEPAF_ERR_WOULD_BLOCK (the slot's last operation is in flight, or an FFN
+ *  rank has not released its batch); STEPAF_ERR_PEER_LOST (an FFN rank that this operation
+ *  needs); STEPAF_ERR_TRANSPORT (a source is in GPU memory, and the GPU failed). Nothing was
+ *  sent on failure. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_start(stepaf_plan_h plan, stepaf_request_h *request_p);
 
-/** Start an operation that differs from its plan in sizes, sources or behaviour.
- *  @param params  not kept.
- *  @return as stepaf_start; STEPAF_ERR_INVALID (flags, counts, keys); STEPAF_ERR_SIZE;
- *  STEPAF_ERR_UNREGISTERED; STEPAF_ERR_UNSUPPORTED (a source in GPU memory that no commit has made
- *  ready); STEPAF_ERR_TIMEOUT (with STEPAF_START_WAIT: no slot came free).
+/** Start an operation that differs from its plan in sizes, sources or behavior.
+ *  @param params     NULL: as stepaf_start. Not kept.
+ *  @param request_p  as for stepaf_start.
+ *  @return as stepaf_start; STEPAF_ERR_INVALID (field_mask, flags, counts, keys);
+ *  STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED; STEPAF_ERR_UNSUPPORTED (a source in GPU memory that
+ *  no commit has prepared); STEPAF_ERR_TIMEOUT (with STEPAF_START_WAIT: no slot became free).
  *  Nothing was sent on failure. Blocks only with STEPAF_START_WAIT. */
 STEPAF_API stepaf_status_t stepaf_start_with(stepaf_plan_h plan,
                                              const stepaf_start_params_t *params,
                                              stepaf_request_h *request_p);
 
-/** Push and pull in one call: the same as a plan made for these keys and destinations, kept by
- *  the context for the next such call, and started with these sources and sizes. For callers that
- *  do not mind the look-up (tens of nanoseconds where few are kept, or calls come in turns).
+/** Push and pull in one call, without a plan of the caller's (attention ranks).
  *
- *  What is kept ends when one of its keys is withdrawn; once its requests have been waited for, also when
- *  memory that it names is freed or deregistered, or when 1,024 have been kept and used since.
+ *  The context makes a plan for these keys and destinations, keeps it for the next such call, and
+ *  starts it with these sources and sizes. Finding it takes tens of nanoseconds if few plans are
+ *  kept or calls follow the same order again. A plan that is kept ends when one of its keys is
+ *  withdrawn; once its requests have been waited for, also when memory that it names is freed or
+ *  deregistered, or when 1,024 others have been used since.
+ *  @param push       as for stepaf_plan_create, with the bytes of this operation.
+ *  @param pull       as for stepaf_plan_create.
+ *  @param request_p  as for stepaf_start.
  *  @return as stepaf_plan_create and stepaf_start. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_push_pull(stepaf_context_h ctx, const stepaf_tensor_t *push,
                                             int n_push, const stepaf_tensor_t *pull, int n_pull,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests: waiting for operations (attention side) and for responses' sources (FFN side). */
+/* Requests: wait for operations (attention ranks), and for the sources of answers (FFN ranks). */
 #ifndef STEPAF_REQUEST_H
 #define STEPAF_REQUEST_H
 
@@ -9,60 +9,65 @@
 extern "C" {
 #endif
 
-/** Wait until @a request is complete: for an operation, until every FFN rank has answered (all
- *  pull tensors have landed), or, if it pulls nothing, has released its batch; for a response,
- *  until its source may be reused.
+/** Wait until @a request is complete.
  *
- *  A final result retires the request: a second wait is STEPAF_ERR_STATE.
+ *  An operation is complete when every FFN rank has answered and all pull tensors have arrived, or,
+ *  if it pulls nothing, when every FFN rank has released its batch. An answer's request is complete
+ *  when its sources may be overwritten. A final result ends the request: a second wait is
+ *  STEPAF_ERR_STATE.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (already waited for);
- *  STEPAF_ERR_TIMEOUT (still in flight: wait again or cancel; stepaf_last_error names the first
- *  rank that has not answered); STEPAF_ERR_PEER_LOST (final; names the rank; answers of the other
- *  ranks may have landed, see stepaf_request_peer); STEPAF_ERR_CANCELED (final).
- *  Blocks for at most @a timeout_us. */
+ *  STEPAF_ERR_TIMEOUT (still in flight: wait again, or cancel; stepaf_last_error names the first
+ *  rank that has not answered); STEPAF_ERR_PEER_LOST (final; names the rank; answers of other
+ *  ranks may have arrived, see stepaf_request_peer); STEPAF_ERR_CANCELED (final). Blocks for at
+ *  most @a timeout_us. */
 STEPAF_API stepaf_status_t stepaf_wait(stepaf_request_h request, int64_t timeout_us);
 
-/** Look whether @a request is complete; as stepaf_wait, with STEPAF_INPROGRESS for "not yet".
- *  Never blocks. A loop that looks and yields should sleep for an instant now and then: on Linux
- *  6.18, ranks that only yield have kept those of other Unix sessions off all cores for 20 s. */
+/** Test whether @a request is complete.
+ *  @return as stepaf_wait, with STEPAF_INPROGRESS if it is not. Never blocks. A loop that tests
+ *  and yields should sleep for a moment now and then: on Linux 6.18, ranks that only yield have
+ *  kept ranks of other Unix sessions off all cores for 20 s. */
 STEPAF_API stepaf_status_t stepaf_test(stepaf_request_h request);
 
-/** Wait until one of @a n requests of one context is complete. NULL entries and requests that
- *  were waited for already are passed over.
- *  @param index_p  which one; set whenever a request was retired, also by a failure.
- *  @return that request's result, as stepaf_wait; STEPAF_ERR_TIMEOUT (none); STEPAF_ERR_STATE
- *  (nothing left to wait for); STEPAF_ERR_INVALID (n, or requests of several contexts). */
+/** Wait until one of @a n requests of one context is complete. NULL entries and requests that have
+ *  been waited for are ignored.
+ *  @param index_p  index of the request that ended, also if it failed.
+ *  @return that request's result, as of stepaf_wait; STEPAF_ERR_TIMEOUT (none is complete);
+ *  STEPAF_ERR_STATE (nothing to wait for); STEPAF_ERR_INVALID (@a n, or requests of several
+ *  contexts). Blocks for at most @a timeout_us. */
 STEPAF_API stepaf_status_t stepaf_wait_any(const stepaf_request_h *requests, int n,
                                            int64_t timeout_us, int *index_p);
 
-/** Give up an operation. It completes with STEPAF_ERR_CANCELED unless it was complete already.
- *  FFN ranks are told; one that has not taken the batch yet never sees it. The slot comes free,
- *  and the destinations are untouched from then on, when every FFN rank has let go of it: until
- *  then a start that needs the slot is STEPAF_ERR_WOULD_BLOCK.
- *  @return STEPAF_OK (wait for it as usual); STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (complete
- *  already, or a response). Never blocks. */
+/** Cancel an operation: it completes with STEPAF_ERR_CANCELED unless it is complete already.
+ *
+ *  FFN ranks are notified; one that has not received the batch yet never sees it. The slot becomes
+ *  free, and its destinations are not written any more, once every FFN rank has released its batch:
+ *  until then a start that needs the slot is STEPAF_ERR_WOULD_BLOCK.
+ *  @return STEPAF_OK (wait for the request as usual); STEPAF_ERR_HANDLE; STEPAF_ERR_STATE
+ *  (complete already, or an answer's request). Never blocks. */
 STEPAF_API stepaf_status_t stepaf_cancel(stepaf_request_h request);
 
-/** Look whether the operation's source tensors may be overwritten: the buffer-reuse signal. It
- *  comes before completion, often with the start itself.
- *  @return STEPAF_OK; STEPAF_INPROGRESS; STEPAF_ERR_HANDLE. Valid also after the wait. Never
- *  blocks. */
+/** Return whether the sources of @a request may be overwritten. This comes before completion, often
+ *  with the start itself.
+ *  @return STEPAF_OK; STEPAF_INPROGRESS; STEPAF_ERR_HANDLE. Also after the wait. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_request_sent(stepaf_request_h request);
 
-/** Look at pull tensor @a index (server-major, peer by peer, as planned) alone.
- *  @param info_p  NULL, or filled when the tensor has landed: where, and its actual size.
- *  @return STEPAF_OK (landed); STEPAF_INPROGRESS; STEPAF_ERR_PEER_LOST, STEPAF_ERR_CANCELED (it
- *  will not land); of an operation on streams that has failed, what stepaf_wait says;
- *  STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (index). Valid also after the wait, until the slot is started
- *  again. Never blocks. */
+/** Return whether pull tensor @a index (peer by peer, as planned) has arrived.
+ *  @param info_p  NULL, or filled when the tensor has arrived, with its address and actual size;
+ *                 its size field is set by the caller.
+ *  @return STEPAF_OK (arrived); STEPAF_INPROGRESS; STEPAF_ERR_PEER_LOST, STEPAF_ERR_CANCELED (it
+ *  will not arrive); for a failed operation on streams, the result of stepaf_wait;
+ *  STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a index, or the size of @a info_p). Also after the
+ *  wait, until the slot is started again. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_request_tensor(stepaf_request_h request, int index,
                                                  stepaf_tensor_info_t *info_p);
 
-/** Look at FFN rank @a ffn_rank's part of the operation alone.
- *  @param ffn_rank  within the FFN group; one of this rank's peers, else STEPAF_ERR_INVALID.
- *  @return STEPAF_OK (answered, or skipped); else as stepaf_request_tensor. Never blocks. */
+/** Return whether FFN rank @a ffn_rank has answered.
+ *  @param ffn_rank  within the FFN group; one of this rank's peers, otherwise STEPAF_ERR_INVALID.
+ *  @return STEPAF_OK (answered, or skipped); otherwise as stepaf_request_tensor. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_request_peer(stepaf_request_h request, int ffn_rank);
 
-/** Return the slot that the operation uses, 0 .. depth-1; -1 for an invalid handle. */
+/** Return the slot that the operation uses, 0 .. depth-1; -1 for an invalid handle. Never
+ *  blocks. */
 STEPAF_API int stepaf_request_slot(stepaf_request_h request);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Status codes, and the detail of the last failure. */
+/* Statuses, and the details of the last failure. */
 #ifndef STEPAF_STATUS_H
 #define STEPAF_STATUS_H
 
@@ -13,7 +13,7 @@ extern "C" {
 #define STEPAF_API
 #endif
 
-/** Every status: name, number, sentence. 0 is success, failures are negative, "not yet" is
+/** Every status: enumerator, number, text. 0 is success, failures are negative, "in progress" is
  *  positive. Numbers are part of the ABI and are never reused. */
 #define STEPAF_STATUS_MAP(_)                                                                     \
     _(STEPAF_INPROGRESS, 1, "operation still in progress")                                       \
@@ -48,7 +48,7 @@ typedef enum stepaf_status {
 #undef STEPAF_STATUS_ENUM
 } stepaf_status_t;
 
-/** Where in the life of a context or an operation something happened. */
+/** Every phase of a context or an operation in which a failure can occur: enumerator and words. */
 #define STEPAF_PHASE_MAP(_)                                    \
     _(STEPAF_PHASE_NONE, "none")                               \
     _(STEPAF_PHASE_INIT, "init")                               \
@@ -72,7 +72,7 @@ typedef enum stepaf_phase {
 
 #define STEPAF_ERROR_TEXT_MAX 320
 
-/** Detail of a failure. Ranks are -1 where no peer is involved. */
+/** Details of a failure. Owned by the library, which may append fields. */
 typedef struct stepaf_error {
     stepaf_status_t status;
     stepaf_phase_t phase;
@@ -82,7 +82,7 @@ typedef struct stepaf_error {
     char text[STEPAF_ERROR_TEXT_MAX]; /* one sentence, no newline */
 } stepaf_error_t;
 
-/** Return the sentence for @a status.
+/** Return the text for @a status.
  *  @param status  any value; unknown ones give "unknown status".
  *  @return a literal that is never freed. Any thread, never blocks, cannot fail. */
 STEPAF_API const char *stepaf_status_text(stepaf_status_t status);
@@ -95,11 +95,11 @@ STEPAF_API const char *stepaf_status_name(stepaf_status_t status);
  *  @return a literal that is never freed. Any thread, never blocks, cannot fail. */
 STEPAF_API const char *stepaf_phase_name(stepaf_phase_t phase);
 
-/** Return the detail of the calling thread's most recent failed stepaf call.
- *  @return never NULL; status is STEPAF_OK if none has failed in this thread. Owned by the
- *  library, overwritten by the thread's next failure. Any thread, never blocks, cannot fail. A
- *  poll that merely found nothing (STEPAF_INPROGRESS, STEPAF_ERR_WOULD_BLOCK, or STEPAF_ERR_TIMEOUT
- *  with timeout 0) does not change it. */
+/** Return the details of the most recent failure in the calling thread.
+ *  @return never NULL; status is STEPAF_OK if no call has failed in this thread. Owned by the
+ *  library; overwritten by the thread's next failure. A poll that found nothing
+ *  (STEPAF_INPROGRESS, STEPAF_ERR_WOULD_BLOCK, or STEPAF_ERR_TIMEOUT with a timeout of 0) does
+ *  not change it. Any thread, never blocks, cannot fail. */
 STEPAF_API const stepaf_error_t *stepaf_last_error(void);
 
 #ifdef __cplusplus

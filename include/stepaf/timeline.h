@@ -24,8 +24,8 @@ typedef struct stepaf_timeline {
  *  @param request     of an operation; also after the wait, until its slot is started again.
  *  @param ffn_rank    within the FFN group; one of this rank's peers.
  *  @param timeline_p  filled; its size is set by the caller.
- *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a ffn_rank, or @a timeline_p is NULL or
- *  its size too small). Never blocks. */
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a ffn_rank, or @a timeline_p is
+ *  NULL or its size too small). Never blocks. */
 STEPAF_API stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
                                                  stepaf_timeline_t *timeline_p);
 

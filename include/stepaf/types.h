@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handles, enumerations and the tensor: what the other headers share. */
+/* Handles, enumerations and tensors: the types that the other headers share. */
 #ifndef STEPAF_TYPES_H
 #define STEPAF_TYPES_H
 
@@ -12,18 +12,18 @@
 extern "C" {
 #endif
 
-/* Handles are numbers in the clothes of pointers: they are never dereferenced, so that NULL, a
- * stale handle or one of another kind is answered by STEPAF_ERR_HANDLE instead of a crash. */
+/* Handles have pointer types, so that the compiler tells them apart, but are never dereferenced:
+ * NULL, a stale handle or one of another kind gives STEPAF_ERR_HANDLE instead of a crash. */
 typedef struct stepaf_context *stepaf_context_h;
 typedef struct stepaf_plan *stepaf_plan_h;
 typedef struct stepaf_request *stepaf_request_h;
 typedef struct stepaf_batch *stepaf_batch_h;
 
-/** What a rank is in the job. */
+/** Role of a rank in the job. */
 typedef enum stepaf_role {
     STEPAF_ATTENTION = 0,
     STEPAF_FFN = 1,
-    STEPAF_ROLE_AUTO = 2 /* params only: decide by environment and launcher */
+    STEPAF_ROLE_AUTO = 2 /* in parameters: by environment and launcher; as a result: unknown */
 } stepaf_role_t;
 
 /** A set of ranks. */
@@ -33,7 +33,8 @@ typedef enum stepaf_group {
     STEPAF_GROUP_FFN = 2
 } stepaf_group_t;
 
-/** Element types. They are carried to the FFN rank, never interpreted by the library. */
+/** Every element type: enumerator, name, bytes. The library passes them on and never interprets
+ *  them. */
 #define STEPAF_DTYPE_MAP(_)     \
     _(STEPAF_U8, "u8", 1)       \
     _(STEPAF_I8, "i8", 1)       \
@@ -55,7 +56,7 @@ typedef enum stepaf_dtype {
         STEPAF_DTYPE_LAST
 } stepaf_dtype_t;
 
-/** Where memory lives. */
+/** Kind of memory. */
 typedef enum stepaf_mem_kind { STEPAF_MEM_HOST = 0, STEPAF_MEM_CUDA = 1 } stepaf_mem_kind_t;
 
 enum {
@@ -64,28 +65,28 @@ enum {
     STEPAF_MAX_DEPTH = 32   /* batches of one key in flight */
 };
 
-/** Timeout that stands for the setting STEPAF_TIMEOUT_US (10 s unless set). Timeouts are
- *  microseconds; 0 polls once; any negative value means this one. */
+/** Timeout that stands for the setting STEPAF_TIMEOUT_US (10 s unless set). Timeouts are in
+ *  microseconds; 0 polls once; any negative value stands for this one. */
 #define STEPAF_TIMEOUT_DEFAULT ((int64_t)-1)
 
-/** A tensor as a caller hands it over: the key that names it and where its bytes are. @a data
- *  must lie in memory registered with the context, see stepaf/memory.h; it may be NULL only where
- *  @a bytes is 0. */
+/** A tensor that the caller passes: its key and its bytes. @a data is in memory that is
+ *  registered with the context, see stepaf/memory.h; it may be NULL only if @a bytes is 0. Never
+ *  changes. */
 typedef struct stepaf_tensor {
     uint64_t key;
     void *data;
     size_t bytes;
 } stepaf_tensor_t;
 
-/** A tensor as the library shows it: with its actual size, and the shape that follows from it.
- *  shape[0] counts the rows of this operation; if the bytes are not whole rows of the declared
- *  shape, the tensor shows as one dimension of bytes. */
+/** A tensor that the library describes, with its actual size and the shape that follows from it.
+ *  shape[0] is the number of rows in this operation; if the bytes are not whole rows of the
+ *  declared shape, the tensor has one dimension of bytes. */
 typedef struct stepaf_tensor_info {
     size_t size; /* in: sizeof(stepaf_tensor_info_t) */
     uint64_t key;
     void *data;
     size_t bytes;     /* of this operation */
-    size_t max_bytes; /* that the buffer holds */
+    size_t max_bytes; /* of the buffer */
     stepaf_dtype_t dtype;
     int ndim;
     int64_t shape[STEPAF_MAX_DIMS];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Structures that the library fills for a caller who may have been compiled with an older or a newer
- * version of the headers: each begins with the size that the caller knows it with. */
+/* Structures that the library fills for a caller who may have been compiled with an older or a
+ * newer version of the headers: each begins with the size that the caller knows it with. */
 #ifndef STEPAF_API_FILL_H
 #define STEPAF_API_FILL_H
 
@@ -17,10 +17,10 @@ enum {
     STEPAF_FIRST_TRACE_RECORD = 32 /* the size is a parameter of stepaf_trace_read */
 };
 
-/* Copy @a facts, of @a bytes bytes, to the caller's structure @a out_p, but no more than it has room
- * for, as its first word says; that word stays, and so does what lies behind @a bytes.
- * STEPAF_ERR_INVALID, and nothing copied, if the room is less than @a first_bytes; @a type is the
- * structure's name for the sentence. */
+/* Copy @a facts, of @a bytes bytes, to the caller's structure @a out_p, but no more than it has
+ * room for, as its first word says; that word stays, and so does what lies behind @a bytes.
+ * STEPAF_ERR_INVALID, and nothing copied, if the room is less than @a first_bytes; @a type is
+ * the structure's name for the sentence. */
 stepaf_status_t stepaf_fill(void *out_p, const char *type, size_t first_bytes, const void *facts,
                             size_t bytes);
 

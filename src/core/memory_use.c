@@ -66,7 +66,7 @@ stepaf_memory_use_t stepaf_memory_count(const struct stepaf_ctx *ctx)
         size_t per_link, staging;
         ctx->transports[t]->ops->query_memory(ctx->transports[t], &per_link, &staging);
         use.per_peer += per_link;
-        use.staging += staging;
+        use.bounce += staging;
     }
     for (uint32_t i = 0; i < ctx->n_keys; i++)
         count_key(ctx, ctx->keys[i], &use);

@@ -86,7 +86,7 @@ static void memory(const stepaf_memory_use_t *full, const stepaf_memory_use_t *l
     HS_INT(lane->per_key * 2, ==, full->per_key);
     HS_INT(lane->key_peers * 2, ==, full->key_peers);
     HS_INT(lane->receive * 2, ==, full->receive);
-    HS_INT(lane->staging, <=, full->staging); /* TCP's is one piece for all links */
+    HS_INT(lane->bounce, <=, full->bounce); /* TCP's is one piece for all links */
     HS_INT(lane->fixed, ==, full->fixed);
     HS_INT(lane->fixed + lane->declared + lane->peers * lane->per_peer + lane->per_key, <,
            full->fixed + full->declared + full->peers * full->per_peer + full->per_key);

@@ -74,7 +74,7 @@ static void what_is_filled_stays_where_it_is(void)
     AT(stepaf_memory_use_t, per_key, 40);
     AT(stepaf_memory_use_t, key_peers, 48);
     AT(stepaf_memory_use_t, receive, 56);
-    AT(stepaf_memory_use_t, staging, 64);
+    AT(stepaf_memory_use_t, bounce, 64);
     SIZE(stepaf_trace_record_t, 32);
     AT(stepaf_trace_record_t, time_ns, 0);
     AT(stepaf_trace_record_t, sequence, 8);
