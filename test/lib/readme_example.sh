@@ -1,25 +1,32 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The program in README.md is examples/hello.c; it compiles as it stands there, and prints what is
-# said of it. So does examples/microbatches.c.
+# The programs in README.md are examples/push_pull.c and examples/hello.c; they compile as they stand
+# there, and print what is said of them. So does examples/microbatches.c.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}" "${CC:=cc}"
 . "$top_srcdir/test/mpi/env.sh"
 directory=$(mktemp -d) || exit 99
 trap 'rm -rf "$directory"' EXIT
+split2=STEPAF_SPLIT=attn=1,ffn=1
 split3=STEPAF_SPLIT=attn=1,ffn=2
 
-# The first C program, and what follows the command that starts it on three ranks.
-awk '/^```/ { if (inside) exit; inside = $0 == "```c"; next } inside' "$top_srcdir/README.md" \
-    >"$directory/hello.c"
-awk -v command="\$ $split3 mpirun -n 3 ./hello" \
-    '/^```/ { inside = 0 } inside { print } $0 == command { inside = 1 }' \
-    "$top_srcdir/README.md" >"$directory/said"
-if ! diff "$top_srcdir/examples/hello.c" "$directory/hello.c"; then
-    echo "README.md and examples/hello.c differ"
-    exit 1
-fi
-[ -s "$directory/said" ] || { echo "README.md does not say what hello prints"; exit 1; }
+# extract N NAME COMMAND: README's N-th C program, and what follows the command that starts it.
+extract()
+{
+    awk -v wanted="$1" '/^```/ { inside = $0 == "```c"; n += inside; next } inside && n == wanted' \
+        "$top_srcdir/README.md" >"$directory/$2.c"
+    awk -v command="\$ $3" \
+        '/^```/ { inside = 0 } inside { print } $0 == command { inside = 1 }' \
+        "$top_srcdir/README.md" >"$directory/$2.said"
+    if ! diff "$top_srcdir/examples/$2.c" "$directory/$2.c"; then
+        echo "README.md and examples/$2.c differ"
+        exit 1
+    fi
+    [ -s "$directory/$2.said" ] || { echo "README.md does not say what $2 prints"; exit 1; }
+}
+
+extract 1 push_pull "$split2 mpirun -n 2 ./push_pull"
+extract 2 hello "$split3 mpirun -n 3 ./hello"
 
 skip()
 {
@@ -32,7 +39,7 @@ command -v "$mpiexec" >/dev/null || skip "$mpiexec is not installed"
 
 libraries=$top_builddir/.libs
 cp "$top_srcdir/examples/microbatches.c" "$directory"
-for program in hello microbatches; do
+for program in push_pull hello microbatches; do
     # shellcheck disable=SC2086
     $CC -Wall -Wextra -Werror -I"$top_builddir/include" -I"$top_srcdir/include" ${MPI_CFLAGS:-} \
         "$directory/$program.c" -o "$directory/$program" \
@@ -48,12 +55,16 @@ run()
     }
 }
 
+program=push_pull
+run 2 "${split2#*=}"
+diff "$directory/push_pull.said" "$directory/printed" || exit 1
+
 program=hello
 run 3 "${split3#*=}"
-diff "$directory/said" "$directory/printed" || exit 1
+diff "$directory/hello.said" "$directory/printed" || exit 1
 run 4 attn=2,ffn=2
 sort "$directory/printed" >"$directory/sorted"
-cat "$directory/said" "$directory/said" | sort | diff - "$directory/sorted" || exit 1
+cat "$directory/hello.said" "$directory/hello.said" | sort | diff - "$directory/sorted" || exit 1
 run 2 attn=1,ffn=1
 grep -c 'FFN rank 0' "$directory/printed" | grep -qx 3 || exit 1
 
@@ -76,4 +87,4 @@ printed_times 6 1
 run 4 attn=2,ffn=2
 sort -o "$directory/printed" "$directory/printed"
 printed_times 3 2
-echo "README.md's program does what it says"
+echo "README.md's programs do what it says"
