@@ -3,8 +3,8 @@
 #
 #   awk -f man/man3.awk include/stepaf/plan.h >man/stepaf_plan.3
 #
-# A header is a first comment, which says what it is about, and then chunks with an empty line
-# between them: a comment and a declaration. A function's comment has paragraphs, then @param,
+# A header is a first comment, which says what it is about (lines of it that are indented are shown as
+# they are), and then chunks with an empty line between them: a comment and a declaration. A function's comment has paragraphs, then @param,
 # then @return. A list "#define STEPAF_X_MAP(_)" is shown in the type that is made of it.
 
 { line[NR] = $0 }
@@ -59,7 +59,9 @@ function read_comment(c, text,    i, n)
         text[++n] = line[i]
         sub(/^ ?(\/\*\*?|\*)/, "", text[n])
         sub(/ *\*\/$/, "", text[n])
-        sub(/^ +/, "", text[n])
+        as_it_is[n] = c == 1 && text[n] ~ /^   /
+        if (!as_it_is[n])
+            sub(/^ +/, "", text[n])
     }
     return n
 }
@@ -224,7 +226,13 @@ function print_paragraphs(c,    n, text, i)
     for (i = 1; i <= n; i++)
         if (text[i] == "")
             print ".PP"
-        else
+        else if (as_it_is[i]) {
+            print ".EX"
+            for (; as_it_is[i]; i++)
+                print escape(substr(text[i], 2))
+            print ".EE"
+            i--
+        } else
             print_text(text[i])
 }
 
@@ -307,5 +315,6 @@ function print_function(c,    n, text, i, what)
 
 function print_tail()
 {
-    print ".SH SEE ALSO\n.BR stepaf (7),\n.BR stepaf_settings (7)"
+    print ".SH SEE ALSO\n.BR stepaf (7),\n.BR stepaf_settings (7)" \
+        (page == "stepaf_stream" ? ",\n.BR stepaf_stream (7)" : "")
 }
