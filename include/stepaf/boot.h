@@ -15,7 +15,7 @@ extern "C" {
 /** A bootstrap. The library calls its functions only within stepaf_init, stepaf_commit,
  *  stepaf_barrier, stepaf_map_check and stepaf_finalize, from the calling thread; all are
  *  collective, except lost. Each must return within about @a timeout_us. @a self is passed to
- *  each unchanged. */
+ *  each unchanged. The structure never changes. */
 typedef struct stepaf_boot {
     const char *name; /* such as "mpi"; for messages */
     void *self;

@@ -106,6 +106,16 @@ static void what_is_read_stays_where_it_is(void)
     AT(stepaf_start_params_t, flags, 16);
     AT(stepaf_start_params_t, n_push, 20);
     AT(stepaf_start_params_t, push, 24);
+    SIZE(stepaf_boot_t, 64);
+    AT(stepaf_boot_t, name, 0);
+    AT(stepaf_boot_t, self, 8);
+    AT(stepaf_boot_t, rank, 16);
+    AT(stepaf_boot_t, size, 20);
+    AT(stepaf_boot_t, app_number, 24);
+    AT(stepaf_boot_t, allgather, 32);
+    AT(stepaf_boot_t, barrier, 40);
+    AT(stepaf_boot_t, close, 48);
+    AT(stepaf_boot_t, lost, 56);
     SIZE(stepaf_tensor_t, 24);
     AT(stepaf_tensor_t, key, 0);
     AT(stepaf_tensor_t, data, 8);
