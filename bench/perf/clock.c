@@ -32,9 +32,9 @@ struct pair {
 
 static struct pair take_pair(void)
 {
-    uint64_t before = __rdtsc();
+    uint64_t before = __builtin_ia32_rdtsc();
     int64_t ns = perf_now_ns();
-    uint64_t apart = __rdtsc() - before;
+    uint64_t apart = __builtin_ia32_rdtsc() - before;
 
     return (struct pair){.ticks = before + apart / 2, .apart = apart, .ns = ns};
 }

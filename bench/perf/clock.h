@@ -8,10 +8,6 @@
 #include <stdint.h>
 #include <time.h>
 
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
-
 /* Set by perf_clock_init, before any stamp is taken. */
 extern int perf_clock_uses_counter;
 extern double perf_clock_ns_per_tick;
@@ -28,7 +24,7 @@ static inline uint64_t perf_ticks(void)
 {
 #if defined(__x86_64__)
     if (__builtin_expect(perf_clock_uses_counter, 1))
-        return __rdtsc();
+        return __builtin_ia32_rdtsc();
 #endif
     return (uint64_t)perf_now_ns();
 }

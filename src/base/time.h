@@ -6,10 +6,6 @@
 #include <stdint.h>
 #include <time.h>
 
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
-
 /* Nanoseconds of CLOCK_MONOTONIC. */
 static inline int64_t stepaf_monotonic_ns(void)
 {
@@ -36,7 +32,7 @@ static inline uint64_t stepaf_ticks(void)
 {
 #if defined(__x86_64__)
     if (__builtin_expect(stepaf_ticks_from_counter, 1))
-        return __rdtsc();
+        return __builtin_ia32_rdtsc();
 #elif defined(__aarch64__)
     if (__builtin_expect(stepaf_ticks_from_counter, 1)) {
         uint64_t ticks;
@@ -61,7 +57,7 @@ static inline int64_t stepaf_clock_to_ns(const struct stepaf_clock *clock, uint6
 static inline void stepaf_cpu_relax(void)
 {
 #if defined(__x86_64__)
-    _mm_pause();
+    __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ volatile("yield" ::: "memory");
 #endif

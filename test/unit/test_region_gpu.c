@@ -60,9 +60,6 @@ static void a_gpu_that_fails_changes_nothing(void)
 /* A stream plan pins what it names in host memory, once; what cannot be pinned is refused. */
 static void plans_on_streams_pin_host_memory(void)
 {
-    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DIRECTION | STEPAF_KEY_MAX_BYTES,
-                                  .direction = STEPAF_PUSH,
-                                  .max_bytes = 64};
     stepaf_tensor_t push = {.key = 1, .bytes = 64}, pull = {.key = 2, .bytes = 64};
     struct fake_job *job;
     stepaf_plan_h plan = NULL, other = NULL;
@@ -71,9 +68,8 @@ static void plans_on_streams_pin_host_memory(void)
     job = fake_open(STEPAF_ATTENTION, 1, 1);
     CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_HOST, &push.data), STEPAF_OK);
     CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_CUDA, &pull.data), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 1, &params), STEPAF_OK);
-    params.direction = STEPAF_PULL;
-    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 2, &params), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 1, STEPAF_PUSH, 64, NULL), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_key_declare(job->handle, 2, STEPAF_PULL, 64, NULL), STEPAF_OK);
     /* The destination is not of the key's kind. */
     CU_ASSERT_EQUAL(stepaf_plan_create(job->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &plan),
                     STEPAF_ERR_UNSUPPORTED);
