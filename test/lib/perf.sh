@@ -107,7 +107,7 @@ checked="--check --json $directory/json $few"
         verified
         has json '"transport": "tcp;'
         has json '"name": "raw tcp ping-pong"'
-        has json '"wait": "(spin|block)"'
+        has json '"wait": "(spin|block)(-narrow)?"'
         has json '"gb_ratio": [0-9]'
         grep -Eq '"p50_us": (0|0\.0*|-.*),' "$directory/json" && fail "a median is nothing"
     done
@@ -119,17 +119,17 @@ checked="--check --json $directory/json $few"
     verified
     expect 0 floor --procs 2 --transport tcp --size 64 --json "$directory/json" $few
     has json '"transport": "sockets"'
-    has json '"wait": "(spin|block)"'
+    has json '"wait": "(spin|block)(-narrow)?"'
     setting=STEPAF_TRANSPORTS=tcp
     expect 0 af --procs 2 --size 64 --transport shm --csv $few
     has out 'shm, by --transport, which overrides STEPAF_TRANSPORTS=tcp'
     has out ',memcpy,shm'
     expect 0 af --procs 2 --size 64 --csv $few
     has out 'tcp, by STEPAF_TRANSPORTS$'
-    has out ',tcp;(spin|block),tcp;'
+    has out ',tcp;(spin|block)(-narrow)?,tcp;'
     setting=STEPAF_NET_IF=127.0.0.0/8
     expect 0 floor --procs 2 --transport tcp --size 64 --csv $few
-    has out ',tcp;(spin|block),sockets'
+    has out ',tcp;(spin|block)(-narrow)?,sockets'
     setting=
     expect 0 af --procs 2 --size 64 --trace-cost --iters 200
     has out '^ +64 +64 +200 '

@@ -288,5 +288,7 @@ size_t tcp_frame(uint8_t *frame_p, uint32_t region, uint64_t offset, const void 
     to = put(to, &descriptor, sizeof descriptor);
     to = put(to, data, bytes);
     to = put(to, &tail, sizeof tail);
+    while ((size_t)(to - frame_p) % STEPAF_TCP_ALIGN)
+        *to++ = 0xee; /* whatever it is */
     return (size_t)(to - frame_p);
 }

@@ -11,7 +11,7 @@
 #include "tcp_side.h"
 #include "unit.h"
 
-enum { REGION = 100, BYTES = 8192, ROOM = BYTES + 64 };
+enum { REGION = 100, BYTES = 8192, ROOM = BYTES + 128, AT_TAIL = 24 + 64 };
 
 static struct side b;
 static int fds[STEPAF_TCP_CONNECTIONS_MAX];
@@ -74,7 +74,7 @@ static void bytes_come_one_by_one(void)
     for (uint32_t seq = 0; seq < 3; seq++) {
         size_t bytes = tcp_frame(frame, REGION, 100 * seq, data, 90, 0, seq);
         for (size_t i = 0; i < bytes; i++) {
-            CU_ASSERT_EQUAL(b.n_messages, seq);
+            CU_ASSERT_EQUAL(b.n_messages, seq + (i >= 24 + 90 + 16)); /* a space follows */
             tcp_bare_send(fds[0], frame + i, 1);
             while (!side_progress(&b)) {
             }
@@ -117,6 +117,37 @@ static void tensors_without_a_place_are_dropped(void)
     end();
 }
 
+/* Where the bytes of frames are in what goes over a connection: payloads that are large, and frames, begin
+ * at multiples of 64, for the sake of the kernel's copies. */
+static void large_payloads_begin_at_multiples(void)
+{
+    static uint8_t src[2][4200], stream[20000];
+    struct stepaf_rmem rmem = {REGION, BYTES};
+    struct stepaf_xfer xfer[] = {{.src = src[0], .dst = &rmem, .bytes = 4100},
+                                 {.src = src[1], .dst = &rmem, .dst_offset = 4200, .bytes = 33}};
+    struct stepaf_post post = {.xfer = xfer, .n_xfer = 2}, *posts[] = {&post};
+
+    begin(1);
+    memset(src[0], 0xaa, sizeof src[0]);
+    memset(src[1], 0xbb, sizeof src[1]);
+    post.link = b.links[0];
+    post.msg = (struct stepaf_msg){.type = STEPAF_MSG_RESPONSE, .n_words = 3};
+    for (int i = 0; i < 2; i++) {
+        size_t whole = 64 + 4160 + 64 + 64;
+        stepaf_tcp_ops.post(posts, 1);
+        CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
+        CU_ASSERT_TRUE(tcp_bare_read(&b, fds[0], stream, 1));
+        CU_ASSERT_EQUAL(recv(fds[0], stream + 1, sizeof stream, MSG_DONTWAIT), (ssize_t)whole - 1);
+        CU_ASSERT(stream[0] == STEPAF_TCP_FRAME && !memcmp(stream + 64, src[0], 4100));
+        CU_ASSERT_EQUAL(memcmp(stream + 64 + 4160, src[1], 33), 0);
+        CU_ASSERT_EQUAL(stream[64 + 4160 + 64], STEPAF_MSG_RESPONSE);
+    }
+    CU_ASSERT_EQUAL(side_say(&b, 0, 1), STEPAF_POST_SENT); /* small ones keep to it */
+    CU_ASSERT_TRUE(tcp_bare_read(&b, fds[0], stream, 64));
+    CU_ASSERT(recv(fds[0], stream, 1, MSG_DONTWAIT) < 0);
+    end();
+}
+
 static void what_is_no_frame_ends_the_link(void)
 {
     static const struct {
@@ -129,7 +160,7 @@ static void what_is_no_frame_ends_the_link(void)
         {{.kind = 0xff}, {0}, 0, "no frame"},
         {{.kind = STEPAF_TCP_FRAME, .n_xfer = STEPAF_MAX_TENSORS + 1}, {0}, 0, "no frame"},
         {{.kind = STEPAF_TCP_FRAME, .n_xfer = 255}, {0}, 0, "no frame"},
-        {{.kind = STEPAF_TCP_FRAME, .zero = 1}, {0}, 0, "no frame"},
+        {{.kind = STEPAF_TCP_FRAME, .layout = 2}, {0}, 0, "no frame"},
         {{.kind = STEPAF_TCP_FRAME}, {0}, 1, "no frame"},
         {{.kind = STEPAF_TCP_PART, .n_xfer = 1}, {0}, 0, "no frame"},
         {{.kind = STEPAF_TCP_PART, .n_xfer = 0}, {0}, 1, "no frame"},
@@ -163,6 +194,7 @@ static void send_part(unsigned connection, uint32_t region_id, uint64_t offset, 
     tcp_bare_send(fds[connection], &head, sizeof head);
     tcp_bare_send(fds[connection], &descriptor, sizeof descriptor);
     tcp_bare_send(fds[connection], data, bytes);
+    tcp_bare_send(fds[connection], data, stepaf_tcp_space(24 + bytes));
 }
 
 static void settle(void)
@@ -178,9 +210,9 @@ static void send_frame_with_parts(uint32_t parts, uint32_t seq)
 {
     size_t bytes = tcp_frame(frame, REGION, 0, data, 64, parts, seq);
 
-    tcp_bare_send(fds[0], frame, bytes - 20);
+    tcp_bare_send(fds[0], frame, AT_TAIL);
     settle();
-    tcp_bare_send(fds[0], frame + bytes - 20, 20);
+    tcp_bare_send(fds[0], frame + AT_TAIL, bytes - AT_TAIL);
     settle();
 }
 
@@ -243,7 +275,7 @@ static void a_peer_that_goes_is_lost(void)
             begin(1);
             int files = tcp_open_files();
             size_t bytes = tcp_frame(frame, REGION, 0, data, 100, 0, 1);
-            side_must(bytes == 140, "frame");
+            side_must(bytes == 192, "frame");
             if (at)
                 tcp_bare_send(fds[0], frame, at);
             if (at % 2)
@@ -299,9 +331,9 @@ static void the_end_of_one_connection_is_not_the_last_word(void)
         if (first) {
             send_part(1, REGION, 64, 64);
         } else {
-            tcp_bare_send(fds[0], frame, bytes - 16);
+            tcp_bare_send(fds[0], frame, AT_TAIL);
             settle();
-            tcp_bare_send(fds[0], frame + bytes - 16, 16);
+            tcp_bare_send(fds[0], frame + AT_TAIL, bytes - AT_TAIL);
         }
         close(fds[first]);
         fds[first] = -1;
@@ -310,9 +342,9 @@ static void the_end_of_one_connection_is_not_the_last_word(void)
         settle();
         CU_ASSERT(b.n_lost == 0 && b.n_messages == 0);
         if (first) {
-            tcp_bare_send(fds[0], frame, bytes - 16);
+            tcp_bare_send(fds[0], frame, AT_TAIL);
             settle();
-            tcp_bare_send(fds[0], frame + bytes - 16, 16);
+            tcp_bare_send(fds[0], frame + AT_TAIL, bytes - AT_TAIL);
         } else {
             send_part(1, REGION, 64, 64);
         }
@@ -468,6 +500,7 @@ int main(void)
     CU_TestInfo tests[] = {
         {"bytes come one by one", bytes_come_one_by_one},
         {"tensors without a place are dropped", tensors_without_a_place_are_dropped},
+        {"large payloads begin at multiples", large_payloads_begin_at_multiples},
         {"what is no frame ends the link", what_is_no_frame_ends_the_link},
         {"a message waits for all pieces", a_message_waits_for_all_pieces},
         {"a piece without a place drops its message", a_piece_without_a_place_drops_its_message},

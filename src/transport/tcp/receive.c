@@ -74,6 +74,19 @@ static void find_place(struct stepaf_tcp_connection *connection)
     }
 }
 
+/* What is spaced goes on at a multiple, so does the next frame. */
+static void take_space(struct stepaf_tcp_connection *connection)
+{
+    connection->skip = (uint8_t)stepaf_tcp_space(connection->at_byte);
+    connection->at_byte = 0;
+}
+
+/* @a bytes more of the frame have a place or are on their way to it. */
+static void count(struct stepaf_tcp_connection *connection, size_t bytes)
+{
+    connection->at_byte = (uint8_t)((connection->at_byte + bytes) % STEPAF_TCP_ALIGN);
+}
+
 /* A PART is over. */
 static void end_part(struct stepaf_tcp_connection *connection)
 {
@@ -84,6 +97,8 @@ static void end_part(struct stepaf_tcp_connection *connection)
         connection->bad_last = number;
         connection->has_bad = true;
     }
+    if (!connection->spaced) /* else it is there already */
+        take_space(connection);
     connection->phase = STEPAF_TCP_AT_HEAD;
 }
 
@@ -96,6 +111,7 @@ static void next_payload(struct stepaf_tcp_connection *connection)
             continue;
         connection->phase = STEPAF_TCP_AT_PAYLOAD;
         connection->left = it->bytes;
+        count(connection, it->bytes);
         connection->place = NULL;
         find_place(connection);
         return;
@@ -114,8 +130,13 @@ static bool take_head(struct stepaf_tcp_connection *connection, const void *from
     bool is_part = head.kind == STEPAF_TCP_PART && head.n_xfer == 1 && connection->index;
     bool is_frame =
         head.kind == STEPAF_TCP_FRAME && head.n_xfer <= STEPAF_MAX_TENSORS && !connection->index;
-    if ((!is_part && !is_frame) || head.zero)
+    if ((!is_part && !is_frame) || head.layout > STEPAF_TCP_SPACED)
         return false;
+    connection->spaced = head.layout == STEPAF_TCP_SPACED;
+    connection->at_byte = 0;
+    count(connection, sizeof(head) + head.n_xfer * sizeof(struct stepaf_tcp_descriptor));
+    if (connection->spaced && !head.n_xfer)
+        take_space(connection);
     connection->kind = head.kind;
     connection->n_xfer = head.n_xfer;
     connection->exact = is_frame && head.parts != connection->parts;
@@ -137,6 +158,7 @@ static bool take_tail(struct stepaf_tcp_connection *connection, const void *from
     memcpy(&connection->msg, &tail.head, sizeof(tail.head));
     connection->msg.seq = tail.seq;
     connection->msg.n_words = tail.n_words;
+    count(connection, sizeof(tail) + tail.n_words * sizeof(connection->msg.word[0]));
     connection->phase = STEPAF_TCP_AT_WORDS;
     return connection->msg.type < STEPAF_MSG_TRANSPORT;
 }
@@ -181,6 +203,7 @@ static bool finish(struct stepaf_tcp_connection *connection)
     if (connection->exact && has_bad_part(connection))
         connection->spoiled = true;
     connection->exact = false;
+    take_space(connection);
     connection->phase = STEPAF_TCP_AT_HEAD;
     if (!connection->spoiled)
         up->deliver(up, &link->base, &connection->msg);
@@ -201,16 +224,31 @@ static void take_payload(struct stepaf_tcp_connection *connection, struct input 
     connection->left -= bytes;
 }
 
+/* Pass over a space; false: it goes on in what is still to come. */
+static bool pass_space(struct stepaf_tcp_connection *connection, struct input *input)
+{
+    size_t here = (size_t)(input->end - input->at);
+    uint8_t bytes = here < connection->skip ? (uint8_t)here : connection->skip;
+
+    input->at += bytes;
+    connection->skip = (uint8_t)(connection->skip - bytes);
+    return !connection->skip;
+}
+
 /* Take the input as far as it goes. NULL, or what is wrong with it. */
 static const char *digest(struct stepaf_tcp_connection *connection, struct input *input)
 {
     while (!connection->link->base.dead) {
         const void *from = NULL;
+        if (connection->skip && !pass_space(connection, input))
+            return NULL;
         if (connection->phase == STEPAF_TCP_AT_PAYLOAD) {
             take_payload(connection, input);
             if (connection->left)
                 return NULL;
             connection->at++;
+            if (connection->spaced)
+                take_space(connection);
             next_payload(connection);
             continue;
         }
@@ -229,6 +267,8 @@ static const char *digest(struct stepaf_tcp_connection *connection, struct input
             break;
         case STEPAF_TCP_AT_DESCRIPTORS:
             memcpy(connection->descriptors, from, wanted(connection));
+            if (connection->spaced)
+                take_space(connection);
             next_payload(connection);
             break;
         case STEPAF_TCP_AT_TAIL:
@@ -252,7 +292,9 @@ static ssize_t read_some(struct stepaf_tcp_connection *connection, uint8_t *scra
     struct iovec iov[2];
     struct msghdr message = {.msg_iov = iov};
     size_t direct =
-        connection->place && connection->phase == STEPAF_TCP_AT_PAYLOAD ? connection->left : 0;
+        connection->place && connection->phase == STEPAF_TCP_AT_PAYLOAD && !connection->skip
+            ? connection->left
+            : 0;
     size_t beyond = STEPAF_TCP_SCRATCH_BYTES;
 
     if (__builtin_expect(connection->exact, 0))
@@ -261,6 +303,8 @@ static ssize_t read_some(struct stepaf_tcp_connection *connection, uint8_t *scra
     if (connection->exact && !direct && connection->phase == STEPAF_TCP_AT_PAYLOAD)
         beyond = connection->left < STEPAF_TCP_SCRATCH_BYTES ? connection->left
                                                              : STEPAF_TCP_SCRATCH_BYTES;
+    if (connection->exact && connection->skip)
+        beyond = connection->skip;
     if (direct > READ_BYTES) {
         direct = READ_BYTES;
         beyond = 0;

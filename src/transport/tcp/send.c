@@ -52,14 +52,36 @@ static inline bool is_striped(const struct stepaf_tcp *tcp, const struct stepaf_
            xfer->bytes >= (uint64_t)tcp->base.up->env->tcp_stripe_bytes;
 }
 
+/* Up to the next place where a payload, or another frame, may begin. */
+static void add_space(struct share *share)
+{
+    static const uint8_t space[STEPAF_TCP_ALIGN];
+
+    add(share, space, stepaf_tcp_space(share->bytes));
+}
+
+static bool is_spaced(const struct stepaf_post *post)
+{
+    for (unsigned i = 0; i < post->n_xfer; i++)
+        if (post->xfer[i].bytes >= STEPAF_TCP_SPACED_BYTES)
+            return true;
+    return false;
+}
+
 /* Head, descriptors and payloads of the frame, with the first pieces of what is striped. */
 static void lay_out_frame(const struct stepaf_tcp *tcp, const struct stepaf_tcp_link *link,
                           const struct stepaf_post *post, struct share *share)
 {
-    share->head = (struct stepaf_tcp_head){
-        .kind = STEPAF_TCP_FRAME, .n_xfer = post->n_xfer, .parts = link->tx_parts};
+    bool spaced = is_spaced(post);
+
+    share->head = (struct stepaf_tcp_head){.kind = STEPAF_TCP_FRAME,
+                                           .n_xfer = post->n_xfer,
+                                           .layout = spaced ? STEPAF_TCP_SPACED : STEPAF_TCP_DENSE,
+                                           .parts = link->tx_parts};
     add(share, &share->head, sizeof(share->head));
     add(share, share->descriptors, post->n_xfer * sizeof(share->descriptors[0]));
+    if (spaced)
+        add_space(share);
     for (unsigned i = 0; i < post->n_xfer; i++) {
         const struct stepaf_xfer *xfer = &post->xfer[i];
         uint32_t bytes = xfer->bytes, at = 0;
@@ -68,6 +90,8 @@ static void lay_out_frame(const struct stepaf_tcp *tcp, const struct stepaf_tcp_
         share->descriptors[i] = (struct stepaf_tcp_descriptor){
             .region = xfer->bytes ? xfer->dst->id : 0, .bytes = bytes, .offset = xfer->dst_offset};
         add_payload(share, xfer->src, bytes);
+        if (spaced)
+            add_space(share);
     }
 }
 
@@ -81,22 +105,29 @@ static void lay_out_parts(const struct stepaf_tcp *tcp, const struct stepaf_post
         if (!is_striped(tcp, xfer))
             continue;
         uint32_t bytes = stepaf_tcp_piece(xfer->bytes, tcp->n_connections, index, &at);
-        share->parts[i].head = (struct stepaf_tcp_head){.kind = STEPAF_TCP_PART, .n_xfer = 1};
+        share->parts[i].head = (struct stepaf_tcp_head){
+            .kind = STEPAF_TCP_PART, .n_xfer = 1, .layout = STEPAF_TCP_SPACED};
         share->parts[i].descriptor = (struct stepaf_tcp_descriptor){
             .region = xfer->dst->id, .bytes = bytes, .offset = xfer->dst_offset + at};
         add(share, &share->parts[i], sizeof(share->parts[i]));
+        add_space(share);
         add_payload(share, (const uint8_t *)xfer->src + at, bytes);
+        add_space(share);
     }
 }
 
-static uint32_t lay_out_message(const struct stepaf_msg *msg, uint8_t *tail_p)
+/* The message, and what fills the frame, of which @a before bytes go before it. */
+static uint32_t lay_out_message(const struct stepaf_msg *msg, uint64_t before, uint8_t *tail_p)
 {
     struct stepaf_tcp_tail tail = {.seq = msg->seq, .n_words = msg->n_words};
+    uint32_t bytes = (uint32_t)(sizeof(tail) + tail.n_words * sizeof(msg->word[0]));
+    uint32_t space = stepaf_tcp_space(before + bytes);
 
     memcpy(&tail.head, msg, sizeof(tail.head));
     memcpy(tail_p, &tail, sizeof(tail));
     memcpy(tail_p + sizeof(tail), msg->word, tail.n_words * sizeof(msg->word[0]));
-    return (uint32_t)(sizeof(tail) + tail.n_words * sizeof(msg->word[0]));
+    memset(tail_p + bytes, 0, space);
+    return bytes + space;
 }
 
 /* Whether iov[i] is worth sending without a copy. */
@@ -219,7 +250,7 @@ static bool push_frame(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
     lay_out_frame(tcp, link, post, &share);
     uint64_t before_message = share.bytes;
     if (with_message) {
-        tail_bytes = lay_out_message(&post->msg, link->tail);
+        tail_bytes = lay_out_message(&post->msg, before_message, link->tail);
         add(&share, link->tail, tail_bytes);
     }
     if (!push(connection, &share))

@@ -23,8 +23,10 @@ enum {
     STEPAF_TCP_HELD_POSTS = 8,       /* of a link, whose pages the kernel may still read */
     STEPAF_TCP_ZEROCOPY_SENDS = 64,  /* of a connection, that it may still read for */
     STEPAF_TCP_DIRECT = 2,           /* connections: up to here each is asked; beyond, epoll is */
-    /* Heads, payloads and message of a frame; on other connections a head for every payload. */
-    STEPAF_TCP_IOVECS = 2 * STEPAF_MAX_TENSORS + 2
+    STEPAF_TCP_SPACED_BYTES = 4096,  /* payloads from here on are worth a place of their own */
+    /* Head, descriptors, payloads and message of a frame, with spaces; on other connections a head and a
+     * space for every payload. */
+    STEPAF_TCP_IOVECS = 3 * STEPAF_MAX_TENSORS + 4
 };
 
 /* What an epoll event is about. First member of each. */
@@ -63,10 +65,13 @@ struct stepaf_tcp_connection {
     uint8_t phase; /* stepaf_tcp_phase */
     uint8_t kind;  /* of the frame that is coming */
     uint8_t n_xfer;
-    uint8_t at;   /* payload that is coming */
-    bool spoiled; /* one of its payloads had no place: its message is dropped */
-    bool exact;   /* the frame has PARTs: nothing beyond it is read before they are here */
-    uint8_t have; /* bytes in held */
+    uint8_t at;      /* payload that is coming */
+    bool spoiled;    /* one of its payloads had no place: its message is dropped */
+    bool exact;      /* the frame has PARTs: nothing beyond it is read before they are here */
+    uint8_t have;    /* bytes in held */
+    bool spaced;     /* the frame that is coming is */
+    uint8_t at_byte; /* of it, since the last space; modulo STEPAF_TCP_ALIGN */
+    uint8_t skip;    /* bytes of a space that come first */
     struct stepaf_tcp_watch watch;
     int fd;                       /* -1: none */
     uint32_t left;                /* bytes of the payload to come */
@@ -113,7 +118,7 @@ struct stepaf_tcp_link {
     uint8_t n_up;    /* connections */
     uint8_t tail_at; /* of tail, sent */
     uint8_t tail_bytes; /* of a message that the socket has taken in part */
-    uint8_t tail[STEPAF_MSG_WORDS * 4 + sizeof(struct stepaf_tcp_tail)];
+    uint8_t tail[STEPAF_MSG_WORDS * 4 + sizeof(struct stepaf_tcp_tail) + STEPAF_TCP_ALIGN];
     bool zerocopy;     /* large tensors are sent without a copy */
     bool has_zerocopy; /* some of the current post's were */
     uint8_t first_held;
