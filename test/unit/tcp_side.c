@@ -139,6 +139,7 @@ void tcp_expect_bare(struct side *ffn, uint32_t peer)
 
     secret_of(peer, secret);
     stepaf_pack_bytes(&pack, secret, sizeof secret);
+    stepaf_pack_u64(&pack, stepaf_tcp_kernel_id());
     stepaf_pack_u64(&pack, stepaf_tcp_network_id());
     stepaf_pack_u32(&pack, 0);
     stepaf_tcp_addresses_pack(&none, &pack);

@@ -21,12 +21,25 @@ static uint8_t data[BYTES], frame[ROOM];
 /* A host that is cut off, or slow, as the kernel would tell of it. */
 static uint32_t cut_off_ms, sent_ms, unacked;
 
+/* How long a round trip takes, and what window is asked for. */
+static uint32_t round_trip_us;
+static int window;
+
+int setsockopt(int fd, int level, int option, const void *value, socklen_t length)
+{
+    if (level == IPPROTO_TCP && option == TCP_WINDOW_CLAMP)
+        memcpy(&window, value, sizeof window);
+    return (int)syscall(SYS_setsockopt, fd, level, option, value, length);
+}
+
 int getsockopt(int fd, int level, int option, void *value, socklen_t *length_p)
 {
     struct tcp_info *info = value;
 
     if (syscall(SYS_getsockopt, fd, level, option, value, length_p))
         return -1;
+    if (level == IPPROTO_TCP && option == TCP_INFO && round_trip_us && *length_p >= 152)
+        memcpy((uint8_t *)value + 148, &round_trip_us, sizeof round_trip_us);
     if (level == IPPROTO_TCP && option == TCP_INFO && cut_off_ms) {
         info->tcpi_last_ack_recv = cut_off_ms;
         info->tcpi_last_data_sent = sent_ms;
@@ -466,6 +479,21 @@ static void a_host_that_does_not_answer_is_lost(void)
     end();
 }
 
+/* Only what is near gets a narrow window: a long way needs what its bandwidth takes in a round trip. */
+static void only_what_is_near_is_narrow(void)
+{
+    static const uint32_t us[] = {5, 100, 101, 1000, 5000};
+
+    for (int i = 0; i < 5; i++) {
+        window = 0;
+        round_trip_us = us[i];
+        begin(1);
+        CU_ASSERT_EQUAL(window, us[i] <= 100 ? 128 << 10 : 0);
+        end();
+    }
+    round_trip_us = 0;
+}
+
 /* A peer that does not read is slow, not dead: its host answers. */
 static void a_peer_that_does_not_read_is_not_lost(void)
 {
@@ -515,6 +543,7 @@ int main(void)
         {"memory that goes is not written any more", memory_that_goes_is_not_written_any_more},
         {"a dead link is closed", a_dead_link_is_closed},
         {"a host that does not answer is lost", a_host_that_does_not_answer_is_lost},
+        {"only what is near is narrow", only_what_is_near_is_narrow},
         {"a peer that does not read is not lost", a_peer_that_does_not_read_is_not_lost},
         CU_TEST_INFO_NULL,
     };

@@ -41,6 +41,7 @@ static struct stepaf_pack announcement(const uint8_t (*addresses)[4], unsigned n
         memcpy(list.list[i].bytes, addresses[i], 4);
     }
     stepaf_pack_bytes(&pack, tcp_of(&b)->secret, sizeof tcp_of(&b)->secret);
+    stepaf_pack_u64(&pack, stepaf_tcp_kernel_id());
     stepaf_pack_u64(&pack, stepaf_tcp_network_id());
     stepaf_pack_u32(&pack, port);
     stepaf_tcp_addresses_pack(&list, &pack);
@@ -422,6 +423,7 @@ static void ipv6_is_spoken(void)
                    (tcp_of(&b)->own.list[i].family == AF_INET6 && tcp_of(&b)->own.list[i].loopback);
     if (has_ipv6) {
         stepaf_pack_bytes(&pack, tcp_of(&b)->secret, sizeof tcp_of(&b)->secret);
+        stepaf_pack_u64(&pack, stepaf_tcp_kernel_id());
         stepaf_pack_u64(&pack, stepaf_tcp_network_id());
         stepaf_pack_u32(&pack, tcp_of(&b)->port);
         stepaf_tcp_addresses_pack(&list, &pack);

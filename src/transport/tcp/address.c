@@ -157,17 +157,21 @@ stepaf_status_t stepaf_tcp_addresses_own(const char *net_if, struct stepaf_tcp_a
     return STEPAF_OK;
 }
 
+uint64_t stepaf_tcp_kernel_id(void)
+{
+    char boot[64];
+    int bytes = stepaf_sys_read(boot, sizeof(boot), "", "/proc/sys/kernel/random/boot_id");
+
+    return bytes > 0 ? stepaf_hash(STEPAF_HASH_START, boot, (size_t)bytes) : 0;
+}
+
 uint64_t stepaf_tcp_network_id(void)
 {
-    char boot[64], name[64];
-    int bytes = stepaf_sys_read(boot, sizeof(boot), "", "/proc/sys/kernel/random/boot_id");
+    char name[64];
+    uint64_t kernel = stepaf_tcp_kernel_id();
     ssize_t linked = readlink("/proc/self/ns/net", name, sizeof(name));
 
-    if (bytes <= 0 || linked <= 0)
-        return 0;
-    uint64_t id =
-        stepaf_hash(stepaf_hash(STEPAF_HASH_START, boot, (size_t)bytes), name, (size_t)linked);
-    return id ? id : 1;
+    return kernel && linked > 0 ? stepaf_hash(kernel, name, (size_t)linked) : 0;
 }
 
 enum stepaf_tcp_network stepaf_tcp_network_of(uint64_t own_id, uint64_t their_id, bool same_node)

@@ -44,6 +44,8 @@ enum stepaf_tcp_network {
     STEPAF_TCP_UNKNOWN_NETWORK /* one of the two cannot tell */
 };
 
+/* Which kernel this process runs under; 0: the system does not tell. */
+uint64_t stepaf_tcp_kernel_id(void);
 /* Which network namespace of which kernel this process is in; 0: the system does not tell. */
 uint64_t stepaf_tcp_network_id(void);
 enum stepaf_tcp_network stepaf_tcp_network_of(uint64_t own_id, uint64_t their_id, bool same_node);

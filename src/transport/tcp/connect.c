@@ -25,6 +25,7 @@ void stepaf_tcp_pack_address(struct stepaf_transport *transport, struct stepaf_p
     bool listens = !transport->up->initiates;
 
     stepaf_pack_bytes(pack, tcp->secret, sizeof(tcp->secret));
+    stepaf_pack_u64(pack, tcp->kernel_id);
     stepaf_pack_u64(pack, tcp->network_id);
     stepaf_pack_u32(pack, tcp->port);
     stepaf_tcp_addresses_pack(listens ? &tcp->own : &none, pack);
@@ -84,6 +85,8 @@ void stepaf_tcp_connection_up(struct stepaf_tcp_connection *connection)
 
     connection->state = STEPAF_TCP_UP;
     stepaf_tcp_socket_tune(tcp->base.up->env, connection->fd);
+    if (link->same_host)
+        stepaf_tcp_socket_narrow(connection->fd);
     link->zerocopy = stepaf_tcp_zerocopy_enable(tcp->base.up->env, connection->fd) &&
                      (link->zerocopy || !link->n_up);
     if (++link->n_up < tcp->n_connections)
@@ -296,6 +299,7 @@ static bool unpack_announced(struct stepaf_unpack *unpack, struct stepaf_tcp_lin
                              uint64_t *network_id_p, struct stepaf_tcp_addresses *addresses_p)
 {
     const void *secret = stepaf_unpack_bytes(unpack, sizeof(link->secret));
+    uint64_t kernel_id = stepaf_unpack_u64(unpack);
     uint64_t network_id = stepaf_unpack_u64(unpack);
     uint32_t port = stepaf_unpack_u32(unpack);
 
@@ -303,6 +307,7 @@ static bool unpack_announced(struct stepaf_unpack *unpack, struct stepaf_tcp_lin
         return false;
     memcpy(link->secret, secret, sizeof(link->secret));
     link->port = (uint16_t)port;
+    link->same_host = kernel_id && kernel_id == stepaf_tcp_of(link)->kernel_id;
     *network_id_p = network_id;
     return true;
 }

@@ -91,6 +91,7 @@ static stepaf_status_t tcp_open(struct stepaf_upcalls *up, unsigned n_peers,
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     tcp->base = (struct stepaf_transport){.ops = &stepaf_tcp_ops, .up = up};
     tcp->epoll_fd = -1;
+    tcp->kernel_id = stepaf_tcp_kernel_id();
     tcp->network_id = stepaf_tcp_network_id();
     tcp->listener.watched = STEPAF_TCP_LISTENER;
     tcp->listener.fd = -1;

@@ -111,6 +111,7 @@ struct stepaf_tcp_tries {
 
 struct stepaf_tcp_link {
     struct stepaf_link base;
+    bool same_host;  /* the peer runs under the same kernel */
     bool up;         /* all connections are */
     bool opening;    /* counted in tcp->n_opening */
     bool broken;     /* a send has failed, or one of several connections is at its end; counted in
@@ -168,7 +169,8 @@ struct stepaf_tcp {
     struct stepaf_tcp_link **links; /* by peer; NULL: none */
     uint64_t secret[STEPAF_TCP_SECRET_WORDS];
     struct stepaf_tcp_addresses own;
-    uint64_t network_id;
+    uint64_t kernel_id;  /* 0: not known */
+    uint64_t network_id; /* likewise */
     struct {
         uint8_t watched;
         int fd; /* -1: none */
@@ -233,6 +235,10 @@ int stepaf_tcp_socket_accept(int listener);
 void stepaf_tcp_socket_close(int fd);
 /* The options of a socket that carries frames. */
 void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd);
+/* Where the other end is on this machine, and a round trip takes next to nothing: have no more on the way to
+ * this end than caches hold. Else a sender fills megabytes of buffers before the receiver gets going, and
+ * each byte comes from memory instead of from the cache that it was just copied to. */
+void stepaf_tcp_socket_narrow(int fd);
 /* Say that nothing more will be sent, and forget what comes. Whether all that was sent is at the
  * peer's host, or the peer does not want it: to close before then could lose it. */
 bool stepaf_tcp_socket_is_drained(int fd);
