@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tcp.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -12,16 +15,30 @@
 #include "tcp_meet.h"
 
 enum {
-    SPINS = 100000,     /* looks before a rank gives way: tens of milliseconds */
-    SPINS_CROWDED = 8,  /* the same where the peer may be waiting for this core */
-    TRIALS = 5,         /* of each way of waiting */
-    TRIAL_US = 5000,    /* about, for each */
-    TRIAL_WINDOWS = 500 /* in each, at most */
+    SPINS = 100000,      /* looks before a rank gives way: tens of milliseconds */
+    SPINS_CROWDED = 8,   /* the same where the peer may be waiting for this core */
+    TRIALS = 5,          /* of each way of waiting */
+    TRIAL_US = 5000,     /* about, for each */
+    TRIAL_WINDOWS = 500, /* in each, at most */
+    NARROW_BYTES = PERF_TCP_PIECE,
+    WIDE_BYTES = 1 << 29 /* as far as the kernel's own limits let it */
 };
 
 const char *perf_tcp_way_name(enum perf_tcp_way way)
 {
-    return way == PERF_TCP_SPIN ? "spin" : "block";
+    static const char *const names[] = {"spin", "block", "spin-narrow", "block-narrow"};
+
+    return names[way];
+}
+
+/* Go that way from now on. */
+static void take_way(struct perf_tcp *tcp, enum perf_tcp_way way)
+{
+    int bytes = perf_tcp_is_narrow(way) ? NARROW_BYTES : WIDE_BYTES;
+
+    tcp->way = way;
+    for (int i = 0; i < tcp->n_conns; i++)
+        (void)setsockopt(tcp->conns[i].fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &bytes, sizeof(bytes));
 }
 
 /* Work out beforehand all messages of the connection with member @a peer of the other group. */
@@ -84,7 +101,7 @@ static int windows_of_trial(struct perf_job *job, struct perf_tcp *tcp, double *
     double us;
 
     for (int way = 0; way < PERF_TCP_WAYS; way++) {
-        tcp->way = (enum perf_tcp_way)way;
+        take_way(tcp, (enum perf_tcp_way)way);
         if (try_block(job, tcp, tcp->c->window, samples) != 0)
             return -1;
     }
@@ -107,7 +124,7 @@ static int compare_ways(struct perf_job *job, struct perf_tcp *tcp, double *samp
     ops *= tcp->c->window;
     for (int trial = 0; trial < TRIALS; trial++) {
         for (int way = 0; way < PERF_TCP_WAYS; way++) {
-            tcp->way = (enum perf_tcp_way)way;
+            take_way(tcp, (enum perf_tcp_way)way);
             if (try_block(job, tcp, ops, samples[way] + (uint64_t)trial * ops) != 0)
                 return -1;
         }
@@ -119,7 +136,10 @@ static int compare_ways(struct perf_job *job, struct perf_tcp *tcp, double *samp
         if (perf_job_max(job, stats.p50, &p50[way]) != 0)
             return -1;
     }
-    tcp->way = p50[PERF_TCP_BLOCK] < p50[PERF_TCP_SPIN] ? PERF_TCP_BLOCK : PERF_TCP_SPIN;
+    int best = 0;
+    for (int way = 1; way < PERF_TCP_WAYS; way++)
+        best = p50[way] < p50[best] ? way : best;
+    take_way(tcp, (enum perf_tcp_way)best);
     return 0;
 }
 

@@ -15,8 +15,15 @@
 #include "place.h"
 
 /* How a rank waits that has nothing to do: asking its sockets over and over, or asleep in the
- * kernel. Which is faster depends on size, cores and machine. */
-enum perf_tcp_way { PERF_TCP_SPIN, PERF_TCP_BLOCK, PERF_TCP_WAYS };
+ * kernel; and how much may be on its way: what the kernel likes, or, read in pieces, no more than
+ * caches hold. Which is faster depends on size, cores, network and machine. */
+enum perf_tcp_way {
+    PERF_TCP_SPIN,
+    PERF_TCP_BLOCK,
+    PERF_TCP_SPIN_NARROW,
+    PERF_TCP_BLOCK_NARROW,
+    PERF_TCP_WAYS
+};
 
 /* One direction of a connection: how far it has come in the endless sequence of messages, of which
  * each stage of each turn has one for each place. */
@@ -28,6 +35,8 @@ struct perf_tcp_flow {
     const struct perf_parts *parts;  /* by place */
     int with_parts[PERF_MAX_STAGES]; /* else one byte */
 };
+
+enum { PERF_TCP_PIECE = 128 << 10 }; /* of what is received at once, where it is narrow */
 
 struct perf_tcp_conn {
     int fd;
@@ -58,8 +67,18 @@ int perf_tcp_open(struct perf_job *job, const struct perf_options *options,
 
 void perf_tcp_close(struct perf_tcp *tcp);
 
-/* "spin" or "block". */
+/* "spin", "block", "spin-narrow", "block-narrow". */
 const char *perf_tcp_way_name(enum perf_tcp_way way);
+
+static inline int perf_tcp_spins(enum perf_tcp_way way)
+{
+    return way == PERF_TCP_SPIN || way == PERF_TCP_SPIN_NARROW;
+}
+
+static inline int perf_tcp_is_narrow(enum perf_tcp_way way)
+{
+    return way >= PERF_TCP_SPIN_NARROW;
+}
 
 /* perf_contender's run. */
 int perf_tcp_run(void *self, struct perf_block *block);

@@ -64,14 +64,22 @@ static ssize_t send_rest(int fd, const struct perf_parts *parts, size_t at)
     return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static ssize_t recv_rest(int fd, const struct perf_parts *parts, size_t at, int flags)
+/* At most @a most bytes in one piece of a part. */
+static ssize_t recv_rest(int fd, const struct perf_parts *parts, size_t at, size_t most, int flags)
 {
     struct iovec iov[PERF_MAX_PUSH];
     struct msghdr msg;
 
-    if (parts->n == 1)
-        return recv(fd, (char *)parts->iov[0].iov_base + at, parts->bytes - at, flags);
+    if (parts->n == 1) {
+        size_t bytes = parts->bytes - at;
+
+        return recv(fd, (char *)parts->iov[0].iov_base + at, bytes < most ? bytes : most, flags);
+    }
     msg = rest_of(parts, at, iov);
+    if (msg.msg_iov[0].iov_len > most) {
+        msg.msg_iov[0].iov_len = most;
+        msg.msg_iovlen = 1;
+    }
     return recvmsg(fd, &msg, flags);
 }
 
@@ -126,14 +134,15 @@ static int flush(struct perf_tcp *tcp)
 
 /* Receive what is left of the next message, or some of it. 1: the message is whole now; 0: it is
  * not, and *moved_p says whether anything came. */
-static int receive(const struct perf_case *c, struct perf_tcp_conn *conn, int flags, int *moved_p)
+static int receive(const struct perf_tcp *tcp, struct perf_tcp_conn *conn, int flags, int *moved_p)
 {
     const struct perf_parts *parts = parts_of(&conn->in);
-    ssize_t n = recv_rest(conn->fd, parts, conn->in.at, flags);
+    size_t most = perf_tcp_is_narrow(tcp->way) ? PERF_TCP_PIECE : SIZE_MAX;
+    ssize_t n = recv_rest(conn->fd, parts, conn->in.at, most, flags);
 
     *moved_p = n > 0;
     if (n > 0)
-        return advance(c, &conn->in, parts->bytes, (size_t)n);
+        return advance(tcp->c, &conn->in, parts->bytes, (size_t)n);
     if (n < 0 && is_for_later())
         return 0;
     return perf_fail("plain TCP: %s", n == 0 ? "a peer has gone" : strerror(errno));
@@ -143,7 +152,7 @@ static int receive(const struct perf_case *c, struct perf_tcp_conn *conn, int fl
  * nothing to send and waits for nobody else, one call waits for all. */
 static inline int flags_for(const struct perf_tcp *tcp, int sole)
 {
-    return tcp->way == PERF_TCP_BLOCK && sole && tcp->backlog == 0 ? MSG_WAITALL : MSG_DONTWAIT;
+    return !perf_tcp_spins(tcp->way) && sole && tcp->backlog == 0 ? MSG_WAITALL : MSG_DONTWAIT;
 }
 
 /* Nothing has moved on connections @a first to @a last: give way, or sleep until it will. */
@@ -151,7 +160,7 @@ static int idle(struct perf_tcp *tcp, int first, int last, unsigned *looks)
 {
     int n = 0;
 
-    if (tcp->way == PERF_TCP_SPIN) {
+    if (perf_tcp_spins(tcp->way)) {
         if (++*looks < tcp->spins)
             return 0;
         sched_yield();
@@ -201,7 +210,7 @@ static int wait(void *self, unsigned place, int stage)
         while (conn->in.done < conn->in.due) {
             int moved;
 
-            if (receive(tcp->c, conn, flags_for(tcp, 1), &moved) < 0 ||
+            if (receive(tcp, conn, flags_for(tcp, 1), &moved) < 0 ||
                 (tcp->backlog > 0 && flush(tcp) != 0) || (!moved && idle(tcp, i, i, &looks) != 0))
                 return -1;
         }
@@ -225,7 +234,7 @@ static int serve(struct perf_tcp *tcp, uint64_t ops)
         int moved = 0;
 
         if (conn->left > 0)
-            whole = receive(tcp->c, conn, flags_for(tcp, in_order), &moved);
+            whole = receive(tcp, conn, flags_for(tcp, in_order), &moved);
         if (whole < 0 || (whole > 0 && post(tcp, conn) != 0) ||
             (tcp->backlog > 0 && flush(tcp) != 0))
             return -1;
