@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transports of this build, best first, as transport/registry.def lists them. */
+#include "config.h"
+
 #include "transport/transport.h"
 
 #define TRANSPORT(name) extern const struct stepaf_transport_ops stepaf_##name##_ops;

@@ -133,11 +133,11 @@ static void registering_fails_halfway(void)
     verbs_device.refuse_mr = 2;
     CU_ASSERT_EQUAL(stepaf_verbs_ops.reg_mem(a.transport, &region), STEPAF_ERR_TRANSPORT);
     UNIT_CONTAINS(stepaf_last_error()->text, "fake1:1 cannot register 4096 bytes");
-    CU_ASSERT_PTR_NULL(region.registration[0]);
+    CU_ASSERT_PTR_NULL(region.registration[STEPAF_TRANSPORT_verbs]);
     CU_ASSERT_EQUAL(verbs_device.n_open, open);
     CU_ASSERT_EQUAL(stepaf_verbs_ops.reg_mem(a.transport, &region), STEPAF_OK);
     vside_close(&a); /* takes it back by itself */
-    CU_ASSERT_PTR_NULL(region.registration[0]);
+    CU_ASSERT_PTR_NULL(region.registration[STEPAF_TRANSPORT_verbs]);
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);
 }
 

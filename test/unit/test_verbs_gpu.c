@@ -44,7 +44,7 @@ static stepaf_status_t add(void)
 static void end(void)
 {
     vside_close(&a);
-    CU_ASSERT_PTR_NULL(region.registration[0]);
+    CU_ASSERT_PTR_NULL(region.registration[STEPAF_TRANSPORT_verbs]);
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);
     stepaf_gpu_close(gpu);
     CU_ASSERT_EQUAL(cuda_fake.n_held, 0);
@@ -55,7 +55,7 @@ static void end(void)
 static void expect_direct(const char *words)
 {
     CU_ASSERT_EQUAL(add(), STEPAF_OK);
-    CU_ASSERT_PTR_NOT_NULL(region.registration[0]);
+    CU_ASSERT_PTR_NOT_NULL(region.registration[STEPAF_TRANSPORT_verbs]);
     CU_ASSERT(verbs_device.last_mr.addr == region.base && verbs_device.last_mr.length == BYTES);
     CU_ASSERT(verbs_device.last_access & IBV_ACCESS_RELAXED_ORDERING);
     CU_ASSERT_EQUAL(cuda_fake.n_synced, 1);
@@ -66,7 +66,7 @@ static void expect_direct(const char *words)
 static void expect_staged(const char *words)
 {
     CU_ASSERT_EQUAL(add(), STEPAF_OK);
-    CU_ASSERT_PTR_NULL(region.registration[0]);
+    CU_ASSERT_PTR_NULL(region.registration[STEPAF_TRANSPORT_verbs]);
     CU_ASSERT_EQUAL(verbs_device.n_registered, 1); /* the control memory */
     CU_ASSERT_EQUAL(cuda_fake.n_synced, 0);
     UNIT_CONTAINS(text, "staged");
@@ -162,7 +162,7 @@ static void one_rail_that_refuses_is_enough(void)
     begin("NET_DEVICES=fake0,fake1");
     verbs_device.refuse_mr = 4; /* after the control memory, and the first rail's */
     CU_ASSERT_EQUAL(add(), STEPAF_OK);
-    CU_ASSERT_PTR_NULL(region.registration[0]);
+    CU_ASSERT_PTR_NULL(region.registration[STEPAF_TRANSPORT_verbs]);
     UNIT_CONTAINS(text, "staged: fake1:1");
     end();
 }

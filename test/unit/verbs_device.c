@@ -21,7 +21,8 @@ static struct ibv_device **device_list(int *n_p)
     struct ibv_device **list = calloc(DEVICES + 1, sizeof(*list));
 
     for (int i = 0; list && i < verbs_device.n_devices; i++) {
-        snprintf(devices[i].name, sizeof(devices[i].name), "fake%d", i);
+        if (!devices[i].name[0]) /* ranks that are threads look at it at the same time */
+            snprintf(devices[i].name, sizeof(devices[i].name), "fake%d", i);
         devices[i].transport_type = verbs_device.is_iwarp || (verbs_device.is_mixed && i % 2)
                                         ? IBV_TRANSPORT_IWARP
                                         : IBV_TRANSPORT_IB;

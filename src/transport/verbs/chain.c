@@ -45,16 +45,15 @@ bool stepaf_verbs_chain_submit(struct stepaf_verbs_chain *chain, bool tracked)
 void stepaf_verbs_chain_write(struct stepaf_verbs_chain *chain, const struct stepaf_xfer *xfer,
                               uint32_t at, uint32_t bytes)
 {
-    const struct stepaf_verbs *verbs = stepaf_verbs_of(chain->link);
     const struct stepaf_verbs_rmem *rmem = (const struct stepaf_verbs_rmem *)xfer->dst;
-    const struct stepaf_verbs_memory *memory = xfer->src_mem->registration[verbs->base.index];
+    const struct stepaf_verbs_memory *memory = xfer->src_mem->registration[STEPAF_TRANSPORT_verbs];
     const struct stepaf_verbs_path *path = chain->path;
     struct ibv_send_wr *wr = &chain->wr[chain->n];
     struct ibv_sge *sge = &chain->sge[chain->n++];
 
     sge->addr = (uintptr_t)xfer->src + at;
     sge->length = bytes;
-    sge->lkey = memory->lkey[path->rail_index];
+    sge->lkey = memory->mr[path->rail_index]->lkey;
     wr->sg_list = sge;
     wr->num_sge = bytes > 0; /* to some devices a length of 0 is 2^31 */
     wr->opcode = IBV_WR_RDMA_WRITE;

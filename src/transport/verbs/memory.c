@@ -85,7 +85,7 @@ void stepaf_verbs_pack_mem(struct stepaf_transport *transport, const struct step
                            struct stepaf_pack *pack)
 {
     const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)transport;
-    const struct stepaf_verbs_memory *memory = mem->registration[verbs->base.index];
+    const struct stepaf_verbs_memory *memory = mem->registration[STEPAF_TRANSPORT_verbs];
 
     stepaf_pack_u64(pack, (uintptr_t)mem->base);
     for (unsigned r = 0; r < verbs->n_rails; r++)

@@ -51,12 +51,14 @@ static bool fill(const struct stepaf_verbs *verbs, struct stepaf_verbs_template 
         uint32_t bytes = xfer->bytes;
         if (__builtin_expect(bytes - 1 >= max_write, 0))
             return false; /* an empty one may be of no region */
-        const struct stepaf_verbs_memory *memory = xfer->src_mem->registration[verbs->base.index];
+        const struct stepaf_verbs_memory *memory =
+            xfer->src_mem->registration[STEPAF_TRANSPORT_verbs];
         if (__builtin_expect(memory->on_gpu, 0))
             return false;
         sum += bytes;
         longest = bytes > longest ? bytes : longest;
-        template->request[i].piece = (struct ibv_sge){(uintptr_t)xfer->src, bytes, memory->lkey[0]};
+        template->request[i].piece =
+            (struct ibv_sge){(uintptr_t)xfer->src, bytes, memory->mr[0]->lkey};
         template->flags = bytes <= inline_bytes ? IBV_SEND_INLINE : 0;
         template->request[i].write.send_flags = template->flags;
     }

@@ -120,13 +120,13 @@ static struct ibv_mr *register_gpu(const struct stepaf_verbs *verbs, struct step
 
 static void deregister(struct stepaf_verbs *verbs, struct stepaf_mem *mem)
 {
-    struct stepaf_verbs_memory *memory = mem->registration[verbs->base.index];
+    struct stepaf_verbs_memory *memory = mem->registration[STEPAF_TRANSPORT_verbs];
 
     for (unsigned r = 0; r < verbs->n_rails; r++)
         if (memory->mr[r])
             verbs->provider->dereg_mr(memory->mr[r]);
     stepaf_list_remove(&memory->node);
-    mem->registration[verbs->base.index] = NULL;
+    mem->registration[STEPAF_TRANSPORT_verbs] = NULL;
     free(memory);
 }
 
@@ -157,7 +157,7 @@ stepaf_status_t stepaf_verbs_reg_mem(struct stepaf_transport *transport, struct 
     memory->mem = mem;
     memory->on_gpu = mem->kind == STEPAF_MEM_CUDA;
     stepaf_list_append(&verbs->memories, &memory->node);
-    mem->registration[verbs->base.index] = memory;
+    mem->registration[STEPAF_TRANSPORT_verbs] = memory;
     for (unsigned r = 0; r < verbs->n_rails; r++) {
         struct stepaf_verbs_rail *rail = &verbs->rails[r];
         memory->mr[r] = mem->kind == STEPAF_MEM_CUDA ? register_gpu(verbs, rail, mem)
@@ -167,7 +167,6 @@ stepaf_status_t stepaf_verbs_reg_mem(struct stepaf_transport *transport, struct 
             deregister(verbs, mem);
             return status;
         }
-        memory->lkey[r] = memory->mr[r]->lkey;
     }
     if (mem->kind == STEPAF_MEM_CUDA && stepaf_gpu_sync_memops(mem->gpu, mem->base))
         stepaf_log_info("verbs: %s", stepaf_last_error()->text); /* of memory mapped in pieces */
@@ -178,7 +177,7 @@ void stepaf_verbs_dereg_mem(struct stepaf_transport *transport, struct stepaf_me
 {
     struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
 
-    if (mem->registration[verbs->base.index])
+    if (mem->registration[STEPAF_TRANSPORT_verbs])
         deregister(verbs, mem);
 }
 

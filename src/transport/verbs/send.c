@@ -152,14 +152,12 @@ static inline __attribute__((always_inline)) bool send_writes(struct stepaf_verb
 /* Whether a device reads the tensors after the post was handed over. */
 static bool uses_tensors(const struct stepaf_verbs_link *link, const struct stepaf_post *post)
 {
-    unsigned index = link->base.transport->index;
-
     for (unsigned i = 0; i < post->n_xfer; i++) {
         const struct stepaf_xfer *xfer = &post->xfer[i];
         const struct stepaf_verbs_memory *memory;
         if (!xfer->bytes)
             continue;
-        memory = xfer->src_mem->registration[index];
+        memory = xfer->src_mem->registration[STEPAF_TRANSPORT_verbs];
         if (xfer->bytes >= link->held_from || memory->on_gpu)
             return true;
     }

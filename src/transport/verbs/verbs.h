@@ -23,6 +23,7 @@
 #include <stepaf/plan.h>
 
 #include "device/gpu.h"
+#include "transport/registry.h"
 #include "transport/transport.h"
 #include "transport/verbs/provider.h"
 
@@ -163,7 +164,6 @@ struct stepaf_verbs_memory {
     struct stepaf_list node;
     struct stepaf_mem *mem;
     struct ibv_mr *mr[STEPAF_VERBS_RAILS_MAX];
-    uint32_t lkey[STEPAF_VERBS_RAILS_MAX];
     bool on_gpu; /* the processor cannot read it: nothing of it goes inline */
 };
 
