@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stream plans whose peers are reached directly, on a GPU that is made up: what is enqueued where, and
  * what becomes of a plan of which a part was refused. */
+#include <stdlib.h>
+
 #include "map/map.h"
 #include "stream_job.h"
 #include "unit.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stream plans of two ranks at the commit, on a GPU that is made up: which go together, and what becomes
  * of a commit that cannot tell a peer of memory. */
+#include <stdlib.h>
+
 #include "cpu_device/cpu_device.h"
 #include "fake.h"
 #include "gpu/proxy.h"

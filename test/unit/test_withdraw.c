@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keys that are withdrawn: who may still name them, until when, and what goes with them. */
+#include <stdlib.h>
+
 #include "drop.h"
 #include "wireup/advert.h"
 

@@ -4,8 +4,8 @@
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_COMMON_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_COMMON_CUH
 
-#include "device/kernels.h"
 #include "device/cuda/kernels_words.cuh"
+#include "device/kernels.h"
 #include <device/cuda/kernels_machine.cuh>
 
 namespace
