@@ -114,7 +114,7 @@ stepaf_status_t stepaf_recv(stepaf_context_h handle, stepaf_from_t from, uint32_
     status = check_recv(ctx, from, flags, batches_p, capacity, n_p);
     while (!status) {
         unsigned happened =
-            timeout_us ? stepaf_engine_progress_waiting(ctx) : stepaf_engine_progress(ctx);
+            timeout_us ? stepaf_core_progress_waiting(ctx) : stepaf_core_progress(ctx);
         status = each ? take_each(ctx, flags, batches_p, n_p, called)
                       : take_any(ctx, batches_p, capacity, n_p, called);
         if (status != STEPAF_INPROGRESS)
@@ -137,7 +137,7 @@ static stepaf_status_t await_call(struct stepaf_ctx *ctx)
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     uint32_t n = ctx->n_dispatched;
 
-    while (stepaf_engine_is_dispatching(ctx) && ctx->n_dispatched == n)
+    while (stepaf_core_is_dispatching(ctx) && ctx->n_dispatched == n)
         if (!stepaf_waiter_idle(ctx, &waiter, -1))
             return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_NONE,
                                     "the handler before has not returned in time");
@@ -170,13 +170,13 @@ stepaf_status_t stepaf_batch_query(stepaf_batch_h handle, stepaf_batch_info_t *i
 
     if (status)
         return status;
-    const struct stepaf_mirror *mirror = batch->mirror;
+    const struct stepaf_remote_plan *remote = batch->remote;
     stepaf_batch_info_t info = {
-        .attention_rank = mirror->peer->who.rank,
-        .plan = mirror->number,
+        .attention_rank = remote->peer->who.rank,
+        .plan = remote->number,
         .sequence = batch->seq,
-        .n_tensors = mirror->n_push,
-        .n_answers = mirror->n_pull,
+        .n_tensors = remote->n_push,
+        .n_answers = remote->n_pull,
     };
     status = info_p ? stepaf_fill(info_p, "stepaf_batch_info_t", STEPAF_FIRST_BATCH_INFO, &info,
                                   sizeof(info))
@@ -198,11 +198,11 @@ stepaf_status_t stepaf_batch_tensor(stepaf_batch_h handle, int index, stepaf_ten
 
     if (status)
         return status;
-    const struct stepaf_mirror *mirror = batch->mirror;
-    if ((unsigned)index >= mirror->n_push || !info_p) {
+    const struct stepaf_remote_plan *remote = batch->remote;
+    if ((unsigned)index >= remote->n_push || !info_p) {
         status = no_tensor(index);
     } else {
-        const struct stepaf_mirror_push *push = &mirror->push[index];
+        const struct stepaf_remote_plan_push *push = &remote->push[index];
         status = stepaf_fill_tensor(push->key, push->key->id,
                                     push->data + (size_t)batch->slot * push->key->max_bytes,
                                     batch->bytes[index], push->key->max_bytes, info_p);
@@ -218,11 +218,11 @@ stepaf_status_t stepaf_batch_answer(stepaf_batch_h handle, int index, stepaf_ten
 
     if (status)
         return status;
-    const struct stepaf_mirror *mirror = batch->mirror;
-    if ((unsigned)index >= mirror->n_pull || !info_p) {
+    const struct stepaf_remote_plan *remote = batch->remote;
+    if ((unsigned)index >= remote->n_pull || !info_p) {
         status = no_tensor(index);
     } else {
-        const struct stepaf_mirror_pull *pull = &mirror->pull[index];
+        const struct stepaf_remote_plan_pull *pull = &remote->pull[index];
         status =
             stepaf_fill_tensor(pull->key, pull->key_id, NULL, pull->bytes, pull->bytes, info_p);
     }
@@ -255,20 +255,20 @@ static stepaf_status_t batch_rows(stepaf_batch_h handle, int n_tensors, uint32_t
 
     if (status)
         return status;
-    const struct stepaf_mirror *mirror = batch->mirror;
+    const struct stepaf_remote_plan *remote = batch->remote;
     *rows_p = 0;
-    if (n_tensors != mirror->n_pull || n_tensors < 1)
+    if (n_tensors != remote->n_pull || n_tensors < 1)
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
-                                  "%d tensors given, %d expected", n_tensors, mirror->n_pull);
-    else if (mirror->n_push && mirror->push[0].key->row_bytes)
-        *rows_p = batch->bytes[0] / mirror->push[0].key->row_bytes;
+                                  "%d tensors given, %d expected", n_tensors, remote->n_pull);
+    else if (remote->n_push && remote->push[0].key->row_bytes)
+        *rows_p = batch->bytes[0] / remote->push[0].key->row_bytes;
     for (int i = 0; !status && i < n_tensors; i++) {
-        const struct stepaf_key *key = mirror->pull[i].key;
+        const struct stepaf_key *key = remote->pull[i].key;
         row_bytes_p[i] = key ? key->row_bytes : 0;
         if (!row_bytes_p[i])
             status = stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_RESPOND,
                                       "key %llu is not declared here with rows",
-                                      (unsigned long long)mirror->pull[i].key_id);
+                                      (unsigned long long)remote->pull[i].key_id);
     }
     stepaf_leave(stepaf_batch_ctx(batch));
     return status;
@@ -338,7 +338,7 @@ stepaf_status_t stepaf_release(stepaf_batch_h handle)
     if (status)
         return status;
     struct stepaf_ctx *ctx = stepaf_batch_ctx(batch);
-    stepaf_batch_let_go(batch);
+    stepaf_batch_finish(batch);
     stepaf_leave(ctx);
     return STEPAF_OK;
 }

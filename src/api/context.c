@@ -151,21 +151,21 @@ stepaf_status_t stepaf_commit(stepaf_context_h handle)
                                 broken ? "an earlier commit failed halfway"
                                        : "another thread is in a commit");
     }
-    if (ctx->dispatching && !stepaf_engine_is_dispatching(ctx)) {
+    if (ctx->dispatching && !stepaf_core_is_dispatching(ctx)) {
         stepaf_leave(ctx);
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                 "called by the batch handler, whose batch is not released");
     }
     ctx->state = STEPAF_CTX_COMMITTING;
     stepaf_leave(ctx);
-    stepaf_engine_thread_stop(ctx);
+    stepaf_core_thread_stop(ctx);
     stepaf_lock_enter(&ctx->lock);
-    status = stepaf_error_in(stepaf_engine_commit(ctx), STEPAF_PHASE_COMMIT);
+    status = stepaf_error_in(stepaf_core_commit(ctx), STEPAF_PHASE_COMMIT);
     if (ctx->state == STEPAF_CTX_COMMITTING)
         ctx->state = STEPAF_CTX_OPEN;
     stepaf_leave(ctx);
     if (ctx->epoch) {
-        stepaf_status_t thread = stepaf_engine_thread_start(ctx);
+        stepaf_status_t thread = stepaf_core_thread_start(ctx);
         status = status ? status : thread;
     }
     return status;
@@ -192,7 +192,7 @@ stepaf_status_t stepaf_barrier(stepaf_context_h handle, stepaf_group_t group, in
     int64_t began_ns = stepaf_monotonic_ns();
     timeout_us = stepaf_timeout_us(ctx, timeout_us);
     stepaf_lock_enter(&ctx->lock);
-    stepaf_engine_flush(ctx, timeout_us);
+    stepaf_core_flush(ctx, timeout_us);
     stepaf_leave(ctx);
     int64_t left_us = timeout_us - (stepaf_monotonic_ns() - began_ns) / 1000;
     stepaf_status_t status = ctx->boot.barrier(ctx->boot.self, group, ctx->groups[group],
@@ -207,10 +207,10 @@ stepaf_status_t stepaf_progress(stepaf_context_h handle)
 
     if (status)
         return status;
-    (void)stepaf_engine_progress(ctx);
+    (void)stepaf_core_progress(ctx);
     bool handle_batches = ctx->handler != NULL;
     stepaf_leave(ctx);
     if (handle_batches)
-        stepaf_engine_dispatch(ctx);
+        stepaf_core_dispatch(ctx);
     return STEPAF_OK;
 }

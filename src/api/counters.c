@@ -12,7 +12,7 @@ stepaf_status_t stepaf_counters_query(stepaf_context_h handle, stepaf_counters_t
     if (status)
         return status;
     if (counters_p) {
-        stepaf_counters_t counters = stepaf_engine_counters(ctx);
+        stepaf_counters_t counters = stepaf_core_counters(ctx);
         status = stepaf_fill(counters_p, "stepaf_counters_t", STEPAF_FIRST_COUNTERS, &counters,
                              sizeof(counters));
     } else {

@@ -45,7 +45,7 @@ void stepaf_handle_add(struct stepaf_ctx *ctx, int slot)
 void stepaf_handle_remove(struct stepaf_ctx *ctx)
 {
     atomic_store(&stepaf_contexts[ctx->slot], NULL);
-    stepaf_engine_thread_stop(ctx); /* it makes some as well */
+    stepaf_core_thread_stop(ctx); /* it makes some as well */
     uint32_t plans = stepaf_table_given(&ctx->plans), ops = stepaf_table_given(&ctx->ops),
              batches = stepaf_table_given(&ctx->batches), most = plans > ops ? plans : ops;
     last_generations[ctx->slot] += most > batches ? most : batches;

@@ -96,7 +96,7 @@ static inline int stepaf_find_peer(const struct stepaf_ctx *ctx, int rank)
 
 static inline struct stepaf_ctx *stepaf_batch_ctx(const struct stepaf_batch_obj *batch)
 {
-    return batch->mirror->peer->ctx;
+    return batch->remote->peer->ctx;
 }
 
 static inline stepaf_context_h stepaf_ctx_handle(const struct stepaf_ctx *ctx)

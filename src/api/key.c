@@ -23,8 +23,8 @@ stepaf_status_t stepaf_key_withdraw(stepaf_context_h handle, uint64_t key)
 
     if (status)
         return status;
-    stepaf_engine_progress(ctx); /* a one-shot operation's release may be here already */
-    status = stepaf_key_take_back(ctx, key);
+    stepaf_core_progress(ctx); /* a one-shot operation's release may be here already */
+    status = stepaf_key_remove(ctx, key);
     stepaf_leave(ctx);
     return status;
 }

@@ -57,7 +57,7 @@ const char *stepaf_transport_name(stepaf_context_h handle, int rank)
 
 stepaf_status_t stepaf_map_check(stepaf_context_h handle, int64_t timeout_us, char **text_p)
 {
-    struct stepaf_map_part part;
+    struct stepaf_map_part op_peer;
     struct stepaf_ctx *ctx;
     stepaf_status_t status = stepaf_enter_context(handle, &ctx);
     char *text = NULL;
@@ -69,11 +69,11 @@ stepaf_status_t stepaf_map_check(stepaf_context_h handle, int64_t timeout_us, ch
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE, "no commit, or a failed one");
     }
     timeout_us = stepaf_timeout_us(ctx, timeout_us);
-    stepaf_engine_flush(ctx, timeout_us);
-    stepaf_map_part_make(ctx, true, &part);
+    stepaf_core_flush(ctx, timeout_us);
+    stepaf_map_part_make(ctx, true, &op_peer);
     stepaf_leave(ctx);
-    status = stepaf_map_exchange(ctx, &part, true, timeout_us, text_p ? &text : NULL);
-    stepaf_map_part_free(&part);
+    status = stepaf_map_exchange(ctx, &op_peer, true, timeout_us, text_p ? &text : NULL);
+    stepaf_map_part_free(&op_peer);
     if (text_p && (!status || status == STEPAF_ERR_TRANSPORT))
         *text_p = text;
     else

@@ -47,7 +47,7 @@ static stepaf_status_t create(struct stepaf_ctx *ctx, const stepaf_tensor_t *pus
     struct stepaf_plan_obj *plan;
     stepaf_status_t status = STEPAF_OK;
 
-    if (flags & STEPAF_PLAN_TWIN)
+    if (flags & STEPAF_PLAN_PROXY)
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "unknown flags");
     else if (!plan_p)
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "plan_p is NULL");
@@ -117,7 +117,7 @@ stepaf_status_t stepaf_plan_destroy(stepaf_plan_h handle)
     if (status)
         return status;
     struct stepaf_ctx *ctx = plan->ctx;
-    stepaf_engine_progress(ctx); /* a release may be here already */
+    stepaf_core_progress(ctx); /* a release may be here already */
     status = stepaf_plan_end(plan);
     stepaf_leave(ctx);
     return status;

@@ -33,7 +33,7 @@ static stepaf_status_t timed_out(const struct stepaf_op *op)
     const struct stepaf_ctx *ctx = op->plan->ctx;
     uint32_t p = 0;
 
-    while (p + 1 < ctx->n_peers && op->parts[p].state != STEPAF_PART_WAITING)
+    while (p + 1 < ctx->n_peers && op->op_peers[p].state != STEPAF_OP_PEER_WAITING)
         p++;
     return stepaf_error_set_peer(
         STEPAF_ERR_TIMEOUT, op->plan->n_pull ? STEPAF_PHASE_RESPONSE : STEPAF_PHASE_RELEASE,
@@ -49,14 +49,14 @@ static void dispatch(struct stepaf_ctx *ctx)
     if (!ctx->handler)
         return;
     stepaf_leave(ctx);
-    stepaf_engine_dispatch(ctx);
+    stepaf_core_dispatch(ctx);
     stepaf_lock_enter(&ctx->lock);
 }
 
 /* Make things advance while waiting for something. False when the deadline has passed. */
 static bool advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us)
 {
-    unsigned n = timeout_us ? stepaf_engine_progress_waiting(ctx) : stepaf_engine_progress(ctx);
+    unsigned n = timeout_us ? stepaf_core_progress_waiting(ctx) : stepaf_core_progress(ctx);
 
     if (!stepaf_list_empty(&ctx->ready))
         dispatch(ctx);
@@ -81,8 +81,8 @@ static __attribute__((noinline)) bool await(struct stepaf_op *op, int64_t timeou
         over = op_done(op) || op->generation != generation;
         if (over || !more)
             break;
-        ctx->awaited = op;
-        n = stepaf_engine_progress_waiting(ctx);
+        ctx->hint_op = op;
+        n = stepaf_core_progress_waiting(ctx);
         over = op_done(op) || op->generation != generation;
     } while (!over);
     op->n_waiting--;
@@ -96,7 +96,7 @@ static __attribute__((noinline)) stepaf_status_t wait_longer(struct stepaf_op *o
     uint32_t generation = op->generation;
     bool over = await(op, timeout_us, n);
 
-    op->plan->ctx->awaited = NULL;
+    op->plan->ctx->hint_op = NULL;
     if (!over)
         return timeout_us ? timed_out(op) : STEPAF_INPROGRESS;
     if (op->generation != generation || op->retired)
@@ -116,7 +116,7 @@ static inline __attribute__((always_inline)) stepaf_status_t wait_op(struct step
     if (result == STEPAF_INPROGRESS) {
         if (__builtin_expect(op->plan->stream != NULL, 0)) {
             uint32_t generation = op->generation;
-            stepaf_status_t status = stepaf_stream_claim(op, &timeout_us);
+            stepaf_status_t status = stepaf_stream_enqueue_wait(op, &timeout_us);
             if (op->generation != generation || op->retired)
                 return overtaken(op, generation);
             if (status)
@@ -126,12 +126,12 @@ static inline __attribute__((always_inline)) stepaf_status_t wait_op(struct step
             uint64_t now = stepaf_ticks();
             stepaf_trace_stamp_word(&ctx->trace, now, op->seq, op->waited);
         }
-        ctx->awaited = op;
-        unsigned n = stepaf_engine_progress_polls(ctx, timeout_us ? ctx->wait_polls : 1);
+        ctx->hint_op = op;
+        unsigned n = stepaf_core_progress_polls(ctx, timeout_us ? ctx->wait_polls : 1);
         result = atomic_load_explicit(&op->status, memory_order_acquire);
         if (result == STEPAF_INPROGRESS)
             return wait_longer(op, timeout_us, n);
-        ctx->awaited = NULL;
+        ctx->hint_op = NULL;
     }
     op->retired = true;
     return __builtin_expect(result == STEPAF_OK, 1) ? STEPAF_OK : stepaf_op_result(op);
@@ -143,7 +143,7 @@ static stepaf_status_t wait_response(stepaf_request_h request, struct stepaf_bat
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     struct stepaf_ctx *ctx = stepaf_batch_ctx(batch);
-    const struct stepaf_peer *peer = batch->mirror->peer;
+    const struct stepaf_peer *peer = batch->remote->peer;
     bool more = true;
 
     if (batch->retired)
@@ -212,7 +212,7 @@ static int look_at(stepaf_request_h request, stepaf_status_t *status_p)
     bool retired = op ? op->retired : batch->retired;
     bool done = op ? op_done(op) : response_done(batch);
     if (op && op->plan->stream && !done && !retired)
-        *status_p = stepaf_stream_claim(op, &(int64_t){0});
+        *status_p = stepaf_stream_enqueue_wait(op, &(int64_t){0});
     if (*status_p) {
         stepaf_leave(ctx);
         return 1;
@@ -315,7 +315,7 @@ stepaf_status_t stepaf_request_sent(stepaf_request_h request)
     if (status || (!op && !batch))
         return status;
     struct stepaf_ctx *ctx = op ? op->plan->ctx : stepaf_batch_ctx(batch);
-    stepaf_engine_progress(ctx);
+    stepaf_core_progress(ctx);
     if (!op) {
         batch = stepaf_find_response(ctx, request);
         status = !batch || response_done(batch) ? STEPAF_OK : STEPAF_INPROGRESS;
@@ -323,8 +323,8 @@ stepaf_status_t stepaf_request_sent(stepaf_request_h request)
         status = stepaf_stream_sent(op);
     } else {
         for (uint32_t p = 0; p < ctx->n_peers; p++)
-            if (op->parts[p].post.state == STEPAF_POST_QUEUED ||
-                op->parts[p].post.state == STEPAF_POST_POSTED)
+            if (op->op_peers[p].post.state == STEPAF_POST_QUEUED ||
+                op->op_peers[p].post.state == STEPAF_POST_POSTED)
                 status = STEPAF_INPROGRESS;
     }
     stepaf_leave(ctx);

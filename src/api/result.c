@@ -8,21 +8,21 @@ static stepaf_status_t part_status(struct stepaf_op *op, uint32_t p)
 {
     const struct stepaf_peer *peer = &op->plan->ctx->peers[p];
 
-    switch (op->parts[p].state) {
-    case STEPAF_PART_WAITING:
+    switch (op->op_peers[p].state) {
+    case STEPAF_OP_PEER_WAITING:
         /* Canceled by the caller; if a peer let go of it, the others' answers still come. */
         if (op->failed_peer < 0 &&
             atomic_load_explicit(&op->status, memory_order_relaxed) == STEPAF_ERR_CANCELED)
             return stepaf_error_set(STEPAF_ERR_CANCELED, STEPAF_PHASE_RESPONSE,
                                     "the operation was canceled");
         return STEPAF_INPROGRESS;
-    case STEPAF_PART_LOST:
+    case STEPAF_OP_PEER_LOST:
         if (op->plan->stream && !peer->lost) /* all parts have failed with the operation */
             return stepaf_op_result(op);
         return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_RESPONSE, peer->who,
                                      STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who),
                                      peer->reason);
-    case STEPAF_PART_CANCELED:
+    case STEPAF_OP_PEER_CANCELED:
         return stepaf_error_set_peer(STEPAF_ERR_CANCELED, STEPAF_PHASE_RESPONSE, peer->who,
                                      STEPAF_WHO_FORMAT " released the batch unanswered",
                                      STEPAF_WHO_ARGS(peer->who));
@@ -46,7 +46,7 @@ stepaf_status_t stepaf_request_tensor(stepaf_request_h request, int index,
                                   "the operation has no pull tensor %d", index);
         goto out;
     }
-    stepaf_engine_progress(ctx);
+    stepaf_core_progress(ctx);
     status = part_status(op, (uint32_t)index / plan->n_pull);
     if (!status && info_p) {
         const struct stepaf_pull *pull = &plan->pull[index];
@@ -72,7 +72,7 @@ stepaf_status_t stepaf_request_peer(stepaf_request_h request, int ffn_rank)
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                   "FFN rank %d is none of this rank's peers", ffn_rank);
     } else {
-        stepaf_engine_progress(ctx);
+        stepaf_core_progress(ctx);
         status = part_status(op, (uint32_t)p);
     }
     stepaf_leave(ctx);

@@ -154,11 +154,11 @@ stepaf_status_t stepaf_plan_tensor(stepaf_plan_h handle, unsigned slot, int peer
                                   "the plan has no such slot, peer or tensor");
     } else {
         uint32_t at = (uint32_t)(peer * stream->n_in + index);
-        const struct stepaf_inlet *inlet = &stream->inlets[at];
+        const struct stepaf_mailbox *mailbox = &stream->mailboxes[at];
         const struct stepaf_key *key =
             stepaf_is_attention(ctx) ? plan->pull[at].key : plan->push[index].key;
-        status = stepaf_fill_tensor(key, key->id, inlet->data + (size_t)slot * inlet->pitch,
-                                    inlet->bytes, inlet->bytes, info_p);
+        status = stepaf_fill_tensor(key, key->id, mailbox->data + (size_t)slot * mailbox->pitch,
+                                    mailbox->bytes, mailbox->bytes, info_p);
     }
     stepaf_leave(ctx);
     return status;
@@ -172,7 +172,7 @@ const uint32_t *stepaf_plan_bytes(stepaf_plan_h handle, unsigned slot)
     if (enter(handle, STEPAF_ROLE_AUTO, &stream))
         return NULL;
     if (stream->epoch && slot < stream->plan->depth)
-        landed = stream->receive[slot * stream->n_receive].flow.landed;
+        landed = stream->receive[slot * stream->n_receive].args.landed;
     stepaf_leave(stream->plan->ctx);
     return landed;
 }
@@ -198,7 +198,7 @@ stepaf_status_t stepaf_plan_status(stepaf_plan_h handle)
     if (status)
         return status;
     struct stepaf_ctx *ctx = stream->plan->ctx;
-    stepaf_engine_progress(ctx);
+    stepaf_core_progress(ctx);
     status = stepaf_stream_status(stream);
     if (status && status != STEPAF_ERR_PEER_LOST) { /* is it because the peer has died? */
         for (unsigned t = 0; t < ctx->n_transports; t++)

@@ -25,15 +25,17 @@ stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
                                   "FFN rank %d is none of this rank's peers, or timeline_p is NULL",
                                   ffn_rank);
     } else {
-        const struct stepaf_part *part = &op->parts[p];
-        bool over = part->state == STEPAF_PART_ANSWERED || part->state == STEPAF_PART_CANCELED;
-        bool sent = over || part->state == STEPAF_PART_WAITING;
+        const struct stepaf_op_peer *op_peer = &op->op_peers[p];
+        bool over =
+            op_peer->state == STEPAF_OP_PEER_ANSWERED || op_peer->state == STEPAF_OP_PEER_CANCELED;
+        bool sent = over || op_peer->state == STEPAF_OP_PEER_WAITING;
         stepaf_timeline_t timeline = {
             .start_ns = stepaf_common_ns(ctx, op->started),
             .notified_ns = sent ? since(ctx, op->started, op->notified) : -1,
-            .answered_ns = over ? since(ctx, op->started, part->answered) : -1,
-            .ffn_queue_ns = over && part->queue_ns != UINT32_MAX ? (int64_t)part->queue_ns : -1,
-            .ffn_work_ns = over && part->work_ns != UINT32_MAX ? (int64_t)part->work_ns : -1,
+            .answered_ns = over ? since(ctx, op->started, op_peer->answered) : -1,
+            .ffn_queue_ns =
+                over && op_peer->queue_ns != UINT32_MAX ? (int64_t)op_peer->queue_ns : -1,
+            .ffn_work_ns = over && op_peer->work_ns != UINT32_MAX ? (int64_t)op_peer->work_ns : -1,
         };
         status = stepaf_fill(timeline_p, "stepaf_timeline_t", STEPAF_FIRST_TIMELINE, &timeline,
                              sizeof(timeline));

@@ -4,7 +4,7 @@
 
 static void enlist(struct stepaf_batch_obj *batch)
 {
-    struct stepaf_peer *peer = batch->mirror->peer;
+    struct stepaf_peer *peer = batch->remote->peer;
 
     if (stepaf_list_empty(&peer->ready))
         peer->ctx->n_ready_peers++;
@@ -14,7 +14,7 @@ static void enlist(struct stepaf_batch_obj *batch)
 
 static void delist(struct stepaf_batch_obj *batch)
 {
-    struct stepaf_peer *peer = batch->mirror->peer;
+    struct stepaf_peer *peer = batch->remote->peer;
 
     stepaf_list_remove(&batch->any);
     stepaf_list_remove(&batch->own);
@@ -25,19 +25,19 @@ static void delist(struct stepaf_batch_obj *batch)
 /* Note the actual sizes. False if they cannot be. */
 static bool take_sizes(struct stepaf_batch_obj *batch, const struct stepaf_msg *msg)
 {
-    const struct stepaf_mirror *mirror = batch->mirror;
+    const struct stepaf_remote_plan *remote = batch->remote;
     uint64_t sum = 0;
 
-    if (msg->n && msg->n != mirror->n_push)
+    if (msg->n && msg->n != remote->n_push)
         return false;
     for (uint32_t i = 0; i < msg->n; i++)
-        if (msg->word[STEPAF_MSG_SIZES + i] > mirror->push[i].bytes)
+        if (msg->word[STEPAF_MSG_SIZES + i] > remote->push[i].bytes)
             return false;
-    for (uint32_t i = 0; i < mirror->n_push; i++) {
-        batch->bytes[i] = msg->n ? msg->word[STEPAF_MSG_SIZES + i] : mirror->push[i].bytes;
+    for (uint32_t i = 0; i < remote->n_push; i++) {
+        batch->bytes[i] = msg->n ? msg->word[STEPAF_MSG_SIZES + i] : remote->push[i].bytes;
         sum += batch->bytes[i];
     }
-    mirror->peer->bytes_received += sum;
+    remote->peer->bytes_received += sum;
     return true;
 }
 
@@ -51,37 +51,38 @@ bool stepaf_batch_busy(const struct stepaf_batch_obj *batch)
 
 /* Whether @a msg names the plan's next operation, or, as scattered operations may skip this rank,
  * a later one. */
-static inline bool is_in_turn(const struct stepaf_mirror *mirror, const struct stepaf_msg *msg)
+static inline bool is_in_turn(const struct stepaf_remote_plan *remote, const struct stepaf_msg *msg)
 {
-    uint32_t skipped = msg->seq - mirror->seq;
+    uint32_t skipped = msg->seq - remote->seq;
 
     if (__builtin_expect(skipped == 0, 1))
-        return msg->slot == mirror->slot;
-    return (int32_t)skipped > 0 && msg->slot == (mirror->slot + skipped) % mirror->depth;
+        return msg->slot == remote->slot;
+    return (int32_t)skipped > 0 && msg->slot == (remote->slot + skipped) % remote->depth;
 }
 
 void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     struct stepaf_ctx *ctx = peer->ctx;
-    struct stepaf_mirror *mirror = msg->plan < peer->n_mirrors ? peer->mirrors[msg->plan] : NULL;
+    struct stepaf_remote_plan *remote =
+        msg->plan < peer->n_remotes ? peer->remotes[msg->plan] : NULL;
 
-    if (__builtin_expect(!mirror || mirror->n_known != mirror->n_push + mirror->n_pull ||
-                             !is_in_turn(mirror, msg) ||
-                             stepaf_batch_busy(&mirror->batches[msg->slot]),
+    if (__builtin_expect(!remote || remote->n_known != remote->n_push + remote->n_pull ||
+                             !is_in_turn(remote, msg) ||
+                             stepaf_batch_busy(&remote->batches[msg->slot]),
                          0)) {
         ctx->counters.dropped_malformed++;
         return;
     }
-    struct stepaf_batch_obj *batch = &mirror->batches[msg->slot];
+    struct stepaf_batch_obj *batch = &remote->batches[msg->slot];
     if (__builtin_expect(!take_sizes(batch, msg), 0)) {
         ctx->counters.dropped_malformed++;
         return;
     }
-    if (__builtin_expect(mirror->on_gpu, 0) && !ctx->feature->batch_landed(batch))
+    if (__builtin_expect(remote->on_gpu, 0) && !ctx->feature->batch_landed(batch))
         return;
-    stepaf_post_conclude(&batch->answer);
-    mirror->seq = msg->seq + 1;
-    mirror->slot = (uint8_t)(msg->slot + 1 == mirror->depth ? 0 : msg->slot + 1);
+    stepaf_post_complete(&batch->answer);
+    remote->seq = msg->seq + 1;
+    remote->slot = (uint8_t)(msg->slot + 1 == remote->depth ? 0 : msg->slot + 1);
     batch->generation = stepaf_table_generation(&ctx->batches);
     batch->seq = msg->seq;
     batch->state = STEPAF_BATCH_READY;
@@ -90,9 +91,9 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     batch->answer.state = STEPAF_POST_IDLE;
     batch->arrived = stepaf_arrival_ticks(ctx);
     ctx->counters.batches_received++;
-    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_ARRIVED, batch->arrived, mirror->number,
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_ARRIVED, batch->arrived, remote->number,
                        batch->seq, (uint32_t)peer->who.rank, STEPAF_TRACE_WHOLE, 0);
-    if (__builtin_expect(mirror->relay || mirror->strayed, 0)) {
+    if (__builtin_expect(remote->proxy || remote->unbound, 0)) {
         batch->state = STEPAF_BATCH_HELD;
         batch->handled = batch->arrived;
         ctx->feature->arrived(batch);
@@ -118,15 +119,15 @@ struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf
     delist(batch);
     batch->state = STEPAF_BATCH_HELD;
     batch->handled = now > batch->arrived ? now : batch->arrived;
-    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_HANDLED, batch->handled, batch->mirror->number,
-                       batch->seq, (uint32_t)batch->mirror->peer->who.rank, STEPAF_TRACE_WHOLE, 0);
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_HANDLED, batch->handled, batch->remote->number,
+                       batch->seq, (uint32_t)batch->remote->peer->who.rank, STEPAF_TRACE_WHOLE, 0);
     return batch;
 }
 
 /* Tell the attention rank that the buffers are free, in the answer itself if it has not left. */
 static void send_release(struct stepaf_batch_obj *batch)
 {
-    struct stepaf_ctx *ctx = batch->mirror->peer->ctx;
+    struct stepaf_ctx *ctx = batch->remote->peer->ctx;
 
     if (batch->answered && batch->answer.state == STEPAF_POST_QUEUED) {
         batch->answer.msg.flags |= STEPAF_MSG_RELEASED;
@@ -134,55 +135,56 @@ static void send_release(struct stepaf_batch_obj *batch)
         return;
     }
     stepaf_msg_head(&batch->release.msg, STEPAF_MSG_RELEASE,
-                    batch->answered ? 0 : STEPAF_MSG_UNWANTED, ctx->epoch, batch->mirror->number,
+                    batch->answered ? 0 : STEPAF_MSG_UNWANTED, ctx->epoch, batch->remote->number,
                     batch->slot, 0);
     batch->release.msg.seq = batch->seq;
-    stepaf_engine_post_one(ctx, &batch->release);
+    stepaf_core_post_one(ctx, &batch->release);
 }
 
 /* The end of a batch on this side. */
 static void retire(struct stepaf_batch_obj *batch, uint64_t now)
 {
-    struct stepaf_peer *peer = batch->mirror->peer;
+    struct stepaf_peer *peer = batch->remote->peer;
 
     batch->state = STEPAF_BATCH_FREE;
-    stepaf_trace_stamp(&peer->ctx->trace, STEPAF_EVENT_RELEASED, now, batch->mirror->number,
+    stepaf_trace_stamp(&peer->ctx->trace, STEPAF_EVENT_RELEASED, now, batch->remote->number,
                        batch->seq, (uint32_t)peer->who.rank, STEPAF_TRACE_WHOLE, 0);
 }
 
-void stepaf_batch_let_go(struct stepaf_batch_obj *batch)
+void stepaf_batch_finish(struct stepaf_batch_obj *batch)
 {
-    if (!batch->mirror->peer->lost)
+    if (!batch->remote->peer->lost)
         send_release(batch);
     retire(batch, stepaf_ticks());
 }
 
 void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
-    struct stepaf_mirror *mirror = msg->plan < peer->n_mirrors ? peer->mirrors[msg->plan] : NULL;
+    struct stepaf_remote_plan *remote =
+        msg->plan < peer->n_remotes ? peer->remotes[msg->plan] : NULL;
     struct stepaf_batch_obj *batch =
-        mirror && msg->slot < mirror->depth ? &mirror->batches[msg->slot] : NULL;
+        remote && msg->slot < remote->depth ? &remote->batches[msg->slot] : NULL;
 
     if (!batch || batch->state == STEPAF_BATCH_FREE || batch->seq != msg->seq)
         return; /* it was answered and released while the word was on its way */
     batch->canceled = true;
     if (batch->state == STEPAF_BATCH_READY) {
         delist(batch);
-        stepaf_batch_let_go(batch);
+        stepaf_batch_finish(batch);
     }
 }
 
 void stepaf_batches_peer_lost(struct stepaf_peer *peer)
 {
-    for (uint32_t i = 0; i < peer->n_mirrors; i++)
-        for (int s = 0; peer->mirrors[i] && s < peer->mirrors[i]->depth; s++)
-            stepaf_post_conclude(&peer->mirrors[i]->batches[s].answer);
+    for (uint32_t i = 0; i < peer->n_remotes; i++)
+        for (int s = 0; peer->remotes[i] && s < peer->remotes[i]->depth; s++)
+            stepaf_post_complete(&peer->remotes[i]->batches[s].answer);
 }
 
 /* Whether the batch can be answered at all. */
 static stepaf_status_t check_state(const struct stepaf_batch_obj *batch)
 {
-    const struct stepaf_peer *peer = batch->mirror->peer;
+    const struct stepaf_peer *peer = batch->remote->peer;
 
     if (batch->answered)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_RESPOND,
@@ -200,7 +202,7 @@ static stepaf_status_t check_state(const struct stepaf_batch_obj *batch)
 
 /* What is wrong with tensor @a i of an answer. */
 static __attribute__((noinline, cold)) stepaf_status_t refuse_tensor(
-    const struct stepaf_ctx *ctx, const struct stepaf_mirror_pull *pull,
+    const struct stepaf_ctx *ctx, const struct stepaf_remote_plan_pull *pull,
     const stepaf_tensor_t *tensor, int i)
 {
     if (tensor->key != pull->key_id)
@@ -220,30 +222,30 @@ static __attribute__((noinline, cold)) stepaf_status_t refuse_tensor(
 static stepaf_status_t take_tensors(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
                                     int n, uint32_t *n_sizes_p, bool *on_gpu_p)
 {
-    const struct stepaf_mirror *mirror = batch->mirror;
+    const struct stepaf_remote_plan *remote = batch->remote;
 
     *n_sizes_p = 0;
     *on_gpu_p = false;
     if (n && !tensors)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND, "tensors is NULL");
-    if (n != mirror->n_pull)
+    if (n != remote->n_pull)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RESPOND,
-                                "%d tensors given, %d expected", n, mirror->n_pull);
+                                "%d tensors given, %d expected", n, remote->n_pull);
     for (int i = 0; i < n; i++) {
-        const struct stepaf_mirror_pull *pull = &mirror->pull[i];
+        const struct stepaf_remote_plan_pull *pull = &remote->pull[i];
         const stepaf_tensor_t *tensor = &tensors[i];
         struct stepaf_xfer *xfer = &batch->xfers[i];
         const struct stepaf_region *region =
-            stepaf_region_find_linked(mirror->peer->ctx, tensor->data, tensor->bytes);
+            stepaf_region_find_linked(remote->peer->ctx, tensor->data, tensor->bytes);
         if (tensor->key != pull->key_id || tensor->bytes > pull->bytes ||
             (!region && tensor->bytes))
-            return refuse_tensor(mirror->peer->ctx, pull, tensor, i);
+            return refuse_tensor(remote->peer->ctx, pull, tensor, i);
         *on_gpu_p = *on_gpu_p || (region && region->mem.kind != STEPAF_MEM_HOST);
-        stepaf_xfer_from(xfer, mirror->peer->link, region, tensor->data);
+        stepaf_xfer_from(xfer, remote->peer->link, region, tensor->data);
         xfer->bytes = (uint32_t)tensor->bytes;
         batch->answer.msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
         if (xfer->bytes != pull->bytes)
-            *n_sizes_p = mirror->n_pull;
+            *n_sizes_p = remote->n_pull;
     }
     return STEPAF_OK;
 }
@@ -260,8 +262,8 @@ static inline uint32_t span_ns(const struct stepaf_ctx *ctx, uint64_t from, uint
 static inline void fill_answer(struct stepaf_batch_obj *batch, uint32_t n_sizes, uint32_t flags,
                                uint64_t now)
 {
-    const struct stepaf_mirror *mirror = batch->mirror;
-    const struct stepaf_ctx *ctx = mirror->peer->ctx;
+    const struct stepaf_remote_plan *remote = batch->remote;
+    const struct stepaf_ctx *ctx = remote->peer->ctx;
     struct stepaf_post *post = &batch->answer;
 
     post->at = 0;
@@ -269,21 +271,21 @@ static inline void fill_answer(struct stepaf_batch_obj *batch, uint32_t n_sizes,
     post->is_short = !n_sizes;
     post->imm =
         stepaf_imm_make(flags & STEPAF_RESPOND_RELEASE ? STEPAF_IMM_RELEASED : STEPAF_IMM_RESPONSE,
-                        mirror->number, batch->seq, ctx->epoch);
+                        remote->number, batch->seq, ctx->epoch);
     post->msg.seq = batch->seq;
     post->msg.n_words = STEPAF_MSG_SIZES + n_sizes;
     post->msg.word[STEPAF_MSG_QUEUE] = span_ns(ctx, batch->arrived, batch->handled);
     post->msg.word[STEPAF_MSG_WORK] = span_ns(ctx, batch->handled, now);
     stepaf_msg_head(&post->msg, STEPAF_MSG_RESPONSE,
                     flags & STEPAF_RESPOND_RELEASE ? STEPAF_MSG_RELEASED : 0, ctx->epoch,
-                    mirror->number, batch->slot, n_sizes);
+                    remote->number, batch->slot, n_sizes);
 }
 
 stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
                                      int n, uint32_t flags)
 {
-    struct stepaf_mirror *mirror = batch->mirror;
-    struct stepaf_ctx *ctx = mirror->peer->ctx;
+    struct stepaf_remote_plan *remote = batch->remote;
+    struct stepaf_ctx *ctx = remote->peer->ctx;
     uint64_t now = stepaf_ticks();
     stepaf_status_t status;
     bool on_gpu, staged = false;
@@ -304,15 +306,15 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
     if (__builtin_expect(staged, 0)) {
         struct stepaf_post *answer = &batch->answer;
         ctx->feature->gate(&answer, 1, batch->copied);
-        stepaf_engine_post_mixed(ctx, &answer, 1);
+        stepaf_core_post_mixed(ctx, &answer, 1);
     } else {
-        stepaf_engine_post_one(ctx, &batch->answer);
+        stepaf_core_post_one(ctx, &batch->answer);
     }
     ctx->counters.responses_sent++;
     for (int i = 0; i < n; i++)
-        mirror->peer->bytes_sent += batch->xfers[i].bytes;
-    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_RESPONDED, now, mirror->number, batch->seq,
-                       (uint32_t)mirror->peer->who.rank, STEPAF_TRACE_WHOLE, 0);
+        remote->peer->bytes_sent += batch->xfers[i].bytes;
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_RESPONDED, now, remote->number, batch->seq,
+                       (uint32_t)remote->peer->who.rank, STEPAF_TRACE_WHOLE, 0);
     if (flags & STEPAF_RESPOND_RELEASE)
         retire(batch, now);
     return STEPAF_OK;

@@ -31,7 +31,7 @@ void stepaf_clock_ping(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     pong.word[2] = (uint32_t)now;
     pong.word[3] = (uint32_t)(now >> 32);
     pong.word[4] = peer->ctx->clock_known;
-    (void)stepaf_engine_send(peer, &pong);
+    (void)stepaf_core_send(peer, &pong);
 }
 
 void stepaf_clock_pong(struct stepaf_peer *peer, const struct stepaf_msg *msg)
@@ -65,10 +65,10 @@ static stepaf_status_t ask(struct stepaf_ctx *ctx, struct stepaf_peer *peer, int
         uint64_t sent = stepaf_ticks();
         struct stepaf_msg ping = {
             .type = STEPAF_MSG_PING, .seq = seq, .word = {(uint32_t)sent, (uint32_t)(sent >> 32)}};
-        if (!stepaf_engine_send(peer, &ping))
+        if (!stepaf_core_send(peer, &ping))
             return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
         while (ctx->pong_seq == seq) {
-            if (!stepaf_engine_advance(ctx, &waiter, deadline_ns) || peer->lost)
+            if (!stepaf_core_advance(ctx, &waiter, deadline_ns) || peer->lost)
                 return stepaf_error_set_peer(peer->lost ? STEPAF_ERR_PEER_LOST : STEPAF_ERR_TIMEOUT,
                                              STEPAF_PHASE_COMMIT, peer->who,
                                              STEPAF_WHO_FORMAT " did not answer a clock ping",
@@ -87,7 +87,7 @@ static stepaf_status_t serve(struct stepaf_ctx *ctx, int64_t deadline_ns)
 
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         while (!ctx->peers[p].synced && !ctx->peers[p].lost) {
-            if (!stepaf_engine_advance(ctx, &waiter, deadline_ns))
+            if (!stepaf_core_advance(ctx, &waiter, deadline_ns))
                 return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
                                              ctx->peers[p].who,
                                              STEPAF_WHO_FORMAT " did not finish its clock pings",
@@ -138,7 +138,7 @@ stepaf_status_t stepaf_clock_sync(struct stepaf_ctx *ctx, int64_t deadline_ns)
     if (status)
         return status;
     ctx->clock_known = true;
-    if (!stepaf_engine_send(server, &synced))
+    if (!stepaf_core_send(server, &synced))
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     if (is_reference || is_helper)
         status = serve(ctx, deadline_ns);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine's objects.
+/* The core's objects.
  *
  *   ctx      one per stepaf_context_h: role, groups, peers, keys, regions, plans
  *   peer     a rank of the other role in this one's mesh, reached by one link
  *   plan     attention side: a compiled push_pull, with one op per slot
  *   op       one operation in flight; what a stepaf_request_h names
- *   mirror   FFN side: what an attention rank has told of one of its plans, a batch per slot
+ *   remote plan   FFN side: what an attention rank has told of one of its plans, a batch per slot
  *   batch    one operation as it arrived; what a stepaf_batch_h names
  *
  * Two facts end an operation at a peer: its answer (RESPONSE) and the return of the receive
@@ -52,19 +52,19 @@ struct stepaf_peer {
     uint32_t index; /* in ctx->peers; its rank is another number where there are lanes */
     bool lost;
     uint32_t ready_epoch;            /* of its last READY */
-    uint32_t settled;                /* number of the last commit that it has entered */
+    uint32_t quiesced;               /* number of the last commit that it has entered */
     stepaf_status_t ready_status;    /* and what it said */
     bool synced;                     /* needs no more pings */
     char reason[STEPAF_REASON_MAX];  /* why lost, or why not reached */
     char refused[STEPAF_REASON_MAX]; /* better transports than its link's, each with the reason */
     uint64_t bytes_sent;             /* of tensors, handed to the transport for it */
     uint64_t bytes_received;         /* of tensors, that it has said have landed */
-    struct stepaf_mirror **mirrors;  /* FFN: by plan number */
-    bool starved;                    /* FFN: there was no memory for one that it told in a commit */
-    uint32_t n_mirrors;
+    struct stepaf_remote_plan **remotes; /* FFN: by plan number */
+    bool oom; /* FFN: there was no memory for one that it told in a commit */
+    uint32_t n_remotes;
     struct stepaf_rmem **rmems; /* ascending by id */
     uint32_t n_rmems;
-    struct stepaf_post spare; /* for a message without tensors: of those, few wait for room */
+    struct stepaf_post ctrl_post; /* for a message without tensors: of those, few wait for room */
 };
 
 /* ---- context ---- */
@@ -78,7 +78,7 @@ enum stepaf_ctx_state {
 /* Facts of a rank, from init's exchange. */
 struct stepaf_rank {
     uint8_t role;
-    bool relays;   /* its stream plans' tensors go by way of the host in any case */
+    bool proxies;  /* its stream plans' tensors go by way of the host in any case */
     uint32_t rank; /* within its role's group */
     uint32_t pid;
     uint64_t node_id;
@@ -96,8 +96,8 @@ struct stepaf_ctx {
     struct stepaf_peer *peers; /* ascending by rank */
     unsigned n_transports;
     struct stepaf_transport *transports[STEPAF_MAX_TRANSPORTS];
-    struct stepaf_transport_ops *transport_ops; /* theirs, complete, by index in the registry */
-    const struct stepaf_transport_ops *sole;    /* of all links; NULL: they differ */
+    struct stepaf_transport_ops *transport_ops;  /* theirs, complete, by index in the registry */
+    const struct stepaf_transport_ops *only_ops; /* of all links; NULL: they differ */
     /* What was left out before transports[i], and why. */
     char unopened[STEPAF_MAX_TRANSPORTS + 1][STEPAF_REASON_MAX];
     struct stepaf_list queued; /* peers with queued posts */
@@ -133,15 +133,16 @@ struct stepaf_ctx {
     uint32_t n_regions;
     struct stepaf_region *last_region; /* of the last look-up in host memory */
     struct stepaf_gpu *gpu;            /* NULL: none was needed yet */
-    void *stage_stream;                /* CUDA's, for copies to stages; NULL: there are none */
+    void *bounce_stream;               /* CUDA's, for copies to stages; NULL: there are none */
     uint32_t next_region_id;
     uint32_t cache_at;              /* where the last one-shot plan was found */
     uint32_t n_cached;              /* one-shot plans */
     uint64_t cache_uses;            /* and look-ups of them, ever */
     struct stepaf_streams *streams; /* of the last commit; NULL: there was no stream plan yet */
-    struct stepaf_list relays; /* stream plans that have peers by way of the host, see relay.h */
-    bool relays_still;         /* a commit is about to end them */
-    uint32_t n_polled;         /* things that the feature has to look after in each poll */
+    struct stepaf_list
+        proxies;        /* stream plans that have peers by way of the host, see gpu/proxy.h */
+    bool proxies_still; /* a commit is about to end them */
+    uint32_t n_polled;  /* things that the feature has to look after in each poll */
     const struct stepaf_feature_ops *feature;
     bool exclusive; /* a commit has found what it goes by: it waits with the lock */
 
@@ -161,7 +162,7 @@ struct stepaf_ctx {
     int64_t pong_offset_ns; /* best of the last pings */
     uint64_t pong_best;     /* its round trip, ticks */
     uint32_t pong_seq;
-    struct stepaf_op *awaited; /* of a thread that waits: it is likely what comes next */
+    struct stepaf_op *hint_op; /* of a thread that waits: it is likely what comes next */
     bool threads;              /* several threads may call */
     bool progress_thread;      /* is asked for */
     bool thread_runs;
@@ -181,7 +182,7 @@ static inline bool stepaf_is_attention(const struct stepaf_ctx *ctx)
 
 /* ctx.c */
 /* The counters with those that peers and transports keep. */
-stepaf_counters_t stepaf_engine_counters(const struct stepaf_ctx *ctx);
+stepaf_counters_t stepaf_core_counters(const struct stepaf_ctx *ctx);
 void stepaf_ctx_free(struct stepaf_ctx *ctx);
 
 /* The stamp of what is being taken in. A waiting thread has just read the clock, between two polls,
@@ -197,10 +198,10 @@ static inline uint64_t stepaf_arrival_ticks(struct stepaf_ctx *ctx)
 /* progress.c: advance everything; return how much happened. The lock is held. Looks up to @a polls
  * times, _many: where there is more than one transport to look at. */
 enum { STEPAF_POLLS_MASK = 255 }; /* so often the clock is looked at */
-unsigned stepaf_engine_progress_many(struct stepaf_ctx *ctx, unsigned polls);
+unsigned stepaf_core_progress_many(struct stepaf_ctx *ctx, unsigned polls);
 /* wait.c: look for dead peers, if it is time to. */
-void stepaf_engine_look(struct stepaf_ctx *ctx) __attribute__((cold));
-static inline unsigned stepaf_engine_progress_polls(struct stepaf_ctx *ctx, unsigned polls)
+void stepaf_core_check_liveness(struct stepaf_ctx *ctx) __attribute__((cold));
+static inline unsigned stepaf_core_progress_polls(struct stepaf_ctx *ctx, unsigned polls)
 {
     struct stepaf_transport *transport = ctx->transports[0];
     unsigned n;
@@ -209,55 +210,54 @@ static inline unsigned stepaf_engine_progress_polls(struct stepaf_ctx *ctx, unsi
             ctx->n_transports == 1 && stepaf_list_empty(&ctx->queued) && !ctx->n_polled, 1))
         n = transport->ops->progress(transport, polls);
     else
-        n = stepaf_engine_progress_many(ctx, polls);
+        n = stepaf_core_progress_many(ctx, polls);
     if (n)
         ctx->vain_since = 0;
     if (__builtin_expect((++ctx->polls & STEPAF_POLLS_MASK) == 0, 0))
-        stepaf_engine_look(ctx);
+        stepaf_core_check_liveness(ctx);
     ctx->up.polled = 0;
     return n;
 }
 /* Once. */
-static inline unsigned stepaf_engine_progress(struct stepaf_ctx *ctx)
+static inline unsigned stepaf_core_progress(struct stepaf_ctx *ctx)
 {
-    return stepaf_engine_progress_polls(ctx, 1);
+    return stepaf_core_progress_polls(ctx, 1);
 }
 /* The same for a thread that has nothing else to do: look for a few microseconds, if this context
  * and its core are this thread's alone. */
-static inline unsigned stepaf_engine_progress_waiting(struct stepaf_ctx *ctx)
+static inline unsigned stepaf_core_progress_waiting(struct stepaf_ctx *ctx)
 {
-    return stepaf_engine_progress_polls(ctx, ctx->wait_polls);
+    return stepaf_core_progress_polls(ctx, ctx->wait_polls);
 }
 /* The same for set-up, which may idle. False when @a deadline_ns has passed. */
-bool stepaf_engine_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter,
-                           int64_t deadline_ns);
+bool stepaf_core_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t deadline_ns);
 /* Send what is queued, as far as peers take it in time. */
-void stepaf_engine_flush(struct stepaf_ctx *ctx, int64_t timeout_us);
+void stepaf_core_flush(struct stepaf_ctx *ctx, int64_t timeout_us);
 /* Call the handler for what is ready; the lock is not held. */
-void stepaf_engine_dispatch(struct stepaf_ctx *ctx);
+void stepaf_core_dispatch(struct stepaf_ctx *ctx);
 /* Whether another thread does. */
-bool stepaf_engine_is_dispatching(const struct stepaf_ctx *ctx);
+bool stepaf_core_is_dispatching(const struct stepaf_ctx *ctx);
 /* Send posts, or queue what transports have no room for; _mixed: of several transports, or behind
  * others that wait already. _keep: queue those of @a posts that a transport has left QUEUED. */
-void stepaf_engine_post_mixed(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, unsigned n);
-void stepaf_engine_keep(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, unsigned n);
-static inline void stepaf_engine_post(struct stepaf_ctx *ctx, struct stepaf_post *const *posts,
-                                      unsigned n)
+void stepaf_core_post_mixed(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, unsigned n);
+void stepaf_core_keep(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, unsigned n);
+static inline void stepaf_core_post(struct stepaf_ctx *ctx, struct stepaf_post *const *posts,
+                                    unsigned n)
 {
-    if (__builtin_expect(!ctx->sole || !stepaf_list_empty(&ctx->queued), 0))
-        stepaf_engine_post_mixed(ctx, posts, n);
-    else if (__builtin_expect(ctx->sole->post(posts, n) > 0, 0))
-        stepaf_engine_keep(ctx, posts, n);
+    if (__builtin_expect(!ctx->only_ops || !stepaf_list_empty(&ctx->queued), 0))
+        stepaf_core_post_mixed(ctx, posts, n);
+    else if (__builtin_expect(ctx->only_ops->post(posts, n) > 0, 0))
+        stepaf_core_keep(ctx, posts, n);
 }
-static inline void stepaf_engine_post_one(struct stepaf_ctx *ctx, struct stepaf_post *post)
+static inline void stepaf_core_post_one(struct stepaf_ctx *ctx, struct stepaf_post *post)
 {
-    stepaf_engine_post(ctx, &post, 1);
+    stepaf_core_post(ctx, &post, 1);
 }
 /* Send a message without tensors (not on the hot path). False: it would have to wait for room behind
  * another one, and there is no memory for that. */
-bool stepaf_engine_send(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+bool stepaf_core_send(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 /* The same, if there is a link that is not lost; a peer that cannot be told is given up. */
-void stepaf_engine_tell(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_core_tell(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 /* Whether @a post is on its way: it and its sources are in use. */
 static inline bool stepaf_post_in_flight(const struct stepaf_post *post)
 {
@@ -265,7 +265,7 @@ static inline bool stepaf_post_in_flight(const struct stepaf_post *post)
 }
 /* The peer has told that all of @a post is there, or the post goes: its sources are free, even if the
  * transport does not know yet. */
-static inline void stepaf_post_conclude(struct stepaf_post *post)
+static inline void stepaf_post_complete(struct stepaf_post *post)
 {
     if (__builtin_expect(post->state != STEPAF_POST_POSTED, 1))
         return;
@@ -273,20 +273,20 @@ static inline void stepaf_post_conclude(struct stepaf_post *post)
     post->state = STEPAF_POST_SENT;
 }
 /* Start and stop the progress thread. */
-stepaf_status_t stepaf_engine_thread_start(struct stepaf_ctx *ctx);
-void stepaf_engine_thread_stop(struct stepaf_ctx *ctx);
+stepaf_status_t stepaf_core_thread_start(struct stepaf_ctx *ctx);
+void stepaf_core_thread_stop(struct stepaf_ctx *ctx);
 
 /* deliver.c: what transports call */
-void stepaf_engine_deliver(struct stepaf_upcalls *up, struct stepaf_link *link,
-                           const struct stepaf_msg *msg);
-void stepaf_engine_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason);
+void stepaf_core_deliver(struct stepaf_upcalls *up, struct stepaf_link *link,
+                         const struct stepaf_msg *msg);
+void stepaf_core_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason);
 /* The same by this rank's own decision: the peer may be there, and writing. */
-void stepaf_engine_give_up(struct stepaf_peer *peer, const char *reason);
-/* compact.c */
-bool stepaf_engine_expand(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm,
-                          struct stepaf_msg *msg_p);
+void stepaf_peer_fail(struct stepaf_peer *peer, const char *reason);
+/* imm.c */
+bool stepaf_imm_decode(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm,
+                       struct stepaf_msg *msg_p);
 /* op.c */
-void stepaf_engine_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
+void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
 
 static inline bool stepaf_region_is_linked(const struct stepaf_ctx *ctx,
                                            const struct stepaf_region *region)
@@ -308,7 +308,7 @@ static inline const struct stepaf_mem *stepaf_reach(const struct stepaf_transpor
     if (__builtin_expect(region->mem.kind == STEPAF_MEM_HOST, 1) ||
         stepaf_is_taken(transport, region))
         return &region->mem;
-    return &region->stage->mem;
+    return &region->bounce->mem;
 }
 
 /* Set where a write of @a link comes from. @a region: NULL if nothing is written. */
@@ -324,7 +324,7 @@ static inline void stepaf_xfer_from(struct stepaf_xfer *xfer, const struct stepa
 }
 
 /* attention side: plan.c, start.c, op.c */
-enum { STEPAF_PLAN_TWIN = 1 << 16 }; /* a flag of plans that the caller does not know of */
+enum { STEPAF_PLAN_PROXY = 1 << 16 }; /* a flag of plans that the caller does not know of */
 static inline bool stepaf_plan_leaves_out(const struct stepaf_plan_obj *plan, uint32_t p)
 {
     return plan->left_out && plan->left_out[p];
@@ -335,7 +335,7 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
                                  struct stepaf_plan_obj **plan_p);
 /* Tell all peers of a plan whose keys and memory they know. */
 stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan);
-/* Tell them of all such plans, in the order of making: stream plans of relayed peers take what comes in
+/* Tell them of all such plans, in the order of making: stream plans of proxied peers take what comes in
  * its order. */
 stepaf_status_t stepaf_plans_announce(struct stepaf_ctx *ctx);
 /* How many plans were made before: numbers are given out again. */
@@ -367,8 +367,8 @@ static inline stepaf_request_h stepaf_op_handle(const struct stepaf_op *op)
 {
     return stepaf_handle_of(op->name, op->generation);
 }
-/* admit.c: everything that could refuse a start, or have it wait; whether it leaves peer @a p out. */
-stepaf_status_t stepaf_start_admit(struct stepaf_plan_obj *plan,
+/* start_check.c: everything that could refuse a start, or have it wait; whether it leaves peer @a p out. */
+stepaf_status_t stepaf_start_check(struct stepaf_plan_obj *plan,
                                    const stepaf_start_params_t *params);
 bool stepaf_start_skips(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
                         uint32_t p);
@@ -387,11 +387,11 @@ stepaf_status_t stepaf_op_cancel(struct stepaf_op *op);
 /* The operation's result as a status with its detail set. */
 stepaf_status_t stepaf_op_result(struct stepaf_op *op);
 
-/* FFN side: mirror.c, batch.c */
-void stepaf_mirror_plan(struct stepaf_peer *peer, const struct stepaf_msg *msg);
-void stepaf_mirror_tensor(struct stepaf_peer *peer, const struct stepaf_msg *msg);
-void stepaf_mirror_close(struct stepaf_peer *peer, const struct stepaf_msg *msg);
-void stepaf_mirrors_free(struct stepaf_peer *peer);
+/* FFN side: remote_plan.c, batch.c */
+void stepaf_remote_plan_open(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_remote_plan_tensor(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_remote_plan_close(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_remote_plans_free(struct stepaf_peer *peer);
 /* Whether @a batch is not released, or what says so has not left. What is POSTED is the transport's
  * affair: the peer may have it already. */
 bool stepaf_batch_busy(const struct stepaf_batch_obj *batch);
@@ -405,13 +405,13 @@ struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf
                                            uint64_t now);
 stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
                                      int n, uint32_t flags);
-void stepaf_batch_let_go(struct stepaf_batch_obj *batch);
+void stepaf_batch_finish(struct stepaf_batch_obj *batch);
 
 /* init.c, commit.c, connect.c, clock.c: set-up with others, who are told of @a own, a failure */
 stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t *params,
                                 const struct stepaf_feature_ops *feature, stepaf_status_t own,
                                 struct stepaf_ctx **ctx_p);
-stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx);
+stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx);
 stepaf_status_t stepaf_clock_sync(struct stepaf_ctx *ctx, int64_t deadline_ns);
 void stepaf_clock_ping(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_clock_pong(struct stepaf_peer *peer, const struct stepaf_msg *msg);

@@ -8,7 +8,7 @@
 
 enum { FLUSH_US = 1000000 };
 
-stepaf_counters_t stepaf_engine_counters(const struct stepaf_ctx *ctx)
+stepaf_counters_t stepaf_core_counters(const struct stepaf_ctx *ctx)
 {
     stepaf_counters_t counters = ctx->counters;
 
@@ -21,13 +21,13 @@ stepaf_counters_t stepaf_engine_counters(const struct stepaf_ctx *ctx)
 }
 
 /* Let out what is still queued, then say good-bye, so that peers need not find out. */
-static void part(struct stepaf_ctx *ctx)
+static void op_peer(struct stepaf_ctx *ctx)
 {
     struct stepaf_msg bye = {.type = STEPAF_MSG_BYE};
 
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        stepaf_engine_tell(&ctx->peers[p], &bye);
-    stepaf_engine_flush(ctx, FLUSH_US);
+        stepaf_core_tell(&ctx->peers[p], &bye);
+    stepaf_core_flush(ctx, FLUSH_US);
 }
 
 static void free_queue(struct stepaf_peer *peer)
@@ -42,7 +42,7 @@ static void free_queue(struct stepaf_peer *peer)
 
 static void free_peer(struct stepaf_peer *peer)
 {
-    stepaf_mirrors_free(peer);
+    stepaf_remote_plans_free(peer);
     for (uint32_t i = 0; i < peer->n_rmems; i++)
         peer->link->ops->release_mem(peer->link, peer->rmems[i]);
     free(peer->rmems);
@@ -50,11 +50,11 @@ static void free_peer(struct stepaf_peer *peer)
 
 void stepaf_ctx_free(struct stepaf_ctx *ctx)
 {
-    stepaf_engine_thread_stop(ctx);
+    stepaf_core_thread_stop(ctx);
     ctx->handler = NULL;
     stepaf_lock_enter(&ctx->lock); /* waiting gives it up and takes it again */
     if (ctx->peers)
-        part(ctx);
+        op_peer(ctx);
     stepaf_lock_leave(&ctx->lock);
     for (uint32_t p = 0; ctx->peers && p < ctx->n_peers; p++)
         free_queue(&ctx->peers[p]); /* before what its posts belong to */

@@ -23,13 +23,13 @@ static bool deliver_to_ffn(struct stepaf_peer *peer, const struct stepaf_msg *ms
         stepaf_batch_cancel(peer, msg);
         return true;
     case STEPAF_MSG_PLAN:
-        stepaf_mirror_plan(peer, msg);
+        stepaf_remote_plan_open(peer, msg);
         return true;
     case STEPAF_MSG_TENSOR:
-        stepaf_mirror_tensor(peer, msg);
+        stepaf_remote_plan_tensor(peer, msg);
         return true;
     case STEPAF_MSG_CLOSE:
-        stepaf_mirror_close(peer, msg);
+        stepaf_remote_plan_close(peer, msg);
         return true;
     default:
         return false;
@@ -58,8 +58,8 @@ static bool deliver_control(struct stepaf_peer *peer, const struct stepaf_msg *m
     case STEPAF_MSG_READY:
         take_ready(peer, msg);
         return true;
-    case STEPAF_MSG_SETTLED:
-        peer->settled = msg->seq;
+    case STEPAF_MSG_QUIESCED:
+        peer->quiesced = msg->seq;
         return true;
     case STEPAF_MSG_PING:
         stepaf_clock_ping(peer, msg);
@@ -71,15 +71,15 @@ static bool deliver_control(struct stepaf_peer *peer, const struct stepaf_msg *m
         peer->synced = true;
         return true;
     case STEPAF_MSG_BYE:
-        stepaf_engine_lost(&peer->ctx->up, peer->link, "it has finalized");
+        stepaf_core_lost(&peer->ctx->up, peer->link, "it has finalized");
         return true;
     default:
         return false;
     }
 }
 
-void stepaf_engine_deliver(struct stepaf_upcalls *up, struct stepaf_link *link,
-                           const struct stepaf_msg *msg)
+void stepaf_core_deliver(struct stepaf_upcalls *up, struct stepaf_link *link,
+                         const struct stepaf_msg *msg)
 {
     struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
     struct stepaf_peer *peer = &ctx->peers[link->peer];
@@ -100,7 +100,7 @@ void stepaf_engine_deliver(struct stepaf_upcalls *up, struct stepaf_link *link,
         ctx->counters.dropped_malformed++;
 }
 
-void stepaf_engine_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason)
+void stepaf_core_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason)
 {
     struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
     struct stepaf_peer *peer = &ctx->peers[link->peer];
@@ -120,11 +120,11 @@ void stepaf_engine_lost(struct stepaf_upcalls *up, struct stepaf_link *link, con
         stepaf_batches_peer_lost(peer);
 }
 
-void stepaf_engine_give_up(struct stepaf_peer *peer, const char *reason)
+void stepaf_peer_fail(struct stepaf_peer *peer, const char *reason)
 {
     bool was_lost = peer->lost;
 
-    stepaf_engine_lost(&peer->ctx->up, peer->link, reason);
+    stepaf_core_lost(&peer->ctx->up, peer->link, reason);
     if (!was_lost)
         peer->link->ops->fence(peer->link);
 }

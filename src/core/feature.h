@@ -13,9 +13,9 @@
 
 struct stepaf_batch_obj;
 struct stepaf_ctx;
-struct stepaf_declaration;
+struct stepaf_advert;
 struct stepaf_key;
-struct stepaf_mirror;
+struct stepaf_remote_plan;
 struct stepaf_op;
 struct stepaf_peer;
 struct stepaf_plan_obj;
@@ -46,12 +46,11 @@ struct stepaf_feature_ops {
     void (*pack)(const struct stepaf_ctx *ctx, struct stepaf_pack *pack);
     /* Check what all ranks have told, by the same rules everywhere. @a kinds_differ: keys are of
      * several kinds of memory. */
-    stepaf_status_t (*check)(const struct stepaf_declaration *declarations, int n,
-                             bool kinds_differ);
+    stepaf_status_t (*check)(const struct stepaf_advert *adverts, int n, bool kinds_differ);
     /* The commit was refused: what was in force stays so. */
     void (*undo)(struct stepaf_ctx *ctx);
     /* Peers are connected: map what they have told. */
-    stepaf_status_t (*join)(struct stepaf_ctx *ctx, const struct stepaf_declaration *declarations);
+    stepaf_status_t (*join)(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts);
     /* All peers are ready: free what the epoch before has used. */
     void (*retire)(struct stepaf_ctx *ctx);
     /* The links are what they will be: free what none of them needs. */
@@ -68,8 +67,8 @@ struct stepaf_feature_ops {
     /* FFN: where a stream plan receives @a key from @a peer through the host; NULL: nowhere. */
     uint8_t *(*recv_place)(const struct stepaf_key *key, const struct stepaf_peer *peer);
     /* FFN: a peer's plan whose keys are received there is complete; it goes; a batch of it is here. */
-    void (*bind)(struct stepaf_mirror *mirror);
-    void (*unbind)(struct stepaf_mirror *mirror);
+    void (*bind)(struct stepaf_remote_plan *remote);
+    void (*unbind)(struct stepaf_remote_plan *remote);
     void (*arrived)(struct stepaf_batch_obj *batch);
 
     /* ---- GPU memory in plans of the host's ---- */

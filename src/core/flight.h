@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is in flight: plans and operations at an attention rank, mirrors and batches at an FFN
+/* What is in flight: plans and operations at an attention rank, remote plans and batches at an FFN
  * rank. Included by engine.h, which has what these hang on. */
 #ifndef STEPAF_CORE_FLIGHT_H
 #define STEPAF_CORE_FLIGHT_H
@@ -13,21 +13,21 @@
 struct stepaf_ctx;
 struct stepaf_key;
 struct stepaf_peer;
-struct stepaf_relay;
+struct stepaf_proxy;
 struct stepaf_stream;
 
 /* ---- attention side ---- */
 
-enum stepaf_part_state {
-    STEPAF_PART_NONE,     /* skipped by this operation */
-    STEPAF_PART_WAITING,  /* no answer yet */
-    STEPAF_PART_ANSWERED, /* its tensors are here */
-    STEPAF_PART_CANCELED, /* the batch was released without an answer */
-    STEPAF_PART_LOST
+enum stepaf_op_peer_state {
+    STEPAF_OP_PEER_NONE,     /* skipped by this operation */
+    STEPAF_OP_PEER_WAITING,  /* no answer yet */
+    STEPAF_OP_PEER_ANSWERED, /* its tensors are here */
+    STEPAF_OP_PEER_CANCELED, /* the batch was released without an answer */
+    STEPAF_OP_PEER_LOST
 };
 
 /* An operation's part at one peer. */
-struct stepaf_part {
+struct stepaf_op_peer {
     struct stepaf_post post;
     struct stepaf_peer *peer;
     uint64_t answered; /* ticks; this and what comes after it: once it is ANSWERED or CANCELED */
@@ -35,7 +35,7 @@ struct stepaf_part {
     uint32_t work_ns;
     uint64_t pull_sum; /* bytes of all answers, as planned */
     uint64_t stamp;    /* stepaf_trace_word of its answer, but for what is stamped with it */
-    uint8_t state;     /* stepaf_part_state */
+    uint8_t state;     /* stepaf_op_peer_state */
     bool held;         /* the peer has not released the slot */
     bool odd;          /* its pull_bytes are not as planned */
 };
@@ -49,22 +49,22 @@ struct stepaf_op {
     uint32_t seq;
     uint32_t bit; /* of its slot in masks */
     uint8_t slot;
-    bool retired;       /* its result was handed out */
-    bool custom;        /* its posts are not as planned, or not compiled yet */
-    bool staged;        /* being started: its sources are being copied */
-    _Atomic int status; /* STEPAF_INPROGRESS until known */
-    uint32_t pending;   /* parts that WAIT, also after status is known */
-    uint32_t n_held;    /* peers that have not released the slot */
-    uint32_t n_waiting; /* threads that wait for it */
+    bool retired;        /* its result was handed out */
+    bool not_as_planned; /* its posts are not as planned, or not compiled yet */
+    bool bounced;        /* being started: its sources are being copied */
+    _Atomic int status;  /* STEPAF_INPROGRESS until known */
+    uint32_t pending;    /* parts that WAIT, also after status is known */
+    uint32_t n_held;     /* peers that have not released the slot */
+    uint32_t n_waiting;  /* threads that wait for it */
     int failed_peer;
-    uint64_t started;           /* ticks */
-    uint64_t notified;          /* ticks: when all parts had been posted */
-    struct stepaf_part *parts;  /* per peer */
-    struct stepaf_post **posts; /* the parts', in the same order */
-    struct stepaf_xfer *xfers;  /* per peer: n_push */
-    uint32_t *pull_bytes;       /* per peer: n_pull; what landed, as planned at first */
-    uint64_t waited;            /* stepaf_trace_word of a wait for it */
-    uint32_t imm;               /* START in 32 bits; answers differ from it only in the code */
+    uint64_t started;                /* ticks */
+    uint64_t notified;               /* ticks: when all parts had been posted */
+    struct stepaf_op_peer *op_peers; /* per peer */
+    struct stepaf_post **posts;      /* the parts', in the same order */
+    struct stepaf_xfer *xfers;       /* per peer: n_push */
+    uint32_t *pull_bytes;            /* per peer: n_pull; what landed, as planned at first */
+    uint64_t waited;                 /* stepaf_trace_word of a wait for it */
+    uint32_t imm;                    /* START in 32 bits; answers differ from it only in the code */
     /* What each transport, by index, has put together for its posts as planned, or NULL. */
     void *templates[STEPAF_MAX_TRANSPORTS];
     size_t template_bytes;
@@ -100,7 +100,7 @@ struct stepaf_plan_obj {
     bool is_small;       /* posting takes little longer than a stamp: START has that of NOTIFIED */
     bool cached;         /* made by stepaf_push_pull */
     uint64_t used;       /* and used last: ctx->cache_uses */
-    bool is_twin;        /* of a stream plan: carries its tensors to peers by way of the host */
+    bool is_proxy_plan;  /* of a stream plan: carries its tensors to peers by way of the host */
     uint32_t usable;     /* epoch in which peers were told of it, 0: not yet */
     uint32_t imm;        /* of a START as planned, but for the sequence */
     uint32_t n_skipped;  /* peers that the last operation was not for */
@@ -120,8 +120,8 @@ struct stepaf_plan_obj {
     struct stepaf_op *next;       /* of these, the one to start next */
     struct stepaf_post **posts;   /* scratch of a start that is not for all peers */
     struct stepaf_stream *stream; /* made with STEPAF_PLAN_STREAM: how; else NULL */
-    bool *left_out;               /* twins: peers that it is not for */
-    struct stepaf_relay *relay;   /* twins: whose; NULL: it has let go of it */
+    bool *left_out;               /* proxy plans: peers that it is not for */
+    struct stepaf_proxy *proxy;   /* proxy plans: whose; NULL: it has let go of it */
 };
 
 /* ---- FFN side ---- */
@@ -133,7 +133,7 @@ enum stepaf_batch_state {
 };
 
 struct stepaf_batch_obj {
-    struct stepaf_mirror *mirror;
+    struct stepaf_remote_plan *remote;
     struct stepaf_list any; /* in ctx->ready */
     struct stepaf_list own; /* in peer->ready */
     uint32_t index;
@@ -155,13 +155,13 @@ struct stepaf_batch_obj {
     void *copied;              /* as an operation's */
 };
 
-struct stepaf_mirror_push {
+struct stepaf_remote_plan_push {
     struct stepaf_key *key;
     uint8_t *data; /* receive buffer of slot 0 */
     uint32_t bytes;
 };
 
-struct stepaf_mirror_pull {
+struct stepaf_remote_plan_pull {
     uint64_t key_id;
     struct stepaf_key *key; /* NULL: not declared here; then without a shape */
     const struct stepaf_rmem *rmem;
@@ -170,7 +170,7 @@ struct stepaf_mirror_pull {
     uint32_t bytes;
 };
 
-struct stepaf_mirror {
+struct stepaf_remote_plan {
     struct stepaf_peer *peer;
     uint16_t number;
     uint8_t depth;
@@ -180,11 +180,11 @@ struct stepaf_mirror {
     uint8_t slot;               /* of the next operation */
     uint8_t known_pulls;        /* bit i: pull[i] has come */
     bool on_gpu;                /* something is received in GPU memory */
-    bool strayed;               /* complete, but what it pushes lands where no stream plan looks */
+    bool unbound;               /* complete, but what it pushes lands where no stream plan looks */
     uint32_t seq;               /* of the next operation */
-    struct stepaf_relay *relay; /* a stream plan takes its batches; NULL: the caller does */
-    struct stepaf_mirror_push *push;
-    struct stepaf_mirror_pull *pull;
+    struct stepaf_proxy *proxy; /* a stream plan takes its batches; NULL: the caller does */
+    struct stepaf_remote_plan_push *push;
+    struct stepaf_remote_plan_pull *pull;
     struct stepaf_batch_obj *batches; /* depth */
 };
 

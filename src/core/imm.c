@@ -8,16 +8,16 @@ enum { SEQ_MASK = STEPAF_IMM_SEQ_MASK, EPOCH_MASK = STEPAF_IMM_EPOCH_MASK };
 /* FFN: the next operation of the plan, or, since scattered ones may skip this rank, a later one. */
 static bool expand_start(const struct stepaf_peer *peer, uint32_t low, struct stepaf_msg *msg)
 {
-    const struct stepaf_mirror *mirror =
-        msg->plan < peer->n_mirrors ? peer->mirrors[msg->plan] : NULL;
+    const struct stepaf_remote_plan *remote =
+        msg->plan < peer->n_remotes ? peer->remotes[msg->plan] : NULL;
 
-    if (!mirror)
+    if (!remote)
         return false;
-    uint32_t ahead = (low - mirror->seq) & SEQ_MASK;
+    uint32_t ahead = (low - remote->seq) & SEQ_MASK;
     if (ahead > SEQ_MASK / 2)
         return false; /* one of before */
-    msg->seq = mirror->seq + ahead;
-    msg->slot = (uint8_t)((mirror->slot + ahead) % mirror->depth);
+    msg->seq = remote->seq + ahead;
+    msg->slot = (uint8_t)((remote->slot + ahead) % remote->depth);
     return true;
 }
 
@@ -36,8 +36,8 @@ static bool expand_response(const struct stepaf_ctx *ctx, uint32_t low, struct s
     return true;
 }
 
-bool stepaf_engine_expand(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm,
-                          struct stepaf_msg *msg_p)
+bool stepaf_imm_decode(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm,
+                       struct stepaf_msg *msg_p)
 {
     struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
     const struct stepaf_peer *peer = &ctx->peers[link->peer];

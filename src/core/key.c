@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys: declaration, and where an FFN rank receives them. */
+/* Keys: advert, and where an FFN rank receives them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,7 +132,7 @@ stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id, stepaf_direc
         goto err_memory;
     key->id = id;
     key->since = ctx->epoch + 1;
-    stepaf_list_init(&key->segments);
+    stepaf_list_init(&key->recv_bufs);
     status = set_fields(ctx, key, direction, max_bytes, params);
     if (!status && old && !alike(old, key))
         status = stepaf_key_invalid(id, "declared already, with other parameters");
@@ -162,7 +162,7 @@ err_memory:
 
 /* ---- withdrawal ---- */
 
-/* End the plans that name @a key, if they are none of the caller's. A stream plan's twin that has
+/* End the plans that name @a key, if they are none of the caller's. A stream plan's proxy plan that has
  * outlived it goes at the next commit, before the key does. */
 static stepaf_status_t end_plans(struct stepaf_ctx *ctx, const struct stepaf_key *key)
 {
@@ -170,7 +170,7 @@ static stepaf_status_t end_plans(struct stepaf_ctx *ctx, const struct stepaf_key
 
     for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (!plan || plan->is_twin || !stepaf_plan_names(plan, key))
+        if (!plan || plan->is_proxy_plan || !stepaf_plan_names(plan, key))
             continue;
         status = plan->cached
                      ? stepaf_plan_idle(plan)
@@ -187,7 +187,7 @@ static stepaf_status_t end_plans(struct stepaf_ctx *ctx, const struct stepaf_key
 
 static void key_free(struct stepaf_key *key)
 {
-    stepaf_segments_free(key);
+    stepaf_recv_bufs_free(key);
     free(key->remote);
     free(key);
 }
@@ -198,11 +198,11 @@ static void forget(struct stepaf_ctx *ctx)
     struct stepaf_key *key = ctx->withdrawn;
 
     ctx->withdrawn = key->next;
-    stepaf_key_vacate(ctx, key);
+    stepaf_key_release_bufs(ctx, key);
     key_free(key);
 }
 
-stepaf_status_t stepaf_key_take_back(struct stepaf_ctx *ctx, uint64_t id)
+stepaf_status_t stepaf_key_remove(struct stepaf_ctx *ctx, uint64_t id)
 {
     struct stepaf_key *key = stepaf_key_find(ctx, id);
     uint32_t at = lower_bound(ctx, id);
@@ -225,7 +225,7 @@ stepaf_status_t stepaf_key_take_back(struct stepaf_ctx *ctx, uint64_t id)
     return STEPAF_OK;
 }
 
-void stepaf_keys_forget(struct stepaf_ctx *ctx)
+void stepaf_keys_free_withdrawn(struct stepaf_ctx *ctx)
 {
     while (ctx->withdrawn)
         forget(ctx);

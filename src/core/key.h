@@ -18,7 +18,7 @@ struct stepaf_key_remote {
 };
 
 /* Where an FFN rank receives a key: a run of equal slices in one region. */
-struct stepaf_segment {
+struct stepaf_recv_buf {
     struct stepaf_list node;
     struct stepaf_region *region;
     uint64_t offset; /* of the first slice */
@@ -42,10 +42,11 @@ struct stepaf_key {
     int64_t shape[STEPAF_MAX_DIMS];
     struct stepaf_key_remote *remote; /* attention, push: one per peer, after commit */
     uint32_t busy;                    /* the same, bit s: some peer may still read slot s */
-    struct stepaf_list segments;      /* FFN, push */
-    struct stepaf_segment *landing; /* FFN, push: where it comes to for streams by way of the host,
-                                       * from the peers that are relayed; NULL: nowhere */
-    struct stepaf_key *next;        /* in ctx->withdrawn */
+    struct stepaf_list recv_bufs;     /* FFN, push */
+    struct stepaf_recv_buf
+        *proxy_recv;         /* FFN, push: where it comes to for streams by way of the host,
+                                       * from the peers that are proxied; NULL: nowhere */
+    struct stepaf_key *next; /* in ctx->withdrawn */
 };
 
 /* key.c: look-ups are by bisection */
@@ -55,8 +56,8 @@ struct stepaf_key *stepaf_key_known(const struct stepaf_ctx *ctx, uint64_t id);
 stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id, stepaf_direction_t direction,
                                size_t max_bytes, const stepaf_key_params_t *params);
 /* Peers know it until the next commit, where keys_forget frees all that were taken back. */
-stepaf_status_t stepaf_key_take_back(struct stepaf_ctx *ctx, uint64_t id);
-void stepaf_keys_forget(struct stepaf_ctx *ctx);
+stepaf_status_t stepaf_key_remove(struct stepaf_ctx *ctx, uint64_t id);
+void stepaf_keys_free_withdrawn(struct stepaf_ctx *ctx);
 void stepaf_keys_free(struct stepaf_ctx *ctx);
 void stepaf_key_describe(const struct stepaf_key *key, uint64_t id, void *data, uint32_t bytes,
                          uint32_t max_bytes, stepaf_tensor_info_t *info_p);
@@ -71,10 +72,10 @@ stepaf_status_t stepaf_key_allocate(struct stepaf_ctx *ctx);
 void stepaf_key_allocate_undo(struct stepaf_ctx *ctx);
 /* Take its buffers from a key that peers do not know, or not any more. What the library has allocated
  * goes, once nothing is received in it. */
-void stepaf_key_vacate(struct stepaf_ctx *ctx, struct stepaf_key *key);
+void stepaf_key_release_bufs(struct stepaf_ctx *ctx, struct stepaf_key *key);
 /* How many of @a region's uses end with the next commit. */
 unsigned stepaf_keys_leaving(const struct stepaf_ctx *ctx, const struct stepaf_region *region);
-void stepaf_segments_free(struct stepaf_key *key);
+void stepaf_recv_bufs_free(struct stepaf_key *key);
 /* Where an FFN rank receives @a key from attention rank @a rank; NULL: nowhere. */
 uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t rank);
 

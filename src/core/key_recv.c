@@ -5,46 +5,47 @@
 
 #include "core/core.h"
 
-static void segment_free(struct stepaf_segment *segment)
+static void recv_buf_free(struct stepaf_recv_buf *recv_buf)
 {
-    segment->region->uses--;
-    stepaf_list_remove(&segment->node);
-    free(segment->ranks);
-    free(segment);
+    recv_buf->region->uses--;
+    stepaf_list_remove(&recv_buf->node);
+    free(recv_buf->ranks);
+    free(recv_buf);
 }
 
-static struct stepaf_segment *segment_add(struct stepaf_key *key, struct stepaf_region *region,
-                                          uint64_t offset, uint64_t stride, const uint32_t *ranks,
-                                          uint32_t n_ranks)
+static struct stepaf_recv_buf *recv_buf_add(struct stepaf_key *key, struct stepaf_region *region,
+                                            uint64_t offset, uint64_t stride, const uint32_t *ranks,
+                                            uint32_t n_ranks)
 {
-    struct stepaf_segment *segment = calloc(1, sizeof(*segment));
+    struct stepaf_recv_buf *recv_buf = calloc(1, sizeof(*recv_buf));
 
-    if (!segment)
+    if (!recv_buf)
         return NULL;
-    segment->ranks = malloc(n_ranks * sizeof(segment->ranks[0]));
-    if (!segment->ranks) {
-        free(segment);
+    recv_buf->ranks = malloc(n_ranks * sizeof(recv_buf->ranks[0]));
+    if (!recv_buf->ranks) {
+        free(recv_buf);
         return NULL;
     }
-    memcpy(segment->ranks, ranks, n_ranks * sizeof(ranks[0]));
-    segment->region = region;
-    segment->offset = offset;
-    segment->stride = stride;
-    segment->n_ranks = n_ranks;
+    memcpy(recv_buf->ranks, ranks, n_ranks * sizeof(ranks[0]));
+    recv_buf->region = region;
+    recv_buf->offset = offset;
+    recv_buf->stride = stride;
+    recv_buf->n_ranks = n_ranks;
     region->uses++;
     region->target = true;
-    stepaf_list_append(&key->segments, &segment->node);
-    return segment;
+    stepaf_list_append(&key->recv_bufs, &recv_buf->node);
+    return recv_buf;
 }
 
 uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t rank)
 {
-    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next) {
-        const struct stepaf_segment *segment =
-            stepaf_container_of(node, struct stepaf_segment, node);
-        for (uint32_t i = 0; i < segment->n_ranks; i++)
-            if (segment->ranks[i] == rank)
-                return segment->region->mem.base + segment->offset + i * segment->stride;
+    for (struct stepaf_list *node = key->recv_bufs.next; node != &key->recv_bufs;
+         node = node->next) {
+        const struct stepaf_recv_buf *recv_buf =
+            stepaf_container_of(node, struct stepaf_recv_buf, node);
+        for (uint32_t i = 0; i < recv_buf->n_ranks; i++)
+            if (recv_buf->ranks[i] == rank)
+                return recv_buf->region->mem.base + recv_buf->offset + i * recv_buf->stride;
     }
     return NULL;
 }
@@ -122,8 +123,8 @@ stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *bu
     if (!list)
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     status = receive_ranks(ctx, key, ranks, n, list);
-    if (!status && !segment_add(key, region, (uint64_t)((uint8_t *)buffer - region->mem.base),
-                                stride, list, n))
+    if (!status && !recv_buf_add(key, region, (uint64_t)((uint8_t *)buffer - region->mem.base),
+                                 stride, list, n))
         status = stepaf_error_no_memory(STEPAF_PHASE_NONE);
     free(list);
     if (!status)
@@ -172,10 +173,11 @@ static stepaf_status_t allocate_kind(struct stepaf_ctx *ctx, stepaf_mem_kind_t k
             continue;
         if (!region && (status = stepaf_region_alloc(ctx, total ? total : 64, kind, &region)))
             return status;
-        struct stepaf_segment *segment = segment_add(key, region, at, slice_bytes(key), ranks, n);
-        if (!segment)
+        struct stepaf_recv_buf *recv_buf =
+            recv_buf_add(key, region, at, slice_bytes(key), ranks, n);
+        if (!recv_buf)
             return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-        segment->library = true;
+        recv_buf->library = true;
         at += n * slice_bytes(key);
     }
     return STEPAF_OK;
@@ -200,24 +202,25 @@ stepaf_status_t stepaf_key_allocate(struct stepaf_ctx *ctx)
 void stepaf_key_allocate_undo(struct stepaf_ctx *ctx)
 {
     for (uint32_t i = 0; i < ctx->n_keys; i++) {
-        struct stepaf_list *segments = &ctx->keys[i]->segments;
-        for (struct stepaf_list *node = segments->next, *next; node != segments; node = next) {
-            struct stepaf_segment *segment = stepaf_container_of(node, struct stepaf_segment, node);
-            struct stepaf_region *region = segment->region;
+        struct stepaf_list *recv_bufs = &ctx->keys[i]->recv_bufs;
+        for (struct stepaf_list *node = recv_bufs->next, *next; node != recv_bufs; node = next) {
+            struct stepaf_recv_buf *recv_buf =
+                stepaf_container_of(node, struct stepaf_recv_buf, node);
+            struct stepaf_region *region = recv_buf->region;
             next = node->next;
-            if (!segment->library || region->offered)
+            if (!recv_buf->library || region->offered)
                 continue;
-            segment_free(segment);
+            recv_buf_free(recv_buf);
             if (!region->uses)
                 stepaf_region_drop(ctx, region);
         }
     }
 }
 
-void stepaf_segments_free(struct stepaf_key *key)
+void stepaf_recv_bufs_free(struct stepaf_key *key)
 {
-    while (!stepaf_list_empty(&key->segments))
-        segment_free(stepaf_container_of(key->segments.next, struct stepaf_segment, node));
+    while (!stepaf_list_empty(&key->recv_bufs))
+        recv_buf_free(stepaf_container_of(key->recv_bufs.next, struct stepaf_recv_buf, node));
 }
 
 /* ---- withdrawn keys ---- */
@@ -226,8 +229,8 @@ static unsigned uses_of(const struct stepaf_key *key, const struct stepaf_region
 {
     unsigned n = 0;
 
-    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next)
-        n += stepaf_container_of(node, struct stepaf_segment, node)->region == region;
+    for (struct stepaf_list *node = key->recv_bufs.next; node != &key->recv_bufs; node = node->next)
+        n += stepaf_container_of(node, struct stepaf_recv_buf, node)->region == region;
     return n;
 }
 
@@ -248,14 +251,14 @@ static bool receives(const struct stepaf_ctx *ctx, const struct stepaf_region *r
     return stepaf_keys_leaving(ctx, region);
 }
 
-void stepaf_key_vacate(struct stepaf_ctx *ctx, struct stepaf_key *key)
+void stepaf_key_release_bufs(struct stepaf_ctx *ctx, struct stepaf_key *key)
 {
-    while (!stepaf_list_empty(&key->segments)) {
-        struct stepaf_segment *segment =
-            stepaf_container_of(key->segments.next, struct stepaf_segment, node);
-        struct stepaf_region *region = segment->region;
-        bool library = segment->library;
-        segment_free(segment);
+    while (!stepaf_list_empty(&key->recv_bufs)) {
+        struct stepaf_recv_buf *recv_buf =
+            stepaf_container_of(key->recv_bufs.next, struct stepaf_recv_buf, node);
+        struct stepaf_region *region = recv_buf->region;
+        bool library = recv_buf->library;
+        recv_buf_free(recv_buf);
         if (library && !region->uses)
             stepaf_region_drop(ctx, region);
         else if (!receives(ctx, region))

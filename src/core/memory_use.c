@@ -7,12 +7,13 @@ static void count_key(const struct stepaf_ctx *ctx, const struct stepaf_key *key
     use->declared += sizeof(*key);
     if (key->remote)
         use->per_key += ctx->n_peers * sizeof(key->remote[0]);
-    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next) {
-        const struct stepaf_segment *segment =
-            stepaf_container_of(node, struct stepaf_segment, node);
-        use->declared += sizeof(*segment) + segment->n_ranks * sizeof(segment->ranks[0]);
-        if (segment->library)
-            use->receive += segment->n_ranks * segment->stride;
+    for (struct stepaf_list *node = key->recv_bufs.next; node != &key->recv_bufs;
+         node = node->next) {
+        const struct stepaf_recv_buf *recv_buf =
+            stepaf_container_of(node, struct stepaf_recv_buf, node);
+        use->declared += sizeof(*recv_buf) + recv_buf->n_ranks * sizeof(recv_buf->ranks[0]);
+        if (recv_buf->library)
+            use->receive += recv_buf->n_ranks * recv_buf->stride;
     }
 }
 
@@ -23,11 +24,12 @@ static void count_plans(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         if (!plan)
             continue;
-        size_t per_peer = sizeof(plan->skipped[0]) + sizeof(plan->posts[0]) +
-                          plan->n_pull * sizeof(plan->pull[0]) +
-                          plan->depth * (sizeof(struct stepaf_part) + sizeof(struct stepaf_post *) +
-                                         plan->n_push * sizeof(struct stepaf_xfer) +
-                                         plan->n_pull * sizeof(uint32_t));
+        size_t per_peer =
+            sizeof(plan->skipped[0]) + sizeof(plan->posts[0]) +
+            plan->n_pull * sizeof(plan->pull[0]) +
+            plan->depth *
+                (sizeof(struct stepaf_op_peer) + sizeof(struct stepaf_post *) +
+                 plan->n_push * sizeof(struct stepaf_xfer) + plan->n_pull * sizeof(uint32_t));
         use->declared +=
             sizeof(*plan) + plan->depth * (sizeof(struct stepaf_op) + plan->ops[0].template_bytes);
         use->per_key += ctx->n_peers * per_peer;
@@ -36,20 +38,20 @@ static void count_plans(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
 }
 
 /* FFN: the same for what attention ranks have told. */
-static void count_mirrors(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
+static void count_remotes(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
 {
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        for (uint32_t i = 0; i < ctx->peers[p].n_mirrors; i++) {
-            const struct stepaf_mirror *mirror = ctx->peers[p].mirrors[i];
-            if (!mirror)
+        for (uint32_t i = 0; i < ctx->peers[p].n_remotes; i++) {
+            const struct stepaf_remote_plan *remote = ctx->peers[p].remotes[i];
+            if (!remote)
                 continue;
-            use->per_key += sizeof(*mirror) + sizeof(ctx->peers[p].mirrors[0]) +
-                            mirror->n_push * sizeof(mirror->push[0]) +
-                            mirror->n_pull * sizeof(mirror->pull[0]) +
-                            mirror->depth * (sizeof(struct stepaf_batch_obj) +
-                                             mirror->n_pull * sizeof(struct stepaf_xfer) +
-                                             mirror->n_push * sizeof(uint32_t));
-            use->key_peers += (size_t)(mirror->n_push + mirror->n_pull) * mirror->depth;
+            use->per_key += sizeof(*remote) + sizeof(ctx->peers[p].remotes[0]) +
+                            remote->n_push * sizeof(remote->push[0]) +
+                            remote->n_pull * sizeof(remote->pull[0]) +
+                            remote->depth * (sizeof(struct stepaf_batch_obj) +
+                                             remote->n_pull * sizeof(struct stepaf_xfer) +
+                                             remote->n_push * sizeof(uint32_t));
+            use->key_peers += (size_t)(remote->n_push + remote->n_pull) * remote->depth;
         }
 }
 
@@ -73,6 +75,6 @@ stepaf_memory_use_t stepaf_memory_count(const struct stepaf_ctx *ctx)
     for (const struct stepaf_key *key = ctx->withdrawn; key; key = key->next)
         count_key(ctx, key, &use);
     count_plans(ctx, &use);
-    count_mirrors(ctx, &use);
+    count_remotes(ctx, &use);
     return use;
 }

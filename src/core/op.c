@@ -27,13 +27,14 @@ static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uin
 }
 
 /* A part is over, one way or another. */
-static void end_part(struct stepaf_op *op, uint32_t p, enum stepaf_part_state state, uint64_t now)
+static void end_op_peer(struct stepaf_op *op, uint32_t p, enum stepaf_op_peer_state state,
+                        uint64_t now)
 {
-    op->parts[p].state = (uint8_t)state;
+    op->op_peers[p].state = (uint8_t)state;
     op->pending--;
-    if (state == STEPAF_PART_LOST)
+    if (state == STEPAF_OP_PEER_LOST)
         conclude(op, STEPAF_ERR_PEER_LOST, (int)p, now);
-    else if (state == STEPAF_PART_CANCELED)
+    else if (state == STEPAF_OP_PEER_CANCELED)
         conclude(op, STEPAF_ERR_CANCELED, (int)p, now);
     else if (!op->pending)
         conclude(op, STEPAF_OK, -1, now);
@@ -50,11 +51,11 @@ static struct stepaf_op *find(struct stepaf_peer *peer, const struct stepaf_msg 
     return op->seq == msg->seq && op->generation ? op : NULL;
 }
 
-static inline void give_back(struct stepaf_op *op, struct stepaf_part *part)
+static inline void give_back(struct stepaf_op *op, struct stepaf_op_peer *op_peer)
 {
-    if (!part->held)
+    if (!op_peer->held)
         return;
-    part->held = false;
+    op_peer->held = false;
     if (--op->n_held)
         return;
     for (uint32_t i = 0; i < op->plan->n_push; i++)
@@ -63,64 +64,65 @@ static inline void give_back(struct stepaf_op *op, struct stepaf_part *part)
 
 /* Whether the peer may answer: it cannot before it was told. What claims otherwise would free a slot
  * whose post still waits for room. */
-static inline bool is_awaited(const struct stepaf_part *part)
+static inline bool is_awaited(const struct stepaf_op_peer *op_peer)
 {
-    return part->state == STEPAF_PART_WAITING && part->post.state != STEPAF_POST_QUEUED;
+    return op_peer->state == STEPAF_OP_PEER_WAITING && op_peer->post.state != STEPAF_POST_QUEUED;
 }
 
 /* Note the actual sizes: @a sizes, or those as planned. */
-static void set_sizes(struct stepaf_op *op, struct stepaf_part *part, const uint32_t *sizes)
+static void set_sizes(struct stepaf_op *op, struct stepaf_op_peer *op_peer, const uint32_t *sizes)
 {
     const struct stepaf_plan_obj *plan = op->plan;
-    uint32_t first = part->peer->index * plan->n_pull;
+    uint32_t first = op_peer->peer->index * plan->n_pull;
 
     for (uint32_t i = 0; i < plan->n_pull; i++)
         op->pull_bytes[first + i] = sizes ? sizes[i] : plan->pull[first + i].bytes;
-    part->odd = sizes != NULL;
+    op_peer->odd = sizes != NULL;
 }
 
 /* The answer brings what was planned. */
-static inline void take_planned(struct stepaf_op *op, struct stepaf_part *part)
+static inline void take_planned(struct stepaf_op *op, struct stepaf_op_peer *op_peer)
 {
-    if (__builtin_expect(part->odd, 0))
-        set_sizes(op, part, NULL);
-    part->peer->bytes_received += part->pull_sum;
+    if (__builtin_expect(op_peer->odd, 0))
+        set_sizes(op, op_peer, NULL);
+    op_peer->peer->bytes_received += op_peer->pull_sum;
 }
 
 /* It brings what it says. False if it cannot. */
-static bool take_sizes(struct stepaf_op *op, struct stepaf_part *part, const struct stepaf_msg *msg)
+static bool take_sizes(struct stepaf_op *op, struct stepaf_op_peer *op_peer,
+                       const struct stepaf_msg *msg)
 {
     const struct stepaf_plan_obj *plan = op->plan;
     const uint32_t *sizes = &msg->word[STEPAF_MSG_SIZES];
 
     if (!msg->n) {
-        take_planned(op, part);
+        take_planned(op, op_peer);
         return true;
     }
     if (msg->n != plan->n_pull)
         return false;
     for (uint32_t i = 0; i < msg->n; i++)
-        if (sizes[i] > plan->pull[part->peer->index * plan->n_pull + i].bytes)
+        if (sizes[i] > plan->pull[op_peer->peer->index * plan->n_pull + i].bytes)
             return false;
-    set_sizes(op, part, sizes);
+    set_sizes(op, op_peer, sizes);
     for (uint32_t i = 0; i < msg->n; i++)
-        part->peer->bytes_received += sizes[i];
+        op_peer->peer->bytes_received += sizes[i];
     return true;
 }
 
 /* A peer's answer is complete, its post is through, and its sizes are known. */
 static inline __attribute__((always_inline)) void take_answer(struct stepaf_ctx *ctx,
                                                               struct stepaf_op *op,
-                                                              struct stepaf_part *part,
+                                                              struct stepaf_op_peer *op_peer,
                                                               bool released, uint64_t now)
 {
-    uint64_t stamp = part->stamp;
+    uint64_t stamp = op_peer->stamp;
     bool open = atomic_load_explicit(&op->status, memory_order_relaxed) == STEPAF_INPROGRESS;
 
-    part->answered = now;
-    part->state = STEPAF_PART_ANSWERED;
+    op_peer->answered = now;
+    op_peer->state = STEPAF_OP_PEER_ANSWERED;
     if (released)
-        give_back(op, part);
+        give_back(op, op_peer);
     if (__builtin_expect(!open, 0))
         ctx->counters.late++;
     if (!--op->pending && open) {
@@ -134,22 +136,22 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     struct stepaf_ctx *ctx = peer->ctx;
     struct stepaf_op *op = find(peer, msg);
-    struct stepaf_part *part = op ? &op->parts[peer->index] : NULL;
+    struct stepaf_op_peer *op_peer = op ? &op->op_peers[peer->index] : NULL;
 
-    if (__builtin_expect(!part || !is_awaited(part), 0)) {
+    if (__builtin_expect(!op_peer || !is_awaited(op_peer), 0)) {
         ctx->counters.dropped_stale++;
         return;
     }
-    if (__builtin_expect(!take_sizes(op, part, msg), 0)) {
+    if (__builtin_expect(!take_sizes(op, op_peer, msg), 0)) {
         ctx->counters.dropped_malformed++;
         return;
     }
     if (__builtin_expect(op->plan->on_gpu, 0) && !ctx->feature->op_landed(op, peer))
         return;
-    part->queue_ns = msg->word[STEPAF_MSG_QUEUE];
-    part->work_ns = msg->word[STEPAF_MSG_WORK];
-    stepaf_post_conclude(&part->post);
-    take_answer(ctx, op, part, msg->flags & STEPAF_MSG_RELEASED, stepaf_arrival_ticks(ctx));
+    op_peer->queue_ns = msg->word[STEPAF_MSG_QUEUE];
+    op_peer->work_ns = msg->word[STEPAF_MSG_WORK];
+    stepaf_post_complete(&op_peer->post);
+    take_answer(ctx, op, op_peer, msg->flags & STEPAF_MSG_RELEASED, stepaf_arrival_ticks(ctx));
 }
 
 static __attribute__((noinline)) void deliver_other(struct stepaf_upcalls *up,
@@ -157,8 +159,8 @@ static __attribute__((noinline)) void deliver_other(struct stepaf_upcalls *up,
 {
     struct stepaf_msg msg;
 
-    if (stepaf_engine_expand(up, link, imm, &msg))
-        stepaf_engine_deliver(up, link, &msg);
+    if (stepaf_imm_decode(up, link, imm, &msg))
+        stepaf_core_deliver(up, link, &msg);
 }
 
 /* The operation in flight that an answer of 32 bits is about; NULL: none. */
@@ -178,15 +180,14 @@ static __attribute__((noinline)) struct stepaf_op *find_short(const struct stepa
 }
 
 /* Take an answer as planned. */
-static inline __attribute__((always_inline)) void take_planned_answer(struct stepaf_ctx *ctx,
-                                                                      struct stepaf_op *op,
-                                                                      struct stepaf_part *part,
-                                                                      uint32_t imm)
+static inline __attribute__((always_inline)) void take_planned_answer(
+    struct stepaf_ctx *ctx, struct stepaf_op *op, struct stepaf_op_peer *op_peer, uint32_t imm)
 {
-    part->peer->bytes_received += part->pull_sum;
-    part->queue_ns = UINT32_MAX;
-    part->work_ns = UINT32_MAX;
-    take_answer(ctx, op, part, imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_RELEASED, ctx->up.polled);
+    op_peer->peer->bytes_received += op_peer->pull_sum;
+    op_peer->queue_ns = UINT32_MAX;
+    op_peer->work_ns = UINT32_MAX;
+    take_answer(ctx, op, op_peer, imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_RELEASED,
+                ctx->up.polled);
 }
 
 /* Whether 32 bits are an answer at all. */
@@ -201,34 +202,34 @@ static __attribute__((noinline)) void deliver_unusual(struct stepaf_ctx *ctx,
                                                       struct stepaf_link *link, uint32_t imm)
 {
     struct stepaf_op *op = find_short(ctx, imm);
-    struct stepaf_part *part = op ? &op->parts[link->peer] : NULL;
+    struct stepaf_op_peer *op_peer = op ? &op->op_peers[link->peer] : NULL;
 
-    if (!part || !is_awaited(part) || !is_answer(imm)) {
+    if (!op_peer || !is_awaited(op_peer) || !is_answer(imm)) {
         deliver_other(&ctx->up, link, imm);
         return;
     }
-    stepaf_post_conclude(&part->post);
-    if (part->odd)
-        set_sizes(op, part, NULL);
-    if (op->plan->on_gpu && !ctx->feature->op_landed(op, part->peer))
+    stepaf_post_complete(&op_peer->post);
+    if (op_peer->odd)
+        set_sizes(op, op_peer, NULL);
+    if (op->plan->on_gpu && !ctx->feature->op_landed(op, op_peer->peer))
         return;
     (void)stepaf_arrival_ticks(ctx);
-    take_planned_answer(ctx, op, part, imm);
+    take_planned_answer(ctx, op, op_peer, imm);
 }
 
 /* The operation that a thread waits for is the likeliest. Its START says the same in its 32 bits as
  * the answer, but for the code. */
-void stepaf_engine_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
+void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
 {
     struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
-    struct stepaf_op *op = ctx->awaited;
-    struct stepaf_part *part = op ? &op->parts[link->peer] : NULL;
+    struct stepaf_op *op = ctx->hint_op;
+    struct stepaf_op_peer *op_peer = op ? &op->op_peers[link->peer] : NULL;
 
-    if (__builtin_expect(part && op->imm == (imm & STEPAF_IMM_SAME_MASK) && is_answer(imm) &&
-                             part->state == STEPAF_PART_WAITING &&
-                             part->post.state == STEPAF_POST_SENT && !part->odd,
+    if (__builtin_expect(op_peer && op->imm == (imm & STEPAF_IMM_SAME_MASK) && is_answer(imm) &&
+                             op_peer->state == STEPAF_OP_PEER_WAITING &&
+                             op_peer->post.state == STEPAF_POST_SENT && !op_peer->odd,
                          1))
-        take_planned_answer(ctx, op, part, imm);
+        take_planned_answer(ctx, op, op_peer, imm);
     else
         deliver_unusual(ctx, link, imm);
 }
@@ -236,22 +237,24 @@ void stepaf_engine_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *li
 void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     struct stepaf_op *op = find(peer, msg);
-    struct stepaf_part *part = op ? &op->parts[peer->index] : NULL;
+    struct stepaf_op_peer *op_peer = op ? &op->op_peers[peer->index] : NULL;
 
-    if (__builtin_expect(!part || !part->held || part->post.state == STEPAF_POST_QUEUED, 0)) {
+    if (__builtin_expect(!op_peer || !op_peer->held || op_peer->post.state == STEPAF_POST_QUEUED,
+                         0)) {
         peer->ctx->counters.dropped_stale++;
         return;
     }
-    stepaf_post_conclude(&part->post);
-    give_back(op, part);
-    if (part->state != STEPAF_PART_WAITING)
+    stepaf_post_complete(&op_peer->post);
+    give_back(op, op_peer);
+    if (op_peer->state != STEPAF_OP_PEER_WAITING)
         return;
     uint64_t now = stepaf_arrival_ticks(peer->ctx);
-    part->answered = now;
-    part->queue_ns = UINT32_MAX;
-    part->work_ns = UINT32_MAX;
+    op_peer->answered = now;
+    op_peer->queue_ns = UINT32_MAX;
+    op_peer->work_ns = UINT32_MAX;
     /* Nothing was expected: that the peer is done with it is the answer. */
-    end_part(op, peer->index, op->plan->n_pull ? STEPAF_PART_CANCELED : STEPAF_PART_ANSWERED, now);
+    end_op_peer(op, peer->index,
+                op->plan->n_pull ? STEPAF_OP_PEER_CANCELED : STEPAF_OP_PEER_ANSWERED, now);
 }
 
 void stepaf_op_peer_lost(struct stepaf_peer *peer)
@@ -264,10 +267,10 @@ void stepaf_op_peer_lost(struct stepaf_peer *peer)
         struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         for (int s = 0; plan && s < plan->depth; s++) {
             struct stepaf_op *op = &plan->ops[s];
-            stepaf_post_conclude(&op->parts[p].post); /* nobody reads it */
-            give_back(op, &op->parts[p]);
-            if (op->pending && op->parts[p].state == STEPAF_PART_WAITING)
-                end_part(op, p, STEPAF_PART_LOST, now);
+            stepaf_post_complete(&op->op_peers[p].post); /* nobody reads it */
+            give_back(op, &op->op_peers[p]);
+            if (op->pending && op->op_peers[p].state == STEPAF_OP_PEER_WAITING)
+                end_op_peer(op, p, STEPAF_OP_PEER_LOST, now);
         }
     }
 }
@@ -275,8 +278,8 @@ void stepaf_op_peer_lost(struct stepaf_peer *peer)
 void stepaf_op_end(struct stepaf_op *op, stepaf_status_t status, int peer)
 {
     for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
-        if (op->parts[p].state == STEPAF_PART_WAITING)
-            op->parts[p].state = status ? STEPAF_PART_LOST : STEPAF_PART_ANSWERED;
+        if (op->op_peers[p].state == STEPAF_OP_PEER_WAITING)
+            op->op_peers[p].state = status ? STEPAF_OP_PEER_LOST : STEPAF_OP_PEER_ANSWERED;
     op->pending = 0;
     conclude(op, status, peer, stepaf_ticks());
 }
@@ -301,8 +304,8 @@ stepaf_status_t stepaf_op_cancel(struct stepaf_op *op)
             .seq = op->seq,
         };
         /* One that is not told, out of memory, answers in vain: nothing worse. */
-        if (op->parts[p].state == STEPAF_PART_WAITING)
-            (void)stepaf_engine_send(&ctx->peers[p], &msg);
+        if (op->op_peers[p].state == STEPAF_OP_PEER_WAITING)
+            (void)stepaf_core_send(&ctx->peers[p], &msg);
     }
     conclude(op, STEPAF_ERR_CANCELED, -1, stepaf_ticks());
     return STEPAF_OK;

@@ -185,21 +185,21 @@ static bool op_open(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint8_t 
     op->bit = 1u << slot;
     op->after = &plan->ops[slot + 1 == plan->depth ? 0 : slot + 1];
     op->retired = true;
-    op->custom = true;
-    op->parts = calloc(n, sizeof(*op->parts));
+    op->not_as_planned = true;
+    op->op_peers = calloc(n, sizeof(*op->op_peers));
     op->posts = calloc(n, sizeof(op->posts[0]));
     op->xfers = calloc((size_t)n * plan->n_push + 1, sizeof(*op->xfers));
     op->pull_bytes = calloc((size_t)n * plan->n_pull + 1, sizeof(*op->pull_bytes));
-    if (!op->parts || !op->posts || !op->xfers || !op->pull_bytes)
+    if (!op->op_peers || !op->posts || !op->xfers || !op->pull_bytes)
         return false;
     for (uint32_t p = 0; p < n; p++) {
-        op->posts[p] = &op->parts[p].post;
-        op->parts[p].post.xfer = &op->xfers[p * plan->n_push];
-        op->parts[p].peer = &plan->ctx->peers[p];
+        op->posts[p] = &op->op_peers[p].post;
+        op->op_peers[p].post.xfer = &op->xfers[p * plan->n_push];
+        op->op_peers[p].peer = &plan->ctx->peers[p];
         for (uint32_t i = 0; i < plan->n_pull; i++) {
             const struct stepaf_pull *pull = &plan->pull[p * plan->n_pull + i];
             op->pull_bytes[p * plan->n_pull + i] = pull->bytes;
-            op->parts[p].pull_sum += pull->bytes;
+            op->op_peers[p].pull_sum += pull->bytes;
         }
     }
     if (!stepaf_table_add(&plan->ctx->ops, op, 1u << STEPAF_HANDLE_INDEX_BITS, &op->index))
@@ -216,9 +216,9 @@ static void set_stamps(struct stepaf_op *op)
     op->waited =
         stepaf_trace_word(STEPAF_EVENT_WAITED, index, STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE);
     for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
-        op->parts[p].stamp =
-            stepaf_trace_word(STEPAF_EVENT_ANSWERED, index, (uint32_t)op->parts[p].peer->who.rank,
-                              STEPAF_TRACE_WHOLE);
+        op->op_peers[p].stamp =
+            stepaf_trace_word(STEPAF_EVENT_ANSWERED, index,
+                              (uint32_t)op->op_peers[p].peer->who.rank, STEPAF_TRACE_WHOLE);
 }
 
 void stepaf_plan_free(struct stepaf_plan_obj *plan)
@@ -227,11 +227,11 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan)
         struct stepaf_op *op = &plan->ops[s];
         if (stepaf_table_get(&plan->ctx->ops, op->index) == op)
             stepaf_table_remove(&plan->ctx->ops, op->index);
-        for (uint32_t p = 0; op->parts && p < plan->ctx->n_peers; p++)
-            stepaf_post_conclude(&op->parts[p].post);
+        for (uint32_t p = 0; op->op_peers && p < plan->ctx->n_peers; p++)
+            stepaf_post_complete(&op->op_peers[p].post);
         if (op->copied)
             stepaf_gpu_event_destroy(plan->ctx->gpu, op->copied);
-        free(op->parts);
+        free(op->op_peers);
         free(op->posts);
         stepaf_op_drop_templates(op);
         free(op->xfers);
@@ -244,7 +244,7 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan)
     }
     if (plan->stream)
         plan->ctx->feature->plan_free(plan);
-    if (plan->is_twin)
+    if (plan->is_proxy_plan)
         plan->ctx->feature->plan_free(plan);
     free(plan->left_out);
     free(plan->ops);
@@ -261,7 +261,7 @@ static stepaf_status_t check_counts(const struct stepaf_ctx *ctx, const stepaf_t
     int n_peers = (int)ctx->n_peers;
 
     if (flags &
-        ~(uint32_t)(STEPAF_PLAN_SCATTER | STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY | STEPAF_PLAN_TWIN))
+        ~(uint32_t)(STEPAF_PLAN_SCATTER | STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY | STEPAF_PLAN_PROXY))
         return invalid("unknown flags");
     if (flags & STEPAF_PLAN_ANY && !(flags & STEPAF_PLAN_STREAM))
         return invalid("STEPAF_PLAN_ANY goes with STEPAF_PLAN_STREAM");
@@ -301,7 +301,7 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
     plan->n_pull = (uint8_t)((uint32_t)n_pull / ctx->n_peers);
     plan->scatter = flags & STEPAF_PLAN_SCATTER;
     plan->on_streams = flags & STEPAF_PLAN_STREAM;
-    plan->is_twin = flags & STEPAF_PLAN_TWIN;
+    plan->is_proxy_plan = flags & STEPAF_PLAN_PROXY;
     plan->pull = calloc((size_t)n_pull + 1, sizeof(*plan->pull));
     plan->skipped = calloc(ctx->n_peers, sizeof(*plan->skipped));
     plan->posts = calloc(ctx->n_peers, sizeof(*plan->posts));
@@ -374,7 +374,7 @@ bool stepaf_op_busy(const struct stepaf_op *op)
     bool busy = op->pending;
 
     for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
-        busy = busy || stepaf_post_in_flight(&op->parts[p].post);
+        busy = busy || stepaf_post_in_flight(&op->op_peers[p].post);
     return busy;
 }
 
@@ -382,7 +382,7 @@ const struct stepaf_peer *stepaf_plan_holder(const struct stepaf_plan_obj *plan)
 {
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
         for (int s = 0; s < plan->depth; s++)
-            if (plan->ops[s].parts[p].held)
+            if (plan->ops[s].op_peers[p].held)
                 return &plan->ctx->peers[p];
     return NULL;
 }

@@ -59,7 +59,7 @@ static bool announce_tensor(struct stepaf_peer *peer, const struct stepaf_plan_o
         msg.word[5] = (uint32_t)(offset >> 32);
         msg.word[6] = key->max_bytes;
     }
-    return stepaf_engine_send(peer, &msg);
+    return stepaf_core_send(peer, &msg);
 }
 
 static bool announce_to(struct stepaf_peer *peer, const struct stepaf_plan_obj *plan)
@@ -73,7 +73,7 @@ static bool announce_to(struct stepaf_peer *peer, const struct stepaf_plan_obj *
         .seq = plan->seq,
         .word = {plan->n_push, plan->n_pull, plan->depth},
     };
-    bool sent = stepaf_engine_send(peer, &msg);
+    bool sent = stepaf_core_send(peer, &msg);
 
     for (uint8_t i = 0; sent && i < plan->n_push; i++)
         sent = announce_tensor(peer, plan, i, &plan->push[i], NULL);
@@ -144,7 +144,7 @@ static void compile(struct stepaf_plan_obj *plan)
         struct stepaf_op *op = &plan->ops[s];
         stepaf_op_drop_templates(op);
         stepaf_op_compile(op);
-        if (!plan->cached && !plan->is_twin && make_templates(op))
+        if (!plan->cached && !plan->is_proxy_plan && make_templates(op))
             stepaf_op_compile(op);
     }
 }
@@ -157,7 +157,7 @@ void stepaf_plan_announce_end(const struct stepaf_plan_obj *plan, uint32_t n)
 
     for (uint32_t p = 0; p < n; p++)
         if (!stepaf_plan_leaves_out(plan, p))
-            stepaf_engine_tell(&ctx->peers[p], &msg);
+            stepaf_core_tell(&ctx->peers[p], &msg);
 }
 
 stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan)

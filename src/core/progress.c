@@ -18,14 +18,14 @@ static void enqueue(struct stepaf_peer *peer, struct stepaf_post *post)
     ctx->counters.queued++;
 }
 
-void stepaf_engine_keep(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, unsigned n)
+void stepaf_core_keep(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
         if (posts[i]->state == STEPAF_POST_QUEUED)
             enqueue(&ctx->peers[posts[i]->link->peer], posts[i]);
 }
 
-void stepaf_engine_post_mixed(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, unsigned n)
+void stepaf_core_post_mixed(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, unsigned n)
 {
     for (unsigned from = 0, to; from < n; from = to) {
         const struct stepaf_link *link = posts[from]->link;
@@ -38,29 +38,29 @@ void stepaf_engine_post_mixed(struct stepaf_ctx *ctx, struct stepaf_post *const 
                !posts[to]->link->has_backlog)
             to++;
         if (link->ops->post(&posts[from], to - from))
-            stepaf_engine_keep(ctx, &posts[from], to - from);
+            stepaf_core_keep(ctx, &posts[from], to - from);
     }
 }
 
-bool stepaf_engine_send(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+bool stepaf_core_send(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
-    bool waits = peer->spare.state == STEPAF_POST_QUEUED;
-    struct stepaf_post *post = waits ? malloc(sizeof(*post)) : &peer->spare;
+    bool waits = peer->ctrl_post.state == STEPAF_POST_QUEUED;
+    struct stepaf_post *post = waits ? malloc(sizeof(*post)) : &peer->ctrl_post;
 
     if (!post)
         return false;
     *post = (struct stepaf_post){.link = peer->link, .owned = waits, .msg = *msg};
     post->msg.n_words = STEPAF_MSG_WORDS;
-    stepaf_engine_post_one(peer->ctx, post);
+    stepaf_core_post_one(peer->ctx, post);
     if (post->owned && post->state != STEPAF_POST_QUEUED)
         free(post);
     return true;
 }
 
-void stepaf_engine_tell(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+void stepaf_core_tell(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
-    if (peer->link && !peer->lost && !stepaf_engine_send(peer, msg))
-        stepaf_engine_give_up(peer, "out of memory to tell it what it has to know");
+    if (peer->link && !peer->lost && !stepaf_core_send(peer, msg))
+        stepaf_peer_fail(peer, "out of memory to tell it what it has to know");
 }
 
 /* Offer queued posts again. */
@@ -92,7 +92,7 @@ static unsigned flush_queues(struct stepaf_ctx *ctx)
     return n;
 }
 
-unsigned stepaf_engine_progress_many(struct stepaf_ctx *ctx, unsigned polls)
+unsigned stepaf_core_progress_many(struct stepaf_ctx *ctx, unsigned polls)
 {
     bool queued = !stepaf_list_empty(&ctx->queued);
     unsigned n = 0;
@@ -106,30 +106,29 @@ unsigned stepaf_engine_progress_many(struct stepaf_ctx *ctx, unsigned polls)
     return n;
 }
 
-bool stepaf_engine_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter,
-                           int64_t deadline_ns)
+bool stepaf_core_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t deadline_ns)
 {
     int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
 
-    return left_us > 0 && (stepaf_engine_progress(ctx) || stepaf_waiter_idle(ctx, waiter, left_us));
+    return left_us > 0 && (stepaf_core_progress(ctx) || stepaf_waiter_idle(ctx, waiter, left_us));
 }
 
-void stepaf_engine_flush(struct stepaf_ctx *ctx, int64_t timeout_us)
+void stepaf_core_flush(struct stepaf_ctx *ctx, int64_t timeout_us)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     bool more = true;
 
     while (more && !stepaf_list_empty(&ctx->queued))
-        more = stepaf_engine_progress(ctx) ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
-                                           : stepaf_waiter_idle(ctx, &waiter, timeout_us);
+        more = stepaf_core_progress(ctx) ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
+                                         : stepaf_waiter_idle(ctx, &waiter, timeout_us);
 }
 
-bool stepaf_engine_is_dispatching(const struct stepaf_ctx *ctx)
+bool stepaf_core_is_dispatching(const struct stepaf_ctx *ctx)
 {
     return ctx->dispatching && !pthread_equal(ctx->dispatcher, pthread_self());
 }
 
-void stepaf_engine_dispatch(struct stepaf_ctx *ctx)
+void stepaf_core_dispatch(struct stepaf_ctx *ctx)
 {
     stepaf_lock_enter(&ctx->lock);
     if (ctx->handler && !ctx->dispatching) {
@@ -159,19 +158,19 @@ static void *progress_main(void *arg)
     (void)stepaf_topo_bind_thread(ctx->env.progress_cores); /* was checked at init */
     while (!atomic_load_explicit(&ctx->thread_stop, memory_order_relaxed)) {
         stepaf_lock_enter(&ctx->lock);
-        if (stepaf_engine_progress_waiting(ctx))
+        if (stepaf_core_progress_waiting(ctx))
             waiter = stepaf_waiter_begin();
         else if (!stepaf_waiter_idle(ctx, &waiter, INT32_MAX))
             waiter = stepaf_waiter_begin();
         bool handle = ctx->handler != NULL;
         stepaf_lock_leave(&ctx->lock);
         if (handle)
-            stepaf_engine_dispatch(ctx);
+            stepaf_core_dispatch(ctx);
     }
     return NULL;
 }
 
-stepaf_status_t stepaf_engine_thread_start(struct stepaf_ctx *ctx)
+stepaf_status_t stepaf_core_thread_start(struct stepaf_ctx *ctx)
 {
     int error;
 
@@ -188,7 +187,7 @@ stepaf_status_t stepaf_engine_thread_start(struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
-void stepaf_engine_thread_stop(struct stepaf_ctx *ctx)
+void stepaf_core_thread_stop(struct stepaf_ctx *ctx)
 {
     if (!ctx->thread_runs)
         return;

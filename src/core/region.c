@@ -262,7 +262,7 @@ static bool reads(const struct stepaf_post *post, const struct stepaf_region *re
 {
     for (uint32_t i = 0; i < post->n_xfer; i++) {
         const struct stepaf_region *from = stepaf_region_of(post->xfer[i].src_mem);
-        if (post->xfer[i].bytes && (from == region || (from && from == region->stage)))
+        if (post->xfer[i].bytes && (from == region || (from && from == region->bounce)))
             return true;
     }
     return false;
@@ -292,14 +292,14 @@ static stepaf_status_t not_acknowledged(const struct stepaf_peer *peer, stepaf_p
 /* Go on, for the last time when the deadline has passed. */
 static bool go_on(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t deadline_ns)
 {
-    bool more = stepaf_engine_advance(ctx, waiter, deadline_ns);
+    bool more = stepaf_core_advance(ctx, waiter, deadline_ns);
 
     if (!more)
-        (void)stepaf_engine_progress(ctx);
+        (void)stepaf_core_progress(ctx);
     return more;
 }
 
-stepaf_status_t stepaf_regions_settle(struct stepaf_ctx *ctx, int64_t deadline_ns)
+stepaf_status_t stepaf_regions_quiesce(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     const struct stepaf_peer *peer;
@@ -360,6 +360,6 @@ uint8_t *stepaf_region_resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t 
         bytes > region->mem.bytes - offset)
         return NULL;
     if (region->mem.kind != STEPAF_MEM_HOST)
-        return region->stage ? region->stage->mem.base + offset : NULL;
+        return region->bounce ? region->bounce->mem.base + offset : NULL;
     return region->mem.base + offset;
 }

@@ -17,13 +17,13 @@ struct stepaf_region {
     bool target;      /* peers write to it: it is offered at commit */
     bool hidden;      /* it is offered to nobody (any more) */
     bool hosted;      /* GPU memory: plans without streams name it */
-    bool stands_in;   /* it is the stage of another */
+    bool is_bounce;   /* it is the stage of another */
     bool pinned;      /* host memory that the GPU can use as well */
     bool unpin;       /* and this library has seen to that */
     unsigned uses;    /* by plans and receive registrations */
     uint32_t offered; /* epoch in which peers learned of it, 0: not yet */
     uint32_t linked;  /* GPU memory: epoch from which on links can carry it, 0: they do not */
-    struct stepaf_region *stage; /* GPU memory: host memory that stands for it, see gpu/bounce.h */
+    struct stepaf_region *bounce; /* GPU memory: host memory that stands for it, see gpu/bounce.h */
 };
 
 /* The region whose memory @a mem is. */
@@ -51,7 +51,7 @@ stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_
 stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *region);
 /* Wait until no device reads any more what was sent before: until peers have acknowledged it, or are
  * lost. STEPAF_ERR_TIMEOUT names one that has not. */
-stepaf_status_t stepaf_regions_settle(struct stepaf_ctx *ctx, int64_t deadline_ns);
+stepaf_status_t stepaf_regions_quiesce(struct stepaf_ctx *ctx, int64_t deadline_ns);
 /* The same for one region, which goes then. */
 stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool allocated);
 void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region);

@@ -12,83 +12,85 @@ static void malformed(struct stepaf_peer *peer)
     peer->ctx->counters.dropped_malformed++;
 }
 
-static void mirror_free(struct stepaf_mirror *mirror)
+static void remote_free(struct stepaf_remote_plan *remote)
 {
-    struct stepaf_ctx *ctx = mirror->peer->ctx;
+    struct stepaf_ctx *ctx = remote->peer->ctx;
 
-    mirror->peer->ctx->feature->unbind(mirror);
-    for (int s = 0; mirror->batches && s < mirror->depth; s++) {
-        struct stepaf_batch_obj *batch = &mirror->batches[s];
+    remote->peer->ctx->feature->unbind(remote);
+    for (int s = 0; remote->batches && s < remote->depth; s++) {
+        struct stepaf_batch_obj *batch = &remote->batches[s];
         if (stepaf_table_get(&ctx->batches, batch->index) == batch)
             stepaf_table_remove(&ctx->batches, batch->index);
-        stepaf_post_conclude(&batch->answer);
+        stepaf_post_complete(&batch->answer);
         if (batch->copied)
             stepaf_gpu_event_destroy(ctx->gpu, batch->copied);
         free(batch->xfers);
         free(batch->bytes);
     }
-    free(mirror->batches);
-    free(mirror->push);
-    free(mirror->pull);
-    free(mirror);
+    free(remote->batches);
+    free(remote->push);
+    free(remote->pull);
+    free(remote);
 }
 
-void stepaf_mirrors_free(struct stepaf_peer *peer)
+void stepaf_remote_plans_free(struct stepaf_peer *peer)
 {
-    for (uint32_t i = 0; i < peer->n_mirrors; i++)
-        if (peer->mirrors[i])
-            mirror_free(peer->mirrors[i]);
-    free(peer->mirrors);
-    peer->mirrors = NULL;
-    peer->n_mirrors = 0;
-    peer->starved = false;
+    for (uint32_t i = 0; i < peer->n_remotes; i++)
+        if (peer->remotes[i])
+            remote_free(peer->remotes[i]);
+    free(peer->remotes);
+    peer->remotes = NULL;
+    peer->n_remotes = 0;
+    peer->oom = false;
 }
 
-static bool batch_open(struct stepaf_mirror *mirror, struct stepaf_batch_obj *batch, uint8_t slot)
+static bool batch_open(struct stepaf_remote_plan *remote, struct stepaf_batch_obj *batch,
+                       uint8_t slot)
 {
-    batch->mirror = mirror;
+    batch->remote = remote;
     batch->slot = slot;
     stepaf_list_init(&batch->any);
     stepaf_list_init(&batch->own);
-    batch->xfers = calloc((size_t)mirror->n_pull + 1, sizeof(*batch->xfers));
-    batch->bytes = calloc((size_t)mirror->n_push + 1, sizeof(*batch->bytes));
+    batch->xfers = calloc((size_t)remote->n_pull + 1, sizeof(*batch->xfers));
+    batch->bytes = calloc((size_t)remote->n_push + 1, sizeof(*batch->bytes));
     if (!batch->xfers || !batch->bytes)
         return false;
-    batch->answer.link = mirror->peer->link;
+    batch->answer.link = remote->peer->link;
     batch->answer.xfer = batch->xfers;
-    batch->release.link = mirror->peer->link;
-    batch->born = stepaf_table_generation(&mirror->peer->ctx->batches);
-    return stepaf_table_add(&mirror->peer->ctx->batches, batch, 1u << STEPAF_HANDLE_INDEX_BITS,
+    batch->release.link = remote->peer->link;
+    batch->born = stepaf_table_generation(&remote->peer->ctx->batches);
+    return stepaf_table_add(&remote->peer->ctx->batches, batch, 1u << STEPAF_HANDLE_INDEX_BITS,
                             &batch->index);
 }
 
-static struct stepaf_mirror *mirror_make(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+static struct stepaf_remote_plan *remote_make(struct stepaf_peer *peer,
+                                              const struct stepaf_msg *msg)
 {
-    struct stepaf_mirror *mirror = calloc(1, sizeof(*mirror));
+    struct stepaf_remote_plan *remote = calloc(1, sizeof(*remote));
 
-    if (!mirror)
+    if (!remote)
         return NULL;
-    mirror->peer = peer;
-    mirror->number = msg->plan;
-    mirror->n_push = (uint8_t)msg->word[0];
-    mirror->n_pull = (uint8_t)msg->word[1];
-    mirror->depth = (uint8_t)msg->word[2];
-    mirror->slot = msg->slot;
-    mirror->seq = msg->seq;
-    mirror->push = calloc((size_t)mirror->n_push + 1, sizeof(*mirror->push));
-    mirror->pull = calloc((size_t)mirror->n_pull + 1, sizeof(*mirror->pull));
-    mirror->batches = calloc(mirror->depth, sizeof(*mirror->batches));
-    if (!mirror->push || !mirror->pull || !mirror->batches)
-        goto err_mirror;
-    for (uint8_t s = 0; s < mirror->depth; s++)
-        mirror->batches[s].index = UINT32_MAX;
-    for (uint8_t s = 0; s < mirror->depth; s++)
-        if (!batch_open(mirror, &mirror->batches[s], s))
-            goto err_mirror;
-    return mirror;
+    remote->peer = peer;
+    remote->number = msg->plan;
+    remote->n_push = (uint8_t)msg->word[0];
+    remote->n_pull = (uint8_t)msg->word[1];
+    remote->depth = (uint8_t)msg->word[2];
+    remote->slot = msg->slot;
+    remote->seq = msg->seq;
+    remote->push = calloc((size_t)remote->n_push + 1, sizeof(*remote->push));
+    remote->pull = calloc((size_t)remote->n_pull + 1, sizeof(*remote->pull));
+    remote->batches = calloc(remote->depth, sizeof(*remote->batches));
+    if (!remote->push || !remote->pull || !remote->batches)
+        goto err_remote;
+    for (uint8_t s = 0; s < remote->depth; s++)
+        remote->batches[s].index = UINT32_MAX;
+    for (uint8_t s = 0; s < remote->depth; s++)
+        if (!batch_open(remote, &remote->batches[s], s))
+            goto err_remote;
+    return remote;
 
-err_mirror:
-    mirror_free(mirror);
+err_remote:
+    remote_free(remote);
     return NULL;
 }
 
@@ -96,34 +98,34 @@ err_mirror:
 static bool reserve(struct stepaf_peer *peer, uint32_t number)
 {
     uint32_t n = number + 1;
-    struct stepaf_mirror **mirrors;
+    struct stepaf_remote_plan **remotes;
 
-    if (number < peer->n_mirrors)
+    if (number < peer->n_remotes)
         return true;
-    mirrors = realloc(peer->mirrors, n * sizeof(*mirrors));
-    if (!mirrors)
+    remotes = realloc(peer->remotes, n * sizeof(*remotes));
+    if (!remotes)
         return false;
-    memset(&mirrors[peer->n_mirrors], 0, (n - peer->n_mirrors) * sizeof(*mirrors));
-    peer->mirrors = mirrors;
-    peer->n_mirrors = n;
+    memset(&remotes[peer->n_remotes], 0, (n - peer->n_remotes) * sizeof(*remotes));
+    peer->remotes = remotes;
+    peer->n_remotes = n;
     return true;
 }
 
-static struct stepaf_mirror *find(struct stepaf_peer *peer, uint32_t number)
+static struct stepaf_remote_plan *find(struct stepaf_peer *peer, uint32_t number)
 {
-    return number < peer->n_mirrors ? peer->mirrors[number] : NULL;
+    return number < peer->n_remotes ? peer->remotes[number] : NULL;
 }
 
 /* Nothing that the peer starts by the plan could be taken: in a commit it is told so, else it is lost. */
 static void starve(struct stepaf_peer *peer)
 {
     if (peer->ready_epoch == peer->ctx->epoch)
-        stepaf_engine_give_up(peer, "there is no memory for a plan that it has made");
+        stepaf_peer_fail(peer, "there is no memory for a plan that it has made");
     else
-        peer->starved = true;
+        peer->oom = true;
 }
 
-void stepaf_mirror_plan(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+void stepaf_remote_plan_open(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     uint32_t depth = msg->word[2];
 
@@ -133,26 +135,26 @@ void stepaf_mirror_plan(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         malformed(peer);
         return;
     }
-    struct stepaf_mirror *mirror = reserve(peer, msg->plan) ? mirror_make(peer, msg) : NULL;
-    if (mirror)
-        peer->mirrors[msg->plan] = mirror;
+    struct stepaf_remote_plan *remote = reserve(peer, msg->plan) ? remote_make(peer, msg) : NULL;
+    if (remote)
+        peer->remotes[msg->plan] = remote;
     else
         starve(peer);
 }
 
-static bool is_complete(const struct stepaf_mirror *mirror)
+static bool is_complete(const struct stepaf_remote_plan *remote)
 {
-    return mirror->n_known == mirror->n_push + mirror->n_pull;
+    return remote->n_known == remote->n_push + remote->n_pull;
 }
 
 /* A pushed tensor: it must have a receive buffer here. */
-static bool take_push(struct stepaf_mirror *mirror, const struct stepaf_msg *msg, uint64_t id)
+static bool take_push(struct stepaf_remote_plan *remote, const struct stepaf_msg *msg, uint64_t id)
 {
-    struct stepaf_peer *peer = mirror->peer;
+    struct stepaf_peer *peer = remote->peer;
     struct stepaf_key *key = stepaf_key_known(peer->ctx, id);
     uint8_t *slice = key ? peer->ctx->feature->recv_place(key, peer) : NULL;
 
-    mirror->strayed = mirror->strayed || slice;
+    remote->unbound = remote->unbound || slice;
     if (key && !slice) {
         slice = stepaf_key_slice(key, (uint32_t)peer->who.rank);
         if (slice && key->mem_kind != STEPAF_MEM_HOST) {
@@ -160,13 +162,13 @@ static bool take_push(struct stepaf_mirror *mirror, const struct stepaf_msg *msg
             if (!region || !stepaf_region_is_linked(peer->ctx, region) ||
                 stepaf_key_on_streams(peer->ctx, key))
                 return false;
-            mirror->on_gpu = true;
+            remote->on_gpu = true;
         }
     }
-    if (msg->slot >= mirror->n_push || !slice || msg->word[2] > key->max_bytes ||
-        mirror->depth > key->depth || mirror->push[msg->slot].key)
+    if (msg->slot >= remote->n_push || !slice || msg->word[2] > key->max_bytes ||
+        remote->depth > key->depth || remote->push[msg->slot].key)
         return false;
-    mirror->push[msg->slot] = (struct stepaf_mirror_push){key, slice, msg->word[2]};
+    remote->push[msg->slot] = (struct stepaf_remote_plan_push){key, slice, msg->word[2]};
     return true;
 }
 
@@ -179,69 +181,69 @@ static const struct stepaf_rmem *find_rmem(const struct stepaf_peer *peer, uint3
 }
 
 /* A destination: all its slots must lie in memory that the peer has offered. */
-static bool take_pull(struct stepaf_mirror *mirror, const struct stepaf_msg *msg, uint64_t id)
+static bool take_pull(struct stepaf_remote_plan *remote, const struct stepaf_msg *msg, uint64_t id)
 {
     uint64_t offset = msg->word[4] | (uint64_t)msg->word[5] << 32;
     uint32_t bytes = msg->word[2], stride = msg->word[6];
-    uint64_t span = (uint64_t)stride * (mirror->depth - 1u) + bytes;
-    const struct stepaf_rmem *rmem = find_rmem(mirror->peer, msg->word[3]);
+    uint64_t span = (uint64_t)stride * (remote->depth - 1u) + bytes;
+    const struct stepaf_rmem *rmem = find_rmem(remote->peer, msg->word[3]);
 
-    if (msg->slot >= mirror->n_pull || (mirror->known_pulls & 1u << msg->slot))
+    if (msg->slot >= remote->n_pull || (remote->known_pulls & 1u << msg->slot))
         return false;
     if (bytes && (!rmem || offset > rmem->bytes || span > rmem->bytes - offset))
         return false;
-    mirror->pull[msg->slot] = (struct stepaf_mirror_pull){
+    remote->pull[msg->slot] = (struct stepaf_remote_plan_pull){
         .key_id = id,
-        .key = stepaf_key_known(mirror->peer->ctx, id),
+        .key = stepaf_key_known(remote->peer->ctx, id),
         .rmem = rmem,
         .offset = offset,
         .stride = stride,
         .bytes = bytes,
     };
-    mirror->known_pulls |= (uint8_t)(1u << msg->slot);
+    remote->known_pulls |= (uint8_t)(1u << msg->slot);
     return true;
 }
 
 /* All is known: fill what every answer has in common. */
-static void compile(struct stepaf_mirror *mirror)
+static void compile(struct stepaf_remote_plan *remote)
 {
-    for (uint8_t s = 0; s < mirror->depth; s++) {
-        struct stepaf_batch_obj *batch = &mirror->batches[s];
-        batch->answer.n_xfer = mirror->n_pull;
-        for (uint8_t i = 0; i < mirror->n_pull; i++) {
-            const struct stepaf_mirror_pull *pull = &mirror->pull[i];
+    for (uint8_t s = 0; s < remote->depth; s++) {
+        struct stepaf_batch_obj *batch = &remote->batches[s];
+        batch->answer.n_xfer = remote->n_pull;
+        for (uint8_t i = 0; i < remote->n_pull; i++) {
+            const struct stepaf_remote_plan_pull *pull = &remote->pull[i];
             batch->xfers[i].dst = pull->rmem;
             batch->xfers[i].dst_offset = pull->offset + (uint64_t)s * pull->stride;
         }
     }
-    if (mirror->strayed)
-        mirror->peer->ctx->feature->bind(mirror);
+    if (remote->unbound)
+        remote->peer->ctx->feature->bind(remote);
 }
 
-void stepaf_mirror_tensor(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+void stepaf_remote_plan_tensor(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
-    struct stepaf_mirror *mirror = find(peer, msg->plan);
+    struct stepaf_remote_plan *remote = find(peer, msg->plan);
     uint64_t id = msg->word[0] | (uint64_t)msg->word[1] << 32;
 
-    if (!mirror || is_complete(mirror) ||
-        !(msg->flags & STEPAF_MSG_PULL_SIDE ? take_pull(mirror, msg, id)
-                                            : take_push(mirror, msg, id)))
+    if (!remote || is_complete(remote) ||
+        !(msg->flags & STEPAF_MSG_PULL_SIDE ? take_pull(remote, msg, id)
+                                            : take_push(remote, msg, id)))
         malformed(peer);
-    else if (++mirror->n_known == mirror->n_push + mirror->n_pull)
-        compile(mirror);
+    else if (++remote->n_known == remote->n_push + remote->n_pull)
+        compile(remote);
 }
 
-void stepaf_mirror_close(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+void stepaf_remote_plan_close(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
-    struct stepaf_mirror *mirror = find(peer, msg->plan);
+    struct stepaf_remote_plan *remote = find(peer, msg->plan);
 
-    for (int s = 0; mirror && s < mirror->depth; s++)
-        if (stepaf_batch_busy(&mirror->batches[s]))
-            mirror = NULL;
-    if (!mirror) {
+    for (int s = 0; remote && s < remote->depth; s++)
+        if (stepaf_batch_busy(&remote->batches[s]))
+            remote = NULL;
+    if (!remote) {
         malformed(peer);
         return;
     }
-    mirror_free(mirror);
-    peer->mirrors[msg->plan] = NULL;
+    remote_free(remote);
+    peer->remotes[msg->plan] = NULL;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting an operation: the hot path of the attention side. First everything that could refuse
- * is asked (admit.c), then everything is done. */
+ * is asked (start_check.c), then everything is done. */
 #include "core/core.h"
 
 static const stepaf_start_params_t no_params;
@@ -28,14 +28,14 @@ static inline bool is_usual(const struct stepaf_ctx *ctx, const struct stepaf_pl
                             const struct stepaf_op *op)
 {
     return !((plan->usable ^ ctx->epoch) | (ctx->n_alive ^ ctx->n_peers) | plan->n_skipped |
-             op->custom | plan->on_gpu | slot_use(plan, op));
+             op->not_as_planned | plan->on_gpu | slot_use(plan, op));
 }
 
 /* The writes and the message of one peer's part, as planned. */
-static void compile_part(struct stepaf_op *op, uint32_t p)
+static void compile_op_peer(struct stepaf_op *op, uint32_t p)
 {
     const struct stepaf_plan_obj *plan = op->plan;
-    struct stepaf_post *post = &op->parts[p].post;
+    struct stepaf_post *post = &op->op_peers[p].post;
 
     post->link = plan->ctx->peers[p].link;
     post->n_xfer = plan->n_push;
@@ -58,15 +58,15 @@ static void compile_part(struct stepaf_op *op, uint32_t p)
 void stepaf_op_compile(struct stepaf_op *op)
 {
     for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
-        compile_part(op, p);
-    op->custom = false;
+        compile_op_peer(op, p);
+    op->not_as_planned = false;
 }
 
 /* What this start changes for one peer. */
-static void override_part(struct stepaf_op *op, const stepaf_start_params_t *params, uint32_t p)
+static void override_op_peer(struct stepaf_op *op, const stepaf_start_params_t *params, uint32_t p)
 {
     const struct stepaf_plan_obj *plan = op->plan;
-    struct stepaf_post *post = &op->parts[p].post;
+    struct stepaf_post *post = &op->op_peers[p].post;
 
     for (uint32_t i = 0; i < plan->n_push; i++) {
         const stepaf_tensor_t *given = &params->push[plan->scatter ? p * plan->n_push + i : i];
@@ -83,7 +83,7 @@ static void override_part(struct stepaf_op *op, const stepaf_start_params_t *par
     post->msg.n_words = STEPAF_MSG_SIZES + plan->n_push;
     stepaf_msg_head(&post->msg, STEPAF_MSG_START, 0, plan->ctx->epoch, plan->index, op->slot,
                     plan->n_push);
-    op->custom = true;
+    op->not_as_planned = true;
 }
 
 /* Take the slot and the keys' buffers at @a n peers. */
@@ -100,7 +100,8 @@ static __attribute__((noinline)) void trace_some(const struct stepaf_op *op,
                                                  struct stepaf_trace *trace,
                                                  struct stepaf_post *const *posts, unsigned n)
 {
-    struct stepaf_trace_pen pen = stepaf_trace_begin(trace, op->started, op->plan->index, op->seq);
+    struct stepaf_trace_cursor pen =
+        stepaf_trace_begin(trace, op->started, op->plan->index, op->seq);
 
     if (!pen.ring)
         return;
@@ -108,9 +109,9 @@ static __attribute__((noinline)) void trace_some(const struct stepaf_op *op,
     pen.ticks = op->notified;
     for (unsigned p = 0; p < n; p++) {
         const struct stepaf_post *post = posts[p];
-        const struct stepaf_part *part = (const struct stepaf_part *)post;
-        uint32_t rank = (uint32_t)part->peer->who.rank;
-        if (part->state == STEPAF_PART_LOST)
+        const struct stepaf_op_peer *op_peer = (const struct stepaf_op_peer *)post;
+        uint32_t rank = (uint32_t)op_peer->peer->who.rank;
+        if (op_peer->state == STEPAF_OP_PEER_LOST)
             continue;
         for (uint32_t i = 0; i < post->n_xfer; i++)
             stepaf_trace_write(&pen, STEPAF_EVENT_POSTED, rank, i, post->xfer[i].bytes);
@@ -145,10 +146,10 @@ static inline void take_slot(struct stepaf_plan_obj *plan, struct stepaf_op *op)
 }
 
 /* A peer that has been skipped, who knows how often, needs the whole sequence: the message must not
- * be one that stepaf_msg_compact can shorten. */
+ * be one that stepaf_msg_to_imm can shorten. */
 static void say_all(struct stepaf_op *op, uint32_t p)
 {
-    struct stepaf_post *post = &op->parts[p].post;
+    struct stepaf_post *post = &op->op_peers[p].post;
     struct stepaf_msg *msg = &post->msg;
 
     op->plan->skipped[p] = false;
@@ -159,31 +160,32 @@ static void say_all(struct stepaf_op *op, uint32_t p)
     post->template = NULL;
     msg->n_words = STEPAF_MSG_SIZES;
     msg->word[STEPAF_MSG_QUEUE] = msg->word[STEPAF_MSG_WORK] = 0;
-    op->custom = true;
+    op->not_as_planned = true;
 }
 
 /* A part that is to be sent: it holds the slot. */
-static inline void take_part(struct stepaf_part *part, uint32_t imm, uint32_t seq, uint64_t bytes)
+static inline void take_op_peer(struct stepaf_op_peer *op_peer, uint32_t imm, uint32_t seq,
+                                uint64_t bytes)
 {
-    part->post.at = 0;
-    part->post.at_offset = 0;
-    part->post.imm = imm;
-    part->post.msg.seq = seq;
-    part->state = STEPAF_PART_WAITING;
-    part->held = true;
-    part->peer->bytes_sent += bytes;
+    op_peer->post.at = 0;
+    op_peer->post.at_offset = 0;
+    op_peer->post.imm = imm;
+    op_peer->post.msg.seq = seq;
+    op_peer->state = STEPAF_OP_PEER_WAITING;
+    op_peer->held = true;
+    op_peer->peer->bytes_sent += bytes;
 }
 
 /* The commonest way: as planned, to every peer. */
 static inline void take_all(const struct stepaf_plan_obj *plan, struct stepaf_op *op)
 {
-    struct stepaf_part *part = op->parts, *end = part + plan->ctx->n_peers;
+    struct stepaf_op_peer *op_peer = op->op_peers, *end = op_peer + plan->ctx->n_peers;
     uint32_t imm = op->imm, seq = op->seq;
     uint64_t bytes = plan->push_bytes;
 
     do
-        take_part(part, imm, seq, bytes);
-    while (++part != end);
+        take_op_peer(op_peer, imm, seq, bytes);
+    while (++op_peer != end);
 }
 
 static uint64_t sum(const struct stepaf_post *post)
@@ -202,29 +204,30 @@ static unsigned take_some(struct stepaf_op *op, const stepaf_start_params_t *par
     struct stepaf_ctx *ctx = plan->ctx;
     unsigned n = 0;
 
-    if (op->custom && !params->push)
+    if (op->not_as_planned && !params->push)
         stepaf_op_compile(op);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
-        struct stepaf_part *part = &op->parts[p];
+        struct stepaf_op_peer *op_peer = &op->op_peers[p];
         if (stepaf_start_skips(plan, params, p)) {
-            part->state = STEPAF_PART_NONE;
+            op_peer->state = STEPAF_OP_PEER_NONE;
             plan->n_skipped += !plan->skipped[p];
             plan->skipped[p] = true;
         } else if (ctx->peers[p].lost) {
-            part->state = STEPAF_PART_LOST;
+            op_peer->state = STEPAF_OP_PEER_LOST;
         } else {
             if (params->push)
-                override_part(op, params, p);
-            take_part(part, op->imm, op->seq, sum(&part->post));
-            part->odd = part->odd || plan->on_gpu; /* the answer is not here before it is copied */
+                override_op_peer(op, params, p);
+            take_op_peer(op_peer, op->imm, op->seq, sum(&op_peer->post));
+            op_peer->odd =
+                op_peer->odd || plan->on_gpu; /* the answer is not here before it is copied */
             if (plan->skipped[p])
                 say_all(op, p);
-            plan->posts[n++] = &part->post;
+            plan->posts[n++] = &op_peer->post;
             continue;
         }
         for (uint32_t i = 0; i < plan->n_pull; i++)
             op->pull_bytes[p * plan->n_pull + i] = 0;
-        part->odd = true;
+        op_peer->odd = true;
     }
     return n;
 }
@@ -250,7 +253,7 @@ static __attribute__((noinline)) stepaf_status_t start_some(struct stepaf_plan_o
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START, "request_p is NULL");
     if (!params)
         params = &no_params;
-    status = stepaf_start_admit(plan, params);
+    status = stepaf_start_check(plan, params);
     if (status)
         return status;
     struct stepaf_op *op = plan->next;
@@ -260,11 +263,11 @@ static __attribute__((noinline)) stepaf_status_t start_some(struct stepaf_plan_o
     unsigned n = take_some(op, params);
     if (n) {
         take_buffers(plan, op, n);
-        if (plan->on_gpu && op->staged) {
+        if (plan->on_gpu && op->bounced) {
             ctx->feature->gate(plan->posts, n, op->copied);
-            stepaf_engine_post_mixed(ctx, plan->posts, n);
+            stepaf_core_post_mixed(ctx, plan->posts, n);
         } else {
-            stepaf_engine_post(ctx, plan->posts, n);
+            stepaf_core_post(ctx, plan->posts, n);
         }
     }
     note_start(ctx, op, began);
@@ -290,7 +293,7 @@ stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_sta
     take_slot(plan, op);
     take_all(plan, op);
     take_buffers(plan, op, ctx->n_peers);
-    stepaf_engine_post(ctx, op->posts, ctx->n_peers);
+    stepaf_core_post(ctx, op->posts, ctx->n_peers);
     note_start(ctx, op, began);
     if (__builtin_expect(ctx->n_alive != ctx->n_peers, 0))
         trace_some(op, &ctx->trace, op->posts, ctx->n_peers); /* one was lost by that */

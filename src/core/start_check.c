@@ -77,8 +77,8 @@ static stepaf_status_t wait_for_slot(struct stepaf_plan_obj *plan, int64_t timeo
 
     plan->n_waiting++; /* so that it stays, while the lock is free */
     while (more && !stepaf_plan_slot_free(plan))
-        more = stepaf_engine_progress_waiting(ctx) ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
-                                                   : stepaf_waiter_idle(ctx, &waiter, timeout_us);
+        more = stepaf_core_progress_waiting(ctx) ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
+                                                 : stepaf_waiter_idle(ctx, &waiter, timeout_us);
     plan->n_waiting--;
     if (stepaf_plan_slot_free(plan))
         return STEPAF_OK;
@@ -105,7 +105,7 @@ static stepaf_status_t check(struct stepaf_plan_obj *plan, const stepaf_start_pa
     return status ? status : check_peers(plan, params);
 }
 
-stepaf_status_t stepaf_start_admit(struct stepaf_plan_obj *plan,
+stepaf_status_t stepaf_start_check(struct stepaf_plan_obj *plan,
                                    const stepaf_start_params_t *params)
 {
     struct stepaf_ctx *ctx = plan->ctx;
@@ -113,7 +113,7 @@ stepaf_status_t stepaf_start_admit(struct stepaf_plan_obj *plan,
 
     if (status || stepaf_plan_slot_free(plan))
         return status;
-    stepaf_engine_progress(ctx);
+    stepaf_core_progress(ctx);
     if (params->flags & STEPAF_START_WAIT)
         status = wait_for_slot(plan, params->timeout_us > 0 ? params->timeout_us : -1);
     if (status)

@@ -50,7 +50,7 @@ bool stepaf_trace_open(struct stepaf_trace *trace, uint32_t records);
 void stepaf_trace_close(struct stepaf_trace *trace);
 
 /* For several entries of one operation at one time: what they have in common. */
-struct stepaf_trace_pen {
+struct stepaf_trace_cursor {
     struct stepaf_trace_entry *ring; /* NULL: nothing is to be written */
     uint64_t mask;
     uint64_t head;
@@ -59,16 +59,16 @@ struct stepaf_trace_pen {
     uint32_t seq;
 };
 
-static inline struct stepaf_trace_pen stepaf_trace_begin(const struct stepaf_trace *trace,
-                                                         uint64_t ticks, uint32_t plan,
-                                                         uint32_t seq)
+static inline struct stepaf_trace_cursor stepaf_trace_begin(const struct stepaf_trace *trace,
+                                                            uint64_t ticks, uint32_t plan,
+                                                            uint32_t seq)
 {
-    return (struct stepaf_trace_pen){.ring = trace->ring,
-                                     .mask = trace->mask,
-                                     .head = trace->head,
-                                     .ticks = ticks,
-                                     .plan = plan & 0xffff,
-                                     .seq = seq};
+    return (struct stepaf_trace_cursor){.ring = trace->ring,
+                                        .mask = trace->mask,
+                                        .head = trace->head,
+                                        .ticks = ticks,
+                                        .plan = plan & 0xffff,
+                                        .seq = seq};
 }
 
 /* What an entry says beside time, sequence and bytes, as one word. Little-endian, as messages are. */
@@ -89,14 +89,15 @@ static inline void stepaf_trace_put(struct stepaf_trace_entry *entry, uint64_t t
     __builtin_memcpy((char *)entry + 16, &word, sizeof(word));
 }
 
-static inline void stepaf_trace_write(struct stepaf_trace_pen *pen, uint32_t event, uint32_t peer,
-                                      uint32_t tensor, uint32_t bytes)
+static inline void stepaf_trace_write(struct stepaf_trace_cursor *pen, uint32_t event,
+                                      uint32_t peer, uint32_t tensor, uint32_t bytes)
 {
     stepaf_trace_put(&pen->ring[pen->head++ & pen->mask], pen->ticks, pen->seq, bytes,
                      stepaf_trace_word(event, pen->plan, peer, tensor));
 }
 
-static inline void stepaf_trace_end(struct stepaf_trace *trace, const struct stepaf_trace_pen *pen)
+static inline void stepaf_trace_end(struct stepaf_trace *trace,
+                                    const struct stepaf_trace_cursor *pen)
 {
     trace->head = pen->head;
 }
@@ -105,7 +106,7 @@ static inline void stepaf_trace_stamp(struct stepaf_trace *trace, uint32_t event
                                       uint32_t plan, uint32_t seq, uint32_t peer, uint32_t tensor,
                                       uint32_t bytes)
 {
-    struct stepaf_trace_pen pen = stepaf_trace_begin(trace, ticks, plan, seq);
+    struct stepaf_trace_cursor pen = stepaf_trace_begin(trace, ticks, plan, seq);
 
     if (!pen.ring)
         return;

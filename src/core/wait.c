@@ -48,7 +48,7 @@ static void ask_launcher(struct stepaf_ctx *ctx)
             continue;
         struct stepaf_peer *peer = &ctx->peers[stepaf_mesh_index(&ctx->mesh, rank)];
         if (peer->link)
-            stepaf_engine_give_up(peer, "the launcher reports that it died");
+            stepaf_peer_fail(peer, "the launcher reports that it died");
     }
 }
 
@@ -63,7 +63,7 @@ static void look(struct stepaf_ctx *ctx, uint64_t now)
     ask_launcher(ctx);
 }
 
-void stepaf_engine_look(struct stepaf_ctx *ctx)
+void stepaf_core_check_liveness(struct stepaf_ctx *ctx)
 {
     uint64_t now = stepaf_ticks();
 
@@ -117,7 +117,7 @@ static void sleep_for(struct stepaf_ctx *ctx)
     bool all = false;
     unsigned n = ctx->asleep ? 0 : arm(ctx, polls, &all);
 
-    if (n && stepaf_engine_progress(ctx))
+    if (n && stepaf_core_progress(ctx))
         return; /* it has come before */
     if (n)
         ctx->asleep = true;

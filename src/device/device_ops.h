@@ -80,7 +80,7 @@ struct stepaf_gpu_word {
     uint64_t *at;
     uint64_t value;
 };
-enum { STEPAF_GPU_WORDS = STEPAF_FLOW_LANES };
+enum { STEPAF_GPU_WORDS = STEPAF_KERNEL_TENSORS };
 
 /* The table. A failure is a status with its sentence (stepaf_error_set), and leaves nothing behind.
  * Any thread may call any of it; one open device is used by one thread at a time, but for what is "on
@@ -162,10 +162,10 @@ struct stepaf_device_ops {
      * when the blocks of the kernel that was launched just before let it, instead of when they have
      * ended; a device may take no notice. */
     stepaf_status_t (*launch)(struct stepaf_gpu *gpu, enum stepaf_kernel kernel,
-                              const struct stepaf_flow *flow, uint32_t blocks, uint32_t threads,
-                              bool behind, void *stream);
+                              const struct stepaf_kernel_args *args, uint32_t blocks,
+                              uint32_t threads, bool behind, void *stream);
     stepaf_status_t (*launch_any)(struct stepaf_gpu *gpu, enum stepaf_any_kernel kernel,
-                                  const struct stepaf_any_flow *flow, uint32_t blocks,
+                                  const struct stepaf_any_args *args, uint32_t blocks,
                                   uint32_t threads, bool behind, void *stream);
     /* Copy by a copy engine: between pieces of the device's memory, its own or imported, or between
      * one and pinned host memory. */

@@ -141,19 +141,20 @@ static inline stepaf_status_t stepaf_gpu_capturing(struct stepaf_gpu *gpu, void 
 }
 
 static inline stepaf_status_t stepaf_gpu_launch(struct stepaf_gpu *gpu, enum stepaf_kernel kernel,
-                                                const struct stepaf_flow *flow, uint32_t blocks,
-                                                uint32_t threads, bool behind, void *stream)
+                                                const struct stepaf_kernel_args *args,
+                                                uint32_t blocks, uint32_t threads, bool behind,
+                                                void *stream)
 {
-    return gpu->ops.launch(gpu, kernel, flow, blocks, threads, behind, stream);
+    return gpu->ops.launch(gpu, kernel, args, blocks, threads, behind, stream);
 }
 
 static inline stepaf_status_t stepaf_gpu_launch_any(struct stepaf_gpu *gpu,
                                                     enum stepaf_any_kernel kernel,
-                                                    const struct stepaf_any_flow *flow,
+                                                    const struct stepaf_any_args *args,
                                                     uint32_t blocks, uint32_t threads, bool behind,
                                                     void *stream)
 {
-    return gpu->ops.launch_any(gpu, kernel, flow, blocks, threads, behind, stream);
+    return gpu->ops.launch_any(gpu, kernel, args, blocks, threads, behind, stream);
 }
 
 static inline stepaf_status_t stepaf_gpu_copy(struct stepaf_gpu *gpu, void *dst, const void *src,

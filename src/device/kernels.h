@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the host tells the kernels: shared by C and CUDA C++.
  *
- * A tensor travels to an *inlet*: a place in the receiver's GPU memory that its sender has mapped.
+ * A tensor travels to an *mailbox*: a place in the receiver's GPU memory that its sender has mapped.
  * Heads, and tensors that go by PIECES, are written in *pieces*: 16 bytes that one thread stores, and
  * one loads, at once. Inlets are filled with 0 at first.
  *
- * An inlet begins with a head of 128 bytes, eight pieces:
+ * An mailbox begins with a head of 128 bytes, eight pieces:
  *
- *   pieces 0-6  the tensor itself, if it is no larger (STEPAF_WAY_HEAD): 12 bytes of it, and the
+ *   pieces 0-6  the tensor itself, if it is no larger (STEPAF_PROTO_INLINE): 12 bytes of it, and the
  *               stamp's lower half with the highest bit set, so that it is not 0
  *   piece 7     bytes of the tensor; stamp: epoch of the commit << 32 | number of the operation in this
  *               slot, from 1, in 31 bits
@@ -28,7 +28,7 @@
  *          to some megabytes, at the price of a copy by the receiver. The head comes first.
  *   PLACE  written straight to its place in the receiver's tensor, by a kernel or a copy engine,
  *          then the head.
- *   INLET  the same, but into the inlet, and copied by the receiver: for tensors that cannot be
+ *   INLET  the same, but into the mailbox, and copied by the receiver: for tensors that cannot be
  *          mapped by others.
  *
  * Nothing but a piece is taken to be whole (as it is on the GPUs there are, though PTX does not say so).
@@ -45,14 +45,14 @@
 
 enum {
     STEPAF_HEAD_BYTES = 128,
-    STEPAF_HEAD_PIECE = 12,    /* of a tensor in a piece of a head */
-    STEPAF_HEAD_DATA = 84,     /* of a tensor in a head */
-    STEPAF_HEAD_TELLS = 112,   /* where its last piece is */
-    STEPAF_GROUP_BYTES = 1024, /* of 64 pieces */
-    STEPAF_GROUP_DATA = 1008,  /* of a tensor in them */
-    STEPAF_FLOW_LANES = 64,    /* tensors in one launch: of whole peers */
-    STEPAF_FLOW_FEW = 4,       /* with no more, a launch has fewer parameters to carry */
-    STEPAF_FLOW_BLOCKS = 1056, /* blocks of one launch, at most */
+    STEPAF_HEAD_PIECE = 12,     /* of a tensor in a piece of a head */
+    STEPAF_HEAD_DATA = 84,      /* of a tensor in a head */
+    STEPAF_HEAD_TELLS = 112,    /* where its last piece is */
+    STEPAF_GROUP_BYTES = 1024,  /* of 64 pieces */
+    STEPAF_GROUP_DATA = 1008,   /* of a tensor in them */
+    STEPAF_KERNEL_TENSORS = 64, /* tensors in one launch: of whole peers */
+    STEPAF_FLOW_FEW = 4,        /* with no more, a launch has fewer parameters to carry */
+    STEPAF_FLOW_BLOCKS = 1056,  /* blocks of one launch, at most */
     STEPAF_WARP = 32,
     STEPAF_GATE_GROUPS = 16, /* that the gate takes itself, a warp each */
     STEPAF_ANY_TENSORS = 8   /* of one peer, each way: STEPAF_MAX_TENSORS */
@@ -73,16 +73,16 @@ static inline uint64_t stepaf_stamp(uint32_t epoch, uint32_t n)
 
 #define STEPAF_HEAD_MARK UINT32_C(0x80000000) /* in the stamps of a head's pieces */
 
-enum stepaf_way { STEPAF_WAY_HEAD, STEPAF_WAY_PIECES, STEPAF_WAY_PLACE, STEPAF_WAY_INLET };
+enum stepaf_proto { STEPAF_PROTO_INLINE, STEPAF_PROTO_LL, STEPAF_PROTO_ZCOPY, STEPAF_PROTO_BCOPY };
 
 enum stepaf_kernel {
     STEPAF_KERNEL_SEND,   /* one warp a block: write tensors and heads */
     STEPAF_KERNEL_GATE,   /* one block: wait for all heads, and take pieces if they are few */
-    STEPAF_KERNEL_UNPACK, /* one warp a block: bring pieces and inlets to their tensors */
+    STEPAF_KERNEL_UNPACK, /* one warp a block: bring pieces and mailboxes to their tensors */
     STEPAF_KERNEL_COUNT
 };
 
-/* The same for plans that take the batch of any one peer: stepaf_any_flow. */
+/* The same for plans that take the batch of any one peer: stepaf_any_args. */
 enum stepaf_any_kernel {
     STEPAF_KERNEL_SEND_ANY,
     STEPAF_KERNEL_GATE_ANY,
@@ -94,15 +94,15 @@ enum stepaf_any_kernel {
 enum stepaf_fault { STEPAF_FAULT_NONE, STEPAF_FAULT_TIMEOUT, STEPAF_FAULT_ABORTED };
 
 /* One tensor from or to one peer. */
-struct stepaf_lane {
-    uint8_t *head;    /* of the inlet */
+struct stepaf_kernel_tensor {
+    uint8_t *head;    /* of the mailbox */
     uint8_t *body;    /* PIECES, INLET: after the head; PLACE: the tensor's place at the receiver */
     uint8_t *data;    /* sender: source; receiver: destination */
     uint32_t bytes;   /* sender: of this operation; receiver: what it has room for */
     uint32_t planned; /* receiver: bytes of it where TOLD_ALL tells of it */
     uint16_t first;   /* block of this lane's first */
     uint16_t n;       /* how many blocks share the lane; 0: none of this kernel's */
-    uint8_t way;      /* stepaf_way */
+    uint8_t proto;    /* stepaf_proto */
     uint8_t copied;   /* a copy engine writes it: 1 + the lane where TOLD_ALL comes to; else 0 */
     uint16_t peer;    /* index, for faults */
 };
@@ -119,7 +119,7 @@ struct stepaf_gpu_watch {
 
 /* All that a launch has to know. It goes as the kernel's parameter, so that nothing but the
  * operation's number has to be fetched from memory. */
-struct stepaf_flow {
+struct stepaf_kernel_args {
     uint32_t *counts; /* operations so far: [0] of the gate, or [1 + b] of the sending block b */
     uint32_t *done;   /* sender, PLACE and INLET: blocks that are through, one a lane */
     uint32_t *failed; /* GPU memory, two a plan: nothing is to be done any more; being noted */
@@ -132,12 +132,12 @@ struct stepaf_flow {
     uint8_t aligned;    /* all places are multiples of 16 bytes */
     uint8_t gate_takes; /* pieces are the gate's: they are few */
     uint8_t gate_ends;  /* no unpacking follows the gate */
-    struct stepaf_lane lanes[STEPAF_FLOW_LANES];
+    struct stepaf_kernel_tensor lanes[STEPAF_KERNEL_TENSORS];
 };
 
 /* The beginning of a flow with few lanes, as a parameter of its own. */
 struct stepaf_flow_few {
-    uint64_t words[offsetof(struct stepaf_flow, lanes[STEPAF_FLOW_FEW]) / sizeof(uint64_t)];
+    uint64_t words[offsetof(struct stepaf_kernel_args, lanes[STEPAF_FLOW_FEW]) / sizeof(uint64_t)];
 };
 
 /* ---- any: one batch of whichever peer has sent one ----
@@ -147,8 +147,8 @@ struct stepaf_flow_few {
  * it up. Each block counts for itself how many batches it has seen; that is the ring's index. */
 
 /* A lane in slot 0, and the way to the same in the next. */
-struct stepaf_any_lane {
-    struct stepaf_lane lane;
+struct stepaf_any_tensor {
+    struct stepaf_kernel_tensor lane;
     uint32_t head_stride;
     uint32_t body_stride;
     uint32_t data_stride;
@@ -174,14 +174,14 @@ struct stepaf_any_share {
     uint16_t n;     /* 0: the gate takes its pieces, if it has any */
 };
 
-struct stepaf_any_flow {
-    uint32_t *counts; /* as in stepaf_flow: batches so far */
+struct stepaf_any_args {
+    uint32_t *counts; /* as in stepaf_kernel_args: batches so far */
     uint32_t *done;
     uint32_t *failed;
     uint32_t *landed; /* of slot 0 */
     struct stepaf_gpu_watch *watch;
     uint64_t timeout_ns;
-    const struct stepaf_any_lane *lanes; /* peer by peer */
+    const struct stepaf_any_tensor *lanes; /* peer by peer */
     struct stepaf_any_entry *ring;
     struct stepaf_any_next *next;
     uint32_t *origin; /* peer and slot of the batch that was taken last, for the user */

@@ -12,8 +12,8 @@
 
 static bool is_received_in(const struct stepaf_key *key, const struct stepaf_region *region)
 {
-    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next)
-        if (stepaf_container_of(node, struct stepaf_segment, node)->region == region)
+    for (struct stepaf_list *node = key->recv_bufs.next; node != &key->recv_bufs; node = node->next)
+        if (stepaf_container_of(node, struct stepaf_recv_buf, node)->region == region)
             return true;
     return false;
 }
@@ -43,15 +43,15 @@ static bool all_take(const struct stepaf_ctx *ctx, const struct stepaf_region *r
     return true;
 }
 
-void stepaf_stage_free(struct stepaf_ctx *ctx, struct stepaf_region *region)
+void stepaf_bounce_free(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
-    struct stepaf_region *stage = region->stage;
+    struct stepaf_region *stage = region->bounce;
 
     if (!stage)
         return;
-    if (ctx->stage_stream)
+    if (ctx->bounce_stream)
         (void)stepaf_gpu_stream_sync(ctx->gpu,
-                                     ctx->stage_stream); /* copies into it may be queued */
+                                     ctx->bounce_stream); /* copies into it may be queued */
     for (unsigned t = 0; t < ctx->n_transports; t++)
         ctx->transports[t]->ops->dereg_mem(ctx->transports[t], &stage->mem);
     if (stage->unpin)
@@ -59,10 +59,10 @@ void stepaf_stage_free(struct stepaf_ctx *ctx, struct stepaf_region *region)
     stepaf_device_free(&(struct stepaf_device_mem){stage->mem.base, stage->mem.bytes, stage->mem.fd,
                                                    STEPAF_MEM_HOST, NULL});
     free(stage);
-    region->stage = NULL;
+    region->bounce = NULL;
 }
 
-static stepaf_status_t stage_make(struct stepaf_ctx *ctx, struct stepaf_region *region)
+static stepaf_status_t bounce_make(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
     struct stepaf_region *stage = malloc(sizeof(*stage));
     struct stepaf_device_mem mem;
@@ -70,7 +70,8 @@ static stepaf_status_t stage_make(struct stepaf_ctx *ctx, struct stepaf_region *
 
     if (!stage)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    status = ctx->stage_stream ? STEPAF_OK : stepaf_gpu_stream_create(ctx->gpu, &ctx->stage_stream);
+    status =
+        ctx->bounce_stream ? STEPAF_OK : stepaf_gpu_stream_create(ctx->gpu, &ctx->bounce_stream);
     if (!status)
         status = stepaf_device_alloc(STEPAF_MEM_HOST, NULL, region->mem.bytes, &mem);
     if (status) {
@@ -84,15 +85,15 @@ static stepaf_status_t stage_make(struct stepaf_ctx *ctx, struct stepaf_region *
                                             .fd = mem.fd},
                                     .library = true,
                                     .shareable = true,
-                                    .stands_in = true};
-    region->stage = stage;
+                                    .is_bounce = true};
+    region->bounce = stage;
     for (unsigned t = 0; t < ctx->n_transports && !status; t++) {
         struct stepaf_transport *transport = ctx->transports[t];
         if (!stepaf_is_taken(transport, region))
             status = transport->ops->reg_mem(transport, &stage->mem);
     }
     if (status)
-        stepaf_stage_free(ctx, region);
+        stepaf_bounce_free(ctx, region);
     return status;
 }
 
@@ -105,32 +106,32 @@ static stepaf_status_t link_region(struct stepaf_ctx *ctx, struct stepaf_region 
         if ((transport->ops->caps & STEPAF_TRANSPORT_GPU) && !stepaf_is_taken(transport, region))
             status = transport->ops->reg_mem(transport, &region->mem);
     }
-    if (!status && !region->stage && !all_take(ctx, region))
-        status = stage_make(ctx, region);
+    if (!status && !region->bounce && !all_take(ctx, region))
+        status = bounce_make(ctx, region);
     if (!status)
         region->linked = ctx->epoch + 1;
     return status;
 }
 
-stepaf_status_t stepaf_stages_prepare(struct stepaf_ctx *ctx)
+stepaf_status_t stepaf_bounces_prepare(struct stepaf_ctx *ctx)
 {
     stepaf_status_t status = STEPAF_OK;
 
-    for (uint32_t i = 0; !stepaf_has_relays(ctx) && i < ctx->n_regions && !status; i++)
+    for (uint32_t i = 0; !stepaf_has_proxies(ctx) && i < ctx->n_regions && !status; i++)
         if (is_wanted(ctx, ctx->regions[i]))
             status = link_region(ctx, ctx->regions[i]);
     return status;
 }
 
-void stepaf_stages_settle(struct stepaf_ctx *ctx)
+void stepaf_bounces_retire(struct stepaf_ctx *ctx)
 {
     for (uint32_t i = 0; i < ctx->n_regions; i++) {
         struct stepaf_region *region = ctx->regions[i];
-        struct stepaf_region *stage = region->stage;
+        struct stepaf_region *stage = region->bounce;
         if (!stage || stage->pinned)
             continue;
         if (all_take(ctx, region))
-            stepaf_stage_free(ctx, region);
+            stepaf_bounce_free(ctx, region);
         else if (stepaf_gpu_pin(ctx->gpu, stage->mem.base, stage->mem.bytes, &stage->unpin))
             stepaf_log_info("%s: copies take a buffer more", stepaf_last_error()->text);
         else
@@ -138,7 +139,7 @@ void stepaf_stages_settle(struct stepaf_ctx *ctx)
     }
 }
 
-void stepaf_stage_describe(const struct stepaf_peer *peer, char *text)
+void stepaf_bounce_describe(const struct stepaf_peer *peer, char *text)
 {
     const struct stepaf_ctx *ctx = peer->ctx;
     bool any = false;
@@ -156,9 +157,9 @@ void stepaf_stage_describe(const struct stepaf_peer *peer, char *text)
 static stepaf_status_t copy_out(const struct stepaf_ctx *ctx, const struct stepaf_region *region,
                                 const void *data, size_t bytes)
 {
-    uint8_t *room = region->stage->mem.base + ((const uint8_t *)data - region->mem.base);
+    uint8_t *room = region->bounce->mem.base + ((const uint8_t *)data - region->mem.base);
 
-    return stepaf_gpu_copy(ctx->gpu, room, data, bytes, ctx->stage_stream);
+    return stepaf_gpu_copy(ctx->gpu, room, data, bytes, ctx->bounce_stream);
 }
 
 /* Mark the end of the copies so far. */
@@ -166,7 +167,7 @@ static stepaf_status_t mark(const struct stepaf_ctx *ctx, void **event_p)
 {
     stepaf_status_t status = *event_p ? STEPAF_OK : stepaf_gpu_event_create(ctx->gpu, event_p);
 
-    return status ? status : stepaf_gpu_event_record(ctx->gpu, *event_p, ctx->stage_stream);
+    return status ? status : stepaf_gpu_event_record(ctx->gpu, *event_p, ctx->bounce_stream);
 }
 
 /* Whether some link needs the stage. */
@@ -180,13 +181,13 @@ static bool is_staged(const struct stepaf_ctx *ctx, const struct stepaf_region *
     return false;
 }
 
-stepaf_status_t stepaf_stage_start(struct stepaf_op *op, const stepaf_tensor_t *tensors, int n)
+stepaf_status_t stepaf_bounce_start(struct stepaf_op *op, const stepaf_tensor_t *tensors, int n)
 {
     const struct stepaf_plan_obj *plan = op->plan;
     const struct stepaf_ctx *ctx = plan->ctx;
     stepaf_status_t status = STEPAF_OK;
 
-    op->staged = false;
+    op->bounced = false;
     for (int i = 0; i < (tensors ? n : plan->n_push) && !status; i++) {
         const struct stepaf_push *planned = &plan->push[i % plan->n_push];
         const void *data = tensors ? tensors[i].data : planned->data;
@@ -196,15 +197,15 @@ stepaf_status_t stepaf_stage_start(struct stepaf_op *op, const stepaf_tensor_t *
         if (!bytes || !is_staged(ctx, region))
             continue;
         status = copy_out(ctx, region, data, bytes);
-        op->staged = true;
+        op->bounced = true;
     }
-    return status || !op->staged ? status : mark(ctx, &op->copied);
+    return status || !op->bounced ? status : mark(ctx, &op->copied);
 }
 
-stepaf_status_t stepaf_stage_answer(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
-                                    int n, bool *staged_p)
+stepaf_status_t stepaf_bounce_answer(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
+                                     int n, bool *staged_p)
 {
-    const struct stepaf_peer *peer = batch->mirror->peer;
+    const struct stepaf_peer *peer = batch->remote->peer;
     const struct stepaf_ctx *ctx = peer->ctx;
     stepaf_status_t status = STEPAF_OK;
 
@@ -221,12 +222,12 @@ stepaf_status_t stepaf_stage_answer(struct stepaf_batch_obj *batch, const stepaf
     return status || !*staged_p ? status : mark(ctx, &batch->copied);
 }
 
-void stepaf_stage_gate(struct stepaf_post *const *posts, unsigned n, void *event)
+void stepaf_bounce_gate(struct stepaf_post *const *posts, unsigned n, void *event)
 {
     for (unsigned i = 0; i < n; i++)
         for (unsigned x = 0; x < posts[i]->n_xfer; x++) {
             const struct stepaf_xfer *xfer = &posts[i]->xfer[x];
-            if (!xfer->bytes || !stepaf_region_of(xfer->src_mem)->stands_in)
+            if (!xfer->bytes || !stepaf_region_of(xfer->src_mem)->is_bounce)
                 continue;
             posts[i]->template = event;
             posts[i]->is_gated = true;
@@ -234,7 +235,7 @@ void stepaf_stage_gate(struct stepaf_post *const *posts, unsigned n, void *event
         }
 }
 
-bool stepaf_stage_copied(struct stepaf_peer *peer, struct stepaf_post *post)
+bool stepaf_bounce_copied(struct stepaf_peer *peer, struct stepaf_post *post)
 {
     stepaf_status_t status = stepaf_gpu_event_test(peer->ctx->gpu, post->template);
 
@@ -243,7 +244,7 @@ bool stepaf_stage_copied(struct stepaf_peer *peer, struct stepaf_post *post)
     post->template = NULL;
     post->is_gated = false;
     if (status)
-        stepaf_engine_give_up(peer, stepaf_last_error()->text);
+        stepaf_peer_fail(peer, stepaf_last_error()->text);
     return true;
 }
 
@@ -264,7 +265,7 @@ static void add_in(struct moves *moves, bool *flush_p, const struct stepaf_peer 
         *flush_p = *flush_p || stepaf_gpu_rdma(moves->gpu)->flush;
     else
         moves->piece[moves->n++] = (struct stepaf_gpu_piece){
-            data, region->stage->mem.base + (data - region->mem.base), bytes};
+            data, region->bounce->mem.base + (data - region->mem.base), bytes};
 }
 
 /* Do it. What the GPU cannot be given is as good as not sent. */
@@ -280,25 +281,25 @@ static bool bring(struct moves *moves, bool flush, struct stepaf_peer *peer)
         return true;
     snprintf(reason, sizeof(reason), "what it has sent cannot be brought to the GPU: %.120s",
              stepaf_last_error()->text);
-    stepaf_engine_give_up(peer, reason);
+    stepaf_peer_fail(peer, reason);
     return false;
 }
 
-bool stepaf_stage_batch(const struct stepaf_batch_obj *batch)
+bool stepaf_bounce_batch(const struct stepaf_batch_obj *batch)
 {
-    const struct stepaf_mirror *mirror = batch->mirror;
-    struct moves moves = {.gpu = mirror->peer->ctx->gpu};
+    const struct stepaf_remote_plan *remote = batch->remote;
+    struct moves moves = {.gpu = remote->peer->ctx->gpu};
     bool flush = false;
 
-    for (uint32_t i = 0; i < mirror->n_push; i++) {
-        const struct stepaf_mirror_push *push = &mirror->push[i];
-        add_in(&moves, &flush, mirror->peer, stepaf_region_find(mirror->peer->ctx, push->data, 1),
+    for (uint32_t i = 0; i < remote->n_push; i++) {
+        const struct stepaf_remote_plan_push *push = &remote->push[i];
+        add_in(&moves, &flush, remote->peer, stepaf_region_find(remote->peer->ctx, push->data, 1),
                push->data + (size_t)batch->slot * push->key->max_bytes, batch->bytes[i]);
     }
-    return bring(&moves, flush, mirror->peer);
+    return bring(&moves, flush, remote->peer);
 }
 
-bool stepaf_stage_pulled(const struct stepaf_op *op, struct stepaf_peer *peer)
+bool stepaf_bounce_pulled(const struct stepaf_op *op, struct stepaf_peer *peer)
 {
     const struct stepaf_plan_obj *plan = op->plan;
     uint32_t first = peer->index * plan->n_pull;

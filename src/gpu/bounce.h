@@ -12,26 +12,26 @@
 
 /* Commit: make the GPU memory ready that links may have to carry, unless streams go by way of the
  * host; peers are told next. */
-stepaf_status_t stepaf_stages_prepare(struct stepaf_ctx *ctx);
+stepaf_status_t stepaf_bounces_prepare(struct stepaf_ctx *ctx);
 /* After the commit: let go of stages that no link needs, and pin the others. */
-void stepaf_stages_settle(struct stepaf_ctx *ctx);
+void stepaf_bounces_retire(struct stepaf_ctx *ctx);
 /* The region goes. */
-void stepaf_stage_free(struct stepaf_ctx *ctx, struct stepaf_region *region);
+void stepaf_bounce_free(struct stepaf_ctx *ctx, struct stepaf_region *region);
 /* Say how a peer's link carries GPU memory; "" if there is none. */
-void stepaf_stage_describe(const struct stepaf_peer *peer, char *text);
+void stepaf_bounce_describe(const struct stepaf_peer *peer, char *text);
 
 /* Begin to copy what a start or an answer sends out of GPU memory, and mark the end of that by an
  * event, which is made when it is needed first. Never waits. op->staged, *staged_p: there was
  * something. @a tensors: NULL, those that are planned. */
-stepaf_status_t stepaf_stage_start(struct stepaf_op *op, const stepaf_tensor_t *tensors, int n);
-stepaf_status_t stepaf_stage_answer(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
-                                    int n, bool *staged_p);
+stepaf_status_t stepaf_bounce_start(struct stepaf_op *op, const stepaf_tensor_t *tensors, int n);
+stepaf_status_t stepaf_bounce_answer(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
+                                     int n, bool *staged_p);
 /* Have those posts queued that send something staged, until @a event has come by. */
-void stepaf_stage_gate(struct stepaf_post *const *posts, unsigned n, void *event);
+void stepaf_bounce_gate(struct stepaf_post *const *posts, unsigned n, void *event);
 /* Whether a queued post may go. */
-bool stepaf_stage_copied(struct stepaf_peer *peer, struct stepaf_post *post);
+bool stepaf_bounce_copied(struct stepaf_peer *peer, struct stepaf_post *post);
 /* Bring what has arrived to the GPU. False: the GPU has failed, and the peer is lost by that. */
-bool stepaf_stage_batch(const struct stepaf_batch_obj *batch);
-bool stepaf_stage_pulled(const struct stepaf_op *op, struct stepaf_peer *peer);
+bool stepaf_bounce_batch(const struct stepaf_batch_obj *batch);
+bool stepaf_bounce_pulled(const struct stepaf_op *op, struct stepaf_peer *peer);
 
 #endif

@@ -9,7 +9,7 @@
 
 static unsigned progress(struct stepaf_ctx *ctx)
 {
-    return stepaf_relays_progress(ctx) + stepaf_streams_progress(ctx);
+    return stepaf_proxies_progress(ctx) + stepaf_streams_progress(ctx);
 }
 
 static void peer_lost(struct stepaf_peer *peer)
@@ -22,22 +22,22 @@ static bool reaches(const struct stepaf_peer *peer)
 {
     const struct stepaf_ctx *ctx = peer->ctx;
 
-    return ctx->streams && ctx->streams->control && !stepaf_peer_relayed(ctx, peer->index);
+    return ctx->streams && ctx->streams->control && !stepaf_peer_proxied(ctx, peer->index);
 }
 
 static void close_all(struct stepaf_ctx *ctx)
 {
-    if (ctx->stage_stream)
-        stepaf_gpu_stream_destroy(ctx->gpu, ctx->stage_stream);
+    if (ctx->bounce_stream)
+        stepaf_gpu_stream_destroy(ctx->gpu, ctx->bounce_stream);
 }
 
-/* The thread that relays must not wait for a GPU that waits for it, as it does where the host
+/* The thread that proxies must not wait for a GPU that waits for it, as it does where the host
  * copies from and to GPU memory. */
 static stepaf_status_t check_ways(const struct stepaf_ctx *ctx)
 {
     bool any = false;
 
-    for (uint32_t i = 0; stepaf_has_relays(ctx) && i < ctx->plans.n; i++) {
+    for (uint32_t i = 0; stepaf_has_proxies(ctx) && i < ctx->plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         any = any || (plan && plan->on_gpu);
     }
@@ -54,7 +54,7 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx)
 
     if (!status)
         status = check_ways(ctx);
-    return status ? status : stepaf_stages_prepare(ctx);
+    return status ? status : stepaf_bounces_prepare(ctx);
 }
 
 static stepaf_status_t plan_make(struct stepaf_plan_obj *plan, uint32_t flags)
@@ -71,45 +71,45 @@ static bool plan_busy(const struct stepaf_plan_obj *plan)
 
 static stepaf_status_t plan_end(struct stepaf_plan_obj *plan)
 {
-    return stepaf_relay_end_plan(plan->stream);
+    return stepaf_proxy_end_plan(plan->stream);
 }
 
 static void plan_free(struct stepaf_plan_obj *plan)
 {
     if (plan->stream)
         stepaf_stream_free(plan->stream);
-    if (plan->relay)
-        plan->relay->twin = NULL;
+    if (plan->proxy)
+        plan->proxy->proxy_plan = NULL;
 }
 
 const struct stepaf_feature_ops stepaf_gpu_feature = {
     .progress = progress,
     .peer_lost = peer_lost,
-    .is_ahead = stepaf_relays_are_ahead,
-    .describe = stepaf_stage_describe,
+    .is_ahead = stepaf_proxies_are_ahead,
+    .describe = stepaf_bounce_describe,
     .reaches = reaches,
     .free = stepaf_streams_free,
     .close = close_all,
     .prepare = prepare,
     .pack = stepaf_streams_pack,
-    .check = stepaf_told_judge,
+    .check = stepaf_stream_adverts_check,
     .undo = stepaf_streams_undo,
     .join = stepaf_streams_join,
-    .retire = stepaf_streams_settle,
-    .ready = stepaf_stages_settle,
+    .retire = stepaf_streams_retire,
+    .ready = stepaf_bounces_retire,
     .plan_make = plan_make,
     .plan_busy = plan_busy,
     .plan_end = plan_end,
     .plan_free = plan_free,
-    .recv_place = stepaf_relay_landing,
-    .bind = stepaf_relay_bind,
-    .unbind = stepaf_relay_unbind,
-    .arrived = stepaf_relay_arrived,
-    .region_dropped = stepaf_stage_free,
-    .op_source = stepaf_stage_start,
-    .batch_source = stepaf_stage_answer,
-    .gate = stepaf_stage_gate,
-    .gate_open = stepaf_stage_copied,
-    .op_landed = stepaf_stage_pulled,
-    .batch_landed = stepaf_stage_batch,
+    .recv_place = stepaf_proxy_recv_place,
+    .bind = stepaf_proxy_bind,
+    .unbind = stepaf_proxy_unbind,
+    .arrived = stepaf_proxy_arrived,
+    .region_dropped = stepaf_bounce_free,
+    .op_source = stepaf_bounce_start,
+    .batch_source = stepaf_bounce_answer,
+    .gate = stepaf_bounce_gate,
+    .gate_open = stepaf_bounce_copied,
+    .op_landed = stepaf_bounce_pulled,
+    .batch_landed = stepaf_bounce_batch,
 };

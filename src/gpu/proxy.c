@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Relays in use: between what streams stamp and what the host engine carries. Nothing here calls
+/* Proxies in use: between what streams stamp and what the host engine carries. Nothing here calls
  * the GPU's driver. */
 #include "gpu/proxy.h"
 
 #include <string.h>
 
-bool stepaf_peer_relayed(const struct stepaf_ctx *ctx, uint32_t p)
+bool stepaf_peer_proxied(const struct stepaf_ctx *ctx, uint32_t p)
 {
     const struct stepaf_rank *own = &ctx->ranks[ctx->boot.rank];
     const struct stepaf_rank *its = &ctx->ranks[ctx->peers[p].who.world_rank];
 
-    return own->relays || its->relays || own->node_id != its->node_id;
+    return own->proxies || its->proxies || own->node_id != its->node_id;
 }
 
 /* ---- heads ---- */
 
 /* The two words of a head that mean something: bytes, stamp. */
-static uint64_t *words_of(const struct stepaf_relay_lane *lane, uint32_t slot)
+static uint64_t *words_of(const struct stepaf_proxy_buf *lane, uint32_t slot)
 {
     return (uint64_t *)(void *)(lane->heads + (size_t)slot * STEPAF_HEAD_BYTES + STEPAF_HEAD_TELLS);
 }
@@ -28,8 +28,8 @@ static uint64_t stamp_of(const struct stepaf_stream *stream, uint64_t n)
 }
 
 /* Tell the stream that a tensor is here: all of it can be seen before. */
-static void tell(const struct stepaf_relay_lane *lane, uint32_t slot, uint32_t bytes,
-                 uint64_t stamp)
+static void stamp_head(const struct stepaf_proxy_buf *lane, uint32_t slot, uint32_t bytes,
+                       uint64_t stamp)
 {
     uint64_t *words = words_of(lane, slot);
 
@@ -39,8 +39,8 @@ static void tell(const struct stepaf_relay_lane *lane, uint32_t slot, uint32_t b
 
 /* Whether the stream has told of all tensors of operation @a n to one peer. What a copy engine has
  * written is told without a number, and cleared when all is there. */
-static bool told(const struct stepaf_stream *stream, const struct stepaf_relay_lane *lanes,
-                 uint64_t n, uint32_t *bytes_p)
+static bool has_stamped(const struct stepaf_stream *stream, const struct stepaf_proxy_buf *lanes,
+                        uint64_t n, uint32_t *bytes_p)
 {
     uint32_t slot = (uint32_t)(n % stream->plan->depth);
     uint64_t stamp = stamp_of(stream, n);
@@ -58,7 +58,7 @@ static bool told(const struct stepaf_stream *stream, const struct stepaf_relay_l
     return true;
 }
 
-static void clear(const struct stepaf_stream *stream, const struct stepaf_relay_lane *lanes,
+static void clear(const struct stepaf_stream *stream, const struct stepaf_proxy_buf *lanes,
                   uint64_t n)
 {
     for (uint32_t i = 0; i < stream->n_out; i++) {
@@ -70,77 +70,77 @@ static void clear(const struct stepaf_stream *stream, const struct stepaf_relay_
 
 /* ---- attention ---- */
 
-/* Gather what the next operation pushes to the relayed peers. False: not all is there. */
-static bool gather(struct stepaf_relay *relay)
+/* Gather what the next operation pushes to the proxied peers. False: not all is there. */
+static bool gather(struct stepaf_proxy *proxy)
 {
-    const struct stepaf_stream *stream = relay->stream;
+    const struct stepaf_stream *stream = proxy->stream;
     const struct stepaf_plan_obj *plan = stream->plan;
-    uint32_t n = stream->n_out, slot = (uint32_t)(relay->n_started % plan->depth);
+    uint32_t n = stream->n_out, slot = (uint32_t)(proxy->n_started % plan->depth);
     uint32_t bytes[STEPAF_MAX_TENSORS];
 
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++) {
-        const struct stepaf_relay_lane *lanes = &relay->out[p * n];
-        bool relayed = relay->peers[p].relayed;
-        if (relayed && !told(stream, lanes, relay->n_started, bytes))
+        const struct stepaf_proxy_buf *lanes = &proxy->out[p * n];
+        bool proxied = proxy->peers[p].proxied;
+        if (proxied && !has_stamped(stream, lanes, proxy->n_started, bytes))
             return false;
         for (uint32_t i = 0; i < n; i++)
-            relay->push[p * n + i] = (stepaf_tensor_t){
+            proxy->push[p * n + i] = (stepaf_tensor_t){
                 .key = plan->push[i].key->id,
-                .data = relayed ? lanes[i].data + (size_t)slot * lanes[i].pitch : NULL,
-                .bytes = relayed ? bytes[i] : 0,
+                .data = proxied ? lanes[i].data + (size_t)slot * lanes[i].pitch : NULL,
+                .bytes = proxied ? bytes[i] : 0,
             };
     }
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-        if (relay->peers[p].relayed)
-            clear(stream, &relay->out[p * n], relay->n_started);
+        if (proxy->peers[p].proxied)
+            clear(stream, &proxy->out[p * n], proxy->n_started);
     return true;
 }
 
-static int first_relayed(const struct stepaf_relay *relay)
+static int first_proxied(const struct stepaf_proxy *proxy)
 {
     int p = 0;
 
-    while (!relay->peers[p].relayed)
+    while (!proxy->peers[p].proxied)
         p++;
     return p;
 }
 
-/* Start the twin for what the stream has written. */
-static unsigned start(struct stepaf_relay *relay)
+/* Start the proxy plan for what the stream has written. */
+static unsigned start(struct stepaf_proxy *proxy)
 {
-    struct stepaf_stream *stream = relay->stream;
+    struct stepaf_stream *stream = proxy->stream;
     stepaf_request_h request;
 
     /* A slot is free once the peers have given back the receive buffers, which may be later than
      * their answers: until then the tensors stay where they are. */
-    if (!relay->twin || !stepaf_plan_slot_free(relay->twin) || !gather(relay))
+    if (!proxy->proxy_plan || !stepaf_plan_slot_free(proxy->proxy_plan) || !gather(proxy))
         return 0;
-    stepaf_start_params_t params = {.push = relay->push,
+    stepaf_start_params_t params = {.push = proxy->push,
                                     .n_push = (int)(stream->plan->ctx->n_peers * stream->n_out)};
-    if (stepaf_plan_start(relay->twin, &params, &request))
-        stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, first_relayed(relay));
-    relay->n_started++;
+    if (stepaf_plan_start(proxy->proxy_plan, &params, &request))
+        stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, first_proxied(proxy));
+    proxy->n_started++;
     return 1;
 }
 
-unsigned stepaf_relay_land(struct stepaf_relay *relay)
+unsigned stepaf_proxy_land(struct stepaf_proxy *proxy)
 {
-    struct stepaf_stream *stream = relay->stream;
+    struct stepaf_stream *stream = proxy->stream;
     uint32_t n = stream->n_in, depth = stream->plan->depth;
     unsigned done = 0;
 
-    for (uint32_t p = 0; relay->twin && p < stream->plan->ctx->n_peers; p++) {
-        struct stepaf_relay_peer *peer = &relay->peers[p];
-        while (peer->relayed && peer->n_in < relay->n_started) {
+    for (uint32_t p = 0; proxy->proxy_plan && p < stream->plan->ctx->n_peers; p++) {
+        struct stepaf_proxy_peer *peer = &proxy->peers[p];
+        while (peer->proxied && peer->n_in < proxy->n_started) {
             uint32_t slot = (uint32_t)(peer->n_in % depth);
-            const struct stepaf_op *op = &relay->twin->ops[slot];
-            if (op->parts[p].state == STEPAF_PART_CANCELED)
+            const struct stepaf_op *op = &proxy->proxy_plan->ops[slot];
+            if (op->op_peers[p].state == STEPAF_OP_PEER_CANCELED)
                 stepaf_stream_fail(stream, STEPAF_ERR_CANCELED, (int)p);
-            if (op->seq != (uint32_t)peer->n_in || op->parts[p].state != STEPAF_PART_ANSWERED)
+            if (op->seq != (uint32_t)peer->n_in || op->op_peers[p].state != STEPAF_OP_PEER_ANSWERED)
                 break;
             for (uint32_t i = 0; i < n; i++)
-                tell(&relay->in[p * n + i], slot, op->pull_bytes[p * n + i],
-                     stamp_of(stream, peer->n_in));
+                stamp_head(&proxy->in[p * n + i], slot, op->pull_bytes[p * n + i],
+                           stamp_of(stream, peer->n_in));
             peer->n_in++;
             done++;
         }
@@ -150,139 +150,142 @@ unsigned stepaf_relay_land(struct stepaf_relay *relay)
 
 /* ---- FFN ---- */
 
-static bool is_same_plan(const struct stepaf_plan_obj *plan, const struct stepaf_mirror *mirror)
+static bool is_same_plan(const struct stepaf_plan_obj *plan,
+                         const struct stepaf_remote_plan *remote)
 {
-    uint32_t p = mirror->peer->index;
-    bool same = plan->n_push == mirror->n_push && plan->n_pull == mirror->n_pull &&
-                plan->depth == mirror->depth;
+    uint32_t p = remote->peer->index;
+    bool same = plan->n_push == remote->n_push && plan->n_pull == remote->n_pull &&
+                plan->depth == remote->depth;
 
     for (uint32_t i = 0; same && i < plan->n_push; i++)
-        same = plan->push[i].key == mirror->push[i].key;
+        same = plan->push[i].key == remote->push[i].key;
     for (uint32_t i = 0; same && i < plan->n_pull; i++)
-        same = plan->pull[p * plan->n_pull + i].key->id == mirror->pull[i].key_id;
+        same = plan->pull[p * plan->n_pull + i].key->id == remote->pull[i].key_id;
     return same;
 }
 
 /* The peer may begin with any slot: kernels look where it does. Written is only what changes, as it does
  * in commits: at other times a thread may be enqueueing. */
-static void turn_lanes(struct stepaf_relay *relay, uint32_t p)
+static void turn_lanes(struct stepaf_proxy *proxy, uint32_t p)
 {
-    struct stepaf_stream *stream = relay->stream;
+    struct stepaf_stream *stream = proxy->stream;
     uint32_t depth = stream->plan->depth;
 
     for (uint32_t slot = 0; slot < depth; slot++) {
-        struct stepaf_leg *legs = &stream->receive[slot * stream->n_receive];
+        struct stepaf_launch *launches = &stream->receive[slot * stream->n_receive];
         bool changed = false;
         for (uint32_t i = 0; i < stream->n_in; i++) {
-            const struct stepaf_relay_lane *its = &relay->in[p * stream->n_in + i];
-            uint8_t **body = &stepaf_leg_lane(legs, stream->n_in, p, i)->body;
+            const struct stepaf_proxy_buf *its = &proxy->in[p * stream->n_in + i];
+            uint8_t **body = &stepaf_launch_tensor(launches, stream->n_in, p, i)->body;
             uint8_t *turned =
-                its->data + (size_t)((slot + relay->peers[p].turn) % depth) * its->pitch;
+                its->data + (size_t)((slot + proxy->peers[p].turn) % depth) * its->pitch;
             if (*body == turned)
                 continue;
             *body = turned;
             changed = true;
         }
         if (changed)
-            stepaf_stream_touch(&legs[p / stepaf_leg_peers(stream->n_in)].flow);
+            stepaf_stream_touch(&launches[p / stepaf_launch_peers(stream->n_in)].args);
     }
 }
 
-void stepaf_relay_bind(struct stepaf_mirror *mirror)
+void stepaf_proxy_bind(struct stepaf_remote_plan *remote)
 {
-    struct stepaf_ctx *ctx = mirror->peer->ctx;
-    uint32_t p = mirror->peer->index;
+    struct stepaf_ctx *ctx = remote->peer->ctx;
+    uint32_t p = remote->peer->index;
 
-    for (struct stepaf_list *node = ctx->relays.next; node != &ctx->relays; node = node->next) {
-        struct stepaf_relay *relay = stepaf_container_of(node, struct stepaf_relay, node);
-        struct stepaf_relay_peer *peer = &relay->peers[p];
-        if (!peer->relayed || peer->mirror || peer->n_in ||
-            !is_same_plan(relay->stream->plan, mirror))
+    for (struct stepaf_list *node = ctx->proxies.next; node != &ctx->proxies; node = node->next) {
+        struct stepaf_proxy *proxy = stepaf_container_of(node, struct stepaf_proxy, node);
+        struct stepaf_proxy_peer *peer = &proxy->peers[p];
+        if (!peer->proxied || peer->remote || peer->n_in ||
+            !is_same_plan(proxy->stream->plan, remote))
             continue;
-        mirror->relay = relay;
-        mirror->strayed = false;
-        peer->mirror = mirror;
-        peer->first = mirror->seq;
-        peer->turn = mirror->slot;
-        turn_lanes(relay, p);
+        remote->proxy = proxy;
+        remote->unbound = false;
+        peer->remote = remote;
+        peer->first = remote->seq;
+        peer->turn = remote->slot;
+        turn_lanes(proxy, p);
         return;
     }
 }
 
-void stepaf_relay_unbind(struct stepaf_mirror *mirror)
+void stepaf_proxy_unbind(struct stepaf_remote_plan *remote)
 {
-    if (!mirror->relay)
+    if (!remote->proxy)
         return;
-    mirror->relay->peers[mirror->peer->index].mirror = NULL;
-    mirror->relay = NULL;
-    mirror->strayed = true;
+    remote->proxy->peers[remote->peer->index].remote = NULL;
+    remote->proxy = NULL;
+    remote->unbound = true;
 }
 
-uint8_t *stepaf_relay_landing(const struct stepaf_key *key, const struct stepaf_peer *peer)
+uint8_t *stepaf_proxy_recv_place(const struct stepaf_key *key, const struct stepaf_peer *peer)
 {
-    const struct stepaf_segment *segment = key->landing;
+    const struct stepaf_recv_buf *recv_buf = key->proxy_recv;
 
-    for (uint32_t i = 0; segment && i < segment->n_ranks; i++)
-        if (segment->ranks[i] == (uint32_t)peer->who.rank)
-            return segment->region->mem.base + segment->offset + i * segment->stride;
+    for (uint32_t i = 0; recv_buf && i < recv_buf->n_ranks; i++)
+        if (recv_buf->ranks[i] == (uint32_t)peer->who.rank)
+            return recv_buf->region->mem.base + recv_buf->offset + i * recv_buf->stride;
     return NULL;
 }
 
-void stepaf_relay_arrived(struct stepaf_batch_obj *batch)
+void stepaf_proxy_arrived(struct stepaf_batch_obj *batch)
 {
-    struct stepaf_relay *relay = batch->mirror->relay;
-    uint32_t p = batch->mirror->peer->index;
+    struct stepaf_proxy *proxy = batch->remote->proxy;
+    uint32_t p = batch->remote->peer->index;
 
-    if (!relay || relay->over) {
-        stepaf_batch_let_go(batch);
+    if (!proxy || proxy->over) {
+        stepaf_batch_finish(batch);
         return;
     }
-    struct stepaf_stream *stream = relay->stream;
-    struct stepaf_relay_peer *peer = &relay->peers[p];
+    struct stepaf_stream *stream = proxy->stream;
+    struct stepaf_proxy_peer *peer = &proxy->peers[p];
     uint32_t slot = (uint32_t)(peer->n_in % stream->plan->depth);
     if (batch->seq != peer->first + (uint32_t)peer->n_in) {
         stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, (int)p);
         return; /* and progress gives it back, with all others */
     }
     for (uint32_t i = 0; i < stream->n_in; i++)
-        tell(&relay->in[p * stream->n_in + i], slot, batch->bytes[i], stamp_of(stream, peer->n_in));
+        stamp_head(&proxy->in[p * stream->n_in + i], slot, batch->bytes[i],
+                   stamp_of(stream, peer->n_in));
     peer->n_in++;
 }
 
 /* Answer the next batch of a peer, if the stream has written the answers. */
-static bool answer(struct stepaf_relay *relay, uint32_t p)
+static bool answer(struct stepaf_proxy *proxy, uint32_t p)
 {
-    struct stepaf_stream *stream = relay->stream;
-    struct stepaf_relay_peer *peer = &relay->peers[p];
-    const struct stepaf_relay_lane *lanes = &relay->out[p * stream->n_out];
+    struct stepaf_stream *stream = proxy->stream;
+    struct stepaf_proxy_peer *peer = &proxy->peers[p];
+    const struct stepaf_proxy_buf *lanes = &proxy->out[p * stream->n_out];
     uint32_t depth = stream->plan->depth, slot = (uint32_t)(peer->n_out % depth);
     stepaf_tensor_t tensors[STEPAF_MAX_TENSORS];
     uint32_t bytes[STEPAF_MAX_TENSORS];
 
-    if (!peer->mirror || peer->n_out == peer->n_in || !told(stream, lanes, peer->n_out, bytes))
+    if (!peer->remote || peer->n_out == peer->n_in ||
+        !has_stamped(stream, lanes, peer->n_out, bytes))
         return false;
     clear(stream, lanes, peer->n_out);
-    struct stepaf_batch_obj *batch = &peer->mirror->batches[(slot + peer->turn) % depth];
+    struct stepaf_batch_obj *batch = &peer->remote->batches[(slot + peer->turn) % depth];
     for (uint32_t i = 0; i < stream->n_out; i++)
-        tensors[i] = (stepaf_tensor_t){peer->mirror->pull[i].key_id,
+        tensors[i] = (stepaf_tensor_t){peer->remote->pull[i].key_id,
                                        lanes[i].data + (size_t)slot * lanes[i].pitch, bytes[i]};
     stepaf_status_t status =
         stepaf_batch_respond(batch, tensors, stream->n_out, STEPAF_RESPOND_RELEASE);
     if (status)
-        stepaf_batch_let_go(batch);
+        stepaf_batch_finish(batch);
     if (status && status != STEPAF_ERR_CANCELED) /* which is the peer's own affair */
         stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, (int)p);
     peer->n_out++;
     return true;
 }
 
-void stepaf_relay_let_go(struct stepaf_relay *relay)
+void stepaf_proxy_finish_batches(struct stepaf_proxy *proxy)
 {
-    for (uint32_t p = 0; p < relay->stream->plan->ctx->n_peers; p++) {
-        struct stepaf_mirror *mirror = relay->peers[p].mirror;
-        for (uint8_t s = 0; mirror && s < mirror->depth; s++)
-            if (mirror->batches[s].state == STEPAF_BATCH_HELD)
-                stepaf_batch_let_go(&mirror->batches[s]);
+    for (uint32_t p = 0; p < proxy->stream->plan->ctx->n_peers; p++) {
+        struct stepaf_remote_plan *remote = proxy->peers[p].remote;
+        for (uint8_t s = 0; remote && s < remote->depth; s++)
+            if (remote->batches[s].state == STEPAF_BATCH_HELD)
+                stepaf_batch_finish(&remote->batches[s]);
     }
 }
 
@@ -294,35 +297,35 @@ static bool has_failed(const struct stepaf_stream *stream)
     return stream->failure || __atomic_load_n(&stream->watch->fault, __ATOMIC_ACQUIRE);
 }
 
-static unsigned progress(struct stepaf_relay *relay)
+static unsigned progress(struct stepaf_proxy *proxy)
 {
-    struct stepaf_stream *stream = relay->stream;
+    struct stepaf_stream *stream = proxy->stream;
     unsigned n = 0;
 
-    if (relay->over)
+    if (proxy->over)
         return 0;
     if (__builtin_expect(has_failed(stream), 0)) {
-        relay->over = true;
-        stepaf_relay_let_go(relay);
+        proxy->over = true;
+        stepaf_proxy_finish_batches(proxy);
         return 1;
     }
     if (stepaf_is_attention(stream->plan->ctx))
-        return stepaf_relay_land(relay) + start(relay);
+        return stepaf_proxy_land(proxy) + start(proxy);
     for (uint32_t p = 0; p < stream->plan->ctx->n_peers; p++)
-        while (answer(relay, p))
+        while (answer(proxy, p))
             n++;
     return n;
 }
 
-unsigned stepaf_relays_progress(struct stepaf_ctx *ctx)
+unsigned stepaf_proxies_progress(struct stepaf_ctx *ctx)
 {
     unsigned n = 0;
 
-    if (ctx->relays_still)
+    if (ctx->proxies_still)
         return 0;
-    for (struct stepaf_list *node = ctx->relays.next, *next; node != &ctx->relays; node = next) {
+    for (struct stepaf_list *node = ctx->proxies.next, *next; node != &ctx->proxies; node = next) {
         next = node->next;
-        n += progress(stepaf_container_of(node, struct stepaf_relay, node));
+        n += progress(stepaf_container_of(node, struct stepaf_proxy, node));
     }
     return n;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Relays at the commit: pinned memory for what goes out and comes in. */
+/* Proxies at the commit: pinned memory for what goes out and comes in. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@ enum { ALIGN = 64 };
 
 /* Bytes of each kind of memory. */
 struct room {
-    uint64_t landings, outlets, heads;
+    uint64_t proxy_recvs, outlets, heads;
 };
 
 static uint64_t take(uint64_t *room, uint64_t bytes)
@@ -20,35 +20,37 @@ static uint64_t take(uint64_t *room, uint64_t bytes)
     return at;
 }
 
-/* ---- landings of push keys ---- */
+/* ---- proxy's receive buffers of push keys ---- */
 
 static void attach(struct stepaf_streams *streams, bool there)
 {
-    for (struct stepaf_landing *landing = streams ? streams->landings : NULL; landing;
-         landing = landing->next)
-        landing->key->landing = there ? &landing->segment : NULL;
+    for (struct stepaf_proxy_recv *proxy_recv = streams ? streams->proxy_recvs : NULL; proxy_recv;
+         proxy_recv = proxy_recv->next)
+        proxy_recv->key->proxy_recv = there ? &proxy_recv->recv_buf : NULL;
 }
 
-/* FFN: give @a key a landing: a slice for each relayed peer. */
-static stepaf_status_t land_key(struct stepaf_ctx *ctx, struct stepaf_key *key, uint32_t n_relayed,
+/* FFN: give @a key a landing: a slice for each proxied peer. */
+static stepaf_status_t land_key(struct stepaf_ctx *ctx, struct stepaf_key *key, uint32_t n_proxied,
                                 struct room *room)
 {
-    struct stepaf_landing *landing = calloc(1, sizeof(*landing));
+    struct stepaf_proxy_recv *proxy_recv = calloc(1, sizeof(*proxy_recv));
 
-    if (!landing)
+    if (!proxy_recv)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    landing->key = key;
-    landing->next = ctx->streams->landings;
-    ctx->streams->landings = landing;
-    key->landing = &landing->segment;
-    landing->segment.ranks = calloc(n_relayed, sizeof(landing->segment.ranks[0]));
-    if (!landing->segment.ranks)
+    proxy_recv->key = key;
+    proxy_recv->next = ctx->streams->proxy_recvs;
+    ctx->streams->proxy_recvs = proxy_recv;
+    key->proxy_recv = &proxy_recv->recv_buf;
+    proxy_recv->recv_buf.ranks = calloc(n_proxied, sizeof(proxy_recv->recv_buf.ranks[0]));
+    if (!proxy_recv->recv_buf.ranks)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    landing->segment.stride = ((uint64_t)key->depth * key->max_bytes + ALIGN - 1) / ALIGN * ALIGN;
-    landing->segment.offset = take(&room->landings, landing->segment.stride * n_relayed);
+    proxy_recv->recv_buf.stride =
+        ((uint64_t)key->depth * key->max_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    proxy_recv->recv_buf.offset = take(&room->proxy_recvs, proxy_recv->recv_buf.stride * n_proxied);
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (stepaf_peer_relayed(ctx, p))
-            landing->segment.ranks[landing->segment.n_ranks++] = (uint32_t)ctx->peers[p].who.rank;
+        if (stepaf_peer_proxied(ctx, p))
+            proxy_recv->recv_buf.ranks[proxy_recv->recv_buf.n_ranks++] =
+                (uint32_t)ctx->peers[p].who.rank;
     return STEPAF_OK;
 }
 
@@ -59,7 +61,7 @@ static void *offset(uint64_t at)
     return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */
 }
 
-static void place(struct stepaf_relay_lane *lane, uint8_t *data, uint8_t *heads)
+static void place(struct stepaf_proxy_buf *lane, uint8_t *data, uint8_t *heads)
 {
     lane->data = data + (uintptr_t)lane->data;
     lane->heads = heads + (uintptr_t)lane->heads;
@@ -82,24 +84,24 @@ static const struct stepaf_key *in_key(const struct stepaf_stream *stream, uint3
                                           : plan->push[i].key;
 }
 
-/* Lay out one peer's lanes: all but FFN ranks' landings, which belong to keys. */
-static void lay_peer(struct stepaf_relay *relay, const struct stepaf_stream *stream, uint32_t p,
+/* Lay out one peer's lanes: all but FFN ranks' proxy's receive buffers, which belong to keys. */
+static void lay_peer(struct stepaf_proxy *proxy, const struct stepaf_stream *stream, uint32_t p,
                      struct room *room)
 {
     uint32_t depth = stream->plan->depth;
 
     for (uint32_t i = 0; i < stream->n_in; i++) {
-        struct stepaf_relay_lane *lane = &relay->in[p * stream->n_in + i];
+        struct stepaf_proxy_buf *lane = &proxy->in[p * stream->n_in + i];
         const struct stepaf_key *key = in_key(stream, p, i);
         lane->pitch = key->max_bytes;
         lane->heads = offset(take(&room->heads, (uint64_t)depth * STEPAF_HEAD_BYTES));
         lane->data =
             stepaf_is_attention(stream->plan->ctx)
-                ? offset(take(&room->landings, (uint64_t)depth * key->max_bytes))
-                : offset(key->landing->offset + relay->peers[p].order * key->landing->stride);
+                ? offset(take(&room->proxy_recvs, (uint64_t)depth * key->max_bytes))
+                : offset(key->proxy_recv->offset + proxy->peers[p].order * key->proxy_recv->stride);
     }
     for (uint32_t i = 0; i < stream->n_out; i++) {
-        struct stepaf_relay_lane *lane = &relay->out[p * stream->n_out + i];
+        struct stepaf_proxy_buf *lane = &proxy->out[p * stream->n_out + i];
         uint64_t pitch = (out_bytes(stream, p, i) + (uint64_t)ALIGN - 1) / ALIGN * ALIGN;
         lane->pitch = pitch > UINT32_MAX ? out_bytes(stream, p, i) : (uint32_t)pitch;
         lane->heads = offset(take(&room->heads, (uint64_t)depth * STEPAF_HEAD_BYTES));
@@ -107,46 +109,46 @@ static void lay_peer(struct stepaf_relay *relay, const struct stepaf_stream *str
     }
 }
 
-static stepaf_status_t relay_open(struct stepaf_stream *stream, struct room *room,
-                                  struct stepaf_relay **relay_p)
+static stepaf_status_t proxy_open(struct stepaf_stream *stream, struct room *room,
+                                  struct stepaf_proxy **proxy_p)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
-    struct stepaf_relay *relay = calloc(1, sizeof(*relay));
+    struct stepaf_proxy *proxy = calloc(1, sizeof(*proxy));
     uint32_t order = 0;
 
-    if (!relay)
+    if (!proxy)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    *relay_p = relay; /* freed with the streams, until it is in force */
-    stepaf_list_init(&relay->node);
-    relay->stream = stream;
-    relay->peers = calloc(ctx->n_peers, sizeof(*relay->peers));
-    relay->in = calloc((size_t)ctx->n_peers * stream->n_in, sizeof(*relay->in));
-    relay->out = calloc((size_t)ctx->n_peers * stream->n_out, sizeof(*relay->out));
+    *proxy_p = proxy; /* freed with the streams, until it is in force */
+    stepaf_list_init(&proxy->node);
+    proxy->stream = stream;
+    proxy->peers = calloc(ctx->n_peers, sizeof(*proxy->peers));
+    proxy->in = calloc((size_t)ctx->n_peers * stream->n_in, sizeof(*proxy->in));
+    proxy->out = calloc((size_t)ctx->n_peers * stream->n_out, sizeof(*proxy->out));
     if (stepaf_is_attention(ctx))
-        relay->push = calloc((size_t)ctx->n_peers * stream->n_out, sizeof(*relay->push));
-    if (!relay->peers || !relay->in || !relay->out || (stepaf_is_attention(ctx) && !relay->push))
+        proxy->push = calloc((size_t)ctx->n_peers * stream->n_out, sizeof(*proxy->push));
+    if (!proxy->peers || !proxy->in || !proxy->out || (stepaf_is_attention(ctx) && !proxy->push))
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
-        if (!stepaf_peer_relayed(ctx, p))
+        if (!stepaf_peer_proxied(ctx, p))
             continue;
-        relay->peers[p].relayed = true;
-        relay->peers[p].order = order++;
-        lay_peer(relay, stream, p, room);
+        proxy->peers[p].proxied = true;
+        proxy->peers[p].order = order++;
+        lay_peer(proxy, stream, p, room);
     }
     return STEPAF_OK;
 }
 
 /* Turn offsets into places. */
-static void relay_place(struct stepaf_relay *relay, const struct stepaf_streams *streams)
+static void proxy_place(struct stepaf_proxy *proxy, const struct stepaf_streams *streams)
 {
-    const struct stepaf_stream *stream = relay->stream;
+    const struct stepaf_stream *stream = proxy->stream;
 
     for (uint32_t at = 0; at < stream->plan->ctx->n_peers * stream->n_in; at++)
-        if (relay->peers[at / stream->n_in].relayed)
-            place(&relay->in[at], streams->landing->mem.base, streams->heads);
+        if (proxy->peers[at / stream->n_in].proxied)
+            place(&proxy->in[at], streams->proxy_recv->mem.base, streams->heads);
     for (uint32_t at = 0; at < stream->plan->ctx->n_peers * stream->n_out; at++)
-        if (relay->peers[at / stream->n_out].relayed)
-            place(&relay->out[at], streams->outlets->mem.base, streams->heads);
+        if (proxy->peers[at / stream->n_out].proxied)
+            place(&proxy->out[at], streams->outlets->mem.base, streams->heads);
 }
 
 /* ---- memory ---- */
@@ -168,7 +170,7 @@ static stepaf_status_t pinned(struct stepaf_ctx *ctx, uint64_t bytes,
 static stepaf_status_t make_memory(struct stepaf_ctx *ctx, const struct room *room)
 {
     struct stepaf_streams *streams = ctx->streams;
-    stepaf_status_t status = pinned(ctx, room->landings, &streams->landing);
+    stepaf_status_t status = pinned(ctx, room->proxy_recvs, &streams->proxy_recv);
 
     if (!status)
         status = pinned(ctx, room->outlets, &streams->outlets);
@@ -176,10 +178,11 @@ static stepaf_status_t make_memory(struct stepaf_ctx *ctx, const struct room *ro
         status = stepaf_gpu_alloc_host(ctx->gpu, room->heads, (void **)&streams->heads);
     if (status)
         return status;
-    streams->landing->target = true;
+    streams->proxy_recv->target = true;
     streams->outlets->hidden = true; /* nobody else reads or writes it */
-    for (struct stepaf_landing *landing = streams->landings; landing; landing = landing->next)
-        landing->segment.region = streams->landing;
+    for (struct stepaf_proxy_recv *proxy_recv = streams->proxy_recvs; proxy_recv;
+         proxy_recv = proxy_recv->next)
+        proxy_recv->recv_buf.region = streams->proxy_recv;
     return STEPAF_OK;
 }
 
@@ -190,7 +193,7 @@ static stepaf_status_t check_progress(const struct stepaf_ctx *ctx)
 
     if (ctx->progress_thread)
         return STEPAF_OK;
-    while (!stepaf_peer_relayed(ctx, p))
+    while (!stepaf_peer_proxied(ctx, p))
         p++;
     return stepaf_error_set_peer(
         STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT, ctx->peers[p].who,
@@ -203,54 +206,54 @@ static stepaf_status_t check_progress(const struct stepaf_ctx *ctx)
 }
 
 /* All keys that FFN ranks' stream plans receive. */
-static stepaf_status_t land_keys(struct stepaf_ctx *ctx, uint32_t n_relayed, struct room *room)
+static stepaf_status_t land_keys(struct stepaf_ctx *ctx, uint32_t n_proxied, struct room *room)
 {
     stepaf_status_t status = STEPAF_OK;
 
     for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         for (uint32_t k = 0; plan && plan->stream && k < plan->n_push && !status; k++)
-            if (!plan->push[k].key->landing)
-                status = land_key(ctx, plan->push[k].key, n_relayed, room);
+            if (!plan->push[k].key->proxy_recv)
+                status = land_key(ctx, plan->push[k].key, n_proxied, room);
     }
     return status;
 }
 
-stepaf_status_t stepaf_relays_prepare(struct stepaf_ctx *ctx)
+stepaf_status_t stepaf_proxies_prepare(struct stepaf_ctx *ctx)
 {
     struct stepaf_streams *streams = ctx->streams, *before = streams->before;
     stepaf_status_t status = STEPAF_OK;
-    uint32_t n_relayed = 0, n_plans = 0;
+    uint32_t n_proxied = 0, n_plans = 0;
     struct room room = {0};
 
     attach(before, false);
-    if (before && before->landing)
-        before->landing->hidden = true; /* in what is declared from now on */
+    if (before && before->proxy_recv)
+        before->proxy_recv->hidden = true; /* in what is declared from now on */
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        n_relayed += stepaf_peer_relayed(ctx, p);
-    streams->relays = calloc(ctx->plans.n + 1, sizeof(*streams->relays));
-    if (!streams->relays)
+        n_proxied += stepaf_peer_proxied(ctx, p);
+    streams->proxies = calloc(ctx->plans.n + 1, sizeof(*streams->proxies));
+    if (!streams->proxies)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    streams->n_relays = ctx->plans.n;
-    if (n_relayed && !stepaf_is_attention(ctx))
-        status = land_keys(ctx, n_relayed, &room);
-    for (uint32_t i = 0; n_relayed && i < ctx->plans.n && !status; i++) {
+    streams->n_proxies = ctx->plans.n;
+    if (n_proxied && !stepaf_is_attention(ctx))
+        status = land_keys(ctx, n_proxied, &room);
+    for (uint32_t i = 0; n_proxied && i < ctx->plans.n && !status; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         if (plan && plan->stream && n_plans++ == 0)
             status = check_progress(ctx);
         if (plan && plan->stream && !status)
-            status = relay_open(plan->stream, &room, &streams->relays[i]);
+            status = proxy_open(plan->stream, &room, &streams->proxies[i]);
     }
-    if (status || !n_relayed || !n_plans)
+    if (status || !n_proxied || !n_plans)
         return status;
     status = make_memory(ctx, &room);
     for (uint32_t i = 0; i < ctx->plans.n && !status; i++)
-        if (streams->relays[i])
-            relay_place(streams->relays[i], streams);
+        if (streams->proxies[i])
+            proxy_place(streams->proxies[i], streams);
     return status;
 }
 
-void stepaf_relays_undo(struct stepaf_ctx *ctx)
+void stepaf_proxies_undo(struct stepaf_ctx *ctx)
 {
     attach(ctx->streams, false);
     attach(ctx->streams->before, true);
@@ -258,92 +261,93 @@ void stepaf_relays_undo(struct stepaf_ctx *ctx)
 
 /* ---- in force ---- */
 
-void stepaf_relay_begin(struct stepaf_stream *stream)
+void stepaf_proxy_begin(struct stepaf_stream *stream)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
-    struct stepaf_relay **relay = &ctx->streams->relays[stream->plan->index];
+    struct stepaf_proxy **proxy = &ctx->streams->proxies[stream->plan->index];
 
-    stepaf_relay_free(stream->relay);
-    stream->relay = *relay;
-    *relay = NULL;
-    if (stream->relay) {
-        stepaf_list_append(&ctx->relays, &stream->relay->node);
+    stepaf_proxy_free(stream->proxy);
+    stream->proxy = *proxy;
+    *proxy = NULL;
+    if (stream->proxy) {
+        stepaf_list_append(&ctx->proxies, &stream->proxy->node);
         ctx->n_polled++;
     }
 }
 
-void stepaf_relay_outlets(const struct stepaf_streams *streams, const struct stepaf_stream *stream,
-                          uint32_t p, struct stepaf_outlet *outlets)
+void stepaf_proxy_dsts(const struct stepaf_streams *streams, const struct stepaf_stream *stream,
+                       uint32_t p, struct stepaf_stream_dst *outlets)
 {
-    const struct stepaf_relay *relay = streams->relays[stream->plan->index];
+    const struct stepaf_proxy *proxy = streams->proxies[stream->plan->index];
 
     for (uint32_t i = 0; i < stream->n_out; i++) {
-        const struct stepaf_relay_lane *lane = &relay->out[p * stream->n_out + i];
-        outlets[i] = (struct stepaf_outlet){
-            .inlet = lane->heads,
+        const struct stepaf_proxy_buf *lane = &proxy->out[p * stream->n_out + i];
+        outlets[i] = (struct stepaf_stream_dst){
+            .mailbox = lane->heads,
             .place = lane->data,
             .allocation = streams->outlets->mem.base,
             .stride = STEPAF_HEAD_BYTES,
             .pitch = lane->pitch,
             .bytes = out_bytes(stream, p, i),
-            .way = STEPAF_WAY_INLET,
+            .proto = STEPAF_PROTO_BCOPY,
         };
     }
 }
 
 /* ---- the end ---- */
 
-static void free_parts(struct stepaf_relay *relay)
+static void free_parts(struct stepaf_proxy *proxy)
 {
-    if (!relay)
+    if (!proxy)
         return;
-    free(relay->peers);
-    free(relay->in);
-    free(relay->out);
-    free(relay->push);
-    free(relay);
+    free(proxy->peers);
+    free(proxy->in);
+    free(proxy->out);
+    free(proxy->push);
+    free(proxy);
 }
 
-void stepaf_relay_free(struct stepaf_relay *relay)
+void stepaf_proxy_free(struct stepaf_proxy *proxy)
 {
-    if (!relay)
+    if (!proxy)
         return;
-    for (uint32_t p = 0; relay->peers && p < relay->stream->plan->ctx->n_peers; p++)
-        if (relay->peers[p].mirror)
-            stepaf_relay_unbind(relay->peers[p].mirror);
-    if (relay->twin) {
-        relay->twin->relay = NULL; /* the sweep ends it: peers may still answer it */
-        relay->twin = NULL;
+    for (uint32_t p = 0; proxy->peers && p < proxy->stream->plan->ctx->n_peers; p++)
+        if (proxy->peers[p].remote)
+            stepaf_proxy_unbind(proxy->peers[p].remote);
+    if (proxy->proxy_plan) {
+        proxy->proxy_plan->proxy = NULL; /* the sweep ends it: peers may still answer it */
+        proxy->proxy_plan = NULL;
     }
-    stepaf_list_remove(&relay->node);
-    relay->stream->plan->ctx->n_polled--;
-    stepaf_relay_forget(relay);
-    free_parts(relay);
+    stepaf_list_remove(&proxy->node);
+    proxy->stream->plan->ctx->n_polled--;
+    stepaf_proxy_free_events(proxy);
+    free_parts(proxy);
 }
 
-void stepaf_relays_retire(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
+void stepaf_proxies_retire(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 {
-    for (struct stepaf_landing *landing = streams->landings, *next; landing; landing = next) {
-        next = landing->next;
-        if (landing->key->landing == &landing->segment)
-            landing->key->landing = NULL;
-        free(landing->segment.ranks);
-        free(landing);
+    for (struct stepaf_proxy_recv *proxy_recv = streams->proxy_recvs, *next; proxy_recv;
+         proxy_recv = next) {
+        next = proxy_recv->next;
+        if (proxy_recv->key->proxy_recv == &proxy_recv->recv_buf)
+            proxy_recv->key->proxy_recv = NULL;
+        free(proxy_recv->recv_buf.ranks);
+        free(proxy_recv);
     }
-    streams->landings = NULL;
-    for (uint32_t i = 0; i < streams->n_relays; i++)
-        free_parts(streams->relays[i]); /* never in force */
-    free(streams->relays);
-    streams->relays = NULL;
-    streams->n_relays = 0;
-    if (streams->landing)
-        stepaf_region_drop(ctx, streams->landing);
+    streams->proxy_recvs = NULL;
+    for (uint32_t i = 0; i < streams->n_proxies; i++)
+        free_parts(streams->proxies[i]); /* never in force */
+    free(streams->proxies);
+    streams->proxies = NULL;
+    streams->n_proxies = 0;
+    if (streams->proxy_recv)
+        stepaf_region_drop(ctx, streams->proxy_recv);
     if (streams->outlets)
         stepaf_region_drop(ctx, streams->outlets);
-    streams->landing = streams->outlets = NULL;
+    streams->proxy_recv = streams->outlets = NULL;
 }
 
-void stepaf_relays_free(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
+void stepaf_proxies_free(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 {
     if (streams->heads)
         stepaf_gpu_free_host(ctx->gpu, streams->heads);

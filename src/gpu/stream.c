@@ -25,16 +25,16 @@ stepaf_status_t stepaf_stream_make(struct stepaf_plan_obj *plan)
     stepaf_status_t status = stepaf_ctx_gpu(ctx, &gpu);
     if (status)
         return status;
-    stream->inlets = calloc((size_t)ctx->n_peers * stream->n_in, sizeof(*stream->inlets));
-    stream->n_send = stepaf_legs(ctx->n_peers, stream->n_out);
-    stream->n_receive = stepaf_legs(ctx->n_peers, stream->n_in);
+    stream->mailboxes = calloc((size_t)ctx->n_peers * stream->n_in, sizeof(*stream->mailboxes));
+    stream->n_send = stepaf_launches(ctx->n_peers, stream->n_out);
+    stream->n_receive = stepaf_launches(ctx->n_peers, stream->n_in);
     stream->send = calloc((size_t)plan->depth * stream->n_send, sizeof(*stream->send));
     stream->receive = calloc((size_t)plan->depth * stream->n_receive, sizeof(*stream->receive));
     stream->changed = calloc(stream->n_send, sizeof(*stream->changed));
     stream->sent = calloc(plan->depth, sizeof(*stream->sent));
     stream->arrived = calloc(plan->depth, sizeof(*stream->arrived));
-    if (!stream->inlets || !stream->send || !stream->receive || !stream->changed || !stream->sent ||
-        !stream->arrived)
+    if (!stream->mailboxes || !stream->send || !stream->receive || !stream->changed ||
+        !stream->sent || !stream->arrived)
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     return STEPAF_OK;
 }
@@ -43,7 +43,7 @@ void stepaf_stream_free(struct stepaf_stream *stream)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
 
-    stepaf_relay_free(stream->relay);
+    stepaf_proxy_free(stream->proxy);
     for (uint8_t s = 0; s < stream->plan->depth; s++) {
         if (stream->sent && stream->sent[s])
             stepaf_gpu_event_destroy(ctx->gpu, stream->sent[s]);
@@ -51,7 +51,7 @@ void stepaf_stream_free(struct stepaf_stream *stream)
             stepaf_gpu_event_destroy(ctx->gpu, stream->arrived[s]);
     }
     free(stream->any);
-    free(stream->inlets);
+    free(stream->mailboxes);
     free(stream->send);
     free(stream->receive);
     free(stream->changed);
@@ -110,7 +110,7 @@ stepaf_status_t stepaf_stream_status(struct stepaf_stream *stream)
     if (__builtin_expect(!stream->failure, 1))
         return STEPAF_OK;
     if (stream->any)
-        stepaf_any_blame(stream);
+        stepaf_any_attribute(stream);
     ctx->changed = true; /* the next commit begins anew */
     if (stream->failed_peer < 0)
         return stepaf_error_set(stream->failure, STEPAF_PHASE_NONE,
@@ -163,8 +163,8 @@ void stepaf_streams_peer_lost(struct stepaf_peer *peer)
         struct stepaf_stream *stream = plan ? plan->stream : NULL;
         if (!stream || !stream->epoch || stream->failure)
             continue;
-        if (stream->relay)
-            (void)stepaf_relay_land(stream->relay); /* what it had sent before */
+        if (stream->proxy)
+            (void)stepaf_proxy_land(stream->proxy); /* what it had sent before */
         stepaf_stream_fail(stream, STEPAF_ERR_PEER_LOST, (int)peer->index);
     }
     /* Plans that have ended may have left waits on streams: all need all peers. */

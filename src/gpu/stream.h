@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans on CUDA streams.
  *
- * To the engine both sides of a stream plan are the same thing: tensors go out from sources, others
+ * To the core both sides of a stream plan are the same thing: tensors go out from sources, others
  * come in to destinations. An attention rank's pushes go out and its pulls come in, at an FFN rank
- * it is the other way round. What comes in has an inlet each (device/kernels.h), for each peer and
+ * it is the other way round. What comes in has an mailbox each (device/kernels.h), for each peer and
  * slot, in one piece of GPU memory of the rank. Commit tells the peers where: then each side makes
  * the flows that its kernels are launched with, and nothing is left to do for an operation but to
  * launch them. */
@@ -18,49 +18,49 @@
 enum { STEPAF_PIECES_MAX = 8 << 20 };
 
 /* A tensor that comes from a peer. */
-struct stepaf_inlet {
-    uint64_t offset; /* of slot 0 in the rank's inlet memory */
+struct stepaf_mailbox {
+    uint64_t offset; /* of slot 0 in the rank's mailbox memory */
     uint32_t stride; /* from slot to slot */
     uint32_t bytes;  /* of a tensor, at most */
     uint8_t *data;   /* where it goes, of slot 0 */
     struct stepaf_region *region;
     uint32_t pitch;   /* from slot to slot of data */
     uint32_t planned; /* what the peer sends, if it does not say otherwise */
-    uint8_t way;      /* stepaf_way */
+    uint8_t proto;    /* stepaf_proto */
     bool copied;      /* the peer's copy engine may write it */
-    bool relayed;     /* the peer is: offset and stride mean nothing */
+    bool proxied;     /* the peer is: offset and stride mean nothing */
 };
 
 /* What one launch of kernels takes of an operation: the tensors of as many peers as a flow has lanes
  * for. */
-struct stepaf_leg {
-    struct stepaf_flow flow;
+struct stepaf_launch {
+    struct stepaf_kernel_args args;
     uint32_t blocks;  /* of the kernel that sends, or unpacks; 0: it is not needed */
     uint32_t threads; /* receiving: of the gate */
     bool copies;      /* sending: copy engines do some */
     /* Sending: what each lane's tensor comes from, and the start of the allocation that it goes to. */
-    const struct stepaf_region *sources[STEPAF_FLOW_LANES];
-    const void *places[STEPAF_FLOW_LANES];
+    const struct stepaf_region *sources[STEPAF_KERNEL_TENSORS];
+    const void *places[STEPAF_KERNEL_TENSORS];
 };
 
-struct stepaf_landing;
-struct stepaf_relay;
+struct stepaf_proxy_recv;
+struct stepaf_proxy;
 struct stepaf_any;
 
 struct stepaf_stream {
     struct stepaf_plan_obj *plan;
-    struct stepaf_relay *relay; /* NULL: all peers are reached directly */
+    struct stepaf_proxy *proxy; /* NULL: all peers are reached directly */
     struct stepaf_any *any;     /* STEPAF_PLAN_ANY, see stream_any.h; NULL: all peers at once */
     uint8_t n_in;               /* per peer */
     uint8_t n_out;
-    uint32_t epoch;              /* in which the flows were made; 0: never */
-    struct stepaf_inlet *inlets; /* peer by peer: n_in */
-    uint32_t n_send;             /* legs of an operation */
+    uint32_t epoch;                   /* in which the flows were made; 0: never */
+    struct stepaf_mailbox *mailboxes; /* peer by peer: n_in */
+    uint32_t n_send;                  /* launches of an operation */
     uint32_t n_receive;
-    struct stepaf_leg *send;    /* slot by slot */
-    struct stepaf_leg *receive; /* slot by slot */
-    struct stepaf_leg *changed; /* n_send: of an operation that is not as planned */
-    bool unpacks;               /* some leg does not leave all to the gate */
+    struct stepaf_launch *send;    /* slot by slot */
+    struct stepaf_launch *receive; /* slot by slot */
+    struct stepaf_launch *changed; /* n_send: of an operation that is not as planned */
+    bool unpacks;                  /* some launch does not leave all to the gate */
     struct stepaf_gpu_watch *watch;
     uint64_t n_sent; /* operations enqueued */
     uint64_t n_received;
@@ -77,59 +77,62 @@ struct stepaf_stream {
 
 /* What the stream plans of a context share, made anew at each commit. */
 struct stepaf_streams {
-    uint8_t *inlets; /* GPU memory */
-    uint64_t inlet_bytes;
+    uint8_t *mailboxes; /* GPU memory */
+    uint64_t mailbox_bytes;
     bool captured;    /* a graph may look into them for ever: before it sees that it is of old */
     uint8_t *control; /* GPU memory: counts, flags */
     uint64_t control_bytes;
     struct stepaf_gpu_watch *watches; /* pinned, one a plan number */
     uint32_t n_watches;
-    struct stepaf_pack told; /* what peers are told of it all */
-    uint32_t **failed;       /* in control, one a plan: nothing is to be done any more */
+    struct stepaf_pack stream_advert; /* what peers are told of it all */
+    uint32_t **failed;                /* in control, one a plan: nothing is to be done any more */
     uint32_t n_failed;
     void **imports; /* pieces of peers' memory */
     uint32_t n_imports;
     struct stepaf_region
-        *landing; /* what comes from relayed peers; this and the rest: see relay.h */
+        *proxy_recv; /* what comes from proxied peers; this and the rest: see gpu/proxy.h */
     struct stepaf_region *outlets; /* what goes to them */
     uint8_t *heads;                /* pinned: of both */
-    struct stepaf_landing *landings;
-    struct stepaf_relay **relays; /* by plan number, until they are in force */
-    uint32_t n_relays;
-    void *stream;                  /* for waits that the host asks for; NULL: not needed yet */
-    bool joined;                   /* the commit that it was laid out for was not refused */
-    struct stepaf_streams *before; /* of earlier commits: control and watches are left, and inlets
+    struct stepaf_proxy_recv *proxy_recvs;
+    struct stepaf_proxy **proxies; /* by plan number, until they are in force */
+    uint32_t n_proxies;
+    void *stream; /* for waits that the host asks for; NULL: not needed yet */
+    bool joined;  /* the commit that it was laid out for was not refused */
+    struct stepaf_streams
+        *before; /* of earlier commits: control and watches are left, and mailboxes
                                     * that were captured */
 };
 
-/* Peers of a leg, with @a n_each tensors for each; legs for @a n_peers. */
-static inline uint32_t stepaf_leg_peers(uint32_t n_each)
+/* Peers of a launch, with @a n_each tensors for each; launches for @a n_peers. */
+static inline uint32_t stepaf_launch_peers(uint32_t n_each)
 {
-    return STEPAF_FLOW_LANES / n_each;
+    return STEPAF_KERNEL_TENSORS / n_each;
 }
 
-static inline uint32_t stepaf_legs(uint32_t n_peers, uint32_t n_each)
+static inline uint32_t stepaf_launches(uint32_t n_peers, uint32_t n_each)
 {
-    return (n_peers + stepaf_leg_peers(n_each) - 1) / stepaf_leg_peers(n_each);
+    return (n_peers + stepaf_launch_peers(n_each) - 1) / stepaf_launch_peers(n_each);
 }
 
-/* Where tensor @a i of peer @a p is: in which of all @a legs of an operation, and as which lane of it. */
-static inline struct stepaf_leg *stepaf_leg_of(struct stepaf_leg *legs, uint32_t n_each, uint32_t p,
-                                               uint32_t i, uint32_t *lane_p)
+/* Where tensor @a i of peer @a p is: in which of all @a launches of an operation, and as which lane of it. */
+static inline struct stepaf_launch *stepaf_launch_of(struct stepaf_launch *launches,
+                                                     uint32_t n_each, uint32_t p, uint32_t i,
+                                                     uint32_t *lane_p)
 {
-    uint32_t n = stepaf_leg_peers(n_each);
+    uint32_t n = stepaf_launch_peers(n_each);
 
     *lane_p = p % n * n_each + i;
-    return &legs[p / n];
+    return &launches[p / n];
 }
 
-static inline struct stepaf_lane *stepaf_leg_lane(struct stepaf_leg *legs, uint32_t n_each,
-                                                  uint32_t p, uint32_t i)
+static inline struct stepaf_kernel_tensor *stepaf_launch_tensor(struct stepaf_launch *launches,
+                                                                uint32_t n_each, uint32_t p,
+                                                                uint32_t i)
 {
     uint32_t lane;
-    struct stepaf_leg *leg = stepaf_leg_of(legs, n_each, p, i, &lane);
+    struct stepaf_launch *launch = stepaf_launch_of(launches, n_each, p, i, &lane);
 
-    return &leg->flow.lanes[lane];
+    return &launch->args.lanes[lane];
 }
 
 /* Groups of pieces that a tensor fills; the last may be in part empty. */
@@ -148,27 +151,26 @@ struct stepaf_stream *stepaf_stream_after(const struct stepaf_ctx *ctx,
 /* Whether an operation is enqueued only by half, or its request is open. */
 bool stepaf_stream_busy(const struct stepaf_stream *stream);
 
-/* Commit: lay out the inlets, and put together what is to be told of them; tell the peers; join what
+/* Commit: lay out the mailboxes, and put together what is to be told of them; tell the peers; join what
  * they tell; let go of what was before. */
 stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx);
-stepaf_status_t stepaf_streams_tell(struct stepaf_ctx *ctx); /* where there are plans */
+stepaf_status_t stepaf_streams_advertise(struct stepaf_ctx *ctx); /* where there are plans */
 void stepaf_streams_pack(const struct stepaf_ctx *ctx, struct stepaf_pack *pack);
-stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx,
-                                    const struct stepaf_declaration *declarations);
-void stepaf_streams_settle(struct stepaf_ctx *ctx);
+stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts);
+void stepaf_streams_retire(struct stepaf_ctx *ctx);
 /* The commit was refused: what was in force stays so. */
 void stepaf_streams_undo(struct stepaf_ctx *ctx);
 void stepaf_streams_free(struct stepaf_ctx *ctx);
 
-/* Make the flows of a plan from its inlets and, peer by peer, those of its peers. */
-struct stepaf_outlet {
-    uint8_t *inlet;         /* the peer's, of slot 0, as this process sees it */
-    uint8_t *place;         /* where the bytes go; NULL: behind the inlet's head */
+/* Make the flows of a plan from its mailboxes and, peer by peer, those of its peers. */
+struct stepaf_stream_dst {
+    uint8_t *mailbox;       /* the peer's, of slot 0, as this process sees it */
+    uint8_t *place;         /* where the bytes go; NULL: behind the mailbox's head */
     const void *allocation; /* that they go to */
     uint32_t stride, pitch, bytes;
-    uint8_t way;
+    uint8_t proto;
 };
-void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_outlet *outlets,
+void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_stream_dst *outlets,
                            uint8_t *control);
 /* Bytes of GPU memory that compile wants for @a stream. */
 uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream);
@@ -181,16 +183,16 @@ bool stepaf_stream_copies(const struct stepaf_ctx *ctx, uint32_t p,
 
 /* Whether a rank with STEPAF_CUDA_ENGINE=@a engine has a copy engine write what is planned to be so
  * large and goes this way. Both ends ask; a plan that takes any batch sends without them. */
-bool stepaf_stream_is_copied(uint32_t engine, uint8_t way, uint32_t planned);
+bool stepaf_stream_is_copied(uint32_t engine, uint8_t proto, uint32_t planned);
 
 /* Blocks that a launch of one of the context's stream plans has at most. */
 uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx);
 /* Decide what the gate takes; return its threads. Then share out the blocks: return how many. */
-uint32_t stepaf_stream_set_gate(struct stepaf_flow *flow);
-uint32_t stepaf_stream_deal(struct stepaf_flow *flow, bool sending, uint32_t limit);
+uint32_t stepaf_stream_set_gate(struct stepaf_kernel_args *args);
+uint32_t stepaf_stream_distribute(struct stepaf_kernel_args *args, bool sending, uint32_t limit);
 
 /* After sources of a flow have changed. */
-void stepaf_stream_touch(struct stepaf_flow *flow);
+void stepaf_stream_touch(struct stepaf_kernel_args *args);
 
 /* Hot: whether the plan can be used at all. */
 stepaf_status_t stepaf_stream_check(struct stepaf_stream *stream);
@@ -202,12 +204,12 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
                                       void *const *behind);
 
 /* Record an event in @a cuda_stream, made at its first use. */
-stepaf_status_t stepaf_stream_mark(struct stepaf_gpu *gpu, void **event_p, void *cuda_stream);
+stepaf_status_t stepaf_stream_record(struct stepaf_gpu *gpu, void **event_p, void *cuda_stream);
 /* Requests: make one for the operation that was just sent, and marked; enqueue the wait for @a op if
  * nobody has (STEPAF_INPROGRESS: another thread has been enqueueing for so long, or this has become
  * another operation); look which are complete. */
 struct stepaf_op *stepaf_stream_request(struct stepaf_stream *stream, uint8_t slot);
-stepaf_status_t stepaf_stream_claim(struct stepaf_op *op, int64_t *timeout_us);
+stepaf_status_t stepaf_stream_enqueue_wait(struct stepaf_op *op, int64_t *timeout_us);
 /* Whether the library's own wait for what was in the next slot, if it was that, is over: the user's
  * streams do not come behind it by themselves. */
 bool stepaf_stream_slot_is_free(struct stepaf_stream *stream);

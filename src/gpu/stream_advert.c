@@ -26,20 +26,20 @@ static stepaf_status_t not_shared(stepaf_status_t status, const char *what, uint
                             (unsigned long long)id, stepaf_last_error()->text);
 }
 
-static stepaf_status_t pack_inlet(struct stepaf_ctx *ctx, const struct stepaf_inlet *inlet,
-                                  uint64_t key, struct stepaf_pack *pack)
+static stepaf_status_t pack_mailbox(struct stepaf_ctx *ctx, const struct stepaf_mailbox *mailbox,
+                                    uint64_t key, struct stepaf_pack *pack)
 {
     struct stepaf_gpu_export place = {0};
     stepaf_status_t status = STEPAF_OK;
 
-    if (inlet->way == STEPAF_WAY_PLACE)
-        status = stepaf_gpu_export(ctx->gpu, inlet->data, &place);
+    if (mailbox->proto == STEPAF_PROTO_ZCOPY)
+        status = stepaf_gpu_export(ctx->gpu, mailbox->data, &place);
     if (status)
         return not_shared(status, "what is received of key", key);
-    stepaf_pack_u64(pack, inlet->offset);
-    stepaf_pack_u32(pack, inlet->stride);
-    stepaf_pack_u32(pack, inlet->pitch);
-    stepaf_pack_u32(pack, inlet->way);
+    stepaf_pack_u64(pack, mailbox->offset);
+    stepaf_pack_u32(pack, mailbox->stride);
+    stepaf_pack_u32(pack, mailbox->pitch);
+    stepaf_pack_u32(pack, mailbox->proto);
     pack_export(&place, pack);
     return STEPAF_OK;
 }
@@ -64,26 +64,26 @@ static stepaf_status_t pack_plan(struct stepaf_ctx *ctx, const struct stepaf_str
         stepaf_pack_u32(pack, stepaf_is_attention(ctx) ? plan->push[i % stream->n_out].bytes
                                                        : plan->pull[i].bytes);
     for (uint32_t i = 0; i < ctx->n_peers * stream->n_in; i++)
-        stepaf_pack_u32(pack, stream->inlets[i].bytes);
+        stepaf_pack_u32(pack, stream->mailboxes[i].bytes);
     stepaf_pack_u32(pack, n_direct);
     for (uint32_t p = 0; p < ctx->n_peers && !status; p++) {
-        if (stepaf_peer_relayed(ctx, p))
+        if (stepaf_peer_proxied(ctx, p))
             continue;
         stepaf_pack_u32(pack, p);
         for (uint32_t i = 0; i < stream->n_in && !status; i++) {
             uint32_t at = p * stream->n_in + i;
             const struct stepaf_key *key =
                 stepaf_is_attention(ctx) ? plan->pull[at].key : plan->push[i].key;
-            status = pack_inlet(ctx, &stream->inlets[at], key->id, pack);
+            status = pack_mailbox(ctx, &stream->mailboxes[at], key->id, pack);
         }
     }
     return status;
 }
 
-stepaf_status_t stepaf_streams_tell(struct stepaf_ctx *ctx)
+stepaf_status_t stepaf_streams_advertise(struct stepaf_ctx *ctx)
 {
-    struct stepaf_pack *own = &ctx->streams->told;
-    struct stepaf_gpu_export inlets = {0};
+    struct stepaf_pack *own = &ctx->streams->stream_advert;
+    struct stepaf_gpu_export mailboxes = {0};
     struct stepaf_stream *stream = NULL;
     stepaf_status_t status = STEPAF_OK;
     uint32_t n = 0, n_direct = 0;
@@ -91,14 +91,14 @@ stepaf_status_t stepaf_streams_tell(struct stepaf_ctx *ctx)
     while ((stream = stepaf_stream_after(ctx, stream)))
         n++;
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        n_direct += !stepaf_peer_relayed(ctx, p);
+        n_direct += !stepaf_peer_proxied(ctx, p);
     stepaf_pack_u32(own, n);
     if (n_direct)
-        status = stepaf_gpu_export(ctx->gpu, ctx->streams->inlets, &inlets);
+        status = stepaf_gpu_export(ctx->gpu, ctx->streams->mailboxes, &mailboxes);
     if (status)
-        return not_shared(status, "inlets of stream plans: bytes", ctx->streams->inlet_bytes);
-    pack_export(&inlets, own);
-    stepaf_pack_u64(own, ctx->streams->inlet_bytes);
+        return not_shared(status, "inlets of stream plans: bytes", ctx->streams->mailbox_bytes);
+    pack_export(&mailboxes, own);
+    stepaf_pack_u64(own, ctx->streams->mailbox_bytes);
     stepaf_pack_u32(own, (uint32_t)ctx->env.cuda_engine);
     while (!status && (stream = stepaf_stream_after(ctx, stream)))
         status = pack_plan(ctx, stream, n_direct, own);
@@ -109,15 +109,15 @@ stepaf_status_t stepaf_streams_tell(struct stepaf_ctx *ctx)
 
 void stepaf_streams_pack(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
 {
-    const struct stepaf_pack *told = ctx->streams ? &ctx->streams->told : NULL;
+    const struct stepaf_pack *stream_advert = ctx->streams ? &ctx->streams->stream_advert : NULL;
 
-    if (!told || !told->bytes) { /* no plan */
+    if (!stream_advert || !stream_advert->bytes) { /* no plan */
         stepaf_pack_u64(pack, sizeof(uint32_t));
         stepaf_pack_u32(pack, 0);
         return;
     }
-    stepaf_pack_u64(pack, told->bytes);
-    stepaf_pack_bytes(pack, told->data, told->bytes);
+    stepaf_pack_u64(pack, stream_advert->bytes);
+    stepaf_pack_bytes(pack, stream_advert->data, stream_advert->bytes);
 }
 
 /* ---- reading ---- */
@@ -136,7 +136,8 @@ static struct stepaf_gpu_export unpack_export(struct stepaf_unpack *unpack)
     return exported;
 }
 
-static bool read_plan(struct stepaf_unpack *unpack, int role, struct stepaf_told_plan *plan)
+static bool read_plan(struct stepaf_unpack *unpack, int role,
+                      struct stepaf_stream_advert_plan *plan)
 {
     plan->number = stepaf_unpack_u32(unpack);
     plan->depth = stepaf_unpack_u32(unpack);
@@ -157,43 +158,44 @@ static bool read_plan(struct stepaf_unpack *unpack, int role, struct stepaf_told
     size_t n_in = role == STEPAF_ATTENTION ? plan->n_pull : plan->n_push;
     (void)stepaf_unpack_bytes(unpack, plan->n_peers * n_in * 4);
     plan->n_direct = stepaf_unpack_u32(unpack);
-    plan->inlets = *unpack;
+    plan->mailboxes = *unpack;
     (void)stepaf_unpack_bytes(unpack, plan->n_direct * (4 + n_in * INLET_BYTES));
     return !unpack->failed;
 }
 
-stepaf_status_t stepaf_told_read(struct stepaf_unpack unpack, int role, int world_rank,
-                                 struct stepaf_told *told_p)
+stepaf_status_t stepaf_stream_advert_read(struct stepaf_unpack unpack, int role, int world_rank,
+                                          struct stepaf_stream_advert *told_p)
 {
-    struct stepaf_told told = {.n_plans = stepaf_unpack_u32(&unpack)};
-    bool ok = !unpack.failed && told.n_plans <= STEPAF_MAX_PLANS;
+    struct stepaf_stream_advert stream_advert = {.n_plans = stepaf_unpack_u32(&unpack)};
+    bool ok = !unpack.failed && stream_advert.n_plans <= STEPAF_MAX_PLANS;
 
-    if (ok && told.n_plans) {
-        told.inlets = unpack_export(&unpack);
-        told.inlet_bytes = stepaf_unpack_u64(&unpack);
-        told.engine = stepaf_unpack_u32(&unpack);
-        told.plans = calloc(told.n_plans, sizeof(told.plans[0]));
-        if (!told.plans)
+    if (ok && stream_advert.n_plans) {
+        stream_advert.mailboxes = unpack_export(&unpack);
+        stream_advert.mailbox_bytes = stepaf_unpack_u64(&unpack);
+        stream_advert.engine = stepaf_unpack_u32(&unpack);
+        stream_advert.plans = calloc(stream_advert.n_plans, sizeof(stream_advert.plans[0]));
+        if (!stream_advert.plans)
             return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
-    ok = ok && told.engine <= STEPAF_ENV_CUDA_ENGINE_ce;
-    for (uint32_t i = 0; ok && i < told.n_plans; i++)
-        ok = read_plan(&unpack, role, &told.plans[i]);
+    ok = ok && stream_advert.engine <= STEPAF_ENV_CUDA_ENGINE_ce;
+    for (uint32_t i = 0; ok && i < stream_advert.n_plans; i++)
+        ok = read_plan(&unpack, role, &stream_advert.plans[i]);
     if (!ok || unpack.at != unpack.end) {
-        free(told.plans);
+        free(stream_advert.plans);
         return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
                                 "what rank %d tells of its stream plans is malformed", world_rank);
     }
-    *told_p = told;
+    *told_p = stream_advert;
     return STEPAF_OK;
 }
 
-void stepaf_told_free(struct stepaf_told *told)
+void stepaf_stream_advert_free(struct stepaf_stream_advert *stream_advert)
 {
-    free(told->plans);
+    free(stream_advert->plans);
 }
 
-uint64_t stepaf_told_pull(const struct stepaf_told_plan *plan, uint32_t peer, uint32_t i)
+uint64_t stepaf_stream_advert_pull(const struct stepaf_stream_advert_plan *plan, uint32_t peer,
+                                   uint32_t i)
 {
     struct stepaf_unpack unpack = plan->pulls;
 
@@ -201,8 +203,8 @@ uint64_t stepaf_told_pull(const struct stepaf_told_plan *plan, uint32_t peer, ui
     return stepaf_unpack_u64(&unpack);
 }
 
-uint32_t stepaf_told_size(const struct stepaf_told_plan *plan, uint32_t n_out, uint32_t peer,
-                          uint32_t i)
+uint32_t stepaf_stream_advert_size(const struct stepaf_stream_advert_plan *plan, uint32_t n_out,
+                                   uint32_t peer, uint32_t i)
 {
     struct stepaf_unpack unpack = plan->sizes;
 
@@ -210,8 +212,8 @@ uint32_t stepaf_told_size(const struct stepaf_told_plan *plan, uint32_t n_out, u
     return stepaf_unpack_u32(&unpack);
 }
 
-uint32_t stepaf_told_room(const struct stepaf_told_plan *plan, uint32_t n_in, uint32_t peer,
-                          uint32_t i)
+uint32_t stepaf_stream_advert_room(const struct stepaf_stream_advert_plan *plan, uint32_t n_in,
+                                   uint32_t peer, uint32_t i)
 {
     struct stepaf_unpack unpack = plan->rooms;
 
@@ -219,10 +221,11 @@ uint32_t stepaf_told_room(const struct stepaf_told_plan *plan, uint32_t n_in, ui
     return stepaf_unpack_u32(&unpack);
 }
 
-bool stepaf_told_inlet(const struct stepaf_told_plan *plan, uint32_t n_in, uint32_t peer,
-                       uint32_t i, struct stepaf_told_inlet *inlet_p)
+bool stepaf_stream_advert_mailbox(const struct stepaf_stream_advert_plan *plan, uint32_t n_in,
+                                  uint32_t peer, uint32_t i,
+                                  struct stepaf_stream_advert_mailbox *mailbox_p)
 {
-    struct stepaf_unpack unpack = plan->inlets;
+    struct stepaf_unpack unpack = plan->mailboxes;
     uint32_t n = 0;
 
     for (; n < plan->n_direct && stepaf_unpack_u32(&unpack) != peer; n++)
@@ -230,37 +233,39 @@ bool stepaf_told_inlet(const struct stepaf_told_plan *plan, uint32_t n_in, uint3
     if (n == plan->n_direct)
         return false;
     (void)stepaf_unpack_bytes(&unpack, (size_t)i * INLET_BYTES);
-    inlet_p->offset = stepaf_unpack_u64(&unpack);
-    inlet_p->stride = stepaf_unpack_u32(&unpack);
-    inlet_p->pitch = stepaf_unpack_u32(&unpack);
-    inlet_p->way = stepaf_unpack_u32(&unpack);
-    inlet_p->place = unpack_export(&unpack);
+    mailbox_p->offset = stepaf_unpack_u64(&unpack);
+    mailbox_p->stride = stepaf_unpack_u32(&unpack);
+    mailbox_p->pitch = stepaf_unpack_u32(&unpack);
+    mailbox_p->proto = stepaf_unpack_u32(&unpack);
+    mailbox_p->place = unpack_export(&unpack);
     return true;
 }
 
 /* Whether two plans have the same keys, each for one of its peers. */
-static bool is_same(const struct stepaf_told_plan *one, uint32_t peer,
-                    const struct stepaf_told_plan *other, uint32_t its_peer)
+static bool is_same(const struct stepaf_stream_advert_plan *one, uint32_t peer,
+                    const struct stepaf_stream_advert_plan *other, uint32_t its_peer)
 {
     bool same = one->depth == other->depth && one->n_push == other->n_push &&
                 one->n_pull == other->n_pull && peer < one->n_peers && its_peer < other->n_peers &&
                 !memcmp(one->push, other->push, one->n_push * sizeof(one->push[0]));
 
     for (uint32_t k = 0; same && k < one->n_pull; k++)
-        same = stepaf_told_pull(one, peer, k) == stepaf_told_pull(other, its_peer, k);
+        same = stepaf_stream_advert_pull(one, peer, k) ==
+               stepaf_stream_advert_pull(other, its_peer, k);
     return same;
 }
 
-const struct stepaf_told_plan *stepaf_told_match(const struct stepaf_told *told, uint32_t slot,
-                                                 const struct stepaf_told *own,
-                                                 const struct stepaf_told_plan *plan, uint32_t peer)
+const struct stepaf_stream_advert_plan *stepaf_stream_advert_match(
+    const struct stepaf_stream_advert *stream_advert, uint32_t slot,
+    const struct stepaf_stream_advert *own, const struct stepaf_stream_advert_plan *plan,
+    uint32_t peer)
 {
     uint32_t before = 0;
 
-    for (const struct stepaf_told_plan *one = own->plans; one < plan; one++)
+    for (const struct stepaf_stream_advert_plan *one = own->plans; one < plan; one++)
         before += is_same(one, peer, plan, peer);
-    for (uint32_t i = 0; i < told->n_plans; i++)
-        if (is_same(&told->plans[i], slot, plan, peer) && before-- == 0)
-            return &told->plans[i];
+    for (uint32_t i = 0; i < stream_advert->n_plans; i++)
+        if (is_same(&stream_advert->plans[i], slot, plan, peer) && before-- == 0)
+            return &stream_advert->plans[i];
     return NULL;
 }

@@ -7,65 +7,67 @@
 #include "gpu/stream.h"
 
 /* A stream plan as a rank tells it. */
-struct stepaf_told_plan {
+struct stepaf_stream_advert_plan {
     uint32_t number;
     uint32_t depth;
     uint32_t n_push;
     uint32_t n_pull; /* for each peer */
     uint32_t n_peers;
     uint64_t push[STEPAF_MAX_TENSORS];
-    struct stepaf_unpack pulls;  /* keys, peer by peer */
-    struct stepaf_unpack sizes;  /* of what goes out, at most, peer by peer */
-    struct stepaf_unpack rooms;  /* for what comes in, peer by peer */
-    uint32_t n_direct;           /* peers that have inlets: others are relayed */
-    struct stepaf_unpack inlets; /* of these: an index, then inlets */
+    struct stepaf_unpack pulls;     /* keys, peer by peer */
+    struct stepaf_unpack sizes;     /* of what goes out, at most, peer by peer */
+    struct stepaf_unpack rooms;     /* for what comes in, peer by peer */
+    uint32_t n_direct;              /* peers that have mailboxes: others are proxied */
+    struct stepaf_unpack mailboxes; /* of these: an index, then mailboxes */
 };
 
-struct stepaf_told {
+struct stepaf_stream_advert {
     uint32_t n_plans;
-    struct stepaf_told_plan *plans;
-    uint64_t inlet_bytes;
-    struct stepaf_gpu_export inlets;
+    struct stepaf_stream_advert_plan *plans;
+    uint64_t mailbox_bytes;
+    struct stepaf_gpu_export mailboxes;
     uint32_t engine; /* STEPAF_CUDA_ENGINE */
 };
 
-/* One inlet of it. */
-struct stepaf_told_inlet {
+/* One mailbox of it. */
+struct stepaf_stream_advert_mailbox {
     uint64_t offset;
     uint32_t stride;
     uint32_t pitch;
-    uint32_t way;
+    uint32_t proto;
     struct stepaf_gpu_export place; /* PLACE */
 };
 
 /* Read what a rank of role @a role tells; STEPAF_ERR_PROTOCOL if it is malformed. Ended by free. */
-stepaf_status_t stepaf_told_read(struct stepaf_unpack unpack, int role, int world_rank,
-                                 struct stepaf_told *told_p);
-void stepaf_told_free(struct stepaf_told *told);
+stepaf_status_t stepaf_stream_advert_read(struct stepaf_unpack unpack, int role, int world_rank,
+                                          struct stepaf_stream_advert *told_p);
+void stepaf_stream_advert_free(struct stepaf_stream_advert *stream_advert);
 
 /* Pull key @a i for peer @a peer. */
-uint64_t stepaf_told_pull(const struct stepaf_told_plan *plan, uint32_t peer, uint32_t i);
+uint64_t stepaf_stream_advert_pull(const struct stepaf_stream_advert_plan *plan, uint32_t peer,
+                                   uint32_t i);
 /* Bytes of tensor @a i that goes out to peer @a peer, at most; @a n_out of them for each. */
-uint32_t stepaf_told_size(const struct stepaf_told_plan *plan, uint32_t n_out, uint32_t peer,
-                          uint32_t i);
+uint32_t stepaf_stream_advert_size(const struct stepaf_stream_advert_plan *plan, uint32_t n_out,
+                                   uint32_t peer, uint32_t i);
 /* What its tensor @a i from peer @a peer has room for; @a n_in of them for each. */
-uint32_t stepaf_told_room(const struct stepaf_told_plan *plan, uint32_t n_in, uint32_t peer,
-                          uint32_t i);
-/* Its inlet. False: there is none. */
-bool stepaf_told_inlet(const struct stepaf_told_plan *plan, uint32_t n_in, uint32_t peer,
-                       uint32_t i, struct stepaf_told_inlet *inlet_p);
+uint32_t stepaf_stream_advert_room(const struct stepaf_stream_advert_plan *plan, uint32_t n_in,
+                                   uint32_t peer, uint32_t i);
+/* Its mailbox. False: there is none. */
+bool stepaf_stream_advert_mailbox(const struct stepaf_stream_advert_plan *plan, uint32_t n_in,
+                                  uint32_t peer, uint32_t i,
+                                  struct stepaf_stream_advert_mailbox *mailbox_p);
 
 /* The plan of @a told that @a plan of @a own talks to: the same keys, where the one who asks is peer
  * @a slot there, and the one who tells is peer @a peer here; of several the one that is in the same
  * place among them, as told. NULL: there is none. */
-const struct stepaf_told_plan *stepaf_told_match(const struct stepaf_told *told, uint32_t slot,
-                                                 const struct stepaf_told *own,
-                                                 const struct stepaf_told_plan *plan,
-                                                 uint32_t peer);
+const struct stepaf_stream_advert_plan *stepaf_stream_advert_match(
+    const struct stepaf_stream_advert *stream_advert, uint32_t slot,
+    const struct stepaf_stream_advert *own, const struct stepaf_stream_advert_plan *plan,
+    uint32_t peer);
 
 /* Whether all stream plans of all ranks have their counterparts, and, if @a kinds_differ, keys that
  * are of several kinds of memory are carried between them: the same verdict everywhere. */
-stepaf_status_t stepaf_told_judge(const struct stepaf_declaration *declarations, int n,
-                                  bool kinds_differ);
+stepaf_status_t stepaf_stream_adverts_check(const struct stepaf_advert *adverts, int n,
+                                            bool kinds_differ);
 
 #endif

@@ -18,7 +18,7 @@ stepaf_status_t stepaf_any_make(struct stepaf_stream *stream)
         return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE,
                                 "a plan that takes any batch carries at most %d tensors each way, "
                                 "over all peers",
-                                STEPAF_FLOW_LANES);
+                                STEPAF_KERNEL_TENSORS);
     stream->any = calloc(1, sizeof(*stream->any));
     if (!stream->any)
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
@@ -46,8 +46,8 @@ static uint32_t ring_entries(const struct stepaf_stream *stream)
 
 static uint64_t lanes_bytes(const struct stepaf_stream *stream, uint32_t n_each)
 {
-    return round_up((uint64_t)stream->plan->ctx->n_peers * n_each * sizeof(struct stepaf_any_lane),
-                    ALIGN);
+    return round_up(
+        (uint64_t)stream->plan->ctx->n_peers * n_each * sizeof(struct stepaf_any_tensor), ALIGN);
 }
 
 static uint64_t ring_bytes(const struct stepaf_stream *stream)
@@ -68,18 +68,19 @@ uint64_t stepaf_any_control_bytes(const struct stepaf_stream *stream)
 
 /* ---- flows ---- */
 
-/* The lanes of all slots, from the flows of the first and the second. One leg has them all. */
+/* The lanes of all slots, from the flows of the first and the second. One launch has them all. */
 static stepaf_status_t write_lanes(const struct stepaf_stream *stream,
-                                   const struct stepaf_leg *slots, bool sending, uint8_t *control)
+                                   const struct stepaf_launch *slots, bool sending,
+                                   uint8_t *control)
 {
-    struct stepaf_any_lane lanes[STEPAF_FLOW_LANES];
-    uint32_t n_lanes = slots[0].flow.n_lanes;
+    struct stepaf_any_tensor lanes[STEPAF_KERNEL_TENSORS];
+    uint32_t n_lanes = slots[0].args.n_lanes;
 
     for (uint32_t i = 0; i < n_lanes; i++) {
-        const struct stepaf_lane *one = &slots[0].flow.lanes[i], *other = one;
+        const struct stepaf_kernel_tensor *one = &slots[0].args.lanes[i], *other = one;
         if (stream->plan->depth > 1)
-            other = &slots[1].flow.lanes[i];
-        lanes[i] = (struct stepaf_any_lane){
+            other = &slots[1].args.lanes[i];
+        lanes[i] = (struct stepaf_any_tensor){
             .lane = *one,
             .head_stride = (uint32_t)(other->head - one->head),
             .body_stride = (uint32_t)(other->body - one->body),
@@ -92,10 +93,11 @@ static stepaf_status_t write_lanes(const struct stepaf_stream *stream,
 }
 
 /* Whether a lane takes more blocks than another of the same tensor. */
-static bool is_wider(const struct stepaf_lane *lane, const struct stepaf_lane *than, bool sending)
+static bool is_wider(const struct stepaf_kernel_tensor *lane,
+                     const struct stepaf_kernel_tensor *than, bool sending)
 {
-    bool unpacks = lane->way == STEPAF_WAY_PIECES || lane->way == STEPAF_WAY_INLET;
-    bool its = than->way == STEPAF_WAY_PIECES || than->way == STEPAF_WAY_INLET;
+    bool unpacks = lane->proto == STEPAF_PROTO_LL || lane->proto == STEPAF_PROTO_BCOPY;
+    bool its = than->proto == STEPAF_PROTO_LL || than->proto == STEPAF_PROTO_BCOPY;
 
     if (!sending && unpacks != its)
         return unpacks;
@@ -103,16 +105,16 @@ static bool is_wider(const struct stepaf_lane *lane, const struct stepaf_lane *t
 }
 
 /* Share out blocks over the tensors of one peer, whichever it is: as the widest ask for. */
-static uint32_t share_out(const struct stepaf_stream *stream, const struct stepaf_flow *slot,
-                          bool sending, struct stepaf_any_flow *flow)
+static uint32_t share_out(const struct stepaf_stream *stream, const struct stepaf_kernel_args *slot,
+                          bool sending, struct stepaf_any_args *args)
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
-    struct stepaf_flow widest = {.n_lanes = flow->n_each};
+    struct stepaf_kernel_args widest = {.n_lanes = args->n_each};
     uint32_t limit = stepaf_stream_blocks(ctx);
 
     for (uint32_t i = 0; i < slot->n_lanes; i++) {
-        struct stepaf_lane *lane = &widest.lanes[i % flow->n_each];
-        if (i < flow->n_each || is_wider(&slot->lanes[i], lane, sending))
+        struct stepaf_kernel_tensor *lane = &widest.lanes[i % args->n_each];
+        if (i < args->n_each || is_wider(&slot->lanes[i], lane, sending))
             *lane = slot->lanes[i];
         lane->copied = 0;
     }
@@ -122,11 +124,11 @@ static uint32_t share_out(const struct stepaf_stream *stream, const struct stepa
         if (stream->any->gate_threads < threads)
             stream->any->gate_threads = threads;
     }
-    uint32_t blocks = stepaf_stream_deal(&widest, sending, limit);
-    flow->gate_takes = widest.gate_takes;
-    flow->gate_ends = !blocks;
-    for (uint32_t i = 0; i < flow->n_each; i++)
-        flow->shares[i] = (struct stepaf_any_share){
+    uint32_t blocks = stepaf_stream_distribute(&widest, sending, limit);
+    args->gate_takes = widest.gate_takes;
+    args->gate_ends = !blocks;
+    for (uint32_t i = 0; i < args->n_each; i++)
+        args->shares[i] = (struct stepaf_any_share){
             .bytes = UINT32_MAX,
             .first = widest.lanes[i].first,
             .n = widest.lanes[i].n,
@@ -134,21 +136,21 @@ static uint32_t share_out(const struct stepaf_stream *stream, const struct stepa
     return blocks;
 }
 
-static bool is_aligned(const struct stepaf_stream *stream, const struct stepaf_leg *slots)
+static bool is_aligned(const struct stepaf_stream *stream, const struct stepaf_launch *slots)
 {
     bool aligned = true;
 
     for (uint32_t s = 0; s < stream->plan->depth; s++)
-        aligned = aligned && slots[s].flow.aligned;
+        aligned = aligned && slots[s].args.aligned;
     return aligned;
 }
 
-static struct stepaf_any_flow flow_begin(const struct stepaf_stream *stream,
-                                         const struct stepaf_leg *slots, uint32_t n_each)
+static struct stepaf_any_args flow_begin(const struct stepaf_stream *stream,
+                                         const struct stepaf_launch *slots, uint32_t n_each)
 {
-    const struct stepaf_flow *first = &slots[0].flow;
+    const struct stepaf_kernel_args *first = &slots[0].args;
 
-    return (struct stepaf_any_flow){
+    return (struct stepaf_any_args){
         .counts = first->counts,
         .done = first->done,
         .failed = first->failed,
@@ -167,7 +169,7 @@ static struct stepaf_any_flow flow_begin(const struct stepaf_stream *stream,
 /* What an answer can hold, whichever worker's it is. */
 static void find_room(struct stepaf_stream *stream)
 {
-    const struct stepaf_flow *slot = &stream->send[0].flow;
+    const struct stepaf_kernel_args *slot = &stream->send[0].args;
 
     for (uint32_t i = 0; i < slot->n_lanes; i++) {
         uint32_t *room = &stream->any->room[i % stream->n_out];
@@ -189,21 +191,21 @@ stepaf_status_t stepaf_any_begin(struct stepaf_stream *stream, uint8_t *control)
         return status;
     any->send = flow_begin(stream, stream->send, stream->n_out);
     any->receive = flow_begin(stream, stream->receive, stream->n_in);
-    any->send.lanes = (struct stepaf_any_lane *)control;
-    any->receive.lanes = (struct stepaf_any_lane *)in;
+    any->send.lanes = (struct stepaf_any_tensor *)control;
+    any->receive.lanes = (struct stepaf_any_tensor *)in;
     any->send.ring = any->receive.ring = (struct stepaf_any_entry *)ring;
     any->receive.next = (struct stepaf_any_next *)(ring + ring_bytes(stream));
     any->receive.origin = (uint32_t *)(ring + ring_bytes(stream) + next_bytes(stream));
     if (stream->plan->depth > 1)
         any->receive.landed_stride =
-            (uint32_t)(stream->receive[1].flow.landed - stream->receive[0].flow.landed);
-    any->send_blocks = share_out(stream, &stream->send[0].flow, true, &any->send);
-    any->unpack_blocks = share_out(stream, &stream->receive[0].flow, false, &any->receive);
+            (uint32_t)(stream->receive[1].args.landed - stream->receive[0].args.landed);
+    any->send_blocks = share_out(stream, &stream->send[0].args, true, &any->send);
+    any->unpack_blocks = share_out(stream, &stream->receive[0].args, false, &any->receive);
     find_room(stream);
     return STEPAF_OK;
 }
 
-void stepaf_any_blame(struct stepaf_stream *stream)
+void stepaf_any_attribute(struct stepaf_stream *stream)
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
 
@@ -219,7 +221,7 @@ void stepaf_any_blame(struct stepaf_stream *stream)
 /* ---- enqueueing ---- */
 
 static stepaf_status_t change_one(const struct stepaf_stream *stream, uint32_t i,
-                                  const stepaf_tensor_t *tensor, struct stepaf_any_flow *flow)
+                                  const stepaf_tensor_t *tensor, struct stepaf_any_args *args)
 {
     const struct stepaf_plan_obj *plan = stream->plan;
     const struct stepaf_key *key = plan->pull[i].key;
@@ -233,7 +235,7 @@ static stepaf_status_t change_one(const struct stepaf_stream *stream, uint32_t i
         return stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_RESPOND,
                                 "tensor %u: %zu bytes, planned were %u, or more for some workers",
                                 i, tensor->bytes, stream->any->room[i]);
-    flow->shares[i].bytes = (uint32_t)tensor->bytes;
+    args->shares[i].bytes = (uint32_t)tensor->bytes;
     if (!tensor->data || !tensor->bytes)
         return STEPAF_OK;
     region = stepaf_region_find(plan->ctx, tensor->data, tensor->bytes);
@@ -243,8 +245,8 @@ static stepaf_status_t change_one(const struct stepaf_stream *stream, uint32_t i
             "tensor %u: its %zu bytes are neither in registered GPU memory nor in "
             "host memory that a stream plan names",
             i, tensor->bytes);
-    flow->shares[i].data = tensor->data;
-    flow->aligned = flow->aligned && (uintptr_t)tensor->data % 16 == 0;
+    args->shares[i].data = tensor->data;
+    args->aligned = args->aligned && (uintptr_t)tensor->data % 16 == 0;
     return STEPAF_OK;
 }
 
@@ -252,18 +254,18 @@ stepaf_status_t stepaf_any_send(struct stepaf_stream *stream, const stepaf_tenso
                                 void *cuda_stream)
 {
     const struct stepaf_any *any = stream->any;
-    const struct stepaf_any_flow *flow = &any->send;
-    struct stepaf_any_flow changed;
+    const struct stepaf_any_args *args = &any->send;
+    struct stepaf_any_args changed;
     stepaf_status_t status = stepaf_stream_check(stream);
 
     if (!status && tensors) {
-        changed = *flow;
-        flow = &changed;
+        changed = *args;
+        args = &changed;
         for (uint32_t i = 0; i < stream->n_out && !status; i++)
             status = change_one(stream, i, &tensors[i], &changed);
     }
     if (!status)
-        status = stepaf_gpu_launch_any(stream->plan->ctx->gpu, STEPAF_KERNEL_SEND_ANY, flow,
+        status = stepaf_gpu_launch_any(stream->plan->ctx->gpu, STEPAF_KERNEL_SEND_ANY, args,
                                        any->send_blocks, STEPAF_WARP, true, cuda_stream);
     if (status)
         return status;

@@ -10,8 +10,8 @@
 #include "gpu/stream.h"
 
 struct stepaf_any {
-    struct stepaf_any_flow send;
-    struct stepaf_any_flow receive;
+    struct stepaf_any_args send;
+    struct stepaf_any_args receive;
     uint32_t send_blocks;
     uint32_t unpack_blocks; /* 0: the gate does all */
     uint32_t gate_threads;
@@ -26,7 +26,7 @@ uint64_t stepaf_any_control_bytes(const struct stepaf_stream *stream);
 stepaf_status_t stepaf_any_begin(struct stepaf_stream *stream, uint8_t *control);
 
 /* The plan is over: if any peer would have done, see whether it is because one is lost. */
-void stepaf_any_blame(struct stepaf_stream *stream);
+void stepaf_any_attribute(struct stepaf_stream *stream);
 
 /* How many batches can be received and not answered. */
 uint64_t stepaf_any_limit(const struct stepaf_stream *stream);

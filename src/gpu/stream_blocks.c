@@ -25,32 +25,32 @@ uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx)
 }
 
 /* Few pieces are not worth a kernel of their own. */
-uint32_t stepaf_stream_set_gate(struct stepaf_flow *flow)
+uint32_t stepaf_stream_set_gate(struct stepaf_kernel_args *args)
 {
     uint64_t groups = 0, threads;
 
-    for (uint32_t i = 0; i < flow->n_lanes; i++)
-        if (flow->lanes[i].way == STEPAF_WAY_PIECES)
-            groups += stepaf_piece_groups(flow->lanes[i].bytes);
-    flow->gate_takes = groups && groups <= STEPAF_GATE_GROUPS;
-    threads = flow->n_lanes * 8ull;
-    if (flow->gate_takes && threads < groups * STEPAF_WARP)
+    for (uint32_t i = 0; i < args->n_lanes; i++)
+        if (args->lanes[i].proto == STEPAF_PROTO_LL)
+            groups += stepaf_piece_groups(args->lanes[i].bytes);
+    args->gate_takes = groups && groups <= STEPAF_GATE_GROUPS;
+    threads = args->n_lanes * 8ull;
+    if (args->gate_takes && threads < groups * STEPAF_WARP)
         threads = groups * STEPAF_WARP;
     if (threads > GATE_THREADS)
         threads = GATE_THREADS;
     return (uint32_t)(threads + STEPAF_WARP - 1) / STEPAF_WARP * STEPAF_WARP;
 }
 
-static uint32_t blocks_wanted(const struct stepaf_flow *flow, const struct stepaf_lane *lane,
-                              bool sending)
+static uint32_t blocks_wanted(const struct stepaf_kernel_args *args,
+                              const struct stepaf_kernel_tensor *lane, bool sending)
 {
     uint64_t n = 1;
 
-    if (sending ? lane->copied : lane->way == STEPAF_WAY_PIECES && flow->gate_takes)
+    if (sending ? lane->copied : lane->proto == STEPAF_PROTO_LL && args->gate_takes)
         return 0; /* a copy engine does it, or the gate */
-    if (lane->way == STEPAF_WAY_PIECES)
+    if (lane->proto == STEPAF_PROTO_LL)
         n = stepaf_piece_groups(lane->bytes);
-    else if (lane->way == STEPAF_WAY_INLET || (sending && lane->way == STEPAF_WAY_PLACE))
+    else if (lane->proto == STEPAF_PROTO_BCOPY || (sending && lane->proto == STEPAF_PROTO_ZCOPY))
         n = ((uint64_t)lane->bytes + COPY_SHARE - 1) / COPY_SHARE;
     else if (!sending)
         return 0; /* the gate sees all of it */
@@ -59,31 +59,31 @@ static uint32_t blocks_wanted(const struct stepaf_flow *flow, const struct stepa
 
 static int by_bytes(const void *a, const void *b)
 {
-    const struct stepaf_lane *const *one = a;
-    const struct stepaf_lane *const *other = b;
+    const struct stepaf_kernel_tensor *const *one = a;
+    const struct stepaf_kernel_tensor *const *other = b;
 
     return ((*one)->bytes > (*other)->bytes) - ((*one)->bytes < (*other)->bytes);
 }
 
 /* Share out @a limit blocks, at least one for each lane that wants any. The first are for the
  * smallest lanes, so that no head comes late. Return how many. */
-uint32_t stepaf_stream_deal(struct stepaf_flow *flow, bool sending, uint32_t limit)
+uint32_t stepaf_stream_distribute(struct stepaf_kernel_args *args, bool sending, uint32_t limit)
 {
-    struct stepaf_lane *order[STEPAF_FLOW_LANES];
+    struct stepaf_kernel_tensor *order[STEPAF_KERNEL_TENSORS];
     uint32_t sum = 0, first = 0, n_wanting = 0;
 
-    for (uint32_t i = 0; i < flow->n_lanes; i++) {
-        uint32_t wanted = blocks_wanted(flow, &flow->lanes[i], sending);
+    for (uint32_t i = 0; i < args->n_lanes; i++) {
+        uint32_t wanted = blocks_wanted(args, &args->lanes[i], sending);
         n_wanting += wanted > 0;
         sum += wanted;
-        order[i] = &flow->lanes[i];
+        order[i] = &args->lanes[i];
     }
-    qsort(order, flow->n_lanes, sizeof(order[0]), by_bytes);
+    qsort(order, args->n_lanes, sizeof(order[0]), by_bytes);
     if (limit < n_wanting)
         limit = n_wanting;
-    for (uint32_t i = 0; i < flow->n_lanes; i++) {
-        struct stepaf_lane *lane = order[i];
-        uint32_t n = blocks_wanted(flow, lane, sending);
+    for (uint32_t i = 0; i < args->n_lanes; i++) {
+        struct stepaf_kernel_tensor *lane = order[i];
+        uint32_t n = blocks_wanted(args, lane, sending);
         if (sum > limit && n > 1) /* in proportion to what is left when each has one */
             n = 1 + (uint32_t)((uint64_t)(n - 1) * (limit - n_wanting) / (sum - n_wanting));
         lane->first = (uint16_t)first;

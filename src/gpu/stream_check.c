@@ -6,39 +6,40 @@
 
 /* What the verdict has to know of a rank. */
 struct party {
-    const struct stepaf_declaration *said;
-    struct stepaf_told told;
+    const struct stepaf_advert *said;
+    struct stepaf_stream_advert stream_advert;
     uint32_t index; /* among the peers of ranks of the other role: as mesh.h counts */
     bool *named;    /* key by key as declared: a stream plan names it; NULL: nobody asks */
 };
 
-static uint32_t index_in_lane(const struct stepaf_declaration *declarations, int rank)
+static uint32_t index_in_lane(const struct stepaf_advert *adverts, int rank)
 {
     uint32_t index = 0;
 
     for (int r = 0; r < rank; r++)
-        index += declarations[r].role == declarations[rank].role &&
-                 declarations[r].lane == declarations[rank].lane;
+        index += adverts[r].role == adverts[rank].role && adverts[r].lane == adverts[rank].lane;
     return index;
 }
 
 /* Whether all that @a plan of @a one sends to @a other has room in @a its plan there. */
-static stepaf_status_t judge_sizes(const struct party *one, const struct stepaf_told_plan *plan,
-                                   const struct party *other, const struct stepaf_told_plan *its)
+static stepaf_status_t judge_sizes(const struct party *one,
+                                   const struct stepaf_stream_advert_plan *plan,
+                                   const struct party *other,
+                                   const struct stepaf_stream_advert_plan *its)
 {
     bool pushes = one->said->role == STEPAF_ATTENTION;
     uint32_t n = pushes ? plan->n_push : plan->n_pull;
 
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t bytes = stepaf_told_size(plan, n, other->index, i);
-        uint32_t room = stepaf_told_room(its, n, one->index, i);
+        uint32_t bytes = stepaf_stream_advert_size(plan, n, other->index, i);
+        uint32_t room = stepaf_stream_advert_room(its, n, one->index, i);
         if (bytes > room)
             return stepaf_error_set(
                 STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
                 "key %llu: stream plan %u of world rank %d sends %u bytes, but that of world rank "
                 "%d has room for %u",
                 (unsigned long long)(pushes ? plan->push[i]
-                                            : stepaf_told_pull(plan, other->index, i)),
+                                            : stepaf_stream_advert_pull(plan, other->index, i)),
                 plan->number, one->said->world_rank, bytes, other->said->world_rank, room);
     }
     return STEPAF_OK;
@@ -46,16 +47,16 @@ static stepaf_status_t judge_sizes(const struct party *one, const struct stepaf_
 
 /* Whether all keys of a plan are kept in host memory at rank @a other: then it may have an ordinary
  * plan, of which nothing is told before the commit is over. */
-static bool is_for_host(const struct stepaf_told_plan *plan, uint32_t peer,
-                        const struct stepaf_declaration *other)
+static bool is_for_host(const struct stepaf_stream_advert_plan *plan, uint32_t peer,
+                        const struct stepaf_advert *other)
 {
-    const struct stepaf_declared_key *key;
+    const struct stepaf_advert_key_row *key;
     bool is = true;
 
     for (uint32_t i = 0; i < plan->n_push + plan->n_pull; i++) {
-        key = stepaf_declaration_key(other, i < plan->n_push
-                                                ? plan->push[i]
-                                                : stepaf_told_pull(plan, peer, i - plan->n_push));
+        key = stepaf_advert_key(
+            other, i < plan->n_push ? plan->push[i]
+                                    : stepaf_stream_advert_pull(plan, peer, i - plan->n_push));
         is = is && (!key || key->mem_kind == STEPAF_MEM_HOST);
     }
     return is;
@@ -66,13 +67,13 @@ static stepaf_status_t judge_pair(const struct party *one, const struct party *o
 {
     stepaf_status_t status = STEPAF_OK;
 
-    for (uint32_t i = 0; i < one->told.n_plans && !status; i++) {
-        const struct stepaf_told_plan *plan = &one->told.plans[i];
-        const struct stepaf_told_plan *match =
-            stepaf_told_match(&other->told, one->index, &one->told, plan, other->index);
+    for (uint32_t i = 0; i < one->stream_advert.n_plans && !status; i++) {
+        const struct stepaf_stream_advert_plan *plan = &one->stream_advert.plans[i];
+        const struct stepaf_stream_advert_plan *match = stepaf_stream_advert_match(
+            &other->stream_advert, one->index, &one->stream_advert, plan, other->index);
         if (match)
             status = judge_sizes(one, plan, other, match);
-        else if (!stepaf_declared_relayed(one->said, other->said) ||
+        else if (!stepaf_adverts_proxied(one->said, other->said) ||
                  !is_for_host(plan, other->index, other->said))
             status = stepaf_error_set(
                 STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
@@ -86,7 +87,7 @@ static stepaf_status_t judge_pair(const struct party *one, const struct party *o
 
 static void name(const struct party *party, uint64_t id)
 {
-    const struct stepaf_declared_key *key = stepaf_declaration_key(party->said, id);
+    const struct stepaf_advert_key_row *key = stepaf_advert_key(party->said, id);
 
     if (key)
         party->named[key - party->said->keys] = true;
@@ -97,29 +98,29 @@ static stepaf_status_t find_named(struct party *party)
     party->named = calloc(party->said->n_keys + 1, sizeof(*party->named));
     if (!party->named)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    for (uint32_t i = 0; i < party->told.n_plans; i++) {
-        const struct stepaf_told_plan *plan = &party->told.plans[i];
+    for (uint32_t i = 0; i < party->stream_advert.n_plans; i++) {
+        const struct stepaf_stream_advert_plan *plan = &party->stream_advert.plans[i];
         for (uint32_t k = 0; k < plan->n_push; k++)
             name(party, plan->push[k]);
         for (uint32_t p = 0; p < plan->n_peers; p++)
             for (uint32_t k = 0; k < plan->n_pull; k++)
-                name(party, stepaf_told_pull(plan, p, k));
+                name(party, stepaf_stream_advert_pull(plan, p, k));
     }
     return STEPAF_OK;
 }
 
 /* A key may be of another kind at each end where stream plans carry it from kind to kind, both ends'
- * own or one that is relayed, and where none names it: links write where the receiver says. */
+ * own or one that is proxied, and where none names it: links write where the receiver says. */
 static stepaf_status_t judge_kinds(const struct party *one, const struct party *other)
 {
     for (uint32_t k = 0; k < one->said->n_keys; k++) {
-        const struct stepaf_declared_key *a = &one->said->keys[k];
-        const struct stepaf_declared_key *b = stepaf_declaration_key(other->said, a->id);
+        const struct stepaf_advert_key_row *a = &one->said->keys[k];
+        const struct stepaf_advert_key_row *b = stepaf_advert_key(other->said, a->id);
         if (!b || a->mem_kind == b->mem_kind)
             continue;
         bool one_has = one->named[k], other_has = other->named[b - other->said->keys];
-        bool relayed = stepaf_declared_relayed(one->said, other->said);
-        if (one_has == other_has || (relayed && (one_has || other_has)))
+        bool proxied = stepaf_adverts_proxied(one->said, other->said);
+        if (one_has == other_has || (proxied && (one_has || other_has)))
             continue;
         return stepaf_error_set(
             STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
@@ -148,8 +149,8 @@ static stepaf_status_t judge_all(const struct party *parties, int n, bool kinds_
     return status;
 }
 
-stepaf_status_t stepaf_told_judge(const struct stepaf_declaration *declarations, int n,
-                                  bool kinds_differ)
+stepaf_status_t stepaf_stream_adverts_check(const struct stepaf_advert *adverts, int n,
+                                            bool kinds_differ)
 {
     struct party *parties = calloc((size_t)n, sizeof(*parties));
     stepaf_status_t status = STEPAF_OK;
@@ -158,20 +159,20 @@ stepaf_status_t stepaf_told_judge(const struct stepaf_declaration *declarations,
     if (!parties)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     for (int r = 0; r < n && !status; r++) {
-        parties[r].said = &declarations[r];
-        status = stepaf_told_read(declarations[r].streams, declarations[r].role,
-                                  declarations[r].world_rank, &parties[r].told);
-        any = any || parties[r].told.n_plans;
+        parties[r].said = &adverts[r];
+        status = stepaf_stream_advert_read(adverts[r].streams, adverts[r].role,
+                                           adverts[r].world_rank, &parties[r].stream_advert);
+        any = any || parties[r].stream_advert.n_plans;
     }
     for (int r = 0; any && r < n && !status; r++) {
-        parties[r].index = index_in_lane(declarations, r);
+        parties[r].index = index_in_lane(adverts, r);
         if (kinds_differ)
             status = find_named(&parties[r]);
     }
     if (any && !status)
         status = judge_all(parties, n, kinds_differ);
     for (int r = 0; r < n; r++) {
-        stepaf_told_free(&parties[r].told);
+        stepaf_stream_advert_free(&parties[r].stream_advert);
         free(parties[r].named);
     }
     free(parties);

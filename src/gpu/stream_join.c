@@ -7,7 +7,7 @@
 #include "gpu/stream_advert.h"
 #include "gpu/stream_any.h"
 
-static stepaf_status_t bad_inlet(const struct stepaf_peer *peer)
+static stepaf_status_t bad_mailbox(const struct stepaf_peer *peer)
 {
     return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
                                  "an inlet of " STEPAF_WHO_FORMAT " is not where it can be",
@@ -39,50 +39,53 @@ static stepaf_status_t map(struct stepaf_peer *peer, const struct stepaf_gpu_exp
     stepaf_gpu_classify(ptr, &place);
     if (!place.is_device || !place.base || (uint8_t *)ptr < (uint8_t *)place.base ||
         bytes > place.bytes - (size_t)((uint8_t *)ptr - (uint8_t *)place.base))
-        return bad_inlet(peer);
+        return bad_mailbox(peer);
     *ptr_p = ptr;
     *allocation_p = place.base;
     return STEPAF_OK;
 }
 
 /* Bytes that the way needs at the receiver, after the head. */
-static uint64_t inlet_need(uint32_t way, uint32_t bytes)
+static uint64_t mailbox_need(uint32_t proto, uint32_t bytes)
 {
-    if (way == STEPAF_WAY_PIECES)
+    if (proto == STEPAF_PROTO_LL)
         return STEPAF_HEAD_BYTES + stepaf_piece_groups(bytes) * STEPAF_GROUP_BYTES;
-    return STEPAF_HEAD_BYTES + (way == STEPAF_WAY_INLET ? bytes : 0);
+    return STEPAF_HEAD_BYTES + (proto == STEPAF_PROTO_BCOPY ? bytes : 0);
 }
 
-static stepaf_status_t join_inlet(struct stepaf_peer *peer, const struct stepaf_told *told,
-                                  const struct stepaf_told_inlet *inlet, uint32_t bytes,
-                                  uint32_t depth, uint8_t *inlets, struct stepaf_outlet *outlet_p)
+static stepaf_status_t join_mailbox(struct stepaf_peer *peer,
+                                    const struct stepaf_stream_advert *stream_advert,
+                                    const struct stepaf_stream_advert_mailbox *mailbox,
+                                    uint32_t bytes, uint32_t depth, uint8_t *mailboxes,
+                                    struct stepaf_stream_dst *outlet_p)
 {
-    uint64_t span = (uint64_t)inlet->stride * depth;
+    uint64_t span = (uint64_t)mailbox->stride * depth;
     stepaf_status_t status = STEPAF_OK;
 
-    if (inlet->way > STEPAF_WAY_INLET || inlet->offset > told->inlet_bytes ||
-        span > told->inlet_bytes - inlet->offset || (inlet->offset | inlet->stride) % 128 ||
-        inlet_need(inlet->way, bytes) > inlet->stride ||
-        (inlet->way == STEPAF_WAY_HEAD && bytes > STEPAF_HEAD_DATA) ||
-        (depth > 1 && inlet->pitch < bytes))
-        return bad_inlet(peer);
-    *outlet_p = (struct stepaf_outlet){
-        .inlet = inlets + inlet->offset,
-        .allocation = inlets, /* all of its inlets lie in one */
-        .stride = inlet->stride,
-        .pitch = inlet->pitch,
+    if (mailbox->proto > STEPAF_PROTO_BCOPY || mailbox->offset > stream_advert->mailbox_bytes ||
+        span > stream_advert->mailbox_bytes - mailbox->offset ||
+        (mailbox->offset | mailbox->stride) % 128 ||
+        mailbox_need(mailbox->proto, bytes) > mailbox->stride ||
+        (mailbox->proto == STEPAF_PROTO_INLINE && bytes > STEPAF_HEAD_DATA) ||
+        (depth > 1 && mailbox->pitch < bytes))
+        return bad_mailbox(peer);
+    *outlet_p = (struct stepaf_stream_dst){
+        .mailbox = mailboxes + mailbox->offset,
+        .allocation = mailboxes, /* all of its mailboxes lie in one */
+        .stride = mailbox->stride,
+        .pitch = mailbox->pitch,
         .bytes = bytes,
-        .way = (uint8_t)inlet->way,
+        .proto = (uint8_t)mailbox->proto,
     };
-    if (inlet->way == STEPAF_WAY_PLACE)
-        status = map(peer, &inlet->place, (uint64_t)inlet->pitch * (depth - 1) + bytes,
+    if (mailbox->proto == STEPAF_PROTO_ZCOPY)
+        status = map(peer, &mailbox->place, (uint64_t)mailbox->pitch * (depth - 1) + bytes,
                      &outlet_p->place, &outlet_p->allocation);
     return status;
 }
 
 /* A plan of one's own, as one tells it. */
-static const struct stepaf_told_plan *find_own(const struct stepaf_told *own,
-                                               const struct stepaf_stream *stream)
+static const struct stepaf_stream_advert_plan *find_own(const struct stepaf_stream_advert *own,
+                                                        const struct stepaf_stream *stream)
 {
     for (uint32_t i = 0; i < own->n_plans; i++)
         if (own->plans[i].number == stream->plan->index)
@@ -92,79 +95,84 @@ static const struct stepaf_told_plan *find_own(const struct stepaf_told *own,
 
 /* Find where @a stream's tensors go at one peer, and how its come. */
 static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_peer *peer,
-                                 const struct stepaf_told *own, const struct stepaf_told *told,
-                                 uint8_t *inlets, struct stepaf_outlet *outlets)
+                                 const struct stepaf_stream_advert *own,
+                                 const struct stepaf_stream_advert *stream_advert,
+                                 uint8_t *mailboxes, struct stepaf_stream_dst *outlets)
 {
     struct stepaf_ctx *ctx = peer->ctx;
-    const struct stepaf_told_plan *mine = find_own(own, stream);
-    const struct stepaf_told_plan *its =
-        mine ? stepaf_told_match(told, ctx->mesh.slot, own, mine, peer->index) : NULL;
-    stepaf_status_t status = its ? STEPAF_OK : bad_inlet(peer); /* judged before */
+    const struct stepaf_stream_advert_plan *mine = find_own(own, stream);
+    const struct stepaf_stream_advert_plan *its =
+        mine ? stepaf_stream_advert_match(stream_advert, ctx->mesh.slot, own, mine, peer->index)
+             : NULL;
+    stepaf_status_t status = its ? STEPAF_OK : bad_mailbox(peer); /* judged before */
 
     for (uint32_t i = 0; i < stream->n_in && !status; i++) {
-        struct stepaf_inlet *inlet = &stream->inlets[peer->index * stream->n_in + i];
-        inlet->planned = stepaf_told_size(its, stream->n_in, ctx->mesh.slot, i);
-        inlet->copied = stepaf_stream_is_copied(told->engine, inlet->way, inlet->planned);
+        struct stepaf_mailbox *mailbox = &stream->mailboxes[peer->index * stream->n_in + i];
+        mailbox->planned = stepaf_stream_advert_size(its, stream->n_in, ctx->mesh.slot, i);
+        mailbox->copied =
+            stepaf_stream_is_copied(stream_advert->engine, mailbox->proto, mailbox->planned);
     }
     for (uint32_t i = 0; i < stream->n_out && !status; i++) {
-        uint32_t room = stepaf_told_room(its, stream->n_out, ctx->mesh.slot, i);
-        struct stepaf_told_inlet inlet;
-        status =
-            stepaf_told_inlet(its, stream->n_out, ctx->mesh.slot, i, &inlet)
-                ? join_inlet(peer, told, &inlet, room, stream->plan->depth, inlets, &outlets[i])
-                : bad_inlet(peer);
+        uint32_t room = stepaf_stream_advert_room(its, stream->n_out, ctx->mesh.slot, i);
+        struct stepaf_stream_advert_mailbox mailbox;
+        status = stepaf_stream_advert_mailbox(its, stream->n_out, ctx->mesh.slot, i, &mailbox)
+                     ? join_mailbox(peer, stream_advert, &mailbox, room, stream->plan->depth,
+                                    mailboxes, &outlets[i])
+                     : bad_mailbox(peer);
     }
     return status;
 }
 
-/* A relayed peer's share of every plan's outlets: they are this process's own. */
-static void relay_one(const struct stepaf_peer *peer, struct stepaf_outlet **outlets)
+/* A proxied peer's share of every plan's outlets: they are this process's own. */
+static void proxy_one(const struct stepaf_peer *peer, struct stepaf_stream_dst **outlets)
 {
     const struct stepaf_ctx *ctx = peer->ctx;
 
     for (uint32_t i = 0; i < ctx->plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         if (plan && plan->stream)
-            stepaf_relay_outlets(ctx->streams, plan->stream, peer->index,
-                                 &outlets[i][peer->index * plan->stream->n_out]);
+            stepaf_proxy_dsts(ctx->streams, plan->stream, peer->index,
+                              &outlets[i][peer->index * plan->stream->n_out]);
     }
 }
 
-/* All that one peer tells: its inlet memory, then a share of every plan's outlets. */
-static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_declaration *its,
-                                const struct stepaf_told *own, struct stepaf_outlet **outlets)
+/* All that one peer tells: its mailbox memory, then a share of every plan's outlets. */
+static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_advert *its,
+                                const struct stepaf_stream_advert *own,
+                                struct stepaf_stream_dst **outlets)
 {
     struct stepaf_ctx *ctx = peer->ctx;
     const void *allocation;
-    struct stepaf_told told;
-    uint8_t *inlets = NULL;
+    struct stepaf_stream_advert stream_advert;
+    uint8_t *mailboxes = NULL;
     stepaf_status_t status;
 
-    if (stepaf_peer_relayed(ctx, peer->index)) {
-        relay_one(peer, outlets);
+    if (stepaf_peer_proxied(ctx, peer->index)) {
+        proxy_one(peer, outlets);
         return STEPAF_OK;
     }
-    status = stepaf_told_read(its->streams, its->role, its->world_rank, &told);
+    status = stepaf_stream_advert_read(its->streams, its->role, its->world_rank, &stream_advert);
     if (status)
         return status;
-    status = map(peer, &told.inlets, told.inlet_bytes, &inlets, &allocation);
+    status =
+        map(peer, &stream_advert.mailboxes, stream_advert.mailbox_bytes, &mailboxes, &allocation);
     for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
         if (plan && plan->stream)
-            status = join_peer(plan->stream, peer, own, &told, inlets,
+            status = join_peer(plan->stream, peer, own, &stream_advert, mailboxes,
                                &outlets[i][peer->index * plan->stream->n_out]);
     }
-    stepaf_told_free(&told);
+    stepaf_stream_advert_free(&stream_advert);
     return status;
 }
 
 /* Make a stream plan ready to go, from its first operation on. */
-static void begin(struct stepaf_stream *stream, const struct stepaf_outlet *outlets,
+static void begin(struct stepaf_stream *stream, const struct stepaf_stream_dst *outlets,
                   uint8_t *control)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
 
-    stepaf_relay_begin(stream);
+    stepaf_proxy_begin(stream);
     stream->watch = &ctx->streams->watches[stream->plan->index];
     stepaf_stream_compile(stream, outlets, control);
     ctx->streams->failed[ctx->streams->n_failed++] = (uint32_t *)control;
@@ -175,33 +183,32 @@ static void begin(struct stepaf_stream *stream, const struct stepaf_outlet *outl
     stream->epoch = ctx->epoch;
 }
 
-/* Twins of plans that are no more end, others begin. */
-static stepaf_status_t make_twins(struct stepaf_ctx *ctx)
+/* Proxy plans of plans that are no more end, others begin. */
+static stepaf_status_t make_proxy_plans(struct stepaf_ctx *ctx)
 {
     stepaf_status_t status = STEPAF_OK;
 
-    stepaf_relays_sweep(ctx);
+    stepaf_proxies_free_plans(ctx);
     for (struct stepaf_stream *stream = NULL;
          !status && (stream = stepaf_stream_after(ctx, stream));)
-        status = stepaf_relay_make_twin(stream);
+        status = stepaf_proxy_make_plan(stream);
     return status;
 }
 
-stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx,
-                                    const struct stepaf_declaration *declarations)
+stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
 {
-    const struct stepaf_declaration *mine = &declarations[ctx->boot.rank];
-    struct stepaf_outlet **outlets;
+    const struct stepaf_advert *mine = &adverts[ctx->boot.rank];
+    struct stepaf_stream_dst **outlets;
     stepaf_status_t status = STEPAF_OK;
-    struct stepaf_told own;
+    struct stepaf_stream_advert own;
     uint64_t at = 0;
 
     if (!ctx->streams)
         return STEPAF_OK;
     ctx->streams->joined = true;
     if (!ctx->streams->control)
-        return make_twins(ctx);
-    status = stepaf_told_read(mine->streams, mine->role, mine->world_rank, &own);
+        return make_proxy_plans(ctx);
+    status = stepaf_stream_advert_read(mine->streams, mine->role, mine->world_rank, &own);
     if (status)
         return status;
     uint32_t n_plans = ctx->plans.n;
@@ -217,8 +224,7 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx,
             status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
     for (uint32_t p = 0; p < ctx->n_peers && !status; p++)
-        status =
-            join_one(&ctx->peers[p], &declarations[ctx->peers[p].who.world_rank], &own, outlets);
+        status = join_one(&ctx->peers[p], &adverts[ctx->peers[p].who.world_rank], &own, outlets);
     for (struct stepaf_stream *stream = NULL;
          !status && (stream = stepaf_stream_after(ctx, stream));) {
         begin(stream, outlets[stream->plan->index], ctx->streams->control + at);
@@ -231,8 +237,8 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx,
         free(outlets[i]);
     free(outlets);
     if (!status)
-        status = make_twins(ctx);
-    stepaf_told_free(&own);
+        status = make_proxy_plans(ctx);
+    stepaf_stream_advert_free(&own);
     return status;
 }
 
@@ -253,16 +259,16 @@ static void retire(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
     if (streams->stream)
         stepaf_gpu_stream_destroy(ctx->gpu, streams->stream);
     streams->stream = NULL;
-    free(streams->told.data);
-    streams->told = (struct stepaf_pack){0};
-    if (streams->inlets && !streams->captured) {
-        stepaf_gpu_free(ctx->gpu, streams->inlets); /* waits until they have come to their end */
-        streams->inlets = NULL;
+    free(streams->stream_advert.data);
+    streams->stream_advert = (struct stepaf_pack){0};
+    if (streams->mailboxes && !streams->captured) {
+        stepaf_gpu_free(ctx->gpu, streams->mailboxes); /* waits until they have come to their end */
+        streams->mailboxes = NULL;
     }
-    stepaf_relays_retire(ctx, streams);
+    stepaf_proxies_retire(ctx, streams);
 }
 
-void stepaf_streams_settle(struct stepaf_ctx *ctx)
+void stepaf_streams_retire(struct stepaf_ctx *ctx)
 {
     if (ctx->streams && ctx->streams->before)
         retire(ctx, ctx->streams->before);
@@ -275,9 +281,9 @@ static void pop(struct stepaf_ctx *ctx)
 
     ctx->streams = streams->before;
     retire(ctx, streams);
-    stepaf_relays_free(ctx, streams);
-    if (streams->inlets)
-        stepaf_gpu_free(ctx->gpu, streams->inlets);
+    stepaf_proxies_free(ctx, streams);
+    if (streams->mailboxes)
+        stepaf_gpu_free(ctx->gpu, streams->mailboxes);
     if (streams->control)
         stepaf_gpu_free(ctx->gpu, streams->control);
     if (streams->watches)
@@ -290,7 +296,7 @@ void stepaf_streams_undo(struct stepaf_ctx *ctx)
 {
     if (!ctx->streams || ctx->streams->joined)
         return;
-    stepaf_relays_undo(ctx);
+    stepaf_proxies_undo(ctx);
     pop(ctx);
 }
 

@@ -4,14 +4,14 @@
 
 #include "gpu/proxy.h"
 
-/* Put the size and place of tensor @a i into a copy of its leg. */
+/* Put the size and place of tensor @a i into a copy of its launch. */
 static stepaf_status_t change_one(const struct stepaf_stream *stream, uint32_t i,
-                                  const stepaf_tensor_t *tensor, struct stepaf_leg *legs)
+                                  const stepaf_tensor_t *tensor, struct stepaf_launch *launches)
 {
     const struct stepaf_plan_obj *plan = stream->plan;
     uint32_t n = stream->n_out, at;
-    struct stepaf_leg *leg = stepaf_leg_of(legs, n, i / n, i % n, &at);
-    struct stepaf_lane *lane = &leg->flow.lanes[at];
+    struct stepaf_launch *launch = stepaf_launch_of(launches, n, i / n, i % n, &at);
+    struct stepaf_kernel_tensor *lane = &launch->args.lanes[at];
     const struct stepaf_key *key =
         stepaf_is_attention(plan->ctx) ? plan->push[i % n].key : plan->pull[i].key;
 
@@ -38,13 +38,13 @@ static stepaf_status_t change_one(const struct stepaf_stream *stream, uint32_t i
                                 "which a copy engine takes to a peer by way of the host",
                                 i);
     lane->data = tensor->data;
-    leg->sources[at] = region;
+    launch->sources[at] = region;
     return STEPAF_OK;
 }
 
-/* Put the sizes and places of one operation into a copy of its legs. */
+/* Put the sizes and places of one operation into a copy of its launches. */
 static stepaf_status_t change(const struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
-                              int n_tensors, struct stepaf_leg *legs)
+                              int n_tensors, struct stepaf_launch *launches)
 {
     const struct stepaf_plan_obj *plan = stream->plan;
     uint32_t n = stream->n_out, all = plan->ctx->n_peers * n;
@@ -56,41 +56,43 @@ static stepaf_status_t change(const struct stepaf_stream *stream, const stepaf_t
                                 "%d tensors given where the plan has %u", n_tensors,
                                 each ? all : n);
     for (uint32_t i = 0; i < all && !status; i++)
-        status = change_one(stream, i, &tensors[each ? i : i % n], legs);
+        status = change_one(stream, i, &tensors[each ? i : i % n], launches);
     for (uint32_t k = 0; k < stream->n_send && !status; k++)
-        stepaf_stream_touch(&legs[k].flow);
+        stepaf_stream_touch(&launches[k].args);
     return status;
 }
 
 /* Whether lane @a next goes on at both sides where @a lane and those behind it, of @a bytes, end, within
  * the same allocations, beyond which CUDA copies nothing: then one copy does for all. */
-static bool goes_on(const struct stepaf_leg *leg, uint32_t i, uint32_t next, size_t bytes)
+static bool goes_on(const struct stepaf_launch *launch, uint32_t i, uint32_t next, size_t bytes)
 {
-    const struct stepaf_lane *lane = &leg->flow.lanes[i], *other = &leg->flow.lanes[next];
+    const struct stepaf_kernel_tensor *lane = &launch->args.lanes[i],
+                                      *other = &launch->args.lanes[next];
 
     return other->copied && other->peer == lane->peer && other->data == lane->data + bytes &&
-           other->body == lane->body + bytes && leg->sources[next] == leg->sources[i] &&
-           leg->places[next] == leg->places[i];
+           other->body == lane->body + bytes && launch->sources[next] == launch->sources[i] &&
+           launch->places[next] == launch->places[i];
 }
 
 /* Whether all that copy engines write is as large as planned. */
-static bool as_planned(const struct stepaf_flow *flow, const struct stepaf_flow *planned)
+static bool as_planned(const struct stepaf_kernel_args *args,
+                       const struct stepaf_kernel_args *planned)
 {
-    for (uint32_t i = 0; i < flow->n_lanes; i++)
-        if (flow->lanes[i].copied && flow->lanes[i].bytes != planned->lanes[i].bytes)
+    for (uint32_t i = 0; i < args->n_lanes; i++)
+        if (args->lanes[i].copied && args->lanes[i].bytes != planned->lanes[i].bytes)
             return false;
     return true;
 }
 
 /* Tell of what copy engines have written, without a kernel. */
-static stepaf_status_t tell(struct stepaf_gpu *gpu, const struct stepaf_flow *flow, bool all,
+static stepaf_status_t tell(struct stepaf_gpu *gpu, const struct stepaf_kernel_args *args, bool all,
                             void *cuda_stream)
 {
     struct stepaf_gpu_word words[STEPAF_GPU_WORDS];
     uint32_t n_words = 0;
 
-    for (uint32_t i = 0; i < flow->n_lanes; i++) {
-        const struct stepaf_lane *lane = &flow->lanes[i];
+    for (uint32_t i = 0; i < args->n_lanes; i++) {
+        const struct stepaf_kernel_tensor *lane = &args->lanes[i];
         bool leads = lane->copied == i + 1;
         if (lane->copied && (leads || !all))
             words[n_words++] = (struct stepaf_gpu_word){
@@ -102,52 +104,52 @@ static stepaf_status_t tell(struct stepaf_gpu *gpu, const struct stepaf_flow *fl
 }
 
 /* Let copy engines write what is theirs. */
-static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_leg *leg,
-                            const struct stepaf_flow *planned, void *cuda_stream)
+static stepaf_status_t copy(struct stepaf_gpu *gpu, const struct stepaf_launch *launch,
+                            const struct stepaf_kernel_args *planned, void *cuda_stream)
 {
-    const struct stepaf_flow *flow = &leg->flow;
+    const struct stepaf_kernel_args *args = &launch->args;
     stepaf_status_t status = STEPAF_OK;
 
-    for (uint32_t i = 0, next; i < flow->n_lanes && !status; i = next) {
-        const struct stepaf_lane *lane = &flow->lanes[i];
+    for (uint32_t i = 0, next; i < args->n_lanes && !status; i = next) {
+        const struct stepaf_kernel_tensor *lane = &args->lanes[i];
         size_t bytes = lane->bytes;
         next = i + 1;
         if (!lane->copied)
             continue;
-        for (; next < flow->n_lanes && goes_on(leg, i, next, bytes); next++)
-            bytes += flow->lanes[next].bytes;
+        for (; next < args->n_lanes && goes_on(launch, i, next, bytes); next++)
+            bytes += args->lanes[next].bytes;
         if (bytes)
             status = stepaf_gpu_copy(gpu, lane->body, lane->data, bytes, cuda_stream);
     }
-    return status ? status : tell(gpu, flow, as_planned(flow, planned), cuda_stream);
+    return status ? status : tell(gpu, args, as_planned(args, planned), cuda_stream);
 }
 
 /* ---- without the lock ----
  *
  * A launch waits where a stream is full, with whatever the caller has enqueued, too. What it waits for
- * may be a relayed peer, and that for the thread, which wants the lock. So the plan is taken out of the
+ * may be a proxied peer, and that for the thread, which wants the lock. So the plan is taken out of the
  * others' hands instead. */
 
 static void take_out(struct stepaf_stream *stream)
 {
     stream->enqueueing = true;
-    if (stream->relay)
+    if (stream->proxy)
         stepaf_lock_leave(&stream->plan->ctx->lock);
 }
 
 static void put_back(struct stepaf_stream *stream)
 {
-    if (stream->relay)
+    if (stream->proxy)
         stepaf_lock_enter(&stream->plan->ctx->lock);
     stream->enqueueing = false;
 }
 
-/* What is enqueued beside the legs. */
+/* What is enqueued beside the launches. */
 struct marks {
     void *const *behind; /* two events before them; NULL: none */
     void **event;        /* recorded behind them; NULL: none */
-    bool relay;          /* they end the operation, and peers are relayed */
-    bool marked;         /* so the relay has a mark more */
+    bool proxy;          /* they end the operation, and peers are proxied */
+    bool marked;         /* so the proxy has a mark more */
     bool begun;          /* some of it is enqueued */
 };
 
@@ -157,39 +159,40 @@ static stepaf_status_t mark_legs(struct stepaf_stream *stream, void *cuda_stream
     stepaf_status_t status = STEPAF_OK;
 
     if (marks->event)
-        status = stepaf_stream_mark(stream->plan->ctx->gpu, marks->event, cuda_stream);
-    if (!status && marks->relay)
-        status = stepaf_relay_mark(stream->relay, cuda_stream, &marks->marked);
+        status = stepaf_stream_record(stream->plan->ctx->gpu, marks->event, cuda_stream);
+    if (!status && marks->proxy)
+        status = stepaf_proxy_mark(stream->proxy, cuda_stream, &marks->marked);
     return status;
 }
 
 /* Kernels first: one between two copies takes longer than either. */
-static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct stepaf_leg *legs,
-                                 const struct stepaf_leg *planned, void *cuda_stream,
+static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct stepaf_launch *launches,
+                                 const struct stepaf_launch *planned, void *cuda_stream,
                                  struct marks *marks)
 {
     struct stepaf_gpu *gpu = stream->plan->ctx->gpu;
     stepaf_status_t status = STEPAF_OK;
 
     for (uint32_t k = 0; k < stream->n_send && !status; k++) {
-        if (!legs[k].blocks)
+        if (!launches[k].blocks)
             continue;
         /* The first may begin early. Were all to, they would wait in the place of others' blocks. */
-        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_SEND, &legs[k].flow, legs[k].blocks,
+        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_SEND, &launches[k].args, launches[k].blocks,
                                    STEPAF_WARP, !marks->begun, cuda_stream);
         marks->begun = marks->begun || !status;
     }
     for (uint32_t k = 0; k < stream->n_send && !status; k++) {
-        if (!legs[k].copies)
+        if (!launches[k].copies)
             continue;
         marks->begun = true;
-        status = copy(gpu, &legs[k], &planned[k].flow, cuda_stream);
+        status = copy(gpu, &launches[k], &planned[k].args, cuda_stream);
     }
     return status ? status : mark_legs(stream, cuda_stream, marks);
 }
 
-static stepaf_status_t receive_legs(struct stepaf_stream *stream, const struct stepaf_leg *legs,
-                                    void *cuda_stream, struct marks *marks)
+static stepaf_status_t receive_legs(struct stepaf_stream *stream,
+                                    const struct stepaf_launch *launches, void *cuda_stream,
+                                    struct marks *marks)
 {
     struct stepaf_gpu *gpu = stream->plan->ctx->gpu;
     stepaf_status_t status = STEPAF_OK;
@@ -198,12 +201,12 @@ static stepaf_status_t receive_legs(struct stepaf_stream *stream, const struct s
         if (marks->behind[i])
             status = stepaf_gpu_event_await(gpu, marks->behind[i], cuda_stream);
     for (uint32_t k = 0; k < stream->n_receive && !status; k++) {
-        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, &legs[k].flow, 1, legs[k].threads,
-                                   false, cuda_stream);
+        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, &launches[k].args, 1,
+                                   launches[k].threads, false, cuda_stream);
         marks->begun = marks->begun || !status;
-        if (!status && legs[k].blocks)
-            status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_UNPACK, &legs[k].flow, legs[k].blocks,
-                                       STEPAF_WARP, true, cuda_stream);
+        if (!status && launches[k].blocks)
+            status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_UNPACK, &launches[k].args,
+                                       launches[k].blocks, STEPAF_WARP, true, cuda_stream);
     }
     return status ? status : mark_legs(stream, cuda_stream, marks);
 }
@@ -230,33 +233,33 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
 {
     struct stepaf_plan_obj *plan = stream->plan;
     uint8_t slot = (uint8_t)(stream->n_sent % plan->depth);
-    const struct stepaf_leg *planned = &stream->send[slot * stream->n_send], *legs = planned;
+    const struct stepaf_launch *planned = &stream->send[slot * stream->n_send], *launches = planned;
     struct marks marks = {.event = op_p ? &stream->sent[slot] : NULL,
-                          .relay = stream->relay && !stepaf_is_attention(plan->ctx)};
+                          .proxy = stream->proxy && !stepaf_is_attention(plan->ctx)};
     stepaf_status_t status = stepaf_stream_check(stream);
     bool capturing = false;
 
     if (!status && tensors) {
-        legs = stream->changed;
+        launches = stream->changed;
         memcpy(stream->changed, planned, stream->n_send * sizeof(*planned));
         status = change(stream, tensors, n_tensors, stream->changed);
     }
-    if (!status && stream->relay && stepaf_is_attention(plan->ctx))
-        status = stepaf_relay_admit(stream->relay);
+    if (!status && stream->proxy && stepaf_is_attention(plan->ctx))
+        status = stepaf_proxy_check_room(stream->proxy);
     if (status)
         return status;
     take_out(stream);
     if (op_p)
         status = check_capture(plan->ctx->gpu, cuda_stream, true, &capturing);
     if (!status)
-        status = send_legs(stream, legs, planned, cuda_stream, &marks);
+        status = send_legs(stream, launches, planned, cuda_stream, &marks);
     put_back(stream);
     if (status)
         return marks.begun ? stepaf_stream_break(stream, status) : status;
     plan->seq++;
     stream->n_sent++;
     if (marks.marked)
-        stream->relay->n_marked++;
+        stream->proxy->n_marked++;
     if (op_p)
         *op_p = stepaf_stream_request(stream, slot);
     return STEPAF_OK;
@@ -271,11 +274,11 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
     bool capturing = false;
     struct marks marks = {.behind = behind,
                           .event = asked || behind ? &stream->arrived[slot] : NULL,
-                          .relay = stream->relay && stepaf_is_attention(plan->ctx)};
+                          .proxy = stream->proxy && stepaf_is_attention(plan->ctx)};
     stepaf_status_t status = stepaf_stream_check(stream);
 
-    if (!status && stream->relay && !stepaf_is_attention(plan->ctx))
-        status = stepaf_relay_admit(stream->relay);
+    if (!status && stream->proxy && !stepaf_is_attention(plan->ctx))
+        status = stepaf_proxy_check_room(stream->proxy);
     if (status)
         return status;
     bool keeps = stream->unpacks && !plan->ctx->streams->captured; /* the first time */
@@ -292,7 +295,7 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
         return marks.begun ? stepaf_stream_break(stream, status) : status;
     stream->n_received++;
     if (marks.marked)
-        stream->relay->n_marked++;
+        stream->proxy->n_marked++;
     if (asked)
         stream->awaited |= 1u << slot;
     if (behind)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans: which way each tensor comes, where its inlet lies, and what the kernels are told. */
+/* Stream plans: which way each tensor comes, where its mailbox lies, and what the kernels are told. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "gpu/stream_any.h"
 
 enum {
-    ALIGN = 512,        /* of inlets, and of what the control memory holds */
+    ALIGN = 512,        /* of mailboxes, and of what the control memory holds */
     COPY_MIN = 32 << 20 /* from here on a copy engine is faster than all blocks together */
 };
 
@@ -32,38 +32,38 @@ static bool is_shared(const struct stepaf_plan_obj *plan, const struct stepaf_ke
 }
 
 /* The receiver decides which way a tensor comes. */
-static enum stepaf_way choose(const struct stepaf_ctx *ctx, const struct stepaf_inlet *inlet,
-                              bool shared)
+static enum stepaf_proto choose(const struct stepaf_ctx *ctx, const struct stepaf_mailbox *mailbox,
+                                bool shared)
 {
     bool copied = ctx->env.cuda_engine == STEPAF_ENV_CUDA_ENGINE_ce;
 
-    if (inlet->relayed)
-        return STEPAF_WAY_INLET;
-    if (inlet->bytes <= STEPAF_HEAD_DATA)
-        return STEPAF_WAY_HEAD;
-    if (inlet->bytes <= STEPAF_PIECES_MAX && !copied)
-        return STEPAF_WAY_PIECES;
-    bool is_mapped =
-        inlet->region && inlet->region->mem.kind == STEPAF_MEM_CUDA && inlet->region->shareable;
-    return is_mapped && !shared ? STEPAF_WAY_PLACE : STEPAF_WAY_INLET;
+    if (mailbox->proxied)
+        return STEPAF_PROTO_BCOPY;
+    if (mailbox->bytes <= STEPAF_HEAD_DATA)
+        return STEPAF_PROTO_INLINE;
+    if (mailbox->bytes <= STEPAF_PIECES_MAX && !copied)
+        return STEPAF_PROTO_LL;
+    bool is_mapped = mailbox->region && mailbox->region->mem.kind == STEPAF_MEM_CUDA &&
+                     mailbox->region->shareable;
+    return is_mapped && !shared ? STEPAF_PROTO_ZCOPY : STEPAF_PROTO_BCOPY;
 }
 
-static uint64_t inlet_stride(const struct stepaf_inlet *inlet)
+static uint64_t inlet_stride(const struct stepaf_mailbox *mailbox)
 {
     uint64_t after = 0;
 
-    if (inlet->relayed)
+    if (mailbox->proxied)
         return 0;
-    if (inlet->way == STEPAF_WAY_PIECES)
-        after = stepaf_piece_groups(inlet->bytes) * STEPAF_GROUP_BYTES;
-    else if (inlet->way == STEPAF_WAY_INLET)
-        after = inlet->bytes;
+    if (mailbox->proto == STEPAF_PROTO_LL)
+        after = stepaf_piece_groups(mailbox->bytes) * STEPAF_GROUP_BYTES;
+    else if (mailbox->proto == STEPAF_PROTO_BCOPY)
+        after = mailbox->bytes;
     return round_up(STEPAF_HEAD_BYTES + after, ALIGN);
 }
 
 /* Where tensor @a i of peer @a p comes to. */
 static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_t i,
-                               struct stepaf_inlet *inlet)
+                               struct stepaf_mailbox *mailbox)
 {
     const struct stepaf_plan_obj *plan = stream->plan;
     struct stepaf_ctx *ctx = plan->ctx;
@@ -72,28 +72,28 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
     const struct stepaf_key *key =
         attention ? plan->pull[p * plan->n_pull + i].key : plan->push[i].key;
 
-    inlet->bytes = attention ? plan->pull[p * plan->n_pull + i].bytes : key->max_bytes;
-    inlet->pitch = key->max_bytes;
-    inlet->data = attention ? plan->pull[p * plan->n_pull + i].data
-                            : stepaf_key_slice(key, (uint32_t)ctx->peers[p].who.rank);
-    inlet->region = NULL;
-    inlet->copied = false;
-    if (inlet->bytes) {
-        inlet->region = stepaf_region_find(ctx, inlet->data, inlet->bytes);
-        if (!inlet->region)
+    mailbox->bytes = attention ? plan->pull[p * plan->n_pull + i].bytes : key->max_bytes;
+    mailbox->pitch = key->max_bytes;
+    mailbox->data = attention ? plan->pull[p * plan->n_pull + i].data
+                              : stepaf_key_slice(key, (uint32_t)ctx->peers[p].who.rank);
+    mailbox->region = NULL;
+    mailbox->copied = false;
+    if (mailbox->bytes) {
+        mailbox->region = stepaf_region_find(ctx, mailbox->data, mailbox->bytes);
+        if (!mailbox->region)
             return stepaf_error_set_peer(
                 STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_COMMIT, ctx->peers[p].who,
                 "key %llu has no registered memory for " STEPAF_WHO_FORMAT,
                 (unsigned long long)key->id, STEPAF_WHO_ARGS(ctx->peers[p].who));
     }
-    status = inlet->region ? stepaf_region_pin(ctx, inlet->region) : STEPAF_OK;
-    inlet->relayed = stepaf_peer_relayed(ctx, p);
-    if (inlet->relayed && stream->any)
+    status = mailbox->region ? stepaf_region_pin(ctx, mailbox->region) : STEPAF_OK;
+    mailbox->proxied = stepaf_peer_proxied(ctx, p);
+    if (mailbox->proxied && stream->any)
         return stepaf_error_set_peer(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT, ctx->peers[p].who,
                                      "stream plan %u is to take any batch, but " STEPAF_WHO_FORMAT
                                      " is relayed, which such plans are not",
                                      plan->index, STEPAF_WHO_ARGS(ctx->peers[p].who));
-    inlet->way = (uint8_t)choose(ctx, inlet, !attention && is_shared(plan, key));
+    mailbox->proto = (uint8_t)choose(ctx, mailbox, !attention && is_shared(plan, key));
     return status;
 }
 
@@ -102,25 +102,25 @@ static stepaf_status_t lay_out(struct stepaf_stream *stream, uint64_t *bytes_p)
     uint32_t n_peers = stream->plan->ctx->n_peers;
 
     for (uint32_t at = 0; at < n_peers * stream->n_in; at++) {
-        struct stepaf_inlet *inlet = &stream->inlets[at];
-        stepaf_status_t status = lay_one(stream, at / stream->n_in, at % stream->n_in, inlet);
+        struct stepaf_mailbox *mailbox = &stream->mailboxes[at];
+        stepaf_status_t status = lay_one(stream, at / stream->n_in, at % stream->n_in, mailbox);
         if (status)
             return status;
-        uint64_t stride = inlet_stride(inlet);
+        uint64_t stride = inlet_stride(mailbox);
         if (stride > UINT32_MAX)
             return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_COMMIT,
                                     "a tensor of %u bytes is too large to be kept in an inlet, and "
                                     "its memory cannot be shared between processes, or plans share "
                                     "it",
-                                    inlet->bytes);
-        inlet->stride = (uint32_t)stride;
-        inlet->offset = *bytes_p;
+                                    mailbox->bytes);
+        mailbox->stride = (uint32_t)stride;
+        mailbox->offset = *bytes_p;
         *bytes_p += stride * stream->plan->depth;
     }
     return STEPAF_OK;
 }
 
-/* ---- control memory: failed; what has landed, slot by slot; then for each leg of each slot counts, and
+/* ---- control memory: failed; what has landed, slot by slot; then for each launch of each slot counts, and
  * done of those that send ---- */
 
 static uint64_t counts_bytes(void)
@@ -136,7 +136,7 @@ static uint64_t receive_counts_bytes(const struct stepaf_stream *stream)
 
 static uint64_t done_bytes(void)
 {
-    return round_up(STEPAF_FLOW_LANES * sizeof(uint32_t), ALIGN);
+    return round_up(STEPAF_KERNEL_TENSORS * sizeof(uint32_t), ALIGN);
 }
 
 static uint64_t landed_bytes(const struct stepaf_stream *stream)
@@ -155,7 +155,7 @@ uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream)
 
 stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
 {
-    uint64_t inlet_bytes = 0, control_bytes = 0;
+    uint64_t mailbox_bytes = 0, control_bytes = 0;
     struct stepaf_streams *streams;
     stepaf_status_t status = STEPAF_OK;
     bool any = false;
@@ -165,7 +165,7 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
         if (!plan || !plan->stream)
             continue;
         any = true;
-        status = lay_out(plan->stream, &inlet_bytes);
+        status = lay_out(plan->stream, &mailbox_bytes);
         control_bytes += stepaf_stream_control_bytes(plan->stream);
     }
     if (status || (!any && !ctx->streams))
@@ -175,15 +175,15 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     streams->before = ctx->streams;
     ctx->streams = streams;
-    status = stepaf_relays_prepare(ctx);
+    status = stepaf_proxies_prepare(ctx);
     if (status || !any)
         return status;
-    streams->inlet_bytes = inlet_bytes ? inlet_bytes : ALIGN;
+    streams->mailbox_bytes = mailbox_bytes ? mailbox_bytes : ALIGN;
     streams->control_bytes = control_bytes;
     streams->failed = calloc(ctx->plans.n, sizeof(*streams->failed));
     if (!streams->failed)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    status = stepaf_gpu_alloc(ctx->gpu, streams->inlet_bytes, (void **)&streams->inlets);
+    status = stepaf_gpu_alloc(ctx->gpu, streams->mailbox_bytes, (void **)&streams->mailboxes);
     if (!status)
         status = stepaf_gpu_alloc(ctx->gpu, control_bytes, (void **)&streams->control);
     if (!status)
@@ -192,31 +192,31 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
     if (status)
         return status;
     streams->n_watches = ctx->plans.n;
-    return stepaf_streams_tell(ctx);
+    return stepaf_streams_advertise(ctx);
 }
 
 /* ---- flows ---- */
 
-static bool is_aligned(const struct stepaf_flow *flow)
+static bool is_aligned(const struct stepaf_kernel_args *args)
 {
     uintptr_t all = 0;
 
-    for (uint32_t i = 0; i < flow->n_lanes; i++)
-        all |= (uintptr_t)flow->lanes[i].data | (uintptr_t)flow->lanes[i].body;
+    for (uint32_t i = 0; i < args->n_lanes; i++)
+        all |= (uintptr_t)args->lanes[i].data | (uintptr_t)args->lanes[i].body;
     return all % 16 == 0;
 }
 
-void stepaf_stream_touch(struct stepaf_flow *flow)
+void stepaf_stream_touch(struct stepaf_kernel_args *args)
 {
-    flow->aligned = is_aligned(flow);
+    args->aligned = is_aligned(args);
 }
 
-static struct stepaf_flow flow_begin(const struct stepaf_stream *stream, uint8_t slot,
-                                     uint8_t *control)
+static struct stepaf_kernel_args flow_begin(const struct stepaf_stream *stream, uint8_t slot,
+                                            uint8_t *control)
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
 
-    return (struct stepaf_flow){
+    return (struct stepaf_kernel_args){
         .failed = (uint32_t *)control,
         .watch = stream->watch,
         .timeout_ns = (uint64_t)ctx->env.stream_timeout_us * 1000,
@@ -227,7 +227,7 @@ static struct stepaf_flow flow_begin(const struct stepaf_stream *stream, uint8_t
 
 /* Where a lane's source lies: of slot @a slot. */
 static void set_source(const struct stepaf_stream *stream, uint32_t p, uint32_t i, uint8_t slot,
-                       struct stepaf_lane *lane)
+                       struct stepaf_kernel_tensor *lane)
 {
     const struct stepaf_plan_obj *plan = stream->plan;
 
@@ -254,13 +254,13 @@ static const struct stepaf_region *source_region(const struct stepaf_stream *str
 bool stepaf_stream_copies(const struct stepaf_ctx *ctx, uint32_t p,
                           const struct stepaf_region *source)
 {
-    return !source || source->mem.kind == STEPAF_MEM_CUDA || !stepaf_peer_relayed(ctx, p);
+    return !source || source->mem.kind == STEPAF_MEM_CUDA || !stepaf_peer_proxied(ctx, p);
 }
 
 /* A copy engine is better for what is large, or for all that is not sent by pieces. */
-bool stepaf_stream_is_copied(uint32_t engine, uint8_t way, uint32_t planned)
+bool stepaf_stream_is_copied(uint32_t engine, uint8_t proto, uint32_t planned)
 {
-    if (way != STEPAF_WAY_PLACE && way != STEPAF_WAY_INLET)
+    if (proto != STEPAF_PROTO_ZCOPY && proto != STEPAF_PROTO_BCOPY)
         return false;
     if (engine == STEPAF_ENV_CUDA_ENGINE_auto)
         return planned >= COPY_MIN;
@@ -268,76 +268,78 @@ bool stepaf_stream_is_copied(uint32_t engine, uint8_t way, uint32_t planned)
 }
 
 /* Say in each lane where TOLD_ALL comes to: of a direct peer's, the last that copy engines write. A
- * relayed peer's heads are the host's, which looks at each. */
-static void set_leaders(const struct stepaf_ctx *ctx, struct stepaf_flow *flow)
+ * proxied peer's heads are the host's, which looks at each. */
+static void set_leaders(const struct stepaf_ctx *ctx, struct stepaf_kernel_args *args)
 {
-    const struct stepaf_lane *leader = NULL;
+    const struct stepaf_kernel_tensor *leader = NULL;
 
-    for (uint32_t i = flow->n_lanes; i-- > 0;) {
-        struct stepaf_lane *lane = &flow->lanes[i];
+    for (uint32_t i = args->n_lanes; i-- > 0;) {
+        struct stepaf_kernel_tensor *lane = &args->lanes[i];
         if (!lane->copied)
             continue;
-        if (!leader || leader->peer != lane->peer || stepaf_peer_relayed(ctx, lane->peer))
+        if (!leader || leader->peer != lane->peer || stepaf_peer_proxied(ctx, lane->peer))
             leader = lane;
-        lane->copied = (uint8_t)(1 + (leader - flow->lanes));
+        lane->copied = (uint8_t)(1 + (leader - args->lanes));
     }
 }
 
-static void compile_send(const struct stepaf_stream *stream, const struct stepaf_outlet *outlets,
-                         uint32_t first, uint32_t n, struct stepaf_leg *leg)
+static void compile_send(const struct stepaf_stream *stream,
+                         const struct stepaf_stream_dst *outlets, uint32_t first, uint32_t n,
+                         struct stepaf_launch *launch)
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
-    struct stepaf_flow *flow = &leg->flow;
+    struct stepaf_kernel_args *args = &launch->args;
 
     for (uint32_t at = first; at < first + n; at++) {
-        const struct stepaf_outlet *outlet = &outlets[at];
-        struct stepaf_lane *lane = &flow->lanes[flow->n_lanes++];
+        const struct stepaf_stream_dst *outlet = &outlets[at];
+        struct stepaf_kernel_tensor *lane = &args->lanes[args->n_lanes++];
         lane->peer = (uint16_t)(at / stream->n_out);
-        leg->sources[at - first] = source_region(stream, lane->peer, at % stream->n_out);
-        leg->places[at - first] = outlet->allocation;
-        lane->way = outlet->way;
-        lane->head = outlet->inlet + (size_t)flow->slot * outlet->stride;
-        lane->body = outlet->place ? outlet->place + (size_t)flow->slot * outlet->pitch
+        launch->sources[at - first] = source_region(stream, lane->peer, at % stream->n_out);
+        launch->places[at - first] = outlet->allocation;
+        lane->proto = outlet->proto;
+        lane->head = outlet->mailbox + (size_t)args->slot * outlet->stride;
+        lane->body = outlet->place ? outlet->place + (size_t)args->slot * outlet->pitch
                                    : lane->head + STEPAF_HEAD_BYTES;
-        set_source(stream, lane->peer, at % stream->n_out, flow->slot, lane);
+        set_source(stream, lane->peer, at % stream->n_out, args->slot, lane);
         lane->copied =
-            stepaf_stream_is_copied((uint32_t)ctx->env.cuda_engine, lane->way, lane->bytes) &&
-            stepaf_stream_copies(ctx, lane->peer, leg->sources[at - first]);
-        leg->copies = leg->copies || lane->copied;
+            stepaf_stream_is_copied((uint32_t)ctx->env.cuda_engine, lane->proto, lane->bytes) &&
+            stepaf_stream_copies(ctx, lane->peer, launch->sources[at - first]);
+        launch->copies = launch->copies || lane->copied;
     }
-    set_leaders(ctx, flow);
-    leg->blocks = stepaf_stream_deal(flow, true, stepaf_stream_blocks(ctx));
-    stepaf_stream_touch(flow);
+    set_leaders(ctx, args);
+    launch->blocks = stepaf_stream_distribute(args, true, stepaf_stream_blocks(ctx));
+    stepaf_stream_touch(args);
 }
 
 static void compile_receive(const struct stepaf_stream *stream, uint32_t first, uint32_t n,
-                            struct stepaf_leg *leg)
+                            struct stepaf_launch *launch)
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
-    struct stepaf_flow *flow = &leg->flow;
+    struct stepaf_kernel_args *args = &launch->args;
 
     for (uint32_t at = first; at < first + n; at++) {
-        const struct stepaf_inlet *inlet = &stream->inlets[at];
-        struct stepaf_lane *lane = &flow->lanes[flow->n_lanes++];
+        const struct stepaf_mailbox *mailbox = &stream->mailboxes[at];
+        struct stepaf_kernel_tensor *lane = &args->lanes[args->n_lanes++];
         lane->peer = (uint16_t)(at / stream->n_in);
-        lane->way = inlet->way;
-        lane->head = ctx->streams->inlets + inlet->offset + (size_t)flow->slot * inlet->stride;
+        lane->proto = mailbox->proto;
+        lane->head =
+            ctx->streams->mailboxes + mailbox->offset + (size_t)args->slot * mailbox->stride;
         lane->body = lane->head + STEPAF_HEAD_BYTES;
-        if (inlet->relayed) {
-            const struct stepaf_relay_lane *its = &stream->relay->in[at];
-            lane->head = its->heads + (size_t)flow->slot * STEPAF_HEAD_BYTES;
-            lane->body = its->data + (size_t)flow->slot * its->pitch;
+        if (mailbox->proxied) {
+            const struct stepaf_proxy_buf *its = &stream->proxy->in[at];
+            lane->head = its->heads + (size_t)args->slot * STEPAF_HEAD_BYTES;
+            lane->body = its->data + (size_t)args->slot * its->pitch;
         }
-        lane->data = inlet->data + (size_t)flow->slot * inlet->pitch;
-        lane->bytes = inlet->bytes;
-        lane->planned = inlet->planned;
-        lane->copied = inlet->copied;
+        lane->data = mailbox->data + (size_t)args->slot * mailbox->pitch;
+        lane->bytes = mailbox->bytes;
+        lane->planned = mailbox->planned;
+        lane->copied = mailbox->copied;
     }
-    set_leaders(ctx, flow);
-    leg->threads = stepaf_stream_set_gate(flow);
-    leg->blocks = stepaf_stream_deal(flow, false, stepaf_stream_blocks(ctx));
-    flow->gate_ends = !leg->blocks;
-    stepaf_stream_touch(flow);
+    set_leaders(ctx, args);
+    launch->threads = stepaf_stream_set_gate(args);
+    launch->blocks = stepaf_stream_distribute(args, false, stepaf_stream_blocks(ctx));
+    args->gate_ends = !launch->blocks;
+    stepaf_stream_touch(args);
 }
 
 static uint32_t min(uint32_t a, uint32_t b)
@@ -345,33 +347,33 @@ static uint32_t min(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_outlet *outlets,
+void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_stream_dst *outlets,
                            uint8_t *control)
 {
     uint32_t n_out = stream->plan->ctx->n_peers * stream->n_out;
     uint32_t n_in = stream->plan->ctx->n_peers * stream->n_in;
-    uint32_t each_out = stepaf_leg_peers(stream->n_out) * stream->n_out;
-    uint32_t each_in = stepaf_leg_peers(stream->n_in) * stream->n_in;
+    uint32_t each_out = stepaf_launch_peers(stream->n_out) * stream->n_out;
+    uint32_t each_in = stepaf_launch_peers(stream->n_in) * stream->n_in;
     uint8_t *landed = control + ALIGN, *at = landed + stream->plan->depth * landed_bytes(stream);
-    struct stepaf_leg *leg = stream->send;
+    struct stepaf_launch *launch = stream->send;
 
     for (uint8_t slot = 0; slot < stream->plan->depth; slot++)
-        for (uint32_t first = 0; first < n_out; first += each_out, leg++) {
-            *leg = (struct stepaf_leg){.flow = flow_begin(stream, slot, control)};
-            leg->flow.counts = (uint32_t *)at;
-            leg->flow.done = (uint32_t *)(at + counts_bytes());
+        for (uint32_t first = 0; first < n_out; first += each_out, launch++) {
+            *launch = (struct stepaf_launch){.args = flow_begin(stream, slot, control)};
+            launch->args.counts = (uint32_t *)at;
+            launch->args.done = (uint32_t *)(at + counts_bytes());
             at += counts_bytes() + done_bytes();
-            compile_send(stream, outlets, first, min(each_out, n_out - first), leg);
+            compile_send(stream, outlets, first, min(each_out, n_out - first), launch);
         }
-    leg = stream->receive;
+    launch = stream->receive;
     stream->unpacks = false;
     for (uint8_t slot = 0; slot < stream->plan->depth; slot++, landed += landed_bytes(stream))
-        for (uint32_t first = 0; first < n_in; first += each_in, leg++) {
-            *leg = (struct stepaf_leg){.flow = flow_begin(stream, slot, control)};
-            leg->flow.counts = (uint32_t *)at;
-            leg->flow.landed = (uint32_t *)landed + first;
+        for (uint32_t first = 0; first < n_in; first += each_in, launch++) {
+            *launch = (struct stepaf_launch){.args = flow_begin(stream, slot, control)};
+            launch->args.counts = (uint32_t *)at;
+            launch->args.landed = (uint32_t *)landed + first;
             at += receive_counts_bytes(stream);
-            compile_receive(stream, first, min(each_in, n_in - first), leg);
-            stream->unpacks = stream->unpacks || leg->blocks;
+            compile_receive(stream, first, min(each_in, n_in - first), launch);
+            stream->unpacks = stream->unpacks || launch->blocks;
         }
 }

@@ -2,7 +2,7 @@
 /* Requests of stream plans: a host's view of operations that streams carry out. */
 #include "gpu/stream.h"
 
-stepaf_status_t stepaf_stream_mark(struct stepaf_gpu *gpu, void **event_p, void *cuda_stream)
+stepaf_status_t stepaf_stream_record(struct stepaf_gpu *gpu, void **event_p, void *cuda_stream)
 {
     stepaf_status_t status = STEPAF_OK;
 
@@ -22,7 +22,7 @@ struct stepaf_op *stepaf_stream_request(struct stepaf_stream *stream, uint8_t sl
     op->failed_peer = -1;
     op->pending = plan->ctx->n_peers;
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-        op->parts[p].state = STEPAF_PART_WAITING;
+        op->op_peers[p].state = STEPAF_OP_PEER_WAITING;
     for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
         op->pull_bytes[i] = plan->pull[i].bytes;
     atomic_store_explicit(&op->status, STEPAF_INPROGRESS, memory_order_release);
@@ -83,7 +83,7 @@ static stepaf_status_t claim(struct stepaf_stream *stream, const struct stepaf_o
     return status;
 }
 
-stepaf_status_t stepaf_stream_claim(struct stepaf_op *op, int64_t *timeout_us)
+stepaf_status_t stepaf_stream_enqueue_wait(struct stepaf_op *op, int64_t *timeout_us)
 {
     struct stepaf_stream *stream = op->plan->stream;
     stepaf_status_t status;

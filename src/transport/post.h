@@ -38,7 +38,7 @@ struct stepaf_post {
     uint8_t n_xfer;
     uint8_t state; /* stepaf_post_state; set by the transport */
     bool owned;    /* on the heap: the core frees it when SENT */
-    bool is_short; /* imm is what stepaf_msg_compact makes of the message */
+    bool is_short; /* imm is what stepaf_msg_to_imm makes of the message */
     bool
         is_gated; /* the core's: it waits in the queue for its sources, and template says for what */
     uint32_t imm;

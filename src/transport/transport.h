@@ -50,7 +50,7 @@ struct stepaf_upcalls {
     void (*lost)(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason);
     /* Return the place of a range of memory that peers may write to, or NULL. @a id: stepaf_mem. */
     uint8_t *(*resolve)(struct stepaf_upcalls *up, uint32_t id, uint64_t offset, uint32_t bytes);
-    /* What the peer means by 32 bits that stepaf_msg_compact has made. False: nothing that makes
+    /* What the peer means by 32 bits that stepaf_msg_to_imm has made. False: nothing that makes
      * sense here; it is counted, and nothing is to be delivered. */
     bool (*expand)(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm,
                    struct stepaf_msg *msg_p);

@@ -20,9 +20,9 @@ enum stepaf_msg_type {
     STEPAF_MSG_READY = 8,    /* both: my side of the commit is done */
     STEPAF_MSG_PING = 9,     /* what time is it? */
     STEPAF_MSG_PONG = 10,
-    STEPAF_MSG_SYNCED = 11,  /* I need no more pings */
-    STEPAF_MSG_BYE = 12,     /* I finalize */
-    STEPAF_MSG_SETTLED = 13, /* I have entered the commit, and nothing before it is to come */
+    STEPAF_MSG_SYNCED = 11,   /* I need no more pings */
+    STEPAF_MSG_BYE = 12,      /* I finalize */
+    STEPAF_MSG_QUIESCED = 13, /* I have entered the commit, and nothing before it is to come */
     STEPAF_MSG_TYPE_END = 14,
     STEPAF_MSG_TRANSPORT = 128 /* from here on: a transport's own, never seen by the engine */
 };
@@ -95,7 +95,7 @@ static inline uint32_t stepaf_imm_make(uint32_t code, uint32_t plan, uint32_t se
 }
 
 /* Say @a msg in 32 bits. False: it says more than they hold. */
-static inline bool stepaf_msg_compact(const struct stepaf_msg *msg, uint32_t *imm_p)
+static inline bool stepaf_msg_to_imm(const struct stepaf_msg *msg, uint32_t *imm_p)
 {
     uint32_t code = STEPAF_IMM_START;
 

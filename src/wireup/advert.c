@@ -8,29 +8,29 @@ enum { DECLARE_MAGIC = 0x53544144 };
 
 enum { CHANGED = 1 << 0, MEETS = 1 << 1 };
 
-static void pack_ranks(const struct stepaf_segment *segment, struct stepaf_pack *pack)
+static void pack_ranks(const struct stepaf_recv_buf *recv_buf, struct stepaf_pack *pack)
 {
     bool consecutive = true;
 
-    for (uint32_t i = 1; i < segment->n_ranks; i++)
-        consecutive = consecutive && segment->ranks[i] == segment->ranks[0] + i;
-    stepaf_pack_u32(pack, segment->n_ranks);
+    for (uint32_t i = 1; i < recv_buf->n_ranks; i++)
+        consecutive = consecutive && recv_buf->ranks[i] == recv_buf->ranks[0] + i;
+    stepaf_pack_u32(pack, recv_buf->n_ranks);
     stepaf_pack_u32(pack, consecutive);
-    for (uint32_t i = 0; i < (consecutive ? 1 : segment->n_ranks); i++)
-        stepaf_pack_u32(pack, segment->ranks[i]);
+    for (uint32_t i = 0; i < (consecutive ? 1 : recv_buf->n_ranks); i++)
+        stepaf_pack_u32(pack, recv_buf->ranks[i]);
 }
 
-static void pack_segment(const struct stepaf_segment *segment, struct stepaf_pack *pack)
+static void pack_recv_buf(const struct stepaf_recv_buf *recv_buf, struct stepaf_pack *pack)
 {
-    stepaf_pack_u32(pack, segment->region->mem.id);
-    stepaf_pack_u64(pack, segment->offset);
-    stepaf_pack_u64(pack, segment->stride);
-    pack_ranks(segment, pack);
+    stepaf_pack_u32(pack, recv_buf->region->mem.id);
+    stepaf_pack_u64(pack, recv_buf->offset);
+    stepaf_pack_u64(pack, recv_buf->stride);
+    pack_ranks(recv_buf, pack);
 }
 
 static void pack_key(const struct stepaf_key *key, struct stepaf_pack *pack)
 {
-    uint32_t n_segments = 0;
+    uint32_t n_recv_bufs = 0;
 
     stepaf_pack_u64(pack, key->id);
     stepaf_pack_u32(pack, key->direction);
@@ -41,13 +41,13 @@ static void pack_key(const struct stepaf_key *key, struct stepaf_pack *pack)
     stepaf_pack_u32(pack, (uint32_t)key->ndim);
     for (int i = 0; i < key->ndim; i++)
         stepaf_pack_u64(pack, (uint64_t)key->shape[i]);
-    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next)
-        n_segments++;
-    stepaf_pack_u32(pack, n_segments + (key->landing != NULL));
-    if (key->landing) /* who finds this one looks no further */
-        pack_segment(key->landing, pack);
-    for (struct stepaf_list *node = key->segments.next; node != &key->segments; node = node->next)
-        pack_segment(stepaf_container_of(node, struct stepaf_segment, node), pack);
+    for (struct stepaf_list *node = key->recv_bufs.next; node != &key->recv_bufs; node = node->next)
+        n_recv_bufs++;
+    stepaf_pack_u32(pack, n_recv_bufs + (key->proxy_recv != NULL));
+    if (key->proxy_recv) /* who finds this one looks no further */
+        pack_recv_buf(key->proxy_recv, pack);
+    for (struct stepaf_list *node = key->recv_bufs.next; node != &key->recv_bufs; node = node->next)
+        pack_recv_buf(stepaf_container_of(node, struct stepaf_recv_buf, node), pack);
 }
 
 /* All keys, with their length before them. */
@@ -108,7 +108,7 @@ static void pack_regions(struct stepaf_ctx *ctx, struct stepaf_pack *pack)
     }
 }
 
-static bool meets(const struct stepaf_ctx *ctx)
+static bool agrees(const struct stepaf_ctx *ctx)
 {
     bool any = false;
 
@@ -117,14 +117,13 @@ static bool meets(const struct stepaf_ctx *ctx)
     return any;
 }
 
-void stepaf_declaration_pack(struct stepaf_ctx *ctx, stepaf_status_t status,
-                             struct stepaf_pack *pack)
+void stepaf_advert_pack(struct stepaf_ctx *ctx, stepaf_status_t status, struct stepaf_pack *pack)
 {
     stepaf_pack_u32(pack, DECLARE_MAGIC);
     stepaf_pack_u32(pack, (uint32_t)status);
     stepaf_pack_text(pack, status ? stepaf_last_error()->text : "");
     stepaf_pack_u32(pack, ctx->epoch);
-    stepaf_pack_u32(pack, (ctx->changed ? CHANGED : 0) | (meets(ctx) ? MEETS : 0));
+    stepaf_pack_u32(pack, (ctx->changed ? CHANGED : 0) | (agrees(ctx) ? MEETS : 0));
     if (status)
         return;
     stepaf_pack_u32(pack, ctx->n_transports);
@@ -144,9 +143,9 @@ static void skip_counted(struct stepaf_unpack *unpack)
 }
 
 /* Read one segment; ranks are left in place. */
-static struct stepaf_unpack read_segment(struct stepaf_unpack *unpack, uint32_t *region_p,
-                                         uint64_t *offset_p, uint64_t *stride_p, uint32_t *n_p,
-                                         uint32_t *consecutive_p)
+static struct stepaf_unpack read_recv_buf(struct stepaf_unpack *unpack, uint32_t *region_p,
+                                          uint64_t *offset_p, uint64_t *stride_p, uint32_t *n_p,
+                                          uint32_t *consecutive_p)
 {
     *region_p = stepaf_unpack_u32(unpack);
     *offset_p = stepaf_unpack_u64(unpack);
@@ -158,7 +157,7 @@ static struct stepaf_unpack read_segment(struct stepaf_unpack *unpack, uint32_t 
     return ranks;
 }
 
-static bool read_key(struct stepaf_unpack *unpack, struct stepaf_declared_key *key)
+static bool read_key(struct stepaf_unpack *unpack, struct stepaf_advert_key_row *key)
 {
     uint32_t region, n, consecutive;
     uint64_t offset, stride;
@@ -174,26 +173,26 @@ static bool read_key(struct stepaf_unpack *unpack, struct stepaf_declared_key *k
         return false;
     for (uint32_t i = 0; i < key->ndim; i++)
         key->shape[i] = (int64_t)stepaf_unpack_u64(unpack);
-    key->n_segments = stepaf_unpack_u32(unpack);
-    key->segments = *unpack;
-    for (uint32_t i = 0; i < key->n_segments && !unpack->failed; i++)
-        (void)read_segment(unpack, &region, &offset, &stride, &n, &consecutive);
+    key->n_recv_bufs = stepaf_unpack_u32(unpack);
+    key->recv_bufs = *unpack;
+    for (uint32_t i = 0; i < key->n_recv_bufs && !unpack->failed; i++)
+        (void)read_recv_buf(unpack, &region, &offset, &stride, &n, &consecutive);
     return !unpack->failed;
 }
 
-static bool read_keys(struct stepaf_unpack unpack, struct stepaf_declaration *declaration)
+static bool read_keys(struct stepaf_unpack unpack, struct stepaf_advert *advert)
 {
-    declaration->n_keys = stepaf_unpack_u32(&unpack);
-    if (declaration->n_keys > STEPAF_MAX_KEYS)
+    advert->n_keys = stepaf_unpack_u32(&unpack);
+    if (advert->n_keys > STEPAF_MAX_KEYS)
         return false;
-    declaration->keys = calloc((size_t)declaration->n_keys + 1, sizeof(*declaration->keys));
-    declaration->starved = !declaration->keys;
-    if (declaration->starved)
+    advert->keys = calloc((size_t)advert->n_keys + 1, sizeof(*advert->keys));
+    advert->oom = !advert->keys;
+    if (advert->oom)
         return false;
-    for (uint32_t i = 0; i < declaration->n_keys; i++) {
-        if (!read_key(&unpack, &declaration->keys[i]))
+    for (uint32_t i = 0; i < advert->n_keys; i++) {
+        if (!read_key(&unpack, &advert->keys[i]))
             return false;
-        if (i && declaration->keys[i - 1].id >= declaration->keys[i].id)
+        if (i && advert->keys[i - 1].id >= advert->keys[i].id)
             return false;
     }
     return unpack.at == unpack.end;
@@ -205,114 +204,113 @@ static bool same_bytes(const struct stepaf_unpack *a, const struct stepaf_unpack
 }
 
 /* The keys: those of the rank before, if they are the same. */
-static bool take_keys(struct stepaf_unpack *unpack, struct stepaf_declaration *declaration,
-                      const struct stepaf_declaration *before)
+static bool take_keys(struct stepaf_unpack *unpack, struct stepaf_advert *advert,
+                      const struct stepaf_advert *before)
 {
     uint64_t bytes = stepaf_unpack_u64(unpack);
     const void *place = stepaf_unpack_bytes(unpack, bytes);
 
     if (!place)
         return false;
-    declaration->key_bytes = stepaf_unpack_from(place, bytes);
-    if (!before || before->status || !same_bytes(&before->key_bytes, &declaration->key_bytes))
-        return read_keys(declaration->key_bytes, declaration);
-    declaration->twin = before->twin ? before->twin : before;
-    declaration->n_keys = before->n_keys;
-    declaration->keys = before->keys;
+    advert->key_bytes = stepaf_unpack_from(place, bytes);
+    if (!before || before->status || !same_bytes(&before->key_bytes, &advert->key_bytes))
+        return read_keys(advert->key_bytes, advert);
+    advert->proxy_plan = before->proxy_plan ? before->proxy_plan : before;
+    advert->n_keys = before->n_keys;
+    advert->keys = before->keys;
     return true;
 }
 
-static bool read_body(struct stepaf_unpack *unpack, struct stepaf_declaration *declaration,
-                      const struct stepaf_declaration *before)
+static bool read_body(struct stepaf_unpack *unpack, struct stepaf_advert *advert,
+                      const struct stepaf_advert *before)
 {
-    declaration->n_transports = stepaf_unpack_u32(unpack);
-    declaration->transports = *unpack;
-    if (declaration->n_transports > STEPAF_MAX_TRANSPORTS)
+    advert->n_transports = stepaf_unpack_u32(unpack);
+    advert->transports = *unpack;
+    if (advert->n_transports > STEPAF_MAX_TRANSPORTS)
         return false;
-    for (uint32_t t = 0; t < declaration->n_transports; t++) {
+    for (uint32_t t = 0; t < advert->n_transports; t++) {
         skip_counted(unpack);
         skip_counted(unpack);
     }
-    if (unpack->failed || !take_keys(unpack, declaration, before))
+    if (unpack->failed || !take_keys(unpack, advert, before))
         return false;
-    declaration->n_regions = stepaf_unpack_u32(unpack);
-    declaration->regions = *unpack;
-    for (uint32_t i = 0; i < declaration->n_regions && !unpack->failed; i++) {
+    advert->n_regions = stepaf_unpack_u32(unpack);
+    advert->regions = *unpack;
+    for (uint32_t i = 0; i < advert->n_regions && !unpack->failed; i++) {
         (void)stepaf_unpack_u32(unpack);
         (void)stepaf_unpack_u64(unpack);
-        for (uint32_t t = 0; t < declaration->n_transports; t++)
+        for (uint32_t t = 0; t < advert->n_transports; t++)
             skip_counted(unpack);
     }
     uint64_t bytes = stepaf_unpack_u64(unpack);
     const void *streams = stepaf_unpack_bytes(unpack, bytes);
-    declaration->streams = stepaf_unpack_from(streams, streams ? bytes : 0);
+    advert->streams = stepaf_unpack_from(streams, streams ? bytes : 0);
     return !unpack->failed && unpack->at == unpack->end;
 }
 
-stepaf_status_t stepaf_declaration_read(const void *blob, size_t bytes, int role, int world_rank,
-                                        const struct stepaf_declaration *before,
-                                        struct stepaf_declaration *declaration_p)
+stepaf_status_t stepaf_advert_read(const void *blob, size_t bytes, int role, int world_rank,
+                                   const struct stepaf_advert *before,
+                                   struct stepaf_advert *declaration_p)
 {
     struct stepaf_unpack unpack = stepaf_unpack_from(blob, bytes);
-    struct stepaf_declaration declaration = {.role = role, .world_rank = world_rank};
+    struct stepaf_advert advert = {.role = role, .world_rank = world_rank};
     bool ok = stepaf_unpack_u32(&unpack) == DECLARE_MAGIC;
 
-    declaration.status = stepaf_status_from(stepaf_unpack_u32(&unpack));
-    stepaf_unpack_text(&unpack, declaration.text, sizeof(declaration.text));
-    declaration.epoch = stepaf_unpack_u32(&unpack);
+    advert.status = stepaf_status_from(stepaf_unpack_u32(&unpack));
+    stepaf_unpack_text(&unpack, advert.text, sizeof(advert.text));
+    advert.epoch = stepaf_unpack_u32(&unpack);
     uint32_t facts = stepaf_unpack_u32(&unpack);
-    declaration.changed = facts & CHANGED;
-    declaration.meets = facts & MEETS;
-    if (ok && !unpack.failed && !declaration.status)
-        ok = read_body(&unpack, &declaration, before);
+    advert.changed = facts & CHANGED;
+    advert.agrees = facts & MEETS;
+    if (ok && !unpack.failed && !advert.status)
+        ok = read_body(&unpack, &advert, before);
     if (!ok || unpack.failed) {
-        stepaf_declaration_free(&declaration);
-        if (declaration.starved)
+        stepaf_advert_free(&advert);
+        if (advert.oom)
             return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
         return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
                                 "what rank %d declares is malformed", world_rank);
     }
-    *declaration_p = declaration;
+    *declaration_p = advert;
     return STEPAF_OK;
 }
 
-void stepaf_declaration_free(struct stepaf_declaration *declaration)
+void stepaf_advert_free(struct stepaf_advert *advert)
 {
-    if (!declaration->twin)
-        free(declaration->keys);
-    declaration->keys = NULL;
+    if (!advert->proxy_plan)
+        free(advert->keys);
+    advert->keys = NULL;
 }
 
-const struct stepaf_declared_key *stepaf_declaration_key(
-    const struct stepaf_declaration *declaration, uint64_t id)
+const struct stepaf_advert_key_row *stepaf_advert_key(const struct stepaf_advert *advert,
+                                                      uint64_t id)
 {
-    uint32_t low = 0, high = declaration->n_keys;
+    uint32_t low = 0, high = advert->n_keys;
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (declaration->keys[middle].id < id)
+        if (advert->keys[middle].id < id)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < declaration->n_keys && declaration->keys[low].id == id ? &declaration->keys[low]
-                                                                        : NULL;
+    return low < advert->n_keys && advert->keys[low].id == id ? &advert->keys[low] : NULL;
 }
 
-bool stepaf_declaration_slice(const struct stepaf_declaration *declaration, uint64_t id,
-                              uint32_t rank, uint32_t *region_p, uint64_t *offset_p)
+bool stepaf_advert_slice(const struct stepaf_advert *advert, uint64_t id, uint32_t rank,
+                         uint32_t *region_p, uint64_t *offset_p)
 {
-    const struct stepaf_declared_key *key = stepaf_declaration_key(declaration, id);
+    const struct stepaf_advert_key_row *key = stepaf_advert_key(advert, id);
     struct stepaf_unpack unpack;
     uint64_t offset, stride;
     uint32_t n, consecutive;
 
     if (!key)
         return false;
-    unpack = key->segments;
-    for (uint32_t s = 0; s < key->n_segments; s++) {
+    unpack = key->recv_bufs;
+    for (uint32_t s = 0; s < key->n_recv_bufs; s++) {
         struct stepaf_unpack ranks =
-            read_segment(&unpack, region_p, &offset, &stride, &n, &consecutive);
+            read_recv_buf(&unpack, region_p, &offset, &stride, &n, &consecutive);
         uint32_t i = consecutive ? rank - stepaf_unpack_u32(&ranks) : 0;
         while (!consecutive && i < n && stepaf_unpack_u32(&ranks) != rank)
             i++;
@@ -324,13 +322,13 @@ bool stepaf_declaration_slice(const struct stepaf_declaration *declaration, uint
     return false;
 }
 
-bool stepaf_declaration_transport(const struct stepaf_declaration *declaration, const char *name,
-                                  struct stepaf_unpack *unpack_p, uint32_t *index_p)
+bool stepaf_advert_transport(const struct stepaf_advert *advert, const char *name,
+                             struct stepaf_unpack *unpack_p, uint32_t *index_p)
 {
-    struct stepaf_unpack unpack = declaration->transports;
+    struct stepaf_unpack unpack = advert->transports;
     char its_name[32];
 
-    for (uint32_t t = 0; t < declaration->n_transports; t++) {
+    for (uint32_t t = 0; t < advert->n_transports; t++) {
         stepaf_unpack_text(&unpack, its_name, sizeof(its_name));
         uint32_t bytes = stepaf_unpack_u32(&unpack);
         const void *place = stepaf_unpack_bytes(&unpack, bytes);

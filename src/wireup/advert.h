@@ -7,7 +7,7 @@
 #include "core/core.h"
 
 /* A key as a rank declares it. */
-struct stepaf_declared_key {
+struct stepaf_advert_key_row {
     uint64_t id;
     uint32_t direction;
     uint32_t dtype;
@@ -16,71 +16,70 @@ struct stepaf_declared_key {
     uint32_t depth;
     uint32_t ndim;
     int64_t shape[STEPAF_MAX_DIMS];
-    uint32_t n_segments;
-    struct stepaf_unpack segments;
+    uint32_t n_recv_bufs;
+    struct stepaf_unpack recv_bufs;
 };
 
 /* What one rank declares. Places point into the blob. */
-struct stepaf_declaration {
+struct stepaf_advert {
     int role;
     int world_rank;
     uint32_t lane;
     uint64_t node_id; /* this and the next: from init */
-    bool relays;
+    bool proxies;
     stepaf_status_t status; /* of its own check before the exchange */
     char text[STEPAF_ERROR_TEXT_MAX];
     uint32_t epoch;
     bool changed;
-    bool meets; /* one of its transports asks for a meeting after the connects */
+    bool agrees; /* one of its transports asks for a meeting after the connects */
     uint32_t n_transports;
-    struct stepaf_unpack transports;       /* name, counted bytes; each */
-    struct stepaf_unpack key_bytes;        /* the keys as they were declared */
-    const struct stepaf_declaration *twin; /* who declared the very same before and owns keys */
+    struct stepaf_unpack transports;        /* name, counted bytes; each */
+    struct stepaf_unpack key_bytes;         /* the keys as they were declared */
+    const struct stepaf_advert *proxy_plan; /* who declared the very same before and owns keys */
     uint32_t n_keys;
-    struct stepaf_declared_key *keys; /* ascending by id */
-    bool starved;                     /* there was no memory for them */
+    struct stepaf_advert_key_row *keys; /* ascending by id */
+    bool oom;                           /* there was no memory for them */
     uint32_t n_regions;
     struct stepaf_unpack regions; /* id, bytes, counted bytes per transport; each */
-    struct stepaf_unpack streams; /* stream plans, see stream_tell.h */
+    struct stepaf_unpack streams; /* stream plans, see gpu/stream_advert.h */
 };
 
 /* Whether tensors of stream plans go between two ranks by way of the host. */
-static inline bool stepaf_declared_relayed(const struct stepaf_declaration *one,
-                                           const struct stepaf_declaration *other)
+static inline bool stepaf_adverts_proxied(const struct stepaf_advert *one,
+                                          const struct stepaf_advert *other)
 {
-    return one->relays || other->relays || one->node_id != other->node_id;
+    return one->proxies || other->proxies || one->node_id != other->node_id;
 }
 
-/* Write this rank's declaration. */
-void stepaf_declaration_pack(struct stepaf_ctx *ctx, stepaf_status_t status,
-                             struct stepaf_pack *pack);
+/* Write this rank's advert. */
+void stepaf_advert_pack(struct stepaf_ctx *ctx, stepaf_status_t status, struct stepaf_pack *pack);
 
 /* Read one, but for the lane. @a before: NULL, or one of a rank of the same role and lane, that
  * stays as long: mostly all ranks of a role declare the same keys, and then one copy of them is
  * read and judged.
  * STEPAF_ERR_PROTOCOL if it is malformed, which it is to all ranks; STEPAF_ERR_NO_MEMORY. Nothing is
  * left allocated then. */
-stepaf_status_t stepaf_declaration_read(const void *blob, size_t bytes, int role, int world_rank,
-                                        const struct stepaf_declaration *before,
-                                        struct stepaf_declaration *declaration_p);
-void stepaf_declaration_free(struct stepaf_declaration *declaration);
+stepaf_status_t stepaf_advert_read(const void *blob, size_t bytes, int role, int world_rank,
+                                   const struct stepaf_advert *before,
+                                   struct stepaf_advert *declaration_p);
+void stepaf_advert_free(struct stepaf_advert *advert);
 
-/* Judge all @a n declarations: the same verdict on every rank. The sentence of @a own_rank's own
+/* Judge all @a n adverts: the same verdict on every rank. The sentence of @a own_rank's own
  * failure is as it said it. */
-stepaf_status_t stepaf_declarations_judge(const struct stepaf_declaration *declarations, int n,
-                                          int own_rank, const struct stepaf_feature_ops *feature);
+stepaf_status_t stepaf_adverts_check(const struct stepaf_advert *adverts, int n, int own_rank,
+                                     const struct stepaf_feature_ops *feature);
 
 /* Find a key; NULL: not declared. */
-const struct stepaf_declared_key *stepaf_declaration_key(
-    const struct stepaf_declaration *declaration, uint64_t id);
+const struct stepaf_advert_key_row *stepaf_advert_key(const struct stepaf_advert *advert,
+                                                      uint64_t id);
 
 /* Find where attention rank @a rank's pushes of @a key go at the rank that declared. False:
  * nowhere. */
-bool stepaf_declaration_slice(const struct stepaf_declaration *declaration, uint64_t key,
-                              uint32_t rank, uint32_t *region_p, uint64_t *offset_p);
+bool stepaf_advert_slice(const struct stepaf_advert *advert, uint64_t key, uint32_t rank,
+                         uint32_t *region_p, uint64_t *offset_p);
 
-/* Give the counted bytes that transport @a name has in the declaration. False: none. */
-bool stepaf_declaration_transport(const struct stepaf_declaration *declaration, const char *name,
-                                  struct stepaf_unpack *unpack_p, uint32_t *index_p);
+/* Give the counted bytes that transport @a name has in the advert. False: none. */
+bool stepaf_advert_transport(const struct stepaf_advert *advert, const char *name,
+                             struct stepaf_unpack *unpack_p, uint32_t *index_p);
 
 #endif

@@ -2,8 +2,8 @@
 /* The verdict on what all ranks declare: every rank judges the same, and so comes to the same. */
 #include "wireup/advert.h"
 
-static stepaf_status_t differ(const char *what, const struct stepaf_declaration *one,
-                              const struct stepaf_declaration *other, uint64_t id, uint32_t a,
+static stepaf_status_t differ(const char *what, const struct stepaf_advert *one,
+                              const struct stepaf_advert *other, uint64_t id, uint32_t a,
                               uint32_t b)
 {
     return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
@@ -11,11 +11,11 @@ static stepaf_status_t differ(const char *what, const struct stepaf_declaration 
                             (unsigned long long)id, one->world_rank, what, a, other->world_rank, b);
 }
 
-/* Compare two declarations of one key. The kind of memory is each rank's own affair, within limits. */
-static stepaf_status_t compare(const struct stepaf_declaration *one,
-                               const struct stepaf_declared_key *a,
-                               const struct stepaf_declaration *other,
-                               const struct stepaf_declared_key *b, bool *kinds_differ_p)
+/* Compare two adverts of one key. The kind of memory is each rank's own affair, within limits. */
+static stepaf_status_t compare(const struct stepaf_advert *one,
+                               const struct stepaf_advert_key_row *a,
+                               const struct stepaf_advert *other,
+                               const struct stepaf_advert_key_row *b, bool *kinds_differ_p)
 {
     if (a->direction != b->direction)
         return differ("direction", one, other, a->id, a->direction, b->direction);
@@ -36,16 +36,15 @@ static stepaf_status_t compare(const struct stepaf_declaration *one,
 }
 
 /* See that what rank @a own pushes is declared at every FFN rank of its lane. */
-static stepaf_status_t judge_pushes(const struct stepaf_declaration *declarations, int n,
-                                    const struct stepaf_declaration *own)
+static stepaf_status_t check_pushes(const struct stepaf_advert *adverts, int n,
+                                    const struct stepaf_advert *own)
 {
     for (int r = 0; r < n; r++) {
-        const struct stepaf_declaration *ffn = &declarations[r];
-        if (ffn->role != STEPAF_FFN || ffn->twin || ffn->lane != own->lane)
+        const struct stepaf_advert *ffn = &adverts[r];
+        if (ffn->role != STEPAF_FFN || ffn->proxy_plan || ffn->lane != own->lane)
             continue;
         for (uint32_t k = 0; k < own->n_keys; k++)
-            if (own->keys[k].direction == STEPAF_PUSH &&
-                !stepaf_declaration_key(ffn, own->keys[k].id))
+            if (own->keys[k].direction == STEPAF_PUSH && !stepaf_advert_key(ffn, own->keys[k].id))
                 return stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_COMMIT,
                                         "key %llu: world rank %d pushes it, but FFN world rank %d "
                                         "has not declared it",
@@ -57,53 +56,53 @@ static stepaf_status_t judge_pushes(const struct stepaf_declaration *declaration
 
 /* Compare every rank's keys with the first rank's that has the key, and see that what is pushed
  * is received everywhere. */
-static stepaf_status_t judge_keys(const struct stepaf_declaration *declarations, int n, int at,
+static stepaf_status_t check_keys(const struct stepaf_advert *adverts, int n, int at,
                                   bool *kinds_differ_p)
 {
-    const struct stepaf_declaration *own = &declarations[at];
+    const struct stepaf_advert *own = &adverts[at];
     stepaf_status_t status;
 
-    if (own->twin)
+    if (own->proxy_plan)
         return STEPAF_OK; /* judged with that one */
     for (uint32_t k = 0; k < own->n_keys; k++) {
-        const struct stepaf_declared_key *key = &own->keys[k];
+        const struct stepaf_advert_key_row *key = &own->keys[k];
         int first = 0;
-        const struct stepaf_declared_key *its = NULL;
+        const struct stepaf_advert_key_row *its = NULL;
         for (; first < at && !its; first++)
-            if (!declarations[first].twin)
-                its = stepaf_declaration_key(&declarations[first], key->id);
-        if (its && (status = compare(&declarations[first - 1], its, own, key, kinds_differ_p)))
+            if (!adverts[first].proxy_plan)
+                its = stepaf_advert_key(&adverts[first], key->id);
+        if (its && (status = compare(&adverts[first - 1], its, own, key, kinds_differ_p)))
             return status;
     }
-    return own->role == STEPAF_ATTENTION ? judge_pushes(declarations, n, own) : STEPAF_OK;
+    return own->role == STEPAF_ATTENTION ? check_pushes(adverts, n, own) : STEPAF_OK;
 }
 
-stepaf_status_t stepaf_declarations_judge(const struct stepaf_declaration *declarations, int n,
-                                          int own_rank, const struct stepaf_feature_ops *feature)
+stepaf_status_t stepaf_adverts_check(const struct stepaf_advert *adverts, int n, int own_rank,
+                                     const struct stepaf_feature_ops *feature)
 {
-    uint32_t epoch = declarations[0].epoch;
+    uint32_t epoch = adverts[0].epoch;
     bool changed = epoch == 0, kinds_differ = false;
     stepaf_status_t status;
 
     for (int r = 0; r < n; r++) {
-        const struct stepaf_declaration *declaration = &declarations[r];
-        if (declaration->status)
-            return r == own_rank ? stepaf_error_set(declaration->status, STEPAF_PHASE_COMMIT, "%s",
-                                                    declaration->text)
-                                 : stepaf_error_set(declaration->status, STEPAF_PHASE_COMMIT,
-                                                    "world rank %d: %.280s",
-                                                    declaration->world_rank, declaration->text);
-        if (declaration->epoch != epoch)
+        const struct stepaf_advert *advert = &adverts[r];
+        if (advert->status)
+            return r == own_rank
+                       ? stepaf_error_set(advert->status, STEPAF_PHASE_COMMIT, "%s", advert->text)
+                       : stepaf_error_set(advert->status, STEPAF_PHASE_COMMIT,
+                                          "world rank %d: %.280s", advert->world_rank,
+                                          advert->text);
+        if (advert->epoch != epoch)
             return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
                                     "world rank %d is in epoch %u, rank 0 in %u",
-                                    declaration->world_rank, declaration->epoch, epoch);
-        changed = changed || declaration->changed;
+                                    advert->world_rank, advert->epoch, epoch);
+        changed = changed || advert->changed;
     }
     if (!changed)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                 "nothing has changed on any rank since the last commit");
     for (int r = 0; r < n; r++)
-        if ((status = judge_keys(declarations, n, r, &kinds_differ)))
+        if ((status = check_keys(adverts, n, r, &kinds_differ)))
             return status;
-    return feature->check(declarations, n, kinds_differ);
+    return feature->check(adverts, n, kinds_differ);
 }

@@ -10,14 +10,13 @@
 enum { NONE = UINT8_MAX };
 
 /* Which of the peer's transports has been taken, as the peer counts them. */
-static uint8_t taken_by(const struct stepaf_peer *peer,
-                        const struct stepaf_declaration *declaration)
+static uint8_t taken_by(const struct stepaf_peer *peer, const struct stepaf_advert *advert)
 {
     struct stepaf_unpack unused;
     uint32_t index = NONE;
 
     if (peer->link)
-        (void)stepaf_declaration_transport(declaration, peer->link->ops->name, &unused, &index);
+        (void)stepaf_advert_transport(advert, peer->link->ops->name, &unused, &index);
     return (uint8_t)index;
 }
 
@@ -29,8 +28,8 @@ static stepaf_status_t malformed(int rank)
 
 /* The first rank's failure, as this rank's own, unless that has one. *taken_p: what each has taken for
  * this rank, if it is a peer. */
-static stepaf_status_t judge(const struct stepaf_ctx *ctx, const uint8_t *all,
-                             const size_t *offsets, uint8_t *taken_p)
+static stepaf_status_t check_all(const struct stepaf_ctx *ctx, const uint8_t *all,
+                                 const size_t *offsets, uint8_t *taken_p)
 {
     char text[STEPAF_ERROR_TEXT_MAX];
 
@@ -50,9 +49,9 @@ static stepaf_status_t judge(const struct stepaf_ctx *ctx, const uint8_t *all,
     return STEPAF_OK;
 }
 
-static stepaf_status_t tell_all(struct stepaf_ctx *ctx,
-                                const struct stepaf_declaration *declarations, stepaf_status_t own,
-                                const char *text, int64_t timeout_us, uint8_t *taken_p)
+static stepaf_status_t tell_all(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
+                                stepaf_status_t own, const char *text, int64_t timeout_us,
+                                uint8_t *taken_p)
 {
     size_t *offsets = calloc((size_t)ctx->boot.size + 1, sizeof(*offsets));
     struct stepaf_pack pack = {0};
@@ -64,7 +63,7 @@ static stepaf_status_t tell_all(struct stepaf_ctx *ctx,
     stepaf_pack_u32(&pack, ctx->n_peers);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         const struct stepaf_peer *peer = &ctx->peers[p];
-        uint8_t taken = taken_by(peer, &declarations[peer->who.world_rank]);
+        uint8_t taken = taken_by(peer, &adverts[peer->who.world_rank]);
         stepaf_pack_bytes(&pack, &taken, sizeof(taken));
     }
     if (!offsets || !taken_p || pack.failed)
@@ -73,7 +72,7 @@ static stepaf_status_t tell_all(struct stepaf_ctx *ctx,
         status =
             ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, &all, offsets, timeout_us);
     if (!status && !own)
-        status = judge(ctx, all, offsets, taken_p);
+        status = check_all(ctx, all, offsets, taken_p);
     free(pack.data);
     free(offsets);
     free(all);
@@ -81,7 +80,7 @@ static stepaf_status_t tell_all(struct stepaf_ctx *ctx,
 }
 
 /* Where a peer has taken another transport, the better one of the two does not work both ways. */
-static stepaf_status_t agree(struct stepaf_ctx *ctx, const struct stepaf_declaration *declarations,
+static stepaf_status_t agree(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
                              const uint8_t *taken)
 {
     stepaf_status_t status = STEPAF_OK;
@@ -95,29 +94,27 @@ static stepaf_status_t agree(struct stepaf_ctx *ctx, const struct stepaf_declara
         while (ctx->transports[mine] != peer->link->transport)
             mine++;
         if (mine < taken[rank])
-            status =
-                stepaf_peer_follow(ctx, peer, &declarations[rank], ctx->transports[taken[rank]]);
+            status = stepaf_peer_fall_back(ctx, peer, &adverts[rank], ctx->transports[taken[rank]]);
     }
     return status;
 }
 
-stepaf_status_t stepaf_ranks_meet(struct stepaf_ctx *ctx,
-                                  const struct stepaf_declaration *declarations,
-                                  stepaf_status_t own, int64_t deadline_ns)
+stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
+                                   stepaf_status_t own, int64_t deadline_ns)
 {
     stepaf_error_t error = *stepaf_last_error();
     int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
     bool any = false;
 
     for (int r = 0; r < ctx->boot.size; r++)
-        any = any || declarations[r].meets;
+        any = any || adverts[r].agrees;
     if (!any || ctx->epoch > 1)
         return own;
     uint8_t *taken = malloc((size_t)ctx->boot.size);
     stepaf_status_t status =
-        tell_all(ctx, declarations, own, error.text, left_us > 0 ? left_us : 1, taken);
+        tell_all(ctx, adverts, own, error.text, left_us > 0 ? left_us : 1, taken);
     if (!status && !own)
-        status = agree(ctx, declarations, taken);
+        status = agree(ctx, adverts, taken);
     free(taken);
     return own ? stepaf_error_raise(&error) : status;
 }

@@ -14,7 +14,7 @@ static bool is_queued(const struct stepaf_plan_obj *plan)
 {
     for (int s = 0; s < plan->depth; s++)
         for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-            if (plan->ops[s].parts[p].post.state == STEPAF_POST_QUEUED)
+            if (plan->ops[s].op_peers[p].post.state == STEPAF_POST_QUEUED)
                 return true;
     return false;
 }
@@ -27,14 +27,14 @@ static int64_t left_us(int64_t deadline_ns)
     return left > 0 ? left / 1000 : 0;
 }
 
-/* Let streams come by what was enqueued for relayed peers: what they are told in the middle of a
+/* Let streams come by what was enqueued for proxied peers: what they are told in the middle of a
  * commit would be of the epoch before. */
 static stepaf_status_t let_pass(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
     while (ctx->feature->is_ahead(ctx))
-        if (!stepaf_engine_advance(ctx, &waiter, deadline_ns))
+        if (!stepaf_core_advance(ctx, &waiter, deadline_ns))
             return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                     "streams have not come by what was enqueued for peers by way "
                                     "of the host");
@@ -51,7 +51,7 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
                                          STEPAF_WHO_ARGS(ctx->peers[p].who), ctx->peers[p].reason);
     for (uint32_t i = 0; i < ctx->plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (plan && plan->is_twin && !is_queued(plan))
+        if (plan && plan->is_proxy_plan && !is_queued(plan))
             continue; /* its stream plan says whether it is busy */
         for (int s = 0; plan && s < plan->depth; s++)
             if (stepaf_op_busy(&plan->ops[s]))
@@ -68,11 +68,11 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
     }
     for (uint32_t i = 0; i < ctx->batches.n; i++) {
         const struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->batches, i);
-        if (batch && (batch->mirror->relay ? batch->answer.state == STEPAF_POST_QUEUED
+        if (batch && (batch->remote->proxy ? batch->answer.state == STEPAF_POST_QUEUED
                                            : stepaf_batch_busy(batch)))
             return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                     "a batch of attention rank %d is not released",
-                                    batch->mirror->peer->who.rank);
+                                    batch->remote->peer->who.rank);
     }
     return STEPAF_OK;
 }
@@ -81,20 +81,20 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
  * others. Let it out, say so, and wait until all peers have said the same. */
 static stepaf_status_t settle(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
-    struct stepaf_msg msg = {.type = STEPAF_MSG_SETTLED, .seq = ++ctx->n_commits};
+    struct stepaf_msg msg = {.type = STEPAF_MSG_QUIESCED, .seq = ++ctx->n_commits};
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        stepaf_engine_tell(&ctx->peers[p], &msg);
+        stepaf_core_tell(&ctx->peers[p], &msg);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
-        while (peer->link && !peer->lost && peer->settled != msg.seq)
-            if (!stepaf_engine_advance(ctx, &waiter, deadline_ns))
+        while (peer->link && !peer->lost && peer->quiesced != msg.seq)
+            if (!stepaf_core_advance(ctx, &waiter, deadline_ns))
                 return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT, peer->who,
                                              STEPAF_WHO_FORMAT " did not enter the commit in time",
                                              STEPAF_WHO_ARGS(peer->who));
     }
-    stepaf_engine_flush(ctx, left_us(deadline_ns));
+    stepaf_core_flush(ctx, left_us(deadline_ns));
     return STEPAF_OK;
 }
 
@@ -103,13 +103,13 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, int64_t deadline_ns)
     int64_t now_ns = stepaf_monotonic_ns();
     stepaf_status_t status = let_pass(ctx, now_ns + (deadline_ns - now_ns) / 2);
     stepaf_error_t error = *stepaf_last_error();
-    stepaf_status_t settled = settle(ctx, deadline_ns); /* in any case: peers wait for that */
+    stepaf_status_t quiesced = settle(ctx, deadline_ns); /* in any case: peers wait for that */
 
-    if (settled)
-        return settled;
+    if (quiesced)
+        return quiesced;
     ctx->exclusive = true;
     status = status ? stepaf_error_raise(&error) : check_quiet(ctx);
-    ctx->relays_still = !status;
+    ctx->proxies_still = !status;
     if (!status)
         status = stepaf_transports_open(ctx);
     if (!status && !stepaf_is_attention(ctx))
@@ -120,15 +120,15 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, int64_t deadline_ns)
 }
 
 /* What the rank before @a rank, of the same role and lane, has declared; NULL: it is the first. */
-static const struct stepaf_declaration *before_of(const struct stepaf_ctx *ctx, int rank,
-                                                  const struct stepaf_declaration *declarations)
+static const struct stepaf_advert *before_of(const struct stepaf_ctx *ctx, int rank,
+                                             const struct stepaf_advert *adverts)
 {
     const struct stepaf_rank *its = &ctx->ranks[rank];
     int group = its->role == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
 
     if (its->rank < ctx->mesh.lanes)
         return NULL;
-    return &declarations[ctx->groups[group][its->rank - ctx->mesh.lanes]];
+    return &adverts[ctx->groups[group][its->rank - ctx->mesh.lanes]];
 }
 
 /* The bootstrap has failed: what this rank has found by itself says more. */
@@ -160,30 +160,30 @@ static int64_t exchange_us(stepaf_status_t own, int64_t deadline_ns)
 static stepaf_status_t pack_own(struct stepaf_ctx *ctx, stepaf_status_t own,
                                 struct stepaf_pack *pack_p)
 {
-    stepaf_declaration_pack(ctx, own, pack_p);
+    stepaf_advert_pack(ctx, own, pack_p);
     if (!pack_p->failed || own)
         return own;
     free(pack_p->data);
     *pack_p = (struct stepaf_pack){0};
     own = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    stepaf_declaration_pack(ctx, own, pack_p);
+    stepaf_advert_pack(ctx, own, pack_p);
     return own;
 }
 
-static bool has_failed(const struct stepaf_declaration *declarations, int n)
+static bool has_failed(const struct stepaf_advert *adverts, int n)
 {
     bool any = false;
 
     for (int r = 0; r < n; r++)
-        any = any || declarations[r].status;
+        any = any || adverts[r].status;
     return any;
 }
 
-/* Exchange declarations and judge them. On success the caller owns *all_p and declarations. *met_p: all
+/* Exchange adverts and judge them. On success the caller owns *all_p and adverts. *met_p: all
  * ranks have, and come to the same verdict. */
 static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own, int64_t deadline_ns,
-                                struct stepaf_declaration *declarations, size_t *offsets,
-                                void **all_p, bool *met_p)
+                                struct stepaf_advert *adverts, size_t *offsets, void **all_p,
+                                bool *met_p)
 {
     struct stepaf_pack pack = {0};
     int size = ctx->boot.size, n_read = 0;
@@ -201,17 +201,16 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own, int
             status = not_exchanged(ctx, status, &own_error);
     }
     for (; !status && n_read < size; n_read++) {
-        status = stepaf_declaration_read(
-            (uint8_t *)*all_p + offsets[n_read], offsets[n_read + 1] - offsets[n_read],
-            ctx->ranks[n_read].role, n_read, before_of(ctx, n_read, declarations),
-            &declarations[n_read]);
-        declarations[n_read].lane = ctx->ranks[n_read].rank % ctx->mesh.lanes;
-        declarations[n_read].node_id = ctx->ranks[n_read].node_id;
-        declarations[n_read].relays = ctx->ranks[n_read].relays;
+        status = stepaf_advert_read((uint8_t *)*all_p + offsets[n_read],
+                                    offsets[n_read + 1] - offsets[n_read], ctx->ranks[n_read].role,
+                                    n_read, before_of(ctx, n_read, adverts), &adverts[n_read]);
+        adverts[n_read].lane = ctx->ranks[n_read].rank % ctx->mesh.lanes;
+        adverts[n_read].node_id = ctx->ranks[n_read].node_id;
+        adverts[n_read].proxies = ctx->ranks[n_read].proxies;
     }
     if (!status)
-        status = stepaf_declarations_judge(declarations, size, ctx->boot.rank, ctx->feature);
-    if (status == STEPAF_ERR_NO_MEMORY && !has_failed(declarations, n_read)) /* here alone */
+        status = stepaf_adverts_check(adverts, size, ctx->boot.rank, ctx->feature);
+    if (status == STEPAF_ERR_NO_MEMORY && !has_failed(adverts, n_read)) /* here alone */
         *met_p = false;
     if (own && !strcmp(stepaf_last_error()->text, own_error.text))
         stepaf_error_raise(&own_error); /* it is this rank's verdict: that names the peer, too */
@@ -224,17 +223,17 @@ static void send_ready(struct stepaf_peer *peer, uint32_t epoch, stepaf_status_t
 {
     struct stepaf_msg msg = {.type = STEPAF_MSG_READY, .seq = epoch, .word = {(uint32_t)status}};
 
-    stepaf_engine_tell(peer, &msg);
+    stepaf_core_tell(peer, &msg);
 }
 
 /* FFN: whether all that the peer has told of its plans made sense. */
-static stepaf_status_t check_mirrors(const struct stepaf_peer *peer)
+static stepaf_status_t check_remotes(const struct stepaf_peer *peer)
 {
-    if (peer->starved)
+    if (peer->oom)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    for (uint32_t i = 0; i < peer->n_mirrors; i++) {
-        const struct stepaf_mirror *mirror = peer->mirrors[i];
-        if (mirror && mirror->n_known != mirror->n_push + mirror->n_pull)
+    for (uint32_t i = 0; i < peer->n_remotes; i++) {
+        const struct stepaf_remote_plan *remote = peer->remotes[i];
+        if (remote && remote->n_known != remote->n_push + remote->n_pull)
             return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
                                          "the plans of " STEPAF_WHO_FORMAT " are malformed",
                                          STEPAF_WHO_ARGS(peer->who));
@@ -261,7 +260,7 @@ static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *p
                                    struct stepaf_waiter *waiter, int64_t deadline_ns)
 {
     while (!is_ready(ctx, peer)) {
-        bool more = stepaf_engine_advance(ctx, waiter, deadline_ns);
+        bool more = stepaf_core_advance(ctx, waiter, deadline_ns);
         if (peer->lost && !is_ready(ctx, peer)) /* it may have been, and gone at once */
             return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT, peer->who,
                                          STEPAF_WHO_FORMAT " is lost: %s",
@@ -288,12 +287,12 @@ static stepaf_status_t handshake(struct stepaf_ctx *ctx, int64_t deadline_ns)
         if (!status)
             status = await_ready(ctx, peer, &waiter, deadline_ns);
         if (!status && !attention)
-            status = check_mirrors(peer);
+            status = check_remotes(peer);
         if (!attention)
             send_ready(peer, ctx->epoch, status);
     }
     while (!status && !stepaf_list_empty(&ctx->queued))
-        if (!stepaf_engine_advance(ctx, &waiter, deadline_ns))
+        if (!stepaf_core_advance(ctx, &waiter, deadline_ns))
             status = stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
                                       "a peer does not take what it is told");
     return status;
@@ -308,19 +307,18 @@ static void mark_committed(struct stepaf_ctx *ctx)
 }
 
 /* From the verdict on there is no way back: a failure breaks the context. */
-static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
-                                   const struct stepaf_declaration *declarations,
+static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
                                    int64_t deadline_ns)
 {
     stepaf_status_t status;
 
     ctx->epoch++;
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        stepaf_mirrors_free(&ctx->peers[p]);
-    status = stepaf_peers_connect(ctx, declarations, deadline_ns);
+        stepaf_remote_plans_free(&ctx->peers[p]);
+    status = stepaf_peers_connect(ctx, adverts, deadline_ns);
     if (!status)
-        status = ctx->feature->join(ctx, declarations);
-    status = stepaf_ranks_meet(ctx, declarations, status, deadline_ns);
+        status = ctx->feature->join(ctx, adverts);
+    status = stepaf_ranks_agree(ctx, adverts, status, deadline_ns);
     if (status) {
         for (uint32_t p = 0; p < ctx->n_peers; p++)
             send_ready(&ctx->peers[p], ctx->epoch, status);
@@ -329,10 +327,10 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx,
     mark_committed(ctx);
     status = handshake(ctx, deadline_ns);
     if (!status && (ctx->streams || ctx->withdrawn))
-        status = stepaf_regions_settle(ctx, deadline_ns);
+        status = stepaf_regions_quiesce(ctx, deadline_ns);
     ctx->feature->retire(ctx);
     if (!status)
-        stepaf_keys_forget(ctx);
+        stepaf_keys_free_withdrawn(ctx);
     if (!status)
         stepaf_transports_trim(ctx);
     if (!status)
@@ -355,22 +353,22 @@ static void break_up(struct stepaf_ctx *ctx)
     }
 }
 
-stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx)
+stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx)
 {
-    struct stepaf_declaration *declarations = calloc((size_t)ctx->boot.size, sizeof(*declarations));
+    struct stepaf_advert *adverts = calloc((size_t)ctx->boot.size, sizeof(*adverts));
     size_t *offsets = calloc((size_t)ctx->boot.size + 1, sizeof(*offsets));
     int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.commit_timeout_us * 1000;
     stepaf_status_t status;
     bool met = false;
     void *all = NULL;
 
-    if (!declarations || !offsets) { /* before anything is told */
-        free(declarations);
+    if (!adverts || !offsets) { /* before anything is told */
+        free(adverts);
         free(offsets);
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
     status = prepare(ctx, deadline_ns);
-    status = exchange(ctx, status, deadline_ns, declarations, offsets, &all, &met);
+    status = exchange(ctx, status, deadline_ns, adverts, offsets, &all, &met);
     if (status) {
         if (!stepaf_is_attention(ctx))
             stepaf_key_allocate_undo(ctx);
@@ -381,15 +379,15 @@ stepaf_status_t stepaf_engine_commit(struct stepaf_ctx *ctx)
             send_ready(&ctx->peers[p], ctx->epoch + 1, status);
         goto out;
     }
-    status = enter_epoch(ctx, declarations, deadline_ns);
+    status = enter_epoch(ctx, adverts, deadline_ns);
     if (status)
         break_up(ctx);
 out:
-    ctx->relays_still = false;
+    ctx->proxies_still = false;
     ctx->exclusive = false;
     for (int r = 0; r < ctx->boot.size; r++)
-        stepaf_declaration_free(&declarations[r]);
-    free(declarations);
+        stepaf_advert_free(&adverts[r]);
+    free(adverts);
     free(offsets);
     free(all);
     return status;

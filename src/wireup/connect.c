@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From declarations to links: open the transports, connect each peer by the best one that
+/* From adverts to links: open the transports, connect each peer by the best one that
  * reaches it, import its memory. */
 #include "wireup/connect.h"
 
@@ -162,7 +162,7 @@ void stepaf_transports_trim(struct stepaf_ctx *ctx)
 
 /* Connect a peer by one transport; if that cannot be, there is no link, and the reason is noted. */
 static stepaf_status_t connect_by(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
-                                  const struct stepaf_declaration *declaration,
+                                  const struct stepaf_advert *advert,
                                   struct stepaf_transport *transport)
 {
     const struct stepaf_rank *rank = &ctx->ranks[peer->who.world_rank];
@@ -178,7 +178,7 @@ static stepaf_status_t connect_by(struct stepaf_ctx *ctx, struct stepaf_peer *pe
     struct stepaf_unpack unpack;
     uint32_t index;
 
-    if (stepaf_declaration_transport(declaration, transport->ops->name, &unpack, &index))
+    if (stepaf_advert_transport(advert, transport->ops->name, &unpack, &index))
         status = transport->ops->connect(transport, &facts, &unpack, &peer->link, reason);
     if (peer->link)
         peer->link->ops = transport->ops; /* which are complete */
@@ -196,14 +196,14 @@ static stepaf_status_t not_reached(const struct stepaf_peer *peer)
 }
 
 static stepaf_status_t connect_peer(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
-                                    const struct stepaf_declaration *declaration)
+                                    const struct stepaf_advert *advert)
 {
     stepaf_status_t status = STEPAF_OK;
 
     for (unsigned t = 0; t < ctx->n_transports && !status && !peer->link; t++) {
         if (ctx->unopened[t][0])
             note(peer->refused, "", ctx->unopened[t]);
-        status = connect_by(ctx, peer, declaration, ctx->transports[t]);
+        status = connect_by(ctx, peer, advert, ctx->transports[t]);
     }
     return status || peer->link ? status : not_reached(peer);
 }
@@ -218,25 +218,24 @@ static void release_all(struct stepaf_peer *peer)
 }
 
 /* Import all regions that the peer offers, by what its side of our transport says of them. */
-static stepaf_status_t import_all(struct stepaf_peer *peer,
-                                  const struct stepaf_declaration *declaration)
+static stepaf_status_t import_all(struct stepaf_peer *peer, const struct stepaf_advert *advert)
 {
-    struct stepaf_unpack regions = declaration->regions, unused;
+    struct stepaf_unpack regions = advert->regions, unused;
     stepaf_status_t status = STEPAF_OK;
     uint32_t ours = 0;
 
     release_all(peer);
-    if (!stepaf_declaration_transport(declaration, peer->link->ops->name, &unused, &ours))
+    if (!stepaf_advert_transport(advert, peer->link->ops->name, &unused, &ours))
         return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
                                      STEPAF_WHO_FORMAT " has withdrawn its transport",
                                      STEPAF_WHO_ARGS(peer->who));
-    peer->rmems = calloc((size_t)declaration->n_regions + 1, sizeof(peer->rmems[0]));
+    peer->rmems = calloc((size_t)advert->n_regions + 1, sizeof(peer->rmems[0]));
     if (!peer->rmems)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    for (uint32_t i = 0; i < declaration->n_regions && !status; i++) {
+    for (uint32_t i = 0; i < advert->n_regions && !status; i++) {
         uint32_t id = stepaf_unpack_u32(&regions);
         uint64_t bytes = stepaf_unpack_u64(&regions);
-        for (uint32_t t = 0; t < declaration->n_transports && !status; t++) {
+        for (uint32_t t = 0; t < advert->n_transports && !status; t++) {
             uint32_t length = stepaf_unpack_u32(&regions);
             const void *place = stepaf_unpack_bytes(&regions, length);
             struct stepaf_unpack unpack = stepaf_unpack_from(place, place ? length : 0);
@@ -262,17 +261,16 @@ static const struct stepaf_rmem *find_rmem(const struct stepaf_peer *peer, uint3
     return NULL;
 }
 
-static bool is_received_in_host(const struct stepaf_key *key,
-                                const struct stepaf_declaration *declaration)
+static bool is_received_in_host(const struct stepaf_key *key, const struct stepaf_advert *advert)
 {
-    const struct stepaf_declared_key *its = stepaf_declaration_key(declaration, key->id);
+    const struct stepaf_advert_key_row *its = stepaf_advert_key(advert, key->id);
 
     return its && its->mem_kind == STEPAF_MEM_HOST;
 }
 
 /* Attention: where does each of my push keys go at this peer? */
 static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
-                                    const struct stepaf_declaration *declaration)
+                                    const struct stepaf_advert *advert)
 {
     for (uint32_t i = 0; i < ctx->n_keys; i++) {
         struct stepaf_key *key = ctx->keys[i];
@@ -286,10 +284,9 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
             key->remote = calloc(ctx->n_peers, sizeof(key->remote[0]));
         if (!key->remote)
             return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-        if (stepaf_declaration_slice(declaration, key->id, ctx->ranks[ctx->boot.rank].rank, &region,
-                                     &offset))
+        if (stepaf_advert_slice(advert, key->id, ctx->ranks[ctx->boot.rank].rank, &region, &offset))
             rmem = find_rmem(peer, region);
-        if (!rmem && !is_received_in_host(key, declaration)) {
+        if (!rmem && !is_received_in_host(key, advert)) {
             key->remote[peer->index] = (struct stepaf_key_remote){NULL, 0};
             continue; /* GPU memory is not reached by links */
         }
@@ -334,37 +331,36 @@ static stepaf_status_t join_all(struct stepaf_ctx *ctx, int64_t deadline_ns)
 /* Posts of several peers go to their transport by one call, if it is one for all. */
 static void find_sole(struct stepaf_ctx *ctx)
 {
-    ctx->sole = ctx->n_peers ? ctx->peers[0].link->ops : NULL;
+    ctx->only_ops = ctx->n_peers ? ctx->peers[0].link->ops : NULL;
     for (uint32_t p = 1; p < ctx->n_peers; p++)
-        if (ctx->peers[p].link->ops != ctx->sole)
-            ctx->sole = NULL;
+        if (ctx->peers[p].link->ops != ctx->only_ops)
+            ctx->only_ops = NULL;
 }
 
 /* What links bring with them: where the peer's memory is, and there this rank's keys. */
 static stepaf_status_t look_up(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
-                               const struct stepaf_declaration *declaration)
+                               const struct stepaf_advert *advert)
 {
-    stepaf_status_t status = import_all(peer, declaration);
+    stepaf_status_t status = import_all(peer, advert);
 
     if (!status && stepaf_is_attention(ctx))
-        status = resolve_keys(ctx, peer, declaration);
+        status = resolve_keys(ctx, peer, advert);
     if (!status)
         note_gpu(peer);
     return status;
 }
 
-stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx,
-                                     const struct stepaf_declaration *declarations,
+stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
                                      int64_t deadline_ns)
 {
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
-        const struct stepaf_declaration *declaration = &declarations[peer->who.world_rank];
+        const struct stepaf_advert *advert = &adverts[peer->who.world_rank];
         stepaf_status_t status = STEPAF_OK;
         if (!peer->link)
-            status = connect_peer(ctx, peer, declaration);
+            status = connect_peer(ctx, peer, advert);
         if (!status)
-            status = look_up(ctx, peer, declaration);
+            status = look_up(ctx, peer, advert);
         if (status)
             return status;
     }
@@ -372,9 +368,9 @@ stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx,
     return join_all(ctx, deadline_ns);
 }
 
-stepaf_status_t stepaf_peer_follow(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
-                                   const struct stepaf_declaration *declaration,
-                                   struct stepaf_transport *transport)
+stepaf_status_t stepaf_peer_fall_back(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                      const struct stepaf_advert *advert,
+                                      struct stepaf_transport *transport)
 {
     const struct stepaf_transport_ops *better = peer->link->ops;
     stepaf_status_t status = STEPAF_OK;
@@ -382,16 +378,17 @@ stepaf_status_t stepaf_peer_follow(struct stepaf_ctx *ctx, struct stepaf_peer *p
     stepaf_log_warn(STEPAF_WHO_FORMAT " cannot use %s: both ends take %s",
                     STEPAF_WHO_ARGS(peer->who), better->name, transport->ops->name);
     note(peer->refused, better->name, "the other end cannot use it");
-    ctx->sole = NULL; /* until all have links again: if this fails, they are told so by their own */
+    ctx->only_ops =
+        NULL; /* until all have links again: if this fails, they are told so by their own */
     release_all(peer);
     better->disconnect(peer->link);
     peer->link = NULL;
     if (transport->ops->caps & STEPAF_TRANSPORT_AGREES)
         note(peer->refused, transport->ops->name, "it would have to be connected before all meet");
     else
-        status = connect_by(ctx, peer, declaration, transport);
+        status = connect_by(ctx, peer, advert, transport);
     if (!status)
-        status = peer->link ? look_up(ctx, peer, declaration) : not_reached(peer);
+        status = peer->link ? look_up(ctx, peer, advert) : not_reached(peer);
     if (!status)
         find_sole(ctx);
     return status;

@@ -15,25 +15,25 @@ enum {
     CORES_MAX = 1024
 };
 
-void stepaf_introduction_pack(const struct stepaf_introduction *intro, const struct stepaf_env *env,
-                              struct stepaf_pack *pack)
+void stepaf_hello_pack(const struct stepaf_hello *hello, const struct stepaf_env *env,
+                       struct stepaf_pack *pack)
 {
     char value[VALUE_MAX];
 
     stepaf_pack_u32(pack, INTRODUCE_MAGIC);
     stepaf_pack_u32(pack, STEPAF_WIRE_VERSION);
     stepaf_pack_text(pack, STEPAF_VERSION_STRING);
-    stepaf_pack_u32(pack, (uint32_t)intro->status);
-    stepaf_pack_text(pack, intro->text);
-    stepaf_pack_u32(pack, intro->said);
-    stepaf_pack_u32(pack, (uint32_t)intro->app_number);
-    stepaf_pack_u64(pack, intro->map_digest);
-    stepaf_pack_u32(pack, intro->pid);
-    stepaf_pack_u64(pack, intro->node_id);
-    stepaf_pack_u32(pack, intro->relays);
-    stepaf_pack_text(pack, intro->host);
-    stepaf_pack_text(pack, intro->binding);
-    if (intro->status)
+    stepaf_pack_u32(pack, (uint32_t)hello->status);
+    stepaf_pack_text(pack, hello->text);
+    stepaf_pack_u32(pack, hello->said);
+    stepaf_pack_u32(pack, (uint32_t)hello->app_number);
+    stepaf_pack_u64(pack, hello->map_digest);
+    stepaf_pack_u32(pack, hello->pid);
+    stepaf_pack_u64(pack, hello->node_id);
+    stepaf_pack_u32(pack, hello->proxies);
+    stepaf_pack_text(pack, hello->host);
+    stepaf_pack_text(pack, hello->binding);
+    if (hello->status)
         return;
     stepaf_pack_u64(pack, stepaf_env_digest(env));
     for (int i = 0; i < STEPAF_ENV_COUNT; i++) {
@@ -43,60 +43,60 @@ void stepaf_introduction_pack(const struct stepaf_introduction *intro, const str
 }
 
 /* Read which wire and library version speaks. */
-static bool read_versions(struct stepaf_unpack *unpack, struct stepaf_introduction *intro)
+static bool read_versions(struct stepaf_unpack *unpack, struct stepaf_hello *hello)
 {
     if (stepaf_unpack_u32(unpack) != INTRODUCE_MAGIC)
         return false;
-    intro->wire = stepaf_unpack_u32(unpack);
-    strcpy(intro->version, "of an unknown version");
-    if (intro->wire >= FIRST_WITH_NAME)
-        stepaf_unpack_text(unpack, intro->version, sizeof(intro->version));
-    for (char *at = intro->version; *at; at++)
+    hello->wire = stepaf_unpack_u32(unpack);
+    strcpy(hello->version, "of an unknown version");
+    if (hello->wire >= FIRST_WITH_NAME)
+        stepaf_unpack_text(unpack, hello->version, sizeof(hello->version));
+    for (char *at = hello->version; *at; at++)
         if (*at < ' ' || *at > '~') /* it goes into sentences */
             *at = '?';
     return !unpack->failed;
 }
 
-bool stepaf_introduction_read(const void *blob, size_t bytes, struct stepaf_introduction *intro_p)
+bool stepaf_hello_read(const void *blob, size_t bytes, struct stepaf_hello *intro_p)
 {
     struct stepaf_unpack unpack = stepaf_unpack_from(blob, bytes);
-    struct stepaf_introduction intro = {0};
+    struct stepaf_hello hello = {0};
 
-    if (!read_versions(&unpack, &intro))
+    if (!read_versions(&unpack, &hello))
         return false;
-    if (intro.wire != STEPAF_WIRE_VERSION) {
-        *intro_p = intro;
+    if (hello.wire != STEPAF_WIRE_VERSION) {
+        *intro_p = hello;
         return true;
     }
-    intro.status = stepaf_status_from(stepaf_unpack_u32(&unpack));
-    stepaf_unpack_text(&unpack, intro.text, sizeof(intro.text));
-    intro.said = stepaf_unpack_u32(&unpack);
-    intro.app_number = (int32_t)stepaf_unpack_u32(&unpack);
-    intro.map_digest = stepaf_unpack_u64(&unpack);
-    intro.pid = stepaf_unpack_u32(&unpack);
-    intro.node_id = stepaf_unpack_u64(&unpack);
-    intro.relays = stepaf_unpack_u32(&unpack) != 0;
-    stepaf_unpack_text(&unpack, intro.host, sizeof(intro.host));
-    stepaf_unpack_text(&unpack, intro.binding, sizeof(intro.binding));
-    if (!intro.status)
-        intro.digest = stepaf_unpack_u64(&unpack);
-    intro.settings = unpack;
-    if (unpack.failed || (!intro.status && intro.said > STEPAF_ROLE_AUTO))
+    hello.status = stepaf_status_from(stepaf_unpack_u32(&unpack));
+    stepaf_unpack_text(&unpack, hello.text, sizeof(hello.text));
+    hello.said = stepaf_unpack_u32(&unpack);
+    hello.app_number = (int32_t)stepaf_unpack_u32(&unpack);
+    hello.map_digest = stepaf_unpack_u64(&unpack);
+    hello.pid = stepaf_unpack_u32(&unpack);
+    hello.node_id = stepaf_unpack_u64(&unpack);
+    hello.proxies = stepaf_unpack_u32(&unpack) != 0;
+    stepaf_unpack_text(&unpack, hello.host, sizeof(hello.host));
+    stepaf_unpack_text(&unpack, hello.binding, sizeof(hello.binding));
+    if (!hello.status)
+        hello.digest = stepaf_unpack_u64(&unpack);
+    hello.settings = unpack;
+    if (unpack.failed || (!hello.status && hello.said > STEPAF_ROLE_AUTO))
         return false;
-    *intro_p = intro;
+    *intro_p = hello;
     return true;
 }
 
 /* The first rank that has another library than rank 0. */
-static stepaf_status_t judge_versions(const struct stepaf_introduction *intros, int n)
+static stepaf_status_t judge_versions(const struct stepaf_hello *hellos, int n)
 {
     for (int r = 1; r < n; r++)
-        if (intros[r].wire != intros[0].wire || strcmp(intros[r].version, intros[0].version) != 0)
+        if (hellos[r].wire != hellos[0].wire || strcmp(hellos[r].version, hellos[0].version) != 0)
             return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
                                     "libstepaf differs: %s (wire version %u) at rank 0, %s (wire "
                                     "version %u) at rank %d",
-                                    intros[0].version, intros[0].wire, intros[r].version,
-                                    intros[r].wire, r);
+                                    hellos[0].version, hellos[0].wire, hellos[r].version,
+                                    hellos[r].wire, r);
     return STEPAF_OK;
 }
 
@@ -107,8 +107,8 @@ static const char *name_of(int index, const struct stepaf_env_info *info)
 }
 
 /* Name the first setting in which rank @a rank differs from rank 0. */
-static stepaf_status_t name_difference(const struct stepaf_introduction *first, int rank,
-                                       const struct stepaf_introduction *other)
+static stepaf_status_t name_difference(const struct stepaf_hello *first, int rank,
+                                       const struct stepaf_hello *other)
 {
     struct stepaf_unpack one = first->settings, two = other->settings;
     char a[VALUE_MAX], b[VALUE_MAX];
@@ -128,40 +128,39 @@ static stepaf_status_t name_difference(const struct stepaf_introduction *first, 
 }
 
 /* The value of setting @a index at the rank that @a intro is of. */
-static const char *value_of(const struct stepaf_introduction *intro, int index, char *value)
+static const char *value_of(const struct stepaf_hello *hello, int index, char *value)
 {
-    struct stepaf_unpack settings = intro->settings;
+    struct stepaf_unpack settings = hello->settings;
 
     for (int i = 0; i <= index; i++)
         stepaf_unpack_text(&settings, value, VALUE_MAX);
     return value;
 }
 
-stepaf_status_t stepaf_introductions_judge(const struct stepaf_introduction *intros, int n,
-                                           int own_rank)
+stepaf_status_t stepaf_hellos_check(const struct stepaf_hello *hellos, int n, int own_rank)
 {
-    stepaf_status_t versions = judge_versions(intros, n);
+    stepaf_status_t versions = judge_versions(hellos, n);
     char split[VALUE_MAX];
 
     if (versions)
         return versions;
     for (int r = 0; r < n; r++) {
-        if (!intros[r].status)
+        if (!hellos[r].status)
             continue;
         if (r == own_rank)
-            return stepaf_error_set(intros[r].status, STEPAF_PHASE_INIT, "%s", intros[r].text);
-        return stepaf_error_set(intros[r].status, STEPAF_PHASE_INIT, "rank %d: %.300s", r,
-                                intros[r].text);
+            return stepaf_error_set(hellos[r].status, STEPAF_PHASE_INIT, "%s", hellos[r].text);
+        return stepaf_error_set(hellos[r].status, STEPAF_PHASE_INIT, "rank %d: %.300s", r,
+                                hellos[r].text);
     }
     for (int r = 1; r < n; r++)
-        if (intros[r].digest != intros[0].digest)
-            return name_difference(&intros[0], r, &intros[r]);
+        if (hellos[r].digest != hellos[0].digest)
+            return name_difference(&hellos[0], r, &hellos[r]);
     for (int r = 1; r < n; r++)
-        if (intros[r].map_digest != intros[0].map_digest)
+        if (hellos[r].map_digest != hellos[0].map_digest)
             return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
                                     "the map file of split \"%.120s\" says other roles at rank %d "
                                     "than at rank 0",
-                                    value_of(&intros[0], STEPAF_ENV_SPLIT, split), r);
+                                    value_of(&hellos[0], STEPAF_ENV_SPLIT, split), r);
     return STEPAF_OK;
 }
 
@@ -184,17 +183,17 @@ static void parse_cores(const char *list, uint8_t *cores_p)
     }
 }
 
-int stepaf_introductions_sharing(const struct stepaf_introduction *intros, int n, int own_rank)
+int stepaf_hellos_sharing(const struct stepaf_hello *hellos, int n, int own_rank)
 {
     uint8_t mine[CORES_MAX / 8], its[CORES_MAX / 8];
     int sharing = 0;
 
-    parse_cores(intros[own_rank].binding, mine);
+    parse_cores(hellos[own_rank].binding, mine);
     for (int r = 0; r < n; r++) {
         bool overlap = false;
-        if (intros[r].node_id != intros[own_rank].node_id)
+        if (hellos[r].node_id != hellos[own_rank].node_id)
             continue;
-        parse_cores(intros[r].binding, its);
+        parse_cores(hellos[r].binding, its);
         for (int i = 0; i < CORES_MAX / 8; i++)
             overlap = overlap || (mine[i] & its[i]);
         sharing += overlap;

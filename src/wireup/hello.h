@@ -14,7 +14,7 @@
 enum { STEPAF_WIRE_VERSION = 7, STEPAF_VERSION_MAX = 32 };
 
 /* What one rank says. */
-struct stepaf_introduction {
+struct stepaf_hello {
     uint32_t wire; /* version; of another one than ours nothing but these two is known */
     char version[STEPAF_VERSION_MAX];
     stepaf_status_t status; /* of its own check before the exchange */
@@ -24,7 +24,7 @@ struct stepaf_introduction {
     uint64_t map_digest; /* of the map file as it has read it; 0: none */
     uint32_t pid;
     uint64_t node_id;
-    bool relays; /* its stream plans' tensors go by way of the host in any case */
+    bool proxies; /* its stream plans' tensors go by way of the host in any case */
     char host[STEPAF_TOPO_NAME_MAX];
     char binding[128];             /* cores that it may run on, as a list */
     uint64_t digest;               /* of the settings that must agree */
@@ -33,18 +33,17 @@ struct stepaf_introduction {
 
 /* Write what this rank says: @a intro but for the versions, and for digest and settings, which come
  * from @a env. After a failure @a env is not looked at. */
-void stepaf_introduction_pack(const struct stepaf_introduction *intro, const struct stepaf_env *env,
-                              struct stepaf_pack *pack);
+void stepaf_hello_pack(const struct stepaf_hello *hello, const struct stepaf_env *env,
+                       struct stepaf_pack *pack);
 
 /* Read one. False: it is malformed. Of another wire version, only the versions are read. */
-bool stepaf_introduction_read(const void *blob, size_t bytes, struct stepaf_introduction *intro_p);
+bool stepaf_hello_read(const void *blob, size_t bytes, struct stepaf_hello *intro_p);
 
 /* Judge all @a n: the same verdict on every rank. The sentence of @a own_rank's own failure is as
  * it said it. */
-stepaf_status_t stepaf_introductions_judge(const struct stepaf_introduction *intros, int n,
-                                           int own_rank);
+stepaf_status_t stepaf_hellos_check(const struct stepaf_hello *hellos, int n, int own_rank);
 
 /* Count the ranks on @a own_rank's node, itself among them, that may run on its cores. */
-int stepaf_introductions_sharing(const struct stepaf_introduction *intros, int n, int own_rank);
+int stepaf_hellos_sharing(const struct stepaf_hello *hellos, int n, int own_rank);
 
 #endif

@@ -87,7 +87,7 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, const stepaf_params_t *pa
 }
 
 /* Build the tables of ranks and groups. */
-static stepaf_status_t settle(struct stepaf_ctx *ctx, const struct stepaf_introduction *intros,
+static stepaf_status_t settle(struct stepaf_ctx *ctx, const struct stepaf_hello *hellos,
                               const uint8_t *roles)
 {
     int size = ctx->boot.size;
@@ -103,40 +103,40 @@ static stepaf_status_t settle(struct stepaf_ctx *ctx, const struct stepaf_introd
     for (int r = 0; r < size; r++) {
         int group = roles[r] == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
         ctx->ranks[r] =
-            (struct stepaf_rank){roles[r], intros[r].relays, (uint32_t)ctx->group_size[group],
-                                 intros[r].pid, intros[r].node_id};
+            (struct stepaf_rank){roles[r], hellos[r].proxies, (uint32_t)ctx->group_size[group],
+                                 hellos[r].pid, hellos[r].node_id};
         if (r == ctx->boot.rank)
             ctx->rank[group] = ctx->group_size[group];
         ctx->groups[group][ctx->group_size[group]++] = r;
         ctx->groups[STEPAF_GROUP_WORLD][ctx->group_size[STEPAF_GROUP_WORLD]++] = r;
-        ctx->one_clock = ctx->one_clock && intros[r].node_id == intros[0].node_id;
+        ctx->one_clock = ctx->one_clock && hellos[r].node_id == hellos[0].node_id;
     }
     ctx->rank[STEPAF_GROUP_WORLD] = ctx->boot.rank;
     ctx->role = (stepaf_role_t)roles[ctx->boot.rank];
-    ctx->oversubscribed = ctx->env.backoff != STEPAF_ENV_BACKOFF_spin &&
-                          stepaf_introductions_sharing(intros, size, ctx->boot.rank) *
-                                  (ctx->progress_thread ? 2 : 1) >
-                              ctx->topo.cores_usable;
+    ctx->oversubscribed =
+        ctx->env.backoff != STEPAF_ENV_BACKOFF_spin &&
+        stepaf_hellos_sharing(hellos, size, ctx->boot.rank) * (ctx->progress_thread ? 2 : 1) >
+            ctx->topo.cores_usable;
     return STEPAF_OK;
 }
 
 static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
                       stepaf_status_t status, struct stepaf_pack *pack)
 {
-    struct stepaf_introduction intro = {
+    struct stepaf_hello hello = {
         .status = status,
         .said = view->said,
         .app_number = ctx->boot.app_number,
         .map_digest = stepaf_split_map_digest(&view->split, ctx->boot.size),
         .pid = (uint32_t)getpid(),
         .node_id = ctx->topo.node_id,
-        .relays = ctx->env.cuda_proxy == STEPAF_ENV_CUDA_PROXY_always || !stepaf_gpu_likely(),
+        .proxies = ctx->env.cuda_proxy == STEPAF_ENV_CUDA_PROXY_always || !stepaf_gpu_likely(),
     };
 
-    snprintf(intro.text, sizeof(intro.text), "%s", status ? stepaf_last_error()->text : "");
-    snprintf(intro.host, sizeof(intro.host), "%s", ctx->topo.host);
-    snprintf(intro.binding, sizeof(intro.binding), "%s", ctx->topo.binding);
-    stepaf_introduction_pack(&intro, &ctx->env, pack);
+    snprintf(hello.text, sizeof(hello.text), "%s", status ? stepaf_last_error()->text : "");
+    snprintf(hello.host, sizeof(hello.host), "%s", ctx->topo.host);
+    snprintf(hello.binding, sizeof(hello.binding), "%s", ctx->topo.binding);
+    stepaf_hello_pack(&hello, &ctx->env, pack);
 }
 
 /* What the bootstrap has said, and which setting it was that set the deadline. */
@@ -164,14 +164,14 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, const struct own_view *v
 {
     struct stepaf_pack pack = {0};
     size_t *offsets = calloc((size_t)ctx->boot.size + 1, sizeof(*offsets));
-    struct stepaf_introduction *intros = calloc((size_t)ctx->boot.size, sizeof(*intros));
+    struct stepaf_hello *hellos = calloc((size_t)ctx->boot.size, sizeof(*hellos));
     uint8_t *roles = calloc((size_t)ctx->boot.size, sizeof(*roles));
     int64_t timeout_us = own ? stepaf_env_init_timeout_us() : ctx->env.init_timeout_us;
     stepaf_status_t status = STEPAF_OK;
     void *all = NULL;
 
     introduce(ctx, view, own, &pack);
-    if (!offsets || !intros || !roles || pack.failed) {
+    if (!offsets || !hellos || !roles || pack.failed) {
         status = stepaf_error_no_memory(STEPAF_PHASE_INIT);
         goto out;
     }
@@ -182,22 +182,22 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, const struct own_view *v
         goto out;
     }
     for (int r = 0; r < ctx->boot.size && !status; r++)
-        if (!stepaf_introduction_read((uint8_t *)all + offsets[r], offsets[r + 1] - offsets[r],
-                                      &intros[r]))
+        if (!stepaf_hello_read((uint8_t *)all + offsets[r], offsets[r + 1] - offsets[r],
+                               &hellos[r]))
             status = stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
                                       "what rank %d says of itself is malformed", r);
     if (!status)
-        status = stepaf_introductions_judge(intros, ctx->boot.size, ctx->boot.rank);
+        status = stepaf_hellos_check(hellos, ctx->boot.size, ctx->boot.rank);
     if (!status)
-        status = stepaf_roles_decide(intros, ctx->boot.size, ctx->boot.rank, &view->split, roles);
+        status = stepaf_roles_decide(hellos, ctx->boot.size, ctx->boot.rank, &view->split, roles);
     if (!status)
-        status = settle(ctx, intros, roles);
+        status = settle(ctx, hellos, roles);
     if (own && status == own)
         stepaf_error_raise(&kept);
 out:
     free(all);
     free(roles);
-    free(intros);
+    free(hellos);
     free(offsets);
     free(pack.data);
     return status;
@@ -249,16 +249,16 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
         return stepaf_error_no_memory(STEPAF_PHASE_INIT);
     ctx->boot = *boot;
     ctx->feature = feature;
-    ctx->up.deliver = stepaf_engine_deliver;
-    ctx->up.lost = stepaf_engine_lost;
+    ctx->up.deliver = stepaf_core_deliver;
+    ctx->up.lost = stepaf_core_lost;
     ctx->up.resolve = stepaf_region_resolve;
-    ctx->up.expand = stepaf_engine_expand;
-    ctx->up.deliver_imm = stepaf_engine_deliver_imm;
+    ctx->up.expand = stepaf_imm_decode;
+    ctx->up.deliver_imm = stepaf_core_deliver_imm;
     ctx->up.env = &ctx->env;
     ctx->up.topo = &ctx->topo;
     stepaf_list_init(&ctx->queued);
     stepaf_list_init(&ctx->ready);
-    stepaf_list_init(&ctx->relays);
+    stepaf_list_init(&ctx->proxies);
     status = own ? own : check_params(params ? params : &no_params, ctx_p);
     if (!status)
         status = prepare(ctx, params ? params : &no_params, &view);

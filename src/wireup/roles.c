@@ -35,23 +35,23 @@ static void note_override(unsigned said, unsigned other, const char *source)
 
 /* Whether application numbers tell ranks apart. One program alone is number 0 everywhere, and so is
  * every program under srun. */
-static bool numbers_differ(const struct stepaf_introduction *intros, int n)
+static bool numbers_differ(const struct stepaf_hello *hellos, int n)
 {
     for (int r = 1; r < n; r++)
-        if (intros[r].app_number != intros[0].app_number)
+        if (hellos[r].app_number != hellos[0].app_number)
             return true;
     return false;
 }
 
-static stepaf_status_t no_role(const struct stepaf_introduction *intros, int n, int rank)
+static stepaf_status_t no_role(const struct stepaf_hello *hellos, int n, int rank)
 {
-    int ffn = n / 2, number = intros[rank].app_number;
+    int ffn = n / 2, number = hellos[rank].app_number;
 
     if (n == 1)
         return stepaf_error_set(STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT,
                                 "the job has one process, and needs one of either role at least: "
                                 "start several, by mpirun, srun or stepaf-run");
-    if (numbers_differ(intros, n))
+    if (numbers_differ(hellos, n))
         return stepaf_error_set(
             STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT,
             "no role for rank %d: its application number is %d, and only 0 "
@@ -69,28 +69,28 @@ static stepaf_status_t no_role(const struct stepaf_introduction *intros, int n, 
                             rank, n - ffn, ffn);
 }
 
-static stepaf_status_t decide_by_number(const struct stepaf_introduction *intros, int n,
-                                        int own_rank, uint8_t *roles_p)
+static stepaf_status_t decide_by_number(const struct stepaf_hello *hellos, int n, int own_rank,
+                                        uint8_t *roles_p)
 {
-    bool differ = numbers_differ(intros, n);
+    bool differ = numbers_differ(hellos, n);
 
     for (int r = 0; r < n; r++) {
-        bool is_role = differ && (intros[r].app_number == 0 || intros[r].app_number == 1);
-        unsigned by_number = intros[r].app_number == 1 ? STEPAF_FFN : STEPAF_ATTENTION;
-        if (intros[r].said != STEPAF_ROLE_AUTO) {
-            roles_p[r] = (uint8_t)intros[r].said;
+        bool is_role = differ && (hellos[r].app_number == 0 || hellos[r].app_number == 1);
+        unsigned by_number = hellos[r].app_number == 1 ? STEPAF_FFN : STEPAF_ATTENTION;
+        if (hellos[r].said != STEPAF_ROLE_AUTO) {
+            roles_p[r] = (uint8_t)hellos[r].said;
             if (r == own_rank && is_role)
-                note_override(intros[r].said, by_number, "the application number");
+                note_override(hellos[r].said, by_number, "the application number");
         } else if (is_role) {
             roles_p[r] = (uint8_t)by_number;
         } else {
-            return no_role(intros, n, r);
+            return no_role(hellos, n, r);
         }
     }
     return STEPAF_OK;
 }
 
-static stepaf_status_t deal(const struct stepaf_introduction *intros, int n,
+static stepaf_status_t deal(const struct stepaf_hello *hellos, int n,
                             const struct stepaf_split *split, uint8_t *roles_p)
 {
     struct stepaf_split_rank *ranks = malloc((size_t)n * sizeof(*ranks));
@@ -99,7 +99,7 @@ static stepaf_status_t deal(const struct stepaf_introduction *intros, int n,
     if (!ranks)
         return stepaf_error_no_memory(STEPAF_PHASE_INIT);
     for (int r = 0; r < n; r++)
-        ranks[r] = (struct stepaf_split_rank){intros[r].node_id, intros[r].host};
+        ranks[r] = (struct stepaf_split_rank){hellos[r].node_id, hellos[r].host};
     status = stepaf_split_deal(split, ranks, n, roles_p);
     free(ranks);
     return status;
@@ -114,24 +114,23 @@ static int count_attention(const uint8_t *roles, int n)
     return count;
 }
 
-static stepaf_status_t decide_by_split(const struct stepaf_introduction *intros, int n,
-                                       int own_rank, const struct stepaf_split *split,
-                                       uint8_t *roles_p)
+static stepaf_status_t decide_by_split(const struct stepaf_hello *hellos, int n, int own_rank,
+                                       const struct stepaf_split *split, uint8_t *roles_p)
 {
-    stepaf_status_t status = deal(intros, n, split, roles_p);
-    unsigned number = intros[own_rank].app_number == 1 ? STEPAF_FFN : STEPAF_ATTENTION;
+    stepaf_status_t status = deal(hellos, n, split, roles_p);
+    unsigned number = hellos[own_rank].app_number == 1 ? STEPAF_FFN : STEPAF_ATTENTION;
 
     if (status)
         return status;
     int by_split = count_attention(roles_p, n);
-    if (intros[own_rank].said != STEPAF_ROLE_AUTO)
-        note_override(intros[own_rank].said, roles_p[own_rank], "the split");
-    else if (numbers_differ(intros, n) && roles_p[own_rank] != number)
+    if (hellos[own_rank].said != STEPAF_ROLE_AUTO)
+        note_override(hellos[own_rank].said, roles_p[own_rank], "the split");
+    else if (numbers_differ(hellos, n) && roles_p[own_rank] != number)
         stepaf_log_info("the split makes this rank %s; its application number would make it %s",
                         role_name(roles_p[own_rank]), role_name(number));
     for (int r = 0; r < n; r++)
-        if (intros[r].said != STEPAF_ROLE_AUTO)
-            roles_p[r] = (uint8_t)intros[r].said;
+        if (hellos[r].said != STEPAF_ROLE_AUTO)
+            roles_p[r] = (uint8_t)hellos[r].said;
     int attention = count_attention(roles_p, n);
     if (attention != by_split)
         return stepaf_error_set(STEPAF_ERR_SPLIT, STEPAF_PHASE_INIT,
@@ -157,20 +156,20 @@ static stepaf_status_t check_both(const uint8_t *roles, int n, int n_said)
                             n - attention);
 }
 
-stepaf_status_t stepaf_roles_decide(const struct stepaf_introduction *intros, int n, int own_rank,
+stepaf_status_t stepaf_roles_decide(const struct stepaf_hello *hellos, int n, int own_rank,
                                     const struct stepaf_split *split, uint8_t *roles_p)
 {
     stepaf_status_t status;
     int n_said = 0;
 
     for (int r = 0; r < n; r++)
-        n_said += intros[r].said != STEPAF_ROLE_AUTO;
+        n_said += hellos[r].said != STEPAF_ROLE_AUTO;
     /* Where every rank says its own, nothing is left to split. */
     if (split->kind != STEPAF_SPLIT_NONE && n_said == n)
         stepaf_log_info("split \"%.64s\" is not used: every rank says its own role", split->text);
     if (split->kind != STEPAF_SPLIT_NONE && n_said < n)
-        status = decide_by_split(intros, n, own_rank, split, roles_p);
+        status = decide_by_split(hellos, n, own_rank, split, roles_p);
     else
-        status = decide_by_number(intros, n, own_rank, roles_p);
+        status = decide_by_number(hellos, n, own_rank, roles_p);
     return status ? status : check_both(roles_p, n, n_said);
 }

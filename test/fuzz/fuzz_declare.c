@@ -7,7 +7,7 @@
 #include "world.h"
 
 static struct stepaf_pack valid[RANKS];
-static struct stepaf_declaration declared[RANKS];
+static struct stepaf_advert declared[RANKS];
 
 /* What the ranks really declare; made once, kept for ever. */
 static void make_valid(void)
@@ -24,12 +24,12 @@ static void make_valid(void)
     FUZZ_CHECK(stepaf_key_set_recv(ffn->handle, PUSHED, memory, 600, backwards, 2) == STEPAF_OK);
     FUZZ_CHECK(stepaf_key_allocate(ffn->ctx) == STEPAF_OK);
     for (int r = 0; r < RANKS; r++) {
-        stepaf_declaration_pack(world.job[r]->ctx, STEPAF_OK, &valid[r]);
+        stepaf_advert_pack(world.job[r]->ctx, STEPAF_OK, &valid[r]);
         world_read(&world, r, &valid[r], NULL, &declared[r]);
     }
 }
 
-static void use_regions(const struct stepaf_declaration *it)
+static void use_regions(const struct stepaf_advert *it)
 {
     struct stepaf_unpack regions = it->regions;
 
@@ -44,7 +44,7 @@ static void use_regions(const struct stepaf_declaration *it)
     FUZZ_CHECK(!regions.failed && regions.at == regions.end);
 }
 
-static void use(const struct stepaf_declaration *it)
+static void use(const struct stepaf_advert *it)
 {
     struct stepaf_unpack unpack;
     uint32_t index, region;
@@ -55,33 +55,33 @@ static void use(const struct stepaf_declaration *it)
     FUZZ_CHECK(stepaf_status_from((uint32_t)it->status) == it->status);
     if (it->status)
         return;
-    if (stepaf_declaration_transport(it, "fake", &unpack, &index))
+    if (stepaf_advert_transport(it, "fake", &unpack, &index))
         FUZZ_CHECK(index < it->n_transports && unpack.at <= unpack.end);
     for (uint32_t i = 0; i < it->n_keys; i++) {
         FUZZ_CHECK(!i || it->keys[i - 1].id < it->keys[i].id);
         FUZZ_CHECK(it->keys[i].ndim <= STEPAF_MAX_DIMS);
-        FUZZ_CHECK(stepaf_declaration_key(it, it->keys[i].id) == &it->keys[i]);
+        FUZZ_CHECK(stepaf_advert_key(it, it->keys[i].id) == &it->keys[i]);
         for (uint32_t rank = 0; rank < 4; rank++)
-            (void)stepaf_declaration_slice(it, it->keys[i].id, rank - 1, &region, &offset);
+            (void)stepaf_advert_slice(it, it->keys[i].id, rank - 1, &region, &offset);
     }
     use_regions(it);
 }
 
-static stepaf_status_t judge_with(const struct stepaf_declaration *it, int at)
+static stepaf_status_t judge_with(const struct stepaf_advert *it, int at)
 {
-    struct stepaf_declaration all[RANKS] = {declared[0], declared[1], declared[2]};
+    struct stepaf_advert all[RANKS] = {declared[0], declared[1], declared[2]};
 
     all[at] = *it;
-    stepaf_status_t verdict = stepaf_declarations_judge(all, RANKS, 0, &stepaf_gpu_feature);
+    stepaf_status_t verdict = stepaf_adverts_check(all, RANKS, 0, &stepaf_gpu_feature);
     FUZZ_CHECK(stepaf_status_from((uint32_t)verdict) == verdict);
     for (int r = 1; r < RANKS; r++)
-        FUZZ_CHECK(stepaf_declarations_judge(all, RANKS, r, &stepaf_gpu_feature) == verdict);
+        FUZZ_CHECK(stepaf_adverts_check(all, RANKS, r, &stepaf_gpu_feature) == verdict);
     return verdict;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    struct stepaf_declaration alone, shared;
+    struct stepaf_advert alone, shared;
     size_t blob_bytes;
 
     if (!bytes)
@@ -93,16 +93,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
                                               &blob_bytes);
     int role = at < 2 ? STEPAF_ATTENTION : STEPAF_FFN;
     /* Read beside one of its role, which it may equal, it is no other than read alone. */
-    stepaf_status_t status = stepaf_declaration_read(blob, blob_bytes, role, at, NULL, &alone);
+    stepaf_status_t status = stepaf_advert_read(blob, blob_bytes, role, at, NULL, &alone);
     FUZZ_CHECK(status == STEPAF_OK || status == STEPAF_ERR_PROTOCOL);
-    FUZZ_CHECK(stepaf_declaration_read(blob, blob_bytes, role, at, &declared[at ? at - 1 : 1],
-                                       &shared) == status);
+    FUZZ_CHECK(stepaf_advert_read(blob, blob_bytes, role, at, &declared[at ? at - 1 : 1],
+                                  &shared) == status);
     if (!status) {
         use(&alone);
         use(&shared);
         FUZZ_CHECK(judge_with(&alone, at) == judge_with(&shared, at));
-        stepaf_declaration_free(&alone);
-        stepaf_declaration_free(&shared);
+        stepaf_advert_free(&alone);
+        stepaf_advert_free(&shared);
     }
     free(blob);
     return 0;

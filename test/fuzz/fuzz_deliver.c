@@ -27,7 +27,7 @@ static void *allocate(struct fake_job *job)
     return memory;
 }
 
-/* The rank whose declaration stands for the others'; made once for each role. */
+/* The rank whose advert stands for the others'; made once for each role. */
 static struct fake_job *twin_of(stepaf_role_t role)
 {
     static struct fake_job *twins[2];
@@ -54,25 +54,25 @@ static void make_plans(struct run *run)
 
 static void begin(struct run *run, stepaf_role_t role)
 {
-    struct fake_job *twin = twin_of(role);
+    struct fake_job *proxy_plan = twin_of(role);
 
     *run = (struct run){.job = fake_open(role, PEERS, PEERS)};
-    fake_key(run->job, twin, PUSHED, STEPAF_PUSH, BYTES, 2);
-    fake_key(run->job, twin, PULLED, STEPAF_PULL, BYTES, 2);
-    fake_key(run->job, twin, SHALLOW, STEPAF_PUSH, BYTES, 1);
+    fake_key(run->job, proxy_plan, PUSHED, STEPAF_PUSH, BYTES, 2);
+    fake_key(run->job, proxy_plan, PULLED, STEPAF_PULL, BYTES, 2);
+    fake_key(run->job, proxy_plan, SHALLOW, STEPAF_PUSH, BYTES, 1);
     run->memory = allocate(run->job);
     if (role == STEPAF_ATTENTION)
         make_plans(run);
-    FUZZ_CHECK(fake_commit(run->job, twin) == STEPAF_OK);
+    FUZZ_CHECK(fake_commit(run->job, proxy_plan) == STEPAF_OK);
     run->job->ctx->pong_best = UINT64_MAX; /* as while it pings */
 }
 
-static const struct stepaf_mirror *mirror_of(const struct stepaf_ctx *ctx, uint32_t peer,
-                                             uint32_t number)
+static const struct stepaf_remote_plan *mirror_of(const struct stepaf_ctx *ctx, uint32_t peer,
+                                                  uint32_t number)
 {
     const struct stepaf_peer *it = &ctx->peers[peer];
 
-    return number < it->n_mirrors ? it->mirrors[number] : NULL;
+    return number < it->n_remotes ? it->remotes[number] : NULL;
 }
 
 /* Set the slot and number that an honest peer would send. */
@@ -80,7 +80,7 @@ static void be_honest(const struct stepaf_ctx *ctx, uint32_t peer, struct stepaf
                       bool next_slot)
 {
     const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, msg->plan);
-    const struct stepaf_mirror *mirror = mirror_of(ctx, peer, msg->plan);
+    const struct stepaf_remote_plan *remote = mirror_of(ctx, peer, msg->plan);
     uint64_t now = stepaf_ticks();
 
     if (msg->type == STEPAF_MSG_PONG) {
@@ -89,11 +89,11 @@ static void be_honest(const struct stepaf_ctx *ctx, uint32_t peer, struct stepaf
         msg->word[1] = (uint32_t)(now >> 32);
     } else if (stepaf_is_attention(ctx)) {
         msg->seq = plan && msg->slot < plan->depth ? plan->ops[msg->slot].seq : 0;
-    } else if (mirror && msg->type == STEPAF_MSG_CANCEL) {
-        msg->seq = msg->slot < mirror->depth ? mirror->batches[msg->slot].seq : 0;
-    } else if (mirror) {
-        msg->seq = mirror->seq;
-        msg->slot = next_slot ? mirror->slot : msg->slot;
+    } else if (remote && msg->type == STEPAF_MSG_CANCEL) {
+        msg->seq = msg->slot < remote->depth ? remote->batches[msg->slot].seq : 0;
+    } else if (remote) {
+        msg->seq = remote->seq;
+        msg->slot = next_slot ? remote->slot : msg->slot;
     }
 }
 
@@ -116,7 +116,9 @@ static struct stepaf_msg make_msg(const struct run *run, uint32_t peer, const ui
     /* A tensor's: key, region and offset; a plan's: counts. */
     msg.word[msg.type == STEPAF_MSG_TENSOR ? 1 : 3] = 0;
     if (msg.type == STEPAF_MSG_TENSOR) {
-        msg.word[3] = run->job->twin->ctx->n_regions ? run->job->twin->ctx->regions[0]->mem.id : 0;
+        msg.word[3] = run->job->proxy_plan->ctx->n_regions
+                          ? run->job->proxy_plan->ctx->regions[0]->mem.id
+                          : 0;
         msg.word[5] = 0;
     }
     be_honest(ctx, peer, &msg, msg.type == STEPAF_MSG_START && step[4] < 128);

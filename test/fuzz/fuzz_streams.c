@@ -17,7 +17,7 @@ enum { RANKS = 3, FFN_RANK = 2, N_PUSH = 3, DEPTH = 2, PUSH = 3000, SMALL = 8, P
 static const int ranks[] = {0, FFN_RANK}; /* by role */
 static struct fake_job *telling[2], *joining[2];
 static struct stepaf_pack packs[RANKS];
-static struct stepaf_declaration told[RANKS];
+static struct stepaf_advert stream_advert[RANKS];
 
 static void make_key(struct fake_job *job, uint64_t id, stepaf_direction_t direction, size_t bytes)
 {
@@ -69,31 +69,31 @@ static void make_valid(void)
         FUZZ_CHECK(stepaf_streams_prepare(telling[role]->ctx) == STEPAF_OK);
     }
     for (int r = 0; r < RANKS; r++) {
-        stepaf_declaration_pack(telling[r == FFN_RANK]->ctx, STEPAF_OK, &packs[r]);
-        FUZZ_CHECK(stepaf_declaration_read(packs[r].data, packs[r].bytes,
-                                           r == FFN_RANK ? STEPAF_FFN : STEPAF_ATTENTION, r, NULL,
-                                           &told[r]) == STEPAF_OK);
+        stepaf_advert_pack(telling[r == FFN_RANK]->ctx, STEPAF_OK, &packs[r]);
+        FUZZ_CHECK(stepaf_advert_read(packs[r].data, packs[r].bytes,
+                                      r == FFN_RANK ? STEPAF_FFN : STEPAF_ATTENTION, r, NULL,
+                                      &stream_advert[r]) == STEPAF_OK);
     }
-    FUZZ_CHECK(stepaf_told_judge(told, RANKS, false) == STEPAF_OK);
+    FUZZ_CHECK(stepaf_stream_adverts_check(stream_advert, RANKS, false) == STEPAF_OK);
 }
 
-static void look_at_plan(const struct stepaf_told_plan *plan, int role)
+static void look_at_plan(const struct stepaf_stream_advert_plan *plan, int role)
 {
     uint32_t n_in = role == STEPAF_ATTENTION ? plan->n_pull : plan->n_push;
     uint32_t n_out = role == STEPAF_ATTENTION ? plan->n_push : plan->n_pull;
-    struct stepaf_told_inlet inlet;
+    struct stepaf_stream_advert_mailbox mailbox;
     uint32_t n_inlets = 0;
 
     FUZZ_CHECK(n_in && n_in <= STEPAF_MAX_TENSORS && n_out && n_out <= STEPAF_MAX_TENSORS);
     FUZZ_CHECK(plan->depth && plan->depth <= STEPAF_MAX_DEPTH);
     for (uint32_t p = 0; p < plan->n_peers; p++) {
         for (uint32_t i = 0; i < plan->n_pull; i++)
-            (void)stepaf_told_pull(plan, p, i);
+            (void)stepaf_stream_advert_pull(plan, p, i);
         for (uint32_t i = 0; i < n_out; i++)
-            (void)stepaf_told_size(plan, n_out, p, i);
+            (void)stepaf_stream_advert_size(plan, n_out, p, i);
         for (uint32_t i = 0; i < n_in; i++) {
-            (void)stepaf_told_room(plan, n_in, p, i);
-            n_inlets += stepaf_told_inlet(plan, n_in, p, i, &inlet);
+            (void)stepaf_stream_advert_room(plan, n_in, p, i);
+            n_inlets += stepaf_stream_advert_mailbox(plan, n_in, p, i, &mailbox);
         }
     }
     FUZZ_CHECK(n_inlets <= plan->n_peers * n_in);
@@ -110,31 +110,31 @@ static bool is_shared(const uint8_t *at, size_t bytes)
     return false;
 }
 
-static void look_at_lane(const struct stepaf_lane *lane)
+static void look_at_lane(const struct stepaf_kernel_tensor *lane)
 {
     FUZZ_CHECK(is_shared(lane->head, STEPAF_HEAD_BYTES));
-    FUZZ_CHECK(lane->way <= STEPAF_WAY_INLET);
-    if (lane->way == STEPAF_WAY_HEAD)
+    FUZZ_CHECK(lane->proto <= STEPAF_PROTO_BCOPY);
+    if (lane->proto == STEPAF_PROTO_INLINE)
         FUZZ_CHECK(lane->bytes <= STEPAF_HEAD_DATA);
-    else if (lane->way == STEPAF_WAY_PIECES)
+    else if (lane->proto == STEPAF_PROTO_LL)
         FUZZ_CHECK(is_shared(lane->body, stepaf_piece_groups(lane->bytes) * STEPAF_GROUP_BYTES));
     else
         FUZZ_CHECK(is_shared(lane->body, lane->bytes));
 }
 
 /* Join what is told at a rank of the other role; then all is as before. */
-static void join(struct stepaf_ctx *ctx, const struct stepaf_declaration *declarations)
+static void join(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
 {
     const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, 0);
     int n_pieces = cpu_device_count();
 
     FUZZ_CHECK(stepaf_streams_prepare(ctx) == STEPAF_OK);
-    stepaf_status_t status = stepaf_streams_join(ctx, declarations);
+    stepaf_status_t status = stepaf_streams_join(ctx, adverts);
     FUZZ_CHECK(status == STEPAF_OK || status == STEPAF_ERR_PROTOCOL ||
                status == STEPAF_ERR_NO_TRANSPORT);
     for (uint32_t k = 0; !status && k < DEPTH * plan->stream->n_send; k++)
-        for (uint32_t i = 0; i < plan->stream->send[k].flow.n_lanes; i++)
-            look_at_lane(&plan->stream->send[k].flow.lanes[i]);
+        for (uint32_t i = 0; i < plan->stream->send[k].args.n_lanes; i++)
+            look_at_lane(&plan->stream->send[k].args.lanes[i]);
     ctx->streams->joined = false;
     stepaf_streams_undo(ctx);
     FUZZ_CHECK(cpu_device_count() == n_pieces);
@@ -142,32 +142,33 @@ static void join(struct stepaf_ctx *ctx, const struct stepaf_declaration *declar
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    struct stepaf_declaration all[RANKS];
-    struct stepaf_told read;
+    struct stepaf_advert all[RANKS];
+    struct stepaf_stream_advert read;
     size_t blob_bytes;
 
     if (!bytes)
         return 0;
     make_valid();
-    memcpy(all, told, sizeof(all));
+    memcpy(all, stream_advert, sizeof(all));
     int role = data[0] % 2, rank = ranks[role];
-    const struct stepaf_unpack *valid = &told[rank].streams;
+    const struct stepaf_unpack *valid = &stream_advert[rank].streams;
     uint8_t *blob = data[0] > 127 ? edit_copy(data + 1, bytes - 1, NULL, 0, &blob_bytes)
                                   : edit_copy(valid->at, (size_t)(valid->end - valid->at), data + 1,
                                               bytes - 1, &blob_bytes);
     all[rank].streams = stepaf_unpack_from(blob, blob_bytes);
-    stepaf_status_t status = stepaf_told_read(all[rank].streams, all[rank].role, rank, &read);
+    stepaf_status_t status =
+        stepaf_stream_advert_read(all[rank].streams, all[rank].role, rank, &read);
     FUZZ_CHECK(status == STEPAF_OK || status == STEPAF_ERR_PROTOCOL);
     if (!status) {
         for (uint32_t i = 0; i < read.n_plans; i++)
             look_at_plan(&read.plans[i], all[rank].role);
-        stepaf_told_free(&read);
+        stepaf_stream_advert_free(&read);
     }
-    stepaf_status_t verdict = stepaf_told_judge(all, RANKS, false);
+    stepaf_status_t verdict = stepaf_stream_adverts_check(all, RANKS, false);
     FUZZ_CHECK(!status || verdict == STEPAF_ERR_PROTOCOL);
     FUZZ_CHECK(verdict == STEPAF_OK || verdict == STEPAF_ERR_PROTOCOL ||
                verdict == STEPAF_ERR_MISMATCH);
-    FUZZ_CHECK(stepaf_told_judge(all, RANKS, true) == verdict);
+    FUZZ_CHECK(stepaf_stream_adverts_check(all, RANKS, true) == verdict);
     if (!verdict)
         join(joining[!role]->ctx, all);
     free(blob);

@@ -187,7 +187,7 @@ static void tell_stale(struct hs_job *job, int peer, enum stepaf_msg_type type, 
     post.link = ctx->peers[peer].link;
     stepaf_msg_head(&post.msg, type, 0, ctx->epoch - 1, 0, 0, 0);
     post.msg.seq = sequence;
-    HS_TRUE(stepaf_msg_compact(&post.msg, &post.imm));
+    HS_TRUE(stepaf_msg_to_imm(&post.msg, &post.imm));
     post.link->ops->post(&one, 1);
     HS_INT(post.state, ==, STEPAF_POST_SENT);
     stepaf_leave(ctx);

@@ -15,8 +15,8 @@ struct cuda_piece {
     int device;
     bool shareable;
     bool managed;
-    bool opened; /* by an IPC handle: it belongs to another "process" */
-    bool part;   /* of the memory of the piece before */
+    bool opened;  /* by an IPC handle: it belongs to another "process" */
+    bool op_peer; /* of the memory of the piece before */
 };
 
 /* A stream that was made to wait for an event. */
@@ -43,8 +43,8 @@ struct cuda_fake {
     struct cuda_wait waits[CUDA_FAKE_WAITS]; /* the first of them */
     bool busy;                               /* no event has come by */
     int n_waits;
-    struct stepaf_flow flow;         /* of the last launch */
-    struct stepaf_any_flow any_flow; /* of the last of those kernels */
+    struct stepaf_kernel_args args;  /* of the last launch */
+    struct stepaf_any_args any_args; /* of the last of those kernels */
     struct cuda_piece pieces[CUDA_FAKE_PIECES];
     /* network cards: cuda_fake_rdma.c */
     bool has_dmabuf;

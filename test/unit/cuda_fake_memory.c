@@ -31,7 +31,7 @@ struct cuda_piece *cuda_fake_split(struct cuda_piece *piece, size_t bytes)
     *second = *piece;
     second->base += bytes;
     second->bytes -= bytes;
-    second->part = true;
+    second->op_peer = true;
     piece->bytes = bytes;
     return second;
 }
@@ -62,7 +62,7 @@ static CUresult drop(CUdeviceptr at)
 
     if (!piece)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!piece->part)
+    if (!piece->op_peer)
         free(piece->base);
     piece->base = NULL;
     return CUDA_SUCCESS;
@@ -230,7 +230,7 @@ static CUresult fake_ipc_open(CUdeviceptr *at_p, CUipcMemHandle handle, unsigned
 void cuda_fake_memory_end(void)
 {
     for (int i = 0; i < CUDA_FAKE_PIECES; i++)
-        if (!cuda_fake.pieces[i].part)
+        if (!cuda_fake.pieces[i].op_peer)
             free(cuda_fake.pieces[i].base);
 }
 

@@ -38,9 +38,9 @@ static CUresult fake_launch(const CUlaunchConfig *config, CUfunction function, v
     cuda_fake.n_launches++;
     bool any = (void *)function == &any_kernel;
     if (any)
-        memcpy(&cuda_fake.any_flow, params[0], sizeof(cuda_fake.any_flow));
+        memcpy(&cuda_fake.any_args, params[0], sizeof(cuda_fake.any_args));
     else
-        memcpy(&cuda_fake.flow, params[0], sizeof(cuda_fake.flow));
+        memcpy(&cuda_fake.args, params[0], sizeof(cuda_fake.args));
     pthread_mutex_unlock(&launching);
     return result;
 }

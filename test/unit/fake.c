@@ -33,37 +33,37 @@ static stepaf_role_t role_of(const struct fake_boot *boot, int rank)
 static void others_introduction(const struct fake_boot *boot, int rank, const void *own,
                                 size_t own_bytes, struct stepaf_pack *pack)
 {
-    struct stepaf_introduction intro;
+    struct stepaf_hello hello;
     struct stepaf_env env;
 
-    fake_must(stepaf_introduction_read(own, own_bytes, &intro), "introduction");
+    fake_must(stepaf_hello_read(own, own_bytes, &hello), "introduction");
     fake_must(stepaf_env_load(&env) == STEPAF_OK, "environment");
-    intro.said = role_of(boot, rank);
-    stepaf_introduction_pack(&intro, &env, pack);
+    hello.said = role_of(boot, rank);
+    stepaf_hello_pack(&hello, &env, pack);
     stepaf_env_free(&env);
 }
 
-/* Commit: the others of this role declare the same, those of the other what the twin does. */
+/* Commit: the others of this role declare the same, those of the other what the proxy plan does. */
 static void others_declaration(const struct fake_boot *boot, int rank, const void *own,
                                size_t own_bytes, struct stepaf_pack *pack)
 {
     struct fake_job *job = boot->job;
-    struct stepaf_ctx *twin = job->twin ? job->twin->ctx : NULL;
+    struct stepaf_ctx *proxy_plan = job->proxy_plan ? job->proxy_plan->ctx : NULL;
     stepaf_status_t status = job->others_status;
 
-    if (role_of(boot, rank) == boot->role || !twin) {
+    if (role_of(boot, rank) == boot->role || !proxy_plan) {
         stepaf_pack_bytes(pack, own, own_bytes);
         return;
     }
-    uint32_t epoch = twin->epoch;
-    bool changed = twin->changed;
-    twin->epoch = job->ctx->epoch;
-    twin->changed = job->ctx->changed;
+    uint32_t epoch = proxy_plan->epoch;
+    bool changed = proxy_plan->changed;
+    proxy_plan->epoch = job->ctx->epoch;
+    proxy_plan->changed = job->ctx->changed;
     if (status)
         stepaf_error_set(status, STEPAF_PHASE_COMMIT, "so says the fake");
-    stepaf_declaration_pack(twin, status, pack);
-    twin->epoch = epoch;
-    twin->changed = changed;
+    stepaf_advert_pack(proxy_plan, status, pack);
+    proxy_plan->epoch = epoch;
+    proxy_plan->changed = changed;
 }
 
 static stepaf_status_t boot_allgather(void *self, const void *data, size_t bytes, void **all_p,
@@ -138,32 +138,33 @@ void fake_close(struct fake_job *job)
     free(job);
 }
 
-void fake_pair(struct fake_job *job, struct fake_job *twin)
+void fake_pair(struct fake_job *job, struct fake_job *proxy_plan)
 {
-    job->twin = twin;
-    if (twin->ctx->role == STEPAF_FFN)
-        fake_must(stepaf_key_allocate(twin->ctx) == STEPAF_OK, "receive buffers");
+    job->proxy_plan = proxy_plan;
+    if (proxy_plan->ctx->role == STEPAF_FFN)
+        fake_must(stepaf_key_allocate(proxy_plan->ctx) == STEPAF_OK, "receive buffers");
 }
 
-stepaf_status_t fake_commit(struct fake_job *job, struct fake_job *twin)
+stepaf_status_t fake_commit(struct fake_job *job, struct fake_job *proxy_plan)
 {
-    fake_pair(job, twin);
+    fake_pair(job, proxy_plan);
     for (uint32_t p = 0; p < job->ctx->n_peers; p++) {
-        struct stepaf_msg settled = {.type = STEPAF_MSG_SETTLED, .seq = job->ctx->n_commits + 1};
+        struct stepaf_msg quiesced = {.type = STEPAF_MSG_QUIESCED, .seq = job->ctx->n_commits + 1};
         struct stepaf_msg ready = {.type = STEPAF_MSG_READY, .seq = job->ctx->epoch + 1};
         if (job->ctx->peers[p].link)
-            fake_say(job, p, &settled); /* behind what it has said before */
+            fake_say(job, p, &quiesced); /* behind what it has said before */
         fake_tell(job, p, &ready);
     }
     return stepaf_commit(job->handle);
 }
 
-void fake_key(struct fake_job *job, struct fake_job *twin, uint64_t id,
+void fake_key(struct fake_job *job, struct fake_job *proxy_plan, uint64_t id,
               stepaf_direction_t direction, uint32_t bytes, uint32_t depth)
 {
     stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DEPTH, .depth = depth};
     fake_must(stepaf_key_declare(job->handle, id, direction, bytes, &params) == STEPAF_OK, "key");
-    fake_must(stepaf_key_declare(twin->handle, id, direction, bytes, &params) == STEPAF_OK, "key");
+    fake_must(stepaf_key_declare(proxy_plan->handle, id, direction, bytes, &params) == STEPAF_OK,
+              "key");
 }
 
 void fake_tell(struct fake_job *job, uint32_t peer, const struct stepaf_msg *msg)

@@ -40,7 +40,7 @@ struct fake_saying {
 struct fake_job {
     struct stepaf_ctx *ctx;
     stepaf_context_h handle;
-    struct fake_job *twin;          /* whose declaration stands for all ranks of the other role */
+    struct fake_job *proxy_plan;    /* whose advert stands for all ranks of the other role */
     stepaf_status_t others_status;  /* what the others say at the next exchange */
     stepaf_status_t barrier_status; /* how the bootstrap's barrier ends */
     int64_t barrier_us;             /* and what it was last given */
@@ -67,13 +67,13 @@ struct fake_job *fake_open(stepaf_role_t role, int n_attention, int n_ffn);
 /* Finalize, and free. NULL is ignored. */
 void fake_close(struct fake_job *job);
 
-/* Have @a twin's declaration stand for the other role in the commits to come. */
-void fake_pair(struct fake_job *job, struct fake_job *twin);
+/* Have @a proxy plan's advert stand for the other role in the commits to come. */
+void fake_pair(struct fake_job *job, struct fake_job *proxy_plan);
 /* The same, and commit; the other ranks are SETTLED and READY at once. */
-stepaf_status_t fake_commit(struct fake_job *job, struct fake_job *twin);
+stepaf_status_t fake_commit(struct fake_job *job, struct fake_job *proxy_plan);
 
 /* Declare one key of @a bytes bytes and @a depth at both. */
-void fake_key(struct fake_job *job, struct fake_job *twin, uint64_t id,
+void fake_key(struct fake_job *job, struct fake_job *proxy_plan, uint64_t id,
               stepaf_direction_t direction, uint32_t bytes, uint32_t depth);
 
 /* fake_transport.c: put the fake in the place of what the context would open at its first commit;
@@ -85,7 +85,7 @@ struct fake_link *fake_link(struct fake_job *job, uint32_t peer);
 /* The held post has left. */
 void fake_complete(struct fake_job *job, uint32_t peer);
 
-/* Hand a message of @a peer to the engine. */
+/* Hand a message of @a peer to the core. */
 void fake_tell(struct fake_job *job, uint32_t peer, const struct stepaf_msg *msg);
 /* Have the next progress deliver it. */
 void fake_say(struct fake_job *job, uint32_t peer, const struct stepaf_msg *msg);

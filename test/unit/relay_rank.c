@@ -15,7 +15,7 @@ const struct relay_job relay_small = {
     .n_attention = 1,
     .n_ffn = 1,
     .transports = "shm",
-    .relay = "always",
+    .proxy = "always",
     .depth = 2,
     .n_push = 3,
     .n_pull = 2,
@@ -391,7 +391,7 @@ int relay_rank_open(struct relay_rank *rank, const struct relay_job *job, const 
                                 .rank = attention ? boot->rank : boot->rank - job->n_attention,
                                 .n_peers = attention ? job->n_ffn : job->n_attention};
     set("STEPAF_TRANSPORTS", job->transports);
-    set("STEPAF_CUDA_PROXY", rank->host ? "auto" : job->relay);
+    set("STEPAF_CUDA_PROXY", rank->host ? "auto" : job->proxy);
     set("STEPAF_CUDA_ENGINE", job->engine);
     set("STEPAF_STREAM_TIMEOUT_US", job->timeout_us);
     set("STEPAF_PROGRESS", rank->host ? "inline" : job->progress ? job->progress : "thread");

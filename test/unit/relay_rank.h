@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank of a job whose stream plans are relayed, with a GPU made of memory (cpu_device/cpu_device.h), or
+/* One rank of a job whose stream plans are proxied, with a GPU made of memory (cpu_device/cpu_device.h), or
  * with plans in host memory. Every operation has other bytes, and all of them are looked at. */
 #ifndef STEPAF_TEST_RELAY_RANK_H
 #define STEPAF_TEST_RELAY_RANK_H
@@ -19,7 +19,7 @@ struct relay_job {
     bool host[2];           /* by role: ranks have ordinary plans, or receive batches */
     bool in_host[2];        /* by role: a stream plan's tensors are in host memory */
     const char *transports; /* STEPAF_TRANSPORTS */
-    const char *relay;      /* STEPAF_CUDA_PROXY, of ranks with stream plans */
+    const char *proxy;      /* STEPAF_CUDA_PROXY, of ranks with stream plans */
     const char *engine;     /* STEPAF_CUDA_ENGINE */
     const char *progress;   /* STEPAF_PROGRESS, of ranks with stream plans; NULL: thread */
     const char *timeout_us; /* STEPAF_STREAM_TIMEOUT_US; NULL: as it is */

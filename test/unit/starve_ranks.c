@@ -65,7 +65,7 @@ static int count_open(void)
     return n;
 }
 
-static int take_part(const stepaf_boot_t *boot, void *arg)
+static int take_op_peer(const stepaf_boot_t *boot, void *arg)
 {
     struct trial *trial = arg;
     struct starve_rank rank = {.boot = boot,
@@ -112,7 +112,7 @@ static int take_part(const stepaf_boot_t *boot, void *arg)
 static void work(struct trial *trials, unsigned first)
 {
     for (unsigned i = first; i < TRIALS; i += WORKERS) {
-        ranks_run(STARVE_RANKS, take_part, &trials[i], trials[i].statuses);
+        ranks_run(STARVE_RANKS, take_op_peer, &trials[i], trials[i].statuses);
         if (!trials[i].struck)
             return;
     }

@@ -15,9 +15,9 @@ static uint64_t add_op(uint64_t hash, const struct stepaf_op *op, uint32_t n_pee
     ADD(hash, op->pending);
     ADD(hash, op->failed_peer);
     for (uint32_t p = 0; p < n_peers; p++) {
-        ADD(hash, op->parts[p].state);
-        ADD(hash, op->parts[p].held);
-        ADD(hash, op->parts[p].post.state);
+        ADD(hash, op->op_peers[p].state);
+        ADD(hash, op->op_peers[p].held);
+        ADD(hash, op->op_peers[p].post.state);
     }
     return stepaf_hash(hash, op->pull_bytes, n_peers * op->plan->n_pull * sizeof(uint32_t));
 }
@@ -35,18 +35,18 @@ static uint64_t add_plan(uint64_t hash, const struct stepaf_plan_obj *plan)
     return hash;
 }
 
-static uint64_t add_mirror(uint64_t hash, const struct stepaf_mirror *mirror)
+static uint64_t add_mirror(uint64_t hash, const struct stepaf_remote_plan *remote)
 {
-    ADD(hash, mirror->n_known);
-    ADD(hash, mirror->slot);
-    ADD(hash, mirror->seq);
-    for (int s = 0; s < mirror->depth; s++) {
-        const struct stepaf_batch_obj *batch = &mirror->batches[s];
+    ADD(hash, remote->n_known);
+    ADD(hash, remote->slot);
+    ADD(hash, remote->seq);
+    for (int s = 0; s < remote->depth; s++) {
+        const struct stepaf_batch_obj *batch = &remote->batches[s];
         ADD(hash, batch->generation);
         ADD(hash, batch->state);
         ADD(hash, batch->canceled);
         ADD(hash, batch->answered);
-        hash = stepaf_hash(hash, batch->bytes, mirror->n_push * sizeof(uint32_t));
+        hash = stepaf_hash(hash, batch->bytes, remote->n_push * sizeof(uint32_t));
     }
     return hash;
 }
@@ -64,9 +64,9 @@ uint64_t state_digest(const struct stepaf_ctx *ctx)
         const struct stepaf_peer *peer = &ctx->peers[p];
         ADD(hash, peer->lost);
         ADD(hash, peer->ready_epoch);
-        for (uint32_t i = 0; i < peer->n_mirrors; i++)
-            if (peer->mirrors[i])
-                hash = add_mirror(hash, peer->mirrors[i]);
+        for (uint32_t i = 0; i < peer->n_remotes; i++)
+            if (peer->remotes[i])
+                hash = add_mirror(hash, peer->remotes[i]);
     }
     return hash;
 }
@@ -88,7 +88,7 @@ static const char *check_op(const struct stepaf_op *op)
     uint32_t waiting = 0;
 
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++) {
-        bool waits = op->parts[p].state == STEPAF_PART_WAITING;
+        bool waits = op->op_peers[p].state == STEPAF_OP_PEER_WAITING;
         waiting += waits;
         if (waits && plan->ctx->peers[p].lost)
             return "an operation waits for a lost peer";
@@ -112,7 +112,7 @@ static const char *check_plan(const struct stepaf_plan_obj *plan)
     for (int s = 0; s < plan->depth && !wrong; s++) {
         uint32_t held = 0;
         for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-            held += plan->ops[s].parts[p].held;
+            held += plan->ops[s].op_peers[p].held;
         if (held != plan->ops[s].n_held)
             wrong = "an operation's count of peers that hold its slot is wrong";
         for (int i = 0; i < plan->n_push && held; i++)
@@ -122,20 +122,20 @@ static const char *check_plan(const struct stepaf_plan_obj *plan)
     return wrong;
 }
 
-static const char *check_mirror(const struct stepaf_mirror *mirror)
+static const char *check_mirror(const struct stepaf_remote_plan *remote)
 {
-    if (mirror->n_known > mirror->n_push + mirror->n_pull)
+    if (remote->n_known > remote->n_push + remote->n_pull)
         return "a plan has more tensors than it announced";
-    if (mirror->slot >= mirror->depth)
+    if (remote->slot >= remote->depth)
         return "a plan's next slot is beyond its depth";
-    for (int s = 0; s < mirror->depth; s++) {
-        const struct stepaf_batch_obj *batch = &mirror->batches[s];
+    for (int s = 0; s < remote->depth; s++) {
+        const struct stepaf_batch_obj *batch = &remote->batches[s];
         bool listed = !stepaf_list_empty(&batch->any);
         if (listed != (batch->state == STEPAF_BATCH_READY) ||
             listed != !stepaf_list_empty(&batch->own))
             return "a batch is listed but not ready, or the other way round";
-        for (int i = 0; i < mirror->n_push; i++)
-            if (batch->bytes[i] > mirror->push[i].bytes && batch->state != STEPAF_BATCH_FREE)
+        for (int i = 0; i < remote->n_push; i++)
+            if (batch->bytes[i] > remote->push[i].bytes && batch->state != STEPAF_BATCH_FREE)
                 return "a batch has more bytes than its buffer";
     }
     return NULL;
@@ -150,9 +150,9 @@ static const char *check_peer(const struct stepaf_peer *peer, int *n_ready_p)
         return "a peer's list is broken";
     if ((queued > 0) != !stepaf_list_empty(&peer->queue_node))
         return "a peer with queued posts is not listed, or one without is";
-    for (uint32_t i = 0; i < peer->n_mirrors && !wrong; i++)
-        if (peer->mirrors[i])
-            wrong = check_mirror(peer->mirrors[i]);
+    for (uint32_t i = 0; i < peer->n_remotes && !wrong; i++)
+        if (peer->remotes[i])
+            wrong = check_mirror(peer->remotes[i]);
     *n_ready_p += ready;
     return wrong;
 }

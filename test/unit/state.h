@@ -5,7 +5,7 @@
 
 #include "core/core.h"
 
-/* Digest of all that a message may change but the counters: plans, operations, mirrors, batches,
+/* Digest of all that a message may change but the counters: plans, operations, remote plans, batches,
  * peers. */
 uint64_t state_digest(const struct stepaf_ctx *ctx);
 

@@ -58,13 +58,13 @@ static void a_slot_that_is_not_free_is_not_started(void)
 static void a_slot_whose_release_has_not_left_is_not_started(void)
 {
     begin();
-    for (int way = 0; way < 2; way++) {
-        uint32_t seq = (uint32_t)way * DEPTH;
+    for (int proto = 0; proto < 2; proto++) {
+        uint32_t seq = (uint32_t)proto * DEPTH;
         for (uint32_t slot = 0; slot < DEPTH; slot++)
             start(0, slot, seq + slot);
         fake_link(job, 0)->room = 0;
         stepaf_batch_h batch = take();
-        CU_ASSERT_EQUAL(way ? answer(batch, 8, STEPAF_RESPOND_RELEASE) : stepaf_release(batch),
+        CU_ASSERT_EQUAL(proto ? answer(batch, 8, STEPAF_RESPOND_RELEASE) : stepaf_release(batch),
                         STEPAF_OK);
         struct stepaf_msg again = start_msg(0, seq + DEPTH);
         EXPECT_DROP(job, 0, &again, DROP_MALFORMED);
@@ -121,7 +121,7 @@ static void sizes_may_shrink(void)
         CU_ASSERT_EQUAL(tensor.bytes, sizes[i]);
         CU_ASSERT_EQUAL(stepaf_release(batch), STEPAF_OK);
     }
-    CU_ASSERT_EQUAL(stepaf_engine_counters(job->ctx).bytes_received, 7 + BYTES);
+    CU_ASSERT_EQUAL(stepaf_core_counters(job->ctx).bytes_received, 7 + BYTES);
     end();
 }
 

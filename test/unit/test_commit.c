@@ -41,7 +41,7 @@ static stepaf_plan_h make_plan(void)
 }
 
 /* What one peer was told since fake_forget, as letters. */
-static const char *told(const struct fake_job *job, uint32_t peer)
+static const char *stream_advert(const struct fake_job *job, uint32_t peer)
 {
     static const char letters[] = "?SARCPTXY...BZ";
     static char text[64];
@@ -61,7 +61,7 @@ static void plans_are_announced_before_ready(void)
     CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_epoch(attention->handle), 1);
     for (uint32_t p = 0; p < PEERS; p++) {
-        UNIT_STRING(told(attention, p), "PTTY");
+        UNIT_STRING(stream_advert(attention, p), "PTTY");
         const struct stepaf_msg *msgs[4];
         for (unsigned i = 0, n = 0; i < attention->n_records && n < 4; i++)
             if (attention->records[i].peer == p)
@@ -77,8 +77,8 @@ static void plans_are_announced_before_ready(void)
     fake_forget(attention);
     CU_ASSERT_EQUAL(stepaf_plan_destroy(plan), STEPAF_OK);
     (void)make_plan(); /* all that it names is known: no commit is needed */
-    UNIT_STRING(told(attention, 0), "XPTT");
-    UNIT_STRING(told(attention, 1), "XPTT");
+    UNIT_STRING(stream_advert(attention, 0), "XPTT");
+    UNIT_STRING(stream_advert(attention, 1), "XPTT");
     end();
 }
 
@@ -128,7 +128,7 @@ static void a_new_epoch_goes_on(void)
     fake_forget(attention);
     CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_epoch(attention->handle), 2);
-    UNIT_STRING(told(attention, 1), "ZPTTY");
+    UNIT_STRING(stream_advert(attention, 1), "ZPTTY");
     const struct fake_record *told_again = &attention->records[PEERS];
     CU_ASSERT_EQUAL(told_again->msg.type, STEPAF_MSG_PLAN);
     CU_ASSERT(told_again->msg.slot == 1 && told_again->msg.seq == 1);
@@ -329,7 +329,7 @@ static void receive_buffers_must_lie_in_offered_memory(void)
     begin();
     ffn->ctx->regions[0]->mem.bytes = 2 * DEPTH * BYTES - 1; /* for two attention ranks */
     struct stepaf_key *key = stepaf_key_find(ffn->ctx, PUSHED);
-    stepaf_container_of(key->segments.next, struct stepaf_segment, node)->offset = BYTES * DEPTH;
+    stepaf_container_of(key->recv_bufs.next, struct stepaf_recv_buf, node)->offset = BYTES * DEPTH;
     CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_ERR_PROTOCOL);
     UNIT_CONTAINS(stepaf_last_error()->text, "no receive buffer");
     CU_ASSERT_EQUAL(fake_last(attention)->msg.type, STEPAF_MSG_READY); /* the others are told */

@@ -2,14 +2,14 @@
 /* What both roles are told at set-up: the time, and whether all are ready. */
 #include "drop.h"
 
-static struct fake_job *job, *twin;
+static struct fake_job *job, *proxy_plan;
 
 /* An attention rank with two FFN ranks. */
 static void begin(void)
 {
     job = fake_open(STEPAF_ATTENTION, 1, 2);
-    twin = fake_open(STEPAF_FFN, 1, 2);
-    CU_ASSERT_EQUAL_FATAL(fake_commit(job, twin), STEPAF_OK);
+    proxy_plan = fake_open(STEPAF_FFN, 1, 2);
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, proxy_plan), STEPAF_OK);
     fake_forget(job);
 }
 
@@ -17,7 +17,7 @@ static void end(void)
 {
     EXPECT_WHOLE(job);
     fake_close(job);
-    fake_close(twin);
+    fake_close(proxy_plan);
 }
 
 static void pings_are_answered(void)

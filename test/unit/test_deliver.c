@@ -4,7 +4,7 @@
 
 enum { PUSHED = 1, PULLED = 2, BYTES = 100, DEPTH = 2 };
 
-static struct fake_job *job, *twin;
+static struct fake_job *job, *proxy_plan;
 static stepaf_plan_h plan;  /* number 0: a tensor each way */
 static stepaf_plan_h quiet; /* number 1: pushes, and expects no answer */
 
@@ -16,10 +16,10 @@ static void begin(void)
     void *memory;
 
     job = fake_open(STEPAF_ATTENTION, 1, 2);
-    twin = fake_open(STEPAF_FFN, 1, 2);
-    fake_key(job, twin, PUSHED, STEPAF_PUSH, BYTES, DEPTH);
-    fake_key(job, twin, PULLED, STEPAF_PULL, BYTES, DEPTH);
-    fake_key(job, twin, 3, STEPAF_PUSH, BYTES, DEPTH);
+    proxy_plan = fake_open(STEPAF_FFN, 1, 2);
+    fake_key(job, proxy_plan, PUSHED, STEPAF_PUSH, BYTES, DEPTH);
+    fake_key(job, proxy_plan, PULLED, STEPAF_PULL, BYTES, DEPTH);
+    fake_key(job, proxy_plan, 3, STEPAF_PUSH, BYTES, DEPTH);
     CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 4096, STEPAF_MEM_HOST, &memory), 0);
     push.data = memory;
     pull[0].data = (uint8_t *)memory + 1000;
@@ -27,7 +27,7 @@ static void begin(void)
     CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(job->handle, &push, 1, pull, 2, 0, &plan), 0);
     push.key = 3;
     CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(job->handle, &push, 1, NULL, 0, 0, &quiet), 0);
-    CU_ASSERT_EQUAL_FATAL(fake_commit(job, twin), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, proxy_plan), STEPAF_OK);
     fake_forget(job);
 }
 
@@ -35,7 +35,7 @@ static void end(void)
 {
     EXPECT_WHOLE(job);
     fake_close(job);
-    fake_close(twin);
+    fake_close(proxy_plan);
 }
 
 static stepaf_request_h start(stepaf_plan_h which)
@@ -92,7 +92,7 @@ static void answers_that_make_no_sense_are_dropped(void)
     EXPECT_TAKEN(job, 0, &msg);
     EXPECT_DROP(job, 0, &msg, DROP_STALE); /* twice */
     CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_INPROGRESS);
-    CU_ASSERT_EQUAL(stepaf_engine_counters(job->ctx).bytes_received, BYTES);
+    CU_ASSERT_EQUAL(stepaf_core_counters(job->ctx).bytes_received, BYTES);
     end();
 }
 
@@ -119,7 +119,7 @@ static void all_answers_complete_an_operation(void)
     CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_ERR_STATE);
     CU_ASSERT_EQUAL(job->ctx->counters.operations_completed, 1);
-    CU_ASSERT_EQUAL(stepaf_engine_counters(job->ctx).bytes_received, BYTES + 20);
+    CU_ASSERT_EQUAL(stepaf_core_counters(job->ctx).bytes_received, BYTES + 20);
     end();
 }
 

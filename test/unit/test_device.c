@@ -98,18 +98,18 @@ static stepaf_status_t move(struct stepaf_gpu *gpu, const struct stepaf_gpu_piec
 }
 
 static stepaf_status_t launch(struct stepaf_gpu *gpu, enum stepaf_kernel kernel,
-                              const struct stepaf_flow *flow, uint32_t blocks, uint32_t threads,
-                              bool behind, void *stream)
+                              const struct stepaf_kernel_args *args, uint32_t blocks,
+                              uint32_t threads, bool behind, void *stream)
 {
-    (void)gpu, (void)kernel, (void)flow, (void)blocks, (void)threads, (void)behind, (void)stream;
+    (void)gpu, (void)kernel, (void)args, (void)blocks, (void)threads, (void)behind, (void)stream;
     return STEPAF_OK;
 }
 
 static stepaf_status_t launch_any(struct stepaf_gpu *gpu, enum stepaf_any_kernel kernel,
-                                  const struct stepaf_any_flow *flow, uint32_t blocks,
+                                  const struct stepaf_any_args *args, uint32_t blocks,
                                   uint32_t threads, bool behind, void *stream)
 {
-    (void)gpu, (void)kernel, (void)flow, (void)blocks, (void)threads, (void)behind, (void)stream;
+    (void)gpu, (void)kernel, (void)args, (void)blocks, (void)threads, (void)behind, (void)stream;
     return STEPAF_OK;
 }
 

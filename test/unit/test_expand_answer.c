@@ -90,7 +90,7 @@ static void who_was_skipped_is_told_in_full(void)
         (void)start(plan);
         CU_ASSERT_EQUAL_FATAL(job->n_records, PEERS);
         for (uint32_t p = 0; p < PEERS; p++)
-            CU_ASSERT_EQUAL(stepaf_msg_compact(&job->records[p].msg, &imm), turn || p != 1);
+            CU_ASSERT_EQUAL(stepaf_msg_to_imm(&job->records[p].msg, &imm), turn || p != 1);
     }
     end();
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* STARTs as 32 bits, at an FFN rank: what they leave out comes from the plan's mirror. */
+/* STARTs as 32 bits, at an FFN rank: what they leave out comes from the plan's remote plan. */
 #include "batches.h"
 
 static struct stepaf_link *link_of(uint32_t peer)
@@ -16,7 +16,7 @@ static uint32_t said(const struct stepaf_msg *msg)
 {
     uint32_t imm = 0;
 
-    CU_ASSERT_TRUE(stepaf_msg_compact(msg, &imm));
+    CU_ASSERT_TRUE(stepaf_msg_to_imm(msg, &imm));
     return imm;
 }
 
@@ -97,13 +97,13 @@ static void only_the_commonest_are_shortened(void)
     for (int type = 0; type < 256; type++) {
         struct stepaf_msg msg = {.type = (uint8_t)type};
         bool plain = type == STEPAF_MSG_START || type == STEPAF_MSG_RESPONSE;
-        CU_ASSERT_EQUAL(stepaf_msg_compact(&msg, &imm), plain);
+        CU_ASSERT_EQUAL(stepaf_msg_to_imm(&msg, &imm), plain);
         msg.n = 1;
-        CU_ASSERT_FALSE(stepaf_msg_compact(&msg, &imm));
+        CU_ASSERT_FALSE(stepaf_msg_to_imm(&msg, &imm));
     }
     struct stepaf_msg full = start_msg(0, 0);
     full.n_words = STEPAF_MSG_SIZES; /* to a peer that was skipped */
-    CU_ASSERT_FALSE(stepaf_msg_compact(&full, &imm));
+    CU_ASSERT_FALSE(stepaf_msg_to_imm(&full, &imm));
     end();
 }
 

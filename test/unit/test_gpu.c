@@ -247,16 +247,16 @@ static void lies_about_places_are_refused(void)
 
 static void launches_are_as_asked_for(void)
 {
-    struct stepaf_flow flow = {.epoch = 77, .n_lanes = 3};
+    struct stepaf_kernel_args args = {.epoch = 77, .n_lanes = 3};
     bool capturing = false;
     int stream;
 
     begin();
-    CU_ASSERT_EQUAL(stepaf_gpu_launch(gpu, STEPAF_KERNEL_SEND, &flow, 5, 32, true, &stream),
+    CU_ASSERT_EQUAL(stepaf_gpu_launch(gpu, STEPAF_KERNEL_SEND, &args, 5, 32, true, &stream),
                     STEPAF_OK);
     CU_ASSERT(cuda_fake.launched.gridDimX == 5 && cuda_fake.launched.blockDimX == 32);
-    CU_ASSERT(cuda_fake.launched.numAttrs == 1 && cuda_fake.flow.epoch == 77);
-    CU_ASSERT_EQUAL(stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, &flow, 1, 64, false, &stream),
+    CU_ASSERT(cuda_fake.launched.numAttrs == 1 && cuda_fake.args.epoch == 77);
+    CU_ASSERT_EQUAL(stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, &args, 1, 64, false, &stream),
                     STEPAF_OK);
     CU_ASSERT_EQUAL(cuda_fake.launched.numAttrs, 0);
     cuda_fake.capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;

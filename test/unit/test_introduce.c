@@ -21,50 +21,50 @@ static const char *get(const char *name, void *arg)
     return strcmp(name, "STEPAF_TIMEOUT_US") == 0 ? timeout_us : NULL;
 }
 
-static struct stepaf_introduction sample(void)
+static struct stepaf_hello sample(void)
 {
-    struct stepaf_introduction intro = {.said = STEPAF_FFN,
-                                        .app_number = 1,
-                                        .map_digest = 99,
-                                        .pid = 4711,
-                                        .node_id = 0x123456789abcdef0u};
+    struct stepaf_hello hello = {.said = STEPAF_FFN,
+                                 .app_number = 1,
+                                 .map_digest = 99,
+                                 .pid = 4711,
+                                 .node_id = 0x123456789abcdef0u};
 
-    strcpy(intro.host, "somewhere");
-    strcpy(intro.binding, "0-3,8");
-    return intro;
+    strcpy(hello.host, "somewhere");
+    strcpy(hello.binding, "0-3,8");
+    return hello;
 }
 
-static struct stepaf_pack pack_it(const struct stepaf_introduction *intro)
+static struct stepaf_pack pack_it(const struct stepaf_hello *hello)
 {
     struct stepaf_pack pack = {0};
     struct stepaf_env env;
 
     CU_ASSERT_EQUAL_FATAL(stepaf_env_load_from(&env, get, NULL), STEPAF_OK);
-    stepaf_introduction_pack(intro, &env, &pack);
+    stepaf_hello_pack(hello, &env, &pack);
     CU_ASSERT_FALSE_FATAL(pack.failed);
     stepaf_env_free(&env);
     return pack;
 }
 
-static bool read_copy(const uint8_t *data, size_t bytes, struct stepaf_introduction *intro_p,
+static bool read_copy(const uint8_t *data, size_t bytes, struct stepaf_hello *intro_p,
                       uint8_t **copy_p)
 {
     *copy_p = malloc(bytes ? bytes : 1);
     memcpy(*copy_p, data, bytes);
-    return stepaf_introduction_read(*copy_p, bytes, intro_p);
+    return stepaf_hello_read(*copy_p, bytes, intro_p);
 }
 
 static void what_is_said_is_read(void)
 {
-    struct stepaf_introduction intro = sample(), it;
-    struct stepaf_pack pack = pack_it(&intro);
+    struct stepaf_hello hello = sample(), it;
+    struct stepaf_pack pack = pack_it(&hello);
 
-    CU_ASSERT_TRUE_FATAL(stepaf_introduction_read(pack.data, pack.bytes, &it));
+    CU_ASSERT_TRUE_FATAL(stepaf_hello_read(pack.data, pack.bytes, &it));
     CU_ASSERT(it.status == STEPAF_OK && it.said == STEPAF_FFN && it.pid == 4711);
     CU_ASSERT(it.app_number == 1 && it.map_digest == 99);
     CU_ASSERT_EQUAL(it.wire, STEPAF_WIRE_VERSION);
     UNIT_STRING(it.version, STEPAF_VERSION_STRING);
-    CU_ASSERT_EQUAL(it.node_id, intro.node_id);
+    CU_ASSERT_EQUAL(it.node_id, hello.node_id);
     UNIT_STRING(it.host, "somewhere");
     UNIT_STRING(it.binding, "0-3,8");
     UNIT_STRING(it.text, "");
@@ -75,31 +75,31 @@ static void what_is_said_is_read(void)
 /* Overwrite the wire version, or the first letter of the library's. */
 static void another_version_is_named(void)
 {
-    struct stepaf_introduction intro = sample(), all[RANKS];
-    struct stepaf_pack pack = pack_it(&intro), other = pack_it(&intro);
+    struct stepaf_hello hello = sample(), all[RANKS];
+    struct stepaf_pack pack = pack_it(&hello), other = pack_it(&hello);
     char expected[96];
 
     snprintf(expected, sizeof expected,
              "libstepaf differs: " STEPAF_VERSION_STRING " (wire version %d) at rank 0, 9",
              STEPAF_WIRE_VERSION);
     for (int r = 0; r < RANKS; r++)
-        CU_ASSERT_TRUE_FATAL(stepaf_introduction_read(pack.data, pack.bytes, &all[r]));
+        CU_ASSERT_TRUE_FATAL(stepaf_hello_read(pack.data, pack.bytes, &all[r]));
     other.data[4] = 7;
     other.data[12] = '9';
     memset(other.data + 30, 0xff, 20); /* of what follows nothing is known */
-    CU_ASSERT_TRUE_FATAL(stepaf_introduction_read(other.data, other.bytes, &all[2]));
+    CU_ASSERT_TRUE_FATAL(stepaf_hello_read(other.data, other.bytes, &all[2]));
     for (int own = 0; own < RANKS; own++) {
-        CU_ASSERT_EQUAL(stepaf_introductions_judge(all, RANKS, own), STEPAF_ERR_MISMATCH);
+        CU_ASSERT_EQUAL(stepaf_hellos_check(all, RANKS, own), STEPAF_ERR_MISMATCH);
         UNIT_CONTAINS(stepaf_last_error()->text, expected);
         UNIT_CONTAINS(stepaf_last_error()->text, "(wire version 7) at rank 2");
     }
     other.data[4] = 1; /* that one did not say which library it was */
-    CU_ASSERT_TRUE_FATAL(stepaf_introduction_read(other.data, 8, &all[2]));
-    CU_ASSERT_EQUAL(stepaf_introductions_judge(all, RANKS, 0), STEPAF_ERR_MISMATCH);
+    CU_ASSERT_TRUE_FATAL(stepaf_hello_read(other.data, 8, &all[2]));
+    CU_ASSERT_EQUAL(stepaf_hellos_check(all, RANKS, 0), STEPAF_ERR_MISMATCH);
     UNIT_CONTAINS(stepaf_last_error()->text, "of an unknown version (wire version 1) at rank 2");
     pack.data[12] = '\n';
-    CU_ASSERT_TRUE_FATAL(stepaf_introduction_read(pack.data, pack.bytes, &all[2]));
-    CU_ASSERT_EQUAL(stepaf_introductions_judge(all, RANKS, 0), STEPAF_ERR_MISMATCH);
+    CU_ASSERT_TRUE_FATAL(stepaf_hello_read(pack.data, pack.bytes, &all[2]));
+    CU_ASSERT_EQUAL(stepaf_hellos_check(all, RANKS, 0), STEPAF_ERR_MISMATCH);
     UNIT_CONTAINS(stepaf_last_error()->text, "?");
     free(pack.data);
     free(other.data);
@@ -107,14 +107,14 @@ static void another_version_is_named(void)
 
 static void other_map_files_are_named(void)
 {
-    struct stepaf_introduction intro = sample(), all[RANKS];
-    struct stepaf_pack pack = pack_it(&intro);
+    struct stepaf_hello hello = sample(), all[RANKS];
+    struct stepaf_pack pack = pack_it(&hello);
 
     for (int r = 0; r < RANKS; r++)
-        CU_ASSERT_TRUE_FATAL(stepaf_introduction_read(pack.data, pack.bytes, &all[r]));
+        CU_ASSERT_TRUE_FATAL(stepaf_hello_read(pack.data, pack.bytes, &all[r]));
     all[1].map_digest++;
     for (int own = 0; own < RANKS; own++) {
-        CU_ASSERT_EQUAL(stepaf_introductions_judge(all, RANKS, own), STEPAF_ERR_MISMATCH);
+        CU_ASSERT_EQUAL(stepaf_hellos_check(all, RANKS, own), STEPAF_ERR_MISMATCH);
         UNIT_CONTAINS(stepaf_last_error()->text, "map file");
         UNIT_CONTAINS(stepaf_last_error()->text, "at rank 1 than at rank 0");
     }
@@ -123,38 +123,38 @@ static void other_map_files_are_named(void)
 
 static void a_failure_is_read(void)
 {
-    struct stepaf_introduction intro = sample(), it;
+    struct stepaf_hello hello = sample(), it;
 
-    intro.status = STEPAF_ERR_SETTING;
-    intro.said = 77; /* it may not know it yet */
-    strcpy(intro.text, "what is wrong");
-    struct stepaf_pack pack = pack_it(&intro);
-    CU_ASSERT_TRUE_FATAL(stepaf_introduction_read(pack.data, pack.bytes, &it));
+    hello.status = STEPAF_ERR_SETTING;
+    hello.said = 77; /* it may not know it yet */
+    strcpy(hello.text, "what is wrong");
+    struct stepaf_pack pack = pack_it(&hello);
+    CU_ASSERT_TRUE_FATAL(stepaf_hello_read(pack.data, pack.bytes, &it));
     CU_ASSERT_EQUAL(it.status, STEPAF_ERR_SETTING);
     UNIT_STRING(it.text, "what is wrong");
     free(pack.data);
-    intro.status = STEPAF_OK;
-    pack = pack_it(&intro);
-    CU_ASSERT_FALSE(stepaf_introduction_read(pack.data, pack.bytes, &it));
+    hello.status = STEPAF_OK;
+    pack = pack_it(&hello);
+    CU_ASSERT_FALSE(stepaf_hello_read(pack.data, pack.bytes, &it));
     free(pack.data);
 }
 
 /* Without its settings, which are there for a sentence only, it can still be read: cut there. */
 static void truncations_are_refused_or_harmless(void)
 {
-    struct stepaf_introduction intro = sample(), pair[2];
-    struct stepaf_pack pack = pack_it(&intro);
+    struct stepaf_hello hello = sample(), pair[2];
+    struct stepaf_pack pack = pack_it(&hello);
     uint8_t *copy;
 
     depth = "2";
-    struct stepaf_pack other = pack_it(&intro);
+    struct stepaf_pack other = pack_it(&hello);
     depth = NULL;
-    CU_ASSERT_TRUE_FATAL(stepaf_introduction_read(other.data, other.bytes, &pair[0]));
+    CU_ASSERT_TRUE_FATAL(stepaf_hello_read(other.data, other.bytes, &pair[0]));
     for (size_t bytes = 0; bytes < pack.bytes; bytes++) {
         bool taken = read_copy(pack.data, bytes, &pair[1], &copy);
         CU_ASSERT(!taken || bytes >= 60);
         if (taken)
-            CU_ASSERT_EQUAL(stepaf_introductions_judge(pair, 2, 0), STEPAF_ERR_MISMATCH);
+            CU_ASSERT_EQUAL(stepaf_hellos_check(pair, 2, 0), STEPAF_ERR_MISMATCH);
         free(copy);
     }
     free(pack.data);
@@ -163,22 +163,22 @@ static void truncations_are_refused_or_harmless(void)
 
 static void every_turned_bit_is_refused_or_harmless(void)
 {
-    struct stepaf_introduction intro = sample(), all[RANKS];
-    struct stepaf_pack pack = pack_it(&intro);
+    struct stepaf_hello hello = sample(), all[RANKS];
+    struct stepaf_pack pack = pack_it(&hello);
     uint8_t *copy;
     int refused = 0;
 
     for (int r = 1; r < RANKS; r++)
-        CU_ASSERT_TRUE_FATAL(stepaf_introduction_read(pack.data, pack.bytes, &all[r]));
-    struct stepaf_pack turned = pack_it(&intro);
+        CU_ASSERT_TRUE_FATAL(stepaf_hello_read(pack.data, pack.bytes, &all[r]));
+    struct stepaf_pack turned = pack_it(&hello);
     for (size_t bit = 0; bit < turned.bytes * 8; bit++) {
         turned.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
         if (read_copy(turned.data, turned.bytes, &all[0], &copy)) {
-            stepaf_status_t verdict = stepaf_introductions_judge(all, RANKS, 0);
+            stepaf_status_t verdict = stepaf_hellos_check(all, RANKS, 0);
             CU_ASSERT(verdict <= STEPAF_OK && stepaf_status_from((uint32_t)verdict) == verdict);
             for (int r = 1; r < RANKS; r++)
-                CU_ASSERT_EQUAL(stepaf_introductions_judge(all, RANKS, r), verdict);
-            int sharing = stepaf_introductions_sharing(all, RANKS, 1);
+                CU_ASSERT_EQUAL(stepaf_hellos_check(all, RANKS, r), verdict);
+            int sharing = stepaf_hellos_sharing(all, RANKS, 1);
             CU_ASSERT(sharing == RANKS || sharing == RANKS - 1);
         } else {
             refused++;
@@ -193,30 +193,30 @@ static void every_turned_bit_is_refused_or_harmless(void)
 
 /* Read what ranks say of which one has another depth; the timeout, which comes before it in the
  * table, differs everywhere. */
-static void differ(const char *other_depth, int rank, struct stepaf_introduction *intros,
+static void differ(const char *other_depth, int rank, struct stepaf_hello *hellos,
                    struct stepaf_pack *packs)
 {
     static const char *const timeouts_us[RANKS] = {"77", "88", "99"};
-    struct stepaf_introduction intro = sample();
+    struct stepaf_hello hello = sample();
 
     for (int r = 0; r < RANKS; r++) {
         depth = r == rank ? other_depth : NULL;
         timeout_us = timeouts_us[r];
-        packs[r] = pack_it(&intro);
-        CU_ASSERT_TRUE_FATAL(stepaf_introduction_read(packs[r].data, packs[r].bytes, &intros[r]));
+        packs[r] = pack_it(&hello);
+        CU_ASSERT_TRUE_FATAL(stepaf_hello_read(packs[r].data, packs[r].bytes, &hellos[r]));
     }
     depth = timeout_us = NULL;
 }
 
 static void settings_that_must_agree_are_named(void)
 {
-    struct stepaf_introduction intros[RANKS];
+    struct stepaf_hello hellos[RANKS];
     struct stepaf_pack packs[RANKS];
 
     for (int rank = 0; rank < RANKS; rank++) {
-        differ("5", rank, intros, packs);
+        differ("5", rank, hellos, packs);
         for (int own = 0; own < RANKS; own++) {
-            CU_ASSERT_EQUAL(stepaf_introductions_judge(intros, RANKS, own), STEPAF_ERR_MISMATCH);
+            CU_ASSERT_EQUAL(stepaf_hellos_check(hellos, RANKS, own), STEPAF_ERR_MISMATCH);
             UNIT_STRING(stepaf_last_error()->text,
                         rank == 0   ? "STEPAF_DEPTH differs: \"5\" at rank 0, \"1\" at rank 1"
                         : rank == 1 ? "STEPAF_DEPTH differs: \"1\" at rank 0, \"5\" at rank 1"
@@ -229,27 +229,27 @@ static void settings_that_must_agree_are_named(void)
 
 static void other_settings_may_differ(void)
 {
-    struct stepaf_introduction intros[RANKS];
+    struct stepaf_hello hellos[RANKS];
     struct stepaf_pack packs[RANKS];
 
-    differ(NULL, 0, intros, packs);
+    differ(NULL, 0, hellos, packs);
     for (int own = 0; own < RANKS; own++)
-        CU_ASSERT_EQUAL(stepaf_introductions_judge(intros, RANKS, own), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_hellos_check(hellos, RANKS, own), STEPAF_OK);
     for (int r = 0; r < RANKS; r++)
         free(packs[r].data);
 }
 
 static void the_first_failing_rank_decides(void)
 {
-    struct stepaf_introduction intros[RANKS] = {sample(), sample(), sample()};
+    struct stepaf_hello hellos[RANKS] = {sample(), sample(), sample()};
 
-    intros[1].status = STEPAF_ERR_SPLIT;
-    strcpy(intros[1].text, "one");
-    intros[2].status = STEPAF_ERR_SETTING;
-    strcpy(intros[2].text, "two");
-    intros[2].digest = 5;
+    hellos[1].status = STEPAF_ERR_SPLIT;
+    strcpy(hellos[1].text, "one");
+    hellos[2].status = STEPAF_ERR_SETTING;
+    strcpy(hellos[2].text, "two");
+    hellos[2].digest = 5;
     for (int own = 0; own < RANKS; own++) {
-        CU_ASSERT_EQUAL(stepaf_introductions_judge(intros, RANKS, own), STEPAF_ERR_SPLIT);
+        CU_ASSERT_EQUAL(stepaf_hellos_check(hellos, RANKS, own), STEPAF_ERR_SPLIT);
         UNIT_STRING(stepaf_last_error()->text, own == 1 ? "one" : "rank 1: one");
     }
 }
@@ -270,12 +270,12 @@ static void sharing_is_by_node_and_core(void)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct stepaf_introduction intros[2] = {sample(), sample()};
-        strcpy(intros[0].binding, cases[i].first);
-        strcpy(intros[1].binding, cases[i].second);
-        CU_ASSERT_EQUAL(stepaf_introductions_sharing(intros, 2, 0), cases[i].share ? 2 : 1);
-        intros[1].node_id++;
-        CU_ASSERT_EQUAL(stepaf_introductions_sharing(intros, 2, 0), 1);
+        struct stepaf_hello hellos[2] = {sample(), sample()};
+        strcpy(hellos[0].binding, cases[i].first);
+        strcpy(hellos[1].binding, cases[i].second);
+        CU_ASSERT_EQUAL(stepaf_hellos_sharing(hellos, 2, 0), cases[i].share ? 2 : 1);
+        hellos[1].node_id++;
+        CU_ASSERT_EQUAL(stepaf_hellos_sharing(hellos, 2, 0), 1);
     }
 }
 

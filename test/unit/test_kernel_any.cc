@@ -5,13 +5,13 @@
 
 /* What a tensor of one peer and slot has in an operation. */
 struct Content {
-    unsigned way; /* 0: there, 1: back */
+    unsigned proto; /* 0: there, 1: back */
     unsigned peer, tensor, operation;
 };
 
 static uint8_t byte_of(const Content &content, uint32_t at)
 {
-    uint64_t word = ((content.way * 31 + content.peer) * 31 + content.tensor) * UINT64_C(1000003);
+    uint64_t word = ((content.proto * 31 + content.peer) * 31 + content.tensor) * UINT64_C(1000003);
 
     word = (word + content.operation) * UINT64_C(6364136223846793005) + at * UINT64_C(1442695041);
     word ^= word >> 29;
@@ -20,7 +20,7 @@ static uint8_t byte_of(const Content &content, uint32_t at)
     return word % 4 ? static_cast<uint8_t>(word >> 8) : 0xff;
 }
 
-static void fill(const stepaf_lane &lane, const Content &content)
+static void fill(const stepaf_kernel_tensor &lane, const Content &content)
 {
     for (uint32_t at = 0; at < lane.bytes; at++)
         lane.data[at] = byte_of(content, at);
@@ -31,7 +31,7 @@ static void verify(uint8_t *data, uint32_t bytes, uint32_t room, const Content &
 {
     for (uint32_t at = 0; at < room + BEYOND; at++)
         if (data[at] != (at < bytes ? byte_of(content, at) : uint8_t{POISON})) {
-            printf("FAIL: way %u, peer %u, tensor %u, operation %u: byte %u of %u\n", content.way,
+            printf("FAIL: way %u, peer %u, tensor %u, operation %u: byte %u of %u\n", content.proto,
                    content.peer, content.tensor, content.operation, at, bytes);
             exit(1);
         }
@@ -71,24 +71,24 @@ Side::Side(const std::vector<Tensor> &tensors, unsigned its_depth) : depth(its_d
 void Side::lay_evenly(unsigned peer, unsigned tensor)
 {
     const Tensor &its = slots[0]->tensors[tensor];
-    size_t inlet = STEPAF_HEAD_BYTES + groups(its.room) * size_t{STEPAF_GROUP_BYTES};
+    size_t mailbox = STEPAF_HEAD_BYTES + groups(its.room) * size_t{STEPAF_GROUP_BYTES};
     size_t place = (its.room + BEYOND + size_t{127}) / 128 * 128;
 
-    memory.emplace_back(depth * inlet + 128, 0);
-    uint8_t *inlets = aligned(memory.back());
+    memory.emplace_back(depth * mailbox + 128, 0);
+    uint8_t *mailboxes = aligned(memory.back());
     memory.emplace_back(depth * place + 128, 0);
     uint8_t *sources = aligned(memory.back());
     memory.emplace_back(depth * place + 128, static_cast<uint8_t>(POISON));
     uint8_t *places = aligned(memory.back());
-    readable.push_back({inlets, inlets + depth * inlet});
+    readable.push_back({mailboxes, mailboxes + depth * mailbox});
     for (unsigned s = 0; s < depth; s++) {
-        stepaf_lane &out = at(peer, s).sender->flow.lanes[tensor];
-        stepaf_lane &in = at(peer, s).receiver->flow.lanes[tensor];
-        out.head = in.head = inlets + s * inlet;
+        stepaf_kernel_tensor &out = at(peer, s).sender->args.lanes[tensor];
+        stepaf_kernel_tensor &in = at(peer, s).receiver->args.lanes[tensor];
+        out.head = in.head = mailboxes + s * mailbox;
         out.data = sources + s * place;
         in.data = places + s * place;
         in.body = in.head + STEPAF_HEAD_BYTES;
-        out.body = its.way == STEPAF_WAY_PLACE ? in.data : in.body;
+        out.body = its.proto == STEPAF_PROTO_ZCOPY ? in.data : in.body;
     }
 }
 
@@ -112,7 +112,7 @@ class Job
     uint32_t origin_[2];
     Side push_, pull_;
     std::unique_ptr<Any> in_, out_;
-    std::vector<stepaf_flow> sends_[PEERS]; /* of each operation */
+    std::vector<stepaf_kernel_args> sends_[PEERS]; /* of each operation */
     Stream workers_[PEERS], ffn_;
 };
 
@@ -126,11 +126,11 @@ Job::Job(const std::vector<Tensor> &there, const std::vector<Tensor> &back, uint
     out_ = make_any(pull_.slots, depth, true, ring_, next_, origin_);
     for (unsigned p = 0; p < PEERS; p++)
         for (unsigned i = 0; i < n; i++) {
-            stepaf_flow flow = push_.at(p, i % depth).sender->flow;
-            for (unsigned t = 0; t < flow.n_lanes; t++)
+            stepaf_kernel_args args = push_.at(p, i % depth).sender->args;
+            for (unsigned t = 0; t < args.n_lanes; t++)
                 if (pick(3) == 0)
-                    flow.lanes[t].bytes = pick(flow.lanes[t].bytes + 1);
-            sends_[p].push_back(flow);
+                    args.lanes[t].bytes = pick(args.lanes[t].bytes + 1);
+            sends_[p].push_back(args);
         }
 }
 
@@ -144,10 +144,10 @@ static bool begin_work()
 
 void Job::enqueue_send(unsigned peer, unsigned n)
 {
-    const stepaf_flow *flow = &sends_[peer][n];
+    const stepaf_kernel_args *args = &sends_[peer][n];
 
     workers_[peer].enqueue(push_.at(peer, n % depth_).sender->n_blocks, STEPAF_WARP, true,
-                           [flow] { stepaf_send(*flow); });
+                           [args] { stepaf_send(*args); });
 }
 
 /* Operation @a n is over; operation @a n + depth is made. */
@@ -156,10 +156,10 @@ void Job::worker_works(unsigned peer, unsigned n)
     const Exchange &slot = pull_.at(peer, n % depth_);
 
     for (unsigned i = 0; i < slot.tensors.size(); i++) {
-        uint32_t bytes = slot.receiver->flow.landed[i];
-        if (bytes != slot.sender->flow.lanes[i].bytes)
+        uint32_t bytes = slot.receiver->args.landed[i];
+        if (bytes != slot.sender->args.lanes[i].bytes)
             fail("an answer has another size");
-        verify(slot.receiver->flow.lanes[i].data, bytes, slot.tensors[i].room, {1, peer, i, n});
+        verify(slot.receiver->args.lanes[i].data, bytes, slot.tensors[i].room, {1, peer, i, n});
     }
     for (unsigned i = 0; n + depth_ < n_ && i < sends_[peer][n].n_lanes; i++)
         fill(sends_[peer][n + depth_].lanes[i], {0, peer, i, n + depth_});
@@ -176,9 +176,9 @@ void Job::enqueue_worker(unsigned peer)
     }
     for (unsigned n = 0; n < n_; n++) {
         const End *in = pull_.at(peer, n % depth_).receiver.get();
-        stream.enqueue(1, in->gate_threads, false, [in] { stepaf_gate(in->flow); });
+        stream.enqueue(1, in->gate_threads, false, [in] { stepaf_gate(in->args); });
         if (in->n_blocks)
-            stream.enqueue(in->n_blocks, STEPAF_WARP, true, [in] { stepaf_unpack(in->flow); });
+            stream.enqueue(in->n_blocks, STEPAF_WARP, true, [in] { stepaf_unpack(in->args); });
         stream.enqueue(1, STEPAF_WARP, true, [this, peer, n] {
             if (begin_work())
                 worker_works(peer, n);
@@ -196,13 +196,13 @@ void Job::ffn_works()
     if (peer >= PEERS || in_->failed[0] || slot != seen_[peer] % depth_)
         fail("a batch of nobody");
     unsigned n = seen_[peer]++;
-    const stepaf_flow &sent = sends_[peer][n], &answer = pull_.at(peer, slot).sender->flow;
+    const stepaf_kernel_args &sent = sends_[peer][n], &answer = pull_.at(peer, slot).sender->args;
     const Exchange &push = push_.at(peer, slot);
-    const uint32_t *landed = &in_->landed[slot * STEPAF_FLOW_LANES + peer * sent.n_lanes];
+    const uint32_t *landed = &in_->landed[slot * STEPAF_KERNEL_TENSORS + peer * sent.n_lanes];
     for (unsigned i = 0; i < sent.n_lanes; i++) {
         if (landed[i] != sent.lanes[i].bytes)
             fail("a tensor of a batch has another size");
-        verify(push.receiver->flow.lanes[i].data, landed[i], push.tensors[i].room, {0, peer, i, n});
+        verify(push.receiver->args.lanes[i].data, landed[i], push.tensors[i].room, {0, peer, i, n});
     }
     for (unsigned i = 0; i < answer.n_lanes; i++)
         fill(answer.lanes[i], {1, peer, i, n});
@@ -210,9 +210,9 @@ void Job::ffn_works()
 
 void Job::receive()
 {
-    ffn_.enqueue(1, in_->gate_threads, false, [this] { stepaf_gate_any(in_->flow); });
+    ffn_.enqueue(1, in_->gate_threads, false, [this] { stepaf_gate_any(in_->args); });
     if (in_->n_blocks)
-        ffn_.enqueue(in_->n_blocks, STEPAF_WARP, true, [this] { stepaf_unpack_any(in_->flow); });
+        ffn_.enqueue(in_->n_blocks, STEPAF_WARP, true, [this] { stepaf_unpack_any(in_->args); });
     ffn_.enqueue(1, STEPAF_WARP, true, [this] {
         if (begin_work())
             ffn_works();
@@ -232,7 +232,7 @@ void Job::run(unsigned ahead)
             receive();
         for (unsigned i = 0; i < m; i++)
             ffn_.enqueue(out_->n_blocks, STEPAF_WARP, true,
-                         [this] { stepaf_send_any(out_->flow); });
+                         [this] { stepaf_send_any(out_->args); });
     }
     run_streams({&ffn_, &workers_[0], &workers_[1], &workers_[2]});
 }
@@ -250,8 +250,8 @@ static void check(const char *what, const std::vector<Tensor> &there,
 
 int main()
 {
-    const stepaf_way HEAD = STEPAF_WAY_HEAD, PIECES = STEPAF_WAY_PIECES, PLACE = STEPAF_WAY_PLACE,
-                     INLET = STEPAF_WAY_INLET;
+    const stepaf_proto HEAD = STEPAF_PROTO_INLINE, PIECES = STEPAF_PROTO_LL,
+                       PLACE = STEPAF_PROTO_ZCOPY, INLET = STEPAF_PROTO_BCOPY;
 
     check("heads", {{84, 84, HEAD, 1, false, 0}, {8, 8, HEAD, 1, false, 0}},
           {{60, 60, HEAD, 1, false, 0}});

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Both ends' kernels in streams, as programmatic successors, for many operations: what is left in an
- * inlet, or cleared too late, meets what comes next. No kernel of a user's is between, which would wait
+ * mailbox, or cleared too late, meets what comes next. No kernel of a user's is between, which would wait
  * for all before it. */
 #include "kernels_machine/exchange.h"
 
 /* One operation of a slot: memory of its own, and as many bytes as come. */
 struct Operation {
     const Exchange *exchange;
-    stepaf_flow send, receive;
+    stepaf_kernel_args send, receive;
     std::vector<std::vector<uint8_t>> sources, places;
     std::vector<uint32_t> landed;
 
@@ -30,7 +30,8 @@ static uint32_t pick_size(uint32_t planned)
 }
 
 Operation::Operation(Exchange &its)
-    : exchange(&its), send(its.sender->flow), receive(its.receiver->flow), landed(STEPAF_FLOW_LANES)
+    : exchange(&its), send(its.sender->args), receive(its.receiver->args),
+      landed(STEPAF_KERNEL_TENSORS)
 {
     for (size_t i = 0; i < its.tensors.size(); i++) {
         const Tensor &tensor = its.tensors[i];
@@ -38,11 +39,11 @@ Operation::Operation(Exchange &its)
         places.emplace_back(tensor.room + BEYOND + 256, static_cast<uint8_t>(POISON));
     }
     for (size_t i = 0; i < its.tensors.size(); i++) {
-        stepaf_lane &out = send.lanes[i], &in = receive.lanes[i];
+        stepaf_kernel_tensor &out = send.lanes[i], &in = receive.lanes[i];
         out.bytes = pick_size(its.tensors[i].planned);
         out.data = aligned(sources[i]) + its.tensors[i].skew;
         in.data = aligned(places[i]) + its.tensors[i].skew;
-        if (out.way == STEPAF_WAY_PLACE)
+        if (out.proto == STEPAF_PROTO_ZCOPY)
             out.body = in.data;
         for (uint32_t at = 0; at < out.bytes; at++)
             out.data[at] = make_byte();
@@ -67,7 +68,7 @@ void Operation::enqueue_receive(Stream &stream)
 void Operation::verify() const
 {
     for (size_t i = 0; i < exchange->tensors.size(); i++) {
-        const stepaf_lane &out = send.lanes[i];
+        const stepaf_kernel_tensor &out = send.lanes[i];
         const uint8_t *came = receive.lanes[i].data;
         if (exchange->receiver->failed[0] || landed[i] != out.bytes)
             fail("a size is wrong");
@@ -95,26 +96,26 @@ struct Link {
 
 static size_t body_bytes(const Tensor &tensor)
 {
-    return tensor.way == STEPAF_WAY_PIECES ? groups(tensor.room) * size_t{STEPAF_GROUP_BYTES} : 0;
+    return tensor.proto == STEPAF_PROTO_LL ? groups(tensor.room) * size_t{STEPAF_GROUP_BYTES} : 0;
 }
 
 void Link::let_read()
 {
     for (const auto &slot : slots)
         for (size_t i = 0; i < slot->tensors.size(); i++) {
-            const uint8_t *head = aligned(slot->inlets[i]);
+            const uint8_t *head = aligned(slot->mailboxes[i]);
             readable.push_back({head, head + STEPAF_HEAD_BYTES + body_bytes(slot->tensors[i])});
         }
 }
 
-/* All has come, and inlets are as empty as they were. */
+/* All has come, and mailboxes are as empty as they were. */
 void Link::verify()
 {
     for (const auto &operation : operations)
         operation->verify();
     for (const auto &slot : slots)
         for (size_t i = 0; i < slot->tensors.size(); i++) {
-            const uint8_t *body = aligned(slot->inlets[i]) + STEPAF_HEAD_BYTES;
+            const uint8_t *body = aligned(slot->mailboxes[i]) + STEPAF_HEAD_BYTES;
             for (size_t at = 0; at < body_bytes(slot->tensors[i]); at++)
                 if (body[at] != 0)
                     fail("an inlet is not empty");
@@ -150,8 +151,8 @@ static void check(const char *what, const std::vector<Tensor> &there,
 
 int main()
 {
-    const stepaf_way HEAD = STEPAF_WAY_HEAD, PIECES = STEPAF_WAY_PIECES, PLACE = STEPAF_WAY_PLACE,
-                     INLET = STEPAF_WAY_INLET;
+    const stepaf_proto HEAD = STEPAF_PROTO_INLINE, PIECES = STEPAF_PROTO_LL,
+                       PLACE = STEPAF_PROTO_ZCOPY, INLET = STEPAF_PROTO_BCOPY;
 
     for (unsigned depth = 1; depth <= 3; depth++) {
         check("pieces of kernels",

@@ -9,7 +9,7 @@ static void check_any(const char *what, const std::vector<Tensor> &there,
     std::vector<std::unique_ptr<Exchange>> pushes, pulls;
     alignas(16) stepaf_any_entry ring[RING] = {};
     stepaf_any_next next[PEERS + 1] = {};
-    stepaf_flow sent[PEERS];
+    stepaf_kernel_args sent[PEERS];
     bool pending[PEERS] = {};
     uint32_t origin[2];
 
@@ -28,17 +28,17 @@ static void check_any(const char *what, const std::vector<Tensor> &there,
                 pending[p] = true;
             }
         begin_receive(
-            in->gate_threads, [&in] { stepaf_gate_any(in->flow); }, in->n_blocks,
-            [&in] { stepaf_unpack_any(in->flow); });
+            in->gate_threads, [&in] { stepaf_gate_any(in->args); }, in->n_blocks,
+            [&in] { stepaf_unpack_any(in->args); });
         run();
         uint32_t peer = origin[0];
         if (peer >= PEERS || !pending[peer] || in->failed[0])
             fail("a batch that nobody has sent");
         pushes[peer]->verify(sent[peer], &in->landed[peer * there.size()]);
         pending[peer] = false;
-        stepaf_flow answer = pulls[peer]->fill(false);
+        stepaf_kernel_args answer = pulls[peer]->fill(false);
         for (unsigned b = 0; b < out->n_blocks; b++)
-            launch(out->n_blocks, b, STEPAF_WARP, [&out] { stepaf_send_any(out->flow); });
+            launch(out->n_blocks, b, STEPAF_WARP, [&out] { stepaf_send_any(out->args); });
         pulls[peer]->begin_receive();
         run();
         pulls[peer]->verify(answer, pulls[peer]->receiver->landed.data());
@@ -63,9 +63,9 @@ static void expect_fault(const char *what, const End &in, uint32_t fault, uint32
 
 static void set_limit(End &in)
 {
-    in.flow.timeout_ns = 100000;
-    for (uint32_t i = 0; i < in.flow.n_lanes; i++)
-        in.flow.lanes[i].peer = 3;
+    in.args.timeout_ns = 100000;
+    for (uint32_t i = 0; i < in.args.n_lanes; i++)
+        in.args.lanes[i].peer = 3;
 }
 
 /* Nobody sends, or one piece does not come: the wait ends, and says whom it was for. */
@@ -76,10 +76,10 @@ static void check_ends(const std::vector<Tensor> &tensors)
         End &in = *exchange.receiver;
         set_limit(in);
         if (aborted) {
-            in.flow.timeout_ns = 0;
+            in.args.timeout_ns = 0;
             in.watch.abort = 1;
         }
-        launch(1, 0, in.gate_threads, [&in] { stepaf_gate(in.flow); });
+        launch(1, 0, in.gate_threads, [&in] { stepaf_gate(in.args); });
         run();
         expect_fault("a wait without an end", in,
                      aborted ? STEPAF_FAULT_ABORTED : STEPAF_FAULT_TIMEOUT, 0);
@@ -89,17 +89,17 @@ static void check_ends(const std::vector<Tensor> &tensors)
 
 static void check_missing_piece(uint32_t bytes)
 {
-    Exchange exchange({{bytes, bytes, STEPAF_WAY_PIECES, 3, false, 0}});
+    Exchange exchange({{bytes, bytes, STEPAF_PROTO_LL, 3, false, 0}});
     End &in = *exchange.receiver;
-    stepaf_flow flow = exchange.fill(false);
+    stepaf_kernel_args args = exchange.fill(false);
 
     set_limit(in);
-    exchange.begin_send(flow);
+    exchange.begin_send(args);
     run();
-    memset(in.flow.lanes[0].body + 5 * STEPAF_GROUP_BYTES + 40 * 16, 0, 16);
+    memset(in.args.lanes[0].body + 5 * STEPAF_GROUP_BYTES + 40 * 16, 0, 16);
     exchange.begin_receive();
     run();
-    expect_fault("a piece that is not there", in, STEPAF_FAULT_TIMEOUT, in.flow.gate_takes ? 0 : 1);
+    expect_fault("a piece that is not there", in, STEPAF_FAULT_TIMEOUT, in.args.gate_takes ? 0 : 1);
     printf("ok: a piece that does not come\n");
 }
 
@@ -114,23 +114,23 @@ static bool are_all(const std::vector<uint8_t> &bytes, uint8_t value)
 /* A plan that has failed sends nothing, takes nothing, and counts nothing. */
 static void check_failed()
 {
-    Exchange exchange({{84, 84, STEPAF_WAY_HEAD, 1, false, 0},
-                       {30000, 30000, STEPAF_WAY_PIECES, 3, false, 0},
-                       {3000, 3000, STEPAF_WAY_INLET, 2, false, 0}});
+    Exchange exchange({{84, 84, STEPAF_PROTO_INLINE, 1, false, 0},
+                       {30000, 30000, STEPAF_PROTO_LL, 3, false, 0},
+                       {3000, 3000, STEPAF_PROTO_BCOPY, 2, false, 0}});
     End &out = *exchange.sender, &in = *exchange.receiver;
-    stepaf_flow flow = exchange.fill(false);
+    stepaf_kernel_args args = exchange.fill(false);
 
     out.failed[0] = 1;
-    exchange.begin_send(flow);
+    exchange.begin_send(args);
     run();
-    for (const auto &inlet : exchange.inlets)
-        if (!are_all(inlet, 0))
+    for (const auto &mailbox : exchange.mailboxes)
+        if (!are_all(mailbox, 0))
             fail("a plan that has failed sends");
     for (uint32_t count : out.counts)
         if (count != 0)
             fail("a plan that has failed counts what it sends");
     out.failed[0] = 0;
-    exchange.begin_send(flow);
+    exchange.begin_send(args);
     run();
     in.failed[0] = 1;
     in.landed.assign(in.landed.size(), 3000);
@@ -146,8 +146,8 @@ static void check_failed()
 
 int main()
 {
-    const stepaf_way HEAD = STEPAF_WAY_HEAD, PIECES = STEPAF_WAY_PIECES, PLACE = STEPAF_WAY_PLACE,
-                     INLET = STEPAF_WAY_INLET;
+    const stepaf_proto HEAD = STEPAF_PROTO_INLINE, PIECES = STEPAF_PROTO_LL,
+                       PLACE = STEPAF_PROTO_ZCOPY, INLET = STEPAF_PROTO_BCOPY;
 
     check("tensors in heads",
           {{84, 84, HEAD, 1, false, 0},

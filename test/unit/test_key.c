@@ -7,14 +7,14 @@
 
 enum { T = STEPAF_KEY_DTYPE, S = STEPAF_KEY_SHAPE, N = STEPAF_KEY_DEPTH, K = STEPAF_KEY_MEM_KIND };
 
-/* A declaration. */
-struct declaration {
+/* A advert. */
+struct advert {
     stepaf_direction_t direction;
     size_t max_bytes;
     stepaf_key_params_t params;
 };
 
-static const struct declaration good[] = {
+static const struct advert good[] = {
     {STEPAF_PUSH, 0, {0}},
     {STEPAF_PULL, UINT32_MAX, {0}},
     {STEPAF_PUSH, 8, {T, .dtype = STEPAF_F64}},
@@ -30,7 +30,7 @@ static const struct declaration good[] = {
     {STEPAF_PUSH, 1, {K, .mem_kind = STEPAF_MEM_CUDA}},
 };
 
-static const struct declaration bad[] = {
+static const struct advert bad[] = {
     {STEPAF_PUSH, 1, {.field_mask = STEPAF_KEY_ALL + 1}},
     {STEPAF_PUSH, 1, {.field_mask = (uint64_t)1 << 63}},
     {(stepaf_direction_t)2, 1, {0}},
@@ -57,7 +57,7 @@ static const struct declaration bad[] = {
     {STEPAF_PUSH, 1, {K, .mem_kind = (stepaf_mem_kind_t)-1}},
 };
 
-static stepaf_status_t declare(struct fake_job *job, uint64_t key, const struct declaration *with)
+static stepaf_status_t declare(struct fake_job *job, uint64_t key, const struct advert *with)
 {
     return stepaf_key_declare(job->handle, key, with->direction, with->max_bytes, &with->params);
 }
@@ -95,13 +95,13 @@ static void bad_ones_are_refused(void)
 static void another_declaration_is_refused(void)
 {
     struct fake_job *job = fake_open(STEPAF_FFN, 1, 1);
-    const struct declaration first = {
+    const struct advert first = {
         STEPAF_PUSH, 64, {.field_mask = T | N, .dtype = STEPAF_F32, .depth = 2}};
 
     CU_ASSERT_EQUAL(declare(job, 1, &first), STEPAF_OK);
     job->ctx->changed = false;
     for (int change = 0; change < 5; change++) {
-        struct declaration other = first;
+        struct advert other = first;
         if (change == 0)
             other.direction = STEPAF_PULL;
         else if (change == 1)
@@ -119,7 +119,7 @@ static void another_declaration_is_refused(void)
         CU_ASSERT_EQUAL(declare(job, 1, &other), STEPAF_ERR_INVALID);
     }
     /* The same in other words. */
-    const struct declaration same = {
+    const struct advert same = {
         STEPAF_PUSH, 0, {S | T | N | K, .ndim = 1, .shape = {16}, .dtype = STEPAF_F32, .depth = 2}};
     CU_ASSERT_EQUAL(declare(job, 1, &same), STEPAF_OK);
     CU_ASSERT_EQUAL(job->ctx->keys[0]->max_bytes, 64);
@@ -153,11 +153,12 @@ static uint8_t memory[4096];
 /* An FFN rank with three attention ranks, key 1 of 2 x 100 bytes pushed, key 2 pulled. */
 static struct fake_job *receiver(void)
 {
-    struct fake_job *job = fake_open(STEPAF_FFN, 3, 1), *twin = fake_open(STEPAF_ATTENTION, 3, 1);
+    struct fake_job *job = fake_open(STEPAF_FFN, 3, 1),
+                    *proxy_plan = fake_open(STEPAF_ATTENTION, 3, 1);
 
-    fake_key(job, twin, 1, STEPAF_PUSH, 100, 2);
-    fake_key(job, twin, 2, STEPAF_PULL, 100, 2);
-    fake_close(twin);
+    fake_key(job, proxy_plan, 1, STEPAF_PUSH, 100, 2);
+    fake_key(job, proxy_plan, 2, STEPAF_PULL, 100, 2);
+    fake_close(proxy_plan);
     CU_ASSERT_EQUAL_FATAL(stepaf_register(job->handle, memory, sizeof memory), STEPAF_OK);
     return job;
 }

@@ -4,7 +4,7 @@
 
 enum { PUSHED = 1, PULLED = 2, SHALLOW = 3, BYTES = 100, DEPTH = 4, REGION_BYTES = 4096 };
 
-static struct fake_job *job, *twin;
+static struct fake_job *job, *proxy_plan;
 static uint32_t region; /* of both attention ranks: where answers go */
 
 /* An FFN rank with two attention ranks. */
@@ -13,13 +13,14 @@ static void begin(void)
     void *memory;
 
     job = fake_open(STEPAF_FFN, 2, 1);
-    twin = fake_open(STEPAF_ATTENTION, 2, 1);
-    fake_key(job, twin, PUSHED, STEPAF_PUSH, BYTES, DEPTH);
-    fake_key(job, twin, PULLED, STEPAF_PULL, BYTES, DEPTH);
-    fake_key(job, twin, SHALLOW, STEPAF_PUSH, BYTES, 1);
-    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(twin->handle, REGION_BYTES, STEPAF_MEM_HOST, &memory), 0);
-    region = twin->ctx->regions[0]->mem.id;
-    CU_ASSERT_EQUAL_FATAL(fake_commit(job, twin), STEPAF_OK);
+    proxy_plan = fake_open(STEPAF_ATTENTION, 2, 1);
+    fake_key(job, proxy_plan, PUSHED, STEPAF_PUSH, BYTES, DEPTH);
+    fake_key(job, proxy_plan, PULLED, STEPAF_PULL, BYTES, DEPTH);
+    fake_key(job, proxy_plan, SHALLOW, STEPAF_PUSH, BYTES, 1);
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(proxy_plan->handle, REGION_BYTES, STEPAF_MEM_HOST, &memory),
+                          0);
+    region = proxy_plan->ctx->regions[0]->mem.id;
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, proxy_plan), STEPAF_OK);
     fake_forget(job);
 }
 
@@ -27,7 +28,7 @@ static void end(void)
 {
     EXPECT_WHOLE(job);
     fake_close(job);
-    fake_close(twin);
+    fake_close(proxy_plan);
 }
 
 static struct stepaf_msg plan_msg(uint32_t plan, uint32_t n_push, uint32_t n_pull, uint32_t depth)
@@ -99,7 +100,7 @@ static void a_plan_becomes_complete(void)
     EXPECT_TAKEN(job, 0, &pull);
     EXPECT_TAKEN(job, 0, &start_msg);
     CU_ASSERT_EQUAL(job->ctx->counters.batches_received, 1);
-    CU_ASSERT_EQUAL(stepaf_engine_counters(job->ctx).bytes_received, 90);
+    CU_ASSERT_EQUAL(stepaf_core_counters(job->ctx).bytes_received, 90);
 
     stepaf_batch_h batch;
     stepaf_batch_info_t info = {.size = sizeof(info)};
@@ -296,13 +297,13 @@ static void a_plan_with_an_answer_that_has_not_left_is_not_closed(void)
     struct stepaf_msg close = fake_msg(job, STEPAF_MSG_CLOSE, 0, 0, 0);
     CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 8, STEPAF_MEM_HOST, &answer.data), STEPAF_OK);
     make_plan(0, 2);
-    for (uint32_t way = 0; way < 2; way++) {
-        start(0, way, way);
+    for (uint32_t proto = 0; proto < 2; proto++) {
+        start(0, proto, proto);
         CU_ASSERT_EQUAL_FATAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n), 0);
-        fake_link(job, 0)->room = way ? FAKE_ENDLESS : 0; /* queued, or with the transport */
-        fake_link(job, 0)->holds = way;
+        fake_link(job, 0)->room = proto ? FAKE_ENDLESS : 0; /* queued, or with the transport */
+        fake_link(job, 0)->holds = proto;
         CU_ASSERT_EQUAL(stepaf_respond(batch, &answer, 1, STEPAF_RESPOND_RELEASE, NULL), STEPAF_OK);
-        if (!way)
+        if (!proto)
             EXPECT_DROP(job, 0, &close, DROP_MALFORMED);
         fake_link(job, 0)->room = FAKE_ENDLESS;
         CU_ASSERT_EQUAL(stepaf_progress(job->handle), STEPAF_OK);

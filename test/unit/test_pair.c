@@ -83,7 +83,7 @@ static int be_given_up(const stepaf_boot_t *boot, void *arg)
         struct stepaf_ctx *ctx = stepaf_handle_ctx(rank.ctx, STEPAF_HANDLE_CONTEXT);
         if (pair_receive(&rank, &batch))
             return 1;
-        stepaf_engine_give_up(&ctx->peers[0], "so says the test");
+        stepaf_peer_fail(&ctx->peers[0], "so says the test");
     } else {
         RANK_CHECK(boot, stepaf_start(rank.plan, &request) == STEPAF_OK);
         RANK_CHECK(boot, stepaf_wait(request, (int64_t)LIMIT_S * 1000000) == STEPAF_ERR_PEER_LOST);

@@ -178,7 +178,7 @@ static void a_lost_rank_is_refused_or_left_out(void)
     CU_ASSERT_EQUAL(state_digest(job->ctx), digest);
     CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_OK);
     CU_ASSERT_EQUAL(job->n_records, PEERS - 1);
-    CU_ASSERT_EQUAL(stepaf_engine_counters(job->ctx).bytes_sent, (PEERS - 1) * (BYTES + 50));
+    CU_ASSERT_EQUAL(stepaf_core_counters(job->ctx).bytes_sent, (PEERS - 1) * (BYTES + 50));
     release(0, 0, 0, 0);
     release(2, 0, 0, 0);
     CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_OK);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the engine makes of a device's memory, of a device that fails, and of host memory for it. */
+/* What the core makes of a device's memory, of a device that fails, and of host memory for it. */
 #include "cpu_device/cpu_device.h"
 #include "fake.h"
 #include "unit.h"

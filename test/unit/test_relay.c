@@ -27,7 +27,7 @@ static int exchange(const stepaf_boot_t *boot, void *arg)
     if (relay_rank_open(&rank, job, boot))
         return 1;
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
-    RANK_CHECK(boot, is_direct() == !strcmp(job->relay, "auto"));
+    RANK_CHECK(boot, is_direct() == !strcmp(job->proxy, "auto"));
     unsigned n = job->replays ? job->replays * job->depth : job->ops;
     if (job->replays && !rank.host ? relay_rank_replay(&rank) : relay_rank_run(&rank, 0, n))
         return 1;
@@ -45,7 +45,7 @@ static const struct relay_job large = {
     .n_attention = 1,
     .n_ffn = 1,
     .transports = "shm",
-    .relay = "always",
+    .proxy = "always",
     .depth = 3,
     .n_push = 2,
     .n_pull = 1,
@@ -169,12 +169,12 @@ static void with_tensors_in_host_memory(void)
     run(job);
 }
 
-/* Into memory of the other processes: inline, by pieces, in place and by way of inlets. */
+/* Into memory of the other processes: inline, by pieces, in place and by way of mailboxes. */
 static void without_the_host(void)
 {
     struct relay_job job = relay_small;
 
-    job.relay = "auto";
+    job.proxy = "auto";
     run(job);
     job.engine = "ce";
     run(job);
@@ -183,12 +183,12 @@ static void without_the_host(void)
     job.replays = 100;
     run(job);
     job = large;
-    job.relay = "auto";
+    job.proxy = "auto";
     run(job);
     job.in_host[0] = true; /* nobody writes there but its own GPU */
     run(job);
     job = relay_small;
-    job.relay = "auto";
+    job.proxy = "auto";
     job.n_attention = 3;
     job.n_ffn = 2;
     run(job);

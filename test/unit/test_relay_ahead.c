@@ -16,7 +16,7 @@ static const struct relay_job job = {
     .n_attention = 1,
     .n_ffn = 1,
     .transports = "shm",
-    .relay = "always",
+    .proxy = "always",
     .depth = 2,
     .n_push = 1,
     .n_pull = 1,
@@ -29,7 +29,7 @@ static unsigned fill_up(struct relay_rank *rank, stepaf_status_t *status_p)
 {
     unsigned n = 0;
 
-    while (n <= 2 * STEPAF_RELAY_AHEAD) {
+    while (n <= 2 * STEPAF_PROXY_AHEAD) {
         *status_p = stepaf_start_on_stream(rank->plan, NULL, &rank->stream, NULL);
         if (!*status_p)
             *status_p = stepaf_wait_on_stream(rank->plan, &rank->stream);
@@ -64,7 +64,7 @@ static int run_ahead(const stepaf_boot_t *boot, void *arg)
     RANK_CHECK(boot, stepaf_alloc(rank.ctx, 64, STEPAF_MEM_HOST, &push.data) == STEPAF_OK);
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
     if (rank.role == STEPAF_ATTENTION) { /* nobody has answered anything yet */
-        RANK_CHECK(boot, fill_up(&rank, &status) == STEPAF_RELAY_AHEAD);
+        RANK_CHECK(boot, fill_up(&rank, &status) == STEPAF_PROXY_AHEAD);
         RANK_CHECK(boot, status == STEPAF_ERR_WOULD_BLOCK);
         RANK_CHECK(boot, stepaf_plan_destroy(rank.plan) == STEPAF_ERR_STATE);
         RANK_CHECK(boot, stepaf_free(rank.ctx, spare) == STEPAF_ERR_STATE);
@@ -73,7 +73,7 @@ static int run_ahead(const stepaf_boot_t *boot, void *arg)
                                             &plan) == STEPAF_ERR_STATE);
     }
     RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
-    if (rank.role == STEPAF_FFN && serve(&rank, STEPAF_RELAY_AHEAD))
+    if (rank.role == STEPAF_FFN && serve(&rank, STEPAF_PROXY_AHEAD))
         return 1;
     RANK_CHECK(boot, cpu_queue_sync(RELAY_SYNC_MS));
     RANK_CHECK(boot, stepaf_plan_status(rank.plan) == STEPAF_OK);

@@ -383,7 +383,7 @@ static void a_host_plan_next_to_a_stream_takes_the_setting(void)
 {
     struct relay_job job = relay_small;
 
-    job.relay = "auto";
+    job.proxy = "auto";
     job.host[0] = true;
     ranks_expect_processes(2, refuse_a_pair, &job);
 }

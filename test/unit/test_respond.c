@@ -20,7 +20,7 @@ static void an_answer_goes_where_the_plan_says(void)
     }
     CU_ASSERT_EQUAL(job->n_records, 4);
     CU_ASSERT_EQUAL(job->ctx->counters.responses_sent, 4);
-    CU_ASSERT_EQUAL(stepaf_engine_counters(job->ctx).bytes_sent, 60);
+    CU_ASSERT_EQUAL(stepaf_core_counters(job->ctx).bytes_sent, 60);
     end();
 }
 
@@ -181,13 +181,13 @@ static void a_plan_may_end_while_its_answer_is_waited_for(void)
     stepaf_request_h requests[2];
     int index;
 
-    for (int way = 0; way < 3; way++) { /* while waiting, while looking, before */
+    for (int proto = 0; proto < 3; proto++) { /* while waiting, while looking, before */
         begin();
         requests[0] = posted_answer(0, 0);
-        job->on_progress = way == 2 ? NULL : close_plan;
-        if (way == 2)
+        job->on_progress = proto == 2 ? NULL : close_plan;
+        if (proto == 2)
             close_plan(job);
-        if (way == 0)
+        if (proto == 0)
             CU_ASSERT_EQUAL(stepaf_wait(requests[0], STEPAF_TIMEOUT_DEFAULT), STEPAF_OK);
         CU_ASSERT_EQUAL(stepaf_request_sent(requests[0]), STEPAF_OK);
         CU_ASSERT_EQUAL(stepaf_test(requests[0]), STEPAF_OK);
@@ -217,7 +217,7 @@ static void a_number_that_is_used_again_is_not_mistaken(void)
     msg = fake_msg(job, STEPAF_MSG_TENSOR, PLAN, 0, 0);
     msg.flags = STEPAF_MSG_PULL_SIDE;
     msg.word[0] = PULLED;
-    msg.word[3] = twin->ctx->regions[0]->mem.id;
+    msg.word[3] = proxy_plan->ctx->regions[0]->mem.id;
     msg.word[6] = 200;
     EXPECT_TAKEN(job, 0, &msg);
     CU_ASSERT_EQUAL(stepaf_wait(before, 0), STEPAF_OK);

@@ -7,7 +7,7 @@
 
 enum { RANKS_MAX = 16 };
 
-static struct stepaf_introduction intros[RANKS_MAX];
+static struct stepaf_hello hellos[RANKS_MAX];
 static struct stepaf_split split;
 static char last_log[512];
 
@@ -24,13 +24,13 @@ static int job(const char *said, const char *numbers, const char *text)
 {
     int n = (int)strlen(said);
 
-    memset(intros, 0, sizeof intros);
+    memset(hellos, 0, sizeof hellos);
     for (int r = 0; r < n; r++) {
-        intros[r].said = said[r] == 'A'   ? STEPAF_ATTENTION
+        hellos[r].said = said[r] == 'A'   ? STEPAF_ATTENTION
                          : said[r] == 'F' ? STEPAF_FFN
                                           : STEPAF_ROLE_AUTO;
-        intros[r].app_number = numbers[r] == '-' ? -1 : numbers[r] - '0';
-        intros[r].node_id = 5;
+        hellos[r].app_number = numbers[r] == '-' ? -1 : numbers[r] - '0';
+        hellos[r].node_id = 5;
     }
     split = (struct stepaf_split){0};
     CU_ASSERT_EQUAL_FATAL(stepaf_split_parse(text, n, &split), STEPAF_OK);
@@ -44,7 +44,7 @@ static void expect(const char *said, const char *numbers, const char *text, cons
     char shown[RANKS_MAX + 1] = {0};
 
     for (int own = 0; own < n; own++) {
-        CU_ASSERT_EQUAL(stepaf_roles_decide(intros, n, own, &split, roles), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_roles_decide(hellos, n, own, &split, roles), STEPAF_OK);
         for (int r = 0; r < n; r++)
             shown[r] = roles[r] == STEPAF_FFN ? 'F' : 'A';
         UNIT_STRING(shown, expected);
@@ -58,7 +58,7 @@ static void refuse(const char *said, const char *numbers, const char *text, cons
     uint8_t roles[RANKS_MAX];
 
     for (int own = 0; own < n; own++) {
-        CU_ASSERT_EQUAL(stepaf_roles_decide(intros, n, own, &split, roles), STEPAF_ERR_SPLIT);
+        CU_ASSERT_EQUAL(stepaf_roles_decide(hellos, n, own, &split, roles), STEPAF_ERR_SPLIT);
         UNIT_CONTAINS(stepaf_last_error()->text, reason);
     }
     stepaf_split_free(&split);
@@ -120,19 +120,19 @@ static void overriding_is_logged(void)
 
     stepaf_log_configure(STEPAF_LOG_INFO, "");
     stepaf_log_set_callback(keep_log, NULL);
-    CU_ASSERT_EQUAL(stepaf_roles_decide(intros, n, 0, &split, roles), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_roles_decide(hellos, n, 0, &split, roles), STEPAF_OK);
     UNIT_CONTAINS(last_log, "own role, FFN, overrides the split, by which it would be attention");
     last_log[0] = '\0';
-    CU_ASSERT_EQUAL(stepaf_roles_decide(intros, n, 1, &split, roles), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_roles_decide(hellos, n, 1, &split, roles), STEPAF_OK);
     UNIT_STRING(last_log, "");
     n = job("----", "1100", "attn=2,ffn=2");
-    CU_ASSERT_EQUAL(stepaf_roles_decide(intros, n, 0, &split, roles), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_roles_decide(hellos, n, 0, &split, roles), STEPAF_OK);
     UNIT_CONTAINS(last_log, "the split makes this rank attention; its application number");
     n = job("F--A", "0011", "");
-    CU_ASSERT_EQUAL(stepaf_roles_decide(intros, n, 3, &split, roles), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_roles_decide(hellos, n, 3, &split, roles), STEPAF_OK);
     UNIT_CONTAINS(last_log, "own role, attention, overrides the application number");
     n = job("FA", "01", "attn=1,ffn=1");
-    CU_ASSERT_EQUAL(stepaf_roles_decide(intros, n, 0, &split, roles), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_roles_decide(hellos, n, 0, &split, roles), STEPAF_OK);
     UNIT_CONTAINS(last_log, "overrides the application number");
 
     stepaf_params_t params = {.field_mask = STEPAF_PARAM_ROLE, .role = STEPAF_FFN};

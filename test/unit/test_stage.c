@@ -64,8 +64,8 @@ static void staged_tensors_are_copied_out_and_in(void)
         for (uint32_t p = 0; p < PEERS; p++) {
             const struct stepaf_xfer *xfer = &job->records[p].xfer[0];
             const uint8_t *src = xfer->src;
-            CU_ASSERT(src == region()->stage->mem.base + 10 &&
-                      xfer->src_mem == &region()->stage->mem);
+            CU_ASSERT(src == region()->bounce->mem.base + 10 &&
+                      xfer->src_mem == &region()->bounce->mem);
             CU_ASSERT(memcmp(src, gpu_memory + 10, BYTES) == 0);
             write_staged(region(), PLACE + p * 300 + slot * BYTES, (uint8_t)(50 + seq + p));
             answer(p, seq, seq % 2);
@@ -83,7 +83,7 @@ static void taken_tensors_are_carried_as_they_are(void)
 {
     begin_attention(true);
     commit();
-    CU_ASSERT(n_pinned() == 0 && !region()->stage);
+    CU_ASSERT(n_pinned() == 0 && !region()->bounce);
     UNIT_CONTAINS(job->ctx->peers[0].refused, "GPU memory: as it is");
     for (uint32_t seq = 0; seq < 4; seq++) {
         stepaf_request_h request = start();

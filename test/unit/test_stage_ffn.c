@@ -17,7 +17,8 @@ static void begin_ffn(bool takes)
     cpu_device_begin();
     cpu_device.rdma.flush = true;
     open_jobs(STEPAF_FFN, takes);
-    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(twin->handle, 4096, STEPAF_MEM_HOST, &pulled), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(proxy_plan->handle, 4096, STEPAF_MEM_HOST, &pulled),
+                          STEPAF_OK);
     commit();
     struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_PLAN, PLAN, 0, 0);
     msg.word[0] = msg.word[1] = 1;
@@ -29,7 +30,7 @@ static void begin_ffn(bool takes)
     EXPECT_TAKEN(job, 0, &msg);
     msg.flags = STEPAF_MSG_PULL_SIDE;
     msg.word[0] = PULLED;
-    msg.word[3] = twin->ctx->regions[0]->mem.id;
+    msg.word[3] = proxy_plan->ctx->regions[0]->mem.id;
     msg.word[6] = BYTES;
     EXPECT_TAKEN(job, 0, &msg);
     fake_forget(job);
@@ -113,11 +114,11 @@ static void keys_of_streams_are_left_alone(void)
     CU_ASSERT_EQUAL_FATAL(
         plan_create(job->handle, &push, 1, pull, PEERS, STEPAF_PLAN_STREAM, &plan), STEPAF_OK);
     CU_ASSERT_EQUAL_FATAL(stepaf_key_allocate(job->ctx), STEPAF_OK);
-    CU_ASSERT_EQUAL(stepaf_stages_prepare(job->ctx), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_bounces_prepare(job->ctx), STEPAF_OK);
     CU_ASSERT(!region()->linked && !received_in()->linked && !region()->mem.registration[0]);
     declare(job, PULLED + 1, STEPAF_PUSH); /* one more, which is not for streams */
     CU_ASSERT_EQUAL_FATAL(stepaf_key_allocate(job->ctx), STEPAF_OK);
-    CU_ASSERT_EQUAL(stepaf_stages_prepare(job->ctx), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_bounces_prepare(job->ctx), STEPAF_OK);
     CU_ASSERT(!received_in()->linked && region()->linked && region()->mem.registration[0]);
     end();
 }

@@ -32,7 +32,7 @@ static void an_operation_is_one_post_to_each_rank(void)
         }
     }
     CU_ASSERT_EQUAL(job->ctx->counters.operations_started, 2);
-    CU_ASSERT_EQUAL(stepaf_engine_counters(job->ctx).bytes_sent, 2 * PEERS * (BYTES + 50));
+    CU_ASSERT_EQUAL(stepaf_core_counters(job->ctx).bytes_sent, 2 * PEERS * (BYTES + 50));
     end();
 }
 

@@ -70,14 +70,14 @@ static void half_a_receive_ends_the_plan(void)
     stream_job_end();
 }
 
-/* What is replayed looks into its inlets before it knows that they are of an earlier commit; others are
+/* What is replayed looks into its mailboxes before it knows that they are of an earlier commit; others are
  * given back. */
 static void inlets_that_were_captured_stay(void)
 {
     for (int captured = 0; captured < 2; captured++) {
         stream_job_begin(STEPAF_FFN);
         CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
-        const uint8_t *inlets = stream_job.job->ctx->streams->inlets;
+        const uint8_t *mailboxes = stream_job.job->ctx->streams->mailboxes;
         cpu_device.capturing = captured;
         CU_ASSERT_EQUAL(stream_job_recv(), STEPAF_OK);
         CU_ASSERT_EQUAL(stream_job_respond(), STEPAF_OK);
@@ -86,11 +86,12 @@ static void inlets_that_were_captured_stay(void)
         CU_ASSERT_EQUAL(stream_job_respond(), STEPAF_OK);
         stream_job_key(4, STEPAF_PUSH, 1);
         CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
-        CU_ASSERT_PTR_EQUAL(stream_job.job->ctx->streams->before->inlets, captured ? inlets : NULL);
+        CU_ASSERT_PTR_EQUAL(stream_job.job->ctx->streams->before->mailboxes,
+                            captured ? mailboxes : NULL);
         stream_job_key(5, STEPAF_PUSH, 1);
         CU_ASSERT_EQUAL_FATAL(stream_job_commit(),
                               STEPAF_OK); /* nothing was captured after that one */
-        CU_ASSERT_PTR_NULL(stream_job.job->ctx->streams->before->inlets);
+        CU_ASSERT_PTR_NULL(stream_job.job->ctx->streams->before->mailboxes);
         stream_job_end(); /* where all has to have been given back */
     }
 }
@@ -151,17 +152,17 @@ static void the_largest_tensor_takes_all_blocks(void)
                                       STEPAF_FLOW_BLOCKS};
 
     for (int i = 0; i < 4; i++) {
-        struct stepaf_flow flow = {.n_lanes = 1};
-        flow.lanes[0].way = STEPAF_WAY_PLACE;
-        flow.lanes[0].bytes = bytes[i];
-        CU_ASSERT_EQUAL(stepaf_stream_deal(&flow, true, STEPAF_FLOW_BLOCKS), blocks[i]);
+        struct stepaf_kernel_args args = {.n_lanes = 1};
+        args.lanes[0].proto = STEPAF_PROTO_ZCOPY;
+        args.lanes[0].bytes = bytes[i];
+        CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_FLOW_BLOCKS), blocks[i]);
     }
 }
 
 static void expect_word(int slot, unsigned i, uint32_t bytes, uint32_t mark)
 {
-    const struct stepaf_lane *lanes = stream_job_stream()->send[slot].flow.lanes;
-    const struct stepaf_lane *lane =
+    const struct stepaf_kernel_tensor *lanes = stream_job_stream()->send[slot].args.lanes;
+    const struct stepaf_kernel_tensor *lane =
         &lanes[cpu_device.n_words == 1 ? stream_job.n_push - 1 : (int)i];
 
     CU_ASSERT_EQUAL(cpu_device.words[2 * i], (uintptr_t)lane->head + STEPAF_HEAD_TELLS + 8);
@@ -209,9 +210,9 @@ static void the_receiver_knows_what_one_word_tells_of(void)
         if (!copies)
             stream_job.other->ctx->env.cuda_engine = STEPAF_ENV_CUDA_ENGINE_sm;
         CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
-        const struct stepaf_lane *lanes = stream_job_stream()->receive[0].flow.lanes;
+        const struct stepaf_kernel_tensor *lanes = stream_job_stream()->receive[0].args.lanes;
         for (int i = 0; i < stream_job.n_push; i++) {
-            CU_ASSERT_EQUAL(lanes[i].way, STEPAF_WAY_PLACE);
+            CU_ASSERT_EQUAL(lanes[i].proto, STEPAF_PROTO_ZCOPY);
             CU_ASSERT_EQUAL(lanes[i].copied, copies ? stream_job.n_push : 0);
             CU_ASSERT_EQUAL(lanes[i].planned, i ? STREAM_MORE : STREAM_PUSH);
         }
@@ -285,19 +286,19 @@ static void no_operations_stamp_is_the_one_that_counts_nothing(void)
 /* Beside the link, which hosts use; and only where there are stream plans. */
 static void the_map_names_what_streams_write_to(void)
 {
-    struct stepaf_map_part part;
+    struct stepaf_map_part op_peer;
 
     stream_job_begin(STEPAF_ATTENTION);
-    stepaf_map_part_make(stream_job.job->ctx, false, &part);
-    CU_ASSERT_EQUAL(part.n_ways, 0);
-    stepaf_map_part_free(&part);
+    stepaf_map_part_make(stream_job.job->ctx, false, &op_peer);
+    CU_ASSERT_EQUAL(op_peer.n_ways, 0);
+    stepaf_map_part_free(&op_peer);
     CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
     snprintf(stream_job.job->ctx->peers[0].link->name, STEPAF_LINK_NAME,
              "shm;a-name-that-is-quite-long");
-    stepaf_map_part_make(stream_job.job->ctx, false, &part);
-    CU_ASSERT_EQUAL_FATAL(part.n_ways, 1);
-    CU_ASSERT_STRING_EQUAL(part.ways[0].name, "shm;a-name-that-is-qui,cuda_ipc");
-    stepaf_map_part_free(&part);
+    stepaf_map_part_make(stream_job.job->ctx, false, &op_peer);
+    CU_ASSERT_EQUAL_FATAL(op_peer.n_ways, 1);
+    CU_ASSERT_STRING_EQUAL(op_peer.ways[0].name, "shm;a-name-that-is-qui,cuda_ipc");
+    stepaf_map_part_free(&op_peer);
     stream_job_end();
 }
 
@@ -313,7 +314,7 @@ static void a_lost_peer_ends_waits_of_plans_that_are_gone(void)
     CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_plan_destroy(stream_job.plan), STEPAF_OK);
     CU_ASSERT_EQUAL(watches[0].abort, 0);
-    stepaf_engine_give_up(&stream_job.job->ctx->peers[0], "says the test");
+    stepaf_peer_fail(&stream_job.job->ctx->peers[0], "says the test");
     CU_ASSERT_EQUAL(watches[0].abort, 1);
     CU_ASSERT_EQUAL(watches[1].abort, 1);
     CU_ASSERT_EQUAL(stepaf_plan_status(second), STEPAF_ERR_PEER_LOST);

@@ -152,47 +152,47 @@ static void every_slot_of_every_worker_can_be_received(void)
 /* What a launch is told, and what lies in GPU memory, fit what the plan says of its tensors. */
 static void kernels_find_what_the_plan_says(void)
 {
-    const struct stepaf_any_flow *flow = &cpu_device.any_flow;
+    const struct stepaf_any_args *args = &cpu_device.any_args;
     stepaf_tensor_info_t info = {.size = sizeof(info)};
 
     begin();
     commit();
     CU_ASSERT_EQUAL_FATAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
-    CU_ASSERT(flow->n_peers == WORKERS && flow->n_each == 2 && flow->depth == DEPTH);
-    CU_ASSERT(flow->ring_mask == 15 && flow->epoch == job->ctx->epoch);
-    CU_ASSERT_PTR_EQUAL(stepaf_plan_origin(plan), flow->origin);
-    CU_ASSERT(!flow->gate_takes && !flow->gate_ends && flow->shares[0].n > 1);
-    CU_ASSERT_EQUAL(cpu_device.launched.blocks, flow->shares[0].n + flow->shares[1].n);
+    CU_ASSERT(args->n_peers == WORKERS && args->n_each == 2 && args->depth == DEPTH);
+    CU_ASSERT(args->ring_mask == 15 && args->epoch == job->ctx->epoch);
+    CU_ASSERT_PTR_EQUAL(stepaf_plan_origin(plan), args->origin);
+    CU_ASSERT(!args->gate_takes && !args->gate_ends && args->shares[0].n > 1);
+    CU_ASSERT_EQUAL(cpu_device.launched.blocks, args->shares[0].n + args->shares[1].n);
     for (int at = 0; at < 2 * WORKERS; at++)
         for (unsigned slot = 0; slot < DEPTH; slot++) {
-            const struct stepaf_any_lane *entry = &flow->lanes[at];
+            const struct stepaf_any_tensor *entry = &args->lanes[at];
             CU_ASSERT_EQUAL(stepaf_plan_tensor(plan, slot, at / 2, at % 2, &info), STEPAF_OK);
             CU_ASSERT_PTR_EQUAL(entry->lane.data + (size_t)slot * entry->data_stride, info.data);
-            CU_ASSERT_EQUAL(entry->lane.way, at % 2 ? STEPAF_WAY_HEAD : STEPAF_WAY_PIECES);
-            CU_ASSERT_PTR_EQUAL(flow->landed + (size_t)slot * flow->landed_stride,
+            CU_ASSERT_EQUAL(entry->lane.proto, at % 2 ? STEPAF_PROTO_INLINE : STEPAF_PROTO_LL);
+            CU_ASSERT_PTR_EQUAL(args->landed + (size_t)slot * args->landed_stride,
                                 stepaf_plan_bytes(plan, slot));
         }
     CU_ASSERT_EQUAL_FATAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
     for (int p = 0; p < WORKERS; p++) {
-        const struct stepaf_any_lane *entry = &flow->lanes[p];
+        const struct stepaf_any_tensor *entry = &args->lanes[p];
         CU_ASSERT(entry->lane.data == pull[p].data && entry->data_stride == ANSWER);
         CU_ASSERT(entry->lane.bytes == pull[p].bytes && entry->lane.peer == p);
     }
-    CU_ASSERT_EQUAL(cpu_device.launched.blocks, flow->shares[0].n);
+    CU_ASSERT_EQUAL(cpu_device.launched.blocks, args->shares[0].n);
     end();
 }
 
 /* An entry is not used again while blocks of the answer that needs it may still begin. */
 static void the_ring_has_room_for_answers_that_end_late(void)
 {
-    const struct stepaf_any_flow *flow = &cpu_device.any_flow;
+    const struct stepaf_any_args *args = &cpu_device.any_args;
 
     depth = 4; /* with two workers a power of two */
     begin();
     commit();
     CU_ASSERT_EQUAL_FATAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
-    CU_ASSERT_EQUAL(flow->depth, 4);
-    CU_ASSERT_EQUAL(flow->ring_mask, 2 * WORKERS * 4 - 1);
+    CU_ASSERT_EQUAL(args->depth, 4);
+    CU_ASSERT_EQUAL(args->ring_mask, 2 * WORKERS * 4 - 1);
     end();
     depth = DEPTH;
 }
@@ -205,8 +205,8 @@ static void copy_engines_have_no_part(void)
     commit();
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
-    CU_ASSERT_EQUAL(cpu_device.any_flow.lanes[0].lane.way, STEPAF_WAY_PLACE);
-    CU_ASSERT(!cpu_device.any_flow.lanes[0].lane.copied && cpu_device.any_flow.shares[0].n > 0);
+    CU_ASSERT_EQUAL(cpu_device.any_args.lanes[0].lane.proto, STEPAF_PROTO_ZCOPY);
+    CU_ASSERT(!cpu_device.any_args.lanes[0].lane.copied && cpu_device.any_args.shares[0].n > 0);
     end();
 }
 
@@ -240,12 +240,12 @@ static void answers_fit_whichever_worker_it_is(void)
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, &answer, &stream), STEPAF_ERR_UNREGISTERED);
     answer.data = memory + 5;
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, &answer, &stream), STEPAF_OK);
-    CU_ASSERT_PTR_EQUAL(cpu_device.any_flow.shares[0].data, answer.data);
-    CU_ASSERT(cpu_device.any_flow.shares[0].bytes == FEWER && !cpu_device.any_flow.aligned);
+    CU_ASSERT_PTR_EQUAL(cpu_device.any_args.shares[0].data, answer.data);
+    CU_ASSERT(cpu_device.any_args.shares[0].bytes == FEWER && !cpu_device.any_args.aligned);
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, NULL, &stream), STEPAF_OK);
-    CU_ASSERT(!cpu_device.any_flow.shares[0].data && cpu_device.any_flow.aligned);
-    CU_ASSERT_EQUAL(cpu_device.any_flow.shares[0].bytes, UINT32_MAX);
+    CU_ASSERT(!cpu_device.any_args.shares[0].data && cpu_device.any_args.aligned);
+    CU_ASSERT_EQUAL(cpu_device.any_args.shares[0].bytes, UINT32_MAX);
     end();
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans with more tensors than one launch takes, on a GPU that is made up: an operation has legs,
+/* Stream plans with more tensors than one launch takes, on a GPU that is made up: an operation has launches,
  * and is one operation all the same. */
 #include <string.h>
 
@@ -12,7 +12,7 @@
 enum {
     PEERS = 30,
     PUSHES = 3, /* 90 tensors: of 21 peers, and of 9 */
-    FIRST = STEPAF_FLOW_LANES / PUSHES,
+    FIRST = STEPAF_KERNEL_TENSORS / PUSHES,
     LEGS = 2,
     LARGE = 100000,
     SMALL = 8,
@@ -104,16 +104,16 @@ static struct stepaf_stream *stream_of_plan(void)
     return ((struct stepaf_plan_obj *)stepaf_table_get(&job->ctx->plans, 0))->stream;
 }
 
-/* That @a legs hold every tensor once, in order. */
-static void expect_legs(const struct stepaf_leg *legs, uint32_t n_each)
+/* That @a launches hold every tensor once, in order. */
+static void expect_legs(const struct stepaf_launch *launches, uint32_t n_each)
 {
     uint32_t at = 0;
 
     for (int k = 0; k < LEGS; k++) {
-        CU_ASSERT_EQUAL(legs[k].flow.n_lanes, (k ? PEERS - FIRST : FIRST) * n_each);
-        CU_ASSERT(legs[k].blocks > 0);
-        for (uint32_t i = 0; i < legs[k].flow.n_lanes; i++, at++)
-            CU_ASSERT_EQUAL(legs[k].flow.lanes[i].peer, at / n_each);
+        CU_ASSERT_EQUAL(launches[k].args.n_lanes, (k ? PEERS - FIRST : FIRST) * n_each);
+        CU_ASSERT(launches[k].blocks > 0);
+        for (uint32_t i = 0; i < launches[k].args.n_lanes; i++, at++)
+            CU_ASSERT_EQUAL(launches[k].args.lanes[i].peer, at / n_each);
     }
     CU_ASSERT_EQUAL(at, PEERS * n_each);
 }
@@ -137,8 +137,8 @@ static void an_operation_is_sent_in_legs(void)
         int before = cpu_device.n_launches;
         CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
         CU_ASSERT_EQUAL(cpu_device.n_launches, before + LEGS);
-        CU_ASSERT_EQUAL(cpu_device.flow.lanes[0].peer, FIRST);
-        CU_ASSERT_EQUAL(cpu_device.flow.slot, n);
+        CU_ASSERT_EQUAL(cpu_device.args.lanes[0].peer, FIRST);
+        CU_ASSERT_EQUAL(cpu_device.args.slot, n);
     }
     CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_ERR_WOULD_BLOCK);
     CU_ASSERT_EQUAL(stepaf_wait_on_stream(plan, &stream), STEPAF_OK);
@@ -156,18 +156,18 @@ static void legs_share_no_memory(void)
     CU_ASSERT_EQUAL(its->n_send, 1);
     expect_legs(its->receive, PUSHES);
     for (uint32_t slot = 0; slot < DEPTH; slot++) {
-        const struct stepaf_leg *legs = &its->receive[slot * (size_t)LEGS];
-        CU_ASSERT_PTR_EQUAL(stepaf_plan_bytes(plan, slot), legs[0].flow.landed);
-        CU_ASSERT_PTR_EQUAL(legs[1].flow.landed, legs[0].flow.landed + FIRST * PUSHES);
+        const struct stepaf_launch *launches = &its->receive[slot * (size_t)LEGS];
+        CU_ASSERT_PTR_EQUAL(stepaf_plan_bytes(plan, slot), launches[0].args.landed);
+        CU_ASSERT_PTR_EQUAL(launches[1].args.landed, launches[0].args.landed + FIRST * PUSHES);
     }
-    CU_ASSERT(!overlap(its->receive[0].flow.landed, sizeof(uint32_t) * PEERS * PUSHES,
-                       its->receive[LEGS].flow.landed, sizeof(uint32_t) * PEERS * PUSHES));
+    CU_ASSERT(!overlap(its->receive[0].args.landed, sizeof(uint32_t) * PEERS * PUSHES,
+                       its->receive[LEGS].args.landed, sizeof(uint32_t) * PEERS * PUSHES));
     for (int a = 0; a < DEPTH * LEGS; a++) {
         CU_ASSERT(
-            its->receive[a].flow.counts + 1 <=
+            its->receive[a].args.counts + 1 <=
             (uint32_t *)(void *)(job->ctx->streams->control + job->ctx->streams->control_bytes));
         for (int b = 0; b < a; b++)
-            CU_ASSERT_PTR_NOT_EQUAL(its->receive[a].flow.counts, its->receive[b].flow.counts);
+            CU_ASSERT_PTR_NOT_EQUAL(its->receive[a].args.counts, its->receive[b].args.counts);
     }
     int before = cpu_device.n_launches;
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);
@@ -176,7 +176,7 @@ static void legs_share_no_memory(void)
     end();
 }
 
-/* Sizes and places that a start gives are for a tensor in whichever leg it is; one that is wrong in the
+/* Sizes and places that a start gives are for a tensor in whichever launch it is; one that is wrong in the
  * last leaves nothing enqueued, and the next start is as planned. */
 static void tensors_can_change_in_every_leg(void)
 {
@@ -189,26 +189,26 @@ static void tensors_can_change_in_every_leg(void)
     push[1].data = memory + LARGE + 32;
     CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, &params, &stream, NULL), STEPAF_OK);
     for (uint32_t p = FIRST; p < PEERS; p++) {
-        const struct stepaf_lane *lanes = &cpu_device.flow.lanes[(p - FIRST) * PUSHES];
+        const struct stepaf_kernel_tensor *lanes = &cpu_device.args.lanes[(p - FIRST) * PUSHES];
         CU_ASSERT_EQUAL(lanes[0].bytes, LARGE - 5);
         CU_ASSERT_PTR_EQUAL(lanes[0].data, memory);
         CU_ASSERT_EQUAL(lanes[1].bytes, 3);
         CU_ASSERT_PTR_EQUAL(lanes[1].data, push[1].data);
         CU_ASSERT_EQUAL(lanes[2].bytes, 0);
     }
-    CU_ASSERT_EQUAL(cpu_device.flow.aligned, 1);
+    CU_ASSERT_EQUAL(cpu_device.args.aligned, 1);
     push[2].bytes = SMALL + 1;
     int before = cpu_device.n_launches;
     CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, &params, &stream, NULL), STEPAF_ERR_SIZE);
     CU_ASSERT_EQUAL(cpu_device.n_launches, before);
     CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
-    CU_ASSERT_EQUAL(cpu_device.flow.lanes[0].bytes, LARGE);
-    CU_ASSERT_EQUAL(cpu_device.flow.lanes[1].bytes, SMALL);
-    CU_ASSERT_PTR_EQUAL(cpu_device.flow.lanes[1].data, memory + LARGE);
+    CU_ASSERT_EQUAL(cpu_device.args.lanes[0].bytes, LARGE);
+    CU_ASSERT_EQUAL(cpu_device.args.lanes[1].bytes, SMALL);
+    CU_ASSERT_PTR_EQUAL(cpu_device.args.lanes[1].data, memory + LARGE);
     end();
 }
 
-/* Fewer tensors come back than go out: these are in one leg, and of other sizes for each. */
+/* Fewer tensors come back than go out: these are in one launch, and of other sizes for each. */
 static void answers_are_each_peers_own(void)
 {
     stepaf_tensor_t pull[PEERS * 2];
@@ -221,13 +221,13 @@ static void answers_are_each_peers_own(void)
         pull[p] = (stepaf_tensor_t){4, NULL, PULL - p};
     CU_ASSERT_EQUAL(stepaf_respond_on_stream(plan, pull, &stream), STEPAF_OK);
     for (uint32_t p = 0; p < PEERS; p++) {
-        CU_ASSERT_EQUAL(cpu_device.flow.lanes[p].bytes, PULL - p);
-        CU_ASSERT_PTR_EQUAL(cpu_device.flow.lanes[p].data, memory + answer(p));
+        CU_ASSERT_EQUAL(cpu_device.args.lanes[p].bytes, PULL - p);
+        CU_ASSERT_PTR_EQUAL(cpu_device.args.lanes[p].data, memory + answer(p));
     }
     end();
 }
 
-/* CUDA takes the first leg, and refuses the second. */
+/* CUDA takes the first launch, and refuses the second. */
 static void half_a_start_ends_the_plan(void)
 {
     begin(STEPAF_ATTENTION);

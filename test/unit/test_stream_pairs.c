@@ -78,10 +78,10 @@ static struct stepaf_stream *stream_of(struct fake_job *its, uint32_t number)
     return ((struct stepaf_plan_obj *)stepaf_table_get(&its->ctx->plans, number))->stream;
 }
 
-/* Where in the other rank's inlets what plan @a number sends comes to. */
+/* Where in the other rank's mailboxes what plan @a number sends comes to. */
 static uint64_t goes_to(uint32_t number)
 {
-    const uint8_t *head = stream_of(job, number)->send[0].flow.lanes[0].head;
+    const uint8_t *head = stream_of(job, number)->send[0].args.lanes[0].head;
 
     return (uint64_t)(head - (const uint8_t *)job->ctx->streams->imports[0]);
 }
@@ -99,9 +99,9 @@ static void plans_of_the_same_keys_go_together_in_order(void)
             (void)make(other, i == 0 ? 3 : 1, 2); /* of others the order does not matter */
         }
         CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
-        CU_ASSERT_EQUAL(goes_to(0), stream_of(other, 1)->inlets[0].offset);
-        CU_ASSERT_EQUAL(goes_to(1), stream_of(other, 0)->inlets[0].offset);
-        CU_ASSERT_EQUAL(goes_to(2), stream_of(other, 2)->inlets[0].offset);
+        CU_ASSERT_EQUAL(goes_to(0), stream_of(other, 1)->mailboxes[0].offset);
+        CU_ASSERT_EQUAL(goes_to(1), stream_of(other, 0)->mailboxes[0].offset);
+        CU_ASSERT_EQUAL(goes_to(2), stream_of(other, 2)->mailboxes[0].offset);
         end();
     }
 }
@@ -119,9 +119,9 @@ static void the_order_is_that_of_making(void)
     }
     (void)make(other, 1, 2);
     CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
-    CU_ASSERT_EQUAL(goes_to(1), stream_of(other, 0)->inlets[0].offset);
-    CU_ASSERT_EQUAL(goes_to(0), stream_of(other, 1)->inlets[0].offset);
-    CU_ASSERT_EQUAL(goes_to(2), stream_of(other, 2)->inlets[0].offset);
+    CU_ASSERT_EQUAL(goes_to(1), stream_of(other, 0)->mailboxes[0].offset);
+    CU_ASSERT_EQUAL(goes_to(0), stream_of(other, 1)->mailboxes[0].offset);
+    CU_ASSERT_EQUAL(goes_to(2), stream_of(other, 2)->mailboxes[0].offset);
     end();
 }
 
@@ -145,9 +145,9 @@ static void relays_are_in_the_order_of_making(void)
         (void)make(other, 1, 2);
     CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
     i = 0;
-    for (const struct stepaf_list *node = job->ctx->relays.next; node != &job->ctx->relays;
+    for (const struct stepaf_list *node = job->ctx->proxies.next; node != &job->ctx->proxies;
          node = node->next, i++)
-        CU_ASSERT_EQUAL(stepaf_container_of(node, struct stepaf_relay, node)->stream->plan->index,
+        CU_ASSERT_EQUAL(stepaf_container_of(node, struct stepaf_proxy, node)->stream->plan->index,
                         order[i]);
     CU_ASSERT_EQUAL(i, PLANS);
     end();
@@ -206,8 +206,8 @@ static void buffers_of_two_plans_are_not_written_in_place(void)
         }
         CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
         for (uint32_t i = 0; i < 2; i++)
-            CU_ASSERT_EQUAL(stream_of(job, i)->inlets[0].way,
-                            shared ? STEPAF_WAY_INLET : STEPAF_WAY_PLACE);
+            CU_ASSERT_EQUAL(stream_of(job, i)->mailboxes[0].proto,
+                            shared ? STEPAF_PROTO_BCOPY : STEPAF_PROTO_ZCOPY);
         end();
     }
 }

@@ -70,7 +70,7 @@ static void a_wait_with_a_request_is_not_captured(void)
     CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_ERR_INVALID);
     UNIT_CONTAINS(stepaf_last_error()->text, "replays have no requests");
     CU_ASSERT_EQUAL(cpu_device.n_launches, n_launches);
-    CU_ASSERT_FALSE(stream_job.job->ctx->streams->captured); /* nothing to keep inlets for */
+    CU_ASSERT_FALSE(stream_job.job->ctx->streams->captured); /* nothing to keep mailboxes for */
     cpu_device.capturing = false;
     CU_ASSERT_EQUAL(stepaf_plan_status(stream_job.plan), STEPAF_OK);
     CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
@@ -126,7 +126,7 @@ static void sources_are_free_when_streams_have_come_by(void)
     CU_ASSERT_EQUAL(stream_job_start(NULL, &request), STEPAF_OK);
     cpu_device.busy = true;
     CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_INPROGRESS);
-    stepaf_engine_give_up(&stream_job.job->ctx->peers[0], "says the test");
+    stepaf_peer_fail(&stream_job.job->ctx->peers[0], "says the test");
     CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_ERR_PEER_LOST);
     CU_ASSERT_EQUAL(stepaf_request_sent(request), STEPAF_INPROGRESS);
     cpu_device.busy = false;

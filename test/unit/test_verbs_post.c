@@ -58,7 +58,7 @@ static void hand_over(struct stepaf_post *one, struct stepaf_post *two, enum man
     size_t bytes = 0;
 
     for (int i = 0; i < 2 && manner != LONG; i++)
-        posts[i]->is_short = stepaf_msg_compact(&posts[i]->msg, &posts[i]->imm);
+        posts[i]->is_short = stepaf_msg_to_imm(&posts[i]->msg, &posts[i]->imm);
     if (manner == PREPARED) {
         one->template = two->template = stepaf_verbs_ops.make_template(one, &bytes);
         CU_ASSERT_PTR_NOT_NULL(one->template);

@@ -12,7 +12,7 @@ static const stepaf_status_t none[RANKS];
  * equal keys are read once or twice. */
 static stepaf_status_t judge_some(struct world *world, const stepaf_status_t *failing, bool share)
 {
-    struct stepaf_declaration declarations[RANKS];
+    struct stepaf_advert adverts[RANKS];
     struct stepaf_pack packs[RANKS] = {{0}};
     stepaf_status_t verdicts[RANKS];
     char texts[RANKS][STEPAF_ERROR_TEXT_MAX];
@@ -20,12 +20,11 @@ static stepaf_status_t judge_some(struct world *world, const stepaf_status_t *fa
     for (int r = 0; r < RANKS; r++) {
         if (failing[r])
             stepaf_error_set(failing[r], STEPAF_PHASE_COMMIT, "what rank %d says", r);
-        stepaf_declaration_pack(world->job[r]->ctx, failing[r], &packs[r]);
-        world_read(world, r, &packs[r], share && r == 1 ? &declarations[0] : NULL,
-                   &declarations[r]);
+        stepaf_advert_pack(world->job[r]->ctx, failing[r], &packs[r]);
+        world_read(world, r, &packs[r], share && r == 1 ? &adverts[0] : NULL, &adverts[r]);
     }
     for (int r = 0; r < RANKS; r++) {
-        verdicts[r] = stepaf_declarations_judge(declarations, RANKS, r, &stepaf_gpu_feature);
+        verdicts[r] = stepaf_adverts_check(adverts, RANKS, r, &stepaf_gpu_feature);
         strcpy(texts[r], verdicts[r] ? stepaf_last_error()->text : "");
         CU_ASSERT_EQUAL(verdicts[r], verdicts[0]);
         if (failing[r] && failing[r] == verdicts[r])
@@ -34,13 +33,13 @@ static stepaf_status_t judge_some(struct world *world, const stepaf_status_t *fa
             UNIT_STRING(texts[r], failing[0] ? texts[1] : texts[0]);
     }
     for (int r = 0; r < RANKS; r++) {
-        stepaf_declaration_free(&declarations[r]);
+        stepaf_advert_free(&adverts[r]);
         free(packs[r].data);
     }
     return verdicts[0];
 }
 
-static stepaf_status_t judge(struct world *world, const stepaf_status_t *failing)
+static stepaf_status_t check_all(struct world *world, const stepaf_status_t *failing)
 {
     stepaf_status_t verdict = judge_some(world, failing, false);
 
@@ -52,11 +51,11 @@ static void agreement_is_fine(void)
 {
     struct world world = world_open();
 
-    CU_ASSERT_EQUAL(judge(&world, none), STEPAF_OK);
+    CU_ASSERT_EQUAL(check_all(&world, none), STEPAF_OK);
     /* What an FFN rank alone declares, and what is pulled, need not be known to the others. */
     CU_ASSERT_EQUAL(stepaf_key_declare(world.job[2]->handle, 50, STEPAF_PUSH, 5, NULL), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_key_declare(world.job[1]->handle, 51, STEPAF_PULL, 5, NULL), STEPAF_OK);
-    CU_ASSERT_EQUAL(judge(&world, none), STEPAF_OK);
+    CU_ASSERT_EQUAL(check_all(&world, none), STEPAF_OK);
     world_close(&world);
 }
 
@@ -83,7 +82,7 @@ static void every_difference_is_a_mismatch(void)
                     key->ndim--;
                 else
                     key->shape[key->ndim - 1]++;
-                CU_ASSERT_EQUAL(judge(&world, none), STEPAF_ERR_MISMATCH);
+                CU_ASSERT_EQUAL(check_all(&world, none), STEPAF_ERR_MISMATCH);
                 snprintf(name, sizeof name, "key %d", (int)keys[k]);
                 UNIT_CONTAINS(stepaf_last_error()->text, name);
                 world_close(&world);
@@ -97,7 +96,7 @@ static void a_push_needs_a_receiver(void)
         struct world world = world_open();
         CU_ASSERT_EQUAL(stepaf_key_declare(world.job[rank]->handle, 50, STEPAF_PUSH, 5, NULL),
                         STEPAF_OK);
-        CU_ASSERT_EQUAL(judge(&world, none), STEPAF_ERR_KEY);
+        CU_ASSERT_EQUAL(check_all(&world, none), STEPAF_ERR_KEY);
         UNIT_CONTAINS(stepaf_last_error()->text, "key 50");
         UNIT_CONTAINS(stepaf_last_error()->text,
                       rank ? "world rank 1 pushes" : "world rank 0 pushes");
@@ -110,7 +109,7 @@ static void epochs_must_agree(void)
     for (int rank = 0; rank < RANKS; rank++) {
         struct world world = world_open();
         world.job[rank]->ctx->epoch = 3;
-        CU_ASSERT_EQUAL(judge(&world, none), STEPAF_ERR_MISMATCH);
+        CU_ASSERT_EQUAL(check_all(&world, none), STEPAF_ERR_MISMATCH);
         UNIT_CONTAINS(stepaf_last_error()->text, "epoch");
         world.job[rank]->ctx->epoch = 0;
         world_close(&world);
@@ -123,13 +122,13 @@ static void a_commit_needs_a_change(void)
 
     for (int r = 0; r < RANKS; r++)
         world.job[r]->ctx->changed = false;
-    CU_ASSERT_EQUAL(judge(&world, none), STEPAF_OK); /* the first one always counts */
+    CU_ASSERT_EQUAL(check_all(&world, none), STEPAF_OK); /* the first one always counts */
     for (int r = 0; r < RANKS; r++)
         world.job[r]->ctx->epoch = 1;
-    CU_ASSERT_EQUAL(judge(&world, none), STEPAF_ERR_STATE);
+    CU_ASSERT_EQUAL(check_all(&world, none), STEPAF_ERR_STATE);
     for (int r = 0; r < RANKS; r++) {
         world.job[r]->ctx->changed = true;
-        CU_ASSERT_EQUAL(judge(&world, none), STEPAF_OK);
+        CU_ASSERT_EQUAL(check_all(&world, none), STEPAF_OK);
         world.job[r]->ctx->changed = false;
     }
     for (int r = 0; r < RANKS; r++)
@@ -145,12 +144,12 @@ static void one_rank_fails_all(void)
     for (int rank = 0; rank < RANKS; rank++) {
         stepaf_status_t failing[RANKS] = {STEPAF_OK};
         failing[rank] = STEPAF_ERR_STATE;
-        CU_ASSERT_EQUAL(judge(&world, failing), STEPAF_ERR_STATE);
+        CU_ASSERT_EQUAL(check_all(&world, failing), STEPAF_ERR_STATE);
     }
     stepaf_status_t several[RANKS] = {STEPAF_OK, STEPAF_ERR_NO_MEMORY, STEPAF_ERR_STATE};
-    CU_ASSERT_EQUAL(judge(&world, several), STEPAF_ERR_NO_MEMORY);
+    CU_ASSERT_EQUAL(check_all(&world, several), STEPAF_ERR_NO_MEMORY);
     world.job[2]->ctx->epoch = 3; /* also before anything else is compared */
-    CU_ASSERT_EQUAL(judge(&world, several), STEPAF_ERR_NO_MEMORY);
+    CU_ASSERT_EQUAL(check_all(&world, several), STEPAF_ERR_NO_MEMORY);
     world.job[2]->ctx->epoch = 0;
     world_close(&world);
 }

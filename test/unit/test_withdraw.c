@@ -40,15 +40,14 @@ static stepaf_status_t declare(struct fake_job *job, uint64_t id, size_t bytes)
 /* Regions that the FFN rank offers in what it would declare now. */
 static uint32_t n_offered(void)
 {
-    struct stepaf_declaration declaration;
+    struct stepaf_advert advert;
     struct stepaf_pack pack = {0};
 
-    stepaf_declaration_pack(ffn->ctx, STEPAF_OK, &pack);
+    stepaf_advert_pack(ffn->ctx, STEPAF_OK, &pack);
     CU_ASSERT_EQUAL_FATAL(
-        stepaf_declaration_read(pack.data, pack.bytes, STEPAF_FFN, PEERS, NULL, &declaration),
-        STEPAF_OK);
-    uint32_t n = declaration.n_regions;
-    stepaf_declaration_free(&declaration);
+        stepaf_advert_read(pack.data, pack.bytes, STEPAF_FFN, PEERS, NULL, &advert), STEPAF_OK);
+    uint32_t n = advert.n_regions;
+    stepaf_advert_free(&advert);
     free(pack.data);
     return n;
 }
@@ -132,7 +131,7 @@ static void what_peers_know_stays_until_the_commit(void)
 /* Commit, in the midst of which a peer announces a plan that pushes @a bytes of the key. */
 static stepaf_status_t commit_amid(uint32_t bytes)
 {
-    struct stepaf_msg settled = {.type = STEPAF_MSG_SETTLED, .seq = 2};
+    struct stepaf_msg quiesced = {.type = STEPAF_MSG_QUIESCED, .seq = 2};
     struct stepaf_msg ready = {.type = STEPAF_MSG_READY, .seq = 2};
     struct stepaf_msg plan = fake_msg(ffn, STEPAF_MSG_PLAN, 0, 0, 0);
     struct stepaf_msg tensor = fake_msg(ffn, STEPAF_MSG_TENSOR, 0, 0, 0);
@@ -143,7 +142,7 @@ static stepaf_status_t commit_amid(uint32_t bytes)
     tensor.word[2] = bytes;
     fake_pair(ffn, attention);
     for (uint32_t p = 0; p < PEERS; p++)
-        fake_tell(ffn, p, &settled);
+        fake_tell(ffn, p, &quiesced);
     fake_say(ffn, 1, &plan);
     fake_say(ffn, 1, &tensor);
     fake_say(ffn, 1, &ready);

@@ -193,7 +193,7 @@ enum stepaf_post_state vside_send(struct stepaf_post *post)
 {
     struct stepaf_post *posts[] = {post};
 
-    post->is_short = stepaf_msg_compact(&post->msg, &post->imm);
+    post->is_short = stepaf_msg_to_imm(&post->msg, &post->imm);
     stepaf_verbs_ops.post(posts, 1);
     return (enum stepaf_post_state)post->state;
 }

@@ -10,7 +10,8 @@
 #include "device/cuda/cuda.h"
 #include "device/cuda/driver.h"
 
-_Static_assert(sizeof(struct stepaf_flow) <= 4096, "what all drivers take as kernel parameters");
+_Static_assert(sizeof(struct stepaf_kernel_args) <= 4096,
+               "what all drivers take as kernel parameters");
 _Static_assert(sizeof(CUuuid) == STEPAF_GPU_UUID, "plain bytes");
 
 static const char *const kernel_names[STEPAF_KERNEL_COUNT] = {

@@ -161,10 +161,10 @@ stepaf_status_t stepaf_cuda_move(struct stepaf_gpu *self, const struct stepaf_gp
 /* stream.c */
 stepaf_status_t stepaf_cuda_capturing(struct stepaf_gpu *self, void *stream, bool *capturing_p);
 stepaf_status_t stepaf_cuda_launch(struct stepaf_gpu *self, enum stepaf_kernel kernel,
-                                   const struct stepaf_flow *flow, uint32_t blocks,
+                                   const struct stepaf_kernel_args *args, uint32_t blocks,
                                    uint32_t threads, bool behind, void *stream);
 stepaf_status_t stepaf_cuda_launch_any(struct stepaf_gpu *self, enum stepaf_any_kernel kernel,
-                                       const struct stepaf_any_flow *flow, uint32_t blocks,
+                                       const struct stepaf_any_args *args, uint32_t blocks,
                                        uint32_t threads, bool behind, void *stream);
 stepaf_status_t stepaf_cuda_copy(struct stepaf_gpu *self, void *dst, const void *src, size_t bytes,
                                  void *stream);

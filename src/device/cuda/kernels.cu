@@ -12,11 +12,11 @@ namespace
 {
 
 /* The lane that this block works for. */
-__device__ __forceinline__ unsigned find_lane(const stepaf_flow &flow)
+__device__ __forceinline__ unsigned find_lane(const stepaf_kernel_args &args)
 {
     unsigned i = 0;
 
-    while (blockIdx.x - flow.lanes[i].first >= flow.lanes[i].n) /* also where it is below first */
+    while (blockIdx.x - args.lanes[i].first >= args.lanes[i].n) /* also where it is below first */
         i++;
     return i;
 }
@@ -27,34 +27,34 @@ __device__ __forceinline__ unsigned find_lane(const stepaf_flow &flow)
  * would wait right behind the load for words that are the same in all threads, to move them to uniform
  * registers, but of a block it does not know that it is a warp. */
 template <bool ALIGNED>
-__device__ __forceinline__ Send send_head(const stepaf_flow &flow, const stepaf_lane &lane,
-                                          const uint32_t *count)
+__device__ __forceinline__ Send send_head(const stepaf_kernel_args &args,
+                                          const stepaf_kernel_tensor &lane, const uint32_t *count)
 {
     unsigned none = threadIdx.x / STEPAF_WARP;
-    uint32_t before = load_volatile(count + none), failed = load_volatile(flow.failed + none);
+    uint32_t before = load_volatile(count + none), failed = load_volatile(args.failed + none);
     HeadWords words = load_head_words<ALIGNED>(lane);
-    Send send = {make_stamp(flow, number_after(before)), failed};
+    Send send = {make_stamp(args, number_after(before)), failed};
 
     store_head(lane, words, send);
     return send;
 }
 
 template <bool ALIGNED>
-__device__ __forceinline__ Send send_share(const stepaf_flow &flow, unsigned i,
-                                           const stepaf_lane &lane, uint32_t way,
+__device__ __forceinline__ Send send_share(const stepaf_kernel_args &args, unsigned i,
+                                           const stepaf_kernel_tensor &lane, uint32_t proto,
                                            const uint32_t *count)
 {
     unsigned chunk = blockIdx.x - lane.first;
 
-    if (way == STEPAF_WAY_HEAD)
-        return send_head<ALIGNED>(flow, lane, count);
+    if (proto == STEPAF_PROTO_INLINE)
+        return send_head<ALIGNED>(args, lane, count);
     uint32_t before = load_volatile(count);
-    Send send = {make_stamp(flow, number_after(before)), load_volatile(flow.failed)};
-    if (way == STEPAF_WAY_PIECES) {
+    Send send = {make_stamp(args, number_after(before)), load_volatile(args.failed)};
+    if (proto == STEPAF_PROTO_LL) {
         send_pieces<ALIGNED>(lane, chunk, send);
     } else if (!__any_sync(ALL, send.failed != 0)) {
         copy_share<ALIGNED>(lane.body, lane.data, lane.bytes, chunk, lane.n);
-        if (is_last(flow, i, lane))
+        if (is_last(args, i, lane))
             tell(lane, send);
     }
     return send;
@@ -65,28 +65,28 @@ __device__ __forceinline__ Send send_share(const stepaf_flow &flow, unsigned i,
 /* Four heads a warp: wait, and take what is in them. Whether this thread has to clear a mark then, as
  * soon as no other looks at it any more, is in @a marked. */
 template <bool ALIGNED>
-__device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t stamp,
+__device__ __forceinline__ bool take_heads(const stepaf_kernel_args &args, uint64_t stamp,
                                            uint32_t *landed, bool &marked)
 {
     unsigned i = threadIdx.x / OCTET, sub = threadIdx.x % OCTET;
     unsigned last = threadIdx.x % STEPAF_WARP | (OCTET - 1); /* of this octet, in its warp */
-    bool mine = i < flow.n_lanes, there;
-    const stepaf_lane &lane = flow.lanes[mine ? i : 0];
+    bool mine = i < args.n_lanes, there;
+    const stepaf_kernel_tensor &lane = args.lanes[mine ? i : 0];
     uint8_t *head = lane.head + 16 * sub, *data = lane.data;
-    uint32_t way = lane.way, room = lane.bytes;
+    uint32_t proto = lane.proto, room = lane.bytes;
     const uint8_t *leader = nullptr;
-    Patience patience(flow);
+    Patience patience(args);
     Pair pair;
 
     make_here(head);
     make_here(data);
-    make_here(way);
+    make_here(proto);
     make_here(room);
     if (ends_head() && lane.copied && lane.copied != i + 1) /* not its own: that is in pair */
-        leader = flow.lanes[lane.copied - 1].head;
+        leader = args.lanes[lane.copied - 1].head;
     for (;;) {
         pair = load_pair(head);
-        there = has_come(pair, way, stamp, leader) || !mine;
+        there = has_come(pair, proto, stamp, leader) || !mine;
         if (__all_sync(ALL, there))
             break;
         if (__any_sync(ALL, !there && patience.over(lane.peer)))
@@ -96,11 +96,11 @@ __device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t sta
     if (!mine)
         return true;
     bytes = min(bytes, room);
-    if (way == STEPAF_WAY_HEAD)
+    if (proto == STEPAF_PROTO_INLINE)
         take_from_head<ALIGNED>(data, bytes, pair);
     if (sub == 0)
-        landed[i] = flow.landed[i] = bytes;
-    if (way == STEPAF_WAY_INLET) /* for unpacking: see there */
+        landed[i] = args.landed[i] = bytes;
+    if (proto == STEPAF_PROTO_BCOPY) /* for unpacking: see there */
         __threadfence();
     marked = ends_head() && is_mark(pair.y);
     return true;
@@ -109,23 +109,23 @@ __device__ __forceinline__ bool take_heads(const stepaf_flow &flow, uint64_t sta
 /* All that the gate does: heads, then pieces, if they are few: there is a warp for each group of all
  * tensors. */
 template <bool ALIGNED>
-__device__ __forceinline__ bool take_all(const stepaf_flow &flow, uint64_t stamp, uint32_t *landed,
-                                         bool &marked)
+__device__ __forceinline__ bool take_all(const stepaf_kernel_args &args, uint64_t stamp,
+                                         uint32_t *landed, bool &marked)
 {
     unsigned warp = threadIdx.x / STEPAF_WARP;
     bool ok = true;
 
-    if (warp * (STEPAF_WARP / OCTET) < flow.n_lanes)
-        ok = take_heads<ALIGNED>(flow, stamp, landed, marked);
-    if (!flow.gate_takes)
+    if (warp * (STEPAF_WARP / OCTET) < args.n_lanes)
+        ok = take_heads<ALIGNED>(args, stamp, landed, marked);
+    if (!args.gate_takes)
         return ok;
     if (!__syncthreads_and(ok))
         return false;
-    for (unsigned i = 0, group = warp; i < flow.n_lanes; i++) {
-        const stepaf_lane &lane = flow.lanes[i];
-        uint32_t n = lane.way == STEPAF_WAY_PIECES ? groups_of(landed[i]) : 0;
+    for (unsigned i = 0, group = warp; i < args.n_lanes; i++) {
+        const stepaf_kernel_tensor &lane = args.lanes[i];
+        uint32_t n = lane.proto == STEPAF_PROTO_LL ? groups_of(landed[i]) : 0;
         if (group < n)
-            return take_pieces<ALIGNED>(flow, lane, landed[i], group, n, load_group(lane, group));
+            return take_pieces<ALIGNED>(args, lane, landed[i], group, n, load_group(lane, group));
         group -= n;
     }
     return true;
@@ -134,24 +134,24 @@ __device__ __forceinline__ bool take_all(const stepaf_flow &flow, uint64_t stamp
 /* Bring a tensor from where it came to. Whatever has to be looked at is on its way from memory at once;
  * @a failed, too. */
 template <bool ALIGNED>
-__device__ __forceinline__ void unpack(const stepaf_flow &flow, uint32_t failed)
+__device__ __forceinline__ void unpack(const stepaf_kernel_args &args, uint32_t failed)
 {
-    unsigned i = find_lane(flow);
-    const stepaf_lane &lane = flow.lanes[i];
+    unsigned i = find_lane(args);
+    const stepaf_kernel_tensor &lane = args.lanes[i];
     unsigned chunk = blockIdx.x - lane.first;
     uint32_t bytes;
 
-    if (lane.way == STEPAF_WAY_PIECES) {
+    if (lane.proto == STEPAF_PROTO_LL) {
         Group first = load_group(lane, chunk);
         bytes = static_cast<uint32_t>(load_pair(lane.head + STEPAF_HEAD_TELLS).x);
         if (!__any_sync(ALL, failed != 0))
-            take_pieces<ALIGNED>(flow, lane, min(bytes, lane.bytes), chunk, lane.n, first);
+            take_pieces<ALIGNED>(args, lane, min(bytes, lane.bytes), chunk, lane.n, first);
         return;
     }
-    /* An inlet's head may be in host memory, from where all blocks would fetch it one after the
+    /* An mailbox's head may be in host memory, from where all blocks would fetch it one after the
      * other, a microsecond each. The tensor does not say itself that it is there, and is read behind
      * what the gate says, who has seen the head. */
-    bytes = load_acquire(&flow.landed[i]);
+    bytes = load_acquire(&args.landed[i]);
     if (!__any_sync(ALL, failed != 0))
         copy_share<ALIGNED>(lane.data, lane.body, min(bytes, lane.bytes), chunk, lane.n);
 }
@@ -160,96 +160,96 @@ __device__ __forceinline__ void unpack(const stepaf_flow &flow, uint32_t failed)
 
 /* Launched as a successor: it may begin while the kernel before it ends, which can be the send before it.
  * What depends on the launch alone is looked up before the wait: the parameters have to be fetched, too. */
-__device__ __forceinline__ void send_all(const stepaf_flow &flow)
+__device__ __forceinline__ void send_all(const stepaf_kernel_args &args)
 {
-    uint32_t *count = &flow.counts[1 + blockIdx.x];
-    unsigned i = find_lane(flow);
-    stepaf_lane lane = flow.lanes[i];
-    uint32_t way = lane.way, aligned = flow.aligned;
+    uint32_t *count = &args.counts[1 + blockIdx.x];
+    unsigned i = find_lane(args);
+    stepaf_kernel_tensor lane = args.lanes[i];
+    uint32_t proto = lane.proto, aligned = args.aligned;
 
-    make_here(way);
+    make_here(proto);
     make_here(aligned);
     make_here(lane.data);
     make_here(lane.bytes);
     let_successor_begin();
     await_predecessor();
-    Send send = aligned ? send_share<true>(flow, i, lane, way, count)
-                        : send_share<false>(flow, i, lane, way, count);
+    Send send = aligned ? send_share<true>(args, i, lane, proto, count)
+                        : send_share<false>(args, i, lane, proto, count);
     __syncwarp(); /* all have read it */
     if (threadIdx.x == 0 && !send.failed)
         *count = static_cast<uint32_t>(send.stamp);
 }
 
-__device__ __forceinline__ void gate(const stepaf_flow &flow)
+__device__ __forceinline__ void gate(const stepaf_kernel_args &args)
 {
-    __shared__ uint32_t landed[STEPAF_FLOW_LANES];
-    uint32_t n = number_after(flow.counts[0]);
-    bool ok = __syncthreads_and(!load_volatile(flow.failed)), marked = false;
+    __shared__ uint32_t landed[STEPAF_KERNEL_TENSORS];
+    uint32_t n = number_after(args.counts[0]);
+    bool ok = __syncthreads_and(!load_volatile(args.failed)), marked = false;
 
-    if (flow.gate_ends) /* else unpacking begins when there is something to unpack */
+    if (args.gate_ends) /* else unpacking begins when there is something to unpack */
         let_successor_begin();
     if (ok)
-        ok = flow.aligned ? take_all<true>(flow, make_stamp(flow, n), landed, marked)
-                          : take_all<false>(flow, make_stamp(flow, n), landed, marked);
+        ok = args.aligned ? take_all<true>(args, make_stamp(args, n), landed, marked)
+                          : take_all<false>(args, make_stamp(args, n), landed, marked);
     ok = __syncthreads_and(ok);
     if (ok && marked)
-        clear_mark(flow.lanes[threadIdx.x / OCTET].head);
-    if (!flow.gate_ends)
+        clear_mark(args.lanes[threadIdx.x / OCTET].head);
+    if (!args.gate_ends)
         let_successor_begin();
     if (ok && threadIdx.x == 0)
-        flow.counts[0] = n;
+        args.counts[0] = n;
 }
 
 /* Launched as the gate's successor: it begins when the heads are there. */
-__device__ __forceinline__ void unpack_all(const stepaf_flow &flow)
+__device__ __forceinline__ void unpack_all(const stepaf_kernel_args &args)
 {
-    uint32_t failed = load_volatile(flow.failed);
+    uint32_t failed = load_volatile(args.failed);
 
     let_successor_begin();
-    if (flow.aligned)
-        unpack<true>(flow, failed);
+    if (args.aligned)
+        unpack<true>(args, failed);
     else
-        unpack<false>(flow, failed);
+        unpack<false>(args, failed);
     await_predecessor();
 }
 
-__device__ __forceinline__ const stepaf_flow &flow_of(const stepaf_flow_few &few)
+__device__ __forceinline__ const stepaf_kernel_args &flow_of(const stepaf_flow_few &few)
 {
-    return reinterpret_cast<const stepaf_flow &>(few);
+    return reinterpret_cast<const stepaf_kernel_args &>(few);
 }
 
 } // namespace
 
-extern "C" __global__ void stepaf_send(const __grid_constant__ stepaf_flow flow)
+extern "C" __global__ void stepaf_send(const __grid_constant__ stepaf_kernel_args args)
 {
-    send_all(flow);
+    send_all(args);
 }
 
-extern "C" __global__ void stepaf_send_few(const __grid_constant__ stepaf_flow_few flow)
+extern "C" __global__ void stepaf_send_few(const __grid_constant__ stepaf_flow_few args)
 {
-    send_all(flow_of(flow));
-}
-
-extern "C" __global__ void __launch_bounds__(512)
-    stepaf_gate(const __grid_constant__ stepaf_flow flow)
-{
-    gate(flow);
+    send_all(flow_of(args));
 }
 
 extern "C" __global__ void __launch_bounds__(512)
-    stepaf_gate_few(const __grid_constant__ stepaf_flow_few flow)
+    stepaf_gate(const __grid_constant__ stepaf_kernel_args args)
 {
-    gate(flow_of(flow));
+    gate(args);
 }
 
-extern "C" __global__ void stepaf_unpack(const __grid_constant__ stepaf_flow flow)
+extern "C" __global__ void __launch_bounds__(512)
+    stepaf_gate_few(const __grid_constant__ stepaf_flow_few args)
 {
-    unpack_all(flow);
+    gate(flow_of(args));
 }
 
-extern "C" __global__ void stepaf_unpack_few(const __grid_constant__ stepaf_flow_few flow)
+extern "C" __global__ void stepaf_unpack(const __grid_constant__ stepaf_kernel_args args)
 {
-    unpack_all(flow_of(flow));
+    unpack_all(args);
+}
+
+extern "C" __global__ void stepaf_unpack_few(const __grid_constant__ stepaf_flow_few args)
+{
+    unpack_all(flow_of(args));
 }
 
 #include "device/cuda/kernels_any.cuh"

@@ -14,9 +14,9 @@ struct Batch {
     uint32_t peer, slot;
 };
 
-__device__ __forceinline__ uint8_t *entry_at(const stepaf_any_flow &flow, uint32_t seq)
+__device__ __forceinline__ uint8_t *entry_at(const stepaf_any_args &args, uint32_t seq)
 {
-    return reinterpret_cast<uint8_t *>(&flow.ring[seq & flow.ring_mask]);
+    return reinterpret_cast<uint8_t *>(&args.ring[seq & args.ring_mask]);
 }
 
 __device__ __forceinline__ Batch batch_of(const Pair &entry)
@@ -26,44 +26,44 @@ __device__ __forceinline__ Batch batch_of(const Pair &entry)
 }
 
 /* Tensor @a i of a batch. */
-__device__ __forceinline__ stepaf_lane lane_of(const stepaf_any_flow &flow, const Batch &batch,
-                                               uint32_t i)
+__device__ __forceinline__ stepaf_kernel_tensor lane_of(const stepaf_any_args &args,
+                                                        const Batch &batch, uint32_t i)
 {
-    const stepaf_any_lane &entry = flow.lanes[batch.peer * flow.n_each + i];
+    const stepaf_any_tensor &entry = args.lanes[batch.peer * args.n_each + i];
     uint64_t slot = batch.slot;
-    stepaf_lane lane = entry.lane;
+    stepaf_kernel_tensor lane = entry.lane;
 
     lane.head += slot * entry.head_stride;
     lane.body += slot * entry.body_stride;
     lane.data += slot * entry.data_stride;
-    lane.n = flow.shares[i].n;
+    lane.n = args.shares[i].n;
     return lane;
 }
 
 /* The head of another tensor where TOLD_ALL comes to for tensor @a i, or NULL. */
-__device__ __forceinline__ const uint8_t *leader_of(const stepaf_any_flow &flow, const Batch &batch,
+__device__ __forceinline__ const uint8_t *leader_of(const stepaf_any_args &args, const Batch &batch,
                                                     uint32_t i)
 {
-    uint32_t at = batch.peer * flow.n_each + i, copied = flow.lanes[at].lane.copied;
+    uint32_t at = batch.peer * args.n_each + i, copied = args.lanes[at].lane.copied;
 
     if (!copied || copied == at + 1)
         return nullptr;
-    const stepaf_any_lane &entry = flow.lanes[copied - 1];
+    const stepaf_any_tensor &entry = args.lanes[copied - 1];
     return entry.lane.head + static_cast<uint64_t>(batch.slot) * entry.head_stride;
 }
 
-__device__ __forceinline__ uint32_t *landed_of(const stepaf_any_flow &flow, const Batch &batch,
+__device__ __forceinline__ uint32_t *landed_of(const stepaf_any_args &args, const Batch &batch,
                                                uint32_t i)
 {
-    return &flow.landed[batch.slot * flow.landed_stride + batch.peer * flow.n_each + i];
+    return &args.landed[batch.slot * args.landed_stride + batch.peer * args.n_each + i];
 }
 
 /* The tensor that this block works for. */
-__device__ __forceinline__ uint32_t find_share(const stepaf_any_flow &flow)
+__device__ __forceinline__ uint32_t find_share(const stepaf_any_args &args)
 {
     uint32_t i = 0;
 
-    while (blockIdx.x - flow.shares[i].first >= flow.shares[i].n)
+    while (blockIdx.x - args.shares[i].first >= args.shares[i].n)
         i++;
     return i;
 }
@@ -71,26 +71,26 @@ __device__ __forceinline__ uint32_t find_share(const stepaf_any_flow &flow)
 /* ---- sending ---- */
 
 template <bool ALIGNED>
-__device__ __forceinline__ void send_batch(const stepaf_any_flow &flow, const Batch &batch,
+__device__ __forceinline__ void send_batch(const stepaf_any_args &args, const Batch &batch,
                                            const Send &send)
 {
-    uint32_t i = find_share(flow);
-    const stepaf_any_share &share = flow.shares[i];
-    stepaf_lane lane = lane_of(flow, batch, i);
+    uint32_t i = find_share(args);
+    const stepaf_any_share &share = args.shares[i];
+    stepaf_kernel_tensor lane = lane_of(args, batch, i);
     unsigned chunk = blockIdx.x - share.first;
 
     if (share.data)
         lane.data = share.data;
     if (share.bytes != UINT32_MAX)
         lane.bytes = share.bytes;
-    if (lane.way == STEPAF_WAY_PIECES) {
+    if (lane.proto == STEPAF_PROTO_LL) {
         send_pieces<ALIGNED>(lane, chunk, send);
-    } else if (lane.way == STEPAF_WAY_HEAD) {
+    } else if (lane.proto == STEPAF_PROTO_INLINE) {
         if (chunk == 0)
             store_head(lane, load_head_words<ALIGNED>(lane), send);
     } else if (!__any_sync(ALL, send.failed != 0)) {
         copy_share<ALIGNED>(lane.body, lane.data, lane.bytes, chunk, lane.n);
-        if (is_last(flow, i, lane))
+        if (is_last(args, i, lane))
             tell(lane, send);
     }
 }
@@ -98,124 +98,125 @@ __device__ __forceinline__ void send_batch(const stepaf_any_flow &flow, const Ba
 /* ---- receiving ---- */
 
 /* The first peer, from @a turn on, all of whose heads are in @a told; n_peers: there is none. */
-__device__ __forceinline__ uint32_t choose(const stepaf_any_flow &flow, uint64_t told,
+__device__ __forceinline__ uint32_t choose(const stepaf_any_args &args, uint64_t told,
                                            uint32_t turn)
 {
-    uint64_t all = (UINT64_C(1) << flow.n_each) - 1;
+    uint64_t all = (UINT64_C(1) << args.n_each) - 1;
 
-    for (uint32_t i = 0; told && i < flow.n_peers; i++) {
-        uint32_t peer = turn + i < flow.n_peers ? turn + i : turn + i - flow.n_peers;
-        uint64_t mask = all << (peer * flow.n_each);
+    for (uint32_t i = 0; told && i < args.n_peers; i++) {
+        uint32_t peer = turn + i < args.n_peers ? turn + i : turn + i - args.n_peers;
+        uint64_t mask = all << (peer * args.n_each);
         if ((told & mask) == mask)
             return peer;
     }
-    return flow.n_peers;
+    return args.n_peers;
 }
 
 /* Look at all peers' next heads, an octet each, until one has sent all of its. @a leader: the head that
  * may tell of the octet's tensor, too, or NULL. The octet's share of its head is in @a pair then.
  * n_peers: given up. */
-__device__ __forceinline__ uint32_t await_batch(const stepaf_any_flow &flow, const uint8_t *head,
-                                                uint8_t way, const uint8_t *leader, bool mine,
+__device__ __forceinline__ uint32_t await_batch(const stepaf_any_args &args, const uint8_t *head,
+                                                uint8_t proto, const uint8_t *leader, bool mine,
                                                 uint64_t stamp, Pair &pair)
 {
     __shared__ unsigned long long told[3]; /* of this round, of the next, of one that is over */
-    uint32_t turn = flow.next[flow.n_peers].slot;
-    Patience patience(flow);
+    uint32_t turn = args.next[args.n_peers].slot;
+    Patience patience(args);
 
     if (threadIdx.x == 0)
         told[0] = 0;
     __syncthreads();
     for (unsigned round = 0;; round = round == 2 ? 0 : round + 1) {
         pair = load_pair(head);
-        bool there = has_come_whole(has_come(pair, way, stamp, leader));
+        bool there = has_come_whole(has_come(pair, proto, stamp, leader));
         if (mine && there && threadIdx.x % OCTET == 0)
             atomicOr(&told[round], 1ull << threadIdx.x / OCTET);
         if (threadIdx.x == 0)
             told[round == 2 ? 0 : round + 1] = 0;
         if (__syncthreads_or(threadIdx.x == 0 && patience.over(turn | STEPAF_WATCH_ANY)))
-            return flow.n_peers;
-        uint32_t peer = choose(flow, told[round], turn);
-        if (peer < flow.n_peers)
+            return args.n_peers;
+        uint32_t peer = choose(args, told[round], turn);
+        if (peer < args.n_peers)
             return peer;
     }
 }
 
 /* The tensor, if it is in its head; and the head, for the next one. All have looked at it. */
 template <bool ALIGNED>
-__device__ __forceinline__ void take_head(const stepaf_lane &lane, uint32_t bytes, const Pair &pair)
+__device__ __forceinline__ void take_head(const stepaf_kernel_tensor &lane, uint32_t bytes,
+                                          const Pair &pair)
 {
     if (ends_head() && is_mark(pair.y))
         clear_mark(lane.head);
-    if (lane.way == STEPAF_WAY_HEAD)
+    if (lane.proto == STEPAF_PROTO_INLINE)
         take_from_head<ALIGNED>(lane.data, bytes, pair);
 }
 
 /* Wait for a batch, and take its heads and the pieces that are the gate's, a warp for each group. What
  * can be looked up before the batch is there, is. */
 template <bool ALIGNED>
-__device__ __forceinline__ bool take_batch(const stepaf_any_flow &flow, Batch &batch)
+__device__ __forceinline__ bool take_batch(const stepaf_any_args &args, Batch &batch)
 {
     __shared__ uint32_t landed[STEPAF_ANY_TENSORS];
     __shared__ Batch taken;
     unsigned i = threadIdx.x / OCTET, warp = threadIdx.x / STEPAF_WARP;
     unsigned last = threadIdx.x % STEPAF_WARP | (OCTET - 1);
-    bool mine = i < flow.n_peers * flow.n_each;
-    uint32_t peer = mine ? i / flow.n_each : 0, index = mine ? i % flow.n_each : 0;
-    Batch own = {number_after(flow.next[peer].rounds), peer, flow.next[peer].slot};
-    uint64_t stamp = make_stamp(flow, own.n);
-    stepaf_lane awaited = lane_of(flow, own, index);
+    bool mine = i < args.n_peers * args.n_each;
+    uint32_t peer = mine ? i / args.n_each : 0, index = mine ? i % args.n_each : 0;
+    Batch own = {number_after(args.next[peer].rounds), peer, args.next[peer].slot};
+    uint64_t stamp = make_stamp(args, own.n);
+    stepaf_kernel_tensor awaited = lane_of(args, own, index);
     Pair pair;
 
-    uint32_t first = await_batch(flow, awaited.head + threadIdx.x % OCTET * 16, awaited.way,
-                                 leader_of(flow, own, index), mine, stamp, pair);
-    if (first == flow.n_peers)
+    uint32_t first = await_batch(args, awaited.head + threadIdx.x % OCTET * 16, awaited.proto,
+                                 leader_of(args, own, index), mine, stamp, pair);
+    if (first == args.n_peers)
         return false;
     uint32_t bytes = __shfl_sync(ALL, bytes_of(pair, stamp, awaited.planned), last);
     if (mine && peer == first) {
         bytes = min(bytes, awaited.bytes);
         if (threadIdx.x % OCTET == 0)
-            landed[index] = *landed_of(flow, own, index) = bytes;
+            landed[index] = *landed_of(args, own, index) = bytes;
         if (threadIdx.x % OCTET == 0 && index == 0)
             taken = own;
         take_head<ALIGNED>(awaited, bytes, pair);
     }
     __syncthreads();
     batch = taken;
-    for (uint32_t k = 0, group = warp; flow.gate_takes && k < flow.n_each; k++) {
-        stepaf_lane lane = lane_of(flow, batch, k);
-        uint32_t n = lane.way == STEPAF_WAY_PIECES && !lane.n ? groups_of(landed[k]) : 0;
+    for (uint32_t k = 0, group = warp; args.gate_takes && k < args.n_each; k++) {
+        stepaf_kernel_tensor lane = lane_of(args, batch, k);
+        uint32_t n = lane.proto == STEPAF_PROTO_LL && !lane.n ? groups_of(landed[k]) : 0;
         if (group < n)
-            return take_pieces<ALIGNED>(flow, lane, landed[k], group, n, load_group(lane, group));
+            return take_pieces<ALIGNED>(args, lane, landed[k], group, n, load_group(lane, group));
         group -= n;
     }
     return true;
 }
 
 /* By one thread: whose turn it is next; then let others see the batch. */
-__device__ __forceinline__ void note_batch(const stepaf_any_flow &flow, const Batch &batch,
+__device__ __forceinline__ void note_batch(const stepaf_any_args &args, const Batch &batch,
                                            uint32_t seq)
 {
-    bool wraps = batch.slot + 1 == flow.depth;
+    bool wraps = batch.slot + 1 == args.depth;
 
-    flow.next[batch.peer] = {wraps ? batch.n : batch.n - 1, wraps ? 0 : batch.slot + 1};
-    flow.next[flow.n_peers].slot = batch.peer + 1 < flow.n_peers ? batch.peer + 1 : 0;
-    flow.origin[0] = batch.peer;
-    flow.origin[1] = batch.slot;
-    flow.counts[0] = seq;
-    if (!flow.gate_ends) /* else the kernels that follow wait for this one's end */
+    args.next[batch.peer] = {wraps ? batch.n : batch.n - 1, wraps ? 0 : batch.slot + 1};
+    args.next[args.n_peers].slot = batch.peer + 1 < args.n_peers ? batch.peer + 1 : 0;
+    args.origin[0] = batch.peer;
+    args.origin[1] = batch.slot;
+    args.counts[0] = seq;
+    if (!args.gate_ends) /* else the kernels that follow wait for this one's end */
         __threadfence();
-    store_pair(entry_at(flow, seq),
+    store_pair(entry_at(args, seq),
                {static_cast<uint64_t>(batch.n) << 32 | batch.peer << 8 | batch.slot,
-                make_stamp(flow, seq)});
+                make_stamp(args, seq)});
 }
 
 /* Wait until the gate has noted batch @a seq: not long, since the gate lets this kernel begin. */
-__device__ __forceinline__ bool await_entry(const stepaf_any_flow &flow, uint32_t seq, Pair &entry)
+__device__ __forceinline__ bool await_entry(const stepaf_any_args &args, uint32_t seq, Pair &entry)
 {
-    Patience patience(flow);
+    Patience patience(args);
 
-    while ((entry = load_pair(entry_at(flow, seq))).y != make_stamp(flow, seq))
+    while ((entry = load_pair(entry_at(args, seq))).y != make_stamp(args, seq))
         if (patience.over(STEPAF_WATCH_ANY))
             return false;
     __threadfence();
@@ -223,17 +224,17 @@ __device__ __forceinline__ bool await_entry(const stepaf_any_flow &flow, uint32_
 }
 
 template <bool ALIGNED>
-__device__ __forceinline__ bool unpack_batch(const stepaf_any_flow &flow, const Batch &batch)
+__device__ __forceinline__ bool unpack_batch(const stepaf_any_args &args, const Batch &batch)
 {
-    uint32_t i = find_share(flow);
-    stepaf_lane lane = lane_of(flow, batch, i);
-    unsigned chunk = blockIdx.x - flow.shares[i].first;
-    uint32_t bytes = load_volatile(landed_of(flow, batch, i));
+    uint32_t i = find_share(args);
+    stepaf_kernel_tensor lane = lane_of(args, batch, i);
+    unsigned chunk = blockIdx.x - args.shares[i].first;
+    uint32_t bytes = load_volatile(landed_of(args, batch, i));
 
-    if (lane.way == STEPAF_WAY_PIECES)
+    if (lane.proto == STEPAF_PROTO_LL)
         return chunk >= groups_of(bytes) ||
-               take_pieces<ALIGNED>(flow, lane, bytes, chunk, lane.n, load_group(lane, chunk));
-    if (lane.way == STEPAF_WAY_INLET)
+               take_pieces<ALIGNED>(args, lane, bytes, chunk, lane.n, load_group(lane, chunk));
+    if (lane.proto == STEPAF_PROTO_BCOPY)
         copy_share<ALIGNED>(lane.data, lane.body, bytes, chunk, lane.n);
     return true;
 }
@@ -244,62 +245,62 @@ __device__ __forceinline__ bool unpack_batch(const stepaf_any_flow &flow, const 
 
 /* Launched as a successor, but what is read before all before it is done may be old: that may be another
  * send, which counts as it ends. */
-extern "C" __global__ void stepaf_send_any(const __grid_constant__ stepaf_any_flow flow)
+extern "C" __global__ void stepaf_send_any(const __grid_constant__ stepaf_any_args args)
 {
-    uint32_t *count = &flow.counts[1 + blockIdx.x];
+    uint32_t *count = &args.counts[1 + blockIdx.x];
     uint32_t guess = number_after(load_volatile(count));
 
     let_successor_begin();
     await_predecessor();
-    uint32_t failed = load_volatile(flow.failed);
+    uint32_t failed = load_volatile(args.failed);
     uint32_t seq = number_after(load_volatile(count));
-    Pair entry = load_pair(entry_at(flow, guess)); /* on its way together with the count */
+    Pair entry = load_pair(entry_at(args, guess)); /* on its way together with the count */
     if (seq != guess)
-        entry = load_pair(entry_at(flow, seq));
+        entry = load_pair(entry_at(args, seq));
     Batch batch = batch_of(entry);
     /* Nothing was received: a graph that answers more than it receives. */
-    uint32_t none = entry.y != make_stamp(flow, seq);
-    Send send = {make_stamp(flow, batch.n), failed | none};
-    if (flow.aligned)
-        send_batch<true>(flow, batch, send);
+    uint32_t none = entry.y != make_stamp(args, seq);
+    Send send = {make_stamp(args, batch.n), failed | none};
+    if (args.aligned)
+        send_batch<true>(args, batch, send);
     else
-        send_batch<false>(flow, batch, send);
+        send_batch<false>(args, batch, send);
     __syncwarp(); /* all have read it */
     if (threadIdx.x == 0 && !send.failed)
         *count = seq;
 }
 
 extern "C" __global__ void __launch_bounds__(512, 4) /* so many: 32 registers */
-    stepaf_gate_any(const __grid_constant__ stepaf_any_flow flow)
+    stepaf_gate_any(const __grid_constant__ stepaf_any_args args)
 {
-    uint32_t seq = number_after(flow.counts[0]);
-    bool ok = __syncthreads_and(!load_volatile(flow.failed));
+    uint32_t seq = number_after(args.counts[0]);
+    bool ok = __syncthreads_and(!load_volatile(args.failed));
     Batch batch = {0, 0, 0};
 
-    if (flow.gate_ends)
+    if (args.gate_ends)
         let_successor_begin();
     if (ok)
-        ok = flow.aligned ? take_batch<true>(flow, batch) : take_batch<false>(flow, batch);
+        ok = args.aligned ? take_batch<true>(args, batch) : take_batch<false>(args, batch);
     ok = __syncthreads_and(ok);
     if (ok && threadIdx.x == 0)
-        note_batch(flow, batch, seq);
-    if (!flow.gate_ends)
+        note_batch(args, batch, seq);
+    if (!args.gate_ends)
         let_successor_begin();
 }
 
-extern "C" __global__ void stepaf_unpack_any(const __grid_constant__ stepaf_any_flow flow)
+extern "C" __global__ void stepaf_unpack_any(const __grid_constant__ stepaf_any_args args)
 {
-    uint32_t *count = &flow.counts[1 + blockIdx.x];
+    uint32_t *count = &args.counts[1 + blockIdx.x];
     /* Before the wait: between two of these is a gate, which is no successor. */
     uint32_t seq = number_after(load_volatile(count));
-    bool ok = !load_volatile(flow.failed);
+    bool ok = !load_volatile(args.failed);
     Pair entry = {0, 0};
 
     let_successor_begin();
-    ok = __all_sync(ALL, ok && await_entry(flow, seq, entry));
+    ok = __all_sync(ALL, ok && await_entry(args, seq, entry));
     if (ok) {
-        ok = flow.aligned ? unpack_batch<true>(flow, batch_of(entry))
-                          : unpack_batch<false>(flow, batch_of(entry));
+        ok = args.aligned ? unpack_batch<true>(args, batch_of(entry))
+                          : unpack_batch<false>(args, batch_of(entry));
         __syncwarp(); /* all have read it */
         if (ok && threadIdx.x == 0)
             *count = seq;

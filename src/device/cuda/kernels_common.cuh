@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What all kernels share: patience, and those parts of sending and taking that do not depend on how a
- * launch is told of its tensors. FLOW is stepaf_flow or stepaf_any_flow. */
+ * launch is told of its tensors. FLOW is stepaf_kernel_args or stepaf_any_args. */
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_COMMON_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_COMMON_CUH
 
@@ -29,24 +29,24 @@ __device__ __forceinline__ uint32_t number_after(uint32_t count)
 }
 
 /* As stepaf_stamp; @a n is a number. */
-template <class FLOW> __device__ __forceinline__ uint64_t make_stamp(const FLOW &flow, uint32_t n)
+template <class FLOW> __device__ __forceinline__ uint64_t make_stamp(const FLOW &args, uint32_t n)
 {
-    return static_cast<uint64_t>(flow.epoch) << 32 | n;
+    return static_cast<uint64_t>(args.epoch) << 32 | n;
 }
 
 /* The first thing that goes wrong is noted; from then on nothing is done for this plan. Whoever sees
  * that must find it noted, since its stream goes on, and the host looks. False: another is at it. */
-template <class FLOW> __device__ bool note_fault(const FLOW &flow, uint32_t fault, uint32_t peer)
+template <class FLOW> __device__ bool note_fault(const FLOW &args, uint32_t fault, uint32_t peer)
 {
-    if (atomicExch(&flow.failed[1], 1))
+    if (atomicExch(&args.failed[1], 1))
         return false;
-    volatile stepaf_gpu_watch *watch = flow.watch;
+    volatile stepaf_gpu_watch *watch = args.watch;
     watch->peer = peer;
-    watch->slot = flow.slot;
+    watch->slot = args.slot;
     __threadfence_system();
     watch->fault = fault;
     __threadfence_system();
-    *static_cast<volatile uint32_t *>(flow.failed) = 1;
+    *static_cast<volatile uint32_t *>(args.failed) = 1;
     return true;
 }
 
@@ -54,7 +54,7 @@ template <class FLOW> __device__ bool note_fault(const FLOW &flow, uint32_t faul
 template <class FLOW> class Patience
 {
   public:
-    __device__ explicit Patience(const FLOW &flow) : flow_(flow)
+    __device__ explicit Patience(const FLOW &args) : flow_(args)
     {
     }
 
@@ -69,22 +69,22 @@ template <class FLOW> class Patience
 
   private:
     /* When waiting began; 0: give up. Not a method, so that the members stay in registers. */
-    static __device__ __noinline__ uint64_t look(const FLOW &flow, uint32_t polls, uint64_t began,
+    static __device__ __noinline__ uint64_t look(const FLOW &args, uint32_t polls, uint64_t began,
                                                  uint32_t peer)
     {
         uint64_t now = now_ns();
 
-        if (load_volatile(flow.failed))
+        if (load_volatile(args.failed))
             return 0;
-        if (polls % (LOOKS * 16) == 0 && load_volatile(&flow.watch->abort) &&
-            note_fault(flow, STEPAF_FAULT_ABORTED, peer))
+        if (polls % (LOOKS * 16) == 0 && load_volatile(&args.watch->abort) &&
+            note_fault(args, STEPAF_FAULT_ABORTED, peer))
             return 0;
         if (!began)
             return now;
         /* Signed: the timer may be set back a little. */
-        if (flow.timeout_ns &&
-            static_cast<int64_t>(now - began) >= static_cast<int64_t>(flow.timeout_ns) &&
-            note_fault(flow, STEPAF_FAULT_TIMEOUT, peer))
+        if (args.timeout_ns &&
+            static_cast<int64_t>(now - began) >= static_cast<int64_t>(args.timeout_ns) &&
+            note_fault(args, STEPAF_FAULT_TIMEOUT, peer))
             return 0;
         return began;
     }
@@ -120,7 +120,7 @@ struct HeadWords {
 };
 
 template <bool ALIGNED>
-__device__ __forceinline__ HeadWords load_head_words(const stepaf_lane &lane)
+__device__ __forceinline__ HeadWords load_head_words(const stepaf_kernel_tensor &lane)
 {
     uint32_t at = threadIdx.x * STEPAF_HEAD_PIECE;
 
@@ -132,7 +132,7 @@ __device__ __forceinline__ HeadWords load_head_words(const stepaf_lane &lane)
 }
 
 /* A head with a tensor in it. */
-__device__ __forceinline__ void store_head(const stepaf_lane &lane, const HeadWords &words,
+__device__ __forceinline__ void store_head(const stepaf_kernel_tensor &lane, const HeadWords &words,
                                            const Send &send)
 {
     Pair pair = {static_cast<uint64_t>(words.second) << 32 | words.first,
@@ -146,7 +146,7 @@ __device__ __forceinline__ void store_head(const stepaf_lane &lane, const HeadWo
 }
 
 /* A head alone. */
-__device__ __forceinline__ void tell(const stepaf_lane &lane, const Send &send)
+__device__ __forceinline__ void tell(const stepaf_kernel_tensor &lane, const Send &send)
 {
     if (threadIdx.x == 0 && !send.failed)
         store_pair(lane.head + STEPAF_HEAD_TELLS, {lane.bytes, send.stamp});
@@ -166,7 +166,7 @@ __device__ __forceinline__ uint32_t groups_of(uint32_t bytes)
 
 /* As they are in the tensor; the last thread's second is not of it. */
 template <bool ALIGNED>
-__device__ __forceinline__ Group load_tensor(const stepaf_lane &lane, uint32_t group)
+__device__ __forceinline__ Group load_tensor(const stepaf_kernel_tensor &lane, uint32_t group)
 {
     unsigned t = threadIdx.x % STEPAF_WARP;
     uint32_t first = group * GROUP_PIECES + t;
@@ -178,7 +178,7 @@ __device__ __forceinline__ Group load_tensor(const stepaf_lane &lane, uint32_t g
 }
 
 template <bool ALIGNED>
-__device__ __forceinline__ void store_tensor(const stepaf_lane &lane, uint32_t bytes,
+__device__ __forceinline__ void store_tensor(const stepaf_kernel_tensor &lane, uint32_t bytes,
                                              uint32_t group, const Group &its)
 {
     unsigned t = threadIdx.x % STEPAF_WARP;
@@ -219,20 +219,20 @@ __device__ __forceinline__ Group restore(Group its)
     return its;
 }
 
-__device__ __forceinline__ uint8_t *group_at(const stepaf_lane &lane, uint32_t group)
+__device__ __forceinline__ uint8_t *group_at(const stepaf_kernel_tensor &lane, uint32_t group)
 {
     return lane.body + static_cast<uint64_t>(group) * STEPAF_GROUP_BYTES +
            16 * (threadIdx.x % STEPAF_WARP);
 }
 
-__device__ __forceinline__ Group load_group(const stepaf_lane &lane, uint32_t group)
+__device__ __forceinline__ Group load_group(const stepaf_kernel_tensor &lane, uint32_t group)
 {
     const uint8_t *at = group_at(lane, group);
 
     return {load_pair(at), load_pair(at + STEPAF_GROUP_BYTES / 2)};
 }
 
-__device__ __forceinline__ void store_group(const stepaf_lane &lane, uint32_t group,
+__device__ __forceinline__ void store_group(const stepaf_kernel_tensor &lane, uint32_t group,
                                             const Group &its)
 {
     uint8_t *at = group_at(lane, group);
@@ -242,7 +242,7 @@ __device__ __forceinline__ void store_group(const stepaf_lane &lane, uint32_t gr
 }
 
 template <bool ALIGNED>
-__device__ __forceinline__ void send_pieces(const stepaf_lane &lane, unsigned chunk,
+__device__ __forceinline__ void send_pieces(const stepaf_kernel_tensor &lane, unsigned chunk,
                                             const Send &send)
 {
     uint32_t n_groups = groups_of(lane.bytes);
@@ -284,14 +284,15 @@ __device__ __forceinline__ void copy_share(uint8_t *dst, const uint8_t *src, uin
 
 /* Whether this block is the last of those that share lane @a i: then all bytes are where they go. */
 template <class FLOW>
-__device__ __forceinline__ bool is_last(const FLOW &flow, unsigned i, const stepaf_lane &lane)
+__device__ __forceinline__ bool is_last(const FLOW &args, unsigned i,
+                                        const stepaf_kernel_tensor &lane)
 {
     uint32_t before = 0;
 
     __threadfence_system();
     __syncwarp();
     if (lane.n > 1 && threadIdx.x == 0)
-        before = atomicInc(&flow.done[i], lane.n - 1u);
+        before = atomicInc(&args.done[i], lane.n - 1u);
     before = __shfl_sync(ALL, before, 0);
     __threadfence_system();
     return lane.n == 1 || before == lane.n - 1u;
@@ -319,11 +320,11 @@ __device__ __forceinline__ bool tells_all(const uint8_t *head)
 
 /* Whether this thread's piece of a head, @a pair, is there, if it has to be; or another head, @a leader,
  * tells of the tensor. For the other pieces it may be NULL. */
-__device__ __forceinline__ bool has_come(const Pair &pair, uint32_t way, uint64_t stamp,
+__device__ __forceinline__ bool has_come(const Pair &pair, uint32_t proto, uint64_t stamp,
                                          const uint8_t *leader)
 {
     bool stamped = static_cast<uint32_t>(pair.y >> 32) == piece_stamp(stamp);
-    bool there = ends_head() ? is_told(pair.y, stamp) : way != STEPAF_WAY_HEAD || stamped;
+    bool there = ends_head() ? is_told(pair.y, stamp) : proto != STEPAF_PROTO_INLINE || stamped;
 
     return there || (leader != nullptr && tells_all(leader));
 }
@@ -367,11 +368,11 @@ __device__ __forceinline__ uint32_t bytes_of(const Pair &words, uint64_t stamp, 
  * @a its. A group is looked at until all of it is there, and left as the next operation has to find it.
  * False: given up. */
 template <bool ALIGNED, class FLOW>
-__device__ __forceinline__ bool take_pieces(const FLOW &flow, const stepaf_lane &lane,
+__device__ __forceinline__ bool take_pieces(const FLOW &args, const stepaf_kernel_tensor &lane,
                                             uint32_t bytes, unsigned chunk, unsigned n, Group its)
 {
     uint32_t n_groups = groups_of(bytes);
-    Patience patience(flow);
+    Patience patience(args);
 
     for (uint32_t group = chunk; group < n_groups; group += n) {
         if (group != chunk)

@@ -33,7 +33,7 @@ stepaf_status_t stepaf_cuda_capturing(struct stepaf_gpu *self, void *stream, boo
     return STEPAF_OK;
 }
 
-static stepaf_status_t launch(struct stepaf_cuda_gpu *gpu, CUfunction kernel, const void *flow,
+static stepaf_status_t launch(struct stepaf_cuda_gpu *gpu, CUfunction kernel, const void *args,
                               uint32_t blocks, uint32_t threads, bool behind, void *stream)
 {
     CUlaunchAttribute successor = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -47,7 +47,7 @@ static stepaf_status_t launch(struct stepaf_cuda_gpu *gpu, CUfunction kernel, co
                              .hStream = stream,
                              .attrs = &successor,
                              .numAttrs = behind && gpu->chains};
-    void *params[] = {(void *)flow};
+    void *params[] = {(void *)args};
     struct stepaf_cuda_scope scope;
     stepaf_status_t status = stepaf_cuda_enter(gpu, &scope);
 
@@ -59,22 +59,22 @@ static stepaf_status_t launch(struct stepaf_cuda_gpu *gpu, CUfunction kernel, co
 }
 
 stepaf_status_t stepaf_cuda_launch(struct stepaf_gpu *self, enum stepaf_kernel kernel,
-                                   const struct stepaf_flow *flow, uint32_t blocks,
+                                   const struct stepaf_kernel_args *args, uint32_t blocks,
                                    uint32_t threads, bool behind, void *stream)
 {
     struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
-    bool few = flow->n_lanes <= STEPAF_FLOW_FEW;
+    bool few = args->n_lanes <= STEPAF_FLOW_FEW;
 
-    return launch(gpu, few ? gpu->few[kernel] : gpu->kernels[kernel], flow, blocks, threads, behind,
+    return launch(gpu, few ? gpu->few[kernel] : gpu->kernels[kernel], args, blocks, threads, behind,
                   stream);
 }
 
 stepaf_status_t stepaf_cuda_launch_any(struct stepaf_gpu *self, enum stepaf_any_kernel kernel,
-                                       const struct stepaf_any_flow *flow, uint32_t blocks,
+                                       const struct stepaf_any_args *args, uint32_t blocks,
                                        uint32_t threads, bool behind, void *stream)
 {
     struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
-    return launch(gpu, gpu->any[kernel], flow, blocks, threads, behind, stream);
+    return launch(gpu, gpu->any[kernel], args, blocks, threads, behind, stream);
 }
 
 stepaf_status_t stepaf_cuda_copy(struct stepaf_gpu *self, void *dst, const void *src, size_t bytes,

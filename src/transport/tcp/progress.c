@@ -103,7 +103,7 @@ static unsigned hear(struct stepaf_tcp_connection *connection)
         else
             stepaf_tcp_connection_advance(connection);
     }
-    if (link->base.dead) /* the engine has given it up, now or before */
+    if (link->base.dead) /* the core has given it up, now or before */
         stepaf_tcp_link_close(link);
     return n;
 }

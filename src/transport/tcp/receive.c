@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Receiving: a payload straight to its place, and in the same call what follows it. Every number is
- * input: a place is asked of the engine, what makes no sense ends the link. */
+ * input: a place is asked of the core, what makes no sense ends the link. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

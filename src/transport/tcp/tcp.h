@@ -4,7 +4,7 @@
  * FFN ranks listen, attention ranks connect: one link to a peer is one connection or several. A
  * post is one vectored send straight from the tensors; a payload is received straight into the
  * registered buffer, but for its first few KiB, which come with the frame's head in one call.
- * Nothing is buffered here: what the socket does not take stays with the engine, as QUEUED, and the
+ * Nothing is buffered here: what the socket does not take stays with the core, as QUEUED, and the
  * link knows how far it got.
  *
  * The listener is there only until all peers have connected. */
@@ -273,7 +273,7 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection);
 /* progress.c */
 unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls);
 void stepaf_tcp_check_peers(struct stepaf_transport *transport);
-/* Tell the engine, once, that the link is of no use any more. */
+/* Tell the core, once, that the link is of no use any more. */
 void stepaf_tcp_lost(struct stepaf_tcp_link *link, const char *reason);
 /* Nothing can be sent any more. What the peer has said before it went may still lie in the sockets,
  * or be on its way: it is taken in before the link is lost. */

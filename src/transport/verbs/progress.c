@@ -42,7 +42,7 @@ void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
     if (verbs->closing)
-        link->base.dead = true; /* the engine does not listen any more */
+        link->base.dead = true; /* the core does not listen any more */
     else
         up->lost(up, &link->base, reason);
     stepaf_verbs_fence(&link->base);

@@ -78,7 +78,7 @@ static bool parts_are_here(const struct stepaf_verbs_link *link, uint32_t parts)
     return true;
 }
 
-/* Consume a notification that is not for the engine; @a aside: the peer does not count it either. */
+/* Consume a notification that is not for the core; @a aside: the peer does not count it either. */
 static void take_own(struct stepaf_verbs_link *link, bool aside)
 {
     link->lead->rx_next++;

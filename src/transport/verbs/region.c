@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors' memory: each region is registered once with every rail, so that a key covers exactly the
  * region. GPU memory goes by dma-buf, else by a peer-memory module of the GPU's driver, else not at
- * all: then the engine stages it through host memory, and this file says why.
+ * all: then the core stages it through host memory, and this file says why.
  *
  * Relaxed ordering lets the device's writes overtake each other on their way to memory, but not the
  * completion that follows them (ibv_reg_mr(3), IBV_ACCESS_RELAXED_ORDERING; PCI Express Base

@@ -16,7 +16,7 @@ static inline __attribute__((always_inline)) void add_notification(struct stepaf
     uint32_t imm;
 
     if (chain->path->rail->imm && link->tx_parts == link->tx_parts_told &&
-        stepaf_msg_compact(msg, &imm))
+        stepaf_msg_to_imm(msg, &imm))
         stepaf_verbs_chain_imm(chain, imm);
     else
         stepaf_verbs_chain_message(chain, msg, slot);
@@ -175,7 +175,7 @@ static inline __attribute__((always_inline)) bool send_post(struct stepaf_verbs_
            stepaf_verbs_chain_room(chain);
 }
 
-/* What found no room is offered again by the engine. */
+/* What found no room is offered again by the core. */
 static __attribute__((noinline, cold)) void postpone(struct stepaf_verbs_chain *chain,
                                                      struct stepaf_post *post)
 {

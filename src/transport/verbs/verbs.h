@@ -14,7 +14,7 @@
  *
  * Each notification takes a receive of the peer's. The peer says how many it has consumed by
  * writing a word into this rank's memory now and then, so neither its receives nor its ring can run
- * out. What finds no room stays with the engine, as QUEUED. */
+ * out. What finds no room stays with the core, as QUEUED. */
 #ifndef STEPAF_TRANSPORT_VERBS_VERBS_H
 #define STEPAF_TRANSPORT_VERBS_VERBS_H
 
@@ -355,7 +355,7 @@ unsigned stepaf_verbs_post(struct stepaf_post *const *posts, unsigned n);
 
 /* hold.c */
 void stepaf_verbs_hold(struct stepaf_verbs_link *link, struct stepaf_post *post);
-/* The first of the held posts is SENT. Return how many: 0 if the engine has forgotten it. */
+/* The first of the held posts is SENT. Return how many: 0 if the core has forgotten it. */
 unsigned stepaf_verbs_release_first(struct stepaf_verbs_link *link);
 /* Posts whose work requests are through are SENT; return how many. */
 unsigned stepaf_verbs_let_go(struct stepaf_verbs_link *link, bool all);
@@ -373,9 +373,9 @@ void stepaf_verbs_give_back(struct stepaf_verbs_link *link, struct stepaf_verbs_
 
 /* progress.c */
 unsigned stepaf_verbs_progress(struct stepaf_transport *transport, unsigned polls);
-/* Take note of what has been sent, and of nothing else: the engine does not listen any more. */
+/* Take note of what has been sent, and of nothing else: the core does not listen any more. */
 void stepaf_verbs_sends_poll(struct stepaf_verbs *verbs);
-/* Tell the engine, once, that the link is of no use any more. */
+/* Tell the core, once, that the link is of no use any more. */
 void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* The same of one path: if there is another rail, only this one's is of no use any more. */

@@ -56,8 +56,8 @@ struct cpu_device {
     unsigned n_words;
     struct cpu_wait waits[CPU_WAITS]; /* the first of them */
     int n_waits;
-    struct stepaf_flow flow;         /* of the last launch */
-    struct stepaf_any_flow any_flow; /* of the last of those kernels */
+    struct stepaf_kernel_args args;  /* of the last launch */
+    struct stepaf_any_args any_args; /* of the last of those kernels */
     struct cpu_piece pieces[CPU_PIECES];
     struct stepaf_gpu_rdma rdma; /* what is said of network cards */
     bool bad_flush;              /* flushing fails */
@@ -107,10 +107,10 @@ void cpu_unimport(struct stepaf_gpu *gpu, void *ptr);
 /* stream.c */
 stepaf_status_t cpu_capturing(struct stepaf_gpu *gpu, void *stream, bool *capturing_p);
 stepaf_status_t cpu_launch(struct stepaf_gpu *gpu, enum stepaf_kernel kernel,
-                           const struct stepaf_flow *flow, uint32_t blocks, uint32_t threads,
+                           const struct stepaf_kernel_args *args, uint32_t blocks, uint32_t threads,
                            bool behind, void *stream);
 stepaf_status_t cpu_launch_any(struct stepaf_gpu *gpu, enum stepaf_any_kernel kernel,
-                               const struct stepaf_any_flow *flow, uint32_t blocks,
+                               const struct stepaf_any_args *args, uint32_t blocks,
                                uint32_t threads, bool behind, void *stream);
 stepaf_status_t cpu_copy(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes,
                          void *stream);

@@ -19,27 +19,27 @@ static uint64_t *flag_of(uint8_t *group)
     return (uint64_t *)(void *)(group + STEPAF_GROUP_DATA);
 }
 
-static uint64_t stamp_of(const struct stepaf_flow *flow, uint32_t n)
+static uint64_t stamp_of(const struct stepaf_kernel_args *args, uint32_t n)
 {
-    return stepaf_stamp(flow->epoch, n);
+    return stepaf_stamp(args->epoch, n);
 }
 
-static bool has_failed(const struct stepaf_flow *flow)
+static bool has_failed(const struct stepaf_kernel_args *args)
 {
-    return __atomic_load_n(flow->failed, __ATOMIC_ACQUIRE) != 0;
+    return __atomic_load_n(args->failed, __ATOMIC_ACQUIRE) != 0;
 }
 
-static void write_head(const struct stepaf_lane *lane, uint64_t stamp)
+static void write_head(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
 {
     uint64_t *words = words_of(lane->head);
 
-    if (lane->way == STEPAF_WAY_HEAD)
+    if (lane->proto == STEPAF_PROTO_INLINE)
         memcpy(lane->head, lane->data, lane->bytes);
     words[0] = lane->bytes;
     __atomic_store_n(&words[1], stamp, __ATOMIC_RELEASE);
 }
 
-static void send_pieces(const struct stepaf_lane *lane, uint64_t stamp)
+static void send_pieces(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
 {
     uint32_t at = 0;
 
@@ -52,34 +52,34 @@ static void send_pieces(const struct stepaf_lane *lane, uint64_t stamp)
     }
 }
 
-static void run_send(const struct stepaf_flow *flow, uint32_t blocks)
+static void run_send(const struct stepaf_kernel_args *args, uint32_t blocks)
 {
-    uint32_t n = flow->counts[1] + 1;
+    uint32_t n = args->counts[1] + 1;
 
-    if (has_failed(flow))
+    if (has_failed(args))
         return;
-    for (uint32_t i = 0; i < flow->n_lanes; i++) {
-        const struct stepaf_lane *lane = &flow->lanes[i];
+    for (uint32_t i = 0; i < args->n_lanes; i++) {
+        const struct stepaf_kernel_tensor *lane = &args->lanes[i];
         if (lane->copied)
             continue;
-        if (lane->way == STEPAF_WAY_PIECES) {
-            send_pieces(lane, stamp_of(flow, n));
+        if (lane->proto == STEPAF_PROTO_LL) {
+            send_pieces(lane, stamp_of(args, n));
             continue;
         }
-        if (lane->way != STEPAF_WAY_HEAD && lane->bytes)
+        if (lane->proto != STEPAF_PROTO_INLINE && lane->bytes)
             memcpy(lane->body, lane->data, lane->bytes);
-        write_head(lane, stamp_of(flow, n));
+        write_head(lane, stamp_of(args, n));
     }
     for (uint32_t b = 0; b < blocks; b++)
-        flow->counts[1 + b] = n;
+        args->counts[1 + b] = n;
 }
 
-static void note_fault(const struct stepaf_flow *flow, uint32_t fault, uint32_t peer)
+static void note_fault(const struct stepaf_kernel_args *args, uint32_t fault, uint32_t peer)
 {
-    flow->watch->peer = peer;
-    flow->watch->slot = flow->slot;
-    __atomic_store_n(&flow->watch->fault, fault, __ATOMIC_RELEASE);
-    __atomic_store_n(flow->failed, 1, __ATOMIC_RELEASE);
+    args->watch->peer = peer;
+    args->watch->slot = args->slot;
+    __atomic_store_n(&args->watch->fault, fault, __ATOMIC_RELEASE);
+    __atomic_store_n(args->failed, 1, __ATOMIC_RELEASE);
 }
 
 static uint64_t word_of(const uint8_t *head)
@@ -88,39 +88,39 @@ static uint64_t word_of(const uint8_t *head)
 }
 
 /* By its own head, or by that where TOLD_ALL comes to. */
-static bool is_told(const struct stepaf_flow *flow, const void *at, uint64_t stamp)
+static bool is_told(const struct stepaf_kernel_args *args, const void *at, uint64_t stamp)
 {
-    const struct stepaf_lane *lane = at;
+    const struct stepaf_kernel_tensor *lane = at;
     uint64_t its = word_of(lane->head);
 
     return its == stamp || (uint32_t)its >= STEPAF_TOLD_ALL ||
            (lane->copied &&
-            (uint32_t)word_of(flow->lanes[lane->copied - 1].head) == STEPAF_TOLD_ALL);
+            (uint32_t)word_of(args->lanes[lane->copied - 1].head) == STEPAF_TOLD_ALL);
 }
 
-static bool is_there(const struct stepaf_flow *flow, const void *group, uint64_t stamp)
+static bool is_there(const struct stepaf_kernel_args *args, const void *group, uint64_t stamp)
 {
-    (void)flow;
+    (void)args;
     (void)stamp;
     return __atomic_load_n(flag_of((uint8_t *)group), __ATOMIC_ACQUIRE) != 0;
 }
 
 /* Wait until a head or a group has come. False: given up. */
-static bool await(const struct stepaf_flow *flow,
-                  bool (*has_come)(const struct stepaf_flow *, const void *, uint64_t),
+static bool await(const struct stepaf_kernel_args *args,
+                  bool (*has_come)(const struct stepaf_kernel_args *, const void *, uint64_t),
                   const void *at, uint64_t stamp, uint32_t peer)
 {
     int64_t began = stepaf_monotonic_ns();
 
-    while (!has_come(flow, at, stamp)) {
-        if (has_failed(flow))
+    while (!has_come(args, at, stamp)) {
+        if (has_failed(args))
             return false;
-        if (__atomic_load_n(&flow->watch->abort, __ATOMIC_ACQUIRE)) {
-            note_fault(flow, STEPAF_FAULT_ABORTED, peer);
+        if (__atomic_load_n(&args->watch->abort, __ATOMIC_ACQUIRE)) {
+            note_fault(args, STEPAF_FAULT_ABORTED, peer);
             return false;
         }
-        if (flow->timeout_ns && stepaf_monotonic_ns() - began > (int64_t)flow->timeout_ns) {
-            note_fault(flow, STEPAF_FAULT_TIMEOUT, peer);
+        if (args->timeout_ns && stepaf_monotonic_ns() - began > (int64_t)args->timeout_ns) {
+            note_fault(args, STEPAF_FAULT_TIMEOUT, peer);
             return false;
         }
         sched_yield();
@@ -128,14 +128,14 @@ static bool await(const struct stepaf_flow *flow,
     return true;
 }
 
-static bool take_pieces(const struct stepaf_flow *flow, const struct stepaf_lane *lane,
-                        uint32_t bytes)
+static bool take_pieces(const struct stepaf_kernel_args *args,
+                        const struct stepaf_kernel_tensor *lane, uint32_t bytes)
 {
     uint8_t *group = lane->body;
 
     for (uint32_t at = 0; at < bytes; at += STEPAF_GROUP_DATA, group += STEPAF_GROUP_BYTES) {
         uint32_t left = bytes - at;
-        if (!await(flow, is_there, group, 0, lane->peer))
+        if (!await(args, is_there, group, 0, lane->peer))
             return false;
         memcpy(lane->data + at, group, left < STEPAF_GROUP_DATA ? left : STEPAF_GROUP_DATA);
         *flag_of(group) = 0;
@@ -143,16 +143,16 @@ static bool take_pieces(const struct stepaf_flow *flow, const struct stepaf_lane
     return true;
 }
 
-static void run_gate(const struct stepaf_flow *flow)
+static void run_gate(const struct stepaf_kernel_args *args)
 {
-    uint32_t n = flow->counts[0] + 1;
+    uint32_t n = args->counts[0] + 1;
 
-    if (has_failed(flow))
+    if (has_failed(args))
         return;
-    for (uint32_t i = 0; i < flow->n_lanes; i++) {
-        const struct stepaf_lane *lane = &flow->lanes[i];
-        uint64_t stamp = stamp_of(flow, n);
-        if (!await(flow, is_told, lane, stamp, lane->peer))
+    for (uint32_t i = 0; i < args->n_lanes; i++) {
+        const struct stepaf_kernel_tensor *lane = &args->lanes[i];
+        uint64_t stamp = stamp_of(args, n);
+        if (!await(args, is_told, lane, stamp, lane->peer))
             return;
         uint64_t its = word_of(lane->head), bytes = lane->planned;
         if (its == stamp)
@@ -161,39 +161,40 @@ static void run_gate(const struct stepaf_flow *flow)
             bytes = its >> 32;
         if (bytes > lane->bytes)
             bytes = lane->bytes;
-        flow->landed[i] = (uint32_t)bytes;
-        if (lane->way == STEPAF_WAY_HEAD)
+        args->landed[i] = (uint32_t)bytes;
+        if (lane->proto == STEPAF_PROTO_INLINE)
             memcpy(lane->data, lane->head, bytes);
-        if (lane->way == STEPAF_WAY_PIECES && flow->gate_takes &&
-            !take_pieces(flow, lane, (uint32_t)bytes))
+        if (lane->proto == STEPAF_PROTO_LL && args->gate_takes &&
+            !take_pieces(args, lane, (uint32_t)bytes))
             return;
     }
-    for (uint32_t i = 0; i < flow->n_lanes; i++)
-        if ((uint32_t)word_of(flow->lanes[i].head) >= STEPAF_TOLD_ALL)
-            words_of(flow->lanes[i].head)[1] = 0;
-    flow->counts[0] = n;
+    for (uint32_t i = 0; i < args->n_lanes; i++)
+        if ((uint32_t)word_of(args->lanes[i].head) >= STEPAF_TOLD_ALL)
+            words_of(args->lanes[i].head)[1] = 0;
+    args->counts[0] = n;
 }
 
-static void run_unpack(const struct stepaf_flow *flow)
+static void run_unpack(const struct stepaf_kernel_args *args)
 {
-    if (has_failed(flow))
+    if (has_failed(args))
         return;
-    for (uint32_t i = 0; i < flow->n_lanes; i++) {
-        const struct stepaf_lane *lane = &flow->lanes[i];
-        uint32_t bytes = flow->landed[i];
-        if (lane->way == STEPAF_WAY_INLET && bytes)
+    for (uint32_t i = 0; i < args->n_lanes; i++) {
+        const struct stepaf_kernel_tensor *lane = &args->lanes[i];
+        uint32_t bytes = args->landed[i];
+        if (lane->proto == STEPAF_PROTO_BCOPY && bytes)
             memcpy(lane->data, lane->body, bytes);
-        if (lane->way == STEPAF_WAY_PIECES && !flow->gate_takes && !take_pieces(flow, lane, bytes))
+        if (lane->proto == STEPAF_PROTO_LL && !args->gate_takes && !take_pieces(args, lane, bytes))
             return;
     }
 }
 
-void cpu_kernel_run(enum stepaf_kernel kernel, const struct stepaf_flow *flow, uint32_t blocks)
+void cpu_kernel_run(enum stepaf_kernel kernel, const struct stepaf_kernel_args *args,
+                    uint32_t blocks)
 {
     if (kernel == STEPAF_KERNEL_SEND)
-        run_send(flow, blocks);
+        run_send(args, blocks);
     else if (kernel == STEPAF_KERNEL_GATE)
-        run_gate(flow);
+        run_gate(args);
     else
-        run_unpack(flow);
+        run_unpack(args);
 }

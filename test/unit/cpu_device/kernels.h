@@ -7,6 +7,7 @@
 #include "device/kernels.h"
 
 /* Run a kernel to its end. */
-void cpu_kernel_run(enum stepaf_kernel kernel, const struct stepaf_flow *flow, uint32_t blocks);
+void cpu_kernel_run(enum stepaf_kernel kernel, const struct stepaf_kernel_args *args,
+                    uint32_t blocks);
 
 #endif

@@ -17,7 +17,7 @@ struct work {
     enum what what;
     enum stepaf_kernel kernel;
     uint32_t blocks;
-    struct stepaf_flow *flow;
+    struct stepaf_kernel_args *args;
     void (*call)(void *arg, uint64_t n);
     void *to;
     const void *from;
@@ -70,7 +70,7 @@ static void run(struct work *work)
     pthread_mutex_unlock(&queue.lock);
     switch (work->what) {
     case LAUNCH:
-        cpu_kernel_run(work->kernel, work->flow, work->blocks);
+        cpu_kernel_run(work->kernel, work->args, work->blocks);
         break;
     case COPY:
         memcpy(work->to, work->from, work->n);
@@ -84,7 +84,7 @@ static void run(struct work *work)
     case AWAIT:
         break;
     }
-    free(work->flow);
+    free(work->args);
     pthread_mutex_lock(&queue.lock);
 }
 
@@ -150,24 +150,24 @@ void cpu_queue_end(void)
     for (int i = 0; i < STREAMS; i++)
         queue.streams[i].name = NULL;
     for (unsigned i = 0; i < queue.n_kept; i++)
-        free(queue.kept[i].work.flow);
+        free(queue.kept[i].work.args);
     free(queue.kept);
     queue.kept = NULL;
     queue.n_kept = 0;
 }
 
-static struct stepaf_flow *copy_of(const struct stepaf_flow *flow)
+static struct stepaf_kernel_args *copy_of(const struct stepaf_kernel_args *args)
 {
-    struct stepaf_flow *copy = flow ? malloc(sizeof(*copy)) : NULL;
+    struct stepaf_kernel_args *copy = args ? malloc(sizeof(*copy)) : NULL;
 
     if (copy)
-        memcpy(copy, flow, sizeof(*copy));
+        memcpy(copy, args, sizeof(*copy));
     return copy;
 }
 
 static void enqueue(void *name, struct work work)
 {
-    work.flow = copy_of(work.flow);
+    work.args = copy_of(work.args);
     pthread_mutex_lock(&queue.lock);
     if (queue.recording) {
         queue.kept = realloc(queue.kept, (queue.n_kept + 1) * sizeof(queue.kept[0]));
@@ -182,12 +182,12 @@ static void enqueue(void *name, struct work work)
     pthread_mutex_unlock(&queue.lock);
 }
 
-void cpu_queue_launch(void *stream, enum stepaf_kernel kernel, const struct stepaf_flow *flow,
-                      uint32_t blocks)
+void cpu_queue_launch(void *stream, enum stepaf_kernel kernel,
+                      const struct stepaf_kernel_args *args, uint32_t blocks)
 {
     enqueue(stream, (struct work){.what = LAUNCH,
                                   .kernel = kernel,
-                                  .flow = (struct stepaf_flow *)flow,
+                                  .args = (struct stepaf_kernel_args *)args,
                                   .blocks = blocks});
 }
 

@@ -44,7 +44,7 @@ static void note_launch(uint32_t blocks, uint32_t threads, bool behind, void *st
 }
 
 stepaf_status_t cpu_launch(struct stepaf_gpu *gpu, enum stepaf_kernel kernel,
-                           const struct stepaf_flow *flow, uint32_t blocks, uint32_t threads,
+                           const struct stepaf_kernel_args *args, uint32_t blocks, uint32_t threads,
                            bool behind, void *stream)
 {
     stepaf_status_t status = cpu_device_step("cannot launch");
@@ -52,15 +52,15 @@ stepaf_status_t cpu_launch(struct stepaf_gpu *gpu, enum stepaf_kernel kernel,
     (void)gpu;
     pthread_mutex_lock(&lock);
     note_launch(blocks, threads, behind, stream);
-    cpu_device.flow = *flow;
+    cpu_device.args = *args;
     pthread_mutex_unlock(&lock);
     if (!status && cpu_device.runs)
-        cpu_queue_launch(stream, kernel, flow, blocks);
+        cpu_queue_launch(stream, kernel, args, blocks);
     return status;
 }
 
 stepaf_status_t cpu_launch_any(struct stepaf_gpu *gpu, enum stepaf_any_kernel kernel,
-                               const struct stepaf_any_flow *flow, uint32_t blocks,
+                               const struct stepaf_any_args *args, uint32_t blocks,
                                uint32_t threads, bool behind, void *stream)
 {
     stepaf_status_t status = cpu_device_step("cannot launch");
@@ -71,7 +71,7 @@ stepaf_status_t cpu_launch_any(struct stepaf_gpu *gpu, enum stepaf_any_kernel ke
                                   "the CPU device has no kernels that take any batch");
     pthread_mutex_lock(&lock);
     note_launch(blocks, threads, behind, stream);
-    cpu_device.any_flow = *flow;
+    cpu_device.any_args = *args;
     pthread_mutex_unlock(&lock);
     return status;
 }

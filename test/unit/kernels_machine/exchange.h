@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Both ends of some tensors, as the engine would make them. */
+/* Both ends of some tensors, as the core would make them. */
 #ifndef TEST_KERNELS_EXCHANGE_H
 #define TEST_KERNELS_EXCHANGE_H
 
@@ -7,7 +7,7 @@
 
 struct Tensor {
     uint32_t room, planned;
-    stepaf_way way;
+    stepaf_proto proto;
     unsigned blocks; /* that share it, each way */
     bool copied;
     unsigned skew; /* from a multiple of 16 */
@@ -16,7 +16,7 @@ struct Tensor {
 enum { EPOCH = 7, BEYOND = 64, POISON = 0xa5 };
 
 struct End {
-    stepaf_flow flow;
+    stepaf_kernel_args args;
     std::vector<uint32_t> counts, done, landed;
     uint32_t failed[2];
     stepaf_gpu_watch watch;
@@ -30,15 +30,15 @@ inline uint32_t groups(uint32_t bytes)
 
 struct Exchange {
     std::vector<Tensor> tensors;
-    std::vector<std::vector<uint8_t>> inlets, sources, places;
+    std::vector<std::vector<uint8_t>> mailboxes, sources, places;
     std::unique_ptr<End> sender, receiver;
 
     explicit Exchange(std::vector<Tensor> its);
     void operate(bool varied);
-    stepaf_flow fill(bool varied);
-    void begin_send(const stepaf_flow &flow);
+    stepaf_kernel_args fill(bool varied);
+    void begin_send(const stepaf_kernel_args &args);
     void begin_receive();
-    void verify(const stepaf_flow &sent, const uint32_t *landed) const;
+    void verify(const stepaf_kernel_args &sent, const uint32_t *landed) const;
 
   private:
     End *make_end(bool sends);
@@ -55,7 +55,7 @@ Exchange::Exchange(std::vector<Tensor> its) : tensors(std::move(its))
 {
     for (const Tensor &tensor : tensors) {
         size_t pieces = static_cast<size_t>(groups(tensor.room)) * STEPAF_GROUP_BYTES;
-        inlets.emplace_back(STEPAF_HEAD_BYTES + pieces + 256, 0);
+        mailboxes.emplace_back(STEPAF_HEAD_BYTES + pieces + 256, 0);
         sources.emplace_back(tensor.room + 256, 0);
         places.emplace_back(tensor.room + BEYOND + 256, static_cast<uint8_t>(POISON));
     }
@@ -66,57 +66,57 @@ Exchange::Exchange(std::vector<Tensor> its) : tensors(std::move(its))
 End *Exchange::make_end(bool sends)
 {
     End *end = new End();
-    stepaf_flow &flow = end->flow;
+    stepaf_kernel_args &args = end->args;
     uint32_t n_groups = 0;
 
-    end->done.resize(STEPAF_FLOW_LANES);
-    end->landed.resize(STEPAF_FLOW_LANES);
-    flow.epoch = EPOCH;
-    flow.aligned = 1;
+    end->done.resize(STEPAF_KERNEL_TENSORS);
+    end->landed.resize(STEPAF_KERNEL_TENSORS);
+    args.epoch = EPOCH;
+    args.aligned = 1;
     uint8_t leader = 0;
     for (size_t i = 0; i < tensors.size(); i++) {
         const Tensor &tensor = tensors[i];
-        stepaf_lane &lane = flow.lanes[flow.n_lanes++];
-        uint8_t *inlet = aligned(inlets[i]);
-        lane.way = static_cast<uint8_t>(tensor.way);
-        lane.head = inlet;
-        lane.body = inlet + STEPAF_HEAD_BYTES;
-        if (tensor.way == STEPAF_WAY_PLACE && sends)
+        stepaf_kernel_tensor &lane = args.lanes[args.n_lanes++];
+        uint8_t *mailbox = aligned(mailboxes[i]);
+        lane.proto = static_cast<uint8_t>(tensor.proto);
+        lane.head = mailbox;
+        lane.body = mailbox + STEPAF_HEAD_BYTES;
+        if (tensor.proto == STEPAF_PROTO_ZCOPY && sends)
             lane.body = aligned(places[i]) + tensor.skew;
         lane.data = aligned(sends ? sources[i] : places[i]) + tensor.skew;
         lane.bytes = sends ? tensor.planned : tensor.room;
         lane.planned = tensor.planned;
-        flow.aligned = flow.aligned && tensor.skew % 16 == 0;
+        args.aligned = args.aligned && tensor.skew % 16 == 0;
         if (tensor.copied)
             leader = static_cast<uint8_t>(i + 1);
-        if (tensor.way == STEPAF_WAY_PIECES)
+        if (tensor.proto == STEPAF_PROTO_LL)
             n_groups += groups(tensor.room);
     }
-    flow.gate_takes = n_groups && n_groups <= STEPAF_GATE_GROUPS;
+    args.gate_takes = n_groups && n_groups <= STEPAF_GATE_GROUPS;
     end->gate_threads = static_cast<unsigned>(tensors.size()) * 8;
-    if (flow.gate_takes && end->gate_threads < n_groups * STEPAF_WARP)
+    if (args.gate_takes && end->gate_threads < n_groups * STEPAF_WARP)
         end->gate_threads = n_groups * STEPAF_WARP;
     if (end->gate_threads > 512)
         end->gate_threads = 512;
     end->gate_threads = (end->gate_threads + 31) / 32 * 32;
     for (size_t i = 0; i < tensors.size(); i++) {
         const Tensor &tensor = tensors[i];
-        stepaf_lane &lane = flow.lanes[i];
-        bool unpacks =
-            tensor.way == STEPAF_WAY_INLET || (tensor.way == STEPAF_WAY_PIECES && !flow.gate_takes);
+        stepaf_kernel_tensor &lane = args.lanes[i];
+        bool unpacks = tensor.proto == STEPAF_PROTO_BCOPY ||
+                       (tensor.proto == STEPAF_PROTO_LL && !args.gate_takes);
         lane.copied = tensor.copied ? leader : 0;
         lane.first = static_cast<uint16_t>(end->n_blocks);
         if (sends ? !tensor.copied : unpacks)
-            lane.n = static_cast<uint16_t>(tensor.way == STEPAF_WAY_HEAD ? 1 : tensor.blocks);
+            lane.n = static_cast<uint16_t>(tensor.proto == STEPAF_PROTO_INLINE ? 1 : tensor.blocks);
         end->n_blocks += lane.n;
     }
-    flow.gate_ends = !end->n_blocks;
+    args.gate_ends = !end->n_blocks;
     end->counts.resize(end->n_blocks + 1);
-    flow.counts = end->counts.data();
-    flow.done = end->done.data();
-    flow.landed = end->landed.data();
-    flow.failed = end->failed;
-    flow.watch = &end->watch;
+    args.counts = end->counts.data();
+    args.done = end->done.data();
+    args.landed = end->landed.data();
+    args.failed = end->failed;
+    args.watch = &end->watch;
     return end;
 }
 
@@ -128,20 +128,20 @@ inline uint8_t make_byte()
 }
 
 /* What copy engines do, piece by piece; then the stream's words. */
-inline void copy_all(const stepaf_flow &flow, const stepaf_flow &planned)
+inline void copy_all(const stepaf_kernel_args &args, const stepaf_kernel_args &planned)
 {
     bool all = true;
 
-    for (uint32_t i = 0; i < flow.n_lanes; i++) {
-        const stepaf_lane &lane = flow.lanes[i];
+    for (uint32_t i = 0; i < args.n_lanes; i++) {
+        const stepaf_kernel_tensor &lane = args.lanes[i];
         all = all && (!lane.copied || lane.bytes == planned.lanes[i].bytes);
         for (uint32_t at = 0; lane.copied && at < lane.bytes; at += 64) {
             memcpy(lane.body + at, lane.data + at, lane.bytes - at < 64 ? lane.bytes - at : 64);
             machine_yield();
         }
     }
-    for (uint32_t i = 0; i < flow.n_lanes; i++) {
-        const stepaf_lane &lane = flow.lanes[i];
+    for (uint32_t i = 0; i < args.n_lanes; i++) {
+        const stepaf_kernel_tensor &lane = args.lanes[i];
         if (!lane.copied || (all && lane.copied != i + 1))
             continue;
         uint64_t word =
@@ -152,26 +152,26 @@ inline void copy_all(const stepaf_flow &flow, const stepaf_flow &planned)
 }
 
 /* New bytes, and as many as planned or fewer. */
-stepaf_flow Exchange::fill(bool varied)
+stepaf_kernel_args Exchange::fill(bool varied)
 {
-    stepaf_flow flow = sender->flow;
+    stepaf_kernel_args args = sender->args;
 
     for (size_t i = 0; i < tensors.size(); i++) {
-        stepaf_lane &lane = flow.lanes[i];
+        stepaf_kernel_tensor &lane = args.lanes[i];
         if (varied)
             lane.bytes = pick(lane.bytes + 1);
         for (uint32_t at = 0; at < lane.bytes; at++)
             lane.data[at] = make_byte();
-        memset(receiver->flow.lanes[i].data, POISON, tensors[i].room + BEYOND);
+        memset(receiver->args.lanes[i].data, POISON, tensors[i].room + BEYOND);
     }
-    return flow;
+    return args;
 }
 
-void Exchange::begin_send(const stepaf_flow &flow)
+void Exchange::begin_send(const stepaf_kernel_args &args)
 {
     for (unsigned b = 0; b < sender->n_blocks; b++)
-        launch(sender->n_blocks, b, STEPAF_WARP, [&flow] { stepaf_send(flow); });
-    launch(1, 0, 1, [this, &flow] { copy_all(flow, sender->flow); });
+        launch(sender->n_blocks, b, STEPAF_WARP, [&args] { stepaf_send(args); });
+    launch(1, 0, 1, [this, &args] { copy_all(args, sender->args); });
 }
 
 /* Unpacking begins when the gate has seen the heads: some sending is still under way. */
@@ -190,24 +190,24 @@ inline void begin_receive(unsigned gate_threads, std::function<void()> gate, uns
 
 void Exchange::begin_receive()
 {
-    const stepaf_flow &flow = receiver->flow;
+    const stepaf_kernel_args &args = receiver->args;
 
     ::begin_receive(
-        receiver->gate_threads, [&flow] { stepaf_gate(flow); }, receiver->n_blocks,
-        [&flow] { stepaf_unpack(flow); });
+        receiver->gate_threads, [&args] { stepaf_gate(args); }, receiver->n_blocks,
+        [&args] { stepaf_unpack(args); });
 }
 
-void Exchange::verify(const stepaf_flow &sent, const uint32_t *landed) const
+void Exchange::verify(const stepaf_kernel_args &sent, const uint32_t *landed) const
 {
     for (size_t i = 0; i < tensors.size(); i++) {
-        const stepaf_lane &lane = sent.lanes[i];
-        const uint8_t *came = receiver->flow.lanes[i].data;
+        const stepaf_kernel_tensor &lane = sent.lanes[i];
+        const uint8_t *came = receiver->args.lanes[i].data;
         if (receiver->failed[0] || landed[i] != lane.bytes)
             fail("a size is wrong");
         for (uint32_t at = 0; at < lane.bytes + BEYOND; at++)
             if (came[at] != (at < lane.bytes ? lane.data[at] : uint8_t{POISON})) {
                 printf("FAIL: tensor %zu (%u bytes, way %d): byte %u is %u\n", i, lane.bytes,
-                       lane.way, at, came[at]);
+                       lane.proto, at, came[at]);
                 exit(1);
             }
     }
@@ -215,12 +215,12 @@ void Exchange::verify(const stepaf_flow &sent, const uint32_t *landed) const
 
 void Exchange::operate(bool varied)
 {
-    stepaf_flow flow = fill(varied);
+    stepaf_kernel_args args = fill(varied);
 
-    begin_send(flow);
+    begin_send(args);
     begin_receive();
     run();
-    verify(flow, receiver->landed.data());
+    verify(args, receiver->landed.data());
 }
 
 #endif
