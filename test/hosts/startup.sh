@@ -42,11 +42,19 @@ far="shm: on another node, or in another PID namespace"
 try "no transport that reaches" "\
 no transport reaches FFN rank 0 (world rank 2): $far
 no transport reaches attention rank 0 (world rank 0): $far" starts STEPAF_TRANSPORTS=shm
-# Every host has an address on the loopback interface, and none can reach the others'.
+# Every host has an address on the loopback interface, which leads to itself: nobody tries another's. What
+# is said of better transports depends on the machine.
+nobody_there()
+{
+    starts STEPAF_NET_IF=lo STEPAF_NET_PORTS=27110 STEPAF_TCP_CONNECT_US=300000 \
+        STEPAF_COMMIT_TIMEOUT_US=2000000 >/run/nobody 2>&1
+    code=$?
+    sed 's/): shm: .*; tcp: /): tcp: /' /run/nobody
+    return $code
+}
 try "an address that nobody is at" "\
-FFN rank 0 (world rank 2) is lost: 127.0.0.1:27110: Connection refused
-attention rank 0 (world rank 0) did not become ready in time" starts STEPAF_NET_IF=lo \
-    STEPAF_NET_PORTS=27110 STEPAF_TCP_CONNECT_US=300000 STEPAF_COMMIT_TIMEOUT_US=2000000
+attention rank 0 (world rank 0) did not become ready in time
+no transport reaches FFN rank 0 (world rank 2): tcp: all addresses are ours" nobody_there
 # An address without a way to it, and one with a way on which all is lost.
 for index in 1 2 3; do
     ip -n h$index link add eth1 type veth peer name eth1p &&

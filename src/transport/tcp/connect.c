@@ -360,7 +360,7 @@ stepaf_status_t stepaf_tcp_connect(struct stepaf_transport *transport,
     if (!good || (initiates && !theirs->addresses.n)) {
         snprintf(reason, STEPAF_REASON_MAX, "%s",
                  !good      ? "its announcement is malformed"
-                 : has_some ? "all its addresses are numbers that this host has itself"
+                 : has_some ? "all addresses are ours" /* short: what precedes it may be long */
                             : "it has no address");
         free(link);
         free(theirs);
