@@ -6,7 +6,7 @@
 # device's own functions (ibv_post_send, ibv_post_recv, ibv_poll_cq), the trace switched on; the
 # answers are there before the wait begins. Where the answers' receives are posted anew, requests
 # signalled and the peer told of what was read, once in so many operations, that has its share.
-# Fails if it is more than docs/architecture.md promises.
+# Fails if it is more than src/transport/verbs/README.md promises.
 set -u
 : "${top_builddir:=.}"
 program=$top_builddir/test/unit/verbs_cost
