@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is in flight: plans and operations at an attention rank, remote plans and batches at an FFN
- * rank. Included by engine.h, which has what these hang on. */
+ * rank. Included by core.h, which has what these hang on. */
 #ifndef STEPAF_CORE_FLIGHT_H
 #define STEPAF_CORE_FLIGHT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys: what is declared, and where it is received. Included by engine.h. */
+/* Keys: what is declared, and where it is received. Included by core.h. */
 #ifndef STEPAF_CORE_KEY_H
 #define STEPAF_CORE_KEY_H
 
@@ -63,7 +63,7 @@ void stepaf_key_describe(const struct stepaf_key *key, uint64_t id, void *data, 
                          uint32_t max_bytes, stepaf_tensor_info_t *info_p);
 stepaf_status_t stepaf_key_invalid(uint64_t id, const char *what) __attribute__((cold));
 
-/* key_receive.c */
+/* key_recv.c */
 stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *buffer, size_t bytes,
                                    const int *ranks, int n_ranks);
 /* Give every push key receive buffers for the ranks that have none; undo takes those back that

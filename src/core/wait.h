@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a thread waits. Included by engine.h. */
+/* How a thread waits. Included by core.h. */
 #ifndef STEPAF_CORE_WAIT_H
 #define STEPAF_CORE_WAIT_H
 

@@ -2,10 +2,10 @@
 /* What the host tells the kernels: shared by C and CUDA C++.
  *
  * A tensor travels to an *mailbox*: a place in the receiver's GPU memory that its sender has mapped.
- * Heads, and tensors that go by PIECES, are written in *pieces*: 16 bytes that one thread stores, and
- * one loads, at once. Inlets are filled with 0 at first.
+ * Heads, and tensors that go by LL, are written in *pieces*: 16 bytes that one thread stores, and
+ * one loads, at once. Mailboxes are filled with 0 at first.
  *
- * An mailbox begins with a head of 128 bytes, eight pieces:
+ * A mailbox begins with a head of 128 bytes, eight pieces:
  *
  *   pieces 0-6  the tensor itself, if it is no larger (STEPAF_PROTO_INLINE): 12 bytes of it, and the
  *               stamp's lower half with the highest bit set, so that it is not 0

@@ -4,7 +4,7 @@
  *
  * To the kernels a proxied peer is like any other. What goes out is written to *outlets*, and what
  * comes in is waited for in *heads* and copied from *proxy's receive buffers*, all in pinned memory of this
- * process. In between is the host engine. At an attention rank a plan of its own, the *proxy plan*, is
+ * process. In between is the core. At an attention rank a plan of its own, the *proxy plan*, is
  * started when the stream's heads are stamped, and the heads of what comes in are stamped when its
  * answers have landed. At an FFN rank batches of a plan with the same keys are the stream's, and
  * are answered when it has stamped the heads of its answers. So the peer sees the ordinary

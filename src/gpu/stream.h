@@ -3,7 +3,7 @@
  *
  * To the core both sides of a stream plan are the same thing: tensors go out from sources, others
  * come in to destinations. An attention rank's pushes go out and its pulls come in, at an FFN rank
- * it is the other way round. What comes in has an mailbox each (device/kernels.h), for each peer and
+ * it is the other way round. What comes in has a mailbox each (device/kernels.h), for each peer and
  * slot, in one piece of GPU memory of the rank. Commit tells the peers where: then each side makes
  * the flows that its kernels are launched with, and nothing is left to do for an operation but to
  * launch them. */

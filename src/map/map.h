@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The map of a job: who is where, and which link goes by which transport. Each rank says its part;
- * world rank 0 puts the parts together. Only map_job.c knows the context: the rest is pure. */
+ * world rank 0 puts the parts together. Only job.c knows the context: the rest is pure. */
 #ifndef STEPAF_MAP_MAP_H
 #define STEPAF_MAP_MAP_H
 
@@ -76,7 +76,7 @@ stepaf_status_t stepaf_map_verdict_read(const void *blob, size_t bytes, stepaf_s
 bool stepaf_map_open(struct stepaf_map *map_p, uint32_t size, const uint8_t *roles);
 void stepaf_map_close(struct stepaf_map *map);
 
-/* map_group.c: an ID is one rank, or in larger jobs all ranks of one node and role. */
+/* group.c: an ID is one rank, or in larger jobs all ranks of one node and role. */
 struct stepaf_map_group {
     uint8_t role;
     uint32_t n;
@@ -92,7 +92,7 @@ struct stepaf_map_groups {
 bool stepaf_map_group(const struct stepaf_map *map, struct stepaf_map_groups *groups_p);
 void stepaf_map_groups_free(struct stepaf_map_groups *groups);
 
-/* map_table.c, map_matrix.c: print for people. False: out of memory. */
+/* table.c, matrix.c: print for people. False: out of memory. */
 void stepaf_map_print_table(const struct stepaf_map *map, const struct stepaf_map_groups *groups,
                             FILE *stream);
 bool stepaf_map_print_matrix(const struct stepaf_map *map, const struct stepaf_map_groups *groups,
@@ -102,7 +102,7 @@ char *stepaf_map_text(const struct stepaf_map *map);
 
 struct stepaf_ctx;
 
-/* map_job.c */
+/* job.c */
 /* GPUs and NICs near the rank; looking for them takes long enough to do it once. */
 struct stepaf_map_devices {
     char gpu[STEPAF_TOPO_NAME_MAX];

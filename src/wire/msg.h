@@ -24,7 +24,7 @@ enum stepaf_msg_type {
     STEPAF_MSG_BYE = 12,      /* I finalize */
     STEPAF_MSG_QUIESCED = 13, /* I have entered the commit, and nothing before it is to come */
     STEPAF_MSG_TYPE_END = 14,
-    STEPAF_MSG_TRANSPORT = 128 /* from here on: a transport's own, never seen by the engine */
+    STEPAF_MSG_TRANSPORT = 128 /* from here on: a transport's own, never seen by the core */
 };
 
 enum {

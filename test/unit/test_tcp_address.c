@@ -159,7 +159,7 @@ static void the_likely_addresses_come_first(void)
     enum { N = STEPAF_TCP_ADDRESSES + 40 };
     static struct ifaddrs list[N];
     static struct sockaddr_in in[N];
-    static char names[N][16];
+    static char names[N][24];
     struct stepaf_tcp_addresses own;
 
     for (int i = 0; i < N; i++) {

@@ -148,7 +148,7 @@ __device__ __forceinline__ void unpack(const stepaf_kernel_args &args, uint32_t 
             take_pieces<ALIGNED>(args, lane, min(bytes, lane.bytes), chunk, lane.n, first);
         return;
     }
-    /* An mailbox's head may be in host memory, from where all blocks would fetch it one after the
+    /* A mailbox's head may be in host memory, from where all blocks would fetch it one after the
      * other, a microsecond each. The tensor does not say itself that it is there, and is read behind
      * what the gate says, who has seen the head. */
     bytes = load_acquire(&args.landed[i]);
