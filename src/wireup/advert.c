@@ -215,7 +215,7 @@ static bool take_keys(struct stepaf_unpack *unpack, struct stepaf_advert *advert
     advert->key_bytes = stepaf_unpack_from(place, bytes);
     if (!before || before->status || !same_bytes(&before->key_bytes, &advert->key_bytes))
         return read_keys(advert->key_bytes, advert);
-    advert->proxy_plan = before->proxy_plan ? before->proxy_plan : before;
+    advert->same_as = before->same_as ? before->same_as : before;
     advert->n_keys = before->n_keys;
     advert->keys = before->keys;
     return true;
@@ -277,7 +277,7 @@ stepaf_status_t stepaf_advert_read(const void *blob, size_t bytes, int role, int
 
 void stepaf_advert_free(struct stepaf_advert *advert)
 {
-    if (!advert->proxy_plan)
+    if (!advert->same_as)
         free(advert->keys);
     advert->keys = NULL;
 }

@@ -33,9 +33,9 @@ struct stepaf_advert {
     bool changed;
     bool agrees; /* one of its transports asks for a meeting after the connects */
     uint32_t n_transports;
-    struct stepaf_unpack transports;        /* name, counted bytes; each */
-    struct stepaf_unpack key_bytes;         /* the keys as they were declared */
-    const struct stepaf_advert *proxy_plan; /* who declared the very same before and owns keys */
+    struct stepaf_unpack transports;     /* name, counted bytes; each */
+    struct stepaf_unpack key_bytes;      /* the keys as they were declared */
+    const struct stepaf_advert *same_as; /* who declared the very same before and owns keys */
     uint32_t n_keys;
     struct stepaf_advert_key_row *keys; /* ascending by id */
     bool oom;                           /* there was no memory for them */

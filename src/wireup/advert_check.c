@@ -41,7 +41,7 @@ static stepaf_status_t check_pushes(const struct stepaf_advert *adverts, int n,
 {
     for (int r = 0; r < n; r++) {
         const struct stepaf_advert *ffn = &adverts[r];
-        if (ffn->role != STEPAF_FFN || ffn->proxy_plan || ffn->lane != own->lane)
+        if (ffn->role != STEPAF_FFN || ffn->same_as || ffn->lane != own->lane)
             continue;
         for (uint32_t k = 0; k < own->n_keys; k++)
             if (own->keys[k].direction == STEPAF_PUSH && !stepaf_advert_key(ffn, own->keys[k].id))
@@ -62,14 +62,14 @@ static stepaf_status_t check_keys(const struct stepaf_advert *adverts, int n, in
     const struct stepaf_advert *own = &adverts[at];
     stepaf_status_t status;
 
-    if (own->proxy_plan)
+    if (own->same_as)
         return STEPAF_OK; /* judged with that one */
     for (uint32_t k = 0; k < own->n_keys; k++) {
         const struct stepaf_advert_key_row *key = &own->keys[k];
         int first = 0;
         const struct stepaf_advert_key_row *its = NULL;
         for (; first < at && !its; first++)
-            if (!adverts[first].proxy_plan)
+            if (!adverts[first].same_as)
                 its = stepaf_advert_key(&adverts[first], key->id);
         if (its && (status = compare(&adverts[first - 1], its, own, key, kinds_differ_p)))
             return status;

@@ -28,7 +28,7 @@ static void *allocate(struct fake_job *job)
 }
 
 /* The rank whose advert stands for the others'; made once for each role. */
-static struct fake_job *twin_of(stepaf_role_t role)
+static struct fake_job *counterpart_of(stepaf_role_t role)
 {
     static struct fake_job *twins[2];
     stepaf_role_t other = role == STEPAF_ATTENTION ? STEPAF_FFN : STEPAF_ATTENTION;
@@ -54,16 +54,16 @@ static void make_plans(struct run *run)
 
 static void begin(struct run *run, stepaf_role_t role)
 {
-    struct fake_job *proxy_plan = twin_of(role);
+    struct fake_job *counterpart = counterpart_of(role);
 
     *run = (struct run){.job = fake_open(role, PEERS, PEERS)};
-    fake_key(run->job, proxy_plan, PUSHED, STEPAF_PUSH, BYTES, 2);
-    fake_key(run->job, proxy_plan, PULLED, STEPAF_PULL, BYTES, 2);
-    fake_key(run->job, proxy_plan, SHALLOW, STEPAF_PUSH, BYTES, 1);
+    fake_key(run->job, counterpart, PUSHED, STEPAF_PUSH, BYTES, 2);
+    fake_key(run->job, counterpart, PULLED, STEPAF_PULL, BYTES, 2);
+    fake_key(run->job, counterpart, SHALLOW, STEPAF_PUSH, BYTES, 1);
     run->memory = allocate(run->job);
     if (role == STEPAF_ATTENTION)
         make_plans(run);
-    FUZZ_CHECK(fake_commit(run->job, proxy_plan) == STEPAF_OK);
+    FUZZ_CHECK(fake_commit(run->job, counterpart) == STEPAF_OK);
     run->job->ctx->pong_best = UINT64_MAX; /* as while it pings */
 }
 
@@ -116,8 +116,8 @@ static struct stepaf_msg make_msg(const struct run *run, uint32_t peer, const ui
     /* A tensor's: key, region and offset; a plan's: counts. */
     msg.word[msg.type == STEPAF_MSG_TENSOR ? 1 : 3] = 0;
     if (msg.type == STEPAF_MSG_TENSOR) {
-        msg.word[3] = run->job->proxy_plan->ctx->n_regions
-                          ? run->job->proxy_plan->ctx->regions[0]->mem.id
+        msg.word[3] = run->job->counterpart->ctx->n_regions
+                          ? run->job->counterpart->ctx->regions[0]->mem.id
                           : 0;
         msg.word[5] = 0;
     }

@@ -7,7 +7,7 @@
 
 enum { PUSHED = 1, PULLED = 2, BYTES = 100, DEPTH = 3, PLAN = 5 };
 
-static struct fake_job *job, *proxy_plan;
+static struct fake_job *job, *counterpart;
 static uint8_t *memory;
 
 static inline void begin(void)
@@ -15,13 +15,13 @@ static inline void begin(void)
     void *allocated;
 
     job = fake_open(STEPAF_FFN, 2, 1);
-    proxy_plan = fake_open(STEPAF_ATTENTION, 2, 1);
-    fake_key(job, proxy_plan, PUSHED, STEPAF_PUSH, BYTES, DEPTH);
-    fake_key(job, proxy_plan, PULLED, STEPAF_PULL, BYTES, DEPTH);
-    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(proxy_plan->handle, 4096, STEPAF_MEM_HOST, &allocated), 0);
+    counterpart = fake_open(STEPAF_ATTENTION, 2, 1);
+    fake_key(job, counterpart, PUSHED, STEPAF_PUSH, BYTES, DEPTH);
+    fake_key(job, counterpart, PULLED, STEPAF_PULL, BYTES, DEPTH);
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(counterpart->handle, 4096, STEPAF_MEM_HOST, &allocated), 0);
     CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, BYTES, STEPAF_MEM_HOST, &allocated), 0);
     memory = allocated;
-    CU_ASSERT_EQUAL_FATAL(fake_commit(job, proxy_plan), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
     for (uint32_t p = 0; p < 2; p++) {
         struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_PLAN, PLAN, 0, 0);
         msg.word[0] = 1;
@@ -34,7 +34,7 @@ static inline void begin(void)
         EXPECT_TAKEN(job, p, &msg);
         msg.flags = STEPAF_MSG_PULL_SIDE;
         msg.word[0] = PULLED;
-        msg.word[3] = proxy_plan->ctx->regions[0]->mem.id;
+        msg.word[3] = counterpart->ctx->regions[0]->mem.id;
         msg.word[4] = 64;
         msg.word[6] = 200;
         EXPECT_TAKEN(job, p, &msg);
@@ -46,7 +46,7 @@ static inline void end(void)
 {
     EXPECT_WHOLE(job);
     fake_close(job);
-    fake_close(proxy_plan);
+    fake_close(counterpart);
 }
 
 static inline struct stepaf_msg start_msg(uint32_t slot, uint32_t seq)

@@ -43,27 +43,27 @@ static void others_introduction(const struct fake_boot *boot, int rank, const vo
     stepaf_env_free(&env);
 }
 
-/* Commit: the others of this role declare the same, those of the other what the proxy plan does. */
+/* Commit: the others of this role declare the same, those of the other what the counterpart does. */
 static void others_declaration(const struct fake_boot *boot, int rank, const void *own,
                                size_t own_bytes, struct stepaf_pack *pack)
 {
     struct fake_job *job = boot->job;
-    struct stepaf_ctx *proxy_plan = job->proxy_plan ? job->proxy_plan->ctx : NULL;
+    struct stepaf_ctx *counterpart = job->counterpart ? job->counterpart->ctx : NULL;
     stepaf_status_t status = job->others_status;
 
-    if (role_of(boot, rank) == boot->role || !proxy_plan) {
+    if (role_of(boot, rank) == boot->role || !counterpart) {
         stepaf_pack_bytes(pack, own, own_bytes);
         return;
     }
-    uint32_t epoch = proxy_plan->epoch;
-    bool changed = proxy_plan->changed;
-    proxy_plan->epoch = job->ctx->epoch;
-    proxy_plan->changed = job->ctx->changed;
+    uint32_t epoch = counterpart->epoch;
+    bool changed = counterpart->changed;
+    counterpart->epoch = job->ctx->epoch;
+    counterpart->changed = job->ctx->changed;
     if (status)
         stepaf_error_set(status, STEPAF_PHASE_COMMIT, "so says the fake");
-    stepaf_advert_pack(proxy_plan, status, pack);
-    proxy_plan->epoch = epoch;
-    proxy_plan->changed = changed;
+    stepaf_advert_pack(counterpart, status, pack);
+    counterpart->epoch = epoch;
+    counterpart->changed = changed;
 }
 
 static stepaf_status_t boot_allgather(void *self, const void *data, size_t bytes, void **all_p,
@@ -138,16 +138,16 @@ void fake_close(struct fake_job *job)
     free(job);
 }
 
-void fake_pair(struct fake_job *job, struct fake_job *proxy_plan)
+void fake_pair(struct fake_job *job, struct fake_job *counterpart)
 {
-    job->proxy_plan = proxy_plan;
-    if (proxy_plan->ctx->role == STEPAF_FFN)
-        fake_must(stepaf_key_allocate(proxy_plan->ctx) == STEPAF_OK, "receive buffers");
+    job->counterpart = counterpart;
+    if (counterpart->ctx->role == STEPAF_FFN)
+        fake_must(stepaf_key_allocate(counterpart->ctx) == STEPAF_OK, "receive buffers");
 }
 
-stepaf_status_t fake_commit(struct fake_job *job, struct fake_job *proxy_plan)
+stepaf_status_t fake_commit(struct fake_job *job, struct fake_job *counterpart)
 {
-    fake_pair(job, proxy_plan);
+    fake_pair(job, counterpart);
     for (uint32_t p = 0; p < job->ctx->n_peers; p++) {
         struct stepaf_msg quiesced = {.type = STEPAF_MSG_QUIESCED, .seq = job->ctx->n_commits + 1};
         struct stepaf_msg ready = {.type = STEPAF_MSG_READY, .seq = job->ctx->epoch + 1};
@@ -158,12 +158,12 @@ stepaf_status_t fake_commit(struct fake_job *job, struct fake_job *proxy_plan)
     return stepaf_commit(job->handle);
 }
 
-void fake_key(struct fake_job *job, struct fake_job *proxy_plan, uint64_t id,
+void fake_key(struct fake_job *job, struct fake_job *counterpart, uint64_t id,
               stepaf_direction_t direction, uint32_t bytes, uint32_t depth)
 {
     stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DEPTH, .depth = depth};
     fake_must(stepaf_key_declare(job->handle, id, direction, bytes, &params) == STEPAF_OK, "key");
-    fake_must(stepaf_key_declare(proxy_plan->handle, id, direction, bytes, &params) == STEPAF_OK,
+    fake_must(stepaf_key_declare(counterpart->handle, id, direction, bytes, &params) == STEPAF_OK,
               "key");
 }
 

@@ -40,15 +40,15 @@ struct fake_saying {
 struct fake_job {
     struct stepaf_ctx *ctx;
     stepaf_context_h handle;
-    struct fake_job *proxy_plan;    /* whose advert stands for all ranks of the other role */
+    struct fake_job *counterpart;   /* whose advert stands for all ranks of the other role */
     stepaf_status_t others_status;  /* what the others say at the next exchange */
     stepaf_status_t barrier_status; /* how the bootstrap's barrier ends */
     int64_t barrier_us;             /* and what it was last given */
     const char *join_reason;        /* the next join fails so; NULL: it does not */
     const char *import_reason;      /* the next import likewise */
-    unsigned n_idle;                /* calls of the transport's idle */
-    unsigned n_severed;             /* and of its sever */
-    unsigned unsettled;             /* looks for which the last peer has not acknowledged all */
+    unsigned n_idle;                /* calls of check_peers */
+    unsigned n_severed;             /* and of fence */
+    unsigned unquiet;               /* looks for which the last peer has not acknowledged all */
     int wake_fd;                    /* what the transport names for sleeping; 0: nothing */
     unsigned n_armed;               /* and how often it was asked */
     unsigned n_records;             /* posts taken since fake_forget */
@@ -67,13 +67,13 @@ struct fake_job *fake_open(stepaf_role_t role, int n_attention, int n_ffn);
 /* Finalize, and free. NULL is ignored. */
 void fake_close(struct fake_job *job);
 
-/* Have @a proxy plan's advert stand for the other role in the commits to come. */
-void fake_pair(struct fake_job *job, struct fake_job *proxy_plan);
-/* The same, and commit; the other ranks are SETTLED and READY at once. */
-stepaf_status_t fake_commit(struct fake_job *job, struct fake_job *proxy_plan);
+/* Have @a counterpart's advert stand for the other role in the commits to come. */
+void fake_pair(struct fake_job *job, struct fake_job *counterpart);
+/* The same, and commit; the other ranks are QUIESCED and READY at once. */
+stepaf_status_t fake_commit(struct fake_job *job, struct fake_job *counterpart);
 
 /* Declare one key of @a bytes bytes and @a depth at both. */
-void fake_key(struct fake_job *job, struct fake_job *proxy_plan, uint64_t id,
+void fake_key(struct fake_job *job, struct fake_job *counterpart, uint64_t id,
               stepaf_direction_t direction, uint32_t bytes, uint32_t depth);
 
 /* fake_transport.c: put the fake in the place of what the context would open at its first commit;
@@ -81,6 +81,9 @@ void fake_key(struct fake_job *job, struct fake_job *proxy_plan, uint64_t id,
 void fake_transport_install(struct fake_job *job);
 /* From now on it carries GPU memory as it is. */
 void fake_take_gpu(struct fake_job *job);
+/* From now on it registers memory, and makes templates for plans; and peer @a peer is reached by another
+ * transport of that kind beside it. Before the first commit. */
+void fake_split(struct fake_job *job, uint32_t peer);
 struct fake_link *fake_link(struct fake_job *job, uint32_t peer);
 /* The held post has left. */
 void fake_complete(struct fake_job *job, uint32_t peer);

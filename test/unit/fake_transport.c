@@ -10,6 +10,8 @@ struct fake_transport {
     struct fake_job *job;
     struct fake_link *links; /* by peer */
     uint32_t n_peers;
+    uint32_t split_peer; /* fake_split: the peer that one of two transports reaches */
+    bool is_for;         /* and this is that one */
 };
 
 static void transport_close(struct stepaf_transport *base)
@@ -68,7 +70,7 @@ static bool transport_is_quiet(struct stepaf_transport *base, bool begin, uint32
 
     (void)begin;
     *peer_p = transport->n_peers - 1;
-    return !transport->job->unsettled || !transport->job->unsettled--;
+    return !transport->job->unquiet || !transport->job->unquiet--;
 }
 
 static void transport_disconnect(struct stepaf_link *link)
@@ -282,6 +284,65 @@ void fake_take_gpu(struct fake_job *job)
     transport->base.ops = &ops;
     for (uint32_t p = 0; p < transport->n_peers; p++)
         transport->links[p].base.ops = &ops;
+}
+
+/* Each registration and each template says whose it is. */
+static stepaf_status_t split_reg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem)
+{
+    mem->registration[transport->index] = transport;
+    return STEPAF_OK;
+}
+
+static void *split_make_template(const struct stepaf_post *post, size_t *bytes_p)
+{
+    struct stepaf_transport **template = malloc(sizeof(struct stepaf_transport *));
+
+    fake_must(template != NULL, "template");
+    *template = post->link->transport;
+    *bytes_p = sizeof(struct stepaf_transport *);
+    return template;
+}
+
+static stepaf_status_t split_connect(struct stepaf_transport *base,
+                                     const struct stepaf_peer_facts *facts,
+                                     struct stepaf_unpack *unpack, struct stepaf_link **link_p,
+                                     char *reason)
+{
+    const struct fake_transport *transport = (const struct fake_transport *)base;
+
+    snprintf(reason, STEPAF_REASON_MAX, "the other one's");
+    if (transport->is_for == (facts->peer == transport->split_peer))
+        return transport_connect(base, facts, unpack, link_p, reason);
+    *link_p = NULL;
+    return STEPAF_OK;
+}
+
+void fake_split(struct fake_job *job, uint32_t peer)
+{
+    static struct stepaf_transport_ops ops[2];
+    struct fake_transport *first = (struct fake_transport *)job->ctx->transports[0];
+
+    fake_transport_install(job);
+    struct fake_transport *second = (struct fake_transport *)job->ctx->transports[0];
+    for (int i = 0; i < 2; i++) {
+        struct fake_transport *transport = i ? second : first;
+        ops[i] = stepaf_transport_complete(&fake_ops);
+        ops[i].name = i ? "other" : "fake";
+        ops[i].reg_mem = split_reg_mem;
+        ops[i].dereg_mem = transport_drop;
+        ops[i].make_template = split_make_template;
+        ops[i].connect = split_connect;
+        transport->base.ops = &ops[i];
+        transport->base.index = (unsigned)i;
+        transport->split_peer = peer;
+        transport->is_for = i == 1;
+        for (uint32_t p = 0; p < transport->n_peers; p++)
+            transport->links[p].base.ops = &ops[i];
+        job->ctx->transports[i] = &transport->base;
+        for (uint32_t r = 0; r < job->ctx->n_regions; r++)
+            (void)ops[i].reg_mem(&transport->base, &job->ctx->regions[r]->mem);
+    }
+    job->ctx->n_transports = 2;
 }
 
 struct fake_link *fake_link(struct fake_job *job, uint32_t peer)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank whose tensors are in GPU memory, and its proxy plan of the other role, for the tests of stages. */
+/* A rank whose tensors are in GPU memory, and its counterpart of the other role, for the tests of stages. */
 #ifndef STEPAF_TEST_STAGES_H
 #define STEPAF_TEST_STAGES_H
 
@@ -9,7 +9,7 @@
 
 enum { PUSHED = 1, PULLED = 2, BYTES = 100, DEPTH = 2, PEERS = 2, PLAN = 5, PLACE = 1000 };
 
-static struct fake_job *job, *proxy_plan;
+static struct fake_job *job, *counterpart;
 static uint8_t
     *gpu_memory; /* of the job, registered: PLACE bytes to push from, then to pull into */
 static stepaf_plan_h plan;
@@ -29,26 +29,26 @@ static inline void open_jobs(stepaf_role_t role, bool takes)
     int n_attention = role == STEPAF_ATTENTION ? 1 : PEERS;
 
     job = fake_open(role, n_attention, PEERS + 1 - n_attention);
-    proxy_plan = fake_open(role == STEPAF_ATTENTION ? STEPAF_FFN : STEPAF_ATTENTION, n_attention,
-                           PEERS + 1 - n_attention);
+    counterpart = fake_open(role == STEPAF_ATTENTION ? STEPAF_FFN : STEPAF_ATTENTION, n_attention,
+                            PEERS + 1 - n_attention);
     if (takes)
         fake_take_gpu(job);
     declare(job, PUSHED, STEPAF_PUSH);
-    declare(proxy_plan, PUSHED, STEPAF_PUSH);
+    declare(counterpart, PUSHED, STEPAF_PUSH);
     declare(job, PULLED, STEPAF_PULL);
-    declare(proxy_plan, PULLED, STEPAF_PULL);
+    declare(counterpart, PULLED, STEPAF_PULL);
     gpu_memory = cpu_device_piece((size_t)2 * PLACE, 0, true)->base;
     CU_ASSERT_EQUAL_FATAL(stepaf_register(job->handle, gpu_memory, (size_t)2 * PLACE), STEPAF_OK);
     for (int i = 0; i < 2 * PLACE; i++)
         gpu_memory[i] = (uint8_t)(i * 7);
 }
 
-/* The proxy plan is ready for what the job will say. */
+/* The counterpart is ready for what the job will say. */
 static inline void commit(void)
 {
-    fake_pair(job, proxy_plan);
-    CU_ASSERT_EQUAL_FATAL(stepaf_bounces_prepare(proxy_plan->ctx), STEPAF_OK);
-    CU_ASSERT_EQUAL_FATAL(fake_commit(job, proxy_plan), STEPAF_OK);
+    fake_pair(job, counterpart);
+    CU_ASSERT_EQUAL_FATAL(stepaf_bounces_prepare(counterpart->ctx), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
     fake_forget(job);
 }
 
@@ -56,7 +56,7 @@ static inline void end(void)
 {
     EXPECT_WHOLE(job);
     fake_close(job);
-    fake_close(proxy_plan);
+    fake_close(counterpart);
     CU_ASSERT_EQUAL(cpu_device.n_held, 0);
     cpu_device_end();
 }

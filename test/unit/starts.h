@@ -7,7 +7,7 @@
 
 enum { PUSHED = 1, ALSO = 2, PULLED = 3, BYTES = 100, DEPTH = 3, PEERS = 3 };
 
-static struct fake_job *job, *proxy_plan;
+static struct fake_job *job, *counterpart;
 static uint8_t *memory; /* registered */
 
 static inline void begin(void)
@@ -15,10 +15,10 @@ static inline void begin(void)
     void *allocated;
 
     job = fake_open(STEPAF_ATTENTION, 1, PEERS);
-    proxy_plan = fake_open(STEPAF_FFN, 1, PEERS);
-    fake_key(job, proxy_plan, PUSHED, STEPAF_PUSH, BYTES, DEPTH);
-    fake_key(job, proxy_plan, ALSO, STEPAF_PUSH, BYTES, DEPTH + 1);
-    fake_key(job, proxy_plan, PULLED, STEPAF_PULL, BYTES, DEPTH);
+    counterpart = fake_open(STEPAF_FFN, 1, PEERS);
+    fake_key(job, counterpart, PUSHED, STEPAF_PUSH, BYTES, DEPTH);
+    fake_key(job, counterpart, ALSO, STEPAF_PUSH, BYTES, DEPTH + 1);
+    fake_key(job, counterpart, PULLED, STEPAF_PULL, BYTES, DEPTH);
     CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 8192, STEPAF_MEM_HOST, &allocated), 0);
     memory = allocated;
     for (int i = 0; i < 8192; i++)
@@ -27,7 +27,7 @@ static inline void begin(void)
 
 static inline void commit(void)
 {
-    CU_ASSERT_EQUAL_FATAL(fake_commit(job, proxy_plan), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
     fake_forget(job);
 }
 
@@ -35,7 +35,7 @@ static inline void end(void)
 {
     EXPECT_WHOLE(job);
     fake_close(job);
-    fake_close(proxy_plan);
+    fake_close(counterpart);
 }
 
 /* Two tensors to each rank, none back. */

@@ -20,12 +20,12 @@ static struct fake_job *begin(void)
 {
     setenv("STEPAF_BACKOFF", "sleep", 1);
     struct fake_job *job = fake_open(STEPAF_FFN, 1, 1),
-                    *proxy_plan = fake_open(STEPAF_ATTENTION, 1, 1);
+                    *counterpart = fake_open(STEPAF_ATTENTION, 1, 1);
     unsetenv("STEPAF_BACKOFF");
 
-    fake_key(job, proxy_plan, 1, STEPAF_PUSH, 64, 1);
-    CU_ASSERT_EQUAL_FATAL(fake_commit(job, proxy_plan), STEPAF_OK);
-    fake_close(proxy_plan);
+    fake_key(job, counterpart, 1, STEPAF_PUSH, 64, 1);
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
+    fake_close(counterpart);
     job->ctx->oversubscribed = false;
     job->ctx->env.spin_us = 0;
     job->ctx->env.sleep_after_us = 0;

@@ -2,14 +2,14 @@
 /* What both roles are told at set-up: the time, and whether all are ready. */
 #include "drop.h"
 
-static struct fake_job *job, *proxy_plan;
+static struct fake_job *job, *counterpart;
 
 /* An attention rank with two FFN ranks. */
 static void begin(void)
 {
     job = fake_open(STEPAF_ATTENTION, 1, 2);
-    proxy_plan = fake_open(STEPAF_FFN, 1, 2);
-    CU_ASSERT_EQUAL_FATAL(fake_commit(job, proxy_plan), STEPAF_OK);
+    counterpart = fake_open(STEPAF_FFN, 1, 2);
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
     fake_forget(job);
 }
 
@@ -17,7 +17,7 @@ static void end(void)
 {
     EXPECT_WHOLE(job);
     fake_close(job);
-    fake_close(proxy_plan);
+    fake_close(counterpart);
 }
 
 static void pings_are_answered(void)

@@ -72,14 +72,14 @@ static void runs_and_lists_are_found(void)
 {
     static const int list[] = {7, 1, 4}, run[] = {3, 4, 5, 6};
     struct fake_job *ffn = fake_open(STEPAF_FFN, 8, 1),
-                    *proxy_plan = fake_open(STEPAF_ATTENTION, 8, 1);
+                    *counterpart = fake_open(STEPAF_ATTENTION, 8, 1);
     struct stepaf_advert it;
     struct stepaf_pack pack = {0};
     uint32_t region;
     uint64_t offset;
 
-    fake_key(ffn, proxy_plan, 1, STEPAF_PUSH, 8, 1);
-    fake_key(ffn, proxy_plan, 2, STEPAF_PUSH, 8, 1);
+    fake_key(ffn, counterpart, 1, STEPAF_PUSH, 8, 1);
+    fake_key(ffn, counterpart, 2, STEPAF_PUSH, 8, 1);
     CU_ASSERT_EQUAL_FATAL(stepaf_register(ffn->handle, memory, sizeof memory), STEPAF_OK);
     CU_ASSERT_EQUAL_FATAL(stepaf_key_set_recv(ffn->handle, 1, memory + 100, 24, list, 3), 0);
     CU_ASSERT_EQUAL_FATAL(stepaf_key_set_recv(ffn->handle, 2, memory + 200, 32, run, 4), 0);
@@ -102,7 +102,7 @@ static void runs_and_lists_are_found(void)
     stepaf_advert_free(&it);
     free(pack.data);
     fake_close(ffn);
-    fake_close(proxy_plan);
+    fake_close(counterpart);
 }
 
 /* Read bytes in memory of exactly their size. */

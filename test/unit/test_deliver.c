@@ -4,7 +4,7 @@
 
 enum { PUSHED = 1, PULLED = 2, BYTES = 100, DEPTH = 2 };
 
-static struct fake_job *job, *proxy_plan;
+static struct fake_job *job, *counterpart;
 static stepaf_plan_h plan;  /* number 0: a tensor each way */
 static stepaf_plan_h quiet; /* number 1: pushes, and expects no answer */
 
@@ -16,10 +16,10 @@ static void begin(void)
     void *memory;
 
     job = fake_open(STEPAF_ATTENTION, 1, 2);
-    proxy_plan = fake_open(STEPAF_FFN, 1, 2);
-    fake_key(job, proxy_plan, PUSHED, STEPAF_PUSH, BYTES, DEPTH);
-    fake_key(job, proxy_plan, PULLED, STEPAF_PULL, BYTES, DEPTH);
-    fake_key(job, proxy_plan, 3, STEPAF_PUSH, BYTES, DEPTH);
+    counterpart = fake_open(STEPAF_FFN, 1, 2);
+    fake_key(job, counterpart, PUSHED, STEPAF_PUSH, BYTES, DEPTH);
+    fake_key(job, counterpart, PULLED, STEPAF_PULL, BYTES, DEPTH);
+    fake_key(job, counterpart, 3, STEPAF_PUSH, BYTES, DEPTH);
     CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 4096, STEPAF_MEM_HOST, &memory), 0);
     push.data = memory;
     pull[0].data = (uint8_t *)memory + 1000;
@@ -27,7 +27,7 @@ static void begin(void)
     CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(job->handle, &push, 1, pull, 2, 0, &plan), 0);
     push.key = 3;
     CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(job->handle, &push, 1, NULL, 0, 0, &quiet), 0);
-    CU_ASSERT_EQUAL_FATAL(fake_commit(job, proxy_plan), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
     fake_forget(job);
 }
 
@@ -35,7 +35,7 @@ static void end(void)
 {
     EXPECT_WHOLE(job);
     fake_close(job);
-    fake_close(proxy_plan);
+    fake_close(counterpart);
 }
 
 static stepaf_request_h start(stepaf_plan_h which)

@@ -154,11 +154,11 @@ static uint8_t memory[4096];
 static struct fake_job *receiver(void)
 {
     struct fake_job *job = fake_open(STEPAF_FFN, 3, 1),
-                    *proxy_plan = fake_open(STEPAF_ATTENTION, 3, 1);
+                    *counterpart = fake_open(STEPAF_ATTENTION, 3, 1);
 
-    fake_key(job, proxy_plan, 1, STEPAF_PUSH, 100, 2);
-    fake_key(job, proxy_plan, 2, STEPAF_PULL, 100, 2);
-    fake_close(proxy_plan);
+    fake_key(job, counterpart, 1, STEPAF_PUSH, 100, 2);
+    fake_key(job, counterpart, 2, STEPAF_PULL, 100, 2);
+    fake_close(counterpart);
     CU_ASSERT_EQUAL_FATAL(stepaf_register(job->handle, memory, sizeof memory), STEPAF_OK);
     return job;
 }

@@ -4,7 +4,7 @@
 
 enum { PUSHED = 1, PULLED = 2, SHALLOW = 3, BYTES = 100, DEPTH = 4, REGION_BYTES = 4096 };
 
-static struct fake_job *job, *proxy_plan;
+static struct fake_job *job, *counterpart;
 static uint32_t region; /* of both attention ranks: where answers go */
 
 /* An FFN rank with two attention ranks. */
@@ -13,14 +13,14 @@ static void begin(void)
     void *memory;
 
     job = fake_open(STEPAF_FFN, 2, 1);
-    proxy_plan = fake_open(STEPAF_ATTENTION, 2, 1);
-    fake_key(job, proxy_plan, PUSHED, STEPAF_PUSH, BYTES, DEPTH);
-    fake_key(job, proxy_plan, PULLED, STEPAF_PULL, BYTES, DEPTH);
-    fake_key(job, proxy_plan, SHALLOW, STEPAF_PUSH, BYTES, 1);
-    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(proxy_plan->handle, REGION_BYTES, STEPAF_MEM_HOST, &memory),
+    counterpart = fake_open(STEPAF_ATTENTION, 2, 1);
+    fake_key(job, counterpart, PUSHED, STEPAF_PUSH, BYTES, DEPTH);
+    fake_key(job, counterpart, PULLED, STEPAF_PULL, BYTES, DEPTH);
+    fake_key(job, counterpart, SHALLOW, STEPAF_PUSH, BYTES, 1);
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(counterpart->handle, REGION_BYTES, STEPAF_MEM_HOST, &memory),
                           0);
-    region = proxy_plan->ctx->regions[0]->mem.id;
-    CU_ASSERT_EQUAL_FATAL(fake_commit(job, proxy_plan), STEPAF_OK);
+    region = counterpart->ctx->regions[0]->mem.id;
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
     fake_forget(job);
 }
 
@@ -28,7 +28,7 @@ static void end(void)
 {
     EXPECT_WHOLE(job);
     fake_close(job);
-    fake_close(proxy_plan);
+    fake_close(counterpart);
 }
 
 static struct stepaf_msg plan_msg(uint32_t plan, uint32_t n_push, uint32_t n_pull, uint32_t depth)

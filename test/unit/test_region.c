@@ -159,13 +159,13 @@ static void memory_stays_until_devices_are_done(void)
 {
     begin();
     (void)add(0, 100);
-    job->unsettled = 5;
+    job->unquiet = 5;
     CU_ASSERT_EQUAL(stepaf_deregister(job->handle, place), STEPAF_OK);
-    CU_ASSERT_EQUAL(job->unsettled, 0);
+    CU_ASSERT_EQUAL(job->unquiet, 0);
 
     struct stepaf_region *region = add(0, 100);
     job->ctx->env.timeout_us = 20000;
-    job->unsettled = UINT32_MAX;
+    job->unquiet = UINT32_MAX;
     CU_ASSERT_EQUAL(stepaf_deregister(job->handle, place), STEPAF_ERR_TIMEOUT);
     UNIT_CONTAINS(stepaf_last_error()->text,
                   "attention rank 0 (world rank 0) has not acknowledged");
@@ -177,7 +177,7 @@ static void memory_stays_until_devices_are_done(void)
     CU_ASSERT_EQUAL(stepaf_deregister(job->handle, place), STEPAF_ERR_STATE);
     CU_ASSERT_PTR_EQUAL(find(0, 100), region);
     job->on_progress = NULL;
-    job->unsettled = 0;
+    job->unquiet = 0;
     region->uses = 0;
     CU_ASSERT_EQUAL(stepaf_deregister(job->handle, place), STEPAF_OK);
     end();

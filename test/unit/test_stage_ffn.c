@@ -17,7 +17,7 @@ static void begin_ffn(bool takes)
     cpu_device_begin();
     cpu_device.rdma.flush = true;
     open_jobs(STEPAF_FFN, takes);
-    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(proxy_plan->handle, 4096, STEPAF_MEM_HOST, &pulled),
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(counterpart->handle, 4096, STEPAF_MEM_HOST, &pulled),
                           STEPAF_OK);
     commit();
     struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_PLAN, PLAN, 0, 0);
@@ -30,7 +30,7 @@ static void begin_ffn(bool takes)
     EXPECT_TAKEN(job, 0, &msg);
     msg.flags = STEPAF_MSG_PULL_SIDE;
     msg.word[0] = PULLED;
-    msg.word[3] = proxy_plan->ctx->regions[0]->mem.id;
+    msg.word[3] = counterpart->ctx->regions[0]->mem.id;
     msg.word[6] = BYTES;
     EXPECT_TAKEN(job, 0, &msg);
     fake_forget(job);

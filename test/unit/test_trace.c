@@ -153,17 +153,17 @@ static void an_operation_is_stamped(void)
     static const stepaf_event_t expected[] = {STEPAF_EVENT_START, STEPAF_EVENT_POSTED,
                                               STEPAF_EVENT_NOTIFIED, STEPAF_EVENT_ANSWERED,
                                               STEPAF_EVENT_COMPLETED};
-    struct fake_job *job = begin(), *proxy_plan = fake_open(STEPAF_FFN, 1, 1);
+    struct fake_job *job = begin(), *counterpart = fake_open(STEPAF_FFN, 1, 1);
     stepaf_tensor_t push = {.key = 1};
     stepaf_request_h request;
     stepaf_plan_h plan;
     stepaf_timeline_t line = {.size = sizeof(line)};
 
-    fake_key(job, proxy_plan, 1, STEPAF_PUSH, 64, 1);
+    fake_key(job, counterpart, 1, STEPAF_PUSH, 64, 1);
     CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_HOST, &push.data), STEPAF_OK);
     push.bytes = 48;
     CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(job->handle, &push, 1, NULL, 0, 0, &plan), 0);
-    CU_ASSERT_EQUAL_FATAL(fake_commit(job, proxy_plan), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_trace_clear(job->handle), STEPAF_OK);
     CU_ASSERT_EQUAL_FATAL(stepaf_start(plan, &request), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_timeline_query(request, 0, &line), STEPAF_OK);
@@ -188,7 +188,7 @@ static void an_operation_is_stamped(void)
     CU_ASSERT_EQUAL(stepaf_timeline_query(request, -1, &line), STEPAF_ERR_INVALID);
     CU_ASSERT_EQUAL(stepaf_timeline_query(request, 0, NULL), STEPAF_ERR_INVALID);
     fake_close(job);
-    fake_close(proxy_plan);
+    fake_close(counterpart);
 }
 
 int main(void)

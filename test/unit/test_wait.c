@@ -112,7 +112,7 @@ static int report(void *self, int *ranks_p, int capacity)
 static void the_launcher_can_report_a_loss(void)
 {
     struct fake_job *job = fake_open(STEPAF_FFN, 3, 2),
-                    *proxy_plan = fake_open(STEPAF_ATTENTION, 3, 2);
+                    *counterpart = fake_open(STEPAF_ATTENTION, 3, 2);
     double ticks_per_us = job->ctx->clock.ticks_per_us;
 
     job->ctx->boot.lost = report;
@@ -121,7 +121,7 @@ static void the_launcher_can_report_a_loss(void)
     CU_ASSERT_EQUAL(job->ctx->n_alive, 3);
     job->ctx->boot.lost = NULL;
     job->ctx->clock.ticks_per_us = ticks_per_us;
-    CU_ASSERT_EQUAL_FATAL(fake_commit(job, proxy_plan), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
     job->ctx->boot.lost = report;
     job->ctx->clock.ticks_per_us = 1e-9;
     CU_ASSERT_FALSE(stepaf_waiter_idle(job->ctx, &(struct stepaf_waiter){.polls = 1000}, 1000000));
@@ -131,18 +131,18 @@ static void the_launcher_can_report_a_loss(void)
     CU_ASSERT_FALSE(job->ctx->peers[1].lost);
     job->ctx->clock.ticks_per_us = ticks_per_us;
     fake_close(job);
-    fake_close(proxy_plan);
+    fake_close(counterpart);
 }
 
 /* Where ranks have but the peers of their lane, a reported rank is no index of a peer. */
 static void a_loss_in_another_lane_is_none(void)
 {
     struct fake_job *job = fake_open(STEPAF_FFN, 3, 2),
-                    *proxy_plan = fake_open(STEPAF_ATTENTION, 3, 2);
+                    *counterpart = fake_open(STEPAF_ATTENTION, 3, 2);
     double ticks_per_us = job->ctx->clock.ticks_per_us;
     struct stepaf_mesh mesh = job->ctx->mesh;
 
-    CU_ASSERT_EQUAL_FATAL(fake_commit(job, proxy_plan), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
     for (uint32_t lane = 0; lane < 2; lane++) {
         job->ctx->mesh =
             (struct stepaf_mesh){.lanes = 2, .lane = lane}; /* of ranks 0 and 2; of 1 */
@@ -156,11 +156,11 @@ static void a_loss_in_another_lane_is_none(void)
         job->ctx->clock.ticks_per_us = ticks_per_us;
         job->ctx->mesh = mesh;
         fake_close(job);
-        fake_close(proxy_plan);
+        fake_close(counterpart);
         if (lane == 0) {
             job = fake_open(STEPAF_FFN, 3, 2);
-            proxy_plan = fake_open(STEPAF_ATTENTION, 3, 2);
-            CU_ASSERT_EQUAL_FATAL(fake_commit(job, proxy_plan), STEPAF_OK);
+            counterpart = fake_open(STEPAF_ATTENTION, 3, 2);
+            CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
         }
     }
 }
@@ -296,12 +296,12 @@ static void the_lock_is_left_and_taken(void)
 /* From above: what is not there in time is a timeout that names who is missing. */
 static void receiving_times_out(void)
 {
-    struct fake_job *job = begin("auto"), *proxy_plan = fake_open(STEPAF_ATTENTION, 1, 1);
+    struct fake_job *job = begin("auto"), *counterpart = fake_open(STEPAF_ATTENTION, 1, 1);
     stepaf_batch_h batch;
     int n = 5;
 
-    fake_key(job, proxy_plan, 1, STEPAF_PUSH, 64, 1);
-    CU_ASSERT_EQUAL_FATAL(fake_commit(job, proxy_plan), STEPAF_OK);
+    fake_key(job, counterpart, 1, STEPAF_PUSH, 64, 1);
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_EACH, 0, 1000, &batch, 1, &n),
                     STEPAF_ERR_TIMEOUT);
     CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 0);
@@ -311,7 +311,7 @@ static void receiving_times_out(void)
                     STEPAF_ERR_TIMEOUT);
     CU_ASSERT_EQUAL(n, 5);
     fake_close(job);
-    fake_close(proxy_plan);
+    fake_close(counterpart);
 }
 
 int main(void)

@@ -199,9 +199,9 @@ static void memory_goes_once_peers_have_acknowledged_all(void)
     CU_ASSERT_EQUAL_FATAL(fake_commit(ffn, attention), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_key_withdraw(ffn->handle, PUSHED), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_key_withdraw(attention->handle, PUSHED), STEPAF_OK);
-    ffn->unsettled = 3;
+    ffn->unquiet = 3;
     CU_ASSERT_EQUAL(fake_commit(ffn, attention), STEPAF_OK);
-    CU_ASSERT_EQUAL(ffn->unsettled, 0);
+    CU_ASSERT_EQUAL(ffn->unquiet, 0);
     CU_ASSERT_EQUAL(ffn->ctx->n_regions, 0);
     end();
 }
