@@ -122,6 +122,9 @@ void sem_shared_key(struct hs_job *job)
                                         .timeout_us = -1};
         HS_OK(stepaf_start_with(twin, &params, &second));
         HS_REFUSED(stepaf_plan_destroy(twin), STEPAF_ERR_STATE);
+    }
+    hs_sync(job); /* so that nobody has answered before */
+    if (sem_actor(job)) {
         HS_OK(stepaf_wait(second, STEPAF_TIMEOUT_DEFAULT));
         HS_OK(stepaf_plan_destroy(twin));
         HS_REFUSED(stepaf_start(twin, &second), STEPAF_ERR_HANDLE);
