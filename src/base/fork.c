@@ -37,7 +37,7 @@ static void in_child(void)
 {
     int nothing = -1;
 
-    for (size_t word = 0; word < n_words; word++)
+    for (size_t word = 0; word < n_words; word++) {
         for (uint64_t left = bits[word]; left; left &= left - 1) {
             int fd = (int)(word * WORD_BITS) + __builtin_ctzll(left);
             if (nothing < 0)
@@ -45,6 +45,9 @@ static void in_child(void)
             if (nothing < 0 || dup3(nothing, fd, O_CLOEXEC) < 0)
                 close(fd);
         }
+        bits[word] = 0; /* the numbers are the child's: its own children keep what it has there */
+    }
+    n_descriptors = 0;
     if (nothing >= 0)
         close(nothing);
     pthread_mutex_unlock(&lock);

@@ -143,6 +143,7 @@ struct stepaf_ctx {
         proxies;        /* stream plans that have peers by way of the host, see gpu/proxy.h */
     bool proxies_still; /* a commit is about to end them */
     uint32_t n_polled;  /* things that the feature has to look after in each poll */
+    uint32_t n_stream_requests; /* of these: open requests of stream plans */
     const struct stepaf_feature_ops *feature;
     bool exclusive; /* a commit has found what it goes by: it waits with the lock */
 

@@ -21,7 +21,7 @@ stepaf_counters_t stepaf_core_counters(const struct stepaf_ctx *ctx)
 }
 
 /* Let out what is still queued, then say good-bye, so that peers need not find out. */
-static void op_peer(struct stepaf_ctx *ctx)
+static void say_bye(struct stepaf_ctx *ctx)
 {
     struct stepaf_msg bye = {.type = STEPAF_MSG_BYE};
 
@@ -54,7 +54,7 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
     ctx->handler = NULL;
     stepaf_lock_enter(&ctx->lock); /* waiting gives it up and takes it again */
     if (ctx->peers)
-        op_peer(ctx);
+        say_bye(ctx);
     stepaf_lock_leave(&ctx->lock);
     for (uint32_t p = 0; ctx->peers && p < ctx->n_peers; p++)
         free_queue(&ctx->peers[p]); /* before what its posts belong to */

@@ -60,8 +60,7 @@ struct stepaf_feature_ops {
 
     stepaf_status_t (*plan_make)(struct stepaf_plan_obj *plan, uint32_t flags);
     bool (*plan_busy)(const struct stepaf_plan_obj *plan);
-    /* The plan is idle as the host sees it, and ends: STEPAF_ERR_STATE: not yet. announced: peers know
-     * it. */
+    /* The plan is idle as the host sees it, and ends: STEPAF_ERR_STATE: not yet. */
     stepaf_status_t (*plan_end)(struct stepaf_plan_obj *plan);
     void (*plan_free)(struct stepaf_plan_obj *plan);
     /* FFN: where a stream plan receives @a key from @a peer through the host; NULL: nowhere. */
@@ -75,7 +74,7 @@ struct stepaf_feature_ops {
 
     void (*region_dropped)(struct stepaf_ctx *ctx, struct stepaf_region *region);
     /* Begin to copy out of GPU memory what is sent, and record the end of that by an event. Never
-     * waits. op->staged, *staged_p: there was something. @a tensors: NULL, those that are planned. */
+     * waits. op->bounced, *staged_p: there was something. @a tensors: NULL, those that are planned. */
     stepaf_status_t (*op_source)(struct stepaf_op *op, const stepaf_tensor_t *tensors, int n);
     stepaf_status_t (*batch_source)(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
                                     int n, bool *staged_p);

@@ -120,12 +120,16 @@ static stepaf_status_t region_add(struct stepaf_ctx *ctx, const struct stepaf_re
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     }
     *region = *model;
+    region->mem.id = ctx->next_region_id;
     stepaf_status_t status = tell_add(ctx, region);
     if (status) {
+        stepaf_error_t error = *stepaf_last_error();
+        for (unsigned t = 0; t < ctx->n_transports; t++) /* some may have taken it */
+            ctx->transports[t]->ops->dereg_mem(ctx->transports[t], &region->mem);
         free(region);
-        return status;
+        return stepaf_error_raise(&error);
     }
-    region->mem.id = ctx->next_region_id++;
+    ctx->next_region_id++;
     at = upper_bound(ctx, region->mem.base);
     memmove(&regions[at + 1], &regions[at], (ctx->n_regions - at) * sizeof(*regions));
     regions[at] = region;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the host tells the kernels: shared by C and CUDA C++.
  *
- * A tensor travels to an *mailbox*: a place in the receiver's GPU memory that its sender has mapped.
+ * A tensor travels to a *mailbox*: a place in the receiver's GPU memory that its sender has mapped.
  * Heads, and tensors that go by LL, are written in *pieces*: 16 bytes that one thread stores, and
  * one loads, at once. Mailboxes are filled with 0 at first.
  *
@@ -19,16 +19,16 @@
  *
  * Pieces 0-6 of other heads are not written, nor looked at. It goes on as the way asks:
  *
- *   HEAD   nothing follows.
- *   PIECES groups of 64 pieces, 1,024 bytes, which a warp writes at once, and reads so. 63 pieces are
+ *   INLINE nothing follows.
+ *   LL     groups of 64 pieces, 1,024 bytes, which a warp writes at once, and reads so. 63 pieces are
  *          1,008 bytes of the tensor, but for the highest bit of each piece, which is set: it says
  *          that the piece is there. What the tensor has in its place is in the 64th piece: bit i of
  *          its first word is piece i's; its second word is 0 but for its own highest bit. The receiver
  *          waits for all 64, and fills them with 0. No fence, no flag, no order: the fastest way for up
  *          to some megabytes, at the price of a copy by the receiver. The head comes first.
- *   PLACE  written straight to its place in the receiver's tensor, by a kernel or a copy engine,
+ *   ZCOPY  written straight to its place in the receiver's tensor, by a kernel or a copy engine,
  *          then the head.
- *   INLET  the same, but into the mailbox, and copied by the receiver: for tensors that cannot be
+ *   BCOPY  the same, but into the mailbox, and copied by the receiver: for tensors that cannot be
  *          mapped by others.
  *
  * Nothing but a piece is taken to be whole (as it is on the GPUs there are, though PTX does not say so).
@@ -96,7 +96,7 @@ enum stepaf_fault { STEPAF_FAULT_NONE, STEPAF_FAULT_TIMEOUT, STEPAF_FAULT_ABORTE
 /* One tensor from or to one peer. */
 struct stepaf_kernel_tensor {
     uint8_t *head;    /* of the mailbox */
-    uint8_t *body;    /* PIECES, INLET: after the head; PLACE: the tensor's place at the receiver */
+    uint8_t *body;    /* LL, BCOPY: after the head; ZCOPY: the tensor's place at the receiver */
     uint8_t *data;    /* sender: source; receiver: destination */
     uint32_t bytes;   /* sender: of this operation; receiver: what it has room for */
     uint32_t planned; /* receiver: bytes of it where TOLD_ALL tells of it */
@@ -121,7 +121,7 @@ struct stepaf_gpu_watch {
  * operation's number has to be fetched from memory. */
 struct stepaf_kernel_args {
     uint32_t *counts; /* operations so far: [0] of the gate, or [1 + b] of the sending block b */
-    uint32_t *done;   /* sender, PLACE and INLET: blocks that are through, one a lane */
+    uint32_t *done;   /* sender, ZCOPY and BCOPY: blocks that are through, one a lane */
     uint32_t *failed; /* GPU memory, two a plan: nothing is to be done any more; being noted */
     uint32_t *landed; /* receiver: actual bytes, one a lane */
     struct stepaf_gpu_watch *watch; /* pinned */

@@ -9,7 +9,9 @@
 
 static unsigned progress(struct stepaf_ctx *ctx)
 {
-    return stepaf_proxies_progress(ctx) + stepaf_streams_progress(ctx);
+    unsigned n = stepaf_proxies_progress(ctx);
+
+    return ctx->n_stream_requests ? n + stepaf_streams_progress(ctx) : n;
 }
 
 static void peer_lost(struct stepaf_peer *peer)

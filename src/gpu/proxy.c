@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Proxies in use: between what streams stamp and what the host engine carries. Nothing here calls
+/* Proxies in use: between what streams stamp and what the core carries. Nothing here calls
  * the GPU's driver. */
 #include "gpu/proxy.h"
 

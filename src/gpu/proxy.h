@@ -10,7 +10,7 @@
  * are answered when it has stamped the heads of its answers. So the peer sees the ordinary
  * protocol, and cannot tell a proxy plan from a plan of its caller's.
  *
- * All tensors go the way INLET: a head that the host writes or reads carries nothing but size and
+ * All tensors go by BCOPY: a head that the host writes or reads carries nothing but size and
  * stamp, 16 bytes in one cache line, which cannot be torn. */
 #ifndef STEPAF_GPU_PROXY_H
 #define STEPAF_GPU_PROXY_H

@@ -5,8 +5,8 @@
 #include "gpu/proxy.h"
 
 /* The proxy plan of a stream plan: the same keys, to and from the proxied peers' places. */
-static stepaf_status_t twin_make(struct stepaf_proxy *proxy, const stepaf_tensor_t *push,
-                                 const stepaf_tensor_t *pull)
+static stepaf_status_t proxy_plan_make(struct stepaf_proxy *proxy, const stepaf_tensor_t *push,
+                                       const stepaf_tensor_t *pull)
 {
     const struct stepaf_plan_obj *plan = proxy->stream->plan;
     struct stepaf_ctx *ctx = plan->ctx;
@@ -49,7 +49,7 @@ stepaf_status_t stepaf_proxy_make_plan(struct stepaf_stream *stream)
     for (uint32_t at = 0; at < n_pull; at++)
         pull[at] = (stepaf_tensor_t){plan->pull[at].key->id, proxy->in[at].data,
                                      proxy->in[at].data ? plan->pull[at].bytes : 0};
-    stepaf_status_t status = twin_make(proxy, push, pull);
+    stepaf_status_t status = proxy_plan_make(proxy, push, pull);
     free(pull);
     return status;
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { INLET_BYTES = 8 + 3 * 4 + STEPAF_GPU_IPC + 4 * 8 };
+enum { MAILBOX_BYTES = 8 + 3 * 4 + STEPAF_GPU_IPC + 4 * 8 };
 
 /* ---- telling ---- */
 
@@ -96,7 +96,7 @@ stepaf_status_t stepaf_streams_advertise(struct stepaf_ctx *ctx)
     if (n_direct)
         status = stepaf_gpu_export(ctx->gpu, ctx->streams->mailboxes, &mailboxes);
     if (status)
-        return not_shared(status, "inlets of stream plans: bytes", ctx->streams->mailbox_bytes);
+        return not_shared(status, "mailboxes of stream plans: bytes", ctx->streams->mailbox_bytes);
     pack_export(&mailboxes, own);
     stepaf_pack_u64(own, ctx->streams->mailbox_bytes);
     stepaf_pack_u32(own, (uint32_t)ctx->env.cuda_engine);
@@ -159,7 +159,7 @@ static bool read_plan(struct stepaf_unpack *unpack, int role,
     (void)stepaf_unpack_bytes(unpack, plan->n_peers * n_in * 4);
     plan->n_direct = stepaf_unpack_u32(unpack);
     plan->mailboxes = *unpack;
-    (void)stepaf_unpack_bytes(unpack, plan->n_direct * (4 + n_in * INLET_BYTES));
+    (void)stepaf_unpack_bytes(unpack, plan->n_direct * (4 + n_in * MAILBOX_BYTES));
     return !unpack->failed;
 }
 
@@ -229,10 +229,10 @@ bool stepaf_stream_advert_mailbox(const struct stepaf_stream_advert_plan *plan, 
     uint32_t n = 0;
 
     for (; n < plan->n_direct && stepaf_unpack_u32(&unpack) != peer; n++)
-        (void)stepaf_unpack_bytes(&unpack, (size_t)n_in * INLET_BYTES);
+        (void)stepaf_unpack_bytes(&unpack, (size_t)n_in * MAILBOX_BYTES);
     if (n == plan->n_direct)
         return false;
-    (void)stepaf_unpack_bytes(&unpack, (size_t)i * INLET_BYTES);
+    (void)stepaf_unpack_bytes(&unpack, (size_t)i * MAILBOX_BYTES);
     mailbox_p->offset = stepaf_unpack_u64(&unpack);
     mailbox_p->stride = stepaf_unpack_u32(&unpack);
     mailbox_p->pitch = stepaf_unpack_u32(&unpack);

@@ -35,7 +35,7 @@ struct stepaf_stream_advert_mailbox {
     uint32_t stride;
     uint32_t pitch;
     uint32_t proto;
-    struct stepaf_gpu_export place; /* PLACE */
+    struct stepaf_gpu_export place; /* ZCOPY */
 };
 
 /* Read what a rank of role @a role tells; STEPAF_ERR_PROTOCOL if it is malformed. Ended by free. */

@@ -6,7 +6,7 @@
 
 enum {
     GATE_THREADS = 512, /* as kernels.cu has it */
-    COPY_SHARE = 1024   /* bytes that a block of PLACE copies in one go */
+    COPY_SHARE = 1024   /* bytes that a block of ZCOPY copies in one go */
 };
 
 /* Where several plans are under way at once, they are faster with fewer: half of them each for two plans,

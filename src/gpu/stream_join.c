@@ -10,7 +10,7 @@
 static stepaf_status_t bad_mailbox(const struct stepaf_peer *peer)
 {
     return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
-                                 "an inlet of " STEPAF_WHO_FORMAT " is not where it can be",
+                                 "a mailbox of " STEPAF_WHO_FORMAT " is not where it can be",
                                  STEPAF_WHO_ARGS(peer->who));
 }
 

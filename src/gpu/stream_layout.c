@@ -91,7 +91,7 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
     if (mailbox->proxied && stream->any)
         return stepaf_error_set_peer(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT, ctx->peers[p].who,
                                      "stream plan %u is to take any batch, but " STEPAF_WHO_FORMAT
-                                     " is relayed, which such plans are not",
+                                     " is proxied, which such plans are not",
                                      plan->index, STEPAF_WHO_ARGS(ctx->peers[p].who));
     mailbox->proto = (uint8_t)choose(ctx, mailbox, !attention && is_shared(plan, key));
     return status;
@@ -108,11 +108,12 @@ static stepaf_status_t lay_out(struct stepaf_stream *stream, uint64_t *bytes_p)
             return status;
         uint64_t stride = inlet_stride(mailbox);
         if (stride > UINT32_MAX)
-            return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_COMMIT,
-                                    "a tensor of %u bytes is too large to be kept in an inlet, and "
-                                    "its memory cannot be shared between processes, or plans share "
-                                    "it",
-                                    mailbox->bytes);
+            return stepaf_error_set(
+                STEPAF_ERR_LIMIT, STEPAF_PHASE_COMMIT,
+                "a tensor of %u bytes is too large to be kept in a mailbox, and "
+                "its memory cannot be shared between processes, or plans share "
+                "it",
+                mailbox->bytes);
         mailbox->stride = (uint32_t)stride;
         mailbox->offset = *bytes_p;
         *bytes_p += stride * stream->plan->depth;

@@ -27,6 +27,7 @@ struct stepaf_op *stepaf_stream_request(struct stepaf_stream *stream, uint8_t sl
         op->pull_bytes[i] = plan->pull[i].bytes;
     atomic_store_explicit(&op->status, STEPAF_INPROGRESS, memory_order_release);
     plan->ctx->n_polled += !(stream->requests & 1u << slot);
+    plan->ctx->n_stream_requests += !(stream->requests & 1u << slot);
     stream->requests |= 1u << slot;
     stream->awaited &= ~(1u << slot);
     return op;
@@ -36,6 +37,7 @@ static void close_request(struct stepaf_stream *stream, uint8_t slot, stepaf_sta
 {
     stream->requests &= ~(1u << slot);
     stream->plan->ctx->n_polled--;
+    stream->plan->ctx->n_stream_requests--;
     stepaf_op_end(&stream->plan->ops[slot], status, stream->failed_peer);
 }
 

@@ -10,7 +10,7 @@ static uint32_t find(const struct stepaf_map *map, const struct stepaf_map_group
 {
     uint32_t g = from;
 
-    while (g < groups->n && map->op_peers[groups->list[g].first].node_id != node_id)
+    while (g < groups->n && map->parts[groups->list[g].first].node_id != node_id)
         g++;
     return g;
 }
@@ -22,7 +22,7 @@ static void group_role(const struct stepaf_map *map, uint8_t role, struct stepaf
     for (uint32_t i = 0; i < map->n_of[role]; i++) {
         uint32_t r = map->world[role][i], g = groups->n;
         if (map->size > STEPAF_MAP_ALONE)
-            g = find(map, groups, from, map->op_peers[r].node_id);
+            g = find(map, groups, from, map->parts[r].node_id);
         if (g == groups->n)
             groups->list[groups->n++] = (struct stepaf_map_group){.role = role, .first = r};
         groups->list[g].n++;
@@ -35,7 +35,7 @@ static uint32_t count_nodes(const struct stepaf_map *map, const struct stepaf_ma
     uint32_t n = 0;
 
     for (uint32_t g = 0; g < groups->n; g++)
-        n += find(map, groups, 0, map->op_peers[groups->list[g].first].node_id) == g;
+        n += find(map, groups, 0, map->parts[groups->list[g].first].node_id) == g;
     return n;
 }
 

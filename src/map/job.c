@@ -12,13 +12,13 @@
 /* Whether the transport has written what the core has handed to it. What still waits for room is
  * not written yet, and nobody knows what a lost peer's link has carried. */
 static void check_all(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
-                      struct stepaf_map_part *op_peer)
+                      struct stepaf_map_part *part)
 {
-    if (op_peer->status || peer->lost || !stepaf_list_empty(&peer->queue) ||
+    if (part->status || peer->lost || !stepaf_list_empty(&peer->queue) ||
         peer->bytes_sent == peer->link->bytes_sent)
         return;
-    op_peer->status = STEPAF_ERR_TRANSPORT;
-    snprintf(op_peer->text, sizeof(op_peer->text),
+    part->status = STEPAF_ERR_TRANSPORT;
+    snprintf(part->text, sizeof(part->text),
              "%s rank %d to " STEPAF_WHO_FORMAT ": %s has written %llu of %llu bytes",
              stepaf_is_attention(ctx) ? "attention" : "FFN", ctx->ranks[ctx->boot.rank].rank,
              STEPAF_WHO_ARGS(peer->who), peer->link->name,
@@ -28,31 +28,30 @@ static void check_all(const struct stepaf_ctx *ctx, const struct stepaf_peer *pe
 /* Name the ways to one peer: the link's, and the GPU's memory where streams write to that directly. What
  * they write is counted nowhere. */
 static void name_ways(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
-                      struct stepaf_map_way *proto)
+                      struct stepaf_map_way *way)
 {
     bool direct = ctx->feature->reaches(peer);
 
-    snprintf(proto->name, sizeof(proto->name), "%.*s%s",
-             (int)(sizeof(proto->name) - sizeof(BY_STREAMS)), peer->link->name,
-             direct ? BY_STREAMS : "");
-    snprintf(proto->refused, sizeof(proto->refused), "%s", peer->refused);
+    snprintf(way->name, sizeof(way->name), "%.*s%s", (int)(sizeof(way->name) - sizeof(BY_STREAMS)),
+             peer->link->name, direct ? BY_STREAMS : "");
+    snprintf(way->refused, sizeof(way->refused), "%s", peer->refused);
 }
 
 /* The link to one peer. False: out of memory. */
 static bool add_peer(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer, bool with_bytes,
-                     struct stepaf_map_part *op_peer)
+                     struct stepaf_map_part *part)
 {
     const struct stepaf_link *link = peer->link;
-    struct stepaf_map_way proto;
+    struct stepaf_map_way way;
 
     if (!link)
-        return stepaf_map_part_add(op_peer, NULL, 0, 0);
+        return stepaf_map_part_add(part, NULL, 0, 0);
     if (with_bytes)
-        check_all(ctx, peer, op_peer);
-    if (link->address[0] && !op_peer->address[0])
-        snprintf(op_peer->address, sizeof(op_peer->address), "%s", link->address);
-    name_ways(ctx, peer, &proto);
-    return stepaf_map_part_add(op_peer, &proto, with_bytes ? link->bytes_sent : 0,
+        check_all(ctx, peer, part);
+    if (link->address[0] && !part->address[0])
+        snprintf(part->address, sizeof(part->address), "%s", link->address);
+    name_ways(ctx, peer, &way);
+    return stepaf_map_part_add(part, &way, with_bytes ? link->bytes_sent : 0,
                                with_bytes ? link->messages_sent : 0);
 }
 
@@ -70,27 +69,27 @@ static bool find_devices(struct stepaf_ctx *ctx)
 void stepaf_map_part_make(struct stepaf_ctx *ctx, bool with_bytes, struct stepaf_map_part *part_p)
 {
     int others = stepaf_is_attention(ctx) ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
-    struct stepaf_map_part op_peer = {.node_id = ctx->topo.node_id};
+    struct stepaf_map_part part = {.node_id = ctx->topo.node_id};
     uint32_t p = 0;
     bool good = find_devices(ctx);
 
     if (good)
-        snprintf(op_peer.gpu, sizeof(op_peer.gpu), "%s", ctx->devices->gpu);
+        snprintf(part.gpu, sizeof(part.gpu), "%s", ctx->devices->gpu);
     if (good)
-        snprintf(op_peer.nic, sizeof(op_peer.nic), "%s", ctx->devices->nic);
-    snprintf(op_peer.host, sizeof(op_peer.host), "%s", ctx->topo.host);
-    snprintf(op_peer.cores, sizeof(op_peer.cores), "%s", ctx->topo.binding);
+        snprintf(part.nic, sizeof(part.nic), "%s", ctx->devices->nic);
+    snprintf(part.host, sizeof(part.host), "%s", ctx->topo.host);
+    snprintf(part.cores, sizeof(part.cores), "%s", ctx->topo.binding);
     for (int rank = 0; rank < ctx->group_size[others] && good; rank++) {
         if (p < ctx->n_peers && ctx->peers[p].who.rank == rank)
-            good = add_peer(ctx, &ctx->peers[p++], with_bytes, &op_peer);
+            good = add_peer(ctx, &ctx->peers[p++], with_bytes, &part);
         else
-            good = stepaf_map_part_add(&op_peer, NULL, 0, 0); /* none of this rank's peers */
+            good = stepaf_map_part_add(&part, NULL, 0, 0); /* none of this rank's peers */
     }
     if (!good) {
-        op_peer.status = STEPAF_ERR_NO_MEMORY;
-        snprintf(op_peer.text, sizeof(op_peer.text), "out of memory");
+        part.status = STEPAF_ERR_NO_MEMORY;
+        snprintf(part.text, sizeof(part.text), "out of memory");
     }
-    *part_p = op_peer;
+    *part_p = part;
 }
 
 /* The first rank's failure is that of all. */
@@ -129,7 +128,7 @@ static stepaf_status_t draw(const struct stepaf_ctx *ctx, bool with_bytes, const
     map.with_bytes = with_bytes;
     for (uint32_t r = 0; r < size && !status; r++)
         status = stepaf_map_part_read(all + offsets[r], offsets[r + 1] - offsets[r],
-                                      map.n_of[!map.op_peers[r].role], &map.op_peers[r]);
+                                      map.n_of[!map.parts[r].role], &map.parts[r]);
     if (!status)
         text = stepaf_map_text(&map);
 out:
@@ -142,7 +141,7 @@ out:
     return status;
 }
 
-stepaf_status_t stepaf_map_exchange(struct stepaf_ctx *ctx, const struct stepaf_map_part *op_peer,
+stepaf_status_t stepaf_map_exchange(struct stepaf_ctx *ctx, const struct stepaf_map_part *part,
                                     bool with_bytes, int64_t timeout_us, char **text_p)
 {
     size_t *offsets = calloc((size_t)ctx->boot.size + 1, sizeof(*offsets));
@@ -150,7 +149,7 @@ stepaf_status_t stepaf_map_exchange(struct stepaf_ctx *ctx, const struct stepaf_
     stepaf_status_t status = STEPAF_OK, drawn = STEPAF_OK;
     void *all = NULL;
 
-    stepaf_map_part_pack(op_peer, &pack);
+    stepaf_map_part_pack(part, &pack);
     if (!offsets || pack.failed)
         status = stepaf_error_no_memory(STEPAF_PHASE_NONE);
     if (!status)
@@ -173,13 +172,13 @@ stepaf_status_t stepaf_map_exchange(struct stepaf_ctx *ctx, const struct stepaf_
 
 stepaf_status_t stepaf_map_print(struct stepaf_ctx *ctx, int64_t timeout_us)
 {
-    struct stepaf_map_part op_peer;
+    struct stepaf_map_part part;
     stepaf_status_t status;
     char *text = NULL;
 
-    stepaf_map_part_make(ctx, false, &op_peer);
-    status = stepaf_map_exchange(ctx, &op_peer, false, timeout_us, &text);
-    stepaf_map_part_free(&op_peer);
+    stepaf_map_part_make(ctx, false, &part);
+    status = stepaf_map_exchange(ctx, &part, false, timeout_us, &text);
+    stepaf_map_part_free(&part);
     if (text)
         stepaf_log_print(text);
     free(text);

@@ -9,13 +9,13 @@
 
 enum { MAP_MAGIC = 0x5354414d, MAP_VERSION = 1 };
 
-void stepaf_map_part_free(struct stepaf_map_part *op_peer)
+void stepaf_map_part_free(struct stepaf_map_part *part)
 {
-    free(op_peer->ways);
-    free(op_peer->runs);
-    op_peer->ways = NULL;
-    op_peer->runs = NULL;
-    op_peer->n_ways = op_peer->n_runs = 0;
+    free(part->ways);
+    free(part->runs);
+    part->ways = NULL;
+    part->runs = NULL;
+    part->n_ways = part->n_runs = 0;
 }
 
 /* Room for one more in an array that grows by doubling. */
@@ -33,64 +33,64 @@ static bool grow(void **array_p, uint32_t n, size_t each)
 }
 
 /* Index + 1 of @a way among the part's, which are few; 0: out of memory. */
-static uint32_t find_way(struct stepaf_map_part *op_peer, const struct stepaf_map_way *proto)
+static uint32_t find_way(struct stepaf_map_part *part, const struct stepaf_map_way *way)
 {
-    void *ways = op_peer->ways;
+    void *ways = part->ways;
 
-    for (uint32_t i = op_peer->n_ways; i > 0; i--)
-        if (!strcmp(op_peer->ways[i - 1].name, proto->name) &&
-            !strcmp(op_peer->ways[i - 1].refused, proto->refused))
+    for (uint32_t i = part->n_ways; i > 0; i--)
+        if (!strcmp(part->ways[i - 1].name, way->name) &&
+            !strcmp(part->ways[i - 1].refused, way->refused))
             return i;
-    if (!grow(&ways, op_peer->n_ways, sizeof(op_peer->ways[0])))
+    if (!grow(&ways, part->n_ways, sizeof(part->ways[0])))
         return 0;
-    op_peer->ways = ways;
-    op_peer->ways[op_peer->n_ways++] = *proto;
-    return op_peer->n_ways;
+    part->ways = ways;
+    part->ways[part->n_ways++] = *way;
+    return part->n_ways;
 }
 
-bool stepaf_map_part_add(struct stepaf_map_part *op_peer, const struct stepaf_map_way *proto,
+bool stepaf_map_part_add(struct stepaf_map_part *part, const struct stepaf_map_way *way,
                          uint64_t moved, uint64_t messages)
 {
-    struct stepaf_map_run run = {1, proto ? find_way(op_peer, proto) : 0, moved, messages};
-    struct stepaf_map_run *last = op_peer->n_runs ? &op_peer->runs[op_peer->n_runs - 1] : NULL;
-    void *runs = op_peer->runs;
+    struct stepaf_map_run run = {1, way ? find_way(part, way) : 0, moved, messages};
+    struct stepaf_map_run *last = part->n_runs ? &part->runs[part->n_runs - 1] : NULL;
+    void *runs = part->runs;
 
-    if (proto && !run.proto)
+    if (way && !run.way)
         return false;
-    if (last && last->proto == run.proto && last->moved == moved && last->messages == messages) {
+    if (last && last->way == run.way && last->moved == moved && last->messages == messages) {
         last->n++;
         return true;
     }
-    if (!grow(&runs, op_peer->n_runs, sizeof(run)))
+    if (!grow(&runs, part->n_runs, sizeof(run)))
         return false;
-    op_peer->runs = runs;
-    op_peer->runs[op_peer->n_runs++] = run;
+    part->runs = runs;
+    part->runs[part->n_runs++] = run;
     return true;
 }
 
-void stepaf_map_part_pack(const struct stepaf_map_part *op_peer, struct stepaf_pack *pack)
+void stepaf_map_part_pack(const struct stepaf_map_part *part, struct stepaf_pack *pack)
 {
     stepaf_pack_u32(pack, MAP_MAGIC);
     stepaf_pack_u32(pack, MAP_VERSION);
-    stepaf_pack_u32(pack, (uint32_t)op_peer->status);
-    stepaf_pack_text(pack, op_peer->text);
-    stepaf_pack_u64(pack, op_peer->node_id);
-    stepaf_pack_text(pack, op_peer->host);
-    stepaf_pack_text(pack, op_peer->address);
-    stepaf_pack_text(pack, op_peer->gpu);
-    stepaf_pack_text(pack, op_peer->nic);
-    stepaf_pack_text(pack, op_peer->cores);
-    stepaf_pack_u32(pack, op_peer->n_ways);
-    for (uint32_t i = 0; i < op_peer->n_ways; i++) {
-        stepaf_pack_text(pack, op_peer->ways[i].name);
-        stepaf_pack_text(pack, op_peer->ways[i].refused);
+    stepaf_pack_u32(pack, (uint32_t)part->status);
+    stepaf_pack_text(pack, part->text);
+    stepaf_pack_u64(pack, part->node_id);
+    stepaf_pack_text(pack, part->host);
+    stepaf_pack_text(pack, part->address);
+    stepaf_pack_text(pack, part->gpu);
+    stepaf_pack_text(pack, part->nic);
+    stepaf_pack_text(pack, part->cores);
+    stepaf_pack_u32(pack, part->n_ways);
+    for (uint32_t i = 0; i < part->n_ways; i++) {
+        stepaf_pack_text(pack, part->ways[i].name);
+        stepaf_pack_text(pack, part->ways[i].refused);
     }
-    stepaf_pack_u32(pack, op_peer->n_runs);
-    for (uint32_t i = 0; i < op_peer->n_runs; i++) {
-        stepaf_pack_u32(pack, op_peer->runs[i].n);
-        stepaf_pack_u32(pack, op_peer->runs[i].proto);
-        stepaf_pack_u64(pack, op_peer->runs[i].moved);
-        stepaf_pack_u64(pack, op_peer->runs[i].messages);
+    stepaf_pack_u32(pack, part->n_runs);
+    for (uint32_t i = 0; i < part->n_runs; i++) {
+        stepaf_pack_u32(pack, part->runs[i].n);
+        stepaf_pack_u32(pack, part->runs[i].way);
+        stepaf_pack_u64(pack, part->runs[i].moved);
+        stepaf_pack_u64(pack, part->runs[i].messages);
     }
 }
 
@@ -113,62 +113,60 @@ static bool read_head(struct stepaf_unpack *unpack, stepaf_status_t *status_p,
     return !unpack->failed;
 }
 
-static bool read_ways(struct stepaf_unpack *unpack, uint32_t n_links,
-                      struct stepaf_map_part *op_peer)
+static bool read_ways(struct stepaf_unpack *unpack, uint32_t n_links, struct stepaf_map_part *part)
 {
-    op_peer->n_ways = stepaf_unpack_u32(unpack);
-    if (unpack->failed || op_peer->n_ways > n_links)
+    part->n_ways = stepaf_unpack_u32(unpack);
+    if (unpack->failed || part->n_ways > n_links)
         return false;
-    op_peer->ways = calloc((size_t)op_peer->n_ways + 1, sizeof(op_peer->ways[0]));
-    for (uint32_t i = 0; op_peer->ways && i < op_peer->n_ways && !unpack->failed; i++) {
-        read_text(unpack, op_peer->ways[i].name, sizeof(op_peer->ways[i].name));
-        read_text(unpack, op_peer->ways[i].refused, sizeof(op_peer->ways[i].refused));
+    part->ways = calloc((size_t)part->n_ways + 1, sizeof(part->ways[0]));
+    for (uint32_t i = 0; part->ways && i < part->n_ways && !unpack->failed; i++) {
+        read_text(unpack, part->ways[i].name, sizeof(part->ways[i].name));
+        read_text(unpack, part->ways[i].refused, sizeof(part->ways[i].refused));
     }
-    return op_peer->ways && !unpack->failed;
+    return part->ways && !unpack->failed;
 }
 
-static bool read_runs(struct stepaf_unpack *unpack, uint32_t n_links,
-                      struct stepaf_map_part *op_peer)
+static bool read_runs(struct stepaf_unpack *unpack, uint32_t n_links, struct stepaf_map_part *part)
 {
     uint64_t n = 0;
 
-    op_peer->n_runs = stepaf_unpack_u32(unpack);
-    if (unpack->failed || op_peer->n_runs > n_links)
+    part->n_runs = stepaf_unpack_u32(unpack);
+    if (unpack->failed || part->n_runs > n_links)
         return false;
-    op_peer->runs = calloc((size_t)op_peer->n_runs + 1, sizeof(op_peer->runs[0]));
-    for (uint32_t i = 0; op_peer->runs && i < op_peer->n_runs; i++) {
-        struct stepaf_map_run *run = &op_peer->runs[i];
+    part->runs = calloc((size_t)part->n_runs + 1, sizeof(part->runs[0]));
+    for (uint32_t i = 0; part->runs && i < part->n_runs; i++) {
+        struct stepaf_map_run *run = &part->runs[i];
         run->n = stepaf_unpack_u32(unpack);
-        run->proto = stepaf_unpack_u32(unpack);
+        run->way = stepaf_unpack_u32(unpack);
         run->moved = stepaf_unpack_u64(unpack);
         run->messages = stepaf_unpack_u64(unpack);
         n += run->n;
-        if (unpack->failed || !run->n || run->proto > op_peer->n_ways)
+        if (unpack->failed || !run->n || run->way > part->n_ways)
             return false;
     }
-    return op_peer->runs && n == n_links;
+    return part->runs && n == n_links;
 }
 
 stepaf_status_t stepaf_map_part_read(const void *blob, size_t bytes, uint32_t n_links,
                                      struct stepaf_map_part *part_p)
 {
     struct stepaf_unpack unpack = stepaf_unpack_from(blob, bytes);
-    struct stepaf_map_part op_peer = {.role = part_p->role, .rank = part_p->rank};
-    bool good = read_head(&unpack, &op_peer.status, op_peer.text);
+    struct stepaf_map_part part = {.role = part_p->role, .rank = part_p->rank};
+    bool good = read_head(&unpack, &part.status, part.text);
 
-    op_peer.node_id = stepaf_unpack_u64(&unpack);
-    read_text(&unpack, op_peer.host, sizeof(op_peer.host));
-    read_text(&unpack, op_peer.address, sizeof(op_peer.address));
-    read_text(&unpack, op_peer.gpu, sizeof(op_peer.gpu));
-    read_text(&unpack, op_peer.nic, sizeof(op_peer.nic));
-    read_text(&unpack, op_peer.cores, sizeof(op_peer.cores));
-    good = good && read_ways(&unpack, n_links, &op_peer) && read_runs(&unpack, n_links, &op_peer);
+    part.node_id = stepaf_unpack_u64(&unpack);
+    read_text(&unpack, part.host, sizeof(part.host));
+    read_text(&unpack, part.address, sizeof(part.address));
+    read_text(&unpack, part.gpu, sizeof(part.gpu));
+    read_text(&unpack, part.nic, sizeof(part.nic));
+    read_text(&unpack, part.cores, sizeof(part.cores));
+    good = good && read_ways(&unpack, n_links, &part) && read_runs(&unpack, n_links, &part);
     if (!good || unpack.at != unpack.end) {
-        stepaf_map_part_free(&op_peer);
+        stepaf_map_part_free(&part);
         return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
                                 "a part of the map is malformed");
     }
-    *part_p = op_peer;
+    *part_p = part;
     return STEPAF_OK;
 }
 
@@ -187,17 +185,17 @@ bool stepaf_map_open(struct stepaf_map *map_p, uint32_t size, const uint8_t *rol
 {
     struct stepaf_map map = {.size = size};
 
-    map.op_peers = calloc((size_t)size + 1, sizeof(map.op_peers[0]));
+    map.parts = calloc((size_t)size + 1, sizeof(map.parts[0]));
     for (int role = 0; role < 2; role++)
         map.world[role] = calloc((size_t)size + 1, sizeof(map.world[role][0]));
-    if (!map.op_peers || !map.world[0] || !map.world[1]) {
+    if (!map.parts || !map.world[0] || !map.world[1]) {
         stepaf_map_close(&map);
         return false;
     }
     for (uint32_t r = 0; r < size; r++) {
         uint8_t role = roles[r] == STEPAF_FFN;
-        map.op_peers[r].role = role;
-        map.op_peers[r].rank = map.n_of[role];
+        map.parts[r].role = role;
+        map.parts[r].rank = map.n_of[role];
         map.world[role][map.n_of[role]++] = r;
     }
     *map_p = map;
@@ -206,9 +204,9 @@ bool stepaf_map_open(struct stepaf_map *map_p, uint32_t size, const uint8_t *rol
 
 void stepaf_map_close(struct stepaf_map *map)
 {
-    for (uint32_t r = 0; map->op_peers && r < map->size; r++)
-        stepaf_map_part_free(&map->op_peers[r]);
-    free(map->op_peers);
+    for (uint32_t r = 0; map->parts && r < map->size; r++)
+        stepaf_map_part_free(&map->parts[r]);
+    free(map->parts);
     free(map->world[0]);
     free(map->world[1]);
     *map = (struct stepaf_map){0};

@@ -26,7 +26,7 @@ struct stepaf_map_way {
 /* Consecutive peers, by rank within their role, that are reached alike. */
 struct stepaf_map_run {
     uint32_t n;
-    uint32_t proto; /* index + 1; 0: not linked at all */
+    uint32_t way;   /* index + 1; 0: not linked at all */
     uint64_t moved; /* bytes that the transport has written for each of them */
     uint64_t messages;
 };
@@ -51,19 +51,19 @@ struct stepaf_map_part {
 
 struct stepaf_map {
     uint32_t size;
-    struct stepaf_map_part *op_peers; /* by world rank */
-    uint32_t n_of[2];                 /* ranks of each role */
-    uint32_t *world[2];               /* their world ranks */
+    struct stepaf_map_part *parts; /* by world rank */
+    uint32_t n_of[2];              /* ranks of each role */
+    uint32_t *world[2];            /* their world ranks */
     uint32_t epoch;
     bool with_bytes; /* there was traffic to show */
 };
 
 /* map.c */
-void stepaf_map_part_free(struct stepaf_map_part *op_peer);
+void stepaf_map_part_free(struct stepaf_map_part *part);
 /* Add the link to the next peer. False: out of memory. @a way NULL: there is none. */
-bool stepaf_map_part_add(struct stepaf_map_part *op_peer, const struct stepaf_map_way *proto,
+bool stepaf_map_part_add(struct stepaf_map_part *part, const struct stepaf_map_way *way,
                          uint64_t moved, uint64_t messages);
-void stepaf_map_part_pack(const struct stepaf_map_part *op_peer, struct stepaf_pack *pack);
+void stepaf_map_part_pack(const struct stepaf_map_part *part, struct stepaf_pack *pack);
 /* Read a part with links to @a n_links peers. STEPAF_ERR_PROTOCOL: it is malformed, *part_p is
  * unchanged. What is to be shown to people is printable afterwards, whatever was said. */
 stepaf_status_t stepaf_map_part_read(const void *blob, size_t bytes, uint32_t n_links,
@@ -113,7 +113,7 @@ void stepaf_map_part_make(struct stepaf_ctx *ctx, bool with_bytes, struct stepaf
 /* Collective: exchange parts. At world rank 0, if @a text_p is not NULL, *text_p is the map. The
  * first rank's verdict that is not good is that of all; after STEPAF_ERR_TRANSPORT there is a map
  * all the same. */
-stepaf_status_t stepaf_map_exchange(struct stepaf_ctx *ctx, const struct stepaf_map_part *op_peer,
+stepaf_status_t stepaf_map_exchange(struct stepaf_ctx *ctx, const struct stepaf_map_part *part,
                                     bool with_bytes, int64_t timeout_us, char **text_p);
 /* Collective: at world rank 0, print the map where log lines go. Only a failure of the exchange
  * itself is one: a map that cannot be drawn is warned of. */

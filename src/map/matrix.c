@@ -23,7 +23,7 @@ struct total {
 
 /* All links where the same was refused for the same. */
 struct refusal {
-    const struct stepaf_map_way *proto;
+    const struct stepaf_map_way *way;
     uint64_t links;
     uint32_t attention, ffn; /* the first of them */
 };
@@ -54,22 +54,22 @@ static uint8_t find_name(struct matrix *m, const char *name)
     return (uint8_t)(i + 1);
 }
 
-static void note_refusal(struct matrix *m, const struct stepaf_map_way *proto, uint32_t attention,
+static void note_refusal(struct matrix *m, const struct stepaf_map_way *way, uint32_t attention,
                          uint32_t ffn)
 {
     uint32_t i = 0;
 
-    if (!proto->refused[0])
+    if (!way->refused[0])
         return;
-    while (i < m->n_refusals && (strcmp(m->refusals[i].proto->name, proto->name) ||
-                                 strcmp(m->refusals[i].proto->refused, proto->refused)))
+    while (i < m->n_refusals && (strcmp(m->refusals[i].way->name, way->name) ||
+                                 strcmp(m->refusals[i].way->refused, way->refused)))
         i++;
     if (i == STEPAF_MAP_REFUSED) {
         m->more_refusals++;
         return;
     }
     if (i == m->n_refusals)
-        m->refusals[m->n_refusals++] = (struct refusal){proto, 0, attention, ffn};
+        m->refusals[m->n_refusals++] = (struct refusal){way, 0, attention, ffn};
     m->refusals[i].links++;
 }
 
@@ -82,42 +82,42 @@ static struct cell *cell_of(const struct matrix *m, uint32_t attention, uint32_t
 }
 
 /* A link as its attention rank sees it. */
-static void take_push(struct matrix *m, const struct stepaf_map_part *op_peer, uint32_t ffn,
+static void take_push(struct matrix *m, const struct stepaf_map_part *part, uint32_t ffn,
                       const struct stepaf_map_run *run)
 {
-    struct cell *cell = cell_of(m, op_peer->rank, ffn);
+    struct cell *cell = cell_of(m, part->rank, ffn);
     uint8_t name;
 
-    if (!run->proto)
+    if (!run->way)
         return;
-    name = find_name(m, op_peer->ways[run->proto - 1].name);
+    name = find_name(m, part->ways[run->way - 1].name);
     cell->name = cell->name == NONE || cell->name == name ? name : SEVERAL;
     cell->pushed += run->moved;
     m->names[name - 1].links++;
     m->names[name - 1].pushed += run->moved;
-    note_refusal(m, &op_peer->ways[run->proto - 1], op_peer->rank, ffn);
+    note_refusal(m, &part->ways[run->way - 1], part->rank, ffn);
 }
 
 /* And as its FFN rank sees it, which writes the answers. */
-static void take_pull(struct matrix *m, const struct stepaf_map_part *op_peer, uint32_t attention,
+static void take_pull(struct matrix *m, const struct stepaf_map_part *part, uint32_t attention,
                       const struct stepaf_map_run *run)
 {
-    if (!run->proto)
+    if (!run->way)
         return;
-    cell_of(m, attention, op_peer->rank)->pulled += run->moved;
-    m->names[find_name(m, op_peer->ways[run->proto - 1].name) - 1].pulled += run->moved;
+    cell_of(m, attention, part->rank)->pulled += run->moved;
+    m->names[find_name(m, part->ways[run->way - 1].name) - 1].pulled += run->moved;
 }
 
-static void take_op_peer(struct matrix *m, const struct stepaf_map_part *op_peer)
+static void take_op_peer(struct matrix *m, const struct stepaf_map_part *part)
 {
     uint32_t at = 0;
 
-    for (uint32_t i = 0; i < op_peer->n_runs; i++)
-        for (uint32_t k = 0; k < op_peer->runs[i].n; k++, at++) {
-            if (op_peer->role == STEPAF_FFN)
-                take_pull(m, op_peer, at, &op_peer->runs[i]);
+    for (uint32_t i = 0; i < part->n_runs; i++)
+        for (uint32_t k = 0; k < part->runs[i].n; k++, at++) {
+            if (part->role == STEPAF_FFN)
+                take_pull(m, part, at, &part->runs[i]);
             else
-                take_push(m, op_peer, at, &op_peer->runs[i]);
+                take_push(m, part, at, &part->runs[i]);
         }
 }
 
@@ -254,8 +254,8 @@ static void print_refusals(const struct matrix *m, FILE *stream)
     for (uint32_t i = 0; i < m->n_refusals; i++) {
         const struct refusal *it = &m->refusals[i];
         fprintf(stream, "%s%s on %llu link%s (attention %u - FFN %u first) instead of %s\n",
-                i ? "" : "\n", it->proto->name, (unsigned long long)it->links,
-                it->links == 1 ? "" : "s", it->attention, it->ffn, it->proto->refused);
+                i ? "" : "\n", it->way->name, (unsigned long long)it->links,
+                it->links == 1 ? "" : "s", it->attention, it->ffn, it->way->refused);
     }
     if (m->more_refusals)
         fprintf(stream, "and on %u links for other reasons\n", m->more_refusals);
@@ -275,7 +275,7 @@ bool stepaf_map_print_matrix(const struct stepaf_map *map, const struct stepaf_m
     m->cells = calloc((size_t)groups->n_attention * m->columns + 1, sizeof(m->cells[0]));
     if (m->cells) {
         for (uint32_t r = 0; r < map->size; r++)
-            take_op_peer(m, &map->op_peers[r]);
+            take_op_peer(m, &map->parts[r]);
         if (m->columns && m->columns <= STEPAF_MAP_COLUMNS)
             print_names(m, stream);
         else if (m->columns)

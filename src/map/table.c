@@ -21,11 +21,11 @@ struct row {
 static void join(const struct stepaf_map *map, const struct stepaf_map_groups *groups, uint32_t g,
                  size_t offset, char cell_p[CELL_MAX])
 {
-    const char *first = (const char *)&map->op_peers[groups->list[g].first] + offset;
+    const char *first = (const char *)&map->parts[groups->list[g].first] + offset;
     bool differs = false;
 
     for (uint32_t r = groups->list[g].first; r < map->size && !differs; r++)
-        differs = groups->of[r] == g && strcmp((const char *)&map->op_peers[r] + offset, first);
+        differs = groups->of[r] == g && strcmp((const char *)&map->parts[r] + offset, first);
     snprintf(cell_p, CELL_MAX, "%.50s%s", first[0] ? first : "-", differs ? ",.." : "");
 }
 
@@ -36,7 +36,7 @@ static void join_cores(const struct stepaf_map *map, const struct stepaf_map_gro
     struct stepaf_cpus all = {0}, own;
 
     for (uint32_t r = groups->list[g].first; r < map->size; r++)
-        if (groups->of[r] == g && stepaf_cpus_parse(map->op_peers[r].cores, &own))
+        if (groups->of[r] == g && stepaf_cpus_parse(map->parts[r].cores, &own))
             for (size_t i = 0; i < sizeof(own.bits) / sizeof(own.bits[0]); i++)
                 all.bits[i] |= own.bits[i];
     stepaf_cpus_format(&all, cell_p, 32);

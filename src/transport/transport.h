@@ -95,7 +95,7 @@ struct stepaf_transport_ops {
      * which is no error unless STEPAF_TRANSPORTS asks for it. */
     stepaf_status_t (*open)(struct stepaf_upcalls *up, unsigned n_peers,
                             struct stepaf_transport **transport_p);
-    /* Required. Close, all links with it. */
+    /* Required. Close, all links with it, and end what is registered still. */
     void (*close)(struct stepaf_transport *transport);
 
     /* Make memory ready to be written from and to, and set mem->registration[transport->index];

@@ -30,8 +30,11 @@ static void note(char list[STEPAF_REASON_MAX], const char *name, const char *rea
 /* Close one that has no links. */
 static void shut(struct stepaf_ctx *ctx, struct stepaf_transport *transport)
 {
-    for (uint32_t i = 0; i < ctx->n_regions; i++)
+    for (uint32_t i = 0; i < ctx->n_regions; i++) {
         transport->ops->dereg_mem(transport, &ctx->regions[i]->mem);
+        if (ctx->regions[i]->bounce)
+            transport->ops->dereg_mem(transport, &ctx->regions[i]->bounce->mem);
+    }
     transport->ops->close(transport);
 }
 

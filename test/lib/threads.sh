@@ -6,7 +6,7 @@
 set -u
 cd "${top_srcdir:-.}/test" || exit 99
 listed=$(cat unit/Makefile.inc mpi/Makefile.inc | awk '/^(cuda_)?thread_/ { on = 1 } on { print } !/\\$/ { on = 0 }')
-makes='pthread_create|ranks_expect_threads|PROGRESS", .*"thread"'
+makes='pthread_create|ranks_expect_threads|PROGRESS", .*"thread"|cpu_device\.runs = true'
 found=0
 failed=0
 
@@ -24,7 +24,7 @@ for test in unit/test_*.c; do
     for header in $(sed -n 's/^#include "\([a-z_]*\)\.h"$/\1/p' "$test"); do
         # What these offer is not what everybody takes.
         case $header in
-        ranks | cuda_kernels) ;;
+        ranks) ;;
         *) files="$files $(ls "unit/$header.h" "unit/$header.c" 2>/dev/null)" ;;
         esac
     done

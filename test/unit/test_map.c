@@ -29,17 +29,16 @@ static struct stepaf_map made_up(uint32_t n_attention, uint32_t n_ffn, uint32_t 
     map.epoch = 1;
     map.with_bytes = with_bytes;
     for (uint32_t r = 0; r < size; r++) {
-        struct stepaf_map_part *op_peer = &map.op_peers[r];
-        uint32_t node = op_peer->rank / per_node % n_nodes;
-        op_peer->node_id = 100 + node;
-        snprintf(op_peer->host, sizeof op_peer->host, "n%u", node);
-        snprintf(op_peer->cores, sizeof op_peer->cores, "%u", op_peer->rank % per_node);
+        struct stepaf_map_part *part = &map.parts[r];
+        uint32_t node = part->rank / per_node % n_nodes;
+        part->node_id = 100 + node;
+        snprintf(part->host, sizeof part->host, "n%u", node);
+        snprintf(part->cores, sizeof part->cores, "%u", part->rank % per_node);
         if (n_nodes > 1)
-            snprintf(op_peer->address, sizeof op_peer->address, "10.0.0.%u", node);
-        for (uint32_t p = 0; p < map.n_of[!op_peer->role]; p++)
-            CU_ASSERT_TRUE_FATAL(
-                stepaf_map_part_add(op_peer, p / per_node % n_nodes == node ? &by_shm : &by_tcp,
-                                    with_bytes ? MIB : 0, 7));
+            snprintf(part->address, sizeof part->address, "10.0.0.%u", node);
+        for (uint32_t p = 0; p < map.n_of[!part->role]; p++)
+            CU_ASSERT_TRUE_FATAL(stepaf_map_part_add(
+                part, p / per_node % n_nodes == node ? &by_shm : &by_tcp, with_bytes ? MIB : 0, 7));
     }
     return map;
 }
@@ -69,8 +68,8 @@ static void four_ranks_on_two_nodes(void)
 {
     struct stepaf_map map = made_up(2, 2, 1, 2, false);
 
-    strcpy(map.op_peers[1].gpu, "0000:17:00.0");
-    strcpy(map.op_peers[1].nic, "mlx5_0");
+    strcpy(map.parts[1].gpu, "0000:17:00.0");
+    strcpy(map.parts[1].nic, "mlx5_0");
     expect_text(&map, "stepaf map, epoch 1: 2 attention and 2 FFN ranks on 2 nodes\n"
                       "\n"
                       "ID  node  address   role  GPU           NIC     cores  ranks\n"
@@ -91,7 +90,7 @@ static void four_ranks_with_traffic(void)
 {
     struct stepaf_map map = made_up(2, 2, 1, 2, true);
 
-    map.op_peers[0].runs[0].moved = 1000;
+    map.parts[0].runs[0].moved = 1000;
     expect_text(&map, "stepaf map, epoch 1: 2 attention and 2 FFN ranks on 2 nodes\n"
                       "\n"
                       "ID  node  address   role  GPU  NIC  cores  ranks\n"
@@ -161,10 +160,10 @@ static void mixed_cells_say_so(void)
 {
     struct stepaf_map map = made_up(16, 2, 16, 1, false);
 
-    stepaf_map_part_free(&map.op_peers[3]);
-    CU_ASSERT_TRUE(stepaf_map_part_add(&map.op_peers[3], &by_tcp, 0, 0));
-    CU_ASSERT_TRUE(stepaf_map_part_add(&map.op_peers[3], NULL, 0, 0));
-    strcpy(map.op_peers[5].host, "other");
+    stepaf_map_part_free(&map.parts[3]);
+    CU_ASSERT_TRUE(stepaf_map_part_add(&map.parts[3], &by_tcp, 0, 0));
+    CU_ASSERT_TRUE(stepaf_map_part_add(&map.parts[3], NULL, 0, 0));
+    strcpy(map.parts[5].host, "other");
     char *text = stepaf_map_text(&map);
     CU_ASSERT_PTR_NOT_NULL_FATAL(text);
     UNIT_CONTAINS(text, "\n 0  n0,..  ");
@@ -176,32 +175,32 @@ static void mixed_cells_say_so(void)
 
 static struct stepaf_map_part sample(void)
 {
-    struct stepaf_map_part op_peer = {.node_id = 77, .status = STEPAF_ERR_TRANSPORT};
+    struct stepaf_map_part part = {.node_id = 77, .status = STEPAF_ERR_TRANSPORT};
 
-    strcpy(op_peer.text, "it lies");
-    strcpy(op_peer.host, "so\033[2Jmewhere");
-    strcpy(op_peer.cores, "0-3");
-    CU_ASSERT_TRUE_FATAL(stepaf_map_part_add(&op_peer, &by_shm, 1, 2));
-    CU_ASSERT_TRUE_FATAL(stepaf_map_part_add(&op_peer, &by_shm, 1, 2));
-    CU_ASSERT_TRUE_FATAL(stepaf_map_part_add(&op_peer, NULL, 0, 0));
-    CU_ASSERT_TRUE_FATAL(stepaf_map_part_add(&op_peer, &by_tcp, MIB, 3));
-    CU_ASSERT_EQUAL(op_peer.n_runs, 3);
-    return op_peer;
+    strcpy(part.text, "it lies");
+    strcpy(part.host, "so\033[2Jmewhere");
+    strcpy(part.cores, "0-3");
+    CU_ASSERT_TRUE_FATAL(stepaf_map_part_add(&part, &by_shm, 1, 2));
+    CU_ASSERT_TRUE_FATAL(stepaf_map_part_add(&part, &by_shm, 1, 2));
+    CU_ASSERT_TRUE_FATAL(stepaf_map_part_add(&part, NULL, 0, 0));
+    CU_ASSERT_TRUE_FATAL(stepaf_map_part_add(&part, &by_tcp, MIB, 3));
+    CU_ASSERT_EQUAL(part.n_runs, 3);
+    return part;
 }
 
 static void what_is_said_is_read(void)
 {
-    struct stepaf_map_part op_peer = sample(), it = {.role = 1, .rank = 9};
+    struct stepaf_map_part part = sample(), it = {.role = 1, .rank = 9};
     struct stepaf_pack pack = {0};
     char text[STEPAF_ERROR_TEXT_MAX];
     stepaf_status_t verdict;
 
-    stepaf_map_part_pack(&op_peer, &pack);
+    stepaf_map_part_pack(&part, &pack);
     CU_ASSERT_EQUAL_FATAL(stepaf_map_part_read(pack.data, pack.bytes, 4, &it), STEPAF_OK);
     CU_ASSERT(it.role == 1 && it.rank == 9 && it.node_id == 77 && it.n_runs == 3);
     UNIT_STRING(it.host, "so?[2Jmewhere");
-    UNIT_STRING(it.ways[it.runs[2].proto - 1].refused, "shm: on another node");
-    CU_ASSERT(it.runs[0].n == 2 && it.runs[1].proto == 0 && it.runs[2].moved == MIB);
+    UNIT_STRING(it.ways[it.runs[2].way - 1].refused, "shm: on another node");
+    CU_ASSERT(it.runs[0].n == 2 && it.runs[1].way == 0 && it.runs[2].moved == MIB);
     stepaf_map_part_free(&it);
     CU_ASSERT_EQUAL(stepaf_map_verdict_read(pack.data, pack.bytes, &verdict, text), STEPAF_OK);
     CU_ASSERT_EQUAL(verdict, STEPAF_ERR_TRANSPORT);
@@ -209,7 +208,7 @@ static void what_is_said_is_read(void)
     /* for another number of links it makes no sense */
     CU_ASSERT_EQUAL(stepaf_map_part_read(pack.data, pack.bytes, 3, &it), STEPAF_ERR_PROTOCOL);
     CU_ASSERT_EQUAL(stepaf_map_part_read(pack.data, pack.bytes, 5, &it), STEPAF_ERR_PROTOCOL);
-    stepaf_map_part_free(&op_peer);
+    stepaf_map_part_free(&part);
     free(pack.data);
 }
 
@@ -223,8 +222,8 @@ static bool take(const uint8_t *data, size_t bytes)
     stepaf_status_t verdict;
 
     memcpy(copy, data, bytes);
-    stepaf_map_part_free(&map.op_peers[0]);
-    bool taken = stepaf_map_part_read(copy, bytes, 4, &map.op_peers[0]) == STEPAF_OK;
+    stepaf_map_part_free(&map.parts[0]);
+    bool taken = stepaf_map_part_read(copy, bytes, 4, &map.parts[0]) == STEPAF_OK;
     if (stepaf_map_verdict_read(copy, bytes, &verdict, text) == STEPAF_OK)
         CU_ASSERT_EQUAL(stepaf_status_from((uint32_t)verdict), verdict);
     char *drawn = taken ? stepaf_map_text(&map) : NULL;
@@ -239,13 +238,13 @@ static bool take(const uint8_t *data, size_t bytes)
 
 static void damage_is_refused_or_harmless(void)
 {
-    struct stepaf_map_part op_peer = sample();
+    struct stepaf_map_part part = sample();
     struct stepaf_pack pack = {0};
     unsigned refused = 0;
     uint32_t seed = 1;
 
-    stepaf_map_part_pack(&op_peer, &pack);
-    stepaf_map_part_free(&op_peer);
+    stepaf_map_part_pack(&part, &pack);
+    stepaf_map_part_free(&part);
     CU_ASSERT_TRUE(take(pack.data, pack.bytes));
     for (size_t bytes = 0; bytes < pack.bytes; bytes++)
         CU_ASSERT_FALSE(take(pack.data, bytes));
@@ -274,7 +273,7 @@ static void a_lie_is_caught(void)
     struct fake_job *attention = fake_open(STEPAF_ATTENTION, 1, PEERS);
     struct fake_job *ffn = fake_open(STEPAF_FFN, 1, PEERS);
     stepaf_link_info_t info = {.size = sizeof(info)};
-    struct stepaf_map_part op_peer;
+    struct stepaf_map_part part;
     stepaf_request_h request;
     stepaf_plan_h plan;
     void *memory;
@@ -285,26 +284,25 @@ static void a_lie_is_caught(void)
     CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(attention->handle, &push, 1, NULL, 0, 0, &plan), 0);
     CU_ASSERT_EQUAL_FATAL(fake_commit(attention, ffn), STEPAF_OK);
     CU_ASSERT_EQUAL_FATAL(stepaf_start(plan, &request), STEPAF_OK);
-    stepaf_map_part_make(attention->ctx, true, &op_peer);
-    CU_ASSERT_EQUAL(op_peer.status, STEPAF_OK);
-    CU_ASSERT_EQUAL(op_peer.runs[0].moved, BYTES);
-    stepaf_map_part_free(&op_peer);
+    stepaf_map_part_make(attention->ctx, true, &part);
+    CU_ASSERT_EQUAL(part.status, STEPAF_OK);
+    CU_ASSERT_EQUAL(part.runs[0].moved, BYTES);
+    stepaf_map_part_free(&part);
 
     fake_link(attention, 1)->room = 0;
     CU_ASSERT_EQUAL_FATAL(stepaf_start(plan, &request), STEPAF_OK);
-    stepaf_map_part_make(attention->ctx, true, &op_peer);
-    CU_ASSERT_EQUAL(op_peer.status, STEPAF_OK); /* it waits for room */
-    stepaf_map_part_free(&op_peer);
+    stepaf_map_part_make(attention->ctx, true, &part);
+    CU_ASSERT_EQUAL(part.status, STEPAF_OK); /* it waits for room */
+    stepaf_map_part_free(&part);
 
     fake_link(attention, 1)->loses = true;
     fake_link(attention, 1)->room = FAKE_ENDLESS;
     CU_ASSERT_EQUAL(stepaf_progress(attention->handle), STEPAF_OK);
-    stepaf_map_part_make(attention->ctx, true, &op_peer);
-    CU_ASSERT_EQUAL(op_peer.status, STEPAF_ERR_TRANSPORT);
-    UNIT_STRING(op_peer.text,
-                "attention rank 0 to FFN rank 1 (world rank 2): fake has written 100 of "
-                "200 bytes");
-    stepaf_map_part_free(&op_peer);
+    stepaf_map_part_make(attention->ctx, true, &part);
+    CU_ASSERT_EQUAL(part.status, STEPAF_ERR_TRANSPORT);
+    UNIT_STRING(part.text, "attention rank 0 to FFN rank 1 (world rank 2): fake has written 100 of "
+                           "200 bytes");
+    stepaf_map_part_free(&part);
     CU_ASSERT_EQUAL(stepaf_link_query(attention->handle, 1, &info), STEPAF_OK);
     CU_ASSERT(info.bytes_sent == BYTES && info.world_rank == 2 && !info.is_lost);
     UNIT_STRING(info.transport, "fake");
@@ -315,9 +313,9 @@ static void a_lie_is_caught(void)
     fake_link(attention, 1)->breaks = true;
     struct stepaf_msg bye = {.type = STEPAF_MSG_BYE};
     fake_tell(attention, 1, &bye);
-    stepaf_map_part_make(attention->ctx, true, &op_peer);
-    CU_ASSERT_EQUAL(op_peer.status, STEPAF_OK); /* nobody knows */
-    stepaf_map_part_free(&op_peer);
+    stepaf_map_part_make(attention->ctx, true, &part);
+    CU_ASSERT_EQUAL(part.status, STEPAF_OK); /* nobody knows */
+    stepaf_map_part_free(&part);
     fake_close(attention);
     fake_close(ffn);
 }

@@ -217,7 +217,7 @@ static void relayed_workers_are_refused(void)
     unsetenv("STEPAF_CUDA_PROXY");
     CU_ASSERT_EQUAL_FATAL(stepaf_key_allocate(job->ctx), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_streams_prepare(job->ctx), STEPAF_ERR_UNSUPPORTED);
-    UNIT_CONTAINS(stepaf_last_error()->text, "attention rank 0 (world rank 0) is relayed");
+    UNIT_CONTAINS(stepaf_last_error()->text, "attention rank 0 (world rank 0) is proxied");
     stepaf_key_allocate_undo(job->ctx);
     end();
 }

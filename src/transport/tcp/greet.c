@@ -114,6 +114,15 @@ bool stepaf_tcp_greet(struct stepaf_tcp_connection *connection)
     return say(connection->fd, &hello, sizeof(hello));
 }
 
+/* A listener that is short of places resets a stranger's connection whose hello it has not read: that one
+ * may come again. */
+static const char *why_ended(void)
+{
+    bool is_shown_out = !errno || errno == ECONNRESET || errno == EPIPE;
+
+    return is_shown_out ? stepaf_tcp_shown_out : strerror(errno);
+}
+
 const char *stepaf_tcp_take_challenge(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_answer answer = {.magic = stepaf_tcp_answer_magic};
@@ -121,14 +130,14 @@ const char *stepaf_tcp_take_challenge(struct stepaf_tcp_connection *connection)
     int heard = hear_whole(connection, &challenge, sizeof(challenge));
 
     if (heard <= 0)
-        return !heard ? NULL : errno ? strerror(errno) : stepaf_tcp_shown_out;
+        return !heard ? NULL : why_ended();
     memcpy(connection->listener, challenge.nonce, sizeof(challenge.nonce));
     if (challenge.magic != stepaf_tcp_challenge_magic ||
         !is_proven(connection, stepaf_tcp_challenge_magic, challenge.proof))
         return "another program answers there";
     prove(connection, stepaf_tcp_answer_magic, answer.proof);
     if (!say(connection->fd, &answer, sizeof(answer)))
-        return strerror(errno);
+        return why_ended();
     connection->state = STEPAF_TCP_ANSWERED;
     return NULL;
 }
@@ -139,7 +148,7 @@ const char *stepaf_tcp_take_welcome(struct stepaf_tcp_connection *connection)
     int heard = hear_whole(connection, &welcome, sizeof(welcome));
 
     if (heard <= 0)
-        return !heard ? NULL : errno ? strerror(errno) : stepaf_tcp_shown_out;
+        return !heard ? NULL : why_ended();
     if (welcome.magic != stepaf_tcp_welcome_magic ||
         !is_proven(connection, stepaf_tcp_welcome_magic, welcome.proof))
         return "another program answers there";

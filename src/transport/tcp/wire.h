@@ -9,7 +9,8 @@
  *   answer     that proves the opener, over both numbers
  *   welcome    the connection is up on the listener's side
  *
- * A hello could be the copy of an earlier one, so it changes nothing but that the challenge is sent.
+ * A hello could be the copy of an earlier one, so it proves nothing: the challenge is sent, and a
+ * connection of the same number that has not answered its own comes again.
  * Then frames:
  *
  *   FRAME  head, n_xfer descriptors, the payloads in their order, the message
