@@ -96,7 +96,8 @@ static bool spoil(struct hs_job *job, bool beyond)
     if (!HS_OK(stepaf_enter_context(job->ctx, &ctx)))
         return false;
     const struct stepaf_peer *peer = &ctx->peers[VICTIM];
-    bool good = HS_TRUE(peer->link->ops == &stepaf_verbs_ops) && HS_INT(peer->n_rmems, >, 0);
+    bool good =
+        HS_TRUE(peer->link->ops->post == stepaf_verbs_ops.post) && HS_INT(peer->n_rmems, >, 0);
     for (uint32_t i = 0; i < peer->n_rmems; i++) {
         struct stepaf_verbs_rmem *rmem = (struct stepaf_verbs_rmem *)peer->rmems[i];
         if (beyond)
