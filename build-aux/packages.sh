@@ -2,8 +2,6 @@
 # Sourced by mpi_launch/quickstart and test/run: Debian and Ubuntu packages, installed only if
 # missing.
 
-packages_build="gcc libc6-dev make autoconf automake libtool pkg-config openmpi-bin libopenmpi-dev \
-libhwloc-dev libibverbs-dev libjansson-dev libopenblas-dev libpmix-dev librdmacm-dev libsodium-dev"
 packages_test="g++ libcunit1-dev hostname iproute2 util-linux procps \
 slurmd slurmctld slurm-client slurm-wlm-basic-plugins munge valgrind"
 # For test/vm: the machine, what it is made with, and what runs in it.
@@ -65,10 +63,13 @@ libtool    libtool                      libtool              libtool
 pkg-config pkg-config                   pkgconf-pkg-config   pkg-config
 mpi        openmpi-bin,libopenmpi-dev   openmpi-devel        openmpi4,openmpi4-devel
 hwloc      libhwloc-dev                 hwloc-devel          hwloc-devel
+sodium     libsodium-dev                libsodium-devel      libsodium-devel
 jansson    libjansson-dev               jansson-devel        libjansson-devel
 openblas   libopenblas-dev              openblas-devel       openblas-devel
 rdma       libibverbs-dev,librdmacm-dev rdma-core-devel      rdma-core-devel
 pmix       libpmix-dev                  pmix-devel           pmix-devel"
+# All of Debian's.
+packages_build=$(echo "$packages_table" | while read -r _ debian _; do echo "$debian"; done | tr ',\n' '  ')
 
 # packages_header HEADER MODULE WORD [CONFIGURE-ARGUMENT...]: whether the compiler finds it, or
 # configure will, since it was told where.
@@ -116,6 +117,7 @@ packages_have()
     libtool) [ -x "$top/configure" ] || command -v libtoolize ;;
     mpi) packages_find_mpi "$@" ;;
     hwloc) packages_header hwloc.h hwloc hwloc "$@" ;;
+    sodium) packages_header sodium.h libsodium sodium "$@" ;;
     jansson) packages_header jansson.h jansson jansson "$@" ;;
     openblas) packages_header cblas.h openblas openblas "$@" ;;
     rdma) packages_header infiniband/verbs.h libibverbs verbs "$@" &&
@@ -154,15 +156,19 @@ packages_named()
     done | tr ',\n' '  '
 }
 
-# packages_command THING...: how to install them here.
+# packages_command THING...: how to install them here. Red Hat's kin have libsodium in EPEL.
 packages_command()
 {
+    epel=
+    case " $* " in
+    *" sodium "*) epel="sudo dnf install epel-release && " ;;
+    esac
     family=$( (. "${PACKAGES_OS_RELEASE:-/etc/os-release}" && echo "${ID:-} ${ID_LIKE:-} ${VERSION_ID:-}") 2>/dev/null)
     case " $family " in
     *" debian "* | *" ubuntu "*) echo "sudo apt-get install -y $(packages_named debian "$@")" ;;
     *" suse "* | *" opensuse"* | *" sles "*) echo "sudo zypper install $(packages_named suse "$@")" ;;
-    *" fedora 8."*) echo "sudo dnf install --enablerepo=powertools $(packages_named fedora "$@")" ;;
-    *" rhel "*) echo "sudo dnf install --enablerepo=crb $(packages_named fedora "$@")" ;;
+    *" fedora 8."*) echo "${epel}sudo dnf install --enablerepo=powertools $(packages_named fedora "$@")" ;;
+    *" rhel "*) echo "${epel}sudo dnf install --enablerepo=crb $(packages_named fedora "$@")" ;;
     *" fedora "*) echo "sudo dnf install $(packages_named fedora "$@")" ;;
     *) echo "what Debian has in $(packages_named debian "$@")" ;;
     esac | sed 's/ *$//'
