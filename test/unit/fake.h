@@ -51,6 +51,8 @@ struct fake_job {
     unsigned unquiet;               /* looks for which the last peer has not acknowledged all */
     int wake_fd;                    /* what the transport names for sleeping; 0: nothing */
     unsigned n_armed;               /* and how often it was asked */
+    unsigned n_registered[2];       /* after fake_split: what each transport has registered */
+    bool refuses_mem;               /* the second of them registers nothing more */
     unsigned n_records;             /* posts taken since fake_forget */
     struct fake_record records[FAKE_RECORDS]; /* the first of them */
     unsigned n_sayings;

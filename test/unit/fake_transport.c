@@ -289,8 +289,22 @@ void fake_take_gpu(struct fake_job *job)
 /* Each registration and each template says whose it is. */
 static stepaf_status_t split_reg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem)
 {
+    struct fake_job *job = ((struct fake_transport *)transport)->job;
+
+    if (transport->index == 1 && job->refuses_mem)
+        return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_NONE, "told to refuse");
     mem->registration[transport->index] = transport;
+    job->n_registered[transport->index]++;
     return STEPAF_OK;
+}
+
+static void split_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem)
+{
+    struct fake_job *job = ((struct fake_transport *)transport)->job;
+
+    if (mem->registration[transport->index])
+        job->n_registered[transport->index]--;
+    mem->registration[transport->index] = NULL;
 }
 
 static void *split_make_template(const struct stepaf_post *post, size_t *bytes_p)
@@ -329,7 +343,7 @@ void fake_split(struct fake_job *job, uint32_t peer)
         ops[i] = stepaf_transport_complete(&fake_ops);
         ops[i].name = i ? "other" : "fake";
         ops[i].reg_mem = split_reg_mem;
-        ops[i].dereg_mem = transport_drop;
+        ops[i].dereg_mem = split_dereg_mem;
         ops[i].make_template = split_make_template;
         ops[i].connect = split_connect;
         transport->base.ops = &ops[i];

@@ -51,7 +51,27 @@ static void memory_is_registered_with_both(void)
     CU_ASSERT_PTR_NOT_NULL_FATAL(region);
     for (unsigned t = 0; t < 2; t++)
         CU_ASSERT_PTR_EQUAL(region->mem.registration[t], job->ctx->transports[t]);
+    CU_ASSERT(job->n_registered[0] == 2 && job->n_registered[1] == 2);
     CU_ASSERT_EQUAL(stepaf_free(job->handle, late), STEPAF_OK);
+    CU_ASSERT(job->n_registered[0] == 1 && job->n_registered[1] == 1);
+    end();
+}
+
+/* What one refuses is not left with the other. */
+static void memory_that_one_refuses_is_in_neither(void)
+{
+    void *late = NULL;
+
+    begin();
+    fake_split(job, 1);
+    fake_split(counterpart, UINT32_MAX);
+    commit();
+    job->refuses_mem = true;
+    CU_ASSERT_EQUAL(stepaf_alloc(job->handle, 100, STEPAF_MEM_HOST, &late), STEPAF_ERR_TRANSPORT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "told to refuse");
+    CU_ASSERT(!late && job->n_registered[0] == 1 && job->n_registered[1] == 1);
+    job->refuses_mem = false;
+    CU_ASSERT_EQUAL(stepaf_alloc(job->handle, 100, STEPAF_MEM_HOST, &late), STEPAF_OK);
     end();
 }
 
@@ -77,6 +97,7 @@ int main(void)
     CU_TestInfo tests[] = {
         {"an operation goes over both", an_operation_goes_over_both},
         {"memory is registered with both", memory_is_registered_with_both},
+        {"memory that one refuses is in neither", memory_that_one_refuses_is_in_neither},
         {"operations are complete", operations_are_complete},
         CU_TEST_INFO_NULL,
     };

@@ -1,72 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* TCP: who is connected and who is not, addresses that do not answer, settings that cannot be. */
-#define _GNU_SOURCE 1 /* accept4 */
-
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <stdlib.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/error.h"
-#include "base/time.h"
-#include "tcp_side.h"
-#include "unit.h"
+#include "tcp_dial.h"
 
-static struct side a, b, c;
-static const uint8_t localhost[] = {127, 0, 0, 1};
-
-static void begin(void)
-{
-    tcp_set_defaults();
-    tcp_open(&a, true, 1);
-    tcp_open(&b, false, 1);
-}
-
-static void end(void)
-{
-    side_close(&a);
-    side_close(&b);
-}
-
-/* What b announces, but with other addresses; loopback, so that they are tried in this order. */
-static struct stepaf_pack announcement(const uint8_t (*addresses)[4], unsigned n, uint16_t port)
-{
-    struct stepaf_tcp_addresses list = {.n = n};
-    struct stepaf_pack pack = {0};
-
-    for (unsigned i = 0; i < n; i++) {
-        list.list[i] = (struct stepaf_tcp_address){.family = AF_INET, .loopback = true};
-        memcpy(list.list[i].bytes, addresses[i], 4);
-    }
-    stepaf_pack_bytes(&pack, tcp_of(&b)->secret, sizeof tcp_of(&b)->secret);
-    stepaf_pack_u64(&pack, stepaf_tcp_kernel_id());
-    stepaf_pack_u64(&pack, stepaf_tcp_network_id());
-    stepaf_pack_u32(&pack, port);
-    stepaf_tcp_addresses_pack(&list, &pack);
-    return pack;
-}
-
-static void connect_by(struct stepaf_pack *pack)
-{
-    CU_ASSERT_PTR_NULL(side_connect(&b, 0, &a, 0, 0, NULL));
-    CU_ASSERT_PTR_NULL(side_connect(&a, 0, &b, 0, 0, pack));
-    free(pack->data);
-}
-
-static bool a_is_up(void *arg)
-{
-    (void)arg;
-    return tcp_link(&a, 0)->up;
-}
-
-static bool comes_up(void)
-{
-    struct side *sides[] = {&a, &b};
-
-    return tcp_until(sides, 2, a_is_up, NULL);
-}
+static struct side c;
 
 static void nothing_is_left_behind(void)
 {
@@ -240,94 +179,6 @@ static void malformed_announcements_are_refused(void)
     end();
 }
 
-/* Another program on the port, that answers. */
-static void who_does_not_know_my_secret_is_not_the_peer(void)
-{
-    struct stepaf_tcp_challenge challenge = {.magic = stepaf_tcp_challenge_magic};
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    const uint8_t addresses[][4] = {{127, 0, 0, 1}};
-    socklen_t length = sizeof address;
-    struct stepaf_tcp_hello hello;
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-
-    begin();
-    memcpy(&address.sin_addr, localhost, 4);
-    side_must(!bind(listener, (struct sockaddr *)&address, length) && !listen(listener, 1) &&
-                  !getsockname(listener, (struct sockaddr *)&address, &length),
-              "listen");
-    struct stepaf_pack pack = announcement(addresses, 1, ntohs(address.sin_port));
-    connect_by(&pack);
-    int fd = accept(listener, NULL, NULL);
-    CU_ASSERT_TRUE(tcp_bare_read(&a, fd, &hello, sizeof hello)); /* and is told no secret */
-    for (int k = 0; k < STEPAF_TCP_SECRET_WORDS; k++)
-        for (size_t i = 0; i + 8 <= sizeof hello; i++)
-            CU_ASSERT(memcmp((uint8_t *)&hello + i, &tcp_of(&b)->secret[k], 8) != 0 &&
-                      memcmp((uint8_t *)&hello + i, &tcp_of(&a)->secret[k], 8) != 0);
-    memcpy(challenge.proof, hello.proof, sizeof hello.proof); /* the opener's own words */
-    memcpy(challenge.nonce, hello.nonce, sizeof hello.nonce);
-    tcp_bare_send(fd, &challenge, sizeof challenge);
-    CU_ASSERT_TRUE(tcp_until_lost(&a));
-    UNIT_CONTAINS(a.lost_reason, "another program");
-    CU_ASSERT_FALSE(tcp_link(&a, 0)->up);
-    close(fd);
-    close(listener);
-    end();
-}
-
-/* A crowd can push out a peer whose hello is still on its way. It comes again. */
-static void who_is_pushed_out_comes_again(void)
-{
-    const uint8_t addresses[][4] = {{127, 0, 0, 1}};
-    int crowd[100];
-
-    begin();
-    struct stepaf_pack pack = announcement(addresses, 1, tcp_of(&b)->port);
-    connect_by(&pack);
-    side_must(tcp_of(&b)->n_strangers < 100, "too few strangers");
-    for (int i = 0; i < 100; i++) {
-        crowd[i] = tcp_bare_dial(&b);
-        if (i % 20 == 0)
-            side_progress(&b); /* takes in a's connection first, without a word */
-    }
-    side_progress(&b);
-    CU_ASSERT_TRUE(comes_up());
-    CU_ASSERT(!a.n_lost && tcp_link(&a, 0)->shown_out > 0);
-    for (int i = 0; i < 100; i++)
-        close(crowd[i]);
-    end();
-}
-
-/* Who always closes is not the peer, and not tried for ever. */
-static void who_always_closes_is_given_up(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    const uint8_t addresses[][4] = {{127, 9, 9, 9}, {127, 0, 0, 1}};
-    int fd = socket(AF_INET, SOCK_STREAM, 0), n = 0;
-
-    tcp_set_defaults();
-    tcp_set("STEPAF_TCP_CONNECT_US", "50000");
-    tcp_open(&a, true, 1);
-    tcp_open(&b, false, 1);
-    address.sin_port = htons(tcp_of(&b)->port);
-    memcpy(&address.sin_addr, addresses[0], 4);
-    side_must(!bind(fd, (struct sockaddr *)&address, sizeof address) && !listen(fd, 1), "listen");
-    struct stepaf_pack pack = announcement(addresses, 2, tcp_of(&b)->port);
-    connect_by(&pack);
-    while (tcp_link(&a, 0)->trying == 0) {
-        int visitor = accept4(fd, NULL, NULL, SOCK_NONBLOCK);
-        fcntl(fd, F_SETFL, O_NONBLOCK);
-        if (visitor >= 0)
-            tcp_reset(visitor);
-        n += visitor >= 0;
-        side_progress(&a);
-    }
-    CU_ASSERT(n > 1);
-    UNIT_CONTAINS(tcp_link(&a, 0)->trouble, "127.9.9.9");
-    CU_ASSERT_TRUE(comes_up());
-    close(fd);
-    end();
-}
-
 /* Closing after a failure must leave alone what is not the transport's, such as standard input. */
 static void a_failed_listen_closes_only_its_own(void)
 {
@@ -447,10 +298,6 @@ int main(void)
         {"a late peer is waited for", a_late_peer_is_waited_for},
         {"no address that answers is a lost peer", no_address_that_answers_is_a_lost_peer},
         {"malformed announcements are refused", malformed_announcements_are_refused},
-        {"who does not know my secret is not the peer",
-         who_does_not_know_my_secret_is_not_the_peer},
-        {"who is pushed out comes again", who_is_pushed_out_comes_again},
-        {"who always closes is given up", who_always_closes_is_given_up},
         {"a failed listen closes only its own", a_failed_listen_closes_only_its_own},
         {"settings that cannot be are refused", settings_that_cannot_be_are_refused},
         {"ports run out", ports_run_out},

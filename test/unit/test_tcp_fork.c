@@ -131,6 +131,32 @@ static void later_files_are_kept(void)
     end();
 }
 
+/* A child that has closed what it got may use the numbers for itself: its own children keep that. */
+static void a_childs_files_are_its_own(void)
+{
+    int ends[2], status;
+
+    begin();
+    int fd = tcp_link(&a, 0)->connections[0].fd;
+    pid_t child = fork();
+    if (!child) {
+        if (pipe(ends) || dup2(ends[1], fd) != fd)
+            _exit(1);
+        pid_t grandchild = fork();
+        if (!grandchild)
+            _exit(write(fd, "!", 1) == 1 ? 0 : 1);
+        close(ends[1]);
+        close(fd);
+        char word;
+        bool has_come = read(ends[0], &word, 1) == 1;
+        _exit(waitpid(grandchild, &status, 0) == grandchild && status == 0 && has_come ? 0 : 1);
+    }
+    CU_ASSERT(waitpid(child, &status, 0) == child && status == 0);
+    CU_ASSERT_EQUAL(side_say(&a, 0, 5), STEPAF_POST_SENT);
+    CU_ASSERT_TRUE(tcp_until_messages(&a, &b, 1));
+    end();
+}
+
 static void any_number_of_them_is_given_up(void)
 {
     enum { N = 200 };
@@ -161,6 +187,7 @@ int main(void)
         {"a port is free though a child lives", a_port_is_free_though_a_child_lives},
         {"a child does its parent no harm", a_child_does_its_parent_no_harm},
         {"later files are kept", later_files_are_kept},
+        {"a child's files are its own", a_childs_files_are_its_own},
         {"any number of them is given up", any_number_of_them_is_given_up},
         CU_TEST_INFO_NULL,
     };
