@@ -22,9 +22,9 @@ static stepaf_status_t check_recv(const struct stepaf_ctx *ctx, stepaf_from_t fr
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RECV,
                                 "a capacity of %d, where %u batches may come", capacity,
                                 each ? ctx->n_peers : 1);
-    if (!ctx->epoch || ctx->handler)
+    if (!ctx->epoch || ctx->inbox.handler)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_RECV,
-                                ctx->handler ? "a handler is set" : "not committed yet");
+                                ctx->inbox.handler ? "a handler is set" : "not committed yet");
     return STEPAF_OK;
 }
 
@@ -56,7 +56,7 @@ static stepaf_status_t all_ready(const struct stepaf_ctx *ctx, uint32_t flags)
 {
     const struct stepaf_peer *missing = NULL;
 
-    if (ctx->n_ready_peers == ctx->n_peers)
+    if (ctx->inbox.n_peers == ctx->n_peers)
         return STEPAF_OK;
     if (ctx->n_alive == ctx->n_peers)
         return STEPAF_INPROGRESS;
@@ -71,7 +71,7 @@ static stepaf_status_t all_ready(const struct stepaf_ctx *ctx, uint32_t flags)
     }
     if (missing)
         return STEPAF_INPROGRESS;
-    return ctx->n_ready_peers ? STEPAF_OK : lost(&ctx->peers[0]);
+    return ctx->inbox.n_peers ? STEPAF_OK : lost(&ctx->peers[0]);
 }
 
 static stepaf_status_t take_each(struct stepaf_ctx *ctx, uint32_t flags, stepaf_batch_h *batches_p,
@@ -135,9 +135,9 @@ stepaf_status_t stepaf_recv(stepaf_context_h handle, stepaf_from_t from, uint32_
 static stepaf_status_t await_call(struct stepaf_ctx *ctx)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
-    uint32_t n = ctx->n_dispatched;
+    uint32_t n = ctx->inbox.n_dispatched;
 
-    while (stepaf_core_is_dispatching(ctx) && ctx->n_dispatched == n)
+    while (stepaf_core_is_dispatching(ctx) && ctx->inbox.n_dispatched == n)
         if (!stepaf_waiter_idle(ctx, &waiter, -1))
             return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_NONE,
                                     "the handler before has not returned in time");
@@ -155,8 +155,8 @@ stepaf_status_t stepaf_batch_set_handler(stepaf_context_h handle, stepaf_batch_c
     if (stepaf_is_attention(ctx)) {
         status = stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_NONE, "only FFN ranks receive");
     } else {
-        ctx->handler = handler;
-        ctx->handler_arg = arg;
+        ctx->inbox.handler = handler;
+        ctx->inbox.handler_arg = arg;
         status = await_call(ctx);
     }
     stepaf_leave(ctx);

@@ -79,7 +79,7 @@ void stepaf_finalize(stepaf_context_h handle)
 {
     struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
 
-    if (!ctx || ctx->ranks[ctx->boot.rank].pid != (uint32_t)getpid())
+    if (!ctx || ctx->job.ranks[ctx->job.boot.rank].pid != (uint32_t)getpid())
         return;
     stepaf_handle_remove(ctx);
     stepaf_ctx_free(ctx);
@@ -96,23 +96,24 @@ int stepaf_rank(stepaf_context_h handle, stepaf_group_t group)
 {
     const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
 
-    return ctx && (unsigned)group <= STEPAF_GROUP_FFN ? ctx->rank[group] : -1;
+    return ctx && (unsigned)group <= STEPAF_GROUP_FFN ? ctx->job.rank[group] : -1;
 }
 
 int stepaf_size(stepaf_context_h handle, stepaf_group_t group)
 {
     const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
 
-    return ctx && (unsigned)group <= STEPAF_GROUP_FFN ? ctx->group_size[group] : -1;
+    return ctx && (unsigned)group <= STEPAF_GROUP_FFN ? ctx->job.group_size[group] : -1;
 }
 
 int stepaf_world_rank(stepaf_context_h handle, stepaf_group_t group, int rank)
 {
     const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
 
-    if (!ctx || (unsigned)group > STEPAF_GROUP_FFN || rank < 0 || rank >= ctx->group_size[group])
+    if (!ctx || (unsigned)group > STEPAF_GROUP_FFN || rank < 0 ||
+        rank >= ctx->job.group_size[group])
         return -1;
-    return ctx->groups[group][rank];
+    return ctx->job.groups[group][rank];
 }
 
 int stepaf_n_peers(stepaf_context_h handle)
@@ -151,7 +152,7 @@ stepaf_status_t stepaf_commit(stepaf_context_h handle)
                                 broken ? "an earlier commit failed halfway"
                                        : "another thread is in a commit");
     }
-    if (ctx->dispatching && !stepaf_core_is_dispatching(ctx)) {
+    if (ctx->inbox.dispatching && !stepaf_core_is_dispatching(ctx)) {
         stepaf_leave(ctx);
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                 "called by the batch handler, whose batch is not released");
@@ -186,7 +187,7 @@ stepaf_status_t stepaf_barrier(stepaf_context_h handle, stepaf_group_t group, in
         return stepaf_handle_bad("context");
     if ((unsigned)group > STEPAF_GROUP_FFN)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_BARRIER, "unknown group");
-    if (ctx->rank[group] < 0)
+    if (ctx->job.rank[group] < 0)
         return stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_BARRIER,
                                 "this rank is not a member of the group");
     int64_t began_ns = stepaf_monotonic_ns();
@@ -195,8 +196,9 @@ stepaf_status_t stepaf_barrier(stepaf_context_h handle, stepaf_group_t group, in
     stepaf_core_flush(ctx, timeout_us);
     stepaf_leave(ctx);
     int64_t left_us = timeout_us - (stepaf_monotonic_ns() - began_ns) / 1000;
-    stepaf_status_t status = ctx->boot.barrier(ctx->boot.self, group, ctx->groups[group],
-                                               ctx->group_size[group], left_us > 0 ? left_us : 0);
+    stepaf_status_t status =
+        ctx->job.boot.barrier(ctx->job.boot.self, group, ctx->job.groups[group],
+                              ctx->job.group_size[group], left_us > 0 ? left_us : 0);
     return stepaf_error_in(status, STEPAF_PHASE_BARRIER);
 }
 
@@ -208,7 +210,7 @@ stepaf_status_t stepaf_progress(stepaf_context_h handle)
     if (status)
         return status;
     (void)stepaf_core_progress(ctx);
-    bool handle_batches = ctx->handler != NULL;
+    bool handle_batches = ctx->inbox.handler != NULL;
     stepaf_leave(ctx);
     if (handle_batches)
         stepaf_core_dispatch(ctx);

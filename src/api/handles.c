@@ -33,23 +33,24 @@ void stepaf_handle_unreserve(int slot)
 void stepaf_handle_add(struct stepaf_ctx *ctx, int slot)
 {
     pthread_mutex_lock(&contexts_lock);
-    ctx->slot = (uint32_t)slot;
-    ctx->generation = ++next_generation;
-    stepaf_table_begin(&ctx->plans, last_generations[slot]);
-    stepaf_table_begin(&ctx->ops, last_generations[slot]);
-    stepaf_table_begin(&ctx->batches, last_generations[slot]);
+    ctx->handle.slot = (uint32_t)slot;
+    ctx->handle.generation = ++next_generation;
+    stepaf_table_begin(&ctx->tables.plans, last_generations[slot]);
+    stepaf_table_begin(&ctx->tables.ops, last_generations[slot]);
+    stepaf_table_begin(&ctx->tables.batches, last_generations[slot]);
     atomic_store(&stepaf_contexts[slot], ctx);
     pthread_mutex_unlock(&contexts_lock);
 }
 
 void stepaf_handle_remove(struct stepaf_ctx *ctx)
 {
-    atomic_store(&stepaf_contexts[ctx->slot], NULL);
+    atomic_store(&stepaf_contexts[ctx->handle.slot], NULL);
     stepaf_core_thread_stop(ctx); /* it makes some as well */
-    uint32_t plans = stepaf_table_given(&ctx->plans), ops = stepaf_table_given(&ctx->ops),
-             batches = stepaf_table_given(&ctx->batches), most = plans > ops ? plans : ops;
-    last_generations[ctx->slot] += most > batches ? most : batches;
-    stepaf_handle_unreserve((int)ctx->slot);
+    uint32_t plans = stepaf_table_given(&ctx->tables.plans),
+             ops = stepaf_table_given(&ctx->tables.ops),
+             batches = stepaf_table_given(&ctx->tables.batches), most = plans > ops ? plans : ops;
+    last_generations[ctx->handle.slot] += most > batches ? most : batches;
+    stepaf_handle_unreserve((int)ctx->handle.slot);
 }
 
 stepaf_status_t stepaf_handle_bad(const char *what)
@@ -77,7 +78,7 @@ stepaf_status_t stepaf_enter_plan(stepaf_plan_h handle, struct stepaf_plan_obj *
     if (__builtin_expect(!ctx, 0))
         goto bad;
     stepaf_lock_enter(&ctx->lock);
-    plan = stepaf_table_get(&ctx->plans, stepaf_handle_index(handle));
+    plan = stepaf_table_get(&ctx->tables.plans, stepaf_handle_index(handle));
     if (__builtin_expect(!plan || plan->generation != stepaf_handle_generation(handle), 0)) {
         stepaf_leave(ctx);
         goto bad;
@@ -97,7 +98,7 @@ stepaf_status_t stepaf_enter_op(stepaf_request_h handle, struct stepaf_op **op_p
     if (__builtin_expect(!ctx, 0))
         goto bad;
     stepaf_lock_enter(&ctx->lock);
-    op = stepaf_table_get(&ctx->ops, stepaf_handle_index(handle));
+    op = stepaf_table_get(&ctx->tables.ops, stepaf_handle_index(handle));
     if (__builtin_expect(!op || op->generation != stepaf_handle_generation(handle), 0)) {
         stepaf_leave(ctx);
         goto bad;
@@ -111,7 +112,8 @@ bad:
 
 struct stepaf_batch_obj *stepaf_find_response(struct stepaf_ctx *ctx, stepaf_request_h handle)
 {
-    struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->batches, stepaf_handle_index(handle));
+    struct stepaf_batch_obj *batch =
+        stepaf_table_get(&ctx->tables.batches, stepaf_handle_index(handle));
 
     if (!batch || !batch->responded || batch->responded != stepaf_handle_generation(handle))
         return NULL;
@@ -122,11 +124,11 @@ struct stepaf_batch_obj *stepaf_find_response(struct stepaf_ctx *ctx, stepaf_req
 static bool is_gone(const struct stepaf_ctx *ctx, stepaf_request_h handle)
 {
     uint32_t index = stepaf_handle_index(handle), generation = stepaf_handle_generation(handle);
-    const struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->batches, index);
+    const struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->tables.batches, index);
 
-    return index < ctx->batches.n && generation &&
-           (int32_t)(ctx->batches.last_generation - generation) >= 0 &&
-           (ctx->batches.wrapped || generation > ctx->batches.not_ours) &&
+    return index < ctx->tables.batches.n && generation &&
+           (int32_t)(ctx->tables.batches.last_generation - generation) >= 0 &&
+           (ctx->tables.batches.wrapped || generation > ctx->tables.batches.not_ours) &&
            (!batch || (int32_t)(batch->born - generation) > 0);
 }
 
@@ -164,7 +166,7 @@ stepaf_status_t stepaf_enter_batch(stepaf_batch_h handle, struct stepaf_batch_ob
     if (__builtin_expect(!ctx, 0))
         goto bad;
     stepaf_lock_enter(&ctx->lock);
-    batch = stepaf_table_get(&ctx->batches, stepaf_handle_index(handle));
+    batch = stepaf_table_get(&ctx->tables.batches, stepaf_handle_index(handle));
     if (__builtin_expect(!batch || batch->generation != stepaf_handle_generation(handle) ||
                              batch->state != STEPAF_BATCH_HELD,
                          0)) {

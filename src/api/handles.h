@@ -15,7 +15,7 @@ static inline struct stepaf_ctx *stepaf_handle_ctx(const void *handle, enum step
     struct stepaf_ctx *ctx =
         atomic_load_explicit(&stepaf_contexts[stepaf_handle_context(handle)], memory_order_acquire);
     if (ctx && kind == STEPAF_HANDLE_CONTEXT &&
-        (ctx->generation != stepaf_handle_generation(handle) || stepaf_handle_index(handle)))
+        (ctx->handle.generation != stepaf_handle_generation(handle) || stepaf_handle_index(handle)))
         return NULL;
     return ctx;
 }
@@ -69,7 +69,7 @@ static inline struct stepaf_plan_obj *stepaf_peek_plan(stepaf_plan_h handle)
 {
     const struct stepaf_ctx *ctx = stepaf_peek_ctx(handle);
     struct stepaf_plan_obj *plan =
-        ctx ? stepaf_table_get(&ctx->plans, stepaf_handle_index(handle)) : NULL;
+        ctx ? stepaf_table_get(&ctx->tables.plans, stepaf_handle_index(handle)) : NULL;
 
     return plan && stepaf_plan_handle(plan) == handle ? plan : NULL;
 }
@@ -78,7 +78,8 @@ static inline struct stepaf_plan_obj *stepaf_peek_plan(stepaf_plan_h handle)
 static inline struct stepaf_op *stepaf_peek_op(stepaf_request_h handle)
 {
     const struct stepaf_ctx *ctx = stepaf_peek_ctx(handle);
-    struct stepaf_op *op = ctx ? stepaf_table_get(&ctx->ops, stepaf_handle_index(handle)) : NULL;
+    struct stepaf_op *op =
+        ctx ? stepaf_table_get(&ctx->tables.ops, stepaf_handle_index(handle)) : NULL;
 
     return op && stepaf_op_handle(op) == handle ? op : NULL;
 }
@@ -88,9 +89,9 @@ static inline int stepaf_find_peer(const struct stepaf_ctx *ctx, int rank)
 {
     uint32_t index;
 
-    if (rank < 0 || !stepaf_mesh_has(&ctx->mesh, (uint32_t)rank))
+    if (rank < 0 || !stepaf_mesh_has(&ctx->job.mesh, (uint32_t)rank))
         return -1;
-    index = stepaf_mesh_index(&ctx->mesh, (uint32_t)rank);
+    index = stepaf_mesh_index(&ctx->job.mesh, (uint32_t)rank);
     return index < ctx->n_peers ? (int)index : -1;
 }
 
@@ -101,19 +102,19 @@ static inline struct stepaf_ctx *stepaf_batch_ctx(const struct stepaf_batch_obj 
 
 static inline stepaf_context_h stepaf_ctx_handle(const struct stepaf_ctx *ctx)
 {
-    return stepaf_handle_make(STEPAF_HANDLE_CONTEXT, ctx->slot, 0, ctx->generation);
+    return stepaf_handle_make(STEPAF_HANDLE_CONTEXT, ctx->handle.slot, 0, ctx->handle.generation);
 }
 
 static inline stepaf_batch_h stepaf_batch_handle(const struct stepaf_batch_obj *batch)
 {
-    return stepaf_handle_make(STEPAF_HANDLE_BATCH, stepaf_batch_ctx(batch)->slot, batch->index,
-                              batch->generation);
+    return stepaf_handle_make(STEPAF_HANDLE_BATCH, stepaf_batch_ctx(batch)->handle.slot,
+                              batch->index, batch->generation);
 }
 
 static inline stepaf_request_h stepaf_response_handle(const struct stepaf_batch_obj *batch)
 {
-    return stepaf_handle_make(STEPAF_HANDLE_RESPONSE, stepaf_batch_ctx(batch)->slot, batch->index,
-                              batch->generation);
+    return stepaf_handle_make(STEPAF_HANDLE_RESPONSE, stepaf_batch_ctx(batch)->handle.slot,
+                              batch->index, batch->generation);
 }
 
 #endif

@@ -26,7 +26,7 @@ stepaf_status_t stepaf_alloc(stepaf_context_h handle, size_t bytes, stepaf_mem_k
     if (!status)
         status = stepaf_region_alloc(ctx, bytes, kind, &region);
     if (!status) {
-        ctx->changed = true;
+        ctx->commit.changed = true;
         *ptr_p = region->mem.base;
     }
     stepaf_leave(ctx);
@@ -59,7 +59,7 @@ stepaf_status_t stepaf_register(stepaf_context_h handle, void *ptr, size_t bytes
     if (!status)
         status = stepaf_region_register(ctx, ptr, bytes);
     if (!status)
-        ctx->changed = true;
+        ctx->commit.changed = true;
     stepaf_leave(ctx);
     return status;
 }

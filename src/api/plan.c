@@ -18,19 +18,19 @@ static stepaf_status_t make(struct stepaf_ctx *ctx, const stepaf_tensor_t *push,
 {
     struct stepaf_plan_obj *plan;
 
-    if (one_shot && ctx->n_cached >= STEPAF_MAX_CACHED)
+    if (one_shot && ctx->cache.n >= STEPAF_MAX_CACHED)
         stepaf_plans_uncache_oldest(ctx);
     stepaf_status_t status = stepaf_plan_make(ctx, push, n_push, pull, n_pull, flags, &plan);
     if (status)
         return status;
-    plan->cached = one_shot;
-    ctx->n_cached += one_shot;
+    plan->cached.is = one_shot;
+    ctx->cache.n += one_shot;
     for (int i = 0; one_shot && i < n_push; i++)
         plan->push[i].bytes = plan->push[i].key->max_bytes;
     if (stepaf_plan_ready(plan))
         status = stepaf_plan_announce(plan);
     else
-        ctx->changed = true;
+        ctx->commit.changed = true;
     if (status) {
         stepaf_plan_free(plan);
         return status;
@@ -164,7 +164,7 @@ stepaf_status_t stepaf_start(stepaf_plan_h handle, stepaf_request_h *request_p)
 static bool is_for(const struct stepaf_plan_obj *plan, const stepaf_tensor_t *push, int n_push,
                    const stepaf_tensor_t *pull, int n_pull)
 {
-    if (!plan || !plan->cached || plan->n_push != n_push ||
+    if (!plan || !plan->cached.is || plan->n_push != n_push ||
         (int)(plan->n_pull * plan->ctx->n_peers) != n_pull)
         return false;
     for (int i = 0; i < n_push; i++)
@@ -180,11 +180,11 @@ static bool is_for(const struct stepaf_plan_obj *plan, const stepaf_tensor_t *pu
 static struct stepaf_plan_obj *find_cached(struct stepaf_ctx *ctx, const stepaf_tensor_t *push,
                                            int n_push, const stepaf_tensor_t *pull, int n_pull)
 {
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        uint32_t at = (ctx->cache_at + i) % ctx->plans.n;
-        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, at);
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        uint32_t at = (ctx->cache.at + i) % ctx->tables.plans.n;
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, at);
         if (is_for(plan, push, n_push, pull, n_pull)) {
-            ctx->cache_at = at + 1; /* callers go round: the next one is likely next */
+            ctx->cache.at = at + 1; /* callers go round: the next one is likely next */
             return plan;
         }
     }
@@ -208,7 +208,7 @@ stepaf_status_t stepaf_push_pull(stepaf_context_h handle, const stepaf_tensor_t 
         status = make(ctx, push, n_push, pull, n_pull, 0, true, &plan);
     stepaf_start_params_t params = {.push = push, .n_push = n_push};
     if (!status)
-        plan->used = ++ctx->cache_uses;
+        plan->cached.used = ++ctx->cache.uses;
     if (!status)
         status = stepaf_plan_start(plan, n_push ? &params : NULL, request_p);
     stepaf_leave(ctx);

@@ -46,7 +46,7 @@ static stepaf_status_t timed_out(const struct stepaf_op *op)
 /* Call the handler, if there is one, with the lock free for that time. */
 static void dispatch(struct stepaf_ctx *ctx)
 {
-    if (!ctx->handler)
+    if (!ctx->inbox.handler)
         return;
     stepaf_leave(ctx);
     stepaf_core_dispatch(ctx);
@@ -58,7 +58,7 @@ static bool advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_
 {
     unsigned n = timeout_us ? stepaf_core_progress_waiting(ctx) : stepaf_core_progress(ctx);
 
-    if (!stepaf_list_empty(&ctx->ready))
+    if (!stepaf_list_empty(&ctx->inbox.ready))
         dispatch(ctx);
     return n ? stepaf_waiter_busy(ctx, waiter, timeout_us)
              : stepaf_waiter_idle(ctx, waiter, timeout_us);
@@ -81,7 +81,7 @@ static __attribute__((noinline)) bool await(struct stepaf_op *op, int64_t timeou
         over = op_done(op) || op->generation != generation;
         if (over || !more)
             break;
-        ctx->hint_op = op;
+        ctx->polling.hint_op = op;
         n = stepaf_core_progress_waiting(ctx);
         over = op_done(op) || op->generation != generation;
     } while (!over);
@@ -96,7 +96,7 @@ static __attribute__((noinline)) stepaf_status_t wait_longer(struct stepaf_op *o
     uint32_t generation = op->generation;
     bool over = await(op, timeout_us, n);
 
-    op->plan->ctx->hint_op = NULL;
+    op->plan->ctx->polling.hint_op = NULL;
     if (!over)
         return timeout_us ? timed_out(op) : STEPAF_INPROGRESS;
     if (op->generation != generation || op->retired)
@@ -124,14 +124,14 @@ static inline __attribute__((always_inline)) stepaf_status_t wait_op(struct step
         }
         if (timeout_us) {
             uint64_t now = stepaf_ticks();
-            stepaf_trace_stamp_word(&ctx->trace, now, op->seq, op->waited);
+            stepaf_trace_stamp_word(&ctx->trace, now, op->seq, op->trace.waited);
         }
-        ctx->hint_op = op;
-        unsigned n = stepaf_core_progress_polls(ctx, timeout_us ? ctx->wait_polls : 1);
+        ctx->polling.hint_op = op;
+        unsigned n = stepaf_core_progress_polls(ctx, timeout_us ? ctx->polling.at_once : 1);
         result = atomic_load_explicit(&op->status, memory_order_acquire);
         if (result == STEPAF_INPROGRESS)
             return wait_longer(op, timeout_us, n);
-        ctx->hint_op = NULL;
+        ctx->polling.hint_op = NULL;
     }
     op->retired = true;
     return __builtin_expect(result == STEPAF_OK, 1) ? STEPAF_OK : stepaf_op_result(op);

@@ -201,8 +201,8 @@ stepaf_status_t stepaf_plan_status(stepaf_plan_h handle)
     stepaf_core_progress(ctx);
     status = stepaf_stream_status(stream);
     if (status && status != STEPAF_ERR_PEER_LOST) { /* is it because the peer has died? */
-        for (unsigned t = 0; t < ctx->n_transports; t++)
-            ctx->transports[t]->ops->check_peers(ctx->transports[t]);
+        for (unsigned t = 0; t < ctx->net.n_transports; t++)
+            ctx->net.transports[t]->ops->check_peers(ctx->net.transports[t]);
         status = stepaf_stream_status(stream);
     }
     stepaf_leave(ctx);

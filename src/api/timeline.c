@@ -7,7 +7,7 @@
 
 static int64_t since(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
 {
-    return (int64_t)((double)(int64_t)(to - from) * ctx->clock.ns_per_tick);
+    return (int64_t)((double)(int64_t)(to - from) * ctx->clock.own.ns_per_tick);
 }
 
 stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
@@ -30,9 +30,9 @@ stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
             op_peer->state == STEPAF_OP_PEER_ANSWERED || op_peer->state == STEPAF_OP_PEER_CANCELED;
         bool sent = over || op_peer->state == STEPAF_OP_PEER_WAITING;
         stepaf_timeline_t timeline = {
-            .start_ns = stepaf_common_ns(ctx, op->started),
-            .notified_ns = sent ? since(ctx, op->started, op->notified) : -1,
-            .answered_ns = over ? since(ctx, op->started, op_peer->answered) : -1,
+            .start_ns = stepaf_common_ns(ctx, op->trace.started),
+            .notified_ns = sent ? since(ctx, op->trace.started, op->trace.notified) : -1,
+            .answered_ns = over ? since(ctx, op->trace.started, op_peer->answered) : -1,
             .ffn_queue_ns =
                 over && op_peer->queue_ns != UINT32_MAX ? (int64_t)op_peer->queue_ns : -1,
             .ffn_work_ns = over && op_peer->work_ns != UINT32_MAX ? (int64_t)op_peer->work_ns : -1,

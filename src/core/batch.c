@@ -7,8 +7,8 @@ static void enlist(struct stepaf_batch_obj *batch)
     struct stepaf_peer *peer = batch->remote->peer;
 
     if (stepaf_list_empty(&peer->ready))
-        peer->ctx->n_ready_peers++;
-    stepaf_list_append(&peer->ctx->ready, &batch->any);
+        peer->ctx->inbox.n_peers++;
+    stepaf_list_append(&peer->ctx->inbox.ready, &batch->any);
     stepaf_list_append(&peer->ready, &batch->own);
 }
 
@@ -19,7 +19,7 @@ static void delist(struct stepaf_batch_obj *batch)
     stepaf_list_remove(&batch->any);
     stepaf_list_remove(&batch->own);
     if (stepaf_list_empty(&peer->ready))
-        peer->ctx->n_ready_peers--;
+        peer->ctx->inbox.n_peers--;
 }
 
 /* Note the actual sizes. False if they cannot be. */
@@ -83,7 +83,7 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     stepaf_post_complete(&batch->answer);
     remote->seq = msg->seq + 1;
     remote->slot = (uint8_t)(msg->slot + 1 == remote->depth ? 0 : msg->slot + 1);
-    batch->generation = stepaf_table_generation(&ctx->batches);
+    batch->generation = stepaf_table_generation(&ctx->tables.batches);
     batch->seq = msg->seq;
     batch->state = STEPAF_BATCH_READY;
     batch->canceled = false;
@@ -112,9 +112,9 @@ struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf
             return NULL;
         batch = stepaf_container_of(peer->ready.next, struct stepaf_batch_obj, own);
     } else {
-        if (stepaf_list_empty(&ctx->ready))
+        if (stepaf_list_empty(&ctx->inbox.ready))
             return NULL;
-        batch = stepaf_container_of(ctx->ready.next, struct stepaf_batch_obj, any);
+        batch = stepaf_container_of(ctx->inbox.ready.next, struct stepaf_batch_obj, any);
     }
     delist(batch);
     batch->state = STEPAF_BATCH_HELD;
@@ -253,7 +253,7 @@ static stepaf_status_t take_tensors(struct stepaf_batch_obj *batch, const stepaf
 /* Nanoseconds between two stamps, as far as 32 bits tell. */
 static inline uint32_t span_ns(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
 {
-    uint64_t ns = (to - from) * ctx->ns_scale >> STEPAF_NS_SCALE_BITS;
+    uint64_t ns = (to - from) * ctx->clock.ns_scale >> STEPAF_NS_SCALE_BITS;
 
     return to - from < UINT32_MAX && ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX - 1;
 }

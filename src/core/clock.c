@@ -14,7 +14,7 @@ enum { ROUNDS = 8 };
 
 static int64_t common_now(const struct stepaf_ctx *ctx)
 {
-    return stepaf_clock_to_ns(&ctx->clock, stepaf_ticks()) + ctx->clock_offset_ns;
+    return stepaf_clock_to_ns(&ctx->clock.own, stepaf_ticks()) + ctx->clock.offset_ns;
 }
 
 static uint64_t word64(const struct stepaf_msg *msg, int at)
@@ -30,7 +30,7 @@ void stepaf_clock_ping(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     pong.type = STEPAF_MSG_PONG;
     pong.word[2] = (uint32_t)now;
     pong.word[3] = (uint32_t)(now >> 32);
-    pong.word[4] = peer->ctx->clock_known;
+    pong.word[4] = peer->ctx->clock.known;
     (void)stepaf_core_send(peer, &pong);
 }
 
@@ -39,18 +39,18 @@ void stepaf_clock_pong(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     struct stepaf_ctx *ctx = peer->ctx;
     uint64_t now = stepaf_ticks(), sent = word64(msg, 0), its_now = word64(msg, 2);
 
-    if (msg->seq != ctx->pong_seq)
+    if (msg->seq != ctx->clock.pong_seq)
         return;
-    if (now - sent > now - ctx->clock.base_ticks || its_now > INT64_MAX / 2) {
+    if (now - sent > now - ctx->clock.own.base_ticks || its_now > INT64_MAX / 2) {
         ctx->counters.dropped_malformed++; /* sent before this clock was, or no time at all */
         return;
     }
-    ctx->pong_seq++;
-    if (!msg->word[4] || now - sent >= ctx->pong_best)
+    ctx->clock.pong_seq++;
+    if (!msg->word[4] || now - sent >= ctx->clock.pong_best)
         return;
-    ctx->pong_best = now - sent;
-    ctx->pong_offset_ns =
-        (int64_t)its_now - stepaf_clock_to_ns(&ctx->clock, sent + (now - sent) / 2);
+    ctx->clock.pong_best = now - sent;
+    ctx->clock.pong_offset_ns =
+        (int64_t)its_now - stepaf_clock_to_ns(&ctx->clock.own, sent + (now - sent) / 2);
 }
 
 /* Ask @a peer until ROUNDS answers from a rank that knows have come. */
@@ -58,25 +58,25 @@ static stepaf_status_t ask(struct stepaf_ctx *ctx, struct stepaf_peer *peer, int
 {
     int useful = 0;
 
-    ctx->pong_best = UINT64_MAX;
+    ctx->clock.pong_best = UINT64_MAX;
     while (useful < ROUNDS) {
         struct stepaf_waiter waiter = stepaf_waiter_begin();
-        uint32_t seq = ctx->pong_seq;
+        uint32_t seq = ctx->clock.pong_seq;
         uint64_t sent = stepaf_ticks();
         struct stepaf_msg ping = {
             .type = STEPAF_MSG_PING, .seq = seq, .word = {(uint32_t)sent, (uint32_t)(sent >> 32)}};
         if (!stepaf_core_send(peer, &ping))
             return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-        while (ctx->pong_seq == seq) {
+        while (ctx->clock.pong_seq == seq) {
             if (!stepaf_core_advance(ctx, &waiter, deadline_ns) || peer->lost)
                 return stepaf_error_set_peer(peer->lost ? STEPAF_ERR_PEER_LOST : STEPAF_ERR_TIMEOUT,
                                              STEPAF_PHASE_COMMIT, peer->who,
                                              STEPAF_WHO_FORMAT " did not answer a clock ping",
                                              STEPAF_WHO_ARGS(peer->who));
         }
-        useful += ctx->pong_best != UINT64_MAX;
+        useful += ctx->clock.pong_best != UINT64_MAX;
     }
-    ctx->clock_offset_ns = ctx->pong_offset_ns;
+    ctx->clock.offset_ns = ctx->clock.pong_offset_ns;
     return STEPAF_OK;
 }
 
@@ -101,10 +101,10 @@ static int find_reference(const struct stepaf_ctx *ctx)
 {
     int first = -1;
 
-    for (int r = 0; r < ctx->boot.size; r++) {
-        if (!stepaf_mesh_has(&ctx->mesh, ctx->ranks[r].rank))
+    for (int r = 0; r < ctx->job.boot.size; r++) {
+        if (!stepaf_mesh_has(&ctx->job.mesh, ctx->job.ranks[r].rank))
             continue;
-        if (ctx->ranks[r].node_id == ctx->ranks[0].node_id)
+        if (ctx->job.ranks[r].node_id == ctx->job.ranks[0].node_id)
             return r;
         if (first < 0)
             first = r;
@@ -115,29 +115,29 @@ static int find_reference(const struct stepaf_ctx *ctx)
 /* Index of the peer that this rank asks. */
 static uint32_t find_server(const struct stepaf_ctx *ctx, int reference)
 {
-    if (ctx->ranks[reference].role == ctx->role)
+    if (ctx->job.ranks[reference].role == ctx->role)
         return 0; /* the helper */
-    return stepaf_mesh_index(&ctx->mesh, ctx->ranks[reference].rank);
+    return stepaf_mesh_index(&ctx->job.mesh, ctx->job.ranks[reference].rank);
 }
 
 stepaf_status_t stepaf_clock_sync(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     int reference = find_reference(ctx);
-    bool is_reference = ctx->boot.rank == reference;
-    bool is_helper = ctx->ranks[reference].role != ctx->role && ctx->mesh.slot == 0;
+    bool is_reference = ctx->job.boot.rank == reference;
+    bool is_helper = ctx->job.ranks[reference].role != ctx->role && ctx->job.mesh.slot == 0;
     struct stepaf_peer *server = &ctx->peers[find_server(ctx, reference)];
     stepaf_status_t status = STEPAF_OK;
     struct stepaf_msg synced = {.type = STEPAF_MSG_SYNCED};
 
-    if (ctx->one_clock && ctx->env.clock == STEPAF_ENV_CLOCK_auto) {
-        ctx->clock_known = true;
+    if (ctx->clock.one_node && ctx->env.clock == STEPAF_ENV_CLOCK_auto) {
+        ctx->clock.known = true;
         return STEPAF_OK;
     }
     if (!is_reference)
         status = ask(ctx, server, deadline_ns);
     if (status)
         return status;
-    ctx->clock_known = true;
+    ctx->clock.known = true;
     if (!stepaf_core_send(server, &synced))
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     if (is_reference || is_helper)

@@ -46,7 +46,7 @@ struct stepaf_peer {
     struct stepaf_ctx *ctx;
     struct stepaf_link *link;
     struct stepaf_list queue;      /* posts that found no room */
-    struct stepaf_list queue_node; /* in ctx->queued while there are any */
+    struct stepaf_list queue_node; /* in ctx->net.queued while there are any */
     struct stepaf_list ready;      /* FFN: batches not yet given to the caller */
     struct stepaf_who who;
     uint32_t index; /* in ctx->peers; its rank is another number where there are lanes */
@@ -84,91 +84,138 @@ struct stepaf_rank {
     uint64_t node_id;
 };
 
-struct stepaf_ctx {
-    struct stepaf_upcalls up; /* first: transports hand it back */
-    struct stepaf_lock lock;
-    uint32_t slot; /* in the process's table of contexts */
-    uint32_t generation;
-    uint8_t state; /* stepaf_ctx_state */
-    stepaf_role_t role;
-    struct stepaf_mesh mesh;
-    uint32_t n_peers;
-    struct stepaf_peer *peers; /* ascending by rank */
+/* What carries data: the open transports. */
+struct stepaf_ctx_net {
     unsigned n_transports;
     struct stepaf_transport *transports[STEPAF_MAX_TRANSPORTS];
-    struct stepaf_transport_ops *transport_ops;  /* theirs, complete, by index in the registry */
     const struct stepaf_transport_ops *only_ops; /* of all links; NULL: they differ */
+    struct stepaf_list queued;                   /* peers with queued posts */
+    struct stepaf_transport_ops *ops;            /* theirs, complete, by index in the registry */
     /* What was left out before transports[i], and why. */
     char unopened[STEPAF_MAX_TRANSPORTS + 1][STEPAF_REASON_MAX];
-    struct stepaf_list queued; /* peers with queued posts */
-    uint32_t epoch;
-    uint32_t n_alive;    /* peers not lost */
+};
+
+/* How its threads poll and wait. */
+struct stepaf_ctx_polling {
     uint32_t polls;      /* ever */
+    uint32_t at_once;    /* that a waiting thread makes in one go */
     uint64_t vain_since; /* about when polls began to be in vain, ticks; 0: the last was not */
-    uint32_t wait_polls; /* that a waiting thread makes in one go */
-    uint64_t looked;     /* when the transports last looked for dead peers, ticks */
-    bool changed;        /* something was declared since the last commit */
-    uint32_t n_commits;  /* entered, successful or not */
+    uint64_t checked;    /* when the transports last looked for dead peers, ticks */
+    struct stepaf_op *hint_op; /* of a thread that waits: it is likely what comes next */
     bool oversubscribed;
     bool asleep; /* a thread sleeps until transports wake it: another one may not take what does */
-    stepaf_counters_t counters; /* but for bytes: those are kept by peer */
-    struct stepaf_trace trace;
+};
 
-    struct stepaf_table plans;
-    struct stepaf_table ops;
-    struct stepaf_table batches;
-    struct stepaf_list ready; /* FFN: batches of all peers in order of arrival */
-    uint32_t n_ready_peers;   /* peers that have a batch ready */
+/* FFN: what has come and is not yet given to the caller. */
+struct stepaf_ctx_inbox {
+    struct stepaf_list ready; /* batches of all peers in order of arrival */
+    uint32_t n_peers;         /* that have a batch ready */
     stepaf_batch_cb_t handler;
     void *handler_arg;
     bool dispatching;
     pthread_t dispatcher;  /* who calls the handler, while dispatching */
     uint32_t n_dispatched; /* calls that have returned */
+};
 
+/* Keys and memory that were declared. */
+struct stepaf_ctx_memory {
     struct stepaf_key **keys; /* ascending by id */
     uint32_t n_keys;
-    struct stepaf_key *withdrawn;   /* since the last commit: peers know them still */
-    struct stepaf_region **regions; /* ascending by address */
-    struct stepaf_region **named;   /* the same, ascending by id */
     uint32_t n_regions;
-    struct stepaf_region *last_region; /* of the last look-up in host memory */
-    struct stepaf_gpu *gpu;            /* NULL: none was needed yet */
-    void *bounce_stream;               /* CUDA's, for copies to stages; NULL: there are none */
-    uint32_t next_region_id;
-    uint32_t cache_at;              /* where the last one-shot plan was found */
-    uint32_t n_cached;              /* one-shot plans */
-    uint64_t cache_uses;            /* and look-ups of them, ever */
-    struct stepaf_streams *streams; /* of the last commit; NULL: there was no stream plan yet */
-    struct stepaf_list
-        proxies;        /* stream plans that have peers by way of the host, see gpu/proxy.h */
-    bool proxies_still; /* a commit is about to end them */
-    uint32_t n_polled;  /* things that the feature has to look after in each poll */
-    uint32_t n_stream_requests; /* of these: open requests of stream plans */
-    const struct stepaf_feature_ops *feature;
-    bool exclusive; /* a commit has found what it goes by: it waits with the lock */
+    struct stepaf_region **regions; /* ascending by address */
+    struct stepaf_region **by_id;   /* the same, ascending by id */
+    struct stepaf_region *last;     /* of the last look-up in host memory */
+    uint32_t next_id;               /* of regions */
+    struct stepaf_key *withdrawn;   /* since the last commit: peers know them still */
+};
 
+/* Plans that stepaf_push_pull has made. */
+struct stepaf_ctx_cache {
+    uint32_t at;   /* where the last one was found */
+    uint32_t n;    /* plans */
+    uint64_t uses; /* look-ups, ever */
+};
+
+/* What gpu/ keeps in a context. */
+struct stepaf_ctx_gpu {
+    struct stepaf_gpu *device;      /* NULL: none was needed yet */
+    void *bounce_stream;            /* the device's, for copies to bounce buffers; NULL: none */
+    struct stepaf_streams *streams; /* of the last commit; NULL: there was no stream plan yet */
+    struct stepaf_list proxies; /* stream plans that have peers through the host, see gpu/proxy.h */
+    bool proxies_still;         /* a commit is about to end them */
+    uint32_t n_requests;        /* open ones, of stream plans */
+};
+
+/* The job, as init has found it. */
+struct stepaf_ctx_job {
+    struct stepaf_mesh mesh;
     stepaf_boot_t boot;
-    struct stepaf_env env;
     struct stepaf_topo topo;
     struct stepaf_map_devices *devices; /* for the map; NULL: not looked for */
     struct stepaf_rank *ranks;          /* of the world */
     int *groups[3];                     /* world ranks of each group's members */
     int group_size[3];
-    int rank[3];             /* of this rank in each group; -1: not a member */
-    bool one_clock;          /* all ranks are on one node */
-    int64_t clock_offset_ns; /* what to add to this node's clock for the common one */
-    bool clock_known;
-    struct stepaf_clock clock;
+    int rank[3]; /* of this rank in each group; -1: not a member */
+};
+
+/* The common clock of traces, see clock.c. */
+struct stepaf_ctx_clock {
+    struct stepaf_clock own;
     uint64_t ns_scale;      /* ns a tick, times 2^STEPAF_NS_SCALE_BITS */
+    int64_t offset_ns;      /* what to add to this node's clock for the common one */
     int64_t pong_offset_ns; /* best of the last pings */
     uint64_t pong_best;     /* its round trip, ticks */
     uint32_t pong_seq;
-    struct stepaf_op *hint_op; /* of a thread that waits: it is likely what comes next */
-    bool threads;              /* several threads may call */
-    bool progress_thread;      /* is asked for */
-    bool thread_runs;
-    _Atomic bool thread_stop;
-    pthread_t thread;
+    bool one_node; /* all ranks are on one: they share its clock */
+    bool known;
+};
+
+/* The threads that call, and the library's own. */
+struct stepaf_ctx_threads {
+    bool many;            /* several threads may call */
+    bool progress_wanted; /* one of the library's own is asked for */
+    bool runs;
+    _Atomic bool stop;
+    pthread_t progress;
+};
+
+struct stepaf_ctx {
+    struct stepaf_upcalls up; /* first: transports hand it back */
+    struct stepaf_lock lock;
+    struct {
+        uint32_t slot; /* in the process's table of contexts */
+        uint32_t generation;
+    } handle;
+    uint8_t state; /* stepaf_ctx_state */
+    stepaf_role_t role;
+    uint32_t epoch;
+    struct {
+        uint32_t n;     /* entered, successful or not */
+        bool changed;   /* something was declared since the last one */
+        bool exclusive; /* one has found what it goes by: it waits with the lock */
+    } commit;
+    uint32_t n_peers;
+    uint32_t n_alive;          /* peers not lost */
+    struct stepaf_peer *peers; /* ascending by rank */
+    uint32_t n_polled;         /* things that the feature has to look after in each poll */
+    const struct stepaf_feature_ops *feature;
+    struct stepaf_ctx_polling polling;
+    struct stepaf_ctx_net net;
+    struct {
+        struct stepaf_table plans;
+        struct stepaf_table ops;
+        struct stepaf_table batches;
+    } tables;
+    struct stepaf_ctx_inbox inbox;
+    struct stepaf_ctx_memory memory;
+    struct stepaf_ctx_cache cache;
+    struct stepaf_ctx_gpu gpu;
+    struct stepaf_ctx_clock clock;
+    stepaf_counters_t counters; /* but for bytes: those are kept by peer */
+    struct stepaf_trace trace;
+    struct stepaf_env env;
+    struct stepaf_ctx_job job;
+    struct stepaf_ctx_threads threads;
 };
 
 static inline bool stepaf_is_attention(const struct stepaf_ctx *ctx)
@@ -204,17 +251,17 @@ unsigned stepaf_core_progress_many(struct stepaf_ctx *ctx, unsigned polls);
 void stepaf_core_check_liveness(struct stepaf_ctx *ctx) __attribute__((cold));
 static inline unsigned stepaf_core_progress_polls(struct stepaf_ctx *ctx, unsigned polls)
 {
-    struct stepaf_transport *transport = ctx->transports[0];
+    struct stepaf_transport *transport = ctx->net.transports[0];
     unsigned n;
 
     if (__builtin_expect(
-            ctx->n_transports == 1 && stepaf_list_empty(&ctx->queued) && !ctx->n_polled, 1))
+            ctx->net.n_transports == 1 && stepaf_list_empty(&ctx->net.queued) && !ctx->n_polled, 1))
         n = transport->ops->progress(transport, polls);
     else
         n = stepaf_core_progress_many(ctx, polls);
     if (n)
-        ctx->vain_since = 0;
-    if (__builtin_expect((++ctx->polls & STEPAF_POLLS_MASK) == 0, 0))
+        ctx->polling.vain_since = 0;
+    if (__builtin_expect((++ctx->polling.polls & STEPAF_POLLS_MASK) == 0, 0))
         stepaf_core_check_liveness(ctx);
     ctx->up.polled = 0;
     return n;
@@ -228,7 +275,7 @@ static inline unsigned stepaf_core_progress(struct stepaf_ctx *ctx)
  * and its core are this thread's alone. */
 static inline unsigned stepaf_core_progress_waiting(struct stepaf_ctx *ctx)
 {
-    return stepaf_core_progress_polls(ctx, ctx->wait_polls);
+    return stepaf_core_progress_polls(ctx, ctx->polling.at_once);
 }
 /* The same for set-up, which may idle. False when @a deadline_ns has passed. */
 bool stepaf_core_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t deadline_ns);
@@ -245,9 +292,9 @@ void stepaf_core_keep(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, 
 static inline void stepaf_core_post(struct stepaf_ctx *ctx, struct stepaf_post *const *posts,
                                     unsigned n)
 {
-    if (__builtin_expect(!ctx->only_ops || !stepaf_list_empty(&ctx->queued), 0))
+    if (__builtin_expect(!ctx->net.only_ops || !stepaf_list_empty(&ctx->net.queued), 0))
         stepaf_core_post_mixed(ctx, posts, n);
-    else if (__builtin_expect(ctx->only_ops->post(posts, n) > 0, 0))
+    else if (__builtin_expect(ctx->net.only_ops->post(posts, n) > 0, 0))
         stepaf_core_keep(ctx, posts, n);
 }
 static inline void stepaf_core_post_one(struct stepaf_ctx *ctx, struct stepaf_post *post)
@@ -328,7 +375,7 @@ static inline void stepaf_xfer_from(struct stepaf_xfer *xfer, const struct stepa
 enum { STEPAF_PLAN_PROXY = 1 << 16 }; /* a flag of plans that the caller does not know of */
 static inline bool stepaf_plan_leaves_out(const struct stepaf_plan_obj *plan, uint32_t p)
 {
-    return plan->left_out && plan->left_out[p];
+    return plan->proxied.left_out && plan->proxied.left_out[p];
 }
 void stepaf_plan_free(struct stepaf_plan_obj *plan);
 stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *push, int n_push,
@@ -342,7 +389,7 @@ stepaf_status_t stepaf_plans_announce(struct stepaf_ctx *ctx);
 /* How many plans were made before: numbers are given out again. */
 static inline uint32_t stepaf_plan_age(const struct stepaf_plan_obj *plan)
 {
-    return plan->generation - plan->ctx->plans.not_ours;
+    return plan->generation - plan->ctx->tables.plans.not_ours;
 }
 /* Tell the first @a n of them that it ends. */
 void stepaf_plan_announce_end(const struct stepaf_plan_obj *plan, uint32_t n);

@@ -51,40 +51,40 @@ static void free_peer(struct stepaf_peer *peer)
 void stepaf_ctx_free(struct stepaf_ctx *ctx)
 {
     stepaf_core_thread_stop(ctx);
-    ctx->handler = NULL;
+    ctx->inbox.handler = NULL;
     stepaf_lock_enter(&ctx->lock); /* waiting gives it up and takes it again */
     if (ctx->peers)
         say_bye(ctx);
     stepaf_lock_leave(&ctx->lock);
     for (uint32_t p = 0; ctx->peers && p < ctx->n_peers; p++)
         free_queue(&ctx->peers[p]); /* before what its posts belong to */
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan)
             stepaf_plan_free(plan);
     }
     for (uint32_t p = 0; ctx->peers && p < ctx->n_peers; p++)
         free_peer(&ctx->peers[p]);
-    for (unsigned i = 0; i < ctx->n_transports; i++)
-        ctx->transports[i]->ops->close(ctx->transports[i]);
-    ctx->n_transports = 0;
+    for (unsigned i = 0; i < ctx->net.n_transports; i++)
+        ctx->net.transports[i]->ops->close(ctx->net.transports[i]);
+    ctx->net.n_transports = 0;
     ctx->feature->free(ctx); /* what transports had still to send may have been theirs */
     stepaf_keys_free(ctx);
     stepaf_regions_free(ctx);
     ctx->feature->close(ctx);
-    stepaf_gpu_close(ctx->gpu);
-    stepaf_table_free(&ctx->plans);
-    stepaf_table_free(&ctx->ops);
-    stepaf_table_free(&ctx->batches);
+    stepaf_gpu_close(ctx->gpu.device);
+    stepaf_table_free(&ctx->tables.plans);
+    stepaf_table_free(&ctx->tables.ops);
+    stepaf_table_free(&ctx->tables.batches);
     stepaf_trace_close(&ctx->trace);
-    free(ctx->transport_ops);
-    free(ctx->devices);
+    free(ctx->net.ops);
+    free(ctx->job.devices);
     free(ctx->peers);
-    free(ctx->ranks);
+    free(ctx->job.ranks);
     for (int g = 0; g < 3; g++)
-        free(ctx->groups[g]);
-    if (ctx->boot.close)
-        ctx->boot.close(ctx->boot.self);
+        free(ctx->job.groups[g]);
+    if (ctx->job.boot.close)
+        ctx->job.boot.close(ctx->job.boot.self);
     stepaf_env_free(&ctx->env);
     free(ctx);
 }

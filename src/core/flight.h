@@ -43,7 +43,7 @@ struct stepaf_op_peer {
 struct stepaf_op {
     struct stepaf_plan_obj *plan;
     struct stepaf_op *after; /* of the next slot */
-    uint32_t index;          /* in ctx->ops */
+    uint32_t index;          /* in ctx->tables.ops */
     uint32_t name;           /* half of the handle, which has the index */
     uint32_t generation;     /* the other half */
     uint32_t seq;
@@ -57,13 +57,15 @@ struct stepaf_op {
     uint32_t n_held;     /* peers that have not released the slot */
     uint32_t n_waiting;  /* threads that wait for it */
     int failed_peer;
-    uint64_t started;                /* ticks */
-    uint64_t notified;               /* ticks: when all parts had been posted */
+    struct {
+        uint64_t started;  /* ticks */
+        uint64_t notified; /* ticks: when all parts had been posted */
+        uint64_t waited;   /* stepaf_trace_word of a wait for it */
+    } trace;
     struct stepaf_op_peer *op_peers; /* per peer */
     struct stepaf_post **posts;      /* the parts', in the same order */
     struct stepaf_xfer *xfers;       /* per peer: n_push */
     uint32_t *pull_bytes;            /* per peer: n_pull; what landed, as planned at first */
-    uint64_t waited;                 /* stepaf_trace_word of a wait for it */
     uint32_t imm;                    /* START in 32 bits; answers differ from it only in the code */
     /* What each transport, by index, has put together for its posts as planned, or NULL. */
     void *templates[STEPAF_MAX_TRANSPORTS];
@@ -85,9 +87,26 @@ struct stepaf_pull {
     uint32_t bytes;
 };
 
+/* What the trace says of a start as planned: START, if it has a stamp of its own, then the
+ * tensors. The last one says NOTIFIED too. */
+struct stepaf_plan_stamps {
+    uint32_t n;
+    struct {
+        uint32_t bytes;
+        uint64_t word; /* stepaf_trace_word */
+    } at[STEPAF_MAX_TENSORS + 1];
+};
+
+/* Of a plan that carries a stream plan's tensors to peers through the host. */
+struct stepaf_plan_proxied {
+    bool is;
+    bool *left_out;             /* peers that it is not for; NULL: none */
+    struct stepaf_proxy *proxy; /* whose; NULL: it has let go of it */
+};
+
 struct stepaf_plan_obj {
     struct stepaf_ctx *ctx;
-    uint32_t index; /* in ctx->plans: the plan's number */
+    uint32_t index; /* in ctx->tables.plans: the plan's number */
     uint32_t name;  /* half of its handle */
     uint32_t generation;
     uint32_t seq; /* of the next operation */
@@ -95,33 +114,29 @@ struct stepaf_plan_obj {
     uint8_t n_push;
     uint8_t n_pull; /* per peer */
     bool scatter;
-    bool on_streams;     /* then stream says the rest */
-    bool on_gpu;         /* not on streams, and some tensor is, or has been, in GPU memory */
-    bool is_small;       /* posting takes little longer than a stamp: START has that of NOTIFIED */
-    bool cached;         /* made by stepaf_push_pull */
-    uint64_t used;       /* and used last: ctx->cache_uses */
-    bool is_proxy_plan;  /* of a stream plan: carries its tensors to peers by way of the host */
+    bool on_streams; /* then stream says the rest */
+    bool on_gpu;     /* not on streams, and some tensor is, or has been, in GPU memory */
+    bool is_small;   /* posting takes little longer than a stamp: START has that of NOTIFIED */
+    struct {
+        bool is;       /* made by stepaf_push_pull */
+        uint64_t used; /* last: ctx->cache.uses */
+    } cached;
     uint32_t usable;     /* epoch in which peers were told of it, 0: not yet */
     uint32_t imm;        /* of a START as planned, but for the sequence */
-    uint32_t n_skipped;  /* peers that the last operation was not for */
     uint32_t n_waiting;  /* threads that wait for a slot */
     uint64_t push_bytes; /* to each peer, as planned */
     struct stepaf_push push[STEPAF_MAX_TENSORS];
-    /* What the trace says of a start as planned: START, if it has a stamp of its own, then the
-     * tensors. The last one says NOTIFIED too. */
-    uint32_t n_stamps;
+    struct stepaf_plan_stamps stamps;
+    struct stepaf_pull *pull; /* n_peers * n_pull, peer by peer */
+    struct stepaf_op *ops;    /* depth */
+    struct stepaf_op *next;   /* of these, the one to start next */
     struct {
-        uint32_t bytes;
-        uint64_t word; /* stepaf_trace_word */
-    } stamps[STEPAF_MAX_TENSORS + 1];
-    struct stepaf_pull *pull;     /* n_peers * n_pull, peer by peer */
-    bool *skipped;                /* those of n_skipped */
-    struct stepaf_op *ops;        /* depth */
-    struct stepaf_op *next;       /* of these, the one to start next */
-    struct stepaf_post **posts;   /* scratch of a start that is not for all peers */
-    struct stepaf_stream *stream; /* made with STEPAF_PLAN_STREAM: how; else NULL */
-    bool *left_out;               /* proxy plans: peers that it is not for */
-    struct stepaf_proxy *proxy;   /* proxy plans: whose; NULL: it has let go of it */
+        uint32_t n_skipped;         /* peers that the last operation was not for */
+        bool *skipped;              /* those */
+        struct stepaf_post **posts; /* scratch */
+    } partial;                      /* of a start that is not for all peers */
+    struct stepaf_stream *stream;   /* made with STEPAF_PLAN_STREAM: how; else NULL */
+    struct stepaf_plan_proxied proxied;
 };
 
 /* ---- FFN side ---- */
@@ -134,7 +149,7 @@ enum stepaf_batch_state {
 
 struct stepaf_batch_obj {
     struct stepaf_remote_plan *remote;
-    struct stepaf_list any; /* in ctx->ready */
+    struct stepaf_list any; /* in ctx->inbox.ready */
     struct stepaf_list own; /* in peer->ready */
     uint32_t index;
     uint32_t generation;

@@ -24,7 +24,7 @@ static bool expand_start(const struct stepaf_peer *peer, uint32_t low, struct st
 /* Attention: one of the plan's last operations, as many as it has slots. */
 static bool expand_response(const struct stepaf_ctx *ctx, uint32_t low, struct stepaf_msg *msg)
 {
-    const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, msg->plan);
+    const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, msg->plan);
 
     if (!plan)
         return false;

@@ -8,11 +8,11 @@
 /* Return the index of the first key that is not below @a id. */
 static uint32_t lower_bound(const struct stepaf_ctx *ctx, uint64_t id)
 {
-    uint32_t low = 0, high = ctx->n_keys;
+    uint32_t low = 0, high = ctx->memory.n_keys;
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (ctx->keys[middle]->id < id)
+        if (ctx->memory.keys[middle]->id < id)
             low = middle + 1;
         else
             high = middle;
@@ -24,7 +24,7 @@ struct stepaf_key *stepaf_key_find(const struct stepaf_ctx *ctx, uint64_t id)
 {
     uint32_t at = lower_bound(ctx, id);
 
-    return at < ctx->n_keys && ctx->keys[at]->id == id ? ctx->keys[at] : NULL;
+    return at < ctx->memory.n_keys && ctx->memory.keys[at]->id == id ? ctx->memory.keys[at] : NULL;
 }
 
 struct stepaf_key *stepaf_key_known(const struct stepaf_ctx *ctx, uint64_t id)
@@ -33,7 +33,8 @@ struct stepaf_key *stepaf_key_known(const struct stepaf_ctx *ctx, uint64_t id)
 
     if (key && key->since <= ctx->epoch)
         return key;
-    for (key = ctx->withdrawn; key && (key->id != id || key->until != ctx->epoch); key = key->next)
+    for (key = ctx->memory.withdrawn; key && (key->id != id || key->until != ctx->epoch);
+         key = key->next)
         ;
     return key;
 }
@@ -136,22 +137,22 @@ stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id, stepaf_direc
     status = set_fields(ctx, key, direction, max_bytes, params);
     if (!status && old && !alike(old, key))
         status = stepaf_key_invalid(id, "declared already, with other parameters");
-    if (!status && !old && ctx->n_keys == STEPAF_MAX_KEYS)
+    if (!status && !old && ctx->memory.n_keys == STEPAF_MAX_KEYS)
         status = stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE, "more than %d keys",
                                   STEPAF_MAX_KEYS);
     if (status || old) {
         free(key);
         return status;
     }
-    keys = realloc(ctx->keys, (ctx->n_keys + 1) * sizeof(*keys));
+    keys = realloc(ctx->memory.keys, (ctx->memory.n_keys + 1) * sizeof(*keys));
     if (!keys)
         goto err_key;
-    ctx->keys = keys;
+    ctx->memory.keys = keys;
     at = lower_bound(ctx, id);
-    memmove(&keys[at + 1], &keys[at], (ctx->n_keys - at) * sizeof(*keys));
+    memmove(&keys[at + 1], &keys[at], (ctx->memory.n_keys - at) * sizeof(*keys));
     keys[at] = key;
-    ctx->n_keys++;
-    ctx->changed = true;
+    ctx->memory.n_keys++;
+    ctx->commit.changed = true;
     return STEPAF_OK;
 
 err_key:
@@ -168,18 +169,18 @@ static stepaf_status_t end_plans(struct stepaf_ctx *ctx, const struct stepaf_key
 {
     stepaf_status_t status = STEPAF_OK;
 
-    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (!plan || plan->is_proxy_plan || !stepaf_plan_names(plan, key))
+    for (uint32_t i = 0; i < ctx->tables.plans.n && !status; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
+        if (!plan || plan->proxied.is || !stepaf_plan_names(plan, key))
             continue;
-        status = plan->cached
+        status = plan->cached.is
                      ? stepaf_plan_idle(plan)
                      : stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
                                         "plan %u names key %llu", i, (unsigned long long)key->id);
     }
-    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
-        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (plan && plan->cached && stepaf_plan_names(plan, key))
+    for (uint32_t i = 0; i < ctx->tables.plans.n && !status; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
+        if (plan && plan->cached.is && stepaf_plan_names(plan, key))
             status = stepaf_plan_end(plan);
     }
     return status;
@@ -195,9 +196,9 @@ static void key_free(struct stepaf_key *key)
 /* Free the key that was withdrawn last. */
 static void forget(struct stepaf_ctx *ctx)
 {
-    struct stepaf_key *key = ctx->withdrawn;
+    struct stepaf_key *key = ctx->memory.withdrawn;
 
-    ctx->withdrawn = key->next;
+    ctx->memory.withdrawn = key->next;
     stepaf_key_release_bufs(ctx, key);
     key_free(key);
 }
@@ -214,12 +215,13 @@ stepaf_status_t stepaf_key_remove(struct stepaf_ctx *ctx, uint64_t id)
     status = end_plans(ctx, key);
     if (status)
         return status;
-    ctx->n_keys--;
-    memmove(&ctx->keys[at], &ctx->keys[at + 1], (ctx->n_keys - at) * sizeof(ctx->keys[0]));
-    ctx->changed = true;
+    ctx->memory.n_keys--;
+    memmove(&ctx->memory.keys[at], &ctx->memory.keys[at + 1],
+            (ctx->memory.n_keys - at) * sizeof(ctx->memory.keys[0]));
+    ctx->commit.changed = true;
     key->until = ctx->epoch;
-    key->next = ctx->withdrawn;
-    ctx->withdrawn = key;
+    key->next = ctx->memory.withdrawn;
+    ctx->memory.withdrawn = key;
     if (key->since > ctx->epoch) /* nobody knows it */
         forget(ctx);
     return STEPAF_OK;
@@ -227,19 +229,19 @@ stepaf_status_t stepaf_key_remove(struct stepaf_ctx *ctx, uint64_t id)
 
 void stepaf_keys_free_withdrawn(struct stepaf_ctx *ctx)
 {
-    while (ctx->withdrawn)
+    while (ctx->memory.withdrawn)
         forget(ctx);
 }
 
 void stepaf_keys_free(struct stepaf_ctx *ctx)
 {
-    for (struct stepaf_key *key = ctx->withdrawn, *next; key; key = next) {
+    for (struct stepaf_key *key = ctx->memory.withdrawn, *next; key; key = next) {
         next = key->next;
         key_free(key);
     }
-    for (uint32_t i = 0; i < ctx->n_keys; i++)
-        key_free(ctx->keys[i]);
-    free(ctx->keys);
+    for (uint32_t i = 0; i < ctx->memory.n_keys; i++)
+        key_free(ctx->memory.keys[i]);
+    free(ctx->memory.keys);
 }
 
 void stepaf_key_describe(const struct stepaf_key *key, uint64_t id, void *data, uint32_t bytes,

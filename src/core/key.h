@@ -46,7 +46,7 @@ struct stepaf_key {
     struct stepaf_recv_buf
         *proxy_recv;         /* FFN, push: where it comes to for streams by way of the host,
                                        * from the peers that are proxied; NULL: nowhere */
-    struct stepaf_key *next; /* in ctx->withdrawn */
+    struct stepaf_key *next; /* in ctx->memory.withdrawn */
 };
 
 /* key.c: look-ups are by bisection */

@@ -53,14 +53,14 @@ uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t rank)
 static stepaf_status_t check_rank(const struct stepaf_ctx *ctx, const struct stepaf_key *key,
                                   int rank)
 {
-    if (rank < 0 || rank >= ctx->group_size[STEPAF_GROUP_ATTENTION])
+    if (rank < 0 || rank >= ctx->job.group_size[STEPAF_GROUP_ATTENTION])
         return stepaf_key_invalid(key->id, "no such attention rank");
-    if (!stepaf_mesh_has(&ctx->mesh, (uint32_t)rank))
+    if (!stepaf_mesh_has(&ctx->job.mesh, (uint32_t)rank))
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                 "key %llu: attention rank %d is in lane %u of the mesh, this rank "
                                 "in lane %u: it will never push here",
-                                (unsigned long long)key->id, rank, (uint32_t)rank % ctx->mesh.lanes,
-                                ctx->mesh.lane);
+                                (unsigned long long)key->id, rank,
+                                (uint32_t)rank % ctx->job.mesh.lanes, ctx->job.mesh.lane);
     return STEPAF_OK;
 }
 
@@ -69,7 +69,7 @@ static stepaf_status_t receive_ranks(const struct stepaf_ctx *ctx, const struct 
                                      const int *ranks, uint32_t n, uint32_t *ranks_p)
 {
     for (uint32_t i = 0; i < n; i++) {
-        int rank = ranks ? ranks[i] : (int)stepaf_mesh_rank(&ctx->mesh, i);
+        int rank = ranks ? ranks[i] : (int)stepaf_mesh_rank(&ctx->job.mesh, i);
         stepaf_status_t status = check_rank(ctx, key, rank);
         if (status)
             return status;
@@ -128,7 +128,7 @@ stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *bu
         status = stepaf_error_no_memory(STEPAF_PHASE_NONE);
     free(list);
     if (!status)
-        ctx->changed = true;
+        ctx->commit.changed = true;
     return status;
 }
 
@@ -145,8 +145,8 @@ static uint32_t ranks_without(const struct stepaf_ctx *ctx, const struct stepaf_
     uint32_t n = 0;
 
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (!stepaf_key_slice(key, stepaf_mesh_rank(&ctx->mesh, p)))
-            ranks_p[n++] = stepaf_mesh_rank(&ctx->mesh, p);
+        if (!stepaf_key_slice(key, stepaf_mesh_rank(&ctx->job.mesh, p)))
+            ranks_p[n++] = stepaf_mesh_rank(&ctx->job.mesh, p);
     return n;
 }
 
@@ -163,11 +163,12 @@ static stepaf_status_t allocate_kind(struct stepaf_ctx *ctx, stepaf_mem_kind_t k
     uint64_t total = 0, at = 0;
     stepaf_status_t status;
 
-    for (uint32_t i = 0; i < ctx->n_keys; i++)
-        if (is_received_in(ctx->keys[i], kind))
-            total += ranks_without(ctx, ctx->keys[i], ranks) * slice_bytes(ctx->keys[i]);
-    for (uint32_t i = 0; i < ctx->n_keys; i++) {
-        struct stepaf_key *key = ctx->keys[i];
+    for (uint32_t i = 0; i < ctx->memory.n_keys; i++)
+        if (is_received_in(ctx->memory.keys[i], kind))
+            total +=
+                ranks_without(ctx, ctx->memory.keys[i], ranks) * slice_bytes(ctx->memory.keys[i]);
+    for (uint32_t i = 0; i < ctx->memory.n_keys; i++) {
+        struct stepaf_key *key = ctx->memory.keys[i];
         uint32_t n = is_received_in(key, kind) ? ranks_without(ctx, key, ranks) : 0;
         if (!n)
             continue;
@@ -201,8 +202,8 @@ stepaf_status_t stepaf_key_allocate(struct stepaf_ctx *ctx)
 
 void stepaf_key_allocate_undo(struct stepaf_ctx *ctx)
 {
-    for (uint32_t i = 0; i < ctx->n_keys; i++) {
-        struct stepaf_list *recv_bufs = &ctx->keys[i]->recv_bufs;
+    for (uint32_t i = 0; i < ctx->memory.n_keys; i++) {
+        struct stepaf_list *recv_bufs = &ctx->memory.keys[i]->recv_bufs;
         for (struct stepaf_list *node = recv_bufs->next, *next; node != recv_bufs; node = next) {
             struct stepaf_recv_buf *recv_buf =
                 stepaf_container_of(node, struct stepaf_recv_buf, node);
@@ -238,15 +239,15 @@ unsigned stepaf_keys_leaving(const struct stepaf_ctx *ctx, const struct stepaf_r
 {
     unsigned n = 0;
 
-    for (const struct stepaf_key *key = ctx->withdrawn; key; key = key->next)
+    for (const struct stepaf_key *key = ctx->memory.withdrawn; key; key = key->next)
         n += uses_of(key, region);
     return n;
 }
 
 static bool receives(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
 {
-    for (uint32_t i = 0; i < ctx->n_keys; i++)
-        if (uses_of(ctx->keys[i], region))
+    for (uint32_t i = 0; i < ctx->memory.n_keys; i++)
+        if (uses_of(ctx->memory.keys[i], region))
             return true;
     return stepaf_keys_leaving(ctx, region);
 }

@@ -20,12 +20,12 @@ static void count_key(const struct stepaf_ctx *ctx, const struct stepaf_key *key
 /* Attention: memory of plans, on all peers. */
 static void count_plans(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use)
 {
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (!plan)
             continue;
         size_t per_peer =
-            sizeof(plan->skipped[0]) + sizeof(plan->posts[0]) +
+            sizeof(plan->partial.skipped[0]) + sizeof(plan->partial.posts[0]) +
             plan->n_pull * sizeof(plan->pull[0]) +
             plan->depth *
                 (sizeof(struct stepaf_op_peer) + sizeof(struct stepaf_post *) +
@@ -58,21 +58,22 @@ static void count_remotes(const struct stepaf_ctx *ctx, stepaf_memory_use_t *use
 stepaf_memory_use_t stepaf_memory_count(const struct stepaf_ctx *ctx)
 {
     stepaf_memory_use_t use = {
-        .fixed = sizeof(*ctx) + (size_t)ctx->boot.size * (sizeof(ctx->ranks[0]) + 3 * sizeof(int)),
+        .fixed = sizeof(*ctx) +
+                 (size_t)ctx->job.boot.size * (sizeof(ctx->job.ranks[0]) + 3 * sizeof(int)),
         .per_peer = sizeof(struct stepaf_peer),
         .peers = ctx->n_peers,
     };
     if (ctx->trace.ring)
         use.fixed += (ctx->trace.mask + 1) * sizeof(ctx->trace.ring[0]);
-    for (unsigned t = 0; t < ctx->n_transports; t++) {
+    for (unsigned t = 0; t < ctx->net.n_transports; t++) {
         size_t per_link, staging;
-        ctx->transports[t]->ops->query_memory(ctx->transports[t], &per_link, &staging);
+        ctx->net.transports[t]->ops->query_memory(ctx->net.transports[t], &per_link, &staging);
         use.per_peer += per_link;
         use.bounce += staging;
     }
-    for (uint32_t i = 0; i < ctx->n_keys; i++)
-        count_key(ctx, ctx->keys[i], &use);
-    for (const struct stepaf_key *key = ctx->withdrawn; key; key = key->next)
+    for (uint32_t i = 0; i < ctx->memory.n_keys; i++)
+        count_key(ctx, ctx->memory.keys[i], &use);
+    for (const struct stepaf_key *key = ctx->memory.withdrawn; key; key = key->next)
         count_key(ctx, key, &use);
     count_plans(ctx, &use);
     count_remotes(ctx, &use);

@@ -43,7 +43,7 @@ static void end_op_peer(struct stepaf_op *op, uint32_t p, enum stepaf_op_peer_st
 /* The operation that a message is about, or NULL if it is about none of mine. */
 static struct stepaf_op *find(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
-    struct stepaf_plan_obj *plan = stepaf_table_get(&peer->ctx->plans, msg->plan);
+    struct stepaf_plan_obj *plan = stepaf_table_get(&peer->ctx->tables.plans, msg->plan);
 
     if (!plan || msg->slot >= plan->depth)
         return NULL;
@@ -168,7 +168,7 @@ static __attribute__((noinline)) struct stepaf_op *find_short(const struct stepa
                                                               uint32_t imm)
 {
     const struct stepaf_plan_obj *plan =
-        stepaf_table_get(&ctx->plans, imm >> STEPAF_IMM_PLAN_SHIFT & 0xffff);
+        stepaf_table_get(&ctx->tables.plans, imm >> STEPAF_IMM_PLAN_SHIFT & 0xffff);
     const struct stepaf_op *op = plan ? plan->ops : NULL;
 
     if (!stepaf_is_attention(ctx) || !plan)
@@ -222,7 +222,7 @@ static __attribute__((noinline)) void deliver_unusual(struct stepaf_ctx *ctx,
 void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
 {
     struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
-    struct stepaf_op *op = ctx->hint_op;
+    struct stepaf_op *op = ctx->polling.hint_op;
     struct stepaf_op_peer *op_peer = op ? &op->op_peers[link->peer] : NULL;
 
     if (__builtin_expect(op_peer && op->imm == (imm & STEPAF_IMM_SAME_MASK) && is_answer(imm) &&
@@ -263,8 +263,8 @@ void stepaf_op_peer_lost(struct stepaf_peer *peer)
     struct stepaf_ctx *ctx = peer->ctx;
     uint64_t now = stepaf_ticks();
 
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         for (int s = 0; plan && s < plan->depth; s++) {
             struct stepaf_op *op = &plan->ops[s];
             stepaf_post_complete(&op->op_peers[p].post); /* nobody reads it */

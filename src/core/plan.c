@@ -158,7 +158,7 @@ static void use_region(struct stepaf_plan_obj *plan, struct stepaf_region *regio
     if (region->mem.kind != STEPAF_MEM_CUDA || plan->on_streams)
         return;
     plan->on_gpu = true;
-    plan->ctx->changed = plan->ctx->changed || !region->hosted;
+    plan->ctx->commit.changed = plan->ctx->commit.changed || !region->hosted;
     region->hosted = true;
 }
 
@@ -202,9 +202,9 @@ static bool op_open(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint8_t 
             op->op_peers[p].pull_sum += pull->bytes;
         }
     }
-    if (!stepaf_table_add(&plan->ctx->ops, op, 1u << STEPAF_HANDLE_INDEX_BITS, &op->index))
+    if (!stepaf_table_add(&plan->ctx->tables.ops, op, 1u << STEPAF_HANDLE_INDEX_BITS, &op->index))
         return false;
-    op->name = stepaf_handle_name(STEPAF_HANDLE_OPERATION, plan->ctx->slot, op->index);
+    op->name = stepaf_handle_name(STEPAF_HANDLE_OPERATION, plan->ctx->handle.slot, op->index);
     return true;
 }
 
@@ -213,7 +213,7 @@ static void set_stamps(struct stepaf_op *op)
 {
     uint32_t index = op->plan->index;
 
-    op->waited =
+    op->trace.waited =
         stepaf_trace_word(STEPAF_EVENT_WAITED, index, STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE);
     for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
         op->op_peers[p].stamp =
@@ -225,32 +225,32 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan)
 {
     for (int s = 0; plan->ops && s < plan->depth; s++) {
         struct stepaf_op *op = &plan->ops[s];
-        if (stepaf_table_get(&plan->ctx->ops, op->index) == op)
-            stepaf_table_remove(&plan->ctx->ops, op->index);
+        if (stepaf_table_get(&plan->ctx->tables.ops, op->index) == op)
+            stepaf_table_remove(&plan->ctx->tables.ops, op->index);
         for (uint32_t p = 0; op->op_peers && p < plan->ctx->n_peers; p++)
             stepaf_post_complete(&op->op_peers[p].post);
         if (op->copied)
-            stepaf_gpu_event_destroy(plan->ctx->gpu, op->copied);
+            stepaf_gpu_event_destroy(plan->ctx->gpu.device, op->copied);
         free(op->op_peers);
         free(op->posts);
         stepaf_op_drop_templates(op);
         free(op->xfers);
         free(op->pull_bytes);
     }
-    if (stepaf_table_get(&plan->ctx->plans, plan->index) == plan) {
-        stepaf_table_remove(&plan->ctx->plans, plan->index);
+    if (stepaf_table_get(&plan->ctx->tables.plans, plan->index) == plan) {
+        stepaf_table_remove(&plan->ctx->tables.plans, plan->index);
         use_memory(plan, -1u);
-        plan->ctx->n_cached -= plan->cached;
+        plan->ctx->cache.n -= plan->cached.is;
     }
     if (plan->stream)
         plan->ctx->feature->plan_free(plan);
-    if (plan->is_proxy_plan)
+    if (plan->proxied.is)
         plan->ctx->feature->plan_free(plan);
-    free(plan->left_out);
+    free(plan->proxied.left_out);
     free(plan->ops);
     free(plan->pull);
-    free(plan->skipped);
-    free(plan->posts);
+    free(plan->partial.skipped);
+    free(plan->partial.posts);
     free(plan);
 }
 
@@ -301,11 +301,11 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
     plan->n_pull = (uint8_t)((uint32_t)n_pull / ctx->n_peers);
     plan->scatter = flags & STEPAF_PLAN_SCATTER;
     plan->on_streams = flags & STEPAF_PLAN_STREAM;
-    plan->is_proxy_plan = flags & STEPAF_PLAN_PROXY;
+    plan->proxied.is = flags & STEPAF_PLAN_PROXY;
     plan->pull = calloc((size_t)n_pull + 1, sizeof(*plan->pull));
-    plan->skipped = calloc(ctx->n_peers, sizeof(*plan->skipped));
-    plan->posts = calloc(ctx->n_peers, sizeof(*plan->posts));
-    if (!plan->pull || !plan->skipped || !plan->posts)
+    plan->partial.skipped = calloc(ctx->n_peers, sizeof(*plan->partial.skipped));
+    plan->partial.posts = calloc(ctx->n_peers, sizeof(*plan->partial.posts));
+    if (!plan->pull || !plan->partial.skipped || !plan->partial.posts)
         goto err_memory;
     status = compile_push(plan, push);
     if (!status)
@@ -325,15 +325,15 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
         status = ctx->feature->plan_make(plan, flags);
     if (status)
         goto err_plan;
-    if (!stepaf_table_add(&ctx->plans, plan, STEPAF_MAX_PLANS, &plan->index)) {
-        if (ctx->plans.n_used < STEPAF_MAX_PLANS)
+    if (!stepaf_table_add(&ctx->tables.plans, plan, STEPAF_MAX_PLANS, &plan->index)) {
+        if (ctx->tables.plans.n_used < STEPAF_MAX_PLANS)
             goto err_memory;
         status = stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE, "more than %d plans",
                                   STEPAF_MAX_PLANS);
         goto err_plan;
     }
-    plan->name = stepaf_handle_name(STEPAF_HANDLE_PLAN, ctx->slot, plan->index);
-    plan->generation = stepaf_table_generation(&ctx->plans);
+    plan->name = stepaf_handle_name(STEPAF_HANDLE_PLAN, ctx->handle.slot, plan->index);
+    plan->generation = stepaf_table_generation(&ctx->tables.plans);
     for (uint8_t s = 0; s < plan->depth; s++)
         set_stamps(&plan->ops[s]);
     use_memory(plan, 1);
@@ -361,8 +361,8 @@ bool stepaf_plan_names(const struct stepaf_plan_obj *plan, const struct stepaf_k
 
 bool stepaf_key_on_streams(const struct stepaf_ctx *ctx, const struct stepaf_key *key)
 {
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan && plan->on_streams && stepaf_plan_names(plan, key))
             return true;
     }

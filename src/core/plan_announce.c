@@ -85,8 +85,8 @@ static bool announce_to(struct stepaf_peer *peer, const struct stepaf_plan_obj *
 static void add_stamp(struct stepaf_plan_obj *plan, uint32_t event, uint32_t peer, uint32_t tensor,
                       uint32_t bytes)
 {
-    plan->stamps[plan->n_stamps].bytes = bytes;
-    plan->stamps[plan->n_stamps++].word = stepaf_trace_word(event, plan->index, peer, tensor);
+    plan->stamps.at[plan->stamps.n].bytes = bytes;
+    plan->stamps.at[plan->stamps.n++].word = stepaf_trace_word(event, plan->index, peer, tensor);
 }
 
 /* What the trace says of a start. */
@@ -94,7 +94,7 @@ static void compile_stamps(struct stepaf_plan_obj *plan)
 {
     uint32_t also = plan->is_small && plan->n_push ? STEPAF_TRACE_STARTED : 0;
 
-    plan->n_stamps = 0;
+    plan->stamps.n = 0;
     if (!also)
         add_stamp(plan, STEPAF_EVENT_START, STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
     if (!plan->n_push)
@@ -144,7 +144,7 @@ static void compile(struct stepaf_plan_obj *plan)
         struct stepaf_op *op = &plan->ops[s];
         stepaf_op_drop_templates(op);
         stepaf_op_compile(op);
-        if (!plan->cached && !plan->is_proxy_plan && make_templates(op))
+        if (!plan->cached.is && !plan->proxied.is && make_templates(op))
             stepaf_op_compile(op);
     }
 }
@@ -188,14 +188,14 @@ static int compare_ages(const void *one, const void *other)
 stepaf_status_t stepaf_plans_announce(struct stepaf_ctx *ctx)
 {
     struct stepaf_plan_obj **plans =
-        calloc((size_t)ctx->plans.n + 1, sizeof(struct stepaf_plan_obj *));
+        calloc((size_t)ctx->tables.plans.n + 1, sizeof(struct stepaf_plan_obj *));
     stepaf_status_t status = STEPAF_OK;
     uint32_t n = 0;
 
     if (!plans)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan && stepaf_plan_ready(plan))
             plans[n++] = plan;
     }

@@ -33,7 +33,7 @@ stepaf_status_t stepaf_plan_end(struct stepaf_plan_obj *plan)
     if (!status && plan->usable && plan->usable == ctx->epoch)
         stepaf_plan_announce_end(plan, ctx->n_peers);
     if (!status && plan->stream)
-        ctx->changed = true;
+        ctx->commit.changed = true;
     if (!status)
         stepaf_plan_free(plan);
     return status;
@@ -67,15 +67,15 @@ void stepaf_plans_uncache(struct stepaf_ctx *ctx, const struct stepaf_region *re
     stepaf_error_t error = *stepaf_last_error(); /* what is not idle is no failure */
     unsigned n = 0;
 
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (plan && plan->cached && uses(plan, region) && is_spent(plan))
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
+        if (plan && plan->cached.is && uses(plan, region) && is_spent(plan))
             n += uses(plan, region);
     }
     bool all = n == region->uses;
-    for (uint32_t i = 0; all && i < ctx->plans.n; i++) {
-        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (plan && plan->cached && uses(plan, region))
+    for (uint32_t i = 0; all && i < ctx->tables.plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
+        if (plan && plan->cached.is && uses(plan, region))
             (void)stepaf_plan_end(plan);
     }
     (void)stepaf_error_raise(&error);
@@ -86,9 +86,10 @@ void stepaf_plans_uncache_oldest(struct stepaf_ctx *ctx)
     stepaf_error_t error = *stepaf_last_error();
     struct stepaf_plan_obj *oldest = NULL;
 
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (plan && plan->cached && (!oldest || plan->used < oldest->used) && is_spent(plan))
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
+        if (plan && plan->cached.is && (!oldest || plan->cached.used < oldest->cached.used) &&
+            is_spent(plan))
             oldest = plan;
     }
     if (oldest)

@@ -12,7 +12,7 @@ static void enqueue(struct stepaf_peer *peer, struct stepaf_post *post)
 
     post->state = STEPAF_POST_QUEUED;
     if (stepaf_list_empty(&peer->queue))
-        stepaf_list_append(&ctx->queued, &peer->queue_node);
+        stepaf_list_append(&ctx->net.queued, &peer->queue_node);
     stepaf_list_append(&peer->queue, &post->node);
     peer->link->has_backlog = true;
     ctx->counters.queued++;
@@ -66,10 +66,10 @@ void stepaf_core_tell(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 /* Offer queued posts again. */
 static unsigned flush_queues(struct stepaf_ctx *ctx)
 {
-    struct stepaf_list *node = ctx->queued.next;
+    struct stepaf_list *node = ctx->net.queued.next;
     unsigned n = 0;
 
-    while (node != &ctx->queued) {
+    while (node != &ctx->net.queued) {
         struct stepaf_peer *peer = stepaf_container_of(node, struct stepaf_peer, queue_node);
         node = node->next;
         while (!stepaf_list_empty(&peer->queue)) {
@@ -94,12 +94,12 @@ static unsigned flush_queues(struct stepaf_ctx *ctx)
 
 unsigned stepaf_core_progress_many(struct stepaf_ctx *ctx, unsigned polls)
 {
-    bool queued = !stepaf_list_empty(&ctx->queued);
+    bool queued = !stepaf_list_empty(&ctx->net.queued);
     unsigned n = 0;
 
-    for (unsigned i = 0; i < ctx->n_transports; i++)
-        n += ctx->transports[i]->ops->progress(ctx->transports[i], queued ? 1 : polls);
-    if (queued || !stepaf_list_empty(&ctx->queued))
+    for (unsigned i = 0; i < ctx->net.n_transports; i++)
+        n += ctx->net.transports[i]->ops->progress(ctx->net.transports[i], queued ? 1 : polls);
+    if (queued || !stepaf_list_empty(&ctx->net.queued))
         n += flush_queues(ctx);
     if (ctx->n_polled)
         n += ctx->feature->progress(ctx);
@@ -118,34 +118,34 @@ void stepaf_core_flush(struct stepaf_ctx *ctx, int64_t timeout_us)
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     bool more = true;
 
-    while (more && !stepaf_list_empty(&ctx->queued))
+    while (more && !stepaf_list_empty(&ctx->net.queued))
         more = stepaf_core_progress(ctx) ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
                                          : stepaf_waiter_idle(ctx, &waiter, timeout_us);
 }
 
 bool stepaf_core_is_dispatching(const struct stepaf_ctx *ctx)
 {
-    return ctx->dispatching && !pthread_equal(ctx->dispatcher, pthread_self());
+    return ctx->inbox.dispatching && !pthread_equal(ctx->inbox.dispatcher, pthread_self());
 }
 
 void stepaf_core_dispatch(struct stepaf_ctx *ctx)
 {
     stepaf_lock_enter(&ctx->lock);
-    if (ctx->handler && !ctx->dispatching) {
+    if (ctx->inbox.handler && !ctx->inbox.dispatching) {
         struct stepaf_batch_obj *batch;
-        ctx->dispatching = true;
-        ctx->dispatcher = pthread_self();
-        while (ctx->handler && (batch = stepaf_batch_take(ctx, NULL, stepaf_ticks()))) {
-            stepaf_batch_cb_t handler = ctx->handler;
-            void *arg = ctx->handler_arg;
-            stepaf_batch_h handle =
-                stepaf_handle_make(STEPAF_HANDLE_BATCH, ctx->slot, batch->index, batch->generation);
+        ctx->inbox.dispatching = true;
+        ctx->inbox.dispatcher = pthread_self();
+        while (ctx->inbox.handler && (batch = stepaf_batch_take(ctx, NULL, stepaf_ticks()))) {
+            stepaf_batch_cb_t handler = ctx->inbox.handler;
+            void *arg = ctx->inbox.handler_arg;
+            stepaf_batch_h handle = stepaf_handle_make(STEPAF_HANDLE_BATCH, ctx->handle.slot,
+                                                       batch->index, batch->generation);
             stepaf_lock_leave(&ctx->lock);
             handler(handle, arg);
             stepaf_lock_enter(&ctx->lock);
-            ctx->n_dispatched++;
+            ctx->inbox.n_dispatched++;
         }
-        ctx->dispatching = false;
+        ctx->inbox.dispatching = false;
     }
     stepaf_lock_leave(&ctx->lock);
 }
@@ -156,13 +156,13 @@ static void *progress_main(void *arg)
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
     (void)stepaf_topo_bind_thread(ctx->env.progress_cores); /* was checked at init */
-    while (!atomic_load_explicit(&ctx->thread_stop, memory_order_relaxed)) {
+    while (!atomic_load_explicit(&ctx->threads.stop, memory_order_relaxed)) {
         stepaf_lock_enter(&ctx->lock);
         if (stepaf_core_progress_waiting(ctx))
             waiter = stepaf_waiter_begin();
         else if (!stepaf_waiter_idle(ctx, &waiter, INT32_MAX))
             waiter = stepaf_waiter_begin();
-        bool handle = ctx->handler != NULL;
+        bool handle = ctx->inbox.handler != NULL;
         stepaf_lock_leave(&ctx->lock);
         if (handle)
             stepaf_core_dispatch(ctx);
@@ -174,24 +174,24 @@ stepaf_status_t stepaf_core_thread_start(struct stepaf_ctx *ctx)
 {
     int error;
 
-    if (!ctx->progress_thread)
+    if (!ctx->threads.progress_wanted)
         return STEPAF_OK;
-    atomic_store(&ctx->thread_stop, false);
-    error = pthread_create(&ctx->thread, NULL, progress_main, ctx);
+    atomic_store(&ctx->threads.stop, false);
+    error = pthread_create(&ctx->threads.progress, NULL, progress_main, ctx);
     if (error) {
-        ctx->progress_thread = false;
+        ctx->threads.progress_wanted = false;
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_COMMIT,
                                 "cannot start the progress thread: %s", strerror(error));
     }
-    ctx->thread_runs = true;
+    ctx->threads.runs = true;
     return STEPAF_OK;
 }
 
 void stepaf_core_thread_stop(struct stepaf_ctx *ctx)
 {
-    if (!ctx->thread_runs)
+    if (!ctx->threads.runs)
         return;
-    atomic_store(&ctx->thread_stop, true);
-    pthread_join(ctx->thread, NULL);
-    ctx->thread_runs = false;
+    atomic_store(&ctx->threads.stop, true);
+    pthread_join(ctx->threads.progress, NULL);
+    ctx->threads.runs = false;
 }

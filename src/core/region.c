@@ -9,11 +9,11 @@
 /* Return the number of regions that begin at or below @a place. */
 static uint32_t upper_bound(const struct stepaf_ctx *ctx, const uint8_t *place)
 {
-    uint32_t low = 0, high = ctx->n_regions;
+    uint32_t low = 0, high = ctx->memory.n_regions;
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (ctx->regions[middle]->mem.base <= place)
+        if (ctx->memory.regions[middle]->mem.base <= place)
             low = middle + 1;
         else
             high = middle;
@@ -24,11 +24,11 @@ static uint32_t upper_bound(const struct stepaf_ctx *ctx, const uint8_t *place)
 /* Return the index of the first region whose number is not below @a id. */
 static uint32_t place_of(const struct stepaf_ctx *ctx, uint32_t id)
 {
-    uint32_t low = 0, high = ctx->n_regions;
+    uint32_t low = 0, high = ctx->memory.n_regions;
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (ctx->named[middle]->mem.id < id)
+        if (ctx->memory.by_id[middle]->mem.id < id)
             low = middle + 1;
         else
             high = middle;
@@ -47,18 +47,19 @@ struct stepaf_region *stepaf_region_find(const struct stepaf_ctx *ctx, const voi
 {
     uint32_t at = upper_bound(ctx, data);
 
-    return at && holds(ctx->regions[at - 1], data, bytes) ? ctx->regions[at - 1] : NULL;
+    return at && holds(ctx->memory.regions[at - 1], data, bytes) ? ctx->memory.regions[at - 1]
+                                                                 : NULL;
 }
 
 struct stepaf_region *stepaf_region_find_host(struct stepaf_ctx *ctx, const void *data,
                                               size_t bytes)
 {
-    if (ctx->last_region && holds(ctx->last_region, data, bytes))
-        return ctx->last_region;
+    if (ctx->memory.last && holds(ctx->memory.last, data, bytes))
+        return ctx->memory.last;
     struct stepaf_region *region = stepaf_region_find(ctx, data, bytes);
     if (!region || region->mem.kind != STEPAF_MEM_HOST)
         return NULL;
-    ctx->last_region = region;
+    ctx->memory.last = region;
     return region;
 }
 
@@ -89,8 +90,8 @@ stepaf_status_t stepaf_region_refuse(const struct stepaf_ctx *ctx, const void *d
 static void tell_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
     ctx->feature->region_dropped(ctx, region);
-    for (unsigned t = 0; t < ctx->n_transports; t++)
-        ctx->transports[t]->ops->dereg_mem(ctx->transports[t], &region->mem);
+    for (unsigned t = 0; t < ctx->net.n_transports; t++)
+        ctx->net.transports[t]->ops->dereg_mem(ctx->net.transports[t], &region->mem);
 }
 
 /* Tell the transports that are open. Of GPU memory they learn at commit, if it is for links. */
@@ -100,8 +101,8 @@ static stepaf_status_t tell_add(struct stepaf_ctx *ctx, struct stepaf_region *re
 
     if (region->mem.kind != STEPAF_MEM_HOST)
         return STEPAF_OK;
-    for (unsigned t = 0; t < ctx->n_transports && !status; t++)
-        status = ctx->transports[t]->ops->reg_mem(ctx->transports[t], &region->mem);
+    for (unsigned t = 0; t < ctx->net.n_transports && !status; t++)
+        status = ctx->net.transports[t]->ops->reg_mem(ctx->net.transports[t], &region->mem);
     return status;
 }
 
@@ -109,31 +110,33 @@ static stepaf_status_t region_add(struct stepaf_ctx *ctx, const struct stepaf_re
                                   struct stepaf_region **region_p)
 {
     struct stepaf_region *region = malloc(sizeof(*region));
-    struct stepaf_region **regions = realloc(ctx->regions, (ctx->n_regions + 1) * sizeof(*regions));
-    struct stepaf_region **named = realloc(ctx->named, (ctx->n_regions + 1) * sizeof(*named));
+    struct stepaf_region **regions =
+        realloc(ctx->memory.regions, (ctx->memory.n_regions + 1) * sizeof(*regions));
+    struct stepaf_region **named =
+        realloc(ctx->memory.by_id, (ctx->memory.n_regions + 1) * sizeof(*named));
     uint32_t at;
 
-    ctx->regions = regions ? regions : ctx->regions;
-    ctx->named = named ? named : ctx->named;
+    ctx->memory.regions = regions ? regions : ctx->memory.regions;
+    ctx->memory.by_id = named ? named : ctx->memory.by_id;
     if (!region || !regions || !named) {
         free(region);
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     }
     *region = *model;
-    region->mem.id = ctx->next_region_id;
+    region->mem.id = ctx->memory.next_id;
     stepaf_status_t status = tell_add(ctx, region);
     if (status) {
         stepaf_error_t error = *stepaf_last_error();
-        for (unsigned t = 0; t < ctx->n_transports; t++) /* some may have taken it */
-            ctx->transports[t]->ops->dereg_mem(ctx->transports[t], &region->mem);
+        for (unsigned t = 0; t < ctx->net.n_transports; t++) /* some may have taken it */
+            ctx->net.transports[t]->ops->dereg_mem(ctx->net.transports[t], &region->mem);
         free(region);
         return stepaf_error_raise(&error);
     }
-    ctx->next_region_id++;
+    ctx->memory.next_id++;
     at = upper_bound(ctx, region->mem.base);
-    memmove(&regions[at + 1], &regions[at], (ctx->n_regions - at) * sizeof(*regions));
+    memmove(&regions[at + 1], &regions[at], (ctx->memory.n_regions - at) * sizeof(*regions));
     regions[at] = region;
-    named[ctx->n_regions++] = region; /* numbers ascend */
+    named[ctx->memory.n_regions++] = region; /* numbers ascend */
     *region_p = region;
     return STEPAF_OK;
 }
@@ -167,7 +170,8 @@ stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_
     uint32_t at = upper_bound(ctx, (uint8_t *)base + bytes - 1);
     stepaf_status_t status;
 
-    if (at && ctx->regions[at - 1]->mem.base + ctx->regions[at - 1]->mem.bytes > (uint8_t *)base)
+    if (at && ctx->memory.regions[at - 1]->mem.base + ctx->memory.regions[at - 1]->mem.bytes >
+                  (uint8_t *)base)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                 "the range overlaps registered memory");
     status = stepaf_ctx_place(ctx, &model);
@@ -205,19 +209,19 @@ void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
     uint32_t at = upper_bound(ctx, region->mem.base) - 1, named_at = place_of(ctx, region->mem.id);
 
     tell_drop(ctx, region);
-    ctx->n_regions--;
-    memmove(&ctx->regions[at], &ctx->regions[at + 1],
-            (ctx->n_regions - at) * sizeof(ctx->regions[0]));
-    memmove(&ctx->named[named_at], &ctx->named[named_at + 1],
-            (ctx->n_regions - named_at) * sizeof(ctx->named[0]));
-    if (ctx->last_region == region)
-        ctx->last_region = NULL;
+    ctx->memory.n_regions--;
+    memmove(&ctx->memory.regions[at], &ctx->memory.regions[at + 1],
+            (ctx->memory.n_regions - at) * sizeof(ctx->memory.regions[0]));
+    memmove(&ctx->memory.by_id[named_at], &ctx->memory.by_id[named_at + 1],
+            (ctx->memory.n_regions - named_at) * sizeof(ctx->memory.by_id[0]));
+    if (ctx->memory.last == region)
+        ctx->memory.last = NULL;
     if (region->unpin)
-        stepaf_gpu_unpin(ctx->gpu, region->mem.base);
+        stepaf_gpu_unpin(ctx->gpu.device, region->mem.base);
     if (region->library)
         stepaf_device_free(&(struct stepaf_device_mem){
             region->mem.base, region->mem.bytes, region->mem.fd, region->mem.kind,
-            region->mem.kind == STEPAF_MEM_CUDA ? ctx->gpu : NULL});
+            region->mem.kind == STEPAF_MEM_CUDA ? ctx->gpu.device : NULL});
     free(region);
 }
 
@@ -226,7 +230,7 @@ static struct stepaf_region *removable(struct stepaf_ctx *ctx, void *base, bool 
                                        stepaf_status_t *status_p)
 {
     uint32_t at = upper_bound(ctx, base);
-    struct stepaf_region *region = at ? ctx->regions[at - 1] : NULL;
+    struct stepaf_region *region = at ? ctx->memory.regions[at - 1] : NULL;
 
     if (region && region->mem.base == base && region->library == allocated && region->uses)
         stepaf_plans_uncache(ctx, region);
@@ -253,8 +257,8 @@ static const struct stepaf_peer *unsettled(struct stepaf_ctx *ctx, bool begin)
     const struct stepaf_peer *peer = NULL;
     uint32_t index;
 
-    for (unsigned i = 0; i < ctx->n_transports; i++) {
-        struct stepaf_transport *transport = ctx->transports[i];
+    for (unsigned i = 0; i < ctx->net.n_transports; i++) {
+        struct stepaf_transport *transport = ctx->net.transports[i];
         if (!transport->ops->is_quiet(transport, begin, &index))
             peer = &ctx->peers[index];
     }
@@ -276,7 +280,7 @@ static bool reads(const struct stepaf_post *post, const struct stepaf_region *re
 static const struct stepaf_peer *queued(const struct stepaf_ctx *ctx,
                                         const struct stepaf_region *region)
 {
-    for (const struct stepaf_list *n = ctx->queued.next; n != &ctx->queued; n = n->next) {
+    for (const struct stepaf_list *n = ctx->net.queued.next; n != &ctx->net.queued; n = n->next) {
         const struct stepaf_peer *peer = stepaf_container_of(n, struct stepaf_peer, queue_node);
         for (const struct stepaf_list *m = peer->queue.next; m != &peer->queue; m = m->next)
             if (reads(stepaf_container_of(m, struct stepaf_post, node), region))
@@ -340,17 +344,17 @@ stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool al
     if (!region)
         return status;
     if (region->offered)
-        ctx->changed = true;
+        ctx->commit.changed = true;
     stepaf_region_drop(ctx, region);
     return STEPAF_OK;
 }
 
 void stepaf_regions_free(struct stepaf_ctx *ctx)
 {
-    while (ctx->n_regions)
-        stepaf_region_drop(ctx, ctx->regions[ctx->n_regions - 1]);
-    free(ctx->regions);
-    free(ctx->named);
+    while (ctx->memory.n_regions)
+        stepaf_region_drop(ctx, ctx->memory.regions[ctx->memory.n_regions - 1]);
+    free(ctx->memory.regions);
+    free(ctx->memory.by_id);
 }
 
 uint8_t *stepaf_region_resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t offset,
@@ -358,7 +362,7 @@ uint8_t *stepaf_region_resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t 
 {
     const struct stepaf_ctx *ctx = (const struct stepaf_ctx *)up;
     uint32_t at = place_of(ctx, id);
-    const struct stepaf_region *region = at < ctx->n_regions ? ctx->named[at] : NULL;
+    const struct stepaf_region *region = at < ctx->memory.n_regions ? ctx->memory.by_id[at] : NULL;
 
     if (!region || region->mem.id != id || !region->target || offset > region->mem.bytes ||
         bytes > region->mem.bytes - offset)

@@ -10,10 +10,10 @@ enum { PIECE = 2 << 20 };
 
 stepaf_status_t stepaf_ctx_gpu(struct stepaf_ctx *ctx, struct stepaf_gpu **gpu_p)
 {
-    stepaf_status_t status = ctx->gpu ? STEPAF_OK : stepaf_gpu_open(&ctx->gpu);
+    stepaf_status_t status = ctx->gpu.device ? STEPAF_OK : stepaf_gpu_open(&ctx->gpu.device);
 
     if (!status)
-        *gpu_p = ctx->gpu;
+        *gpu_p = ctx->gpu.device;
     return status;
 }
 
@@ -28,9 +28,9 @@ static uintptr_t piece_end(const struct stepaf_gpu_place *place, uintptr_t at)
 
 static stepaf_status_t check_gpu(const struct stepaf_ctx *ctx, const struct stepaf_gpu_place *place)
 {
-    const struct stepaf_gpu_facts *facts = stepaf_gpu_facts(ctx->gpu);
+    const struct stepaf_gpu_facts *facts = stepaf_gpu_facts(ctx->gpu.device);
 
-    if (!stepaf_gpu_owns(ctx->gpu, place))
+    if (!stepaf_gpu_owns(ctx->gpu.device, place))
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
                                 "the memory is of GPU %d, and this context works with GPU %d (%s)",
                                 place->ordinal, facts->ordinal, facts->name);

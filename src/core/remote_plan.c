@@ -19,11 +19,11 @@ static void remote_free(struct stepaf_remote_plan *remote)
     remote->peer->ctx->feature->unbind(remote);
     for (int s = 0; remote->batches && s < remote->depth; s++) {
         struct stepaf_batch_obj *batch = &remote->batches[s];
-        if (stepaf_table_get(&ctx->batches, batch->index) == batch)
-            stepaf_table_remove(&ctx->batches, batch->index);
+        if (stepaf_table_get(&ctx->tables.batches, batch->index) == batch)
+            stepaf_table_remove(&ctx->tables.batches, batch->index);
         stepaf_post_complete(&batch->answer);
         if (batch->copied)
-            stepaf_gpu_event_destroy(ctx->gpu, batch->copied);
+            stepaf_gpu_event_destroy(ctx->gpu.device, batch->copied);
         free(batch->xfers);
         free(batch->bytes);
     }
@@ -58,9 +58,9 @@ static bool batch_open(struct stepaf_remote_plan *remote, struct stepaf_batch_ob
     batch->answer.link = remote->peer->link;
     batch->answer.xfer = batch->xfers;
     batch->release.link = remote->peer->link;
-    batch->born = stepaf_table_generation(&remote->peer->ctx->batches);
-    return stepaf_table_add(&remote->peer->ctx->batches, batch, 1u << STEPAF_HANDLE_INDEX_BITS,
-                            &batch->index);
+    batch->born = stepaf_table_generation(&remote->peer->ctx->tables.batches);
+    return stepaf_table_add(&remote->peer->ctx->tables.batches, batch,
+                            1u << STEPAF_HANDLE_INDEX_BITS, &batch->index);
 }
 
 static struct stepaf_remote_plan *remote_make(struct stepaf_peer *peer,

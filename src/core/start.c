@@ -27,7 +27,7 @@ bool stepaf_plan_slot_free(const struct stepaf_plan_obj *plan)
 static inline bool is_usual(const struct stepaf_ctx *ctx, const struct stepaf_plan_obj *plan,
                             const struct stepaf_op *op)
 {
-    return !((plan->usable ^ ctx->epoch) | (ctx->n_alive ^ ctx->n_peers) | plan->n_skipped |
+    return !((plan->usable ^ ctx->epoch) | (ctx->n_alive ^ ctx->n_peers) | plan->partial.n_skipped |
              op->not_as_planned | plan->on_gpu | slot_use(plan, op));
 }
 
@@ -101,12 +101,12 @@ static __attribute__((noinline)) void trace_some(const struct stepaf_op *op,
                                                  struct stepaf_post *const *posts, unsigned n)
 {
     struct stepaf_trace_cursor pen =
-        stepaf_trace_begin(trace, op->started, op->plan->index, op->seq);
+        stepaf_trace_begin(trace, op->trace.started, op->plan->index, op->seq);
 
     if (!pen.ring)
         return;
     stepaf_trace_write(&pen, STEPAF_EVENT_START, STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
-    pen.ticks = op->notified;
+    pen.ticks = op->trace.notified;
     for (unsigned p = 0; p < n; p++) {
         const struct stepaf_post *post = posts[p];
         const struct stepaf_op_peer *op_peer = (const struct stepaf_op_peer *)post;
@@ -124,20 +124,20 @@ static __attribute__((noinline)) void trace_some(const struct stepaf_op *op,
 static inline void trace_all(const struct stepaf_plan_obj *plan, const struct stepaf_op *op,
                              struct stepaf_trace *trace)
 {
-    uint64_t ticks = op->started, head = trace->head;
+    uint64_t ticks = op->trace.started, head = trace->head;
     uint32_t i = 0;
 
     do {
-        stepaf_trace_put(&trace->ring[head++ & trace->mask], ticks, op->seq, plan->stamps[i].bytes,
-                         plan->stamps[i].word);
-        ticks = op->notified;
-    } while (++i < plan->n_stamps);
+        stepaf_trace_put(&trace->ring[head++ & trace->mask], ticks, op->seq,
+                         plan->stamps.at[i].bytes, plan->stamps.at[i].word);
+        ticks = op->trace.notified;
+    } while (++i < plan->stamps.n);
     trace->head = head;
 }
 
 static inline void take_slot(struct stepaf_plan_obj *plan, struct stepaf_op *op)
 {
-    op->generation = stepaf_table_generation(&plan->ctx->ops);
+    op->generation = stepaf_table_generation(&plan->ctx->tables.ops);
     op->seq = plan->seq++;
     op->imm = plan->imm | stepaf_imm_make(0, 0, op->seq, 0);
     op->retired = false;
@@ -152,8 +152,8 @@ static void say_all(struct stepaf_op *op, uint32_t p)
     struct stepaf_post *post = &op->op_peers[p].post;
     struct stepaf_msg *msg = &post->msg;
 
-    op->plan->skipped[p] = false;
-    op->plan->n_skipped--;
+    op->plan->partial.skipped[p] = false;
+    op->plan->partial.n_skipped--;
     if (msg->n_words)
         return;
     post->is_short = false;
@@ -210,8 +210,8 @@ static unsigned take_some(struct stepaf_op *op, const stepaf_start_params_t *par
         struct stepaf_op_peer *op_peer = &op->op_peers[p];
         if (stepaf_start_skips(plan, params, p)) {
             op_peer->state = STEPAF_OP_PEER_NONE;
-            plan->n_skipped += !plan->skipped[p];
-            plan->skipped[p] = true;
+            plan->partial.n_skipped += !plan->partial.skipped[p];
+            plan->partial.skipped[p] = true;
         } else if (ctx->peers[p].lost) {
             op_peer->state = STEPAF_OP_PEER_LOST;
         } else {
@@ -220,9 +220,9 @@ static unsigned take_some(struct stepaf_op *op, const stepaf_start_params_t *par
             take_op_peer(op_peer, op->imm, op->seq, sum(&op_peer->post));
             op_peer->odd =
                 op_peer->odd || plan->on_gpu; /* the answer is not here before it is copied */
-            if (plan->skipped[p])
+            if (plan->partial.skipped[p])
                 say_all(op, p);
-            plan->posts[n++] = &op_peer->post;
+            plan->partial.posts[n++] = &op_peer->post;
             continue;
         }
         for (uint32_t i = 0; i < plan->n_pull; i++)
@@ -235,8 +235,8 @@ static unsigned take_some(struct stepaf_op *op, const stepaf_start_params_t *par
 /* Stamp and count what has been started. */
 static inline void note_start(struct stepaf_ctx *ctx, struct stepaf_op *op, uint64_t began)
 {
-    op->notified = stepaf_ticks();
-    op->started = began ? began : op->notified;
+    op->trace.notified = stepaf_ticks();
+    op->trace.started = began ? began : op->trace.notified;
     ctx->counters.operations_started++;
 }
 
@@ -264,14 +264,14 @@ static __attribute__((noinline)) stepaf_status_t start_some(struct stepaf_plan_o
     if (n) {
         take_buffers(plan, op, n);
         if (plan->on_gpu && op->bounced) {
-            ctx->feature->gate(plan->posts, n, op->copied);
-            stepaf_core_post_mixed(ctx, plan->posts, n);
+            ctx->feature->gate(plan->partial.posts, n, op->copied);
+            stepaf_core_post_mixed(ctx, plan->partial.posts, n);
         } else {
-            stepaf_core_post(ctx, plan->posts, n);
+            stepaf_core_post(ctx, plan->partial.posts, n);
         }
     }
     note_start(ctx, op, began);
-    trace_some(op, &ctx->trace, plan->posts, n);
+    trace_some(op, &ctx->trace, plan->partial.posts, n);
     if (!n) { /* every rank was skipped */
         op->failed_peer = -1;
         ctx->counters.operations_completed++;

@@ -40,8 +40,8 @@ static stepaf_status_t check_overrides(struct stepaf_plan_obj *plan,
 bool stepaf_start_skips(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
                         uint32_t p)
 {
-    if (plan->left_out)
-        return plan->left_out[p];
+    if (plan->proxied.left_out)
+        return plan->proxied.left_out[p];
     if (!plan->scatter || !params->push)
         return false;
     for (uint32_t i = 0; i < plan->n_push; i++)

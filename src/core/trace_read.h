@@ -8,7 +8,7 @@
 /* Nanoseconds of the common clock at @a ticks of this rank's. */
 static inline int64_t stepaf_common_ns(const struct stepaf_ctx *ctx, uint64_t ticks)
 {
-    return stepaf_clock_to_ns(&ctx->clock, ticks) + ctx->clock_offset_ns;
+    return stepaf_clock_to_ns(&ctx->clock.own, ticks) + ctx->clock.offset_ns;
 }
 
 /* Copy the newest @a capacity records, or as many as there are, oldest first; return how many.

@@ -28,7 +28,7 @@ int64_t stepaf_timeout_us(const struct stepaf_ctx *ctx, int64_t timeout_us)
 
 static uint64_t us_to_ticks(const struct stepaf_ctx *ctx, int64_t us)
 {
-    double ticks = (double)us * ctx->clock.ticks_per_us;
+    double ticks = (double)us * ctx->clock.own.ticks_per_us;
 
     return ticks < TICKS_MAX ? (uint64_t)ticks : (uint64_t)TICKS_MAX;
 }
@@ -38,15 +38,18 @@ static uint64_t us_to_ticks(const struct stepaf_ctx *ctx, int64_t us)
 static void ask_launcher(struct stepaf_ctx *ctx)
 {
     int ranks[REPORTS];
-    int n = ctx->boot.lost && ctx->epoch ? ctx->boot.lost(ctx->boot.self, ranks, REPORTS) : 0;
+    int n = ctx->job.boot.lost && ctx->epoch
+                ? ctx->job.boot.lost(ctx->job.boot.self, ranks, REPORTS)
+                : 0;
 
     for (int i = 0; i < n; i++) {
-        if (ranks[i] < 0 || ranks[i] >= ctx->boot.size || ctx->ranks[ranks[i]].role == ctx->role)
+        if (ranks[i] < 0 || ranks[i] >= ctx->job.boot.size ||
+            ctx->job.ranks[ranks[i]].role == ctx->role)
             continue;
-        uint32_t rank = ctx->ranks[ranks[i]].rank;
-        if (!stepaf_mesh_has(&ctx->mesh, rank))
+        uint32_t rank = ctx->job.ranks[ranks[i]].rank;
+        if (!stepaf_mesh_has(&ctx->job.mesh, rank))
             continue;
-        struct stepaf_peer *peer = &ctx->peers[stepaf_mesh_index(&ctx->mesh, rank)];
+        struct stepaf_peer *peer = &ctx->peers[stepaf_mesh_index(&ctx->job.mesh, rank)];
         if (peer->link)
             stepaf_peer_fail(peer, "the launcher reports that it died");
     }
@@ -55,11 +58,11 @@ static void ask_launcher(struct stepaf_ctx *ctx)
 /* Let the transports look for dead peers, if they have not for a while. */
 static void look(struct stepaf_ctx *ctx, uint64_t now)
 {
-    if (now - ctx->looked < us_to_ticks(ctx, LOOK_EVERY_US))
+    if (now - ctx->polling.checked < us_to_ticks(ctx, LOOK_EVERY_US))
         return;
-    ctx->looked = now;
-    for (unsigned i = 0; i < ctx->n_transports; i++)
-        ctx->transports[i]->ops->check_peers(ctx->transports[i]);
+    ctx->polling.checked = now;
+    for (unsigned i = 0; i < ctx->net.n_transports; i++)
+        ctx->net.transports[i]->ops->check_peers(ctx->net.transports[i]);
     ask_launcher(ctx);
 }
 
@@ -67,10 +70,10 @@ void stepaf_core_check_liveness(struct stepaf_ctx *ctx)
 {
     uint64_t now = stepaf_ticks();
 
-    if (!ctx->vain_since)
-        ctx->vain_since = now;
-    if (now - ctx->vain_since >= us_to_ticks(ctx, LOOK_EVERY_US) ||
-        now - ctx->looked >= us_to_ticks(ctx, LOOK_BUSY_US))
+    if (!ctx->polling.vain_since)
+        ctx->polling.vain_since = now;
+    if (now - ctx->polling.vain_since >= us_to_ticks(ctx, LOOK_EVERY_US) ||
+        now - ctx->polling.checked >= us_to_ticks(ctx, LOOK_BUSY_US))
         look(ctx, now);
 }
 
@@ -81,9 +84,9 @@ static unsigned arm(struct stepaf_ctx *ctx, struct pollfd *polls, bool *all)
     int fds[WAKE_FDS];
     unsigned n = 0;
 
-    *all = stepaf_list_empty(&ctx->queued) && !ctx->n_polled;
-    for (unsigned i = 0; i < ctx->n_transports; i++) {
-        struct stepaf_transport *transport = ctx->transports[i];
+    *all = stepaf_list_empty(&ctx->net.queued) && !ctx->n_polled;
+    for (unsigned i = 0; i < ctx->net.n_transports; i++) {
+        struct stepaf_transport *transport = ctx->net.transports[i];
         unsigned more = transport->ops->arm(transport, fds + n, WAKE_FDS - n);
         *all = *all && more;
         n += more;
@@ -96,7 +99,7 @@ static unsigned arm(struct stepaf_ctx *ctx, struct pollfd *polls, bool *all)
 /* The lock is free while its holder has nothing to do, but for a commit's. Returns whether it is. */
 static bool step_out(struct stepaf_ctx *ctx)
 {
-    bool leaves = !ctx->exclusive;
+    bool leaves = !ctx->commit.exclusive;
 
     if (leaves)
         stepaf_lock_leave(&ctx->lock);
@@ -115,12 +118,12 @@ static void sleep_for(struct stepaf_ctx *ctx)
 {
     struct pollfd polls[WAKE_FDS];
     bool all = false;
-    unsigned n = ctx->asleep ? 0 : arm(ctx, polls, &all);
+    unsigned n = ctx->polling.asleep ? 0 : arm(ctx, polls, &all);
 
     if (n && stepaf_core_progress(ctx))
         return; /* it has come before */
     if (n)
-        ctx->asleep = true;
+        ctx->polling.asleep = true;
     bool has_left = step_out(ctx);
     if (n)
         (void)ppoll(polls, n, &(struct timespec){0, all ? SLEEP_LONG_NS : SLEEP_NS}, NULL);
@@ -128,7 +131,7 @@ static void sleep_for(struct stepaf_ctx *ctx)
         nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
     step_in(ctx, has_left);
     if (n)
-        ctx->asleep = false;
+        ctx->polling.asleep = false;
 }
 
 /* Do nothing for a moment, without the lock. */
@@ -136,7 +139,7 @@ static void pause_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
 {
     const struct stepaf_env *env = &ctx->env;
     bool spins = env->backoff == STEPAF_ENV_BACKOFF_spin ||
-                 (!ctx->oversubscribed && idle_ticks < us_to_ticks(ctx, env->spin_us));
+                 (!ctx->polling.oversubscribed && idle_ticks < us_to_ticks(ctx, env->spin_us));
     bool sleeps = env->backoff != STEPAF_ENV_BACKOFF_yield &&
                   idle_ticks >= us_to_ticks(ctx, env->sleep_after_us);
 
@@ -178,7 +181,7 @@ bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
 {
     if (timeout_us == 0)
         return false;
-    if (ctx->oversubscribed && waiter->polls++ < CROWDED_POLLS)
+    if (ctx->polling.oversubscribed && waiter->polls++ < CROWDED_POLLS)
         return true;
     uint64_t now = stepaf_ticks();
     ctx->up.polled = now;

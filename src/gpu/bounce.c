@@ -27,18 +27,18 @@ static bool is_wanted(const struct stepaf_ctx *ctx, const struct stepaf_region *
         return false;
     if (stepaf_is_attention(ctx))
         return region->hosted;
-    for (uint32_t i = 0; i < ctx->n_keys; i++)
-        if (ctx->keys[i]->mem_kind == STEPAF_MEM_CUDA &&
-            !stepaf_key_on_streams(ctx, ctx->keys[i]) &&
-            (!region->target || is_received_in(ctx->keys[i], region)))
+    for (uint32_t i = 0; i < ctx->memory.n_keys; i++)
+        if (ctx->memory.keys[i]->mem_kind == STEPAF_MEM_CUDA &&
+            !stepaf_key_on_streams(ctx, ctx->memory.keys[i]) &&
+            (!region->target || is_received_in(ctx->memory.keys[i], region)))
             return true;
     return false;
 }
 
 static bool all_take(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
 {
-    for (unsigned t = 0; t < ctx->n_transports; t++)
-        if (!stepaf_is_taken(ctx->transports[t], region))
+    for (unsigned t = 0; t < ctx->net.n_transports; t++)
+        if (!stepaf_is_taken(ctx->net.transports[t], region))
             return false;
     return true;
 }
@@ -49,13 +49,13 @@ void stepaf_bounce_free(struct stepaf_ctx *ctx, struct stepaf_region *region)
 
     if (!stage)
         return;
-    if (ctx->bounce_stream)
-        (void)stepaf_gpu_stream_sync(ctx->gpu,
-                                     ctx->bounce_stream); /* copies into it may be queued */
-    for (unsigned t = 0; t < ctx->n_transports; t++)
-        ctx->transports[t]->ops->dereg_mem(ctx->transports[t], &stage->mem);
+    if (ctx->gpu.bounce_stream)
+        (void)stepaf_gpu_stream_sync(ctx->gpu.device,
+                                     ctx->gpu.bounce_stream); /* copies into it may be queued */
+    for (unsigned t = 0; t < ctx->net.n_transports; t++)
+        ctx->net.transports[t]->ops->dereg_mem(ctx->net.transports[t], &stage->mem);
     if (stage->unpin)
-        stepaf_gpu_unpin(ctx->gpu, stage->mem.base);
+        stepaf_gpu_unpin(ctx->gpu.device, stage->mem.base);
     stepaf_device_free(&(struct stepaf_device_mem){stage->mem.base, stage->mem.bytes, stage->mem.fd,
                                                    STEPAF_MEM_HOST, NULL});
     free(stage);
@@ -70,8 +70,9 @@ static stepaf_status_t bounce_make(struct stepaf_ctx *ctx, struct stepaf_region 
 
     if (!stage)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    status =
-        ctx->bounce_stream ? STEPAF_OK : stepaf_gpu_stream_create(ctx->gpu, &ctx->bounce_stream);
+    status = ctx->gpu.bounce_stream
+                 ? STEPAF_OK
+                 : stepaf_gpu_stream_create(ctx->gpu.device, &ctx->gpu.bounce_stream);
     if (!status)
         status = stepaf_device_alloc(STEPAF_MEM_HOST, NULL, region->mem.bytes, &mem);
     if (status) {
@@ -87,8 +88,8 @@ static stepaf_status_t bounce_make(struct stepaf_ctx *ctx, struct stepaf_region 
                                     .shareable = true,
                                     .is_bounce = true};
     region->bounce = stage;
-    for (unsigned t = 0; t < ctx->n_transports && !status; t++) {
-        struct stepaf_transport *transport = ctx->transports[t];
+    for (unsigned t = 0; t < ctx->net.n_transports && !status; t++) {
+        struct stepaf_transport *transport = ctx->net.transports[t];
         if (!stepaf_is_taken(transport, region))
             status = transport->ops->reg_mem(transport, &stage->mem);
     }
@@ -101,8 +102,8 @@ static stepaf_status_t link_region(struct stepaf_ctx *ctx, struct stepaf_region 
 {
     stepaf_status_t status = STEPAF_OK;
 
-    for (unsigned t = 0; t < ctx->n_transports && !status; t++) {
-        struct stepaf_transport *transport = ctx->transports[t];
+    for (unsigned t = 0; t < ctx->net.n_transports && !status; t++) {
+        struct stepaf_transport *transport = ctx->net.transports[t];
         if ((transport->ops->caps & STEPAF_TRANSPORT_GPU) && !stepaf_is_taken(transport, region))
             status = transport->ops->reg_mem(transport, &region->mem);
     }
@@ -117,22 +118,22 @@ stepaf_status_t stepaf_bounces_prepare(struct stepaf_ctx *ctx)
 {
     stepaf_status_t status = STEPAF_OK;
 
-    for (uint32_t i = 0; !stepaf_has_proxies(ctx) && i < ctx->n_regions && !status; i++)
-        if (is_wanted(ctx, ctx->regions[i]))
-            status = link_region(ctx, ctx->regions[i]);
+    for (uint32_t i = 0; !stepaf_has_proxies(ctx) && i < ctx->memory.n_regions && !status; i++)
+        if (is_wanted(ctx, ctx->memory.regions[i]))
+            status = link_region(ctx, ctx->memory.regions[i]);
     return status;
 }
 
 void stepaf_bounces_retire(struct stepaf_ctx *ctx)
 {
-    for (uint32_t i = 0; i < ctx->n_regions; i++) {
-        struct stepaf_region *region = ctx->regions[i];
+    for (uint32_t i = 0; i < ctx->memory.n_regions; i++) {
+        struct stepaf_region *region = ctx->memory.regions[i];
         struct stepaf_region *stage = region->bounce;
         if (!stage || stage->pinned)
             continue;
         if (all_take(ctx, region))
             stepaf_bounce_free(ctx, region);
-        else if (stepaf_gpu_pin(ctx->gpu, stage->mem.base, stage->mem.bytes, &stage->unpin))
+        else if (stepaf_gpu_pin(ctx->gpu.device, stage->mem.base, stage->mem.bytes, &stage->unpin))
             stepaf_log_info("%s: copies take a buffer more", stepaf_last_error()->text);
         else
             stage->pinned = true;
@@ -145,8 +146,8 @@ void stepaf_bounce_describe(const struct stepaf_peer *peer, char *text)
     bool any = false;
 
     text[0] = '\0';
-    for (uint32_t i = 0; i < ctx->n_regions; i++)
-        any = any || ctx->regions[i]->linked;
+    for (uint32_t i = 0; i < ctx->memory.n_regions; i++)
+        any = any || ctx->memory.regions[i]->linked;
     if (!any)
         return;
     peer->link->ops->describe_gpu(peer->link->transport, text);
@@ -159,15 +160,17 @@ static stepaf_status_t copy_out(const struct stepaf_ctx *ctx, const struct stepa
 {
     uint8_t *room = region->bounce->mem.base + ((const uint8_t *)data - region->mem.base);
 
-    return stepaf_gpu_copy(ctx->gpu, room, data, bytes, ctx->bounce_stream);
+    return stepaf_gpu_copy(ctx->gpu.device, room, data, bytes, ctx->gpu.bounce_stream);
 }
 
 /* Mark the end of the copies so far. */
 static stepaf_status_t mark(const struct stepaf_ctx *ctx, void **event_p)
 {
-    stepaf_status_t status = *event_p ? STEPAF_OK : stepaf_gpu_event_create(ctx->gpu, event_p);
+    stepaf_status_t status =
+        *event_p ? STEPAF_OK : stepaf_gpu_event_create(ctx->gpu.device, event_p);
 
-    return status ? status : stepaf_gpu_event_record(ctx->gpu, *event_p, ctx->bounce_stream);
+    return status ? status
+                  : stepaf_gpu_event_record(ctx->gpu.device, *event_p, ctx->gpu.bounce_stream);
 }
 
 /* Whether some link needs the stage. */
@@ -237,7 +240,7 @@ void stepaf_bounce_gate(struct stepaf_post *const *posts, unsigned n, void *even
 
 bool stepaf_bounce_copied(struct stepaf_peer *peer, struct stepaf_post *post)
 {
-    stepaf_status_t status = stepaf_gpu_event_test(peer->ctx->gpu, post->template);
+    stepaf_status_t status = stepaf_gpu_event_test(peer->ctx->gpu.device, post->template);
 
     if (status == STEPAF_INPROGRESS)
         return false;
@@ -288,7 +291,7 @@ static bool bring(struct moves *moves, bool flush, struct stepaf_peer *peer)
 bool stepaf_bounce_batch(const struct stepaf_batch_obj *batch)
 {
     const struct stepaf_remote_plan *remote = batch->remote;
-    struct moves moves = {.gpu = remote->peer->ctx->gpu};
+    struct moves moves = {.gpu = remote->peer->ctx->gpu.device};
     bool flush = false;
 
     for (uint32_t i = 0; i < remote->n_push; i++) {
@@ -303,7 +306,7 @@ bool stepaf_bounce_pulled(const struct stepaf_op *op, struct stepaf_peer *peer)
 {
     const struct stepaf_plan_obj *plan = op->plan;
     uint32_t first = peer->index * plan->n_pull;
-    struct moves moves = {.gpu = peer->ctx->gpu};
+    struct moves moves = {.gpu = peer->ctx->gpu.device};
     bool flush = false;
 
     for (uint32_t i = first; i < first + plan->n_pull; i++) {

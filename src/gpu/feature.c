@@ -11,12 +11,12 @@ static unsigned progress(struct stepaf_ctx *ctx)
 {
     unsigned n = stepaf_proxies_progress(ctx);
 
-    return ctx->n_stream_requests ? n + stepaf_streams_progress(ctx) : n;
+    return ctx->gpu.n_requests ? n + stepaf_streams_progress(ctx) : n;
 }
 
 static void peer_lost(struct stepaf_peer *peer)
 {
-    if (peer->ctx->streams)
+    if (peer->ctx->gpu.streams)
         stepaf_streams_peer_lost(peer);
 }
 
@@ -24,13 +24,13 @@ static bool reaches(const struct stepaf_peer *peer)
 {
     const struct stepaf_ctx *ctx = peer->ctx;
 
-    return ctx->streams && ctx->streams->control && !stepaf_peer_proxied(ctx, peer->index);
+    return ctx->gpu.streams && ctx->gpu.streams->control && !stepaf_peer_proxied(ctx, peer->index);
 }
 
 static void close_all(struct stepaf_ctx *ctx)
 {
-    if (ctx->bounce_stream)
-        stepaf_gpu_stream_destroy(ctx->gpu, ctx->bounce_stream);
+    if (ctx->gpu.bounce_stream)
+        stepaf_gpu_stream_destroy(ctx->gpu.device, ctx->gpu.bounce_stream);
 }
 
 /* The thread that proxies must not wait for a GPU that waits for it, as it does where the host
@@ -39,8 +39,8 @@ static stepaf_status_t check_ways(const struct stepaf_ctx *ctx)
 {
     bool any = false;
 
-    for (uint32_t i = 0; stepaf_has_proxies(ctx) && i < ctx->plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; stepaf_has_proxies(ctx) && i < ctx->tables.plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         any = any || (plan && plan->on_gpu);
     }
     if (!any)
@@ -80,8 +80,8 @@ static void plan_free(struct stepaf_plan_obj *plan)
 {
     if (plan->stream)
         stepaf_stream_free(plan->stream);
-    if (plan->proxy)
-        plan->proxy->proxy_plan = NULL;
+    if (plan->proxied.proxy)
+        plan->proxied.proxy->proxy_plan = NULL;
 }
 
 const struct stepaf_feature_ops stepaf_gpu_feature = {

@@ -7,8 +7,8 @@
 
 bool stepaf_peer_proxied(const struct stepaf_ctx *ctx, uint32_t p)
 {
-    const struct stepaf_rank *own = &ctx->ranks[ctx->boot.rank];
-    const struct stepaf_rank *its = &ctx->ranks[ctx->peers[p].who.world_rank];
+    const struct stepaf_rank *own = &ctx->job.ranks[ctx->job.boot.rank];
+    const struct stepaf_rank *its = &ctx->job.ranks[ctx->peers[p].who.world_rank];
 
     return own->proxies || its->proxies || own->node_id != its->node_id;
 }
@@ -194,7 +194,8 @@ void stepaf_proxy_bind(struct stepaf_remote_plan *remote)
     struct stepaf_ctx *ctx = remote->peer->ctx;
     uint32_t p = remote->peer->index;
 
-    for (struct stepaf_list *node = ctx->proxies.next; node != &ctx->proxies; node = node->next) {
+    for (struct stepaf_list *node = ctx->gpu.proxies.next; node != &ctx->gpu.proxies;
+         node = node->next) {
         struct stepaf_proxy *proxy = stepaf_container_of(node, struct stepaf_proxy, node);
         struct stepaf_proxy_peer *peer = &proxy->peers[p];
         if (!peer->proxied || peer->remote || peer->n_in ||
@@ -321,9 +322,10 @@ unsigned stepaf_proxies_progress(struct stepaf_ctx *ctx)
 {
     unsigned n = 0;
 
-    if (ctx->proxies_still)
+    if (ctx->gpu.proxies_still)
         return 0;
-    for (struct stepaf_list *node = ctx->proxies.next, *next; node != &ctx->proxies; node = next) {
+    for (struct stepaf_list *node = ctx->gpu.proxies.next, *next; node != &ctx->gpu.proxies;
+         node = next) {
         next = node->next;
         n += progress(stepaf_container_of(node, struct stepaf_proxy, node));
     }

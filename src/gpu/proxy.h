@@ -38,7 +38,7 @@ struct stepaf_proxy_peer {
 
 /* One stream plan's. */
 struct stepaf_proxy {
-    struct stepaf_list node; /* in ctx->proxies */
+    struct stepaf_list node; /* in ctx->gpu.proxies */
     struct stepaf_stream *stream;
     struct stepaf_plan_obj *proxy_plan; /* attention */
     uint64_t n_started;                 /* attention: its operations */
@@ -61,14 +61,14 @@ struct stepaf_proxy_recv {
 /* Whether there are, or the commit under way makes, stream plans with proxied peers. */
 static inline bool stepaf_has_proxies(const struct stepaf_ctx *ctx)
 {
-    return ctx->streams && ctx->streams->heads;
+    return ctx->gpu.streams && ctx->gpu.streams->heads;
 }
 /* Whether peer @a p is proxied; both sides say the same. */
 bool stepaf_peer_proxied(const struct stepaf_ctx *ctx, uint32_t p);
 
 /* ---- proxy_buffers.c: the commit ---- */
 
-/* Make the memory of all proxies anew, before the exchange; ctx->streams has it. */
+/* Make the memory of all proxies anew, before the exchange; ctx->gpu.streams has it. */
 stepaf_status_t stepaf_proxies_prepare(struct stepaf_ctx *ctx);
 /* The commit was refused: keys land where they did. */
 void stepaf_proxies_undo(struct stepaf_ctx *ctx);

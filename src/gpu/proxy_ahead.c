@@ -7,7 +7,7 @@
 /* Whether the GPU has come by an event. One that has failed will not come by any. */
 static bool is_passed(const struct stepaf_proxy *proxy, uint64_t n)
 {
-    struct stepaf_gpu *gpu = proxy->stream->plan->ctx->gpu;
+    struct stepaf_gpu *gpu = proxy->stream->plan->ctx->gpu.device;
 
     return stepaf_gpu_event_test(gpu, proxy->marks[n % STEPAF_PROXY_AHEAD]) != STEPAF_INPROGRESS;
 }
@@ -26,7 +26,7 @@ stepaf_status_t stepaf_proxy_check_room(const struct stepaf_proxy *proxy)
 
 stepaf_status_t stepaf_proxy_mark(struct stepaf_proxy *proxy, void *cuda_stream, bool *marked_p)
 {
-    struct stepaf_gpu *gpu = proxy->stream->plan->ctx->gpu;
+    struct stepaf_gpu *gpu = proxy->stream->plan->ctx->gpu.device;
     void **event = &proxy->marks[proxy->n_marked % STEPAF_PROXY_AHEAD];
     bool capturing = false;
     stepaf_status_t status = stepaf_gpu_capturing(gpu, cuda_stream, &capturing);
@@ -48,9 +48,9 @@ bool stepaf_proxy_is_ahead(const struct stepaf_proxy *proxy)
 
 bool stepaf_proxies_are_ahead(const struct stepaf_ctx *ctx)
 {
-    const struct stepaf_list *node = ctx->proxies.next;
+    const struct stepaf_list *node = ctx->gpu.proxies.next;
 
-    for (; node != &ctx->proxies; node = node->next)
+    for (; node != &ctx->gpu.proxies; node = node->next)
         if (stepaf_proxy_is_ahead(stepaf_container_of(node, struct stepaf_proxy, node)))
             return true;
     return false;
@@ -60,5 +60,5 @@ void stepaf_proxy_free_events(struct stepaf_proxy *proxy)
 {
     for (uint32_t i = 0; i < STEPAF_PROXY_AHEAD; i++)
         if (proxy->marks[i])
-            stepaf_gpu_event_destroy(proxy->stream->plan->ctx->gpu, proxy->marks[i]);
+            stepaf_gpu_event_destroy(proxy->stream->plan->ctx->gpu.device, proxy->marks[i]);
 }

@@ -38,8 +38,8 @@ static stepaf_status_t land_key(struct stepaf_ctx *ctx, struct stepaf_key *key, 
     if (!proxy_recv)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     proxy_recv->key = key;
-    proxy_recv->next = ctx->streams->proxy_recvs;
-    ctx->streams->proxy_recvs = proxy_recv;
+    proxy_recv->next = ctx->gpu.streams->proxy_recvs;
+    ctx->gpu.streams->proxy_recvs = proxy_recv;
     key->proxy_recv = &proxy_recv->recv_buf;
     proxy_recv->recv_buf.ranks = calloc(n_proxied, sizeof(proxy_recv->recv_buf.ranks[0]));
     if (!proxy_recv->recv_buf.ranks)
@@ -169,13 +169,13 @@ static stepaf_status_t pinned(struct stepaf_ctx *ctx, uint64_t bytes,
 
 static stepaf_status_t make_memory(struct stepaf_ctx *ctx, const struct room *room)
 {
-    struct stepaf_streams *streams = ctx->streams;
+    struct stepaf_streams *streams = ctx->gpu.streams;
     stepaf_status_t status = pinned(ctx, room->proxy_recvs, &streams->proxy_recv);
 
     if (!status)
         status = pinned(ctx, room->outlets, &streams->outlets);
     if (!status)
-        status = stepaf_gpu_alloc_host(ctx->gpu, room->heads, (void **)&streams->heads);
+        status = stepaf_gpu_alloc_host(ctx->gpu.device, room->heads, (void **)&streams->heads);
     if (status)
         return status;
     streams->proxy_recv->target = true;
@@ -191,7 +191,7 @@ static stepaf_status_t check_progress(const struct stepaf_ctx *ctx)
 {
     uint32_t p = 0;
 
-    if (ctx->progress_thread)
+    if (ctx->threads.progress_wanted)
         return STEPAF_OK;
     while (!stepaf_peer_proxied(ctx, p))
         p++;
@@ -200,7 +200,8 @@ static stepaf_status_t check_progress(const struct stepaf_ctx *ctx)
         "stream plans with " STEPAF_WHO_FORMAT
         " go by way of the host (%s): that takes the library's thread, STEPAF_PROGRESS=thread",
         STEPAF_WHO_ARGS(ctx->peers[p].who),
-        ctx->ranks[ctx->peers[p].who.world_rank].node_id != ctx->ranks[ctx->boot.rank].node_id
+        ctx->job.ranks[ctx->peers[p].who.world_rank].node_id !=
+                ctx->job.ranks[ctx->job.boot.rank].node_id
             ? "it is on another node"
             : "it has no GPU, or STEPAF_CUDA_PROXY says so");
 }
@@ -210,8 +211,8 @@ static stepaf_status_t land_keys(struct stepaf_ctx *ctx, uint32_t n_proxied, str
 {
     stepaf_status_t status = STEPAF_OK;
 
-    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; i < ctx->tables.plans.n && !status; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         for (uint32_t k = 0; plan && plan->stream && k < plan->n_push && !status; k++)
             if (!plan->push[k].key->proxy_recv)
                 status = land_key(ctx, plan->push[k].key, n_proxied, room);
@@ -221,7 +222,7 @@ static stepaf_status_t land_keys(struct stepaf_ctx *ctx, uint32_t n_proxied, str
 
 stepaf_status_t stepaf_proxies_prepare(struct stepaf_ctx *ctx)
 {
-    struct stepaf_streams *streams = ctx->streams, *before = streams->before;
+    struct stepaf_streams *streams = ctx->gpu.streams, *before = streams->before;
     stepaf_status_t status = STEPAF_OK;
     uint32_t n_proxied = 0, n_plans = 0;
     struct room room = {0};
@@ -231,14 +232,14 @@ stepaf_status_t stepaf_proxies_prepare(struct stepaf_ctx *ctx)
         before->proxy_recv->hidden = true; /* in what is declared from now on */
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         n_proxied += stepaf_peer_proxied(ctx, p);
-    streams->proxies = calloc(ctx->plans.n + 1, sizeof(*streams->proxies));
+    streams->proxies = calloc(ctx->tables.plans.n + 1, sizeof(*streams->proxies));
     if (!streams->proxies)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    streams->n_proxies = ctx->plans.n;
+    streams->n_proxies = ctx->tables.plans.n;
     if (n_proxied && !stepaf_is_attention(ctx))
         status = land_keys(ctx, n_proxied, &room);
-    for (uint32_t i = 0; n_proxied && i < ctx->plans.n && !status; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; n_proxied && i < ctx->tables.plans.n && !status; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan && plan->stream && n_plans++ == 0)
             status = check_progress(ctx);
         if (plan && plan->stream && !status)
@@ -247,7 +248,7 @@ stepaf_status_t stepaf_proxies_prepare(struct stepaf_ctx *ctx)
     if (status || !n_proxied || !n_plans)
         return status;
     status = make_memory(ctx, &room);
-    for (uint32_t i = 0; i < ctx->plans.n && !status; i++)
+    for (uint32_t i = 0; i < ctx->tables.plans.n && !status; i++)
         if (streams->proxies[i])
             proxy_place(streams->proxies[i], streams);
     return status;
@@ -255,8 +256,8 @@ stepaf_status_t stepaf_proxies_prepare(struct stepaf_ctx *ctx)
 
 void stepaf_proxies_undo(struct stepaf_ctx *ctx)
 {
-    attach(ctx->streams, false);
-    attach(ctx->streams->before, true);
+    attach(ctx->gpu.streams, false);
+    attach(ctx->gpu.streams->before, true);
 }
 
 /* ---- in force ---- */
@@ -264,13 +265,13 @@ void stepaf_proxies_undo(struct stepaf_ctx *ctx)
 void stepaf_proxy_begin(struct stepaf_stream *stream)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
-    struct stepaf_proxy **proxy = &ctx->streams->proxies[stream->plan->index];
+    struct stepaf_proxy **proxy = &ctx->gpu.streams->proxies[stream->plan->index];
 
     stepaf_proxy_free(stream->proxy);
     stream->proxy = *proxy;
     *proxy = NULL;
     if (stream->proxy) {
-        stepaf_list_append(&ctx->proxies, &stream->proxy->node);
+        stepaf_list_append(&ctx->gpu.proxies, &stream->proxy->node);
         ctx->n_polled++;
     }
 }
@@ -315,7 +316,7 @@ void stepaf_proxy_free(struct stepaf_proxy *proxy)
         if (proxy->peers[p].remote)
             stepaf_proxy_unbind(proxy->peers[p].remote);
     if (proxy->proxy_plan) {
-        proxy->proxy_plan->proxy = NULL; /* the sweep ends it: peers may still answer it */
+        proxy->proxy_plan->proxied.proxy = NULL; /* the sweep ends it: peers may still answer it */
         proxy->proxy_plan = NULL;
     }
     stepaf_list_remove(&proxy->node);
@@ -350,6 +351,6 @@ void stepaf_proxies_retire(struct stepaf_ctx *ctx, struct stepaf_streams *stream
 void stepaf_proxies_free(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 {
     if (streams->heads)
-        stepaf_gpu_free_host(ctx->gpu, streams->heads);
+        stepaf_gpu_free_host(ctx->gpu.device, streams->heads);
     streams->heads = NULL;
 }

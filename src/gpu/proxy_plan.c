@@ -23,8 +23,8 @@ static stepaf_status_t proxy_plan_make(struct stepaf_proxy *proxy, const stepaf_
     }
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         left_out[p] = !proxy->peers[p].proxied;
-    proxy_plan->left_out = left_out;
-    proxy_plan->proxy = proxy;
+    proxy_plan->proxied.left_out = left_out;
+    proxy_plan->proxied.proxy = proxy;
     proxy->proxy_plan = proxy_plan;
     return STEPAF_OK;
 }
@@ -64,9 +64,9 @@ static void forget_buffers(const struct stepaf_plan_obj *proxy_plan)
 
 void stepaf_proxies_free_plans(struct stepaf_ctx *ctx)
 {
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (!plan || !plan->is_proxy_plan || plan->proxy)
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
+        if (!plan || !plan->proxied.is || plan->proxied.proxy)
             continue;
         forget_buffers(plan);
         stepaf_plan_free(plan);

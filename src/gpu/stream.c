@@ -46,9 +46,9 @@ void stepaf_stream_free(struct stepaf_stream *stream)
     stepaf_proxy_free(stream->proxy);
     for (uint8_t s = 0; s < stream->plan->depth; s++) {
         if (stream->sent && stream->sent[s])
-            stepaf_gpu_event_destroy(ctx->gpu, stream->sent[s]);
+            stepaf_gpu_event_destroy(ctx->gpu.device, stream->sent[s]);
         if (stream->arrived && stream->arrived[s])
-            stepaf_gpu_event_destroy(ctx->gpu, stream->arrived[s]);
+            stepaf_gpu_event_destroy(ctx->gpu.device, stream->arrived[s]);
     }
     free(stream->any);
     free(stream->mailboxes);
@@ -65,8 +65,8 @@ struct stepaf_stream *stepaf_stream_after(const struct stepaf_ctx *ctx,
 {
     const struct stepaf_plan_obj *next = NULL;
 
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan && plan->stream &&
             (!before || stepaf_plan_age(plan) > stepaf_plan_age(before->plan)) &&
             (!next || stepaf_plan_age(plan) < stepaf_plan_age(next)))
@@ -111,7 +111,7 @@ stepaf_status_t stepaf_stream_status(struct stepaf_stream *stream)
         return STEPAF_OK;
     if (stream->any)
         stepaf_any_attribute(stream);
-    ctx->changed = true; /* the next commit begins anew */
+    ctx->commit.changed = true; /* the next commit begins anew */
     if (stream->failed_peer < 0)
         return stepaf_error_set(stream->failure, STEPAF_PHASE_NONE,
                                 "stream plan %u is over: CUDA has refused a part of an operation",
@@ -149,7 +149,7 @@ stepaf_status_t stepaf_stream_break(struct stepaf_stream *stream, stepaf_status_
 {
     if (status) {
         stepaf_stream_fail(stream, status, -1);
-        stream->plan->ctx->changed = true;
+        stream->plan->ctx->commit.changed = true;
     }
     return status;
 }
@@ -158,8 +158,8 @@ void stepaf_streams_peer_lost(struct stepaf_peer *peer)
 {
     struct stepaf_ctx *ctx = peer->ctx;
 
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         struct stepaf_stream *stream = plan ? plan->stream : NULL;
         if (!stream || !stream->epoch || stream->failure)
             continue;
@@ -168,7 +168,7 @@ void stepaf_streams_peer_lost(struct stepaf_peer *peer)
         stepaf_stream_fail(stream, STEPAF_ERR_PEER_LOST, (int)peer->index);
     }
     /* Plans that have ended may have left waits on streams: all need all peers. */
-    for (struct stepaf_streams *streams = ctx->streams; streams; streams = streams->before)
+    for (struct stepaf_streams *streams = ctx->gpu.streams; streams; streams = streams->before)
         for (uint32_t i = 0; i < streams->n_watches; i++)
             __atomic_store_n(&streams->watches[i].abort, 1, __ATOMIC_RELEASE);
 }

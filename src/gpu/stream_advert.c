@@ -33,7 +33,7 @@ static stepaf_status_t pack_mailbox(struct stepaf_ctx *ctx, const struct stepaf_
     stepaf_status_t status = STEPAF_OK;
 
     if (mailbox->proto == STEPAF_PROTO_ZCOPY)
-        status = stepaf_gpu_export(ctx->gpu, mailbox->data, &place);
+        status = stepaf_gpu_export(ctx->gpu.device, mailbox->data, &place);
     if (status)
         return not_shared(status, "what is received of key", key);
     stepaf_pack_u64(pack, mailbox->offset);
@@ -82,7 +82,7 @@ static stepaf_status_t pack_plan(struct stepaf_ctx *ctx, const struct stepaf_str
 
 stepaf_status_t stepaf_streams_advertise(struct stepaf_ctx *ctx)
 {
-    struct stepaf_pack *own = &ctx->streams->stream_advert;
+    struct stepaf_pack *own = &ctx->gpu.streams->stream_advert;
     struct stepaf_gpu_export mailboxes = {0};
     struct stepaf_stream *stream = NULL;
     stepaf_status_t status = STEPAF_OK;
@@ -94,11 +94,12 @@ stepaf_status_t stepaf_streams_advertise(struct stepaf_ctx *ctx)
         n_direct += !stepaf_peer_proxied(ctx, p);
     stepaf_pack_u32(own, n);
     if (n_direct)
-        status = stepaf_gpu_export(ctx->gpu, ctx->streams->mailboxes, &mailboxes);
+        status = stepaf_gpu_export(ctx->gpu.device, ctx->gpu.streams->mailboxes, &mailboxes);
     if (status)
-        return not_shared(status, "mailboxes of stream plans: bytes", ctx->streams->mailbox_bytes);
+        return not_shared(status, "mailboxes of stream plans: bytes",
+                          ctx->gpu.streams->mailbox_bytes);
     pack_export(&mailboxes, own);
-    stepaf_pack_u64(own, ctx->streams->mailbox_bytes);
+    stepaf_pack_u64(own, ctx->gpu.streams->mailbox_bytes);
     stepaf_pack_u32(own, (uint32_t)ctx->env.cuda_engine);
     while (!status && (stream = stepaf_stream_after(ctx, stream)))
         status = pack_plan(ctx, stream, n_direct, own);
@@ -109,7 +110,8 @@ stepaf_status_t stepaf_streams_advertise(struct stepaf_ctx *ctx)
 
 void stepaf_streams_pack(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
 {
-    const struct stepaf_pack *stream_advert = ctx->streams ? &ctx->streams->stream_advert : NULL;
+    const struct stepaf_pack *stream_advert =
+        ctx->gpu.streams ? &ctx->gpu.streams->stream_advert : NULL;
 
     if (!stream_advert || !stream_advert->bytes) { /* no plan */
         stepaf_pack_u64(pack, sizeof(uint32_t));

@@ -89,7 +89,8 @@ static stepaf_status_t write_lanes(const struct stepaf_stream *stream,
         if (sending)
             lanes[i].lane.copied = 0; /* a copy engine has to be told where to */
     }
-    return stepaf_gpu_write(stream->plan->ctx->gpu, control, lanes, n_lanes * sizeof(lanes[0]));
+    return stepaf_gpu_write(stream->plan->ctx->gpu.device, control, lanes,
+                            n_lanes * sizeof(lanes[0]));
 }
 
 /* Whether a lane takes more blocks than another of the same tensor. */
@@ -265,7 +266,7 @@ stepaf_status_t stepaf_any_send(struct stepaf_stream *stream, const stepaf_tenso
             status = change_one(stream, i, &tensors[i], &changed);
     }
     if (!status)
-        status = stepaf_gpu_launch_any(stream->plan->ctx->gpu, STEPAF_KERNEL_SEND_ANY, args,
+        status = stepaf_gpu_launch_any(stream->plan->ctx->gpu.device, STEPAF_KERNEL_SEND_ANY, args,
                                        any->send_blocks, STEPAF_WARP, true, cuda_stream);
     if (status)
         return status;
@@ -277,7 +278,7 @@ stepaf_status_t stepaf_any_send(struct stepaf_stream *stream, const stepaf_tenso
 stepaf_status_t stepaf_any_receive(struct stepaf_stream *stream, void *cuda_stream)
 {
     const struct stepaf_any *any = stream->any;
-    struct stepaf_gpu *gpu = stream->plan->ctx->gpu;
+    struct stepaf_gpu *gpu = stream->plan->ctx->gpu.device;
     stepaf_status_t status = stepaf_stream_check(stream);
 
     if (!status)

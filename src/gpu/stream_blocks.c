@@ -17,8 +17,8 @@ uint32_t stepaf_stream_blocks(const struct stepaf_ctx *ctx)
 
     if (ctx->env.cuda_blocks)
         return (uint32_t)ctx->env.cuda_blocks;
-    for (uint32_t i = 0; i < ctx->plans.n && n_plans < 3; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; i < ctx->tables.plans.n && n_plans < 3; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         n_plans += plan && plan->stream;
     }
     return STEPAF_FLOW_BLOCKS >> (n_plans - 1);

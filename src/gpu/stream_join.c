@@ -19,7 +19,7 @@ static stepaf_status_t bad_mailbox(const struct stepaf_peer *peer)
 static stepaf_status_t map(struct stepaf_peer *peer, const struct stepaf_gpu_export *exported,
                            uint64_t bytes, uint8_t **ptr_p, const void **allocation_p)
 {
-    struct stepaf_streams *streams = peer->ctx->streams;
+    struct stepaf_streams *streams = peer->ctx->gpu.streams;
     void **imports = realloc(streams->imports, (streams->n_imports + 1) * sizeof(*imports));
     struct stepaf_gpu_place place;
     stepaf_status_t status;
@@ -28,7 +28,7 @@ static stepaf_status_t map(struct stepaf_peer *peer, const struct stepaf_gpu_exp
     if (!imports)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     streams->imports = imports;
-    status = stepaf_gpu_import(peer->ctx->gpu, exported, &ptr);
+    status = stepaf_gpu_import(peer->ctx->gpu.device, exported, &ptr);
     if (status) {
         return stepaf_error_set_peer(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
                                      "the GPU memory of " STEPAF_WHO_FORMAT
@@ -102,20 +102,20 @@ static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_pee
     struct stepaf_ctx *ctx = peer->ctx;
     const struct stepaf_stream_advert_plan *mine = find_own(own, stream);
     const struct stepaf_stream_advert_plan *its =
-        mine ? stepaf_stream_advert_match(stream_advert, ctx->mesh.slot, own, mine, peer->index)
+        mine ? stepaf_stream_advert_match(stream_advert, ctx->job.mesh.slot, own, mine, peer->index)
              : NULL;
     stepaf_status_t status = its ? STEPAF_OK : bad_mailbox(peer); /* judged before */
 
     for (uint32_t i = 0; i < stream->n_in && !status; i++) {
         struct stepaf_mailbox *mailbox = &stream->mailboxes[peer->index * stream->n_in + i];
-        mailbox->planned = stepaf_stream_advert_size(its, stream->n_in, ctx->mesh.slot, i);
+        mailbox->planned = stepaf_stream_advert_size(its, stream->n_in, ctx->job.mesh.slot, i);
         mailbox->copied =
             stepaf_stream_is_copied(stream_advert->engine, mailbox->proto, mailbox->planned);
     }
     for (uint32_t i = 0; i < stream->n_out && !status; i++) {
-        uint32_t room = stepaf_stream_advert_room(its, stream->n_out, ctx->mesh.slot, i);
+        uint32_t room = stepaf_stream_advert_room(its, stream->n_out, ctx->job.mesh.slot, i);
         struct stepaf_stream_advert_mailbox mailbox;
-        status = stepaf_stream_advert_mailbox(its, stream->n_out, ctx->mesh.slot, i, &mailbox)
+        status = stepaf_stream_advert_mailbox(its, stream->n_out, ctx->job.mesh.slot, i, &mailbox)
                      ? join_mailbox(peer, stream_advert, &mailbox, room, stream->plan->depth,
                                     mailboxes, &outlets[i])
                      : bad_mailbox(peer);
@@ -128,10 +128,10 @@ static void proxy_one(const struct stepaf_peer *peer, struct stepaf_stream_dst *
 {
     const struct stepaf_ctx *ctx = peer->ctx;
 
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan && plan->stream)
-            stepaf_proxy_dsts(ctx->streams, plan->stream, peer->index,
+            stepaf_proxy_dsts(ctx->gpu.streams, plan->stream, peer->index,
                               &outlets[i][peer->index * plan->stream->n_out]);
     }
 }
@@ -156,8 +156,8 @@ static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_ad
         return status;
     status =
         map(peer, &stream_advert.mailboxes, stream_advert.mailbox_bytes, &mailboxes, &allocation);
-    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; i < ctx->tables.plans.n && !status; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan && plan->stream)
             status = join_peer(plan->stream, peer, own, &stream_advert, mailboxes,
                                &outlets[i][peer->index * plan->stream->n_out]);
@@ -173,9 +173,9 @@ static void begin(struct stepaf_stream *stream, const struct stepaf_stream_dst *
     struct stepaf_ctx *ctx = stream->plan->ctx;
 
     stepaf_proxy_begin(stream);
-    stream->watch = &ctx->streams->watches[stream->plan->index];
+    stream->watch = &ctx->gpu.streams->watches[stream->plan->index];
     stepaf_stream_compile(stream, outlets, control);
-    ctx->streams->failed[ctx->streams->n_failed++] = (uint32_t *)control;
+    ctx->gpu.streams->failed[ctx->gpu.streams->n_failed++] = (uint32_t *)control;
     stream->n_sent = 0;
     stream->n_received = 0;
     stream->failure = STEPAF_OK;
@@ -197,26 +197,26 @@ static stepaf_status_t make_proxy_plans(struct stepaf_ctx *ctx)
 
 stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
 {
-    const struct stepaf_advert *mine = &adverts[ctx->boot.rank];
+    const struct stepaf_advert *mine = &adverts[ctx->job.boot.rank];
     struct stepaf_stream_dst **outlets;
     stepaf_status_t status = STEPAF_OK;
     struct stepaf_stream_advert own;
     uint64_t at = 0;
 
-    if (!ctx->streams)
+    if (!ctx->gpu.streams)
         return STEPAF_OK;
-    ctx->streams->joined = true;
-    if (!ctx->streams->control)
+    ctx->gpu.streams->joined = true;
+    if (!ctx->gpu.streams->control)
         return make_proxy_plans(ctx);
     status = stepaf_stream_advert_read(mine->streams, mine->role, mine->world_rank, &own);
     if (status)
         return status;
-    uint32_t n_plans = ctx->plans.n;
+    uint32_t n_plans = ctx->tables.plans.n;
     outlets = calloc(n_plans + 1, sizeof(*outlets));
     if (!outlets)
         status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; i < ctx->tables.plans.n && !status; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (!plan || !plan->stream)
             continue;
         outlets[i] = calloc((size_t)ctx->n_peers * plan->stream->n_out, sizeof(*outlets[i]));
@@ -227,10 +227,10 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_
         status = join_one(&ctx->peers[p], &adverts[ctx->peers[p].who.world_rank], &own, outlets);
     for (struct stepaf_stream *stream = NULL;
          !status && (stream = stepaf_stream_after(ctx, stream));) {
-        begin(stream, outlets[stream->plan->index], ctx->streams->control + at);
+        begin(stream, outlets[stream->plan->index], ctx->gpu.streams->control + at);
         at += stepaf_stream_control_bytes(stream);
         if (stream->any)
-            status = stepaf_any_begin(stream, ctx->streams->control + at -
+            status = stepaf_any_begin(stream, ctx->gpu.streams->control + at -
                                                   stepaf_any_control_bytes(stream));
     }
     for (uint32_t i = 0; outlets && i < n_plans; i++)
@@ -249,20 +249,21 @@ static void retire(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
     uint32_t over = 1;
 
     for (uint32_t i = 0; i < streams->n_failed; i++) /* what still waits need not any more */
-        (void)stepaf_gpu_write(ctx->gpu, streams->failed[i], &over, sizeof(over));
+        (void)stepaf_gpu_write(ctx->gpu.device, streams->failed[i], &over, sizeof(over));
     streams->n_failed = 0;
     for (uint32_t i = 0; i < streams->n_imports; i++)
-        stepaf_gpu_unimport(ctx->gpu, streams->imports[i]);
+        stepaf_gpu_unimport(ctx->gpu.device, streams->imports[i]);
     free(streams->imports);
     streams->imports = NULL;
     streams->n_imports = 0;
     if (streams->stream)
-        stepaf_gpu_stream_destroy(ctx->gpu, streams->stream);
+        stepaf_gpu_stream_destroy(ctx->gpu.device, streams->stream);
     streams->stream = NULL;
     free(streams->stream_advert.data);
     streams->stream_advert = (struct stepaf_pack){0};
     if (streams->mailboxes && !streams->captured) {
-        stepaf_gpu_free(ctx->gpu, streams->mailboxes); /* waits until they have come to their end */
+        stepaf_gpu_free(ctx->gpu.device,
+                        streams->mailboxes); /* waits until they have come to their end */
         streams->mailboxes = NULL;
     }
     stepaf_proxies_retire(ctx, streams);
@@ -270,31 +271,31 @@ static void retire(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 
 void stepaf_streams_retire(struct stepaf_ctx *ctx)
 {
-    if (ctx->streams && ctx->streams->before)
-        retire(ctx, ctx->streams->before);
+    if (ctx->gpu.streams && ctx->gpu.streams->before)
+        retire(ctx, ctx->gpu.streams->before);
 }
 
 /* Free the last. */
 static void pop(struct stepaf_ctx *ctx)
 {
-    struct stepaf_streams *streams = ctx->streams;
+    struct stepaf_streams *streams = ctx->gpu.streams;
 
-    ctx->streams = streams->before;
+    ctx->gpu.streams = streams->before;
     retire(ctx, streams);
     stepaf_proxies_free(ctx, streams);
     if (streams->mailboxes)
-        stepaf_gpu_free(ctx->gpu, streams->mailboxes);
+        stepaf_gpu_free(ctx->gpu.device, streams->mailboxes);
     if (streams->control)
-        stepaf_gpu_free(ctx->gpu, streams->control);
+        stepaf_gpu_free(ctx->gpu.device, streams->control);
     if (streams->watches)
-        stepaf_gpu_free_host(ctx->gpu, streams->watches);
+        stepaf_gpu_free_host(ctx->gpu.device, streams->watches);
     free(streams->failed);
     free(streams);
 }
 
 void stepaf_streams_undo(struct stepaf_ctx *ctx)
 {
-    if (!ctx->streams || ctx->streams->joined)
+    if (!ctx->gpu.streams || ctx->gpu.streams->joined)
         return;
     stepaf_proxies_undo(ctx);
     pop(ctx);
@@ -302,6 +303,6 @@ void stepaf_streams_undo(struct stepaf_ctx *ctx)
 
 void stepaf_streams_free(struct stepaf_ctx *ctx)
 {
-    while (ctx->streams)
+    while (ctx->gpu.streams)
         pop(ctx);
 }

@@ -159,7 +159,7 @@ static stepaf_status_t mark_legs(struct stepaf_stream *stream, void *cuda_stream
     stepaf_status_t status = STEPAF_OK;
 
     if (marks->event)
-        status = stepaf_stream_record(stream->plan->ctx->gpu, marks->event, cuda_stream);
+        status = stepaf_stream_record(stream->plan->ctx->gpu.device, marks->event, cuda_stream);
     if (!status && marks->proxy)
         status = stepaf_proxy_mark(stream->proxy, cuda_stream, &marks->marked);
     return status;
@@ -170,7 +170,7 @@ static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct step
                                  const struct stepaf_launch *planned, void *cuda_stream,
                                  struct marks *marks)
 {
-    struct stepaf_gpu *gpu = stream->plan->ctx->gpu;
+    struct stepaf_gpu *gpu = stream->plan->ctx->gpu.device;
     stepaf_status_t status = STEPAF_OK;
 
     for (uint32_t k = 0; k < stream->n_send && !status; k++) {
@@ -194,7 +194,7 @@ static stepaf_status_t receive_legs(struct stepaf_stream *stream,
                                     const struct stepaf_launch *launches, void *cuda_stream,
                                     struct marks *marks)
 {
-    struct stepaf_gpu *gpu = stream->plan->ctx->gpu;
+    struct stepaf_gpu *gpu = stream->plan->ctx->gpu.device;
     stepaf_status_t status = STEPAF_OK;
 
     for (int i = 0; marks->behind && i < 2 && !status; i++)
@@ -250,7 +250,7 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
         return status;
     take_out(stream);
     if (op_p)
-        status = check_capture(plan->ctx->gpu, cuda_stream, true, &capturing);
+        status = check_capture(plan->ctx->gpu.device, cuda_stream, true, &capturing);
     if (!status)
         status = send_legs(stream, launches, planned, cuda_stream, &marks);
     put_back(stream);
@@ -281,16 +281,16 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
         status = stepaf_proxy_check_room(stream->proxy);
     if (status)
         return status;
-    bool keeps = stream->unpacks && !plan->ctx->streams->captured; /* the first time */
+    bool keeps = stream->unpacks && !plan->ctx->gpu.streams->captured; /* the first time */
     take_out(stream);
     if (keeps || asked)
-        status = check_capture(plan->ctx->gpu, cuda_stream, asked, &capturing);
+        status = check_capture(plan->ctx->gpu.device, cuda_stream, asked, &capturing);
     if (!status)
         status =
             receive_legs(stream, &stream->receive[slot * stream->n_receive], cuda_stream, &marks);
     put_back(stream);
     if (keeps && capturing && marks.begun)
-        plan->ctx->streams->captured = true;
+        plan->ctx->gpu.streams->captured = true;
     if (status)
         return marks.begun ? stepaf_stream_break(stream, status) : status;
     stream->n_received++;

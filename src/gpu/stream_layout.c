@@ -22,8 +22,8 @@ static bool is_shared(const struct stepaf_plan_obj *plan, const struct stepaf_ke
 {
     const struct stepaf_ctx *ctx = plan->ctx;
 
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        const struct stepaf_plan_obj *other = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        const struct stepaf_plan_obj *other = stepaf_table_get(&ctx->tables.plans, i);
         for (uint32_t k = 0; other && other != plan && other->stream && k < other->n_push; k++)
             if (other->push[k].key == key)
                 return true;
@@ -161,38 +161,40 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
     stepaf_status_t status = STEPAF_OK;
     bool any = false;
 
-    for (uint32_t i = 0; i < ctx->plans.n && !status; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; i < ctx->tables.plans.n && !status; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (!plan || !plan->stream)
             continue;
         any = true;
         status = lay_out(plan->stream, &mailbox_bytes);
         control_bytes += stepaf_stream_control_bytes(plan->stream);
     }
-    if (status || (!any && !ctx->streams))
+    if (status || (!any && !ctx->gpu.streams))
         return status;
     streams = calloc(1, sizeof(*streams));
     if (!streams)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    streams->before = ctx->streams;
-    ctx->streams = streams;
+    streams->before = ctx->gpu.streams;
+    ctx->gpu.streams = streams;
     status = stepaf_proxies_prepare(ctx);
     if (status || !any)
         return status;
     streams->mailbox_bytes = mailbox_bytes ? mailbox_bytes : ALIGN;
     streams->control_bytes = control_bytes;
-    streams->failed = calloc(ctx->plans.n, sizeof(*streams->failed));
+    streams->failed = calloc(ctx->tables.plans.n, sizeof(*streams->failed));
     if (!streams->failed)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    status = stepaf_gpu_alloc(ctx->gpu, streams->mailbox_bytes, (void **)&streams->mailboxes);
+    status =
+        stepaf_gpu_alloc(ctx->gpu.device, streams->mailbox_bytes, (void **)&streams->mailboxes);
     if (!status)
-        status = stepaf_gpu_alloc(ctx->gpu, control_bytes, (void **)&streams->control);
+        status = stepaf_gpu_alloc(ctx->gpu.device, control_bytes, (void **)&streams->control);
     if (!status)
-        status = stepaf_gpu_alloc_host(ctx->gpu, ctx->plans.n * sizeof(streams->watches[0]),
+        status = stepaf_gpu_alloc_host(ctx->gpu.device,
+                                       ctx->tables.plans.n * sizeof(streams->watches[0]),
                                        (void **)&streams->watches);
     if (status)
         return status;
-    streams->n_watches = ctx->plans.n;
+    streams->n_watches = ctx->tables.plans.n;
     return stepaf_streams_advertise(ctx);
 }
 
@@ -324,7 +326,7 @@ static void compile_receive(const struct stepaf_stream *stream, uint32_t first, 
         lane->peer = (uint16_t)(at / stream->n_in);
         lane->proto = mailbox->proto;
         lane->head =
-            ctx->streams->mailboxes + mailbox->offset + (size_t)args->slot * mailbox->stride;
+            ctx->gpu.streams->mailboxes + mailbox->offset + (size_t)args->slot * mailbox->stride;
         lane->body = lane->head + STEPAF_HEAD_BYTES;
         if (mailbox->proxied) {
             const struct stepaf_proxy_buf *its = &stream->proxy->in[at];

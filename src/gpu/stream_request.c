@@ -16,7 +16,7 @@ struct stepaf_op *stepaf_stream_request(struct stepaf_stream *stream, uint8_t sl
     struct stepaf_plan_obj *plan = stream->plan;
     struct stepaf_op *op = &plan->ops[slot];
 
-    op->generation = stepaf_table_generation(&plan->ctx->ops);
+    op->generation = stepaf_table_generation(&plan->ctx->tables.ops);
     op->seq = plan->seq;
     op->retired = false;
     op->failed_peer = -1;
@@ -27,7 +27,7 @@ struct stepaf_op *stepaf_stream_request(struct stepaf_stream *stream, uint8_t sl
         op->pull_bytes[i] = plan->pull[i].bytes;
     atomic_store_explicit(&op->status, STEPAF_INPROGRESS, memory_order_release);
     plan->ctx->n_polled += !(stream->requests & 1u << slot);
-    plan->ctx->n_stream_requests += !(stream->requests & 1u << slot);
+    plan->ctx->gpu.n_requests += !(stream->requests & 1u << slot);
     stream->requests |= 1u << slot;
     stream->awaited &= ~(1u << slot);
     return op;
@@ -37,7 +37,7 @@ static void close_request(struct stepaf_stream *stream, uint8_t slot, stepaf_sta
 {
     stream->requests &= ~(1u << slot);
     stream->plan->ctx->n_polled--;
-    stream->plan->ctx->n_stream_requests--;
+    stream->plan->ctx->gpu.n_requests--;
     stepaf_op_end(&stream->plan->ops[slot], status, stream->failed_peer);
 }
 
@@ -73,14 +73,14 @@ static stepaf_status_t claim(struct stepaf_stream *stream, const struct stepaf_o
     struct stepaf_ctx *ctx = stream->plan->ctx;
     stepaf_status_t status = STEPAF_OK;
 
-    if (!ctx->streams->stream)
-        status = stepaf_gpu_stream_create(ctx->gpu, &ctx->streams->stream);
+    if (!ctx->gpu.streams->stream)
+        status = stepaf_gpu_stream_create(ctx->gpu.device, &ctx->gpu.streams->stream);
     /* Operations before it have marks of their own only if they have requests. The others precede
      * it on the streams, and with them the earlier waits in their slots. */
     while (!status && is_open(stream, op)) {
         uint8_t slot = (uint8_t)(stream->n_received % stream->plan->depth);
         void *behind[] = {stream->sent[op->slot], slot != op->slot ? stream->sent[slot] : NULL};
-        status = stepaf_stream_receive(stream, ctx->streams->stream, behind);
+        status = stepaf_stream_receive(stream, ctx->gpu.streams->stream, behind);
     }
     return status;
 }
@@ -117,7 +117,7 @@ static unsigned look(struct stepaf_stream *stream)
     while (open) {
         uint8_t slot = (uint8_t)__builtin_ctz(open);
         stepaf_status_t status = stream->awaited & 1u << slot
-                                     ? stepaf_gpu_event_test(ctx->gpu, stream->arrived[slot])
+                                     ? stepaf_gpu_event_test(ctx->gpu.device, stream->arrived[slot])
                                      : over;
         open &= open - 1;
         if (status == STEPAF_INPROGRESS)
@@ -136,7 +136,8 @@ bool stepaf_stream_slot_is_free(struct stepaf_stream *stream)
 
     if (__builtin_expect(!(stream->claimed & 1u << slot), 1))
         return true;
-    if (stepaf_gpu_event_test(stream->plan->ctx->gpu, stream->arrived[slot]) == STEPAF_INPROGRESS)
+    if (stepaf_gpu_event_test(stream->plan->ctx->gpu.device, stream->arrived[slot]) ==
+        STEPAF_INPROGRESS)
         return false;
     (void)look(stream); /* its request has an end before there is another */
     stream->claimed &= ~(1u << slot);
@@ -147,8 +148,8 @@ unsigned stepaf_streams_progress(struct stepaf_ctx *ctx)
 {
     unsigned n = 0;
 
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan && plan->stream && plan->stream->requests)
             n += look(plan->stream);
     }
@@ -159,5 +160,5 @@ unsigned stepaf_streams_progress(struct stepaf_ctx *ctx)
  * sends. */
 stepaf_status_t stepaf_stream_sent(struct stepaf_op *op)
 {
-    return stepaf_gpu_event_test(op->plan->ctx->gpu, op->plan->stream->sent[op->slot]);
+    return stepaf_gpu_event_test(op->plan->ctx->gpu.device, op->plan->stream->sent[op->slot]);
 }

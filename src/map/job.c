@@ -20,8 +20,8 @@ static void check_all(const struct stepaf_ctx *ctx, const struct stepaf_peer *pe
     part->status = STEPAF_ERR_TRANSPORT;
     snprintf(part->text, sizeof(part->text),
              "%s rank %d to " STEPAF_WHO_FORMAT ": %s has written %llu of %llu bytes",
-             stepaf_is_attention(ctx) ? "attention" : "FFN", ctx->ranks[ctx->boot.rank].rank,
-             STEPAF_WHO_ARGS(peer->who), peer->link->name,
+             stepaf_is_attention(ctx) ? "attention" : "FFN",
+             ctx->job.ranks[ctx->job.boot.rank].rank, STEPAF_WHO_ARGS(peer->who), peer->link->name,
              (unsigned long long)peer->link->bytes_sent, (unsigned long long)peer->bytes_sent);
 }
 
@@ -57,29 +57,29 @@ static bool add_peer(const struct stepaf_ctx *ctx, const struct stepaf_peer *pee
 
 static bool find_devices(struct stepaf_ctx *ctx)
 {
-    if (ctx->devices)
+    if (ctx->job.devices)
         return true;
-    ctx->devices = calloc(1, sizeof(*ctx->devices));
-    if (ctx->devices)
-        stepaf_topo_devices(NULL, ctx->topo.binding, ctx->devices->gpu, ctx->devices->nic,
-                            sizeof(ctx->devices->gpu));
-    return ctx->devices != NULL;
+    ctx->job.devices = calloc(1, sizeof(*ctx->job.devices));
+    if (ctx->job.devices)
+        stepaf_topo_devices(NULL, ctx->job.topo.binding, ctx->job.devices->gpu,
+                            ctx->job.devices->nic, sizeof(ctx->job.devices->gpu));
+    return ctx->job.devices != NULL;
 }
 
 void stepaf_map_part_make(struct stepaf_ctx *ctx, bool with_bytes, struct stepaf_map_part *part_p)
 {
     int others = stepaf_is_attention(ctx) ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
-    struct stepaf_map_part part = {.node_id = ctx->topo.node_id};
+    struct stepaf_map_part part = {.node_id = ctx->job.topo.node_id};
     uint32_t p = 0;
     bool good = find_devices(ctx);
 
     if (good)
-        snprintf(part.gpu, sizeof(part.gpu), "%s", ctx->devices->gpu);
+        snprintf(part.gpu, sizeof(part.gpu), "%s", ctx->job.devices->gpu);
     if (good)
-        snprintf(part.nic, sizeof(part.nic), "%s", ctx->devices->nic);
-    snprintf(part.host, sizeof(part.host), "%s", ctx->topo.host);
-    snprintf(part.cores, sizeof(part.cores), "%s", ctx->topo.binding);
-    for (int rank = 0; rank < ctx->group_size[others] && good; rank++) {
+        snprintf(part.nic, sizeof(part.nic), "%s", ctx->job.devices->nic);
+    snprintf(part.host, sizeof(part.host), "%s", ctx->job.topo.host);
+    snprintf(part.cores, sizeof(part.cores), "%s", ctx->job.topo.binding);
+    for (int rank = 0; rank < ctx->job.group_size[others] && good; rank++) {
         if (p < ctx->n_peers && ctx->peers[p].who.rank == rank)
             good = add_peer(ctx, &ctx->peers[p++], with_bytes, &part);
         else
@@ -98,7 +98,7 @@ static stepaf_status_t judge_all(const struct stepaf_ctx *ctx, const uint8_t *al
 {
     char text[STEPAF_ERROR_TEXT_MAX];
 
-    for (int r = 0; r < ctx->boot.size; r++) {
+    for (int r = 0; r < ctx->job.boot.size; r++) {
         stepaf_status_t its;
         stepaf_status_t status =
             stepaf_map_verdict_read(all + offsets[r], offsets[r + 1] - offsets[r], &its, text);
@@ -114,14 +114,14 @@ static stepaf_status_t judge_all(const struct stepaf_ctx *ctx, const uint8_t *al
 static stepaf_status_t draw(const struct stepaf_ctx *ctx, bool with_bytes, const uint8_t *all,
                             const size_t *offsets, char **text_p)
 {
-    uint32_t size = (uint32_t)ctx->boot.size;
+    uint32_t size = (uint32_t)ctx->job.boot.size;
     stepaf_status_t status = STEPAF_OK;
     uint8_t *roles = malloc(size);
     struct stepaf_map map = {0};
     char *text = NULL;
 
     for (uint32_t r = 0; roles && r < size; r++)
-        roles[r] = ctx->ranks[r].role;
+        roles[r] = ctx->job.ranks[r].role;
     if (!roles || !stepaf_map_open(&map, size, roles))
         goto out;
     map.epoch = ctx->epoch;
@@ -144,7 +144,7 @@ out:
 stepaf_status_t stepaf_map_exchange(struct stepaf_ctx *ctx, const struct stepaf_map_part *part,
                                     bool with_bytes, int64_t timeout_us, char **text_p)
 {
-    size_t *offsets = calloc((size_t)ctx->boot.size + 1, sizeof(*offsets));
+    size_t *offsets = calloc((size_t)ctx->job.boot.size + 1, sizeof(*offsets));
     struct stepaf_pack pack = {0};
     stepaf_status_t status = STEPAF_OK, drawn = STEPAF_OK;
     void *all = NULL;
@@ -153,11 +153,11 @@ stepaf_status_t stepaf_map_exchange(struct stepaf_ctx *ctx, const struct stepaf_
     if (!offsets || pack.failed)
         status = stepaf_error_no_memory(STEPAF_PHASE_NONE);
     if (!status)
-        status = ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, &all, offsets,
-                                     timeout_us > 0 ? timeout_us : 0);
+        status = ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes, &all, offsets,
+                                         timeout_us > 0 ? timeout_us : 0);
     if (!status) {
         status = judge_all(ctx, all, offsets);
-        if ((!status || status == STEPAF_ERR_TRANSPORT) && text_p && !ctx->boot.rank) {
+        if ((!status || status == STEPAF_ERR_TRANSPORT) && text_p && !ctx->job.boot.rank) {
             stepaf_error_t kept = *stepaf_last_error();
             drawn = draw(ctx, with_bytes, all, offsets, text_p);
             if (status)

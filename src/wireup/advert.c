@@ -55,9 +55,9 @@ static void pack_keys(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
 {
     struct stepaf_pack own = {0};
 
-    stepaf_pack_u32(&own, ctx->n_keys);
-    for (uint32_t i = 0; i < ctx->n_keys; i++)
-        pack_key(ctx->keys[i], &own);
+    stepaf_pack_u32(&own, ctx->memory.n_keys);
+    for (uint32_t i = 0; i < ctx->memory.n_keys; i++)
+        pack_key(ctx->memory.keys[i], &own);
     stepaf_pack_u64(pack, own.bytes);
     stepaf_pack_bytes(pack, own.data, own.bytes);
     pack->failed = pack->failed || own.failed;
@@ -94,17 +94,18 @@ static void pack_regions(struct stepaf_ctx *ctx, struct stepaf_pack *pack)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < ctx->n_regions; i++)
-        n += is_offered(ctx, ctx->regions[i]);
+    for (uint32_t i = 0; i < ctx->memory.n_regions; i++)
+        n += is_offered(ctx, ctx->memory.regions[i]);
     stepaf_pack_u32(pack, n);
-    for (uint32_t i = 0; i < ctx->n_regions; i++) {
-        const struct stepaf_region *region = ctx->regions[i];
+    for (uint32_t i = 0; i < ctx->memory.n_regions; i++) {
+        const struct stepaf_region *region = ctx->memory.regions[i];
         if (!is_offered(ctx, region))
             continue;
         stepaf_pack_u32(pack, region->mem.id);
         stepaf_pack_u64(pack, region->mem.bytes);
-        for (unsigned t = 0; t < ctx->n_transports; t++)
-            pack_counted(ctx->transports[t], stepaf_reach(ctx->transports[t], region), pack);
+        for (unsigned t = 0; t < ctx->net.n_transports; t++)
+            pack_counted(ctx->net.transports[t], stepaf_reach(ctx->net.transports[t], region),
+                         pack);
     }
 }
 
@@ -112,8 +113,8 @@ static bool agrees(const struct stepaf_ctx *ctx)
 {
     bool any = false;
 
-    for (unsigned t = 0; t < ctx->n_transports; t++)
-        any = any || (ctx->transports[t]->ops->caps & STEPAF_TRANSPORT_AGREES);
+    for (unsigned t = 0; t < ctx->net.n_transports; t++)
+        any = any || (ctx->net.transports[t]->ops->caps & STEPAF_TRANSPORT_AGREES);
     return any;
 }
 
@@ -123,13 +124,13 @@ void stepaf_advert_pack(struct stepaf_ctx *ctx, stepaf_status_t status, struct s
     stepaf_pack_u32(pack, (uint32_t)status);
     stepaf_pack_text(pack, status ? stepaf_last_error()->text : "");
     stepaf_pack_u32(pack, ctx->epoch);
-    stepaf_pack_u32(pack, (ctx->changed ? CHANGED : 0) | (agrees(ctx) ? MEETS : 0));
+    stepaf_pack_u32(pack, (ctx->commit.changed ? CHANGED : 0) | (agrees(ctx) ? MEETS : 0));
     if (status)
         return;
-    stepaf_pack_u32(pack, ctx->n_transports);
-    for (unsigned t = 0; t < ctx->n_transports; t++) {
-        stepaf_pack_text(pack, ctx->transports[t]->ops->name);
-        pack_counted(ctx->transports[t], NULL, pack);
+    stepaf_pack_u32(pack, ctx->net.n_transports);
+    for (unsigned t = 0; t < ctx->net.n_transports; t++) {
+        stepaf_pack_text(pack, ctx->net.transports[t]->ops->name);
+        pack_counted(ctx->net.transports[t], NULL, pack);
     }
     pack_keys(ctx, pack);
     pack_regions(ctx, pack);

@@ -33,7 +33,7 @@ static stepaf_status_t check_all(const struct stepaf_ctx *ctx, const uint8_t *al
 {
     char text[STEPAF_ERROR_TEXT_MAX];
 
-    for (int r = 0; r < ctx->boot.size; r++) {
+    for (int r = 0; r < ctx->job.boot.size; r++) {
         struct stepaf_unpack unpack =
             stepaf_unpack_from(all + offsets[r], offsets[r + 1] - offsets[r]);
         stepaf_status_t status = stepaf_status_from(stepaf_unpack_u32(&unpack));
@@ -44,7 +44,7 @@ static stepaf_status_t check_all(const struct stepaf_ctx *ctx, const uint8_t *al
             return malformed(r);
         if (status)
             return stepaf_error_set(status, STEPAF_PHASE_COMMIT, "world rank %d: %.280s", r, text);
-        taken_p[r] = ctx->mesh.slot < n ? taken[ctx->mesh.slot] : NONE;
+        taken_p[r] = ctx->job.mesh.slot < n ? taken[ctx->job.mesh.slot] : NONE;
     }
     return STEPAF_OK;
 }
@@ -53,7 +53,7 @@ static stepaf_status_t tell_all(struct stepaf_ctx *ctx, const struct stepaf_adve
                                 stepaf_status_t own, const char *text, int64_t timeout_us,
                                 uint8_t *taken_p)
 {
-    size_t *offsets = calloc((size_t)ctx->boot.size + 1, sizeof(*offsets));
+    size_t *offsets = calloc((size_t)ctx->job.boot.size + 1, sizeof(*offsets));
     struct stepaf_pack pack = {0};
     stepaf_status_t status;
     void *all = NULL;
@@ -69,8 +69,8 @@ static stepaf_status_t tell_all(struct stepaf_ctx *ctx, const struct stepaf_adve
     if (!offsets || !taken_p || pack.failed)
         status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     else
-        status =
-            ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, &all, offsets, timeout_us);
+        status = ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes, &all, offsets,
+                                         timeout_us);
     if (!status && !own)
         status = check_all(ctx, all, offsets, taken_p);
     free(pack.data);
@@ -89,12 +89,13 @@ static stepaf_status_t agree(struct stepaf_ctx *ctx, const struct stepaf_advert 
         struct stepaf_peer *peer = &ctx->peers[p];
         int rank = peer->who.world_rank;
         unsigned mine = 0;
-        if (taken[rank] >= ctx->n_transports)
+        if (taken[rank] >= ctx->net.n_transports)
             return malformed(rank);
-        while (ctx->transports[mine] != peer->link->transport)
+        while (ctx->net.transports[mine] != peer->link->transport)
             mine++;
         if (mine < taken[rank])
-            status = stepaf_peer_fall_back(ctx, peer, &adverts[rank], ctx->transports[taken[rank]]);
+            status =
+                stepaf_peer_fall_back(ctx, peer, &adverts[rank], ctx->net.transports[taken[rank]]);
     }
     return status;
 }
@@ -106,11 +107,11 @@ stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_a
     int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
     bool any = false;
 
-    for (int r = 0; r < ctx->boot.size; r++)
+    for (int r = 0; r < ctx->job.boot.size; r++)
         any = any || adverts[r].agrees;
     if (!any || ctx->epoch > 1)
         return own;
-    uint8_t *taken = malloc((size_t)ctx->boot.size);
+    uint8_t *taken = malloc((size_t)ctx->job.boot.size);
     stepaf_status_t status =
         tell_all(ctx, adverts, own, error.text, left_us > 0 ? left_us : 1, taken);
     if (!status && !own)

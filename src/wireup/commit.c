@@ -49,9 +49,9 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
             return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
                                          ctx->peers[p].who, STEPAF_WHO_FORMAT " is lost: %s",
                                          STEPAF_WHO_ARGS(ctx->peers[p].who), ctx->peers[p].reason);
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
-        if (plan && plan->is_proxy_plan && !is_queued(plan))
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
+        if (plan && plan->proxied.is && !is_queued(plan))
             continue; /* its stream plan says whether it is busy */
         for (int s = 0; plan && s < plan->depth; s++)
             if (stepaf_op_busy(&plan->ops[s]))
@@ -66,8 +66,8 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
             return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                     "FFN rank %d holds a batch of plan %u", holder->who.rank, i);
     }
-    for (uint32_t i = 0; i < ctx->batches.n; i++) {
-        const struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->batches, i);
+    for (uint32_t i = 0; i < ctx->tables.batches.n; i++) {
+        const struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->tables.batches, i);
         if (batch && (batch->remote->proxy ? batch->answer.state == STEPAF_POST_QUEUED
                                            : stepaf_batch_busy(batch)))
             return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
@@ -81,7 +81,7 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
  * others. Let it out, say so, and wait until all peers have said the same. */
 static stepaf_status_t settle(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
-    struct stepaf_msg msg = {.type = STEPAF_MSG_QUIESCED, .seq = ++ctx->n_commits};
+    struct stepaf_msg msg = {.type = STEPAF_MSG_QUIESCED, .seq = ++ctx->commit.n};
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
     for (uint32_t p = 0; p < ctx->n_peers; p++)
@@ -107,9 +107,9 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, int64_t deadline_ns)
 
     if (quiesced)
         return quiesced;
-    ctx->exclusive = true;
+    ctx->commit.exclusive = true;
     status = status ? stepaf_error_raise(&error) : check_quiet(ctx);
-    ctx->proxies_still = !status;
+    ctx->gpu.proxies_still = !status;
     if (!status)
         status = stepaf_transports_open(ctx);
     if (!status && !stepaf_is_attention(ctx))
@@ -123,12 +123,12 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, int64_t deadline_ns)
 static const struct stepaf_advert *before_of(const struct stepaf_ctx *ctx, int rank,
                                              const struct stepaf_advert *adverts)
 {
-    const struct stepaf_rank *its = &ctx->ranks[rank];
+    const struct stepaf_rank *its = &ctx->job.ranks[rank];
     int group = its->role == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
 
-    if (its->rank < ctx->mesh.lanes)
+    if (its->rank < ctx->job.mesh.lanes)
         return NULL;
-    return &adverts[ctx->groups[group][its->rank - ctx->mesh.lanes]];
+    return &adverts[ctx->job.groups[group][its->rank - ctx->job.mesh.lanes]];
 }
 
 /* The bootstrap has failed: what this rank has found by itself says more. */
@@ -186,7 +186,7 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own, int
                                 bool *met_p)
 {
     struct stepaf_pack pack = {0};
-    int size = ctx->boot.size, n_read = 0;
+    int size = ctx->job.boot.size, n_read = 0;
     stepaf_status_t status = STEPAF_OK;
 
     own = pack_own(ctx, own, &pack);
@@ -194,22 +194,22 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own, int
     if (pack.failed)
         status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     if (!status) {
-        status = ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, all_p, offsets,
-                                     exchange_us(own, deadline_ns));
+        status = ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes, all_p, offsets,
+                                         exchange_us(own, deadline_ns));
         *met_p = !status;
         if (status)
             status = not_exchanged(ctx, status, &own_error);
     }
     for (; !status && n_read < size; n_read++) {
-        status = stepaf_advert_read((uint8_t *)*all_p + offsets[n_read],
-                                    offsets[n_read + 1] - offsets[n_read], ctx->ranks[n_read].role,
-                                    n_read, before_of(ctx, n_read, adverts), &adverts[n_read]);
-        adverts[n_read].lane = ctx->ranks[n_read].rank % ctx->mesh.lanes;
-        adverts[n_read].node_id = ctx->ranks[n_read].node_id;
-        adverts[n_read].proxies = ctx->ranks[n_read].proxies;
+        status = stepaf_advert_read(
+            (uint8_t *)*all_p + offsets[n_read], offsets[n_read + 1] - offsets[n_read],
+            ctx->job.ranks[n_read].role, n_read, before_of(ctx, n_read, adverts), &adverts[n_read]);
+        adverts[n_read].lane = ctx->job.ranks[n_read].rank % ctx->job.mesh.lanes;
+        adverts[n_read].node_id = ctx->job.ranks[n_read].node_id;
+        adverts[n_read].proxies = ctx->job.ranks[n_read].proxies;
     }
     if (!status)
-        status = stepaf_adverts_check(adverts, size, ctx->boot.rank, ctx->feature);
+        status = stepaf_adverts_check(adverts, size, ctx->job.boot.rank, ctx->feature);
     if (status == STEPAF_ERR_NO_MEMORY && !has_failed(adverts, n_read)) /* here alone */
         *met_p = false;
     if (own && !strcmp(stepaf_last_error()->text, own_error.text))
@@ -291,7 +291,7 @@ static stepaf_status_t handshake(struct stepaf_ctx *ctx, int64_t deadline_ns)
         if (!attention)
             send_ready(peer, ctx->epoch, status);
     }
-    while (!status && !stepaf_list_empty(&ctx->queued))
+    while (!status && !stepaf_list_empty(&ctx->net.queued))
         if (!stepaf_core_advance(ctx, &waiter, deadline_ns))
             status = stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
                                       "a peer does not take what it is told");
@@ -300,10 +300,10 @@ static stepaf_status_t handshake(struct stepaf_ctx *ctx, int64_t deadline_ns)
 
 static void mark_committed(struct stepaf_ctx *ctx)
 {
-    for (uint32_t i = 0; i < ctx->n_regions; i++)
-        if (stepaf_is_attention(ctx) || ctx->regions[i]->target)
-            ctx->regions[i]->offered = ctx->epoch;
-    ctx->changed = false;
+    for (uint32_t i = 0; i < ctx->memory.n_regions; i++)
+        if (stepaf_is_attention(ctx) || ctx->memory.regions[i]->target)
+            ctx->memory.regions[i]->offered = ctx->epoch;
+    ctx->commit.changed = false;
 }
 
 /* From the verdict on there is no way back: a failure breaks the context. */
@@ -326,7 +326,7 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, const struct stepaf_a
     }
     mark_committed(ctx);
     status = handshake(ctx, deadline_ns);
-    if (!status && (ctx->streams || ctx->withdrawn))
+    if (!status && (ctx->gpu.streams || ctx->memory.withdrawn))
         status = stepaf_regions_quiesce(ctx, deadline_ns);
     ctx->feature->retire(ctx);
     if (!status)
@@ -346,8 +346,8 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, const struct stepaf_a
 static void break_up(struct stepaf_ctx *ctx)
 {
     ctx->state = STEPAF_CTX_BROKEN;
-    for (uint32_t i = 0; i < ctx->plans.n; i++) {
-        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, i);
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan)
             plan->usable = 0;
     }
@@ -355,8 +355,8 @@ static void break_up(struct stepaf_ctx *ctx)
 
 stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx)
 {
-    struct stepaf_advert *adverts = calloc((size_t)ctx->boot.size, sizeof(*adverts));
-    size_t *offsets = calloc((size_t)ctx->boot.size + 1, sizeof(*offsets));
+    struct stepaf_advert *adverts = calloc((size_t)ctx->job.boot.size, sizeof(*adverts));
+    size_t *offsets = calloc((size_t)ctx->job.boot.size + 1, sizeof(*offsets));
     int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.commit_timeout_us * 1000;
     stepaf_status_t status;
     bool met = false;
@@ -383,9 +383,9 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx)
     if (status)
         break_up(ctx);
 out:
-    ctx->proxies_still = false;
-    ctx->exclusive = false;
-    for (int r = 0; r < ctx->boot.size; r++)
+    ctx->gpu.proxies_still = false;
+    ctx->commit.exclusive = false;
+    for (int r = 0; r < ctx->job.boot.size; r++)
         stepaf_advert_free(&adverts[r]);
     free(adverts);
     free(offsets);

@@ -15,7 +15,9 @@ enum { WAIT_POLLS = 128 }; /* a few microseconds */
 /* Several transports take turns, so none may look for long. */
 static void set_wait_polls(struct stepaf_ctx *ctx)
 {
-    ctx->wait_polls = ctx->threads || ctx->oversubscribed || ctx->n_transports > 1 ? 1 : WAIT_POLLS;
+    ctx->polling.at_once =
+        ctx->threads.many || ctx->polling.oversubscribed || ctx->net.n_transports > 1 ? 1
+                                                                                      : WAIT_POLLS;
 }
 
 /* Add "name: reason" to a list of what was refused; without a name, what is a list already. */
@@ -30,10 +32,10 @@ static void note(char list[STEPAF_REASON_MAX], const char *name, const char *rea
 /* Close one that has no links. */
 static void shut(struct stepaf_ctx *ctx, struct stepaf_transport *transport)
 {
-    for (uint32_t i = 0; i < ctx->n_regions; i++) {
-        transport->ops->dereg_mem(transport, &ctx->regions[i]->mem);
-        if (ctx->regions[i]->bounce)
-            transport->ops->dereg_mem(transport, &ctx->regions[i]->bounce->mem);
+    for (uint32_t i = 0; i < ctx->memory.n_regions; i++) {
+        transport->ops->dereg_mem(transport, &ctx->memory.regions[i]->mem);
+        if (ctx->memory.regions[i]->bounce)
+            transport->ops->dereg_mem(transport, &ctx->memory.regions[i]->bounce->mem);
     }
     transport->ops->close(transport);
 }
@@ -42,17 +44,17 @@ static void shut(struct stepaf_ctx *ctx, struct stepaf_transport *transport)
 static stepaf_status_t transport_open(struct stepaf_ctx *ctx, unsigned index,
                                       struct stepaf_transport **transport_p)
 {
-    const struct stepaf_transport_ops *ops = &ctx->transport_ops[index];
+    const struct stepaf_transport_ops *ops = &ctx->net.ops[index];
     stepaf_status_t status = ops->open(&ctx->up, ctx->n_peers, transport_p);
 
     if (!status) {
         (*transport_p)->ops = ops;
         (*transport_p)->index = index;
     }
-    for (uint32_t i = 0; !status && i < ctx->n_regions; i++) {
-        if (ctx->regions[i]->mem.kind != STEPAF_MEM_HOST)
+    for (uint32_t i = 0; !status && i < ctx->memory.n_regions; i++) {
+        if (ctx->memory.regions[i]->mem.kind != STEPAF_MEM_HOST)
             continue;
-        status = ops->reg_mem(*transport_p, &ctx->regions[i]->mem);
+        status = ops->reg_mem(*transport_p, &ctx->memory.regions[i]->mem);
         if (status) {
             stepaf_error_t error = *stepaf_last_error();
             shut(ctx, *transport_p);
@@ -67,7 +69,7 @@ static stepaf_status_t try_open(struct stepaf_ctx *ctx, unsigned index)
 {
     const struct stepaf_transport_ops *ops = stepaf_transports[index];
     bool asked = ctx->env.transports[0];
-    char *unopened = ctx->unopened[ctx->n_transports], reason[STEPAF_REASON_MAX];
+    char *unopened = ctx->net.unopened[ctx->net.n_transports], reason[STEPAF_REASON_MAX];
 
     if (!stepaf_transport_admitted(&ctx->env, ops->name)) {
         note(unopened, ops->name, "STEPAF_TRANSPORTS does not list it");
@@ -81,13 +83,14 @@ static stepaf_status_t try_open(struct stepaf_ctx *ctx, unsigned index)
         note(unopened, ops->name, reason);
         return STEPAF_OK;
     }
-    stepaf_status_t status = transport_open(ctx, index, &ctx->transports[ctx->n_transports]);
+    stepaf_status_t status =
+        transport_open(ctx, index, &ctx->net.transports[ctx->net.n_transports]);
     if (status == STEPAF_ERR_NO_TRANSPORT && !asked) {
         stepaf_log_warn("transport %s is not used: %s", ops->name, stepaf_last_error()->text);
         note(unopened, ops->name, stepaf_last_error()->text);
         return STEPAF_OK;
     }
-    ctx->n_transports += !status;
+    ctx->net.n_transports += !status;
     return status;
 }
 
@@ -102,9 +105,9 @@ static stepaf_status_t complete_ops(struct stepaf_ctx *ctx)
         return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_COMMIT,
                                 "the registry has %u transports, at most %d can be", n,
                                 STEPAF_MAX_TRANSPORTS);
-    if (!ctx->transport_ops)
-        ctx->transport_ops = calloc(n + 1, sizeof(*ctx->transport_ops));
-    if (!ctx->transport_ops)
+    if (!ctx->net.ops)
+        ctx->net.ops = calloc(n + 1, sizeof(*ctx->net.ops));
+    if (!ctx->net.ops)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     for (unsigned i = 0; i < n; i++) {
         const char *missing = stepaf_transport_lacks(stepaf_transports[i]);
@@ -112,7 +115,7 @@ static stepaf_status_t complete_ops(struct stepaf_ctx *ctx)
             return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT,
                                     "transport %u of the registry lacks the operation %s", i,
                                     missing);
-        ctx->transport_ops[i] = stepaf_transport_complete(stepaf_transports[i]);
+        ctx->net.ops[i] = stepaf_transport_complete(stepaf_transports[i]);
     }
     return STEPAF_OK;
 }
@@ -121,17 +124,17 @@ stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
 {
     stepaf_status_t status = STEPAF_OK;
 
-    if (ctx->n_transports)
+    if (ctx->net.n_transports)
         return STEPAF_OK;
     ctx->up.initiates = stepaf_is_attention(ctx);
-    memset(ctx->unopened, 0, sizeof(ctx->unopened));
+    memset(ctx->net.unopened, 0, sizeof(ctx->net.unopened));
     status = complete_ops(ctx);
     for (unsigned i = 0; !status && stepaf_transports[i]; i++)
         status = try_open(ctx, i);
     if (status) { /* another commit may find them all */
         stepaf_error_t error = *stepaf_last_error();
-        while (ctx->n_transports)
-            shut(ctx, ctx->transports[--ctx->n_transports]);
+        while (ctx->net.n_transports)
+            shut(ctx, ctx->net.transports[--ctx->net.n_transports]);
         return stepaf_error_raise(&error);
     }
     set_wait_polls(ctx);
@@ -150,16 +153,16 @@ void stepaf_transports_trim(struct stepaf_ctx *ctx)
 {
     unsigned n = 0;
 
-    for (unsigned i = 0; i < ctx->n_transports; i++) {
-        struct stepaf_transport *transport = ctx->transports[i];
+    for (unsigned i = 0; i < ctx->net.n_transports; i++) {
+        struct stepaf_transport *transport = ctx->net.transports[i];
         if (!is_used(ctx, transport)) {
             shut(ctx, transport);
             continue;
         }
         transport->ops->shrink(transport);
-        ctx->transports[n++] = transport;
+        ctx->net.transports[n++] = transport;
     }
-    ctx->n_transports = n;
+    ctx->net.n_transports = n;
     set_wait_polls(ctx);
 }
 
@@ -168,10 +171,10 @@ static stepaf_status_t connect_by(struct stepaf_ctx *ctx, struct stepaf_peer *pe
                                   const struct stepaf_advert *advert,
                                   struct stepaf_transport *transport)
 {
-    const struct stepaf_rank *rank = &ctx->ranks[peer->who.world_rank];
+    const struct stepaf_rank *rank = &ctx->job.ranks[peer->who.world_rank];
     struct stepaf_peer_facts facts = {
         .peer = peer->index,
-        .index_at_peer = ctx->mesh.slot,
+        .index_at_peer = ctx->job.mesh.slot,
         .world_rank = peer->who.world_rank,
         .node_id = rank->node_id,
         .pid = rank->pid,
@@ -203,10 +206,10 @@ static stepaf_status_t connect_peer(struct stepaf_ctx *ctx, struct stepaf_peer *
 {
     stepaf_status_t status = STEPAF_OK;
 
-    for (unsigned t = 0; t < ctx->n_transports && !status && !peer->link; t++) {
-        if (ctx->unopened[t][0])
-            note(peer->refused, "", ctx->unopened[t]);
-        status = connect_by(ctx, peer, advert, ctx->transports[t]);
+    for (unsigned t = 0; t < ctx->net.n_transports && !status && !peer->link; t++) {
+        if (ctx->net.unopened[t][0])
+            note(peer->refused, "", ctx->net.unopened[t]);
+        status = connect_by(ctx, peer, advert, ctx->net.transports[t]);
     }
     return status || peer->link ? status : not_reached(peer);
 }
@@ -275,8 +278,8 @@ static bool is_received_in_host(const struct stepaf_key *key, const struct stepa
 static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                     const struct stepaf_advert *advert)
 {
-    for (uint32_t i = 0; i < ctx->n_keys; i++) {
-        struct stepaf_key *key = ctx->keys[i];
+    for (uint32_t i = 0; i < ctx->memory.n_keys; i++) {
+        struct stepaf_key *key = ctx->memory.keys[i];
         uint64_t span = (uint64_t)key->depth * key->max_bytes;
         const struct stepaf_rmem *rmem = NULL;
         uint64_t offset = 0;
@@ -287,7 +290,8 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
             key->remote = calloc(ctx->n_peers, sizeof(key->remote[0]));
         if (!key->remote)
             return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-        if (stepaf_advert_slice(advert, key->id, ctx->ranks[ctx->boot.rank].rank, &region, &offset))
+        if (stepaf_advert_slice(advert, key->id, ctx->job.ranks[ctx->job.boot.rank].rank, &region,
+                                &offset))
             rmem = find_rmem(peer, region);
         if (!rmem && !is_received_in_host(key, advert)) {
             key->remote[peer->index] = (struct stepaf_key_remote){NULL, 0};
@@ -315,8 +319,8 @@ static void note_gpu(struct stepaf_peer *peer)
 /* Wait for what has been begun. */
 static stepaf_status_t join_all(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
-    for (unsigned t = 0; t < ctx->n_transports; t++) {
-        struct stepaf_transport *transport = ctx->transports[t];
+    for (unsigned t = 0; t < ctx->net.n_transports; t++) {
+        struct stepaf_transport *transport = ctx->net.transports[t];
         char reason[STEPAF_REASON_MAX];
         uint32_t peer = 0;
         stepaf_status_t status =
@@ -334,10 +338,10 @@ static stepaf_status_t join_all(struct stepaf_ctx *ctx, int64_t deadline_ns)
 /* Posts of several peers go to their transport by one call, if it is one for all. */
 static void find_sole(struct stepaf_ctx *ctx)
 {
-    ctx->only_ops = ctx->n_peers ? ctx->peers[0].link->ops : NULL;
+    ctx->net.only_ops = ctx->n_peers ? ctx->peers[0].link->ops : NULL;
     for (uint32_t p = 1; p < ctx->n_peers; p++)
-        if (ctx->peers[p].link->ops != ctx->only_ops)
-            ctx->only_ops = NULL;
+        if (ctx->peers[p].link->ops != ctx->net.only_ops)
+            ctx->net.only_ops = NULL;
 }
 
 /* What links bring with them: where the peer's memory is, and there this rank's keys. */
@@ -381,7 +385,7 @@ stepaf_status_t stepaf_peer_fall_back(struct stepaf_ctx *ctx, struct stepaf_peer
     stepaf_log_warn(STEPAF_WHO_FORMAT " cannot use %s: both ends take %s",
                     STEPAF_WHO_ARGS(peer->who), better->name, transport->ops->name);
     note(peer->refused, better->name, "the other end cannot use it");
-    ctx->only_ops =
+    ctx->net.only_ops =
         NULL; /* until all have links again: if this fails, they are told so by their own */
     release_all(peer);
     better->disconnect(peer->link);

@@ -52,7 +52,7 @@ static stepaf_status_t view_roles(struct stepaf_ctx *ctx, const stepaf_params_t 
         ctx->env.split = split;
     }
     view->said = stepaf_role_said(params, &ctx->env);
-    return stepaf_split_parse(ctx->env.split, ctx->boot.size, &view->split);
+    return stepaf_split_parse(ctx->env.split, ctx->job.boot.size, &view->split);
 }
 
 /* Everything that this rank can find out alone. */
@@ -63,23 +63,24 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, const stepaf_params_t *pa
 
     if (status)
         return status;
-    stepaf_log_set_rank(ctx->boot.rank);
-    stepaf_clock_calibrate(&ctx->clock);
-    ctx->looked = stepaf_ticks();
-    ctx->ns_scale = (uint64_t)(ctx->clock.ns_per_tick * (1 << STEPAF_NS_SCALE_BITS));
-    if ((status = stepaf_topo_probe(NULL, &ctx->topo)))
+    stepaf_log_set_rank(ctx->job.boot.rank);
+    stepaf_clock_calibrate(&ctx->clock.own);
+    ctx->polling.checked = stepaf_ticks();
+    ctx->clock.ns_scale = (uint64_t)(ctx->clock.own.ns_per_tick * (1 << STEPAF_NS_SCALE_BITS));
+    if ((status = stepaf_topo_probe(NULL, &ctx->job.topo)))
         return status;
     if ((status = stepaf_transport_check_names(&ctx->env)))
         return status;
     if ((status = stepaf_topo_check_cores(ctx->env.progress_cores)))
         return stepaf_error_set(status, STEPAF_PHASE_INIT, "STEPAF_PROGRESS_CORES: %s",
                                 stepaf_last_error()->text);
-    ctx->progress_thread = ctx->env.progress == 1;
+    ctx->threads.progress_wanted = ctx->env.progress == 1;
     if ((params->field_mask & STEPAF_PARAM_PROGRESS) && params->progress != STEPAF_PROGRESS_AUTO)
-        ctx->progress_thread = params->progress == STEPAF_PROGRESS_THREAD;
-    ctx->threads = ctx->progress_thread || ((params->field_mask & STEPAF_PARAM_THREADS) &&
-                                            params->threads == STEPAF_THREADS_MULTIPLE);
-    ctx->lock.used = ctx->threads;
+        ctx->threads.progress_wanted = params->progress == STEPAF_PROGRESS_THREAD;
+    ctx->threads.many =
+        ctx->threads.progress_wanted ||
+        ((params->field_mask & STEPAF_PARAM_THREADS) && params->threads == STEPAF_THREADS_MULTIPLE);
+    ctx->lock.used = ctx->threads.many;
     if (ctx->env.trace == STEPAF_ENV_TRACE_on &&
         !stepaf_trace_open(&ctx->trace, (uint32_t)ctx->env.trace_records))
         return stepaf_error_no_memory(STEPAF_PHASE_INIT);
@@ -90,33 +91,33 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, const stepaf_params_t *pa
 static stepaf_status_t settle(struct stepaf_ctx *ctx, const struct stepaf_hello *hellos,
                               const uint8_t *roles)
 {
-    int size = ctx->boot.size;
+    int size = ctx->job.boot.size;
 
-    ctx->ranks = calloc((size_t)size, sizeof(*ctx->ranks));
+    ctx->job.ranks = calloc((size_t)size, sizeof(*ctx->job.ranks));
     for (int g = 0; g < 3; g++) {
-        ctx->groups[g] = calloc((size_t)size, sizeof(int));
-        ctx->rank[g] = -1;
-        if (!ctx->groups[g] || !ctx->ranks)
+        ctx->job.groups[g] = calloc((size_t)size, sizeof(int));
+        ctx->job.rank[g] = -1;
+        if (!ctx->job.groups[g] || !ctx->job.ranks)
             return stepaf_error_no_memory(STEPAF_PHASE_INIT);
     }
-    ctx->one_clock = true;
+    ctx->clock.one_node = true;
     for (int r = 0; r < size; r++) {
         int group = roles[r] == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
-        ctx->ranks[r] =
-            (struct stepaf_rank){roles[r], hellos[r].proxies, (uint32_t)ctx->group_size[group],
+        ctx->job.ranks[r] =
+            (struct stepaf_rank){roles[r], hellos[r].proxies, (uint32_t)ctx->job.group_size[group],
                                  hellos[r].pid, hellos[r].node_id};
-        if (r == ctx->boot.rank)
-            ctx->rank[group] = ctx->group_size[group];
-        ctx->groups[group][ctx->group_size[group]++] = r;
-        ctx->groups[STEPAF_GROUP_WORLD][ctx->group_size[STEPAF_GROUP_WORLD]++] = r;
-        ctx->one_clock = ctx->one_clock && hellos[r].node_id == hellos[0].node_id;
+        if (r == ctx->job.boot.rank)
+            ctx->job.rank[group] = ctx->job.group_size[group];
+        ctx->job.groups[group][ctx->job.group_size[group]++] = r;
+        ctx->job.groups[STEPAF_GROUP_WORLD][ctx->job.group_size[STEPAF_GROUP_WORLD]++] = r;
+        ctx->clock.one_node = ctx->clock.one_node && hellos[r].node_id == hellos[0].node_id;
     }
-    ctx->rank[STEPAF_GROUP_WORLD] = ctx->boot.rank;
-    ctx->role = (stepaf_role_t)roles[ctx->boot.rank];
-    ctx->oversubscribed =
-        ctx->env.backoff != STEPAF_ENV_BACKOFF_spin &&
-        stepaf_hellos_sharing(hellos, size, ctx->boot.rank) * (ctx->progress_thread ? 2 : 1) >
-            ctx->topo.cores_usable;
+    ctx->job.rank[STEPAF_GROUP_WORLD] = ctx->job.boot.rank;
+    ctx->role = (stepaf_role_t)roles[ctx->job.boot.rank];
+    ctx->polling.oversubscribed = ctx->env.backoff != STEPAF_ENV_BACKOFF_spin &&
+                                  stepaf_hellos_sharing(hellos, size, ctx->job.boot.rank) *
+                                          (ctx->threads.progress_wanted ? 2 : 1) >
+                                      ctx->job.topo.cores_usable;
     return STEPAF_OK;
 }
 
@@ -126,16 +127,16 @@ static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
     struct stepaf_hello hello = {
         .status = status,
         .said = view->said,
-        .app_number = ctx->boot.app_number,
-        .map_digest = stepaf_split_map_digest(&view->split, ctx->boot.size),
+        .app_number = ctx->job.boot.app_number,
+        .map_digest = stepaf_split_map_digest(&view->split, ctx->job.boot.size),
         .pid = (uint32_t)getpid(),
-        .node_id = ctx->topo.node_id,
+        .node_id = ctx->job.topo.node_id,
         .proxies = ctx->env.cuda_proxy == STEPAF_ENV_CUDA_PROXY_always || !stepaf_gpu_likely(),
     };
 
     snprintf(hello.text, sizeof(hello.text), "%s", status ? stepaf_last_error()->text : "");
-    snprintf(hello.host, sizeof(hello.host), "%s", ctx->topo.host);
-    snprintf(hello.binding, sizeof(hello.binding), "%s", ctx->topo.binding);
+    snprintf(hello.host, sizeof(hello.host), "%s", ctx->job.topo.host);
+    snprintf(hello.binding, sizeof(hello.binding), "%s", ctx->job.topo.binding);
     stepaf_hello_pack(&hello, &ctx->env, pack);
 }
 
@@ -163,9 +164,9 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, const struct own_view *v
                                 stepaf_status_t own)
 {
     struct stepaf_pack pack = {0};
-    size_t *offsets = calloc((size_t)ctx->boot.size + 1, sizeof(*offsets));
-    struct stepaf_hello *hellos = calloc((size_t)ctx->boot.size, sizeof(*hellos));
-    uint8_t *roles = calloc((size_t)ctx->boot.size, sizeof(*roles));
+    size_t *offsets = calloc((size_t)ctx->job.boot.size + 1, sizeof(*offsets));
+    struct stepaf_hello *hellos = calloc((size_t)ctx->job.boot.size, sizeof(*hellos));
+    uint8_t *roles = calloc((size_t)ctx->job.boot.size, sizeof(*roles));
     int64_t timeout_us = own ? stepaf_env_init_timeout_us() : ctx->env.init_timeout_us;
     stepaf_status_t status = STEPAF_OK;
     void *all = NULL;
@@ -176,20 +177,22 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, const struct own_view *v
         goto out;
     }
     stepaf_error_t kept = *stepaf_last_error();
-    status = ctx->boot.allgather(ctx->boot.self, pack.data, pack.bytes, &all, offsets, timeout_us);
+    status = ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes, &all, offsets,
+                                     timeout_us);
     if (status) {
         status = fail_exchange(status, timeout_us);
         goto out;
     }
-    for (int r = 0; r < ctx->boot.size && !status; r++)
+    for (int r = 0; r < ctx->job.boot.size && !status; r++)
         if (!stepaf_hello_read((uint8_t *)all + offsets[r], offsets[r + 1] - offsets[r],
                                &hellos[r]))
             status = stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
                                       "what rank %d says of itself is malformed", r);
     if (!status)
-        status = stepaf_hellos_check(hellos, ctx->boot.size, ctx->boot.rank);
+        status = stepaf_hellos_check(hellos, ctx->job.boot.size, ctx->job.boot.rank);
     if (!status)
-        status = stepaf_roles_decide(hellos, ctx->boot.size, ctx->boot.rank, &view->split, roles);
+        status = stepaf_roles_decide(hellos, ctx->job.boot.size, ctx->job.boot.rank, &view->split,
+                                     roles);
     if (!status)
         status = settle(ctx, hellos, roles);
     if (own && status == own)
@@ -207,13 +210,14 @@ static stepaf_status_t open_peers(struct stepaf_ctx *ctx)
 {
     int group = stepaf_is_attention(ctx) ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
     int role = stepaf_is_attention(ctx) ? STEPAF_FFN : STEPAF_ATTENTION;
-    stepaf_status_t status = stepaf_mesh_make(
-        &ctx->env, (uint32_t)ctx->group_size[STEPAF_GROUP_ATTENTION],
-        (uint32_t)ctx->group_size[STEPAF_GROUP_FFN], ctx->ranks[ctx->boot.rank].rank, &ctx->mesh);
+    stepaf_status_t status =
+        stepaf_mesh_make(&ctx->env, (uint32_t)ctx->job.group_size[STEPAF_GROUP_ATTENTION],
+                         (uint32_t)ctx->job.group_size[STEPAF_GROUP_FFN],
+                         ctx->job.ranks[ctx->job.boot.rank].rank, &ctx->job.mesh);
 
     if (status)
         return status;
-    ctx->n_peers = stepaf_mesh_peers(&ctx->mesh, (uint32_t)ctx->group_size[group]);
+    ctx->n_peers = stepaf_mesh_peers(&ctx->job.mesh, (uint32_t)ctx->job.group_size[group]);
     ctx->n_alive = ctx->n_peers;
     ctx->peers = calloc(ctx->n_peers, sizeof(*ctx->peers));
     if (!ctx->peers)
@@ -221,9 +225,9 @@ static stepaf_status_t open_peers(struct stepaf_ctx *ctx)
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
         peer->ctx = ctx;
-        int rank = (int)stepaf_mesh_rank(&ctx->mesh, p);
+        int rank = (int)stepaf_mesh_rank(&ctx->job.mesh, p);
         peer->index = p;
-        peer->who = (struct stepaf_who){role, rank, ctx->groups[group][rank]};
+        peer->who = (struct stepaf_who){role, rank, ctx->job.groups[group][rank]};
         stepaf_list_init(&peer->queue);
         stepaf_list_init(&peer->queue_node);
         stepaf_list_init(&peer->ready);
@@ -247,7 +251,7 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     ctx = calloc(1, sizeof(*ctx));
     if (!ctx)
         return stepaf_error_no_memory(STEPAF_PHASE_INIT);
-    ctx->boot = *boot;
+    ctx->job.boot = *boot;
     ctx->feature = feature;
     ctx->up.deliver = stepaf_core_deliver;
     ctx->up.lost = stepaf_core_lost;
@@ -255,10 +259,10 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     ctx->up.expand = stepaf_imm_decode;
     ctx->up.deliver_imm = stepaf_core_deliver_imm;
     ctx->up.env = &ctx->env;
-    ctx->up.topo = &ctx->topo;
-    stepaf_list_init(&ctx->queued);
-    stepaf_list_init(&ctx->ready);
-    stepaf_list_init(&ctx->proxies);
+    ctx->up.topo = &ctx->job.topo;
+    stepaf_list_init(&ctx->net.queued);
+    stepaf_list_init(&ctx->inbox.ready);
+    stepaf_list_init(&ctx->gpu.proxies);
     status = own ? own : check_params(params ? params : &no_params, ctx_p);
     if (!status)
         status = prepare(ctx, params ? params : &no_params, &view);
@@ -267,7 +271,7 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     if (!status)
         status = open_peers(ctx);
     if (status) {
-        ctx->boot.close = NULL; /* the caller keeps it */
+        ctx->job.boot.close = NULL; /* the caller keeps it */
         stepaf_ctx_free(ctx);
         return status;
     }

@@ -64,7 +64,7 @@ static void begin(struct run *run, stepaf_role_t role)
     if (role == STEPAF_ATTENTION)
         make_plans(run);
     FUZZ_CHECK(fake_commit(run->job, counterpart) == STEPAF_OK);
-    run->job->ctx->pong_best = UINT64_MAX; /* as while it pings */
+    run->job->ctx->clock.pong_best = UINT64_MAX; /* as while it pings */
 }
 
 static const struct stepaf_remote_plan *mirror_of(const struct stepaf_ctx *ctx, uint32_t peer,
@@ -79,12 +79,12 @@ static const struct stepaf_remote_plan *mirror_of(const struct stepaf_ctx *ctx, 
 static void be_honest(const struct stepaf_ctx *ctx, uint32_t peer, struct stepaf_msg *msg,
                       bool next_slot)
 {
-    const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, msg->plan);
+    const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, msg->plan);
     const struct stepaf_remote_plan *remote = mirror_of(ctx, peer, msg->plan);
     uint64_t now = stepaf_ticks();
 
     if (msg->type == STEPAF_MSG_PONG) {
-        msg->seq = ctx->pong_seq;
+        msg->seq = ctx->clock.pong_seq;
         msg->word[0] = (uint32_t)now;
         msg->word[1] = (uint32_t)(now >> 32);
     } else if (stepaf_is_attention(ctx)) {
@@ -116,8 +116,8 @@ static struct stepaf_msg make_msg(const struct run *run, uint32_t peer, const ui
     /* A tensor's: key, region and offset; a plan's: counts. */
     msg.word[msg.type == STEPAF_MSG_TENSOR ? 1 : 3] = 0;
     if (msg.type == STEPAF_MSG_TENSOR) {
-        msg.word[3] = run->job->counterpart->ctx->n_regions
-                          ? run->job->counterpart->ctx->regions[0]->mem.id
+        msg.word[3] = run->job->counterpart->ctx->memory.n_regions
+                          ? run->job->counterpart->ctx->memory.regions[0]->mem.id
                           : 0;
         msg.word[5] = 0;
     }

@@ -125,7 +125,7 @@ static void look_at_lane(const struct stepaf_kernel_tensor *lane)
 /* Join what is told at a rank of the other role; then all is as before. */
 static void join(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
 {
-    const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->plans, 0);
+    const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, 0);
     int n_pieces = cpu_device_count();
 
     FUZZ_CHECK(stepaf_streams_prepare(ctx) == STEPAF_OK);
@@ -135,7 +135,7 @@ static void join(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
     for (uint32_t k = 0; !status && k < DEPTH * plan->stream->n_send; k++)
         for (uint32_t i = 0; i < plan->stream->send[k].args.n_lanes; i++)
             look_at_lane(&plan->stream->send[k].args.lanes[i]);
-    ctx->streams->joined = false;
+    ctx->gpu.streams->joined = false;
     stepaf_streams_undo(ctx);
     FUZZ_CHECK(cpu_device_count() == n_pieces);
 }

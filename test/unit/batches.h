@@ -34,7 +34,7 @@ static inline void begin(void)
         EXPECT_TAKEN(job, p, &msg);
         msg.flags = STEPAF_MSG_PULL_SIDE;
         msg.word[0] = PULLED;
-        msg.word[3] = counterpart->ctx->regions[0]->mem.id;
+        msg.word[3] = counterpart->ctx->memory.regions[0]->mem.id;
         msg.word[4] = 64;
         msg.word[6] = 200;
         EXPECT_TAKEN(job, p, &msg);

@@ -56,14 +56,14 @@ static void others_declaration(const struct fake_boot *boot, int rank, const voi
         return;
     }
     uint32_t epoch = counterpart->epoch;
-    bool changed = counterpart->changed;
+    bool changed = counterpart->commit.changed;
     counterpart->epoch = job->ctx->epoch;
-    counterpart->changed = job->ctx->changed;
+    counterpart->commit.changed = job->ctx->commit.changed;
     if (status)
         stepaf_error_set(status, STEPAF_PHASE_COMMIT, "so says the fake");
     stepaf_advert_pack(counterpart, status, pack);
     counterpart->epoch = epoch;
-    counterpart->changed = changed;
+    counterpart->commit.changed = changed;
 }
 
 static stepaf_status_t boot_allgather(void *self, const void *data, size_t bytes, void **all_p,
@@ -149,7 +149,7 @@ stepaf_status_t fake_commit(struct fake_job *job, struct fake_job *counterpart)
 {
     fake_pair(job, counterpart);
     for (uint32_t p = 0; p < job->ctx->n_peers; p++) {
-        struct stepaf_msg quiesced = {.type = STEPAF_MSG_QUIESCED, .seq = job->ctx->n_commits + 1};
+        struct stepaf_msg quiesced = {.type = STEPAF_MSG_QUIESCED, .seq = job->ctx->commit.n + 1};
         struct stepaf_msg ready = {.type = STEPAF_MSG_READY, .seq = job->ctx->epoch + 1};
         if (job->ctx->peers[p].link)
             fake_say(job, p, &quiesced); /* behind what it has said before */

@@ -248,9 +248,9 @@ void fake_transport_install(struct fake_job *job)
         transport->links[p] = (struct fake_link){
             .base = {.ops = &ops, .transport = &transport->base, .peer = p, .name = "fake"},
             .room = FAKE_ENDLESS};
-    ctx->transports[0] = &transport->base;
-    ctx->n_transports = 1;
-    ctx->wait_polls = 1;
+    ctx->net.transports[0] = &transport->base;
+    ctx->net.n_transports = 1;
+    ctx->polling.at_once = 1;
 }
 
 static stepaf_status_t transport_add(struct stepaf_transport *transport, struct stepaf_mem *mem)
@@ -274,7 +274,7 @@ static void transport_describe(const struct stepaf_transport *transport, char *t
 void fake_take_gpu(struct fake_job *job)
 {
     static struct stepaf_transport_ops ops;
-    struct fake_transport *transport = (struct fake_transport *)job->ctx->transports[0];
+    struct fake_transport *transport = (struct fake_transport *)job->ctx->net.transports[0];
 
     ops = stepaf_transport_complete(&fake_ops);
     ops.caps |= STEPAF_TRANSPORT_GPU;
@@ -334,10 +334,10 @@ static stepaf_status_t split_connect(struct stepaf_transport *base,
 void fake_split(struct fake_job *job, uint32_t peer)
 {
     static struct stepaf_transport_ops ops[2];
-    struct fake_transport *first = (struct fake_transport *)job->ctx->transports[0];
+    struct fake_transport *first = (struct fake_transport *)job->ctx->net.transports[0];
 
     fake_transport_install(job);
-    struct fake_transport *second = (struct fake_transport *)job->ctx->transports[0];
+    struct fake_transport *second = (struct fake_transport *)job->ctx->net.transports[0];
     for (int i = 0; i < 2; i++) {
         struct fake_transport *transport = i ? second : first;
         ops[i] = stepaf_transport_complete(&fake_ops);
@@ -352,16 +352,16 @@ void fake_split(struct fake_job *job, uint32_t peer)
         transport->is_for = i == 1;
         for (uint32_t p = 0; p < transport->n_peers; p++)
             transport->links[p].base.ops = &ops[i];
-        job->ctx->transports[i] = &transport->base;
-        for (uint32_t r = 0; r < job->ctx->n_regions; r++)
-            (void)ops[i].reg_mem(&transport->base, &job->ctx->regions[r]->mem);
+        job->ctx->net.transports[i] = &transport->base;
+        for (uint32_t r = 0; r < job->ctx->memory.n_regions; r++)
+            (void)ops[i].reg_mem(&transport->base, &job->ctx->memory.regions[r]->mem);
     }
-    job->ctx->n_transports = 2;
+    job->ctx->net.n_transports = 2;
 }
 
 struct fake_link *fake_link(struct fake_job *job, uint32_t peer)
 {
-    return &((struct fake_transport *)job->ctx->transports[0])->links[peer];
+    return &((struct fake_transport *)job->ctx->net.transports[0])->links[peer];
 }
 
 void fake_complete(struct fake_job *job, uint32_t peer)

@@ -70,8 +70,8 @@ static inline int n_pinned(void)
 {
     int n = 0;
 
-    for (uint32_t i = 0; i < job->ctx->n_regions; i++)
-        n += job->ctx->regions[i]->bounce && job->ctx->regions[i]->bounce->pinned;
+    for (uint32_t i = 0; i < job->ctx->memory.n_regions; i++)
+        n += job->ctx->memory.regions[i]->bounce && job->ctx->memory.regions[i]->bounce->pinned;
     return n;
 }
 

@@ -56,10 +56,10 @@ uint64_t state_digest(const struct stepaf_ctx *ctx)
     uint64_t hash = STEPAF_HASH_START;
 
     ADD(hash, ctx->n_alive);
-    ADD(hash, ctx->n_ready_peers);
-    for (uint32_t i = 0; i < ctx->plans.n; i++)
-        if (stepaf_table_get(&ctx->plans, i))
-            hash = add_plan(hash, stepaf_table_get(&ctx->plans, i));
+    ADD(hash, ctx->inbox.n_peers);
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++)
+        if (stepaf_table_get(&ctx->tables.plans, i))
+            hash = add_plan(hash, stepaf_table_get(&ctx->tables.plans, i));
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         const struct stepaf_peer *peer = &ctx->peers[p];
         ADD(hash, peer->lost);
@@ -168,16 +168,16 @@ const char *state_check(const struct stepaf_ctx *ctx)
         alive += !ctx->peers[p].lost;
         with_batches += !stepaf_list_empty(&ctx->peers[p].ready);
     }
-    for (uint32_t i = 0; i < ctx->plans.n && !wrong; i++)
-        if (stepaf_table_get(&ctx->plans, i))
-            wrong = check_plan(stepaf_table_get(&ctx->plans, i));
+    for (uint32_t i = 0; i < ctx->tables.plans.n && !wrong; i++)
+        if (stepaf_table_get(&ctx->tables.plans, i))
+            wrong = check_plan(stepaf_table_get(&ctx->tables.plans, i));
     if (wrong)
         return wrong;
-    if (list_length(&ctx->queued) < 0)
+    if (list_length(&ctx->net.queued) < 0)
         return "the list of queues is broken";
-    if (list_length(&ctx->ready) != n_ready)
+    if (list_length(&ctx->inbox.ready) != n_ready)
         return "the list of batches differs from the peers' lists";
-    if (alive != ctx->n_alive || with_batches != ctx->n_ready_peers)
+    if (alive != ctx->n_alive || with_batches != ctx->inbox.n_peers)
         return "peers are counted wrongly";
     return NULL;
 }

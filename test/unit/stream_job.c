@@ -92,5 +92,6 @@ stepaf_status_t stream_job_respond(void)
 
 struct stepaf_stream *stream_job_stream(void)
 {
-    return ((struct stepaf_plan_obj *)stepaf_table_get(&stream_job.job->ctx->plans, 0))->stream;
+    return ((struct stepaf_plan_obj *)stepaf_table_get(&stream_job.job->ctx->tables.plans, 0))
+        ->stream;
 }

@@ -334,8 +334,8 @@ static void a_later_version_fills_what_the_caller_knows(void)
 static void starts_with_unknown_fields_are_refused(void)
 {
     struct fake_job *ffn, *attention = open_attention(&ffn);
-    stepaf_tensor_t push = {PUSHED, attention->ctx->regions[0]->mem.base, BYTES},
-                    pull = {PULLED, attention->ctx->regions[0]->mem.base + BYTES, BYTES};
+    stepaf_tensor_t push = {PUSHED, attention->ctx->memory.regions[0]->mem.base, BYTES},
+                    pull = {PULLED, attention->ctx->memory.regions[0]->mem.base + BYTES, BYTES};
     stepaf_start_params_t params = {.flags = ~0u, .n_push = -7, .push = &push};
     stepaf_request_h second = NULL;
     stepaf_plan_h plan;

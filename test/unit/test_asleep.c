@@ -26,7 +26,7 @@ static struct fake_job *begin(void)
     fake_key(job, counterpart, 1, STEPAF_PUSH, 64, 1);
     CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
     fake_close(counterpart);
-    job->ctx->oversubscribed = false;
+    job->ctx->polling.oversubscribed = false;
     job->ctx->env.spin_us = 0;
     job->ctx->env.sleep_after_us = 0;
     job->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -53,7 +53,7 @@ static void it_looks_once_more_when_armed(void)
     CU_ASSERT_EQUAL(job->n_armed, 1);
     CU_ASSERT_EQUAL(n_looks, 1);
     CU_ASSERT_EQUAL(job->ctx->counters.yields, 1);
-    CU_ASSERT_FALSE(job->ctx->asleep);
+    CU_ASSERT_FALSE(job->ctx->polling.asleep);
     end(job);
 }
 
@@ -77,11 +77,11 @@ static void a_second_sleeper_leaves_the_first_alone(void)
     struct fake_job *job = begin();
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
-    job->ctx->asleep = true;
+    job->ctx->polling.asleep = true;
     CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 1000000));
     CU_ASSERT_EQUAL(job->n_armed, 0);
-    CU_ASSERT_TRUE(job->ctx->asleep);
-    job->ctx->asleep = false;
+    CU_ASSERT_TRUE(job->ctx->polling.asleep);
+    job->ctx->polling.asleep = false;
     end(job);
 }
 
@@ -129,7 +129,7 @@ static void two_threads_may_sleep(void)
         pthread_join(threads[i], NULL);
     CU_ASSERT(job->n_armed >= 20 && job->n_armed <= 40);
     CU_ASSERT_EQUAL(job->ctx->lock.next, job->ctx->lock.serving);
-    CU_ASSERT_FALSE(job->ctx->asleep);
+    CU_ASSERT_FALSE(job->ctx->polling.asleep);
     end(job);
 }
 

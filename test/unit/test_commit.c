@@ -70,7 +70,7 @@ static void plans_are_announced_before_ready(void)
         CU_ASSERT(msgs[1]->flags == 0 && msgs[1]->word[0] == PUSHED && msgs[1]->word[2] == BYTES);
         CU_ASSERT(msgs[2]->flags == STEPAF_MSG_PULL_SIDE && msgs[2]->word[0] == PULLED);
         CU_ASSERT(msgs[2]->word[2] == 60 + 10 * p && msgs[2]->word[4] == 1000 + 1000 * p);
-        CU_ASSERT(msgs[2]->word[3] == attention->ctx->regions[0]->mem.id &&
+        CU_ASSERT(msgs[2]->word[3] == attention->ctx->memory.regions[0]->mem.id &&
                   msgs[2]->word[6] == BYTES);
         CU_ASSERT(msgs[3]->seq == 1 && msgs[3]->word[0] == 0);
     }
@@ -144,17 +144,17 @@ static void a_new_epoch_goes_on(void)
 static void a_bad_verdict_leaves_all_as_it_was(void)
 {
     begin();
-    uint32_t n_regions = attention->ctx->n_regions;
+    uint32_t n_regions = attention->ctx->memory.n_regions;
     stepaf_key_allocate_undo(ffn->ctx);
     for (int round = 0; round < 2; round++) {
         ffn->others_status = STEPAF_ERR_KEY;
         CU_ASSERT_EQUAL(fake_commit(ffn, attention), STEPAF_ERR_KEY);
         UNIT_CONTAINS(stepaf_last_error()->text, "so says the fake");
-        CU_ASSERT_EQUAL(ffn->ctx->n_regions, 0); /* its receive buffers are gone again */
+        CU_ASSERT_EQUAL(ffn->ctx->memory.n_regions, 0); /* its receive buffers are gone again */
         CU_ASSERT_EQUAL(stepaf_epoch(ffn->handle), 0);
         attention->others_status = STEPAF_ERR_NO_MEMORY;
         CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_ERR_NO_MEMORY);
-        CU_ASSERT_EQUAL(attention->ctx->n_regions, n_regions);
+        CU_ASSERT_EQUAL(attention->ctx->memory.n_regions, n_regions);
         CU_ASSERT_EQUAL(stepaf_epoch(attention->handle), 0);
         stepaf_key_allocate_undo(ffn->ctx);
     }
@@ -223,7 +223,7 @@ static void who_meets_nobody_is_broken_whatever_it_has_found(void)
         if (busy)
             CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_OK);
         fake_key(attention, ffn, 7, STEPAF_PUSH, 8, 1);
-        attention->ctx->boot.allgather = nobody_meets;
+        attention->ctx->job.boot.allgather = nobody_meets;
         CU_ASSERT_EQUAL(fake_commit(attention, ffn), busy ? STEPAF_ERR_STATE : STEPAF_ERR_TIMEOUT);
         CU_ASSERT_EQUAL(attention->ctx->state, STEPAF_CTX_BROKEN);
         end();
@@ -327,7 +327,7 @@ static void malformed_plans_break_the_commit(void)
 static void receive_buffers_must_lie_in_offered_memory(void)
 {
     begin();
-    ffn->ctx->regions[0]->mem.bytes = 2 * DEPTH * BYTES - 1; /* for two attention ranks */
+    ffn->ctx->memory.regions[0]->mem.bytes = 2 * DEPTH * BYTES - 1; /* for two attention ranks */
     struct stepaf_key *key = stepaf_key_find(ffn->ctx, PUSHED);
     stepaf_container_of(key->recv_bufs.next, struct stepaf_recv_buf, node)->offset = BYTES * DEPTH;
     CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_ERR_PROTOCOL);
@@ -335,7 +335,7 @@ static void receive_buffers_must_lie_in_offered_memory(void)
     CU_ASSERT_EQUAL(fake_last(attention)->msg.type, STEPAF_MSG_READY); /* the others are told */
     CU_ASSERT_EQUAL((int32_t)fake_last(attention)->msg.word[0], STEPAF_ERR_PROTOCOL);
     expect_broken(attention);
-    ffn->ctx->regions[0]->mem.bytes = 4096;
+    ffn->ctx->memory.regions[0]->mem.bytes = 4096;
     end();
 }
 

@@ -45,9 +45,9 @@ static void pongs_that_make_no_sense_are_dropped(void)
         {0, 0}, {UINT64_MAX, 0}, {(uint64_t)1 << 63, 0}, {1, UINT64_MAX}};
 
     begin();
-    job->ctx->pong_best = UINT64_MAX;
+    job->ctx->clock.pong_best = UINT64_MAX;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_PONG, 0, 0, job->ctx->pong_seq);
+        struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_PONG, 0, 0, job->ctx->clock.pong_seq);
         msg.word[0] = (uint32_t)bad[i][0];
         msg.word[1] = (uint32_t)(bad[i][0] >> 32);
         msg.word[2] = (uint32_t)bad[i][1];
@@ -56,16 +56,16 @@ static void pongs_that_make_no_sense_are_dropped(void)
         EXPECT_DROP(job, 0, &msg, DROP_MALFORMED);
     }
     uint64_t sent = stepaf_ticks();
-    struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_PONG, 0, 0, job->ctx->pong_seq);
+    struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_PONG, 0, 0, job->ctx->clock.pong_seq);
     msg.word[0] = (uint32_t)sent;
     msg.word[1] = (uint32_t)(sent >> 32);
     msg.word[3] = UINT32_MAX; /* a time before all time */
     msg.word[4] = 1;
     EXPECT_DROP(job, 0, &msg, DROP_MALFORMED);
-    CU_ASSERT_EQUAL(job->ctx->pong_best, UINT64_MAX);
+    CU_ASSERT_EQUAL(job->ctx->clock.pong_best, UINT64_MAX);
     msg.word[3] = 0;
     EXPECT_TAKEN(job, 0, &msg);
-    CU_ASSERT(job->ctx->pong_best < UINT64_MAX);
+    CU_ASSERT(job->ctx->clock.pong_best < UINT64_MAX);
     end();
 }
 

@@ -68,12 +68,12 @@ static void good_ones_are_declared(void)
 
     for (uint32_t i = 0; i < sizeof good / sizeof *good; i++) {
         CU_ASSERT_EQUAL(declare(job, i, &good[i]), STEPAF_OK);
-        CU_ASSERT_EQUAL(job->ctx->n_keys, i + 1);
-        CU_ASSERT_TRUE(job->ctx->changed);
-        job->ctx->changed = false;
+        CU_ASSERT_EQUAL(job->ctx->memory.n_keys, i + 1);
+        CU_ASSERT_TRUE(job->ctx->commit.changed);
+        job->ctx->commit.changed = false;
         CU_ASSERT_EQUAL(declare(job, i, &good[i]), STEPAF_OK); /* again */
-        CU_ASSERT_EQUAL(job->ctx->n_keys, i + 1);
-        CU_ASSERT_FALSE(job->ctx->changed);
+        CU_ASSERT_EQUAL(job->ctx->memory.n_keys, i + 1);
+        CU_ASSERT_FALSE(job->ctx->commit.changed);
     }
     fake_close(job);
 }
@@ -86,8 +86,8 @@ static void bad_ones_are_refused(void)
         CU_ASSERT_EQUAL(declare(job, 4711, &bad[i]), STEPAF_ERR_INVALID);
         UNIT_CONTAINS(stepaf_last_error()->text, "key 4711");
     }
-    CU_ASSERT_EQUAL(job->ctx->n_keys, 0);
-    CU_ASSERT_FALSE(job->ctx->changed);
+    CU_ASSERT_EQUAL(job->ctx->memory.n_keys, 0);
+    CU_ASSERT_FALSE(job->ctx->commit.changed);
     fake_close(job);
 }
 
@@ -99,7 +99,7 @@ static void another_declaration_is_refused(void)
         STEPAF_PUSH, 64, {.field_mask = T | N, .dtype = STEPAF_F32, .depth = 2}};
 
     CU_ASSERT_EQUAL(declare(job, 1, &first), STEPAF_OK);
-    job->ctx->changed = false;
+    job->ctx->commit.changed = false;
     for (int change = 0; change < 5; change++) {
         struct advert other = first;
         if (change == 0)
@@ -122,8 +122,8 @@ static void another_declaration_is_refused(void)
     const struct advert same = {
         STEPAF_PUSH, 0, {S | T | N | K, .ndim = 1, .shape = {16}, .dtype = STEPAF_F32, .depth = 2}};
     CU_ASSERT_EQUAL(declare(job, 1, &same), STEPAF_OK);
-    CU_ASSERT_EQUAL(job->ctx->keys[0]->max_bytes, 64);
-    CU_ASSERT_FALSE(job->ctx->changed);
+    CU_ASSERT_EQUAL(job->ctx->memory.keys[0]->max_bytes, 64);
+    CU_ASSERT_FALSE(job->ctx->commit.changed);
     fake_close(job);
 }
 
@@ -141,10 +141,10 @@ static void keys_are_found_in_any_order(void)
         wrong += !key || key->id != i * 0x9e3779b97f4a7c15u;
         wrong += stepaf_key_find(job->ctx, i * 0x9e3779b97f4a7c15u + 1) != NULL;
     }
-    for (uint32_t i = 1; i < job->ctx->n_keys; i++)
-        wrong += job->ctx->keys[i - 1]->id >= job->ctx->keys[i]->id;
+    for (uint32_t i = 1; i < job->ctx->memory.n_keys; i++)
+        wrong += job->ctx->memory.keys[i - 1]->id >= job->ctx->memory.keys[i]->id;
     CU_ASSERT_EQUAL(wrong, 0);
-    CU_ASSERT_EQUAL(job->ctx->n_keys, 500);
+    CU_ASSERT_EQUAL(job->ctx->memory.n_keys, 500);
     fake_close(job);
 }
 
@@ -176,7 +176,7 @@ static void slices_go_to_the_ranks_named(void)
     CU_ASSERT_PTR_NULL(stepaf_key_slice(key, 3));
     CU_ASSERT_EQUAL(stepaf_key_set_recv(job->handle, 1, memory + 600, 200, (int[]){1}, 1), 0);
     CU_ASSERT_PTR_EQUAL(stepaf_key_slice(key, 1), memory + 600);
-    CU_ASSERT_EQUAL(job->ctx->regions[0]->uses, 2);
+    CU_ASSERT_EQUAL(job->ctx->memory.regions[0]->uses, 2);
     CU_ASSERT_EQUAL(stepaf_deregister(job->handle, memory), STEPAF_ERR_STATE);
     fake_close(job);
     job = receiver();
@@ -216,19 +216,19 @@ static void bad_slices_are_refused(void)
         {1, 0, 4098, good_ranks, 3, STEPAF_ERR_UNREGISTERED},
     };
 
-    job->ctx->changed = false;
+    job->ctx->commit.changed = false;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         CU_ASSERT_EQUAL(stepaf_key_set_recv(job->handle, cases[i].key, memory + cases[i].at,
                                             cases[i].bytes, cases[i].ranks, cases[i].n_ranks),
                         cases[i].expected);
-        CU_ASSERT_FALSE(job->ctx->changed);
-        CU_ASSERT_EQUAL(job->ctx->regions[0]->uses, 0);
+        CU_ASSERT_FALSE(job->ctx->commit.changed);
+        CU_ASSERT_EQUAL(job->ctx->memory.regions[0]->uses, 0);
         CU_ASSERT_PTR_NULL(stepaf_key_slice(stepaf_key_find(job->ctx, 1), 0));
     }
     CU_ASSERT_EQUAL(stepaf_key_set_recv(job->handle, 1, memory, 200, good_ranks, 1), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_key_set_recv(job->handle, 1, memory + 200, 600, NULL, 0),
                     STEPAF_ERR_INVALID); /* rank 0 has one */
-    CU_ASSERT_EQUAL(job->ctx->regions[0]->uses, 1);
+    CU_ASSERT_EQUAL(job->ctx->memory.regions[0]->uses, 1);
     fake_close(job);
 }
 
@@ -237,12 +237,12 @@ static void missing_buffers_are_allocated(void)
 {
     struct fake_job *job = receiver();
     struct stepaf_key *key = stepaf_key_find(job->ctx, 1);
-    uint32_t n_regions = job->ctx->n_regions;
+    uint32_t n_regions = job->ctx->memory.n_regions;
 
     CU_ASSERT_EQUAL(stepaf_key_set_recv(job->handle, 1, memory, 200, (int[]){1}, 1), STEPAF_OK);
     for (int round = 0; round < 2; round++) {
         CU_ASSERT_EQUAL_FATAL(stepaf_key_allocate(job->ctx), STEPAF_OK);
-        CU_ASSERT_EQUAL(job->ctx->n_regions, n_regions + 1);
+        CU_ASSERT_EQUAL(job->ctx->memory.n_regions, n_regions + 1);
         uint8_t *first = stepaf_key_slice(key, 0), *last = stepaf_key_slice(key, 2);
         CU_ASSERT_PTR_EQUAL(stepaf_key_slice(key, 1), memory);
         CU_ASSERT_PTR_NOT_NULL_FATAL(first);
@@ -253,9 +253,9 @@ static void missing_buffers_are_allocated(void)
         CU_ASSERT(region->target && region->mem.fd >= 0);
         CU_ASSERT_PTR_EQUAL(stepaf_region_find(job->ctx, last, 200), region);
         CU_ASSERT_EQUAL(stepaf_key_allocate(job->ctx), STEPAF_OK); /* nothing more */
-        CU_ASSERT_EQUAL(job->ctx->n_regions, n_regions + 1);
+        CU_ASSERT_EQUAL(job->ctx->memory.n_regions, n_regions + 1);
         stepaf_key_allocate_undo(job->ctx);
-        CU_ASSERT_EQUAL(job->ctx->n_regions, n_regions);
+        CU_ASSERT_EQUAL(job->ctx->memory.n_regions, n_regions);
         CU_ASSERT_PTR_NULL(stepaf_key_slice(key, 0));
         CU_ASSERT_PTR_EQUAL(stepaf_key_slice(key, 1), memory);
     }

@@ -19,7 +19,7 @@ static void begin(void)
     fake_key(job, counterpart, SHALLOW, STEPAF_PUSH, BYTES, 1);
     CU_ASSERT_EQUAL_FATAL(stepaf_alloc(counterpart->handle, REGION_BYTES, STEPAF_MEM_HOST, &memory),
                           0);
-    region = counterpart->ctx->regions[0]->mem.id;
+    region = counterpart->ctx->memory.regions[0]->mem.id;
     CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
     fake_forget(job);
 }
@@ -253,9 +253,9 @@ static void a_free_plan_is_closed(void)
     EXPECT_DROP(job, 0, &close, DROP_MALFORMED); /* not there */
     make_plan(0, 2);
     EXPECT_DROP(job, 1, &close, DROP_MALFORMED); /* another rank's */
-    uint32_t n_used = job->ctx->batches.n_used;
+    uint32_t n_used = job->ctx->tables.batches.n_used;
     EXPECT_TAKEN(job, 0, &close);
-    CU_ASSERT_EQUAL(job->ctx->batches.n_used, n_used - 2);
+    CU_ASSERT_EQUAL(job->ctx->tables.batches.n_used, n_used - 2);
     EXPECT_DROP(job, 0, &close, DROP_MALFORMED); /* not any more */
     EXPECT_TAKEN(job, 0, &head);                 /* the number is free again */
     EXPECT_TAKEN(job, 0, &close);                /* also what never became complete */

@@ -124,7 +124,7 @@ static int open_later(const stepaf_boot_t *boot, void *arg)
     const struct stepaf_ctx *ctx = stepaf_handle_ctx(rank.ctx, STEPAF_HANDLE_CONTEXT);
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_ERR_TRANSPORT);
     RANK_CHECK(boot, strstr(stepaf_last_error()->text, "no free port") != NULL);
-    RANK_CHECK(boot, ctx->n_transports == 0 || !rank.ffn);
+    RANK_CHECK(boot, ctx->net.n_transports == 0 || !rank.ffn);
     close(taken);
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
     stepaf_finalize(rank.ctx);

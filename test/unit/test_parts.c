@@ -103,7 +103,7 @@ static void a_full_queue_delays_and_keeps_order(void)
     CU_ASSERT(job->records[0].msg.type == STEPAF_MSG_START && job->records[0].msg.seq == 0);
     CU_ASSERT(job->records[1].msg.type == STEPAF_MSG_START && job->records[1].msg.seq == 1);
     CU_ASSERT(job->records[2].msg.type == STEPAF_MSG_CANCEL && job->records[2].msg.seq == 1);
-    CU_ASSERT_TRUE(stepaf_list_empty(&job->ctx->queued));
+    CU_ASSERT_TRUE(stepaf_list_empty(&job->ctx->net.queued));
     end();
 }
 
@@ -157,7 +157,7 @@ static void queued_sources_keep_their_memory(void)
     UNIT_CONTAINS(stepaf_last_error()->text, "FFN rank 1 (world rank 2) has not acknowledged");
     fake_link(job, 1)->room = FAKE_ENDLESS;
     CU_ASSERT_EQUAL(stepaf_free(job->handle, other), STEPAF_OK);
-    CU_ASSERT_TRUE(stepaf_list_empty(&job->ctx->queued));
+    CU_ASSERT_TRUE(stepaf_list_empty(&job->ctx->net.queued));
     end();
 }
 

@@ -36,7 +36,7 @@ static struct stepaf_region *add(size_t at, size_t bytes)
 
 static struct stepaf_region *find(size_t at, size_t bytes)
 {
-    job->ctx->last_region = NULL; /* by bisection */
+    job->ctx->memory.last = NULL; /* by bisection */
     struct stepaf_region *found = stepaf_region_find(job->ctx, place + at, bytes);
     CU_ASSERT_PTR_EQUAL(stepaf_region_find(job->ctx, place + at, bytes), found);
     return found;
@@ -77,7 +77,7 @@ static void what_is_removed_is_not_found(void)
     CU_ASSERT_EQUAL(stepaf_deregister(job->handle, place), STEPAF_OK);
     CU_ASSERT_PTR_NULL(stepaf_region_find(job->ctx, place, 100));
     CU_ASSERT_PTR_NOT_NULL(stepaf_region_find(job->ctx, place + 100, 100));
-    CU_ASSERT_EQUAL(job->ctx->n_regions, 1);
+    CU_ASSERT_EQUAL(job->ctx->memory.n_regions, 1);
     end();
 }
 
@@ -92,11 +92,11 @@ static void overlaps_are_refused(void)
     for (size_t i = 0; i < sizeof overlaps / sizeof *overlaps; i++)
         CU_ASSERT_EQUAL(stepaf_register(job->handle, place + overlaps[i][0], overlaps[i][1]),
                         STEPAF_ERR_INVALID);
-    CU_ASSERT_EQUAL(job->ctx->n_regions, 2);
+    CU_ASSERT_EQUAL(job->ctx->memory.n_regions, 2);
     (void)add(0, 1000);
     (void)add(1100, 900);
     (void)add(2001, PLACE - 2001);
-    CU_ASSERT_EQUAL(job->ctx->n_regions, 5);
+    CU_ASSERT_EQUAL(job->ctx->memory.n_regions, 5);
     end();
 }
 
@@ -121,7 +121,7 @@ static void bad_ranges_are_refused(void)
         UNIT_CONTAINS(stepaf_last_error()->text, reason);
     }
     CU_ASSERT_PTR_EQUAL(memory, place);
-    CU_ASSERT_EQUAL(job->ctx->n_regions, 0);
+    CU_ASSERT_EQUAL(job->ctx->memory.n_regions, 0);
     end();
 }
 
@@ -141,17 +141,17 @@ static void only_its_start_ends_a_region(void)
     region->uses = 1;
     CU_ASSERT_EQUAL(stepaf_deregister(job->handle, place + 1000), STEPAF_ERR_STATE);
     region->uses = 0;
-    CU_ASSERT_EQUAL(job->ctx->n_regions, 2);
+    CU_ASSERT_EQUAL(job->ctx->memory.n_regions, 2);
     CU_ASSERT_EQUAL(stepaf_deregister(job->handle, place + 1000), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_free(job->handle, memory), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_free(job->handle, memory), STEPAF_ERR_UNREGISTERED);
-    CU_ASSERT_EQUAL(job->ctx->n_regions, 0);
+    CU_ASSERT_EQUAL(job->ctx->memory.n_regions, 0);
     end();
 }
 
 static void use_it(struct fake_job *used)
 {
-    used->ctx->regions[0]->uses = 1;
+    used->ctx->memory.regions[0]->uses = 1;
 }
 
 /* Until peers have acknowledged what was sent, a device may read it again. */

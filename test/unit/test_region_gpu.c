@@ -48,7 +48,7 @@ static void a_gpu_that_fails_changes_nothing(void)
     cpu_device.fail_at = 1;
     CU_ASSERT_EQUAL(stepaf_alloc(job->handle, 100, STEPAF_MEM_CUDA, &ptr), STEPAF_ERR_UNSUPPORTED);
     UNIT_CONTAINS(stepaf_last_error()->text, "told to fail");
-    CU_ASSERT(!ptr && !job->ctx->n_regions && !job->ctx->gpu);
+    CU_ASSERT(!ptr && !job->ctx->memory.n_regions && !job->ctx->gpu.device);
     cpu_device.fail_at = 0;
     CU_ASSERT_EQUAL(stepaf_alloc(job->handle, 100, STEPAF_MEM_CUDA, &ptr), STEPAF_OK);
     fake_close(job);

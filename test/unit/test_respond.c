@@ -217,7 +217,7 @@ static void a_number_that_is_used_again_is_not_mistaken(void)
     msg = fake_msg(job, STEPAF_MSG_TENSOR, PLAN, 0, 0);
     msg.flags = STEPAF_MSG_PULL_SIDE;
     msg.word[0] = PULLED;
-    msg.word[3] = counterpart->ctx->regions[0]->mem.id;
+    msg.word[3] = counterpart->ctx->memory.regions[0]->mem.id;
     msg.word[6] = 200;
     EXPECT_TAKEN(job, 0, &msg);
     CU_ASSERT_EQUAL(stepaf_wait(before, 0), STEPAF_OK);

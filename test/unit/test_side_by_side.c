@@ -4,7 +4,7 @@
 
 static struct stepaf_op *op_of(uint32_t plan, uint32_t slot)
 {
-    return &((struct stepaf_plan_obj *)stepaf_table_get(&job->ctx->plans, plan))->ops[slot];
+    return &((struct stepaf_plan_obj *)stepaf_table_get(&job->ctx->tables.plans, plan))->ops[slot];
 }
 
 /* Different links of one operation have registrations and templates of their own transport. */
@@ -15,8 +15,8 @@ static void an_operation_goes_over_both(void)
     fake_split(counterpart, UINT32_MAX);
     stepaf_plan_h plan = make_plan(0);
     commit();
-    CU_ASSERT_EQUAL_FATAL(job->ctx->n_transports, 2);
-    CU_ASSERT_PTR_NULL(job->ctx->only_ops);
+    CU_ASSERT_EQUAL_FATAL(job->ctx->net.n_transports, 2);
+    CU_ASSERT_PTR_NULL(job->ctx->net.only_ops);
     for (uint32_t seq = 0; seq < DEPTH; seq++) {
         fake_forget(job);
         (void)start(plan);
@@ -24,7 +24,7 @@ static void an_operation_goes_over_both(void)
         for (uint32_t p = 0; p < PEERS; p++) {
             const struct stepaf_post *post = op_of(0, seq)->posts[p];
             struct stepaf_transport *transport = post->link->transport;
-            CU_ASSERT_PTR_EQUAL(transport, job->ctx->transports[p == 1]);
+            CU_ASSERT_PTR_EQUAL(transport, job->ctx->net.transports[p == 1]);
             CU_ASSERT_EQUAL(transport->index, p == 1);
             CU_ASSERT_PTR_NOT_NULL_FATAL(post->template);
             CU_ASSERT_PTR_EQUAL(*(struct stepaf_transport **)post->template, transport);
@@ -50,7 +50,7 @@ static void memory_is_registered_with_both(void)
     const struct stepaf_region *region = stepaf_region_find(job->ctx, late, 100);
     CU_ASSERT_PTR_NOT_NULL_FATAL(region);
     for (unsigned t = 0; t < 2; t++)
-        CU_ASSERT_PTR_EQUAL(region->mem.registration[t], job->ctx->transports[t]);
+        CU_ASSERT_PTR_EQUAL(region->mem.registration[t], job->ctx->net.transports[t]);
     CU_ASSERT(job->n_registered[0] == 2 && job->n_registered[1] == 2);
     CU_ASSERT_EQUAL(stepaf_free(job->handle, late), STEPAF_OK);
     CU_ASSERT(job->n_registered[0] == 1 && job->n_registered[1] == 1);

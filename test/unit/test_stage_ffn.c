@@ -30,7 +30,7 @@ static void begin_ffn(bool takes)
     EXPECT_TAKEN(job, 0, &msg);
     msg.flags = STEPAF_MSG_PULL_SIDE;
     msg.word[0] = PULLED;
-    msg.word[3] = counterpart->ctx->regions[0]->mem.id;
+    msg.word[3] = counterpart->ctx->memory.regions[0]->mem.id;
     msg.word[6] = BYTES;
     EXPECT_TAKEN(job, 0, &msg);
     fake_forget(job);

@@ -181,7 +181,8 @@ static void lose(struct fake_job *waiting)
 
     if (!n_waited++)
         return; /* a look before the wait */
-    CU_ASSERT_EQUAL(stepaf_plan_idle(stepaf_table_get(&waiting->ctx->plans, 0)), STEPAF_ERR_STATE);
+    CU_ASSERT_EQUAL(stepaf_plan_idle(stepaf_table_get(&waiting->ctx->tables.plans, 0)),
+                    STEPAF_ERR_STATE);
     UNIT_CONTAINS(stepaf_last_error()->text, "waits for a slot");
     fake_tell(waiting, 1, &bye);
 }
@@ -264,9 +265,9 @@ static void numbers_wrap(void)
     begin();
     stepaf_plan_h plan = make_plan(0);
     commit();
-    struct stepaf_plan_obj *object = stepaf_table_get(&job->ctx->plans, 0);
+    struct stepaf_plan_obj *object = stepaf_table_get(&job->ctx->tables.plans, 0);
     object->seq = UINT32_MAX - 2;
-    job->ctx->ops.last_generation = UINT32_MAX - 3;
+    job->ctx->tables.ops.last_generation = UINT32_MAX - 3;
     for (uint32_t i = 0; i < 6; i++) {
         stepaf_request_h request = start(plan);
         for (uint32_t p = 0; p < PEERS; p++)
@@ -286,7 +287,7 @@ static void finalize_gives_up_what_is_queued(void)
         fake_link(job, p)->room = 0;
     (void)start(plan);
     (void)start(plan);
-    job->ctx->clock.ticks_per_us = 1e-9; /* the second that it waits is over at once */
+    job->ctx->clock.own.ticks_per_us = 1e-9; /* the second that it waits is over at once */
     end();
 }
 

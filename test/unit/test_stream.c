@@ -77,7 +77,7 @@ static void inlets_that_were_captured_stay(void)
     for (int captured = 0; captured < 2; captured++) {
         stream_job_begin(STEPAF_FFN);
         CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
-        const uint8_t *mailboxes = stream_job.job->ctx->streams->mailboxes;
+        const uint8_t *mailboxes = stream_job.job->ctx->gpu.streams->mailboxes;
         cpu_device.capturing = captured;
         CU_ASSERT_EQUAL(stream_job_recv(), STEPAF_OK);
         CU_ASSERT_EQUAL(stream_job_respond(), STEPAF_OK);
@@ -86,12 +86,12 @@ static void inlets_that_were_captured_stay(void)
         CU_ASSERT_EQUAL(stream_job_respond(), STEPAF_OK);
         stream_job_key(4, STEPAF_PUSH, 1);
         CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
-        CU_ASSERT_PTR_EQUAL(stream_job.job->ctx->streams->before->mailboxes,
+        CU_ASSERT_PTR_EQUAL(stream_job.job->ctx->gpu.streams->before->mailboxes,
                             captured ? mailboxes : NULL);
         stream_job_key(5, STEPAF_PUSH, 1);
         CU_ASSERT_EQUAL_FATAL(stream_job_commit(),
                               STEPAF_OK); /* nothing was captured after that one */
-        CU_ASSERT_PTR_NULL(stream_job.job->ctx->streams->before->mailboxes);
+        CU_ASSERT_PTR_NULL(stream_job.job->ctx->gpu.streams->before->mailboxes);
         stream_job_end(); /* where all has to have been given back */
     }
 }
@@ -309,7 +309,7 @@ static void a_lost_peer_ends_waits_of_plans_that_are_gone(void)
     stepaf_plan_h second = stream_job_make(stream_job.job);
     (void)stream_job_make(stream_job.other);
     CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
-    const struct stepaf_gpu_watch *watches = stream_job.job->ctx->streams->watches;
+    const struct stepaf_gpu_watch *watches = stream_job.job->ctx->gpu.streams->watches;
     CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_OK);
     CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_plan_destroy(stream_job.plan), STEPAF_OK);

@@ -87,7 +87,7 @@ static void end(void)
 
 static struct stepaf_stream *stream_of_plan(void)
 {
-    return ((struct stepaf_plan_obj *)stepaf_table_get(&job->ctx->plans, 0))->stream;
+    return ((struct stepaf_plan_obj *)stepaf_table_get(&job->ctx->tables.plans, 0))->stream;
 }
 
 static void plans_are_for_ffn_ranks_and_streams(void)

@@ -101,7 +101,7 @@ static void end(void)
 
 static struct stepaf_stream *stream_of_plan(void)
 {
-    return ((struct stepaf_plan_obj *)stepaf_table_get(&job->ctx->plans, 0))->stream;
+    return ((struct stepaf_plan_obj *)stepaf_table_get(&job->ctx->tables.plans, 0))->stream;
 }
 
 /* That @a launches hold every tensor once, in order. */
@@ -163,9 +163,9 @@ static void legs_share_no_memory(void)
     CU_ASSERT(!overlap(its->receive[0].args.landed, sizeof(uint32_t) * PEERS * PUSHES,
                        its->receive[LEGS].args.landed, sizeof(uint32_t) * PEERS * PUSHES));
     for (int a = 0; a < DEPTH * LEGS; a++) {
-        CU_ASSERT(
-            its->receive[a].args.counts + 1 <=
-            (uint32_t *)(void *)(job->ctx->streams->control + job->ctx->streams->control_bytes));
+        CU_ASSERT(its->receive[a].args.counts + 1 <=
+                  (uint32_t *)(void *)(job->ctx->gpu.streams->control +
+                                       job->ctx->gpu.streams->control_bytes));
         for (int b = 0; b < a; b++)
             CU_ASSERT_PTR_NOT_EQUAL(its->receive[a].args.counts, its->receive[b].args.counts);
     }
@@ -282,12 +282,12 @@ static void what_is_answered_from_may_be_received_in(void)
     CU_ASSERT_EQUAL(
         stepaf_key_set_recv(job->handle, 50, (uint8_t *)pull.data + 2048, 1024, NULL, 0),
         STEPAF_OK);
-    CU_ASSERT_TRUE(job->ctx->regions[0]->target);
+    CU_ASSERT_TRUE(job->ctx->memory.regions[0]->target);
     CU_ASSERT_EQUAL_FATAL(plan_create(job->handle, &push, 1, &pull, 1, STEPAF_PLAN_STREAM, &both),
                           STEPAF_OK);
-    CU_ASSERT_TRUE(job->ctx->regions[0]->target);
+    CU_ASSERT_TRUE(job->ctx->memory.regions[0]->target);
     CU_ASSERT_EQUAL(stepaf_plan_destroy(both), STEPAF_OK);
-    CU_ASSERT_TRUE(job->ctx->regions[0]->target);
+    CU_ASSERT_TRUE(job->ctx->memory.regions[0]->target);
     fake_close(job);
     fake_close(other);
     cpu_device_end();

@@ -75,7 +75,7 @@ static void end(void)
 
 static struct stepaf_stream *stream_of(struct fake_job *its, uint32_t number)
 {
-    return ((struct stepaf_plan_obj *)stepaf_table_get(&its->ctx->plans, number))->stream;
+    return ((struct stepaf_plan_obj *)stepaf_table_get(&its->ctx->tables.plans, number))->stream;
 }
 
 /* Where in the other rank's mailboxes what plan @a number sends comes to. */
@@ -83,7 +83,7 @@ static uint64_t goes_to(uint32_t number)
 {
     const uint8_t *head = stream_of(job, number)->send[0].args.lanes[0].head;
 
-    return (uint64_t)(head - (const uint8_t *)job->ctx->streams->imports[0]);
+    return (uint64_t)(head - (const uint8_t *)job->ctx->gpu.streams->imports[0]);
 }
 
 /* ---- which go together ---- */
@@ -145,8 +145,8 @@ static void relays_are_in_the_order_of_making(void)
         (void)make(other, 1, 2);
     CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
     i = 0;
-    for (const struct stepaf_list *node = job->ctx->proxies.next; node != &job->ctx->proxies;
-         node = node->next, i++)
+    for (const struct stepaf_list *node = job->ctx->gpu.proxies.next;
+         node != &job->ctx->gpu.proxies; node = node->next, i++)
         CU_ASSERT_EQUAL(stepaf_container_of(node, struct stepaf_proxy, node)->stream->plan->index,
                         order[i]);
     CU_ASSERT_EQUAL(i, PLANS);

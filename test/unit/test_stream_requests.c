@@ -70,7 +70,7 @@ static void a_wait_with_a_request_is_not_captured(void)
     CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_ERR_INVALID);
     UNIT_CONTAINS(stepaf_last_error()->text, "replays have no requests");
     CU_ASSERT_EQUAL(cpu_device.n_launches, n_launches);
-    CU_ASSERT_FALSE(stream_job.job->ctx->streams->captured); /* nothing to keep mailboxes for */
+    CU_ASSERT_FALSE(stream_job.job->ctx->gpu.streams->captured); /* nothing to keep mailboxes for */
     cpu_device.capturing = false;
     CU_ASSERT_EQUAL(stepaf_plan_status(stream_job.plan), STEPAF_OK);
     CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);

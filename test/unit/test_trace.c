@@ -21,8 +21,8 @@ static struct fake_job *begin(void)
 /* The stamp number @a i: every field says which. */
 static void stamp(struct fake_job *job, uint32_t i)
 {
-    stepaf_trace_stamp(&job->ctx->trace, STEPAF_EVENT_POSTED, job->ctx->clock.base_ticks + i, i + 1,
-                       i, i + 2, i % 8, i * 3);
+    stepaf_trace_stamp(&job->ctx->trace, STEPAF_EVENT_POSTED, job->ctx->clock.own.base_ticks + i,
+                       i + 1, i, i + 2, i % 8, i * 3);
 }
 
 static size_t read_all(struct fake_job *job, size_t capacity)
@@ -49,8 +49,8 @@ static void stamps_come_back(void)
         CU_ASSERT_EQUAL(records[i].peer, (int32_t)i + 2);
         CU_ASSERT_EQUAL(records[i].tensor, (int32_t)i % 8);
         CU_ASSERT_EQUAL(records[i].bytes, i * 3);
-        CU_ASSERT_EQUAL(records[i].time_ns,
-                        stepaf_clock_to_ns(&job->ctx->clock, job->ctx->clock.base_ticks + i));
+        CU_ASSERT_EQUAL(records[i].time_ns, stepaf_clock_to_ns(&job->ctx->clock.own,
+                                                               job->ctx->clock.own.base_ticks + i));
     }
     fake_close(job);
 }

@@ -121,15 +121,15 @@ static void a_commit_needs_a_change(void)
     struct world world = world_open();
 
     for (int r = 0; r < RANKS; r++)
-        world.job[r]->ctx->changed = false;
+        world.job[r]->ctx->commit.changed = false;
     CU_ASSERT_EQUAL(check_all(&world, none), STEPAF_OK); /* the first one always counts */
     for (int r = 0; r < RANKS; r++)
         world.job[r]->ctx->epoch = 1;
     CU_ASSERT_EQUAL(check_all(&world, none), STEPAF_ERR_STATE);
     for (int r = 0; r < RANKS; r++) {
-        world.job[r]->ctx->changed = true;
+        world.job[r]->ctx->commit.changed = true;
         CU_ASSERT_EQUAL(check_all(&world, none), STEPAF_OK);
-        world.job[r]->ctx->changed = false;
+        world.job[r]->ctx->commit.changed = false;
     }
     for (int r = 0; r < RANKS; r++)
         world.job[r]->ctx->epoch = 0; /* there is no thread to stop */

@@ -12,7 +12,7 @@ static struct fake_job *begin(const char *backoff)
     setenv("STEPAF_BACKOFF", backoff, 1);
     struct fake_job *job = fake_open(STEPAF_FFN, 1, 1);
     unsetenv("STEPAF_BACKOFF");
-    job->ctx->oversubscribed = false;
+    job->ctx->polling.oversubscribed = false;
     return job;
 }
 
@@ -51,8 +51,9 @@ static void polls_look_for_dead_peers(void)
 
     poll(job, 300);
     CU_ASSERT_EQUAL(job->n_idle, 0);
-    job->ctx->vain_since -= (uint64_t)(1e6 * job->ctx->clock.ticks_per_us); /* a second ago */
-    job->ctx->looked = job->ctx->vain_since;
+    job->ctx->polling.vain_since -=
+        (uint64_t)(1e6 * job->ctx->clock.own.ticks_per_us); /* a second ago */
+    job->ctx->polling.checked = job->ctx->polling.vain_since;
     poll(job, 300);
     CU_ASSERT(job->n_idle >= 1 && job->n_idle <= 2);
     fake_close(job);
@@ -64,14 +65,15 @@ static void so_do_polls_that_bring_something(void)
     struct fake_job *job = begin("auto");
     struct stepaf_msg pong = {.type = STEPAF_MSG_PONG};
 
-    job->ctx->clock.ticks_per_us = 1e6; /* a millisecond is long */
-    job->ctx->looked = stepaf_ticks();
+    job->ctx->clock.own.ticks_per_us = 1e6; /* a millisecond is long */
+    job->ctx->polling.checked = stepaf_ticks();
     for (int i = 0; i < 300; i++) {
         fake_say(job, 0, &pong);
         poll(job, 1);
     }
     CU_ASSERT_EQUAL(job->n_idle, 0);
-    job->ctx->looked -= (uint64_t)(1e5 * job->ctx->clock.ticks_per_us); /* a tenth of a second */
+    job->ctx->polling.checked -=
+        (uint64_t)(1e5 * job->ctx->clock.own.ticks_per_us); /* a tenth of a second */
     for (int i = 0; i < 300; i++) {
         fake_say(job, 0, &pong);
         poll(job, 1);
@@ -85,12 +87,12 @@ static void a_wait_looks_too_but_not_always(void)
     struct fake_job *job = begin("auto");
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
-    job->ctx->clock.ticks_per_us = 1e9; /* a second lasts for ever */
-    job->ctx->looked = stepaf_ticks();
+    job->ctx->clock.own.ticks_per_us = 1e9; /* a second lasts for ever */
+    job->ctx->polling.checked = stepaf_ticks();
     for (int i = 0; i < 1000; i++)
         CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 1000000));
     CU_ASSERT_EQUAL(job->n_idle, 0);
-    job->ctx->clock.ticks_per_us = 1e-9; /* it is over at once */
+    job->ctx->clock.own.ticks_per_us = 1e-9; /* it is over at once */
     CU_ASSERT_FALSE(stepaf_waiter_idle(job->ctx, &(struct stepaf_waiter){.polls = 1000}, 1000000));
     CU_ASSERT_EQUAL(job->n_idle, 1);
     fake_close(job);
@@ -113,23 +115,23 @@ static void the_launcher_can_report_a_loss(void)
 {
     struct fake_job *job = fake_open(STEPAF_FFN, 3, 2),
                     *counterpart = fake_open(STEPAF_ATTENTION, 3, 2);
-    double ticks_per_us = job->ctx->clock.ticks_per_us;
+    double ticks_per_us = job->ctx->clock.own.ticks_per_us;
 
-    job->ctx->boot.lost = report;
-    job->ctx->clock.ticks_per_us = 1e-9; /* deadlines are over at once */
+    job->ctx->job.boot.lost = report;
+    job->ctx->clock.own.ticks_per_us = 1e-9; /* deadlines are over at once */
     CU_ASSERT_FALSE(stepaf_waiter_idle(job->ctx, &(struct stepaf_waiter){.polls = 1000}, 1000000));
     CU_ASSERT_EQUAL(job->ctx->n_alive, 3);
-    job->ctx->boot.lost = NULL;
-    job->ctx->clock.ticks_per_us = ticks_per_us;
+    job->ctx->job.boot.lost = NULL;
+    job->ctx->clock.own.ticks_per_us = ticks_per_us;
     CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
-    job->ctx->boot.lost = report;
-    job->ctx->clock.ticks_per_us = 1e-9;
+    job->ctx->job.boot.lost = report;
+    job->ctx->clock.own.ticks_per_us = 1e-9;
     CU_ASSERT_FALSE(stepaf_waiter_idle(job->ctx, &(struct stepaf_waiter){.polls = 1000}, 1000000));
     CU_ASSERT_EQUAL(job->ctx->n_alive, 1);
     CU_ASSERT_TRUE(job->ctx->peers[0].lost && job->ctx->peers[2].lost);
     CU_ASSERT_STRING_EQUAL(job->ctx->peers[2].reason, "the launcher reports that it died");
     CU_ASSERT_FALSE(job->ctx->peers[1].lost);
-    job->ctx->clock.ticks_per_us = ticks_per_us;
+    job->ctx->clock.own.ticks_per_us = ticks_per_us;
     fake_close(job);
     fake_close(counterpart);
 }
@@ -139,22 +141,22 @@ static void a_loss_in_another_lane_is_none(void)
 {
     struct fake_job *job = fake_open(STEPAF_FFN, 3, 2),
                     *counterpart = fake_open(STEPAF_ATTENTION, 3, 2);
-    double ticks_per_us = job->ctx->clock.ticks_per_us;
-    struct stepaf_mesh mesh = job->ctx->mesh;
+    double ticks_per_us = job->ctx->clock.own.ticks_per_us;
+    struct stepaf_mesh mesh = job->ctx->job.mesh;
 
     CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
     for (uint32_t lane = 0; lane < 2; lane++) {
-        job->ctx->mesh =
+        job->ctx->job.mesh =
             (struct stepaf_mesh){.lanes = 2, .lane = lane}; /* of ranks 0 and 2; of 1 */
-        job->ctx->boot.lost = report;
-        job->ctx->clock.ticks_per_us = 1e-9;
+        job->ctx->job.boot.lost = report;
+        job->ctx->clock.own.ticks_per_us = 1e-9;
         CU_ASSERT_FALSE(
             stepaf_waiter_idle(job->ctx, &(struct stepaf_waiter){.polls = 1000}, 1000000));
         for (unsigned p = 0; p < 3; p++)
             CU_ASSERT_EQUAL(job->ctx->peers[p].lost, lane == 0 && p < 2);
         CU_ASSERT_EQUAL(job->n_severed, lane == 0 ? 2 : 0);
-        job->ctx->clock.ticks_per_us = ticks_per_us;
-        job->ctx->mesh = mesh;
+        job->ctx->clock.own.ticks_per_us = ticks_per_us;
+        job->ctx->job.mesh = mesh;
         fake_close(job);
         fake_close(counterpart);
         if (lane == 0) {
@@ -185,11 +187,11 @@ static void the_first_deadline_counts(void)
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     int n = 0;
 
-    job->ctx->clock.ticks_per_us = 1e-9;
+    job->ctx->clock.own.ticks_per_us = 1e-9;
     while (n < MANY && stepaf_waiter_idle(job->ctx, &waiter, 1))
         n++;
     CU_ASSERT(n < MANY);
-    job->ctx->clock.ticks_per_us = 1e9;
+    job->ctx->clock.own.ticks_per_us = 1e9;
     CU_ASSERT_FALSE(stepaf_waiter_idle(job->ctx, &waiter, 1000000));
     fake_close(job);
 }
@@ -245,8 +247,8 @@ static void a_crowd_yields_at_once(void)
     for (int i = 0; i < 3; i++) {
         struct fake_job *job = begin(modes[i]);
         struct stepaf_waiter waiter = stepaf_waiter_begin();
-        job->ctx->oversubscribed = true;
-        job->ctx->clock.ticks_per_us = 1e9; /* no time passes */
+        job->ctx->polling.oversubscribed = true;
+        job->ctx->clock.own.ticks_per_us = 1e9; /* no time passes */
         CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 1000000));
         CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 1000000));
         CU_ASSERT_EQUAL(job->ctx->counters.yields, 0);
@@ -261,7 +263,7 @@ static void without_a_crowd_it_spins_first(void)
     struct fake_job *job = begin("auto");
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
-    job->ctx->clock.ticks_per_us = 1e9;
+    job->ctx->clock.own.ticks_per_us = 1e9;
     for (int i = 0; i < 1000; i++)
         CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 1000000));
     CU_ASSERT_EQUAL(job->ctx->counters.yields, 0);

@@ -55,15 +55,15 @@ static uint32_t n_offered(void)
 static void what_is_not_declared_is_not_withdrawn(void)
 {
     begin();
-    attention->ctx->changed = false;
+    attention->ctx->commit.changed = false;
     CU_ASSERT_EQUAL(stepaf_key_withdraw(attention->handle, OTHER), STEPAF_ERR_KEY);
     UNIT_CONTAINS(stepaf_last_error()->text, "key 3 is not declared");
-    CU_ASSERT_FALSE(attention->ctx->changed);
+    CU_ASSERT_FALSE(attention->ctx->commit.changed);
     CU_ASSERT_EQUAL(stepaf_key_withdraw(NULL, PUSHED), STEPAF_ERR_HANDLE);
     CU_ASSERT_EQUAL(stepaf_key_withdraw(attention->handle, PUSHED), STEPAF_OK);
-    CU_ASSERT_TRUE(attention->ctx->changed);
+    CU_ASSERT_TRUE(attention->ctx->commit.changed);
     CU_ASSERT_EQUAL(stepaf_key_withdraw(attention->handle, PUSHED), STEPAF_ERR_KEY);
-    CU_ASSERT_EQUAL(attention->ctx->n_keys, 1);
+    CU_ASSERT_EQUAL(attention->ctx->memory.n_keys, 1);
     end();
 }
 
@@ -73,9 +73,9 @@ static void what_nobody_knows_goes_at_once(void)
     CU_ASSERT_EQUAL(stepaf_register(ffn->handle, buffers, sizeof buffers), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_key_set_recv(ffn->handle, PUSHED, buffers, 400, NULL, 0), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_key_withdraw(ffn->handle, PUSHED), STEPAF_OK);
-    CU_ASSERT_PTR_NULL(ffn->ctx->withdrawn);
-    CU_ASSERT_EQUAL(ffn->ctx->regions[0]->uses, 0);
-    CU_ASSERT_FALSE(ffn->ctx->regions[0]->target);
+    CU_ASSERT_PTR_NULL(ffn->ctx->memory.withdrawn);
+    CU_ASSERT_EQUAL(ffn->ctx->memory.regions[0]->uses, 0);
+    CU_ASSERT_FALSE(ffn->ctx->memory.regions[0]->target);
     CU_ASSERT_EQUAL(declare(ffn, PUSHED, 2000), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_key_set_recv(ffn->handle, PUSHED, buffers, 4000, NULL, 0), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_key_withdraw(ffn->handle, PUSHED), STEPAF_OK);
@@ -89,7 +89,7 @@ static void what_peers_know_stays_until_the_commit(void)
     begin();
     CU_ASSERT_EQUAL_FATAL(fake_commit(ffn, attention), STEPAF_OK);
     const struct stepaf_key *old = stepaf_key_find(ffn->ctx, PUSHED);
-    uint32_t n_regions = ffn->ctx->n_regions;
+    uint32_t n_regions = ffn->ctx->memory.n_regions;
     uint8_t *slice = stepaf_key_slice(old, 0);
     CU_ASSERT_EQUAL(n_offered(), 1);
     CU_ASSERT_EQUAL(stepaf_key_withdraw(ffn->handle, PUSHED), STEPAF_OK);
@@ -98,8 +98,8 @@ static void what_peers_know_stays_until_the_commit(void)
     CU_ASSERT_PTR_EQUAL(stepaf_key_known(ffn->ctx, PUSHED), old);
     CU_ASSERT_EQUAL(declare(ffn, PUSHED, 8), STEPAF_OK);
     CU_ASSERT_PTR_EQUAL(stepaf_key_known(ffn->ctx, PUSHED), old);
-    CU_ASSERT_EQUAL(stepaf_region_resolve(&ffn->ctx->up, ffn->ctx->regions[0]->mem.id, 0, BYTES),
-                    slice);
+    CU_ASSERT_EQUAL(
+        stepaf_region_resolve(&ffn->ctx->up, ffn->ctx->memory.regions[0]->mem.id, 0, BYTES), slice);
 
     /* A peer's plan of today. */
     struct stepaf_msg plan = fake_msg(ffn, STEPAF_MSG_PLAN, 0, 0, 0);
@@ -115,12 +115,12 @@ static void what_peers_know_stays_until_the_commit(void)
     ffn->others_status = STEPAF_ERR_KEY;
     CU_ASSERT_EQUAL(fake_commit(ffn, attention), STEPAF_ERR_KEY);
     CU_ASSERT_PTR_EQUAL(stepaf_key_known(ffn->ctx, PUSHED), old);
-    CU_ASSERT_EQUAL(ffn->ctx->n_regions, n_regions);
+    CU_ASSERT_EQUAL(ffn->ctx->memory.n_regions, n_regions);
     ffn->others_status = STEPAF_OK;
     CU_ASSERT_EQUAL(stepaf_key_withdraw(attention->handle, PUSHED), STEPAF_OK);
     CU_ASSERT_EQUAL_FATAL(fake_commit(ffn, attention), STEPAF_OK);
-    CU_ASSERT_PTR_NULL(ffn->ctx->withdrawn);
-    CU_ASSERT_EQUAL(ffn->ctx->n_regions, 1); /* the new key's */
+    CU_ASSERT_PTR_NULL(ffn->ctx->memory.withdrawn);
+    CU_ASSERT_EQUAL(ffn->ctx->memory.n_regions, 1); /* the new key's */
     const struct stepaf_key *now = stepaf_key_known(ffn->ctx, PUSHED);
     CU_ASSERT_PTR_NOT_NULL_FATAL(now);
     CU_ASSERT_EQUAL(now->max_bytes, 8);
@@ -176,19 +176,19 @@ static void memory_goes_with_the_last_key_in_it(void)
     CU_ASSERT_EQUAL(stepaf_register(ffn->handle, buffers, sizeof buffers), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_key_set_recv(ffn->handle, PUSHED, buffers, 200, (int[]){1}, 1), 0);
     CU_ASSERT_EQUAL_FATAL(fake_commit(ffn, attention), STEPAF_OK);
-    CU_ASSERT_EQUAL(ffn->ctx->n_regions, 2);
+    CU_ASSERT_EQUAL(ffn->ctx->memory.n_regions, 2);
     CU_ASSERT_EQUAL(stepaf_key_withdraw(ffn->handle, PUSHED), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_key_withdraw(attention->handle, PUSHED), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_deregister(ffn->handle, buffers), STEPAF_ERR_STATE);
     CU_ASSERT_EQUAL(n_offered(), 1);
     CU_ASSERT_EQUAL_FATAL(fake_commit(ffn, attention), STEPAF_OK);
-    CU_ASSERT_EQUAL(ffn->ctx->n_regions, 2);
+    CU_ASSERT_EQUAL(ffn->ctx->memory.n_regions, 2);
     CU_ASSERT_EQUAL(n_offered(), 1);
     CU_ASSERT_EQUAL(stepaf_deregister(ffn->handle, buffers), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_key_withdraw(ffn->handle, OTHER), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_key_withdraw(attention->handle, OTHER), STEPAF_OK);
     CU_ASSERT_EQUAL_FATAL(fake_commit(ffn, attention), STEPAF_OK);
-    CU_ASSERT_EQUAL(ffn->ctx->n_regions, 0);
+    CU_ASSERT_EQUAL(ffn->ctx->memory.n_regions, 0);
     end();
 }
 
@@ -202,7 +202,7 @@ static void memory_goes_once_peers_have_acknowledged_all(void)
     ffn->unquiet = 3;
     CU_ASSERT_EQUAL(fake_commit(ffn, attention), STEPAF_OK);
     CU_ASSERT_EQUAL(ffn->unquiet, 0);
-    CU_ASSERT_EQUAL(ffn->ctx->n_regions, 0);
+    CU_ASSERT_EQUAL(ffn->ctx->memory.n_regions, 0);
     end();
 }
 
@@ -221,7 +221,7 @@ static void plans_hold_their_keys(void)
         CU_ASSERT_EQUAL(stepaf_key_withdraw(attention->handle, PUSHED), STEPAF_ERR_STATE);
         UNIT_CONTAINS(stepaf_last_error()->text, "plan 0 names key 1");
         CU_ASSERT_EQUAL(stepaf_key_withdraw(attention->handle, PULLED), STEPAF_ERR_STATE);
-        CU_ASSERT_EQUAL(attention->ctx->n_keys, 2);
+        CU_ASSERT_EQUAL(attention->ctx->memory.n_keys, 2);
         if (!committed)
             CU_ASSERT_EQUAL_FATAL(fake_commit(attention, ffn), STEPAF_OK);
     }
@@ -287,7 +287,7 @@ static void one_shot_plans_do_not_pile_up(void)
             pull[p] = (stepaf_tensor_t){PULLED, source + 400 + i + 1500 * p, BYTES};
         CU_ASSERT_EQUAL(stepaf_push_pull(attention->handle, &push, 1, pull, PEERS, &request), 0);
         const struct stepaf_op *op =
-            stepaf_table_get(&attention->ctx->ops, stepaf_handle_index(request));
+            stepaf_table_get(&attention->ctx->tables.ops, stepaf_handle_index(request));
         for (uint32_t p = 0; p < PEERS; p++) {
             struct stepaf_msg answer =
                 fake_msg(attention, STEPAF_MSG_RESPONSE, op->plan->index, op->slot, op->seq);
@@ -299,12 +299,12 @@ static void one_shot_plans_do_not_pile_up(void)
         if (i) /* the first one's result is still to be had */
             CU_ASSERT_EQUAL(stepaf_wait(request, -1), STEPAF_OK);
     }
-    CU_ASSERT_EQUAL(attention->ctx->n_cached, STEPAF_MAX_CACHED);
+    CU_ASSERT_EQUAL(attention->ctx->cache.n, STEPAF_MAX_CACHED);
     CU_ASSERT_EQUAL(stepaf_free(attention->handle, source), STEPAF_ERR_STATE);
-    CU_ASSERT_EQUAL(attention->ctx->n_cached, STEPAF_MAX_CACHED); /* and nothing has changed */
+    CU_ASSERT_EQUAL(attention->ctx->cache.n, STEPAF_MAX_CACHED); /* and nothing has changed */
     CU_ASSERT_EQUAL(stepaf_wait(first, -1), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_free(attention->handle, source), STEPAF_OK);
-    CU_ASSERT_EQUAL(attention->ctx->n_cached, 0);
+    CU_ASSERT_EQUAL(attention->ctx->cache.n, 0);
     end();
 }
 
