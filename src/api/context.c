@@ -5,7 +5,11 @@
 #include "base/time.h"
 #include "boot/boot_auto.h"
 #include "boot/boot_join.h"
+#include "core/progress.h"
+#include "core/wait.h"
 #include "gpu/feature.h"
+#include "wireup/commit.h"
+#include "wireup/init.h"
 
 /* A job of processes of one machine, as the libraries with a bootstrap do it. */
 static stepaf_status_t init_local(const struct stepaf_env *env, const stepaf_params_t *params,

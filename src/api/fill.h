@@ -4,7 +4,8 @@
 #ifndef STEPAF_API_FILL_H
 #define STEPAF_API_FILL_H
 
-#include "core/core.h"
+#include "core/ctx.h"
+#include "core/key.h"
 
 /* What the first version that had a size knew, in bytes: no caller can say less. Never changed. */
 enum {

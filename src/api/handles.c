@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/handles.h"
+#include "core/batch.h"
+#include "core/plan.h"
+#include "core/progress.h"
 
 #include <pthread.h>
 

@@ -3,7 +3,14 @@
 #ifndef STEPAF_API_HANDLES_H
 #define STEPAF_API_HANDLES_H
 
-#include "core/core.h"
+#include "core/batch.h"
+#include "core/ctx.h"
+#include "core/lock.h"
+#include "core/mesh.h"
+#include "core/op.h"
+#include "core/plan.h"
+#include "core/remote_plan.h"
+#include "core/table.h"
 
 extern _Atomic(struct stepaf_ctx *) stepaf_contexts[STEPAF_HANDLE_CONTEXTS];
 

@@ -7,6 +7,8 @@
 
 #include "api/fill.h"
 #include "api/handles.h"
+#include "core/progress.h"
+#include "core/wait.h"
 #include "map/map.h"
 
 _Static_assert(sizeof(((stepaf_link_info_t *)0)->transport) >= STEPAF_LINK_NAME &&

@@ -2,6 +2,7 @@
 #include "api/fill.h"
 #include "api/handles.h"
 #include "core/memory_use.h"
+#include "core/region.h"
 
 static const size_t BYTES_MAX = (size_t)1 << 40;
 

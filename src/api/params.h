@@ -3,7 +3,7 @@
 #ifndef STEPAF_API_PARAMS_H
 #define STEPAF_API_PARAMS_H
 
-#include "core/core.h"
+#include "core/ctx.h"
 
 /* Read the fields that @a given names; the others are zero. STEPAF_ERR_INVALID for unknown bits. */
 stepaf_status_t stepaf_params_of_start(const stepaf_start_params_t *given,

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/plan.h"
 #include "api/handles.h"
 #include "api/params.h"
+#include "core/key.h"
+#include "core/plan_announce.h"
+#include "core/plan_end.h"
+#include "core/progress.h"
+#include "core/start.h"
 
 static stepaf_status_t check_role(const struct stepaf_ctx *ctx)
 {

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/handles.h"
+#include "core/batch.h"
+#include "core/plan.h"
+#include "core/progress.h"
+#include "core/remote_plan.h"
+#include "core/wait.h"
 #include "gpu/stream.h"
 
 static bool op_done(const struct stepaf_op *op)

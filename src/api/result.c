@@ -2,6 +2,8 @@
 /* What an operation has come to, tensor by tensor and peer by peer. */
 #include "api/fill.h"
 #include "api/handles.h"
+#include "core/plan.h"
+#include "core/progress.h"
 
 /* What one peer's part of the operation has come to. */
 static stepaf_status_t part_status(struct stepaf_op *op, uint32_t p)

@@ -4,6 +4,9 @@
 #include "api/fill.h"
 #include "api/handles.h"
 #include "api/params.h"
+#include "core/plan.h"
+#include "core/progress.h"
+#include "core/wait.h"
 #include "gpu/stream_any.h"
 
 /* A stream plan of a rank of @a role; the lock is held on success. */

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batches, FFN side: arriving, being taken, answered and released. */
-#include "core/core.h"
+#include "core/batch.h"
+#include "core/ctx.h"
+#include "core/feature.h"
+#include "core/region.h"
+#include "core/remote_plan.h"
+#include "core/send.h"
+#include "core/table.h"
+#include "core/trace.h"
 
 static void enlist(struct stepaf_batch_obj *batch)
 {

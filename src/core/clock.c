@@ -8,7 +8,12 @@
  * rank of all, and then the lane has a time of its own. The ranks of the other role ask the
  * reference, and the ranks of its own role ask the first rank of the other role, once that knows.
  */
-#include "core/core.h"
+#include "core/clock.h"
+#include "core/ctx.h"
+#include "core/mesh.h"
+#include "core/progress.h"
+#include "core/send.h"
+#include "core/wait.h"
 
 enum { ROUNDS = 8 };
 

@@ -4,7 +4,13 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "core/core.h"
+#include "core/batch.h"
+#include "core/clock.h"
+#include "core/ctx.h"
+#include "core/deliver.h"
+#include "core/feature.h"
+#include "core/op.h"
+#include "core/remote_plan.h"
 
 static void take_ready(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From 32 bits back to a message. What they leave out follows from the state of the plan: the upper
  * bits of the sequence from what is expected or in flight, the slot from the sequence. */
-#include "core/core.h"
+#include "core/imm.h"
+#include "core/ctx.h"
+#include "core/plan.h"
+#include "core/remote_plan.h"
+#include "core/table.h"
 
 enum { SEQ_MASK = STEPAF_IMM_SEQ_MASK, EPOCH_MASK = STEPAF_IMM_EPOCH_MASK };
 

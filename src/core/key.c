@@ -3,7 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/core.h"
+#include "core/ctx.h"
+#include "core/key.h"
+#include "core/key_recv.h"
+#include "core/plan.h"
+#include "core/plan_end.h"
+#include "core/table.h"
 
 /* Return the index of the first key that is not below @a id. */
 static uint32_t lower_bound(const struct stepaf_ctx *ctx, uint64_t id)

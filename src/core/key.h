@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys: what is declared, and where it is received. Included by core.h. */
+/* Keys: what is declared. */
 #ifndef STEPAF_CORE_KEY_H
 #define STEPAF_CORE_KEY_H
 
@@ -8,24 +8,15 @@
 #include "base/list.h"
 
 struct stepaf_ctx;
-struct stepaf_region;
+struct stepaf_recv_buf;
 struct stepaf_rmem;
+
+enum { STEPAF_MAX_KEYS = 65536 };
 
 /* Where the pushes of one key go at one FFN rank. */
 struct stepaf_key_remote {
     const struct stepaf_rmem *rmem; /* NULL: not known there */
     uint64_t offset;                /* of slot 0 */
-};
-
-/* Where an FFN rank receives a key: a run of equal slices in one region. */
-struct stepaf_recv_buf {
-    struct stepaf_list node;
-    struct stepaf_region *region;
-    uint64_t offset; /* of the first slice */
-    uint64_t stride; /* from slice to slice */
-    uint32_t n_ranks;
-    uint32_t *ranks; /* attention ranks, slice by slice */
-    bool library;    /* allocated at commit, not by the caller */
 };
 
 struct stepaf_key {
@@ -62,21 +53,5 @@ void stepaf_keys_free(struct stepaf_ctx *ctx);
 void stepaf_key_describe(const struct stepaf_key *key, uint64_t id, void *data, uint32_t bytes,
                          uint32_t max_bytes, stepaf_tensor_info_t *info_p);
 stepaf_status_t stepaf_key_invalid(uint64_t id, const char *what) __attribute__((cold));
-
-/* key_recv.c */
-stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *buffer, size_t bytes,
-                                   const int *ranks, int n_ranks);
-/* Give every push key receive buffers for the ranks that have none; undo takes those back that
- * were given since the last commit. */
-stepaf_status_t stepaf_key_allocate(struct stepaf_ctx *ctx);
-void stepaf_key_allocate_undo(struct stepaf_ctx *ctx);
-/* Take its buffers from a key that peers do not know, or not any more. What the library has allocated
- * goes, once nothing is received in it. */
-void stepaf_key_release_bufs(struct stepaf_ctx *ctx, struct stepaf_key *key);
-/* How many of @a region's uses end with the next commit. */
-unsigned stepaf_keys_leaving(const struct stepaf_ctx *ctx, const struct stepaf_region *region);
-void stepaf_recv_bufs_free(struct stepaf_key *key);
-/* Where an FFN rank receives @a key from attention rank @a rank; NULL: nowhere. */
-uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t rank);
 
 #endif

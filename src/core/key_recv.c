@@ -3,7 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/core.h"
+#include "core/ctx.h"
+#include "core/key.h"
+#include "core/key_recv.h"
+#include "core/mesh.h"
+#include "core/region.h"
 
 static void recv_buf_free(struct stepaf_recv_buf *recv_buf)
 {

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/memory_use.h"
+#include "core/batch.h"
+#include "core/key.h"
+#include "core/key_recv.h"
+#include "core/op.h"
+#include "core/plan.h"
+#include "core/remote_plan.h"
 
 static void count_key(const struct stepaf_ctx *ctx, const struct stepaf_key *key,
                       stepaf_memory_use_t *use)

@@ -3,7 +3,7 @@
 #ifndef STEPAF_CORE_MEMORY_USE_H
 #define STEPAF_CORE_MEMORY_USE_H
 
-#include "core/core.h"
+#include "core/ctx.h"
 
 stepaf_memory_use_t stepaf_memory_count(const struct stepaf_ctx *ctx);
 

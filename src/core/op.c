@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations in flight, attention side: answers, releases, cancellation, loss. */
-#include "core/core.h"
+#include "core/op.h"
+#include "core/ctx.h"
+#include "core/deliver.h"
+#include "core/feature.h"
+#include "core/imm.h"
+#include "core/key.h"
+#include "core/plan.h"
+#include "core/send.h"
+#include "core/table.h"
+#include "core/trace.h"
 
 /* Note the operation's result. */
 static inline void settle(struct stepaf_ctx *ctx, struct stepaf_op *op, stepaf_status_t status,

@@ -3,7 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/core.h"
+#include "core/ctx.h"
+#include "core/feature.h"
+#include "core/key.h"
+#include "core/plan.h"
+#include "core/plan_announce.h"
+#include "core/region.h"
+#include "core/send.h"
+#include "core/table.h"
+#include "core/trace.h"
 #include "device/gpu.h"
 
 static stepaf_status_t invalid(const char *what)

@@ -3,7 +3,15 @@
  * have in common is put together, and the FFN ranks are told. */
 #include <stdlib.h>
 
-#include "core/core.h"
+#include "core/ctx.h"
+#include "core/key.h"
+#include "core/plan.h"
+#include "core/plan_announce.h"
+#include "core/region.h"
+#include "core/send.h"
+#include "core/start.h"
+#include "core/table.h"
+#include "core/trace.h"
 
 /* Whether every peer of the plan receives the key where links reach. */
 static bool is_reached(const struct stepaf_plan_obj *plan, const struct stepaf_key *key)

@@ -3,7 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/core.h"
+#include "core/ctx.h"
+#include "core/feature.h"
+#include "core/plan_end.h"
+#include "core/progress.h"
+#include "core/region.h"
+#include "core/region_kind.h"
+#include "core/wait.h"
 #include "device/device.h"
 
 /* Return the number of regions that begin at or below @a place. */

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Registered memory: set-up, and look-ups by bisection. Included by core.h. */
+/* Registered memory: set-up, and look-ups by bisection. */
 #ifndef STEPAF_CORE_REGION_H
 #define STEPAF_CORE_REGION_H
 
 #include "base/error.h"
+#include "core/ctx.h"
 #include "transport/mem.h"
-
-struct stepaf_ctx;
-struct stepaf_gpu;
-struct stepaf_upcalls;
+#include "transport/transport.h"
 
 struct stepaf_region {
     struct stepaf_mem mem; /* first: what transports know of it */
@@ -59,9 +57,39 @@ void stepaf_regions_free(struct stepaf_ctx *ctx);
 uint8_t *stepaf_region_resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t offset,
                                uint32_t bytes);
 
-/* region_kind.c: the GPU of this context, opened by the first call that needs one */
-stepaf_status_t stepaf_ctx_gpu(struct stepaf_ctx *ctx, struct stepaf_gpu **gpu_p);
-/* Find out what kind of memory the caller has given: sets kind and shareable of @a region. */
-stepaf_status_t stepaf_ctx_place(struct stepaf_ctx *ctx, struct stepaf_region *region);
+static inline bool stepaf_region_is_linked(const struct stepaf_ctx *ctx,
+                                           const struct stepaf_region *region)
+{
+    return region->mem.kind == STEPAF_MEM_HOST || (region->linked && region->linked <= ctx->epoch);
+}
+
+/* Whether links of a transport carry a region of GPU memory as it is. */
+static inline bool stepaf_is_taken(const struct stepaf_transport *transport,
+                                   const struct stepaf_region *region)
+{
+    return region->mem.registration[transport->index];
+}
+
+/* What links of a transport use in the place of @a region. */
+static inline const struct stepaf_mem *stepaf_reach(const struct stepaf_transport *transport,
+                                                    const struct stepaf_region *region)
+{
+    if (__builtin_expect(region->mem.kind == STEPAF_MEM_HOST, 1) ||
+        stepaf_is_taken(transport, region))
+        return &region->mem;
+    return &region->bounce->mem;
+}
+
+/* Set where a write of @a link comes from. @a region: NULL if nothing is written. */
+static inline void stepaf_xfer_from(struct stepaf_xfer *xfer, const struct stepaf_link *link,
+                                    const struct stepaf_region *region, const void *data)
+{
+    xfer->src = data;
+    xfer->src_mem = region ? &region->mem : NULL;
+    if (__builtin_expect(!region || region->mem.kind == STEPAF_MEM_HOST, 1))
+        return;
+    xfer->src_mem = stepaf_reach(link->transport, region);
+    xfer->src = xfer->src_mem->base + ((const uint8_t *)data - region->mem.base);
+}
 
 #endif

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A context's GPU, and what kind of memory a caller has. */
+#include "core/region_kind.h"
 #include "device/device.h"
 #include "device/gpu.h"
-
-#include "core/core.h"
 
 /* No allocation of CUDA's that is mapped piece by piece has smaller pieces. */
 enum { PIECE = 2 << 20 };

@@ -4,7 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/core.h"
+#include "core/batch.h"
+#include "core/deliver.h"
+#include "core/feature.h"
+#include "core/key.h"
+#include "core/key_recv.h"
+#include "core/plan.h"
+#include "core/region.h"
+#include "core/remote_plan.h"
+#include "core/send.h"
+#include "core/table.h"
 #include "device/gpu.h"
 
 static void malformed(struct stepaf_peer *peer)

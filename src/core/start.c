@@ -1,7 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting an operation: the hot path of the attention side. First everything that could refuse
  * is asked (start_check.c), then everything is done. */
-#include "core/core.h"
+#include "core/start.h"
+#include "core/ctx.h"
+#include "core/feature.h"
+#include "core/key.h"
+#include "core/op.h"
+#include "core/region.h"
+#include "core/send.h"
+#include "core/start_check.h"
+#include "core/table.h"
+#include "core/trace.h"
 
 static const stepaf_start_params_t no_params;
 

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Everything that could refuse a start, where something is not as usual. */
-#include "core/core.h"
+#include "core/start_check.h"
+#include "core/ctx.h"
+#include "core/key.h"
+#include "core/progress.h"
+#include "core/region.h"
+#include "core/start.h"
+#include "core/wait.h"
 
 /* Check the caller's tensors against the plan. */
 static stepaf_status_t check_overrides(struct stepaf_plan_obj *plan,

@@ -3,7 +3,7 @@
 #ifndef STEPAF_CORE_TRACE_READ_H
 #define STEPAF_CORE_TRACE_READ_H
 
-#include "core/core.h"
+#include "core/ctx.h"
 
 /* Nanoseconds of the common clock at @a ticks of this rank's. */
 static inline int64_t stepaf_common_ns(const struct stepaf_ctx *ctx, uint64_t ticks)

@@ -5,7 +5,12 @@
 #include <sched.h>
 #include <time.h>
 
-#include "core/core.h"
+#include "core/ctx.h"
+#include "core/deliver.h"
+#include "core/lock.h"
+#include "core/mesh.h"
+#include "core/progress.h"
+#include "core/wait.h"
 
 enum {
     CROWDED_POLLS = 2,     /* before the core is given up, where ranks outnumber cores */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a thread waits. Included by core.h. */
+/* How a thread waits. */
 #ifndef STEPAF_CORE_WAIT_H
 #define STEPAF_CORE_WAIT_H
 
@@ -25,5 +25,8 @@ bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
 bool stepaf_waiter_busy(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us);
 /* Microseconds that @a timeout_us stands for. */
 int64_t stepaf_timeout_us(const struct stepaf_ctx *ctx, int64_t timeout_us);
+
+/* Look for dead peers, if it is time to. */
+void stepaf_core_check_liveness(struct stepaf_ctx *ctx) __attribute__((cold));
 
 #endif

@@ -8,7 +8,8 @@
 #ifndef STEPAF_GPU_BOUNCE_H
 #define STEPAF_GPU_BOUNCE_H
 
-#include "core/core.h"
+#include "core/batch.h"
+#include "core/ctx.h"
 
 /* Commit: make the GPU memory ready that links may have to carry, unless streams go by way of the
  * host; peers are told next. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gpu/ as the host's path sees it. */
 #include "gpu/feature.h"
+#include "core/plan.h"
 
 #include "gpu/bounce.h"
 #include "gpu/proxy.h"

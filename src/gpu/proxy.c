@@ -2,6 +2,14 @@
 /* Proxies in use: between what streams stamp and what the core carries. Nothing here calls
  * the GPU's driver. */
 #include "gpu/proxy.h"
+#include "core/batch.h"
+#include "core/key.h"
+#include "core/key_recv.h"
+#include "core/op.h"
+#include "core/plan.h"
+#include "core/region.h"
+#include "core/remote_plan.h"
+#include "core/start.h"
 
 #include <string.h>
 

@@ -15,6 +15,8 @@
 #ifndef STEPAF_GPU_PROXY_H
 #define STEPAF_GPU_PROXY_H
 
+#include "core/batch.h"
+#include "core/key_recv.h"
 #include "gpu/stream.h"
 
 /* Where a tensor to or from a proxied peer is on its way. */

@@ -2,6 +2,7 @@
 /* How far streams are ahead of the host. A stream that waits for a proxied peer waits for this
  * process: whoever holds the lock must not wait for that stream. So what would wait for the whole GPU is
  * refused meanwhile. What is captured is not counted: its launches are the caller's. */
+#include "core/plan.h"
 #include "gpu/proxy.h"
 
 /* Whether the GPU has come by an event. One that has failed will not come by any. */

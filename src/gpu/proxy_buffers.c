@@ -3,6 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/key.h"
+#include "core/key_recv.h"
+#include "core/plan.h"
+#include "core/region.h"
 #include "gpu/proxy.h"
 
 enum { ALIGN = 64 };

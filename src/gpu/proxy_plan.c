@@ -2,6 +2,11 @@
 /* Proxy plans: plans in host memory that an attention rank starts for its stream plans' proxied peers. */
 #include <stdlib.h>
 
+#include "core/key.h"
+#include "core/plan.h"
+#include "core/plan_announce.h"
+#include "core/plan_end.h"
+#include "core/progress.h"
 #include "gpu/proxy.h"
 
 /* The proxy plan of a stream plan: the same keys, to and from the proxied peers' places. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stream plans: their making, and their failures. */
+#include "core/plan.h"
+#include "core/region_kind.h"
 #include "gpu/proxy.h"
 #include "gpu/stream_any.h"
 

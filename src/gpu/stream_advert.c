@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gpu/stream_advert.h"
+#include "core/key.h"
+#include "core/plan.h"
 
 #include "gpu/proxy.h"
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gpu/stream_any.h"
+#include "core/key.h"
+#include "core/plan.h"
+#include "core/region.h"
 
 #include <stdlib.h>
 

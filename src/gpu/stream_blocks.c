@@ -2,6 +2,7 @@
 /* How many blocks and threads the kernels of stream plans have, and which works for which tensor. */
 #include <stdlib.h>
 
+#include "core/plan.h"
 #include "gpu/stream.h"
 
 enum {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/plan.h"
 #include "gpu/proxy.h"
 #include "gpu/stream_advert.h"
 #include "gpu/stream_any.h"

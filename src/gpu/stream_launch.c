@@ -2,6 +2,9 @@
 /* Stream plans in use: what an operation enqueues. */
 #include <string.h>
 
+#include "core/key.h"
+#include "core/plan.h"
+#include "core/region.h"
 #include "gpu/proxy.h"
 
 /* Put the size and place of tensor @a i into a copy of its launch. */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests of stream plans: a host's view of operations that streams carry out. */
+#include "core/op.h"
+#include "core/plan.h"
+#include "core/wait.h"
 #include "gpu/stream.h"
 
 stepaf_status_t stepaf_stream_record(struct stepaf_gpu *gpu, void **event_p, void *cuda_stream)

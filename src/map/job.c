@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "core/core.h"
+#include "core/ctx.h"
+#include "core/feature.h"
 #include "map/map.h"
 
 #define BY_STREAMS ",cuda_ipc"

@@ -4,7 +4,7 @@
 #ifndef STEPAF_WIREUP_ADVERT_H
 #define STEPAF_WIREUP_ADVERT_H
 
-#include "core/core.h"
+#include "core/ctx.h"
 
 /* A key as a rank declares it. */
 struct stepaf_advert_key_row {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The verdict on what all ranks declare: every rank judges the same, and so comes to the same. */
+#include "core/feature.h"
 #include "wireup/advert.h"
 
 static stepaf_status_t differ(const char *what, const struct stepaf_advert *one,

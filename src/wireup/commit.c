@@ -4,7 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/batch.h"
+#include "core/clock.h"
+#include "core/feature.h"
+#include "core/key.h"
+#include "core/key_recv.h"
+#include "core/plan.h"
+#include "core/plan_announce.h"
+#include "core/progress.h"
+#include "core/region.h"
+#include "core/remote_plan.h"
+#include "core/send.h"
+#include "core/wait.h"
 #include "map/map.h"
+#include "wireup/commit.h"
 #include "wireup/connect.h"
 
 enum { LOST_EXCHANGE_US = 1000000 };

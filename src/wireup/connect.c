@@ -2,13 +2,16 @@
 /* From adverts to links: open the transports, connect each peer by the best one that
  * reaches it, import its memory. */
 #include "wireup/connect.h"
+#include "core/ctx.h"
+#include "core/feature.h"
+#include "core/key.h"
+#include "core/region.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "core/core.h"
 
 enum { WAIT_POLLS = 128 }; /* a few microseconds */
 

@@ -7,9 +7,16 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "core/core.h"
+#include "core/ctx.h"
+#include "core/deliver.h"
+#include "core/imm.h"
+#include "core/mesh.h"
+#include "core/op.h"
+#include "core/region.h"
+#include "core/trace.h"
 #include "device/gpu.h"
 #include "wireup/hello.h"
+#include "wireup/init.h"
 #include "wireup/roles.h"
 
 /* What this rank says of roles, on its way into the exchange. */

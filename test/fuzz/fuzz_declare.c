@@ -2,6 +2,8 @@
 /* Declarations, as exchanged by a commit: the first byte says whose is edited, the rest are the
  * edits, or, if it is above 127, the blob itself. Malformed it is refused as a whole; else all that
  * is in it can be used, and every rank comes to the same verdict. */
+#include "core/key.h"
+#include "core/key_recv.h"
 #include "edit.h"
 #include "gpu/feature.h"
 #include "world.h"

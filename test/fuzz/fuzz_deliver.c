@@ -5,6 +5,10 @@
  * changes nothing is counted as dropped. */
 #include <string.h>
 
+#include "core/batch.h"
+#include "core/plan.h"
+#include "core/region.h"
+#include "core/remote_plan.h"
 #include "fake.h"
 #include "fuzz.h"
 #include "state.h"

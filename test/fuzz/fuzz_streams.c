@@ -5,6 +5,8 @@
  * is told can be joined, everything that would be written lies in memory that the peer has shared. */
 #include <string.h>
 
+#include "core/key_recv.h"
+#include "core/plan.h"
 #include "cpu_device/cpu_device.h"
 #include "edit.h"
 #include "fake.h"

@@ -3,6 +3,7 @@
 #ifndef STEPAF_TEST_BATCHES_H
 #define STEPAF_TEST_BATCHES_H
 
+#include "core/region.h"
 #include "drop.h"
 
 enum { PUSHED = 1, PULLED = 2, BYTES = 100, DEPTH = 3, PLAN = 5 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fake.h"
+#include "core/key_recv.h"
 
 #include <stdio.h>
 #include <stdlib.h>

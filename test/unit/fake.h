@@ -4,7 +4,7 @@
 #ifndef STEPAF_TEST_FAKE_H
 #define STEPAF_TEST_FAKE_H
 
-#include "core/core.h"
+#include "core/ctx.h"
 
 enum { FAKE_RECORDS = 256, FAKE_SAYINGS = 64, FAKE_ENDLESS = 1 << 30 };
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/region.h"
 #include "fake.h"
 
 struct fake_transport {

@@ -3,6 +3,7 @@
 #ifndef STEPAF_TEST_STAGES_H
 #define STEPAF_TEST_STAGES_H
 
+#include "core/region.h"
 #include "cpu_device/cpu_device.h"
 #include "drop.h"
 #include "gpu/bounce.h"

@@ -3,7 +3,7 @@
 #ifndef STEPAF_TEST_STATE_H
 #define STEPAF_TEST_STATE_H
 
-#include "core/core.h"
+#include "core/ctx.h"
 
 /* Digest of all that a message may change but the counters: plans, operations, remote plans, batches,
  * peers. */

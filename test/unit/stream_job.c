@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "stream_job.h"
+#include "core/plan.h"
 #include "plans.h"
 
 #include <CUnit/CUnit.h>

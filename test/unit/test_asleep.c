@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "core/wait.h"
 #include "fake.h"
 #include "unit.h"
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The commit from one rank's side: what it tells, what it waits for, what a failure leaves. */
+#include "core/key.h"
+#include "core/key_recv.h"
+#include "core/region.h"
 #include "drop.h"
 
 enum { PUSHED = 1, PULLED = 2, BYTES = 100, DEPTH = 2, PEERS = 2 };

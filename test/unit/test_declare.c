@@ -2,6 +2,9 @@
 /* The commit's blobs: written and read, and damaged in every way. */
 #include <stdlib.h>
 
+#include "core/key.h"
+#include "core/key_recv.h"
+#include "core/region.h"
 #include "gpu/feature.h"
 #include "unit.h"
 #include "world.h"

@@ -2,6 +2,9 @@
 /* Keys: what may be declared, where it is received, how a tensor shows. */
 #include <stdlib.h>
 
+#include "core/key.h"
+#include "core/key_recv.h"
+#include "core/region.h"
 #include "fake.h"
 #include "unit.h"
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an attention rank tells of its plans: taken only if every number in it makes sense here. */
+#include "core/key.h"
+#include "core/key_recv.h"
+#include "core/region.h"
 #include "drop.h"
 
 enum { PUSHED = 1, PULLED = 2, SHALLOW = 3, BYTES = 100, DEPTH = 4, REGION_BYTES = 4096 };

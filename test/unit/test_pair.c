@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "api/handles.h"
+#include "core/deliver.h"
 #include "pair_rank.h"
 #include "unit.h"
 

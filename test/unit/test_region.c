@@ -2,6 +2,7 @@
 /* Registered memory: which range is in which region, and where peers may write. */
 #include <stdlib.h>
 
+#include "core/region.h"
 #include "device/gpu.h"
 #include "fake.h"
 #include "unit.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the core makes of a device's memory, of a device that fails, and of host memory for it. */
+#include "core/region.h"
 #include "cpu_device/cpu_device.h"
 #include "fake.h"
 #include "unit.h"

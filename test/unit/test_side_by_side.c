@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two transports that register memory and make templates, open in one context. */
+#include "core/op.h"
+#include "core/plan.h"
+#include "core/region.h"
 #include "starts.h"
 
 static struct stepaf_op *op_of(uint32_t plan, uint32_t slot)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GPU memory in plans that the host starts, at an FFN rank. */
+#include "core/key.h"
+#include "core/key_recv.h"
+#include "core/region.h"
 #include "plans.h"
 #include "stages.h"
 

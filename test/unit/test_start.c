@@ -2,6 +2,9 @@
 /* Starting operations: slots and credits, and what is refused untouched. */
 #include <string.h>
 
+#include "core/key.h"
+#include "core/plan.h"
+#include "core/plan_end.h"
 #include "starts.h"
 
 static void an_operation_is_one_post_to_each_rank(void)

@@ -3,6 +3,8 @@
  * can be received, and what the kernels are told. */
 #include <stdlib.h>
 
+#include "core/key_recv.h"
+#include "core/plan.h"
 #include "cpu_device/cpu_device.h"
 #include "fake.h"
 #include "gpu/stream_any.h"

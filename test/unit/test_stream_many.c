@@ -3,6 +3,8 @@
  * and is one operation all the same. */
 #include <string.h>
 
+#include "core/plan.h"
+#include "core/region.h"
 #include "cpu_device/cpu_device.h"
 #include "fake.h"
 #include "gpu/stream.h"

@@ -3,6 +3,7 @@
  * of a commit that cannot tell a peer of memory. */
 #include <stdlib.h>
 
+#include "core/plan.h"
 #include "cpu_device/cpu_device.h"
 #include "fake.h"
 #include "gpu/proxy.h"

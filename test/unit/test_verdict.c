@@ -2,6 +2,7 @@
 /* The commit's verdict: what ranks may declare differently, and that all come to the same. */
 #include <stdlib.h>
 
+#include "core/key.h"
 #include "gpu/feature.h"
 #include "unit.h"
 #include "world.h"

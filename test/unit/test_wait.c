@@ -2,6 +2,8 @@
 /* How a thread waits. Nothing is timed: a clock whose ticks are few or many stands for time. */
 #include <stdlib.h>
 
+#include "core/progress.h"
+#include "core/wait.h"
 #include "fake.h"
 #include "unit.h"
 

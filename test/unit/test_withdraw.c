@@ -2,6 +2,11 @@
 /* Keys that are withdrawn: who may still name them, until when, and what goes with them. */
 #include <stdlib.h>
 
+#include "core/key.h"
+#include "core/key_recv.h"
+#include "core/op.h"
+#include "core/plan_end.h"
+#include "core/region.h"
 #include "drop.h"
 #include "wireup/advert.h"
 

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batches: operations as they have arrived at an FFN rank. */
+#ifndef STEPAF_CORE_BATCH_H
+#define STEPAF_CORE_BATCH_H
+
+#include <stepaf/stepaf.h>
+
+#include "base/list.h"
+#include "transport/post.h"
+
+struct stepaf_ctx;
+struct stepaf_msg;
+struct stepaf_peer;
+struct stepaf_remote_plan;
+
+enum stepaf_batch_state {
+    STEPAF_BATCH_FREE,
+    STEPAF_BATCH_READY, /* complete, not yet given to the caller */
+    STEPAF_BATCH_HELD
+};
+
+struct stepaf_batch_obj {
+    struct stepaf_remote_plan *remote;
+    struct stepaf_list any; /* in ctx->inbox.ready */
+    struct stepaf_list own; /* in peer->ready */
+    uint32_t index;
+    uint32_t generation;
+    uint32_t seq;
+    uint8_t slot;
+    uint8_t state; /* stepaf_batch_state */
+    bool canceled;
+    bool answered;
+    bool retired;       /* its response's request was waited for */
+    uint32_t responded; /* generation of the last response: what its request is known by */
+    uint32_t born;      /* generations before this one were of other batches with its number */
+    uint64_t arrived;   /* ticks */
+    uint64_t handled;
+    struct stepaf_post answer;
+    struct stepaf_post release;
+    struct stepaf_xfer *xfers; /* n_pull */
+    uint32_t *bytes;           /* n_push */
+    void *copied;              /* as an operation's */
+};
+
+/* Whether @a batch is not released, or what says so has not left. What is POSTED is the transport's
+ * affair: the peer may have it already. */
+bool stepaf_batch_busy(const struct stepaf_batch_obj *batch);
+void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+/* An FFN rank keeps the batches that have come; of answers nobody hears any more. */
+void stepaf_batches_peer_lost(struct stepaf_peer *peer);
+/* Take the next batch of any peer, or of @a peer; NULL: none. @a now: a stamp from the end of the
+ * last vain poll or later; what arrived after it counts as taken at once. */
+struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                           uint64_t now);
+stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
+                                     int n, uint32_t flags);
+void stepaf_batch_finish(struct stepaf_batch_obj *batch);
+
+#endif

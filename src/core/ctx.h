@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The core's objects, and the two that all hang on.
+ *
+ *   ctx      one per stepaf_context_h: role, groups, peers, keys, regions, plans
+ *   peer     a rank of the other role in this one's mesh, reached by one link
+ *   plan     attention side: a compiled push_pull, with one op per slot
+ *   op       one operation in flight; what a stepaf_request_h names
+ *   remote plan   FFN side: what an attention rank has told of one of its plans, a batch per slot
+ *   batch    one operation as it arrived; what a stepaf_batch_h names
+ *
+ * Two facts end an operation at a peer: its answer (RESPONSE) and the return of the receive
+ * buffers (RELEASE). A slot is free again when both have come from every peer. Each is counted,
+ * none is inferred.
+ */
+#ifndef STEPAF_CORE_CTX_H
+#define STEPAF_CORE_CTX_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <stepaf/stepaf.h>
+
+#include "base/error.h"
+#include "base/list.h"
+#include "base/time.h"
+#include "core/lock.h"
+#include "core/mesh.h"
+#include "core/table.h"
+#include "core/trace.h"
+#include "transport/transport.h"
+
+struct stepaf_feature_ops;
+struct stepaf_gpu;
+struct stepaf_key;
+struct stepaf_map_devices;
+struct stepaf_op;
+struct stepaf_region;
+struct stepaf_remote_plan;
+struct stepaf_streams;
+
+enum { STEPAF_NS_SCALE_BITS = 24 };
+
+struct stepaf_peer {
+    struct stepaf_ctx *ctx;
+    struct stepaf_link *link;
+    struct stepaf_list queue;      /* posts that found no room */
+    struct stepaf_list queue_node; /* in ctx->net.queued while there are any */
+    struct stepaf_list ready;      /* FFN: batches not yet given to the caller */
+    struct stepaf_who who;
+    uint32_t index; /* in ctx->peers; its rank is another number where there are lanes */
+    bool lost;
+    uint32_t ready_epoch;            /* of its last READY */
+    uint32_t quiesced;               /* number of the last commit that it has entered */
+    stepaf_status_t ready_status;    /* and what it said */
+    bool synced;                     /* needs no more pings */
+    char reason[STEPAF_REASON_MAX];  /* why lost, or why not reached */
+    char refused[STEPAF_REASON_MAX]; /* better transports than its link's, each with the reason */
+    uint64_t bytes_sent;             /* of tensors, handed to the transport for it */
+    uint64_t bytes_received;         /* of tensors, that it has said have landed */
+    struct stepaf_remote_plan **remotes; /* FFN: by plan number */
+    bool oom; /* FFN: there was no memory for one that it told in a commit */
+    uint32_t n_remotes;
+    struct stepaf_rmem **rmems; /* ascending by id */
+    uint32_t n_rmems;
+    struct stepaf_post ctrl_post; /* for a message without tensors: of those, few wait for room */
+};
+
+/* ---- context ---- */
+
+enum stepaf_ctx_state {
+    STEPAF_CTX_OPEN,
+    STEPAF_CTX_COMMITTING,
+    STEPAF_CTX_BROKEN /* a commit failed halfway: only finalize is left */
+};
+
+/* Facts of a rank, from init's exchange. */
+struct stepaf_rank {
+    uint8_t role;
+    bool proxies;  /* its stream plans' tensors go by way of the host in any case */
+    uint32_t rank; /* within its role's group */
+    uint32_t pid;
+    uint64_t node_id;
+};
+
+/* What carries data: the open transports. */
+struct stepaf_ctx_net {
+    unsigned n_transports;
+    struct stepaf_transport *transports[STEPAF_MAX_TRANSPORTS];
+    const struct stepaf_transport_ops *only_ops; /* of all links; NULL: they differ */
+    struct stepaf_list queued;                   /* peers with queued posts */
+    struct stepaf_transport_ops *ops;            /* theirs, complete, by index in the registry */
+    /* What was left out before transports[i], and why. */
+    char unopened[STEPAF_MAX_TRANSPORTS + 1][STEPAF_REASON_MAX];
+};
+
+/* How its threads poll and wait. */
+struct stepaf_ctx_polling {
+    uint32_t polls;      /* ever */
+    uint32_t at_once;    /* that a waiting thread makes in one go */
+    uint64_t vain_since; /* about when polls began to be in vain, ticks; 0: the last was not */
+    uint64_t checked;    /* when the transports last looked for dead peers, ticks */
+    struct stepaf_op *hint_op; /* of a thread that waits: it is likely what comes next */
+    bool oversubscribed;
+    bool asleep; /* a thread sleeps until transports wake it: another one may not take what does */
+};
+
+/* FFN: what has come and is not yet given to the caller. */
+struct stepaf_ctx_inbox {
+    struct stepaf_list ready; /* batches of all peers in order of arrival */
+    uint32_t n_peers;         /* that have a batch ready */
+    stepaf_batch_cb_t handler;
+    void *handler_arg;
+    bool dispatching;
+    pthread_t dispatcher;  /* who calls the handler, while dispatching */
+    uint32_t n_dispatched; /* calls that have returned */
+};
+
+/* Keys and memory that were declared. */
+struct stepaf_ctx_memory {
+    struct stepaf_key **keys; /* ascending by id */
+    uint32_t n_keys;
+    uint32_t n_regions;
+    struct stepaf_region **regions; /* ascending by address */
+    struct stepaf_region **by_id;   /* the same, ascending by id */
+    struct stepaf_region *last;     /* of the last look-up in host memory */
+    uint32_t next_id;               /* of regions */
+    struct stepaf_key *withdrawn;   /* since the last commit: peers know them still */
+};
+
+/* Plans that stepaf_push_pull has made. */
+struct stepaf_ctx_cache {
+    uint32_t at;   /* where the last one was found */
+    uint32_t n;    /* plans */
+    uint64_t uses; /* look-ups, ever */
+};
+
+/* What gpu/ keeps in a context. */
+struct stepaf_ctx_gpu {
+    struct stepaf_gpu *device;      /* NULL: none was needed yet */
+    void *bounce_stream;            /* the device's, for copies to bounce buffers; NULL: none */
+    struct stepaf_streams *streams; /* of the last commit; NULL: there was no stream plan yet */
+    struct stepaf_list proxies; /* stream plans that have peers through the host, see gpu/proxy.h */
+    bool proxies_still;         /* a commit is about to end them */
+    uint32_t n_requests;        /* open ones, of stream plans */
+};
+
+/* The job, as init has found it. */
+struct stepaf_ctx_job {
+    struct stepaf_mesh mesh;
+    stepaf_boot_t boot;
+    struct stepaf_topo topo;
+    struct stepaf_map_devices *devices; /* for the map; NULL: not looked for */
+    struct stepaf_rank *ranks;          /* of the world */
+    int *groups[3];                     /* world ranks of each group's members */
+    int group_size[3];
+    int rank[3]; /* of this rank in each group; -1: not a member */
+};
+
+/* The common clock of traces, see clock.c. */
+struct stepaf_ctx_clock {
+    struct stepaf_clock own;
+    uint64_t ns_scale;      /* ns a tick, times 2^STEPAF_NS_SCALE_BITS */
+    int64_t offset_ns;      /* what to add to this node's clock for the common one */
+    int64_t pong_offset_ns; /* best of the last pings */
+    uint64_t pong_best;     /* its round trip, ticks */
+    uint32_t pong_seq;
+    bool one_node; /* all ranks are on one: they share its clock */
+    bool known;
+};
+
+/* The threads that call, and the library's own. */
+struct stepaf_ctx_threads {
+    bool many;            /* several threads may call */
+    bool progress_wanted; /* one of the library's own is asked for */
+    bool runs;
+    _Atomic bool stop;
+    pthread_t progress;
+};
+
+struct stepaf_ctx {
+    struct stepaf_upcalls up; /* first: transports hand it back */
+    struct stepaf_lock lock;
+    struct {
+        uint32_t slot; /* in the process's table of contexts */
+        uint32_t generation;
+    } handle;
+    uint8_t state; /* stepaf_ctx_state */
+    stepaf_role_t role;
+    uint32_t epoch;
+    struct {
+        uint32_t n;     /* entered, successful or not */
+        bool changed;   /* something was declared since the last one */
+        bool exclusive; /* one has found what it goes by: it waits with the lock */
+    } commit;
+    uint32_t n_peers;
+    uint32_t n_alive;          /* peers not lost */
+    struct stepaf_peer *peers; /* ascending by rank */
+    uint32_t n_polled;         /* things that the feature has to look after in each poll */
+    const struct stepaf_feature_ops *feature;
+    struct stepaf_ctx_polling polling;
+    struct stepaf_ctx_net net;
+    struct {
+        struct stepaf_table plans;
+        struct stepaf_table ops;
+        struct stepaf_table batches;
+    } tables;
+    struct stepaf_ctx_inbox inbox;
+    struct stepaf_ctx_memory memory;
+    struct stepaf_ctx_cache cache;
+    struct stepaf_ctx_gpu gpu;
+    struct stepaf_ctx_clock clock;
+    stepaf_counters_t counters; /* but for bytes: those are kept by peer */
+    struct stepaf_trace trace;
+    struct stepaf_env env;
+    struct stepaf_ctx_job job;
+    struct stepaf_ctx_threads threads;
+};
+
+static inline bool stepaf_is_attention(const struct stepaf_ctx *ctx)
+{
+    return ctx->role == STEPAF_ATTENTION;
+}
+
+/* "FFN rank 3 (world rank 7)": names a peer in sentences. */
+#define STEPAF_WHO_FORMAT "%s rank %d (world rank %d)"
+#define STEPAF_WHO_ARGS(who_) \
+    (who_).role == STEPAF_FFN ? "FFN" : "attention", (who_).rank, (who_).world_rank
+
+/* The counters with those that peers and transports keep. */
+stepaf_counters_t stepaf_core_counters(const struct stepaf_ctx *ctx);
+void stepaf_ctx_free(struct stepaf_ctx *ctx);
+
+/* The stamp of what is being taken in. A waiting thread has just read the clock, between two polls,
+ * where it cost nothing: that is taken, at most one poll early, so that the way from a message's
+ * arrival to the caller need not read it again. */
+static inline uint64_t stepaf_arrival_ticks(struct stepaf_ctx *ctx)
+{
+    if (__builtin_expect(!ctx->up.polled, 0))
+        ctx->up.polled = stepaf_ticks();
+    return ctx->up.polled;
+}
+
+#endif

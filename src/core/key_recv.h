@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where an FFN rank receives a key. */
+#ifndef STEPAF_CORE_KEY_RECV_H
+#define STEPAF_CORE_KEY_RECV_H
+
+#include <stdbool.h>
+
+#include "base/list.h"
+#include "core/key.h"
+
+struct stepaf_region;
+
+/* Where an FFN rank receives a key: a run of equal slices in one region. */
+struct stepaf_recv_buf {
+    struct stepaf_list node;
+    struct stepaf_region *region;
+    uint64_t offset; /* of the first slice */
+    uint64_t stride; /* from slice to slice */
+    uint32_t n_ranks;
+    uint32_t *ranks; /* attention ranks, slice by slice */
+    bool library;    /* allocated at commit, not by the caller */
+};
+
+stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *buffer, size_t bytes,
+                                   const int *ranks, int n_ranks);
+/* Give every push key receive buffers for the ranks that have none; undo takes those back that
+ * were given since the last commit. */
+stepaf_status_t stepaf_key_allocate(struct stepaf_ctx *ctx);
+void stepaf_key_allocate_undo(struct stepaf_ctx *ctx);
+/* Take its buffers from a key that peers do not know, or not any more. What the library has allocated
+ * goes, once nothing is received in it. */
+void stepaf_key_release_bufs(struct stepaf_ctx *ctx, struct stepaf_key *key);
+/* How many of @a region's uses end with the next commit. */
+unsigned stepaf_keys_leaving(const struct stepaf_ctx *ctx, const struct stepaf_region *region);
+void stepaf_recv_bufs_free(struct stepaf_key *key);
+/* Where an FFN rank receives @a key from attention rank @a rank; NULL: nowhere. */
+uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t rank);
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations in flight at an attention rank. */
+#ifndef STEPAF_CORE_OP_H
+#define STEPAF_CORE_OP_H
+
+#include <stdatomic.h>
+
+#include <stepaf/stepaf.h>
+
+#include "core/table.h"
+#include "transport/post.h"
+#include "transport/transport.h"
+
+struct stepaf_peer;
+struct stepaf_plan_obj;
+
+enum stepaf_op_peer_state {
+    STEPAF_OP_PEER_NONE,     /* skipped by this operation */
+    STEPAF_OP_PEER_WAITING,  /* no answer yet */
+    STEPAF_OP_PEER_ANSWERED, /* its tensors are here */
+    STEPAF_OP_PEER_CANCELED, /* the batch was released without an answer */
+    STEPAF_OP_PEER_LOST
+};
+
+/* An operation's part at one peer. */
+struct stepaf_op_peer {
+    struct stepaf_post post;
+    struct stepaf_peer *peer;
+    uint64_t answered; /* ticks; this and what comes after it: once it is ANSWERED or CANCELED */
+    uint32_t queue_ns; /* what the peer reported; UINT32_MAX: nothing */
+    uint32_t work_ns;
+    uint64_t pull_sum; /* bytes of all answers, as planned */
+    uint64_t stamp;    /* stepaf_trace_word of its answer, but for what is stamped with it */
+    uint8_t state;     /* stepaf_op_peer_state */
+    bool held;         /* the peer has not released the slot */
+    bool odd;          /* its pull_bytes are not as planned */
+};
+
+struct stepaf_op {
+    struct stepaf_plan_obj *plan;
+    struct stepaf_op *after; /* of the next slot */
+    uint32_t index;          /* in ctx->tables.ops */
+    uint32_t name;           /* half of the handle, which has the index */
+    uint32_t generation;     /* the other half */
+    uint32_t seq;
+    uint32_t bit; /* of its slot in masks */
+    uint8_t slot;
+    bool retired;        /* its result was handed out */
+    bool not_as_planned; /* its posts are not as planned, or not compiled yet */
+    bool bounced;        /* being started: its sources are being copied */
+    _Atomic int status;  /* STEPAF_INPROGRESS until known */
+    uint32_t pending;    /* parts that WAIT, also after status is known */
+    uint32_t n_held;     /* peers that have not released the slot */
+    uint32_t n_waiting;  /* threads that wait for it */
+    int failed_peer;
+    struct {
+        uint64_t started;  /* ticks */
+        uint64_t notified; /* ticks: when all parts had been posted */
+        uint64_t waited;   /* stepaf_trace_word of a wait for it */
+    } trace;
+    struct stepaf_op_peer *op_peers; /* per peer */
+    struct stepaf_post **posts;      /* the parts', in the same order */
+    struct stepaf_xfer *xfers;       /* per peer: n_push */
+    uint32_t *pull_bytes;            /* per peer: n_pull; what landed, as planned at first */
+    uint32_t imm;                    /* START in 32 bits; answers differ from it only in the code */
+    /* What each transport, by index, has put together for its posts as planned, or NULL. */
+    void *templates[STEPAF_MAX_TRANSPORTS];
+    size_t template_bytes;
+    void *copied; /* event: sources are staged; NULL: none was yet */
+};
+
+static inline stepaf_request_h stepaf_op_handle(const struct stepaf_op *op)
+{
+    return stepaf_handle_of(op->name, op->generation);
+}
+void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_op_peer_lost(struct stepaf_peer *peer);
+/* All parts of an operation on a stream are over. @a peer: index of who has failed, or -1. */
+void stepaf_op_end(struct stepaf_op *op, stepaf_status_t status, int peer);
+stepaf_status_t stepaf_op_cancel(struct stepaf_op *op);
+/* The operation's result as a status with its detail set. */
+stepaf_status_t stepaf_op_result(struct stepaf_op *op);
+/* What stands for an answer in 32 bits: the way of most. */
+void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans: what an attention rank's operations are compiled from. */
+#ifndef STEPAF_CORE_PLAN_H
+#define STEPAF_CORE_PLAN_H
+
+#include <stepaf/stepaf.h>
+
+#include "core/ctx.h"
+#include "core/op.h"
+
+struct stepaf_key;
+struct stepaf_proxy;
+struct stepaf_region;
+struct stepaf_stream;
+
+enum {
+    STEPAF_MAX_PLANS = 65535,
+    STEPAF_SMALL_BYTES = 4096 /* of all push tensors to all peers */
+};
+
+struct stepaf_push {
+    struct stepaf_key *key;
+    void *data;
+    struct stepaf_region *region;
+    uint32_t bytes;
+};
+
+struct stepaf_pull {
+    struct stepaf_key *key;
+    uint8_t *data; /* of slot 0 */
+    struct stepaf_region *region;
+    uint32_t bytes;
+};
+
+/* What the trace says of a start as planned: START, if it has a stamp of its own, then the
+ * tensors. The last one says NOTIFIED too. */
+struct stepaf_plan_stamps {
+    uint32_t n;
+    struct {
+        uint32_t bytes;
+        uint64_t word; /* stepaf_trace_word */
+    } at[STEPAF_MAX_TENSORS + 1];
+};
+
+/* Of a plan that carries a stream plan's tensors to peers through the host. */
+struct stepaf_plan_proxied {
+    bool is;
+    bool *left_out;             /* peers that it is not for; NULL: none */
+    struct stepaf_proxy *proxy; /* whose; NULL: it has let go of it */
+};
+
+struct stepaf_plan_obj {
+    struct stepaf_ctx *ctx;
+    uint32_t index; /* in ctx->tables.plans: the plan's number */
+    uint32_t name;  /* half of its handle */
+    uint32_t generation;
+    uint32_t seq; /* of the next operation */
+    uint8_t depth;
+    uint8_t n_push;
+    uint8_t n_pull; /* per peer */
+    bool scatter;
+    bool on_streams; /* then stream says the rest */
+    bool on_gpu;     /* not on streams, and some tensor is, or has been, in GPU memory */
+    bool is_small;   /* posting takes little longer than a stamp: START has that of NOTIFIED */
+    struct {
+        bool is;       /* made by stepaf_push_pull */
+        uint64_t used; /* last: ctx->cache.uses */
+    } cached;
+    uint32_t usable;     /* epoch in which peers were told of it, 0: not yet */
+    uint32_t imm;        /* of a START as planned, but for the sequence */
+    uint32_t n_waiting;  /* threads that wait for a slot */
+    uint64_t push_bytes; /* to each peer, as planned */
+    struct stepaf_push push[STEPAF_MAX_TENSORS];
+    struct stepaf_plan_stamps stamps;
+    struct stepaf_pull *pull; /* n_peers * n_pull, peer by peer */
+    struct stepaf_op *ops;    /* depth */
+    struct stepaf_op *next;   /* of these, the one to start next */
+    struct {
+        uint32_t n_skipped;         /* peers that the last operation was not for */
+        bool *skipped;              /* those */
+        struct stepaf_post **posts; /* scratch */
+    } partial;                      /* of a start that is not for all peers */
+    struct stepaf_stream *stream;   /* made with STEPAF_PLAN_STREAM: how; else NULL */
+    struct stepaf_plan_proxied proxied;
+};
+
+enum { STEPAF_PLAN_PROXY = 1 << 16 }; /* a flag of plans that the caller does not know of */
+static inline bool stepaf_plan_leaves_out(const struct stepaf_plan_obj *plan, uint32_t p)
+{
+    return plan->proxied.left_out && plan->proxied.left_out[p];
+}
+void stepaf_plan_free(struct stepaf_plan_obj *plan);
+stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *push, int n_push,
+                                 const stepaf_tensor_t *pull, int n_pull, uint32_t flags,
+                                 struct stepaf_plan_obj **plan_p);
+/* How many plans were made before: numbers are given out again. */
+static inline uint32_t stepaf_plan_age(const struct stepaf_plan_obj *plan)
+{
+    return plan->generation - plan->ctx->tables.plans.not_ours;
+}
+/* Whether a stream plan of this rank names the key: then links must not touch its places. */
+bool stepaf_key_on_streams(const struct stepaf_ctx *ctx, const struct stepaf_key *key);
+bool stepaf_plan_names(const struct stepaf_plan_obj *plan, const struct stepaf_key *key);
+/* Whether a part of @a op is not over, or its posts are still on their way. */
+bool stepaf_op_busy(const struct stepaf_op *op);
+/* The first peer that has not released one of the plan's slots; NULL: all have. */
+const struct stepaf_peer *stepaf_plan_holder(const struct stepaf_plan_obj *plan);
+
+#endif

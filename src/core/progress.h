@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making things advance: taking in, the handler, the progress thread. */
+#ifndef STEPAF_CORE_PROGRESS_H
+#define STEPAF_CORE_PROGRESS_H
+
+#include "core/ctx.h"
+#include "core/wait.h"
+
+/* Advance everything; return how much happened. The lock is held. Looks up to @a polls
+ * times, _many: where there is more than one transport to look at. */
+enum { STEPAF_POLLS_MASK = 255 }; /* so often the clock is looked at */
+unsigned stepaf_core_progress_many(struct stepaf_ctx *ctx, unsigned polls);
+static inline unsigned stepaf_core_progress_polls(struct stepaf_ctx *ctx, unsigned polls)
+{
+    struct stepaf_transport *transport = ctx->net.transports[0];
+    unsigned n;
+
+    if (__builtin_expect(
+            ctx->net.n_transports == 1 && stepaf_list_empty(&ctx->net.queued) && !ctx->n_polled, 1))
+        n = transport->ops->progress(transport, polls);
+    else
+        n = stepaf_core_progress_many(ctx, polls);
+    if (n)
+        ctx->polling.vain_since = 0;
+    if (__builtin_expect((++ctx->polling.polls & STEPAF_POLLS_MASK) == 0, 0))
+        stepaf_core_check_liveness(ctx);
+    ctx->up.polled = 0;
+    return n;
+}
+/* Once. */
+static inline unsigned stepaf_core_progress(struct stepaf_ctx *ctx)
+{
+    return stepaf_core_progress_polls(ctx, 1);
+}
+/* The same for a thread that has nothing else to do: look for a few microseconds, if this context
+ * and its core are this thread's alone. */
+static inline unsigned stepaf_core_progress_waiting(struct stepaf_ctx *ctx)
+{
+    return stepaf_core_progress_polls(ctx, ctx->polling.at_once);
+}
+/* The same for set-up, which may idle. False when @a deadline_ns has passed. */
+bool stepaf_core_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t deadline_ns);
+/* Send what is queued, as far as peers take it in time. */
+void stepaf_core_flush(struct stepaf_ctx *ctx, int64_t timeout_us);
+/* Call the handler for what is ready; the lock is not held. */
+void stepaf_core_dispatch(struct stepaf_ctx *ctx);
+/* Whether another thread does. */
+bool stepaf_core_is_dispatching(const struct stepaf_ctx *ctx);
+/* Start and stop the progress thread. */
+stepaf_status_t stepaf_core_thread_start(struct stepaf_ctx *ctx);
+void stepaf_core_thread_stop(struct stepaf_ctx *ctx);
+
+#endif

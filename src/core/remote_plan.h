@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an attention rank has told of its plans, at an FFN rank. */
+#ifndef STEPAF_CORE_REMOTE_PLAN_H
+#define STEPAF_CORE_REMOTE_PLAN_H
+
+#include "transport/mem.h"
+#include "transport/transport.h"
+
+struct stepaf_batch_obj;
+struct stepaf_key;
+struct stepaf_peer;
+struct stepaf_proxy;
+
+struct stepaf_remote_plan_push {
+    struct stepaf_key *key;
+    uint8_t *data; /* receive buffer of slot 0 */
+    uint32_t bytes;
+};
+
+struct stepaf_remote_plan_pull {
+    uint64_t key_id;
+    struct stepaf_key *key; /* NULL: not declared here; then without a shape */
+    const struct stepaf_rmem *rmem;
+    uint64_t offset; /* of slot 0 */
+    uint32_t stride; /* from slot to slot */
+    uint32_t bytes;
+};
+
+struct stepaf_remote_plan {
+    struct stepaf_peer *peer;
+    uint16_t number;
+    uint8_t depth;
+    uint8_t n_push;
+    uint8_t n_pull;
+    uint8_t n_known;            /* TENSORs that have come: complete when n_push + n_pull */
+    uint8_t slot;               /* of the next operation */
+    uint8_t known_pulls;        /* bit i: pull[i] has come */
+    bool on_gpu;                /* something is received in GPU memory */
+    bool unbound;               /* complete, but what it pushes lands where no stream plan looks */
+    uint32_t seq;               /* of the next operation */
+    struct stepaf_proxy *proxy; /* a stream plan takes its batches; NULL: the caller does */
+    struct stepaf_remote_plan_push *push;
+    struct stepaf_remote_plan_pull *pull;
+    struct stepaf_batch_obj *batches; /* depth */
+};
+
+void stepaf_remote_plan_open(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_remote_plan_tensor(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_remote_plan_close(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+void stepaf_remote_plans_free(struct stepaf_peer *peer);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Posts and messages on their way out. */
+#ifndef STEPAF_CORE_SEND_H
+#define STEPAF_CORE_SEND_H
+
+#include "core/ctx.h"
+
+/* Send posts, or queue what transports have no room for; _mixed: of several transports, or behind
+ * others that wait already. _keep: queue those of @a posts that a transport has left QUEUED. */
+void stepaf_core_post_mixed(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, unsigned n);
+void stepaf_core_keep(struct stepaf_ctx *ctx, struct stepaf_post *const *posts, unsigned n);
+static inline void stepaf_core_post(struct stepaf_ctx *ctx, struct stepaf_post *const *posts,
+                                    unsigned n)
+{
+    if (__builtin_expect(!ctx->net.only_ops || !stepaf_list_empty(&ctx->net.queued), 0))
+        stepaf_core_post_mixed(ctx, posts, n);
+    else if (__builtin_expect(ctx->net.only_ops->post(posts, n) > 0, 0))
+        stepaf_core_keep(ctx, posts, n);
+}
+static inline void stepaf_core_post_one(struct stepaf_ctx *ctx, struct stepaf_post *post)
+{
+    stepaf_core_post(ctx, &post, 1);
+}
+/* Send a message without tensors (not on the hot path). False: it would have to wait for room behind
+ * another one, and there is no memory for that. */
+bool stepaf_core_send(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+/* The same, if there is a link that is not lost; a peer that cannot be told is given up. */
+void stepaf_core_tell(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+/* Whether @a post is on its way: it and its sources are in use. */
+static inline bool stepaf_post_in_flight(const struct stepaf_post *post)
+{
+    return post->state == STEPAF_POST_QUEUED || post->state == STEPAF_POST_POSTED;
+}
+/* The peer has told that all of @a post is there, or the post goes: its sources are free, even if the
+ * transport does not know yet. */
+static inline void stepaf_post_complete(struct stepaf_post *post)
+{
+    if (__builtin_expect(post->state != STEPAF_POST_POSTED, 1))
+        return;
+    post->link->ops->retire(post);
+    post->state = STEPAF_POST_SENT;
+}
+/* Offer queued posts again; return how many have left. */
+unsigned stepaf_core_send_queued(struct stepaf_ctx *ctx);
+
+#endif

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The commit: what was declared comes into force at all ranks, or at none. */
+#ifndef STEPAF_WIREUP_COMMIT_H
+#define STEPAF_WIREUP_COMMIT_H
+
+#include <stepaf/status.h>
+
+struct stepaf_ctx;
+
+stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx);
+
+#endif
