@@ -20,6 +20,21 @@ struct announced {
     uint64_t token_address; /* in the peer's own memory: for trying out cross-memory attach */
 };
 
+struct stepaf_shm_layout stepaf_shm_layout(const struct stepaf_env *env, unsigned n_peers)
+{
+    struct stepaf_shm_layout layout = {
+        .slots = (uint32_t)env->shm_ring_slots,
+        .fragment_bytes = (uint32_t)env->shm_fragment_bytes,
+    };
+    size_t inbox = (size_t)layout.slots * STEPAF_SHM_LINE + STEPAF_SHM_LINE;
+
+    layout.inbox_bytes = (inbox + STEPAF_SHM_PAIR - 1) / STEPAF_SHM_PAIR * STEPAF_SHM_PAIR;
+    layout.staging_at = STEPAF_SHM_PAIR + n_peers * layout.inbox_bytes;
+    layout.staging_at = (layout.staging_at + 4095) / 4096 * 4096;
+    layout.bytes = layout.staging_at + (size_t)n_peers * layout.slots * layout.fragment_bytes;
+    return layout;
+}
+
 void stepaf_shm_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack)
 {
     const struct stepaf_shm *shm = (const struct stepaf_shm *)transport;
@@ -135,7 +150,7 @@ stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
     if (!link)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     link->base = (struct stepaf_link){
-        .ops = &stepaf_shm_ops, .transport = transport, .peer = facts->peer, .name = "shm"};
+        .ops = transport->ops, .transport = transport, .peer = facts->peer, .name = "shm"};
     link->pid = (pid_t)facts->pid;
     struct stepaf_shm_layout its_layout = stepaf_shm_layout(env, announced.n_peers);
     if (!open_peer(shm, link, &announced, &its_layout, facts->index_at_peer, reason))

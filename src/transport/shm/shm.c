@@ -31,21 +31,6 @@ static bool shm_probe(const struct stepaf_env *env, char *reason)
     return true;
 }
 
-struct stepaf_shm_layout stepaf_shm_layout(const struct stepaf_env *env, unsigned n_peers)
-{
-    struct stepaf_shm_layout layout = {
-        .slots = (uint32_t)env->shm_ring_slots,
-        .fragment_bytes = (uint32_t)env->shm_fragment_bytes,
-    };
-    size_t inbox = (size_t)layout.slots * STEPAF_SHM_LINE + STEPAF_SHM_LINE;
-
-    layout.inbox_bytes = (inbox + STEPAF_SHM_PAIR - 1) / STEPAF_SHM_PAIR * STEPAF_SHM_PAIR;
-    layout.staging_at = STEPAF_SHM_PAIR + n_peers * layout.inbox_bytes;
-    layout.staging_at = (layout.staging_at + 4095) / 4096 * 4096;
-    layout.bytes = layout.staging_at + (size_t)n_peers * layout.slots * layout.fragment_bytes;
-    return layout;
-}
-
 static stepaf_status_t shm_open(struct stepaf_upcalls *up, unsigned n_peers,
                                 struct stepaf_transport **transport_p)
 {

@@ -62,8 +62,6 @@ struct stepaf_shm_layout {
     size_t bytes;
 };
 
-struct stepaf_shm_layout stepaf_shm_layout(const struct stepaf_env *env, unsigned n_peers);
-
 struct stepaf_shm_link {
     struct stepaf_link base;
     /* incoming: inbox in my segment */
@@ -111,6 +109,7 @@ struct stepaf_shm_rmem {
 extern const struct stepaf_transport_ops stepaf_shm_ops;
 
 /* connect.c */
+struct stepaf_shm_layout stepaf_shm_layout(const struct stepaf_env *env, unsigned n_peers);
 void stepaf_shm_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack);
 stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
                                    const struct stepaf_peer_facts *facts,

@@ -322,7 +322,7 @@ static struct stepaf_tcp_link *link_make(struct stepaf_tcp *tcp,
     if (!link)
         return NULL;
     link->base = (struct stepaf_link){
-        .ops = &stepaf_tcp_ops, .transport = &tcp->base, .peer = facts->peer, .name = "tcp"};
+        .ops = tcp->base.ops, .transport = &tcp->base, .peer = facts->peer, .name = "tcp"};
     link->slot = facts->index_at_peer;
     for (unsigned i = 0; i < tcp->n_connections; i++) {
         struct stepaf_tcp_connection *connection = &link->connections[i];

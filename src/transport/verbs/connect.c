@@ -193,7 +193,7 @@ static struct stepaf_verbs_link *link_make(struct stepaf_verbs *verbs,
     if (!link)
         return NULL;
     link->base = (struct stepaf_link){
-        .ops = &stepaf_verbs_ops, .transport = &verbs->base, .peer = facts->peer};
+        .ops = verbs->base.ops, .transport = &verbs->base, .peer = facts->peer};
     snprintf(link->base.name, sizeof(link->base.name), "verbs;%.24s", verbs->rails[0].name);
     say_address(&verbs->rails[0], link->base.address);
     link->n_paths = n_paths;
