@@ -12,6 +12,18 @@
 #include "base/log.h"
 #include "base/time.h"
 
+int64_t stepaf_boot_local_deadline(int64_t timeout_us)
+{
+    int64_t now = stepaf_monotonic_ns();
+    int64_t deadline;
+    if (timeout_us < 0)
+        timeout_us = 0;
+    if (__builtin_mul_overflow(timeout_us, 1000, &deadline) ||
+        __builtin_add_overflow(deadline, now, &deadline))
+        return INT64_MAX;
+    return deadline;
+}
+
 /* The first of @a ranks (NULL: of all) that has come to fewer meetings than this one; -1 if all
  * are there by now. */
 static int first_missing(const struct member *member, int channel, const int *ranks, int n)

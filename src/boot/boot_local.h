@@ -44,6 +44,9 @@ struct member {
 
 /* ---- boot_local.c ---- */
 
+/* When CLOCK_MONOTONIC will be @a timeout_us from now, in ns. */
+int64_t stepaf_boot_local_deadline(int64_t timeout_us);
+
 stepaf_status_t stepaf_boot_local_allgather(void *self, const void *data, size_t bytes,
                                             void **all_p, size_t *offsets_p, int64_t timeout_us);
 stepaf_status_t stepaf_boot_local_barrier(void *self, stepaf_group_t group, const int *ranks, int n,
@@ -55,8 +58,5 @@ stepaf_status_t stepaf_boot_local_barrier(void *self, stepaf_group_t group, cons
  * of size. On success they belong to *local_p; on failure to nobody new. */
 stepaf_status_t stepaf_boot_local_adopt(int size, const int fds[STEPAF_LOCAL_FILES],
                                         stepaf_boot_local_t **local_p);
-
-/* When CLOCK_MONOTONIC will be @a timeout_us from now, in ns. */
-int64_t stepaf_boot_local_deadline(int64_t timeout_us);
 
 #endif

@@ -15,19 +15,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/time.h"
-
-int64_t stepaf_boot_local_deadline(int64_t timeout_us)
-{
-    int64_t now = stepaf_monotonic_ns();
-    int64_t deadline;
-    if (timeout_us < 0)
-        timeout_us = 0;
-    if (__builtin_mul_overflow(timeout_us, 1000, &deadline) ||
-        __builtin_add_overflow(deadline, now, &deadline))
-        return INT64_MAX;
-    return deadline;
-}
 
 static size_t bytes_to_map(int size)
 {

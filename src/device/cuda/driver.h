@@ -132,9 +132,8 @@ void stepaf_cuda_unmap_all(struct stepaf_cuda_gpu *gpu);
 
 /* ---- what the table has (device_ops.h), file by file ---- */
 
-/* cuda.c */
-void stepaf_cuda_classify(const void *ptr, struct stepaf_gpu_place *place_p);
 /* memory.c */
+void stepaf_cuda_classify(const void *ptr, struct stepaf_gpu_place *place_p);
 stepaf_status_t stepaf_cuda_alloc(struct stepaf_gpu *self, size_t bytes, void **ptr_p);
 void stepaf_cuda_free(struct stepaf_gpu *self, void *ptr);
 stepaf_status_t stepaf_cuda_alloc_host(struct stepaf_gpu *self, size_t bytes, void **ptr_p);

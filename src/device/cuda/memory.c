@@ -1,11 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of the GPU, and pinned memory for it. Set-up only: some of it waits for the GPU. */
+/* Whose a pointer is; memory of the GPU, and pinned memory for it. The latter is for set-up only: some of
+ * it waits for the GPU. */
 #include <string.h>
 
 #include "base/log.h"
 #include "device/cuda/driver.h"
 
 enum { PAGE = 2 << 20 };
+
+void stepaf_cuda_classify(const void *ptr, struct stepaf_gpu_place *place_p)
+{
+    const struct stepaf_cuda_driver *cuda = stepaf_cuda_driver_if_there();
+    CUmemorytype type = 0;
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    int ordinal = 0, managed = 0, shareable = 0, mapped = 0;
+    /* clang-format off */
+    CUpointer_attribute names[] = {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+        CU_POINTER_ATTRIBUTE_MAPPED,
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+    };
+    /* clang-format on */
+    void *values[] = {&type, &ordinal, &managed, &shareable, &mapped, &base, &bytes};
+
+    /* What CUDA does not know is no failure: all values are zero then. */
+    if (!cuda || cuda->pointer_attributes(sizeof(names) / sizeof(names[0]), names, values,
+                                          (CUdeviceptr)ptr) != CUDA_SUCCESS)
+        return;
+    place_p->managed = managed != 0;
+    /* Reserved addresses are nobody's memory until something is mapped there. */
+    place_p->is_device = type == CU_MEMORYTYPE_DEVICE && !managed && (shareable || mapped);
+    if (!place_p->is_device)
+        return;
+    place_p->ordinal = ordinal;
+    place_p->shareable = shareable != 0;
+    place_p->base = (void *)base; /* NOLINT(performance-no-int-to-ptr) */
+    place_p->bytes = bytes;
+}
 
 static CUdeviceptr device_of(const void *ptr)
 {
