@@ -125,12 +125,3 @@ void stepaf_core_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const
     else
         stepaf_batches_peer_lost(peer);
 }
-
-void stepaf_peer_fail(struct stepaf_peer *peer, const char *reason)
-{
-    bool was_lost = peer->lost;
-
-    stepaf_core_lost(&peer->ctx->up, peer->link, reason);
-    if (!was_lost)
-        peer->link->ops->fence(peer->link);
-}

@@ -10,7 +10,5 @@ struct stepaf_peer;
 void stepaf_core_deliver(struct stepaf_upcalls *up, struct stepaf_link *link,
                          const struct stepaf_msg *msg);
 void stepaf_core_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason);
-/* The same by this rank's own decision: the peer may be there, and writing. */
-void stepaf_peer_fail(struct stepaf_peer *peer, const char *reason);
 
 #endif

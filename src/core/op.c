@@ -169,7 +169,7 @@ static __attribute__((noinline)) void deliver_other(struct stepaf_upcalls *up,
     struct stepaf_msg msg;
 
     if (stepaf_imm_decode(up, link, imm, &msg))
-        stepaf_core_deliver(up, link, &msg);
+        up->deliver(up, link, &msg);
 }
 
 /* The operation in flight that an answer of 32 bits is about; NULL: none. */

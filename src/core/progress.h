@@ -38,10 +38,6 @@ static inline unsigned stepaf_core_progress_waiting(struct stepaf_ctx *ctx)
 {
     return stepaf_core_progress_polls(ctx, ctx->polling.at_once);
 }
-/* The same for set-up, which may idle. False when @a deadline_ns has passed. */
-bool stepaf_core_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t deadline_ns);
-/* Send what is queued, as far as peers take it in time. */
-void stepaf_core_flush(struct stepaf_ctx *ctx, int64_t timeout_us);
 /* Call the handler for what is ready; the lock is not held. */
 void stepaf_core_dispatch(struct stepaf_ctx *ctx);
 /* Whether another thread does. */

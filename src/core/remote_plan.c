@@ -9,6 +9,7 @@
 #include "core/feature.h"
 #include "core/key.h"
 #include "core/key_recv.h"
+#include "core/peer.h"
 #include "core/plan.h"
 #include "core/region.h"
 #include "core/remote_plan.h"

@@ -5,6 +5,7 @@
 #include "core/ctx.h"
 #include "core/deliver.h"
 #include "core/feature.h"
+#include "core/peer.h"
 #include "core/send.h"
 
 static void enqueue(struct stepaf_peer *peer, struct stepaf_post *post)

@@ -9,6 +9,7 @@
 #include "core/deliver.h"
 #include "core/lock.h"
 #include "core/mesh.h"
+#include "core/peer.h"
 #include "core/progress.h"
 #include "core/wait.h"
 
@@ -198,4 +199,21 @@ bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
         return false;
     pause_for(ctx, now - waiter->began);
     return true;
+}
+
+bool stepaf_core_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t deadline_ns)
+{
+    int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
+
+    return left_us > 0 && (stepaf_core_progress(ctx) || stepaf_waiter_idle(ctx, waiter, left_us));
+}
+
+void stepaf_core_flush(struct stepaf_ctx *ctx, int64_t timeout_us)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    bool more = true;
+
+    while (more && !stepaf_list_empty(&ctx->net.queued))
+        more = stepaf_core_progress(ctx) ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
+                                         : stepaf_waiter_idle(ctx, &waiter, timeout_us);
 }

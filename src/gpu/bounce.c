@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/bounce.h"
 #include "core/batch.h"
 #include "core/deliver.h"
 #include "core/key.h"
 #include "core/op.h"
+#include "core/peer.h"
 #include "core/plan.h"
 #include "core/region.h"
 #include "core/remote_plan.h"
+#include "gpu/bounce.h"
 
 #include <stdio.h>
 #include <stdlib.h>
