@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/batch.h"
 #include "api/fill.h"
 #include "api/handles.h"
+#include "core/batch.h"
 #include "core/progress.h"
 #include "core/remote_plan.h"
+#include "core/thread.h"
 #include "core/wait.h"
 
 static stepaf_status_t check_recv(const struct stepaf_ctx *ctx, stepaf_from_t from, uint32_t flags,

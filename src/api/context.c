@@ -6,6 +6,7 @@
 #include "boot/boot_auto.h"
 #include "boot/boot_join.h"
 #include "core/progress.h"
+#include "core/thread.h"
 #include "core/wait.h"
 #include "gpu/feature.h"
 #include "wireup/commit.h"

@@ -3,6 +3,7 @@
 #include "core/batch.h"
 #include "core/plan.h"
 #include "core/progress.h"
+#include "core/thread.h"
 
 #include <pthread.h>
 

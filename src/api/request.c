@@ -4,6 +4,7 @@
 #include "core/plan.h"
 #include "core/progress.h"
 #include "core/remote_plan.h"
+#include "core/thread.h"
 #include "core/wait.h"
 #include "gpu/stream.h"
 

@@ -13,6 +13,7 @@
 #include "core/remote_plan.h"
 #include "core/send.h"
 #include "core/table.h"
+#include "core/thread.h"
 #include "core/trace.h"
 #include "device/gpu.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making things advance: taking in, the handler, the progress thread. */
+/* Making things advance: taking in what has come. */
 #ifndef STEPAF_CORE_PROGRESS_H
 #define STEPAF_CORE_PROGRESS_H
 
@@ -38,12 +38,5 @@ static inline unsigned stepaf_core_progress_waiting(struct stepaf_ctx *ctx)
 {
     return stepaf_core_progress_polls(ctx, ctx->polling.at_once);
 }
-/* Call the handler for what is ready; the lock is not held. */
-void stepaf_core_dispatch(struct stepaf_ctx *ctx);
-/* Whether another thread does. */
-bool stepaf_core_is_dispatching(const struct stepaf_ctx *ctx);
-/* Start and stop the progress thread. */
-stepaf_status_t stepaf_core_thread_start(struct stepaf_ctx *ctx);
-void stepaf_core_thread_stop(struct stepaf_ctx *ctx);
 
 #endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The handler, and the progress thread, which calls it as well. */
+#ifndef STEPAF_CORE_THREAD_H
+#define STEPAF_CORE_THREAD_H
+
+#include "core/ctx.h"
+
+/* Call the handler for what is ready; the lock is not held. */
+void stepaf_core_dispatch(struct stepaf_ctx *ctx);
+/* Whether another thread does. */
+bool stepaf_core_is_dispatching(const struct stepaf_ctx *ctx);
+/* Start and stop the progress thread. */
+stepaf_status_t stepaf_core_thread_start(struct stepaf_ctx *ctx);
+void stepaf_core_thread_stop(struct stepaf_ctx *ctx);
+
+#endif
