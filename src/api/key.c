@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/key.h"
 #include "api/handles.h"
+#include "core/key.h"
 #include "core/key_recv.h"
+#include "core/key_remove.h"
 #include "core/progress.h"
 
 stepaf_status_t stepaf_key_declare(stepaf_context_h handle, uint64_t key,

@@ -3,6 +3,7 @@
 #include "api/handles.h"
 #include "core/memory_use.h"
 #include "core/region.h"
+#include "core/region_remove.h"
 
 static const size_t BYTES_MAX = (size_t)1 << 40;
 

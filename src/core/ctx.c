@@ -6,6 +6,7 @@
 #include "core/ctx.h"
 #include "core/feature.h"
 #include "core/key.h"
+#include "core/key_remove.h"
 #include "core/lock.h"
 #include "core/plan.h"
 #include "core/progress.h"

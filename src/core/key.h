@@ -40,16 +40,14 @@ struct stepaf_key {
     struct stepaf_key *next; /* in ctx->memory.withdrawn */
 };
 
-/* key.c: look-ups are by bisection */
+/* Look-ups are by bisection. */
 struct stepaf_key *stepaf_key_find(const struct stepaf_ctx *ctx, uint64_t id);
 /* The same as peers know it, which is as the last commit has left it; NULL: they do not. */
 struct stepaf_key *stepaf_key_known(const struct stepaf_ctx *ctx, uint64_t id);
 stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id, stepaf_direction_t direction,
                                size_t max_bytes, const stepaf_key_params_t *params);
-/* Peers know it until the next commit, where keys_forget frees all that were taken back. */
-stepaf_status_t stepaf_key_remove(struct stepaf_ctx *ctx, uint64_t id);
-void stepaf_keys_free_withdrawn(struct stepaf_ctx *ctx);
-void stepaf_keys_free(struct stepaf_ctx *ctx);
+/* Take it out of ctx->memory.keys. */
+void stepaf_key_unlist(struct stepaf_ctx *ctx, const struct stepaf_key *key);
 void stepaf_key_describe(const struct stepaf_key *key, uint64_t id, void *data, uint32_t bytes,
                          uint32_t max_bytes, stepaf_tensor_info_t *info_p);
 stepaf_status_t stepaf_key_invalid(uint64_t id, const char *what) __attribute__((cold));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making things advance: sending, and taking in. */
+/* Making things advance. */
 #include <stdlib.h>
 
 #include "core/batch.h"

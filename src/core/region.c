@@ -3,13 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/ctx.h"
 #include "core/feature.h"
-#include "core/plan_end.h"
-#include "core/progress.h"
 #include "core/region.h"
 #include "core/region_kind.h"
-#include "core/wait.h"
 #include "device/device.h"
 
 /* Return the number of regions that begin at or below @a place. */
@@ -53,8 +49,7 @@ struct stepaf_region *stepaf_region_find(const struct stepaf_ctx *ctx, const voi
 {
     uint32_t at = upper_bound(ctx, data);
 
-    return at && holds(ctx->memory.regions[at - 1], data, bytes) ? ctx->memory.regions[at - 1]
-                                                                 : NULL;
+    return at && holds(ctx->memory.regions[at - 1], data, bytes) ? ctx->memory.regions[at - 1] : NULL;
 }
 
 struct stepaf_region *stepaf_region_find_host(struct stepaf_ctx *ctx, const void *data,
@@ -116,10 +111,8 @@ static stepaf_status_t region_add(struct stepaf_ctx *ctx, const struct stepaf_re
                                   struct stepaf_region **region_p)
 {
     struct stepaf_region *region = malloc(sizeof(*region));
-    struct stepaf_region **regions =
-        realloc(ctx->memory.regions, (ctx->memory.n_regions + 1) * sizeof(*regions));
-    struct stepaf_region **named =
-        realloc(ctx->memory.by_id, (ctx->memory.n_regions + 1) * sizeof(*named));
+    struct stepaf_region **regions = realloc(ctx->memory.regions, (ctx->memory.n_regions + 1) * sizeof(*regions));
+    struct stepaf_region **named = realloc(ctx->memory.by_id, (ctx->memory.n_regions + 1) * sizeof(*named));
     uint32_t at;
 
     ctx->memory.regions = regions ? regions : ctx->memory.regions;
@@ -176,8 +169,7 @@ stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_
     uint32_t at = upper_bound(ctx, (uint8_t *)base + bytes - 1);
     stepaf_status_t status;
 
-    if (at && ctx->memory.regions[at - 1]->mem.base + ctx->memory.regions[at - 1]->mem.bytes >
-                  (uint8_t *)base)
+    if (at && ctx->memory.regions[at - 1]->mem.base + ctx->memory.regions[at - 1]->mem.bytes > (uint8_t *)base)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                 "the range overlaps registered memory");
     status = stepaf_ctx_place(ctx, &model);
@@ -186,9 +178,10 @@ stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_
     return region_add(ctx, &model, &region);
 }
 
-/* CUDA waits for all streams in such calls, and these for the host. */
-static stepaf_status_t waits(void)
+stepaf_status_t stepaf_region_check_streams(const struct stepaf_ctx *ctx)
 {
+    if (!ctx->feature->is_ahead(ctx))
+        return STEPAF_OK;
     return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
                             "streams have not come by what was enqueued for peers by way of the "
                             "host");
@@ -201,9 +194,9 @@ stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *
 
     if (region->pinned || region->mem.kind != STEPAF_MEM_HOST)
         return STEPAF_OK;
-    if (ctx->feature->is_ahead(ctx))
-        return waits();
-    status = stepaf_ctx_gpu(ctx, &gpu);
+    status = stepaf_region_check_streams(ctx);
+    if (!status)
+        status = stepaf_ctx_gpu(ctx, &gpu);
     if (!status)
         status = stepaf_gpu_pin(gpu, region->mem.base, region->mem.bytes, &region->unpin);
     region->pinned = !status;
@@ -229,130 +222,6 @@ void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
             region->mem.base, region->mem.bytes, region->mem.fd, region->mem.kind,
             region->mem.kind == STEPAF_MEM_CUDA ? ctx->gpu.device : NULL});
     free(region);
-}
-
-/* The region that may go; NULL, and *status_p says why. */
-static struct stepaf_region *removable(struct stepaf_ctx *ctx, void *base, bool allocated,
-                                       stepaf_status_t *status_p)
-{
-    uint32_t at = upper_bound(ctx, base);
-    struct stepaf_region *region = at ? ctx->memory.regions[at - 1] : NULL;
-
-    if (region && region->mem.base == base && region->library == allocated && region->uses)
-        stepaf_plans_uncache(ctx, region);
-    if (!region || region->mem.base != base || region->library != allocated)
-        *status_p =
-            stepaf_error_set(STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_NONE,
-                             allocated ? "not the start of memory from stepaf_alloc"
-                                       : "not the start of memory given to stepaf_register");
-    else if (region->uses)
-        *status_p = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
-                                     "%u tensors of plans or receive registrations use this memory",
-                                     region->uses);
-    else if ((region->mem.kind != STEPAF_MEM_HOST || region->unpin) && ctx->feature->is_ahead(ctx))
-        *status_p = waits();
-    else
-        return region;
-    return NULL;
-}
-
-/* A peer to which a device may send again what it reads anew, or a lost one that still writes; NULL:
- * none. */
-static const struct stepaf_peer *unsettled(struct stepaf_ctx *ctx, bool begin)
-{
-    const struct stepaf_peer *peer = NULL;
-    uint32_t index;
-
-    for (unsigned i = 0; i < ctx->net.n_transports; i++) {
-        struct stepaf_transport *transport = ctx->net.transports[i];
-        if (!transport->ops->is_quiet(transport, begin, &index))
-            peer = &ctx->peers[index];
-    }
-    return peer;
-}
-
-/* Whether a post that waits for room has a tensor there, or in what stands in for it. */
-static bool reads(const struct stepaf_post *post, const struct stepaf_region *region)
-{
-    for (uint32_t i = 0; i < post->n_xfer; i++) {
-        const struct stepaf_region *from = stepaf_region_of(post->xfer[i].src_mem);
-        if (post->xfer[i].bytes && (from == region || (from && from == region->bounce)))
-            return true;
-    }
-    return false;
-}
-
-/* A peer to which something of a region is still to be sent; NULL: none. */
-static const struct stepaf_peer *queued(const struct stepaf_ctx *ctx,
-                                        const struct stepaf_region *region)
-{
-    for (const struct stepaf_list *n = ctx->net.queued.next; n != &ctx->net.queued; n = n->next) {
-        const struct stepaf_peer *peer = stepaf_container_of(n, struct stepaf_peer, queue_node);
-        for (const struct stepaf_list *m = peer->queue.next; m != &peer->queue; m = m->next)
-            if (reads(stepaf_container_of(m, struct stepaf_post, node), region))
-                return peer;
-    }
-    return NULL;
-}
-
-static stepaf_status_t not_acknowledged(const struct stepaf_peer *peer, stepaf_phase_t phase)
-{
-    return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, phase, peer->who,
-                                 STEPAF_WHO_FORMAT
-                                 " has not acknowledged what was sent to it, or still writes",
-                                 STEPAF_WHO_ARGS(peer->who));
-}
-
-/* Go on, for the last time when the deadline has passed. */
-static bool go_on(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t deadline_ns)
-{
-    bool more = stepaf_core_advance(ctx, waiter, deadline_ns);
-
-    if (!more)
-        (void)stepaf_core_progress(ctx);
-    return more;
-}
-
-stepaf_status_t stepaf_regions_quiesce(struct stepaf_ctx *ctx, int64_t deadline_ns)
-{
-    struct stepaf_waiter waiter = stepaf_waiter_begin();
-    const struct stepaf_peer *peer;
-    bool more = true;
-
-    for (bool begin = true; (peer = unsettled(ctx, begin)); begin = false) {
-        if (!more)
-            return not_acknowledged(peer, STEPAF_PHASE_COMMIT);
-        more = go_on(ctx, &waiter, deadline_ns);
-    }
-    return STEPAF_OK;
-}
-
-/* The lock is free while this waits: then a plan may have come to use the memory, or another thread
- * have removed it. */
-stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool allocated)
-{
-    int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.timeout_us * 1000;
-    struct stepaf_waiter waiter = stepaf_waiter_begin();
-    struct stepaf_region *region;
-    bool begin = true, more = true;
-    stepaf_status_t status;
-
-    while ((region = removable(ctx, base, allocated, &status))) {
-        const struct stepaf_peer *late = queued(ctx, region);
-        const struct stepaf_peer *peer = late ? late : unsettled(ctx, begin);
-        begin = late != NULL; /* what was sent until then counts */
-        if (!peer)
-            break;
-        if (!more)
-            return not_acknowledged(peer, STEPAF_PHASE_NONE);
-        more = go_on(ctx, &waiter, deadline_ns);
-    }
-    if (!region)
-        return status;
-    if (region->offered)
-        ctx->commit.changed = true;
-    stepaf_region_drop(ctx, region);
-    return STEPAF_OK;
 }
 
 void stepaf_regions_free(struct stepaf_ctx *ctx)

@@ -45,13 +45,11 @@ stepaf_status_t stepaf_region_refuse(const struct stepaf_ctx *ctx, const void *d
 stepaf_status_t stepaf_region_alloc(struct stepaf_ctx *ctx, size_t bytes, stepaf_mem_kind_t kind,
                                     struct stepaf_region **region_p);
 stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_t bytes);
+/* CUDA waits for all streams in some calls, and these may wait for the host, which then could not go on:
+ * STEPAF_ERR_STATE. */
+stepaf_status_t stepaf_region_check_streams(const struct stepaf_ctx *ctx);
 /* Let the GPU read and write host memory, until the region is dropped. */
 stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *region);
-/* Wait until no device reads any more what was sent before: until peers have acknowledged it, or are
- * lost. STEPAF_ERR_TIMEOUT names one that has not. */
-stepaf_status_t stepaf_regions_quiesce(struct stepaf_ctx *ctx, int64_t deadline_ns);
-/* The same for one region, which goes then. */
-stepaf_status_t stepaf_region_remove(struct stepaf_ctx *ctx, void *base, bool allocated);
 void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region);
 void stepaf_regions_free(struct stepaf_ctx *ctx);
 uint8_t *stepaf_region_resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t offset,

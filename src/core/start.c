@@ -1,35 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting an operation: the hot path of the attention side. First everything that could refuse
  * is asked (start_check.c), then everything is done. */
-#include "core/start.h"
 #include "core/ctx.h"
 #include "core/feature.h"
-#include "core/key.h"
 #include "core/op.h"
 #include "core/region.h"
 #include "core/send.h"
+#include "core/start.h"
 #include "core/start_check.h"
 #include "core/table.h"
 #include "core/trace.h"
 
 static const stepaf_start_params_t no_params;
-
-/* Zero if all parts are over, and with them the posts, and all peers have let go of the slot, and of
- * the keys' buffers, which operations of other plans may use too. What lost peers had was taken
- * back. */
-static inline uint32_t slot_use(const struct stepaf_plan_obj *plan, const struct stepaf_op *op)
-{
-    uint32_t busy = 0;
-
-    for (uint32_t i = 0; i < plan->n_push; i++)
-        busy |= plan->push[i].key->busy;
-    return op->pending | op->n_held | (busy & op->bit);
-}
-
-bool stepaf_plan_slot_free(const struct stepaf_plan_obj *plan)
-{
-    return !slot_use(plan, plan->next);
-}
 
 /* Whether @a op, the next one, can go as planned and at once, to all peers: all that could be in the
  * way in one question. What has never been compiled is custom, so there has been a commit. */
@@ -37,7 +19,7 @@ static inline bool is_usual(const struct stepaf_ctx *ctx, const struct stepaf_pl
                             const struct stepaf_op *op)
 {
     return !((plan->usable ^ ctx->epoch) | (ctx->n_alive ^ ctx->n_peers) | plan->partial.n_skipped |
-             op->not_as_planned | plan->on_gpu | slot_use(plan, op));
+             op->not_as_planned | plan->on_gpu | stepaf_plan_slot_use(plan, op));
 }
 
 /* The writes and the message of one peer's part, as planned. */
@@ -137,8 +119,8 @@ static inline void trace_all(const struct stepaf_plan_obj *plan, const struct st
     uint32_t i = 0;
 
     do {
-        stepaf_trace_put(&trace->ring[head++ & trace->mask], ticks, op->seq,
-                         plan->stamps.at[i].bytes, plan->stamps.at[i].word);
+        stepaf_trace_put(&trace->ring[head++ & trace->mask], ticks, op->seq, plan->stamps.at[i].bytes,
+                         plan->stamps.at[i].word);
         ticks = op->trace.notified;
     } while (++i < plan->stamps.n);
     trace->head = head;

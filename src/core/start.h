@@ -3,13 +3,29 @@
 #ifndef STEPAF_CORE_START_H
 #define STEPAF_CORE_START_H
 
+#include "core/key.h"
 #include "core/plan.h"
 
 stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
                                   stepaf_request_h *request_p);
 /* Fill the posts of an operation as planned: set-up, and after a start with other tensors. */
 void stepaf_op_compile(struct stepaf_op *op);
+/* Zero if all parts are over, and with them the posts, and all peers have let go of the slot, and of
+ * the keys' buffers, which operations of other plans may use too. What lost peers had was taken
+ * back. */
+static inline uint32_t stepaf_plan_slot_use(const struct stepaf_plan_obj *plan,
+                                            const struct stepaf_op *op)
+{
+    uint32_t busy = 0;
+
+    for (uint32_t i = 0; i < plan->n_push; i++)
+        busy |= plan->push[i].key->busy;
+    return op->pending | op->n_held | (busy & op->bit);
+}
 /* Whether the plan's next slot is free. */
-bool stepaf_plan_slot_free(const struct stepaf_plan_obj *plan);
+static inline bool stepaf_plan_slot_free(const struct stepaf_plan_obj *plan)
+{
+    return !stepaf_plan_slot_use(plan, plan->next);
+}
 
 #endif
