@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Looking for what has come: of few connections each is asked, of many epoll tells. */
-#include <stdio.h>
 #include <sys/epoll.h>
 
 #include "base/time.h"
@@ -11,42 +10,6 @@ enum {
     OPENING_LOOK_US = 10000,
     LAST_WORDS_US = 1000000 /* nothing has come for so long: nothing more is on its way */
 };
-
-void stepaf_tcp_lost(struct stepaf_tcp_link *link, const char *reason)
-{
-    struct stepaf_upcalls *up = link->base.transport->up;
-
-    up->lost(up, &link->base, reason);
-    stepaf_tcp_link_close(link);
-}
-
-void stepaf_tcp_break(struct stepaf_tcp_link *link, const char *reason)
-{
-    if (link->broken)
-        return;
-    link->broken = true;
-    link->heard = stepaf_ticks();
-    stepaf_tcp_of(link)->n_broken++;
-    snprintf(link->trouble, sizeof(link->trouble), "%s", reason);
-}
-
-/* Connections end one by one, and each after what was sent over it: the last answer may still come
- * over another. */
-void stepaf_tcp_connection_ended(struct stepaf_tcp_connection *connection, const char *reason)
-{
-    struct stepaf_tcp_link *link = connection->link;
-
-    if (!link->up) {
-        stepaf_tcp_connection_failed(connection, reason);
-        return;
-    }
-    stepaf_tcp_break(link, reason);
-    stepaf_tcp_connection_close(connection);
-    for (unsigned i = 0; i < stepaf_tcp_of(link)->n_connections; i++)
-        if (link->connections[i].fd >= 0)
-            return;
-    stepaf_tcp_lost(link, link->trouble);
-}
 
 /* Take what has come; a connection that waits for pieces on this one may have all of them now. */
 static unsigned receive(struct stepaf_tcp_connection *connection)

@@ -186,6 +186,18 @@ struct stepaf_tcp {
 
 extern const struct stepaf_transport_ops stepaf_tcp_ops;
 
+/* link.c */
+/* The connection is made and proven. */
+void stepaf_tcp_connection_up(struct stepaf_tcp_connection *connection);
+void stepaf_tcp_connection_close(struct stepaf_tcp_connection *connection);
+/* Close all that a link has open. */
+void stepaf_tcp_link_close(struct stepaf_tcp_link *link);
+/* Tell the core, once, that the link is of no use any more. */
+void stepaf_tcp_lost(struct stepaf_tcp_link *link, const char *reason);
+/* Nothing can be sent any more. What the peer has said before it went may still lie in the sockets,
+ * or be on its way: it is taken in before the link is lost. */
+void stepaf_tcp_break(struct stepaf_tcp_link *link, const char *reason);
+
 /* listen.c */
 stepaf_status_t stepaf_tcp_listen(struct stepaf_tcp *tcp);
 void stepaf_tcp_unlisten(struct stepaf_tcp *tcp);
@@ -219,13 +231,8 @@ void stepaf_tcp_disconnect(struct stepaf_link *link);
 void stepaf_tcp_connection_advance(struct stepaf_tcp_connection *connection);
 /* Give up addresses that take too long. */
 void stepaf_tcp_tries_check(struct stepaf_tcp *tcp, uint64_t now);
-/* The connection is made and proven. */
-void stepaf_tcp_connection_up(struct stepaf_tcp_connection *connection);
-/* It has come to its end before its link was up: that address is no good. */
-void stepaf_tcp_connection_failed(struct stepaf_tcp_connection *connection, const char *reason);
-void stepaf_tcp_connection_close(struct stepaf_tcp_connection *connection);
-/* Close all that a link has open. */
-void stepaf_tcp_link_close(struct stepaf_tcp_link *link);
+/* Nothing more will come over a connection. If its link is not up: that address is no good. */
+void stepaf_tcp_connection_ended(struct stepaf_tcp_connection *connection, const char *reason);
 
 /* socket.c */
 /* Make a non-blocking socket, or accept one; -1 and errno. A child of fork() has neither: else the
@@ -273,13 +280,6 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection);
 /* progress.c */
 unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls);
 void stepaf_tcp_check_peers(struct stepaf_transport *transport);
-/* Tell the core, once, that the link is of no use any more. */
-void stepaf_tcp_lost(struct stepaf_tcp_link *link, const char *reason);
-/* Nothing can be sent any more. What the peer has said before it went may still lie in the sockets,
- * or be on its way: it is taken in before the link is lost. */
-void stepaf_tcp_break(struct stepaf_tcp_link *link, const char *reason);
-/* Nothing more will come over a connection. */
-void stepaf_tcp_connection_ended(struct stepaf_tcp_connection *connection, const char *reason);
 
 static inline struct stepaf_tcp *stepaf_tcp_of(const struct stepaf_tcp_link *link)
 {

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The states of a link and its connections: up, broken, lost, closed. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/time.h"
+#include "transport/tcp/tcp.h"
+
+void stepaf_tcp_connection_close(struct stepaf_tcp_connection *connection)
+{
+    if (connection->fd >= 0)
+        stepaf_tcp_socket_close(connection->fd);
+    connection->fd = -1;
+    connection->state = STEPAF_TCP_CLOSED;
+}
+
+/* Nothing opens any more. Where connections are few, asking each costs less than asking epoll. */
+static void all_opened(struct stepaf_tcp *tcp)
+{
+    stepaf_tcp_unlisten(tcp);
+    tcp->n_direct = 0;
+    if (tcp->n_links * tcp->n_connections > STEPAF_TCP_DIRECT)
+        return;
+    for (unsigned p = 0; p < tcp->n_peers; p++)
+        for (unsigned i = 0; tcp->links[p] && i < tcp->n_connections; i++)
+            tcp->direct[tcp->n_direct++] = &tcp->links[p]->connections[i];
+}
+
+/* A link that is up, or will never be, is not looked after any more. */
+static void opened(struct stepaf_tcp_link *link)
+{
+    struct stepaf_tcp *tcp = stepaf_tcp_of(link);
+
+    free(link->theirs);
+    link->theirs = NULL;
+    if (!link->opening)
+        return;
+    link->opening = false;
+    if (!--tcp->n_opening)
+        all_opened(tcp);
+}
+
+void stepaf_tcp_link_close(struct stepaf_tcp_link *link)
+{
+    for (unsigned i = 0; i < stepaf_tcp_of(link)->n_connections; i++)
+        stepaf_tcp_connection_close(&link->connections[i]);
+    link->up = false;
+    stepaf_tcp_zerocopy_drop(link);
+    stepaf_tcp_of(link)->n_tails -= link->tail_bytes > 0;
+    link->tail_at = link->tail_bytes = 0;
+    stepaf_tcp_of(link)->n_broken -= link->broken;
+    link->broken = false;
+    opened(link);
+}
+
+void stepaf_tcp_connection_up(struct stepaf_tcp_connection *connection)
+{
+    struct stepaf_tcp_link *link = connection->link;
+    struct stepaf_tcp *tcp = stepaf_tcp_of(link);
+
+    connection->state = STEPAF_TCP_UP;
+    stepaf_tcp_socket_tune(tcp->base.up->env, connection->fd);
+    if (link->same_host)
+        stepaf_tcp_socket_narrow(connection->fd);
+    link->zerocopy = stepaf_tcp_zerocopy_enable(tcp->base.up->env, connection->fd) &&
+                     (link->zerocopy || !link->n_up);
+    if (++link->n_up < tcp->n_connections)
+        return;
+    snprintf(link->base.name, sizeof(link->base.name), "tcp;%s",
+             stepaf_tcp_interface_of(link->connections[0].fd, &tcp->own));
+    stepaf_tcp_address_own(link->connections[0].fd, link->base.address, sizeof(link->base.address));
+    link->up = true;
+    opened(link);
+}
+
+void stepaf_tcp_lost(struct stepaf_tcp_link *link, const char *reason)
+{
+    struct stepaf_upcalls *up = link->base.transport->up;
+
+    up->lost(up, &link->base, reason);
+    stepaf_tcp_link_close(link);
+}
+
+void stepaf_tcp_break(struct stepaf_tcp_link *link, const char *reason)
+{
+    if (link->broken)
+        return;
+    link->broken = true;
+    link->heard = stepaf_ticks();
+    stepaf_tcp_of(link)->n_broken++;
+    snprintf(link->trouble, sizeof(link->trouble), "%s", reason);
+}
