@@ -338,7 +338,6 @@ stepaf_status_t stepaf_verbs_connect(struct stepaf_transport *transport,
                                      struct stepaf_unpack *unpack, struct stepaf_link **link_p,
                                      char *reason);
 void stepaf_verbs_disconnect(struct stepaf_link *link);
-void stepaf_verbs_fence(struct stepaf_link *link);
 
 /* send.c */
 /* Send any post. False: it is QUEUED. */
@@ -361,20 +360,8 @@ unsigned stepaf_verbs_release_first(struct stepaf_verbs_link *link);
 unsigned stepaf_verbs_let_go(struct stepaf_verbs_link *link, bool all);
 void stepaf_verbs_retire(struct stepaf_post *post);
 
-/* receive.c */
-void stepaf_verbs_receives_make(struct stepaf_verbs *verbs);
-/* Post @a n receives of a path, the next ones of its ring. 0 or errno. */
-int stepaf_verbs_refill(struct stepaf_verbs_link *link, const struct stepaf_verbs_path *path,
-                        uint32_t n);
-void stepaf_verbs_arrived(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
-                          const struct ibv_wc *wc);
-/* Give receives back once half are used up, and tell the peer. */
-void stepaf_verbs_give_back(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path);
-
-/* progress.c */
-unsigned stepaf_verbs_progress(struct stepaf_transport *transport, unsigned polls);
-/* Take note of what has been sent, and of nothing else: the core does not listen any more. */
-void stepaf_verbs_sends_poll(struct stepaf_verbs *verbs);
+/* loss.c */
+void stepaf_verbs_fence(struct stepaf_link *link);
 /* Tell the core, once, that the link is of no use any more. */
 void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -382,6 +369,22 @@ void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
 void stepaf_verbs_path_lost(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
                             const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* refill.c */
+void stepaf_verbs_receives_make(struct stepaf_verbs *verbs);
+/* Post @a n receives of a path, the next ones of its ring. 0 or errno. */
+int stepaf_verbs_refill(struct stepaf_verbs_link *link, const struct stepaf_verbs_path *path,
+                        uint32_t n);
+/* Give receives back once half are used up, and tell the peer. */
+void stepaf_verbs_give_back(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path);
+
+/* receive.c */
+void stepaf_verbs_arrived(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
+                          const struct ibv_wc *wc);
+
+/* progress.c */
+unsigned stepaf_verbs_progress(struct stepaf_transport *transport, unsigned polls);
+/* Take note of what has been sent, and of nothing else: the core does not listen any more. */
+void stepaf_verbs_sends_poll(struct stepaf_verbs *verbs);
 /* Have completions make descriptors readable: one for each rail, or none. */
 unsigned stepaf_verbs_arm(struct stepaf_transport *transport, int *fds_p, unsigned capacity);
 
