@@ -3,7 +3,6 @@
 #include "core/plan.h"
 #include "core/region_kind.h"
 #include "gpu/proxy.h"
-#include "gpu/stream_any.h"
 
 #include <stdlib.h>
 
@@ -96,6 +95,20 @@ static const char *why_over(stepaf_status_t failure)
     return "has sent nothing for STEPAF_STREAM_TIMEOUT_US";
 }
 
+/* The plan is over: if any peer would have done, see whether it is because one is lost. */
+static void attribute_any(struct stepaf_stream *stream)
+{
+    const struct stepaf_ctx *ctx = stream->plan->ctx;
+
+    if (stream->failure != STEPAF_ERR_TIMEOUT || !(stream->watch->peer & STEPAF_WATCH_ANY))
+        return;
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (ctx->peers[p].lost) {
+            stream->failed_peer = (int)p;
+            return;
+        }
+}
+
 stepaf_status_t stepaf_stream_status(struct stepaf_stream *stream)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
@@ -112,7 +125,7 @@ stepaf_status_t stepaf_stream_status(struct stepaf_stream *stream)
     if (__builtin_expect(!stream->failure, 1))
         return STEPAF_OK;
     if (stream->any)
-        stepaf_any_attribute(stream);
+        attribute_any(stream);
     ctx->commit.changed = true; /* the next commit begins anew */
     if (stream->failed_peer < 0)
         return stepaf_error_set(stream->failure, STEPAF_PHASE_NONE,

@@ -203,12 +203,9 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
 stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_stream,
                                       void *const *behind);
 
-/* Record an event in @a cuda_stream, made at its first use. */
-stepaf_status_t stepaf_stream_record(struct stepaf_gpu *gpu, void **event_p, void *cuda_stream);
-/* Requests: make one for the operation that was just sent, and marked; enqueue the wait for @a op if
- * nobody has (STEPAF_INPROGRESS: another thread has been enqueueing for so long, or this has become
- * another operation); look which are complete. */
-struct stepaf_op *stepaf_stream_request(struct stepaf_stream *stream, uint8_t slot);
+/* Requests, which send makes: enqueue the wait for @a op if nobody has (STEPAF_INPROGRESS: another
+ * thread has been enqueueing for so long, or this has become another operation); look which are
+ * complete. */
 stepaf_status_t stepaf_stream_enqueue_wait(struct stepaf_op *op, int64_t *timeout_us);
 /* Whether the library's own wait for what was in the next slot, if it was that, is over: the user's
  * streams do not come behind it by themselves. */

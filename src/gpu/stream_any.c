@@ -209,19 +209,6 @@ stepaf_status_t stepaf_any_begin(struct stepaf_stream *stream, uint8_t *control)
     return STEPAF_OK;
 }
 
-void stepaf_any_attribute(struct stepaf_stream *stream)
-{
-    const struct stepaf_ctx *ctx = stream->plan->ctx;
-
-    if (stream->failure != STEPAF_ERR_TIMEOUT || !(stream->watch->peer & STEPAF_WATCH_ANY))
-        return;
-    for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (ctx->peers[p].lost) {
-            stream->failed_peer = (int)p;
-            return;
-        }
-}
-
 /* ---- enqueueing ---- */
 
 static stepaf_status_t change_one(const struct stepaf_stream *stream, uint32_t i,

@@ -25,9 +25,6 @@ uint64_t stepaf_any_control_bytes(const struct stepaf_stream *stream);
 /* Commit: after the flows are compiled. */
 stepaf_status_t stepaf_any_begin(struct stepaf_stream *stream, uint8_t *control);
 
-/* The plan is over: if any peer would have done, see whether it is because one is lost. */
-void stepaf_any_attribute(struct stepaf_stream *stream);
-
 /* How many batches can be received and not answered. */
 uint64_t stepaf_any_limit(const struct stepaf_stream *stream);
 

@@ -93,3 +93,17 @@ uint32_t stepaf_stream_distribute(struct stepaf_kernel_args *args, bool sending,
     }
     return first;
 }
+
+static bool is_aligned(const struct stepaf_kernel_args *args)
+{
+    uintptr_t all = 0;
+
+    for (uint32_t i = 0; i < args->n_lanes; i++)
+        all |= (uintptr_t)args->lanes[i].data | (uintptr_t)args->lanes[i].body;
+    return all % 16 == 0;
+}
+
+void stepaf_stream_touch(struct stepaf_kernel_args *args)
+{
+    args->aligned = is_aligned(args);
+}

@@ -2,7 +2,7 @@
 /* Stream plans in use: what an operation enqueues. */
 #include <string.h>
 
-#include "core/key.h"
+#include "core/op.h"
 #include "core/plan.h"
 #include "core/region.h"
 #include "gpu/proxy.h"
@@ -156,13 +156,23 @@ struct marks {
     bool begun;          /* some of it is enqueued */
 };
 
+/* Record an event, made at its first use. */
+static stepaf_status_t record(struct stepaf_gpu *gpu, void **event_p, void *cuda_stream)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    if (!*event_p)
+        status = stepaf_gpu_event_create(gpu, event_p);
+    return status ? status : stepaf_gpu_event_record(gpu, *event_p, cuda_stream);
+}
+
 static stepaf_status_t mark_legs(struct stepaf_stream *stream, void *cuda_stream,
                                  struct marks *marks)
 {
     stepaf_status_t status = STEPAF_OK;
 
     if (marks->event)
-        status = stepaf_stream_record(stream->plan->ctx->gpu.device, marks->event, cuda_stream);
+        status = record(stream->plan->ctx->gpu.device, marks->event, cuda_stream);
     if (!status && marks->proxy)
         status = stepaf_proxy_mark(stream->proxy, cuda_stream, &marks->marked);
     return status;
@@ -231,6 +241,29 @@ static stepaf_status_t check_capture(struct stepaf_gpu *gpu, void *cuda_stream, 
     return status;
 }
 
+/* Make a request for the operation that was just sent, and marked. */
+static struct stepaf_op *make_request(struct stepaf_stream *stream, uint8_t slot)
+{
+    struct stepaf_plan_obj *plan = stream->plan;
+    struct stepaf_op *op = &plan->ops[slot];
+
+    op->generation = stepaf_table_generation(&plan->ctx->tables.ops);
+    op->seq = plan->seq;
+    op->retired = false;
+    op->failed_peer = -1;
+    op->pending = plan->ctx->n_peers;
+    for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
+        op->op_peers[p].state = STEPAF_OP_PEER_WAITING;
+    for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
+        op->pull_bytes[i] = plan->pull[i].bytes;
+    atomic_store_explicit(&op->status, STEPAF_INPROGRESS, memory_order_release);
+    plan->ctx->n_polled += !(stream->requests & 1u << slot);
+    plan->ctx->gpu.n_requests += !(stream->requests & 1u << slot);
+    stream->requests |= 1u << slot;
+    stream->awaited &= ~(1u << slot);
+    return op;
+}
+
 stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_tensor_t *tensors,
                                    int n_tensors, void *cuda_stream, struct stepaf_op **op_p)
 {
@@ -264,7 +297,7 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
     if (marks.marked)
         stream->proxy->n_marked++;
     if (op_p)
-        *op_p = stepaf_stream_request(stream, slot);
+        *op_p = make_request(stream, slot);
     return STEPAF_OK;
 }
 

@@ -204,20 +204,6 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
 
 /* ---- flows ---- */
 
-static bool is_aligned(const struct stepaf_kernel_args *args)
-{
-    uintptr_t all = 0;
-
-    for (uint32_t i = 0; i < args->n_lanes; i++)
-        all |= (uintptr_t)args->lanes[i].data | (uintptr_t)args->lanes[i].body;
-    return all % 16 == 0;
-}
-
-void stepaf_stream_touch(struct stepaf_kernel_args *args)
-{
-    args->aligned = is_aligned(args);
-}
-
 static struct stepaf_kernel_args flow_begin(const struct stepaf_stream *stream, uint8_t slot,
                                             uint8_t *control)
 {

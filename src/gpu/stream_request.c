@@ -5,37 +5,6 @@
 #include "core/wait.h"
 #include "gpu/stream.h"
 
-stepaf_status_t stepaf_stream_record(struct stepaf_gpu *gpu, void **event_p, void *cuda_stream)
-{
-    stepaf_status_t status = STEPAF_OK;
-
-    if (!*event_p)
-        status = stepaf_gpu_event_create(gpu, event_p);
-    return status ? status : stepaf_gpu_event_record(gpu, *event_p, cuda_stream);
-}
-
-struct stepaf_op *stepaf_stream_request(struct stepaf_stream *stream, uint8_t slot)
-{
-    struct stepaf_plan_obj *plan = stream->plan;
-    struct stepaf_op *op = &plan->ops[slot];
-
-    op->generation = stepaf_table_generation(&plan->ctx->tables.ops);
-    op->seq = plan->seq;
-    op->retired = false;
-    op->failed_peer = -1;
-    op->pending = plan->ctx->n_peers;
-    for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-        op->op_peers[p].state = STEPAF_OP_PEER_WAITING;
-    for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
-        op->pull_bytes[i] = plan->pull[i].bytes;
-    atomic_store_explicit(&op->status, STEPAF_INPROGRESS, memory_order_release);
-    plan->ctx->n_polled += !(stream->requests & 1u << slot);
-    plan->ctx->gpu.n_requests += !(stream->requests & 1u << slot);
-    stream->requests |= 1u << slot;
-    stream->awaited &= ~(1u << slot);
-    return op;
-}
-
 static void close_request(struct stepaf_stream *stream, uint8_t slot, stepaf_status_t status)
 {
     stream->requests &= ~(1u << slot);
@@ -139,8 +108,7 @@ bool stepaf_stream_slot_is_free(struct stepaf_stream *stream)
 
     if (__builtin_expect(!(stream->claimed & 1u << slot), 1))
         return true;
-    if (stepaf_gpu_event_test(stream->plan->ctx->gpu.device, stream->arrived[slot]) ==
-        STEPAF_INPROGRESS)
+    if (stepaf_gpu_event_test(stream->plan->ctx->gpu.device, stream->arrived[slot]) == STEPAF_INPROGRESS)
         return false;
     (void)look(stream); /* its request has an end before there is another */
     stream->claimed &= ~(1u << slot);
