@@ -1,102 +1,112 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Includes point down only: base < settings < boot, topo, device, wire < transport < core < map < wireup < gpu < api.
-# One transport does not know another, nor one device, a library is included in the one place that wraps it,
-# and the programs see the public headers only, but for stepaf-run, which shares what src/topo knows of a
-# machine.
+# Includes, and uses of symbols, point down: from room to room of src, and within each from file to file, as
+# layers.list has them. One transport does not know another, nor one device; a library is included in the one
+# place that wraps it; and the programs see the public headers only, but for stepaf-run, which shares what
+# src/topo knows of a machine. Then what is not so is planted, and has to be found.
 set -u
-cd "${top_srcdir:-.}" || exit 99
+: "${top_srcdir:=.}" "${top_builddir:=.}" "${NM:=nm}" "${CC:=cc}"
+lib=$top_srcdir/test/lib
+directory=$(mktemp -d) || exit 99
+trap 'rm -rf "$directory"' EXIT
+failed=0
 
-find include src mpi_launch tools bench -name '*.[ch]' -o -name '*.def' -o -name '*.in' -path '*/stepaf/*' | sort |
-    xargs awk '
-BEGIN {
-    level["base"] = 1
-    level["settings"] = 2
-    level["boot"] = level["topo"] = level["device"] = level["wire"] = 3
-    level["transport"] = 4
-    level["core"] = 5
-    level["map"] = 6
-    level["wireup"] = 7
-    level["gpu"] = 8
-    level["api"] = 9
-}
-function wrong(why)
+# find_facts SOURCES BUILD: what layers.awk judges.
+find_facts()
 {
-    printf "%s:%d: %s: %s\n", FILENAME, FNR, header, why
-    failed = 1
+    (cd "$1" && find include src mpi_launch tools bench -name '*.[ch]' -o -name '*.def' -o \
+        -name '*.in' -path '*/stepaf/*' | sort | xargs awk '
+            FNR == 1 { print "file", FILENAME }
+            /^[ \t]*#[ \t]*include/ {
+                quote = index($0, "\"") ? "\"" : "<"
+                gsub(/^[^<"]*[<"]|[>"].*/, "")
+                print "include", FILENAME, FNR, $0, quote
+            }')
+    # shellcheck disable=SC2086
+    (cd "$2" && find src -name 'libstepaf_core_la-*.o' | sort | xargs $NM -A -P -g)
 }
-function under(prefix) { return index(FILENAME, prefix) == 1 }
-# Where a library may be included.
-function foreign()
+
+# judge LIST FACTS
+judge()
 {
-    if (header ~ /^hwloc/ && FILENAME != "src/topo/topo.c" &&
-        FILENAME != "mpi_launch/run/bind.c")
-        wrong("only src/topo/topo.c and mpi_launch/run/bind.c may include hwloc")
-    if (header ~ /^sodium/ && FILENAME != "src/transport/tcp/proof.c")
-        wrong("only src/transport/tcp/proof.c may include libsodium")
-    if (header ~ /^(mpi.h|pmix)/ && under("mpi_launch/run/"))
-        wrong("stepaf-run starts any MPI and is bound to none")
-    if (header == "mpi.h" && !under("mpi_launch/") && !under("bench/") &&
-        FILENAME != "include/stepaf/mpi.h")
-        wrong("only mpi_launch/, bench/ and stepaf/mpi.h may include MPI")
-    if (header ~ /^pmix/ && !under("mpi_launch/"))
-        wrong("only mpi_launch/ may include PMIx")
-    if (header ~ /^(cuda|nccl|nvml)/ && !under("src/device/cuda/") && !under("bench/perf/gpu/"))
-        wrong("only src/device/cuda/ and bench/perf/gpu/ may include CUDA")
-    if (header ~ /^(infiniband|rdma)\// && !under("src/transport/verbs/") &&
-        !under("bench/perf/verbs"))
-        wrong("only src/transport/verbs/ and bench/perf/verbs* may include RDMA libraries")
+    awk -f "$lib/layers.awk" "$1" "$2" >"$directory/verdict"
+    status=$?
+    sort "$directory/verdict"
+    return $status
 }
-# Rows of settings are data: they include nothing but such rows, and code has all of them or none.
-function rows()
+
+find_facts "$top_srcdir" "$top_builddir" >"$directory/facts"
+judge "$lib/layers.list" "$directory/facts" || failed=1
+
+# ---- planted ----
+
+tree=$directory/tree
+mkdir "$tree"
+n=0
+
+# compile NAME TEXT: src/NAME.c gets the text as well.
+compile()
 {
-    if (FILENAME ~ /\.def$/ && header !~ /\.def$/)
-        wrong("a .def file includes .def files only")
-    if (FILENAME !~ /\.def$/ && header != "settings/all.def")
-        wrong("only settings/all.def may be included by code")
+    objects=$tree/src/$(dirname "$1")/.libs
+    mkdir -p "$objects"
+    printf '%s\n' "$2" >>"$tree/src/$1.c"
+    $CC -c -I"$tree/src" -o "$objects/libstepaf_core_la-$(basename "$1").o" "$tree/src/$1.c" || failed=1
 }
-# What a file of src/ may include of src/.
-function inside(    mine, theirs, n, m)
+
+# plant FROM TO: FROM includes the header of TO, and uses a symbol of it.
+plant()
 {
-    n = split(FILENAME, mine, "/")
-    m = split(header, theirs, "/")
-    if (!(theirs[1] in level))
-        return
-    if (theirs[1] == mine[2]) {
-        if (n > 3 && m > 2 && mine[3] != theirs[2])
-            wrong("one " mine[2] " may not know another")
-    } else if (theirs[1] == "device" && m > 2) {
-        wrong("what a device has in its directory is its own")
-    } else if (level[theirs[1]] >= level[mine[2]])
-        wrong("includes point down: " mine[2] " may not know " theirs[1])
+    n=$((n + 1))
+    mkdir -p "$tree/src/$(dirname "$2")"
+    echo "void planted_$n(void);" >"$tree/src/$2.h"
+    compile "$2" "void planted_$n(void) {}"
+    compile "$1" "#include \"$2.h\"
+void user_$n(void);
+void user_$n(void) { planted_$n(); }"
 }
-FNR == 1 { files++ }
-/^[ \t]*#[ \t]*include/ {
-    header = $0
-    sub(/^[^<"]*[<"]/, "", header)
-    sub(/[>"].*/, "", header)
-    includes++
-    foreign()
-    if (under("src/")) {
-        split(FILENAME, part, "/")
-        if (!(part[2] in level))
-            wrong("src/" part[2] " is in no layer")
-        if (FILENAME ~ /\.def$/ || header ~ /\.def$/)
-            rows()
-        if (FILENAME != "src/settings/all.def")
-            inside()
-    } else if (!under("tools/")) {
-        split(header, part, "/")
-        if (part[1] in level && !(part[1] == "topo" && under("mpi_launch/run/")) &&
-            !(part[1] == "gpu" && under("bench/perf/"))) # which has a directory of that name
-            wrong("only src/, tools/ and test/ may see the inside")
-    }
-    if (under("include/") && index($0, "\""))
-        wrong("public headers include by <>")
-    if (header == "stepaf/mpi.h" && under("src/"))
-        wrong("the core does not know MPI")
-}
-END {
-    printf "%d files, %d includes\n", files, includes
-    exit failed || !includes
-}'
+
+plant base/log core/table
+plant core/table core/start
+plant transport/shm/shm transport/tcp/tcp
+plant api/plan transport/tcp/tcp
+plant planted/one base/log
+echo >"$tree/src/core/planted.c"
+{
+    sed 's/^    map$/& planted/' "$lib/layers.list"
+    echo "up base/log core/table: planted"
+    echo "up core/start core/table: planted"
+    echo "up core/planted core/gone: planted"
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+        echo "up core/gone_$i core/table: planted"
+    done
+    echo "in src/gone"
+    echo "    nothing"
+} >"$directory/list"
+{
+    cat "$directory/facts"
+    find_facts "$tree" "$tree" 2>/dev/null
+} >"$directory/planted"
+judge "$directory/list" "$directory/planted" >"$directory/found" && failed=1
+while read -r line; do
+    if ! grep -Fq "$line" "$directory/found"; then
+        echo "planted, and not found: $line"
+        failed=1
+    fi
+done <<EOF
+src/base/log.c:1: core/table.h points up, from base to core
+src/base/log.c: planted_1 points up, from base to core
+src/core/table.c:2: core/start.h points up, from core/table to core/start
+src/core/table.c: planted_2 points up, from core/table to core/start
+src/transport/shm/shm.c:1: transport/tcp/tcp.h: transport/shm and transport/tcp stand side by side
+src/transport/shm/shm.c: planted_3: transport/shm and transport/tcp stand side by side
+src/api/plan.c:1: transport/tcp/tcp.h: what transport/tcp has is its own
+src/api/plan.c: planted_4: what transport/tcp has is its own
+src/core/planted.c: planted has no place in src/core of layers.list
+layers.list: up base/log core/table: stays within a room, and says why
+layers.list: up core/start core/table: there is no such use
+layers.list: up core/planted core/gone: there is no such use
+layers.list: src/gone has no nothing
+layers.list: src/planted has no order
+uses point up
+EOF
+exit $failed
