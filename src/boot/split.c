@@ -30,11 +30,6 @@ stepaf_status_t stepaf_split_refuse(const char *text, const char *format, ...)
                             SHOWN_MAX, text, strlen(text) > SHOWN_MAX ? "..." : "", reason);
 }
 
-static bool word_is(const char *word, size_t bytes, const char *expected)
-{
-    return strlen(expected) == bytes && memcmp(word, expected, bytes) == 0;
-}
-
 static int shown(size_t bytes)
 {
     return (int)(bytes < SHOWN_MAX ? bytes : SHOWN_MAX);
@@ -85,16 +80,16 @@ static stepaf_status_t parse_word(const char *word, size_t bytes, struct stepaf_
     int *count = NULL;
 
     if (!equals) {
-        if (!word_is(word, bytes, "interleave") || split->interleave)
+        if (!stepaf_split_word_is(word, bytes, "interleave") || split->interleave)
             return stepaf_split_refuse(split->text, "\"%.*s\" is unknown or there twice",
                                        shown(bytes), word);
         split->interleave = true;
         return STEPAF_OK;
     }
     size_t name_bytes = (size_t)(equals - word);
-    if (word_is(word, name_bytes, "attn"))
+    if (stepaf_split_word_is(word, name_bytes, "attn"))
         count = &split->attention;
-    else if (word_is(word, name_bytes, "ffn"))
+    else if (stepaf_split_word_is(word, name_bytes, "ffn"))
         count = &split->ffn;
     if (!count || *count)
         return stepaf_split_refuse(split->text, "\"%.*s=\" is unknown or there twice",

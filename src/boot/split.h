@@ -7,6 +7,7 @@
 #define STEPAF_BOOT_SPLIT_H
 
 #include <stdbool.h>
+#include <string.h>
 
 #include <stepaf/types.h>
 
@@ -63,5 +64,10 @@ void stepaf_split_free(struct stepaf_split *split);
 /* Refuse: say what is wrong, quote the split and give the syntax. */
 stepaf_status_t stepaf_split_refuse(const char *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+static inline bool stepaf_split_word_is(const char *word, size_t bytes, const char *expected)
+{
+    return strlen(expected) == bytes && memcmp(word, expected, bytes) == 0;
+}
 
 #endif

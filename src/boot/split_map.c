@@ -29,11 +29,6 @@ static stepaf_status_t refuse_map(const char *format, ...)
                             "map file: %s; it takes one \"attention\" or \"ffn\" a line", reason);
 }
 
-static int word_is(const char *word, size_t bytes, const char *expected)
-{
-    return strlen(expected) == bytes && memcmp(word, expected, bytes) == 0;
-}
-
 /* The word of one line without comment and blanks around it. */
 static const char *trim(const char *line, size_t *bytes)
 {
@@ -68,9 +63,10 @@ static stepaf_status_t walk_map(const char *text, size_t bytes, int size, uint8_
         if (line_bytes == 0)
             continue;
         int role = STEPAF_FFN;
-        if (word_is(word, line_bytes, "attention") || word_is(word, line_bytes, "attn"))
+        if (stepaf_split_word_is(word, line_bytes, "attention") ||
+            stepaf_split_word_is(word, line_bytes, "attn"))
             role = STEPAF_ATTENTION;
-        else if (!word_is(word, line_bytes, "ffn"))
+        else if (!stepaf_split_word_is(word, line_bytes, "ffn"))
             return refuse_map("line %d is \"%.*s\"", line_number,
                               (int)(line_bytes < SHOWN_MAX ? line_bytes : SHOWN_MAX), word);
         if (ranks == size)

@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Giving a peer up. */
+/* A peer: what is known of its memory, and giving it up. */
 #include "core/ctx.h"
 #include "core/peer.h"
+
+const struct stepaf_rmem *stepaf_peer_find_rmem(const struct stepaf_peer *peer, uint32_t id)
+{
+    for (uint32_t i = 0; i < peer->n_rmems; i++)
+        if (peer->rmems[i]->id == id)
+            return peer->rmems[i];
+    return NULL;
+}
 
 void stepaf_peer_fail(struct stepaf_peer *peer, const char *reason)
 {

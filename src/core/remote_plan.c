@@ -182,21 +182,13 @@ static bool take_push(struct stepaf_remote_plan *remote, const struct stepaf_msg
     return true;
 }
 
-static const struct stepaf_rmem *find_rmem(const struct stepaf_peer *peer, uint32_t id)
-{
-    for (uint32_t i = 0; i < peer->n_rmems; i++)
-        if (peer->rmems[i]->id == id)
-            return peer->rmems[i];
-    return NULL;
-}
-
 /* A destination: all its slots must lie in memory that the peer has offered. */
 static bool take_pull(struct stepaf_remote_plan *remote, const struct stepaf_msg *msg, uint64_t id)
 {
     uint64_t offset = msg->word[4] | (uint64_t)msg->word[5] << 32;
     uint32_t bytes = msg->word[2], stride = msg->word[6];
     uint64_t span = (uint64_t)stride * (remote->depth - 1u) + bytes;
-    const struct stepaf_rmem *rmem = find_rmem(remote->peer, msg->word[3]);
+    const struct stepaf_rmem *rmem = stepaf_peer_find_rmem(remote->peer, msg->word[3]);
 
     if (msg->slot >= remote->n_pull || (remote->known_pulls & 1u << msg->slot))
         return false;

@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/key.h"
-#include "core/key_recv.h"
+#include "base/round.h"
 #include "core/plan.h"
 #include "core/region.h"
 #include "gpu/proxy.h"
@@ -20,7 +19,7 @@ static uint64_t take(uint64_t *room, uint64_t bytes)
 {
     uint64_t at = *room;
 
-    *room += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    *room += stepaf_round_up(bytes, ALIGN);
     return at;
 }
 
@@ -204,8 +203,7 @@ static stepaf_status_t check_progress(const struct stepaf_ctx *ctx)
         "stream plans with " STEPAF_WHO_FORMAT
         " go by way of the host (%s): that takes the library's thread, STEPAF_PROGRESS=thread",
         STEPAF_WHO_ARGS(ctx->peers[p].who),
-        ctx->job.ranks[ctx->peers[p].who.world_rank].node_id !=
-                ctx->job.ranks[ctx->job.boot.rank].node_id
+        ctx->job.ranks[ctx->peers[p].who.world_rank].node_id != ctx->job.ranks[ctx->job.boot.rank].node_id
             ? "it is on another node"
             : "it has no GPU, or STEPAF_CUDA_PROXY says so");
 }

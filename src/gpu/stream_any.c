@@ -6,14 +6,11 @@
 
 #include <stdlib.h>
 
+#include "base/round.h"
+
 _Static_assert((int)STEPAF_ANY_TENSORS == (int)STEPAF_MAX_TENSORS, "all of a peer's");
 
 enum { ALIGN = 512, OCTET = 8 /* threads of the gate that look at a head */ };
-
-static uint64_t round_up(uint64_t bytes, uint64_t to)
-{
-    return (bytes + to - 1) / to * to;
-}
 
 stepaf_status_t stepaf_any_make(struct stepaf_stream *stream)
 {
@@ -49,18 +46,19 @@ static uint32_t ring_entries(const struct stepaf_stream *stream)
 
 static uint64_t lanes_bytes(const struct stepaf_stream *stream, uint32_t n_each)
 {
-    return round_up(
+    return stepaf_round_up(
         (uint64_t)stream->plan->ctx->n_peers * n_each * sizeof(struct stepaf_any_tensor), ALIGN);
 }
 
 static uint64_t ring_bytes(const struct stepaf_stream *stream)
 {
-    return round_up(ring_entries(stream) * sizeof(struct stepaf_any_entry), ALIGN);
+    return stepaf_round_up(ring_entries(stream) * sizeof(struct stepaf_any_entry), ALIGN);
 }
 
 static uint64_t next_bytes(const struct stepaf_stream *stream)
 {
-    return round_up((stream->plan->ctx->n_peers + 1ull) * sizeof(struct stepaf_any_next), ALIGN);
+    return stepaf_round_up((stream->plan->ctx->n_peers + 1ull) * sizeof(struct stepaf_any_next),
+                           ALIGN);
 }
 
 uint64_t stepaf_any_control_bytes(const struct stepaf_stream *stream)
@@ -123,7 +121,7 @@ static uint32_t share_out(const struct stepaf_stream *stream, const struct stepa
         lane->copied = 0;
     }
     if (!sending) {
-        uint32_t threads = (uint32_t)round_up(slot->n_lanes * OCTET, STEPAF_WARP);
+        uint32_t threads = (uint32_t)stepaf_round_up(slot->n_lanes * OCTET, STEPAF_WARP);
         stream->any->gate_threads = stepaf_stream_set_gate(&widest);
         if (stream->any->gate_threads < threads)
             stream->any->gate_threads = threads;

@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/key.h"
-#include "core/key_recv.h"
+#include "base/round.h"
 #include "core/plan.h"
 #include "core/region.h"
 #include "gpu/proxy.h"
@@ -14,11 +13,6 @@ enum {
     ALIGN = 512,        /* of mailboxes, and of what the control memory holds */
     COPY_MIN = 32 << 20 /* from here on a copy engine is faster than all blocks together */
 };
-
-static uint64_t round_up(uint64_t bytes, uint64_t to)
-{
-    return (bytes + to - 1) / to * to;
-}
 
 /* Whether another plan receives a key in the same buffers. Its peers know nothing of this one's: what is
  * written there in place may come while the batch of this one is still read. */
@@ -62,7 +56,7 @@ static uint64_t inlet_stride(const struct stepaf_mailbox *mailbox)
         after = stepaf_piece_groups(mailbox->bytes) * STEPAF_GROUP_BYTES;
     else if (mailbox->proto == STEPAF_PROTO_BCOPY)
         after = mailbox->bytes;
-    return round_up(STEPAF_HEAD_BYTES + after, ALIGN);
+    return stepaf_round_up(STEPAF_HEAD_BYTES + after, ALIGN);
 }
 
 /* Where tensor @a i of peer @a p comes to. */
@@ -130,7 +124,7 @@ static stepaf_status_t lay_out(struct stepaf_stream *stream, uint64_t *bytes_p)
 
 static uint64_t counts_bytes(void)
 {
-    return round_up((STEPAF_FLOW_BLOCKS + 1) * sizeof(uint32_t), ALIGN);
+    return stepaf_round_up((STEPAF_FLOW_BLOCKS + 1) * sizeof(uint32_t), ALIGN);
 }
 
 /* Those who unpack count only where they do not know whose batch it is. */
@@ -141,12 +135,13 @@ static uint64_t receive_counts_bytes(const struct stepaf_stream *stream)
 
 static uint64_t done_bytes(void)
 {
-    return round_up(STEPAF_KERNEL_TENSORS * sizeof(uint32_t), ALIGN);
+    return stepaf_round_up(STEPAF_KERNEL_TENSORS * sizeof(uint32_t), ALIGN);
 }
 
 static uint64_t landed_bytes(const struct stepaf_stream *stream)
 {
-    return round_up((uint64_t)stream->plan->ctx->n_peers * stream->n_in * sizeof(uint32_t), ALIGN);
+    return stepaf_round_up((uint64_t)stream->plan->ctx->n_peers * stream->n_in * sizeof(uint32_t),
+                           ALIGN);
 }
 
 uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream)
@@ -188,13 +183,11 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
     streams->failed = calloc(ctx->tables.plans.n, sizeof(*streams->failed));
     if (!streams->failed)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    status =
-        stepaf_gpu_alloc(ctx->gpu.device, streams->mailbox_bytes, (void **)&streams->mailboxes);
+    status = stepaf_gpu_alloc(ctx->gpu.device, streams->mailbox_bytes, (void **)&streams->mailboxes);
     if (!status)
         status = stepaf_gpu_alloc(ctx->gpu.device, control_bytes, (void **)&streams->control);
     if (!status)
-        status = stepaf_gpu_alloc_host(ctx->gpu.device,
-                                       ctx->tables.plans.n * sizeof(streams->watches[0]),
+        status = stepaf_gpu_alloc_host(ctx->gpu.device, ctx->tables.plans.n * sizeof(streams->watches[0]),
                                        (void **)&streams->watches);
     if (status)
         return status;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From adverts to links: open the transports, connect each peer by the best one that
  * reaches it, import its memory. */
-#include "wireup/connect.h"
 #include "core/ctx.h"
 #include "core/feature.h"
 #include "core/key.h"
+#include "core/peer.h"
 #include "core/region.h"
+#include "wireup/connect.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,9 +19,7 @@ enum { WAIT_POLLS = 128 }; /* a few microseconds */
 /* Several transports take turns, so none may look for long. */
 static void set_wait_polls(struct stepaf_ctx *ctx)
 {
-    ctx->polling.at_once =
-        ctx->threads.many || ctx->polling.oversubscribed || ctx->net.n_transports > 1 ? 1
-                                                                                      : WAIT_POLLS;
+    ctx->polling.at_once = ctx->threads.many || ctx->polling.oversubscribed || ctx->net.n_transports > 1 ? 1 : WAIT_POLLS;
 }
 
 /* Add "name: reason" to a list of what was refused; without a name, what is a list already. */
@@ -86,8 +85,7 @@ static stepaf_status_t try_open(struct stepaf_ctx *ctx, unsigned index)
         note(unopened, ops->name, reason);
         return STEPAF_OK;
     }
-    stepaf_status_t status =
-        transport_open(ctx, index, &ctx->net.transports[ctx->net.n_transports]);
+    stepaf_status_t status = transport_open(ctx, index, &ctx->net.transports[ctx->net.n_transports]);
     if (status == STEPAF_ERR_NO_TRANSPORT && !asked) {
         stepaf_log_warn("transport %s is not used: %s", ops->name, stepaf_last_error()->text);
         note(unopened, ops->name, stepaf_last_error()->text);
@@ -262,14 +260,6 @@ static stepaf_status_t import_all(struct stepaf_peer *peer, const struct stepaf_
     return STEPAF_OK;
 }
 
-static const struct stepaf_rmem *find_rmem(const struct stepaf_peer *peer, uint32_t id)
-{
-    for (uint32_t i = 0; i < peer->n_rmems; i++)
-        if (peer->rmems[i]->id == id)
-            return peer->rmems[i];
-    return NULL;
-}
-
 static bool is_received_in_host(const struct stepaf_key *key, const struct stepaf_advert *advert)
 {
     const struct stepaf_advert_key_row *its = stepaf_advert_key(advert, key->id);
@@ -293,9 +283,8 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
             key->remote = calloc(ctx->n_peers, sizeof(key->remote[0]));
         if (!key->remote)
             return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-        if (stepaf_advert_slice(advert, key->id, ctx->job.ranks[ctx->job.boot.rank].rank, &region,
-                                &offset))
-            rmem = find_rmem(peer, region);
+        if (stepaf_advert_slice(advert, key->id, ctx->job.ranks[ctx->job.boot.rank].rank, &region, &offset))
+            rmem = stepaf_peer_find_rmem(peer, region);
         if (!rmem && !is_received_in_host(key, advert)) {
             key->remote[peer->index] = (struct stepaf_key_remote){NULL, 0};
             continue; /* GPU memory is not reached by links */

@@ -134,6 +134,11 @@ stepaf_status_t stepaf_verbs_finish_connects(struct stepaf_transport *transport,
 /* Once connected: connections that end. */
 void stepaf_verbs_cm_watch(struct stepaf_verbs *verbs);
 
+static inline struct stepaf_verbs_path *stepaf_verbs_call_path(const struct stepaf_verbs_call *call)
+{
+    return &call->link->paths[call->index];
+}
+
 static inline bool stepaf_verbs_secret_is(const uint64_t *one, const uint64_t *other)
 {
     uint64_t differs = 0;

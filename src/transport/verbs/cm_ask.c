@@ -11,11 +11,6 @@
  * 20 ms ... 1.3 s in all. A first word that is not answered is repeated after as long. */
 enum { TRIES = 8, PAUSE_NS = 10000000, WHAT = 96, CM_REJECT_NO_LISTENER = 8 };
 
-static struct stepaf_verbs_path *path_of(const struct stepaf_verbs_call *call)
-{
-    return &call->link->paths[call->index];
-}
-
 void stepaf_verbs_call_begin(struct stepaf_verbs_call *call, int timeout_ms)
 {
     struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
@@ -25,8 +20,8 @@ void stepaf_verbs_call_begin(struct stepaf_verbs_call *call, int timeout_ms)
     stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_ADDRESS);
     call->id =
         ops->create(verbs->cm.channel, call, (uint8_t)verbs->base.up->env->verbs_traffic_class);
-    error = call->id ? ops->resolve_address(call->id, &path_of(call)->rail->gid, &call->address,
-                                            call->port, timeout_ms)
+    error = call->id ? ops->resolve_address(call->id, &stepaf_verbs_call_path(call)->rail->gid,
+                                            &call->address, call->port, timeout_ms)
                      : errno;
     if (error) {
         char what[WHAT];
@@ -39,7 +34,7 @@ void stepaf_verbs_call_begin(struct stepaf_verbs_call *call, int timeout_ms)
 static int find_route(struct stepaf_verbs_call *call, int timeout_ms)
 {
     const struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
-    const struct stepaf_verbs_rail *rail = path_of(call)->rail;
+    const struct stepaf_verbs_rail *rail = stepaf_verbs_call_path(call)->rail;
 
     if (!verbs->provider->cm->is_on(call->id, rail->context, rail->port))
         return ENODEV;
@@ -63,7 +58,7 @@ static int ask(struct stepaf_verbs_call *call)
         return error;
     return verbs->provider->cm->connect(call->id,
                                         &(struct stepaf_verbs_cm_hello){
-                                            .qpn = path_of(call)->qp->qp_num,
+                                            .qpn = stepaf_verbs_call_path(call)->qp->qp_num,
                                             .retry = (uint8_t)verbs->base.up->env->verbs_retry,
                                             .rnr_retry = STEPAF_VERBS_RNR_RETRY,
                                             .data = &request,
@@ -106,7 +101,7 @@ static void greet(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_e
     }
     call->tries = 0;
     call->again_ns = stepaf_monotonic_ns() + PAUSE_NS;
-    if (path_of(call)->rail->iwarp)
+    if (stepaf_verbs_call_path(call)->rail->iwarp)
         stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_GREETED);
     else
         stepaf_verbs_call_up(call);

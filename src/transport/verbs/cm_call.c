@@ -14,11 +14,6 @@ enum { ADDRESS_TEXT = 64 };
 /* No count that was ever possible: a sender does not believe it. */
 static const uint32_t unheard = UINT32_MAX;
 
-static struct stepaf_verbs_path *path_of(const struct stepaf_verbs_call *call)
-{
-    return &call->link->paths[call->index];
-}
-
 static bool is_open(uint8_t state)
 {
     return state > STEPAF_VERBS_CALL_NONE && state < STEPAF_VERBS_CALL_UP;
@@ -49,7 +44,7 @@ void stepaf_verbs_call_fail(struct stepaf_verbs_call *call, stepaf_status_t stat
                             const char *format, ...)
 {
     struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
-    const struct stepaf_verbs_path *path = path_of(call);
+    const struct stepaf_verbs_path *path = stepaf_verbs_call_path(call);
     char what[STEPAF_REASON_MAX];
     va_list arguments;
 
@@ -111,10 +106,10 @@ void stepaf_verbs_call_say(const struct stepaf_verbs_call *call, char *text_p, s
 int stepaf_verbs_call_prepare(struct stepaf_verbs_call *call)
 {
     struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
-    int error = stepaf_verbs_qp_follow(verbs, path_of(call), call->id, IBV_QPS_INIT);
+    int error = stepaf_verbs_qp_follow(verbs, stepaf_verbs_call_path(call), call->id, IBV_QPS_INIT);
 
     if (!error && !call->prepared)
-        error = stepaf_verbs_refill(call->link, &call->link->paths[call->index], verbs->receives);
+        error = stepaf_verbs_refill(call->link, stepaf_verbs_call_path(call), verbs->receives);
     call->prepared = call->prepared || !error;
     return error;
 }
@@ -122,7 +117,7 @@ int stepaf_verbs_call_prepare(struct stepaf_verbs_call *call)
 int stepaf_verbs_call_ready(struct stepaf_verbs_call *call)
 {
     struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
-    const struct stepaf_verbs_path *path = path_of(call);
+    const struct stepaf_verbs_path *path = stepaf_verbs_call_path(call);
     int error;
 
     if (path->rail->iwarp) /* connecting does it */

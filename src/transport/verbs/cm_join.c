@@ -67,7 +67,7 @@ static void watch_some(struct stepaf_verbs *verbs, int64_t deadline_ns)
 static void ended(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_event *event)
 {
     struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
-    struct stepaf_verbs_path *path = &call->link->paths[call->index];
+    struct stepaf_verbs_path *path = stepaf_verbs_call_path(call);
 
     if (event->type != STEPAF_VERBS_CM_DISCONNECTED && event->type != STEPAF_VERBS_CM_REMOVED &&
         event->type != STEPAF_VERBS_CM_TIMEWAIT)

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "base/error.h"
+#include "base/round.h"
 #include "transport/verbs/verbs.h"
 
 enum { PAGE = 4096 };
@@ -28,11 +29,6 @@ stepaf_status_t stepaf_verbs_refuse(stepaf_status_t status, const struct stepaf_
                             rail->name, bytes, strerror(error), hint);
 }
 
-static uint32_t round_up(uint32_t bytes, uint32_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
-
 static bool needs_send_ring(const struct stepaf_verbs *verbs)
 {
     for (unsigned r = 0; r < verbs->n_rails; r++)
@@ -43,7 +39,7 @@ static bool needs_send_ring(const struct stepaf_verbs *verbs)
 
 static void lay_out(struct stepaf_verbs *verbs)
 {
-    uint32_t acks = round_up(verbs->n_paths * 8, STEPAF_VERBS_LINE);
+    uint32_t acks = (uint32_t)stepaf_round_up(verbs->n_paths * 8, STEPAF_VERBS_LINE);
     uint32_t ring = verbs->n_rails * verbs->receives * (uint32_t)sizeof(struct stepaf_verbs_slot);
 
     verbs->layout = (struct stepaf_verbs_layout){
