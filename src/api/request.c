@@ -202,7 +202,7 @@ stepaf_status_t stepaf_test(stepaf_request_h request)
 }
 
 /* Look at one of several requests: 1 retired with *status_p, 0 open, -1 nothing to wait for. */
-static int look_at(stepaf_request_h request, stepaf_status_t *status_p)
+static int test_request(stepaf_request_h request, stepaf_status_t *status_p)
 {
     struct stepaf_batch_obj *batch;
     struct stepaf_op *op;
@@ -276,7 +276,7 @@ stepaf_status_t stepaf_wait_any(const stepaf_request_h *requests, int n, int64_t
     while (true) {
         int open = 0;
         for (int i = 0; i < n; i++) {
-            int found = look_at(requests[i], &status);
+            int found = test_request(requests[i], &status);
             if (found == 1) {
                 *index_p = i;
                 return status;

@@ -23,7 +23,7 @@ const stepaf_error_t *stepaf_last_error(void)
 }
 
 /* Sentences quote values from outside, and they promise to be one line. */
-static void make_one_line(char *text)
+static void blank_control_chars(char *text)
 {
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
@@ -32,13 +32,13 @@ static void make_one_line(char *text)
     }
 }
 
-static stepaf_status_t set(stepaf_status_t status, stepaf_phase_t phase, struct stepaf_who who,
-                           const char *format, va_list args)
+static stepaf_status_t set_last(stepaf_status_t status, stepaf_phase_t phase, struct stepaf_who who,
+                                const char *format, va_list args)
 {
     /* Formatted aside first: an argument may be the text of the last failure. */
     char text[STEPAF_ERROR_TEXT_MAX];
     vsnprintf(text, sizeof text, format, args);
-    make_one_line(text);
+    blank_control_chars(text);
 
     last.status = status;
     last.phase = phase;
@@ -55,7 +55,7 @@ stepaf_status_t stepaf_error_set(stepaf_status_t status, stepaf_phase_t phase, c
 {
     va_list args;
     va_start(args, format);
-    set(status, phase, STEPAF_NOBODY, format, args);
+    set_last(status, phase, STEPAF_NOBODY, format, args);
     va_end(args);
     return status;
 }
@@ -65,7 +65,7 @@ stepaf_status_t stepaf_error_set_peer(stepaf_status_t status, stepaf_phase_t pha
 {
     va_list args;
     va_start(args, format);
-    set(status, phase, who, format, args);
+    set_last(status, phase, who, format, args);
     va_end(args);
     return status;
 }

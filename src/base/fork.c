@@ -65,7 +65,7 @@ void stepaf_fork_begin(void)
 }
 
 /* 0, or an errno. */
-static int add(int fd)
+static int add_descriptor(int fd)
 {
     size_t word = (size_t)fd / WORD_BITS;
 
@@ -86,7 +86,7 @@ static int add(int fd)
 
 int stepaf_fork_end(int fd)
 {
-    int error = fd < 0 ? errno : add(fd);
+    int error = fd < 0 ? errno : add_descriptor(fd);
 
     if (fd >= 0 && error) {
         close(fd);

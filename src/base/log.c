@@ -67,7 +67,7 @@ static void write_line(int fd, const char *line, size_t bytes)
 }
 
 /* Everything after the line's beginning would look like another line's: keep it one line. */
-static void make_one_line(char *text)
+static void join_lines(char *text)
 {
     for (; *text; text++)
         if (*text == '\n' || *text == '\r')
@@ -104,7 +104,7 @@ void stepaf_log_write(stepaf_log_level_t level, const char *file, int line, cons
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    make_one_line(message);
+    join_lines(message);
 
     pthread_mutex_lock(&sink.lock);
     if (sink.callback)

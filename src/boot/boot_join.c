@@ -15,7 +15,7 @@ struct joined {
     int has_failed;
 };
 
-static stepaf_status_t meet(struct joined *joined, int64_t deadline_ns)
+static stepaf_status_t join_job(struct joined *joined, int64_t deadline_ns)
 {
     if (joined->has_failed)
         return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
@@ -41,7 +41,7 @@ static stepaf_status_t join_allgather(void *self, const void *data, size_t bytes
     int64_t deadline_ns = stepaf_boot_local_deadline(timeout_us);
 
     if (!joined->local) {
-        stepaf_status_t status = meet(joined, deadline_ns);
+        stepaf_status_t status = join_job(joined, deadline_ns);
         if (status != STEPAF_OK)
             return status;
     }
@@ -72,7 +72,7 @@ static void join_close(void *self)
 }
 
 /* The place in the job, from the settings. */
-static stepaf_status_t find_place(const struct stepaf_env *env, struct stepaf_join *join_p)
+static stepaf_status_t read_place(const struct stepaf_env *env, struct stepaf_join *join_p)
 {
     if (env->local_size == 0 || !env->from_environment[STEPAF_ENV_LOCAL_RANK])
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
@@ -92,7 +92,7 @@ static stepaf_status_t find_place(const struct stepaf_env *env, struct stepaf_jo
 stepaf_status_t stepaf_boot_join(const struct stepaf_env *env, stepaf_boot_t *boot_p)
 {
     struct stepaf_join join;
-    stepaf_status_t status = find_place(env, &join);
+    stepaf_status_t status = read_place(env, &join);
 
     if (status != STEPAF_OK)
         return status;

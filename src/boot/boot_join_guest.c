@@ -64,9 +64,9 @@ static int receive_answer(int fd, struct stepaf_join_answer *answer_p, int *fds_
     return bytes == (ssize_t)sizeof *answer_p && answer_p->magic == STEPAF_JOIN_MAGIC;
 }
 
-static stepaf_status_t take_answer(const struct stepaf_join *join,
-                                   struct stepaf_join_answer *answer, int *fds,
-                                   stepaf_boot_local_t **local_p)
+static stepaf_status_t adopt_answer(const struct stepaf_join *join,
+                                    struct stepaf_join_answer *answer, int *fds,
+                                    stepaf_boot_local_t **local_p)
 {
     stepaf_status_t status = stepaf_status_from((uint32_t)answer->status);
 
@@ -93,7 +93,7 @@ stepaf_status_t stepaf_join_as_guest(const struct stepaf_join *join, int64_t dea
             close(fd);
         }
         stepaf_status_t status =
-            is_answered ? take_answer(join, &answer, fds, local_p) : STEPAF_ERR_TIMEOUT;
+            is_answered ? adopt_answer(join, &answer, fds, local_p) : STEPAF_ERR_TIMEOUT;
         for (int i = 0; i < STEPAF_LOCAL_FILES && status != STEPAF_OK; i++)
             if (fds[i] >= 0)
                 close(fds[i]);

@@ -86,7 +86,7 @@ static stepaf_status_t welcome(struct host *host, int fd, int64_t deadline_ns)
     return STEPAF_OK;
 }
 
-static stepaf_status_t collect(struct host *host, int64_t deadline_ns)
+static stepaf_status_t accept_guests(struct host *host, int64_t deadline_ns)
 {
     stepaf_status_t status = STEPAF_OK;
 
@@ -144,7 +144,7 @@ stepaf_status_t stepaf_join_as_host(const struct stepaf_join *join, int64_t dead
     if (status == STEPAF_OK && join->size > 1)
         status = open_listener(&host);
     if (status == STEPAF_OK)
-        status = collect(&host, deadline_ns);
+        status = accept_guests(&host, deadline_ns);
     /* First of all, so that who comes for the next context finds the next listener. */
     if (host.listener >= 0)
         close(host.listener);

@@ -102,7 +102,7 @@ static stepaf_status_t get(int fd, char *data, size_t bytes)
 }
 
 /* Where each rank's part starts, by the lengths that all have published. */
-static stepaf_status_t lay_out(struct member *member)
+static stepaf_status_t compute_starts(struct member *member)
 {
     const struct stepaf_boot_local *local = member->local;
     uint64_t total = 0;
@@ -119,7 +119,7 @@ static stepaf_status_t lay_out(struct member *member)
 
 /* Copy what all have written. The last to do so gives the file's memory back: nobody can be
  * writing yet, because the next exchange begins with a meeting, this rank included. */
-static stepaf_status_t collect(struct member *member, void **block_p)
+static stepaf_status_t collect_parts(struct member *member, void **block_p)
 {
     struct stepaf_boot_local *local = member->local;
     size_t bytes = member->starts[local->size];
@@ -152,13 +152,13 @@ stepaf_status_t stepaf_boot_local_allgather(void *self, const void *data, size_t
     local->shared->slots[member->rank].bytes = bytes;
     stepaf_status_t status = meet(member, CHANNEL_EXCHANGE, NULL, local->size, deadline_ns);
     if (status == STEPAF_OK)
-        status = lay_out(member);
+        status = compute_starts(member);
     if (status == STEPAF_OK)
         status = put(local->fds[STEPAF_LOCAL_EXCHANGE], data, bytes, member->starts[member->rank]);
     if (status == STEPAF_OK)
         status = meet(member, CHANNEL_EXCHANGE, NULL, local->size, deadline_ns);
     if (status == STEPAF_OK)
-        status = collect(member, &block);
+        status = collect_parts(member, &block);
     if (status != STEPAF_OK) {
         stepaf_meeting_break(&local->shared->meetings[CHANNEL_EXCHANGE]);
         return status;

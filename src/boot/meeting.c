@@ -70,7 +70,7 @@ static int outcome(uint32_t state, uint32_t round)
 }
 
 /* Break the meeting, unless the last one has come in the meantime. */
-static enum stepaf_meeting_result give_up(struct stepaf_meeting *meeting, uint32_t round)
+static enum stepaf_meeting_result break_meeting(struct stepaf_meeting *meeting, uint32_t round)
 {
     uint32_t state = atomic_load(&meeting->state);
     do {
@@ -105,7 +105,7 @@ enum stepaf_meeting_result stepaf_meeting_join(struct stepaf_meeting *meeting, i
             continue;
         }
         if (stepaf_monotonic_ns() >= deadline_ns)
-            return give_up(meeting, round);
+            return break_meeting(meeting, round);
         if (tries < spins + YIELDS)
             sched_yield();
         else

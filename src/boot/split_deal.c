@@ -34,8 +34,8 @@ static int attention_of(const struct stepaf_split *split, int n)
 /* Give the @a n ranks of @a places theirs. Interleaved, the first k of them hold the share of k
  * that is due to attention, rounded up, for every k: as even as it gets, and attention comes
  * first. */
-static void deal(const struct stepaf_split *split, const struct place *places, int n,
-                 uint8_t *roles_p)
+static void deal_roles(const struct stepaf_split *split, const struct place *places, int n,
+                       uint8_t *roles_p)
 {
     int attention = attention_of(split, n);
     int64_t dealt = 0;
@@ -117,7 +117,7 @@ stepaf_status_t stepaf_split_deal(const struct stepaf_split *split,
         status = refuse_job(split, size);
     for (int at = 0, n; !status && at < size; at += n) {
         n = node_size(&places[at], size - at);
-        deal(split, &places[at], n, roles_p);
+        deal_roles(split, &places[at], n, roles_p);
     }
     free(places);
     return status;

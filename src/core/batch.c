@@ -30,7 +30,7 @@ static void delist(struct stepaf_batch_obj *batch)
 }
 
 /* Note the actual sizes. False if they cannot be. */
-static bool take_sizes(struct stepaf_batch_obj *batch, const struct stepaf_msg *msg)
+static bool take_push_sizes(struct stepaf_batch_obj *batch, const struct stepaf_msg *msg)
 {
     const struct stepaf_remote_plan *remote = batch->remote;
     uint64_t sum = 0;
@@ -81,7 +81,7 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         return;
     }
     struct stepaf_batch_obj *batch = &remote->batches[msg->slot];
-    if (__builtin_expect(!take_sizes(batch, msg), 0)) {
+    if (__builtin_expect(!take_push_sizes(batch, msg), 0)) {
         ctx->counters.dropped_malformed++;
         return;
     }
@@ -149,7 +149,7 @@ static void send_release(struct stepaf_batch_obj *batch)
 }
 
 /* The end of a batch on this side. */
-static void retire(struct stepaf_batch_obj *batch, uint64_t now)
+static void retire_batch(struct stepaf_batch_obj *batch, uint64_t now)
 {
     struct stepaf_peer *peer = batch->remote->peer;
 
@@ -162,7 +162,7 @@ void stepaf_batch_finish(struct stepaf_batch_obj *batch)
 {
     if (!batch->remote->peer->lost)
         send_release(batch);
-    retire(batch, stepaf_ticks());
+    retire_batch(batch, stepaf_ticks());
 }
 
 void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg)
@@ -323,6 +323,6 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_RESPONDED, now, remote->number, batch->seq,
                        (uint32_t)remote->peer->who.rank, STEPAF_TRACE_WHOLE, 0);
     if (flags & STEPAF_RESPOND_RELEASE)
-        retire(batch, now);
+        retire_batch(batch, now);
     return STEPAF_OK;
 }

@@ -59,7 +59,8 @@ void stepaf_clock_pong(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 }
 
 /* Ask @a peer until ROUNDS answers from a rank that knows have come. */
-static stepaf_status_t ask(struct stepaf_ctx *ctx, struct stepaf_peer *peer, int64_t deadline_ns)
+static stepaf_status_t ping_peer(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                 int64_t deadline_ns)
 {
     int useful = 0;
 
@@ -139,7 +140,7 @@ stepaf_status_t stepaf_clock_sync(struct stepaf_ctx *ctx, int64_t deadline_ns)
         return STEPAF_OK;
     }
     if (!is_reference)
-        status = ask(ctx, server, deadline_ns);
+        status = ping_peer(ctx, server, deadline_ns);
     if (status)
         return status;
     ctx->clock.known = true;

@@ -154,7 +154,7 @@ static uint32_t ranks_without(const struct stepaf_ctx *ctx, const struct stepaf_
     return n;
 }
 
-static bool is_received_in(const struct stepaf_key *key, stepaf_mem_kind_t kind)
+static bool is_received_in_kind(const struct stepaf_key *key, stepaf_mem_kind_t kind)
 {
     return key->direction == STEPAF_PUSH && key->mem_kind == kind;
 }
@@ -168,12 +168,12 @@ static stepaf_status_t allocate_kind(struct stepaf_ctx *ctx, stepaf_mem_kind_t k
     stepaf_status_t status;
 
     for (uint32_t i = 0; i < ctx->memory.n_keys; i++)
-        if (is_received_in(ctx->memory.keys[i], kind))
+        if (is_received_in_kind(ctx->memory.keys[i], kind))
             total +=
                 ranks_without(ctx, ctx->memory.keys[i], ranks) * slice_bytes(ctx->memory.keys[i]);
     for (uint32_t i = 0; i < ctx->memory.n_keys; i++) {
         struct stepaf_key *key = ctx->memory.keys[i];
-        uint32_t n = is_received_in(key, kind) ? ranks_without(ctx, key, ranks) : 0;
+        uint32_t n = is_received_in_kind(key, kind) ? ranks_without(ctx, key, ranks) : 0;
         if (!n)
             continue;
         if (!region && (status = stepaf_region_alloc(ctx, total ? total : 64, kind, &region)))

@@ -14,7 +14,7 @@ static uint32_t greatest_common_divisor(uint32_t a, uint32_t b)
 }
 
 /* Lanes from that of the smaller group's size on have none of its ranks. */
-static stepaf_status_t refuse(uint32_t lanes, uint32_t n_attention, uint32_t n_ffn)
+static stepaf_status_t refuse_lanes(uint32_t lanes, uint32_t n_attention, uint32_t n_ffn)
 {
     uint32_t least = n_attention < n_ffn ? n_attention : n_ffn;
 
@@ -40,7 +40,7 @@ stepaf_status_t stepaf_mesh_make(const struct stepaf_env *env, uint32_t n_attent
                                 (unsigned)env->lanes);
     }
     if (lanes > n_attention || lanes > n_ffn)
-        return refuse(lanes, n_attention, n_ffn);
+        return refuse_lanes(lanes, n_attention, n_ffn);
     *mesh_p = (struct stepaf_mesh){lanes, own_rank % lanes, own_rank / lanes};
     return STEPAF_OK;
 }

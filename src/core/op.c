@@ -12,8 +12,8 @@
 #include "core/trace.h"
 
 /* Note the operation's result. */
-static inline void settle(struct stepaf_ctx *ctx, struct stepaf_op *op, stepaf_status_t status,
-                          int peer)
+static inline void set_result(struct stepaf_ctx *ctx, struct stepaf_op *op, stepaf_status_t status,
+                              int peer)
 {
     op->failed_peer = peer;
     if (status == STEPAF_OK)
@@ -30,7 +30,7 @@ static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uin
 
     if (atomic_load_explicit(&op->status, memory_order_relaxed) != STEPAF_INPROGRESS)
         return;
-    settle(ctx, op, status, peer);
+    set_result(ctx, op, status, peer);
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_COMPLETED, now, op->plan->index, op->seq,
                        STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
 }
@@ -50,7 +50,7 @@ static void end_op_peer(struct stepaf_op *op, uint32_t p, enum stepaf_op_peer_st
 }
 
 /* The operation that a message is about, or NULL if it is about none of mine. */
-static struct stepaf_op *find(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+static struct stepaf_op *find_op(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     struct stepaf_plan_obj *plan = stepaf_table_get(&peer->ctx->tables.plans, msg->plan);
 
@@ -98,8 +98,8 @@ static inline void take_planned(struct stepaf_op *op, struct stepaf_op_peer *op_
 }
 
 /* It brings what it says. False if it cannot. */
-static bool take_sizes(struct stepaf_op *op, struct stepaf_op_peer *op_peer,
-                       const struct stepaf_msg *msg)
+static bool take_pull_sizes(struct stepaf_op *op, struct stepaf_op_peer *op_peer,
+                            const struct stepaf_msg *msg)
 {
     const struct stepaf_plan_obj *plan = op->plan;
     const uint32_t *sizes = &msg->word[STEPAF_MSG_SIZES];
@@ -135,7 +135,7 @@ static inline __attribute__((always_inline)) void take_answer(struct stepaf_ctx 
     if (__builtin_expect(!open, 0))
         ctx->counters.late++;
     if (!--op->pending && open) {
-        settle(ctx, op, STEPAF_OK, -1);
+        set_result(ctx, op, STEPAF_OK, -1);
         stamp |= (uint64_t)STEPAF_TRACE_COMPLETED << 32;
     }
     stepaf_trace_stamp_word(&ctx->trace, now, op->seq, stamp);
@@ -144,14 +144,14 @@ static inline __attribute__((always_inline)) void take_answer(struct stepaf_ctx 
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     struct stepaf_ctx *ctx = peer->ctx;
-    struct stepaf_op *op = find(peer, msg);
+    struct stepaf_op *op = find_op(peer, msg);
     struct stepaf_op_peer *op_peer = op ? &op->op_peers[peer->index] : NULL;
 
     if (__builtin_expect(!op_peer || !is_awaited(op_peer), 0)) {
         ctx->counters.dropped_stale++;
         return;
     }
-    if (__builtin_expect(!take_sizes(op, op_peer, msg), 0)) {
+    if (__builtin_expect(!take_pull_sizes(op, op_peer, msg), 0)) {
         ctx->counters.dropped_malformed++;
         return;
     }
@@ -245,7 +245,7 @@ void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link
 
 void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
-    struct stepaf_op *op = find(peer, msg);
+    struct stepaf_op *op = find_op(peer, msg);
     struct stepaf_op_peer *op_peer = op ? &op->op_peers[peer->index] : NULL;
 
     if (__builtin_expect(!op_peer || !op_peer->held || op_peer->post.state == STEPAF_POST_QUEUED,

@@ -138,7 +138,7 @@ static bool make_templates(struct stepaf_op *op)
 }
 
 /* Put together all that starts of this epoch have in common. */
-static void compile(struct stepaf_plan_obj *plan)
+static void compile_plan(struct stepaf_plan_obj *plan)
 {
     struct stepaf_ctx *ctx = plan->ctx;
 
@@ -172,7 +172,7 @@ stepaf_status_t stepaf_plan_announce(struct stepaf_plan_obj *plan)
 {
     struct stepaf_ctx *ctx = plan->ctx;
 
-    compile(plan);
+    compile_plan(plan);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
         if (!peer->lost && !stepaf_plan_leaves_out(plan, p) && !announce_to(peer, plan)) {

@@ -17,7 +17,7 @@
 #include "core/table.h"
 #include "device/gpu.h"
 
-static void malformed(struct stepaf_peer *peer)
+static void count_malformed(struct stepaf_peer *peer)
 {
     peer->ctx->counters.dropped_malformed++;
 }
@@ -121,7 +121,7 @@ static bool reserve(struct stepaf_peer *peer, uint32_t number)
     return true;
 }
 
-static struct stepaf_remote_plan *find(struct stepaf_peer *peer, uint32_t number)
+static struct stepaf_remote_plan *find_remote_plan(struct stepaf_peer *peer, uint32_t number)
 {
     return number < peer->n_remotes ? peer->remotes[number] : NULL;
 }
@@ -141,8 +141,8 @@ void stepaf_remote_plan_open(struct stepaf_peer *peer, const struct stepaf_msg *
 
     if (msg->plan >= STEPAF_MAX_PLANS || msg->word[0] > STEPAF_MAX_TENSORS ||
         msg->word[1] > STEPAF_MAX_TENSORS || !depth || depth > STEPAF_MAX_DEPTH ||
-        msg->slot >= depth || find(peer, msg->plan)) {
-        malformed(peer);
+        msg->slot >= depth || find_remote_plan(peer, msg->plan)) {
+        count_malformed(peer);
         return;
     }
     struct stepaf_remote_plan *remote = reserve(peer, msg->plan) ? remote_make(peer, msg) : NULL;
@@ -207,7 +207,7 @@ static bool take_pull(struct stepaf_remote_plan *remote, const struct stepaf_msg
 }
 
 /* All is known: fill what every answer has in common. */
-static void compile(struct stepaf_remote_plan *remote)
+static void compile_answers(struct stepaf_remote_plan *remote)
 {
     for (uint8_t s = 0; s < remote->depth; s++) {
         struct stepaf_batch_obj *batch = &remote->batches[s];
@@ -224,26 +224,26 @@ static void compile(struct stepaf_remote_plan *remote)
 
 void stepaf_remote_plan_tensor(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
-    struct stepaf_remote_plan *remote = find(peer, msg->plan);
+    struct stepaf_remote_plan *remote = find_remote_plan(peer, msg->plan);
     uint64_t id = msg->word[0] | (uint64_t)msg->word[1] << 32;
 
     if (!remote || is_complete(remote) ||
         !(msg->flags & STEPAF_MSG_PULL_SIDE ? take_pull(remote, msg, id)
                                             : take_push(remote, msg, id)))
-        malformed(peer);
+        count_malformed(peer);
     else if (++remote->n_known == remote->n_push + remote->n_pull)
-        compile(remote);
+        compile_answers(remote);
 }
 
 void stepaf_remote_plan_close(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
-    struct stepaf_remote_plan *remote = find(peer, msg->plan);
+    struct stepaf_remote_plan *remote = find_remote_plan(peer, msg->plan);
 
     for (int s = 0; remote && s < remote->depth; s++)
         if (stepaf_batch_busy(&remote->batches[s]))
             remote = NULL;
     if (!remote) {
-        malformed(peer);
+        count_malformed(peer);
         return;
     }
     remote_free(remote);

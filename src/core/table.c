@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-static bool grow(struct stepaf_table *table)
+static bool grow_table(struct stepaf_table *table)
 {
     uint32_t capacity = table->capacity ? 2 * table->capacity : 16;
     void **objects = realloc(table->objects, capacity * sizeof(*objects));
@@ -23,7 +23,7 @@ bool stepaf_table_add(struct stepaf_table *table, void *object, uint32_t limit, 
         return false;
     while (index < table->n && table->objects[index])
         index++;
-    if (index == table->capacity && !grow(table))
+    if (index == table->capacity && !grow_table(table))
         return false;
     if (index == table->n)
         table->n++;

@@ -62,7 +62,7 @@ static void ask_launcher(struct stepaf_ctx *ctx)
 }
 
 /* Let the transports look for dead peers, if they have not for a while. */
-static void look(struct stepaf_ctx *ctx, uint64_t now)
+static void find_dead_peers(struct stepaf_ctx *ctx, uint64_t now)
 {
     if (now - ctx->polling.checked < us_to_ticks(ctx, LOOK_EVERY_US))
         return;
@@ -80,7 +80,7 @@ void stepaf_core_check_liveness(struct stepaf_ctx *ctx)
         ctx->polling.vain_since = now;
     if (now - ctx->polling.vain_since >= us_to_ticks(ctx, LOOK_EVERY_US) ||
         now - ctx->polling.checked >= us_to_ticks(ctx, LOOK_BUSY_US))
-        look(ctx, now);
+        find_dead_peers(ctx, now);
 }
 
 /* Have transports tell when something comes; return by how many descriptors. @a all: every one does,
@@ -166,8 +166,8 @@ static void pause_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
 }
 
 /* Whether the deadline, which counts from the first look at the clock, has passed. */
-static bool is_over(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us,
-                    uint64_t now)
+static bool deadline_passed(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter,
+                            int64_t timeout_us, uint64_t now)
 {
     if (!waiter->began) {
         waiter->began = now;
@@ -180,7 +180,7 @@ bool stepaf_waiter_busy(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
 {
     if ((++waiter->busy & BUSY_POLLS_MASK) != 0)
         return true;
-    return timeout_us && !is_over(ctx, waiter, timeout_us, stepaf_ticks());
+    return timeout_us && !deadline_passed(ctx, waiter, timeout_us, stepaf_ticks());
 }
 
 bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us)
@@ -191,10 +191,10 @@ bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
         return true;
     uint64_t now = stepaf_ticks();
     ctx->up.polled = now;
-    bool over = is_over(ctx, waiter, timeout_us, now);
+    bool over = deadline_passed(ctx, waiter, timeout_us, now);
     /* No system call before the wait is a long one: the peer may just be computing. */
     if (over || now - waiter->began >= us_to_ticks(ctx, LOOK_EVERY_US))
-        look(ctx, now);
+        find_dead_peers(ctx, now);
     if (over)
         return false;
     pause_for(ctx, now - waiter->began);

@@ -23,7 +23,7 @@ static const char no_device[] = "this build has no GPU support (CUDA)";
 
 /* ---- what stands for operations that a device has not ---- */
 
-static stepaf_status_t refuse(const struct stepaf_gpu *gpu, const char *what)
+static stepaf_status_t refuse_unsupported(const struct stepaf_gpu *gpu, const char *what)
 {
     return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE, "%s (device %s) %s",
                             gpu->facts.name, gpu->ops.name, what);
@@ -33,14 +33,14 @@ static stepaf_status_t no_export(struct stepaf_gpu *gpu, const void *ptr,
                                  struct stepaf_gpu_export *export_p)
 {
     (void)ptr, (void)export_p;
-    return refuse(gpu, "shares no memory with other processes");
+    return refuse_unsupported(gpu, "shares no memory with other processes");
 }
 
 static stepaf_status_t no_import(struct stepaf_gpu *gpu, const struct stepaf_gpu_export *exported,
                                  void **ptr_p)
 {
     (void)exported, (void)ptr_p;
-    return refuse(gpu, "maps no memory of other processes");
+    return refuse_unsupported(gpu, "maps no memory of other processes");
 }
 
 static void no_unimport(struct stepaf_gpu *gpu, void *ptr)
@@ -63,7 +63,7 @@ static stepaf_status_t no_dmabuf(struct stepaf_gpu *gpu, const void *ptr, size_t
                                  uint64_t *offset_p)
 {
     (void)ptr, (void)bytes, (void)fd_p, (void)offset_p;
-    return refuse(gpu, "exports no memory as dma-buf");
+    return refuse_unsupported(gpu, "exports no memory as dma-buf");
 }
 
 static stepaf_status_t synchronous_already(struct stepaf_gpu *gpu, const void *ptr)

@@ -66,8 +66,8 @@ static bool has_stamped(const struct stepaf_stream *stream, const struct stepaf_
     return true;
 }
 
-static void clear(const struct stepaf_stream *stream, const struct stepaf_proxy_buf *lanes,
-                  uint64_t n)
+static void clear_stamps(const struct stepaf_stream *stream, const struct stepaf_proxy_buf *lanes,
+                         uint64_t n)
 {
     for (uint32_t i = 0; i < stream->n_out; i++) {
         uint64_t *words = words_of(&lanes[i], (uint32_t)(n % stream->plan->depth));
@@ -100,7 +100,7 @@ static bool gather(struct stepaf_proxy *proxy)
     }
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
         if (proxy->peers[p].proxied)
-            clear(stream, &proxy->out[p * n], proxy->n_started);
+            clear_stamps(stream, &proxy->out[p * n], proxy->n_started);
     return true;
 }
 
@@ -273,7 +273,7 @@ static bool answer(struct stepaf_proxy *proxy, uint32_t p)
     if (!peer->remote || peer->n_out == peer->n_in ||
         !has_stamped(stream, lanes, peer->n_out, bytes))
         return false;
-    clear(stream, lanes, peer->n_out);
+    clear_stamps(stream, lanes, peer->n_out);
     struct stepaf_batch_obj *batch = &peer->remote->batches[(slot + peer->turn) % depth];
     for (uint32_t i = 0; i < stream->n_out; i++)
         tensors[i] = (stepaf_tensor_t){peer->remote->pull[i].key_id,
@@ -301,19 +301,19 @@ void stepaf_proxy_finish_batches(struct stepaf_proxy *proxy)
 /* ---- both ---- */
 
 /* Whether the stream has failed, as the host or the GPU has noticed. */
-static bool has_failed(const struct stepaf_stream *stream)
+static bool stream_has_failed(const struct stepaf_stream *stream)
 {
     return stream->failure || __atomic_load_n(&stream->watch->fault, __ATOMIC_ACQUIRE);
 }
 
-static unsigned progress(struct stepaf_proxy *proxy)
+static unsigned progress_proxy(struct stepaf_proxy *proxy)
 {
     struct stepaf_stream *stream = proxy->stream;
     unsigned n = 0;
 
     if (proxy->over)
         return 0;
-    if (__builtin_expect(has_failed(stream), 0)) {
+    if (__builtin_expect(stream_has_failed(stream), 0)) {
         proxy->over = true;
         stepaf_proxy_finish_batches(proxy);
         return 1;
@@ -335,7 +335,7 @@ unsigned stepaf_proxies_progress(struct stepaf_ctx *ctx)
     for (struct stepaf_list *node = ctx->gpu.proxies.next, *next; node != &ctx->gpu.proxies;
          node = next) {
         next = node->next;
-        n += progress(stepaf_container_of(node, struct stepaf_proxy, node));
+        n += progress_proxy(stepaf_container_of(node, struct stepaf_proxy, node));
     }
     return n;
 }

@@ -15,7 +15,7 @@ struct room {
     uint64_t proxy_recvs, outlets, heads;
 };
 
-static uint64_t take(uint64_t *room, uint64_t bytes)
+static uint64_t take_room(uint64_t *room, uint64_t bytes)
 {
     uint64_t at = *room;
 
@@ -49,7 +49,8 @@ static stepaf_status_t land_key(struct stepaf_ctx *ctx, struct stepaf_key *key, 
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     proxy_recv->recv_buf.stride =
         ((uint64_t)key->depth * key->max_bytes + ALIGN - 1) / ALIGN * ALIGN;
-    proxy_recv->recv_buf.offset = take(&room->proxy_recvs, proxy_recv->recv_buf.stride * n_proxied);
+    proxy_recv->recv_buf.offset =
+        take_room(&room->proxy_recvs, proxy_recv->recv_buf.stride * n_proxied);
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         if (stepaf_peer_proxied(ctx, p))
             proxy_recv->recv_buf.ranks[proxy_recv->recv_buf.n_ranks++] =
@@ -97,18 +98,18 @@ static void lay_peer(struct stepaf_proxy *proxy, const struct stepaf_stream *str
         struct stepaf_proxy_buf *lane = &proxy->in[p * stream->n_in + i];
         const struct stepaf_key *key = in_key(stream, p, i);
         lane->pitch = key->max_bytes;
-        lane->heads = offset(take(&room->heads, (uint64_t)depth * STEPAF_HEAD_BYTES));
+        lane->heads = offset(take_room(&room->heads, (uint64_t)depth * STEPAF_HEAD_BYTES));
         lane->data =
             stepaf_is_attention(stream->plan->ctx)
-                ? offset(take(&room->proxy_recvs, (uint64_t)depth * key->max_bytes))
+                ? offset(take_room(&room->proxy_recvs, (uint64_t)depth * key->max_bytes))
                 : offset(key->proxy_recv->offset + proxy->peers[p].order * key->proxy_recv->stride);
     }
     for (uint32_t i = 0; i < stream->n_out; i++) {
         struct stepaf_proxy_buf *lane = &proxy->out[p * stream->n_out + i];
         uint64_t pitch = (out_bytes(stream, p, i) + (uint64_t)ALIGN - 1) / ALIGN * ALIGN;
         lane->pitch = pitch > UINT32_MAX ? out_bytes(stream, p, i) : (uint32_t)pitch;
-        lane->heads = offset(take(&room->heads, (uint64_t)depth * STEPAF_HEAD_BYTES));
-        lane->data = offset(take(&room->outlets, (uint64_t)depth * pitch));
+        lane->heads = offset(take_room(&room->heads, (uint64_t)depth * STEPAF_HEAD_BYTES));
+        lane->data = offset(take_room(&room->outlets, (uint64_t)depth * pitch));
     }
 }
 
@@ -203,7 +204,8 @@ static stepaf_status_t check_progress(const struct stepaf_ctx *ctx)
         "stream plans with " STEPAF_WHO_FORMAT
         " go by way of the host (%s): that takes the library's thread, STEPAF_PROGRESS=thread",
         STEPAF_WHO_ARGS(ctx->peers[p].who),
-        ctx->job.ranks[ctx->peers[p].who.world_rank].node_id != ctx->job.ranks[ctx->job.boot.rank].node_id
+        ctx->job.ranks[ctx->peers[p].who.world_rank].node_id !=
+                ctx->job.ranks[ctx->job.boot.rank].node_id
             ? "it is on another node"
             : "it has no GPU, or STEPAF_CUDA_PROXY says so");
 }

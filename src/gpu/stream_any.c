@@ -138,7 +138,7 @@ static uint32_t share_out(const struct stepaf_stream *stream, const struct stepa
     return blocks;
 }
 
-static bool is_aligned(const struct stepaf_stream *stream, const struct stepaf_launch *slots)
+static bool slots_are_aligned(const struct stepaf_stream *stream, const struct stepaf_launch *slots)
 {
     bool aligned = true;
 
@@ -147,8 +147,8 @@ static bool is_aligned(const struct stepaf_stream *stream, const struct stepaf_l
     return aligned;
 }
 
-static struct stepaf_any_args flow_begin(const struct stepaf_stream *stream,
-                                         const struct stepaf_launch *slots, uint32_t n_each)
+static struct stepaf_any_args any_args_begin(const struct stepaf_stream *stream,
+                                             const struct stepaf_launch *slots, uint32_t n_each)
 {
     const struct stepaf_kernel_args *first = &slots[0].args;
 
@@ -164,7 +164,7 @@ static struct stepaf_any_args flow_begin(const struct stepaf_stream *stream,
         .n_peers = (uint16_t)stream->plan->ctx->n_peers,
         .n_each = (uint8_t)n_each,
         .depth = stream->plan->depth,
-        .aligned = is_aligned(stream, slots),
+        .aligned = slots_are_aligned(stream, slots),
     };
 }
 
@@ -191,8 +191,8 @@ stepaf_status_t stepaf_any_begin(struct stepaf_stream *stream, uint8_t *control)
         status = write_lanes(stream, stream->receive, false, in);
     if (status)
         return status;
-    any->send = flow_begin(stream, stream->send, stream->n_out);
-    any->receive = flow_begin(stream, stream->receive, stream->n_in);
+    any->send = any_args_begin(stream, stream->send, stream->n_out);
+    any->receive = any_args_begin(stream, stream->receive, stream->n_in);
     any->send.lanes = (struct stepaf_any_tensor *)control;
     any->receive.lanes = (struct stepaf_any_tensor *)in;
     any->send.ring = any->receive.ring = (struct stepaf_any_entry *)ring;
@@ -209,8 +209,8 @@ stepaf_status_t stepaf_any_begin(struct stepaf_stream *stream, uint8_t *control)
 
 /* ---- enqueueing ---- */
 
-static stepaf_status_t change_one(const struct stepaf_stream *stream, uint32_t i,
-                                  const stepaf_tensor_t *tensor, struct stepaf_any_args *args)
+static stepaf_status_t change_share(const struct stepaf_stream *stream, uint32_t i,
+                                    const stepaf_tensor_t *tensor, struct stepaf_any_args *args)
 {
     const struct stepaf_plan_obj *plan = stream->plan;
     const struct stepaf_key *key = plan->pull[i].key;
@@ -251,7 +251,7 @@ stepaf_status_t stepaf_any_send(struct stepaf_stream *stream, const stepaf_tenso
         changed = *args;
         args = &changed;
         for (uint32_t i = 0; i < stream->n_out && !status; i++)
-            status = change_one(stream, i, &tensors[i], &changed);
+            status = change_share(stream, i, &tensors[i], &changed);
     }
     if (!status)
         status = stepaf_gpu_launch_any(stream->plan->ctx->gpu.device, STEPAF_KERNEL_SEND_ANY, args,

@@ -133,7 +133,7 @@ static stepaf_status_t judge_kinds(const struct party *one, const struct party *
     return STEPAF_OK;
 }
 
-static stepaf_status_t judge_all(const struct party *parties, int n, bool kinds_differ)
+static stepaf_status_t judge_pairs(const struct party *parties, int n, bool kinds_differ)
 {
     stepaf_status_t status = STEPAF_OK;
 
@@ -170,7 +170,7 @@ stepaf_status_t stepaf_stream_adverts_check(const struct stepaf_advert *adverts,
             status = find_named(&parties[r]);
     }
     if (any && !status)
-        status = judge_all(parties, n, kinds_differ);
+        status = judge_pairs(parties, n, kinds_differ);
     for (int r = 0; r < n; r++) {
         stepaf_stream_advert_free(&parties[r].stream_advert);
         free(parties[r].named);

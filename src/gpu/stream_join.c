@@ -17,8 +17,9 @@ static stepaf_status_t bad_mailbox(const struct stepaf_peer *peer)
 
 /* Map a piece of the peer's memory, of which @a bytes are to be written; *allocation_p: where what it lies
  * in begins. */
-static stepaf_status_t map(struct stepaf_peer *peer, const struct stepaf_gpu_export *exported,
-                           uint64_t bytes, uint8_t **ptr_p, const void **allocation_p)
+static stepaf_status_t map_peer_memory(struct stepaf_peer *peer,
+                                       const struct stepaf_gpu_export *exported, uint64_t bytes,
+                                       uint8_t **ptr_p, const void **allocation_p)
 {
     struct stepaf_streams *streams = peer->ctx->gpu.streams;
     void **imports = realloc(streams->imports, (streams->n_imports + 1) * sizeof(*imports));
@@ -79,8 +80,9 @@ static stepaf_status_t join_mailbox(struct stepaf_peer *peer,
         .proto = (uint8_t)mailbox->proto,
     };
     if (mailbox->proto == STEPAF_PROTO_ZCOPY)
-        status = map(peer, &mailbox->place, (uint64_t)mailbox->pitch * (depth - 1) + bytes,
-                     &outlet_p->place, &outlet_p->allocation);
+        status =
+            map_peer_memory(peer, &mailbox->place, (uint64_t)mailbox->pitch * (depth - 1) + bytes,
+                            &outlet_p->place, &outlet_p->allocation);
     return status;
 }
 
@@ -155,8 +157,8 @@ static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_ad
     status = stepaf_stream_advert_read(its->streams, its->role, its->world_rank, &stream_advert);
     if (status)
         return status;
-    status =
-        map(peer, &stream_advert.mailboxes, stream_advert.mailbox_bytes, &mailboxes, &allocation);
+    status = map_peer_memory(peer, &stream_advert.mailboxes, stream_advert.mailbox_bytes,
+                             &mailboxes, &allocation);
     for (uint32_t i = 0; i < ctx->tables.plans.n && !status; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan && plan->stream)
@@ -168,8 +170,8 @@ static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_ad
 }
 
 /* Make a stream plan ready to go, from its first operation on. */
-static void begin(struct stepaf_stream *stream, const struct stepaf_stream_dst *outlets,
-                  uint8_t *control)
+static void begin_stream(struct stepaf_stream *stream, const struct stepaf_stream_dst *outlets,
+                         uint8_t *control)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
 
@@ -228,7 +230,7 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_
         status = join_one(&ctx->peers[p], &adverts[ctx->peers[p].who.world_rank], &own, outlets);
     for (struct stepaf_stream *stream = NULL;
          !status && (stream = stepaf_stream_after(ctx, stream));) {
-        begin(stream, outlets[stream->plan->index], ctx->gpu.streams->control + at);
+        begin_stream(stream, outlets[stream->plan->index], ctx->gpu.streams->control + at);
         at += stepaf_stream_control_bytes(stream);
         if (stream->any)
             status = stepaf_any_begin(stream, ctx->gpu.streams->control + at -
@@ -245,7 +247,7 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_
 
 /* Free what operations of this commit have used, but for the words that tell graphs of those days
  * that there is nothing to do any more, and what these look at before they look there. */
-static void retire(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
+static void retire_streams(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 {
     uint32_t over = 1;
 
@@ -273,7 +275,7 @@ static void retire(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 void stepaf_streams_retire(struct stepaf_ctx *ctx)
 {
     if (ctx->gpu.streams && ctx->gpu.streams->before)
-        retire(ctx, ctx->gpu.streams->before);
+        retire_streams(ctx, ctx->gpu.streams->before);
 }
 
 /* Free the last. */
@@ -282,7 +284,7 @@ static void pop(struct stepaf_ctx *ctx)
     struct stepaf_streams *streams = ctx->gpu.streams;
 
     ctx->gpu.streams = streams->before;
-    retire(ctx, streams);
+    retire_streams(ctx, streams);
     stepaf_proxies_free(ctx, streams);
     if (streams->mailboxes)
         stepaf_gpu_free(ctx->gpu.device, streams->mailboxes);

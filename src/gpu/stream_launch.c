@@ -8,8 +8,8 @@
 #include "gpu/proxy.h"
 
 /* Put the size and place of tensor @a i into a copy of its launch. */
-static stepaf_status_t change_one(const struct stepaf_stream *stream, uint32_t i,
-                                  const stepaf_tensor_t *tensor, struct stepaf_launch *launches)
+static stepaf_status_t change_tensor(const struct stepaf_stream *stream, uint32_t i,
+                                     const stepaf_tensor_t *tensor, struct stepaf_launch *launches)
 {
     const struct stepaf_plan_obj *plan = stream->plan;
     uint32_t n = stream->n_out, at;
@@ -59,7 +59,7 @@ static stepaf_status_t change(const struct stepaf_stream *stream, const stepaf_t
                                 "%d tensors given where the plan has %u", n_tensors,
                                 each ? all : n);
     for (uint32_t i = 0; i < all && !status; i++)
-        status = change_one(stream, i, &tensors[each ? i : i % n], launches);
+        status = change_tensor(stream, i, &tensors[each ? i : i % n], launches);
     for (uint32_t k = 0; k < stream->n_send && !status; k++)
         stepaf_stream_touch(&launches[k].args);
     return status;

@@ -95,7 +95,7 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
     return status;
 }
 
-static stepaf_status_t lay_out(struct stepaf_stream *stream, uint64_t *bytes_p)
+static stepaf_status_t lay_out_mailboxes(struct stepaf_stream *stream, uint64_t *bytes_p)
 {
     uint32_t n_peers = stream->plan->ctx->n_peers;
 
@@ -165,7 +165,7 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
         if (!plan || !plan->stream)
             continue;
         any = true;
-        status = lay_out(plan->stream, &mailbox_bytes);
+        status = lay_out_mailboxes(plan->stream, &mailbox_bytes);
         control_bytes += stepaf_stream_control_bytes(plan->stream);
     }
     if (status || (!any && !ctx->gpu.streams))
@@ -183,11 +183,13 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
     streams->failed = calloc(ctx->tables.plans.n, sizeof(*streams->failed));
     if (!streams->failed)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    status = stepaf_gpu_alloc(ctx->gpu.device, streams->mailbox_bytes, (void **)&streams->mailboxes);
+    status =
+        stepaf_gpu_alloc(ctx->gpu.device, streams->mailbox_bytes, (void **)&streams->mailboxes);
     if (!status)
         status = stepaf_gpu_alloc(ctx->gpu.device, control_bytes, (void **)&streams->control);
     if (!status)
-        status = stepaf_gpu_alloc_host(ctx->gpu.device, ctx->tables.plans.n * sizeof(streams->watches[0]),
+        status = stepaf_gpu_alloc_host(ctx->gpu.device,
+                                       ctx->tables.plans.n * sizeof(streams->watches[0]),
                                        (void **)&streams->watches);
     if (status)
         return status;
@@ -197,8 +199,8 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
 
 /* ---- flows ---- */
 
-static struct stepaf_kernel_args flow_begin(const struct stepaf_stream *stream, uint8_t slot,
-                                            uint8_t *control)
+static struct stepaf_kernel_args kernel_args_begin(const struct stepaf_stream *stream, uint8_t slot,
+                                                   uint8_t *control)
 {
     const struct stepaf_ctx *ctx = stream->plan->ctx;
 
@@ -345,7 +347,7 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
 
     for (uint8_t slot = 0; slot < stream->plan->depth; slot++)
         for (uint32_t first = 0; first < n_out; first += each_out, launch++) {
-            *launch = (struct stepaf_launch){.args = flow_begin(stream, slot, control)};
+            *launch = (struct stepaf_launch){.args = kernel_args_begin(stream, slot, control)};
             launch->args.counts = (uint32_t *)at;
             launch->args.done = (uint32_t *)(at + counts_bytes());
             at += counts_bytes() + done_bytes();
@@ -355,7 +357,7 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
     stream->unpacks = false;
     for (uint8_t slot = 0; slot < stream->plan->depth; slot++, landed += landed_bytes(stream))
         for (uint32_t first = 0; first < n_in; first += each_in, launch++) {
-            *launch = (struct stepaf_launch){.args = flow_begin(stream, slot, control)};
+            *launch = (struct stepaf_launch){.args = kernel_args_begin(stream, slot, control)};
             launch->args.counts = (uint32_t *)at;
             launch->args.landed = (uint32_t *)landed + first;
             at += receive_counts_bytes(stream);

@@ -14,7 +14,7 @@ static void close_request(struct stepaf_stream *stream, uint8_t slot, stepaf_sta
 }
 
 /* Whether @a op has a request, and nothing is enqueued that waits for it. */
-static bool is_open(const struct stepaf_stream *stream, const struct stepaf_op *op)
+static bool has_open_request(const struct stepaf_stream *stream, const struct stepaf_op *op)
 {
     return stream->requests & ~stream->awaited & 1u << op->slot;
 }
@@ -30,7 +30,8 @@ static bool await_turn(const struct stepaf_stream *stream, struct stepaf_op *op,
     bool more = true;
 
     op->n_waiting++; /* so that it stays */
-    while (more && stream->enqueueing && op->generation == generation && is_open(stream, op))
+    while (more && stream->enqueueing && op->generation == generation &&
+           has_open_request(stream, op))
         more = stepaf_waiter_idle(ctx, &waiter, *timeout_us);
     op->n_waiting--;
     *timeout_us = stepaf_timeout_us(ctx, *timeout_us) - (stepaf_monotonic_ns() - began) / 1000;
@@ -49,7 +50,7 @@ static stepaf_status_t claim(struct stepaf_stream *stream, const struct stepaf_o
         status = stepaf_gpu_stream_create(ctx->gpu.device, &ctx->gpu.streams->stream);
     /* Operations before it have marks of their own only if they have requests. The others precede
      * it on the streams, and with them the earlier waits in their slots. */
-    while (!status && is_open(stream, op)) {
+    while (!status && has_open_request(stream, op)) {
         uint8_t slot = (uint8_t)(stream->n_received % stream->plan->depth);
         void *behind[] = {stream->sent[op->slot], slot != op->slot ? stream->sent[slot] : NULL};
         status = stepaf_stream_receive(stream, ctx->gpu.streams->stream, behind);
@@ -69,17 +70,17 @@ stepaf_status_t stepaf_stream_enqueue_wait(struct stepaf_op *op, int64_t *timeou
             return STEPAF_INPROGRESS;
     }
     status = stepaf_stream_status(stream);
-    if (!status && is_open(stream, op))
+    if (!status && has_open_request(stream, op))
         status = claim(stream, op);
     if (!status || !stream->failure)
         return status;
-    if (is_open(stream, op)) /* the operation's result, which the caller takes from it */
+    if (has_open_request(stream, op)) /* the operation's result, which the caller takes from it */
         close_request(stream, op->slot, stream->failure);
     return STEPAF_OK;
 }
 
 /* Look at the open requests of one plan. Those that no stream waits for end with the plan only. */
-static unsigned look(struct stepaf_stream *stream)
+static unsigned progress_requests(struct stepaf_stream *stream)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
     stepaf_status_t over = stepaf_stream_status(stream);
@@ -108,9 +109,10 @@ bool stepaf_stream_slot_is_free(struct stepaf_stream *stream)
 
     if (__builtin_expect(!(stream->claimed & 1u << slot), 1))
         return true;
-    if (stepaf_gpu_event_test(stream->plan->ctx->gpu.device, stream->arrived[slot]) == STEPAF_INPROGRESS)
+    if (stepaf_gpu_event_test(stream->plan->ctx->gpu.device, stream->arrived[slot]) ==
+        STEPAF_INPROGRESS)
         return false;
-    (void)look(stream); /* its request has an end before there is another */
+    (void)progress_requests(stream); /* its request has an end before there is another */
     stream->claimed &= ~(1u << slot);
     return true;
 }
@@ -122,7 +124,7 @@ unsigned stepaf_streams_progress(struct stepaf_ctx *ctx)
     for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan && plan->stream && plan->stream->requests)
-            n += look(plan->stream);
+            n += progress_requests(plan->stream);
     }
     return n;
 }

@@ -5,8 +5,8 @@
 #include "map/map.h"
 
 /* The group of the same node among those from @a from on; their number if there is none. */
-static uint32_t find(const struct stepaf_map *map, const struct stepaf_map_groups *groups,
-                     uint32_t from, uint64_t node_id)
+static uint32_t find_node(const struct stepaf_map *map, const struct stepaf_map_groups *groups,
+                          uint32_t from, uint64_t node_id)
 {
     uint32_t g = from;
 
@@ -22,7 +22,7 @@ static void group_role(const struct stepaf_map *map, uint8_t role, struct stepaf
     for (uint32_t i = 0; i < map->n_of[role]; i++) {
         uint32_t r = map->world[role][i], g = groups->n;
         if (map->size > STEPAF_MAP_ALONE)
-            g = find(map, groups, from, map->parts[r].node_id);
+            g = find_node(map, groups, from, map->parts[r].node_id);
         if (g == groups->n)
             groups->list[groups->n++] = (struct stepaf_map_group){.role = role, .first = r};
         groups->list[g].n++;
@@ -35,7 +35,7 @@ static uint32_t count_nodes(const struct stepaf_map *map, const struct stepaf_ma
     uint32_t n = 0;
 
     for (uint32_t g = 0; g < groups->n; g++)
-        n += find(map, groups, 0, map->parts[groups->list[g].first].node_id) == g;
+        n += find_node(map, groups, 0, map->parts[groups->list[g].first].node_id) == g;
     return n;
 }
 

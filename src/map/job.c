@@ -12,8 +12,8 @@
 
 /* Whether the transport has written what the core has handed to it. What still waits for room is
  * not written yet, and nobody knows what a lost peer's link has carried. */
-static void check_all(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
-                      struct stepaf_map_part *part)
+static void check_bytes_written(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
+                                struct stepaf_map_part *part)
 {
     if (part->status || peer->lost || !stepaf_list_empty(&peer->queue) ||
         peer->bytes_sent == peer->link->bytes_sent)
@@ -48,7 +48,7 @@ static bool add_peer(const struct stepaf_ctx *ctx, const struct stepaf_peer *pee
     if (!link)
         return stepaf_map_part_add(part, NULL, 0, 0);
     if (with_bytes)
-        check_all(ctx, peer, part);
+        check_bytes_written(ctx, peer, part);
     if (link->address[0] && !part->address[0])
         snprintf(part->address, sizeof(part->address), "%s", link->address);
     name_ways(ctx, peer, &way);
@@ -94,8 +94,8 @@ void stepaf_map_part_make(struct stepaf_ctx *ctx, bool with_bytes, struct stepaf
 }
 
 /* The first rank's failure is that of all. */
-static stepaf_status_t judge_all(const struct stepaf_ctx *ctx, const uint8_t *all,
-                                 const size_t *offsets)
+static stepaf_status_t check_verdicts(const struct stepaf_ctx *ctx, const uint8_t *all,
+                                      const size_t *offsets)
 {
     char text[STEPAF_ERROR_TEXT_MAX];
 
@@ -112,8 +112,8 @@ static stepaf_status_t judge_all(const struct stepaf_ctx *ctx, const uint8_t *al
 }
 
 /* World rank 0: from all parts to the text. */
-static stepaf_status_t draw(const struct stepaf_ctx *ctx, bool with_bytes, const uint8_t *all,
-                            const size_t *offsets, char **text_p)
+static stepaf_status_t format_map(const struct stepaf_ctx *ctx, bool with_bytes, const uint8_t *all,
+                                  const size_t *offsets, char **text_p)
 {
     uint32_t size = (uint32_t)ctx->job.boot.size;
     stepaf_status_t status = STEPAF_OK;
@@ -157,10 +157,10 @@ stepaf_status_t stepaf_map_exchange(struct stepaf_ctx *ctx, const struct stepaf_
         status = ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes, &all, offsets,
                                          timeout_us > 0 ? timeout_us : 0);
     if (!status) {
-        status = judge_all(ctx, all, offsets);
+        status = check_verdicts(ctx, all, offsets);
         if ((!status || status == STEPAF_ERR_TRANSPORT) && text_p && !ctx->job.boot.rank) {
             stepaf_error_t kept = *stepaf_last_error();
-            drawn = draw(ctx, with_bytes, all, offsets, text_p);
+            drawn = format_map(ctx, with_bytes, all, offsets, text_p);
             if (status)
                 stepaf_error_raise(&kept);
         }

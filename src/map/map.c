@@ -19,7 +19,7 @@ void stepaf_map_part_free(struct stepaf_map_part *part)
 }
 
 /* Room for one more in an array that grows by doubling. */
-static bool grow(void **array_p, uint32_t n, size_t each)
+static bool grow_array(void **array_p, uint32_t n, size_t each)
 {
     void *grown;
 
@@ -41,7 +41,7 @@ static uint32_t find_way(struct stepaf_map_part *part, const struct stepaf_map_w
         if (!strcmp(part->ways[i - 1].name, way->name) &&
             !strcmp(part->ways[i - 1].refused, way->refused))
             return i;
-    if (!grow(&ways, part->n_ways, sizeof(part->ways[0])))
+    if (!grow_array(&ways, part->n_ways, sizeof(part->ways[0])))
         return 0;
     part->ways = ways;
     part->ways[part->n_ways++] = *way;
@@ -61,7 +61,7 @@ bool stepaf_map_part_add(struct stepaf_map_part *part, const struct stepaf_map_w
         last->n++;
         return true;
     }
-    if (!grow(&runs, part->n_runs, sizeof(run)))
+    if (!grow_array(&runs, part->n_runs, sizeof(run)))
         return false;
     part->runs = runs;
     part->runs[part->n_runs++] = run;

@@ -82,8 +82,8 @@ static struct cell *cell_of(const struct matrix *m, uint32_t attention, uint32_t
 }
 
 /* A link as its attention rank sees it. */
-static void take_push(struct matrix *m, const struct stepaf_map_part *part, uint32_t ffn,
-                      const struct stepaf_map_run *run)
+static void count_push(struct matrix *m, const struct stepaf_map_part *part, uint32_t ffn,
+                       const struct stepaf_map_run *run)
 {
     struct cell *cell = cell_of(m, part->rank, ffn);
     uint8_t name;
@@ -99,8 +99,8 @@ static void take_push(struct matrix *m, const struct stepaf_map_part *part, uint
 }
 
 /* And as its FFN rank sees it, which writes the answers. */
-static void take_pull(struct matrix *m, const struct stepaf_map_part *part, uint32_t attention,
-                      const struct stepaf_map_run *run)
+static void count_pull(struct matrix *m, const struct stepaf_map_part *part, uint32_t attention,
+                       const struct stepaf_map_run *run)
 {
     if (!run->way)
         return;
@@ -108,16 +108,16 @@ static void take_pull(struct matrix *m, const struct stepaf_map_part *part, uint
     m->names[find_name(m, part->ways[run->way - 1].name) - 1].pulled += run->moved;
 }
 
-static void take_op_peer(struct matrix *m, const struct stepaf_map_part *part)
+static void count_part(struct matrix *m, const struct stepaf_map_part *part)
 {
     uint32_t at = 0;
 
     for (uint32_t i = 0; i < part->n_runs; i++)
         for (uint32_t k = 0; k < part->runs[i].n; k++, at++) {
             if (part->role == STEPAF_FFN)
-                take_pull(m, part, at, &part->runs[i]);
+                count_pull(m, part, at, &part->runs[i]);
             else
-                take_push(m, part, at, &part->runs[i]);
+                count_push(m, part, at, &part->runs[i]);
         }
 }
 
@@ -275,7 +275,7 @@ bool stepaf_map_print_matrix(const struct stepaf_map *map, const struct stepaf_m
     m->cells = calloc((size_t)groups->n_attention * m->columns + 1, sizeof(m->cells[0]));
     if (m->cells) {
         for (uint32_t r = 0; r < map->size; r++)
-            take_op_peer(m, &map->parts[r]);
+            count_part(m, &map->parts[r]);
         if (m->columns && m->columns <= STEPAF_MAP_COLUMNS)
             print_names(m, stream);
         else if (m->columns)

@@ -66,8 +66,8 @@ static void list_ranks(const struct stepaf_map *map, const struct stepaf_map_gro
     }
 }
 
-static void fill(const struct stepaf_map *map, const struct stepaf_map_groups *groups, uint32_t g,
-                 struct row *row_p)
+static void fill_row(const struct stepaf_map *map, const struct stepaf_map_groups *groups,
+                     uint32_t g, struct row *row_p)
 {
     snprintf(row_p->cell[0], CELL_MAX, "%u", g);
     join(map, groups, g, offsetof(struct stepaf_map_part, host), row_p->cell[1]);
@@ -98,7 +98,7 @@ void stepaf_map_print_table(const struct stepaf_map *map, const struct stepaf_ma
         widths[c] = (int)strlen(titles[c]);
     }
     for (uint32_t g = 0; g < groups->n; g++) {
-        fill(map, groups, g, &row);
+        fill_row(map, groups, g, &row);
         for (int c = 0; c < COLUMNS; c++)
             if ((int)strlen(row.cell[c]) > widths[c])
                 widths[c] = (int)strlen(row.cell[c]);
@@ -108,7 +108,7 @@ void stepaf_map_print_table(const struct stepaf_map *map, const struct stepaf_ma
             groups->n_nodes == 1 ? "" : "s");
     print_row(&title, widths, stream);
     for (uint32_t g = 0; g < groups->n; g++) {
-        fill(map, groups, g, &row);
+        fill_row(map, groups, g, &row);
         print_row(&row, widths, stream);
     }
 }

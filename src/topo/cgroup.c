@@ -85,7 +85,7 @@ static const char *below_mount(const char *group, const char *mounted_root)
     return "";
 }
 
-static int find_place(const char *root, int version, char *table, struct place *place_p)
+static int find_hierarchy(const char *root, int version, char *table, struct place *place_p)
 {
     const char *mounted_root;
     const char *mount;
@@ -140,7 +140,7 @@ static int hierarchy_quota(const char *root, int version, char *table)
 {
     struct place place;
     int limit = 0;
-    if (!find_place(root, version, table, &place))
+    if (!find_hierarchy(root, version, table, &place))
         return 0;
     for (;;) {
         limit = smaller_limit(limit, group_quota(root, version, &place));

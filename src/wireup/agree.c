@@ -20,7 +20,7 @@ static uint8_t taken_by(const struct stepaf_peer *peer, const struct stepaf_adve
     return (uint8_t)index;
 }
 
-static stepaf_status_t malformed(int rank)
+static stepaf_status_t refuse_malformed(int rank)
 {
     return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
                             "world rank %d: what it says of its links is malformed", rank);
@@ -28,8 +28,8 @@ static stepaf_status_t malformed(int rank)
 
 /* The first rank's failure, as this rank's own, unless that has one. *taken_p: what each has taken for
  * this rank, if it is a peer. */
-static stepaf_status_t check_all(const struct stepaf_ctx *ctx, const uint8_t *all,
-                                 const size_t *offsets, uint8_t *taken_p)
+static stepaf_status_t check_links(const struct stepaf_ctx *ctx, const uint8_t *all,
+                                   const size_t *offsets, uint8_t *taken_p)
 {
     char text[STEPAF_ERROR_TEXT_MAX];
 
@@ -41,7 +41,7 @@ static stepaf_status_t check_all(const struct stepaf_ctx *ctx, const uint8_t *al
         uint32_t n = stepaf_unpack_u32(&unpack);
         const uint8_t *taken = stepaf_unpack_bytes(&unpack, n);
         if (unpack.failed)
-            return malformed(r);
+            return refuse_malformed(r);
         if (status)
             return stepaf_error_set(status, STEPAF_PHASE_COMMIT, "world rank %d: %.280s", r, text);
         taken_p[r] = ctx->job.mesh.slot < n ? taken[ctx->job.mesh.slot] : NONE;
@@ -72,7 +72,7 @@ static stepaf_status_t tell_all(struct stepaf_ctx *ctx, const struct stepaf_adve
         status = ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes, &all, offsets,
                                          timeout_us);
     if (!status && !own)
-        status = check_all(ctx, all, offsets, taken_p);
+        status = check_links(ctx, all, offsets, taken_p);
     free(pack.data);
     free(offsets);
     free(all);
@@ -90,7 +90,7 @@ static stepaf_status_t agree(struct stepaf_ctx *ctx, const struct stepaf_advert 
         int rank = peer->who.world_rank;
         unsigned mine = 0;
         if (taken[rank] >= ctx->net.n_transports)
-            return malformed(rank);
+            return refuse_malformed(rank);
         while (ctx->net.transports[mine] != peer->link->transport)
             mine++;
         if (mine < taken[rank])

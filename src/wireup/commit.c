@@ -94,7 +94,7 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
 
 /* What a rank has said before its commit may still wait for room in a queue, a release among
  * others. Let it out, say so, and wait until all peers have said the same. */
-static stepaf_status_t settle(struct stepaf_ctx *ctx, int64_t deadline_ns)
+static stepaf_status_t quiesce_peers(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     struct stepaf_msg msg = {.type = STEPAF_MSG_QUIESCED, .seq = ++ctx->commit.n};
     struct stepaf_waiter waiter = stepaf_waiter_begin();
@@ -113,12 +113,13 @@ static stepaf_status_t settle(struct stepaf_ctx *ctx, int64_t deadline_ns)
     return STEPAF_OK;
 }
 
-static stepaf_status_t prepare(struct stepaf_ctx *ctx, int64_t deadline_ns)
+static stepaf_status_t prepare_commit(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     int64_t now_ns = stepaf_monotonic_ns();
     stepaf_status_t status = let_pass(ctx, now_ns + (deadline_ns - now_ns) / 2);
     stepaf_error_t error = *stepaf_last_error();
-    stepaf_status_t quiesced = settle(ctx, deadline_ns); /* in any case: peers wait for that */
+    stepaf_status_t quiesced =
+        quiesce_peers(ctx, deadline_ns); /* in any case: peers wait for that */
 
     if (quiesced)
         return quiesced;
@@ -185,7 +186,7 @@ static stepaf_status_t pack_own(struct stepaf_ctx *ctx, stepaf_status_t own,
     return own;
 }
 
-static bool has_failed(const struct stepaf_advert *adverts, int n)
+static bool any_has_failed(const struct stepaf_advert *adverts, int n)
 {
     bool any = false;
 
@@ -196,9 +197,9 @@ static bool has_failed(const struct stepaf_advert *adverts, int n)
 
 /* Exchange adverts and judge them. On success the caller owns *all_p and adverts. *met_p: all
  * ranks have, and come to the same verdict. */
-static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own, int64_t deadline_ns,
-                                struct stepaf_advert *adverts, size_t *offsets, void **all_p,
-                                bool *met_p)
+static stepaf_status_t exchange_adverts(struct stepaf_ctx *ctx, stepaf_status_t own,
+                                        int64_t deadline_ns, struct stepaf_advert *adverts,
+                                        size_t *offsets, void **all_p, bool *met_p)
 {
     struct stepaf_pack pack = {0};
     int size = ctx->job.boot.size, n_read = 0;
@@ -225,7 +226,7 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, stepaf_status_t own, int
     }
     if (!status)
         status = stepaf_adverts_check(adverts, size, ctx->job.boot.rank, ctx->feature);
-    if (status == STEPAF_ERR_NO_MEMORY && !has_failed(adverts, n_read)) /* here alone */
+    if (status == STEPAF_ERR_NO_MEMORY && !any_has_failed(adverts, n_read)) /* here alone */
         *met_p = false;
     if (own && !strcmp(stepaf_last_error()->text, own_error.text))
         stepaf_error_raise(&own_error); /* it is this rank's verdict: that names the peer, too */
@@ -382,8 +383,8 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx)
         free(offsets);
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
-    status = prepare(ctx, deadline_ns);
-    status = exchange(ctx, status, deadline_ns, adverts, offsets, &all, &met);
+    status = prepare_commit(ctx, deadline_ns);
+    status = exchange_adverts(ctx, status, deadline_ns, adverts, offsets, &all, &met);
     if (status) {
         if (!stepaf_is_attention(ctx))
             stepaf_key_allocate_undo(ctx);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From adverts to links: open the transports, connect each peer by the best one that
  * reaches it, import its memory. */
+#include "wireup/connect.h"
 #include "core/ctx.h"
 #include "core/feature.h"
 #include "core/key.h"
 #include "core/peer.h"
 #include "core/region.h"
-#include "wireup/connect.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,11 +19,13 @@ enum { WAIT_POLLS = 128 }; /* a few microseconds */
 /* Several transports take turns, so none may look for long. */
 static void set_wait_polls(struct stepaf_ctx *ctx)
 {
-    ctx->polling.at_once = ctx->threads.many || ctx->polling.oversubscribed || ctx->net.n_transports > 1 ? 1 : WAIT_POLLS;
+    ctx->polling.at_once =
+        ctx->threads.many || ctx->polling.oversubscribed || ctx->net.n_transports > 1 ? 1
+                                                                                      : WAIT_POLLS;
 }
 
 /* Add "name: reason" to a list of what was refused; without a name, what is a list already. */
-static void note(char list[STEPAF_REASON_MAX], const char *name, const char *reason)
+static void add_refusal(char list[STEPAF_REASON_MAX], const char *name, const char *reason)
 {
     size_t used = strlen(list);
 
@@ -74,7 +76,7 @@ static stepaf_status_t try_open(struct stepaf_ctx *ctx, unsigned index)
     char *unopened = ctx->net.unopened[ctx->net.n_transports], reason[STEPAF_REASON_MAX];
 
     if (!stepaf_transport_admitted(&ctx->env, ops->name)) {
-        note(unopened, ops->name, "STEPAF_TRANSPORTS does not list it");
+        add_refusal(unopened, ops->name, "STEPAF_TRANSPORTS does not list it");
         return STEPAF_OK;
     }
     if (!ops->probe(&ctx->env, reason)) {
@@ -82,13 +84,14 @@ static stepaf_status_t try_open(struct stepaf_ctx *ctx, unsigned index)
             return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
                                     "STEPAF_TRANSPORTS asks for %s: %s", ops->name, reason);
         stepaf_log_info("transport %s is not used: %s", ops->name, reason);
-        note(unopened, ops->name, reason);
+        add_refusal(unopened, ops->name, reason);
         return STEPAF_OK;
     }
-    stepaf_status_t status = transport_open(ctx, index, &ctx->net.transports[ctx->net.n_transports]);
+    stepaf_status_t status =
+        transport_open(ctx, index, &ctx->net.transports[ctx->net.n_transports]);
     if (status == STEPAF_ERR_NO_TRANSPORT && !asked) {
         stepaf_log_warn("transport %s is not used: %s", ops->name, stepaf_last_error()->text);
-        note(unopened, ops->name, stepaf_last_error()->text);
+        add_refusal(unopened, ops->name, stepaf_last_error()->text);
         return STEPAF_OK;
     }
     ctx->net.n_transports += !status;
@@ -190,7 +193,7 @@ static stepaf_status_t connect_by(struct stepaf_ctx *ctx, struct stepaf_peer *pe
     if (peer->link)
         peer->link->ops = transport->ops; /* which are complete */
     if (!status && !peer->link)
-        note(peer->refused, transport->ops->name, reason);
+        add_refusal(peer->refused, transport->ops->name, reason);
     return status;
 }
 
@@ -209,7 +212,7 @@ static stepaf_status_t connect_peer(struct stepaf_ctx *ctx, struct stepaf_peer *
 
     for (unsigned t = 0; t < ctx->net.n_transports && !status && !peer->link; t++) {
         if (ctx->net.unopened[t][0])
-            note(peer->refused, "", ctx->net.unopened[t]);
+            add_refusal(peer->refused, "", ctx->net.unopened[t]);
         status = connect_by(ctx, peer, advert, ctx->net.transports[t]);
     }
     return status || peer->link ? status : not_reached(peer);
@@ -283,7 +286,8 @@ static stepaf_status_t resolve_keys(struct stepaf_ctx *ctx, struct stepaf_peer *
             key->remote = calloc(ctx->n_peers, sizeof(key->remote[0]));
         if (!key->remote)
             return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-        if (stepaf_advert_slice(advert, key->id, ctx->job.ranks[ctx->job.boot.rank].rank, &region, &offset))
+        if (stepaf_advert_slice(advert, key->id, ctx->job.ranks[ctx->job.boot.rank].rank, &region,
+                                &offset))
             rmem = stepaf_peer_find_rmem(peer, region);
         if (!rmem && !is_received_in_host(key, advert)) {
             key->remote[peer->index] = (struct stepaf_key_remote){NULL, 0};
@@ -305,7 +309,7 @@ static void note_gpu(struct stepaf_peer *peer)
 
     peer->ctx->feature->describe(peer, text);
     if (text[0] && !strstr(peer->refused, "GPU memory: "))
-        note(peer->refused, "GPU memory", text);
+        add_refusal(peer->refused, "GPU memory", text);
 }
 
 /* Wait for what has been begun. */
@@ -376,14 +380,15 @@ stepaf_status_t stepaf_peer_fall_back(struct stepaf_ctx *ctx, struct stepaf_peer
 
     stepaf_log_warn(STEPAF_WHO_FORMAT " cannot use %s: both ends take %s",
                     STEPAF_WHO_ARGS(peer->who), better->name, transport->ops->name);
-    note(peer->refused, better->name, "the other end cannot use it");
+    add_refusal(peer->refused, better->name, "the other end cannot use it");
     ctx->net.only_ops =
         NULL; /* until all have links again: if this fails, they are told so by their own */
     release_all(peer);
     better->disconnect(peer->link);
     peer->link = NULL;
     if (transport->ops->caps & STEPAF_TRANSPORT_AGREES)
-        note(peer->refused, transport->ops->name, "it would have to be connected before all meet");
+        add_refusal(peer->refused, transport->ops->name,
+                    "it would have to be connected before all meet");
     else
         status = connect_by(ctx, peer, advert, transport);
     if (!status)

@@ -63,8 +63,8 @@ static stepaf_status_t view_roles(struct stepaf_ctx *ctx, const stepaf_params_t 
 }
 
 /* Everything that this rank can find out alone. */
-static stepaf_status_t prepare(struct stepaf_ctx *ctx, const stepaf_params_t *params,
-                               struct own_view *view)
+static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_t *params,
+                                    struct own_view *view)
 {
     stepaf_status_t status = stepaf_env_load(&ctx->env);
 
@@ -95,8 +95,8 @@ static stepaf_status_t prepare(struct stepaf_ctx *ctx, const stepaf_params_t *pa
 }
 
 /* Build the tables of ranks and groups. */
-static stepaf_status_t settle(struct stepaf_ctx *ctx, const struct stepaf_hello *hellos,
-                              const uint8_t *roles)
+static stepaf_status_t build_groups(struct stepaf_ctx *ctx, const struct stepaf_hello *hellos,
+                                    const uint8_t *roles)
 {
     int size = ctx->job.boot.size;
 
@@ -167,8 +167,8 @@ static stepaf_status_t fail_exchange(stepaf_status_t status, int64_t timeout_us)
     return stepaf_error_in(status, STEPAF_PHASE_INIT);
 }
 
-static stepaf_status_t exchange(struct stepaf_ctx *ctx, const struct own_view *view,
-                                stepaf_status_t own)
+static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_view *view,
+                                       stepaf_status_t own)
 {
     struct stepaf_pack pack = {0};
     size_t *offsets = calloc((size_t)ctx->job.boot.size + 1, sizeof(*offsets));
@@ -201,7 +201,7 @@ static stepaf_status_t exchange(struct stepaf_ctx *ctx, const struct own_view *v
         status = stepaf_roles_decide(hellos, ctx->job.boot.size, ctx->job.boot.rank, &view->split,
                                      roles);
     if (!status)
-        status = settle(ctx, hellos, roles);
+        status = build_groups(ctx, hellos, roles);
     if (own && status == own)
         stepaf_error_raise(&kept);
 out:
@@ -272,8 +272,8 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     stepaf_list_init(&ctx->gpu.proxies);
     status = own ? own : check_params(params ? params : &no_params, ctx_p);
     if (!status)
-        status = prepare(ctx, params ? params : &no_params, &view);
-    status = exchange(ctx, &view, status);
+        status = prepare_init(ctx, params ? params : &no_params, &view);
+    status = exchange_hellos(ctx, &view, status);
     stepaf_split_free(&view.split);
     if (!status)
         status = open_peers(ctx);

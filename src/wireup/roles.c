@@ -90,8 +90,8 @@ static stepaf_status_t decide_by_number(const struct stepaf_hello *hellos, int n
     return STEPAF_OK;
 }
 
-static stepaf_status_t deal(const struct stepaf_hello *hellos, int n,
-                            const struct stepaf_split *split, uint8_t *roles_p)
+static stepaf_status_t apply_split(const struct stepaf_hello *hellos, int n,
+                                   const struct stepaf_split *split, uint8_t *roles_p)
 {
     struct stepaf_split_rank *ranks = malloc((size_t)n * sizeof(*ranks));
     stepaf_status_t status;
@@ -117,7 +117,7 @@ static int count_attention(const uint8_t *roles, int n)
 static stepaf_status_t decide_by_split(const struct stepaf_hello *hellos, int n, int own_rank,
                                        const struct stepaf_split *split, uint8_t *roles_p)
 {
-    stepaf_status_t status = deal(hellos, n, split, roles_p);
+    stepaf_status_t status = apply_split(hellos, n, split, roles_p);
     unsigned number = hellos[own_rank].app_number == 1 ? STEPAF_FFN : STEPAF_ATTENTION;
 
     if (status)

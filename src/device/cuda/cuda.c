@@ -149,7 +149,7 @@ static stepaf_status_t load_kernels(struct stepaf_cuda_gpu *gpu)
 }
 
 /* What needs the context: all or nothing. */
-static stepaf_status_t fill(struct stepaf_cuda_gpu *gpu)
+static stepaf_status_t set_up_gpu(struct stepaf_cuda_gpu *gpu)
 {
     const struct stepaf_cuda_driver *cuda = gpu->cuda;
     struct stepaf_cuda_scope scope;
@@ -189,7 +189,7 @@ static stepaf_status_t cuda_open(struct stepaf_gpu **gpu_p)
                                "cannot make a context on GPU %d", gpu->base.facts.ordinal);
     if (status)
         goto err_free;
-    status = fill(gpu);
+    status = set_up_gpu(gpu);
     if (status)
         goto err_release;
     stepaf_log_info("GPU %d: %s at %s, %u multiprocessors", gpu->base.facts.ordinal,

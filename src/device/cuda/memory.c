@@ -61,7 +61,7 @@ static size_t whole_pages(size_t bytes)
 }
 
 /* Wait for what was enqueued for set-up. */
-static CUresult settle(struct stepaf_cuda_gpu *gpu, CUresult enqueued)
+static CUresult await_setup(struct stepaf_cuda_gpu *gpu, CUresult enqueued)
 {
     return enqueued ? enqueued : gpu->cuda->stream_sync(gpu->stream);
 }
@@ -78,7 +78,7 @@ stepaf_status_t stepaf_cuda_alloc(struct stepaf_gpu *self, size_t bytes, void **
         return status;
     CUresult result = cuda->mem_alloc(&at, whole_pages(bytes)); /* aligned to 512 bytes at least */
     if (!result) {
-        result = settle(gpu, cuda->set_async(at, 0, bytes, gpu->stream));
+        result = await_setup(gpu, cuda->set_async(at, 0, bytes, gpu->stream));
         if (result)
             (void)cuda->mem_free(at);
     }
@@ -91,7 +91,7 @@ stepaf_status_t stepaf_cuda_alloc(struct stepaf_gpu *self, size_t bytes, void **
 }
 
 /* Say what went wrong where nothing can be done about it. */
-static void note(struct stepaf_cuda_gpu *gpu, CUresult result, const char *what)
+static void log_failure(struct stepaf_cuda_gpu *gpu, CUresult result, const char *what)
 {
     if (stepaf_cuda_check(gpu->cuda, result, "%s", what))
         stepaf_log_debug("%s", stepaf_last_error()->text);
@@ -104,7 +104,7 @@ void stepaf_cuda_free(struct stepaf_gpu *self, void *ptr)
 
     if (!ptr || stepaf_cuda_enter_setup(gpu, &scope))
         return;
-    note(gpu, gpu->cuda->mem_free(device_of(ptr)), "freeing GPU memory");
+    log_failure(gpu, gpu->cuda->mem_free(device_of(ptr)), "freeing GPU memory");
     stepaf_cuda_leave(gpu, &scope);
 }
 
@@ -136,7 +136,7 @@ void stepaf_cuda_free_host(struct stepaf_gpu *self, void *ptr)
 
     if (!ptr || stepaf_cuda_enter_setup(gpu, &scope))
         return;
-    note(gpu, gpu->cuda->host_free(ptr), "freeing pinned memory");
+    log_failure(gpu, gpu->cuda->host_free(ptr), "freeing pinned memory");
     stepaf_cuda_leave(gpu, &scope);
 }
 
@@ -193,7 +193,7 @@ void stepaf_cuda_unpin(struct stepaf_gpu *self, void *ptr)
 
     if (stepaf_cuda_enter_setup(gpu, &scope))
         return;
-    note(gpu, gpu->cuda->host_unregister(ptr), "unpinning host memory");
+    log_failure(gpu, gpu->cuda->host_unregister(ptr), "unpinning host memory");
     stepaf_cuda_leave(gpu, &scope);
 }
 
@@ -206,7 +206,7 @@ stepaf_status_t stepaf_cuda_write(struct stepaf_gpu *self, void *dst, const void
     if (status)
         return status;
     CUresult result =
-        settle(gpu, gpu->cuda->copy_async(device_of(dst), device_of(src), bytes, gpu->stream));
+        await_setup(gpu, gpu->cuda->copy_async(device_of(dst), device_of(src), bytes, gpu->stream));
     stepaf_cuda_leave(gpu, &scope);
     return stepaf_cuda_check(gpu->cuda, result, "cannot write %zu bytes to GPU %d", bytes,
                              gpu->base.facts.ordinal);
@@ -220,7 +220,7 @@ stepaf_status_t stepaf_cuda_zero(struct stepaf_gpu *self, void *dst, size_t byte
 
     if (status)
         return status;
-    CUresult result = settle(gpu, gpu->cuda->set_async(device_of(dst), 0, bytes, gpu->stream));
+    CUresult result = await_setup(gpu, gpu->cuda->set_async(device_of(dst), 0, bytes, gpu->stream));
     stepaf_cuda_leave(gpu, &scope);
     return stepaf_cuda_check(gpu->cuda, result, "cannot zero %zu bytes of GPU %d", bytes,
                              gpu->base.facts.ordinal);

@@ -8,7 +8,7 @@
 #include "device/cuda/driver.h"
 
 /* What a device attribute says; an older driver, which does not know it, says nothing. */
-static int ask(const struct stepaf_cuda_gpu *gpu, CUdevice_attribute attribute)
+static int read_attribute(const struct stepaf_cuda_gpu *gpu, CUdevice_attribute attribute)
 {
     int value = 0;
 
@@ -25,17 +25,18 @@ const struct stepaf_gpu_rdma *stepaf_cuda_rdma(struct stepaf_gpu *self)
     if (!gpu->cuda->range_handle)
         snprintf(rdma->no_dmabuf, sizeof(rdma->no_dmabuf),
                  "the CUDA driver has no cuMemGetHandleForAddressRange (11.7 has)");
-    else if (!ask(gpu, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED))
+    else if (!read_attribute(gpu, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED))
         snprintf(rdma->no_dmabuf, sizeof(rdma->no_dmabuf), "GPU %d exports no memory as dma-buf",
                  gpu->base.facts.ordinal);
-    if (!ask(gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED))
+    if (!read_attribute(gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED))
         snprintf(rdma->no_peermem, sizeof(rdma->no_peermem), "GPU %d offers no GPUDirect RDMA",
                  gpu->base.facts.ordinal);
-    rdma->flush = ask(gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) <
+    rdma->flush = read_attribute(gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) <
                   CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
-    if (rdma->flush && (!gpu->cuda->flush_writes ||
-                        !(ask(gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) &
-                          CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST)))
+    if (rdma->flush &&
+        (!gpu->cuda->flush_writes ||
+         !(read_attribute(gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) &
+           CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST)))
         snprintf(rdma->no_flush, sizeof(rdma->no_flush),
                  "GPU %d does not order a card's writes and cannot flush them",
                  gpu->base.facts.ordinal);

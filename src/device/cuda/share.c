@@ -130,8 +130,9 @@ static void unmap(struct stepaf_cuda_gpu *gpu, struct mapping *mapping)
 }
 
 /* The mapping of an allocation, there already or made now, without uses then. */
-static stepaf_status_t map(struct stepaf_cuda_gpu *gpu, const struct stepaf_gpu_export *exported,
-                           struct mapping **mapping_p)
+static stepaf_status_t map_allocation(struct stepaf_cuda_gpu *gpu,
+                                      const struct stepaf_gpu_export *exported,
+                                      struct mapping **mapping_p)
 {
     struct stepaf_cuda_scope scope;
     struct mapping *mapping;
@@ -168,7 +169,7 @@ stepaf_status_t stepaf_cuda_import(struct stepaf_gpu *self,
 {
     struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     struct mapping *mapping = NULL;
-    stepaf_status_t status = map(gpu, exported, &mapping);
+    stepaf_status_t status = map_allocation(gpu, exported, &mapping);
 
     if (status)
         return status;

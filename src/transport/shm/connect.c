@@ -47,7 +47,7 @@ void stepaf_shm_pack_address(struct stepaf_transport *transport, struct stepaf_p
     stepaf_pack_u64(pack, (uintptr_t)shm->token);
 }
 
-static bool unpack_announced(struct stepaf_unpack *unpack, struct announced *announced_p)
+static bool shm_unpack_address(struct stepaf_unpack *unpack, struct announced *announced_p)
 {
     announced_p->fd = (int)stepaf_unpack_u32(unpack);
     announced_p->bytes = stepaf_unpack_u64(unpack);
@@ -138,7 +138,7 @@ stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
     char cma_reason[STEPAF_REASON_MAX] = "";
 
     *link_p = NULL;
-    if (!unpack_announced(unpack, &announced)) {
+    if (!shm_unpack_address(unpack, &announced)) {
         snprintf(reason, STEPAF_REASON_MAX, "its announcement is malformed");
         return STEPAF_OK;
     }

@@ -29,18 +29,18 @@ static bool write_one(struct stepaf_shm_link *link, struct stepaf_post *post)
 }
 
 /* Whether nobody will read what is sent. */
-static inline bool is_over(const struct stepaf_shm_link *link)
+static inline bool link_is_over(const struct stepaf_shm_link *link)
 {
     return __builtin_expect(link->base.dead || link->shut, 0);
 }
 
 /* Finish one post, or leave it QUEUED with its cursor where it got to. False: it is. */
-static inline bool post_one(struct stepaf_post *post)
+static inline bool shm_post_one(struct stepaf_post *post)
 {
     struct stepaf_shm_link *link = (struct stepaf_shm_link *)post->link;
 
     post->state = STEPAF_POST_SENT;
-    if (is_over(link))
+    if (link_is_over(link))
         return true;
     if (__builtin_expect(!stepaf_shm_slot_free(link), 0)) {
         post->state = STEPAF_POST_QUEUED;
@@ -52,7 +52,7 @@ static inline bool post_one(struct stepaf_post *post)
             post->state = STEPAF_POST_QUEUED;
             return false;
         }
-    if (is_over(link))
+    if (link_is_over(link))
         return true; /* not all has been written */
     if (__builtin_expect(link->staged && !stepaf_shm_slot_free(link), 0)) {
         post->state = STEPAF_POST_QUEUED;
@@ -113,6 +113,6 @@ unsigned stepaf_shm_post(struct stepaf_post *const *posts, unsigned n)
         write_shared(posts, n, shm->shared_copy_bytes);
     }
     for (unsigned i = 0; i < n; i++)
-        n_queued += !post_one(posts[i]);
+        n_queued += !shm_post_one(posts[i]);
     return n_queued;
 }

@@ -41,7 +41,7 @@ static bool same_bits(const uint8_t *one, const uint8_t *other, unsigned bits)
 }
 
 /* An interface's address as ours; false if it is of no use. */
-static bool take(const struct ifaddrs *from, struct stepaf_tcp_address *address_p)
+static bool take_interface(const struct ifaddrs *from, struct stepaf_tcp_address *address_p)
 {
     struct stepaf_tcp_address address = {0};
     const uint8_t *mask = NULL;
@@ -113,7 +113,7 @@ static void insert(struct ranked *ranked, const struct stepaf_tcp_address *addre
     ranked->ranks[at] = rank;
 }
 
-static stepaf_status_t refuse(const char *net_if, const char *what)
+static stepaf_status_t refuse_interface(const char *net_if, const char *what)
 {
     return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_COMMIT, "STEPAF_NET_IF: \"%.64s\" %s",
                             net_if, what);
@@ -129,13 +129,13 @@ stepaf_status_t stepaf_tcp_addresses_own(const char *net_if, struct stepaf_tcp_a
     unsigned n = 0;
 
     if (strchr(net_if, '/') && !by_subnet)
-        return refuse(net_if, "is no subnet such as 10.1.0.0/16 or fd00::/64");
+        return refuse_interface(net_if, "is no subnet such as 10.1.0.0/16 or fd00::/64");
     if (getifaddrs(&all))
         return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT,
                                 "tcp: no list of interfaces: %s", strerror(errno));
     for (const struct ifaddrs *at = all; at; at = at->ifa_next) {
         known = known || !strcmp(net_if, at->ifa_name);
-        if (!take(at, &address))
+        if (!take_interface(at, &address))
             continue;
         if (by_subnet ? address.family == subnet.family &&
                             same_bits(address.bytes, subnet.bytes, subnet.prefix)
@@ -144,10 +144,10 @@ stepaf_status_t stepaf_tcp_addresses_own(const char *net_if, struct stepaf_tcp_a
     }
     freeifaddrs(all);
     if (!known)
-        return refuse(net_if, "is no interface of this host");
+        return refuse_interface(net_if, "is no interface of this host");
     if (!n && net_if[0])
-        return refuse(net_if, by_subnet ? "holds no address of this host that is up"
-                                        : "is down or has no address");
+        return refuse_interface(net_if, by_subnet ? "holds no address of this host that is up"
+                                                  : "is down or has no address");
     if (n > own.addresses.n)
         stepaf_log_warn(
             "tcp: this host has %u addresses, of which peers are told %u; STEPAF_NET_IF "

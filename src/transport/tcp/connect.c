@@ -69,7 +69,7 @@ static void note_trouble(struct stepaf_tcp_link *link, const char *what)
 }
 
 /* No address is left. The likeliest says most of why; the last is named where it is another. */
-static void give_up(struct stepaf_tcp_link *link)
+static void give_up_link(struct stepaf_tcp_link *link)
 {
     char reason[STEPAF_REASON_MAX];
 
@@ -99,7 +99,7 @@ static void dial_all(struct stepaf_tcp_link *link)
         for (i = 0; i < tcp->n_connections; i++)
             stepaf_tcp_connection_close(&link->connections[i]);
     }
-    give_up(link);
+    give_up_link(link);
 }
 
 /* The address is no good: on to the next. */
@@ -178,7 +178,7 @@ static void shown_out(struct stepaf_tcp_connection *connection)
 }
 
 /* The kernel has made the connection, or has not. */
-static void greet(struct stepaf_tcp_connection *connection)
+static void begin_greeting(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
@@ -209,7 +209,7 @@ void stepaf_tcp_connection_advance(struct stepaf_tcp_connection *connection)
     if (!stepaf_tcp_of(connection->link)->base.up->initiates)
         stepaf_tcp_take_answer(connection);
     else if (connection->state == STEPAF_TCP_CONNECTING)
-        greet(connection);
+        begin_greeting(connection);
     else if (connection->state == STEPAF_TCP_GREETING)
         trouble = stepaf_tcp_take_challenge(connection);
     else
@@ -247,8 +247,8 @@ void stepaf_tcp_tries_check(struct stepaf_tcp *tcp, uint64_t now)
 }
 
 /* What a peer announces; false if it is malformed. */
-static bool unpack_announced(struct stepaf_unpack *unpack, struct stepaf_tcp_link *link,
-                             uint64_t *network_id_p, struct stepaf_tcp_addresses *addresses_p)
+static bool tcp_unpack_address(struct stepaf_unpack *unpack, struct stepaf_tcp_link *link,
+                               uint64_t *network_id_p, struct stepaf_tcp_addresses *addresses_p)
 {
     const void *secret = stepaf_unpack_bytes(unpack, sizeof(link->secret));
     uint64_t kernel_id = stepaf_unpack_u64(unpack);
@@ -264,8 +264,8 @@ static bool unpack_announced(struct stepaf_unpack *unpack, struct stepaf_tcp_lin
     return true;
 }
 
-static struct stepaf_tcp_link *link_make(struct stepaf_tcp *tcp,
-                                         const struct stepaf_peer_facts *facts)
+static struct stepaf_tcp_link *tcp_link_make(struct stepaf_tcp *tcp,
+                                             const struct stepaf_peer_facts *facts)
 {
     size_t bytes =
         sizeof(struct stepaf_tcp_link) + tcp->n_connections * sizeof(struct stepaf_tcp_connection);
@@ -294,7 +294,7 @@ stepaf_status_t stepaf_tcp_connect(struct stepaf_transport *transport,
     struct stepaf_tcp *tcp = (struct stepaf_tcp *)transport;
     bool initiates = transport->up->initiates;
     struct stepaf_tcp_tries *theirs = calloc(1, sizeof(*theirs));
-    struct stepaf_tcp_link *link = link_make(tcp, facts);
+    struct stepaf_tcp_link *link = tcp_link_make(tcp, facts);
 
     *link_p = NULL;
     if (!link || !theirs) {
@@ -303,7 +303,7 @@ stepaf_status_t stepaf_tcp_connect(struct stepaf_transport *transport,
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
     uint64_t network_id = 0;
-    bool good = unpack_announced(unpack, link, &network_id, &theirs->addresses);
+    bool good = tcp_unpack_address(unpack, link, &network_id, &theirs->addresses);
     bool has_some = theirs->addresses.n > 0;
     bool same_node = facts->node_id == transport->up->topo->node_id;
     stepaf_tcp_addresses_order(&tcp->own,

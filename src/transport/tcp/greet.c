@@ -62,7 +62,7 @@ static bool is_proven(const struct stepaf_tcp_connection *connection, uint64_t k
     return stepaf_tcp_proof_is_right(opener, listener, &claim, proof);
 }
 
-static bool draw(uint64_t *nonce_p)
+static bool draw_nonce(uint64_t *nonce_p)
 {
     size_t bytes = STEPAF_TCP_NONCE_WORDS * sizeof(*nonce_p);
 
@@ -107,7 +107,7 @@ bool stepaf_tcp_greet(struct stepaf_tcp_connection *connection)
                                      .connection = connection->index};
 
     connection->have = 0;
-    if (!draw(connection->opener))
+    if (!draw_nonce(connection->opener))
         return false;
     memcpy(hello.nonce, connection->opener, sizeof(hello.nonce));
     prove(connection, stepaf_tcp_hello_magic, hello.proof);
@@ -157,8 +157,8 @@ const char *stepaf_tcp_take_welcome(struct stepaf_tcp_connection *connection)
 }
 
 /* The connection that the stranger says it is; NULL if it cannot be. */
-static struct stepaf_tcp_connection *recognize(struct stepaf_tcp *tcp,
-                                               const struct stepaf_tcp_hello *hello)
+static struct stepaf_tcp_connection *recognize_stranger(struct stepaf_tcp *tcp,
+                                                        const struct stepaf_tcp_hello *hello)
 {
     struct stepaf_tcp_connection *connection, claimed;
     struct stepaf_tcp_link *link;
@@ -181,7 +181,7 @@ static struct stepaf_tcp_connection *recognize(struct stepaf_tcp *tcp,
  * does that tries again. */
 bool stepaf_tcp_admit(struct stepaf_tcp *tcp, const struct stepaf_tcp_hello *hello, int fd)
 {
-    struct stepaf_tcp_connection *connection = recognize(tcp, hello);
+    struct stepaf_tcp_connection *connection = recognize_stranger(tcp, hello);
     struct stepaf_tcp_challenge challenge = {.magic = stepaf_tcp_challenge_magic};
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
 
@@ -192,7 +192,7 @@ bool stepaf_tcp_admit(struct stepaf_tcp *tcp, const struct stepaf_tcp_hello *hel
     stepaf_tcp_connection_close(connection);
     connection->have = 0;
     memcpy(connection->opener, hello->nonce, sizeof(hello->nonce));
-    if (!draw(connection->listener))
+    if (!draw_nonce(connection->listener))
         return false;
     memcpy(challenge.nonce, connection->listener, sizeof(challenge.nonce));
     prove(connection, stepaf_tcp_challenge_magic, challenge.proof);

@@ -114,7 +114,7 @@ static void look_at_opening(struct stepaf_tcp *tcp)
     stepaf_tcp_tries_check(tcp, now);
 }
 
-static unsigned look(struct stepaf_tcp *tcp)
+static unsigned poll_once(struct stepaf_tcp *tcp)
 {
     unsigned happened = 0;
 
@@ -135,7 +135,7 @@ unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls)
     unsigned n = 0;
 
     while (tcp->n_links) {
-        n = look(tcp);
+        n = poll_once(tcp);
         if (__builtin_expect(tcp->n_held, 0))
             n += stepaf_tcp_zerocopy_reap(tcp);
         if (n || !--polls)

@@ -21,7 +21,8 @@ struct input {
 };
 
 /* Take @a bytes bytes in one piece; NULL if not all are here yet: what is here is kept. */
-static const void *take(struct stepaf_tcp_connection *connection, struct input *input, size_t bytes)
+static const void *take_bytes(struct stepaf_tcp_connection *connection, struct input *input,
+                              size_t bytes)
 {
     size_t here = (size_t)(input->end - input->at);
     const uint8_t *from = input->at;
@@ -58,7 +59,7 @@ static size_t wanted(const struct stepaf_tcp_connection *connection)
 }
 
 /* Ask for the place of the payload, or of what is left of it. */
-static void find_place(struct stepaf_tcp_connection *connection)
+static void resolve_place(struct stepaf_tcp_connection *connection)
 {
     const struct stepaf_tcp_descriptor *it = &connection->descriptors[connection->at];
     struct stepaf_upcalls *up = stepaf_tcp_of(connection->link)->base.up;
@@ -113,7 +114,7 @@ static void next_payload(struct stepaf_tcp_connection *connection)
         connection->left = it->bytes;
         count(connection, it->bytes);
         connection->place = NULL;
-        find_place(connection);
+        resolve_place(connection);
         return;
     }
     if (connection->kind == STEPAF_TCP_FRAME)
@@ -164,7 +165,7 @@ static bool take_tail(struct stepaf_tcp_connection *connection, const void *from
 }
 
 /* Whether the pieces on other connections have landed. */
-static bool parts_are_here(const struct stepaf_tcp_connection *connection)
+static bool pieces_are_here(const struct stepaf_tcp_connection *connection)
 {
     const struct stepaf_tcp_link *link = connection->link;
     unsigned n = stepaf_tcp_of(link)->n_connections;
@@ -196,7 +197,7 @@ static bool finish(struct stepaf_tcp_connection *connection)
     struct stepaf_tcp_link *link = connection->link;
     struct stepaf_upcalls *up = stepaf_tcp_of(link)->base.up;
 
-    if (connection->exact && !parts_are_here(connection)) {
+    if (connection->exact && !pieces_are_here(connection)) {
         connection->phase = STEPAF_TCP_AT_PARTS;
         return false;
     }
@@ -257,7 +258,7 @@ static const char *digest(struct stepaf_tcp_connection *connection, struct input
                 return NULL;
             continue;
         }
-        from = take(connection, input, wanted(connection));
+        from = take_bytes(connection, input, wanted(connection));
         if (!from)
             return NULL;
         switch (connection->phase) {
@@ -335,9 +336,9 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection)
 
     if (connection->phase == STEPAF_TCP_AT_PAYLOAD && connection->place) {
         connection->place = NULL;
-        find_place(connection); /* its memory may be gone since the last look */
+        resolve_place(connection); /* its memory may be gone since the last look */
     }
-    if (connection->phase == STEPAF_TCP_AT_PARTS && parts_are_here(connection)) {
+    if (connection->phase == STEPAF_TCP_AT_PARTS && pieces_are_here(connection)) {
         (void)finish(connection);
         n++;
     }

@@ -25,7 +25,7 @@ struct share {
     } parts[STEPAF_MAX_TENSORS];
 };
 
-static void add(struct share *share, const void *data, size_t bytes)
+static void share_add(struct share *share, const void *data, size_t bytes)
 {
     if (!bytes)
         return;
@@ -36,10 +36,10 @@ static void add(struct share *share, const void *data, size_t bytes)
 static void add_payload(struct share *share, const void *data, size_t bytes)
 {
     share->payloads |= 1u << share->n;
-    add(share, data, bytes);
+    share_add(share, data, bytes);
 }
 
-static void clear(struct share *share)
+static void share_clear(struct share *share)
 {
     share->n = 0;
     share->payloads = 0;
@@ -57,7 +57,7 @@ static void add_space(struct share *share)
 {
     static const uint8_t space[STEPAF_TCP_ALIGN];
 
-    add(share, space, stepaf_tcp_space(share->bytes));
+    share_add(share, space, stepaf_tcp_space(share->bytes));
 }
 
 static bool is_spaced(const struct stepaf_post *post)
@@ -78,8 +78,8 @@ static void lay_out_frame(const struct stepaf_tcp *tcp, const struct stepaf_tcp_
                                            .n_xfer = post->n_xfer,
                                            .layout = spaced ? STEPAF_TCP_SPACED : STEPAF_TCP_DENSE,
                                            .parts = link->tx_parts};
-    add(share, &share->head, sizeof(share->head));
-    add(share, share->descriptors, post->n_xfer * sizeof(share->descriptors[0]));
+    share_add(share, &share->head, sizeof(share->head));
+    share_add(share, share->descriptors, post->n_xfer * sizeof(share->descriptors[0]));
     if (spaced)
         add_space(share);
     for (unsigned i = 0; i < post->n_xfer; i++) {
@@ -109,7 +109,7 @@ static void lay_out_parts(const struct stepaf_tcp *tcp, const struct stepaf_post
             .kind = STEPAF_TCP_PART, .n_xfer = 1, .layout = STEPAF_TCP_SPACED};
         share->parts[i].descriptor = (struct stepaf_tcp_descriptor){
             .region = xfer->dst->id, .bytes = bytes, .offset = xfer->dst_offset + at};
-        add(share, &share->parts[i], sizeof(share->parts[i]));
+        share_add(share, &share->parts[i], sizeof(share->parts[i]));
         add_space(share);
         add_payload(share, (const uint8_t *)xfer->src + at, bytes);
         add_space(share);
@@ -210,8 +210,8 @@ static bool push_tail(struct stepaf_tcp_link *link)
 }
 
 /* A post that has not been begun: what is striped counts once for every other connection. */
-static void begin(const struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
-                  const struct stepaf_post *post)
+static void begin_post(const struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
+                       const struct stepaf_post *post)
 {
     link->current = post;
     link->has_zerocopy = false;
@@ -228,7 +228,7 @@ static bool push_parts(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
     *done_p = true;
     for (unsigned i = 1; i < tcp->n_connections; i++) {
         struct share share;
-        clear(&share);
+        share_clear(&share);
         lay_out_parts(tcp, post, i, &share);
         if (!push(&link->connections[i], &share))
             return false;
@@ -246,12 +246,12 @@ static bool push_frame(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
     uint32_t tail_bytes = 0;
     struct share share;
 
-    clear(&share);
+    share_clear(&share);
     lay_out_frame(tcp, link, post, &share);
     uint64_t before_message = share.bytes;
     if (with_message) {
         tail_bytes = lay_out_message(&post->msg, before_message, link->tail);
-        add(&share, link->tail, tail_bytes);
+        share_add(&share, link->tail, tail_bytes);
     }
     if (!push(connection, &share))
         return false;
@@ -267,7 +267,7 @@ static bool push_frame(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
     return true;
 }
 
-static bool send_post(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
+static bool push_post(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
                       const struct stepaf_post *post, bool *done_p)
 {
     bool parts_done = true;
@@ -280,7 +280,7 @@ static bool send_post(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
             return true;
     }
     if (link->current != post)
-        begin(tcp, link, post);
+        begin_post(tcp, link, post);
     if (__builtin_expect(tcp->n_connections > 1, 0) && !push_parts(tcp, link, post, &parts_done))
         return false;
     return push_frame(tcp, link, post, parts_done, done_p);
@@ -303,7 +303,7 @@ static void sent(struct stepaf_tcp_link *link, const struct stepaf_post *post)
     link->base.messages_sent++;
 }
 
-static void post_one(struct stepaf_post *post)
+static void tcp_post_one(struct stepaf_post *post)
 {
     struct stepaf_tcp_link *link = (struct stepaf_tcp_link *)post->link;
     struct stepaf_tcp *tcp = stepaf_tcp_of(link);
@@ -316,7 +316,7 @@ static void post_one(struct stepaf_post *post)
         post->state = STEPAF_POST_QUEUED;
         return;
     }
-    if (!send_post(tcp, link, post, &done)) {
+    if (!push_post(tcp, link, post, &done)) {
         broken(link);
         return;
     }
@@ -334,7 +334,7 @@ unsigned stepaf_tcp_post(struct stepaf_post *const *posts, unsigned n)
     unsigned n_queued = 0;
 
     for (unsigned i = 0; i < n; i++) {
-        post_one(posts[i]);
+        tcp_post_one(posts[i]);
         n_queued += posts[i]->state == STEPAF_POST_QUEUED;
     }
     return n_queued;

@@ -11,7 +11,7 @@
 #include "base/fork.h"
 #include "transport/tcp/tcp.h"
 
-static void set(int fd, int level, int option, int value)
+static void set_option(int fd, int level, int option, int value)
 {
     /* Each makes it faster or notices a loss earlier; without it all is right nevertheless. */
     (void)setsockopt(fd, level, option, &value, sizeof(value));
@@ -43,11 +43,11 @@ void stepaf_tcp_socket_tune(const struct stepaf_env *env, int fd)
     int seconds = (int)(env->tcp_peer_timeout_us / S_US);
     int every = seconds / (PROBES + 1);
 
-    set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set(fd, IPPROTO_TCP, TCP_KEEPIDLE, every > 0 ? every : 1);
-    set(fd, IPPROTO_TCP, TCP_KEEPINTVL, every > 0 ? every : 1);
-    set(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES);
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, every > 0 ? every : 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, every > 0 ? every : 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES);
 }
 
 /* The shortest round trip so far, which the kernel tells since 4.6 behind what C libraries know. */
@@ -69,7 +69,7 @@ void stepaf_tcp_socket_narrow(int fd)
     uint32_t us;
 
     if (shortest_round_trip(fd, &us) && us <= NEAR_US)
-        set(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, WINDOW_BYTES);
+        set_option(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, WINDOW_BYTES);
 }
 
 bool stepaf_tcp_socket_is_drained(int fd)

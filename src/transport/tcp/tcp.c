@@ -47,7 +47,7 @@ static bool is_drained(const struct stepaf_tcp_link *link)
 }
 
 /* All links side by side: one whose peer has stopped must cost the others nothing. */
-static void drain(struct stepaf_tcp *tcp)
+static void drain_links(struct stepaf_tcp *tcp)
 {
     int64_t deadline_ns = stepaf_monotonic_ns() + CLOSE_US * 1000LL;
     bool drained;
@@ -68,7 +68,7 @@ static void tcp_close(struct stepaf_transport *transport)
 {
     struct stepaf_tcp *tcp = (struct stepaf_tcp *)transport;
 
-    drain(tcp);
+    drain_links(tcp);
     for (unsigned p = 0; p < tcp->n_peers; p++)
         if (tcp->links[p])
             stepaf_tcp_disconnect(&tcp->links[p]->base);

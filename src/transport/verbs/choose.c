@@ -133,8 +133,9 @@ bool stepaf_verbs_probe(const struct stepaf_env *env, char *reason)
     return good;
 }
 
-static struct ibv_device *find(const struct stepaf_verbs_provider *provider,
-                               struct ibv_device **list, int n, const char *name, size_t length)
+static struct ibv_device *device_by_name(const struct stepaf_verbs_provider *provider,
+                                         struct ibv_device **list, int n, const char *name,
+                                         size_t length)
 {
     for (int i = 0; i < n; i++)
         if (strlen(provider->device_name(list[i])) == length &&
@@ -169,7 +170,7 @@ static stepaf_status_t open_named(struct stepaf_verbs *verbs, struct ibv_device 
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_COMMIT,
                                 "STEPAF_NET_DEVICES names more than %d devices",
                                 STEPAF_VERBS_RAILS_MAX);
-    struct ibv_device *device = find(verbs->provider, list, n, word, name);
+    struct ibv_device *device = device_by_name(verbs->provider, list, n, word, name);
     if (!device)
         return unknown(verbs->provider, list, n, word, name);
     if (!is_usable(verbs->provider, verbs->base.up->env, device))

@@ -7,9 +7,9 @@
 #include "transport/verbs/cm.h"
 
 /* The call that a request is for; NULL: none, *why_p says why. */
-static struct stepaf_verbs_call *recognize(const struct stepaf_verbs *verbs,
-                                           const struct stepaf_verbs_cm_event *event,
-                                           enum stepaf_verbs_refusal *why_p)
+static struct stepaf_verbs_call *recognize_request(const struct stepaf_verbs *verbs,
+                                                   const struct stepaf_verbs_cm_event *event,
+                                                   enum stepaf_verbs_refusal *why_p)
 {
     struct stepaf_verbs_request request;
 
@@ -30,8 +30,8 @@ static struct stepaf_verbs_call *recognize(const struct stepaf_verbs *verbs,
     return &link->calls[request.path];
 }
 
-static void refuse(const struct stepaf_verbs *verbs, struct rdma_cm_id *id,
-                   enum stepaf_verbs_refusal why)
+static void reject_request(const struct stepaf_verbs *verbs, struct rdma_cm_id *id,
+                           enum stepaf_verbs_refusal why)
 {
     struct stepaf_verbs_answer answer = {.magic = STEPAF_VERBS_ANSWER_MAGIC, .why = why};
 
@@ -64,14 +64,14 @@ static int accept_it(struct stepaf_verbs_call *call)
 void stepaf_verbs_cm_answer(struct stepaf_verbs *verbs, const struct stepaf_verbs_cm_event *event)
 {
     enum stepaf_verbs_refusal why;
-    struct stepaf_verbs_call *call = recognize(verbs, event, &why);
+    struct stepaf_verbs_call *call = recognize_request(verbs, event, &why);
     int error;
 
     if (!call) {
         stepaf_log_info("verbs: a connection %s was rejected", why == STEPAF_VERBS_REFUSAL_STRANGER
                                                                    ? "without the right secret"
                                                                    : "that nobody awaits");
-        refuse(verbs, event->id, why);
+        reject_request(verbs, event->id, why);
         verbs->provider->cm->destroy(event->id);
         return;
     }
@@ -79,7 +79,7 @@ void stepaf_verbs_cm_answer(struct stepaf_verbs *verbs, const struct stepaf_verb
     verbs->provider->cm->adopt(call->id, call);
     error = accept_it(call);
     if (error) {
-        refuse(verbs, call->id, STEPAF_VERBS_REFUSAL_TROUBLE);
+        reject_request(verbs, call->id, STEPAF_VERBS_REFUSAL_TROUBLE);
         stepaf_verbs_call_fail(call, STEPAF_ERR_NO_TRANSPORT, "accepting its connection: %s",
                                strerror(error));
     } else {

@@ -42,7 +42,7 @@ static int find_route(struct stepaf_verbs_call *call, int timeout_ms)
     return verbs->provider->cm->resolve_route(call->id, timeout_ms);
 }
 
-static int ask(struct stepaf_verbs_call *call)
+static int send_request(struct stepaf_verbs_call *call)
 {
     const struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
     struct stepaf_verbs_request request = {
@@ -79,7 +79,7 @@ static bool is_peer(const struct stepaf_verbs_call *call, const struct stepaf_ve
 }
 
 /* It has accepted: make this end ready, and be the first to say something. */
-static void greet(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_event *event)
+static void call_accepted(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_event *event)
 {
     const struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
     char what[WHAT];
@@ -160,11 +160,11 @@ void stepaf_verbs_call_advance(struct stepaf_verbs_call *call,
     if (event->type == STEPAF_VERBS_CM_ADDRESS && call->state == STEPAF_VERBS_CALL_ADDRESS) {
         error = find_route(call, timeout_ms);
     } else if (event->type == STEPAF_VERBS_CM_ROUTE && call->state == STEPAF_VERBS_CALL_ROUTE) {
-        error = ask(call);
+        error = send_request(call);
     } else if ((event->type == STEPAF_VERBS_CM_RESPONSE ||
                 event->type == STEPAF_VERBS_CM_ESTABLISHED) &&
                call->state == STEPAF_VERBS_CALL_CONNECT && !event->status) {
-        greet(call, event);
+        call_accepted(call, event);
     } else if (event->type == STEPAF_VERBS_CM_REJECTED &&
                call->state == STEPAF_VERBS_CALL_CONNECT) {
         rejected(call, event);

@@ -14,7 +14,7 @@ enum { ADDRESS_TEXT = 64 };
 /* No count that was ever possible: a sender does not believe it. */
 static const uint32_t unheard = UINT32_MAX;
 
-static bool is_open(uint8_t state)
+static bool call_is_open(uint8_t state)
 {
     return state > STEPAF_VERBS_CALL_NONE && state < STEPAF_VERBS_CALL_UP;
 }
@@ -34,7 +34,7 @@ void stepaf_verbs_call_move(struct stepaf_verbs_call *call, enum stepaf_verbs_ca
 {
     struct stepaf_verbs_cm *cm = &stepaf_verbs_of(call->link)->cm;
 
-    cm->n_open = cm->n_open - is_open(call->state) + is_open(state);
+    cm->n_open = cm->n_open - call_is_open(call->state) + call_is_open(state);
     cm->n_asking = cm->n_asking - is_asking(call->state) + is_asking(state);
     cm->n_watched = cm->n_watched - is_watched(call->state) + is_watched(state);
     call->state = (uint8_t)state;
@@ -60,7 +60,8 @@ void stepaf_verbs_call_fail(struct stepaf_verbs_call *call, stepaf_status_t stat
              path->rail->name, path->qp->qp_num, what);
 }
 
-static void say_address(const struct stepaf_verbs_call *call, char text_p[static ADDRESS_TEXT])
+static void format_call_address(const struct stepaf_verbs_call *call,
+                                char text_p[static ADDRESS_TEXT])
 {
     char address[INET6_ADDRSTRLEN] = "?";
     bool is_ipv4 = stepaf_verbs_is_ipv4(&call->address);
@@ -75,7 +76,7 @@ void stepaf_verbs_call_say(const struct stepaf_verbs_call *call, char *text_p, s
     bool initiates = stepaf_verbs_of(call->link)->base.up->initiates;
     char address[ADDRESS_TEXT];
 
-    say_address(call, address);
+    format_call_address(call, address);
     switch (call->state) {
     case STEPAF_VERBS_CALL_IDLE:
         if (initiates)

@@ -64,7 +64,7 @@ static void watch_some(struct stepaf_verbs *verbs, int64_t deadline_ns)
 }
 
 /* A connection that was up is no more. What has come over it is taken in before the peer is lost. */
-static void ended(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_event *event)
+static void call_ended(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_event *event)
 {
     struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
     struct stepaf_verbs_path *path = stepaf_verbs_call_path(call);
@@ -79,8 +79,8 @@ static void ended(struct stepaf_verbs_call *call, const struct stepaf_verbs_cm_e
     stepaf_verbs_path_lost(call->link, path, "%s, status %d", event->text, event->status);
 }
 
-static void take(struct stepaf_verbs *verbs, const struct stepaf_verbs_cm_event *event,
-                 int64_t deadline_ns)
+static void dispatch_event(struct stepaf_verbs *verbs, const struct stepaf_verbs_cm_event *event,
+                           int64_t deadline_ns)
 {
     struct stepaf_verbs_call *call = event->context;
 
@@ -89,7 +89,7 @@ static void take(struct stepaf_verbs *verbs, const struct stepaf_verbs_cm_event 
     else if (!call || call->state == STEPAF_VERBS_CALL_FAILED)
         return;
     else if (call->state == STEPAF_VERBS_CALL_UP)
-        ended(call, event);
+        call_ended(call, event);
     else if (verbs->base.up->initiates)
         stepaf_verbs_call_advance(call, event, left_ms(deadline_ns));
     else
@@ -110,7 +110,7 @@ bool stepaf_verbs_cm_step(struct stepaf_verbs *verbs, int64_t deadline_ns, int w
     for (int i = 0; i < EVENTS; i++, wait_ms = 0) {
         if (!verbs->provider->cm->take_event(verbs->cm.channel, wait_ms, &event))
             break;
-        take(verbs, &event, deadline_ns);
+        dispatch_event(verbs, &event, deadline_ns);
     }
     return true;
 }
@@ -159,6 +159,6 @@ void stepaf_verbs_cm_watch(struct stepaf_verbs *verbs)
     for (int i = 0; i < EVENTS; i++) {
         if (!verbs->provider->cm->take_event(verbs->cm.channel, 0, &event))
             return;
-        take(verbs, &event, 0);
+        dispatch_event(verbs, &event, 0);
     }
 }

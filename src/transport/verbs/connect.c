@@ -93,7 +93,7 @@ static bool unpack_rail(struct stepaf_unpack *unpack, struct announced_rail *rai
 }
 
 /* False: malformed. */
-static bool unpack_announced(struct stepaf_unpack *unpack, struct announced *announced_p)
+static bool verbs_unpack_address(struct stepaf_unpack *unpack, struct announced *announced_p)
 {
     announced_p->n_rails = stepaf_unpack_u32(unpack);
     announced_p->n_qps = stepaf_unpack_u32(unpack);
@@ -164,7 +164,8 @@ static bool suits(const struct stepaf_verbs *verbs, const struct announced *anno
 }
 
 /* What the first rail is known by: an IP address, or, on InfiniBand, a LID. */
-static void say_address(const struct stepaf_verbs_rail *rail, char text_p[STEPAF_LINK_ADDRESS])
+static void format_rail_address(const struct stepaf_verbs_rail *rail,
+                                char text_p[STEPAF_LINK_ADDRESS])
 {
     bool is_ipv4 = stepaf_verbs_is_ipv4(&rail->gid);
 
@@ -184,8 +185,9 @@ static void link_free(struct stepaf_verbs_link *link)
     free(link);
 }
 
-static struct stepaf_verbs_link *link_make(struct stepaf_verbs *verbs,
-                                           const struct stepaf_peer_facts *facts, unsigned n_paths)
+static struct stepaf_verbs_link *verbs_link_make(struct stepaf_verbs *verbs,
+                                                 const struct stepaf_peer_facts *facts,
+                                                 unsigned n_paths)
 {
     struct stepaf_verbs_link *link =
         calloc(1, sizeof(*link) + n_paths * sizeof(struct stepaf_verbs_path));
@@ -195,7 +197,7 @@ static struct stepaf_verbs_link *link_make(struct stepaf_verbs *verbs,
     link->base = (struct stepaf_link){
         .ops = verbs->base.ops, .transport = &verbs->base, .peer = facts->peer};
     snprintf(link->base.name, sizeof(link->base.name), "verbs;%.24s", verbs->rails[0].name);
-    say_address(&verbs->rails[0], link->base.address);
+    format_rail_address(&verbs->rails[0], link->base.address);
     link->n_paths = n_paths;
     link->quick = n_paths == 1 && verbs->rails[0].imm;
     link->wr_id = stepaf_verbs_wr_id(facts->peer, 0, 0);
@@ -286,14 +288,14 @@ stepaf_status_t stepaf_verbs_connect(struct stepaf_transport *transport,
     struct announced announced;
 
     *link_p = NULL;
-    if (!unpack_announced(unpack, &announced)) {
+    if (!verbs_unpack_address(unpack, &announced)) {
         snprintf(reason, STEPAF_REASON_MAX, "its announcement is malformed");
         return STEPAF_OK;
     }
     if (!suits(verbs, &announced, facts->index_at_peer, reason))
         return STEPAF_OK;
     unsigned n_rails = announced.n_rails < verbs->n_rails ? announced.n_rails : verbs->n_rails;
-    struct stepaf_verbs_link *link = link_make(verbs, facts, n_rails * verbs->n_qps);
+    struct stepaf_verbs_link *link = verbs_link_make(verbs, facts, n_rails * verbs->n_qps);
     if (!link)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     memcpy(link->secret, announced.secret, sizeof(link->secret));

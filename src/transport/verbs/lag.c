@@ -6,8 +6,8 @@
 #include "transport/verbs/verbs.h"
 
 /* Why the rail is no bond that could be told; NULL: it is one, of *n_p ports. */
-static const char *look_at(const struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *rail,
-                           unsigned *n_p)
+static const char *check_bond(const struct stepaf_verbs *verbs,
+                              const struct stepaf_verbs_rail *rail, unsigned *n_p)
 {
     const struct stepaf_verbs_lag_ops *ops = verbs->provider->lag;
 
@@ -29,7 +29,7 @@ stepaf_status_t stepaf_verbs_lag_choose(const struct stepaf_verbs *verbs,
 
     if (setting == STEPAF_ENV_VERBS_LAG_off)
         return STEPAF_OK;
-    why = look_at(verbs, rail, &n);
+    why = check_bond(verbs, rail, &n);
     if (setting == STEPAF_ENV_VERBS_LAG_auto) {
         if (why)
             stepaf_log_debug("verbs: %s: queue pairs are put on no port of a bond: %s", rail->name,

@@ -37,7 +37,7 @@ static bool needs_send_ring(const struct stepaf_verbs *verbs)
     return false;
 }
 
-static void lay_out(struct stepaf_verbs *verbs)
+static void lay_out_control(struct stepaf_verbs *verbs)
 {
     uint32_t acks = (uint32_t)stepaf_round_up(verbs->n_paths * 8, STEPAF_VERBS_LINE);
     uint32_t ring = verbs->n_rails * verbs->receives * (uint32_t)sizeof(struct stepaf_verbs_slot);
@@ -49,7 +49,7 @@ static void lay_out(struct stepaf_verbs *verbs)
 
 stepaf_status_t stepaf_verbs_control_make(struct stepaf_verbs *verbs)
 {
-    lay_out(verbs);
+    lay_out_control(verbs);
     verbs->control_bytes = (size_t)verbs->layout.stride * verbs->n_peers;
     verbs->control_bytes = (verbs->control_bytes + PAGE - 1) / PAGE * PAGE;
     verbs->control = mmap(NULL, verbs->control_bytes, PROT_READ | PROT_WRITE,

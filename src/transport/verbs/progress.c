@@ -8,8 +8,8 @@
 enum { POLL = 16 };
 
 /* A send has ended, and all before it on its queue pair. */
-static unsigned ended(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
-                      uint64_t wr_id)
+static unsigned send_ended(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
+                           uint64_t wr_id)
 {
     uint32_t count = (uint32_t)wr_id;
 
@@ -49,13 +49,14 @@ static __attribute__((noinline, cold)) unsigned failed(struct stepaf_verbs_link 
     else
         stepaf_verbs_path_lost(link, path, "%s", what);
     if (!(wc->wr_id & stepaf_verbs_is_receive))
-        return ended(link, path, wc->wr_id);
+        return send_ended(link, path, wc->wr_id);
     path->rx_flushed += path->closed;
     return 0;
 }
 
 /* Any completion. */
-static __attribute__((noinline)) unsigned take(struct stepaf_verbs *verbs, const struct ibv_wc *wc)
+static __attribute__((noinline)) unsigned take_completion(struct stepaf_verbs *verbs,
+                                                          const struct ibv_wc *wc)
 {
     bool is_receive = wc->wr_id & stepaf_verbs_is_receive;
     uint64_t peer = (wc->wr_id & ~stepaf_verbs_is_receive) >> STEPAF_VERBS_PEER_SHIFT;
@@ -68,7 +69,7 @@ static __attribute__((noinline)) unsigned take(struct stepaf_verbs *verbs, const
     if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0))
         return failed(link, path, wc);
     if (!is_receive)
-        return ended(link, path, wc->wr_id);
+        return send_ended(link, path, wc->wr_id);
     if (__builtin_expect(link->base.dead, 0))
         return 0;
     stepaf_verbs_arrived(link, path, wc);
@@ -137,7 +138,7 @@ static inline __attribute__((always_inline)) unsigned poll_rail(
     if (got > 0 && !up->polled)
         up->polled = stepaf_ticks(); /* one stamp for all of it */
     for (const struct ibv_wc *wc = list; got-- > 0; wc++)
-        n += take_short(verbs, wc) ? 1 : take(verbs, wc);
+        n += take_short(verbs, wc) ? 1 : take_completion(verbs, wc);
     return n;
 }
 
@@ -184,6 +185,6 @@ void stepaf_verbs_sends_poll(struct stepaf_verbs *verbs)
         int got = verbs->provider->poll_cq(verbs->rails[r].cq, POLL, wc);
         for (int i = 0; i < got; i++)
             if (!(wc[i].wr_id & stepaf_verbs_is_receive))
-                (void)take(verbs, &wc[i]);
+                (void)take_completion(verbs, &wc[i]);
     }
 }

@@ -39,8 +39,8 @@ static struct ibv_qp *create_one(struct stepaf_verbs *verbs, struct stepaf_verbs
     return NULL;
 }
 
-static stepaf_status_t refuse(const struct stepaf_verbs *verbs,
-                              const struct stepaf_verbs_rail *rail, unsigned made)
+static stepaf_status_t refuse_qp(const struct stepaf_verbs *verbs,
+                                 const struct stepaf_verbs_rail *rail, unsigned made)
 {
     int error = errno;
 
@@ -66,7 +66,7 @@ stepaf_status_t stepaf_verbs_qps_create(struct stepaf_verbs *verbs)
         bool first = i == path && path % verbs->n_qps == 0;
         verbs->qps[i] = create_one(verbs, rail, first);
         if (!verbs->qps[i])
-            return refuse(verbs, rail, i);
+            return refuse_qp(verbs, rail, i);
     }
     return STEPAF_OK;
 }

@@ -37,8 +37,8 @@ static __attribute__((noinline)) void end_after(struct stepaf_verbs_template *te
 
 /* What the writes bring. False: there is none, or one is empty, needs several requests or is in GPU
  * memory. */
-static bool fill(const struct stepaf_verbs *verbs, struct stepaf_verbs_template *template,
-                 const struct stepaf_post *post)
+static bool fill_template(const struct stepaf_verbs *verbs, struct stepaf_verbs_template *template,
+                          const struct stepaf_post *post)
 {
     uint32_t max_write = verbs->max_write, inline_bytes = verbs->rails[0].inline_bytes;
     uint32_t n = post->n_xfer, longest = 0;
@@ -80,7 +80,7 @@ void *stepaf_verbs_make_template(const struct stepaf_post *post, size_t *bytes_p
     for (unsigned i = 0; template && i < post->n_xfer; i++)
         template->request[i].write =
             (struct ibv_send_wr){.sg_list = &template->request[i].piece, .num_sge = 1};
-    if (template && !fill(verbs, template, post)) {
+    if (template && !fill_template(verbs, template, post)) {
         free(template);
         template = NULL;
     }
@@ -90,8 +90,8 @@ void *stepaf_verbs_make_template(const struct stepaf_post *post, size_t *bytes_p
 
 /* Find out anew for how many requests there is nothing to be looked at, and take those of a template.
  * Returns what else the last one is to be flagged with; -1: this post takes the long way. */
-static __attribute__((noinline)) int look(struct stepaf_verbs_link *link,
-                                          const struct stepaf_verbs_template *template)
+static __attribute__((noinline)) int renew_room(struct stepaf_verbs_link *link,
+                                                const struct stepaf_verbs_template *template)
 {
     const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
     struct stepaf_verbs_path *path = &link->paths[0];
@@ -128,7 +128,7 @@ static inline struct stepaf_verbs_template *template_of(struct stepaf_verbs *ver
 
     if (!template) {
         template = verbs->scratch;
-        if (!post->is_short || !fill(verbs, template, post))
+        if (!post->is_short || !fill_template(verbs, template, post))
             return NULL;
     }
     template->request[template->n - 1].write.imm_data = htonl(post->imm);
@@ -179,7 +179,7 @@ static inline bool post_template(const struct stepaf_verbs *verbs,
     unsigned flags = template->flags;
 
     if (__builtin_expect(path->room < template->n, 0)) {
-        int more = look(link, template);
+        int more = renew_room(link, template);
         if (more < 0)
             return false;
         flags |= (unsigned)more;

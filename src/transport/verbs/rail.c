@@ -12,7 +12,8 @@
 
 enum { GIDS = UINT8_MAX + 1 /* that a queue pair can name; some tables are longer */ };
 
-static stepaf_status_t refuse(const struct stepaf_verbs_rail *rail, const char *what, int error)
+static stepaf_status_t refuse_rail(const struct stepaf_verbs_rail *rail, const char *what,
+                                   int error)
 {
     return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "verbs: %s: %s: %s",
                             rail->name, what, strerror(error));
@@ -124,7 +125,7 @@ static stepaf_status_t look_at_port(struct stepaf_verbs *verbs, struct stepaf_ve
     if (!error)
         error = provider->query_port(rail->context, rail->port, &port);
     if (error)
-        return refuse(rail, "cannot be asked", error);
+        return refuse_rail(rail, "cannot be asked", error);
     if (port.state != IBV_PORT_ACTIVE)
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
                                 "verbs: %s is not active: is its link up?", rail->name);
@@ -165,15 +166,15 @@ static stepaf_status_t make_queues(const struct stepaf_verbs *verbs, struct step
             rail->name, verbs->n_peers, (long long)entries, rail->max_cqe);
     rail->pd = provider->alloc_pd(rail->context);
     if (!rail->pd)
-        return refuse(rail, "no protection domain", errno);
+        return refuse_rail(rail, "no protection domain", errno);
     if (verbs->base.up->env->verbs_sleep == STEPAF_ENV_VERBS_SLEEP_event) {
         rail->channel = provider->create_channel(rail->context);
         if (!rail->channel)
-            return refuse(rail, "no completion channel", errno);
+            return refuse_rail(rail, "no completion channel", errno);
     }
     rail->cq = provider->create_cq(rail->context, (int)entries, rail->channel);
     if (!rail->cq)
-        return refuse(rail, "no completion queue", errno);
+        return refuse_rail(rail, "no completion queue", errno);
     return STEPAF_OK;
 }
 
@@ -194,7 +195,7 @@ stepaf_status_t stepaf_verbs_rail_open(struct stepaf_verbs *verbs, struct ibv_de
                                       "verbs: %s: no permission on its file in /dev/infiniband: "
                                       "ask for read and write access",
                                       rail->name)
-                   : refuse(rail, "cannot be opened", errno);
+                   : refuse_rail(rail, "cannot be opened", errno);
     rail->iwarp = device->transport_type == IBV_TRANSPORT_IWARP;
     status = look_at_port(verbs, rail);
     if (!status)

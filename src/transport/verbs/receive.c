@@ -62,7 +62,7 @@ static bool take_next(struct stepaf_verbs_link *link, uint32_t imm)
 }
 
 /* Take what has arrived on the lead, as far as its PARTs are here. */
-static void drain(struct stepaf_verbs_link *link)
+static void drain_lead(struct stepaf_verbs_link *link)
 {
     uint32_t mask = stepaf_verbs_of(link)->receives - 1;
     struct stepaf_verbs_path *path = link->lead;
@@ -90,7 +90,7 @@ static void arrived_aside(struct stepaf_verbs_link *link, struct stepaf_verbs_pa
     if (in_ring && link->failover && path->ring)
         stepaf_verbs_failover_read(link, path, path->rx_next);
     stepaf_verbs_give_back(link, path);
-    drain(link);
+    drain_lead(link);
 }
 
 void stepaf_verbs_arrived(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path,
@@ -111,5 +111,5 @@ void stepaf_verbs_arrived(struct stepaf_verbs_link *link, struct stepaf_verbs_pa
     if (wc->wc_flags & IBV_WC_WITH_IMM)
         imm = ntohl(wc->imm_data);
     link->imms[link->rx_arrived++ & (verbs->receives - 1)] = imm;
-    drain(link);
+    drain_lead(link);
 }

@@ -131,8 +131,9 @@ static void deregister(struct stepaf_verbs *verbs, struct stepaf_mem *mem)
 }
 
 /* A rail does not take it. That is a failure of host memory, or where a way was asked for. */
-static stepaf_status_t refuse(struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *rail,
-                              const struct stepaf_mem *mem, int error)
+static stepaf_status_t refuse_memory(struct stepaf_verbs *verbs,
+                                     const struct stepaf_verbs_rail *rail,
+                                     const struct stepaf_mem *mem, int error)
 {
     int setting = verbs->base.up->env->verbs_gpu;
 
@@ -163,7 +164,7 @@ stepaf_status_t stepaf_verbs_reg_mem(struct stepaf_transport *transport, struct 
         memory->mr[r] = mem->kind == STEPAF_MEM_CUDA ? register_gpu(verbs, rail, mem)
                                                      : register_range(verbs, rail->pd, mem);
         if (!memory->mr[r]) {
-            stepaf_status_t status = refuse(verbs, rail, mem, errno);
+            stepaf_status_t status = refuse_memory(verbs, rail, mem, errno);
             deregister(verbs, mem);
             return status;
         }

@@ -186,7 +186,7 @@ static __attribute__((noinline, cold)) void postpone(struct stepaf_verbs_chain *
         post->state = STEPAF_POST_SENT;
 }
 
-static void post_one(struct stepaf_post *post)
+static void verbs_post_one(struct stepaf_post *post)
 {
     struct stepaf_verbs_link *link = (struct stepaf_verbs_link *)post->link;
     struct stepaf_verbs_chain chain;
@@ -219,7 +219,7 @@ static void post_one(struct stepaf_post *post)
 
 bool stepaf_verbs_post_long(struct stepaf_post *post)
 {
-    post_one(post);
+    verbs_post_one(post);
     return post->state != STEPAF_POST_QUEUED;
 }
 

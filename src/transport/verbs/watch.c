@@ -77,8 +77,8 @@ static bool is_asked(const struct stepaf_verbs_path *path)
 /* A peer that is there acknowledges what is written to it. Where nothing is under way that would
  * tell, a word is written, so often that the peer is found lost within the timeout. @a anew: the last
  * look is so long ago that what has come since may still lie in the queue. */
-static void look_at(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link,
-                    struct stepaf_verbs_path *path, uint64_t now, bool anew)
+static void watch_path(struct stepaf_verbs *verbs, struct stepaf_verbs_link *link,
+                       struct stepaf_verbs_path *path, uint64_t now, bool anew)
 {
     int64_t timeout_us = verbs->base.up->env->verbs_peer_timeout_us;
     uint64_t ask_after = (uint64_t)timeout_us / ASK_PER_TIMEOUT * verbs->ticks_per_us;
@@ -123,7 +123,7 @@ void stepaf_verbs_check_peers(struct stepaf_transport *transport)
     for (unsigned p = 0; p < verbs->n_peers; p++) {
         struct stepaf_verbs_link *link = verbs->links[p];
         for (unsigned i = 0; link && !link->base.dead && i < link->n_paths; i++)
-            look_at(verbs, link, &link->paths[i], now, anew);
+            watch_path(verbs, link, &link->paths[i], now, anew);
     }
 }
 
