@@ -2,7 +2,6 @@
 #include "api/handles.h"
 #include "core/batch.h"
 #include "core/plan.h"
-#include "core/progress.h"
 #include "core/thread.h"
 
 #include <pthread.h>

@@ -7,7 +7,6 @@
 
 #include "api/fill.h"
 #include "api/handles.h"
-#include "core/progress.h"
 #include "core/wait.h"
 #include "map/map.h"
 

@@ -2,7 +2,6 @@
 #include "core/plan.h"
 #include "api/handles.h"
 #include "api/params.h"
-#include "core/key.h"
 #include "core/plan_announce.h"
 #include "core/plan_end.h"
 #include "core/progress.h"

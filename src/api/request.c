@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/handles.h"
 #include "core/batch.h"
-#include "core/plan.h"
 #include "core/progress.h"
-#include "core/remote_plan.h"
 #include "core/thread.h"
 #include "core/wait.h"
 #include "gpu/stream.h"

@@ -3,7 +3,6 @@
 
 #include "api/fill.h"
 #include "api/handles.h"
-#include "core/plan.h"
 #include "core/trace_read.h"
 
 static int64_t since(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)

@@ -11,7 +11,6 @@
 #include "core/clock.h"
 #include "core/ctx.h"
 #include "core/mesh.h"
-#include "core/progress.h"
 #include "core/send.h"
 #include "core/wait.h"
 

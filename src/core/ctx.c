@@ -5,17 +5,16 @@
 #include "base/log.h"
 #include "core/ctx.h"
 #include "core/feature.h"
-#include "core/key.h"
 #include "core/key_remove.h"
 #include "core/lock.h"
 #include "core/plan.h"
-#include "core/progress.h"
 #include "core/region.h"
 #include "core/remote_plan.h"
 #include "core/send.h"
 #include "core/table.h"
 #include "core/thread.h"
 #include "core/trace.h"
+#include "core/wait.h"
 #include "device/gpu.h"
 
 enum { FLUSH_US = 1000000 };

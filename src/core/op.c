@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations in flight, attention side: answers, releases, cancellation, loss. */
-#include "core/op.h"
 #include "core/ctx.h"
-#include "core/deliver.h"
 #include "core/feature.h"
 #include "core/imm.h"
 #include "core/key.h"
+#include "core/op.h"
 #include "core/plan.h"
 #include "core/send.h"
 #include "core/table.h"

@@ -2,14 +2,10 @@
 /* Making things advance. */
 #include <stdlib.h>
 
-#include "core/batch.h"
 #include "core/ctx.h"
 #include "core/feature.h"
-#include "core/lock.h"
 #include "core/progress.h"
 #include "core/send.h"
-#include "core/table.h"
-#include "core/wait.h"
 
 unsigned stepaf_core_progress_many(struct stepaf_ctx *ctx, unsigned polls)
 {

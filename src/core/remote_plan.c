@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "core/batch.h"
-#include "core/deliver.h"
 #include "core/feature.h"
 #include "core/key.h"
 #include "core/key_recv.h"

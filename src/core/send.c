@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "core/ctx.h"
-#include "core/deliver.h"
 #include "core/feature.h"
 #include "core/peer.h"
 #include "core/send.h"

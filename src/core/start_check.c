@@ -2,7 +2,6 @@
 /* Everything that could refuse a start, where something is not as usual. */
 #include "core/start_check.h"
 #include "core/ctx.h"
-#include "core/key.h"
 #include "core/progress.h"
 #include "core/region.h"
 #include "core/start.h"

@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include "core/ctx.h"
-#include "core/deliver.h"
 #include "core/lock.h"
 #include "core/mesh.h"
 #include "core/peer.h"

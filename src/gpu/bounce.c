@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/batch.h"
-#include "core/deliver.h"
 #include "core/key.h"
 #include "core/op.h"
 #include "core/peer.h"

@@ -2,7 +2,6 @@
 /* Proxy plans: plans in host memory that an attention rank starts for its stream plans' proxied peers. */
 #include <stdlib.h>
 
-#include "core/key.h"
 #include "core/plan.h"
 #include "core/plan_announce.h"
 #include "core/plan_end.h"

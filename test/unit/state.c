@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "state.h"
 #include "core/batch.h"
 #include "core/key.h"
 #include "core/op.h"
 #include "core/plan.h"
 #include "core/remote_plan.h"
+#include "state.h"
 
 #include "base/hash.h"
 

@@ -6,7 +6,6 @@
 
 #include "api/fill.h"
 #include "batches.h"
-#include "core/region.h"
 #include "unit.h"
 
 enum { MARK = 0xa5, ROOM = 1024 };

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "api/handles.h"
-#include "core/deliver.h"
+#include "core/peer.h"
 #include "pair_rank.h"
 #include "unit.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an FFN rank does with batches: in which order it gets them, answers, releases. */
 #include "batches.h"
-#include "core/region.h"
 
 static void an_answer_goes_where_the_plan_says(void)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GPU memory in plans that the host starts, at an attention rank: carried as it is or staged, with the
  * same result. */
-#include "core/region.h"
 #include "stages.h"
 
 static void begin_attention(bool takes)

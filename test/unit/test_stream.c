@@ -3,7 +3,7 @@
  * what becomes of a plan of which a part was refused. */
 #include <stdlib.h>
 
-#include "core/deliver.h"
+#include "core/peer.h"
 #include "map/map.h"
 #include "stream_job.h"
 #include "unit.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests of operations on streams, on a GPU that is made up: the library's own waits, and how they
  * end. */
-#include "core/deliver.h"
+#include "core/peer.h"
 #include "stream_job.h"
 #include "unit.h"
 
