@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a device that computes on tensors is: a table of operations, without its own library's types.
  *
- * A device is a directory beside this file, a const table, and a line in the registry (registry.c).
+ * A device is a directory beside this file, a const table, and a line in the registry (registry.def).
  * Callers see gpu.h only. README.md says how to add a device. */
 #ifndef STEPAF_DEVICE_DEVICE_OPS_H
 #define STEPAF_DEVICE_DEVICE_OPS_H

@@ -6,14 +6,15 @@
 #include <string.h>
 
 #include "device/gpu.h"
-#ifdef HAVE_CUDA
-#include "device/cuda/cuda.h"
-#endif
+
+#define DEVICE(name) extern const struct stepaf_device_ops stepaf_##name##_ops;
+#include "device/registry.def"
+#undef DEVICE
 
 static const struct stepaf_device_ops *const built_in[] = {
-#ifdef HAVE_CUDA
-    &stepaf_cuda_ops,
-#endif
+#define DEVICE(name) &stepaf_##name##_ops,
+#include "device/registry.def"
+#undef DEVICE
     NULL,
 };
 
