@@ -64,6 +64,7 @@ struct cpu_device {
     int n_flushes;
 };
 extern struct cpu_device cpu_device;
+extern const struct stepaf_device_ops stepaf_cpu_ops;
 
 /* Have the registry name this device alone, as new; and as it was again. No stream is in use then. */
 void cpu_device_begin(void);

@@ -45,7 +45,7 @@ static struct {
     uint64_t room;
     struct kept *kept;
     unsigned n_kept;
-} queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+} queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .room = WORKS};
 
 static struct stream *find(const void *name)
 {
