@@ -2,7 +2,7 @@
 # Sourced by mpi_launch/quickstart and test/run: Debian and Ubuntu packages, installed only if
 # missing.
 
-packages_test="g++ libcunit1-dev hostname iproute2 util-linux procps \
+packages_test="g++ libcunit1-dev hostname iproute2 patch util-linux procps \
 slurmd slurmctld slurm-client slurm-wlm-basic-plugins munge valgrind"
 # For test/vm: the machine, what it is made with, and what runs in it.
 packages_vm="qemu-system-x86 busybox-static cpio kmod zstd xz-utils binutils iproute2 rdma-core \
