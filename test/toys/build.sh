@@ -78,7 +78,7 @@ add()
     shift 4
     keep
     mkdir "$tree/$directory" && cp "$@" "$tree/$directory/" || exit 99
-    (cd "$tree" && patch -s -p1) <"$toys/$patch" || fail "$patch does not apply"
+    (cd "$tree" && patch --no-backup-if-mismatch -s -p1) <"$toys/$patch" || fail "$patch does not apply"
     ! touches_more "$directory" "$kept" "$registry" || fail "$patch touches more than it may"
     plant "$directory" "$kept" "$registry"
 }

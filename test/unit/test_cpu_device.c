@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cpu_device/cpu_device.h"
+#include "device/gpu.h"
 #include "cpu_device/queue.h"
 #include "unit.h"
 

@@ -5,7 +5,7 @@
 #ifndef STEPAF_TEST_CPU_DEVICE_H
 #define STEPAF_TEST_CPU_DEVICE_H
 
-#include "device/gpu.h"
+#include "device/device_ops.h"
 
 enum { CPU_PIECES = 256, CPU_WAITS = 16, CPU_WORDS = 16 };
 
