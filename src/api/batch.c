@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/batch.h"
 #include "api/fill.h"
 #include "api/handles.h"
-#include "core/batch.h"
 #include "core/progress.h"
 #include "core/remote_plan.h"
 #include "core/thread.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/handles.h"
 #include "core/key.h"
+#include "api/handles.h"
 #include "core/key_recv.h"
 #include "core/key_remove.h"
 #include "core/progress.h"

@@ -37,7 +37,7 @@ static stepaf_status_t timed_out(const struct stepaf_op *op)
     const struct stepaf_ctx *ctx = op->plan->ctx;
     uint32_t p = 0;
 
-    while (p + 1 < ctx->n_peers && op->op_peers[p].state != STEPAF_OP_PEER_WAITING)
+    while (p + 1 < ctx->n_peers && !stepaf_op_peer_is_open(&op->op_peers[p]))
         p++;
     return stepaf_error_set_peer(
         STEPAF_ERR_TIMEOUT, op->plan->n_pull ? STEPAF_PHASE_RESPONSE : STEPAF_PHASE_RELEASE,

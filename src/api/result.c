@@ -12,6 +12,7 @@ static stepaf_status_t part_status(struct stepaf_op *op, uint32_t p)
 
     switch (op->op_peers[p].state) {
     case STEPAF_OP_PEER_WAITING:
+    case STEPAF_OP_PEER_ARRIVING:
         /* Canceled by the caller; if a peer let go of it, the others' answers still come. */
         if (op->failed_peer < 0 &&
             atomic_load_explicit(&op->status, memory_order_relaxed) == STEPAF_ERR_CANCELED)

@@ -28,7 +28,7 @@ stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
         const struct stepaf_op_peer *op_peer = &op->op_peers[p];
         bool over =
             op_peer->state == STEPAF_OP_PEER_ANSWERED || op_peer->state == STEPAF_OP_PEER_CANCELED;
-        bool sent = over || op_peer->state == STEPAF_OP_PEER_WAITING;
+        bool sent = over || stepaf_op_peer_is_open(op_peer);
         stepaf_timeline_t timeline = {
             .start_ns = stepaf_common_ns(ctx, op->trace.started),
             .notified_ns = sent ? since(ctx, op->trace.started, op->trace.notified) : -1,

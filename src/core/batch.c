@@ -9,7 +9,7 @@
 #include "core/table.h"
 #include "core/trace.h"
 
-static void enlist(struct stepaf_batch_obj *batch)
+static inline __attribute__((always_inline)) void enlist(struct stepaf_batch_obj *batch)
 {
     struct stepaf_peer *peer = batch->remote->peer;
 
@@ -67,6 +67,67 @@ static inline bool is_in_turn(const struct stepaf_remote_plan *remote, const str
     return (int32_t)skipped > 0 && msg->slot == (remote->slot + skipped) % remote->depth;
 }
 
+/* All of a batch is here: for the caller, or for a stream. */
+static inline __attribute__((always_inline)) void give_out(struct stepaf_peer *peer,
+                                                           const struct stepaf_remote_plan *remote,
+                                                           struct stepaf_batch_obj *batch)
+{
+    struct stepaf_ctx *ctx = peer->ctx;
+
+    batch->state = STEPAF_BATCH_READY;
+    batch->arrived = stepaf_arrival_ticks(ctx);
+    ctx->counters.batches_received++;
+    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_ARRIVED, batch->arrived, remote->number,
+                       batch->seq, (uint32_t)peer->who.rank, STEPAF_TRACE_WHOLE, 0);
+    if (__builtin_expect(remote->proxy || remote->unbound, 0)) {
+        batch->state = STEPAF_BATCH_HELD;
+        batch->handled = batch->arrived;
+        ctx->feature->arrived(batch);
+        return;
+    }
+    enlist(batch);
+}
+
+void stepaf_batch_arrived(struct stepaf_batch_obj *batch)
+{
+    if (batch->canceled)
+        stepaf_batch_finish(batch);
+    else
+        give_out(batch->remote->peer, batch->remote, batch);
+}
+
+/* The slot is the batch's, and the plan's next one comes. */
+static inline __attribute__((always_inline)) void begin_batch(struct stepaf_ctx *ctx,
+                                                              struct stepaf_remote_plan *remote,
+                                                              struct stepaf_batch_obj *batch,
+                                                              const struct stepaf_msg *msg)
+{
+    stepaf_post_complete(&batch->answer);
+    remote->seq = msg->seq + 1;
+    remote->slot = (uint8_t)(msg->slot + 1 == remote->depth ? 0 : msg->slot + 1);
+    batch->generation = stepaf_table_generation(&ctx->tables.batches);
+    batch->seq = msg->seq;
+    batch->canceled = false;
+    batch->answered = false;
+    batch->answer.state = STEPAF_POST_IDLE;
+}
+
+/* Where something is received in GPU memory. */
+static __attribute__((noinline)) void start_on_gpu(struct stepaf_batch_obj *batch,
+                                                   const struct stepaf_msg *msg)
+{
+    struct stepaf_ctx *ctx = batch->remote->peer->ctx;
+    stepaf_status_t status = ctx->feature->batch_bring(batch);
+
+    if (status && status != STEPAF_INPROGRESS)
+        return;
+    begin_batch(ctx, batch->remote, batch, msg);
+    if (status == STEPAF_INPROGRESS)
+        batch->state = STEPAF_BATCH_ARRIVING;
+    else
+        stepaf_batch_arrived(batch);
+}
+
 void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     struct stepaf_ctx *ctx = peer->ctx;
@@ -85,28 +146,12 @@ void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         ctx->counters.dropped_malformed++;
         return;
     }
-    if (__builtin_expect(remote->on_gpu, 0) && !ctx->feature->batch_landed(batch))
-        return;
-    stepaf_post_complete(&batch->answer);
-    remote->seq = msg->seq + 1;
-    remote->slot = (uint8_t)(msg->slot + 1 == remote->depth ? 0 : msg->slot + 1);
-    batch->generation = stepaf_table_generation(&ctx->tables.batches);
-    batch->seq = msg->seq;
-    batch->state = STEPAF_BATCH_READY;
-    batch->canceled = false;
-    batch->answered = false;
-    batch->answer.state = STEPAF_POST_IDLE;
-    batch->arrived = stepaf_arrival_ticks(ctx);
-    ctx->counters.batches_received++;
-    stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_ARRIVED, batch->arrived, remote->number,
-                       batch->seq, (uint32_t)peer->who.rank, STEPAF_TRACE_WHOLE, 0);
-    if (__builtin_expect(remote->proxy || remote->unbound, 0)) {
-        batch->state = STEPAF_BATCH_HELD;
-        batch->handled = batch->arrived;
-        ctx->feature->arrived(batch);
+    if (__builtin_expect(remote->on_gpu, 0)) {
+        start_on_gpu(batch, msg);
         return;
     }
-    enlist(batch);
+    begin_batch(ctx, remote, batch, msg);
+    give_out(peer, remote, batch);
 }
 
 struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer,

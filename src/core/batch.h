@@ -15,7 +15,8 @@ struct stepaf_remote_plan;
 
 enum stepaf_batch_state {
     STEPAF_BATCH_FREE,
-    STEPAF_BATCH_READY, /* complete, not yet given to the caller */
+    STEPAF_BATCH_ARRIVING, /* here, and on its way into GPU memory */
+    STEPAF_BATCH_READY,    /* complete, not yet given to the caller */
     STEPAF_BATCH_HELD
 };
 
@@ -46,6 +47,8 @@ struct stepaf_batch_obj {
  * affair: the peer may have it already. */
 bool stepaf_batch_busy(const struct stepaf_batch_obj *batch);
 void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+/* All of a batch is where it belongs: it may have been ARRIVING. */
+void stepaf_batch_arrived(struct stepaf_batch_obj *batch);
 void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 /* An FFN rank keeps the batches that have come; of answers nobody hears any more. */
 void stepaf_batches_peer_lost(struct stepaf_peer *peer);

@@ -29,6 +29,7 @@
 #include "core/trace.h"
 #include "transport/transport.h"
 
+struct stepaf_bounce_in;
 struct stepaf_feature_ops;
 struct stepaf_gpu;
 struct stepaf_key;
@@ -136,9 +137,10 @@ struct stepaf_ctx_cache {
 
 /* What gpu/ keeps in a context. */
 struct stepaf_ctx_gpu {
-    struct stepaf_gpu *device;      /* NULL: none was needed yet */
-    void *bounce_stream;            /* the device's, for copies to bounce buffers; NULL: none */
-    struct stepaf_streams *streams; /* of the last commit; NULL: there was no stream plan yet */
+    struct stepaf_gpu *device;          /* NULL: none was needed yet */
+    void *bounce_stream;                /* the device's, for copies to bounce buffers; NULL: none */
+    struct stepaf_bounce_in *bounce_in; /* and from there; NULL: none yet */
+    struct stepaf_streams *streams;     /* of the last commit; NULL: there was no stream plan yet */
     struct stepaf_list proxies; /* stream plans that have peers through the host, see gpu/proxy.h */
     bool proxies_still;         /* a commit is about to end them */
     uint32_t n_requests;        /* open ones, of stream plans */

@@ -82,9 +82,10 @@ struct stepaf_feature_ops {
      * for one of these. */
     void (*gate)(struct stepaf_post *const *posts, unsigned n, void *event);
     bool (*gate_open)(struct stepaf_peer *peer, struct stepaf_post *post);
-    /* Bring what has arrived to the GPU. False: the GPU has failed, and the peer is lost by that. */
-    bool (*op_landed)(const struct stepaf_op *op, struct stepaf_peer *peer);
-    bool (*batch_landed)(const struct stepaf_batch_obj *batch);
+    /* Bring what has come to the GPU. STEPAF_OK: it is there. STEPAF_INPROGRESS: it will be, and then
+     * stepaf_op_arrived or stepaf_batch_arrived is called. Else the peer is lost by that. */
+    stepaf_status_t (*op_bring)(struct stepaf_op *op, struct stepaf_peer *peer);
+    stepaf_status_t (*batch_bring)(struct stepaf_batch_obj *batch);
 };
 
 #endif

@@ -34,7 +34,8 @@ struct stepaf_key *stepaf_key_known(const struct stepaf_ctx *ctx, uint64_t id)
 
     if (key && key->since <= ctx->epoch)
         return key;
-    for (key = ctx->memory.withdrawn; key && (key->id != id || key->until != ctx->epoch); key = key->next)
+    for (key = ctx->memory.withdrawn; key && (key->id != id || key->until != ctx->epoch);
+         key = key->next)
         ;
     return key;
 }
@@ -166,7 +167,8 @@ void stepaf_key_unlist(struct stepaf_ctx *ctx, const struct stepaf_key *key)
     uint32_t at = lower_bound(ctx, key->id);
 
     ctx->memory.n_keys--;
-    memmove(&ctx->memory.keys[at], &ctx->memory.keys[at + 1], (ctx->memory.n_keys - at) * sizeof(ctx->memory.keys[0]));
+    memmove(&ctx->memory.keys[at], &ctx->memory.keys[at + 1],
+            (ctx->memory.n_keys - at) * sizeof(ctx->memory.keys[0]));
     ctx->commit.changed = true;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations in flight, attention side: answers, releases, cancellation, loss. */
+#include "core/op.h"
 #include "core/ctx.h"
 #include "core/feature.h"
 #include "core/imm.h"
 #include "core/key.h"
-#include "core/op.h"
 #include "core/plan.h"
 #include "core/send.h"
 #include "core/table.h"
@@ -140,6 +140,27 @@ static inline __attribute__((always_inline)) void take_answer(struct stepaf_ctx 
     stepaf_trace_stamp_word(&ctx->trace, now, op->seq, stamp);
 }
 
+/* Whether an answer is in GPU memory by now; else it is ARRIVING, or the peer is lost. */
+static __attribute__((noinline)) bool is_there(struct stepaf_op *op, struct stepaf_op_peer *op_peer,
+                                               bool released)
+{
+    stepaf_status_t status = op->plan->ctx->feature->op_bring(op, op_peer->peer);
+
+    if (status == STEPAF_INPROGRESS) {
+        op_peer->state = STEPAF_OP_PEER_ARRIVING;
+        if (released)
+            give_back(op, op_peer);
+    }
+    return !status;
+}
+
+void stepaf_op_arrived(struct stepaf_op *op, const struct stepaf_peer *peer)
+{
+    struct stepaf_ctx *ctx = peer->ctx;
+
+    take_answer(ctx, op, &op->op_peers[peer->index], false, stepaf_arrival_ticks(ctx));
+}
+
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     struct stepaf_ctx *ctx = peer->ctx;
@@ -154,11 +175,12 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
         ctx->counters.dropped_malformed++;
         return;
     }
-    if (__builtin_expect(op->plan->on_gpu, 0) && !ctx->feature->op_landed(op, peer))
-        return;
     op_peer->queue_ns = msg->word[STEPAF_MSG_QUEUE];
     op_peer->work_ns = msg->word[STEPAF_MSG_WORK];
     stepaf_post_complete(&op_peer->post);
+    if (__builtin_expect(op->plan->on_gpu, 0) &&
+        !is_there(op, op_peer, msg->flags & STEPAF_MSG_RELEASED))
+        return;
     take_answer(ctx, op, op_peer, msg->flags & STEPAF_MSG_RELEASED, stepaf_arrival_ticks(ctx));
 }
 
@@ -187,13 +209,19 @@ static __attribute__((noinline)) struct stepaf_op *find_short(const struct stepa
     return NULL;
 }
 
-/* Take an answer as planned. */
-static inline __attribute__((always_inline)) void take_planned_answer(
-    struct stepaf_ctx *ctx, struct stepaf_op *op, struct stepaf_op_peer *op_peer, uint32_t imm)
+/* An answer of 32 bits: all bytes as planned, and no times. */
+static inline void count_planned(struct stepaf_op_peer *op_peer)
 {
     op_peer->peer->bytes_received += op_peer->pull_sum;
     op_peer->queue_ns = UINT32_MAX;
     op_peer->work_ns = UINT32_MAX;
+}
+
+/* Take an answer as planned. */
+static inline __attribute__((always_inline)) void take_planned_answer(
+    struct stepaf_ctx *ctx, struct stepaf_op *op, struct stepaf_op_peer *op_peer, uint32_t imm)
+{
+    count_planned(op_peer);
     take_answer(ctx, op, op_peer, imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_RELEASED,
                 ctx->up.polled);
 }
@@ -219,10 +247,11 @@ static __attribute__((noinline)) void deliver_unusual(struct stepaf_ctx *ctx,
     stepaf_post_complete(&op_peer->post);
     if (op_peer->odd)
         set_sizes(op, op_peer, NULL);
-    if (op->plan->on_gpu && !ctx->feature->op_landed(op, op_peer->peer))
+    count_planned(op_peer);
+    bool released = imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_RELEASED;
+    if (op->plan->on_gpu && !is_there(op, op_peer, released))
         return;
-    (void)stepaf_arrival_ticks(ctx);
-    take_planned_answer(ctx, op, op_peer, imm);
+    take_answer(ctx, op, op_peer, released, stepaf_arrival_ticks(ctx));
 }
 
 /* The operation that a thread waits for is the likeliest. Its START says the same in its 32 bits as

@@ -17,6 +17,7 @@ struct stepaf_plan_obj;
 enum stepaf_op_peer_state {
     STEPAF_OP_PEER_NONE,     /* skipped by this operation */
     STEPAF_OP_PEER_WAITING,  /* no answer yet */
+    STEPAF_OP_PEER_ARRIVING, /* it is here, and on its way into GPU memory */
     STEPAF_OP_PEER_ANSWERED, /* its tensors are here */
     STEPAF_OP_PEER_CANCELED, /* the batch was released without an answer */
     STEPAF_OP_PEER_LOST
@@ -35,6 +36,12 @@ struct stepaf_op_peer {
     bool held;         /* the peer has not released the slot */
     bool odd;          /* its pull_bytes are not as planned */
 };
+
+/* Whether its answer is still to come, or on its way into GPU memory. */
+static inline bool stepaf_op_peer_is_open(const struct stepaf_op_peer *op_peer)
+{
+    return op_peer->state == STEPAF_OP_PEER_WAITING || op_peer->state == STEPAF_OP_PEER_ARRIVING;
+}
 
 struct stepaf_op {
     struct stepaf_plan_obj *plan;
@@ -74,6 +81,8 @@ static inline stepaf_request_h stepaf_op_handle(const struct stepaf_op *op)
     return stepaf_handle_of(op->name, op->generation);
 }
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+/* An answer that was ARRIVING is where it belongs. */
+void stepaf_op_arrived(struct stepaf_op *op, const struct stepaf_peer *peer);
 void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_op_peer_lost(struct stepaf_peer *peer);
 /* All parts of an operation on a stream are over. @a peer: index of who has failed, or -1. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A peer: what is known of its memory, and giving it up. */
-#include "core/ctx.h"
 #include "core/peer.h"
+#include "core/ctx.h"
 
 const struct stepaf_rmem *stepaf_peer_find_rmem(const struct stepaf_peer *peer, uint32_t id)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ending a plan: not while anything of it is under way. And those that stepaf_push_pull has made, which
  * nobody else would end. */
+#include "core/plan_end.h"
 #include "core/ctx.h"
 #include "core/feature.h"
 #include "core/plan.h"
 #include "core/plan_announce.h"
-#include "core/plan_end.h"
 #include "core/region.h"
 #include "core/table.h"
 

@@ -49,7 +49,8 @@ struct stepaf_region *stepaf_region_find(const struct stepaf_ctx *ctx, const voi
 {
     uint32_t at = upper_bound(ctx, data);
 
-    return at && holds(ctx->memory.regions[at - 1], data, bytes) ? ctx->memory.regions[at - 1] : NULL;
+    return at && holds(ctx->memory.regions[at - 1], data, bytes) ? ctx->memory.regions[at - 1]
+                                                                 : NULL;
 }
 
 struct stepaf_region *stepaf_region_find_host(struct stepaf_ctx *ctx, const void *data,
@@ -111,8 +112,10 @@ static stepaf_status_t region_add(struct stepaf_ctx *ctx, const struct stepaf_re
                                   struct stepaf_region **region_p)
 {
     struct stepaf_region *region = malloc(sizeof(*region));
-    struct stepaf_region **regions = realloc(ctx->memory.regions, (ctx->memory.n_regions + 1) * sizeof(*regions));
-    struct stepaf_region **named = realloc(ctx->memory.by_id, (ctx->memory.n_regions + 1) * sizeof(*named));
+    struct stepaf_region **regions =
+        realloc(ctx->memory.regions, (ctx->memory.n_regions + 1) * sizeof(*regions));
+    struct stepaf_region **named =
+        realloc(ctx->memory.by_id, (ctx->memory.n_regions + 1) * sizeof(*named));
     uint32_t at;
 
     ctx->memory.regions = regions ? regions : ctx->memory.regions;
@@ -169,7 +172,8 @@ stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_
     uint32_t at = upper_bound(ctx, (uint8_t *)base + bytes - 1);
     stepaf_status_t status;
 
-    if (at && ctx->memory.regions[at - 1]->mem.base + ctx->memory.regions[at - 1]->mem.bytes > (uint8_t *)base)
+    if (at && ctx->memory.regions[at - 1]->mem.base + ctx->memory.regions[at - 1]->mem.bytes >
+                  (uint8_t *)base)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                 "the range overlaps registered memory");
     status = stepaf_ctx_place(ctx, &model);

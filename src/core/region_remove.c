@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Taking registered memory away: once nothing uses it, and no device reads it any more. */
+#include "core/region_remove.h"
 #include "core/ctx.h"
 #include "core/plan_end.h"
 #include "core/progress.h"
 #include "core/region.h"
-#include "core/region_remove.h"
 #include "core/wait.h"
 
 /* The region that may go; NULL, and *status_p says why. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting an operation: the hot path of the attention side. First everything that could refuse
  * is asked (start_check.c), then everything is done. */
+#include "core/start.h"
 #include "core/ctx.h"
 #include "core/feature.h"
 #include "core/op.h"
 #include "core/region.h"
 #include "core/send.h"
-#include "core/start.h"
 #include "core/start_check.h"
 #include "core/table.h"
 #include "core/trace.h"
@@ -119,8 +119,8 @@ static inline void trace_all(const struct stepaf_plan_obj *plan, const struct st
     uint32_t i = 0;
 
     do {
-        stepaf_trace_put(&trace->ring[head++ & trace->mask], ticks, op->seq, plan->stamps.at[i].bytes,
-                         plan->stamps.at[i].word);
+        stepaf_trace_put(&trace->ring[head++ & trace->mask], ticks, op->seq,
+                         plan->stamps.at[i].bytes, plan->stamps.at[i].word);
         ticks = op->trace.notified;
     } while (++i < plan->stamps.n);
     trace->head = head;

@@ -25,8 +25,8 @@ void stepaf_core_dispatch(struct stepaf_ctx *ctx)
         while (ctx->inbox.handler && (batch = stepaf_batch_take(ctx, NULL, stepaf_ticks()))) {
             stepaf_batch_cb_t handler = ctx->inbox.handler;
             void *arg = ctx->inbox.handler_arg;
-            stepaf_batch_h handle =
-                stepaf_handle_make(STEPAF_HANDLE_BATCH, ctx->handle.slot, batch->index, batch->generation);
+            stepaf_batch_h handle = stepaf_handle_make(STEPAF_HANDLE_BATCH, ctx->handle.slot,
+                                                       batch->index, batch->generation);
             stepaf_lock_leave(&ctx->lock);
             handler(handle, arg);
             stepaf_lock_enter(&ctx->lock);

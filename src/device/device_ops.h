@@ -68,13 +68,6 @@ struct stepaf_gpu_rdma {
     char no_flush[STEPAF_GPU_REASON]; /* why that cannot be done where it is asked for, or "" */
 };
 
-/* One copy of several. */
-struct stepaf_gpu_piece {
-    void *dst;
-    const void *src;
-    size_t bytes;
-};
-
 /* A word of GPU memory, and what to store there. */
 struct stepaf_gpu_word {
     uint64_t *at;
@@ -124,9 +117,6 @@ struct stepaf_device_ops {
     /* Write memory of the device, and fill it with 0: done on return, whatever streams wait for. */
     stepaf_status_t (*write)(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes);
     stepaf_status_t (*zero)(struct stepaf_gpu *gpu, void *dst, size_t bytes);
-    /* Copy between host and device, on a stream that waits for no other; done on return. */
-    stepaf_status_t (*move)(struct stepaf_gpu *gpu, const struct stepaf_gpu_piece *pieces,
-                            uint32_t n);
 
     /* ---- memory of other processes: set-up only ---- */
 

@@ -83,12 +83,6 @@ static inline stepaf_status_t stepaf_gpu_zero(struct stepaf_gpu *gpu, void *dst,
     return gpu->ops.zero(gpu, dst, bytes);
 }
 
-static inline stepaf_status_t stepaf_gpu_move(struct stepaf_gpu *gpu,
-                                              const struct stepaf_gpu_piece *pieces, uint32_t n)
-{
-    return gpu->ops.move(gpu, pieces, n);
-}
-
 /* ---- memory of other processes: set-up only ---- */
 
 static inline stepaf_status_t stepaf_gpu_export(struct stepaf_gpu *gpu, const void *ptr,

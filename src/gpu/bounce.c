@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu/bounce.h"
 #include "core/batch.h"
 #include "core/key.h"
+#include "core/key_recv.h"
 #include "core/op.h"
 #include "core/peer.h"
 #include "core/plan.h"
 #include "core/region.h"
 #include "core/remote_plan.h"
-#include "gpu/bounce.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/log.h"
 #include "device/device.h"
-#include "gpu/proxy.h"
+#include "gpu/bounce_in.h"
 
 /* ---- at commit ---- */
 
@@ -56,9 +57,9 @@ void stepaf_bounce_free(struct stepaf_ctx *ctx, struct stepaf_region *region)
 
     if (!stage)
         return;
-    if (ctx->gpu.bounce_stream)
-        (void)stepaf_gpu_stream_sync(ctx->gpu.device,
-                                     ctx->gpu.bounce_stream); /* copies into it may be queued */
+    if (ctx->gpu.bounce_stream) /* copies to and from it may be queued */
+        (void)stepaf_gpu_stream_sync(ctx->gpu.device, ctx->gpu.bounce_stream);
+    stepaf_bounce_in_sync(ctx);
     for (unsigned t = 0; t < ctx->net.n_transports; t++)
         ctx->net.transports[t]->ops->dereg_mem(ctx->net.transports[t], &stage->mem);
     if (stage->unpin)
@@ -77,9 +78,9 @@ static stepaf_status_t bounce_make(struct stepaf_ctx *ctx, struct stepaf_region 
 
     if (!stage)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    status = ctx->gpu.bounce_stream
-                 ? STEPAF_OK
-                 : stepaf_gpu_stream_create(ctx->gpu.device, &ctx->gpu.bounce_stream);
+    status = stepaf_bounce_in_open(ctx);
+    if (!status && !ctx->gpu.bounce_stream)
+        status = stepaf_gpu_stream_create(ctx->gpu.device, &ctx->gpu.bounce_stream);
     if (!status)
         status = stepaf_device_alloc(STEPAF_MEM_HOST, NULL, region->mem.bytes, &mem);
     if (status) {
@@ -125,7 +126,7 @@ stepaf_status_t stepaf_bounces_prepare(struct stepaf_ctx *ctx)
 {
     stepaf_status_t status = STEPAF_OK;
 
-    for (uint32_t i = 0; !stepaf_has_proxies(ctx) && i < ctx->memory.n_regions && !status; i++)
+    for (uint32_t i = 0; i < ctx->memory.n_regions && !status; i++)
         if (is_wanted(ctx, ctx->memory.regions[i]))
             status = link_region(ctx, ctx->memory.regions[i]);
     return status;
@@ -256,70 +257,4 @@ bool stepaf_bounce_copied(struct stepaf_peer *peer, struct stepaf_post *post)
     if (status)
         stepaf_peer_fail(peer, stepaf_last_error()->text);
     return true;
-}
-
-/* Copies that are waited for. */
-struct moves {
-    struct stepaf_gpu *gpu;
-    uint32_t n;
-    struct stepaf_gpu_piece piece[STEPAF_MAX_TENSORS];
-};
-
-/* Note what has to be done for a tensor that has come from @a peer. */
-static void add_in(struct moves *moves, bool *flush_p, const struct stepaf_peer *peer,
-                   const struct stepaf_region *region, uint8_t *data, uint32_t bytes)
-{
-    if (!region || region->mem.kind != STEPAF_MEM_CUDA || !bytes)
-        return;
-    if (stepaf_is_taken(peer->link->transport, region))
-        *flush_p = *flush_p || stepaf_gpu_rdma(moves->gpu)->flush;
-    else
-        moves->piece[moves->n++] = (struct stepaf_gpu_piece){
-            data, region->bounce->mem.base + (data - region->mem.base), bytes};
-}
-
-/* Do it. What the GPU cannot be given is as good as not sent. */
-static bool bring(struct moves *moves, bool flush, struct stepaf_peer *peer)
-{
-    char reason[STEPAF_REASON_MAX];
-    stepaf_status_t status =
-        moves->n ? stepaf_gpu_move(moves->gpu, moves->piece, moves->n) : STEPAF_OK;
-
-    if (!status && flush)
-        status = stepaf_gpu_flush(moves->gpu);
-    if (!status)
-        return true;
-    snprintf(reason, sizeof(reason), "what it has sent cannot be brought to the GPU: %.120s",
-             stepaf_last_error()->text);
-    stepaf_peer_fail(peer, reason);
-    return false;
-}
-
-bool stepaf_bounce_batch(const struct stepaf_batch_obj *batch)
-{
-    const struct stepaf_remote_plan *remote = batch->remote;
-    struct moves moves = {.gpu = remote->peer->ctx->gpu.device};
-    bool flush = false;
-
-    for (uint32_t i = 0; i < remote->n_push; i++) {
-        const struct stepaf_remote_plan_push *push = &remote->push[i];
-        add_in(&moves, &flush, remote->peer, stepaf_region_find(remote->peer->ctx, push->data, 1),
-               push->data + (size_t)batch->slot * push->key->max_bytes, batch->bytes[i]);
-    }
-    return bring(&moves, flush, remote->peer);
-}
-
-bool stepaf_bounce_pulled(const struct stepaf_op *op, struct stepaf_peer *peer)
-{
-    const struct stepaf_plan_obj *plan = op->plan;
-    uint32_t first = peer->index * plan->n_pull;
-    struct moves moves = {.gpu = peer->ctx->gpu.device};
-    bool flush = false;
-
-    for (uint32_t i = first; i < first + plan->n_pull; i++) {
-        const struct stepaf_pull *pull = &plan->pull[i];
-        add_in(&moves, &flush, peer, pull->region,
-               pull->data + (size_t)op->slot * pull->key->max_bytes, op->pull_bytes[i]);
-    }
-    return bring(&moves, flush, peer);
 }

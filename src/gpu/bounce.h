@@ -4,15 +4,14 @@
  * A link carries it as it is where its transport takes it. For all other links the region has a
  * stage: pinned host memory that stands for it, at the same offsets. What goes out is copied into
  * the stage before it is posted, and what has come in is copied from there before anybody is told of
- * it. What a device has written itself is flushed then, where the GPU asks for that. */
+ * it (bounce_in.h). What a device has written itself is flushed then, where the GPU asks for that. */
 #ifndef STEPAF_GPU_BOUNCE_H
 #define STEPAF_GPU_BOUNCE_H
 
 #include "core/batch.h"
 #include "core/ctx.h"
 
-/* Commit: make the GPU memory ready that links may have to carry, unless streams go by way of the
- * host; peers are told next. */
+/* Commit: make the GPU memory ready that links may have to carry; peers are told next. */
 stepaf_status_t stepaf_bounces_prepare(struct stepaf_ctx *ctx);
 /* After the commit: let go of stages that no link needs, and pin the others. */
 void stepaf_bounces_retire(struct stepaf_ctx *ctx);
@@ -31,8 +30,5 @@ stepaf_status_t stepaf_bounce_answer(struct stepaf_batch_obj *batch, const stepa
 void stepaf_bounce_gate(struct stepaf_post *const *posts, unsigned n, void *event);
 /* Whether a queued post may go. */
 bool stepaf_bounce_copied(struct stepaf_peer *peer, struct stepaf_post *post);
-/* Bring what has arrived to the GPU. False: the GPU has failed, and the peer is lost by that. */
-bool stepaf_bounce_batch(const struct stepaf_batch_obj *batch);
-bool stepaf_bounce_pulled(const struct stepaf_op *op, struct stepaf_peer *peer);
 
 #endif

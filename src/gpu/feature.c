@@ -4,13 +4,14 @@
 #include "core/plan.h"
 
 #include "gpu/bounce.h"
+#include "gpu/bounce_in.h"
 #include "gpu/proxy.h"
 #include "gpu/stream_advert.h"
 #include "gpu/stream_any.h"
 
 static unsigned progress(struct stepaf_ctx *ctx)
 {
-    unsigned n = stepaf_proxies_progress(ctx);
+    unsigned n = stepaf_proxies_progress(ctx) + stepaf_bounce_in_progress(ctx);
 
     return ctx->gpu.n_requests ? n + stepaf_streams_progress(ctx) : n;
 }
@@ -30,33 +31,15 @@ static bool reaches(const struct stepaf_peer *peer)
 
 static void close_all(struct stepaf_ctx *ctx)
 {
+    stepaf_bounce_in_free(ctx);
     if (ctx->gpu.bounce_stream)
         stepaf_gpu_stream_destroy(ctx->gpu.device, ctx->gpu.bounce_stream);
-}
-
-/* The thread that proxies must not wait for a GPU that waits for it, as it does where the host
- * copies from and to GPU memory. */
-static stepaf_status_t check_ways(const struct stepaf_ctx *ctx)
-{
-    bool any = false;
-
-    for (uint32_t i = 0; stepaf_has_proxies(ctx) && i < ctx->tables.plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
-        any = any || (plan && plan->on_gpu);
-    }
-    if (!any)
-        return STEPAF_OK;
-    return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
-                            "stream plans go by way of the host, and plans without streams have "
-                            "tensors in GPU memory: a context has one or the other");
 }
 
 static stepaf_status_t prepare(struct stepaf_ctx *ctx)
 {
     stepaf_status_t status = stepaf_streams_prepare(ctx);
 
-    if (!status)
-        status = check_ways(ctx);
     return status ? status : stepaf_bounces_prepare(ctx);
 }
 
@@ -85,6 +68,12 @@ static void plan_free(struct stepaf_plan_obj *plan)
         plan->proxied.proxy->proxy_plan = NULL;
 }
 
+static void unbind(struct stepaf_remote_plan *remote)
+{
+    stepaf_bounce_in_forget(remote);
+    stepaf_proxy_unbind(remote);
+}
+
 const struct stepaf_feature_ops stepaf_gpu_feature = {
     .progress = progress,
     .peer_lost = peer_lost,
@@ -106,13 +95,13 @@ const struct stepaf_feature_ops stepaf_gpu_feature = {
     .plan_free = plan_free,
     .recv_place = stepaf_proxy_recv_place,
     .bind = stepaf_proxy_bind,
-    .unbind = stepaf_proxy_unbind,
+    .unbind = unbind,
     .arrived = stepaf_proxy_arrived,
     .region_dropped = stepaf_bounce_free,
     .op_source = stepaf_bounce_start,
     .batch_source = stepaf_bounce_answer,
     .gate = stepaf_bounce_gate,
     .gate_open = stepaf_bounce_copied,
-    .op_landed = stepaf_bounce_pulled,
-    .batch_landed = stepaf_bounce_batch,
+    .op_bring = stepaf_bounce_in_op,
+    .batch_bring = stepaf_bounce_in_batch,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Proxies in use: between what streams stamp and what the core carries. Nothing here calls
  * the GPU's driver. */
+#include "gpu/proxy.h"
 #include "core/batch.h"
 #include "core/key.h"
 #include "core/key_recv.h"
@@ -9,7 +10,6 @@
 #include "core/region.h"
 #include "core/remote_plan.h"
 #include "core/start.h"
-#include "gpu/proxy.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "state.h"
 #include "core/batch.h"
 #include "core/key.h"
 #include "core/op.h"
 #include "core/plan.h"
 #include "core/remote_plan.h"
-#include "state.h"
 
 #include "base/hash.h"
 
@@ -93,9 +93,9 @@ static const char *check_op(const struct stepaf_op *op)
     uint32_t waiting = 0;
 
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++) {
-        bool waits = op->op_peers[p].state == STEPAF_OP_PEER_WAITING;
+        bool waits = stepaf_op_peer_is_open(&op->op_peers[p]);
         waiting += waits;
-        if (waits && plan->ctx->peers[p].lost)
+        if (op->op_peers[p].state == STEPAF_OP_PEER_WAITING && plan->ctx->peers[p].lost)
             return "an operation waits for a lost peer";
         for (uint32_t i = 0; i < plan->n_pull; i++)
             if (op->pull_bytes[p * plan->n_pull + i] > plan->pull[p * plan->n_pull + i].bytes)

@@ -90,13 +90,6 @@ static stepaf_status_t zero(struct stepaf_gpu *gpu, void *dst, size_t bytes)
     return STEPAF_OK;
 }
 
-static stepaf_status_t move(struct stepaf_gpu *gpu, const struct stepaf_gpu_piece *pieces,
-                            uint32_t n)
-{
-    (void)gpu, (void)pieces, (void)n;
-    return STEPAF_OK;
-}
-
 static stepaf_status_t launch(struct stepaf_gpu *gpu, enum stepaf_kernel kernel,
                               const struct stepaf_kernel_args *args, uint32_t blocks,
                               uint32_t threads, bool behind, void *stream)
@@ -161,7 +154,6 @@ static const struct stepaf_device_ops toy = {
     .unpin = drop,
     .write = put,
     .zero = zero,
-    .move = move,
     .launch = launch,
     .launch_any = launch_any,
     .copy = copy,
@@ -308,7 +300,7 @@ static void what_has_to_be_there_is_asked_for(void)
         UNIT_CONTAINS(stepaf_last_error()->text, "the device toy lacks an operation: ");
         n_refused++;
     }
-    CU_ASSERT(n_refused == 25 && n_optional == 9);
+    CU_ASSERT(n_refused == 24 && n_optional == 9);
     CU_ASSERT_EQUAL(opened, before);
     lame = toy;
     lame.unimport = drop; /* of three that belong together */

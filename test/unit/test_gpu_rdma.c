@@ -156,18 +156,6 @@ static bool do_pin(void)
     return true;
 }
 
-static bool do_move(void)
-{
-    static uint8_t from[3] = {1, 2, 3}, to[3];
-    struct stepaf_gpu_piece pieces[] = {{&to[2], &from[0], 1}, {to, &from[1], 2}};
-
-    memset(to, 0, sizeof(to));
-    if (stepaf_gpu_move(gpu, pieces, 2))
-        return false;
-    CU_ASSERT(to[0] == 2 && to[1] == 3 && to[2] == 1);
-    return true;
-}
-
 static void each_failure_is_told_and_leaves_nothing(void)
 {
     cuda_fake_begin();
@@ -178,7 +166,6 @@ static void each_failure_is_told_and_leaves_nothing(void)
     CU_ASSERT_EQUAL(fail_each(do_flush), 2);
     CU_ASSERT_EQUAL(fail_each(do_sync), 2);
     CU_ASSERT_EQUAL(fail_each(do_pin), 3);
-    CU_ASSERT_EQUAL(fail_each(do_move), 4);
     end();
 }
 

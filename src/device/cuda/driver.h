@@ -155,8 +155,6 @@ stepaf_status_t stepaf_cuda_dmabuf(struct stepaf_gpu *self, const void *ptr, siz
                                    int *fd_p, uint64_t *offset_p);
 stepaf_status_t stepaf_cuda_sync_memops(struct stepaf_gpu *self, const void *ptr);
 stepaf_status_t stepaf_cuda_flush(struct stepaf_gpu *self);
-stepaf_status_t stepaf_cuda_move(struct stepaf_gpu *self, const struct stepaf_gpu_piece *pieces,
-                                 uint32_t n);
 /* stream.c */
 stepaf_status_t stepaf_cuda_capturing(struct stepaf_gpu *self, void *stream, bool *capturing_p);
 stepaf_status_t stepaf_cuda_launch(struct stepaf_gpu *self, enum stepaf_kernel kernel,

@@ -103,22 +103,3 @@ stepaf_status_t stepaf_cuda_flush(struct stepaf_gpu *self)
     return stepaf_cuda_check(gpu->cuda, result, "cannot flush what was written to GPU %d",
                              gpu->base.facts.ordinal);
 }
-
-stepaf_status_t stepaf_cuda_move(struct stepaf_gpu *self, const struct stepaf_gpu_piece *pieces,
-                                 uint32_t n)
-{
-    struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
-    struct stepaf_cuda_scope scope;
-    stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
-    CUresult result = CUDA_SUCCESS, waited;
-
-    if (status)
-        return status;
-    for (uint32_t i = 0; i < n && !result; i++)
-        result = gpu->cuda->copy_async((CUdeviceptr)pieces[i].dst, (CUdeviceptr)pieces[i].src,
-                                       pieces[i].bytes, gpu->stream);
-    waited = gpu->cuda->stream_sync(gpu->stream); /* also for those before the one that failed */
-    stepaf_cuda_leave(gpu, &scope);
-    return stepaf_cuda_check(gpu->cuda, result ? result : waited,
-                             "cannot copy between host and GPU %d", gpu->base.facts.ordinal);
-}

@@ -115,7 +115,6 @@ const struct stepaf_device_ops stepaf_cpu_ops = {
     .unpin = cpu_unpin,
     .write = cpu_write,
     .zero = cpu_zero,
-    .move = cpu_move,
     .export = cpu_export,
     .import = cpu_import,
     .unimport = cpu_unimport,

@@ -161,7 +161,12 @@ void cpu_unpin(struct stepaf_gpu *gpu, void *ptr)
 
 stepaf_status_t cpu_write(struct stepaf_gpu *gpu, void *dst, const void *src, size_t bytes)
 {
-    return cpu_move(gpu, &(struct stepaf_gpu_piece){dst, src, bytes}, 1);
+    stepaf_status_t status = cpu_device_step("cannot write the device's memory");
+
+    (void)gpu;
+    if (!status)
+        memcpy(dst, src, bytes);
+    return status;
 }
 
 stepaf_status_t cpu_zero(struct stepaf_gpu *gpu, void *dst, size_t bytes)
@@ -171,15 +176,5 @@ stepaf_status_t cpu_zero(struct stepaf_gpu *gpu, void *dst, size_t bytes)
     (void)gpu;
     if (!status)
         memset(dst, 0, bytes);
-    return status;
-}
-
-stepaf_status_t cpu_move(struct stepaf_gpu *gpu, const struct stepaf_gpu_piece *pieces, uint32_t n)
-{
-    stepaf_status_t status = cpu_device_step("cannot copy between host and device");
-
-    (void)gpu;
-    for (uint32_t i = 0; i < n && !status; i++)
-        memcpy(pieces[i].dst, pieces[i].src, pieces[i].bytes);
     return status;
 }
