@@ -106,16 +106,20 @@ STEPAF_API stepaf_status_t stepaf_respond(stepaf_batch_h batch, const stepaf_ten
                                           stepaf_request_h *request_p);
 
 /** Answer @a n_batches batches with consecutive row slices of the same tensors: the first batch
- *  gets the first rows, and so on.
- *  @param batches    all expect the same number of tensors.
+ *  gets the first rows, and so on. What is wrong with one batch moves no other's rows.
+ *  @param batches    of one context, all for these tensors. NULL, as STEPAF_RECV_SKIP_LOST gives it,
+ *                    is no batch: its rows are skipped.
  *  @param tensors    n_tensors; a row has the bytes of the declared shape without its first
  *                    dimension.
- *  @param rows       rows for each batch; NULL: as many as its first pushed tensor has.
+ *  @param rows       rows for each batch, also for those that cannot be answered; NULL: as many as
+ *                    its first pushed tensor has, none for NULL.
  *  @param flags      as for stepaf_respond.
- *  @param results_p  NULL, or a result for each batch, as of stepaf_respond.
+ *  @param results_p  NULL, or a result for each batch, as of stepaf_respond: STEPAF_ERR_HANDLE for
+ *                    NULL, STEPAF_ERR_KEY if a tensor's key is not declared here.
  *  @return STEPAF_OK if all answers were sent, otherwise the first failure, which does not stop
- *  the others; STEPAF_ERR_SIZE if a tensor has fewer rows than that (nothing was sent). Never
- *  blocks. */
+ *  the others. With nothing sent: STEPAF_ERR_INVALID (no batches, no tensors, or too many);
+ *  STEPAF_ERR_SIZE (a tensor has fewer rows than that); STEPAF_ERR_HANDLE (without @a rows, one of
+ *  the batches is released, so that the places of the next ones are not known). Never blocks. */
 STEPAF_API stepaf_status_t stepaf_respond_many(const stepaf_batch_h *batches, int n_batches,
                                                const stepaf_tensor_t *tensors, int n_tensors,
                                                const uint32_t *rows, uint32_t flags,
