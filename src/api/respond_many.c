@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/handles.h"
+#include "core/key.h"
 
 /* The result, and how far it is dealt out. */
 struct deal {

@@ -6,11 +6,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include "base/fd.h"
 
 enum { WORD_BITS = 64 };
 
@@ -60,6 +63,7 @@ static void set_up(void)
 
 void stepaf_fork_begin(void)
 {
+    stepaf_fd_begin();
     pthread_once(&once, set_up);
     pthread_mutex_lock(&lock);
 }
@@ -86,7 +90,8 @@ static int add_descriptor(int fd)
 
 int stepaf_fork_end(int fd)
 {
-    int error = fd < 0 ? errno : add_descriptor(fd);
+    bool is_ours = fd > STDERR_FILENO; /* or stepaf_fd_end will not have it */
+    int error = fd < 0 ? errno : is_ours ? add_descriptor(fd) : 0;
 
     if (fd >= 0 && error) {
         close(fd);
@@ -95,7 +100,7 @@ int stepaf_fork_end(int fd)
     pthread_mutex_unlock(&lock);
     if (error)
         errno = error;
-    return fd;
+    return stepaf_fd_end(fd);
 }
 
 void stepaf_fork_close(int fd)

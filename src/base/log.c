@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 enum { LINE_MAX_BYTES = 1024 };
 
 int stepaf_log_level_now = STEPAF_LOG_WARN;
@@ -158,7 +160,7 @@ static int open_file(const char *file)
         errno = ENAMETOOLONG;
         return -1;
     }
-    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    return stepaf_fd_open(path, O_WRONLY | O_CREAT | O_APPEND);
 }
 
 void stepaf_log_configure(stepaf_log_level_t level, const char *file)

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -39,8 +41,8 @@ static int counter_is_invariant(void)
 static int counter_is_trusted(void)
 {
     char name[16] = "";
-    int fd = open("/sys/devices/system/clocksource/clocksource0/current_clocksource",
-                  O_RDONLY | O_CLOEXEC);
+    int fd = stepaf_fd_open("/sys/devices/system/clocksource/clocksource0/current_clocksource",
+                            O_RDONLY);
     if (fd < 0)
         return 0;
     ssize_t n = read(fd, name, sizeof name - 1);

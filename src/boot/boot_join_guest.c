@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/time.h"
 #include "boot/boot_join.h"
 
@@ -25,7 +26,8 @@ static int call_host(const struct stepaf_join *join)
                                       .size = join->size};
     struct sockaddr_un address;
     socklen_t bytes = stepaf_join_address(join, &address);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    stepaf_fd_begin();
+    int fd = stepaf_fd_end(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 
     if (fd < 0)
         return -1;
@@ -53,7 +55,9 @@ static int receive_answer(int fd, struct stepaf_join_answer *answer_p, int *fds_
                              .msg_iovlen = 1,
                              .msg_control = &control,
                              .msg_controllen = sizeof control};
+    stepaf_fd_begin();
     ssize_t bytes = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    (void)stepaf_fd_end(-1);
     struct cmsghdr *head = bytes >= 0 ? CMSG_FIRSTHDR(&message) : NULL;
 
     if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {

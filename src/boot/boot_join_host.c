@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/time.h"
 #include "boot/boot_join.h"
 
@@ -100,7 +101,8 @@ static stepaf_status_t accept_guests(struct host *host, int64_t deadline_ns)
                 "local bootstrap: job %s: rank %d did not come in time; %d of %d are here",
                 stepaf_join_name(host->join), missing, host->n_here, host->join->size);
         }
-        int fd = accept4(host->listener, NULL, NULL, SOCK_CLOEXEC);
+        stepaf_fd_begin();
+        int fd = stepaf_fd_end(accept4(host->listener, NULL, NULL, SOCK_CLOEXEC));
         if (fd >= 0)
             status = welcome(host, fd, deadline_ns);
         else if (errno != EINTR && errno != EAGAIN && errno != ECONNABORTED)
@@ -115,7 +117,9 @@ static stepaf_status_t open_listener(struct host *host)
     struct sockaddr_un address;
     socklen_t bytes = stepaf_join_address(host->join, &address);
 
-    host->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    stepaf_fd_begin();
+    host->listener =
+        stepaf_fd_end(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (host->listener < 0)
         return stepaf_join_error(host->join, "socket", errno);
     if (bind(host->listener, (struct sockaddr *)&address, bytes) == 0 &&

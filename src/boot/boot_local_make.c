@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/fd.h"
 
 static size_t bytes_to_map(int size)
 {
@@ -25,7 +26,8 @@ static size_t bytes_to_map(int size)
  * there would be the death of who looks at it. */
 static int make_map(size_t bytes)
 {
-    int fd = memfd_create("stepaf-meet", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    stepaf_fd_begin();
+    int fd = stepaf_fd_end(memfd_create("stepaf-meet", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 
     if (fd >= 0 && (ftruncate(fd, (off_t)bytes) != 0 ||
                     fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)) {
@@ -64,8 +66,10 @@ stepaf_status_t stepaf_boot_local_create(int size, stepaf_boot_local_t **local_p
     struct stepaf_boot_local *local = NULL;
 
     fds[STEPAF_LOCAL_MAP] = make_map(bytes_to_map(size));
-    if (fds[STEPAF_LOCAL_MAP] >= 0)
-        fds[STEPAF_LOCAL_EXCHANGE] = memfd_create("stepaf-boot", MFD_CLOEXEC);
+    if (fds[STEPAF_LOCAL_MAP] >= 0) {
+        stepaf_fd_begin();
+        fds[STEPAF_LOCAL_EXCHANGE] = stepaf_fd_end(memfd_create("stepaf-boot", MFD_CLOEXEC));
+    }
     if (fds[STEPAF_LOCAL_EXCHANGE] >= 0)
         local = assemble(size, fds);
     if (local) {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "boot/split.h"
 
 enum {
@@ -113,7 +114,7 @@ stepaf_status_t stepaf_split_parse_map_file(const char *path, int size, uint8_t 
     struct stat info;
 
     /* Without O_NONBLOCK a FIFO would make this wait for ever. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = stepaf_fd_open(path, O_RDONLY | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &info) != 0) {
         status = refuse_map("cannot open %s: %s", path, strerror(errno));
         goto out;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "device/device.h"
 
 enum { HUGE_PAGE = 2 << 20, LOOK_PAGES = 4096 };
@@ -20,7 +21,8 @@ static stepaf_status_t host_alloc(size_t bytes, struct stepaf_device_mem *mem_p)
     int fd;
 
     what = "memfd_create";
-    fd = memfd_create("stepaf", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    stepaf_fd_begin();
+    fd = stepaf_fd_end(memfd_create("stepaf", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (fd < 0)
         goto err_none;
     what = "ftruncate";

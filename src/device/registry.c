@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fd.h"
 #include "device/gpu.h"
 
 #define DEVICE(name) extern const struct stepaf_device_ops stepaf_##name##_ops;
@@ -175,7 +176,9 @@ static stepaf_status_t open_one(const struct stepaf_device_ops *ops, struct step
     if (missing)
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
                                 "the device %s lacks an operation: %s", ops->name, missing);
+    stepaf_fd_begin();
     status = ops->open(&gpu);
+    (void)stepaf_fd_end(-1);
     if (status)
         return status;
     gpu->ops = *ops;

@@ -7,12 +7,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "topo/sys.h"
 
 static ssize_t read_file(const char *path, char *text, size_t capacity)
 {
     size_t used = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = stepaf_fd_open(path, O_RDONLY);
     if (fd < 0)
         return -1;
     while (used < capacity) {

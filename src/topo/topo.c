@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/hash.h"
 #include "topo/cpus.h"
 #include "topo/sys.h"
@@ -31,7 +32,10 @@ static hwloc_topology_t load(const char *xml, unsigned long flags, int with_io)
         /* PCI devices from sysfs instead of libpciaccess, which leaks. */
         hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "pci");
     }
-    if (hwloc_topology_load(topology) != 0)
+    stepaf_fd_begin();
+    int failed = hwloc_topology_load(topology);
+    (void)stepaf_fd_end(-1);
+    if (failed)
         goto err_destroy;
     return topology;
 

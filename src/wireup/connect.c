@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 
 enum { WAIT_POLLS = 128 }; /* a few microseconds */
@@ -49,8 +50,10 @@ static stepaf_status_t transport_open(struct stepaf_ctx *ctx, unsigned index,
                                       struct stepaf_transport **transport_p)
 {
     const struct stepaf_transport_ops *ops = &ctx->net.ops[index];
-    stepaf_status_t status = ops->open(&ctx->up, ctx->n_peers, transport_p);
 
+    stepaf_fd_begin(); /* for the libraries that it uses */
+    stepaf_status_t status = ops->open(&ctx->up, ctx->n_peers, transport_p);
+    (void)stepaf_fd_end(-1);
     if (!status) {
         (*transport_p)->ops = ops;
         (*transport_p)->index = index;

@@ -149,7 +149,7 @@ static stepaf_batch_h arrive_other(void)
         msg = fake_msg(job, STEPAF_MSG_TENSOR, OTHER_PLAN, i, 0);
         msg.flags = STEPAF_MSG_PULL_SIDE;
         msg.word[0] = PULLED;
-        msg.word[3] = counterpart->ctx->regions[0]->mem.id;
+        msg.word[3] = counterpart->ctx->memory.regions[0]->mem.id;
         msg.word[4] = 64;
         msg.word[6] = 200;
         EXPECT_TAKEN(job, 1, &msg);

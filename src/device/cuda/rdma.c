@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "device/cuda/driver.h"
 
@@ -60,8 +61,10 @@ stepaf_status_t stepaf_cuda_dmabuf(struct stepaf_gpu *self, const void *ptr, siz
     stepaf_status_t status = stepaf_cuda_enter_setup(gpu, &scope);
     if (status)
         return status;
+    stepaf_fd_begin();
     CUresult result =
         gpu->cuda->range_handle(&fd, base, whole, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    (void)stepaf_fd_end(-1);
     stepaf_cuda_leave(gpu, &scope);
     status = stepaf_cuda_check(gpu->cuda, result, "cannot export %zu bytes of GPU %d as dma-buf",
                                bytes, gpu->base.facts.ordinal);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "transport/shm/shm.h"
 
 void *stepaf_shm_map_peer(pid_t pid, int fd, size_t bytes, char *reason)
@@ -20,7 +21,7 @@ void *stepaf_shm_map_peer(pid_t pid, int fd, size_t bytes, char *reason)
     int seals;
 
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
-    int own = open(path, O_RDWR | O_CLOEXEC);
+    int own = stepaf_fd_open(path, O_RDWR);
     if (own < 0) {
         snprintf(reason, STEPAF_REASON_MAX, "%s: %s", path, strerror(errno));
         return NULL;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/fd.h"
 
 enum { CLOSE_US = 1000000 };
 
@@ -49,7 +50,8 @@ static stepaf_status_t shm_open(struct stepaf_upcalls *up, unsigned n_peers,
     status = stepaf_device_alloc(STEPAF_MEM_HOST, NULL, shm->layout.bytes, &shm->control);
     if (status)
         goto err_links;
-    shm->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    stepaf_fd_begin();
+    shm->epoll_fd = stepaf_fd_end(epoll_create1(EPOLL_CLOEXEC));
     if (shm->epoll_fd < 0 ||
         getrandom(shm->token, sizeof(shm->token), 0) != (ssize_t)sizeof(shm->token)) {
         status = stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "shm: cannot open: %s",

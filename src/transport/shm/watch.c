@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/time.h"
 #include "transport/shm/shm.h"
@@ -28,7 +29,7 @@ static bool has_ended(pid_t pid)
     int fd;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = stepaf_fd_open(path, O_RDONLY);
     if (fd < 0)
         return errno == ENOENT;
     bytes = read(fd, stat, sizeof(stat) - 1);
@@ -45,7 +46,8 @@ bool stepaf_shm_watch(struct stepaf_shm *shm, struct stepaf_shm_link *link, char
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
 
-    link->pidfd = (int)syscall(SYS_pidfd_open, link->pid, 0);
+    stepaf_fd_begin();
+    link->pidfd = stepaf_fd_end((int)syscall(SYS_pidfd_open, link->pid, 0));
     if (link->pidfd < 0) {
         bool missing = errno == ENOSYS || errno == EPERM;
         snprintf(reason, STEPAF_REASON_MAX, "pidfd_open(%d): %s", (int)link->pid, strerror(errno));
