@@ -26,7 +26,9 @@ extern "C" {
     _(peers_lost, "peers lost")                                               \
     _(yields, "times a waiting thread gave up its core")
 
-/** Totals since the context was made. */
+/** Totals since the context was made. Operations on streams are not counted, nor are the batches and
+ *  bytes that they move from GPU to GPU; what the library carries through the host for them is (see
+ *  stepaf_stream(7)), as operations of plans of its own. */
 typedef struct stepaf_counters {
     size_t size; /* in: sizeof(stepaf_counters_t) */
 #define STEPAF_COUNTER_FIELD(name_, text_) uint64_t name_;

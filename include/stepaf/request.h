@@ -43,7 +43,7 @@ STEPAF_API stepaf_status_t stepaf_wait_any(const stepaf_request_h *requests, int
  *  free, and its destinations are not written any more, once every FFN rank has released its batch:
  *  until then a start that needs the slot is STEPAF_ERR_WOULD_BLOCK.
  *  @return STEPAF_OK (wait for the request as usual); STEPAF_ERR_HANDLE; STEPAF_ERR_STATE
- *  (complete already, or an answer's request). Never blocks. */
+ *  (complete already, on streams, or an answer's request). Never blocks. */
 STEPAF_API stepaf_status_t stepaf_cancel(stepaf_request_h request);
 
 /** Return whether the sources of @a request may be overwritten. This comes before completion, often
@@ -52,8 +52,9 @@ STEPAF_API stepaf_status_t stepaf_cancel(stepaf_request_h request);
 STEPAF_API stepaf_status_t stepaf_request_sent(stepaf_request_h request);
 
 /** Return whether pull tensor @a index (peer by peer, as planned) has arrived.
- *  @param info_p  NULL, or filled when the tensor has arrived, with its address and actual size;
- *                 its size field is set by the caller.
+ *  @param info_p  NULL, or filled when the tensor has arrived, with its address and actual size; of
+ *                 an operation on streams with the planned size, see stepaf_plan_bytes. Its size
+ *                 field is set by the caller.
  *  @return STEPAF_OK (arrived); STEPAF_INPROGRESS; STEPAF_ERR_PEER_LOST, STEPAF_ERR_CANCELED (it
  *  will not arrive); for a failed operation on streams, the result of stepaf_wait;
  *  STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a index, or the size of @a info_p). Also after the

@@ -31,7 +31,8 @@ typedef enum stepaf_event {
         STEPAF_EVENT_LAST
 } stepaf_event_t;
 
-/** One record. */
+/** One record. Operations on streams leave none, except for what the library carries through the host
+ *  for them, as operations of plans of its own. */
 typedef struct stepaf_trace_record {
     int64_t time_ns;   /* on the common clock, see stepaf_clock_ns */
     uint32_t sequence; /* of the operation within its plan */

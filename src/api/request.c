@@ -125,8 +125,7 @@ static inline __attribute__((always_inline)) stepaf_status_t wait_op(struct step
                 return overtaken(op, generation);
             if (status)
                 return status == STEPAF_INPROGRESS ? timed_out(op) : status;
-        }
-        if (timeout_us) {
+        } else if (timeout_us) {
             uint64_t now = stepaf_ticks();
             stepaf_trace_stamp_word(&ctx->trace, now, op->seq, op->trace.waited);
         }

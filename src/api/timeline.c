@@ -24,6 +24,10 @@ stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                   "FFN rank %d is none of this rank's peers, or timeline_p is NULL",
                                   ffn_rank);
+    } else if (op->plan->stream) {
+        status = stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
+                                  "operation %u of plan %u is one on streams, which are not timed",
+                                  op->seq, op->plan->index);
     } else {
         const struct stepaf_op_peer *op_peer = &op->op_peers[p];
         bool over =

@@ -318,7 +318,9 @@ void stepaf_op_end(struct stepaf_op *op, stepaf_status_t status, int peer)
         if (op->op_peers[p].state == STEPAF_OP_PEER_WAITING)
             op->op_peers[p].state = status ? STEPAF_OP_PEER_LOST : STEPAF_OP_PEER_ANSWERED;
     op->pending = 0;
-    conclude(op, status, peer, stepaf_ticks());
+    op->failed_peer = peer;
+    atomic_store_explicit(&op->status, status,
+                          memory_order_release); /* neither counted nor traced */
 }
 
 stepaf_status_t stepaf_op_cancel(struct stepaf_op *op)

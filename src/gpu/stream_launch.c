@@ -292,12 +292,12 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
     put_back(stream);
     if (status)
         return marks.begun ? stepaf_stream_break(stream, status) : status;
-    plan->seq++;
     stream->n_sent++;
     if (marks.marked)
         stream->proxy->n_marked++;
     if (op_p)
         *op_p = make_request(stream, slot);
+    plan->seq++;
     return STEPAF_OK;
 }
 

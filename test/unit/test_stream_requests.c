@@ -135,6 +135,45 @@ static void sources_are_free_when_streams_have_come_by(void)
     stream_job_end();
 }
 
+/* Nothing is said rather than something wrong: what streams do nobody here knows the time of. */
+static void operations_on_streams_are_not_measured(void)
+{
+    stepaf_timeline_t line = {.size = sizeof(line), .notified_ns = -7};
+    stepaf_counters_t counters = {.size = sizeof(counters)};
+    stepaf_trace_record_t records[8];
+    stepaf_request_h requests[STREAM_DEPTH];
+    size_t n = 8;
+
+    stream_job_begin(STEPAF_ATTENTION);
+    CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
+    for (uint32_t i = 0; i < STREAM_DEPTH; i++) {
+        CU_ASSERT_EQUAL(stream_job_start(NULL, &requests[i]), STEPAF_OK);
+        CU_ASSERT_EQUAL(((struct stepaf_plan_obj *)stepaf_table_get(&stream_job.job->ctx->plans, 0))
+                            ->ops[i]
+                            .seq,
+                        i);
+    }
+    for (int over = 0; over < 2; over++) {
+        CU_ASSERT_EQUAL(stepaf_timeline_query(requests[1], 0, &line), STEPAF_ERR_UNSUPPORTED);
+        UNIT_CONTAINS(stepaf_last_error()->text, "operation 1 of plan 0 is one on streams");
+        CU_ASSERT_EQUAL(line.notified_ns, -7);
+        CU_ASSERT_EQUAL(stepaf_timeline_query(requests[0], 1, &line), STEPAF_ERR_INVALID);
+        CU_ASSERT_EQUAL(stepaf_wait(requests[1], -1), over ? STEPAF_ERR_STATE : STEPAF_OK);
+    }
+    CU_ASSERT_EQUAL(stepaf_wait(requests[0], -1), STEPAF_OK);
+    CU_ASSERT_EQUAL(stream_job_start(NULL, &requests[0]), STEPAF_OK);
+    CU_ASSERT_EQUAL(stream_job_wait(), STEPAF_OK);
+    stream_job_stream()->watch->fault = STEPAF_FAULT_TIMEOUT;
+    CU_ASSERT_EQUAL(stepaf_wait(requests[0], -1), STEPAF_ERR_TIMEOUT);
+    CU_ASSERT_EQUAL(stepaf_counters_query(stream_job.job->handle, &counters), STEPAF_OK);
+    CU_ASSERT(!counters.operations_started && !counters.operations_completed);
+    CU_ASSERT(!counters.operations_failed && !counters.bytes_sent);
+    CU_ASSERT_EQUAL(stepaf_trace_read(stream_job.job->handle, records, sizeof(records[0]), 8, &n),
+                    STEPAF_OK);
+    CU_ASSERT_EQUAL(n, 0);
+    stream_job_end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -144,6 +183,7 @@ int main(void)
         {"a request is of its own wait alone", a_request_is_of_its_own_wait_alone},
         {"each part of a request says why", each_part_of_a_request_says_why_it_failed},
         {"sources are free when streams have come by", sources_are_free_when_streams_have_come_by},
+        {"operations on streams are not measured", operations_on_streams_are_not_measured},
         CU_TEST_INFO_NULL,
     };
     return unit_run("stream_requests", tests);
