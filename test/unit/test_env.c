@@ -147,6 +147,22 @@ static void integers(void)
     }
 }
 
+/* 0 would be no deadline, or none but at once. */
+static void every_wait_has_a_deadline(void)
+{
+    int n = 0;
+    for (int i = 0; i < STEPAF_ENV_COUNT; i++) {
+        const char *name = stepaf_env_table[i].info.name;
+        size_t length = strlen(name);
+        if (length < 10 || strcmp(name + length - 10, "TIMEOUT_US") != 0)
+            continue;
+        n++;
+        expect_refusal(i, "0");
+        expect_refusal(i, "-1");
+    }
+    CU_ASSERT(n >= 6);
+}
+
 static void rules_of_integers(void)
 {
     static const char *const not_powers[] = {"5", "17", "1000", "1023"};
@@ -355,6 +371,7 @@ int main(void)
     CU_TestInfo tests[] = {
         {"defaults are the table's", defaults_are_the_tables},
         {"integers", integers},
+        {"every wait has a deadline", every_wait_has_a_deadline},
         {"rules of integers", rules_of_integers},
         {"words", words},
         {"constants of words", constants_of_words},
