@@ -25,7 +25,11 @@ typedef void (*stepaf_log_cb_t)(stepaf_log_level_t level, const char *file, int 
                                 const char *message, void *arg);
 
 /** Send the messages of the whole process to @a callback instead of standard error; NULL
- *  restores that. Any thread. Does not block. */
+ *  restores that. Any thread. Does not block.
+ *
+ *  Otherwise a message goes to standard error, or to the setting STEPAF_LOG_FILE. One that cannot be
+ *  written is lost, without a signal: nobody reads there, nobody has read for a second, or the file
+ *  may not grow. */
 STEPAF_API void stepaf_log_set_callback(stepaf_log_cb_t callback, void *arg);
 
 #ifdef __cplusplus

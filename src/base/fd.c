@@ -8,6 +8,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/quiet.h"
+
 enum { FIRST_OWN = STDERR_FILENO + 1 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -84,4 +86,14 @@ int stepaf_fd_open(const char *path, int flags)
 {
     stepaf_fd_begin();
     return stepaf_fd_end(open(path, flags | O_CLOEXEC, 0644));
+}
+
+int stepaf_fd_resize(int fd, size_t bytes)
+{
+    struct stepaf_quiet quiet;
+
+    stepaf_quiet_begin(&quiet);
+    int failed = ftruncate(fd, (off_t)bytes);
+    stepaf_quiet_end(&quiet);
+    return failed;
 }

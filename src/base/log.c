@@ -4,15 +4,23 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/quiet.h"
+#include "base/why.h"
 
-enum { LINE_MAX_BYTES = 1024 };
+enum {
+    LINE_MAX_BYTES = 1024,
+    PIECE_BYTES = 4096, /* what a pipe that has any room takes without a wait */
+    ROOM_MS = 1000      /* to wait for room, once */
+};
 
 int stepaf_log_level_now = STEPAF_LOG_WARN;
 
@@ -20,7 +28,8 @@ int stepaf_log_level_now = STEPAF_LOG_WARN;
  * twice at once. Logging is never on the hot path. */
 static struct {
     pthread_mutex_t lock;
-    int fd; /* of the log file, or -1 for standard error */
+    int fd;       /* of the log file, or -1 for standard error */
+    bool stalled; /* nobody took the last line: the next ones are not waited with */
     int rank;
     stepaf_log_cb_t callback;
     void *callback_arg;
@@ -54,18 +63,35 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* A line that cannot be written is lost: there is nowhere left to complain. */
-static void write_line(int fd, const char *line, size_t bytes)
+/* Wait until there is room, but not for long: who reads may have stopped. */
+static bool has_room(int fd)
 {
-    while (bytes > 0) {
-        ssize_t done = write(fd, line, bytes);
-        if (done < 0 && errno == EINTR)
+    struct pollfd wanted = {.fd = fd, .events = POLLOUT};
+    int n;
+
+    while ((n = poll(&wanted, 1, sink.stalled ? 0 : ROOM_MS)) < 0 && errno == EINTR) {
+    }
+    sink.stalled = n == 0;
+    return n != 0;
+}
+
+/* A line that cannot be written is lost: there is nowhere left to complain. */
+static void write_line(const char *line, size_t bytes)
+{
+    int fd = sink.fd >= 0 ? sink.fd : STDERR_FILENO;
+    struct stepaf_quiet quiet;
+
+    stepaf_quiet_begin(&quiet);
+    while (bytes > 0 && has_room(fd)) {
+        ssize_t done = write(fd, line, bytes < PIECE_BYTES ? bytes : PIECE_BYTES);
+        if (done < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (done <= 0)
-            return;
+            break;
         line += done;
         bytes -= (size_t)done;
     }
+    stepaf_quiet_end(&quiet);
 }
 
 /* Everything after the line's beginning would look like another line's: keep it one line. */
@@ -95,7 +121,7 @@ static void write_message(stepaf_log_level_t level, const char *file, int line, 
         return;
     size_t bytes = (size_t)n < sizeof text - 1 ? (size_t)n : sizeof text - 2;
     text[bytes++] = '\n';
-    write_line(sink.fd >= 0 ? sink.fd : STDERR_FILENO, text, bytes);
+    write_line(text, bytes);
 }
 
 void stepaf_log_write(stepaf_log_level_t level, const char *file, int line, const char *format, ...)
@@ -123,7 +149,7 @@ void stepaf_log_print(const char *text)
 
     pthread_mutex_lock(&sink.lock);
     if (!sink.callback)
-        write_line(sink.fd >= 0 ? sink.fd : STDERR_FILENO, text, strlen(text));
+        write_line(text, strlen(text));
     while (sink.callback && *text) {
         size_t bytes = strcspn(text, "\n");
         snprintf(line, sizeof line, "%.*s", (int)(bytes < sizeof line ? bytes : sizeof line), text);
@@ -160,7 +186,8 @@ static int open_file(const char *file)
         errno = ENAMETOOLONG;
         return -1;
     }
-    return stepaf_fd_open(path, O_WRONLY | O_CREAT | O_APPEND);
+    /* O_NONBLOCK: a FIFO is opened only if somebody reads there, and never waited for. */
+    return stepaf_fd_open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY);
 }
 
 void stepaf_log_configure(stepaf_log_level_t level, const char *file)
@@ -175,10 +202,12 @@ void stepaf_log_configure(stepaf_log_level_t level, const char *file)
     pthread_mutex_lock(&sink.lock);
     int old_fd = sink.fd;
     sink.fd = fd;
+    sink.stalled = false;
     __atomic_store_n(&stepaf_log_level_now, (int)level, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&sink.lock);
     if (old_fd >= 0)
         close(old_fd);
     if (error)
-        stepaf_log_error("cannot open log file %s: %s", file, strerror(error));
+        stepaf_log_error("cannot open log file %s: %s", file,
+                         error == ENXIO ? "nobody reads there" : stepaf_why(error));
 }

@@ -10,7 +10,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/quiet.h"
 #include "base/time.h"
+#include "base/why.h"
 
 int64_t stepaf_boot_local_deadline(int64_t timeout_us)
 {
@@ -70,13 +72,16 @@ static stepaf_status_t meet(struct member *member, int channel, const int *ranks
 static stepaf_status_t put(int fd, const char *data, size_t bytes, uint64_t offset)
 {
     while (bytes > 0) {
+        struct stepaf_quiet quiet;
+        stepaf_quiet_begin(&quiet);
         ssize_t n = pwrite(fd, data, bytes, (off_t)offset);
+        stepaf_quiet_end(&quiet);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
             return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_NONE,
                                     "local bootstrap: cannot write %zu bytes: %s", bytes,
-                                    n < 0 ? strerror(errno) : "no room");
+                                    n < 0 ? stepaf_why(errno) : "no room");
         data += n;
         bytes -= (size_t)n;
         offset += (size_t)n;

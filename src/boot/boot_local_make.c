@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/why.h"
 
 static size_t bytes_to_map(int size)
 {
@@ -29,9 +30,11 @@ static int make_map(size_t bytes)
     stepaf_fd_begin();
     int fd = stepaf_fd_end(memfd_create("stepaf-meet", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 
-    if (fd >= 0 && (ftruncate(fd, (off_t)bytes) != 0 ||
+    if (fd >= 0 && (stepaf_fd_resize(fd, bytes) != 0 ||
                     fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)) {
+        int error = errno;
         close(fd);
+        errno = error;
         return -1;
     }
     return fd;
@@ -81,7 +84,7 @@ stepaf_status_t stepaf_boot_local_create(int size, stepaf_boot_local_t **local_p
         if (fds[i] >= 0)
             close(fds[i]);
     return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT,
-                            "local bootstrap: no memory for %d ranks: %s", size, strerror(why));
+                            "local bootstrap: no memory for %d ranks: %s", size, stepaf_why(why));
 }
 
 stepaf_status_t stepaf_boot_local_adopt(int size, const int fds[STEPAF_LOCAL_FILES],

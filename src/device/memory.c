@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/why.h"
 #include "device/device.h"
 
 enum { HUGE_PAGE = 2 << 20, LOOK_PAGES = 4096 };
@@ -26,7 +27,7 @@ static stepaf_status_t host_alloc(size_t bytes, struct stepaf_device_mem *mem_p)
     if (fd < 0)
         goto err_none;
     what = "ftruncate";
-    if (ftruncate(fd, (off_t)whole))
+    if (stepaf_fd_resize(fd, whole))
         goto err_close;
     what = "sealing";
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
@@ -45,7 +46,7 @@ err_close:
 err_none:
     return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_NONE,
                             "cannot allocate %zu bytes of shared memory: %s: %s", bytes, what,
-                            strerror(errno));
+                            stepaf_why(errno));
 }
 
 static void host_free(struct stepaf_device_mem *mem)

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Log lines: who gets them, what they look like, and that they never mix. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <regex.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -187,6 +191,99 @@ static void unusable_file_is_reported(void)
     stepaf_log_set_callback(NULL, NULL);
 }
 
+/* ---- files that wait: the alarm would end who waits with them ---- */
+
+enum { LIMIT_S = 30 };
+
+static void make_fifo(char *path, size_t capacity)
+{
+    char name[256];
+    make_names(name, path, capacity);
+    unlink(path);
+    CU_ASSERT_EQUAL_FATAL(mkfifo(path, 0600), 0);
+}
+
+static void a_fifo_without_a_reader_is_refused(void)
+{
+    struct seen seen = {0};
+    char path[256];
+    make_fifo(path, sizeof path);
+    stepaf_log_set_callback(record, &seen);
+    alarm(LIMIT_S);
+    stepaf_log_configure(STEPAF_LOG_WARN, path);
+    alarm(0);
+    CU_ASSERT_EQUAL(seen.count, 1);
+    UNIT_CONTAINS(seen.message, "nobody reads there");
+    stepaf_log_set_callback(NULL, NULL);
+    stepaf_log_configure(STEPAF_LOG_WARN, NULL);
+    unlink(path);
+}
+
+static void a_reader_that_stops_costs_lines_only(void)
+{
+    static char text[1 << 20];
+    char path[256];
+    make_fifo(path, sizeof path);
+    int reader = open(path, O_RDONLY | O_NONBLOCK);
+    CU_ASSERT_FATAL(reader >= 0);
+    stepaf_log_configure(STEPAF_LOG_WARN, path);
+    alarm(LIMIT_S);
+    for (int i = 0; i < 2000; i++) /* more than a pipe holds, of which one is waited with */
+        stepaf_log_warn("line %d %100s", i, "");
+    ssize_t bytes = read(reader, text, sizeof text);
+    CU_ASSERT(bytes > 4096 && bytes < 2000 * 100);
+    CU_ASSERT(bytes > 0 && text[bytes - 1] == '\n');
+    stepaf_log_warn("it reads again");
+    memset(text, 0, sizeof text);
+    bytes = read(reader, text, sizeof text - 1);
+    UNIT_CONTAINS(text, "it reads again");
+    close(reader);
+    stepaf_log_warn("nobody reads this"); /* which is no end of the process */
+    alarm(0);
+    stepaf_log_configure(STEPAF_LOG_WARN, NULL);
+    unlink(path);
+}
+
+/* Standard error may be a pipe as well, whose other end is closed, or stands still. */
+static void so_it_is_with_standard_error(void)
+{
+    int ends[2];
+    int kept = dup(STDERR_FILENO);
+    CU_ASSERT_EQUAL_FATAL(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[1]);
+    alarm(LIMIT_S);
+    for (int i = 0; i < 2000; i++)
+        stepaf_log_warn("line %d %100s", i, "");
+    close(ends[0]);
+    stepaf_log_warn("nobody reads this");
+    alarm(0);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+}
+
+static void a_full_file_is_no_end(void)
+{
+    char name[256];
+    char path[256];
+    char text[8192];
+    int status = -1;
+    make_names(name, path, sizeof name);
+    unlink(path);
+    pid_t child = fork();
+    if (!child) {
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){100, 100});
+        stepaf_log_configure(STEPAF_LOG_WARN, path);
+        stepaf_log_warn("a line that reaches beyond the limit %100s", "");
+        stepaf_log_warn("another one");
+        _exit(0);
+    }
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    CU_ASSERT_EQUAL(status, 0);
+    CU_ASSERT_EQUAL(take_file(path, text, sizeof text), 0);
+    CU_ASSERT_EQUAL(strlen(text), 100);
+}
+
 enum { THREADS = 4, MESSAGES = 200 };
 
 static void *log_a_lot(void *arg)
@@ -240,6 +337,10 @@ int main(void)
         {"long messages are cut", long_messages_are_cut},
         {"files are closed", files_are_closed},
         {"unusable file is reported", unusable_file_is_reported},
+        {"a FIFO without a reader is refused", a_fifo_without_a_reader_is_refused},
+        {"a reader that stops costs lines only", a_reader_that_stops_costs_lines_only},
+        {"so it is with standard error", so_it_is_with_standard_error},
+        {"a full file is no end", a_full_file_is_no_end},
         {"threads do not mix", threads_do_not_mix},
         CU_TEST_INFO_NULL,
     };
