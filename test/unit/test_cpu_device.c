@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "cpu_device/cpu_device.h"
-#include "device/gpu.h"
 #include "cpu_device/queue.h"
+#include "device/gpu.h"
 #include "unit.h"
 
 enum { BYTES = 10000, SYNC_MS = 20000 };

@@ -2,6 +2,7 @@
 /* Requests of operations on streams, on a GPU that is made up: the library's own waits, and how they
  * end. */
 #include "core/peer.h"
+#include "core/plan.h"
 #include "stream_job.h"
 #include "unit.h"
 
@@ -148,10 +149,11 @@ static void operations_on_streams_are_not_measured(void)
     CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
     for (uint32_t i = 0; i < STREAM_DEPTH; i++) {
         CU_ASSERT_EQUAL(stream_job_start(NULL, &requests[i]), STEPAF_OK);
-        CU_ASSERT_EQUAL(((struct stepaf_plan_obj *)stepaf_table_get(&stream_job.job->ctx->plans, 0))
-                            ->ops[i]
-                            .seq,
-                        i);
+        CU_ASSERT_EQUAL(
+            ((struct stepaf_plan_obj *)stepaf_table_get(&stream_job.job->ctx->tables.plans, 0))
+                ->ops[i]
+                .seq,
+            i);
     }
     for (int over = 0; over < 2; over++) {
         CU_ASSERT_EQUAL(stepaf_timeline_query(requests[1], 0, &line), STEPAF_ERR_UNSUPPORTED);
