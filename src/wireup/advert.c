@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wireup/advert.h"
 #include "core/feature.h"
 #include "core/key.h"
 #include "core/key_recv.h"
 #include "core/region.h"
+#include "wireup/advert.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { DECLARE_MAGIC = 0x53544144 };
+
+enum { CHANGED = 1 << 0, MEETS = 1 << 1 };
 
 static void pack_ranks(const struct stepaf_recv_buf *recv_buf, struct stepaf_pack *pack)
 {
@@ -111,13 +113,22 @@ static void pack_regions(struct stepaf_ctx *ctx, struct stepaf_pack *pack)
     }
 }
 
+static bool agrees(const struct stepaf_ctx *ctx)
+{
+    bool any = false;
+
+    for (unsigned t = 0; t < ctx->net.n_transports; t++)
+        any = any || (ctx->net.transports[t]->ops->caps & STEPAF_TRANSPORT_AGREES);
+    return any;
+}
+
 void stepaf_advert_pack(struct stepaf_ctx *ctx, stepaf_status_t status, struct stepaf_pack *pack)
 {
     stepaf_pack_u32(pack, DECLARE_MAGIC);
     stepaf_pack_u32(pack, (uint32_t)status);
     stepaf_pack_text(pack, status ? stepaf_last_error()->text : "");
     stepaf_pack_u32(pack, ctx->epoch);
-    stepaf_pack_u32(pack, ctx->commit.changed);
+    stepaf_pack_u32(pack, (ctx->commit.changed ? CHANGED : 0) | (agrees(ctx) ? MEETS : 0));
     if (status)
         return;
     stepaf_pack_u32(pack, ctx->net.n_transports);
@@ -253,7 +264,9 @@ stepaf_status_t stepaf_advert_read(const void *blob, size_t bytes, int role, int
     advert.status = stepaf_status_from(stepaf_unpack_u32(&unpack));
     stepaf_unpack_text(&unpack, advert.text, sizeof(advert.text));
     advert.epoch = stepaf_unpack_u32(&unpack);
-    advert.changed = stepaf_unpack_u32(&unpack) != 0;
+    uint32_t facts = stepaf_unpack_u32(&unpack);
+    advert.changed = facts & CHANGED;
+    advert.agrees = facts & MEETS;
     if (ok && !unpack.failed && !advert.status)
         ok = read_body(&unpack, &advert, before);
     if (!ok || unpack.failed) {

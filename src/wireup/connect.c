@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From adverts to links: open the transports, connect each peer by the best one that
  * reaches it, import its memory. */
-#include "wireup/connect.h"
 #include "core/ctx.h"
 #include "core/feature.h"
 #include "core/key.h"
 #include "core/peer.h"
 #include "core/region.h"
+#include "wireup/connect.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -218,8 +218,6 @@ static stepaf_status_t connect_peer(struct stepaf_ctx *ctx, struct stepaf_peer *
             add_refusal(peer->refused, "", ctx->net.unopened[t]);
         status = connect_by(ctx, peer, advert, ctx->net.transports[t]);
     }
-    if (!status && !peer->link && ctx->net.unopened[ctx->net.n_transports][0])
-        add_refusal(peer->refused, "", ctx->net.unopened[ctx->net.n_transports]);
     return status || peer->link ? status : not_reached(peer);
 }
 
@@ -317,6 +315,25 @@ static void note_gpu(struct stepaf_peer *peer)
         add_refusal(peer->refused, "GPU memory", text);
 }
 
+/* Wait for what has been begun. */
+static stepaf_status_t join_all(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    for (unsigned t = 0; t < ctx->net.n_transports; t++) {
+        struct stepaf_transport *transport = ctx->net.transports[t];
+        char reason[STEPAF_REASON_MAX];
+        uint32_t peer = 0;
+        stepaf_status_t status =
+            transport->ops->finish_connects(transport, deadline_ns, &peer, reason);
+        if (status) {
+            struct stepaf_who who = ctx->peers[peer].who;
+            return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, who,
+                                         "cannot connect to " STEPAF_WHO_FORMAT ": %s: %s",
+                                         STEPAF_WHO_ARGS(who), transport->ops->name, reason);
+        }
+    }
+    return STEPAF_OK;
+}
+
 /* Posts of several peers go to their transport by one call, if it is one for all. */
 static void find_sole(struct stepaf_ctx *ctx)
 {
@@ -339,7 +356,8 @@ static stepaf_status_t look_up(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
     return status;
 }
 
-stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
+stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
+                                     int64_t deadline_ns)
 {
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
@@ -353,7 +371,7 @@ stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf
             return status;
     }
     find_sole(ctx);
-    return STEPAF_OK;
+    return join_all(ctx, deadline_ns);
 }
 
 stepaf_status_t stepaf_peer_fall_back(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
@@ -362,7 +380,6 @@ stepaf_status_t stepaf_peer_fall_back(struct stepaf_ctx *ctx, struct stepaf_peer
 {
     const struct stepaf_transport_ops *better = peer->link->ops;
     stepaf_status_t status = STEPAF_OK;
-    unsigned t = 0;
 
     stepaf_log_warn(STEPAF_WHO_FORMAT " cannot use %s: both ends take %s",
                     STEPAF_WHO_ARGS(peer->who), better->name, transport->ops->name);
@@ -372,10 +389,11 @@ stepaf_status_t stepaf_peer_fall_back(struct stepaf_ctx *ctx, struct stepaf_peer
     release_all(peer);
     better->disconnect(peer->link);
     peer->link = NULL;
-    while (ctx->net.transports[t] != transport)
-        t++;
-    for (; t < ctx->net.n_transports && !status && !peer->link; t++)
-        status = connect_by(ctx, peer, advert, ctx->net.transports[t]);
+    if (transport->ops->caps & STEPAF_TRANSPORT_AGREES)
+        add_refusal(peer->refused, transport->ops->name,
+                    "it would have to be connected before all meet");
+    else
+        status = connect_by(ctx, peer, advert, transport);
     if (!status)
         status = peer->link ? look_up(ctx, peer, advert) : not_reached(peer);
     if (!status)

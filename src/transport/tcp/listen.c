@@ -160,15 +160,14 @@ void stepaf_tcp_listen_to(struct stepaf_tcp *tcp, struct stepaf_tcp_stranger *st
         stranger->fd = -1;
 }
 
-/* No file to accept with: peers wait in the kernel's queue. */
+/* No file to accept with: peers wait in the kernel's queue, perhaps until the commit's deadline. */
 static void cannot_accept(struct stepaf_tcp *tcp, int error)
 {
     bool passes = error == EAGAIN || error == EINTR || error == ECONNABORTED;
 
-    if (passes || tcp->refused_since)
+    if (passes || tcp->cannot_accept)
         return;
-    tcp->refused_since = stepaf_ticks();
-    tcp->refused_error = error;
+    tcp->cannot_accept = true;
     stepaf_log_warn("tcp: cannot accept connections: %s", strerror(error));
 }
 
@@ -198,7 +197,6 @@ unsigned stepaf_tcp_accept(struct stepaf_tcp *tcp)
             cannot_accept(tcp, errno);
             break;
         }
-        tcp->refused_since = 0;
         struct stepaf_tcp_stranger *stranger = place_for_stranger(tcp);
         dismiss(stranger);
         *stranger = (struct stepaf_tcp_stranger){
