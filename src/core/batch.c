@@ -90,10 +90,11 @@ static inline __attribute__((always_inline)) void give_out(struct stepaf_peer *p
 
 void stepaf_batch_arrived(struct stepaf_batch_obj *batch)
 {
-    if (batch->canceled)
+    give_out(batch->remote->peer, batch->remote, batch);
+    if (__builtin_expect(batch->canceled && batch->state == STEPAF_BATCH_READY, 0)) {
+        delist(batch);
         stepaf_batch_finish(batch);
-    else
-        give_out(batch->remote->peer, batch->remote, batch);
+    }
 }
 
 /* The slot is the batch's, and the plan's next one comes. */

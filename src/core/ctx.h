@@ -144,6 +144,7 @@ struct stepaf_ctx_gpu {
     struct stepaf_list proxies; /* stream plans that have peers through the host, see gpu/proxy.h */
     bool proxies_still;         /* a commit is about to end them */
     uint32_t n_requests;        /* open ones, of stream plans */
+    uint32_t n_arriving;        /* batches and answers */
 };
 
 /* The job, as init has found it. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Withdrawing keys: a key leaves ctx->keys at once, and is freed by the next commit, which ends what
+/* Withdrawing keys: a key leaves ctx->memory.keys at once, and is freed by the next commit, which ends what
  * peers know of it. */
 #include <stdlib.h>
 

@@ -56,7 +56,7 @@ struct stepaf_op {
     bool not_as_planned; /* its posts are not as planned, or not compiled yet */
     bool bounced;        /* being started: its sources are being copied */
     _Atomic int status;  /* STEPAF_INPROGRESS until known */
-    uint32_t pending;    /* parts that WAIT, also after status is known */
+    uint32_t pending;    /* parts that WAIT or ARRIVE, also after */
     uint32_t n_held;     /* peers that have not released the slot */
     uint32_t n_waiting;  /* threads that wait for it */
     int failed_peer;

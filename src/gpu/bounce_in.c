@@ -102,24 +102,26 @@ static stepaf_status_t enqueue_arrival(struct stepaf_ctx *ctx, const struct mess
     stepaf_status_t status = stepaf_bounce_in_open(ctx);
     struct stepaf_bounce_in *in = ctx->gpu.bounce_in;
 
-    if (!status)
-        status = reserve_arrival(in);
+    if (status || (status = reserve_arrival(in)))
+        return status;
+    struct arrival *arrival = arrival_at(in, in->n);
     for (uint32_t i = 0; i < copies->n && !status; i++)
         status = stepaf_gpu_copy(gpu, copies->copy[i].dst, copies->copy[i].src,
                                  copies->copy[i].bytes, in->stream);
-    if (status)
-        return status;
-    struct arrival *arrival = arrival_at(in, in->n);
-    if (!arrival->event)
+    if (!status && !arrival->event)
         status = stepaf_gpu_event_create(gpu, &arrival->event);
     if (!status)
         status = stepaf_gpu_event_record(gpu, arrival->event, in->stream);
-    if (status)
-        return status;
+    if (status) { /* no copy is left behind: the caller hears that the peer is lost, and goes on */
+        stepaf_error_t error = *stepaf_last_error();
+        (void)stepaf_gpu_stream_sync(gpu, in->stream);
+        return stepaf_error_raise(&error);
+    }
     arrival->peer = model->peer;
     arrival->batch = model->batch;
     arrival->op = model->op;
     in->n++;
+    ctx->gpu.n_arriving++;
     ctx->n_polled++;
     return STEPAF_INPROGRESS;
 }
@@ -203,6 +205,7 @@ unsigned stepaf_bounce_in_progress(struct stepaf_ctx *ctx)
             break;
         in->first++;
         in->n--;
+        ctx->gpu.n_arriving--;
         ctx->n_polled--;
         if (status)
             fail_arrival(&arrival);
@@ -237,6 +240,7 @@ void stepaf_bounce_in_free(struct stepaf_ctx *ctx)
 
     if (!in)
         return;
+    ctx->gpu.n_arriving -= in->n;
     ctx->n_polled -= in->n;
     for (uint32_t i = 0; i < in->capacity; i++)
         if (in->ring[i].event)

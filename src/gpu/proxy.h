@@ -60,11 +60,6 @@ struct stepaf_proxy_recv {
     struct stepaf_proxy_recv *next; /* of the same commit */
 };
 
-/* Whether there are, or the commit under way makes, stream plans with proxied peers. */
-static inline bool stepaf_has_proxies(const struct stepaf_ctx *ctx)
-{
-    return ctx->gpu.streams && ctx->gpu.streams->heads;
-}
 /* Whether peer @a p is proxied; both sides say the same. */
 bool stepaf_peer_proxied(const struct stepaf_ctx *ctx, uint32_t p);
 

@@ -89,6 +89,15 @@ static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
+/* What has come is not over before it is in GPU memory. */
+static void await_arrivals(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+
+    while (ctx->gpu.n_arriving && stepaf_core_advance(ctx, &waiter, deadline_ns))
+        ;
+}
+
 /* What a rank has said before its commit may still wait for room in a queue, a release among
  * others. Let it out, say so, and wait until all peers have said the same. */
 static stepaf_status_t quiesce_peers(struct stepaf_ctx *ctx, int64_t deadline_ns)
@@ -96,6 +105,8 @@ static stepaf_status_t quiesce_peers(struct stepaf_ctx *ctx, int64_t deadline_ns
     struct stepaf_msg msg = {.type = STEPAF_MSG_QUIESCED, .seq = ++ctx->commit.n};
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
+    await_arrivals(ctx,
+                   deadline_ns); /* a canceled batch is released then, and peers wait for that */
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         stepaf_core_tell(&ctx->peers[p], &msg);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
@@ -106,6 +117,7 @@ static stepaf_status_t quiesce_peers(struct stepaf_ctx *ctx, int64_t deadline_ns
                                              STEPAF_WHO_FORMAT " did not enter the commit in time",
                                              STEPAF_WHO_ARGS(peer->who));
     }
+    await_arrivals(ctx, deadline_ns);
     stepaf_core_flush(ctx, left_us(deadline_ns));
     return STEPAF_OK;
 }

@@ -86,7 +86,7 @@ add()
 # plant DIRECTORY KEPT REGISTRY: what touches_more is there to find, is found.
 plant()
 {
-    for file in "$3" src/Makefile.inc src/core/core.h src/new.c; do
+    for file in "$3" src/Makefile.inc src/core/ctx.h src/new.c; do
         cp "$tree/$file" "$work/planted" 2>/dev/null || rm -f "$work/planted"
         echo >>"$tree/$file"
         touches_more "$@" >/dev/null || fail "a second line in $file goes unnoticed"

@@ -192,7 +192,7 @@ static int join_closed(int n)
 {
     stepaf_params_t params = {.field_mask = STEPAF_PARAM_SPLIT, .split = "attn=1,ffn=1"};
     stepaf_context_h ctx;
-    char number[8];
+    char number[12];
 
     (void)close_all();
     snprintf(number, sizeof number, "%d", n);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GPU memory in plans that the host starts, at an attention rank: carried as it is or staged, with the
  * same result. */
+#include <pthread.h>
+#include <time.h>
+
 #include "stages.h"
 
 static void begin_attention(bool takes)
@@ -216,6 +219,35 @@ static void other_tensors_may_be_started_with(void)
     end();
 }
 
+static void *let_events_pass(void *unused)
+{
+    (void)unused;
+    nanosleep(&(struct timespec){0, 50000000}, NULL);
+    cpu_device.busy = false;
+    return NULL;
+}
+
+/* An answer counts as here for a commit, wherever its bytes are: nobody has to guess how long they take. */
+static void a_commit_awaits_what_is_arriving(void)
+{
+    pthread_t thread;
+
+    begin_attention(false);
+    commit();
+    stepaf_request_h request = start();
+    cpu_device.busy = true;
+    answer(0, 0, false);
+    answer(1, 0, true);
+    CU_ASSERT_EQUAL(job->ctx->gpu.n_arriving, 2);
+    CU_ASSERT_EQUAL(stepaf_cancel(request), STEPAF_OK);
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, let_events_pass, NULL), 0);
+    declare(job, PULLED + 1, STEPAF_PULL);
+    declare(counterpart, PULLED + 1, STEPAF_PULL);
+    CU_ASSERT_EQUAL(fake_commit(job, counterpart), STEPAF_OK);
+    CU_ASSERT(pthread_join(thread, NULL) == 0 && job->ctx->gpu.n_arriving == 0);
+    end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -228,6 +260,7 @@ int main(void)
         {"nothing leaves before it is copied", nothing_leaves_before_it_is_copied},
         {"a copy that fails later loses the peer", a_copy_that_fails_later_loses_the_peer},
         {"other tensors may be started with", other_tensors_may_be_started_with},
+        {"a commit awaits what is arriving", a_commit_awaits_what_is_arriving},
         CU_TEST_INFO_NULL,
     };
     return unit_run("stage", tests);
