@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "wireup/advert.h"
 #include "core/feature.h"
 #include "core/key.h"
 #include "core/key_recv.h"
 #include "core/region.h"
-#include "wireup/advert.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From adverts to links: open the transports, connect each peer by the best one that
  * reaches it, import its memory. */
+#include "wireup/connect.h"
 #include "core/ctx.h"
 #include "core/feature.h"
 #include "core/key.h"
 #include "core/peer.h"
 #include "core/region.h"
-#include "wireup/connect.h"
 
 #include <stdio.h>
 #include <stdlib.h>
