@@ -159,5 +159,5 @@ int main(void)
                            {"verdicts", verdicts},
                            {"parts of an exchange", parts_of_an_exchange},
                            CU_TEST_INFO_NULL};
-    return unit_run("arithmetic", tests);
+    return unit_run(tests);
 }

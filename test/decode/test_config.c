@@ -138,5 +138,5 @@ int main(void)
                            {"ends of sequence", ends_of_sequence},
                            {"layouts", layouts},
                            CU_TEST_INFO_NULL};
-    return unit_run("config", tests);
+    return unit_run(tests);
 }

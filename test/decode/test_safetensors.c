@@ -141,5 +141,5 @@ int main(void)
                            {"bad files", bad_files},
                            {"stored numbers", conversions},
                            CU_TEST_INFO_NULL};
-    return unit_run("safetensors", tests);
+    return unit_run(tests);
 }

@@ -145,5 +145,5 @@ int main(void)
                            {"other kinds", other_kinds},
                            {"contradictions", contradictions},
                            CU_TEST_INFO_NULL};
-    return unit_run("tokenizer", tests);
+    return unit_run(tests);
 }

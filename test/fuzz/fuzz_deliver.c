@@ -71,7 +71,7 @@ static void begin(struct run *run, stepaf_role_t role)
     run->job->ctx->clock.pong_best = UINT64_MAX; /* as while it pings */
 }
 
-static const struct stepaf_remote_plan *mirror_of(const struct stepaf_ctx *ctx, uint32_t peer,
+static const struct stepaf_remote_plan *remote_of(const struct stepaf_ctx *ctx, uint32_t peer,
                                                   uint32_t number)
 {
     const struct stepaf_peer *it = &ctx->peers[peer];
@@ -84,7 +84,7 @@ static void be_honest(const struct stepaf_ctx *ctx, uint32_t peer, struct stepaf
                       bool next_slot)
 {
     const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, msg->plan);
-    const struct stepaf_remote_plan *remote = mirror_of(ctx, peer, msg->plan);
+    const struct stepaf_remote_plan *remote = remote_of(ctx, peer, msg->plan);
     uint64_t now = stepaf_ticks();
 
     if (msg->type == STEPAF_MSG_PONG) {

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "tcp_side.h"
+#include "transport/tcp/tcp_side.h"
 
 enum {
     REGION = 100,

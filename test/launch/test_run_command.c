@@ -254,5 +254,5 @@ int main(void)
                            {"refusals", refusals},
                            {"quoting", quoting},
                            CU_TEST_INFO_NULL};
-    return unit_run("run_command", tests);
+    return unit_run(tests);
 }

@@ -4,7 +4,7 @@
 
 #include "fail.h"
 #include "hosts.h"
-#include "tree.h"
+#include "topo/tree.h"
 #include "unit.h"
 
 /* "name:room/ranks" of each host. */
@@ -136,5 +136,5 @@ static void deals(void)
 int main(void)
 {
     CU_TestInfo tests[] = {{"lists", lists}, {"files", files}, {"deals", deals}, CU_TEST_INFO_NULL};
-    return unit_run("run_hosts", tests);
+    return unit_run(tests);
 }

@@ -152,5 +152,5 @@ int main(void)
                            {"devices", devices}, {"progress", progress},
                            {"bad XML", bad_xml}, {"this machine", this_machine},
                            CU_TEST_INFO_NULL};
-    return unit_run("run_place", tests);
+    return unit_run(tests);
 }

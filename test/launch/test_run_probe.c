@@ -57,5 +57,5 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"answers", answers}, {"absent", absent}, {"hangs", hangs}, CU_TEST_INFO_NULL};
-    return unit_run("run_probe", tests);
+    return unit_run(tests);
 }

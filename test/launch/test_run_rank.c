@@ -142,5 +142,5 @@ int main(void)
                            {"specs", specs},
                            {"plugins", plugins},
                            CU_TEST_INFO_NULL};
-    return unit_run("run_rank", tests);
+    return unit_run(tests);
 }

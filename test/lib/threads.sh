@@ -5,35 +5,41 @@
 # make some. Those of MPI, under mpirun, do not count.
 set -u
 cd "${top_srcdir:-.}/test" || exit 99
-listed=$(cat unit/Makefile.inc mpi/Makefile.inc | awk '/^(cuda_)?thread_/ { on = 1 } on { print } !/\\$/ { on = 0 }')
 makes='pthread_create|ranks_expect_threads|PROGRESS", .*"thread"|cpu_device\.runs = true'
 found=0
 failed=0
 
-# need TEST: it has to be listed.
+# listed MAKEFILE: what its lists have.
+listed() { awk '/^thread_/ { on = 1 } on { print } !/\\$/ { on = 0 }' "$1"; }
+
+# need TEST: it has to be listed in its directory.
 need()
 {
     found=$((found + 1))
-    echo "$listed" | grep -Eq "/$1( |\$)" && return
-    echo "test/$2/$1 has threads, and is not in a list for ThreadSanitizer of test/$2/Makefile.inc"
+    listed "$(dirname "$1")/Makefile.inc" | grep -Eq "/$(basename "$1")( |\$)" && return
+    echo "test/$1 has threads, and is not in a list for ThreadSanitizer of its directory's Makefile.inc"
     failed=1
 }
 
-for test in unit/test_*.c; do
+for test in $(find unit -name 'test_*.c' | sort); do
     files=$test
-    for header in $(sed -n 's/^#include "\([a-z_]*\)\.h"$/\1/p' "$test"); do
+    for header in $(sed -n 's/^#include "\([a-z_/]*\)\.h"$/\1/p' "$test"); do
         # What these offer is not what everybody takes.
         case $header in
         ranks) ;;
-        *) files="$files $(ls "unit/$header.h" "unit/$header.c" 2>/dev/null)" ;;
+        *)
+            for base in "$(dirname "$test")/$header" "unit/$header"; do
+                files="$files $(ls "$base.h" "$base.c" 2>/dev/null)"
+            done
+            ;;
         esac
     done
     # shellcheck disable=SC2086
-    ! grep -Eq "$makes" $files || need "$(basename "$test" .c)" unit
+    ! grep -Eq "$makes" $files || need "${test%.c}"
 done
 programs=$(grep -El "$makes" mpi/*.c | sed 's,.*/\(.*\)\.c$,\1,' | paste -s -d '|')
 for case in mpi/*.case; do
-    ! grep -Eq "^STEPAF_PROGRESS=thread|^fork [0-9]+ ($programs) " "$case" || need "$(basename "$case")" mpi
+    ! grep -Eq "^STEPAF_PROGRESS=thread|^fork [0-9]+ ($programs) " "$case" || need "$case"
 done
 echo "$found tests with threads"
 [ $found -gt 0 ] && exit $failed

@@ -9,7 +9,7 @@
 # Fails if it is more than src/transport/verbs/README.md promises.
 set -u
 : "${top_builddir:=.}"
-program=$top_builddir/test/unit/verbs_cost
+program=$top_builddir/test/unit/transport/verbs/verbs_cost
 directory=$(mktemp -d) || exit 99
 trap 'rm -rf "$directory"' EXIT
 # Also without valgrind: it checks numbers of work requests itself.

@@ -40,7 +40,7 @@ static uint64_t add_plan(uint64_t hash, const struct stepaf_plan_obj *plan)
     return hash;
 }
 
-static uint64_t add_mirror(uint64_t hash, const struct stepaf_remote_plan *remote)
+static uint64_t add_remote(uint64_t hash, const struct stepaf_remote_plan *remote)
 {
     ADD(hash, remote->n_known);
     ADD(hash, remote->slot);
@@ -71,7 +71,7 @@ uint64_t state_digest(const struct stepaf_ctx *ctx)
         ADD(hash, peer->ready_epoch);
         for (uint32_t i = 0; i < peer->n_remotes; i++)
             if (peer->remotes[i])
-                hash = add_mirror(hash, peer->remotes[i]);
+                hash = add_remote(hash, peer->remotes[i]);
     }
     return hash;
 }
@@ -127,7 +127,7 @@ static const char *check_plan(const struct stepaf_plan_obj *plan)
     return wrong;
 }
 
-static const char *check_mirror(const struct stepaf_remote_plan *remote)
+static const char *check_remote(const struct stepaf_remote_plan *remote)
 {
     if (remote->n_known > remote->n_push + remote->n_pull)
         return "a plan has more tensors than it announced";
@@ -157,7 +157,7 @@ static const char *check_peer(const struct stepaf_peer *peer, int *n_ready_p)
         return "a peer with queued posts is not listed, or one without is";
     for (uint32_t i = 0; i < peer->n_remotes && !wrong; i++)
         if (peer->remotes[i])
-            wrong = check_mirror(peer->remotes[i]);
+            wrong = check_remote(peer->remotes[i]);
     *n_ready_p += ready;
     return wrong;
 }

@@ -3,16 +3,18 @@
 #ifndef STEPAF_TEST_UNIT_H
 #define STEPAF_TEST_UNIT_H
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 
-/* Run @a tests (ended by CU_TEST_INFO_NULL) as one suite; return main's exit code. CUnit's own
- * result does not say whether an assertion failed. */
-static inline int unit_run(const char *suite, CU_TestInfo *tests)
+/* Run @a tests (ended by CU_TEST_INFO_NULL) as one suite, named as the program; return main's exit code.
+ * CUnit's own result does not say whether an assertion failed. */
+static inline int unit_run(CU_TestInfo *tests)
 {
+    const char *suite = program_invocation_short_name;
     CU_SuiteInfo suites[] = {{.pName = suite, .pTests = tests}, CU_SUITE_INFO_NULL};
     if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS) {
         fprintf(stderr, "%s: %s\n", suite, CU_get_error_msg());

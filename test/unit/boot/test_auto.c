@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which bootstrap a process is given by what it finds itself in. */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "boot/boot_auto.h"
+#include "unit.h"
+
+static const char *const traces[] = {"PMIX_NAMESPACE", "PMIX_RANK", "PMI_RANK",
+                                     "OMPI_COMM_WORLD_SIZE"};
+
+static void forget_launchers(void)
+{
+    for (size_t i = 0; i < sizeof traces / sizeof traces[0]; i++)
+        unsetenv(traces[i]);
+}
+
+static void the_environment_decides(void)
+{
+    static const struct stepaf_env env = {.boot = STEPAF_ENV_BOOT_auto};
+
+    forget_launchers();
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), -1);
+    setenv("PMIX_RANK", "0", 1);
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), -1); /* half a launcher is none */
+    setenv("PMIX_NAMESPACE", "job", 1);
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_pmix);
+    forget_launchers();
+    setenv("PMI_RANK", "0", 1);
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_mpi);
+    forget_launchers();
+}
+
+static void a_setting_is_stronger(void)
+{
+    struct stepaf_env env = {.boot = STEPAF_ENV_BOOT_mpi};
+
+    forget_launchers();
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_mpi);
+    env.boot = STEPAF_ENV_BOOT_pmix;
+    setenv("PMI_RANK", "0", 1);
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_pmix);
+    env.local_size = 2; /* of use where nothing is said */
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_pmix);
+    env.boot = STEPAF_ENV_BOOT_auto;
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_local);
+    forget_launchers();
+}
+
+static void without_a_launcher_it_says_how_to_start(void)
+{
+    stepaf_context_h ctx = NULL;
+
+    forget_launchers();
+    unsetenv("STEPAF_BOOT");
+    CU_ASSERT_EQUAL(stepaf_init(NULL, NULL, &ctx), STEPAF_ERR_BOOT);
+    CU_ASSERT_PTR_NULL(ctx);
+    UNIT_CONTAINS(stepaf_last_error()->text, "nothing has launched this process");
+    UNIT_CONTAINS(stepaf_last_error()->text, "srun --mpi=pmix");
+    UNIT_CONTAINS(stepaf_last_error()->text, "STEPAF_LOCAL_RANK");
+    setenv("STEPAF_BOOT", "local", 1);
+    CU_ASSERT_EQUAL(stepaf_init(NULL, NULL, &ctx), STEPAF_ERR_SETTING);
+    CU_ASSERT_PTR_NULL(ctx);
+    UNIT_CONTAINS(stepaf_last_error()->text, "STEPAF_LOCAL_SIZE is not set");
+    unsetenv("STEPAF_BOOT");
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"the environment decides", the_environment_decides},
+        {"a setting is stronger", a_setting_is_stronger},
+        {"without a launcher it says how to start", without_a_launcher_it_says_how_to_start},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run(tests);
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks of one machine that were started one by one: how they find each other, and what all are told
+ * when that does not come about. */
+#include <sys/wait.h>
+
+#include "joins.h"
+
+static void all_find_each_other(void)
+{
+    static const int sizes[] = {1, 2, 5, RANKS_MAX};
+    struct rank ranks[RANKS_MAX];
+    int before = count_fds();
+
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int late = 0; late < 3; late++) { /* nobody, rank 0, the last one */
+            prepare(ranks, sizes[s], LONG_US);
+            ranks[late == 1 ? 0 : sizes[s] - 1].delay_us = late ? 30000 : 0;
+            run(ranks, sizes[s]);
+            for (int i = 0; i < sizes[s]; i++)
+                expect(&ranks[i], STEPAF_OK, "");
+        }
+    CU_ASSERT_EQUAL(count_fds(), before);
+}
+
+static void one_context_after_the_other(void)
+{
+    struct rank ranks[3];
+
+    prepare(ranks, 3, LONG_US);
+    for (int i = 0; i < 3; i++)
+        ranks[i].rounds = 50;
+    run(ranks, 3);
+    for (int i = 0; i < 3; i++)
+        expect(&ranks[i], STEPAF_OK, "");
+}
+
+static void who_is_missing_is_named(void)
+{
+    struct rank ranks[3];
+    int64_t began_ns = stepaf_monotonic_ns();
+    int before = count_fds();
+
+    prepare(ranks, 3, LONG_US);
+    ranks[0].timeout_us = SOME_US;
+    run(ranks, 2);
+    expect(&ranks[0], STEPAF_ERR_TIMEOUT, "rank 2 did not come in time; 2 of 3 are here");
+    expect(&ranks[1], STEPAF_ERR_TIMEOUT, "rank 2 did not come in time; 2 of 3 are here");
+
+    prepare(ranks, 3, SHORT_US);
+    run(ranks + 1, 2);
+    expect(&ranks[1], STEPAF_ERR_TIMEOUT, "rank 0 did not come in time");
+    expect(&ranks[2], STEPAF_ERR_TIMEOUT, "rank 0 did not come in time");
+    CU_ASSERT(stepaf_monotonic_ns() - began_ns < LONG_US * 1000LL);
+    CU_ASSERT_EQUAL(count_fds(), before);
+}
+
+/* Wait until rank 0 has let rank 1 in: it holds its two files and the listener, and the connection has
+ * two ends. */
+static void await_the_first_two(int fds_before)
+{
+    int64_t limit_ns = stepaf_monotonic_ns() + LONG_US * 1000LL;
+
+    while (count_fds() < fds_before + STEPAF_LOCAL_FILES + 3 && stepaf_monotonic_ns() < limit_ns)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    CU_ASSERT_EQUAL(count_fds(), fds_before + STEPAF_LOCAL_FILES + 3);
+}
+
+/* What one has been told wrong, all hear of who are there. */
+static void contradictions(void)
+{
+    struct rank ranks[3];
+    int before = count_fds();
+
+    prepare(ranks, 3, LONG_US);
+    ranks[2].size = 4;
+    start(ranks, 2);
+    await_the_first_two(before);
+    start(ranks + 2, 1);
+    finish(ranks, 3);
+    for (int i = 0; i < 3; i++)
+        expect(&ranks[i], STEPAF_ERR_BOOT, "STEPAF_LOCAL_SIZE differs: 3 at rank 0, 4 at rank 2");
+
+    prepare(ranks, 3, LONG_US);
+    ranks[2].rank = 1;
+    run(ranks, 3);
+    for (int i = 0; i < 3; i++)
+        expect(&ranks[i], STEPAF_ERR_BOOT, "two processes are rank 1 (STEPAF_LOCAL_RANK)");
+}
+
+static void refuse(struct stepaf_env env, const char *text)
+{
+    stepaf_boot_t boot = {.rank = 77};
+
+    CU_ASSERT_EQUAL(stepaf_boot_join(&env, &boot), STEPAF_ERR_SETTING);
+    CU_ASSERT_EQUAL(boot.rank, 77);
+    UNIT_CONTAINS(stepaf_last_error()->text, text);
+}
+
+static void bad_settings(void)
+{
+    struct rank rank;
+    struct stepaf_env env;
+
+    prepare(&rank, 1, LONG_US);
+    env = env_of(&rank);
+    env.local_rank = 1;
+    refuse(env, "STEPAF_LOCAL_RANK=1: ranks are 0 to 0 with STEPAF_LOCAL_SIZE=1");
+    env.local_rank = 0;
+    env.from_environment[STEPAF_ENV_LOCAL_RANK] = 0;
+    refuse(env, "STEPAF_LOCAL_RANK is not set");
+    env.local_size = 0;
+    refuse(env, "STEPAF_LOCAL_SIZE is not set");
+}
+
+/* A whole job, as a shell would start it. */
+static int one_process(int rank)
+{
+    stepaf_context_h ctx = NULL;
+    char number[12];
+
+    snprintf(number, sizeof number, "%d", rank);
+    setenv("STEPAF_LOCAL_JOB", job_name, 1);
+    setenv("STEPAF_LOCAL_SIZE", "3", 1);
+    setenv("STEPAF_LOCAL_RANK", number, 1);
+    setenv("STEPAF_SPLIT", "attn=1,ffn=2", 1);
+    if (stepaf_init(NULL, NULL, &ctx) != STEPAF_OK || stepaf_commit(ctx) != STEPAF_OK ||
+        stepaf_barrier(ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT) != STEPAF_OK)
+        return 1;
+    int wrong = stepaf_rank(ctx, STEPAF_GROUP_WORLD) != rank ||
+                stepaf_size(ctx, STEPAF_GROUP_WORLD) != 3 ||
+                stepaf_role(ctx) != (rank == 0 ? STEPAF_ATTENTION : STEPAF_FFN);
+    stepaf_finalize(ctx);
+    return wrong;
+}
+
+static void init_needs_no_launcher(void)
+{
+    int status;
+
+    for (int rank = 0; rank < 3; rank++)
+        if (fork() == 0)
+            _exit(one_process(rank));
+    for (int rank = 0; rank < 3; rank++) {
+        CU_ASSERT(wait(&status) > 0);
+        CU_ASSERT_EQUAL(status, 0);
+    }
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"init needs no launcher", init_needs_no_launcher},
+        {"all find each other", all_find_each_other},
+        {"one context after the other", one_context_after_the_other},
+        {"who is missing is named", who_is_missing_is_named},
+        {"contradictions", contradictions},
+        {"bad settings", bad_settings},
+        CU_TEST_INFO_NULL,
+    };
+    snprintf(job_name, sizeof job_name, "test-%d", (int)getpid());
+    return unit_run(tests);
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answers as 32 bits, at an attention rank; and when a START may not be shortened. */
+#include "starts.h"
+
+static stepaf_plan_h make_pulling_plan(void)
+{
+    stepaf_tensor_t push = {PUSHED, memory, BYTES}, pull[PEERS];
+    stepaf_plan_h plan = NULL;
+
+    for (int p = 0; p < PEERS; p++)
+        pull[p] = (stepaf_tensor_t){PULLED, memory + 2048 + (size_t)p * 1024, BYTES};
+    CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(job->handle, &push, 1, pull, PEERS, 0, &plan), 0);
+    return plan;
+}
+
+static bool expand(uint32_t imm, struct stepaf_msg *msg_p)
+{
+    return job->ctx->up.expand(&job->ctx->up, job->ctx->peers[0].link, imm, msg_p);
+}
+
+/* Every operation that is in flight is found by the end of its sequence. */
+static void an_answer_is_of_one_in_flight(void)
+{
+    struct stepaf_msg got;
+
+    begin();
+    stepaf_plan_h plan = make_pulling_plan();
+    commit();
+    for (uint32_t round = 0; round < 1000; round++) {
+        stepaf_request_h requests[DEPTH];
+        for (uint32_t s = 0; s < DEPTH; s++)
+            requests[s] = start(plan);
+        for (uint32_t s = DEPTH; s-- > 0;) {
+            uint32_t seq = round * DEPTH + s;
+            CU_ASSERT_TRUE(expand(stepaf_imm_make(STEPAF_IMM_RELEASED, 0, seq, 1), &got));
+            CU_ASSERT(got.type == STEPAF_MSG_RESPONSE && got.flags == STEPAF_MSG_RELEASED);
+            CU_ASSERT(got.seq == seq && got.slot == s);
+            CU_ASSERT(got.word[STEPAF_MSG_QUEUE] == UINT32_MAX);
+            CU_ASSERT(got.word[STEPAF_MSG_WORK] == UINT32_MAX);
+            for (uint32_t p = 0; p < PEERS; p++)
+                EXPECT_TAKEN(job, p, &got);
+            CU_ASSERT_EQUAL(stepaf_wait(requests[s], 0), STEPAF_OK);
+        }
+        fake_forget(job);
+    }
+    end();
+}
+
+static void expect_stale(uint32_t imm)
+{
+    uint64_t stale = job->ctx->counters.dropped_stale;
+    struct stepaf_msg msg;
+
+    CU_ASSERT_FALSE(expand(imm, &msg));
+    CU_ASSERT_EQUAL(job->ctx->counters.dropped_stale, stale + 1);
+}
+
+static void what_makes_no_sense_is_counted(void)
+{
+    begin();
+    stepaf_plan_h plan = make_pulling_plan();
+    commit();
+    expect_stale(stepaf_imm_make(STEPAF_IMM_RESPONSE, 0, 0, 1)); /* none was started */
+    (void)start(plan);
+    expect_stale(stepaf_imm_make(STEPAF_IMM_RESPONSE, 0, 1, 1)); /* not yet */
+    expect_stale(stepaf_imm_make(STEPAF_IMM_RESPONSE, 0, 0, 2)); /* another epoch */
+    expect_stale(stepaf_imm_make(STEPAF_IMM_RESPONSE, 1, 0, 1)); /* no such plan */
+    expect_stale(stepaf_imm_make(STEPAF_IMM_START, 0, 0, 1));    /* not for this role */
+    expect_stale(stepaf_imm_make(STEPAF_IMM_OTHER, 0, 0, 1));
+    end();
+}
+
+/* A peer that has been skipped, perhaps often, is told the whole sequence, once. */
+static void who_was_skipped_is_told_in_full(void)
+{
+    stepaf_tensor_t push[2 * PEERS];
+    stepaf_start_params_t params = {
+        .field_mask = STEPAF_START_PARAM_PUSH, .push = push, .n_push = 2 * PEERS};
+    stepaf_request_h request;
+    uint32_t imm;
+
+    begin();
+    stepaf_plan_h plan = make_plan(STEPAF_PLAN_SCATTER);
+    commit();
+    for (int i = 0; i < 2 * PEERS; i++)
+        push[i] = (stepaf_tensor_t){i % 2 ? ALSO : PUSHED, memory, i / 2 == 1 ? 0 : 8};
+    CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_OK);
+    for (int turn = 0; turn < 2; turn++) {
+        fake_forget(job);
+        (void)start(plan);
+        CU_ASSERT_EQUAL_FATAL(job->n_records, PEERS);
+        for (uint32_t p = 0; p < PEERS; p++)
+            CU_ASSERT_EQUAL(stepaf_msg_to_imm(&job->records[p].msg, &imm), turn || p != 1);
+    }
+    end();
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"an answer is of one in flight", an_answer_is_of_one_in_flight},
+        {"what makes no sense is counted", what_makes_no_sense_is_counted},
+        {"who was skipped is told in full", who_was_skipped_is_told_in_full},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run(tests);
+}

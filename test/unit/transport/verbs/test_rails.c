@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* RDMA over several rails: what is no dead rail, what is not sent again, and what a peer should not
+ * have said of rails. */
+#include <errno.h>
+
+#include "verbs_rails.h"
+
+/* What the engine has let go of is not read again: its place is taken by nothing. */
+static void a_forgotten_post_is_not_sent_again(void)
+{
+    begin(two);
+    verbs_device.holds = true;
+    struct stepaf_post one = vside_post(&a, 0, xfers, 1, PIECE, at_b), two_more = one;
+    vside_send(&one);
+    vside_send(&two_more);
+    stepaf_verbs_ops.retire(&one);
+    memset(&one, 0xee, sizeof(one));
+    verbs_device.dead = 1;
+    verbs_device_go();
+    settle();
+    CU_ASSERT_EQUAL(b.n_messages, 1);
+    CU_ASSERT_EQUAL(two_more.state, STEPAF_POST_SENT);
+    CU_ASSERT_EQUAL(b.up.dropped_malformed, 0);
+    struct stepaf_post post = vside_post(&a, 0, xfers, 1, PIECE, at_b);
+    vside_send(&post);
+    settle();
+    CU_ASSERT_EQUAL(b.n_messages, 2);
+    end();
+}
+
+/* Another rail would not help where one end does wrong. */
+static void a_mistake_is_no_dead_rail(void)
+{
+    begin(two);
+    verbs_device_revoke(((struct stepaf_verbs_rmem *)at_b)->key[0]);
+    struct stepaf_post post = vside_post(&a, 0, xfers, 1, PIECE, at_b);
+    vside_send(&post);
+    settle();
+    CU_ASSERT_EQUAL(a.n_lost, 1);
+    UNIT_CONTAINS(a.lost_reason, "remote access error");
+    CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
+    end();
+}
+
+/* As long as the device may still write, nothing is sent again over another rail. */
+static void a_rail_that_cannot_be_closed_ends_the_link(void)
+{
+    begin(two);
+    verbs_device.refuse_error = EIO;
+    verbs_device_event(IBV_EVENT_PORT_ERR, 0);
+    look(&a);
+    CU_ASSERT_EQUAL(a.n_lost, 1);
+    UNIT_CONTAINS(a.lost_reason, "fake0:1 has failed, and its queue pairs cannot be closed");
+    struct stepaf_post post = vside_post(&a, 0, xfers, 1, PIECE, at_b);
+    CU_ASSERT_EQUAL(vside_send(&post), STEPAF_POST_SENT);
+    verbs_device.refuse_error = 0;
+    end();
+}
+
+/* A device that takes no piece: its rail is dead, and all bytes are counted once. */
+static void a_refused_piece_goes_another_way(void)
+{
+    begin(two);
+    verbs_device.refuse_post = EIO;
+    verbs_device.refuse_qpn = vside_link(&a, 0)->paths[1].qp->qp_num;
+    struct stepaf_post post = vside_post(&a, 0, xfers, 1, BYTES, at_b);
+    (void)vside_send(&post);
+    settle();
+    if (post.state == STEPAF_POST_QUEUED)
+        (void)vside_send(&post);
+    settle();
+    CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
+    CU_ASSERT_EQUAL(b.n_messages, 1);
+    CU_ASSERT(is_there(BYTES));
+    CU_ASSERT_EQUAL(a.links[0]->bytes_sent, BYTES);
+    CU_ASSERT_EQUAL(a.n_lost + b.n_lost, 0);
+    end();
+}
+
+/* Who closes does not send anything again, and waits only for what goes by rails that are left. */
+static void closing_does_not_wait_for_a_peer_to_agree(void)
+{
+    uint32_t peer;
+
+    begin(two);
+    verbs_device_event(IBV_EVENT_PORT_ERR, 0);
+    look(&a);
+    CU_ASSERT_EQUAL(vside_link(&a, 0)->halt, STEPAF_VERBS_HALTED);
+    CU_ASSERT_FALSE(stepaf_verbs_ops.is_quiet(a.transport, true, &peer));
+    ((struct stepaf_verbs *)a.transport)->closing = true;
+    CU_ASSERT_TRUE(stepaf_verbs_ops.is_quiet(a.transport, true, &peer));
+    verbs_device.holds = true;
+    CU_ASSERT_TRUE(stepaf_verbs_tell(vside_link(&a, 0), &vside_link(&a, 0)->paths[1], false));
+    CU_ASSERT_FALSE(stepaf_verbs_ops.is_quiet(a.transport, true, &peer));
+    verbs_device_go();
+    vside_progress(&a);
+    CU_ASSERT_TRUE(stepaf_verbs_ops.is_quiet(a.transport, false, &peer));
+    end();
+}
+
+/* What a peer says of rails is input. */
+static void nonsense_about_rails_is_counted(void)
+{
+    static const struct stepaf_msg bad[] = {
+        {.type = STEPAF_VERBS_MSG_CLOSED, .slot = 0, .n_words = 8},
+        {.type = STEPAF_VERBS_MSG_CLOSED, .slot = 4, .n_words = 8},
+        {.type = STEPAF_VERBS_MSG_CLOSED, .slot = 1, .n_words = 7},
+        {.type = STEPAF_VERBS_MSG_TAKEN, .slot = 9},
+        {.type = 200, .slot = 1},
+    };
+
+    begin(two);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        stepaf_verbs_failover_told(vside_link(&b, 0), &bad[i]);
+    CU_ASSERT_EQUAL(b.up.dropped_malformed, sizeof(bad) / sizeof(bad[0]));
+    CU_ASSERT_EQUAL(vside_link(&b, 0)->halt, STEPAF_VERBS_RUNS);
+    /* more than was ever sent */
+    struct stepaf_msg taken = {.type = STEPAF_VERBS_MSG_TAKEN, .slot = 1, .seq = 1000};
+    verbs_device_event(IBV_EVENT_PORT_ERR, 0);
+    look(&a);
+    vside_progress(&a);
+    vside_progress(&b);
+    stepaf_verbs_failover_told(vside_link(&a, 0), &taken);
+    for (int i = 0; i < 5; i++) {
+        vside_progress(&b);
+        vside_progress(&a);
+        vside_link(&a, 0)->failover->its_taken = taken.seq;
+    }
+    CU_ASSERT_EQUAL(a.n_lost, 1);
+    UNIT_CONTAINS(a.lost_reason, "1000 messages");
+    end();
+    begin("");
+    stepaf_verbs_failover_told(vside_link(&b, 0), &taken); /* with one rail there is none to lose */
+    CU_ASSERT_EQUAL(b.up.dropped_malformed, 1);
+    end();
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"a forgotten post is not sent again", a_forgotten_post_is_not_sent_again},
+        {"a mistake is no dead rail", a_mistake_is_no_dead_rail},
+        {"a rail that cannot be closed ends the link", a_rail_that_cannot_be_closed_ends_the_link},
+        {"a refused piece goes another way", a_refused_piece_goes_another_way},
+        {"closing does not wait for a peer to agree", closing_does_not_wait_for_a_peer_to_agree},
+        {"nonsense about rails is counted", nonsense_about_rails_is_counted},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run(tests);
+}
