@@ -5,6 +5,8 @@
 #ifndef STEPAF_TEST_CPU_DEVICE_H
 #define STEPAF_TEST_CPU_DEVICE_H
 
+#include <stdatomic.h>
+
 #include "device/device_ops.h"
 
 enum { CPU_PIECES = 256, CPU_WAITS = 16, CPU_WORDS = 16 };
@@ -47,8 +49,8 @@ struct cpu_device {
     int n_held; /* devices, streams, events, pinned memory that are not given back */
     bool
         runs; /* what is enqueued is done, by the stream's thread; else copies at once, and no kernel */
-    bool capturing; /* all streams */
-    bool busy;      /* no event has come by */
+    bool capturing;   /* all streams */
+    atomic_bool busy; /* no event has come by; another thread may say otherwise */
     struct cpu_launch launched;
     int n_launches;
     int n_copies;              /* that were enqueued */
