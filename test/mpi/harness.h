@@ -178,9 +178,11 @@ void hs_fill(void *data, size_t bytes, uint64_t stream);
 bool hs_verify(const char *what, const void *data, size_t bytes, uint64_t stream);
 bool hs_verify_poison(const char *what, const unsigned char *data, size_t bytes);
 
-/* ---- forked ranks on several hosts: harness_hosts.c ---- */
+/* ---- forked ranks on several hosts, or on the ends of RDMA links: harness_hosts.c ---- */
 
 bool hs_move_to_host(const char *hosts, int rank);
+/* @a rails: test/vm's $VM_RAILS, such as "r0 r1"; sets STEPAF_NET_DEVICES. */
+bool hs_take_ends(const char *rails, int rank);
 
 /* ---- under a launcher: harness_mpi.c, harness_pmix.c ---- */
 

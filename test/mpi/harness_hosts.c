@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A forked rank becomes one of another host: a network namespace with a host name of its own. */
+/* A forked rank becomes one of another host: a network namespace with a host name of its own. Or it takes
+ * one end of each RDMA link that test/vm has, as test/vm/ends.sh has ranks of mpirun do. */
 #include "harness.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -34,4 +36,24 @@ bool hs_move_to_host(const char *hosts, int rank)
         return HS_FAILED("cannot become one of host %s: %s", name, strerror(errno));
     close(fd);
     return true;
+}
+
+bool hs_take_ends(const char *rails, int rank)
+{
+    const char *far = getenv("VM_FAR");
+    bool is_far = far != NULL ? atoi(far) == rank : rank % 2 == 1;
+    char devices[256] = "";
+    size_t used = 0;
+
+    while (*rails != '\0') {
+        int bytes = (int)strcspn(rails, " "), more;
+        more = snprintf(devices + used, sizeof devices - used, "%s%.*s%c", used > 0 ? "," : "",
+                        bytes, rails, is_far ? 'b' : 'a');
+        if (more < 0 || (size_t)more >= sizeof devices - used)
+            return HS_FAILED("VM_RAILS is too long");
+        used += (size_t)more;
+        rails += bytes;
+        rails += strspn(rails, " ");
+    }
+    return setenv("STEPAF_NET_DEVICES", devices, 1) == 0;
 }

@@ -104,11 +104,12 @@ static void run_rank(const struct hs_test *test)
 
 static _Noreturn void child(const struct hs_test *test, int rank, pid_t parent)
 {
-    const char *hosts = getenv("TEST_HOSTS");
+    const char *hosts = getenv("TEST_HOSTS"), *rails = getenv("VM_RAILS");
 
     job.rank = rank;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent || (hosts != NULL && !hs_move_to_host(hosts, rank)))
+    if (getppid() != parent || (hosts != NULL && !hs_move_to_host(hosts, rank)) ||
+        (rails != NULL && !hs_take_ends(rails, rank)))
         _exit(1);
     run_rank(test);
     for (int i = 0; i < test->n_boots; i++) {

@@ -15,7 +15,8 @@
 # TEST_LIGHT is set, the second. '#' begins a comment. TEST_TIMEOUT_S limits each job. TEST_WRAP is
 # a command that mpirun starts each rank by, such as valgrind. Where a launcher is known to report a
 # rank that was killed, TEST_KILLED is the exit code; where it gives applications no numbers,
-# TEST_ROLES is set, and ranks are told their roles.
+# TEST_ROLES is set, and ranks are told their roles. With TEST_LAUNCH=fork ranks are forked wherever they
+# may be.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 . "$top_srcdir/test/mpi/env.sh"
@@ -89,7 +90,7 @@ while read -r line; do
     apps=
     run=job
     programs=mpi
-    [ -z "${SANITIZERS:-}" ] || launch=fork
+    [ -z "${SANITIZERS:-}" ] && [ "${TEST_LAUNCH:-}" != fork ] || launch=fork
     case $1 in
     pmix | gpu)
         programs=$1

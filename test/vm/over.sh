@@ -3,6 +3,9 @@
 # In the guest: run a case of test/mpi over RDMA, between the ends of rails: over.sh RAIL[,RAIL] FILE
 # What the ranks say to each other has to have crossed every one of the rails. With --needs before
 # the rails: only see whether they are there; exit code 77 if the kernel has none.
+#
+# Ranks are forked, unless TEST_LAUNCH=mpirun: an emulated processor takes longer to start mpirun than for most
+# cases.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 only_needs=
@@ -12,6 +15,7 @@ if [ "$1" = --needs ]; then
 fi
 rails=$1
 export VM_RAILS=${rails//,/ } TEST_WRAP=$here/ends.sh STEPAF_TRANSPORTS=verbs
+export TEST_LAUNCH="${TEST_LAUNCH:-fork}"
 
 packets() { cat "/sys/class/net/${1}b/statistics/rx_packets"; }
 
