@@ -22,7 +22,7 @@ mpi_flags=$(echo " ${MPI_CFLAGS:-}" | sed 's/ -I/ -isystem /g')
 example()
 {
     # shellcheck disable=SC2086
-    $TEST_CXX -std=c++17 -O1 -Wall -Wextra -Wpedantic -Werror -I"$top_builddir/include" \
+    $TEST_CXX -std=c++17 -O0 -Wall -Wextra -Wpedantic -Werror -I"$top_builddir/include" \
         -I"$top_srcdir/include" $mpi_flags "$1" -o "$directory/program" \
         -L"$libraries" -Wl,-rpath,"$libraries" -lstepaf_mpi -lstepaf ${MPI_LIBS:-} || exit 1
     STEPAF_SPLIT=$3 mpi_run "$2" "$directory/program" >"$directory/printed" || {

@@ -45,5 +45,6 @@ fi
 if [ -n "${HAVE_PMIX:-}" ]; then
     consume libstepaf_pmix -DCONSUMER_OF_PMIX
 fi
+grep -q "PACKAGE_VERSION \"$version\"" "$libdir/cmake/stepaf/stepafConfigVersion.cmake"
 "$bindir/stepaf_info" --version | grep -F "$version"
 "$bindir/stepaf-run" --version | grep -F "$version"
