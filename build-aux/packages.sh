@@ -10,6 +10,8 @@ packages_vm="qemu-system-x86 busybox-static cpio kmod zstd xz-utils binutils ipr
 ibverbs-providers ibverbs-utils rdmacm-utils perftest"
 # For test/roots: what fresh systems are made by.
 packages_roots="debootstrap wget"
+# For test/packages.
+packages_packages="debhelper lintian rpm"
 packages_lint="clang-format-14 clang-tidy-14"
 
 # packages_missing PACKAGE...: print those that are not installed.
