@@ -114,9 +114,10 @@ STEPAF_API int stepaf_peer_index(stepaf_context_h ctx, int rank);
 /** Exchange all addresses: after a commit, the keys, memory and plans that were declared before can
  *  be used.
  *
- *  Collective over the world; one exchange for any number of keys. Further calls add or remove
- *  keys, memory and plans: each begins a new epoch, and messages of an older one are dropped.
- *  Existing plans stay valid.
+ *  Collective over the world; one exchange for any number of keys, and at the first commit another
+ *  one or two, in which all ranks agree on their links: both ends of a link take the best transport
+ *  that works both ways. Further calls add or remove keys, memory and plans: each begins a new
+ *  epoch, and messages of an older one are dropped. Existing plans stay valid.
  *  @return STEPAF_OK; STEPAF_ERR_STATE (some rank has an operation in flight or a batch not
  *  released; or nothing has changed on any rank since the last commit); STEPAF_ERR_MISMATCH (a
  *  key's declarations differ, or a receive slice is smaller than what is pushed into it, naming

@@ -43,10 +43,11 @@ static void fence_nothing(struct stepaf_link *link)
 }
 
 static stepaf_status_t connected_already(struct stepaf_transport *transport, int64_t deadline_ns,
-                                         uint32_t *peer_p, char *reason)
+                                         int wait_ms, uint32_t *peer_p, char *reason)
 {
     (void)transport;
     (void)deadline_ns;
+    (void)wait_ms;
     (void)peer_p;
     (void)reason;
     return STEPAF_OK;

@@ -75,11 +75,8 @@ struct stepaf_peer_facts {
 
 /* What a transport is capable of. */
 enum {
-    /* What is sent before the peer has connected as well would be lost, or late: after the first
-     * commit's connects, all ranks agree that they have, before any of them sends. */
-    STEPAF_TRANSPORT_AGREES = 1 << 0,
     /* reg_mem takes GPU memory as well; what it has not taken has no registration afterwards. */
-    STEPAF_TRANSPORT_GPU = 1 << 1
+    STEPAF_TRANSPORT_GPU = 1 << 0
 };
 
 /* Those marked required are there in every transport. The others may be NULL, and then do nothing: the
@@ -117,8 +114,10 @@ struct stepaf_transport_ops {
     void (*pack_mem)(struct stepaf_transport *transport, const struct stepaf_mem *mem,
                      struct stepaf_pack *pack);
 
-    /* Required. Connect to a peer by what its pack_address wrote. That it cannot be reached this way
-     * is no error: *link_p is NULL then and @a reason says why. */
+    /* Required. Connect to a peer by what its pack_address wrote, or begin to where that takes both
+     * ends; never wait for the peer. That it cannot be reached this way is no error: *link_p is NULL
+     * then and @a reason says why. The peer may find that it cannot reach this rank; then the link is
+     * disconnected again, and both take another transport. */
     stepaf_status_t (*connect)(struct stepaf_transport *transport,
                                const struct stepaf_peer_facts *facts, struct stepaf_unpack *unpack,
                                struct stepaf_link **link_p, char *reason);
@@ -128,12 +127,16 @@ struct stepaf_transport_ops {
      * NULL in a transport where a dead link takes in nothing, or where that cannot be. */
     void (*fence)(struct stepaf_link *link);
 
-    /* Bring to an end what connect has begun, for all peers at once; peers do the same. A failure is
-     * the commit's: *peer_p says whose and @a reason why, and other peers' links can be used. */
+    /* Go on with what connect has begun, for all peers at once; peers do the same, but not all the
+     * time. Called again and again until all links are up. Wait for news @a wait_ms at most.
+     * STEPAF_INPROGRESS: *peer_p says whose link is not up, and @a reason what it waits for. A failure
+     * is the commit's: *peer_p says whose and @a reason why. A peer that cannot be reached may also be
+     * lost. Before all ranks have found that all links are up, nobody sends. */
     stepaf_status_t (*finish_connects)(struct stepaf_transport *transport, int64_t deadline_ns,
-                                       uint32_t *peer_p, char *reason);
+                                       int wait_ms, uint32_t *peer_p, char *reason);
 
-    /* The first commit is done: what was made ready for peers that others reach may go. */
+    /* The first commit is done: what was made ready for peers that others reach may go. Until then,
+     * connect may be called for them. */
     void (*shrink)(struct stepaf_transport *transport);
 
     /* Required, both. Make a peer's memory writable; release_mem ends it. */

@@ -31,7 +31,6 @@ struct stepaf_advert {
     char text[STEPAF_ERROR_TEXT_MAX];
     uint32_t epoch;
     bool changed;
-    bool agrees; /* one of its transports asks for a meeting after the connects */
     uint32_t n_transports;
     struct stepaf_unpack transports;     /* name, counted bytes; each */
     struct stepaf_unpack key_bytes;      /* the keys as they were declared */

@@ -333,17 +333,17 @@ static void mark_committed(struct stepaf_ctx *ctx)
 
 /* From the verdict on there is no way back: a failure breaks the context. */
 static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
-                                   int64_t deadline_ns)
+                                   size_t *offsets, int64_t deadline_ns)
 {
     stepaf_status_t status;
 
     ctx->epoch++;
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         stepaf_remote_plans_free(&ctx->peers[p]);
-    status = stepaf_peers_connect(ctx, adverts, deadline_ns);
+    status = stepaf_peers_connect(ctx, adverts);
     if (!status)
         status = ctx->feature->join(ctx, adverts);
-    status = stepaf_ranks_agree(ctx, adverts, status, deadline_ns);
+    status = stepaf_ranks_agree(ctx, adverts, status, offsets, deadline_ns);
     if (status) {
         for (uint32_t p = 0; p < ctx->n_peers; p++)
             send_ready(&ctx->peers[p], ctx->epoch, status);
@@ -404,7 +404,7 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx)
             send_ready(&ctx->peers[p], ctx->epoch + 1, status);
         goto out;
     }
-    status = enter_epoch(ctx, adverts, deadline_ns);
+    status = enter_epoch(ctx, adverts, offsets, deadline_ns);
     if (status)
         break_up(ctx);
 out:

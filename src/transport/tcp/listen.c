@@ -160,14 +160,15 @@ void stepaf_tcp_listen_to(struct stepaf_tcp *tcp, struct stepaf_tcp_stranger *st
         stranger->fd = -1;
 }
 
-/* No file to accept with: peers wait in the kernel's queue, perhaps until the commit's deadline. */
+/* No file to accept with: peers wait in the kernel's queue. */
 static void cannot_accept(struct stepaf_tcp *tcp, int error)
 {
     bool passes = error == EAGAIN || error == EINTR || error == ECONNABORTED;
 
-    if (passes || tcp->cannot_accept)
+    if (passes || tcp->refused_since)
         return;
-    tcp->cannot_accept = true;
+    tcp->refused_since = stepaf_ticks();
+    tcp->refused_error = error;
     stepaf_log_warn("tcp: cannot accept connections: %s", strerror(error));
 }
 
@@ -197,6 +198,7 @@ unsigned stepaf_tcp_accept(struct stepaf_tcp *tcp)
             cannot_accept(tcp, errno);
             break;
         }
+        tcp->refused_since = 0;
         struct stepaf_tcp_stranger *stranger = place_for_stranger(tcp);
         dismiss(stranger);
         *stranger = (struct stepaf_tcp_stranger){

@@ -111,6 +111,7 @@ static void verbs_shrink(struct stepaf_transport *transport)
 {
     struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
 
+    stepaf_verbs_cm_unlisten(verbs);
     for (uint32_t p = 0; p < verbs->n_peers; p++)
         if (!verbs->links[p])
             stepaf_verbs_qps_destroy(verbs, p);
@@ -133,7 +134,7 @@ static void verbs_query_memory(struct stepaf_transport *transport, size_t *per_l
 
 const struct stepaf_transport_ops stepaf_verbs_ops = {
     .name = "verbs",
-    .caps = STEPAF_TRANSPORT_AGREES | STEPAF_TRANSPORT_GPU,
+    .caps = STEPAF_TRANSPORT_GPU,
     .probe = stepaf_verbs_probe,
     .open = verbs_open,
     .close = verbs_close,

@@ -199,8 +199,8 @@ static void a_broken_commit_ends_all_plans(void)
     stepaf_plan_h plan = make_plan();
     CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_OK);
     fake_key(attention, ffn, 7, STEPAF_PUSH, 8, 1);
-    attention->join_reason = "nobody listens there";
-    CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_ERR_NO_TRANSPORT);
+    attention->import_reason = "a region's announcement is malformed";
+    CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_ERR_PROTOCOL);
     CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_ERR_STATE);
     UNIT_CONTAINS(stepaf_last_error()->text, "can only be finalized");
     CU_ASSERT_EQUAL(stepaf_start(make_plan(), &request), STEPAF_ERR_STATE);
