@@ -194,6 +194,7 @@ struct stepaf_ctx {
         uint32_t n;     /* entered, successful or not */
         bool changed;   /* something was declared since the last one */
         bool exclusive; /* one has found what it goes by: it waits with the lock */
+        const struct stepaf_peer *refuser; /* the last that has said that its commit failed */
     } commit;
     uint32_t n_peers;
     uint32_t n_alive;          /* peers not lost */

@@ -267,6 +267,14 @@ stepaf_status_t stepaf_advert_read(const void *blob, size_t bytes, int role, int
     return STEPAF_OK;
 }
 
+bool stepaf_advert_has_failed(const void *blob, size_t bytes)
+{
+    struct stepaf_unpack unpack = stepaf_unpack_from(blob, bytes);
+    bool is_advert = stepaf_unpack_u32(&unpack) == DECLARE_MAGIC;
+
+    return !is_advert || stepaf_unpack_u32(&unpack) || unpack.failed;
+}
+
 void stepaf_advert_free(struct stepaf_advert *advert)
 {
     if (!advert->same_as)

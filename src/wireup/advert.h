@@ -63,6 +63,9 @@ stepaf_status_t stepaf_advert_read(const void *blob, size_t bytes, int role, int
                                    struct stepaf_advert *declaration_p);
 void stepaf_advert_free(struct stepaf_advert *advert);
 
+/* Whether one says a failure; allocates nothing. */
+bool stepaf_advert_has_failed(const void *blob, size_t bytes);
+
 /* Judge all @a n adverts: the same verdict on every rank. The sentence of @a own_rank's own
  * failure is as it said it. */
 stepaf_status_t stepaf_adverts_check(const struct stepaf_advert *adverts, int n, int own_rank,

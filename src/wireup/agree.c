@@ -21,16 +21,18 @@
 
 enum {
     NONE = UINT8_MAX,
-    DISPUTES_MAX = 2 * STEPAF_MAX_TRANSPORTS,  /* each of them leaves somebody a transport less */
-    FIRST_WAIT_MS = 50,                        /* until ranks with links that are not up meet */
-    LONGEST_WAIT_MS = 1000,                    /* the wait is doubled each time, up to this */
-    LAST_WORDS_US = 2 * LONGEST_WAIT_MS * 1000 /* for a failure, beyond the deadline if need be */
+    DISPUTES_MAX = 2 * STEPAF_MAX_TRANSPORTS,   /* each of them leaves somebody a transport less */
+    FIRST_WAIT_MS = 50,                         /* until ranks with links that are not up meet */
+    LONGEST_WAIT_MS = 1000,                     /* the wait is doubled each time, up to this */
+    LAST_WORDS_US = 2 * LONGEST_WAIT_MS * 1000, /* for a failure, beyond the deadline if need be */
+    LAST_WORDS_TIMES = 4 /* as long again as since the ranks have met before the connects */
 };
 
 struct agreement {
     struct stepaf_ctx *ctx;
     const struct stepaf_advert *adverts;
     size_t *offsets;
+    int64_t began_ns;
     int64_t deadline_ns;
     stepaf_status_t own; /* of this rank: OK, INPROGRESS, or a failure, which is the last error */
     unsigned n_disputes;
@@ -247,11 +249,25 @@ static void pack_report(const struct agreement *a, struct stepaf_pack *pack)
     free(taken);
 }
 
+/* How long to wait for the others. Who has failed waits only so that they hear of it: one may be dead, and
+ * never come. */
+static int64_t report_us(const struct agreement *a)
+{
+    int64_t now_ns = stepaf_monotonic_ns();
+    int64_t left_us = (a->deadline_ns - now_ns) / 1000;
+    int64_t words_us = LAST_WORDS_US + LAST_WORDS_TIMES * (now_ns - a->began_ns) / 1000;
+
+    if (a->own >= 0)
+        return left_us > 1 ? left_us : 1;
+    if (left_us < LAST_WORDS_US)
+        return LAST_WORDS_US;
+    return left_us < words_us ? left_us : words_us;
+}
+
 /* Meet, and tell all how this rank's links are; a failure, if there is no memory for more. */
 static stepaf_status_t exchange_reports(struct agreement *a)
 {
     struct stepaf_ctx *ctx = a->ctx;
-    int64_t left_us = (a->deadline_ns - stepaf_monotonic_ns()) / 1000;
     struct stepaf_pack pack = {0};
     stepaf_status_t status;
     void *all = NULL;
@@ -263,13 +279,12 @@ static stepaf_status_t exchange_reports(struct agreement *a)
         a->own = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
         pack_report(a, &pack);
     }
-    int64_t least_us = a->own < 0 ? LAST_WORDS_US : 1;
     stepaf_error_t own = *stepaf_last_error();
     if (pack.failed)
         status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     else
         status = ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes, &all,
-                                         a->offsets, left_us > least_us ? left_us : least_us);
+                                         a->offsets, report_us(a));
     if (a->own < 0)
         status = stepaf_error_raise(&own);
     else if (!status)
@@ -280,11 +295,13 @@ static stepaf_status_t exchange_reports(struct agreement *a)
 }
 
 stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
-                                   stepaf_status_t own, size_t *offsets, int64_t deadline_ns)
+                                   stepaf_status_t own, size_t *offsets, int64_t began_ns,
+                                   int64_t deadline_ns)
 {
     struct agreement a = {.ctx = ctx,
                           .adverts = adverts,
                           .offsets = offsets,
+                          .began_ns = began_ns,
                           .deadline_ns = deadline_ns,
                           .own = own,
                           .waits_for = -1};

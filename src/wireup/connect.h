@@ -22,8 +22,11 @@ stepaf_status_t stepaf_peer_fall_back(struct stepaf_ctx *ctx, struct stepaf_peer
 
 /* First commit: have both ends of each link take the same transport, wait until all links of all ranks
  * are up, and let all fail if one is not. @a own is this rank's result so far; returns that if it is a
- * failure, or another rank's, or STEPAF_OK. @a offsets: room for one more than there are ranks. */
+ * failure, or another rank's, or STEPAF_OK. @a offsets: room for one more than there are ranks. @a
+ * began_ns: when all had met before the connects; a rank that has failed gives the others in proportion
+ * to what has passed since to hear of it. */
 stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
-                                   stepaf_status_t own, size_t *offsets, int64_t deadline_ns);
+                                   stepaf_status_t own, size_t *offsets, int64_t began_ns,
+                                   int64_t deadline_ns);
 
 #endif

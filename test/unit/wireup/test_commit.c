@@ -190,6 +190,21 @@ static void a_peer_that_fails_after_the_verdict_breaks_the_commit(void)
     end();
 }
 
+/* Whoever knows that the commit has failed does not wait for others, who may never come. */
+static void one_peer_that_fails_is_enough(void)
+{
+    struct stepaf_msg ready = {.type = STEPAF_MSG_READY, .seq = 1};
+
+    begin();
+    ready.word[0] = (uint32_t)STEPAF_ERR_TRANSPORT;
+    fake_tell(attention, 1, &ready);
+    attention->ctx->env.commit_timeout_us = 3000000;
+    CU_ASSERT_EQUAL(stepaf_commit(attention->handle), STEPAF_ERR_TRANSPORT);
+    CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 1);
+    expect_broken(attention);
+    end();
+}
+
 /* What its plans name may be gone: nothing can be started any more. */
 static void a_broken_commit_ends_all_plans(void)
 {
@@ -378,6 +393,7 @@ int main(void)
         {"a bad verdict leaves all as it was", a_bad_verdict_leaves_all_as_it_was},
         {"a peer that fails after the verdict breaks the commit",
          a_peer_that_fails_after_the_verdict_breaks_the_commit},
+        {"one peer that fails is enough", one_peer_that_fails_is_enough},
         {"a broken commit ends all plans", a_broken_commit_ends_all_plans},
         {"who meets nobody is broken", who_meets_nobody_is_broken_whatever_it_has_found},
         {"a peer that cannot be joined is named", a_peer_that_cannot_be_joined_is_named},
