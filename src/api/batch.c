@@ -27,7 +27,7 @@ static stepaf_status_t check_recv(const struct stepaf_ctx *ctx, stepaf_from_t fr
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RECV,
                                 "a capacity of %d, where %u batches may come", capacity,
                                 each ? ctx->n_peers : 1);
-    if (!ctx->epoch || ctx->inbox.handler)
+    if (!atomic_load_explicit(&ctx->commit.n_done, memory_order_relaxed) || ctx->inbox.handler)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_RECV,
                                 ctx->inbox.handler ? "a handler is set" : "not committed yet");
     return STEPAF_OK;

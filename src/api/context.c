@@ -169,8 +169,9 @@ stepaf_status_t stepaf_commit(stepaf_context_h handle)
     status = stepaf_error_in(stepaf_core_commit(ctx), STEPAF_PHASE_COMMIT);
     if (ctx->state == STEPAF_CTX_COMMITTING)
         ctx->state = STEPAF_CTX_OPEN;
+    bool has_links = ctx->epoch > 0;
     stepaf_leave(ctx);
-    if (ctx->epoch) {
+    if (has_links) {
         stepaf_status_t thread = stepaf_core_thread_start(ctx);
         status = status ? status : thread;
     }
@@ -181,7 +182,7 @@ uint32_t stepaf_epoch(stepaf_context_h handle)
 {
     const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
 
-    return ctx ? ctx->epoch : 0;
+    return ctx ? atomic_load_explicit(&ctx->commit.n_done, memory_order_relaxed) : 0;
 }
 
 stepaf_status_t stepaf_barrier(stepaf_context_h handle, stepaf_group_t group, int64_t timeout_us)

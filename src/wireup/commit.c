@@ -369,6 +369,8 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, const struct stepaf_a
         status = stepaf_clock_sync(ctx, deadline_ns);
     if (!status && ctx->epoch == 1 && ctx->env.print_map)
         status = stepaf_map_print(ctx, left_us(deadline_ns));
+    if (!status)
+        atomic_fetch_add_explicit(&ctx->commit.n_done, 1, memory_order_relaxed);
     return status;
 }
 

@@ -170,7 +170,13 @@ static void a_bad_verdict_leaves_all_as_it_was(void)
 
 static void expect_broken(struct fake_job *job)
 {
+    stepaf_batch_h batch;
+    int n;
 
+    CU_ASSERT_EQUAL(stepaf_epoch(job->handle), 0); /* the first one has failed */
+    if (!stepaf_is_attention(job->ctx))
+        CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n),
+                        STEPAF_ERR_STATE);
     CU_ASSERT_EQUAL(stepaf_key_declare(job->handle, 99, STEPAF_PUSH, 0, NULL), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_commit(job->handle), STEPAF_ERR_STATE);
     UNIT_CONTAINS(stepaf_last_error()->text, "halfway");
@@ -216,6 +222,7 @@ static void a_broken_commit_ends_all_plans(void)
     fake_key(attention, ffn, 7, STEPAF_PUSH, 8, 1);
     attention->import_reason = "a region's announcement is malformed";
     CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_ERR_PROTOCOL);
+    CU_ASSERT_EQUAL(stepaf_epoch(attention->handle), 1);
     CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_ERR_STATE);
     UNIT_CONTAINS(stepaf_last_error()->text, "can only be finalized");
     CU_ASSERT_EQUAL(stepaf_start(make_plan(), &request), STEPAF_ERR_STATE);
