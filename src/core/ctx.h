@@ -96,9 +96,9 @@ struct stepaf_ctx_net {
 
 /* How its threads poll and wait. */
 struct stepaf_ctx_polling {
-    uint32_t polls;      /* ever */
-    uint32_t at_once;    /* that a waiting thread makes in one go */
+    uint32_t at_once;    /* polls that a waiting thread makes in one go */
     uint64_t vain_since; /* about when polls began to be in vain, ticks; 0: the last was not */
+    uint64_t look_at;    /* the first poll from then on sees to whether peers live, ticks */
     uint64_t checked;    /* when the transports last looked for dead peers, ticks */
     struct stepaf_op *hint_op; /* of a thread that waits: it is likely what comes next */
     bool oversubscribed;

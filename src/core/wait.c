@@ -71,10 +71,9 @@ static void find_dead_peers(struct stepaf_ctx *ctx, uint64_t now)
     ask_launcher(ctx);
 }
 
-void stepaf_core_check_liveness(struct stepaf_ctx *ctx)
+void stepaf_core_check_liveness(struct stepaf_ctx *ctx, uint64_t now)
 {
-    uint64_t now = stepaf_ticks();
-
+    ctx->polling.look_at = now + us_to_ticks(ctx, LOOK_EVERY_US);
     if (!ctx->polling.vain_since)
         ctx->polling.vain_since = now;
     if (now - ctx->polling.vain_since >= us_to_ticks(ctx, LOOK_EVERY_US) ||
@@ -189,13 +188,13 @@ bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
     if (ctx->polling.oversubscribed && waiter->polls++ < CROWDED_POLLS)
         return true;
     uint64_t now = stepaf_ticks();
-    ctx->up.polled = now;
     bool over = deadline_passed(ctx, waiter, timeout_us, now);
     /* No system call before the wait is a long one: the peer may just be computing. */
     if (over || now - waiter->began >= us_to_ticks(ctx, LOOK_EVERY_US))
         find_dead_peers(ctx, now);
     if (over)
         return false;
+    ctx->up.polled = now;
     pause_for(ctx, now - waiter->began);
     return true;
 }
