@@ -16,7 +16,7 @@ static bool response_done(const struct stepaf_batch_obj *batch)
     /* The next batch of the slot has come: so the peer has had the answer to this one. */
     bool is_past = batch->responded != batch->generation;
 
-    return is_past || batch->answer.state == STEPAF_POST_SENT;
+    return is_past || batch->answer.state == STEPAF_POST_SENT || !batch->answered;
 }
 
 static stepaf_status_t waited_already(void)
@@ -162,9 +162,11 @@ static stepaf_status_t wait_response(stepaf_request_h request, struct stepaf_bat
         more = advance(ctx, &waiter, timeout_us);
         batch = stepaf_find_response(ctx, request);
     }
-    if (batch)
-        batch->retired = true;
-    return STEPAF_OK;
+    if (!batch)
+        return STEPAF_OK;
+    batch->retired = true;
+    bool is_refused = !batch->answered && batch->responded == batch->generation;
+    return is_refused ? stepaf_batch_no_source() : STEPAF_OK;
 }
 
 static __attribute__((noinline)) stepaf_status_t wait_either(stepaf_request_h request,

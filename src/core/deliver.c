@@ -127,3 +127,17 @@ void stepaf_core_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const
     else
         stepaf_batches_peer_lost(peer);
 }
+
+void stepaf_core_refused(struct stepaf_upcalls *up, struct stepaf_post *post)
+{
+    struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
+    struct stepaf_peer *peer = &ctx->peers[post->link->peer];
+
+    stepaf_log_warn("what was to go to " STEPAF_WHO_FORMAT " is in registered memory that is not "
+                    "mapped any more: write %u of %u of plan %u",
+                    STEPAF_WHO_ARGS(peer->who), post->at, post->n_xfer, post->msg.plan);
+    if (stepaf_is_attention(ctx))
+        stepaf_op_refused(peer, post);
+    else
+        stepaf_batch_refused(peer, post);
+}

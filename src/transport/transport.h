@@ -48,6 +48,9 @@ struct stepaf_upcalls {
                     const struct stepaf_msg *msg);
     /* The peer will never answer again. */
     void (*lost)(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason);
+    /* The rest of a post cannot be sent, since this rank's own memory that it names cannot be read. It is
+     * SENT, and the peer hears nothing of it. */
+    void (*refused)(struct stepaf_upcalls *up, struct stepaf_post *post);
     /* Return the place of a range of memory that peers may write to, or NULL. @a id: stepaf_mem. */
     uint8_t *(*resolve)(struct stepaf_upcalls *up, uint32_t id, uint64_t offset, uint32_t bytes);
     /* What the peer means by 32 bits that stepaf_msg_to_imm has made. False: nothing that makes

@@ -292,6 +292,7 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     ctx->feature = feature;
     ctx->up.deliver = stepaf_core_deliver;
     ctx->up.lost = stepaf_core_lost;
+    ctx->up.refused = stepaf_core_refused;
     ctx->up.resolve = stepaf_region_resolve;
     ctx->up.expand = stepaf_imm_decode;
     ctx->up.deliver_imm = stepaf_core_deliver_imm;

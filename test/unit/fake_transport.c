@@ -137,6 +137,11 @@ static void post_one(struct fake_job *job, struct stepaf_post *post)
         post->state = STEPAF_POST_QUEUED;
         return;
     }
+    if (link->cannot_read && post->n_xfer) {
+        link->cannot_read = false;
+        up->refused(up, post);
+        return;
+    }
     link->room--;
     record(job, post);
     link->base.messages_sent++;

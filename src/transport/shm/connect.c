@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 
 #include "base/error.h"
+#include "base/why.h"
 #include "transport/shm/shm.h"
 
 /* What a rank announces. */
@@ -66,7 +67,7 @@ static bool try_cma(pid_t pid, const struct announced *announced, char *reason)
     struct iovec remote = {(void *)(uintptr_t)announced->token_address, sizeof(token)};
 
     if (process_vm_readv(pid, &local, 1, &remote, 1, 0) != (ssize_t)sizeof(token)) {
-        snprintf(reason, STEPAF_REASON_MAX, "process_vm_readv: %s", strerror(errno));
+        snprintf(reason, STEPAF_REASON_MAX, "process_vm_readv: %s", stepaf_why(errno));
         return false;
     }
     if (memcmp(token, announced->token, sizeof(token))) {
@@ -118,6 +119,7 @@ static bool open_peer(struct stepaf_shm *shm, struct stepaf_shm_link *link,
         snprintf(reason, STEPAF_REASON_MAX, "process %d is not the announced one", (int)link->pid);
         goto err_map;
     }
+    stepaf_shm_identify(link, announced->fd);
     return true;
 
 err_map:
