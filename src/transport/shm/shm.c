@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/why.h"
 
 enum { CLOSE_US = 1000000 };
 
@@ -21,7 +22,7 @@ static bool shm_probe(const struct stepaf_env *env, char *reason)
 
     (void)env;
     if (access("/proc/self/fd", X_OK)) {
-        snprintf(reason, STEPAF_REASON_MAX, "/proc/self/fd: %s", strerror(errno));
+        snprintf(reason, STEPAF_REASON_MAX, "/proc/self/fd: %s", stepaf_why(errno));
         return false;
     }
     if (stepaf_device_alloc(STEPAF_MEM_HOST, NULL, 1, &mem)) {
@@ -55,7 +56,7 @@ static stepaf_status_t shm_open(struct stepaf_upcalls *up, unsigned n_peers,
     if (shm->epoll_fd < 0 ||
         getrandom(shm->token, sizeof(shm->token), 0) != (ssize_t)sizeof(shm->token)) {
         status = stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "shm: cannot open: %s",
-                                  strerror(errno));
+                                  stepaf_why(errno));
         goto err_control;
     }
     memcpy(((struct stepaf_shm_head *)shm->control.base)->token, shm->token, sizeof(shm->token));

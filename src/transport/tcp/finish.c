@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/time.h"
+#include "base/why.h"
 #include "transport/tcp/tcp.h"
 
 enum {
@@ -53,7 +54,7 @@ stepaf_status_t stepaf_tcp_finish_connects(struct stepaf_transport *transport, i
         if (!tcp->refused_since || stepaf_ticks() - tcp->refused_since < patience)
             return STEPAF_INPROGRESS;
         snprintf(reason, STEPAF_REASON_MAX, "this rank cannot accept its connection: %s",
-                 strerror(tcp->refused_error));
+                 stepaf_why(tcp->refused_error));
         return STEPAF_ERR_TRANSPORT;
     }
     return STEPAF_OK;

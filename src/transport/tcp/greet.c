@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "base/log.h"
+#include "base/why.h"
 #include "transport/tcp/tcp.h"
 
 _Static_assert(sizeof(struct stepaf_tcp_challenge) <=
@@ -120,7 +121,7 @@ static const char *why_ended(void)
 {
     bool is_shown_out = !errno || errno == ECONNRESET || errno == EPIPE;
 
-    return is_shown_out ? stepaf_tcp_shown_out : strerror(errno);
+    return is_shown_out ? stepaf_tcp_shown_out : stepaf_why(errno);
 }
 
 const char *stepaf_tcp_take_challenge(struct stepaf_tcp_connection *connection)

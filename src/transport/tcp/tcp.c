@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/time.h"
+#include "base/why.h"
 
 enum { CLOSE_US = 1000000 };
 
@@ -23,7 +24,7 @@ static bool tcp_probe(const struct stepaf_env *env, char *reason)
     if (fd < 0)
         fd = stepaf_tcp_socket(AF_INET6);
     if (fd < 0) {
-        snprintf(reason, STEPAF_REASON_MAX, "no sockets: %s", strerror(errno));
+        snprintf(reason, STEPAF_REASON_MAX, "no sockets: %s", stepaf_why(errno));
         return false;
     }
     stepaf_tcp_socket_close(fd);
@@ -112,7 +113,7 @@ static stepaf_status_t tcp_open(struct stepaf_upcalls *up, unsigned n_peers,
     if (tcp->epoll_fd < 0 || !stepaf_tcp_proof_ready() ||
         getrandom(tcp->secret, sizeof(tcp->secret), 0) != (ssize_t)sizeof(tcp->secret)) {
         status = stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "tcp: cannot open: %s",
-                                  strerror(errno));
+                                  stepaf_why(errno));
         goto err_tcp;
     }
     if (!up->initiates && (status = stepaf_tcp_listen(tcp)))

@@ -242,7 +242,7 @@ static void all_learn_that_an_attention_rank_cannot_connect(void)
 
     for (int i = 0; i < 2; i++) {
         trouble_of[i].status = STEPAF_ERR_PEER_LOST;
-        trouble_of[i].text = "Too many open files";
+        trouble_of[i].text = "this rank cannot connect: Too many open files: this process may have";
         ranks_expect_processes(RANKS, fail, &trouble_of[i]);
     }
 }
