@@ -91,6 +91,7 @@ struct stepaf_shm_link {
     pid_t pid;
     int pidfd;           /* -1: the kernel has none */
     int control_fd;      /* of the peer's control segment, at the peer */
+    bool control_closed; /* by the last look at it */
     ino_t control_inode; /* 0: it cannot be looked at */
     void *map;           /* the peer's segment */
     size_t map_bytes;

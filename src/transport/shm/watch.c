@@ -87,16 +87,19 @@ void stepaf_shm_identify(struct stepaf_shm_link *link, int fd)
         link->control_inode = facts.st_ino;
 }
 
-/* Whether the peer's process has begun another program, by exec. */
-static bool is_another_program(const struct stepaf_shm_link *link)
+/* Whether the peer's process has begun another program, by exec. One that is about to end has closed its
+ * descriptors, too, but not for long. */
+static bool is_another_program(struct stepaf_shm_link *link)
 {
     struct stat facts;
+    bool was_closed = link->control_closed;
 
     if (!link->control_inode)
         return false;
     if (stat_control(link, &facts))
         return facts.st_ino != link->control_inode;
-    return errno == ENOENT && process_state(link->pid) == PROCESS_LIVES;
+    link->control_closed = errno == ENOENT && process_state(link->pid) == PROCESS_LIVES;
+    return link->control_closed && was_closed;
 }
 
 bool stepaf_shm_watch(struct stepaf_shm *shm, struct stepaf_shm_link *link, char *reason)
