@@ -191,10 +191,10 @@ struct stepaf_ctx {
     stepaf_role_t role;
     uint32_t epoch; /* the last that was entered, though its commit may have failed */
     struct {
-        uint32_t n;     /* entered, successful or not */
+        uint32_t n;              /* entered, successful or not */
         _Atomic uint32_t n_done; /* successful; read without the lock */
-        bool changed;   /* something was declared since the last one */
-        bool exclusive; /* one has found what it goes by: it waits with the lock */
+        bool changed;            /* something was declared since the last one */
+        bool exclusive;          /* one has found what it goes by: it waits with the lock */
         const struct stepaf_peer *refuser; /* the last that has said that its commit failed */
     } commit;
     uint32_t n_peers;
