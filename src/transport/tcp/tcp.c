@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/proof.h"
 #include "base/time.h"
 #include "base/why.h"
 
@@ -110,8 +110,8 @@ static stepaf_status_t tcp_open(struct stepaf_upcalls *up, unsigned n_peers,
         goto err_tcp;
     stepaf_fork_begin();
     tcp->epoll_fd = stepaf_fork_end(epoll_create1(EPOLL_CLOEXEC));
-    if (tcp->epoll_fd < 0 || !stepaf_tcp_proof_ready() ||
-        getrandom(tcp->secret, sizeof(tcp->secret), 0) != (ssize_t)sizeof(tcp->secret)) {
+    if (tcp->epoll_fd < 0 || !stepaf_proof_ready() ||
+        !stepaf_proof_draw(tcp->secret, sizeof(tcp->secret))) {
         status = stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "tcp: cannot open: %s",
                                   stepaf_why(errno));
         goto err_tcp;
