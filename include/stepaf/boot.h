@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bootstraps: how ranks find each other and exchange addresses. libstepaf_mpi provides one over
  * MPI, libstepaf_pmix one over PMIx. The library itself provides one for processes that are
- * forked on one machine, or started there one by one (STEPAF_LOCAL_SIZE). A caller can provide
- * another, for example over a key-value store. */
+ * forked on one machine, or started there one by one (STEPAF_LOCAL_SIZE), and one over TCP
+ * (STEPAF_MEET). A caller can provide another, for example over a key-value store. */
 #ifndef STEPAF_BOOT_H
 #define STEPAF_BOOT_H
 
@@ -42,7 +42,7 @@ typedef struct stepaf_boot {
      *  call: write up to @a capacity world ranks to @a ranks_p, each once, and return their
      *  number. NULL if the launcher announces none. Not collective: called about every
      *  millisecond by any thread, one at a time, also while another function of this bootstrap
-     *  runs. Must not wait, allocate or make a system call. */
+     *  runs. Must not wait. */
     int (*lost)(void *self, int *ranks_p, int capacity);
 } stepaf_boot_t;
 

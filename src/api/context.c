@@ -5,6 +5,7 @@
 #include "base/time.h"
 #include "boot/boot_auto.h"
 #include "boot/boot_join.h"
+#include "boot/boot_tcp.h"
 #include "core/progress.h"
 #include "core/thread.h"
 #include "core/wait.h"
@@ -12,12 +13,13 @@
 #include "wireup/commit.h"
 #include "wireup/init.h"
 
-/* A job of processes of one machine, as the libraries with a bootstrap do it. */
-static stepaf_status_t init_local(const struct stepaf_env *env, const stepaf_params_t *params,
-                                  stepaf_context_h *ctx_p)
+/* A job of processes that no launcher knows of, as the libraries with a bootstrap do it. */
+static stepaf_status_t init_alone(int choice, const struct stepaf_env *env,
+                                  const stepaf_params_t *params, stepaf_context_h *ctx_p)
 {
     stepaf_boot_t boot;
-    stepaf_status_t status = stepaf_boot_join(env, &boot);
+    stepaf_status_t status = choice == STEPAF_ENV_BOOT_local ? stepaf_boot_join(env, &boot)
+                                                             : stepaf_boot_tcp(env, &boot);
 
     if (status != STEPAF_OK)
         return status;
@@ -36,10 +38,11 @@ static stepaf_status_t init_chosen(const struct stepaf_env *env, const stepaf_pa
     if (choice < 0)
         return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
                                 "nothing has launched this process: start it by mpirun, "
-                                "srun --mpi=pmix or stepaf-run, set STEPAF_LOCAL_SIZE and "
-                                "STEPAF_LOCAL_RANK, or give stepaf_init a bootstrap");
-    if (choice == STEPAF_ENV_BOOT_local)
-        return init_local(env, params, ctx_p);
+                                "srun --mpi=pmix, torchrun or stepaf-run, set STEPAF_LOCAL_SIZE "
+                                "and STEPAF_LOCAL_RANK or STEPAF_MEET, STEPAF_SIZE and "
+                                "STEPAF_RANK, or give stepaf_init a bootstrap");
+    if (choice == STEPAF_ENV_BOOT_local || choice == STEPAF_ENV_BOOT_tcp)
+        return init_alone(choice, env, params, ctx_p);
     stepaf_status_t status = stepaf_boot_load(choice, &init);
     return status ? status : init(params, ctx_p);
 }
