@@ -56,7 +56,7 @@ static void ask_launcher(struct stepaf_ctx *ctx)
             continue;
         struct stepaf_peer *peer = &ctx->peers[stepaf_mesh_index(&ctx->job.mesh, rank)];
         if (peer->link)
-            stepaf_peer_fail(peer, "the launcher reports that it died");
+            stepaf_peer_fail(peer, "the bootstrap reports that it died");
     }
 }
 

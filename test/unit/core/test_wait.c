@@ -144,7 +144,7 @@ static void the_launcher_can_report_a_loss(void)
     CU_ASSERT_FALSE(stepaf_waiter_idle(job->ctx, &(struct stepaf_waiter){.polls = 1000}, 1000000));
     CU_ASSERT_EQUAL(job->ctx->n_alive, 1);
     CU_ASSERT_TRUE(job->ctx->peers[0].lost && job->ctx->peers[2].lost);
-    CU_ASSERT_STRING_EQUAL(job->ctx->peers[2].reason, "the launcher reports that it died");
+    CU_ASSERT_STRING_EQUAL(job->ctx->peers[2].reason, "the bootstrap reports that it died");
     CU_ASSERT_FALSE(job->ctx->peers[1].lost);
     job->ctx->clock.own.ticks_per_us = ticks_per_us;
     fake_close(job);
