@@ -1,10 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that have met and end: in order, or not; and what goes on without them. */
+#include <stdatomic.h>
+
 #include "meets.h"
 
 enum { N = 7 };
 
 static int dead_rank;
+static _Atomic int n_ready; /* that have done all that they do together */
+
+/* Wait for as many to be ready, without a word to them. */
+static void await_ready(int n)
+{
+    int64_t limit_ns = stepaf_monotonic_ns() + MEET_LONG_US * 1000LL;
+
+    n_ready++;
+    while (n_ready < n && stepaf_monotonic_ns() < limit_ns)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
 
 /* What the system does for a process that ends. */
 static void die(struct meet *meet)
@@ -38,6 +51,7 @@ static stepaf_status_t outlive(struct meet *meet)
     void *all = NULL;
     size_t offsets[N + 1];
 
+    await_ready(N);
     if (meet->rank == dead_rank) {
         die(meet);
         return STEPAF_OK;
@@ -61,6 +75,7 @@ static void who_has_ended_is_named(void)
 
     for (size_t d = 0; d < sizeof dead / sizeof *dead; d++) {
         dead_rank = dead[d];
+        n_ready = 0;
         meet_prepare(meets, N, MEET_LONG_US);
         for (int i = 0; i < N; i++) {
             meets[i].secret = "s";
@@ -82,6 +97,7 @@ static stepaf_status_t stay_or_leave(struct meet *meet)
 {
     int lost[N];
 
+    await_ready(N);
     if (meet->rank == N - 1)
         return STEPAF_OK;
     stepaf_status_t status = meet_barrier(meet, STEPAF_GROUP_WORLD, 0, 1);
@@ -93,6 +109,7 @@ static void who_leaves_is_not_lost(void)
 {
     struct meet meets[N];
 
+    n_ready = 0;
     meet_prepare(meets, N, MEET_LONG_US);
     for (int i = 0; i < N; i++)
         meets[i].then = stay_or_leave;
@@ -101,25 +118,29 @@ static void who_leaves_is_not_lost(void)
         meet_expect(&meets[i], STEPAF_ERR_PEER_LOST, "barrier: world rank 6 has finalized");
 }
 
+/* Until the others have given an exchange up. */
+static void await_failure(struct meet *meet)
+{
+    int64_t limit_ns = stepaf_monotonic_ns() + MEET_LONG_US * 1000LL;
+    const struct stepaf_control *control = meet->boot.self;
+    int lost[N];
+
+    while (control->failures[STEPAF_CONTROL_EXCHANGE].status == STEPAF_OK &&
+           stepaf_monotonic_ns() < limit_ns) {
+        CU_ASSERT_EQUAL(meet->boot.lost(meet->boot.self, lost, N), 0);
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+}
+
 /* Who does not come to an exchange, though it lives. */
 static stepaf_status_t come_late(struct meet *meet)
 {
-    stepaf_status_t status;
     size_t offsets[N + 1];
     void *all = NULL;
 
-    if (meet->rank == 2) {
-        int64_t limit_ns = stepaf_monotonic_ns() + MEET_LONG_US * 1000LL;
-        const struct stepaf_control *control = meet->boot.self;
-        int lost[N];
-        while (control->failures[STEPAF_CONTROL_EXCHANGE].status == STEPAF_OK &&
-               stepaf_monotonic_ns() < limit_ns) {
-            CU_ASSERT_EQUAL(meet->boot.lost(meet->boot.self, lost, N), 0);
-            nanosleep(&(struct timespec){0, 1000000}, NULL);
-        }
-    }
-    status = meet->boot.allgather(meet->boot.self, "x", 1, &all, offsets, MEET_SOME_US);
-    return status;
+    if (meet->rank == 2)
+        await_failure(meet);
+    return meet->boot.allgather(meet->boot.self, "x", 1, &all, offsets, MEET_SOME_US);
 }
 
 static void who_is_late_is_named(void)
@@ -141,6 +162,7 @@ static stepaf_status_t receive_forgery(struct meet *meet)
     struct stepaf_control_frame frame = {.type = STEPAF_CONTROL_LOST, .number = 2};
     uint8_t mark[STEPAF_PROOF_MARK_BYTES] = {0};
 
+    await_ready(3);
     if (meet->rank == 1) {
         CU_ASSERT_EQUAL(send(control->links[0]->fd, &frame, sizeof frame, MSG_NOSIGNAL),
                         sizeof frame);
@@ -155,6 +177,7 @@ static void nobody_speaks_for_a_rank(void)
 {
     struct meet meets[3];
 
+    n_ready = 0;
     meet_prepare(meets, 3, MEET_LONG_US);
     for (int i = 0; i < 3; i++) {
         meets[i].secret = "s";
@@ -165,6 +188,45 @@ static void nobody_speaks_for_a_rank(void)
         meet_expect(&meets[i], STEPAF_OK, "");
 }
 
+/* A rank that is one, and sends blocks that are none. */
+static stepaf_status_t exchange_nonsense(struct meet *meet)
+{
+    static const struct {
+        uint64_t bytes[2];
+        size_t length;
+    } blocks[] = {{{100, 0}, 16}, {{UINT64_MAX, 0}, 16}, {{7, 0}, 16}, {{8, 1}, 12}, {{0, 0}, 7}};
+    struct stepaf_control *control = meet->boot.self;
+    struct stepaf_control_frame frame = {.type = STEPAF_CONTROL_GATHER,
+                                         .number = control->n_exchanges + 1,
+                                         .bytes = blocks[meet->bytes].length};
+    size_t offsets[N + 1];
+    void *all = NULL;
+
+    if (meet->rank == 0)
+        return meet->boot.allgather(meet->boot.self, "x", 1, &all, offsets, meet->timeout_us);
+    pthread_mutex_lock(&control->lock);
+    stepaf_control_send(control->links[0], &frame, blocks[meet->bytes].bytes);
+    pthread_mutex_unlock(&control->lock);
+    await_failure(meet);
+    return STEPAF_OK;
+}
+
+static void blocks_that_are_none(void)
+{
+    struct meet meets[2];
+
+    for (size_t kind = 0; kind < 5; kind++) {
+        meet_prepare(meets, 2, MEET_LONG_US);
+        for (int i = 0; i < 2; i++) {
+            meets[i].bytes = kind;
+            meets[i].then = exchange_nonsense;
+        }
+        meet_run(meets, 2);
+        meet_expect(&meets[0], STEPAF_ERR_PROTOCOL, "what world rank 1 has sent is malformed");
+        CU_ASSERT_EQUAL(meets[0].error.peer_world_rank, 1);
+    }
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -172,6 +234,7 @@ int main(void)
         {"who leaves is not lost", who_leaves_is_not_lost},
         {"who is late is named", who_is_late_is_named},
         {"nobody speaks for a rank", nobody_speaks_for_a_rank},
+        {"blocks that are none", blocks_that_are_none},
         CU_TEST_INFO_NULL,
     };
     meet_forget_launchers();
