@@ -29,7 +29,8 @@ static void prove_claim(const struct stepaf_control_link *link, uint64_t kind, u
     stepaf_proof_make(link->control->place.key, &claim, sizeof claim, proof_p);
 }
 
-static bool holds(const struct stepaf_control_link *link, uint64_t kind, const uint8_t *proof)
+static bool is_proven_by(const struct stepaf_control_link *link, uint64_t kind,
+                         const uint8_t *proof)
 {
     struct stepaf_control_claim claim = claim_as(link, kind);
 
@@ -102,7 +103,7 @@ static void take_challenge(struct stepaf_control_link *link)
         return;
     memcpy(link->nonce, challenge.nonce, sizeof link->nonce);
     if (challenge.magic == stepaf_control_refusal_magic ||
-        !holds(link, stepaf_control_challenge_magic, challenge.proof)) {
+        !is_proven_by(link, stepaf_control_challenge_magic, challenge.proof)) {
         stepaf_control_link_close(link, "the secret there is another", EACCES);
         return;
     }
@@ -135,7 +136,7 @@ static void take_hello(struct stepaf_control_link *link)
     link->hello = opening.hello;
     if (opening.hello.magic != stepaf_control_hello_magic) {
         stepaf_control_link_close(link, NULL, EPROTO);
-    } else if (!holds(link, stepaf_control_hello_magic, opening.proof)) {
+    } else if (!is_proven_by(link, stepaf_control_hello_magic, opening.proof)) {
         refuse_secret(link);
     } else if (opening.hello.to != (uint32_t)control->place.rank ||
                memcmp(opening.hello.session, control->session, sizeof control->session) != 0 ||
@@ -156,7 +157,7 @@ static void hear_answer(struct stepaf_control_link *link)
     if (!hear_message(link, &answer, sizeof answer))
         return;
     if (answer.magic != stepaf_control_answer_magic ||
-        !holds(link, stepaf_control_answer_magic, answer.proof))
+        !is_proven_by(link, stepaf_control_answer_magic, answer.proof))
         stepaf_control_link_close(link, NULL, EPROTO);
     else
         become_up(link, (int)link->hello.from);

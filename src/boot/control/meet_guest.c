@@ -102,7 +102,7 @@ static bool stay_on(struct stepaf_control *control, struct stepaf_control_link *
 }
 
 /* Call each address of the host once. True: one of the calls has settled it. */
-static bool call_host(struct stepaf_control *control, int64_t deadline_ns, struct call *call_p)
+static bool call_meeting(struct stepaf_control *control, int64_t deadline_ns, struct call *call_p)
 {
     struct stepaf_control_address addresses[STEPAF_CONTROL_ADDRESSES];
     int error, n = stepaf_control_resolve(control->place.host, addresses, &error);
@@ -157,7 +157,7 @@ stepaf_status_t stepaf_control_meet_guest(struct stepaf_control *control, int64_
                                     stepaf_last_error()->text);
         return status;
     }
-    while (!(is_settled = call_host(control, deadline_ns, &call)) &&
+    while (!(is_settled = call_meeting(control, deadline_ns, &call)) &&
            stepaf_monotonic_ns() < deadline_ns) {
         int64_t left_ns = deadline_ns - stepaf_monotonic_ns();
         nanosleep(&(struct timespec){0, pause_ns < left_ns || left_ns < 0 ? pause_ns : left_ns},

@@ -41,7 +41,7 @@ static stepaf_status_t open_meeting(struct stepaf_control *control)
 }
 
 /* Whether the connection to a rank is there no more, though nobody has read that far. */
-static bool has_ended(const struct stepaf_control_link *link)
+static bool is_over(const struct stepaf_control_link *link)
 {
     char byte;
 
@@ -71,7 +71,7 @@ static stepaf_status_t judge_arrival(const struct stepaf_control *control,
         return STEPAF_ERR_BOOT;
     }
     if (rank <= 0 || rank >= place->size ||
-        (control->links[rank] && !has_ended(control->links[rank]))) {
+        (control->links[rank] && !is_over(control->links[rank]))) {
         snprintf(text_p, capacity,
                  "tcp bootstrap: %.64s: two processes are rank %d (STEPAF_RANK, RANK)", place->meet,
                  rank);

@@ -104,7 +104,7 @@ static bool make_space(struct stepaf_control_link *link, size_t bytes)
     return true;
 }
 
-static void read_some(struct stepaf_control_link *link)
+static void read_link(struct stepaf_control_link *link)
 {
     bool is_rank = link->state == STEPAF_CONTROL_UP && stepaf_control_is_placed(link);
     size_t most = is_rank ? READ_BYTES : GREETING_BYTES;
@@ -158,7 +158,7 @@ static void turn_link(struct stepaf_control *control, struct stepaf_control_link
     if (events & EPOLLOUT)
         stepaf_control_flush(link);
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-        read_some(link);
+        read_link(link);
     stepaf_control_greeted(link);
     if (was_stranger && link->state == STEPAF_CONTROL_UP) {
         admit_rank(control, link);

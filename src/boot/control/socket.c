@@ -70,7 +70,7 @@ static socklen_t socket_address(const struct stepaf_control_address *address, ui
     return sizeof *in6;
 }
 
-static bool take_address(const struct sockaddr *from, struct stepaf_control_address *address_p)
+static bool address_from(const struct sockaddr *from, struct stepaf_control_address *address_p)
 {
     struct stepaf_control_address address = {.bytes = {[10] = 0xff, [11] = 0xff}};
 
@@ -183,7 +183,7 @@ bool stepaf_control_other_end(int fd, struct stepaf_control_address *address_p)
     socklen_t bytes = sizeof storage;
 
     return getpeername(fd, (struct sockaddr *)&storage, &bytes) == 0 &&
-           take_address((struct sockaddr *)&storage, address_p);
+           address_from((struct sockaddr *)&storage, address_p);
 }
 
 bool stepaf_control_is_loopback(const struct stepaf_control_address *address)
@@ -205,7 +205,7 @@ int stepaf_control_resolve(const char *host,
     *error_p = getaddrinfo(host, NULL, &hints, &found);
     (void)stepaf_fd_end(-1);
     for (const struct addrinfo *at = found; at && n < STEPAF_CONTROL_ADDRESSES; at = at->ai_next)
-        n += take_address(at->ai_addr, &addresses_p[n]);
+        n += address_from(at->ai_addr, &addresses_p[n]);
     if (found)
         freeaddrinfo(found);
     return n;
