@@ -53,9 +53,10 @@ typedef struct stepaf_params {
  *  @param boot    copied; its @a self belongs to the context until finalize, which closes it. On
  *                 failure the caller keeps it. NULL: the bootstrap that STEPAF_BOOT names. Unless
  *                 it is set, that is: if STEPAF_LOCAL_SIZE is set, so many processes of this
- *                 machine, which STEPAF_LOCAL_RANK numbers; else MPI_COMM_WORLD in a program with
- *                 an MPI library (MPI must be initialized); else PMIx. For the latter two,
- *                 libstepaf_mpi or libstepaf_pmix is loaded.
+ *                 machine, which STEPAF_LOCAL_RANK numbers; else, if STEPAF_MEET is set or
+ *                 torchrun has started the process, those that meet over TCP; else
+ *                 MPI_COMM_WORLD in a program with an MPI library (MPI must be initialized);
+ *                 else PMIx. For the latter two, libstepaf_mpi or libstepaf_pmix is loaded.
  *  @param params  NULL for defaults; copied.
  *  @param ctx_p   owned by the caller until stepaf_finalize.
  *  @return STEPAF_OK; STEPAF_ERR_INVALID; STEPAF_ERR_SETTING (a bad value, or a lane without

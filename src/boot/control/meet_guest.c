@@ -133,13 +133,13 @@ static void fail_alone(struct stepaf_control *control, const struct call *call, 
     char text[STEPAF_CONTROL_TEXT_MAX];
 
     if (is_settled)
-        snprintf(text, sizeof text, "tcp bootstrap: %.64s: rank %d was not let in: %s%s",
+        snprintf(text, sizeof text, "tcp bootstrap: %.64s: rank %d was not let in: %.100s%s",
                  control->place.meet, control->place.rank, call->why,
                  strstr(call->why, "secret")
                      ? " (STEPAF_SECRET, STEPAF_SECRET_FILE), or it is another job's"
                      : "");
     else
-        snprintf(text, sizeof text, "tcp bootstrap: %.64s: %s: %s", control->place.meet,
+        snprintf(text, sizeof text, "tcp bootstrap: %.64s: %s: %.140s", control->place.meet,
                  how_far[call->state], call->why);
     stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE,
                                 is_settled ? STEPAF_ERR_BOOT : STEPAF_ERR_TIMEOUT, 0, text);
