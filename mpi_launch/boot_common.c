@@ -21,6 +21,8 @@ static const struct {
      "use srun --mpi=pmix, or the mpirun of the MPI that the program is linked with"},
     {"SLURM_STEP_NUM_TASKS", "srun", "start it by srun --mpi=pmix"},
     {"SLURM_NTASKS", "Slurm", "start it by srun --mpi=pmix"},
+    {"STEPAF_SIZE", "stepaf-run, or a script,", "have it call stepaf_init without a bootstrap"},
+    {"WORLD_SIZE", "torchrun", "have it call stepaf_init without a bootstrap"},
 };
 
 stepaf_status_t stepaf_boot_fail(stepaf_status_t status, const char *format, ...)

@@ -119,6 +119,9 @@ static void lines_of_hydra(void)
     static const struct row rows[] = {
         {&hydra, "", "-a 20 -f 2 ./app",
          "mpiexec -bind-to none -genv STEPAF_SPLIT attn=20,ffn=2 -n 22 " RANK "auto ./app"},
+        {&hydra, "STEPAF_SECRET=s STEPAF_SECRET_FILE=f", "-a 1 -f 1 --bind none ./app",
+         "mpiexec -bind-to none -genv STEPAF_SECRET_FILE f -genv STEPAF_SPLIT attn=1,ffn=1 -n 2 "
+         "./app"},
         {&hydra, "STEPAF_DEPTH=2 B=3", "-a 1 -f 1 --env A=1 --bind none --timeout 9 --pass -l app",
          "MPIEXEC_TIMEOUT=9 mpiexec -bind-to none -genv A 1 -genv STEPAF_DEPTH 2 -genv "
          "STEPAF_SPLIT attn=1,ffn=1 -l -n 2 app"},

@@ -127,4 +127,9 @@ void stepaf_control_parse(struct stepaf_control_link *link)
         link->have -= at;
         memmove(link->in, link->in + at, link->have);
     }
+    if (!link->have) { /* it may be silent for hours */
+        free(link->in);
+        link->in = NULL;
+        link->room = 0;
+    }
 }

@@ -17,11 +17,15 @@ enum {
     RETRY_FIRST_NS = 2000000,  /* before the second call; each later one waits half as long again */
     RETRY_LAST_NS = 200000000, /* but no longer than this */
     CONNECT_NS = 2000000000,   /* for one address, before the next is tried */
+    RESOLVE_NS = 1000000000,   /* between questions to name service */
     GRACE_NS = 500000000       /* beyond the deadline, to hear from rank 0 who is missing */
 };
 
-/* What the last call has come to. */
+/* Whom to call, and what the last call has come to. */
 struct call {
+    struct stepaf_control_address addresses[STEPAF_CONTROL_ADDRESSES];
+    int n;
+    int64_t resolve_ns;              /* when to look them up again */
     enum stepaf_control_state state; /* how far it came */
     char why[160];
 };
@@ -101,22 +105,31 @@ static bool stay_on(struct stepaf_control *control, struct stepaf_control_link *
     return is_settled;
 }
 
-/* Call each address of the host once. True: one of the calls has settled it. */
-static bool call_meeting(struct stepaf_control *control, int64_t deadline_ns, struct call *call_p)
+static void look_up_host(const char *host, struct call *call)
 {
-    struct stepaf_control_address addresses[STEPAF_CONTROL_ADDRESSES];
-    int error, n = stepaf_control_resolve(control->place.host, addresses, &error);
+    int error;
 
-    if (n == 0)
-        snprintf(call_p->why, sizeof call_p->why, "the name has no address: %s",
+    if (stepaf_monotonic_ns() < call->resolve_ns)
+        return;
+    call->n = stepaf_control_resolve(host, call->addresses, &error);
+    call->resolve_ns = stepaf_monotonic_ns() + RESOLVE_NS;
+    if (call->n == 0)
+        snprintf(call->why, sizeof call->why, "the name has no address: %s",
                  error ? gai_strerror(error) : "none that can be used");
-    for (int i = 0; i < n; i++) {
-        struct stepaf_control_link *link = call_address(control, &addresses[i], deadline_ns);
-        memcpy(control->host_address, addresses[i].bytes, sizeof control->host_address);
-        if (link && stay_on(control, link, deadline_ns, call_p))
+}
+
+/* Call each address of the host once. True: one of the calls has settled it. */
+static bool call_meeting(struct stepaf_control *control, int64_t deadline_ns, struct call *call)
+{
+    look_up_host(control->place.host, call);
+    for (int i = 0; i < call->n; i++) {
+        const struct stepaf_control_address *address = &call->addresses[i];
+        struct stepaf_control_link *link = call_address(control, address, deadline_ns);
+        memcpy(control->host_address, address->bytes, sizeof control->host_address);
+        if (link && stay_on(control, link, deadline_ns, call))
             return true;
         if (!link)
-            snprintf(call_p->why, sizeof call_p->why, "%s", stepaf_why(errno));
+            snprintf(call->why, sizeof call->why, "%s", stepaf_why(errno));
     }
     return false;
 }

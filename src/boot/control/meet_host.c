@@ -169,7 +169,7 @@ static void miss_some(struct stepaf_control *control)
 
     hint_why(control, first, hint, sizeof hint);
     snprintf(text, sizeof text,
-             "tcp bootstrap: %.64s: %s did not come in time; %d of %d are here%s",
+             "tcp bootstrap: %.64s: %.80s did not come in time; %d of %d are here%.100s",
              control->place.meet, names, count_here(control), control->place.size, hint);
     stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_TIMEOUT, first, text);
 }
