@@ -53,6 +53,12 @@ int64_t stepaf_boot_deadline(int64_t timeout_us)
     return deadline;
 }
 
+int64_t stepaf_boot_pause_ns(int64_t most_ns)
+{
+    int64_t pause_us = stepaf_boot_advance();
+    return pause_us < 0 ? -1 : pause_us < most_ns / 1000 ? pause_us * 1000 : most_ns;
+}
+
 stepaf_status_t stepaf_boot_check_alone(const char *library)
 {
     for (unsigned i = 0; i < sizeof counts / sizeof *counts; i++) {

@@ -39,11 +39,12 @@ static stepaf_status_t await_token(const struct stepaf_pmix_session *session, co
         int dead = stepaf_pmix_first_lost(session, ranks, n);
         if (dead >= 0)
             return stepaf_pmix_lost(dead, "barrier");
-        if (stepaf_boot_now_ns() >= deadline_ns)
+        int64_t pause_ns = stepaf_boot_pause_ns(ASK_AGAIN_NS);
+        if (pause_ns < 0 || stepaf_boot_now_ns() >= deadline_ns)
             return stepaf_boot_fail(STEPAF_ERR_TIMEOUT,
                                     "PMIx bootstrap: barrier: rank %d%s did not come in time", from,
                                     round ? ", or one that it waits for," : "");
-        nanosleep(&(struct timespec){0, ASK_AGAIN_NS}, NULL);
+        nanosleep(&(struct timespec){0, pause_ns}, NULL);
     }
 }
 

@@ -48,13 +48,14 @@ stepaf_status_t stepaf_mpi_wait(const struct stepaf_mpi *mpi, MPI_Request *reque
             return stepaf_mpi_error(code, what);
         if (done)
             return STEPAF_OK;
-        if (stepaf_boot_now_ns() >= deadline_ns)
+        int64_t pause_ns = stepaf_boot_pause_ns(SLEEP_NS);
+        if (pause_ns < 0 || stepaf_boot_now_ns() >= deadline_ns)
             return say_late(mpi, what);
         if (mpi && tries % ANSWER_EVERY == ANSWER_EVERY - 1)
             stepaf_mpi_answer_calls(mpi);
         if (tries < YIELDS)
             sched_yield();
         else
-            nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
+            nanosleep(&(struct timespec){0, pause_ns}, NULL);
     }
 }

@@ -34,7 +34,7 @@ typedef struct stepaf_batch_info {
 } stepaf_batch_info_t;
 
 /** Function that is called for each batch that arrives, instead of stepaf_recv. It may call any
- *  function that FFN ranks may call, except the collective ones. A batch that it does not
+ *  function that FFN ranks may call, except the collective ones and stepaf_finalize. A batch that it does not
  *  release stays valid. */
 typedef void (*stepaf_batch_cb_t)(stepaf_batch_h batch, void *arg);
 

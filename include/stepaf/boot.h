@@ -52,6 +52,15 @@ typedef struct stepaf_boot {
  *  @return @a status. Any thread, never blocks, cannot fail. */
 STEPAF_API stepaf_status_t stepaf_boot_set_error(stepaf_status_t status, const char *text);
 
+/** Let the rank go on while a function of a bootstrap waits: for that function's waiting loop, in the
+ *  thread that it was called in. In a barrier without a progress thread, operations make progress and
+ *  the batch handler is called here. A bootstrap that never calls it works, but its ranks answer
+ *  nobody while they wait in it.
+ *  @return microseconds after which to call again, 0: at once, and INT64_MAX: not at all; or -1:
+ *  another thread finalizes the context, so give up, as at the deadline. In any other place it
+ *  does nothing and returns INT64_MAX. Any thread. Does not block, but for the batch handler. */
+STEPAF_API int64_t stepaf_boot_advance(void);
+
 /** The bootstrap of processes that one program forks on one machine, without a launcher. */
 typedef struct stepaf_boot_local stepaf_boot_local_t;
 

@@ -75,8 +75,17 @@ STEPAF_API stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_p
  *  Peers that still need this rank get STEPAF_ERR_PEER_LOST. Afterwards no peer on the node
  *  writes to host memory that the caller had registered; a write in progress is waited for, for
  *  at most a second (a peer that is stopped during a write is logged). Not collective; every
- *  wait has a deadline. An invalid handle is ignored, and so is one that a process has inherited
- *  from its parent. */
+ *  wait has a deadline.
+ *
+ *  From its beginning on all handles of the context are invalid. Where several threads may call,
+ *  calls of other threads that are under way end first: those that wait return
+ *  STEPAF_ERR_HANDLE within about a millisecond, or when the bootstrap lets them go. A call of the
+ *  batch handler is waited for. If one does not return within STEPAF_TIMEOUT_US, that is logged,
+ *  and what belongs to the context stays allocated.
+ *
+ *  The batch handler cannot finalize the context that calls it: that changes nothing, is logged,
+ *  and stepaf_last_error is STEPAF_ERR_STATE. An invalid handle is ignored, a second call
+ *  therefore, and so is one that a process has inherited from its parent. */
 STEPAF_API void stepaf_finalize(stepaf_context_h ctx);
 
 /** Return this rank's role; STEPAF_ROLE_AUTO for an invalid handle. Never blocks. */
@@ -139,6 +148,9 @@ STEPAF_API stepaf_status_t stepaf_commit(stepaf_context_h ctx);
 STEPAF_API uint32_t stepaf_epoch(stepaf_context_h ctx);
 
 /** Wait until every member of @a group has called this. What this rank has posted is sent first.
+ *
+ *  Meanwhile operations make progress and the batch handler is called, as in other waits, if the
+ *  bootstrap calls stepaf_boot_advance. The library's own do.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (group); STEPAF_ERR_ROLE (not a
  *  member); STEPAF_ERR_TIMEOUT or STEPAF_ERR_PEER_LOST (the group's barrier cannot be used
  *  again); STEPAF_ERR_BOOT. Blocks for at most @a timeout_us. */

@@ -153,8 +153,7 @@ stepaf_status_t stepaf_start_with(stepaf_plan_h handle, const stepaf_start_param
         status = stepaf_params_of_start(params, &named);
     if (!status)
         status = stepaf_plan_start(plan, params ? &named : NULL, request_p);
-    stepaf_leave(ctx);
-    return status;
+    return stepaf_leave_wait(ctx, status);
 }
 
 stepaf_status_t stepaf_start(stepaf_plan_h handle, stepaf_request_h *request_p)

@@ -111,9 +111,9 @@ struct stepaf_ctx_inbox {
     uint32_t n_peers;         /* that have a batch ready */
     stepaf_batch_cb_t handler;
     void *handler_arg;
-    bool dispatching;
-    pthread_t dispatcher;  /* who calls the handler, while dispatching */
-    uint32_t n_dispatched; /* calls that have returned */
+    _Atomic bool dispatching;
+    _Atomic(pthread_t) dispatcher; /* who calls the handler, while dispatching */
+    uint32_t n_dispatched;         /* calls that have returned */
 };
 
 /* Keys and memory that were declared. */
@@ -177,6 +177,8 @@ struct stepaf_ctx_threads {
     bool progress_wanted; /* one of the library's own is asked for */
     bool runs;
     _Atomic bool stop;
+    _Atomic bool over;    /* it is about to end */
+    _Atomic bool closing; /* a thread finalizes: calls of others end as soon as they can */
     pthread_t progress;
 };
 

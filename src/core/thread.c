@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The handler, and the progress thread, which calls it as well. */
 #include <string.h>
+#include <time.h>
 
+#include "base/time.h"
 #include "core/batch.h"
 #include "core/ctx.h"
 #include "core/lock.h"
@@ -10,9 +12,16 @@
 #include "core/thread.h"
 #include "core/wait.h"
 
+enum { STOP_PAUSE_NS = 20000 };
+
 bool stepaf_core_is_dispatching(const struct stepaf_ctx *ctx)
 {
     return ctx->inbox.dispatching && !pthread_equal(ctx->inbox.dispatcher, pthread_self());
+}
+
+bool stepaf_core_in_handler(const struct stepaf_ctx *ctx)
+{
+    return ctx->inbox.dispatching && pthread_equal(ctx->inbox.dispatcher, pthread_self());
 }
 
 void stepaf_core_dispatch(struct stepaf_ctx *ctx)
@@ -20,8 +29,8 @@ void stepaf_core_dispatch(struct stepaf_ctx *ctx)
     stepaf_lock_enter(&ctx->lock);
     if (ctx->inbox.handler && !ctx->inbox.dispatching) {
         struct stepaf_batch_obj *batch;
-        ctx->inbox.dispatching = true;
         ctx->inbox.dispatcher = pthread_self();
+        ctx->inbox.dispatching = true;
         while (ctx->inbox.handler && (batch = stepaf_batch_take(ctx, NULL, stepaf_ticks()))) {
             stepaf_batch_cb_t handler = ctx->inbox.handler;
             void *arg = ctx->inbox.handler_arg;
@@ -54,6 +63,7 @@ static void *progress_main(void *arg)
         if (handle)
             stepaf_core_dispatch(ctx);
     }
+    atomic_store_explicit(&ctx->threads.over, true, memory_order_release);
     return NULL;
 }
 
@@ -64,6 +74,7 @@ stepaf_status_t stepaf_core_thread_start(struct stepaf_ctx *ctx)
     if (!ctx->threads.progress_wanted)
         return STEPAF_OK;
     atomic_store(&ctx->threads.stop, false);
+    atomic_store(&ctx->threads.over, false);
     error = pthread_create(&ctx->threads.progress, NULL, progress_main, ctx);
     if (error) {
         ctx->threads.progress_wanted = false;
@@ -74,11 +85,17 @@ stepaf_status_t stepaf_core_thread_start(struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
-void stepaf_core_thread_stop(struct stepaf_ctx *ctx)
+bool stepaf_core_thread_stop(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     if (!ctx->threads.runs)
-        return;
+        return true;
     atomic_store(&ctx->threads.stop, true);
+    while (!atomic_load_explicit(&ctx->threads.over, memory_order_acquire)) {
+        if (stepaf_monotonic_ns() >= deadline_ns)
+            return false;
+        nanosleep(&(struct timespec){0, STOP_PAUSE_NS}, NULL);
+    }
     pthread_join(ctx->threads.progress, NULL);
     ctx->threads.runs = false;
+    return true;
 }

@@ -174,16 +174,24 @@ static bool deadline_passed(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter
     return (int64_t)(now - waiter->deadline) >= 0;
 }
 
+/* Whether a wait is to end at once, as if its deadline had passed: another thread finalizes. */
+static bool is_closing(const struct stepaf_ctx *ctx)
+{
+    return __builtin_expect(atomic_load_explicit(&ctx->threads.closing, memory_order_relaxed), 0);
+}
+
 bool stepaf_waiter_busy(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us)
 {
     if ((++waiter->busy & BUSY_POLLS_MASK) != 0)
         return true;
+    if (is_closing(ctx))
+        return false;
     return timeout_us && !deadline_passed(ctx, waiter, timeout_us, stepaf_ticks());
 }
 
 bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us)
 {
-    if (timeout_us == 0)
+    if (timeout_us == 0 || is_closing(ctx))
         return false;
     if (ctx->polling.oversubscribed && waiter->polls++ < CROWDED_POLLS)
         return true;

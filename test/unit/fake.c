@@ -139,7 +139,7 @@ struct fake_job *fake_open(stepaf_role_t role, int n_attention, int n_ffn)
         .close = boot_close,
     };
     fake_must(stepaf_init(&table, &params, &job->handle) == STEPAF_OK, "init");
-    job->ctx = stepaf_handle_ctx(job->handle, STEPAF_HANDLE_CONTEXT);
+    job->ctx = stepaf_contexts[stepaf_handle_context(job->handle)].ctx;
     fake_must(job->ctx != NULL, "handle");
     fake_transport_install(job);
     return job;

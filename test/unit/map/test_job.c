@@ -88,7 +88,7 @@ static int serve(const stepaf_boot_t *boot, stepaf_context_h ctx)
 /* All ranks come to the same verdict; the first has the map, whatever it is. */
 static int check(const stepaf_boot_t *boot, stepaf_context_h ctx, const struct job *job)
 {
-    struct stepaf_ctx *inside = stepaf_handle_ctx(ctx, STEPAF_HANDLE_CONTEXT);
+    struct stepaf_ctx *inside = stepaf_contexts[stepaf_handle_context(ctx)].ctx;
     char *text = NULL;
 
     if (boot->rank == job->liar)
