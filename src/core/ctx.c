@@ -85,6 +85,7 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
     stepaf_table_free(&ctx->tables.plans);
     stepaf_table_free(&ctx->tables.ops);
     stepaf_table_free(&ctx->tables.batches);
+    free(ctx->cache.plans);
     stepaf_trace_close(&ctx->trace);
     free(ctx->net.ops);
     free(ctx->job.devices);

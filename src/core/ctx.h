@@ -35,7 +35,9 @@ struct stepaf_gpu;
 struct stepaf_key;
 struct stepaf_map_devices;
 struct stepaf_op;
+struct stepaf_plan_obj;
 struct stepaf_region;
+struct stepaf_region_name;
 struct stepaf_remote_plan;
 struct stepaf_streams;
 
@@ -59,8 +61,8 @@ struct stepaf_peer {
     uint64_t bytes_sent;             /* of tensors, handed to the transport for it */
     uint64_t bytes_received;         /* of tensors, that it has said have landed */
     struct stepaf_remote_plan **remotes; /* FFN: by plan number */
-    bool oom; /* FFN: there was no memory for one that it told in a commit */
-    uint32_t n_remotes;
+    bool oom;                   /* FFN: there was no memory for one that it told in a commit */
+    uint32_t n_remotes;         /* numbers that there is room for */
     struct stepaf_rmem **rmems; /* ascending by id */
     uint32_t n_rmems;
     struct stepaf_post ctrl_post; /* for a message without tensors: of those, few wait for room */
@@ -118,21 +120,30 @@ struct stepaf_ctx_inbox {
 
 /* Keys and memory that were declared. */
 struct stepaf_ctx_memory {
-    struct stepaf_key **keys; /* ascending by id */
+    struct stepaf_key **keys; /* in no order, but see stepaf_keys_sort */
     uint32_t n_keys;
+    uint32_t max_keys; /* that there is room for */
+    void *key_tree;    /* the same, by id; of tsearch */
     uint32_t n_regions;
-    struct stepaf_region **regions; /* ascending by address */
-    struct stepaf_region **by_id;   /* the same, ascending by id */
-    struct stepaf_region *last;     /* of the last look-up in host memory */
-    uint32_t next_id;               /* of regions */
-    struct stepaf_key *withdrawn;   /* since the last commit: peers know them still */
+    uint32_t max_regions;
+    struct stepaf_region **regions;   /* in no order */
+    void *region_tree;                /* the same, by address */
+    struct stepaf_region_name *by_id; /* ascending; those of dropped regions stay for a while */
+    uint32_t n_named, n_dropped;
+    uint32_t max_named;
+    struct stepaf_region *last;   /* of the last look-up in host memory */
+    uint32_t next_id;             /* of regions */
+    struct stepaf_key *withdrawn; /* since the last commit: peers know them still */
+    void *withdrawn_tree;         /* the same, by id */
 };
 
 /* Plans that stepaf_push_pull has made. */
 struct stepaf_ctx_cache {
     uint32_t at;   /* where the last one was found */
     uint32_t n;    /* plans */
+    uint32_t max;  /* that there is room for */
     uint64_t uses; /* look-ups, ever */
+    struct stepaf_plan_obj **plans;
 };
 
 /* What gpu/ keeps in a context. */

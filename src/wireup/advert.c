@@ -88,8 +88,8 @@ static bool is_offered(const struct stepaf_ctx *ctx, const struct stepaf_region 
 {
     if (region->hidden || (region->mem.kind != STEPAF_MEM_HOST && !region->linked))
         return false;
-    unsigned leaving = stepaf_keys_leaving(ctx, region);
-    return stepaf_is_attention(ctx) || (region->target && (!leaving || leaving < region->uses));
+    return stepaf_is_attention(ctx) ||
+           (region->target && (!region->leaving || region->leaving < region->uses));
 }
 
 static void pack_regions(struct stepaf_ctx *ctx, struct stepaf_pack *pack)
@@ -125,6 +125,7 @@ void stepaf_advert_pack(struct stepaf_ctx *ctx, stepaf_status_t status, struct s
         stepaf_pack_text(pack, ctx->net.transports[t]->ops->name);
         pack_counted(ctx->net.transports[t], NULL, pack);
     }
+    stepaf_keys_sort(ctx);
     pack_keys(ctx, pack);
     pack_regions(ctx, pack);
     ctx->feature->pack(ctx, pack);

@@ -232,6 +232,14 @@ static void release_all(struct stepaf_peer *peer)
     peer->n_rmems = 0;
 }
 
+static int compare_rmems(const void *one, const void *other)
+{
+    const struct stepaf_rmem *a = *(struct stepaf_rmem *const *)one;
+    const struct stepaf_rmem *b = *(struct stepaf_rmem *const *)other;
+
+    return (a->id > b->id) - (a->id < b->id);
+}
+
 /* Import all regions that the peer offers, by what its side of our transport says of them. */
 static stepaf_status_t import_all(struct stepaf_peer *peer, const struct stepaf_advert *advert)
 {
@@ -265,6 +273,7 @@ static stepaf_status_t import_all(struct stepaf_peer *peer, const struct stepaf_
         return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, peer->who,
                                      "memory of " STEPAF_WHO_FORMAT ": %.200s",
                                      STEPAF_WHO_ARGS(peer->who), stepaf_last_error()->text);
+    qsort(peer->rmems, peer->n_rmems, sizeof(peer->rmems[0]), compare_rmems);
     return STEPAF_OK;
 }
 
