@@ -119,8 +119,9 @@ struct stepaf_transport_ops {
 
     /* Required. Connect to a peer by what its pack_address wrote, or begin to where that takes both
      * ends; never wait for the peer. That it cannot be reached this way is no error: *link_p is NULL
-     * then and @a reason says why. The peer may find that it cannot reach this rank; then the link is
-     * disconnected again, and both take another transport. */
+     * then and @a reason, "" on entry, says why. It may also say what a link lacks, for the map. The peer
+     * may find that it cannot reach this rank; then the link is disconnected again, and both take another
+     * transport. */
     stepaf_status_t (*connect)(struct stepaf_transport *transport,
                                const struct stepaf_peer_facts *facts, struct stepaf_unpack *unpack,
                                struct stepaf_link **link_p, char *reason);

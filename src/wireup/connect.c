@@ -191,11 +191,13 @@ static stepaf_status_t connect_by(struct stepaf_ctx *ctx, struct stepaf_peer *pe
     struct stepaf_unpack unpack;
     uint32_t index;
 
-    if (stepaf_advert_transport(advert, transport->ops->name, &unpack, &index))
+    if (stepaf_advert_transport(advert, transport->ops->name, &unpack, &index)) {
+        reason[0] = '\0';
         status = transport->ops->connect(transport, &facts, &unpack, &peer->link, reason);
+    }
     if (peer->link)
-        peer->link->ops = transport->ops; /* which are complete */
-    if (!status && !peer->link)
+        peer->link->ops = transport->ops;      /* which are complete */
+    if (!status && (!peer->link || reason[0])) /* or what the link lacks */
         add_refusal(peer->refused, transport->ops->name, reason);
     return status;
 }

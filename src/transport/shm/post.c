@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "transport/shm/copy.h"
 #include "transport/shm/shm.h"
 
 /* What becomes of a write. */
@@ -76,7 +77,8 @@ static enum outcome write_one(struct stepaf_shm_link *link, struct stepaf_post *
     if (!xfer->bytes)
         return DONE;
     if (rmem->map) {
-        memcpy(rmem->map + xfer->dst_offset, xfer->src, xfer->bytes);
+        const struct stepaf_shm *shm = (const struct stepaf_shm *)link->base.transport;
+        stepaf_shm_copy(rmem->map + xfer->dst_offset, xfer->src, xfer->bytes, shm->uncached_bytes);
         link->base.bytes_sent += xfer->bytes;
         return DONE;
     }
@@ -146,8 +148,9 @@ static bool is_shared_source(struct stepaf_post *const *posts, unsigned n, unsig
 }
 
 /* Copy the leading large tensors that all posts share, block by block to all peers. */
-static void write_shared(struct stepaf_post *const *posts, unsigned n, size_t least)
+static void write_shared(struct stepaf_post *const *posts, unsigned n, const struct stepaf_shm *shm)
 {
+    size_t least = shm->shared_copy_bytes;
     uint8_t **dst = alloca(n * sizeof(*dst));
     unsigned index = 0;
 
@@ -156,7 +159,8 @@ static void write_shared(struct stepaf_post *const *posts, unsigned n, size_t le
             const struct stepaf_xfer *xfer = &posts[i]->xfer[index];
             dst[i] = ((const struct stepaf_shm_rmem *)xfer->dst)->map + xfer->dst_offset;
         }
-        stepaf_shm_copy_many(dst, n, posts[0]->xfer[index].src, posts[0]->xfer[index].bytes);
+        stepaf_shm_copy_many(dst, n, posts[0]->xfer[index].src, posts[0]->xfer[index].bytes,
+                             shm->uncached_bytes);
         for (unsigned i = 0; i < n; i++)
             posts[i]->link->bytes_sent += posts[i]->xfer[index].bytes;
     }
@@ -170,7 +174,7 @@ unsigned stepaf_shm_post(struct stepaf_post *const *posts, unsigned n)
 
     if (n > 1 && posts[0]->n_xfer) {
         const struct stepaf_shm *shm = (const struct stepaf_shm *)posts[0]->link->transport;
-        write_shared(posts, n, shm->shared_copy_bytes);
+        write_shared(posts, n, shm);
     }
     for (unsigned i = 0; i < n; i++)
         n_queued += !shm_post_one(posts[i]);

@@ -106,6 +106,9 @@ struct stepaf_shm {
     unsigned n_links;
     unsigned n_peers;
     size_t shared_copy_bytes; /* from here on, copies of one source to several peers interleave */
+    int ptrace_scope;         /* 0: no Yama */
+    bool attach_allowed;      /* by this context, to be undone */
+    size_t uncached_bytes;    /* from here on, copies go past the cache */
     int epoll_fd;             /* over the peers' pidfds */
     unsigned n_unwatched;     /* links without a pidfd */
     int64_t same_program_ns;  /* when peers' programs are looked at again */
@@ -162,8 +165,10 @@ bool stepaf_shm_is_quiet(struct stepaf_transport *transport, bool begin, uint32_
 void stepaf_shm_close_pages(struct stepaf_shm *shm, int64_t timeout_us);
 
 /* write.c: the three ways to write to a peer */
-/* Copy one source to several places, the source coming from memory once. */
-void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, size_t bytes);
+/* Copy one source to several places, the source coming from memory once; past the cache from @a uncached
+ * bytes on. */
+void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, size_t bytes,
+                          size_t uncached);
 enum stepaf_shm_written {
     STEPAF_SHM_WRITTEN,   /* or the link is, or has been, shut */
     STEPAF_SHM_FORBIDDEN, /* the kernel does not let this rank write there any more; the peer lives */
