@@ -152,6 +152,10 @@ checked="--check --json $directory/json $few"
         # More where the machine is so busy that links take long.
         [ "$(field commit_exchanges)" -ge 3 ] || fail "commit_exchanges is $(field commit_exchanges)"
     done
+    expect 0 --startup --procs 2 --keys 4096 --json "$directory/json"
+    has out '^growth: step '
+    has out '^withdraw .* [0-9]+\.[0-9][0-9]$'
+    has json '"few_commit_again_us": [1-9]'
 
     expect 1 af --procs 2 --size 64 --corrupt 10 $checked
     has err 'bytes were wrong'
