@@ -13,10 +13,11 @@
 static int compare_ranges(const void *one, const void *other)
 {
     const struct stepaf_mem *a = one, *b = other;
+    uintptr_t at = (uintptr_t)a->base, its = (uintptr_t)b->base;
 
-    if (a->base + a->bytes <= b->base)
-        return -1;
-    return b->base + b->bytes <= a->base;
+    if (at <= its)
+        return its - at >= a->bytes ? -1 : 0;
+    return at - its >= b->bytes;
 }
 
 /* Find the region that has a byte in common with a range; NULL: none has. */
