@@ -86,8 +86,9 @@ stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_params_t *pa
 }
 
 /* Nothing may be freed as long as a call is in it. */
-static void leave_allocated(const struct stepaf_ctx *ctx)
+static void leave_allocated(struct stepaf_ctx *ctx)
 {
+    stepaf_core_thread_abandon(ctx);
     stepaf_log_error("stepaf_finalize: a call of the batch handler, or of another thread, has not "
                      "returned within STEPAF_TIMEOUT_US, %lld us: the context stays allocated",
                      (long long)ctx->env.timeout_us);

@@ -99,3 +99,9 @@ bool stepaf_core_thread_stop(struct stepaf_ctx *ctx, int64_t deadline_ns)
     ctx->threads.runs = false;
     return true;
 }
+
+void stepaf_core_thread_abandon(struct stepaf_ctx *ctx)
+{
+    if (ctx->threads.runs)
+        pthread_detach(ctx->threads.progress);
+}
