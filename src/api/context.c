@@ -13,7 +13,7 @@
 #include "wireup/commit.h"
 #include "wireup/init.h"
 
-enum { CLOSING_LOOK_US = 1000 };
+enum { CLOSING_LOOK_US = 10000 };
 
 /* A job of processes that no launcher knows of, as the libraries with a bootstrap do it. */
 static stepaf_status_t init_alone(int choice, const struct stepaf_env *env,

@@ -59,7 +59,7 @@ bool stepaf_handle_remove(struct stepaf_ctx *ctx)
 
     if (removed) {
         atomic_store(&ctx->threads.closing, true);
-        atomic_store(&ctx->threads.stop, true);
+        stepaf_core_thread_ask(ctx);
     }
     stepaf_handle_unpin(ctx);
     return removed;

@@ -182,14 +182,19 @@ struct stepaf_ctx_clock {
     bool known;
 };
 
+enum stepaf_thread_state {
+    STEPAF_THREAD_GOES,
+    STEPAF_THREAD_STOPS, /* it has been asked to */
+    STEPAF_THREAD_OVER   /* it has: it is about to end */
+};
+
 /* The threads that call, and the library's own. */
 struct stepaf_ctx_threads {
     bool many;            /* several threads may call */
     bool progress_wanted; /* one of the library's own is asked for */
     bool runs;
-    _Atomic bool stop;
-    _Atomic bool over;    /* it is about to end */
-    _Atomic bool closing; /* a thread finalizes: calls of others end as soon as they can */
+    _Atomic uint8_t state; /* of the progress thread: stepaf_thread_state */
+    _Atomic bool closing;  /* a thread finalizes: calls of others end as soon as they can */
     pthread_t progress;
 };
 

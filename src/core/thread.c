@@ -46,13 +46,22 @@ void stepaf_core_dispatch(struct stepaf_ctx *ctx)
     stepaf_lock_leave(&ctx->lock);
 }
 
+/* Whoever has asked it to stop may have changed its mind. */
+static bool goes_on(struct stepaf_ctx *ctx)
+{
+    uint8_t asked = STEPAF_THREAD_STOPS;
+
+    return atomic_load_explicit(&ctx->threads.state, memory_order_relaxed) == STEPAF_THREAD_GOES ||
+           !atomic_compare_exchange_strong(&ctx->threads.state, &asked, STEPAF_THREAD_OVER);
+}
+
 static void *progress_main(void *arg)
 {
     struct stepaf_ctx *ctx = arg;
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
     (void)stepaf_topo_bind_thread(ctx->env.progress_cores); /* was checked at init */
-    while (!atomic_load_explicit(&ctx->threads.stop, memory_order_relaxed)) {
+    while (goes_on(ctx)) {
         stepaf_lock_enter(&ctx->lock);
         if (stepaf_core_progress_waiting(ctx))
             waiter = stepaf_waiter_begin();
@@ -63,7 +72,6 @@ static void *progress_main(void *arg)
         if (handle)
             stepaf_core_dispatch(ctx);
     }
-    atomic_store_explicit(&ctx->threads.over, true, memory_order_release);
     return NULL;
 }
 
@@ -73,8 +81,7 @@ stepaf_status_t stepaf_core_thread_start(struct stepaf_ctx *ctx)
 
     if (!ctx->threads.progress_wanted)
         return STEPAF_OK;
-    atomic_store(&ctx->threads.stop, false);
-    atomic_store(&ctx->threads.over, false);
+    atomic_store(&ctx->threads.state, STEPAF_THREAD_GOES);
     error = pthread_create(&ctx->threads.progress, NULL, progress_main, ctx);
     if (error) {
         ctx->threads.progress_wanted = false;
@@ -85,13 +92,23 @@ stepaf_status_t stepaf_core_thread_start(struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
+void stepaf_core_thread_ask(struct stepaf_ctx *ctx)
+{
+    uint8_t goes = STEPAF_THREAD_GOES;
+
+    (void)atomic_compare_exchange_strong(&ctx->threads.state, &goes, STEPAF_THREAD_STOPS);
+}
+
 bool stepaf_core_thread_stop(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
+    uint8_t asked = STEPAF_THREAD_STOPS;
+
     if (!ctx->threads.runs)
         return true;
-    atomic_store(&ctx->threads.stop, true);
-    while (!atomic_load_explicit(&ctx->threads.over, memory_order_acquire)) {
-        if (stepaf_monotonic_ns() >= deadline_ns)
+    stepaf_core_thread_ask(ctx);
+    while (atomic_load(&ctx->threads.state) != STEPAF_THREAD_OVER) {
+        if (stepaf_monotonic_ns() >= deadline_ns &&
+            atomic_compare_exchange_strong(&ctx->threads.state, &asked, STEPAF_THREAD_GOES))
             return false;
         nanosleep(&(struct timespec){0, STOP_PAUSE_NS}, NULL);
     }
@@ -102,6 +119,8 @@ bool stepaf_core_thread_stop(struct stepaf_ctx *ctx, int64_t deadline_ns)
 
 void stepaf_core_thread_abandon(struct stepaf_ctx *ctx)
 {
-    if (ctx->threads.runs)
-        pthread_detach(ctx->threads.progress);
+    if (!ctx->threads.runs)
+        return;
+    stepaf_core_thread_ask(ctx);
+    pthread_detach(ctx->threads.progress);
 }
