@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topo/nics.h"
 
+#include <dirent.h>
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "topo/load.h"
 
@@ -98,10 +101,29 @@ static bool is_up(hwloc_obj_t device)
     return false;
 }
 
+/* Whether this process, perhaps in a container, may open the device's file. */
+static bool can_be_opened(const char *name)
+{
+    char path[2 * NAME_MAX];
+    const struct dirent *entry;
+    bool can = false;
+
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/infiniband_verbs", name);
+    DIR *directory = opendir(path);
+    if (!directory)
+        return false;
+    while (!can && (entry = readdir(directory))) {
+        snprintf(path, sizeof(path), "/dev/infiniband/%s", entry->d_name);
+        can = entry->d_name[0] != '.' && access(path, R_OK | W_OK) == 0;
+    }
+    closedir(directory);
+    return can;
+}
+
 static bool is_wanted(const struct stepaf_topo_nics_query *query, hwloc_obj_t device)
 {
     if (!query->names)
-        return is_up(device);
+        return is_up(device) && (query->xml || can_be_opened(device->name));
     for (size_t i = 0; i < query->n_names; i++)
         if (strcmp(query->names[i], device->name) == 0)
             return true;
@@ -175,17 +197,21 @@ static struct turn turn_of_unit(const struct machine *machine, hwloc_obj_t unit,
     return turn;
 }
 
-static void say_why(const struct nearest *nearest, const char *place, unsigned taken, unsigned n,
-                    char why[STEPAF_TOPO_WHY])
+static void say_why(const struct nearest *nearest, const char *place, struct stepaf_topo_nics *nics)
 {
     static const char *const words[] = {"at the PCIe root of", "on the NUMA node of",
                                         "in the package of", "on another NUMA node than"};
-    const char *how = nearest->distance < FAR_ROOT ? "behind the PCIe switch of"
-                                                   : words[nearest->distance - FAR_ROOT];
-    int used = snprintf(why, STEPAF_TOPO_WHY, "%s %.40s", how, place);
+    static const char *const short_words[] = {"PCIe root", "NUMA node", "package", "other node"};
+    unsigned n = (unsigned)__builtin_popcountll(nearest->set);
+    bool is_switch = nearest->distance < FAR_ROOT;
+    int used = snprintf(
+        nics->why, STEPAF_TOPO_WHY, "%s %.40s",
+        is_switch ? "behind the PCIe switch of" : words[nearest->distance - FAR_ROOT], place);
 
+    nics->how = is_switch ? "PCIe switch" : short_words[nearest->distance - FAR_ROOT];
     if (n > 1)
-        snprintf(why + used, STEPAF_TOPO_WHY - (size_t)used, ", %u of %u as near", taken, n);
+        snprintf(nics->why + used, STEPAF_TOPO_WHY - (size_t)used, ", %u of %u as near", nics->n,
+                 n);
 }
 
 /* The share of one of those at whose least distance the devices are. */
@@ -229,8 +255,7 @@ static void choose_on(const struct machine *machine, const struct stepaf_topo_ni
     }
     take_share(machine, &nearest, &turn, gpu && nearest.distance <= FAR_NODE, nics_p);
     if (gpu || unit)
-        say_why(&nearest, place, nics_p->n, (unsigned)__builtin_popcountll(nearest.set),
-                nics_p->why);
+        say_why(&nearest, place, nics_p);
 }
 
 void stepaf_topo_nics_choose(const struct stepaf_topo_nics_query *query,
@@ -238,7 +263,7 @@ void stepaf_topo_nics_choose(const struct stepaf_topo_nics_query *query,
 {
     struct machine machine = {.topology = stepaf_topo_load(query->xml, 0, true)};
 
-    *nics_p = (struct stepaf_topo_nics){0};
+    *nics_p = (struct stepaf_topo_nics){.how = ""};
     if (machine.topology) {
         find_nics(query, &machine);
         keep_one_network(&machine);

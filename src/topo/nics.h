@@ -12,7 +12,8 @@ struct stepaf_topo_nics_query {
     const char *gpu; /* PCI address of the rank's GPU; NULL or not there: the core counts */
     int core;        /* one of the rank's; -1: not known */
     /* Devices to choose from, in the order in which they are taken where nothing is known of their
-     * places; NULL: those of the machine that have an active port. */
+     * places; NULL: those of the machine that have an active port, can be opened, and have reliable
+     * connections. */
     const char *const *names;
     size_t n_names;
 };
@@ -21,6 +22,7 @@ struct stepaf_topo_nics {
     unsigned n; /* 0: there is none */
     char name[STEPAF_TOPO_NICS_MAX][STEPAF_TOPO_NIC_NAME];
     char why[STEPAF_TOPO_WHY]; /* in words, "" where nothing is known of places */
+    const char *how;           /* the same in a word or two */
 };
 
 /* Choose. What is as near is shared out among the GPUs, or cores, to which it is as near: a GPU gets

@@ -61,6 +61,7 @@ struct stepaf_upcalls {
     void (*deliver_imm)(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
     const struct stepaf_env *env;
     const struct stepaf_topo *topo;
+    const char *gpu; /* PCI address of the rank's GPU; NULL: none is known */
     bool initiates; /* where one side opens connections and one listens: this one opens */
     uint64_t dropped_malformed; /* what made no sense to a transport */
     uint64_t
@@ -97,6 +98,10 @@ struct stepaf_transport_ops {
                             struct stepaf_transport **transport_p);
     /* Required. Close, all links with it, and end what is registered still. */
     void (*close)(struct stepaf_transport *transport);
+
+    /* Say which devices it uses, and by which rule they were chosen, as "mlx5_0:1 (NUMA node)". NULL: it
+     * has none of its own. */
+    void (*describe)(const struct stepaf_transport *transport, char *text);
 
     /* Make memory ready to be written from and to, and set mem->registration[transport->index];
      * dereg_mem ends it, and is called for memory without a registration as well. */

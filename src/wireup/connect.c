@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "device/gpu.h"
 
 enum { WAIT_POLLS = 128 }; /* a few microseconds */
 
@@ -134,6 +135,7 @@ stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
     if (ctx->net.n_transports)
         return STEPAF_OK;
     ctx->up.initiates = stepaf_is_attention(ctx);
+    ctx->up.gpu = ctx->gpu.device ? stepaf_gpu_facts(ctx->gpu.device)->bus : NULL;
     memset(ctx->net.unopened, 0, sizeof(ctx->net.unopened));
     status = complete_ops(ctx);
     for (unsigned i = 0; !status && stepaf_transports[i]; i++)

@@ -26,21 +26,6 @@ static const char *real_device_name(struct ibv_device *device)
     return ibv_get_device_name(device);
 }
 
-static int real_device_numa(struct ibv_device *device)
-{
-    char path[IBV_SYSFS_PATH_MAX + 32];
-    int node = -1;
-
-    snprintf(path, sizeof(path), "%s/device/numa_node", device->ibdev_path);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return -1;
-    if (fscanf(file, "%d", &node) != 1) /* NOLINT(cert-err34-c): the kernel writes it */
-        node = -1;
-    (void)fclose(file);
-    return node;
-}
-
 static void real_close(struct ibv_context *context)
 {
     stepaf_fork_forget(context->cmd_fd);
@@ -228,7 +213,7 @@ static const struct stepaf_verbs_provider real = {
     .device_list = real_device_list,
     .device_list_free = real_device_list_free,
     .device_name = real_device_name,
-    .device_numa = real_device_numa,
+    .choose = stepaf_topo_nics_choose,
     .open = real_open,
     .close = real_close,
     .query_device = real_query_device,
