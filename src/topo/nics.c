@@ -120,7 +120,7 @@ static bool can_be_opened(const char *name)
     return can;
 }
 
-static bool is_wanted(const struct stepaf_topo_nics_query *query, hwloc_obj_t device)
+static bool is_candidate(const struct stepaf_topo_nics_query *query, hwloc_obj_t device)
 {
     if (!query->names)
         return is_up(device) && (query->xml || can_be_opened(device->name));
@@ -137,7 +137,7 @@ static void find_nics(const struct stepaf_topo_nics_query *query, struct machine
     while ((device = hwloc_get_next_osdev(machine->topology, device)))
         if (device->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS && device->name &&
             strlen(device->name) < STEPAF_TOPO_NIC_NAME && machine->n_nics < DEVICES_MAX &&
-            is_wanted(query, device))
+            is_candidate(query, device))
             machine->nic[machine->n_nics++] = device;
 }
 

@@ -73,6 +73,8 @@ struct stepaf_verbs_rail {
     uint8_t mtu; /* enum ibv_mtu */
     uint8_t link_layer;
     uint16_t lid;
+    uint16_t pkey; /* 0: not known */
+    uint16_t pkey_index;
     uint32_t gid_index;
     union ibv_gid gid;
     uint32_t inline_bytes; /* that a work request may hold itself */
@@ -88,6 +90,7 @@ struct stepaf_verbs_rail {
     uint16_t listens;  /* on this port; 0: it does not */
     struct rdma_cm_id *listener;
     char name[STEPAF_VERBS_NAME];
+    const char *trouble;             /* an event that may explain silence, in words; NULL: none */
     uint8_t gpu;                     /* stepaf_verbs_gpu, of the last region */
     char gpu_why[STEPAF_REASON_MAX]; /* and what spoke against better ways; "": nothing */
 };
@@ -232,6 +235,7 @@ struct stepaf_verbs {
     uint32_t depth;       /* work requests of a queue pair */
     uint32_t max_write;   /* bytes of one, on any rail; whole lines */
     uint32_t psn;
+    uint8_t ack_timeout; /* of a device, its exponent */
     uint64_t ticks_per_us;
     uint64_t looked; /* at what peers acknowledge, ticks */
     bool closing;

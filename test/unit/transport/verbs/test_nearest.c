@@ -80,7 +80,7 @@ static void a_gpu_decides_before_the_core(void)
 static void two_cards_of_a_gpu_are_two_rails(void)
 {
     static const char *const efa[8] = {"rdmap82s0", "rdmap83s0", "rdmap90s0",  "rdmap91s0",
-                                        "rdmap98s0", "rdmap99s0", "rdmap106s0", "rdmap107s0"};
+                                       "rdmap98s0", "rdmap99s0", "rdmap106s0", "rdmap107s0"};
 
     begin("p5en.xml");
     verbs_device.names = efa;

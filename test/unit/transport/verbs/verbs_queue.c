@@ -78,11 +78,16 @@ static enum ibv_wc_status notify(struct pair *far, const struct ibv_send_wr *wr,
     return IBV_WC_SUCCESS;
 }
 
+static int device_of(const struct pair *pair)
+{
+    return pair->qp.context->device->name[strlen("fake")] - '0';
+}
+
 /* Whether a request of this queue pair's is lost, now that the device has it; *late_p: it only seems
  * so to who has sent it. */
 static bool is_lost(const struct pair *pair, bool *late_p)
 {
-    int device = pair->qp.context->device->name[strlen("fake")] - '0';
+    int device = device_of(pair);
 
     *late_p = false;
     if (verbs_device.dead & 1u << device)
@@ -124,6 +129,8 @@ static enum ibv_wc_status perform(const struct pair *pair, const struct request 
 /* Do what is posted, in order, but no more than @a most. */
 static void run(struct pair *pair, unsigned most)
 {
+    if (verbs_device.silent && verbs_device.silent & 1u << device_of(pair))
+        return;
     while (pair->n && pair->state == IBV_QPS_RTS && most--) {
         struct request *request = &pair->requests[pair->first];
         struct ibv_wc wc = {.wr_id = request->wr.wr_id, .qp_num = pair->qp.qp_num};
