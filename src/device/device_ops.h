@@ -65,6 +65,10 @@ struct stepaf_gpu_rdma {
     /* A card's writes may still be on their way to the GPU when the host hears that they are done: to
      * be flushed before the GPU may read them. */
     bool flush;
+    /* The device has two ways to its memory, as on Grace: PCIe, by which cards write, and another by which
+     * the host hears of it. The device's own flush, and what it says of ordering, is of one of them
+     * only; a card's read flushes what it has written. */
+    bool two_ways;
     char no_flush[STEPAF_GPU_REASON]; /* why that cannot be done where it is asked for, or "" */
 };
 
@@ -134,9 +138,10 @@ struct stepaf_device_ops {
     /* What the device says of them. Optional: they cannot. */
     const struct stepaf_gpu_rdma *(*rdma)(struct stepaf_gpu *gpu);
     /* Export a piece of memory as dma-buf, by whole pages of the host: a file, which the caller closes,
-     * and where in it the piece begins. Optional, where rdma says so. */
-    stepaf_status_t (*dmabuf)(struct stepaf_gpu *gpu, const void *ptr, size_t bytes, int *fd_p,
-                              uint64_t *offset_p);
+     * and where in it the piece begins. @a by_pcie: of two ways that one, STEPAF_ERR_UNSUPPORTED where
+     * it cannot be told. Optional, where rdma says so. */
+    stepaf_status_t (*dmabuf)(struct stepaf_gpu *gpu, const void *ptr, size_t bytes, bool by_pcie,
+                              int *fd_p, uint64_t *offset_p);
     /* Have synchronous copies and fills of the allocation at @a ptr be so in fact, since a card that
      * reads the memory next knows nothing of those under way. Optional: they are. */
     stepaf_status_t (*sync_memops)(struct stepaf_gpu *gpu, const void *ptr);

@@ -148,6 +148,7 @@ stepaf_status_t stepaf_verbs_rail_open(struct stepaf_verbs *verbs, struct ibv_de
 
 void stepaf_verbs_rail_close(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail)
 {
+    stepaf_verbs_flush_end(verbs, rail);
     if (rail->cq)
         verbs->provider->destroy_cq(rail->cq);
     if (rail->channel)

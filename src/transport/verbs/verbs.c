@@ -153,6 +153,7 @@ const struct stepaf_transport_ops stepaf_verbs_ops = {
     .reg_mem = stepaf_verbs_reg_mem,
     .dereg_mem = stepaf_verbs_dereg_mem,
     .is_quiet = stepaf_verbs_is_quiet,
+    .flush_gpu = stepaf_verbs_flush_gpu,
     .describe_gpu = stepaf_verbs_describe_gpu,
     .probe_gpu = verbs_probe_gpu,
     .pack_address = stepaf_verbs_pack_address,

@@ -51,10 +51,13 @@ struct cuda_fake {
     bool has_rdma;
     int ordering;
     int flush_options;
-    int last_fd;    /* that was exported */
-    int n_flushes;  /* of cards' writes */
-    int n_synced;   /* allocations whose copies are synchronous */
-    bool bad_flush; /* flushing fails */
+    bool two_ways;                 /* to its memory, */
+    bool knows_pcie;               /* of which the driver can export that by PCIe */
+    unsigned long long last_flags; /* of an export */
+    int last_fd;                   /* that was exported */
+    int n_flushes;                 /* of cards' writes */
+    int n_synced;                  /* allocations whose copies are synchronous */
+    bool bad_flush;                /* flushing fails */
 };
 extern struct cuda_fake cuda_fake;
 

@@ -68,6 +68,7 @@ struct verbs_device {
     unsigned n_doorbells;
     unsigned n_imms;
     unsigned n_sends;
+    unsigned n_reads;
     unsigned n_inline;
     unsigned n_signaled;
     unsigned n_unready;    /* notifications that found no receive */

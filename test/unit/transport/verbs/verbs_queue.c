@@ -112,6 +112,15 @@ static enum ibv_wc_status perform(const struct pair *pair, const struct request 
         return IBV_WC_LOC_LEN_ERR;
     if (!far || far->state == IBV_QPS_ERR || far->state < IBV_QPS_RTR)
         return IBV_WC_RETRY_EXC_ERR;
+    if (wr->opcode == IBV_WR_RDMA_READ) {
+        const void *from = place(wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, bytes);
+        void *to = place(request->sge.lkey, request->sge.addr, bytes);
+        verbs_device.n_reads++;
+        if (!from || !to)
+            return IBV_WC_REM_ACCESS_ERR;
+        memcpy(to, from, bytes);
+        return IBV_WC_SUCCESS;
+    }
     if (bytes && !(wr->send_flags & IBV_SEND_INLINE)) {
         data = place(request->sge.lkey, request->sge.addr, bytes);
         if (!data)
