@@ -44,6 +44,18 @@ static hwloc_obj_t common_ancestor(hwloc_obj_t one, hwloc_obj_t other)
     return NULL;
 }
 
+/* Whether one NUMA node has all of an object's cores. There may be others with the same, as those of GPU
+ * memory on Grace. */
+static bool is_in_one_node(hwloc_topology_t topology, hwloc_obj_t object)
+{
+    hwloc_obj_t node = NULL;
+
+    while ((node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)))
+        if (hwloc_bitmap_isincluded(object->cpuset, node->cpuset))
+            return true;
+    return false;
+}
+
 /* Between a device and a GPU, or a processing unit. */
 static int distance(hwloc_topology_t topology, hwloc_obj_t from, hwloc_obj_t to)
 {
@@ -59,7 +71,7 @@ static int distance(hwloc_topology_t topology, hwloc_obj_t from, hwloc_obj_t to)
                : depth < FAR_SWITCHES ? (int)(FAR_SWITCHES - depth)
                                       : FAR_SWITCH;
     }
-    if (hwloc_bitmap_weight(common->nodeset) == 1)
+    if (is_in_one_node(topology, common))
         return FAR_NODE;
     return common->type == HWLOC_OBJ_PACKAGE ||
                    hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_PACKAGE, common)

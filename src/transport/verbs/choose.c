@@ -223,6 +223,7 @@ void stepaf_verbs_describe(const struct stepaf_transport *transport, char *text)
     const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)transport;
     size_t used = 0;
 
+    text[0] = '\0';
     for (unsigned r = 0; r < verbs->n_rails && used < STEPAF_REASON_MAX; r++)
         used += (size_t)snprintf(text + used, STEPAF_REASON_MAX - used, "%s%s", r ? "," : "",
                                  verbs->rails[r].name);
