@@ -45,7 +45,7 @@ static const char *probed(void)
 /* Eight ranks beside eight cards, four on each NUMA node: each has a card of its own. */
 static void eight_ranks_take_eight_cards(void)
 {
-    char expected[64];
+    char expected[96];
 
     begin("eight_nics.xml");
     for (int rank = 0; rank < 8; rank++) {

@@ -62,8 +62,12 @@ static void choose(const struct stepaf_topo_nics_query *query, struct stepaf_top
     struct stepaf_topo_nics_query there = *query;
     char path[4096];
 
-    snprintf(path, sizeof(path), "%s/test/unit/topo/%s", top ? top : ".",
-             verbs_device.topology ? verbs_device.topology : "none.xml");
+    if (!verbs_device.topology) { /* as where nothing is known of them */
+        *nics_p = (struct stepaf_topo_nics){.n = 1, .how = ""};
+        snprintf(nics_p->name[0], sizeof(nics_p->name[0]), "%s", query->names[0]);
+        return;
+    }
+    snprintf(path, sizeof(path), "%s/test/unit/topo/%s", top ? top : ".", verbs_device.topology);
     there.xml = path;
     there.core = verbs_device.core;
     stepaf_topo_nics_choose(&there, nics_p);
