@@ -6,6 +6,7 @@ set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 export top_srcdir top_builddir
 . "$top_srcdir/test/hosts/hosts.sh"
+[ -z "${SANITIZERS:-}" ] || { echo "skipped: sanitizer builds try this on one host"; exit 77; }
 hosts_enter "$@"
 hosts_up 3 || exit 99
 here=$(cd "$top_builddir" && pwd)
