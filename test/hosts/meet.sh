@@ -83,6 +83,12 @@ start: tcp bootstrap: 10.77.0.1:27000: ranks 1, 2 did not come in time; 1 of 3 a
 ip netns exec h2 ip link set eth0 up
 ip netns exec h3 ip link set eth0 up
 
+ip netns exec h3 ip route add unreachable $hosts_net4.2/32
+STEPAF_INIT_TIMEOUT_US=1000000 ranks "$rank"
+check "hosts that do not reach each other" "1 1 1" "" "\
+start: tcp bootstrap: exchange: world rank 2 cannot reach world rank 1: No route to host: STEPAF_INIT_TIMEOUT_US is 1000000 us"
+ip netns exec h3 ip route del unreachable $hosts_net4.2/32
+
 # Pods: each knows its number by its name.
 for index in 1 2 3; do
     echo "$hosts_net4.$index pod-$((index - 1)).service" >>/etc/hosts
