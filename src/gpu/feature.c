@@ -22,11 +22,13 @@ static void peer_lost(struct stepaf_peer *peer)
         stepaf_streams_peer_lost(peer);
 }
 
-static bool reaches(const struct stepaf_peer *peer)
+static const char *way(const struct stepaf_peer *peer)
 {
     const struct stepaf_ctx *ctx = peer->ctx;
 
-    return ctx->gpu.streams && ctx->gpu.streams->control && !stepaf_peer_proxied(ctx, peer->index);
+    if (!ctx->gpu.streams || !ctx->gpu.streams->control || stepaf_peer_proxied(ctx, peer->index))
+        return "";
+    return ctx->gpu.streams->host[peer->index].its ? "cuda_host" : "cuda_ipc";
 }
 
 static void close_all(struct stepaf_ctx *ctx)
@@ -79,7 +81,7 @@ const struct stepaf_feature_ops stepaf_gpu_feature = {
     .peer_lost = peer_lost,
     .is_ahead = stepaf_proxies_are_ahead,
     .describe = stepaf_bounce_describe,
-    .reaches = reaches,
+    .way = way,
     .free = stepaf_streams_free,
     .close = close_all,
     .prepare = prepare,

@@ -18,16 +18,22 @@ static const char *const kernel_names[STEPAF_KERNEL_COUNT] = {
     [STEPAF_KERNEL_SEND] = "stepaf_send",
     [STEPAF_KERNEL_GATE] = "stepaf_gate",
     [STEPAF_KERNEL_UNPACK] = "stepaf_unpack",
+    [STEPAF_KERNEL_SEND_CHUNKS] = "stepaf_send_chunks",
+    [STEPAF_KERNEL_UNPACK_CHUNKS] = "stepaf_unpack_chunks",
 };
 static const char *const few_names[STEPAF_KERNEL_COUNT] = {
     [STEPAF_KERNEL_SEND] = "stepaf_send_few",
     [STEPAF_KERNEL_GATE] = "stepaf_gate_few",
     [STEPAF_KERNEL_UNPACK] = "stepaf_unpack_few",
+    [STEPAF_KERNEL_SEND_CHUNKS] = "stepaf_send_chunks_few",
+    [STEPAF_KERNEL_UNPACK_CHUNKS] = "stepaf_unpack_chunks_few",
 };
 static const char *const any_names[STEPAF_ANY_KERNEL_COUNT] = {
     [STEPAF_KERNEL_SEND_ANY] = "stepaf_send_any",
     [STEPAF_KERNEL_GATE_ANY] = "stepaf_gate_any",
     [STEPAF_KERNEL_UNPACK_ANY] = "stepaf_unpack_any",
+    [STEPAF_KERNEL_SEND_ANY_CHUNKS] = "stepaf_send_any_chunks",
+    [STEPAF_KERNEL_UNPACK_ANY_CHUNKS] = "stepaf_unpack_any_chunks",
 };
 
 /* The driver, if it shows a GPU; else NULL, with the reason. */
@@ -80,6 +86,24 @@ static stepaf_status_t find_device(struct stepaf_cuda_gpu *gpu)
     return stepaf_cuda_check(cuda, cuda->device_get(&gpu->device, 0), "cannot use GPU 0");
 }
 
+/* Whether all other GPUs that this process sees can write to this one's memory. */
+static CUresult ask_reach(struct stepaf_cuda_gpu *gpu)
+{
+    const struct stepaf_cuda_driver *cuda = gpu->cuda;
+    CUdevice other = gpu->device;
+    int n = 0, reaches;
+    CUresult result = cuda->device_count(&n);
+
+    for (int i = 0; i < n && !result; i++) {
+        reaches = 1;
+        result = cuda->device_get(&other, i);
+        if (!result && other != gpu->device)
+            result = cuda->device_reaches(&reaches, other, gpu->device);
+        gpu->base.facts.unreached = gpu->base.facts.unreached || !reaches;
+    }
+    return result;
+}
+
 static stepaf_status_t read_facts(struct stepaf_cuda_gpu *gpu)
 {
     const struct stepaf_cuda_driver *cuda = gpu->cuda;
@@ -99,6 +123,8 @@ static stepaf_status_t read_facts(struct stepaf_cuda_gpu *gpu)
     if (!result)
         result = cuda->device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
                                         gpu->device);
+    if (!result)
+        result = ask_reach(gpu);
     if (result)
         return stepaf_cuda_check(cuda, result, "cannot ask what GPU %d is", gpu->device);
     memcpy(facts->uuid, uuid.bytes, sizeof(facts->uuid));

@@ -393,6 +393,7 @@ int proxy_rank_open(struct proxy_rank *rank, const struct proxy_job *job, const 
     set("STEPAF_TRANSPORTS", job->transports);
     set("STEPAF_CUDA_PROXY", rank->host ? "auto" : job->proxy);
     set("STEPAF_CUDA_ENGINE", job->engine);
+    set("STEPAF_CUDA_MAILBOX", job->mailbox[!attention]);
     set("STEPAF_STREAM_TIMEOUT_US", job->timeout_us);
     set("STEPAF_PROGRESS", rank->host ? "inline" : job->progress ? job->progress : "thread");
     cpu_device_begin();

@@ -74,7 +74,6 @@ static void starve(int (*how)(struct starve_rank *rank, enum starve_end *end_p),
                    const char *progress, bool once)
 {
     setenv("STEPAF_PROGRESS", progress, 1);
-    setenv("STEPAF_CUDA_PROXY", "always", 1);
     cpu_device_begin();
     for (int i = once ? 0 : 2; i < 4; i++)
         starve_ranks(&(struct starve_job){.transports = "shm",
@@ -88,7 +87,16 @@ static void starve(int (*how)(struct starve_rank *rank, enum starve_end *end_p),
 
 static void with_stream_plans(void)
 {
+    setenv("STEPAF_CUDA_PROXY", "always", 1);
     starve(play_streams, "thread", true);
+    unsetenv("STEPAF_CUDA_PROXY");
+}
+
+static void with_mailboxes_in_host_memory(void)
+{
+    setenv("STEPAF_CUDA_MAILBOX", "host", 1);
+    starve(play_streams, "inline", false);
+    unsetenv("STEPAF_CUDA_MAILBOX");
 }
 
 static void with_plans_of_the_host(void)
@@ -100,6 +108,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"with stream plans", with_stream_plans},
+        {"with mailboxes in host memory", with_mailboxes_in_host_memory},
         {"with plans of the host", with_plans_of_the_host},
         CU_TEST_INFO_NULL,
     };
