@@ -31,8 +31,8 @@ struct stepaf_feature_ops {
     /* Whether streams have yet to pass what was enqueued for the proxy: until then, nothing may wait
      * for the GPU. */
     bool (*is_ahead)(const struct stepaf_ctx *ctx);
-    /* For the map: how a peer's link carries GPU memory, or ""; how kernels write to the peer, in a
-     * word, or "" where they do not. */
+    /* For the map: how a peer's link carries GPU memory, or ""; how streams write to the peer, in a
+     * word, or "" where there are none. */
     void (*describe)(const struct stepaf_peer *peer, char *text);
     const char *(*way)(const struct stepaf_peer *peer);
     /* The context ends: once the transports are closed; and once its memory is gone. */

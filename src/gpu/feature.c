@@ -26,8 +26,10 @@ static const char *way(const struct stepaf_peer *peer)
 {
     const struct stepaf_ctx *ctx = peer->ctx;
 
-    if (!ctx->gpu.streams || !ctx->gpu.streams->control || stepaf_peer_proxied(ctx, peer->index))
+    if (!ctx->gpu.streams || !ctx->gpu.streams->control)
         return "";
+    if (stepaf_peer_proxied(ctx, peer->index))
+        return "cuda_proxy";
     return ctx->gpu.streams->host[peer->index].its ? "cuda_host" : "cuda_ipc";
 }
 

@@ -77,7 +77,7 @@ STEPAF_CUDA_PROXY=always
 export STEPAF_CUDA_PROXY
 expect_pair 0 --alone
 has '^20 operations on a stream, 0 of the host$'
-says '^ID 0 +toy$'
+says '^ID 0 +toy,cuda_proxy$'
 unset STEPAF_CUDA_PROXY
 
 # A peer that the transport does not reach is named, with the reason; another transport takes it.
