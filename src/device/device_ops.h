@@ -129,7 +129,7 @@ struct stepaf_device_ops {
 
     /* Make a piece of memory known to other processes, and map one of theirs. A mapping of the same
      * allocation is shared and counted; offset and bytes are a peer's word, to be checked. Optional,
-     * all three or none: no memory can be shared, so that peers are reached by way of the host. */
+     * all three or none: no memory can be shared, so that peers write to host memory. */
     stepaf_status_t (*export)(struct stepaf_gpu *gpu, const void *ptr,
                               struct stepaf_gpu_export *export_p);
     stepaf_status_t (*import)(struct stepaf_gpu *gpu, const struct stepaf_gpu_export *exported,
