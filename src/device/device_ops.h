@@ -34,9 +34,7 @@ struct stepaf_gpu_facts {
     char bus[STEPAF_GPU_BUS];   /* "0000:1b:00.0" */
     int ordinal;                /* in this process, among devices of its kind */
     uint32_t n_sms;
-    /* Another that this process sees cannot write to its memory, or none of another process can. Peers
-     * that are not seen are not asked for. */
-    bool unreached;
+    bool unshared; /* its memory cannot be exported: the registry's to set */
 };
 
 /* What a pointer points to. */

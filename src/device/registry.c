@@ -183,7 +183,7 @@ static stepaf_status_t open_one(const struct stepaf_device_ops *ops, struct step
         return status;
     gpu->ops = *ops;
     complete(&gpu->ops);
-    gpu->facts.unreached = gpu->facts.unreached || !ops->export;
+    gpu->facts.unshared = !ops->export;
     *gpu_p = gpu;
     return STEPAF_OK;
 }

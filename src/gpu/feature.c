@@ -9,6 +9,8 @@
 #include "gpu/stream_advert.h"
 #include "gpu/stream_any.h"
 
+#include <stdlib.h>
+
 static unsigned progress(struct stepaf_ctx *ctx)
 {
     unsigned n = stepaf_proxies_progress(ctx) + stepaf_bounce_in_progress(ctx);
@@ -36,6 +38,8 @@ static const char *way(const struct stepaf_peer *peer)
 static void close_all(struct stepaf_ctx *ctx)
 {
     stepaf_bounce_in_free(ctx);
+    free(ctx->gpu.unreached);
+    ctx->gpu.unreached = NULL;
     if (ctx->gpu.bounce_stream)
         stepaf_gpu_stream_destroy(ctx->gpu.device, ctx->gpu.bounce_stream);
 }
@@ -89,6 +93,7 @@ const struct stepaf_feature_ops stepaf_gpu_feature = {
     .prepare = prepare,
     .pack = stepaf_streams_pack,
     .check = stepaf_stream_adverts_check,
+    .settle = stepaf_streams_settle,
     .undo = stepaf_streams_undo,
     .join = stepaf_streams_join,
     .retire = stepaf_streams_retire,

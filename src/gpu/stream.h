@@ -97,6 +97,7 @@ struct stepaf_streams {
     uint64_t mailbox_bytes;
     struct stepaf_host_mailboxes *host; /* peer by peer */
     bool captured;    /* a graph may look into them for ever: before it sees that it is of old */
+    uint8_t *reach;   /* what is told of peers whose memory cannot be mapped */
     uint8_t *control; /* GPU memory: counts, flags */
     uint64_t control_bytes;
     struct stepaf_gpu_watch *watches; /* pinned, one a plan number */
@@ -179,12 +180,18 @@ void stepaf_streams_retire(struct stepaf_ctx *ctx);
 void stepaf_streams_undo(struct stepaf_ctx *ctx);
 void stepaf_streams_free(struct stepaf_ctx *ctx);
 
-/* Whether peer @a p is to write to host memory: decided by this rank alone. */
+/* Whether peer @a p is to write to host memory: decided by this rank. */
 bool stepaf_stream_in_host(const struct stepaf_ctx *ctx, uint32_t p);
 /* Make the host memory that streams->host has been told the bytes of. */
 stepaf_status_t stepaf_streams_make_host(struct stepaf_ctx *ctx, struct stepaf_streams *streams);
 /* Map what the peer has made: descriptor @a fd of its process. */
 stepaf_status_t stepaf_streams_map_host(struct stepaf_peer *peer, int fd, uint64_t bytes);
+/* Find out who cannot write to whose GPU memory: the feature's settle (stream_reach.c). Prepared before the
+ * adverts are told. What ranks tell each other then begins with a word of its own. */
+#define STEPAF_REACH_MAGIC UINT32_C(0x68636572)
+stepaf_status_t stepaf_streams_prepare_reach(struct stepaf_ctx *ctx);
+stepaf_status_t stepaf_streams_settle(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
+                                      size_t *offsets, int64_t timeout_us, bool *again_p);
 /* Let go of the peers' memory; then of this rank's own. */
 void stepaf_streams_unmap_host(struct stepaf_ctx *ctx, struct stepaf_streams *streams);
 void stepaf_streams_free_host(struct stepaf_ctx *ctx, struct stepaf_streams *streams);

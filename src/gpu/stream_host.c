@@ -13,7 +13,8 @@ bool stepaf_stream_in_host(const struct stepaf_ctx *ctx, uint32_t p)
     if (stepaf_peer_proxied(ctx, p) || ctx->env.cuda_mailbox == STEPAF_ENV_CUDA_MAILBOX_gpu)
         return false;
     return ctx->env.cuda_mailbox == STEPAF_ENV_CUDA_MAILBOX_host ||
-           stepaf_gpu_facts(ctx->gpu.device)->unreached;
+           stepaf_gpu_facts(ctx->gpu.device)->unshared ||
+           (ctx->gpu.unreached && ctx->gpu.unreached[p]);
 }
 
 stepaf_status_t stepaf_streams_make_host(struct stepaf_ctx *ctx, struct stepaf_streams *streams)

@@ -288,6 +288,8 @@ static void retire_streams(struct stepaf_ctx *ctx, struct stepaf_streams *stream
     if (streams->stream)
         stepaf_gpu_stream_destroy(ctx->gpu.device, streams->stream);
     streams->stream = NULL;
+    free(streams->reach);
+    streams->reach = NULL;
     free(streams->stream_advert.data);
     streams->stream_advert = (struct stepaf_pack){0};
     if (streams->mailboxes && !streams->captured) {

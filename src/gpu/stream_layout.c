@@ -194,6 +194,7 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
     stepaf_status_t status = STEPAF_OK;
     bool any = false;
 
+    ctx->gpu.asks = false;
     if (streams)
         streams->host = calloc(ctx->n_peers + 1, sizeof(*streams->host));
     if (!streams || !streams->host)
@@ -215,6 +216,8 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
     streams->before = ctx->gpu.streams;
     ctx->gpu.streams = streams;
     status = stepaf_proxies_prepare(ctx);
+    if (!status && any)
+        status = stepaf_streams_prepare_reach(ctx);
     if (!status && any)
         status = allocate_streams(ctx, streams);
     return status || !any ? status : stepaf_streams_advertise(ctx);

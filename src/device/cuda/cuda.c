@@ -86,24 +86,6 @@ static stepaf_status_t find_device(struct stepaf_cuda_gpu *gpu)
     return stepaf_cuda_check(cuda, cuda->device_get(&gpu->device, 0), "cannot use GPU 0");
 }
 
-/* Whether all other GPUs that this process sees can write to this one's memory. */
-static CUresult ask_reach(struct stepaf_cuda_gpu *gpu)
-{
-    const struct stepaf_cuda_driver *cuda = gpu->cuda;
-    CUdevice other = gpu->device;
-    int n = 0, reaches;
-    CUresult result = cuda->device_count(&n);
-
-    for (int i = 0; i < n && !result; i++) {
-        reaches = 1;
-        result = cuda->device_get(&other, i);
-        if (!result && other != gpu->device)
-            result = cuda->device_reaches(&reaches, other, gpu->device);
-        gpu->base.facts.unreached = gpu->base.facts.unreached || !reaches;
-    }
-    return result;
-}
-
 static stepaf_status_t read_facts(struct stepaf_cuda_gpu *gpu)
 {
     const struct stepaf_cuda_driver *cuda = gpu->cuda;
@@ -123,8 +105,6 @@ static stepaf_status_t read_facts(struct stepaf_cuda_gpu *gpu)
     if (!result)
         result = cuda->device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
                                         gpu->device);
-    if (!result)
-        result = ask_reach(gpu);
     if (result)
         return stepaf_cuda_check(cuda, result, "cannot ask what GPU %d is", gpu->device);
     memcpy(facts->uuid, uuid.bytes, sizeof(facts->uuid));

@@ -22,7 +22,6 @@
     _(device_uuid, cuDeviceGetUuid_v2)                 \
     _(device_bus, cuDeviceGetPCIBusId)                 \
     _(device_attribute, cuDeviceGetAttribute)          \
-    _(device_reaches, cuDeviceCanAccessPeer)           \
     _(primary_retain, cuDevicePrimaryCtxRetain)        \
     _(primary_release, cuDevicePrimaryCtxRelease)      \
     _(ctx_current, cuCtxGetCurrent)                    \

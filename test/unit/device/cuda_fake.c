@@ -72,12 +72,6 @@ static CUresult fake_device_get(CUdevice *device_p, int ordinal)
     return cuda_fake_step();
 }
 
-static CUresult fake_device_reaches(int *reaches_p, CUdevice device, CUdevice op_peer)
-{
-    *reaches_p = device != op_peer && !cuda_fake.unreached;
-    return cuda_fake_step();
-}
-
 static CUresult fake_device_name(char *name, int bytes, CUdevice device)
 {
     snprintf(name, (size_t)bytes, "Fake GPU %d", device);
@@ -180,7 +174,6 @@ static struct stepaf_cuda_driver driver = {
     .error_string = fake_error_string,
     .device_count = fake_device_count,
     .device_get = fake_device_get,
-    .device_reaches = fake_device_reaches,
     .device_name = fake_device_name,
     .device_uuid = fake_device_uuid,
     .device_bus = fake_device_bus,

@@ -33,20 +33,7 @@ static void facts_are_the_current_gpus(void)
     UNIT_STRING(stepaf_gpu_facts(gpu)->name, "Fake GPU 1");
     UNIT_STRING(stepaf_gpu_facts(gpu)->bus, "0000:2b:00.0");
     CU_ASSERT_EQUAL(stepaf_gpu_facts(gpu)->n_sms, 132);
-    CU_ASSERT_FALSE(stepaf_gpu_facts(gpu)->unreached);
     CU_ASSERT_EQUAL(stepaf_cuda_driver(NULL)->primary_release(1), CUDA_SUCCESS);
-    end();
-}
-
-static void a_gpu_that_another_does_not_reach(void)
-{
-    struct stepaf_gpu *other;
-
-    begin();
-    cuda_fake.unreached = true;
-    CU_ASSERT_EQUAL_FATAL(stepaf_gpu_open(&other), STEPAF_OK);
-    CU_ASSERT_TRUE(stepaf_gpu_facts(other)->unreached);
-    stepaf_gpu_close(other);
     end();
 }
 
@@ -283,7 +270,6 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"facts are the current GPU's", facts_are_the_current_gpus},
-        {"a GPU that another does not reach", a_gpu_that_another_does_not_reach},
         {"nothing is left of an open that fails", nothing_is_left_of_an_open_that_fails},
         {"nothing is left of what fails", nothing_is_left_of_what_fails},
         {"nothing is left of an import that fails", nothing_is_left_of_an_import_that_fails},

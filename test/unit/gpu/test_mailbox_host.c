@@ -41,9 +41,13 @@ static int count_imports(void)
     return n;
 }
 
-static bool is_host(const char *setting)
+/* Whether ranks of role @a of are written to by way of the host: where they receive is their business
+ * alone, but for those who cannot write there. */
+static bool in_host(const struct proxy_job *job, stepaf_role_t of)
 {
-    return setting && !strcmp(setting, "host");
+    const char *setting = job->mailbox[of == STEPAF_FFN];
+
+    return setting ? !strcmp(setting, "host") : job->cut[of != STEPAF_FFN];
 }
 
 static int exchange(const stepaf_boot_t *boot, void *arg)
@@ -54,8 +58,8 @@ static int exchange(const stepaf_boot_t *boot, void *arg)
     if (proxy_rank_open(&rank, job, boot))
         return 1;
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
-    /* Where the peers receive is their business alone. */
-    RANK_CHECK(boot, !count_imports() == is_host(job->mailbox[rank.role == STEPAF_ATTENTION]));
+    stepaf_role_t others = rank.role == STEPAF_FFN ? STEPAF_ATTENTION : STEPAF_FFN;
+    RANK_CHECK(boot, !count_imports() == in_host(job, others));
     unsigned n = job->replays ? job->replays * job->depth : job->ops;
     if (job->replays ? proxy_rank_replay(&rank) : proxy_rank_run(&rank, 0, n))
         return 1;
@@ -149,18 +153,6 @@ static void at_one_end_alone(void)
     }
 }
 
-static void with_tensors_in_host_memory(void)
-{
-    struct proxy_job job = small;
-
-    job.in_host[0] = job.in_host[1] = true;
-    run(job);
-    job.engine = "ce";
-    run(job);
-}
-
-/* ---- commits, and peers that go ---- */
-
 static int commit_again(const stepaf_boot_t *boot, void *arg)
 {
     struct proxy_rank rank;
@@ -184,6 +176,60 @@ static int commit_again(const stepaf_boot_t *boot, void *arg)
     proxy_rank_close(&rank);
     return 0;
 }
+
+/* Nobody has been told: one direction, then the other, then both turn out to be cut off. */
+static void where_one_does_not_reach_the_other(void)
+{
+    struct proxy_job job = small;
+
+    job.mailbox[0] = job.mailbox[1] = NULL;
+    for (int cut = 1; cut < 4; cut++) {
+        job.cut[0] = cut & 1;
+        job.cut[1] = cut & 2;
+        run(job);
+    }
+    job.n_attention = 2;
+    job.n_ffn = 3;
+    job.ops = 50;
+    run(job);
+    job.n_attention = job.n_ffn = 1;
+    ranks_expect_processes(2, commit_again, &job);
+}
+
+/* Told to write there, it has to. */
+static int refuse(const stepaf_boot_t *boot, void *arg)
+{
+    struct proxy_rank rank;
+
+    if (proxy_rank_open(&rank, arg, boot))
+        return 1;
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) != STEPAF_OK);
+    if (rank.role == STEPAF_ATTENTION)
+        RANK_CHECK(boot, strstr(stepaf_last_error()->text, "STEPAF_CUDA_MAILBOX=host") != NULL);
+    proxy_rank_close(&rank);
+    return 0;
+}
+
+static void told_to_use_gpu_memory(void)
+{
+    struct proxy_job job = small;
+
+    job.mailbox[0] = job.mailbox[1] = "gpu";
+    job.cut[0] = true;
+    ranks_expect_processes(2, refuse, &job);
+}
+
+static void with_tensors_in_host_memory(void)
+{
+    struct proxy_job job = small;
+
+    job.in_host[0] = job.in_host[1] = true;
+    run(job);
+    job.engine = "ce";
+    run(job);
+}
+
+/* ---- commits, and peers that go ---- */
 
 static void over_several_commits(void)
 {
@@ -298,18 +344,16 @@ static uint64_t host_bytes(void)
     return job->ctx->gpu.streams->host[0].bytes;
 }
 
-/* Where one GPU does not reach another, or memory cannot be shared at all. */
-static void auto_is_by_what_the_gpu_says(void)
+/* Where the device exports no memory. */
+static void what_cannot_be_shared_goes_by_the_host(void)
 {
-    for (int unreached = 0; unreached < 2; unreached++) {
-        begin("auto");
-        job->ctx->gpu.device->facts.unreached = unreached;
-        other->ctx->gpu.device->facts.unreached = unreached;
-        CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
-        CU_ASSERT_EQUAL(host_bytes() > 0, unreached);
-        CU_ASSERT_EQUAL(job->ctx->gpu.streams->n_imports == 0, unreached);
-        end();
-    }
+    begin("auto");
+    job->ctx->gpu.device->facts.unshared = true;
+    other->ctx->gpu.device->facts.unshared = true;
+    CU_ASSERT_EQUAL_FATAL(commit(), STEPAF_OK);
+    CU_ASSERT_TRUE(host_bytes() > 0);
+    CU_ASSERT_EQUAL(job->ctx->gpu.streams->n_imports, 0);
+    end();
 }
 
 /* As much for each slot as the tensor, a flag for each chunk, and a head. */
@@ -350,10 +394,12 @@ int main(void)
         {"replayed as graphs", replayed_as_graphs},
         {"by copy engines", by_copy_engines},
         {"at one end alone", at_one_end_alone},
+        {"where one does not reach the other", where_one_does_not_reach_the_other},
+        {"told to use GPU memory", told_to_use_gpu_memory},
         {"with tensors in host memory", with_tensors_in_host_memory},
         {"over several commits", over_several_commits},
         {"a lost peer", a_lost_peer_releases_the_stream},
-        {"auto is by what the GPU says", auto_is_by_what_the_gpu_says},
+        {"what cannot be shared", what_cannot_be_shared_goes_by_the_host},
         {"as much memory as is said", as_much_memory_as_is_said},
         {"lies about host memory", lies_about_host_memory_are_found},
         CU_TEST_INFO_NULL,
