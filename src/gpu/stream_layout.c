@@ -190,11 +190,14 @@ static stepaf_status_t allocate_streams(struct stepaf_ctx *ctx, struct stepaf_st
 
 stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
 {
-    struct stepaf_streams *streams = calloc(1, sizeof(*streams));
+    bool any = stepaf_stream_after(ctx, NULL) != NULL;
     stepaf_status_t status = STEPAF_OK;
-    bool any = false;
+    struct stepaf_streams *streams;
 
     ctx->gpu.asks = false;
+    if (!any && !ctx->gpu.streams)
+        return STEPAF_OK;
+    streams = calloc(1, sizeof(*streams));
     if (streams)
         streams->host = calloc(ctx->n_peers + 1, sizeof(*streams->host));
     if (!streams || !streams->host)
@@ -203,11 +206,10 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (!plan || !plan->stream)
             continue;
-        any = true;
         status = lay_out_mailboxes(plan->stream, streams);
         streams->control_bytes += stepaf_stream_control_bytes(plan->stream);
     }
-    if (status || (!any && !ctx->gpu.streams)) {
+    if (status) {
         if (streams)
             free(streams->host);
         free(streams);
