@@ -88,7 +88,7 @@ if unshare --uts true 2>/dev/null; then
     says 'STEPAF_ERR_NO_TRANSPORT: no transport reaches FFN rank 0 .*; toy: on another node'
     export STEPAF_TRANSPORTS=toy,tcp STEPAF_NET_IF=lo
     expect_pair 0 --alone
-    says '^ID 0 +tcp;lo$'
+    says '^ID 0 +tcp;lo,cuda_proxy$'
     says '; toy: on another node;'
 else
     echo "two nodes: not tried, no permission for a UTS namespace"
