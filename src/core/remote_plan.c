@@ -106,11 +106,13 @@ err_remote:
 /* Make room for plan number @a number. */
 static bool reserve(struct stepaf_peer *peer, uint32_t number)
 {
-    uint32_t n = number + 1;
+    uint32_t n = peer->n_remotes ? 2 * peer->n_remotes : 4;
     struct stepaf_remote_plan **remotes;
 
     if (number < peer->n_remotes)
         return true;
+    if (n < number + 1)
+        n = number + 1;
     remotes = realloc(peer->remotes, n * sizeof(*remotes));
     if (!remotes)
         return false;
@@ -165,11 +167,11 @@ static bool take_push(struct stepaf_remote_plan *remote, const struct stepaf_msg
 
     remote->unbound = remote->unbound || slice;
     if (key && !slice) {
-        slice = stepaf_key_slice(key, (uint32_t)peer->who.rank);
+        slice = stepaf_key_slice(key, peer->index);
         if (slice && key->mem_kind != STEPAF_MEM_HOST) {
             const struct stepaf_region *region = stepaf_region_find(peer->ctx, slice, 1);
             if (!region || !stepaf_region_is_linked(peer->ctx, region) ||
-                stepaf_key_on_streams(peer->ctx, key))
+                stepaf_key_on_streams(key))
                 return false;
             remote->on_gpu = true;
         }

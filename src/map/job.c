@@ -8,8 +8,6 @@
 #include "core/feature.h"
 #include "map/map.h"
 
-#define BY_STREAMS ",cuda_ipc"
-
 /* Whether the transport has written what the core has handed to it. What still waits for room is
  * not written yet, and nobody knows what a lost peer's link has carried. */
 static void check_bytes_written(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
@@ -26,15 +24,16 @@ static void check_bytes_written(const struct stepaf_ctx *ctx, const struct stepa
              (unsigned long long)peer->link->bytes_sent, (unsigned long long)peer->bytes_sent);
 }
 
-/* Name the ways to one peer: the link's, and the GPU's memory where streams write to that directly. What
- * they write is counted nowhere. */
+/* Name the ways to one peer: the link's, and that of streams. What these write by themselves is counted
+ * nowhere. */
 static void name_ways(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
                       struct stepaf_map_way *way)
 {
-    bool direct = ctx->feature->reaches(peer);
+    const char *streams = ctx->feature->way(peer);
 
-    snprintf(way->name, sizeof(way->name), "%.*s%s", (int)(sizeof(way->name) - sizeof(BY_STREAMS)),
-             peer->link->name, direct ? BY_STREAMS : "");
+    snprintf(way->name, sizeof(way->name), "%.*s%s%s",
+             (int)(sizeof(way->name) - 1 - strlen(streams) - (*streams != '\0')), peer->link->name,
+             *streams ? "," : "", streams);
     snprintf(way->refused, sizeof(way->refused), "%s", peer->refused);
 }
 
@@ -67,6 +66,18 @@ static bool find_devices(struct stepaf_ctx *ctx)
     return ctx->job.devices != NULL;
 }
 
+/* The devices that a transport uses, instead of those that are near. */
+static void name_nics(const struct stepaf_ctx *ctx, struct stepaf_map_part *part)
+{
+    char text[STEPAF_REASON_MAX];
+
+    for (unsigned t = 0; t < ctx->net.n_transports; t++) {
+        ctx->net.transports[t]->ops->describe(ctx->net.transports[t], text);
+        if (text[0])
+            snprintf(part->nic, sizeof(part->nic), "%.*s", (int)sizeof(part->nic) - 1, text);
+    }
+}
+
 void stepaf_map_part_make(struct stepaf_ctx *ctx, bool with_bytes, struct stepaf_map_part *part_p)
 {
     int others = stepaf_is_attention(ctx) ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
@@ -78,6 +89,7 @@ void stepaf_map_part_make(struct stepaf_ctx *ctx, bool with_bytes, struct stepaf
         snprintf(part.gpu, sizeof(part.gpu), "%s", ctx->job.devices->gpu);
     if (good)
         snprintf(part.nic, sizeof(part.nic), "%s", ctx->job.devices->nic);
+    name_nics(ctx, &part);
     snprintf(part.host, sizeof(part.host), "%s", ctx->job.topo.host);
     snprintf(part.cores, sizeof(part.cores), "%s", ctx->job.topo.binding);
     for (int rank = 0; rank < ctx->job.group_size[others] && good; rank++) {

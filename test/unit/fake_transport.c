@@ -53,11 +53,11 @@ static stepaf_status_t transport_connect(struct stepaf_transport *base,
 
 /* It is always the second peer that cannot be had. */
 static stepaf_status_t transport_finish_connects(struct stepaf_transport *base, int64_t deadline_ns,
-                                                 uint32_t *peer_p, char *reason)
+                                                 int wait_ms, uint32_t *peer_p, char *reason)
 {
     const struct fake_job *job = ((struct fake_transport *)base)->job;
 
-    fake_must(deadline_ns > stepaf_monotonic_ns(), "a deadline to come");
+    fake_must(deadline_ns > stepaf_monotonic_ns() && wait_ms <= 1, "a deadline to come");
     if (!job->join_reason)
         return STEPAF_OK;
     *peer_p = 1;
@@ -135,6 +135,11 @@ static void post_one(struct fake_job *job, struct stepaf_post *post)
         return;
     if (!link->room || link->held) {
         post->state = STEPAF_POST_QUEUED;
+        return;
+    }
+    if (link->cannot_read && post->n_xfer) {
+        link->cannot_read = false;
+        up->refused(up, post);
         return;
     }
     link->room--;
@@ -266,6 +271,12 @@ static void transport_drop(struct stepaf_transport *transport, struct stepaf_mem
     mem->registration[transport->index] = NULL;
 }
 
+static stepaf_status_t transport_flush(struct stepaf_link *link)
+{
+    ((struct fake_transport *)link->transport)->job->n_flushes++;
+    return STEPAF_OK;
+}
+
 static void transport_describe(const struct stepaf_transport *transport, char *text)
 {
     (void)transport;
@@ -282,6 +293,7 @@ void fake_take_gpu(struct fake_job *job)
     ops.reg_mem = transport_add;
     ops.dereg_mem = transport_drop;
     ops.describe_gpu = transport_describe;
+    ops.flush_gpu = transport_flush;
     transport->base.ops = &ops;
     for (uint32_t p = 0; p < transport->n_peers; p++)
         transport->links[p].base.ops = &ops;

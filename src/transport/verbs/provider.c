@@ -1,13 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/verbs/provider.h"
 
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
+
+#include "base/fork.h"
+#include "topo/cpus.h"
+
+/* Since Linux 5.12 a fork copies pages that devices use, and the library says so (rdma-core 35; looked
+ * up at run time). Elsewhere a child would get the page, or the parent's next write a new one, which
+ * the device does not know. */
+static int real_fork_init(void)
+{
+    enum ibv_fork_status (*status)(void) = NULL;
+    void *symbol = dlsym(RTLD_DEFAULT, "ibv_is_fork_initialized");
+    struct utsname name;
+    int major, minor;
+
+    memcpy(&status, &symbol, sizeof(status));
+    if (status)
+        return status() == IBV_FORK_DISABLED ? ibv_fork_init() : 0;
+    if (!uname(&name) && sscanf(name.release, "%d.%d", &major, &minor) == 2 && /* NOLINT */
+        (major > 5 || (major == 5 && minor >= 12)))
+        return 0;
+    return ibv_fork_init();
+}
 
 static struct ibv_device **real_device_list(int *n_p)
 {
@@ -24,24 +49,36 @@ static const char *real_device_name(struct ibv_device *device)
     return ibv_get_device_name(device);
 }
 
-static int real_device_numa(struct ibv_device *device)
+/* A core that stands for this rank's place: of a rank that has a few of its own the first, as that stays
+ * the same; else the one that it runs on, since ranks that wait for each other run on different ones. */
+static int real_core(void)
 {
-    char path[IBV_SYSFS_PATH_MAX + 32];
-    int node = -1;
+    struct stepaf_cpus usable;
+    unsigned cpu, node;
 
-    snprintf(path, sizeof(path), "%s/device/numa_node", device->ibdev_path);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return -1;
-    if (fscanf(file, "%d", &node) != 1) /* NOLINT(cert-err34-c): the kernel writes it */
-        node = -1;
-    (void)fclose(file);
-    return node;
+    if (stepaf_cpus_usable(&usable) &&
+        stepaf_cpus_count(&usable) * 4L <= sysconf(_SC_NPROCESSORS_ONLN))
+        return stepaf_cpus_next(&usable, 0);
+    return syscall(SYS_getcpu, &cpu, &node, NULL) ? -1 : (int)cpu; /* glibc has it since 2.29 */
 }
 
+static void real_close(struct ibv_context *context)
+{
+    stepaf_fork_forget(context->cmd_fd);
+    stepaf_fork_forget(context->async_fd);
+    (void)ibv_close_device(context);
+}
+
+/* A child of fork() keeps none of the device's files, and no mapping of them: as long as any is left, the
+ * kernel keeps this process's queue pairs, and its peers do not notice that it has ended. */
 static struct ibv_context *real_open(struct ibv_device *device)
 {
+    stepaf_fork_begin();
     struct ibv_context *context = ibv_open_device(device);
+    int trouble = context ? stepaf_fork_add(context->cmd_fd) : 0;
+    if (context && !trouble)
+        trouble = stepaf_fork_add(context->async_fd);
+    (void)stepaf_fork_end(-1);
     char path[sizeof("/dev/infiniband/") + IBV_SYSFS_NAME_MAX];
 
     if (!context) { /* the library's errno may be that of its last attempt to find the file */
@@ -50,14 +87,15 @@ static struct ibv_context *real_open(struct ibv_device *device)
         errno = access(path, R_OK | W_OK) && errno == EACCES ? EACCES : error;
         return NULL;
     }
+    if (trouble) {
+        real_close(context);
+        errno = trouble;
+        return NULL;
+    }
+    stepaf_fork_unmap("/dev/infiniband/uverbs");
     int flags = fcntl(context->async_fd, F_GETFL);
     (void)fcntl(context->async_fd, F_SETFL, flags | O_NONBLOCK);
     return context;
-}
-
-static void real_close(struct ibv_context *context)
-{
-    (void)ibv_close_device(context);
 }
 
 static int real_query_device(struct ibv_context *context, struct ibv_device_attr *attr_p)
@@ -74,6 +112,27 @@ static int real_query_gid(struct ibv_context *context, uint8_t port, uint32_t in
                           struct ibv_gid_entry *entry_p)
 {
     return ibv_query_gid_ex(context, port, index, entry_p, 0);
+}
+
+static int real_query_pkey(struct ibv_context *context, uint8_t port, int index, uint16_t *pkey_p)
+{
+    __be16 pkey;
+    int error = ibv_query_pkey(context, port, index, &pkey);
+
+    if (!error)
+        *pkey_p = ntohs(pkey);
+    return error;
+}
+
+static int real_try_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+    struct ibv_ah *ah = ibv_create_ah(pd, attr);
+    int error = errno;
+
+    if (!ah)
+        return error;
+    (void)ibv_destroy_ah(ah);
+    return 0;
 }
 
 static struct ibv_pd *real_alloc_pd(struct ibv_context *context)
@@ -113,8 +172,15 @@ static void real_dereg_mr(struct ibv_mr *mr)
 
 static struct ibv_comp_channel *real_create_channel(struct ibv_context *context)
 {
+    stepaf_fork_begin();
     struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
-
+    int trouble = channel ? stepaf_fork_add(channel->fd) : 0;
+    (void)stepaf_fork_end(-1);
+    if (trouble) {
+        (void)ibv_destroy_comp_channel(channel);
+        errno = trouble;
+        return NULL;
+    }
     if (channel)
         (void)fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
     return channel;
@@ -122,13 +188,14 @@ static struct ibv_comp_channel *real_create_channel(struct ibv_context *context)
 
 static void real_destroy_channel(struct ibv_comp_channel *channel)
 {
+    stepaf_fork_forget(channel->fd);
     (void)ibv_destroy_comp_channel(channel);
 }
 
 static struct ibv_cq *real_create_cq(struct ibv_context *context, int n_entries,
-                                     struct ibv_comp_channel *channel)
+                                     struct ibv_comp_channel *channel, int vector)
 {
-    return ibv_create_cq(context, n_entries, NULL, channel, 0);
+    return ibv_create_cq(context, n_entries, NULL, channel, vector);
 }
 
 static void real_destroy_cq(struct ibv_cq *cq)
@@ -200,16 +267,20 @@ static const char *real_event_text(enum ibv_event_type type)
 }
 
 static const struct stepaf_verbs_provider real = {
+    .fork_init = real_fork_init,
     .device_list = real_device_list,
     .device_list_free = real_device_list_free,
     .device_name = real_device_name,
-    .device_numa = real_device_numa,
+    .core = real_core,
+    .choose = stepaf_topo_nics_choose,
     .open = real_open,
     .close = real_close,
     .query_device = real_query_device,
     .query_port = real_query_port,
     .query_gid = real_query_gid,
+    .query_pkey = real_query_pkey,
     .alloc_pd = real_alloc_pd,
+    .try_ah = real_try_ah,
     .dealloc_pd = real_dealloc_pd,
     .reg_mr = real_reg_mr,
     .reg_dmabuf_mr = real_reg_dmabuf_mr,
