@@ -4,7 +4,7 @@
 
 packages_test="g++ libcunit1-dev hostname iproute2 patch util-linux procps \
 slurmd slurmctld slurm-client slurm-wlm-basic-plugins munge valgrind \
-abigail-tools clang cmake libudev-dev meson"
+abigail-tools cmake libudev-dev meson"
 # For test/vm: the machine, what it is made with, and what runs in it.
 packages_vm="qemu-system-x86 busybox-static cpio kmod zstd xz-utils binutils iproute2 rdma-core \
 ibverbs-providers ibverbs-utils rdmacm-utils perftest"

@@ -171,9 +171,11 @@ cmake_all()
         -DLTO="$1" -DKINDS="$2" && cmake --build "$directory/build" -j2
 }
 
-for pair in gcc:g++ clang:clang++; do
+clang=clang:clang++
+command -v clang >/dev/null || clang=clang-14:clang++-14
+for pair in gcc:g++ $clang; do
     CC=${pair%:*} CXX=${pair#*:}
-    command -v $CC >/dev/null && command -v $CXX >/dev/null || {
+    command -v "$CC" >/dev/null && command -v "$CXX" >/dev/null || {
         echo "$CC: not installed"
         continue
     }

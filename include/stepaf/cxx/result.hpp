@@ -122,7 +122,7 @@ class would_block_error : public error
     case STEPAF_ERR_CANCELED:
         throw canceled_error(status);
     case STEPAF_ERR_WOULD_BLOCK:
-        throw would_block_error(status, true);
+        throw would_block_error(status);
     default:
         throw error(status);
     }
