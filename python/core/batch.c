@@ -241,9 +241,10 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "An operation as it has arrived: a sequence of the tensors that were pushed.\n\n"
-                "It is given back by respond, by release, at the end of a with statement, or else\n"
-                "when neither the batch nor any view of its tensors is left."},
+    {Py_tp_doc,
+     (void *)"An operation as it has arrived: a sequence of the tensors that were pushed.\n\n"
+             "It is given back by respond, by release, at the end of a with statement, or else\n"
+             "when neither the batch nor any view of its tensors is left."},
     {Py_tp_dealloc, batch_dealloc},
     {Py_tp_getset, properties},
     {Py_tp_methods, methods},

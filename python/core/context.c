@@ -18,15 +18,14 @@ bool stepaf_py_is_open(context_obj *ctx)
 
 static int context_init(context_obj *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"role", "progress", "threads", "split", NULL};
+    static const char *const names[] = {"role", "progress", "threads", "split", NULL};
     int role = -1, progress = -1, threads = -1;
     const char *split = NULL;
     stepaf_params_t params = {0};
     stepaf_context_h handle;
     stepaf_status_t status;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|iiiz", names, &role, &progress, &threads,
-                                     &split))
+    if (!stepaf_py_parse(args, kwargs, "|iiiz", names, &role, &progress, &threads, &split))
         return -1;
     if (!stepaf_py_lib.version_ || self->handle) {
         (void)PyErr_Format(PyExc_RuntimeError, "%s",
@@ -156,8 +155,11 @@ static PyMethodDef own_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyMethodDef *const subjects[] = {own_methods, stepaf_py_context_setup,
-                                        stepaf_py_context_plans, stepaf_py_context_recv,
+static PyMethodDef *const subjects[] = {own_methods,
+                                        stepaf_py_context_setup,
+                                        stepaf_py_context_memory,
+                                        stepaf_py_context_plans,
+                                        stepaf_py_context_recv,
                                         stepaf_py_context_look};
 
 enum { METHODS_MAX = 64 };
@@ -174,7 +176,7 @@ static __attribute__((constructor)) void join_methods(void)
 }
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "What stepaf.Context is made of."},
+    {Py_tp_doc, (void *)"What stepaf.Context is made of."},
     {Py_tp_init, context_init},
     {Py_tp_dealloc, context_dealloc},
     {Py_tp_getset, properties},

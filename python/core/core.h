@@ -24,21 +24,25 @@
 
 /* Every function of the library that is called. The table has their types from the headers; the
  * addresses are looked up when the library is loaded, so none has to be there to build this. */
-#define LIBRARY_MAP(_)                                                                             \
-    _(alloc)                                                                                       \
-    _(barrier) _(batch_answer) _(batch_query) _(batch_tensor) _(cancel) _(clock_ns) _(commit) _(   \
-        counters_query) _(default_timeout_us) _(deregister) _(dtype_bytes) _(dtype_name) _(epoch)  \
-        _(event_name) _(finalize) _(free) _(init) _(key_declare) _(key_set_recv) _(key_withdraw)   \
-            _(last_error) _(link_query) _(map_check) _(memory_query) _(n_peers) _(peer_index)      \
-                _(peer_rank) _(phase_name) _(plan_bytes) _(plan_create) _(plan_create_ffn)         \
-                    _(plan_depth) _(plan_destroy) _(plan_origin) _(plan_status) _(plan_tensor)     \
-                        _(progress) _(push_pull) _(rank) _(recv) _(recv_on_stream) _(register)     \
-                            _(release) _(request_peer) _(request_sent) _(request_slot)             \
-                                _(request_tensor) _(respond) _(respond_many) _(respond_on_stream)  \
-                                    _(role) _(size) _(start) _(start_on_stream) _(start_with)      \
-                                        _(status_name) _(status_text) _(test) _(timeline_query)    \
-                                            _(trace_clear) _(trace_read) _(transport_name) _(wait) \
-                                                _(wait_any) _(wait_on_stream) _(world_rank)
+#define LIBRARY_MAP(_)                                                                            \
+    _(alloc)                                                                                      \
+    _(barrier)                                                                                    \
+    _(batch_answer)                                                                               \
+    _(batch_query)                                                                                \
+    _(batch_tensor) _(cancel) _(clock_ns) _(commit) _(counters_query) _(default_timeout_us)       \
+        _(deregister) _(dtype_bytes) _(dtype_name) _(epoch) _(event_name) _(finalize) _(free)     \
+            _(init) _(key_declare) _(key_set_recv) _(key_withdraw) _(last_error) _(link_query)    \
+                _(map_check) _(memory_query) _(n_peers) _(peer_index) _(peer_rank) _(phase_name)  \
+                    _(plan_bytes) _(plan_create) _(plan_create_ffn) _(plan_depth) _(plan_destroy) \
+                        _(plan_origin) _(plan_status) _(plan_tensor) _(progress) _(push_pull)     \
+                            _(rank) _(recv) _(recv_on_stream) _(register) _(release)              \
+                                _(request_peer) _(request_sent) _(request_slot) _(request_tensor) \
+                                    _(respond) _(respond_many) _(respond_on_stream) _(role)       \
+                                        _(size) _(start) _(start_on_stream) _(start_with)         \
+                                            _(status_name) _(status_text) _(test)                 \
+                                                _(timeline_query) _(trace_clear) _(trace_read)    \
+                                                    _(transport_name) _(wait) _(wait_any)         \
+                                                        _(wait_on_stream) _(world_rank)
 
 struct library {
 #define LIBRARY_FIELD(name_) __typeof__(stepaf_##name_) *name_##_;
@@ -69,6 +73,9 @@ void *stepaf_py_refuse(stepaf_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 PyObject *stepaf_py_set_errors(PyObject *module, PyObject *args);
+
+/* None, or the exception of @a status. */
+PyObject *stepaf_py_done(stepaf_status_t status);
 
 /* ---- contexts ---- */
 
@@ -134,6 +141,9 @@ int stepaf_py_piece_done(const struct waiter *waiter, stepaf_status_t status);
 
 /* A timeout argument: None, or seconds. False: the exception is set. */
 bool stepaf_py_timeout(PyObject *seconds, int64_t *timeout_us_p);
+
+/* Read a sequence of at most STEPAF_MAX_DIMS sizes; returns their number, or -1. */
+int stepaf_py_shape(PyObject *shape, int64_t *shape_p);
 
 /* ---- memory ---- */
 
@@ -256,12 +266,15 @@ extern PyType_Spec stepaf_py_context_spec, stepaf_py_plan_spec, stepaf_py_reques
     stepaf_py_batch_spec, stepaf_py_tensor_spec;
 
 /* Methods of contexts, by subject. */
-extern PyMethodDef stepaf_py_context_setup[], stepaf_py_context_plans[], stepaf_py_context_recv[],
-    stepaf_py_context_look[];
+extern PyMethodDef stepaf_py_context_setup[], stepaf_py_context_memory[], stepaf_py_context_plans[],
+    stepaf_py_context_recv[], stepaf_py_context_look[];
 /* Methods of plans on streams. */
 extern PyMethodDef stepaf_py_plan_stream[];
 
 PyObject *stepaf_py_wait_any(PyObject *module, PyObject *args, PyObject *kwargs);
+/* measure(plan, n, ready): ([ns of start], [ns of wait]) of n operations by C. ready: waits begin
+ * when the operation is complete, so that they have only the call; else they have all of it. */
+PyObject *stepaf_py_measure(PyObject *module, PyObject *args);
 PyObject *stepaf_py_respond_many(PyObject *module, PyObject *args, PyObject *kwargs);
 
 /* A dictionary that the Python part fills: its classes of records, and what awaits a request. */

@@ -124,13 +124,12 @@ static bool can_export(const tensor_obj *self, PyObject *device, PyObject *copy)
 
 PyObject *stepaf_py_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
+    static const char *const names[] = {"stream", "max_version", "dl_device", "copy", NULL};
     tensor_obj *self = (tensor_obj *)object;
     PyObject *stream = Py_None, *version = Py_None, *device = Py_None, *copy = Py_None;
     int major = 0, minor = 0;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO", names, &stream, &version, &device,
-                                     &copy) ||
+    if (!stepaf_py_parse(args, kwargs, "|$OOOO", names, &stream, &version, &device, &copy) ||
         (version != Py_None && !PyArg_ParseTuple(version, "ii", &major, &minor)) ||
         !stepaf_py_hold_check(self->hold) || !can_export(self, device, copy))
         return NULL;

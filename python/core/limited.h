@@ -7,6 +7,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <stdint.h>
+
 #if defined(Py_LIMITED_API) && Py_LIMITED_API + 0 < 0x030b0000
 typedef struct {
     void *buf;
@@ -44,5 +46,10 @@ PyAPI_FUNC(void) PyBuffer_Release(Py_buffer *view);
 /* A method with keywords that takes its arguments without a tuple. */
 #define FAST_METHOD (METH_FASTCALL | METH_KEYWORDS)
 #define METHOD(function_) ((PyCFunction)(void (*)(void))(function_))
+
+/* Python takes names of arguments without const, and does not write there. */
+#define stepaf_py_parse(args_, kwargs_, format_, names_, ...)                                \
+    PyArg_ParseTupleAndKeywords((args_), (kwargs_), (format_), (char **)(uintptr_t)(names_), \
+                                __VA_ARGS__)
 
 #endif

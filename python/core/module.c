@@ -53,6 +53,7 @@ static PyMethodDef functions[] = {
     {"version", version, METH_NOARGS, NULL},
     {"status_text", status_text, METH_O, NULL},
     {"raise_status", raise_status, METH_O, NULL},
+    {"measure", stepaf_py_measure, METH_VARARGS, NULL},
     {"as_tensor", stepaf_py_as_tensor, METH_O, NULL},
     {"wait_any", METHOD(stepaf_py_wait_any), METH_VARARGS | METH_KEYWORDS, NULL},
     {"respond_many", METHOD(stepaf_py_respond_many), METH_VARARGS | METH_KEYWORDS, NULL},
@@ -78,6 +79,8 @@ static bool forbid_new(PyTypeObject *type)
 {
     return PyObject_SetAttrString((PyObject *)type, "__new__", Py_None) == 0;
 }
+
+PyMODINIT_FUNC PyInit__core(void);
 
 PyMODINIT_FUNC PyInit__core(void)
 {

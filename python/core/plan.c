@@ -192,7 +192,7 @@ static __attribute__((constructor)) void join_methods(void)
 }
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "A compiled exchange, made by Context.plan or Context.plan_ffn."},
+    {Py_tp_doc, (void *)"A compiled exchange, made by Context.plan or Context.plan_ffn."},
     {Py_tp_dealloc, plan_dealloc},
     {Py_tp_getset, properties},
     {Py_tp_methods, methods},

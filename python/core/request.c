@@ -218,13 +218,13 @@ static stepaf_request_h *read_requests(PyObject *list, Py_ssize_t n, context_obj
 
 PyObject *stepaf_py_wait_any(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"requests", "timeout", NULL};
+    static const char *const names[] = {"requests", "timeout", NULL};
     PyObject *requests, *timeout = Py_None;
     int64_t timeout_us;
     context_obj *ctx;
     (void)module;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O", names, &requests, &timeout) ||
+    if (!stepaf_py_parse(args, kwargs, "O|O", names, &requests, &timeout) ||
         !stepaf_py_timeout(timeout, &timeout_us))
         return NULL;
     PyObject *list = PySequence_List(requests);
@@ -281,7 +281,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "An operation, or an answer, that is under way. Can be awaited."},
+    {Py_tp_doc, (void *)"An operation, or an answer, that is under way. Can be awaited."},
     {Py_tp_dealloc, request_dealloc},
     {Py_tp_getset, properties},
     {Py_tp_methods, methods},

@@ -31,7 +31,7 @@ static bool read_stream(PyObject *object, stepaf_stream_t *stream_p)
 
 static PyObject *start_on_stream(plan_obj *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"stream", "push", "request", NULL};
+    static const char *const names[] = {"stream", "push", "request", NULL};
     PyObject *stream_arg = Py_None, *push = Py_None;
     stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_PUSH};
     struct tensors pushes = {.n = 0, .array = pushes.few, .owners = pushes.few_owners};
@@ -40,8 +40,7 @@ static PyObject *start_on_stream(plan_obj *self, PyObject *args, PyObject *kwarg
     stepaf_stream_t stream;
     stepaf_status_t status;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OOp", names, &stream_arg, &push,
-                                     &wants_request) ||
+    if (!stepaf_py_parse(args, kwargs, "|OOp", names, &stream_arg, &push, &wants_request) ||
         !is_usable(self) || !read_stream(stream_arg, &stream) ||
         (push != Py_None && !stepaf_py_tensors_of(&pushes, push, self->keys, self->n_keys)))
         return NULL;
@@ -62,12 +61,12 @@ static PyObject *start_on_stream(plan_obj *self, PyObject *args, PyObject *kwarg
 static PyObject *enqueue(plan_obj *self, PyObject *args, PyObject *kwargs,
                          stepaf_status_t (*call)(stepaf_plan_h plan, stepaf_stream_t stream))
 {
-    static char *names[] = {"stream", NULL};
+    static const char *const names[] = {"stream", NULL};
     PyObject *stream_arg = Py_None;
     stepaf_stream_t stream;
     stepaf_status_t status;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O", names, &stream_arg) || !is_usable(self) ||
+    if (!stepaf_py_parse(args, kwargs, "|O", names, &stream_arg) || !is_usable(self) ||
         !read_stream(stream_arg, &stream))
         return NULL;
     UNLOCKED(self->ctx, false, status = call(self->handle, stream));
@@ -88,14 +87,14 @@ static PyObject *recv_on_stream(plan_obj *self, PyObject *args, PyObject *kwargs
 
 static PyObject *respond_on_stream(plan_obj *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"stream", "tensors", NULL};
+    static const char *const names[] = {"stream", "tensors", NULL};
     PyObject *stream_arg = Py_None, *objects = Py_None;
     struct tensors tensors = {.n = 0, .array = tensors.few, .owners = tensors.few_owners};
     stepaf_stream_t stream;
     stepaf_status_t status;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO", names, &stream_arg, &objects) ||
-        !is_usable(self) || !read_stream(stream_arg, &stream) ||
+    if (!stepaf_py_parse(args, kwargs, "|OO", names, &stream_arg, &objects) || !is_usable(self) ||
+        !read_stream(stream_arg, &stream) ||
         (objects != Py_None && !stepaf_py_tensors_of(&tensors, objects, self->keys, self->n_keys)))
         return NULL;
     UNLOCKED(self->ctx, false,

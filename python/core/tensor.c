@@ -310,7 +310,8 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "A view of memory: of a receive buffer, of an allocation, or of somebody else's."},
+    {Py_tp_doc,
+     (void *)"A view of memory: of a receive buffer, of an allocation, or of somebody else's."},
     {Py_tp_dealloc, tensor_dealloc},
     {Py_tp_getset, properties},
     {Py_tp_methods, methods},
