@@ -18,6 +18,7 @@ library = _library.load()
 
 from . import _core  # noqa: E402
 from . import _stream  # noqa: E402, F401
+from ._aio import wait  # noqa: E402
 from ._context import Context, as_tensor, respond_many, view, wait_any  # noqa: E402
 from ._core import Batch, Plan, Request, Tensor  # noqa: E402
 from ._errors import (BootError, CanceledError, HandleError, InvalidError,  # noqa: E402
@@ -40,7 +41,7 @@ __all__ = [
     "NoMemoryError", "NoTransportError", "Peer", "PeerLostError", "Plan", "ProtocolError",
     "PullsError", "Request", "Role", "RoleError", "SettingError", "SizeError", "SplitError",
     "StateError", "StepafError", "Tensor", "Timeline", "TraceRecord", "TransportError",
-    "UnregisteredError", "UnsupportedError", "WouldBlockError", "as_tensor", "respond_many", "view",
+    "UnregisteredError", "UnsupportedError", "WouldBlockError", "as_tensor", "respond_many", "view", "wait",
     "wait_any", "library", "version",
 ]
 
