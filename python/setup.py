@@ -52,6 +52,7 @@ if not FREE_THREADED:
 
 setup(
     version=version(),
+    license="Apache-2.0",
     ext_modules=[
         Extension(
             "stepaf._core",

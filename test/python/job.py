@@ -15,7 +15,7 @@ import unittest
 import stepaf
 
 LIGHT = bool(os.environ.get("TEST_LIGHT"))
-LIMIT_S = 120
+LIMIT_S = int(os.environ.get("TEST_TIMEOUT_S", "300"))
 _jobs = 0
 
 

@@ -8,4 +8,4 @@ PYTHONPATH=$top_builddir/python/site:$top_srcdir/test/python
 STEPAF_LIBRARY=$top_builddir/.libs
 PYTHONDONTWRITEBYTECODE=1
 export PYTHONPATH STEPAF_LIBRARY PYTHONDONTWRITEBYTECODE
-exec sh "$top_srcdir/test/with_timeout.sh" "$PYTHON" -X dev -W error::ResourceWarning "$@"
+exec sh "$top_srcdir/test/with_timeout.sh" "$PYTHON" -X dev  "$@"
