@@ -274,7 +274,7 @@ def expected(model, n_attn, count, seed):
 
 
 class RandomSchedule(job.TestCase):
-    COUNT, SEED = job.few(3000, 300), 11
+    COUNT, SEED = job.few(1200, 200), 11
 
     def play(self, attn, ffn, count, seed, **options):
         model = Model(seed, ffn)
