@@ -29,9 +29,10 @@
     _(barrier)                                                                                    \
     _(batch_answer)                                                                               \
     _(batch_query)                                                                                \
-    _(batch_tensor) _(cancel) _(clock_ns) _(commit) _(counters_query) _(default_timeout_us)       \
-        _(deregister) _(dtype_bytes) _(dtype_name) _(epoch) _(event_name) _(finalize) _(free)     \
-            _(init) _(key_declare) _(key_set_recv) _(key_withdraw) _(last_error) _(link_query)    \
+    _(batch_tensor)                                                                               \
+    _(cancel) _(clock_ns) _(commit) _(counters_query) _(default_timeout_us) _(deregister)         \
+        _(dtype_bytes) _(dtype_name) _(epoch) _(event_name) _(finalize) _(free) _(init)           \
+            _(key_declare) _(key_set_recv) _(key_withdraw) _(last_error) _(link_query)            \
                 _(map_check) _(memory_query) _(n_peers) _(peer_index) _(peer_rank) _(phase_name)  \
                     _(plan_bytes) _(plan_create) _(plan_create_ffn) _(plan_depth) _(plan_destroy) \
                         _(plan_origin) _(plan_status) _(plan_tensor) _(progress) _(push_pull)     \
@@ -181,7 +182,8 @@ typedef struct {
     uint64_t key;
     char *data;
     size_t bytes;
-    int dtype; /* stepaf_dtype_t; -1: none of the library's */
+    int dtype;   /* stepaf_dtype_t; -1: none of the library's */
+    size_t item; /* bytes of an element */
     int ndim;
     Py_ssize_t shape[STEPAF_MAX_DIMS];
     Py_ssize_t strides[STEPAF_MAX_DIMS]; /* in bytes, for buffers */

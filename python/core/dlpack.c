@@ -74,7 +74,7 @@ static void capsule_end(PyObject *capsule)
 
 static void describe(const tensor_obj *tensor, struct exported *exported, dl_tensor *dl)
 {
-    int dtype = tensor->dtype < 0 ? STEPAF_U8 : tensor->dtype;
+    bool is_known = tensor->dtype >= 0;
     int64_t stride = 1;
 
     for (int i = tensor->ndim; i-- > 0;) {
@@ -86,8 +86,8 @@ static void describe(const tensor_obj *tensor, struct exported *exported, dl_ten
     dl->device.type = tensor->mem_kind == STEPAF_MEM_CUDA ? DL_CUDA : DL_CPU;
     dl->device.id = tensor->device;
     dl->ndim = tensor->ndim;
-    dl->dtype.code = types[dtype].code;
-    dl->dtype.bits = types[dtype].bits;
+    dl->dtype.code = is_known ? types[tensor->dtype].code : DL_UINT;
+    dl->dtype.bits = is_known ? types[tensor->dtype].bits : (uint8_t)(8 * tensor->item);
     dl->dtype.lanes = 1;
     dl->shape = exported->shape;
     dl->strides = exported->strides;

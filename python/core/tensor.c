@@ -15,9 +15,28 @@ static const struct element {
     [STEPAF_F8_E4M3] = {"B", "|u1"}, [STEPAF_F8_E5M2] = {"B", "|u1"},
 };
 
-static size_t item_bytes(const tensor_obj *tensor)
+/* What is none of the library's types is known by its size alone. */
+static size_t item_bytes(int dtype, size_t bytes, int ndim, const int64_t *shape)
 {
-    return tensor->dtype < 0 ? 1 : LIB(dtype_bytes)((stepaf_dtype_t)tensor->dtype);
+    size_t n = 1;
+
+    if (dtype >= 0)
+        return LIB(dtype_bytes)((stepaf_dtype_t)dtype);
+    for (int i = 0; i < ndim; i++)
+        n *= (size_t)shape[i];
+    return n && bytes > n ? bytes / n : 1;
+}
+
+static const struct element *element_of(const tensor_obj *tensor)
+{
+    static const struct element by_size[] = {
+        [1] = {"B", "|u1"}, [2] = {"H", "<u2"}, [4] = {"I", "<u4"}, [8] = {"Q", "<u8"}};
+
+    if (tensor->dtype >= 0)
+        return &elements[tensor->dtype];
+    return tensor->item < sizeof(by_size) / sizeof(*by_size) && by_size[tensor->item].format
+               ? &by_size[tensor->item]
+               : NULL;
 }
 
 tensor_obj *stepaf_py_tensor(struct hold *hold, void *data, size_t bytes, int dtype, int ndim,
@@ -38,7 +57,8 @@ tensor_obj *stepaf_py_tensor(struct hold *hold, void *data, size_t bytes, int dt
     tensor->device = mem_kind == STEPAF_MEM_CUDA ? stepaf_py_gpu_of(data) : 0;
     tensor->readonly = false;
     tensor->is_pinned = false;
-    Py_ssize_t stride = (Py_ssize_t)item_bytes(tensor);
+    tensor->item = item_bytes(dtype, bytes, ndim, shape);
+    Py_ssize_t stride = (Py_ssize_t)tensor->item;
     for (int i = ndim; i-- > 0;) {
         tensor->shape[i] = (Py_ssize_t)shape[i];
         tensor->strides[i] = stride;
@@ -55,8 +75,9 @@ PyObject *stepaf_py_tensor_from_info(struct hold *hold, const stepaf_tensor_info
         return NULL;
     tensor->key = info->key;
     /* What are not whole rows has one dimension, of bytes. */
-    if (info->ndim == 1 && (size_t)info->shape[0] == info->bytes && item_bytes(tensor) != 1) {
-        tensor->dtype = STEPAF_U8;
+    if (info->ndim == 1 && info->bytes && (size_t)info->shape[0] == info->bytes) {
+        tensor->dtype = tensor->item == 1 ? tensor->dtype : STEPAF_U8;
+        tensor->item = 1;
         tensor->strides[0] = 1;
     }
     return (PyObject *)tensor;
@@ -99,14 +120,17 @@ static int tensor_getbuffer(tensor_obj *self, Py_buffer *view, int flags)
                      self->readonly ? "read-only" : "in GPU memory: use DLPack");
         return -1;
     }
+    const struct element *element = element_of(self);
+    if (!element) {
+        PyErr_Format(PyExc_BufferError, "no format for elements of %zu bytes", self->item);
+        return -1;
+    }
     view->buf = self->data ? self->data : &empty;
     view->len = (Py_ssize_t)self->bytes;
-    view->itemsize = (Py_ssize_t)item_bytes(self);
+    view->itemsize = (Py_ssize_t)self->item;
     view->readonly = self->readonly;
     view->ndim = self->ndim;
-    view->format = flags & PyBUF_FORMAT
-                       ? (char *)(self->dtype < 0 ? "B" : elements[self->dtype].format)
-                       : NULL;
+    view->format = flags & PyBUF_FORMAT ? (char *)(uintptr_t)element->format : NULL;
     view->shape = flags & PyBUF_ND ? self->shape : NULL;
     view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? self->strides : NULL;
     view->suboffsets = NULL;
@@ -180,14 +204,14 @@ static PyObject *tensor_cuda_array(tensor_obj *self, void *closure)
     }
     if (!stepaf_py_hold_check(self->hold))
         return NULL;
+    const struct element *element = element_of(self);
     PyObject *shape = tensor_shape(self, NULL);
-    PyObject *array = shape
-                          ? Py_BuildValue("{s:N,s:s,s:(KO),s:O,s:i,s:O}", "shape", shape, "typestr",
-                                          self->dtype < 0 ? "|u1" : elements[self->dtype].typestr,
-                                          "data", (unsigned long long)(uintptr_t)self->data,
-                                          self->readonly ? Py_True : Py_False, "strides", Py_None,
-                                          "version", 3, "stream", Py_None)
-                          : NULL;
+    PyObject *array = shape ? Py_BuildValue("{s:N,s:s,s:(KO),s:O,s:i,s:O}", "shape", shape,
+                                            "typestr", element ? element->typestr : "|V1", "data",
+                                            (unsigned long long)(uintptr_t)self->data,
+                                            self->readonly ? Py_True : Py_False, "strides", Py_None,
+                                            "version", 3, "stream", Py_None)
+                            : NULL;
     /* Who reads this keeps the tensor, but does not say when it has done. */
     if (array && !self->is_pinned) {
         self->is_pinned = true;
@@ -216,6 +240,12 @@ static PyObject *part(tensor_obj *self, size_t offset, size_t bytes, int dtype, 
     if (!made)
         return NULL;
     made->key = self->key;
+    if (dtype < 0) { /* a part may have no element to tell */
+        Py_ssize_t stride = (Py_ssize_t)self->item;
+        made->item = self->item;
+        for (int i = ndim; i-- > 0; stride *= made->shape[i])
+            made->strides[i] = stride;
+    }
     made->device = self->device;
     made->readonly = self->readonly;
     return (PyObject *)made;
@@ -252,7 +282,7 @@ static PyObject *tensor_subscript(tensor_obj *self, PyObject *index)
     shape[0] = count;
     for (int i = 1; i < self->ndim; i++)
         shape[i] = self->shape[i];
-    size_t row = self->ndim > 1 ? (size_t)self->strides[0] : item_bytes(self);
+    size_t row = (size_t)self->strides[0];
     return part(self, (size_t)first * row, (size_t)count * row, self->dtype,
                 is_slice ? self->ndim : self->ndim - 1, is_slice ? shape : shape + 1);
 }
@@ -267,7 +297,7 @@ static PyObject *tensor_view(tensor_obj *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "Oi", &sizes, &dtype) || !stepaf_py_hold_check(self->hold))
         return NULL;
     Py_ssize_t n = PySequence_Size(sizes);
-    size_t bytes = dtype < 0 ? 1 : LIB(dtype_bytes)((stepaf_dtype_t)dtype);
+    size_t bytes = dtype < 0 ? self->item : LIB(dtype_bytes)((stepaf_dtype_t)dtype);
     if (n < 0)
         return NULL;
     if (n > STEPAF_MAX_DIMS)

@@ -197,7 +197,14 @@ class Tensors(job.TestCase):
     def test_formats(self):
         for code, name in zip("bBhiqfd", ("i8", "u8", "i16", "i32", "i64", "f32", "f64")):
             self.assertEqual(stepaf.as_tensor(array.array(code, [1])).dtype, name)
-        self.assertIsNone(stepaf.as_tensor(array.array("I", [1])).dtype)
+
+    def test_a_type_that_the_library_has_no_name_for(self):
+        tensor = stepaf.as_tensor(array.array("I", [1, 2, 3]))
+        self.assertIsNone(tensor.dtype)
+        self.assertEqual((tensor.nbytes, tensor[1:].nbytes, tensor[3:].nbytes), (12, 8, 0))
+        with memoryview(tensor[1:]) as view:
+            self.assertEqual(list(view), [2, 3])
+        self.assertEqual(stepaf.view(tensor, (3, 1))[2:].nbytes, 4)
 
 
 class Library(job.TestCase):

@@ -10,7 +10,7 @@ from typing import Any, Iterable, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _aio, _boot, _core
 from ._core import Batch, Plan, Request, Tensor
-from ._errors import StepafError, TimeoutError
+from ._errors import InvalidError, StepafError, TimeoutError
 from ._types import (Answer, Direction, DType, Group, Key, Link, Role, Timeline, TraceRecord,
                      dtype_name, dtype_number, mem_kind)
 
@@ -141,6 +141,9 @@ class Context(_core.Context):
         sizes = (int(shape),) if isinstance(shape, int) else tuple(int(size) for size in shape)
         name = dtype_name(dtype)
         nbytes = math.prod(sizes) * _core.DTYPE_BYTES[name]
+        if not 0 <= key < 1 << 64:
+            raise InvalidError(f"a key of {key}, which is not of 64 bits",
+                               _core.STATUSES["STEPAF_ERR_INVALID"])
         self._declare(int(key), direction, nbytes, _core.DTYPES[name], sizes or None, depth,
                       mem_kind(device))
         made = Key(key)

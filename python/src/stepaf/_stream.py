@@ -12,8 +12,10 @@ from ._errors import InvalidError
 
 def _torch_current() -> "int | None":
     torch: Any = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
+    if torch is None or not torch.cuda.is_available():
         return None
+    if not torch.cuda.is_initialized():
+        torch.cuda.init()
     raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     if raw is not None:
         return int(raw(torch.cuda.current_device()))
