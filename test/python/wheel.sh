@@ -5,8 +5,17 @@
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}" "${PYTHON:=python3}"
 
-if ! "$PYTHON" -c 'import setuptools, wheel, venv, pip' 2>/dev/null; then
-    echo "SKIP: Python lacks one of pip, setuptools, venv and wheel"
+# The distribution's Python has them as packages, where configure's may lack them.
+found=
+for python in "$PYTHON" /usr/bin/python3; do
+    if "$python" -c 'import setuptools, wheel, venv, pip' 2>/dev/null; then
+        found=$python
+        break
+    fi
+done
+PYTHON=$found
+if [ -z "$PYTHON" ]; then
+    echo "SKIP: Python lacks one of setuptools, wheel, venv and pip"
     exit 77
 fi
 srcdir=$(cd "$top_srcdir" && pwd) || exit 99
