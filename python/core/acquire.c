@@ -182,6 +182,9 @@ tensor_obj *stepaf_py_acquire(PyObject *object)
     }
     if (PyObject_CheckBuffer(object))
         return of_buffer(object);
+    tensor_obj *torchs = stepaf_py_of_torch(object);
+    if (torchs)
+        return torchs;
     if (PyObject_HasAttrString(object, "__dlpack__"))
         return of_dlpack(object);
     PyObject *array = PyObject_GetAttrString(object, "__cuda_array_interface__");

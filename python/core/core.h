@@ -24,26 +24,27 @@
 
 /* Every function of the library that is called. The table has their types from the headers; the
  * addresses are looked up when the library is loaded, so none has to be there to build this. */
-#define LIBRARY_MAP(_)                                                                            \
-    _(alloc)                                                                                      \
-    _(barrier)                                                                                    \
-    _(batch_answer)                                                                               \
-    _(batch_query)                                                                                \
-    _(batch_tensor)                                                                               \
-    _(cancel) _(clock_ns) _(commit) _(counters_query) _(default_timeout_us) _(deregister)         \
-        _(dtype_bytes) _(dtype_name) _(epoch) _(event_name) _(finalize) _(free) _(init)           \
-            _(key_declare) _(key_set_recv) _(key_withdraw) _(last_error) _(link_query)            \
-                _(map_check) _(memory_query) _(n_peers) _(peer_index) _(peer_rank) _(phase_name)  \
-                    _(plan_bytes) _(plan_create) _(plan_create_ffn) _(plan_depth) _(plan_destroy) \
-                        _(plan_origin) _(plan_status) _(plan_tensor) _(progress) _(push_pull)     \
-                            _(rank) _(recv) _(recv_on_stream) _(register) _(release)              \
-                                _(request_peer) _(request_sent) _(request_slot) _(request_tensor) \
-                                    _(respond) _(respond_many) _(respond_on_stream) _(role)       \
-                                        _(size) _(start) _(start_on_stream) _(start_with)         \
-                                            _(status_name) _(status_text) _(test)                 \
-                                                _(timeline_query) _(trace_clear) _(trace_read)    \
-                                                    _(transport_name) _(wait) _(wait_any)         \
-                                                        _(wait_on_stream) _(world_rank)
+#define LIBRARY_MAP(_)                                                                             \
+    _(alloc)                                                                                       \
+    _(barrier)                                                                                     \
+    _(batch_answer)                                                                                \
+    _(batch_query)                                                                                 \
+    _(batch_tensor)                                                                                \
+    _(cancel)                                                                                      \
+    _(clock_ns) _(commit) _(counters_query) _(default_timeout_us) _(deregister) _(dtype_bytes)     \
+        _(dtype_name) _(epoch) _(event_name) _(finalize) _(free) _(init) _(key_declare)            \
+            _(key_set_recv) _(key_withdraw) _(last_error) _(link_query) _(map_check)               \
+                _(memory_query) _(n_peers) _(peer_index) _(peer_rank) _(phase_name) _(plan_bytes)  \
+                    _(plan_create) _(plan_create_ffn) _(plan_depth) _(plan_destroy) _(plan_origin) \
+                        _(plan_status) _(plan_tensor) _(progress) _(push_pull) _(rank) _(recv)     \
+                            _(recv_on_stream) _(register) _(release) _(request_peer)               \
+                                _(request_sent) _(request_slot) _(request_tensor) _(respond)       \
+                                    _(respond_many) _(respond_on_stream) _(role) _(size) _(start)  \
+                                        _(start_on_stream) _(start_with) _(status_name)            \
+                                            _(status_text) _(test) _(timeline_query)               \
+                                                _(trace_clear) _(trace_read) _(transport_name)     \
+                                                    _(wait) _(wait_any) _(wait_on_stream)          \
+                                                        _(world_rank)
 
 struct library {
 #define LIBRARY_FIELD(name_) __typeof__(stepaf_##name_) *name_##_;
@@ -201,6 +202,9 @@ PyObject *stepaf_py_tensor_from_info(struct hold *hold, const stepaf_tensor_info
 /* A tensor of whatever describes memory: a Tensor, a buffer, DLPack, or CUDA's array interface.
  * Returns a new reference; NULL: the exception is set. */
 tensor_obj *stepaf_py_acquire(PyObject *object);
+
+/* A tensor of one of torch's; NULL, without an exception: it is none, or not a usual one. */
+tensor_obj *stepaf_py_of_torch(PyObject *object);
 
 /* DLPack: export, and import of a capsule. */
 PyObject *stepaf_py_dlpack(PyObject *self, PyObject *args, PyObject *kwargs);

@@ -88,6 +88,10 @@ def arguments(ctx):
         plan.start()
     with Raises(stepaf.StateError):
         plan.wait_on_stream(0)
+    if not os.path.exists("/dev/nvidia0"):
+        with Raises(stepaf.UnsupportedError):
+            ctx.plan({x_key: memory[0]}, [(y_key, memory[1][:32]), (y_key, memory[1][32:])],
+                     stream=True)
     with Raises(stepaf.RoleError):
         ctx.recv()
     ctx.commit()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 from . import _core
 
@@ -111,6 +111,15 @@ def dtype_name(dtype: DType) -> str:
         raise InvalidError(f"no element type {text!r}; there are {', '.join(_core.DTYPES)}",
                            _core.STATUSES["STEPAF_ERR_INVALID"])
     return name
+
+
+def torch_dtypes(torch: Any) -> "dict[Any, int]":
+    """The numbers of torch's element types."""
+    found = ((getattr(torch, alias, None), name) for alias, name in _ALIASES.items())
+    return {dtype: _core.DTYPES[name] for dtype, name in found if isinstance(dtype, torch.dtype)}
+
+
+_core.hooks["torch_dtypes"] = torch_dtypes
 
 
 def dtype_number(dtype: DType) -> int:

@@ -172,7 +172,9 @@ class Server(_Numbered):
         if batch is not None:
             self._last = batch.respond(placed)
         elif self.plan is not None:
-            self.plan.respond_on_stream()
+            whole = all(value.shape == place.shape for value, place in zip(placed, self.answers))
+            sizes = [value.numel() * value.element_size() for value in placed]
+            self.plan.respond_on_stream(None, None if whole else sizes)
 
 
 def _find(handle: int) -> Any:
