@@ -42,6 +42,15 @@ def refused(call, cls):
     raise AssertionError("not refused")
 
 
+def push_pull(ctx, memory):
+    """The peer may still hold the last batch."""
+    while True:
+        try:
+            return ctx.push_pull([(X, memory[0])], [(Y, memory[1])])
+        except stepaf.WouldBlockError:
+            ctx.progress()
+
+
 def attend(ctx, plan, memory, count):
     for i in range(count):
         request = plan.start([memory[0][:4]], wait=True) if i % 3 else plan.start(wait=True)
@@ -61,7 +70,7 @@ def attend(ctx, plan, memory, count):
             refused(lambda: ctx.plan({9: tensor}), stepaf.KeyError)
             refused(lambda: request.tensor(9), stepaf.InvalidError)
         if i % 64 == 0:
-            ctx.push_pull([(X, memory[0])], [(Y, memory[1])]).wait()
+            push_pull(ctx, memory).wait()
         if i % 256 == 0:
             other = ctx.plan({X: memory[0]}, {Y: memory[1]})
             del other
