@@ -24,27 +24,21 @@
 
 /* Every function of the library that is called. The table has their types from the headers; the
  * addresses are looked up when the library is loaded, so none has to be there to build this. */
-#define LIBRARY_MAP(_)                                                                             \
-    _(alloc)                                                                                       \
-    _(barrier)                                                                                     \
-    _(batch_answer)                                                                                \
-    _(batch_query)                                                                                 \
-    _(batch_tensor)                                                                                \
-    _(cancel)                                                                                      \
-    _(clock_ns) _(commit) _(counters_query) _(default_timeout_us) _(deregister) _(dtype_bytes)     \
-        _(dtype_name) _(epoch) _(event_name) _(finalize) _(free) _(init) _(key_declare)            \
-            _(key_set_recv) _(key_withdraw) _(last_error) _(link_query) _(map_check)               \
-                _(memory_query) _(n_peers) _(peer_index) _(peer_rank) _(phase_name) _(plan_bytes)  \
-                    _(plan_create) _(plan_create_ffn) _(plan_depth) _(plan_destroy) _(plan_origin) \
-                        _(plan_status) _(plan_tensor) _(progress) _(push_pull) _(rank) _(recv)     \
-                            _(recv_on_stream) _(register) _(release) _(request_peer)               \
-                                _(request_sent) _(request_slot) _(request_tensor) _(respond)       \
-                                    _(respond_many) _(respond_on_stream) _(role) _(size) _(start)  \
-                                        _(start_on_stream) _(start_with) _(status_name)            \
-                                            _(status_text) _(test) _(timeline_query)               \
-                                                _(trace_clear) _(trace_read) _(transport_name)     \
-                                                    _(wait) _(wait_any) _(wait_on_stream)          \
-                                                        _(world_rank)
+/* clang-format off */
+#define LIBRARY_MAP(_) \
+    _(alloc) _(barrier) _(batch_answer) _(batch_query) _(batch_tensor) _(cancel) \
+    _(clock_ns) _(commit) _(counters_query) _(default_timeout_us) _(deregister) \
+    _(dtype_bytes) _(dtype_name) _(epoch) _(event_name) _(finalize) _(free) _(init) \
+    _(key_declare) _(key_set_recv) _(key_withdraw) _(last_error) _(link_query) \
+    _(map_check) _(memory_query) _(n_peers) _(peer_index) _(peer_rank) _(phase_name) \
+    _(plan_bytes) _(plan_create) _(plan_create_ffn) _(plan_depth) _(plan_destroy) \
+    _(plan_origin) _(plan_status) _(plan_tensor) _(progress) _(push_pull) _(rank) _(recv) \
+    _(recv_on_stream) _(register) _(release) _(request_peer) _(request_sent) \
+    _(request_slot) _(request_tensor) _(respond) _(respond_many) _(respond_on_stream) \
+    _(role) _(size) _(start) _(start_on_stream) _(start_with) _(status_name) \
+    _(status_text) _(test) _(timeline_query) _(trace_clear) _(trace_read) \
+    _(transport_name) _(wait) _(wait_any) _(wait_on_stream) _(world_rank)
+/* clang-format on */
 
 struct library {
 #define LIBRARY_FIELD(name_) __typeof__(stepaf_##name_) *name_##_;
@@ -198,6 +192,15 @@ typedef struct {
 tensor_obj *stepaf_py_tensor(struct hold *hold, void *data, size_t bytes, int dtype, int ndim,
                              const int64_t *shape, stepaf_mem_kind_t mem_kind);
 PyObject *stepaf_py_tensor_from_info(struct hold *hold, const stepaf_tensor_info_t *info);
+PyObject *stepaf_py_tensor_shape(tensor_obj *self, void *closure);
+
+/* Somebody begins, or ends, to read the tensor by its address. */
+void stepaf_py_export_begin(tensor_obj *tensor);
+void stepaf_py_unexport(tensor_obj *tensor);
+
+int stepaf_py_getbuffer(tensor_obj *self, Py_buffer *view, int flags);
+void stepaf_py_releasebuffer(tensor_obj *self, Py_buffer *view);
+PyObject *stepaf_py_cuda_array(tensor_obj *self, void *closure);
 
 /* A tensor of whatever describes memory: a Tensor, a buffer, DLPack, or CUDA's array interface.
  * Returns a new reference; NULL: the exception is set. */

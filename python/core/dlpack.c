@@ -25,17 +25,12 @@ struct exported {
     dl_managed old;
     dl_versioned versioned;
     int64_t shape[STEPAF_MAX_DIMS], strides[STEPAF_MAX_DIMS];
-    Py_buffer view; /* of host memory */
     tensor_obj *tensor;
 };
 
 static void export_drop(struct exported *exported)
 {
-    struct hold *hold = exported->tensor->hold;
-
-    hold->exports--;
-    if (hold->ctx)
-        stepaf_py_export_end(hold->ctx);
+    stepaf_py_unexport(exported->tensor);
     Py_DECREF((PyObject *)exported->tensor);
     free(exported);
 }
@@ -155,9 +150,7 @@ PyObject *stepaf_py_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     Py_INCREF(object);
-    self->hold->exports++;
-    if (self->hold->ctx)
-        self->hold->ctx->n_exports++;
+    stepaf_py_export_begin(self);
     return capsule;
 }
 

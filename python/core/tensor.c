@@ -4,17 +4,6 @@
 
 PyTypeObject *stepaf_py_tensor_type;
 
-/* By which letter a buffer has elements of a type; those that Python has no letter for go by the
- * unsigned integer of their size. */
-static const struct element {
-    const char *format, *typestr;
-} elements[STEPAF_DTYPE_LAST] = {
-    [STEPAF_U8] = {"B", "|u1"},      [STEPAF_I8] = {"b", "|i1"},      [STEPAF_I16] = {"h", "<i2"},
-    [STEPAF_I32] = {"i", "<i4"},     [STEPAF_I64] = {"q", "<i8"},     [STEPAF_F16] = {"e", "<f2"},
-    [STEPAF_BF16] = {"H", "<u2"},    [STEPAF_F32] = {"f", "<f4"},     [STEPAF_F64] = {"d", "<f8"},
-    [STEPAF_F8_E4M3] = {"B", "|u1"}, [STEPAF_F8_E5M2] = {"B", "|u1"},
-};
-
 /* What is none of the library's types is known by its size alone. */
 static size_t item_bytes(int dtype, size_t bytes, int ndim, const int64_t *shape)
 {
@@ -25,18 +14,6 @@ static size_t item_bytes(int dtype, size_t bytes, int ndim, const int64_t *shape
     for (int i = 0; i < ndim; i++)
         n *= (size_t)shape[i];
     return n && bytes > n ? bytes / n : 1;
-}
-
-static const struct element *element_of(const tensor_obj *tensor)
-{
-    static const struct element by_size[] = {
-        [1] = {"B", "|u1"}, [2] = {"H", "<u2"}, [4] = {"I", "<u4"}, [8] = {"Q", "<u8"}};
-
-    if (tensor->dtype >= 0)
-        return &elements[tensor->dtype];
-    return tensor->item < sizeof(by_size) / sizeof(*by_size) && by_size[tensor->item].format
-               ? &by_size[tensor->item]
-               : NULL;
 }
 
 tensor_obj *stepaf_py_tensor(struct hold *hold, void *data, size_t bytes, int dtype, int ndim,
@@ -83,71 +60,18 @@ PyObject *stepaf_py_tensor_from_info(struct hold *hold, const stepaf_tensor_info
     return (PyObject *)tensor;
 }
 
-static void export_begin(tensor_obj *tensor)
-{
-    tensor->hold->exports++;
-    if (tensor->hold->ctx)
-        tensor->hold->ctx->n_exports++;
-}
-
-static void export_end(tensor_obj *tensor)
-{
-    tensor->hold->exports--;
-    if (tensor->hold->ctx)
-        stepaf_py_export_end(tensor->hold->ctx);
-}
-
 static void tensor_dealloc(tensor_obj *self)
 {
     PyTypeObject *type = Py_TYPE(self);
 
     if (self->is_pinned)
-        export_end(self);
+        stepaf_py_unexport(self);
     stepaf_py_hold_drop(self->hold);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }
 
-static int tensor_getbuffer(tensor_obj *self, Py_buffer *view, int flags)
-{
-    static char empty;
-
-    view->obj = NULL;
-    if (!stepaf_py_hold_check(self->hold))
-        return -1;
-    if (self->mem_kind != STEPAF_MEM_HOST || (self->readonly && (flags & PyBUF_WRITABLE))) {
-        PyErr_Format(PyExc_BufferError, "the tensor is %s",
-                     self->readonly ? "read-only" : "in GPU memory: use DLPack");
-        return -1;
-    }
-    const struct element *element = element_of(self);
-    if (!element) {
-        PyErr_Format(PyExc_BufferError, "no format for elements of %zu bytes", self->item);
-        return -1;
-    }
-    view->buf = self->data ? self->data : &empty;
-    view->len = (Py_ssize_t)self->bytes;
-    view->itemsize = (Py_ssize_t)self->item;
-    view->readonly = self->readonly;
-    view->ndim = self->ndim;
-    view->format = flags & PyBUF_FORMAT ? (char *)(uintptr_t)element->format : NULL;
-    view->shape = flags & PyBUF_ND ? self->shape : NULL;
-    view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? self->strides : NULL;
-    view->suboffsets = NULL;
-    view->internal = NULL;
-    view->obj = (PyObject *)self;
-    Py_INCREF((PyObject *)self);
-    export_begin(self);
-    return 0;
-}
-
-static void tensor_releasebuffer(tensor_obj *self, Py_buffer *view)
-{
-    (void)view;
-    export_end(self);
-}
-
-static PyObject *tensor_shape(tensor_obj *self, void *closure)
+PyObject *stepaf_py_tensor_shape(tensor_obj *self, void *closure)
 {
     PyObject *shape = PyTuple_New(self->ndim);
     (void)closure;
@@ -193,31 +117,6 @@ static PyObject *tensor_is_valid(tensor_obj *self, void *closure)
 {
     (void)closure;
     return PyBool_FromLong(!self->hold->ended && (!self->hold->ctx || self->hold->ctx->handle));
-}
-
-static PyObject *tensor_cuda_array(tensor_obj *self, void *closure)
-{
-    (void)closure;
-    if (self->mem_kind != STEPAF_MEM_CUDA) {
-        PyErr_SetString(PyExc_AttributeError, "the tensor is in host memory");
-        return NULL;
-    }
-    if (!stepaf_py_hold_check(self->hold))
-        return NULL;
-    const struct element *element = element_of(self);
-    PyObject *shape = tensor_shape(self, NULL);
-    PyObject *array = shape ? Py_BuildValue("{s:N,s:s,s:(KO),s:O,s:i,s:O}", "shape", shape,
-                                            "typestr", element ? element->typestr : "|V1", "data",
-                                            (unsigned long long)(uintptr_t)self->data,
-                                            self->readonly ? Py_True : Py_False, "strides", Py_None,
-                                            "version", 3, "stream", Py_None)
-                            : NULL;
-    /* Who reads this keeps the tensor, but does not say when it has done. */
-    if (array && !self->is_pinned) {
-        self->is_pinned = true;
-        export_begin(self);
-    }
-    return array;
 }
 
 static PyObject *tensor_data_ptr(tensor_obj *self, PyObject *unused)
@@ -318,14 +217,14 @@ static PyObject *tensor_view(tensor_obj *self, PyObject *args)
 }
 
 static PyGetSetDef properties[] = {
-    {"shape", (getter)tensor_shape, NULL, "Sizes of the dimensions.", NULL},
+    {"shape", (getter)stepaf_py_tensor_shape, NULL, "Sizes of the dimensions.", NULL},
     {"dtype", (getter)tensor_dtype, NULL, "Element type, as the library names it (\"bf16\").",
      NULL},
     {"nbytes", (getter)tensor_bytes, NULL, "Bytes of all elements.", NULL},
     {"key", (getter)tensor_key, NULL, "Key that the tensor came by; 0 if by none.", NULL},
     {"device", (getter)tensor_device, NULL, "\"cpu\" or \"cuda:N\".", NULL},
     {"valid", (getter)tensor_is_valid, NULL, "Whether the memory is still the tensor's.", NULL},
-    {"__cuda_array_interface__", (getter)tensor_cuda_array, NULL, "For GPU memory only.", NULL},
+    {"__cuda_array_interface__", (getter)stepaf_py_cuda_array, NULL, "For GPU memory only.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -345,8 +244,8 @@ static PyType_Slot slots[] = {
     {Py_tp_dealloc, tensor_dealloc},
     {Py_tp_getset, properties},
     {Py_tp_methods, methods},
-    {Py_bf_getbuffer, tensor_getbuffer},
-    {Py_bf_releasebuffer, tensor_releasebuffer},
+    {Py_bf_getbuffer, stepaf_py_getbuffer},
+    {Py_bf_releasebuffer, stepaf_py_releasebuffer},
     {Py_mp_length, tensor_length},
     {Py_mp_subscript, tensor_subscript},
     {0, NULL},
