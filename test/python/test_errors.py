@@ -8,9 +8,6 @@ import time
 import job
 import stepaf
 
-# A rank whose peer has failed is not to wait long.
-os.environ.setdefault("STEPAF_TIMEOUT_US", "20000000")
-
 X, Y = 1, 2
 
 
