@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream plans: which way each tensor comes, where its mailbox lies, and what the kernels are told. */
+/* Stream plans: which way each tensor comes, and where its mailbox lies. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/round.h"
 #include "core/plan.h"
@@ -9,10 +8,7 @@
 #include "gpu/proxy.h"
 #include "gpu/stream_any.h"
 
-enum {
-    ALIGN = 512,        /* of mailboxes, and of what the control memory holds */
-    COPY_MIN = 32 << 20 /* from here on a copy engine is faster than all blocks together */
-};
+enum { ALIGN = 512 /* of mailboxes */ };
 
 /* Whether another plan receives a key in the same buffers. Its peers know nothing of this one's: what is
  * written there in place may come while the batch of this one is still read. */
@@ -129,40 +125,6 @@ static stepaf_status_t lay_out_mailboxes(struct stepaf_stream *stream,
     return STEPAF_OK;
 }
 
-/* ---- control memory: failed; what has landed, slot by slot; then for each launch of each slot counts, and
- * done of those that send ---- */
-
-static uint64_t counts_bytes(void)
-{
-    return stepaf_round_up((STEPAF_FLOW_BLOCKS + 1) * sizeof(uint32_t), ALIGN);
-}
-
-/* Those who unpack count only where they do not know whose batch it is, or look for stamps. */
-static uint64_t receive_counts_bytes(const struct stepaf_stream *stream)
-{
-    return stream->counts ? counts_bytes() : ALIGN;
-}
-
-static uint64_t done_bytes(void)
-{
-    return stepaf_round_up(STEPAF_KERNEL_TENSORS * sizeof(uint32_t), ALIGN);
-}
-
-static uint64_t landed_bytes(const struct stepaf_stream *stream)
-{
-    return stepaf_round_up((uint64_t)stream->plan->ctx->n_peers * stream->n_in * sizeof(uint32_t),
-                           ALIGN);
-}
-
-uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream)
-{
-    uint64_t slot = landed_bytes(stream) + stream->n_send * (counts_bytes() + done_bytes()) +
-                    stream->n_receive * receive_counts_bytes(stream);
-
-    return ALIGN + stream->plan->depth * slot +
-           (stream->any ? stepaf_any_control_bytes(stream) : 0);
-}
-
 /* Memory for what was laid out. */
 static stepaf_status_t allocate_streams(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 {
@@ -223,184 +185,4 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
     if (!status && any)
         status = allocate_streams(ctx, streams);
     return status || !any ? status : stepaf_streams_advertise(ctx);
-}
-
-/* ---- flows ---- */
-
-static struct stepaf_kernel_args kernel_args_begin(const struct stepaf_stream *stream, uint8_t slot,
-                                                   uint8_t *control)
-{
-    const struct stepaf_ctx *ctx = stream->plan->ctx;
-
-    return (struct stepaf_kernel_args){
-        .failed = (uint32_t *)control,
-        .watch = stream->watch,
-        .timeout_ns = (uint64_t)ctx->env.stream_timeout_us * 1000,
-        .epoch = ctx->epoch,
-        .slot = slot,
-    };
-}
-
-/* Where a lane's source lies: of slot @a slot. */
-static void set_source(const struct stepaf_stream *stream, uint32_t p, uint32_t i, uint8_t slot,
-                       struct stepaf_kernel_tensor *lane)
-{
-    const struct stepaf_plan_obj *plan = stream->plan;
-
-    if (stepaf_is_attention(plan->ctx)) {
-        lane->data = plan->push[i].data;
-        lane->bytes = plan->push[i].bytes;
-    } else {
-        const struct stepaf_pull *pull = &plan->pull[p * plan->n_pull + i];
-        lane->data = pull->data + (size_t)slot * pull->key->max_bytes;
-        lane->bytes = pull->bytes;
-    }
-}
-
-/* Where that is. */
-static const struct stepaf_region *source_region(const struct stepaf_stream *stream, uint32_t p,
-                                                 uint32_t i)
-{
-    const struct stepaf_plan_obj *plan = stream->plan;
-
-    return stepaf_is_attention(plan->ctx) ? plan->push[i].region
-                                          : plan->pull[p * plan->n_pull + i].region;
-}
-
-bool stepaf_stream_copies(const struct stepaf_ctx *ctx, uint32_t p,
-                          const struct stepaf_region *source)
-{
-    bool to_host = stepaf_peer_proxied(ctx, p) || ctx->gpu.streams->host[p].its;
-
-    return !source || source->mem.kind == STEPAF_MEM_CUDA || !to_host;
-}
-
-/* A copy engine is better for what is large, or for all that is not sent by pieces. */
-bool stepaf_stream_is_copied(uint32_t engine, uint8_t proto, uint32_t planned)
-{
-    if (proto != STEPAF_PROTO_ZCOPY && proto != STEPAF_PROTO_BCOPY)
-        return false;
-    if (engine == STEPAF_ENV_CUDA_ENGINE_auto)
-        return planned >= COPY_MIN;
-    return engine == STEPAF_ENV_CUDA_ENGINE_ce;
-}
-
-/* Say in each lane where TOLD_ALL comes to: of a direct peer's, the last that copy engines write. A
- * proxied peer's heads are the host's, which looks at each. */
-static void set_leaders(const struct stepaf_ctx *ctx, struct stepaf_kernel_args *args)
-{
-    const struct stepaf_kernel_tensor *leader = NULL;
-
-    for (uint32_t i = args->n_lanes; i-- > 0;) {
-        struct stepaf_kernel_tensor *lane = &args->lanes[i];
-        if (!lane->copied)
-            continue;
-        if (!leader || leader->peer != lane->peer || stepaf_peer_proxied(ctx, lane->peer))
-            leader = lane;
-        lane->copied = (uint8_t)(1 + (leader - args->lanes));
-    }
-}
-
-static void compile_send(const struct stepaf_stream *stream,
-                         const struct stepaf_stream_dst *outlets, uint32_t first, uint32_t n,
-                         struct stepaf_launch *launch)
-{
-    const struct stepaf_ctx *ctx = stream->plan->ctx;
-    struct stepaf_kernel_args *args = &launch->args;
-
-    for (uint32_t at = first; at < first + n; at++) {
-        const struct stepaf_stream_dst *outlet = &outlets[at];
-        struct stepaf_kernel_tensor *lane = &args->lanes[args->n_lanes++];
-        lane->peer = (uint16_t)(at / stream->n_out);
-        launch->sources[at - first] = source_region(stream, lane->peer, at % stream->n_out);
-        launch->places[at - first] = outlet->allocation;
-        lane->proto = outlet->proto;
-        lane->head = outlet->mailbox + (size_t)args->slot * outlet->stride;
-        lane->body = outlet->place ? outlet->place + (size_t)args->slot * outlet->pitch
-                                   : lane->head + STEPAF_HEAD_BYTES;
-        set_source(stream, lane->peer, at % stream->n_out, args->slot, lane);
-        lane->copied =
-            stepaf_stream_is_copied((uint32_t)ctx->env.cuda_engine, lane->proto, lane->bytes) &&
-            stepaf_stream_copies(ctx, lane->peer, launch->sources[at - first]);
-        launch->copies = launch->copies || lane->copied;
-        if (lane->proto == STEPAF_PROTO_CHUNKS) {
-            lane->chunk = stepaf_chunk_bytes(outlet->bytes);
-            launch->chunks = true;
-        }
-    }
-    set_leaders(ctx, args);
-    launch->blocks = stepaf_stream_distribute(args, true, stepaf_stream_blocks(ctx));
-    stepaf_stream_touch(args);
-}
-
-static void compile_receive(const struct stepaf_stream *stream, uint32_t first, uint32_t n,
-                            struct stepaf_launch *launch)
-{
-    const struct stepaf_ctx *ctx = stream->plan->ctx;
-    struct stepaf_kernel_args *args = &launch->args;
-
-    for (uint32_t at = first; at < first + n; at++) {
-        const struct stepaf_mailbox *mailbox = &stream->mailboxes[at];
-        struct stepaf_kernel_tensor *lane = &args->lanes[args->n_lanes++];
-        lane->peer = (uint16_t)(at / stream->n_in);
-        lane->proto = mailbox->proto;
-        lane->head = mailbox->in_host ? ctx->gpu.streams->host[lane->peer].mem.base
-                                      : ctx->gpu.streams->mailboxes;
-        lane->head += mailbox->offset + (size_t)args->slot * mailbox->stride;
-        lane->body = lane->head + STEPAF_HEAD_BYTES;
-        if (mailbox->proxied) {
-            const struct stepaf_proxy_buf *its = &stream->proxy->in[at];
-            lane->head = its->heads + (size_t)args->slot * STEPAF_HEAD_BYTES;
-            lane->body = its->data + (size_t)args->slot * its->pitch;
-        }
-        lane->data = mailbox->data + (size_t)args->slot * mailbox->pitch;
-        lane->bytes = mailbox->bytes;
-        lane->planned = mailbox->planned;
-        lane->copied = mailbox->copied;
-        if (lane->proto == STEPAF_PROTO_CHUNKS) {
-            lane->chunk = stepaf_chunk_bytes(mailbox->bytes);
-            launch->chunks = true;
-        }
-    }
-    set_leaders(ctx, args);
-    launch->threads = stepaf_stream_set_gate(args);
-    launch->blocks = stepaf_stream_distribute(args, false, stepaf_stream_blocks(ctx));
-    args->gate_ends = !launch->blocks;
-    stepaf_stream_touch(args);
-}
-
-static uint32_t min(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
-void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_stream_dst *outlets,
-                           uint8_t *control)
-{
-    uint32_t n_out = stream->plan->ctx->n_peers * stream->n_out;
-    uint32_t n_in = stream->plan->ctx->n_peers * stream->n_in;
-    uint32_t each_out = stepaf_launch_peers(stream->n_out) * stream->n_out;
-    uint32_t each_in = stepaf_launch_peers(stream->n_in) * stream->n_in;
-    uint8_t *landed = control + ALIGN, *at = landed + stream->plan->depth * landed_bytes(stream);
-    struct stepaf_launch *launch = stream->send;
-
-    for (uint8_t slot = 0; slot < stream->plan->depth; slot++)
-        for (uint32_t first = 0; first < n_out; first += each_out, launch++) {
-            *launch = (struct stepaf_launch){.args = kernel_args_begin(stream, slot, control)};
-            launch->args.counts = (uint32_t *)at;
-            launch->args.done = (uint32_t *)(at + counts_bytes());
-            at += counts_bytes() + done_bytes();
-            compile_send(stream, outlets, first, min(each_out, n_out - first), launch);
-        }
-    launch = stream->receive;
-    stream->unpacks = false;
-    for (uint8_t slot = 0; slot < stream->plan->depth; slot++, landed += landed_bytes(stream))
-        for (uint32_t first = 0; first < n_in; first += each_in, launch++) {
-            *launch = (struct stepaf_launch){.args = kernel_args_begin(stream, slot, control)};
-            launch->args.counts = (uint32_t *)at;
-            launch->args.landed = (uint32_t *)landed + first;
-            at += receive_counts_bytes(stream);
-            compile_receive(stream, first, min(each_in, n_in - first), launch);
-            stream->unpacks = stream->unpacks || launch->blocks;
-        }
 }
