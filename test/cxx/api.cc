@@ -34,6 +34,7 @@ static stepaf::context join(stepaf_boot_t *boot, stepaf_role_t role)
     ctx.key_declare(Z, STEPAF_PUSH, 64);
     CHECK(ctx.role() == role && ctx.n_peers() == 1);
     CHECK(ctx.rank(STEPAF_GROUP_WORLD) == (role == STEPAF_FFN));
+    CHECK(ctx.default_timeout() > 0us && stepaf::context().default_timeout() < 0us);
     return ctx;
 }
 

@@ -42,6 +42,11 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     int peer_index(int rank) const noexcept { return stepaf_peer_index(handle_, rank); }
     std::uint32_t epoch() const noexcept { return stepaf_epoch(handle_); }
     std::int64_t clock_ns() const noexcept { return stepaf_clock_ns(handle_); }
+    /** As stepaf_default_timeout_us: what timeout_default stands for. */
+    timeout default_timeout() const noexcept
+    {
+        return timeout(stepaf_default_timeout_us(handle_));
+    }
     const char *transport_name(int rank) const noexcept
     {
         return stepaf_transport_name(handle_, rank);
