@@ -12,8 +12,8 @@
 enum {
     CHUNK_BYTES = 1 << 20,
     BYTES_MAX = 16 << 20, /* of a rank and exchange: it stays in the store of every node */
-    ASK_NS = 200000000,   /* for what one rank has put, which is there or not */
-    FIND_NS = 800000000,  /* for the first that has put nothing */
+    ASK_NS = 500000000,   /* for what one rank has put, which is there or not */
+    FIND_NS = 1000000000, /* for the first that has put nothing */
 };
 
 /* Before the data in the first value. */

@@ -10,7 +10,7 @@ enum {
     TAG_CALL = 1000, /* barriers' tags are below */
     TAG_HERE,
     SIZE_MAX_CALLED = 1024, /* in a larger job each rank would send too much */
-    FIND_NS = 200000000,    /* for answers */
+    FIND_NS = 1000000000,   /* for answers: who waits may be off its core for long */
     LOOK_NS = 1000000
 };
 

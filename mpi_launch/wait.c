@@ -13,7 +13,6 @@
 enum {
     YIELDS = 1000,     /* polls with only a yield between them */
     SLEEP_NS = 100000, /* between later polls: somebody is late, and may need this core */
-    ANSWER_EVERY = 100 /* polls: others may ask whether this rank has come */
 };
 
 stepaf_status_t stepaf_mpi_error(int code, const char *what)
@@ -48,14 +47,14 @@ stepaf_status_t stepaf_mpi_wait(const struct stepaf_mpi *mpi, MPI_Request *reque
             return stepaf_mpi_error(code, what);
         if (done)
             return STEPAF_OK;
-        int64_t pause_ns = stepaf_boot_pause_ns(SLEEP_NS);
-        if (pause_ns < 0 || stepaf_boot_now_ns() >= deadline_ns)
+        if (stepaf_boot_now_ns() >= deadline_ns)
             return say_late(mpi, what);
-        if (mpi && tries % ANSWER_EVERY == ANSWER_EVERY - 1)
-            stepaf_mpi_answer_calls(mpi);
-        if (tries < YIELDS)
+        if (tries < YIELDS) {
             sched_yield();
-        else
-            nanosleep(&(struct timespec){0, pause_ns}, NULL);
+            continue;
+        }
+        if (mpi) /* others may ask whether this rank has come */
+            stepaf_mpi_answer_calls(mpi);
+        nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
     }
 }
