@@ -3,6 +3,7 @@
  * all others by messages on our communicator, and those that wait in an exchange answer. */
 #include "roll_call.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -11,7 +12,8 @@ enum {
     TAG_HERE,
     SIZE_MAX_CALLED = 1024, /* in a larger job each rank would send too much */
     FIND_NS = 1000000000,   /* for answers: who waits may be off its core for long */
-    LOOK_NS = 1000000
+    LOOK_NS = 1000000,
+    LISTED = 8
 };
 
 /* Without a body; whether it has left nobody needs to know. */
@@ -57,14 +59,34 @@ static int mark(const struct stepaf_mpi *mpi, int tag, unsigned char *has_come)
     return n;
 }
 
-int stepaf_mpi_find_missing(const struct stepaf_mpi *mpi)
+/* ": no word from rank 2, 3, 7", as far as there is room. */
+static void list_missing(const struct stepaf_mpi *mpi, const unsigned char *has_come, char *list,
+                         size_t room)
+{
+    size_t used = 0;
+    int n = 0;
+
+    for (int rank = 0; rank < mpi->size && n <= LISTED; rank++) {
+        if (has_come[rank])
+            continue;
+        const char *before = n == 0 ? ": no word from rank " : ", ";
+        int more = n++ < LISTED ? snprintf(list + used, room - used, "%s%d", before, rank)
+                                : snprintf(list + used, room - used, " ...");
+        used += (size_t)more;
+        if (used >= room)
+            return;
+    }
+}
+
+void stepaf_mpi_list_missing(const struct stepaf_mpi *mpi, char *list, size_t room)
 {
     unsigned char *has_come;
-    int left = mpi->size - 1, missing = 0;
+    int left = mpi->size - 1;
 
+    list[0] = '\0';
     if (mpi->comm == MPI_COMM_NULL || mpi->size > SIZE_MAX_CALLED ||
         !(has_come = calloc((size_t)mpi->size, 1)))
-        return -1;
+        return;
     has_come[mpi->rank] = 1;
     for (int rank = 0; rank < mpi->size; rank++)
         if (rank != mpi->rank)
@@ -74,8 +96,6 @@ int stepaf_mpi_find_missing(const struct stepaf_mpi *mpi)
         left -= mark(mpi, TAG_HERE, has_come) + mark(mpi, TAG_CALL, has_come);
         nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
     }
-    while (missing < mpi->size && has_come[missing])
-        missing++;
+    list_missing(mpi, has_come, list, room);
     free(has_come);
-    return missing < mpi->size ? missing : -1;
 }

@@ -8,8 +8,8 @@
 
 /* This rank waits in an exchange: tell those that ask. */
 void stepaf_mpi_answer_calls(const struct stepaf_mpi *mpi);
-/* The exchange's deadline has passed: the first rank that does not wait in it, as far as can be found in a
- * moment; -1: none, or it cannot be found. */
-int stepaf_mpi_find_missing(const struct stepaf_mpi *mpi);
+/* The exchange's deadline has passed: write the ranks that do not answer that they wait in it, with words
+ * before; nothing, if all do, or none can be asked. */
+void stepaf_mpi_list_missing(const struct stepaf_mpi *mpi, char *list, size_t room);
 
 #endif

@@ -28,13 +28,12 @@ stepaf_status_t stepaf_mpi_error(int code, const char *what)
 
 static stepaf_status_t say_late(const struct stepaf_mpi *mpi, const char *what)
 {
-    int missing = mpi ? stepaf_mpi_find_missing(mpi) : -1;
+    char missing[128] = "";
 
-    if (missing < 0)
-        return stepaf_boot_fail(STEPAF_ERR_TIMEOUT,
-                                "MPI bootstrap: %s: some rank did not come in time", what);
-    return stepaf_boot_fail(STEPAF_ERR_TIMEOUT, "MPI bootstrap: %s: rank %d did not come in time",
-                            what, missing);
+    if (mpi)
+        stepaf_mpi_list_missing(mpi, missing, sizeof missing);
+    return stepaf_boot_fail(STEPAF_ERR_TIMEOUT,
+                            "MPI bootstrap: %s: some rank did not come in time%s", what, missing);
 }
 
 stepaf_status_t stepaf_mpi_wait(const struct stepaf_mpi *mpi, MPI_Request *requests, int n,

@@ -294,7 +294,7 @@ static void late_exchange(int round, int times_before, stepaf_status_t others)
         CHECK(gather(0, LONG_US) == STEPAF_OK);
     if (boot.rank == 0) {
         CHECK(gather(round, 50000) == STEPAF_ERR_TIMEOUT);
-        CHECK(strstr(last_text, times_before ? "rank 1 did not come in time" : "some rank"));
+        CHECK(!strstr(last_text, "no word from rank 1, 2") == !times_before);
         CHECK(gather(round, LONG_US) == STEPAF_ERR_BOOT);
         boot.close(boot.self);
     }
@@ -313,7 +313,9 @@ static void missing_ranks(void)
     CHECK(gather(0, LONG_US) == STEPAF_OK);
     if (boot.rank == 0 || boot.rank == 1) {
         CHECK(gather(0, boot.rank ? 2500000 : 500000) == STEPAF_ERR_TIMEOUT);
-        CHECK(strstr(last_text, "exchange of sizes: rank 2 did not come in time") || boot.rank);
+        /* Rank 1 may be off its core for long. */
+        CHECK(boot.rank ||
+              (strstr(last_text, "no word from rank ") && strstr(last_text, "2, 3, 4")));
     }
     boot.close(boot.self);
     MPI_Barrier(MPI_COMM_WORLD);
