@@ -294,7 +294,8 @@ static void late_exchange(int round, int times_before, stepaf_status_t others)
         CHECK(gather(0, LONG_US) == STEPAF_OK);
     if (boot.rank == 0) {
         CHECK(gather(round, 50000) == STEPAF_ERR_TIMEOUT);
-        CHECK(!strstr(last_text, "no word from rank 1, 2") == !times_before);
+        if (!times_before) /* there is no communicator to ask on */
+            CHECK(!strstr(last_text, "no word"));
         CHECK(gather(round, LONG_US) == STEPAF_ERR_BOOT);
         boot.close(boot.self);
     }
@@ -312,7 +313,7 @@ static void missing_ranks(void)
     open_context();
     CHECK(gather(0, LONG_US) == STEPAF_OK);
     if (boot.rank == 0 || boot.rank == 1) {
-        CHECK(gather(0, boot.rank ? 2500000 : 500000) == STEPAF_ERR_TIMEOUT);
+        CHECK(gather(0, boot.rank ? 3500000 : 2000000) == STEPAF_ERR_TIMEOUT);
         /* Rank 1 may be off its core for long. */
         CHECK(boot.rank ||
               (strstr(last_text, "no word from rank ") && strstr(last_text, "2, 3, 4")));
