@@ -46,14 +46,15 @@ static stepaf_status_t poll_all(MPI_Request *requests, int n, int64_t deadline_n
             return stepaf_mpi_error(code, what);
         if (done)
             return STEPAF_OK;
-        if (now_ns >= deadline_ns)
+        int64_t pause_ns = stepaf_boot_pause_ns(SLEEP_NS);
+        if (pause_ns < 0 || now_ns >= deadline_ns)
             return say_late(call, what);
         if (tries >= YIELDS || now_ns >= call->at_ns)
             stepaf_roll_call_step(call, now_ns);
         if (tries < YIELDS)
             sched_yield();
         else
-            nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
+            nanosleep(&(struct timespec){0, pause_ns}, NULL);
     }
 }
 
