@@ -30,6 +30,9 @@
  *          then the head.
  *   BCOPY  the same, but into the mailbox, and copied by the receiver: for tensors that cannot be
  *          mapped by others.
+ *   RDMA   sent by the host, which has a network card read the source: the sender writes the head
+ *          alone, and in its piece 6 where the source is. Whether it is to be told when the source has
+ *          been read is the highest bit of that; then a gate of its own waits for TOLD.
  *
  * Nothing but a piece is taken to be whole (as it is on the GPUs there are, though PTX does not say so).
  * Larger things are not: NVLink brings the bytes of a 128-byte store in ascending order (which NCCL's
@@ -47,6 +50,7 @@ enum {
     STEPAF_HEAD_BYTES = 128,
     STEPAF_HEAD_PIECE = 12,     /* of a tensor in a piece of a head */
     STEPAF_HEAD_DATA = 84,      /* of a tensor in a head */
+    STEPAF_HEAD_SOURCE = 96,    /* RDMA: where its last piece but one is */
     STEPAF_HEAD_TELLS = 112,    /* where its last piece is */
     STEPAF_GROUP_BYTES = 1024,  /* of 64 pieces */
     STEPAF_GROUP_DATA = 1008,   /* of a tensor in them */
@@ -73,7 +77,15 @@ static inline uint64_t stepaf_stamp(uint32_t epoch, uint32_t n)
 
 #define STEPAF_HEAD_MARK UINT32_C(0x80000000) /* in the stamps of a head's pieces */
 
-enum stepaf_proto { STEPAF_PROTO_INLINE, STEPAF_PROTO_LL, STEPAF_PROTO_ZCOPY, STEPAF_PROTO_BCOPY };
+#define STEPAF_SOURCE_GUARDED (UINT64_C(1) << 63) /* with the place of a source */
+
+enum stepaf_proto {
+    STEPAF_PROTO_INLINE,
+    STEPAF_PROTO_LL,
+    STEPAF_PROTO_ZCOPY,
+    STEPAF_PROTO_BCOPY,
+    STEPAF_PROTO_RDMA
+};
 
 enum stepaf_kernel {
     STEPAF_KERNEL_SEND,   /* one warp a block: write tensors and heads */
@@ -99,7 +111,7 @@ struct stepaf_kernel_tensor {
     uint8_t *body;    /* LL, BCOPY: after the head; ZCOPY: the tensor's place at the receiver */
     uint8_t *data;    /* sender: source; receiver: destination */
     uint32_t bytes;   /* sender: of this operation; receiver: what it has room for */
-    uint32_t planned; /* receiver: bytes of it where TOLD_ALL tells of it */
+    uint32_t planned; /* receiver: bytes of it where TOLD_ALL tells of it; RDMA: 1, guarded */
     uint16_t first;   /* block of this lane's first */
     uint16_t n;       /* how many blocks share the lane; 0: none of this kernel's */
     uint8_t proto;    /* stepaf_proto */

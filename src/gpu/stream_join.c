@@ -127,15 +127,20 @@ static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_pee
 }
 
 /* A proxied peer's share of every plan's outlets: they are this process's own. */
-static void proxy_one(const struct stepaf_peer *peer, struct stepaf_stream_dst **outlets)
+static void proxy_one(const struct stepaf_peer *peer, const struct stepaf_stream_advert *own,
+                      const struct stepaf_stream_advert *its, struct stepaf_stream_dst **outlets)
 {
     const struct stepaf_ctx *ctx = peer->ctx;
 
     for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
-        if (plan && plan->stream)
-            stepaf_proxy_dsts(ctx->gpu.streams, plan->stream, peer->index,
-                              &outlets[i][peer->index * plan->stream->n_out]);
+        if (!plan || !plan->stream)
+            continue;
+        const struct stepaf_stream_advert_plan *mine = find_own(own, plan->stream);
+        ctx->gpu.streams->proxies[i]->peers[peer->index].on_streams =
+            mine && stepaf_stream_advert_match(its, ctx->job.mesh.slot, own, mine, peer->index);
+        stepaf_proxy_dsts(ctx->gpu.streams, plan->stream, peer->index,
+                          &outlets[i][peer->index * plan->stream->n_out]);
     }
 }
 
@@ -150,16 +155,16 @@ static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_ad
     uint8_t *mailboxes = NULL;
     stepaf_status_t status;
 
-    if (stepaf_peer_proxied(ctx, peer->index)) {
-        proxy_one(peer, outlets);
-        return STEPAF_OK;
-    }
     status = stepaf_stream_advert_read(its->streams, its->role, its->world_rank, &stream_advert);
     if (status)
         return status;
-    status = map_peer_memory(peer, &stream_advert.mailboxes, stream_advert.mailbox_bytes,
-                             &mailboxes, &allocation);
-    for (uint32_t i = 0; i < ctx->tables.plans.n && !status; i++) {
+    bool proxied = stepaf_peer_proxied(ctx, peer->index);
+    if (proxied)
+        proxy_one(peer, own, &stream_advert, outlets);
+    else
+        status = map_peer_memory(peer, &stream_advert.mailboxes, stream_advert.mailbox_bytes,
+                                 &mailboxes, &allocation);
+    for (uint32_t i = 0; i < ctx->tables.plans.n && !status && !proxied; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan && plan->stream)
             status = join_peer(plan->stream, peer, own, &stream_advert, mailboxes,

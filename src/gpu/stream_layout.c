@@ -35,8 +35,6 @@ static enum stepaf_proto choose(const struct stepaf_ctx *ctx, const struct stepa
 {
     bool copied = ctx->env.cuda_engine == STEPAF_ENV_CUDA_ENGINE_ce;
 
-    if (mailbox->proxied)
-        return STEPAF_PROTO_BCOPY;
     if (mailbox->bytes <= STEPAF_HEAD_DATA)
         return STEPAF_PROTO_INLINE;
     if (mailbox->bytes <= STEPAF_PIECES_MAX && !copied)
@@ -91,7 +89,13 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
                                      "stream plan %u is to take any batch, but " STEPAF_WHO_FORMAT
                                      " is proxied, which such plans are not",
                                      plan->index, STEPAF_WHO_ARGS(ctx->peers[p].who));
-    mailbox->proto = (uint8_t)choose(ctx, mailbox, !attention && is_shared(plan, key));
+    if (!mailbox->proxied)
+        mailbox->proto = (uint8_t)choose(ctx, mailbox, !attention && is_shared(plan, key));
+    else if (attention ? stepaf_proxy_is_in_place(ctx, p, mailbox->region)
+                       : stepaf_proxy_receives_in_place(ctx, p, key))
+        mailbox->proto = STEPAF_PROTO_ZCOPY;
+    else
+        mailbox->proto = STEPAF_PROTO_BCOPY;
     return status;
 }
 
@@ -149,7 +153,7 @@ uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream)
     uint64_t slot = landed_bytes(stream) + stream->n_send * (counts_bytes() + done_bytes()) +
                     stream->n_receive * receive_counts_bytes(stream);
 
-    return ALIGN + stream->plan->depth * slot +
+    return ALIGN + stream->plan->depth * slot + stepaf_stream_guard_bytes(stream) +
            (stream->any ? stepaf_any_control_bytes(stream) : 0);
 }
 
@@ -157,7 +161,7 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
 {
     uint64_t mailbox_bytes = 0, control_bytes = 0;
     struct stepaf_streams *streams;
-    stepaf_status_t status = STEPAF_OK;
+    stepaf_status_t status = stepaf_proxies_link(ctx);
     bool any = false;
 
     for (uint32_t i = 0; i < ctx->tables.plans.n && !status; i++) {
@@ -293,6 +297,8 @@ static void compile_send(const struct stepaf_stream *stream,
             stepaf_stream_is_copied((uint32_t)ctx->env.cuda_engine, lane->proto, lane->bytes) &&
             stepaf_stream_copies(ctx, lane->peer, launch->sources[at - first]);
         launch->copies = launch->copies || lane->copied;
+        if (lane->proto == STEPAF_PROTO_RDMA)
+            stepaf_stream_guard_lane(lane, stream->guarded);
     }
     set_leaders(ctx, args);
     launch->blocks = stepaf_stream_distribute(args, true, stepaf_stream_blocks(ctx));
@@ -345,6 +351,7 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
     uint8_t *landed = control + ALIGN, *at = landed + stream->plan->depth * landed_bytes(stream);
     struct stepaf_launch *launch = stream->send;
 
+    stream->guarded = stepaf_stream_is_guarded(stream);
     for (uint8_t slot = 0; slot < stream->plan->depth; slot++)
         for (uint32_t first = 0; first < n_out; first += each_out, launch++) {
             *launch = (struct stepaf_launch){.args = kernel_args_begin(stream, slot, control)};
@@ -364,4 +371,8 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
             compile_receive(stream, first, min(each_in, n_in - first), launch);
             stream->unpacks = stream->unpacks || launch->blocks;
         }
+    for (uint8_t slot = 0; slot < stream->plan->depth; slot++) {
+        struct stepaf_kernel_args args = kernel_args_begin(stream, slot, control);
+        at = stepaf_stream_guard_compile(stream, &args, at);
+    }
 }

@@ -79,7 +79,9 @@ enum {
      * commit's connects, all ranks agree that they have, before any of them sends. */
     STEPAF_TRANSPORT_AGREES = 1 << 0,
     /* reg_mem takes GPU memory as well; what it has not taken has no registration afterwards. */
-    STEPAF_TRANSPORT_GPU = 1 << 1
+    STEPAF_TRANSPORT_GPU = 1 << 1,
+    /* It reaches peers of the same node only. */
+    STEPAF_TRANSPORT_LOCAL = 1 << 2
 };
 
 /* Those marked required are there in every transport. The others may be NULL, and then do nothing: the
