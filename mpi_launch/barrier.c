@@ -13,14 +13,18 @@ enum { ROUND_TAGS = 32 };
 static stepaf_status_t exchange_token(struct stepaf_mpi *mpi, int to, int from, int tag,
                                       int64_t deadline_ns)
 {
+    int round = tag % ROUND_TAGS;
     MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
     int code = MPI_Irecv(NULL, 0, MPI_BYTE, from, tag, mpi->comm, &requests[0]);
     if (code == MPI_SUCCESS)
         code = MPI_Isend(NULL, 0, MPI_BYTE, to, tag, mpi->comm, &requests[1]);
 
     stepaf_status_t status = code == MPI_SUCCESS
-                                 ? stepaf_mpi_wait(requests, 2, deadline_ns, "barrier")
+                                 ? stepaf_mpi_wait(NULL, requests, 2, deadline_ns, "barrier")
                                  : stepaf_mpi_error(code, "barrier");
+    if (status == STEPAF_ERR_TIMEOUT && requests[0] != MPI_REQUEST_NULL)
+        stepaf_boot_fail(status, "MPI bootstrap: barrier: rank %d%s did not come in time", from,
+                         round ? ", or one that it waits for," : "");
     if (requests[0] != MPI_REQUEST_NULL) {
         MPI_Cancel(&requests[0]);
         MPI_Request_free(&requests[0]);

@@ -21,6 +21,8 @@ static const struct {
      "use srun --mpi=pmix, or the mpirun of the MPI that the program is linked with"},
     {"SLURM_STEP_NUM_TASKS", "srun", "start it by srun --mpi=pmix"},
     {"SLURM_NTASKS", "Slurm", "start it by srun --mpi=pmix"},
+    {"STEPAF_SIZE", "stepaf-run, or a script,", "have it call stepaf_init without a bootstrap"},
+    {"WORLD_SIZE", "torchrun", "have it call stepaf_init without a bootstrap"},
 };
 
 stepaf_status_t stepaf_boot_fail(stepaf_status_t status, const char *format, ...)
@@ -49,6 +51,12 @@ int64_t stepaf_boot_deadline(int64_t timeout_us)
         __builtin_add_overflow(deadline, stepaf_boot_now_ns(), &deadline))
         return INT64_MAX;
     return deadline;
+}
+
+int64_t stepaf_boot_pause_ns(int64_t most_ns)
+{
+    int64_t pause_us = stepaf_boot_advance();
+    return pause_us < 0 ? -1 : pause_us < most_ns / 1000 ? pause_us * 1000 : most_ns;
 }
 
 stepaf_status_t stepaf_boot_check_alone(const char *library)

@@ -15,6 +15,9 @@ stepaf_status_t stepaf_boot_fail(stepaf_status_t status, const char *format, ...
 int64_t stepaf_boot_now_ns(void);
 int64_t stepaf_boot_deadline(int64_t timeout_us);
 
+/* Let the rank go on, and return how long to wait then, ns: at most @a most_ns; -1: give up. */
+int64_t stepaf_boot_pause_ns(int64_t most_ns);
+
 /* For a process that has found itself the only one: STEPAF_OK if it may well be; STEPAF_ERR_BOOT if
  * the environment says that a launcher has started several, so that each of them would be alone. The
  * sentence says who and what to do. @a library: what found the process alone, "MPI" or "PMIx". */

@@ -65,13 +65,13 @@ static struct exchange *new_exchange(int size)
 }
 
 /* Wait for the collective that was begun with the result @a code. */
-static stepaf_status_t finish(struct exchange *exchange, int code, MPI_Request *request,
-                              int64_t deadline_ns, const char *what)
+static stepaf_status_t finish(const struct stepaf_mpi *mpi, struct exchange *exchange, int code,
+                              MPI_Request *request, int64_t deadline_ns, const char *what)
 {
     if (code != MPI_SUCCESS)
         return stepaf_mpi_error(code, what);
     exchange->under_way = 1;
-    stepaf_status_t status = stepaf_mpi_wait(request, 1, deadline_ns, what);
+    stepaf_status_t status = stepaf_mpi_wait(mpi, request, 1, deadline_ns, what);
     exchange->under_way = status != STEPAF_OK;
     return status;
 }
@@ -86,7 +86,7 @@ static stepaf_status_t duplicate(struct stepaf_mpi *mpi, struct exchange *exchan
     MPI_Comm_set_errhandler(mpi->user_comm, MPI_ERRORS_RETURN);
     int code = MPI_Comm_idup(mpi->user_comm, &exchange->copy, &request);
     stepaf_status_t status =
-        finish(exchange, code, &request, deadline_ns, "duplicating the communicator");
+        finish(mpi, exchange, code, &request, deadline_ns, "duplicating the communicator");
     MPI_Comm_set_errhandler(mpi->user_comm, mpi->user_handler);
     if (status != STEPAF_OK)
         return status;
@@ -106,7 +106,7 @@ static stepaf_status_t gather_blocks(struct stepaf_mpi *mpi, struct exchange *ex
 
     int code = MPI_Iallgather(exchange->mine, sizeof *exchange->mine, MPI_BYTE, exchange->blocks,
                               sizeof *exchange->blocks, MPI_BYTE, mpi->comm, &request);
-    return finish(exchange, code, &request, deadline_ns, "exchange of sizes");
+    return finish(mpi, exchange, code, &request, deadline_ns, "exchange of sizes");
 }
 
 /* Every rank sees the same sizes, so all of them come to the same verdict. Return the total, or -1
@@ -145,7 +145,7 @@ static stepaf_status_t gather_data(struct stepaf_mpi *mpi, struct exchange *exch
         memcpy(copy, data, bytes);
     int code = MPI_Iallgatherv(copy, (int)bytes, MPI_BYTE, exchange->all, exchange->counts,
                                exchange->offsets, MPI_BYTE, mpi->comm, &request);
-    return finish(exchange, code, &request, deadline_ns, "exchange of data");
+    return finish(mpi, exchange, code, &request, deadline_ns, "exchange of data");
 }
 
 static void unpack_blocks(const struct stepaf_mpi *mpi, struct exchange *exchange)

@@ -28,7 +28,8 @@ static stepaf_status_t put_token(const char *key)
 }
 
 static stepaf_status_t await_token(const struct stepaf_pmix_session *session, const char *key,
-                                   int from, const int *ranks, int n, int64_t deadline_ns)
+                                   int from, int round, const int *ranks, int n,
+                                   int64_t deadline_ns)
 {
     for (;;) {
         int is_there = 0;
@@ -38,10 +39,12 @@ static stepaf_status_t await_token(const struct stepaf_pmix_session *session, co
         int dead = stepaf_pmix_first_lost(session, ranks, n);
         if (dead >= 0)
             return stepaf_pmix_lost(dead, "barrier");
-        if (stepaf_boot_now_ns() >= deadline_ns)
+        int64_t pause_ns = stepaf_boot_pause_ns(ASK_AGAIN_NS);
+        if (pause_ns < 0 || stepaf_boot_now_ns() >= deadline_ns)
             return stepaf_boot_fail(STEPAF_ERR_TIMEOUT,
-                                    "PMIx bootstrap: barrier: some rank did not come in time");
-        nanosleep(&(struct timespec){0, ASK_AGAIN_NS}, NULL);
+                                    "PMIx bootstrap: barrier: rank %d%s did not come in time", from,
+                                    round ? ", or one that it waits for," : "");
+        nanosleep(&(struct timespec){0, pause_ns}, NULL);
     }
 }
 
@@ -57,8 +60,8 @@ static stepaf_status_t barrier_of_some(struct stepaf_pmix *pmix, stepaf_group_t 
         write_key(pmix, group, round, key);
         status = put_token(key);
         if (status == STEPAF_OK)
-            status = await_token(pmix->session, key, ranks[(place - distance + n) % n], ranks, n,
-                                 deadline_ns);
+            status = await_token(pmix->session, key, ranks[(place - distance + n) % n], round,
+                                 ranks, n, deadline_ns);
     }
     return status;
 }

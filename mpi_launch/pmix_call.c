@@ -136,7 +136,15 @@ static stepaf_status_t await(struct call *call, const struct stepaf_pmix_session
 
     pthread_mutex_lock(&call->lock);
     while (call->left > 0 && dead < 0 && now_ns < deadline_ns) {
-        int64_t until_ns = deadline_ns - now_ns > LOOK_NS ? now_ns + LOOK_NS : deadline_ns;
+        pthread_mutex_unlock(&call->lock); /* PMIx's thread needs it meanwhile */
+        int64_t pause_ns = stepaf_boot_pause_ns(LOOK_NS);
+        pthread_mutex_lock(&call->lock);
+        if (pause_ns < 0)
+            break;
+        if (call->left == 0)
+            continue;
+        now_ns = stepaf_boot_now_ns();
+        int64_t until_ns = deadline_ns - now_ns > pause_ns ? now_ns + pause_ns : deadline_ns;
         struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
         pthread_cond_timedwait(&call->done, &call->lock, &until);
         dead = stepaf_pmix_first_lost(session, ranks, n);
@@ -172,9 +180,10 @@ static int enter_fence(int64_t deadline_ns)
 {
     int none = 0;
     while (!atomic_compare_exchange_strong(&fences, &none, 1)) {
-        if (stepaf_boot_now_ns() >= deadline_ns)
+        int64_t pause_ns = stepaf_boot_pause_ns(LOOK_NS / 10);
+        if (pause_ns < 0 || stepaf_boot_now_ns() >= deadline_ns)
             return 0;
-        nanosleep(&(struct timespec){0, LOOK_NS / 10}, NULL);
+        nanosleep(&(struct timespec){0, pause_ns}, NULL);
         none = 0;
     }
     return 1;

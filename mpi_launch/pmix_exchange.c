@@ -12,6 +12,8 @@
 enum {
     CHUNK_BYTES = 1 << 20,
     BYTES_MAX = 16 << 20, /* of a rank and exchange: it stays in the store of every node */
+    ASK_NS = 200000000,   /* for what one rank has put, which is there or not */
+    FIND_NS = 800000000,  /* for the first that has put nothing */
 };
 
 /* Before the data in the first value. */
@@ -167,6 +169,27 @@ static stepaf_status_t get_all(struct exchange *exchange, size_t *offsets_p)
     return status;
 }
 
+/* The fence has failed: say who has not come to it, if one can be found in a moment. */
+static stepaf_status_t name_missing(const struct exchange *exchange, stepaf_status_t status)
+{
+    const struct stepaf_pmix_session *session = exchange->pmix->session;
+    int64_t end_ns = stepaf_boot_now_ns() + FIND_NS;
+    pmix_key_t key;
+
+    write_key(exchange->pmix, 0, key);
+    for (int rank = 0; rank < session->size && stepaf_boot_now_ns() < end_ns; rank++) {
+        int is_there = 0;
+        if (rank == (int)session->self.rank)
+            continue;
+        if (!stepaf_pmix_ask(session, key, rank, stepaf_boot_now_ns() + ASK_NS, &is_there) &&
+            is_there)
+            continue;
+        return stepaf_boot_fail(status, "PMIx bootstrap: exchange: rank %d did not come%s", rank,
+                                status == STEPAF_ERR_TIMEOUT ? " in time" : "");
+    }
+    return status; /* as the fence has said */
+}
+
 static stepaf_status_t gather(struct exchange *exchange, const void *data, size_t bytes,
                               size_t *offsets_p)
 {
@@ -178,8 +201,11 @@ static stepaf_status_t gather(struct exchange *exchange, const void *data, size_
         return stepaf_boot_fail(STEPAF_ERR_NO_MEMORY, "PMIx bootstrap: no memory for %d ranks",
                                 session->size);
     stepaf_status_t status = put(exchange->pmix, data, bytes);
-    if (status == STEPAF_OK)
-        status = stepaf_pmix_fence(session, exchange->deadline_ns, "exchange");
+    if (status != STEPAF_OK)
+        return status;
+    status = stepaf_pmix_fence(session, exchange->deadline_ns, "exchange");
+    if (status == STEPAF_ERR_TIMEOUT || status == STEPAF_ERR_BOOT)
+        return name_missing(exchange, status);
     return status == STEPAF_OK ? get_all(exchange, offsets_p) : status;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wait.h"
+#include "roll_call.h"
 
 #include <sched.h>
 #include <time.h>
@@ -12,6 +13,7 @@
 enum {
     YIELDS = 1000,     /* polls with only a yield between them */
     SLEEP_NS = 100000, /* between later polls: somebody is late, and may need this core */
+    ANSWER_EVERY = 100 /* polls: others may ask whether this rank has come */
 };
 
 stepaf_status_t stepaf_mpi_error(int code, const char *what)
@@ -25,7 +27,19 @@ stepaf_status_t stepaf_mpi_error(int code, const char *what)
                             "MPI bootstrap: %s: %s", what, reason);
 }
 
-stepaf_status_t stepaf_mpi_wait(MPI_Request *requests, int n, int64_t deadline_ns, const char *what)
+static stepaf_status_t say_late(const struct stepaf_mpi *mpi, const char *what)
+{
+    int missing = mpi ? stepaf_mpi_find_missing(mpi) : -1;
+
+    if (missing < 0)
+        return stepaf_boot_fail(STEPAF_ERR_TIMEOUT,
+                                "MPI bootstrap: %s: some rank did not come in time", what);
+    return stepaf_boot_fail(STEPAF_ERR_TIMEOUT, "MPI bootstrap: %s: rank %d did not come in time",
+                            what, missing);
+}
+
+stepaf_status_t stepaf_mpi_wait(const struct stepaf_mpi *mpi, MPI_Request *requests, int n,
+                                int64_t deadline_ns, const char *what)
 {
     for (int tries = 0;; tries++) {
         int done = 0;
@@ -34,12 +48,14 @@ stepaf_status_t stepaf_mpi_wait(MPI_Request *requests, int n, int64_t deadline_n
             return stepaf_mpi_error(code, what);
         if (done)
             return STEPAF_OK;
-        if (stepaf_boot_now_ns() >= deadline_ns)
-            return stepaf_boot_fail(STEPAF_ERR_TIMEOUT,
-                                    "MPI bootstrap: %s: some rank did not come in time", what);
+        int64_t pause_ns = stepaf_boot_pause_ns(SLEEP_NS);
+        if (pause_ns < 0 || stepaf_boot_now_ns() >= deadline_ns)
+            return say_late(mpi, what);
+        if (mpi && tries % ANSWER_EVERY == ANSWER_EVERY - 1)
+            stepaf_mpi_answer_calls(mpi);
         if (tries < YIELDS)
             sched_yield();
         else
-            nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
+            nanosleep(&(struct timespec){0, pause_ns}, NULL);
     }
 }

@@ -98,17 +98,17 @@ static int close_files(struct run *run)
 
 static int run_startup(struct run *run)
 {
-    struct perf_startup startup;
+    struct perf_startup startup, few = {.mpi_init_us = -1.0};
 
-    if (perf_startup_measure(run->job, run->options, &startup) != 0 ||
+    if (perf_startup_measure(run->job, run->options, &startup, &few) != 0 ||
         perf_place_open(run->job, run->options, &run->place, &run->exit_code) != 0)
         return -1;
     if (run->job->channel.rank != 0)
         return 0;
     perf_report_begin(run->job, run->options, &run->place, NULL);
-    perf_startup_print(run->options, &startup);
+    perf_startup_print(run->options, &startup, &few);
     if (run->json_file != NULL)
-        add_json(run, perf_startup_json(run->options, &run->place, &startup));
+        add_json(run, perf_startup_json(run->options, &run->place, &startup, &few));
     return 0;
 }
 

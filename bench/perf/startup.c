@@ -72,7 +72,8 @@ static stepaf_status_t declare_keys(stepaf_context_h ctx, uint64_t n_keys)
     return status;
 }
 
-static stepaf_status_t create_plans(stepaf_context_h ctx, uint64_t n_keys, char *memory)
+static stepaf_status_t create_plans(stepaf_context_h ctx, uint64_t n_keys, char *memory,
+                                    stepaf_plan_h *plans_p)
 {
     int ffn = stepaf_size(ctx, STEPAF_GROUP_FFN);
     stepaf_tensor_t *pull = calloc((size_t)ffn, sizeof(*pull));
@@ -81,18 +82,16 @@ static stepaf_status_t create_plans(stepaf_context_h ctx, uint64_t n_keys, char 
     for (uint64_t key = 0; key < n_keys && status == STEPAF_OK; key += 2) {
         stepaf_tensor_t push = {key, memory, KEY_BYTES};
         int n_pull = key + 1 < n_keys ? ffn : 0;
-        stepaf_plan_h plan;
-
         memory += KEY_BYTES;
         for (int f = 0; f < n_pull; f++, memory += KEY_BYTES)
             pull[f] = (stepaf_tensor_t){key + 1, memory, KEY_BYTES};
-        status = stepaf_plan_create(ctx, &push, 1, pull, n_pull, 0, &plan);
+        status = stepaf_plan_create(ctx, &push, 1, pull, n_pull, 0, plans_p++);
     }
     free(pull);
     return status;
 }
 
-static stepaf_status_t declare(stepaf_context_h ctx, uint64_t n_keys)
+static stepaf_status_t declare(stepaf_context_h ctx, uint64_t n_keys, stepaf_plan_h *plans_p)
 {
     size_t pairs = (n_keys + 1) / 2;
     size_t bytes = pairs * (1 + (size_t)stepaf_size(ctx, STEPAF_GROUP_FFN)) * KEY_BYTES;
@@ -102,7 +101,20 @@ static stepaf_status_t declare(stepaf_context_h ctx, uint64_t n_keys)
     if (status != STEPAF_OK || stepaf_role(ctx) != STEPAF_ATTENTION)
         return status;
     status = stepaf_alloc(ctx, bytes, STEPAF_MEM_HOST, &memory);
-    return status == STEPAF_OK ? create_plans(ctx, n_keys, memory) : status;
+    return status == STEPAF_OK ? create_plans(ctx, n_keys, memory, plans_p) : status;
+}
+
+/* The plans first; NULL is none. One key more, so that there is something to commit. */
+static stepaf_status_t withdraw(stepaf_context_h ctx, uint64_t n_keys, const stepaf_plan_h *plans)
+{
+    stepaf_status_t status = STEPAF_OK;
+
+    for (uint64_t i = 0; i < (n_keys + 1) / 2 && status == STEPAF_OK; i++)
+        status = plans[i] != NULL ? stepaf_plan_destroy(plans[i]) : STEPAF_OK;
+    for (uint64_t key = 0; key < n_keys && status == STEPAF_OK; key++)
+        status = stepaf_key_withdraw(ctx, key);
+    return status == STEPAF_OK ? stepaf_key_declare(ctx, n_keys, STEPAF_PUSH, KEY_BYTES, NULL)
+                               : status;
 }
 
 /* Agree on @a status, and on the longest of the times since @a begin_ns. */
@@ -157,10 +169,24 @@ static int take_holdings(struct perf_job *job, stepaf_context_h ctx, double file
                : 0;
 }
 
+/* And how long it takes to be rid of all again. */
+static int withdraw_all(struct perf_job *job, stepaf_context_h ctx, uint64_t n_keys,
+                        const stepaf_plan_h *plans, struct perf_startup *startup)
+{
+    int64_t begin_ns = perf_now_ns();
+
+    if (lap(job, withdraw(ctx, n_keys, plans), "withdrawing keys", begin_ns,
+            &startup->withdraw_us) != 0)
+        return -1;
+    begin_ns = perf_now_ns();
+    return lap(job, stepaf_commit(ctx), "stepaf_commit", begin_ns, &startup->commit_again_us);
+}
+
 /* Start once: with @a boot NULL as always, else on a bootstrap that counts. */
-static int start_once(struct perf_job *job, const struct perf_options *options,
+static int start_once(struct perf_job *job, const struct perf_options *options, uint64_t n_keys,
                       const stepaf_boot_t *boot, struct perf_startup *startup)
 {
+    stepaf_plan_h *plans = calloc(n_keys / 2 + 1, sizeof(stepaf_plan_h));
     struct counter *counter = boot != NULL ? boot->self : NULL;
     stepaf_context_h ctx = NULL;
     stepaf_params_t params;
@@ -170,6 +196,10 @@ static int start_once(struct perf_job *job, const struct perf_options *options,
     int64_t begin_ns;
     int rc;
 
+    if (perf_job_agree(job, plans != NULL ? 0 : perf_fail("out of memory")) != 0) {
+        free(plans);
+        return -1;
+    }
     perf_place_params(options, &params);
     count_files(&files, &sockets);
     begin_ns = perf_now_ns();
@@ -180,7 +210,7 @@ static int start_once(struct perf_job *job, const struct perf_options *options,
     if (rc == 0) {
         begin_ns = perf_now_ns();
         rc =
-            lap(job, declare(ctx, options->keys), "declaring keys", begin_ns, &startup->declare_us);
+            lap(job, declare(ctx, n_keys, plans), "declaring keys", begin_ns, &startup->declare_us);
     }
     if (rc == 0) {
         begin_ns = perf_now_ns();
@@ -190,12 +220,15 @@ static int start_once(struct perf_job *job, const struct perf_options *options,
         rc = take_count(job, counter, &startup->commit);
     if (rc == 0)
         rc = take_holdings(job, ctx, files, sockets, startup);
+    if (rc == 0)
+        rc = withdraw_all(job, ctx, n_keys, plans, startup);
     stepaf_finalize(ctx);
+    free(plans);
     return rc;
 }
 
 int perf_startup_measure(struct perf_job *job, const struct perf_options *options,
-                         struct perf_startup *startup_p)
+                         struct perf_startup *startup_p, struct perf_startup *few_p)
 {
     struct counter counter = {.under = &job->channel};
     stepaf_boot_t boot = {.name = "counting",
@@ -209,8 +242,11 @@ int perf_startup_measure(struct perf_job *job, const struct perf_options *option
     struct perf_startup counted = {.mpi_init_us = -1.0};
 
     if (perf_job_max(job, (double)job->mpi_init_ns, &startup.mpi_init_us) != 0 ||
-        start_once(job, options, NULL, &startup) != 0 ||
-        start_once(job, options, &boot, &counted) != 0)
+        start_once(job, options, options->keys, NULL, &startup) != 0 ||
+        start_once(job, options, options->keys, &boot, &counted) != 0)
+        return -1;
+    if (options->keys >= PERF_GROWTH_KEYS &&
+        start_once(job, options, options->keys / PERF_GROWTH_TIMES, NULL, few_p) != 0)
         return -1;
     if (startup.mpi_init_us > 0)
         startup.mpi_init_us /= 1e3;

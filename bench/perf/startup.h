@@ -23,6 +23,8 @@ struct perf_startup {
     double init_us;
     double declare_us; /* keys and plans: no communication */
     double commit_us;
+    double withdraw_us;     /* all of them: no communication */
+    double commit_again_us; /* which ends what peers know of them */
     struct perf_startup_exchanges init, commit;
     double sockets;        /* of a rank, that init and commit have left open */
     double files;          /* file descriptors of a rank, sockets among them */
@@ -31,14 +33,18 @@ struct perf_startup {
     char transport[PERF_LINKS_MAX];
 };
 
-/* Measure. To be called before anything else has used the library, so that what is paid only once
+/* From so many keys on the same is measured with an eighth of them: how the times grow. */
+enum { PERF_GROWTH_KEYS = 4096, PERF_GROWTH_TIMES = 8 };
+
+/* Measure. *few_p: with the eighth, if there are so many keys. To be called before anything else has used the library, so that what is paid only once
  * is in it. Collective; -1 with a sentence on every rank. */
 int perf_startup_measure(struct perf_job *job, const struct perf_options *options,
-                         struct perf_startup *startup_p);
+                         struct perf_startup *startup_p, struct perf_startup *few_p);
 
 /* What rank 0 tells. */
-void perf_startup_print(const struct perf_options *options, const struct perf_startup *startup);
+void perf_startup_print(const struct perf_options *options, const struct perf_startup *startup,
+                        const struct perf_startup *few);
 json_t *perf_startup_json(const struct perf_options *options, const struct perf_place *place,
-                          const struct perf_startup *startup);
+                          const struct perf_startup *startup, const struct perf_startup *few);
 
 #endif

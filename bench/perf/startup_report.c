@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What rank 0 tells of starting. */
+#include <math.h>
 #include <stdio.h>
 
 #include "startup.h"
@@ -17,7 +18,33 @@ static void print_step(const char *step, double us, const struct perf_startup_ex
     printf("\n");
 }
 
-void perf_startup_print(const struct perf_options *options, const struct perf_startup *startup)
+/* How often n log n a time has grown. */
+static double growth_of(double us, double few_us, uint64_t keys)
+{
+    double n = (double)keys, few = n / PERF_GROWTH_TIMES;
+
+    return us / few_us / (n * log(n) / (few * log(few)));
+}
+
+static void print_growth(const char *step, double us, double few_us, uint64_t keys)
+{
+    printf("%-28s%14.1f%14.1f%14.2f\n", step, few_us, us, growth_of(us, few_us, keys));
+}
+
+static void print_all_growth(const struct perf_options *options, const struct perf_startup *startup,
+                             const struct perf_startup *few)
+{
+    uint64_t keys = options->keys;
+
+    printf("%-28s%14s%14s%14s\n", "growth: step", "an eighth", "all keys", "/ n log n");
+    print_growth("declare keys and plans", startup->declare_us, few->declare_us, keys);
+    print_growth("commit", startup->commit_us, few->commit_us, keys);
+    print_growth("withdraw", startup->withdraw_us, few->withdraw_us, keys);
+    print_growth("commit again", startup->commit_again_us, few->commit_again_us, keys);
+}
+
+void perf_startup_print(const struct perf_options *options, const struct perf_startup *startup,
+                        const struct perf_startup *few)
 {
     struct perf_startup_exchanges both = {.calls = startup->init.calls + startup->commit.calls,
                                           .bytes = startup->init.bytes + startup->commit.bytes,
@@ -32,6 +59,8 @@ void perf_startup_print(const struct perf_options *options, const struct perf_st
     print_step("init", startup->init_us, &startup->init);
     print_step("declare keys and plans", startup->declare_us, NULL);
     print_step("commit", startup->commit_us, &startup->commit);
+    print_step("withdraw", startup->withdraw_us, NULL);
+    print_step("commit again", startup->commit_again_us, NULL);
     print_step("init + commit", startup->init_us + startup->commit_us, &both);
     if (startup->mpi_init_us > 0)
         printf("%-28s%14.3f\n", "init + commit / MPI_Init", ratio_of(startup));
@@ -39,6 +68,8 @@ void perf_startup_print(const struct perf_options *options, const struct perf_st
     printf("%-28s%14.0f\n", "open files of a rank", startup->files);
     printf("%-28s%14.0f\n", "memory of a rank, bytes", startup->fixed_bytes);
     printf("%-28s%14.0f\n", "and for each peer", startup->per_peer_bytes);
+    if (options->keys >= PERF_GROWTH_KEYS)
+        print_all_growth(options, startup, few);
 }
 
 static void set_exchanges(json_t *object, const char *step,
@@ -55,7 +86,7 @@ static void set_exchanges(json_t *object, const char *step,
 }
 
 json_t *perf_startup_json(const struct perf_options *options, const struct perf_place *place,
-                          const struct perf_startup *startup)
+                          const struct perf_startup *startup, const struct perf_startup *few)
 {
     json_t *object = json_object();
 
@@ -69,6 +100,14 @@ json_t *perf_startup_json(const struct perf_options *options, const struct perf_
     json_object_set_new(object, "init_us", json_real(startup->init_us));
     json_object_set_new(object, "declare_us", json_real(startup->declare_us));
     json_object_set_new(object, "commit_us", json_real(startup->commit_us));
+    json_object_set_new(object, "withdraw_us", json_real(startup->withdraw_us));
+    json_object_set_new(object, "commit_again_us", json_real(startup->commit_again_us));
+    if (options->keys >= PERF_GROWTH_KEYS) {
+        json_object_set_new(object, "few_declare_us", json_real(few->declare_us));
+        json_object_set_new(object, "few_commit_us", json_real(few->commit_us));
+        json_object_set_new(object, "few_withdraw_us", json_real(few->withdraw_us));
+        json_object_set_new(object, "few_commit_again_us", json_real(few->commit_again_us));
+    }
     set_exchanges(object, "init", &startup->init);
     set_exchanges(object, "commit", &startup->commit);
     json_object_set_new(object, "sockets", json_integer((json_int_t)startup->sockets));

@@ -34,7 +34,7 @@ typedef struct stepaf_batch_info {
 } stepaf_batch_info_t;
 
 /** Function that is called for each batch that arrives, instead of stepaf_recv. It may call any
- *  function that FFN ranks may call, except the collective ones. A batch that it does not
+ *  function that FFN ranks may call, except the collective ones and stepaf_finalize. A batch that it does not
  *  release stays valid. */
 typedef void (*stepaf_batch_cb_t)(stepaf_batch_h batch, void *arg);
 
@@ -98,8 +98,8 @@ STEPAF_API stepaf_status_t stepaf_batch_answer(stepaf_batch_h batch, int index,
  *                    answer had arrived: from then on stepaf_wait, stepaf_test and
  *                    stepaf_request_sent return STEPAF_OK, and stepaf_wait_any ignores the request.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE (also if the batch is released); STEPAF_ERR_INVALID
- *  (count, flags, key); STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED; STEPAF_ERR_STATE (answered
- *  already); STEPAF_ERR_CANCELED, STEPAF_ERR_PEER_LOST (the operation has ended: only release
+ *  (count, flags, key); STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED (or not mapped any more);
+ *  STEPAF_ERR_STATE (answered already); STEPAF_ERR_CANCELED, STEPAF_ERR_PEER_LOST (the operation has ended: only release
  *  the batch). Nothing was sent on failure. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_respond(stepaf_batch_h batch, const stepaf_tensor_t *tensors,
                                           int n_tensors, uint32_t flags,

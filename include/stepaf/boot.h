@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bootstraps: how ranks find each other and exchange addresses. libstepaf_mpi provides one over
  * MPI, libstepaf_pmix one over PMIx. The library itself provides one for processes that are
- * forked on one machine, or started there one by one (STEPAF_LOCAL_SIZE). A caller can provide
- * another, for example over a key-value store. */
+ * forked on one machine, or started there one by one (STEPAF_LOCAL_SIZE), and one over TCP
+ * (STEPAF_MEET). A caller can provide another, for example over a key-value store. */
 #ifndef STEPAF_BOOT_H
 #define STEPAF_BOOT_H
 
@@ -42,7 +42,7 @@ typedef struct stepaf_boot {
      *  call: write up to @a capacity world ranks to @a ranks_p, each once, and return their
      *  number. NULL if the launcher announces none. Not collective: called about every
      *  millisecond by any thread, one at a time, also while another function of this bootstrap
-     *  runs. Must not wait, allocate or make a system call. */
+     *  runs. Must not wait. */
     int (*lost)(void *self, int *ranks_p, int capacity);
 } stepaf_boot_t;
 
@@ -51,6 +51,15 @@ typedef struct stepaf_boot {
  *  @param text    one sentence; copied.
  *  @return @a status. Any thread, never blocks, cannot fail. */
 STEPAF_API stepaf_status_t stepaf_boot_set_error(stepaf_status_t status, const char *text);
+
+/** Let the rank go on while a function of a bootstrap waits: for that function's waiting loop, in the
+ *  thread that it was called in. In a barrier without a progress thread, operations make progress and
+ *  the batch handler is called here. A bootstrap that never calls it works, but its ranks answer
+ *  nobody while they wait in it.
+ *  @return microseconds after which to call again, 0: at once, and INT64_MAX: not at all; or -1:
+ *  another thread finalizes the context, so give up, as at the deadline. In any other place it
+ *  does nothing and returns INT64_MAX. Any thread. Does not block, but for the batch handler. */
+STEPAF_API int64_t stepaf_boot_advance(void);
 
 /** The bootstrap of processes that one program forks on one machine, without a launcher. */
 typedef struct stepaf_boot_local stepaf_boot_local_t;

@@ -53,9 +53,10 @@ typedef struct stepaf_params {
  *  @param boot    copied; its @a self belongs to the context until finalize, which closes it. On
  *                 failure the caller keeps it. NULL: the bootstrap that STEPAF_BOOT names. Unless
  *                 it is set, that is: if STEPAF_LOCAL_SIZE is set, so many processes of this
- *                 machine, which STEPAF_LOCAL_RANK numbers; else MPI_COMM_WORLD in a program with
- *                 an MPI library (MPI must be initialized); else PMIx. For the latter two,
- *                 libstepaf_mpi or libstepaf_pmix is loaded.
+ *                 machine, which STEPAF_LOCAL_RANK numbers; else, if STEPAF_MEET is set or
+ *                 torchrun has started the process, those that meet over TCP; else
+ *                 MPI_COMM_WORLD in a program with an MPI library (MPI must be initialized);
+ *                 else PMIx. For the latter two, libstepaf_mpi or libstepaf_pmix is loaded.
  *  @param params  NULL for defaults; copied.
  *  @param ctx_p   owned by the caller until stepaf_finalize.
  *  @return STEPAF_OK; STEPAF_ERR_INVALID; STEPAF_ERR_SETTING (a bad value, or a lane without
@@ -74,8 +75,17 @@ STEPAF_API stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_p
  *  Peers that still need this rank get STEPAF_ERR_PEER_LOST. Afterwards no peer on the node
  *  writes to host memory that the caller had registered; a write in progress is waited for, for
  *  at most a second (a peer that is stopped during a write is logged). Not collective; every
- *  wait has a deadline. An invalid handle is ignored, and so is one that a process has inherited
- *  from its parent. */
+ *  wait has a deadline.
+ *
+ *  From its beginning on all handles of the context are invalid. Where several threads may call,
+ *  calls of other threads that are under way end first: those that wait return
+ *  STEPAF_ERR_HANDLE within about a millisecond, or when the bootstrap lets them go. A call of the
+ *  batch handler is waited for. If one does not return within STEPAF_TIMEOUT_US, that is logged,
+ *  and what belongs to the context stays allocated.
+ *
+ *  The batch handler cannot finalize the context that calls it: that changes nothing, is logged,
+ *  and stepaf_last_error is STEPAF_ERR_STATE. An invalid handle is ignored, a second call
+ *  therefore, and so is one that a process has inherited from its parent. */
 STEPAF_API void stepaf_finalize(stepaf_context_h ctx);
 
 /** Return this rank's role; STEPAF_ROLE_AUTO for an invalid handle. Never blocks. */
@@ -114,9 +124,10 @@ STEPAF_API int stepaf_peer_index(stepaf_context_h ctx, int rank);
 /** Exchange all addresses: after a commit, the keys, memory and plans that were declared before can
  *  be used.
  *
- *  Collective over the world; one exchange for any number of keys. Further calls add or remove
- *  keys, memory and plans: each begins a new epoch, and messages of an older one are dropped.
- *  Existing plans stay valid.
+ *  Collective over the world; one exchange for any number of keys, and at the first commit another
+ *  one or two, in which all ranks agree on their links: both ends of a link take the best transport
+ *  that works both ways. Further calls add or remove keys, memory and plans: each begins a new
+ *  epoch, and messages of an older one are dropped. Existing plans stay valid.
  *  @return STEPAF_OK; STEPAF_ERR_STATE (some rank has an operation in flight or a batch not
  *  released; or nothing has changed on any rank since the last commit); STEPAF_ERR_MISMATCH (a
  *  key's declarations differ, or a receive slice is smaller than what is pushed into it, naming
@@ -137,6 +148,9 @@ STEPAF_API stepaf_status_t stepaf_commit(stepaf_context_h ctx);
 STEPAF_API uint32_t stepaf_epoch(stepaf_context_h ctx);
 
 /** Wait until every member of @a group has called this. What this rank has posted is sent first.
+ *
+ *  Meanwhile operations make progress and the batch handler is called, as in other waits, if the
+ *  bootstrap calls stepaf_boot_advance. The library's own do.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (group); STEPAF_ERR_ROLE (not a
  *  member); STEPAF_ERR_TIMEOUT or STEPAF_ERR_PEER_LOST (the group's barrier cannot be used
  *  again); STEPAF_ERR_BOOT. Blocks for at most @a timeout_us. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Start on MPI, by libstepaf_mpi. MPI finds the ranks and carries one exchange at init and one
- * at each commit; tensors do not go through it. */
+/* Start on MPI, by libstepaf_mpi. MPI finds the ranks and carries one exchange at init, one at
+ * each commit and a few small ones at the first; tensors do not go through it. */
 #ifndef STEPAF_MPI_H
 #define STEPAF_MPI_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Start on PMIx, without MPI, by libstepaf_pmix. The launcher's PMIx server (of mpirun, or of
- * Slurm under srun --mpi=pmix) finds the ranks and carries one exchange at init and one at each
- * commit; tensors do not go through it. */
+ * Slurm under srun --mpi=pmix) finds the ranks and carries one exchange at init, one at each
+ * commit and a few small ones at the first; tensors do not go through it. */
 #ifndef STEPAF_PMIX_H
 #define STEPAF_PMIX_H
 

@@ -18,8 +18,10 @@ extern "C" {
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (already waited for);
  *  STEPAF_ERR_TIMEOUT (still in flight: wait again, or cancel; stepaf_last_error names the first
  *  rank that has not answered); STEPAF_ERR_PEER_LOST (final; names the rank; answers of other
- *  ranks may have arrived, see stepaf_request_peer); STEPAF_ERR_CANCELED (final). Blocks for at
- *  most @a timeout_us. */
+ *  ranks may have arrived, see stepaf_request_peer); STEPAF_ERR_CANCELED (final);
+ *  STEPAF_ERR_UNREGISTERED (final; a source cannot be read, since its registered memory was
+ *  unmapped: the operation, or the answer, was not sent; all peers stay). Blocks for at most @a
+ *  timeout_us. */
 STEPAF_API stepaf_status_t stepaf_wait(stepaf_request_h request, int64_t timeout_us);
 
 /** Test whether @a request is complete.
@@ -55,8 +57,8 @@ STEPAF_API stepaf_status_t stepaf_request_sent(stepaf_request_h request);
  *  @param info_p  NULL, or filled when the tensor has arrived, with its address and actual size; of
  *                 an operation on streams with the planned size, see stepaf_plan_bytes. Its size
  *                 field is set by the caller.
- *  @return STEPAF_OK (arrived); STEPAF_INPROGRESS; STEPAF_ERR_PEER_LOST, STEPAF_ERR_CANCELED (it
- *  will not arrive); for a failed operation on streams, the result of stepaf_wait;
+ *  @return STEPAF_OK (arrived); STEPAF_INPROGRESS; STEPAF_ERR_PEER_LOST, STEPAF_ERR_CANCELED,
+ *  STEPAF_ERR_UNREGISTERED (it will not arrive); for a failed operation on streams, the result of stepaf_wait;
  *  STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a index, or the size of @a info_p). Also after the
  *  wait, until the slot is started again. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_request_tensor(stepaf_request_h request, int index,

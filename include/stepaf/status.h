@@ -98,7 +98,7 @@ STEPAF_API const char *stepaf_phase_name(stepaf_phase_t phase);
 /** Return the details of the most recent failure in the calling thread.
  *  @return never NULL; status is STEPAF_OK if no call has failed in this thread. Owned by the
  *  library; overwritten by the thread's next failure. A poll that found nothing
- *  (STEPAF_INPROGRESS, STEPAF_ERR_WOULD_BLOCK, or STEPAF_ERR_TIMEOUT with a timeout of 0) does
+ *  (STEPAF_INPROGRESS, or STEPAF_ERR_TIMEOUT with a timeout of 0) does
  *  not change it. Any thread, never blocks, cannot fail. */
 STEPAF_API const stepaf_error_t *stepaf_last_error(void);
 

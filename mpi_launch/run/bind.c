@@ -10,6 +10,7 @@
 
 #include "fail.h"
 #include "place.h"
+#include "topo/nics.h"
 
 enum { GPUS_MAX = 64, PCI_NVIDIA = 0x10de, PCI_CLASS_DISPLAY = 0x03 };
 
@@ -277,6 +278,55 @@ static void place_progress(const struct machine *machine, hwloc_obj_t gpu, hwloc
     hwloc_bitmap_free(progress);
 }
 
+static int has_rdma(const struct machine *machine)
+{
+    hwloc_obj_t device = NULL;
+
+    while ((device = hwloc_get_next_osdev(machine->topology, device)))
+        if (device->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS)
+            return 1;
+    return 0;
+}
+
+/* The core that stands for the rank's place; those of ranks that share their cores are spread over
+ * them. -1: it is bound to none. */
+static int place_core(const struct machine *machine, const struct run_place_query *query,
+                      hwloc_const_bitmap_t cores)
+{
+    int sharers = 1, nodes = count(machine, HWLOC_OBJ_NUMANODE);
+    int n = hwloc_bitmap_weight(cores), core = hwloc_bitmap_first(cores);
+
+    if (query->bind == RUN_BIND_NUMA && nodes > 0)
+        sharers = (query->local_ranks + nodes - 1) / nodes;
+    for (int skip = sharers > 1 ? query->local / nodes * n / sharers : 0; skip > 0; skip--)
+        core = hwloc_bitmap_next(cores, core);
+    return core;
+}
+
+/* The RDMA devices that are nearest to the rank's GPU, or to its cores. */
+static void place_nics(const struct machine *machine, const struct run_place_query *query,
+                       hwloc_obj_t gpu, hwloc_const_bitmap_t cores, struct run_place *place)
+{
+    struct stepaf_topo_nics_query which = {.xml = query->xml,
+                                           .core = place_core(machine, query, cores)};
+    struct stepaf_topo_nics nics;
+    char bus[32];
+    int used = 0;
+
+    if (gpu) {
+        const struct hwloc_pcidev_attr_s *pci = &gpu->attr->pcidev;
+        snprintf(bus, sizeof(bus), "%04x:%02x:%02x.%x", pci->domain, pci->bus, pci->dev, pci->func);
+        which.gpu = bus;
+    }
+    if ((!gpu && which.core < 0) || !has_rdma(machine))
+        return;
+    stepaf_topo_nics_choose(&which, &nics);
+    for (unsigned i = 0; i < nics.n; i++)
+        used += snprintf(place->nics + used, sizeof(place->nics) - (size_t)used, "%s%s",
+                         i ? "," : "", nics.name[i]);
+    snprintf(place->nics_why, sizeof(place->nics_why), "%s", nics.why);
+}
+
 /* The list of @a cores; none is written where it would not fit. */
 static void write_cores(hwloc_const_bitmap_t cores, struct run_place *place)
 {
@@ -309,6 +359,7 @@ int run_place_find(const struct run_place_query *query, struct run_place *place_
         bind_core(&machine, query, cores, place_p);
     write_cores(cores, place_p);
     place_progress(&machine, gpu, cores, place_p);
+    place_nics(&machine, query, gpu, cores, place_p);
     hwloc_bitmap_free(cores);
     machine_close(&machine);
     return 0;

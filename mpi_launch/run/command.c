@@ -47,14 +47,16 @@ static int compare_names(const void *first, const void *second)
     return strcmp(*(char *const *)first, *(char *const *)second);
 }
 
-/* Names in the order of the alphabet, so that a line does not depend on how the environment lies in
+/* A secret is for ranks that meet by themselves, and some launchers have values in their command lines.
+ * Names in the order of the alphabet, so that a line does not depend on how the environment lies in
  * memory. */
 static void collect_names(const struct run_job *job, const struct run_words *env,
                           struct run_words *names)
 {
     for (char *const *variable = job->facts->environment; *variable; variable++)
         if (strncmp(*variable, "STEPAF_", 7) == 0 &&
-            run_is_name(*variable, strcspn(*variable, "=")))
+            run_is_name(*variable, strcspn(*variable, "=")) &&
+            (job->launcher->kind == RUN_SSH || strncmp(*variable, "STEPAF_SECRET=", 14) != 0))
             add_name(*variable, names);
     for (int i = 0; i < env->n; i++)
         add_name(env->word[i], names);
@@ -68,10 +70,9 @@ int run_command_make(const struct run_options *options, const struct run_launche
                      const struct run_facts *facts, struct run_command *command_p)
 {
     static int (*const makers[])(const struct run_job *, struct run_command *) = {
-        [RUN_OPENMPI] = run_command_openmpi,
-        [RUN_HYDRA] = run_command_hydra,
-        [RUN_INTEL] = run_command_hydra,
-        [RUN_SLURM] = run_command_slurm,
+        [RUN_OPENMPI] = run_command_openmpi, [RUN_HYDRA] = run_command_hydra,
+        [RUN_INTEL] = run_command_hydra,     [RUN_SLURM] = run_command_slurm,
+        [RUN_SSH] = run_command_ssh,
     };
     const char *role = run_env_get(facts->environment, "STEPAF_ROLE");
     struct run_job job = {.options = options, .launcher = launcher, .facts = facts};
@@ -85,7 +86,7 @@ int run_command_make(const struct run_options *options, const struct run_launche
         return -1;
     add_env(options, facts->environment, &command_p->env);
     collect_names(&job, &command_p->env, &job.forward);
-    run_words_add(&command_p->argv, launcher->program);
+    run_words_add(&command_p->argv, launcher->kind == RUN_SSH ? facts->self : launcher->program);
     int rc = makers[launcher->kind](&job, command_p);
     if (rc != 0)
         run_command_free(command_p);
@@ -119,6 +120,40 @@ void run_command_rank(const struct run_job *job, int index, struct run_words *ar
     }
     for (int i = 0; i < program->n_words; i++)
         run_words_add(argv, program->words[i]);
+}
+
+/* All programs behind one stepaf-run. */
+static void add_programs(const struct run_job *job, struct run_words *argv)
+{
+    const struct run_options *options = job->options;
+    struct run_spec spec = {.bind = options->bind,
+                            .devices = options->device_per_rank,
+                            .verbose = options->verbose,
+                            .n_programs = options->n_programs};
+    char text[RUN_SPEC_MAX];
+
+    for (int i = 0; i < options->n_programs; i++) {
+        const struct run_program *program = &options->programs[i];
+        spec.programs[i] = (struct run_spec_program){.role = program->attention ? RUN_ROLE_ATTENTION
+                                                                                : RUN_ROLE_FFN,
+                                                     .ranks = program->attention + program->ffn,
+                                                     .words = program->n_words};
+    }
+    run_spec_format(&spec, text, sizeof(text));
+    run_words_add(argv, job->facts->self);
+    run_words_add(argv, "--exec");
+    run_words_add(argv, text);
+    for (int i = 0; i < options->n_programs; i++)
+        for (int word = 0; word < options->programs[i].n_words; word++)
+            run_words_add(argv, options->programs[i].words[word]);
+}
+
+void run_command_all(const struct run_job *job, struct run_words *argv)
+{
+    if (job->options->n_programs > 1)
+        add_programs(job, argv);
+    else
+        run_command_rank(job, 0, argv);
 }
 
 void run_command_hosts(const struct run_hosts *hosts, enum run_hosts_form form,

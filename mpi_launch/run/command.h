@@ -43,10 +43,14 @@ struct run_job {
 int run_command_openmpi(const struct run_job *job, struct run_command *command);
 int run_command_hydra(const struct run_job *job, struct run_command *command);
 int run_command_slurm(const struct run_job *job, struct run_command *command);
+int run_command_ssh(const struct run_job *job, struct run_command *command);
 
 /* Append what a rank of program @a index runs: the program, behind stepaf-run where something is
  * left to be done on the rank. */
 void run_command_rank(const struct run_job *job, int index, struct run_words *argv);
+
+/* Append what all ranks run alike: of several programs each rank takes its own by its number. */
+void run_command_all(const struct run_job *job, struct run_words *argv);
 
 /* Append the hosts as one word: "h1,h2", "h1:2,h2:1" or "h1,h1,h2". */
 enum run_hosts_form { RUN_HOSTS_NAMES, RUN_HOSTS_COUNTS, RUN_HOSTS_REPEATED };

@@ -6,7 +6,6 @@
 
 #include "command.h"
 #include "fail.h"
-#include "spec.h"
 
 /* How many ranks each host gets, if that is one number; else 0. */
 static int even_share(const struct run_hosts *hosts)
@@ -67,32 +66,6 @@ static void pass(const struct run_job *job, struct run_words *argv)
         run_words_add(argv, job->options->pass.word[i]);
 }
 
-/* All programs behind one stepaf-run. */
-static void add_programs(const struct run_job *job, struct run_words *argv)
-{
-    const struct run_options *options = job->options;
-    struct run_spec spec = {.bind = options->bind,
-                            .devices = options->device_per_rank,
-                            .verbose = options->verbose,
-                            .n_programs = options->n_programs};
-    char text[RUN_SPEC_MAX];
-
-    for (int i = 0; i < options->n_programs; i++) {
-        const struct run_program *program = &options->programs[i];
-        spec.programs[i] = (struct run_spec_program){.role = program->attention ? RUN_ROLE_ATTENTION
-                                                                                : RUN_ROLE_FFN,
-                                                     .ranks = program->attention + program->ffn,
-                                                     .words = program->n_words};
-    }
-    run_spec_format(&spec, text, sizeof(text));
-    run_words_add(argv, job->facts->self);
-    run_words_add(argv, "--exec");
-    run_words_add(argv, text);
-    for (int i = 0; i < options->n_programs; i++)
-        for (int word = 0; word < options->programs[i].n_words; word++)
-            run_words_add(argv, options->programs[i].words[word]);
-}
-
 /* One part of the allocation for each program. */
 static int add_parts(const struct run_job *job, int parts, struct run_words *argv)
 {
@@ -127,9 +100,6 @@ int run_command_slurm(const struct run_job *job, struct run_command *command)
     add_places(job, argv);
     pass(job, argv);
     run_words_addf(argv, "--ntasks=%d", job->layout.ranks);
-    if (options->n_programs > 1)
-        add_programs(job, argv);
-    else
-        run_command_rank(job, 0, argv);
+    run_command_all(job, argv);
     return 0;
 }

@@ -28,7 +28,7 @@ static int choose_program(const struct run_spec *spec, const struct run_rank *ra
     if (spec->n_programs == 0)
         return argc > 0 ? 0 : run_fail("--exec: no program is given");
     if (rank->world < 0)
-        return run_fail("srun has not numbered this rank (SLURM_PROCID)");
+        return run_fail("nobody has numbered this rank (SLURM_PROCID, STEPAF_RANK)");
     for (int i = 0; i < spec->n_programs; i++) {
         const struct run_spec_program *program = &spec->programs[i];
         if (program->words > argc - words)
@@ -56,12 +56,17 @@ static void print_place(const struct run_place *place, const struct run_rank *ra
 {
     const char *progress = getenv("STEPAF_PROGRESS_CORES");
     const char *device = getenv("CUDA_VISIBLE_DEVICES");
+    const char *nics = getenv("STEPAF_NET_DEVICES");
+    int is_ours = nics && *place->nics && strcmp(nics, place->nics) == 0;
     char host[64] = "?";
 
     gethostname(host, sizeof(host) - 1);
-    fprintf(stderr, "stepaf-run: %s, rank %d of %d there: cores %s, progress thread %s, GPU %s\n",
-            host, rank->local, rank->local_ranks, *place->cores ? place->cores : "all",
-            progress ? progress : "near", device ? device : "all");
+    fprintf(
+        stderr,
+        "stepaf-run: %s, rank %d of %d there: cores %s, progress thread %s, GPU %s, NIC %s%s%s\n",
+        host, rank->local, rank->local_ranks, *place->cores ? place->cores : "all",
+        progress ? progress : "near", device ? device : "all", nics ? nics : "near",
+        is_ours ? " " : "", is_ours ? place->nics_why : "");
 }
 
 /* A rank that cannot have its place runs all the same: a job that is slow tells more than none. */
@@ -94,6 +99,8 @@ static void take_place(const struct run_spec *spec, const struct run_rank *rank)
     }
     if (*place.progress)
         setenv("STEPAF_PROGRESS_CORES", place.progress, 0);
+    if (*place.nics)
+        setenv("STEPAF_NET_DEVICES", place.nics, 0);
     print_warnings(&place, rank);
     if (spec->verbose)
         print_place(&place, rank);

@@ -200,11 +200,16 @@ int run_launcher_find(const struct run_options *options, char *const *environmen
     char why[RUN_FAIL_MAX];
 
     *launcher_p = (struct run_launcher){0};
+    if (strcmp(word, "ssh") == 0 && !options->slurm) {
+        *launcher_p =
+            (struct run_launcher){.kind = RUN_SSH, .program = "ssh", .reason = "ssh is asked for"};
+        return 0;
+    }
     if (!rule && strchr(word, '/'))
         return ask_version(word, &any, launcher_p) == 0 ? 0 : -1;
     if (!rule)
-        return run_fail("--launcher %s: it takes auto, mpirun, openmpi, hydra, slurm, or a path",
-                        word);
+        return run_fail(
+            "--launcher %s: it takes auto, mpirun, openmpi, hydra, slurm, ssh, or a path", word);
     if (!rule->slurm || (!job && !rule->must_srun))
         return ask_all(rule, launcher_p);
     if (ask_srun(options, job, rule->must_srun, launcher_p) == 0)

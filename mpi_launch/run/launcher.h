@@ -5,7 +5,7 @@
 
 #include "options.h"
 
-enum run_launcher_kind { RUN_OPENMPI, RUN_HYDRA, RUN_INTEL, RUN_SLURM };
+enum run_launcher_kind { RUN_OPENMPI, RUN_HYDRA, RUN_INTEL, RUN_SLURM, RUN_SSH };
 
 struct run_launcher {
     enum run_launcher_kind kind;

@@ -14,6 +14,8 @@
 #include "options.h"
 #include "place.h"
 #include "resolve.h"
+#include "serve.h"
+#include "ssh.h"
 
 /* Whether @a name, looked up as execvp does, is something that can be run. */
 static int can_run(const char *name)
@@ -103,6 +105,10 @@ int main(int argc, char **argv)
 
     if (argc > 1 && strcmp(argv[1], "--exec") == 0)
         return run_exec(argc - 2, argv + 2);
+    if (argc > 1 && strcmp(argv[1], "--ssh") == 0)
+        return run_ssh(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "--serve") == 0)
+        return run_serve();
     run_options_parse(argc, argv, &options);
     if (prepare(&options, &command) != 0) {
         fprintf(stderr, "stepaf-run: %s\n", run_fail_text());

@@ -24,7 +24,7 @@ const struct argp_option run_option_table[] = {
     {"slurm", KEY_SLURM, "OPTIONS", OPTION_ARG_OPTIONAL,
      "start by srun, also where there is no allocation; options for it, between blanks", 0},
     OPTION("launcher", KEY_LAUNCHER, "WORD",
-           "auto, mpirun, openmpi, hydra, slurm, or the path of an mpirun (auto)"),
+           "auto, mpirun, openmpi, hydra, slurm, ssh, or the path of an mpirun (auto)"),
     OPTION("pass", KEY_PASS, "WORD", "one word more for the launcher, as it is; repeatable"),
     HEADING("On each node:", 3),
     OPTION("bind", KEY_BIND, "WORD",

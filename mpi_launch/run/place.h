@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a rank of a node belongs: its cores, its GPU, and where a progress thread would sit. */
+/* Where a rank of a node belongs: its cores, its GPU, its RDMA devices, and where a progress thread
+ * would sit. */
 #ifndef RUN_PLACE_H
 #define RUN_PLACE_H
 
 #include "options.h"
 
-enum { RUN_LIST_MAX = 1024, RUN_DEVICE_MAX = 128, RUN_WARNINGS_MAX = 3 };
+enum {
+    RUN_LIST_MAX = 1024,
+    RUN_DEVICE_MAX = 128,
+    RUN_WARNINGS_MAX = 3,
+    RUN_NICS_MAX = 320,
+    RUN_WHY_MAX = 96
+};
 
 struct run_place_query {
     enum run_bind bind;
@@ -21,6 +28,8 @@ struct run_place {
     char cores[RUN_LIST_MAX];    /* to bind to, as a list; "": not bound */
     char progress[RUN_LIST_MAX]; /* for a progress thread; "": the library's choice */
     char device[RUN_DEVICE_MAX]; /* for CUDA_VISIBLE_DEVICES; "": as it is */
+    char nics[RUN_NICS_MAX];     /* for STEPAF_NET_DEVICES; "": the library's choice */
+    char nics_why[RUN_WHY_MAX];
     char warning[RUN_WARNINGS_MAX][160];
     int n_warnings;
 };

@@ -11,6 +11,7 @@
 static const char *const pairs[][2] = {
     {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, /* Hydra, Intel MPI */
+    {"LOCAL_RANK", "LOCAL_WORLD_SIZE"},     /* stepaf-run by ssh, torchrun */
 };
 
 enum { NUMBER_MAX = 1 << 24 };
@@ -75,7 +76,9 @@ static void find_slurm(char *const *environment, struct run_rank *rank_p)
 
 void run_rank_find(char *const *environment, struct run_rank *rank_p)
 {
-    *rank_p = (struct run_rank){.local = -1, .world = get_number(environment, "SLURM_PROCID")};
+    *rank_p = (struct run_rank){.local = -1, .world = get_number(environment, "STEPAF_RANK")};
+    if (rank_p->world < 0)
+        rank_p->world = get_number(environment, "SLURM_PROCID");
     for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs) && rank_p->local < 0; i++) {
         rank_p->local = get_number(environment, pairs[i][0]);
         rank_p->local_ranks = get_number(environment, pairs[i][1]);

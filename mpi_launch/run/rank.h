@@ -6,7 +6,7 @@
 struct run_rank {
     int local;       /* within the node; -1: not known */
     int local_ranks; /* on the node; 0: not known */
-    int world;       /* under srun; -1: not known */
+    int world;       /* under srun, or by ssh; -1: not known */
 };
 
 /* Never fails: a value that is no number counts as not there. */

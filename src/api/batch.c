@@ -27,7 +27,7 @@ static stepaf_status_t check_recv(const struct stepaf_ctx *ctx, stepaf_from_t fr
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_RECV,
                                 "a capacity of %d, where %u batches may come", capacity,
                                 each ? ctx->n_peers : 1);
-    if (!ctx->epoch || ctx->inbox.handler)
+    if (!atomic_load_explicit(&ctx->commit.n_done, memory_order_relaxed) || ctx->inbox.handler)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_RECV,
                                 ctx->inbox.handler ? "a handler is set" : "not committed yet");
     return STEPAF_OK;
@@ -132,8 +132,7 @@ stepaf_status_t stepaf_recv(stepaf_context_h handle, stepaf_from_t from, uint32_
         more = happened ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
                         : stepaf_waiter_idle(ctx, &waiter, timeout_us);
     }
-    stepaf_leave(ctx);
-    return status;
+    return stepaf_leave_wait(ctx, status);
 }
 
 /* Wait until the handler's call that is under way is over, if it is another thread's. */
@@ -164,8 +163,7 @@ stepaf_status_t stepaf_batch_set_handler(stepaf_context_h handle, stepaf_batch_c
         ctx->inbox.handler_arg = arg;
         status = await_call(ctx);
     }
-    stepaf_leave(ctx);
-    return status;
+    return stepaf_leave_wait(ctx, status);
 }
 
 stepaf_status_t stepaf_batch_query(stepaf_batch_h handle, stepaf_batch_info_t *info_p)

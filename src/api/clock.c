@@ -6,7 +6,11 @@
 
 int64_t stepaf_clock_ns(stepaf_context_h handle)
 {
-    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+    struct stepaf_ctx *ctx = stepaf_handle_pin(handle, STEPAF_HANDLE_CONTEXT);
 
-    return ctx ? stepaf_common_ns(ctx, stepaf_ticks()) : -1;
+    if (!ctx)
+        return -1;
+    int64_t ns = stepaf_common_ns(ctx, stepaf_ticks());
+    stepaf_handle_unpin(ctx);
+    return ns;
 }

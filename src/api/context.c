@@ -2,22 +2,26 @@
 #include <unistd.h>
 
 #include "api/handles.h"
+#include "base/log.h"
 #include "base/time.h"
+#include "boot/boot_advance.h"
 #include "boot/boot_auto.h"
 #include "boot/boot_join.h"
-#include "core/progress.h"
+#include "boot/boot_tcp.h"
 #include "core/thread.h"
-#include "core/wait.h"
 #include "gpu/feature.h"
 #include "wireup/commit.h"
 #include "wireup/init.h"
 
-/* A job of processes of one machine, as the libraries with a bootstrap do it. */
-static stepaf_status_t init_local(const struct stepaf_env *env, const stepaf_params_t *params,
-                                  stepaf_context_h *ctx_p)
+enum { CLOSING_LOOK_US = 10000 };
+
+/* A job of processes that no launcher knows of, as the libraries with a bootstrap do it. */
+static stepaf_status_t init_alone(int choice, const struct stepaf_env *env,
+                                  const stepaf_params_t *params, stepaf_context_h *ctx_p)
 {
     stepaf_boot_t boot;
-    stepaf_status_t status = stepaf_boot_join(env, &boot);
+    stepaf_status_t status = choice == STEPAF_ENV_BOOT_local ? stepaf_boot_join(env, &boot)
+                                                             : stepaf_boot_tcp(env, &boot);
 
     if (status != STEPAF_OK)
         return status;
@@ -36,10 +40,11 @@ static stepaf_status_t init_chosen(const struct stepaf_env *env, const stepaf_pa
     if (choice < 0)
         return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
                                 "nothing has launched this process: start it by mpirun, "
-                                "srun --mpi=pmix or stepaf-run, set STEPAF_LOCAL_SIZE and "
-                                "STEPAF_LOCAL_RANK, or give stepaf_init a bootstrap");
-    if (choice == STEPAF_ENV_BOOT_local)
-        return init_local(env, params, ctx_p);
+                                "srun --mpi=pmix, torchrun or stepaf-run, set STEPAF_LOCAL_SIZE "
+                                "and STEPAF_LOCAL_RANK or STEPAF_MEET, STEPAF_SIZE and "
+                                "STEPAF_RANK, or give stepaf_init a bootstrap");
+    if (choice == STEPAF_ENV_BOOT_local || choice == STEPAF_ENV_BOOT_tcp)
+        return init_alone(choice, env, params, ctx_p);
     stepaf_status_t status = stepaf_boot_load(choice, &init);
     return status ? status : init(params, ctx_p);
 }
@@ -80,144 +85,95 @@ stepaf_status_t stepaf_init(const stepaf_boot_t *boot, const stepaf_params_t *pa
     return status;
 }
 
+/* Nothing may be freed as long as a call is in it. */
+static void leave_allocated(struct stepaf_ctx *ctx)
+{
+    stepaf_core_thread_abandon(ctx);
+    stepaf_log_error("stepaf_finalize: a call of the batch handler, or of another thread, has not "
+                     "returned within STEPAF_TIMEOUT_US, %lld us: the context stays allocated",
+                     (long long)ctx->env.timeout_us);
+}
+
 void stepaf_finalize(stepaf_context_h handle)
 {
-    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+    struct stepaf_ctx *ctx = stepaf_handle_pin(handle, STEPAF_HANDLE_CONTEXT);
 
-    if (!ctx || ctx->job.ranks[ctx->job.boot.rank].pid != (uint32_t)getpid())
+    if (!ctx)
         return;
-    stepaf_handle_remove(ctx);
+    bool inherited = ctx->job.ranks[ctx->job.boot.rank].pid != (uint32_t)getpid();
+    if (inherited || stepaf_core_in_handler(ctx)) {
+        if (!inherited) {
+            (void)stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                   "stepaf_finalize is called by the batch handler of the context: "
+                                   "call it when the handler has returned");
+            stepaf_log_error("%s", stepaf_last_error()->text);
+        }
+        stepaf_handle_unpin(ctx);
+        return;
+    }
+    int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.timeout_us * 1000;
+    if (!stepaf_handle_remove(ctx))
+        return;
+    if (!stepaf_handle_await(ctx, deadline_ns)) {
+        leave_allocated(ctx);
+        return;
+    }
+    uint32_t slot = ctx->handle.slot, n_generations = stepaf_handle_generations(ctx);
+    ctx->threads.closing = false; /* what is left to be said may be waited for */
     stepaf_ctx_free(ctx);
+    stepaf_handle_retire(slot, n_generations);
 }
 
-stepaf_role_t stepaf_role(stepaf_context_h handle)
+/* A commit needs nothing to go on while it waits in the bootstrap: all has come to rest before. */
+static int64_t go_on_in_commit(void *arg)
 {
-    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+    const struct stepaf_ctx *ctx = arg;
 
-    return ctx ? ctx->role : STEPAF_ROLE_AUTO;
+    return atomic_load(&ctx->threads.closing) ? -1 : CLOSING_LOOK_US;
 }
 
-int stepaf_rank(stepaf_context_h handle, stepaf_group_t group)
+static stepaf_status_t begin_commit(struct stepaf_ctx *ctx)
 {
-    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
-
-    return ctx && (unsigned)group <= STEPAF_GROUP_FFN ? ctx->job.rank[group] : -1;
-}
-
-int stepaf_size(stepaf_context_h handle, stepaf_group_t group)
-{
-    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
-
-    return ctx && (unsigned)group <= STEPAF_GROUP_FFN ? ctx->job.group_size[group] : -1;
-}
-
-int stepaf_world_rank(stepaf_context_h handle, stepaf_group_t group, int rank)
-{
-    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
-
-    if (!ctx || (unsigned)group > STEPAF_GROUP_FFN || rank < 0 ||
-        rank >= ctx->job.group_size[group])
-        return -1;
-    return ctx->job.groups[group][rank];
-}
-
-int stepaf_n_peers(stepaf_context_h handle)
-{
-    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
-
-    return ctx ? (int)ctx->n_peers : -1;
-}
-
-int stepaf_peer_rank(stepaf_context_h handle, int index)
-{
-    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
-
-    return ctx && index >= 0 && (uint32_t)index < ctx->n_peers ? ctx->peers[index].who.rank : -1;
-}
-
-int stepaf_peer_index(stepaf_context_h handle, int rank)
-{
-    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
-
-    return ctx ? stepaf_find_peer(ctx, rank) : -1;
+    if (ctx->state != STEPAF_CTX_OPEN)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                ctx->state == STEPAF_CTX_BROKEN ? "an earlier commit failed halfway"
+                                                                : "another thread is in a commit");
+    if (stepaf_core_in_handler(ctx))
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                "called by the batch handler, whose batch is not released");
+    ctx->state = STEPAF_CTX_COMMITTING;
+    return STEPAF_OK;
 }
 
 stepaf_status_t stepaf_commit(stepaf_context_h handle)
-{
-    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
-    stepaf_status_t status;
-
-    if (!ctx)
-        return stepaf_handle_bad("context");
-    stepaf_lock_enter(&ctx->lock);
-    if (ctx->state != STEPAF_CTX_OPEN) {
-        bool broken = ctx->state == STEPAF_CTX_BROKEN;
-        stepaf_leave(ctx);
-        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
-                                broken ? "an earlier commit failed halfway"
-                                       : "another thread is in a commit");
-    }
-    if (ctx->inbox.dispatching && !stepaf_core_is_dispatching(ctx)) {
-        stepaf_leave(ctx);
-        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
-                                "called by the batch handler, whose batch is not released");
-    }
-    ctx->state = STEPAF_CTX_COMMITTING;
-    stepaf_leave(ctx);
-    stepaf_core_thread_stop(ctx);
-    stepaf_lock_enter(&ctx->lock);
-    status = stepaf_error_in(stepaf_core_commit(ctx), STEPAF_PHASE_COMMIT);
-    if (ctx->state == STEPAF_CTX_COMMITTING)
-        ctx->state = STEPAF_CTX_OPEN;
-    stepaf_leave(ctx);
-    if (ctx->epoch) {
-        stepaf_status_t thread = stepaf_core_thread_start(ctx);
-        status = status ? status : thread;
-    }
-    return status;
-}
-
-uint32_t stepaf_epoch(stepaf_context_h handle)
-{
-    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
-
-    return ctx ? ctx->epoch : 0;
-}
-
-stepaf_status_t stepaf_barrier(stepaf_context_h handle, stepaf_group_t group, int64_t timeout_us)
-{
-    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
-
-    if (!ctx)
-        return stepaf_handle_bad("context");
-    if ((unsigned)group > STEPAF_GROUP_FFN)
-        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_BARRIER, "unknown group");
-    if (ctx->job.rank[group] < 0)
-        return stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_BARRIER,
-                                "this rank is not a member of the group");
-    int64_t began_ns = stepaf_monotonic_ns();
-    timeout_us = stepaf_timeout_us(ctx, timeout_us);
-    stepaf_lock_enter(&ctx->lock);
-    stepaf_core_flush(ctx, timeout_us);
-    stepaf_leave(ctx);
-    int64_t left_us = timeout_us - (stepaf_monotonic_ns() - began_ns) / 1000;
-    stepaf_status_t status =
-        ctx->job.boot.barrier(ctx->job.boot.self, group, ctx->job.groups[group],
-                              ctx->job.group_size[group], left_us > 0 ? left_us : 0);
-    return stepaf_error_in(status, STEPAF_PHASE_BARRIER);
-}
-
-stepaf_status_t stepaf_progress(stepaf_context_h handle)
 {
     struct stepaf_ctx *ctx;
     stepaf_status_t status = stepaf_enter_context(handle, &ctx);
 
     if (status)
         return status;
-    (void)stepaf_core_progress(ctx);
-    bool handle_batches = ctx->inbox.handler != NULL;
-    stepaf_leave(ctx);
-    if (handle_batches)
-        stepaf_core_dispatch(ctx);
-    return STEPAF_OK;
+    status = begin_commit(ctx);
+    if (status) {
+        stepaf_leave(ctx);
+        return status;
+    }
+    stepaf_lock_leave(&ctx->lock);
+    int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.commit_timeout_us * 1000;
+    if (!stepaf_core_thread_stop(ctx, deadline_ns))
+        status = stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
+                                  "a call of the batch handler has not returned in time");
+    stepaf_lock_enter(&ctx->lock);
+    stepaf_boot_set_advance(go_on_in_commit, ctx);
+    if (!status)
+        status = stepaf_error_in(stepaf_core_commit(ctx), STEPAF_PHASE_COMMIT);
+    stepaf_boot_set_advance(NULL, NULL);
+    if (ctx->state == STEPAF_CTX_COMMITTING)
+        ctx->state = STEPAF_CTX_OPEN;
+    if (ctx->epoch && !ctx->threads.runs && !atomic_load(&ctx->threads.closing)) {
+        stepaf_lock_leave(&ctx->lock);
+        stepaf_status_t thread = stepaf_core_thread_start(ctx);
+        stepaf_lock_enter(&ctx->lock);
+        status = status ? status : thread;
+    }
+    return stepaf_leave_wait(ctx, status);
 }

@@ -5,8 +5,13 @@
 #include "core/thread.h"
 
 #include <pthread.h>
+#include <time.h>
 
-_Atomic(struct stepaf_ctx *) stepaf_contexts[STEPAF_HANDLE_CONTEXTS];
+#include "base/time.h"
+
+enum { LEAVE_PAUSE_NS = 20000 };
+
+struct stepaf_place stepaf_contexts[STEPAF_HANDLE_CONTEXTS];
 static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER; /* for what follows */
 static bool is_taken[STEPAF_HANDLE_CONTEXTS];                     /* also by one still to come */
 static uint32_t next_generation;
@@ -41,19 +46,60 @@ void stepaf_handle_add(struct stepaf_ctx *ctx, int slot)
     stepaf_table_begin(&ctx->tables.plans, last_generations[slot]);
     stepaf_table_begin(&ctx->tables.ops, last_generations[slot]);
     stepaf_table_begin(&ctx->tables.batches, last_generations[slot]);
-    atomic_store(&stepaf_contexts[slot], ctx);
+    atomic_store(&stepaf_contexts[slot].counts, ctx->threads.many);
+    atomic_store(&stepaf_contexts[slot].ctx, ctx);
     pthread_mutex_unlock(&contexts_lock);
 }
 
-void stepaf_handle_remove(struct stepaf_ctx *ctx)
+bool stepaf_handle_remove(struct stepaf_ctx *ctx)
 {
-    atomic_store(&stepaf_contexts[ctx->handle.slot], NULL);
-    stepaf_core_thread_stop(ctx); /* it makes some as well */
+    struct stepaf_place *place = &stepaf_contexts[ctx->handle.slot];
+    struct stepaf_ctx *expected = ctx;
+    bool removed = atomic_compare_exchange_strong(&place->ctx, &expected, NULL);
+
+    if (removed) {
+        atomic_store(&ctx->threads.closing, true);
+        stepaf_core_thread_ask(ctx);
+    }
+    stepaf_handle_unpin(ctx);
+    return removed;
+}
+
+bool stepaf_handle_await(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    struct stepaf_place *place = &stepaf_contexts[ctx->handle.slot];
+
+    while (atomic_load(&place->calls)) {
+        if (stepaf_monotonic_ns() >= deadline_ns)
+            return false;
+        nanosleep(&(struct timespec){0, LEAVE_PAUSE_NS}, NULL);
+    }
+    return stepaf_core_thread_stop(ctx, deadline_ns);
+}
+
+uint32_t stepaf_handle_generations(const struct stepaf_ctx *ctx)
+{
     uint32_t plans = stepaf_table_given(&ctx->tables.plans),
              ops = stepaf_table_given(&ctx->tables.ops),
              batches = stepaf_table_given(&ctx->tables.batches), most = plans > ops ? plans : ops;
-    last_generations[ctx->handle.slot] += most > batches ? most : batches;
-    stepaf_handle_unreserve((int)ctx->handle.slot);
+
+    return most > batches ? most : batches;
+}
+
+void stepaf_handle_retire(uint32_t slot, uint32_t n_generations)
+{
+    last_generations[slot] += n_generations;
+    stepaf_handle_unreserve((int)slot);
+}
+
+stepaf_status_t stepaf_leave_wait(struct stepaf_ctx *ctx, stepaf_status_t status)
+{
+    if (__builtin_expect(atomic_load_explicit(&ctx->threads.closing, memory_order_relaxed), 0) &&
+        (status == STEPAF_ERR_TIMEOUT || status == STEPAF_INPROGRESS))
+        status = stepaf_error_set(STEPAF_ERR_HANDLE, STEPAF_PHASE_NONE,
+                                  "another thread finalizes the context");
+    stepaf_leave(ctx);
+    return status;
 }
 
 stepaf_status_t stepaf_handle_bad(const char *what)
@@ -64,7 +110,7 @@ stepaf_status_t stepaf_handle_bad(const char *what)
 
 stepaf_status_t stepaf_enter_context(stepaf_context_h handle, struct stepaf_ctx **ctx_p)
 {
-    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
+    struct stepaf_ctx *ctx = stepaf_handle_pin(handle, STEPAF_HANDLE_CONTEXT);
 
     if (__builtin_expect(!ctx, 0))
         return stepaf_handle_bad("context");
@@ -75,7 +121,7 @@ stepaf_status_t stepaf_enter_context(stepaf_context_h handle, struct stepaf_ctx 
 
 stepaf_status_t stepaf_enter_plan(stepaf_plan_h handle, struct stepaf_plan_obj **plan_p)
 {
-    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_PLAN);
+    struct stepaf_ctx *ctx = stepaf_handle_pin(handle, STEPAF_HANDLE_PLAN);
     struct stepaf_plan_obj *plan;
 
     if (__builtin_expect(!ctx, 0))
@@ -95,7 +141,7 @@ bad:
 
 stepaf_status_t stepaf_enter_op(stepaf_request_h handle, struct stepaf_op **op_p)
 {
-    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_OPERATION);
+    struct stepaf_ctx *ctx = stepaf_handle_pin(handle, STEPAF_HANDLE_OPERATION);
     struct stepaf_op *op;
 
     if (__builtin_expect(!ctx, 0))
@@ -138,7 +184,7 @@ static bool is_gone(const struct stepaf_ctx *ctx, stepaf_request_h handle)
 /* A response's request: it outlives its batch, until the slot's next response. */
 static stepaf_status_t enter_response(stepaf_request_h handle, struct stepaf_batch_obj **batch_p)
 {
-    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_RESPONSE);
+    struct stepaf_ctx *ctx = stepaf_handle_pin(handle, STEPAF_HANDLE_RESPONSE);
 
     if (!ctx)
         return stepaf_handle_bad("request");
@@ -163,7 +209,7 @@ stepaf_status_t stepaf_enter_request(stepaf_request_h handle, struct stepaf_op *
 
 stepaf_status_t stepaf_enter_batch(stepaf_batch_h handle, struct stepaf_batch_obj **batch_p)
 {
-    struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_BATCH);
+    struct stepaf_ctx *ctx = stepaf_handle_pin(handle, STEPAF_HANDLE_BATCH);
     struct stepaf_batch_obj *batch;
 
     if (__builtin_expect(!ctx, 0))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From handles to objects. "enter" functions take the context's lock; each is matched by leave. */
+/* From handles to objects. "enter" functions pin the context, so that no thread frees it, and take its lock;
+ * each is matched by leave. */
 #ifndef STEPAF_API_HANDLES_H
 #define STEPAF_API_HANDLES_H
 
@@ -12,28 +13,60 @@
 #include "core/remote_plan.h"
 #include "core/table.h"
 
-extern _Atomic(struct stepaf_ctx *) stepaf_contexts[STEPAF_HANDLE_CONTEXTS];
+/* A place in the process's table. Where several threads may call, their calls are counted: the context
+ * is not freed before all have left. */
+struct stepaf_place {
+    _Alignas(64) _Atomic(struct stepaf_ctx *) ctx; /* NULL: none, or one that is being finalized */
+    _Atomic bool counts;
+    _Atomic uint32_t calls; /* under way */
+};
 
-/* The context of any handle, if it is of @a kind; NULL otherwise. */
-static inline struct stepaf_ctx *stepaf_handle_ctx(const void *handle, enum stepaf_handle_kind kind)
+extern struct stepaf_place stepaf_contexts[STEPAF_HANDLE_CONTEXTS];
+
+/* Enter the context of any handle, if it is of @a kind, without its lock; NULL otherwise, and then there
+ * is nothing to leave. */
+static inline struct stepaf_ctx *stepaf_handle_pin(const void *handle, enum stepaf_handle_kind kind)
 {
+    struct stepaf_place *place = &stepaf_contexts[stepaf_handle_context(handle)];
+    bool counts = atomic_load_explicit(&place->counts, memory_order_relaxed);
+
     if (stepaf_handle_kind(handle) != kind)
         return NULL;
-    struct stepaf_ctx *ctx =
-        atomic_load_explicit(&stepaf_contexts[stepaf_handle_context(handle)], memory_order_acquire);
-    if (ctx && kind == STEPAF_HANDLE_CONTEXT &&
-        (ctx->handle.generation != stepaf_handle_generation(handle) || stepaf_handle_index(handle)))
-        return NULL;
-    return ctx;
+    if (counts) /* before it is asked for the context: who takes that away then sees the call */
+        atomic_fetch_add(&place->calls, 1);
+    struct stepaf_ctx *ctx = atomic_load(&place->ctx);
+    if (ctx && atomic_load_explicit(&place->counts, memory_order_relaxed) == counts &&
+        (kind != STEPAF_HANDLE_CONTEXT ||
+         (ctx->handle.generation == stepaf_handle_generation(handle) &&
+          !stepaf_handle_index(handle))))
+        return ctx;
+    if (counts)
+        atomic_fetch_sub_explicit(&place->calls, 1, memory_order_release);
+    return NULL;
+}
+
+static inline void stepaf_handle_unpin(struct stepaf_ctx *ctx)
+{
+    struct stepaf_place *place = &stepaf_contexts[ctx->handle.slot];
+
+    if (atomic_load_explicit(&place->counts, memory_order_relaxed))
+        atomic_fetch_sub_explicit(&place->calls, 1, memory_order_release);
 }
 
 /* Take a place in the process's table: its number, or -1: all are taken. */
 int stepaf_handle_reserve(void);
 /* Give up a place that was taken and has no context yet. */
 void stepaf_handle_unreserve(int slot);
-/* Give the place @a slot to a context, so that handles of it are good; take it back from one. */
+/* Give the place @a slot to a context, so that handles of it are good. */
 void stepaf_handle_add(struct stepaf_ctx *ctx, int slot);
-void stepaf_handle_remove(struct stepaf_ctx *ctx);
+/* Take the handles of a context that is pinned out of use, once; unpins it. False: another thread has. */
+bool stepaf_handle_remove(struct stepaf_ctx *ctx);
+/* Then wait until no thread is in a call any more. False: one still is, or the handler, when @a
+ * deadline_ns has passed. */
+bool stepaf_handle_await(struct stepaf_ctx *ctx, int64_t deadline_ns);
+/* How many handles it has given out; take back its place when it is free. */
+uint32_t stepaf_handle_generations(const struct stepaf_ctx *ctx);
+void stepaf_handle_retire(uint32_t slot, uint32_t n_generations);
 
 /* The failure that a bad handle is. */
 stepaf_status_t stepaf_handle_bad(const char *what) __attribute__((cold));
@@ -55,20 +88,26 @@ stepaf_status_t stepaf_enter_batch(stepaf_batch_h handle, struct stepaf_batch_ob
 static inline void stepaf_leave(struct stepaf_ctx *ctx)
 {
     stepaf_lock_leave(&ctx->lock);
+    stepaf_handle_unpin(ctx);
 }
+
+/* The same after a wait that came to @a status, which is returned. One that ended because another thread
+ * finalizes the context is STEPAF_ERR_HANDLE. */
+stepaf_status_t stepaf_leave_wait(struct stepaf_ctx *ctx, stepaf_status_t status);
 
 static inline stepaf_plan_h stepaf_plan_handle(const struct stepaf_plan_obj *plan)
 {
     return stepaf_handle_of(plan->name, plan->generation);
 }
 
-/* The context of a handle of any kind, if it has no lock. */
+/* The context of a handle of any kind, if one thread at a time calls. */
 static inline struct stepaf_ctx *stepaf_peek_ctx(const void *handle)
 {
-    struct stepaf_ctx *ctx =
-        atomic_load_explicit(&stepaf_contexts[stepaf_handle_context(handle)], memory_order_acquire);
+    const struct stepaf_place *place = &stepaf_contexts[stepaf_handle_context(handle)];
 
-    return ctx && !ctx->lock.used ? ctx : NULL;
+    return atomic_load_explicit(&place->counts, memory_order_relaxed)
+               ? NULL
+               : atomic_load_explicit(&place->ctx, memory_order_acquire);
 }
 
 /* The plan of a handle that is good, in a context without a lock; NULL: find out by entering. */

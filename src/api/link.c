@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "api/boot_wait.h"
 #include "api/fill.h"
 #include "api/handles.h"
 #include "core/wait.h"
@@ -48,12 +49,14 @@ out:
 
 const char *stepaf_transport_name(stepaf_context_h handle, int rank)
 {
-    const struct stepaf_ctx *ctx = stepaf_handle_ctx(handle, STEPAF_HANDLE_CONTEXT);
-    int p = ctx ? stepaf_find_peer(ctx, rank) : -1;
+    struct stepaf_ctx *ctx = stepaf_handle_pin(handle, STEPAF_HANDLE_CONTEXT);
 
-    if (p < 0)
+    if (!ctx)
         return NULL;
-    return ctx->peers[p].link ? ctx->peers[p].link->name : "-";
+    int p = stepaf_find_peer(ctx, rank);
+    const char *name = p < 0 ? NULL : ctx->peers[p].link ? ctx->peers[p].link->name : "-";
+    stepaf_handle_unpin(ctx);
+    return name;
 }
 
 stepaf_status_t stepaf_map_check(stepaf_context_h handle, int64_t timeout_us, char **text_p)
@@ -72,12 +75,15 @@ stepaf_status_t stepaf_map_check(stepaf_context_h handle, int64_t timeout_us, ch
     timeout_us = stepaf_timeout_us(ctx, timeout_us);
     stepaf_core_flush(ctx, timeout_us);
     stepaf_map_part_make(ctx, true, &op_peer);
-    stepaf_leave(ctx);
+    stepaf_lock_leave(&ctx->lock);
+    stepaf_boot_wait_begin(ctx);
     status = stepaf_map_exchange(ctx, &op_peer, true, timeout_us, text_p ? &text : NULL);
+    stepaf_boot_wait_end();
     stepaf_map_part_free(&op_peer);
     if (text_p && (!status || status == STEPAF_ERR_TRANSPORT))
         *text_p = text;
     else
         free(text);
-    return status;
+    stepaf_lock_enter(&ctx->lock);
+    return stepaf_leave_wait(ctx, status);
 }

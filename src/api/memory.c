@@ -43,8 +43,7 @@ stepaf_status_t stepaf_free(stepaf_context_h handle, void *ptr)
     if (status)
         return status;
     status = stepaf_region_remove(ctx, ptr, true);
-    stepaf_leave(ctx);
-    return status;
+    return stepaf_leave_wait(ctx, status);
 }
 
 stepaf_status_t stepaf_register(stepaf_context_h handle, void *ptr, size_t bytes)
@@ -74,8 +73,7 @@ stepaf_status_t stepaf_deregister(stepaf_context_h handle, void *ptr)
     if (status)
         return status;
     status = stepaf_region_remove(ctx, ptr, false);
-    stepaf_leave(ctx);
-    return status;
+    return stepaf_leave_wait(ctx, status);
 }
 
 stepaf_status_t stepaf_memory_query(stepaf_context_h handle, stepaf_memory_use_t *use_p)

@@ -28,8 +28,10 @@ static stepaf_status_t make(struct stepaf_ctx *ctx, const stepaf_tensor_t *push,
     stepaf_status_t status = stepaf_plan_make(ctx, push, n_push, pull, n_pull, flags, &plan);
     if (status)
         return status;
-    plan->cached.is = one_shot;
-    ctx->cache.n += one_shot;
+    if (one_shot && (status = stepaf_plan_cache(plan))) {
+        stepaf_plan_free(plan);
+        return status;
+    }
     for (int i = 0; one_shot && i < n_push; i++)
         plan->push[i].bytes = plan->push[i].key->max_bytes;
     if (stepaf_plan_ready(plan))
@@ -153,8 +155,7 @@ stepaf_status_t stepaf_start_with(stepaf_plan_h handle, const stepaf_start_param
         status = stepaf_params_of_start(params, &named);
     if (!status)
         status = stepaf_plan_start(plan, params ? &named : NULL, request_p);
-    stepaf_leave(ctx);
-    return status;
+    return stepaf_leave_wait(ctx, status);
 }
 
 stepaf_status_t stepaf_start(stepaf_plan_h handle, stepaf_request_h *request_p)
@@ -169,8 +170,7 @@ stepaf_status_t stepaf_start(stepaf_plan_h handle, stepaf_request_h *request_p)
 static bool is_for(const struct stepaf_plan_obj *plan, const stepaf_tensor_t *push, int n_push,
                    const stepaf_tensor_t *pull, int n_pull)
 {
-    if (!plan || !plan->cached.is || plan->n_push != n_push ||
-        (int)(plan->n_pull * plan->ctx->n_peers) != n_pull)
+    if (plan->n_push != n_push || (int)(plan->n_pull * plan->ctx->n_peers) != n_pull)
         return false;
     for (int i = 0; i < n_push; i++)
         if (plan->push[i].key->id != push[i].key)
@@ -185,9 +185,9 @@ static bool is_for(const struct stepaf_plan_obj *plan, const stepaf_tensor_t *pu
 static struct stepaf_plan_obj *find_cached(struct stepaf_ctx *ctx, const stepaf_tensor_t *push,
                                            int n_push, const stepaf_tensor_t *pull, int n_pull)
 {
-    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
-        uint32_t at = (ctx->cache.at + i) % ctx->tables.plans.n;
-        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, at);
+    for (uint32_t i = 0; i < ctx->cache.n; i++) {
+        uint32_t at = (ctx->cache.at + i) % ctx->cache.n;
+        struct stepaf_plan_obj *plan = ctx->cache.plans[at];
         if (is_for(plan, push, n_push, pull, n_pull)) {
             ctx->cache.at = at + 1; /* callers go round: the next one is likely next */
             return plan;

@@ -16,7 +16,7 @@ static bool response_done(const struct stepaf_batch_obj *batch)
     /* The next batch of the slot has come: so the peer has had the answer to this one. */
     bool is_past = batch->responded != batch->generation;
 
-    return is_past || batch->answer.state == STEPAF_POST_SENT;
+    return is_past || batch->answer.state == STEPAF_POST_SENT || !batch->answered;
 }
 
 static stepaf_status_t waited_already(void)
@@ -52,7 +52,7 @@ static void dispatch(struct stepaf_ctx *ctx)
 {
     if (!ctx->inbox.handler)
         return;
-    stepaf_leave(ctx);
+    stepaf_lock_leave(&ctx->lock);
     stepaf_core_dispatch(ctx);
     stepaf_lock_enter(&ctx->lock);
 }
@@ -162,9 +162,11 @@ static stepaf_status_t wait_response(stepaf_request_h request, struct stepaf_bat
         more = advance(ctx, &waiter, timeout_us);
         batch = stepaf_find_response(ctx, request);
     }
-    if (batch)
-        batch->retired = true;
-    return STEPAF_OK;
+    if (!batch)
+        return STEPAF_OK;
+    batch->retired = true;
+    bool is_refused = !batch->answered && batch->responded == batch->generation;
+    return is_refused ? stepaf_batch_no_source() : STEPAF_OK;
 }
 
 static __attribute__((noinline)) stepaf_status_t wait_either(stepaf_request_h request,
@@ -178,8 +180,7 @@ static __attribute__((noinline)) stepaf_status_t wait_either(stepaf_request_h re
         return status;
     struct stepaf_ctx *ctx = op ? op->plan->ctx : stepaf_batch_ctx(batch);
     status = op ? wait_op(op, timeout_us) : wait_response(request, batch, timeout_us);
-    stepaf_leave(ctx);
-    return status;
+    return stepaf_leave_wait(ctx, status);
 }
 
 stepaf_status_t stepaf_wait(stepaf_request_h request, int64_t timeout_us)
@@ -231,45 +232,44 @@ static int test_request(stepaf_request_h request, stepaf_status_t *status_p)
     return retired ? -1 : done;
 }
 
-/* The context that all requests belong to. */
+/* The context that all requests belong to, pinned. */
 static stepaf_status_t common_context(const stepaf_request_h *requests, int n,
                                       struct stepaf_ctx **ctx_p)
 {
     struct stepaf_ctx *ctx = NULL;
+    stepaf_status_t status = STEPAF_OK;
 
-    for (int i = 0; i < n; i++) {
-        struct stepaf_ctx *its = stepaf_handle_ctx(requests[i], STEPAF_HANDLE_OPERATION);
+    for (int i = 0; i < n && !status; i++) {
+        struct stepaf_ctx *its = stepaf_handle_pin(requests[i], STEPAF_HANDLE_OPERATION);
         if (!requests[i])
             continue;
         if (!its)
-            its = stepaf_handle_ctx(requests[i], STEPAF_HANDLE_RESPONSE);
+            its = stepaf_handle_pin(requests[i], STEPAF_HANDLE_RESPONSE);
         if (!its)
-            return stepaf_handle_bad("request");
-        if (ctx && its != ctx)
-            return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                    "the requests belong to different contexts");
-        ctx = its;
+            status = stepaf_handle_bad("request");
+        else if (ctx && its != ctx)
+            status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                      "the requests belong to different contexts");
+        if (!ctx)
+            ctx = its;
+        else if (its)
+            stepaf_handle_unpin(its);
     }
-    if (!ctx)
-        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE, "nothing to wait for");
+    if (!ctx && !status)
+        status = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE, "nothing to wait for");
+    if (ctx && status)
+        stepaf_handle_unpin(ctx);
     *ctx_p = ctx;
-    return STEPAF_OK;
+    return status;
 }
 
-stepaf_status_t stepaf_wait_any(const stepaf_request_h *requests, int n, int64_t timeout_us,
-                                int *index_p)
+static stepaf_status_t wait_any(struct stepaf_ctx *ctx, const stepaf_request_h *requests, int n,
+                                int64_t timeout_us, int *index_p)
 {
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     stepaf_status_t status = STEPAF_OK;
-    struct stepaf_ctx *ctx = NULL;
     bool more = true;
 
-    if (n < 0 || (n && !requests) || !index_p)
-        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
-                                "requests, n or index_p is invalid");
-    status = common_context(requests, n, &ctx);
-    if (status)
-        return status;
     while (true) {
         int open = 0;
         for (int i = 0; i < n; i++) {
@@ -288,8 +288,24 @@ stepaf_status_t stepaf_wait_any(const stepaf_request_h *requests, int n, int64_t
                               : STEPAF_ERR_TIMEOUT;
         stepaf_lock_enter(&ctx->lock);
         more = advance(ctx, &waiter, timeout_us);
-        stepaf_leave(ctx);
+        stepaf_lock_leave(&ctx->lock);
     }
+}
+
+stepaf_status_t stepaf_wait_any(const stepaf_request_h *requests, int n, int64_t timeout_us,
+                                int *index_p)
+{
+    struct stepaf_ctx *ctx = NULL;
+
+    if (n < 0 || (n && !requests) || !index_p)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                "requests, n or index_p is invalid");
+    stepaf_status_t status = common_context(requests, n, &ctx);
+    if (status)
+        return status;
+    status = wait_any(ctx, requests, n, timeout_us, index_p);
+    stepaf_lock_enter(&ctx->lock);
+    return stepaf_leave_wait(ctx, status);
 }
 
 stepaf_status_t stepaf_cancel(stepaf_request_h request)

@@ -29,6 +29,8 @@ static stepaf_status_t part_status(struct stepaf_op *op, uint32_t p)
         return stepaf_error_set_peer(STEPAF_ERR_CANCELED, STEPAF_PHASE_RESPONSE, peer->who,
                                      STEPAF_WHO_FORMAT " released the batch unanswered",
                                      STEPAF_WHO_ARGS(peer->who));
+    case STEPAF_OP_PEER_REFUSED:
+        return stepaf_op_result(op);
     default:
         return STEPAF_OK;
     }

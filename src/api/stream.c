@@ -48,6 +48,24 @@ static stepaf_status_t enter_alone(stepaf_plan_h handle, stepaf_role_t role,
     return status;
 }
 
+static const stepaf_error_t no_slot = {
+    .status = STEPAF_ERR_WOULD_BLOCK,
+    .phase = STEPAF_PHASE_START,
+    .peer_role = -1,
+    .peer_rank = -1,
+    .peer_world_rank = -1,
+    .text = "as many operations of the plan as its depth are started and not waited for",
+};
+
+static const stepaf_error_t all_received = {
+    .status = STEPAF_ERR_WOULD_BLOCK,
+    .phase = STEPAF_PHASE_RECV,
+    .peer_role = -1,
+    .peer_rank = -1,
+    .peer_world_rank = -1,
+    .text = "as many batches as the plan's depth are received and not answered",
+};
+
 stepaf_status_t stepaf_start_on_stream(stepaf_plan_h handle, const stepaf_start_params_t *params,
                                        stepaf_stream_t cuda_stream, stepaf_request_h *request_p)
 {
@@ -69,7 +87,7 @@ stepaf_status_t stepaf_start_on_stream(stepaf_plan_h handle, const stepaf_start_
         status = stepaf_stream_status(stream);
     if (!status && (stream->n_sent - stream->n_received >= plan->depth ||
                     !stepaf_stream_slot_is_free(stream))) /* its request's wait is enqueued */
-        status = STEPAF_ERR_WOULD_BLOCK;
+        status = stepaf_error_fixed(&no_slot);
     if (!status)
         status = stepaf_stream_send(stream, named.push, named.n_push, cuda_stream,
                                     request_p ? &op : NULL);
@@ -108,7 +126,7 @@ stepaf_status_t stepaf_recv_on_stream(stepaf_plan_h handle, stepaf_stream_t cuda
     status = stepaf_stream_status(stream);
     if (!status && stream->n_received - stream->n_sent >=
                        (stream->any ? stepaf_any_limit(stream) : stream->plan->depth))
-        status = STEPAF_ERR_WOULD_BLOCK;
+        status = stepaf_error_fixed(&all_received);
     if (!status)
         status = stream->any ? stepaf_any_receive(stream, cuda_stream)
                              : stepaf_stream_receive(stream, cuda_stream, NULL);

@@ -14,9 +14,15 @@ enum {
     SHOWN_MAX = 64        /* of a bad value in the sentence about it */
 };
 
+static const char *shown_value(const struct stepaf_env_row *row, const char *value)
+{
+    return row->form == STEPAF_ENV_FORM_SECRET && *value ? "(not shown)" : value;
+}
+
 static stepaf_status_t bad_value(const struct stepaf_env_row *row, const char *value,
                                  const char *reason)
 {
+    value = shown_value(row, value);
     return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT, "%s=%.*s%s: %s; it takes %s%s%s",
                             row->info.name, SHOWN_MAX, value,
                             strlen(value) > SHOWN_MAX ? "..." : "", reason, row->info.syntax,
@@ -128,7 +134,7 @@ void stepaf_env_row_format(const struct stepaf_env_row *row, const void *field, 
         break;
     }
     case STEPAF_ENV_KIND_STR:
-        snprintf(text, capacity, "%s", *(char *const *)field);
+        snprintf(text, capacity, "%s", shown_value(row, *(char *const *)field));
         break;
     }
 }

@@ -108,6 +108,7 @@ const char *stepaf_env_text_trouble(enum stepaf_env_form form, const char *text)
     case STEPAF_ENV_FORM_NAMES:
         return names_trouble(text);
     case STEPAF_ENV_FORM_ANY_TEXT:
+    case STEPAF_ENV_FORM_SECRET:
         break;
     }
     return NULL;

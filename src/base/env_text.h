@@ -26,7 +26,8 @@ enum stepaf_env_form {
     STEPAF_ENV_FORM_NETWORK, /* an interface, or a subnet */
     STEPAF_ENV_FORM_INDEX,
     STEPAF_ENV_FORM_NAME, /* at most STEPAF_ENV_NAME_MAX letters, digits and the like */
-    STEPAF_ENV_FORM_NAMES /* between commas or blanks, each once */
+    STEPAF_ENV_FORM_NAMES, /* between commas or blanks, each once */
+    STEPAF_ENV_FORM_SECRET /* any text, and shown nowhere */
 };
 
 /* Why @a text is not of the form, in words; NULL if it is. Empty text is of every form. */

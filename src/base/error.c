@@ -17,9 +17,18 @@ static _Thread_local stepaf_error_t last = {
     .peer_world_rank = -1,
 };
 
+/* What has come after it, if nothing of that had to be put together; else NULL. */
+static _Thread_local const stepaf_error_t *fixed;
+
 const stepaf_error_t *stepaf_last_error(void)
 {
-    return &last;
+    return fixed ? fixed : &last;
+}
+
+stepaf_status_t stepaf_error_fixed(const stepaf_error_t *error)
+{
+    fixed = error;
+    return error->status;
 }
 
 /* Sentences quote values from outside, and they promise to be one line. */
@@ -40,6 +49,7 @@ static stepaf_status_t set_last(stepaf_status_t status, stepaf_phase_t phase, st
     vsnprintf(text, sizeof text, format, args);
     blank_control_chars(text);
 
+    fixed = NULL;
     last.status = status;
     last.phase = phase;
     last.peer_role = who.role;
@@ -82,6 +92,7 @@ stepaf_status_t stepaf_boot_set_error(stepaf_status_t status, const char *text)
 
 stepaf_status_t stepaf_error_raise(const stepaf_error_t *error)
 {
+    fixed = NULL;
     memmove(&last, error, sizeof last);
     last.text[sizeof last.text - 1] = '\0';
     return last.status;
@@ -89,7 +100,7 @@ stepaf_status_t stepaf_error_raise(const stepaf_error_t *error)
 
 stepaf_status_t stepaf_error_in(stepaf_status_t status, stepaf_phase_t phase)
 {
-    if (status && last.status == status && last.phase == STEPAF_PHASE_NONE)
+    if (status && !fixed && last.status == status && last.phase == STEPAF_PHASE_NONE)
         last.phase = phase;
     return status;
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -21,6 +22,7 @@ enum { WORD_BITS = 64 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t *bits;
 static size_t n_words, n_descriptors;
+static const char *unmapped; /* see stepaf_fork_unmap */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int trouble; /* errno; 0: fork() calls the handlers */
@@ -35,10 +37,67 @@ static void after_fork(void)
     pthread_mutex_unlock(&lock);
 }
 
+/* Take a number off *@a text, which is on a line of /proc/self/maps. */
+static uintptr_t take_hex(const char **text)
+{
+    uintptr_t value = 0;
+
+    for (;; (*text)++) {
+        char c = **text;
+        if (c >= '0' && c <= '9')
+            value = value * 16 + (uintptr_t)(c - '0');
+        else if (c >= 'a' && c <= 'f')
+            value = value * 16 + (uintptr_t)(c - 'a' + 10);
+        else
+            return value;
+    }
+}
+
+/* "7f12-7f13 rw-s 00000000 00:05 123   /dev/infiniband/uverbs0" */
+static void unmap_line(const char *line)
+{
+    const char *name = strchr(line, '/');
+    uintptr_t from = take_hex(&line);
+
+    if (*line != '-' || !name || strncmp(name, unmapped, strlen(unmapped)) != 0)
+        return;
+    line++;
+    uintptr_t to = take_hex(&line);
+    (void)munmap((void *)from, to - from); /* NOLINT(performance-no-int-to-ptr) */
+}
+
+/* By one look after another, since the list changes as it is read: lines that do not fit are no files'. */
+static void unmap_all(void)
+{
+    char text[1024];
+    size_t used = 0;
+    ssize_t n;
+    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return;
+    while ((n = read(fd, text + used, sizeof(text) - 1 - used)) > 0) {
+        char *line = text, *end;
+        text[used + (size_t)n] = '\0';
+        for (; (end = strchr(line, '\n')); line = end + 1) {
+            *end = '\0';
+            unmap_line(line);
+        }
+        used = strlen(line);
+        if (used == sizeof(text) - 1)
+            used = 0; /* a name that long is none of these */
+        memmove(text, line, used);
+    }
+    close(fd);
+}
+
 /* Only what a signal handler may call. */
 static void in_child(void)
 {
     int nothing = -1;
+
+    if (unmapped)
+        unmap_all();
 
     for (size_t word = 0; word < n_words; word++) {
         for (uint64_t left = bits[word]; left; left &= left - 1) {
@@ -68,8 +127,7 @@ void stepaf_fork_begin(void)
     pthread_mutex_lock(&lock);
 }
 
-/* 0, or an errno. */
-static int add_descriptor(int fd)
+int stepaf_fork_add(int fd)
 {
     size_t word = (size_t)fd / WORD_BITS;
 
@@ -83,15 +141,15 @@ static int add_descriptor(int fd)
         bits = more;
         n_words = word + 1;
     }
+    n_descriptors += !(bits[word] & 1ull << fd % WORD_BITS);
     bits[word] |= 1ull << fd % WORD_BITS;
-    n_descriptors++;
     return 0;
 }
 
 int stepaf_fork_end(int fd)
 {
     bool is_ours = fd > STDERR_FILENO; /* or stepaf_fd_end will not have it */
-    int error = fd < 0 ? errno : is_ours ? add_descriptor(fd) : 0;
+    int error = fd < 0 ? errno : is_ours ? stepaf_fork_add(fd) : 0;
 
     if (fd >= 0 && error) {
         close(fd);
@@ -103,20 +161,41 @@ int stepaf_fork_end(int fd)
     return stepaf_fd_end(fd);
 }
 
-void stepaf_fork_close(int fd)
+/* The lock is held. */
+static void forget_descriptor(int fd)
 {
     size_t word = (size_t)fd / WORD_BITS;
 
-    pthread_mutex_lock(&lock);
     if (word < n_words && bits[word] & 1ull << fd % WORD_BITS) {
         bits[word] &= ~(1ull << fd % WORD_BITS);
         n_descriptors--;
     }
-    close(fd);
     if (!n_descriptors) {
         free(bits);
         bits = NULL;
         n_words = 0;
     }
+}
+
+void stepaf_fork_forget(int fd)
+{
+    pthread_mutex_lock(&lock);
+    forget_descriptor(fd);
+    pthread_mutex_unlock(&lock);
+}
+
+void stepaf_fork_unmap(const char *prefix)
+{
+    pthread_once(&once, set_up);
+    pthread_mutex_lock(&lock);
+    unmapped = prefix;
+    pthread_mutex_unlock(&lock);
+}
+
+void stepaf_fork_close(int fd)
+{
+    pthread_mutex_lock(&lock);
+    close(fd);
+    forget_descriptor(fd);
     pthread_mutex_unlock(&lock);
 }

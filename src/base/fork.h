@@ -14,6 +14,15 @@
 void stepaf_fork_begin(void);
 int stepaf_fork_end(int fd);
 
+/* The same for descriptors that a library makes and closes: add between begin and end, and forget before the
+ * library closes it. An errno, if there is no memory: then the child keeps it. */
+int stepaf_fork_add(int fd);
+void stepaf_fork_forget(int fd);
+
+/* A mapping keeps a file as a descriptor does: have children drop theirs of all files whose names begin with
+ * @a prefix, which stays the caller's. For one prefix at a time; NULL: none any more. */
+void stepaf_fork_unmap(const char *prefix);
+
 /* Close a descriptor; none of these, or one that has become nothing, is closed as well. */
 void stepaf_fork_close(int fd);
 

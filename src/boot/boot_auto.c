@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "boot/control/place.h"
 
 /* A library with a bootstrap, and its way in. */
 struct library {
@@ -35,19 +36,32 @@ static int is_mpi(struct dl_phdr_info *info, size_t bytes, void *arg)
     return strncmp(name, "libmpi", strlen("libmpi")) == 0;
 }
 
+/* Launchers within each other's jobs leave their variables to each other. torchrun that has started this
+ * process itself is the innermost; what sets no more than torchrun's variables may be a script around a
+ * launcher of MPI programs. */
+static int is_torch(int has_launcher)
+{
+    return stepaf_place_is_torch() && (getenv("TORCHELASTIC_RUN_ID") || !has_launcher);
+}
+
 int stepaf_boot_choose(const struct stepaf_env *env)
 {
+    int has_pmix = getenv("PMIX_NAMESPACE") && getenv("PMIX_RANK");
+    int has_mpi = getenv("PMI_RANK") || getenv("OMPI_COMM_WORLD_SIZE");
+
     if (env->boot != STEPAF_ENV_BOOT_auto)
         return env->boot;
     /* Said on purpose, by whoever has started the process. */
     if (env->local_size > 0)
         return STEPAF_ENV_BOOT_local;
+    if (*env->meet || is_torch(has_pmix || has_mpi))
+        return STEPAF_ENV_BOOT_tcp;
     /* A program that has MPI has it initialized by now, or is told to; PMIx may be there as well. */
     if (dl_iterate_phdr(is_mpi, NULL))
         return STEPAF_ENV_BOOT_mpi;
-    if (getenv("PMIX_NAMESPACE") && getenv("PMIX_RANK"))
+    if (has_pmix)
         return STEPAF_ENV_BOOT_pmix;
-    if (getenv("PMI_RANK") || getenv("OMPI_COMM_WORLD_SIZE"))
+    if (has_mpi)
         return STEPAF_ENV_BOOT_mpi;
     return -1;
 }

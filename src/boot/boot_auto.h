@@ -8,7 +8,7 @@
 
 #include "settings/settings.h"
 
-/* Which of them: STEPAF_ENV_BOOT_mpi, _pmix or _local, by @a env->boot or, where that is auto, by
+/* Which of them: STEPAF_ENV_BOOT_mpi, _pmix, _local or _tcp, by @a env->boot or, where that is auto, by
  * what this process finds itself in; -1 if it finds nothing. */
 int stepaf_boot_choose(const struct stepaf_env *env);
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/time.h"
+#include "base/why.h"
 #include "boot/boot_join.h"
 
 const char *stepaf_join_name(const struct stepaf_join *join)
@@ -20,7 +21,7 @@ const char *stepaf_join_name(const struct stepaf_join *join)
 stepaf_status_t stepaf_join_error(const struct stepaf_join *join, const char *what, int why)
 {
     return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT, "local bootstrap: job %s: %s: %s",
-                            stepaf_join_name(join), what, strerror(why));
+                            stepaf_join_name(join), what, stepaf_why(why));
 }
 
 socklen_t stepaf_join_address(const struct stepaf_join *join, struct sockaddr_un *address_p)

@@ -103,7 +103,7 @@ stepaf_status_t stepaf_boot_local_adopt(int size, const int fds[STEPAF_LOCAL_FIL
     if (!local)
         return stepaf_error_set(STEPAF_ERR_NO_MEMORY, STEPAF_PHASE_INIT,
                                 "local bootstrap: no memory for %d ranks: %s", size,
-                                strerror(errno));
+                                stepaf_why(errno));
     *local_p = local;
     return STEPAF_OK;
 }

@@ -9,6 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <stepaf/boot.h>
+
 #include "base/time.h"
 
 #define COUNT_MASK ((uint32_t)0x7ff)
@@ -22,8 +24,14 @@ enum {
     YIELDS = 50
 };
 
-static void sleep_while(struct stepaf_meeting *meeting, uint32_t state, int64_t deadline_ns)
+/* Until the deadline, or for @a pause_us. */
+static void sleep_while(struct stepaf_meeting *meeting, uint32_t state, int64_t deadline_ns,
+                        int64_t pause_us)
 {
+    int64_t now_ns = stepaf_monotonic_ns();
+
+    if (pause_us < (deadline_ns - now_ns) / 1000)
+        deadline_ns = now_ns + pause_us * 1000;
     struct timespec deadline = {deadline_ns / 1000000000, deadline_ns % 1000000000};
     /* The bit set variant takes an absolute time of CLOCK_MONOTONIC. Whatever it returns, the
      * caller looks again. */
@@ -104,11 +112,12 @@ enum stepaf_meeting_result stepaf_meeting_join(struct stepaf_meeting *meeting, i
             stepaf_cpu_relax();
             continue;
         }
-        if (stepaf_monotonic_ns() >= deadline_ns)
+        int64_t pause_us = stepaf_boot_advance();
+        if (pause_us < 0 || stepaf_monotonic_ns() >= deadline_ns)
             return break_meeting(meeting, round);
         if (tries < spins + YIELDS)
             sched_yield();
         else
-            sleep_while(meeting, state, deadline_ns);
+            sleep_while(meeting, state, deadline_ns, pause_us);
     }
 }

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/why.h"
 #include "boot/split.h"
 
 enum {
@@ -116,7 +117,7 @@ stepaf_status_t stepaf_split_parse_map_file(const char *path, int size, uint8_t 
     /* Without O_NONBLOCK a FIFO would make this wait for ever. */
     int fd = stepaf_fd_open(path, O_RDONLY | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &info) != 0) {
-        status = refuse_map("cannot open %s: %s", path, strerror(errno));
+        status = refuse_map("cannot open %s: %s", path, stepaf_why(errno));
         goto out;
     }
     if (!S_ISREG(info.st_mode) || info.st_size > MAP_FILE_MAX) {
@@ -130,7 +131,7 @@ stepaf_status_t stepaf_split_parse_map_file(const char *path, int size, uint8_t 
         goto out;
     }
     ssize_t bytes = read_all(fd, text, (size_t)info.st_size);
-    status = bytes < 0 ? refuse_map("cannot read %s: %s", path, strerror(errno))
+    status = bytes < 0 ? refuse_map("cannot read %s: %s", path, stepaf_why(errno))
                        : stepaf_split_parse_map(text, (size_t)bytes, size, roles_p);
 out:
     free(text);

@@ -234,6 +234,25 @@ void stepaf_batches_peer_lost(struct stepaf_peer *peer)
             stepaf_post_complete(&peer->remotes[i]->batches[s].answer);
 }
 
+/* Its answer's sources cannot be read: it has none, as long as it is not given another. */
+void stepaf_batch_refused(struct stepaf_peer *peer, struct stepaf_post *post)
+{
+    struct stepaf_remote_plan *remote =
+        post->msg.plan < peer->n_remotes ? peer->remotes[post->msg.plan] : NULL;
+    struct stepaf_batch_obj *batch =
+        remote && post->msg.slot < remote->depth ? &remote->batches[post->msg.slot] : NULL;
+
+    if (!batch || &batch->answer != post)
+        return;
+    post->state = STEPAF_POST_IDLE;
+    batch->answered = false;
+    peer->ctx->counters.responses_sent--;
+    for (uint32_t i = 0; i < post->n_xfer; i++)
+        peer->bytes_sent -= post->xfer[i].bytes;
+    if (batch->state == STEPAF_BATCH_FREE) /* the release was to go with it */
+        send_release(batch);
+}
+
 /* Whether the batch can be answered at all. */
 static stepaf_status_t check_state(const struct stepaf_batch_obj *batch)
 {
@@ -334,6 +353,14 @@ static inline void fill_answer(struct stepaf_batch_obj *batch, uint32_t n_sizes,
                     remote->number, batch->slot, n_sizes);
 }
 
+stepaf_status_t stepaf_batch_no_source(void)
+{
+    return stepaf_error_set(
+        STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_RESPOND,
+        "a tensor of the answer is in registered memory of this rank that cannot "
+        "be read: it is not mapped any more");
+}
+
 stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
                                      int n, uint32_t flags)
 {
@@ -366,6 +393,8 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
     ctx->counters.responses_sent++;
     for (int i = 0; i < n; i++)
         remote->peer->bytes_sent += batch->xfers[i].bytes;
+    if (__builtin_expect(!batch->answered, 0))
+        return stepaf_batch_no_source();
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_RESPONDED, now, remote->number, batch->seq,
                        (uint32_t)remote->peer->who.rank, STEPAF_TRACE_WHOLE, 0);
     if (flags & STEPAF_RESPOND_RELEASE)

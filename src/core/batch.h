@@ -56,6 +56,9 @@ void stepaf_batches_peer_lost(struct stepaf_peer *peer);
  * last vain poll or later; what arrived after it counts as taken at once. */
 struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                            uint64_t now);
+/* An answer was not sent, since its sources cannot be read; what is to be said of that. */
+void stepaf_batch_refused(struct stepaf_peer *peer, struct stepaf_post *post);
+stepaf_status_t stepaf_batch_no_source(void) __attribute__((cold));
 stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
                                      int n, uint32_t flags);
 void stepaf_batch_finish(struct stepaf_batch_obj *batch);

@@ -12,7 +12,6 @@
 #include "core/remote_plan.h"
 #include "core/send.h"
 #include "core/table.h"
-#include "core/thread.h"
 #include "core/trace.h"
 #include "core/wait.h"
 #include "device/gpu.h"
@@ -61,7 +60,6 @@ static void free_peer(struct stepaf_peer *peer)
 
 void stepaf_ctx_free(struct stepaf_ctx *ctx)
 {
-    stepaf_core_thread_stop(ctx);
     ctx->inbox.handler = NULL;
     stepaf_lock_enter(&ctx->lock); /* waiting gives it up and takes it again */
     if (ctx->peers)
@@ -87,6 +85,7 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
     stepaf_table_free(&ctx->tables.plans);
     stepaf_table_free(&ctx->tables.ops);
     stepaf_table_free(&ctx->tables.batches);
+    free(ctx->cache.plans);
     stepaf_trace_close(&ctx->trace);
     free(ctx->net.ops);
     free(ctx->job.devices);

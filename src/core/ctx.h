@@ -35,7 +35,9 @@ struct stepaf_gpu;
 struct stepaf_key;
 struct stepaf_map_devices;
 struct stepaf_op;
+struct stepaf_plan_obj;
 struct stepaf_region;
+struct stepaf_region_name;
 struct stepaf_remote_plan;
 struct stepaf_streams;
 
@@ -59,8 +61,8 @@ struct stepaf_peer {
     uint64_t bytes_sent;             /* of tensors, handed to the transport for it */
     uint64_t bytes_received;         /* of tensors, that it has said have landed */
     struct stepaf_remote_plan **remotes; /* FFN: by plan number */
-    bool oom; /* FFN: there was no memory for one that it told in a commit */
-    uint32_t n_remotes;
+    bool oom;                   /* FFN: there was no memory for one that it told in a commit */
+    uint32_t n_remotes;         /* numbers that there is room for */
     struct stepaf_rmem **rmems; /* ascending by id */
     uint32_t n_rmems;
     struct stepaf_post ctrl_post; /* for a message without tensors: of those, few wait for room */
@@ -96,9 +98,9 @@ struct stepaf_ctx_net {
 
 /* How its threads poll and wait. */
 struct stepaf_ctx_polling {
-    uint32_t polls;      /* ever */
-    uint32_t at_once;    /* that a waiting thread makes in one go */
+    uint32_t at_once;    /* polls that a waiting thread makes in one go */
     uint64_t vain_since; /* about when polls began to be in vain, ticks; 0: the last was not */
+    uint64_t look_at;    /* the first poll from then on sees to whether peers live, ticks */
     uint64_t checked;    /* when the transports last looked for dead peers, ticks */
     struct stepaf_op *hint_op; /* of a thread that waits: it is likely what comes next */
     bool oversubscribed;
@@ -111,28 +113,37 @@ struct stepaf_ctx_inbox {
     uint32_t n_peers;         /* that have a batch ready */
     stepaf_batch_cb_t handler;
     void *handler_arg;
-    bool dispatching;
-    pthread_t dispatcher;  /* who calls the handler, while dispatching */
-    uint32_t n_dispatched; /* calls that have returned */
+    _Atomic bool dispatching;
+    _Atomic(pthread_t) dispatcher; /* who calls the handler, while dispatching */
+    uint32_t n_dispatched;         /* calls that have returned */
 };
 
 /* Keys and memory that were declared. */
 struct stepaf_ctx_memory {
-    struct stepaf_key **keys; /* ascending by id */
+    struct stepaf_key **keys; /* in no order, but see stepaf_keys_sort */
     uint32_t n_keys;
+    uint32_t max_keys; /* that there is room for */
+    void *key_tree;    /* the same, by id; of tsearch */
     uint32_t n_regions;
-    struct stepaf_region **regions; /* ascending by address */
-    struct stepaf_region **by_id;   /* the same, ascending by id */
-    struct stepaf_region *last;     /* of the last look-up in host memory */
-    uint32_t next_id;               /* of regions */
-    struct stepaf_key *withdrawn;   /* since the last commit: peers know them still */
+    uint32_t max_regions;
+    struct stepaf_region **regions;   /* in no order */
+    void *region_tree;                /* the same, by address */
+    struct stepaf_region_name *by_id; /* ascending; those of dropped regions stay for a while */
+    uint32_t n_named, n_dropped;
+    uint32_t max_named;
+    struct stepaf_region *last;   /* of the last look-up in host memory */
+    uint32_t next_id;             /* of regions */
+    struct stepaf_key *withdrawn; /* since the last commit: peers know them still */
+    void *withdrawn_tree;         /* the same, by id */
 };
 
 /* Plans that stepaf_push_pull has made. */
 struct stepaf_ctx_cache {
     uint32_t at;   /* where the last one was found */
     uint32_t n;    /* plans */
+    uint32_t max;  /* that there is room for */
     uint64_t uses; /* look-ups, ever */
+    struct stepaf_plan_obj **plans;
 };
 
 /* What gpu/ keeps in a context. */
@@ -171,12 +182,19 @@ struct stepaf_ctx_clock {
     bool known;
 };
 
+enum stepaf_thread_state {
+    STEPAF_THREAD_GOES,
+    STEPAF_THREAD_STOPS, /* it has been asked to */
+    STEPAF_THREAD_OVER   /* it has: it is about to end */
+};
+
 /* The threads that call, and the library's own. */
 struct stepaf_ctx_threads {
     bool many;            /* several threads may call */
     bool progress_wanted; /* one of the library's own is asked for */
     bool runs;
-    _Atomic bool stop;
+    _Atomic uint8_t state; /* of the progress thread: stepaf_thread_state */
+    _Atomic bool closing;  /* a thread finalizes: calls of others end as soon as they can */
     pthread_t progress;
 };
 
@@ -189,11 +207,13 @@ struct stepaf_ctx {
     } handle;
     uint8_t state; /* stepaf_ctx_state */
     stepaf_role_t role;
-    uint32_t epoch;
+    uint32_t epoch; /* the last that was entered, though its commit may have failed */
     struct {
-        uint32_t n;     /* entered, successful or not */
-        bool changed;   /* something was declared since the last one */
-        bool exclusive; /* one has found what it goes by: it waits with the lock */
+        uint32_t n;              /* entered, successful or not */
+        _Atomic uint32_t n_done; /* successful; read without the lock */
+        bool changed;            /* something was declared since the last one */
+        bool exclusive;          /* one has found what it goes by: it waits with the lock */
+        const struct stepaf_peer *refuser; /* the last that has said that its commit failed */
     } commit;
     uint32_t n_peers;
     uint32_t n_alive;          /* peers not lost */

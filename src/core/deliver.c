@@ -16,6 +16,8 @@ static void take_ready(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     peer->ready_epoch = msg->seq;
     peer->ready_status = stepaf_status_from(msg->word[0]);
+    if (peer->ready_status)
+        peer->ctx->commit.refuser = peer;
 }
 
 /* Messages that only an FFN rank gets. False: unknown type. */
@@ -124,4 +126,18 @@ void stepaf_core_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const
         stepaf_op_peer_lost(peer);
     else
         stepaf_batches_peer_lost(peer);
+}
+
+void stepaf_core_refused(struct stepaf_upcalls *up, struct stepaf_post *post)
+{
+    struct stepaf_ctx *ctx = (struct stepaf_ctx *)up;
+    struct stepaf_peer *peer = &ctx->peers[post->link->peer];
+
+    stepaf_log_warn("what was to go to " STEPAF_WHO_FORMAT " is in registered memory that is not "
+                    "mapped any more: write %u of %u of plan %u",
+                    STEPAF_WHO_ARGS(peer->who), post->at, post->n_xfer, post->msg.plan);
+    if (stepaf_is_attention(ctx))
+        stepaf_op_refused(peer, post);
+    else
+        stepaf_batch_refused(peer, post);
 }

@@ -10,5 +10,6 @@ struct stepaf_peer;
 void stepaf_core_deliver(struct stepaf_upcalls *up, struct stepaf_link *link,
                          const struct stepaf_msg *msg);
 void stepaf_core_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason);
+void stepaf_core_refused(struct stepaf_upcalls *up, struct stepaf_post *post);
 
 #endif

@@ -1,31 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keys: advert, and where an FFN rank receives them. */
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/ctx.h"
 #include "core/key.h"
 
-/* Return the index of the first key that is not below @a id. */
-static uint32_t lower_bound(const struct stepaf_ctx *ctx, uint64_t id)
+int stepaf_key_compare(const void *one, const void *other)
 {
-    uint32_t low = 0, high = ctx->memory.n_keys;
+    const struct stepaf_key *a = one, *b = other;
 
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (ctx->memory.keys[middle]->id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+static struct stepaf_key *find_in(void *const *tree, uint64_t id)
+{
+    struct stepaf_key model = {.id = id};
+    struct stepaf_key *const *found = tfind(&model, tree, stepaf_key_compare);
+
+    return found ? *found : NULL;
 }
 
 struct stepaf_key *stepaf_key_find(const struct stepaf_ctx *ctx, uint64_t id)
 {
-    uint32_t at = lower_bound(ctx, id);
-
-    return at < ctx->memory.n_keys && ctx->memory.keys[at]->id == id ? ctx->memory.keys[at] : NULL;
+    return find_in(&ctx->memory.key_tree, id);
 }
 
 struct stepaf_key *stepaf_key_known(const struct stepaf_ctx *ctx, uint64_t id)
@@ -34,10 +33,23 @@ struct stepaf_key *stepaf_key_known(const struct stepaf_ctx *ctx, uint64_t id)
 
     if (key && key->since <= ctx->epoch)
         return key;
-    for (key = ctx->memory.withdrawn; key && (key->id != id || key->until != ctx->epoch);
-         key = key->next)
-        ;
-    return key;
+    key = find_in(&ctx->memory.withdrawn_tree, id);
+    return key && key->until == ctx->epoch ? key : NULL;
+}
+
+static int compare_places(const void *one, const void *other)
+{
+    return stepaf_key_compare(*(struct stepaf_key *const *)one, *(struct stepaf_key *const *)other);
+}
+
+void stepaf_keys_sort(struct stepaf_ctx *ctx)
+{
+    struct stepaf_key **keys = ctx->memory.keys;
+
+    if (ctx->memory.n_keys)
+        qsort(keys, ctx->memory.n_keys, sizeof(struct stepaf_key *), compare_places);
+    for (uint32_t i = 0; i < ctx->memory.n_keys; i++)
+        keys[i]->at = i;
 }
 
 stepaf_status_t stepaf_key_invalid(uint64_t id, const char *what)
@@ -128,7 +140,6 @@ stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id, stepaf_direc
     struct stepaf_key *key = calloc(1, sizeof(*key));
     struct stepaf_key **keys;
     stepaf_status_t status;
-    uint32_t at;
 
     if (!key)
         goto err_memory;
@@ -145,13 +156,18 @@ stepaf_status_t stepaf_key_add(struct stepaf_ctx *ctx, uint64_t id, stepaf_direc
         free(key);
         return status;
     }
-    keys = realloc(ctx->memory.keys, (ctx->memory.n_keys + 1) * sizeof(*keys));
-    if (!keys)
+    if (ctx->memory.n_keys == ctx->memory.max_keys) {
+        uint32_t max = ctx->memory.max_keys ? 2 * ctx->memory.max_keys : 16;
+        keys = realloc(ctx->memory.keys, max * sizeof(*keys));
+        if (!keys)
+            goto err_key;
+        ctx->memory.keys = keys;
+        ctx->memory.max_keys = max;
+    }
+    if (!tsearch(key, &ctx->memory.key_tree, stepaf_key_compare))
         goto err_key;
-    ctx->memory.keys = keys;
-    at = lower_bound(ctx, id);
-    memmove(&keys[at + 1], &keys[at], (ctx->memory.n_keys - at) * sizeof(*keys));
-    keys[at] = key;
+    key->at = ctx->memory.n_keys;
+    ctx->memory.keys[key->at] = key;
     ctx->memory.n_keys++;
     ctx->commit.changed = true;
     return STEPAF_OK;
@@ -164,11 +180,11 @@ err_memory:
 
 void stepaf_key_unlist(struct stepaf_ctx *ctx, const struct stepaf_key *key)
 {
-    uint32_t at = lower_bound(ctx, key->id);
+    struct stepaf_key *last = ctx->memory.keys[--ctx->memory.n_keys];
 
-    ctx->memory.n_keys--;
-    memmove(&ctx->memory.keys[at], &ctx->memory.keys[at + 1],
-            (ctx->memory.n_keys - at) * sizeof(ctx->memory.keys[0]));
+    last->at = key->at;
+    ctx->memory.keys[key->at] = last;
+    (void)tdelete(key, &ctx->memory.key_tree, stepaf_key_compare);
     ctx->commit.changed = true;
 }
 

@@ -31,16 +31,24 @@ struct stepaf_key {
     uint32_t until; /* and the last, once it is withdrawn */
     int ndim;
     int64_t shape[STEPAF_MAX_DIMS];
+    uint32_t at;                      /* in ctx->memory.keys */
+    uint32_t uses;                    /* tensors of plans that name it, but for proxy plans */
+    uint32_t stream_uses;             /* of these, stream plans' */
     struct stepaf_key_remote *remote; /* attention, push: one per peer, after commit */
     uint32_t busy;                    /* the same, bit s: some peer may still read slot s */
     struct stepaf_list recv_bufs;     /* FFN, push */
+    uint8_t *
+        *slices; /* FFN, push: for each peer where it is received, NULL: nowhere; NULL: for none */
     struct stepaf_recv_buf
         *proxy_recv;         /* FFN, push: where it comes to for streams by way of the host,
                                        * from the peers that are proxied; NULL: nowhere */
     struct stepaf_key *next; /* in ctx->memory.withdrawn */
 };
 
-/* Look-ups are by bisection. */
+/* Bring ctx->memory.keys into the order of ids. */
+void stepaf_keys_sort(struct stepaf_ctx *ctx);
+/* Compare two keys' ids, as tsearch wants it. */
+int stepaf_key_compare(const void *one, const void *other);
 struct stepaf_key *stepaf_key_find(const struct stepaf_ctx *ctx, uint64_t id);
 /* The same as peers know it, which is as the last commit has left it; NULL: they do not. */
 struct stepaf_key *stepaf_key_known(const struct stepaf_ctx *ctx, uint64_t id);

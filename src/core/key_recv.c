@@ -9,16 +9,34 @@
 #include "core/mesh.h"
 #include "core/region.h"
 
-static void recv_buf_free(struct stepaf_recv_buf *recv_buf)
+/* Where each rank of @a recv_buf is received, or that it is not any more. */
+static void set_slices(const struct stepaf_ctx *ctx, struct stepaf_key *key,
+                       const struct stepaf_recv_buf *recv_buf, bool there)
 {
-    recv_buf->region->uses--;
+    uint8_t *base = recv_buf->region->mem.base + recv_buf->offset;
+
+    for (uint32_t i = 0; i < recv_buf->n_ranks; i++)
+        key->slices[stepaf_mesh_index(&ctx->job.mesh, recv_buf->ranks[i])] =
+            there ? base + i * recv_buf->stride : NULL;
+}
+
+static void recv_buf_free(const struct stepaf_ctx *ctx, struct stepaf_key *key,
+                          struct stepaf_recv_buf *recv_buf)
+{
+    struct stepaf_region *region = recv_buf->region;
+
+    region->uses--;
+    region->received--;
+    region->leaving -= recv_buf->leaving;
+    set_slices(ctx, key, recv_buf, false);
     stepaf_list_remove(&recv_buf->node);
     free(recv_buf->ranks);
     free(recv_buf);
 }
 
-static struct stepaf_recv_buf *recv_buf_add(struct stepaf_key *key, struct stepaf_region *region,
-                                            uint64_t offset, uint64_t stride, const uint32_t *ranks,
+static struct stepaf_recv_buf *recv_buf_add(const struct stepaf_ctx *ctx, struct stepaf_key *key,
+                                            struct stepaf_region *region, uint64_t offset,
+                                            uint64_t stride, const uint32_t *ranks,
                                             uint32_t n_ranks)
 {
     struct stepaf_recv_buf *recv_buf = calloc(1, sizeof(*recv_buf));
@@ -26,7 +44,10 @@ static struct stepaf_recv_buf *recv_buf_add(struct stepaf_key *key, struct stepa
     if (!recv_buf)
         return NULL;
     recv_buf->ranks = malloc(n_ranks * sizeof(recv_buf->ranks[0]));
-    if (!recv_buf->ranks) {
+    if (!key->slices)
+        key->slices = calloc(ctx->n_peers, sizeof(uint8_t *));
+    if (!recv_buf->ranks || !key->slices) {
+        free(recv_buf->ranks);
         free(recv_buf);
         return NULL;
     }
@@ -36,22 +57,11 @@ static struct stepaf_recv_buf *recv_buf_add(struct stepaf_key *key, struct stepa
     recv_buf->stride = stride;
     recv_buf->n_ranks = n_ranks;
     region->uses++;
+    region->received++;
     region->target = true;
+    set_slices(ctx, key, recv_buf, true);
     stepaf_list_append(&key->recv_bufs, &recv_buf->node);
     return recv_buf;
-}
-
-uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t rank)
-{
-    for (struct stepaf_list *node = key->recv_bufs.next; node != &key->recv_bufs;
-         node = node->next) {
-        const struct stepaf_recv_buf *recv_buf =
-            stepaf_container_of(node, struct stepaf_recv_buf, node);
-        for (uint32_t i = 0; i < recv_buf->n_ranks; i++)
-            if (recv_buf->ranks[i] == rank)
-                return recv_buf->region->mem.base + recv_buf->offset + i * recv_buf->stride;
-    }
-    return NULL;
 }
 
 static stepaf_status_t check_rank(const struct stepaf_ctx *ctx, const struct stepaf_key *key,
@@ -68,19 +78,21 @@ static stepaf_status_t check_rank(const struct stepaf_ctx *ctx, const struct ste
     return STEPAF_OK;
 }
 
-/* Fill ranks_p with the attention ranks meant, and check them. */
+/* Fill ranks_p with the attention ranks meant, and check them. @a is_named: for each peer, false. */
 static stepaf_status_t receive_ranks(const struct stepaf_ctx *ctx, const struct stepaf_key *key,
-                                     const int *ranks, uint32_t n, uint32_t *ranks_p)
+                                     const int *ranks, uint32_t n, bool *is_named,
+                                     uint32_t *ranks_p)
 {
     for (uint32_t i = 0; i < n; i++) {
         int rank = ranks ? ranks[i] : (int)stepaf_mesh_rank(&ctx->job.mesh, i);
         stepaf_status_t status = check_rank(ctx, key, rank);
         if (status)
             return status;
-        for (uint32_t j = 0; j < i; j++)
-            if (ranks_p[j] == (uint32_t)rank)
-                return stepaf_key_invalid(key->id, "an attention rank is named twice");
-        if (stepaf_key_slice(key, (uint32_t)rank))
+        uint32_t peer = stepaf_mesh_index(&ctx->job.mesh, (uint32_t)rank);
+        if (is_named[peer])
+            return stepaf_key_invalid(key->id, "an attention rank is named twice");
+        is_named[peer] = true;
+        if (stepaf_key_slice(key, peer))
             return stepaf_key_invalid(key->id,
                                       "an attention rank has a receive buffer for it already");
         ranks_p[i] = (uint32_t)rank;
@@ -95,6 +107,7 @@ stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *bu
     struct stepaf_region *region;
     stepaf_status_t status;
     uint32_t n, *list;
+    bool *is_named;
     size_t stride;
 
     if (!key || key->direction != STEPAF_PUSH)
@@ -124,13 +137,14 @@ stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *bu
                     : "the receive buffer is in host memory, but the key is declared "
                       "for GPU memory");
     list = malloc(n * sizeof(*list));
-    if (!list)
-        return stepaf_error_no_memory(STEPAF_PHASE_NONE);
-    status = receive_ranks(ctx, key, ranks, n, list);
-    if (!status && !recv_buf_add(key, region, (uint64_t)((uint8_t *)buffer - region->mem.base),
+    is_named = calloc(ctx->n_peers, sizeof(*is_named));
+    status = list && is_named ? receive_ranks(ctx, key, ranks, n, is_named, list)
+                              : stepaf_error_no_memory(STEPAF_PHASE_NONE);
+    if (!status && !recv_buf_add(ctx, key, region, (uint64_t)((uint8_t *)buffer - region->mem.base),
                                  stride, list, n))
         status = stepaf_error_no_memory(STEPAF_PHASE_NONE);
     free(list);
+    free(is_named);
     if (!status)
         ctx->commit.changed = true;
     return status;
@@ -149,7 +163,7 @@ static uint32_t ranks_without(const struct stepaf_ctx *ctx, const struct stepaf_
     uint32_t n = 0;
 
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (!stepaf_key_slice(key, stepaf_mesh_rank(&ctx->job.mesh, p)))
+        if (!stepaf_key_slice(key, p))
             ranks_p[n++] = stepaf_mesh_rank(&ctx->job.mesh, p);
     return n;
 }
@@ -179,7 +193,7 @@ static stepaf_status_t allocate_kind(struct stepaf_ctx *ctx, stepaf_mem_kind_t k
         if (!region && (status = stepaf_region_alloc(ctx, total ? total : 64, kind, &region)))
             return status;
         struct stepaf_recv_buf *recv_buf =
-            recv_buf_add(key, region, at, slice_bytes(key), ranks, n);
+            recv_buf_add(ctx, key, region, at, slice_bytes(key), ranks, n);
         if (!recv_buf)
             return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
         recv_buf->library = true;
@@ -215,45 +229,32 @@ void stepaf_key_allocate_undo(struct stepaf_ctx *ctx)
             next = node->next;
             if (!recv_buf->library || region->offered)
                 continue;
-            recv_buf_free(recv_buf);
+            recv_buf_free(ctx, ctx->memory.keys[i], recv_buf);
             if (!region->uses)
                 stepaf_region_drop(ctx, region);
         }
     }
 }
 
-void stepaf_recv_bufs_free(struct stepaf_key *key)
+void stepaf_recv_bufs_free(struct stepaf_ctx *ctx, struct stepaf_key *key)
 {
     while (!stepaf_list_empty(&key->recv_bufs))
-        recv_buf_free(stepaf_container_of(key->recv_bufs.next, struct stepaf_recv_buf, node));
+        recv_buf_free(ctx, key,
+                      stepaf_container_of(key->recv_bufs.next, struct stepaf_recv_buf, node));
+    free(key->slices);
+    key->slices = NULL;
 }
 
 /* ---- withdrawn keys ---- */
 
-static unsigned uses_of(const struct stepaf_key *key, const struct stepaf_region *region)
+void stepaf_recv_bufs_leave(struct stepaf_key *key)
 {
-    unsigned n = 0;
-
-    for (struct stepaf_list *node = key->recv_bufs.next; node != &key->recv_bufs; node = node->next)
-        n += stepaf_container_of(node, struct stepaf_recv_buf, node)->region == region;
-    return n;
-}
-
-unsigned stepaf_keys_leaving(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
-{
-    unsigned n = 0;
-
-    for (const struct stepaf_key *key = ctx->memory.withdrawn; key; key = key->next)
-        n += uses_of(key, region);
-    return n;
-}
-
-static bool receives(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
-{
-    for (uint32_t i = 0; i < ctx->memory.n_keys; i++)
-        if (uses_of(ctx->memory.keys[i], region))
-            return true;
-    return stepaf_keys_leaving(ctx, region);
+    for (struct stepaf_list *node = key->recv_bufs.next; node != &key->recv_bufs;
+         node = node->next) {
+        struct stepaf_recv_buf *recv_buf = stepaf_container_of(node, struct stepaf_recv_buf, node);
+        recv_buf->leaving = true;
+        recv_buf->region->leaving++;
+    }
 }
 
 void stepaf_key_release_bufs(struct stepaf_ctx *ctx, struct stepaf_key *key)
@@ -263,10 +264,10 @@ void stepaf_key_release_bufs(struct stepaf_ctx *ctx, struct stepaf_key *key)
             stepaf_container_of(key->recv_bufs.next, struct stepaf_recv_buf, node);
         struct stepaf_region *region = recv_buf->region;
         bool library = recv_buf->library;
-        recv_buf_free(recv_buf);
+        recv_buf_free(ctx, key, recv_buf);
         if (library && !region->uses)
             stepaf_region_drop(ctx, region);
-        else if (!receives(ctx, region))
+        else if (!region->received)
             region->target = false;
     }
 }

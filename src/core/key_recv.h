@@ -19,6 +19,7 @@ struct stepaf_recv_buf {
     uint32_t n_ranks;
     uint32_t *ranks; /* attention ranks, slice by slice */
     bool library;    /* allocated at commit, not by the caller */
+    bool leaving;    /* of a withdrawn key: it goes with the next commit */
 };
 
 stepaf_status_t stepaf_key_receive(struct stepaf_ctx *ctx, uint64_t id, void *buffer, size_t bytes,
@@ -30,10 +31,13 @@ void stepaf_key_allocate_undo(struct stepaf_ctx *ctx);
 /* Take its buffers from a key that peers do not know, or not any more. What the library has allocated
  * goes, once nothing is received in it. */
 void stepaf_key_release_bufs(struct stepaf_ctx *ctx, struct stepaf_key *key);
-/* How many of @a region's uses end with the next commit. */
-unsigned stepaf_keys_leaving(const struct stepaf_ctx *ctx, const struct stepaf_region *region);
-void stepaf_recv_bufs_free(struct stepaf_key *key);
-/* Where an FFN rank receives @a key from attention rank @a rank; NULL: nowhere. */
-uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t rank);
+/* Note that the next commit ends those of a key. */
+void stepaf_recv_bufs_leave(struct stepaf_key *key);
+void stepaf_recv_bufs_free(struct stepaf_ctx *ctx, struct stepaf_key *key);
+/* Where an FFN rank receives @a key from peer @a peer; NULL: nowhere. */
+static inline uint8_t *stepaf_key_slice(const struct stepaf_key *key, uint32_t peer)
+{
+    return key->slices ? key->slices[peer] : NULL;
+}
 
 #endif

@@ -13,6 +13,8 @@ static void count_key(const struct stepaf_ctx *ctx, const struct stepaf_key *key
     use->declared += sizeof(*key);
     if (key->remote)
         use->per_key += ctx->n_peers * sizeof(key->remote[0]);
+    if (key->slices)
+        use->per_key += ctx->n_peers * sizeof(key->slices[0]);
     for (struct stepaf_list *node = key->recv_bufs.next; node != &key->recv_bufs;
          node = node->next) {
         const struct stepaf_recv_buf *recv_buf =

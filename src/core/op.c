@@ -44,6 +44,8 @@ static void end_op_peer(struct stepaf_op *op, uint32_t p, enum stepaf_op_peer_st
         conclude(op, STEPAF_ERR_PEER_LOST, (int)p, now);
     else if (state == STEPAF_OP_PEER_CANCELED)
         conclude(op, STEPAF_ERR_CANCELED, (int)p, now);
+    else if (state == STEPAF_OP_PEER_REFUSED)
+        conclude(op, STEPAF_ERR_UNREGISTERED, (int)p, now);
     else if (!op->pending)
         conclude(op, STEPAF_OK, -1, now);
 }
@@ -312,6 +314,24 @@ void stepaf_op_peer_lost(struct stepaf_peer *peer)
     }
 }
 
+/* The peer has not heard of the operation: to it, it is one that was skipped. */
+void stepaf_op_refused(struct stepaf_peer *peer, const struct stepaf_post *post)
+{
+    struct stepaf_plan_obj *plan = stepaf_table_get(&peer->ctx->tables.plans, post->msg.plan);
+    struct stepaf_op *op = plan && post->msg.slot < plan->depth ? &plan->ops[post->msg.slot] : NULL;
+    uint32_t p = peer->index;
+
+    if (!op || &op->op_peers[p].post != post)
+        return;
+    give_back(op, &op->op_peers[p]);
+    plan->partial.n_skipped += !plan->partial.skipped[p];
+    plan->partial.skipped[p] = true;
+    for (uint32_t i = 0; i < post->n_xfer; i++)
+        peer->bytes_sent -= post->xfer[i].bytes;
+    if (op->op_peers[p].state == STEPAF_OP_PEER_WAITING)
+        end_op_peer(op, p, STEPAF_OP_PEER_REFUSED, stepaf_ticks());
+}
+
 void stepaf_op_end(struct stepaf_op *op, stepaf_status_t status, int peer)
 {
     for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
@@ -363,6 +383,11 @@ stepaf_status_t stepaf_op_result(struct stepaf_op *op)
             status, STEPAF_PHASE_RESPONSE, peer->who,
             STEPAF_WHO_FORMAT " was lost before it answered operation %u of plan %u: %s",
             STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index, peer->reason);
+    if (status == STEPAF_ERR_UNREGISTERED)
+        return stepaf_error_set(status, STEPAF_PHASE_PUSH,
+                                "operation %u of plan %u: a source in this rank's registered "
+                                "memory cannot be read: it is not mapped any more",
+                                op->seq, op->plan->index);
     if (status == STEPAF_ERR_TIMEOUT && peer)
         return stepaf_error_set_peer(status, STEPAF_PHASE_RESPONSE, peer->who,
                                      STEPAF_WHO_FORMAT

@@ -20,6 +20,7 @@ enum stepaf_op_peer_state {
     STEPAF_OP_PEER_ARRIVING, /* it is here, and on its way into GPU memory */
     STEPAF_OP_PEER_ANSWERED, /* its tensors are here */
     STEPAF_OP_PEER_CANCELED, /* the batch was released without an answer */
+    STEPAF_OP_PEER_REFUSED,  /* its sources cannot be read: nothing was sent */
     STEPAF_OP_PEER_LOST
 };
 
@@ -85,6 +86,8 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_op_arrived(struct stepaf_op *op, const struct stepaf_peer *peer);
 void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_op_peer_lost(struct stepaf_peer *peer);
+/* A START was not sent, since its sources cannot be read. */
+void stepaf_op_refused(struct stepaf_peer *peer, const struct stepaf_post *post);
 /* All parts of an operation on a stream are over. @a peer: index of who has failed, or -1. */
 void stepaf_op_end(struct stepaf_op *op, stepaf_status_t status, int peer);
 stepaf_status_t stepaf_op_cancel(struct stepaf_op *op);

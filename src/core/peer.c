@@ -5,10 +5,16 @@
 
 const struct stepaf_rmem *stepaf_peer_find_rmem(const struct stepaf_peer *peer, uint32_t id)
 {
-    for (uint32_t i = 0; i < peer->n_rmems; i++)
-        if (peer->rmems[i]->id == id)
-            return peer->rmems[i];
-    return NULL;
+    uint32_t low = 0, high = peer->n_rmems;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (peer->rmems[middle]->id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < peer->n_rmems && peer->rmems[low]->id == id ? peer->rmems[low] : NULL;
 }
 
 void stepaf_peer_fail(struct stepaf_peer *peer, const char *reason)

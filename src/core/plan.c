@@ -160,6 +160,7 @@ static stepaf_status_t compile_pull(struct stepaf_plan_obj *plan, const stepaf_t
     return stepaf_is_attention(plan->ctx) ? check_overlap(plan, n) : STEPAF_OK;
 }
 
+/* Count the plan in or out at a region. */
 static void use_region(struct stepaf_plan_obj *plan, struct stepaf_region *region, unsigned change)
 {
     region->uses += change;
@@ -172,9 +173,23 @@ static void use_region(struct stepaf_plan_obj *plan, struct stepaf_region *regio
     region->hosted = true;
 }
 
-/* Count the plan in or out at the memory that it uses. */
-static void use_memory(struct stepaf_plan_obj *plan, unsigned change)
+/* The same at a key. */
+static void use_key(const struct stepaf_plan_obj *plan, struct stepaf_key *key, unsigned change)
 {
+    if (plan->proxied.is) /* nobody's but its stream plan's */
+        return;
+    key->uses += change;
+    if (plan->on_streams)
+        key->stream_uses += change;
+}
+
+/* Count the plan in or out at the keys and the memory that it uses. */
+static void use_all(struct stepaf_plan_obj *plan, unsigned change)
+{
+    for (int i = 0; i < plan->n_push; i++)
+        use_key(plan, plan->push[i].key, change);
+    for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
+        use_key(plan, plan->pull[i].key, change);
     for (int i = 0; i < plan->n_push; i++)
         if (plan->push[i].region)
             use_region(plan, plan->push[i].region, change);
@@ -231,6 +246,15 @@ static void set_stamps(struct stepaf_op *op)
                               (uint32_t)op->op_peers[p].peer->who.rank, STEPAF_TRACE_WHOLE);
 }
 
+static void uncache(struct stepaf_plan_obj *plan)
+{
+    struct stepaf_ctx_cache *cache = &plan->ctx->cache;
+    struct stepaf_plan_obj *last = cache->plans[--cache->n];
+
+    last->cached.at = plan->cached.at;
+    cache->plans[last->cached.at] = last;
+}
+
 void stepaf_plan_free(struct stepaf_plan_obj *plan)
 {
     for (int s = 0; plan->ops && s < plan->depth; s++) {
@@ -249,8 +273,9 @@ void stepaf_plan_free(struct stepaf_plan_obj *plan)
     }
     if (stepaf_table_get(&plan->ctx->tables.plans, plan->index) == plan) {
         stepaf_table_remove(&plan->ctx->tables.plans, plan->index);
-        use_memory(plan, -1u);
-        plan->ctx->cache.n -= plan->cached.is;
+        use_all(plan, -1u);
+        if (plan->cached.is)
+            uncache(plan);
     }
     if (plan->stream)
         plan->ctx->feature->plan_free(plan);
@@ -349,7 +374,7 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
     plan->generation = stepaf_table_generation(&ctx->tables.plans);
     for (uint8_t s = 0; s < plan->depth; s++)
         set_stamps(&plan->ops[s]);
-    use_memory(plan, 1);
+    use_all(plan, 1);
     *plan_p = plan;
     return STEPAF_OK;
 
@@ -361,25 +386,34 @@ err_plan:
     return status;
 }
 
-bool stepaf_plan_names(const struct stepaf_plan_obj *plan, const struct stepaf_key *key)
+unsigned stepaf_plan_names(const struct stepaf_plan_obj *plan, const struct stepaf_key *key)
 {
+    unsigned n = 0;
+
     for (uint32_t i = 0; i < plan->n_push; i++)
-        if (plan->push[i].key == key)
-            return true;
+        n += plan->push[i].key == key;
     for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
-        if (plan->pull[i].key == key)
-            return true;
-    return false;
+        n += plan->pull[i].key == key;
+    return n;
 }
 
-bool stepaf_key_on_streams(const struct stepaf_ctx *ctx, const struct stepaf_key *key)
+stepaf_status_t stepaf_plan_cache(struct stepaf_plan_obj *plan)
 {
-    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
-        if (plan && plan->on_streams && stepaf_plan_names(plan, key))
-            return true;
+    struct stepaf_ctx_cache *cache = &plan->ctx->cache;
+
+    if (cache->n == cache->max) {
+        uint32_t max = cache->max ? 2 * cache->max : 16;
+        struct stepaf_plan_obj **plans =
+            realloc(cache->plans, max * sizeof(struct stepaf_plan_obj *));
+        if (!plans)
+            return stepaf_error_no_memory(STEPAF_PHASE_NONE);
+        cache->plans = plans;
+        cache->max = max;
     }
-    return false;
+    plan->cached.is = true;
+    plan->cached.at = cache->n;
+    cache->plans[cache->n++] = plan;
+    return STEPAF_OK;
 }
 
 bool stepaf_op_busy(const struct stepaf_op *op)

@@ -6,9 +6,9 @@
 #include <stepaf/stepaf.h>
 
 #include "core/ctx.h"
+#include "core/key.h"
 #include "core/op.h"
 
-struct stepaf_key;
 struct stepaf_proxy;
 struct stepaf_region;
 struct stepaf_stream;
@@ -65,6 +65,7 @@ struct stepaf_plan_obj {
     bool is_small;      /* posting takes little longer than a stamp: START has that of NOTIFIED */
     struct {
         bool is;       /* made by stepaf_push_pull */
+        uint32_t at;   /* in ctx->cache.plans */
         uint64_t used; /* last: ctx->cache.uses */
     } cached;
     uint32_t usable;     /* epoch in which peers were told of it, 0: not yet */
@@ -100,8 +101,14 @@ static inline uint32_t stepaf_plan_age(const struct stepaf_plan_obj *plan)
     return plan->generation - plan->ctx->tables.plans.not_ours;
 }
 /* Whether a stream plan of this rank names the key: then links must not touch its places. */
-bool stepaf_key_on_streams(const struct stepaf_ctx *ctx, const struct stepaf_key *key);
-bool stepaf_plan_names(const struct stepaf_plan_obj *plan, const struct stepaf_key *key);
+static inline bool stepaf_key_on_streams(const struct stepaf_key *key)
+{
+    return key->stream_uses > 0;
+}
+/* How many tensors of the plan are the key's. */
+unsigned stepaf_plan_names(const struct stepaf_plan_obj *plan, const struct stepaf_key *key);
+/* Have stepaf_push_pull find the plan, until it is freed. */
+stepaf_status_t stepaf_plan_cache(struct stepaf_plan_obj *plan);
 /* Whether a part of @a op is not over, or its posts are still on their way. */
 bool stepaf_op_busy(const struct stepaf_op *op);
 /* The first peer that has not released one of the plan's slots; NULL: all have. */

@@ -73,17 +73,15 @@ void stepaf_plans_uncache(struct stepaf_ctx *ctx, const struct stepaf_region *re
     stepaf_error_t error = *stepaf_last_error(); /* what is not idle is no failure */
     unsigned n = 0;
 
-    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
-        if (plan && plan->cached.is && uses(plan, region) && is_spent(plan))
+    for (uint32_t i = 0; i < ctx->cache.n; i++) {
+        const struct stepaf_plan_obj *plan = ctx->cache.plans[i];
+        if (uses(plan, region) && is_spent(plan))
             n += uses(plan, region);
     }
     bool all = n == region->uses;
-    for (uint32_t i = 0; all && i < ctx->tables.plans.n; i++) {
-        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
-        if (plan && plan->cached.is && uses(plan, region))
-            (void)stepaf_plan_end(plan);
-    }
+    for (uint32_t i = ctx->cache.n; all && i > 0; i--) /* the last one takes an ended one's place */
+        if (uses(ctx->cache.plans[i - 1], region))
+            (void)stepaf_plan_end(ctx->cache.plans[i - 1]);
     (void)stepaf_error_raise(&error);
 }
 
@@ -92,10 +90,9 @@ void stepaf_plans_uncache_oldest(struct stepaf_ctx *ctx)
     stepaf_error_t error = *stepaf_last_error();
     struct stepaf_plan_obj *oldest = NULL;
 
-    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
-        struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
-        if (plan && plan->cached.is && (!oldest || plan->cached.used < oldest->cached.used) &&
-            is_spent(plan))
+    for (uint32_t i = 0; i < ctx->cache.n; i++) {
+        struct stepaf_plan_obj *plan = ctx->cache.plans[i];
+        if ((!oldest || plan->cached.used < oldest->cached.used) && is_spent(plan))
             oldest = plan;
     }
     if (oldest)

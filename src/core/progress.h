@@ -8,7 +8,6 @@
 
 /* Advance everything; return how much happened. The lock is held. Looks up to @a polls
  * times, _many: where there is more than one transport to look at. */
-enum { STEPAF_POLLS_MASK = 255 }; /* so often the clock is looked at */
 unsigned stepaf_core_progress_many(struct stepaf_ctx *ctx, unsigned polls);
 static inline unsigned stepaf_core_progress_polls(struct stepaf_ctx *ctx, unsigned polls)
 {
@@ -22,8 +21,10 @@ static inline unsigned stepaf_core_progress_polls(struct stepaf_ctx *ctx, unsign
         n = stepaf_core_progress_many(ctx, polls);
     if (n)
         ctx->polling.vain_since = 0;
-    if (__builtin_expect((++ctx->polling.polls & STEPAF_POLLS_MASK) == 0, 0))
-        stepaf_core_check_liveness(ctx);
+    /* Time decides, not how often: a caller may sleep between polls. Most have taken a stamp. */
+    uint64_t now = stepaf_arrival_ticks(ctx);
+    if (__builtin_expect((int64_t)(now - ctx->polling.look_at) >= 0, 0))
+        stepaf_core_check_liveness(ctx, now);
     ctx->up.polled = 0;
     return n;
 }

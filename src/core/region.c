@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Registered memory: an array by address, and one by number, looked up by bisection. */
+/* Registered memory: a tree by address, and an array by number, looked up by bisection. */
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,29 +9,35 @@
 #include "core/region_kind.h"
 #include "device/device.h"
 
-/* Return the number of regions that begin at or below @a place. */
-static uint32_t upper_bound(const struct stepaf_ctx *ctx, const uint8_t *place)
+/* Regions do not overlap: those that do are one, to the tree. A probe is a region that has only its memory. */
+static int compare_ranges(const void *one, const void *other)
 {
-    uint32_t low = 0, high = ctx->memory.n_regions;
+    const struct stepaf_mem *a = one, *b = other;
+    uintptr_t at = (uintptr_t)a->base, its = (uintptr_t)b->base;
 
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (ctx->memory.regions[middle]->mem.base <= place)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    if (at <= its)
+        return its - at >= a->bytes ? -1 : 0;
+    return at - its >= b->bytes;
 }
 
-/* Return the index of the first region whose number is not below @a id. */
+/* Find the region that has a byte in common with a range; NULL: none has. */
+static struct stepaf_region *find_in_range(const struct stepaf_ctx *ctx, const void *base,
+                                           size_t bytes)
+{
+    struct stepaf_mem probe = {.base = (uint8_t *)(uintptr_t)base, .bytes = bytes};
+    struct stepaf_region *const *found = tfind(&probe, &ctx->memory.region_tree, compare_ranges);
+
+    return found ? *found : NULL;
+}
+
+/* Return the index of the first name that is not below @a id. */
 static uint32_t place_of(const struct stepaf_ctx *ctx, uint32_t id)
 {
-    uint32_t low = 0, high = ctx->memory.n_regions;
+    uint32_t low = 0, high = ctx->memory.n_named;
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (ctx->memory.by_id[middle]->mem.id < id)
+        if (ctx->memory.by_id[middle].id < id)
             low = middle + 1;
         else
             high = middle;
@@ -47,10 +54,11 @@ static bool holds(const struct stepaf_region *region, const uint8_t *place, size
 struct stepaf_region *stepaf_region_find(const struct stepaf_ctx *ctx, const void *data,
                                          size_t bytes)
 {
-    uint32_t at = upper_bound(ctx, data);
+    struct stepaf_region *region = find_in_range(ctx, data, 1);
 
-    return at && holds(ctx->memory.regions[at - 1], data, bytes) ? ctx->memory.regions[at - 1]
-                                                                 : NULL;
+    if (!region && !bytes && data) /* nothing is at its end, too */
+        region = find_in_range(ctx, (const uint8_t *)data - 1, 1);
+    return region && holds(region, data, bytes) ? region : NULL;
 }
 
 struct stepaf_region *stepaf_region_find_host(struct stepaf_ctx *ctx, const void *data,
@@ -108,25 +116,44 @@ static stepaf_status_t tell_add(struct stepaf_ctx *ctx, struct stepaf_region *re
     return status;
 }
 
+/* Make room for one more. */
+static bool reserve_region(struct stepaf_ctx_memory *memory)
+{
+    if (memory->n_regions == memory->max_regions) {
+        uint32_t max = memory->max_regions ? 2 * memory->max_regions : 16;
+        struct stepaf_region **regions =
+            realloc(memory->regions, max * sizeof(struct stepaf_region *));
+        if (!regions)
+            return false;
+        memory->regions = regions;
+        memory->max_regions = max;
+    }
+    if (memory->n_named == memory->max_named) {
+        uint32_t max = memory->max_named ? 2 * memory->max_named : 16;
+        struct stepaf_region_name *by_id = realloc(memory->by_id, max * sizeof(*by_id));
+        if (!by_id)
+            return false;
+        memory->by_id = by_id;
+        memory->max_named = max;
+    }
+    return true;
+}
+
 static stepaf_status_t region_add(struct stepaf_ctx *ctx, const struct stepaf_region *model,
                                   struct stepaf_region **region_p)
 {
+    struct stepaf_ctx_memory *memory = &ctx->memory;
     struct stepaf_region *region = malloc(sizeof(*region));
-    struct stepaf_region **regions =
-        realloc(ctx->memory.regions, (ctx->memory.n_regions + 1) * sizeof(*regions));
-    struct stepaf_region **named =
-        realloc(ctx->memory.by_id, (ctx->memory.n_regions + 1) * sizeof(*named));
-    uint32_t at;
 
-    ctx->memory.regions = regions ? regions : ctx->memory.regions;
-    ctx->memory.by_id = named ? named : ctx->memory.by_id;
-    if (!region || !regions || !named) {
+    if (!region || !reserve_region(memory)) {
         free(region);
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     }
     *region = *model;
-    region->mem.id = ctx->memory.next_id;
+    region->mem.id = memory->next_id;
     stepaf_status_t status = tell_add(ctx, region);
+    if (!status && !tsearch(region, &memory->region_tree, compare_ranges))
+        status = stepaf_error_no_memory(STEPAF_PHASE_NONE);
     if (status) {
         stepaf_error_t error = *stepaf_last_error();
         for (unsigned t = 0; t < ctx->net.n_transports; t++) /* some may have taken it */
@@ -134,11 +161,9 @@ static stepaf_status_t region_add(struct stepaf_ctx *ctx, const struct stepaf_re
         free(region);
         return stepaf_error_raise(&error);
     }
-    ctx->memory.next_id++;
-    at = upper_bound(ctx, region->mem.base);
-    memmove(&regions[at + 1], &regions[at], (ctx->memory.n_regions - at) * sizeof(*regions));
-    regions[at] = region;
-    named[ctx->memory.n_regions++] = region; /* numbers ascend */
+    region->at = memory->n_regions;
+    memory->regions[memory->n_regions++] = region;
+    memory->by_id[memory->n_named++] = (struct stepaf_region_name){memory->next_id++, region};
     *region_p = region;
     return STEPAF_OK;
 }
@@ -169,11 +194,9 @@ stepaf_status_t stepaf_region_register(struct stepaf_ctx *ctx, void *base, size_
     struct stepaf_region model = {
         .mem = {.base = base, .bytes = bytes, .kind = STEPAF_MEM_HOST, .fd = -1}};
     struct stepaf_region *region;
-    uint32_t at = upper_bound(ctx, (uint8_t *)base + bytes - 1);
     stepaf_status_t status;
 
-    if (at && ctx->memory.regions[at - 1]->mem.base + ctx->memory.regions[at - 1]->mem.bytes >
-                  (uint8_t *)base)
+    if (find_in_range(ctx, base, bytes))
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                 "the range overlaps registered memory");
     status = stepaf_ctx_place(ctx, &model);
@@ -207,16 +230,30 @@ stepaf_status_t stepaf_region_pin(struct stepaf_ctx *ctx, struct stepaf_region *
     return status;
 }
 
+/* Take a region out of all tables. */
+static void region_unlist(struct stepaf_ctx_memory *memory, struct stepaf_region *region,
+                          uint32_t named_at)
+{
+    struct stepaf_region *last = memory->regions[--memory->n_regions];
+
+    last->at = region->at;
+    memory->regions[last->at] = last;
+    (void)tdelete(region, &memory->region_tree, compare_ranges);
+    memory->by_id[named_at].region = NULL;
+    if (++memory->n_dropped <= memory->n_named / 2)
+        return;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < memory->n_named; i++)
+        if (memory->by_id[i].region)
+            memory->by_id[n++] = memory->by_id[i];
+    memory->n_named = n;
+    memory->n_dropped = 0;
+}
+
 void stepaf_region_drop(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
-    uint32_t at = upper_bound(ctx, region->mem.base) - 1, named_at = place_of(ctx, region->mem.id);
-
     tell_drop(ctx, region);
-    ctx->memory.n_regions--;
-    memmove(&ctx->memory.regions[at], &ctx->memory.regions[at + 1],
-            (ctx->memory.n_regions - at) * sizeof(ctx->memory.regions[0]));
-    memmove(&ctx->memory.by_id[named_at], &ctx->memory.by_id[named_at + 1],
-            (ctx->memory.n_regions - named_at) * sizeof(ctx->memory.by_id[0]));
+    region_unlist(&ctx->memory, region, place_of(ctx, region->mem.id));
     if (ctx->memory.last == region)
         ctx->memory.last = NULL;
     if (region->unpin)
@@ -241,7 +278,8 @@ uint8_t *stepaf_region_resolve(struct stepaf_upcalls *up, uint32_t id, uint64_t 
 {
     const struct stepaf_ctx *ctx = (const struct stepaf_ctx *)up;
     uint32_t at = place_of(ctx, id);
-    const struct stepaf_region *region = at < ctx->memory.n_regions ? ctx->memory.by_id[at] : NULL;
+    const struct stepaf_region *region =
+        at < ctx->memory.n_named ? ctx->memory.by_id[at].region : NULL;
 
     if (!region || region->mem.id != id || !region->target || offset > region->mem.bytes ||
         bytes > region->mem.bytes - offset)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Registered memory: set-up, and look-ups by bisection. */
+/* Registered memory: set-up and look-ups. */
 #ifndef STEPAF_CORE_REGION_H
 #define STEPAF_CORE_REGION_H
 
@@ -10,18 +10,29 @@
 
 struct stepaf_region {
     struct stepaf_mem mem; /* first: what transports know of it */
-    bool library;     /* from stepaf_alloc, or receive buffers; else pages of the caller's own */
-    bool shareable;   /* GPU memory: other processes can map it */
-    bool target;      /* peers write to it: it is offered at commit */
-    bool hidden;      /* it is offered to nobody (any more) */
-    bool hosted;      /* GPU memory: plans without streams name it */
-    bool is_bounce;   /* it is the stage of another */
-    bool pinned;      /* host memory that the GPU can use as well */
-    bool unpin;       /* and this library has seen to that */
-    unsigned uses;    /* by plans and receive registrations */
-    uint32_t offered; /* epoch in which peers learned of it, 0: not yet */
-    uint32_t linked;  /* GPU memory: epoch from which on links can carry it, 0: they do not */
+    bool library;   /* from stepaf_alloc, or receive buffers; else pages of the caller's own */
+    bool shareable; /* GPU memory: other processes can map it */
+    bool target;    /* peers write to it: it is offered at commit */
+    bool hidden;    /* it is offered to nobody (any more) */
+    bool hosted;    /* GPU memory: plans without streams name it */
+    bool is_bounce; /* it is the stage of another */
+    bool pinned;    /* host memory that the GPU can use as well */
+    bool unpin;     /* and this library has seen to that */
+    bool
+        receives_hosted; /* GPU memory, FFN: some key is received there that no stream plan names */
+    unsigned uses;       /* by plans and receive buffers */
+    unsigned received;   /* of these, receive buffers */
+    unsigned leaving;    /* and of those, what ends with the next commit */
+    uint32_t at;         /* in ctx->memory.regions */
+    uint32_t offered;    /* epoch in which peers learned of it, 0: not yet */
+    uint32_t linked;     /* GPU memory: epoch from which on links can carry it, 0: they do not */
     struct stepaf_region *bounce; /* GPU memory: host memory that stands for it, see gpu/bounce.h */
+};
+
+/* A region by its number. */
+struct stepaf_region_name {
+    uint32_t id;
+    struct stepaf_region *region; /* NULL: it was dropped */
 };
 
 /* The region whose memory @a mem is. */

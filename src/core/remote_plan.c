@@ -106,11 +106,13 @@ err_remote:
 /* Make room for plan number @a number. */
 static bool reserve(struct stepaf_peer *peer, uint32_t number)
 {
-    uint32_t n = number + 1;
+    uint32_t n = peer->n_remotes ? 2 * peer->n_remotes : 4;
     struct stepaf_remote_plan **remotes;
 
     if (number < peer->n_remotes)
         return true;
+    if (n < number + 1)
+        n = number + 1;
     remotes = realloc(peer->remotes, n * sizeof(*remotes));
     if (!remotes)
         return false;
@@ -163,13 +165,13 @@ static bool take_push(struct stepaf_remote_plan *remote, const struct stepaf_msg
     struct stepaf_peer *peer = remote->peer;
     struct stepaf_key *key = stepaf_key_known(ctx, id);
     uint8_t *place = key ? ctx->feature->recv_place(key, peer) : NULL;
-    uint8_t *slice = key && !place ? stepaf_key_slice(key, (uint32_t)peer->who.rank) : place;
+    uint8_t *slice = key && !place ? stepaf_key_slice(key, peer->index) : place;
 
     remote->unbound = remote->unbound || place;
     if (slice && key->mem_kind != STEPAF_MEM_HOST) {
         const struct stepaf_region *region = stepaf_region_find(ctx, slice, 1);
         if (!region || !stepaf_region_is_linked(ctx, region) ||
-            (!place && stepaf_key_on_streams(ctx, key)))
+            (!place && stepaf_key_on_streams(key)))
             return false;
         remote->on_gpu = remote->on_gpu || region->mem.kind != STEPAF_MEM_HOST;
     }

@@ -110,6 +110,16 @@ static stepaf_status_t check(struct stepaf_plan_obj *plan, const stepaf_start_pa
     return status ? status : check_peers(plan, params);
 }
 
+static const stepaf_error_t would_block = {
+    .status = STEPAF_ERR_WOULD_BLOCK,
+    .phase = STEPAF_PHASE_START,
+    .peer_role = -1,
+    .peer_rank = -1,
+    .peer_world_rank = -1,
+    .text = "the plan's next slot is not free: its last operation is in flight, or an FFN rank has "
+            "not released its batch",
+};
+
 stepaf_status_t stepaf_start_check(struct stepaf_plan_obj *plan,
                                    const stepaf_start_params_t *params)
 {
@@ -126,5 +136,5 @@ stepaf_status_t stepaf_start_check(struct stepaf_plan_obj *plan,
     if (stepaf_plan_slot_free(plan)) /* meanwhile anything may have happened */
         return check(plan, params);
     ctx->counters.would_block++;
-    return STEPAF_ERR_WOULD_BLOCK;
+    return stepaf_error_fixed(&would_block);
 }

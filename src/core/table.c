@@ -7,27 +7,25 @@ static bool grow_table(struct stepaf_table *table)
 {
     uint32_t capacity = table->capacity ? 2 * table->capacity : 16;
     void **objects = realloc(table->objects, capacity * sizeof(*objects));
+    uint32_t *freed = realloc(table->freed, capacity * sizeof(*freed));
 
-    if (!objects)
+    table->objects = objects ? objects : table->objects;
+    table->freed = freed ? freed : table->freed;
+    if (!objects || !freed)
         return false;
-    table->objects = objects;
     table->capacity = capacity;
     return true;
 }
 
 bool stepaf_table_add(struct stepaf_table *table, void *object, uint32_t limit, uint32_t *index_p)
 {
-    uint32_t index = table->lowest;
+    uint32_t index;
 
     if (table->n_used >= limit)
         return false;
-    while (index < table->n && table->objects[index])
-        index++;
-    if (index == table->capacity && !grow_table(table))
+    if (!table->n_freed && table->n == table->capacity && !grow_table(table))
         return false;
-    if (index == table->n)
-        table->n++;
-    table->lowest = index + 1;
+    index = table->n_freed ? table->freed[--table->n_freed] : table->n++;
     table->objects[index] = object;
     table->n_used++;
     *index_p = index;
@@ -38,12 +36,12 @@ void stepaf_table_remove(struct stepaf_table *table, uint32_t index)
 {
     table->objects[index] = NULL;
     table->n_used--;
-    if (index < table->lowest)
-        table->lowest = index;
+    table->freed[table->n_freed++] = index;
 }
 
 void stepaf_table_free(struct stepaf_table *table)
 {
     free(table->objects);
+    free(table->freed);
     *table = (struct stepaf_table){0};
 }

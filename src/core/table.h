@@ -69,7 +69,8 @@ struct stepaf_table {
     uint32_t n;     /* numbers in use or used before */
     uint32_t capacity;
     uint32_t n_used;
-    uint32_t lowest;          /* no number below it is free */
+    uint32_t *freed; /* numbers to give out again, the last one first */
+    uint32_t n_freed;
     uint32_t last_generation; /* so that no two objects share number and generation */
     uint32_t not_ours;        /* the last one of contexts that had this one's place before */
     bool wrapped;             /* and that means nothing any more */

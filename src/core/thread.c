@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The handler, and the progress thread, which calls it as well. */
 #include <string.h>
+#include <time.h>
 
+#include "base/time.h"
 #include "core/batch.h"
 #include "core/ctx.h"
 #include "core/lock.h"
@@ -10,9 +12,16 @@
 #include "core/thread.h"
 #include "core/wait.h"
 
+enum { STOP_PAUSE_NS = 20000 };
+
 bool stepaf_core_is_dispatching(const struct stepaf_ctx *ctx)
 {
     return ctx->inbox.dispatching && !pthread_equal(ctx->inbox.dispatcher, pthread_self());
+}
+
+bool stepaf_core_in_handler(const struct stepaf_ctx *ctx)
+{
+    return ctx->inbox.dispatching && pthread_equal(ctx->inbox.dispatcher, pthread_self());
 }
 
 void stepaf_core_dispatch(struct stepaf_ctx *ctx)
@@ -20,8 +29,8 @@ void stepaf_core_dispatch(struct stepaf_ctx *ctx)
     stepaf_lock_enter(&ctx->lock);
     if (ctx->inbox.handler && !ctx->inbox.dispatching) {
         struct stepaf_batch_obj *batch;
-        ctx->inbox.dispatching = true;
         ctx->inbox.dispatcher = pthread_self();
+        ctx->inbox.dispatching = true;
         while (ctx->inbox.handler && (batch = stepaf_batch_take(ctx, NULL, stepaf_ticks()))) {
             stepaf_batch_cb_t handler = ctx->inbox.handler;
             void *arg = ctx->inbox.handler_arg;
@@ -37,13 +46,22 @@ void stepaf_core_dispatch(struct stepaf_ctx *ctx)
     stepaf_lock_leave(&ctx->lock);
 }
 
+/* Whoever has asked it to stop may have changed its mind. */
+static bool goes_on(struct stepaf_ctx *ctx)
+{
+    uint8_t asked = STEPAF_THREAD_STOPS;
+
+    return atomic_load_explicit(&ctx->threads.state, memory_order_relaxed) == STEPAF_THREAD_GOES ||
+           !atomic_compare_exchange_strong(&ctx->threads.state, &asked, STEPAF_THREAD_OVER);
+}
+
 static void *progress_main(void *arg)
 {
     struct stepaf_ctx *ctx = arg;
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
     (void)stepaf_topo_bind_thread(ctx->env.progress_cores); /* was checked at init */
-    while (!atomic_load_explicit(&ctx->threads.stop, memory_order_relaxed)) {
+    while (goes_on(ctx)) {
         stepaf_lock_enter(&ctx->lock);
         if (stepaf_core_progress_waiting(ctx))
             waiter = stepaf_waiter_begin();
@@ -63,7 +81,7 @@ stepaf_status_t stepaf_core_thread_start(struct stepaf_ctx *ctx)
 
     if (!ctx->threads.progress_wanted)
         return STEPAF_OK;
-    atomic_store(&ctx->threads.stop, false);
+    atomic_store(&ctx->threads.state, STEPAF_THREAD_GOES);
     error = pthread_create(&ctx->threads.progress, NULL, progress_main, ctx);
     if (error) {
         ctx->threads.progress_wanted = false;
@@ -74,11 +92,35 @@ stepaf_status_t stepaf_core_thread_start(struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
-void stepaf_core_thread_stop(struct stepaf_ctx *ctx)
+void stepaf_core_thread_ask(struct stepaf_ctx *ctx)
+{
+    uint8_t goes = STEPAF_THREAD_GOES;
+
+    (void)atomic_compare_exchange_strong(&ctx->threads.state, &goes, STEPAF_THREAD_STOPS);
+}
+
+bool stepaf_core_thread_stop(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    uint8_t asked = STEPAF_THREAD_STOPS;
+
+    if (!ctx->threads.runs)
+        return true;
+    stepaf_core_thread_ask(ctx);
+    while (atomic_load(&ctx->threads.state) != STEPAF_THREAD_OVER) {
+        if (stepaf_monotonic_ns() >= deadline_ns &&
+            atomic_compare_exchange_strong(&ctx->threads.state, &asked, STEPAF_THREAD_GOES))
+            return false;
+        nanosleep(&(struct timespec){0, STOP_PAUSE_NS}, NULL);
+    }
+    pthread_join(ctx->threads.progress, NULL);
+    ctx->threads.runs = false;
+    return true;
+}
+
+void stepaf_core_thread_abandon(struct stepaf_ctx *ctx)
 {
     if (!ctx->threads.runs)
         return;
-    atomic_store(&ctx->threads.stop, true);
-    pthread_join(ctx->threads.progress, NULL);
-    ctx->threads.runs = false;
+    stepaf_core_thread_ask(ctx);
+    pthread_detach(ctx->threads.progress);
 }

@@ -56,7 +56,7 @@ static void ask_launcher(struct stepaf_ctx *ctx)
             continue;
         struct stepaf_peer *peer = &ctx->peers[stepaf_mesh_index(&ctx->job.mesh, rank)];
         if (peer->link)
-            stepaf_peer_fail(peer, "the launcher reports that it died");
+            stepaf_peer_fail(peer, "the bootstrap reports that it died");
     }
 }
 
@@ -71,10 +71,9 @@ static void find_dead_peers(struct stepaf_ctx *ctx, uint64_t now)
     ask_launcher(ctx);
 }
 
-void stepaf_core_check_liveness(struct stepaf_ctx *ctx)
+void stepaf_core_check_liveness(struct stepaf_ctx *ctx, uint64_t now)
 {
-    uint64_t now = stepaf_ticks();
-
+    ctx->polling.look_at = now + us_to_ticks(ctx, LOOK_EVERY_US);
     if (!ctx->polling.vain_since)
         ctx->polling.vain_since = now;
     if (now - ctx->polling.vain_since >= us_to_ticks(ctx, LOOK_EVERY_US) ||
@@ -175,27 +174,35 @@ static bool deadline_passed(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter
     return (int64_t)(now - waiter->deadline) >= 0;
 }
 
+/* Whether a wait is to end at once, as if its deadline had passed: another thread finalizes. */
+static bool is_closing(const struct stepaf_ctx *ctx)
+{
+    return __builtin_expect(atomic_load_explicit(&ctx->threads.closing, memory_order_relaxed), 0);
+}
+
 bool stepaf_waiter_busy(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us)
 {
     if ((++waiter->busy & BUSY_POLLS_MASK) != 0)
         return true;
+    if (is_closing(ctx))
+        return false;
     return timeout_us && !deadline_passed(ctx, waiter, timeout_us, stepaf_ticks());
 }
 
 bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, int64_t timeout_us)
 {
-    if (timeout_us == 0)
+    if (timeout_us == 0 || is_closing(ctx))
         return false;
     if (ctx->polling.oversubscribed && waiter->polls++ < CROWDED_POLLS)
         return true;
     uint64_t now = stepaf_ticks();
-    ctx->up.polled = now;
     bool over = deadline_passed(ctx, waiter, timeout_us, now);
     /* No system call before the wait is a long one: the peer may just be computing. */
     if (over || now - waiter->began >= us_to_ticks(ctx, LOOK_EVERY_US))
         find_dead_peers(ctx, now);
     if (over)
         return false;
+    ctx->up.polled = now;
     pause_for(ctx, now - waiter->began);
     return true;
 }

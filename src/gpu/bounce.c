@@ -19,29 +19,36 @@
 
 /* ---- at commit ---- */
 
-static bool is_received_in(const struct stepaf_key *key, const struct stepaf_region *region)
-{
-    for (struct stepaf_list *node = key->recv_bufs.next; node != &key->recv_bufs; node = node->next)
-        if (stepaf_container_of(node, struct stepaf_recv_buf, node)->region == region)
-            return true;
-    return false;
-}
-
 /* Attention ranks: what plans without streams name. FFN ranks do not know of these yet, but a key in
  * GPU memory that no stream plan of theirs names is for them: where it is received, and what may be
  * answered from, which is all memory that nothing is received in. */
-static bool is_wanted(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
+static bool is_wanted(const struct stepaf_ctx *ctx, const struct stepaf_region *region,
+                      bool any_hosted)
 {
     if (region->mem.kind != STEPAF_MEM_CUDA)
         return false;
     if (stepaf_is_attention(ctx))
         return region->hosted;
-    for (uint32_t i = 0; i < ctx->memory.n_keys; i++)
-        if (ctx->memory.keys[i]->mem_kind == STEPAF_MEM_CUDA &&
-            !stepaf_key_on_streams(ctx, ctx->memory.keys[i]) &&
-            (!region->target || is_received_in(ctx->memory.keys[i], region)))
-            return true;
-    return false;
+    return region->target ? region->receives_hosted : any_hosted;
+}
+
+/* FFN: note where keys in GPU memory that no stream plan names are received. Whether there is any. */
+static bool note_hosted(const struct stepaf_ctx *ctx)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < ctx->memory.n_regions; i++)
+        ctx->memory.regions[i]->receives_hosted = false;
+    for (uint32_t i = 0; i < ctx->memory.n_keys; i++) {
+        const struct stepaf_key *key = ctx->memory.keys[i];
+        if (key->mem_kind != STEPAF_MEM_CUDA || stepaf_key_on_streams(key))
+            continue;
+        any = true;
+        for (struct stepaf_list *node = key->recv_bufs.next; node != &key->recv_bufs;
+             node = node->next)
+            stepaf_container_of(node, struct stepaf_recv_buf, node)->region->receives_hosted = true;
+    }
+    return any;
 }
 
 static bool all_take(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
@@ -133,25 +140,29 @@ stepaf_status_t stepaf_bounce_link(struct stepaf_ctx *ctx, struct stepaf_region 
 stepaf_status_t stepaf_bounces_prepare(struct stepaf_ctx *ctx)
 {
     stepaf_status_t status = STEPAF_OK;
+    bool any_hosted = note_hosted(ctx);
 
     for (uint32_t i = 0; i < ctx->memory.n_regions && !status; i++)
-        if (!ctx->memory.regions[i]->linked && is_wanted(ctx, ctx->memory.regions[i]))
+        if (!ctx->memory.regions[i]->linked && is_wanted(ctx, ctx->memory.regions[i], any_hosted))
             status = stepaf_bounce_link(ctx, ctx->memory.regions[i]);
     return status;
 }
 
 /* Whether some link copies by way of the region's stage. */
-static bool is_stage_used(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
+static bool is_stage_used(const struct stepaf_ctx *ctx, const struct stepaf_region *region,
+                          bool any_hosted)
 {
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         if (!stepaf_is_taken(ctx->peers[p].link->transport, region) &&
-            (stepaf_peer_proxied(ctx, p) || is_wanted(ctx, region)))
+            (stepaf_peer_proxied(ctx, p) || is_wanted(ctx, region, any_hosted)))
             return true;
     return false;
 }
 
 void stepaf_bounces_retire(struct stepaf_ctx *ctx)
 {
+    bool any_hosted = note_hosted(ctx);
+
     for (uint32_t i = 0; i < ctx->memory.n_regions; i++) {
         struct stepaf_region *region = ctx->memory.regions[i];
         struct stepaf_region *stage = region->bounce;
@@ -159,7 +170,7 @@ void stepaf_bounces_retire(struct stepaf_ctx *ctx)
             continue;
         if (all_take(ctx, region))
             stepaf_bounce_free(ctx, region);
-        else if (!is_stage_used(ctx, region))
+        else if (!is_stage_used(ctx, region, any_hosted))
             continue; /* nothing is ever written to it, and so it takes no memory */
         else if (stepaf_gpu_pin(ctx->gpu.device, stage->mem.base, stage->mem.bytes, &stage->unpin))
             stepaf_log_info("%s: copies take a buffer more", stepaf_last_error()->text);

@@ -93,7 +93,7 @@ static bool is_turned(const struct stepaf_ctx *ctx, uint32_t p, const struct ste
 bool stepaf_proxy_receives_in_place(const struct stepaf_ctx *ctx, uint32_t p,
                                     const struct stepaf_key *key)
 {
-    const uint8_t *slice = stepaf_key_slice(key, (uint32_t)ctx->peers[p].who.rank);
+    const uint8_t *slice = stepaf_key_slice(key, p);
 
     return slice && stepaf_proxy_is_in_place(ctx, p, stepaf_region_find(ctx, slice, 1)) &&
            !is_turned(ctx, p, key);

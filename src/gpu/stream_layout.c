@@ -70,8 +70,7 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
 
     mailbox->bytes = attention ? plan->pull[p * plan->n_pull + i].bytes : key->max_bytes;
     mailbox->pitch = key->max_bytes;
-    mailbox->data = attention ? plan->pull[p * plan->n_pull + i].data
-                              : stepaf_key_slice(key, (uint32_t)ctx->peers[p].who.rank);
+    mailbox->data = attention ? plan->pull[p * plan->n_pull + i].data : stepaf_key_slice(key, p);
     mailbox->region = NULL;
     mailbox->copied = false;
     if (mailbox->bytes) {

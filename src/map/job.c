@@ -67,6 +67,18 @@ static bool find_devices(struct stepaf_ctx *ctx)
     return ctx->job.devices != NULL;
 }
 
+/* The devices that a transport uses, instead of those that are near. */
+static void name_nics(const struct stepaf_ctx *ctx, struct stepaf_map_part *part)
+{
+    char text[STEPAF_REASON_MAX];
+
+    for (unsigned t = 0; t < ctx->net.n_transports; t++) {
+        ctx->net.transports[t]->ops->describe(ctx->net.transports[t], text);
+        if (text[0])
+            snprintf(part->nic, sizeof(part->nic), "%.*s", (int)sizeof(part->nic) - 1, text);
+    }
+}
+
 void stepaf_map_part_make(struct stepaf_ctx *ctx, bool with_bytes, struct stepaf_map_part *part_p)
 {
     int others = stepaf_is_attention(ctx) ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
@@ -78,6 +90,7 @@ void stepaf_map_part_make(struct stepaf_ctx *ctx, bool with_bytes, struct stepaf
         snprintf(part.gpu, sizeof(part.gpu), "%s", ctx->job.devices->gpu);
     if (good)
         snprintf(part.nic, sizeof(part.nic), "%s", ctx->job.devices->nic);
+    name_nics(ctx, &part);
     snprintf(part.host, sizeof(part.host), "%s", ctx->job.topo.host);
     snprintf(part.cores, sizeof(part.cores), "%s", ctx->job.topo.binding);
     for (int rank = 0; rank < ctx->job.group_size[others] && good; rank++) {

@@ -92,12 +92,20 @@ stepaf_status_t stepaf_env_load(struct stepaf_env *env_p)
 
 static const char *get_boot_from_process(const char *name, void *arg)
 {
-    static const int wanted[] = {STEPAF_ENV_BOOT, STEPAF_ENV_LOCAL_SIZE, STEPAF_ENV_LOCAL_RANK,
-                                 STEPAF_ENV_LOCAL_JOB};
+    static const int wanted[] = {
+        STEPAF_ENV_BOOT,        STEPAF_ENV_LOCAL_SIZE, STEPAF_ENV_LOCAL_RANK, STEPAF_ENV_LOCAL_JOB,
+        STEPAF_ENV_MEET,        STEPAF_ENV_RANK,       STEPAF_ENV_SIZE,       STEPAF_ENV_SECRET,
+        STEPAF_ENV_SECRET_FILE, STEPAF_ENV_NET_PORTS};
+    const char *value = NULL;
+
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         if (strcmp(name, stepaf_env_table[wanted[i]].info.name) == 0)
-            return get_from_process(name, arg);
-    return NULL;
+            value = get_from_process(name, arg);
+    /* Of use before the others can be told, but judged with the rest. */
+    if (value && strcmp(name, stepaf_env_table[STEPAF_ENV_NET_PORTS].info.name) == 0 &&
+        stepaf_env_text_trouble(STEPAF_ENV_FORM_PORTS, value))
+        value = NULL;
+    return value;
 }
 
 stepaf_status_t stepaf_env_load_boot(struct stepaf_env *env_p)

@@ -11,38 +11,10 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/fd.h"
 #include "base/hash.h"
 #include "topo/cpus.h"
+#include "topo/load.h"
 #include "topo/sys.h"
-
-/* Load this machine's topology, or with @a xml the one that is there: packages, NUMA nodes, caches,
- * cores and units, and with @a with_io devices, whose discovery takes far longer. NULL with errno
- * on failure. */
-static hwloc_topology_t load(const char *xml, unsigned long flags, int with_io)
-{
-    hwloc_topology_t topology;
-    if (hwloc_topology_init(&topology) != 0)
-        return NULL;
-    if (xml && hwloc_topology_set_xml(topology, xml) != 0)
-        goto err_destroy;
-    hwloc_topology_set_flags(topology, flags);
-    if (with_io) {
-        hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-        /* PCI devices from sysfs instead of libpciaccess, which leaks. */
-        hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "pci");
-    }
-    stepaf_fd_begin();
-    int failed = hwloc_topology_load(topology);
-    (void)stepaf_fd_end(-1);
-    if (failed)
-        goto err_destroy;
-    return topology;
-
-err_destroy:
-    hwloc_topology_destroy(topology);
-    return NULL;
-}
 
 static size_t cache_bytes(hwloc_topology_t topology, hwloc_obj_type_t type)
 {
@@ -75,7 +47,8 @@ stepaf_status_t stepaf_topo_probe(const char *xml, struct stepaf_topo *topo_p)
         stepaf_sys_probe("", &usable, topo_p);
         return STEPAF_OK;
     }
-    hwloc_topology_t topology = load(xml, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED, 0);
+    hwloc_topology_t topology =
+        stepaf_topo_load(xml, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED, false);
     if (!topology)
         return stepaf_error_set(errno == ENOMEM ? STEPAF_ERR_NO_MEMORY : STEPAF_ERR_INVALID,
                                 STEPAF_PHASE_INIT, "cannot load topology %s: %s", xml,
@@ -98,19 +71,6 @@ static void list_add(char *list, size_t capacity, const char *name)
         snprintf(list + used, capacity - used, "%s%s", used ? "," : "", name);
 }
 
-/* Whether a PCI device computes: 3D controllers, accelerators, and the display controllers of those
- * who make GPUs; a server's own display is none. */
-static int is_gpu(hwloc_obj_t device)
-{
-    enum { NVIDIA = 0x10de, AMD = 0x1002, VGA = 0x0300, DISPLAY_3D = 0x0302, OTHER = 0x0380 };
-    enum { ACCELERATOR = 0x1200 };
-    const struct hwloc_pcidev_attr_s *pci = &device->attr->pcidev;
-
-    return pci->class_id == DISPLAY_3D || pci->class_id == ACCELERATOR ||
-           ((pci->class_id == VGA || pci->class_id == OTHER) &&
-            (pci->vendor_id == NVIDIA || pci->vendor_id == AMD));
-}
-
 static int is_near(hwloc_topology_t topology, hwloc_obj_t device, hwloc_const_bitmap_t near)
 {
     hwloc_obj_t place = hwloc_get_non_io_ancestor_obj(topology, device);
@@ -127,7 +87,7 @@ static void list_devices(hwloc_topology_t topology, hwloc_const_bitmap_t near, c
         const struct hwloc_pcidev_attr_s *pci = &it->attr->pcidev;
         snprintf(name, sizeof name, "%04x:%02x:%02x.%x", (unsigned)pci->domain, pci->bus, pci->dev,
                  pci->func);
-        if (is_gpu(it) && is_near(topology, it, near))
+        if (stepaf_topo_is_gpu(it) && is_near(topology, it, near))
             list_add(gpus, capacity, name);
     }
     for (hwloc_obj_t it = NULL; nics && (it = hwloc_get_next_osdev(topology, it));)
@@ -138,7 +98,7 @@ static void list_devices(hwloc_topology_t topology, hwloc_const_bitmap_t near, c
 void stepaf_topo_devices(const char *xml, const char *binding, char *gpus_p, char *nics_p,
                          size_t capacity)
 {
-    hwloc_topology_t topology = load(xml, 0, 1);
+    hwloc_topology_t topology = stepaf_topo_load(xml, 0, true);
     hwloc_bitmap_t near = hwloc_bitmap_alloc();
 
     gpus_p[0] = nics_p[0] = '\0';
@@ -182,7 +142,7 @@ static hwloc_obj_t last_level_cache(hwloc_obj_t unit)
 static stepaf_status_t bind_near(void)
 {
     stepaf_status_t status = STEPAF_OK;
-    hwloc_topology_t topology = load(NULL, 0, 0);
+    hwloc_topology_t topology = stepaf_topo_load(NULL, 0, false);
     hwloc_bitmap_t own = hwloc_bitmap_alloc();
     hwloc_bitmap_t near = hwloc_bitmap_alloc();
     hwloc_obj_t unit = NULL;
@@ -260,7 +220,7 @@ static void print_object(hwloc_obj_t object, int depth, FILE *stream)
 
 void stepaf_topo_print(void *stream)
 {
-    hwloc_topology_t topology = load(NULL, 0, 1);
+    hwloc_topology_t topology = stepaf_topo_load(NULL, 0, true);
     if (!topology) {
         fprintf(stream, "topology unknown: %s\n", strerror(errno));
         return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the machine looks like from here. topo.c is the only includer of hwloc.h. */
+/* What the machine looks like from here. */
 #ifndef STEPAF_TOPO_TOPO_H
 #define STEPAF_TOPO_TOPO_H
 

@@ -25,6 +25,12 @@ static bool always_quiet(struct stepaf_transport *transport, bool begin, uint32_
     return true;
 }
 
+static void describe_nothing(const struct stepaf_transport *transport, char *text)
+{
+    (void)transport;
+    text[0] = '\0';
+}
+
 static void describe_none(const struct stepaf_transport *transport, char *text)
 {
     snprintf(text, STEPAF_REASON_MAX, "staged: %s carries host memory", transport->ops->name);
@@ -43,10 +49,11 @@ static void fence_nothing(struct stepaf_link *link)
 }
 
 static stepaf_status_t connected_already(struct stepaf_transport *transport, int64_t deadline_ns,
-                                         uint32_t *peer_p, char *reason)
+                                         int wait_ms, uint32_t *peer_p, char *reason)
 {
     (void)transport;
     (void)deadline_ns;
+    (void)wait_ms;
     (void)peer_p;
     (void)reason;
     return STEPAF_OK;
@@ -84,6 +91,7 @@ struct stepaf_transport_ops stepaf_transport_complete(const struct stepaf_transp
     all.reg_mem = all.reg_mem ? all.reg_mem : reg_nothing;
     all.dereg_mem = all.dereg_mem ? all.dereg_mem : dereg_nothing;
     all.is_quiet = all.is_quiet ? all.is_quiet : always_quiet;
+    all.describe = all.describe ? all.describe : describe_nothing;
     all.describe_gpu = all.describe_gpu ? all.describe_gpu : describe_none;
     all.probe_gpu = all.probe_gpu ? all.probe_gpu : probe_none;
     all.fence = all.fence ? all.fence : fence_nothing;

@@ -48,6 +48,9 @@ struct stepaf_upcalls {
                     const struct stepaf_msg *msg);
     /* The peer will never answer again. */
     void (*lost)(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason);
+    /* The rest of a post cannot be sent, since this rank's own memory that it names cannot be read. It is
+     * SENT, and the peer hears nothing of it. */
+    void (*refused)(struct stepaf_upcalls *up, struct stepaf_post *post);
     /* Return the place of a range of memory that peers may write to, or NULL. @a id: stepaf_mem. */
     uint8_t *(*resolve)(struct stepaf_upcalls *up, uint32_t id, uint64_t offset, uint32_t bytes);
     /* What the peer means by 32 bits that stepaf_msg_to_imm has made. False: nothing that makes
@@ -58,6 +61,7 @@ struct stepaf_upcalls {
     void (*deliver_imm)(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
     const struct stepaf_env *env;
     const struct stepaf_topo *topo;
+    const char *gpu; /* PCI address of the rank's GPU; NULL: none is known */
     bool initiates; /* where one side opens connections and one listens: this one opens */
     uint64_t dropped_malformed; /* what made no sense to a transport */
     uint64_t
@@ -75,13 +79,10 @@ struct stepaf_peer_facts {
 
 /* What a transport is capable of. */
 enum {
-    /* What is sent before the peer has connected as well would be lost, or late: after the first
-     * commit's connects, all ranks agree that they have, before any of them sends. */
-    STEPAF_TRANSPORT_AGREES = 1 << 0,
     /* reg_mem takes GPU memory as well; what it has not taken has no registration afterwards. */
-    STEPAF_TRANSPORT_GPU = 1 << 1,
+    STEPAF_TRANSPORT_GPU = 1 << 0,
     /* It reaches peers of the same node only. */
-    STEPAF_TRANSPORT_LOCAL = 1 << 2
+    STEPAF_TRANSPORT_LOCAL = 1 << 1
 };
 
 /* Those marked required are there in every transport. The others may be NULL, and then do nothing: the
@@ -99,6 +100,10 @@ struct stepaf_transport_ops {
                             struct stepaf_transport **transport_p);
     /* Required. Close, all links with it, and end what is registered still. */
     void (*close)(struct stepaf_transport *transport);
+
+    /* Say which devices it uses, and by which rule they were chosen, as "mlx5_0:1 (NUMA node)". NULL: it
+     * has none of its own. */
+    void (*describe)(const struct stepaf_transport *transport, char *text);
 
     /* Make memory ready to be written from and to, and set mem->registration[transport->index];
      * dereg_mem ends it, and is called for memory without a registration as well. */
@@ -119,8 +124,11 @@ struct stepaf_transport_ops {
     void (*pack_mem)(struct stepaf_transport *transport, const struct stepaf_mem *mem,
                      struct stepaf_pack *pack);
 
-    /* Required. Connect to a peer by what its pack_address wrote. That it cannot be reached this way
-     * is no error: *link_p is NULL then and @a reason says why. */
+    /* Required. Connect to a peer by what its pack_address wrote, or begin to where that takes both
+     * ends; never wait for the peer. That it cannot be reached this way is no error: *link_p is NULL
+     * then and @a reason, "" on entry, says why. It may also say what a link lacks, for the map. The peer
+     * may find that it cannot reach this rank; then the link is disconnected again, and both take another
+     * transport. */
     stepaf_status_t (*connect)(struct stepaf_transport *transport,
                                const struct stepaf_peer_facts *facts, struct stepaf_unpack *unpack,
                                struct stepaf_link **link_p, char *reason);
@@ -130,12 +138,16 @@ struct stepaf_transport_ops {
      * NULL in a transport where a dead link takes in nothing, or where that cannot be. */
     void (*fence)(struct stepaf_link *link);
 
-    /* Bring to an end what connect has begun, for all peers at once; peers do the same. A failure is
-     * the commit's: *peer_p says whose and @a reason why, and other peers' links can be used. */
+    /* Go on with what connect has begun, for all peers at once; peers do the same, but not all the
+     * time. Called again and again until all links are up. Wait for news @a wait_ms at most.
+     * STEPAF_INPROGRESS: *peer_p says whose link is not up, and @a reason what it waits for. A failure
+     * is the commit's: *peer_p says whose and @a reason why. A peer that cannot be reached may also be
+     * lost. Before all ranks have found that all links are up, nobody sends. */
     stepaf_status_t (*finish_connects)(struct stepaf_transport *transport, int64_t deadline_ns,
-                                       uint32_t *peer_p, char *reason);
+                                       int wait_ms, uint32_t *peer_p, char *reason);
 
-    /* The first commit is done: what was made ready for peers that others reach may go. */
+    /* The first commit is done: what was made ready for peers that others reach may go. Until then,
+     * connect may be called for them. */
     void (*shrink)(struct stepaf_transport *transport);
 
     /* Required, both. Make a peer's memory writable; release_mem ends it. */

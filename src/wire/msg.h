@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The message that follows an operation's writes, and its short form of 32 bits: all that both ends
- * have to agree on, whatever transport is between them. docs/architecture.md has the table of types. */
+ * have to agree on, whatever transport is between them. README.md has the table of types. */
 #ifndef STEPAF_WIRE_MSG_H
 #define STEPAF_WIRE_MSG_H
 

@@ -10,8 +10,6 @@
 
 enum { DECLARE_MAGIC = 0x53544144 };
 
-enum { CHANGED = 1 << 0, MEETS = 1 << 1 };
-
 static void pack_ranks(const struct stepaf_recv_buf *recv_buf, struct stepaf_pack *pack)
 {
     bool consecutive = true;
@@ -90,8 +88,8 @@ static bool is_offered(const struct stepaf_ctx *ctx, const struct stepaf_region 
 {
     if (region->hidden || (region->mem.kind != STEPAF_MEM_HOST && !region->linked))
         return false;
-    unsigned leaving = stepaf_keys_leaving(ctx, region);
-    return stepaf_is_attention(ctx) || (region->target && (!leaving || leaving < region->uses));
+    return stepaf_is_attention(ctx) ||
+           (region->target && (!region->leaving || region->leaving < region->uses));
 }
 
 static void pack_regions(struct stepaf_ctx *ctx, struct stepaf_pack *pack)
@@ -113,22 +111,13 @@ static void pack_regions(struct stepaf_ctx *ctx, struct stepaf_pack *pack)
     }
 }
 
-static bool agrees(const struct stepaf_ctx *ctx)
-{
-    bool any = false;
-
-    for (unsigned t = 0; t < ctx->net.n_transports; t++)
-        any = any || (ctx->net.transports[t]->ops->caps & STEPAF_TRANSPORT_AGREES);
-    return any;
-}
-
 void stepaf_advert_pack(struct stepaf_ctx *ctx, stepaf_status_t status, struct stepaf_pack *pack)
 {
     stepaf_pack_u32(pack, DECLARE_MAGIC);
     stepaf_pack_u32(pack, (uint32_t)status);
     stepaf_pack_text(pack, status ? stepaf_last_error()->text : "");
     stepaf_pack_u32(pack, ctx->epoch);
-    stepaf_pack_u32(pack, (ctx->commit.changed ? CHANGED : 0) | (agrees(ctx) ? MEETS : 0));
+    stepaf_pack_u32(pack, ctx->commit.changed);
     if (status)
         return;
     stepaf_pack_u32(pack, ctx->net.n_transports);
@@ -136,6 +125,7 @@ void stepaf_advert_pack(struct stepaf_ctx *ctx, stepaf_status_t status, struct s
         stepaf_pack_text(pack, ctx->net.transports[t]->ops->name);
         pack_counted(ctx->net.transports[t], NULL, pack);
     }
+    stepaf_keys_sort(ctx);
     pack_keys(ctx, pack);
     pack_regions(ctx, pack);
     ctx->feature->pack(ctx, pack);
@@ -264,9 +254,7 @@ stepaf_status_t stepaf_advert_read(const void *blob, size_t bytes, int role, int
     advert.status = stepaf_status_from(stepaf_unpack_u32(&unpack));
     stepaf_unpack_text(&unpack, advert.text, sizeof(advert.text));
     advert.epoch = stepaf_unpack_u32(&unpack);
-    uint32_t facts = stepaf_unpack_u32(&unpack);
-    advert.changed = facts & CHANGED;
-    advert.agrees = facts & MEETS;
+    advert.changed = stepaf_unpack_u32(&unpack) != 0;
     if (ok && !unpack.failed && !advert.status)
         ok = read_body(&unpack, &advert, before);
     if (!ok || unpack.failed) {
@@ -278,6 +266,14 @@ stepaf_status_t stepaf_advert_read(const void *blob, size_t bytes, int role, int
     }
     *declaration_p = advert;
     return STEPAF_OK;
+}
+
+bool stepaf_advert_has_failed(const void *blob, size_t bytes)
+{
+    struct stepaf_unpack unpack = stepaf_unpack_from(blob, bytes);
+    bool is_advert = stepaf_unpack_u32(&unpack) == DECLARE_MAGIC;
+
+    return !is_advert || stepaf_unpack_u32(&unpack) || unpack.failed;
 }
 
 void stepaf_advert_free(struct stepaf_advert *advert)

@@ -31,7 +31,6 @@ struct stepaf_advert {
     char text[STEPAF_ERROR_TEXT_MAX];
     uint32_t epoch;
     bool changed;
-    bool agrees; /* one of its transports asks for a meeting after the connects */
     uint32_t n_transports;
     struct stepaf_unpack transports;     /* name, counted bytes; each */
     struct stepaf_unpack key_bytes;      /* the keys as they were declared */
@@ -63,6 +62,9 @@ stepaf_status_t stepaf_advert_read(const void *blob, size_t bytes, int role, int
                                    const struct stepaf_advert *before,
                                    struct stepaf_advert *declaration_p);
 void stepaf_advert_free(struct stepaf_advert *advert);
+
+/* Whether one says a failure; allocates nothing. */
+bool stepaf_advert_has_failed(const void *blob, size_t bytes);
 
 /* Judge all @a n adverts: the same verdict on every rank. The sentence of @a own_rank's own
  * failure is as it said it. */

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The verdict on what all ranks declare: every rank judges the same, and so comes to the same. */
+#define _GNU_SOURCE 1 /* tdestroy */
+
+#include <search.h>
+#include <stdlib.h>
+
 #include "core/feature.h"
 #include "wireup/advert.h"
 
@@ -36,46 +41,149 @@ static stepaf_status_t compare(const struct stepaf_advert *one,
     return STEPAF_OK;
 }
 
-/* See that what rank @a own pushes is declared at every FFN rank of its lane. */
-static stepaf_status_t check_pushes(const struct stepaf_advert *adverts, int n,
-                                    const struct stepaf_advert *own)
+/* A key of a rank, which the other ranks' are compared with; or of a lane, with how many FFN adverts of the
+ * lane have it. Those that are the same as another one's do not count. */
+struct known_key {
+    uint64_t id;
+    uint32_t lane; /* UINT32_MAX: of all */
+    uint32_t n;
+    const struct stepaf_advert *advert; /* the first that has it */
+    const struct stepaf_advert_key_row *row;
+};
+
+/* What is known of all ranks' keys, so that no rank's are looked for in every other rank's. */
+struct known_keys {
+    struct known_key *keys;
+    size_t n;
+    void *tree;
+    uint32_t *n_ffn; /* FFN adverts, by lane */
+};
+
+static int compare_known(const void *one, const void *other)
 {
+    const struct known_key *a = one, *b = other;
+
+    if (a->id != b->id)
+        return a->id < b->id ? -1 : 1;
+    return (a->lane > b->lane) - (a->lane < b->lane);
+}
+
+/* Find a key, or add it, which *is_new_p says; NULL: no memory. */
+static struct known_key *know(struct known_keys *known, uint64_t id, uint32_t lane, bool *is_new_p)
+{
+    struct known_key *own = &known->keys[known->n];
+
+    *own = (struct known_key){.id = id, .lane = lane};
+    struct known_key *const *found = tsearch(own, &known->tree, compare_known);
+    *is_new_p = found && *found == own;
+    known->n += *is_new_p;
+    return found ? *found : NULL;
+}
+
+static bool counts(const struct stepaf_advert *advert)
+{
+    return !advert->same_as && advert->role == STEPAF_FFN;
+}
+
+/* Count the keys of the FFN ranks, lane by lane. */
+static stepaf_status_t know_lanes(struct known_keys *known, const struct stepaf_advert *adverts,
+                                  int n)
+{
+    bool is_new;
+
     for (int r = 0; r < n; r++) {
-        const struct stepaf_advert *ffn = &adverts[r];
-        if (ffn->role != STEPAF_FFN || ffn->same_as || ffn->lane != own->lane)
+        if (!counts(&adverts[r]))
             continue;
-        for (uint32_t k = 0; k < own->n_keys; k++)
-            if (own->keys[k].direction == STEPAF_PUSH && !stepaf_advert_key(ffn, own->keys[k].id))
-                return stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_COMMIT,
-                                        "key %llu: world rank %d pushes it, but FFN world rank %d "
-                                        "has not declared it",
-                                        (unsigned long long)own->keys[k].id, own->world_rank,
-                                        ffn->world_rank);
+        known->n_ffn[adverts[r].lane]++;
+        for (uint32_t k = 0; k < adverts[r].n_keys; k++) {
+            struct known_key *key = know(known, adverts[r].keys[k].id, adverts[r].lane, &is_new);
+            if (!key)
+                return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+            key->n++;
+        }
     }
     return STEPAF_OK;
 }
 
-/* Compare every rank's keys with the first rank's that has the key, and see that what is pushed
- * is received everywhere. */
-static stepaf_status_t check_keys(const struct stepaf_advert *adverts, int n, int at,
-                                  bool *kinds_differ_p)
+static stepaf_status_t refuse_push(const struct stepaf_advert *adverts,
+                                   const struct stepaf_advert *own, uint64_t id)
 {
-    const struct stepaf_advert *own = &adverts[at];
-    stepaf_status_t status;
+    const struct stepaf_advert *ffn = adverts;
 
+    while (!counts(ffn) || ffn->lane != own->lane || stepaf_advert_key(ffn, id))
+        ffn++;
+    return stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_COMMIT,
+                            "key %llu: world rank %d pushes it, but FFN world rank %d has not "
+                            "declared it",
+                            (unsigned long long)id, own->world_rank, ffn->world_rank);
+}
+
+/* See that what rank @a own pushes is declared at every FFN rank of its lane. */
+static stepaf_status_t check_pushes(const struct known_keys *known,
+                                    const struct stepaf_advert *adverts,
+                                    const struct stepaf_advert *own)
+{
+    for (uint32_t k = 0; k < own->n_keys; k++) {
+        struct known_key probe = {.id = own->keys[k].id, .lane = own->lane};
+        if (own->keys[k].direction != STEPAF_PUSH)
+            continue;
+        struct known_key *const *found = tfind(&probe, &known->tree, compare_known);
+        if ((found ? (*found)->n : 0) != known->n_ffn[own->lane])
+            return refuse_push(adverts, own, probe.id);
+    }
+    return STEPAF_OK;
+}
+
+/* Compare a rank's keys with the first rank's that has the key, and see that what is pushed is received
+ * everywhere. */
+static stepaf_status_t check_keys(struct known_keys *known, const struct stepaf_advert *adverts,
+                                  const struct stepaf_advert *own, bool *kinds_differ_p)
+{
     if (own->same_as)
         return STEPAF_OK; /* judged with that one */
     for (uint32_t k = 0; k < own->n_keys; k++) {
-        const struct stepaf_advert_key_row *key = &own->keys[k];
-        int first = 0;
-        const struct stepaf_advert_key_row *its = NULL;
-        for (; first < at && !its; first++)
-            if (!adverts[first].same_as)
-                its = stepaf_advert_key(&adverts[first], key->id);
-        if (its && (status = compare(&adverts[first - 1], its, own, key, kinds_differ_p)))
+        stepaf_status_t status = STEPAF_OK;
+        bool is_new;
+        struct known_key *key = know(known, own->keys[k].id, UINT32_MAX, &is_new);
+        if (!key)
+            return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+        if (is_new) {
+            key->advert = own;
+            key->row = &own->keys[k];
+        } else {
+            status = compare(key->advert, key->row, own, &own->keys[k], kinds_differ_p);
+        }
+        if (status)
             return status;
     }
-    return own->role == STEPAF_ATTENTION ? check_pushes(adverts, n, own) : STEPAF_OK;
+    return own->role == STEPAF_ATTENTION ? check_pushes(known, adverts, own) : STEPAF_OK;
+}
+
+/* The tree's elements are in one block. */
+static void free_none(void *key)
+{
+    (void)key;
+}
+
+static stepaf_status_t check_all_keys(const struct stepaf_advert *adverts, int n,
+                                      bool *kinds_differ_p)
+{
+    struct known_keys known = {.n = 0};
+    stepaf_status_t status = STEPAF_OK;
+    size_t room = 1, n_lanes = n > 0 ? (size_t)n : 1; /* at most */
+
+    for (int r = 0; r < n; r++) /* each once for its lane, once for all */
+        room += adverts[r].same_as ? 0 : 2 * (size_t)adverts[r].n_keys;
+    known.keys = malloc(room * sizeof(*known.keys));
+    known.n_ffn = calloc(n_lanes, sizeof(*known.n_ffn));
+    status = known.keys && known.n_ffn ? know_lanes(&known, adverts, n)
+                                       : stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    for (int r = 0; r < n && !status; r++)
+        status = check_keys(&known, adverts, &adverts[r], kinds_differ_p);
+    tdestroy(known.tree, free_none);
+    free(known.keys);
+    free(known.n_ffn);
+    return status;
 }
 
 stepaf_status_t stepaf_adverts_check(const struct stepaf_advert *adverts, int n, int own_rank,
@@ -102,8 +210,8 @@ stepaf_status_t stepaf_adverts_check(const struct stepaf_advert *adverts, int n,
     if (!changed)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                 "nothing has changed on any rank since the last commit");
-    for (int r = 0; r < n; r++)
-        if ((status = check_keys(adverts, n, r, &kinds_differ)))
-            return status;
+    status = check_all_keys(adverts, n, &kinds_differ);
+    if (status)
+        return status;
     return feature->check(adverts, n, kinds_differ);
 }

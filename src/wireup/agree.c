@@ -1,23 +1,75 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* After the connects of the first commit, where some transport asks for it: nobody sends before all
- * have connected, and where one could not, all learn why. The other end of a link that could not be
- * made knows nothing of that by itself. So each rank also says which transport it has taken for each
- * peer, and whoever has got a better one than the peer follows it. */
-#include <stdlib.h>
+/* At the first commit all ranks agree on their links before any waits for another.
+ *
+ * Until here each rank has done what it can do alone: for each peer it has taken the best transport that
+ * it could set up from its end, and knows nothing of what the peer could. In the first exchange each
+ * reports a sum over its links. Where the two ends of some link have taken different transports, the sum
+ * of all ranks is not 0; then all report which transports they have taken, and whoever has a better one
+ * than its peer follows the peer.
+ *
+ * Once that is settled, what was begun is waited for, if a transport takes both ends to connect. Ranks
+ * meet when all their links are up, and otherwise from time to time: so a rank that has failed is heard
+ * of soon, by those too that have no link to it. */
+#include "wireup/agree.h"
 
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
 #include "wireup/connect.h"
 
-enum { NONE = UINT8_MAX };
+enum {
+    NONE = UINT8_MAX,
+    DISPUTES_MAX = 2 * STEPAF_MAX_TRANSPORTS,   /* each of them leaves somebody a transport less */
+    FIRST_WAIT_MS = 50,                         /* until ranks with links that are not up meet */
+    LONGEST_WAIT_MS = 1000,                     /* the wait is doubled each time, up to this */
+    LAST_WORDS_US = 2 * LONGEST_WAIT_MS * 1000, /* for a failure, beyond the deadline if need be */
+    LAST_WORDS_TIMES = 4 /* as long again as since the ranks have met before the connects */
+};
 
-/* Which of the peer's transports has been taken, as the peer counts them. */
-static uint8_t taken_by(const struct stepaf_peer *peer, const struct stepaf_advert *advert)
+struct agreement {
+    struct stepaf_ctx *ctx;
+    const struct stepaf_advert *adverts;
+    size_t *offsets;
+    int64_t began_ns;
+    int64_t deadline_ns;
+    stepaf_status_t own; /* of this rank: OK, INPROGRESS, or a failure, which is the last error */
+    unsigned n_disputes;
+    int wait_ms;
+    int waits_for; /* the first rank whose links are not all up, by the last reports; -1: none */
+    bool in_full;  /* reports have the transports that were taken */
+};
+
+uint64_t stepaf_agree_link(int attention, int ffn, const char *transport)
 {
-    struct stepaf_unpack unused;
-    uint32_t index = NONE;
+    uint32_t ranks[2] = {htole32((uint32_t)attention), htole32((uint32_t)ffn)};
 
-    if (peer->link)
-        (void)stepaf_advert_transport(advert, peer->link->ops->name, &unused, &index);
-    return (uint8_t)index;
+    return stepaf_hash(stepaf_hash(STEPAF_HASH_START, ranks, sizeof(ranks)), transport,
+                       strlen(transport));
+}
+
+void stepaf_agree_pack(const struct stepaf_agree_report *report, struct stepaf_pack *pack)
+{
+    stepaf_pack_u32(pack, (uint32_t)report->status);
+    stepaf_pack_text(pack, report->status ? report->text : "");
+    stepaf_pack_u32(pack, report->pending);
+    stepaf_pack_u64(pack, report->sum);
+    stepaf_pack_u32(pack, report->n_taken);
+    stepaf_pack_bytes(pack, report->taken, report->n_taken);
+}
+
+bool stepaf_agree_read(const void *blob, size_t bytes, struct stepaf_agree_report *report_p)
+{
+    struct stepaf_unpack unpack = stepaf_unpack_from(blob, bytes);
+
+    report_p->status = stepaf_status_from(stepaf_unpack_u32(&unpack));
+    stepaf_unpack_text(&unpack, report_p->text, sizeof(report_p->text));
+    report_p->pending = stepaf_unpack_u32(&unpack) != 0;
+    report_p->sum = stepaf_unpack_u64(&unpack);
+    report_p->n_taken = stepaf_unpack_u32(&unpack);
+    report_p->taken = stepaf_unpack_bytes(&unpack, report_p->n_taken);
+    return !unpack.failed && unpack.at == unpack.end;
 }
 
 static stepaf_status_t refuse_malformed(int rank)
@@ -26,96 +78,241 @@ static stepaf_status_t refuse_malformed(int rank)
                             "world rank %d: what it says of its links is malformed", rank);
 }
 
-/* The first rank's failure, as this rank's own, unless that has one. *taken_p: what each has taken for
- * this rank, if it is a peer. */
-static stepaf_status_t check_links(const struct stepaf_ctx *ctx, const uint8_t *all,
-                                   const size_t *offsets, uint8_t *taken_p)
+/* Which of the peer's transports has been taken, as the peer counts them. */
+static uint8_t taken_for(const struct stepaf_peer *peer, const struct stepaf_advert *advert)
 {
-    char text[STEPAF_ERROR_TEXT_MAX];
+    struct stepaf_unpack unused;
+    uint32_t index = NONE;
 
-    for (int r = 0; r < ctx->job.boot.size; r++) {
-        struct stepaf_unpack unpack =
-            stepaf_unpack_from(all + offsets[r], offsets[r + 1] - offsets[r]);
-        stepaf_status_t status = stepaf_status_from(stepaf_unpack_u32(&unpack));
-        stepaf_unpack_text(&unpack, text, sizeof(text));
-        uint32_t n = stepaf_unpack_u32(&unpack);
-        const uint8_t *taken = stepaf_unpack_bytes(&unpack, n);
-        if (unpack.failed)
-            return refuse_malformed(r);
-        if (status)
-            return stepaf_error_set(status, STEPAF_PHASE_COMMIT, "world rank %d: %.280s", r, text);
-        taken_p[r] = ctx->job.mesh.slot < n ? taken[ctx->job.mesh.slot] : NONE;
+    (void)stepaf_advert_transport(advert, peer->link->ops->name, &unused, &index);
+    return (uint8_t)index;
+}
+
+static uint64_t sum_of_links(const struct stepaf_ctx *ctx)
+{
+    bool attention = stepaf_is_attention(ctx);
+    int rank = ctx->job.boot.rank;
+    uint64_t sum = 0;
+
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        const struct stepaf_peer *peer = &ctx->peers[p];
+        int its = peer->who.world_rank;
+        const char *name = peer->link->ops->name;
+        sum += attention ? stepaf_agree_link(rank, its, name) : -stepaf_agree_link(its, rank, name);
     }
+    return sum;
+}
+
+/* A peer that was lost before its link was up. */
+static stepaf_status_t check_lost(const struct stepaf_ctx *ctx)
+{
+    for (uint32_t p = 0; ctx->n_alive < ctx->n_peers && p < ctx->n_peers; p++)
+        if (ctx->peers[p].lost)
+            return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
+                                         ctx->peers[p].who, STEPAF_WHO_FORMAT " is lost: %s",
+                                         STEPAF_WHO_ARGS(ctx->peers[p].who), ctx->peers[p].reason);
     return STEPAF_OK;
 }
 
-static stepaf_status_t tell_all(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
-                                stepaf_status_t own, const char *text, int64_t timeout_us,
-                                uint8_t *taken_p)
+static stepaf_status_t not_connected(const struct stepaf_ctx *ctx, stepaf_status_t status,
+                                     const char *transport, uint32_t peer, const char *reason)
 {
-    size_t *offsets = calloc((size_t)ctx->job.boot.size + 1, sizeof(*offsets));
-    struct stepaf_pack pack = {0};
-    stepaf_status_t status;
-    void *all = NULL;
+    struct stepaf_who who = ctx->peers[peer].who;
 
-    stepaf_pack_u32(&pack, (uint32_t)own);
-    stepaf_pack_text(&pack, own ? text : "");
-    stepaf_pack_u32(&pack, ctx->n_peers);
-    for (uint32_t p = 0; p < ctx->n_peers; p++) {
-        const struct stepaf_peer *peer = &ctx->peers[p];
-        uint8_t taken = taken_by(peer, &adverts[peer->who.world_rank]);
-        stepaf_pack_bytes(&pack, &taken, sizeof(taken));
+    return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, who,
+                                 "cannot connect to " STEPAF_WHO_FORMAT ": %s: %s",
+                                 STEPAF_WHO_ARGS(who), transport, reason);
+}
+
+/* Go on with all links that were begun. STEPAF_INPROGRESS: some are not up, which is a failure when @a
+ * late. */
+static stepaf_status_t step(const struct agreement *a, int wait_ms, bool late)
+{
+    const struct stepaf_ctx *ctx = a->ctx;
+    stepaf_status_t all = STEPAF_OK;
+
+    for (unsigned t = 0; t < ctx->net.n_transports; t++) {
+        struct stepaf_transport *transport = ctx->net.transports[t];
+        char reason[STEPAF_REASON_MAX];
+        uint32_t peer = 0;
+        stepaf_status_t status =
+            transport->ops->finish_connects(transport, a->deadline_ns, wait_ms, &peer, reason);
+        if (status < 0 || (status && late))
+            return not_connected(ctx, status < 0 ? status : STEPAF_ERR_TIMEOUT,
+                                 transport->ops->name, peer, reason);
+        all = status ? status : all;
     }
-    if (!offsets || !taken_p || pack.failed)
-        status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    else
-        status = ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes, &all, offsets,
-                                         timeout_us);
-    if (!status && !own)
-        status = check_links(ctx, all, offsets, taken_p);
-    free(pack.data);
-    free(offsets);
-    free(all);
+    stepaf_status_t lost = check_lost(ctx);
+    return lost ? lost : all;
+}
+
+/* Wait for links, but not for long. */
+static stepaf_status_t await_links(const struct agreement *a)
+{
+    int64_t until_ns = stepaf_monotonic_ns() + a->wait_ms * 1000000LL;
+    stepaf_status_t status;
+    bool late, over;
+
+    do {
+        int64_t now_ns = stepaf_monotonic_ns();
+        late = now_ns >= a->deadline_ns;
+        over = late || now_ns >= until_ns;
+        status = step(a, over ? 0 : 1, late);
+    } while (status == STEPAF_INPROGRESS && !over);
+    if (!status && late && a->waits_for >= 0)
+        return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
+                                "world rank %d has not connected to all of its peers in time",
+                                a->waits_for);
     return status;
 }
 
-/* Where a peer has taken another transport, the better one of the two does not work both ways. */
-static stepaf_status_t agree(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
-                             const uint8_t *taken)
+/* The better one of two transports does not work both ways: where a peer has taken a lesser one, it is
+ * followed. */
+static stepaf_status_t follow_peers(struct agreement *a, const uint8_t *all)
 {
+    struct stepaf_ctx *ctx = a->ctx;
     stepaf_status_t status = STEPAF_OK;
 
     for (uint32_t p = 0; p < ctx->n_peers && !status; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
         int rank = peer->who.world_rank;
+        struct stepaf_agree_report report;
         unsigned mine = 0;
-        if (taken[rank] >= ctx->net.n_transports)
+        (void)stepaf_agree_read(all + a->offsets[rank], a->offsets[rank + 1] - a->offsets[rank],
+                                &report);
+        uint8_t taken =
+            ctx->job.mesh.slot < report.n_taken ? report.taken[ctx->job.mesh.slot] : NONE;
+        if (taken >= ctx->net.n_transports)
             return refuse_malformed(rank);
         while (ctx->net.transports[mine] != peer->link->transport)
             mine++;
-        if (mine < taken[rank])
+        if (mine < taken)
             status =
-                stepaf_peer_fall_back(ctx, peer, &adverts[rank], ctx->net.transports[taken[rank]]);
+                stepaf_peer_fall_back(ctx, peer, &a->adverts[rank], ctx->net.transports[taken]);
     }
     return status;
 }
 
-stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
-                                   stepaf_status_t own, int64_t deadline_ns)
+/* What all have reported: every rank comes to the same verdict. STEPAF_INPROGRESS: they have to meet
+ * again. */
+static stepaf_status_t check_all(struct agreement *a, const uint8_t *all)
 {
-    stepaf_error_t error = *stepaf_last_error();
-    int64_t left_us = (deadline_ns - stepaf_monotonic_ns()) / 1000;
-    bool any = false;
+    uint64_t sum = 0;
 
-    for (int r = 0; r < ctx->job.boot.size; r++)
-        any = any || adverts[r].agrees;
-    if (!any || ctx->epoch > 1)
-        return own;
-    uint8_t *taken = malloc((size_t)ctx->job.boot.size);
-    stepaf_status_t status =
-        tell_all(ctx, adverts, own, error.text, left_us > 0 ? left_us : 1, taken);
-    if (!status && !own)
-        status = agree(ctx, adverts, taken);
+    a->waits_for = -1;
+    for (int r = 0; r < a->ctx->job.boot.size; r++) {
+        struct stepaf_agree_report report;
+        if (!stepaf_agree_read(all + a->offsets[r], a->offsets[r + 1] - a->offsets[r], &report))
+            return refuse_malformed(r);
+        if (report.status)
+            return stepaf_error_set(report.status, STEPAF_PHASE_COMMIT, "world rank %d: %.280s", r,
+                                    report.text);
+        if (report.pending && a->waits_for < 0)
+            a->waits_for = r;
+        sum += report.sum;
+    }
+    if (!sum) {
+        int longer = a->wait_ms ? 2 * a->wait_ms : FIRST_WAIT_MS;
+        a->wait_ms = longer < LONGEST_WAIT_MS ? longer : LONGEST_WAIT_MS;
+        return a->waits_for < 0 ? STEPAF_OK : STEPAF_INPROGRESS;
+    }
+    if (a->n_disputes++ == DISPUTES_MAX)
+        return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
+                                "ranks do not come to agree on the transports of their links");
+    if (a->in_full)
+        a->own = follow_peers(a, all);
+    a->in_full = true;
+    return STEPAF_INPROGRESS;
+}
+
+static void pack_report(const struct agreement *a, struct stepaf_pack *pack)
+{
+    struct stepaf_ctx *ctx = a->ctx;
+    struct stepaf_agree_report report = {.pending = a->own == STEPAF_INPROGRESS};
+    uint8_t *taken = NULL;
+
+    if (a->own < 0) {
+        report.status = a->own;
+        memcpy(report.text, stepaf_last_error()->text, sizeof(report.text));
+    } else {
+        report.sum = sum_of_links(ctx);
+    }
+    if (a->own >= 0 && a->in_full) {
+        taken = malloc(ctx->n_peers);
+        pack->failed = !taken;
+        for (uint32_t p = 0; taken && p < ctx->n_peers; p++)
+            taken[p] = taken_for(&ctx->peers[p], &a->adverts[ctx->peers[p].who.world_rank]);
+        report.taken = taken;
+        report.n_taken = taken ? ctx->n_peers : 0;
+    }
+    stepaf_agree_pack(&report, pack);
     free(taken);
-    return own ? stepaf_error_raise(&error) : status;
+}
+
+/* How long to wait for the others. Who has failed waits only so that they hear of it: one may be dead, and
+ * never come. */
+static int64_t report_us(const struct agreement *a)
+{
+    int64_t now_ns = stepaf_monotonic_ns();
+    int64_t left_us = (a->deadline_ns - now_ns) / 1000;
+    int64_t words_us = LAST_WORDS_US + LAST_WORDS_TIMES * (now_ns - a->began_ns) / 1000;
+
+    if (a->own >= 0)
+        return left_us > 1 ? left_us : 1;
+    if (left_us < LAST_WORDS_US)
+        return LAST_WORDS_US;
+    return left_us < words_us ? left_us : words_us;
+}
+
+/* Meet, and tell all how this rank's links are; a failure, if there is no memory for more. */
+static stepaf_status_t exchange_reports(struct agreement *a)
+{
+    struct stepaf_ctx *ctx = a->ctx;
+    struct stepaf_pack pack = {0};
+    stepaf_status_t status;
+    void *all = NULL;
+
+    pack_report(a, &pack);
+    if (pack.failed && a->own >= 0) {
+        free(pack.data);
+        pack = (struct stepaf_pack){0};
+        a->own = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+        pack_report(a, &pack);
+    }
+    stepaf_error_t own = *stepaf_last_error();
+    if (pack.failed)
+        status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    else
+        status = ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes, &all,
+                                         a->offsets, report_us(a));
+    if (a->own < 0)
+        status = stepaf_error_raise(&own);
+    else if (!status)
+        status = check_all(a, all);
+    free(pack.data);
+    free(all);
+    return status;
+}
+
+stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
+                                   stepaf_status_t own, size_t *offsets, int64_t began_ns,
+                                   int64_t deadline_ns)
+{
+    struct agreement a = {.ctx = ctx,
+                          .adverts = adverts,
+                          .offsets = offsets,
+                          .began_ns = began_ns,
+                          .deadline_ns = deadline_ns,
+                          .own = own,
+                          .waits_for = -1};
+    stepaf_status_t status;
+
+    if (ctx->epoch > 1) /* all links are up */
+        return own;
+    do {
+        if (a.own >= 0)
+            a.own = await_links(&a);
+        status = exchange_reports(&a);
+    } while (status == STEPAF_INPROGRESS);
+    return status;
 }

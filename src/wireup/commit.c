@@ -195,17 +195,18 @@ static stepaf_status_t pack_own(struct stepaf_ctx *ctx, stepaf_status_t own,
     return own;
 }
 
-static bool any_has_failed(const struct stepaf_advert *adverts, int n)
+/* Whether some rank has failed, and so all know that the commit has. */
+static bool any_has_failed(const uint8_t *all, const size_t *offsets, int n)
 {
     bool any = false;
 
     for (int r = 0; r < n; r++)
-        any = any || adverts[r].status;
+        any = any || stepaf_advert_has_failed(all + offsets[r], offsets[r + 1] - offsets[r]);
     return any;
 }
 
-/* Exchange adverts and judge them. On success the caller owns *all_p and adverts. *met_p: all
- * ranks have, and come to the same verdict. */
+/* Exchange adverts and judge them. The caller owns adverts and *all_p, which is NULL if there was no
+ * exchange. *met_p: all ranks have, and come to the same verdict. */
 static stepaf_status_t exchange_adverts(struct stepaf_ctx *ctx, stepaf_status_t own,
                                         int64_t deadline_ns, struct stepaf_advert *adverts,
                                         size_t *offsets, void **all_p, bool *met_p)
@@ -235,8 +236,8 @@ static stepaf_status_t exchange_adverts(struct stepaf_ctx *ctx, stepaf_status_t 
     }
     if (!status)
         status = stepaf_adverts_check(adverts, size, ctx->job.boot.rank, ctx->feature);
-    if (status == STEPAF_ERR_NO_MEMORY && !any_has_failed(adverts, n_read)) /* here alone */
-        *met_p = false;
+    if (status == STEPAF_ERR_NO_MEMORY && *all_p && !any_has_failed(*all_p, offsets, size))
+        *met_p = false; /* here alone */
     if (own && !strcmp(stepaf_last_error()->text, own_error.text))
         stepaf_error_raise(&own_error); /* it is this rank's verdict: that names the peer, too */
     free(pack.data);
@@ -268,7 +269,7 @@ static stepaf_status_t check_remotes(const struct stepaf_peer *peer)
 
 static bool is_ready(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer)
 {
-    return peer->ready_epoch == ctx->epoch;
+    return peer && peer->ready_epoch == ctx->epoch;
 }
 
 static stepaf_status_t not_ready(const struct stepaf_peer *peer, stepaf_status_t status)
@@ -280,12 +281,15 @@ static stepaf_status_t not_ready(const struct stepaf_peer *peer, stepaf_status_t
                                  STEPAF_WHO_ARGS(peer->who));
 }
 
-/* Wait for one peer's READY. FFN ranks answer with theirs: by then the peer's plans are here. */
+/* Wait for one peer's READY, unless another one has failed. FFN ranks answer with theirs: by then the
+ * peer's plans are here. */
 static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                    struct stepaf_waiter *waiter, int64_t deadline_ns)
 {
     while (!is_ready(ctx, peer)) {
         bool more = stepaf_core_advance(ctx, waiter, deadline_ns);
+        if (is_ready(ctx, ctx->commit.refuser))
+            return not_ready(ctx->commit.refuser, ctx->commit.refuser->ready_status);
         if (peer->lost && !is_ready(ctx, peer)) /* it may have been, and gone at once */
             return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT, peer->who,
                                          STEPAF_WHO_FORMAT " is lost: %s",
@@ -333,17 +337,18 @@ static void mark_committed(struct stepaf_ctx *ctx)
 
 /* From the verdict on there is no way back: a failure breaks the context. */
 static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
-                                   int64_t deadline_ns)
+                                   size_t *offsets, int64_t deadline_ns)
 {
+    int64_t began_ns = stepaf_monotonic_ns();
     stepaf_status_t status;
 
     ctx->epoch++;
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         stepaf_remote_plans_free(&ctx->peers[p]);
-    status = stepaf_peers_connect(ctx, adverts, deadline_ns);
+    status = stepaf_peers_connect(ctx, adverts);
     if (!status)
         status = ctx->feature->join(ctx, adverts);
-    status = stepaf_ranks_agree(ctx, adverts, status, deadline_ns);
+    status = stepaf_ranks_agree(ctx, adverts, status, offsets, began_ns, deadline_ns);
     if (status) {
         for (uint32_t p = 0; p < ctx->n_peers; p++)
             send_ready(&ctx->peers[p], ctx->epoch, status);
@@ -364,6 +369,8 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, const struct stepaf_a
         status = stepaf_clock_sync(ctx, deadline_ns);
     if (!status && ctx->epoch == 1 && ctx->env.print_map)
         status = stepaf_map_print(ctx, left_us(deadline_ns));
+    if (!status)
+        atomic_fetch_add_explicit(&ctx->commit.n_done, 1, memory_order_relaxed);
     return status;
 }
 
@@ -402,9 +409,12 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx)
             break_up(ctx);
         for (uint32_t p = 0; p < ctx->n_peers && !met; p++) /* they may have met */
             send_ready(&ctx->peers[p], ctx->epoch + 1, status);
+        if (!met && all && !ctx->epoch) /* where the others agree on links they hear of it */
+            status = stepaf_ranks_agree(ctx, adverts, status, offsets, stepaf_monotonic_ns(),
+                                        deadline_ns);
         goto out;
     }
-    status = enter_epoch(ctx, adverts, deadline_ns);
+    status = enter_epoch(ctx, adverts, offsets, deadline_ns);
     if (status)
         break_up(ctx);
 out:

@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "device/gpu.h"
 
 enum { WAIT_POLLS = 128 }; /* a few microseconds */
 
@@ -134,6 +135,7 @@ stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
     if (ctx->net.n_transports)
         return STEPAF_OK;
     ctx->up.initiates = stepaf_is_attention(ctx);
+    ctx->up.gpu = ctx->gpu.device ? stepaf_gpu_facts(ctx->gpu.device)->bus : NULL;
     memset(ctx->net.unopened, 0, sizeof(ctx->net.unopened));
     status = complete_ops(ctx);
     for (unsigned i = 0; !status && stepaf_transports[i]; i++)
@@ -191,11 +193,13 @@ static stepaf_status_t connect_by(struct stepaf_ctx *ctx, struct stepaf_peer *pe
     struct stepaf_unpack unpack;
     uint32_t index;
 
-    if (stepaf_advert_transport(advert, transport->ops->name, &unpack, &index))
+    if (stepaf_advert_transport(advert, transport->ops->name, &unpack, &index)) {
+        reason[0] = '\0';
         status = transport->ops->connect(transport, &facts, &unpack, &peer->link, reason);
+    }
     if (peer->link)
-        peer->link->ops = transport->ops; /* which are complete */
-    if (!status && !peer->link)
+        peer->link->ops = transport->ops;      /* which are complete */
+    if (!status && (!peer->link || reason[0])) /* or what the link lacks */
         add_refusal(peer->refused, transport->ops->name, reason);
     return status;
 }
@@ -218,6 +222,8 @@ static stepaf_status_t connect_peer(struct stepaf_ctx *ctx, struct stepaf_peer *
             add_refusal(peer->refused, "", ctx->net.unopened[t]);
         status = connect_by(ctx, peer, advert, ctx->net.transports[t]);
     }
+    if (!status && !peer->link && ctx->net.unopened[ctx->net.n_transports][0])
+        add_refusal(peer->refused, "", ctx->net.unopened[ctx->net.n_transports]);
     return status || peer->link ? status : not_reached(peer);
 }
 
@@ -228,6 +234,14 @@ static void release_all(struct stepaf_peer *peer)
     free(peer->rmems);
     peer->rmems = NULL;
     peer->n_rmems = 0;
+}
+
+static int compare_rmems(const void *one, const void *other)
+{
+    const struct stepaf_rmem *a = *(struct stepaf_rmem *const *)one;
+    const struct stepaf_rmem *b = *(struct stepaf_rmem *const *)other;
+
+    return (a->id > b->id) - (a->id < b->id);
 }
 
 /* Import all regions that the peer offers, by what its side of our transport says of them. */
@@ -263,6 +277,7 @@ static stepaf_status_t import_all(struct stepaf_peer *peer, const struct stepaf_
         return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, peer->who,
                                      "memory of " STEPAF_WHO_FORMAT ": %.200s",
                                      STEPAF_WHO_ARGS(peer->who), stepaf_last_error()->text);
+    qsort(peer->rmems, peer->n_rmems, sizeof(peer->rmems[0]), compare_rmems);
     return STEPAF_OK;
 }
 
@@ -315,25 +330,6 @@ static void note_gpu(struct stepaf_peer *peer)
         add_refusal(peer->refused, "GPU memory", text);
 }
 
-/* Wait for what has been begun. */
-static stepaf_status_t join_all(struct stepaf_ctx *ctx, int64_t deadline_ns)
-{
-    for (unsigned t = 0; t < ctx->net.n_transports; t++) {
-        struct stepaf_transport *transport = ctx->net.transports[t];
-        char reason[STEPAF_REASON_MAX];
-        uint32_t peer = 0;
-        stepaf_status_t status =
-            transport->ops->finish_connects(transport, deadline_ns, &peer, reason);
-        if (status) {
-            struct stepaf_who who = ctx->peers[peer].who;
-            return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, who,
-                                         "cannot connect to " STEPAF_WHO_FORMAT ": %s: %s",
-                                         STEPAF_WHO_ARGS(who), transport->ops->name, reason);
-        }
-    }
-    return STEPAF_OK;
-}
-
 /* Posts of several peers go to their transport by one call, if it is one for all. */
 static void find_sole(struct stepaf_ctx *ctx)
 {
@@ -356,8 +352,7 @@ static stepaf_status_t look_up(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
     return status;
 }
 
-stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
-                                     int64_t deadline_ns)
+stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
 {
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
@@ -371,7 +366,7 @@ stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf
             return status;
     }
     find_sole(ctx);
-    return join_all(ctx, deadline_ns);
+    return STEPAF_OK;
 }
 
 stepaf_status_t stepaf_peer_fall_back(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
@@ -380,6 +375,7 @@ stepaf_status_t stepaf_peer_fall_back(struct stepaf_ctx *ctx, struct stepaf_peer
 {
     const struct stepaf_transport_ops *better = peer->link->ops;
     stepaf_status_t status = STEPAF_OK;
+    unsigned t = 0;
 
     stepaf_log_warn(STEPAF_WHO_FORMAT " cannot use %s: both ends take %s",
                     STEPAF_WHO_ARGS(peer->who), better->name, transport->ops->name);
@@ -389,11 +385,10 @@ stepaf_status_t stepaf_peer_fall_back(struct stepaf_ctx *ctx, struct stepaf_peer
     release_all(peer);
     better->disconnect(peer->link);
     peer->link = NULL;
-    if (transport->ops->caps & STEPAF_TRANSPORT_AGREES)
-        add_refusal(peer->refused, transport->ops->name,
-                    "it would have to be connected before all meet");
-    else
-        status = connect_by(ctx, peer, advert, transport);
+    while (ctx->net.transports[t] != transport)
+        t++;
+    for (; t < ctx->net.n_transports && !status && !peer->link; t++)
+        status = connect_by(ctx, peer, advert, ctx->net.transports[t]);
     if (!status)
         status = peer->link ? look_up(ctx, peer, advert) : not_reached(peer);
     if (!status)

@@ -10,20 +10,23 @@ stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx);
 /* Close those that no link uses: at the end of the first commit. */
 void stepaf_transports_trim(struct stepaf_ctx *ctx);
 
-/* Connect and import by the adverts of all ranks (indexed by world rank). Waits for peers where
- * a transport has to. */
-stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
-                                     int64_t deadline_ns);
+/* Connect and import by the adverts of all ranks (indexed by world rank), as far as this rank can do it
+ * alone: it waits for nobody. */
+stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts);
 
-/* The peer has taken another transport than this end, which follows. */
+/* The peer has taken a lesser transport than this end, which follows: takes that one, or if it cannot, one
+ * that is less still. */
 stepaf_status_t stepaf_peer_fall_back(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                       const struct stepaf_advert *advert,
                                       struct stepaf_transport *transport);
 
-/* Where some transport asks for it, let nobody send before all have connected, and let all fail if one
- * could not: @a own is this rank's result. Returns that, or another rank's failure. Where two ends have
- * taken different transports, they agree on one. First commit. */
+/* First commit: have both ends of each link take the same transport, wait until all links of all ranks
+ * are up, and let all fail if one is not. @a own is this rank's result so far; returns that if it is a
+ * failure, or another rank's, or STEPAF_OK. @a offsets: room for one more than there are ranks. @a
+ * began_ns: when all had met before the connects; a rank that has failed gives the others in proportion
+ * to what has passed since to hear of it. */
 stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
-                                   stepaf_status_t own, int64_t deadline_ns);
+                                   stepaf_status_t own, size_t *offsets, int64_t began_ns,
+                                   int64_t deadline_ns);
 
 #endif

@@ -19,6 +19,8 @@
 #include "wireup/init.h"
 #include "wireup/roles.h"
 
+enum { FEW = 256 };
+
 /* What this rank says of roles, on its way into the exchange. */
 struct own_view {
     stepaf_role_t said;
@@ -94,19 +96,31 @@ static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_
     return view_roles(ctx, params, view);
 }
 
-/* Build the tables of ranks and groups. */
+/* Room for the tables, for as many peers as there can be: after the exchange nobody would hear that there
+ * is none. */
+static stepaf_status_t make_tables(struct stepaf_ctx *ctx)
+{
+    size_t size = (size_t)ctx->job.boot.size;
+    bool good;
+
+    ctx->job.ranks = calloc(size, sizeof(*ctx->job.ranks));
+    ctx->peers = calloc(size, sizeof(*ctx->peers));
+    good = ctx->job.ranks && ctx->peers;
+    for (int g = 0; g < 3; g++) {
+        ctx->job.groups[g] = calloc(size, sizeof(int));
+        good = good && ctx->job.groups[g];
+    }
+    return good ? STEPAF_OK : stepaf_error_no_memory(STEPAF_PHASE_INIT);
+}
+
+/* Fill the tables of ranks and groups. */
 static stepaf_status_t build_groups(struct stepaf_ctx *ctx, const struct stepaf_hello *hellos,
                                     const uint8_t *roles)
 {
     int size = ctx->job.boot.size;
 
-    ctx->job.ranks = calloc((size_t)size, sizeof(*ctx->job.ranks));
-    for (int g = 0; g < 3; g++) {
-        ctx->job.groups[g] = calloc((size_t)size, sizeof(int));
+    for (int g = 0; g < 3; g++)
         ctx->job.rank[g] = -1;
-        if (!ctx->job.groups[g] || !ctx->job.ranks)
-            return stepaf_error_no_memory(STEPAF_PHASE_INIT);
-    }
     ctx->clock.one_node = true;
     for (int r = 0; r < size; r++) {
         int group = roles[r] == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
@@ -171,15 +185,26 @@ static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_
                                        stepaf_status_t own)
 {
     struct stepaf_pack pack = {0};
-    size_t *offsets = calloc((size_t)ctx->job.boot.size + 1, sizeof(*offsets));
+    size_t few[FEW + 1]; /* so that a small job hears of a rank that has no memory at all */
+    size_t *offsets = few;
     struct stepaf_hello *hellos = calloc((size_t)ctx->job.boot.size, sizeof(*hellos));
     uint8_t *roles = calloc((size_t)ctx->job.boot.size, sizeof(*roles));
     int64_t timeout_us = own ? stepaf_env_init_timeout_us() : ctx->env.init_timeout_us;
     stepaf_status_t status = STEPAF_OK;
     void *all = NULL;
 
+    if (ctx->job.boot.size > FEW)
+        offsets = calloc((size_t)ctx->job.boot.size + 1, sizeof(*offsets));
+    if (!own && (!hellos || !roles))
+        own = stepaf_error_no_memory(STEPAF_PHASE_INIT);
     introduce(ctx, view, own, &pack);
-    if (!offsets || !hellos || !roles || pack.failed) {
+    if (pack.failed && !own) {
+        free(pack.data);
+        pack = (struct stepaf_pack){0};
+        own = stepaf_error_no_memory(STEPAF_PHASE_INIT);
+        introduce(ctx, view, own, &pack);
+    }
+    if (!offsets || pack.failed) {
         status = stepaf_error_no_memory(STEPAF_PHASE_INIT);
         goto out;
     }
@@ -190,6 +215,8 @@ static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_
         status = fail_exchange(status, timeout_us);
         goto out;
     }
+    if (!hellos || !roles)
+        status = stepaf_error_raise(&kept);
     for (int r = 0; r < ctx->job.boot.size && !status; r++)
         if (!stepaf_hello_read((uint8_t *)all + offsets[r], offsets[r + 1] - offsets[r],
                                &hellos[r]))
@@ -208,7 +235,8 @@ out:
     free(all);
     free(roles);
     free(hellos);
-    free(offsets);
+    if (offsets != few)
+        free(offsets);
     free(pack.data);
     return status;
 }
@@ -226,9 +254,9 @@ static stepaf_status_t open_peers(struct stepaf_ctx *ctx)
         return status;
     ctx->n_peers = stepaf_mesh_peers(&ctx->job.mesh, (uint32_t)ctx->job.group_size[group]);
     ctx->n_alive = ctx->n_peers;
-    ctx->peers = calloc(ctx->n_peers, sizeof(*ctx->peers));
-    if (!ctx->peers)
-        return stepaf_error_no_memory(STEPAF_PHASE_INIT);
+    struct stepaf_peer *fewer = realloc(ctx->peers, ctx->n_peers * sizeof(*ctx->peers));
+    if (fewer)
+        ctx->peers = fewer;
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
         peer->ctx = ctx;
@@ -256,12 +284,15 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_INIT,
                                 "the bootstrap is incomplete");
     ctx = calloc(1, sizeof(*ctx));
-    if (!ctx)
-        return stepaf_error_no_memory(STEPAF_PHASE_INIT);
+    if (!ctx) { /* which the others are told */
+        struct stepaf_ctx none = {.job = {.boot = *boot}};
+        return exchange_hellos(&none, &view, stepaf_error_no_memory(STEPAF_PHASE_INIT));
+    }
     ctx->job.boot = *boot;
     ctx->feature = feature;
     ctx->up.deliver = stepaf_core_deliver;
     ctx->up.lost = stepaf_core_lost;
+    ctx->up.refused = stepaf_core_refused;
     ctx->up.resolve = stepaf_region_resolve;
     ctx->up.expand = stepaf_imm_decode;
     ctx->up.deliver_imm = stepaf_core_deliver_imm;
@@ -271,6 +302,8 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     stepaf_list_init(&ctx->inbox.ready);
     stepaf_list_init(&ctx->gpu.proxies);
     status = own ? own : check_params(params ? params : &no_params, ctx_p);
+    if (!status)
+        status = make_tables(ctx);
     if (!status)
         status = prepare_init(ctx, params ? params : &no_params, &view);
     status = exchange_hellos(ctx, &view, status);

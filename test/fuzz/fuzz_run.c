@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What stepaf-run parses. The first byte says what the rest is: l, a list of hosts; f, a file of
  * them; s, what stepaf-run says to itself on a rank; t, srun's tasks on each node; m, srun's list
- * of plugins. */
+ * of plugins; j, what a host is told by ssh. Any other byte is one of these. */
 #include <string.h>
 
 #include "fail.h"
 #include "fuzz.h"
 #include "hosts.h"
+#include "job.h"
 #include "launcher.h"
 #include "rank.h"
 #include "spec.h"
@@ -88,25 +89,54 @@ static void try_plugins(const char *text)
         FUZZ_CHECK(!*mpi);
 }
 
+/* What is taken is what would be sent again. */
+static void try_job(const char *text, size_t bytes)
+{
+    struct run_host_job job, again;
+    size_t length = 0;
+
+    if (run_job_parse(text, bytes, &job) != 0) {
+        check_failure();
+        return;
+    }
+    FUZZ_CHECK(job.first >= 0 && job.ranks > 0 && job.first + job.ranks <= job.size);
+    FUZZ_CHECK(job.words.n > 0 && job.directory);
+    char *formatted = run_job_format(&job, &length);
+    FUZZ_CHECK(formatted);
+    const char *words = strchr(formatted, '\n') + 1;
+    FUZZ_CHECK(run_job_parse(words, length - (size_t)(words - formatted), &again) == 0);
+    FUZZ_CHECK(again.ranks == job.ranks && again.env.n == job.env.n);
+    FUZZ_CHECK(again.words.n == job.words.n);
+    free(formatted);
+    run_job_free(&job);
+    run_job_free(&again);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
+    static const char kinds[] = "lfstmj";
+
     if (bytes < 2)
         return 0;
+    char kind = data[0] && strchr(kinds, data[0]) ? (char)data[0] : kinds[data[0] % 6];
     char *text = malloc(bytes);
     FUZZ_CHECK(text);
     memcpy(text, data + 1, bytes - 1);
     text[bytes - 1] = '\0';
-    switch (data[0] % 5) {
-    case 'l' % 5:
-    case 'f' % 5:
-        try_hosts(text, bytes - 1, data[0] % 5 == 'f' % 5);
+    switch (kind) {
+    case 'l':
+    case 'f':
+        try_hosts(text, bytes - 1, kind == 'f');
         break;
-    case 's' % 5:
+    case 's':
         try_spec(text);
         break;
-    case 't' % 5:
+    case 't':
         for (int i = 0; i < 4; i++)
             FUZZ_CHECK(run_rank_tasks(text, i) >= 0);
+        break;
+    case 'j':
+        try_job(text, bytes - 1);
         break;
     default:
         try_plugins(text);

@@ -38,23 +38,39 @@ two_at_one()
 }
 try "no port left" "$(here_and_there '2 or 5' 'tcp: no free port in STEPAF_NET_PORTS=27110')" \
     two_at_one
+# Which others there are, that were not to be tried, depends on the build.
+shm_alone()
+{
+    starts STEPAF_TRANSPORTS=shm >/run/alone 2>&1
+    code=$?
+    sed 's/; [a-z]*: STEPAF_TRANSPORTS does not list it//g' /run/alone
+    return $code
+}
 far="shm: on another node, or in another PID namespace"
 try "no transport that reaches" "\
 no transport reaches FFN rank 0 (world rank 2): $far
-no transport reaches attention rank 0 (world rank 0): $far" starts STEPAF_TRANSPORTS=shm
+no transport reaches attention rank 0 (world rank 0): $far" shm_alone
 # Every host has an address on the loopback interface, which leads to itself: nobody tries another's. What
 # is said of better transports depends on the machine.
 nobody_there()
 {
-    starts STEPAF_NET_IF=lo STEPAF_NET_PORTS=27110 STEPAF_TCP_CONNECT_US=300000 \
-        STEPAF_COMMIT_TIMEOUT_US=2000000 >/run/nobody 2>&1
+    starts STEPAF_NET_IF=lo STEPAF_NET_PORTS=27110 STEPAF_TCP_CONNECT_US=300000 >/run/nobody 2>&1
     code=$?
     sed 's/): shm: .*; tcp: /): tcp: /' /run/nobody
     return $code
 }
-try "an address that nobody is at" "\
-attention rank 0 (world rank 0) did not become ready in time
-no transport reaches FFN rank 0 (world rank 2): tcp: all addresses are ours" nobody_there
+# either_or_both WORDS: two ranks find the same out; whoever is later may hear it from the other first.
+either_or_both() { here_and_there '0 or 1' "$1"; }
+from_either()
+{
+    "$@" >/run/either 2>&1
+    code=$?
+    sed 's/world rank [01]:/world rank 0 or 1:/' /run/either
+    return $code
+}
+try "an address that nobody is at" \
+    "$(either_or_both 'no transport reaches FFN rank 0 (world rank 2): tcp: all addresses are ours')" \
+    from_either nobody_there
 # An address without a way to it, and one with a way on which all is lost.
 for index in 1 2 3; do
     ip -n h$index link add eth1 type veth peer name eth1p &&
@@ -62,17 +78,16 @@ for index in 1 2 3; do
         ip -n h$index link set eth1 up && ip -n h$index link set eth1p up || exit 99
 done
 export OMPI_MCA_btl_tcp_if_exclude=lo,eth1,eth1p OMPI_MCA_oob_tcp_if_exclude=lo,eth1,eth1p
-try "an unreachable network" "\
-FFN rank 0 (world rank 2) is lost: 10.88.3.1:27110: Network is unreachable
-attention rank 0 (world rank 0) did not become ready in time" starts STEPAF_NET_IF=eth1 \
-    STEPAF_NET_PORTS=27110 STEPAF_TCP_CONNECT_US=300000 STEPAF_COMMIT_TIMEOUT_US=2000000
+# Nobody waits for the commit's deadline, which is beyond what a start may take here.
+try "an unreachable network" \
+    "$(either_or_both 'FFN rank 0 (world rank 2) is lost: 10.88.3.1:27110: Network is unreachable')" \
+    from_either starts STEPAF_NET_IF=eth1 STEPAF_NET_PORTS=27110 STEPAF_TCP_CONNECT_US=300000
 for index in 1 2; do
     ip -n h$index route add 10.88.3.0/24 via 10.77.0.99 || exit 99
 done
-try "a host that does not answer" "\
-FFN rank 0 (world rank 2) is lost: 10.88.3.1:27110: no answer in time
-attention rank 0 (world rank 0) did not become ready in time" starts STEPAF_NET_IF=eth1 \
-    STEPAF_NET_PORTS=27110 STEPAF_TCP_CONNECT_US=300000 STEPAF_COMMIT_TIMEOUT_US=2000000
+try "a host that does not answer" \
+    "$(either_or_both 'FFN rank 0 (world rank 2) is lost: 10.88.3.1:27110: no answer in time')" \
+    from_either starts STEPAF_NET_IF=eth1 STEPAF_NET_PORTS=27110 STEPAF_TCP_CONNECT_US=300000
 echo "$try_count starts"
 hosts_check || exit 1
 exit $try_failed

@@ -49,7 +49,7 @@ refused "no mpirun of MPICH or Intel MPI in PATH: install mpich; mpirun is anoth
 refused "there is no srun: install slurm-client" --slurm
 refused "there is no srun: install slurm-client" --launcher slurm
 refused "cannot run $bin/none: No such file" --launcher "$bin/none"
-refused "it takes auto, mpirun, openmpi, hydra, slurm, or a path" --launcher pbs
+refused "it takes auto, mpirun, openmpi, hydra, slurm, ssh, or a path" --launcher pbs
 
 only mpirun "$hydra"
 dry

@@ -95,6 +95,13 @@ setting=STEPAF_PROGRESS_CORES=$first
 rank 0 1 bind=core sh -c 'echo "$STEPAF_PROGRESS_CORES"'
 is out "$first"
 
+# So are the RDMA devices.
+setting=STEPAF_NET_DEVICES=mlx5_7:2
+# shellcheck disable=SC2016
+rank 0 1 bind=core,verbose sh -c 'echo "$STEPAF_NET_DEVICES"'
+is out mlx5_7:2
+has err ', NIC mlx5_7:2'
+
 # Role and program.
 setting=
 # shellcheck disable=SC2016

@@ -80,6 +80,8 @@ has out " --host localhost:1,$nowhere:1 "
 
 refuse "--hostfile $directory/none: No such file" -a 1 -f 1 --hostfile "$directory/none" $true
 refuse "--hostfile /: Is a directory" -a 1 -f 1 --hostfile / $true
+refuse "--launcher ssh needs hosts: give --hosts or --hostfile" -a 1 -f 1 --launcher ssh $true
+refuse "--slurm and --launcher ssh exclude each other" -a 1 -f 1 --slurm --launcher ssh $true
 refuse "--slurm and --launcher hydra exclude each other" -a 1 -f 1 --slurm --launcher hydra $true
 refuse "--env 1A=2: it takes NAME or NAME=VALUE" -a 1 -f 1 --env 1A=2 $true
 refuse "--env =2: it takes NAME or NAME=VALUE" -a 1 -f 1 --env =2 $true

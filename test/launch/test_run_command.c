@@ -9,6 +9,7 @@
 static const struct run_launcher openmpi = {.kind = RUN_OPENMPI, .program = "mpirun"};
 static const struct run_launcher hydra = {.kind = RUN_HYDRA, .program = "mpiexec"};
 static const struct run_launcher intel = {.kind = RUN_INTEL, .program = "mpiexec.hydra"};
+static const struct run_launcher by_ssh = {.kind = RUN_SSH, .program = "ssh"};
 static const struct run_launcher slurm = {.kind = RUN_SLURM, .program = "srun", .mpi = "pmix"};
 static const struct run_launcher slurm_as_told = {.kind = RUN_SLURM, .program = "srun"};
 
@@ -118,6 +119,9 @@ static void lines_of_hydra(void)
     static const struct row rows[] = {
         {&hydra, "", "-a 20 -f 2 ./app",
          "mpiexec -bind-to none -genv STEPAF_SPLIT attn=20,ffn=2 -n 22 " RANK "auto ./app"},
+        {&hydra, "STEPAF_SECRET=s STEPAF_SECRET_FILE=f", "-a 1 -f 1 --bind none ./app",
+         "mpiexec -bind-to none -genv STEPAF_SECRET_FILE f -genv STEPAF_SPLIT attn=1,ffn=1 -n 2 "
+         "./app"},
         {&hydra, "STEPAF_DEPTH=2 B=3", "-a 1 -f 1 --env A=1 --bind none --timeout 9 --pass -l app",
          "MPIEXEC_TIMEOUT=9 mpiexec -bind-to none -genv A 1 -genv STEPAF_DEPTH 2 -genv "
          "STEPAF_SPLIT attn=1,ffn=1 -l -n 2 app"},
@@ -245,11 +249,33 @@ static void quoting(void)
     }
 }
 
+static void lines_of_ssh(void)
+{
+    static const struct row rows[] = {
+        {&by_ssh, "", "-a 2 -f 2 --hosts h1,h2 ./app x",
+         "STEPAF_SPLIT=attn=2,ffn=2 /opt/bin/stepaf-run --ssh h1:2,h2:2 -xSTEPAF_SPLIT -- " RANK
+         "auto ./app x"},
+        {&by_ssh, "STEPAF_SECRET=s STEPAF_DEPTH=2 HOME=/",
+         "-a 1 -f 1 --hosts h1:1,h2:1 --bind none --timeout 9 --env A=1 --env HOME "
+         "--pass -oPort=2222 -- ./app -- -x",
+         "STEPAF_SPLIT=attn=1,ffn=1 A=1 /opt/bin/stepaf-run --ssh h1:1,h2:1 -t9 -xA -xHOME "
+         "-xSTEPAF_DEPTH -xSTEPAF_SECRET -xSTEPAF_SPLIT -o-oPort=2222 -- ./app -- -x"},
+        {&by_ssh, "", "-a 1 -f 1 --per-node --hosts h1,h2 --bind none app",
+         "STEPAF_SPLIT=attn=per-node:1,ffn=per-node:1 /opt/bin/stepaf-run --ssh h1:2,h2:2 "
+         "-xSTEPAF_SPLIT -- app"},
+        {&by_ssh, "", "-a 2 --hosts h1,h2 --bind none a x : -f 1 f",
+         "/opt/bin/stepaf-run --ssh h1:2,h2:1 -- " RANK
+         "none,program=attention:2:2,program=ffn:1:1 a x f"},
+    };
+    CHECK_ROWS(rows);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {{"lines of Open MPI", lines_of_openmpi},
                            {"lines of Hydra", lines_of_hydra},
                            {"lines of Slurm", lines_of_slurm},
+                           {"lines of ssh", lines_of_ssh},
                            {"root is asked", root_is_asked},
                            {"refusals", refusals},
                            {"quoting", quoting},

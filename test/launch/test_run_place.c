@@ -129,6 +129,35 @@ static void progress(void)
     CHECK_ROWS(rows);
 }
 
+/* Eight cards, four on each of two NUMA nodes: bound by any rule, eight ranks take all of them. */
+static void cards(void)
+{
+    static const char eight[] = "test/unit/topo/eight_nics.xml";
+    static const char dgx[] = "test/unit/topo/dgx_h100.xml";
+    struct run_place place;
+    char expected[16];
+
+    for (int rank = 0; rank < 8; rank++) {
+        struct run_place_query core = QUERY(CORE, rank, 8), numa = QUERY(NUMA, rank, 8);
+        snprintf(expected, sizeof(expected), "mlx5_%d", rank);
+        CU_ASSERT_EQUAL_FATAL(find(eight, core, &place), 0);
+        UNIT_STRING(place.nics, expected);
+        UNIT_CONTAINS(place.nics_why, "on the NUMA node of core");
+        snprintf(expected, sizeof(expected), "mlx5_%d", rank % 2 * 4 + rank / 2);
+        CU_ASSERT_EQUAL_FATAL(find(eight, numa, &place), 0);
+        UNIT_STRING(place.nics, expected);
+    }
+    CU_ASSERT_EQUAL_FATAL(find(dgx, (struct run_place_query)QUERY(GPU, 5, 8, .devices = 1), &place),
+                          0);
+    UNIT_STRING(place.nics, "mlx5_9");
+    UNIT_STRING(place.nics_why, "behind the PCIe switch of GPU 0000:c3:00.0");
+    /* Not bound, and without a GPU: the library sees when it is there. */
+    CU_ASSERT_EQUAL_FATAL(find(eight, (struct run_place_query)QUERY(NONE, 0, 8), &place), 0);
+    UNIT_STRING(place.nics, "");
+    CU_ASSERT_EQUAL_FATAL(find(packages, (struct run_place_query)QUERY(CORE, 0, 8), &place), 0);
+    UNIT_STRING(place.nics, "");
+}
+
 static void bad_xml(void)
 {
     struct run_place place;
@@ -148,9 +177,13 @@ static void this_machine(void)
 
 int main(void)
 {
-    CU_TestInfo tests[] = {{"cores", cores},     {"NUMA nodes", nodes},
-                           {"devices", devices}, {"progress", progress},
-                           {"bad XML", bad_xml}, {"this machine", this_machine},
+    CU_TestInfo tests[] = {{"cores", cores},
+                           {"NUMA nodes", nodes},
+                           {"devices", devices},
+                           {"progress", progress},
+                           {"cards", cards},
+                           {"bad XML", bad_xml},
+                           {"this machine", this_machine},
                            CU_TEST_INFO_NULL};
     return unit_run(tests);
 }

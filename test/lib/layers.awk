@@ -104,8 +104,8 @@ function foreign()
 {
     if (header ~ /^hwloc/ && file != "src/topo/topo.c" && file != "mpi_launch/run/bind.c")
         refuse("only src/topo/topo.c and mpi_launch/run/bind.c may include hwloc")
-    if (header ~ /^sodium/ && file != "src/transport/tcp/proof.c")
-        refuse("only src/transport/tcp/proof.c may include libsodium")
+    if (header ~ /^sodium/ && file != "src/base/proof.c")
+        refuse("only src/base/proof.c may include libsodium")
     if (header ~ /^(mpi.h|pmix)/ && under("mpi_launch/run/"))
         refuse("stepaf-run starts any MPI and is bound to none")
     if (header == "mpi.h" && !under("mpi_launch/") && !under("bench/") &&

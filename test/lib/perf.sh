@@ -135,13 +135,13 @@ checked="--check --json $directory/json $few"
     has out '^ +64 +64 +200 '
     expect 0 --startup --procs 4 --keys 33 --json "$directory/json"
     has json '"init_exchanges": 1,'
-    has json '"commit_exchanges": 1'
+    has json '"commit_exchanges": 2'
     has json '"sockets": 0,'
     has json '"per_peer_bytes": [1-9]'
 
     # The formulas of docs/scale.md: 17 keys that are pushed and 16 that are pulled, one region.
     expect 0 --startup --procs 2 --keys 33 --transport shm --json "$directory/json"
-    one=$((20 + 4 + (4 + 3 + 4 + 40) + 12 + 33 * 44 + 4 + 12 + 16 + 12))
+    one=$((20 + 4 + (4 + 3 + 4 + 40) + 12 + 33 * 44 + 4 + 12 + 16 + 12 + 24))
     equal commit_bytes "$(field commit_bytes)" $((one + 17 * 32))
     equal commit_all_bytes "$(field commit_all_bytes)" $((2 * one + 17 * 32))
     for few_keys in 2 400; do
@@ -149,8 +149,13 @@ checked="--check --json $directory/json $few"
             --json "$directory/json"
         equal sockets "$(field sockets)" 3
         equal init_exchanges "$(field init_exchanges)" 1
-        equal commit_exchanges "$(field commit_exchanges)" 1
+        # More where the machine is so busy that links take long.
+        [ "$(field commit_exchanges)" -ge 3 ] || fail "commit_exchanges is $(field commit_exchanges)"
     done
+    expect 0 --startup --procs 2 --keys 4096 --json "$directory/json"
+    has out '^growth: step '
+    has out '^withdraw .* [0-9]+\.[0-9][0-9]$'
+    has json '"few_commit_again_us": [1-9]'
 
     expect 1 af --procs 2 --size 64 --corrupt 10 $checked
     has err 'bytes were wrong'

@@ -276,7 +276,8 @@ static void late_barrier(void)
     CHECK(gather(0, LONG_US) == STEPAF_OK);
     if (boot.rank == 0) {
         CHECK(barrier(STEPAF_GROUP_ATTENTION, 50000) == STEPAF_ERR_TIMEOUT);
-        CHECK(strstr(last_text, "in time"));
+        CHECK(strstr(last_text, "barrier: rank "));
+        CHECK(strstr(last_text, "did not come in time"));
         CHECK(barrier(STEPAF_GROUP_ATTENTION, LONG_US) == STEPAF_ERR_BOOT);
     }
     CHECK(barrier(STEPAF_GROUP_WORLD, LONG_US) == STEPAF_OK);
@@ -293,6 +294,7 @@ static void late_exchange(int round, int times_before, stepaf_status_t others)
         CHECK(gather(0, LONG_US) == STEPAF_OK);
     if (boot.rank == 0) {
         CHECK(gather(round, 50000) == STEPAF_ERR_TIMEOUT);
+        CHECK(strstr(last_text, times_before ? "rank 1 did not come in time" : "some rank"));
         CHECK(gather(round, LONG_US) == STEPAF_ERR_BOOT);
         boot.close(boot.self);
     }
@@ -301,6 +303,19 @@ static void late_exchange(int round, int times_before, stepaf_status_t others)
         CHECK(gather(round, others == STEPAF_OK ? LONG_US : 300000) == others);
         boot.close(boot.self);
     }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Two ranks wait for others, and each knows of the other that it does. */
+static void missing_ranks(void)
+{
+    open_context();
+    CHECK(gather(0, LONG_US) == STEPAF_OK);
+    if (boot.rank == 0 || boot.rank == 1) {
+        CHECK(gather(0, boot.rank ? 1500000 : 500000) == STEPAF_ERR_TIMEOUT);
+        CHECK(strstr(last_text, "exchange of sizes: rank 2 did not come in time") || boot.rank);
+    }
+    boot.close(boot.self);
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
@@ -355,6 +370,7 @@ int main(int argc, char **argv)
     bad_arguments();
     many_contexts();
     late_barrier();
+    missing_ranks();
     late_exchange(0, 1, STEPAF_OK);
     late_exchange(2, 1, STEPAF_ERR_TIMEOUT); /* takes a second collective */
     late_exchange(0, 0, STEPAF_ERR_TIMEOUT); /* begins with the duplicate of the communicator */

@@ -21,6 +21,7 @@ void sem_depth(struct hs_job *job)
         }
         HS_OK(stepaf_counters_query(job->ctx, &before));
         HS_STATUS(fx_start(plan, 0, &none), STEPAF_ERR_WOULD_BLOCK);
+        HS_INT(stepaf_last_error()->status, ==, STEPAF_ERR_WOULD_BLOCK);
         HS_OK(stepaf_counters_query(job->ctx, &after));
         HS_INT(after.would_block, ==, before.would_block + 1);
         HS_INT(after.operations_started, ==, before.operations_started);

@@ -247,7 +247,10 @@ static void late(void)
         if (is_late) {
             board->round[boot.rank] = 2500 + what;
         } else {
+            char who[64];
+            snprintf(who, sizeof who, "rank %d did not come in time", boot.size - 1);
             CHECK(status == STEPAF_ERR_TIMEOUT);
+            CHECK(what || strstr(last_text, who));
             CHECK(now_us() - began_us >= SHORT_US && now_us() - began_us < 20 * SHORT_US);
             board->round[boot.rank] = 2000 + what;
             wait_for(2000 + what);

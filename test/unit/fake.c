@@ -8,6 +8,7 @@
 
 #include "api/handles.h"
 #include "wireup/advert.h"
+#include "wireup/agree.h"
 #include "wireup/hello.h"
 
 void fake_must(bool good, const char *what)
@@ -67,12 +68,23 @@ static void others_declaration(const struct fake_boot *boot, int rank, const voi
     counterpart->commit.changed = changed;
 }
 
+/* After the connects: the first of the others has taken what this rank has, all the rest nothing. */
+static void others_report(const struct stepaf_agree_report *own, bool is_first,
+                          struct stepaf_pack *pack)
+{
+    struct stepaf_agree_report report = {.sum = is_first ? -own->sum : 0};
+
+    stepaf_agree_pack(&report, pack);
+}
+
 static stepaf_status_t boot_allgather(void *self, const void *data, size_t bytes, void **all_p,
                                       size_t *offsets_p, int64_t timeout_us)
 {
     const struct fake_boot *boot = self;
     int own = boot->role == STEPAF_ATTENTION ? 0 : boot->n_attention;
     struct stepaf_pack pack = {0};
+    struct stepaf_agree_report report;
+    bool is_report = boot->job->ctx && stepaf_agree_read(data, bytes, &report);
 
     (void)timeout_us;
     for (int r = 0; r < boot->n_attention + boot->n_ffn; r++) {
@@ -81,6 +93,8 @@ static stepaf_status_t boot_allgather(void *self, const void *data, size_t bytes
             stepaf_pack_bytes(&pack, data, bytes);
         else if (!boot->job->ctx)
             others_introduction(boot, r, data, bytes, &pack);
+        else if (is_report)
+            others_report(&report, r == !own, &pack);
         else
             others_declaration(boot, r, data, bytes, &pack);
     }
@@ -125,7 +139,7 @@ struct fake_job *fake_open(stepaf_role_t role, int n_attention, int n_ffn)
         .close = boot_close,
     };
     fake_must(stepaf_init(&table, &params, &job->handle) == STEPAF_OK, "init");
-    job->ctx = stepaf_handle_ctx(job->handle, STEPAF_HANDLE_CONTEXT);
+    job->ctx = stepaf_contexts[stepaf_handle_context(job->handle)].ctx;
     fake_must(job->ctx != NULL, "handle");
     fake_transport_install(job);
     return job;

@@ -23,6 +23,7 @@ struct fake_link {
     bool holds;               /* posts with writes stay POSTED until fake_complete */
     bool loses;               /* posts' bytes go nowhere, though it says SENT */
     bool breaks;              /* the next post finds that the peer is lost */
+    bool cannot_read;         /* the next post with writes finds that its sources are not mapped */
     struct stepaf_post *held; /* the one that is POSTED; one at a time */
 };
 

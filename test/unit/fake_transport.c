@@ -53,11 +53,11 @@ static stepaf_status_t transport_connect(struct stepaf_transport *base,
 
 /* It is always the second peer that cannot be had. */
 static stepaf_status_t transport_finish_connects(struct stepaf_transport *base, int64_t deadline_ns,
-                                                 uint32_t *peer_p, char *reason)
+                                                 int wait_ms, uint32_t *peer_p, char *reason)
 {
     const struct fake_job *job = ((struct fake_transport *)base)->job;
 
-    fake_must(deadline_ns > stepaf_monotonic_ns(), "a deadline to come");
+    fake_must(deadline_ns > stepaf_monotonic_ns() && wait_ms <= 1, "a deadline to come");
     if (!job->join_reason)
         return STEPAF_OK;
     *peer_p = 1;
@@ -135,6 +135,11 @@ static void post_one(struct fake_job *job, struct stepaf_post *post)
         return;
     if (!link->room || link->held) {
         post->state = STEPAF_POST_QUEUED;
+        return;
+    }
+    if (link->cannot_read && post->n_xfer) {
+        link->cannot_read = false;
+        up->refused(up, post);
         return;
     }
     link->room--;

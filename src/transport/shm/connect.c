@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 
 #include "base/error.h"
+#include "base/why.h"
 #include "transport/shm/shm.h"
 
 /* What a rank announces. */
@@ -59,14 +60,19 @@ static bool shm_unpack_address(struct stepaf_unpack *unpack, struct announced *a
 }
 
 /* Whether the kernel lets this process at the peer's pages; @a reason says why not. */
-static bool try_cma(pid_t pid, const struct announced *announced, char *reason)
+static bool try_cma(const struct stepaf_shm *shm, pid_t pid, const struct announced *announced,
+                    char *reason)
 {
+    static const char *const scopes[] = {
+        " (kernel.yama.ptrace_scope is 1: the peer has not allowed it, see STEPAF_SHM_PTRACER)",
+        " (kernel.yama.ptrace_scope is above 1)"};
     uint64_t token[STEPAF_SHM_TOKEN_WORDS] = {0};
     struct iovec local = {token, sizeof(token)};
     struct iovec remote = {(void *)(uintptr_t)announced->token_address, sizeof(token)};
 
     if (process_vm_readv(pid, &local, 1, &remote, 1, 0) != (ssize_t)sizeof(token)) {
-        snprintf(reason, STEPAF_REASON_MAX, "process_vm_readv: %s", strerror(errno));
+        snprintf(reason, STEPAF_REASON_MAX, "process_vm_readv: %s%s", stepaf_why(errno),
+                 errno == EPERM && shm->ptrace_scope ? scopes[shm->ptrace_scope > 1] : "");
         return false;
     }
     if (memcmp(token, announced->token, sizeof(token))) {
@@ -118,6 +124,7 @@ static bool open_peer(struct stepaf_shm *shm, struct stepaf_shm_link *link,
         snprintf(reason, STEPAF_REASON_MAX, "process %d is not the announced one", (int)link->pid);
         goto err_map;
     }
+    stepaf_shm_identify(link, announced->fd);
     return true;
 
 err_map:
@@ -156,12 +163,14 @@ stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
     if (!open_peer(shm, link, &announced, &its_layout, facts->index_at_peer, reason))
         goto not_reached;
     link->cma =
-        env->shm_cma != STEPAF_ENV_SHM_CMA_off && try_cma(link->pid, &announced, cma_reason);
+        env->shm_cma != STEPAF_ENV_SHM_CMA_off && try_cma(shm, link->pid, &announced, cma_reason);
     if (env->shm_cma == STEPAF_ENV_SHM_CMA_on && !link->cma) {
         snprintf(reason, STEPAF_REASON_MAX, "STEPAF_SHM_CMA is on, but %.150s", cma_reason);
         goto not_permitted;
     }
     snprintf(link->base.name, sizeof(link->base.name), "shm;%s", link->cma ? "cma" : "ring");
+    if (cma_reason[0])
+        snprintf(reason, STEPAF_REASON_MAX, "cma: %.180s", cma_reason);
     point_rings(shm, link, facts->peer, facts->index_at_peer, &its_layout);
     shm->links[shm->n_links++] = link;
     *link_p = &link->base;

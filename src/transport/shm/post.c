@@ -1,31 +1,90 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sending: the tensors' bytes, then the message in the peer's inbox. */
 #include <alloca.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "transport/shm/copy.h"
 #include "transport/shm/shm.h"
 
-/* Write post->xfer[post->at]. False if there is no room for all of it now. */
-static bool write_one(struct stepaf_shm_link *link, struct stepaf_post *post)
+/* What becomes of a write. */
+enum outcome {
+    DONE,    /* also where the peer is lost */
+    NO_ROOM, /* for all of it, now */
+    REFUSED  /* this rank's own memory cannot be read: the post goes no further */
+};
+
+/* Nothing of the post counts as sent. */
+static enum outcome refuse(struct stepaf_shm_link *link, struct stepaf_post *post)
+{
+    struct stepaf_upcalls *up = link->base.transport->up;
+
+    link->base.bytes_sent -= post->at_offset;
+    for (unsigned i = 0; i < post->at; i++)
+        link->base.bytes_sent -= post->xfer[i].bytes;
+    up->refused(up, post);
+    return REFUSED;
+}
+
+static void lose_peer(struct stepaf_shm_link *link, const char *reason)
+{
+    struct stepaf_upcalls *up = link->base.transport->up;
+
+    up->lost(up, &link->base, reason);
+    stepaf_shm_fence(&link->base); /* which tells it */
+}
+
+/* A peer may change its user, or end its first thread: its ring is there as before. */
+static enum outcome go_by_ring(struct stepaf_shm_link *link, struct stepaf_post *post)
+{
+    if (link->cma)
+        stepaf_log_info("shm: process %d: cross-memory attach is not permitted any more, tensors "
+                        "go through the ring",
+                        (int)link->pid);
+    link->cma = false;
+    snprintf(link->base.name, sizeof(link->base.name), "shm;ring");
+    return stepaf_shm_write_fragments(link, post) ? DONE : NO_ROOM;
+}
+
+/* Write to the peer's own pages, if that can be. */
+static enum outcome write_pages(struct stepaf_shm_link *link, struct stepaf_post *post)
+{
+    switch (stepaf_shm_write_pages(link, post)) {
+    case STEPAF_SHM_FORBIDDEN:
+        return go_by_ring(link, post);
+    case STEPAF_SHM_NO_SOURCE:
+        return refuse(link, post);
+    case STEPAF_SHM_NO_PLACE:
+        link->unwritable = true;
+        lose_peer(link, "its registered memory cannot be written: it is unmapped or read-only");
+        return DONE;
+    case STEPAF_SHM_GONE:
+        lose_peer(link, "its process has ended");
+        return DONE;
+    case STEPAF_SHM_WRITTEN:
+        break;
+    }
+    return DONE;
+}
+
+/* Write post->xfer[post->at]. */
+static enum outcome write_one(struct stepaf_shm_link *link, struct stepaf_post *post)
 {
     const struct stepaf_xfer *xfer = &post->xfer[post->at];
     const struct stepaf_shm_rmem *rmem = (const struct stepaf_shm_rmem *)xfer->dst;
 
     if (!xfer->bytes)
-        return true;
+        return DONE;
     if (rmem->map) {
-        memcpy(rmem->map + xfer->dst_offset, xfer->src, xfer->bytes);
+        const struct stepaf_shm *shm = (const struct stepaf_shm *)link->base.transport;
+        stepaf_shm_copy(rmem->map + xfer->dst_offset, xfer->src, xfer->bytes, shm->uncached_bytes);
         link->base.bytes_sent += xfer->bytes;
-        return true;
+        return DONE;
     }
-    if (!link->cma)
-        return stepaf_shm_write_fragments(link, post);
-    if (!stepaf_shm_write_pages(link, xfer)) {
-        struct stepaf_upcalls *up = link->base.transport->up;
-        up->lost(up, &link->base, "its memory cannot be written any more");
-        stepaf_shm_fence(&link->base); /* which tells it */
-    }
-    return true;
+    if (link->cma)
+        return write_pages(link, post);
+    return stepaf_shm_write_fragments(link, post) ? DONE : NO_ROOM;
 }
 
 /* Whether nobody will read what is sent. */
@@ -47,11 +106,14 @@ static inline bool shm_post_one(struct stepaf_post *post)
         return false;
     }
     /* Only fragments take slots of their own; then there may be none left for the message. */
-    for (; post->at < post->n_xfer; post->at++, post->at_offset = 0)
-        if (!write_one(link, post)) {
-            post->state = STEPAF_POST_QUEUED;
-            return false;
+    for (; post->at < post->n_xfer; post->at++, post->at_offset = 0) {
+        enum outcome outcome = write_one(link, post);
+        if (__builtin_expect(outcome != DONE, 0)) {
+            if (outcome == NO_ROOM)
+                post->state = STEPAF_POST_QUEUED;
+            return outcome != NO_ROOM;
         }
+    }
     if (link_is_over(link))
         return true; /* not all has been written */
     if (__builtin_expect(link->staged && !stepaf_shm_slot_free(link), 0)) {
@@ -86,8 +148,9 @@ static bool is_shared_source(struct stepaf_post *const *posts, unsigned n, unsig
 }
 
 /* Copy the leading large tensors that all posts share, block by block to all peers. */
-static void write_shared(struct stepaf_post *const *posts, unsigned n, size_t least)
+static void write_shared(struct stepaf_post *const *posts, unsigned n, const struct stepaf_shm *shm)
 {
+    size_t least = shm->shared_copy_bytes;
     uint8_t **dst = alloca(n * sizeof(*dst));
     unsigned index = 0;
 
@@ -96,7 +159,8 @@ static void write_shared(struct stepaf_post *const *posts, unsigned n, size_t le
             const struct stepaf_xfer *xfer = &posts[i]->xfer[index];
             dst[i] = ((const struct stepaf_shm_rmem *)xfer->dst)->map + xfer->dst_offset;
         }
-        stepaf_shm_copy_many(dst, n, posts[0]->xfer[index].src, posts[0]->xfer[index].bytes);
+        stepaf_shm_copy_many(dst, n, posts[0]->xfer[index].src, posts[0]->xfer[index].bytes,
+                             shm->uncached_bytes);
         for (unsigned i = 0; i < n; i++)
             posts[i]->link->bytes_sent += posts[i]->xfer[index].bytes;
     }
@@ -110,7 +174,7 @@ unsigned stepaf_shm_post(struct stepaf_post *const *posts, unsigned n)
 
     if (n > 1 && posts[0]->n_xfer) {
         const struct stepaf_shm *shm = (const struct stepaf_shm *)posts[0]->link->transport;
-        write_shared(posts, n, shm->shared_copy_bytes);
+        write_shared(posts, n, shm);
     }
     for (unsigned i = 0; i < n; i++)
         n_queued += !shm_post_one(posts[i]);

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/why.h"
 #include "transport/shm/shm.h"
 
 void *stepaf_shm_map_peer(pid_t pid, int fd, size_t bytes, char *reason)
@@ -23,7 +24,7 @@ void *stepaf_shm_map_peer(pid_t pid, int fd, size_t bytes, char *reason)
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
     int own = stepaf_fd_open(path, O_RDWR);
     if (own < 0) {
-        snprintf(reason, STEPAF_REASON_MAX, "%s: %s", path, strerror(errno));
+        snprintf(reason, STEPAF_REASON_MAX, "%s: %s", path, stepaf_why(errno));
         return NULL;
     }
     /* A file that could shrink would kill this process at the next write. */

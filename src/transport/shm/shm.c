@@ -12,6 +12,9 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/why.h"
+#include "transport/shm/attach.h"
+#include "transport/shm/copy.h"
 
 enum { CLOSE_US = 1000000 };
 
@@ -21,7 +24,7 @@ static bool shm_probe(const struct stepaf_env *env, char *reason)
 
     (void)env;
     if (access("/proc/self/fd", X_OK)) {
-        snprintf(reason, STEPAF_REASON_MAX, "/proc/self/fd: %s", strerror(errno));
+        snprintf(reason, STEPAF_REASON_MAX, "/proc/self/fd: %s", stepaf_why(errno));
         return false;
     }
     if (stepaf_device_alloc(STEPAF_MEM_HOST, NULL, 1, &mem)) {
@@ -44,6 +47,8 @@ static stepaf_status_t shm_open(struct stepaf_upcalls *up, unsigned n_peers,
     shm->n_peers = n_peers;
     shm->layout = stepaf_shm_layout(up->env, n_peers);
     shm->shared_copy_bytes = up->topo->l2_bytes ? up->topo->l2_bytes / 2 : 1 << 20;
+    shm->uncached_bytes =
+        stepaf_shm_uncached_bytes(up->topo, (uint64_t)up->env->shm_uncached_bytes);
     shm->links = calloc(n_peers, sizeof(shm->links[0]));
     if (!shm->links)
         goto err_shm;
@@ -55,9 +60,13 @@ static stepaf_status_t shm_open(struct stepaf_upcalls *up, unsigned n_peers,
     if (shm->epoll_fd < 0 ||
         getrandom(shm->token, sizeof(shm->token), 0) != (ssize_t)sizeof(shm->token)) {
         status = stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "shm: cannot open: %s",
-                                  strerror(errno));
+                                  stepaf_why(errno));
         goto err_control;
     }
+    shm->ptrace_scope = stepaf_shm_ptrace_scope("/proc/sys/kernel/yama/ptrace_scope");
+    if (up->env->shm_cma != STEPAF_ENV_SHM_CMA_off &&
+        up->env->shm_ptracer == STEPAF_ENV_SHM_PTRACER_any)
+        shm->attach_allowed = stepaf_shm_attach_allow(shm->ptrace_scope);
     memcpy(((struct stepaf_shm_head *)shm->control.base)->token, shm->token, sizeof(shm->token));
     *transport_p = &shm->base;
     return STEPAF_OK;
@@ -81,6 +90,8 @@ static void shm_close(struct stepaf_transport *transport)
     stepaf_shm_close_pages(shm, CLOSE_US);
     while (shm->n_links)
         stepaf_shm_disconnect(&shm->links[shm->n_links - 1]->base);
+    if (shm->attach_allowed)
+        stepaf_shm_attach_disallow();
     close(shm->epoll_fd);
     stepaf_device_free(&shm->control);
     free(shm->links);

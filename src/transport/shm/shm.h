@@ -48,7 +48,13 @@ struct stepaf_shm_head {
 struct stepaf_shm_words {
     _Atomic uint32_t read;    /* by the peer: how many of this rank's own messages it has read */
     _Atomic uint32_t writing; /* by the peer: it is writing to pages of this rank */
-    _Atomic uint32_t closed;  /* by this rank: the peer is not to begin to */
+    _Atomic uint32_t closed;  /* by this rank: the peer is not to begin to; stepaf_shm_closed */
+};
+
+enum stepaf_shm_closed {
+    STEPAF_SHM_OPEN,
+    STEPAF_SHM_GIVEN_UP,
+    STEPAF_SHM_UNWRITABLE /* this rank has given the peer up for memory that cannot be written */
 };
 
 _Static_assert(sizeof(struct stepaf_shm_words) <= STEPAF_SHM_LINE, "the words are in one line");
@@ -81,9 +87,13 @@ struct stepaf_shm_link {
     bool cma;    /* the kernel lets me write to its pages */
     bool staged; /* fragments have been used */
     bool shut;   /* the peer has closed its pages: what it has said still counts, and it is lost */
+    bool unwritable; /* the peer's registered memory could not be written */
     pid_t pid;
-    int pidfd; /* -1: the kernel has none */
-    void *map; /* the peer's segment */
+    int pidfd;           /* -1: the kernel has none */
+    int control_fd;      /* of the peer's control segment, at the peer */
+    bool control_closed; /* by the last look at it */
+    ino_t control_inode; /* 0: it cannot be looked at */
+    void *map;           /* the peer's segment */
     size_t map_bytes;
 };
 
@@ -96,8 +106,12 @@ struct stepaf_shm {
     unsigned n_links;
     unsigned n_peers;
     size_t shared_copy_bytes; /* from here on, copies of one source to several peers interleave */
+    int ptrace_scope;         /* 0: no Yama */
+    bool attach_allowed;      /* by this context, to be undone */
+    size_t uncached_bytes;    /* from here on, copies go past the cache */
     int epoll_fd;             /* over the peers' pidfds */
     unsigned n_unwatched;     /* links without a pidfd */
+    int64_t same_program_ns;  /* when peers' programs are looked at again */
 };
 
 struct stepaf_shm_rmem {
@@ -139,6 +153,9 @@ unsigned stepaf_shm_drain(struct stepaf_shm_link *link);
 /* Begin to watch the peer's process. False, with @a reason, if it is gone. */
 bool stepaf_shm_watch(struct stepaf_shm *shm, struct stepaf_shm_link *link, char *reason);
 void stepaf_shm_unwatch(struct stepaf_shm *shm, struct stepaf_shm_link *link);
+/* Note by which program the peer was announced: @a fd is that of its control segment. */
+void stepaf_shm_identify(struct stepaf_shm_link *link, int fd);
+bool stepaf_shm_has_ended(const struct stepaf_shm_link *link);
 void stepaf_shm_check_peers(struct stepaf_transport *transport);
 /* A lost peer is not to begin to write to this rank's pages. */
 void stepaf_shm_fence(struct stepaf_link *link);
@@ -148,11 +165,21 @@ bool stepaf_shm_is_quiet(struct stepaf_transport *transport, bool begin, uint32_
 void stepaf_shm_close_pages(struct stepaf_shm *shm, int64_t timeout_us);
 
 /* write.c: the three ways to write to a peer */
-/* Copy one source to several places, the source coming from memory once. */
-void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, size_t bytes);
-/* Write one tensor to the peer's own pages, unless the link is, or has been, shut. False if the peer or
- * its pages are gone. */
-bool stepaf_shm_write_pages(struct stepaf_shm_link *link, const struct stepaf_xfer *xfer);
+/* Copy one source to several places, the source coming from memory once; past the cache from @a uncached
+ * bytes on. */
+void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, size_t bytes,
+                          size_t uncached);
+enum stepaf_shm_written {
+    STEPAF_SHM_WRITTEN,   /* or the link is, or has been, shut */
+    STEPAF_SHM_FORBIDDEN, /* the kernel does not let this rank write there any more; the peer lives */
+    STEPAF_SHM_NO_SOURCE, /* this rank's own memory cannot be read */
+    STEPAF_SHM_NO_PLACE,  /* the peer's memory cannot be written */
+    STEPAF_SHM_GONE       /* the peer's process has ended */
+};
+/* Write post->xfer[post->at] to the peer's own pages, from post->at_offset on, where it has got to
+ * afterwards. */
+enum stepaf_shm_written stepaf_shm_write_pages(struct stepaf_shm_link *link,
+                                               struct stepaf_post *post);
 /* Send fragments of post->xfer[post->at] from post->at_offset on, while there are free slots.
  * True when the tensor is through. */
 bool stepaf_shm_write_fragments(struct stepaf_shm_link *link, struct stepaf_post *post);

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Watching the peers' processes: by process file descriptors in one epoll set, or, where the
- * kernel has none (before 5.3), by their state in /proc. Called by idle waiters only. And what a peer
- * that is not listened to any more may still write. */
+ * kernel has none (before 5.3), by their state in /proc; and whether they still run the program that
+ * has announced the link. Called by idle waiters only. And what a peer that is not listened to any
+ * more may still write. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,31 +18,88 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/time.h"
+#include "base/why.h"
 #include "transport/shm/shm.h"
 
 #ifndef SYS_pidfd_open /* headers before Linux 5.3; the number is the same on all machines */
 #define SYS_pidfd_open 434
 #endif
 
-/* Whether /proc says that the process is gone, or only waits for its parent. */
-static bool has_ended(pid_t pid)
+enum {
+    STAT_THREADS = 17,    /* of /proc/PID/stat: words from the state to the number of threads */
+    SAME_PROGRAM_MS = 100 /* so often it is asked for */
+};
+
+/* What /proc says of a process. */
+enum process_state {
+    PROCESS_LIVES,
+    PROCESS_HEADLESS, /* its first thread has ended, others go on */
+    PROCESS_ENDED     /* it is gone, or only waits for its parent */
+};
+
+static enum process_state process_state(pid_t pid)
 {
-    char path[32], stat[256];
+    char path[32], stat[512];
     ssize_t bytes;
     int fd;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     fd = stepaf_fd_open(path, O_RDONLY);
     if (fd < 0)
-        return errno == ENOENT;
+        return errno == ENOENT ? PROCESS_ENDED : PROCESS_LIVES;
     bytes = read(fd, stat, sizeof(stat) - 1);
     close(fd);
     if (bytes <= 0)
-        return bytes < 0 && errno == ESRCH;
+        return bytes < 0 && errno == ESRCH ? PROCESS_ENDED : PROCESS_LIVES;
     stat[bytes] = '\0';
     /* pid (name) state: the name may hold anything, also parentheses */
     const char *state = strrchr(stat, ')');
-    return state && state[1] == ' ' && (state[2] == 'Z' || state[2] == 'X');
+    if (!state || state[1] != ' ' || (state[2] != 'Z' && state[2] != 'X'))
+        return PROCESS_LIVES;
+    const char *threads = state + 2;
+    for (int i = 0; i < STAT_THREADS && threads; i++)
+        threads = strchr(threads + 1, ' ');
+    return threads && atoi(threads + 1) > 1 ? PROCESS_HEADLESS : PROCESS_ENDED;
+}
+
+bool stepaf_shm_has_ended(const struct stepaf_shm_link *link)
+{
+    struct pollfd pollfd = {.fd = link->pidfd, .events = POLLIN};
+
+    return link->pidfd < 0 ? process_state(link->pid) == PROCESS_ENDED : poll(&pollfd, 1, 0) > 0;
+}
+
+/* The peer's descriptor of its control segment, which is closed when it begins another program. */
+static bool stat_control(const struct stepaf_shm_link *link, struct stat *facts_p)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)link->pid, link->control_fd);
+    return !stat(path, facts_p);
+}
+
+void stepaf_shm_identify(struct stepaf_shm_link *link, int fd)
+{
+    struct stat facts;
+
+    link->control_fd = fd;
+    if (stat_control(link, &facts))
+        link->control_inode = facts.st_ino;
+}
+
+/* Whether the peer's process has begun another program, by exec. One that is about to end has closed its
+ * descriptors, too, but not for long. */
+static bool is_another_program(struct stepaf_shm_link *link)
+{
+    struct stat facts;
+    bool was_closed = link->control_closed;
+
+    if (!link->control_inode)
+        return false;
+    if (stat_control(link, &facts))
+        return facts.st_ino != link->control_inode;
+    link->control_closed = errno == ENOENT && process_state(link->pid) == PROCESS_LIVES;
+    return link->control_closed && was_closed;
 }
 
 bool stepaf_shm_watch(struct stepaf_shm *shm, struct stepaf_shm_link *link, char *reason)
@@ -50,12 +110,13 @@ bool stepaf_shm_watch(struct stepaf_shm *shm, struct stepaf_shm_link *link, char
     link->pidfd = stepaf_fd_end((int)syscall(SYS_pidfd_open, link->pid, 0));
     if (link->pidfd < 0) {
         bool missing = errno == ENOSYS || errno == EPERM;
-        snprintf(reason, STEPAF_REASON_MAX, "pidfd_open(%d): %s", (int)link->pid, strerror(errno));
+        snprintf(reason, STEPAF_REASON_MAX, "pidfd_open(%d): %s", (int)link->pid,
+                 stepaf_why(errno));
         shm->n_unwatched += missing;
         return missing;
     }
     if (epoll_ctl(shm->epoll_fd, EPOLL_CTL_ADD, link->pidfd, &event)) {
-        snprintf(reason, STEPAF_REASON_MAX, "cannot watch its process: %s", strerror(errno));
+        snprintf(reason, STEPAF_REASON_MAX, "cannot watch its process: %s", stepaf_why(errno));
         close(link->pidfd);
         return false;
     }
@@ -81,6 +142,27 @@ static void lose(struct stepaf_shm *shm, struct stepaf_shm_link *link, const cha
         up->lost(up, &link->base, reason);
 }
 
+/* What a peer that has closed its pages to this rank has found. */
+static const char *reason_of(const struct stepaf_shm_link *link)
+{
+    return atomic_load(&link->tx_words->closed) == STEPAF_SHM_UNWRITABLE
+               ? "it has given this rank up: it could not write to registered memory of this rank, "
+                 "which is unmapped or read-only"
+               : "it has given this rank up";
+}
+
+static void check_programs(struct stepaf_shm *shm)
+{
+    int64_t now_ns = stepaf_monotonic_ns();
+
+    if (now_ns < shm->same_program_ns)
+        return;
+    shm->same_program_ns = now_ns + SAME_PROGRAM_MS * 1000000LL;
+    for (unsigned i = 0; i < shm->n_links; i++)
+        if (!shm->links[i]->base.dead && is_another_program(shm->links[i]))
+            lose(shm, shm->links[i], "its process runs another program now");
+}
+
 void stepaf_shm_check_peers(struct stepaf_transport *transport)
 {
     struct stepaf_shm *shm = (struct stepaf_shm *)transport;
@@ -94,28 +176,29 @@ void stepaf_shm_check_peers(struct stepaf_transport *transport)
     }
     for (unsigned i = 0; i < shm->n_links; i++)
         if (shm->links[i]->shut || atomic_load(&shm->links[i]->tx_words->closed))
-            lose(shm, shm->links[i], "it has given this rank up");
+            lose(shm, shm->links[i], reason_of(shm->links[i]));
     for (unsigned i = 0; shm->n_unwatched && i < shm->n_links; i++) {
         struct stepaf_shm_link *link = shm->links[i];
-        if (link->pidfd < 0 && !link->base.dead && has_ended(link->pid))
+        if (link->pidfd < 0 && !link->base.dead && stepaf_shm_has_ended(link))
             lose(shm, link, "its process has ended");
     }
+    check_programs(shm);
 }
 
-/* Close the pages to a peer; whether it is still writing there. */
-static bool is_writing(struct stepaf_shm_link *link)
+/* Close the pages to a peer, unless they are; whether it is still writing there. */
+static bool is_writing(struct stepaf_shm_link *link, uint32_t why)
 {
-    struct pollfd pollfd = {.fd = link->pidfd, .events = POLLIN};
+    uint32_t open = STEPAF_SHM_OPEN;
 
-    atomic_store(&link->rx_words->closed, 1);
-    if (!atomic_load(&link->rx_words->writing))
-        return false;
-    return link->pidfd < 0 ? !has_ended(link->pid) : poll(&pollfd, 1, 0) < 1;
+    (void)atomic_compare_exchange_strong(&link->rx_words->closed, &open, why);
+    return atomic_load(&link->rx_words->writing) && !stepaf_shm_has_ended(link);
 }
 
 void stepaf_shm_fence(struct stepaf_link *link)
 {
-    (void)is_writing((struct stepaf_shm_link *)link);
+    struct stepaf_shm_link *shm_link = (struct stepaf_shm_link *)link;
+
+    (void)is_writing(shm_link, shm_link->unwritable ? STEPAF_SHM_UNWRITABLE : STEPAF_SHM_GIVEN_UP);
 }
 
 bool stepaf_shm_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p)
@@ -126,7 +209,7 @@ bool stepaf_shm_is_quiet(struct stepaf_transport *transport, bool begin, uint32_
     (void)begin; /* a lost peer can begin nothing more */
     for (unsigned i = 0; i < shm->n_links; i++) {
         struct stepaf_shm_link *link = shm->links[i];
-        if (!link->base.dead || !is_writing(link))
+        if (!link->base.dead || !is_writing(link, STEPAF_SHM_GIVEN_UP))
             continue;
         quiet = false;
         *peer_p = link->base.peer;
@@ -140,10 +223,11 @@ void stepaf_shm_close_pages(struct stepaf_shm *shm, int64_t timeout_us)
     int64_t deadline_ns = stepaf_monotonic_ns() + timeout_us * 1000;
 
     for (unsigned i = 0; i < shm->n_links; i++)
-        (void)is_writing(shm->links[i]);
+        (void)is_writing(shm->links[i], STEPAF_SHM_GIVEN_UP);
     for (unsigned i = 0; i < shm->n_links; i++) {
         bool late = false;
-        while (is_writing(shm->links[i]) && !(late = stepaf_monotonic_ns() >= deadline_ns))
+        while (is_writing(shm->links[i], STEPAF_SHM_GIVEN_UP) &&
+               !(late = stepaf_monotonic_ns() >= deadline_ns))
             nanosleep(&pause, NULL);
         if (late)
             stepaf_log_warn("shm: process %d may still write to memory of this one",

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The three ways to write into a peer's memory.
  *
- * The copy is the C library's. Measured between two processes on a Xeon with AVX-512 (Sapphire
- * Rapids), 64 KiB to 8 MiB: "rep movsb" and 512-bit loops are within 3 % of it, streaming stores
- * take 2 to 5 times as long, because the receiver then reads from memory what it would have found
- * in the cache. What does pay is to take a large source through the cache once for all receivers:
- * three copies of 1.75 to 32 MiB in blocks take 0.65 to 0.75 of the time. */
+ * The copy is the C library's, up to the size from which it goes past the cache (copy.h). Measured
+ * between two processes on a Xeon with AVX-512 (Sapphire Rapids), 64 KiB to 8 MiB: "rep movsb" and
+ * 512-bit loops are within 3 % of it, stores past the cache take 2 to 5 times as long, because the
+ * receiver then reads from memory what it would have found in the cache. What does pay is to take a
+ * large source through the cache once for all receivers: three copies of 1.75 to 32 MiB in blocks take
+ * 0.65 to 0.75 of the time. */
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
+#include "transport/shm/copy.h"
 #include "transport/shm/shm.h"
 
 enum {
@@ -17,27 +20,49 @@ enum {
     PAGES_BLOCK = 16 << 20
 };
 
-void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, size_t bytes)
+void stepaf_shm_copy_many(uint8_t *const *dst, unsigned n, const uint8_t *src, size_t bytes,
+                          size_t uncached)
 {
     for (size_t at = 0; at < bytes; at += COPY_BLOCK) {
         size_t block = bytes - at < COPY_BLOCK ? bytes - at : COPY_BLOCK;
         for (unsigned i = 0; i < n; i++)
-            memcpy(dst[i] + at, src + at, block);
+            stepaf_shm_copy(dst[i] + at, src + at, block, bytes < uncached ? SIZE_MAX : 0);
     }
+}
+
+/* Whether this process can read its own byte, which it could not write to a peer. */
+static bool is_readable(const uint8_t *src)
+{
+    uint8_t byte;
+    struct iovec local = {&byte, 1}, own = {(uint8_t *)(uintptr_t)src, 1};
+
+    return process_vm_readv(getpid(), &local, 1, &own, 1, 0) == 1 || errno != EFAULT;
+}
+
+/* What has kept this rank from writing @a src to the peer. */
+static enum stepaf_shm_written why_not(const struct stepaf_shm_link *link, int error,
+                                       const uint8_t *src)
+{
+    if (error == EFAULT)
+        return is_readable(src) ? STEPAF_SHM_NO_PLACE : STEPAF_SHM_NO_SOURCE;
+    return stepaf_shm_has_ended(link) ? STEPAF_SHM_GONE : STEPAF_SHM_FORBIDDEN;
 }
 
 /* Either the peer sees that this rank is writing, or this rank that the peer has closed its pages. In
  * blocks, so that a peer that closes them has not to wait for long. */
-bool stepaf_shm_write_pages(struct stepaf_shm_link *link, const struct stepaf_xfer *xfer)
+enum stepaf_shm_written stepaf_shm_write_pages(struct stepaf_shm_link *link,
+                                               struct stepaf_post *post)
 {
+    const struct stepaf_xfer *xfer = &post->xfer[post->at];
     const struct stepaf_shm_rmem *rmem = (const struct stepaf_shm_rmem *)xfer->dst;
-    bool good = true;
-    size_t done = 0;
+    const uint8_t *src = xfer->src;
+    size_t done = post->at_offset;
+    int error = 0;
 
     atomic_store(&link->tx_words->writing, 1);
-    while (good && done < xfer->bytes) {
+    while (!error && done < xfer->bytes) {
         size_t rest = xfer->bytes - done, block = rest < PAGES_BLOCK ? rest : PAGES_BLOCK;
-        struct iovec local = {(uint8_t *)(uintptr_t)xfer->src + done, block};
+        struct iovec local = {(uint8_t *)(uintptr_t)src + done, block};
         struct iovec remote = {(void *)(uintptr_t)(rmem->address + xfer->dst_offset + done), block};
         link->shut = atomic_load(&link->tx_words->closed);
         if (link->shut)
@@ -46,11 +71,12 @@ bool stepaf_shm_write_pages(struct stepaf_shm_link *link, const struct stepaf_xf
         if (moved > 0)
             done += (size_t)moved;
         else
-            good = moved < 0 && errno == EINTR;
+            error = moved == 0 ? EFAULT : errno == EINTR ? 0 : errno;
     }
     atomic_store_explicit(&link->tx_words->writing, 0, memory_order_release);
-    link->base.bytes_sent += done;
-    return good;
+    link->base.bytes_sent += done - post->at_offset;
+    post->at_offset = (uint32_t)done;
+    return __builtin_expect(error, 0) ? why_not(link, error, src + done) : STEPAF_SHM_WRITTEN;
 }
 
 bool stepaf_shm_write_fragments(struct stepaf_shm_link *link, struct stepaf_post *post)

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/why.h"
 #include "topo/sys.h"
 
 enum { RANKS = 4 };
@@ -132,7 +133,7 @@ stepaf_status_t stepaf_tcp_addresses_own(const char *net_if, struct stepaf_tcp_a
         return refuse_interface(net_if, "is no subnet such as 10.1.0.0/16 or fd00::/64");
     if (getifaddrs(&all))
         return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT,
-                                "tcp: no list of interfaces: %s", strerror(errno));
+                                "tcp: no list of interfaces: %s", stepaf_why(errno));
     for (const struct ifaddrs *at = all; at; at = at->ifa_next) {
         known = known || !strcmp(net_if, at->ifa_name);
         if (!take_interface(at, &address))

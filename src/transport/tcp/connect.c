@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/time.h"
+#include "base/why.h"
 #include "transport/tcp/tcp.h"
 
 enum {
@@ -95,9 +96,16 @@ static void dial_all(struct stepaf_tcp_link *link)
             i++;
         if (i == tcp->n_connections)
             return;
-        note_trouble(link, strerror(errno));
+        int error = errno;
+        note_trouble(link, stepaf_why(error));
         for (i = 0; i < tcp->n_connections; i++)
             stepaf_tcp_connection_close(&link->connections[i]);
+        if (error == EMFILE || error == ENFILE) { /* which no address is to blame for */
+            char reason[STEPAF_REASON_MAX];
+            snprintf(reason, sizeof(reason), "this rank cannot connect: %s", stepaf_why(error));
+            stepaf_tcp_lost(link, reason);
+            return;
+        }
     }
     give_up_link(link);
 }
@@ -197,7 +205,7 @@ static void begin_greeting(struct stepaf_tcp_connection *connection)
     if (error == ECONNRESET || error == EPIPE)
         shown_out(connection);
     else if (error)
-        try_next(link, strerror(error));
+        try_next(link, stepaf_why(error));
     else
         connection->state = STEPAF_TCP_GREETING;
 }
@@ -229,7 +237,7 @@ static void redial(struct stepaf_tcp_link *link, uint64_t now)
         return;
     for (unsigned i = 0; i < tcp->n_connections; i++)
         if (link->connections[i].fd < 0 && !dial(&link->connections[i])) {
-            try_next(link, strerror(errno));
+            try_next(link, stepaf_why(errno));
             return;
         }
 }

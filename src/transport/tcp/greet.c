@@ -5,10 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include "base/log.h"
+#include "base/proof.h"
+#include "base/why.h"
 #include "transport/tcp/tcp.h"
 
 _Static_assert(sizeof(struct stepaf_tcp_challenge) <=
@@ -64,9 +65,7 @@ static bool is_proven(const struct stepaf_tcp_connection *connection, uint64_t k
 
 static bool draw_nonce(uint64_t *nonce_p)
 {
-    size_t bytes = STEPAF_TCP_NONCE_WORDS * sizeof(*nonce_p);
-
-    return getrandom(nonce_p, bytes, 0) == (ssize_t)bytes;
+    return stepaf_proof_draw(nonce_p, STEPAF_TCP_NONCE_WORDS * sizeof(*nonce_p));
 }
 
 /* Greetings are short, and the first that goes over a connection: the socket takes one as a whole. */
@@ -120,7 +119,7 @@ static const char *why_ended(void)
 {
     bool is_shown_out = !errno || errno == ECONNRESET || errno == EPIPE;
 
-    return is_shown_out ? stepaf_tcp_shown_out : strerror(errno);
+    return is_shown_out ? stepaf_tcp_shown_out : stepaf_why(errno);
 }
 
 const char *stepaf_tcp_take_challenge(struct stepaf_tcp_connection *connection)

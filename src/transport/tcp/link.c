@@ -14,9 +14,12 @@ void stepaf_tcp_connection_close(struct stepaf_tcp_connection *connection)
     connection->state = STEPAF_TCP_CLOSED;
 }
 
-/* Nothing opens any more. Where connections are few, asking each costs less than asking epoll. */
-static void all_opened(struct stepaf_tcp *tcp)
+/* Where connections are few, asking each costs less than asking epoll. Peers that others reach may still
+ * come, until all ranks have agreed on their links. */
+void stepaf_tcp_all_opened(struct stepaf_tcp *tcp)
 {
+    if (tcp->n_links < tcp->n_peers && !tcp->agreed)
+        return;
     stepaf_tcp_unlisten(tcp);
     tcp->n_direct = 0;
     if (tcp->n_links * tcp->n_connections > STEPAF_TCP_DIRECT)
@@ -37,7 +40,7 @@ static void opened(struct stepaf_tcp_link *link)
         return;
     link->opening = false;
     if (!--tcp->n_opening)
-        all_opened(tcp);
+        stepaf_tcp_all_opened(tcp);
 }
 
 void stepaf_tcp_link_close(struct stepaf_tcp_link *link)

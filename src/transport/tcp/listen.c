@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/time.h"
+#include "base/why.h"
 #include "transport/tcp/tcp.h"
 
 enum {
@@ -102,7 +103,7 @@ stepaf_status_t stepaf_tcp_listen(struct stepaf_tcp *tcp)
                                 "tcp: no free port in STEPAF_NET_PORTS=%.32s", ports);
     if (error)
         return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "tcp: cannot listen: %s",
-                                strerror(error));
+                                stepaf_why(error));
     narrow_addresses(tcp, with_ipv6);
     tcp->strangers = calloc(tcp->n_strangers, sizeof(tcp->strangers[0]));
     if (!tcp->strangers)
@@ -112,7 +113,7 @@ stepaf_status_t stepaf_tcp_listen(struct stepaf_tcp *tcp)
     if (!watch(tcp, tcp->listener.fd, &tcp->listener) ||
         getsockname(tcp->listener.fd, (struct sockaddr *)&address, &length))
         return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "tcp: cannot listen: %s",
-                                strerror(errno));
+                                stepaf_why(errno));
     tcp->port = ntohs(address.ss_family == AF_INET ? ((struct sockaddr_in *)&address)->sin_port
                                                    : ((struct sockaddr_in6 *)&address)->sin6_port);
     return STEPAF_OK;
@@ -160,15 +161,16 @@ void stepaf_tcp_listen_to(struct stepaf_tcp *tcp, struct stepaf_tcp_stranger *st
         stranger->fd = -1;
 }
 
-/* No file to accept with: peers wait in the kernel's queue, perhaps until the commit's deadline. */
+/* No file to accept with: peers wait in the kernel's queue. */
 static void cannot_accept(struct stepaf_tcp *tcp, int error)
 {
     bool passes = error == EAGAIN || error == EINTR || error == ECONNABORTED;
 
-    if (passes || tcp->cannot_accept)
+    if (passes || tcp->refused_since)
         return;
-    tcp->cannot_accept = true;
-    stepaf_log_warn("tcp: cannot accept connections: %s", strerror(error));
+    tcp->refused_since = stepaf_ticks();
+    tcp->refused_error = error;
+    stepaf_log_warn("tcp: cannot accept connections: %s", stepaf_why(error));
 }
 
 /* A free place; if all are taken, who has waited longest goes. That may be a peer whose hello is still
@@ -197,6 +199,7 @@ unsigned stepaf_tcp_accept(struct stepaf_tcp *tcp)
             cannot_accept(tcp, errno);
             break;
         }
+        tcp->refused_since = 0;
         struct stepaf_tcp_stranger *stranger = place_for_stranger(tcp);
         dismiss(stranger);
         *stranger = (struct stepaf_tcp_stranger){

@@ -71,10 +71,10 @@ static unsigned hear(struct stepaf_tcp_connection *connection)
     return n;
 }
 
-static unsigned by_epoll(struct stepaf_tcp *tcp)
+static unsigned by_epoll(struct stepaf_tcp *tcp, int wait_ms)
 {
     struct epoll_event events[EVENTS];
-    int n = epoll_wait(tcp->epoll_fd, events, EVENTS, 0);
+    int n = epoll_wait(tcp->epoll_fd, events, EVENTS, wait_ms);
     unsigned happened = 0;
 
     for (int i = 0; i < n; i++) {
@@ -114,6 +114,12 @@ static void look_at_opening(struct stepaf_tcp *tcp)
     stepaf_tcp_tries_check(tcp, now);
 }
 
+unsigned stepaf_tcp_advance(struct stepaf_tcp *tcp, int wait_ms)
+{
+    look_at_opening(tcp);
+    return by_epoll(tcp, wait_ms);
+}
+
 static unsigned poll_once(struct stepaf_tcp *tcp)
 {
     unsigned happened = 0;
@@ -124,9 +130,9 @@ static unsigned poll_once(struct stepaf_tcp *tcp)
         happened = hear_broken(tcp);
     if (tcp->n_direct)
         return happened + directly(tcp);
-    if (__builtin_expect(tcp->n_opening, 0))
+    if (__builtin_expect(tcp->n_opening || tcp->listener.fd >= 0, 0))
         look_at_opening(tcp);
-    return happened + by_epoll(tcp);
+    return happened + by_epoll(tcp, 0);
 }
 
 unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls)

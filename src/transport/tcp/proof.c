@@ -1,36 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/tcp/proof.h"
 
-#include <sodium.h>
 #include <string.h>
 
-_Static_assert(sizeof(struct stepaf_tcp_claim) == 48, "no holes in what is hashed");
-_Static_assert(2 * STEPAF_TCP_SECRET_WORDS * sizeof(uint64_t) == crypto_generichash_KEYBYTES,
-               "both secrets are the key");
+#include "base/proof.h"
 
-bool stepaf_tcp_proof_ready(void)
+_Static_assert(sizeof(struct stepaf_tcp_claim) == 48, "no holes in what is hashed");
+_Static_assert((int)STEPAF_TCP_PROOF_BYTES == (int)STEPAF_PROOF_BYTES, "what goes over the wire");
+
+/* Both secrets are the key. */
+union key {
+    uint64_t words[2 * STEPAF_TCP_SECRET_WORDS];
+    uint8_t bytes[STEPAF_PROOF_KEY_BYTES];
+};
+
+_Static_assert(sizeof(union key) == STEPAF_PROOF_KEY_BYTES, "as long as a key has to be");
+
+static union key key_of(const uint64_t *opener, const uint64_t *listener)
 {
-    return sodium_init() >= 0;
+    union key key;
+
+    memcpy(key.words, opener, sizeof(key) / 2);
+    memcpy(key.words + STEPAF_TCP_SECRET_WORDS, listener, sizeof(key) / 2);
+    return key;
 }
 
 void stepaf_tcp_proof_make(const uint64_t *opener, const uint64_t *listener,
                            const struct stepaf_tcp_claim *claim, uint8_t *proof_p)
 {
-    uint64_t key[2 * STEPAF_TCP_SECRET_WORDS];
+    union key key = key_of(opener, listener);
 
-    memcpy(key, opener, sizeof(key) / 2);
-    memcpy(key + STEPAF_TCP_SECRET_WORDS, listener, sizeof(key) / 2);
-    /* Fails for lengths that it does not have, and these are constants. */
-    (void)crypto_generichash(proof_p, STEPAF_TCP_PROOF_BYTES, (const unsigned char *)claim,
-                             sizeof(*claim), (const unsigned char *)key, sizeof(key));
-    sodium_memzero(key, sizeof(key));
+    stepaf_proof_make(key.bytes, claim, sizeof(*claim), proof_p);
+    stepaf_proof_forget(&key, sizeof(key));
 }
 
 bool stepaf_tcp_proof_is_right(const uint64_t *opener, const uint64_t *listener,
                                const struct stepaf_tcp_claim *claim, const uint8_t *proof)
 {
-    uint8_t right[STEPAF_TCP_PROOF_BYTES];
+    union key key = key_of(opener, listener);
+    bool is_right = stepaf_proof_is_right(key.bytes, claim, sizeof(*claim), proof);
 
-    stepaf_tcp_proof_make(opener, listener, claim, right);
-    return !sodium_memcmp(right, proof, sizeof(right));
+    stepaf_proof_forget(&key, sizeof(key));
+    return is_right;
 }

@@ -19,9 +19,6 @@ struct stepaf_tcp_claim {
     uint64_t listener[STEPAF_TCP_NONCE_WORDS]; /* and by the other; in a hello 0 */
 };
 
-/* Whether the library that makes proofs can be used. */
-bool stepaf_tcp_proof_ready(void);
-
 /* @a opener and @a listener: the two sides' secrets. */
 void stepaf_tcp_proof_make(const uint64_t *opener, const uint64_t *listener,
                            const struct stepaf_tcp_claim *claim, uint8_t *proof_p);

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "base/why.h"
 #include "transport/tcp/tcp.h"
 
 enum {
@@ -348,7 +349,7 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection)
             return n;
         if (got <= 0) {
             stepaf_tcp_connection_ended(connection,
-                                        got ? strerror(errno) : "it has closed the connection");
+                                        got ? stepaf_why(errno) : "it has closed the connection");
             return n + 1;
         }
         const char *trouble = digest(connection, &input);

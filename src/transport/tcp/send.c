@@ -288,9 +288,12 @@ static bool push_post(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
 
 static void broken(struct stepaf_tcp_link *link)
 {
-    char reason[64];
+    char reason[STEPAF_REASON_MAX];
 
-    snprintf(reason, sizeof(reason), "sending: %.50s", strerror(errno));
+    snprintf(reason, sizeof(reason), "sending: %s",
+             errno == EFAULT ? "registered memory of this rank cannot be read: it is not mapped "
+                               "any more"
+                             : strerror(errno));
     stepaf_tcp_break(link, reason);
 }
 

@@ -8,11 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/proof.h"
 #include "base/time.h"
+#include "base/why.h"
 
 enum { CLOSE_US = 1000000 };
 
@@ -23,7 +24,7 @@ static bool tcp_probe(const struct stepaf_env *env, char *reason)
     if (fd < 0)
         fd = stepaf_tcp_socket(AF_INET6);
     if (fd < 0) {
-        snprintf(reason, STEPAF_REASON_MAX, "no sockets: %s", strerror(errno));
+        snprintf(reason, STEPAF_REASON_MAX, "no sockets: %s", stepaf_why(errno));
         return false;
     }
     stepaf_tcp_socket_close(fd);
@@ -109,10 +110,10 @@ static stepaf_status_t tcp_open(struct stepaf_upcalls *up, unsigned n_peers,
         goto err_tcp;
     stepaf_fork_begin();
     tcp->epoll_fd = stepaf_fork_end(epoll_create1(EPOLL_CLOEXEC));
-    if (tcp->epoll_fd < 0 || !stepaf_tcp_proof_ready() ||
-        getrandom(tcp->secret, sizeof(tcp->secret), 0) != (ssize_t)sizeof(tcp->secret)) {
+    if (tcp->epoll_fd < 0 || !stepaf_proof_ready() ||
+        !stepaf_proof_draw(tcp->secret, sizeof(tcp->secret))) {
         status = stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "tcp: cannot open: %s",
-                                  strerror(errno));
+                                  stepaf_why(errno));
         goto err_tcp;
     }
     if (!up->initiates && (status = stepaf_tcp_listen(tcp)))
@@ -173,6 +174,8 @@ const struct stepaf_transport_ops stepaf_tcp_ops = {
     .pack_mem = tcp_pack_mem,
     .connect = stepaf_tcp_connect,
     .disconnect = stepaf_tcp_disconnect,
+    .finish_connects = stepaf_tcp_finish_connects,
+    .shrink = stepaf_tcp_shrink,
     .import_mem = tcp_import_mem,
     .release_mem = tcp_release_mem,
     .post = stepaf_tcp_post,

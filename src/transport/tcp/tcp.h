@@ -162,7 +162,8 @@ struct stepaf_tcp {
     unsigned n_held;    /* posts, of all links */
     unsigned n_tails;   /* links with the end of a message still to send */
     unsigned n_broken;  /* links that are lost once all that has come is taken in */
-    bool cannot_accept; /* it was said */
+    int refused_error;  /* why no connection can be accepted */
+    bool agreed;        /* no peer that has no link will get one */
     struct stepaf_tcp_connection *direct[STEPAF_TCP_DIRECT]; /* all that are up, where few */
     unsigned n_direct;                                       /* 0: ask epoll */
     unsigned at_stranger;
@@ -176,8 +177,9 @@ struct stepaf_tcp {
         int fd; /* -1: none */
     } listener;
     uint16_t port;
-    uint64_t looked;   /* at deadlines of what opens, ticks */
-    uint64_t listened; /* for signs of life, ticks */
+    uint64_t refused_since; /* ticks; 0: the last one was accepted */
+    uint64_t looked;        /* at deadlines of what opens, ticks */
+    uint64_t listened;      /* for signs of life, ticks */
     uint64_t ticks_per_us;
     struct stepaf_tcp_stranger *strangers; /* accepted, unproven; NULL: never listened */
     unsigned n_strangers;
@@ -234,6 +236,13 @@ void stepaf_tcp_tries_check(struct stepaf_tcp *tcp, uint64_t now);
 /* Nothing more will come over a connection. If its link is not up: that address is no good. */
 void stepaf_tcp_connection_ended(struct stepaf_tcp_connection *connection, const char *reason);
 
+/* finish.c */
+stepaf_status_t stepaf_tcp_finish_connects(struct stepaf_transport *transport, int64_t deadline_ns,
+                                           int wait_ms, uint32_t *peer_p, char *reason);
+void stepaf_tcp_shrink(struct stepaf_transport *transport);
+/* No link opens any more. */
+void stepaf_tcp_all_opened(struct stepaf_tcp *tcp);
+
 /* socket.c */
 /* Make a non-blocking socket, or accept one; -1 and errno. A child of fork() has neither: else the
  * peer would not see that this process has ended before its child ends as well. */
@@ -279,6 +288,9 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection);
 
 /* progress.c */
 unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls);
+/* While links open: go on with them, and take in what has come; wait @a wait_ms at most for something.
+ * Returns whether there was something. */
+unsigned stepaf_tcp_advance(struct stepaf_tcp *tcp, int wait_ms);
 void stepaf_tcp_check_peers(struct stepaf_transport *transport);
 
 static inline struct stepaf_tcp *stepaf_tcp_of(const struct stepaf_tcp_link *link)

@@ -1,66 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which devices: those that the settings name, else the nearest one with an active port; and why
- * none, in words. */
+/* Opening the devices that the settings name, else the nearest; and why none, in words. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "transport/verbs/nearest.h"
 #include "transport/verbs/rail.h"
 
-/* iWARP devices are connected by librdmacm; some have a mode of their own, which the user knows of. */
-static bool is_usable(const struct stepaf_verbs_provider *provider, const struct stepaf_env *env,
-                      const struct ibv_device *device)
+/* None is left of those that there are. */
+static void say_none(const struct stepaf_verbs_provider *provider, const struct stepaf_env *env,
+                     struct ibv_device **list, int n,
+                     const struct stepaf_verbs_candidates *candidates, char *reason)
 {
-    return device->transport_type == IBV_TRANSPORT_IB ||
-           (device->transport_type == IBV_TRANSPORT_IWARP &&
-            (provider->cm->open || env->verbs_connect == STEPAF_ENV_VERBS_CONNECT_oob));
-}
+    int error = candidates->error;
 
-/* Its first active port; 0: none, *error_p: 0 or why it could not be opened. */
-static uint8_t active_port(const struct stepaf_verbs_provider *provider, struct ibv_device *device,
-                           int *error_p)
-{
-    struct ibv_context *context = provider->open(device);
-    struct ibv_device_attr attr;
-    struct ibv_port_attr port;
-    uint8_t found = 0;
-
-    *error_p = 0;
-    if (!context) {
-        *error_p = errno;
-        return 0;
-    }
-    int error = provider->query_device(context, &attr);
-    for (uint8_t i = 1; !error && i <= attr.phys_port_cnt && !found; i++)
-        if (!provider->query_port(context, i, &port) && port.state == IBV_PORT_ACTIVE)
-            found = i;
-    provider->close(context);
-    return found;
-}
-
-static int own_node(void)
-{
-    unsigned cpu, node;
-
-    return syscall(SYS_getcpu, &cpu, &node, NULL) ? -1 : (int)node; /* glibc has it since 2.29 */
-}
-
-static bool some_iwarp(struct ibv_device **list, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (list[i]->transport_type == IBV_TRANSPORT_IWARP)
-            return true;
-    return false;
-}
-
-static void say_none(const struct stepaf_verbs_provider *provider, struct ibv_device **list, int n,
-                     const char *refused, int error, char *reason)
-{
-    if (!list || !n)
+    if (!n)
         snprintf(
             reason, STEPAF_REASON_MAX,
             access("/dev/infiniband", F_OK)
@@ -68,65 +26,45 @@ static void say_none(const struct stepaf_verbs_provider *provider, struct ibv_de
                   "passed into the container?)"
                 : "no RDMA device");
     else if (error)
-        snprintf(reason, STEPAF_REASON_MAX, "%.60s cannot be opened: %.60s%s", refused,
+        snprintf(reason, STEPAF_REASON_MAX, "%.40s cannot be opened: %.60s%s", candidates->refused,
                  strerror(error),
                  error == EACCES || error == EPERM
                      ? " (its file in /dev/infiniband needs read and write access)"
                      : "");
     else
-        snprintf(reason, STEPAF_REASON_MAX,
-                 some_iwarp(list, n) && !provider->cm->open
-                     ? "no RDMA device has an active port but those of iWARP, which takes "
-                       "librdmacm to connect: this library was built without it"
-                     : "no RDMA device has an active port");
-}
-
-/* The nearest device with an active port; NULL: there is none, and @a reason says why. */
-static struct ibv_device *nearest(const struct stepaf_verbs_provider *provider,
-                                  const struct stepaf_env *env, struct ibv_device **list, int n,
-                                  uint8_t *port_p, char *reason)
-{
-    struct ibv_device *best = NULL;
-    const char *refused = "";
-    int node = own_node(), last_error = 0;
-
-    for (int i = 0; list && i < n; i++) {
-        int error;
-        if (!is_usable(provider, env, list[i]) ||
-            (best && (node < 0 || provider->device_numa(best) == node ||
-                      provider->device_numa(list[i]) != node)))
+        snprintf(reason, STEPAF_REASON_MAX, "no RDMA device has an active port");
+    for (int i = 0; i < n && !error; i++) {
+        const char *why = stepaf_verbs_unusable(provider, env, list[i]);
+        if (!why) /* it was one of the candidates, and is down */
             continue;
-        uint8_t port = active_port(provider, list[i], &error);
-        if (port) {
-            best = list[i];
-            *port_p = port;
-        } else if (error) {
-            last_error = error;
-            refused = provider->device_name(list[i]);
-        }
+        size_t used = strlen(reason);
+        snprintf(reason + used, STEPAF_REASON_MAX - used, "; %.20s %s",
+                 provider->device_name(list[i]), why);
+        return;
     }
-    if (!best)
-        say_none(provider, list, n, refused, last_error, reason);
-    return best;
 }
 
 bool stepaf_verbs_probe(const struct stepaf_env *env, char *reason)
 {
     const struct stepaf_verbs_provider *provider = stepaf_verbs_provider;
+    struct stepaf_verbs_candidates candidates;
+    struct stepaf_verbs_choice choice;
     int n = 0;
     struct ibv_device **list = provider->device_list(&n);
-    uint8_t port = 0;
     bool good = list && n && env->net_devices[0]; /* what is named is looked at when it is opened */
 
-    reason[0] = '\0';
+    n = list ? n : 0;
     if (good) {
         snprintf(reason, STEPAF_REASON_MAX, "by STEPAF_NET_DEVICES=%.100s", env->net_devices);
     } else {
-        struct ibv_device *device = nearest(provider, env, list, n, &port, reason);
-        good = device != NULL;
+        stepaf_verbs_candidates_find(provider, env, list, n, &candidates);
+        good = stepaf_verbs_nearest(provider, NULL, &candidates, &choice);
         if (good)
-            snprintf(reason, STEPAF_REASON_MAX, "over %.60s:%d", provider->device_name(device),
-                     port);
+            snprintf(reason, STEPAF_REASON_MAX, "over %.60s:%d%s%s",
+                     provider->device_name(choice.device[0]), choice.port[0],
+                     choice.why[0] ? ", " : "", choice.why);
+        else
+            say_none(provider, env, list, n, &candidates, reason);
     }
     if (list)
         provider->device_list_free(list);
@@ -173,12 +111,10 @@ static stepaf_status_t open_named(struct stepaf_verbs *verbs, struct ibv_device 
     struct ibv_device *device = device_by_name(verbs->provider, list, n, word, name);
     if (!device)
         return unknown(verbs->provider, list, n, word, name);
-    if (!is_usable(verbs->provider, verbs->base.up->env, device))
+    const char *unusable = stepaf_verbs_unusable(verbs->provider, verbs->base.up->env, device);
+    if (unusable)
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
-                                "STEPAF_NET_DEVICES: %.*s is no device of InfiniBand or RoCE, and "
-                                "iWARP takes librdmacm to connect: this library was built without "
-                                "it",
-                                (int)name, word);
+                                "STEPAF_NET_DEVICES: %.*s %s", (int)name, word, unusable);
     if (name < length) {
         char *end;
         port = strtoul(word + name + 1, &end, 10);
@@ -187,37 +123,85 @@ static stepaf_status_t open_named(struct stepaf_verbs *verbs, struct ibv_device 
                                     "STEPAF_NET_DEVICES: \"%.*s\" is not device[:port]",
                                     (int)(length < 60 ? length : 60), word);
     } else {
-        port = active_port(verbs->provider, device, &error);
+        port = stepaf_verbs_active_port(verbs->provider, device, &error);
     }
     return stepaf_verbs_rail_open(verbs, device, port ? (uint8_t)port : 1);
 }
 
-static stepaf_status_t open_all(struct stepaf_verbs *verbs, struct ibv_device **list, int n)
+static stepaf_status_t open_list(struct stepaf_verbs *verbs, struct ibv_device **list, int n,
+                                 const char *words)
 {
-    const char *word = verbs->base.up->env->net_devices;
-    char reason[STEPAF_REASON_MAX] = "";
     stepaf_status_t status = STEPAF_OK;
-    uint8_t port;
 
-    for (word += strspn(word, ", "); *word && !status; word += strspn(word, ", ")) {
-        size_t length = strcspn(word, ", ");
-        status = open_named(verbs, list, n, word, length);
-        word += length;
+    verbs->how = "STEPAF_NET_DEVICES";
+    for (words += strspn(words, ", "); *words && !status; words += strspn(words, ", ")) {
+        size_t length = strcspn(words, ", ");
+        status = open_named(verbs, list, n, words, length);
+        words += length;
     }
-    if (verbs->n_rails || status)
-        return status;
-    struct ibv_device *device =
-        nearest(verbs->provider, verbs->base.up->env, list, n, &port, reason);
-    if (!device)
+    return status;
+}
+
+/* Rails of one kind, since the peer's have to be of the same. */
+static bool is_like_first(const struct stepaf_verbs *verbs)
+{
+    const struct stepaf_verbs_rail *last = &verbs->rails[verbs->n_rails - 1];
+
+    return last->link_layer == verbs->rails[0].link_layer && last->iwarp == verbs->rails[0].iwarp;
+}
+
+/* Open what has been chosen, as far as it can be used; what cannot is no candidate any more. */
+static stepaf_status_t open_choice(struct stepaf_verbs *verbs,
+                                   const struct stepaf_verbs_choice *choice,
+                                   struct stepaf_verbs_candidates *candidates)
+{
+    for (unsigned i = 0; i < choice->n; i++) {
+        stepaf_status_t status = stepaf_verbs_rail_open(verbs, choice->device[i], choice->port[i]);
+        if (status && status != STEPAF_ERR_NO_TRANSPORT)
+            return status;
+        if (status) {
+            stepaf_log_info("%s", stepaf_last_error()->text);
+            stepaf_verbs_candidates_drop(candidates, choice->device[i]);
+        } else if (!is_like_first(verbs)) {
+            stepaf_verbs_rail_close(verbs, &verbs->rails[--verbs->n_rails]);
+        }
+    }
+    memcpy(verbs->why, choice->why, sizeof(verbs->why));
+    verbs->how = choice->how;
+    return STEPAF_OK;
+}
+
+static stepaf_status_t open_nearest(struct stepaf_verbs *verbs, struct ibv_device **list, int n)
+{
+    struct stepaf_verbs_candidates candidates;
+    struct stepaf_verbs_choice choice;
+    stepaf_status_t status = STEPAF_OK;
+    char reason[STEPAF_REASON_MAX];
+    bool tried = false;
+
+    stepaf_verbs_candidates_find(verbs->provider, verbs->base.up->env, list, n, &candidates);
+    while (!verbs->n_rails && !status) {
+        if (stepaf_verbs_nearest(verbs->provider, verbs->base.up->gpu, &candidates, &choice)) {
+            status = open_choice(verbs, &choice, &candidates);
+            tried = true;
+            continue;
+        }
+        if (tried) /* the last one's reason */
+            return stepaf_last_error()->status;
+        say_none(verbs->provider, verbs->base.up->env, list, n, &candidates, reason);
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "verbs: %s", reason);
-    return stepaf_verbs_rail_open(verbs, device, port);
+    }
+    return status;
 }
 
 stepaf_status_t stepaf_verbs_rails_open(struct stepaf_verbs *verbs)
 {
     int n = 0;
     struct ibv_device **list = verbs->provider->device_list(&n);
-    stepaf_status_t status = open_all(verbs, list, list ? n : 0);
+    const char *words = verbs->base.up->env->net_devices;
+    stepaf_status_t status = words[strspn(words, ", ")]
+                                 ? open_list(verbs, list, list ? n : 0, words)
+                                 : open_nearest(verbs, list, list ? n : 0);
 
     if (list)
         verbs->provider->device_list_free(list);
@@ -229,4 +213,16 @@ void stepaf_verbs_rails_close(struct stepaf_verbs *verbs)
 {
     while (verbs->n_rails)
         stepaf_verbs_rail_close(verbs, &verbs->rails[--verbs->n_rails]);
+}
+
+void stepaf_verbs_describe(const struct stepaf_transport *transport, char *text)
+{
+    const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)transport;
+    size_t used = 0;
+
+    for (unsigned r = 0; r < verbs->n_rails && used < STEPAF_REASON_MAX; r++)
+        used += (size_t)snprintf(text + used, STEPAF_REASON_MAX - used, "%s%s", r ? "," : "",
+                                 verbs->rails[r].name);
+    if (used < STEPAF_REASON_MAX && verbs->how[0])
+        snprintf(text + used, STEPAF_REASON_MAX - used, " (%s)", verbs->how);
 }

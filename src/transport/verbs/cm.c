@@ -134,6 +134,7 @@ void stepaf_verbs_cm_expect(struct stepaf_verbs_link *link, unsigned path,
     stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_IDLE);
     if (!verbs->base.up->initiates || link->paths[path].rail->iwarp)
         stepaf_verbs_call_await(call);
+    verbs->cm.next = 0;            /* it may come late, where others had been begun with */
     if (verbs->base.up->initiates) /* not all ranks begin with the same peer */
         verbs->cm.first = link->slot % verbs->n_peers;
 }

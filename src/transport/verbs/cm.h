@@ -82,7 +82,7 @@ stepaf_status_t stepaf_verbs_cm_listen(struct stepaf_verbs *verbs);
 void stepaf_verbs_cm_unlisten(struct stepaf_verbs *verbs);
 /* No link may have calls any more. */
 void stepaf_verbs_cm_close(struct stepaf_verbs *verbs);
-/* Await or begin, at join, the connection of a path. */
+/* Await or begin, in finish_connects, the connection of a path. */
 void stepaf_verbs_cm_expect(struct stepaf_verbs_link *link, unsigned path,
                             const union ibv_gid *address, uint16_t port);
 /* End the calls of a link: before its queue pairs are destroyed, and after. */
@@ -130,7 +130,8 @@ void stepaf_verbs_answer_heard(struct stepaf_verbs_call *call);
 /* Go a step on, waiting up to @a wait_ms. False: there is nothing left to do. */
 bool stepaf_verbs_cm_step(struct stepaf_verbs *verbs, int64_t deadline_ns, int wait_ms);
 stepaf_status_t stepaf_verbs_finish_connects(struct stepaf_transport *transport,
-                                             int64_t deadline_ns, uint32_t *peer_p, char *reason);
+                                             int64_t deadline_ns, int wait_ms, uint32_t *peer_p,
+                                             char *reason);
 /* Once connected: connections that end. */
 void stepaf_verbs_cm_watch(struct stepaf_verbs *verbs);
 

@@ -9,8 +9,7 @@
 enum {
     ASKING_MAX = 64, /* begun by this side and not up: so that listeners are not flooded */
     EVENTS = 64,     /* of one step */
-    WAIT_MS = 50,
-    WATCH_MS = 1 /* where something is waited for that is no event */
+    WATCH_MS = 1     /* where something is waited for that is no event */
 };
 
 static int left_ms(int64_t deadline_ns)
@@ -129,27 +128,32 @@ static struct stepaf_verbs_call *find_open(const struct stepaf_verbs *verbs)
 }
 
 stepaf_status_t stepaf_verbs_finish_connects(struct stepaf_transport *transport,
-                                             int64_t deadline_ns, uint32_t *peer_p, char *reason)
+                                             int64_t deadline_ns, int wait_ms, uint32_t *peer_p,
+                                             char *reason)
 {
     struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
+    bool late = stepaf_monotonic_ns() >= deadline_ns;
     struct stepaf_verbs_call *call;
     char what[STEPAF_REASON_MAX];
 
-    while (stepaf_monotonic_ns() < deadline_ns) {
-        int left = left_ms(deadline_ns);
-        if (!stepaf_verbs_cm_step(verbs, deadline_ns, left < WAIT_MS ? left : WAIT_MS))
-            break;
-    }
-    while ((call = find_open(verbs))) {
+    if (!late)
+        (void)stepaf_verbs_cm_step(verbs, deadline_ns, wait_ms);
+    while ((call = find_open(verbs)) && late) {
         stepaf_verbs_call_say(call, what, sizeof(what));
         stepaf_verbs_call_fail(call, STEPAF_ERR_TIMEOUT, "not in time: %s", what);
     }
-    stepaf_verbs_cm_unlisten(verbs);
     if (verbs->cm.failed) {
         *peer_p = verbs->cm.failed_peer;
         snprintf(reason, STEPAF_REASON_MAX, "%s", verbs->cm.failed_why);
+        return verbs->cm.failed;
     }
-    return verbs->cm.failed;
+    if (!call)
+        return STEPAF_OK;
+    *peer_p = call->link->base.peer;
+    stepaf_verbs_call_say(call, what, sizeof(what));
+    snprintf(reason, STEPAF_REASON_MAX, "%.40s: %.140s", call->link->paths[call->index].rail->name,
+             what);
+    return STEPAF_INPROGRESS;
 }
 
 void stepaf_verbs_cm_watch(struct stepaf_verbs *verbs)

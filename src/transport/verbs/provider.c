@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fork.h"
+
 static struct ibv_device **real_device_list(int *n_p)
 {
     return ibv_get_device_list(n_p);
@@ -24,24 +26,23 @@ static const char *real_device_name(struct ibv_device *device)
     return ibv_get_device_name(device);
 }
 
-static int real_device_numa(struct ibv_device *device)
+static void real_close(struct ibv_context *context)
 {
-    char path[IBV_SYSFS_PATH_MAX + 32];
-    int node = -1;
-
-    snprintf(path, sizeof(path), "%s/device/numa_node", device->ibdev_path);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return -1;
-    if (fscanf(file, "%d", &node) != 1) /* NOLINT(cert-err34-c): the kernel writes it */
-        node = -1;
-    (void)fclose(file);
-    return node;
+    stepaf_fork_forget(context->cmd_fd);
+    stepaf_fork_forget(context->async_fd);
+    (void)ibv_close_device(context);
 }
 
+/* A child of fork() keeps none of the device's files, and no mapping of them: as long as any is left, the
+ * kernel keeps this process's queue pairs, and its peers do not notice that it has ended. */
 static struct ibv_context *real_open(struct ibv_device *device)
 {
+    stepaf_fork_begin();
     struct ibv_context *context = ibv_open_device(device);
+    int trouble = context ? stepaf_fork_add(context->cmd_fd) : 0;
+    if (context && !trouble)
+        trouble = stepaf_fork_add(context->async_fd);
+    (void)stepaf_fork_end(-1);
     char path[sizeof("/dev/infiniband/") + IBV_SYSFS_NAME_MAX];
 
     if (!context) { /* the library's errno may be that of its last attempt to find the file */
@@ -50,14 +51,15 @@ static struct ibv_context *real_open(struct ibv_device *device)
         errno = access(path, R_OK | W_OK) && errno == EACCES ? EACCES : error;
         return NULL;
     }
+    if (trouble) {
+        real_close(context);
+        errno = trouble;
+        return NULL;
+    }
+    stepaf_fork_unmap("/dev/infiniband/uverbs");
     int flags = fcntl(context->async_fd, F_GETFL);
     (void)fcntl(context->async_fd, F_SETFL, flags | O_NONBLOCK);
     return context;
-}
-
-static void real_close(struct ibv_context *context)
-{
-    (void)ibv_close_device(context);
 }
 
 static int real_query_device(struct ibv_context *context, struct ibv_device_attr *attr_p)
@@ -113,8 +115,15 @@ static void real_dereg_mr(struct ibv_mr *mr)
 
 static struct ibv_comp_channel *real_create_channel(struct ibv_context *context)
 {
+    stepaf_fork_begin();
     struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
-
+    int trouble = channel ? stepaf_fork_add(channel->fd) : 0;
+    (void)stepaf_fork_end(-1);
+    if (trouble) {
+        (void)ibv_destroy_comp_channel(channel);
+        errno = trouble;
+        return NULL;
+    }
     if (channel)
         (void)fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
     return channel;
@@ -122,6 +131,7 @@ static struct ibv_comp_channel *real_create_channel(struct ibv_context *context)
 
 static void real_destroy_channel(struct ibv_comp_channel *channel)
 {
+    stepaf_fork_forget(channel->fd);
     (void)ibv_destroy_comp_channel(channel);
 }
 
@@ -203,7 +213,7 @@ static const struct stepaf_verbs_provider real = {
     .device_list = real_device_list,
     .device_list_free = real_device_list_free,
     .device_name = real_device_name,
-    .device_numa = real_device_numa,
+    .choose = stepaf_topo_nics_choose,
     .open = real_open,
     .close = real_close,
     .query_device = real_query_device,

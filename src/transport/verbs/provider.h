@@ -11,6 +11,8 @@
 
 #include <infiniband/verbs.h>
 
+#include "topo/nics.h"
+
 struct rdma_event_channel;
 struct rdma_cm_id;
 
@@ -100,8 +102,8 @@ struct stepaf_verbs_provider {
     struct ibv_device **(*device_list)(int *n_p);
     void (*device_list_free)(struct ibv_device **list);
     const char *(*device_name)(struct ibv_device *device);
-    /* NUMA node of the device; -1: not known */
-    int (*device_numa)(struct ibv_device *device);
+    /* stepaf_topo_nics_choose */
+    void (*choose)(const struct stepaf_topo_nics_query *query, struct stepaf_topo_nics *nics_p);
     struct ibv_context *(*open)(struct ibv_device *device);
     void (*close)(struct ibv_context *context);
     int (*query_device)(struct ibv_context *context, struct ibv_device_attr *attr_p);

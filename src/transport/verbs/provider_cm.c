@@ -8,6 +8,8 @@
 #include <poll.h>
 #include <string.h>
 
+#include "base/fork.h"
+
 /* Beyond what the kernel allows, it takes what it allows (net.rdma_ucm.max_backlog). */
 enum { BACKLOG = 4096 };
 
@@ -18,7 +20,15 @@ static int failure(int result)
 
 static struct rdma_event_channel *real_open(void)
 {
+    stepaf_fork_begin();
     struct rdma_event_channel *channel = rdma_create_event_channel();
+    int trouble = channel ? stepaf_fork_add(channel->fd) : 0;
+    (void)stepaf_fork_end(-1);
+    if (trouble) {
+        rdma_destroy_event_channel(channel);
+        errno = trouble;
+        return NULL;
+    }
     int flags = channel ? fcntl(channel->fd, F_GETFL) : 0;
 
     if (channel)
@@ -28,6 +38,7 @@ static struct rdma_event_channel *real_open(void)
 
 static void real_close(struct rdma_event_channel *channel)
 {
+    stepaf_fork_forget(channel->fd);
     rdma_destroy_event_channel(channel);
 }
 

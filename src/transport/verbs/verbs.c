@@ -87,7 +87,7 @@ err_verbs:
 
 static void verbs_probe_gpu(const struct stepaf_env *env, struct stepaf_gpu *gpu, char *text)
 {
-    struct stepaf_upcalls up = {.env = env};
+    struct stepaf_upcalls up = {.env = env, .gpu = stepaf_gpu_facts(gpu)->bus};
     struct stepaf_mem region = {.bytes = TRY_BYTES, .kind = STEPAF_MEM_CUDA, .fd = -1, .gpu = gpu};
     struct stepaf_transport *transport;
     stepaf_status_t status = verbs_open(&up, 1, &transport);
@@ -99,6 +99,10 @@ static void verbs_probe_gpu(const struct stepaf_env *env, struct stepaf_gpu *gpu
         if (!status)
             status = stepaf_verbs_reg_mem(transport, &region);
         stepaf_verbs_describe_gpu(transport, text);
+        size_t used = strlen(text);
+        const char *why = ((const struct stepaf_verbs *)transport)->why;
+        if (why[0])
+            snprintf(text + used, STEPAF_REASON_MAX - used, ", %s", why);
         verbs_close(transport);
         stepaf_gpu_free(gpu, base);
     }
@@ -111,6 +115,7 @@ static void verbs_shrink(struct stepaf_transport *transport)
 {
     struct stepaf_verbs *verbs = (struct stepaf_verbs *)transport;
 
+    stepaf_verbs_cm_unlisten(verbs);
     for (uint32_t p = 0; p < verbs->n_peers; p++)
         if (!verbs->links[p])
             stepaf_verbs_qps_destroy(verbs, p);
@@ -133,10 +138,11 @@ static void verbs_query_memory(struct stepaf_transport *transport, size_t *per_l
 
 const struct stepaf_transport_ops stepaf_verbs_ops = {
     .name = "verbs",
-    .caps = STEPAF_TRANSPORT_AGREES | STEPAF_TRANSPORT_GPU,
+    .caps = STEPAF_TRANSPORT_GPU,
     .probe = stepaf_verbs_probe,
     .open = verbs_open,
     .close = verbs_close,
+    .describe = stepaf_verbs_describe,
     .reg_mem = stepaf_verbs_reg_mem,
     .dereg_mem = stepaf_verbs_dereg_mem,
     .is_quiet = stepaf_verbs_is_quiet,

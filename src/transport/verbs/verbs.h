@@ -23,6 +23,7 @@
 #include <stepaf/plan.h>
 
 #include "device/gpu.h"
+#include "topo/nics.h"
 #include "transport/registry.h"
 #include "transport/transport.h"
 #include "transport/verbs/provider.h"
@@ -245,6 +246,8 @@ struct stepaf_verbs {
     struct stepaf_verbs_template *scratch; /* for posts without a form */
     struct stepaf_verbs_receives forms;
     struct stepaf_verbs_cm cm;
+    char why[STEPAF_TOPO_WHY]; /* these rails, in words; "": they are named, or the only ones */
+    const char *how;           /* the same in a word or two */
     struct stepaf_verbs_rail rails[STEPAF_VERBS_RAILS_MAX];
 };
 
@@ -278,12 +281,12 @@ static inline struct stepaf_verbs *stepaf_verbs_of(const struct stepaf_verbs_lin
     return (struct stepaf_verbs *)link->base.transport;
 }
 
-/* rail.c */
-/* Why RDMA cannot be used at all; NULL: it can. */
+/* choose.c */
 bool stepaf_verbs_probe(const struct stepaf_env *env, char *reason);
-/* Open the rails that the settings name, or the nearest one. */
+/* Open the rails that the settings name, or the nearest ones. */
 stepaf_status_t stepaf_verbs_rails_open(struct stepaf_verbs *verbs);
 void stepaf_verbs_rails_close(struct stepaf_verbs *verbs);
+void stepaf_verbs_describe(const struct stepaf_transport *transport, char *text);
 
 /* qp.c */
 stepaf_status_t stepaf_verbs_qps_create(struct stepaf_verbs *verbs);

@@ -108,11 +108,15 @@ static int ask(struct starve_rank *rank, unsigned seed, stepaf_plan_h plan, enum
 
     fill(rank->user, seed);
     pulls_of(rank, pull);
-    if (plan)
-        STARVE_TRY(rank, stepaf_start_with(plan, &params, &request));
-    else
-        STARVE_TRY(rank, push_pull(rank, &push, pull, &request));
+    stepaf_status_t status = STEPAF_OK;
+    do
+        status = plan ? stepaf_start_with(plan, &params, &request)
+                      : push_pull(rank, &push, pull, &request);
+    while (starve_again(rank, status));
     *end_p = STARVE_LOST;
+    if (status == STEPAF_ERR_PEER_LOST) /* after it has answered the last operation */
+        return 0;
+    RANK_CHECK(rank->boot, !status);
     if (stepaf_wait(request, -1))
         return 0;
     size_t slot = (size_t)stepaf_request_slot(request) * BYTES;
@@ -174,7 +178,7 @@ static void starve(const char *transports, int victim, bool lasting)
     starve_ranks(&(struct starve_job){.transports = transports,
                                       .victim = victim,
                                       .lasting = lasting,
-                                      .least = 20,
+                                      .least = lasting ? 15 : 20,
                                       .begin = again ? STARVE_INIT : 0,
                                       .bytes = (size_t)DEPTH * BYTES,
                                       .play = play});

@@ -118,6 +118,23 @@ static void last_error_keeps_what_was_set(void)
     UNIT_STRING(error->text, "");
 }
 
+/* A constant comes after what was set, and before what is set next. */
+static void last_error_may_be_a_constant(void)
+{
+    static const stepaf_error_t full = {
+        .status = STEPAF_ERR_WOULD_BLOCK, .peer_rank = -1, .text = "it is full"};
+
+    stepaf_error_set(STEPAF_ERR_KEY, STEPAF_PHASE_NONE, "a key");
+    CU_ASSERT_EQUAL(stepaf_error_fixed(&full), STEPAF_ERR_WOULD_BLOCK);
+    UNIT_STRING(stepaf_last_error()->text, "it is full");
+    CU_ASSERT_EQUAL(stepaf_error_in(STEPAF_ERR_WOULD_BLOCK, STEPAF_PHASE_START), full.status);
+    CU_ASSERT_EQUAL(stepaf_error_raise(stepaf_last_error()), STEPAF_ERR_WOULD_BLOCK);
+    UNIT_STRING(stepaf_last_error()->text, "it is full");
+    stepaf_error_set(STEPAF_ERR_SIZE, STEPAF_PHASE_NONE, "%s, by a byte", full.text);
+    UNIT_STRING(stepaf_last_error()->text, "it is full, by a byte");
+    CU_ASSERT_EQUAL(stepaf_last_error()->status, STEPAF_ERR_SIZE);
+}
+
 static void last_error_is_one_short_line(void)
 {
     char longer[2 * STEPAF_ERROR_TEXT_MAX];
@@ -158,6 +175,7 @@ int main(void)
         {"names of phases, events, element types", names_of_the_rest},
         {"version is the headers'", version_is_the_headers},
         {"last error keeps what was set", last_error_keeps_what_was_set},
+        {"last error may be a constant", last_error_may_be_a_constant},
         {"last error is one short line", last_error_is_one_short_line},
         {"last error is the thread's own", last_error_is_the_threads_own},
         CU_TEST_INFO_NULL,

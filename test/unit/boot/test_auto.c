@@ -6,8 +6,10 @@
 #include "boot/boot_auto.h"
 #include "unit.h"
 
-static const char *const traces[] = {"PMIX_NAMESPACE", "PMIX_RANK", "PMI_RANK",
-                                     "OMPI_COMM_WORLD_SIZE"};
+static const char *const traces[] = {"PMIX_NAMESPACE", "PMIX_RANK",   "PMI_RANK",
+                                     "RANK",           "WORLD_SIZE",  "OMPI_COMM_WORLD_SIZE",
+                                     "MASTER_ADDR",    "MASTER_PORT", "TORCHELASTIC_RUN_ID"};
+static char nothing[] = "";
 
 static void forget_launchers(void)
 {
@@ -17,7 +19,7 @@ static void forget_launchers(void)
 
 static void the_environment_decides(void)
 {
-    static const struct stepaf_env env = {.boot = STEPAF_ENV_BOOT_auto};
+    static const struct stepaf_env env = {.boot = STEPAF_ENV_BOOT_auto, .meet = nothing};
 
     forget_launchers();
     CU_ASSERT_EQUAL(stepaf_boot_choose(&env), -1);
@@ -31,9 +33,34 @@ static void the_environment_decides(void)
     forget_launchers();
 }
 
+/* torchrun within a launcher's job is the innermost; a script that sets as much for MPI's ranks is not. */
+static void torchrun(void)
+{
+    struct stepaf_env env = {.boot = STEPAF_ENV_BOOT_auto, .meet = nothing};
+
+    forget_launchers();
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("MASTER_ADDR", "localhost", 1);
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), -1);
+    setenv("MASTER_PORT", "29500", 1);
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_tcp);
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_mpi);
+    setenv("TORCHELASTIC_RUN_ID", "none", 1);
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_tcp);
+    env.local_size = 2;
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_local);
+    forget_launchers();
+    env = (struct stepaf_env){.boot = STEPAF_ENV_BOOT_auto, .meet = (char *)(uintptr_t) "h:1"};
+    setenv("PMI_RANK", "0", 1);
+    CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_tcp);
+    forget_launchers();
+}
+
 static void a_setting_is_stronger(void)
 {
-    struct stepaf_env env = {.boot = STEPAF_ENV_BOOT_mpi};
+    struct stepaf_env env = {.boot = STEPAF_ENV_BOOT_mpi, .meet = nothing};
 
     forget_launchers();
     CU_ASSERT_EQUAL(stepaf_boot_choose(&env), STEPAF_ENV_BOOT_mpi);
@@ -62,6 +89,10 @@ static void without_a_launcher_it_says_how_to_start(void)
     CU_ASSERT_EQUAL(stepaf_init(NULL, NULL, &ctx), STEPAF_ERR_SETTING);
     CU_ASSERT_PTR_NULL(ctx);
     UNIT_CONTAINS(stepaf_last_error()->text, "STEPAF_LOCAL_SIZE is not set");
+    setenv("STEPAF_BOOT", "tcp", 1);
+    CU_ASSERT_EQUAL(stepaf_init(NULL, NULL, &ctx), STEPAF_ERR_SETTING);
+    CU_ASSERT_PTR_NULL(ctx);
+    UNIT_CONTAINS(stepaf_last_error()->text, "STEPAF_MEET is not set");
     unsetenv("STEPAF_BOOT");
 }
 
@@ -69,6 +100,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"the environment decides", the_environment_decides},
+        {"torchrun", torchrun},
         {"a setting is stronger", a_setting_is_stronger},
         {"without a launcher it says how to start", without_a_launcher_it_says_how_to_start},
         CU_TEST_INFO_NULL,

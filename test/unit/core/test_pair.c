@@ -81,7 +81,7 @@ static int be_given_up(const stepaf_boot_t *boot, void *arg)
         return 1;
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
     if (rank.ffn) {
-        struct stepaf_ctx *ctx = stepaf_handle_ctx(rank.ctx, STEPAF_HANDLE_CONTEXT);
+        struct stepaf_ctx *ctx = stepaf_contexts[stepaf_handle_context(rank.ctx)].ctx;
         if (pair_receive(&rank, &batch))
             return 1;
         stepaf_peer_fail(&ctx->peers[0], "so says the test");
@@ -122,7 +122,7 @@ static int open_later(const stepaf_boot_t *boot, void *arg)
     setenv("STEPAF_NET_IF", "lo", 1);
     if (pair_open(&rank, boot, "inline"))
         return 1;
-    const struct stepaf_ctx *ctx = stepaf_handle_ctx(rank.ctx, STEPAF_HANDLE_CONTEXT);
+    const struct stepaf_ctx *ctx = stepaf_contexts[stepaf_handle_context(rank.ctx)].ctx;
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_ERR_TRANSPORT);
     RANK_CHECK(boot, strstr(stepaf_last_error()->text, "no free port") != NULL);
     RANK_CHECK(boot, ctx->net.n_transports == 0 || !rank.ffn);
@@ -206,7 +206,7 @@ static int fork_and_finalize(const stepaf_boot_t *boot, void *arg)
     }
     RANK_CHECK(boot, waitpid(child, &status, 0) == child && status == 0);
     RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT) == 0);
-    struct stepaf_ctx *ctx = stepaf_handle_ctx(rank.ctx, STEPAF_HANDLE_CONTEXT);
+    struct stepaf_ctx *ctx = stepaf_contexts[stepaf_handle_context(rank.ctx)].ctx;
     for (int i = 0; i < 1000; i++)
         (void)stepaf_progress(rank.ctx);
     RANK_CHECK(boot, ctx->n_alive == 1);

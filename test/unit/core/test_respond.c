@@ -247,6 +247,51 @@ static void an_answer_to_a_lost_peer_is_over(void)
     end();
 }
 
+/* It can be answered from elsewhere, or released. */
+static void a_source_that_is_not_mapped_leaves_the_batch_unanswered(void)
+{
+    begin();
+    start(0, 0, 0);
+    stepaf_batch_h batch = take();
+    fake_link(job, 0)->cannot_read = true;
+    CU_ASSERT_EQUAL(answer(batch, 8, STEPAF_RESPOND_RELEASE), STEPAF_ERR_UNREGISTERED);
+    UNIT_CONTAINS(stepaf_last_error()->text, "it is not mapped any more");
+    EXPECT_WHOLE(job);
+    CU_ASSERT(job->n_records == 0 && job->ctx->counters.responses_sent == 0);
+    CU_ASSERT_EQUAL(stepaf_core_counters(job->ctx).bytes_sent, 0);
+    CU_ASSERT_EQUAL(answer(batch, 8, STEPAF_RESPOND_RELEASE), STEPAF_OK);
+    CU_ASSERT(job->n_records == 1 && fake_last(job)->msg.flags == STEPAF_MSG_RELEASED);
+    CU_ASSERT_EQUAL(stepaf_core_counters(job->ctx).bytes_sent, 8);
+    end();
+}
+
+/* The attention rank learns that there will be none, if nobody can give another one. */
+static void the_same_of_an_answer_that_has_waited_for_room(void)
+{
+    for (int released = 0; released < 2; released++) {
+        stepaf_tensor_t tensor = {PULLED, NULL, 8};
+        stepaf_request_h request = NULL;
+        begin();
+        tensor.data = memory;
+        start(0, 0, 0);
+        stepaf_batch_h batch = take();
+        fake_link(job, 0)->room = 0;
+        fake_link(job, 0)->cannot_read = true;
+        CU_ASSERT_EQUAL(
+            stepaf_respond(batch, &tensor, 1, released ? STEPAF_RESPOND_RELEASE : 0, &request),
+            STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_test(request), STEPAF_INPROGRESS);
+        fake_link(job, 0)->room = FAKE_ENDLESS;
+        CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_ERR_UNREGISTERED);
+        if (!released)
+            CU_ASSERT_EQUAL(stepaf_release(batch), STEPAF_OK);
+        CU_ASSERT_EQUAL(job->n_records, 1);
+        CU_ASSERT(fake_last(job)->msg.type == STEPAF_MSG_RELEASE &&
+                  fake_last(job)->msg.flags == STEPAF_MSG_UNWANTED);
+        end();
+    }
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -260,6 +305,10 @@ int main(void)
         {"a number that is used again is not mistaken",
          a_number_that_is_used_again_is_not_mistaken},
         {"an answer to a lost peer is over", an_answer_to_a_lost_peer_is_over},
+        {"a source that is not mapped leaves the batch unanswered",
+         a_source_that_is_not_mapped_leaves_the_batch_unanswered},
+        {"the same of an answer that has waited for room",
+         the_same_of_an_answer_that_has_waited_for_room},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);

@@ -294,6 +294,38 @@ static void finalize_gives_up_what_is_queued(void)
     end();
 }
 
+/* The peer never hears of it, and is none the worse; others answer. */
+static void a_source_that_is_not_mapped_fails_the_operation_alone(void)
+{
+    for (int is_queued = 0; is_queued < 2; is_queued++) {
+        begin();
+        stepaf_plan_h plan = make_plan(0);
+        commit();
+        fake_link(job, 1)->cannot_read = true;
+        fake_link(job, 1)->room = is_queued ? 0 : FAKE_ENDLESS;
+        stepaf_request_h request = start(plan);
+        fake_link(job, 1)->room = FAKE_ENDLESS;
+        CU_ASSERT_EQUAL(stepaf_progress(job->handle), STEPAF_OK);
+        CU_ASSERT_EQUAL(fake_count(job, STEPAF_MSG_START), PEERS - 1);
+        CU_ASSERT_EQUAL(stepaf_core_counters(job->ctx).bytes_sent, (PEERS - 1) * (BYTES + 50));
+        CU_ASSERT_EQUAL(stepaf_request_peer(request, 0), STEPAF_INPROGRESS);
+        CU_ASSERT_EQUAL(stepaf_request_peer(request, 1), STEPAF_ERR_UNREGISTERED);
+        CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_ERR_UNREGISTERED);
+        UNIT_CONTAINS(stepaf_last_error()->text, "operation 0 of plan 0: a source in this rank's");
+        CU_ASSERT(stepaf_last_error()->peer_rank == -1 && job->ctx->n_alive == PEERS);
+        for (uint32_t p = 0; p < PEERS; p += 2)
+            release(p, 0, 0, 0);
+        CU_ASSERT_EQUAL(job->ctx->counters.operations_failed, 1);
+        fake_forget(job);
+        request = start(plan); /* to all, who are told its whole sequence */
+        CU_ASSERT_EQUAL(fake_count(job, STEPAF_MSG_START), PEERS);
+        for (uint32_t p = 0; p < PEERS; p++)
+            release(p, 0, 1, 1);
+        CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_OK);
+        end();
+    }
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -307,6 +339,8 @@ int main(void)
         {"bad starts change nothing", bad_starts_change_nothing},
         {"numbers wrap", numbers_wrap},
         {"finalize gives up what is queued", finalize_gives_up_what_is_queued},
+        {"a source that is not mapped fails the operation alone",
+         a_source_that_is_not_mapped_fails_the_operation_alone},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);

@@ -25,17 +25,17 @@ static struct proxy_job small(void)
     return job;
 }
 
-static const struct stepaf_streams *streams_of(const struct proxy_rank *rank)
-{
-    return stepaf_handle_ctx(rank->ctx, STEPAF_HANDLE_CONTEXT)->gpu.streams;
-}
-
 /* Whether the proxy has memory for what comes in, and for what goes out. */
 static bool has_buffers(const struct proxy_rank *rank, bool in, bool out)
 {
-    const struct stepaf_streams *streams = streams_of(rank);
+    struct stepaf_ctx *ctx;
 
-    return (streams->proxy_recv != NULL) == in && (streams->outlets != NULL) == out;
+    if (stepaf_enter_context(rank->ctx, &ctx))
+        return false;
+    const struct stepaf_streams *streams = ctx->gpu.streams;
+    bool as_said = (streams->proxy_recv != NULL) == in && (streams->outlets != NULL) == out;
+    stepaf_leave(ctx);
+    return as_said;
 }
 
 /* What the map shows of the link. */

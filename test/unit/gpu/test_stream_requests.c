@@ -48,6 +48,7 @@ static void a_slot_is_free_when_the_hosts_wait_is_over(void)
         CU_ASSERT_EQUAL(stepaf_test(second), STEPAF_INPROGRESS);
         int n_launches = cpu_device.n_launches;
         CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_ERR_WOULD_BLOCK);
+        CU_ASSERT_EQUAL(stepaf_last_error()->status, STEPAF_ERR_WOULD_BLOCK);
         CU_ASSERT_EQUAL(cpu_device.n_launches, n_launches);
         cpu_device.busy = false;
         CU_ASSERT_EQUAL(stream_job_start(NULL, NULL), STEPAF_OK);

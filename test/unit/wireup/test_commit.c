@@ -170,7 +170,13 @@ static void a_bad_verdict_leaves_all_as_it_was(void)
 
 static void expect_broken(struct fake_job *job)
 {
+    stepaf_batch_h batch;
+    int n;
 
+    CU_ASSERT_EQUAL(stepaf_epoch(job->handle), 0); /* the first one has failed */
+    if (!stepaf_is_attention(job->ctx))
+        CU_ASSERT_EQUAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n),
+                        STEPAF_ERR_STATE);
     CU_ASSERT_EQUAL(stepaf_key_declare(job->handle, 99, STEPAF_PUSH, 0, NULL), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_commit(job->handle), STEPAF_ERR_STATE);
     UNIT_CONTAINS(stepaf_last_error()->text, "halfway");
@@ -190,6 +196,21 @@ static void a_peer_that_fails_after_the_verdict_breaks_the_commit(void)
     end();
 }
 
+/* Whoever knows that the commit has failed does not wait for others, who may never come. */
+static void one_peer_that_fails_is_enough(void)
+{
+    struct stepaf_msg ready = {.type = STEPAF_MSG_READY, .seq = 1};
+
+    begin();
+    ready.word[0] = (uint32_t)STEPAF_ERR_TRANSPORT;
+    fake_tell(attention, 1, &ready);
+    attention->ctx->env.commit_timeout_us = 3000000;
+    CU_ASSERT_EQUAL(stepaf_commit(attention->handle), STEPAF_ERR_TRANSPORT);
+    CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 1);
+    expect_broken(attention);
+    end();
+}
+
 /* What its plans name may be gone: nothing can be started any more. */
 static void a_broken_commit_ends_all_plans(void)
 {
@@ -199,8 +220,9 @@ static void a_broken_commit_ends_all_plans(void)
     stepaf_plan_h plan = make_plan();
     CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_OK);
     fake_key(attention, ffn, 7, STEPAF_PUSH, 8, 1);
-    attention->join_reason = "nobody listens there";
-    CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_ERR_NO_TRANSPORT);
+    attention->import_reason = "a region's announcement is malformed";
+    CU_ASSERT_EQUAL(fake_commit(attention, ffn), STEPAF_ERR_PROTOCOL);
+    CU_ASSERT_EQUAL(stepaf_epoch(attention->handle), 1);
     CU_ASSERT_EQUAL(stepaf_start(plan, &request), STEPAF_ERR_STATE);
     UNIT_CONTAINS(stepaf_last_error()->text, "can only be finalized");
     CU_ASSERT_EQUAL(stepaf_start(make_plan(), &request), STEPAF_ERR_STATE);
@@ -378,6 +400,7 @@ int main(void)
         {"a bad verdict leaves all as it was", a_bad_verdict_leaves_all_as_it_was},
         {"a peer that fails after the verdict breaks the commit",
          a_peer_that_fails_after_the_verdict_breaks_the_commit},
+        {"one peer that fails is enough", one_peer_that_fails_is_enough},
         {"a broken commit ends all plans", a_broken_commit_ends_all_plans},
         {"who meets nobody is broken", who_meets_nobody_is_broken_whatever_it_has_found},
         {"a peer that cannot be joined is named", a_peer_that_cannot_be_joined_is_named},

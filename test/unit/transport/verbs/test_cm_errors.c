@@ -148,7 +148,7 @@ static void one_peer_does_not_hinder_another(void)
     CU_ASSERT_PTR_NULL_FATAL(vside_connect(&b, 0, &a, 0, &of_a));
     stepaf_verbs_cm_unlisten((struct stepaf_verbs *)c.transport);
     calls_drive(&a, &b);
-    CU_ASSERT_EQUAL(stepaf_verbs_ops.finish_connects(a.transport, 0, &peer, reason),
+    CU_ASSERT_EQUAL(stepaf_verbs_ops.finish_connects(a.transport, 0, 0, &peer, reason),
                     STEPAF_ERR_NO_TRANSPORT);
     CU_ASSERT_EQUAL(peer, 1);
     CU_ASSERT_EQUAL(calls_state(&a, 0), STEPAF_VERBS_CALL_UP);

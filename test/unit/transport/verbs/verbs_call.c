@@ -42,7 +42,7 @@ stepaf_status_t calls_join(struct vside *side, char reason[STEPAF_REASON_MAX])
 
     reason[0] = '\0';
     stepaf_status_t status =
-        stepaf_verbs_ops.finish_connects(side->transport, stepaf_monotonic_ns(), &peer, reason);
+        stepaf_verbs_ops.finish_connects(side->transport, stepaf_monotonic_ns(), 0, &peer, reason);
     if (status && peer) /* it is the only one */
         snprintf(reason, STEPAF_REASON_MAX, "the wrong peer: %u", peer);
     return status;

@@ -21,9 +21,12 @@ static struct ibv_device **device_list(int *n_p)
     struct ibv_device **list = calloc(DEVICES + 1, sizeof(*list));
 
     for (int i = 0; list && i < verbs_device.n_devices; i++) {
-        if (!devices[i].name[0]) /* ranks that are threads look at it at the same time */
+        if (verbs_device.names)
+            snprintf(devices[i].name, sizeof(devices[i].name), "%s", verbs_device.names[i]);
+        else if (!devices[i].name[0]) /* ranks that are threads look at it at the same time */
             snprintf(devices[i].name, sizeof(devices[i].name), "fake%d", i);
-        devices[i].transport_type = verbs_device.is_iwarp || (verbs_device.is_mixed && i % 2)
+        devices[i].transport_type = verbs_device.is_efa ? IBV_TRANSPORT_UNSPECIFIED
+                                    : verbs_device.is_iwarp || (verbs_device.is_mixed && i % 2)
                                         ? IBV_TRANSPORT_IWARP
                                         : IBV_TRANSPORT_IB;
         list[i] = &devices[i];
@@ -42,10 +45,17 @@ static const char *device_name(struct ibv_device *device)
     return device->name;
 }
 
-static int device_numa(struct ibv_device *device)
+static void choose(const struct stepaf_topo_nics_query *query, struct stepaf_topo_nics *nics_p)
 {
-    (void)device;
-    return -1;
+    const char *top = getenv("top_srcdir");
+    struct stepaf_topo_nics_query there = *query;
+    char path[4096];
+
+    snprintf(path, sizeof(path), "%s/test/unit/topo/%s", top ? top : ".",
+             verbs_device.topology ? verbs_device.topology : "none.xml");
+    there.xml = path;
+    there.core = verbs_device.core;
+    stepaf_topo_nics_choose(&there, nics_p);
 }
 
 static void *made(void *object)
@@ -89,9 +99,12 @@ static int query_device(struct ibv_context *context, struct ibv_device_attr *att
 
 static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr_p)
 {
-    (void)context, (void)port;
+    long index = context->device - devices;
+
+    (void)port;
     *attr_p = (struct ibv_port_attr){
-        .state = verbs_device.no_port ? IBV_PORT_DOWN : IBV_PORT_ACTIVE,
+        .state = verbs_device.no_port || verbs_device.down >> index & 1 ? IBV_PORT_DOWN
+                                                                        : IBV_PORT_ACTIVE,
         .active_mtu = IBV_MTU_1024,
         .link_layer =
             verbs_device.is_infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET,
@@ -120,7 +133,13 @@ static int query_gid(struct ibv_context *context, uint8_t port, uint32_t index,
 
 static struct ibv_pd *alloc_pd(struct ibv_context *context)
 {
-    struct ibv_pd *pd = made(calloc(1, sizeof(*pd)));
+    struct ibv_pd *pd;
+
+    if (verbs_device.refuse_device >> (context->device - devices) & 1) {
+        errno = EPERM;
+        return NULL;
+    }
+    pd = made(calloc(1, sizeof(*pd)));
 
     if (pd)
         pd->context = context;
@@ -344,7 +363,7 @@ struct stepaf_verbs_provider verbs_device_provider = {
     .device_list = device_list,
     .device_list_free = device_list_free,
     .device_name = device_name,
-    .device_numa = device_numa,
+    .choose = choose,
     .open = open_device,
     .close = close_device,
     .query_device = query_device,
@@ -380,6 +399,7 @@ void verbs_device_reset(void)
                                          .max_cqe = ENTRIES,
                                          .n_open = verbs_device.n_open};
     has_event = false;
+    memset(devices, 0, sizeof(devices));
     verbs_cm_reset();
     verbs_device_take_place();
 }

@@ -8,12 +8,17 @@
 
 /* What the devices do, and what was done with them. verbs_device_reset sets all to the defaults. */
 struct verbs_device {
-    int n_devices;  /* named fake0, fake1 ... */
-    bool no_access; /* opening them is refused */
-    bool is_iwarp;  /* no immediates, and no receives without a place */
-    bool is_mixed;  /* only every other device is iWARP */
-    bool no_cm;     /* the library is built without librdmacm */
-    bool no_mlx5;   /* and without libmlx5 */
+    int n_devices;            /* named fake0, fake1 ... */
+    const char *const *names; /* unless these are the names */
+    const char *topology;     /* of the machine, a file of test/unit/topo; NULL: nothing is known */
+    int core;                 /* on it, this rank's */
+    unsigned down;            /* devices whose port is not active, a bit each */
+    bool is_efa;              /* they have no connections */
+    bool no_access;           /* opening them is refused */
+    bool is_iwarp;            /* no immediates, and no receives without a place */
+    bool is_mixed;            /* only every other device is iWARP */
+    bool no_cm;               /* the library is built without librdmacm */
+    bool no_mlx5;             /* and without libmlx5 */
     bool is_mlx5;
     unsigned lag_ports; /* that a bond has; 0: it is none */
     int refuse_lag;     /* errno of setting a queue pair's port */
@@ -25,21 +30,22 @@ struct verbs_device {
     uint32_t max_inline;
     uint32_t max_msg;
     int max_cqe;
-    int refuse_qp;        /* creating the n-th from now fails, by ENOMEM; 0: none does */
-    int refuse_mr;        /* registering likewise */
-    int refuse_access;    /* and these flags, */
-    int refuse_access_by; /* by this errno */
-    int refuse_dmabuf;    /* errno of registering a dma-buf */
-    const void *gpu;      /* memory of a GPU from here on, */
-    size_t gpu_bytes;     /* so many: no device can register it like host memory, */
-    bool peermem;         /* unless there is a peer-memory module */
-    int refuse_rtr;       /* errno of making a queue pair ready */
-    int refuse_post;      /* errno of posting sends, */
-    uint32_t refuse_qpn;  /* if this is not 0: on this queue pair only */
-    int refuse_error;     /* errno of making a queue pair fail */
-    int refuse_channel;   /* errno of making a completion channel */
-    int refuse_arm;       /* errno of arming a completion queue */
-    int fail_after;       /* the n-th work request from now ends by fail_status; 0: none does */
+    unsigned refuse_device; /* devices that have no protection domain, a bit each */
+    int refuse_qp;          /* creating the n-th from now fails, by ENOMEM; 0: none does */
+    int refuse_mr;          /* registering likewise */
+    int refuse_access;      /* and these flags, */
+    int refuse_access_by;   /* by this errno */
+    int refuse_dmabuf;      /* errno of registering a dma-buf */
+    const void *gpu;        /* memory of a GPU from here on, */
+    size_t gpu_bytes;       /* so many: no device can register it like host memory, */
+    bool peermem;           /* unless there is a peer-memory module */
+    int refuse_rtr;         /* errno of making a queue pair ready */
+    int refuse_post;        /* errno of posting sends, */
+    uint32_t refuse_qpn;    /* if this is not 0: on this queue pair only */
+    int refuse_error;       /* errno of making a queue pair fail */
+    int refuse_channel;     /* errno of making a completion channel */
+    int refuse_arm;         /* errno of arming a completion queue */
+    int fail_after;         /* the n-th work request from now ends by fail_status; 0: none does */
     enum ibv_wc_status fail_status;
     unsigned dead;      /* devices over which nothing goes any more, a bit each */
     int dies;           /* this device dies, in both ends, */

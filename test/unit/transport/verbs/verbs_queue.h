@@ -5,7 +5,7 @@
 
 #include "verbs_device.h"
 
-enum { DEVICES = 4, PAIRS = 256, KEYS = 512, REQUESTS = 1024, ENTRIES = 1 << 16 };
+enum { DEVICES = 8, PAIRS = 256, KEYS = 512, REQUESTS = 1024, ENTRIES = 1 << 16 };
 
 struct request {
     struct ibv_send_wr wr;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 const char *vside_settings = "";
+const char *vside_gpu;
 bool vside_initiates = false;
 
 static void must(bool good, const char *what)
@@ -93,6 +94,7 @@ stepaf_status_t vside_try(struct vside *side, unsigned n_peers)
         .deliver_imm = deliver_imm,
         .env = &side->env,
         .topo = &side->topo,
+        .gpu = vside_gpu,
         .initiates = vside_initiates,
     };
     stepaf_status_t status = stepaf_verbs_ops.open(&side->up, n_peers, &side->transport);

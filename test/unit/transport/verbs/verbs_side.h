@@ -29,6 +29,9 @@ struct vside {
 /* The settings of sides to come: NAME=VALUE words with blanks between, without STEPAF_. */
 extern const char *vside_settings;
 
+/* PCI address of their GPU; NULL: none. */
+extern const char *vside_gpu;
+
 /* Whether they are those who connect. */
 extern bool vside_initiates;
 

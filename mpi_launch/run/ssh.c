@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ssh.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fail.h"
+#include "ssh_fleet.h"
+
+enum {
+    END_MS = 5000, /* for a host to end its ranks, before its ssh is ended */
+    CODE_SIGNALED = 128,
+    CODE_TIMEOUT = 124,
+    SSH_ITSELF = 255,
+    LINE_MAX_BYTES = 1 << 16
+};
+
+static long long ssh_now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+/* Have all hosts end their ranks. */
+static void end_fleet(struct fleet *fleet, int code)
+{
+    if (fleet->is_ending)
+        return;
+    fleet->is_ending = 1;
+    fleet->code = code;
+    fleet->end_ms = ssh_now_ms() + END_MS;
+    for (int i = 0; i < fleet->hosts.n; i++) {
+        if (fleet->remotes[i].in >= 0)
+            close(fleet->remotes[i].in);
+        fleet->remotes[i].in = -1;
+    }
+}
+
+static void send_job(struct remote *remote)
+{
+    ssize_t sent = write(remote->in, remote->job + remote->sent, remote->job_bytes - remote->sent);
+
+    if (sent > 0)
+        remote->sent += (size_t)sent;
+    else if (sent < 0 && errno != EAGAIN && errno != EINTR)
+        remote->sent = remote->job_bytes; /* ssh has ended, and will say why */
+}
+
+/* Whole lines go on as they are, so that those of several hosts do not mix. */
+static void put_lines(struct stream *stream, int is_end)
+{
+    char *last = stream->have ? memrchr(stream->line, '\n', stream->have) : NULL;
+    size_t bytes = last ? (size_t)(last - stream->line) + 1 : 0, at = 0;
+
+    if (is_end || (!last && stream->have == LINE_MAX_BYTES))
+        bytes = stream->have;
+    while (at < bytes) {
+        ssize_t put = write(stream->to, stream->line + at, bytes - at);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            break;
+        at += (size_t)put;
+    }
+    if (bytes) {
+        memmove(stream->line, stream->line + bytes, stream->have - bytes);
+        stream->have -= bytes;
+    }
+}
+
+static void forward(struct stream *stream)
+{
+    ssize_t got = read(stream->fd, stream->line + stream->have, LINE_MAX_BYTES - stream->have);
+
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    stream->have += got > 0 ? (size_t)got : 0;
+    put_lines(stream, got <= 0);
+    if (got <= 0) {
+        close(stream->fd);
+        stream->fd = -1;
+    }
+}
+
+/* An ssh has ended. */
+static void note_remote(struct fleet *fleet, struct remote *remote, int status)
+{
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : CODE_SIGNALED + WTERMSIG(status);
+
+    remote->pid = 0;
+    fleet->n_running--;
+    for (int i = 0; i < 2; i++)
+        while (remote->streams[i].fd >= 0 && !fleet->is_ending) {
+            size_t had = remote->streams[i].have;
+            forward(&remote->streams[i]);
+            if (remote->streams[i].have == had)
+                break;
+        }
+    if (!fleet->is_ending && code == SSH_ITSELF)
+        fprintf(stderr, "stepaf-run: ssh to %s has failed, or was cut off: all ranks are ended\n",
+                remote->name);
+    else if (!fleet->is_ending && code)
+        fprintf(stderr, "stepaf-run: a rank on %s has ended with %d: all ranks are ended\n",
+                remote->name, code);
+    if (code)
+        end_fleet(fleet, code);
+}
+
+static void reap_remotes(struct fleet *fleet)
+{
+    int status;
+
+    for (int i = 0; i < fleet->hosts.n; i++)
+        if (fleet->remotes[i].pid > 0 && waitpid(fleet->remotes[i].pid, &status, WNOHANG) > 0)
+            note_remote(fleet, &fleet->remotes[i], status);
+}
+
+static void take_signal(struct fleet *fleet, int signals)
+{
+    struct signalfd_siginfo info;
+
+    while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+        if (info.ssi_signo != SIGCHLD)
+            end_fleet(fleet, CODE_SIGNALED + (int)info.ssi_signo);
+}
+
+/* What is to be waited for: the signals first, then three descriptors for each host. */
+static void fill_polls(const struct fleet *fleet, int signals, struct pollfd *polls)
+{
+    polls[0] = (struct pollfd){.fd = signals, .events = POLLIN};
+    for (int i = 0; i < fleet->hosts.n; i++) {
+        const struct remote *remote = &fleet->remotes[i];
+        int is_told = remote->sent == remote->job_bytes;
+        polls[1 + 3 * i] = (struct pollfd){.fd = is_told ? -1 : remote->in, .events = POLLOUT};
+        for (int s = 0; s < 2; s++)
+            polls[2 + 3 * i + s] = (struct pollfd){.fd = remote->streams[s].fd, .events = POLLIN};
+    }
+}
+
+static int streams_open(const struct fleet *fleet)
+{
+    int n = 0;
+
+    for (int i = 0; i < fleet->hosts.n; i++)
+        n += (fleet->remotes[i].streams[0].fd >= 0) + (fleet->remotes[i].streams[1].fd >= 0);
+    return n;
+}
+
+static int time_left(struct fleet *fleet, long long limit_ms)
+{
+    long long now_ms = ssh_now_ms();
+
+    if (!fleet->is_ending && limit_ms && now_ms >= limit_ms) {
+        fprintf(stderr, "stepaf-run: not done after %d s: all ranks are ended\n", fleet->timeout_s);
+        end_fleet(fleet, CODE_TIMEOUT);
+    }
+    if (fleet->is_ending && now_ms >= fleet->end_ms) {
+        for (int i = 0; i < fleet->hosts.n; i++)
+            if (fleet->remotes[i].pid > 0)
+                kill(-fleet->remotes[i].pid, SIGKILL);
+        fleet->end_ms = now_ms + END_MS;
+    }
+    if (fleet->is_ending)
+        return (int)(fleet->end_ms - now_ms);
+    return limit_ms ? (int)(limit_ms - now_ms < INT_MAX ? limit_ms - now_ms : INT_MAX) : -1;
+}
+
+static void watch_fleet(struct fleet *fleet, int signals)
+{
+    long long limit_ms = fleet->timeout_s ? ssh_now_ms() + fleet->timeout_s * 1000LL : 0;
+    struct pollfd *polls = calloc(1 + 3 * (size_t)fleet->hosts.n, sizeof(*polls));
+
+    /* A stream can outlive its ssh, where something in the background holds it. */
+    while (polls && (fleet->n_running > 0 || (streams_open(fleet) && !fleet->is_ending))) {
+        int left_ms = time_left(fleet, limit_ms);
+        fill_polls(fleet, signals, polls);
+        if (poll(polls, 1 + 3 * (nfds_t)fleet->hosts.n, left_ms) <= 0)
+            continue;
+        for (int i = 0; i < fleet->hosts.n; i++) {
+            struct remote *remote = &fleet->remotes[i];
+            if (polls[1 + 3 * i].revents)
+                send_job(remote);
+            for (int s = 0; s < 2; s++)
+                if (polls[2 + 3 * i + s].revents)
+                    forward(&remote->streams[s]);
+        }
+        if (polls[0].revents) {
+            take_signal(fleet, signals);
+            reap_remotes(fleet);
+        }
+    }
+    free(polls);
+}
+
+static int parse_line(int argc, char **argv, struct fleet *fleet)
+{
+    int option;
+
+    if (argc < 2 || run_hosts_parse(argv[1], &fleet->hosts) != 0)
+        return run_fail("--ssh: this is for stepaf-run's own use");
+    while ((option = getopt(argc - 1, argv + 1, "+t:x:o:")) != -1) {
+        if (option == 't')
+            fleet->timeout_s = atoi(optarg);
+        else if (option == 'x')
+            run_words_add(&fleet->names, optarg);
+        else if (option == 'o')
+            run_words_add(&fleet->options, optarg);
+        else
+            return run_fail("--ssh: this is for stepaf-run's own use");
+    }
+    return optind < argc - 1 ? optind + 1 : run_fail("--ssh: no program is given");
+}
+
+static int prepare_fleet(int argc, char **argv, struct fleet *fleet)
+{
+    int at = parse_line(argc, argv, fleet);
+
+    if (at < 0)
+        return -1;
+    fleet->remotes = calloc((size_t)fleet->hosts.n, sizeof(*fleet->remotes));
+    for (int i = 0; fleet->remotes && i < fleet->hosts.n; i++) {
+        struct remote *remote = &fleet->remotes[i];
+        *remote = (struct remote){.name = fleet->hosts.host[i].name, .in = -1};
+        for (int s = 0; s < 2; s++) {
+            remote->streams[s] = (struct stream){.fd = -1, .to = s ? STDERR_FILENO : STDOUT_FILENO};
+            remote->streams[s].line = malloc(LINE_MAX_BYTES);
+            if (!remote->streams[s].line)
+                return run_fail("out of memory");
+        }
+    }
+    return fleet->remotes ? run_fleet_make_jobs(fleet, argv + at) : run_fail("out of memory");
+}
+
+static void run_fleet(struct fleet *fleet)
+{
+    char *command = run_fleet_command();
+    sigset_t caught, before;
+
+    sigemptyset(&caught);
+    sigaddset(&caught, SIGCHLD);
+    sigaddset(&caught, SIGINT);
+    sigaddset(&caught, SIGTERM);
+    sigaddset(&caught, SIGHUP);
+    sigprocmask(SIG_BLOCK, &caught, &before);
+    signal(SIGPIPE, SIG_IGN);
+    int signals = signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK);
+    for (int i = 0; i < fleet->hosts.n && !fleet->is_ending; i++) {
+        if (!command || signals < 0 ||
+            run_fleet_start(fleet, &fleet->remotes[i], command, &before) != 0) {
+            fprintf(stderr, "stepaf-run: %s\n", run_fail_text());
+            end_fleet(fleet, RUN_EXIT_NOT_RUN);
+        } else {
+            fleet->n_running++;
+        }
+    }
+    watch_fleet(fleet, signals);
+    free(command);
+}
+
+int run_ssh(int argc, char **argv)
+{
+    struct fleet fleet = {.is_ending = 0};
+
+    if (prepare_fleet(argc, argv, &fleet) != 0) {
+        fprintf(stderr, "stepaf-run: %s\n", run_fail_text());
+        return RUN_EXIT_USAGE;
+    }
+    run_fleet(&fleet);
+    for (int i = 0; i < fleet.hosts.n; i++) {
+        free(fleet.remotes[i].job);
+        for (int s = 0; s < 2; s++)
+            free(fleet.remotes[i].streams[s].line);
+    }
+    free(fleet.remotes);
+    run_words_free(&fleet.names);
+    run_words_free(&fleet.options);
+    run_hosts_free(&fleet.hosts);
+    return fleet.code;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The barrier, and how a rank goes on while it waits in the bootstrap. */
+#include "api/boot_wait.h"
+#include "api/handles.h"
+#include "base/time.h"
+#include "boot/boot_advance.h"
+#include "core/progress.h"
+#include "core/thread.h"
+
+enum {
+    VAIN_PAUSE_US = 50, /* between polls that bring nothing */
+    THREAD_PAUSE_US =
+        1000 /* where a progress thread polls: whether the context is being finalized */
+};
+
+/* Microseconds to wait, as of stepaf_boot_advance. */
+static int64_t advance_in_boot(void *arg)
+{
+    struct stepaf_ctx *ctx = arg;
+
+    if (atomic_load(&ctx->threads.closing))
+        return -1;
+    if (ctx->threads.runs)
+        return THREAD_PAUSE_US;
+    stepaf_lock_enter(&ctx->lock);
+    unsigned n = stepaf_core_progress(ctx);
+    bool handle_batches = ctx->inbox.handler && !stepaf_list_empty(&ctx->inbox.ready);
+    stepaf_lock_leave(&ctx->lock);
+    if (handle_batches)
+        stepaf_core_dispatch(ctx);
+    return n || handle_batches ? 0 : VAIN_PAUSE_US;
+}
+
+void stepaf_boot_wait_begin(struct stepaf_ctx *ctx)
+{
+    stepaf_boot_set_advance(advance_in_boot, ctx);
+}
+
+void stepaf_boot_wait_end(void)
+{
+    stepaf_boot_set_advance(NULL, NULL);
+}
+
+static stepaf_status_t check_group(const struct stepaf_ctx *ctx, stepaf_group_t group)
+{
+    if ((unsigned)group > STEPAF_GROUP_FFN)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_BARRIER, "unknown group");
+    if (ctx->job.rank[group] < 0)
+        return stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_BARRIER,
+                                "this rank is not a member of the group");
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_barrier(stepaf_context_h handle, stepaf_group_t group, int64_t timeout_us)
+{
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    status = check_group(ctx, group);
+    if (status) {
+        stepaf_leave(ctx);
+        return status;
+    }
+    int64_t began_ns = stepaf_monotonic_ns();
+    timeout_us = stepaf_timeout_us(ctx, timeout_us);
+    stepaf_core_flush(ctx, timeout_us);
+    stepaf_lock_leave(&ctx->lock);
+    int64_t left_us = timeout_us - (stepaf_monotonic_ns() - began_ns) / 1000;
+    stepaf_boot_wait_begin(ctx);
+    status = ctx->job.boot.barrier(ctx->job.boot.self, group, ctx->job.groups[group],
+                                   ctx->job.group_size[group], left_us > 0 ? left_us : 0);
+    stepaf_boot_wait_end();
+    stepaf_lock_enter(&ctx->lock);
+    return stepaf_leave_wait(ctx, stepaf_error_in(status, STEPAF_PHASE_BARRIER));
+}
+
+stepaf_status_t stepaf_progress(stepaf_context_h handle)
+{
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    (void)stepaf_core_progress(ctx);
+    bool handle_batches = ctx->inbox.handler != NULL;
+    stepaf_lock_leave(&ctx->lock);
+    if (handle_batches)
+        stepaf_core_dispatch(ctx);
+    stepaf_handle_unpin(ctx);
+    return STEPAF_OK;
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The connections of the library's own between ranks, beside the data plane: README.md has the design.
+ * Whoever calls anything here holds the lock. */
+#ifndef STEPAF_BOOT_CONTROL_CONTROL_H
+#define STEPAF_BOOT_CONTROL_CONTROL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <stepaf/types.h>
+
+#include "base/pack.h"
+#include "boot/control/place.h"
+#include "boot/control/wire.h"
+
+enum {
+    STEPAF_CONTROL_ROUNDS = 17,  /* distances double in each: more than 65536 ranks */
+    STEPAF_CONTROL_EXCHANGE = 0, /* the channels: exchanges, then the barriers of each group */
+    STEPAF_CONTROL_CHANNELS = 4,
+    STEPAF_CONTROL_PARCELS_MAX = 64 /* that one rank can be ahead */
+};
+
+enum stepaf_control_state {
+    STEPAF_CONTROL_CLOSED,
+    STEPAF_CONTROL_CALLING,    /* connect() is under way */
+    STEPAF_CONTROL_GREETING,   /* the hello is sent, the challenge is awaited */
+    STEPAF_CONTROL_STRANGER,   /* has connected; the hello is awaited */
+    STEPAF_CONTROL_CHALLENGED, /* the answer is awaited */
+    STEPAF_CONTROL_UP          /* both ends have shown that they know the secret */
+};
+
+/* A frame that waits for whoever asked for it. */
+struct stepaf_control_parcel {
+    struct stepaf_control_parcel *next;
+    uint32_t type, number, detail;
+    size_t bytes;
+    uint8_t data[];
+};
+
+struct stepaf_control_link {
+    struct stepaf_control *control;
+    struct stepaf_control_link *next; /* among strangers or arrivals */
+    enum stepaf_control_state state;
+    int fd;
+    int rank;            /* of the other end; -1: a stranger's */
+    bool has_called;     /* this end has */
+    bool has_left;       /* the other end has said goodbye */
+    bool wants_out;      /* epoll is to tell when there is room to send */
+    int64_t until_ns;    /* a stranger's time */
+    const char *trouble; /* why it is closed; NULL: errno says */
+    int error;
+    struct stepaf_control_hello hello;
+    uint8_t nonce[STEPAF_CONTROL_NONCE_BYTES];
+    uint8_t key_in[STEPAF_PROOF_KEY_BYTES], key_out[STEPAF_PROOF_KEY_BYTES];
+    uint64_t n_in, n_out; /* frames */
+    uint8_t *in;
+    size_t have, room;
+    struct stepaf_pack out;
+    size_t sent;
+    struct stepaf_control_parcel *parcels; /* in order */
+    unsigned n_parcels;
+    uint32_t tokens[STEPAF_CONTROL_CHANNELS][STEPAF_CONTROL_ROUNDS]; /* not yet taken */
+};
+
+/* Why a channel is of no use any more; all ranks are told. */
+struct stepaf_control_failure {
+    stepaf_status_t status; /* STEPAF_OK: it is */
+    int rank;               /* whose failure it is, or -1 */
+    char text[STEPAF_CONTROL_TEXT_MAX];
+};
+
+/* What is known of another rank. */
+enum { STEPAF_CONTROL_IS_LOST = 1, STEPAF_CONTROL_HAS_LEFT = 2, STEPAF_CONTROL_IS_REPORTED = 4 };
+
+struct stepaf_control {
+    pthread_mutex_t lock;
+    struct stepaf_place place;
+    uint8_t session[STEPAF_CONTROL_NONCE_BYTES];
+    bool has_met; /* the table is there */
+    int epoll_fd;
+    int listener; /* -1: nobody is let in */
+    uint16_t port;
+    bool cannot_accept; /* has been told */
+    unsigned n_waiting; /* threads */
+    struct stepaf_control_entry *entries;
+    uint8_t host_address[16];              /* by which this rank has reached rank 0 */
+    struct stepaf_control_link **links;    /* by rank; NULL: none was needed yet */
+    struct stepaf_control_link *strangers; /* newest first */
+    unsigned n_strangers;
+    struct stepaf_control_link *arrivals; /* proven before there is a table */
+    int refused_rank; /* who said it was that rank had another secret; -1: nobody */
+    uint8_t *fates;   /* by rank */
+    struct stepaf_control_failure failures[STEPAF_CONTROL_CHANNELS];
+    uint32_t n_exchanges; /* begun */
+};
+
+/* ---- link.c ---- */
+
+/* Let @a link's descriptor be watched, also for room to send. False: no memory in the kernel. */
+bool stepaf_control_watch(struct stepaf_control_link *link, bool out);
+struct stepaf_control_link *stepaf_control_link_new(struct stepaf_control *control, int fd,
+                                                    enum stepaf_control_state state);
+/* Whether it is the connection to its rank. */
+bool stepaf_control_is_placed(const struct stepaf_control_link *link);
+/* Close the connection, whatever it was; why it was stays. */
+void stepaf_control_link_close(struct stepaf_control_link *link, const char *trouble, int error);
+void stepaf_control_link_free(struct stepaf_control_link *link);
+/* Queue a frame, and send what the socket takes. What fails is noticed by whoever reads. */
+void stepaf_control_send(struct stepaf_control_link *link, const struct stepaf_control_frame *frame,
+                         const void *data);
+void stepaf_control_flush(struct stepaf_control_link *link);
+/* Take the first parcel of this kind from what has come; NULL: not there. The caller's to free. */
+struct stepaf_control_parcel *stepaf_control_take(struct stepaf_control_link *link, uint32_t type,
+                                                  uint32_t number, uint32_t detail);
+
+/* ---- news.c: what all ranks are told ---- */
+
+void stepaf_control_note_lost(struct stepaf_control *control, int rank);
+void stepaf_control_note_failure(struct stepaf_control *control, int channel,
+                                 stepaf_status_t status, int rank, const char *text);
+void stepaf_control_tell_failure(struct stepaf_control_link *link, int channel);
+/* The channel's failure as this thread's; its status, STEPAF_OK if there is none. */
+stepaf_status_t stepaf_control_raise(const struct stepaf_control *control, int channel);
+
+/* ---- greet.c ---- */
+
+/* The caller's first word, once the connection is there. */
+void stepaf_control_greet(struct stepaf_control_link *link);
+/* Go on with what has come. */
+void stepaf_control_greeted(struct stepaf_control_link *link);
+
+/* ---- frame.c ---- */
+
+/* Take all whole frames from what has come. */
+void stepaf_control_parse(struct stepaf_control_link *link);
+
+/* ---- pump.c ---- */
+
+/* Let whoever connects to the listener in, or nobody any more. False: no memory in the kernel. */
+bool stepaf_control_open_door(struct stepaf_control *control);
+void stepaf_control_shut_door(struct stepaf_control *control);
+/* Do what can be done without waiting; whether anything was. */
+bool stepaf_control_pump(struct stepaf_control *control);
+/* The same, and if there was nothing, wait for something without the lock. False after the deadline. */
+bool stepaf_control_wait(struct stepaf_control *control, int64_t deadline_ns);
+
+/* ---- meet_table.c ---- */
+
+/* Make the table, from what this rank 0 sees of all others, and give it to them. */
+bool stepaf_control_give_table(struct stepaf_control *control);
+/* Take it from what rank 0 has sent; false if it is none. */
+bool stepaf_control_take_table(struct stepaf_control *control,
+                               const struct stepaf_control_parcel *parcel);
+
+/* ---- meet_host.c, meet_guest.c: rank 0's part, and the others' ---- */
+
+stepaf_status_t stepaf_control_meet_host(struct stepaf_control *control, int64_t deadline_ns);
+stepaf_status_t stepaf_control_meet_guest(struct stepaf_control *control, int64_t deadline_ns);
+
+/* ---- reach.c ---- */
+
+/* Calls of one rank to another. */
+struct stepaf_control_try {
+    int64_t again_ns; /* when the next is due */
+    const char *why; /* the last came to nothing; valid until this thread's next call of anything */
+};
+
+/* Wait for something, as stepaf_control_wait; call @a rank again and again while there is no connection,
+ * if it is this one's part. False after the deadline. */
+bool stepaf_control_move_on(struct stepaf_control *control, int rank, int channel,
+                            struct stepaf_control_try *attempt, int64_t deadline_ns);
+/* A connection to @a rank that can be sent to, made if there is none; NULL if there will be none, or none by
+ * the deadline. To hear what has come, none has to be there any more: see links. */
+struct stepaf_control_link *stepaf_control_reach(struct stepaf_control *control, int rank,
+                                                 int channel, int64_t deadline_ns);
+/* Whether @a channel goes on: none of the @a n @a ranks (NULL: the first n) is lost, and @a awaited has not
+ * left either. Others may have, if they have given what all needed of them. */
+bool stepaf_control_goes_on(struct stepaf_control *control, int channel, const int *ranks, int n,
+                            int awaited);
+/* Give the channel up, since @a rank has not come by the deadline; after the first round some other may
+ * know better whom all wait for. */
+void stepaf_control_give_up(struct stepaf_control *control, int channel, int rank, int round);
+
+/* ---- gather.c, token.c: as stepaf_boot_t has it ---- */
+
+stepaf_status_t stepaf_control_allgather(struct stepaf_control *control, const void *data,
+                                         size_t bytes, void **all_p, size_t *offsets_p,
+                                         int64_t deadline_ns);
+stepaf_status_t stepaf_control_barrier(struct stepaf_control *control, int channel,
+                                       const int *ranks, int n, int64_t deadline_ns);
+
+#endif

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What has come over a proven connection. The other end is a rank of this job, and can be wrong all the
+ * same: a frame that does not fit ends the connection. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "boot/control/control.h"
+
+/* The most that a frame of this kind announces; SIZE_MAX: there is no such kind. */
+static size_t most_bytes(const struct stepaf_control *control, uint32_t type)
+{
+    switch (type) {
+    case STEPAF_CONTROL_TABLE:
+        return STEPAF_CONTROL_NONCE_BYTES +
+               (size_t)control->place.size * sizeof(struct stepaf_control_entry);
+    case STEPAF_CONTROL_GATHER:
+        return STEPAF_CONTROL_GATHER_MAX;
+    case STEPAF_CONTROL_FAIL:
+        return sizeof(int32_t) + STEPAF_CONTROL_TEXT_MAX;
+    case STEPAF_CONTROL_TOKEN:
+    case STEPAF_CONTROL_LOST:
+    case STEPAF_CONTROL_BYE:
+        return 0;
+    default:
+        return SIZE_MAX;
+    }
+}
+
+static bool keep_parcel(struct stepaf_control_link *link, const struct stepaf_control_frame *frame,
+                        const uint8_t *data)
+{
+    struct stepaf_control_parcel **at = &link->parcels;
+    struct stepaf_control_parcel *parcel;
+
+    if (link->n_parcels == STEPAF_CONTROL_PARCELS_MAX ||
+        !(parcel = malloc(sizeof *parcel + frame->bytes)))
+        return false;
+    *parcel = (struct stepaf_control_parcel){.type = frame->type,
+                                             .number = frame->number,
+                                             .detail = frame->detail,
+                                             .bytes = frame->bytes};
+    memcpy(parcel->data, data, frame->bytes);
+    while (*at)
+        at = &(*at)->next;
+    *at = parcel;
+    link->n_parcels++;
+    return true;
+}
+
+static bool hear_failure(struct stepaf_control *control, const struct stepaf_control_frame *frame,
+                         const uint8_t *data)
+{
+    char text[STEPAF_CONTROL_TEXT_MAX];
+    int32_t rank = (int32_t)frame->detail;
+    uint32_t number;
+
+    if (frame->number >= STEPAF_CONTROL_CHANNELS || rank < -1 || rank >= control->place.size ||
+        frame->bytes != sizeof number + sizeof text)
+        return false;
+    memcpy(&number, data, sizeof number);
+    memcpy(text, data + sizeof number, sizeof text);
+    text[sizeof text - 1] = '\0';
+    stepaf_status_t status = stepaf_status_from(number);
+    if (status == STEPAF_OK)
+        return false;
+    stepaf_control_note_failure(control, (int)frame->number, status, rank, text);
+    return true;
+}
+
+/* False if it does not fit. */
+static bool take_frame(struct stepaf_control_link *link, const struct stepaf_control_frame *frame,
+                       const uint8_t *data)
+{
+    struct stepaf_control *control = link->control;
+
+    switch (frame->type) {
+    case STEPAF_CONTROL_TABLE:
+    case STEPAF_CONTROL_GATHER:
+        return keep_parcel(link, frame, data);
+    case STEPAF_CONTROL_TOKEN:
+        if (frame->number >= STEPAF_CONTROL_CHANNELS || frame->detail >= STEPAF_CONTROL_ROUNDS)
+            return false;
+        link->tokens[frame->number][frame->detail]++;
+        return true;
+    case STEPAF_CONTROL_FAIL:
+        return hear_failure(control, frame, data);
+    case STEPAF_CONTROL_LOST:
+        if (frame->number >= (uint32_t)control->place.size)
+            return false;
+        stepaf_control_note_lost(control, (int)frame->number);
+        return true;
+    default:
+        link->has_left = true;
+        control->fates[link->rank] |= STEPAF_CONTROL_HAS_LEFT;
+        return true;
+    }
+}
+
+void stepaf_control_parse(struct stepaf_control_link *link)
+{
+    struct stepaf_control_frame frame;
+    size_t at = 0;
+
+    /* Whoever has only shown that it knows the secret is not yet the rank that it says it is. */
+    while (link->state == STEPAF_CONTROL_UP && stepaf_control_is_placed(link) &&
+           link->have - at >= sizeof frame) {
+        memcpy(&frame, link->in + at, sizeof frame);
+        if (frame.bytes > most_bytes(link->control, frame.type) ||
+            most_bytes(link->control, frame.type) == SIZE_MAX) {
+            stepaf_control_link_close(link, "it has sent something malformed", 0);
+            return;
+        }
+        size_t whole = sizeof frame + frame.bytes + STEPAF_PROOF_MARK_BYTES;
+        uint8_t *data = link->in + at + sizeof frame;
+        if (link->have - at < whole)
+            break;
+        if (!stepaf_proof_unseal(link->key_in, link->n_in++, &frame, sizeof frame, data,
+                                 frame.bytes, data + frame.bytes) ||
+            !take_frame(link, &frame, data)) {
+            stepaf_control_link_close(link, "it has sent something malformed", 0);
+            return;
+        }
+        at += whole;
+    }
+    if (at && link->in) {
+        link->have -= at;
+        memmove(link->in, link->in + at, link->have);
+    }
+    if (!link->have) { /* it may be silent for hours */
+        free(link->in);
+        link->in = NULL;
+        link->room = 0;
+    }
+}

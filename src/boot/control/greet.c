@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The greeting, on both sides (wire.h). Nobody is anybody before a proof over numbers of this connection
+ * has come, and a stranger's words change nothing. */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/log.h"
+#include "base/time.h"
+#include "boot/control/control.h"
+#include "boot/control/socket.h"
+
+/* What the keys of both directions are made of, beside the claim. */
+static const uint64_t from_caller = 0x454c4c4143204653, from_listener = 0x4e45545349204653;
+
+static struct stepaf_control_claim claim_as(const struct stepaf_control_link *link, uint64_t kind)
+{
+    struct stepaf_control_claim claim = {.kind = kind, .hello = link->hello};
+
+    if (kind != stepaf_control_hello_magic)
+        memcpy(claim.nonce, link->nonce, sizeof claim.nonce);
+    return claim;
+}
+
+static void prove_claim(const struct stepaf_control_link *link, uint64_t kind, uint8_t *proof_p)
+{
+    struct stepaf_control_claim claim = claim_as(link, kind);
+
+    stepaf_proof_make(link->control->place.key, &claim, sizeof claim, proof_p);
+}
+
+static bool is_proven_by(const struct stepaf_control_link *link, uint64_t kind,
+                         const uint8_t *proof)
+{
+    struct stepaf_control_claim claim = claim_as(link, kind);
+
+    return stepaf_proof_is_right(link->control->place.key, &claim, sizeof claim, proof);
+}
+
+/* A socket takes the few bytes of a greeting as a whole. */
+static bool say_whole(struct stepaf_control_link *link, const void *message, size_t bytes)
+{
+    if (send(link->fd, message, bytes, MSG_NOSIGNAL) == (ssize_t)bytes)
+        return true;
+    stepaf_control_link_close(link, NULL, errno);
+    return false;
+}
+
+/* Take a message off what has come; false: not all of it is here. */
+static bool hear_message(struct stepaf_control_link *link, void *message_p, size_t bytes)
+{
+    if (link->have < bytes)
+        return false;
+    memcpy(message_p, link->in, bytes);
+    link->have -= bytes;
+    memmove(link->in, link->in + bytes, link->have);
+    return true;
+}
+
+static void become_up(struct stepaf_control_link *link, int rank)
+{
+    uint64_t mine = link->has_called ? from_caller : from_listener;
+
+    prove_claim(link, mine, link->key_out);
+    prove_claim(link, mine ^ from_caller ^ from_listener, link->key_in);
+    link->rank = rank;
+    link->state = STEPAF_CONTROL_UP;
+}
+
+void stepaf_control_greet(struct stepaf_control_link *link)
+{
+    const struct stepaf_control *control = link->control;
+    struct stepaf_control_opening opening;
+
+    link->hello.magic = stepaf_control_hello_magic;
+    link->hello.version = STEPAF_CONTROL_VERSION;
+    link->hello.from = (uint32_t)control->place.rank;
+    link->hello.size = (uint32_t)control->place.size;
+    link->hello.port = control->port;
+    memcpy(link->hello.session, control->session, sizeof link->hello.session);
+    if (!stepaf_proof_draw(link->hello.nonce, sizeof link->hello.nonce)) {
+        stepaf_control_link_close(link, "the system gives no random numbers", 0);
+        return;
+    }
+    opening.hello = link->hello;
+    prove_claim(link, stepaf_control_hello_magic, opening.proof);
+    if (say_whole(link, &opening, sizeof opening))
+        link->state = STEPAF_CONTROL_GREETING;
+}
+
+static void take_challenge(struct stepaf_control_link *link)
+{
+    struct stepaf_control_answer answer = {.magic = stepaf_control_answer_magic};
+    struct stepaf_control_challenge challenge;
+
+    if (link->have >= sizeof challenge.magic) {
+        memcpy(&challenge.magic, link->in, sizeof challenge.magic);
+        if (challenge.magic != stepaf_control_challenge_magic &&
+            challenge.magic != stepaf_control_refusal_magic)
+            stepaf_control_link_close(link, "another program answers there", EPROTO);
+    }
+    if (!hear_message(link, &challenge, sizeof challenge))
+        return;
+    memcpy(link->nonce, challenge.nonce, sizeof link->nonce);
+    if (challenge.magic == stepaf_control_refusal_magic ||
+        !is_proven_by(link, stepaf_control_challenge_magic, challenge.proof)) {
+        stepaf_control_link_close(link, "the secret there is another", EACCES);
+        return;
+    }
+    prove_claim(link, stepaf_control_answer_magic, answer.proof);
+    if (say_whole(link, &answer, sizeof answer))
+        become_up(link, (int)link->hello.to);
+}
+
+/* Tell the other end, which may be a rank that was given another secret. */
+static void refuse_secret(struct stepaf_control_link *link)
+{
+    struct stepaf_control_challenge refusal = {.magic = stepaf_control_refusal_magic};
+    struct stepaf_control *control = link->control;
+
+    stepaf_log_info("tcp bootstrap: a connection that does not know this job's secret was refused");
+    if (link->hello.from < (uint32_t)control->place.size)
+        control->refused_rank = (int)link->hello.from;
+    if (say_whole(link, &refusal, sizeof refusal))
+        stepaf_control_link_close(link, NULL, EACCES);
+}
+
+static void take_hello(struct stepaf_control_link *link)
+{
+    struct stepaf_control_challenge challenge = {.magic = stepaf_control_challenge_magic};
+    const struct stepaf_control *control = link->control;
+    struct stepaf_control_opening opening;
+
+    if (!hear_message(link, &opening, sizeof opening))
+        return;
+    link->hello = opening.hello;
+    if (opening.hello.magic != stepaf_control_hello_magic) {
+        stepaf_control_link_close(link, NULL, EPROTO);
+    } else if (!is_proven_by(link, stepaf_control_hello_magic, opening.proof)) {
+        refuse_secret(link);
+    } else if (opening.hello.to != (uint32_t)control->place.rank ||
+               memcmp(opening.hello.session, control->session, sizeof control->session) != 0 ||
+               !stepaf_proof_draw(link->nonce, sizeof link->nonce)) {
+        stepaf_control_link_close(link, NULL, EPROTO);
+    } else {
+        memcpy(challenge.nonce, link->nonce, sizeof challenge.nonce);
+        prove_claim(link, stepaf_control_challenge_magic, challenge.proof);
+        if (say_whole(link, &challenge, sizeof challenge))
+            link->state = STEPAF_CONTROL_CHALLENGED;
+    }
+}
+
+static void hear_answer(struct stepaf_control_link *link)
+{
+    struct stepaf_control_answer answer;
+
+    if (!hear_message(link, &answer, sizeof answer))
+        return;
+    if (answer.magic != stepaf_control_answer_magic ||
+        !is_proven_by(link, stepaf_control_answer_magic, answer.proof))
+        stepaf_control_link_close(link, NULL, EPROTO);
+    else
+        become_up(link, (int)link->hello.from);
+}
+
+void stepaf_control_greeted(struct stepaf_control_link *link)
+{
+    if (link->state == STEPAF_CONTROL_GREETING)
+        take_challenge(link);
+    if (link->state == STEPAF_CONTROL_STRANGER)
+        take_hello(link);
+    if (link->state == STEPAF_CONTROL_CHALLENGED)
+        hear_answer(link);
+}

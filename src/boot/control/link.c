@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One connection: from its socket to its end, and what goes out over it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "boot/control/control.h"
+#include "boot/control/socket.h"
+
+bool stepaf_control_watch(struct stepaf_control_link *link, bool out)
+{
+    struct epoll_event event = {.events = EPOLLIN | (out ? EPOLLOUT : 0), .data.ptr = link};
+
+    if (epoll_ctl(link->control->epoll_fd, EPOLL_CTL_MOD, link->fd, &event) != 0)
+        return false;
+    link->wants_out = out;
+    return true;
+}
+
+struct stepaf_control_link *stepaf_control_link_new(struct stepaf_control *control, int fd,
+                                                    enum stepaf_control_state state)
+{
+    struct stepaf_control_link *link = calloc(1, sizeof *link);
+    bool out = state == STEPAF_CONTROL_CALLING;
+    struct epoll_event event = {.events = EPOLLIN | (out ? EPOLLOUT : 0), .data.ptr = link};
+
+    if (!link || epoll_ctl(control->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        free(link);
+        return NULL;
+    }
+    link->control = control;
+    link->fd = fd;
+    link->state = state;
+    link->rank = -1;
+    link->wants_out = out;
+    link->has_called = out;
+    return link;
+}
+
+bool stepaf_control_is_placed(const struct stepaf_control_link *link)
+{
+    const struct stepaf_control *control = link->control;
+
+    return link->rank >= 0 && link->rank < control->place.size &&
+           control->links[link->rank] == link;
+}
+
+void stepaf_control_link_close(struct stepaf_control_link *link, const char *trouble, int error)
+{
+    if (link->fd < 0)
+        return;
+    stepaf_control_socket_close(link->fd);
+    link->fd = -1;
+    link->state = STEPAF_CONTROL_CLOSED;
+    link->trouble = trouble;
+    link->error = error;
+    free(link->in);
+    free(link->out.data);
+    link->in = NULL;
+    link->out = (struct stepaf_pack){0};
+    link->have = link->room = link->sent = 0;
+    stepaf_proof_forget(link->key_in, sizeof link->key_in);
+    stepaf_proof_forget(link->key_out, sizeof link->key_out);
+}
+
+void stepaf_control_link_free(struct stepaf_control_link *link)
+{
+    struct stepaf_control_parcel *parcel;
+
+    if (!link)
+        return;
+    stepaf_control_link_close(link, NULL, 0);
+    while ((parcel = link->parcels)) {
+        link->parcels = parcel->next;
+        free(parcel);
+    }
+    free(link);
+}
+
+void stepaf_control_flush(struct stepaf_control_link *link)
+{
+    while (link->fd >= 0 && link->sent < link->out.bytes) {
+        ssize_t sent =
+            send(link->fd, link->out.data + link->sent, link->out.bytes - link->sent, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0 && errno != EAGAIN) {
+            link->sent = link->out.bytes; /* nobody takes it; reading will tell why */
+            break;
+        }
+        if (sent < 0)
+            break;
+        link->sent += (size_t)sent;
+    }
+    bool is_done = link->sent == link->out.bytes;
+    if (is_done) {
+        free(link->out.data);
+        link->out = (struct stepaf_pack){0};
+        link->sent = 0;
+    }
+    if (link->fd >= 0 && link->wants_out == is_done)
+        (void)stepaf_control_watch(link, !is_done);
+}
+
+void stepaf_control_send(struct stepaf_control_link *link, const struct stepaf_control_frame *frame,
+                         const void *data)
+{
+    uint8_t mark[STEPAF_PROOF_MARK_BYTES];
+    size_t at = link->out.bytes + sizeof *frame;
+
+    if (link->state != STEPAF_CONTROL_UP)
+        return;
+    stepaf_pack_bytes(&link->out, frame, sizeof *frame);
+    stepaf_pack_bytes(&link->out, data, frame->bytes);
+    if (!link->out.failed) {
+        stepaf_proof_seal(link->key_out, link->n_out++, frame, sizeof *frame, link->out.data + at,
+                          frame->bytes, mark);
+        stepaf_pack_bytes(&link->out, mark, sizeof mark);
+    }
+    if (link->out.failed) /* half a frame is none: the other end is to see that this one is over */
+        (void)shutdown(link->fd, SHUT_RDWR);
+    else
+        stepaf_control_flush(link);
+}
+
+struct stepaf_control_parcel *stepaf_control_take(struct stepaf_control_link *link, uint32_t type,
+                                                  uint32_t number, uint32_t detail)
+{
+    struct stepaf_control_parcel **at = &link->parcels;
+
+    for (; *at; at = &(*at)->next) {
+        struct stepaf_control_parcel *parcel = *at;
+        if (parcel->type == type && parcel->number == number && parcel->detail == detail) {
+            *at = parcel->next;
+            link->n_parcels--;
+            return parcel;
+        }
+    }
+    return NULL;
+}

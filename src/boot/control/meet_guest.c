@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The other ranks: find rank 0, which may come later, and wait there until all have come. */
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/time.h"
+#include "base/why.h"
+#include "boot/control/control.h"
+#include "boot/control/socket.h"
+
+enum {
+    RETRY_FIRST_NS = 2000000,  /* before the second call; each later one waits half as long again */
+    RETRY_LAST_NS = 200000000, /* but no longer than this */
+    CONNECT_NS = 2000000000,   /* for one address, before the next is tried */
+    RESOLVE_NS = 1000000000,   /* between questions to name service */
+    GRACE_NS = 500000000       /* beyond the deadline, to hear from rank 0 who is missing */
+};
+
+/* Whom to call, and what the last call has come to. */
+struct call {
+    struct stepaf_control_address addresses[STEPAF_CONTROL_ADDRESSES];
+    int n;
+    int64_t resolve_ns;              /* when to look them up again */
+    enum stepaf_control_state state; /* how far it came */
+    char why[160];
+};
+
+static stepaf_status_t open_own_door(struct stepaf_control *control)
+{
+    const struct stepaf_place *place = &control->place;
+
+    control->listener =
+        stepaf_control_listen(place, place->first_port, place->last_port, &control->port);
+    if (control->listener >= 0)
+        return STEPAF_OK;
+    if (errno == EADDRINUSE && place->first_port)
+        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+                                "tcp bootstrap: rank %d: no free port in STEPAF_NET_PORTS=%u-%u",
+                                place->rank, place->first_port, place->last_port);
+    return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+                            "tcp bootstrap: rank %d cannot listen: %s", place->rank,
+                            stepaf_why(errno));
+}
+
+static struct stepaf_control_link *call_address(struct stepaf_control *control,
+                                                const struct stepaf_control_address *address,
+                                                int64_t deadline_ns)
+{
+    int fd = stepaf_control_connect(address, control->place.port);
+
+    if (fd < 0)
+        return NULL;
+    struct stepaf_control_link *link = stepaf_control_link_new(control, fd, STEPAF_CONTROL_CALLING);
+    if (!link) {
+        stepaf_control_socket_close(fd);
+        errno = ENOMEM;
+        return NULL;
+    }
+    int64_t left_ms = (deadline_ns - stepaf_monotonic_ns()) / 1000000;
+    link->hello.left_ms = left_ms < 0 ? 0 : left_ms > INT32_MAX ? INT32_MAX : (uint32_t)left_ms;
+    return link;
+}
+
+/* Go on with the call until there is a table, or a failure, or nothing more to hope for. True: the call has
+ * settled it. */
+static bool stay_on(struct stepaf_control *control, struct stepaf_control_link *link,
+                    int64_t deadline_ns, struct call *call_p)
+{
+    const struct stepaf_control_failure *failure = &control->failures[STEPAF_CONTROL_EXCHANGE];
+    int64_t connect_ns = stepaf_monotonic_ns() + CONNECT_NS;
+    struct stepaf_control_parcel *table = NULL;
+
+    control->links[0] = link;
+    for (;;) {
+        bool is_calling = link->state == STEPAF_CONTROL_CALLING;
+        int64_t limit_ns = is_calling && connect_ns < deadline_ns ? connect_ns : deadline_ns;
+        if (link->state == STEPAF_CONTROL_UP)
+            limit_ns += GRACE_NS;
+        if (link->state != STEPAF_CONTROL_CLOSED)
+            call_p->state = link->state;
+        table = stepaf_control_take(link, STEPAF_CONTROL_TABLE, 0, 0);
+        if (table || failure->status != STEPAF_OK || link->state == STEPAF_CONTROL_CLOSED)
+            break;
+        if (!stepaf_control_wait(control, limit_ns)) {
+            stepaf_control_link_close(link, "no answer", ETIMEDOUT);
+            break;
+        }
+    }
+    bool is_settled = failure->status != STEPAF_OK;
+    if (table && !(is_settled = stepaf_control_take_table(control, table)))
+        stepaf_control_link_close(link, "it has sent something malformed", EPROTO);
+    free(table);
+    if (is_settled)
+        return true;
+    snprintf(call_p->why, sizeof call_p->why, "%s",
+             link->trouble ? link->trouble : strerror(link->error));
+    is_settled = link->error == EACCES || link->error == EPROTO;
+    control->links[0] = NULL;
+    stepaf_control_link_free(link);
+    return is_settled;
+}
+
+static void look_up_host(const char *host, struct call *call)
+{
+    int error;
+
+    if (stepaf_monotonic_ns() < call->resolve_ns)
+        return;
+    call->n = stepaf_control_resolve(host, call->addresses, &error);
+    call->resolve_ns = stepaf_monotonic_ns() + RESOLVE_NS;
+    if (call->n == 0)
+        snprintf(call->why, sizeof call->why, "the name has no address: %s",
+                 error ? gai_strerror(error) : "none that can be used");
+}
+
+/* Call each address of the host once. True: one of the calls has settled it. */
+static bool call_meeting(struct stepaf_control *control, int64_t deadline_ns, struct call *call)
+{
+    look_up_host(control->place.host, call);
+    for (int i = 0; i < call->n; i++) {
+        const struct stepaf_control_address *address = &call->addresses[i];
+        struct stepaf_control_link *link = call_address(control, address, deadline_ns);
+        memcpy(control->host_address, address->bytes, sizeof control->host_address);
+        if (link && stay_on(control, link, deadline_ns, call))
+            return true;
+        if (!link)
+            snprintf(call->why, sizeof call->why, "%s", stepaf_why(errno));
+    }
+    return false;
+}
+
+/* Not found, or not understood: only this rank knows. */
+static void fail_alone(struct stepaf_control *control, const struct call *call, bool is_settled)
+{
+    static const char *const how_far[] = {
+        [STEPAF_CONTROL_CLOSED] = "rank 0 did not come in time",
+        [STEPAF_CONTROL_CALLING] = "rank 0 did not come in time",
+        [STEPAF_CONTROL_GREETING] = "somebody listens there, and does not answer as rank 0 would",
+        [STEPAF_CONTROL_UP] = "rank 0 did not gather all in time",
+    };
+    char text[STEPAF_CONTROL_TEXT_MAX];
+
+    if (is_settled)
+        snprintf(text, sizeof text, "tcp bootstrap: %.64s: rank %d was not let in: %.100s%s",
+                 control->place.meet, control->place.rank, call->why,
+                 strstr(call->why, "secret")
+                     ? " (STEPAF_SECRET, STEPAF_SECRET_FILE), or it is another job's"
+                     : "");
+    else
+        snprintf(text, sizeof text, "tcp bootstrap: %.64s: %s: %.140s", control->place.meet,
+                 how_far[call->state], call->why);
+    stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE,
+                                is_settled ? STEPAF_ERR_BOOT : STEPAF_ERR_TIMEOUT, 0, text);
+}
+
+stepaf_status_t stepaf_control_meet_guest(struct stepaf_control *control, int64_t deadline_ns)
+{
+    struct call call = {.state = STEPAF_CONTROL_CLOSED, .why = "no answer"};
+    stepaf_status_t status = open_own_door(control);
+    int64_t pause_ns = RETRY_FIRST_NS;
+    bool is_settled = false;
+
+    if (status != STEPAF_OK) {
+        stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, status, -1,
+                                    stepaf_last_error()->text);
+        return status;
+    }
+    while (!(is_settled = call_meeting(control, deadline_ns, &call)) &&
+           stepaf_monotonic_ns() < deadline_ns) {
+        int64_t left_ns = deadline_ns - stepaf_monotonic_ns();
+        nanosleep(&(struct timespec){0, pause_ns < left_ns || left_ns < 0 ? pause_ns : left_ns},
+                  NULL);
+        pause_ns = pause_ns * 3 / 2 < RETRY_LAST_NS ? pause_ns * 3 / 2 : RETRY_LAST_NS;
+    }
+    if (!control->has_met && control->failures[STEPAF_CONTROL_EXCHANGE].status == STEPAF_OK)
+        fail_alone(control, &call, is_settled);
+    /* Whoever was told earlier may be waiting there already. */
+    if (control->has_met && !stepaf_control_open_door(control))
+        stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_BOOT, -1,
+                                    "tcp bootstrap: cannot wait for other ranks' connections");
+    return stepaf_control_raise(control, STEPAF_CONTROL_EXCHANGE);
+}

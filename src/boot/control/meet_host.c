@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rank 0 is the meeting point until all are here. Then each is told where all others listen, or, as soon
+ * as something is wrong, all are told what. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/time.h"
+#include "base/why.h"
+#include "boot/control/control.h"
+#include "boot/control/socket.h"
+
+enum {
+    NAMED_MAX = 8,         /* of the ranks that are missing */
+    LINGER_NS = 2000000000 /* to tell late comers that there will be no job */
+};
+
+static stepaf_status_t open_meeting(struct stepaf_control *control)
+{
+    const struct stepaf_place *place = &control->place;
+
+    control->listener = stepaf_control_listen(place, place->port, place->port, &control->port);
+    if (control->listener >= 0 && stepaf_control_open_door(control)) {
+        if (!place->has_secret && !place->is_loopback)
+            stepaf_log_warn("tcp bootstrap: without a secret (STEPAF_SECRET, STEPAF_SECRET_FILE) "
+                            "whoever reaches %s can be a rank of this job",
+                            place->meet);
+        return STEPAF_OK;
+    }
+    if (errno == EADDRINUSE)
+        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+                                "tcp bootstrap: port %u, at which rank 0 is to be met (%s), is in "
+                                "use: by another program, or another rank 0",
+                                place->port, place->meet);
+    return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+                            "tcp bootstrap: rank 0 cannot listen at port %u (%s): %s", place->port,
+                            place->meet, stepaf_why(errno));
+}
+
+/* Whether the connection to a rank is there no more, though nobody has read that far. */
+static bool is_over(const struct stepaf_control_link *link)
+{
+    char byte;
+
+    return link->fd < 0 || recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+/* What is wrong with one who knows the secret: text_p is set, and the status is what all get. */
+static stepaf_status_t judge_arrival(const struct stepaf_control *control,
+                                     const struct stepaf_control_hello *hello, char *text_p,
+                                     size_t capacity)
+{
+    const struct stepaf_place *place = &control->place;
+    int rank = (int)hello->from;
+
+    if (hello->version != STEPAF_CONTROL_VERSION) {
+        snprintf(text_p, capacity,
+                 "tcp bootstrap: %.64s: rank %d has another version of libstepaf than rank 0: they "
+                 "speak versions %u and %u of the protocol",
+                 place->meet, rank, hello->version, STEPAF_CONTROL_VERSION);
+        return STEPAF_ERR_MISMATCH;
+    }
+    if (hello->size != (uint32_t)place->size) {
+        snprintf(
+            text_p, capacity,
+            "tcp bootstrap: %.64s: STEPAF_SIZE (WORLD_SIZE) differs: %d at rank 0, %u at rank %d",
+            place->meet, place->size, hello->size, rank);
+        return STEPAF_ERR_BOOT;
+    }
+    if (rank <= 0 || rank >= place->size ||
+        (control->links[rank] && !is_over(control->links[rank]))) {
+        snprintf(text_p, capacity,
+                 "tcp bootstrap: %.64s: two processes are rank %d (STEPAF_RANK, RANK)", place->meet,
+                 rank);
+        return STEPAF_ERR_BOOT;
+    }
+    return STEPAF_OK;
+}
+
+/* Let the one in, or tell all why not, this one included, though it is no rank. */
+static void receive_arrival(struct stepaf_control *control, struct stepaf_control_link *link,
+                            int64_t *deadline_ns)
+{
+    char text[STEPAF_CONTROL_TEXT_MAX];
+    int rank = link->rank;
+    stepaf_status_t status = judge_arrival(control, &link->hello, text, sizeof text);
+    int64_t its_ns = stepaf_monotonic_ns() + (int64_t)link->hello.left_ms * 1000000;
+
+    if (status != STEPAF_OK) {
+        bool is_rank = rank > 0 && rank < control->place.size;
+        stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, status, is_rank ? rank : -1,
+                                    text);
+        stepaf_control_tell_failure(link, STEPAF_CONTROL_EXCHANGE);
+        stepaf_control_link_free(link);
+        return;
+    }
+    stepaf_control_link_free(control->links[rank]);
+    control->links[rank] = link;
+    if (its_ns < *deadline_ns)
+        *deadline_ns = its_ns;
+}
+
+/* Something is wrong: those who are only on their way are to hear it as well. */
+static void tell_late_comers(struct stepaf_control *control, int left, int64_t deadline_ns)
+{
+    int64_t limit_ns = stepaf_monotonic_ns() + LINGER_NS;
+
+    limit_ns = limit_ns < deadline_ns ? limit_ns : deadline_ns;
+    while (left > 0) {
+        struct stepaf_control_link *link = control->arrivals;
+        if (!link && !stepaf_control_wait(control, limit_ns))
+            return;
+        if (!link)
+            continue;
+        control->arrivals = link->next;
+        stepaf_control_tell_failure(link, STEPAF_CONTROL_EXCHANGE);
+        stepaf_control_link_free(link);
+        left--;
+    }
+}
+
+static int count_here(const struct stepaf_control *control)
+{
+    int n = 1;
+
+    for (int rank = 1; rank < control->place.size; rank++)
+        n += control->links[rank] && control->links[rank]->state == STEPAF_CONTROL_UP;
+    return n;
+}
+
+/* "rank 3", "ranks 2, 5, 7 and 40 more" */
+static int name_missing(const struct stepaf_control *control, char *text_p, size_t capacity)
+{
+    int missing = control->place.size - count_here(control), named = 0, first = -1;
+    size_t used = (size_t)snprintf(text_p, capacity, missing == 1 ? "rank " : "ranks ");
+
+    for (int rank = 1; rank < control->place.size && named < NAMED_MAX; rank++) {
+        if (control->links[rank] && control->links[rank]->state == STEPAF_CONTROL_UP)
+            continue;
+        first = first < 0 ? rank : first;
+        used += (size_t)snprintf(text_p + used, capacity - used, named++ ? ", %d" : "%d", rank);
+    }
+    if (missing > named)
+        snprintf(text_p + used, capacity - used, " and %d more", missing - named);
+    return first;
+}
+
+/* What may be why: words for the end of the sentence. */
+static void hint_why(const struct stepaf_control *control, int first, char *text_p, size_t capacity)
+{
+    *text_p = '\0';
+    if (control->refused_rank >= 0)
+        snprintf(text_p, capacity,
+                 "; one that says it is rank %d does not know the secret (STEPAF_SECRET)",
+                 control->refused_rank);
+    else if (control->links[first])
+        snprintf(text_p, capacity, "; rank %d was here and has ended", first);
+    else if (count_here(control) == 1 && control->place.size > 2)
+        snprintf(text_p, capacity, "; is %.64s this host?", control->place.host);
+}
+
+static void miss_some(struct stepaf_control *control)
+{
+    char names[96], hint[128], text[STEPAF_CONTROL_TEXT_MAX];
+    int first = name_missing(control, names, sizeof names);
+
+    hint_why(control, first, hint, sizeof hint);
+    snprintf(text, sizeof text,
+             "tcp bootstrap: %.64s: %.80s did not come in time; %d of %d are here%.100s",
+             control->place.meet, names, count_here(control), control->place.size, hint);
+    stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_TIMEOUT, first, text);
+}
+
+stepaf_status_t stepaf_control_meet_host(struct stepaf_control *control, int64_t deadline_ns)
+{
+    const struct stepaf_control_failure *failure = &control->failures[STEPAF_CONTROL_EXCHANGE];
+    stepaf_status_t status = open_meeting(control);
+
+    if (status != STEPAF_OK) {
+        stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, status, -1,
+                                    stepaf_last_error()->text);
+        return status;
+    }
+    while (failure->status == STEPAF_OK && count_here(control) < control->place.size) {
+        struct stepaf_control_link *link = control->arrivals;
+        if (link) {
+            control->arrivals = link->next;
+            receive_arrival(control, link, &deadline_ns);
+        } else if (!stepaf_control_wait(control, deadline_ns) && !control->arrivals) {
+            miss_some(control);
+        }
+    }
+    if (failure->status != STEPAF_OK && failure->status != STEPAF_ERR_TIMEOUT)
+        tell_late_comers(control, control->place.size - 1 - count_here(control), deadline_ns);
+    /* First of all, so that who comes for the next context finds the next listener. */
+    stepaf_control_shut_door(control);
+    if (failure->status == STEPAF_OK && !stepaf_control_give_table(control))
+        stepaf_control_note_failure(control, STEPAF_CONTROL_EXCHANGE, STEPAF_ERR_NO_MEMORY, 0,
+                                    "tcp bootstrap: rank 0 has no memory for the table of ranks");
+    return stepaf_control_raise(control, STEPAF_CONTROL_EXCHANGE);
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "boot/control/place.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/fd.h"
+
+enum { PORT_MAX = UINT16_MAX, SIZE_LIMIT = 65536, SHOWN_MAX = 64 };
+
+bool stepaf_place_is_torch(void)
+{
+    return getenv("RANK") && getenv("WORLD_SIZE") && getenv("MASTER_ADDR") && getenv("MASTER_PORT");
+}
+
+/* Digits only, at most @a max; -1 if it is something else. */
+static long number_of(const char *text, long max)
+{
+    char *end;
+
+    if (*text < '0' || *text > '9')
+        return -1;
+    errno = 0;
+    long number = strtol(text, &end, 10);
+    return *end || errno || number > max ? -1 : number;
+}
+
+static stepaf_status_t refuse_variable(const char *name, const char *value, const char *takes)
+{
+    return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT, "%s=%.*s: it takes %s", name,
+                            SHOWN_MAX, value, takes);
+}
+
+/* The parts of "host:port" or "[address]:port". */
+static bool split_meet(const char *text, struct stepaf_place *place)
+{
+    const char *colon = strrchr(text, ':');
+    const char *host = text;
+    const char *end = colon;
+
+    if (!colon)
+        return false;
+    if (*text == '[') {
+        host = text + 1;
+        end = colon - 1;
+        if (end < host || *end != ']')
+            return false;
+    } else if (memchr(text, ':', (size_t)(colon - text))) {
+        return false; /* an address without brackets: where its port begins is not to be seen */
+    }
+    long port = number_of(colon + 1, PORT_MAX);
+    size_t bytes = (size_t)(end - host);
+    if (port < 1 || bytes < 1 || bytes > STEPAF_PLACE_HOST_MAX)
+        return false;
+    memcpy(place->host, host, bytes);
+    place->host[bytes] = '\0';
+    place->port = (uint16_t)port;
+    return true;
+}
+
+/* Beside the port that torchrun's agent, or rank 0 of torch.distributed, listens at. */
+static stepaf_status_t take_master(struct stepaf_place *place)
+{
+    const char *host = getenv("MASTER_ADDR");
+    const char *text = getenv("MASTER_PORT");
+    long port = text ? number_of(text, PORT_MAX) : -1;
+
+    if (!host || !text)
+        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
+                                "STEPAF_MEET is not set: it tells the ranks of a job without a "
+                                "launcher where rank 0 is, as host:port");
+    if (strlen(host) < 1 || strlen(host) > STEPAF_PLACE_HOST_MAX)
+        return refuse_variable("MASTER_ADDR", host, "the name or address of a host");
+    if (port < 1)
+        return refuse_variable("MASTER_PORT", text, "a port, 1 to 65535");
+    snprintf(place->host, sizeof place->host, "%s", host);
+    port += port + STEPAF_PLACE_TORCH_PORTS > PORT_MAX ? -STEPAF_PLACE_TORCH_PORTS
+                                                       : STEPAF_PLACE_TORCH_PORTS;
+    place->port = (uint16_t)port;
+    return STEPAF_OK;
+}
+
+static stepaf_status_t find_meet(const struct stepaf_env *env, struct stepaf_place *place)
+{
+    if (*env->meet && !split_meet(env->meet, place))
+        return refuse_variable("STEPAF_MEET", env->meet, "host:port or [address]:port");
+    stepaf_status_t status = *env->meet ? STEPAF_OK : take_master(place);
+    if (status != STEPAF_OK)
+        return status;
+    bool is_v6 = strchr(place->host, ':') != NULL;
+    snprintf(place->meet, sizeof place->meet, is_v6 ? "[%s]:%u" : "%s:%u", place->host,
+             place->port);
+    place->is_loopback = strcmp(place->host, "localhost") == 0 ||
+                         strncmp(place->host, "127.", 4) == 0 || strcmp(place->host, "::1") == 0;
+    return STEPAF_OK;
+}
+
+/* Pods of a StatefulSet are called NAME-0, NAME-1 and so on; the meeting point is the first. -1: this is
+ * none of them. */
+static long ordinal_of(const char *host_name, const char *meet_host)
+{
+    size_t label = strcspn(meet_host, ".");
+    const char *dash = strrchr(host_name, '-');
+    size_t stem = dash ? (size_t)(dash - host_name) + 1 : 0; /* with the dash */
+
+    if (stem < 2 || label != stem + 1 || meet_host[stem] != '0' ||
+        memcmp(host_name, meet_host, stem) != 0)
+        return -1;
+    return number_of(dash + 1, SIZE_LIMIT);
+}
+
+static stepaf_status_t find_numbers(const struct stepaf_env *env, const char *host_name,
+                                    struct stepaf_place *place)
+{
+    const char *rank_text = getenv("RANK");
+    const char *size_text = getenv("WORLD_SIZE");
+    long size = env->size, rank = env->rank;
+
+    if (!size && size_text && (size = number_of(size_text, SIZE_LIMIT)) < 1)
+        return refuse_variable("WORLD_SIZE", size_text, "the number of processes, 1 to 65536");
+    if (!size)
+        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
+                                "STEPAF_SIZE is not set: it tells the ranks that meet at %s how "
+                                "many they are",
+                                place->meet);
+    if (!env->from_environment[STEPAF_ENV_RANK]) {
+        rank = rank_text ? number_of(rank_text, SIZE_LIMIT) : ordinal_of(host_name, place->host);
+        if (rank < 0 && rank_text)
+            return refuse_variable("RANK", rank_text, "this process's number, from 0 on");
+        if (rank < 0)
+            return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
+                                    "STEPAF_RANK is not set: it gives each of the ranks that meet "
+                                    "at %s its number, from 0 on",
+                                    place->meet);
+    }
+    if (rank >= size)
+        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
+                                "rank %ld (STEPAF_RANK) of %ld (STEPAF_SIZE): ranks are 0 to %ld",
+                                rank, size, size - 1);
+    place->rank = (int)rank;
+    place->size = (int)size;
+    return STEPAF_OK;
+}
+
+static stepaf_status_t refuse_secret_file(const char *path, const char *why)
+{
+    return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT, "STEPAF_SECRET_FILE=%.128s: %s",
+                            path, why);
+}
+
+/* The file's bytes without the end of its line; their number, -1 if it was refused. */
+static ssize_t read_secret(const char *path, char *secret_p, stepaf_status_t *status_p)
+{
+    int fd = stepaf_fd_open(path, O_RDONLY | O_NONBLOCK);
+    const char *why = NULL;
+    ssize_t bytes = -1;
+    struct stat info;
+
+    if (fd < 0 || fstat(fd, &info) != 0)
+        why = strerror(errno);
+    else if (!S_ISREG(info.st_mode))
+        why = "it is no ordinary file";
+    else if (info.st_mode & (S_IRWXO | S_IWGRP))
+        why = "others can read it, or its group can change it: chmod 600";
+    else if ((bytes = read(fd, secret_p, STEPAF_PLACE_SECRET_MAX + 1)) < 0)
+        why = strerror(errno);
+    while (bytes > 0 && (secret_p[bytes - 1] == '\n' || secret_p[bytes - 1] == '\r'))
+        bytes--;
+    if (!why && (bytes < 1 || bytes > STEPAF_PLACE_SECRET_MAX))
+        why = bytes < 1 ? "it is empty" : "it is longer than 1024 bytes";
+    *status_p = why ? refuse_secret_file(path, why) : STEPAF_OK;
+    if (fd >= 0)
+        close(fd);
+    return why ? -1 : bytes;
+}
+
+static stepaf_status_t find_secret(const struct stepaf_env *env, struct stepaf_place *place)
+{
+    char secret[STEPAF_PLACE_SECRET_MAX + 1];
+    stepaf_status_t status = STEPAF_OK;
+
+    if (!stepaf_proof_ready())
+        return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+                                "tcp bootstrap: libsodium cannot be used");
+    if (*env->secret && *env->secret_file)
+        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
+                                "STEPAF_SECRET and STEPAF_SECRET_FILE exclude each other");
+    place->has_secret = *env->secret || *env->secret_file;
+    if (!*env->secret_file) {
+        stepaf_proof_key(env->secret, strlen(env->secret), place->key);
+        return STEPAF_OK;
+    }
+    ssize_t bytes = read_secret(env->secret_file, secret, &status);
+    if (bytes > 0)
+        stepaf_proof_key(secret, (size_t)bytes, place->key);
+    stepaf_proof_forget(secret, sizeof secret);
+    return status;
+}
+
+stepaf_status_t stepaf_place_find(const struct stepaf_env *env, const char *host_name,
+                                  struct stepaf_place *place_p)
+{
+    struct stepaf_place place = {0};
+    stepaf_status_t status = find_meet(env, &place);
+
+    if (status == STEPAF_OK)
+        status = find_numbers(env, host_name, &place);
+    if (status == STEPAF_OK)
+        status = find_secret(env, &place);
+    if (status != STEPAF_OK)
+        return status;
+    (void)stepaf_env_ports(env->net_ports, &place.first_port, &place.last_port);
+    *place_p = place;
+    return STEPAF_OK;
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What moves control connections on: there is no thread for that. Whoever exchanges, waits or asks for
+ * lost ranks does it for all. */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "base/log.h"
+#include "base/time.h"
+#include "base/why.h"
+#include "boot/control/control.h"
+#include "boot/control/socket.h"
+
+enum {
+    EVENTS_MAX = 256,         /* at a time */
+    READ_BYTES = 256 << 10,   /* at a time */
+    GREETING_BYTES = 4096,    /* the most that somebody who is no rank yet can say */
+    STRANGERS_MORE = 64,      /* than ranks there are, before the oldest has to go */
+    STRANGER_NS = 2000000000, /* to say who it is */
+    ALONE_MS = 100,           /* between looks at the deadline */
+    CROWDED_MS = 5            /* where another thread may have taken what this one waits for */
+};
+
+/* ---- strangers ---- */
+
+static void remove_stranger(struct stepaf_control *control, struct stepaf_control_link *link)
+{
+    struct stepaf_control_link **at = &control->strangers;
+
+    while (*at && *at != link)
+        at = &(*at)->next;
+    if (*at) {
+        *at = link->next;
+        control->n_strangers--;
+    }
+}
+
+/* Of too many, the oldest that has not shown a secret goes; if it was a rank, it comes again. */
+static void make_room(struct stepaf_control *control)
+{
+    struct stepaf_control_link *oldest = NULL;
+
+    if (control->n_strangers < (unsigned)control->place.size + STRANGERS_MORE)
+        return;
+    for (struct stepaf_control_link *at = control->strangers; at; at = at->next)
+        if (!oldest || at->state == STEPAF_CONTROL_STRANGER ||
+            oldest->state != STEPAF_CONTROL_STRANGER)
+            oldest = at;
+    remove_stranger(control, oldest);
+    stepaf_control_link_free(oldest);
+}
+
+static void forget_late(struct stepaf_control *control)
+{
+    int64_t now_ns = control->strangers ? stepaf_monotonic_ns() : 0;
+
+    for (struct stepaf_control_link *at = control->strangers, *next; at; at = next) {
+        next = at->next;
+        if (now_ns < at->until_ns)
+            continue;
+        remove_stranger(control, at);
+        stepaf_control_link_free(at);
+    }
+}
+
+/* It has shown that it knows the secret. Once ranks have met, it is judged here: whoever calls has a higher
+ * number, and calls once. */
+static void admit_rank(struct stepaf_control *control, struct stepaf_control_link *link)
+{
+    remove_stranger(control, link);
+    if (!control->has_met) {
+        link->next = control->arrivals;
+        control->arrivals = link;
+    } else if (link->rank > control->place.rank && link->rank < control->place.size &&
+               !control->links[link->rank]) {
+        control->links[link->rank] = link;
+        stepaf_control_parse(link);
+    } else {
+        stepaf_control_link_free(link);
+    }
+}
+
+/* ---- reading ---- */
+
+/* The connection to a rank has ended. Before all have met, that is for those who meet to judge. */
+static void note_end(struct stepaf_control_link *link)
+{
+    if (link->control->has_met && stepaf_control_is_placed(link) && !link->has_left)
+        stepaf_control_note_lost(link->control, link->rank);
+}
+
+static bool make_space(struct stepaf_control_link *link, size_t bytes)
+{
+    if (link->room - link->have >= bytes)
+        return true;
+    size_t room = link->room * 2 > link->have + bytes ? link->room * 2 : link->have + bytes;
+    uint8_t *in = realloc(link->in, room);
+    if (!in)
+        return false;
+    link->in = in;
+    link->room = room;
+    return true;
+}
+
+static void read_link(struct stepaf_control_link *link)
+{
+    bool is_rank = link->state == STEPAF_CONTROL_UP && stepaf_control_is_placed(link);
+    size_t most = is_rank ? READ_BYTES : GREETING_BYTES;
+
+    if (!is_rank && link->have >= GREETING_BYTES)
+        stepaf_control_link_close(link, "another program answers there", EPROTO);
+    if (link->fd < 0)
+        return;
+    if (!make_space(link, most)) {
+        stepaf_control_link_close(link, "no memory for what it sends", ENOMEM);
+        return;
+    }
+    ssize_t got = recv(link->fd, link->in + link->have, most, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got <= 0) {
+        stepaf_control_link_close(link, got ? NULL : "it has closed the connection",
+                                  got ? errno : ECONNRESET);
+        return;
+    }
+    link->have += (size_t)got;
+}
+
+/* Whether connect() has come to its end. */
+static void finish_connect(struct stepaf_control_link *link)
+{
+    int error = 0;
+    socklen_t bytes = sizeof error;
+
+    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
+        error = errno;
+    if (error)
+        stepaf_control_link_close(link, NULL, error);
+    else if (stepaf_control_watch(link, false))
+        stepaf_control_greet(link);
+    else
+        stepaf_control_link_close(link, NULL, errno);
+}
+
+/* Something has happened on a connection. */
+static void turn_link(struct stepaf_control *control, struct stepaf_control_link *link,
+                      uint32_t events)
+{
+    bool was_stranger =
+        link->state == STEPAF_CONTROL_STRANGER || link->state == STEPAF_CONTROL_CHALLENGED;
+
+    if (link->state == STEPAF_CONTROL_CALLING) {
+        finish_connect(link);
+        return;
+    }
+    if (events & EPOLLOUT)
+        stepaf_control_flush(link);
+    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+        read_link(link);
+    stepaf_control_greeted(link);
+    if (was_stranger && link->state == STEPAF_CONTROL_UP) {
+        admit_rank(control, link);
+        return;
+    }
+    if (was_stranger && link->fd < 0) {
+        remove_stranger(control, link);
+        stepaf_control_link_free(link);
+        return;
+    }
+    stepaf_control_parse(link);
+    if (link->fd < 0)
+        note_end(link);
+}
+
+/* ---- the door ---- */
+
+static void let_in(struct stepaf_control *control)
+{
+    struct stepaf_control_link *link;
+    int fd = stepaf_control_accept(control->listener);
+
+    if (fd < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED &&
+        !control->cannot_accept) {
+        control->cannot_accept = true;
+        stepaf_log_warn("tcp bootstrap: cannot accept connections: %s", stepaf_why(errno));
+    }
+    if (fd < 0)
+        return;
+    make_room(control);
+    link = stepaf_control_link_new(control, fd, STEPAF_CONTROL_STRANGER);
+    if (!link) {
+        stepaf_control_socket_close(fd);
+        return;
+    }
+    link->until_ns = stepaf_monotonic_ns() + STRANGER_NS;
+    link->next = control->strangers;
+    control->strangers = link;
+    control->n_strangers++;
+    turn_link(control, link, EPOLLIN); /* before others can take its place */
+}
+
+bool stepaf_control_open_door(struct stepaf_control *control)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+
+    return epoll_ctl(control->epoll_fd, EPOLL_CTL_ADD, control->listener, &event) == 0;
+}
+
+void stepaf_control_shut_door(struct stepaf_control *control)
+{
+    if (control->listener >= 0)
+        stepaf_control_socket_close(control->listener);
+    control->listener = -1;
+    while (control->strangers) {
+        struct stepaf_control_link *link = control->strangers;
+        control->strangers = link->next;
+        stepaf_control_link_free(link);
+    }
+    control->n_strangers = 0;
+}
+
+/* ---- the pump ---- */
+
+/* One event at a time: what it does may end a connection that another is about. */
+bool stepaf_control_pump(struct stepaf_control *control)
+{
+    struct epoll_event event;
+    int n = 0;
+
+    while (n < EVENTS_MAX && epoll_wait(control->epoll_fd, &event, 1, 0) > 0) {
+        n++;
+        if (event.data.ptr)
+            turn_link(control, event.data.ptr, event.events);
+        else
+            let_in(control);
+    }
+    forget_late(control);
+    return n > 0;
+}
+
+bool stepaf_control_wait(struct stepaf_control *control, int64_t deadline_ns)
+{
+    struct pollfd one = {.fd = control->epoll_fd, .events = POLLIN};
+
+    bool has_moved = stepaf_control_pump(control);
+    int64_t left_ms = (deadline_ns - stepaf_monotonic_ns() + 999999) / 1000000;
+    if (left_ms <= 0)
+        return false; /* also where strangers keep this one busy */
+    if (has_moved)
+        return true;
+    int most_ms = control->n_waiting++ ? CROWDED_MS : ALONE_MS;
+    pthread_mutex_unlock(&control->lock);
+    (void)poll(&one, 1, left_ms < most_ms ? (int)left_ms : most_ms);
+    pthread_mutex_lock(&control->lock);
+    control->n_waiting--;
+    (void)stepaf_control_pump(control);
+    return true;
+}

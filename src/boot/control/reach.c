@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections that exchanges and barriers need. Of two ranks the one with the higher number calls, so
+ * that both never do. Rank 0 was called by all when they met. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/time.h"
+#include "base/why.h"
+#include "boot/control/control.h"
+#include "boot/control/socket.h"
+
+enum {
+    AGAIN_NS = 20000000, /* before a call is tried again */
+    NEWS_NS = 500000000  /* beyond the deadline, to hear whom all wait for */
+};
+
+static const char *channel_word(int channel)
+{
+    return channel == STEPAF_CONTROL_EXCHANGE ? "exchange" : "barrier";
+}
+
+static bool note_fate(struct stepaf_control *control, int channel, int rank)
+{
+    char text[STEPAF_CONTROL_TEXT_MAX];
+
+    snprintf(text, sizeof text, "tcp bootstrap: %s: world rank %d has %s", channel_word(channel),
+             rank, control->fates[rank] & STEPAF_CONTROL_HAS_LEFT ? "finalized" : "ended");
+    stepaf_control_note_failure(control, channel, STEPAF_ERR_PEER_LOST, rank, text);
+    return false;
+}
+
+bool stepaf_control_goes_on(struct stepaf_control *control, int channel, const int *ranks, int n,
+                            int awaited)
+{
+    if (control->failures[channel].status != STEPAF_OK)
+        return false;
+    if (control->fates[awaited])
+        return note_fate(control, channel, awaited);
+    for (int i = 0; i < n; i++) {
+        int rank = ranks ? ranks[i] : i;
+        if (control->fates[rank] & STEPAF_CONTROL_IS_LOST)
+            return note_fate(control, channel, rank);
+    }
+    return true;
+}
+
+void stepaf_control_give_up(struct stepaf_control *control, int channel, int rank, int round)
+{
+    int64_t limit_ns = stepaf_monotonic_ns() + NEWS_NS;
+    char text[STEPAF_CONTROL_TEXT_MAX];
+
+    while (round > 0 && control->failures[channel].status == STEPAF_OK)
+        if (!stepaf_control_wait(control, limit_ns))
+            break;
+    snprintf(text, sizeof text, "tcp bootstrap: %s: world rank %d %s in time",
+             channel_word(channel), rank,
+             round > 0 ? "has not passed on what it waits for itself" : "did not come");
+    stepaf_control_note_failure(control, channel, STEPAF_ERR_TIMEOUT, rank, text);
+}
+
+/* Call @a rank where the table says; false, and errno, if that cannot even begin. */
+static bool call_rank(struct stepaf_control *control, int rank)
+{
+    const struct stepaf_control_entry *entry = &control->entries[rank];
+    struct stepaf_control_address address = {.scope = 0};
+
+    memcpy(address.bytes, entry->is_near ? control->host_address : entry->address,
+           sizeof address.bytes);
+    int fd = stepaf_control_connect(&address, entry->port);
+    if (fd < 0)
+        return false;
+    struct stepaf_control_link *link = stepaf_control_link_new(control, fd, STEPAF_CONTROL_CALLING);
+    if (!link) {
+        stepaf_control_socket_close(fd);
+        errno = ENOMEM;
+        return false;
+    }
+    link->hello.to = (uint32_t)rank;
+    stepaf_control_link_free(control->links[rank]);
+    control->links[rank] = link;
+    return true;
+}
+
+/* Call the rank, if it is this one's part to do so and no call is under way. Returns when to look again. */
+static int64_t call_if_down(struct stepaf_control *control, int rank,
+                            struct stepaf_control_try *attempt, int64_t deadline_ns)
+{
+    const struct stepaf_control_link *link = control->links[rank];
+    int64_t now_ns = stepaf_monotonic_ns();
+
+    if (control->place.rank < rank || (link && link->state != STEPAF_CONTROL_CLOSED))
+        return deadline_ns;
+    if (link)
+        attempt->why = link->trouble ? link->trouble : stepaf_why(link->error);
+    if (now_ns >= attempt->again_ns) {
+        if (!call_rank(control, rank))
+            attempt->why = stepaf_why(errno);
+        attempt->again_ns = now_ns + AGAIN_NS;
+    }
+    return attempt->again_ns < deadline_ns ? attempt->again_ns : deadline_ns;
+}
+
+/* This rank could not reach the one that listens. */
+static void fail_reach(struct stepaf_control *control, int channel, int rank, const char *why)
+{
+    char text[STEPAF_CONTROL_TEXT_MAX];
+
+    snprintf(text, sizeof text, "tcp bootstrap: %s: world rank %d cannot reach world rank %d: %s",
+             channel_word(channel), control->place.rank, rank, why);
+    stepaf_control_note_failure(control, channel, STEPAF_ERR_TIMEOUT, rank, text);
+}
+
+bool stepaf_control_move_on(struct stepaf_control *control, int rank, int channel,
+                            struct stepaf_control_try *attempt, int64_t deadline_ns)
+{
+    int64_t limit_ns = call_if_down(control, rank, attempt, deadline_ns);
+
+    if (stepaf_control_wait(control, limit_ns) || stepaf_monotonic_ns() < deadline_ns)
+        return true;
+    if (attempt->why)
+        fail_reach(control, channel, rank, attempt->why);
+    return false;
+}
+
+struct stepaf_control_link *stepaf_control_reach(struct stepaf_control *control, int rank,
+                                                 int channel, int64_t deadline_ns)
+{
+    struct stepaf_control_try attempt = {.again_ns = 0};
+
+    for (;;) {
+        struct stepaf_control_link *link = control->links[rank];
+        if (link && link->state == STEPAF_CONTROL_UP)
+            return link;
+        if (!stepaf_control_goes_on(control, channel, NULL, 0, rank) ||
+            !stepaf_control_move_on(control, rank, channel, &attempt, deadline_ns))
+            return NULL;
+    }
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE 1 /* accept4 */
+
+#include "boot/control/socket.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/fork.h"
+
+enum { KEEPALIVE_IDLE_S = 5, KEEPALIVE_EVERY_S = 5, KEEPALIVE_PROBES = 3 };
+
+static void set_socket_option(int fd, int level, int option, int value)
+{
+    /* Without it all is right nevertheless, or the next call says why not. */
+    (void)setsockopt(fd, level, option, &value, sizeof value);
+}
+
+static int new_socket(int family)
+{
+    stepaf_fork_begin();
+    return stepaf_fork_end(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
+
+/* A connection is idle for hours; a host that has gone is to be noticed some day. */
+static void tune_connection(int fd)
+{
+    set_socket_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_socket_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_socket_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
+    set_socket_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_EVERY_S);
+    set_socket_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES);
+}
+
+void stepaf_control_socket_close(int fd)
+{
+    stepaf_fork_close(fd);
+}
+
+static bool is_mapped(const uint8_t *bytes)
+{
+    static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
+
+    return memcmp(bytes, prefix, sizeof prefix) == 0;
+}
+
+static socklen_t socket_address(const struct stepaf_control_address *address, uint16_t port,
+                                struct sockaddr_storage *storage_p)
+{
+    *storage_p = (struct sockaddr_storage){0};
+    if (is_mapped(address->bytes)) {
+        struct sockaddr_in *in = (struct sockaddr_in *)storage_p;
+        in->sin_family = AF_INET;
+        in->sin_port = htons(port);
+        memcpy(&in->sin_addr, address->bytes + 12, 4);
+        return sizeof *in;
+    }
+    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)storage_p;
+    in6->sin6_family = AF_INET6;
+    in6->sin6_port = htons(port);
+    in6->sin6_scope_id = address->scope;
+    memcpy(&in6->sin6_addr, address->bytes, 16);
+    return sizeof *in6;
+}
+
+static bool address_from(const struct sockaddr *from, struct stepaf_control_address *address_p)
+{
+    struct stepaf_control_address address = {.bytes = {[10] = 0xff, [11] = 0xff}};
+
+    if (from->sa_family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)from;
+        memcpy(address.bytes + 12, &in->sin_addr, 4);
+    } else if (from->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)from;
+        memcpy(address.bytes, &in6->sin6_addr, 16);
+        address.scope = in6->sin6_scope_id;
+    } else {
+        return false;
+    }
+    *address_p = address;
+    return true;
+}
+
+/* What to listen on, as an address: all that there are, or one that leads nowhere else. */
+static struct stepaf_control_address own_side(const struct stepaf_place *place, bool with_ipv6)
+{
+    struct stepaf_control_address address = {.bytes = {[10] = 0xff, [11] = 0xff}};
+
+    if (place->is_loopback && strchr(place->host, ':')) {
+        address = (struct stepaf_control_address){.bytes = {[15] = 1}};
+    } else if (place->is_loopback) {
+        if (inet_pton(AF_INET, place->host, address.bytes + 12) != 1)
+            memcpy(address.bytes + 12, (const uint8_t[]){127, 0, 0, 1}, 4);
+    } else if (with_ipv6) {
+        address = (struct stepaf_control_address){0};
+    }
+    return address;
+}
+
+/* The socket, or -1 with errno. */
+static int listen_at_one(const struct stepaf_place *place, bool with_ipv6, uint16_t first,
+                         uint16_t last)
+{
+    struct stepaf_control_address side = own_side(place, with_ipv6);
+    struct sockaddr_storage storage;
+
+    for (uint32_t port = first; port <= last; port++) {
+        socklen_t bytes = socket_address(&side, (uint16_t)port, &storage);
+        int fd = new_socket(storage.ss_family);
+        if (fd < 0)
+            return -1;
+        set_socket_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+        if (storage.ss_family == AF_INET6)
+            set_socket_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+        if (bind(fd, (struct sockaddr *)&storage, bytes) == 0 && listen(fd, SOMAXCONN) == 0)
+            return fd;
+        int error = errno;
+        stepaf_control_socket_close(fd);
+        errno = error;
+        if (error != EADDRINUSE && error != EACCES)
+            return -1;
+    }
+    return -1;
+}
+
+int stepaf_control_listen(const struct stepaf_place *place, uint16_t first, uint16_t last,
+                          uint16_t *port_p)
+{
+    struct sockaddr_storage storage = {0};
+    socklen_t bytes = sizeof storage;
+    int fd = listen_at_one(place, true, first, last);
+
+    if (fd < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) /* a kernel without IPv6 */
+        fd = listen_at_one(place, false, first, last);
+    if (fd < 0)
+        return -1;
+    if (getsockname(fd, (struct sockaddr *)&storage, &bytes) != 0) {
+        stepaf_control_socket_close(fd);
+        return -1;
+    }
+    *port_p = ntohs(storage.ss_family == AF_INET ? ((struct sockaddr_in *)&storage)->sin_port
+                                                 : ((struct sockaddr_in6 *)&storage)->sin6_port);
+    return fd;
+}
+
+int stepaf_control_connect(const struct stepaf_control_address *address, uint16_t port)
+{
+    struct sockaddr_storage storage;
+    socklen_t bytes = socket_address(address, port, &storage);
+    int fd = new_socket(storage.ss_family);
+
+    if (fd < 0)
+        return -1;
+    tune_connection(fd);
+    if (connect(fd, (struct sockaddr *)&storage, bytes) == 0 || errno == EINPROGRESS)
+        return fd;
+    int error = errno;
+    stepaf_control_socket_close(fd);
+    errno = error;
+    return -1;
+}
+
+int stepaf_control_accept(int listener)
+{
+    stepaf_fork_begin();
+    int fd = stepaf_fork_end(accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
+
+    if (fd >= 0)
+        tune_connection(fd);
+    return fd;
+}
+
+bool stepaf_control_other_end(int fd, struct stepaf_control_address *address_p)
+{
+    struct sockaddr_storage storage = {0};
+    socklen_t bytes = sizeof storage;
+
+    return getpeername(fd, (struct sockaddr *)&storage, &bytes) == 0 &&
+           address_from((struct sockaddr *)&storage, address_p);
+}
+
+bool stepaf_control_is_loopback(const struct stepaf_control_address *address)
+{
+    static const uint8_t v6[16] = {[15] = 1};
+
+    return is_mapped(address->bytes) ? address->bytes[12] == 127
+                                     : memcmp(address->bytes, v6, sizeof v6) == 0;
+}
+
+int stepaf_control_resolve(const char *host,
+                           struct stepaf_control_address addresses_p[STEPAF_CONTROL_ADDRESSES],
+                           int *error_p)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+    int n = 0;
+
+    stepaf_fd_begin();
+    *error_p = getaddrinfo(host, NULL, &hints, &found);
+    (void)stepaf_fd_end(-1);
+    for (const struct addrinfo *at = found; at && n < STEPAF_CONTROL_ADDRESSES; at = at->ai_next)
+        n += address_from(at->ai_addr, &addresses_p[n]);
+    if (found)
+        freeaddrinfo(found);
+    return n;
+}

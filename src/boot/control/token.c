@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The barrier of any group: in each round everybody tells the one d places on, and waits for the one d
+ * places back; d doubles. After the last round news of each has come to all. */
+#include "base/error.h"
+#include "boot/control/control.h"
+
+static bool take_token(struct stepaf_control_link *link, int channel, int round)
+{
+    if (!link || !link->tokens[channel][round])
+        return false;
+    link->tokens[channel][round]--;
+    return true;
+}
+
+static bool swap_tokens(struct stepaf_control *control, int channel, const int *ranks, int n,
+                        int place, int round, int64_t deadline_ns)
+{
+    struct stepaf_control_frame frame = {
+        .type = STEPAF_CONTROL_TOKEN, .number = (uint32_t)channel, .detail = (uint32_t)round};
+    int on = ranks[(place + (1 << round)) % n], back = ranks[(place - (1 << round) + n) % n];
+    struct stepaf_control_link *to = stepaf_control_reach(control, on, channel, deadline_ns);
+    struct stepaf_control_try attempt = {.again_ns = 0};
+
+    if (to)
+        stepaf_control_send(to, &frame, NULL);
+    while (to) {
+        if (take_token(control->links[back], channel, round))
+            return true;
+        if (!stepaf_control_goes_on(control, channel, ranks, n, back) ||
+            !stepaf_control_move_on(control, back, channel, &attempt, deadline_ns))
+            break;
+    }
+    stepaf_control_give_up(control, channel, to ? back : on, round);
+    return false;
+}
+
+stepaf_status_t stepaf_control_barrier(struct stepaf_control *control, int channel,
+                                       const int *ranks, int n, int64_t deadline_ns)
+{
+    int place = 0;
+
+    while (place < n && ranks[place] != control->place.rank)
+        place++;
+    if (place == n)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_BARRIER,
+                                "tcp bootstrap: rank %d is not in the group", control->place.rank);
+    for (int round = 0; 1 << round < n; round++)
+        if (!swap_tokens(control, channel, ranks, n, place, round, deadline_ns))
+            return stepaf_control_raise(control, channel);
+    return STEPAF_OK;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes over a control connection, little-endian: the greeting, in which both ends show that they know
+ * the job's secret, then frames, each sealed by a key of this connection and direction.
+ *
+ *   caller    hello, with its proof
+ *   listener  challenge: a number of its own, with its proof; or a refusal: the secret is another
+ *   caller    answer: a proof over both numbers
+ *   both      frames: head, what it announces, mark */
+#ifndef STEPAF_BOOT_CONTROL_WIRE_H
+#define STEPAF_BOOT_CONTROL_WIRE_H
+
+#include <stdint.h>
+
+#include "base/proof.h"
+
+/* The version changes with anything behind the greeting, the magic numbers with the greeting itself. */
+enum { STEPAF_CONTROL_VERSION = 1, STEPAF_CONTROL_NONCE_BYTES = 16 };
+
+static const uint64_t stepaf_control_hello_magic = 0x314f4c4c45484653;     /* "SFHELLO1" */
+static const uint64_t stepaf_control_challenge_magic = 0x31474c4c48434653; /* "SFCHLLG1" */
+static const uint64_t stepaf_control_refusal_magic = 0x3153554645524653;   /* "SFREFUS1" */
+static const uint64_t stepaf_control_answer_magic = 0x3152575341414653;    /* "SFAASWR1" */
+
+struct stepaf_control_hello {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t from, to; /* ranks */
+    uint32_t size;     /* of the job */
+    uint32_t left_ms;  /* until the caller gives up */
+    uint16_t port;     /* where the caller listens itself */
+    uint16_t unused;
+    uint8_t session[STEPAF_CONTROL_NONCE_BYTES]; /* of the job; 0 where ranks meet */
+    uint8_t nonce[STEPAF_CONTROL_NONCE_BYTES];   /* drawn by the caller */
+};
+
+struct stepaf_control_opening {
+    struct stepaf_control_hello hello;
+    uint8_t proof[STEPAF_PROOF_BYTES];
+};
+
+struct stepaf_control_challenge {
+    uint64_t magic;
+    uint8_t nonce[STEPAF_CONTROL_NONCE_BYTES]; /* drawn by the listener */
+    uint8_t proof[STEPAF_PROOF_BYTES];
+};
+
+struct stepaf_control_answer {
+    uint64_t magic;
+    uint8_t proof[STEPAF_PROOF_BYTES];
+};
+
+/* What is proven, and what the keys are made of. */
+struct stepaf_control_claim {
+    uint64_t kind; /* a magic number, or the direction of a key */
+    struct stepaf_control_hello hello;
+    uint8_t nonce[STEPAF_CONTROL_NONCE_BYTES]; /* the listener's; in a hello 0 */
+};
+
+enum stepaf_control_type {
+    STEPAF_CONTROL_TABLE = 1, /* rank 0: session and entries of all ranks; all are here */
+    STEPAF_CONTROL_GATHER,    /* number: of the exchange; blocks of some ranks */
+    STEPAF_CONTROL_TOKEN,     /* number: the group; "I have come this far" */
+    STEPAF_CONTROL_FAIL,      /* number: the channel, detail: a rank or -1; status and sentence */
+    STEPAF_CONTROL_LOST,      /* number: the rank */
+    STEPAF_CONTROL_BYE        /* this end leaves in order */
+};
+
+/* @a bytes of what follows, then a mark over all of it. */
+struct stepaf_control_frame {
+    uint32_t type;
+    uint32_t number;
+    uint32_t detail; /* the round, or as above */
+    uint32_t unused;
+    uint64_t bytes;
+};
+
+/* Where a rank listens. */
+struct stepaf_control_entry {
+    uint8_t address[16]; /* IPv6, or IPv4 as IPv6 has it */
+    uint16_t port;
+    uint8_t
+        is_near; /* on the host of rank 0: at the address by which the reader has reached that */
+    uint8_t unused;
+};
+
+enum {
+    STEPAF_CONTROL_TEXT_MAX = 320,      /* of a sentence */
+    STEPAF_CONTROL_GATHER_MAX = 1 << 30 /* bytes in one frame */
+};
+
+_Static_assert(sizeof(struct stepaf_control_opening) == 96 &&
+                   sizeof(struct stepaf_control_challenge) == 56 &&
+                   sizeof(struct stepaf_control_answer) == 40 &&
+                   sizeof(struct stepaf_control_claim) == 88 &&
+                   sizeof(struct stepaf_control_frame) == 24 &&
+                   sizeof(struct stepaf_control_entry) == 20,
+               "no holes on the wire");
+
+#endif

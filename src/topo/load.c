@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topo/load.h"
+
+#include "base/fd.h"
+
+hwloc_topology_t stepaf_topo_load(const char *xml, unsigned long flags, bool with_io)
+{
+    hwloc_topology_t topology;
+    if (hwloc_topology_init(&topology) != 0)
+        return NULL;
+    if (xml && hwloc_topology_set_xml(topology, xml) != 0)
+        goto err_destroy;
+    hwloc_topology_set_flags(topology, flags);
+    if (with_io) {
+        hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+        /* PCI devices from sysfs instead of libpciaccess, which leaks. */
+        hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "pci");
+    }
+    stepaf_fd_begin();
+    int failed = hwloc_topology_load(topology);
+    (void)stepaf_fd_end(-1);
+    if (failed)
+        goto err_destroy;
+    return topology;
+
+err_destroy:
+    hwloc_topology_destroy(topology);
+    return NULL;
+}
+
+bool stepaf_topo_is_gpu(hwloc_obj_t device)
+{
+    enum { NVIDIA = 0x10de, AMD = 0x1002, VGA = 0x0300, DISPLAY_3D = 0x0302, OTHER = 0x0380 };
+    enum { ACCELERATOR = 0x1200 };
+    const struct hwloc_pcidev_attr_s *pci = &device->attr->pcidev;
+
+    return pci->class_id == DISPLAY_3D || pci->class_id == ACCELERATOR ||
+           ((pci->class_id == VGA || pci->class_id == OTHER) &&
+            (pci->vendor_id == NVIDIA || pci->vendor_id == AMD));
+}

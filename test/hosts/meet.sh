@@ -1,0 +1,106 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Ranks on three hosts that meet over TCP, started by hand, by stepaf-run with ssh, and as pods of a
+# StatefulSet; what they say where they cannot; and the death of the one where they met.
+set -u
+: "${top_srcdir:=.}" "${top_builddir:=.}"
+export top_srcdir top_builddir
+. "$top_srcdir/test/hosts/hosts.sh"
+hosts_enter "$@"
+hosts_up 3 || exit 99
+here=$(cd "$top_builddir" && pwd)
+rank=$here/test/launch/tcp_rank
+failed=0
+export STEPAF_SPLIT=attn=2,ffn=1 STEPAF_SIZE=3 STEPAF_TIMEOUT_US=60000000
+for name in RANK WORLD_SIZE MASTER_ADDR MASTER_PORT STEPAF_ROLE; do
+    unset $name
+done
+
+# ranks COMMAND...: one on each host, the last first, with what they say in /run/out and /run/err.
+ranks()
+{
+    pids=
+    for number in 2 1 0; do
+        STEPAF_RANK=$number hosts_run h$((number + 1)) timeout -k 10 100 "$@" \
+            </dev/null >>/run/out 2>>/run/err &
+        pids="$pids $!"
+    done
+    codes=
+    for pid in $pids; do
+        wait "$pid"
+        codes="$codes $?"
+    done
+    sed -i '/ Killed /d' /run/err # the shell's word for it
+}
+
+# check WORDS CODES OUT ERR: the codes of ranks 2, 1 and 0, and what all have said.
+check()
+{
+    if [ "$codes" != " $2" ] || [ "$(sort -u /run/out)" != "$3" ] || [ "$(sort -u /run/err)" != "$4" ]; then
+        echo "FAILED: $1: exit codes$codes, and they said"
+        cat /run/out /run/err
+        failed=1
+    else
+        echo "$1"
+    fi
+    : >/run/out >/run/err
+}
+: >/run/out >/run/err
+all="rank 0 of 3: attention
+rank 1 of 3: attention
+rank 2 of 3: ffn"
+
+export STEPAF_MEET=h1:27000 STEPAF_SECRET=known-to-all
+ranks "$rank"
+check "a host by its name" "0 0 0" "$all" ""
+STEPAF_NET_PORTS=27110-27119 ranks "$rank"
+check "a range of ports" "0 0 0" "$all" ""
+if [ -d /proc/sys/net/ipv6 ]; then
+    STEPAF_MEET=[fd77::1]:27000 ranks "$rank"
+    check "IPv6" "0 0 0" "$all" ""
+fi
+# Rank 0's own name leads to loopback there, as on Debian.
+echo "127.0.1.1 h1" >/run/hosts1
+cat /run/hosts1 /etc/hosts >/run/hosts2
+# shellcheck disable=SC2016
+ranks unshare --mount sh -c '[ $STEPAF_RANK != 0 ] || mount --bind /run/hosts2 /etc/hosts; exec "$0"' "$rank"
+check "a name that is loopback on its own host" "0 0 0" "$all" ""
+ranks "$rank" outlive
+check "the death of rank 0" "0 0 137" "$(echo "$all" | tail -n 2)" ""
+
+# Sentences that take several hosts.
+STEPAF_MEET=10.77.0.1:27000 STEPAF_SECRET= STEPAF_LOG_LEVEL=warn ranks "$rank"
+sed -i 's/.*WARN *//' /run/err
+why="tcp bootstrap: without a secret (STEPAF_SECRET, STEPAF_SECRET_FILE) whoever reaches 10.77.0.1:27000 can be a rank of this job"
+check "no secret" "0 0 0" "$all" "$why"
+ip netns exec h2 ip link set eth0 down
+ip netns exec h3 ip link set eth0 down
+STEPAF_MEET=10.77.0.1:27000 STEPAF_INIT_TIMEOUT_US=1000000 ranks "$rank"
+check "hosts without a network" "1 1 1" "" "\
+start: tcp bootstrap: 10.77.0.1:27000: rank 0 did not come in time: Network is unreachable: STEPAF_INIT_TIMEOUT_US is 1000000 us
+start: tcp bootstrap: 10.77.0.1:27000: ranks 1, 2 did not come in time; 1 of 3 are here; is 10.77.0.1 this host?: STEPAF_INIT_TIMEOUT_US is 1000000 us"
+ip netns exec h2 ip link set eth0 up
+ip netns exec h3 ip link set eth0 up
+
+# Pods: each knows its number by its name.
+for index in 1 2 3; do
+    echo "$hosts_net4.$index pod-$((index - 1)).service" >>/etc/hosts
+done
+# shellcheck disable=SC2016
+STEPAF_MEET=pod-0.service:27000 ranks sh -c 'hostname pod-$STEPAF_RANK; unset STEPAF_RANK; exec "$0"' "$rank"
+check "a StatefulSet" "0 0 0" "$all" ""
+
+# stepaf-run, whose ssh goes to these hosts.
+mkdir /run/bin
+cat >/run/bin/ssh <<END
+#!/bin/sh
+while :; do case \$1 in -*) shift ;; *) break ;; esac; done
+exec sh $(cd "$top_srcdir" && pwd)/test/hosts/rsh.sh "\$@"
+END
+chmod +x /run/bin/ssh
+unset STEPAF_MEET STEPAF_SECRET STEPAF_SIZE STEPAF_SPLIT
+codes=" $(PATH=/run/bin:$PATH hosts_run h1 "$here/stepaf-run" --launcher ssh --hosts h2,h3,h1 --bind none \
+    -a 2 -f 1 "$rank" </dev/null >>/run/out 2>>/run/err; echo $?)"
+check "stepaf-run --launcher ssh" "0" "$all" ""
+hosts_check || exit 1
+exit $failed

@@ -1,0 +1,84 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Hosts by ssh, without MPI, by an ssh that only says what it was asked for: ranks and their roles, output,
+# exit codes, signals, hosts that are not to be reached, and that no secret is in any command line.
+set -u
+. "${top_srcdir:-.}/test/launch/common.sh"
+rank=$(cd "$top_builddir" && pwd)/test/launch/tcp_rank
+export STEPAF_TIMEOUT_US=60000000
+
+# On another host there is none of this environment.
+# shellcheck disable=SC2016
+fake ssh 'for word; do printf "<%s>" "$word" >>"$SSH_SAYS"; done
+echo >>"$SSH_SAYS"
+while :; do case $1 in -*) shift ;; *) break ;; esac; done
+host=$1
+shift
+[ "$host" != 127.0.0.2 ] || { echo "ssh: no route" >&2; exit 255; }
+exec env -i PATH="$PATH" SSH_HOST="$host" RANK_OF="$SSH_SAYS" sh -c "$*"'
+PATH=$bin:$PATH
+export SSH_SAYS="$directory/says"
+both="--launcher ssh --hosts localhost:2,127.0.0.1:1"
+
+# shellcheck disable=SC2086
+{
+    expect 0 "$run" $both --bind none -a 2 -f 1 "$rank"
+    [ "$(sort "$directory/out")" = "rank 0 of 3: attention
+rank 1 of 3: attention
+rank 2 of 3: ffn" ] || fail "not three ranks"
+    is err ''
+    [ "$(wc -l <"$SSH_SAYS")" -eq 2 ] || fail "not two hosts"
+    has says '<-T><-oBatchMode=yes><localhost><exec .*stepaf-run --serve>$'
+    lacks says 'SECRET|SPLIT|tcp_rank'
+
+    expect 0 "$run" $both --bind none -f 1 "$rank" : -a 2 "$rank"
+    [ "$(sort "$directory/out")" = "rank 0 of 3: ffn
+rank 1 of 3: attention
+rank 2 of 3: attention" ] || fail "not two programs"
+
+    # Environment, numbers, directory, arguments; lines that are long, or have no end.
+    # shellcheck disable=SC2016
+    STEPAF_DEPTH=4 expect 0 "$run" $both --bind none --env 'A=b;c d' -a 2 -f 1 sh -c \
+        'echo "$STEPAF_RANK $STEPAF_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $A $STEPAF_DEPTH $SSH_HOST ${#STEPAF_SECRET} $1 $(pwd)" "$(cat)"' \
+        sh "it's"
+    for line in "0 3 0/2 b;c d 4 localhost" "1 3 1/2 b;c d 4 localhost" "2 3 0/1 b;c d 4 127.0.0.1"; do
+        has out "^$line 64 it's $(pwd) \$"
+    done
+    expect 0 "$run" $both --bind none -a 2 -f 1 sh -c 'seq -s, 800 >&2; printf end'
+    [ "$(cat "$directory/out")" = endendend ] || fail "lines without an end"
+    [ "$(sort -u "$directory/err" | wc -l)" -eq 1 ] || fail "lines are mixed"
+
+    # One that fails ends all, and what they have started.
+    # shellcheck disable=SC2016
+    expect 7 "$run" $both --bind none -a 2 -f 1 sh -c '[ "$STEPAF_RANK" != 2 ] || exit 7; sleep 1000 & wait'
+    has err '^stepaf-run: a rank on 127.0.0.1 has ended with 7: all ranks are ended$'
+    expect 127 "$run" $both --bind none -a 2 -f 1 "$directory/none"
+    has err "^stepaf-run: cannot run $directory/none: No such file"
+    expect 255 "$run" --launcher ssh --hosts localhost:2,127.0.0.2:1 --pass -oPort=1 \
+        --bind none -a 2 -f 1 sh -c 'sleep 1000'
+    has err '^ssh: no route$'
+    has err '^stepaf-run: ssh to 127.0.0.2 has failed, or was cut off: all ranks are ended$'
+    has says '<-oBatchMode=yes><-oPort=1><localhost>'
+    expect 124 "$run" $both --timeout 1 --bind none -a 2 -f 1 sh -c 'sleep 1000'
+    has err '^stepaf-run: not done after 1 s: all ranks are ended$'
+    for signal in INT TERM KILL; do
+        "$run" $both --bind none -a 2 -f 1 sh -c 'echo up; sleep 1000' >"$directory/out" 2>"$directory/err" &
+        pid=$!
+        for try in $(seq 300); do
+            [ "$(grep -c up "$directory/out")" -lt 3 ] || break
+            sleep 0.1
+        done
+        kill -s $signal $pid
+        wait $pid
+        code=$?
+        case $signal in INT) is=130 ;; TERM) is=143 ;; *) is=137 ;; esac
+        [ $code -eq $is ] || fail "after SIG$signal the exit code is $code"
+    done
+}
+# Whoever was ended has ended, also where stepaf-run itself was killed.
+for try in $(seq 50); do
+    grep -lsz "^RANK_OF=$SSH_SAYS\$" /proc/[0-9]*/environ >"$directory/left" || break
+    sleep 0.1
+done
+[ ! -s "$directory/left" ] || fail "ranks are left: $(cat "$directory/left")"
+exit $failed
