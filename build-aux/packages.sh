@@ -3,6 +3,7 @@
 # missing.
 
 packages_test="g++ libcunit1-dev hostname iproute2 patch util-linux procps \
+python3-dev python3-pip python3-setuptools python3-venv python3-wheel mypy \
 slurmd slurmctld slurm-client slurm-wlm-basic-plugins munge valgrind"
 # For test/vm: the machine, what it is made with, and what runs in it.
 packages_vm="qemu-system-x86 busybox-static cpio kmod zstd xz-utils binutils iproute2 rdma-core \

@@ -31,9 +31,10 @@ struct perf_result {
     uint64_t checked_ops;
     uint64_t wrong_bytes; /* over all ranks */
     /* of tensors in GPU memory */
-    int loaded;                    /* beside a kernel that fills the GPUs */
-    uint64_t unit_ops;             /* operations of a sample */
-    const char *gpu;               /* what rank 0's is called */
+    int loaded;        /* beside a kernel that fills the GPUs */
+    uint64_t unit_ops; /* operations of a sample */
+    const char *gpu;   /* what rank 0's is called */
+    double copies_us;  /* of what has to go by host memory: copy engines alone; 0: none */
     double host_us[PERF_WHO_LAST]; /* median of what the calls for an operation take the host */
 };
 

@@ -19,7 +19,8 @@ enum shown {
     FLOOR_BESIDE,
     FLOOR_IN_FLIGHT,
     FLOOR_RATE,
-    FLOOR_ANY
+    FLOOR_ANY,
+    COPIES
 };
 
 /* One column: heads, digits after the point, and where its number or its word comes from. */
@@ -71,6 +72,8 @@ GETTER(floor_gb, perf_result_gb_per_s(r, PERF_FLOOR_LOOP))
 GETTER(floor_posts, perf_result_ops_per_s(r, PERF_FLOOR_LOOP) * r->posts_per_op)
 GETTER(rate_ratio, ratio(r->ops_per_s, perf_result_ops_per_s(r, PERF_FLOOR_LOOP)))
 GETTER(gb_ratio, ratio(r->gb_per_s, perf_result_gb_per_s(r, PERF_FLOOR_LOOP)))
+GETTER(copies, r->copies_us)
+GETTER(copies_ratio, ratio(of(r)->p50, r->copies_us))
 GETTER(half, of(r)->p50 / 2.0)
 GETTER(host, r->host_us[PERF_OURS])
 GETTER(nccl, r->stats[PERF_NCCL].p50)
@@ -94,9 +97,7 @@ static const char *get_transport(const struct perf_result *r)
 
 static const char *get_floor_kind(const struct perf_result *r)
 {
-    if (!r->has[PERF_FLOOR_LOOP])
-        return "-";
-    return r->unit_ops > 0 ? "copies" : r->floor_word;
+    return r->has[PERF_FLOOR_LOOP] ? r->floor_word : "-";
 }
 
 #define NUMBER(head_, unit_, csv_, width_, digits_, shown_, from_)     \
@@ -141,6 +142,8 @@ static const struct column columns[] = {
     NUMBER("ours", "/ floor", "ours_to_floor", 8, 2, FLOOR_BESIDE, floor_ratio),
     NUMBER("floor", "GB/s", "floor_gb_per_s", 9, 3, FLOOR_IN_FLIGHT, floor_gb),
     NUMBER("GB/s", "/ floor", "gb_per_s_to_floor", 8, 2, FLOOR_IN_FLIGHT, gb_ratio),
+    NUMBER("copies", "[usec]", "copies_us", 10, 3, COPIES, copies),
+    NUMBER("ours", "/ copies", "ours_to_copies", 9, 2, COPIES, copies_ratio),
     NUMBER("floor", "posts/s", "floor_posts_per_s", 11, 0, FLOOR_RATE, floor_posts),
     NUMBER("posts", "/ floor", "posts_to_floor", 8, 2, FLOOR_RATE, rate_ratio),
     WORD("load", "", "load", 6, LOADED, load),
@@ -149,13 +152,6 @@ static const struct column columns[] = {
 };
 
 enum { N_COLUMNS = sizeof(columns) / sizeof(columns[0]) };
-
-/* On GPUs there is one for bandwidth only. */
-static int has_floor(const struct perf_options *options)
-{
-    return !options->no_floor &&
-           (!options->mem_cuda || options->test == PERF_BW || options->test == PERF_PUSH);
-}
 
 /* Whether the run has such numbers at all. */
 static int is_there(const struct perf_options *options, const struct column *column)
@@ -178,9 +174,11 @@ static int is_there(const struct perf_options *options, const struct column *col
     case FLOOR_BESIDE:
     case FLOOR_IN_FLIGHT:
     case FLOOR_RATE:
-        return has_floor(options) && options->test != PERF_FLOOR;
+        return !options->no_floor && options->test != PERF_FLOOR;
     case FLOOR_ANY:
-        return has_floor(options);
+        return !options->no_floor;
+    case COPIES:
+        return !options->no_floor && options->mem_cuda;
     default:
         return 1;
     }
@@ -227,12 +225,29 @@ void perf_table_head(const struct perf_options *options)
     fflush(stdout);
 }
 
+/* Whether the row has this number, where the run may have it. */
+static int has_cell(const struct column *column, const struct perf_result *result)
+{
+    switch (column->shown) {
+    case FLOOR_BESIDE:
+    case FLOOR_IN_FLIGHT:
+    case FLOOR_RATE:
+        return result->has[PERF_FLOOR_LOOP];
+    case COPIES:
+        return result->copies_us > 0.0;
+    default:
+        return 1;
+    }
+}
+
 /* @a width 0: no wider than need be, and no space before it. */
 static void print_cell(const struct column *column, int width, const struct perf_result *result)
 {
     const char *space = width > 0 ? " " : "";
 
-    if (column->word != NULL)
+    if (!has_cell(column, result))
+        printf("%s%*s", space, width, width > 0 ? "-" : "");
+    else if (column->word != NULL)
         printf("%s%*s", space, width, column->word(result));
     else
         printf("%s%*.*f", space, width, column->digits, column->get(result));

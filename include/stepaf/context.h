@@ -147,6 +147,11 @@ STEPAF_API stepaf_status_t stepaf_commit(stepaf_context_h ctx);
 /** Return the number of successful commits; 0 before the first or for an invalid handle. */
 STEPAF_API uint32_t stepaf_epoch(stepaf_context_h ctx);
 
+/** Return what STEPAF_TIMEOUT_DEFAULT stands for in @a ctx, in microseconds; -1 for an invalid handle.
+ *
+ *  For callers that cut a wait into shorter ones, to look at signals in between. Never blocks. */
+STEPAF_API int64_t stepaf_default_timeout_us(stepaf_context_h ctx);
+
 /** Wait until every member of @a group has called this. What this rank has posted is sent first.
  *
  *  Meanwhile operations make progress and the batch handler is called, as in other waits, if the

@@ -22,6 +22,9 @@ typedef struct stepaf_link_info {
     uint64_t bytes_sent;     /* since the link was made */
     uint64_t messages_sent;  /* notifications, including those of set-up */
     uint64_t bytes_received; /* since the link was made */
+    char streams[16];        /* how streams write to the peer: "cuda_ipc", into its GPU memory;
+                              * "cuda_host", into host memory that both GPUs reach; "cuda_proxy", by
+                              * the link. "" without stream plans */
 } stepaf_link_info_t;
 
 /** Describe the link to rank @a rank of the other role.

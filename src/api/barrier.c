@@ -9,8 +9,8 @@
 
 enum {
     VAIN_PAUSE_US = 50, /* between polls that bring nothing */
-    THREAD_PAUSE_US =
-        1000 /* where a progress thread polls: whether the context is being finalized */
+    /* Where a progress thread polls: whether the context is being finalized. */
+    THREAD_PAUSE_US = 10000
 };
 
 /* Microseconds to wait, as of stepaf_boot_advance. */

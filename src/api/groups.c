@@ -4,6 +4,7 @@
 #include <stepaf/context.h>
 
 #include "api/handles.h"
+#include "core/wait.h"
 
 static int leave_with(struct stepaf_ctx *ctx, int fact)
 {
@@ -77,4 +78,15 @@ uint32_t stepaf_epoch(stepaf_context_h handle)
     struct stepaf_ctx *ctx = stepaf_handle_pin(handle, STEPAF_HANDLE_CONTEXT);
 
     return ctx ? (uint32_t)leave_with(ctx, (int)ctx->commit.n_done) : 0;
+}
+
+int64_t stepaf_default_timeout_us(stepaf_context_h handle)
+{
+    struct stepaf_ctx *ctx = stepaf_handle_pin(handle, STEPAF_HANDLE_CONTEXT);
+
+    if (!ctx)
+        return -1;
+    int64_t timeout_us = stepaf_timeout_us(ctx, STEPAF_TIMEOUT_DEFAULT);
+    stepaf_handle_unpin(ctx);
+    return timeout_us;
 }

@@ -92,14 +92,12 @@ void stepaf_handle_retire(uint32_t slot, uint32_t n_generations)
     stepaf_handle_unreserve((int)slot);
 }
 
-stepaf_status_t stepaf_leave_wait(struct stepaf_ctx *ctx, stepaf_status_t status)
+stepaf_status_t stepaf_handle_waited(struct stepaf_ctx *ctx, stepaf_status_t status)
 {
-    if (__builtin_expect(atomic_load_explicit(&ctx->threads.closing, memory_order_relaxed), 0) &&
-        (status == STEPAF_ERR_TIMEOUT || status == STEPAF_INPROGRESS))
-        status = stepaf_error_set(STEPAF_ERR_HANDLE, STEPAF_PHASE_NONE,
-                                  "another thread finalizes the context");
-    stepaf_leave(ctx);
-    return status;
+    if (!atomic_load_explicit(&ctx->threads.closing, memory_order_relaxed))
+        return status;
+    return stepaf_error_set(STEPAF_ERR_HANDLE, STEPAF_PHASE_NONE,
+                            "another thread finalizes the context");
 }
 
 stepaf_status_t stepaf_handle_bad(const char *what)

@@ -35,10 +35,10 @@ static inline struct stepaf_ctx *stepaf_handle_pin(const void *handle, enum step
     if (counts) /* before it is asked for the context: who takes that away then sees the call */
         atomic_fetch_add(&place->calls, 1);
     struct stepaf_ctx *ctx = atomic_load(&place->ctx);
-    if (ctx && atomic_load_explicit(&place->counts, memory_order_relaxed) == counts &&
-        (kind != STEPAF_HANDLE_CONTEXT ||
-         (ctx->handle.generation == stepaf_handle_generation(handle) &&
-          !stepaf_handle_index(handle))))
+    if (__builtin_expect(ctx && (kind != STEPAF_HANDLE_CONTEXT ||
+                                 (ctx->handle.generation == stepaf_handle_generation(handle) &&
+                                  !stepaf_handle_index(handle))),
+                         1))
         return ctx;
     if (counts)
         atomic_fetch_sub_explicit(&place->calls, 1, memory_order_release);
@@ -87,13 +87,25 @@ stepaf_status_t stepaf_enter_batch(stepaf_batch_h handle, struct stepaf_batch_ob
 
 static inline void stepaf_leave(struct stepaf_ctx *ctx)
 {
-    stepaf_lock_leave(&ctx->lock);
+    if (__builtin_expect(!ctx->lock.used, 1)) /* then calls are not counted either */
+        return;
+    stepaf_lock_give(&ctx->lock);
     stepaf_handle_unpin(ctx);
 }
 
+/* What @a status of a wait is, if another thread has ended it. */
+stepaf_status_t stepaf_handle_waited(struct stepaf_ctx *ctx, stepaf_status_t status)
+    __attribute__((cold));
+
 /* The same after a wait that came to @a status, which is returned. One that ended because another thread
  * finalizes the context is STEPAF_ERR_HANDLE. */
-stepaf_status_t stepaf_leave_wait(struct stepaf_ctx *ctx, stepaf_status_t status);
+static inline stepaf_status_t stepaf_leave_wait(struct stepaf_ctx *ctx, stepaf_status_t status)
+{
+    if (__builtin_expect(status == STEPAF_ERR_TIMEOUT || status == STEPAF_INPROGRESS, 0))
+        status = stepaf_handle_waited(ctx, status);
+    stepaf_leave(ctx);
+    return status;
+}
 
 static inline stepaf_plan_h stepaf_plan_handle(const struct stepaf_plan_obj *plan)
 {

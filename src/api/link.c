@@ -8,6 +8,7 @@
 #include "api/boot_wait.h"
 #include "api/fill.h"
 #include "api/handles.h"
+#include "core/feature.h"
 #include "core/wait.h"
 #include "map/map.h"
 
@@ -41,6 +42,7 @@ stepaf_status_t stepaf_link_query(stepaf_context_h handle, int rank, stepaf_link
     snprintf(info.transport, sizeof(info.transport), "%s", link ? link->name : "-");
     snprintf(info.address, sizeof(info.address), "%s", link ? link->address : "");
     snprintf(info.refused, sizeof(info.refused), "%s", peer->refused);
+    snprintf(info.streams, sizeof(info.streams), "%s", ctx->feature->way(peer));
     status = stepaf_fill(info_p, "stepaf_link_info_t", STEPAF_FIRST_LINK_INFO, &info, sizeof(info));
 out:
     stepaf_leave(ctx);

@@ -25,7 +25,7 @@ enum stepaf_env_form {
     STEPAF_ENV_FORM_PORTS,
     STEPAF_ENV_FORM_NETWORK, /* an interface, or a subnet */
     STEPAF_ENV_FORM_INDEX,
-    STEPAF_ENV_FORM_NAME, /* at most STEPAF_ENV_NAME_MAX letters, digits and the like */
+    STEPAF_ENV_FORM_NAME,  /* at most STEPAF_ENV_NAME_MAX letters, digits and the like */
     STEPAF_ENV_FORM_NAMES, /* between commas or blanks, each once */
     STEPAF_ENV_FORM_SECRET /* any text, and shown nowhere */
 };

@@ -77,6 +77,8 @@ static stepaf_status_t adopt_answer(const struct stepaf_join *join,
     answer->reason[STEPAF_JOIN_REASON_MAX - 1] = '\0';
     if (status != STEPAF_OK)
         return stepaf_error_set(status, STEPAF_PHASE_INIT, "%s", answer->reason);
+    if (fds[STEPAF_LOCAL_FILES - 1] < 0) /* the kernel leaves out what finds no descriptor here */
+        return stepaf_join_error(join, "taking what rank 0 shares", EMFILE);
     return stepaf_boot_local_adopt(join->size, fds, local_p);
 }
 

@@ -154,6 +154,9 @@ struct stepaf_ctx_gpu {
     struct stepaf_streams *streams;     /* of the last commit; NULL: there was no stream plan yet */
     struct stepaf_list proxies; /* stream plans that have peers through the host, see gpu/proxy.h */
     bool proxies_still;         /* a commit is about to end them */
+    bool asks;                  /* in its advert: who can write to the GPU's memory? */
+    bool answered;
+    uint8_t *unreached; /* by peer: 1, it cannot; NULL: nobody was asked */
     uint32_t n_requests;        /* open ones, of stream plans */
     uint32_t n_arriving;        /* batches and answers */
 };

@@ -31,10 +31,10 @@ struct stepaf_feature_ops {
     /* Whether streams have yet to pass what was enqueued for the proxy: until then, nothing may wait
      * for the GPU. */
     bool (*is_ahead)(const struct stepaf_ctx *ctx);
-    /* For the map: how a peer's link carries GPU memory, or ""; whether streams write straight into
-     * the peer's GPU memory. */
+    /* For the map: how a peer's link carries GPU memory, or ""; how streams write to the peer, in a
+     * word, or "" where there are none. */
     void (*describe)(const struct stepaf_peer *peer, char *text);
-    bool (*reaches)(const struct stepaf_peer *peer);
+    const char *(*way)(const struct stepaf_peer *peer);
     /* The context ends: once the transports are closed; and once its memory is gone. */
     void (*free)(struct stepaf_ctx *ctx);
     void (*close)(struct stepaf_ctx *ctx);
@@ -47,6 +47,12 @@ struct stepaf_feature_ops {
     /* Check what all ranks have told, by the same rules everywhere. @a kinds_differ: keys are of
      * several kinds of memory. */
     stepaf_status_t (*check)(const struct stepaf_advert *adverts, int n, bool kinds_differ);
+    /* The adverts are in order, and some rank asks (ctx->gpu.asks) who can write to its GPU's memory: all
+     * try, and tell, in one exchange more. *again_p, which is the same on all ranks: what was prepared is
+     * to be undone, prepared and told anew, and then nobody asks. @a offsets: room for the exchange. A
+     * failure is this rank's alone. */
+    stepaf_status_t (*settle)(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
+                              size_t *offsets, int64_t timeout_us, bool *again_p);
     /* The commit was refused: what was in force stays so. */
     void (*undo)(struct stepaf_ctx *ctx);
     /* Peers are connected: map what they have told. */

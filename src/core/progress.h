@@ -24,7 +24,7 @@ static inline unsigned stepaf_core_progress_polls(struct stepaf_ctx *ctx, unsign
     /* Time decides, not how often: a caller may sleep between polls. Most have taken a stamp. */
     uint64_t now = stepaf_arrival_ticks(ctx);
     if (__builtin_expect((int64_t)(now - ctx->polling.look_at) >= 0, 0))
-        stepaf_core_check_liveness(ctx, now);
+        stepaf_core_check_liveness(ctx, now, n > 0);
     ctx->up.polled = 0;
     return n;
 }

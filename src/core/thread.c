@@ -47,7 +47,7 @@ void stepaf_core_dispatch(struct stepaf_ctx *ctx)
 }
 
 /* Whoever has asked it to stop may have changed its mind. */
-static bool goes_on(struct stepaf_ctx *ctx)
+static bool thread_goes_on(struct stepaf_ctx *ctx)
 {
     uint8_t asked = STEPAF_THREAD_STOPS;
 
@@ -61,7 +61,7 @@ static void *progress_main(void *arg)
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
     (void)stepaf_topo_bind_thread(ctx->env.progress_cores); /* was checked at init */
-    while (goes_on(ctx)) {
+    while (thread_goes_on(ctx)) {
         stepaf_lock_enter(&ctx->lock);
         if (stepaf_core_progress_waiting(ctx))
             waiter = stepaf_waiter_begin();

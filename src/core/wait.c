@@ -71,12 +71,12 @@ static void find_dead_peers(struct stepaf_ctx *ctx, uint64_t now)
     ask_launcher(ctx);
 }
 
-void stepaf_core_check_liveness(struct stepaf_ctx *ctx, uint64_t now)
+void stepaf_core_check_liveness(struct stepaf_ctx *ctx, uint64_t now, bool has_come)
 {
     ctx->polling.look_at = now + us_to_ticks(ctx, LOOK_EVERY_US);
-    if (!ctx->polling.vain_since)
+    if (!has_come && !ctx->polling.vain_since)
         ctx->polling.vain_since = now;
-    if (now - ctx->polling.vain_since >= us_to_ticks(ctx, LOOK_EVERY_US) ||
+    if ((!has_come && now - ctx->polling.vain_since >= us_to_ticks(ctx, LOOK_EVERY_US)) ||
         now - ctx->polling.checked >= us_to_ticks(ctx, LOOK_BUSY_US))
         find_dead_peers(ctx, now);
 }

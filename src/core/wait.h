@@ -30,7 +30,9 @@ bool stepaf_core_advance(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, i
 /* Send what is queued, as far as peers take it in time. */
 void stepaf_core_flush(struct stepaf_ctx *ctx, int64_t timeout_us);
 
-/* A poll is over and look_at has passed: look for dead peers, if it is time to. */
-void stepaf_core_check_liveness(struct stepaf_ctx *ctx, uint64_t now) __attribute__((cold));
+/* A poll is over, which has brought something or not, and look_at has passed: look for dead peers, if it
+ * is time to. */
+void stepaf_core_check_liveness(struct stepaf_ctx *ctx, uint64_t now, bool has_come)
+    __attribute__((cold));
 
 #endif

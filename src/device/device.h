@@ -3,6 +3,8 @@
 #ifndef STEPAF_DEVICE_DEVICE_H
 #define STEPAF_DEVICE_DEVICE_H
 
+#include <sys/types.h>
+
 #include <stepaf/types.h>
 
 #include "device/gpu.h"
@@ -23,6 +25,10 @@ struct stepaf_device_mem {
 stepaf_status_t stepaf_device_alloc(stepaf_mem_kind_t kind, struct stepaf_gpu *gpu, size_t bytes,
                                     struct stepaf_device_mem *mem_p);
 void stepaf_device_free(struct stepaf_device_mem *mem);
+
+/* Map a peer's host memory: descriptor @a fd of process @a pid. NULL, with @a reason
+ * (STEPAF_REASON_MAX), if it is gone or not the sealed file of @a bytes that was announced. */
+void *stepaf_device_map_peer(pid_t pid, int fd, size_t bytes, char *reason);
 
 /* Whether there is memory at all in a range of this process; STEPAF_ERR_INVALID: not everywhere. */
 stepaf_status_t stepaf_device_check_host(const void *base, size_t bytes);

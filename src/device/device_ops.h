@@ -34,6 +34,7 @@ struct stepaf_gpu_facts {
     char bus[STEPAF_GPU_BUS];   /* "0000:1b:00.0" */
     int ordinal;                /* in this process, among devices of its kind */
     uint32_t n_sms;
+    bool unshared; /* its memory cannot be exported: the registry's to set */
 };
 
 /* What a pointer points to. */
@@ -65,6 +66,10 @@ struct stepaf_gpu_rdma {
     /* A card's writes may still be on their way to the GPU when the host hears that they are done: to
      * be flushed before the GPU may read them. */
     bool flush;
+    /* The device has two ways to its memory, as on Grace: PCIe, by which cards write, and another by which
+     * the host hears of it. The device's own flush, and what it says of ordering, is of one of them
+     * only; a card's read flushes what it has written. */
+    bool two_ways;
     char no_flush[STEPAF_GPU_REASON]; /* why that cannot be done where it is asked for, or "" */
 };
 
@@ -122,7 +127,7 @@ struct stepaf_device_ops {
 
     /* Make a piece of memory known to other processes, and map one of theirs. A mapping of the same
      * allocation is shared and counted; offset and bytes are a peer's word, to be checked. Optional,
-     * all three or none: no memory can be shared, so that peers are reached by way of the host. */
+     * all three or none: no memory can be shared, so that peers write to host memory. */
     stepaf_status_t (*export)(struct stepaf_gpu *gpu, const void *ptr,
                               struct stepaf_gpu_export *export_p);
     stepaf_status_t (*import)(struct stepaf_gpu *gpu, const struct stepaf_gpu_export *exported,
@@ -134,9 +139,10 @@ struct stepaf_device_ops {
     /* What the device says of them. Optional: they cannot. */
     const struct stepaf_gpu_rdma *(*rdma)(struct stepaf_gpu *gpu);
     /* Export a piece of memory as dma-buf, by whole pages of the host: a file, which the caller closes,
-     * and where in it the piece begins. Optional, where rdma says so. */
-    stepaf_status_t (*dmabuf)(struct stepaf_gpu *gpu, const void *ptr, size_t bytes, int *fd_p,
-                              uint64_t *offset_p);
+     * and where in it the piece begins. @a by_pcie: of two ways that one, STEPAF_ERR_UNSUPPORTED where
+     * it cannot be told. Optional, where rdma says so. */
+    stepaf_status_t (*dmabuf)(struct stepaf_gpu *gpu, const void *ptr, size_t bytes, bool by_pcie,
+                              int *fd_p, uint64_t *offset_p);
     /* Have synchronous copies and fills of the allocation at @a ptr be so in fact, since a card that
      * reads the memory next knows nothing of those under way. Optional: they are. */
     stepaf_status_t (*sync_memops)(struct stepaf_gpu *gpu, const void *ptr);

@@ -111,9 +111,10 @@ static inline const struct stepaf_gpu_rdma *stepaf_gpu_rdma(struct stepaf_gpu *g
 }
 
 static inline stepaf_status_t stepaf_gpu_dmabuf(struct stepaf_gpu *gpu, const void *ptr,
-                                                size_t bytes, int *fd_p, uint64_t *offset_p)
+                                                size_t bytes, bool by_pcie, int *fd_p,
+                                                uint64_t *offset_p)
 {
-    return gpu->ops.dmabuf(gpu, ptr, bytes, fd_p, offset_p);
+    return gpu->ops.dmabuf(gpu, ptr, bytes, by_pcie, fd_p, offset_p);
 }
 
 static inline stepaf_status_t stepaf_gpu_sync_memops(struct stepaf_gpu *gpu, const void *ptr)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the host tells the kernels: shared by C and CUDA C++.
  *
- * A tensor travels to a *mailbox*: a place in the receiver's GPU memory that its sender has mapped.
+ * A tensor travels to a *mailbox*: a place in the receiver's GPU memory that its sender has mapped, or
+ * in host memory that both have mapped and pinned.
  * Heads, and tensors that go by LL, are written in *pieces*: 16 bytes that one thread stores, and
  * one loads, at once. Mailboxes are filled with 0 at first.
  *
@@ -33,6 +34,10 @@
  *   RDMA   sent by the host, which has a network card read the source: the sender writes the head
  *          alone, and in its piece 6 where the source is. Whether it is to be told when the source has
  *          been read is the highest bit of that; then a gate of its own waits for TOLD.
+ *   CHUNKS through a mailbox in host memory, in chunks of 1 to 4 KiB, which a warp each stores, and
+ *          takes. Behind each chunk is its flag: 16 bytes, of which the second word is the stamp. A
+ *          fence is between the two, and the receiver has to see the flag before it loads the chunk.
+ *          So both PCIe links are busy at once, and nothing has to be cleared. The head comes first.
  *
  * Nothing but a piece is taken to be whole (as it is on the GPUs there are, though PTX does not say so).
  * Larger things are not: NVLink brings the bytes of a 128-byte store in ascending order (which NCCL's
@@ -58,8 +63,15 @@ enum {
     STEPAF_FLOW_FEW = 4,        /* with no more, a launch has fewer parameters to carry */
     STEPAF_FLOW_BLOCKS = 1056,  /* blocks of one launch, at most */
     STEPAF_WARP = 32,
-    STEPAF_GATE_GROUPS = 16, /* that the gate takes itself, a warp each */
-    STEPAF_ANY_TENSORS = 8   /* of one peer, each way: STEPAF_MAX_TENSORS */
+    STEPAF_GATE_GROUPS = 16,   /* that the gate takes itself, a warp each */
+    STEPAF_CHUNK_LEAST = 1024, /* bytes of a chunk */
+    STEPAF_CHUNK_MOST = 4096,
+    STEPAF_CHUNK_TELLS = 128, /* behind a chunk: its flag, in lines that nobody else polls */
+    STEPAF_CHUNK_SENDERS =
+        128, /* blocks that send chunks at once, at most, so that the first are there
+                                 * while the last are not yet sent */
+    STEPAF_CHUNK_TAKERS = 256, /* and that take them: host memory is a microsecond away */
+    STEPAF_ANY_TENSORS = 8     /* of one peer, each way: STEPAF_MAX_TENSORS */
 };
 
 /* Lower halves of stamps that count nothing. */
@@ -75,6 +87,23 @@ static inline uint64_t stepaf_stamp(uint32_t epoch, uint32_t n)
     return (uint64_t)epoch << 32 | (n & STEPAF_COUNT_MASK);
 }
 
+/* Bytes of a chunk of a tensor that is no larger than @a most, and of its mailbox behind the head. */
+static inline uint32_t stepaf_chunk_bytes(uint32_t most)
+{
+    uint32_t bytes = STEPAF_CHUNK_LEAST;
+
+    while (bytes < STEPAF_CHUNK_MOST && bytes < most / STEPAF_CHUNK_SENDERS)
+        bytes *= 2;
+    return bytes;
+}
+
+static inline uint64_t stepaf_chunks_room(uint32_t most)
+{
+    uint64_t each = stepaf_chunk_bytes(most);
+
+    return (most + each - 1) / each * (each + STEPAF_CHUNK_TELLS);
+}
+
 #define STEPAF_HEAD_MARK UINT32_C(0x80000000) /* in the stamps of a head's pieces */
 
 #define STEPAF_SOURCE_GUARDED (UINT64_C(1) << 63) /* with the place of a source */
@@ -84,13 +113,18 @@ enum stepaf_proto {
     STEPAF_PROTO_LL,
     STEPAF_PROTO_ZCOPY,
     STEPAF_PROTO_BCOPY,
-    STEPAF_PROTO_RDMA
+    STEPAF_PROTO_CHUNKS,
+    STEPAF_PROTO_RDMA,
+    STEPAF_PROTO_COUNT
 };
 
 enum stepaf_kernel {
     STEPAF_KERNEL_SEND,   /* one warp a block: write tensors and heads */
     STEPAF_KERNEL_GATE,   /* one block: wait for all heads, and take pieces if they are few */
     STEPAF_KERNEL_UNPACK, /* one warp a block: bring pieces and mailboxes to their tensors */
+    /* The same where some tensors go by CHUNKS. The unpacking counts then as sending does. */
+    STEPAF_KERNEL_SEND_CHUNKS,
+    STEPAF_KERNEL_UNPACK_CHUNKS,
     STEPAF_KERNEL_COUNT
 };
 
@@ -99,6 +133,8 @@ enum stepaf_any_kernel {
     STEPAF_KERNEL_SEND_ANY,
     STEPAF_KERNEL_GATE_ANY,
     STEPAF_KERNEL_UNPACK_ANY,
+    STEPAF_KERNEL_SEND_ANY_CHUNKS,
+    STEPAF_KERNEL_UNPACK_ANY_CHUNKS,
     STEPAF_ANY_KERNEL_COUNT
 };
 
@@ -107,16 +143,21 @@ enum stepaf_fault { STEPAF_FAULT_NONE, STEPAF_FAULT_TIMEOUT, STEPAF_FAULT_ABORTE
 
 /* One tensor from or to one peer. */
 struct stepaf_kernel_tensor {
-    uint8_t *head;    /* of the mailbox */
-    uint8_t *body;    /* LL, BCOPY: after the head; ZCOPY: the tensor's place at the receiver */
-    uint8_t *data;    /* sender: source; receiver: destination */
-    uint32_t bytes;   /* sender: of this operation; receiver: what it has room for */
-    uint32_t planned; /* receiver: bytes of it where TOLD_ALL tells of it; RDMA: 1, guarded */
-    uint16_t first;   /* block of this lane's first */
-    uint16_t n;       /* how many blocks share the lane; 0: none of this kernel's */
-    uint8_t proto;    /* stepaf_proto */
-    uint8_t copied;   /* a copy engine writes it: 1 + the lane where TOLD_ALL comes to; else 0 */
-    uint16_t peer;    /* index, for faults */
+    uint8_t *head; /* of the mailbox */
+    uint8_t
+        *body; /* LL, BCOPY, CHUNKS: after the head; ZCOPY: the tensor's place at the receiver */
+    uint8_t *data;  /* sender: source; receiver: destination */
+    uint32_t bytes; /* sender: of this operation; receiver: what it has room for */
+    union {
+        uint32_t planned; /* receiver: bytes of it where TOLD_ALL tells of it */
+        uint32_t chunk;   /* CHUNKS: bytes of each, a multiple of 512 */
+        uint32_t guarded; /* RDMA: 1, the sender is to be told when the source has been read */
+    };
+    uint16_t first; /* block of this lane's first */
+    uint16_t n;     /* how many blocks share the lane; 0: none of this kernel's */
+    uint8_t proto;  /* stepaf_proto */
+    uint8_t copied; /* a copy engine writes it: 1 + the lane where TOLD_ALL comes to; else 0 */
+    uint16_t peer;  /* index, for faults */
 };
 
 #define STEPAF_WATCH_ANY UINT32_C(0x80000000) /* with a peer: any would have done, it was next */

@@ -2,8 +2,10 @@
 /* Memory by kind: host memory is made here, a device's by its table. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -78,6 +80,36 @@ void stepaf_device_free(struct stepaf_device_mem *mem)
         stepaf_gpu_free(mem->gpu, mem->base);
     else
         host_free(mem);
+}
+
+void *stepaf_device_map_peer(pid_t pid, int fd, size_t bytes, char *reason)
+{
+    char path[64];
+    struct stat facts;
+    void *map;
+    int seals;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
+    int own = stepaf_fd_open(path, O_RDWR);
+    if (own < 0) {
+        snprintf(reason, STEPAF_REASON_MAX, "%s: %s", path, stepaf_why(errno));
+        return NULL;
+    }
+    /* A file that could shrink would kill this process at the next write. */
+    seals = fcntl(own, F_GET_SEALS);
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(own, &facts) ||
+        (uint64_t)facts.st_size < bytes) {
+        snprintf(reason, STEPAF_REASON_MAX, "%s is not the sealed file that was announced", path);
+        close(own);
+        return NULL;
+    }
+    map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0);
+    if (map == MAP_FAILED) {
+        snprintf(reason, STEPAF_REASON_MAX, "mmap of %zu bytes: %s", bytes, strerror(errno));
+        map = NULL;
+    }
+    close(own);
+    return map;
 }
 
 stepaf_status_t stepaf_device_check_host(const void *base, size_t bytes)

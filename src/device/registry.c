@@ -61,10 +61,10 @@ static const struct stepaf_gpu_rdma *no_rdma(struct stepaf_gpu *gpu)
     return &none;
 }
 
-static stepaf_status_t no_dmabuf(struct stepaf_gpu *gpu, const void *ptr, size_t bytes, int *fd_p,
-                                 uint64_t *offset_p)
+static stepaf_status_t no_dmabuf(struct stepaf_gpu *gpu, const void *ptr, size_t bytes,
+                                 bool by_pcie, int *fd_p, uint64_t *offset_p)
 {
-    (void)ptr, (void)bytes, (void)fd_p, (void)offset_p;
+    (void)ptr, (void)bytes, (void)by_pcie, (void)fd_p, (void)offset_p;
     return refuse_unsupported(gpu, "exports no memory as dma-buf");
 }
 
@@ -183,6 +183,7 @@ static stepaf_status_t open_one(const struct stepaf_device_ops *ops, struct step
         return status;
     gpu->ops = *ops;
     complete(&gpu->ops);
+    gpu->facts.unshared = !ops->export;
     *gpu_p = gpu;
     return STEPAF_OK;
 }

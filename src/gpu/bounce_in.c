@@ -136,13 +136,22 @@ static void fail_peer(struct stepaf_peer *peer)
     stepaf_peer_fail(peer, reason);
 }
 
+/* Wait until the GPU sees what devices have written to it. */
+static stepaf_status_t flush_writes(const struct stepaf_peer *peer)
+{
+    struct stepaf_gpu *gpu = peer->ctx->gpu.device;
+
+    return stepaf_gpu_rdma(gpu)->two_ways ? peer->link->ops->flush_gpu(peer->link)
+                                          : stepaf_gpu_flush(gpu);
+}
+
 /* Do what is to be done for one message. What needs no copy does not overtake what does. */
 static stepaf_status_t bring_message(const struct message_copies *copies,
                                      const struct arrival *model)
 {
     struct stepaf_ctx *ctx = model->peer->ctx;
     const struct stepaf_bounce_in *in = ctx->gpu.bounce_in;
-    stepaf_status_t status = copies->flush ? stepaf_gpu_flush(ctx->gpu.device) : STEPAF_OK;
+    stepaf_status_t status = copies->flush ? flush_writes(model->peer) : STEPAF_OK;
 
     if (!status && (copies->n || (in && in->n)))
         status = enqueue_arrival(ctx, copies, model);

@@ -9,6 +9,8 @@
 #include "gpu/stream_advert.h"
 #include "gpu/stream_any.h"
 
+#include <stdlib.h>
+
 static unsigned progress(struct stepaf_ctx *ctx)
 {
     unsigned n = stepaf_proxies_progress(ctx) + stepaf_bounce_in_progress(ctx);
@@ -28,16 +30,22 @@ static void describe_gpu_way(const struct stepaf_peer *peer, char *text)
         stepaf_bounce_describe(peer, text);
 }
 
-static bool reaches(const struct stepaf_peer *peer)
+static const char *way(const struct stepaf_peer *peer)
 {
     const struct stepaf_ctx *ctx = peer->ctx;
 
-    return ctx->gpu.streams && ctx->gpu.streams->control && !stepaf_peer_proxied(ctx, peer->index);
+    if (!ctx->gpu.streams || !ctx->gpu.streams->control)
+        return "";
+    if (stepaf_peer_proxied(ctx, peer->index))
+        return "cuda_proxy";
+    return ctx->gpu.streams->host[peer->index].its ? "cuda_host" : "cuda_ipc";
 }
 
 static void close_all(struct stepaf_ctx *ctx)
 {
     stepaf_bounce_in_free(ctx);
+    free(ctx->gpu.unreached);
+    ctx->gpu.unreached = NULL;
     if (ctx->gpu.bounce_stream)
         stepaf_gpu_stream_destroy(ctx->gpu.device, ctx->gpu.bounce_stream);
 }
@@ -85,12 +93,13 @@ const struct stepaf_feature_ops stepaf_gpu_feature = {
     .peer_lost = peer_lost,
     .is_ahead = stepaf_proxies_are_ahead,
     .describe = describe_gpu_way,
-    .reaches = reaches,
+    .way = way,
     .free = stepaf_streams_free,
     .close = close_all,
     .prepare = prepare,
     .pack = stepaf_streams_pack,
     .check = stepaf_stream_adverts_check,
+    .settle = stepaf_streams_settle,
     .undo = stepaf_streams_undo,
     .join = stepaf_streams_join,
     .retire = stepaf_streams_retire,

@@ -4,12 +4,14 @@
  * To the core both sides of a stream plan are the same thing: tensors go out from sources, others
  * come in to destinations. An attention rank's pushes go out and its pulls come in, at an FFN rank
  * it is the other way round. What comes in has a mailbox each (device/kernels.h), for each peer and
- * slot, in one piece of GPU memory of the rank. Commit tells the peers where: then each side makes
+ * slot, in one piece of GPU memory of the rank; or, from peers whose GPUs do not reach that, in a piece of
+ * host memory for each of them. Commit tells the peers where: then each side makes
  * the flows that its kernels are launched with, and nothing is left to do for an operation but to
  * launch them. */
 #ifndef STEPAF_GPU_STREAM_H
 #define STEPAF_GPU_STREAM_H
 
+#include "device/device.h"
 #include "device/gpu.h"
 #include "wireup/advert.h"
 
@@ -19,7 +21,8 @@ enum { STEPAF_PIECES_MAX = 8 << 20 };
 
 /* A tensor that comes from a peer. */
 struct stepaf_mailbox {
-    uint64_t offset; /* of slot 0 in the rank's mailbox memory */
+    uint64_t
+        offset; /* of slot 0 in the rank's mailbox memory, or that for the peer in host memory */
     uint32_t stride; /* from slot to slot */
     uint32_t bytes;  /* of a tensor, at most */
     uint8_t *data;   /* where it goes, of slot 0 */
@@ -29,6 +32,7 @@ struct stepaf_mailbox {
     uint8_t proto;    /* stepaf_proto */
     bool copied;      /* the peer's copy engine may write it */
     bool proxied;     /* the peer is: offset and stride mean nothing */
+    bool in_host;     /* it lies in host memory */
 };
 
 /* What one launch of kernels takes of an operation: the tensors of as many peers as a flow has lanes
@@ -38,6 +42,7 @@ struct stepaf_launch {
     uint32_t blocks;  /* of the kernel that sends, or unpacks; 0: it is not needed */
     uint32_t threads; /* receiving: of the gate */
     bool copies;      /* sending: copy engines do some */
+    bool chunks;      /* some tensors go by CHUNKS */
     /* Sending: what each lane's tensor comes from, and the start of the allocation that it goes to. */
     const struct stepaf_region *sources[STEPAF_KERNEL_TENSORS];
     const void *places[STEPAF_KERNEL_TENSORS];
@@ -64,6 +69,7 @@ struct stepaf_stream {
     struct stepaf_launch *guard;   /* slot by slot */
     bool guarded;                  /* behind the sends of an operation as planned */
     bool unpacks;                  /* some launch does not leave all to the gate */
+    bool counts;                   /* unpacking does: see STEPAF_KERNEL_UNPACK_CHUNKS */
     struct stepaf_gpu_watch *watch;
     uint64_t n_sent; /* operations enqueued */
     uint64_t n_received;
@@ -78,11 +84,23 @@ struct stepaf_stream {
     int failed_peer;         /* index; -1: none is to blame */
 };
 
+/* Host memory with the mailboxes between this rank and one peer: see stream_host.c. */
+struct stepaf_host_mailboxes {
+    uint64_t bytes;               /* of what comes from the peer; 0: that lies in GPU memory */
+    struct stepaf_device_mem mem; /* of that */
+    bool made, pinned;
+    uint8_t *its; /* where what goes to the peer comes to, mapped; NULL: its GPU memory */
+    uint64_t its_bytes;
+    bool its_pinned;
+};
+
 /* What the stream plans of a context share, made anew at each commit. */
 struct stepaf_streams {
     uint8_t *mailboxes; /* GPU memory */
     uint64_t mailbox_bytes;
+    struct stepaf_host_mailboxes *host; /* peer by peer */
     bool captured;    /* a graph may look into them for ever: before it sees that it is of old */
+    uint8_t *reach;   /* what is told of peers whose memory cannot be mapped */
     uint8_t *control; /* GPU memory: counts, flags */
     uint64_t control_bytes;
     struct stepaf_gpu_watch *watches; /* pinned, one a plan number */
@@ -164,6 +182,22 @@ void stepaf_streams_retire(struct stepaf_ctx *ctx);
 /* The commit was refused: what was in force stays so. */
 void stepaf_streams_undo(struct stepaf_ctx *ctx);
 void stepaf_streams_free(struct stepaf_ctx *ctx);
+
+/* Whether peer @a p is to write to host memory: decided by this rank. */
+bool stepaf_stream_in_host(const struct stepaf_ctx *ctx, uint32_t p);
+/* Make the host memory that streams->host has been told the bytes of. */
+stepaf_status_t stepaf_streams_make_host(struct stepaf_ctx *ctx, struct stepaf_streams *streams);
+/* Map what the peer has made: descriptor @a fd of its process. */
+stepaf_status_t stepaf_streams_map_host(struct stepaf_peer *peer, int fd, uint64_t bytes);
+/* Find out who cannot write to whose GPU memory: the feature's settle (stream_reach.c). Prepared before the
+ * adverts are told. What ranks tell each other then begins with a word of its own. */
+#define STEPAF_REACH_MAGIC UINT32_C(0x68636572)
+stepaf_status_t stepaf_streams_prepare_reach(struct stepaf_ctx *ctx);
+stepaf_status_t stepaf_streams_settle(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
+                                      size_t *offsets, int64_t timeout_us, bool *again_p);
+/* Let go of the peers' memory; then of this rank's own. */
+void stepaf_streams_unmap_host(struct stepaf_ctx *ctx, struct stepaf_streams *streams);
+void stepaf_streams_free_host(struct stepaf_ctx *ctx, struct stepaf_streams *streams);
 
 /* Make the flows of a plan from its mailboxes and, peer by peer, those of its peers. */
 struct stepaf_stream_dst {

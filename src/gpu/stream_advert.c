@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAILBOX_BYTES = 8 + 3 * 4 + STEPAF_GPU_IPC + 4 * 8 };
+enum { MAILBOX_BYTES = 8 + 3 * 4 + STEPAF_GPU_IPC + 4 * 8, HOST_BYTES = 4 + 4 + 8 };
 
 /* ---- telling ---- */
 
@@ -82,20 +82,35 @@ static stepaf_status_t pack_plan(struct stepaf_ctx *ctx, const struct stepaf_str
     return status;
 }
 
+static void pack_host(const struct stepaf_ctx *ctx, uint32_t n_host, struct stepaf_pack *pack)
+{
+    stepaf_pack_u32(pack, n_host);
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        const struct stepaf_host_mailboxes *host = &ctx->gpu.streams->host[p];
+        if (!host->bytes)
+            continue;
+        stepaf_pack_u32(pack, p);
+        stepaf_pack_u32(pack, (uint32_t)host->mem.fd);
+        stepaf_pack_u64(pack, host->bytes);
+    }
+}
+
 stepaf_status_t stepaf_streams_advertise(struct stepaf_ctx *ctx)
 {
     struct stepaf_pack *own = &ctx->gpu.streams->stream_advert;
     struct stepaf_gpu_export mailboxes = {0};
     struct stepaf_stream *stream = NULL;
     stepaf_status_t status = STEPAF_OK;
-    uint32_t n = 0, n_direct = 0;
+    uint32_t n = 0, n_direct = 0, n_host = 0;
 
     while ((stream = stepaf_stream_after(ctx, stream)))
         n++;
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         n_direct += !stepaf_peer_proxied(ctx, p);
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        n_host += ctx->gpu.streams->host[p].bytes > 0;
     stepaf_pack_u32(own, n);
-    if (n_direct)
+    if (n_direct > n_host)
         status = stepaf_gpu_export(ctx->gpu.device, ctx->gpu.streams->mailboxes, &mailboxes);
     if (status)
         return not_shared(status, "mailboxes of stream plans: bytes",
@@ -103,6 +118,7 @@ stepaf_status_t stepaf_streams_advertise(struct stepaf_ctx *ctx)
     pack_export(&mailboxes, own);
     stepaf_pack_u64(own, ctx->gpu.streams->mailbox_bytes);
     stepaf_pack_u32(own, (uint32_t)ctx->env.cuda_engine);
+    pack_host(ctx, n_host, own);
     while (!status && (stream = stepaf_stream_after(ctx, stream)))
         status = pack_plan(ctx, stream, n_direct, own);
     if (!status && own->failed)
@@ -177,6 +193,9 @@ stepaf_status_t stepaf_stream_advert_read(struct stepaf_unpack unpack, int role,
         stream_advert.mailboxes = unpack_export(&unpack);
         stream_advert.mailbox_bytes = stepaf_unpack_u64(&unpack);
         stream_advert.engine = stepaf_unpack_u32(&unpack);
+        stream_advert.n_host = stepaf_unpack_u32(&unpack);
+        stream_advert.host = unpack;
+        (void)stepaf_unpack_bytes(&unpack, (size_t)stream_advert.n_host * HOST_BYTES);
         stream_advert.plans = calloc(stream_advert.n_plans, sizeof(stream_advert.plans[0]));
         if (!stream_advert.plans)
             return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
@@ -243,6 +262,21 @@ bool stepaf_stream_advert_mailbox(const struct stepaf_stream_advert_plan *plan, 
     mailbox_p->proto = stepaf_unpack_u32(&unpack);
     mailbox_p->place = unpack_export(&unpack);
     return true;
+}
+
+bool stepaf_stream_advert_host(const struct stepaf_stream_advert *stream_advert, uint32_t peer,
+                               int *fd_p, uint64_t *bytes_p)
+{
+    struct stepaf_unpack unpack = stream_advert->host;
+
+    for (uint32_t n = 0; n < stream_advert->n_host; n++) {
+        uint32_t its = stepaf_unpack_u32(&unpack);
+        *fd_p = (int)stepaf_unpack_u32(&unpack);
+        *bytes_p = stepaf_unpack_u64(&unpack);
+        if (its == peer)
+            return true;
+    }
+    return false;
 }
 
 /* Whether two plans have the same keys, each for one of its peers. */

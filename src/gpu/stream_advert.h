@@ -27,6 +27,8 @@ struct stepaf_stream_advert {
     uint64_t mailbox_bytes;
     struct stepaf_gpu_export mailboxes;
     uint32_t engine; /* STEPAF_CUDA_ENGINE */
+    uint32_t n_host; /* peers that write to host memory */
+    struct stepaf_unpack host;
 };
 
 /* One mailbox of it. */
@@ -56,6 +58,10 @@ uint32_t stepaf_stream_advert_room(const struct stepaf_stream_advert_plan *plan,
 bool stepaf_stream_advert_mailbox(const struct stepaf_stream_advert_plan *plan, uint32_t n_in,
                                   uint32_t peer, uint32_t i,
                                   struct stepaf_stream_advert_mailbox *mailbox_p);
+
+/* The host memory that its peer @a peer writes to. False: it is GPU memory. */
+bool stepaf_stream_advert_host(const struct stepaf_stream_advert *stream_advert, uint32_t peer,
+                               int *fd_p, uint64_t *bytes_p);
 
 /* The plan of @a told that @a plan of @a own talks to: the same keys, where the one who asks is peer
  * @a slot there, and the one who tells is peer @a peer here; of several the one that is in the same

@@ -94,15 +94,18 @@ static stepaf_status_t write_lanes(const struct stepaf_stream *stream,
                             n_lanes * sizeof(lanes[0]));
 }
 
+static bool is_unpacked(const struct stepaf_kernel_tensor *lane)
+{
+    return lane->proto == STEPAF_PROTO_LL || lane->proto == STEPAF_PROTO_BCOPY ||
+           lane->proto == STEPAF_PROTO_CHUNKS;
+}
+
 /* Whether a lane takes more blocks than another of the same tensor. */
 static bool is_wider(const struct stepaf_kernel_tensor *lane,
                      const struct stepaf_kernel_tensor *than, bool sending)
 {
-    bool unpacks = lane->proto == STEPAF_PROTO_LL || lane->proto == STEPAF_PROTO_BCOPY;
-    bool its = than->proto == STEPAF_PROTO_LL || than->proto == STEPAF_PROTO_BCOPY;
-
-    if (!sending && unpacks != its)
-        return unpacks;
+    if (!sending && is_unpacked(lane) != is_unpacked(than))
+        return is_unpacked(lane);
     return lane->bytes > than->bytes;
 }
 
@@ -254,8 +257,10 @@ stepaf_status_t stepaf_any_send(struct stepaf_stream *stream, const stepaf_tenso
             status = change_share(stream, i, &tensors[i], &changed);
     }
     if (!status)
-        status = stepaf_gpu_launch_any(stream->plan->ctx->gpu.device, STEPAF_KERNEL_SEND_ANY, args,
-                                       any->send_blocks, STEPAF_WARP, true, cuda_stream);
+        status = stepaf_gpu_launch_any(stream->plan->ctx->gpu.device,
+                                       stream->send->chunks ? STEPAF_KERNEL_SEND_ANY_CHUNKS
+                                                            : STEPAF_KERNEL_SEND_ANY,
+                                       args, any->send_blocks, STEPAF_WARP, true, cuda_stream);
     if (status)
         return status;
     stream->plan->seq++;
@@ -274,8 +279,11 @@ stepaf_status_t stepaf_any_receive(struct stepaf_stream *stream, void *cuda_stre
                                        any->gate_threads, false, cuda_stream);
     if (!status && any->unpack_blocks)
         status = stepaf_stream_break(
-            stream, stepaf_gpu_launch_any(gpu, STEPAF_KERNEL_UNPACK_ANY, &any->receive,
-                                          any->unpack_blocks, STEPAF_WARP, true, cuda_stream));
+            stream, stepaf_gpu_launch_any(gpu,
+                                          stream->receive->chunks ? STEPAF_KERNEL_UNPACK_ANY_CHUNKS
+                                                                  : STEPAF_KERNEL_UNPACK_ANY,
+                                          &any->receive, any->unpack_blocks, STEPAF_WARP, true,
+                                          cuda_stream));
     if (!status)
         stream->n_received++;
     return status;

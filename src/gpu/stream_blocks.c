@@ -42,6 +42,24 @@ uint32_t stepaf_stream_set_gate(struct stepaf_kernel_args *args)
     return (uint32_t)(threads + STEPAF_WARP - 1) / STEPAF_WARP * STEPAF_WARP;
 }
 
+static uint64_t chunks_of(const struct stepaf_kernel_tensor *lane)
+{
+    return lane->proto == STEPAF_PROTO_CHUNKS
+               ? ((uint64_t)lane->bytes + lane->chunk - 1) / lane->chunk
+               : 0;
+}
+
+/* The lane's share of the blocks that are best for all chunks of a launch together. */
+static uint64_t chunk_blocks(const struct stepaf_kernel_args *args,
+                             const struct stepaf_kernel_tensor *lane, bool sending)
+{
+    uint64_t limit = sending ? STEPAF_CHUNK_SENDERS : STEPAF_CHUNK_TAKERS, all = 0;
+
+    for (uint32_t i = 0; i < args->n_lanes; i++)
+        all += chunks_of(&args->lanes[i]);
+    return all <= limit ? chunks_of(lane) : chunks_of(lane) * limit / all;
+}
+
 static uint32_t blocks_wanted(const struct stepaf_kernel_args *args,
                               const struct stepaf_kernel_tensor *lane, bool sending)
 {
@@ -51,6 +69,8 @@ static uint32_t blocks_wanted(const struct stepaf_kernel_args *args,
         return 0; /* a copy engine does it, or the gate */
     if (lane->proto == STEPAF_PROTO_LL)
         n = stepaf_piece_groups(lane->bytes);
+    else if (lane->proto == STEPAF_PROTO_CHUNKS)
+        n = chunk_blocks(args, lane, sending);
     else if (lane->proto == STEPAF_PROTO_BCOPY || (sending && lane->proto == STEPAF_PROTO_ZCOPY))
         n = ((uint64_t)lane->bytes + COPY_SHARE - 1) / COPY_SHARE;
     else if (!sending)

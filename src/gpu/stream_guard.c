@@ -23,7 +23,7 @@ bool stepaf_stream_is_guarded(const struct stepaf_stream *stream)
 void stepaf_stream_guard_lane(struct stepaf_kernel_tensor *lane, bool guarded)
 {
     lane->body = lane->data; /* nothing is written there */
-    lane->planned = guarded;
+    lane->guarded = guarded;
 }
 
 /* Which peers' heads are waited for, from @a from on; returns with which to go on. */

@@ -34,7 +34,8 @@ static stepaf_status_t map_peer_memory(struct stepaf_peer *peer,
     if (status) {
         return stepaf_error_set_peer(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
                                      "the GPU memory of " STEPAF_WHO_FORMAT
-                                     " cannot be reached: %s",
+                                     " cannot be reached: %s; STEPAF_CUDA_MAILBOX=host there "
+                                     "does without",
                                      STEPAF_WHO_ARGS(peer->who), stepaf_last_error()->text);
     }
     imports[streams->n_imports++] = ptr;
@@ -47,33 +48,58 @@ static stepaf_status_t map_peer_memory(struct stepaf_peer *peer,
     return STEPAF_OK;
 }
 
+/* The peer's mailboxes as this process sees them. */
+struct mailboxes {
+    uint8_t *base;
+    uint64_t bytes;
+};
+
+static stepaf_status_t map_mailboxes(struct stepaf_peer *peer,
+                                     const struct stepaf_stream_advert *stream_advert,
+                                     struct mailboxes *mailboxes_p)
+{
+    struct stepaf_ctx *ctx = peer->ctx;
+    stepaf_status_t status;
+    const void *allocation;
+    int fd;
+
+    if (stepaf_stream_advert_host(stream_advert, ctx->job.mesh.slot, &fd, &mailboxes_p->bytes)) {
+        status = stepaf_streams_map_host(peer, fd, mailboxes_p->bytes);
+        mailboxes_p->base = ctx->gpu.streams->host[peer->index].its;
+        return status;
+    }
+    mailboxes_p->bytes = stream_advert->mailbox_bytes;
+    return map_peer_memory(peer, &stream_advert->mailboxes, mailboxes_p->bytes, &mailboxes_p->base,
+                           &allocation);
+}
+
 /* Bytes that the way needs at the receiver, after the head. */
 static uint64_t mailbox_need(uint32_t proto, uint32_t bytes)
 {
     if (proto == STEPAF_PROTO_LL)
         return STEPAF_HEAD_BYTES + stepaf_piece_groups(bytes) * STEPAF_GROUP_BYTES;
+    if (proto == STEPAF_PROTO_CHUNKS)
+        return STEPAF_HEAD_BYTES + stepaf_chunks_room(bytes);
     return STEPAF_HEAD_BYTES + (proto == STEPAF_PROTO_BCOPY ? bytes : 0);
 }
 
-static stepaf_status_t join_mailbox(struct stepaf_peer *peer,
-                                    const struct stepaf_stream_advert *stream_advert,
+static stepaf_status_t join_mailbox(struct stepaf_peer *peer, const struct mailboxes *mailboxes,
                                     const struct stepaf_stream_advert_mailbox *mailbox,
-                                    uint32_t bytes, uint32_t depth, uint8_t *mailboxes,
+                                    uint32_t bytes, uint32_t depth,
                                     struct stepaf_stream_dst *outlet_p)
 {
     uint64_t span = (uint64_t)mailbox->stride * depth;
     stepaf_status_t status = STEPAF_OK;
 
-    if (mailbox->proto > STEPAF_PROTO_BCOPY || mailbox->offset > stream_advert->mailbox_bytes ||
-        span > stream_advert->mailbox_bytes - mailbox->offset ||
-        (mailbox->offset | mailbox->stride) % 128 ||
+    if (mailbox->proto >= STEPAF_PROTO_RDMA || mailbox->offset > mailboxes->bytes ||
+        span > mailboxes->bytes - mailbox->offset || (mailbox->offset | mailbox->stride) % 128 ||
         mailbox_need(mailbox->proto, bytes) > mailbox->stride ||
         (mailbox->proto == STEPAF_PROTO_INLINE && bytes > STEPAF_HEAD_DATA) ||
         (depth > 1 && mailbox->pitch < bytes))
         return bad_mailbox(peer);
     *outlet_p = (struct stepaf_stream_dst){
-        .mailbox = mailboxes + mailbox->offset,
-        .allocation = mailboxes, /* all of its mailboxes lie in one */
+        .mailbox = mailboxes->base + mailbox->offset,
+        .allocation = mailboxes->base, /* all that this rank writes to lie in one */
         .stride = mailbox->stride,
         .pitch = mailbox->pitch,
         .bytes = bytes,
@@ -100,7 +126,8 @@ static const struct stepaf_stream_advert_plan *find_own(const struct stepaf_stre
 static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_peer *peer,
                                  const struct stepaf_stream_advert *own,
                                  const struct stepaf_stream_advert *stream_advert,
-                                 uint8_t *mailboxes, struct stepaf_stream_dst *outlets)
+                                 const struct mailboxes *mailboxes,
+                                 struct stepaf_stream_dst *outlets)
 {
     struct stepaf_ctx *ctx = peer->ctx;
     const struct stepaf_stream_advert_plan *mine = find_own(own, stream);
@@ -118,10 +145,10 @@ static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_pee
     for (uint32_t i = 0; i < stream->n_out && !status; i++) {
         uint32_t room = stepaf_stream_advert_room(its, stream->n_out, ctx->job.mesh.slot, i);
         struct stepaf_stream_advert_mailbox mailbox;
-        status = stepaf_stream_advert_mailbox(its, stream->n_out, ctx->job.mesh.slot, i, &mailbox)
-                     ? join_mailbox(peer, stream_advert, &mailbox, room, stream->plan->depth,
-                                    mailboxes, &outlets[i])
-                     : bad_mailbox(peer);
+        status =
+            stepaf_stream_advert_mailbox(its, stream->n_out, ctx->job.mesh.slot, i, &mailbox)
+                ? join_mailbox(peer, mailboxes, &mailbox, room, stream->plan->depth, &outlets[i])
+                : bad_mailbox(peer);
     }
     return status;
 }
@@ -150,9 +177,8 @@ static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_ad
                                 struct stepaf_stream_dst **outlets)
 {
     struct stepaf_ctx *ctx = peer->ctx;
-    const void *allocation;
     struct stepaf_stream_advert stream_advert;
-    uint8_t *mailboxes = NULL;
+    struct mailboxes mailboxes;
     stepaf_status_t status;
 
     status = stepaf_stream_advert_read(its->streams, its->role, its->world_rank, &stream_advert);
@@ -162,12 +188,11 @@ static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_ad
     if (proxied)
         proxy_one(peer, own, &stream_advert, outlets);
     else
-        status = map_peer_memory(peer, &stream_advert.mailboxes, stream_advert.mailbox_bytes,
-                                 &mailboxes, &allocation);
+        status = map_mailboxes(peer, &stream_advert, &mailboxes);
     for (uint32_t i = 0; i < ctx->tables.plans.n && !status && !proxied; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan && plan->stream)
-            status = join_peer(plan->stream, peer, own, &stream_advert, mailboxes,
+            status = join_peer(plan->stream, peer, own, &stream_advert, &mailboxes,
                                &outlets[i][peer->index * plan->stream->n_out]);
     }
     stepaf_stream_advert_free(&stream_advert);
@@ -264,15 +289,19 @@ static void retire_streams(struct stepaf_ctx *ctx, struct stepaf_streams *stream
     free(streams->imports);
     streams->imports = NULL;
     streams->n_imports = 0;
+    stepaf_streams_unmap_host(ctx, streams);
     if (streams->stream)
         stepaf_gpu_stream_destroy(ctx->gpu.device, streams->stream);
     streams->stream = NULL;
+    free(streams->reach);
+    streams->reach = NULL;
     free(streams->stream_advert.data);
     streams->stream_advert = (struct stepaf_pack){0};
     if (streams->mailboxes && !streams->captured) {
         stepaf_gpu_free(ctx->gpu.device,
                         streams->mailboxes); /* waits until they have come to their end */
         streams->mailboxes = NULL;
+        stepaf_streams_free_host(ctx, streams);
     }
     stepaf_proxies_retire(ctx, streams);
 }
@@ -293,6 +322,7 @@ static void pop(struct stepaf_ctx *ctx)
     stepaf_proxies_free(ctx, streams);
     if (streams->mailboxes)
         stepaf_gpu_free(ctx->gpu.device, streams->mailboxes);
+    stepaf_streams_free_host(ctx, streams);
     if (streams->control)
         stepaf_gpu_free(ctx->gpu.device, streams->control);
     if (streams->watches)

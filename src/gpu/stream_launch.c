@@ -193,8 +193,9 @@ static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct step
         if (!launches[k].blocks)
             continue;
         /* The first may begin early. Were all to, they would wait in the place of others' blocks. */
-        status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_SEND, &launches[k].args, launches[k].blocks,
-                                   STEPAF_WARP, !marks->begun, cuda_stream);
+        status = stepaf_gpu_launch(
+            gpu, launches[k].chunks ? STEPAF_KERNEL_SEND_CHUNKS : STEPAF_KERNEL_SEND,
+            &launches[k].args, launches[k].blocks, STEPAF_WARP, !marks->begun, cuda_stream);
         marks->begun = marks->begun || !status;
     }
     for (uint32_t k = 0; k < stream->n_send && !status; k++) {
@@ -223,8 +224,9 @@ static stepaf_status_t receive_legs(struct stepaf_stream *stream,
                                    launches[k].threads, false, cuda_stream);
         marks->begun = marks->begun || !status;
         if (!status && launches[k].blocks)
-            status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_UNPACK, &launches[k].args,
-                                       launches[k].blocks, STEPAF_WARP, true, cuda_stream);
+            status = stepaf_gpu_launch(
+                gpu, launches[k].chunks ? STEPAF_KERNEL_UNPACK_CHUNKS : STEPAF_KERNEL_UNPACK,
+                &launches[k].args, launches[k].blocks, STEPAF_WARP, true, cuda_stream);
     }
     return status ? status : mark_legs(stream, cuda_stream, marks);
 }

@@ -37,6 +37,8 @@ static enum stepaf_proto choose(const struct stepaf_ctx *ctx, const struct stepa
 
     if (mailbox->bytes <= STEPAF_HEAD_DATA)
         return STEPAF_PROTO_INLINE;
+    if (mailbox->in_host)
+        return copied ? STEPAF_PROTO_BCOPY : STEPAF_PROTO_CHUNKS;
     if (mailbox->bytes <= STEPAF_PIECES_MAX && !copied)
         return STEPAF_PROTO_LL;
     bool is_mapped = mailbox->region && mailbox->region->mem.kind == STEPAF_MEM_CUDA &&
@@ -54,6 +56,8 @@ static uint64_t inlet_stride(const struct stepaf_mailbox *mailbox)
         after = stepaf_piece_groups(mailbox->bytes) * STEPAF_GROUP_BYTES;
     else if (mailbox->proto == STEPAF_PROTO_BCOPY)
         after = mailbox->bytes;
+    else if (mailbox->proto == STEPAF_PROTO_CHUNKS)
+        after = stepaf_chunks_room(mailbox->bytes);
     return stepaf_round_up(STEPAF_HEAD_BYTES + after, ALIGN);
 }
 
@@ -83,6 +87,7 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
     }
     status = mailbox->region ? stepaf_region_pin(ctx, mailbox->region) : STEPAF_OK;
     mailbox->proxied = stepaf_peer_proxied(ctx, p);
+    mailbox->in_host = stepaf_stream_in_host(ctx, p);
     if (mailbox->proxied && stream->any)
         return stepaf_error_set_peer(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT, ctx->peers[p].who,
                                      "stream plan %u is to take any batch, but " STEPAF_WHO_FORMAT
@@ -98,10 +103,13 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
     return status;
 }
 
-static stepaf_status_t lay_out_mailboxes(struct stepaf_stream *stream, uint64_t *bytes_p)
+/* Lay out a plan's mailboxes behind those of others. */
+static stepaf_status_t lay_out_mailboxes(struct stepaf_stream *stream,
+                                         struct stepaf_streams *streams)
 {
     uint32_t n_peers = stream->plan->ctx->n_peers;
 
+    stream->counts = stream->any != NULL;
     for (uint32_t at = 0; at < n_peers * stream->n_in; at++) {
         struct stepaf_mailbox *mailbox = &stream->mailboxes[at];
         stepaf_status_t status = lay_one(stream, at / stream->n_in, at % stream->n_in, mailbox);
@@ -115,9 +123,12 @@ static stepaf_status_t lay_out_mailboxes(struct stepaf_stream *stream, uint64_t 
                 "its memory cannot be shared between processes, or plans share "
                 "it",
                 mailbox->bytes);
+        uint64_t *end =
+            mailbox->in_host ? &streams->host[at / stream->n_in].bytes : &streams->mailbox_bytes;
         mailbox->stride = (uint32_t)stride;
-        mailbox->offset = *bytes_p;
-        *bytes_p += stride * stream->plan->depth;
+        mailbox->offset = *end;
+        *end += stride * stream->plan->depth;
+        stream->counts = stream->counts || mailbox->proto == STEPAF_PROTO_CHUNKS;
     }
     return STEPAF_OK;
 }
@@ -130,10 +141,10 @@ static uint64_t counts_bytes(void)
     return stepaf_round_up((STEPAF_FLOW_BLOCKS + 1) * sizeof(uint32_t), ALIGN);
 }
 
-/* Those who unpack count only where they do not know whose batch it is. */
+/* Those who unpack count only where they do not know whose batch it is, or look for stamps. */
 static uint64_t receive_counts_bytes(const struct stepaf_stream *stream)
 {
-    return stream->any ? counts_bytes() : ALIGN;
+    return stream->counts ? counts_bytes() : ALIGN;
 }
 
 static uint64_t done_bytes(void)
@@ -156,48 +167,69 @@ uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream)
            (stream->any ? stepaf_any_control_bytes(stream) : 0);
 }
 
-stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
+/* Memory for what was laid out. */
+static stepaf_status_t allocate_streams(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 {
-    uint64_t mailbox_bytes = 0, control_bytes = 0;
-    struct stepaf_streams *streams;
-    stepaf_status_t status = stepaf_proxies_link(ctx);
-    bool any = false;
+    stepaf_status_t status;
 
-    for (uint32_t i = 0; i < ctx->tables.plans.n && !status; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
-        if (!plan || !plan->stream)
-            continue;
-        any = true;
-        status = lay_out_mailboxes(plan->stream, &mailbox_bytes);
-        control_bytes += stepaf_stream_control_bytes(plan->stream);
-    }
-    if (status || (!any && !ctx->gpu.streams))
-        return status;
-    streams = calloc(1, sizeof(*streams));
-    if (!streams)
-        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    streams->before = ctx->gpu.streams;
-    ctx->gpu.streams = streams;
-    status = stepaf_proxies_prepare(ctx);
-    if (status || !any)
-        return status;
-    streams->mailbox_bytes = mailbox_bytes ? mailbox_bytes : ALIGN;
-    streams->control_bytes = control_bytes;
+    streams->mailbox_bytes = streams->mailbox_bytes ? streams->mailbox_bytes : ALIGN;
     streams->failed = calloc(ctx->tables.plans.n, sizeof(*streams->failed));
     if (!streams->failed)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     status =
         stepaf_gpu_alloc(ctx->gpu.device, streams->mailbox_bytes, (void **)&streams->mailboxes);
     if (!status)
-        status = stepaf_gpu_alloc(ctx->gpu.device, control_bytes, (void **)&streams->control);
+        status = stepaf_streams_make_host(ctx, streams);
+    if (!status)
+        status =
+            stepaf_gpu_alloc(ctx->gpu.device, streams->control_bytes, (void **)&streams->control);
     if (!status)
         status = stepaf_gpu_alloc_host(ctx->gpu.device,
                                        ctx->tables.plans.n * sizeof(streams->watches[0]),
                                        (void **)&streams->watches);
+    if (!status)
+        streams->n_watches = ctx->tables.plans.n;
+    return status;
+}
+
+stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
+{
+    bool any = stepaf_stream_after(ctx, NULL) != NULL;
+    stepaf_status_t status = STEPAF_OK;
+    struct stepaf_streams *streams;
+
+    ctx->gpu.asks = false;
+    if (!any && !ctx->gpu.streams)
+        return STEPAF_OK;
+    status = stepaf_proxies_link(ctx);
     if (status)
         return status;
-    streams->n_watches = ctx->tables.plans.n;
-    return stepaf_streams_advertise(ctx);
+    streams = calloc(1, sizeof(*streams));
+    if (streams)
+        streams->host = calloc(ctx->n_peers + 1, sizeof(*streams->host));
+    if (!streams || !streams->host)
+        status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    for (uint32_t i = 0; i < ctx->tables.plans.n && !status; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
+        if (!plan || !plan->stream)
+            continue;
+        status = lay_out_mailboxes(plan->stream, streams);
+        streams->control_bytes += stepaf_stream_control_bytes(plan->stream);
+    }
+    if (status) {
+        if (streams)
+            free(streams->host);
+        free(streams);
+        return status;
+    }
+    streams->before = ctx->gpu.streams;
+    ctx->gpu.streams = streams;
+    status = stepaf_proxies_prepare(ctx);
+    if (!status && any)
+        status = stepaf_streams_prepare_reach(ctx);
+    if (!status && any)
+        status = allocate_streams(ctx, streams);
+    return status || !any ? status : stepaf_streams_advertise(ctx);
 }
 
 /* ---- flows ---- */
@@ -245,7 +277,9 @@ static const struct stepaf_region *source_region(const struct stepaf_stream *str
 bool stepaf_stream_copies(const struct stepaf_ctx *ctx, uint32_t p,
                           const struct stepaf_region *source)
 {
-    return !source || source->mem.kind == STEPAF_MEM_CUDA || !stepaf_peer_proxied(ctx, p);
+    bool to_host = stepaf_peer_proxied(ctx, p) || ctx->gpu.streams->host[p].its;
+
+    return !source || source->mem.kind == STEPAF_MEM_CUDA || !to_host;
 }
 
 /* A copy engine is better for what is large, or for all that is not sent by pieces. */
@@ -298,6 +332,10 @@ static void compile_send(const struct stepaf_stream *stream,
         launch->copies = launch->copies || lane->copied;
         if (lane->proto == STEPAF_PROTO_RDMA)
             stepaf_stream_guard_lane(lane, stream->guarded);
+        if (lane->proto == STEPAF_PROTO_CHUNKS) {
+            lane->chunk = stepaf_chunk_bytes(outlet->bytes);
+            launch->chunks = true;
+        }
     }
     set_leaders(ctx, args);
     launch->blocks = stepaf_stream_distribute(args, true, stepaf_stream_blocks(ctx));
@@ -315,8 +353,9 @@ static void compile_receive(const struct stepaf_stream *stream, uint32_t first, 
         struct stepaf_kernel_tensor *lane = &args->lanes[args->n_lanes++];
         lane->peer = (uint16_t)(at / stream->n_in);
         lane->proto = mailbox->proto;
-        lane->head =
-            ctx->gpu.streams->mailboxes + mailbox->offset + (size_t)args->slot * mailbox->stride;
+        lane->head = mailbox->in_host ? ctx->gpu.streams->host[lane->peer].mem.base
+                                      : ctx->gpu.streams->mailboxes;
+        lane->head += mailbox->offset + (size_t)args->slot * mailbox->stride;
         lane->body = lane->head + STEPAF_HEAD_BYTES;
         if (mailbox->proxied) {
             const struct stepaf_proxy_buf *its = &stream->proxy->in[at];
@@ -327,6 +366,10 @@ static void compile_receive(const struct stepaf_stream *stream, uint32_t first, 
         lane->bytes = mailbox->bytes;
         lane->planned = mailbox->planned;
         lane->copied = mailbox->copied;
+        if (lane->proto == STEPAF_PROTO_CHUNKS) {
+            lane->chunk = stepaf_chunk_bytes(mailbox->bytes);
+            launch->chunks = true;
+        }
     }
     set_leaders(ctx, args);
     launch->threads = stepaf_stream_set_gate(args);

@@ -8,8 +8,6 @@
 #include "core/feature.h"
 #include "map/map.h"
 
-#define BY_STREAMS ",cuda_ipc"
-
 /* Whether the transport has written what the core has handed to it. What still waits for room is
  * not written yet, and nobody knows what a lost peer's link has carried. */
 static void check_bytes_written(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
@@ -26,15 +24,16 @@ static void check_bytes_written(const struct stepaf_ctx *ctx, const struct stepa
              (unsigned long long)peer->link->bytes_sent, (unsigned long long)peer->bytes_sent);
 }
 
-/* Name the ways to one peer: the link's, and the GPU's memory where streams write to that directly. What
- * they write is counted nowhere. */
+/* Name the ways to one peer: the link's, and that of streams. What these write by themselves is counted
+ * nowhere. */
 static void name_ways(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer,
                       struct stepaf_map_way *way)
 {
-    bool direct = ctx->feature->reaches(peer);
+    const char *streams = ctx->feature->way(peer);
 
-    snprintf(way->name, sizeof(way->name), "%.*s%s", (int)(sizeof(way->name) - sizeof(BY_STREAMS)),
-             peer->link->name, direct ? BY_STREAMS : "");
+    snprintf(way->name, sizeof(way->name), "%.*s%s%s",
+             (int)(sizeof(way->name) - 1 - strlen(streams) - (*streams != '\0')), peer->link->name,
+             *streams ? "," : "", streams);
     snprintf(way->refused, sizeof(way->refused), "%s", peer->refused);
 }
 

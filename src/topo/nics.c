@@ -44,6 +44,18 @@ static hwloc_obj_t common_ancestor(hwloc_obj_t one, hwloc_obj_t other)
     return NULL;
 }
 
+/* Whether one NUMA node has all of an object's cores. There may be others with the same, as those of GPU
+ * memory on Grace. */
+static bool is_in_one_node(hwloc_topology_t topology, hwloc_obj_t object)
+{
+    hwloc_obj_t node = NULL;
+
+    while ((node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)))
+        if (hwloc_bitmap_isincluded(object->cpuset, node->cpuset))
+            return true;
+    return false;
+}
+
 /* Between a device and a GPU, or a processing unit. */
 static int distance(hwloc_topology_t topology, hwloc_obj_t from, hwloc_obj_t to)
 {
@@ -59,7 +71,7 @@ static int distance(hwloc_topology_t topology, hwloc_obj_t from, hwloc_obj_t to)
                : depth < FAR_SWITCHES ? (int)(FAR_SWITCHES - depth)
                                       : FAR_SWITCH;
     }
-    if (hwloc_bitmap_weight(common->nodeset) == 1)
+    if (is_in_one_node(topology, common))
         return FAR_NODE;
     return common->type == HWLOC_OBJ_PACKAGE ||
                    hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_PACKAGE, common)
@@ -120,7 +132,7 @@ static bool can_be_opened(const char *name)
     return can;
 }
 
-static bool is_wanted(const struct stepaf_topo_nics_query *query, hwloc_obj_t device)
+static bool is_candidate(const struct stepaf_topo_nics_query *query, hwloc_obj_t device)
 {
     if (!query->names)
         return is_up(device) && (query->xml || can_be_opened(device->name));
@@ -137,7 +149,7 @@ static void find_nics(const struct stepaf_topo_nics_query *query, struct machine
     while ((device = hwloc_get_next_osdev(machine->topology, device)))
         if (device->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS && device->name &&
             strlen(device->name) < STEPAF_TOPO_NIC_NAME && machine->n_nics < DEVICES_MAX &&
-            is_wanted(query, device))
+            is_candidate(query, device))
             machine->nic[machine->n_nics++] = device;
 }
 

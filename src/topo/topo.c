@@ -5,7 +5,6 @@
 #include "topo/topo.h"
 
 #include <errno.h>
-#include <hwloc.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>

@@ -25,6 +25,12 @@ static bool always_quiet(struct stepaf_transport *transport, bool begin, uint32_
     return true;
 }
 
+static stepaf_status_t flush_nothing(struct stepaf_link *link)
+{
+    (void)link;
+    return STEPAF_OK;
+}
+
 static void describe_nothing(const struct stepaf_transport *transport, char *text)
 {
     (void)transport;
@@ -91,6 +97,7 @@ struct stepaf_transport_ops stepaf_transport_complete(const struct stepaf_transp
     all.reg_mem = all.reg_mem ? all.reg_mem : reg_nothing;
     all.dereg_mem = all.dereg_mem ? all.dereg_mem : dereg_nothing;
     all.is_quiet = all.is_quiet ? all.is_quiet : always_quiet;
+    all.flush_gpu = all.flush_gpu ? all.flush_gpu : flush_nothing;
     all.describe = all.describe ? all.describe : describe_nothing;
     all.describe_gpu = all.describe_gpu ? all.describe_gpu : describe_none;
     all.probe_gpu = all.probe_gpu ? all.probe_gpu : probe_none;

@@ -62,7 +62,7 @@ struct stepaf_upcalls {
     const struct stepaf_env *env;
     const struct stepaf_topo *topo;
     const char *gpu; /* PCI address of the rank's GPU; NULL: none is known */
-    bool initiates; /* where one side opens connections and one listens: this one opens */
+    bool initiates;  /* where one side opens connections and one listens: this one opens */
     uint64_t dropped_malformed; /* what made no sense to a transport */
     uint64_t
         polled; /* when the last poll found nothing, ticks; 0: it found something, or long ago */
@@ -114,6 +114,9 @@ struct stepaf_transport_ops {
      * sources again, though the peer has answered. False: *peer_p says who. @a begin: what was sent
      * until now, else until the call before. Links are looked after meanwhile. */
     bool (*is_quiet)(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
+    /* STEPAF_TRANSPORT_GPU, of a GPU with two ways to its memory: wait until it sees all that devices have
+     * written to it for this link. */
+    stepaf_status_t (*flush_gpu)(struct stepaf_link *link);
     /* STEPAF_TRANSPORT_GPU: say in words how GPU memory that was registered is reached. */
     void (*describe_gpu)(const struct stepaf_transport *transport, char *text);
     /* The same: try it with some memory of @a gpu, beside any context, and say how. */

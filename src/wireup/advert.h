@@ -31,6 +31,7 @@ struct stepaf_advert {
     char text[STEPAF_ERROR_TEXT_MAX];
     uint32_t epoch;
     bool changed;
+    bool asks; /* who can write to its GPU's memory: see core/feature.h */
     uint32_t n_transports;
     struct stepaf_unpack transports;     /* name, counted bytes; each */
     struct stepaf_unpack key_bytes;      /* the keys as they were declared */

@@ -244,6 +244,38 @@ static stepaf_status_t exchange_adverts(struct stepaf_ctx *ctx, stepaf_status_t 
     return status;
 }
 
+static void free_adverts(const struct stepaf_ctx *ctx, struct stepaf_advert *adverts, void **all_p)
+{
+    for (int r = 0; r < ctx->job.boot.size; r++)
+        stepaf_advert_free(&adverts[r]);
+    memset(adverts, 0, (size_t)ctx->job.boot.size * sizeof(*adverts));
+    free(*all_p);
+    *all_p = NULL;
+}
+
+/* Find out what adverts leave open, and tell them anew if they are to be others. */
+static stepaf_status_t settle(struct stepaf_ctx *ctx, int64_t deadline_ns,
+                              struct stepaf_advert *adverts, size_t *offsets, void **all_p,
+                              bool *met_p)
+{
+    bool asks = false, again = false;
+    stepaf_status_t status;
+
+    for (int r = 0; r < ctx->job.boot.size; r++)
+        asks = asks || adverts[r].asks;
+    if (!asks)
+        return STEPAF_OK;
+    status = ctx->feature->settle(ctx, adverts, offsets, left_us(deadline_ns), &again);
+    if (status)
+        *met_p = false;
+    if (status || !again)
+        return status;
+    ctx->feature->undo(ctx);
+    free_adverts(ctx, adverts, all_p);
+    status = ctx->feature->prepare(ctx);
+    return exchange_adverts(ctx, status, deadline_ns, adverts, offsets, all_p, met_p);
+}
+
 /* Tell a peer how this rank has come into @a epoch. */
 static void send_ready(struct stepaf_peer *peer, uint32_t epoch, stepaf_status_t status)
 {
@@ -401,6 +433,8 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx)
     }
     status = prepare_commit(ctx, deadline_ns);
     status = exchange_adverts(ctx, status, deadline_ns, adverts, offsets, &all, &met);
+    if (!status)
+        status = settle(ctx, deadline_ns, adverts, offsets, &all, &met);
     if (status) {
         if (!stepaf_is_attention(ctx))
             stepaf_key_allocate_undo(ctx);
@@ -420,10 +454,8 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx)
 out:
     ctx->gpu.proxies_still = false;
     ctx->commit.exclusive = false;
-    for (int r = 0; r < ctx->job.boot.size; r++)
-        stepaf_advert_free(&adverts[r]);
+    free_adverts(ctx, adverts, &all);
     free(adverts);
     free(offsets);
-    free(all);
     return status;
 }

@@ -30,7 +30,8 @@ static void make_key(struct fake_job *job, uint64_t id, stepaf_direction_t direc
     FUZZ_CHECK(stepaf_key_declare(job->handle, id, direction, bytes, &params) == STEPAF_OK);
 }
 
-/* Tensors that come in a head, by pieces, and in place; the last at an FFN rank only. */
+/* Tensors that come in a head, by pieces, and in place; the last at an FFN rank only. At attention ranks,
+ * in host memory. */
 static struct fake_job *make_job(stepaf_role_t role)
 {
     stepaf_tensor_t push[N_PUSH] = {{.key = 1}, {.key = 2}, {.key = 3}}, pull[2];
@@ -40,6 +41,8 @@ static struct fake_job *make_job(stepaf_role_t role)
 
     job->ctx->env.cuda_engine =
         role == STEPAF_FFN ? STEPAF_ENV_CUDA_ENGINE_ce : STEPAF_ENV_CUDA_ENGINE_auto;
+    job->ctx->env.cuda_mailbox =
+        role == STEPAF_FFN ? STEPAF_ENV_CUDA_MAILBOX_gpu : STEPAF_ENV_CUDA_MAILBOX_host;
     make_key(job, 1, STEPAF_PUSH, PUSH);
     make_key(job, 2, STEPAF_PUSH, SMALL);
     make_key(job, 3, STEPAF_PUSH, PUSH + 1);
@@ -101,27 +104,39 @@ static void look_at_plan(const struct stepaf_stream_advert_plan *plan, int role)
     FUZZ_CHECK(n_inlets <= plan->n_peers * n_in);
 }
 
-static bool is_shared(const uint8_t *at, size_t bytes)
+static bool lies_in(const uint8_t *at, size_t bytes, const uint8_t *base, size_t size)
 {
+    return base && at >= base && (size_t)(at - base) <= size && bytes <= size - (size_t)(at - base);
+}
+
+static bool is_shared(const struct stepaf_ctx *ctx, const uint8_t *at, size_t bytes)
+{
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (lies_in(at, bytes, ctx->gpu.streams->host[p].its, ctx->gpu.streams->host[p].its_bytes))
+            return true;
     for (int i = 0; i < CPU_PIECES; i++) {
         const struct cpu_piece *piece = &cpu_device.pieces[i];
-        if (piece->base && at >= piece->base && (size_t)(at - piece->base) <= piece->bytes &&
-            bytes <= piece->bytes - (size_t)(at - piece->base))
+        if (lies_in(at, bytes, piece->base, piece->bytes))
             return true;
     }
     return false;
 }
 
-static void look_at_lane(const struct stepaf_kernel_tensor *lane)
+static void look_at_lane(const struct stepaf_ctx *ctx, const struct stepaf_kernel_tensor *lane)
 {
-    FUZZ_CHECK(is_shared(lane->head, STEPAF_HEAD_BYTES));
-    FUZZ_CHECK(lane->proto <= STEPAF_PROTO_BCOPY);
+    FUZZ_CHECK(is_shared(ctx, lane->head, STEPAF_HEAD_BYTES));
+    FUZZ_CHECK(lane->proto < STEPAF_PROTO_COUNT);
     if (lane->proto == STEPAF_PROTO_INLINE)
         FUZZ_CHECK(lane->bytes <= STEPAF_HEAD_DATA);
     else if (lane->proto == STEPAF_PROTO_LL)
-        FUZZ_CHECK(is_shared(lane->body, stepaf_piece_groups(lane->bytes) * STEPAF_GROUP_BYTES));
+        FUZZ_CHECK(
+            is_shared(ctx, lane->body, stepaf_piece_groups(lane->bytes) * STEPAF_GROUP_BYTES));
+    else if (lane->proto == STEPAF_PROTO_CHUNKS)
+        FUZZ_CHECK(is_shared(ctx, lane->body,
+                             (lane->bytes + lane->chunk - 1ull) / lane->chunk *
+                                 (lane->chunk + STEPAF_CHUNK_TELLS)));
     else
-        FUZZ_CHECK(is_shared(lane->body, lane->bytes));
+        FUZZ_CHECK(is_shared(ctx, lane->body, lane->bytes));
 }
 
 /* Join what is told at a rank of the other role; then all is as before. */
@@ -136,7 +151,7 @@ static void join(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
                status == STEPAF_ERR_NO_TRANSPORT);
     for (uint32_t k = 0; !status && k < DEPTH * plan->stream->n_send; k++)
         for (uint32_t i = 0; i < plan->stream->send[k].args.n_lanes; i++)
-            look_at_lane(&plan->stream->send[k].args.lanes[i]);
+            look_at_lane(ctx, &plan->stream->send[k].args.lanes[i]);
     ctx->gpu.streams->joined = false;
     stepaf_streams_undo(ctx);
     FUZZ_CHECK(cpu_device_count() == n_pieces);

@@ -6,6 +6,7 @@ set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 export top_srcdir top_builddir
 . "$top_srcdir/test/hosts/hosts.sh"
+[ -z "${SANITIZERS:-}" ] || { echo "skipped: sanitizer builds try this on one host"; exit 77; }
 hosts_enter "$@"
 hosts_up 3 || exit 99
 here=$(cd "$top_builddir" && pwd)
@@ -81,6 +82,12 @@ start: tcp bootstrap: 10.77.0.1:27000: rank 0 did not come in time: Network is u
 start: tcp bootstrap: 10.77.0.1:27000: ranks 1, 2 did not come in time; 1 of 3 are here; is 10.77.0.1 this host?: STEPAF_INIT_TIMEOUT_US is 1000000 us"
 ip netns exec h2 ip link set eth0 up
 ip netns exec h3 ip link set eth0 up
+
+ip netns exec h3 ip route add unreachable $hosts_net4.2/32
+STEPAF_INIT_TIMEOUT_US=1000000 ranks "$rank"
+check "hosts that do not reach each other" "1 1 1" "" "\
+start: tcp bootstrap: exchange: world rank 2 cannot reach world rank 1: No route to host: STEPAF_INIT_TIMEOUT_US is 1000000 us"
+ip netns exec h3 ip route del unreachable $hosts_net4.2/32
 
 # Pods: each knows its number by its name.
 for index in 1 2 3; do

@@ -76,7 +76,7 @@ rank 2 of 3: attention" ] || fail "not two programs"
     done
 }
 # Whoever was ended has ended, also where stepaf-run itself was killed.
-for try in $(seq 50); do
+for try in $(seq 300); do
     grep -lsz "^RANK_OF=$SSH_SAYS\$" /proc/[0-9]*/environ >"$directory/left" || break
     sleep 0.1
 done

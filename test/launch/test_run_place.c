@@ -135,7 +135,7 @@ static void cards(void)
     static const char eight[] = "test/unit/topo/eight_nics.xml";
     static const char dgx[] = "test/unit/topo/dgx_h100.xml";
     struct run_place place;
-    char expected[16];
+    char expected[32];
 
     for (int rank = 0; rank < 8; rank++) {
         struct run_place_query core = QUERY(CORE, rank, 8), numa = QUERY(NUMA, rank, 8);

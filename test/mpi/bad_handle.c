@@ -19,6 +19,7 @@ static void check_values(void *h, int kind)
         HS_INT(stepaf_world_rank(h, STEPAF_GROUP_WORLD, 0), ==, -1);
         HS_INT(stepaf_epoch(h), ==, 0);
         HS_INT(stepaf_clock_ns(h), ==, -1);
+        HS_INT(stepaf_default_timeout_us(h), ==, -1);
         HS_TRUE(stepaf_transport_name(h, 0) == NULL);
     } else if (kind == PLAN) {
         HS_INT(stepaf_plan_depth(h), ==, 0);

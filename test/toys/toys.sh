@@ -77,7 +77,7 @@ STEPAF_CUDA_PROXY=always
 export STEPAF_CUDA_PROXY
 expect_pair 0 --alone
 has '^20 operations on a stream, 0 of the host$'
-says '^ID 0 +toy$'
+says '^ID 0 +toy,cuda_proxy$'
 unset STEPAF_CUDA_PROXY
 
 # A peer that the transport does not reach is named, with the reason; another transport takes it.
@@ -88,7 +88,7 @@ if unshare --uts true 2>/dev/null; then
     says 'STEPAF_ERR_NO_TRANSPORT: no transport reaches FFN rank 0 .*; toy: on another node'
     export STEPAF_TRANSPORTS=toy,tcp STEPAF_NET_IF=lo
     expect_pair 0 --alone
-    says '^ID 0 +tcp;lo$'
+    says '^ID 0 +tcp;lo,cuda_proxy$'
     says '; toy: on another node;'
 else
     echo "two nodes: not tried, no permission for a UTS namespace"

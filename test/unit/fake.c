@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/handles.h"
+#include "gpu/stream.h"
 #include "wireup/advert.h"
 #include "wireup/agree.h"
 #include "wireup/hello.h"
@@ -77,6 +78,13 @@ static void others_report(const struct stepaf_agree_report *own, bool is_first,
     stepaf_agree_pack(&report, pack);
 }
 
+static bool is_reach(const void *data, size_t bytes)
+{
+    uint32_t magic = STEPAF_REACH_MAGIC;
+
+    return bytes >= sizeof(magic) && !memcmp(data, &magic, sizeof(magic));
+}
+
 static stepaf_status_t boot_allgather(void *self, const void *data, size_t bytes, void **all_p,
                                       size_t *offsets_p, int64_t timeout_us)
 {
@@ -91,6 +99,8 @@ static stepaf_status_t boot_allgather(void *self, const void *data, size_t bytes
         offsets_p[r] = pack.bytes;
         if (r == own)
             stepaf_pack_bytes(&pack, data, bytes);
+        else if (is_reach(data, bytes))
+            stepaf_pack_bytes(&pack, data, sizeof(uint32_t)); /* nothing that they cannot reach */
         else if (!boot->job->ctx)
             others_introduction(boot, r, data, bytes, &pack);
         else if (is_report)

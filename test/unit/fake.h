@@ -48,6 +48,7 @@ struct fake_job {
     const char *join_reason;        /* the next join fails so; NULL: it does not */
     const char *import_reason;      /* the next import likewise */
     unsigned n_idle;                /* calls of check_peers */
+    unsigned n_flushes;             /* of what devices have written to the GPU */
     unsigned n_severed;             /* and of fence */
     unsigned unquiet;               /* looks for which the last peer has not acknowledged all */
     int wake_fd;                    /* what the transport names for sleeping; 0: nothing */

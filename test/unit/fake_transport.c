@@ -271,6 +271,12 @@ static void transport_drop(struct stepaf_transport *transport, struct stepaf_mem
     mem->registration[transport->index] = NULL;
 }
 
+static stepaf_status_t transport_flush(struct stepaf_link *link)
+{
+    ((struct fake_transport *)link->transport)->job->n_flushes++;
+    return STEPAF_OK;
+}
+
 static void transport_describe(const struct stepaf_transport *transport, char *text)
 {
     (void)transport;
@@ -287,6 +293,7 @@ void fake_take_gpu(struct fake_job *job)
     ops.reg_mem = transport_add;
     ops.dereg_mem = transport_drop;
     ops.describe_gpu = transport_describe;
+    ops.flush_gpu = transport_flush;
     transport->base.ops = &ops;
     for (uint32_t p = 0; p < transport->n_peers; p++)
         transport->links[p].base.ops = &ops;

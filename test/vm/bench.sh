@@ -51,7 +51,7 @@ trap 'rm -rf "$scratch"' EXIT
 # A host that has other work too lets nothing through for seconds.
 export STEPAF_VERBS_PEER_TIMEOUT_US=30000000
 # So slow a device takes longer for a message of megabytes than the default after which it sends again.
-timeout=18
+timeout=20
 export STEPAF_VERBS_TIMEOUT=$timeout
 export VM_RAILS=r0 STEPAF_TRANSPORTS=verbs OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=vader,self OMPI_MCA_btl_vader_single_copy_mechanism=none

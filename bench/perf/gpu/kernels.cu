@@ -181,6 +181,97 @@ __global__ void __maxnreg__(160) matrix_load(const __grid_constant__ perf_gpu_lo
         *load.sink = total;
 }
 
+/* ---- the floor ---- */
+
+constexpr uint64_t FLAG_ROOM = 128;
+constexpr unsigned LEG_THREADS = 512;
+
+/* The best of some, as measured on an H100 (bench/results/cuda-h100.md). */
+__host__ __device__ inline uint64_t chunk_of(uint64_t bytes)
+{
+    return bytes <= 4 << 20 ? 4096 : 16384;
+}
+
+__host__ __device__ inline uint64_t chunks_of(uint64_t bytes)
+{
+    return bytes > 0 ? (bytes + chunk_of(bytes) - 1) / chunk_of(bytes) : 1;
+}
+
+__device__ inline uint64_t load_flag(const uint8_t *at)
+{
+    uint64_t value;
+
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+    return value;
+}
+
+/* By all threads of a block; both are multiples of 16. */
+__device__ inline void copy_chunk(uint8_t *to, const uint8_t *from, uint64_t bytes)
+{
+    uint64_t whole = bytes / 16 * 16;
+
+    for (uint64_t i = threadIdx.x * 16; i < whole; i += blockDim.x * 16)
+        *reinterpret_cast<uint4 *>(to + i) = *reinterpret_cast<const uint4 *>(from + i);
+    for (uint64_t i = whole + threadIdx.x; i < bytes; i += blockDim.x)
+        to[i] = from[i];
+}
+
+__global__ void __launch_bounds__(LEG_THREADS) store_leg(const __grid_constant__ perf_gpu_leg leg)
+{
+    const uint64_t n = leg.counts[blockIdx.x] + 1, chunk = chunk_of(leg.bytes);
+
+    for (uint64_t c = blockIdx.x; c < chunks_of(leg.bytes); c += gridDim.x) {
+        uint8_t *box = leg.box + c * (chunk + FLAG_ROOM);
+
+        copy_chunk(box, leg.data + c * chunk, min(chunk, leg.bytes - c * chunk));
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            __threadfence_system();
+            *reinterpret_cast<volatile uint64_t *>(box + chunk) = n;
+        }
+    }
+    if (threadIdx.x == 0)
+        leg.counts[blockIdx.x] = n;
+}
+
+__global__ void __launch_bounds__(LEG_THREADS) take_leg(const __grid_constant__ perf_gpu_leg leg)
+{
+    const uint64_t n = leg.counts[blockIdx.x] + 1, chunk = chunk_of(leg.bytes);
+    const uint64_t start = now_ns();
+
+    for (uint64_t c = blockIdx.x; c < chunks_of(leg.bytes); c += gridDim.x) {
+        const uint8_t *box = leg.box + c * (chunk + FLAG_ROOM);
+
+        if (threadIdx.x == 0) {
+            while (load_flag(box + chunk) != n && now_ns() - start < leg.limit_ns) {
+            }
+            if (load_flag(box + chunk) != n)
+                *static_cast<volatile uint32_t *>(leg.late) = 1;
+        }
+        __syncthreads();
+        copy_chunk(leg.data + c * chunk, box, min(chunk, leg.bytes - c * chunk));
+        __syncthreads();
+    }
+    if (threadIdx.x == 0)
+        leg.counts[blockIdx.x] = n;
+}
+
+unsigned leg_blocks(const perf_gpu_leg &leg)
+{
+    const uint64_t most = leg.bytes <= 4 << 20 ? PERF_GPU_LEG_BLOCKS / 2 : PERF_GPU_LEG_BLOCKS;
+    const uint64_t n = chunks_of(leg.bytes);
+
+    return static_cast<unsigned>(n < most ? n : most);
+}
+
+unsigned leg_threads(const perf_gpu_leg &leg)
+{
+    const uint64_t each = leg.bytes < chunk_of(leg.bytes) ? leg.bytes : chunk_of(leg.bytes);
+    const uint64_t threads = (each / 16 + 31) / 32 * 32;
+
+    return static_cast<unsigned>(threads < 32 ? 32 : threads < LEG_THREADS ? threads : LEG_THREADS);
+}
+
 unsigned blocks_of(const perf_gpu_pieces &pieces)
 {
     uint64_t most = 1;
@@ -241,6 +332,25 @@ cudaError_t perf_gpu_launch_hold(const uint32_t *go, uint32_t ticket, uint64_t l
 
     return cudaLaunchKernelEx(&config, hold, static_cast<const volatile uint32_t *>(go), ticket,
                               limit_ns);
+}
+
+uint64_t perf_gpu_leg_box(uint64_t bytes)
+{
+    return chunks_of(bytes) * (chunk_of(bytes) + FLAG_ROOM);
+}
+
+cudaError_t perf_gpu_launch_store(const perf_gpu_leg *leg, cudaStream_t stream)
+{
+    const cudaLaunchConfig_t config = shape(dim3(leg_blocks(*leg)), leg_threads(*leg), 0, stream);
+
+    return cudaLaunchKernelEx(&config, store_leg, *leg);
+}
+
+cudaError_t perf_gpu_launch_take(const perf_gpu_leg *leg, cudaStream_t stream)
+{
+    const cudaLaunchConfig_t config = shape(dim3(leg_blocks(*leg)), leg_threads(*leg), 0, stream);
+
+    return cudaLaunchKernelEx(&config, take_leg, *leg);
 }
 
 cudaError_t perf_gpu_prepare_load(void)

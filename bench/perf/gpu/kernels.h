@@ -56,6 +56,23 @@ struct perf_gpu_load {
     uint64_t block_ns; /* that a block takes */
 };
 
+/* The floor: bare kernels that store a tensor chunk by chunk, with a flag behind each, and that wait for
+ * the flags and load. Each block counts operations, so that a captured graph can be replayed. */
+struct perf_gpu_leg {
+    uint8_t *data;    /* GPU memory */
+    uint8_t *box;     /* where chunks and flags go by: memory that both ranks' GPUs reach */
+    uint64_t *counts; /* GPU memory: one a block */
+    uint64_t bytes;
+    uint64_t limit_ns; /* of a wait; then the kernel gives up */
+    uint32_t *late;    /* pinned: set to 1 by one that has */
+};
+enum { PERF_GPU_LEG_BLOCKS = 128 };
+
+/* Bytes of such a box. */
+uint64_t perf_gpu_leg_box(uint64_t bytes);
+cudaError_t perf_gpu_launch_store(const struct perf_gpu_leg *leg, cudaStream_t stream);
+cudaError_t perf_gpu_launch_take(const struct perf_gpu_leg *leg, cudaStream_t stream);
+
 #define PERF_GPU_LOAD_OPERAND ((size_t)32 << 20)
 
 /* Once for each device, before the first launch. */

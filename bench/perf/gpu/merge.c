@@ -66,7 +66,11 @@ int perf_gpu_row_merge(struct perf_gpu_row *row, struct perf_result *r)
     r->loaded = row->loaded;
     r->unit_ops = row->player.unit_ops;
     r->gpu = perf_gpu_name(row->gpu);
-    r->floor_name = "copy engine";
+    r->floor_name = row->floor.gpu != NULL ? "copy engine"
+                    : row->bare.pinned     ? "bare kernels through pinned host memory"
+                                           : "bare kernels through GPU memory";
+    r->floor_word = row->floor.gpu != NULL ? "copies" : row->bare.pinned ? "pinned" : "kernels";
+    r->copies_us = row->copies_us;
     r->floor_wait = "";
     snprintf(r->transport, sizeof(r->transport), "%s", row->transport);
     r->iters = row->timed_units * row->player.unit_ops * row->c.microbatches;

@@ -31,18 +31,96 @@ static int fill_memory(struct perf_gpu_row *row)
     return rc;
 }
 
-/* In words: GPUs and who copies, and what connects nodes. */
+/* Of this rank's links, as bits. */
+static int find_ways(const struct perf_gpu_row *row, unsigned *ways_p)
+{
+    static const char *const names[PERF_GPU_WAYS] = {"cuda_ipc", "cuda_host", "cuda_proxy"};
+    const struct perf_place *place = row->gpu->place;
+    int n = place->role == STEPAF_ATTENTION ? place->ffn : place->attn;
+
+    *ways_p = 0;
+    for (int i = 0; i < n; i++) {
+        stepaf_link_info_t link = {.size = sizeof(link)};
+        stepaf_status_t status = stepaf_link_query(row->lib.ctx, i, &link);
+
+        if (status != STEPAF_OK)
+            return perf_fail_status(status, "stepaf_link_query");
+        for (int way = 0; way < PERF_GPU_WAYS; way++) {
+            if (strcmp(link.streams, names[way]) == 0)
+                *ways_p |= 1u << way;
+        }
+    }
+    return 0;
+}
+
+/* Those of all ranks. */
+static int learn_ways(struct perf_gpu_row *row)
+{
+    unsigned mine;
+    size_t *offsets;
+    void *all;
+
+    if (perf_job_agree(row->gpu->job, find_ways(row, &mine)) != 0 ||
+        perf_job_gather(row->gpu->job, &mine, sizeof(mine), &all, &offsets) != 0)
+        return -1;
+    for (int r = 0; r < row->gpu->place->size; r++)
+        row->ways |= ((const unsigned *)all)[r];
+    free(all);
+    free(offsets);
+    return 0;
+}
+
+/* In words: GPUs and who copies, which way, and by what links where streams write to a proxy. */
 static int describe_links(struct perf_gpu_row *row)
 {
+    static const char *const words[PERF_GPU_WAYS] = {";direct", ";pinned", ";proxy"};
     const char *engine = getenv("STEPAF_CUDA_ENGINE");
     char links[PERF_LINKS_MAX];
+    size_t end;
 
-    if (perf_links_learn(row->gpu->job, row->lib.ctx, links) != 0)
+    if (perf_links_learn(row->gpu->job, row->lib.ctx, links) != 0 || learn_ways(row) != 0)
         return -1;
-    snprintf(row->transport, sizeof(row->transport), "cuda;%.16s%s%.64s",
-             engine != NULL && engine[0] != '\0' ? engine : "auto",
-             row->gpu->place->one_node ? "" : " + ", row->gpu->place->one_node ? "" : links);
+    snprintf(row->transport, sizeof(row->transport), "cuda;%.4s",
+             engine != NULL && engine[0] != '\0' ? engine : "auto");
+    for (int way = 0; way < PERF_GPU_WAYS; way++) {
+        end = strlen(row->transport);
+        if (row->ways & 1u << way)
+            snprintf(row->transport + end, sizeof(row->transport) - end, "%s", words[way]);
+    }
+    end = strlen(row->transport);
+    if (row->ways & 1u << PERF_GPU_PROXY)
+        snprintf(row->transport + end, sizeof(row->transport) - end, " + %.48s", links);
     return 0;
+}
+
+/* One way, and where GPUs reach each other, it is the copies alone: on several streams an engine takes
+ * these one stream after the other, which would be no comparison. Else bare kernels, through memory of
+ * the kind that the library goes by. */
+static int open_floor(struct perf_gpu_row *row)
+{
+    struct perf_gpu *gpu = row->gpu;
+    int direct = row->ways == 1u << PERF_GPU_DIRECT;
+
+    if (gpu->options->no_floor || !gpu->place->one_node || row->c.scatter)
+        return 0;
+    if (perf_gpu_one_way(gpu) && direct) {
+        if (row->c.microbatches > 1)
+            return 0;
+        if (perf_gpu_floor_open(gpu, &row->c, &row->lib.buffers, &row->floor) != 0)
+            return -1;
+        row->sides[PERF_FLOOR_LOOP] = (struct perf_gpu_side){
+            .self = &row->floor, .enqueue = perf_gpu_floor_enqueue, .ctx = row->lib.ctx};
+        return 0;
+    }
+    if (perf_gpu_bare_open(gpu, &row->c, !direct, &row->bare) != 0)
+        return -1;
+    row->sides[PERF_FLOOR_LOOP] = (struct perf_gpu_side){.self = &row->bare,
+                                                         .enqueue = perf_gpu_bare_enqueue,
+                                                         .status = perf_gpu_bare_status,
+                                                         .ctx = row->lib.ctx};
+    return perf_job_agree(gpu->job, !direct && gpu->place->rank == 0
+                                        ? perf_gpu_bare_copies(&row->bare, &row->copies_us)
+                                        : 0);
 }
 
 static int open_contenders(struct perf_gpu_row *row)
@@ -66,15 +144,7 @@ static int open_contenders(struct perf_gpu_row *row)
         row->sides[PERF_NCCL] = (struct perf_gpu_side){
             .self = row->nccl, .enqueue = perf_gpu_nccl_enqueue, .ctx = row->lib.ctx};
     }
-    /* A round trip's floor would be another library: of one way it is the copies alone. On several
-     * streams an engine takes these one stream after the other, which would be no comparison. */
-    if (!gpu->options->no_floor && perf_gpu_one_way(gpu) && row->c.microbatches == 1) {
-        if (perf_gpu_floor_open(gpu, &row->c, &row->lib.buffers, &row->floor) != 0)
-            return -1;
-        row->sides[PERF_FLOOR_LOOP] = (struct perf_gpu_side){
-            .self = &row->floor, .enqueue = perf_gpu_floor_enqueue, .ctx = row->lib.ctx};
-    }
-    return 0;
+    return open_floor(row);
 }
 
 static void close_contenders(struct perf_gpu_row *row, int all_well)
@@ -89,6 +159,7 @@ static void close_contenders(struct perf_gpu_row *row, int all_well)
     perf_gpu_nccl_close(row->nccl, all_well);
     perf_gpu_player_close(&row->player);
     perf_gpu_floor_close(&row->floor);
+    perf_gpu_bare_close(&row->bare);
     perf_gpu_lib_close(&row->lib);
     perf_gpu_unguard();
 }

@@ -3,9 +3,13 @@
 #ifndef PERF_GPU_ROW_STATE_H
 #define PERF_GPU_ROW_STATE_H
 
+#include "perf/gpu/bare.h"
 #include "perf/gpu/floor.h"
 #include "perf/gpu/ours.h"
 #include "perf/gpu/play.h"
+
+/* How the library's streams write to peers. */
+enum perf_gpu_way { PERF_GPU_DIRECT, PERF_GPU_PINNED, PERF_GPU_PROXY, PERF_GPU_WAYS };
 
 /* Samples of one contender on this rank, us. */
 struct perf_gpu_samples {
@@ -21,8 +25,11 @@ struct perf_gpu_row {
     struct perf_case c;
     int loaded;
     struct perf_gpu_lib lib;
-    struct perf_gpu_nccl *nccl; /* NULL: no baseline */
-    struct perf_gpu_floor floor;
+    struct perf_gpu_nccl *nccl;  /* NULL: no baseline */
+    unsigned ways;               /* bits of enum perf_gpu_way: of all links */
+    struct perf_gpu_floor floor; /* of one of the two floors gpu is NULL */
+    struct perf_gpu_bare bare;
+    double copies_us; /* of the bare floor */
     struct perf_gpu_player player;
     struct perf_gpu_side sides[PERF_WHO_LAST]; /* enqueue is NULL where there is none */
     struct perf_gpu_side checked;

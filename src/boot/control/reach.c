@@ -50,7 +50,9 @@ void stepaf_control_give_up(struct stepaf_control *control, int channel, int ran
     int64_t limit_ns = stepaf_monotonic_ns() + NEWS_NS;
     char text[STEPAF_CONTROL_TEXT_MAX];
 
-    while (round > 0 && control->failures[channel].status == STEPAF_OK)
+    /* The one may know why it cannot reach this rank. */
+    bool is_to_call = rank > control->place.rank && !control->links[rank];
+    while ((round > 0 || is_to_call) && control->failures[channel].status == STEPAF_OK)
         if (!stepaf_control_wait(control, limit_ns))
             break;
     snprintf(text, sizeof text, "tcp bootstrap: %s: world rank %d %s in time",

@@ -18,16 +18,22 @@ static const char *const kernel_names[STEPAF_KERNEL_COUNT] = {
     [STEPAF_KERNEL_SEND] = "stepaf_send",
     [STEPAF_KERNEL_GATE] = "stepaf_gate",
     [STEPAF_KERNEL_UNPACK] = "stepaf_unpack",
+    [STEPAF_KERNEL_SEND_CHUNKS] = "stepaf_send_chunks",
+    [STEPAF_KERNEL_UNPACK_CHUNKS] = "stepaf_unpack_chunks",
 };
 static const char *const few_names[STEPAF_KERNEL_COUNT] = {
     [STEPAF_KERNEL_SEND] = "stepaf_send_few",
     [STEPAF_KERNEL_GATE] = "stepaf_gate_few",
     [STEPAF_KERNEL_UNPACK] = "stepaf_unpack_few",
+    [STEPAF_KERNEL_SEND_CHUNKS] = "stepaf_send_chunks_few",
+    [STEPAF_KERNEL_UNPACK_CHUNKS] = "stepaf_unpack_chunks_few",
 };
 static const char *const any_names[STEPAF_ANY_KERNEL_COUNT] = {
     [STEPAF_KERNEL_SEND_ANY] = "stepaf_send_any",
     [STEPAF_KERNEL_GATE_ANY] = "stepaf_gate_any",
     [STEPAF_KERNEL_UNPACK_ANY] = "stepaf_unpack_any",
+    [STEPAF_KERNEL_SEND_ANY_CHUNKS] = "stepaf_send_any_chunks",
+    [STEPAF_KERNEL_UNPACK_ANY_CHUNKS] = "stepaf_unpack_any_chunks",
 };
 
 /* The driver, if it shows a GPU; else NULL, with the reason. */

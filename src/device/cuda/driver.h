@@ -61,6 +61,9 @@
     _(event_record, cuEventRecord)                     \
     _(event_query, cuEventQuery)
 
+/* CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE: the headers have it since 12.8. */
+enum { STEPAF_CUDA_DMABUF_BY_PCIE = 1 };
+
 struct stepaf_cuda_driver {
 #define STEPAF_CUDA_FIELD(field_, entry_) __typeof__(entry_) *field_;
     STEPAF_CUDA_ENTRIES(STEPAF_CUDA_FIELD)
@@ -152,7 +155,7 @@ void stepaf_cuda_unimport(struct stepaf_gpu *self, void *ptr);
 /* rdma.c */
 const struct stepaf_gpu_rdma *stepaf_cuda_rdma(struct stepaf_gpu *self);
 stepaf_status_t stepaf_cuda_dmabuf(struct stepaf_gpu *self, const void *ptr, size_t bytes,
-                                   int *fd_p, uint64_t *offset_p);
+                                   bool by_pcie, int *fd_p, uint64_t *offset_p);
 stepaf_status_t stepaf_cuda_sync_memops(struct stepaf_gpu *self, const void *ptr);
 stepaf_status_t stepaf_cuda_flush(struct stepaf_gpu *self);
 /* stream.c */

@@ -6,7 +6,7 @@
  * multiprocessors are left to others until the data is on its way. It has no more registers either,
  * though 40 would make 8 bytes 0.03 us faster: it has to find room, too.
  */
-#include "device/cuda/kernels_common.cuh"
+#include "device/cuda/kernels_chunks.cuh"
 
 namespace
 {
@@ -39,7 +39,7 @@ __device__ __forceinline__ Send send_head(const stepaf_kernel_args &args,
     return send;
 }
 
-template <bool ALIGNED>
+template <bool ALIGNED, bool CHUNKS>
 __device__ __forceinline__ Send send_share(const stepaf_kernel_args &args, unsigned i,
                                            const stepaf_kernel_tensor &lane, uint32_t proto,
                                            const uint32_t *count)
@@ -52,6 +52,8 @@ __device__ __forceinline__ Send send_share(const stepaf_kernel_args &args, unsig
     Send send = {make_stamp(args, number_after(before)), load_volatile(args.failed)};
     if (proto == STEPAF_PROTO_LL) {
         send_pieces<ALIGNED>(lane, chunk, send);
+    } else if (CHUNKS && proto == STEPAF_PROTO_CHUNKS) {
+        send_chunks<ALIGNED>(lane, chunk, send);
     } else if (!__any_sync(ALL, send.failed != 0)) {
         if (proto != STEPAF_PROTO_RDMA)
             copy_share<ALIGNED>(lane.body, lane.data, lane.bytes, chunk, lane.n);
@@ -104,7 +106,7 @@ __device__ __forceinline__ bool take_heads(const stepaf_kernel_args &args, uint6
         take_from_head<ALIGNED>(data, bytes, pair);
     if (sub == 0)
         landed[i] = args.landed[i] = bytes;
-    if (proto == STEPAF_PROTO_BCOPY) /* for unpacking: see there */
+    if (proto >= STEPAF_PROTO_BCOPY) /* or CHUNKS, for unpacking: see there */
         __threadfence();
     marked = ends_head() && is_mark(pair.y);
     return true;
@@ -160,11 +162,28 @@ __device__ __forceinline__ void unpack(const stepaf_kernel_args &args, uint32_t 
         copy_share<ALIGNED>(lane.data, lane.body, min(bytes, lane.bytes), chunk, lane.n);
 }
 
+/* The same where chunks are among it. Each block counts, since their flags are stamps. False: given up. */
+template <bool ALIGNED>
+__device__ __forceinline__ bool unpack_chunks(const stepaf_kernel_args &args, uint32_t n,
+                                              uint32_t failed)
+{
+    unsigned i = find_lane(args);
+    const stepaf_kernel_tensor &lane = args.lanes[i];
+
+    if (lane.proto != STEPAF_PROTO_CHUNKS) {
+        unpack<ALIGNED>(args, failed);
+        return true;
+    }
+    uint32_t bytes = min(load_acquire(&args.landed[i]), lane.bytes);
+    return !__any_sync(ALL, failed != 0) &&
+           take_chunks<ALIGNED>(args, lane, bytes, make_stamp(args, n), blockIdx.x - lane.first);
+}
+
 /* ---- kernels ---- */
 
 /* Launched as a successor: it may begin while the kernel before it ends, which can be the send before it.
  * What depends on the launch alone is looked up before the wait: the parameters have to be fetched, too. */
-__device__ __forceinline__ void send_all(const stepaf_kernel_args &args)
+template <bool CHUNKS> __device__ __forceinline__ void send_all(const stepaf_kernel_args &args)
 {
     uint32_t *count = &args.counts[1 + blockIdx.x];
     unsigned i = find_lane(args);
@@ -177,8 +196,8 @@ __device__ __forceinline__ void send_all(const stepaf_kernel_args &args)
     make_here(lane.bytes);
     let_successor_begin();
     await_predecessor();
-    Send send = aligned ? send_share<true>(args, i, lane, proto, count)
-                        : send_share<false>(args, i, lane, proto, count);
+    Send send = aligned ? send_share<true, CHUNKS>(args, i, lane, proto, count)
+                        : send_share<false, CHUNKS>(args, i, lane, proto, count);
     __syncwarp(); /* all have read it */
     if (threadIdx.x == 0 && !send.failed)
         *count = static_cast<uint32_t>(send.stamp);
@@ -217,6 +236,21 @@ __device__ __forceinline__ void unpack_all(const stepaf_kernel_args &args)
     await_predecessor();
 }
 
+/* Before the wait: between two of these is a gate, which is no successor. */
+__device__ __forceinline__ void unpack_all_chunks(const stepaf_kernel_args &args)
+{
+    uint32_t *count = &args.counts[1 + blockIdx.x];
+    uint32_t n = number_after(load_volatile(count)), failed = load_volatile(args.failed);
+
+    let_successor_begin();
+    bool ok =
+        args.aligned ? unpack_chunks<true>(args, n, failed) : unpack_chunks<false>(args, n, failed);
+    __syncwarp(); /* all have read it */
+    if (ok && threadIdx.x == 0)
+        *count = n;
+    await_predecessor();
+}
+
 __device__ __forceinline__ const stepaf_kernel_args &flow_of(const stepaf_flow_few &few)
 {
     return reinterpret_cast<const stepaf_kernel_args &>(few);
@@ -226,12 +260,12 @@ __device__ __forceinline__ const stepaf_kernel_args &flow_of(const stepaf_flow_f
 
 extern "C" __global__ void stepaf_send(const __grid_constant__ stepaf_kernel_args args)
 {
-    send_all(args);
+    send_all<false>(args);
 }
 
 extern "C" __global__ void stepaf_send_few(const __grid_constant__ stepaf_flow_few args)
 {
-    send_all(flow_of(args));
+    send_all<false>(flow_of(args));
 }
 
 extern "C" __global__ void __launch_bounds__(512)
@@ -254,6 +288,26 @@ extern "C" __global__ void stepaf_unpack(const __grid_constant__ stepaf_kernel_a
 extern "C" __global__ void stepaf_unpack_few(const __grid_constant__ stepaf_flow_few args)
 {
     unpack_all(flow_of(args));
+}
+
+extern "C" __global__ void stepaf_send_chunks(const __grid_constant__ stepaf_kernel_args args)
+{
+    send_all<true>(args);
+}
+
+extern "C" __global__ void stepaf_send_chunks_few(const __grid_constant__ stepaf_flow_few args)
+{
+    send_all<true>(flow_of(args));
+}
+
+extern "C" __global__ void stepaf_unpack_chunks(const __grid_constant__ stepaf_kernel_args args)
+{
+    unpack_all_chunks(args);
+}
+
+extern "C" __global__ void stepaf_unpack_chunks_few(const __grid_constant__ stepaf_flow_few args)
+{
+    unpack_all_chunks(flow_of(args));
 }
 
 #include "device/cuda/kernels_any.cuh"

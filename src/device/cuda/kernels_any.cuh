@@ -3,7 +3,7 @@
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_ANY_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_ANY_CUH
 
-#include "device/cuda/kernels_common.cuh"
+#include "device/cuda/kernels_chunks.cuh"
 
 namespace
 {
@@ -70,7 +70,7 @@ __device__ __forceinline__ uint32_t find_share(const stepaf_any_args &args)
 
 /* ---- sending ---- */
 
-template <bool ALIGNED>
+template <bool ALIGNED, bool CHUNKS>
 __device__ __forceinline__ void send_batch(const stepaf_any_args &args, const Batch &batch,
                                            const Send &send)
 {
@@ -88,6 +88,8 @@ __device__ __forceinline__ void send_batch(const stepaf_any_args &args, const Ba
     } else if (lane.proto == STEPAF_PROTO_INLINE) {
         if (chunk == 0)
             store_head(lane, load_head_words<ALIGNED>(lane), send);
+    } else if (CHUNKS && lane.proto == STEPAF_PROTO_CHUNKS) {
+        send_chunks<ALIGNED>(lane, chunk, send);
     } else if (!__any_sync(ALL, send.failed != 0)) {
         copy_share<ALIGNED>(lane.body, lane.data, lane.bytes, chunk, lane.n);
         if (is_last(args, i, lane))
@@ -223,7 +225,7 @@ __device__ __forceinline__ bool await_entry(const stepaf_any_args &args, uint32_
     return true;
 }
 
-template <bool ALIGNED>
+template <bool ALIGNED, bool CHUNKS>
 __device__ __forceinline__ bool unpack_batch(const stepaf_any_args &args, const Batch &batch)
 {
     uint32_t i = find_share(args);
@@ -234,18 +236,18 @@ __device__ __forceinline__ bool unpack_batch(const stepaf_any_args &args, const 
     if (lane.proto == STEPAF_PROTO_LL)
         return chunk >= groups_of(bytes) ||
                take_pieces<ALIGNED>(args, lane, bytes, chunk, lane.n, load_group(lane, chunk));
+    if (CHUNKS && lane.proto == STEPAF_PROTO_CHUNKS)
+        return take_chunks<ALIGNED>(args, lane, bytes, make_stamp(args, batch.n), chunk);
     if (lane.proto == STEPAF_PROTO_BCOPY)
         copy_share<ALIGNED>(lane.data, lane.body, bytes, chunk, lane.n);
     return true;
 }
 
-} // namespace
-
 /* ---- kernels ---- */
 
 /* Launched as a successor, but what is read before all before it is done may be old: that may be another
  * send, which counts as it ends. */
-extern "C" __global__ void stepaf_send_any(const __grid_constant__ stepaf_any_args args)
+template <bool CHUNKS> __device__ __forceinline__ void send_all_any(const stepaf_any_args &args)
 {
     uint32_t *count = &args.counts[1 + blockIdx.x];
     uint32_t guess = number_after(load_volatile(count));
@@ -262,12 +264,44 @@ extern "C" __global__ void stepaf_send_any(const __grid_constant__ stepaf_any_ar
     uint32_t none = entry.y != make_stamp(args, seq);
     Send send = {make_stamp(args, batch.n), failed | none};
     if (args.aligned)
-        send_batch<true>(args, batch, send);
+        send_batch<true, CHUNKS>(args, batch, send);
     else
-        send_batch<false>(args, batch, send);
+        send_batch<false, CHUNKS>(args, batch, send);
     __syncwarp(); /* all have read it */
     if (threadIdx.x == 0 && !send.failed)
         *count = seq;
+}
+
+template <bool CHUNKS> __device__ __forceinline__ void unpack_all_any(const stepaf_any_args &args)
+{
+    uint32_t *count = &args.counts[1 + blockIdx.x];
+    /* Before the wait: between two of these is a gate, which is no successor. */
+    uint32_t seq = number_after(load_volatile(count));
+    bool ok = !load_volatile(args.failed);
+    Pair entry = {0, 0};
+
+    let_successor_begin();
+    ok = __all_sync(ALL, ok && await_entry(args, seq, entry));
+    if (ok) {
+        ok = args.aligned ? unpack_batch<true, CHUNKS>(args, batch_of(entry))
+                          : unpack_batch<false, CHUNKS>(args, batch_of(entry));
+        __syncwarp(); /* all have read it */
+        if (ok && threadIdx.x == 0)
+            *count = seq;
+    }
+    await_predecessor();
+}
+
+} // namespace
+
+extern "C" __global__ void stepaf_send_any(const __grid_constant__ stepaf_any_args args)
+{
+    send_all_any<false>(args);
+}
+
+extern "C" __global__ void stepaf_send_any_chunks(const __grid_constant__ stepaf_any_args args)
+{
+    send_all_any<true>(args);
 }
 
 extern "C" __global__ void __launch_bounds__(512, 4) /* so many: 32 registers */
@@ -290,22 +324,12 @@ extern "C" __global__ void __launch_bounds__(512, 4) /* so many: 32 registers */
 
 extern "C" __global__ void stepaf_unpack_any(const __grid_constant__ stepaf_any_args args)
 {
-    uint32_t *count = &args.counts[1 + blockIdx.x];
-    /* Before the wait: between two of these is a gate, which is no successor. */
-    uint32_t seq = number_after(load_volatile(count));
-    bool ok = !load_volatile(args.failed);
-    Pair entry = {0, 0};
+    unpack_all_any<false>(args);
+}
 
-    let_successor_begin();
-    ok = __all_sync(ALL, ok && await_entry(args, seq, entry));
-    if (ok) {
-        ok = args.aligned ? unpack_batch<true>(args, batch_of(entry))
-                          : unpack_batch<false>(args, batch_of(entry));
-        __syncwarp(); /* all have read it */
-        if (ok && threadIdx.x == 0)
-            *count = seq;
-    }
-    await_predecessor();
+extern "C" __global__ void stepaf_unpack_any_chunks(const __grid_constant__ stepaf_any_args args)
+{
+    unpack_all_any<true>(args);
 }
 
 #endif

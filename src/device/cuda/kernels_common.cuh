@@ -155,7 +155,7 @@ __device__ __forceinline__ void tell(const stepaf_kernel_tensor &lane, const Sen
 /* RDMA: where the source is. All that was written to it before this kernel can be seen by then. */
 __device__ __forceinline__ void tell_source(const stepaf_kernel_tensor &lane, const Send &send)
 {
-    uint64_t guarded = static_cast<uint64_t>(lane.planned) << 63;
+    uint64_t guarded = static_cast<uint64_t>(lane.guarded) << 63;
 
     if (threadIdx.x == 0)
         store_pair(lane.head + STEPAF_HEAD_SOURCE,

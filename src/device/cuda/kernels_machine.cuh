@@ -20,6 +20,12 @@ __device__ __forceinline__ void store_pair(uint8_t *at, Pair pair)
                  : "memory");
 }
 
+/* The same for what nobody looks for before a fence. */
+__device__ __forceinline__ void store_whole(uint8_t *at, uint4 bytes)
+{
+    *reinterpret_cast<uint4 *>(at) = bytes;
+}
+
 __device__ __forceinline__ Pair load_pair(const uint8_t *at)
 {
     Pair pair;
@@ -60,6 +66,15 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t *at)
     uint32_t value;
 
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+    return value;
+}
+
+/* The same for what another GPU, or the host, has stored. */
+__device__ __forceinline__ uint64_t load_flag(const uint8_t *at)
+{
+    uint64_t value;
+
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
     return value;
 }
 

@@ -32,9 +32,13 @@ const struct stepaf_gpu_rdma *stepaf_cuda_rdma(struct stepaf_gpu *self)
     if (!read_attribute(gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED))
         snprintf(rdma->no_peermem, sizeof(rdma->no_peermem), "GPU %d offers no GPUDirect RDMA",
                  gpu->base.facts.ordinal);
-    rdma->flush = read_attribute(gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) <
-                  CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
-    if (rdma->flush &&
+    /* There the driver says that all is ordered, which is so on one of the ways. */
+    rdma->two_ways =
+        read_attribute(gpu, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES);
+    rdma->flush =
+        rdma->two_ways || read_attribute(gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) <
+                              CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+    if (rdma->flush && !rdma->two_ways &&
         (!gpu->cuda->flush_writes ||
          !(read_attribute(gpu, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) &
            CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST)))
@@ -46,7 +50,7 @@ const struct stepaf_gpu_rdma *stepaf_cuda_rdma(struct stepaf_gpu *self)
 }
 
 stepaf_status_t stepaf_cuda_dmabuf(struct stepaf_gpu *self, const void *ptr, size_t bytes,
-                                   int *fd_p, uint64_t *offset_p)
+                                   bool by_pcie, int *fd_p, uint64_t *offset_p)
 {
     struct stepaf_cuda_gpu *gpu = stepaf_cuda_gpu(self);
     const struct stepaf_gpu_rdma *rdma = stepaf_cuda_rdma(self);
@@ -62,10 +66,14 @@ stepaf_status_t stepaf_cuda_dmabuf(struct stepaf_gpu *self, const void *ptr, siz
     if (status)
         return status;
     stepaf_fd_begin();
-    CUresult result =
-        gpu->cuda->range_handle(&fd, base, whole, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    CUresult result = gpu->cuda->range_handle(&fd, base, whole, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+                                              by_pcie ? STEPAF_CUDA_DMABUF_BY_PCIE : 0);
     (void)stepaf_fd_end(-1);
     stepaf_cuda_leave(gpu, &scope);
+    /* A driver before 12.8 knows no such flag, and a GPU with one way needs none. */
+    if (by_pcie && (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED))
+        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
+                                "GPU %d exports no dma-buf by PCIe", gpu->base.facts.ordinal);
     status = stepaf_cuda_check(gpu->cuda, result, "cannot export %zu bytes of GPU %d as dma-buf",
                                bytes, gpu->base.facts.ordinal);
     if (status)

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/why.h"
+#include "device/device.h"
 #include "transport/shm/shm.h"
 
 /* What a rank announces. */
@@ -116,7 +117,7 @@ static bool open_peer(struct stepaf_shm *shm, struct stepaf_shm_link *link,
     if (!stepaf_shm_watch(shm, link, reason))
         return false;
     link->map_bytes = announced->bytes;
-    link->map = stepaf_shm_map_peer(link->pid, announced->fd, link->map_bytes, reason);
+    link->map = stepaf_device_map_peer(link->pid, announced->fd, link->map_bytes, reason);
     if (!link->map)
         goto err_watch;
     if (memcmp(((struct stepaf_shm_head *)link->map)->token, announced->token,

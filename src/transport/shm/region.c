@@ -1,48 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Peers' regions: shared files are mapped, other pages are named by their address. */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
-#include "base/fd.h"
-#include "base/why.h"
+#include "device/device.h"
 #include "transport/shm/shm.h"
-
-void *stepaf_shm_map_peer(pid_t pid, int fd, size_t bytes, char *reason)
-{
-    char path[64];
-    struct stat facts;
-    void *map;
-    int seals;
-
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
-    int own = stepaf_fd_open(path, O_RDWR);
-    if (own < 0) {
-        snprintf(reason, STEPAF_REASON_MAX, "%s: %s", path, stepaf_why(errno));
-        return NULL;
-    }
-    /* A file that could shrink would kill this process at the next write. */
-    seals = fcntl(own, F_GET_SEALS);
-    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(own, &facts) ||
-        (uint64_t)facts.st_size < bytes) {
-        snprintf(reason, STEPAF_REASON_MAX, "%s is not the sealed file that was announced", path);
-        close(own);
-        return NULL;
-    }
-    map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0);
-    if (map == MAP_FAILED) {
-        snprintf(reason, STEPAF_REASON_MAX, "mmap of %zu bytes: %s", bytes, strerror(errno));
-        map = NULL;
-    }
-    close(own);
-    return map;
-}
 
 void stepaf_shm_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,
                          struct stepaf_pack *pack)
@@ -69,7 +32,7 @@ stepaf_status_t stepaf_shm_import_mem(struct stepaf_link *base, uint32_t id, uin
     rmem->base = (struct stepaf_rmem){id, bytes};
     rmem->address = address;
     if (fd >= 0) {
-        rmem->map = stepaf_shm_map_peer(link->pid, fd, bytes, reason);
+        rmem->map = stepaf_device_map_peer(link->pid, fd, bytes, reason);
         if (!rmem->map) {
             free(rmem);
             return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT,

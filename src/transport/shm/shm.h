@@ -138,9 +138,6 @@ stepaf_status_t stepaf_shm_import_mem(struct stepaf_link *link, uint32_t id, uin
                                       struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p);
 void stepaf_shm_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem);
 
-/* Map a peer's sealed file. NULL, with @a reason, if it is gone or not what was announced. */
-void *stepaf_shm_map_peer(pid_t pid, int fd, size_t bytes, char *reason);
-
 /* post.c */
 unsigned stepaf_shm_post(struct stepaf_post *const *posts, unsigned n);
 

@@ -150,10 +150,12 @@ static bool is_like_first(const struct stepaf_verbs *verbs)
     return last->link_layer == verbs->rails[0].link_layer && last->iwarp == verbs->rails[0].iwarp;
 }
 
-/* Open what has been chosen, as far as it can be used; what cannot is no candidate any more. */
+/* Open what has been chosen, as far as it can be used; what cannot is no candidate any more. *first_p:
+ * the first reason. */
 static stepaf_status_t open_choice(struct stepaf_verbs *verbs,
                                    const struct stepaf_verbs_choice *choice,
-                                   struct stepaf_verbs_candidates *candidates)
+                                   struct stepaf_verbs_candidates *candidates,
+                                   stepaf_error_t *first_p)
 {
     for (unsigned i = 0; i < choice->n; i++) {
         stepaf_status_t status = stepaf_verbs_rail_open(verbs, choice->device[i], choice->port[i]);
@@ -161,6 +163,8 @@ static stepaf_status_t open_choice(struct stepaf_verbs *verbs,
             return status;
         if (status) {
             stepaf_log_info("%s", stepaf_last_error()->text);
+            if (!first_p->status)
+                *first_p = *stepaf_last_error();
             stepaf_verbs_candidates_drop(candidates, choice->device[i]);
         } else if (!is_like_first(verbs)) {
             stepaf_verbs_rail_close(verbs, &verbs->rails[--verbs->n_rails]);
@@ -177,17 +181,16 @@ static stepaf_status_t open_nearest(struct stepaf_verbs *verbs, struct ibv_devic
     struct stepaf_verbs_choice choice;
     stepaf_status_t status = STEPAF_OK;
     char reason[STEPAF_REASON_MAX];
-    bool tried = false;
+    stepaf_error_t first = {.status = STEPAF_OK};
 
     stepaf_verbs_candidates_find(verbs->provider, verbs->base.up->env, list, n, &candidates);
     while (!verbs->n_rails && !status) {
         if (stepaf_verbs_nearest(verbs->provider, verbs->base.up->gpu, &candidates, &choice)) {
-            status = open_choice(verbs, &choice, &candidates);
-            tried = true;
+            status = open_choice(verbs, &choice, &candidates, &first);
             continue;
         }
-        if (tried) /* the last one's reason */
-            return stepaf_last_error()->status;
+        if (first.status)
+            return stepaf_error_raise(&first);
         say_none(verbs->provider, verbs->base.up->env, list, n, &candidates, reason);
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "verbs: %s", reason);
     }
@@ -220,6 +223,7 @@ void stepaf_verbs_describe(const struct stepaf_transport *transport, char *text)
     const struct stepaf_verbs *verbs = (const struct stepaf_verbs *)transport;
     size_t used = 0;
 
+    text[0] = '\0';
     for (unsigned r = 0; r < verbs->n_rails && used < STEPAF_REASON_MAX; r++)
         used += (size_t)snprintf(text + used, STEPAF_REASON_MAX - used, "%s%s", r ? "," : "",
                                  verbs->rails[r].name);

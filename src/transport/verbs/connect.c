@@ -21,6 +21,7 @@ struct announced_rail {
     bool iwarp;
     bool global;
     bool v2;
+    uint16_t pkey;
     uint16_t port; /* where it listens; 0: nowhere */
     union ibv_gid gid;
     uint32_t control_key;
@@ -65,6 +66,7 @@ void stepaf_verbs_pack_address(struct stepaf_transport *transport, struct stepaf
                                   (rail->global ? HOW_GLOBAL : 0u) | (rail->v2 ? HOW_V2 : 0u));
         stepaf_pack_bytes(pack, rail->gid.raw, sizeof(rail->gid.raw));
         stepaf_pack_u32(pack, rail->control_mr->rkey);
+        stepaf_pack_u32(pack, rail->pkey);
     }
     for (unsigned i = 0; i < verbs->n_peers * verbs->n_paths; i++)
         stepaf_pack_u32(pack, verbs->qps[i] ? verbs->qps[i]->qp_num : 0);
@@ -89,6 +91,7 @@ static bool unpack_rail(struct stepaf_unpack *unpack, struct announced_rail *rai
         return false;
     memcpy(rail->gid.raw, gid, sizeof(rail->gid.raw));
     rail->control_key = stepaf_unpack_u32(unpack);
+    rail->pkey = (uint16_t)stepaf_unpack_u32(unpack);
     return true;
 }
 
@@ -119,6 +122,16 @@ static bool verbs_unpack_address(struct stepaf_unpack *unpack, struct announced 
     return !unpack->failed;
 }
 
+/* Why their P_Keys keep them apart; NULL: they do not. The upper bit is that of full members. */
+static const char *pkey_misfit(uint16_t mine, uint16_t its)
+{
+    if (!mine || !its)
+        return NULL;
+    if ((mine ^ its) & 0x7fff)
+        return "the two ends are in different partitions: STEPAF_VERBS_PKEY chooses";
+    return (mine | its) & 0x8000 ? NULL : "both ends are but limited members of the partition";
+}
+
 /* Why the two ends of a rail do not go together; NULL: they do. */
 static const char *misfit(const struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *mine,
                           const struct announced_rail *its)
@@ -141,7 +154,7 @@ static const char *misfit(const struct stepaf_verbs *verbs, const struct stepaf_
     if (!mine->cm && !is_ethernet &&
         mine->gid.global.subnet_prefix != its->gid.global.subnet_prefix)
         return "it is on another subnet";
-    return NULL;
+    return mine->cm ? NULL : pkey_misfit(mine->pkey, its->pkey);
 }
 
 /* Whether the two ranks can understand each other; if not, @a reason says why. */

@@ -55,7 +55,8 @@ void stepaf_verbs_path_lost(struct stepaf_verbs_link *link, struct stepaf_verbs_
     va_start(arguments, format);
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
+    const char *trouble = path->rail->trouble;
     if (!stepaf_verbs_failover_close(link, path->rail_index, reason))
-        stepaf_verbs_lost(link, "%s, queue pair 0x%x: %s", path->rail->name, path->qp->qp_num,
-                          reason);
+        stepaf_verbs_lost(link, "%s, queue pair 0x%x: %s%s%s", path->rail->name, path->qp->qp_num,
+                          reason, trouble ? "; before that: " : "", trouble ? trouble : "");
 }

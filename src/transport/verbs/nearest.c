@@ -4,10 +4,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include "topo/cpus.h"
 
 const char *stepaf_verbs_unusable(const struct stepaf_verbs_provider *provider,
                                   const struct stepaf_env *env, const struct ibv_device *device)
@@ -66,19 +62,6 @@ void stepaf_verbs_candidates_drop(struct stepaf_verbs_candidates *candidates,
     candidates->n = n;
 }
 
-/* A core that stands for this rank's place: of a rank that has a few of its own the first, as that stays
- * the same; else the one that it runs on, since ranks that wait for each other run on different ones. */
-static int own_core(void)
-{
-    struct stepaf_cpus usable;
-    unsigned cpu, node;
-
-    if (stepaf_cpus_usable(&usable) &&
-        stepaf_cpus_count(&usable) * 4L <= sysconf(_SC_NPROCESSORS_ONLN))
-        return stepaf_cpus_next(&usable, 0);
-    return syscall(SYS_getcpu, &cpu, &node, NULL) ? -1 : (int)cpu; /* glibc has it since 2.29 */
-}
-
 static struct ibv_device *candidate_by_name(const struct stepaf_verbs_provider *provider,
                                             const struct stepaf_verbs_candidates *candidates,
                                             const char *name)
@@ -99,7 +82,7 @@ static void choose_names(const struct stepaf_verbs_provider *provider, const cha
     for (unsigned i = 0; i < candidates->n; i++)
         names[i] = provider->device_name(candidates->device[i]);
     struct stepaf_topo_nics_query query = {
-        .gpu = gpu, .core = own_core(), .names = names, .n_names = candidates->n};
+        .gpu = gpu, .core = provider->core(), .names = names, .n_names = candidates->n};
     if (candidates->n > 1) {
         provider->choose(&query, nics_p);
         return;

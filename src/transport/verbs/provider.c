@@ -1,15 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/verbs/provider.h"
 
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/fork.h"
+#include "topo/cpus.h"
+
+/* Since Linux 5.12 a fork copies pages that devices use, and the library says so (rdma-core 35; looked
+ * up at run time). Elsewhere a child would get the page, or the parent's next write a new one, which
+ * the device does not know. */
+static int real_fork_init(void)
+{
+    enum ibv_fork_status (*status)(void) = NULL;
+    void *symbol = dlsym(RTLD_DEFAULT, "ibv_is_fork_initialized");
+    struct utsname name;
+    int major, minor;
+
+    memcpy(&status, &symbol, sizeof(status));
+    if (status)
+        return status() == IBV_FORK_DISABLED ? ibv_fork_init() : 0;
+    if (!uname(&name) && sscanf(name.release, "%d.%d", &major, &minor) == 2 && /* NOLINT */
+        (major > 5 || (major == 5 && minor >= 12)))
+        return 0;
+    return ibv_fork_init();
+}
 
 static struct ibv_device **real_device_list(int *n_p)
 {
@@ -24,6 +47,19 @@ static void real_device_list_free(struct ibv_device **list)
 static const char *real_device_name(struct ibv_device *device)
 {
     return ibv_get_device_name(device);
+}
+
+/* A core that stands for this rank's place: of a rank that has a few of its own the first, as that stays
+ * the same; else the one that it runs on, since ranks that wait for each other run on different ones. */
+static int real_core(void)
+{
+    struct stepaf_cpus usable;
+    unsigned cpu, node;
+
+    if (stepaf_cpus_usable(&usable) &&
+        stepaf_cpus_count(&usable) * 4L <= sysconf(_SC_NPROCESSORS_ONLN))
+        return stepaf_cpus_next(&usable, 0);
+    return syscall(SYS_getcpu, &cpu, &node, NULL) ? -1 : (int)cpu; /* glibc has it since 2.29 */
 }
 
 static void real_close(struct ibv_context *context)
@@ -76,6 +112,27 @@ static int real_query_gid(struct ibv_context *context, uint8_t port, uint32_t in
                           struct ibv_gid_entry *entry_p)
 {
     return ibv_query_gid_ex(context, port, index, entry_p, 0);
+}
+
+static int real_query_pkey(struct ibv_context *context, uint8_t port, int index, uint16_t *pkey_p)
+{
+    __be16 pkey;
+    int error = ibv_query_pkey(context, port, index, &pkey);
+
+    if (!error)
+        *pkey_p = ntohs(pkey);
+    return error;
+}
+
+static int real_try_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+    struct ibv_ah *ah = ibv_create_ah(pd, attr);
+    int error = errno;
+
+    if (!ah)
+        return error;
+    (void)ibv_destroy_ah(ah);
+    return 0;
 }
 
 static struct ibv_pd *real_alloc_pd(struct ibv_context *context)
@@ -136,9 +193,9 @@ static void real_destroy_channel(struct ibv_comp_channel *channel)
 }
 
 static struct ibv_cq *real_create_cq(struct ibv_context *context, int n_entries,
-                                     struct ibv_comp_channel *channel)
+                                     struct ibv_comp_channel *channel, int vector)
 {
-    return ibv_create_cq(context, n_entries, NULL, channel, 0);
+    return ibv_create_cq(context, n_entries, NULL, channel, vector);
 }
 
 static void real_destroy_cq(struct ibv_cq *cq)
@@ -210,16 +267,20 @@ static const char *real_event_text(enum ibv_event_type type)
 }
 
 static const struct stepaf_verbs_provider real = {
+    .fork_init = real_fork_init,
     .device_list = real_device_list,
     .device_list_free = real_device_list_free,
     .device_name = real_device_name,
+    .core = real_core,
     .choose = stepaf_topo_nics_choose,
     .open = real_open,
     .close = real_close,
     .query_device = real_query_device,
     .query_port = real_query_port,
     .query_gid = real_query_gid,
+    .query_pkey = real_query_pkey,
     .alloc_pd = real_alloc_pd,
+    .try_ah = real_try_ah,
     .dealloc_pd = real_dealloc_pd,
     .reg_mr = real_reg_mr,
     .reg_dmabuf_mr = real_reg_dmabuf_mr,

@@ -99,10 +99,14 @@ struct stepaf_verbs_lag_ops {
 
 /* As the library's functions of these names. Integers are 0 or an errno, pointers NULL with errno. */
 struct stepaf_verbs_provider {
+    /* Have registered memory survive a fork, where the kernel does not see to it. Before all others;
+     * may be called again. */
+    int (*fork_init)(void);
     struct ibv_device **(*device_list)(int *n_p);
     void (*device_list_free)(struct ibv_device **list);
     const char *(*device_name)(struct ibv_device *device);
-    /* stepaf_topo_nics_choose */
+    /* A core of this rank's, or -1; what the machine's places say of devices. */
+    int (*core)(void);
     void (*choose)(const struct stepaf_topo_nics_query *query, struct stepaf_topo_nics *nics_p);
     struct ibv_context *(*open)(struct ibv_device *device);
     void (*close)(struct ibv_context *context);
@@ -110,8 +114,11 @@ struct stepaf_verbs_provider {
     int (*query_port)(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr_p);
     int (*query_gid)(struct ibv_context *context, uint8_t port, uint32_t index,
                      struct ibv_gid_entry *entry_p);
+    int (*query_pkey)(struct ibv_context *context, uint8_t port, int index, uint16_t *pkey_p);
     struct ibv_pd *(*alloc_pd)(struct ibv_context *context);
     void (*dealloc_pd)(struct ibv_pd *pd);
+    /* Whether packets can be sent so. */
+    int (*try_ah)(struct ibv_pd *pd, struct ibv_ah_attr *attr);
     struct ibv_mr *(*reg_mr)(struct ibv_pd *pd, void *base, size_t bytes, int access);
     /* ENOSYS: libibverbs has no such function. */
     struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t iova,
@@ -120,9 +127,9 @@ struct stepaf_verbs_provider {
     /* What becomes readable by completions; its file never blocks. */
     struct ibv_comp_channel *(*create_channel)(struct ibv_context *context);
     void (*destroy_channel)(struct ibv_comp_channel *channel);
-    /* @a channel: NULL if nobody is to be told of completions */
+    /* @a channel: NULL if nobody is to be told of completions; @a vector: by which interrupt */
     struct ibv_cq *(*create_cq)(struct ibv_context *context, int n_entries,
-                                struct ibv_comp_channel *channel);
+                                struct ibv_comp_channel *channel, int vector);
     void (*destroy_cq)(struct ibv_cq *cq);
     /* Make the queue's channel unreadable until the next completion. */
     int (*arm_cq)(struct ibv_cq *cq);

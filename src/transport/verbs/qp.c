@@ -47,7 +47,8 @@ static stepaf_status_t refuse_qp(const struct stepaf_verbs *verbs,
     return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
                             "verbs: %s: queue pair %u of %u: %s%s", rail->name, made + 1,
                             verbs->n_peers * verbs->n_paths, strerror(error),
-                            error == ENOMEM || error == EAGAIN
+                            error == EOPNOTSUPP ? ": the device has no reliable connections"
+                            : error == ENOMEM || error == EAGAIN
                                 ? ": lower STEPAF_VERBS_QPS or STEPAF_VERBS_SEND_DEPTH, or raise "
                                   "the limit of locked memory (ulimit -l)"
                                 : "");
@@ -85,7 +86,7 @@ int stepaf_verbs_qp_prepare(struct stepaf_verbs *verbs, const struct stepaf_verb
 {
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_INIT,
-        .pkey_index = 0,
+        .pkey_index = path->rail->pkey_index,
         .port_num = path->rail->port,
         .qp_access_flags = ACCESS,
     };
@@ -103,7 +104,9 @@ static int to_receive(struct stepaf_verbs *verbs, const struct stepaf_verbs_path
         .dest_qp_num = far->qpn,
         .rq_psn = far->psn,
         .min_rnr_timer = MIN_RNR_TIMER,
-        .ah_attr = {.dlid = far->lid, .port_num = rail->port},
+        .ah_attr = {.dlid = far->lid,
+                    .sl = (uint8_t)verbs->base.up->env->verbs_service_level,
+                    .port_num = rail->port},
     };
 
     if (rail->global || far->global) {
@@ -126,7 +129,7 @@ static int to_send(struct stepaf_verbs *verbs, const struct stepaf_verbs_path *p
     const struct stepaf_env *env = verbs->base.up->env;
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTS,
-        .timeout = (uint8_t)env->verbs_timeout,
+        .timeout = verbs->ack_timeout,
         .retry_cnt = (uint8_t)env->verbs_retry,
         .rnr_retry = STEPAF_VERBS_RNR_RETRY,
         .sq_psn = (verbs->psn + path->qp->qp_num) & 0xffffff,
@@ -163,10 +166,14 @@ int stepaf_verbs_qp_follow(struct stepaf_verbs *verbs, const struct stepaf_verbs
         return error;
     if (mask & IBV_QP_ACCESS_FLAGS)
         attr.qp_access_flags |= ACCESS;
+    if (mask & IBV_QP_AV && env->verbs_service_level)
+        attr.ah_attr.sl = (uint8_t)env->verbs_service_level;
+    if (mask & IBV_QP_PATH_MTU && attr.path_mtu > (enum ibv_mtu)path->rail->mtu)
+        attr.path_mtu = (enum ibv_mtu)path->rail->mtu;
     if (mask & IBV_QP_MIN_RNR_TIMER)
         attr.min_rnr_timer = MIN_RNR_TIMER;
     if (mask & IBV_QP_TIMEOUT)
-        attr.timeout = (uint8_t)env->verbs_timeout;
+        attr.timeout = verbs->ack_timeout;
     if (mask & IBV_QP_RETRY_CNT)
         attr.retry_cnt = (uint8_t)env->verbs_retry;
     if (mask & IBV_QP_RNR_RETRY)

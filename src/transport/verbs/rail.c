@@ -10,83 +10,11 @@
 #include "base/error.h"
 #include "transport/verbs/cm.h"
 
-enum { GIDS = UINT8_MAX + 1 /* that a queue pair can name; some tables are longer */ };
-
 static stepaf_status_t refuse_rail(const struct stepaf_verbs_rail *rail, const char *what,
                                    int error)
 {
     return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "verbs: %s: %s: %s",
                             rail->name, what, strerror(error));
-}
-
-/* How good an entry of the GID table is; 0: of no use. Kernels put link-local addresses first. */
-static int gid_rank(const struct ibv_gid_entry *entry)
-{
-    static const union ibv_gid none;
-    int rank = entry->gid_type == IBV_GID_TYPE_ROCE_V2 ? 4 : 1;
-
-    if (!memcmp(&entry->gid, &none, sizeof(none)))
-        return 0;
-    if (stepaf_verbs_is_ipv4(&entry->gid))
-        return rank + 2;
-    return rank + !stepaf_verbs_is_link_local(&entry->gid);
-}
-
-static stepaf_status_t bad_gid(const struct stepaf_verbs *verbs,
-                               const struct stepaf_verbs_rail *rail, const char *what)
-{
-    return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_COMMIT,
-                            "STEPAF_VERBS_GID_INDEX=%.20s: %s %s",
-                            verbs->base.up->env->verbs_gid_index, rail->name, what);
-}
-
-static void take_entry(struct stepaf_verbs_rail *rail, const struct ibv_gid_entry *entry,
-                       uint32_t index)
-{
-    rail->gid = entry->gid;
-    rail->gid_index = index;
-    rail->v2 = entry->gid_type == IBV_GID_TYPE_ROCE_V2;
-}
-
-/* The entry that the setting names. */
-static stepaf_status_t take_gid(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
-                                uint32_t n_gids)
-{
-    const char *text = verbs->base.up->env->verbs_gid_index;
-    struct ibv_gid_entry entry;
-    unsigned long index = strtoul(text, NULL, 10); /* nothing but digits */
-    char what[48];
-
-    snprintf(what, sizeof(what), "has GIDs 0 to %u", n_gids - 1);
-    if (index >= n_gids)
-        return bad_gid(verbs, rail, what);
-    if (verbs->provider->query_gid(rail->context, rail->port, (uint32_t)index, &entry) ||
-        !gid_rank(&entry))
-        return bad_gid(verbs, rail, "has none there");
-    take_entry(rail, &entry, (uint32_t)index);
-    return STEPAF_OK;
-}
-
-/* Of a RoCE port: the best entry of the table. */
-static stepaf_status_t choose_gid(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
-                                  uint32_t n_gids)
-{
-    struct ibv_gid_entry entry;
-    int best = 0;
-
-    if (verbs->base.up->env->verbs_gid_index[0])
-        return take_gid(verbs, rail, n_gids);
-    for (uint32_t i = 0; i < n_gids; i++)
-        if (!verbs->provider->query_gid(rail->context, rail->port, i, &entry) &&
-            gid_rank(&entry) > best) {
-            best = gid_rank(&entry);
-            take_entry(rail, &entry, i);
-        }
-    if (!best)
-        return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
-                                "verbs: %s has no GID: its network interface has no address",
-                                rail->name);
-    return STEPAF_OK;
 }
 
 /* How the port is reached: by LID, by a GID, or by an IP address that librdmacm connects to. */
@@ -100,8 +28,7 @@ static stepaf_status_t take_address(struct stepaf_verbs *verbs, struct stepaf_ve
     if (rail->iwarp && setting != STEPAF_ENV_VERBS_CONNECT_oob) /* its GIDs are no addresses */
         return stepaf_verbs_cm_rail(verbs, rail);
     if (port->link_layer == IBV_LINK_LAYER_ETHERNET)
-        status =
-            choose_gid(verbs, rail, port->gid_tbl_len < GIDS ? (uint32_t)port->gid_tbl_len : GIDS);
+        status = stepaf_verbs_gid_choose(verbs, rail, port);
     else if (!verbs->provider->query_gid(rail->context, rail->port, 0, &entry))
         rail->gid = entry.gid;
     if ((!status && setting == STEPAF_ENV_VERBS_CONNECT_cm) ||
@@ -130,14 +57,17 @@ static stepaf_status_t look_at_port(struct stepaf_verbs *verbs, struct stepaf_ve
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
                                 "verbs: %s is not active: is its link up?", rail->name);
     rail->lid = port.lid;
-    rail->mtu = (uint8_t)port.active_mtu;
     rail->link_layer = port.link_layer;
     rail->global = port.link_layer == IBV_LINK_LAYER_ETHERNET || port.flags & IBV_QPF_GRH_REQUIRED;
     if (port.max_msg_sz >= STEPAF_VERBS_LINE && port.max_msg_sz < verbs->max_write)
         verbs->max_write = port.max_msg_sz / STEPAF_VERBS_LINE * STEPAF_VERBS_LINE;
     rail->max_qp_wr = device.max_qp_wr;
     rail->max_cqe = device.max_cqe;
-    return take_address(verbs, rail, &port);
+    rail->pd = provider->alloc_pd(rail->context);
+    if (!rail->pd)
+        return refuse_rail(rail, "no protection domain", errno);
+    stepaf_status_t status = take_address(verbs, rail, &port);
+    return status ? status : stepaf_verbs_attributes_choose(verbs, rail, &port);
 }
 
 static bool notifies_by_imm(const struct stepaf_env *env, const struct ibv_device *device)
@@ -145,6 +75,15 @@ static bool notifies_by_imm(const struct stepaf_env *env, const struct ibv_devic
     if (env->verbs_notify == STEPAF_ENV_VERBS_NOTIFY_auto)
         return device->transport_type != IBV_TRANSPORT_IWARP;
     return env->verbs_notify == STEPAF_ENV_VERBS_NOTIFY_imm;
+}
+
+/* The interrupt that tells of completions: ranks on different cores, and rails, have different ones. */
+static int vector_of(const struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *rail)
+{
+    int n = rail->context->num_comp_vectors;
+    int core = verbs->provider->core();
+
+    return n > 1 ? (int)(((core < 0 ? 0u : (unsigned)core) + verbs->n_rails) % (unsigned)n) : 0;
 }
 
 static stepaf_status_t make_queues(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail)
@@ -164,15 +103,13 @@ static stepaf_status_t make_queues(const struct stepaf_verbs *verbs, struct step
             "verbs: %s: %u peers need a completion queue of %lld entries, it has at most %d: lower "
             "STEPAF_VERBS_SEND_DEPTH or STEPAF_VERBS_RECEIVES, or set STEPAF_MESH=lane",
             rail->name, verbs->n_peers, (long long)entries, rail->max_cqe);
-    rail->pd = provider->alloc_pd(rail->context);
-    if (!rail->pd)
-        return refuse_rail(rail, "no protection domain", errno);
     if (verbs->base.up->env->verbs_sleep == STEPAF_ENV_VERBS_SLEEP_event) {
         rail->channel = provider->create_channel(rail->context);
         if (!rail->channel)
             return refuse_rail(rail, "no completion channel", errno);
     }
-    rail->cq = provider->create_cq(rail->context, (int)entries, rail->channel);
+    rail->cq =
+        provider->create_cq(rail->context, (int)entries, rail->channel, vector_of(verbs, rail));
     if (!rail->cq)
         return refuse_rail(rail, "no completion queue", errno);
     return STEPAF_OK;
@@ -211,6 +148,7 @@ stepaf_status_t stepaf_verbs_rail_open(struct stepaf_verbs *verbs, struct ibv_de
 
 void stepaf_verbs_rail_close(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail)
 {
+    stepaf_verbs_flush_end(verbs, rail);
     if (rail->cq)
         verbs->provider->destroy_cq(rail->cq);
     if (rail->channel)

@@ -17,6 +17,14 @@
 #include "base/log.h"
 #include "transport/verbs/verbs.h"
 
+/* What peers may do with it; a card that is to flush what it has written reads some of it as a peer. */
+static int access_to(const struct stepaf_mem *mem)
+{
+    return mem->kind == STEPAF_MEM_CUDA && stepaf_gpu_rdma(mem->gpu)->two_ways
+               ? STEPAF_VERBS_ACCESS | IBV_ACCESS_REMOTE_READ
+               : STEPAF_VERBS_ACCESS;
+}
+
 /* Register with relaxed ordering if that is wished and the device takes it. */
 static struct ibv_mr *register_range(const struct stepaf_verbs *verbs, struct ibv_pd *pd,
                                      const struct stepaf_mem *mem)
@@ -26,11 +34,11 @@ static struct ibv_mr *register_range(const struct stepaf_verbs *verbs, struct ib
 
     if (verbs->base.up->env->verbs_order == STEPAF_ENV_VERBS_ORDER_relaxed) {
         mr = provider->reg_mr(pd, mem->base, mem->bytes,
-                              STEPAF_VERBS_ACCESS | IBV_ACCESS_RELAXED_ORDERING);
+                              access_to(mem) | IBV_ACCESS_RELAXED_ORDERING);
         if (mr || (errno != EINVAL && errno != EOPNOTSUPP))
             return mr;
     }
-    return provider->reg_mr(pd, mem->base, mem->bytes, STEPAF_VERBS_ACCESS);
+    return provider->reg_mr(pd, mem->base, mem->bytes, access_to(mem));
 }
 
 static struct ibv_mr *register_file(const struct stepaf_verbs *verbs, struct ibv_pd *pd,
@@ -42,21 +50,22 @@ static struct ibv_mr *register_file(const struct stepaf_verbs *verbs, struct ibv
 
     if (verbs->base.up->env->verbs_order == STEPAF_ENV_VERBS_ORDER_relaxed) {
         mr = provider->reg_dmabuf_mr(pd, offset, mem->bytes, at, fd,
-                                     STEPAF_VERBS_ACCESS | IBV_ACCESS_RELAXED_ORDERING);
+                                     access_to(mem) | IBV_ACCESS_RELAXED_ORDERING);
         if (mr || errno != EINVAL)
             return mr;
     }
-    return provider->reg_dmabuf_mr(pd, offset, mem->bytes, at, fd, STEPAF_VERBS_ACCESS);
+    return provider->reg_dmabuf_mr(pd, offset, mem->bytes, at, fd, access_to(mem));
 }
 
 /* NULL, and @a why says why not. */
-static struct ibv_mr *register_dmabuf(const struct stepaf_verbs *verbs, struct ibv_pd *pd,
-                                      const struct stepaf_mem *mem, char why[STEPAF_REASON_MAX])
+static struct ibv_mr *export_and_register(const struct stepaf_verbs *verbs, struct ibv_pd *pd,
+                                          const struct stepaf_mem *mem, bool by_pcie,
+                                          char why[STEPAF_REASON_MAX])
 {
     uint64_t offset;
     int fd;
 
-    if (stepaf_gpu_dmabuf(mem->gpu, mem->base, mem->bytes, &fd, &offset)) {
+    if (stepaf_gpu_dmabuf(mem->gpu, mem->base, mem->bytes, by_pcie, &fd, &offset)) {
         snprintf(why, STEPAF_REASON_MAX, "no dma-buf: %.150s", stepaf_last_error()->text);
         return NULL;
     }
@@ -67,6 +76,22 @@ static struct ibv_mr *register_dmabuf(const struct stepaf_verbs *verbs, struct i
         snprintf(why, STEPAF_REASON_MAX, "no dma-buf: %s",
                  error == ENOSYS ? "libibverbs has no ibv_reg_dmabuf_mr (rdma-core 34 has)"
                                  : strerror(error));
+    return mr;
+}
+
+/* Of two ways first PCIe, which is the one of cards beside the GPU; the other is that of cards beside the
+ * processor. */
+static struct ibv_mr *register_dmabuf(const struct stepaf_verbs *verbs, struct ibv_pd *pd,
+                                      const struct stepaf_mem *mem, char why[STEPAF_REASON_MAX])
+{
+    struct ibv_mr *mr = NULL;
+
+    if (stepaf_gpu_rdma(mem->gpu)->two_ways)
+        mr = export_and_register(verbs, pd, mem, true, why);
+    if (!mr)
+        mr = export_and_register(verbs, pd, mem, false, why);
+    if (mr)
+        why[0] = '\0';
     return mr;
 }
 
@@ -110,6 +135,13 @@ static struct ibv_mr *register_gpu(const struct stepaf_verbs *verbs, struct step
     if (!mr && setting != STEPAF_ENV_VERBS_GPU_dmabuf) {
         mr = register_peermem(verbs, rail->pd, mem, no_peermem);
         rail->gpu = STEPAF_VERBS_GPU_PEERMEM;
+    }
+    int error = mr && rdma->two_ways ? stepaf_verbs_flush_make(verbs, rail) : 0;
+    if (error) {
+        verbs->provider->dereg_mr(mr);
+        snprintf(no_peermem, sizeof(no_peermem), "no read that would flush what is written: %s",
+                 strerror(error));
+        mr = NULL;
     }
     if (!mr)
         rail->gpu = STEPAF_VERBS_GPU_STAGED;

@@ -9,8 +9,10 @@
 #include <sys/random.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/time.h"
 #include "transport/verbs/cm.h"
+#include "transport/verbs/rail.h"
 
 enum { CLOSE_US = 1000000, TRY_BYTES = 65536 };
 
@@ -72,6 +74,11 @@ static stepaf_status_t verbs_open(struct stepaf_upcalls *up, unsigned n_peers,
                                   "verbs: cannot open: %s", strerror(errno));
         goto err_verbs;
     }
+    int error = verbs->provider->fork_init();
+    if (error)
+        stepaf_log_warn("verbs: a rank that forks may see wrong bytes: ibv_fork_init: %s",
+                        strerror(error));
+    stepaf_verbs_timeout_choose(verbs);
     if ((status = stepaf_verbs_rails_open(verbs)) || (status = stepaf_verbs_qps_create(verbs)) ||
         (status = stepaf_verbs_control_make(verbs)) || (status = stepaf_verbs_cm_listen(verbs)))
         goto err_verbs;
@@ -146,6 +153,7 @@ const struct stepaf_transport_ops stepaf_verbs_ops = {
     .reg_mem = stepaf_verbs_reg_mem,
     .dereg_mem = stepaf_verbs_dereg_mem,
     .is_quiet = stepaf_verbs_is_quiet,
+    .flush_gpu = stepaf_verbs_flush_gpu,
     .describe_gpu = stepaf_verbs_describe_gpu,
     .probe_gpu = verbs_probe_gpu,
     .pack_address = stepaf_verbs_pack_address,

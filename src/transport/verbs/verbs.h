@@ -73,6 +73,8 @@ struct stepaf_verbs_rail {
     uint8_t mtu; /* enum ibv_mtu */
     uint8_t link_layer;
     uint16_t lid;
+    uint16_t pkey; /* 0: not known */
+    uint16_t pkey_index;
     uint32_t gid_index;
     union ibv_gid gid;
     uint32_t inline_bytes; /* that a work request may hold itself */
@@ -88,8 +90,10 @@ struct stepaf_verbs_rail {
     uint16_t listens;  /* on this port; 0: it does not */
     struct rdma_cm_id *listener;
     char name[STEPAF_VERBS_NAME];
-    uint8_t gpu;                     /* stepaf_verbs_gpu, of the last region */
-    char gpu_why[STEPAF_REASON_MAX]; /* and what spoke against better ways; "": nothing */
+    const char *trouble;              /* an event that may explain silence, in words; NULL: none */
+    struct stepaf_verbs_flush *flush; /* NULL: no GPU memory asks for it */
+    uint8_t gpu;                      /* stepaf_verbs_gpu, of the last region */
+    char gpu_why[STEPAF_REASON_MAX];  /* and what spoke against better ways; "": nothing */
 };
 
 struct stepaf_verbs_path {
@@ -232,6 +236,7 @@ struct stepaf_verbs {
     uint32_t depth;       /* work requests of a queue pair */
     uint32_t max_write;   /* bytes of one, on any rail; whole lines */
     uint32_t psn;
+    uint8_t ack_timeout; /* of a device, its exponent */
     uint64_t ticks_per_us;
     uint64_t looked; /* at what peers acknowledge, ticks */
     bool closing;
@@ -333,6 +338,13 @@ void stepaf_verbs_release_mem(struct stepaf_link *link, struct stepaf_rmem *rmem
 stepaf_status_t stepaf_verbs_reg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem);
 void stepaf_verbs_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem);
 void stepaf_verbs_describe_gpu(const struct stepaf_transport *transport, char *text);
+
+/* flush.c */
+/* Make the rail able to flush what it writes to a GPU with two ways to its memory, unless it is already.
+ * 0 or errno. */
+int stepaf_verbs_flush_make(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail);
+void stepaf_verbs_flush_end(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail);
+stepaf_status_t stepaf_verbs_flush_gpu(struct stepaf_link *link);
 
 /* connect.c */
 void stepaf_verbs_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack);

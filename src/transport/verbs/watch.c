@@ -4,6 +4,7 @@
 #include "base/time.h"
 #include "transport/verbs/cm.h"
 #include "transport/verbs/failover.h"
+#include "transport/verbs/rail.h"
 
 enum { LOOK_US = 10000, ASK_PER_TIMEOUT = 4 };
 
@@ -35,6 +36,32 @@ static void lose_rail(struct stepaf_verbs *verbs, unsigned rail, bool fatal, con
     }
 }
 
+/* What has become of the address that peers send to, in words; NULL: nothing. */
+static const char *address_change(const struct stepaf_verbs *verbs,
+                                  const struct stepaf_verbs_rail *rail)
+{
+    struct ibv_port_attr port;
+
+    if (rail->link_layer == IBV_LINK_LAYER_ETHERNET)
+        return stepaf_verbs_gid_change(verbs, rail);
+    return !verbs->provider->query_port(rail->context, rail->port, &port) && port.lid != rail->lid
+               ? "the LID that peers send to has changed"
+               : NULL;
+}
+
+/* The port, or its address: over another rail what is under way goes on at once. Over the last one it is
+ * tried again for a while, since it may come back. */
+static void take_trouble(struct stepaf_verbs *verbs, unsigned index, const char *trouble)
+{
+    struct stepaf_verbs_rail *rail = &verbs->rails[index];
+
+    rail->trouble = trouble;
+    if (!trouble)
+        return;
+    stepaf_log_warn("verbs: %s: %s", rail->name, trouble);
+    lose_rail(verbs, index, false, trouble);
+}
+
 static void take_event(struct stepaf_verbs *verbs, unsigned index,
                        const struct ibv_async_event *event)
 {
@@ -58,10 +85,18 @@ static void take_event(struct stepaf_verbs *verbs, unsigned index,
     case IBV_EVENT_PORT_ACTIVE:
         if (event->element.port_num != rail->port)
             break;
+        if (event->event_type == IBV_EVENT_PORT_ERR) {
+            take_trouble(verbs, index, what);
+            break;
+        }
         stepaf_log_warn("verbs: %s: %s", rail->name, what);
-        /* Over the last rail, what is under way is tried again for a while: it may come back. */
-        if (event->event_type == IBV_EVENT_PORT_ERR)
-            lose_rail(verbs, index, false, what);
+        take_trouble(verbs, index, address_change(verbs, rail));
+        break;
+    case IBV_EVENT_LID_CHANGE:
+    case IBV_EVENT_GID_CHANGE:
+    case IBV_EVENT_CLIENT_REREGISTER:
+        if (event->element.port_num == rail->port)
+            take_trouble(verbs, index, address_change(verbs, rail));
         break;
     default:
         stepaf_log_debug("verbs: %s: %s", rail->name, what);
@@ -99,8 +134,11 @@ static void watch_path(struct stepaf_verbs *verbs, struct stepaf_verbs_link *lin
         path->quiet_since = now;
         path->was_asked = is_asked(path);
     } else if (now - path->quiet_since > (ASK_PER_TIMEOUT - 1) * ask_after) {
-        stepaf_verbs_path_lost(link, path, "it has acknowledged nothing for %lld us",
-                               (long long)timeout_us);
+        stepaf_verbs_path_lost(link, path, "it has acknowledged nothing for %lld us%s",
+                               (long long)timeout_us,
+                               path->done ? ""
+                                          : ", nor ever: does the network let RDMA pass (UDP port "
+                                            "4791, VLAN, MTU)?");
     }
 }
 

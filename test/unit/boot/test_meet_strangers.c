@@ -229,6 +229,37 @@ static void strangers_of_later(void)
         meet_expect(&meets[i], STEPAF_OK, "");
 }
 
+/* Where rank 0 should be somebody else is. */
+static void another_program_at_the_meeting_point(void)
+{
+    static const char banner[] = "SSH-2.0-another\r\n";
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons(meet_port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
+    struct meet meet;
+
+    (void)setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    CU_ASSERT_EQUAL_FATAL(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    CU_ASSERT_EQUAL_FATAL(listen(listener, 8), 0);
+    meet_prepare(&meet, 1, MEET_SHORT_US);
+    meet.size = 2;
+    meet.rank = 1;
+    meet_run(&meet, 1);
+    meet_expect(&meet, STEPAF_ERR_TIMEOUT,
+                "somebody listens there, and does not answer as rank 0 would: no answer");
+    close(accept(listener, NULL, NULL));
+    meet.timeout_us = MEET_LONG_US;
+    meet.status = STEPAF_OK;
+    meet_start(&meet, 1);
+    int fd = accept(listener, NULL, NULL);
+    send_all(fd, banner, sizeof banner);
+    meet_finish(&meet, 1);
+    meet_expect(&meet, STEPAF_ERR_BOOT, "rank 1 was not let in: another program answers there");
+    close(fd);
+    close(listener);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -236,6 +267,7 @@ int main(void)
         {"a flood", a_flood},
         {"another version", another_version},
         {"strangers of later", strangers_of_later},
+        {"another program at the meeting point", another_program_at_the_meeting_point},
         CU_TEST_INFO_NULL,
     };
     if (!stepaf_proof_ready())

@@ -75,6 +75,24 @@ static void polls_look_for_dead_peers(void)
     fake_close(job);
 }
 
+/* How long the caller was away after something had come says nothing of its peers. */
+static void a_pause_is_no_vain_wait(void)
+{
+    struct fake_job *job = begin("auto");
+    struct stepaf_msg pong = {.type = STEPAF_MSG_PONG};
+
+    job->ctx->clock.own.ticks_per_us = 1e8;
+    job->ctx->polling.checked = stepaf_ticks();
+    for (int n = 0; n < 3; n++) {
+        fake_say(job, 0, &pong);
+        poll(job, 1);
+        pass(job, 5000);
+        poll(job, 1); /* in vain, for the first time */
+        CU_ASSERT_EQUAL(job->n_idle, 0);
+    }
+    fake_close(job);
+}
+
 /* Nor would who always has something to do with others. */
 static void so_do_polls_that_bring_something(void)
 {
@@ -336,6 +354,7 @@ int main(void)
     CU_TestInfo tests[] = {
         {"a poll never waits", a_poll_never_waits},
         {"polls look for dead peers", polls_look_for_dead_peers},
+        {"a pause is no vain wait", a_pause_is_no_vain_wait},
         {"so do polls that bring something", so_do_polls_that_bring_something},
         {"a wait looks too, but not always", a_wait_looks_too_but_not_always},
         {"the launcher can report a loss", the_launcher_can_report_a_loss},

@@ -42,7 +42,7 @@ static void write_head(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
 static void write_source(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
 {
     uint64_t *words = (uint64_t *)(void *)(lane->head + STEPAF_HEAD_SOURCE);
-    uint64_t source = (uintptr_t)lane->data | (uint64_t)lane->planned << 63;
+    uint64_t source = (uintptr_t)lane->data | (uint64_t)lane->guarded << 63;
 
     __atomic_store_n(&words[0], source, __ATOMIC_RELAXED);
     __atomic_store_n(&words[1], stamp, __ATOMIC_RELEASE);
@@ -61,6 +61,31 @@ static void send_pieces(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
     }
 }
 
+static uint64_t *flag_of_chunk(const struct stepaf_kernel_tensor *lane, uint32_t i)
+{
+    return (uint64_t *)(void *)(lane->body + (size_t)i * (lane->chunk + STEPAF_CHUNK_TELLS) +
+                                lane->chunk) +
+           1;
+}
+
+static uint32_t bytes_of_chunk(const struct stepaf_kernel_tensor *lane, uint32_t bytes, uint32_t i)
+{
+    uint32_t left = bytes - i * lane->chunk;
+
+    return left < lane->chunk ? left : lane->chunk;
+}
+
+static void send_chunks(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
+{
+    write_head(lane, stamp);
+    for (uint32_t i = 0; i * (uint64_t)lane->chunk < lane->bytes; i++) {
+        uint64_t *flag = flag_of_chunk(lane, i);
+        memcpy((uint8_t *)(flag - 1) - lane->chunk, lane->data + (size_t)i * lane->chunk,
+               bytes_of_chunk(lane, lane->bytes, i));
+        __atomic_store_n(flag, stamp, __ATOMIC_RELEASE);
+    }
+}
+
 static void run_send(const struct stepaf_kernel_args *args, uint32_t blocks)
 {
     uint32_t n = args->counts[1] + 1;
@@ -73,6 +98,10 @@ static void run_send(const struct stepaf_kernel_args *args, uint32_t blocks)
             continue;
         if (lane->proto == STEPAF_PROTO_LL) {
             send_pieces(lane, stamp_of(args, n));
+            continue;
+        }
+        if (lane->proto == STEPAF_PROTO_CHUNKS) {
+            send_chunks(lane, stamp_of(args, n));
             continue;
         }
         if (lane->proto == STEPAF_PROTO_RDMA)
@@ -154,6 +183,25 @@ static bool take_pieces(const struct stepaf_kernel_args *args,
     return true;
 }
 
+static bool is_flagged(const struct stepaf_kernel_args *args, const void *flag, uint64_t stamp)
+{
+    (void)args;
+    return __atomic_load_n((const uint64_t *)flag, __ATOMIC_ACQUIRE) == stamp;
+}
+
+static bool take_chunks(const struct stepaf_kernel_args *args,
+                        const struct stepaf_kernel_tensor *lane, uint32_t bytes, uint64_t stamp)
+{
+    for (uint32_t i = 0; i * (uint64_t)lane->chunk < bytes; i++) {
+        const uint64_t *flag = flag_of_chunk(lane, i);
+        if (!await(args, is_flagged, flag, stamp, lane->peer))
+            return false;
+        memcpy(lane->data + (size_t)i * lane->chunk, (const uint8_t *)(flag - 1) - lane->chunk,
+               bytes_of_chunk(lane, bytes, i));
+    }
+    return true;
+}
+
 static void run_gate(const struct stepaf_kernel_args *args)
 {
     uint32_t n = args->counts[0] + 1;
@@ -185,8 +233,11 @@ static void run_gate(const struct stepaf_kernel_args *args)
     args->counts[0] = n;
 }
 
-static void run_unpack(const struct stepaf_kernel_args *args)
+/* Only where there are chunks do blocks count. */
+static void run_unpack(const struct stepaf_kernel_args *args, uint32_t blocks, bool chunks)
 {
+    uint32_t n = chunks ? args->counts[1] + 1 : 0;
+
     if (has_failed(args))
         return;
     for (uint32_t i = 0; i < args->n_lanes; i++) {
@@ -196,16 +247,21 @@ static void run_unpack(const struct stepaf_kernel_args *args)
             memcpy(lane->data, lane->body, bytes);
         if (lane->proto == STEPAF_PROTO_LL && !args->gate_takes && !take_pieces(args, lane, bytes))
             return;
+        if (chunks && lane->proto == STEPAF_PROTO_CHUNKS &&
+            !take_chunks(args, lane, bytes, stamp_of(args, n)))
+            return;
     }
+    for (uint32_t b = 0; chunks && b < blocks; b++)
+        args->counts[1 + b] = n;
 }
 
 void cpu_kernel_run(enum stepaf_kernel kernel, const struct stepaf_kernel_args *args,
                     uint32_t blocks)
 {
-    if (kernel == STEPAF_KERNEL_SEND)
+    if (kernel == STEPAF_KERNEL_SEND || kernel == STEPAF_KERNEL_SEND_CHUNKS)
         run_send(args, blocks);
     else if (kernel == STEPAF_KERNEL_GATE)
         run_gate(args);
     else
-        run_unpack(args);
+        run_unpack(args, blocks, kernel == STEPAF_KERNEL_UNPACK_CHUNKS);
 }

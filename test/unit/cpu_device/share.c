@@ -114,7 +114,7 @@ stepaf_status_t cpu_import(struct stepaf_gpu *gpu, const struct stepaf_gpu_expor
     if (status)
         return status;
     piece = own ? find_own(exported) : find_mapped(gpu, exported);
-    if (!piece && !own)
+    if (!piece && !own && !cpu_device.cut)
         piece = map(gpu, exported);
     if (!piece || !ends_in(piece, exported)) {
         if (piece && !own && !piece->uses)

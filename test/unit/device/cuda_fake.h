@@ -33,7 +33,7 @@ struct cuda_fake {
     int n_calls;     /* that could have failed */
     int fail_ipc_at; /* the same, but of those that ask for an IPC handle */
     int n_ipc;
-    int n_held; /* contexts, modules, streams, events, pinned memory that are not given back */
+    int n_held;     /* contexts, modules, streams, events, pinned memory that are not given back */
     CUstreamCaptureStatus capture; /* of all streams */
     CUlaunchConfig launched;       /* the last launch */
     int n_launches;
@@ -51,10 +51,13 @@ struct cuda_fake {
     bool has_rdma;
     int ordering;
     int flush_options;
-    int last_fd;    /* that was exported */
-    int n_flushes;  /* of cards' writes */
-    int n_synced;   /* allocations whose copies are synchronous */
-    bool bad_flush; /* flushing fails */
+    bool two_ways;                 /* to its memory, */
+    bool knows_pcie;               /* of which the driver can export that by PCIe */
+    unsigned long long last_flags; /* of an export */
+    int last_fd;                   /* that was exported */
+    int n_flushes;                 /* of cards' writes */
+    int n_synced;                  /* allocations whose copies are synchronous */
+    bool bad_flush;                /* flushing fails */
 };
 extern struct cuda_fake cuda_fake;
 

@@ -20,6 +20,9 @@ bool cuda_fake_rdma_attribute(int *value_p, CUdevice_attribute attribute)
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:
         *value_p = cuda_fake.flush_options;
         return true;
+    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
+        *value_p = cuda_fake.two_ways;
+        return true;
     default:
         return false;
     }
@@ -29,11 +32,12 @@ static CUresult range_handle(void *handle_p, CUdeviceptr at, size_t bytes,
                              CUmemRangeHandleType type, unsigned long long flags)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    CUresult result =
-        at % page || bytes % page || !bytes || flags || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
-            ? CUDA_ERROR_INVALID_VALUE
-            : cuda_fake_step();
+    CUresult result = at % page || bytes % page || !bytes || flags > cuda_fake.knows_pcie ||
+                              type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+                          ? CUDA_ERROR_INVALID_VALUE
+                          : cuda_fake_step();
 
+    cuda_fake.last_flags = flags;
     if (result)
         return result;
     cuda_fake.last_fd = memfd_create("dmabuf", MFD_CLOEXEC);

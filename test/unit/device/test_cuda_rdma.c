@@ -47,7 +47,7 @@ static void an_older_driver_is_named(void)
     UNIT_CONTAINS(rdma->no_flush, "cannot flush");
     uint64_t offset = 7;
     int fd = -7;
-    CU_ASSERT_EQUAL(stepaf_gpu_dmabuf(gpu, gpu, 8, &fd, &offset), STEPAF_ERR_UNSUPPORTED);
+    CU_ASSERT_EQUAL(stepaf_gpu_dmabuf(gpu, gpu, 8, false, &fd, &offset), STEPAF_ERR_UNSUPPORTED);
     CU_ASSERT(fd == -7 && offset == 7);
     end();
 }
@@ -80,6 +80,41 @@ static void ordering_decides_on_flushing(void)
     }
 }
 
+/* Where the GPU reads the host's page tables it has two ways to its memory: the driver says that all is
+ * ordered, which is not so of both. */
+static void two_ways_are_flushed_by_a_read(void)
+{
+    uint64_t offset = 7;
+    int fd = -7;
+
+    for (int two = 0; two < 2; two++) {
+        cuda_fake_begin();
+        cuda_fake.two_ways = two;
+        cuda_fake.has_dmabuf = true;
+        cuda_fake.ordering = CU_GPU_DIRECT_RDMA_WRITES_ORDERING_ALL_DEVICES;
+        begin();
+        const struct stepaf_gpu_rdma *rdma = stepaf_gpu_rdma(gpu);
+        CU_ASSERT_EQUAL(rdma->two_ways, two);
+        CU_ASSERT_EQUAL(rdma->flush, two);
+        UNIT_STRING(rdma->no_flush, "");
+        void *base = cuda_fake_piece(4096, 0, true)->base;
+        cuda_fake.knows_pcie = two;
+        stepaf_status_t status = stepaf_gpu_dmabuf(gpu, base, 4096, true, &fd, &offset);
+        CU_ASSERT_EQUAL(status, two ? STEPAF_OK : STEPAF_ERR_UNSUPPORTED);
+        CU_ASSERT_EQUAL(cuda_fake.last_flags, STEPAF_CUDA_DMABUF_BY_PCIE);
+        if (two)
+            close(fd);
+        else
+            CU_ASSERT(fd == -7 && offset == 7);
+        CU_ASSERT_EQUAL_FATAL(stepaf_gpu_dmabuf(gpu, base, 4096, false, &fd, &offset), STEPAF_OK);
+        CU_ASSERT_EQUAL(cuda_fake.last_flags, 0);
+        close(fd);
+        fd = -7;
+        offset = 7;
+        end();
+    }
+}
+
 /* Whatever the place, whole pages are exported, and the offset says where the piece begins. */
 static void pieces_are_exported_by_pages(void)
 {
@@ -92,7 +127,8 @@ static void pieces_are_exported_by_pages(void)
     begin();
     uint8_t *base = cuda_fake_piece(4 * page, 0, true)->base;
     for (size_t at = 0; at < page; at += 511) {
-        CU_ASSERT_EQUAL_FATAL(stepaf_gpu_dmabuf(gpu, base + at, page, &fd, &offset), STEPAF_OK);
+        CU_ASSERT_EQUAL_FATAL(stepaf_gpu_dmabuf(gpu, base + at, page, false, &fd, &offset),
+                              STEPAF_OK);
         CU_ASSERT_EQUAL(offset, (uintptr_t)(base + at) % page);
         CU_ASSERT_EQUAL(close(fd), 0);
     }
@@ -122,7 +158,7 @@ static bool do_export(void)
     static uint8_t memory[4096];
     uint64_t offset;
     int fd = -7;
-    bool good = !stepaf_gpu_dmabuf(gpu, memory, 100, &fd, &offset);
+    bool good = !stepaf_gpu_dmabuf(gpu, memory, 100, false, &fd, &offset);
 
     CU_ASSERT_EQUAL(good, fd != -7);
     if (good)
@@ -175,6 +211,7 @@ int main(void)
         {"what is missing is named", what_is_missing_is_named},
         {"an older driver is named", an_older_driver_is_named},
         {"ordering decides on flushing", ordering_decides_on_flushing},
+        {"two ways are flushed by a read", two_ways_are_flushed_by_a_read},
         {"pieces are exported by pages", pieces_are_exported_by_pages},
         {"each failure is told and leaves nothing", each_failure_is_told_and_leaves_nothing},
         CU_TEST_INFO_NULL,

@@ -71,7 +71,9 @@ Side::Side(const std::vector<Tensor> &tensors, unsigned its_depth) : depth(its_d
 void Side::lay_evenly(unsigned peer, unsigned tensor)
 {
     const Tensor &its = slots[0]->tensors[tensor];
-    size_t mailbox = STEPAF_HEAD_BYTES + groups(its.room) * size_t{STEPAF_GROUP_BYTES};
+    size_t mailbox = STEPAF_HEAD_BYTES + (its.proto == STEPAF_PROTO_CHUNKS
+                                              ? static_cast<size_t>(stepaf_chunks_room(its.room))
+                                              : groups(its.room) * size_t{STEPAF_GROUP_BYTES});
     size_t place = (its.room + BEYOND + size_t{127}) / 128 * 128;
 
     memory.emplace_back(depth * mailbox + 128, 0);
@@ -147,7 +149,7 @@ void Job::enqueue_send(unsigned peer, unsigned n)
     const stepaf_kernel_args *args = &sends_[peer][n];
 
     workers_[peer].enqueue(push_.at(peer, n % depth_).sender->n_blocks, STEPAF_WARP, true,
-                           [args] { stepaf_send(*args); });
+                           [args] { ::send(*args); });
 }
 
 /* Operation @a n is over; operation @a n + depth is made. */
@@ -178,7 +180,7 @@ void Job::enqueue_worker(unsigned peer)
         const End *in = pull_.at(peer, n % depth_).receiver.get();
         stream.enqueue(1, in->gate_threads, false, [in] { stepaf_gate(in->args); });
         if (in->n_blocks)
-            stream.enqueue(in->n_blocks, STEPAF_WARP, true, [in] { stepaf_unpack(in->args); });
+            stream.enqueue(in->n_blocks, STEPAF_WARP, true, [in] { ::unpack(in->args); });
         stream.enqueue(1, STEPAF_WARP, true, [this, peer, n] {
             if (begin_work())
                 worker_works(peer, n);
@@ -212,7 +214,7 @@ void Job::receive()
 {
     ffn_.enqueue(1, in_->gate_threads, false, [this] { stepaf_gate_any(in_->args); });
     if (in_->n_blocks)
-        ffn_.enqueue(in_->n_blocks, STEPAF_WARP, true, [this] { stepaf_unpack_any(in_->args); });
+        ffn_.enqueue(in_->n_blocks, STEPAF_WARP, true, [this] { unpack_any(*in_); });
     ffn_.enqueue(1, STEPAF_WARP, true, [this] {
         if (begin_work())
             ffn_works();
@@ -231,8 +233,7 @@ void Job::run(unsigned ahead)
         for (unsigned i = 0; i < m; i++)
             receive();
         for (unsigned i = 0; i < m; i++)
-            ffn_.enqueue(out_->n_blocks, STEPAF_WARP, true,
-                         [this] { stepaf_send_any(out_->args); });
+            ffn_.enqueue(out_->n_blocks, STEPAF_WARP, true, [this] { send_any(*out_); });
     }
     run_streams({&ffn_, &workers_[0], &workers_[1], &workers_[2]});
 }
@@ -251,7 +252,8 @@ static void check(const char *what, const std::vector<Tensor> &there,
 int main()
 {
     const stepaf_proto HEAD = STEPAF_PROTO_INLINE, PIECES = STEPAF_PROTO_LL,
-                       PLACE = STEPAF_PROTO_ZCOPY, INLET = STEPAF_PROTO_BCOPY;
+                       PLACE = STEPAF_PROTO_ZCOPY, INLET = STEPAF_PROTO_BCOPY,
+                       CHUNKS = STEPAF_PROTO_CHUNKS;
 
     check("heads", {{84, 84, HEAD, 1, false, 0}, {8, 8, HEAD, 1, false, 0}},
           {{60, 60, HEAD, 1, false, 0}});
@@ -264,5 +266,7 @@ int main()
           {{20000, 20000, PIECES, 3, false, 0}, {84, 84, HEAD, 1, false, 0}});
     check("places and inlets", {{3000, 3000, INLET, 2, false, 0}, {900, 900, PLACE, 1, false, 0}},
           {{5000, 5000, PLACE, 3, false, 0}, {700, 700, INLET, 1, false, 0}});
+    check("chunks", {{9000, 9000, CHUNKS, 3, false, 0}, {60, 60, HEAD, 1, false, 0}},
+          {{5001, 5001, CHUNKS, 2, false, 0}, {2000, 2000, PIECES, 1, false, 0}});
     return 0;
 }

@@ -53,7 +53,7 @@ Operation::Operation(Exchange &its)
 
 void Operation::enqueue_send(Stream &stream)
 {
-    stream.enqueue(exchange->sender->n_blocks, STEPAF_WARP, true, [this] { stepaf_send(send); });
+    stream.enqueue(exchange->sender->n_blocks, STEPAF_WARP, true, [this] { ::send(send); });
 }
 
 void Operation::enqueue_receive(Stream &stream)
@@ -62,7 +62,7 @@ void Operation::enqueue_receive(Stream &stream)
 
     stream.enqueue(1, in.gate_threads, false, [this] { stepaf_gate(receive); });
     if (in.n_blocks)
-        stream.enqueue(in.n_blocks, STEPAF_WARP, true, [this] { stepaf_unpack(receive); });
+        stream.enqueue(in.n_blocks, STEPAF_WARP, true, [this] { ::unpack(receive); });
 }
 
 void Operation::verify() const
@@ -94,9 +94,17 @@ struct Link {
     void verify();
 };
 
+/* What is to be empty afterwards, and what may be read. */
 static size_t body_bytes(const Tensor &tensor)
 {
     return tensor.proto == STEPAF_PROTO_LL ? groups(tensor.room) * size_t{STEPAF_GROUP_BYTES} : 0;
+}
+
+static size_t readable_bytes(const Tensor &tensor)
+{
+    return tensor.proto == STEPAF_PROTO_CHUNKS
+               ? static_cast<size_t>(stepaf_chunks_room(tensor.room))
+               : body_bytes(tensor);
 }
 
 void Link::let_read()
@@ -104,7 +112,7 @@ void Link::let_read()
     for (const auto &slot : slots)
         for (size_t i = 0; i < slot->tensors.size(); i++) {
             const uint8_t *head = aligned(slot->mailboxes[i]);
-            readable.push_back({head, head + STEPAF_HEAD_BYTES + body_bytes(slot->tensors[i])});
+            readable.push_back({head, head + STEPAF_HEAD_BYTES + readable_bytes(slot->tensors[i])});
         }
 }
 
@@ -152,7 +160,8 @@ static void check(const char *what, const std::vector<Tensor> &there,
 int main()
 {
     const stepaf_proto HEAD = STEPAF_PROTO_INLINE, PIECES = STEPAF_PROTO_LL,
-                       PLACE = STEPAF_PROTO_ZCOPY, INLET = STEPAF_PROTO_BCOPY;
+                       PLACE = STEPAF_PROTO_ZCOPY, INLET = STEPAF_PROTO_BCOPY,
+                       CHUNKS = STEPAF_PROTO_CHUNKS;
 
     for (unsigned depth = 1; depth <= 3; depth++) {
         check("pieces of kernels",
@@ -162,6 +171,8 @@ int main()
               {{1009, 1009, PIECES, 2, false, 0}, {3000, 3000, PIECES, 1, false, 0}}, depth, 40);
         check("of both, anywhere", {{4096, 4096, PIECES, 1, false, 3}, {60, 60, HEAD, 1, false, 0}},
               {{17000, 17000, PIECES, 6, false, 0}, {84, 84, HEAD, 1, false, 0}}, depth, 30);
+        check("chunks", {{9000, 9000, CHUNKS, 3, false, 0}, {60, 60, HEAD, 1, false, 0}},
+              {{5001, 5001, CHUNKS, 2, false, 0}, {3000, 3000, PIECES, 2, false, 0}}, depth, 30);
         check("places and inlets", {{3000, 3000, INLET, 2, false, 0}, {8, 8, HEAD, 1, false, 0}},
               {{5000, 5000, PLACE, 3, false, 0}}, depth, 30);
     }

@@ -29,7 +29,7 @@ static void check_any(const char *what, const std::vector<Tensor> &there,
             }
         begin_receive(
             in->gate_threads, [&in] { stepaf_gate_any(in->args); }, in->n_blocks,
-            [&in] { stepaf_unpack_any(in->args); });
+            [&in] { unpack_any(*in); });
         run();
         uint32_t peer = origin[0];
         if (peer >= PEERS || !pending[peer] || in->failed[0])
@@ -38,7 +38,7 @@ static void check_any(const char *what, const std::vector<Tensor> &there,
         pending[peer] = false;
         stepaf_kernel_args answer = pulls[peer]->fill(false);
         for (unsigned b = 0; b < out->n_blocks; b++)
-            launch(out->n_blocks, b, STEPAF_WARP, [&out] { stepaf_send_any(out->args); });
+            launch(out->n_blocks, b, STEPAF_WARP, [&out] { send_any(*out); });
         pulls[peer]->begin_receive();
         run();
         pulls[peer]->verify(answer, pulls[peer]->receiver->landed.data());
@@ -103,6 +103,24 @@ static void check_missing_piece(uint32_t bytes)
     printf("ok: a piece that does not come\n");
 }
 
+static void check_missing_chunk()
+{
+    Exchange exchange({{9000, 9000, STEPAF_PROTO_CHUNKS, 3, false, 0}});
+    End &in = *exchange.receiver;
+    stepaf_kernel_args args = exchange.fill(false);
+
+    set_limit(in);
+    exchange.begin_send(args);
+    run();
+    memset(in.args.lanes[0].body + 5 * (STEPAF_CHUNK_LEAST + STEPAF_CHUNK_TELLS) +
+               STEPAF_CHUNK_LEAST,
+           0, 16);
+    exchange.begin_receive();
+    run();
+    expect_fault("a chunk that is not there", in, STEPAF_FAULT_TIMEOUT, 1);
+    printf("ok: a chunk that does not come\n");
+}
+
 static bool are_all(const std::vector<uint8_t> &bytes, uint8_t value)
 {
     for (uint8_t byte : bytes)
@@ -116,6 +134,7 @@ static void check_failed()
 {
     Exchange exchange({{84, 84, STEPAF_PROTO_INLINE, 1, false, 0},
                        {30000, 30000, STEPAF_PROTO_LL, 3, false, 0},
+                       {3000, 3000, STEPAF_PROTO_CHUNKS, 2, false, 0},
                        {3000, 3000, STEPAF_PROTO_BCOPY, 2, false, 0}});
     End &out = *exchange.sender, &in = *exchange.receiver;
     stepaf_kernel_args args = exchange.fill(false);
@@ -161,8 +180,8 @@ static void check_sources()
     for (uint32_t n = 0; n < 3; n++) {
         stepaf_kernel_args args = exchange.fill(false);
         uint64_t stamp = stepaf_stamp(EPOCH, n);
-        args.lanes[0].planned = 1;
-        args.lanes[1].planned = 0;
+        args.lanes[0].guarded = 1;
+        args.lanes[1].guarded = 0;
         exchange.begin_send(args);
         run();
         for (size_t i = 0; i < 2; i++) {
@@ -186,7 +205,8 @@ static void check_sources()
 int main()
 {
     const stepaf_proto HEAD = STEPAF_PROTO_INLINE, PIECES = STEPAF_PROTO_LL,
-                       PLACE = STEPAF_PROTO_ZCOPY, INLET = STEPAF_PROTO_BCOPY;
+                       PLACE = STEPAF_PROTO_ZCOPY, INLET = STEPAF_PROTO_BCOPY,
+                       CHUNKS = STEPAF_PROTO_CHUNKS;
 
     check("tensors in heads",
           {{84, 84, HEAD, 1, false, 0},
@@ -214,6 +234,22 @@ int main()
            {3000, 3000, INLET, 2, false, 0},
            {777, 777, PLACE, 1, false, 0}},
           100);
+    check("chunks",
+          {{30000, 30000, CHUNKS, 7, false, 0},
+           {60, 60, HEAD, 1, false, 0},
+           {85, 85, CHUNKS, 1, false, 0},
+           {5000, 4096, CHUNKS, 2, false, 0}},
+          60);
+    check("chunks, anywhere",
+          {{20001, 20001, CHUNKS, 3, false, 5}, {1025, 1025, CHUNKS, 2, false, 1}}, 60);
+    check("larger chunks", {{300000, 262145, CHUNKS, 40, false, 0}}, 6);
+    check("chunks and other ways",
+          {{9000, 9000, CHUNKS, 3, false, 0},
+           {9000, 9000, PIECES, 3, false, 0},
+           {20000, 20000, PIECES, 5, false, 0},
+           {5000, 5000, PLACE, 3, false, 0},
+           {3000, 3000, INLET, 2, false, 0}},
+          40);
     check("copies",
           {{5000, 5000, PLACE, 1, true, 0},
            {8, 8, HEAD, 1, false, 0},
@@ -239,6 +275,11 @@ int main()
                {2000, 2000, PLACE, 1, true, 0},
                {1000, 1000, INLET, 1, true, 0}},
               {{84, 84, HEAD, 1, false, 0}, {3000, 3000, PLACE, 2, false, 0}}, 60);
+    check_any("any peer's, in chunks",
+              {{9000, 9000, CHUNKS, 3, false, 0},
+               {2001, 2001, CHUNKS, 2, false, 0},
+               {84, 84, HEAD, 1, false, 0}},
+              {{5000, 5000, CHUNKS, 2, false, 0}, {3000, 3000, PLACE, 2, false, 0}}, 60);
     check("as many pieces as the gate takes", {{16128, 16128, PIECES, 3, false, 0}}, 20);
     check("one more", {{16129, 16129, PIECES, 3, false, 0}}, 20);
     check_ends({{84, 84, HEAD, 1, false, 0}, {9000, 9000, PIECES, 2, false, 0}});
@@ -246,6 +287,7 @@ int main()
     check_ends({{9000, 9000, PLACE, 2, false, 0}});
     check_missing_piece(9000);
     check_missing_piece(30000);
+    check_missing_chunk();
     check_failed();
     check_sources();
     return 0;

@@ -272,7 +272,7 @@ static void what_a_device_has_not_is_said_in_its_place(void)
     stepaf_gpu_unimport(gpu, ptr);
     CU_ASSERT(stepaf_gpu_rdma(gpu)->no_dmabuf[0] && stepaf_gpu_rdma(gpu)->no_peermem[0]);
     CU_ASSERT(!stepaf_gpu_rdma(gpu)->flush);
-    CU_ASSERT_EQUAL(stepaf_gpu_dmabuf(gpu, &there, 4, &fd, &offset), STEPAF_ERR_UNSUPPORTED);
+    CU_ASSERT_EQUAL(stepaf_gpu_dmabuf(gpu, &there, 4, false, &fd, &offset), STEPAF_ERR_UNSUPPORTED);
     CU_ASSERT_EQUAL(stepaf_gpu_sync_memops(gpu, &there), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_gpu_flush(gpu), STEPAF_OK);
     CU_ASSERT_EQUAL(stepaf_gpu_capturing(gpu, &there, &capturing), STEPAF_OK);

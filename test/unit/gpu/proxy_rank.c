@@ -394,6 +394,7 @@ int proxy_rank_open(struct proxy_rank *rank, const struct proxy_job *job, const 
     set("STEPAF_TRANSPORTS", job->transports);
     set("STEPAF_CUDA_PROXY", rank->host ? "auto" : job->proxy);
     set("STEPAF_CUDA_ENGINE", job->engine);
+    set("STEPAF_CUDA_MAILBOX", job->mailbox[!attention]);
     set("STEPAF_STREAM_TIMEOUT_US", job->timeout_us);
     set("STEPAF_PROGRESS", rank->host ? "inline" : job->progress ? job->progress : "thread");
     cpu_device_begin();
@@ -401,6 +402,7 @@ int proxy_rank_open(struct proxy_rank *rank, const struct proxy_job *job, const 
     if (job->rdma)
         cpu_device.rdma.no_peermem[0] = '\0';
     cpu_device.rdma.flush = job->flushes;
+    cpu_device.cut = job->cut[!attention];
     cpu_queue_begin();
     RANK_CHECK(boot, stepaf_init(&own, &params, &rank->ctx) == STEPAF_OK);
     return proxy_rank_declare(rank);

@@ -21,6 +21,8 @@ struct proxy_job {
     const char *transports; /* STEPAF_TRANSPORTS */
     const char *proxy;      /* STEPAF_CUDA_PROXY, of ranks with stream plans */
     const char *engine;     /* STEPAF_CUDA_ENGINE */
+    bool cut[2];            /* by role: they map no memory of other processes' GPUs */
+    const char *mailbox[2]; /* by role: STEPAF_CUDA_MAILBOX; NULL: as it is */
     const char *progress;   /* STEPAF_PROGRESS, of ranks with stream plans; NULL: thread */
     const char *timeout_us; /* STEPAF_STREAM_TIMEOUT_US; NULL: as it is */
     bool rdma;              /* network cards read and write the GPU's memory themselves, */

@@ -114,6 +114,21 @@ static void a_gpu_that_orders_writes_is_not_flushed(void)
     end();
 }
 
+/* By the transport, whatever the GPU could do itself. */
+static void a_gpu_with_two_ways_is_flushed_by_the_card(void)
+{
+    begin_attention(true);
+    cpu_device.rdma.two_ways = true;
+    commit();
+    (void)start();
+    answer(0, 0, false);
+    answer(1, 0, true);
+    CU_ASSERT_EQUAL(job->n_flushes, 2);
+    CU_ASSERT_EQUAL(cpu_device.n_flushes, 0);
+    cpu_device.rdma.two_ways = false;
+    end();
+}
+
 /* What the GPU may not have must not be given to the caller. */
 static void a_failing_gpu_loses_the_peer(void)
 {
@@ -254,6 +269,7 @@ int main(void)
         {"a plan waits for a commit", a_plan_waits_for_a_commit},
         {"staged tensors are copied out and in", staged_tensors_are_copied_out_and_in},
         {"taken tensors are carried as they are", taken_tensors_are_carried_as_they_are},
+        {"a GPU with two ways is flushed by the card", a_gpu_with_two_ways_is_flushed_by_the_card},
         {"a GPU that orders writes is not flushed", a_gpu_that_orders_writes_is_not_flushed},
         {"a failing GPU loses the peer", a_failing_gpu_loses_the_peer},
         {"a start that cannot copy changes nothing", a_start_that_cannot_copy_changes_nothing},

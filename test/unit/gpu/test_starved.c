@@ -71,12 +71,11 @@ static int play_host(struct starve_rank *rank, enum starve_end *end_p)
 }
 
 static void starve(int (*how)(struct starve_rank *rank, enum starve_end *end_p),
-                   const char *progress, bool once)
+                   const char *progress, int first)
 {
     setenv("STEPAF_PROGRESS", progress, 1);
-    setenv("STEPAF_CUDA_PROXY", "always", 1);
     cpu_device_begin();
-    for (int i = once ? 0 : 2; i < 4; i++)
+    for (int i = first; i < 4; i++) /* victim by victim: once, then for long */
         starve_ranks(&(struct starve_job){.transports = "shm",
                                           .victim = i % 2,
                                           .lasting = i > 1,
@@ -88,18 +87,34 @@ static void starve(int (*how)(struct starve_rank *rank, enum starve_end *end_p),
 
 static void with_stream_plans(void)
 {
-    starve(play_streams, "thread", true);
+    setenv("STEPAF_CUDA_PROXY", "always", 1);
+    starve(play_streams, "thread", 0);
+    unsetenv("STEPAF_CUDA_PROXY");
+}
+
+static void with_mailboxes_in_host_memory(void)
+{
+    setenv("STEPAF_CUDA_MAILBOX", "host", 1);
+    starve(play_streams, "inline", 3);
+    unsetenv("STEPAF_CUDA_MAILBOX");
+}
+
+static void with_mailboxes_in_gpu_memory(void)
+{
+    starve(play_streams, "inline", 3);
 }
 
 static void with_plans_of_the_host(void)
 {
-    starve(play_host, "inline", false);
+    starve(play_host, "inline", 2);
 }
 
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"with stream plans", with_stream_plans},
+        {"with mailboxes in host memory", with_mailboxes_in_host_memory},
+        {"with mailboxes in GPU memory", with_mailboxes_in_gpu_memory},
         {"with plans of the host", with_plans_of_the_host},
         CU_TEST_INFO_NULL,
     };

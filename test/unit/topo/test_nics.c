@@ -116,6 +116,20 @@ static void two_packages_and_one_card(void)
         UNIT_STRING(choose("one_nic", OF_CORE(core)), "mlx5_0");
 }
 
+/* Two GPUs and two cards on each package, whose NUMA nodes are three. */
+static void gb200(void)
+{
+    static const struct row rows[8] = {{"0008:01:00.0", "mlx5_0"},
+                                       {"0009:01:00.0", "mlx5_1"},
+                                       {"0018:01:00.0", "mlx5_2"},
+                                       {"0019:01:00.0", "mlx5_3"}};
+
+    check("gb200", rows, "on the NUMA node of GPU");
+    UNIT_STRING(choose("gb200", OF_CORE(3)), "mlx5_0");
+    UNIT_STRING(choose("gb200", OF_CORE(12)), "mlx5_3");
+    UNIT_STRING(nics.why, "on the NUMA node of core 12, 1 of 2 as near");
+}
+
 static void mi300x(void)
 {
     static const struct row rows[8] = {{"0000:03:00.0", "bnxt_re0"}, {"0000:23:00.0", "bnxt_re1"},
@@ -174,6 +188,7 @@ int main(void)
         {"HGX with PCIe switches", hgx_switches},
         {"p5en", p5en},
         {"two packages and one card", two_packages_and_one_card},
+        {"GB200", gb200},
         {"MI300X", mi300x},
         {"cores share the cards of their node", cores_share_the_cards_of_their_node},
         {"what is unknown is taken in order", what_is_unknown_is_taken_in_order},

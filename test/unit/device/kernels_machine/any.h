@@ -16,6 +16,24 @@ struct Any {
     unsigned n_blocks, gate_threads;
 };
 
+inline bool has_chunks(const Any &any)
+{
+    for (const stepaf_any_tensor &tensor : any.lanes)
+        if (tensor.lane.proto == STEPAF_PROTO_CHUNKS)
+            return true;
+    return false;
+}
+
+inline void send_any(const Any &any)
+{
+    has_chunks(any) ? stepaf_send_any_chunks(any.args) : stepaf_send_any(any.args);
+}
+
+inline void unpack_any(const Any &any)
+{
+    has_chunks(any) ? stepaf_unpack_any_chunks(any.args) : stepaf_unpack_any(any.args);
+}
+
 inline stepaf_kernel_tensor any_lane(const Exchange &slot, bool sends, unsigned i)
 {
     return (sends ? slot.sender : slot.receiver)->args.lanes[i];

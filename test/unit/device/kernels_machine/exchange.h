@@ -28,6 +28,25 @@ inline uint32_t groups(uint32_t bytes)
     return (bytes + STEPAF_GROUP_DATA - 1) / STEPAF_GROUP_DATA;
 }
 
+inline bool has_chunks(const stepaf_kernel_args &args)
+{
+    for (uint32_t i = 0; i < args.n_lanes; i++)
+        if (args.lanes[i].proto == STEPAF_PROTO_CHUNKS)
+            return true;
+    return false;
+}
+
+/* As the host launches them. */
+inline void send(const stepaf_kernel_args &args)
+{
+    has_chunks(args) ? stepaf_send_chunks(args) : stepaf_send(args);
+}
+
+inline void unpack(const stepaf_kernel_args &args)
+{
+    has_chunks(args) ? stepaf_unpack_chunks(args) : stepaf_unpack(args);
+}
+
 struct Exchange {
     std::vector<Tensor> tensors;
     std::vector<std::vector<uint8_t>> mailboxes, sources, places;
@@ -55,7 +74,8 @@ Exchange::Exchange(std::vector<Tensor> its) : tensors(std::move(its))
 {
     for (const Tensor &tensor : tensors) {
         size_t pieces = static_cast<size_t>(groups(tensor.room)) * STEPAF_GROUP_BYTES;
-        mailboxes.emplace_back(STEPAF_HEAD_BYTES + pieces + 256, 0);
+        size_t chunks = static_cast<size_t>(stepaf_chunks_room(tensor.room));
+        mailboxes.emplace_back(STEPAF_HEAD_BYTES + std::max(pieces, chunks) + 256, 0);
         sources.emplace_back(tensor.room + 256, 0);
         places.emplace_back(tensor.room + BEYOND + 256, static_cast<uint8_t>(POISON));
     }
@@ -86,6 +106,8 @@ End *Exchange::make_end(bool sends)
         lane.data = aligned(sends ? sources[i] : places[i]) + tensor.skew;
         lane.bytes = sends ? tensor.planned : tensor.room;
         lane.planned = tensor.planned;
+        if (tensor.proto == STEPAF_PROTO_CHUNKS)
+            lane.chunk = stepaf_chunk_bytes(tensor.room);
         args.aligned = args.aligned && tensor.skew % 16 == 0;
         if (tensor.copied)
             leader = static_cast<uint8_t>(i + 1);
@@ -102,7 +124,7 @@ End *Exchange::make_end(bool sends)
     for (size_t i = 0; i < tensors.size(); i++) {
         const Tensor &tensor = tensors[i];
         stepaf_kernel_tensor &lane = args.lanes[i];
-        bool unpacks = tensor.proto == STEPAF_PROTO_BCOPY ||
+        bool unpacks = tensor.proto == STEPAF_PROTO_BCOPY || tensor.proto == STEPAF_PROTO_CHUNKS ||
                        (tensor.proto == STEPAF_PROTO_LL && !args.gate_takes);
         lane.copied = tensor.copied ? leader : 0;
         lane.first = static_cast<uint16_t>(end->n_blocks);
@@ -170,7 +192,7 @@ stepaf_kernel_args Exchange::fill(bool varied)
 void Exchange::begin_send(const stepaf_kernel_args &args)
 {
     for (unsigned b = 0; b < sender->n_blocks; b++)
-        launch(sender->n_blocks, b, STEPAF_WARP, [&args] { stepaf_send(args); });
+        launch(sender->n_blocks, b, STEPAF_WARP, [&args] { ::send(args); });
     launch(1, 0, 1, [this, &args] { copy_all(args, sender->args); });
 }
 
@@ -194,7 +216,7 @@ void Exchange::begin_receive()
 
     ::begin_receive(
         receiver->gate_threads, [&args] { stepaf_gate(args); }, receiver->n_blocks,
-        [&args] { stepaf_unpack(args); });
+        [&args] { ::unpack(args); });
 }
 
 void Exchange::verify(const stepaf_kernel_args &sent, const uint32_t *landed) const

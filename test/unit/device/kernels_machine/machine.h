@@ -9,6 +9,7 @@
 #include <string.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <random>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* RDMA: by which entry of its GID table a port is reached, and what that is called. */
+#include <errno.h>
 #include <string.h>
 
 #include "unit.h"
@@ -57,6 +58,41 @@ static void the_address_that_goes_farthest_is_taken(void)
     put(5, IBV_GID_TYPE_ROCE_V2, 0, 0x0a000001);
     CU_ASSERT_EQUAL(chosen(6), 5);
     CU_ASSERT_EQUAL(chosen(GIDS), 5);
+}
+
+/* Entries of interfaces that are gone, or in another network namespace: the best one that works. */
+static void an_entry_that_cannot_send_is_left_alone(void)
+{
+    memset(table, 0, sizeof(table));
+    put(0, IBV_GID_TYPE_ROCE_V1, 0, 0x0a000001);
+    put(1, IBV_GID_TYPE_ROCE_V2, 0xfd00000000000001, 1);
+    put(2, IBV_GID_TYPE_ROCE_V2, 0, 0x0a000001);
+    put(3, IBV_GID_TYPE_ROCE_V2, 0, 0x0a000002);
+    for (unsigned tried = 0; tried < 4; tried++) {
+        static const uint64_t refused[] = {0, 1 << 2, 3 << 2, 7 << 1};
+        static const uint32_t left[] = {2, 3, 1, 0};
+        verbs_device_reset();
+        verbs_device.gids = table;
+        verbs_device.n_gids = 4;
+        verbs_device.refuse_gids = refused[tried];
+        verbs_device.refuse_gids_by = ENODEV;
+        vside_settings = "";
+        vside_open(&a, 1);
+        CU_ASSERT_EQUAL(((struct stepaf_verbs *)a.transport)->rails[0].gid_index, left[tried]);
+        vside_close(&a);
+    }
+    verbs_device.refuse_gids = 15;
+    vside_settings = "VERBS_GID_INDEX=2";
+    CU_ASSERT_EQUAL(vside_try(&a, 1), STEPAF_ERR_SETTING);
+    UNIT_CONTAINS(stepaf_last_error()->text, "fake0:1 cannot send by that: No such device");
+    vside_settings = "VERBS_CONNECT=oob";
+    CU_ASSERT_EQUAL(vside_try(&a, 1), STEPAF_ERR_NO_TRANSPORT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "can send by none of its GIDs: No such device");
+    CU_ASSERT_EQUAL(verbs_device.n_open, 0);
+    verbs_device.refuse_gids_by = EOPNOTSUPP; /* a device that has no address handles */
+    vside_open(&a, 1);
+    CU_ASSERT_EQUAL(((struct stepaf_verbs *)a.transport)->rails[0].gid_index, 2);
+    vside_close(&a);
 }
 
 /* A queue pair names an entry by eight bits, whatever the table's length. */
@@ -143,6 +179,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"the address that goes farthest is taken", the_address_that_goes_farthest_is_taken},
+        {"an entry that cannot send is left alone", an_entry_that_cannot_send_is_left_alone},
         {"entries beyond a queue pair's reach are left alone",
          entries_beyond_a_queue_pairs_reach_are_left_alone},
         {"what looks like IPv4 in the middle is IPv6", what_looks_like_ipv4_in_the_middle_is_ipv6},

@@ -142,6 +142,61 @@ static void memory_that_cannot_be_flushed_is_staged(void)
     expect_direct("dma-buf");
 }
 
+/* As on Grace: dma-buf by PCIe if the card takes that, and a read by the card before the GPU may. */
+static void two_ways_are_flushed_by_the_card(void)
+{
+    for (int way = 0; way < 3; way++) {
+        static struct vside b;
+        begin(way == 2 ? "NET_DEVICES=fake0,fake1" : "");
+        cuda_fake.two_ways = true;
+        cuda_fake.knows_pcie = way != 1;
+        cuda_fake.flush_options = 0;
+        vside_open(&b, 1);
+        CU_ASSERT_EQUAL_FATAL(add(), STEPAF_OK);
+        UNIT_CONTAINS(text, "dma-buf over fake0:1");
+        CU_ASSERT_EQUAL(cuda_fake.last_flags, way != 1);
+        CU_ASSERT_PTR_NOT_NULL(region.registration[STEPAF_TRANSPORT_verbs]);
+        vside_join(&a, &b);
+        CU_ASSERT_EQUAL(verbs_device.n_reads, 0);
+        CU_ASSERT_EQUAL(stepaf_verbs_ops.flush_gpu(a.links[0]), STEPAF_OK);
+        CU_ASSERT_EQUAL(verbs_device.n_reads, way == 2 ? 2 : 1);
+        verbs_device.fail_after = 1;
+        verbs_device.fail_status = IBV_WC_RETRY_EXC_ERR;
+        CU_ASSERT_EQUAL(stepaf_verbs_ops.flush_gpu(a.links[0]), STEPAF_ERR_TRANSPORT);
+        UNIT_CONTAINS(stepaf_last_error()->text, "fake0:1: the read that flushes");
+        vside_close(&b);
+        end();
+    }
+    begin("VERBS_PEER_TIMEOUT_US=1000");
+    cuda_fake.two_ways = true;
+    static struct vside b;
+    vside_open(&b, 1);
+    CU_ASSERT_EQUAL_FATAL(add(), STEPAF_OK);
+    vside_join(&a, &b);
+    verbs_device.silent = 1;
+    CU_ASSERT_EQUAL(stepaf_verbs_ops.flush_gpu(a.links[0]), STEPAF_ERR_TRANSPORT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "it does not come back");
+    vside_close(&b);
+    end();
+}
+
+/* Where the card cannot, it does not write there at all. */
+static void two_ways_without_a_read_are_staged(void)
+{
+    begin("");
+    cuda_fake.two_ways = true;
+    verbs_device.refuse_rtr = EOPNOTSUPP;
+    CU_ASSERT_EQUAL(add(), STEPAF_OK);
+    CU_ASSERT_PTR_NULL(region.registration[STEPAF_TRANSPORT_verbs]);
+    UNIT_CONTAINS(text, "staged: fake0:1: no read that would flush what is written: Operation not");
+    end();
+    begin("VERBS_CONNECT=cm");
+    cuda_fake.two_ways = true;
+    CU_ASSERT_EQUAL(add(), STEPAF_OK);
+    CU_ASSERT_PTR_NULL(region.registration[STEPAF_TRANSPORT_verbs]);
+    end();
+}
+
 static void what_was_asked_for_is_an_error(void)
 {
     begin("VERBS_GPU=dmabuf");
@@ -175,7 +230,7 @@ static void a_failing_export_is_told(void)
     int n = cuda_fake.n_calls;
     stepaf_gpu_close(gpu);
     cuda_fake.n_calls = 0;
-    cuda_fake.fail_at = n + 6; /* after four attributes and a context */
+    cuda_fake.fail_at = n + 7; /* after five attributes and a context */
     expect_staged("cannot export 5000 bytes of GPU 0 as dma-buf");
 }
 
@@ -257,6 +312,8 @@ int main(void)
         {"peer memory is next", peer_memory_is_next},
         {"the rest is staged and the reason is told", the_rest_is_staged_and_the_reason_is_told},
         {"memory that cannot be flushed is staged", memory_that_cannot_be_flushed_is_staged},
+        {"two ways are flushed by the card", two_ways_are_flushed_by_the_card},
+        {"two ways without a read are staged", two_ways_without_a_read_are_staged},
         {"what was asked for is an error", what_was_asked_for_is_an_error},
         {"one rail that refuses is enough", one_rail_that_refuses_is_enough},
         {"small tensors are not inline", small_tensors_are_not_inline},

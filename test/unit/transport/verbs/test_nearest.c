@@ -45,7 +45,7 @@ static const char *probed(void)
 /* Eight ranks beside eight cards, four on each NUMA node: each has a card of its own. */
 static void eight_ranks_take_eight_cards(void)
 {
-    char expected[64];
+    char expected[96];
 
     begin("eight_nics.xml");
     for (int rank = 0; rank < 8; rank++) {
@@ -80,7 +80,7 @@ static void a_gpu_decides_before_the_core(void)
 static void two_cards_of_a_gpu_are_two_rails(void)
 {
     static const char *const efa[8] = {"rdmap82s0", "rdmap83s0", "rdmap90s0",  "rdmap91s0",
-                                        "rdmap98s0", "rdmap99s0", "rdmap106s0", "rdmap107s0"};
+                                       "rdmap98s0", "rdmap99s0", "rdmap106s0", "rdmap107s0"};
 
     begin("p5en.xml");
     verbs_device.names = efa;

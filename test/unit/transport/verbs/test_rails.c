@@ -3,6 +3,7 @@
  * have said of rails. */
 #include <errno.h>
 
+#include "base/time.h"
 #include "verbs_rails.h"
 
 /* What the engine has let go of is not read again: its place is taken by nothing. */
@@ -98,6 +99,39 @@ static void closing_does_not_wait_for_a_peer_to_agree(void)
     end();
 }
 
+/* As a thread that waits in vain does, every 10 ms, but without the time between. */
+static void look_again(struct vside *side)
+{
+    struct stepaf_verbs *verbs = (struct stepaf_verbs *)side->transport;
+
+    verbs->looked = stepaf_ticks() - 10001 * verbs->ticks_per_us;
+    stepaf_verbs_ops.check_peers(side->transport);
+}
+
+/* Connected, but nothing ever comes through: the other rail takes over what waits for it. */
+static void a_rail_that_is_silent_from_the_start_is_left(void)
+{
+    for (unsigned silent = 0; silent < 2; silent++) {
+        begin("NET_DEVICES=fake0,fake1 VERBS_STRIPE_BYTES=4096 VERBS_PEER_TIMEOUT_US=20000");
+        verbs_device.silent = 1u << silent;
+        struct stepaf_post post = vside_post(&a, 0, xfers, 1, BYTES, at_b);
+        (void)vside_send(&post);
+        for (int i = 0; i < 1000000 && post.state != STEPAF_POST_SENT; i++) {
+            look_again(&a);
+            look_again(&b);
+            vside_progress(&a);
+            vside_progress(&b);
+            if (post.state == STEPAF_POST_QUEUED)
+                (void)vside_send(&post);
+        }
+        CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
+        CU_ASSERT_EQUAL(b.n_messages, 1);
+        CU_ASSERT(is_there(BYTES));
+        CU_ASSERT_EQUAL(a.n_lost + b.n_lost, 0);
+        end();
+    }
+}
+
 /* What a peer says of rails is input. */
 static void nonsense_about_rails_is_counted(void)
 {
@@ -143,6 +177,8 @@ int main(void)
         {"a rail that cannot be closed ends the link", a_rail_that_cannot_be_closed_ends_the_link},
         {"a refused piece goes another way", a_refused_piece_goes_another_way},
         {"closing does not wait for a peer to agree", closing_does_not_wait_for_a_peer_to_agree},
+        {"a rail that is silent from the start is left",
+         a_rail_that_is_silent_from_the_start_is_left},
         {"nonsense about rails is counted", nonsense_about_rails_is_counted},
         CU_TEST_INFO_NULL,
     };

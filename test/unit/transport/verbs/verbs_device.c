@@ -45,14 +45,29 @@ static const char *device_name(struct ibv_device *device)
     return device->name;
 }
 
+static int core(void)
+{
+    return verbs_device.core;
+}
+
+static int fork_init(void)
+{
+    verbs_device.n_forks++;
+    return verbs_device.refuse_fork;
+}
+
 static void choose(const struct stepaf_topo_nics_query *query, struct stepaf_topo_nics *nics_p)
 {
     const char *top = getenv("top_srcdir");
     struct stepaf_topo_nics_query there = *query;
     char path[4096];
 
-    snprintf(path, sizeof(path), "%s/test/unit/topo/%s", top ? top : ".",
-             verbs_device.topology ? verbs_device.topology : "none.xml");
+    if (!verbs_device.topology) { /* as where nothing is known of them */
+        *nics_p = (struct stepaf_topo_nics){.n = 1, .how = ""};
+        snprintf(nics_p->name[0], sizeof(nics_p->name[0]), "%s", query->names[0]);
+        return;
+    }
+    snprintf(path, sizeof(path), "%s/test/unit/topo/%s", top ? top : ".", verbs_device.topology);
     there.xml = path;
     there.core = verbs_device.core;
     stepaf_topo_nics_choose(&there, nics_p);
@@ -79,8 +94,10 @@ static struct ibv_context *open_device(struct ibv_device *device)
         return NULL;
     }
     context = made(calloc(1, sizeof(*context)));
-    if (context)
+    if (context) {
         context->device = device;
+        context->num_comp_vectors = verbs_device.n_vectors;
+    }
     return context;
 }
 
@@ -105,7 +122,9 @@ static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port
     *attr_p = (struct ibv_port_attr){
         .state = verbs_device.no_port || verbs_device.down >> index & 1 ? IBV_PORT_DOWN
                                                                         : IBV_PORT_ACTIVE,
-        .active_mtu = IBV_MTU_1024,
+        .active_mtu = verbs_device.mtu,
+        .lid = verbs_device.lid,
+        .pkey_tbl_len = (uint16_t)(verbs_device.n_pkeys ? verbs_device.n_pkeys : 1),
         .link_layer =
             verbs_device.is_infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET,
         .flags = verbs_device.port_flags,
@@ -129,6 +148,24 @@ static int query_gid(struct ibv_context *context, uint8_t port, uint32_t index,
     else
         entry_p->gid.raw[0] = 0xfe;
     return 0;
+}
+
+static int query_pkey(struct ibv_context *context, uint8_t port, int index, uint16_t *pkey_p)
+{
+    (void)context, (void)port;
+    *pkey_p = verbs_device.n_pkeys ? verbs_device.pkeys[index] : 0xffff;
+    return 0;
+}
+
+static int try_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+    struct ibv_gid_entry entry;
+    unsigned index = attr->grh.sgid_index;
+
+    (void)query_gid(pd->context, attr->port_num, index, &entry);
+    if (!attr->is_global || memcmp(&entry.gid, &attr->grh.dgid, sizeof(entry.gid)) != 0)
+        return EINVAL;
+    return index < 64 && verbs_device.refuse_gids >> index & 1 ? verbs_device.refuse_gids_by : 0;
 }
 
 static struct ibv_pd *alloc_pd(struct ibv_context *context)
@@ -247,7 +284,7 @@ static int arm_cq(struct ibv_cq *cq)
 }
 
 static struct ibv_cq *create_cq(struct ibv_context *context, int n_entries,
-                                struct ibv_comp_channel *channel)
+                                struct ibv_comp_channel *channel, int vector)
 {
     struct queue *queue = calloc(1, sizeof(*queue) + (size_t)n_entries * sizeof(queue->wc[0]));
 
@@ -256,6 +293,7 @@ static struct ibv_cq *create_cq(struct ibv_context *context, int n_entries,
     queue->cq.context = context;
     queue->cq.channel = channel;
     queue->size = (unsigned)n_entries;
+    verbs_device.last_vector = vector;
     return &queue->cq;
 }
 
@@ -301,7 +339,12 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
         return verbs_device.refuse_rtr;
     if (attr->qp_state == IBV_QPS_ERR && verbs_device.refuse_error)
         return verbs_device.refuse_error;
+    if (attr->qp_state == IBV_QPS_INIT)
+        verbs_device.at_init = *attr;
+    if (attr->qp_state == IBV_QPS_RTS)
+        verbs_device.at_rts = *attr;
     if (attr->qp_state == IBV_QPS_RTR) {
+        verbs_device.at_rtr = *attr;
         pair->far = attr->dest_qp_num;
         verbs_device.n_global += attr->ah_attr.is_global;
     }
@@ -363,12 +406,16 @@ struct stepaf_verbs_provider verbs_device_provider = {
     .device_list = device_list,
     .device_list_free = device_list_free,
     .device_name = device_name,
+    .core = core,
+    .fork_init = fork_init,
     .choose = choose,
     .open = open_device,
     .close = close_device,
     .query_device = query_device,
     .query_port = query_port,
     .query_gid = query_gid,
+    .query_pkey = query_pkey,
+    .try_ah = try_ah,
     .alloc_pd = alloc_pd,
     .dealloc_pd = dealloc_pd,
     .reg_mr = reg_mr,
@@ -394,6 +441,8 @@ void verbs_device_reset(void)
 {
     verbs_device = (struct verbs_device){.n_devices = 2,
                                          .n_gids = 2,
+                                         .mtu = IBV_MTU_1024,
+                                         .lid = 3,
                                          .max_inline = 256,
                                          .max_msg = 1 << 20,
                                          .max_cqe = ENTRIES,
@@ -416,7 +465,8 @@ void verbs_device_event(enum ibv_event_type type, uint32_t qpn)
     event = (struct ibv_async_event){.event_type = type};
     if (qpn)
         event.element.qp = &verbs_pairs[qpn]->qp;
-    if (type == IBV_EVENT_PORT_ERR || type == IBV_EVENT_PORT_ACTIVE)
+    if (type == IBV_EVENT_PORT_ERR || type == IBV_EVENT_PORT_ACTIVE ||
+        type == IBV_EVENT_LID_CHANGE || type == IBV_EVENT_GID_CHANGE)
         event.element.port_num = 1;
     has_event = true;
 }

@@ -27,6 +27,14 @@ struct verbs_device {
     uint8_t port_flags;
     int n_gids;                       /* the last is RoCEv2 over IPv4, */
     const struct ibv_gid_entry *gids; /* unless this is the table */
+    const uint16_t *pkeys;            /* of the port, */
+    int n_pkeys;                      /* so many; 0: one, of the default partition */
+    uint64_t refuse_gids;             /* entries by which nothing can be sent, a bit each, */
+    int refuse_gids_by;               /* by this errno */
+    uint16_t lid;
+    int n_vectors;   /* completion vectors */
+    int refuse_fork; /* errno of ibv_fork_init */
+    enum ibv_mtu mtu;
     uint32_t max_inline;
     uint32_t max_msg;
     int max_cqe;
@@ -48,6 +56,7 @@ struct verbs_device {
     int fail_after;         /* the n-th work request from now ends by fail_status; 0: none does */
     enum ibv_wc_status fail_status;
     unsigned dead;      /* devices over which nothing goes any more, a bit each */
+    unsigned silent;    /* and of those not even that is told */
     int dies;           /* this device dies, in both ends, */
     int dies_after;     /* when it has the n-th work request from now on; 0: never */
     bool dies_late;     /* once this has arrived, before that is acknowledged */
@@ -59,6 +68,7 @@ struct verbs_device {
     unsigned n_doorbells;
     unsigned n_imms;
     unsigned n_sends;
+    unsigned n_reads;
     unsigned n_inline;
     unsigned n_signaled;
     unsigned n_unready;    /* notifications that found no receive */
@@ -67,9 +77,12 @@ struct verbs_device {
     unsigned n_overflow;   /* posts beyond a queue's depth, and lost completions */
     int n_open;            /* objects of all kinds that are not destroyed */
     unsigned n_registered; /* regions, ever */
-    int last_access;       /* flags of the last one, */
-    struct ibv_mr last_mr; /* and what it covers */
-    int last_fd;           /* of the last dma-buf */
+    struct ibv_qp_attr at_init, at_rtr, at_rts; /* of the last queue pair in that state */
+    int last_vector;                            /* of a completion queue */
+    unsigned n_forks;                           /* ibv_fork_init */
+    int last_access;                            /* flags of the last one, */
+    struct ibv_mr last_mr;                      /* and what it covers */
+    int last_fd;                                /* of the last dma-buf */
 };
 
 extern struct verbs_device verbs_device;

@@ -78,11 +78,16 @@ static enum ibv_wc_status notify(struct pair *far, const struct ibv_send_wr *wr,
     return IBV_WC_SUCCESS;
 }
 
+static int device_of(const struct pair *pair)
+{
+    return pair->qp.context->device->name[strlen("fake")] - '0';
+}
+
 /* Whether a request of this queue pair's is lost, now that the device has it; *late_p: it only seems
  * so to who has sent it. */
 static bool is_lost(const struct pair *pair, bool *late_p)
 {
-    int device = pair->qp.context->device->name[strlen("fake")] - '0';
+    int device = device_of(pair);
 
     *late_p = false;
     if (verbs_device.dead & 1u << device)
@@ -107,6 +112,15 @@ static enum ibv_wc_status perform(const struct pair *pair, const struct request 
         return IBV_WC_LOC_LEN_ERR;
     if (!far || far->state == IBV_QPS_ERR || far->state < IBV_QPS_RTR)
         return IBV_WC_RETRY_EXC_ERR;
+    if (wr->opcode == IBV_WR_RDMA_READ) {
+        const void *from = place(wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, bytes);
+        void *to = place(request->sge.lkey, request->sge.addr, bytes);
+        verbs_device.n_reads++;
+        if (!from || !to)
+            return IBV_WC_REM_ACCESS_ERR;
+        memcpy(to, from, bytes);
+        return IBV_WC_SUCCESS;
+    }
     if (bytes && !(wr->send_flags & IBV_SEND_INLINE)) {
         data = place(request->sge.lkey, request->sge.addr, bytes);
         if (!data)
@@ -124,6 +138,8 @@ static enum ibv_wc_status perform(const struct pair *pair, const struct request 
 /* Do what is posted, in order, but no more than @a most. */
 static void run(struct pair *pair, unsigned most)
 {
+    if (verbs_device.silent && verbs_device.silent & 1u << device_of(pair))
+        return;
     while (pair->n && pair->state == IBV_QPS_RTS && most--) {
         struct request *request = &pair->requests[pair->first];
         struct ibv_wc wc = {.wr_id = request->wr.wr_id, .qp_num = pair->qp.qp_num};

@@ -152,6 +152,20 @@ Pair load_pair(const uint8_t *at)
     return pair;
 }
 
+void store_whole(uint8_t *at, uint4 bytes)
+{
+    machine_store(at, &bytes);
+}
+
+uint64_t load_flag(const uint8_t *at)
+{
+    uint64_t value;
+
+    machine_yield();
+    __builtin_memcpy(&value, at, sizeof value);
+    return value;
+}
+
 uint32_t load_volatile(const uint32_t *at)
 {
     machine_yield();

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Contexts: keys, commit, barrier. */
+#include "core.h"
+
+static PyObject *context_declare(context_obj *self, PyObject *args)
+{
+    unsigned long long key, max_bytes;
+    int direction, dtype, mem_kind;
+    unsigned depth;
+    PyObject *shape;
+    stepaf_key_params_t params = {.field_mask = STEPAF_KEY_DTYPE | STEPAF_KEY_MEM_KIND};
+
+    if (!PyArg_ParseTuple(args, "KiKiOIi", &key, &direction, &max_bytes, &dtype, &shape, &depth,
+                          &mem_kind) ||
+        !stepaf_py_is_open(self))
+        return NULL;
+    params.dtype = (stepaf_dtype_t)dtype;
+    params.mem_kind = (stepaf_mem_kind_t)mem_kind;
+    params.depth = depth;
+    params.field_mask |= depth ? STEPAF_KEY_DEPTH : 0;
+    if (shape != Py_None) {
+        params.ndim = stepaf_py_shape(shape, params.shape);
+        params.field_mask |= STEPAF_KEY_SHAPE;
+        if (params.ndim < 0)
+            return NULL;
+    }
+    stepaf_status_t status;
+    BRIEFLY(self, status = LIB(key_declare)(self->handle, key, (stepaf_direction_t)direction,
+                                            max_bytes, &params));
+    return stepaf_py_done(status);
+}
+
+static PyObject *context_withdraw(context_obj *self, PyObject *args)
+{
+    unsigned long long key;
+    stepaf_status_t status;
+
+    if (!PyArg_ParseTuple(args, "K", &key) || !stepaf_py_is_open(self))
+        return NULL;
+    BRIEFLY(self, status = LIB(key_withdraw)(self->handle, key));
+    return stepaf_py_done(status);
+}
+
+static PyObject *context_set_recv(context_obj *self, PyObject *args)
+{
+    unsigned long long key;
+    PyObject *object, *ranks;
+    int n_ranks = 0, *array = NULL;
+    stepaf_status_t status = STEPAF_OK;
+
+    if (!PyArg_ParseTuple(args, "KOO", &key, &object, &ranks) || !stepaf_py_is_open(self))
+        return NULL;
+    if (ranks != Py_None) {
+        n_ranks = (int)PySequence_Size(ranks);
+        array = n_ranks < 0 ? NULL : PyMem_Malloc(sizeof(int) * ((size_t)n_ranks + 1));
+        if (!array)
+            return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    }
+    for (int i = 0; i < n_ranks; i++) {
+        PyObject *rank = PySequence_GetItem(ranks, i);
+        array[i] = rank ? (int)PyLong_AsLong(rank) : -1;
+        Py_XDECREF(rank);
+    }
+    tensor_obj *tensor = PyErr_Occurred() ? NULL : stepaf_py_acquire(object);
+    if (tensor)
+        BRIEFLY(self, status = LIB(key_set_recv)(self->handle, key, tensor->data, tensor->bytes,
+                                                 array, n_ranks));
+    PyMem_Free(array);
+    if (!tensor)
+        return NULL;
+    Py_DECREF((PyObject *)tensor);
+    return stepaf_py_done(status);
+}
+
+static PyObject *context_commit(context_obj *self, PyObject *unused)
+{
+    stepaf_status_t status;
+    (void)unused;
+
+    if (!stepaf_py_is_open(self))
+        return NULL;
+    stepaf_py_sweep(self);
+    UNLOCKED(self, true, status = LIB(commit)(self->handle));
+    return stepaf_py_done(status);
+}
+
+static PyObject *context_barrier(context_obj *self, PyObject *args)
+{
+    PyObject *timeout = Py_None;
+    int64_t timeout_us;
+    int group = STEPAF_GROUP_WORLD;
+    stepaf_status_t status;
+
+    if (!PyArg_ParseTuple(args, "|iO", &group, &timeout) ||
+        !stepaf_py_timeout(timeout, &timeout_us) || !stepaf_py_is_open(self))
+        return NULL;
+    UNLOCKED(self, true, status = LIB(barrier)(self->handle, (stepaf_group_t)group, timeout_us));
+    return stepaf_py_done(status);
+}
+
+PyMethodDef stepaf_py_context_setup[] = {
+    {"_declare", (PyCFunction)context_declare, METH_VARARGS, NULL},
+    {"_withdraw", (PyCFunction)context_withdraw, METH_VARARGS, NULL},
+    {"_set_recv", (PyCFunction)context_set_recv, METH_VARARGS, NULL},
+    {"commit", (PyCFunction)context_commit, METH_NOARGS, NULL},
+    {"_barrier", (PyCFunction)context_barrier, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of stepaf._core: the library's functions, holds on memory, and the Python types. All
+ * of it runs with the interpreter lock, except between release and acquire of stepaf_py_unlock. */
+#ifndef STEPAF_PY_CORE_H
+#define STEPAF_PY_CORE_H
+
+#include "limited.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <stepaf/batch.h>
+#include <stepaf/clock.h>
+#include <stepaf/context.h>
+#include <stepaf/counters.h>
+#include <stepaf/key.h>
+#include <stepaf/link.h>
+#include <stepaf/memory.h>
+#include <stepaf/plan.h>
+#include <stepaf/request.h>
+#include <stepaf/stream.h>
+#include <stepaf/timeline.h>
+#include <stepaf/trace.h>
+
+/* Every function of the library that is called. The table has their types from the headers; the
+ * addresses are looked up when the library is loaded, so none has to be there to build this. */
+/* clang-format off */
+#define LIBRARY_MAP(_) \
+    _(alloc) _(barrier) _(batch_answer) _(batch_query) _(batch_tensor) _(cancel) \
+    _(clock_ns) _(commit) _(counters_query) _(default_timeout_us) _(deregister) \
+    _(dtype_bytes) _(dtype_name) _(epoch) _(event_name) _(finalize) _(free) _(init) \
+    _(key_declare) _(key_set_recv) _(key_withdraw) _(last_error) _(link_query) \
+    _(map_check) _(memory_query) _(n_peers) _(peer_index) _(peer_rank) _(phase_name) \
+    _(plan_bytes) _(plan_create) _(plan_create_ffn) _(plan_depth) _(plan_destroy) \
+    _(plan_origin) _(plan_status) _(plan_tensor) _(progress) _(push_pull) _(rank) _(recv) \
+    _(recv_on_stream) _(register) _(release) _(request_peer) _(request_sent) \
+    _(request_slot) _(request_tensor) _(respond) _(respond_many) _(respond_on_stream) \
+    _(role) _(size) _(start) _(start_on_stream) _(start_with) _(status_name) \
+    _(status_text) _(test) _(timeline_query) _(trace_clear) _(trace_read) \
+    _(transport_name) _(wait) _(wait_any) _(wait_on_stream) _(world_rank)
+/* clang-format on */
+
+struct library {
+#define LIBRARY_FIELD(name_) __typeof__(stepaf_##name_) *name_##_;
+    LIBRARY_MAP(LIBRARY_FIELD)
+#undef LIBRARY_FIELD
+    const char *(*version_)(void);
+};
+
+extern struct library stepaf_py_lib;
+#define LIB(name_) (*stepaf_py_lib.name_##_)
+
+/* How often this process is a fork of one that had loaded the library. What was made before a fork
+ * belongs to the parent. */
+extern unsigned stepaf_py_forks;
+
+PyObject *stepaf_py_load(PyObject *module, PyObject *path);
+
+/* ---- failures ---- */
+
+/* Raise the exception of @a status, with the details of the thread's last failure. */
+void *stepaf_py_raise(stepaf_status_t status);
+
+/* The same for a poll that found nothing, or another failure without details of its own. */
+void *stepaf_py_raise_plain(stepaf_status_t status);
+
+/* Raise the exception of @a status with a sentence of this module's. */
+void *stepaf_py_refuse(stepaf_status_t status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+PyObject *stepaf_py_set_errors(PyObject *module, PyObject *args);
+
+/* None, or the exception of @a status. */
+PyObject *stepaf_py_done(stepaf_status_t status);
+
+/* ---- contexts ---- */
+
+struct hold;
+
+typedef struct {
+    PyObject_HEAD stepaf_context_h handle; /* NULL: not initialized, or finalized */
+    unsigned forks;
+    bool closing;         /* no call may begin any more, and those that wait end */
+    unsigned n_inside;    /* threads in the library without the interpreter lock */
+    unsigned n_long;      /* of those, in calls that can keep the context's lock for long */
+    unsigned n_exports;   /* of the context's memory, to others who read it by address */
+    struct hold *dropped; /* allocations that nobody refers to any more */
+    struct hold *registered;
+    int64_t timeout_us; /* the default */
+} context_obj;
+
+/* Whether @a ctx can be called; if not, the exception is set. */
+bool stepaf_py_is_open(context_obj *ctx);
+
+/* Free the allocations that nobody refers to any more. Only while nothing is in flight. */
+void stepaf_py_sweep(context_obj *ctx);
+
+/* An export has ended. The last one of a closed context lets it leave the job. */
+void stepaf_py_export_end(context_obj *ctx);
+
+/* Around a call that can keep the library from returning soon. */
+PyThreadState *stepaf_py_unlock(context_obj *ctx, bool is_long);
+void stepaf_py_lock(context_obj *ctx, bool is_long, PyThreadState *state);
+
+/* Evaluate @a call_ without the interpreter lock. */
+#define UNLOCKED(ctx_, is_long_, call_)                               \
+    do {                                                              \
+        PyThreadState *state_ = stepaf_py_unlock((ctx_), (is_long_)); \
+        call_;                                                        \
+        stepaf_py_lock((ctx_), (is_long_), state_);                   \
+    } while (0)
+
+/* Evaluate @a call_, which does not block but for the context's lock: with the interpreter lock,
+ * unless another thread may keep the context's for long. */
+#define BRIEFLY(ctx_, call_)                          \
+    do {                                              \
+        if (__builtin_expect((ctx_)->n_long != 0, 0)) \
+            UNLOCKED(ctx_, false, call_);             \
+        else                                          \
+            call_;                                    \
+    } while (0)
+
+/* A wait in pieces, between which signals are looked at and the context may be closed. */
+struct waiter {
+    context_obj *ctx;
+    int64_t deadline_ns;
+};
+
+struct waiter stepaf_py_waiter(context_obj *ctx, int64_t timeout_us);
+
+/* How long the next piece lasts. */
+int64_t stepaf_py_piece_us(const struct waiter *waiter);
+
+/* What to do with the result of a piece: -1, an exception is set; 0, another piece; 1, it is the
+ * result of the whole. */
+int stepaf_py_piece_done(const struct waiter *waiter, stepaf_status_t status);
+
+/* A timeout argument: None, or seconds. False: the exception is set. */
+bool stepaf_py_timeout(PyObject *seconds, int64_t *timeout_us_p);
+
+/* Read a sequence of at most STEPAF_MAX_DIMS sizes; returns their number, or -1. */
+int stepaf_py_shape(PyObject *shape, int64_t *shape_p);
+
+/* ---- memory ---- */
+
+enum hold_kind {
+    HOLD_BLOCK,   /* an allocation of the context */
+    HOLD_BATCH,   /* the receive buffers of a batch */
+    HOLD_PLAN,    /* buffers that stay as long as the context */
+    HOLD_FOREIGN, /* memory of somebody else's, kept by an object or a buffer */
+};
+
+/* What keeps a tensor's memory; all tensors of one memory share it. */
+struct hold {
+    enum hold_kind kind;
+    unsigned refs;
+    bool ended;       /* freed or released, or its object is */
+    unsigned exports; /* readers by address that cannot be told of the end */
+    context_obj *ctx; /* NULL for foreign memory */
+    void *base;
+    size_t bytes;
+    stepaf_batch_h batch;
+    PyObject *object;
+    Py_buffer buffer;
+    bool has_buffer;
+    struct hold *next; /* of those dropped or registered */
+};
+
+struct hold *stepaf_py_hold(enum hold_kind kind, context_obj *ctx);
+void stepaf_py_hold_drop(struct hold *hold);
+
+/* Whether the memory is still there; if not, the exception is set. */
+bool stepaf_py_hold_check(const struct hold *hold);
+
+typedef struct {
+    PyObject_HEAD struct hold *hold;
+    uint64_t key;
+    char *data;
+    size_t bytes;
+    int dtype;   /* stepaf_dtype_t; -1: none of the library's */
+    size_t item; /* bytes of an element */
+    int ndim;
+    Py_ssize_t shape[STEPAF_MAX_DIMS];
+    Py_ssize_t strides[STEPAF_MAX_DIMS]; /* in bytes, for buffers */
+    stepaf_mem_kind_t mem_kind;
+    int device; /* number of the GPU */
+    bool readonly;
+    bool is_pinned; /* counts as an export until it ends */
+} tensor_obj;
+
+/* Make a tensor; takes a reference to @a hold. */
+tensor_obj *stepaf_py_tensor(struct hold *hold, void *data, size_t bytes, int dtype, int ndim,
+                             const int64_t *shape, stepaf_mem_kind_t mem_kind);
+PyObject *stepaf_py_tensor_from_info(struct hold *hold, const stepaf_tensor_info_t *info);
+PyObject *stepaf_py_tensor_shape(tensor_obj *self, void *closure);
+
+/* Somebody begins, or ends, to read the tensor by its address. */
+void stepaf_py_export_begin(tensor_obj *tensor);
+void stepaf_py_unexport(tensor_obj *tensor);
+
+int stepaf_py_getbuffer(tensor_obj *self, Py_buffer *view, int flags);
+void stepaf_py_releasebuffer(tensor_obj *self, Py_buffer *view);
+PyObject *stepaf_py_cuda_array(tensor_obj *self, void *closure);
+
+/* A tensor of whatever describes memory: a Tensor, a buffer, DLPack, or CUDA's array interface.
+ * Returns a new reference; NULL: the exception is set. */
+tensor_obj *stepaf_py_acquire(PyObject *object);
+
+/* A tensor of one of torch's; NULL, without an exception: it is none, or not a usual one. */
+tensor_obj *stepaf_py_of_torch(PyObject *object);
+
+/* DLPack: export, and import of a capsule. */
+PyObject *stepaf_py_dlpack(PyObject *self, PyObject *args, PyObject *kwargs);
+PyObject *stepaf_py_dlpack_device(PyObject *self, PyObject *unused);
+tensor_obj *stepaf_py_from_capsule(PyObject *capsule);
+PyObject *stepaf_py_as_tensor(PyObject *module, PyObject *object);
+
+int stepaf_py_gpu_of(const void *data);
+
+/* Up to this many tensors are passed to the library without an allocation. */
+enum { FEW_TENSORS = 16 };
+
+/* Tensors as the library takes them, and what keeps them. Not to be copied. */
+struct tensors {
+    int n;
+    stepaf_tensor_t *array;
+    tensor_obj **owners;
+    stepaf_tensor_t few[FEW_TENSORS];
+    tensor_obj *few_owners[FEW_TENSORS];
+};
+
+/* Read (key, tensor) pairs, or a mapping of them. */
+bool stepaf_py_tensors_of_pairs(struct tensors *tensors, PyObject *pairs, bool is_written);
+
+/* Read tensors or None, whose keys are keys[i % n_keys]. A single tensor stands for itself. */
+bool stepaf_py_tensors_of(struct tensors *tensors, PyObject *objects, const uint64_t *keys,
+                          int n_keys);
+void stepaf_py_tensors_free(struct tensors *tensors);
+
+/* A tuple of what keeps them. */
+PyObject *stepaf_py_tensors_keep(const struct tensors *tensors);
+
+/* ---- plans, requests, batches ---- */
+
+typedef struct {
+    PyObject_HEAD context_obj *ctx;
+    stepaf_plan_h handle; /* NULL: destroyed */
+    uint32_t flags;
+    bool is_ffn;
+    PyObject *pulls; /* the tensors that receive, as planned; NULL at an FFN rank */
+    int n_keys;      /* of its pushes; at an FFN rank, of its answers to a peer */
+    uint64_t keys[STEPAF_MAX_TENSORS];
+} plan_obj;
+
+typedef struct {
+    PyObject_HEAD context_obj *ctx;
+    PyObject *plan;  /* or NULL */
+    PyObject *pulls; /* or NULL: an answer's request */
+    stepaf_request_h handle;
+} request_obj;
+
+typedef struct {
+    PyObject_HEAD struct hold *hold;
+    stepaf_batch_info_t info;
+    bool responded;
+} batch_obj;
+
+PyObject *stepaf_py_request(context_obj *ctx, PyObject *plan, PyObject *pulls,
+                            stepaf_request_h handle);
+PyObject *stepaf_py_batch(context_obj *ctx, stepaf_batch_h handle);
+
+extern PyTypeObject *stepaf_py_context_type, *stepaf_py_plan_type, *stepaf_py_request_type,
+    *stepaf_py_batch_type, *stepaf_py_tensor_type;
+extern PyType_Spec stepaf_py_context_spec, stepaf_py_plan_spec, stepaf_py_request_spec,
+    stepaf_py_batch_spec, stepaf_py_tensor_spec;
+
+/* Methods of contexts, by subject. */
+extern PyMethodDef stepaf_py_context_setup[], stepaf_py_context_memory[], stepaf_py_context_plans[],
+    stepaf_py_context_recv[], stepaf_py_context_look[];
+/* Methods of plans on streams. */
+extern PyMethodDef stepaf_py_plan_stream[];
+
+PyObject *stepaf_py_wait_any(PyObject *module, PyObject *args, PyObject *kwargs);
+/* measure(plan, n, ready): ([ns of start], [ns of wait]) of n operations by C. ready: waits begin
+ * when the operation is complete, so that they have only the call; else they have all of it. */
+PyObject *stepaf_py_measure(PyObject *module, PyObject *args);
+PyObject *stepaf_py_respond_many(PyObject *module, PyObject *args, PyObject *kwargs);
+
+/* A dictionary that the Python part fills: its classes of records, and what awaits a request. */
+extern PyObject *stepaf_py_hooks;
+
+/* Call the hook @a name; steals a reference to @a args, a tuple or NULL. */
+PyObject *stepaf_py_hook(const char *name, PyObject *args);
+
+bool stepaf_py_add_constants(PyObject *module);
+
+#endif

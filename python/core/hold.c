@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What keeps memory: allocations, batches and other people's objects. */
+#include <stdlib.h>
+
+#include "core.h"
+
+struct hold *stepaf_py_hold(enum hold_kind kind, context_obj *ctx)
+{
+    struct hold *hold = calloc(1, sizeof(*hold));
+
+    if (!hold) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    hold->kind = kind;
+    hold->refs = 1;
+    hold->ctx = ctx;
+    Py_XINCREF((PyObject *)ctx);
+    return hold;
+}
+
+static bool is_usable(const context_obj *ctx)
+{
+    return ctx->handle && ctx->forks == stepaf_py_forks;
+}
+
+/* Nobody has this batch, nor a tensor of it: it goes back. */
+static void give_back(const struct hold *hold)
+{
+    if (!hold->ended && is_usable(hold->ctx))
+        BRIEFLY(hold->ctx, (void)LIB(release)(hold->batch));
+}
+
+void stepaf_py_hold_drop(struct hold *hold)
+{
+    context_obj *ctx = hold->ctx;
+
+    if (--hold->refs)
+        return;
+    if (hold->kind == HOLD_BLOCK && !hold->ended && is_usable(ctx)) {
+        /* Peers may be writing there: it is freed when nothing is in flight. */
+        hold->ctx = NULL;
+        hold->next = ctx->dropped;
+        ctx->dropped = hold;
+        Py_DECREF((PyObject *)ctx);
+        return;
+    }
+    if (hold->kind == HOLD_BATCH)
+        give_back(hold);
+    if (hold->has_buffer)
+        PyBuffer_Release(&hold->buffer);
+    Py_XDECREF(hold->object);
+    free(hold);
+    Py_XDECREF((PyObject *)ctx);
+}
+
+bool stepaf_py_hold_check(const struct hold *hold)
+{
+    const char *what = NULL;
+
+    if (hold->ctx && !hold->ctx->handle)
+        what = "the tensor is in memory of a context that is closed";
+    else if (hold->ended)
+        what = hold->kind == HOLD_BATCH ? "the tensor belongs to a batch that is released"
+                                        : "the tensor is in memory that is freed";
+    if (what)
+        (void)stepaf_py_refuse(STEPAF_ERR_HANDLE, "%s", what);
+    return !what;
+}
+
+void stepaf_py_sweep(context_obj *ctx)
+{
+    struct hold *left = ctx->dropped, *next;
+
+    /* Others may drop more while the interpreter lock is free. */
+    ctx->dropped = NULL;
+    for (struct hold *hold = left; hold; hold = next) {
+        stepaf_status_t status = STEPAF_OK;
+        next = hold->next;
+        if (is_usable(ctx))
+            UNLOCKED(ctx, true, status = LIB(free)(ctx->handle, hold->base));
+        if (status == STEPAF_ERR_STATE) { /* a plan names it */
+            hold->next = ctx->dropped;
+            ctx->dropped = hold;
+        } else {
+            free(hold);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans: starting, ending. */
+#include "core.h"
+
+PyTypeObject *stepaf_py_plan_type;
+
+static bool plan_is_usable(plan_obj *self)
+{
+    if (!stepaf_py_is_open(self->ctx))
+        return false;
+    if (!self->handle)
+        (void)stepaf_py_refuse(STEPAF_ERR_HANDLE, "the plan is destroyed");
+    return self->handle != NULL;
+}
+
+/* The arguments of start: push, wait, timeout, skip_lost. */
+struct start_args {
+    PyObject *push, *wait, *timeout, *skip_lost;
+};
+
+static bool read_start(PyObject *const *args, Py_ssize_t n_args, PyObject *names,
+                       struct start_args *start)
+{
+    static const char *const known[] = {"push", "wait", "timeout", "skip_lost"};
+    PyObject **const fields[] = {&start->push, &start->wait, &start->timeout, &start->skip_lost};
+    Py_ssize_t n_names = names ? PyTuple_Size(names) : 0;
+
+    if (n_args > 1) {
+        PyErr_SetString(PyExc_TypeError, "start takes one positional argument, push");
+        return false;
+    }
+    if (n_args)
+        start->push = args[0];
+    for (Py_ssize_t i = 0; i < n_names; i++) {
+        PyObject *name = PyTuple_GetItem(names, i);
+        size_t k = 0;
+        while (k < 4 && PyUnicode_CompareWithASCIIString(name, known[k]))
+            k++;
+        if (k == 4) {
+            PyErr_Format(PyExc_TypeError, "start has no argument %R", name);
+            return false;
+        }
+        *fields[k] = args[n_args + i];
+    }
+    return true;
+}
+
+/* A start that waits for a free slot, in pieces. */
+static stepaf_status_t start_waiting(plan_obj *self, stepaf_start_params_t *params,
+                                     int64_t timeout_us, stepaf_request_h *request_p)
+{
+    struct waiter waiter = stepaf_py_waiter(self->ctx, timeout_us);
+    stepaf_status_t status;
+    int done;
+
+    do {
+        params->timeout_us = stepaf_py_piece_us(&waiter);
+        UNLOCKED(self->ctx, false, status = LIB(start_with)(self->handle, params, request_p));
+        done = stepaf_py_piece_done(&waiter, status);
+    } while (done == 0);
+    return done < 0 ? STEPAF_INPROGRESS : status;
+}
+
+static PyObject *start_with(plan_obj *self, const struct start_args *start)
+{
+    stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_FLAGS};
+    struct tensors pushes = {.n = 0, .array = pushes.few, .owners = pushes.few_owners};
+    int waits = PyObject_IsTrue(start->wait), skips = PyObject_IsTrue(start->skip_lost);
+    stepaf_request_h request;
+    stepaf_status_t status;
+    int64_t timeout_us;
+
+    if (waits < 0 || skips < 0 || !stepaf_py_timeout(start->timeout, &timeout_us))
+        return NULL;
+    if (start->push != Py_None) {
+        if (!stepaf_py_tensors_of(&pushes, start->push, self->keys, self->n_keys))
+            return NULL;
+        params.field_mask |= STEPAF_START_PARAM_PUSH;
+        params.push = pushes.array;
+        params.n_push = pushes.n;
+    }
+    params.flags = (waits ? STEPAF_START_WAIT : 0) | (skips ? STEPAF_START_SKIP_LOST : 0);
+    if (waits) {
+        params.field_mask |= STEPAF_START_PARAM_TIMEOUT;
+        status = start_waiting(self, &params, timeout_us, &request);
+    } else {
+        BRIEFLY(self->ctx, status = LIB(start_with)(self->handle, &params, &request));
+    }
+    stepaf_py_tensors_free(&pushes);
+    if (PyErr_Occurred())
+        return NULL;
+    return status ? stepaf_py_raise(status)
+                  : stepaf_py_request(self->ctx, (PyObject *)self, self->pulls, request);
+}
+
+static PyObject *plan_start(plan_obj *self, PyObject *const *args, Py_ssize_t n_args,
+                            PyObject *names)
+{
+    struct start_args start = {Py_None, Py_False, Py_None, Py_False};
+    stepaf_request_h request;
+    stepaf_status_t status;
+
+    if (!plan_is_usable(self))
+        return NULL;
+    if (n_args || names)
+        return read_start(args, n_args, names, &start) ? start_with(self, &start) : NULL;
+    BRIEFLY(self->ctx, status = LIB(start)(self->handle, &request));
+    return status ? stepaf_py_raise(status)
+                  : stepaf_py_request(self->ctx, (PyObject *)self, self->pulls, request);
+}
+
+static PyObject *plan_destroy(plan_obj *self, PyObject *unused)
+{
+    stepaf_status_t status;
+    (void)unused;
+
+    if (!self->handle || !self->ctx->handle)
+        Py_RETURN_NONE;
+    if (!stepaf_py_is_open(self->ctx))
+        return NULL;
+    BRIEFLY(self->ctx, status = LIB(plan_destroy)(self->handle));
+    if (status)
+        return stepaf_py_raise(status);
+    self->handle = NULL;
+    Py_RETURN_NONE;
+}
+
+static void plan_dealloc(plan_obj *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    context_obj *ctx = self->ctx;
+
+    /* One that is in flight stays with the context, until that is closed. */
+    if (self->handle && ctx->handle && !ctx->closing && ctx->forks == stepaf_py_forks)
+        BRIEFLY(ctx, (void)LIB(plan_destroy)(self->handle));
+    Py_XDECREF(self->pulls);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF((PyObject *)ctx);
+    Py_DECREF(type);
+}
+
+static PyObject *plan_get_depth(plan_obj *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromUnsignedLong(self->handle ? LIB(plan_depth)(self->handle) : 0);
+}
+
+static PyObject *plan_get_handle(plan_obj *self, void *closure)
+{
+    (void)closure;
+    return plan_is_usable(self) ? PyLong_FromVoidPtr(self->handle) : NULL;
+}
+
+static PyObject *plan_get_context(plan_obj *self, void *closure)
+{
+    (void)closure;
+    Py_INCREF((PyObject *)self->ctx);
+    return (PyObject *)self->ctx;
+}
+
+static PyObject *plan_get_stream(plan_obj *self, void *closure)
+{
+    (void)closure;
+    return PyBool_FromLong(self->flags & STEPAF_PLAN_STREAM);
+}
+
+static PyGetSetDef properties[] = {
+    {"depth", (getter)plan_get_depth, NULL, "Number of slots: operations in flight.", NULL},
+    {"handle", (getter)plan_get_handle, NULL, "The stepaf_plan_h, as an integer.", NULL},
+    {"context", (getter)plan_get_context, NULL, "The context.", NULL},
+    {"is_stream", (getter)plan_get_stream, NULL, "Whether operations are enqueued on streams.",
+     NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+enum { METHODS_MAX = 16 };
+static PyMethodDef methods[METHODS_MAX] = {
+    {"start", METHOD(plan_start), FAST_METHOD,
+     "start(push=None, *, wait=False, timeout=None, skip_lost=False)\n\n"
+     "Start an operation; returns its Request. Does not block, unless wait is true: then it waits\n"
+     "for a free slot. push: sources and sizes of this operation instead of the planned ones."},
+    {"destroy", (PyCFunction)plan_destroy, METH_NOARGS, "Destroy the plan."},
+};
+
+static __attribute__((constructor)) void join_methods(void)
+{
+    size_t n = 2;
+
+    for (const PyMethodDef *method = stepaf_py_plan_stream; method->ml_name && n < METHODS_MAX - 1;
+         method++)
+        methods[n++] = *method;
+}
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, (void *)"A compiled exchange, made by Context.plan or Context.plan_ffn."},
+    {Py_tp_dealloc, plan_dealloc},
+    {Py_tp_getset, properties},
+    {Py_tp_methods, methods},
+    {0, NULL},
+};
+
+PyType_Spec stepaf_py_plan_spec = {
+    .name = "stepaf._core.Plan",
+    .basicsize = sizeof(plan_obj),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = slots,
+};

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests. */
+#include "core.h"
+
+PyTypeObject *stepaf_py_request_type;
+
+PyObject *stepaf_py_request(context_obj *ctx, PyObject *plan, PyObject *pulls,
+                            stepaf_request_h handle)
+{
+    request_obj *request = PyObject_New(request_obj, stepaf_py_request_type);
+
+    if (!request)
+        return NULL;
+    Py_INCREF((PyObject *)ctx);
+    Py_XINCREF(plan);
+    Py_XINCREF(pulls);
+    request->ctx = ctx;
+    request->plan = plan;
+    request->pulls = pulls;
+    request->handle = handle;
+    return (PyObject *)request;
+}
+
+static void request_dealloc(request_obj *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    context_obj *ctx = self->ctx;
+
+    Py_XDECREF(self->pulls);
+    Py_XDECREF(self->plan);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF((PyObject *)ctx);
+    Py_DECREF(type);
+}
+
+/* The rest of a wait that a first look did not end. */
+static stepaf_status_t wait_longer(request_obj *self, int64_t timeout_us, int *done_p)
+{
+    struct waiter waiter = stepaf_py_waiter(self->ctx, timeout_us);
+    stepaf_status_t status;
+
+    do {
+        int64_t piece_us = stepaf_py_piece_us(&waiter);
+        UNLOCKED(self->ctx, false, status = LIB(wait)(self->handle, piece_us));
+        *done_p = stepaf_py_piece_done(&waiter, status);
+    } while (*done_p == 0);
+    return status;
+}
+
+static PyObject *request_wait(request_obj *self, PyObject *const *args, Py_ssize_t n_args,
+                              PyObject *names)
+{
+    Py_ssize_t n_names = names ? PyTuple_Size(names) : 0;
+    stepaf_status_t status;
+    int64_t timeout_us = -1;
+    int done = 1;
+
+    if (n_args + n_names > 1 ||
+        (n_names && PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, 0), "timeout"))) {
+        PyErr_SetString(PyExc_TypeError, "wait takes one argument, timeout");
+        return NULL;
+    }
+    if (!stepaf_py_is_open(self->ctx) ||
+        (n_args + n_names && !stepaf_py_timeout(args[0], &timeout_us)))
+        return NULL;
+    BRIEFLY(self->ctx, status = LIB(test)(self->handle));
+    if (status == STEPAF_OK)
+        Py_RETURN_NONE;
+    if (status == STEPAF_INPROGRESS) {
+        if (timeout_us == 0)
+            return stepaf_py_raise_plain(STEPAF_ERR_TIMEOUT);
+        status = wait_longer(self, timeout_us, &done);
+    }
+    if (done < 0)
+        return NULL;
+    if (status)
+        return stepaf_py_raise(status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *true_unless_in_progress(stepaf_status_t status)
+{
+    if (status != STEPAF_OK && status != STEPAF_INPROGRESS)
+        return stepaf_py_raise(status);
+    return PyBool_FromLong(status == STEPAF_OK);
+}
+
+static PyObject *request_test(request_obj *self, PyObject *unused)
+{
+    stepaf_status_t status;
+    (void)unused;
+
+    if (!stepaf_py_is_open(self->ctx))
+        return NULL;
+    BRIEFLY(self->ctx, status = LIB(test)(self->handle));
+    return true_unless_in_progress(status);
+}
+
+static PyObject *request_cancel(request_obj *self, PyObject *unused)
+{
+    stepaf_status_t status;
+    (void)unused;
+
+    if (!stepaf_py_is_open(self->ctx))
+        return NULL;
+    BRIEFLY(self->ctx, status = LIB(cancel)(self->handle));
+    if (status)
+        return stepaf_py_raise(status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *request_peer(request_obj *self, PyObject *rank)
+{
+    long number = PyLong_AsLong(rank);
+    stepaf_status_t status;
+
+    if ((number == -1 && PyErr_Occurred()) || !stepaf_py_is_open(self->ctx))
+        return NULL;
+    BRIEFLY(self->ctx, status = LIB(request_peer)(self->handle, (int)number));
+    return true_unless_in_progress(status);
+}
+
+static PyObject *request_tensor(request_obj *self, PyObject *index)
+{
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
+    long number = PyLong_AsLong(index);
+    stepaf_status_t status;
+
+    if ((number == -1 && PyErr_Occurred()) || !stepaf_py_is_open(self->ctx))
+        return NULL;
+    BRIEFLY(self->ctx, status = LIB(request_tensor)(self->handle, (int)number, &info));
+    if (status == STEPAF_INPROGRESS)
+        Py_RETURN_NONE;
+    if (status)
+        return stepaf_py_raise(status);
+    PyObject *owner = self->pulls ? PyTuple_GetItem(self->pulls, number) : NULL;
+    if (!owner || owner == Py_None) {
+        PyErr_Clear();
+        return stepaf_py_refuse(STEPAF_ERR_INVALID, "nothing was to be received there");
+    }
+    return stepaf_py_tensor_from_info(((tensor_obj *)owner)->hold, &info);
+}
+
+static PyObject *request_timeline(request_obj *self, PyObject *rank)
+{
+    stepaf_timeline_t line = {.size = sizeof(line)};
+    long number = PyLong_AsLong(rank);
+    stepaf_status_t status;
+
+    if ((number == -1 && PyErr_Occurred()) || !stepaf_py_is_open(self->ctx))
+        return NULL;
+    BRIEFLY(self->ctx, status = LIB(timeline_query)(self->handle, (int)number, &line));
+    if (status)
+        return stepaf_py_raise(status);
+    return stepaf_py_hook("timeline",
+                          Py_BuildValue("(LLLLL)", (long long)line.start_ns,
+                                        (long long)line.notified_ns, (long long)line.answered_ns,
+                                        (long long)line.ffn_queue_ns, (long long)line.ffn_work_ns));
+}
+
+static PyObject *request_get_sent(request_obj *self, void *closure)
+{
+    stepaf_status_t status;
+    (void)closure;
+
+    if (!stepaf_py_is_open(self->ctx))
+        return NULL;
+    BRIEFLY(self->ctx, status = LIB(request_sent)(self->handle));
+    return true_unless_in_progress(status);
+}
+
+static PyObject *request_get_slot(request_obj *self, void *closure)
+{
+    (void)closure;
+    return stepaf_py_is_open(self->ctx) ? PyLong_FromLong(LIB(request_slot)(self->handle)) : NULL;
+}
+
+static PyObject *request_get_handle(request_obj *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromVoidPtr(self->handle);
+}
+
+static PyObject *request_get_context(request_obj *self, void *closure)
+{
+    (void)closure;
+    Py_INCREF((PyObject *)self->ctx);
+    return (PyObject *)self->ctx;
+}
+
+static PyObject *request_await(PyObject *self)
+{
+    return stepaf_py_hook("await", PyTuple_Pack(1, self));
+}
+
+/* Handles of requests of one context; those that are None are left out. */
+static stepaf_request_h *read_requests(PyObject *list, Py_ssize_t n, context_obj **ctx_p)
+{
+    stepaf_request_h *handles = PyMem_Calloc((size_t)n + 1, sizeof(stepaf_request_h));
+
+    *ctx_p = NULL;
+    if (!handles)
+        (void)PyErr_NoMemory();
+    for (Py_ssize_t i = 0; handles && i < n; i++) {
+        PyObject *item = PyList_GetItem(list, i);
+        if (item == Py_None)
+            continue;
+        if (!PyObject_TypeCheck(item, stepaf_py_request_type)) {
+            PyErr_Format(PyExc_TypeError, "%R is not a Request", item);
+            PyMem_Free(handles);
+            return NULL;
+        }
+        handles[i] = ((request_obj *)item)->handle;
+        *ctx_p = ((request_obj *)item)->ctx;
+    }
+    return handles;
+}
+
+PyObject *stepaf_py_wait_any(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static const char *const names[] = {"requests", "timeout", NULL};
+    PyObject *requests, *timeout = Py_None;
+    int64_t timeout_us;
+    context_obj *ctx;
+    (void)module;
+
+    if (!stepaf_py_parse(args, kwargs, "O|O", names, &requests, &timeout) ||
+        !stepaf_py_timeout(timeout, &timeout_us))
+        return NULL;
+    PyObject *list = PySequence_List(requests);
+    if (!list)
+        return NULL;
+    Py_ssize_t n = PyList_Size(list);
+    stepaf_request_h *handles = read_requests(list, n, &ctx);
+    stepaf_status_t status = STEPAF_ERR_STATE;
+    int index = -1, done = 1;
+    if (handles && !ctx) {
+        (void)stepaf_py_refuse(STEPAF_ERR_STATE, "there is no request to wait for");
+        done = -1;
+    } else if (handles && stepaf_py_is_open(ctx)) {
+        struct waiter waiter = stepaf_py_waiter(ctx, timeout_us);
+        do {
+            int64_t piece_us = timeout_us ? stepaf_py_piece_us(&waiter) : 0;
+            UNLOCKED(ctx, false, status = LIB(wait_any)(handles, (int)n, piece_us, &index));
+            done = stepaf_py_piece_done(&waiter, status);
+        } while (done == 0);
+    } else {
+        done = -1;
+    }
+    PyMem_Free(handles);
+    Py_DECREF(list);
+    if (done < 0)
+        return NULL;
+    if (status && timeout_us == 0 && status == STEPAF_ERR_TIMEOUT)
+        return stepaf_py_raise_plain(status);
+    return status ? stepaf_py_raise(status) : PyLong_FromLong(index);
+}
+
+static PyGetSetDef properties[] = {
+    {"sent", (getter)request_get_sent, NULL, "Whether the sources may be overwritten.", NULL},
+    {"slot", (getter)request_get_slot, NULL, "The slot of the operation; -1: none any more.", NULL},
+    {"handle", (getter)request_get_handle, NULL, "The stepaf_request_h, as an integer.", NULL},
+    {"context", (getter)request_get_context, NULL, "The context.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef methods[] = {
+    {"wait", METHOD(request_wait), FAST_METHOD,
+     "wait(timeout=None)\n\nWait until the request is complete. Raises what has become of it, or\n"
+     "TimeoutError: then wait again, or cancel."},
+    {"test", (PyCFunction)request_test, METH_NOARGS,
+     "Whether the request is complete. Once it is, it ends as after wait. Does not block."},
+    {"cancel", (PyCFunction)request_cancel, METH_NOARGS,
+     "Cancel the operation; wait then raises CanceledError, unless it was complete."},
+    {"peer", (PyCFunction)request_peer, METH_O, "Whether this FFN rank has answered."},
+    {"tensor", (PyCFunction)request_tensor, METH_O,
+     "Pull tensor number i (peer by peer) as it has arrived, or None if it has not yet."},
+    {"timeline", (PyCFunction)request_timeline, METH_O,
+     "Where the time of the operation went at this FFN rank."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, (void *)"An operation, or an answer, that is under way. Can be awaited."},
+    {Py_tp_dealloc, request_dealloc},
+    {Py_tp_getset, properties},
+    {Py_tp_methods, methods},
+    {Py_am_await, request_await},
+    {0, NULL},
+};
+
+PyType_Spec stepaf_py_request_spec = {
+    .name = "stepaf._core.Request",
+    .basicsize = sizeof(request_obj),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = slots,
+};

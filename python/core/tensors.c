@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lists of tensors, as the library takes them. */
+#include "core.h"
+
+static bool make_room(struct tensors *tensors, Py_ssize_t n)
+{
+    tensors->n = 0;
+    tensors->array = tensors->few;
+    tensors->owners = tensors->few_owners;
+    if (n < 0)
+        return false;
+    if (n <= FEW_TENSORS)
+        return true;
+    tensors->array = PyMem_Calloc((size_t)n, sizeof(*tensors->array));
+    tensors->owners = PyMem_Calloc((size_t)n, sizeof(*tensors->owners));
+    if (tensors->array && tensors->owners)
+        return true;
+    stepaf_py_tensors_free(tensors);
+    (void)PyErr_NoMemory();
+    return false;
+}
+
+void stepaf_py_tensors_free(struct tensors *tensors)
+{
+    for (int i = 0; i < tensors->n; i++)
+        Py_XDECREF((PyObject *)tensors->owners[i]);
+    if (tensors->array != tensors->few)
+        PyMem_Free(tensors->array);
+    if (tensors->owners != tensors->few_owners)
+        PyMem_Free(tensors->owners);
+    tensors->n = 0;
+    tensors->array = tensors->few;
+    tensors->owners = tensors->few_owners;
+}
+
+/* None is a tensor of no bytes; an integer, so many bytes of the planned source. */
+static bool append(struct tensors *tensors, uint64_t key, PyObject *object)
+{
+    tensor_obj *tensor = NULL;
+    size_t bytes = 0;
+
+    if (PyLong_Check(object)) {
+        bytes = PyLong_AsSize_t(object);
+        if (bytes == (size_t)-1 && PyErr_Occurred())
+            return false;
+    } else if (object != Py_None) {
+        tensor = stepaf_py_acquire(object);
+        if (!tensor)
+            return false;
+    }
+    tensors->array[tensors->n].key = key;
+    tensors->array[tensors->n].data = tensor ? tensor->data : NULL;
+    tensors->array[tensors->n].bytes = tensor ? tensor->bytes : bytes;
+    tensors->owners[tensors->n++] = tensor;
+    return true;
+}
+
+static bool append_pair(struct tensors *tensors, PyObject *pair, bool is_written)
+{
+    PyObject *key = PySequence_GetItem(pair, 0);
+    PyObject *object = key ? PySequence_GetItem(pair, 1) : NULL;
+    PyObject *number = object ? PyNumber_Index(key) : NULL;
+    unsigned long long value = number ? PyLong_AsUnsignedLongLong(number) : 0;
+    bool done = number && !PyErr_Occurred() && append(tensors, value, object);
+
+    if (done && is_written && tensors->owners[tensors->n - 1] &&
+        tensors->owners[tensors->n - 1]->readonly) {
+        (void)stepaf_py_refuse(STEPAF_ERR_INVALID,
+                               "the tensor that is to receive key %llu is read-only", value);
+        done = false;
+    }
+    Py_XDECREF(number);
+    Py_XDECREF(object);
+    Py_XDECREF(key);
+    return done;
+}
+
+bool stepaf_py_tensors_of_pairs(struct tensors *tensors, PyObject *pairs, bool is_written)
+{
+    PyObject *items = PyDict_Check(pairs) ? PyDict_Items(pairs) : PySequence_List(pairs);
+    bool done = items && make_room(tensors, PyList_Size(items));
+
+    if (!done) {
+        Py_XDECREF(items);
+        return false;
+    }
+    for (Py_ssize_t i = 0; done && i < PyList_Size(items); i++)
+        done = append_pair(tensors, PyList_GetItem(items, i), is_written);
+    Py_DECREF(items);
+    if (!done)
+        stepaf_py_tensors_free(tensors);
+    return done;
+}
+
+bool stepaf_py_tensors_of(struct tensors *tensors, PyObject *objects, const uint64_t *keys,
+                          int n_keys)
+{
+    bool is_list = PyList_Check(objects), is_tuple = PyTuple_Check(objects);
+    Py_ssize_t n = is_list ? PyList_Size(objects) : is_tuple ? PyTuple_Size(objects) : 1;
+    bool done = make_room(tensors, n);
+
+    if (!done)
+        return false;
+    for (Py_ssize_t i = 0; done && i < n; i++)
+        done = append(tensors, n_keys ? keys[i % n_keys] : 0,
+                      is_list    ? PyList_GetItem(objects, i)
+                      : is_tuple ? PyTuple_GetItem(objects, i)
+                                 : objects);
+    if (!done)
+        stepaf_py_tensors_free(tensors);
+    return done;
+}
+
+PyObject *stepaf_py_tensors_keep(const struct tensors *tensors)
+{
+    PyObject *kept = PyTuple_New(tensors->n);
+
+    for (int i = 0; kept && i < tensors->n; i++) {
+        PyObject *owner = tensors->owners[i] ? (PyObject *)tensors->owners[i] : Py_None;
+        Py_INCREF(owner);
+        (void)PyTuple_SetItem(kept, i, owner);
+    }
+    return kept;
+}

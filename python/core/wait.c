@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Leaving the interpreter lock, and waits in pieces. */
+#include <time.h>
+
+#include "core.h"
+
+enum { PIECE_US = 50000 };
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+PyThreadState *stepaf_py_unlock(context_obj *ctx, bool is_long)
+{
+    ctx->n_inside++;
+    ctx->n_long += is_long;
+    return PyEval_SaveThread();
+}
+
+void stepaf_py_lock(context_obj *ctx, bool is_long, PyThreadState *state)
+{
+    PyEval_RestoreThread(state);
+    ctx->n_inside--;
+    ctx->n_long -= is_long;
+}
+
+struct waiter stepaf_py_waiter(context_obj *ctx, int64_t timeout_us)
+{
+    int64_t us = timeout_us < 0 ? ctx->timeout_us : timeout_us;
+
+    return (struct waiter){.ctx = ctx, .deadline_ns = now_ns() + us * 1000};
+}
+
+int64_t stepaf_py_piece_us(const struct waiter *waiter)
+{
+    int64_t left_us = (waiter->deadline_ns - now_ns()) / 1000;
+
+    return left_us <= 0 ? 1 : left_us < PIECE_US ? left_us : PIECE_US;
+}
+
+int stepaf_py_piece_done(const struct waiter *waiter, stepaf_status_t status)
+{
+    if (status != STEPAF_ERR_TIMEOUT)
+        return 1;
+    if (waiter->ctx->closing) {
+        (void)stepaf_py_refuse(STEPAF_ERR_CANCELED, "the context was closed during the wait");
+        return -1;
+    }
+    if (now_ns() >= waiter->deadline_ns)
+        return 1;
+    return PyErr_CheckSignals() ? -1 : 0;
+}
+
+bool stepaf_py_timeout(PyObject *seconds, int64_t *timeout_us_p)
+{
+    const double max_s = 1e9; /* three decades */
+    double value;
+
+    *timeout_us_p = -1;
+    if (!seconds || seconds == Py_None)
+        return true;
+    value = PyFloat_AsDouble(seconds);
+    if (value == -1 && PyErr_Occurred())
+        return false;
+    if (!(value >= 0)) {
+        (void)stepaf_py_refuse(STEPAF_ERR_INVALID, "a timeout of %g s", value);
+        return false;
+    }
+    *timeout_us_p = (int64_t)((value < max_s ? value : max_s) * 1e6);
+    if (value > 0 && !*timeout_us_p)
+        *timeout_us_p = 1;
+    return true;
+}

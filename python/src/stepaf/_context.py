@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contexts."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import weakref
+from typing import Any, Iterable, Mapping, Optional, Sequence, Tuple, Union
+
+from . import _aio, _boot, _core
+from ._core import Batch, Plan, Request, Tensor
+from ._errors import InvalidError, StepafError, TimeoutError
+from ._types import (Answer, Direction, DType, Group, Key, Link, Role, Timeline, TraceRecord,
+                     dtype_name, dtype_number, mem_kind)
+
+TensorLike = Any
+"""A Tensor, or whatever has the buffer protocol, DLPack or __cuda_array_interface__."""
+
+Pairs = Union[Mapping[int, TensorLike], Sequence[Tuple[int, TensorLike]]]
+
+_core.hooks.update(answer=Answer, link=Link, timeline=Timeline, trace=TraceRecord)
+
+_open: "weakref.WeakSet[Context]" = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for context in list(_open):
+        context._close(True)
+
+
+atexit.register(_close_all)
+
+
+def _number(choice: Optional[object], names: "dict[str, int]", what: str) -> int:
+    if choice is None:
+        return -1
+    if isinstance(choice, int):
+        return int(choice)
+    try:
+        return names[str(choice)]
+    except LookupError:
+        raise ValueError(f"{what} is {choice!r}, not one of {', '.join(names)}") from None
+
+
+class Context(_core.Context):
+    """A rank's membership in a job.
+
+    Joins the job that the launcher has started: under mpirun or srun by PMIx or MPI, or by
+    STEPAF_LOCAL_SIZE and STEPAF_LOCAL_RANK, as STEPAF_BOOT says. Collective. Used as a context
+    manager it is closed at the end.
+
+    role: "attention" or "ffn"; split: such as "attn=2,ffn=1" (both by environment and launcher if
+    None). progress: "inline", or "thread" for a progress thread. threads: "multiple" (any thread may
+    call, as Python programs expect), or "single", which saves the lock.
+
+    Calls may be made from several threads unless threads is "single". Those that wait do so without
+    the interpreter lock.
+    """
+
+    def __init__(self, role: Union[Role, str, None] = None, *, split: Optional[str] = None,
+                 progress: Optional[str] = None, threads: str = "multiple") -> None:
+        roles = {"attention": int(Role.ATTENTION), "ffn": int(Role.FFN)}
+        modes = {"inline": _core.INLINE, "thread": _core.THREAD}
+        kinds = {"single": _core.SINGLE, "multiple": _core.MULTIPLE}
+        _boot.prepare()
+        super().__init__(_number(role, roles, "role"), _number(progress, modes, "progress"),
+                         _number(threads, kinds, "threads"), split)
+        _open.add(self)
+
+    def __enter__(self) -> "Context":
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the job. Waits of other threads end with CanceledError, within 0.1 s.
+
+        Peers that still need this rank get PeerLostError. Tensors of the context are not valid any
+        more. While arrays or memoryviews of its memory are alive (see exports), their memory stays,
+        and the rank leaves when the last of them has ended, or the interpreter exits.
+        """
+        self._close(False)
+
+    # ---- ranks
+
+    @property
+    def role(self) -> Role:
+        """This rank's role."""
+        return Role(self._role())
+
+    @property
+    def rank(self) -> int:
+        """This rank's index in the group of its role."""
+        return self._rank(Group.FFN if self.role == Role.FFN else Group.ATTENTION)
+
+    @property
+    def world_rank(self) -> int:
+        """This rank's index in the world."""
+        return self._rank(Group.WORLD)
+
+    def size(self, group: Group = Group.WORLD) -> int:
+        """Number of ranks in a group."""
+        return self._size(group)
+
+    @property
+    def n_attention(self) -> int:
+        """Number of attention ranks."""
+        return self._size(Group.ATTENTION)
+
+    @property
+    def n_ffn(self) -> int:
+        """Number of FFN ranks."""
+        return self._size(Group.FFN)
+
+    @property
+    def n_peers(self) -> int:
+        """Number of ranks of the other role that this rank exchanges tensors with."""
+        return self._n_peers()
+
+    def world_rank_of(self, group: Group, rank: int) -> int:
+        """World rank of a member of a group; -1 if there is none."""
+        return self._world_rank(group, rank)
+
+    @property
+    def epoch(self) -> int:
+        """Number of successful commits."""
+        return self._epoch()
+
+    # ---- keys and memory
+
+    def declare(self, key: int, direction: Direction, shape: "Union[int, Iterable[int]]",
+                dtype: DType = "u8", *, depth: int = 0, device: Optional[object] = None) -> Key:
+        """Declare a key; in force from the next commit.
+
+        shape: of the largest tensor, whose first dimension may be smaller in an operation. depth:
+        buffers, so batches in flight (0: the setting STEPAF_DEPTH). device: "cpu" or "cuda", of the
+        receive buffers and destinations in this rank. All ranks declare the key alike.
+        """
+        sizes = (int(shape),) if isinstance(shape, int) else tuple(int(size) for size in shape)
+        name = dtype_name(dtype)
+        nbytes = math.prod(sizes) * _core.DTYPE_BYTES[name]
+        if not 0 <= key < 1 << 64:
+            raise InvalidError(f"a key of {key}, which is not of 64 bits",
+                               _core.STATUSES["STEPAF_ERR_INVALID"])
+        self._declare(int(key), direction, nbytes, _core.DTYPES[name], sizes or None, depth,
+                      mem_kind(device))
+        made = Key(key)
+        made.direction, made.shape, made.dtype, made.nbytes = direction, sizes, name, nbytes
+        made.device = str(device or "cpu")
+        return made
+
+    def push_key(self, key: int, shape: "Union[int, Iterable[int]]", dtype: DType = "u8", *,
+                 depth: int = 0, device: Optional[object] = None) -> Key:
+        """Declare a key that attention ranks push; see declare."""
+        return self.declare(key, Direction.PUSH, shape, dtype, depth=depth, device=device)
+
+    def pull_key(self, key: int, shape: "Union[int, Iterable[int]]", dtype: DType = "u8", *,
+                 depth: int = 0, device: Optional[object] = None) -> Key:
+        """Declare a key that attention ranks pull; see declare."""
+        return self.declare(key, Direction.PULL, shape, dtype, depth=depth, device=device)
+
+    def withdraw(self, key: int) -> None:
+        """Withdraw a key; in force from the next commit."""
+        self._withdraw(int(key))
+
+    def set_recv(self, key: int, buffer: TensorLike, ranks: Optional[Sequence[int]] = None) -> None:
+        """Provide the memory in which a key is received from these attention ranks, in equal slices
+        (FFN ranks). The buffer is registered, and stays so."""
+        self._set_recv(int(key), buffer, ranks)
+
+    def alloc(self, shape: "Union[int, Iterable[int]]", dtype: DType = "u8", *,
+              device: Optional[object] = None) -> Tensor:
+        """Allocate zeroed memory that peers on the node can write to directly.
+
+        It is freed by free, by the commit after the last reference has ended, or by close.
+        """
+        sizes = (int(shape),) if isinstance(shape, int) else tuple(int(size) for size in shape)
+        name = dtype_name(dtype)
+        nbytes = math.prod(sizes) * _core.DTYPE_BYTES[name]
+        return self._alloc(nbytes, _core.DTYPES[name], sizes, mem_kind(device))
+
+    # ---- plans
+
+    def plan(self, push: Pairs, pull: Pairs = (), *, scatter: bool = False,
+             stream: bool = False) -> Plan:
+        """Compile an exchange (attention ranks).
+
+        push: {key: tensor} or pairs; every FFN rank gets the same tensors, or with scatter its own
+        slice of each. pull: pairs, those of the first peer first, the same number for each. stream:
+        operations are enqueued on CUDA streams.
+        """
+        flags = (_core.SCATTER if scatter else 0) | (_core.STREAM if stream else 0)
+        return self._plan(push, pull, flags)
+
+    def plan_ffn(self, keys: Sequence[int], answers: Pairs, *, any: bool = False) -> Plan:
+        """Compile the FFN rank's side of a stream plan: the keys that are received, and the sources
+        of answers, peer by peer. any: a batch comes from any one peer."""
+        return self._plan_ffn(keys, answers, _core.STREAM | (_core.ANY if any else 0))
+
+    # ---- batches
+
+    def recv(self, timeout: Optional[float] = None) -> Batch:
+        """Receive the next batch of any attention rank (FFN ranks). Seconds; 0 only looks."""
+        return self._recv(timeout)
+
+    def recv_many(self, capacity: int, timeout: Optional[float] = None) -> "list[Batch]":
+        """Receive the batches that have arrived, at least one, at most capacity."""
+        batches = self._recv_list(False, False, timeout, capacity)
+        return [batch for batch in batches if batch is not None]
+
+    def recv_each(self, timeout: Optional[float] = None, *,
+                  skip_lost: bool = False) -> "list[Optional[Batch]]":
+        """Receive the next batch of each attention rank, in rank order; with skip_lost None for
+        ranks that are lost."""
+        return self._recv_list(True, skip_lost, timeout, 0)
+
+    async def recv_async(self, timeout: Optional[float] = None) -> Batch:
+        """Receive the next batch of any attention rank, while other tasks run."""
+        def look() -> Optional[Batch]:
+            try:
+                return self._recv(0)
+            except TimeoutError:
+                return None
+
+        limit = self.default_timeout if timeout is None else timeout
+        return await _aio.poll(look, limit, "a batch")
+
+    # ---- the rest
+
+    def barrier(self, group: Group = Group.WORLD, timeout: Optional[float] = None) -> None:
+        """Wait until every member of the group has called this."""
+        self._barrier(group, timeout)
+
+    def map_check(self, timeout: Optional[float] = None) -> str:
+        """Verify every link; at world rank 0 returns the map of the job. Collective."""
+        return self._map_check(timeout)
+
+    def trace(self, capacity: int = 4096) -> "list[TraceRecord]":
+        """The newest trace records, oldest first."""
+        return self._trace(capacity)
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<stepaf.Context, closed>"
+        return f"<stepaf.Context, {self.role.name} {self.rank}, {self.n_peers} peers>"
+
+
+def view(tensor: Tensor, shape: "Union[int, Iterable[int]]", dtype: Optional[DType] = None) -> Tensor:
+    """The first bytes of a tensor, with another shape and element type."""
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    kind = tensor.dtype if dtype is None else dtype
+    return tensor._view(sizes, -1 if kind is None else dtype_number(kind))
+
+
+def as_tensor(tensor: TensorLike) -> Tensor:
+    """A Tensor of something else's memory, which it keeps. What is used again and again is read
+    once in this way."""
+    return _core.as_tensor(tensor)
+
+
+def wait_any(requests: Sequence[Optional[Request]], timeout: Optional[float] = None) -> int:
+    """Wait until one of the requests, of one context, is complete; returns its index. Those that are
+    None, or have been waited for, are left out. Raises what has become of it."""
+    return _core.wait_any(requests, timeout)
+
+
+def respond_many(batches: Sequence[Optional[Batch]], tensors: "Union[TensorLike, list[TensorLike]]",
+                 rows: Optional[Sequence[int]] = None, *, release: bool = True) -> None:
+    """Answer batches with consecutive rows of the same tensors. rows: how many for each batch; None:
+    as many as its first tensor has. Raises the first failure, which does not stop the others."""
+    _core.respond_many(batches, tensors, rows, release)
+
+
+__all__ = ["Context", "Pairs", "StepafError", "TensorLike", "as_tensor", "respond_many", "view",
+           "wait_any"]

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch: tensors as torch has them, and operators that torch.compile can trace.
+
+The operators know an Exchange or a Server by its number, its handle, so that a graph has no Python
+object in it::
+
+    exchange = stepaf.torch.Exchange(plan, push=[x], pull=[y])
+    torch.ops.stepaf.start([x], [y], exchange.handle)
+    ... work that does not need y ...
+    torch.ops.stepaf.wait([y], exchange.handle)
+
+``start`` and ``wait`` both say that they write the pull tensors: that keeps them in order in a
+compiled graph. Tensors that the compiler has put elsewhere are copied; those in their places are not.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import weakref
+from typing import Any, Callable, Deque, List, Optional, Sequence
+
+import torch
+
+from . import _core
+from ._context import Context, view
+from ._core import Batch, Plan, Request, Tensor
+from ._errors import InvalidError
+
+_DTYPES = {
+    "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32,
+    "i64": torch.int64, "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32,
+    "f64": torch.float64, "fp8": getattr(torch, "float8_e4m3fn", None),
+    "fp8_e5m2": getattr(torch, "float8_e5m2", None),
+}
+
+_handles = itertools.count(1)
+_by_handle: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
+
+
+def dtype(name: str) -> torch.dtype:
+    """torch's element type for one of the library's."""
+    found = _DTYPES[name]
+    if found is None:
+        raise InvalidError(f"this torch has no type for {name}",
+                           _core.STATUSES["STEPAF_ERR_INVALID"])
+    return found
+
+
+def from_tensor(tensor: Tensor) -> torch.Tensor:
+    """A torch tensor of the same memory. That of a batch counts as a view of the batch: it is not to
+    be read once the batch is released."""
+    name = tensor.dtype
+    if name is not None and name.startswith("fp8"):  # DLPack has these types since 1.1 only
+        flat = view(tensor, tensor.shape, "u8")
+        made: torch.Tensor = torch.from_dlpack(flat)  # type: ignore[attr-defined]
+        return made.view(dtype(name))
+    made = torch.from_dlpack(tensor)  # type: ignore[attr-defined]
+    return made
+
+
+def empty(context: Context, shape: "Sequence[int]", kind: torch.dtype = torch.float32, *,
+          device: Optional[object] = None) -> torch.Tensor:
+    """Context.alloc as a torch tensor."""
+    return from_tensor(context.alloc(shape, kind, device=device))
+
+
+def _put(place: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The value at its place: copied there, unless it is there already."""
+    if place.data_ptr() == value.data_ptr():
+        return value
+    if place.shape == value.shape:
+        return place.copy_(value)
+    return place[:value.shape[0]].copy_(value)
+
+
+def _get(out: torch.Tensor, arrived: torch.Tensor) -> None:
+    if out.data_ptr() != arrived.data_ptr():
+        out[:arrived.shape[0]].copy_(arrived) if out.dim() else out.copy_(arrived)
+
+
+class _Numbered:
+    def __init__(self) -> None:
+        self.handle = next(_handles)
+        _by_handle[self.handle] = self
+
+
+class Exchange(_Numbered):
+    """An attention rank's plan, with its tensors as torch has them: those that were planned."""
+
+    def __init__(self, plan: Plan, push: Sequence[torch.Tensor], pull: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self.plan = plan
+        self.push = list(push)
+        self.pull = list(pull)
+        self._started: Deque[Optional[Request]] = collections.deque()
+        self._n = 0
+
+    def start(self, push: Optional[Sequence[torch.Tensor]] = None) -> None:
+        """Start an operation with these pushes; on the current stream if it is a stream plan."""
+        values = self.push if push is None else push
+        placed = [_put(place, value) for place, value in zip(self.push, values)]
+        sizes = [value.numel() * value.element_size() for value in placed]
+        whole = all(value.shape == place.shape for value, place in zip(placed, self.push))
+        if self.plan.is_stream:
+            self.plan.start_on_stream(None, None if whole else sizes)
+            self._started.append(None)
+        else:
+            self._started.append(self.plan.start() if whole else self.plan.start(placed))
+
+    def wait(self, out: Optional[Sequence[torch.Tensor]] = None) -> None:
+        """Wait for the oldest operation, the stream or the caller; its answers are in out, or in the
+        planned tensors."""
+        if not self._started:
+            raise InvalidError("no operation is started", _core.STATUSES["STEPAF_ERR_STATE"])
+        outs = self.pull if out is None else out
+        request = self._started.popleft()
+        slot = self._n % max(self.plan.depth, 1)
+        self._n += 1
+        if request is None:
+            self.plan.wait_on_stream()
+            peers = max(self.plan.context.n_peers, 1)
+            each = len(outs) // peers
+            arrived = [self.plan.tensor(slot, i // each, i % each) for i in range(len(outs))]
+        else:
+            request.wait()
+            arrived = [tensor for tensor in map(request.tensor, range(len(outs)))
+                       if tensor is not None]
+        for place, tensor in zip(outs, arrived):
+            if place.data_ptr() != tensor.data_ptr():
+                _get(place, from_tensor(tensor))
+
+
+class Server(_Numbered):
+    """An FFN rank's side, for graphs: received tensors are copied into the caller's, answers come
+    from registered memory. With a stream plan all happens on the current stream."""
+
+    def __init__(self, context: Context, answers: Sequence[torch.Tensor],
+                 plan: Optional[Plan] = None) -> None:
+        super().__init__()
+        self.context = context
+        self.answers = list(answers)
+        self.plan = plan
+        self._received: Deque[Optional[Batch]] = collections.deque()
+        self._last: Optional[Request] = None
+        self._n = 0
+
+    def recv(self, out: Sequence[torch.Tensor]) -> None:
+        """Receive the next batch (of a stream plan: of each peer, peer by peer)."""
+        if self.plan is None:
+            batch = self.context.recv()
+            for place, tensor in zip(out, batch):
+                _get(place, from_tensor(tensor))
+            self._received.append(batch)
+            return
+        self.plan.recv_on_stream()
+        self._received.append(None)
+        each = len(out) // max(self.context.n_peers, 1)
+        slot = self._n % max(self.plan.depth, 1)
+        self._n += 1
+        for i, place in enumerate(out):
+            _get(place, from_tensor(self.plan.tensor(slot, i // each, i % each)))
+
+    def respond(self, answers: Sequence[torch.Tensor]) -> None:
+        """Answer the oldest batch, and release it."""
+        if not self._received:
+            raise InvalidError("no batch is received", _core.STATUSES["STEPAF_ERR_STATE"])
+        batch = self._received.popleft()
+        if self._last is not None and batch is not None:
+            self._last.wait()  # before its sources are overwritten
+        placed = [_put(place, value) for place, value in zip(self.answers, answers)]
+        if batch is not None:
+            self._last = batch.respond(placed)
+        elif self.plan is not None:
+            whole = all(value.shape == place.shape for value, place in zip(placed, self.answers))
+            sizes = [value.numel() * value.element_size() for value in placed]
+            self.plan.respond_on_stream(None, None if whole else sizes)
+
+
+def _find(handle: int) -> Any:
+    found = _by_handle.get(handle)
+    if found is None:
+        raise InvalidError(f"no Exchange or Server has the handle {handle}",
+                           _core.STATUSES["STEPAF_ERR_HANDLE"])
+    return found
+
+
+def _start(push: List[torch.Tensor], pull: List[torch.Tensor], exchange: int) -> None:
+    _find(exchange).start(push)
+
+
+def _wait(pull: List[torch.Tensor], exchange: int) -> None:
+    _find(exchange).wait(pull)
+
+
+def _recv(out: List[torch.Tensor], server: int) -> None:
+    _find(server).recv(out)
+
+
+def _respond(answers: List[torch.Tensor], received: List[torch.Tensor], server: int) -> None:
+    _find(server).respond(answers)
+
+
+_library: Any = getattr(torch.library, "Library")("stepaf", "DEF")  # which has no hints
+
+
+def _define(schema: str, function: Callable[..., None]) -> None:
+    name = schema.split("(")[0]
+    _library.define(schema)
+    _library.impl(name, function, "CompositeExplicitAutograd")
+    torch.library.register_fake("stepaf::" + name, lambda *unused: None, lib=_library)
+
+
+_define("start(Tensor[] push, Tensor(a!)[] pull, int exchange) -> ()", _start)
+_define("wait(Tensor(a!)[] pull, int exchange) -> ()", _wait)
+_define("recv(Tensor(a!)[] out, int server) -> ()", _recv)
+_define("respond(Tensor[] answers, Tensor(a!)[] received, int server) -> ()", _respond)

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors that go through a mailbox in host memory chunk by chunk: kernels.h has what a chunk is. */
+#ifndef STEPAF_DEVICE_CUDA_KERNELS_CHUNKS_CUH
+#define STEPAF_DEVICE_CUDA_KERNELS_CHUNKS_CUH
+
+#include "device/cuda/kernels_common.cuh"
+
+namespace
+{
+
+constexpr unsigned AT_ONCE = 4; /* pieces that a thread has on their way: host memory is far */
+
+/* Where a chunk is in the mailbox and in the tensor, and how many bytes of the tensor are in it. */
+struct Chunk {
+    uint8_t *box, *data;
+    uint32_t bytes;
+};
+
+__device__ __forceinline__ Chunk find_chunk(const stepaf_kernel_tensor &lane, uint32_t bytes,
+                                            uint32_t chunk)
+{
+    uint32_t at = chunk * lane.chunk;
+
+    return {lane.body + at + static_cast<uint64_t>(chunk) * STEPAF_CHUNK_TELLS, lane.data + at,
+            min(bytes - at, lane.chunk)};
+}
+
+/* Copy @a n pieces by one warp. */
+__device__ __forceinline__ void copy_pieces(uint8_t *to, const uint8_t *from, uint32_t n)
+{
+    constexpr unsigned STRIDE = STEPAF_WARP * 16;
+
+    to += threadIdx.x * 16;
+    from += threadIdx.x * 16;
+    for (int left = static_cast<int>(n - threadIdx.x); left > 0; left -= AT_ONCE * STEPAF_WARP) {
+        uint4 pieces[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < static_cast<int>(AT_ONCE); k++)
+            if (left > k * STEPAF_WARP)
+                pieces[k] = *reinterpret_cast<const uint4 *>(from + k * STRIDE);
+#pragma unroll
+        for (int k = 0; k < static_cast<int>(AT_ONCE); k++)
+            if (left > k * STEPAF_WARP)
+                store_whole(to + k * STRIDE, pieces[k]);
+        to += AT_ONCE * STRIDE;
+        from += AT_ONCE * STRIDE;
+    }
+}
+
+/* Store the chunks that are this block's, each with its flag behind it. */
+template <bool ALIGNED>
+__device__ __forceinline__ void send_chunks(const stepaf_kernel_tensor &lane, unsigned block,
+                                            const Send &send)
+{
+    uint32_t n_chunks = (lane.bytes + lane.chunk - 1) / lane.chunk;
+
+    if (block == 0)
+        tell(lane, send);
+    if (__any_sync(ALL, send.failed != 0))
+        return;
+    for (uint32_t i = block; i < n_chunks; i += lane.n) {
+        Chunk chunk = find_chunk(lane, lane.bytes, i);
+        uint32_t whole = ALIGNED ? chunk.bytes / 16 : 0;
+        copy_pieces(chunk.box, chunk.data, whole);
+#pragma unroll 1
+        for (uint32_t k = whole + threadIdx.x; k * 16 < chunk.bytes; k += STEPAF_WARP)
+            store_pair(chunk.box + k * 16, load_piece<false>(chunk.data, chunk.bytes, k));
+        __threadfence_system();
+        __syncwarp();
+        if (threadIdx.x == 0)
+            store_pair(chunk.box + lane.chunk, {0, send.stamp});
+    }
+}
+
+/* Take the chunks that are this block's, as they come. False: given up. */
+template <bool ALIGNED, class FLOW>
+__device__ __forceinline__ bool take_chunks(const FLOW &args, const stepaf_kernel_tensor &lane,
+                                            uint32_t bytes, uint64_t stamp, unsigned block)
+{
+    uint32_t n_chunks = (bytes + lane.chunk - 1) / lane.chunk;
+    Patience patience(args);
+
+    for (uint32_t i = block; i < n_chunks; i += lane.n) {
+        Chunk chunk = find_chunk(lane, bytes, i);
+        uint32_t whole = ALIGNED ? chunk.bytes / 16 : 0;
+        while (!__all_sync(ALL, load_flag(chunk.box + lane.chunk + 8) == stamp))
+            if (__any_sync(ALL, threadIdx.x == 0 && patience.over(lane.peer)))
+                return false;
+        copy_pieces(chunk.data, chunk.box, whole);
+#pragma unroll 1
+        for (uint32_t k = whole + threadIdx.x; k * 16 < chunk.bytes; k += STEPAF_WARP)
+            store_piece<false>(chunk.data, chunk.bytes, k, load_pair(chunk.box + k * 16));
+    }
+    return true;
+}
+
+} // namespace
+
+#endif

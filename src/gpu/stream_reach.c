@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who can write to whose GPU memory? No driver says that of a GPU that a process does not see. So at the
+ * first commit with stream plans, peers of the node map what they have been told, once the adverts are
+ * exchanged, and all ranks tell which of it they could not. Then the adverts are made anew, with mailboxes
+ * in host memory for those. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/proxy.h"
+#include "gpu/stream_advert.h"
+
+enum { WORD = sizeof(uint32_t) };
+
+stepaf_status_t stepaf_streams_prepare_reach(struct stepaf_ctx *ctx)
+{
+    struct stepaf_streams *streams = ctx->gpu.streams;
+    uint32_t magic = STEPAF_REACH_MAGIC;
+
+    if (!ctx->gpu.unreached)
+        ctx->gpu.unreached = calloc(ctx->n_peers + 1, sizeof(*ctx->gpu.unreached));
+    streams->reach = calloc(WORD + ctx->n_peers, sizeof(*streams->reach));
+    if (!ctx->gpu.unreached || !streams->reach)
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    memcpy(streams->reach, &magic, WORD);
+    for (uint32_t p = 0; p < ctx->n_peers && !ctx->gpu.answered; p++)
+        if (!stepaf_peer_proxied(ctx, p) && !stepaf_stream_in_host(ctx, p) &&
+            ctx->env.cuda_mailbox == STEPAF_ENV_CUDA_MAILBOX_auto)
+            ctx->gpu.asks = true;
+    return STEPAF_OK;
+}
+
+/* Whether this rank cannot map the peer's mailboxes; a failure is no answer. */
+static stepaf_status_t try_peer(const struct stepaf_peer *peer, const struct stepaf_advert *its,
+                                uint8_t *unreached_p)
+{
+    struct stepaf_gpu *gpu = peer->ctx->gpu.device;
+    struct stepaf_stream_advert stream_advert;
+    stepaf_status_t status;
+    uint64_t bytes;
+    void *ptr;
+    int fd;
+
+    status = stepaf_stream_advert_read(its->streams, its->role, its->world_rank, &stream_advert);
+    if (status)
+        return status;
+    if (stream_advert.n_plans &&
+        !stepaf_stream_advert_host(&stream_advert, peer->ctx->job.mesh.slot, &fd, &bytes)) {
+        *unreached_p = stepaf_gpu_import(gpu, &stream_advert.mailboxes, &ptr) != STEPAF_OK;
+        if (!*unreached_p)
+            stepaf_gpu_unimport(gpu, ptr);
+    }
+    stepaf_stream_advert_free(&stream_advert);
+    return STEPAF_OK;
+}
+
+/* What rank @a r says; *any_p: of some peer, that it cannot write there. */
+static stepaf_status_t note_reach(struct stepaf_ctx *ctx, int r, const uint8_t *told, size_t bytes,
+                                  bool *any_p)
+{
+    uint32_t magic = 0;
+
+    if (bytes >= WORD)
+        memcpy(&magic, told, WORD);
+    if (magic != STEPAF_REACH_MAGIC)
+        return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
+                                "world rank %d: what it says of its reach is malformed", r);
+    for (size_t i = WORD; i < bytes; i++)
+        *any_p = *any_p || told[i];
+    for (uint32_t p = 0; p < ctx->n_peers && ctx->gpu.asks; p++)
+        if (ctx->peers[p].who.world_rank == r && ctx->job.mesh.slot < bytes - WORD)
+            ctx->gpu.unreached[p] = told[WORD + ctx->job.mesh.slot] != 0;
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_streams_settle(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
+                                      size_t *offsets, int64_t timeout_us, bool *again_p)
+{
+    static const uint32_t magic = STEPAF_REACH_MAGIC;
+    struct stepaf_streams *streams = ctx->gpu.streams;
+    bool tries = streams && streams->reach;
+    stepaf_status_t own = STEPAF_OK, status;
+    uint8_t *all = NULL;
+
+    for (uint32_t p = 0; tries && p < ctx->n_peers && !own; p++) {
+        const struct stepaf_advert *its = &adverts[ctx->peers[p].who.world_rank];
+        if (its->asks && !stepaf_peer_proxied(ctx, p))
+            own = try_peer(&ctx->peers[p], its, &streams->reach[WORD + p]);
+    }
+    stepaf_error_t error = *stepaf_last_error();
+    status = ctx->job.boot.allgather(ctx->job.boot.self, tries ? streams->reach : (void *)&magic,
+                                     WORD + (tries ? ctx->n_peers : 0), (void **)&all, offsets,
+                                     timeout_us);
+    if (own)
+        status = stepaf_error_raise(&error);
+    *again_p = false;
+    for (int r = 0; r < ctx->job.boot.size && !status; r++)
+        status = note_reach(ctx, r, all + offsets[r], offsets[r + 1] - offsets[r], again_p);
+    if (!status && ctx->gpu.asks)
+        ctx->gpu.answered = true;
+    free(all);
+    return status;
+}

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threads, signals, asyncio and forks: who waits does not hold up the others."""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+
+import job
+import stepaf
+
+X, Y = 1, 2
+
+
+def prepare(ctx, depth=1):
+    x_key, y_key = ctx.push_key(X, 64, depth=depth), ctx.pull_key(Y, 64, depth=depth)
+    memory = ctx.alloc((1 + depth, 64))
+    plan = None
+    if ctx.role == stepaf.Role.ATTENTION:
+        plan = ctx.plan({x_key: memory[0]}, {y_key: memory[1]})
+    ctx.commit()
+    return plan, memory
+
+
+def lock_is_free(ctx):
+    """While one thread waits, another counts as if it were alone."""
+    plan, memory = prepare(ctx)
+    if ctx.role == stepaf.Role.FFN:
+        waits = threading.Thread(target=lambda: ctx.recv().respond(memory[0]))
+    else:
+        waits = threading.Thread(target=lambda: plan.start().wait())
+        time.sleep(0.2)
+    waits.start()
+    n, until = 0, time.monotonic() + 0.1
+    while time.monotonic() < until:
+        n += 1
+    # Switching would come every 5 ms, were the lock held in between.
+    assert n > 1000, n
+    waits.join(30)
+    assert not waits.is_alive()
+    ctx.barrier()
+
+
+def closed_by_another(ctx):
+    """close() ends receives and waits that are pending, soon."""
+    plan, _ = prepare(ctx)
+    ended = []
+
+    def pend():
+        try:
+            request = plan.start() if plan else None
+            ctx.barrier()
+            if request:
+                request.wait(60)
+            held = ctx.recv_each(60)
+            ctx.recv(60)
+            del held
+        except stepaf.StepafError as error:
+            ended.append(error)
+
+    if ctx.role == stepaf.Role.FFN:
+        thread = threading.Thread(target=pend)
+        thread.start()
+        time.sleep(0.1)
+        began = time.monotonic()
+        ctx.close()
+        thread.join(30)
+        assert isinstance(ended[0], stepaf.CanceledError), ended
+        assert "closed" in ended[0].text
+        assert time.monotonic() - began < 10
+        return
+    pend()
+    assert isinstance(ended[0], stepaf.PeerLostError), ended
+
+
+def interrupted(ctx):
+    """Control-C ends a wait, which can be gone on with."""
+    plan, memory = prepare(ctx)
+    if ctx.role == stepaf.Role.FFN:
+        ctx.barrier()
+        ctx.recv().respond(memory[0])
+        ctx.barrier()
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    request = plan.start()
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        request.wait()
+    except KeyboardInterrupt:
+        pass
+    else:
+        raise AssertionError("not interrupted")
+    ctx.barrier()
+    request.wait()
+    ctx.barrier()
+
+
+def in_asyncio(ctx):
+    """Requests and batches are awaited while other tasks run."""
+    plan, memory = prepare(ctx, depth=2)
+    ticks = 0
+
+    async def tick():
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0.001)
+
+    async def attend():
+        ticking = asyncio.ensure_future(tick())
+        used = time.process_time()
+        await asyncio.gather(plan.start(), plan.start())
+        assert ticks > 20, ticks
+        assert time.process_time() - used < 0.2, "the loop spins"
+        ticking.cancel()
+        request = plan.start()
+        await request
+        await stepaf.wait(plan.start(), 10)
+
+    async def serve():
+        await asyncio.sleep(0.3)
+        for _ in range(4):
+            batch = await ctx.recv_async()
+            await batch.respond(memory[0])
+        try:
+            await ctx.recv_async(0.02)
+        except stepaf.TimeoutError:
+            return
+        raise AssertionError("a fifth batch")
+
+    asyncio.run(attend() if plan else serve())
+    ctx.barrier()
+
+
+def forked(ctx):
+    """A child has none of its parent's context, and does it no harm."""
+    plan, memory = prepare(ctx)
+    request = plan.start() if plan else None
+    batch = None if plan else ctx.recv()
+    view = memoryview(memory)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            for use in (ctx.commit, lambda: ctx.role, memory.data_ptr if False else ctx.progress,
+                        (lambda: request.wait()) if plan else (lambda: batch.respond(memory[0]))):
+                try:
+                    use()
+                except stepaf.HandleError as error:
+                    assert "parent process" in error.text, error.text
+                else:
+                    raise AssertionError("usable in a child")
+            view.release()
+            del batch, request, plan, memory
+            ctx.close()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    if batch:
+        batch.respond(memory[0])
+    else:
+        request.wait()
+    view.release()
+    ctx.barrier()
+
+
+def many_threads(ctx):
+    """Threads start and wait for plans of their own at once."""
+    n, count = 4, job.few(2000, 200)
+    x_keys = [ctx.push_key(10 + i, 8) for i in range(n)]
+    y_keys = [ctx.pull_key(20 + i, 8) for i in range(n)]
+    memory = ctx.alloc((2 * n, 8))
+    failures = []
+
+    def attend(plan):
+        try:
+            for _ in range(count):
+                plan.start(wait=True).wait()
+        except BaseException as error:
+            failures.append(error)
+
+    def serve():
+        try:
+            for _ in range(count * n // 2):
+                batch = ctx.recv()
+                batch.respond(memory[batch.plan])
+        except BaseException as error:
+            failures.append(error)
+
+    if ctx.role == stepaf.Role.ATTENTION:
+        plans = [ctx.plan({x: memory[i]}, {y: memory[n + i]})
+                 for i, (x, y) in enumerate(zip(x_keys, y_keys))]
+        ctx.commit()
+        threads = [threading.Thread(target=attend, args=(plan,)) for plan in plans]
+    else:
+        ctx.commit()
+        threads = [threading.Thread(target=serve) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    ctx.barrier()
+
+
+class Threads(job.TestCase):
+    def test_the_lock_is_free(self):
+        self.run_job(lock_is_free)
+
+    def test_closed_by_another(self):
+        self.run_job(closed_by_another)
+
+    def test_closed_by_another_with_a_thread(self):
+        self.run_job(closed_by_another, params={"progress": "thread"})
+
+    def test_interrupted(self):
+        self.run_job(interrupted)
+
+    def test_in_asyncio(self):
+        self.run_job(in_asyncio, params={"threads": "single"})
+
+    def test_forked(self):
+        self.run_job(forked)
+
+    def test_many_threads(self):
+        self.run_job(many_threads)
+
+
+if __name__ == "__main__":
+    sys.setswitchinterval(0.005)
+    job.main()
