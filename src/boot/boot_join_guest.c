@@ -43,8 +43,9 @@ static int call_host(const struct stepaf_join *join)
     return -1;
 }
 
-/* Read the answer. 0 if there is none: the listener has gone, perhaps to come again. */
-static int receive_answer(int fd, struct stepaf_join_answer *answer_p, int *fds_p)
+/* Read the answer. 0 if there is none: the listener has gone, perhaps to come again. *is_cut_p: the kernel has
+ * left out files that find no descriptor here. */
+static int receive_answer(int fd, struct stepaf_join_answer *answer_p, int *fds_p, int *is_cut_p)
 {
     union {
         struct cmsghdr head;
@@ -58,6 +59,7 @@ static int receive_answer(int fd, struct stepaf_join_answer *answer_p, int *fds_
     stepaf_fd_begin();
     ssize_t bytes = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
     (void)stepaf_fd_end(-1);
+    *is_cut_p = bytes >= 0 && message.msg_flags & MSG_CTRUNC;
     struct cmsghdr *head = bytes >= 0 ? CMSG_FIRSTHDR(&message) : NULL;
 
     if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {
@@ -69,7 +71,7 @@ static int receive_answer(int fd, struct stepaf_join_answer *answer_p, int *fds_
 }
 
 static stepaf_status_t adopt_answer(const struct stepaf_join *join,
-                                    struct stepaf_join_answer *answer, int *fds,
+                                    struct stepaf_join_answer *answer, int *fds, int is_cut,
                                     stepaf_boot_local_t **local_p)
 {
     stepaf_status_t status = stepaf_status_from((uint32_t)answer->status);
@@ -77,7 +79,7 @@ static stepaf_status_t adopt_answer(const struct stepaf_join *join,
     answer->reason[STEPAF_JOIN_REASON_MAX - 1] = '\0';
     if (status != STEPAF_OK)
         return stepaf_error_set(status, STEPAF_PHASE_INIT, "%s", answer->reason);
-    if (fds[STEPAF_LOCAL_FILES - 1] < 0) /* the kernel leaves out what finds no descriptor here */
+    if (is_cut)
         return stepaf_join_error(join, "taking what rank 0 shares", EMFILE);
     return stepaf_boot_local_adopt(join->size, fds, local_p);
 }
@@ -93,13 +95,14 @@ stepaf_status_t stepaf_join_as_guest(const struct stepaf_join *join, int64_t dea
             errno != ECONNRESET && errno != EINTR)
             return stepaf_join_error(join, errno == EPERM ? "rank 0 is another user's" : "connect",
                                      errno);
-        int is_answered = 0;
+        int is_answered = 0, is_cut = 0;
         if (fd >= 0) {
-            is_answered = stepaf_join_readable(fd, deadline_ns) && receive_answer(fd, &answer, fds);
+            is_answered =
+                stepaf_join_readable(fd, deadline_ns) && receive_answer(fd, &answer, fds, &is_cut);
             close(fd);
         }
         stepaf_status_t status =
-            is_answered ? adopt_answer(join, &answer, fds, local_p) : STEPAF_ERR_TIMEOUT;
+            is_answered ? adopt_answer(join, &answer, fds, is_cut, local_p) : STEPAF_ERR_TIMEOUT;
         for (int i = 0; i < STEPAF_LOCAL_FILES && status != STEPAF_OK; i++)
             if (fds[i] >= 0)
                 close(fds[i]);
