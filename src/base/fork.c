@@ -84,7 +84,7 @@ static void unmap_all(void)
             unmap_line(line);
         }
         used = strlen(line);
-        if (used == sizeof(text) - 1)
+        if (used >= sizeof(text) - 1)
             used = 0; /* a name that long is none of these */
         memmove(text, line, used);
     }

@@ -26,7 +26,8 @@ static void remote_free(struct stepaf_remote_plan *remote)
     struct stepaf_ctx *ctx = remote->peer->ctx;
 
     remote->peer->ctx->feature->unbind(remote);
-    for (int s = 0; remote->batches && s < remote->depth; s++) {
+    /* The last first: numbers are used again in the reverse order, so that slots keep theirs. */
+    for (int s = remote->batches ? remote->depth : 0; s-- > 0;) {
         struct stepaf_batch_obj *batch = &remote->batches[s];
         if (stepaf_table_get(&ctx->tables.batches, batch->index) == batch)
             stepaf_table_remove(&ctx->tables.batches, batch->index);
