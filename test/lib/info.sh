@@ -161,14 +161,14 @@ fi
 
 expect 0 --memory --attn 1 --ffn 1 --bytes 8K
 has '8 keys of 8192 bytes each way, depth 1'
-# The bounds: 8 KiB a peer, 256 bytes a key and peer.
+# The bounds: 8 KiB a peer, 264 bytes a key and peer.
 for job in '--attn 1 --ffn 1 --keys 1 --bytes 1M' '--attn 2 --ffn 2' '--attn 3 --ffn 1 --keys 20'; do
     # shellcheck disable=SC2086
     expect 0 --memory $job
     cat "$directory/out"
     awk '/^ *[0-9]+ (attention|ffn) +[0-9]/ {
              ranks++
-             if ($3 == 0 || $6 == 0 || $6 > 8192 || $8 == 0 || $9 > 256)
+             if ($3 == 0 || $6 == 0 || $6 > 8192 || $8 == 0 || $9 > 264)
                  bad = 1
          }
          END { exit bad || !ranks }' "$directory/out" || fail "too much memory: $job"

@@ -3,7 +3,7 @@
  * a few rounds; everything within a bounded time, and little memory for each peer. */
 #include "fixture.h"
 
-enum { BYTES = 300, PLANS = 2, PEER_BYTES_MAX = 8192, KEY_PEER_BYTES_MAX = 256 };
+enum { BYTES = 300, PLANS = 2, PEER_BYTES_MAX = 8192, KEY_PEER_BYTES_MAX = 264 };
 
 static void check_memory(struct hs_job *job)
 {
