@@ -9,8 +9,9 @@ export STEPAF_TIMEOUT_US=60000000
 
 # On another host there is none of this environment.
 # shellcheck disable=SC2016
-fake ssh 'for word; do printf "<%s>" "$word" >>"$SSH_SAYS"; done
-echo >>"$SSH_SAYS"
+fake ssh 'said=
+for word; do said="$said<$word>"; done
+echo "$said" >>"$SSH_SAYS" # in one write: hosts are started at the same time
 while :; do case $1 in -*) shift ;; *) break ;; esac; done
 host=$1
 shift

@@ -23,7 +23,7 @@
 #include <linux/ptrace.h>
 #endif
 
-enum { RANKS = 2, SKIPPED = 77, HOT_LOOK_NS = 90000000 };
+enum { RANKS = 2, SKIPPED = 77, HOT_LOOK_NS = 90000000, HOT_LOOK_TAKES_NS = 5000000 };
 
 struct hot_page *hot_page;
 
@@ -50,7 +50,8 @@ static void too_long(int signal_number)
     stop_all();
 }
 
-/* Whether a call is the look for dead peers, which may be so often. */
+/* Whether a call belongs to the look for dead peers, which may be so often: it begins with a wait, and goes on
+ * with the peers' processes one by one. */
 static bool is_look(struct traced *one, uint64_t number)
 {
     int64_t now_ns = hs_now_ns();
@@ -59,6 +60,8 @@ static bool is_look(struct traced *one, uint64_t number)
 #ifdef SYS_epoll_wait
     waits = waits || number == SYS_epoll_wait;
 #endif
+    if (number == SYS_newfstatat && one->looks > 0 && now_ns - one->looked_ns < HOT_LOOK_TAKES_NS)
+        return true;
     if (!waits || now_ns - one->looked_ns < HOT_LOOK_NS)
         return false;
     one->looked_ns = now_ns;

@@ -14,7 +14,7 @@ made=$(cd "$top_builddir" && pwd) || exit 99
 work=$made/test/toys/work
 tree=$work/tree
 build=$work/build
-dirs="bench build-aux docs examples include m4 man mpi_launch src test tools"
+dirs="bench build-aux cmake debian docs examples include m4 man mpi_launch packaging python src test tools"
 files="Makefile.am Makefile.in VERSION aclocal.m4 config.h.in configure configure.ac"
 # An outer make's options and variables are not for this one.
 unset MAKEFLAGS MFLAGS MAKELEVEL
