@@ -2,13 +2,16 @@
 """The example that decodes a model in PyTorch: its tokens are those of the reference, whatever moves
 the tensors; and it reads model files that are not as they should be."""
 
+import faulthandler
 import json
 import os
 import re
+import runpy
 import struct
 import subprocess
 import sys
 import tempfile
+import traceback
 import unittest
 
 import job
@@ -27,29 +30,72 @@ else:
     REASON = ""
     sys.path.insert(0, EXAMPLE)
     import checkpoint
+    import launch
     import steps
 # Asking torch would take seconds.
 NO_GPU = "" if os.path.exists("/dev/nvidia0") else "no GPU: there is no /dev/nvidia0"
 
 
 def decode(*options):
-    """Exit code and output of the example."""
+    """Exit code and output of the example as users start it."""
     # Without -X dev: torch alone takes three times as long to import with it.
     done = subprocess.run([sys.executable, EXAMPLE, *options], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=job.LIMIT_S)
     return done.returncode, done.stdout
 
 
+def be_rank(options, output):
+    code = 1
+    try:
+        faulthandler.dump_traceback_later(job.LIMIT_S, exit=True)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        torch.set_num_threads(1)
+        sys.argv = [EXAMPLE, *options]
+        code = runpy.run_path(EXAMPLE)["main"]()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def forked(procs, *options):
+    """The same of ranks that are forked here, where torch has been imported already, as a launcher's:
+    the highest exit code."""
+    with tempfile.TemporaryFile("w+") as output:
+        env = {"WORLD_SIZE": procs, "STEPAF_LOCAL_SIZE": procs, "MASTER_PORT": launch._free_port(),
+               "STEPAF_LOCAL_JOB": f"test-decode-{os.getpid()}"}
+        pids = []
+        for rank in range(procs):
+            pids.append(os.fork())
+            if not pids[-1]:
+                os.environ.update({name: str(value) for name, value in env.items()},
+                                  RANK=str(rank), STEPAF_LOCAL_RANK=str(rank))
+                be_rank(options, output.fileno())
+        code = max(job.end(pids), key=abs)
+        output.seek(0)
+        return code, output.read()
+
+
 @unittest.skipUnless(torch, REASON)
 class Decode(job.TestCase):
     def verify(self, procs, tokens, *options):
-        code, said = decode("--procs", str(procs), "--verify", REFERENCE, "--tokens", str(tokens), *options)
+        code, said = forked(procs, "--verify", REFERENCE, "--tokens", str(tokens), *options)
+        self.check(code, said, tokens)
+
+    def check(self, code, said, tokens):
         self.assertEqual(code, 0, said)
         self.assertIn(f"reference       {10 * tokens} of {10 * tokens} tokens equal, in 10 of 10", said)
         for line in (r"tokens +%d, \d+ tokens/s" % (10 * tokens),
                      r"time per token +p50 [\d.]+ ms, p99 [\d.]+ ms",
                      r"exchange +-?[\d.]+ % of the time per token"):
             self.assertRegex(said, line)
+
+    def test_without_a_launcher(self):
+        code, said = decode("--procs", "2", "--verify", REFERENCE, "--tokens", "4")
+        self.check(code, said, 4)
 
     def test_1a1f(self):
         self.verify(2, 64)
@@ -70,7 +116,7 @@ class Decode(job.TestCase):
                 self.verify(procs, tokens, "--exchange", "dist")
 
     def test_random_weights(self):
-        code, said = decode("--procs", "2", "--random-weights", "--hidden", "64", "--rows", "4", "--heads",
+        code, said = forked(2, "--random-weights", "--hidden", "64", "--rows", "4", "--heads",
                             "4", "--kv-heads", "2", "--head-dim", "16", "--width", "32", "--tokens", "4")
         self.assertEqual(code, 0, said)
         self.assertIn("3 microbatches of 4 x 64 float32", said)
@@ -83,7 +129,7 @@ class Decode(job.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             json.dump(reference, file)
             file.flush()
-            code, said = decode("--procs", "2", "--verify", file.name, "--tokens", "4")
+            code, said = forked(2, "--verify", file.name, "--tokens", "4")
         self.assertEqual(code, 1, said)
         self.assertRegex(said, "reference       7 of 8 tokens equal, in 1 of 2")
 
@@ -92,7 +138,7 @@ class Decode(job.TestCase):
                 (["--model", "/nowhere"], "/nowhere/config.json"),
                 (["--prompt-ids", "257"], "not below 257"),
                 (["--split", "attn=2,ffn=2"], "not attn=A,ffn=F of 2 ranks")):
-            code, said = decode("--procs", "2", *options)
+            code, said = forked(2, *options)
             self.assertEqual(code, 2, said)
             self.assertIn(sentence, said)
 
@@ -100,7 +146,9 @@ class Decode(job.TestCase):
     def test_gpu(self):
         for options in ([], ["--graph"]):
             with self.subTest(options):
-                self.verify(2, 16, "--device", "cuda", *options)
+                code, said = decode("--procs", "2", "--verify", REFERENCE, "--tokens", "16", "--device",
+                                    "cuda", *options)
+                self.check(code, said, 16)
 
 
 @unittest.skipUnless(torch, REASON)

@@ -131,8 +131,8 @@ def run(runner, exchange, steps):
 
 
 def bare(rank, exchange, sizes, graph):
-    """Seconds of a step without the exchange, at the median. All ranks compute at the same time, as they do with
-    several microbatches; with one, where they take turns, one role after the other."""
+    """Seconds of a step without the exchange, at the median. All ranks compute at the same time, as they
+    do with several microbatches; with one, where they take turns, one role after the other."""
     runner = Runner(rank, Nothing(exchange, sizes), sizes.device, graph)
     turns = [True, False] if sizes.microbatches == 1 else [None]
     seconds = 0.0
