@@ -4,12 +4,15 @@
 
 packages_test="g++ libcunit1-dev hostname iproute2 patch util-linux procps \
 python3-dev python3-pip python3-setuptools python3-venv python3-wheel mypy \
-slurmd slurmctld slurm-client slurm-wlm-basic-plugins munge valgrind"
+slurmd slurmctld slurm-client slurm-wlm-basic-plugins munge valgrind \
+abigail-tools cmake libudev-dev meson"
 # For test/vm: the machine, what it is made with, and what runs in it.
 packages_vm="qemu-system-x86 busybox-static cpio kmod zstd xz-utils binutils iproute2 rdma-core \
 ibverbs-providers ibverbs-utils rdmacm-utils perftest"
 # For test/roots: what fresh systems are made by.
 packages_roots="debootstrap wget"
+# For test/packages.
+packages_packages="debhelper lintian rpm"
 packages_lint="clang-format-14 clang-tidy-14"
 
 # packages_missing PACKAGE...: print those that are not installed.

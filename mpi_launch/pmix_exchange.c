@@ -12,8 +12,8 @@
 enum {
     CHUNK_BYTES = 1 << 20,
     BYTES_MAX = 16 << 20, /* of a rank and exchange: it stays in the store of every node */
-    ASK_NS = 200000000,   /* for what one rank has put, which is there or not */
-    FIND_NS = 800000000,  /* for the first that has put nothing */
+    FIND_NS = 500000000,  /* at most, beyond the deadline, to find the first that has put nothing */
+    FIND_SHARE = 8        /* or of a short one this part */
 };
 
 /* Before the data in the first value. */
@@ -170,10 +170,12 @@ static stepaf_status_t get_all(struct exchange *exchange, size_t *offsets_p)
 }
 
 /* The fence has failed: say who has not come to it, if one can be found in a moment. */
-static stepaf_status_t name_missing(const struct exchange *exchange, stepaf_status_t status)
+static stepaf_status_t name_missing(const struct exchange *exchange, stepaf_status_t status,
+                                    int64_t timeout_ns)
 {
     const struct stepaf_pmix_session *session = exchange->pmix->session;
-    int64_t end_ns = stepaf_boot_now_ns() + FIND_NS;
+    int64_t find_ns = timeout_ns / FIND_SHARE < FIND_NS ? timeout_ns / FIND_SHARE : FIND_NS;
+    int64_t end_ns = stepaf_boot_now_ns() + find_ns;
     pmix_key_t key;
 
     write_key(exchange->pmix, 0, key);
@@ -181,8 +183,7 @@ static stepaf_status_t name_missing(const struct exchange *exchange, stepaf_stat
         int is_there = 0;
         if (rank == (int)session->self.rank)
             continue;
-        if (!stepaf_pmix_ask(session, key, rank, stepaf_boot_now_ns() + ASK_NS, &is_there) &&
-            is_there)
+        if (!stepaf_pmix_ask(session, key, rank, end_ns, &is_there) && is_there)
             continue;
         return stepaf_boot_fail(status, "PMIx bootstrap: exchange: rank %d did not come%s", rank,
                                 status == STEPAF_ERR_TIMEOUT ? " in time" : "");
@@ -203,9 +204,10 @@ static stepaf_status_t gather(struct exchange *exchange, const void *data, size_
     stepaf_status_t status = put(exchange->pmix, data, bytes);
     if (status != STEPAF_OK)
         return status;
+    int64_t began_ns = stepaf_boot_now_ns();
     status = stepaf_pmix_fence(session, exchange->deadline_ns, "exchange");
     if (status == STEPAF_ERR_TIMEOUT || status == STEPAF_ERR_BOOT)
-        return name_missing(exchange, status);
+        return name_missing(exchange, status, exchange->deadline_ns - began_ns);
     return status == STEPAF_OK ? get_all(exchange, offsets_p) : status;
 }
 

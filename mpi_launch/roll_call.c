@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who has not come to an exchange: a collective does not say. When its deadline has passed, a rank calls
+/* Who has not come to an exchange: a collective does not say. Shortly before its deadline a rank calls
  * all others by messages on our communicator, and those that wait in an exchange answer. */
 #include "roll_call.h"
 
+#include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum {
     TAG_CALL = 1000, /* barriers' tags are below */
     TAG_HERE,
     SIZE_MAX_CALLED = 1024, /* in a larger job each rank would send too much */
-    FIND_NS = 200000000,    /* for answers */
-    LOOK_NS = 1000000
+    LAST_NS = 1000000000,   /* before the deadline: who waits may be off its core for long */
+    SHARE = 4,              /* of a short wait: a quarter */
+    LISTED = 8
 };
 
 /* Without a body; whether it has left nobody needs to know. */
@@ -35,47 +36,72 @@ static int next_of(const struct stepaf_mpi *mpi, int tag)
     return MPI_Recv(NULL, 0, MPI_BYTE, from, tag, mpi->comm, &status) == MPI_SUCCESS ? from : -1;
 }
 
-void stepaf_mpi_answer_calls(const struct stepaf_mpi *mpi)
+struct stepaf_roll_call stepaf_roll_call_begin(const struct stepaf_mpi *mpi, int64_t deadline_ns)
 {
-    int from;
+    int64_t before_ns = (deadline_ns - stepaf_boot_now_ns()) / SHARE;
+    struct stepaf_roll_call call = {.mpi = mpi};
 
-    while (mpi->comm != MPI_COMM_NULL && (from = next_of(mpi, TAG_CALL)) >= 0)
-        say(mpi, from, TAG_HERE);
+    call.at_ns = deadline_ns - (before_ns < LAST_NS ? before_ns : LAST_NS);
+    return call;
 }
 
-/* Who answers now, and who calls, has come. Return how many more that makes. */
-static int mark(const struct stepaf_mpi *mpi, int tag, unsigned char *has_come)
+static void call_all(struct stepaf_roll_call *call)
 {
-    int from, n = 0;
+    const struct stepaf_mpi *mpi = call->mpi;
 
-    while ((from = next_of(mpi, tag)) >= 0) {
-        if (tag == TAG_CALL)
-            say(mpi, from, TAG_HERE);
-        n += !has_come[from];
-        has_come[from] = 1;
-    }
-    return n;
-}
-
-int stepaf_mpi_find_missing(const struct stepaf_mpi *mpi)
-{
-    unsigned char *has_come;
-    int left = mpi->size - 1, missing = 0;
-
-    if (mpi->comm == MPI_COMM_NULL || mpi->size > SIZE_MAX_CALLED ||
-        !(has_come = calloc((size_t)mpi->size, 1)))
-        return -1;
-    has_come[mpi->rank] = 1;
+    if (mpi->size > SIZE_MAX_CALLED || !(call->has_come = calloc((size_t)mpi->size, 1)))
+        return;
+    call->has_come[mpi->rank] = 1;
     for (int rank = 0; rank < mpi->size; rank++)
         if (rank != mpi->rank)
             say(mpi, rank, TAG_CALL);
-    int64_t end_ns = stepaf_boot_now_ns() + FIND_NS;
-    while (left > 0 && stepaf_boot_now_ns() < end_ns) {
-        left -= mark(mpi, TAG_HERE, has_come) + mark(mpi, TAG_CALL, has_come);
-        nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
+}
+
+/* Who answers, and who calls, has come. */
+static void hear(const struct stepaf_roll_call *call, int tag)
+{
+    int from;
+
+    while ((from = next_of(call->mpi, tag)) >= 0) {
+        if (tag == TAG_CALL)
+            say(call->mpi, from, TAG_HERE);
+        if (call->has_come)
+            call->has_come[from] = 1;
     }
-    while (missing < mpi->size && has_come[missing])
-        missing++;
-    free(has_come);
-    return missing < mpi->size ? missing : -1;
+}
+
+void stepaf_roll_call_step(struct stepaf_roll_call *call, int64_t now_ns)
+{
+    if (!call->mpi || call->mpi->comm == MPI_COMM_NULL)
+        return;
+    if (now_ns >= call->at_ns && !call->has_come)
+        call_all(call);
+    hear(call, TAG_CALL);
+    if (call->has_come)
+        hear(call, TAG_HERE);
+}
+
+/* ": no word from rank 2, 3, 7", as far as there is room. */
+void stepaf_roll_call_list(const struct stepaf_roll_call *call, char *list, size_t room)
+{
+    size_t used = 0;
+    int n = 0;
+
+    list[0] = '\0';
+    for (int rank = 0; call->has_come && rank < call->mpi->size && n <= LISTED; rank++) {
+        if (call->has_come[rank])
+            continue;
+        const char *before = n == 0 ? ": no word from rank " : ", ";
+        int more = n++ < LISTED ? snprintf(list + used, room - used, "%s%d", before, rank)
+                                : snprintf(list + used, room - used, " ...");
+        used += (size_t)more;
+        if (used >= room)
+            return;
+    }
+}
+
+void stepaf_roll_call_end(struct stepaf_roll_call *call)
+{
+    free(call->has_come);
+    call->has_come = NULL;
 }

@@ -6,10 +6,19 @@
 #include "boot_common.h"
 #include "boot_mpi.h"
 
-/* This rank waits in an exchange: tell those that ask. */
-void stepaf_mpi_answer_calls(const struct stepaf_mpi *mpi);
-/* The exchange's deadline has passed: the first rank that does not wait in it, as far as can be found in a
- * moment; -1: none, or it cannot be found. */
-int stepaf_mpi_find_missing(const struct stepaf_mpi *mpi);
+struct stepaf_roll_call {
+    const struct stepaf_mpi *mpi; /* NULL: nobody is called, or answered */
+    int64_t at_ns;                /* when all others are called */
+    unsigned char *has_come;      /* by rank; NULL: nobody is called yet */
+};
+
+/* This rank begins to wait in an exchange. */
+struct stepaf_roll_call stepaf_roll_call_begin(const struct stepaf_mpi *mpi, int64_t deadline_ns);
+/* It waits on: answer those that call, call them when it is time, and hear who answers. */
+void stepaf_roll_call_step(struct stepaf_roll_call *call, int64_t now_ns);
+/* Write the ranks that have not said that they wait, too, with words before; nothing, if all have, or
+ * nobody was called. */
+void stepaf_roll_call_list(const struct stepaf_roll_call *call, char *list, size_t room);
+void stepaf_roll_call_end(struct stepaf_roll_call *call);
 
 #endif

@@ -13,7 +13,6 @@
 enum {
     YIELDS = 1000,     /* polls with only a yield between them */
     SLEEP_NS = 100000, /* between later polls: somebody is late, and may need this core */
-    ANSWER_EVERY = 100 /* polls: others may ask whether this rank has come */
 };
 
 stepaf_status_t stepaf_mpi_error(int code, const char *what)
@@ -27,35 +26,44 @@ stepaf_status_t stepaf_mpi_error(int code, const char *what)
                             "MPI bootstrap: %s: %s", what, reason);
 }
 
-static stepaf_status_t say_late(const struct stepaf_mpi *mpi, const char *what)
+static stepaf_status_t say_late(const struct stepaf_roll_call *call, const char *what)
 {
-    int missing = mpi ? stepaf_mpi_find_missing(mpi) : -1;
+    char missing[128];
 
-    if (missing < 0)
-        return stepaf_boot_fail(STEPAF_ERR_TIMEOUT,
-                                "MPI bootstrap: %s: some rank did not come in time", what);
-    return stepaf_boot_fail(STEPAF_ERR_TIMEOUT, "MPI bootstrap: %s: rank %d did not come in time",
-                            what, missing);
+    stepaf_roll_call_list(call, missing, sizeof missing);
+    return stepaf_boot_fail(STEPAF_ERR_TIMEOUT,
+                            "MPI bootstrap: %s: some rank did not come in time%s", what, missing);
 }
 
-stepaf_status_t stepaf_mpi_wait(const struct stepaf_mpi *mpi, MPI_Request *requests, int n,
-                                int64_t deadline_ns, const char *what)
+static stepaf_status_t poll_all(MPI_Request *requests, int n, int64_t deadline_ns, const char *what,
+                                struct stepaf_roll_call *call)
 {
     for (int tries = 0;; tries++) {
         int done = 0;
         int code = MPI_Testall(n, requests, &done, MPI_STATUSES_IGNORE);
+        int64_t now_ns = stepaf_boot_now_ns();
         if (code != MPI_SUCCESS)
             return stepaf_mpi_error(code, what);
         if (done)
             return STEPAF_OK;
         int64_t pause_ns = stepaf_boot_pause_ns(SLEEP_NS);
-        if (pause_ns < 0 || stepaf_boot_now_ns() >= deadline_ns)
-            return say_late(mpi, what);
-        if (mpi && tries % ANSWER_EVERY == ANSWER_EVERY - 1)
-            stepaf_mpi_answer_calls(mpi);
+        if (pause_ns < 0 || now_ns >= deadline_ns)
+            return say_late(call, what);
+        if (tries >= YIELDS || now_ns >= call->at_ns)
+            stepaf_roll_call_step(call, now_ns);
         if (tries < YIELDS)
             sched_yield();
         else
             nanosleep(&(struct timespec){0, pause_ns}, NULL);
     }
+}
+
+stepaf_status_t stepaf_mpi_wait(const struct stepaf_mpi *mpi, MPI_Request *requests, int n,
+                                int64_t deadline_ns, const char *what)
+{
+    struct stepaf_roll_call call = stepaf_roll_call_begin(mpi, deadline_ns);
+    stepaf_status_t status = poll_all(requests, n, deadline_ns, what, &call);
+
+    stepaf_roll_call_end(&call);
+    return status;
 }

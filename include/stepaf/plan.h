@@ -20,7 +20,11 @@ extern "C" {
 enum {
     STEPAF_PLAN_SCATTER = 1 << 0, /* each FFN rank gets its own slice of every push tensor */
     STEPAF_PLAN_STREAM = 1 << 1,  /* operations are enqueued on CUDA streams, see stepaf/stream.h */
-    STEPAF_PLAN_ANY = 1 << 2      /* stepaf_plan_create_ffn: a batch comes from any one peer */
+    STEPAF_PLAN_ANY = 1 << 2,     /* stepaf_plan_create_ffn: a batch comes from any one peer */
+    /* With STEPAF_PLAN_STREAM: the sources of an operation stay as they are until its wait, those of
+     * answers until the next batch in the slot is received. Then no stream waits for a network card
+     * that reads them in GPU memory. */
+    STEPAF_PLAN_KEEP_SOURCES = 1 << 3
 };
 
 enum {
@@ -59,7 +63,8 @@ typedef struct stepaf_start_params {
  *                 full mesh FFN rank f), with F peers and B = n_pull / F, 0 .. STEPAF_MAX_TENSORS.
  *                 With a depth of D, slot s of a destination is at data + s * max_bytes of its key.
  *                 Ranges must not overlap.
- *  @param flags   STEPAF_PLAN_SCATTER, STEPAF_PLAN_STREAM, both or 0.
+ *  @param flags   STEPAF_PLAN_SCATTER, STEPAF_PLAN_STREAM, both or 0; with
+ *                 STEPAF_PLAN_STREAM also STEPAF_PLAN_KEEP_SOURCES.
  *  @param plan_p  owned by the context until stepaf_plan_destroy or stepaf_finalize. The arrays are
  *                 copied; the memory that they name stays registered.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_INVALID (counts, flags,
@@ -82,7 +87,8 @@ STEPAF_API stepaf_status_t stepaf_plan_create(stepaf_context_h ctx, const stepaf
  *                    peers and B = n_answers / A, 0 .. STEPAF_MAX_TENSORS. With a depth of D, slot
  *                    s of a source is at data + s * max_bytes of its key; bytes is the largest size
  *                    that is sent.
- *  @param flags      STEPAF_PLAN_STREAM, or that and STEPAF_PLAN_ANY.
+ *  @param flags      STEPAF_PLAN_STREAM, and with it STEPAF_PLAN_ANY and
+ *                    STEPAF_PLAN_KEEP_SOURCES.
  *  @param plan_p     owned by the context until stepaf_plan_destroy or stepaf_finalize.
  *  @return as stepaf_plan_create; STEPAF_ERR_INVALID also without STEPAF_PLAN_STREAM;
  *  STEPAF_ERR_LIMIT also with STEPAF_PLAN_ANY and more than 64 tensors each way over all peers.

@@ -7,8 +7,9 @@
 extern "C" {
 #endif
 
+/* No function throws: C++ callers need not provide for it. */
 #if defined(__GNUC__)
-#define STEPAF_API __attribute__((visibility("default")))
+#define STEPAF_API __attribute__((visibility("default"), nothrow))
 #else
 #define STEPAF_API
 #endif

@@ -42,7 +42,8 @@ typedef void *stepaf_stream_t;
  *  for); STEPAF_ERR_INVALID; STEPAF_ERR_SIZE; STEPAF_ERR_UNREGISTERED (a source is neither in
  *  registered GPU memory nor in host memory that a stream plan names); STEPAF_ERR_UNSUPPORTED (a
  *  source in host memory where GPU memory was planned, with a STEPAF_CUDA_ENGINE whose copy
- *  engine cannot read it); STEPAF_ERR_TRANSPORT (CUDA refused a launch: if a part of the
+ *  engine cannot read it; a source in GPU memory that no commit has prepared, where an RDMA
+ *  device is to read it); STEPAF_ERR_TRANSPORT (CUDA refused a launch: if a part of the
  *  operation was enqueued, every further call returns this until the next commit); the plan's
  *  failure, see stepaf_plan_status. Nothing was enqueued on other failures. Blocks while the
  *  queue of @a stream is full. */

@@ -167,6 +167,8 @@ static void use_region(struct stepaf_plan_obj *plan, struct stepaf_region *regio
     if (region->mem.kind != STEPAF_MEM_CUDA || plan->on_streams)
         return;
     plan->on_gpu = true;
+    if (plan->proxied.is) /* its stream plan has seen to the memory */
+        return;
     plan->ctx->commit.changed = plan->ctx->commit.changed || !region->hosted;
     region->hosted = true;
 }
@@ -293,11 +295,13 @@ static stepaf_status_t check_counts(const struct stepaf_ctx *ctx, const stepaf_t
 {
     int n_peers = (int)ctx->n_peers;
 
-    if (flags &
-        ~(uint32_t)(STEPAF_PLAN_SCATTER | STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY | STEPAF_PLAN_PROXY))
+    if (flags & ~(uint32_t)(STEPAF_PLAN_SCATTER | STEPAF_PLAN_STREAM | STEPAF_PLAN_ANY |
+                            STEPAF_PLAN_KEEP_SOURCES | STEPAF_PLAN_PROXY))
         return invalid("unknown flags");
     if (flags & STEPAF_PLAN_ANY && !(flags & STEPAF_PLAN_STREAM))
         return invalid("STEPAF_PLAN_ANY goes with STEPAF_PLAN_STREAM");
+    if (flags & STEPAF_PLAN_KEEP_SOURCES && !(flags & STEPAF_PLAN_STREAM))
+        return invalid("STEPAF_PLAN_KEEP_SOURCES goes with STEPAF_PLAN_STREAM");
     if (flags & STEPAF_PLAN_ANY && stepaf_is_attention(ctx))
         return stepaf_error_set(STEPAF_ERR_ROLE, STEPAF_PHASE_NONE,
                                 "STEPAF_PLAN_ANY is for FFN ranks");
@@ -334,6 +338,7 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
     plan->n_pull = (uint8_t)((uint32_t)n_pull / ctx->n_peers);
     plan->scatter = flags & STEPAF_PLAN_SCATTER;
     plan->on_streams = flags & STEPAF_PLAN_STREAM;
+    plan->keeps_sources = flags & STEPAF_PLAN_KEEP_SOURCES;
     plan->proxied.is = flags & STEPAF_PLAN_PROXY;
     plan->pull = calloc((size_t)n_pull + 1, sizeof(*plan->pull));
     plan->partial.skipped = calloc(ctx->n_peers, sizeof(*plan->partial.skipped));

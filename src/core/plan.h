@@ -59,9 +59,10 @@ struct stepaf_plan_obj {
     uint8_t n_push;
     uint8_t n_pull; /* per peer */
     bool scatter;
-    bool on_streams; /* then stream says the rest */
-    bool on_gpu;     /* not on streams, and some tensor is, or has been, in GPU memory */
-    bool is_small;   /* posting takes little longer than a stamp: START has that of NOTIFIED */
+    bool on_streams;    /* then stream says the rest */
+    bool keeps_sources; /* on streams: nobody changes them before the operation is over */
+    bool on_gpu;        /* not on streams, and some tensor is, or has been, in GPU memory */
+    bool is_small;      /* posting takes little longer than a stamp: START has that of NOTIFIED */
     struct {
         bool is;       /* made by stepaf_push_pull */
         uint32_t at;   /* in ctx->cache.plans */

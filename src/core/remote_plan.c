@@ -161,20 +161,19 @@ static bool is_complete(const struct stepaf_remote_plan *remote)
 /* A pushed tensor: it must have a receive buffer here. */
 static bool take_push(struct stepaf_remote_plan *remote, const struct stepaf_msg *msg, uint64_t id)
 {
+    const struct stepaf_ctx *ctx = remote->peer->ctx;
     struct stepaf_peer *peer = remote->peer;
-    struct stepaf_key *key = stepaf_key_known(peer->ctx, id);
-    uint8_t *slice = key ? peer->ctx->feature->recv_place(key, peer) : NULL;
+    struct stepaf_key *key = stepaf_key_known(ctx, id);
+    uint8_t *place = key ? ctx->feature->recv_place(key, peer) : NULL;
+    uint8_t *slice = key && !place ? stepaf_key_slice(key, peer->index) : place;
 
-    remote->unbound = remote->unbound || slice;
-    if (key && !slice) {
-        slice = stepaf_key_slice(key, peer->index);
-        if (slice && key->mem_kind != STEPAF_MEM_HOST) {
-            const struct stepaf_region *region = stepaf_region_find(peer->ctx, slice, 1);
-            if (!region || !stepaf_region_is_linked(peer->ctx, region) ||
-                stepaf_key_on_streams(key))
-                return false;
-            remote->on_gpu = true;
-        }
+    remote->unbound = remote->unbound || place;
+    if (slice && key->mem_kind != STEPAF_MEM_HOST) {
+        const struct stepaf_region *region = stepaf_region_find(ctx, slice, 1);
+        if (!region || !stepaf_region_is_linked(ctx, region) ||
+            (!place && stepaf_key_on_streams(key)))
+            return false;
+        remote->on_gpu = remote->on_gpu || region->mem.kind != STEPAF_MEM_HOST;
     }
     if (msg->slot >= remote->n_push || !slice || msg->word[2] > key->max_bytes ||
         remote->depth > key->depth || remote->push[msg->slot].key)

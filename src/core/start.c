@@ -58,6 +58,7 @@ static void override_op_peer(struct stepaf_op *op, const stepaf_start_params_t *
 {
     const struct stepaf_plan_obj *plan = op->plan;
     struct stepaf_post *post = &op->op_peers[p].post;
+    bool sized = false;
 
     for (uint32_t i = 0; i < plan->n_push; i++) {
         const stepaf_tensor_t *given = &params->push[plan->scatter ? p * plan->n_push + i : i];
@@ -68,12 +69,13 @@ static void override_op_peer(struct stepaf_op *op, const stepaf_start_params_t *
         stepaf_xfer_from(xfer, post->link, region, given->data);
         xfer->bytes = (uint32_t)given->bytes;
         post->msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
+        sized = sized || xfer->bytes != plan->push[i].bytes;
     }
-    post->is_short = false;
+    post->is_short = !sized;
     post->template = NULL;
-    post->msg.n_words = STEPAF_MSG_SIZES + plan->n_push;
+    post->msg.n_words = sized ? STEPAF_MSG_SIZES + plan->n_push : 0;
     stepaf_msg_head(&post->msg, STEPAF_MSG_START, 0, plan->ctx->epoch, plan->index, op->slot,
-                    plan->n_push);
+                    sized ? plan->n_push : 0);
     op->not_as_planned = true;
 }
 

@@ -31,6 +31,9 @@
  *          then the head.
  *   BCOPY  the same, but into the mailbox, and copied by the receiver: for tensors that cannot be
  *          mapped by others.
+ *   RDMA   sent by the host, which has a network card read the source: the sender writes the head
+ *          alone, and in its piece 6 where the source is. Whether it is to be told when the source has
+ *          been read is the highest bit of that; then a gate of its own waits for TOLD.
  *   CHUNKS through a mailbox in host memory, in chunks of 1 to 4 KiB, which a warp each stores, and
  *          takes. Behind each chunk is its flag: 16 bytes, of which the second word is the stamp. A
  *          fence is between the two, and the receiver has to see the flag before it loads the chunk.
@@ -52,6 +55,7 @@ enum {
     STEPAF_HEAD_BYTES = 128,
     STEPAF_HEAD_PIECE = 12,     /* of a tensor in a piece of a head */
     STEPAF_HEAD_DATA = 84,      /* of a tensor in a head */
+    STEPAF_HEAD_SOURCE = 96,    /* RDMA: where its last piece but one is */
     STEPAF_HEAD_TELLS = 112,    /* where its last piece is */
     STEPAF_GROUP_BYTES = 1024,  /* of 64 pieces */
     STEPAF_GROUP_DATA = 1008,   /* of a tensor in them */
@@ -102,12 +106,15 @@ static inline uint64_t stepaf_chunks_room(uint32_t most)
 
 #define STEPAF_HEAD_MARK UINT32_C(0x80000000) /* in the stamps of a head's pieces */
 
+#define STEPAF_SOURCE_GUARDED (UINT64_C(1) << 63) /* with the place of a source */
+
 enum stepaf_proto {
     STEPAF_PROTO_INLINE,
     STEPAF_PROTO_LL,
     STEPAF_PROTO_ZCOPY,
     STEPAF_PROTO_BCOPY,
     STEPAF_PROTO_CHUNKS,
+    STEPAF_PROTO_RDMA,
     STEPAF_PROTO_COUNT
 };
 
@@ -144,6 +151,7 @@ struct stepaf_kernel_tensor {
     union {
         uint32_t planned; /* receiver: bytes of it where TOLD_ALL tells of it */
         uint32_t chunk;   /* CHUNKS: bytes of each, a multiple of 512 */
+        uint32_t guarded; /* RDMA: 1, the sender is to be told when the source has been read */
     };
     uint16_t first; /* block of this lane's first */
     uint16_t n;     /* how many blocks share the lane; 0: none of this kernel's */

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "device/device.h"
 #include "gpu/bounce_in.h"
+#include "gpu/proxy.h"
 
 /* ---- at commit ---- */
 
@@ -24,7 +25,7 @@
 static bool is_wanted(const struct stepaf_ctx *ctx, const struct stepaf_region *region,
                       bool any_hosted)
 {
-    if (region->mem.kind != STEPAF_MEM_CUDA || region->linked)
+    if (region->mem.kind != STEPAF_MEM_CUDA)
         return false;
     if (stepaf_is_attention(ctx))
         return region->hosted;
@@ -113,7 +114,7 @@ static stepaf_status_t bounce_make(struct stepaf_ctx *ctx, struct stepaf_region 
     return status;
 }
 
-static stepaf_status_t link_region(struct stepaf_ctx *ctx, struct stepaf_region *region)
+stepaf_status_t stepaf_bounce_offer(struct stepaf_ctx *ctx, struct stepaf_region *region)
 {
     stepaf_status_t status = STEPAF_OK;
 
@@ -122,6 +123,13 @@ static stepaf_status_t link_region(struct stepaf_ctx *ctx, struct stepaf_region 
         if ((transport->ops->caps & STEPAF_TRANSPORT_GPU) && !stepaf_is_taken(transport, region))
             status = transport->ops->reg_mem(transport, &region->mem);
     }
+    return status;
+}
+
+stepaf_status_t stepaf_bounce_link(struct stepaf_ctx *ctx, struct stepaf_region *region)
+{
+    stepaf_status_t status = stepaf_bounce_offer(ctx, region);
+
     if (!status && !region->bounce && !all_take(ctx, region))
         status = bounce_make(ctx, region);
     if (!status)
@@ -135,13 +143,26 @@ stepaf_status_t stepaf_bounces_prepare(struct stepaf_ctx *ctx)
     bool any_hosted = note_hosted(ctx);
 
     for (uint32_t i = 0; i < ctx->memory.n_regions && !status; i++)
-        if (is_wanted(ctx, ctx->memory.regions[i], any_hosted))
-            status = link_region(ctx, ctx->memory.regions[i]);
+        if (!ctx->memory.regions[i]->linked && is_wanted(ctx, ctx->memory.regions[i], any_hosted))
+            status = stepaf_bounce_link(ctx, ctx->memory.regions[i]);
     return status;
+}
+
+/* Whether some link copies by way of the region's stage. */
+static bool is_stage_used(const struct stepaf_ctx *ctx, const struct stepaf_region *region,
+                          bool any_hosted)
+{
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (!stepaf_is_taken(ctx->peers[p].link->transport, region) &&
+            (stepaf_peer_proxied(ctx, p) || is_wanted(ctx, region, any_hosted)))
+            return true;
+    return false;
 }
 
 void stepaf_bounces_retire(struct stepaf_ctx *ctx)
 {
+    bool any_hosted = note_hosted(ctx);
+
     for (uint32_t i = 0; i < ctx->memory.n_regions; i++) {
         struct stepaf_region *region = ctx->memory.regions[i];
         struct stepaf_region *stage = region->bounce;
@@ -149,6 +170,8 @@ void stepaf_bounces_retire(struct stepaf_ctx *ctx)
             continue;
         if (all_take(ctx, region))
             stepaf_bounce_free(ctx, region);
+        else if (!is_stage_used(ctx, region, any_hosted))
+            continue; /* nothing is ever written to it, and so it takes no memory */
         else if (stepaf_gpu_pin(ctx->gpu.device, stage->mem.base, stage->mem.bytes, &stage->unpin))
             stepaf_log_info("%s: copies take a buffer more", stepaf_last_error()->text);
         else
@@ -189,13 +212,16 @@ static stepaf_status_t mark(const struct stepaf_ctx *ctx, void **event_p)
                   : stepaf_gpu_event_record(ctx->gpu.device, *event_p, ctx->gpu.bounce_stream);
 }
 
-/* Whether some link needs the stage. */
-static bool is_staged(const struct stepaf_ctx *ctx, const struct stepaf_region *region)
+/* Whether some link of the plan's needs the stage. */
+static bool is_staged(const struct stepaf_plan_obj *plan, const struct stepaf_region *region)
 {
+    const struct stepaf_ctx *ctx = plan->ctx;
+
     if (!region || region->mem.kind != STEPAF_MEM_CUDA)
         return false;
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (!ctx->peers[p].lost && !stepaf_is_taken(ctx->peers[p].link->transport, region))
+        if (!ctx->peers[p].lost && !stepaf_plan_leaves_out(plan, p) &&
+            !stepaf_is_taken(ctx->peers[p].link->transport, region))
             return true;
     return false;
 }
@@ -213,7 +239,7 @@ stepaf_status_t stepaf_bounce_start(struct stepaf_op *op, const stepaf_tensor_t 
         size_t bytes = tensors ? tensors[i].bytes : planned->bytes;
         const struct stepaf_region *region =
             data == planned->data ? planned->region : stepaf_region_find(ctx, data, bytes);
-        if (!bytes || !is_staged(ctx, region))
+        if (!bytes || !is_staged(plan, region))
             continue;
         status = copy_out(ctx, region, data, bytes);
         op->bounced = true;

@@ -13,6 +13,9 @@
 
 /* Commit: make the GPU memory ready that links may have to carry; peers are told next. */
 stepaf_status_t stepaf_bounces_prepare(struct stepaf_ctx *ctx);
+/* Have transports that can carry a region of GPU memory take it; and make a stage for the others. */
+stepaf_status_t stepaf_bounce_offer(struct stepaf_ctx *ctx, struct stepaf_region *region);
+stepaf_status_t stepaf_bounce_link(struct stepaf_ctx *ctx, struct stepaf_region *region);
 /* After the commit: let go of stages that no link needs, and pin the others. */
 void stepaf_bounces_retire(struct stepaf_ctx *ctx);
 /* The region goes. */

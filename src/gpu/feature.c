@@ -24,6 +24,12 @@ static void peer_lost(struct stepaf_peer *peer)
         stepaf_streams_peer_lost(peer);
 }
 
+static void describe_gpu_way(const struct stepaf_peer *peer, char *text)
+{
+    if (!stepaf_proxy_describe(peer, text))
+        stepaf_bounce_describe(peer, text);
+}
+
 static const char *way(const struct stepaf_peer *peer)
 {
     const struct stepaf_ctx *ctx = peer->ctx;
@@ -86,7 +92,7 @@ const struct stepaf_feature_ops stepaf_gpu_feature = {
     .progress = progress,
     .peer_lost = peer_lost,
     .is_ahead = stepaf_proxies_are_ahead,
-    .describe = stepaf_bounce_describe,
+    .describe = describe_gpu_way,
     .way = way,
     .free = stepaf_streams_free,
     .close = close_all,

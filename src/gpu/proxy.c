@@ -9,6 +9,7 @@
 #include "core/plan.h"
 #include "core/region.h"
 #include "core/remote_plan.h"
+#include "core/send.h"
 #include "core/start.h"
 
 #include <string.h>
@@ -45,24 +46,42 @@ static void stamp_head(const struct stepaf_proxy_buf *lane, uint32_t slot, uint3
     __atomic_store_n(&words[1], stamp, __ATOMIC_RELEASE);
 }
 
-/* Whether the stream has told of all tensors of operation @a n to one peer. What a copy engine has
- * written is told without a number, and cleared when all is there. */
-static bool has_stamped(const struct stepaf_stream *stream, const struct stepaf_proxy_buf *lanes,
-                        uint64_t n, uint32_t *bytes_p)
+/* What the stream has told of a tensor of operation @a n. What a copy engine has written is told without
+ * a number, and cleared when all is there. False: nothing. */
+static bool take_told(const struct stepaf_stream *stream, const struct stepaf_proxy_buf *lane,
+                      uint64_t n, stepaf_tensor_t *tensor_p, bool *guarded_p)
 {
     uint32_t slot = (uint32_t)(n % stream->plan->depth);
-    uint64_t stamp = stamp_of(stream, n);
+    const uint64_t *words = words_of(lane, slot), *source = words - 2;
+    uint64_t stamp = stamp_of(stream, n), its = __atomic_load_n(&words[1], __ATOMIC_ACQUIRE);
 
-    for (uint32_t i = 0; i < stream->n_out; i++) {
-        const uint64_t *words = words_of(&lanes[i], slot);
-        uint64_t its = __atomic_load_n(&words[1], __ATOMIC_ACQUIRE);
-        if (its == stamp)
-            bytes_p[i] = (uint32_t)__atomic_load_n(&words[0], __ATOMIC_RELAXED);
-        else if ((uint32_t)its >= STEPAF_TOLD_ALL)
-            bytes_p[i] = (uint32_t)(its >> 32);
-        else
+    if (its == stamp)
+        tensor_p->bytes = (uint32_t)__atomic_load_n(&words[0], __ATOMIC_RELAXED);
+    else if ((uint32_t)its >= STEPAF_TOLD_ALL)
+        tensor_p->bytes = (uint32_t)(its >> 32);
+    else
+        return false;
+    tensor_p->data = lane->data + (size_t)slot * lane->pitch;
+    if (!lane->in_place)
+        return true;
+    if (__atomic_load_n(&source[1], __ATOMIC_ACQUIRE) != stamp)
+        return false; /* no order is relied on */
+    uint64_t at = __atomic_load_n(&source[0], __ATOMIC_RELAXED);
+    tensor_p->data = (void *)(uintptr_t)(at & ~STEPAF_SOURCE_GUARDED); /* NOLINT */
+    *guarded_p = *guarded_p || at & STEPAF_SOURCE_GUARDED;
+    return true;
+}
+
+/* Whether the stream has told of all tensors of operation @a n to a peer, and which. */
+static bool take_all_told(const struct stepaf_proxy *proxy, uint32_t p, uint64_t n,
+                          stepaf_tensor_t *tensors, bool *guarded_p)
+{
+    uint32_t n_out = proxy->stream->n_out;
+
+    *guarded_p = false;
+    for (uint32_t i = 0; i < n_out; i++)
+        if (!take_told(proxy->stream, &proxy->out[p * n_out + i], n, &tensors[i], guarded_p))
             return false;
-    }
     return true;
 }
 
@@ -78,29 +97,36 @@ static void clear_stamps(const struct stepaf_stream *stream, const struct stepaf
 
 /* ---- attention ---- */
 
+/* Whether a tensor is as the proxy plan has it. */
+static bool is_planned(const struct stepaf_proxy *proxy, const stepaf_tensor_t *tensor, uint32_t i)
+{
+    const struct stepaf_push *push = &proxy->proxy_plan->push[i];
+
+    return tensor->data == push->data && tensor->bytes == push->bytes;
+}
+
 /* Gather what the next operation pushes to the proxied peers. False: not all is there. */
 static bool gather(struct stepaf_proxy *proxy)
 {
     const struct stepaf_stream *stream = proxy->stream;
     const struct stepaf_plan_obj *plan = stream->plan;
     uint32_t n = stream->n_out, slot = (uint32_t)(proxy->n_started % plan->depth);
-    uint32_t bytes[STEPAF_MAX_TENSORS];
 
+    proxy->as_planned = true;
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++) {
-        const struct stepaf_proxy_buf *lanes = &proxy->out[p * n];
-        bool proxied = proxy->peers[p].proxied;
-        if (proxied && !has_stamped(stream, lanes, proxy->n_started, bytes))
+        stepaf_tensor_t *push = &proxy->push[p * n];
+        if (!proxy->peers[p].proxied)
+            continue; /* its keys alone are there, from the beginning */
+        if (!take_all_told(proxy, p, proxy->n_started, push, &proxy->peers[p].asks))
             return false;
         for (uint32_t i = 0; i < n; i++)
-            proxy->push[p * n + i] = (stepaf_tensor_t){
-                .key = plan->push[i].key->id,
-                .data = proxied ? lanes[i].data + (size_t)slot * lanes[i].pitch : NULL,
-                .bytes = proxied ? bytes[i] : 0,
-            };
+            proxy->as_planned = proxy->as_planned && is_planned(proxy, &push[i], i);
     }
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-        if (proxy->peers[p].proxied)
+        if (proxy->peers[p].proxied) {
             clear_stamps(stream, &proxy->out[p * n], proxy->n_started);
+            proxy->peers[p].guarded |= (uint32_t)proxy->peers[p].asks << slot;
+        }
     return true;
 }
 
@@ -125,7 +151,7 @@ static unsigned start(struct stepaf_proxy *proxy)
         return 0;
     stepaf_start_params_t params = {.push = proxy->push,
                                     .n_push = (int)(stream->plan->ctx->n_peers * stream->n_out)};
-    if (stepaf_plan_start(proxy->proxy_plan, &params, &request))
+    if (stepaf_plan_start(proxy->proxy_plan, proxy->as_planned ? NULL : &params, &request))
         stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, first_proxied(proxy));
     proxy->n_started++;
     return 1;
@@ -228,6 +254,23 @@ void stepaf_proxy_unbind(struct stepaf_remote_plan *remote)
     remote->unbound = true;
 }
 
+/* Where a stream plan in force has @a key written in its place by a peer; NULL: none has. */
+static uint8_t *in_place_of(const struct stepaf_key *key, const struct stepaf_peer *peer)
+{
+    const struct stepaf_list *all = &peer->ctx->gpu.proxies;
+
+    for (struct stepaf_list *node = all->next; node != all; node = node->next) {
+        const struct stepaf_proxy *proxy = stepaf_container_of(node, struct stepaf_proxy, node);
+        const struct stepaf_stream *stream = proxy->stream;
+        for (uint32_t i = 0; i < stream->n_in; i++) {
+            const struct stepaf_proxy_buf *lane = &proxy->in[peer->index * stream->n_in + i];
+            if (stream->plan->push[i].key == key && lane->in_place)
+                return lane->data;
+        }
+    }
+    return NULL;
+}
+
 uint8_t *stepaf_proxy_recv_place(const struct stepaf_key *key, const struct stepaf_peer *peer)
 {
     const struct stepaf_recv_buf *recv_buf = key->proxy_recv;
@@ -235,7 +278,7 @@ uint8_t *stepaf_proxy_recv_place(const struct stepaf_key *key, const struct step
     for (uint32_t i = 0; recv_buf && i < recv_buf->n_ranks; i++)
         if (recv_buf->ranks[i] == (uint32_t)peer->who.rank)
             return recv_buf->region->mem.base + recv_buf->offset + i * recv_buf->stride;
-    return NULL;
+    return in_place_of(key, peer);
 }
 
 void stepaf_proxy_arrived(struct stepaf_batch_obj *batch)
@@ -265,19 +308,18 @@ static bool answer(struct stepaf_proxy *proxy, uint32_t p)
 {
     struct stepaf_stream *stream = proxy->stream;
     struct stepaf_proxy_peer *peer = &proxy->peers[p];
-    const struct stepaf_proxy_buf *lanes = &proxy->out[p * stream->n_out];
     uint32_t depth = stream->plan->depth, slot = (uint32_t)(peer->n_out % depth);
     stepaf_tensor_t tensors[STEPAF_MAX_TENSORS];
-    uint32_t bytes[STEPAF_MAX_TENSORS];
+    bool guarded;
 
     if (!peer->remote || peer->n_out == peer->n_in ||
-        !has_stamped(stream, lanes, peer->n_out, bytes))
+        !take_all_told(proxy, p, peer->n_out, tensors, &guarded))
         return false;
-    clear_stamps(stream, lanes, peer->n_out);
+    clear_stamps(stream, &proxy->out[p * stream->n_out], peer->n_out);
     struct stepaf_batch_obj *batch = &peer->remote->batches[(slot + peer->turn) % depth];
     for (uint32_t i = 0; i < stream->n_out; i++)
-        tensors[i] = (stepaf_tensor_t){peer->remote->pull[i].key_id,
-                                       lanes[i].data + (size_t)slot * lanes[i].pitch, bytes[i]};
+        tensors[i].key = peer->remote->pull[i].key_id;
+    peer->guarded |= (uint32_t)guarded << slot;
     stepaf_status_t status =
         stepaf_batch_respond(batch, tensors, stream->n_out, STEPAF_RESPOND_RELEASE);
     if (status)
@@ -300,6 +342,36 @@ void stepaf_proxy_finish_batches(struct stepaf_proxy *proxy)
 
 /* ---- both ---- */
 
+/* What carries the tensors of a slot to a peer; NULL: nothing any more. */
+static const struct stepaf_post *post_of(const struct stepaf_proxy *proxy, uint32_t p,
+                                         uint32_t slot)
+{
+    const struct stepaf_proxy_peer *peer = &proxy->peers[p];
+    const struct stepaf_plan_obj *plan = proxy->stream->plan;
+
+    if (stepaf_is_attention(plan->ctx))
+        return proxy->proxy_plan ? &proxy->proxy_plan->ops[slot].op_peers[p].post : NULL;
+    return peer->remote ? &peer->remote->batches[(slot + peer->turn) % plan->depth].answer : NULL;
+}
+
+/* Tell the stream which sources have been read. */
+static unsigned tell_sent(struct stepaf_proxy *proxy, uint32_t p)
+{
+    struct stepaf_proxy_peer *peer = &proxy->peers[p];
+    unsigned n = 0;
+
+    for (uint32_t left = peer->guarded; left; left &= left - 1) {
+        uint32_t slot = (uint32_t)__builtin_ctz(left);
+        const struct stepaf_post *post = post_of(proxy, p, slot);
+        if (post && stepaf_post_in_flight(post))
+            continue;
+        stamp_head(&(struct stepaf_proxy_buf){.heads = peer->sent}, slot, 0, STEPAF_TOLD);
+        peer->guarded &= ~(1u << slot);
+        n++;
+    }
+    return n;
+}
+
 /* Whether the stream has failed, as the host or the GPU has noticed. */
 static bool stream_has_failed(const struct stepaf_stream *stream)
 {
@@ -319,10 +391,13 @@ static unsigned progress_proxy(struct stepaf_proxy *proxy)
         return 1;
     }
     if (stepaf_is_attention(stream->plan->ctx))
-        return stepaf_proxy_land(proxy) + start(proxy);
-    for (uint32_t p = 0; p < stream->plan->ctx->n_peers; p++)
-        while (answer(proxy, p))
+        n = stepaf_proxy_land(proxy) + start(proxy);
+    for (uint32_t p = 0; p < stream->plan->ctx->n_peers; p++) {
+        while (!stepaf_is_attention(stream->plan->ctx) && answer(proxy, p))
             n++;
+        if (proxy->peers[p].guarded)
+            n += tell_sent(proxy, p);
+    }
     return n;
 }
 

@@ -10,7 +10,11 @@
  * are answered when it has stamped the heads of its answers. So the peer sees the ordinary
  * protocol, and cannot tell a proxy plan from a plan of its caller's.
  *
- * All tensors go by BCOPY: a head that the host writes or reads carries nothing but size and
+ * Where the link of a peer reads and writes GPU memory itself, there is neither outlet nor receive
+ * buffer: the stream writes a head alone, which says where the source is, and the other end's link
+ * writes to the tensor in its place.
+ *
+ * All other tensors go by BCOPY: a head that the host writes or reads carries nothing but size and
  * stamp, 16 bytes in one cache line, which cannot be torn. */
 #ifndef STEPAF_GPU_PROXY_H
 #define STEPAF_GPU_PROXY_H
@@ -24,15 +28,19 @@ struct stepaf_proxy_buf {
     uint8_t *data;  /* of slot 0; NULL: the peer is not proxied */
     uint8_t *heads; /* one a slot */
     uint32_t pitch; /* from slot to slot of data */
+    bool in_place;  /* data is the tensor itself, which links read and write (proxy_way.c) */
 };
 
 enum { STEPAF_PROXY_AHEAD = 128 }; /* operations of a plan on streams, about, at most */
 
 struct stepaf_proxy_peer {
     bool proxied;
-    uint32_t order; /* among the proxied */
-    uint64_t n_in;  /* operations of which the stream was told that they are here */
-    uint64_t n_out; /* FFN: answers that were handed over, or cannot be */
+    bool on_streams;  /* it has a stream plan, too */
+    bool asks;        /* attention: of the operation that begins: guarded */
+    uint8_t *sent;    /* heads, one a slot: sources have been read; NULL: none is read in place */
+    uint32_t guarded; /* bit s: the stream waits until those of slot s have been */
+    uint64_t n_in;    /* operations of which the stream was told that they are here */
+    uint64_t n_out;   /* FFN: answers that were handed over, or cannot be */
     struct stepaf_remote_plan *remote; /* FFN: whose batches are the stream's; NULL: not told yet */
     uint32_t first;                    /* FFN: its sequence, and its slot, of operation 0 */
     uint8_t turn;
@@ -51,6 +59,7 @@ struct stepaf_proxy {
     struct stepaf_proxy_buf *in;  /* peer by peer: n_in */
     struct stepaf_proxy_buf *out; /* peer by peer: n_out */
     stepaf_tensor_t *push;        /* attention: of the operation that begins, peer by peer */
+    bool as_planned;              /* attention: which is as the proxy plan has it */
 };
 
 /* FFN: where a push key comes to from proxied peers: a slice for each of them, as of segments. */
@@ -62,6 +71,20 @@ struct stepaf_proxy_recv {
 
 /* Whether peer @a p is proxied; both sides say the same. */
 bool stepaf_peer_proxied(const struct stepaf_ctx *ctx, uint32_t p);
+
+/* ---- proxy_way.c: the commit ---- */
+
+/* Make GPU memory ready for links that read and write it themselves, before anything is laid out. */
+stepaf_status_t stepaf_proxies_link(struct stepaf_ctx *ctx);
+/* Whether what is in @a region goes to peer @a p, or comes from there, without a copy. */
+bool stepaf_proxy_is_in_place(const struct stepaf_ctx *ctx, uint32_t p,
+                              const struct stepaf_region *region);
+/* FFN: whether peer @a p writes a push key to its own receive buffer. */
+bool stepaf_proxy_receives_in_place(const struct stepaf_ctx *ctx, uint32_t p,
+                                    const struct stepaf_key *key);
+
+/* For the map: how what streams exchange with a peer goes. False: there is nothing. */
+bool stepaf_proxy_describe(const struct stepaf_peer *peer, char *text);
 
 /* ---- proxy_buffers.c: the commit ---- */
 
@@ -114,7 +137,7 @@ void stepaf_proxy_bind(struct stepaf_remote_plan *remote);
 void stepaf_proxy_unbind(struct stepaf_remote_plan *remote);
 /* FFN: give back all batches that the stream has not answered. */
 void stepaf_proxy_finish_batches(struct stepaf_proxy *proxy);
-/* FFN: where @a key comes to from @a peer, if it is proxied; NULL: not to a landing. */
+/* FFN: where a stream plan receives @a key from @a peer, if it is proxied; NULL: it does not. */
 uint8_t *stepaf_proxy_recv_place(const struct stepaf_key *key, const struct stepaf_peer *peer);
 
 #endif

@@ -13,6 +13,7 @@ enum { ALIGN = 64 };
 /* Bytes of each kind of memory. */
 struct room {
     uint64_t proxy_recvs, outlets, heads;
+    bool copied_in, copied_out; /* some tensor comes, or goes, by way of such memory */
 };
 
 static uint64_t take_room(uint64_t *room, uint64_t bytes)
@@ -32,27 +33,37 @@ static void attach(struct stepaf_streams *streams, bool there)
         proxy_recv->key->proxy_recv = there ? &proxy_recv->recv_buf : NULL;
 }
 
-/* FFN: give @a key a landing: a slice for each proxied peer. */
-static stepaf_status_t land_key(struct stepaf_ctx *ctx, struct stepaf_key *key, uint32_t n_proxied,
-                                struct room *room)
+/* FFN: whether peer @a p writes @a key to a receive buffer of the proxy. */
+static bool lands(const struct stepaf_ctx *ctx, const struct stepaf_key *key, uint32_t p)
 {
-    struct stepaf_proxy_recv *proxy_recv = calloc(1, sizeof(*proxy_recv));
+    return stepaf_peer_proxied(ctx, p) && !stepaf_proxy_receives_in_place(ctx, p, key);
+}
 
+/* FFN: give @a key a receive buffer: a slice for each peer that writes there. */
+static stepaf_status_t land_key(struct stepaf_ctx *ctx, struct stepaf_key *key, struct room *room)
+{
+    struct stepaf_proxy_recv *proxy_recv;
+    uint32_t n = 0;
+
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        n += lands(ctx, key, p);
+    if (!n)
+        return STEPAF_OK;
+    proxy_recv = calloc(1, sizeof(*proxy_recv));
     if (!proxy_recv)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     proxy_recv->key = key;
     proxy_recv->next = ctx->gpu.streams->proxy_recvs;
     ctx->gpu.streams->proxy_recvs = proxy_recv;
     key->proxy_recv = &proxy_recv->recv_buf;
-    proxy_recv->recv_buf.ranks = calloc(n_proxied, sizeof(proxy_recv->recv_buf.ranks[0]));
+    proxy_recv->recv_buf.ranks = calloc(n, sizeof(proxy_recv->recv_buf.ranks[0]));
     if (!proxy_recv->recv_buf.ranks)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     proxy_recv->recv_buf.stride =
         ((uint64_t)key->depth * key->max_bytes + ALIGN - 1) / ALIGN * ALIGN;
-    proxy_recv->recv_buf.offset =
-        take_room(&room->proxy_recvs, proxy_recv->recv_buf.stride * n_proxied);
+    proxy_recv->recv_buf.offset = take_room(&room->proxy_recvs, proxy_recv->recv_buf.stride * n);
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (stepaf_peer_proxied(ctx, p))
+        if (lands(ctx, key, p))
             proxy_recv->recv_buf.ranks[proxy_recv->recv_buf.n_ranks++] =
                 (uint32_t)ctx->peers[p].who.rank;
     return STEPAF_OK;
@@ -65,9 +76,10 @@ static void *offset(uint64_t at)
     return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */
 }
 
-static void place(struct stepaf_proxy_buf *lane, uint8_t *data, uint8_t *heads)
+static void place(struct stepaf_proxy_buf *lane, const struct stepaf_region *region, uint8_t *heads)
 {
-    lane->data = data + (uintptr_t)lane->data;
+    if (!lane->in_place)
+        lane->data = region->mem.base + (uintptr_t)lane->data;
     lane->heads = heads + (uintptr_t)lane->heads;
 }
 
@@ -88,29 +100,65 @@ static const struct stepaf_key *in_key(const struct stepaf_stream *stream, uint3
                                           : plan->push[i].key;
 }
 
-/* Lay out one peer's lanes: all but FFN ranks' proxy's receive buffers, which belong to keys. */
-static void lay_peer(struct stepaf_proxy *proxy, const struct stepaf_stream *stream, uint32_t p,
-                     struct room *room)
+static void *take_heads(const struct stepaf_stream *stream, struct room *room)
 {
-    uint32_t depth = stream->plan->depth;
+    return offset(take_room(&room->heads, (uint64_t)stream->plan->depth * STEPAF_HEAD_BYTES));
+}
 
-    for (uint32_t i = 0; i < stream->n_in; i++) {
-        struct stepaf_proxy_buf *lane = &proxy->in[p * stream->n_in + i];
-        const struct stepaf_key *key = in_key(stream, p, i);
-        lane->pitch = key->max_bytes;
-        lane->heads = offset(take_room(&room->heads, (uint64_t)depth * STEPAF_HEAD_BYTES));
-        lane->data =
-            stepaf_is_attention(stream->plan->ctx)
-                ? offset(take_room(&room->proxy_recvs, (uint64_t)depth * key->max_bytes))
-                : offset(key->proxy_recv->offset + proxy->peers[p].order * key->proxy_recv->stride);
+/* FFN: where peer @a p's slice of a key's receive buffer begins. */
+static uint64_t slice_of(const struct stepaf_ctx *ctx, const struct stepaf_key *key, uint32_t p)
+{
+    const struct stepaf_recv_buf *recv_buf = key->proxy_recv;
+    uint32_t i = 0;
+
+    while (recv_buf->ranks[i] != (uint32_t)ctx->peers[p].who.rank)
+        i++;
+    return recv_buf->offset + i * recv_buf->stride;
+}
+
+/* FFN ranks' receive buffers belong to keys. */
+static void lay_in(struct stepaf_proxy *proxy, uint32_t p, uint32_t i, struct room *room)
+{
+    const struct stepaf_stream *stream = proxy->stream;
+    struct stepaf_proxy_buf *lane = &proxy->in[p * stream->n_in + i];
+    const struct stepaf_mailbox *mailbox = &stream->mailboxes[p * stream->n_in + i];
+    const struct stepaf_key *key = in_key(stream, p, i);
+    uint64_t bytes = (uint64_t)stream->plan->depth * key->max_bytes;
+
+    lane->pitch = key->max_bytes;
+    lane->heads = take_heads(stream, room);
+    lane->in_place = mailbox->proto == STEPAF_PROTO_ZCOPY;
+    room->copied_in = room->copied_in || !lane->in_place;
+    if (lane->in_place)
+        lane->data = mailbox->data;
+    else if (stepaf_is_attention(stream->plan->ctx))
+        lane->data = offset(take_room(&room->proxy_recvs, bytes));
+    else
+        lane->data = offset(slice_of(stream->plan->ctx, key, p));
+}
+
+static void lay_out(struct stepaf_proxy *proxy, uint32_t p, uint32_t i, struct room *room)
+{
+    const struct stepaf_stream *stream = proxy->stream;
+    const struct stepaf_plan_obj *plan = stream->plan;
+    struct stepaf_proxy_buf *lane = &proxy->out[p * stream->n_out + i];
+    const struct stepaf_pull *pull = &plan->pull[p * plan->n_pull + i];
+    bool attention = stepaf_is_attention(plan->ctx);
+    uint64_t pitch = (out_bytes(stream, p, i) + (uint64_t)ALIGN - 1) / ALIGN * ALIGN;
+
+    lane->heads = take_heads(stream, room);
+    lane->in_place =
+        stepaf_proxy_is_in_place(plan->ctx, p, attention ? plan->push[i].region : pull->region);
+    if (lane->in_place) {
+        lane->data = attention ? plan->push[i].data : pull->data;
+        lane->pitch = attention ? 0 : pull->key->max_bytes;
+        if (!proxy->peers[p].sent)
+            proxy->peers[p].sent = take_heads(stream, room);
+        return;
     }
-    for (uint32_t i = 0; i < stream->n_out; i++) {
-        struct stepaf_proxy_buf *lane = &proxy->out[p * stream->n_out + i];
-        uint64_t pitch = (out_bytes(stream, p, i) + (uint64_t)ALIGN - 1) / ALIGN * ALIGN;
-        lane->pitch = pitch > UINT32_MAX ? out_bytes(stream, p, i) : (uint32_t)pitch;
-        lane->heads = offset(take_room(&room->heads, (uint64_t)depth * STEPAF_HEAD_BYTES));
-        lane->data = offset(take_room(&room->outlets, (uint64_t)depth * pitch));
-    }
+    room->copied_out = true;
+    lane->pitch = pitch > UINT32_MAX ? out_bytes(stream, p, i) : (uint32_t)pitch;
+    lane->data = offset(take_room(&room->outlets, (uint64_t)plan->depth * pitch));
 }
 
 static stepaf_status_t proxy_open(struct stepaf_stream *stream, struct room *room,
@@ -118,7 +166,6 @@ static stepaf_status_t proxy_open(struct stepaf_stream *stream, struct room *roo
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
     struct stepaf_proxy *proxy = calloc(1, sizeof(*proxy));
-    uint32_t order = 0;
 
     if (!proxy)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
@@ -132,12 +179,16 @@ static stepaf_status_t proxy_open(struct stepaf_stream *stream, struct room *roo
         proxy->push = calloc((size_t)ctx->n_peers * stream->n_out, sizeof(*proxy->push));
     if (!proxy->peers || !proxy->in || !proxy->out || (stepaf_is_attention(ctx) && !proxy->push))
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    for (uint32_t at = 0; proxy->push && at < ctx->n_peers * stream->n_out; at++)
+        proxy->push[at].key = stream->plan->push[at % stream->n_out].key->id;
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         if (!stepaf_peer_proxied(ctx, p))
             continue;
         proxy->peers[p].proxied = true;
-        proxy->peers[p].order = order++;
-        lay_peer(proxy, stream, p, room);
+        for (uint32_t i = 0; i < stream->n_in; i++)
+            lay_in(proxy, p, i, room);
+        for (uint32_t i = 0; i < stream->n_out; i++)
+            lay_out(proxy, p, i, room);
     }
     return STEPAF_OK;
 }
@@ -149,21 +200,27 @@ static void proxy_place(struct stepaf_proxy *proxy, const struct stepaf_streams 
 
     for (uint32_t at = 0; at < stream->plan->ctx->n_peers * stream->n_in; at++)
         if (proxy->peers[at / stream->n_in].proxied)
-            place(&proxy->in[at], streams->proxy_recv->mem.base, streams->heads);
+            place(&proxy->in[at], streams->proxy_recv, streams->heads);
     for (uint32_t at = 0; at < stream->plan->ctx->n_peers * stream->n_out; at++)
         if (proxy->peers[at / stream->n_out].proxied)
-            place(&proxy->out[at], streams->outlets->mem.base, streams->heads);
+            place(&proxy->out[at], streams->outlets, streams->heads);
+    for (uint32_t p = 0; p < stream->plan->ctx->n_peers; p++)
+        if (proxy->peers[p].sent)
+            proxy->peers[p].sent = streams->heads + (uintptr_t)proxy->peers[p].sent;
 }
 
 /* ---- memory ---- */
 
-/* A region of the library's that the GPU can use. */
-static stepaf_status_t pinned(struct stepaf_ctx *ctx, uint64_t bytes,
+/* A region of the library's that the GPU can use; none if all is in its place. */
+static stepaf_status_t pinned(struct stepaf_ctx *ctx, uint64_t bytes, bool copied,
                               struct stepaf_region **region_p)
 {
     struct stepaf_region *region;
-    stepaf_status_t status =
-        stepaf_region_alloc(ctx, bytes ? bytes : ALIGN, STEPAF_MEM_HOST, &region);
+    stepaf_status_t status;
+
+    if (!copied)
+        return STEPAF_OK;
+    status = stepaf_region_alloc(ctx, bytes ? bytes : ALIGN, STEPAF_MEM_HOST, &region);
 
     if (status)
         return status;
@@ -174,16 +231,18 @@ static stepaf_status_t pinned(struct stepaf_ctx *ctx, uint64_t bytes,
 static stepaf_status_t make_memory(struct stepaf_ctx *ctx, const struct room *room)
 {
     struct stepaf_streams *streams = ctx->gpu.streams;
-    stepaf_status_t status = pinned(ctx, room->proxy_recvs, &streams->proxy_recv);
+    stepaf_status_t status = pinned(ctx, room->proxy_recvs, room->copied_in, &streams->proxy_recv);
 
     if (!status)
-        status = pinned(ctx, room->outlets, &streams->outlets);
+        status = pinned(ctx, room->outlets, room->copied_out, &streams->outlets);
     if (!status)
         status = stepaf_gpu_alloc_host(ctx->gpu.device, room->heads, (void **)&streams->heads);
     if (status)
         return status;
-    streams->proxy_recv->target = true;
-    streams->outlets->hidden = true; /* nobody else reads or writes it */
+    if (streams->proxy_recv)
+        streams->proxy_recv->target = true;
+    if (streams->outlets)
+        streams->outlets->hidden = true; /* nobody else reads or writes it */
     for (struct stepaf_proxy_recv *proxy_recv = streams->proxy_recvs; proxy_recv;
          proxy_recv = proxy_recv->next)
         proxy_recv->recv_buf.region = streams->proxy_recv;
@@ -211,7 +270,7 @@ static stepaf_status_t check_progress(const struct stepaf_ctx *ctx)
 }
 
 /* All keys that FFN ranks' stream plans receive. */
-static stepaf_status_t land_keys(struct stepaf_ctx *ctx, uint32_t n_proxied, struct room *room)
+static stepaf_status_t land_keys(struct stepaf_ctx *ctx, struct room *room)
 {
     stepaf_status_t status = STEPAF_OK;
 
@@ -219,7 +278,7 @@ static stepaf_status_t land_keys(struct stepaf_ctx *ctx, uint32_t n_proxied, str
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         for (uint32_t k = 0; plan && plan->stream && k < plan->n_push && !status; k++)
             if (!plan->push[k].key->proxy_recv)
-                status = land_key(ctx, plan->push[k].key, n_proxied, room);
+                status = land_key(ctx, plan->push[k].key, room);
     }
     return status;
 }
@@ -241,7 +300,7 @@ stepaf_status_t stepaf_proxies_prepare(struct stepaf_ctx *ctx)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     streams->n_proxies = ctx->tables.plans.n;
     if (n_proxied && !stepaf_is_attention(ctx))
-        status = land_keys(ctx, n_proxied, &room);
+        status = land_keys(ctx, &room);
     for (uint32_t i = 0; n_proxied && i < ctx->tables.plans.n && !status; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan && plan->stream && n_plans++ == 0)
@@ -289,12 +348,12 @@ void stepaf_proxy_dsts(const struct stepaf_streams *streams, const struct stepaf
         const struct stepaf_proxy_buf *lane = &proxy->out[p * stream->n_out + i];
         outlets[i] = (struct stepaf_stream_dst){
             .mailbox = lane->heads,
-            .place = lane->data,
-            .allocation = streams->outlets->mem.base,
+            .place = lane->in_place ? NULL : lane->data,
+            .allocation = lane->in_place ? NULL : streams->outlets->mem.base,
             .stride = STEPAF_HEAD_BYTES,
             .pitch = lane->pitch,
             .bytes = out_bytes(stream, p, i),
-            .proto = STEPAF_PROTO_BCOPY,
+            .proto = lane->in_place ? STEPAF_PROTO_RDMA : STEPAF_PROTO_BCOPY,
         };
     }
 }

@@ -32,10 +32,14 @@ stepaf_status_t stepaf_stream_make(struct stepaf_plan_obj *plan)
     stream->send = calloc((size_t)plan->depth * stream->n_send, sizeof(*stream->send));
     stream->receive = calloc((size_t)plan->depth * stream->n_receive, sizeof(*stream->receive));
     stream->changed = calloc(stream->n_send, sizeof(*stream->changed));
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (stepaf_peer_proxied(ctx, p))
+            stream->n_guard = stepaf_launches(ctx->n_peers, 1);
+    stream->guard = calloc((size_t)plan->depth * stream->n_guard + 1, sizeof(*stream->guard));
     stream->sent = calloc(plan->depth, sizeof(*stream->sent));
     stream->arrived = calloc(plan->depth, sizeof(*stream->arrived));
     if (!stream->mailboxes || !stream->send || !stream->receive || !stream->changed ||
-        !stream->sent || !stream->arrived)
+        !stream->guard || !stream->sent || !stream->arrived)
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     return STEPAF_OK;
 }
@@ -56,6 +60,7 @@ void stepaf_stream_free(struct stepaf_stream *stream)
     free(stream->send);
     free(stream->receive);
     free(stream->changed);
+    free(stream->guard);
     free(stream->sent);
     free(stream->arrived);
     free(stream);

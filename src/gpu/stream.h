@@ -65,6 +65,9 @@ struct stepaf_stream {
     struct stepaf_launch *send;    /* slot by slot */
     struct stepaf_launch *receive; /* slot by slot */
     struct stepaf_launch *changed; /* n_send: of an operation that is not as planned */
+    uint32_t n_guard;              /* launches that wait until sources have been read */
+    struct stepaf_launch *guard;   /* slot by slot */
+    bool guarded;                  /* behind the sends of an operation as planned */
     bool unpacks;                  /* some launch does not leave all to the gate */
     bool counts;                   /* unpacking does: see STEPAF_KERNEL_UNPACK_CHUNKS */
     struct stepaf_gpu_watch *watch;
@@ -208,6 +211,25 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
                            uint8_t *control);
 /* Bytes of GPU memory that compile wants for @a stream. */
 uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream);
+
+/* ---- stream_guard.c: sources that are read in place ---- */
+
+uint64_t stepaf_stream_guard_bytes(
+    const struct stepaf_stream *stream); /* of GPU memory, for counts */
+/* Make a slot's waits of what all its launches have in common; returns @a counts behind theirs. */
+uint8_t *stepaf_stream_guard_compile(struct stepaf_stream *stream,
+                                     const struct stepaf_kernel_args *common, uint8_t *counts);
+/* Whether an operation as planned has to be guarded. */
+bool stepaf_stream_is_guarded(const struct stepaf_stream *stream);
+/* What a lane that goes by RDMA tells the proxy. */
+void stepaf_stream_guard_lane(struct stepaf_kernel_tensor *lane, bool guarded);
+/* The same for all lanes of an operation that is not as planned; returns whether it is guarded. */
+bool stepaf_stream_guard_change(const struct stepaf_stream *stream,
+                                const struct stepaf_launch *planned,
+                                struct stepaf_launch *launches);
+/* Enqueue the wait. */
+stepaf_status_t stepaf_stream_guard_launch(const struct stepaf_stream *stream, uint8_t slot,
+                                           void *cuda_stream);
 
 /* Whether a copy engine can bring a tensor from @a source to peer @a p. From host memory to host
  * memory the driver copies with this thread, when the stream has come there: not while others wait

@@ -41,7 +41,7 @@ uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream)
     uint64_t slot = landed_bytes(stream) + stream->n_send * (counts_bytes() + done_bytes()) +
                     stream->n_receive * receive_counts_bytes(stream);
 
-    return ALIGN + stream->plan->depth * slot +
+    return ALIGN + stream->plan->depth * slot + stepaf_stream_guard_bytes(stream) +
            (stream->any ? stepaf_any_control_bytes(stream) : 0);
 }
 
@@ -143,6 +143,8 @@ static void compile_send(const struct stepaf_stream *stream,
             stepaf_stream_is_copied((uint32_t)ctx->env.cuda_engine, lane->proto, lane->bytes) &&
             stepaf_stream_copies(ctx, lane->peer, launch->sources[at - first]);
         launch->copies = launch->copies || lane->copied;
+        if (lane->proto == STEPAF_PROTO_RDMA)
+            stepaf_stream_guard_lane(lane, stream->guarded);
         if (lane->proto == STEPAF_PROTO_CHUNKS) {
             lane->chunk = stepaf_chunk_bytes(outlet->bytes);
             launch->chunks = true;
@@ -204,6 +206,7 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
     uint8_t *landed = control + ALIGN, *at = landed + stream->plan->depth * landed_bytes(stream);
     struct stepaf_launch *launch = stream->send;
 
+    stream->guarded = stepaf_stream_is_guarded(stream);
     for (uint8_t slot = 0; slot < stream->plan->depth; slot++)
         for (uint32_t first = 0; first < n_out; first += each_out, launch++) {
             *launch = (struct stepaf_launch){.args = kernel_args_begin(stream, slot, control)};
@@ -223,4 +226,8 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
             compile_receive(stream, first, min(each_in, n_in - first), launch);
             stream->unpacks = stream->unpacks || launch->blocks;
         }
+    for (uint8_t slot = 0; slot < stream->plan->depth; slot++) {
+        struct stepaf_kernel_args args = kernel_args_begin(stream, slot, control);
+        at = stepaf_stream_guard_compile(stream, &args, at);
+    }
 }

@@ -91,7 +91,7 @@ static stepaf_status_t join_mailbox(struct stepaf_peer *peer, const struct mailb
     uint64_t span = (uint64_t)mailbox->stride * depth;
     stepaf_status_t status = STEPAF_OK;
 
-    if (mailbox->proto >= STEPAF_PROTO_COUNT || mailbox->offset > mailboxes->bytes ||
+    if (mailbox->proto >= STEPAF_PROTO_RDMA || mailbox->offset > mailboxes->bytes ||
         span > mailboxes->bytes - mailbox->offset || (mailbox->offset | mailbox->stride) % 128 ||
         mailbox_need(mailbox->proto, bytes) > mailbox->stride ||
         (mailbox->proto == STEPAF_PROTO_INLINE && bytes > STEPAF_HEAD_DATA) ||
@@ -154,15 +154,20 @@ static stepaf_status_t join_peer(struct stepaf_stream *stream, struct stepaf_pee
 }
 
 /* A proxied peer's share of every plan's outlets: they are this process's own. */
-static void proxy_one(const struct stepaf_peer *peer, struct stepaf_stream_dst **outlets)
+static void proxy_one(const struct stepaf_peer *peer, const struct stepaf_stream_advert *own,
+                      const struct stepaf_stream_advert *its, struct stepaf_stream_dst **outlets)
 {
     const struct stepaf_ctx *ctx = peer->ctx;
 
     for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
-        if (plan && plan->stream)
-            stepaf_proxy_dsts(ctx->gpu.streams, plan->stream, peer->index,
-                              &outlets[i][peer->index * plan->stream->n_out]);
+        if (!plan || !plan->stream)
+            continue;
+        const struct stepaf_stream_advert_plan *mine = find_own(own, plan->stream);
+        ctx->gpu.streams->proxies[i]->peers[peer->index].on_streams =
+            mine && stepaf_stream_advert_match(its, ctx->job.mesh.slot, own, mine, peer->index);
+        stepaf_proxy_dsts(ctx->gpu.streams, plan->stream, peer->index,
+                          &outlets[i][peer->index * plan->stream->n_out]);
     }
 }
 
@@ -176,15 +181,15 @@ static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_ad
     struct mailboxes mailboxes;
     stepaf_status_t status;
 
-    if (stepaf_peer_proxied(ctx, peer->index)) {
-        proxy_one(peer, outlets);
-        return STEPAF_OK;
-    }
     status = stepaf_stream_advert_read(its->streams, its->role, its->world_rank, &stream_advert);
     if (status)
         return status;
-    status = map_mailboxes(peer, &stream_advert, &mailboxes);
-    for (uint32_t i = 0; i < ctx->tables.plans.n && !status; i++) {
+    bool proxied = stepaf_peer_proxied(ctx, peer->index);
+    if (proxied)
+        proxy_one(peer, own, &stream_advert, outlets);
+    else
+        status = map_mailboxes(peer, &stream_advert, &mailboxes);
+    for (uint32_t i = 0; i < ctx->tables.plans.n && !status && !proxied; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan && plan->stream)
             status = join_peer(plan->stream, peer, own, &stream_advert, &mailboxes,

@@ -35,6 +35,9 @@ static stepaf_status_t change_tensor(const struct stepaf_stream *stream, uint32_
                                 "tensor %u: its %zu bytes are neither in registered GPU memory "
                                 "nor in host memory that a stream plan names",
                                 i, tensor->bytes);
+    if (lane->proto == STEPAF_PROTO_RDMA && !stepaf_region_is_linked(plan->ctx, region))
+        return stepaf_region_refuse(plan->ctx, tensor->data, tensor->bytes, STEPAF_PHASE_START,
+                                    "tensor", (int)i);
     if (lane->copied && !stepaf_stream_copies(plan->ctx, lane->peer, region))
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_START,
                                 "tensor %u is in host memory, and planned was GPU memory, "
@@ -180,8 +183,8 @@ static stepaf_status_t mark_legs(struct stepaf_stream *stream, void *cuda_stream
 
 /* Kernels first: one between two copies takes longer than either. */
 static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct stepaf_launch *launches,
-                                 const struct stepaf_launch *planned, void *cuda_stream,
-                                 struct marks *marks)
+                                 const struct stepaf_launch *planned, bool guarded,
+                                 void *cuda_stream, struct marks *marks)
 {
     struct stepaf_gpu *gpu = stream->plan->ctx->gpu.device;
     stepaf_status_t status = STEPAF_OK;
@@ -201,6 +204,8 @@ static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct step
         marks->begun = true;
         status = copy(gpu, &launches[k], &planned[k].args, cuda_stream);
     }
+    if (guarded && !status)
+        status = stepaf_stream_guard_launch(stream, planned->args.slot, cuda_stream);
     return status ? status : mark_legs(stream, cuda_stream, marks);
 }
 
@@ -275,12 +280,13 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
     struct marks marks = {.event = op_p ? &stream->sent[slot] : NULL,
                           .proxy = stream->proxy && !stepaf_is_attention(plan->ctx)};
     stepaf_status_t status = stepaf_stream_check(stream);
-    bool capturing = false;
+    bool capturing = false, guarded = stream->guarded;
 
     if (!status && tensors) {
         launches = stream->changed;
         memcpy(stream->changed, planned, stream->n_send * sizeof(*planned));
         status = change(stream, tensors, n_tensors, stream->changed);
+        guarded = stepaf_stream_guard_change(stream, planned, stream->changed);
     }
     if (!status && stream->proxy && stepaf_is_attention(plan->ctx))
         status = stepaf_proxy_check_room(stream->proxy);
@@ -290,7 +296,7 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
     if (op_p)
         status = check_capture(plan->ctx->gpu.device, cuda_stream, true, &capturing);
     if (!status)
-        status = send_legs(stream, launches, planned, cuda_stream, &marks);
+        status = send_legs(stream, launches, planned, guarded, cuda_stream, &marks);
     put_back(stream);
     if (status)
         return marks.begun ? stepaf_stream_break(stream, status) : status;

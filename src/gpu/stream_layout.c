@@ -31,8 +31,6 @@ static enum stepaf_proto choose(const struct stepaf_ctx *ctx, const struct stepa
 {
     bool copied = ctx->env.cuda_engine == STEPAF_ENV_CUDA_ENGINE_ce;
 
-    if (mailbox->proxied)
-        return STEPAF_PROTO_BCOPY;
     if (mailbox->bytes <= STEPAF_HEAD_DATA)
         return STEPAF_PROTO_INLINE;
     if (mailbox->in_host)
@@ -91,7 +89,13 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
                                      "stream plan %u is to take any batch, but " STEPAF_WHO_FORMAT
                                      " is proxied, which such plans are not",
                                      plan->index, STEPAF_WHO_ARGS(ctx->peers[p].who));
-    mailbox->proto = (uint8_t)choose(ctx, mailbox, !attention && is_shared(plan, key));
+    if (!mailbox->proxied)
+        mailbox->proto = (uint8_t)choose(ctx, mailbox, !attention && is_shared(plan, key));
+    else if (attention ? stepaf_proxy_is_in_place(ctx, p, mailbox->region)
+                       : stepaf_proxy_receives_in_place(ctx, p, key))
+        mailbox->proto = STEPAF_PROTO_ZCOPY;
+    else
+        mailbox->proto = STEPAF_PROTO_BCOPY;
     return status;
 }
 
@@ -159,6 +163,9 @@ stepaf_status_t stepaf_streams_prepare(struct stepaf_ctx *ctx)
     ctx->gpu.asks = false;
     if (!any && !ctx->gpu.streams)
         return STEPAF_OK;
+    status = stepaf_proxies_link(ctx);
+    if (status)
+        return status;
     streams = calloc(1, sizeof(*streams));
     if (streams)
         streams->host = calloc(ctx->n_peers + 1, sizeof(*streams->host));

@@ -80,7 +80,9 @@ struct stepaf_peer_facts {
 /* What a transport is capable of. */
 enum {
     /* reg_mem takes GPU memory as well; what it has not taken has no registration afterwards. */
-    STEPAF_TRANSPORT_GPU = 1 << 0
+    STEPAF_TRANSPORT_GPU = 1 << 0,
+    /* It reaches peers of the same node only. */
+    STEPAF_TRANSPORT_LOCAL = 1 << 1
 };
 
 /* Those marked required are there in every transport. The others may be NULL, and then do nothing: the

@@ -70,7 +70,8 @@ bool gx_check_cuda(const char *file, int line, const char *call, cudaError_t err
 bool gx_device(struct hs_job *job);
 /* Whether several ranks of the job share a GPU: they take turns of milliseconds. */
 bool gx_shared(const struct hs_job *job);
-/* A count of operations: as said, or a part of it where ranks share a GPU or builds are slow. */
+/* A count of operations: as said, or a part of it where ranks share a GPU (all with TEST_FULL) or
+ * builds are slow. */
 long long gx_scaled(const struct hs_job *job, long long n, long long part);
 /* gx_device and hs_open. */
 bool gx_open(struct hs_job *job);

@@ -16,14 +16,25 @@ check_headers()
     trap 'rm -rf "$directory"' EXIT
     checked=0
     failed=0
-    for header in "$top_srcdir"/include/stepaf/*.h "$top_builddir"/include/stepaf/version.h; do
-        name=${header##*/}
-        if [ "$name" = mpi.h ] && [ -z "${HAVE_MPI:-}" ]; then
-            continue
-        fi
+    if [ -n "${headers_of_cxx:-}" ]; then
+        set -- "$@" -- "$top_srcdir"/include/stepaf/*.hpp "$top_srcdir"/include/stepaf/cxx/*.hpp
+    else
+        set -- "$@" -- "$top_srcdir"/include/stepaf/*.h "$top_builddir"/include/stepaf/version.h
+    fi
+    standards=
+    while [ "$1" != -- ]; do
+        standards="$standards $1"
+        shift
+    done
+    shift
+    for header; do
+        name=${header#*/include/stepaf/}
+        case $name in
+        mpi.h*) [ -n "${HAVE_MPI:-}" ] || continue ;;
+        esac
         printf '#include <stepaf/%s>\n#include <stepaf/%s>\nextern int x;\n' "$name" "$name" \
             >"$directory/alone.$extension"
-        for standard; do
+        for standard in $standards; do
             checked=$((checked + 1))
             # shellcheck disable=SC2086
             $compiler -std="$standard" -fsyntax-only -Wall -Wextra -Wpedantic -Werror \

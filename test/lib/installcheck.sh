@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Run by "make installcheck": what is installed serves a user who has only pkg-config. Variables:
-# CC, bindir, docdir, libdir, pkgconfigdir, top_srcdir, version, HAVE_MPI, MPI_LIBS,
+# CC, bindir, datadir, docdir, libdir, pkgconfigdir, top_srcdir, version, HAVE_MPI, MPI_LIBS,
 # HAVE_PMIX.
 set -eu
 directory=$(mktemp -d)
@@ -44,6 +44,17 @@ if [ -n "${HAVE_MPI:-}" ]; then
 fi
 if [ -n "${HAVE_PMIX:-}" ]; then
     consume libstepaf_pmix -DCONSUMER_OF_PMIX
+fi
+grep -q "PACKAGE_VERSION \"$version\"" "$libdir/cmake/stepaf/stepafConfigVersion.cmake"
+module=$datadir/libstepaf/modulefiles/libstepaf/$version
+grep -qx "prepend-path PATH $bindir" "$module"
+if command -v tclsh >/dev/null; then
+    # The words of a modulefile, as far as this one has them.
+    {
+        echo 'foreach word {module-whatis conflict setenv prepend-path} { proc $word args {} }'
+        cat "$module"
+    } >"$directory/module.tcl"
+    tclsh "$directory/module.tcl"
 fi
 "$bindir/stepaf_info" --version | grep -F "$version"
 "$bindir/stepaf-run" --version | grep -F "$version"

@@ -294,7 +294,8 @@ static void late_exchange(int round, int times_before, stepaf_status_t others)
         CHECK(gather(0, LONG_US) == STEPAF_OK);
     if (boot.rank == 0) {
         CHECK(gather(round, 50000) == STEPAF_ERR_TIMEOUT);
-        CHECK(strstr(last_text, times_before ? "rank 1 did not come in time" : "some rank"));
+        if (!times_before) /* there is no communicator to ask on */
+            CHECK(!strstr(last_text, "no word"));
         CHECK(gather(round, LONG_US) == STEPAF_ERR_BOOT);
         boot.close(boot.self);
     }
@@ -312,8 +313,10 @@ static void missing_ranks(void)
     open_context();
     CHECK(gather(0, LONG_US) == STEPAF_OK);
     if (boot.rank == 0 || boot.rank == 1) {
-        CHECK(gather(0, boot.rank ? 1500000 : 500000) == STEPAF_ERR_TIMEOUT);
-        CHECK(strstr(last_text, "exchange of sizes: rank 2 did not come in time") || boot.rank);
+        CHECK(gather(0, boot.rank ? 3500000 : 2000000) == STEPAF_ERR_TIMEOUT);
+        /* Rank 1 may be off its core for long. */
+        CHECK(boot.rank ||
+              (strstr(last_text, "no word from rank ") && strstr(last_text, "2, 3, 4")));
     }
     boot.close(boot.self);
     MPI_Barrier(MPI_COMM_WORLD);

@@ -10,6 +10,7 @@
 #   pmix WORD...                        one of these with a program of test/pmix, which has no MPI
 #   gpu WORD...                         the same with a program of test/gpu; skipped without a GPU
 #   NAME=VALUE                          a variable for the lines that follow
+#   softnic                             these are over a network card made of software, see test/softnic
 #
 # Programs are those of test/mpi. A word such as 100000/2000 is the first number, or, where
 # TEST_LIGHT is set, the second. '#' begins a comment. TEST_TIMEOUT_S limits each job. TEST_WRAP is
@@ -101,6 +102,16 @@ while read -r line; do
     *=*)
         # shellcheck disable=SC2163
         export "$1"
+        continue
+        ;;
+    softnic)
+        softnic=$(cd "$top_builddir/test/softnic" 2>/dev/null && pwd)/.libs/softnic.so
+        if [ ! -f "$softnic" ]; then
+            echo "SKIP: there is no test/softnic/softnic.la, which takes libibverbs"
+            exit 77
+        fi
+        export LD_PRELOAD="$softnic"
+        export STEPAF_TRANSPORTS=verbs STEPAF_CUDA_PROXY=always STEPAF_PROGRESS=thread
         continue
         ;;
     fork)

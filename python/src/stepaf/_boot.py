@@ -14,8 +14,10 @@ def _wants_mpi() -> bool:
     boot = os.environ.get("STEPAF_BOOT", "auto")
     if boot != "auto":
         return boot == "mpi"
-    if os.environ.get("STEPAF_LOCAL_SIZE"):
+    if os.environ.get("STEPAF_LOCAL_SIZE") or os.environ.get("STEPAF_MEET"):
         return False
+    if "TORCHELASTIC_RUN_ID" in os.environ and "MASTER_ADDR" in os.environ:
+        return False  # torchrun has started this process itself
     if "PMIX_NAMESPACE" in os.environ and "PMIX_RANK" in os.environ:
         return False
     return "PMI_RANK" in os.environ or "OMPI_COMM_WORLD_SIZE" in os.environ

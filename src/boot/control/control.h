@@ -84,6 +84,7 @@ struct stepaf_control {
     uint16_t port;
     bool cannot_accept; /* has been told */
     unsigned n_waiting; /* threads */
+    bool gives_up;      /* the context is being finalized: no wait goes on */
     struct stepaf_control_entry *entries;
     uint8_t host_address[16];              /* by which this rank has reached rank 0 */
     struct stepaf_control_link **links;    /* by rank; NULL: none was needed yet */
@@ -143,7 +144,8 @@ bool stepaf_control_open_door(struct stepaf_control *control);
 void stepaf_control_shut_door(struct stepaf_control *control);
 /* Do what can be done without waiting; whether anything was. */
 bool stepaf_control_pump(struct stepaf_control *control);
-/* The same, and if there was nothing, wait for something without the lock. False after the deadline. */
+/* The same, and if there was nothing, wait for something without the lock, while the rank goes on
+ * (stepaf_boot_advance). False after the deadline, or where another thread finalizes the context. */
 bool stepaf_control_wait(struct stepaf_control *control, int64_t deadline_ns);
 
 /* ---- meet_table.c ---- */

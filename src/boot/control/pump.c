@@ -7,6 +7,8 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <stepaf/boot.h>
+
 #include "base/log.h"
 #include "base/time.h"
 #include "base/why.h"
@@ -240,21 +242,34 @@ bool stepaf_control_pump(struct stepaf_control *control)
     return n > 0;
 }
 
-bool stepaf_control_wait(struct stepaf_control *control, int64_t deadline_ns)
+/* Without the lock, which the rank's own calls may want meanwhile, its batch handler's among them. False if
+ * another thread finalizes the context. */
+static bool wait_for_news(struct stepaf_control *control, int64_t most_ms)
 {
     struct pollfd one = {.fd = control->epoll_fd, .events = POLLIN};
+    int64_t pause_us = stepaf_boot_advance(), most_us = most_ms * 1000;
 
+    if (pause_us < 0)
+        return false;
+    int64_t us = pause_us < most_us ? pause_us : most_us;
+    (void)ppoll(&one, 1, &(struct timespec){us / 1000000, us % 1000000 * 1000}, NULL);
+    return true;
+}
+
+bool stepaf_control_wait(struct stepaf_control *control, int64_t deadline_ns)
+{
     bool has_moved = stepaf_control_pump(control);
     int64_t left_ms = (deadline_ns - stepaf_monotonic_ns() + 999999) / 1000000;
-    if (left_ms <= 0)
+    if (left_ms <= 0 || control->gives_up)
         return false; /* also where strangers keep this one busy */
     if (has_moved)
         return true;
-    int most_ms = control->n_waiting++ ? CROWDED_MS : ALONE_MS;
+    int64_t most_ms = control->n_waiting++ ? CROWDED_MS : ALONE_MS;
     pthread_mutex_unlock(&control->lock);
-    (void)poll(&one, 1, left_ms < most_ms ? (int)left_ms : most_ms);
+    bool goes_on = wait_for_news(control, left_ms < most_ms ? left_ms : most_ms);
     pthread_mutex_lock(&control->lock);
     control->n_waiting--;
+    control->gives_up = control->gives_up || !goes_on;
     (void)stepaf_control_pump(control);
-    return true;
+    return !control->gives_up;
 }

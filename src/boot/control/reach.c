@@ -118,7 +118,9 @@ bool stepaf_control_move_on(struct stepaf_control *control, int rank, int channe
 {
     int64_t limit_ns = call_if_down(control, rank, attempt, deadline_ns);
 
-    if (stepaf_control_wait(control, limit_ns) || stepaf_monotonic_ns() < deadline_ns)
+    if (stepaf_control_wait(control, limit_ns))
+        return true;
+    if (!control->gives_up && stepaf_monotonic_ns() < deadline_ns)
         return true;
     if (attempt->why)
         fail_reach(control, channel, rank, attempt->why);

@@ -55,8 +55,12 @@ __device__ __forceinline__ Send send_share(const stepaf_kernel_args &args, unsig
     } else if (CHUNKS && proto == STEPAF_PROTO_CHUNKS) {
         send_chunks<ALIGNED>(lane, chunk, send);
     } else if (!__any_sync(ALL, send.failed != 0)) {
-        copy_share<ALIGNED>(lane.body, lane.data, lane.bytes, chunk, lane.n);
-        if (is_last(args, i, lane))
+        if (proto != STEPAF_PROTO_RDMA)
+            copy_share<ALIGNED>(lane.body, lane.data, lane.bytes, chunk, lane.n);
+        bool last = is_last(args, i, lane);
+        if (proto == STEPAF_PROTO_RDMA)
+            tell_source(lane, send);
+        if (last)
             tell(lane, send);
     }
     return send;

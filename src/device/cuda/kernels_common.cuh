@@ -152,6 +152,16 @@ __device__ __forceinline__ void tell(const stepaf_kernel_tensor &lane, const Sen
         store_pair(lane.head + STEPAF_HEAD_TELLS, {lane.bytes, send.stamp});
 }
 
+/* RDMA: where the source is. All that was written to it before this kernel can be seen by then. */
+__device__ __forceinline__ void tell_source(const stepaf_kernel_tensor &lane, const Send &send)
+{
+    uint64_t guarded = static_cast<uint64_t>(lane.guarded) << 63;
+
+    if (threadIdx.x == 0)
+        store_pair(lane.head + STEPAF_HEAD_SOURCE,
+                   {reinterpret_cast<uint64_t>(lane.data) | guarded, send.stamp});
+}
+
 /* ---- pieces: kernels.h has what a group of them is ---- */
 
 /* This thread's two of a group: the one of its number, and the 32nd from there. */

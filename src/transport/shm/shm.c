@@ -113,6 +113,7 @@ static void shm_query_memory(struct stepaf_transport *transport, size_t *per_lin
 
 const struct stepaf_transport_ops stepaf_shm_ops = {
     .name = "shm",
+    .caps = STEPAF_TRANSPORT_LOCAL,
     .probe = shm_probe,
     .open = shm_open,
     .close = shm_close,

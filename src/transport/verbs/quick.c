@@ -35,14 +35,15 @@ static __attribute__((noinline)) void end_after(struct stepaf_verbs_template *te
     template->n = n;
 }
 
-/* What the writes bring. False: there is none, or one is empty, needs several requests or is in GPU
- * memory. */
+/* What the writes bring. False: there is none, or one is empty or needs several requests. What is in GPU
+ * memory is read by the device, however small it is. */
 static bool fill_template(const struct stepaf_verbs *verbs, struct stepaf_verbs_template *template,
                           const struct stepaf_post *post)
 {
     uint32_t max_write = verbs->max_write, inline_bytes = verbs->rails[0].inline_bytes;
-    uint32_t n = post->n_xfer, longest = 0;
+    uint32_t n = post->n_xfer;
     uint64_t sum = 0;
+    bool held = false;
 
     if (!n)
         return false;
@@ -53,19 +54,18 @@ static bool fill_template(const struct stepaf_verbs *verbs, struct stepaf_verbs_
             return false; /* an empty one may be of no region */
         const struct stepaf_verbs_memory *memory =
             xfer->src_mem->registration[STEPAF_TRANSPORT_verbs];
-        if (__builtin_expect(memory->on_gpu, 0))
-            return false;
+        bool is_inline = bytes <= inline_bytes && !memory->on_gpu;
         sum += bytes;
-        longest = bytes > longest ? bytes : longest;
+        held = held || !is_inline;
         template->request[i].piece =
             (struct ibv_sge){(uintptr_t)xfer->src, bytes, memory->mr[0]->lkey};
-        template->flags = bytes <= inline_bytes ? IBV_SEND_INLINE : 0;
+        template->flags = is_inline ? IBV_SEND_INLINE : 0;
         template->request[i].write.send_flags = template->flags;
     }
     if (n != template->n)
         end_after(template, n);
     template->bytes = sum;
-    template->held = longest > inline_bytes;
+    template->held = held;
     if (template->held)
         template->flags |= IBV_SEND_SIGNALED;
     return true;

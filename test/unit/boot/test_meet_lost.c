@@ -2,6 +2,7 @@
 /* Ranks that have met and end: in order, or not; and what goes on without them. */
 #include <stdatomic.h>
 
+#include "boot/boot_advance.h"
 #include "meets.h"
 
 enum { N = 7 };
@@ -155,6 +156,51 @@ static void who_is_late_is_named(void)
         meet_expect(&meets[i], STEPAF_ERR_TIMEOUT, "exchange: world rank 2 did not come in time");
 }
 
+/* Rank 0 goes on while it waits, until it is told to give up. */
+static _Atomic int n_advances;
+static int gives_up_at; /* 0: never */
+
+static int64_t count_advance(void *arg)
+{
+    int n = ++n_advances;
+
+    (void)arg;
+    return gives_up_at && n >= gives_up_at ? -1 : 100;
+}
+
+static stepaf_status_t go_on_meanwhile(struct meet *meet)
+{
+    int64_t limit_ns = stepaf_monotonic_ns() + MEET_LONG_US * 1000LL;
+
+    if (meet->rank == 0)
+        stepaf_boot_set_advance(count_advance, NULL);
+    else
+        while (n_advances < 3 && stepaf_monotonic_ns() < limit_ns)
+            nanosleep(&(struct timespec){0, 1000000}, NULL);
+    stepaf_status_t status =
+        meet->rank == 1 && gives_up_at ? STEPAF_OK : meet_barrier(meet, STEPAF_GROUP_WORLD, 0, 1);
+    stepaf_boot_set_advance(NULL, NULL);
+    return status;
+}
+
+static void who_waits_goes_on(void)
+{
+    struct meet meets[2];
+
+    for (gives_up_at = 0; gives_up_at <= 3; gives_up_at += 3) {
+        int64_t began_ns = stepaf_monotonic_ns();
+        n_advances = 0;
+        meet_prepare(meets, 2, MEET_LONG_US);
+        for (int i = 0; i < 2; i++)
+            meets[i].then = go_on_meanwhile;
+        meet_run(meets, 2);
+        CU_ASSERT(n_advances >= 3);
+        CU_ASSERT(meets[1].status == STEPAF_OK);
+        CU_ASSERT_EQUAL(meets[0].status == STEPAF_OK, !gives_up_at);
+        CU_ASSERT(stepaf_monotonic_ns() - began_ns < MEET_LONG_US * 1000LL);
+    }
+}
+
 /* A frame that somebody on the way has made. */
 static stepaf_status_t receive_forgery(struct meet *meet)
 {
@@ -230,6 +276,7 @@ static void blocks_that_are_none(void)
 int main(void)
 {
     CU_TestInfo tests[] = {
+        {"who waits goes on", who_waits_goes_on},
         {"who has ended is named", who_has_ended_is_named},
         {"who leaves is not lost", who_leaves_is_not_lost},
         {"who is late is named", who_is_late_is_named},

@@ -39,6 +39,15 @@ static void write_head(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
     __atomic_store_n(&words[1], stamp, __ATOMIC_RELEASE);
 }
 
+static void write_source(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
+{
+    uint64_t *words = (uint64_t *)(void *)(lane->head + STEPAF_HEAD_SOURCE);
+    uint64_t source = (uintptr_t)lane->data | (uint64_t)lane->guarded << 63;
+
+    __atomic_store_n(&words[0], source, __ATOMIC_RELAXED);
+    __atomic_store_n(&words[1], stamp, __ATOMIC_RELEASE);
+}
+
 static void send_pieces(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
 {
     uint32_t at = 0;
@@ -95,7 +104,9 @@ static void run_send(const struct stepaf_kernel_args *args, uint32_t blocks)
             send_chunks(lane, stamp_of(args, n));
             continue;
         }
-        if (lane->proto != STEPAF_PROTO_INLINE && lane->bytes)
+        if (lane->proto == STEPAF_PROTO_RDMA)
+            write_source(lane, stamp_of(args, n));
+        else if (lane->proto != STEPAF_PROTO_INLINE && lane->bytes)
             memcpy(lane->body, lane->data, lane->bytes);
         write_head(lane, stamp_of(args, n));
     }

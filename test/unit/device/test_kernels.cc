@@ -163,6 +163,45 @@ static void check_failed()
     printf("ok: a plan that has failed\n");
 }
 
+static const uint64_t *head_words(Exchange &exchange, size_t i, size_t at)
+{
+    return reinterpret_cast<const uint64_t *>(aligned(exchange.mailboxes[i]) + at);
+}
+
+/* What a network card brings: the head alone is written, and says where the source is. */
+static void check_sources()
+{
+    Exchange exchange({{5000, 5000, STEPAF_PROTO_RDMA, 1, false, 3},
+                       {30, 20, STEPAF_PROTO_RDMA, 1, false, 0},
+                       {84, 84, STEPAF_PROTO_INLINE, 1, false, 0}});
+    End &out = *exchange.sender;
+
+    out.failed[0] = 1;
+    for (uint32_t n = 0; n < 3; n++) {
+        stepaf_kernel_args args = exchange.fill(false);
+        uint64_t stamp = stepaf_stamp(EPOCH, n);
+        args.lanes[0].guarded = 1;
+        args.lanes[1].guarded = 0;
+        exchange.begin_send(args);
+        run();
+        for (size_t i = 0; i < 2; i++) {
+            const uint64_t *tells = head_words(exchange, i, STEPAF_HEAD_TELLS);
+            const uint64_t *source = head_words(exchange, i, STEPAF_HEAD_SOURCE);
+            uint64_t at = reinterpret_cast<uint64_t>(args.lanes[i].data);
+            if (n == 0 && (tells[1] || source[1]))
+                fail("a plan that has failed tells of a source");
+            if (n > 0 && (tells[0] != args.lanes[i].bytes || tells[1] != stamp ||
+                          source[0] != (i ? at : at | STEPAF_SOURCE_GUARDED) || source[1] != stamp))
+                fail("a head that does not say where the source is");
+            for (size_t at_byte = STEPAF_HEAD_BYTES; at_byte < exchange.tensors[i].room; at_byte++)
+                if (aligned(exchange.mailboxes[i])[at_byte])
+                    fail("the card's work is done by a kernel");
+        }
+        out.failed[0] = 0;
+    }
+    printf("ok: sources that a card reads\n");
+}
+
 int main()
 {
     const stepaf_proto HEAD = STEPAF_PROTO_INLINE, PIECES = STEPAF_PROTO_LL,
@@ -250,5 +289,6 @@ int main()
     check_missing_piece(30000);
     check_missing_chunk();
     check_failed();
+    check_sources();
     return 0;
 }

@@ -89,7 +89,8 @@ static int make_out(struct proxy_rank *rank, uint64_t n, stepaf_tensor_t *tensor
     for (int at = 0; at < all; at++) {
         int i = at % each;
         uint64_t seed = seed_here(rank, direction, attention ? 0 : at / each, i, n);
-        size_t offset = attention ? 0 : n % job->depth * job->pull[i];
+        size_t slot = job->one_source ? job->depth : n % job->depth;
+        size_t offset = attention ? 0 : slot * job->pull[i];
         stepaf_tensor_t tensor = {(uint64_t)((attention ? PUSHED : PULLED) + i),
                                   rank->source[at] + offset, size_of(job, direction, i, seed)};
         if (bytes)
@@ -131,7 +132,7 @@ static const stepaf_tensor_t *sizes_of(struct proxy_rank *rank, unsigned n,
                                        stepaf_tensor_t *tensors, int *n_p)
 {
     *n_p = make_out(rank, n, tensors, false);
-    return rank->job->fixed ? NULL : tensors;
+    return rank->job->fixed && !rank->job->one_source ? NULL : tensors;
 }
 
 static stepaf_status_t begin(struct proxy_rank *rank, const stepaf_start_params_t *params)
@@ -330,14 +331,14 @@ int proxy_rank_plan(struct proxy_rank *rank)
     for (int at = 0; at < n_pull && !failed; at++) {
         int i = at % job->n_pull;
         uint8_t **memory = attention ? &rank->target[at] : &rank->source[at];
-        failed = bring(rank, (size_t)job->pull[i] * job->depth, memory);
+        failed = bring(rank, (size_t)job->pull[i] * (job->depth + job->one_source), memory);
         pull[at] = (stepaf_tensor_t){(uint64_t)(PULLED + i), *memory, job->pull[i]};
     }
     if (failed || (rank->host && !attention))
         return failed;
-    RANK_CHECK(rank->boot,
-               plan_create(rank->ctx, push, job->n_push, pull, n_pull,
-                           rank->host ? 0 : STEPAF_PLAN_STREAM, &rank->plan) == STEPAF_OK);
+    RANK_CHECK(rank->boot, plan_create(rank->ctx, push, job->n_push, pull, n_pull,
+                                       rank->host ? 0 : STEPAF_PLAN_STREAM | job->flags,
+                                       &rank->plan) == STEPAF_OK);
     return 0;
 }
 
@@ -398,6 +399,9 @@ int proxy_rank_open(struct proxy_rank *rank, const struct proxy_job *job, const 
     set("STEPAF_PROGRESS", rank->host ? "inline" : job->progress ? job->progress : "thread");
     cpu_device_begin();
     cpu_device.runs = true;
+    if (job->rdma)
+        cpu_device.rdma.no_peermem[0] = '\0';
+    cpu_device.rdma.flush = job->flushes;
     cpu_device.cut = job->cut[!attention];
     cpu_queue_begin();
     RANK_CHECK(boot, stepaf_init(&own, &params, &rank->ctx) == STEPAF_OK);

@@ -25,6 +25,10 @@ struct proxy_job {
     const char *mailbox[2]; /* by role: STEPAF_CUDA_MAILBOX; NULL: as it is */
     const char *progress;   /* STEPAF_PROGRESS, of ranks with stream plans; NULL: thread */
     const char *timeout_us; /* STEPAF_STREAM_TIMEOUT_US; NULL: as it is */
+    bool rdma;              /* network cards read and write the GPU's memory themselves, */
+    bool flushes;           /* and the GPU is to be flushed then */
+    uint32_t flags;         /* of plans on streams, more than that */
+    bool one_source;        /* all answers come from the same place, which is no slot's */
     unsigned depth;
     int n_push, n_pull;
     uint32_t push[PROXY_TENSORS], pull[PROXY_TENSORS];

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/time.h"
+#include "device/device.h"
 #include "transport/side.h"
 #include "unit.h"
 
@@ -203,7 +204,7 @@ static void expect_unmapped(int fd, size_t bytes)
     char reason[STEPAF_REASON_MAX] = "";
     int files = open_files();
 
-    CU_ASSERT_PTR_NULL(stepaf_shm_map_peer(getpid(), fd, bytes, reason));
+    CU_ASSERT_PTR_NULL(stepaf_device_map_peer(getpid(), fd, bytes, reason));
     CU_ASSERT_NOT_EQUAL(reason[0], '\0');
     CU_ASSERT_EQUAL(open_files(), files);
 }
@@ -228,7 +229,7 @@ static void only_sealed_files_are_mapped(void)
     expect_unmapped(good, 8193);
     expect_unmapped(good, SIZE_MAX);
     expect_unmapped(good, 0);
-    uint8_t *map = stepaf_shm_map_peer(getpid(), good, 8192, reason);
+    uint8_t *map = stepaf_device_map_peer(getpid(), good, 8192, reason);
     CU_ASSERT_PTR_NOT_NULL_FATAL(map);
     map[8191] = 1;
     munmap(map, 8192);

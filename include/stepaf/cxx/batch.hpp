@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C++: batches, on FFN ranks. */
+#ifndef STEPAF_CXX_BATCH_HPP
+#define STEPAF_CXX_BATCH_HPP
+
+#include <stepaf/batch.h>
+#include <stepaf/cxx/request.hpp>
+
+namespace stepaf
+{
+
+namespace detail
+{
+
+inline void release(stepaf_batch_h handle)
+{
+    (void)stepaf_release(handle);
+}
+
+} // namespace detail
+
+/** One operation of one attention rank, as it arrived. A batch that goes out of scope is released: if it
+ *  expects answers and has none, its operation is canceled at the attention rank. An answer releases it
+ *  too, unless its flags are 0, and leaves this empty; so does a release, well or not. */
+class [[nodiscard]] batch : public detail::owner<stepaf_batch_h, detail::release>
+{
+  public:
+    using owner::owner;
+
+    /** As stepaf_batch_query. */
+    result<stepaf_batch_info_t> try_query() const noexcept
+    {
+        return detail::try_fill<stepaf_batch_info_t>(
+            [&](stepaf_batch_info_t *info) { return stepaf_batch_query(handle_, info); });
+    }
+    /** As stepaf_batch_tensor. */
+    result<tensor_info> try_tensor(int index) const noexcept
+    {
+        return detail::try_fill<tensor_info>(
+            [&](tensor_info *info) { return stepaf_batch_tensor(handle_, index, info); });
+    }
+    /** As stepaf_batch_answer. */
+    result<tensor_info> try_answer(int index) const noexcept
+    {
+        return detail::try_fill<tensor_info>(
+            [&](tensor_info *info) { return stepaf_batch_answer(handle_, index, info); });
+    }
+    /** As stepaf_respond, without a request. */
+    result<void> try_respond(span<const tensor> tensors,
+                             std::uint32_t flags = STEPAF_RESPOND_RELEASE) noexcept
+    {
+        stepaf_status_t status =
+            stepaf_respond(handle_, tensors.data(), detail::count(tensors), flags, nullptr);
+        if (!detail::failed(status) && (flags & STEPAF_RESPOND_RELEASE))
+            handle_ = nullptr;
+        return status;
+    }
+    /** As stepaf_respond, with the request to wait for before the sources are overwritten. */
+    result<request_ref> try_respond_request(span<const tensor> tensors,
+                                            std::uint32_t flags = STEPAF_RESPOND_RELEASE) noexcept
+    {
+        stepaf_request_h handle;
+        stepaf_status_t status =
+            stepaf_respond(handle_, tensors.data(), detail::count(tensors), flags, &handle);
+        if (detail::failed(status))
+            return status;
+        if (flags & STEPAF_RESPOND_RELEASE)
+            handle_ = nullptr;
+        return request_ref(handle);
+    }
+    /** As stepaf_release. */
+    result<void> try_release() noexcept { return stepaf_release(detach()); }
+
+#if STEPAF_CXX_EXCEPTIONS
+    stepaf_batch_info_t query() const
+    {
+        return *filled(try_query());
+    }
+    /** Describe pushed tensor @a index: its data is the receive buffer, until the release. */
+    tensor_info tensor(int index) const
+    {
+        return detail::fill<tensor_info>(
+            [&](tensor_info *info) { return stepaf_batch_tensor(handle_, index, info); });
+    }
+    /** Describe expected answer @a index; its data is NULL. */
+    tensor_info answer(int index) const
+    {
+        return detail::fill<tensor_info>(
+            [&](tensor_info *info) { return stepaf_batch_answer(handle_, index, info); });
+    }
+    void respond(span<const stepaf_tensor_t> tensors, std::uint32_t flags = STEPAF_RESPOND_RELEASE)
+    {
+        check(stepaf_respond(handle_, tensors.data(), detail::count(tensors), flags, nullptr));
+        if (flags & STEPAF_RESPOND_RELEASE)
+            handle_ = nullptr;
+    }
+    request_ref respond_request(span<const stepaf_tensor_t> tensors,
+                                std::uint32_t flags = STEPAF_RESPOND_RELEASE)
+    {
+        stepaf_request_h handle;
+        check(stepaf_respond(handle_, tensors.data(), detail::count(tensors), flags, &handle));
+        if (flags & STEPAF_RESPOND_RELEASE)
+            handle_ = nullptr;
+        return request_ref(handle);
+    }
+    void release()
+    {
+        check(stepaf_release(detach()));
+    }
+
+  private:
+    template <class R>
+    static R &&filled(R &&outcome)
+    {
+        check(outcome.error());
+        return std::forward<R>(outcome);
+    }
+#endif
+};
+
+static_assert(sizeof(batch) == sizeof(stepaf_batch_h) && std::is_standard_layout_v<batch>,
+              "an array of batches is one of handles");
+
+/** Answer @a batches with consecutive row slices of @a tensors, as stepaf_respond_many. Those that are
+ *  answered are empty afterwards if @a flags release them.
+ *  @param rows     rows for each batch; empty: as many as its first pushed tensor has.
+ *  @param results  a result for each batch.
+ *  @return as stepaf_respond_many; STEPAF_ERR_INVALID also if the numbers of elements differ. Never
+ *  blocks. */
+inline result<void> try_respond_many(span<batch> batches, span<const tensor> tensors,
+                                     span<const std::uint32_t> rows, span<stepaf_status_t> results,
+                                     std::uint32_t flags = STEPAF_RESPOND_RELEASE) noexcept
+{
+    if (results.size() != batches.size() || (!rows.empty() && rows.size() != batches.size()))
+        return STEPAF_ERR_INVALID;
+    for (stepaf_status_t &one : results)
+        one = STEPAF_INPROGRESS; /* where nothing is sent, none is written */
+    stepaf_status_t status =
+        stepaf_respond_many(reinterpret_cast<const stepaf_batch_h *>(batches.data()),
+                            detail::count(batches), tensors.data(), detail::count(tensors),
+                            rows.empty() ? nullptr : rows.data(), flags, results.data());
+    for (std::size_t i = 0; i < batches.size(); i++)
+        if (results[i] == STEPAF_OK && (flags & STEPAF_RESPOND_RELEASE))
+            (void)batches[i].detach();
+    return status;
+}
+
+#if STEPAF_CXX_EXCEPTIONS
+/** The same; throws the first failure. @a results tell of the others. */
+inline void respond_many(span<batch> batches, span<const tensor> tensors,
+                         span<const std::uint32_t> rows, span<stepaf_status_t> results,
+                         std::uint32_t flags = STEPAF_RESPOND_RELEASE)
+{
+    check(try_respond_many(batches, tensors, rows, results, flags).error());
+}
+#endif
+
+} // namespace stepaf
+
+#endif

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+# In a repository of Spack's: packages/libstepaf/package.py. There is no download yet: put the tarball into a
+# mirror ("spack mirror create"), or build a checkout by "spack dev-build libstepaf@main".
+from spack.package import *
+
+
+class Libstepaf(AutotoolsPackage, CudaPackage):
+    """Tensor exchange between attention and FFN ranks of a disaggregated language model."""
+
+    manual_download = True
+
+    license("Apache-2.0")
+
+    version("main")
+
+    variant("mpi", default=True, description="Start by MPI; stepaf_perf and stepaf_decode")
+    variant("pmix", default=True, description="Start by PMIx, without MPI")
+    variant("rdma", default=True, description="Transport by RDMA")
+    variant("static", default=False, description="Archives as well")
+
+    depends_on("c", type="build")
+    depends_on("autoconf@2.71:", type="build")
+    depends_on("automake@1.16:", type="build")
+    depends_on("libtool", type="build")
+    depends_on("pkgconfig", type="build")
+    depends_on("hwloc@2:")
+    depends_on("libsodium")
+    depends_on("mpi", when="+mpi")
+    depends_on("jansson", when="+mpi")
+    depends_on("openblas", when="+mpi")
+    depends_on("pmix@4:", when="+pmix")
+    depends_on("rdma-core", when="+rdma")
+    depends_on("cuda@12:", when="+cuda")
+
+    def autoreconf(self, spec, prefix):
+        Executable("./autogen.sh")()
+
+    def configure_args(self):
+        args = []
+        for variant in ("mpi", "pmix", "cuda"):
+            args += self.with_or_without(variant)
+        args += self.with_or_without("verbs", variant="rdma")
+        args += self.with_or_without("rdmacm", variant="rdma")
+        args += self.enable_or_disable("static")
+        if "+mpi" in self.spec:
+            args.append("MPICC=" + self.spec["mpi"].mpicc)
+        return args

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sources that a network card reads in place. A stream that has come by an operation's sends may go on to
+ * overwrite its sources, as the caller knows from other peers, whose kernels have read them by then. So
+ * behind the sends a gate waits until the proxy says that the card has, too. */
+#include "core/plan.h"
+#include "gpu/proxy.h"
+
+enum {
+    GUARD_BYTES = 512
+}; /* of each launch: a count, and what nobody looks at: how much has landed */
+
+/* The sources of planned answers need none: a slot has its own, and comes again only when the peer has
+ * what was sent from there. */
+bool stepaf_stream_is_guarded(const struct stepaf_stream *stream)
+{
+    bool any = false;
+
+    for (uint32_t p = 0; stream->proxy && p < stream->plan->ctx->n_peers; p++)
+        any = any || stream->proxy->peers[p].sent;
+    return any && stepaf_is_attention(stream->plan->ctx) && !stream->plan->keeps_sources;
+}
+
+void stepaf_stream_guard_lane(struct stepaf_kernel_tensor *lane, bool guarded)
+{
+    lane->body = lane->data; /* nothing is written there */
+    lane->guarded = guarded;
+}
+
+/* Which peers' heads are waited for, from @a from on; returns with which to go on. */
+static uint32_t compile_launch(const struct stepaf_proxy *proxy, uint32_t n_peers, uint32_t from,
+                               struct stepaf_launch *launch)
+{
+    struct stepaf_kernel_args *args = &launch->args;
+    uint32_t p = from;
+
+    for (; p < n_peers && args->n_lanes < STEPAF_KERNEL_TENSORS; p++)
+        if (proxy->peers[p].sent)
+            args->lanes[args->n_lanes++] = (struct stepaf_kernel_tensor){
+                .head = proxy->peers[p].sent + (size_t)args->slot * STEPAF_HEAD_BYTES,
+                .proto = STEPAF_PROTO_ZCOPY, /* nothing is left to do when its head is there */
+                .peer = (uint16_t)p,
+            };
+    launch->threads = stepaf_stream_set_gate(args);
+    args->gate_ends = 1;
+    stepaf_stream_touch(args);
+    return p;
+}
+
+uint8_t *stepaf_stream_guard_compile(struct stepaf_stream *stream,
+                                     const struct stepaf_kernel_args *common, uint8_t *counts)
+{
+    struct stepaf_launch *launch = &stream->guard[common->slot * stream->n_guard];
+
+    for (uint32_t k = 0, p = 0; k < stream->n_guard; k++, launch++, counts += GUARD_BYTES) {
+        *launch = (struct stepaf_launch){.args = *common};
+        launch->args.counts = (uint32_t *)counts;
+        launch->args.landed = launch->args.counts + 1;
+        if (stream->proxy)
+            p = compile_launch(stream->proxy, stream->plan->ctx->n_peers, p, launch);
+    }
+    return counts;
+}
+
+uint64_t stepaf_stream_guard_bytes(const struct stepaf_stream *stream)
+{
+    return (uint64_t)GUARD_BYTES * stream->plan->depth * stream->n_guard;
+}
+
+bool stepaf_stream_guard_change(const struct stepaf_stream *stream,
+                                const struct stepaf_launch *planned, struct stepaf_launch *launches)
+{
+    bool changed = stepaf_stream_is_guarded(stream);
+
+    for (uint32_t k = 0; k < stream->n_send; k++)
+        for (uint32_t i = 0; i < launches[k].args.n_lanes; i++)
+            changed = changed || (launches[k].args.lanes[i].proto == STEPAF_PROTO_RDMA &&
+                                  launches[k].args.lanes[i].data != planned[k].args.lanes[i].data);
+    changed = changed && !stream->plan->keeps_sources;
+    for (uint32_t k = 0; k < stream->n_send; k++)
+        for (uint32_t i = 0; i < launches[k].args.n_lanes; i++)
+            if (launches[k].args.lanes[i].proto == STEPAF_PROTO_RDMA)
+                stepaf_stream_guard_lane(&launches[k].args.lanes[i], changed);
+    return changed;
+}
+
+stepaf_status_t stepaf_stream_guard_launch(const struct stepaf_stream *stream, uint8_t slot,
+                                           void *cuda_stream)
+{
+    const struct stepaf_launch *launch = &stream->guard[slot * stream->n_guard];
+    stepaf_status_t status = STEPAF_OK;
+
+    for (uint32_t k = 0; k < stream->n_guard && !status; k++)
+        if (launch[k].args.n_lanes)
+            status = stepaf_gpu_launch(stream->plan->ctx->gpu.device, STEPAF_KERNEL_GATE,
+                                       &launch[k].args, 1, launch[k].threads, false, cuda_stream);
+    return status;
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stepaf.hpp between two ranks: owners, spans, exceptions and results. */
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include <stepaf/stepaf.hpp>
+
+#include "pair.hpp"
+
+using namespace std::chrono_literals;
+
+enum { X = 1, Y = 2, Z = 3, N = 512, DEPTH = 2 };
+
+/* A call that has to throw E; its status is compared, too. */
+template <class E, class F> static void throws(stepaf_status_t status, F &&call)
+{
+    try {
+        call();
+    } catch (const E &failure) {
+        CHECK(failure.status() == status);
+        CHECK(std::strlen(failure.what()) > 0);
+        return;
+    }
+    CHECK(!"it has to throw");
+}
+
+static stepaf::context join(stepaf_boot_t *boot, stepaf_role_t role)
+{
+    auto ctx = stepaf::context::init(stepaf::params().role(role), boot);
+    auto how = stepaf::key_params().dtype(STEPAF_F32).shape({N / 4, 4}).depth(DEPTH);
+    ctx.key_declare(X, STEPAF_PUSH, N * sizeof(float), how);
+    ctx.key_declare(Y, STEPAF_PULL, N * sizeof(float), how);
+    ctx.key_declare(Z, STEPAF_PUSH, 64);
+    CHECK(ctx.role() == role && ctx.n_peers() == 1);
+    CHECK(ctx.rank(STEPAF_GROUP_WORLD) == (role == STEPAF_FFN));
+    return ctx;
+}
+
+/* Owners and what they leave behind, without a peer. */
+static void test_owners(stepaf::context &ctx)
+{
+    stepaf::memory none;
+    CHECK(!none && none.bytes() == 0 && none.as<float>().empty());
+    auto a = ctx.alloc(4096), b = std::move(a);
+    CHECK(!a && b && b.bytes() == 4096 && b.as<double>().size() == 512);
+    void *address = b.data();
+    a = std::move(b);
+    CHECK(a.data() == address);
+    a.end();
+    CHECK(!a);
+    std::vector<char> mine(4096);
+    {
+        auto held = ctx.register_memory(mine.data(), mine.size());
+        throws<stepaf::error>(STEPAF_ERR_INVALID,
+                              [&] { (void)ctx.register_memory(mine.data(), mine.size()); });
+    }
+    ctx.register_memory(mine.data(), mine.size()).end(); /* the first one has ended */
+
+    throws<stepaf::error>(STEPAF_ERR_KEY, [&] { ctx.key_withdraw(99); });
+    CHECK(ctx.try_key_withdraw(99).error() == STEPAF_ERR_KEY);
+    CHECK(!ctx.try_alloc(0) && ctx.try_alloc(0).error() == STEPAF_ERR_INVALID);
+    throws<stepaf::error>(STEPAF_ERR_INVALID, [&] {
+        ctx.key_declare(9, STEPAF_PUSH, 8, stepaf::key_params().shape({}));
+    });
+    auto nine = stepaf::key_params().shape({1, 1, 1, 1, 1, 1, 1, 1, 8});
+    CHECK(ctx.try_key_declare(9, STEPAF_PUSH, 8, nine).error() == STEPAF_ERR_INVALID);
+}
+
+static void attention(stepaf_boot_t *boot)
+{
+    auto ctx = join(boot, STEPAF_ATTENTION);
+    test_owners(ctx);
+    auto x = ctx.alloc(N * sizeof(float)), y = ctx.alloc(DEPTH * N * sizeof(float));
+    auto xs = x.as<float>(), ys = y.as<float>();
+    stepaf::tensor push[] = {stepaf::make_tensor(X, xs)};
+    stepaf::tensor pull[] = {stepaf::make_tensor(Y, ys.subspan(0, N))};
+    auto plan = ctx.plan_create(push, pull);
+    throws<stepaf::error>(STEPAF_ERR_STATE, [&] { (void)plan.start(); });
+    CHECK(ctx.epoch() == 0);
+    ctx.commit();
+    CHECK(ctx.epoch() == 1 && plan.depth() == DEPTH);
+    std::iota(xs.begin(), xs.end(), 1.0f);
+
+    /* One exchange. */
+    auto request = plan.start();
+    CHECK(request && request.slot() == 0);
+    auto done = request.wait();
+    CHECK(!request);
+    CHECK(done.tensor(0).as<float>()[N - 1] == 2 * N && done.tensor(0).dims().size() == 2);
+    CHECK(done.sent() && done.peer(0) && done.timeline(0).start_ns > 0);
+    throws<stepaf::error>(STEPAF_ERR_STATE, [&] { done.wait(); });
+
+    /* A smaller one, and slots that run out. */
+    stepaf::tensor less[] = {{X, x.data(), 16}};
+    stepaf::request two[] = {plan.start(stepaf::start_params().wait(5s).push(less)),
+                             plan.start(stepaf::start_params().wait(5s))};
+    throws<stepaf::would_block_error>(STEPAF_ERR_WOULD_BLOCK, [&] { (void)plan.start(); });
+    CHECK(plan.try_start().error() == STEPAF_ERR_WOULD_BLOCK);
+    throws<stepaf::timeout_error>(STEPAF_ERR_TIMEOUT, [&] { two[0].wait(0us); });
+    CHECK(two[0] && !two[0].test() && two[0].try_test().error() == STEPAF_INPROGRESS);
+    throws<stepaf::timeout_error>(STEPAF_ERR_TIMEOUT, [&] { stepaf::wait_any(two, 0us); });
+    ctx.barrier(STEPAF_GROUP_WORLD); /* the FFN rank answers from here on */
+    for (int i = 0; i < 2; i++) {
+        auto ended = stepaf::wait_any(two);
+        CHECK(ended.status == STEPAF_OK && !two[ended.index]);
+        CHECK(ended.ref.tensor(0).bytes == (ended.index == 0 ? 16 : N * sizeof(float)));
+    }
+    throws<stepaf::error>(STEPAF_ERR_STATE, [&] { stepaf::wait_any(two); });
+
+    /* Dropped by this side: the FFN rank never sees it. */
+    {
+        auto dropped = plan.start(stepaf::start_params().wait());
+    }
+    ctx.barrier(STEPAF_GROUP_WORLD);
+    ctx.barrier(STEPAF_GROUP_WORLD);
+
+    /* Detached: it goes on. */
+    auto detached = plan.start(stepaf::start_params().wait()).detach();
+    detached.wait();
+
+    /* Dropped by the other side. */
+    auto unanswered = plan.start(stepaf::start_params().wait());
+    try {
+        unanswered.wait();
+        CHECK(!"it has to throw");
+    } catch (const stepaf::canceled_error &failure) {
+        CHECK(failure.peer_rank() == 0);
+    }
+    CHECK(unanswered);
+
+    /* Without a plan, to the handler. */
+    ctx.push_pull(push, pull).wait();
+    ctx.barrier(STEPAF_GROUP_WORLD);
+    CHECK(ctx.counters().operations_completed >= 5 && ctx.memory_use().peers == 1);
+    CHECK(ctx.link(0).is_lost == 0 && ctx.transport_name(0)[0] != '\0');
+
+    /* What is ended late is void, not wrong. */
+    ctx.reset();
+    CHECK(plan.try_destroy().error() == STEPAF_ERR_HANDLE);
+    CHECK(y.try_end().error() == STEPAF_ERR_HANDLE);
+}
+
+static void twice(stepaf::batch &batch, stepaf::span<float> y)
+{
+    auto in = batch.tensor(0);
+    auto xs = in.as<const float>();
+    for (std::size_t i = 0; i < xs.size(); i++)
+        y[i] = 2 * xs[i];
+    batch.respond_request({{{Y, y.data(), in.bytes}}}).wait();
+    CHECK(!batch);
+}
+
+static void ffn(stepaf_boot_t *boot)
+{
+    auto ctx = join(boot, STEPAF_FFN);
+    auto y = ctx.alloc(2 * N * sizeof(float));
+    auto ys = y.as<float>();
+    ctx.commit();
+
+    auto batch = ctx.recv();
+    CHECK(batch.query().n_tensors == 1 && batch.query().attention_rank == 0);
+    CHECK(batch.answer(0).key == Y && batch.answer(0).max_bytes == N * sizeof(float));
+    CHECK(batch.try_tensor(1).error() == STEPAF_ERR_INVALID);
+    throws<stepaf::error>(STEPAF_ERR_INVALID, [&] { batch.respond({}); });
+    CHECK(batch);
+    twice(batch, ys);
+
+    /* Two of one worker, by rows. */
+    ctx.barrier(STEPAF_GROUP_WORLD);
+    stepaf::batch both[2];
+    int n = 0;
+    while (n < 2) {
+        both[n] = ctx.recv();
+        n++;
+    }
+    stepaf::tensor rows[] = {stepaf::make_tensor(Y, ys)};
+    stepaf_status_t results[2];
+    stepaf::respond_many(both, rows, {}, results);
+    CHECK(results[0] == STEPAF_OK && results[1] == STEPAF_OK && !both[0] && !both[1]);
+    CHECK(stepaf::try_respond_many(both, rows, {}, {results, 1}).error() == STEPAF_ERR_INVALID);
+
+    /* What was canceled does not come. */
+    ctx.barrier(STEPAF_GROUP_WORLD);
+    throws<stepaf::timeout_error>(STEPAF_ERR_TIMEOUT, [&] { (void)ctx.recv(0us); });
+    ctx.barrier(STEPAF_GROUP_WORLD);
+
+    CHECK(ctx.recv(STEPAF_FROM_EACH, both) == 1);
+    twice(both[0], ys);
+    {
+        auto dropped = ctx.recv();
+    }
+
+    int handled = 0;
+    auto handler = [&](stepaf::batch one) noexcept {
+        twice(one, ys);
+        handled++;
+    };
+    ctx.set_handler(handler);
+    while (handled == 0)
+        ctx.progress();
+    ctx.clear_handler();
+    ctx.barrier(STEPAF_GROUP_WORLD);
+}
+
+int main()
+{
+    return run_pair(attention, ffn);
+}
