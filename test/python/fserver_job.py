@@ -41,7 +41,7 @@ def start(worker, server, workers=1, servers=1, env=None, scheduler=None):
     common = {"DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1", "DMLC_NODE_RANK": "0",
               "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(free_port()),
               "DMLC_GROUP_SIZE": "1", "DMLC_INTERFACE": "auto", "DMLC_ENABLE_RDMA": "ibverbs",
-              "STEPAF_FSERVER_BYTES": "1M", **(env or {})}
+              "FSERVER_LIB_BYTES": "1M", **(env or {})}
     common["DMLC_NUM_WORKER"], common["DMLC_NUM_SERVER"] = str(workers), str(servers)
     roles = [("worker", worker, workers), ("server", server, servers)]
     if scheduler is not None:

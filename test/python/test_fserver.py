@@ -92,7 +92,7 @@ class Calls(TestCase):
             assert "STEPAF_MEET" not in os.environ
             f.stop()
 
-        self.run_fserver(rank_of, rank_of, env={"STEPAF_FSERVER_ROOT": "server"})
+        self.run_fserver(rank_of, rank_of, env={"FSERVER_LIB_ROOT": "server"})
 
     def test_native_start(self):
         """As mpirun and torchrun: the library's own bootstrap, roles by split."""
@@ -126,8 +126,8 @@ class Calls(TestCase):
         from fserver_lib import _env
         saved = dict(os.environ)
         cases = [({"DMLC_ROLE": "boss"}, "boss"), ({"DMLC_NUM_WORKER": "x"}, "DMLC_NUM_WORKER=x"),
-                 ({"STEPMESH_GPU": "7"}, "rank 7 of 4"), ({"STEPAF_FSERVER_DEPTH": "0"}, "DEPTH"),
-                 ({"DMLC_PS_ROOT_PORT": ""}, "not set"), ({"STEPAF_FSERVER_RESPOND_VEC": "x"}, "split")]
+                 ({"STEPMESH_GPU": "7"}, "rank 7 of 4"), ({"FSERVER_LIB_DEPTH": "0"}, "DEPTH"),
+                 ({"DMLC_PS_ROOT_PORT": ""}, "not set"), ({"FSERVER_LIB_RESPOND_VEC": "x"}, "split")]
         base = {"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1", "DMLC_GROUP_SIZE": "2",
                 "DMLC_PS_ROOT_URI": "node", "DMLC_PS_ROOT_PORT": "8123"}
         try:
@@ -154,7 +154,7 @@ class Calls(TestCase):
             x, y = floats(N, 1), floats(N)
             raises(stepaf.PullsError, "2 servers", f.push_pull, [x], [1], [y], [2])
             raises(stepaf.InvalidError, "keys", f.push_pull, [x], [1, 2], [], [])
-            raises(stepaf.SizeError, "STEPAF_FSERVER_BYTES", f.push_pull, [bytearray(1 << 20)], [1], [], [])
+            raises(stepaf.SizeError, "FSERVER_LIB_BYTES", f.push_pull, [bytearray(1 << 20)], [1], [], [])
             handle = f.push_pull([x], [1], [y, floats(N)], [2, 3])
             raises(stepaf.TimeoutError, "FFN rank", f.wait, handle, 20)
             f.barrier(True, True)
@@ -205,7 +205,7 @@ class Calls(TestCase):
             echo()(f, 7)
             f.stop()
 
-        self.run_fserver(worker, server, env={"STEPAF_FSERVER_DEPTH": "2"})
+        self.run_fserver(worker, server, env={"FSERVER_LIB_DEPTH": "2"})
 
     def test_get_batch_frees_the_lock(self):
         def worker(f, rank):
@@ -258,7 +258,7 @@ class Calls(TestCase):
         self.respond_vec({}, [[0], [1, 2], [3, 4, 5]])
 
     def test_respond_vec_as_stepmesh(self):
-        self.respond_vec({"STEPAF_FSERVER_RESPOND_VEC": "first"}, [[0], [0, 1], [0, 1, 2]])
+        self.respond_vec({"FSERVER_LIB_RESPOND_VEC": "first"}, [[0], [0, 1], [0, 1, 2]])
 
     def test_register_recv_buffer(self):
         def worker(f, rank):

@@ -12,7 +12,7 @@ Tensors are torch's if the program has imported torch; else what ``stepaf.as_ten
 that arrive are ``stepaf.Tensor``.
 
 StepMesh sets a key up when it is first used. Here one buffer carries all tensors of an operation, with
-their keys, shapes and types: STEPAF_FSERVER_BYTES (32M) is its size, STEPAF_FSERVER_DEPTH (4) the
+their keys, shapes and types: FSERVER_LIB_BYTES (32M) is its size, FSERVER_LIB_DEPTH (4) the
 operations of a worker that can be in flight; alike on all ranks. Memory that is not used costs nothing,
 but for RDMA, which pins it: (depth * workers) times the bytes at a server and as much again for its
 answers, depth * (servers + 1) times at a worker.
@@ -39,7 +39,7 @@ def init(plugin_path: Optional[str] = None) -> None:
     """Join the job. Collective: returns when all workers and servers are there.
 
     With DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT, ranks meet there, which is where worker 0 runs (server
-    0 with STEPAF_FSERVER_ROOT=server). Else, or where STEPAF_BOOT, STEPAF_MEET or STEPAF_LOCAL_SIZE is
+    0 with FSERVER_LIB_ROOT=server). Else, or where STEPAF_BOOT, STEPAF_MEET or STEPAF_LOCAL_SIZE is
     set, as any program of libstepaf, the role by DMLC_ROLE if there is one. A scheduler has nothing to
     do, and need not be started. Raises StateError (a second time), SettingError, and what a start and a
     commit raise; then nothing is joined.
@@ -67,11 +67,11 @@ def push_pull(push_tensors: Sequence[Any], push_keys: Sequence[int], pull_tensor
     """Push tensors to every server, and expect answers: pull tensor s * B + i is answer i of server s.
 
     Returns a handle. push_tensors may be overwritten at once. Tensors may be of no rows. Does not wait,
-    unless STEPAF_FSERVER_DEPTH operations are in flight: then until the oldest is complete, whose
+    unless FSERVER_LIB_DEPTH operations are in flight: then until the oldest is complete, whose
     pull tensors it writes. need_event changes nothing: see the module for tensors in GPU memory.
 
     Raises InvalidError (counts), PullsError (not a multiple of the servers), SizeError (more than
-    STEPAF_FSERVER_BYTES), TimeoutError, PeerLostError; then nothing is sent. Workers only.
+    FSERVER_LIB_BYTES), TimeoutError, PeerLostError; then nothing is sent. Workers only.
     """
     return _state.worker().push_pull(push_tensors, push_keys, pull_tensors, pull_keys)
 
@@ -111,7 +111,7 @@ def respond(tensors: Sequence[Any], handler: int, need_event: bool = False) -> N
 def respond_vec(ret_buffer: Any, tensors_vec: Sequence[Any], handler_vec: Sequence[int]) -> None:
     """Answer batches with consecutive rows of a buffer: batch i with as many as tensors_vec[i] has.
 
-    StepMesh sends the first rows to all of them; so does STEPAF_FSERVER_RESPOND_VEC=first.
+    StepMesh sends the first rows to all of them; so does FSERVER_LIB_RESPOND_VEC=first.
     """
     _state.server().respond_vec(ret_buffer, tensors_vec, handler_vec)
 

@@ -59,7 +59,7 @@ def _meeting(role: str) -> Dict[str, str]:
     if rank >= counts[role]:
         raise error(stepaf.SettingError, f"rank {rank} of {counts[role]} ranks of this role (DMLC_GROUP_SIZE * "
                     "DMLC_NODE_RANK + STEPMESH_GPU + DMLC_RANK_OFFSET)")
-    first = ROLES[_choice("STEPAF_FSERVER_ROOT", ("worker", "server"))]
+    first = ROLES[_choice("FSERVER_LIB_ROOT", ("worker", "server"))]
     others = sum(counts[each] for each in counts if each == first and each != role)
     host = os.environ["DMLC_PS_ROOT_URI"]
     if ":" in host and not host.startswith("["):
@@ -84,12 +84,12 @@ def read() -> Setup:
         settings["STEPAF_NET_IF"] = interface
     if env.get("PS_VERBOSE", "0") not in ("", "0") and not env.get("STEPAF_LOG_LEVEL"):
         settings["STEPAF_LOG_LEVEL"] = "info"
-    depth = _number("STEPAF_FSERVER_DEPTH", 4, 1)
+    depth = _number("FSERVER_LIB_DEPTH", 4, 1)
     if depth > _core.MAX_DEPTH:
-        raise error(stepaf.SettingError, f"STEPAF_FSERVER_DEPTH={depth} is more than {_core.MAX_DEPTH}")
-    same_rows = _choice("STEPAF_FSERVER_RESPOND_VEC", ("split", "first")) == "first"
+        raise error(stepaf.SettingError, f"FSERVER_LIB_DEPTH={depth} is more than {_core.MAX_DEPTH}")
+    same_rows = _choice("FSERVER_LIB_RESPOND_VEC", ("split", "first")) == "first"
     gpu = _number("STEPMESH_GPU", 0) if env.get("STEPMESH_GPU") else None
-    return Setup(role, settings, _number("STEPAF_FSERVER_BYTES", 32 << 20, 4096), depth, gpu, same_rows)
+    return Setup(role, settings, _number("FSERVER_LIB_BYTES", 32 << 20, 4096), depth, gpu, same_rows)
 
 
 def context(setup: Setup) -> stepaf.Context:

@@ -54,7 +54,7 @@ def write(address: int, capacity: int, sequence: int, sent: Sequence[Tuple[int, 
         end = _pad(end + memory.nbytes)
     if end > capacity:
         raise error(stepaf.SizeError, f"an operation of {end} bytes, which is more than "
-                    f"STEPAF_FSERVER_BYTES={capacity}")
+                    f"FSERVER_LIB_BYTES={capacity}")
     ctypes.memmove(address, head, len(head))
     for place, (_, memory) in zip(places, sent):
         _tensors.copy_out(memory, address + place)
