@@ -22,12 +22,13 @@ class _Stages:
         self.shape = shape
         self.peers = topology.peers()
         self.streams = shape.device == "cuda"
-        self.timeout = None  # type: Optional[float]
+        self.timeout: Optional[float] = None
         self.keys: List[List[int]] = []
         self.logits_bytes = shape.tokens * shape.experts * 8 if shape.gate else 0
         rows = (shape.tokens, shape.hidden)
         for stage in range(shape.stages):
-            keys = [context.push_key(stage_key(stage, 0), rows, shape.dtype, depth=1, device=shape.device)]
+            keys: List[int] = [context.push_key(stage_key(stage, 0), rows, shape.dtype, depth=1,
+                                                device=shape.device)]
             if self.logits_bytes:
                 keys.append(context.push_key(stage_key(stage, 1), self.logits_bytes, depth=1,
                                              device=shape.device))
