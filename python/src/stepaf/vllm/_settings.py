@@ -24,8 +24,6 @@ class StepafExtraInfo(ConnectorExtraInfo):
     init_timeout_s: float = 600.0
     timeout_s: float = 0.0
     """Of a wait for a peer's tensor on the host; 0: the setting STEPAF_TIMEOUT_US."""
-    recv_poll_timeout_ms: int = 50
-    """Of recv_ffn_work_item."""
 
     @classmethod
     def from_mapping(cls, raw: Optional[Mapping[str, Any]]) -> StepafExtraInfo:
