@@ -156,11 +156,14 @@ class Worker:
         start = line.start_ns + time.perf_counter_ns() - self.context.clock_ns()
         if line.notified_ns < 0 or line.answered_ns < 0:
             return [start] + [0] * 7
-        queue, work = max(line.ffn_queue_ns, 0), max(line.ffn_work_ns, 0)
-        way = max(line.answered_ns - line.notified_ns - queue - work, 0) // 2
-        posted, back = start + line.notified_ns, start + line.answered_ns
-        there = posted + way
-        return [start, posted, there, there + queue, there + queue + work, there + queue + work, back, now]
+        # The server's clock counts its times; what is posted late seems to be shorter than these are.
+        left = max(line.answered_ns - line.notified_ns, 0)
+        queue = min(max(line.ffn_queue_ns, 0), left)
+        work = min(max(line.ffn_work_ns, 0), left - queue)
+        posted = start + line.notified_ns
+        there = posted + (left - queue - work) // 2
+        ready, back = there + queue + work, posted + left
+        return [start, posted, there, there + queue, ready, ready, back, max(now, back)]
 
     def trace(self, handle: int) -> List[int]:
         operation, place = self._find(handle)
