@@ -156,9 +156,9 @@ struct stepaf_ctx_gpu {
     bool proxies_still;         /* a commit is about to end them */
     bool asks;                  /* in its advert: who can write to the GPU's memory? */
     bool answered;
-    uint8_t *unreached; /* by peer: 1, it cannot; NULL: nobody was asked */
-    uint32_t n_requests;        /* open ones, of stream plans */
-    uint32_t n_arriving;        /* batches and answers */
+    uint8_t *unreached;  /* by peer: 1, it cannot; NULL: nobody was asked */
+    uint32_t n_requests; /* open ones, of stream plans */
+    uint32_t n_arriving; /* batches and answers */
 };
 
 /* The job, as init has found it. */

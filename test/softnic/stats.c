@@ -46,10 +46,10 @@ void softnic_report(void)
             "# the wire is made up; bytes, messages, us from doorbell to delivery: p50 p99\n");
     for (unsigned i = 0; i < SIZES && sizes[i].n; i++) {
         uint64_t n = sizes[i].n < SAMPLES ? sizes[i].n : SAMPLES;
+        uint64_t half = n / 2, most = n - 1 - n / 100;
         qsort(sizes[i].ns, n, sizeof(sizes[i].ns[0]), compare);
         fprintf(file, "%llu %llu %.2f %.2f\n", (unsigned long long)sizes[i].bytes,
-                (unsigned long long)sizes[i].n, sizes[i].ns[n / 2] / 1e3,
-                sizes[i].ns[n - 1 - n / 100] / 1e3);
+                (unsigned long long)sizes[i].n, sizes[i].ns[half] / 1e3, sizes[i].ns[most] / 1e3);
     }
     (void)fclose(file);
 }

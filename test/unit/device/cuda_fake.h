@@ -33,7 +33,7 @@ struct cuda_fake {
     int n_calls;     /* that could have failed */
     int fail_ipc_at; /* the same, but of those that ask for an IPC handle */
     int n_ipc;
-    int n_held;     /* contexts, modules, streams, events, pinned memory that are not given back */
+    int n_held; /* contexts, modules, streams, events, pinned memory that are not given back */
     CUstreamCaptureStatus capture; /* of all streams */
     CUlaunchConfig launched;       /* the last launch */
     int n_launches;

@@ -133,7 +133,8 @@ class Control:
     def read(batch: Batch) -> Dict[str, Any]:
         """A message; gives the batch back."""
         with batch:
-            text = bytes(memoryview(batch[0]))
+            tensor: Any = batch[0]  # has the buffer protocol, which not every mypy knows of
+            text = bytes(memoryview(tensor))
         said: Dict[str, Any] = json.loads(text)
         return said
 
