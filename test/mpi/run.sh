@@ -110,6 +110,10 @@ while read -r line; do
             echo "SKIP: there is no test/softnic/softnic.la, which takes libibverbs"
             exit 77
         fi
+        if [ -n "${SANITIZERS:-}" ]; then
+            echo "SKIP: a sanitizer's library has to be the first that is loaded"
+            exit 77
+        fi
         export LD_PRELOAD="$softnic"
         export STEPAF_TRANSPORTS=verbs STEPAF_CUDA_PROXY=always STEPAF_PROGRESS=thread
         continue

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which RDMA devices each rank takes, on machines that are there as XML. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "topo/nics.h"
@@ -194,5 +195,10 @@ int main(void)
         {"what is unknown is taken in order", what_is_unknown_is_taken_in_order},
         CU_TEST_INFO_NULL,
     };
+
+    if (getenv("HWLOC_PLUGINS_PATH")) { /* see test/sanitize.sh */
+        puts("SKIP: hwloc reads XML by a plugin, and is to load none");
+        return 77;
+    }
     return unit_run(tests);
 }
