@@ -76,9 +76,11 @@ rank 2 of 3: attention" ] || fail "not two programs"
         [ $code -eq $is ] || fail "after SIG$signal the exit code is $code"
     done
 }
-# Whoever was ended has ended, also where stepaf-run itself was killed.
+# Whoever was ended has ended, also where stepaf-run itself was killed. Processes that end while they are read
+# make grep fail: only what it has found counts.
 for try in $(seq 300); do
-    grep -lsz "^RANK_OF=$SSH_SAYS\$" /proc/[0-9]*/environ >"$directory/left" || break
+    grep -lsz "^RANK_OF=$SSH_SAYS\$" /proc/[0-9]*/environ >"$directory/left"
+    [ -s "$directory/left" ] || break
     sleep 0.1
 done
 [ ! -s "$directory/left" ] || fail "ranks are left: $(cat "$directory/left")"
