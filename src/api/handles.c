@@ -126,7 +126,7 @@ stepaf_status_t stepaf_enter_plan(stepaf_plan_h handle, struct stepaf_plan_obj *
         goto bad;
     stepaf_lock_enter(&ctx->lock);
     plan = stepaf_table_get(&ctx->tables.plans, stepaf_handle_index(handle));
-    if (__builtin_expect(!plan || plan->generation != stepaf_handle_generation(handle), 0)) {
+    if (__builtin_expect(!plan || plan->handle.generation != stepaf_handle_generation(handle), 0)) {
         stepaf_leave(ctx);
         goto bad;
     }

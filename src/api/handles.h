@@ -109,7 +109,7 @@ static inline stepaf_status_t stepaf_leave_wait(struct stepaf_ctx *ctx, stepaf_s
 
 static inline stepaf_plan_h stepaf_plan_handle(const struct stepaf_plan_obj *plan)
 {
-    return stepaf_handle_of(plan->name, plan->generation);
+    return stepaf_handle_of(plan->handle.name, plan->handle.generation);
 }
 
 /* The context of a handle of any kind, if one thread at a time calls. */

@@ -193,7 +193,7 @@ const uint32_t *stepaf_plan_bytes(stepaf_plan_h handle, unsigned slot)
     if (enter(handle, STEPAF_ROLE_AUTO, &stream))
         return NULL;
     if (stream->epoch && slot < stream->plan->depth)
-        landed = stream->receive[slot * stream->n_receive].args.landed;
+        landed = stream->launches.receive[slot * stream->launches.n_receive].args.landed;
     stepaf_leave(stream->plan->ctx);
     return landed;
 }

@@ -370,8 +370,8 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
                                   STEPAF_MAX_PLANS);
         goto err_plan;
     }
-    plan->name = stepaf_handle_name(STEPAF_HANDLE_PLAN, ctx->handle.slot, plan->index);
-    plan->generation = stepaf_table_generation(&ctx->tables.plans);
+    plan->handle.name = stepaf_handle_name(STEPAF_HANDLE_PLAN, ctx->handle.slot, plan->index);
+    plan->handle.generation = stepaf_table_generation(&ctx->tables.plans);
     for (uint8_t s = 0; s < plan->depth; s++)
         set_stamps(&plan->ops[s]);
     use_all(plan, 1);

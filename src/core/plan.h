@@ -52,8 +52,10 @@ struct stepaf_plan_proxied {
 struct stepaf_plan_obj {
     struct stepaf_ctx *ctx;
     uint32_t index; /* in ctx->tables.plans: the plan's number */
-    uint32_t name;  /* half of its handle */
-    uint32_t generation;
+    struct {
+        uint32_t name; /* half of it */
+        uint32_t generation;
+    } handle;
     uint32_t seq; /* of the next operation */
     uint8_t depth;
     uint8_t n_push;
@@ -98,7 +100,7 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
 /* How many plans were made before: numbers are given out again. */
 static inline uint32_t stepaf_plan_age(const struct stepaf_plan_obj *plan)
 {
-    return plan->generation - plan->ctx->tables.plans.not_ours;
+    return plan->handle.generation - plan->ctx->tables.plans.not_ours;
 }
 /* Whether a stream plan of this rank names the key: then links must not touch its places. */
 static inline bool stepaf_key_on_streams(const struct stepaf_key *key)

@@ -206,7 +206,8 @@ static void turn_lanes(struct stepaf_proxy *proxy, uint32_t p)
     uint32_t depth = stream->plan->depth;
 
     for (uint32_t slot = 0; slot < depth; slot++) {
-        struct stepaf_launch *launches = &stream->receive[slot * stream->n_receive];
+        struct stepaf_launch *launches =
+            &stream->launches.receive[slot * stream->launches.n_receive];
         bool changed = false;
         for (uint32_t i = 0; i < stream->n_in; i++) {
             const struct stepaf_proxy_buf *its = &proxy->in[p * stream->n_in + i];

@@ -27,19 +27,22 @@ stepaf_status_t stepaf_stream_make(struct stepaf_plan_obj *plan)
     if (status)
         return status;
     stream->mailboxes = calloc((size_t)ctx->n_peers * stream->n_in, sizeof(*stream->mailboxes));
-    stream->n_send = stepaf_launches(ctx->n_peers, stream->n_out);
-    stream->n_receive = stepaf_launches(ctx->n_peers, stream->n_in);
-    stream->send = calloc((size_t)plan->depth * stream->n_send, sizeof(*stream->send));
-    stream->receive = calloc((size_t)plan->depth * stream->n_receive, sizeof(*stream->receive));
-    stream->changed = calloc(stream->n_send, sizeof(*stream->changed));
+    stream->launches.n_send = stepaf_launches(ctx->n_peers, stream->n_out);
+    stream->launches.n_receive = stepaf_launches(ctx->n_peers, stream->n_in);
+    stream->launches.send =
+        calloc((size_t)plan->depth * stream->launches.n_send, sizeof(*stream->launches.send));
+    stream->launches.receive =
+        calloc((size_t)plan->depth * stream->launches.n_receive, sizeof(*stream->launches.receive));
+    stream->launches.changed = calloc(stream->launches.n_send, sizeof(*stream->launches.changed));
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         if (stepaf_peer_proxied(ctx, p))
-            stream->n_guard = stepaf_launches(ctx->n_peers, 1);
-    stream->guard = calloc((size_t)plan->depth * stream->n_guard + 1, sizeof(*stream->guard));
+            stream->launches.n_guard = stepaf_launches(ctx->n_peers, 1);
+    stream->launches.guard =
+        calloc((size_t)plan->depth * stream->launches.n_guard + 1, sizeof(*stream->launches.guard));
     stream->sent = calloc(plan->depth, sizeof(*stream->sent));
     stream->arrived = calloc(plan->depth, sizeof(*stream->arrived));
-    if (!stream->mailboxes || !stream->send || !stream->receive || !stream->changed ||
-        !stream->guard || !stream->sent || !stream->arrived)
+    if (!stream->mailboxes || !stream->launches.send || !stream->launches.receive ||
+        !stream->launches.changed || !stream->launches.guard || !stream->sent || !stream->arrived)
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     return STEPAF_OK;
 }
@@ -57,10 +60,10 @@ void stepaf_stream_free(struct stepaf_stream *stream)
     }
     free(stream->any);
     free(stream->mailboxes);
-    free(stream->send);
-    free(stream->receive);
-    free(stream->changed);
-    free(stream->guard);
+    free(stream->launches.send);
+    free(stream->launches.receive);
+    free(stream->launches.changed);
+    free(stream->launches.guard);
     free(stream->sent);
     free(stream->arrived);
     free(stream);

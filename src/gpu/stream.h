@@ -60,16 +60,18 @@ struct stepaf_stream {
     uint8_t n_out;
     uint32_t epoch;                   /* in which the flows were made; 0: never */
     struct stepaf_mailbox *mailboxes; /* peer by peer: n_in */
-    uint32_t n_send;                  /* launches of an operation */
-    uint32_t n_receive;
-    struct stepaf_launch *send;    /* slot by slot */
-    struct stepaf_launch *receive; /* slot by slot */
-    struct stepaf_launch *changed; /* n_send: of an operation that is not as planned */
-    uint32_t n_guard;              /* launches that wait until sources have been read */
-    struct stepaf_launch *guard;   /* slot by slot */
-    bool guarded;                  /* behind the sends of an operation as planned */
-    bool unpacks;                  /* some launch does not leave all to the gate */
-    bool counts;                   /* unpacking does: see STEPAF_KERNEL_UNPACK_CHUNKS */
+    struct {
+        uint32_t n_send; /* of an operation */
+        uint32_t n_receive;
+        struct stepaf_launch *send;    /* slot by slot */
+        struct stepaf_launch *receive; /* slot by slot */
+        struct stepaf_launch *changed; /* n_send: of an operation that is not as planned */
+        uint32_t n_guard;              /* that wait until sources have been read */
+        struct stepaf_launch *guard;   /* slot by slot */
+        bool guarded;                  /* behind the sends of an operation as planned */
+        bool unpacks;                  /* some launch does not leave all to the gate */
+        bool counts;                   /* unpacking does: see STEPAF_KERNEL_UNPACK_CHUNKS */
+    } launches;
     struct stepaf_gpu_watch *watch;
     uint64_t n_sent; /* operations enqueued */
     uint64_t n_received;

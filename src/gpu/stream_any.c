@@ -14,7 +14,7 @@ enum { ALIGN = 512, OCTET = 8 /* threads of the gate that look at a head */ };
 
 stepaf_status_t stepaf_any_make(struct stepaf_stream *stream)
 {
-    if (stream->n_send > 1 || stream->n_receive > 1)
+    if (stream->launches.n_send > 1 || stream->launches.n_receive > 1)
         return stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE,
                                 "a plan that takes any batch carries at most %d tensors each way, "
                                 "over all peers",
@@ -174,7 +174,7 @@ static struct stepaf_any_args any_args_begin(const struct stepaf_stream *stream,
 /* What an answer can hold, whichever worker's it is. */
 static void find_room(struct stepaf_stream *stream)
 {
-    const struct stepaf_kernel_args *slot = &stream->send[0].args;
+    const struct stepaf_kernel_args *slot = &stream->launches.send[0].args;
 
     for (uint32_t i = 0; i < slot->n_lanes; i++) {
         uint32_t *room = &stream->any->room[i % stream->n_out];
@@ -188,24 +188,24 @@ stepaf_status_t stepaf_any_begin(struct stepaf_stream *stream, uint8_t *control)
     struct stepaf_any *any = stream->any;
     uint8_t *in = control + lanes_bytes(stream, stream->n_out);
     uint8_t *ring = in + lanes_bytes(stream, stream->n_in);
-    stepaf_status_t status = write_lanes(stream, stream->send, true, control);
+    stepaf_status_t status = write_lanes(stream, stream->launches.send, true, control);
 
     if (!status)
-        status = write_lanes(stream, stream->receive, false, in);
+        status = write_lanes(stream, stream->launches.receive, false, in);
     if (status)
         return status;
-    any->send = any_args_begin(stream, stream->send, stream->n_out);
-    any->receive = any_args_begin(stream, stream->receive, stream->n_in);
+    any->send = any_args_begin(stream, stream->launches.send, stream->n_out);
+    any->receive = any_args_begin(stream, stream->launches.receive, stream->n_in);
     any->send.lanes = (struct stepaf_any_tensor *)control;
     any->receive.lanes = (struct stepaf_any_tensor *)in;
     any->send.ring = any->receive.ring = (struct stepaf_any_entry *)ring;
     any->receive.next = (struct stepaf_any_next *)(ring + ring_bytes(stream));
     any->receive.origin = (uint32_t *)(ring + ring_bytes(stream) + next_bytes(stream));
     if (stream->plan->depth > 1)
-        any->receive.landed_stride =
-            (uint32_t)(stream->receive[1].args.landed - stream->receive[0].args.landed);
-    any->send_blocks = share_out(stream, &stream->send[0].args, true, &any->send);
-    any->unpack_blocks = share_out(stream, &stream->receive[0].args, false, &any->receive);
+        any->receive.landed_stride = (uint32_t)(stream->launches.receive[1].args.landed -
+                                                stream->launches.receive[0].args.landed);
+    any->send_blocks = share_out(stream, &stream->launches.send[0].args, true, &any->send);
+    any->unpack_blocks = share_out(stream, &stream->launches.receive[0].args, false, &any->receive);
     find_room(stream);
     return STEPAF_OK;
 }
@@ -258,8 +258,8 @@ stepaf_status_t stepaf_any_send(struct stepaf_stream *stream, const stepaf_tenso
     }
     if (!status)
         status = stepaf_gpu_launch_any(stream->plan->ctx->gpu.device,
-                                       stream->send->chunks ? STEPAF_KERNEL_SEND_ANY_CHUNKS
-                                                            : STEPAF_KERNEL_SEND_ANY,
+                                       stream->launches.send->chunks ? STEPAF_KERNEL_SEND_ANY_CHUNKS
+                                                                     : STEPAF_KERNEL_SEND_ANY,
                                        args, any->send_blocks, STEPAF_WARP, true, cuda_stream);
     if (status)
         return status;
@@ -278,12 +278,13 @@ stepaf_status_t stepaf_any_receive(struct stepaf_stream *stream, void *cuda_stre
         status = stepaf_gpu_launch_any(gpu, STEPAF_KERNEL_GATE_ANY, &any->receive, 1,
                                        any->gate_threads, false, cuda_stream);
     if (!status && any->unpack_blocks)
-        status = stepaf_stream_break(
-            stream, stepaf_gpu_launch_any(gpu,
-                                          stream->receive->chunks ? STEPAF_KERNEL_UNPACK_ANY_CHUNKS
+        status =
+            stepaf_stream_break(stream, stepaf_gpu_launch_any(gpu,
+                                                              stream->launches.receive->chunks
+                                                                  ? STEPAF_KERNEL_UNPACK_ANY_CHUNKS
                                                                   : STEPAF_KERNEL_UNPACK_ANY,
-                                          &any->receive, any->unpack_blocks, STEPAF_WARP, true,
-                                          cuda_stream));
+                                                              &any->receive, any->unpack_blocks,
+                                                              STEPAF_WARP, true, cuda_stream));
     if (!status)
         stream->n_received++;
     return status;

@@ -22,7 +22,7 @@ static uint64_t counts_bytes(void)
 /* Those who unpack count only where they do not know whose batch it is, or look for stamps. */
 static uint64_t receive_counts_bytes(const struct stepaf_stream *stream)
 {
-    return stream->counts ? counts_bytes() : ALIGN;
+    return stream->launches.counts ? counts_bytes() : ALIGN;
 }
 
 static uint64_t done_bytes(void)
@@ -38,8 +38,9 @@ static uint64_t landed_bytes(const struct stepaf_stream *stream)
 
 uint64_t stepaf_stream_control_bytes(const struct stepaf_stream *stream)
 {
-    uint64_t slot = landed_bytes(stream) + stream->n_send * (counts_bytes() + done_bytes()) +
-                    stream->n_receive * receive_counts_bytes(stream);
+    uint64_t slot = landed_bytes(stream) +
+                    stream->launches.n_send * (counts_bytes() + done_bytes()) +
+                    stream->launches.n_receive * receive_counts_bytes(stream);
 
     return ALIGN + stream->plan->depth * slot + stepaf_stream_guard_bytes(stream) +
            (stream->any ? stepaf_any_control_bytes(stream) : 0);
@@ -144,7 +145,7 @@ static void compile_send(const struct stepaf_stream *stream,
             stepaf_stream_copies(ctx, lane->peer, launch->sources[at - first]);
         launch->copies = launch->copies || lane->copied;
         if (lane->proto == STEPAF_PROTO_RDMA)
-            stepaf_stream_guard_lane(lane, stream->guarded);
+            stepaf_stream_guard_lane(lane, stream->launches.guarded);
         if (lane->proto == STEPAF_PROTO_CHUNKS) {
             lane->chunk = stepaf_chunk_bytes(outlet->bytes);
             launch->chunks = true;
@@ -204,9 +205,9 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
     uint32_t each_out = stepaf_launch_peers(stream->n_out) * stream->n_out;
     uint32_t each_in = stepaf_launch_peers(stream->n_in) * stream->n_in;
     uint8_t *landed = control + ALIGN, *at = landed + stream->plan->depth * landed_bytes(stream);
-    struct stepaf_launch *launch = stream->send;
+    struct stepaf_launch *launch = stream->launches.send;
 
-    stream->guarded = stepaf_stream_is_guarded(stream);
+    stream->launches.guarded = stepaf_stream_is_guarded(stream);
     for (uint8_t slot = 0; slot < stream->plan->depth; slot++)
         for (uint32_t first = 0; first < n_out; first += each_out, launch++) {
             *launch = (struct stepaf_launch){.args = kernel_args_begin(stream, slot, control)};
@@ -215,8 +216,8 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
             at += counts_bytes() + done_bytes();
             compile_send(stream, outlets, first, min(each_out, n_out - first), launch);
         }
-    launch = stream->receive;
-    stream->unpacks = false;
+    launch = stream->launches.receive;
+    stream->launches.unpacks = false;
     for (uint8_t slot = 0; slot < stream->plan->depth; slot++, landed += landed_bytes(stream))
         for (uint32_t first = 0; first < n_in; first += each_in, launch++) {
             *launch = (struct stepaf_launch){.args = kernel_args_begin(stream, slot, control)};
@@ -224,7 +225,7 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
             launch->args.landed = (uint32_t *)landed + first;
             at += receive_counts_bytes(stream);
             compile_receive(stream, first, min(each_in, n_in - first), launch);
-            stream->unpacks = stream->unpacks || launch->blocks;
+            stream->launches.unpacks = stream->launches.unpacks || launch->blocks;
         }
     for (uint8_t slot = 0; slot < stream->plan->depth; slot++) {
         struct stepaf_kernel_args args = kernel_args_begin(stream, slot, control);

@@ -49,9 +49,10 @@ static uint32_t compile_launch(const struct stepaf_proxy *proxy, uint32_t n_peer
 uint8_t *stepaf_stream_guard_compile(struct stepaf_stream *stream,
                                      const struct stepaf_kernel_args *common, uint8_t *counts)
 {
-    struct stepaf_launch *launch = &stream->guard[common->slot * stream->n_guard];
+    struct stepaf_launch *launch = &stream->launches.guard[common->slot * stream->launches.n_guard];
 
-    for (uint32_t k = 0, p = 0; k < stream->n_guard; k++, launch++, counts += GUARD_BYTES) {
+    for (uint32_t k = 0, p = 0; k < stream->launches.n_guard;
+         k++, launch++, counts += GUARD_BYTES) {
         *launch = (struct stepaf_launch){.args = *common};
         launch->args.counts = (uint32_t *)counts;
         launch->args.landed = launch->args.counts + 1;
@@ -63,7 +64,7 @@ uint8_t *stepaf_stream_guard_compile(struct stepaf_stream *stream,
 
 uint64_t stepaf_stream_guard_bytes(const struct stepaf_stream *stream)
 {
-    return (uint64_t)GUARD_BYTES * stream->plan->depth * stream->n_guard;
+    return (uint64_t)GUARD_BYTES * stream->plan->depth * stream->launches.n_guard;
 }
 
 bool stepaf_stream_guard_change(const struct stepaf_stream *stream,
@@ -71,12 +72,12 @@ bool stepaf_stream_guard_change(const struct stepaf_stream *stream,
 {
     bool changed = stepaf_stream_is_guarded(stream);
 
-    for (uint32_t k = 0; k < stream->n_send; k++)
+    for (uint32_t k = 0; k < stream->launches.n_send; k++)
         for (uint32_t i = 0; i < launches[k].args.n_lanes; i++)
             changed = changed || (launches[k].args.lanes[i].proto == STEPAF_PROTO_RDMA &&
                                   launches[k].args.lanes[i].data != planned[k].args.lanes[i].data);
     changed = changed && !stream->plan->keeps_sources;
-    for (uint32_t k = 0; k < stream->n_send; k++)
+    for (uint32_t k = 0; k < stream->launches.n_send; k++)
         for (uint32_t i = 0; i < launches[k].args.n_lanes; i++)
             if (launches[k].args.lanes[i].proto == STEPAF_PROTO_RDMA)
                 stepaf_stream_guard_lane(&launches[k].args.lanes[i], changed);
@@ -86,10 +87,10 @@ bool stepaf_stream_guard_change(const struct stepaf_stream *stream,
 stepaf_status_t stepaf_stream_guard_launch(const struct stepaf_stream *stream, uint8_t slot,
                                            void *cuda_stream)
 {
-    const struct stepaf_launch *launch = &stream->guard[slot * stream->n_guard];
+    const struct stepaf_launch *launch = &stream->launches.guard[slot * stream->launches.n_guard];
     stepaf_status_t status = STEPAF_OK;
 
-    for (uint32_t k = 0; k < stream->n_guard && !status; k++)
+    for (uint32_t k = 0; k < stream->launches.n_guard && !status; k++)
         if (launch[k].args.n_lanes)
             status = stepaf_gpu_launch(stream->plan->ctx->gpu.device, STEPAF_KERNEL_GATE,
                                        &launch[k].args, 1, launch[k].threads, false, cuda_stream);

@@ -63,7 +63,7 @@ static stepaf_status_t change(const struct stepaf_stream *stream, const stepaf_t
                                 each ? all : n);
     for (uint32_t i = 0; i < all && !status; i++)
         status = change_tensor(stream, i, &tensors[each ? i : i % n], launches);
-    for (uint32_t k = 0; k < stream->n_send && !status; k++)
+    for (uint32_t k = 0; k < stream->launches.n_send && !status; k++)
         stepaf_stream_touch(&launches[k].args);
     return status;
 }
@@ -189,7 +189,7 @@ static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct step
     struct stepaf_gpu *gpu = stream->plan->ctx->gpu.device;
     stepaf_status_t status = STEPAF_OK;
 
-    for (uint32_t k = 0; k < stream->n_send && !status; k++) {
+    for (uint32_t k = 0; k < stream->launches.n_send && !status; k++) {
         if (!launches[k].blocks)
             continue;
         /* The first may begin early. Were all to, they would wait in the place of others' blocks. */
@@ -198,7 +198,7 @@ static stepaf_status_t send_legs(struct stepaf_stream *stream, const struct step
             &launches[k].args, launches[k].blocks, STEPAF_WARP, !marks->begun, cuda_stream);
         marks->begun = marks->begun || !status;
     }
-    for (uint32_t k = 0; k < stream->n_send && !status; k++) {
+    for (uint32_t k = 0; k < stream->launches.n_send && !status; k++) {
         if (!launches[k].copies)
             continue;
         marks->begun = true;
@@ -219,7 +219,7 @@ static stepaf_status_t receive_legs(struct stepaf_stream *stream,
     for (int i = 0; marks->behind && i < 2 && !status; i++)
         if (marks->behind[i])
             status = stepaf_gpu_event_await(gpu, marks->behind[i], cuda_stream);
-    for (uint32_t k = 0; k < stream->n_receive && !status; k++) {
+    for (uint32_t k = 0; k < stream->launches.n_receive && !status; k++) {
         status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, &launches[k].args, 1,
                                    launches[k].threads, false, cuda_stream);
         marks->begun = marks->begun || !status;
@@ -276,17 +276,18 @@ stepaf_status_t stepaf_stream_send(struct stepaf_stream *stream, const stepaf_te
 {
     struct stepaf_plan_obj *plan = stream->plan;
     uint8_t slot = (uint8_t)(stream->n_sent % plan->depth);
-    const struct stepaf_launch *planned = &stream->send[slot * stream->n_send], *launches = planned;
+    const struct stepaf_launch *planned = &stream->launches.send[slot * stream->launches.n_send],
+                               *launches = planned;
     struct marks marks = {.event = op_p ? &stream->sent[slot] : NULL,
                           .proxy = stream->proxy && !stepaf_is_attention(plan->ctx)};
     stepaf_status_t status = stepaf_stream_check(stream);
-    bool capturing = false, guarded = stream->guarded;
+    bool capturing = false, guarded = stream->launches.guarded;
 
     if (!status && tensors) {
-        launches = stream->changed;
-        memcpy(stream->changed, planned, stream->n_send * sizeof(*planned));
-        status = change(stream, tensors, n_tensors, stream->changed);
-        guarded = stepaf_stream_guard_change(stream, planned, stream->changed);
+        launches = stream->launches.changed;
+        memcpy(stream->launches.changed, planned, stream->launches.n_send * sizeof(*planned));
+        status = change(stream, tensors, n_tensors, stream->launches.changed);
+        guarded = stepaf_stream_guard_change(stream, planned, stream->launches.changed);
     }
     if (!status && stream->proxy && stepaf_is_attention(plan->ctx))
         status = stepaf_proxy_check_room(stream->proxy);
@@ -325,13 +326,13 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
         status = stepaf_proxy_check_room(stream->proxy);
     if (status)
         return status;
-    bool keeps = stream->unpacks && !plan->ctx->gpu.streams->captured; /* the first time */
+    bool keeps = stream->launches.unpacks && !plan->ctx->gpu.streams->captured; /* the first time */
     take_out(stream);
     if (keeps || asked)
         status = check_capture(plan->ctx->gpu.device, cuda_stream, asked, &capturing);
     if (!status)
-        status =
-            receive_legs(stream, &stream->receive[slot * stream->n_receive], cuda_stream, &marks);
+        status = receive_legs(stream, &stream->launches.receive[slot * stream->launches.n_receive],
+                              cuda_stream, &marks);
     put_back(stream);
     if (keeps && capturing && marks.begun)
         plan->ctx->gpu.streams->captured = true;

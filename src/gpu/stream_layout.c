@@ -105,7 +105,7 @@ static stepaf_status_t lay_out_mailboxes(struct stepaf_stream *stream,
 {
     uint32_t n_peers = stream->plan->ctx->n_peers;
 
-    stream->counts = stream->any != NULL;
+    stream->launches.counts = stream->any != NULL;
     for (uint32_t at = 0; at < n_peers * stream->n_in; at++) {
         struct stepaf_mailbox *mailbox = &stream->mailboxes[at];
         stepaf_status_t status = lay_one(stream, at / stream->n_in, at % stream->n_in, mailbox);
@@ -124,7 +124,7 @@ static stepaf_status_t lay_out_mailboxes(struct stepaf_stream *stream,
         mailbox->stride = (uint32_t)stride;
         mailbox->offset = *end;
         *end += stride * stream->plan->depth;
-        stream->counts = stream->counts || mailbox->proto == STEPAF_PROTO_CHUNKS;
+        stream->launches.counts = stream->launches.counts || mailbox->proto == STEPAF_PROTO_CHUNKS;
     }
     return STEPAF_OK;
 }

@@ -149,9 +149,9 @@ static void join(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
     stepaf_status_t status = stepaf_streams_join(ctx, adverts);
     FUZZ_CHECK(status == STEPAF_OK || status == STEPAF_ERR_PROTOCOL ||
                status == STEPAF_ERR_NO_TRANSPORT);
-    for (uint32_t k = 0; !status && k < DEPTH * plan->stream->n_send; k++)
-        for (uint32_t i = 0; i < plan->stream->send[k].args.n_lanes; i++)
-            look_at_lane(ctx, &plan->stream->send[k].args.lanes[i]);
+    for (uint32_t k = 0; !status && k < DEPTH * plan->stream->launches.n_send; k++)
+        for (uint32_t i = 0; i < plan->stream->launches.send[k].args.n_lanes; i++)
+            look_at_lane(ctx, &plan->stream->launches.send[k].args.lanes[i]);
     ctx->gpu.streams->joined = false;
     stepaf_streams_undo(ctx);
     FUZZ_CHECK(cpu_device_count() == n_pieces);

@@ -61,13 +61,13 @@ static void end(struct side *side)
     if (side->n_lost)
         for (unsigned i = 0; i < tcp_of(side)->n_connections; i++)
             FUZZ_CHECK(tcp_link(side, 0)->connections[i].fd < 0);
-    FUZZ_CHECK(side->n_lost <= 1 && tcp_of(side)->n_tails == 0);
+    FUZZ_CHECK(side->n_lost <= 1 && tcp_of(side)->count.tails == 0);
     for (unsigned i = 0; i < side->n_messages; i++)
         FUZZ_CHECK(side->messages[i].type < STEPAF_MSG_TRANSPORT &&
                    side->messages[i].n_words <= STEPAF_MSG_WORDS);
     stepaf_tcp_unlisten(tcp_of(side));
     side->transport->ops->disconnect(side->links[0]);
-    FUZZ_CHECK(tcp_of(side)->n_links == 0 && tcp_of(side)->n_opening == 0);
+    FUZZ_CHECK(tcp_of(side)->count.links == 0 && tcp_of(side)->count.opening == 0);
 }
 
 /* A stranger at the other end of what is returned. */

@@ -28,7 +28,7 @@ void stepaf_tcp_pack_address(struct stepaf_transport *transport, struct stepaf_p
     stepaf_pack_bytes(pack, tcp->secret, sizeof(tcp->secret));
     stepaf_pack_u64(pack, tcp->kernel_id);
     stepaf_pack_u64(pack, tcp->network_id);
-    stepaf_pack_u32(pack, tcp->port);
+    stepaf_pack_u32(pack, tcp->listener.port);
     stepaf_tcp_addresses_pack(listens ? &tcp->own : &none, pack);
 }
 
@@ -37,7 +37,8 @@ static bool dial(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
     struct stepaf_tcp *tcp = stepaf_tcp_of(link);
-    const struct stepaf_tcp_address *address = &link->theirs->addresses.list[link->trying];
+    const struct stepaf_tcp_address *address =
+        &link->dial.theirs->addresses.list[link->dial.trying];
     struct epoll_event event = {.events = EPOLLOUT, .data.ptr = connection};
     struct sockaddr_storage storage;
 
@@ -51,7 +52,7 @@ static bool dial(struct stepaf_tcp_connection *connection)
                 return false;
             break;
         }
-    socklen_t length = stepaf_tcp_address_socket(address, link->port, &storage);
+    socklen_t length = stepaf_tcp_address_socket(address, link->dial.port, &storage);
     if (connect(connection->fd, (struct sockaddr *)&storage, length) && errno != EINPROGRESS)
         return false;
     connection->state = STEPAF_TCP_CONNECTING;
@@ -62,10 +63,11 @@ static void note_trouble(struct stepaf_tcp_link *link, const char *what)
 {
     char text[STEPAF_TCP_ADDRESS_TEXT];
 
-    stepaf_tcp_address_text(&link->theirs->addresses.list[link->trying], link->port, text);
+    stepaf_tcp_address_text(&link->dial.theirs->addresses.list[link->dial.trying], link->dial.port,
+                            text);
     snprintf(link->trouble, sizeof(link->trouble), "%s: %.60s", text, what);
-    if (link->trying == 0)
-        memcpy(link->theirs->trouble, link->trouble, sizeof(link->theirs->trouble));
+    if (link->dial.trying == 0)
+        memcpy(link->dial.theirs->trouble, link->trouble, sizeof(link->dial.theirs->trouble));
     stepaf_log_info("tcp: %s", link->trouble);
 }
 
@@ -74,11 +76,11 @@ static void give_up_link(struct stepaf_tcp_link *link)
 {
     char reason[STEPAF_REASON_MAX];
 
-    if (link->theirs->addresses.n == 1)
+    if (link->dial.theirs->addresses.n == 1)
         snprintf(reason, sizeof(reason), "%s", link->trouble);
     else
         snprintf(reason, sizeof(reason), "%.75s; %u more were tried, the last %.75s",
-                 link->theirs->trouble, link->theirs->addresses.n - 1, link->trouble);
+                 link->dial.theirs->trouble, link->dial.theirs->addresses.n - 1, link->trouble);
     stepaf_tcp_lost(link, reason);
 }
 
@@ -87,11 +89,11 @@ static void dial_all(struct stepaf_tcp_link *link)
 {
     struct stepaf_tcp *tcp = stepaf_tcp_of(link);
 
-    for (; link->trying < link->theirs->addresses.n; link->trying++) {
+    for (; link->dial.trying < link->dial.theirs->addresses.n; link->dial.trying++) {
         unsigned i = 0;
-        link->try_until =
+        link->dial.try_until =
             stepaf_ticks() + (uint64_t)tcp->base.up->env->tcp_connect_us * tcp->ticks_per_us;
-        link->shown_out = 0;
+        link->dial.shown_out = 0;
         while (i < tcp->n_connections && dial(&link->connections[i]))
             i++;
         if (i == tcp->n_connections)
@@ -117,7 +119,7 @@ static void try_next(struct stepaf_tcp_link *link, const char *what)
     for (unsigned i = 0; i < stepaf_tcp_of(link)->n_connections; i++)
         stepaf_tcp_connection_close(&link->connections[i]);
     link->n_up = 0;
-    link->trying++;
+    link->dial.trying++;
     dial_all(link);
 }
 
@@ -126,7 +128,7 @@ static void connection_failed(struct stepaf_tcp_connection *connection, const ch
 {
     struct stepaf_tcp_link *link = connection->link;
 
-    if (link->theirs) {
+    if (link->dial.theirs) {
         try_next(link, reason);
         return;
     }
@@ -158,14 +160,14 @@ static bool is_patient(const struct stepaf_tcp_link *link, uint64_t now)
 {
     const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
     uint64_t more = (uint64_t)tcp->base.up->env->tcp_connect_us * GREETING_TIMES;
-    bool is_last = link->trying + 1 == link->theirs->addresses.n;
+    bool is_last = link->dial.trying + 1 == link->dial.theirs->addresses.n;
 
     for (unsigned i = 0; i < tcp->n_connections; i++)
         if (link->connections[i].state == STEPAF_TCP_CONNECTING)
             return false;
-    return (is_last && !link->shown_out) ||
-           ((is_last || !link->shown_out) &&
-            (int64_t)(now - link->try_until - more * tcp->ticks_per_us) < 0);
+    return (is_last && !link->dial.shown_out) ||
+           ((is_last || !link->dial.shown_out) &&
+            (int64_t)(now - link->dial.try_until - more * tcp->ticks_per_us) < 0);
 }
 
 /* The listener had no time for this connection, as when it is besieged, or it is another program: it
@@ -174,15 +176,15 @@ static void shown_out(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
     uint64_t ticks_per_us = stepaf_tcp_of(link)->ticks_per_us, now = stepaf_ticks();
-    uint64_t pause_us = (uint64_t)AGAIN_US << link->shown_out;
+    uint64_t pause_us = (uint64_t)AGAIN_US << link->dial.shown_out;
 
-    if ((int64_t)(now - link->try_until) >= 0 && !is_patient(link, now)) {
+    if ((int64_t)(now - link->dial.try_until) >= 0 && !is_patient(link, now)) {
         try_next(link, stepaf_tcp_shown_out);
         return;
     }
     stepaf_tcp_connection_close(connection);
-    link->shown_out += link->shown_out < AGAIN_TIMES;
-    link->redial_at = now + pause_us * ticks_per_us;
+    link->dial.shown_out += link->dial.shown_out < AGAIN_TIMES;
+    link->dial.redial_at = now + pause_us * ticks_per_us;
 }
 
 /* The kernel has made the connection, or has not. */
@@ -233,7 +235,7 @@ static void redial(struct stepaf_tcp_link *link, uint64_t now)
 {
     struct stepaf_tcp *tcp = stepaf_tcp_of(link);
 
-    if (!link->shown_out || (int64_t)(now - link->redial_at) < 0)
+    if (!link->dial.shown_out || (int64_t)(now - link->dial.redial_at) < 0)
         return;
     for (unsigned i = 0; i < tcp->n_connections; i++)
         if (link->connections[i].fd < 0 && !dial(&link->connections[i])) {
@@ -246,10 +248,10 @@ void stepaf_tcp_tries_check(struct stepaf_tcp *tcp, uint64_t now)
 {
     for (unsigned p = 0; p < tcp->n_peers; p++) {
         struct stepaf_tcp_link *link = tcp->links[p];
-        if (link && link->opening && link->theirs && (int64_t)(now - link->try_until) >= 0 &&
-            !is_patient(link, now))
+        if (link && link->opening && link->dial.theirs &&
+            (int64_t)(now - link->dial.try_until) >= 0 && !is_patient(link, now))
             try_next(link, "no answer in time");
-        if (link && link->opening && link->theirs)
+        if (link && link->opening && link->dial.theirs)
             redial(link, now);
     }
 }
@@ -266,7 +268,7 @@ static bool tcp_unpack_address(struct stepaf_unpack *unpack, struct stepaf_tcp_l
     if (!secret || port > UINT16_MAX || !stepaf_tcp_addresses_unpack(unpack, addresses_p))
         return false;
     memcpy(link->secret, secret, sizeof(link->secret));
-    link->port = (uint16_t)port;
+    link->dial.port = (uint16_t)port;
     link->same_host = kernel_id && kernel_id == stepaf_tcp_of(link)->kernel_id;
     *network_id_p = network_id;
     return true;
@@ -327,8 +329,8 @@ stepaf_status_t stepaf_tcp_connect(struct stepaf_transport *transport,
         return STEPAF_OK;
     }
     tcp->links[facts->peer] = link;
-    tcp->n_links++;
-    tcp->n_opening++;
+    tcp->count.links++;
+    tcp->count.opening++;
     tcp->n_direct = 0; /* until it is up, epoll is needed */
     link->opening = true;
     *link_p = &link->base;
@@ -336,7 +338,7 @@ stepaf_status_t stepaf_tcp_connect(struct stepaf_transport *transport,
         free(theirs);
         return STEPAF_OK;
     }
-    link->theirs = theirs;
+    link->dial.theirs = theirs;
     dial_all(link);
     return STEPAF_OK;
 }
@@ -349,6 +351,6 @@ void stepaf_tcp_disconnect(struct stepaf_link *base)
     stepaf_tcp_link_close(link);
     tcp->n_direct = 0;
     tcp->links[base->peer] = NULL;
-    tcp->n_links--;
+    tcp->count.links--;
     free(link);
 }

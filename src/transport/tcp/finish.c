@@ -18,7 +18,7 @@ void stepaf_tcp_shrink(struct stepaf_transport *transport)
     struct stepaf_tcp *tcp = (struct stepaf_tcp *)transport;
 
     tcp->agreed = true;
-    if (!tcp->n_opening)
+    if (!tcp->count.opening)
         stepaf_tcp_all_opened(tcp);
 }
 
@@ -27,11 +27,12 @@ static void say_opening(const struct stepaf_tcp_link *link, char *reason)
 {
     char address[STEPAF_TCP_ADDRESS_TEXT];
 
-    if (!link->theirs) {
+    if (!link->dial.theirs) {
         snprintf(reason, STEPAF_REASON_MAX, "it has not connected");
         return;
     }
-    stepaf_tcp_address_text(&link->theirs->addresses.list[link->trying], link->port, address);
+    stepaf_tcp_address_text(&link->dial.theirs->addresses.list[link->dial.trying], link->dial.port,
+                            address);
     snprintf(reason, STEPAF_REASON_MAX, "%s has not answered", address);
 }
 
@@ -42,16 +43,16 @@ stepaf_status_t stepaf_tcp_finish_connects(struct stepaf_transport *transport, i
     uint64_t patience = ACCEPT_US * tcp->ticks_per_us;
 
     (void)deadline_ns;
-    for (unsigned i = 0; tcp->n_opening && i < STEPS; i++)
+    for (unsigned i = 0; tcp->count.opening && i < STEPS; i++)
         if (!stepaf_tcp_advance(tcp, i ? 0 : wait_ms))
             break;
-    for (uint32_t p = 0; tcp->n_opening && p < tcp->n_peers; p++) {
+    for (uint32_t p = 0; tcp->count.opening && p < tcp->n_peers; p++) {
         struct stepaf_tcp_link *link = tcp->links[p];
         if (!link || !link->opening)
             continue;
         *peer_p = p;
         say_opening(link, reason);
-        if (!tcp->refused_since || stepaf_ticks() - tcp->refused_since < patience)
+        if (!tcp->listener.refused_since || stepaf_ticks() - tcp->listener.refused_since < patience)
             return STEPAF_INPROGRESS;
         snprintf(reason, STEPAF_REASON_MAX, "this rank cannot accept its connection: %s",
                  stepaf_why(tcp->refused_error));

@@ -82,8 +82,8 @@ static bool say(int fd, const void *message, size_t bytes)
  * -1: it will not come, and errno, 0 if the other side has closed. */
 static int hear_whole(struct stepaf_tcp_connection *connection, void *message_p, size_t bytes)
 {
-    ssize_t got =
-        recv(connection->fd, connection->held + connection->have, bytes - connection->have, 0);
+    ssize_t got = recv(connection->fd, connection->held + connection->frame.have,
+                       bytes - connection->frame.have, 0);
 
     if (got < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -1;
@@ -91,10 +91,10 @@ static int hear_whole(struct stepaf_tcp_connection *connection, void *message_p,
         errno = 0;
         return -1;
     }
-    connection->have = (uint8_t)(connection->have + got);
-    if (connection->have < bytes)
+    connection->frame.have = (uint8_t)(connection->frame.have + got);
+    if (connection->frame.have < bytes)
         return 0;
-    connection->have = 0;
+    connection->frame.have = 0;
     memcpy(message_p, connection->held, bytes);
     return 1;
 }
@@ -105,7 +105,7 @@ bool stepaf_tcp_greet(struct stepaf_tcp_connection *connection)
                                      .slot = connection->link->slot,
                                      .connection = connection->index};
 
-    connection->have = 0;
+    connection->frame.have = 0;
     if (!draw_nonce(connection->opener))
         return false;
     memcpy(hello.nonce, connection->opener, sizeof(hello.nonce));
@@ -189,7 +189,7 @@ bool stepaf_tcp_admit(struct stepaf_tcp *tcp, const struct stepaf_tcp_hello *hel
         return false;
     }
     stepaf_tcp_connection_close(connection);
-    connection->have = 0;
+    connection->frame.have = 0;
     memcpy(connection->opener, hello->nonce, sizeof(hello->nonce));
     if (!draw_nonce(connection->listener))
         return false;

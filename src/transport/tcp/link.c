@@ -18,11 +18,11 @@ void stepaf_tcp_connection_close(struct stepaf_tcp_connection *connection)
  * come, until all ranks have agreed on their links. */
 void stepaf_tcp_all_opened(struct stepaf_tcp *tcp)
 {
-    if (tcp->n_links < tcp->n_peers && !tcp->agreed)
+    if (tcp->count.links < tcp->n_peers && !tcp->agreed)
         return;
     stepaf_tcp_unlisten(tcp);
     tcp->n_direct = 0;
-    if (tcp->n_links * tcp->n_connections > STEPAF_TCP_DIRECT)
+    if (tcp->count.links * tcp->n_connections > STEPAF_TCP_DIRECT)
         return;
     for (unsigned p = 0; p < tcp->n_peers; p++)
         for (unsigned i = 0; tcp->links[p] && i < tcp->n_connections; i++)
@@ -34,12 +34,12 @@ static void opened(struct stepaf_tcp_link *link)
 {
     struct stepaf_tcp *tcp = stepaf_tcp_of(link);
 
-    free(link->theirs);
-    link->theirs = NULL;
+    free(link->dial.theirs);
+    link->dial.theirs = NULL;
     if (!link->opening)
         return;
     link->opening = false;
-    if (!--tcp->n_opening)
+    if (!--tcp->count.opening)
         stepaf_tcp_all_opened(tcp);
 }
 
@@ -49,9 +49,9 @@ void stepaf_tcp_link_close(struct stepaf_tcp_link *link)
         stepaf_tcp_connection_close(&link->connections[i]);
     link->up = false;
     stepaf_tcp_zerocopy_drop(link);
-    stepaf_tcp_of(link)->n_tails -= link->tail_bytes > 0;
-    link->tail_at = link->tail_bytes = 0;
-    stepaf_tcp_of(link)->n_broken -= link->broken;
+    stepaf_tcp_of(link)->count.tails -= link->tail.bytes > 0;
+    link->tail.at = link->tail.bytes = 0;
+    stepaf_tcp_of(link)->count.broken -= link->broken;
     link->broken = false;
     opened(link);
 }
@@ -90,6 +90,6 @@ void stepaf_tcp_break(struct stepaf_tcp_link *link, const char *reason)
         return;
     link->broken = true;
     link->heard = stepaf_ticks();
-    stepaf_tcp_of(link)->n_broken++;
+    stepaf_tcp_of(link)->count.broken++;
     snprintf(link->trouble, sizeof(link->trouble), "%s", reason);
 }

@@ -114,8 +114,9 @@ stepaf_status_t stepaf_tcp_listen(struct stepaf_tcp *tcp)
         getsockname(tcp->listener.fd, (struct sockaddr *)&address, &length))
         return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "tcp: cannot listen: %s",
                                 stepaf_why(errno));
-    tcp->port = ntohs(address.ss_family == AF_INET ? ((struct sockaddr_in *)&address)->sin_port
-                                                   : ((struct sockaddr_in6 *)&address)->sin6_port);
+    tcp->listener.port =
+        ntohs(address.ss_family == AF_INET ? ((struct sockaddr_in *)&address)->sin_port
+                                           : ((struct sockaddr_in6 *)&address)->sin6_port);
     return STEPAF_OK;
 }
 
@@ -166,9 +167,9 @@ static void cannot_accept(struct stepaf_tcp *tcp, int error)
 {
     bool passes = error == EAGAIN || error == EINTR || error == ECONNABORTED;
 
-    if (passes || tcp->refused_since)
+    if (passes || tcp->listener.refused_since)
         return;
-    tcp->refused_since = stepaf_ticks();
+    tcp->listener.refused_since = stepaf_ticks();
     tcp->refused_error = error;
     stepaf_log_warn("tcp: cannot accept connections: %s", stepaf_why(error));
 }
@@ -199,7 +200,7 @@ unsigned stepaf_tcp_accept(struct stepaf_tcp *tcp)
             cannot_accept(tcp, errno);
             break;
         }
-        tcp->refused_since = 0;
+        tcp->listener.refused_since = 0;
         struct stepaf_tcp_stranger *stranger = place_for_stranger(tcp);
         dismiss(stranger);
         *stranger = (struct stepaf_tcp_stranger){

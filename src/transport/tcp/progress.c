@@ -17,7 +17,8 @@ static unsigned receive(struct stepaf_tcp_connection *connection)
     struct stepaf_tcp_link *link = connection->link;
     unsigned n = stepaf_tcp_receive(connection);
 
-    if (connection->index && link->connections[0].phase == STEPAF_TCP_AT_PARTS && !link->base.dead)
+    if (connection->index && link->connections[0].frame.phase == STEPAF_TCP_AT_PARTS &&
+        !link->base.dead)
         n += stepaf_tcp_receive(&link->connections[0]);
     return n;
 }
@@ -124,13 +125,13 @@ static unsigned poll_once(struct stepaf_tcp *tcp)
 {
     unsigned happened = 0;
 
-    if (__builtin_expect(tcp->n_tails, 0))
+    if (__builtin_expect(tcp->count.tails, 0))
         stepaf_tcp_push_tails(tcp);
-    if (__builtin_expect(tcp->n_broken, 0))
+    if (__builtin_expect(tcp->count.broken, 0))
         happened = hear_broken(tcp);
     if (tcp->n_direct)
         return happened + directly(tcp);
-    if (__builtin_expect(tcp->n_opening || tcp->listener.fd >= 0, 0))
+    if (__builtin_expect(tcp->count.opening || tcp->listener.fd >= 0, 0))
         look_at_opening(tcp);
     return happened + by_epoll(tcp, 0);
 }
@@ -140,9 +141,9 @@ unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls)
     struct stepaf_tcp *tcp = (struct stepaf_tcp *)transport;
     unsigned n = 0;
 
-    while (tcp->n_links) {
+    while (tcp->count.links) {
         n = poll_once(tcp);
-        if (__builtin_expect(tcp->n_held, 0))
+        if (__builtin_expect(tcp->count.held, 0))
             n += stepaf_tcp_zerocopy_reap(tcp);
         if (n || !--polls)
             break;

@@ -28,28 +28,28 @@ static const void *take_bytes(struct stepaf_tcp_connection *connection, struct i
     size_t here = (size_t)(input->end - input->at);
     const uint8_t *from = input->at;
 
-    if (__builtin_expect(!connection->have && here >= bytes, 1)) {
+    if (__builtin_expect(!connection->frame.have && here >= bytes, 1)) {
         input->at += bytes;
         return from;
     }
-    size_t more = bytes - connection->have;
+    size_t more = bytes - connection->frame.have;
     more = more < here ? more : here;
-    memcpy(connection->held + connection->have, from, more);
-    connection->have = (uint8_t)(connection->have + more);
+    memcpy(connection->held + connection->frame.have, from, more);
+    connection->frame.have = (uint8_t)(connection->frame.have + more);
     input->at += more;
-    if (connection->have < bytes)
+    if (connection->frame.have < bytes)
         return NULL;
-    connection->have = 0;
+    connection->frame.have = 0;
     return connection->held;
 }
 
 static size_t wanted(const struct stepaf_tcp_connection *connection)
 {
-    switch (connection->phase) {
+    switch (connection->frame.phase) {
     case STEPAF_TCP_AT_HEAD:
         return sizeof(struct stepaf_tcp_head);
     case STEPAF_TCP_AT_DESCRIPTORS:
-        return connection->n_xfer * sizeof(struct stepaf_tcp_descriptor);
+        return connection->frame.n_xfer * sizeof(struct stepaf_tcp_descriptor);
     case STEPAF_TCP_AT_TAIL:
         return sizeof(struct stepaf_tcp_tail);
     case STEPAF_TCP_AT_WORDS:
@@ -62,16 +62,16 @@ static size_t wanted(const struct stepaf_tcp_connection *connection)
 /* Ask for the place of the payload, or of what is left of it. */
 static void resolve_place(struct stepaf_tcp_connection *connection)
 {
-    const struct stepaf_tcp_descriptor *it = &connection->descriptors[connection->at];
+    const struct stepaf_tcp_descriptor *it = &connection->descriptors[connection->frame.at];
     struct stepaf_upcalls *up = stepaf_tcp_of(connection->link)->base.up;
 
-    if (connection->spoiled)
+    if (connection->frame.spoiled)
         return;
     connection->place = up->resolve(up, it->region, it->offset, it->bytes);
     if (connection->place) {
         connection->place += it->bytes - connection->left;
     } else {
-        connection->spoiled = true;
+        connection->frame.spoiled = true;
         up->dropped_malformed++;
     }
 }
@@ -79,14 +79,14 @@ static void resolve_place(struct stepaf_tcp_connection *connection)
 /* What is spaced goes on at a multiple, so does the next frame. */
 static void take_space(struct stepaf_tcp_connection *connection)
 {
-    connection->skip = (uint8_t)stepaf_tcp_space(connection->at_byte);
-    connection->at_byte = 0;
+    connection->frame.skip = (uint8_t)stepaf_tcp_space(connection->frame.at_byte);
+    connection->frame.at_byte = 0;
 }
 
 /* @a bytes more of the frame have a place or are on their way to it. */
 static void count(struct stepaf_tcp_connection *connection, size_t bytes)
 {
-    connection->at_byte = (uint8_t)((connection->at_byte + bytes) % STEPAF_TCP_ALIGN);
+    connection->frame.at_byte = (uint8_t)((connection->frame.at_byte + bytes) % STEPAF_TCP_ALIGN);
 }
 
 /* A PART is over. */
@@ -94,32 +94,32 @@ static void end_part(struct stepaf_tcp_connection *connection)
 {
     uint32_t number = ++connection->link->rx_parts[connection->index];
 
-    if (connection->spoiled) {
-        connection->bad_first = connection->has_bad ? connection->bad_first : number;
-        connection->bad_last = number;
-        connection->has_bad = true;
+    if (connection->frame.spoiled) {
+        connection->bad.first = connection->bad.any ? connection->bad.first : number;
+        connection->bad.last = number;
+        connection->bad.any = true;
     }
-    if (!connection->spaced) /* else it is there already */
+    if (!connection->frame.spaced) /* else it is there already */
         take_space(connection);
-    connection->phase = STEPAF_TCP_AT_HEAD;
+    connection->frame.phase = STEPAF_TCP_AT_HEAD;
 }
 
 /* The next payload, or what follows the last. */
 static void next_payload(struct stepaf_tcp_connection *connection)
 {
-    for (; connection->at < connection->n_xfer; connection->at++) {
-        const struct stepaf_tcp_descriptor *it = &connection->descriptors[connection->at];
+    for (; connection->frame.at < connection->frame.n_xfer; connection->frame.at++) {
+        const struct stepaf_tcp_descriptor *it = &connection->descriptors[connection->frame.at];
         if (!it->bytes)
             continue;
-        connection->phase = STEPAF_TCP_AT_PAYLOAD;
+        connection->frame.phase = STEPAF_TCP_AT_PAYLOAD;
         connection->left = it->bytes;
         count(connection, it->bytes);
         connection->place = NULL;
         resolve_place(connection);
         return;
     }
-    if (connection->kind == STEPAF_TCP_FRAME)
-        connection->phase = STEPAF_TCP_AT_TAIL;
+    if (connection->frame.kind == STEPAF_TCP_FRAME)
+        connection->frame.phase = STEPAF_TCP_AT_TAIL;
     else
         end_part(connection);
 }
@@ -134,19 +134,19 @@ static bool take_head(struct stepaf_tcp_connection *connection, const void *from
         head.kind == STEPAF_TCP_FRAME && head.n_xfer <= STEPAF_MAX_TENSORS && !connection->index;
     if ((!is_part && !is_frame) || head.layout > STEPAF_TCP_SPACED)
         return false;
-    connection->spaced = head.layout == STEPAF_TCP_SPACED;
-    connection->at_byte = 0;
+    connection->frame.spaced = head.layout == STEPAF_TCP_SPACED;
+    connection->frame.at_byte = 0;
     count(connection, sizeof(head) + head.n_xfer * sizeof(struct stepaf_tcp_descriptor));
-    if (connection->spaced && !head.n_xfer)
+    if (connection->frame.spaced && !head.n_xfer)
         take_space(connection);
-    connection->kind = head.kind;
-    connection->n_xfer = head.n_xfer;
-    connection->exact = is_frame && head.parts != connection->parts;
+    connection->frame.kind = head.kind;
+    connection->frame.n_xfer = head.n_xfer;
+    connection->frame.exact = is_frame && head.parts != connection->parts;
     connection->parts_before = connection->parts;
     connection->parts = head.parts;
-    connection->spoiled = false;
-    connection->at = 0;
-    connection->phase = head.n_xfer ? STEPAF_TCP_AT_DESCRIPTORS : STEPAF_TCP_AT_TAIL;
+    connection->frame.spoiled = false;
+    connection->frame.at = 0;
+    connection->frame.phase = head.n_xfer ? STEPAF_TCP_AT_DESCRIPTORS : STEPAF_TCP_AT_TAIL;
     return true;
 }
 
@@ -161,7 +161,7 @@ static bool take_tail(struct stepaf_tcp_connection *connection, const void *from
     connection->msg.seq = tail.seq;
     connection->msg.n_words = tail.n_words;
     count(connection, sizeof(tail) + tail.n_words * sizeof(connection->msg.word[0]));
-    connection->phase = STEPAF_TCP_AT_WORDS;
+    connection->frame.phase = STEPAF_TCP_AT_WORDS;
     return connection->msg.type < STEPAF_MSG_TRANSPORT;
 }
 
@@ -185,10 +185,10 @@ static bool has_bad_part(const struct stepaf_tcp_connection *connection)
 
     for (unsigned i = 1; i < stepaf_tcp_of(link)->n_connections; i++) {
         struct stepaf_tcp_connection *other = &link->connections[i];
-        if (!other->has_bad || (int32_t)(connection->parts - other->bad_first) < 0)
+        if (!other->bad.any || (int32_t)(connection->parts - other->bad.first) < 0)
             continue;
-        bad = bad || (int32_t)(other->bad_last - connection->parts_before) > 0;
-        other->has_bad = (int32_t)(other->bad_last - connection->parts) > 0;
+        bad = bad || (int32_t)(other->bad.last - connection->parts_before) > 0;
+        other->bad.any = (int32_t)(other->bad.last - connection->parts) > 0;
     }
     return bad;
 }
@@ -198,16 +198,16 @@ static bool finish(struct stepaf_tcp_connection *connection)
     struct stepaf_tcp_link *link = connection->link;
     struct stepaf_upcalls *up = stepaf_tcp_of(link)->base.up;
 
-    if (connection->exact && !pieces_are_here(connection)) {
-        connection->phase = STEPAF_TCP_AT_PARTS;
+    if (connection->frame.exact && !pieces_are_here(connection)) {
+        connection->frame.phase = STEPAF_TCP_AT_PARTS;
         return false;
     }
-    if (connection->exact && has_bad_part(connection))
-        connection->spoiled = true;
-    connection->exact = false;
+    if (connection->frame.exact && has_bad_part(connection))
+        connection->frame.spoiled = true;
+    connection->frame.exact = false;
     take_space(connection);
-    connection->phase = STEPAF_TCP_AT_HEAD;
-    if (!connection->spoiled)
+    connection->frame.phase = STEPAF_TCP_AT_HEAD;
+    if (!connection->frame.spoiled)
         up->deliver(up, &link->base, &connection->msg);
     return true;
 }
@@ -230,11 +230,11 @@ static void take_payload(struct stepaf_tcp_connection *connection, struct input 
 static bool pass_space(struct stepaf_tcp_connection *connection, struct input *input)
 {
     size_t here = (size_t)(input->end - input->at);
-    uint8_t bytes = here < connection->skip ? (uint8_t)here : connection->skip;
+    uint8_t bytes = here < connection->frame.skip ? (uint8_t)here : connection->frame.skip;
 
     input->at += bytes;
-    connection->skip = (uint8_t)(connection->skip - bytes);
-    return !connection->skip;
+    connection->frame.skip = (uint8_t)(connection->frame.skip - bytes);
+    return !connection->frame.skip;
 }
 
 /* Take the input as far as it goes. NULL, or what is wrong with it. */
@@ -242,19 +242,19 @@ static const char *digest(struct stepaf_tcp_connection *connection, struct input
 {
     while (!connection->link->base.dead) {
         const void *from = NULL;
-        if (connection->skip && !pass_space(connection, input))
+        if (connection->frame.skip && !pass_space(connection, input))
             return NULL;
-        if (connection->phase == STEPAF_TCP_AT_PAYLOAD) {
+        if (connection->frame.phase == STEPAF_TCP_AT_PAYLOAD) {
             take_payload(connection, input);
             if (connection->left)
                 return NULL;
-            connection->at++;
-            if (connection->spaced)
+            connection->frame.at++;
+            if (connection->frame.spaced)
                 take_space(connection);
             next_payload(connection);
             continue;
         }
-        if (connection->phase == STEPAF_TCP_AT_PARTS) {
+        if (connection->frame.phase == STEPAF_TCP_AT_PARTS) {
             if (!finish(connection))
                 return NULL;
             continue;
@@ -262,14 +262,14 @@ static const char *digest(struct stepaf_tcp_connection *connection, struct input
         from = take_bytes(connection, input, wanted(connection));
         if (!from)
             return NULL;
-        switch (connection->phase) {
+        switch (connection->frame.phase) {
         case STEPAF_TCP_AT_HEAD:
             if (!take_head(connection, from))
                 return "it sent what is no frame";
             break;
         case STEPAF_TCP_AT_DESCRIPTORS:
             memcpy(connection->descriptors, from, wanted(connection));
-            if (connection->spaced)
+            if (connection->frame.spaced)
                 take_space(connection);
             next_payload(connection);
             break;
@@ -293,20 +293,21 @@ static ssize_t read_some(struct stepaf_tcp_connection *connection, uint8_t *scra
 {
     struct iovec iov[2];
     struct msghdr message = {.msg_iov = iov};
-    size_t direct =
-        connection->place && connection->phase == STEPAF_TCP_AT_PAYLOAD && !connection->skip
-            ? connection->left
-            : 0;
+    size_t direct = connection->place && connection->frame.phase == STEPAF_TCP_AT_PAYLOAD &&
+                            !connection->frame.skip
+                        ? connection->left
+                        : 0;
     size_t beyond = STEPAF_TCP_SCRATCH_BYTES;
 
-    if (__builtin_expect(connection->exact, 0))
-        beyond =
-            connection->phase == STEPAF_TCP_AT_PAYLOAD ? 0 : wanted(connection) - connection->have;
-    if (connection->exact && !direct && connection->phase == STEPAF_TCP_AT_PAYLOAD)
+    if (__builtin_expect(connection->frame.exact, 0))
+        beyond = connection->frame.phase == STEPAF_TCP_AT_PAYLOAD
+                     ? 0
+                     : wanted(connection) - connection->frame.have;
+    if (connection->frame.exact && !direct && connection->frame.phase == STEPAF_TCP_AT_PAYLOAD)
         beyond = connection->left < STEPAF_TCP_SCRATCH_BYTES ? connection->left
                                                              : STEPAF_TCP_SCRATCH_BYTES;
-    if (connection->exact && connection->skip)
-        beyond = connection->skip;
+    if (connection->frame.exact && connection->frame.skip)
+        beyond = connection->frame.skip;
     if (direct > READ_BYTES) {
         direct = READ_BYTES;
         beyond = 0;
@@ -335,15 +336,16 @@ unsigned stepaf_tcp_receive(struct stepaf_tcp_connection *connection)
     bool more = true;
     unsigned n = 0;
 
-    if (connection->phase == STEPAF_TCP_AT_PAYLOAD && connection->place) {
+    if (connection->frame.phase == STEPAF_TCP_AT_PAYLOAD && connection->place) {
         connection->place = NULL;
         resolve_place(connection); /* its memory may be gone since the last look */
     }
-    if (connection->phase == STEPAF_TCP_AT_PARTS && pieces_are_here(connection)) {
+    if (connection->frame.phase == STEPAF_TCP_AT_PARTS && pieces_are_here(connection)) {
         (void)finish(connection);
         n++;
     }
-    while (more && n < RECEIVES && connection->phase != STEPAF_TCP_AT_PARTS && !link->base.dead) {
+    while (more && n < RECEIVES && connection->frame.phase != STEPAF_TCP_AT_PARTS &&
+           !link->base.dead) {
         ssize_t got = read_some(connection, scratch, &input, &more);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return n;

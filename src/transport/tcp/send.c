@@ -140,7 +140,7 @@ static inline bool is_zerocopy(const struct stepaf_tcp_connection *connection,
            share->iov[i].iov_len >=
                (uint64_t)stepaf_tcp_of(link)->base.up->env->tcp_zerocopy_bytes &&
            link->n_held < STEPAF_TCP_HELD_POSTS &&
-           connection->zerocopy_sends - connection->zerocopy_freed < STEPAF_TCP_ZEROCOPY_SENDS;
+           connection->zerocopy.sends - connection->zerocopy.freed < STEPAF_TCP_ZEROCOPY_SENDS;
 }
 
 /* Send from iov[i] on as much as goes in one call: a payload without a copy, or all before the next
@@ -160,7 +160,7 @@ static ssize_t push_run(struct stepaf_tcp_connection *connection, struct share *
     if (zerocopy) {
         ssize_t sent = sendmsg(connection->fd, &message, flags | MSG_ZEROCOPY);
         if (sent >= 0) {
-            connection->zerocopy_sends++;
+            connection->zerocopy.sends++;
             connection->link->has_zerocopy = true;
         }
         if (sent >= 0 || errno != ENOBUFS) /* which means: too many under way */
@@ -196,16 +196,16 @@ static bool push(struct stepaf_tcp_connection *connection, struct share *share)
 /* The end of a message that an earlier send has begun. False: broken. */
 static bool push_tail(struct stepaf_tcp_link *link)
 {
-    while (link->tail_at < link->tail_bytes) {
+    while (link->tail.at < link->tail.bytes) {
         ssize_t sent =
-            send(link->connections[0].fd, link->tail + link->tail_at,
-                 (size_t)(link->tail_bytes - link->tail_at), MSG_NOSIGNAL | MSG_DONTWAIT);
+            send(link->connections[0].fd, link->tail.data + link->tail.at,
+                 (size_t)(link->tail.bytes - link->tail.at), MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0)
             return errno == EAGAIN || errno == EINTR || errno == ENOBUFS;
-        link->tail_at = (uint8_t)(link->tail_at + sent);
+        link->tail.at = (uint8_t)(link->tail.at + sent);
     }
-    link->tail_at = link->tail_bytes = 0;
-    stepaf_tcp_of(link)->n_tails--;
+    link->tail.at = link->tail.bytes = 0;
+    stepaf_tcp_of(link)->count.tails--;
     return true;
 }
 
@@ -250,8 +250,8 @@ static bool push_frame(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
     lay_out_frame(tcp, link, post, &share);
     uint64_t before_message = share.bytes;
     if (with_message) {
-        tail_bytes = lay_out_message(&post->msg, before_message, link->tail);
-        share_add(&share, link->tail, tail_bytes);
+        tail_bytes = lay_out_message(&post->msg, before_message, link->tail.data);
+        share_add(&share, link->tail.data, tail_bytes);
     }
     if (!push(connection, &share))
         return false;
@@ -259,9 +259,9 @@ static bool push_frame(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
     if (*done_p) {
         uint64_t gone = connection->sent - before_message;
         if (__builtin_expect(gone < tail_bytes, 0)) {
-            link->tail_at = (uint8_t)gone;
-            link->tail_bytes = (uint8_t)tail_bytes;
-            tcp->n_tails++;
+            link->tail.at = (uint8_t)gone;
+            link->tail.bytes = (uint8_t)tail_bytes;
+            tcp->count.tails++;
         }
     }
     return true;
@@ -273,10 +273,10 @@ static bool push_post(struct stepaf_tcp *tcp, struct stepaf_tcp_link *link,
     bool parts_done = true;
 
     *done_p = false;
-    if (__builtin_expect(link->tail_bytes, 0)) {
+    if (__builtin_expect(link->tail.bytes, 0)) {
         if (!push_tail(link))
             return false;
-        if (link->tail_bytes)
+        if (link->tail.bytes)
             return true;
     }
     if (link->current != post)
@@ -347,7 +347,7 @@ void stepaf_tcp_push_tails(struct stepaf_tcp *tcp)
 {
     for (unsigned p = 0; p < tcp->n_peers; p++) {
         struct stepaf_tcp_link *link = tcp->links[p];
-        if (link && link->tail_bytes && !link->broken && !push_tail(link))
+        if (link && link->tail.bytes && !link->broken && !push_tail(link))
             broken(link);
     }
 }

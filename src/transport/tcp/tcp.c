@@ -40,7 +40,7 @@ static bool is_drained(const struct stepaf_tcp_link *link)
 
     if (!link->up || link->broken)
         return true;
-    if (link->tail_bytes)
+    if (link->tail.bytes)
         return false;
     for (unsigned i = 0; i < stepaf_tcp_of(link)->n_connections; i++)
         drained = stepaf_tcp_socket_is_drained(link->connections[i].fd) && drained;

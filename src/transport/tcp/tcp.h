@@ -62,30 +62,35 @@ struct stepaf_tcp_connection {
     uint8_t watched; /* stepaf_tcp_watched */
     uint8_t index;
     uint8_t state; /* stepaf_tcp_state */
-    uint8_t phase; /* stepaf_tcp_phase */
-    uint8_t kind;  /* of the frame that is coming */
-    uint8_t n_xfer;
-    uint8_t at;      /* payload that is coming */
-    bool spoiled;    /* one of its payloads had no place: its message is dropped */
-    bool exact;      /* the frame has PARTs: nothing beyond it is read before they are here */
-    uint8_t have;    /* bytes in held */
-    bool spaced;     /* the frame that is coming is */
-    uint8_t at_byte; /* of it, since the last space; modulo STEPAF_TCP_ALIGN */
-    uint8_t skip;    /* bytes of a space that come first */
+    struct {
+        uint8_t phase; /* stepaf_tcp_phase */
+        uint8_t kind;
+        uint8_t n_xfer;
+        uint8_t at;      /* payload that is coming */
+        bool spoiled;    /* one of its payloads had no place: its message is dropped */
+        bool exact;      /* it has PARTs: nothing beyond it is read before they are here */
+        uint8_t have;    /* bytes in held */
+        bool spaced;     /* it has spaces */
+        uint8_t at_byte; /* of it, since the last space; modulo STEPAF_TCP_ALIGN */
+        uint8_t skip;    /* bytes of a space that come first */
+    } frame;             /* that is coming */
     struct stepaf_tcp_watch watch;
     int fd;                       /* -1: none */
     uint32_t left;                /* bytes of the payload to come */
     uint32_t parts_before, parts; /* on other connections up to the last frame, and this one */
-    /* PARTs without a place here whose messages are to come, by number; of more than two, those
-     * between are taken for such as well */
-    bool has_bad;
-    uint32_t bad_first, bad_last;
+    struct {
+        bool any;
+        uint32_t first, last;
+    } bad; /* PARTs without a place here whose messages are to come, by number; of more than two,
+            * those between are taken for such as well */
     uint8_t *place; /* where they go; NULL: nowhere */
     struct stepaf_tcp_link *link;
-    uint64_t sent;           /* bytes of the current post's share that are sent */
-    uint32_t zerocopy_sends; /* ever; the kernel counts along */
-    uint32_t zerocopy_freed; /* of those, from the first on, the kernel is done with */
-    uint64_t zerocopy_ahead; /* bit i: and with number zerocopy_freed + i */
+    uint64_t sent; /* bytes of the current post's share that are sent */
+    struct {
+        uint32_t sends; /* ever; the kernel counts along */
+        uint32_t freed; /* of those, from the first on, the kernel is done with */
+        uint64_t ahead; /* bit i: and with number freed + i */
+    } zerocopy;
     struct stepaf_msg msg;
     union {
         struct stepaf_tcp_descriptor descriptors[STEPAF_MAX_TENSORS];
@@ -111,15 +116,17 @@ struct stepaf_tcp_tries {
 
 struct stepaf_tcp_link {
     struct stepaf_link base;
-    bool same_host;  /* the peer runs under the same kernel */
-    bool up;         /* all connections are */
-    bool opening;    /* counted in tcp->n_opening */
-    bool broken;     /* a send has failed, or one of several connections is at its end; counted in
-                         * tcp->n_broken, the reason is in trouble */
-    uint8_t n_up;    /* connections */
-    uint8_t tail_at; /* of tail, sent */
-    uint8_t tail_bytes; /* of a message that the socket has taken in part */
-    uint8_t tail[STEPAF_MSG_WORDS * 4 + sizeof(struct stepaf_tcp_tail) + STEPAF_TCP_ALIGN];
+    bool same_host; /* the peer runs under the same kernel */
+    bool up;        /* all connections are */
+    bool opening;   /* counted in tcp->count.opening */
+    bool broken;    /* a send has failed, or one of several connections is at its end; counted in
+                         * tcp->count.broken, the reason is in trouble */
+    uint8_t n_up;   /* connections */
+    struct {
+        uint8_t at; /* of these, sent */
+        uint8_t bytes;
+        uint8_t data[STEPAF_MSG_WORDS * 4 + sizeof(struct stepaf_tcp_tail) + STEPAF_TCP_ALIGN];
+    } tail;            /* of a message that the socket has taken in part */
     bool zerocopy;     /* large tensors are sent without a copy */
     bool has_zerocopy; /* some of the current post's were */
     uint8_t first_held;
@@ -130,13 +137,14 @@ struct stepaf_tcp_link {
     uint32_t rx_parts[STEPAF_TCP_CONNECTIONS_MAX]; /* that have landed */
     uint64_t secret[STEPAF_TCP_SECRET_WORDS];      /* the peer's */
     uint32_t slot;                                 /* mine among the peer's peers */
-    /* opening, where this side connects */
-    struct stepaf_tcp_tries *theirs; /* NULL once up */
-    unsigned trying;                 /* index in it */
-    uint16_t port;
-    uint8_t shown_out;                          /* times, at this address */
-    uint64_t redial_at;                         /* what is closed, ticks */
-    uint64_t try_until;                         /* ticks */
+    struct {
+        struct stepaf_tcp_tries *theirs; /* NULL once up */
+        unsigned trying;                 /* index in it */
+        uint16_t port;
+        uint8_t shown_out;                      /* times, at this address */
+        uint64_t redial_at;                     /* what is closed, ticks */
+        uint64_t try_until;                     /* ticks */
+    } dial;                                     /* where this side connects */
     char trouble[STEPAF_TCP_ADDRESS_TEXT + 64]; /* with the last one tried; or why it is broken */
     uint64_t unanswered; /* since when what is sent may be, ticks; 0: it is not */
     uint64_t heard;      /* broken: when something last came, ticks */
@@ -157,13 +165,15 @@ struct stepaf_tcp {
     int epoll_fd;
     unsigned n_peers;
     unsigned n_connections; /* of a link */
-    unsigned n_links;
-    unsigned n_opening; /* links that are not up, and not dead */
-    unsigned n_held;    /* posts, of all links */
-    unsigned n_tails;   /* links with the end of a message still to send */
-    unsigned n_broken;  /* links that are lost once all that has come is taken in */
-    int refused_error;  /* why no connection can be accepted */
-    bool agreed;        /* no peer that has no link will get one */
+    struct {
+        unsigned links;
+        unsigned opening; /* links that are not up, and not dead */
+        unsigned held;    /* posts, of all links */
+        unsigned tails;   /* links with the end of a message still to send */
+        unsigned broken;  /* links that are lost once all that has come is taken in */
+    } count;
+    int refused_error; /* why no connection can be accepted */
+    bool agreed;       /* no peer that has no link will get one */
     struct stepaf_tcp_connection *direct[STEPAF_TCP_DIRECT]; /* all that are up, where few */
     unsigned n_direct;                                       /* 0: ask epoll */
     unsigned at_stranger;
@@ -175,11 +185,11 @@ struct stepaf_tcp {
     struct {
         uint8_t watched;
         int fd; /* -1: none */
+        uint16_t port;
+        uint64_t refused_since; /* ticks; 0: the last one was accepted */
     } listener;
-    uint16_t port;
-    uint64_t refused_since; /* ticks; 0: the last one was accepted */
-    uint64_t looked;        /* at deadlines of what opens, ticks */
-    uint64_t listened;      /* for signs of life, ticks */
+    uint64_t looked;   /* at deadlines of what opens, ticks */
+    uint64_t listened; /* for signs of life, ticks */
     uint64_t ticks_per_us;
     struct stepaf_tcp_stranger *strangers; /* accepted, unproven; NULL: never listened */
     unsigned n_strangers;

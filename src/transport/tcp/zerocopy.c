@@ -32,14 +32,14 @@ bool stepaf_tcp_zerocopy_enable(const struct stepaf_env *env, int fd)
 static void take_range(struct stepaf_tcp_connection *connection, uint32_t lo, uint32_t hi)
 {
     for (uint32_t number = lo; (int32_t)(hi - number) >= 0; number++) {
-        uint32_t ahead = number - connection->zerocopy_freed;
+        uint32_t ahead = number - connection->zerocopy.freed;
         if (ahead >= STEPAF_TCP_ZEROCOPY_SENDS)
             return; /* no number that is in use */
-        connection->zerocopy_ahead |= 1ull << ahead;
+        connection->zerocopy.ahead |= 1ull << ahead;
     }
-    while (connection->zerocopy_ahead & 1) {
-        connection->zerocopy_ahead >>= 1;
-        connection->zerocopy_freed++;
+    while (connection->zerocopy.ahead & 1) {
+        connection->zerocopy.ahead >>= 1;
+        connection->zerocopy.freed++;
     }
 }
 
@@ -73,7 +73,7 @@ static bool take_note(struct stepaf_tcp_connection *connection)
 static bool is_free(const struct stepaf_tcp_link *link, const struct stepaf_tcp_held_post *held)
 {
     for (unsigned i = 0; i < stepaf_tcp_of(link)->n_connections; i++)
-        if ((int32_t)(link->connections[i].zerocopy_freed - held->upto[i]) < 0)
+        if ((int32_t)(link->connections[i].zerocopy.freed - held->upto[i]) < 0)
             return false;
     return true;
 }
@@ -89,7 +89,7 @@ static unsigned let_go(struct stepaf_tcp_link *link, bool all)
             post->state = STEPAF_POST_SENT;
         link->first_held = (uint8_t)((link->first_held + 1) % STEPAF_TCP_HELD_POSTS);
         link->n_held--;
-        stepaf_tcp_of(link)->n_held--;
+        stepaf_tcp_of(link)->count.held--;
         n++;
     }
     return n;
@@ -101,9 +101,9 @@ void stepaf_tcp_zerocopy_hold(struct stepaf_tcp_link *link, struct stepaf_post *
 
     link->held[at].post = post;
     for (unsigned i = 0; i < stepaf_tcp_of(link)->n_connections; i++)
-        link->held[at].upto[i] = link->connections[i].zerocopy_sends;
+        link->held[at].upto[i] = link->connections[i].zerocopy.sends;
     link->n_held++;
-    stepaf_tcp_of(link)->n_held++;
+    stepaf_tcp_of(link)->count.held++;
     post->state = STEPAF_POST_POSTED;
 }
 

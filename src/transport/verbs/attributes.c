@@ -29,7 +29,7 @@ static stepaf_status_t choose_mtu(const struct stepaf_verbs *verbs, struct stepa
 {
     int setting = verbs->base.up->env->verbs_mtu;
 
-    rail->mtu = (uint8_t)port->active_mtu;
+    rail->port.mtu = (uint8_t)port->active_mtu;
     if (setting == STEPAF_ENV_VERBS_MTU_auto)
         return STEPAF_OK;
     if (setting > (int)port->active_mtu)
@@ -37,7 +37,7 @@ static stepaf_status_t choose_mtu(const struct stepaf_verbs *verbs, struct stepa
                                 "STEPAF_VERBS_MTU=%u: %s has an active MTU of %u",
                                 mtu_bytes((unsigned)setting), rail->name,
                                 mtu_bytes(port->active_mtu));
-    rail->mtu = (uint8_t)setting;
+    rail->port.mtu = (uint8_t)setting;
     return STEPAF_OK;
 }
 
@@ -46,7 +46,8 @@ static stepaf_status_t check_classes(const struct stepaf_verbs *verbs,
 {
     const struct stepaf_env *env = verbs->base.up->env;
 
-    if (rail->link_layer == IBV_LINK_LAYER_ETHERNET && env->verbs_service_level > ETHERNET_SL_MAX)
+    if (rail->port.link_layer == IBV_LINK_LAYER_ETHERNET &&
+        env->verbs_service_level > ETHERNET_SL_MAX)
         return stepaf_error_set(
             STEPAF_ERR_SETTING, STEPAF_PHASE_COMMIT,
             "STEPAF_VERBS_SERVICE_LEVEL=%d: %s is on Ethernet, whose priorities "
@@ -66,7 +67,8 @@ static uint16_t pkey_at(const struct stepaf_verbs *verbs, const struct stepaf_ve
 {
     uint16_t pkey;
 
-    return verbs->provider->query_pkey(rail->context, rail->port, (int)index, &pkey) ? 0 : pkey;
+    return verbs->provider->query_pkey(rail->context, rail->port.number, (int)index, &pkey) ? 0
+                                                                                            : pkey;
 }
 
 /* The best entry: of @a partition, or if that is 0, of any; of a full member, else the first. */
@@ -80,8 +82,8 @@ static bool find_pkey(const struct stepaf_verbs *verbs, struct stepaf_verbs_rail
         if (!(pkey & PKEY_PARTITION) || (partition && (pkey & PKEY_PARTITION) != partition) ||
             (found && !(pkey & PKEY_FULL)))
             continue;
-        rail->pkey = pkey;
-        rail->pkey_index = (uint16_t)i;
+        rail->port.pkey = pkey;
+        rail->port.pkey_index = (uint16_t)i;
         found = true;
         if (pkey & PKEY_FULL)
             break;
@@ -107,12 +109,12 @@ static stepaf_status_t take_pkey(const struct stepaf_verbs *verbs, struct stepaf
     snprintf(what, sizeof(what), "has P_Keys 0 to %u", n ? n - 1 : 0);
     if (index >= n)
         return bad_pkey("STEPAF_VERBS_PKEY_INDEX", text, rail, what);
-    rail->pkey = pkey_at(verbs, rail, (unsigned)index);
-    rail->pkey_index = (uint16_t)index;
-    if (!(rail->pkey & PKEY_PARTITION))
+    rail->port.pkey = pkey_at(verbs, rail, (unsigned)index);
+    rail->port.pkey_index = (uint16_t)index;
+    if (!(rail->port.pkey & PKEY_PARTITION))
         return bad_pkey("STEPAF_VERBS_PKEY_INDEX", text, rail, "has none there");
-    snprintf(what, sizeof(what), "has 0x%04x there, and not STEPAF_VERBS_PKEY", rail->pkey);
-    if (partition && (rail->pkey & PKEY_PARTITION) != partition)
+    snprintf(what, sizeof(what), "has 0x%04x there, and not STEPAF_VERBS_PKEY", rail->port.pkey);
+    if (partition && (rail->port.pkey & PKEY_PARTITION) != partition)
         return bad_pkey("STEPAF_VERBS_PKEY_INDEX", text, rail, what);
     return STEPAF_OK;
 }
@@ -183,5 +185,5 @@ void stepaf_verbs_timeout_choose(struct stepaf_verbs *verbs)
             exponent, (int)env->verbs_retry, window_us(exponent, env->verbs_retry) / 1e6,
             promised_us / 1e6);
     }
-    verbs->ack_timeout = (uint8_t)exponent;
+    verbs->qp.ack_timeout = (uint8_t)exponent;
 }

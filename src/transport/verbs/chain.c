@@ -8,7 +8,7 @@
 static inline bool is_due(const struct stepaf_verbs *verbs, const struct stepaf_verbs_path *path,
                           unsigned n)
 {
-    return path->posted + n - path->asked >= verbs->depth / 4;
+    return path->wr.posted + n - path->wr.asked >= verbs->qp.depth / 4;
 }
 
 bool stepaf_verbs_chain_submit(struct stepaf_verbs_chain *chain, bool tracked)
@@ -17,23 +17,23 @@ bool stepaf_verbs_chain_submit(struct stepaf_verbs_chain *chain, bool tracked)
     struct stepaf_verbs *verbs = stepaf_verbs_of(link);
     struct stepaf_verbs_path *path = chain->path;
     unsigned n = chain->n;
-    uint32_t posted = path->posted;
+    uint32_t posted = path->wr.posted;
     struct ibv_send_wr *last, *bad;
 
     if (!n)
         return true;
-    path->room = 0; /* to be found out anew */
+    path->tx.room = 0; /* to be found out anew */
     last = &chain->wr[n - 1];
     for (unsigned i = 0; i < n; i++) {
         chain->wr[i].next = &chain->wr[i + 1];
         /* One that fails is heard of even if that was not asked for. */
         chain->wr[i].wr_id = path->wr_id | ++posted;
     }
-    path->posted = posted;
+    path->wr.posted = posted;
     last->next = NULL;
     if (tracked || is_due(verbs, path, 0)) {
         last->send_flags |= IBV_SEND_SIGNALED;
-        path->asked = path->posted;
+        path->wr.asked = path->wr.posted;
     }
     chain->n = 0;
     int error = verbs->provider->post_send(path->qp, chain->wr, &bad);
@@ -57,7 +57,7 @@ void stepaf_verbs_chain_write(struct stepaf_verbs_chain *chain, const struct ste
     wr->sg_list = sge;
     wr->num_sge = bytes > 0; /* to some devices a length of 0 is 2^31 */
     wr->opcode = IBV_WR_RDMA_WRITE;
-    wr->send_flags = bytes <= path->rail->inline_bytes && !memory->on_gpu ? IBV_SEND_INLINE : 0;
+    wr->send_flags = bytes <= path->rail->max.inline_bytes && !memory->on_gpu ? IBV_SEND_INLINE : 0;
     wr->wr.rdma.remote_addr = rmem->address + xfer->dst_offset + at;
     wr->wr.rdma.rkey = rmem->key[path->rail_index];
     chain->link->base.bytes_sent += bytes;
@@ -69,14 +69,14 @@ void stepaf_verbs_chain_message(struct stepaf_verbs_chain *chain, const struct s
     struct stepaf_verbs_link *link = chain->link;
     const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
     const struct stepaf_verbs_path *path = chain->path;
-    uint32_t at = path->tx_next & (verbs->receives - 1);
+    uint32_t at = path->tx.next & (verbs->qp.receives - 1);
     uint32_t bytes = (uint32_t)(offsetof(struct stepaf_verbs_slot, msg.word) +
                                 msg->n_words * sizeof(msg->word[0]));
     unsigned index = chain->n;
 
     if (path->send_ring) /* the peer has read what was there before */
         slot = &path->send_ring[at];
-    slot->number = path->tx_next + 1;
+    slot->number = path->tx.next + 1;
     slot->parts = link->tx_parts;
     memcpy(&slot->msg, msg, bytes - offsetof(struct stepaf_verbs_slot, msg));
     link->tx_parts_told = link->tx_parts;
@@ -84,7 +84,7 @@ void stepaf_verbs_chain_message(struct stepaf_verbs_chain *chain, const struct s
     chain->sge[index] = (struct ibv_sge){(uintptr_t)slot, bytes, path->rail->control_mr->lkey};
     wr->sg_list = &chain->sge[index];
     wr->num_sge = 1;
-    wr->send_flags = bytes <= path->rail->inline_bytes ? IBV_SEND_INLINE : 0;
+    wr->send_flags = bytes <= path->rail->max.inline_bytes ? IBV_SEND_INLINE : 0;
     if (!path->rail->imm)
         return;
     wr->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;

@@ -133,7 +133,7 @@ static stepaf_status_t open_list(struct stepaf_verbs *verbs, struct ibv_device *
 {
     stepaf_status_t status = STEPAF_OK;
 
-    verbs->how = "STEPAF_NET_DEVICES";
+    verbs->choice.how = "STEPAF_NET_DEVICES";
     for (words += strspn(words, ", "); *words && !status; words += strspn(words, ", ")) {
         size_t length = strcspn(words, ", ");
         status = open_named(verbs, list, n, words, length);
@@ -147,7 +147,8 @@ static bool is_like_first(const struct stepaf_verbs *verbs)
 {
     const struct stepaf_verbs_rail *last = &verbs->rails[verbs->n_rails - 1];
 
-    return last->link_layer == verbs->rails[0].link_layer && last->iwarp == verbs->rails[0].iwarp;
+    return last->port.link_layer == verbs->rails[0].port.link_layer &&
+           last->iwarp == verbs->rails[0].iwarp;
 }
 
 /* Open what has been chosen, as far as it can be used; what cannot is no candidate any more. *first_p:
@@ -170,8 +171,8 @@ static stepaf_status_t open_choice(struct stepaf_verbs *verbs,
             stepaf_verbs_rail_close(verbs, &verbs->rails[--verbs->n_rails]);
         }
     }
-    memcpy(verbs->why, choice->why, sizeof(verbs->why));
-    verbs->how = choice->how;
+    memcpy(verbs->choice.why, choice->why, sizeof(verbs->choice.why));
+    verbs->choice.how = choice->how;
     return STEPAF_OK;
 }
 
@@ -227,6 +228,6 @@ void stepaf_verbs_describe(const struct stepaf_transport *transport, char *text)
     for (unsigned r = 0; r < verbs->n_rails && used < STEPAF_REASON_MAX; r++)
         used += (size_t)snprintf(text + used, STEPAF_REASON_MAX - used, "%s%s", r ? "," : "",
                                  verbs->rails[r].name);
-    if (used < STEPAF_REASON_MAX && verbs->how[0])
-        snprintf(text + used, STEPAF_REASON_MAX - used, " (%s)", verbs->how);
+    if (used < STEPAF_REASON_MAX && verbs->choice.how[0])
+        snprintf(text + used, STEPAF_REASON_MAX - used, " (%s)", verbs->choice.how);
 }

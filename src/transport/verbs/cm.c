@@ -16,8 +16,9 @@ static bool is_address(const struct stepaf_verbs_rail *rail)
 {
     static const union ibv_gid none;
 
-    return !rail->iwarp && rail->link_layer == IBV_LINK_LAYER_ETHERNET &&
-           !stepaf_verbs_is_link_local(&rail->gid) && memcmp(&rail->gid, &none, sizeof(none)) != 0;
+    return !rail->iwarp && rail->port.link_layer == IBV_LINK_LAYER_ETHERNET &&
+           !stepaf_verbs_is_link_local(&rail->port.gid) &&
+           memcmp(&rail->port.gid, &none, sizeof(none)) != 0;
 }
 
 stepaf_status_t stepaf_verbs_cm_rail(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail)
@@ -39,7 +40,7 @@ stepaf_status_t stepaf_verbs_cm_rail(struct stepaf_verbs *verbs, struct stepaf_v
     rail->cm = true;
     if (is_address(rail))
         return STEPAF_OK;
-    int error = ops->address(verbs->cm.channel, rail->context, rail->port, &rail->gid);
+    int error = ops->address(verbs->cm.channel, rail->context, rail->port.number, &rail->port.gid);
     if (error)
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
                                 "verbs: %s: no IP address for librdmacm: %s", rail->name,
@@ -57,7 +58,7 @@ static int listen_at(struct stepaf_verbs *verbs, struct stepaf_verbs_rail *rail,
 
     if (!id)
         return errno;
-    error = ops->listen(id, &rail->gid, &port);
+    error = ops->listen(id, &rail->port.gid, &port);
     if (error) {
         ops->destroy(id);
         return error;

@@ -20,7 +20,7 @@ void stepaf_verbs_call_begin(struct stepaf_verbs_call *call, int timeout_ms)
     stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_ADDRESS);
     call->id =
         ops->create(verbs->cm.channel, call, (uint8_t)verbs->base.up->env->verbs_traffic_class);
-    error = call->id ? ops->resolve_address(call->id, &stepaf_verbs_call_path(call)->rail->gid,
+    error = call->id ? ops->resolve_address(call->id, &stepaf_verbs_call_path(call)->rail->port.gid,
                                             &call->address, call->port, timeout_ms)
                      : errno;
     if (error) {
@@ -36,7 +36,7 @@ static int find_route(struct stepaf_verbs_call *call, int timeout_ms)
     const struct stepaf_verbs *verbs = stepaf_verbs_of(call->link);
     const struct stepaf_verbs_rail *rail = stepaf_verbs_call_path(call)->rail;
 
-    if (!verbs->provider->cm->is_on(call->id, rail->context, rail->port))
+    if (!verbs->provider->cm->is_on(call->id, rail->context, rail->port.number))
         return ENODEV;
     stepaf_verbs_call_move(call, STEPAF_VERBS_CALL_ROUTE);
     return verbs->provider->cm->resolve_route(call->id, timeout_ms);

@@ -110,7 +110,7 @@ int stepaf_verbs_call_prepare(struct stepaf_verbs_call *call)
     int error = stepaf_verbs_qp_follow(verbs, stepaf_verbs_call_path(call), call->id, IBV_QPS_INIT);
 
     if (!error && !call->prepared)
-        error = stepaf_verbs_refill(call->link, stepaf_verbs_call_path(call), verbs->receives);
+        error = stepaf_verbs_refill(call->link, stepaf_verbs_call_path(call), verbs->qp.receives);
     call->prepared = call->prepared || !error;
     return error;
 }

@@ -50,23 +50,23 @@ void stepaf_verbs_pack_address(struct stepaf_transport *transport, struct stepaf
     stepaf_pack_u32(pack, verbs->n_rails);
     stepaf_pack_u32(pack, verbs->n_qps);
     stepaf_pack_u32(pack, verbs->n_peers);
-    stepaf_pack_u32(pack, verbs->receives);
-    stepaf_pack_u32(pack, verbs->psn);
-    stepaf_pack_u64(pack, (uintptr_t)verbs->control);
-    stepaf_pack_u32(pack, verbs->layout.stride);
-    stepaf_pack_u32(pack, verbs->layout.acks_in);
-    stepaf_pack_u32(pack, verbs->layout.ring);
+    stepaf_pack_u32(pack, verbs->qp.receives);
+    stepaf_pack_u32(pack, verbs->qp.psn);
+    stepaf_pack_u64(pack, (uintptr_t)verbs->control.base);
+    stepaf_pack_u32(pack, verbs->control.layout.stride);
+    stepaf_pack_u32(pack, verbs->control.layout.acks_in);
+    stepaf_pack_u32(pack, verbs->control.layout.ring);
     stepaf_pack_bytes(pack, verbs->secret, sizeof(verbs->secret));
     for (unsigned r = 0; r < verbs->n_rails; r++) {
         const struct stepaf_verbs_rail *rail = &verbs->rails[r];
-        stepaf_pack_u32(pack,
-                        rail->lid | (uint32_t)rail->mtu << 16 | (uint32_t)rail->link_layer << 24);
+        stepaf_pack_u32(pack, rail->port.lid | (uint32_t)rail->port.mtu << 16 |
+                                  (uint32_t)rail->port.link_layer << 24);
         stepaf_pack_u32(pack, rail->listens | (rail->cm ? HOW_CM : 0u) |
                                   (rail->iwarp ? HOW_IWARP : 0u) |
                                   (rail->global ? HOW_GLOBAL : 0u) | (rail->v2 ? HOW_V2 : 0u));
-        stepaf_pack_bytes(pack, rail->gid.raw, sizeof(rail->gid.raw));
+        stepaf_pack_bytes(pack, rail->port.gid.raw, sizeof(rail->port.gid.raw));
         stepaf_pack_u32(pack, rail->control_mr->rkey);
-        stepaf_pack_u32(pack, rail->pkey);
+        stepaf_pack_u32(pack, rail->port.pkey);
     }
     for (unsigned i = 0; i < verbs->n_peers * verbs->n_paths; i++)
         stepaf_pack_u32(pack, verbs->qps[i] ? verbs->qps[i]->qp_num : 0);
@@ -136,9 +136,9 @@ static const char *pkey_misfit(uint16_t mine, uint16_t its)
 static const char *misfit(const struct stepaf_verbs *verbs, const struct stepaf_verbs_rail *mine,
                           const struct announced_rail *its)
 {
-    bool is_ethernet = mine->link_layer == IBV_LINK_LAYER_ETHERNET;
+    bool is_ethernet = mine->port.link_layer == IBV_LINK_LAYER_ETHERNET;
 
-    if (its->link_layer != mine->link_layer)
+    if (its->link_layer != mine->port.link_layer)
         return "one end is InfiniBand, the other is not";
     if (its->iwarp != mine->iwarp)
         return "one end is iWARP, the other is not";
@@ -147,21 +147,21 @@ static const char *misfit(const struct stepaf_verbs *verbs, const struct stepaf_
     if (mine->cm && verbs->base.up->initiates && !its->port)
         return "it listens at no port";
     if ((mine->cm || is_ethernet) &&
-        stepaf_verbs_is_ipv4(&its->gid) != stepaf_verbs_is_ipv4(&mine->gid))
+        stepaf_verbs_is_ipv4(&its->gid) != stepaf_verbs_is_ipv4(&mine->port.gid))
         return "one end has an address of IPv4, the other of IPv6";
     if (!mine->cm && its->v2 != mine->v2)
         return "one end is RoCE v1, the other v2: STEPAF_VERBS_GID_INDEX chooses";
     if (!mine->cm && !is_ethernet &&
-        mine->gid.global.subnet_prefix != its->gid.global.subnet_prefix)
+        mine->port.gid.global.subnet_prefix != its->gid.global.subnet_prefix)
         return "it is on another subnet";
-    return mine->cm ? NULL : pkey_misfit(mine->pkey, its->pkey);
+    return mine->cm ? NULL : pkey_misfit(mine->port.pkey, its->pkey);
 }
 
 /* Whether the two ranks can understand each other; if not, @a reason says why. */
 static bool suits(const struct stepaf_verbs *verbs, const struct announced *announced,
                   uint32_t slot, char *reason)
 {
-    if (announced->n_qps != verbs->n_qps || announced->receives != verbs->receives ||
+    if (announced->n_qps != verbs->n_qps || announced->receives != verbs->qp.receives ||
         slot >= announced->n_peers) {
         snprintf(reason, STEPAF_REASON_MAX, "its announcement does not fit this rank's settings");
         return false;
@@ -180,12 +180,12 @@ static bool suits(const struct stepaf_verbs *verbs, const struct announced *anno
 static void format_rail_address(const struct stepaf_verbs_rail *rail,
                                 char text_p[STEPAF_LINK_ADDRESS])
 {
-    bool is_ipv4 = stepaf_verbs_is_ipv4(&rail->gid);
+    bool is_ipv4 = stepaf_verbs_is_ipv4(&rail->port.gid);
 
-    if (rail->link_layer != IBV_LINK_LAYER_ETHERNET)
-        snprintf(text_p, STEPAF_LINK_ADDRESS, "lid %u", rail->lid);
+    if (rail->port.link_layer != IBV_LINK_LAYER_ETHERNET)
+        snprintf(text_p, STEPAF_LINK_ADDRESS, "lid %u", rail->port.lid);
     else
-        (void)inet_ntop(is_ipv4 ? AF_INET : AF_INET6, &rail->gid.raw[is_ipv4 ? 12 : 0], text_p,
+        (void)inet_ntop(is_ipv4 ? AF_INET : AF_INET6, &rail->port.gid.raw[is_ipv4 ? 12 : 0], text_p,
                         STEPAF_LINK_ADDRESS);
 }
 
@@ -217,7 +217,7 @@ static struct stepaf_verbs_link *verbs_link_make(struct stepaf_verbs *verbs,
     link->slot = facts->index_at_peer;
     if (verbs->cm.channel)
         link->calls = calloc(n_paths, sizeof(link->calls[0]));
-    link->imms = calloc(verbs->receives, sizeof(link->imms[0]));
+    link->imms = calloc(verbs->qp.receives, sizeof(link->imms[0]));
     link->held_upto = calloc((size_t)STEPAF_VERBS_HELD_POSTS * n_paths, sizeof(link->held_upto[0]));
     if (n_paths > verbs->n_qps)
         link->failover = stepaf_verbs_failover_make(verbs);
@@ -232,11 +232,11 @@ static struct stepaf_verbs_link *verbs_link_make(struct stepaf_verbs *verbs,
 static void point(const struct stepaf_verbs *verbs, struct stepaf_verbs_link *link,
                   const struct announced *announced, uint32_t slot)
 {
-    uint8_t *mine = verbs->control + (size_t)link->base.peer * verbs->layout.stride;
+    uint8_t *mine = verbs->control.base + (size_t)link->base.peer * verbs->control.layout.stride;
     uint64_t its = announced->control + (uint64_t)slot * announced->stride;
 
     link->lead = &link->paths[0];
-    link->held_from = link->failover ? 1 : verbs->rails[0].inline_bytes + 1;
+    link->held_from = link->failover ? 1 : verbs->rails[0].max.inline_bytes + 1;
     for (unsigned i = 0; i < link->n_paths; i++) {
         struct stepaf_verbs_path *path = &link->paths[i];
         path->rail_index = (uint8_t)(i / verbs->n_qps);
@@ -244,16 +244,18 @@ static void point(const struct stepaf_verbs *verbs, struct stepaf_verbs_link *li
         path->wr_id = stepaf_verbs_wr_id(link->base.peer, i, 0);
         path->qp = verbs->qps[link->base.peer * verbs->n_paths + i];
         path->peer_control_key = announced->rails[i / verbs->n_qps].control_key;
-        path->tx_ack = (const _Atomic uint32_t *)(mine + verbs->layout.acks_in) + (size_t)i * 2;
-        path->rx_ack = (uint32_t *)(mine + verbs->layout.acks_out) + (size_t)i * 2;
+        path->tx_ack =
+            (const _Atomic uint32_t *)(mine + verbs->control.layout.acks_in) + (size_t)i * 2;
+        path->rx_ack = (uint32_t *)(mine + verbs->control.layout.acks_out) + (size_t)i * 2;
         path->rx_ack_at = its + announced->acks + (uint64_t)i * 8;
         if (i % verbs->n_qps)
             continue;
-        uint32_t at = path->rail_index * verbs->receives;
-        path->ring = (struct stepaf_verbs_slot *)(mine + verbs->layout.ring) + at;
+        uint32_t at = path->rail_index * verbs->qp.receives;
+        path->ring = (struct stepaf_verbs_slot *)(mine + verbs->control.layout.ring) + at;
         path->ring_at = its + announced->ring + (uint64_t)at * sizeof(path->ring[0]);
-        if (verbs->layout.stride > verbs->layout.send_ring)
-            path->send_ring = (struct stepaf_verbs_slot *)(mine + verbs->layout.send_ring) + at;
+        if (verbs->control.layout.stride > verbs->control.layout.send_ring)
+            path->send_ring =
+                (struct stepaf_verbs_slot *)(mine + verbs->control.layout.send_ring) + at;
     }
 }
 
@@ -278,7 +280,7 @@ static bool path_connect(struct stepaf_verbs *verbs, struct stepaf_verbs_link *l
     error = stepaf_verbs_qp_prepare(verbs, path);
     if (!error) {
         step = "posting receives";
-        error = stepaf_verbs_refill(link, path, verbs->receives);
+        error = stepaf_verbs_refill(link, path, verbs->qp.receives);
     }
     if (!error)
         error = stepaf_verbs_qp_connect(verbs, path, &far, &step);

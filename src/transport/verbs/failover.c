@@ -28,7 +28,7 @@ static struct stepaf_verbs_path *first_path(struct stepaf_verbs_link *link, unsi
 
 static uint32_t arrived(const struct stepaf_verbs_link *link, const struct stepaf_verbs_path *path)
 {
-    return path == link->lead ? link->rx_arrived : path->rx_next;
+    return path == link->lead ? link->rx_arrived : path->rx.next;
 }
 
 /* Nothing comes or goes by these any more, however late. False: the device does not see to that. */
@@ -43,7 +43,7 @@ static bool close_paths(struct stepaf_verbs_link *link, unsigned rail)
         if (path->rail_index != rail)
             continue;
         path->closed = true;
-        path->done = path->asked = path->posted;
+        path->wr.done = path->wr.asked = path->wr.posted;
         all = !verbs->provider->modify_qp(path->qp, &attr, IBV_QP_STATE) && all;
     }
     return all;
@@ -115,7 +115,7 @@ static bool peek(const struct stepaf_verbs_link *link, const struct stepaf_verbs
                  uint32_t number, struct stepaf_msg *msg_p)
 {
     const struct stepaf_verbs_slot *slot =
-        &path->ring[(number - 1) & (stepaf_verbs_of(link)->receives - 1)];
+        &path->ring[(number - 1) & (stepaf_verbs_of(link)->qp.receives - 1)];
 
     *msg_p = slot->msg;
     return slot->number == number && msg_p->n_words <= STEPAF_MSG_WORDS &&
@@ -135,10 +135,10 @@ void stepaf_verbs_failover_read(struct stepaf_verbs_link *link, struct stepaf_ve
 
 void stepaf_verbs_failover_seek(struct stepaf_verbs_link *link)
 {
-    uint32_t mask = stepaf_verbs_of(link)->receives - 1;
+    uint32_t mask = stepaf_verbs_of(link)->qp.receives - 1;
     struct stepaf_msg msg;
 
-    for (uint32_t n = link->lead->rx_next; n != link->rx_arrived; n++) {
+    for (uint32_t n = link->lead->rx.next; n != link->rx_arrived; n++) {
         uint32_t *imm = &link->imms[n & mask];
         if (*imm != stepaf_verbs_ring_imm(n + 1) || !peek(link, link->lead, n + 1, &msg) ||
             msg.type == STEPAF_VERBS_MSG_NOTHING)
@@ -159,7 +159,7 @@ static bool tell_closed(struct stepaf_verbs_link *link)
     unsigned untold = ((1u << n_rails(link)) - 1) & ~failover->closed & ~failover->told;
 
     for (unsigned i = 0; i < link->n_paths; i++)
-        sent[i] = (uint16_t)link->paths[i].tx_next;
+        sent[i] = (uint16_t)link->paths[i].tx.next;
     for (unsigned r = 0; r < n_rails(link); r++)
         sent[first_path(link, r) - link->paths] += (uint16_t)(untold >> r & 1u);
     memcpy(msg.word, sent, sizeof(sent));
@@ -182,7 +182,7 @@ static bool is_all_here(const struct stepaf_verbs_link *link, unsigned i)
     if (!path->closed)
         return (int16_t)((uint16_t)arrived(link, path) - link->failover->its_sent[i]) >= 0;
     return path->out ||
-           arrived(link, path) + path->rx_flushed - path->rx_refilled == verbs->receives ||
+           arrived(link, path) + path->rx.flushed - path->rx.refilled == verbs->qp.receives ||
            stepaf_ticks() - link->failover->closed_at > FLUSH_US * verbs->ticks_per_us;
 }
 
@@ -192,20 +192,20 @@ static void switch_over(struct stepaf_verbs_link *link)
 {
     struct stepaf_verbs_failover *failover = link->failover;
     struct stepaf_verbs_path *lead = link->lead;
-    uint32_t taken = lead->rx_next - failover->rx_aside;
+    uint32_t taken = lead->rx.next - failover->rx_aside;
 
-    lead->rx_next = link->rx_arrived;
+    lead->rx.next = link->rx_arrived;
     stepaf_verbs_give_back(link, lead);
     for (unsigned i = link->n_paths; i--;) {
         struct stepaf_verbs_path *path = &link->paths[i];
-        path->rx_parts_from = path->rx_next;
+        path->rx.parts_from = path->rx.next;
         path->out = path->closed;
         if (!path->closed && path->ring)
             lead = path;
     }
     link->lead = lead;
-    link->rx_arrived = lead->rx_next;
-    failover->rx_aside = lead->rx_next - taken;
+    link->rx_arrived = lead->rx.next;
+    failover->rx_aside = lead->rx.next - taken;
     failover->switched = true;
 }
 
@@ -214,7 +214,7 @@ static bool tell_taken(struct stepaf_verbs_link *link)
     const struct stepaf_verbs_failover *failover = link->failover;
     struct stepaf_msg msg = {.type = STEPAF_VERBS_MSG_TAKEN,
                              .slot = failover->closed,
-                             .seq = link->lead->rx_next - failover->rx_aside};
+                             .seq = link->lead->rx.next - failover->rx_aside};
 
     return stepaf_verbs_send_own(link, link->lead, &msg);
 }
@@ -254,7 +254,7 @@ void stepaf_verbs_failover_end(struct stepaf_verbs_link *link)
         for (unsigned i = 0; i < link->n_paths; i++) {
             uint32_t *upto = &link->held_upto[at * link->n_paths + i];
             if (link->halt >= STEPAF_VERBS_RESENDS)
-                *upto = link->paths[i].asked;
+                *upto = link->paths[i].wr.asked;
         }
     link->halt = STEPAF_VERBS_RUNS;
     (void)stepaf_verbs_let_go(link, false);

@@ -39,24 +39,24 @@ static int connect_to_itself(const struct stepaf_verbs *verbs, const struct step
                              struct ibv_qp *qp)
 {
     struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT,
-                               .pkey_index = rail->pkey_index,
-                               .port_num = rail->port,
+                               .pkey_index = rail->port.pkey_index,
+                               .port_num = rail->port.number,
                                .qp_access_flags = IBV_ACCESS_REMOTE_READ};
     struct ibv_qp_attr rtr = {.qp_state = IBV_QPS_RTR,
-                              .path_mtu = (enum ibv_mtu)rail->mtu,
+                              .path_mtu = (enum ibv_mtu)rail->port.mtu,
                               .dest_qp_num = qp->qp_num,
                               .max_dest_rd_atomic = 1,
                               .min_rnr_timer = 1,
-                              .ah_attr = {.dlid = rail->lid, .port_num = rail->port}};
+                              .ah_attr = {.dlid = rail->port.lid, .port_num = rail->port.number}};
     struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS,
-                              .timeout = verbs->ack_timeout,
+                              .timeout = verbs->qp.ack_timeout,
                               .retry_cnt = (uint8_t)verbs->base.up->env->verbs_retry,
                               .max_rd_atomic = 1};
 
     if (rail->global) {
         rtr.ah_attr.is_global = 1;
         rtr.ah_attr.grh = (struct ibv_global_route){
-            .dgid = rail->gid, .sgid_index = (uint8_t)rail->gid_index, .hop_limit = 64};
+            .dgid = rail->port.gid, .sgid_index = (uint8_t)rail->port.gid_index, .hop_limit = 64};
     }
     int error = verbs->provider->modify_qp(
         qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);

@@ -34,8 +34,8 @@ static stepaf_status_t bad_gid(const struct stepaf_verbs *verbs,
 static void take_entry(struct stepaf_verbs_rail *rail, const struct ibv_gid_entry *entry,
                        uint32_t index)
 {
-    rail->gid = entry->gid;
-    rail->gid_index = index;
+    rail->port.gid = entry->gid;
+    rail->port.gid_index = index;
     rail->v2 = entry->gid_type == IBV_GID_TYPE_ROCE_V2;
 }
 
@@ -46,7 +46,7 @@ static int try_gid(const struct stepaf_verbs *verbs, const struct stepaf_verbs_r
 {
     struct ibv_ah_attr attr = {
         .is_global = 1,
-        .port_num = rail->port,
+        .port_num = rail->port.number,
         .grh = {.dgid = entry->gid, .sgid_index = (uint8_t)index, .hop_limit = 64},
     };
     int error = verbs->provider->try_ah(rail->pd, &attr);
@@ -66,7 +66,7 @@ static stepaf_status_t take_gid(const struct stepaf_verbs *verbs, struct stepaf_
     snprintf(what, sizeof(what), "has GIDs 0 to %u", n_gids - 1);
     if (index >= n_gids)
         return bad_gid(verbs, rail, what);
-    if (verbs->provider->query_gid(rail->context, rail->port, (uint32_t)index, &entry) ||
+    if (verbs->provider->query_gid(rail->context, rail->port.number, (uint32_t)index, &entry) ||
         !gid_rank(&entry))
         return bad_gid(verbs, rail, "has none there");
     int error = try_gid(verbs, rail, &entry, (uint32_t)index);
@@ -86,7 +86,7 @@ static int find_best(const struct stepaf_verbs *verbs, const struct stepaf_verbs
     int best = 0;
 
     for (uint32_t i = 0; i < n_gids; i++)
-        if (!tried[i] && !verbs->provider->query_gid(rail->context, rail->port, i, &entry) &&
+        if (!tried[i] && !verbs->provider->query_gid(rail->context, rail->port.number, i, &entry) &&
             gid_rank(&entry) > best) {
             best = gid_rank(&entry);
             *best_p = entry;
@@ -129,12 +129,13 @@ const char *stepaf_verbs_gid_change(const struct stepaf_verbs *verbs,
 {
     struct ibv_gid_entry entry;
 
-    if (rail->link_layer != IBV_LINK_LAYER_ETHERNET || rail->cm)
+    if (rail->port.link_layer != IBV_LINK_LAYER_ETHERNET || rail->cm)
         return NULL;
-    if (verbs->provider->query_gid(rail->context, rail->port, rail->gid_index, &entry) ||
+    if (verbs->provider->query_gid(rail->context, rail->port.number, rail->port.gid_index,
+                                   &entry) ||
         !gid_rank(&entry))
         return "the GID that peers send to is gone";
-    return memcmp(&entry.gid, &rail->gid, sizeof(rail->gid))
+    return memcmp(&entry.gid, &rail->port.gid, sizeof(rail->port.gid))
                ? "the GID that peers send to has changed"
                : NULL;
 }

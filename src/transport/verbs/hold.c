@@ -10,7 +10,7 @@ void stepaf_verbs_hold(struct stepaf_verbs_link *link, struct stepaf_post *post)
     link->held[at] = post;
     /* What is posted beyond that tells a peer of receives, and is not heard of. */
     for (unsigned i = 0; i < link->n_paths; i++)
-        link->held_upto[at * link->n_paths + i] = link->paths[i].asked;
+        link->held_upto[at * link->n_paths + i] = link->paths[i].wr.asked;
     post->at = (uint8_t)at; /* where to find it again */
     post->state = STEPAF_POST_POSTED;
     if (link->failover)
@@ -20,7 +20,7 @@ void stepaf_verbs_hold(struct stepaf_verbs_link *link, struct stepaf_post *post)
 static bool is_through(const struct stepaf_verbs_link *link, unsigned at)
 {
     for (unsigned i = 0; i < link->n_paths; i++)
-        if ((int32_t)(link->paths[i].done - link->held_upto[at * link->n_paths + i]) < 0)
+        if ((int32_t)(link->paths[i].wr.done - link->held_upto[at * link->n_paths + i]) < 0)
             return false;
     return true;
 }

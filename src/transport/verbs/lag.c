@@ -37,7 +37,7 @@ stepaf_status_t stepaf_verbs_lag_choose(const struct stepaf_verbs *verbs,
         else
             stepaf_log_debug("verbs: %s: queue pairs take turns on the %u ports of the bond",
                              rail->name, n);
-        rail->lag_ports = (uint8_t)n;
+        rail->lag.ports = (uint8_t)n;
         return STEPAF_OK;
     }
     if (!why && port > n)
@@ -45,7 +45,7 @@ stepaf_status_t stepaf_verbs_lag_choose(const struct stepaf_verbs *verbs,
     if (why)
         return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_COMMIT,
                                 "STEPAF_VERBS_LAG=%u: %s: %s", port, rail->name, why);
-    rail->lag_port = (uint8_t)port;
+    rail->lag.port = (uint8_t)port;
     return STEPAF_OK;
 }
 
@@ -54,15 +54,15 @@ int stepaf_verbs_lag_apply(const struct stepaf_verbs *verbs, const struct stepaf
 {
     const struct stepaf_verbs_path *path = &link->paths[index];
     const struct stepaf_verbs_rail *rail = path->rail;
-    uint8_t port = rail->lag_port;
+    uint8_t port = rail->lag.port;
     int error;
 
-    if (rail->lag_ports) /* with one queue pair each, peers take turns */
-        port = (uint8_t)(1 + (link->base.peer + index) % rail->lag_ports);
+    if (rail->lag.ports) /* with one queue pair each, peers take turns */
+        port = (uint8_t)(1 + (link->base.peer + index) % rail->lag.ports);
     if (!port)
         return 0;
     error = verbs->provider->lag->set_port(path->qp, port);
-    if (!error || rail->lag_port)
+    if (!error || rail->lag.port)
         return error;
     stepaf_log_debug("verbs: %s, queue pair 0x%x: not put on port %u of the bond, errno %d",
                      rail->name, path->qp->qp_num, port, error);

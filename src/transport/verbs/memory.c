@@ -32,7 +32,7 @@ stepaf_status_t stepaf_verbs_refuse(stepaf_status_t status, const struct stepaf_
 static bool needs_send_ring(const struct stepaf_verbs *verbs)
 {
     for (unsigned r = 0; r < verbs->n_rails; r++)
-        if (verbs->rails[r].inline_bytes < sizeof(struct stepaf_verbs_slot))
+        if (verbs->rails[r].max.inline_bytes < sizeof(struct stepaf_verbs_slot))
             return true;
     return false;
 }
@@ -40,30 +40,31 @@ static bool needs_send_ring(const struct stepaf_verbs *verbs)
 static void lay_out_control(struct stepaf_verbs *verbs)
 {
     uint32_t acks = (uint32_t)stepaf_round_up(verbs->n_paths * 8, STEPAF_VERBS_LINE);
-    uint32_t ring = verbs->n_rails * verbs->receives * (uint32_t)sizeof(struct stepaf_verbs_slot);
+    uint32_t ring =
+        verbs->n_rails * verbs->qp.receives * (uint32_t)sizeof(struct stepaf_verbs_slot);
 
-    verbs->layout = (struct stepaf_verbs_layout){
+    verbs->control.layout = (struct stepaf_verbs_layout){
         .acks_in = 0, .acks_out = acks, .ring = 2 * acks, .send_ring = 2 * acks + ring};
-    verbs->layout.stride = 2 * acks + ring * (needs_send_ring(verbs) ? 2 : 1);
+    verbs->control.layout.stride = 2 * acks + ring * (needs_send_ring(verbs) ? 2 : 1);
 }
 
 stepaf_status_t stepaf_verbs_control_make(struct stepaf_verbs *verbs)
 {
     lay_out_control(verbs);
-    verbs->control_bytes = (size_t)verbs->layout.stride * verbs->n_peers;
-    verbs->control_bytes = (verbs->control_bytes + PAGE - 1) / PAGE * PAGE;
-    verbs->control = mmap(NULL, verbs->control_bytes, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (verbs->control == MAP_FAILED) {
-        verbs->control = NULL;
+    verbs->control.bytes = (size_t)verbs->control.layout.stride * verbs->n_peers;
+    verbs->control.bytes = (verbs->control.bytes + PAGE - 1) / PAGE * PAGE;
+    verbs->control.base = mmap(NULL, verbs->control.bytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (verbs->control.base == MAP_FAILED) {
+        verbs->control.base = NULL;
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
     for (unsigned r = 0; r < verbs->n_rails; r++) {
         struct stepaf_verbs_rail *rail = &verbs->rails[r];
-        rail->control_mr = verbs->provider->reg_mr(rail->pd, verbs->control, verbs->control_bytes,
-                                                   STEPAF_VERBS_ACCESS);
+        rail->control_mr = verbs->provider->reg_mr(rail->pd, verbs->control.base,
+                                                   verbs->control.bytes, STEPAF_VERBS_ACCESS);
         if (!rail->control_mr)
-            return stepaf_verbs_refuse(STEPAF_ERR_NO_TRANSPORT, rail, verbs->control_bytes, errno);
+            return stepaf_verbs_refuse(STEPAF_ERR_NO_TRANSPORT, rail, verbs->control.bytes, errno);
     }
     return STEPAF_OK;
 }
@@ -73,8 +74,8 @@ void stepaf_verbs_control_free(struct stepaf_verbs *verbs)
     for (unsigned r = 0; r < verbs->n_rails; r++)
         if (verbs->rails[r].control_mr)
             verbs->provider->dereg_mr(verbs->rails[r].control_mr);
-    if (verbs->control)
-        munmap(verbs->control, verbs->control_bytes);
+    if (verbs->control.base)
+        munmap(verbs->control.base, verbs->control.bytes);
 }
 
 void stepaf_verbs_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,

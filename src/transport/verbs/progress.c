@@ -13,8 +13,8 @@ static unsigned send_ended(struct stepaf_verbs_link *link, struct stepaf_verbs_p
 {
     uint32_t count = (uint32_t)wr_id;
 
-    if (count - path->done <= path->posted - path->done)
-        path->done = count;
+    if (count - path->wr.done <= path->wr.posted - path->wr.done)
+        path->wr.done = count;
     return link->n_held && link->halt != STEPAF_VERBS_HALTED ? stepaf_verbs_let_go(link, false) : 0;
 }
 
@@ -50,7 +50,7 @@ static __attribute__((noinline, cold)) unsigned failed(struct stepaf_verbs_link 
         stepaf_verbs_path_lost(link, path, "%s", what);
     if (!(wc->wr_id & stepaf_verbs_is_receive))
         return send_ended(link, path, wc->wr_id);
-    path->rx_flushed += path->closed;
+    path->rx.flushed += path->closed;
     return 0;
 }
 
@@ -94,11 +94,11 @@ static inline bool take_short(struct stepaf_verbs *verbs, const struct ibv_wc *w
     struct stepaf_verbs_link *link = verbs->links[peer];
     struct stepaf_verbs_path *path = &link->paths[0];
     if (__builtin_expect(
-            !link || link->base.dead || link->rx_arrived != path->rx_next || path != link->lead, 0))
+            !link || link->base.dead || link->rx_arrived != path->rx.next || path != link->lead, 0))
         return false;
     link->rx_arrived++;
-    path->rx_next++;
-    if (__builtin_expect(path->rx_next - path->rx_refilled >= verbs->refill_from, 0)) {
+    path->rx.next++;
+    if (__builtin_expect(path->rx.next - path->rx.refilled >= verbs->qp.refill_from, 0)) {
         stepaf_verbs_give_back(link, path);
         if (link->base.dead)
             return true;
@@ -117,7 +117,7 @@ static __attribute__((noinline, cold)) unsigned do_due(struct stepaf_verbs *verb
     for (unsigned p = 0; p < verbs->n_peers; p++) {
         struct stepaf_verbs_link *link = verbs->links[p];
         for (unsigned i = 0; link && !link->base.dead && i < link->n_paths; i++)
-            if (link->paths[i].rx_told != link->paths[i].rx_refilled &&
+            if (link->paths[i].rx.told != link->paths[i].rx.refilled &&
                 !stepaf_verbs_tell(link, &link->paths[i], false))
                 verbs->due = true;
         if (link && link->halt && !link->base.dead)

@@ -23,16 +23,16 @@ static struct ibv_qp *create_one(struct stepaf_verbs *verbs, struct stepaf_verbs
         struct ibv_qp_init_attr attr = {
             .send_cq = rail->cq,
             .recv_cq = rail->cq,
-            .cap = {.max_send_wr = verbs->depth,
-                    .max_recv_wr = verbs->receives,
+            .cap = {.max_send_wr = verbs->qp.depth,
+                    .max_recv_wr = verbs->qp.receives,
                     .max_send_sge = 1,
                     .max_recv_sge = 1,
-                    .max_inline_data = first ? inline_tries[i] : rail->inline_bytes},
+                    .max_inline_data = first ? inline_tries[i] : rail->max.inline_bytes},
             .qp_type = IBV_QPT_RC,
         };
         struct ibv_qp *qp = verbs->provider->create_qp(rail->pd, &attr);
         if (qp && first)
-            rail->inline_bytes = attr.cap.max_inline_data;
+            rail->max.inline_bytes = attr.cap.max_inline_data;
         if (qp || !first || (errno != EINVAL && errno != ENOMEM))
             return qp;
     }
@@ -86,8 +86,8 @@ int stepaf_verbs_qp_prepare(struct stepaf_verbs *verbs, const struct stepaf_verb
 {
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_INIT,
-        .pkey_index = path->rail->pkey_index,
-        .port_num = path->rail->port,
+        .pkey_index = path->rail->port.pkey_index,
+        .port_num = path->rail->port.number,
         .qp_access_flags = ACCESS,
     };
     return verbs->provider->modify_qp(
@@ -100,20 +100,20 @@ static int to_receive(struct stepaf_verbs *verbs, const struct stepaf_verbs_path
     const struct stepaf_verbs_rail *rail = path->rail;
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR,
-        .path_mtu = far->mtu < rail->mtu ? far->mtu : rail->mtu,
+        .path_mtu = far->mtu < rail->port.mtu ? far->mtu : rail->port.mtu,
         .dest_qp_num = far->qpn,
         .rq_psn = far->psn,
         .min_rnr_timer = MIN_RNR_TIMER,
         .ah_attr = {.dlid = far->lid,
                     .sl = (uint8_t)verbs->base.up->env->verbs_service_level,
-                    .port_num = rail->port},
+                    .port_num = rail->port.number},
     };
 
     if (rail->global || far->global) {
         attr.ah_attr.is_global = 1;
         attr.ah_attr.grh = (struct ibv_global_route){
             .dgid = far->gid,
-            .sgid_index = (uint8_t)rail->gid_index,
+            .sgid_index = (uint8_t)rail->port.gid_index,
             .hop_limit = 64,
             .traffic_class = (uint8_t)verbs->base.up->env->verbs_traffic_class,
         };
@@ -129,10 +129,10 @@ static int to_send(struct stepaf_verbs *verbs, const struct stepaf_verbs_path *p
     const struct stepaf_env *env = verbs->base.up->env;
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTS,
-        .timeout = verbs->ack_timeout,
+        .timeout = verbs->qp.ack_timeout,
         .retry_cnt = (uint8_t)env->verbs_retry,
         .rnr_retry = STEPAF_VERBS_RNR_RETRY,
-        .sq_psn = (verbs->psn + path->qp->qp_num) & 0xffffff,
+        .sq_psn = (verbs->qp.psn + path->qp->qp_num) & 0xffffff,
     };
     return verbs->provider->modify_qp(path->qp, &attr,
                                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
@@ -168,12 +168,12 @@ int stepaf_verbs_qp_follow(struct stepaf_verbs *verbs, const struct stepaf_verbs
         attr.qp_access_flags |= ACCESS;
     if (mask & IBV_QP_AV && env->verbs_service_level)
         attr.ah_attr.sl = (uint8_t)env->verbs_service_level;
-    if (mask & IBV_QP_PATH_MTU && attr.path_mtu > (enum ibv_mtu)path->rail->mtu)
-        attr.path_mtu = (enum ibv_mtu)path->rail->mtu;
+    if (mask & IBV_QP_PATH_MTU && attr.path_mtu > (enum ibv_mtu)path->rail->port.mtu)
+        attr.path_mtu = (enum ibv_mtu)path->rail->port.mtu;
     if (mask & IBV_QP_MIN_RNR_TIMER)
         attr.min_rnr_timer = MIN_RNR_TIMER;
     if (mask & IBV_QP_TIMEOUT)
-        attr.timeout = verbs->ack_timeout;
+        attr.timeout = verbs->qp.ack_timeout;
     if (mask & IBV_QP_RETRY_CNT)
         attr.retry_cnt = (uint8_t)env->verbs_retry;
     if (mask & IBV_QP_RNR_RETRY)

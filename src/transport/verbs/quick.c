@@ -40,7 +40,7 @@ static __attribute__((noinline)) void end_after(struct stepaf_verbs_template *te
 static bool fill_template(const struct stepaf_verbs *verbs, struct stepaf_verbs_template *template,
                           const struct stepaf_post *post)
 {
-    uint32_t max_write = verbs->max_write, inline_bytes = verbs->rails[0].inline_bytes;
+    uint32_t max_write = verbs->qp.max_write, inline_bytes = verbs->rails[0].max.inline_bytes;
     uint32_t n = post->n_xfer;
     uint64_t sum = 0;
     bool held = false;
@@ -95,28 +95,28 @@ static __attribute__((noinline)) int renew_room(struct stepaf_verbs_link *link,
 {
     const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
     struct stepaf_verbs_path *path = &link->paths[0];
-    uint32_t used = path->posted - path->done + STEPAF_VERBS_RESERVED;
-    bool has_receives = stepaf_verbs_has_receives(path, verbs->receives);
-    uint32_t unread = path->tx_next - path->tx_read;
-    uint32_t requests = used < verbs->depth ? verbs->depth - used : 0;
-    uint32_t receives = has_receives ? verbs->receives - unread : 0;
-    uint32_t unasked = path->posted - path->asked, quarter = verbs->depth / 4;
+    uint32_t used = path->wr.posted - path->wr.done + STEPAF_VERBS_RESERVED;
+    bool has_receives = stepaf_verbs_has_receives(path, verbs->qp.receives);
+    uint32_t unread = path->tx.next - path->tx.read;
+    uint32_t requests = used < verbs->qp.depth ? verbs->qp.depth - used : 0;
+    uint32_t receives = has_receives ? verbs->qp.receives - unread : 0;
+    uint32_t unasked = path->wr.posted - path->wr.asked, quarter = verbs->qp.depth / 4;
     uint32_t room = requests < receives ? requests : receives;
 
-    path->room = 0;
+    path->tx.room = 0;
     if (!link->quick || requests < template->n || !has_receives ||
         link->n_held >= STEPAF_VERBS_HELD_POSTS)
         return -1; /* what could not be held must find no room, also after one that need not be */
-    if (UINT32_MAX - path->posted < requests)
+    if (UINT32_MAX - path->wr.posted < requests)
         return -1; /* their numbers wrap: the long way takes care of that */
     if (unasked + template->n >= quarter) {
-        path->asked = path->posted + template->n; /* so that room is heard of in time */
+        path->wr.asked = path->wr.posted + template->n; /* so that room is heard of in time */
         return IBV_SEND_SIGNALED;
     }
     if (room > quarter - 1 - unasked)
         room = quarter - 1 - unasked;
     if (room > template->n)
-        path->room = room - template->n;
+        path->tx.room = room - template->n;
     return 0;
 }
 
@@ -143,7 +143,7 @@ static inline int submit(const struct stepaf_verbs *verbs, struct stepaf_verbs_t
     struct stepaf_verbs_path *path = &link->paths[0];
     const struct stepaf_xfer *xfer = post->xfer;
     struct ibv_send_wr *first = &template->request[0].write, *write = first, *bad;
-    uint64_t id = link->wr_id + path->posted;
+    uint64_t id = link->wr_id + path->wr.posted;
 
     while (true) {
         const struct stepaf_verbs_rmem *rmem = (const struct stepaf_verbs_rmem *)xfer->dst;
@@ -157,8 +157,8 @@ static inline int submit(const struct stepaf_verbs *verbs, struct stepaf_verbs_t
         xfer++;
     }
     write->send_flags = flags;
-    path->posted = (uint32_t)id;
-    path->tx_next++;
+    path->wr.posted = (uint32_t)id;
+    path->tx.next++;
     link->base.bytes_sent += template->bytes;
     link->base.messages_sent++;
     return verbs->provider->post_send(path->qp, first, &bad);
@@ -178,23 +178,23 @@ static inline bool post_template(const struct stepaf_verbs *verbs,
     struct stepaf_verbs_path *path = &link->paths[0];
     unsigned flags = template->flags;
 
-    if (__builtin_expect(path->room < template->n, 0)) {
+    if (__builtin_expect(path->tx.room < template->n, 0)) {
         int more = renew_room(link, template);
         if (more < 0)
             return false;
         flags |= (unsigned)more;
     } else {
-        path->room -= template->n;
+        path->tx.room -= template->n;
     }
     post->state = STEPAF_POST_SENT;
     int error = submit(verbs, template, post, flags);
     if (__builtin_expect(error != 0, 0)) {
         refused(link, error);
     } else if (template->held) {
-        path->asked = path->posted;
+        path->wr.asked = path->wr.posted;
         stepaf_verbs_hold(link, post);
         if (link->n_held == STEPAF_VERBS_HELD_POSTS)
-            path->room = 0;
+            path->tx.room = 0;
     }
     return true;
 }

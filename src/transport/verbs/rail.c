@@ -29,8 +29,8 @@ static stepaf_status_t take_address(struct stepaf_verbs *verbs, struct stepaf_ve
         return stepaf_verbs_cm_rail(verbs, rail);
     if (port->link_layer == IBV_LINK_LAYER_ETHERNET)
         status = stepaf_verbs_gid_choose(verbs, rail, port);
-    else if (!verbs->provider->query_gid(rail->context, rail->port, 0, &entry))
-        rail->gid = entry.gid;
+    else if (!verbs->provider->query_gid(rail->context, rail->port.number, 0, &entry))
+        rail->port.gid = entry.gid;
     if ((!status && setting == STEPAF_ENV_VERBS_CONNECT_cm) ||
         (status == STEPAF_ERR_NO_TRANSPORT && setting != STEPAF_ENV_VERBS_CONNECT_oob &&
          verbs->provider->cm->open))
@@ -45,24 +45,24 @@ static stepaf_status_t look_at_port(struct stepaf_verbs *verbs, struct stepaf_ve
     struct ibv_port_attr port;
     int error = provider->query_device(rail->context, &device);
 
-    if (!error && rail->port > device.phys_port_cnt)
+    if (!error && rail->port.number > device.phys_port_cnt)
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_COMMIT,
                                 "STEPAF_NET_DEVICES: %s: the device has %d ports", rail->name,
                                 device.phys_port_cnt);
     if (!error)
-        error = provider->query_port(rail->context, rail->port, &port);
+        error = provider->query_port(rail->context, rail->port.number, &port);
     if (error)
         return refuse_rail(rail, "cannot be asked", error);
     if (port.state != IBV_PORT_ACTIVE)
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
                                 "verbs: %s is not active: is its link up?", rail->name);
-    rail->lid = port.lid;
-    rail->link_layer = port.link_layer;
+    rail->port.lid = port.lid;
+    rail->port.link_layer = port.link_layer;
     rail->global = port.link_layer == IBV_LINK_LAYER_ETHERNET || port.flags & IBV_QPF_GRH_REQUIRED;
-    if (port.max_msg_sz >= STEPAF_VERBS_LINE && port.max_msg_sz < verbs->max_write)
-        verbs->max_write = port.max_msg_sz / STEPAF_VERBS_LINE * STEPAF_VERBS_LINE;
-    rail->max_qp_wr = device.max_qp_wr;
-    rail->max_cqe = device.max_cqe;
+    if (port.max_msg_sz >= STEPAF_VERBS_LINE && port.max_msg_sz < verbs->qp.max_write)
+        verbs->qp.max_write = port.max_msg_sz / STEPAF_VERBS_LINE * STEPAF_VERBS_LINE;
+    rail->max.qp_wr = device.max_qp_wr;
+    rail->max.cqe = device.max_cqe;
     rail->pd = provider->alloc_pd(rail->context);
     if (!rail->pd)
         return refuse_rail(rail, "no protection domain", errno);
@@ -90,19 +90,20 @@ static stepaf_status_t make_queues(const struct stepaf_verbs *verbs, struct step
 {
     const struct stepaf_verbs_provider *provider = verbs->provider;
     int64_t entries =
-        (int64_t)verbs->n_peers * verbs->n_qps * (int64_t)(verbs->depth + verbs->receives);
+        (int64_t)verbs->n_peers * verbs->n_qps * (int64_t)(verbs->qp.depth + verbs->qp.receives);
 
-    if (verbs->depth > (uint32_t)rail->max_qp_wr || verbs->receives > (uint32_t)rail->max_qp_wr)
+    if (verbs->qp.depth > (uint32_t)rail->max.qp_wr ||
+        verbs->qp.receives > (uint32_t)rail->max.qp_wr)
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
                                 "verbs: %s: a queue pair has at most %d work requests: lower "
                                 "STEPAF_VERBS_SEND_DEPTH or STEPAF_VERBS_RECEIVES",
-                                rail->name, rail->max_qp_wr);
-    if (entries > rail->max_cqe)
+                                rail->name, rail->max.qp_wr);
+    if (entries > rail->max.cqe)
         return stepaf_error_set(
             STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
             "verbs: %s: %u peers need a completion queue of %lld entries, it has at most %d: lower "
             "STEPAF_VERBS_SEND_DEPTH or STEPAF_VERBS_RECEIVES, or set STEPAF_MESH=lane",
-            rail->name, verbs->n_peers, (long long)entries, rail->max_cqe);
+            rail->name, verbs->n_peers, (long long)entries, rail->max.cqe);
     if (verbs->base.up->env->verbs_sleep == STEPAF_ENV_VERBS_SLEEP_event) {
         rail->channel = provider->create_channel(rail->context);
         if (!rail->channel)
@@ -121,7 +122,7 @@ stepaf_status_t stepaf_verbs_rail_open(struct stepaf_verbs *verbs, struct ibv_de
     struct stepaf_verbs_rail *rail = &verbs->rails[verbs->n_rails];
     stepaf_status_t status;
 
-    *rail = (struct stepaf_verbs_rail){.port = port};
+    *rail = (struct stepaf_verbs_rail){.port.number = port};
     snprintf(rail->name, sizeof(rail->name), "%.*s:%d", IBV_SYSFS_NAME_MAX - 1,
              verbs->provider->device_name(device), port);
     rail->imm = notifies_by_imm(verbs->base.up->env, device);

@@ -10,7 +10,7 @@ static bool parts_are_here(const struct stepaf_verbs_link *link, uint32_t parts)
     for (unsigned i = 0; i < link->n_paths; i++) {
         const struct stepaf_verbs_path *path = &link->paths[i];
         if (path != link->lead && !path->out &&
-            (int32_t)(path->rx_next - path->rx_parts_from - parts) < 0)
+            (int32_t)(path->rx.next - path->rx.parts_from - parts) < 0)
             return false;
     }
     return true;
@@ -19,7 +19,7 @@ static bool parts_are_here(const struct stepaf_verbs_link *link, uint32_t parts)
 /* Consume a notification that is not for the core; @a aside: the peer does not count it either. */
 static void take_own(struct stepaf_verbs_link *link, bool aside)
 {
-    link->lead->rx_next++;
+    link->lead->rx.next++;
     if (link->failover)
         link->failover->rx_aside += aside;
 }
@@ -30,16 +30,16 @@ static bool take_next(struct stepaf_verbs_link *link, uint32_t imm)
     struct stepaf_upcalls *up = link->base.transport->up;
     const struct stepaf_verbs *verbs = stepaf_verbs_of(link);
     struct stepaf_verbs_path *path = link->lead;
-    const struct stepaf_verbs_slot *slot = &path->ring[path->rx_next & (verbs->receives - 1)];
+    const struct stepaf_verbs_slot *slot = &path->ring[path->rx.next & (verbs->qp.receives - 1)];
     struct stepaf_msg msg;
     bool good;
 
     if (imm >> STEPAF_IMM_CODE_SHIFT != STEPAF_IMM_OTHER) {
-        path->rx_next++;
+        path->rx.next++;
         up->deliver_imm(up, &link->base, imm);
         return true;
     }
-    good = slot->number == path->rx_next + 1 && imm == stepaf_verbs_ring_imm(slot->number) &&
+    good = slot->number == path->rx.next + 1 && imm == stepaf_verbs_ring_imm(slot->number) &&
            slot->msg.n_words <= STEPAF_MSG_WORDS;
     if (__builtin_expect(good && slot->msg.type >= STEPAF_MSG_TRANSPORT, 0)) {
         msg = slot->msg;
@@ -55,7 +55,7 @@ static bool take_next(struct stepaf_verbs_link *link, uint32_t imm)
         up->dropped_malformed += !seen;
         return true;
     }
-    path->rx_next++;
+    path->rx.next++;
     msg = slot->msg;
     up->deliver(up, &link->base, &msg);
     return true;
@@ -64,11 +64,11 @@ static bool take_next(struct stepaf_verbs_link *link, uint32_t imm)
 /* Take what has arrived on the lead, as far as its PARTs are here. */
 static void drain_lead(struct stepaf_verbs_link *link)
 {
-    uint32_t mask = stepaf_verbs_of(link)->receives - 1;
+    uint32_t mask = stepaf_verbs_of(link)->qp.receives - 1;
     struct stepaf_verbs_path *path = link->lead;
 
-    while (path->rx_next != link->rx_arrived && !link->base.dead)
-        if (!take_next(link, link->imms[path->rx_next & mask])) {
+    while (path->rx.next != link->rx_arrived && !link->base.dead)
+        if (!take_next(link, link->imms[path->rx.next & mask])) {
             if (link->failover)
                 stepaf_verbs_failover_seek(link);
             return;
@@ -86,9 +86,9 @@ static void arrived_aside(struct stepaf_verbs_link *link, struct stepaf_verbs_pa
 
     if (path->out)
         return;
-    path->rx_next++;
+    path->rx.next++;
     if (in_ring && link->failover && path->ring)
-        stepaf_verbs_failover_read(link, path, path->rx_next);
+        stepaf_verbs_failover_read(link, path, path->rx.next);
     stepaf_verbs_give_back(link, path);
     drain_lead(link);
 }
@@ -102,7 +102,7 @@ void stepaf_verbs_arrived(struct stepaf_verbs_link *link, struct stepaf_verbs_pa
         arrived_aside(link, path, wc);
         return;
     }
-    if (__builtin_expect(link->rx_arrived - path->rx_next >= verbs->receives, 0)) {
+    if (__builtin_expect(link->rx_arrived - path->rx.next >= verbs->qp.receives, 0)) {
         stepaf_verbs_lost(link, "%s, queue pair 0x%x: it notifies more than it may",
                           path->rail->name, path->qp->qp_num);
         return;
@@ -110,6 +110,6 @@ void stepaf_verbs_arrived(struct stepaf_verbs_link *link, struct stepaf_verbs_pa
     uint32_t imm = stepaf_verbs_ring_imm(link->rx_arrived + 1);
     if (wc->wc_flags & IBV_WC_WITH_IMM)
         imm = ntohl(wc->imm_data);
-    link->imms[link->rx_arrived++ & (verbs->receives - 1)] = imm;
+    link->imms[link->rx_arrived++ & (verbs->qp.receives - 1)] = imm;
     drain_lead(link);
 }

@@ -24,7 +24,7 @@ int stepaf_verbs_refill(struct stepaf_verbs_link *link, const struct stepaf_verb
     struct ibv_recv_wr *first = verbs->forms.receive, *bad;
     struct stepaf_verbs_slot *ring = path->ring ? path->ring : link->paths[0].ring;
     uint64_t id = stepaf_verbs_is_receive | path->wr_id;
-    uint32_t at = path->rx_refilled;
+    uint32_t at = path->rx.refilled;
     /* Only messages that are sent, which a rail's first path has, bring anything, but soft-iWARP
      * wants a place always. */
     bool has_place = path->rail->imm ? path->rail->iwarp : path->ring || path->rail->iwarp;
@@ -37,7 +37,7 @@ int stepaf_verbs_refill(struct stepaf_verbs_link *link, const struct stepaf_verb
             first[i].num_sge = has_place;
         }
         for (uint32_t i = 0; has_place && i < some; i++, at++) {
-            verbs->forms.place[i].addr = (uintptr_t)&ring[at & (verbs->receives - 1)];
+            verbs->forms.place[i].addr = (uintptr_t)&ring[at & (verbs->qp.receives - 1)];
             verbs->forms.place[i].lkey = path->rail->control_mr->lkey;
         }
         first[some - 1].next = NULL;
@@ -51,16 +51,16 @@ int stepaf_verbs_refill(struct stepaf_verbs_link *link, const struct stepaf_verb
 void stepaf_verbs_give_back(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path)
 {
     struct stepaf_verbs *verbs = stepaf_verbs_of(link);
-    uint32_t n = path->rx_next - path->rx_refilled;
+    uint32_t n = path->rx.next - path->rx.refilled;
 
-    if (__builtin_expect(n < verbs->refill_from, 1) || path->closed)
+    if (__builtin_expect(n < verbs->qp.refill_from, 1) || path->closed)
         return;
     int error = stepaf_verbs_refill(link, path, n);
     if (error) {
         stepaf_verbs_path_lost(link, path, "posting receives: %s", strerror(error));
         return;
     }
-    path->rx_refilled += n;
+    path->rx.refilled += n;
     if (!stepaf_verbs_tell(link, path, false) && !link->base.dead)
         verbs->due = true;
 }

@@ -13,7 +13,7 @@ static struct stepaf_post is_forgotten;
 size_t stepaf_verbs_failover_bytes(const struct stepaf_verbs *verbs)
 {
     return sizeof(struct stepaf_verbs_failover) +
-           verbs->receives * sizeof(struct stepaf_verbs_sent);
+           verbs->qp.receives * sizeof(struct stepaf_verbs_sent);
 }
 
 struct stepaf_verbs_failover *stepaf_verbs_failover_make(const struct stepaf_verbs *verbs)
@@ -23,7 +23,7 @@ struct stepaf_verbs_failover *stepaf_verbs_failover_make(const struct stepaf_ver
 
 static struct stepaf_verbs_sent *sent_of(const struct stepaf_verbs_link *link, uint32_t number)
 {
-    return &link->failover->log[number & (stepaf_verbs_of(link)->receives - 1)];
+    return &link->failover->log[number & (stepaf_verbs_of(link)->qp.receives - 1)];
 }
 
 void stepaf_verbs_log(struct stepaf_verbs_link *link, const struct stepaf_msg *msg)
@@ -44,7 +44,7 @@ void stepaf_verbs_log_post(struct stepaf_verbs_link *link, unsigned at, struct s
 static void hold_until(struct stepaf_verbs_link *link, unsigned at, uint32_t more)
 {
     for (unsigned i = 0; i < link->n_paths; i++)
-        link->held_upto[at * link->n_paths + i] = link->paths[i].asked + more;
+        link->held_upto[at * link->n_paths + i] = link->paths[i].wr.asked + more;
 }
 
 void stepaf_verbs_log_forget(struct stepaf_verbs_link *link, unsigned at)
@@ -114,7 +114,7 @@ unsigned stepaf_verbs_resend_begin(struct stepaf_verbs_link *link, uint32_t take
     struct stepaf_verbs_failover *failover = link->failover;
     uint32_t missing = (uint32_t)link->base.messages_sent - taken;
 
-    if (missing > stepaf_verbs_of(link)->receives) {
+    if (missing > stepaf_verbs_of(link)->qp.receives) {
         stepaf_verbs_lost(link, "it says that it has taken %u messages, of %u", taken,
                           (uint32_t)link->base.messages_sent);
         return 0;

@@ -20,7 +20,7 @@ static inline __attribute__((always_inline)) void add_notification(struct stepaf
         stepaf_verbs_chain_imm(chain, imm);
     else
         stepaf_verbs_chain_message(chain, msg, slot);
-    chain->path->tx_next++;
+    chain->path->tx.next++;
     link->base.messages_sent++;
 }
 
@@ -38,7 +38,7 @@ static bool send_part(struct stepaf_verbs_link *link, struct stepaf_verbs_path *
         stepaf_verbs_chain_imm(&chain, (uint32_t)STEPAF_IMM_OTHER << STEPAF_IMM_CODE_SHIFT);
     else
         (void)stepaf_verbs_chain_empty(&chain, IBV_WR_SEND);
-    path->tx_next++;
+    path->tx.next++;
     return stepaf_verbs_chain_submit(&chain, true);
 }
 
@@ -59,8 +59,8 @@ static unsigned ways(struct stepaf_verbs_link *link)
         struct stepaf_verbs_path *path = &link->paths[i];
         if (!takes_parts(link, path))
             continue;
-        if (path->posted - path->done + 2 + STEPAF_VERBS_RESERVED > verbs->depth ||
-            !stepaf_verbs_has_receives(path, verbs->credits))
+        if (path->wr.posted - path->wr.done + 2 + STEPAF_VERBS_RESERVED > verbs->qp.depth ||
+            !stepaf_verbs_has_receives(path, verbs->qp.credits))
             return 0;
         n++;
     }
@@ -73,7 +73,7 @@ static bool send_divided(struct stepaf_verbs_chain *chain, struct stepaf_post *p
     struct stepaf_verbs_link *link = chain->link;
     const struct stepaf_xfer *xfer = &post->xfer[post->at];
     unsigned n = stepaf_verbs_chain_room(chain) < 2 ? 0 : ways(link);
-    uint32_t max_write = stepaf_verbs_of(link)->max_write;
+    uint32_t max_write = stepaf_verbs_of(link)->qp.max_write;
     uint64_t most = (uint64_t)n * max_write, counted = link->base.bytes_sent;
     uint32_t bytes = xfer->bytes - post->at_offset, at = post->at_offset;
 
@@ -106,7 +106,7 @@ static bool send_whole(struct stepaf_verbs_chain *chain, struct stepaf_post *pos
 {
     const struct stepaf_xfer *xfer = &post->xfer[post->at];
     uint32_t bytes = xfer->bytes - post->at_offset;
-    uint32_t most = stepaf_verbs_of(chain->link)->max_write;
+    uint32_t most = stepaf_verbs_of(chain->link)->qp.max_write;
 
     if (stepaf_verbs_chain_room(chain) < 2) /* one is the notification's */
         return false;
@@ -171,7 +171,7 @@ static inline __attribute__((always_inline)) bool send_post(struct stepaf_verbs_
     const struct stepaf_verbs *verbs = stepaf_verbs_of(chain->link);
 
     return stepaf_verbs_chain_room(chain) &&
-           stepaf_verbs_has_receives(chain->path, verbs->credits) && send_writes(chain, post) &&
+           stepaf_verbs_has_receives(chain->path, verbs->qp.credits) && send_writes(chain, post) &&
            stepaf_verbs_chain_room(chain);
 }
 
@@ -250,10 +250,10 @@ bool stepaf_verbs_send_own(struct stepaf_verbs_link *link, struct stepaf_verbs_p
     chain.path = path;
     chain.n = 0;
     if (!stepaf_verbs_chain_room(&chain) ||
-        !stepaf_verbs_has_receives(path, stepaf_verbs_of(link)->receives))
+        !stepaf_verbs_has_receives(path, stepaf_verbs_of(link)->qp.receives))
         return false;
     stepaf_verbs_chain_message(&chain, msg, &slot);
-    path->tx_next++;
+    path->tx.next++;
     return stepaf_verbs_chain_submit(&chain, true);
 }
 
@@ -264,19 +264,19 @@ bool stepaf_verbs_tell(struct stepaf_verbs_link *link, struct stepaf_verbs_path 
 
     if (path->closed)
         return true; /* nobody is there to hear of it */
-    if (path->posted - path->done >= verbs->depth)
+    if (path->wr.posted - path->wr.done >= verbs->qp.depth)
         return false;
     chain.link = link;
     chain.path = path;
     chain.n = 0;
-    path->rx_told = path->rx_refilled;
-    *path->rx_ack = path->rx_told;
+    path->rx.told = path->rx.refilled;
+    *path->rx_ack = path->rx.told;
     struct ibv_send_wr *wr = stepaf_verbs_chain_empty(&chain, IBV_WR_RDMA_WRITE);
     chain.sge[0] = (struct ibv_sge){(uintptr_t)path->rx_ack, sizeof(*path->rx_ack),
                                     path->rail->control_mr->lkey};
     wr->sg_list = chain.sge;
     wr->num_sge = 1;
-    wr->send_flags = sizeof(*path->rx_ack) <= path->rail->inline_bytes ? IBV_SEND_INLINE : 0;
+    wr->send_flags = sizeof(*path->rx_ack) <= path->rail->max.inline_bytes ? IBV_SEND_INLINE : 0;
     wr->wr.rdma.remote_addr = path->rx_ack_at;
     wr->wr.rdma.rkey = path->peer_control_key;
     return stepaf_verbs_chain_submit(&chain, asking);

@@ -38,8 +38,8 @@ bool stepaf_verbs_send_own(struct stepaf_verbs_link *link, struct stepaf_verbs_p
 static inline unsigned stepaf_verbs_chain_room(const struct stepaf_verbs_chain *chain)
 {
     const struct stepaf_verbs_path *path = chain->path;
-    unsigned used = path->posted - path->done + chain->n + STEPAF_VERBS_RESERVED;
-    unsigned depth = stepaf_verbs_of(chain->link)->depth;
+    unsigned used = path->wr.posted - path->wr.done + chain->n + STEPAF_VERBS_RESERVED;
+    unsigned depth = stepaf_verbs_of(chain->link)->qp.depth;
 
     return used < depth ? depth - used : 0;
 }
@@ -47,13 +47,13 @@ static inline unsigned stepaf_verbs_chain_room(const struct stepaf_verbs_chain *
 /* Whether the path's peer has a receive left for one more notification, of @a n. */
 static inline bool stepaf_verbs_has_receives(struct stepaf_verbs_path *path, uint32_t n)
 {
-    if (__builtin_expect(path->tx_next - path->tx_read < n, 1))
+    if (__builtin_expect(path->tx.next - path->tx.read < n, 1))
         return true;
     uint32_t read = atomic_load_explicit(path->tx_ack, memory_order_acquire);
     /* Input from outside: a number that was never possible is not believed. */
-    if (read - path->tx_read <= path->tx_next - path->tx_read)
-        path->tx_read = read;
-    return path->tx_next - path->tx_read < n;
+    if (read - path->tx.read <= path->tx.next - path->tx.read)
+        path->tx.read = read;
+    return path->tx.next - path->tx.read < n;
 }
 
 /* A work request without data. */

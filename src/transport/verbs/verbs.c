@@ -53,10 +53,10 @@ static stepaf_status_t verbs_open(struct stepaf_upcalls *up, unsigned n_peers,
     verbs->base = (struct stepaf_transport){.ops = &stepaf_verbs_ops, .up = up};
     verbs->provider = stepaf_verbs_provider;
     verbs->n_qps = (unsigned)up->env->verbs_qps;
-    verbs->receives = (uint32_t)up->env->verbs_receives;
-    verbs->refill_from = verbs->receives / 2;
-    verbs->depth = (uint32_t)up->env->verbs_send_depth;
-    verbs->max_write = STEPAF_VERBS_MAX_WRITE;
+    verbs->qp.receives = (uint32_t)up->env->verbs_receives;
+    verbs->qp.refill_from = verbs->qp.receives / 2;
+    verbs->qp.depth = (uint32_t)up->env->verbs_send_depth;
+    verbs->qp.max_write = STEPAF_VERBS_MAX_WRITE;
     stepaf_list_init(&verbs->memories);
     stepaf_verbs_receives_make(verbs);
     stepaf_clock_calibrate(&clock);
@@ -68,7 +68,7 @@ static stepaf_status_t verbs_open(struct stepaf_upcalls *up, unsigned n_peers,
         goto err_verbs;
     }
     verbs->n_peers = n_peers;
-    if (getrandom(&verbs->psn, sizeof(verbs->psn), 0) != (ssize_t)sizeof(verbs->psn) ||
+    if (getrandom(&verbs->qp.psn, sizeof(verbs->qp.psn), 0) != (ssize_t)sizeof(verbs->qp.psn) ||
         getrandom(verbs->secret, sizeof(verbs->secret), 0) != (ssize_t)sizeof(verbs->secret)) {
         status = stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT,
                                   "verbs: cannot open: %s", strerror(errno));
@@ -83,7 +83,7 @@ static stepaf_status_t verbs_open(struct stepaf_upcalls *up, unsigned n_peers,
         (status = stepaf_verbs_control_make(verbs)) || (status = stepaf_verbs_cm_listen(verbs)))
         goto err_verbs;
     verbs->rails_end = verbs->rails + verbs->n_rails;
-    verbs->credits = verbs->receives - stepaf_verbs_failover_reserve(verbs);
+    verbs->qp.credits = verbs->qp.receives - stepaf_verbs_failover_reserve(verbs);
     *transport_p = &verbs->base;
     return STEPAF_OK;
 
@@ -107,7 +107,7 @@ static void verbs_probe_gpu(const struct stepaf_env *env, struct stepaf_gpu *gpu
             status = stepaf_verbs_reg_mem(transport, &region);
         stepaf_verbs_describe_gpu(transport, text);
         size_t used = strlen(text);
-        const char *why = ((const struct stepaf_verbs *)transport)->why;
+        const char *why = ((const struct stepaf_verbs *)transport)->choice.why;
         if (why[0])
             snprintf(text + used, STEPAF_REASON_MAX - used, ", %s", why);
         verbs_close(transport);
@@ -136,7 +136,7 @@ static void verbs_query_memory(struct stepaf_transport *transport, size_t *per_l
     *per_link_p = sizeof(struct stepaf_verbs_link) + sizeof(struct stepaf_verbs_link *) +
                   verbs->n_paths * (sizeof(struct stepaf_verbs_path) + sizeof(struct ibv_qp *) +
                                     STEPAF_VERBS_HELD_POSTS * sizeof(uint32_t)) +
-                  verbs->receives * sizeof(uint32_t) + verbs->layout.stride +
+                  verbs->qp.receives * sizeof(uint32_t) + verbs->control.layout.stride +
                   (verbs->n_rails > 1 ? stepaf_verbs_failover_bytes(verbs) : 0);
     if (verbs->cm.channel)
         *per_link_p += verbs->n_paths * sizeof(struct stepaf_verbs_call);

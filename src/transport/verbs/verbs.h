@@ -27,6 +27,7 @@
 #include "transport/registry.h"
 #include "transport/transport.h"
 #include "transport/verbs/provider.h"
+#include "transport/verbs/rail_state.h"
 
 enum {
     STEPAF_VERBS_RAILS_MAX = 4,
@@ -42,8 +43,7 @@ enum {
     STEPAF_VERBS_MAX_WRITE = 16 << 20,
     STEPAF_VERBS_RNR_RETRY = 7, /* without end: receives do come */
     STEPAF_VERBS_SECRET_WORDS = 2,
-    STEPAF_VERBS_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
-    STEPAF_VERBS_NAME = IBV_SYSFS_NAME_MAX + 4
+    STEPAF_VERBS_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
 };
 
 /* A message in the ring. Sent as far as there are words. */
@@ -54,47 +54,6 @@ struct stepaf_verbs_slot {
 };
 
 _Static_assert(sizeof(struct stepaf_verbs_slot) == STEPAF_VERBS_LINE, "a slot is a cache line");
-
-/* How a rail has taken GPU memory. */
-enum stepaf_verbs_gpu {
-    STEPAF_VERBS_GPU_UNKNOWN, /* there was none */
-    STEPAF_VERBS_GPU_DMABUF,
-    STEPAF_VERBS_GPU_PEERMEM, /* by a module of the GPU's driver, as if it were host memory */
-    STEPAF_VERBS_GPU_STAGED   /* not at all */
-};
-
-struct stepaf_verbs_rail {
-    struct ibv_context *context;
-    struct ibv_pd *pd;
-    struct ibv_comp_channel *channel; /* NULL: nobody sleeps on it */
-    struct ibv_cq *cq;
-    struct ibv_mr *control_mr;
-    uint8_t port;
-    uint8_t mtu; /* enum ibv_mtu */
-    uint8_t link_layer;
-    uint16_t lid;
-    uint16_t pkey; /* 0: not known */
-    uint16_t pkey_index;
-    uint32_t gid_index;
-    union ibv_gid gid;
-    uint32_t inline_bytes; /* that a work request may hold itself */
-    int max_qp_wr;
-    int max_cqe;
-    bool imm;          /* notify by 32 bits of a write */
-    bool iwarp;        /* its queue pairs are made ready by connecting */
-    bool cm;           /* they are connected by librdmacm, and gid is an IP address */
-    bool global;       /* what comes and goes has a global header, with GIDs */
-    bool v2;           /* of RoCE, version 2: its packets are UDP's */
-    uint8_t lag_ports; /* of its bond, that queue pairs are put on by turns; 0: they are not */
-    uint8_t lag_port;  /* that all are put on; 0: none in particular */
-    uint16_t listens;  /* on this port; 0: it does not */
-    struct rdma_cm_id *listener;
-    char name[STEPAF_VERBS_NAME];
-    const char *trouble;              /* an event that may explain silence, in words; NULL: none */
-    struct stepaf_verbs_flush *flush; /* NULL: no GPU memory asks for it */
-    uint8_t gpu;                      /* stepaf_verbs_gpu, of the last region */
-    char gpu_why[STEPAF_REASON_MAX];  /* and what spoke against better ways; "": nothing */
-};
 
 struct stepaf_verbs_path {
     struct ibv_qp *qp;
@@ -108,24 +67,27 @@ struct stepaf_verbs_path {
     bool closed;    /* its rail is dead: nothing is sent, and what fails is no news */
     bool out;       /* nor is anything expected of it any more */
     bool was_asked; /* when it was last looked at, something that would tell was under way */
-    /* work requests, ever: handed over, known to be through, the last that will tell so */
-    uint32_t posted;
-    uint32_t done;
-    uint32_t asked;
-    uint32_t quiet_done;  /* done when it was last looked at */
-    uint64_t quiet_since; /* and since when it has been that, ticks; 0: not looked at yet */
-    uint32_t settle;      /* posted, when memory was last about to go */
-    /* notifications, ever */
-    uint32_t tx_next;
-    uint32_t tx_read; /* that the peer is known to have consumed */
-    uint32_t
-        room; /* for so many requests nothing has to be looked at: neither whether there is room,
-                       * nor a receive for each, nor whether one is to be signalled */
-    uint32_t rx_next;               /* consumed */
-    uint32_t rx_refilled;           /* receives given back */
-    uint32_t rx_told;               /* of those, the peer knows of */
-    uint32_t rx_parts_from;         /* rx_next when PARTs began to be counted anew */
-    uint32_t rx_flushed;            /* receives that a dead rail has returned unused */
+    struct {
+        uint32_t posted;
+        uint32_t done;        /* known to be through */
+        uint32_t asked;       /* the last that will tell so */
+        uint32_t quiet_done;  /* done when it was last looked at */
+        uint64_t quiet_since; /* and since when it has been that, ticks; 0: not looked at yet */
+    } wr;                     /* work requests, ever */
+    uint32_t settle;          /* wr.posted, when memory was last about to go */
+    struct {
+        uint32_t next;
+        uint32_t read; /* that the peer is known to have consumed */
+        uint32_t room; /* for so many requests nothing has to be looked at: neither whether there is
+                        * room, nor a receive for each, nor whether one is to be signalled */
+    } tx;              /* notifications to the peer, ever */
+    struct {
+        uint32_t next;              /* consumed */
+        uint32_t refilled;          /* receives given back */
+        uint32_t told;              /* of those, the peer knows of */
+        uint32_t parts_from;        /* next when PARTs began to be counted anew */
+        uint32_t flushed;           /* receives that a dead rail has returned unused */
+    } rx;                           /* from the peer */
     const _Atomic uint32_t *tx_ack; /* where the peer tells */
     uint32_t *rx_ack;               /* what this rank tells, */
     uint64_t rx_ack_at;             /* and where, in the peer's memory */
@@ -230,13 +192,15 @@ struct stepaf_verbs {
     unsigned n_qps;   /* on a rail */
     unsigned n_paths; /* n_rails * n_qps */
     unsigned n_links;
-    uint32_t receives;    /* of a queue pair; a power of two */
-    uint32_t refill_from; /* are posted anew when so many are used up */
-    uint32_t credits;     /* of those, for posts: the rest is for what is said when rails die */
-    uint32_t depth;       /* work requests of a queue pair */
-    uint32_t max_write;   /* bytes of one, on any rail; whole lines */
-    uint32_t psn;
-    uint8_t ack_timeout; /* of a device, its exponent */
+    struct {
+        uint32_t receives;    /* a power of two */
+        uint32_t refill_from; /* are posted anew when so many are used up */
+        uint32_t credits;     /* of those, for posts: the rest is for what is said when rails die */
+        uint32_t depth;       /* work requests */
+        uint32_t max_write;   /* bytes of one, on any rail; whole lines */
+        uint32_t psn;
+        uint8_t ack_timeout; /* of a device, its exponent */
+    } qp;                    /* what each queue pair has */
     uint64_t ticks_per_us;
     uint64_t looked; /* at what peers acknowledge, ticks */
     bool closing;
@@ -244,15 +208,19 @@ struct stepaf_verbs {
     bool due;   /* some peer could not be told what was consumed, or a rail of its is dead */
     struct stepaf_verbs_link **links; /* by peer; NULL: none */
     struct ibv_qp **qps;              /* by peer, n_paths each */
-    struct stepaf_verbs_layout layout;
-    uint8_t *control;
-    size_t control_bytes;
+    struct {
+        struct stepaf_verbs_layout layout;
+        uint8_t *base;
+        size_t bytes;
+    } control; /* memory that peers write */
     struct stepaf_list memories;
     struct stepaf_verbs_template *scratch; /* for posts without a form */
     struct stepaf_verbs_receives forms;
     struct stepaf_verbs_cm cm;
-    char why[STEPAF_TOPO_WHY]; /* these rails, in words; "": they are named, or the only ones */
-    const char *how;           /* the same in a word or two */
+    struct {
+        char why[STEPAF_TOPO_WHY]; /* these, in words; "": they are named, or the only ones */
+        const char *how;           /* the same in a word or two */
+    } choice;                      /* of rails */
     struct stepaf_verbs_rail rails[STEPAF_VERBS_RAILS_MAX];
 };
 

@@ -42,9 +42,10 @@ static const char *address_change(const struct stepaf_verbs *verbs,
 {
     struct ibv_port_attr port;
 
-    if (rail->link_layer == IBV_LINK_LAYER_ETHERNET)
+    if (rail->port.link_layer == IBV_LINK_LAYER_ETHERNET)
         return stepaf_verbs_gid_change(verbs, rail);
-    return !verbs->provider->query_port(rail->context, rail->port, &port) && port.lid != rail->lid
+    return !verbs->provider->query_port(rail->context, rail->port.number, &port) &&
+                   port.lid != rail->port.lid
                ? "the LID that peers send to has changed"
                : NULL;
 }
@@ -83,7 +84,7 @@ static void take_event(struct stepaf_verbs *verbs, unsigned index,
         break;
     case IBV_EVENT_PORT_ERR:
     case IBV_EVENT_PORT_ACTIVE:
-        if (event->element.port_num != rail->port)
+        if (event->element.port_num != rail->port.number)
             break;
         if (event->event_type == IBV_EVENT_PORT_ERR) {
             take_trouble(verbs, index, what);
@@ -95,7 +96,7 @@ static void take_event(struct stepaf_verbs *verbs, unsigned index,
     case IBV_EVENT_LID_CHANGE:
     case IBV_EVENT_GID_CHANGE:
     case IBV_EVENT_CLIENT_REREGISTER:
-        if (event->element.port_num == rail->port)
+        if (event->element.port_num == rail->port.number)
             take_trouble(verbs, index, address_change(verbs, rail));
         break;
     default:
@@ -106,7 +107,7 @@ static void take_event(struct stepaf_verbs *verbs, unsigned index,
 /* Whether anything asked of a path is still to come. */
 static bool is_asked(const struct stepaf_verbs_path *path)
 {
-    return path->asked != path->done && (int32_t)(path->asked - path->done) > 0;
+    return path->wr.asked != path->wr.done && (int32_t)(path->wr.asked - path->wr.done) > 0;
 }
 
 /* A peer that is there acknowledges what is written to it. Where nothing is under way that would
@@ -122,23 +123,23 @@ static void watch_path(struct stepaf_verbs *verbs, struct stepaf_verbs_link *lin
     if (path->closed)
         return;
     /* What has only now been asked has not been waited for, however long ago the last look was. */
-    if (!path->quiet_since || path->done != path->quiet_done || (asked && !path->was_asked) ||
-        anew) {
-        path->quiet_since = now;
-        path->quiet_done = path->done;
+    if (!path->wr.quiet_since || path->wr.done != path->wr.quiet_done ||
+        (asked && !path->was_asked) || anew) {
+        path->wr.quiet_since = now;
+        path->wr.quiet_done = path->wr.done;
         path->was_asked = asked;
     } else if (!asked) {
-        if (now - path->quiet_since < ask_after)
+        if (now - path->wr.quiet_since < ask_after)
             return;
         (void)stepaf_verbs_tell(link, path, true);
-        path->quiet_since = now;
+        path->wr.quiet_since = now;
         path->was_asked = is_asked(path);
-    } else if (now - path->quiet_since > (ASK_PER_TIMEOUT - 1) * ask_after) {
-        stepaf_verbs_path_lost(link, path, "it has acknowledged nothing for %lld us%s",
-                               (long long)timeout_us,
-                               path->done ? ""
-                                          : ", nor ever: does the network let RDMA pass (UDP port "
-                                            "4791, VLAN, MTU)?");
+    } else if (now - path->wr.quiet_since > (ASK_PER_TIMEOUT - 1) * ask_after) {
+        stepaf_verbs_path_lost(
+            link, path, "it has acknowledged nothing for %lld us%s", (long long)timeout_us,
+            path->wr.done ? ""
+                          : ", nor ever: does the network let RDMA pass (UDP port "
+                            "4791, VLAN, MTU)?");
     }
 }
 
@@ -169,7 +170,7 @@ void stepaf_verbs_check_peers(struct stepaf_transport *transport)
  * would tell. A device is through with what a dead rail still had. */
 static bool is_settled(struct stepaf_verbs_link *link, struct stepaf_verbs_path *path)
 {
-    if (path->closed || (int32_t)(path->done - path->settle) >= 0)
+    if (path->closed || (int32_t)(path->wr.done - path->settle) >= 0)
         return true;
     if (!is_asked(path))
         (void)stepaf_verbs_tell(link, path, true);
@@ -188,7 +189,7 @@ bool stepaf_verbs_is_quiet(struct stepaf_transport *transport, bool begin, uint3
         for (unsigned i = 0; link && !link->base.dead && i < link->n_paths; i++) {
             struct stepaf_verbs_path *path = &link->paths[i];
             if (begin || resends)
-                path->settle = path->posted;
+                path->settle = path->wr.posted;
             if (is_settled(link, path) && !resends)
                 continue;
             quiet = false;

@@ -162,7 +162,7 @@ static void the_largest_tensor_takes_all_blocks(void)
 
 static void expect_word(int slot, unsigned i, uint32_t bytes, uint32_t mark)
 {
-    const struct stepaf_kernel_tensor *lanes = stream_job_stream()->send[slot].args.lanes;
+    const struct stepaf_kernel_tensor *lanes = stream_job_stream()->launches.send[slot].args.lanes;
     const struct stepaf_kernel_tensor *lane =
         &lanes[cpu_device.n_words == 1 ? stream_job.n_push - 1 : (int)i];
 
@@ -211,7 +211,8 @@ static void the_receiver_knows_what_one_word_tells_of(void)
         if (!copies)
             stream_job.other->ctx->env.cuda_engine = STEPAF_ENV_CUDA_ENGINE_sm;
         CU_ASSERT_EQUAL_FATAL(stream_job_commit(), STEPAF_OK);
-        const struct stepaf_kernel_tensor *lanes = stream_job_stream()->receive[0].args.lanes;
+        const struct stepaf_kernel_tensor *lanes =
+            stream_job_stream()->launches.receive[0].args.lanes;
         for (int i = 0; i < stream_job.n_push; i++) {
             CU_ASSERT_EQUAL(lanes[i].proto, STEPAF_PROTO_ZCOPY);
             CU_ASSERT_EQUAL(lanes[i].copied, copies ? stream_job.n_push : 0);

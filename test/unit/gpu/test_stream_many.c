@@ -131,10 +131,10 @@ static void an_operation_is_sent_in_legs(void)
     begin(STEPAF_ATTENTION);
     commit();
     const struct stepaf_stream *its = stream_of_plan();
-    CU_ASSERT_EQUAL_FATAL(its->n_send, LEGS);
-    CU_ASSERT_EQUAL(its->n_receive, 1);
-    expect_legs(its->send, PUSHES);
-    expect_legs(&its->send[LEGS], PUSHES);
+    CU_ASSERT_EQUAL_FATAL(its->launches.n_send, LEGS);
+    CU_ASSERT_EQUAL(its->launches.n_receive, 1);
+    expect_legs(its->launches.send, PUSHES);
+    expect_legs(&its->launches.send[LEGS], PUSHES);
     for (int n = 0; n < DEPTH; n++) {
         int before = cpu_device.n_launches;
         CU_ASSERT_EQUAL(stepaf_start_on_stream(plan, NULL, &stream, NULL), STEPAF_OK);
@@ -154,22 +154,23 @@ static void legs_share_no_memory(void)
     begin(STEPAF_FFN);
     commit();
     const struct stepaf_stream *its = stream_of_plan();
-    CU_ASSERT_EQUAL_FATAL(its->n_receive, LEGS);
-    CU_ASSERT_EQUAL(its->n_send, 1);
-    expect_legs(its->receive, PUSHES);
+    CU_ASSERT_EQUAL_FATAL(its->launches.n_receive, LEGS);
+    CU_ASSERT_EQUAL(its->launches.n_send, 1);
+    expect_legs(its->launches.receive, PUSHES);
     for (uint32_t slot = 0; slot < DEPTH; slot++) {
-        const struct stepaf_launch *launches = &its->receive[slot * (size_t)LEGS];
+        const struct stepaf_launch *launches = &its->launches.receive[slot * (size_t)LEGS];
         CU_ASSERT_PTR_EQUAL(stepaf_plan_bytes(plan, slot), launches[0].args.landed);
         CU_ASSERT_PTR_EQUAL(launches[1].args.landed, launches[0].args.landed + FIRST * PUSHES);
     }
-    CU_ASSERT(!overlap(its->receive[0].args.landed, sizeof(uint32_t) * PEERS * PUSHES,
-                       its->receive[LEGS].args.landed, sizeof(uint32_t) * PEERS * PUSHES));
+    CU_ASSERT(!overlap(its->launches.receive[0].args.landed, sizeof(uint32_t) * PEERS * PUSHES,
+                       its->launches.receive[LEGS].args.landed, sizeof(uint32_t) * PEERS * PUSHES));
     for (int a = 0; a < DEPTH * LEGS; a++) {
-        CU_ASSERT(its->receive[a].args.counts + 1 <=
+        CU_ASSERT(its->launches.receive[a].args.counts + 1 <=
                   (uint32_t *)(void *)(job->ctx->gpu.streams->control +
                                        job->ctx->gpu.streams->control_bytes));
         for (int b = 0; b < a; b++)
-            CU_ASSERT_PTR_NOT_EQUAL(its->receive[a].args.counts, its->receive[b].args.counts);
+            CU_ASSERT_PTR_NOT_EQUAL(its->launches.receive[a].args.counts,
+                                    its->launches.receive[b].args.counts);
     }
     int before = cpu_device.n_launches;
     CU_ASSERT_EQUAL(stepaf_recv_on_stream(plan, &stream), STEPAF_OK);

@@ -149,7 +149,8 @@ void tcp_expect_bare(struct side *ffn, uint32_t peer)
 
 int tcp_bare_dial(const struct side *ffn)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(tcp_of(ffn)->port)};
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons(tcp_of(ffn)->listener.port)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
 
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -88,7 +88,7 @@ static void the_next_address_is_tried(void)
         tcp_set("STEPAF_TCP_CONNECTIONS", connections == 1 ? "1" : "3");
         tcp_open(&a, true, 1);
         tcp_open(&b, false, 1);
-        struct stepaf_pack pack = announcement(addresses, 3, tcp_of(&b)->port);
+        struct stepaf_pack pack = announcement(addresses, 3, tcp_of(&b)->listener.port);
         connect_by(&pack);
         CU_ASSERT_TRUE(comes_up());
         CU_ASSERT(!a.n_lost && !b.n_lost);
@@ -109,13 +109,13 @@ static void a_silent_address_is_given_up(void)
     tcp_set("STEPAF_TCP_CONNECT_US", "20000");
     tcp_open(&a, true, 1);
     tcp_open(&b, false, 1);
-    address.sin_port = htons(tcp_of(&b)->port);
+    address.sin_port = htons(tcp_of(&b)->listener.port);
     memcpy(&address.sin_addr, addresses[0], 4);
     side_must(!bind(fd, (struct sockaddr *)&address, sizeof address) && !listen(fd, 1), "listen");
-    struct stepaf_pack pack = announcement(addresses, 2, tcp_of(&b)->port);
+    struct stepaf_pack pack = announcement(addresses, 2, tcp_of(&b)->listener.port);
     connect_by(&pack);
     CU_ASSERT_TRUE(comes_up());
-    CU_ASSERT_EQUAL(tcp_link(&a, 0)->trying, 1);
+    CU_ASSERT_EQUAL(tcp_link(&a, 0)->dial.trying, 1);
     UNIT_CONTAINS(tcp_link(&a, 0)->trouble, "127.9.9.9");
     UNIT_CONTAINS(tcp_link(&a, 0)->trouble, "no answer in time");
     close(fd);
@@ -132,7 +132,7 @@ static void a_late_peer_is_waited_for(void)
     tcp_set("STEPAF_TCP_CONNECT_US", "2000");
     tcp_open(&a, true, 1);
     tcp_open(&b, false, 1);
-    struct stepaf_pack pack = announcement(addresses, 1, tcp_of(&b)->port);
+    struct stepaf_pack pack = announcement(addresses, 1, tcp_of(&b)->listener.port);
     connect_by(&pack);
     for (int64_t until_ns = stepaf_monotonic_ns() + 100000000; stepaf_monotonic_ns() < until_ns;)
         side_progress(&a); /* ten times as long, several times over */
@@ -152,7 +152,7 @@ static void no_address_that_answers_is_a_lost_peer(void)
     CU_ASSERT_TRUE(tcp_until_lost(&a));
     UNIT_CONTAINS(a.lost_reason, "127.0.0.1");
     UNIT_CONTAINS(a.lost_reason, "refused");
-    CU_ASSERT(a.n_lost == 1 && tcp_of(&a)->n_opening == 0);
+    CU_ASSERT(a.n_lost == 1 && tcp_of(&a)->count.opening == 0);
     CU_ASSERT_EQUAL(tcp_open_files(), files);
     CU_ASSERT_EQUAL(side_say(&a, 0, 1), STEPAF_POST_SENT);
     end();
@@ -175,7 +175,7 @@ static void malformed_announcements_are_refused(void)
     pack = announcement(addresses, 0, 1);
     UNIT_STRING(side_connect(&a, 0, &b, 0, 0, &pack), "it has no address");
     free(pack.data);
-    CU_ASSERT(tcp_open_files() == files && tcp_of(&a)->n_links == 0);
+    CU_ASSERT(tcp_open_files() == files && tcp_of(&a)->count.links == 0);
     end();
 }
 
@@ -232,8 +232,8 @@ static void ports_run_out(void)
     tcp_set("STEPAF_NET_PORTS", range);
     tcp_open(&a, false, 1);
     tcp_open(&b, false, 1);
-    CU_ASSERT(tcp_of(&a)->port != tcp_of(&b)->port);
-    CU_ASSERT(tcp_of(&a)->port >= first && tcp_of(&b)->port <= first + 1);
+    CU_ASSERT(tcp_of(&a)->listener.port != tcp_of(&b)->listener.port);
+    CU_ASSERT(tcp_of(&a)->listener.port >= first && tcp_of(&b)->listener.port <= first + 1);
     expect_no_open(false, STEPAF_ERR_TRANSPORT, "no free port");
     expect_no_open(false, STEPAF_ERR_TRANSPORT, range);
     end();
@@ -276,7 +276,7 @@ static void ipv6_is_spoken(void)
         stepaf_pack_bytes(&pack, tcp_of(&b)->secret, sizeof tcp_of(&b)->secret);
         stepaf_pack_u64(&pack, stepaf_tcp_kernel_id());
         stepaf_pack_u64(&pack, stepaf_tcp_network_id());
-        stepaf_pack_u32(&pack, tcp_of(&b)->port);
+        stepaf_pack_u32(&pack, tcp_of(&b)->listener.port);
         stepaf_tcp_addresses_pack(&list, &pack);
         connect_by(&pack);
         CU_ASSERT_TRUE(comes_up());

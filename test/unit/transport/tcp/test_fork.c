@@ -76,7 +76,7 @@ static void a_port_is_free_though_a_child_lives(void)
 
     tcp_set_defaults();
     tcp_open(&b, false, 1);
-    snprintf(port, sizeof port, "%u", tcp_of(&b)->port);
+    snprintf(port, sizeof port, "%u", tcp_of(&b)->listener.port);
     pid_t child = child_that(NULL);
     side_close(&b);
     tcp_set("STEPAF_NET_PORTS", port);

@@ -56,7 +56,7 @@ static void who_is_pushed_out_comes_again(void)
     int crowd[100];
 
     begin();
-    struct stepaf_pack pack = announcement(addresses, 1, tcp_of(&b)->port);
+    struct stepaf_pack pack = announcement(addresses, 1, tcp_of(&b)->listener.port);
     connect_by(&pack);
     side_must(tcp_of(&b)->n_strangers < 100, "too few strangers");
     for (int i = 0; i < 100; i++) {
@@ -66,7 +66,7 @@ static void who_is_pushed_out_comes_again(void)
     }
     side_progress(&b);
     CU_ASSERT_TRUE(comes_up());
-    CU_ASSERT(!a.n_lost && tcp_link(&a, 0)->shown_out > 0);
+    CU_ASSERT(!a.n_lost && tcp_link(&a, 0)->dial.shown_out > 0);
     for (int i = 0; i < 100; i++)
         close(crowd[i]);
     end();
@@ -88,7 +88,7 @@ static void who_is_reset_comes_again(void)
     while (!a.n_lost && poll(&again, 1, 1) < 1 && stepaf_monotonic_ns() < deadline_ns)
         side_progress(&a);
     CU_ASSERT(again.revents & POLLIN);
-    CU_ASSERT(!a.n_lost && tcp_link(&a, 0)->shown_out == 1);
+    CU_ASSERT(!a.n_lost && tcp_link(&a, 0)->dial.shown_out == 1);
     close(listener);
     end();
 }
@@ -104,12 +104,12 @@ static void who_always_closes_is_given_up(void)
     tcp_set("STEPAF_TCP_CONNECT_US", "50000");
     tcp_open(&a, true, 1);
     tcp_open(&b, false, 1);
-    address.sin_port = htons(tcp_of(&b)->port);
+    address.sin_port = htons(tcp_of(&b)->listener.port);
     memcpy(&address.sin_addr, addresses[0], 4);
     side_must(!bind(fd, (struct sockaddr *)&address, sizeof address) && !listen(fd, 1), "listen");
-    struct stepaf_pack pack = announcement(addresses, 2, tcp_of(&b)->port);
+    struct stepaf_pack pack = announcement(addresses, 2, tcp_of(&b)->listener.port);
     connect_by(&pack);
-    while (tcp_link(&a, 0)->trying == 0) {
+    while (tcp_link(&a, 0)->dial.trying == 0) {
         int visitor = accept4(fd, NULL, NULL, SOCK_NONBLOCK);
         fcntl(fd, F_SETFL, O_NONBLOCK);
         if (visitor >= 0)

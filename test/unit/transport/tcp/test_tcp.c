@@ -284,7 +284,7 @@ static void a_send_is_cut_anywhere(void)
         stepaf_tcp_ops.post(posts, 1);
         bool queued = post.state == STEPAF_POST_QUEUED;
         CU_ASSERT_EQUAL(queued, at <= HEAD + SMALL);
-        CU_ASSERT_EQUAL(tcp_of(&a)->n_tails, !queued && at < WHOLE);
+        CU_ASSERT_EQUAL(tcp_of(&a)->count.tails, !queued && at < WHOLE);
         side_progress(&b);
         CU_ASSERT_EQUAL(b.n_messages, at + (at >= SAID)); /* a space follows */
         post.msg.flags = STEPAF_MSG_RELEASED;             /* the engine may, while it is QUEUED */
@@ -298,7 +298,7 @@ static void a_send_is_cut_anywhere(void)
         CU_ASSERT_EQUAL(b.messages[at].seq, at);
         CU_ASSERT_EQUAL(b.messages[at].flags, queued ? STEPAF_MSG_RELEASED : 0);
         CU_ASSERT_EQUAL(memcmp(region->base, src, SMALL), 0);
-        CU_ASSERT_EQUAL(tcp_of(&a)->n_tails, 0);
+        CU_ASSERT_EQUAL(tcp_of(&a)->count.tails, 0);
     }
     stepaf_tcp_ops.release_mem(a.links[0], rmem);
     end();
@@ -311,7 +311,7 @@ static void what_follows_a_cut_message_waits(void)
     for (uint32_t seq = 0; seq < 50; seq++) {
         send_budget = 30 + seq % 30; /* in the message */
         CU_ASSERT_EQUAL(side_say(&a, 0, 2 * seq), STEPAF_POST_SENT);
-        CU_ASSERT_EQUAL(tcp_of(&a)->n_tails, 1);
+        CU_ASSERT_EQUAL(tcp_of(&a)->count.tails, 1);
         CU_ASSERT_EQUAL(side_say(&a, 0, 1000), STEPAF_POST_QUEUED);
         send_budget = SIZE_MAX;
         CU_ASSERT_EQUAL(side_say(&a, 0, 2 * seq + 1), STEPAF_POST_SENT);
@@ -367,7 +367,7 @@ static void closing_loses_no_message(void)
     begin("1");
     send_budget = 30;
     CU_ASSERT_EQUAL(side_say(&a, 0, 4711), STEPAF_POST_SENT);
-    CU_ASSERT_EQUAL(tcp_of(&a)->n_tails, 1);
+    CU_ASSERT_EQUAL(tcp_of(&a)->count.tails, 1);
     as_the_kernel_likes();
     side_must(!pthread_create(&thread, NULL, take_in, NULL), "thread");
     side_close(&a);

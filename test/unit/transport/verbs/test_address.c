@@ -36,7 +36,7 @@ static stepaf_status_t try_table(int n, const char *settings)
 static uint32_t chosen(int n)
 {
     CU_ASSERT_EQUAL_FATAL(try_table(n, ""), STEPAF_OK);
-    uint32_t index = ((struct stepaf_verbs *)a.transport)->rails[0].gid_index;
+    uint32_t index = ((struct stepaf_verbs *)a.transport)->rails[0].port.gid_index;
     vside_close(&a);
     return index;
 }
@@ -78,7 +78,7 @@ static void an_entry_that_cannot_send_is_left_alone(void)
         verbs_device.refuse_gids_by = ENODEV;
         vside_settings = "";
         vside_open(&a, 1);
-        CU_ASSERT_EQUAL(((struct stepaf_verbs *)a.transport)->rails[0].gid_index, left[tried]);
+        CU_ASSERT_EQUAL(((struct stepaf_verbs *)a.transport)->rails[0].port.gid_index, left[tried]);
         vside_close(&a);
     }
     verbs_device.refuse_gids = 15;
@@ -91,7 +91,7 @@ static void an_entry_that_cannot_send_is_left_alone(void)
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);
     verbs_device.refuse_gids_by = EOPNOTSUPP; /* a device that has no address handles */
     vside_open(&a, 1);
-    CU_ASSERT_EQUAL(((struct stepaf_verbs *)a.transport)->rails[0].gid_index, 2);
+    CU_ASSERT_EQUAL(((struct stepaf_verbs *)a.transport)->rails[0].port.gid_index, 2);
     vside_close(&a);
 }
 

@@ -63,7 +63,8 @@ static void a_partition_is_taken_by_value_or_index(void)
         vside_open(&b, 1);
         snprintf(peer, sizeof(peer), "VERBS_PKEY_INDEX=%d", cases[i].index == 2 ? 4 : 3);
         vside_settings = cases[i].index > 2 ? cases[i].settings : peer;
-        CU_ASSERT_EQUAL(((struct stepaf_verbs *)b.transport)->rails[0].pkey_index, cases[i].index);
+        CU_ASSERT_EQUAL(((struct stepaf_verbs *)b.transport)->rails[0].port.pkey_index,
+                        cases[i].index);
         vside_open(&a, 1);
         if (cases[i].index) { /* there is no full member of the default partition to talk to */
             vside_join(&a, &b);
@@ -75,7 +76,7 @@ static void a_partition_is_taken_by_value_or_index(void)
     verbs_device.pkeys = pkeys + 1;
     verbs_device.n_pkeys = 2; /* none, and a limited member */
     vside_open(&a, 1);
-    CU_ASSERT_EQUAL(((struct stepaf_verbs *)a.transport)->rails[0].pkey_index, 1);
+    CU_ASSERT_EQUAL(((struct stepaf_verbs *)a.transport)->rails[0].port.pkey_index, 1);
     vside_close(&a);
 }
 

@@ -98,8 +98,8 @@ static void iwarp_repeats_the_first_word(void)
     calls_meet(&a, &b);
     calls_drive(&a, &b);
     path = &vside_link(&a, 0)->paths[0];
-    CU_ASSERT_EQUAL(path->posted, 1);
-    while (path->posted < 3)
+    CU_ASSERT_EQUAL(path->wr.posted, 1);
+    while (path->wr.posted < 3)
         calls_drive(&a, &b);
     CU_ASSERT_EQUAL(calls_state(&a, 0), STEPAF_VERBS_CALL_GREETED);
     CU_ASSERT_EQUAL(calls_state(&b, 0), STEPAF_VERBS_CALL_UNHEARD);
@@ -107,7 +107,7 @@ static void iwarp_repeats_the_first_word(void)
     calls_drive(&a, &b);
     CU_ASSERT_EQUAL(calls_join(&a, reason), STEPAF_OK);
     CU_ASSERT_EQUAL(calls_join(&b, reason), STEPAF_OK);
-    CU_ASSERT_EQUAL(vside_link(&b, 0)->paths[0].posted, 1);
+    CU_ASSERT_EQUAL(vside_link(&b, 0)->paths[0].wr.posted, 1);
     vside_close(&a);
     vside_close(&b);
     CU_ASSERT_EQUAL(verbs_device.n_open, 0);

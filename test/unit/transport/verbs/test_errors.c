@@ -313,7 +313,7 @@ static void a_silent_peer_is_lost(void)
     }
     CU_ASSERT_EQUAL(a.n_lost, 1);
     UNIT_CONTAINS(a.lost_reason, "acknowledged nothing");
-    CU_ASSERT(((struct stepaf_verbs *)a.transport)->links[0]->paths[0].done > 0);
+    CU_ASSERT(((struct stepaf_verbs *)a.transport)->links[0]->paths[0].wr.done > 0);
     end();
 }
 
@@ -329,14 +329,14 @@ static void a_pause_is_no_silence(void)
     for (int i = 0; i < 3; i++) {
         look(&a);
         look(&a);
-        path->quiet_since -= 30000 * verbs->ticks_per_us;
+        path->wr.quiet_since -= 30000 * verbs->ticks_per_us;
         verbs_device.holds = true;
         posts[i] = vside_post(&a, 0, writes[i], 1, 4096, at_b);
         CU_ASSERT_EQUAL(vside_send(&posts[i]), STEPAF_POST_POSTED);
         vside_progress(&a);
         look(&a);
         CU_ASSERT_EQUAL(a.n_lost, 0);
-        path->quiet_since -= 60000 * verbs->ticks_per_us; /* nor has anybody taken in anything */
+        path->wr.quiet_since -= 60000 * verbs->ticks_per_us; /* nor has anybody taken in anything */
         verbs->looked -= 60000 * verbs->ticks_per_us;
         stepaf_verbs_ops.check_peers(a.transport);
         CU_ASSERT_EQUAL(a.n_lost, 0);
@@ -365,7 +365,7 @@ static void stale_notifications_are_dropped(void)
     CU_ASSERT_EQUAL(b.n_messages, 0);
     CU_ASSERT_EQUAL(b.up.dropped_malformed, 2);
     CU_ASSERT_EQUAL(b.n_expanded, 1);
-    vside_link(&a, 0)->paths[0].tx_next = 3; /* the peer counts what was said in its name */
+    vside_link(&a, 0)->paths[0].tx.next = 3; /* the peer counts what was said in its name */
     post.link = a.links[0];
     CU_ASSERT_EQUAL(vside_send(&post), STEPAF_POST_SENT);
     verbs_device_notify(qpn, ring | 4); /* the same once more */

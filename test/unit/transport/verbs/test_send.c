@@ -238,7 +238,7 @@ static void rails_share_large_tensors(void)
     exchange_many(200, 1 << 16);
     CU_ASSERT(is_there(1 << 16));
     for (int i = 0; i < 4; i++)
-        CU_ASSERT(vside_link(&a, 0)->paths[i].tx_next >= 200);
+        CU_ASSERT(vside_link(&a, 0)->paths[i].tx.next >= 200);
     end();
 }
 
@@ -248,7 +248,7 @@ static void no_piece_is_too_large(void)
     enum { MOST = 4096, ALL = 4 * MOST };
 
     begin("VERBS_QPS=4 VERBS_STRIPE_BYTES=4096", ALL);
-    ((struct stepaf_verbs *)a.transport)->max_write = verbs_device.max_msg = MOST;
+    ((struct stepaf_verbs *)a.transport)->qp.max_write = verbs_device.max_msg = MOST;
     for (uint32_t bytes = ALL - 300; bytes <= ALL; bytes++) {
         memset(b.regions[0].base, 0, ALL);
         struct stepaf_post post = vside_post(&a, 0, xfers, 1, bytes, at_b);

@@ -157,9 +157,9 @@ static void age(struct vside *side)
 
     for (unsigned i = 0; i < link->n_paths; i++) {
         struct stepaf_verbs_path *path = &link->paths[i];
-        path->posted = path->done = path->asked = 0u - 1 - draw(60);
-        path->tx_next = path->tx_read = aged;
-        path->rx_next = path->rx_refilled = path->rx_told = path->rx_parts_from = aged;
+        path->wr.posted = path->wr.done = path->wr.asked = 0u - 1 - draw(60);
+        path->tx.next = path->tx.read = aged;
+        path->rx.next = path->rx.refilled = path->rx.told = path->rx.parts_from = aged;
         *(uint32_t *)(uintptr_t)path->tx_ack = aged;
     }
     link->rx_arrived = aged;
