@@ -10,6 +10,7 @@
 #include "hotpath.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,13 +24,14 @@
 #include <linux/ptrace.h>
 #endif
 
-enum { RANKS = 2, SKIPPED = 77, HOT_LOOK_NS = 90000000, HOT_LOOK_TAKES_NS = 5000000 };
+enum { RANKS = 2, SKIPPED = 77, HOT_LOOK_NS = 90000000 };
 
 struct hot_page *hot_page;
 
 struct traced {
     pid_t pid;
     bool counting, ended;
+    bool may_ask; /* of this look: see asks_for_program */
     int code;
     long calls, stalled, looks, first[4];
     int64_t looked_ns;
@@ -50,21 +52,52 @@ static void too_long(int signal_number)
     stop_all();
 }
 
-/* Whether a call belongs to the look for dead peers, which may be so often: it begins with a wait, and goes on
- * with the peers' processes one by one. */
-static bool is_look(struct traced *one, uint64_t number)
+/* Whether a call asks whether the other rank still runs the program that has announced the link: for one of its
+ * descriptors, by name. */
+static bool asks_for_program(const struct traced *one, const struct ptrace_syscall_info *info)
+{
+    char path[64] = "", word[sizeof(long)];
+    const struct traced *other = &ranks[one == ranks];
+    int pid, fd, end = 0;
+    uint64_t at = info->entry.args[1];
+    bool fits = info->entry.nr == SYS_newfstatat && (int)info->entry.args[0] == AT_FDCWD;
+
+#ifdef SYS_stat
+    if (info->entry.nr == SYS_stat) {
+        at = info->entry.args[0];
+        fits = true;
+    }
+#endif
+    for (size_t i = 0; fits && i < sizeof path - sizeof word; i += sizeof word) {
+        errno = 0;
+        long peeked = ptrace(PTRACE_PEEKDATA, one->pid, at + i, NULL);
+        memcpy(word, &peeked, sizeof word);
+        memcpy(path + i, word, sizeof word);
+        if (errno || memchr(word, 0, sizeof word))
+            break;
+    }
+    return sscanf(path, "/proc/%d/fd/%d%n", &pid, &fd, &end) == 2 && !path[end] &&
+           pid == other->pid;
+}
+
+/* Whether a call belongs to the look for dead peers, which may be so often: it begins with a vain wait, and goes on
+ * with one question for the only peer. */
+static bool is_look(struct traced *one, const struct ptrace_syscall_info *info)
 {
     int64_t now_ns = hs_now_ns();
-    bool waits = number == SYS_epoll_pwait;
+    bool waits = info->entry.nr == SYS_epoll_pwait;
 
 #ifdef SYS_epoll_wait
-    waits = waits || number == SYS_epoll_wait;
+    waits = waits || info->entry.nr == SYS_epoll_wait;
 #endif
-    if (number == SYS_newfstatat && one->looks > 0 && now_ns - one->looked_ns < HOT_LOOK_TAKES_NS)
+    if (one->may_ask && asks_for_program(one, info)) {
+        one->may_ask = false;
         return true;
-    if (!waits || now_ns - one->looked_ns < HOT_LOOK_NS)
+    }
+    if (!waits || (int)info->entry.args[3] != 0 || now_ns - one->looked_ns < HOT_LOOK_NS)
         return false;
     one->looked_ns = now_ns;
+    one->may_ask = true;
     return true;
 }
 
@@ -87,7 +120,7 @@ static void look_at_call(struct traced *one)
         one->stalled++;
         return;
     }
-    if (is_look(one, info.entry.nr)) {
+    if (is_look(one, &info)) {
         one->looks++;
         return;
     }

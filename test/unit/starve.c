@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE 1 /* tdestroy */
+
 #include "starve.h"
 
+#include <search.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -23,6 +26,7 @@ static struct {
     uint64_t nth;
     uint64_t n_calls;
     uint64_t nth_call;
+    int64_t n_nodes; /* of trees, which the C library allocates */
 } state = {.lock = ATOMIC_FLAG_INIT};
 
 /* What the linker makes of malloc and the others: calls come to _wrap_, and what was meant is _real_. */
@@ -37,6 +41,12 @@ void *__wrap_realloc(void *old, size_t bytes);
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
 char *__wrap_strdup(const char *text);
 void __wrap_free(void *memory);
+void *__real_tsearch(const void *key, void **root, __compar_fn_t compare);
+void *__real_tdelete(const void *key, void **root, __compar_fn_t compare);
+void __real_tdestroy(void *root, __free_fn_t free_key);
+void *__wrap_tsearch(const void *key, void **root, __compar_fn_t compare);
+void *__wrap_tdelete(const void *key, void **root, __compar_fn_t compare);
+void __wrap_tdestroy(void *root, __free_fn_t free_key);
 
 static void enter(void)
 {
@@ -139,6 +149,48 @@ void __wrap_free(void *memory)
     __real_free(memory);
 }
 
+static void add_nodes(int64_t n)
+{
+    enter();
+    if (state.counts)
+        state.n_nodes += n;
+    leave();
+}
+
+/* A node of a tree is an allocation, though the C library's own. */
+void *__wrap_tsearch(const void *key, void **root, __compar_fn_t compare)
+{
+    bool is_new = !tfind(key, root, compare), fails = false;
+
+    if (is_new)
+        (void)next(&fails);
+    void *node = fails ? NULL : __real_tsearch(key, root, compare);
+    if (is_new && node)
+        add_nodes(1);
+    return node;
+}
+
+void *__wrap_tdelete(const void *key, void **root, __compar_fn_t compare)
+{
+    if (tfind(key, root, compare))
+        add_nodes(-1);
+    return __real_tdelete(key, root, compare);
+}
+
+static void count_node(const void *node, VISIT when, int depth)
+{
+    (void)node;
+    (void)depth;
+    if (when == postorder || when == leaf)
+        add_nodes(-1);
+}
+
+void __wrap_tdestroy(void *root, __free_fn_t free_key)
+{
+    twalk(root, count_node);
+    __real_tdestroy(root, free_key);
+}
+
 bool starve_denies(void)
 {
     enter();
@@ -165,6 +217,7 @@ void starve_begin(uint64_t nth, bool lasting)
     state.counts = true;
     state.struck = false;
     state.n = 0;
+    state.n_nodes = 0;
     state.nth = nth;
     memset(places, 0, sizeof(places));
     leave();
@@ -202,5 +255,7 @@ unsigned starve_leaks(void)
             fprintf(stderr, "    not freed: allocation %llu\n",
                     (unsigned long long)places[i].number);
         }
-    return n;
+    if (state.n_nodes)
+        fprintf(stderr, "    not freed: %lld nodes of trees\n", (long long)state.n_nodes);
+    return n + (state.n_nodes != 0);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that runs out. A program whose link wraps the allocator (STARVE_LDFLAGS) can have any one
  * allocation of its own objects, the library's among them, fail; what shared libraries allocate for
- * themselves is left alone. */
+ * themselves is left alone, but for the nodes of their trees (tsearch). */
 #ifndef STEPAF_TEST_STARVE_H
 #define STEPAF_TEST_STARVE_H
 

@@ -75,6 +75,7 @@ static struct ibv_context *real_open(struct ibv_device *device)
 {
     stepaf_fork_begin();
     struct ibv_context *context = ibv_open_device(device);
+    int error = errno; /* if it has failed */
     int trouble = context ? stepaf_fork_add(context->cmd_fd) : 0;
     if (context && !trouble)
         trouble = stepaf_fork_add(context->async_fd);
@@ -82,7 +83,6 @@ static struct ibv_context *real_open(struct ibv_device *device)
     char path[sizeof("/dev/infiniband/") + IBV_SYSFS_NAME_MAX];
 
     if (!context) { /* the library's errno may be that of its last attempt to find the file */
-        int error = errno;
         snprintf(path, sizeof(path), "/dev/infiniband/%s", device->dev_name);
         errno = access(path, R_OK | W_OK) && errno == EACCES ? EACCES : error;
         return NULL;

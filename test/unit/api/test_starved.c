@@ -178,7 +178,7 @@ static void starve(const char *transports, int victim, bool lasting)
     starve_ranks(&(struct starve_job){.transports = transports,
                                       .victim = victim,
                                       .lasting = lasting,
-                                      .least = lasting ? 15 : 20,
+                                      .least = 20,
                                       .begin = again ? STARVE_INIT : 0,
                                       .bytes = (size_t)DEPTH * BYTES,
                                       .play = play});

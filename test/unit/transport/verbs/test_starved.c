@@ -80,7 +80,7 @@ static void starve(int victim, bool lasting)
     starve_ranks(&(struct starve_job){.transports = "verbs,tcp",
                                       .victim = victim,
                                       .lasting = lasting,
-                                      .least = 14,
+                                      .least = 20,
                                       .begin = STARVE_INIT,
                                       .bytes = BYTES,
                                       .play = play});
