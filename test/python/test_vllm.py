@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connector for vLLM's AFD plugin: each line of its contract, on the CPU. AFD_PLUGIN names a
-directory with the plugin's source, which is then used instead of the stand-in."""
+"""The connector for vLLM's AFD plugin: each line of its contract, on the CPU and on GPUs. AFD_PLUGIN names
+a directory with the plugin's source, which is then used instead of the stand-in."""
 
 import os
 import pathlib
@@ -122,7 +122,7 @@ def free_port():
         return s.getsockname()[1]
 
 
-def run(attn, ffn, first="ffn", gate=False, body=None):
+def run(attn, ffn, first="ffn", gate=False, body=None, extra=None):
     port, pids = free_port(), []
     ranks = [("attention", r) for r in range(attn)] + [("ffn", r) for r in range(ffn)]
     for role, rank in sorted(ranks, key=lambda each: each[0] != first):
@@ -130,7 +130,10 @@ def run(attn, ffn, first="ffn", gate=False, body=None):
         if pid == 0:
             code = 1
             try:
-                connector = make(role, rank, attn, ffn, port, gate)
+                connector = make(role, rank, attn, ffn, port, gate, extra)
+                if extra and extra.get("device") == "cuda":  # as vLLM's workers do, before the connector
+                    world = rank + (0 if role == "attention" else attn)
+                    connector.local_rank = world % torch.cuda.device_count()
                 assert not connector.is_initialized
                 connector.init_afd_connector()
                 context = connector._context
@@ -246,6 +249,144 @@ class Connector(job.TestCase):
             self.assertIsNone(torch.ops.stepaf_afd.recv(x, 0, 1))
         with self.assertRaisesRegex(stepaf.HandleError, "has the handle 999"):
             torch.ops.stepaf_afd.recv(torch.empty(1, 1), 0, 999)
+
+
+GRAPH_LAYERS = 6
+
+
+def payload_of(rows, capturing=False):
+    """rows: of each attention rank, by stage."""
+    return afd.AFDControlPayload({s: afd.AFDDPMetadata(torch.tensor(each, dtype=torch.int32))
+                                  for s, each in enumerate(rows)}, capturing, False)
+
+
+def microbatches(connector, stream, x, y, gate):
+    """A step of two microbatch threads on one stream: each layer adds 1, FFN ranks add 10 (and the
+    router logits, which are 100)."""
+    turns, failures = [threading.Semaphore(1), threading.Semaphore(0)], []
+
+    def microbatch(stage):
+        try:
+            with torch.cuda.stream(stream):
+                hidden = x[stage]
+                for layer in range(GRAPH_LAYERS):
+                    assert turns[stage].acquire(timeout=60)
+                    hidden = hidden + 1
+                    logits = torch.full((len(hidden), EXPERTS), 100.0, device="cuda") if gate else None
+                    connector.send_attn_output(hidden, afd.AFDTransferContext(
+                        afd.AFDTransferMetadata(layer, stage, [len(hidden)])), router_logits=logits)
+                    turns[1 - stage].release()
+                    assert turns[stage].acquire(timeout=60)
+                    hidden = connector.recv_ffn_output(torch.empty_like(hidden), ubatch_idx=stage)
+                    turns[1 - stage].release()
+                y[stage].copy_(hidden)
+        except BaseException:
+            traceback.print_exc()
+            failures.append(stage)
+            turns[1 - stage].release()
+
+    threads = [threading.Thread(target=microbatch, args=(stage,)) for stage in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def attend_on_gpu(connector, rank, attn, gate):
+    """Eager, captured and replayed, with other rows in between."""
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    many = [[3 + a for a in range(attn)], [7 + a for a in range(attn)]]
+    few = [[2] * attn, [5 + a for a in range(attn)]]
+    said = [(many, False), (few, False), (many, True)] + [(many, False), (few, False)] * 3
+    x = [torch.zeros(each[rank], HIDDEN, device="cuda") for each in many]
+    y = [torch.zeros_like(each) for each in x]
+    captured = False
+    for step, (rows, capturing) in enumerate(said):
+        payload = payload_of(rows, capturing)
+        connector.control_plane.update_state_from_dp_metadata(payload)
+        connector.control_plane.send_dp_metadata_list(payload)
+        now = [each[:rows[stage][rank]] for stage, each in enumerate(x)]
+        then = [each[:rows[stage][rank]] for stage, each in enumerate(y)]
+        for stage, each in enumerate(now):
+            each.fill_(1000 * step + 100000 * rank + 10000 * stage)
+            then[stage].zero_()
+        torch.cuda.synchronize()
+        if capturing:
+            with torch.cuda.graph(graph, stream=stream):
+                microbatches(connector, stream, now, then, gate)
+            captured = True
+            continue
+        if captured and rows is many:
+            with torch.cuda.stream(stream):
+                graph.replay()
+        else:
+            microbatches(connector, stream, now, then, gate)
+        if step == 0:  # all is enqueued, and no FFN rank has done anything
+            connector._context.barrier()
+        torch.cuda.synchronize()
+        for stage, (before, after) in enumerate(zip(now, then)):
+            wanted = before + GRAPH_LAYERS * (111 if gate else 11)
+            assert torch.equal(after, wanted), (rank, step, stage, after[:, 0], wanted[:, 0])
+    connector._context.barrier()
+    graph.reset()
+
+
+def serve_on_gpu(connector, gate):
+    graphs, stream = {}, torch.cuda.Stream()
+
+    def step(stages):
+        for _ in range(GRAPH_LAYERS):
+            for stage in stages:
+                spec = afd.AFDExpertRoutingSpec(EXPERTS, torch.float32) if gate else None
+                got = connector.recv_attn_output(ubatch_idx=stage, routing_spec=spec)
+                out = got.hidden_states + 10
+                if gate:
+                    out += got.router_logits[:, :1]
+                connector.send_ffn_output(out, got.context)
+
+    connector._context.barrier()
+    for _ in range(9):
+        payload = connector.control_plane.recv_dp_metadata_list()
+        connector.control_plane.update_state_from_dp_metadata(payload)
+        stages = sorted(payload.dp_metadata_list)
+        key = tuple(tuple(connector.control_plane.counts(stage)) for stage in stages)
+        with torch.cuda.stream(stream):
+            if payload.is_graph_capturing:
+                graphs[key] = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graphs[key], stream=stream):
+                    step(stages)
+            elif key in graphs:
+                graphs[key].replay()
+            else:
+                step(stages)
+        torch.cuda.synchronize()
+    assert len(graphs) == 1
+    connector._context.barrier()
+    for graph in graphs.values():
+        graph.reset()
+
+
+@unittest.skipIf(REASON or job.NO_GPU, REASON or job.NO_GPU)
+class OnGpu(job.TestCase):
+    def check(self, attn, ffn, gate=False):
+        def body(connector):
+            if connector.topology.is_ffn:
+                serve_on_gpu(connector, gate)
+            else:
+                attend_on_gpu(connector, connector.role_rank, attn, gate)
+        self.assertEqual(run(attn, ffn, gate=gate, body=body, extra={"device": "cuda"}), [0] * (attn + ffn))
+
+    def test_1a1f(self):
+        self.check(1, 1)
+
+    def test_fans(self):
+        for attn, ffn in ((2, 1), (1, 2)):
+            with self.subTest(f"{attn}A{ffn}F"):
+                self.check(attn, ffn)
+
+    def test_router_logits(self):
+        self.check(1, 1, True)
 
 
 if __name__ == "__main__":
