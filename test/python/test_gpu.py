@@ -268,6 +268,24 @@ def fserver_worker(f, rank):
     f.stop()
 
 
+def helpers(ctx):
+    """What of fserver_lib's helpers for graphs there is on a GPU."""
+    import fserver_lib as f
+    take_device(ctx)
+    seq, flag = (torch.zeros(1, dtype=torch.int64, device="cuda") for _ in range(2))
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        f.seq_add_one(seq)
+        f.write_flag(flag, seq)
+    for i in range(3):
+        graph.replay()
+        torch.cuda.synchronize()
+        assert seq.item() == flag.item() == i + 1
+    fserver_job.raises(NotImplementedError, "start_on_stream", f.wait_flag, flag, seq)
+    graph.reset()
+
+
 def fserver_server(f, rank):
     torch.cuda.set_device(torch.cuda.device_count() - 1)
     f.init()
@@ -296,6 +314,9 @@ class Gpu(job.TestCase):
 
     def test_shared(self):
         self.run_job(shared)
+
+    def test_helpers(self):
+        self.run_job(helpers)
 
     def test_fserver(self):
         codes = job.end(fserver_job.start(fserver_worker, fserver_server))
