@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # stepaf.hpp costs nothing over C: the same loops in C and in C++ call the library with the same
 # arguments, and take the same number of instructions, counted by callgrind, by each compiler that is
-# there. Results instead of exceptions store a status beside each value: an instruction each.
+# there, as C++17, 20 and 23. Results instead of exceptions store a status beside each value: an instruction each.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 directory=$(mktemp -d) || exit 99
@@ -16,15 +16,38 @@ if ! command -v valgrind >/dev/null; then
     exit 77
 fi
 
-# count CC CXX: a table of instructions for each operation.
-count()
+# compile CXX STANDARD: the loops in C++, and their machine code as text.
+compile()
 {
     # shellcheck disable=SC2086
+    $1 -std="$2" $flags -c "$sources/cost_cxx.cc" -o "$directory/cost_cxx.o" &&
+        $1 -std="$2" -fno-exceptions $flags -c "$sources/cost_try.cc" -o "$directory/cost_try.o" || exit 1
+    for part in cxx try; do
+        objdump -dr "$directory/cost_$part.o" || exit 1
+    done >"$directory/code.$2"
+}
+
+# all_standards CC CXX: count C++17, and the later ones where their code is another.
+all_standards()
+{
+    rm -f "$directory"/code.*
+    # shellcheck disable=SC2086
     $1 $flags -c "$sources/cost_c.c" -o "$directory/cost_c.o" &&
-        $1 $flags -c "$sources/cost_main.c" -o "$directory/cost_main.o" &&
-        $2 -std=c++17 $flags -c "$sources/cost_cxx.cc" -o "$directory/cost_cxx.o" &&
-        $2 -std=c++17 -fno-exceptions $flags -c "$sources/cost_try.cc" -o "$directory/cost_try.o" &&
-        $2 -o "$directory/cost" "$directory"/cost_*.o || exit 1
+        $1 $flags -c "$sources/cost_main.c" -o "$directory/cost_main.o" || exit 1
+    for standard in c++17 c++20 c++2b; do
+        compile "$2" $standard
+        if [ $standard != c++17 ] && cmp -s "$directory/code.c++17" "$directory/code.$standard"; then
+            echo "$2 $standard: the same machine code"
+        else
+            count "$2" $standard
+        fi
+    done
+}
+
+# count CXX STANDARD: a table of instructions for each operation.
+count()
+{
+    $1 -o "$directory/cost" "$directory"/cost_*.o || exit 1
     rm -f "$directory"/counts*
     if ! timeout -k 10 120 valgrind --tool=callgrind --callgrind-out-file="$directory/counts" \
         --toggle-collect='counted_*' --dump-after=counts_end \
@@ -38,7 +61,7 @@ count()
         n=$((n + 1))
         echo "$language $step $operations $(sed -n 's/^summary: //p' "$directory/counts.$n" | head -n 1)"
     done <"$directory/labels" >"$directory/table"
-    awk -v compiler="$2" '
+    awk -v compiler="$1 $2" '
         BEGIN {
             # What may come on top of C: of a result, the status beside each value; of an owner in an
             # array, the look whether it holds something.
@@ -61,10 +84,10 @@ count()
         END {
             if (n == 0)
                 exit 1
-            printf "%-12s %-16s %8s %8s %8s\n", compiler, "", "C", "C++", "try_"
+            printf "%-16s %-16s %8s %8s %8s\n", compiler, "", "C", "C++", "try_"
             for (i = 1; i <= n; i++) {
                 s = step[i]
-                printf "%-12s %-16s %8.2f %8.2f %8.2f\n", "", s, of["c", s], of["cxx", s], of["try", s]
+                printf "%-16s %-16s %8.2f %8.2f %8.2f\n", "", s, of["c", s], of["cxx", s], of["try", s]
                 judge("cxx", s)
                 judge("try", s)
             }
@@ -77,7 +100,7 @@ for pair in gcc:g++ clang:clang++ clang-14:clang++-14; do
     cc=${pair%:*} cxx=${pair#*:}
     command -v "$cc" >/dev/null && command -v "$cxx" >/dev/null || continue
     [ "$cc" = clang ] && [ -n "$(command -v clang++-14)" ] && continue
-    count "$cc" "$cxx"
+    all_standards "$cc" "$cxx"
 done
 if [ $compilers -eq 0 ]; then
     echo "skipped: neither gcc and g++ nor clang and clang++ are installed"

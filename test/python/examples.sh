@@ -54,11 +54,27 @@ if [ -n "${HAVE_MPI:-}" ] && command -v "$mpiexec" >/dev/null; then
     expect 42.0 "by MPI" mpi_run 2 "$PYTHON" "$example"
     unset STEPAF_BOOT
 fi
-if "$PYTHON" -c 'import torch' 2>/dev/null; then
-    STEPAF_SPLIT=attn=1,ffn=2
-    expect 'layer 0: 1, 2
-layer 1: 2, 4
-layer 2: 3, 6' "torch" alone "$exchange" 3
-else
+if ! "$PYTHON" -c 'import torch' 2>/dev/null; then
     echo "without torch_exchange.py: torch is not installed"
+    exit 0
+fi
+STEPAF_SPLIT=attn=1,ffn=2 OMP_NUM_THREADS=1
+export OMP_NUM_THREADS
+answers='layer 0: 1, 2
+layer 1: 2, 4
+layer 2: 3, 6'
+if "$PYTHON" -c 'import torch.distributed.run' 2>/dev/null; then
+    unset STEPAF_LOCAL_SIZE STEPAF_LOCAL_JOB
+    expect "$answers" "torch, by torchrun" $limit "$PYTHON" -m torch.distributed.run --standalone \
+        --nproc-per-node 3 "$exchange"
+else
+    expect "$answers" "torch" alone "$exchange" 3
+fi
+if ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
+    STEPAF_SPLIT=attn=1,ffn=1
+    expect 'replay 0: 4
+replay 1: 6
+replay 2: 8' "a graph" alone "$top_srcdir/examples/python/torch_graph.py" 2
+else
+    echo "without torch_graph.py: there is no /dev/nvidia0"
 fi

@@ -6,6 +6,7 @@ other by STEPAF_LOCAL_SIZE and STEPAF_LOCAL_RANK.
 """
 
 import faulthandler
+import glob
 import os
 import sys
 import time
@@ -16,6 +17,8 @@ import stepaf
 
 LIGHT = bool(os.environ.get("TEST_LIGHT"))
 LIMIT_S = int(os.environ.get("TEST_TIMEOUT_S", "300"))
+# Asking torch would take seconds, and make the GPU unusable to forked ranks.
+NO_GPU = "" if glob.glob("/dev/nvidia[0-9]*") else "no GPU: there is no /dev/nvidia0"
 _jobs = 0
 
 # A busy machine may keep a rank from its core for long.

@@ -16,4 +16,4 @@ cache=$(mktemp -d) || exit 99
 trap 'rm -rf "$cache"' EXIT
 # What torch.py may say differs by torch's version, and neither torch nor vLLM's plugin need be there.
 $mypy --strict --ignore-missing-imports --cache-dir "$cache" --exclude 'torch\.py$' --follow-imports silent \
-    "$top_srcdir/python/src/stepaf"
+    "$top_srcdir/python/src/stepaf" "$top_srcdir/python/src/fserver_lib"

@@ -183,6 +183,12 @@ class Tensors(job.TestCase):
         self.assertEqual((tensor.shape, tensor.dtype, tensor.nbytes, tensor.data_ptr()),
                          ((2, 3), "f32", 24, 0x7000))
         self.assertTrue(tensor.device.startswith("cuda:"))
+
+        class Both(bytearray):
+            __cuda_array_interface__ = Array().__cuda_array_interface__
+
+        both = stepaf.as_tensor(Both(24))  # cupy's arrays have the buffer protocol, too
+        self.assertEqual((both.device, both.data_ptr()), (tensor.device, 0x7000))
         self.assertEqual(tensor.__cuda_array_interface__["data"], (0x7000, False))
         with self.assertRaisesRegex(BufferError, "GPU memory"):
             memoryview(tensor)

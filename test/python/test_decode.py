@@ -32,8 +32,6 @@ else:
     import checkpoint
     import launch
     import steps
-# Asking torch would take seconds.
-NO_GPU = "" if os.path.exists("/dev/nvidia0") else "no GPU: there is no /dev/nvidia0"
 
 
 def decode(*options):
@@ -142,7 +140,7 @@ class Decode(job.TestCase):
             self.assertEqual(code, 2, said)
             self.assertIn(sentence, said)
 
-    @unittest.skipIf(NO_GPU, NO_GPU)
+    @unittest.skipIf(job.NO_GPU, job.NO_GPU)
     def test_gpu(self):
         for options in ([], ["--graph"]):
             with self.subTest(options):

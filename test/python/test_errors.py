@@ -49,7 +49,7 @@ def arguments(ctx):
     x_key, y_key = ctx.push_key(X, 64), ctx.pull_key(Y, 64)
     with Raises(stepaf.InvalidError):
         ctx.pull_key(X, 64)
-    if not os.path.exists("/dev/nvidia0"):
+    if job.NO_GPU:
         with Raises(stepaf.UnsupportedError):
             ctx.alloc(64, device="cuda:0")
     memory = ctx.alloc((2, 64))
@@ -85,7 +85,7 @@ def arguments(ctx):
         plan.start()
     with Raises(stepaf.StateError):
         plan.wait_on_stream(0)
-    if not os.path.exists("/dev/nvidia0"):
+    if job.NO_GPU:
         with Raises(stepaf.UnsupportedError):
             ctx.plan({x_key: memory[0]}, [(y_key, memory[1][:32]), (y_key, memory[1][32:])],
                      stream=True)

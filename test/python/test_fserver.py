@@ -260,6 +260,97 @@ class Calls(TestCase):
     def test_respond_vec_as_stepmesh(self):
         self.respond_vec({"FSERVER_LIB_RESPOND_VEC": "first"}, [[0], [0, 1], [0, 1, 2]])
 
+    def test_threads_do_not_wait_for_each_other(self):
+        """A push_pull that waits for a slot keeps no other thread from its answer."""
+        answer, go_on = os.pipe()
+
+        def worker(f, rank):
+            f.init()
+            x, y = floats(N, 1), [floats(N) for _ in range(3)]
+            first, second = (f.push_pull([x], [1], [y[i]], [2]) for i in range(2))
+            third = []
+            thread = threading.Thread(target=lambda: third.append(f.push_pull([x], [1], [y[2]], [2])))
+            thread.start()
+            from fserver_lib import _state
+            job.until(lambda: _state.worker().known[1].lock.locked())  # it waits for the first
+            f.wait(second)
+            assert y[1][0] == 5 and not third
+            os.write(go_on, b"x")
+            thread.join()
+            f.wait(first)
+            f.wait(third[0])
+            assert y[0][0] == 6 and y[2][0] == 7
+            f.stop()
+
+        def server(f, rank):
+            f.init()
+            (first, _, _), = f.get_batch()
+            (second, _, _), = f.get_batch()
+            f.respond([floats(N, 5)], second)
+            assert os.read(answer, 1) == b"x"
+            f.respond([floats(N, 6)], first)
+            (third, _, _), = f.get_batch()
+            f.respond([floats(N, 7)], third)
+            f.stop()
+
+        self.run_fserver(worker, server, env={"FSERVER_LIB_DEPTH": "2", "STEPAF_TIMEOUT_US": "5000000"})
+
+    def test_an_answer_is_copied_without_a_lock(self):
+        def worker(f, rank):
+            f.init()
+            x, y = floats(N, 1), [floats(N) for _ in range(2)]
+            handles = [f.push_pull([x], [1], [each], [2]) for each in y]
+            for handle, each in zip(handles, y):
+                f.wait(handle)
+                assert each[0] == 3
+            f.stop()
+
+        def server(f, rank):
+            f.init()
+            from fserver_lib import _wire
+            write, begun, go_on, failed = _wire.write, threading.Event(), threading.Event(), []
+
+            def slow(*arguments):
+                begun.set()
+                if not go_on.wait(10):
+                    failed.append("get_batch has waited for an answer to be copied")
+                return write(*arguments)
+
+            (first, _, _), = f.get_batch()
+            _wire.write = slow
+            thread = threading.Thread(target=f.respond, args=([floats(N, 3)], first))
+            thread.start()
+            assert begun.wait(30)
+            assert not f.sent(first)
+            raises(stepaf.HandleError, "is answered", f.respond, [floats(N)], first)
+            (second, _, _), = f.get_batch()
+            go_on.set()
+            thread.join()
+            f.respond([floats(N, 3)], second)
+            assert not failed, failed
+            f.stop()
+
+        self.run_fserver(worker, server)
+
+    def test_a_batch_that_cannot_be_taken(self):
+        """One of two does not fit the registered buffer: both workers are told."""
+        def worker(f, rank):
+            f.init()
+            y = floats(N)
+            handle = f.push_pull([floats(N if rank else 1)], [1], [y], [2])
+            raises(stepaf.CanceledError, "", f.wait, handle)
+            assert simple(f, 2) == 4
+            f.stop()
+
+        def server(f, rank):
+            f.init()
+            f.register_recv_buffer(floats(8), [0, 1], [1, 1])
+            raises(stepaf.SizeError, "worker 1", f.get_batch)
+            echo()(f, 1)
+            f.stop()
+
+        self.run_fserver(worker, server, workers=2)
+
     def test_register_recv_buffer(self):
         def worker(f, rank):
             f.init()

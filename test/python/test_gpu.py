@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams and graphs of torch, on a GPU that both ranks share."""
+"""Tensors in GPU memory: streams and graphs of torch, compiled operators, what is shared with torch and
+cupy, and fserver_lib. Ranks take GPUs in turn; one GPU does."""
 
-import os
 import unittest
 
+import fserver_job
 import job
 import stepaf
 
@@ -15,15 +16,18 @@ except ImportError as error:
     torch = None
     REASON = f"no torch: {error}"
 else:
-    # Asking torch would make the GPU unusable to forked ranks.
-    REASON = "" if os.path.exists("/dev/nvidia0") else "no GPU: there is no /dev/nvidia0"
+    REASON = job.NO_GPU
 
 X, Y, N = 1, 2, 4096
 EAGER, REPLAYS = 3, 5
 
 
+def take_device(ctx):
+    torch.cuda.set_device(ctx.world_rank % torch.cuda.device_count())
+
+
 def prepare(ctx):
-    torch.cuda.set_device(0)
+    take_device(ctx)
     ctx.push_key(X, (N, 8), torch.bfloat16, device="cuda")
     ctx.pull_key(Y, (N, 8), torch.float32, device="cuda")
     if ctx.role == stepaf.Role.ATTENTION:
@@ -118,13 +122,205 @@ def by_operators(ctx):
     on_a_stream(ctx, layer, check)
 
 
+def two_streams(ctx):
+    """A plan for each of two streams, which overlap; sizes that change; what has arrived is told."""
+    take_device(ctx)
+    attention, plans = ctx.role == stepaf.Role.ATTENTION, []
+    for i in range(2):
+        x_key = ctx.push_key(10 * i + X, (N, 8), torch.float32, depth=1, device="cuda")
+        y_key = ctx.pull_key(10 * i + Y, (N, 8), torch.float32, depth=1, device="cuda")
+        x, y = (steptorch.empty(ctx, (N, 8), torch.float32, device="cuda") for _ in range(2))
+        plans.append((ctx.plan({x_key: x}, {y_key: y}, stream=True) if attention else
+                      ctx.plan_ffn([x_key], {y_key: y}), x, y, torch.cuda.Stream()))
+    ctx.commit()
+    for step in range(1, 9):
+        rows = N // step
+        for i, (plan, x, y, stream) in enumerate(plans):
+            with torch.cuda.stream(stream):
+                if attention:
+                    x[:rows].fill_(step + i)
+                    plan.start_on_stream(None, [x[:rows]])
+                    plan.wait_on_stream(stream)
+                else:
+                    plan.recv_on_stream(stream.cuda_stream)
+                    torch.add(steptorch.from_tensor(plan.tensor(0, 0, 0)), 100, out=y)
+                    plan.respond_on_stream(None, [rows * 32])
+        torch.cuda.synchronize()
+        for i, (plan, x, y, stream) in enumerate(plans):
+            plan.status()
+            if attention:
+                assert y[:rows].eq(100 + step + i).all().item(), (step, i)
+            else:
+                told = torch.as_tensor(plan.arrived_bytes(0, 1), device="cuda")
+                assert told.item() == rows * 32, (told, rows)
+    ctx.barrier()
+
+
+def all_types(ctx):
+    """Each element type that torch has on a GPU, byte for byte; by the host and by streams."""
+    take_device(ctx)
+    attention, kept = ctx.role == stepaf.Role.ATTENTION, []
+    names = list(stepaf._core.DTYPES)
+    for number, name in enumerate(names):
+        kind = steptorch.dtype(name)
+        keys = [declare(8 * number + place, (64, 33), kind, depth=1, device="cuda")
+                for place, declare in ((1, ctx.push_key), (2, ctx.pull_key), (3, ctx.push_key), (4, ctx.pull_key))]
+        x, y, z = (steptorch.empty(ctx, (64, 33), kind, device="cuda") for _ in range(3))
+        assert x.dtype == y.dtype == kind and x.is_cuda
+        raw = torch.arange(x.numel() * x.element_size(), device="cuda").add_(number).to(torch.uint8)
+        if attention:
+            kept.append((ctx.plan({keys[0]: x}, {keys[1]: y}),
+                         ctx.plan({keys[2]: x}, {keys[3]: z}, stream=True), x, y, z, raw))
+            x.view(torch.uint8).view(-1).copy_(raw)
+        else:
+            kept.append((ctx.plan_ffn([keys[2]], {keys[3]: z}), y, z, kind))
+    ctx.commit()
+    torch.cuda.synchronize()
+    for each in kept:
+        if attention:
+            by_host, by_stream, x, y, z, raw = each
+            by_host.start().wait()
+            by_stream.start_on_stream()
+            by_stream.wait_on_stream()
+            torch.cuda.synchronize()
+            for answer in (y, z):
+                assert torch.equal(answer.view(torch.uint8).view(-1), raw), x.dtype
+        else:
+            plan, y, z, kind = each
+            with ctx.recv() as batch:
+                came = steptorch.from_tensor(batch[0])
+                assert came.dtype == kind and came.is_cuda
+                y.view(torch.uint8).copy_(came.view(torch.uint8))
+                torch.cuda.synchronize()
+                batch.respond([y]).wait()
+            plan.recv_on_stream()
+            z.view(torch.uint8).copy_(steptorch.from_tensor(plan.tensor(0, 0, 0)).view(torch.uint8))
+            plan.respond_on_stream()
+            torch.cuda.synchronize()
+            plan.status()
+    ctx.barrier()
+
+
+def shared(ctx):
+    """Memory of the library's in torch and cupy, and theirs in the library, without a copy."""
+    take_device(ctx)
+    import importlib.util
+    mine = ctx.alloc((4, 8), "f32", device="cuda")
+    assert mine.device.startswith("cuda"), mine.device
+    by_dlpack = torch.from_dlpack(mine)
+    by_array = torch.as_tensor(mine, device="cuda")
+    said = mine.__cuda_array_interface__
+    assert said["data"][0] == by_dlpack.data_ptr() == by_array.data_ptr() == mine.data_ptr()
+    assert said["shape"] == (4, 8) and said["typestr"] == "<f4", said
+    by_dlpack.fill_(3)
+    torch.cuda.synchronize()
+    assert by_array.sum().item() == 96
+    for source in (by_dlpack[1:3], torch.ones(6, device="cuda", dtype=torch.bfloat16)):
+        back = stepaf.as_tensor(source)
+        assert back.data_ptr() == source.data_ptr() and back.shape == tuple(source.shape)
+        assert back.device == mine.device, (back.device, mine.device)
+    if importlib.util.find_spec("cupy"):
+        import cupy
+        with cupy.cuda.Device(torch.cuda.current_device()):
+            for array in (cupy.asarray(mine), cupy.from_dlpack(mine)):
+                assert array.data.ptr == mine.data_ptr() and float(array.sum()) == 96
+            theirs = cupy.arange(8, dtype=cupy.float32)
+            assert stepaf.as_tensor(theirs).data_ptr() == theirs.data.ptr
+            assert stepaf._stream.handle(cupy.cuda.Stream()) != 0
+        print("with cupy", cupy.__version__)
+    else:
+        print("cupy is not installed: not tried")
+    # A tensor of torch's allocator is the source, and another one the destination.
+    x_key = ctx.push_key(X, (N, 8), torch.float32, depth=1, device="cuda")
+    y_key = ctx.pull_key(Y, (N, 8), torch.float32, depth=1, device="cuda")
+    x, y = torch.full((N, 8), 5.0, device="cuda"), torch.zeros(N, 8, device="cuda")
+    torch.cuda.synchronize()
+    ctx.register(x)
+    ctx.register(y)
+    if ctx.role == stepaf.Role.ATTENTION:
+        plan = ctx.plan({x_key: x}, {y_key: y})
+        ctx.commit()
+        for step in range(3):
+            x.fill_(step)
+            torch.cuda.synchronize()
+            plan.start().wait()
+            assert y.eq(2 * step).all().item(), step
+    else:
+        ctx.commit()
+        for _ in range(3):
+            with ctx.recv() as batch:
+                torch.mul(steptorch.from_tensor(batch[0]), 2, out=y)
+                torch.cuda.synchronize()
+                batch.respond([y]).wait()
+    ctx.barrier()
+
+
+def fserver_worker(f, rank):
+    torch.cuda.set_device(0)
+    f.init()
+    x, y = torch.full((4, 8), 2.0, device="cuda"), torch.zeros(4, 8, device="cuda")
+    for step in range(5):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            x.fill_(step)  # ordered before the push by the stream alone
+            handle = f.push_pull([x], [1], [y], [2])
+            f.wait(handle)
+            assert y.eq(step + 1).all().item(), step
+    f.stop()
+
+
+def helpers(ctx):
+    """What of fserver_lib's helpers for graphs there is on a GPU."""
+    import fserver_lib as f
+    take_device(ctx)
+    seq, flag = (torch.zeros(1, dtype=torch.int64, device="cuda") for _ in range(2))
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        f.seq_add_one(seq)
+        f.write_flag(flag, seq)
+    for i in range(3):
+        graph.replay()
+        torch.cuda.synchronize()
+        assert seq.item() == flag.item() == i + 1
+    fserver_job.raises(NotImplementedError, "start_on_stream", f.wait_flag, flag, seq)
+    graph.reset()
+
+
+def fserver_server(f, rank):
+    torch.cuda.set_device(torch.cuda.device_count() - 1)
+    f.init()
+    where = torch.zeros(4, 8, device="cuda")
+    f.register_recv_buffer(where, [0], [1])
+    for step in range(5):
+        (handle, (x,), keys), = f.get_batch()
+        assert x.is_cuda and keys == [1] and x.data_ptr() == where.data_ptr()
+        f.respond([x + 1], handle)
+    f.stop()
+
+
 @unittest.skipIf(REASON, REASON)
 class Gpu(job.TestCase):
     def test_streamed(self):
         self.run_job(streamed)
 
+    def test_two_streams(self):
+        self.run_job(two_streams)
+
     def test_by_operators(self):
         self.run_job(by_operators)
+
+    def test_all_types(self):
+        self.run_job(all_types)
+
+    def test_shared(self):
+        self.run_job(shared)
+
+    def test_helpers(self):
+        self.run_job(helpers)
+
+    def test_fserver(self):
+        codes = job.end(fserver_job.start(fserver_worker, fserver_server))
+        self.assertEqual(codes, [0, 0])
 
 
 if __name__ == "__main__":

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connector for vLLM's AFD plugin: each line of its contract, on the CPU. AFD_PLUGIN names a
-directory with the plugin's source, which is then used instead of the stand-in."""
+"""The synchronous connector for vLLM's AFD plugin: each line of its contract, on the CPU and on GPUs."""
 
-import os
-import pathlib
-import socket
-import sys
 import threading
 import time
 import traceback
@@ -14,39 +9,14 @@ import unittest
 
 import job
 import stepaf
+from vllm_job import EXPERTS, HIDDEN, REASON, afd, free_port, make, run, torch
 
-sys.path.insert(0, os.environ.get("AFD_PLUGIN") or
-                str(pathlib.Path(__file__).parent / "afd_stand_in"))
-try:
-    import torch
-except ImportError as error:
-    torch = None
-    REASON = f"no torch: {error}"
-else:
-    REASON = ""
-    if os.environ.get("AFD_PLUGIN"):
-        for name in ("vllm", "vllm.forward_context"):
-            sys.modules.setdefault(name, types.ModuleType(name))
-        sys.modules["vllm.forward_context"].DPMetadata = type("DPMetadata", (), {})
-    import afd_plugin.connectors as afd
-
+if torch:
     import stepaf.vllm
+    from stepaf.vllm import _base as base
     from stepaf.vllm._topology import Topology, parts
-    stepaf.vllm.register()
 
-HIDDEN, EXPERTS, TOKENS, LAYERS = 8, 4, 16, 20
-
-
-def make(role, rank, attn, ffn, port, gate=False, extra=None):
-    settings = {"device": "cpu", "max_tokens": TOKENS, "num_stages": 2, **(extra or {})}
-    n = types.SimpleNamespace
-    config = n(role=role, host="127.0.0.1", port=port, num_attention_ranks=attn, num_ffn_ranks=ffn,
-               compute_gate_on_attention=gate, connector=stepaf.vllm.CONNECTOR)
-    model = n(dtype=torch.float32, hf_config=n(hidden_size=HIDDEN, num_experts=EXPERTS))
-    vllm = n(model_config=model, parallel_config=n(), scheduler_config=n(max_num_batched_tokens=TOKENS),
-             additional_config={"afd": {"connector_extra_config": settings}})
-    cls = afd.AFDConnectorFactory.get_connector_class(stepaf.vllm.CONNECTOR)
-    return cls(rank, 0, vllm, config, rank)
+LAYERS = 20
 
 
 def rows_of(rank, stage, step=0):
@@ -116,67 +86,35 @@ def serve(connector, attn, ffn, gate):
                 connector.send_ffn_output(y, got.context)
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def run(attn, ffn, first="ffn", gate=False, body=None):
-    port, pids = free_port(), []
-    ranks = [("attention", r) for r in range(attn)] + [("ffn", r) for r in range(ffn)]
-    for role, rank in sorted(ranks, key=lambda each: each[0] != first):
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                connector = make(role, rank, attn, ffn, port, gate)
-                assert not connector.is_initialized
-                connector.init_afd_connector()
-                context = connector._context
-                connector.init_afd_connector()
-                assert connector.is_initialized and connector._context is context
-                if body:
-                    body(connector)
-                elif role == "ffn":
-                    serve(connector, attn, ffn, gate)
-                else:
-                    attend(connector, rank, attn, gate)
-                if not body:
-                    context.barrier()
-                del context
-                connector.close()
-                connector.close()
-                assert not connector.is_initialized
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-        pids.append(pid)
-        time.sleep(0.1)
-    return job.end(pids)
-
-
 @unittest.skipIf(REASON, REASON)
 class Connector(job.TestCase):
+    def check(self, attn, ffn, gate=False, first="ffn"):
+        def body(connector):
+            if connector.topology.is_ffn:
+                serve(connector, attn, ffn, gate)
+            else:
+                attend(connector, connector.role_rank, attn, gate)
+            connector._context.barrier()
+        self.assertEqual(run(attn, ffn, body, first, gate), [0] * (attn + ffn))
+
     def test_either_role_first(self):
         for first in ("attention", "ffn"):
-            self.assertEqual(run(1, 1, first), [0, 0])
+            self.check(1, 1, first=first)
 
     def test_fans(self):
         for attn, ffn in ((2, 1), (1, 2), (3, 2)):
             with self.subTest(f"{attn}A{ffn}F"):
-                self.assertEqual(run(attn, ffn), [0] * (attn + ffn))
+                self.check(attn, ffn)
 
     def test_router_logits(self):
         for attn, ffn in ((2, 1), (1, 2)):
-            self.assertEqual(run(attn, ffn, gate=True), [0] * 3)
+            self.check(attn, ffn, True)
 
     def test_close_ends_a_receive(self):
         def body(connector):
             if not connector.topology.is_ffn:
-                time.sleep(1)
+                with self.assertRaises(stepaf.PeerLostError):
+                    connector._context.barrier()  # which ends when the FFN rank has left
                 return
             ended = []
 
@@ -195,7 +133,130 @@ class Connector(job.TestCase):
             job.until(lambda: len(ended) == 4)
             assert time.monotonic() - began < 20
             assert all(isinstance(e, (stepaf.CanceledError, type(None))) for e in ended), ended
-        self.assertEqual(run(1, 1, body=body), [0, 0])
+        self.assertEqual(run(1, 1, body), [0, 0])
+
+    def test_close_ends_init(self):
+        """A close while the ranks have not met, and one while they commit."""
+        def body(connector):
+            if connector.topology.is_ffn:
+                connector._context.barrier()
+                return
+            other = make("attention", 0, 1, 1, free_port(), extra={"init_timeout_s": 2})
+            ended = []
+
+            def begin():
+                try:
+                    other.init_afd_connector()
+                except stepaf.StepafError as error:
+                    ended.append(error)
+            thread = threading.Thread(target=begin)
+            thread.start()
+            other.close()
+            thread.join()
+            assert len(ended) == 1 and not other.is_initialized
+            connector._context.barrier()
+        self.assertEqual(run(1, 1, body), [0, 0])
+
+        connector = make("ffn", 0, 1, 1, free_port())
+        joined = types.SimpleNamespace(closed=False, close=lambda: None)
+        began, go = threading.Event(), threading.Event()
+
+        def slow(*unused):
+            began.set()
+            assert go.wait(60)
+            return joined
+        saved, base.join = base.join, slow
+        try:
+            raised = []
+
+            def begin():
+                try:
+                    connector.init_afd_connector()
+                except stepaf.CanceledError as error:
+                    raised.append(error)
+            thread = threading.Thread(target=begin)
+            thread.start()
+            assert began.wait(60)
+            connector.close()
+            go.set()
+            thread.join()
+        finally:
+            base.join = saved
+        self.assertEqual(len(raised), 1)
+        self.assertFalse(connector.is_initialized)
+
+    def test_failures(self):
+        """What a failed stage leaves behind, and what does not fit what the control plane told."""
+        def context_of(stage, rows):
+            return afd.AFDTransferContext(afd.AFDTransferMetadata(0, stage, [rows]))
+
+        def body(connector):
+            barrier, plane = connector._context.barrier, connector.control_plane
+            if connector.topology.is_ffn:
+                connector._stages.timeout = 0.05
+                with self.assertRaises(stepaf.TimeoutError):
+                    connector.recv_attn_output(0)  # one of two has sent
+                barrier()
+                connector._stages.timeout = None
+                got = connector.recv_attn_output(0)
+                assert got.context.metadata.seq_lens == [2, 2]
+                assert got.hidden_states[:, 0].tolist() == [0, 0, 1, 1]
+                with self.assertRaisesRegex(ValueError, "4 rows"):
+                    connector.send_ffn_output(got.hidden_states[:3], got.context)
+                connector.send_ffn_output(got.hidden_states + 1, got.context)
+                barrier()
+                plane.update_state_from_dp_metadata(payload_of([[3, 2]]))
+                with self.assertRaisesRegex(stepaf.ProtocolError, "sent 2 rows, and the control plane told 3"):
+                    connector.recv_attn_output(0)
+                with self.assertRaisesRegex(stepaf.InvalidError, "stage 2: there are 2"):
+                    connector.recv_attn_output(2)
+                barrier()
+                return
+            x = torch.full((2, HIDDEN), float(connector.role_rank))
+            for stage in (-1, 2):
+                with self.assertRaisesRegex(stepaf.InvalidError, "there are 2"):
+                    connector.send_attn_output(x, context_of(stage, 2))
+            with self.assertRaisesRegex(stepaf.StateError, "none were sent"):
+                connector.recv_ffn_output(x)
+            with self.assertRaisesRegex(ValueError, "3 rows"):
+                connector.send_attn_output(x, context_of(0, 3))
+            if connector.role_rank == 0:
+                connector.send_attn_output(x, context_of(0, 2))
+                with self.assertRaisesRegex(stepaf.StateError, "sent twice"):
+                    connector.send_attn_output(x, context_of(0, 2))
+                connector._stages.timeout = 0.01
+                with self.assertRaises(stepaf.TimeoutError):
+                    connector.recv_ffn_output(x)
+                connector._stages.timeout = None
+            barrier()
+            if connector.role_rank == 1:
+                connector.send_attn_output(x, context_of(0, 2))
+            assert connector.recv_ffn_output(x).eq(connector.role_rank + 1).all()
+            barrier()
+            connector.send_attn_output(x, context_of(0, 2))
+            with self.assertRaises(stepaf.CanceledError):
+                connector.recv_ffn_output(x)
+            with self.assertRaisesRegex(stepaf.StateError, "none were sent"):
+                connector.recv_ffn_output(x)
+            barrier()
+        self.assertEqual(run(2, 1, body), [0, 0, 0])
+
+    def test_control_message_that_is_none(self):
+        def body(connector):
+            if connector.topology.is_ffn:
+                for _ in bad:
+                    with self.assertRaisesRegex(stepaf.ProtocolError, "control message"):
+                        connector.control_plane.recv_dp_metadata_list()
+                    connector._context.barrier()
+                return
+            control = connector._control
+            for text in bad:
+                memoryview(control._sources)[:len(text)] = text
+                control._plan.start([control._sources[:len(text)]], wait=True).wait()
+                connector._context.barrier()
+        bad = (b"{", b"\xff", b"[]", b"{}", b'{"stages": {"a": []}, "capturing": 0, "warmup": 0}',
+               b'{"stages": {"0": [4294967296]}, "capturing": 0, "warmup": 0}', b"[" * 1000)
+        self.assertEqual(run(1, 1, body), [0, 0])
 
     def test_extra_config(self):
         cls = afd.AFDConnectorFactory.get_connector_class(stepaf.vllm.CONNECTOR)
@@ -216,6 +277,8 @@ class Connector(job.TestCase):
         for call in (connector.recv_attn_output, connector.control_plane.recv_dp_metadata_list):
             with self.assertRaisesRegex(RuntimeError, "not initialized"):
                 call()
+        with self.assertRaisesRegex(RuntimeError, "not initialized"):
+            connector.control_plane.send_dp_metadata_list(payload_of([[1]]))
         connector.close()
         with self.assertRaises(ValueError):
             make("ffn", 1, 1, 1, 1)
@@ -246,6 +309,144 @@ class Connector(job.TestCase):
             self.assertIsNone(torch.ops.stepaf_afd.recv(x, 0, 1))
         with self.assertRaisesRegex(stepaf.HandleError, "has the handle 999"):
             torch.ops.stepaf_afd.recv(torch.empty(1, 1), 0, 999)
+
+
+GRAPH_LAYERS = 6
+
+
+def payload_of(rows, capturing=False):
+    """rows: of each attention rank, by stage."""
+    return afd.AFDControlPayload({s: afd.AFDDPMetadata(torch.tensor(each, dtype=torch.int32))
+                                  for s, each in enumerate(rows)}, capturing, False)
+
+
+def microbatches(connector, stream, x, y, gate):
+    """A step of two microbatch threads on one stream: each layer adds 1, FFN ranks add 10 (and the
+    router logits, which are 100)."""
+    turns, failures = [threading.Semaphore(1), threading.Semaphore(0)], []
+
+    def microbatch(stage):
+        try:
+            with torch.cuda.stream(stream):
+                hidden = x[stage]
+                for layer in range(GRAPH_LAYERS):
+                    assert turns[stage].acquire(timeout=60)
+                    hidden = hidden + 1
+                    logits = torch.full((len(hidden), EXPERTS), 100.0, device="cuda") if gate else None
+                    connector.send_attn_output(hidden, afd.AFDTransferContext(
+                        afd.AFDTransferMetadata(layer, stage, [len(hidden)])), router_logits=logits)
+                    turns[1 - stage].release()
+                    assert turns[stage].acquire(timeout=60)
+                    hidden = connector.recv_ffn_output(torch.empty_like(hidden), ubatch_idx=stage)
+                    turns[1 - stage].release()
+                y[stage].copy_(hidden)
+        except BaseException:
+            traceback.print_exc()
+            failures.append(stage)
+            turns[1 - stage].release()
+
+    threads = [threading.Thread(target=microbatch, args=(stage,)) for stage in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def attend_on_gpu(connector, rank, attn, gate):
+    """Eager, captured and replayed, with other rows in between."""
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    many = [[3 + a for a in range(attn)], [7 + a for a in range(attn)]]
+    few = [[2] * attn, [5 + a for a in range(attn)]]
+    said = [(many, False), (few, False), (many, True)] + [(many, False), (few, False)] * 3
+    x = [torch.zeros(each[rank], HIDDEN, device="cuda") for each in many]
+    y = [torch.zeros_like(each) for each in x]
+    captured = False
+    for step, (rows, capturing) in enumerate(said):
+        payload = payload_of(rows, capturing)
+        connector.control_plane.update_state_from_dp_metadata(payload)
+        connector.control_plane.send_dp_metadata_list(payload)
+        now = [each[:rows[stage][rank]] for stage, each in enumerate(x)]
+        then = [each[:rows[stage][rank]] for stage, each in enumerate(y)]
+        for stage, each in enumerate(now):
+            each.fill_(1000 * step + 100000 * rank + 10000 * stage)
+            then[stage].zero_()
+        torch.cuda.synchronize()
+        if capturing:
+            with torch.cuda.graph(graph, stream=stream):
+                microbatches(connector, stream, now, then, gate)
+            captured = True
+            continue
+        if captured and rows is many:
+            with torch.cuda.stream(stream):
+                graph.replay()
+        else:
+            microbatches(connector, stream, now, then, gate)
+        if step == 0:  # all is enqueued, and no FFN rank has done anything
+            connector._context.barrier()
+        torch.cuda.synchronize()
+        for stage, (before, after) in enumerate(zip(now, then)):
+            wanted = before + GRAPH_LAYERS * (111 if gate else 11)
+            assert torch.equal(after, wanted), (rank, step, stage, after[:, 0], wanted[:, 0])
+    connector._context.barrier()
+    graph.reset()
+
+
+def serve_on_gpu(connector, gate):
+    graphs, stream = {}, torch.cuda.Stream()
+
+    def step(stages):
+        for _ in range(GRAPH_LAYERS):
+            for stage in stages:
+                spec = afd.AFDExpertRoutingSpec(EXPERTS, torch.float32) if gate else None
+                got = connector.recv_attn_output(ubatch_idx=stage, routing_spec=spec)
+                out = got.hidden_states + 10
+                if gate:
+                    out += got.router_logits[:, :1]
+                connector.send_ffn_output(out, got.context)
+
+    connector._context.barrier()
+    for _ in range(9):
+        payload = connector.control_plane.recv_dp_metadata_list()
+        connector.control_plane.update_state_from_dp_metadata(payload)
+        stages = sorted(payload.dp_metadata_list)
+        key = tuple(tuple(connector.control_plane.counts(stage)) for stage in stages)
+        with torch.cuda.stream(stream):
+            if payload.is_graph_capturing:
+                graphs[key] = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graphs[key], stream=stream):
+                    step(stages)
+            elif key in graphs:
+                graphs[key].replay()
+            else:
+                step(stages)
+        torch.cuda.synchronize()
+    assert len(graphs) == 1
+    connector._context.barrier()
+    for graph in graphs.values():
+        graph.reset()
+
+
+@unittest.skipIf(REASON or job.NO_GPU, REASON or job.NO_GPU)
+class OnGpu(job.TestCase):
+    def check(self, attn, ffn, gate=False):
+        def body(connector):
+            if connector.topology.is_ffn:
+                serve_on_gpu(connector, gate)
+            else:
+                attend_on_gpu(connector, connector.role_rank, attn, gate)
+        self.assertEqual(run(attn, ffn, body, gate=gate, extra={"device": "cuda"}), [0] * (attn + ffn))
+
+    def test_1a1f(self):
+        self.check(1, 1)
+
+    def test_fans(self):
+        for attn, ffn in ((2, 1), (1, 2)):
+            with self.subTest(f"{attn}A{ffn}F"):
+                self.check(attn, ffn)
+
+    def test_router_logits(self):
+        self.check(1, 1, True)
 
 
 if __name__ == "__main__":

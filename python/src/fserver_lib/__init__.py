@@ -5,8 +5,7 @@ For programs that exist. What it costs: every tensor is copied once on each side
 copy into memory of the library's, wait copies out of it; what get_batch returns lies where it has
 arrived. (So one copy of each push and two of each answer, and one more of a push for
 register_recv_buffer.) The package ``stepaf`` has none of them. Tensors in GPU memory are copied to the
-host and back by torch, in the order of its current stream, and the calls return when that is done: not
-tried on a GPU yet.
+host and back by torch, in the order of its current stream, and the calls return when that is done.
 
 Tensors are torch's if the program has imported torch; else what ``stepaf.as_tensor`` takes, and those
 that arrive are ``stepaf.Tensor``.

@@ -2,8 +2,8 @@
 """StepMesh's helpers for CUDA graphs: a flag and a number that a stream and the host share.
 
 On tensors in host memory all four work on the host. On the GPU write_flag and seq_add_one are torch's
-operations on the current stream, so they can be captured (not tried on a GPU yet). The others need a
-kernel that this module does not have: they raise NotImplementedError, which names what replaces them.
+operations on the current stream, so they can be captured. The others need a kernel that this module does
+not have: they raise NotImplementedError, which names what replaces them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from __future__ import annotations
 import collections
 import threading
 import time
-from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import stepaf
 
@@ -37,6 +37,7 @@ class Server:
         self.receiving = threading.Lock()
         self.next = 1
         self.held: Dict[int, _Held] = {}
+        self.answering: Set[int] = set()
         self.requests: Dict[int, stepaf.Request] = {}
         self.free: List[stepaf.Tensor] = []
         self.busy: Deque[Tuple[int, stepaf.Request, stepaf.Tensor]] = collections.deque()
@@ -69,7 +70,20 @@ class Server:
                 except stepaf.TimeoutError:
                     if deadline is not None and time.monotonic() >= deadline:
                         raise
-        return [self._hold(batch) for batch in batches if batch is not None]
+        made: List[Tuple[int, List[Any], List[int]]] = []
+        try:
+            for batch in batches:
+                if batch is not None:
+                    made.append(self._hold(batch))
+        except BaseException:  # none of them is known to the caller: their workers are told
+            with self.lock:
+                for handle, _, _ in made:
+                    self.held.pop(handle, None)
+            for batch in batches:
+                if batch is not None:
+                    batch.release()
+            raise
+        return made
 
     def _hold(self, batch: stepaf.Batch) -> Tuple[int, List[Any], List[int]]:
         message = batch[0]
@@ -83,8 +97,9 @@ class Server:
         with self.lock:
             handle = self.next
             self.next += 1
-            if not mine:
-                self._answer(handle, batch, sequence, [], False)
+        if not mine:
+            self._answer(handle, batch, sequence, [], False)
+        with self.lock:
             self.held[handle] = _Held(batch if mine else None, sequence, mine)
             if not mine and len(self.held) > 4 * self.limit:  # those that nobody will respond to
                 for old in [old for old, held in self.held.items() if held.batch is None][:-self.limit]:
@@ -104,46 +119,63 @@ class Server:
 
     def _slab(self) -> stepaf.Tensor:
         """Memory for an answer, of those that have been sent."""
-        for _ in range(len(self.busy)):
-            handle, request, slab = self.busy.popleft()
-            try:
-                done = request.test()
-            except stepaf.StepafError:
-                done = True  # the peer is lost: get_batch says so
-            if done:
-                self.requests.pop(handle, None)
-                self.free.append(slab)
-            else:
-                self.busy.append((handle, request, slab))
-        if self.free:
-            return self.free.pop()
-        if self.made < self.limit:
-            slab = self.context.alloc(self.capacity)
-            self.made += 1
-            return slab
-        handle, request, slab = self.busy[0]
-        request.wait()
-        self.busy.popleft()
-        self.requests.pop(handle, None)
+        with self.lock:
+            for _ in range(len(self.busy)):
+                handle, request, slab = self.busy.popleft()
+                try:
+                    done = request.test()
+                except stepaf.StepafError:
+                    done = True  # the peer is lost: get_batch says so
+                if done:
+                    self.requests.pop(handle, None)
+                    self.free.append(slab)
+                else:
+                    self.busy.append((handle, request, slab))
+            if self.free:
+                return self.free.pop()
+            if self.made < self.limit:
+                slab = self.context.alloc(self.capacity)
+                self.made += 1
+                return slab
+            if not self.busy:
+                raise error(stepaf.StateError, f"{self.limit} answers are being made")
+            oldest = self.busy.popleft()
+        handle, request, slab = oldest
+        try:
+            request.wait()
+        except stepaf.TimeoutError:
+            with self.lock:
+                self.busy.appendleft(oldest)
+            raise
+        except stepaf.StepafError:
+            pass
+        with self.lock:
+            self.requests.pop(handle, None)
         return slab
 
     def _answer(self, handle: int, batch: stepaf.Batch, sequence: int,
                 sent: List[Tuple[int, _tensors.Memory]], release: bool) -> None:
+        """Without the lock: it copies, and may wait for memory."""
         slab = self._slab()
         try:
             size = _wire.write(slab.data_ptr(), self.capacity, sequence, sent)
             request = batch.respond([slab[:size]], release=release)
         except BaseException:
-            self.free.append(slab)
+            with self.lock:
+                self.free.append(slab)
             raise
-        self.busy.append((handle, request, slab))
-        self.requests[handle] = request
+        with self.lock:
+            self.busy.append((handle, request, slab))
+            self.requests[handle] = request
 
     def respond(self, tensors: Sequence[Any], handle: int) -> None:
         with self.lock:
-            held = self.held.get(handle)
-            if held is None:
-                raise error(stepaf.HandleError, f"get_batch has not returned {handle}, or it is answered")
+            held = self.held.pop(handle, None)
+            if held is not None:
+                self.answering.add(handle)
+        if held is None:
+            raise error(stepaf.HandleError, f"get_batch has not returned {handle}, or it is answered")
+        try:
             if len(tensors) != len(held.wanted):
                 raise error(stepaf.PullsError, f"{len(tensors)} tensors for {len(held.wanted)} pulls")
             sent = []
@@ -155,7 +187,13 @@ class Server:
                 sent.append((record.key, memory))
             if held.batch is not None:
                 self._answer(handle, held.batch, held.sequence, sent, True)
-            del self.held[handle]
+        except BaseException:  # it can still be answered
+            with self.lock:
+                self.held[handle] = held
+            raise
+        finally:
+            with self.lock:
+                self.answering.discard(handle)
 
     def respond_vec(self, buffer: Any, tensors: Sequence[Any], handles: Sequence[int]) -> None:
         if len(tensors) != len(handles):
@@ -172,7 +210,8 @@ class Server:
 
     def sent(self, handle: int) -> bool:
         with self.lock:
-            if handle in self.held and self.held[handle].batch is not None:
+            held = self.held.get(handle)
+            if held is not None and held.batch is not None or handle in self.answering:
                 return False
             request = self.requests.get(handle)
             if request is None:

@@ -29,7 +29,7 @@ class _Operation:
         self.pulls: List[Tuple[int, Memory]] = pulls
         self.lock = threading.Lock()
         self.done = False
-        self.failure: Optional[stepaf.StepafError] = None
+        self.failure: Optional[Exception] = None
         self.traces: List[List[int]] = []
 
 
@@ -48,7 +48,8 @@ class Worker:
                                  [(PULL_KEY, self.answers[peer][:capacity]) for peer in range(self.peers)])
         self.sources = [self.slots[slot] for slot in range(depth)]
         self.addresses = [source.data_ptr() for source in self.sources]
-        self.lock = threading.Lock()
+        self.posting = threading.Lock()  # of push_pull, in order; held while it waits for a slot
+        self.lock = threading.Lock()     # of ring, known and ended; nobody waits with it
         self.number = 0
         self.ring: Deque[_Operation] = collections.deque()
         self.known: Dict[int, _Operation] = {}
@@ -68,17 +69,22 @@ class Worker:
         # StepMesh's benchmark gives fewer keys than pulls, or more; servers do not see them.
         wanted = [(int(pull_keys[i % len(pull_keys)]), _tensors.read(each, False))
                   for i, each in enumerate(pull)]
-        with self.lock:
-            while len(self.ring) >= self.depth:
-                self._finish(self.ring[0], self.context.default_timeout)
+        with self.posting:
+            while True:
+                with self.lock:
+                    oldest = self.ring[0] if len(self.ring) >= self.depth else None
+                if oldest is None:
+                    break
+                self._finish(oldest, self.context.default_timeout)
             number = self.number + 1
             slot = self.number % self.depth
             size = _wire.write(self.addresses[slot], self.capacity, number, sent, wanted)
             request = self.plan.start([self.sources[slot][:size]], wait=True)
             self.number = number
             operation = _Operation(number, request, len(sent), wanted)
-            self.ring.append(operation)
-            self.known[number] = operation
+            with self.lock:
+                self.ring.append(operation)
+                self.known[number] = operation
         return number * _STRIDE
 
     def _find(self, handle: int) -> Tuple[_Operation, int]:
@@ -92,12 +98,12 @@ class Worker:
     def wait(self, handle: int, timeout: float) -> None:
         operation, _ = self._find(handle)
         if not operation.done:
-            self._finish(operation, timeout, False)
+            self._finish(operation, timeout)
         failure, operation.failure = operation.failure, None
         if failure is not None:
             raise failure
 
-    def _finish(self, operation: _Operation, timeout: float, locked: bool = True) -> None:
+    def _finish(self, operation: _Operation, timeout: float) -> None:
         """Wait for an operation and copy its answers. Only a timeout is raised: other failures are kept
         for who waits for it."""
         if not operation.lock.acquire(timeout=timeout):
@@ -110,7 +116,7 @@ class Worker:
                 self._take(operation)
             except stepaf.TimeoutError:
                 raise
-            except stepaf.StepafError as failure:
+            except Exception as failure:  # also of torch, where it copies
                 operation.failure = failure
             now = time.perf_counter_ns()
             operation.traces = [self._trace(operation, peer, now) for peer in range(self.peers)]
@@ -118,17 +124,11 @@ class Worker:
             operation.done = True
         finally:
             operation.lock.release()
-        if locked:
-            self._retire()
-        else:
-            with self.lock:
-                self._retire()
-
-    def _retire(self) -> None:
-        while self.ring and self.ring[0].done:
-            self.ended.append(self.ring.popleft().number)
-            if len(self.ended) > _KEPT:
-                del self.known[self.ended.popleft()]
+        with self.lock:
+            while self.ring and self.ring[0].done:
+                self.ended.append(self.ring.popleft().number)
+                if len(self.ended) > _KEPT:
+                    del self.known[self.ended.popleft()]
 
     def _take(self, operation: _Operation) -> None:
         each = len(operation.pulls) // self.peers

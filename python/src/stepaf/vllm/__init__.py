@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connector for vLLM's AFD plugin (afd_plugin): docs/vllm.md.
+"""Connectors for vLLM's AFD plugin (afd_plugin): docs/vllm.md.
 
 vLLM calls register() by the entry point "stepaf" of the group vllm.general_plugins. Importing this
 package imports neither torch nor vLLM.
@@ -12,14 +12,16 @@ import importlib.util
 from typing import Any
 
 CONNECTOR = "StepafAFDConnector"
+ASYNC_CONNECTOR = "StepafAsyncAFDConnector"
 
 
 def register() -> None:
-    """Make the connector known to the plugin; nothing happens without it. Idempotent."""
+    """Make the connectors known to the plugin; nothing happens without it. Idempotent."""
     if importlib.util.find_spec("afd_plugin") is None:
         return
     factory: Any = importlib.import_module("afd_plugin.connectors").AFDConnectorFactory
     factory.register_connector(CONNECTOR, "stepaf.vllm.connector", CONNECTOR, replace=True)
+    factory.register_connector(ASYNC_CONNECTOR, "stepaf.vllm.async_connector", ASYNC_CONNECTOR, replace=True)
 
 
-__all__ = ["CONNECTOR", "register"]
+__all__ = ["ASYNC_CONNECTOR", "CONNECTOR", "register"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stages of a connector on host memory and on a GPU: all that differs between the two is here."""
+"""The stages of the synchronous connector, on host memory and on a GPU."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
-from .. import _core
 from .._context import Context
 from .._core import Batch, Request
-from .._errors import StateError
+from .._errors import ProtocolError, StateError, StepafError, TimeoutError
 from ..torch import empty, from_tensor
 from ._link import Inbox, rows_of, stage_key
 from ._settings import Shape
+from ._stages import Stages, error
 from ._topology import Topology, parts
 
 
-class _Stages:
+class _Stages(Stages):
     def __init__(self, context: Context, topology: Topology, shape: Shape) -> None:
-        self.shape = shape
-        self.peers = topology.peers()
-        self.streams = shape.device == "cuda"
-        self.timeout: Optional[float] = None
+        super().__init__(context, topology, shape)
         self.keys: List[List[int]] = []
         self.logits_bytes = shape.tokens * shape.experts * 8 if shape.gate else 0
         rows = (shape.tokens, shape.hidden)
@@ -36,10 +33,6 @@ class _Stages:
                                          device=shape.device))
             self.keys.append(keys)
 
-    def _empty(self, context: Context) -> torch.Tensor:
-        return empty(context, (self.shape.tokens, self.shape.hidden), self.shape.dtype,
-                     device=self.shape.device)
-
 
 class AttentionStages(_Stages):
     """Plans, sources and destinations of an attention rank, by stage."""
@@ -51,7 +44,6 @@ class AttentionStages(_Stages):
         self._logits = [empty(context, (self.logits_bytes,), torch.uint8, device=shape.device)
                         for _ in range(shape.stages if self.logits_bytes else 0)]
         self._started: List[Optional[Tuple[int, Optional[Request]]]] = [None] * shape.stages
-        self._plans = []
         for stage, keys in enumerate(self.keys):
             push = {keys[0]: self._x[stage]}
             if self._logits:
@@ -65,9 +57,8 @@ class AttentionStages(_Stages):
     def send(self, hidden: torch.Tensor, logits: Optional[torch.Tensor], stage: int) -> None:
         """Copy the rows to their registered place, and start. Waits for nothing."""
         rows = hidden.shape[0]
-        if self._started[stage] is not None:
-            raise StateError(f"stage {stage} is sent twice without a receive",
-                             _core.STATUSES["STEPAF_ERR_STATE"])
+        if self._started[self._known(stage)] is not None:
+            raise error(StateError, "STATE", f"stage {stage} is sent twice without a receive")
         self._x[stage][:rows].copy_(hidden)
         if logits is not None:
             flat = logits.contiguous().view(-1).view(torch.uint8)
@@ -84,19 +75,28 @@ class AttentionStages(_Stages):
 
     def recv(self, out: torch.Tensor, stage: int) -> None:
         """Write the answers to out: on the current stream, or after a wait for them."""
-        started = self._started[stage]
+        started = self._started[self._known(stage)]
         if started is None or started[0] != out.shape[0]:
-            raise StateError(f"stage {stage}: {out.shape[0]} rows are to be received, "
-                             f"{started[0] if started else 'none'} were sent",
-                             _core.STATUSES["STEPAF_ERR_STATE"])
+            raise error(StateError, "STATE", f"stage {stage}: {out.shape[0]} rows are to be received, "
+                         f"{started[0] if started else 'none'} were sent")
         rows, request = started
-        if request is None:
-            self._plans[stage].wait_on_stream()
-        else:
-            request.wait(self.timeout)
+        try:
+            if request is None:
+                self._plans[stage].wait_on_stream()
+            else:
+                request.wait(self.timeout)
+        except StepafError as failure:
+            if request is None or not isinstance(failure, TimeoutError):
+                self._started[stage] = None  # it has ended; after a timeout it can be received again
+            raise
         self._started[stage] = None
         n = 0
-        for y, (_, _, own) in zip(self._y[stage], parts(rows, len(self.peers))):
+        for i, (y, (begin, end, own)) in enumerate(zip(self._y[stage], parts(rows, len(self.peers)))):
+            if request is not None:
+                answer, each = request.tensor(i), self.shape.hidden * y.element_size()
+                if answer is None or answer.nbytes != (end - begin) * each:
+                    raise error(ProtocolError, "PROTOCOL", f"stage {stage}: FFN rank {self.peers[i]} has "
+                                 f"answered {answer.nbytes if answer else 0} bytes to {end - begin} rows")
             out[n:n + own].copy_(y[:own])
             n += own
 
@@ -110,6 +110,7 @@ class FfnStages(_Stages):
         self._y = [[self._empty(context) for _ in self.peers] for _ in range(shape.stages)]
         self._sent: List[List[Request]] = [[] for _ in range(shape.stages)]
         self._x: List[List[List[torch.Tensor]]] = []
+        self._taken: List[List[Batch]] = [[] for _ in range(shape.stages)]
         self._plans = [context.plan_ffn(keys[:-1], [(keys[-1], y) for y in self._y[stage]])
                        for stage, keys in enumerate(self.keys)] if self.streams else []
 
@@ -122,22 +123,46 @@ class FfnStages(_Stages):
         """What each peer has sent to a stage, in place: rows, and bytes of logits. counts: of rows, by
         peer, which streams have to be told."""
         if not self.streams:
-            batches = [self._inbox.take([(self.keys[stage][0], peer)], self.timeout or 60.0)
-                       for peer in range(len(self.peers))]
-            return [[rows_of(batch, i) for i in range(len(batch))] for batch in batches], batches
+            taken = self._taken[self._known(stage)]  # of an attempt that has timed out, the first ones
+            while len(taken) < len(self.peers):
+                taken.append(self._inbox.take([(self.keys[stage][0], len(taken))], self.timeout or 60.0))
+            self._taken[stage] = []
+            got = [[rows_of(batch, i) for i in range(len(batch))] for batch in taken]
+            for peer, each in enumerate(got):
+                if counts is not None and each[0].shape[0] != counts[peer]:
+                    sent = each[0].shape[0]
+                    for batch in taken:
+                        batch.release()  # which ends the operations at the attention ranks
+                    raise error(ProtocolError, "PROTOCOL", f"stage {stage}: attention rank {self.peers[peer]} "
+                                 f"has sent {sent} rows, and the control plane told {counts[peer]}")
+            return got, taken
         if counts is None:
-            raise StateError("the control plane has told no numbers of rows",
-                             _core.STATUSES["STEPAF_ERR_STATE"])
+            raise error(StateError, "STATE", "the control plane has told no numbers of rows")
+        self._known(stage)
         self._plans[stage].recv_on_stream()
         return [[each[0][:rows], *each[1:]] for each, rows in zip(self._x[stage], counts)], []
 
     def send(self, stage: int, slices: Sequence[torch.Tensor], batches: List[Batch]) -> None:
         """Answer each peer, and give back what it has sent."""
-        for request in self._sent[stage]:
-            request.wait(self.timeout)
+        sent = self._sent[self._known(stage)]
+        while sent:  # before their sources are overwritten
+            try:
+                sent[0].wait(self.timeout)
+            except TimeoutError:
+                raise
+            except StepafError:
+                pass  # that peer is lost, which the answer below tells
+            sent.pop(0)
         answers = [y[:rows.shape[0]].copy_(rows) for y, rows in zip(self._y[stage], slices)]
         if self.streams:
             self._plans[stage].respond_on_stream(
                 None, [answer.numel() * answer.element_size() for answer in answers])
-        else:
-            self._sent[stage] = [batch.respond([answer]) for batch, answer in zip(batches, answers)]
+            return
+        failure: Optional[StepafError] = None
+        for batch, answer in zip(batches, answers):
+            try:
+                sent.append(batch.respond([answer]))
+            except StepafError as error:  # the other peers get theirs all the same
+                failure = failure or error
+        if failure is not None:
+            raise failure

@@ -8,14 +8,14 @@ import json
 import os
 import threading
 import time
-from typing import Any, Deque, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Deque, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import torch
 
 from .. import _core
 from .._context import Context
 from .._core import Batch, Request
-from .._errors import CanceledError, HandleError, TimeoutError
+from .._errors import CanceledError, HandleError, ProtocolError, TimeoutError
 from ..torch import from_tensor
 from ._topology import Topology
 
@@ -29,8 +29,10 @@ def stage_key(stage: int, index: int) -> int:
     return 16 + 8 * stage + index
 
 
-def join(topology: Topology, host: str, port: int, timeout_s: float) -> Context:
-    """Meet the other ranks at host:port. Collective; any rank may come first."""
+def join(topology: Topology, host: str, port: int, timeout_s: float,
+         defaults: Optional[Mapping[str, str]] = None) -> Context:
+    """Meet the other ranks at host:port. Collective; any rank may come first. defaults: settings of the
+    library's, where the environment does not have them."""
     address = f"[{host}]" if ":" in host else host
     names = {
         "STEPAF_BOOT": "tcp", "STEPAF_MEET": f"{address}:{port}",
@@ -44,6 +46,8 @@ def join(topology: Topology, host: str, port: int, timeout_s: float) -> Context:
     hidden = ("STEPAF_LANES", "STEPAF_LOCAL_SIZE", "STEPAF_LOCAL_RANK", "STEPAF_ROLE")
     if not topology.full:
         names["STEPAF_LANES"] = str(topology.lanes)
+    for name, default in (defaults or {}).items():
+        names.setdefault(name, os.environ.get(name) or default)
     with _environment:
         saved = {name: os.environ.get(name) for name in (*names, *hidden)}
         for name in hidden:
@@ -67,13 +71,11 @@ class Inbox:
         self._context = context
         self._lock = threading.Lock()
         self._waiting: Dict[Tuple[int, int], Deque[Batch]] = collections.defaultdict(collections.deque)
-        self._rank: Dict[int, int] = {}
         self.closed = False
 
     def _receive(self) -> None:
         batch = self._context.recv(SLICE_S)
-        peer = self._context.peer_index(batch.attention_rank)
-        self._waiting[batch[0].key, peer].append(batch)
+        self._waiting[batch[0].key, self.peer_of(batch)].append(batch)
 
     def take(self, wanted: Iterable[Tuple[int, int]], timeout: Optional[float]) -> Batch:
         """The oldest batch of one of these (key, peer index); None as timeout waits until close()."""
@@ -96,6 +98,10 @@ class Inbox:
                     if self.closed:
                         continue
                     raise
+
+    def peer_of(self, batch: Batch) -> int:
+        """The index of the peer that has sent a batch."""
+        return self._context.peer_index(batch.attention_rank)
 
     def close(self) -> None:
         """Before the context is closed."""
@@ -130,13 +136,21 @@ class Control:
         self._requests = [self._plan.start([self._sources[:len(text)]], wait=True)]
 
     @staticmethod
-    def read(batch: Batch) -> Dict[str, Any]:
-        """A message; gives the batch back."""
+    def read(batch: Batch) -> Tuple[Dict[int, List[int]], bool, bool]:
+        """Token counts by stage, whether graphs are captured, whether it is for warming up; gives the
+        batch back. Nothing in a message is trusted."""
         with batch:
             tensor: Any = batch[0]  # has the buffer protocol, which not every mypy knows of
             text = bytes(memoryview(tensor))
-        said: Dict[str, Any] = json.loads(text)
-        return said
+        try:
+            said = json.loads(text)
+            stages = {int(stage): [int(each) for each in counts] for stage, counts in said["stages"].items()}
+            if not all(0 <= each < 1 << 31 for counts in stages.values() for each in counts):
+                raise ValueError("a count is out of range")
+            return stages, bool(said["capturing"]), bool(said["warmup"])
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as why:
+            raise ProtocolError(f"a control message that is none: {text[:80]!r} ({why})",
+                                _core.STATUSES["STEPAF_ERR_PROTOCOL"]) from None
 
 
 def rows_of(batch: Batch, index: int) -> torch.Tensor:

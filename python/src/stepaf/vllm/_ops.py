@@ -38,6 +38,11 @@ def _send(hidden: torch.Tensor, logits: Optional[torch.Tensor], stage: int, hand
     _find(handle).send(hidden, logits, stage)
 
 
+def _send_routed(hidden: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, layer: int, stage: int,
+                 handle: int) -> None:
+    _find(handle).send(hidden, ids, weights, layer, stage)
+
+
 def _recv(out: torch.Tensor, stage: int, handle: int) -> None:
     _find(handle).recv(out, stage)
 
@@ -53,4 +58,6 @@ def _define(schema: str, function: Callable[..., None]) -> None:
 
 
 _define("send(Tensor(a!) hidden, Tensor? logits, int stage, int handle) -> ()", _send)
+_define("send_routed(Tensor(a!) hidden, Tensor ids, Tensor weights, int layer, int stage, int handle) -> ()",
+        _send_routed)
 _define("recv(Tensor(a!) out, int stage, int handle) -> ()", _recv)

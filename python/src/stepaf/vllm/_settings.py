@@ -67,20 +67,25 @@ class Shape(NamedTuple):
     """Router logits come with the rows."""
 
 
+def experts_of(vllm_config: Any) -> int:
+    """The model's number of routed experts; 0 if it names none."""
+    hf = vllm_config.model_config.hf_config
+    return int(next((getattr(hf, name) for name in ("n_routed_experts", "num_experts", "num_local_experts")
+                     if getattr(hf, name, None)), 0))
+
+
 def shape_of(vllm_config: Any, afd_config: Any, extra: StepafExtraInfo) -> Shape:
     """Read vLLM's configuration."""
     model = vllm_config.model_config
     hf = model.hf_config
     parallel = vllm_config.parallel_config
-    experts = next((getattr(hf, name) for name in ("n_routed_experts", "num_experts",
-                                                   "num_local_experts") if hasattr(hf, name)), 0)
     stages = extra.num_stages
     if not stages:
         stages = int(getattr(parallel, "num_ubatches", 1)) if getattr(parallel, "use_ubatching", False) \
             else 1
     device = extra.device or ("cuda" if torch.cuda.is_available() else "cpu")
     tokens = extra.max_tokens or int(vllm_config.scheduler_config.max_num_batched_tokens)
-    made = Shape(max(stages, 1), tokens, int(hf.hidden_size), model.dtype, device, int(experts or 0),
+    made = Shape(max(stages, 1), tokens, int(hf.hidden_size), model.dtype, device, experts_of(vllm_config),
                  int(getattr(hf, "num_experts_per_tok", 0) or 0),
                  bool(afd_config.compute_gate_on_attention))
     if made.gate and not made.experts:

@@ -5,19 +5,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
-from afd_plugin.connectors import (AFDA2FTransferPayload, AFDConnectorBase, AFDControlPayload,
-                                   AFDControlPlane, AFDDPMetadata, AFDTransferContext,
-                                   AFDTransferMetadata, AFDTransferState)
+from afd_plugin.connectors import (AFDA2FTransferPayload, AFDControlPayload, AFDControlPlane,
+                                   AFDDPMetadata, AFDTransferContext, AFDTransferMetadata,
+                                   AFDTransferState)
 
 from .._context import Context
 from .._core import Batch
-from . import _ops
+from ._base import Connector
 from ._device import AttentionStages, FfnStages
-from ._link import CONTROL, Control, Inbox, join
-from ._settings import StepafExtraInfo, shape_of
+from ._link import CONTROL, Control, Inbox
+from ._settings import Shape
+from ._stages import logits_of
 from ._topology import Topology, parts
 
 
@@ -29,71 +30,21 @@ class StepafTransferState(AFDTransferState):
     batches: List[Batch] = field(default_factory=list)
 
 
-class StepafAFDConnector(AFDConnectorBase):
+class StepafAFDConnector(Connector):
     """Rows of every attention rank go to the FFN ranks of its group, and their answers come back."""
 
     def __init__(self, rank: int, local_rank: int, vllm_config: Any, afd_config: Any,
                  role_rank: int) -> None:
         super().__init__(rank, local_rank, vllm_config, afd_config, role_rank)
-        self.attn_size = int(afd_config.num_attention_ranks)
-        self.ffn_size = int(afd_config.num_ffn_ranks)
-        self.topology = Topology(afd_config.role == "ffn", role_rank, self.attn_size, self.ffn_size,
-                                 False)
-        if not 0 <= role_rank < self.topology.size:
-            raise ValueError(f"role_rank is {role_rank}, and the role has {self.topology.size} ranks")
-        self.handle = 0
         self.control_plane = StepafControlPlane(self)
-        self._context: Optional[Context] = None
-        self._stages: Any = None
-        self._inbox: Optional[Inbox] = None
         self._control: Optional[Control] = None
 
-    @classmethod
-    def parse_extra_config(cls, raw: Optional[Mapping[str, Any]]) -> StepafExtraInfo:
-        """Raises TypeError or ValueError, which name the setting."""
-        return StepafExtraInfo.from_mapping(raw)
-
-    def init_afd_connector(self) -> None:
-        """Join the job and make all plans and buffers. Collective, either role first; idempotent."""
-        if self._context is not None:
-            return
-        shape = shape_of(self.vllm_config, self.afd_config, self.extra_info)
-        if shape.device == "cuda":
-            torch.cuda.set_device(self.local_rank)
-        context = join(self.topology, self.afd_config.host, int(self.afd_config.port),
-                       self.extra_info.init_timeout_s)
-        try:
-            control = Control(context, self.topology, shape.stages)
-            inbox = Inbox(context)
-            stages: Any = FfnStages(context, self.topology, shape, inbox) if self.topology.is_ffn \
-                else AttentionStages(context, self.topology, shape)
-            stages.timeout = self.extra_info.timeout_s or None
-            context.commit()
-            stages.ready()
-        except BaseException:
-            context.close()
-            raise
-        self._stages, self._inbox, self._control = stages, inbox, control
-        self.handle = _ops.number(stages)
-        self._context = context
-
-    @property
-    def is_initialized(self) -> bool:
-        return self._context is not None
-
-    def close(self) -> None:
-        """Leave the job. Receives that are pending in other threads end with CanceledError."""
-        context, self._context = self._context, None
-        if self._inbox is not None:
-            self._inbox.close()
-        self._stages = self._inbox = self._control = None
-        if context is not None:
-            context.close()
-
-    def _need(self, part: Any) -> Any:
-        if part is None:
-            raise RuntimeError("the connector is not initialized")
-        return part
+    def _make_stages(self, context: Context, shape: Shape, inbox: Inbox) -> Any:
+        self._control = Control(context, self.topology, shape.stages)
+        stages: Any = FfnStages(context, self.topology, shape, inbox) if self.topology.is_ffn \
+            else AttentionStages(context, self.topology, shape)
+        stages.timeout = self.extra_info.timeout_s or None
+        return stages
 
     def send_attn_output(self, hidden_states: torch.Tensor, context: AFDTransferContext,
                          **kwargs: Any) -> None:
@@ -123,8 +74,7 @@ class StepafAFDConnector(AFDConnectorBase):
         logits = None
         if spec is not None:
             width, dtype = spec
-            each_bytes = width * torch.empty((), dtype=dtype).element_size()
-            tables = [each[1][:each[0].shape[0] * each_bytes].view(dtype).view(-1, width) for each in got]
+            tables = [logits_of(each[1], each[0].shape[0], width, dtype) for each in got]
             logits = torch.cat(tables) if len(tables) > 1 else tables[0]
         metadata = AFDTransferMetadata(0, ubatch_idx, [each.shape[0] for each in rows])
         state = StepafTransferState(ubatch_idx, batches)
@@ -165,7 +115,9 @@ class StepafControlPlane(AFDControlPlane):
         return [end - begin]
 
     def update_state_from_dp_metadata(self, payload: AFDControlPayload) -> None:
-        """Take the counts of a step."""
+        """Take the counts of a step. Raises what a step before has failed with on a stream."""
+        if self.connector.is_initialized:
+            self.connector.check()
         self._tokens = {int(stage): each.num_tokens_across_dp_cpu.flatten().tolist()
                         for stage, each in payload.dp_metadata_list.items()}
 
@@ -173,17 +125,19 @@ class StepafControlPlane(AFDControlPlane):
         """Tell the FFN ranks of the group; nothing on ranks that do not speak for it."""
         stages = {str(stage): each.num_tokens_across_dp_cpu.flatten().tolist()
                   for stage, each in payload.dp_metadata_list.items()}
+        self.connector._need(self.connector._context)
         self.connector._need(self.connector._control).send(
             {"stages": stages, "capturing": bool(payload.is_graph_capturing),
              "warmup": bool(payload.is_warmup)})
 
     def recv_dp_metadata_list(self) -> AFDControlPayload:
-        """Wait for the next message, however long; close() ends that."""
+        """Wait for the next message, however long; close() ends that. Raises ProtocolError for a message
+        that send_dp_metadata_list has not made."""
         inbox = self.connector._need(self.connector._inbox)
-        said = Control.read(inbox.take([(CONTROL, 0)], None))
-        stages = {int(stage): AFDDPMetadata(num_tokens_across_dp_cpu=torch.tensor(each, dtype=torch.int32))
-                  for stage, each in said["stages"].items()}
-        return AFDControlPayload(stages, bool(said["capturing"]), bool(said["warmup"]))
+        counts, capturing, warmup = Control.read(inbox.take([(CONTROL, 0)], None))
+        stages = {stage: AFDDPMetadata(num_tokens_across_dp_cpu=torch.tensor(each, dtype=torch.int32))
+                  for stage, each in counts.items()}
+        return AFDControlPayload(stages, capturing, warmup)
 
 
 __all__ = ["StepafAFDConnector", "StepafControlPlane", "StepafTransferState"]

@@ -93,6 +93,12 @@ class AFDA2FTransferPayload:
     router_logits: Any = None
 
 
+@dataclass
+class AFDF2ATransferPayload:
+    routed_output: Any
+    shared_output: Any = None
+
+
 class AFDConnectorFactory:
     _registry: dict = {}
 
