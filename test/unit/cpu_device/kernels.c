@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/time.h"
+#include "cpu_device.h"
 
 static uint64_t *words_of(uint8_t *head)
 {
@@ -92,9 +93,10 @@ static uint32_t bytes_of_chunk(const struct stepaf_kernel_tensor *lane, uint32_t
 
 static void send_chunks(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
 {
-    write_head(lane, stamp);
     for (uint32_t i = 0; i * (uint64_t)lane->chunk < lane->bytes; i++) {
         uint64_t *flag = flag_of_chunk(lane, i, STEPAF_PART_TOLD);
+        if (cpu_device.at_part)
+            cpu_device.at_part(i);
         memcpy(body_of_chunk(lane, i), lane->data + (size_t)i * lane->chunk,
                bytes_of_chunk(lane, lane->bytes, i));
         __atomic_store_n(flag, stamp, __ATOMIC_RELEASE);
@@ -107,6 +109,9 @@ static void run_send(const struct stepaf_kernel_args *args, uint32_t blocks)
 
     if (has_failed(args))
         return;
+    for (uint32_t i = 0; i < args->n_lanes; i++) /* as all blocks begin at once */
+        if (goes_by_chunks(&args->lanes[i]))
+            write_head(&args->lanes[i], stamp_of(args, n));
     for (uint32_t i = 0; i < args->n_lanes; i++) {
         const struct stepaf_kernel_tensor *lane = &args->lanes[i];
         if (lane->copied)
