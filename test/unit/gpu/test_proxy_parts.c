@@ -39,6 +39,7 @@ static const struct proxy_job large = {
 /* In memory that both ranks have. */
 static struct together {
     int seen[2];     /* by role: something of the first operation is in its tensor */
+    int held[2];     /* by role: its GPU has stopped in the middle */
     int too_late[2]; /* by role: its GPU has waited in vain for the other to see it */
 } * together;
 static int role;
@@ -50,6 +51,7 @@ static void hold(uint32_t part)
 
     if (part != HELD_PART)
         return;
+    together->held[role] = 1;
     while (!__atomic_load_n(&together->seen[!role], __ATOMIC_ACQUIRE)) {
         if (stepaf_monotonic_ns() > deadline) {
             together->too_late[role] = 1;
@@ -97,7 +99,7 @@ static int overlap(const stepaf_boot_t *boot, void *arg)
         __atomic_store_n(&together->seen[role], 1, __ATOMIC_RELEASE);
     }
     RANK_CHECK(boot, cpu_queue_sync(PROXY_SYNC_MS));
-    RANK_CHECK(boot, !together->too_late[role]);
+    RANK_CHECK(boot, together->held[role] && !together->too_late[role]);
     RANK_CHECK(boot, rank.n_looked == 1 && rank.n_wrong == 0);
     RANK_CHECK(boot, stepaf_plan_status(rank.plan) == STEPAF_OK);
     RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
