@@ -104,8 +104,10 @@ unsigned stepaf_proxy_land(struct stepaf_proxy *proxy)
                 stepaf_stream_fail(stream, STEPAF_ERR_CANCELED, (int)p);
             if (op->seq != (uint32_t)peer->n_in || op->op_peers[p].state != STEPAF_OP_PEER_ANSWERED)
                 break;
-            if (!stepaf_proxy_take_in(proxy, p, &op->pull_bytes[p * n]))
+            if (!stepaf_proxy_take_in(proxy, p, &op->pull_bytes[p * n])) {
+                stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, (int)p);
                 return done;
+            }
             done++;
         }
     }
@@ -129,7 +131,8 @@ void stepaf_proxy_arrived(struct stepaf_batch_obj *batch)
         stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, (int)p);
         return; /* and progress gives it back, with all others */
     }
-    (void)stepaf_proxy_take_in(proxy, p, batch->bytes);
+    if (!stepaf_proxy_take_in(proxy, p, batch->bytes))
+        stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, (int)p);
 }
 
 /* Answer the next batch of a peer, if the stream has written the answers; else send what it has. */

@@ -172,7 +172,8 @@ void stepaf_proxy_clear_marks(const struct stepaf_proxy *proxy, uint32_t p, uint
 
 /* ---- proxy_parts.c: large tensors, part by part ---- */
 
-/* Whether tensors to (@a out), or from, peer @a p go so, if not in place. */
+/* What tensor @a i to (@a out), or from, peer @a p is at most; whether tensors go so, if not in place. */
+uint32_t stepaf_proxy_most(const struct stepaf_stream *stream, uint32_t p, uint32_t i, bool out);
 bool stepaf_proxy_has_parts(const struct stepaf_stream *stream, uint32_t p, bool out);
 /* Send what the stream has written of the next operation to peer @a p, of which it has told. *all_p: all
  * is there, and what is left of it may go with its message. Returns how many parts have left. */
@@ -180,10 +181,11 @@ unsigned stepaf_proxy_send_ahead(struct stepaf_proxy *proxy, uint32_t p,
                                  const stepaf_tensor_t *tensors, bool *all_p);
 /* It is gone. */
 void stepaf_proxy_forget_ahead(struct stepaf_proxy *proxy, uint32_t p);
-/* A part has landed: the feature's landed. */
-void stepaf_proxy_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+/* Say of the parts of the next operation up to @a end, but not that, that they are here. */
+void stepaf_proxy_flag_parts(struct stepaf_proxy_buf *lane, uint32_t slot, uint32_t end,
+                             uint64_t stamp);
 /* All tensors of the next operation from peer @a p are here: tell the stream. False: they are not those that
- * were told of ahead, and the stream has failed. */
+ * were told of ahead. */
 bool stepaf_proxy_take_in(struct stepaf_proxy *proxy, uint32_t p, const uint32_t *bytes);
 /* For the peers of a proxy that is laid out; and the end. */
 stepaf_status_t stepaf_proxy_make_posts(struct stepaf_proxy *proxy);
@@ -207,5 +209,10 @@ unsigned stepaf_proxy_land(struct stepaf_proxy *proxy);
 void stepaf_proxy_arrived(struct stepaf_batch_obj *batch);
 /* FFN: give back all batches that the stream has not answered. */
 void stepaf_proxy_finish_batches(struct stepaf_proxy *proxy);
+
+/* ---- proxy_landed.c ---- */
+
+/* A part has landed: the feature's landed. */
+void stepaf_proxy_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 
 #endif

@@ -19,8 +19,7 @@
 #include "core/send.h"
 #include "gpu/proxy.h"
 
-/* What tensor @a i to, or from, peer @a p is at most. */
-static uint32_t most_of(const struct stepaf_stream *stream, uint32_t p, uint32_t i, bool out)
+uint32_t stepaf_proxy_most(const struct stepaf_stream *stream, uint32_t p, uint32_t i, bool out)
 {
     const struct stepaf_plan_obj *plan = stream->plan;
 
@@ -35,8 +34,8 @@ bool stepaf_proxy_has_parts(const struct stepaf_stream *stream, uint32_t p, bool
     uint32_t n = out ? stream->n_out : stream->n_in, most = 0;
 
     for (uint32_t i = 0; i < n; i++)
-        if (most_of(stream, p, i, out) > most)
-            most = most_of(stream, p, i, out);
+        if (stepaf_proxy_most(stream, p, i, out) > most)
+            most = stepaf_proxy_most(stream, p, i, out);
     return env->cuda_ahead_bytes && env->cuda_engine != STEPAF_ENV_CUDA_ENGINE_ce &&
            most > env->cuda_ahead_bytes;
 }
@@ -93,8 +92,8 @@ static void address(const struct stepaf_proxy *proxy, uint32_t p, uint32_t i,
 }
 
 /* Send @a bytes of tensor @a i. */
-static void send_part(struct stepaf_proxy *proxy, uint32_t p, uint32_t i,
-                      const stepaf_tensor_t *tensors, uint32_t bytes)
+static void send_ahead_part(struct stepaf_proxy *proxy, uint32_t p, uint32_t i,
+                            const stepaf_tensor_t *tensors, uint32_t bytes)
 {
     struct stepaf_ctx *ctx = proxy->stream->plan->ctx;
     struct stepaf_proxy_peer *peer = &proxy->peers[p];
@@ -117,7 +116,7 @@ static void send_part(struct stepaf_proxy *proxy, uint32_t p, uint32_t i,
     stepaf_core_post_one(ctx, &its->post);
 }
 
-static bool has_room(const struct stepaf_proxy_peer *peer)
+static bool has_free_post(const struct stepaf_proxy_peer *peer)
 {
     return !stepaf_post_in_flight(&peer->posts[peer->n_posted % STEPAF_PROXY_POSTS]->post);
 }
@@ -138,9 +137,9 @@ unsigned stepaf_proxy_send_ahead(struct stepaf_proxy *proxy, uint32_t p,
         uint32_t bytes = (uint32_t)tensors[i].bytes;
         uint32_t there = count_there(lane, slot, bytes, stepaf_proxy_stamp(stream, n));
         for (; lane->part && there - peer->ahead[i] >= each && bytes - peer->ahead[i] > each &&
-               has_room(peer);
+               has_free_post(peer);
              n_sent++)
-            send_part(proxy, p, i, tensors, each);
+            send_ahead_part(proxy, p, i, tensors, each);
         *all_p = *all_p && there == bytes && (!lane->part || bytes - peer->ahead[i] <= each);
     }
     return n_sent;
@@ -159,102 +158,12 @@ void stepaf_proxy_forget_ahead(struct stepaf_proxy *proxy, uint32_t p)
 
 /* ---- in ---- */
 
-/* Say of the parts up to that, but not that, that they are here. */
-static void flag_parts(struct stepaf_proxy_buf *lane, uint32_t slot, uint32_t end, uint64_t stamp)
+void stepaf_proxy_flag_parts(struct stepaf_proxy_buf *lane, uint32_t slot, uint32_t end,
+                             uint64_t stamp)
 {
     for (; lane->flagged < end; lane->flagged++)
         __atomic_store_n(flag_of(lane, slot, lane->flagged, STEPAF_PART_TELLS), stamp,
                          __ATOMIC_RELEASE);
-}
-
-/* Of an attention rank: the stream plan that waits for this part of an answer next. */
-static struct stepaf_proxy *find_asker(struct stepaf_peer *peer, const struct stepaf_msg *msg)
-{
-    struct stepaf_plan_obj *plan = stepaf_table_get(&peer->ctx->tables.plans, msg->plan);
-    struct stepaf_proxy *proxy = plan ? plan->proxied.proxy : NULL;
-
-    if (!proxy || proxy->over || !proxy->proxy_plan || msg->slot >= plan->depth)
-        return NULL;
-    (void)stepaf_proxy_land(proxy); /* what has come before */
-    const struct stepaf_op *op = &plan->ops[msg->slot];
-    const struct stepaf_proxy_peer *its = &proxy->peers[peer->index];
-    bool next = its->proxied && its->n_in < proxy->n_started && op->seq == msg->seq &&
-                op->seq == (uint32_t)its->n_in &&
-                op->op_peers[peer->index].state == STEPAF_OP_PEER_WAITING;
-    return next ? proxy : NULL;
-}
-
-/* Of an FFN rank: that which waits for this part of a batch. */
-static struct stepaf_proxy *find_server(struct stepaf_peer *peer, const struct stepaf_msg *msg)
-{
-    struct stepaf_remote_plan *remote =
-        msg->plan < peer->n_remotes ? peer->remotes[msg->plan] : NULL;
-    struct stepaf_proxy *proxy = remote ? remote->proxy : NULL;
-
-    if (!proxy || proxy->over)
-        return NULL;
-    const struct stepaf_proxy_peer *its = &proxy->peers[peer->index];
-    bool next = msg->seq == its->first + (uint32_t)its->n_in && msg->seq == remote->seq &&
-                msg->slot == remote->slot && !stepaf_batch_busy(&remote->batches[msg->slot]);
-    return next ? proxy : NULL;
-}
-
-/* Whether the message says what can be, and the same sizes as before. */
-static bool makes_sense(const struct stepaf_proxy *proxy, uint32_t p, const struct stepaf_msg *msg)
-{
-    const struct stepaf_stream *stream = proxy->stream;
-    uint32_t i = msg->word[STEPAF_MSG_TENSOR_INDEX];
-    const uint32_t *sizes = &msg->word[STEPAF_MSG_SIZES];
-
-    if (msg->n != stream->n_in || msg->n_words < (uint32_t)STEPAF_MSG_SIZES + msg->n ||
-        i >= msg->n || msg->word[STEPAF_MSG_HERE] > sizes[i])
-        return false;
-    for (uint32_t k = 0; k < msg->n; k++)
-        if (sizes[k] > most_of(stream, p, k, false) ||
-            (proxy->peers[p].told && sizes[k] != proxy->in[p * msg->n + k].bytes))
-            return false;
-    return true;
-}
-
-/* Tell the stream of all tensors that come by parts, as soon as something of one is here. */
-static void tell_sizes(struct stepaf_proxy *proxy, uint32_t p, uint32_t slot, const uint32_t *sizes)
-{
-    struct stepaf_proxy_buf *lanes = &proxy->in[p * proxy->stream->n_in];
-    uint64_t stamp = stepaf_proxy_stamp(proxy->stream, proxy->peers[p].n_in);
-
-    for (uint32_t i = 0; i < proxy->stream->n_in; i++) {
-        lanes[i].bytes = sizes[i];
-        if (lanes[i].part)
-            stepaf_proxy_stamp_head(&lanes[i], slot, sizes[i], stamp);
-    }
-    proxy->peers[p].told = true;
-}
-
-void stepaf_proxy_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
-{
-    struct stepaf_ctx *ctx = peer->ctx;
-    struct stepaf_proxy *proxy =
-        stepaf_is_attention(ctx) ? find_asker(peer, msg) : find_server(peer, msg);
-    uint32_t p = peer->index;
-
-    if (!proxy || ctx->gpu.proxies_still)
-        return; /* nobody waits for parts: all is told of when all is here */
-    if (!makes_sense(proxy, p, msg)) {
-        ctx->counters.dropped_malformed++;
-        return;
-    }
-    const struct stepaf_stream *stream = proxy->stream;
-    uint32_t i = msg->word[STEPAF_MSG_TENSOR_INDEX];
-    struct stepaf_proxy_buf *lane = &proxy->in[p * stream->n_in + i];
-    uint32_t slot = (uint32_t)(proxy->peers[p].n_in % stream->plan->depth);
-
-    if (!proxy->peers[p].told)
-        tell_sizes(proxy, p, slot, &msg->word[STEPAF_MSG_SIZES]);
-    uint32_t n = lane->part ? stepaf_parts(lane->bytes, lane->part) : 0;
-    uint32_t end = lane->part ? msg->word[STEPAF_MSG_HERE] / lane->part : 0;
-    if (end >= n) /* the last one is for START or RESPONSE */
-        end = n ? n - 1 : 0;
-    flag_parts(lane, slot, end, stepaf_proxy_stamp(stream, proxy->peers[p].n_in));
 }
 
 bool stepaf_proxy_take_in(struct stepaf_proxy *proxy, uint32_t p, const uint32_t *bytes)
@@ -266,14 +175,12 @@ bool stepaf_proxy_take_in(struct stepaf_proxy *proxy, uint32_t p, const uint32_t
 
     for (uint32_t i = 0; i < stream->n_in; i++) {
         struct stepaf_proxy_buf *lane = &proxy->in[p * stream->n_in + i];
-        if (peer->told && lane->bytes != bytes[i]) {
-            stepaf_stream_fail(stream, STEPAF_ERR_PROTOCOL, (int)p);
+        if (peer->told && lane->bytes != bytes[i])
             return false;
-        }
         if (!peer->told || !lane->part)
             stepaf_proxy_stamp_head(lane, slot, bytes[i], stamp);
         if (lane->part)
-            flag_parts(lane, slot, stepaf_parts(bytes[i], lane->part), stamp);
+            stepaf_proxy_flag_parts(lane, slot, stepaf_parts(bytes[i], lane->part), stamp);
         lane->flagged = 0;
     }
     peer->told = false;
