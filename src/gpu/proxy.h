@@ -73,6 +73,7 @@ struct stepaf_proxy {
     void *marks[STEPAF_PROXY_AHEAD];    /* events; NULL: none was yet */
     bool over;                          /* the stream has failed, and the peers have been let go */
     struct stepaf_proxy_peer *peers;
+    uint32_t n_peers;
     struct stepaf_proxy_buf *in;  /* peer by peer: n_in */
     struct stepaf_proxy_buf *out; /* peer by peer: n_out */
     stepaf_tensor_t *push;        /* attention: of the operation that begins, peer by peer */

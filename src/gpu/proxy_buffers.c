@@ -68,7 +68,8 @@ static stepaf_status_t proxy_open(struct stepaf_stream *stream, struct stepaf_pr
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     *proxy_p = proxy; /* freed with the streams, until it is in force */
     stepaf_list_init(&proxy->node);
-    proxy->stream = stream;
+    proxy->stream = stream; /* may be gone before what was never in force */
+    proxy->n_peers = ctx->n_peers;
     proxy->peers = calloc(ctx->n_peers, sizeof(*proxy->peers));
     proxy->in = calloc((size_t)ctx->n_peers * stream->n_in, sizeof(*proxy->in));
     proxy->out = calloc((size_t)ctx->n_peers * stream->n_out, sizeof(*proxy->out));

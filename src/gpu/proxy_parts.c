@@ -214,7 +214,7 @@ stepaf_status_t stepaf_proxy_make_posts(struct stepaf_proxy *proxy)
 
 void stepaf_proxy_free_posts(struct stepaf_proxy *proxy)
 {
-    for (uint32_t p = 0; proxy->peers && p < proxy->stream->plan->ctx->n_peers; p++)
+    for (uint32_t p = 0; proxy->peers && p < proxy->n_peers; p++)
         for (int i = 0; i < STEPAF_PROXY_POSTS; i++) {
             struct stepaf_proxy_post *its = proxy->peers[p].posts[i];
             if (its && its->post.state == STEPAF_POST_QUEUED) {
