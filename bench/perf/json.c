@@ -44,6 +44,8 @@ static void set_gpu(json_t *object, const struct perf_options *options, const st
     json_object_set_new(object, "load", json_boolean(r->loaded));
     json_object_set_new(object, "gpu", json_string(r->gpu));
     json_object_set_new(object, "host_us", json_real(r->host_us[PERF_OURS]));
+    if (r->wire_us > 0.0)
+        json_object_set_new(object, "wire_us", json_real(r->wire_us));
     if (r->copies_us > 0.0)
         json_object_set_new(object, "copies_us", json_real(r->copies_us));
     if (r->has[PERF_NCCL]) {

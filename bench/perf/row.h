@@ -35,6 +35,7 @@ struct perf_result {
     uint64_t unit_ops; /* operations of a sample */
     const char *gpu;   /* what rank 0's is called */
     double copies_us;  /* of what has to go by host memory: copy engines alone; 0: none */
+    double wire_us;    /* median of the same bytes by plain TCP, where links go by that; 0: none */
     double host_us[PERF_WHO_LAST]; /* median of what the calls for an operation take the host */
 };
 

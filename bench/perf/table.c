@@ -20,7 +20,8 @@ enum shown {
     FLOOR_IN_FLIGHT,
     FLOOR_RATE,
     FLOOR_ANY,
-    COPIES
+    COPIES,
+    WIRE
 };
 
 /* One column: heads, digits after the point, and where its number or its word comes from. */
@@ -74,6 +75,8 @@ GETTER(rate_ratio, ratio(r->ops_per_s, perf_result_ops_per_s(r, PERF_FLOOR_LOOP)
 GETTER(gb_ratio, ratio(r->gb_per_s, perf_result_gb_per_s(r, PERF_FLOOR_LOOP)))
 GETTER(copies, r->copies_us)
 GETTER(copies_ratio, ratio(of(r)->p50, r->copies_us))
+GETTER(wire, r->wire_us)
+GETTER(wire_ratio, ratio(of(r)->p50, r->wire_us))
 GETTER(half, of(r)->p50 / 2.0)
 GETTER(host, r->host_us[PERF_OURS])
 GETTER(nccl, r->stats[PERF_NCCL].p50)
@@ -144,6 +147,8 @@ static const struct column columns[] = {
     NUMBER("GB/s", "/ floor", "gb_per_s_to_floor", 8, 2, FLOOR_IN_FLIGHT, gb_ratio),
     NUMBER("copies", "[usec]", "copies_us", 10, 3, COPIES, copies),
     NUMBER("ours", "/ copies", "ours_to_copies", 9, 2, COPIES, copies_ratio),
+    NUMBER("tcp", "[usec]", "wire_us", 10, 3, WIRE, wire),
+    NUMBER("ours", "/ tcp", "ours_to_wire", 8, 2, WIRE, wire_ratio),
     NUMBER("floor", "posts/s", "floor_posts_per_s", 11, 0, FLOOR_RATE, floor_posts),
     NUMBER("posts", "/ floor", "posts_to_floor", 8, 2, FLOOR_RATE, rate_ratio),
     WORD("load", "", "load", 6, LOADED, load),
@@ -178,6 +183,7 @@ static int is_there(const struct perf_options *options, const struct column *col
     case FLOOR_ANY:
         return !options->no_floor;
     case COPIES:
+    case WIRE:
         return !options->no_floor && options->mem_cuda;
     default:
         return 1;
@@ -235,6 +241,8 @@ static int has_cell(const struct column *column, const struct perf_result *resul
         return result->has[PERF_FLOOR_LOOP];
     case COPIES:
         return result->copies_us > 0.0;
+    case WIRE:
+        return result->wire_us > 0.0;
     default:
         return 1;
     }

@@ -322,6 +322,16 @@ static stepaf_status_t take_tensors(struct stepaf_batch_obj *batch, const stepaf
     return STEPAF_OK;
 }
 
+/* Write what has not gone ahead of the answer. */
+static void skip_ahead(struct stepaf_batch_obj *batch)
+{
+    const struct stepaf_remote_plan *remote = batch->remote;
+
+    for (uint32_t i = 0; i < remote->n_pull; i++)
+        stepaf_xfer_skip(&batch->xfers[i], stepaf_pull_offset(&remote->pull[i], batch->slot),
+                         remote->ahead[i]);
+}
+
 /* Nanoseconds between two stamps, as far as 32 bits tell. */
 static inline uint32_t span_ns(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
 {
@@ -380,6 +390,8 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
         (status = ctx->feature->batch_source(batch, tensors, n, &staged)))
         return status;
     fill_answer(batch, n_sizes, flags, now);
+    if (__builtin_expect(remote->ahead != NULL, 0))
+        skip_ahead(batch);
     batch->answered = true;
     batch->retired = false;
     batch->responded = batch->generation;

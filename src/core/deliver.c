@@ -12,6 +12,15 @@
 #include "core/op.h"
 #include "core/remote_plan.h"
 
+/* Something is there of an operation that is not all there. Only streams want to know. */
+static void take_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+{
+    if (msg->epoch == (uint16_t)peer->ctx->epoch)
+        peer->ctx->feature->landed(peer, msg);
+    else
+        peer->ctx->counters.dropped_stale++;
+}
+
 static void take_ready(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     peer->ready_epoch = msg->seq;
@@ -68,6 +77,9 @@ static bool deliver_control(struct stepaf_peer *peer, const struct stepaf_msg *m
         return true;
     case STEPAF_MSG_QUIESCED:
         peer->quiesced = msg->seq;
+        return true;
+    case STEPAF_MSG_LANDED:
+        take_landed(peer, msg);
         return true;
     case STEPAF_MSG_PING:
         stepaf_clock_ping(peer, msg);

@@ -15,6 +15,7 @@ struct stepaf_batch_obj;
 struct stepaf_ctx;
 struct stepaf_advert;
 struct stepaf_key;
+struct stepaf_msg;
 struct stepaf_remote_plan;
 struct stepaf_op;
 struct stepaf_peer;
@@ -75,6 +76,8 @@ struct stepaf_feature_ops {
     void (*bind)(struct stepaf_remote_plan *remote);
     void (*unbind)(struct stepaf_remote_plan *remote);
     void (*arrived)(struct stepaf_batch_obj *batch);
+    /* A part of a tensor has landed; the message is of this epoch, and nothing else of it is checked. */
+    void (*landed)(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 
     /* ---- GPU memory in plans of the host's ---- */
 

@@ -47,6 +47,8 @@ struct stepaf_plan_proxied {
     bool is;
     bool *left_out;             /* peers that it is not for; NULL: none */
     struct stepaf_proxy *proxy; /* whose; NULL: it has let go of it */
+    const uint32_t *ahead; /* peer by peer, n_push: bytes that have gone ahead of the next START,
+                                 * if that is started with tensors; NULL: none ever do */
 };
 
 struct stepaf_plan_obj {
@@ -92,6 +94,11 @@ enum { STEPAF_PLAN_PROXY = 1 << 16 }; /* a flag of plans that the caller does no
 static inline bool stepaf_plan_leaves_out(const struct stepaf_plan_obj *plan, uint32_t p)
 {
     return plan->proxied.left_out && plan->proxied.left_out[p];
+}
+/* Where a slot of a tensor comes to at peer @a p, in the peer's region. */
+static inline uint64_t stepaf_push_offset(const struct stepaf_push *push, uint32_t p, uint32_t slot)
+{
+    return push->key->remote[p].offset + (uint64_t)slot * push->key->max_bytes;
 }
 void stepaf_plan_free(struct stepaf_plan_obj *plan);
 stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *push, int n_push,

@@ -216,7 +216,7 @@ static void compile_answers(struct stepaf_remote_plan *remote)
         for (uint8_t i = 0; i < remote->n_pull; i++) {
             const struct stepaf_remote_plan_pull *pull = &remote->pull[i];
             batch->xfers[i].dst = pull->rmem;
-            batch->xfers[i].dst_offset = pull->offset + (uint64_t)s * pull->stride;
+            batch->xfers[i].dst_offset = stepaf_pull_offset(pull, s);
         }
     }
     if (remote->unbound)

@@ -39,11 +39,18 @@ struct stepaf_remote_plan {
     bool unbound;               /* complete, but what it pushes lands where no stream plan looks */
     uint32_t seq;               /* of the next operation */
     struct stepaf_proxy *proxy; /* a stream plan takes its batches; NULL: the caller does */
+    const uint32_t
+        *ahead; /* n_pull: bytes that have gone ahead of the next RESPONSE; NULL: none do */
     struct stepaf_remote_plan_push *push;
     struct stepaf_remote_plan_pull *pull;
     struct stepaf_batch_obj *batches; /* depth */
 };
 
+/* Where a slot of an answer's tensor comes to in the peer's region. */
+static inline uint64_t stepaf_pull_offset(const struct stepaf_remote_plan_pull *pull, uint32_t slot)
+{
+    return pull->offset + (uint64_t)slot * pull->stride;
+}
 void stepaf_remote_plan_open(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_remote_plan_tensor(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_remote_plan_close(struct stepaf_peer *peer, const struct stepaf_msg *msg);

@@ -26,6 +26,13 @@ static inline void stepaf_core_post_one(struct stepaf_ctx *ctx, struct stepaf_po
 bool stepaf_core_send(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 /* The same, if there is a link that is not lost; a peer that cannot be told is given up. */
 void stepaf_core_tell(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+/* Of a write to @a dst_offset, whose other fields are set: @a bytes have gone ahead of it. */
+static inline void stepaf_xfer_skip(struct stepaf_xfer *xfer, uint64_t dst_offset, uint32_t bytes)
+{
+    xfer->src = (const uint8_t *)xfer->src + bytes;
+    xfer->dst_offset = dst_offset + bytes;
+    xfer->bytes -= bytes;
+}
 /* Whether @a post is on its way: it and its sources are in use. */
 static inline bool stepaf_post_in_flight(const struct stepaf_post *post)
 {

@@ -39,7 +39,7 @@ static void compile_op_peer(struct stepaf_op *op, uint32_t p)
         const struct stepaf_key_remote *remote = &push->key->remote[p];
         post->xfer[i] = (struct stepaf_xfer){
             .dst = remote->rmem,
-            .dst_offset = remote->offset + (uint64_t)op->slot * push->key->max_bytes,
+            .dst_offset = stepaf_push_offset(push, p, op->slot),
             .bytes = push->bytes,
         };
         stepaf_xfer_from(&post->xfer[i], post->link, push->region, push->data);
@@ -70,6 +70,9 @@ static void override_op_peer(struct stepaf_op *op, const stepaf_start_params_t *
         xfer->bytes = (uint32_t)given->bytes;
         post->msg.word[STEPAF_MSG_SIZES + i] = xfer->bytes;
         sized = sized || xfer->bytes != plan->push[i].bytes;
+        if (plan->proxied.ahead)
+            stepaf_xfer_skip(xfer, stepaf_push_offset(&plan->push[i], p, op->slot),
+                             plan->proxied.ahead[p * plan->n_push + i]);
     }
     post->is_short = !sized;
     post->template = NULL;

@@ -38,6 +38,10 @@
  *          takes. Behind each chunk is its flag: 16 bytes, of which the second word is the stamp. A
  *          fence is between the two, and the receiver has to see the flag before it loads the chunk.
  *          So both PCIe links are busy at once, and nothing has to be cleared. The head comes first.
+ *   PARTS  between a GPU and the host of its own process, which carries the tensor on: whole, but with
+ *          flags of its parts, of 1 to 16 KiB, behind the head. A part is sent and taken as a chunk is,
+ *          so that the host, which has the head first, can send what is there of a tensor, and the
+ *          stream takes what has come of it, while the rest is still under way.
  *
  * Nothing but a piece is taken to be whole (as it is on the GPUs there are, though PTX does not say so).
  * Larger things are not: NVLink brings the bytes of a 128-byte store in ascending order (which NCCL's
@@ -48,6 +52,7 @@
 #ifndef STEPAF_DEVICE_KERNELS_H
 #define STEPAF_DEVICE_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -70,8 +75,12 @@ enum {
     STEPAF_CHUNK_SENDERS =
         128, /* blocks that send chunks at once, at most, so that the first are there
                                  * while the last are not yet sent */
-    STEPAF_CHUNK_TAKERS = 256, /* and that take them: host memory is a microsecond away */
-    STEPAF_ANY_TENSORS = 8     /* of one peer, each way: STEPAF_MAX_TENSORS */
+    STEPAF_CHUNK_TAKERS = 256,   /* and that take them: host memory is a microsecond away */
+    STEPAF_PART_MOST = 16 << 10, /* bytes of a part */
+    STEPAF_PART_TOLD =
+        16, /* from flag to flag: of what is sent, since the host looks at them all */
+    STEPAF_PART_TELLS = 128, /* of what is taken, in lines of their own, as with chunks */
+    STEPAF_ANY_TENSORS = 8   /* of one peer, each way: STEPAF_MAX_TENSORS */
 };
 
 /* Lower halves of stamps that count nothing. */
@@ -85,6 +94,27 @@ enum {
 static inline uint64_t stepaf_stamp(uint32_t epoch, uint32_t n)
 {
     return (uint64_t)epoch << 32 | (n & STEPAF_COUNT_MASK);
+}
+
+#define STEPAF_HEAD_MARK UINT32_C(0x80000000) /* in the stamps of a head's pieces */
+
+#define STEPAF_SOURCE_GUARDED (UINT64_C(1) << 63) /* with the place of a source */
+
+enum stepaf_proto {
+    STEPAF_PROTO_INLINE,
+    STEPAF_PROTO_LL,
+    STEPAF_PROTO_ZCOPY,
+    STEPAF_PROTO_BCOPY,
+    STEPAF_PROTO_CHUNKS,
+    STEPAF_PROTO_RDMA,
+    STEPAF_PROTO_PARTS,
+    STEPAF_PROTO_COUNT
+};
+
+/* Whether a tensor goes by CHUNKS or PARTS: kernels of their own. */
+static inline bool stepaf_proto_has_chunks(uint8_t proto)
+{
+    return proto == STEPAF_PROTO_CHUNKS || proto == STEPAF_PROTO_PARTS;
 }
 
 /* Bytes of a chunk of a tensor that is no larger than @a most, and of its mailbox behind the head. */
@@ -104,25 +134,26 @@ static inline uint64_t stepaf_chunks_room(uint32_t most)
     return (most + each - 1) / each * (each + STEPAF_CHUNK_TELLS);
 }
 
-#define STEPAF_HEAD_MARK UINT32_C(0x80000000) /* in the stamps of a head's pieces */
+/* Bytes of a part of a tensor that is no larger than @a most; and how many there are of @a bytes. */
+static inline uint32_t stepaf_part_bytes(uint32_t most)
+{
+    uint32_t bytes = STEPAF_CHUNK_LEAST;
 
-#define STEPAF_SOURCE_GUARDED (UINT64_C(1) << 63) /* with the place of a source */
+    while (bytes < STEPAF_PART_MOST && bytes < most / STEPAF_CHUNK_SENDERS)
+        bytes *= 2;
+    return bytes;
+}
 
-enum stepaf_proto {
-    STEPAF_PROTO_INLINE,
-    STEPAF_PROTO_LL,
-    STEPAF_PROTO_ZCOPY,
-    STEPAF_PROTO_BCOPY,
-    STEPAF_PROTO_CHUNKS,
-    STEPAF_PROTO_RDMA,
-    STEPAF_PROTO_COUNT
-};
+static inline uint32_t stepaf_parts(uint32_t bytes, uint32_t part)
+{
+    return (uint32_t)(((uint64_t)bytes + part - 1) / part);
+}
 
 enum stepaf_kernel {
     STEPAF_KERNEL_SEND,   /* one warp a block: write tensors and heads */
     STEPAF_KERNEL_GATE,   /* one block: wait for all heads, and take pieces if they are few */
     STEPAF_KERNEL_UNPACK, /* one warp a block: bring pieces and mailboxes to their tensors */
-    /* The same where some tensors go by CHUNKS. The unpacking counts then as sending does. */
+    /* The same where some tensors go by CHUNKS or PARTS. The unpacking counts then as sending does. */
     STEPAF_KERNEL_SEND_CHUNKS,
     STEPAF_KERNEL_UNPACK_CHUNKS,
     STEPAF_KERNEL_COUNT
@@ -144,13 +175,14 @@ enum stepaf_fault { STEPAF_FAULT_NONE, STEPAF_FAULT_TIMEOUT, STEPAF_FAULT_ABORTE
 /* One tensor from or to one peer. */
 struct stepaf_kernel_tensor {
     uint8_t *head; /* of the mailbox */
-    uint8_t
-        *body; /* LL, BCOPY, CHUNKS: after the head; ZCOPY: the tensor's place at the receiver */
+    uint8_t *
+        body; /* LL, BCOPY, CHUNKS: after the head; ZCOPY: the tensor's place at the receiver; BCOPY
+                * and PARTS of the proxy: its buffer */
     uint8_t *data;  /* sender: source; receiver: destination */
     uint32_t bytes; /* sender: of this operation; receiver: what it has room for */
     union {
         uint32_t planned; /* receiver: bytes of it where TOLD_ALL tells of it */
-        uint32_t chunk;   /* CHUNKS: bytes of each, a multiple of 512 */
+        uint32_t chunk;   /* CHUNKS, PARTS: bytes of each, a multiple of 512 */
         uint32_t guarded; /* RDMA: 1, the sender is to be told when the source has been read */
     };
     uint16_t first; /* block of this lane's first */

@@ -112,6 +112,7 @@ const struct stepaf_feature_ops stepaf_gpu_feature = {
     .bind = stepaf_proxy_bind,
     .unbind = unbind,
     .arrived = stepaf_proxy_arrived,
+    .landed = stepaf_proxy_landed,
     .region_dropped = stepaf_bounce_free,
     .op_source = stepaf_bounce_start,
     .batch_source = stepaf_bounce_answer,

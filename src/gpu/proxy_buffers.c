@@ -3,26 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/round.h"
 #include "core/plan.h"
 #include "core/region.h"
 #include "gpu/proxy.h"
 
-enum { ALIGN = 64 };
-
-/* Bytes of each kind of memory. */
-struct room {
-    uint64_t proxy_recvs, outlets, heads;
-    bool copied_in, copied_out; /* some tensor comes, or goes, by way of such memory */
-};
-
-static uint64_t take_room(uint64_t *room, uint64_t bytes)
-{
-    uint64_t at = *room;
-
-    *room += stepaf_round_up(bytes, ALIGN);
-    return at;
-}
+enum { ALIGN = 64 /* of slices of receive buffers */ };
 
 /* ---- proxy's receive buffers of push keys ---- */
 
@@ -40,7 +25,8 @@ static bool lands(const struct stepaf_ctx *ctx, const struct stepaf_key *key, ui
 }
 
 /* FFN: give @a key a receive buffer: a slice for each peer that writes there. */
-static stepaf_status_t land_key(struct stepaf_ctx *ctx, struct stepaf_key *key, struct room *room)
+static stepaf_status_t land_key(struct stepaf_ctx *ctx, struct stepaf_key *key,
+                                struct stepaf_proxy_room *room)
 {
     struct stepaf_proxy_recv *proxy_recv;
     uint32_t n = 0;
@@ -61,7 +47,8 @@ static stepaf_status_t land_key(struct stepaf_ctx *ctx, struct stepaf_key *key, 
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     proxy_recv->recv_buf.stride =
         ((uint64_t)key->depth * key->max_bytes + ALIGN - 1) / ALIGN * ALIGN;
-    proxy_recv->recv_buf.offset = take_room(&room->proxy_recvs, proxy_recv->recv_buf.stride * n);
+    proxy_recv->recv_buf.offset =
+        stepaf_proxy_take_room(&room->proxy_recvs, proxy_recv->recv_buf.stride * n);
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         if (lands(ctx, key, p))
             proxy_recv->recv_buf.ranks[proxy_recv->recv_buf.n_ranks++] =
@@ -69,99 +56,9 @@ static stepaf_status_t land_key(struct stepaf_ctx *ctx, struct stepaf_key *key, 
     return STEPAF_OK;
 }
 
-/* ---- lanes: first as offsets, then as places ---- */
+/* ---- proxies ---- */
 
-static void *offset(uint64_t at)
-{
-    return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */
-}
-
-static void place(struct stepaf_proxy_buf *lane, const struct stepaf_region *region, uint8_t *heads)
-{
-    if (!lane->in_place)
-        lane->data = region->mem.base + (uintptr_t)lane->data;
-    lane->heads = heads + (uintptr_t)lane->heads;
-}
-
-/* What tensor @a i of peer @a p is at most, and from slot to slot where it comes to. */
-static uint32_t out_bytes(const struct stepaf_stream *stream, uint32_t p, uint32_t i)
-{
-    const struct stepaf_plan_obj *plan = stream->plan;
-
-    return stepaf_is_attention(plan->ctx) ? plan->push[i].bytes
-                                          : plan->pull[p * plan->n_pull + i].bytes;
-}
-
-static const struct stepaf_key *in_key(const struct stepaf_stream *stream, uint32_t p, uint32_t i)
-{
-    const struct stepaf_plan_obj *plan = stream->plan;
-
-    return stepaf_is_attention(plan->ctx) ? plan->pull[p * plan->n_pull + i].key
-                                          : plan->push[i].key;
-}
-
-static void *take_heads(const struct stepaf_stream *stream, struct room *room)
-{
-    return offset(take_room(&room->heads, (uint64_t)stream->plan->depth * STEPAF_HEAD_BYTES));
-}
-
-/* FFN: where peer @a p's slice of a key's receive buffer begins. */
-static uint64_t slice_of(const struct stepaf_ctx *ctx, const struct stepaf_key *key, uint32_t p)
-{
-    const struct stepaf_recv_buf *recv_buf = key->proxy_recv;
-    uint32_t i = 0;
-
-    while (recv_buf->ranks[i] != (uint32_t)ctx->peers[p].who.rank)
-        i++;
-    return recv_buf->offset + i * recv_buf->stride;
-}
-
-/* FFN ranks' receive buffers belong to keys. */
-static void lay_in(struct stepaf_proxy *proxy, uint32_t p, uint32_t i, struct room *room)
-{
-    const struct stepaf_stream *stream = proxy->stream;
-    struct stepaf_proxy_buf *lane = &proxy->in[p * stream->n_in + i];
-    const struct stepaf_mailbox *mailbox = &stream->mailboxes[p * stream->n_in + i];
-    const struct stepaf_key *key = in_key(stream, p, i);
-    uint64_t bytes = (uint64_t)stream->plan->depth * key->max_bytes;
-
-    lane->pitch = key->max_bytes;
-    lane->heads = take_heads(stream, room);
-    lane->in_place = mailbox->proto == STEPAF_PROTO_ZCOPY;
-    room->copied_in = room->copied_in || !lane->in_place;
-    if (lane->in_place)
-        lane->data = mailbox->data;
-    else if (stepaf_is_attention(stream->plan->ctx))
-        lane->data = offset(take_room(&room->proxy_recvs, bytes));
-    else
-        lane->data = offset(slice_of(stream->plan->ctx, key, p));
-}
-
-static void lay_out(struct stepaf_proxy *proxy, uint32_t p, uint32_t i, struct room *room)
-{
-    const struct stepaf_stream *stream = proxy->stream;
-    const struct stepaf_plan_obj *plan = stream->plan;
-    struct stepaf_proxy_buf *lane = &proxy->out[p * stream->n_out + i];
-    const struct stepaf_pull *pull = &plan->pull[p * plan->n_pull + i];
-    bool attention = stepaf_is_attention(plan->ctx);
-    uint64_t pitch = (out_bytes(stream, p, i) + (uint64_t)ALIGN - 1) / ALIGN * ALIGN;
-
-    lane->heads = take_heads(stream, room);
-    lane->in_place =
-        stepaf_proxy_is_in_place(plan->ctx, p, attention ? plan->push[i].region : pull->region);
-    if (lane->in_place) {
-        lane->data = attention ? plan->push[i].data : pull->data;
-        lane->pitch = attention ? 0 : pull->key->max_bytes;
-        if (!proxy->peers[p].sent)
-            proxy->peers[p].sent = take_heads(stream, room);
-        return;
-    }
-    room->copied_out = true;
-    lane->pitch = pitch > UINT32_MAX ? out_bytes(stream, p, i) : (uint32_t)pitch;
-    lane->data = offset(take_room(&room->outlets, (uint64_t)plan->depth * pitch));
-}
-
-static stepaf_status_t proxy_open(struct stepaf_stream *stream, struct room *room,
+static stepaf_status_t proxy_open(struct stepaf_stream *stream, struct stepaf_proxy_room *room,
                                   struct stepaf_proxy **proxy_p)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
@@ -171,7 +68,8 @@ static stepaf_status_t proxy_open(struct stepaf_stream *stream, struct room *roo
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     *proxy_p = proxy; /* freed with the streams, until it is in force */
     stepaf_list_init(&proxy->node);
-    proxy->stream = stream;
+    proxy->stream = stream; /* may be gone before what was never in force */
+    proxy->n_peers = ctx->n_peers;
     proxy->peers = calloc(ctx->n_peers, sizeof(*proxy->peers));
     proxy->in = calloc((size_t)ctx->n_peers * stream->n_in, sizeof(*proxy->in));
     proxy->out = calloc((size_t)ctx->n_peers * stream->n_out, sizeof(*proxy->out));
@@ -185,28 +83,9 @@ static stepaf_status_t proxy_open(struct stepaf_stream *stream, struct room *roo
         if (!stepaf_peer_proxied(ctx, p))
             continue;
         proxy->peers[p].proxied = true;
-        for (uint32_t i = 0; i < stream->n_in; i++)
-            lay_in(proxy, p, i, room);
-        for (uint32_t i = 0; i < stream->n_out; i++)
-            lay_out(proxy, p, i, room);
+        stepaf_proxy_lay(proxy, p, room);
     }
-    return STEPAF_OK;
-}
-
-/* Turn offsets into places. */
-static void proxy_place(struct stepaf_proxy *proxy, const struct stepaf_streams *streams)
-{
-    const struct stepaf_stream *stream = proxy->stream;
-
-    for (uint32_t at = 0; at < stream->plan->ctx->n_peers * stream->n_in; at++)
-        if (proxy->peers[at / stream->n_in].proxied)
-            place(&proxy->in[at], streams->proxy_recv, streams->heads);
-    for (uint32_t at = 0; at < stream->plan->ctx->n_peers * stream->n_out; at++)
-        if (proxy->peers[at / stream->n_out].proxied)
-            place(&proxy->out[at], streams->outlets, streams->heads);
-    for (uint32_t p = 0; p < stream->plan->ctx->n_peers; p++)
-        if (proxy->peers[p].sent)
-            proxy->peers[p].sent = streams->heads + (uintptr_t)proxy->peers[p].sent;
+    return stepaf_proxy_make_posts(proxy);
 }
 
 /* ---- memory ---- */
@@ -228,7 +107,7 @@ static stepaf_status_t pinned(struct stepaf_ctx *ctx, uint64_t bytes, bool copie
     return stepaf_region_pin(ctx, region);
 }
 
-static stepaf_status_t make_memory(struct stepaf_ctx *ctx, const struct room *room)
+static stepaf_status_t make_memory(struct stepaf_ctx *ctx, const struct stepaf_proxy_room *room)
 {
     struct stepaf_streams *streams = ctx->gpu.streams;
     stepaf_status_t status = pinned(ctx, room->proxy_recvs, room->copied_in, &streams->proxy_recv);
@@ -270,7 +149,7 @@ static stepaf_status_t check_progress(const struct stepaf_ctx *ctx)
 }
 
 /* All keys that FFN ranks' stream plans receive. */
-static stepaf_status_t land_keys(struct stepaf_ctx *ctx, struct room *room)
+static stepaf_status_t land_keys(struct stepaf_ctx *ctx, struct stepaf_proxy_room *room)
 {
     stepaf_status_t status = STEPAF_OK;
 
@@ -288,7 +167,7 @@ stepaf_status_t stepaf_proxies_prepare(struct stepaf_ctx *ctx)
     struct stepaf_streams *streams = ctx->gpu.streams, *before = streams->before;
     stepaf_status_t status = STEPAF_OK;
     uint32_t n_proxied = 0, n_plans = 0;
-    struct room room = {0};
+    struct stepaf_proxy_room room = {0};
 
     attach(before, false);
     if (before && before->proxy_recv)
@@ -313,7 +192,7 @@ stepaf_status_t stepaf_proxies_prepare(struct stepaf_ctx *ctx)
     status = make_memory(ctx, &room);
     for (uint32_t i = 0; i < ctx->tables.plans.n && !status; i++)
         if (streams->proxies[i])
-            proxy_place(streams->proxies[i], streams);
+            stepaf_proxy_place(streams->proxies[i], streams);
     return status;
 }
 
@@ -339,31 +218,13 @@ void stepaf_proxy_begin(struct stepaf_stream *stream)
     }
 }
 
-void stepaf_proxy_dsts(const struct stepaf_streams *streams, const struct stepaf_stream *stream,
-                       uint32_t p, struct stepaf_stream_dst *outlets)
-{
-    const struct stepaf_proxy *proxy = streams->proxies[stream->plan->index];
-
-    for (uint32_t i = 0; i < stream->n_out; i++) {
-        const struct stepaf_proxy_buf *lane = &proxy->out[p * stream->n_out + i];
-        outlets[i] = (struct stepaf_stream_dst){
-            .mailbox = lane->heads,
-            .place = lane->in_place ? NULL : lane->data,
-            .allocation = lane->in_place ? NULL : streams->outlets->mem.base,
-            .stride = STEPAF_HEAD_BYTES,
-            .pitch = lane->pitch,
-            .bytes = out_bytes(stream, p, i),
-            .proto = lane->in_place ? STEPAF_PROTO_RDMA : STEPAF_PROTO_BCOPY,
-        };
-    }
-}
-
 /* ---- the end ---- */
 
 static void free_parts(struct stepaf_proxy *proxy)
 {
     if (!proxy)
         return;
+    stepaf_proxy_free_posts(proxy);
     free(proxy->peers);
     free(proxy->in);
     free(proxy->out);
@@ -379,6 +240,7 @@ void stepaf_proxy_free(struct stepaf_proxy *proxy)
         if (proxy->peers[p].remote)
             stepaf_proxy_unbind(proxy->peers[p].remote);
     if (proxy->proxy_plan) {
+        proxy->proxy_plan->proxied.ahead = NULL;
         proxy->proxy_plan->proxied.proxy = NULL; /* the sweep ends it: peers may still answer it */
         proxy->proxy_plan = NULL;
     }

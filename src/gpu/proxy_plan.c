@@ -29,6 +29,7 @@ static stepaf_status_t proxy_plan_make(struct stepaf_proxy *proxy, const stepaf_
         left_out[p] = !proxy->peers[p].proxied;
     proxy_plan->proxied.left_out = left_out;
     proxy_plan->proxied.proxy = proxy;
+    proxy_plan->proxied.ahead = proxy->ahead;
     proxy->proxy_plan = proxy_plan;
     return STEPAF_OK;
 }

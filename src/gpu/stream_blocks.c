@@ -44,7 +44,7 @@ uint32_t stepaf_stream_set_gate(struct stepaf_kernel_args *args)
 
 static uint64_t chunks_of(const struct stepaf_kernel_tensor *lane)
 {
-    return lane->proto == STEPAF_PROTO_CHUNKS
+    return stepaf_proto_has_chunks(lane->proto)
                ? ((uint64_t)lane->bytes + lane->chunk - 1) / lane->chunk
                : 0;
 }
@@ -69,7 +69,7 @@ static uint32_t blocks_wanted(const struct stepaf_kernel_args *args,
         return 0; /* a copy engine does it, or the gate */
     if (lane->proto == STEPAF_PROTO_LL)
         n = stepaf_piece_groups(lane->bytes);
-    else if (lane->proto == STEPAF_PROTO_CHUNKS)
+    else if (stepaf_proto_has_chunks(lane->proto))
         n = chunk_blocks(args, lane, sending);
     else if (lane->proto == STEPAF_PROTO_BCOPY || (sending && lane->proto == STEPAF_PROTO_ZCOPY))
         n = ((uint64_t)lane->bytes + COPY_SHARE - 1) / COPY_SHARE;

@@ -122,6 +122,17 @@ static void set_leaders(const struct stepaf_ctx *ctx, struct stepaf_kernel_args 
     }
 }
 
+/* Of a tensor that is no larger than @a most. */
+static void set_chunk(struct stepaf_launch *launch, struct stepaf_kernel_tensor *lane,
+                      uint32_t most)
+{
+    if (!stepaf_proto_has_chunks(lane->proto))
+        return;
+    lane->chunk =
+        lane->proto == STEPAF_PROTO_PARTS ? stepaf_part_bytes(most) : stepaf_chunk_bytes(most);
+    launch->chunks = true;
+}
+
 static void compile_send(const struct stepaf_stream *stream,
                          const struct stepaf_stream_dst *outlets, uint32_t first, uint32_t n,
                          struct stepaf_launch *launch)
@@ -146,10 +157,7 @@ static void compile_send(const struct stepaf_stream *stream,
         launch->copies = launch->copies || lane->copied;
         if (lane->proto == STEPAF_PROTO_RDMA)
             stepaf_stream_guard_lane(lane, stream->launches.guarded);
-        if (lane->proto == STEPAF_PROTO_CHUNKS) {
-            lane->chunk = stepaf_chunk_bytes(outlet->bytes);
-            launch->chunks = true;
-        }
+        set_chunk(launch, lane, outlet->bytes);
     }
     set_leaders(ctx, args);
     launch->blocks = stepaf_stream_distribute(args, true, stepaf_stream_blocks(ctx));
@@ -173,17 +181,14 @@ static void compile_receive(const struct stepaf_stream *stream, uint32_t first, 
         lane->body = lane->head + STEPAF_HEAD_BYTES;
         if (mailbox->proxied) {
             const struct stepaf_proxy_buf *its = &stream->proxy->in[at];
-            lane->head = its->heads + (size_t)args->slot * STEPAF_HEAD_BYTES;
+            lane->head = its->heads + (size_t)args->slot * its->head_pitch;
             lane->body = its->data + (size_t)args->slot * its->pitch;
         }
         lane->data = mailbox->data + (size_t)args->slot * mailbox->pitch;
         lane->bytes = mailbox->bytes;
         lane->planned = mailbox->planned;
         lane->copied = mailbox->copied;
-        if (lane->proto == STEPAF_PROTO_CHUNKS) {
-            lane->chunk = stepaf_chunk_bytes(mailbox->bytes);
-            launch->chunks = true;
-        }
+        set_chunk(launch, lane, mailbox->bytes);
     }
     set_leaders(ctx, args);
     launch->threads = stepaf_stream_set_gate(args);

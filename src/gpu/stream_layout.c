@@ -95,7 +95,8 @@ static stepaf_status_t lay_one(struct stepaf_stream *stream, uint32_t p, uint32_
                        : stepaf_proxy_receives_in_place(ctx, p, key))
         mailbox->proto = STEPAF_PROTO_ZCOPY;
     else
-        mailbox->proto = STEPAF_PROTO_BCOPY;
+        mailbox->proto = (uint8_t)(stepaf_proxy_has_parts(stream, p, false) ? STEPAF_PROTO_PARTS
+                                                                            : STEPAF_PROTO_BCOPY);
     return status;
 }
 
@@ -124,7 +125,8 @@ static stepaf_status_t lay_out_mailboxes(struct stepaf_stream *stream,
         mailbox->stride = (uint32_t)stride;
         mailbox->offset = *end;
         *end += stride * stream->plan->depth;
-        stream->launches.counts = stream->launches.counts || mailbox->proto == STEPAF_PROTO_CHUNKS;
+        stream->launches.counts =
+            stream->launches.counts || stepaf_proto_has_chunks(mailbox->proto);
     }
     return STEPAF_OK;
 }

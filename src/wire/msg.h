@@ -23,7 +23,8 @@ enum stepaf_msg_type {
     STEPAF_MSG_SYNCED = 11,   /* I need no more pings */
     STEPAF_MSG_BYE = 12,      /* I finalize */
     STEPAF_MSG_QUIESCED = 13, /* I have entered the commit, and nothing before it is to come */
-    STEPAF_MSG_TYPE_END = 14,
+    STEPAF_MSG_LANDED = 14,   /* both: a part of a tensor has, ahead of its START or RESPONSE */
+    STEPAF_MSG_TYPE_END = 15,
     STEPAF_MSG_TRANSPORT = 128 /* from here on: a transport's own, never seen by the core */
 };
 
@@ -55,7 +56,13 @@ enum {
     STEPAF_MSG_QUEUE = 0, /* RESPONSE: how long the batch lay before it was taken, ns; UINT32_MAX:
                            * not told */
     STEPAF_MSG_WORK = 1,  /* RESPONSE: and from then to the answer, ns; likewise */
-    STEPAF_MSG_SIZES = 2  /* actual bytes of the n tensors */
+    STEPAF_MSG_SIZES = 2  /* actual bytes of the n tensors; of LANDED, too */
+};
+
+/* Places in word[] of LANDED, before the sizes. */
+enum {
+    STEPAF_MSG_TENSOR_INDEX = 0,
+    STEPAF_MSG_HERE = 1 /* bytes of it that have landed, from its beginning */
 };
 
 /* Set the head by one store. A transport that loads it as one word soon after then need not wait

@@ -153,8 +153,25 @@ static int run_chunks(struct perf_gpu_row *row, struct perf_gpu_chunk *chunk, in
                 return -1;
             keep(row, chunk, &row->samples[who]);
         }
+        if (row->wire.gpu != NULL &&
+            perf_gpu_wire_run(&row->wire,
+                              (uint64_t)row->units * row->player.unit_ops * row->c.window) != 0)
+            return -1;
     }
-    return 0;
+    return row->wire.gpu != NULL ? perf_gpu_wire_merge(&row->wire, &row->wire_us) : 0;
+}
+
+/* Where peers are reached by way of the host over TCP alone, the same by plain TCP, in turn with the others. */
+static int open_wire(struct perf_gpu_row *row)
+{
+    const struct perf_gpu *gpu = row->gpu;
+    uint64_t ops = row->chunks * (uint64_t)row->units * row->player.unit_ops * row->c.window;
+
+    if (gpu->options->no_floor || row->ways != 1u << PERF_GPU_PROXY ||
+        !perf_links_have(row->transport, "tcp") || perf_links_have(row->transport, "shm") ||
+        perf_links_have(row->transport, "verbs"))
+        return 0;
+    return perf_gpu_wire_open(row->gpu, &row->c, ops, &row->wire);
 }
 
 /* As many operations again, verified: while there is time for them. */
@@ -191,6 +208,8 @@ int perf_gpu_row_measure(struct perf_gpu_row *row, int index)
         rc = warm_up(row);
     if (rc == 0)
         rc = perf_job_agree(job, allocate_samples(row));
+    if (rc == 0)
+        rc = open_wire(row);
     if (rc == 0)
         rc = run_chunks(row, chunk, index);
     if (rc == 0)

@@ -71,6 +71,7 @@ int perf_gpu_row_merge(struct perf_gpu_row *row, struct perf_result *r)
                                            : "bare kernels through GPU memory";
     r->floor_word = row->floor.gpu != NULL ? "copies" : row->bare.pinned ? "pinned" : "kernels";
     r->copies_us = row->copies_us;
+    r->wire_us = row->wire_us;
     r->floor_wait = "";
     snprintf(r->transport, sizeof(r->transport), "%s", row->transport);
     r->iters = row->timed_units * row->player.unit_ops * row->c.microbatches;

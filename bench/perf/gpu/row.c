@@ -160,6 +160,7 @@ static void close_contenders(struct perf_gpu_row *row, int all_well)
     perf_gpu_player_close(&row->player);
     perf_gpu_floor_close(&row->floor);
     perf_gpu_bare_close(&row->bare);
+    perf_gpu_wire_close(&row->wire);
     perf_gpu_lib_close(&row->lib);
     perf_gpu_unguard();
 }

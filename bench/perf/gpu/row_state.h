@@ -7,6 +7,7 @@
 #include "perf/gpu/floor.h"
 #include "perf/gpu/ours.h"
 #include "perf/gpu/play.h"
+#include "perf/gpu/wire.h"
 
 /* How the library's streams write to peers. */
 enum perf_gpu_way { PERF_GPU_DIRECT, PERF_GPU_PINNED, PERF_GPU_PROXY, PERF_GPU_WAYS };
@@ -30,6 +31,8 @@ struct perf_gpu_row {
     struct perf_gpu_floor floor; /* of one of the two floors gpu is NULL */
     struct perf_gpu_bare bare;
     double copies_us; /* of the bare floor */
+    struct perf_gpu_wire wire;
+    double wire_us; /* on rank 0 */
     struct perf_gpu_player player;
     struct perf_gpu_side sides[PERF_WHO_LAST]; /* enqueue is NULL where there is none */
     struct perf_gpu_side checked;

@@ -52,7 +52,7 @@ __device__ __forceinline__ Send send_share(const stepaf_kernel_args &args, unsig
     Send send = {make_stamp(args, number_after(before)), load_volatile(args.failed)};
     if (proto == STEPAF_PROTO_LL) {
         send_pieces<ALIGNED>(lane, chunk, send);
-    } else if (CHUNKS && proto == STEPAF_PROTO_CHUNKS) {
+    } else if (CHUNKS && (proto == STEPAF_PROTO_CHUNKS || proto == STEPAF_PROTO_PARTS)) {
         send_chunks<ALIGNED>(lane, chunk, send);
     } else if (!__any_sync(ALL, send.failed != 0)) {
         if (proto != STEPAF_PROTO_RDMA)
@@ -170,7 +170,7 @@ __device__ __forceinline__ bool unpack_chunks(const stepaf_kernel_args &args, ui
     unsigned i = find_lane(args);
     const stepaf_kernel_tensor &lane = args.lanes[i];
 
-    if (lane.proto != STEPAF_PROTO_CHUNKS) {
+    if (lane.proto != STEPAF_PROTO_CHUNKS && lane.proto != STEPAF_PROTO_PARTS) {
         unpack<ALIGNED>(args, failed);
         return true;
     }

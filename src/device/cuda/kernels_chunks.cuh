@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors that go through a mailbox in host memory chunk by chunk: kernels.h has what a chunk is. */
+/* Tensors that go through a mailbox in host memory chunk by chunk, or by the proxy part by part: kernels.h
+ * has what these are. */
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_CHUNKS_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_CHUNKS_CUH
 
@@ -10,19 +11,25 @@ namespace
 
 constexpr unsigned AT_ONCE = 4; /* pieces that a thread has on their way: host memory is far */
 
-/* Where a chunk is in the mailbox and in the tensor, and how many bytes of the tensor are in it. */
+/* Where a chunk, or a part, is in the mailbox and in the tensor, and how many bytes of the tensor are in
+ * it; and its flag. */
 struct Chunk {
-    uint8_t *box, *data;
+    uint8_t *box, *data, *flag;
     uint32_t bytes;
 };
 
+/* @a tells: from flag to flag, of a part. */
 __device__ __forceinline__ Chunk find_chunk(const stepaf_kernel_tensor &lane, uint32_t bytes,
-                                            uint32_t chunk)
+                                            uint32_t chunk, uint32_t tells)
 {
     uint32_t at = chunk * lane.chunk;
+    uint8_t *box = lane.body + at, *flag = lane.head + STEPAF_HEAD_BYTES + chunk * tells;
 
-    return {lane.body + at + static_cast<uint64_t>(chunk) * STEPAF_CHUNK_TELLS, lane.data + at,
-            min(bytes - at, lane.chunk)};
+    if (lane.proto == STEPAF_PROTO_CHUNKS) {
+        box += static_cast<uint64_t>(chunk) * STEPAF_CHUNK_TELLS;
+        flag = box + lane.chunk;
+    }
+    return {box, lane.data + at, flag, min(bytes - at, lane.chunk)};
 }
 
 /* Copy @a n pieces by one warp. */
@@ -59,7 +66,7 @@ __device__ __forceinline__ void send_chunks(const stepaf_kernel_tensor &lane, un
     if (__any_sync(ALL, send.failed != 0))
         return;
     for (uint32_t i = block; i < n_chunks; i += lane.n) {
-        Chunk chunk = find_chunk(lane, lane.bytes, i);
+        Chunk chunk = find_chunk(lane, lane.bytes, i, STEPAF_PART_TOLD);
         uint32_t whole = ALIGNED ? chunk.bytes / 16 : 0;
         copy_pieces(chunk.box, chunk.data, whole);
 #pragma unroll 1
@@ -68,7 +75,7 @@ __device__ __forceinline__ void send_chunks(const stepaf_kernel_tensor &lane, un
         __threadfence_system();
         __syncwarp();
         if (threadIdx.x == 0)
-            store_pair(chunk.box + lane.chunk, {0, send.stamp});
+            store_pair(chunk.flag, {0, send.stamp});
     }
 }
 
@@ -81,11 +88,16 @@ __device__ __forceinline__ bool take_chunks(const FLOW &args, const stepaf_kerne
     Patience patience(args);
 
     for (uint32_t i = block; i < n_chunks; i += lane.n) {
-        Chunk chunk = find_chunk(lane, bytes, i);
+        Chunk chunk = find_chunk(lane, bytes, i, STEPAF_PART_TELLS);
         uint32_t whole = ALIGNED ? chunk.bytes / 16 : 0;
-        while (!__all_sync(ALL, load_flag(chunk.box + lane.chunk + 8) == stamp))
+        while (!__all_sync(ALL, load_flag(chunk.flag + 8) == stamp))
             if (__any_sync(ALL, threadIdx.x == 0 && patience.over(lane.peer)))
                 return false;
+        if (!ALIGNED &&
+            lane.proto == STEPAF_PROTO_PARTS) { /* its place in the buffer may be odd, too */
+            copy_share<false>(chunk.data, chunk.box, chunk.bytes, 0, 1);
+            continue;
+        }
         copy_pieces(chunk.data, chunk.box, whole);
 #pragma unroll 1
         for (uint32_t k = whole + threadIdx.x; k * 16 < chunk.bytes; k += STEPAF_WARP)

@@ -65,6 +65,8 @@ struct cpu_device {
     struct stepaf_gpu_rdma rdma; /* what is said of network cards */
     bool bad_flush;              /* flushing fails */
     int n_flushes;
+    void (*at_part)(
+        uint32_t part); /* a kernel that sends is about to write it; NULL: nobody is told */
 };
 extern struct cpu_device cpu_device;
 extern const struct stepaf_device_ops stepaf_cpu_ops;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/time.h"
+#include "cpu_device.h"
 
 static uint64_t *words_of(uint8_t *head)
 {
@@ -61,11 +62,26 @@ static void send_pieces(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
     }
 }
 
-static uint64_t *flag_of_chunk(const struct stepaf_kernel_tensor *lane, uint32_t i)
+/* @a tells: from flag to flag, of parts. */
+static uint64_t *flag_of_chunk(const struct stepaf_kernel_tensor *lane, uint32_t i, uint32_t tells)
 {
-    return (uint64_t *)(void *)(lane->body + (size_t)i * (lane->chunk + STEPAF_CHUNK_TELLS) +
-                                lane->chunk) +
-           1;
+    uint8_t *at = lane->body + (size_t)i * (lane->chunk + STEPAF_CHUNK_TELLS) + lane->chunk;
+
+    if (lane->proto == STEPAF_PROTO_PARTS)
+        at = lane->head + STEPAF_HEAD_BYTES + (size_t)i * tells;
+    return (uint64_t *)(void *)at + 1;
+}
+
+static uint8_t *body_of_chunk(const struct stepaf_kernel_tensor *lane, uint32_t i)
+{
+    uint32_t between = lane->proto == STEPAF_PROTO_PARTS ? 0 : STEPAF_CHUNK_TELLS;
+
+    return lane->body + (size_t)i * (lane->chunk + between);
+}
+
+static bool goes_by_chunks(const struct stepaf_kernel_tensor *lane)
+{
+    return lane->proto == STEPAF_PROTO_CHUNKS || lane->proto == STEPAF_PROTO_PARTS;
 }
 
 static uint32_t bytes_of_chunk(const struct stepaf_kernel_tensor *lane, uint32_t bytes, uint32_t i)
@@ -77,10 +93,11 @@ static uint32_t bytes_of_chunk(const struct stepaf_kernel_tensor *lane, uint32_t
 
 static void send_chunks(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
 {
-    write_head(lane, stamp);
     for (uint32_t i = 0; i * (uint64_t)lane->chunk < lane->bytes; i++) {
-        uint64_t *flag = flag_of_chunk(lane, i);
-        memcpy((uint8_t *)(flag - 1) - lane->chunk, lane->data + (size_t)i * lane->chunk,
+        uint64_t *flag = flag_of_chunk(lane, i, STEPAF_PART_TOLD);
+        if (cpu_device.at_part)
+            cpu_device.at_part(i);
+        memcpy(body_of_chunk(lane, i), lane->data + (size_t)i * lane->chunk,
                bytes_of_chunk(lane, lane->bytes, i));
         __atomic_store_n(flag, stamp, __ATOMIC_RELEASE);
     }
@@ -92,6 +109,9 @@ static void run_send(const struct stepaf_kernel_args *args, uint32_t blocks)
 
     if (has_failed(args))
         return;
+    for (uint32_t i = 0; i < args->n_lanes; i++) /* as all blocks begin at once */
+        if (goes_by_chunks(&args->lanes[i]))
+            write_head(&args->lanes[i], stamp_of(args, n));
     for (uint32_t i = 0; i < args->n_lanes; i++) {
         const struct stepaf_kernel_tensor *lane = &args->lanes[i];
         if (lane->copied)
@@ -100,7 +120,7 @@ static void run_send(const struct stepaf_kernel_args *args, uint32_t blocks)
             send_pieces(lane, stamp_of(args, n));
             continue;
         }
-        if (lane->proto == STEPAF_PROTO_CHUNKS) {
+        if (goes_by_chunks(lane)) {
             send_chunks(lane, stamp_of(args, n));
             continue;
         }
@@ -193,10 +213,10 @@ static bool take_chunks(const struct stepaf_kernel_args *args,
                         const struct stepaf_kernel_tensor *lane, uint32_t bytes, uint64_t stamp)
 {
     for (uint32_t i = 0; i * (uint64_t)lane->chunk < bytes; i++) {
-        const uint64_t *flag = flag_of_chunk(lane, i);
+        const uint64_t *flag = flag_of_chunk(lane, i, STEPAF_PART_TELLS);
         if (!await(args, is_flagged, flag, stamp, lane->peer))
             return false;
-        memcpy(lane->data + (size_t)i * lane->chunk, (const uint8_t *)(flag - 1) - lane->chunk,
+        memcpy(lane->data + (size_t)i * lane->chunk, body_of_chunk(lane, i),
                bytes_of_chunk(lane, bytes, i));
     }
     return true;
@@ -247,8 +267,7 @@ static void run_unpack(const struct stepaf_kernel_args *args, uint32_t blocks, b
             memcpy(lane->data, lane->body, bytes);
         if (lane->proto == STEPAF_PROTO_LL && !args->gate_takes && !take_pieces(args, lane, bytes))
             return;
-        if (chunks && lane->proto == STEPAF_PROTO_CHUNKS &&
-            !take_chunks(args, lane, bytes, stamp_of(args, n)))
+        if (chunks && goes_by_chunks(lane) && !take_chunks(args, lane, bytes, stamp_of(args, n)))
             return;
     }
     for (uint32_t b = 0; chunks && b < blocks; b++)

@@ -121,6 +121,23 @@ static void check_missing_chunk()
     printf("ok: a chunk that does not come\n");
 }
 
+/* What the host has not brought yet is waited for, though the head is there. */
+static void check_missing_part()
+{
+    Exchange exchange({{9000, 9000, STEPAF_PROTO_PARTS, 3, false, 0}});
+    End &in = *exchange.receiver;
+    stepaf_kernel_args args = exchange.fill(false);
+
+    set_limit(in);
+    exchange.begin_send(args);
+    run();
+    memset(in.args.lanes[0].head + STEPAF_HEAD_BYTES + 5 * STEPAF_PART_TELLS, 0, 16);
+    exchange.begin_receive();
+    run();
+    expect_fault("a part that is not there", in, STEPAF_FAULT_TIMEOUT, 1);
+    printf("ok: a part that does not come\n");
+}
+
 static bool are_all(const std::vector<uint8_t> &bytes, uint8_t value)
 {
     for (uint8_t byte : bytes)
@@ -206,7 +223,7 @@ int main()
 {
     const stepaf_proto HEAD = STEPAF_PROTO_INLINE, PIECES = STEPAF_PROTO_LL,
                        PLACE = STEPAF_PROTO_ZCOPY, INLET = STEPAF_PROTO_BCOPY,
-                       CHUNKS = STEPAF_PROTO_CHUNKS;
+                       CHUNKS = STEPAF_PROTO_CHUNKS, PARTS = STEPAF_PROTO_PARTS;
 
     check("tensors in heads",
           {{84, 84, HEAD, 1, false, 0},
@@ -243,6 +260,20 @@ int main()
     check("chunks, anywhere",
           {{20001, 20001, CHUNKS, 3, false, 5}, {1025, 1025, CHUNKS, 2, false, 1}}, 60);
     check("larger chunks", {{300000, 262145, CHUNKS, 40, false, 0}}, 6);
+    check("parts",
+          {{30000, 30000, PARTS, 7, false, 0},
+           {1024, 1024, PARTS, 1, false, 0},
+           {85, 85, PARTS, 1, false, 0},
+           {5000, 4096, PARTS, 2, false, 0}},
+          60);
+    check("parts, anywhere", {{20001, 20001, PARTS, 3, false, 5}, {1025, 1025, PARTS, 2, false, 1}},
+          60);
+    check("larger parts", {{300000, 262145, PARTS, 40, false, 0}}, 6);
+    check("parts and other ways",
+          {{9000, 9000, PARTS, 3, false, 0},
+           {3000, 3000, STEPAF_PROTO_BCOPY, 2, false, 0},
+           {60, 60, HEAD, 1, false, 0}},
+          60);
     check("chunks and other ways",
           {{9000, 9000, CHUNKS, 3, false, 0},
            {9000, 9000, PIECES, 3, false, 0},
@@ -288,6 +319,7 @@ int main()
     check_missing_piece(9000);
     check_missing_piece(30000);
     check_missing_chunk();
+    check_missing_part();
     check_failed();
     check_sources();
     return 0;

@@ -88,7 +88,9 @@ static void starve(int (*how)(struct starve_rank *rank, enum starve_end *end_p),
 static void with_stream_plans(void)
 {
     setenv("STEPAF_CUDA_PROXY", "always", 1);
+    setenv("STEPAF_CUDA_AHEAD_BYTES", "2000", 1); /* part by part */
     starve(play_streams, "thread", 0);
+    unsetenv("STEPAF_CUDA_AHEAD_BYTES");
     unsetenv("STEPAF_CUDA_PROXY");
 }
 

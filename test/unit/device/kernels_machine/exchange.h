@@ -31,7 +31,7 @@ inline uint32_t groups(uint32_t bytes)
 inline bool has_chunks(const stepaf_kernel_args &args)
 {
     for (uint32_t i = 0; i < args.n_lanes; i++)
-        if (args.lanes[i].proto == STEPAF_PROTO_CHUNKS)
+        if (stepaf_proto_has_chunks(args.lanes[i].proto))
             return true;
     return false;
 }
@@ -47,9 +47,15 @@ inline void unpack(const stepaf_kernel_args &args)
     has_chunks(args) ? stepaf_unpack_chunks(args) : stepaf_unpack(args);
 }
 
+/* A head, and the flags of parts. */
+inline size_t flags_room(uint32_t bytes, uint32_t part)
+{
+    return STEPAF_HEAD_BYTES + static_cast<size_t>(stepaf_parts(bytes, part)) * STEPAF_PART_TELLS;
+}
+
 struct Exchange {
     std::vector<Tensor> tensors;
-    std::vector<std::vector<uint8_t>> mailboxes, sources, places;
+    std::vector<std::vector<uint8_t>> mailboxes, outlets, sources, places;
     std::unique_ptr<End> sender, receiver;
 
     explicit Exchange(std::vector<Tensor> its);
@@ -57,6 +63,7 @@ struct Exchange {
     stepaf_kernel_args fill(bool varied);
     void begin_send(const stepaf_kernel_args &args);
     void begin_receive();
+    void carry(unsigned i, const stepaf_kernel_args &sent) const;
     void verify(const stepaf_kernel_args &sent, const uint32_t *landed) const;
 
   private:
@@ -75,7 +82,9 @@ Exchange::Exchange(std::vector<Tensor> its) : tensors(std::move(its))
     for (const Tensor &tensor : tensors) {
         size_t pieces = static_cast<size_t>(groups(tensor.room)) * STEPAF_GROUP_BYTES;
         size_t chunks = static_cast<size_t>(stepaf_chunks_room(tensor.room));
-        mailboxes.emplace_back(STEPAF_HEAD_BYTES + std::max(pieces, chunks) + 256, 0);
+        size_t parts = flags_room(tensor.room, stepaf_part_bytes(tensor.room)) + tensor.room;
+        mailboxes.emplace_back(STEPAF_HEAD_BYTES + std::max({pieces, chunks, parts}) + 256, 0);
+        outlets.emplace_back(mailboxes.back().size(), 0);
         sources.emplace_back(tensor.room + 256, 0);
         places.emplace_back(tensor.room + BEYOND + 256, static_cast<uint8_t>(POISON));
     }
@@ -108,6 +117,13 @@ End *Exchange::make_end(bool sends)
         lane.planned = tensor.planned;
         if (tensor.proto == STEPAF_PROTO_CHUNKS)
             lane.chunk = stepaf_chunk_bytes(tensor.room);
+        if (tensor.proto == STEPAF_PROTO_PARTS) {
+            lane.chunk = stepaf_part_bytes(tensor.room);
+            lane.head = sends ? aligned(outlets[i]) : mailbox;
+            lane.body = lane.head + flags_room(tensor.room, lane.chunk);
+            lane.body +=
+                sends ? 0 : tensor.skew; /* as slots of the proxy's receive buffers may lie */
+        }
         args.aligned = args.aligned && tensor.skew % 16 == 0;
         if (tensor.copied)
             leader = static_cast<uint8_t>(i + 1);
@@ -124,7 +140,8 @@ End *Exchange::make_end(bool sends)
     for (size_t i = 0; i < tensors.size(); i++) {
         const Tensor &tensor = tensors[i];
         stepaf_kernel_tensor &lane = args.lanes[i];
-        bool unpacks = tensor.proto == STEPAF_PROTO_BCOPY || tensor.proto == STEPAF_PROTO_CHUNKS ||
+        bool unpacks = tensor.proto == STEPAF_PROTO_BCOPY ||
+                       stepaf_proto_has_chunks(static_cast<uint8_t>(tensor.proto)) ||
                        (tensor.proto == STEPAF_PROTO_LL && !args.gate_takes);
         lane.copied = tensor.copied ? leader : 0;
         lane.first = static_cast<uint16_t>(end->n_blocks);
@@ -189,8 +206,44 @@ stepaf_kernel_args Exchange::fill(bool varied)
     return args;
 }
 
+/* The stamp that a head has. */
+inline uint64_t its_last(const stepaf_kernel_tensor &lane)
+{
+    uint64_t stamp;
+
+    memcpy(&stamp, lane.head + STEPAF_HEAD_TELLS + 8, sizeof(stamp));
+    return stamp;
+}
+
+/* What the hosts of both ends do of PARTS: bring what is there, and tell of it; the head first. */
+void Exchange::carry(unsigned i, const stepaf_kernel_args &sent) const
+{
+    const stepaf_kernel_tensor &from = sent.lanes[i], &to = receiver->args.lanes[i];
+    uint64_t words[2], stamp;
+
+    do {
+        machine_yield();
+        memcpy(words, from.head + STEPAF_HEAD_TELLS, sizeof(words));
+    } while (words[1] == its_last(to));
+    stamp = words[1];
+    memcpy(to.head + STEPAF_HEAD_TELLS, words, sizeof(words));
+    for (uint32_t part = 0; part < stepaf_parts(from.bytes, from.chunk); part++) {
+        uint32_t at = part * from.chunk;
+        do {
+            machine_yield();
+            memcpy(words, from.head + STEPAF_HEAD_BYTES + part * STEPAF_PART_TOLD, sizeof(words));
+        } while (words[1] != stamp);
+        memcpy(to.body + at, from.body + at, std::min(from.chunk, from.bytes - at));
+        machine_yield();
+        memcpy(to.head + STEPAF_HEAD_BYTES + part * STEPAF_PART_TELLS, words, sizeof(words));
+    }
+}
+
 void Exchange::begin_send(const stepaf_kernel_args &args)
 {
+    for (unsigned i = 0; i < args.n_lanes; i++)
+        if (args.lanes[i].proto == STEPAF_PROTO_PARTS)
+            launch(1, 0, 1, [this, i, &args] { carry(i, args); });
     for (unsigned b = 0; b < sender->n_blocks; b++)
         launch(sender->n_blocks, b, STEPAF_WARP, [&args] { ::send(args); });
     launch(1, 0, 1, [this, &args] { copy_all(args, sender->args); });
