@@ -91,7 +91,7 @@ void perf_case_make(const struct perf_options *options, int row, int attn, int f
 
     make_tensors(options, &options->rows[row], &c);
     make_stages(options->test, &c);
-    if (options->mem_cuda)
+    if (options->cuda.mem)
         answer_all(&c);
     for (int t = 0; t < c.n_push; t++)
         c.push_bytes += c.push[t].bytes;

@@ -39,7 +39,8 @@ static void set_gpu(json_t *object, const struct perf_options *options, const st
     const char *name = options->baseline_nccl == PERF_NCCL_FUSED ? "nccl-fused" : "nccl";
 
     json_object_set_new(object, "mem", json_string("cuda"));
-    json_object_set_new(object, "mode", json_string(options->graph_ops > 0 ? "graph" : "stream"));
+    json_object_set_new(object, "mode",
+                        json_string(options->cuda.graph_ops > 0 ? "graph" : "stream"));
     json_object_set_new(object, "sample_ops", json_integer((json_int_t)r->unit_ops));
     json_object_set_new(object, "load", json_boolean(r->loaded));
     json_object_set_new(object, "gpu", json_string(r->gpu));
@@ -108,7 +109,7 @@ json_t *perf_json_row(const struct perf_options *options, const struct perf_resu
     json_object_set_new(object, "checked_ops", json_integer((json_int_t)r->checked_ops));
     if (r->has[PERF_MPI])
         json_object_set_new(object, "baseline", other("mpi", r, PERF_MPI));
-    if (options->mem_cuda)
+    if (options->cuda.mem)
         set_gpu(object, options, r);
     if (r->has[PERF_FLOOR_LOOP] && who != PERF_FLOOR_LOOP)
         json_object_set_new(object, "floor", other(r->floor_name, r, PERF_FLOOR_LOOP));

@@ -11,7 +11,7 @@ static __attribute__((noinline)) int start_with(struct perf_lib *lib, unsigned p
     const struct perf_case *c = lib->c;
     stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_ALL,
                                     .flags = STEPAF_START_WAIT,
-                                    .timeout_us = lib->options->timeout_us};
+                                    .timeout_us = lib->options->run.timeout_us};
     stepaf_status_t status;
 
     if (c->scatter) {
@@ -40,7 +40,7 @@ int perf_lib_start(void *self, unsigned place, int stage)
 int perf_lib_wait(void *self, unsigned place, int stage)
 {
     struct perf_lib *lib = self;
-    stepaf_status_t status = stepaf_wait(lib->requests[place], lib->options->timeout_us);
+    stepaf_status_t status = stepaf_wait(lib->requests[place], lib->options->run.timeout_us);
 
     (void)stage;
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_wait");
@@ -134,7 +134,7 @@ int perf_lib_serve(struct perf_lib *lib, uint64_t n_batches, perf_lib_handle_t h
 
     while (n_batches > 0) {
         int n = 0;
-        stepaf_status_t status = stepaf_recv(lib->ctx, from, 0, lib->options->timeout_us,
+        stepaf_status_t status = stepaf_recv(lib->ctx, from, 0, lib->options->run.timeout_us,
                                              lib->batches, lib->n_batches, &n);
 
         if (status != STEPAF_OK)

@@ -23,14 +23,14 @@ int perf_links_ask(struct perf_options *options)
 {
     const char *before = perf_links_setting();
 
-    if (options->transport == NULL)
+    if (options->job.transport == NULL)
         return 0;
-    if (before[0] != '\0' && strcmp(before, options->transport) != 0) {
-        options->transport_before = strdup(before);
-        if (options->transport_before == NULL)
+    if (before[0] != '\0' && strcmp(before, options->job.transport) != 0) {
+        options->job.transport_before = strdup(before);
+        if (options->job.transport_before == NULL)
             return perf_fail("out of memory");
     }
-    return setenv(variable, options->transport, 1) == 0
+    return setenv(variable, options->job.transport, 1) == 0
                ? 0
                : perf_fail("%s: %s", variable, strerror(errno));
 }

@@ -50,14 +50,15 @@ static int open_files(struct run *run)
     int rank = run->job->channel.rank;
     struct stat status;
 
-    if (options->trace_file != NULL && perf_trace_open(&run->trace, options->trace_file, rank) != 0)
+    if (options->output.trace_file != NULL &&
+        perf_trace_open(&run->trace, options->output.trace_file, rank) != 0)
         return -1;
-    if (options->json_file == NULL || rank != 0)
+    if (options->output.json_file == NULL || rank != 0)
         return 0;
     run->json = json_array();
-    run->json_file = fopen(options->json_file, "we");
+    run->json_file = fopen(options->output.json_file, "we");
     if (run->json_file == NULL)
-        return perf_fail("%s: %s", options->json_file, strerror(errno));
+        return perf_fail("%s: %s", options->output.json_file, strerror(errno));
     run->json_is_file = fstat(fileno(run->json_file), &status) == 0 && S_ISREG(status.st_mode);
     return run->json != NULL ? 0 : perf_fail("out of memory");
 }
@@ -70,7 +71,7 @@ static int write_json(struct run *run)
     failed |= json_dumpf(run->json, run->json_file, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) != 0;
     failed |= fputc('\n', run->json_file) == EOF;
     failed |= fflush(run->json_file) != 0;
-    return failed ? perf_fail("%s: could not be written whole", run->options->json_file) : 0;
+    return failed ? perf_fail("%s: could not be written whole", run->options->output.json_file) : 0;
 }
 
 /* Rows that were measured are in the file even if a later one ends the process: all ranks go where
@@ -90,7 +91,7 @@ static int close_files(struct run *run)
         if (write_json(run) != 0)
             rc = -1;
         if (fclose(run->json_file) != 0)
-            rc = perf_fail("%s: %s", run->options->json_file, strerror(errno));
+            rc = perf_fail("%s: %s", run->options->output.json_file, strerror(errno));
     }
     json_decref(run->json);
     return rc;
@@ -116,12 +117,12 @@ static int run_startup(struct run *run)
 static int run_line(struct run *run, int line, struct perf_result *result_p)
 {
     const struct perf_options *options = run->options;
-    struct perf_trace *trace = options->trace_file != NULL ? &run->trace : NULL;
+    struct perf_trace *trace = options->output.trace_file != NULL ? &run->trace : NULL;
 
     if (run->gpu == NULL)
         return perf_row_run(run->job, options, &run->place, line, trace, result_p);
-    return options->load ? perf_gpu_row_run(run->gpu, line / 2, line % 2, result_p)
-                         : perf_gpu_row_run(run->gpu, line, 0, result_p);
+    return options->cuda.load ? perf_gpu_row_run(run->gpu, line / 2, line % 2, result_p)
+                              : perf_gpu_row_run(run->gpu, line, 0, result_p);
 }
 
 static int run_rows(struct run *run)
@@ -132,7 +133,7 @@ static int run_rows(struct run *run)
     if (perf_place_open(run->job, options, &run->place, &run->exit_code) != 0)
         return -1;
     run->exit_code = PERF_EXIT_FAILED;
-    if (options->mem_cuda && perf_gpu_open(run->job, options, &run->place, &run->gpu) != 0)
+    if (options->cuda.mem && perf_gpu_open(run->job, options, &run->place, &run->gpu) != 0)
         return -1;
     if (rank == 0)
         perf_report_begin(run->job, options, &run->place, run->gpu);
@@ -140,7 +141,7 @@ static int run_rows(struct run *run)
         return perf_trace_cost_run(run->job, options, &run->place);
     if (rank == 0)
         perf_table_head(options);
-    for (int line = 0; line < options->n_rows * (1 + options->load); line++) {
+    for (int line = 0; line < options->n_rows * (1 + options->cuda.load); line++) {
         struct perf_result result;
 
         if (run_line(run, line, &result) != 0)
@@ -220,14 +221,14 @@ int main(int argc, char **argv)
         return tell(PERF_EXIT_USAGE);
     if (command.rc != 0)
         return perf_job_run_mpi(&argc, &argv, run_job, &command);
-    if (options->procs > 0 && launched) {
+    if (options->job.procs > 0 && launched) {
         perf_fail_set("--procs forks its own processes: leave it out under a launcher");
         return rank == 0 ? tell(PERF_EXIT_USAGE) : PERF_EXIT_USAGE;
     }
-    if (perf_links_ask(options) != 0 || (options->mem_cuda && perf_gpu_ask(options) != 0))
+    if (perf_links_ask(options) != 0 || (options->cuda.mem && perf_gpu_ask(options) != 0))
         return tell(PERF_EXIT_FAILED);
-    if (options->procs > 0)
-        return perf_job_run_fork((int)options->procs, run_job, &command);
+    if (options->job.procs > 0)
+        return perf_job_run_fork((int)options->job.procs, run_job, &command);
     if (!launched) {
         perf_fail_set("no launcher has started this: run 'mpirun -n 4 stepaf_perf ...', or add "
                       "--procs 4 to fork processes here");

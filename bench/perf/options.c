@@ -88,20 +88,20 @@ static int parse_number_option(int key, const char *arg, struct parse *parse)
 
     switch (key) {
     case KEY_PROCS:
-        return perf_number_parse(arg, "--procs", 2, 1024, &options->procs);
+        return perf_number_parse(arg, "--procs", 2, 1024, &options->job.procs);
     case 'm':
         return perf_number_parse(arg, "--microbatches", 1, 256, &options->microbatches);
     case 'd':
         parse->depth_given = 1;
         return perf_number_parse(arg, "--depth", 1, STEPAF_MAX_DEPTH, &options->depth);
     case 'i':
-        return perf_number_parse(arg, "--iters", 1, 100000000, &options->iters);
+        return perf_number_parse(arg, "--iters", 1, 100000000, &options->run.iters);
     case 'w':
-        return perf_number_parse(arg, "--warmup", 0, 100000000, &options->warmup);
+        return perf_number_parse(arg, "--warmup", 0, 100000000, &options->run.warmup);
     case KEY_ROUNDS:
-        return perf_number_parse(arg, "--rounds", 1, 10000, &options->rounds);
+        return perf_number_parse(arg, "--rounds", 1, 10000, &options->run.rounds);
     case KEY_MAX_TIME:
-        return perf_number_parse(arg, "--max-time", 0, 86400, &options->max_time_s);
+        return perf_number_parse(arg, "--max-time", 0, 86400, &options->run.max_time_s);
     case KEY_CORRUPT:
         return perf_number_parse(arg, "--corrupt", 1, 1000000000, &options->corrupt);
     case KEY_KEYS:
@@ -110,7 +110,7 @@ static int parse_number_option(int key, const char *arg, struct parse *parse)
     case KEY_TIMEOUT:
         if (perf_number_parse(arg, "--timeout", 1, 3600, &seconds) != 0)
             return -1;
-        options->timeout_us = (int64_t)seconds * 1000000;
+        options->run.timeout_us = (int64_t)seconds * 1000000;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -136,15 +136,18 @@ static int parse_gpu_option(int key, const char *arg, struct parse *parse)
 
     switch (key) {
     case KEY_MEM:
-        return parse_word(arg, "--mem", "host", "cuda", &options->mem_cuda);
+        return parse_word(arg, "--mem", "host", "cuda", &options->cuda.mem);
     case KEY_STREAM:
         parse->stream_given = 1;
-        return perf_number_parse(arg != NULL ? arg : "1", "--stream", 1, 64, &options->stream_ops);
+        return perf_number_parse(arg != NULL ? arg : "1", "--stream", 1, 64,
+                                 &options->cuda.stream_ops);
     case KEY_GRAPH:
-        return perf_number_parse(arg != NULL ? arg : "32", "--graph", 1, 4096, &options->graph_ops);
+        return perf_number_parse(arg != NULL ? arg : "32", "--graph", 1, 4096,
+                                 &options->cuda.graph_ops);
     case KEY_LOAD:
-        options->load = 1;
-        return perf_number_parse(arg != NULL ? arg : "0", "--load", 0, 1024, &options->spare_sms);
+        options->cuda.load = 1;
+        return perf_number_parse(arg != NULL ? arg : "0", "--load", 0, 1024,
+                                 &options->cuda.spare_sms);
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -164,12 +167,12 @@ static int parse_plain_option(int key, const char *arg, struct parse *parse)
 
     switch (key) {
     case KEY_SPLIT:
-        options->split = arg;
+        options->job.split = arg;
         return 0;
     case KEY_TRANSPORT:
         if (arg[0] == '\0')
             return perf_fail("--transport '' names no transport; 'stepaf_info -t' lists them");
-        options->transport = arg;
+        options->job.transport = arg;
         return 0;
     case KEY_RECV:
         parse->recv_given = 1;
@@ -179,9 +182,9 @@ static int parse_plain_option(int key, const char *arg, struct parse *parse)
     case KEY_BASELINE:
         return parse_baseline(arg, options);
     case KEY_TRACE:
-        return parse_file(arg, "--trace", &options->trace_file);
+        return parse_file(arg, "--trace", &options->output.trace_file);
     case KEY_JSON:
-        return parse_file(arg, "--json", &options->json_file);
+        return parse_file(arg, "--json", &options->output.json_file);
     case KEY_SCATTER:
         options->scatter = 1;
         return 0;
@@ -198,7 +201,7 @@ static int parse_plain_option(int key, const char *arg, struct parse *parse)
         options->startup = 1;
         return 0;
     case KEY_CSV:
-        options->csv = 1;
+        options->output.csv = 1;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -258,10 +261,10 @@ static int finish(struct parse *parse)
     if (!parse->test_given && !options->startup)
         return perf_fail("no test is given; the tests are%s", test_list);
     if (!parse->depth_given && (options->test == PERF_BW || options->test == PERF_RATE))
-        options->depth = options->mem_cuda ? 4 : 16;
-    if (!parse->recv_given && options->mem_cuda)
+        options->depth = options->cuda.mem ? 4 : 16;
+    if (!parse->recv_given && options->cuda.mem)
         options->recv_each = 1;
-    if (parse->stream_given && (options->graph_ops > 0 || !options->mem_cuda))
+    if (parse->stream_given && (options->cuda.graph_ops > 0 || !options->cuda.mem))
         return perf_fail("--stream needs --mem cuda, and excludes --graph");
     if (parse->keys_given && !options->startup)
         return perf_fail("--keys needs --startup");
@@ -296,12 +299,12 @@ int perf_options_parse(int argc, char **argv, int launched, int rank,
                                        .pull_dtype = STEPAF_BF16,
                                        .microbatches = 1,
                                        .depth = 1,
-                                       .stream_ops = 1,
-                                       .iters = 10000,
-                                       .warmup = 1000,
-                                       .rounds = 20,
-                                       .max_time_s = 1,
-                                       .timeout_us = STEPAF_TIMEOUT_DEFAULT,
+                                       .cuda.stream_ops = 1,
+                                       .run.iters = 10000,
+                                       .run.warmup = 1000,
+                                       .run.rounds = 20,
+                                       .run.max_time_s = 1,
+                                       .run.timeout_us = STEPAF_TIMEOUT_DEFAULT,
                                        .keys = 64};
     argp_err_exit_status = PERF_EXIT_USAGE;
     argp_program_version_hook = print_version;

@@ -37,29 +37,38 @@ enum perf_nccl { PERF_NCCL_NONE, PERF_NCCL_PLAIN, PERF_NCCL_FUSED };
 
 struct perf_options {
     enum perf_test test;
-    uint64_t procs;               /* 0: under a launcher */
-    const char *split;            /* NULL: by the environment or the launcher */
-    const char *transport;        /* NULL: by the environment */
-    const char *transport_before; /* what the environment said instead; NULL if nothing */
+    struct {
+        uint64_t procs;               /* 0: under a launcher */
+        const char *split;            /* NULL: by the environment or the launcher */
+        const char *transport;        /* NULL: by the environment */
+        const char *transport_before; /* what the environment said instead; NULL if nothing */
+    } job;
     int n_rows;
     struct perf_row_size rows[PERF_MAX_SIZES];
     stepaf_dtype_t push_dtype, pull_dtype;
     uint64_t route_topk; /* 0: no routing tensors */
     uint64_t microbatches, depth;
-    uint64_t iters, warmup, rounds;
-    uint64_t max_time_s; /* per row and contender; 0: no bound */
-    int64_t timeout_us;  /* of each wait; -1: the library's setting */
-    uint64_t keys;       /* of --startup */
-    uint64_t corrupt;    /* every so many answers have a byte wrong; 0: none */
-    int mem_cuda;
-    uint64_t graph_ops;  /* operations of a captured graph; 0: they are enqueued one by one */
-    uint64_t stream_ops; /* and then so many between two events */
-    int load;
-    uint64_t spare_sms; /* multiprocessors without the load */
+    struct {
+        uint64_t iters, warmup, rounds;
+        uint64_t max_time_s; /* per row and contender; 0: no bound */
+        int64_t timeout_us;  /* of each wait; -1: the library's setting */
+    } run;
+    uint64_t keys;    /* of --startup */
+    uint64_t corrupt; /* every so many answers have a byte wrong; 0: none */
+    struct {
+        int mem;
+        uint64_t graph_ops;  /* operations of a captured graph; 0: they are enqueued one by one */
+        uint64_t stream_ops; /* and then so many between two events */
+        int load;
+        uint64_t spare_sms; /* multiprocessors without the load */
+    } cuda;
     enum perf_nccl baseline_nccl;
     int scatter, check, recv_each, release_apart, user_memory;
-    int baseline_mpi, no_floor, trace_cost, startup, csv;
-    const char *trace_file, *json_file;
+    int baseline_mpi, no_floor, trace_cost, startup;
+    struct {
+        int csv;
+        const char *trace_file, *json_file;
+    } output;
 };
 
 /* Parse the command line. -1 with a sentence; under a launcher, where ranks agree on it later, nothing

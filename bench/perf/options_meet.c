@@ -39,16 +39,16 @@ static uint64_t digest_of(const struct perf_options *o)
                                 o->route_topk,
                                 o->microbatches,
                                 o->depth,
-                                o->iters,
-                                o->warmup,
-                                o->rounds,
-                                o->max_time_s,
+                                o->run.iters,
+                                o->run.warmup,
+                                o->run.rounds,
+                                o->run.max_time_s,
                                 o->keys,
-                                o->graph_ops,
-                                o->stream_ops,
-                                o->spare_sms,
-                                (uint64_t)o->mem_cuda,
-                                (uint64_t)o->load,
+                                o->cuda.graph_ops,
+                                o->cuda.stream_ops,
+                                o->cuda.spare_sms,
+                                (uint64_t)o->cuda.mem,
+                                (uint64_t)o->cuda.load,
                                 (uint64_t)o->baseline_nccl,
                                 (uint64_t)o->scatter,
                                 (uint64_t)o->check,
@@ -59,7 +59,7 @@ static uint64_t digest_of(const struct perf_options *o)
                                 (uint64_t)o->no_floor,
                                 (uint64_t)o->trace_cost,
                                 (uint64_t)o->startup,
-                                o->trace_file != NULL};
+                                o->output.trace_file != NULL};
     uint64_t digest = 0;
 
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)

@@ -91,8 +91,9 @@ int perf_rows_make(const struct perf_row_input *input, struct perf_options *opti
 /* What tensors in GPU memory do not go with, or what goes with nothing else. */
 static int agree_on_gpu(const struct perf_options *options)
 {
-    if (!options->mem_cuda) {
-        if (options->graph_ops > 0 || options->load || options->baseline_nccl != PERF_NCCL_NONE)
+    if (!options->cuda.mem) {
+        if (options->cuda.graph_ops > 0 || options->cuda.load ||
+            options->baseline_nccl != PERF_NCCL_NONE)
             return perf_fail("--graph, --load and --baseline nccl need --mem cuda");
         return 0;
     }
@@ -105,7 +106,7 @@ static int agree_on_gpu(const struct perf_options *options)
         return perf_fail(
             "--mem cuda --recv any cannot be checked: whose batch it is, the host does "
             "not know");
-    if (options->trace_file != NULL || options->trace_cost || options->startup)
+    if (options->output.trace_file != NULL || options->trace_cost || options->startup)
         return perf_fail("--mem cuda goes with neither --trace, --trace-cost nor --startup");
     if (options->microbatches > 16)
         return perf_fail("--mem cuda has at most 16 microbatches: each is on a stream of its own");
@@ -121,23 +122,24 @@ int perf_options_agree(const struct perf_options *options)
     if (options->scatter && (options->test == PERF_PULL || options->test == PERF_PUSH_THEN_PULL))
         return perf_fail("--scatter needs a test whose operations push: not %s",
                          perf_test_name(options->test));
-    if (options->procs > 0 && options->baseline_mpi)
+    if (options->job.procs > 0 && options->baseline_mpi)
         return perf_fail("--baseline mpi needs MPI: start with mpirun instead of --procs");
     if (options->test == PERF_FLOOR &&
-        (options->check || options->no_floor || options->trace_file != NULL ||
+        (options->check || options->no_floor || options->output.trace_file != NULL ||
          options->trace_cost || options->startup))
         return perf_fail("the test floor does not use the library: --check, --no-floor, --trace, "
                          "--trace-cost and --startup do not go with it");
     if (options->corrupt > 0 && !options->check)
         return perf_fail("--corrupt needs --check");
-    if (options->trace_cost && (options->startup || options->check || options->baseline_mpi ||
-                                options->json_file != NULL || options->trace_file != NULL))
+    if (options->trace_cost &&
+        (options->startup || options->check || options->baseline_mpi ||
+         options->output.json_file != NULL || options->output.trace_file != NULL))
         return perf_fail("--trace-cost goes with neither --startup, --check, --baseline, --json "
                          "nor --trace");
-    if (options->csv && (options->startup || options->trace_cost))
+    if (options->output.csv && (options->startup || options->trace_cost))
         return perf_fail("--startup and --trace-cost have no table for --csv");
     if (options->startup &&
-        (options->check || options->baseline_mpi || options->trace_file != NULL))
+        (options->check || options->baseline_mpi || options->output.trace_file != NULL))
         return perf_fail("--startup goes with neither --check, --baseline nor --trace");
     return 0;
 }

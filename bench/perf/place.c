@@ -15,13 +15,13 @@ void perf_place_params(const struct perf_options *options, stepaf_params_t *para
     static char by_halves[48];
 
     *params_p = (stepaf_params_t){0};
-    if (options->split != NULL) {
+    if (options->job.split != NULL) {
         params_p->field_mask = STEPAF_PARAM_SPLIT;
-        params_p->split = options->split;
-    } else if (options->procs > 0 && getenv("STEPAF_SPLIT") == NULL &&
+        params_p->split = options->job.split;
+    } else if (options->job.procs > 0 && getenv("STEPAF_SPLIT") == NULL &&
                getenv("STEPAF_ROLE") == NULL) {
-        snprintf(by_halves, sizeof(by_halves), "attn=%u,ffn=%u", (unsigned)(options->procs + 1) / 2,
-                 (unsigned)options->procs / 2);
+        snprintf(by_halves, sizeof(by_halves), "attn=%u,ffn=%u",
+                 (unsigned)(options->job.procs + 1) / 2, (unsigned)options->job.procs / 2);
         params_p->field_mask = STEPAF_PARAM_SPLIT;
         params_p->split = by_halves;
     }

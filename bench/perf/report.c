@@ -56,11 +56,12 @@ static void print_options(const struct perf_options *options, const struct perf_
            options->recv_each ? "each" : "any",
            options->release_apart ? "in a call of its own" : "with the response",
            options->user_memory ? "the user's registered" : "the library's",
-           options->mem_cuda ? "GPU memory" : "memory");
+           options->cuda.mem ? "GPU memory" : "memory");
     printf("# operations     at most %llu timed and %llu to warm up, for each attention rank",
-           (unsigned long long)options->iters, (unsigned long long)options->warmup);
-    if (options->max_time_s > 0)
-        printf(", in about %llu s a row and contender", (unsigned long long)options->max_time_s);
+           (unsigned long long)options->run.iters, (unsigned long long)options->run.warmup);
+    if (options->run.max_time_s > 0)
+        printf(", in about %llu s a row and contender",
+               (unsigned long long)options->run.max_time_s);
     printf("\n");
     if (options->rows[0].shape.ndim > 0) {
         printf("# tensors        %s there, %s back", stepaf_dtype_name(options->push_dtype),
@@ -84,9 +85,9 @@ static void print_transport(const struct perf_options *options)
     if (setting[0] == '\0')
         return;
     printf("# transports     %s, by %s", setting,
-           options->transport != NULL ? "--transport" : "STEPAF_TRANSPORTS");
-    if (options->transport_before != NULL)
-        printf(", which overrides STEPAF_TRANSPORTS=%s", options->transport_before);
+           options->job.transport != NULL ? "--transport" : "STEPAF_TRANSPORTS");
+    if (options->job.transport_before != NULL)
+        printf(", which overrides STEPAF_TRANSPORTS=%s", options->job.transport_before);
     printf("\n");
 }
 
@@ -112,8 +113,8 @@ void perf_report_begin(const struct perf_job *job, const struct perf_options *op
     printf("\n");
     print_machine();
     printf("# ranks          %d attention, %d FFN, %s%s\n", place->attn, place->ffn,
-           options->procs > 0 ? "forked" : "started by ",
-           options->procs > 0 ? "" : job->mpi_version);
+           options->job.procs > 0 ? "forked" : "started by ",
+           options->job.procs > 0 ? "" : job->mpi_version);
     if (place->crowded)
         printf("#                more ranks than cores: waiting ranks give way\n");
     print_transport(options);

@@ -102,8 +102,8 @@ static double wait_s(const struct perf_options *options)
     const char *setting = getenv("STEPAF_TIMEOUT_US");
     double set_s = setting != NULL ? strtod(setting, NULL) / 1e6 : 0.0;
 
-    if (options->timeout_us > 0)
-        return (double)options->timeout_us / 1e6;
+    if (options->run.timeout_us > 0)
+        return (double)options->run.timeout_us / 1e6;
     return set_s > LEAST_WAIT_S ? set_s : LEAST_WAIT_S;
 }
 
@@ -157,15 +157,15 @@ static int estimate(struct perf_row *row, uint64_t ops)
 static int warm_up(struct perf_row *row)
 {
     unsigned window = row->c.window;
-    uint64_t ops = row->options->warmup;
+    uint64_t ops = row->options->run.warmup;
 
     for (int i = 0; i < 2; i++) {
         if (estimate(row, window) != 0)
             return -1;
     }
-    if (row->options->max_time_s > 0 &&
-        (double)ops * row->op_us > (double)row->options->max_time_s * 2e5)
-        ops = (uint64_t)((double)row->options->max_time_s * 2e5 / row->op_us);
+    if (row->options->run.max_time_s > 0 &&
+        (double)ops * row->op_us > (double)row->options->run.max_time_s * 2e5)
+        ops = (uint64_t)((double)row->options->run.max_time_s * 2e5 / row->op_us);
     if (ops > 0 && estimate(row, perf_schedule_whole(ops, window)) != 0)
         return -1;
     perf_schedule_make(row->options, window, row->op_us, &row->schedule);
@@ -192,7 +192,7 @@ static int allocate_samples(struct perf_row *row)
 static int run_checked(struct perf_row *row, double *check_op_us)
 {
     struct perf_block block = {.timed_ops = row->schedule.timed_ops};
-    double budget_us = (double)row->options->max_time_s * 1e6 / (double)row->schedule.rounds;
+    double budget_us = (double)row->options->run.max_time_s * 1e6 / (double)row->schedule.rounds;
     int64_t start_ns = perf_now_ns();
     int rc;
 

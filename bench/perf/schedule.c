@@ -13,12 +13,12 @@ uint64_t perf_schedule_whole(uint64_t ops, unsigned window)
 void perf_schedule_make(const struct perf_options *options, unsigned window, double op_us,
                         struct perf_schedule *schedule_p)
 {
-    uint64_t ops = options->iters;
-    uint64_t rounds = options->rounds;
+    uint64_t ops = options->run.iters;
+    uint64_t rounds = options->run.rounds;
     uint64_t turns, lead; /* turns: of the whole window */
 
-    if (options->max_time_s > 0 && op_us > 0.0) {
-        double affordable = (double)options->max_time_s * 1e6 / op_us;
+    if (options->run.max_time_s > 0 && op_us > 0.0) {
+        double affordable = (double)options->run.max_time_s * 1e6 / op_us;
 
         if (affordable < (double)ops)
             ops = (uint64_t)affordable;

@@ -168,14 +168,14 @@ static int is_there(const struct perf_options *options, const struct column *col
     case BASELINE_IN_FLIGHT:
         return options->baseline_mpi;
     case ON_GPU:
-        return options->mem_cuda;
+        return options->cuda.mem;
     case HALVES:
-        return options->mem_cuda && options->test == PERF_AF;
+        return options->cuda.mem && options->test == PERF_AF;
     case NCCL:
     case NCCL_IN_FLIGHT:
         return options->baseline_nccl != PERF_NCCL_NONE;
     case LOADED:
-        return options->load;
+        return options->cuda.load;
     case FLOOR_BESIDE:
     case FLOOR_IN_FLIGHT:
     case FLOOR_RATE:
@@ -184,7 +184,7 @@ static int is_there(const struct perf_options *options, const struct column *col
         return !options->no_floor;
     case COPIES:
     case WIRE:
-        return !options->no_floor && options->mem_cuda;
+        return !options->no_floor && options->cuda.mem;
     default:
         return 1;
     }
@@ -212,7 +212,7 @@ void perf_table_head(const struct perf_options *options)
 {
     const char *comma = "";
 
-    if (options->csv) {
+    if (options->output.csv) {
         for (int i = 0; i < N_COLUMNS; i++, comma = ",")
             printf("%s%s", comma, columns[i].csv);
         printf("\n");
@@ -268,10 +268,10 @@ void perf_table_row(const struct perf_options *options, const struct perf_result
     for (int i = 0; i < N_COLUMNS; i++, comma = ",") {
         const struct column *column = &columns[i];
 
-        if (options->csv)
+        if (options->output.csv)
             printf("%s", comma);
-        if (options->csv ? is_there(options, column) : is_shown(options, column))
-            print_cell(column, options->csv ? 0 : column->width - 1, result);
+        if (options->output.csv ? is_there(options, column) : is_shown(options, column))
+            print_cell(column, options->output.csv ? 0 : column->width - 1, result);
     }
     printf("\n");
     fflush(stdout);

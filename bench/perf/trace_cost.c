@@ -107,7 +107,7 @@ static int run_row(struct perf_job *job, const struct perf_options *options,
     uint64_t ops;
 
     perf_case_make(options, row, place->attn, place->ffn, &cost->c);
-    ops = perf_schedule_whole(options->iters / ROUNDS, cost->c.window);
+    ops = perf_schedule_whole(options->run.iters / ROUNDS, cost->c.window);
     cost->samples = calloc(ops, sizeof(*cost->samples));
     if (perf_job_agree(job, cost->samples != NULL ? 0 : perf_fail("out of memory")) != 0 ||
         open_one(job, options, place, cost, WITH) != 0 ||

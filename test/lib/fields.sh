@@ -135,7 +135,7 @@ judge()
         }'
 }
 
-judge "$top_srcdir/include" "$top_srcdir/src" "$top_srcdir/mpi_launch" "$top_srcdir/tools" \
+judge "$top_srcdir/include" "$top_srcdir/src" "$top_srcdir/mpi_launch" "$top_srcdir/tools" "$top_srcdir/bench" \
     "$top_srcdir/python" >"$directory/found" || failed=1
 cat "$directory/found"
 [ "$(wc -l <"$directory/found")" -eq 1 ] || failed=1

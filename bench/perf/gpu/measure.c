@@ -18,7 +18,7 @@ enum { LOAD_TRIES = 12 };
 /* Operations between two events: whole rounds of a plan's slots. */
 static uint64_t unit_ops(const struct perf_options *options)
 {
-    uint64_t ops = options->graph_ops > 0 ? options->graph_ops : options->stream_ops;
+    uint64_t ops = options->cuda.graph_ops > 0 ? options->cuda.graph_ops : options->cuda.stream_ops;
 
     return (ops + options->depth - 1) / options->depth * options->depth;
 }
@@ -36,7 +36,7 @@ static int warm_up_side(struct perf_gpu_row *row, struct perf_gpu_side *side, do
         if (perf_gpu_play_first(&row->player, side) != 0)
             return -1;
     }
-    if (row->gpu->options->graph_ops > 0 && perf_gpu_play_capture(&row->player, side) != 0)
+    if (row->gpu->options->cuda.graph_ops > 0 && perf_gpu_play_capture(&row->player, side) != 0)
         return -1;
     chunk = malloc(sizeof(*chunk));
     rc = perf_job_agree(row->gpu->job, chunk != NULL ? 0 : perf_fail("out of memory"));
@@ -52,10 +52,10 @@ static int warm_up_side(struct perf_gpu_row *row, struct perf_gpu_side *side, do
 static uint64_t count_units(const struct perf_gpu_row *row, double unit_us)
 {
     const struct perf_options *options = row->gpu->options;
-    uint64_t units = options->iters / (row->player.unit_ops * row->c.microbatches);
+    uint64_t units = options->run.iters / (row->player.unit_ops * row->c.microbatches);
 
-    if (options->max_time_s > 0 && unit_us > 0.0) {
-        double affordable = (double)options->max_time_s * 1e6 / unit_us;
+    if (options->run.max_time_s > 0 && unit_us > 0.0) {
+        double affordable = (double)options->run.max_time_s * 1e6 / unit_us;
 
         if (affordable < (double)units)
             units = (uint64_t)affordable;

@@ -66,14 +66,15 @@ static int make_streams(struct perf_gpu *gpu)
         return -1;
     gpu->words = words;
     memset(words, 0, sizeof(*gpu->words));
-    if (gpu->options->spare_sms > 0 && perf_gpu_share(gpu, (unsigned)gpu->options->spare_sms) != 0)
+    if (gpu->options->cuda.spare_sms > 0 &&
+        perf_gpu_share(gpu, (unsigned)gpu->options->cuda.spare_sms) != 0)
         return -1;
     for (int i = gpu->n_streams; i < (int)gpu->options->microbatches; i++, gpu->n_streams++) {
         if (perf_gpu_try(cudaStreamCreateWithPriority(&gpu->streams[i], cudaStreamNonBlocking,
                                                       highest)) != 0)
             return -1;
     }
-    return gpu->options->load ? perf_gpu_load_open(gpu) : 0;
+    return gpu->options->cuda.load ? perf_gpu_load_open(gpu) : 0;
 }
 
 /* Every kernel has to be on the GPU before a first stream waits for a peer. */
@@ -88,7 +89,7 @@ static int warm_up(struct perf_gpu *gpu)
         if (perf_gpu_drain(gpu, gpu->streams[i], NULL, "the first kernel") != 0)
             return -1;
     }
-    if (!gpu->options->load)
+    if (!gpu->options->cuda.load)
         return 0;
     return perf_gpu_load_begin(gpu, 0.0) != 0 ? -1 : perf_gpu_load_end(gpu, &lasted);
 }
@@ -115,7 +116,7 @@ int perf_gpu_open(struct perf_job *job, const struct perf_options *options,
     gpu->job = job;
     gpu->options = options;
     gpu->place = place;
-    gpu->timeout_us = options->timeout_us > 0 ? options->timeout_us : TIMEOUT_US;
+    gpu->timeout_us = options->run.timeout_us > 0 ? options->run.timeout_us : TIMEOUT_US;
     if (perf_job_agree(job, prepare(gpu, &self)) != 0 ||
         perf_job_gather(job, &self, sizeof(self), &all, &offsets) != 0)
         goto err_close;
@@ -189,16 +190,16 @@ void perf_gpu_print(const struct perf_gpu *gpu, const struct perf_options *optio
     if (options->baseline_nccl != PERF_NCCL_NONE)
         printf(", NCCL %s", perf_gpu_nccl_version());
     printf("\n");
-    if (options->graph_ops > 0)
+    if (options->cuda.graph_ops > 0)
         printf("# a sample       a replay of a captured graph of %llu, its time by that number%s\n",
-               (unsigned long long)options->graph_ops, each);
+               (unsigned long long)options->cuda.graph_ops, each);
     else
         printf("# a sample       %llu enqueued one by one, their time by that number%s\n",
-               (unsigned long long)options->stream_ops, each);
+               (unsigned long long)options->cuda.stream_ops, each);
     print_settings();
-    if (options->load)
+    if (options->cuda.load)
         printf("# load           a second row beside a kernel that fills %d SMs of each GPU%s\n",
-               gpu->n_load_sms, options->spare_sms > 0 ? "; the exchange has the others" : "");
+               gpu->n_load_sms, options->cuda.spare_sms > 0 ? "; the exchange has the others" : "");
     for (int i = 0; i < place->size; i++)
         printf("# GPU of rank %-2d %s, %s%s\n", i, gpu->ranks[i].name, gpu->ranks[i].bus,
                shares_one(gpu, place, i) ? ", shared with another rank" : "");

@@ -5,7 +5,7 @@
 
 static struct perf_schedule make(uint64_t iters, uint64_t rounds, unsigned window, double op_us)
 {
-    struct perf_options options = {.iters = iters, .rounds = rounds, .max_time_s = 1};
+    struct perf_options options = {.run.iters = iters, .run.rounds = rounds, .run.max_time_s = 1};
     struct perf_schedule schedule;
 
     perf_schedule_make(&options, window, op_us, &schedule);
@@ -21,7 +21,7 @@ static void whole_windows(void)
 
 static void as_asked(void)
 {
-    struct perf_options unbounded = {.iters = 10000, .rounds = 20};
+    struct perf_options unbounded = {.run.iters = 10000, .run.rounds = 20};
     struct perf_schedule s = make(10000, 20, 1, 0.5);
 
     CU_ASSERT_EQUAL(s.rounds, 20);
