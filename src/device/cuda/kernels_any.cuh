@@ -84,7 +84,7 @@ __device__ __forceinline__ void send_batch(const stepaf_any_args &args, const Ba
     if (share.bytes != UINT32_MAX)
         lane.bytes = share.bytes;
     if (lane.proto == STEPAF_PROTO_LL) {
-        send_pieces<ALIGNED>(lane, chunk, send);
+        send_pieces<ALIGNED>(lane, chunk, send, args.failed);
     } else if (lane.proto == STEPAF_PROTO_INLINE) {
         if (chunk == 0)
             store_head(lane, load_head_words<ALIGNED>(lane), send);

@@ -119,6 +119,31 @@ struct HeadWords {
     uint32_t first, second, third;
 };
 
+/* Of a tensor in a head: where its last bytes begin, if they are no whole word. For those is a way of its own,
+ * which whole words do not come by. */
+__device__ __forceinline__ bool has_rest(uint32_t bytes, uint32_t at, uint32_t &rest)
+{
+    rest = bytes & ~3u;
+    return rest != bytes && rest - at < STEPAF_HEAD_PIECE; /* and no less */
+}
+
+__device__ __forceinline__ HeadWords load_aligned_words(const uint8_t *data, uint32_t bytes,
+                                                        uint32_t at)
+{
+    const uint32_t *from = reinterpret_cast<const uint32_t *>(data + at);
+    HeadWords words = {at + 4 <= bytes ? from[0] : 0, at + 8 <= bytes ? from[1] : 0,
+                       at + 12 <= bytes ? from[2] : 0};
+    uint32_t rest;
+
+    if (has_rest(bytes, at, rest)) {
+        uint32_t word = load_word<true, uint32_t>(data, bytes, rest);
+        words.first = rest == at ? word : words.first;
+        words.second = rest == at + 4 ? word : words.second;
+        words.third = rest == at + 8 ? word : words.third;
+    }
+    return words;
+}
+
 template <bool ALIGNED>
 __device__ __forceinline__ HeadWords load_head_words(const stepaf_kernel_tensor &lane)
 {
@@ -126,9 +151,11 @@ __device__ __forceinline__ HeadWords load_head_words(const stepaf_kernel_tensor 
 
     if (threadIdx.x >= OCTET - 1)
         return {0, 0, 0};
-    return {load_word<ALIGNED, uint32_t>(lane.data, lane.bytes, at),
-            load_word<ALIGNED, uint32_t>(lane.data, lane.bytes, at + 4),
-            load_word<ALIGNED, uint32_t>(lane.data, lane.bytes, at + 8)};
+    if (ALIGNED)
+        return load_aligned_words(lane.data, lane.bytes, at);
+    return {load_word<false, uint32_t>(lane.data, lane.bytes, at),
+            load_word<false, uint32_t>(lane.data, lane.bytes, at + 4),
+            load_word<false, uint32_t>(lane.data, lane.bytes, at + 8)};
 }
 
 /* A head with a tensor in it. */
@@ -251,19 +278,29 @@ __device__ __forceinline__ void store_group(const stepaf_kernel_tensor &lane, ui
     store_pair(at + STEPAF_GROUP_BYTES / 2, its.high);
 }
 
+/* @a before is of before the wait: its failed may be old. With it the head goes on its way at once, since
+ * the peer has something to begin. If a plan fails right then, its peer waits for the pieces. */
 template <bool ALIGNED>
 __device__ __forceinline__ void send_pieces(const stepaf_kernel_tensor &lane, unsigned chunk,
-                                            const Send &send)
+                                            const Send &before, const uint32_t *failed_at)
 {
-    uint32_t n_groups = groups_of(lane.bytes);
+    uint32_t n_groups = groups_of(lane.bytes), group = chunk, failed;
+    Group its = {{0, 0}, {0, 0}};
 
-    if (chunk == 0)
-        tell(lane, send);
-    for (uint32_t group = chunk; group < n_groups; group += lane.n) {
-        Group its = load_tensor<ALIGNED>(lane, group);
-        if (__any_sync(ALL, send.failed != 0))
-            return;
+    if (chunk == 0 && n_groups)
+        tell(lane, before);
+    if (group < n_groups)
+        its = load_tensor<ALIGNED>(lane, group);
+    failed = load_volatile(failed_at);
+    if (__any_sync(ALL, failed != 0))
+        return;
+    if (!n_groups && chunk == 0)
+        tell(lane, before);
+    while (group < n_groups) {
         store_group(lane, group, set_there(its));
+        group += lane.n;
+        if (group < n_groups)
+            its = load_tensor<ALIGNED>(lane, group);
     }
 }
 
@@ -347,17 +384,42 @@ __device__ __forceinline__ bool has_come_whole(bool mine)
     return (all >> (threadIdx.x % STEPAF_WARP / OCTET * OCTET) & 0xff) == 0xff;
 }
 
+__device__ __forceinline__ void store_aligned_words(uint8_t *data, uint32_t bytes, uint32_t at,
+                                                    const HeadWords &words)
+{
+    uint32_t *to = reinterpret_cast<uint32_t *>(data + at);
+    uint32_t rest;
+
+    if (at + 4 <= bytes)
+        to[0] = words.first;
+    if (at + 8 <= bytes)
+        to[1] = words.second;
+    if (at + 12 <= bytes)
+        to[2] = words.third;
+    if (has_rest(bytes, at, rest))
+        store_word<true>(data, bytes, rest,
+                         rest == at       ? words.first
+                         : rest == at + 4 ? words.second
+                                          : words.third);
+}
+
 /* The tensor that is in this octet's head. */
 template <bool ALIGNED>
 __device__ __forceinline__ void take_from_head(uint8_t *data, uint32_t bytes, const Pair &pair)
 {
     uint32_t at = threadIdx.x % OCTET * STEPAF_HEAD_PIECE;
+    HeadWords words = {static_cast<uint32_t>(pair.x), static_cast<uint32_t>(pair.x >> 32),
+                       static_cast<uint32_t>(pair.y)};
 
     if (ends_head())
         return;
-    store_word<ALIGNED>(data, bytes, at, static_cast<uint32_t>(pair.x));
-    store_word<ALIGNED>(data, bytes, at + 4, static_cast<uint32_t>(pair.x >> 32));
-    store_word<ALIGNED>(data, bytes, at + 8, static_cast<uint32_t>(pair.y));
+    if (ALIGNED) {
+        store_aligned_words(data, bytes, at, words);
+        return;
+    }
+    store_word<false>(data, bytes, at, words.first);
+    store_word<false>(data, bytes, at + 4, words.second);
+    store_word<false>(data, bytes, at + 8, words.third);
 }
 
 /* The next operation may be told of so, too. */
