@@ -7,6 +7,7 @@
  * though 40 would make 8 bytes 0.03 us faster: it has to find room, too.
  */
 #include "device/cuda/kernels_chunks.cuh"
+#include "device/cuda/kernels_pieces.cuh"
 
 namespace
 {
@@ -170,7 +171,8 @@ __device__ __forceinline__ bool take_all(const stepaf_kernel_args &args, uint64_
         const stepaf_kernel_tensor &lane = args.lanes[i];
         uint32_t n = lane.proto == STEPAF_PROTO_LL ? groups_of(landed[i]) : 0;
         if (group < n)
-            return take_pieces<ALIGNED>(args, lane, landed[i], group, n, load_group(lane, group));
+            return take_pieces<ALIGNED>(args, lane, landed[i], group, n,
+                                        load_group(group_at(lane, group)));
         group -= n;
     }
     return true;
@@ -187,7 +189,7 @@ __device__ __forceinline__ void unpack(const stepaf_kernel_args &args, uint32_t 
     uint32_t bytes;
 
     if (lane.proto == STEPAF_PROTO_LL) {
-        Group first = load_group(lane, chunk);
+        Group first = load_group(group_at(lane, chunk));
         bytes = static_cast<uint32_t>(load_pair(lane.head + STEPAF_HEAD_TELLS).x);
         if (!__any_sync(ALL, failed != 0))
             take_pieces<ALIGNED>(args, lane, min(bytes, lane.bytes), chunk, lane.n, first);

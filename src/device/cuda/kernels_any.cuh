@@ -4,6 +4,7 @@
 #define STEPAF_DEVICE_CUDA_KERNELS_ANY_CUH
 
 #include "device/cuda/kernels_chunks.cuh"
+#include "device/cuda/kernels_pieces.cuh"
 
 namespace
 {
@@ -189,7 +190,8 @@ __device__ __forceinline__ bool take_batch(const stepaf_any_args &args, Batch &b
         stepaf_kernel_tensor lane = lane_of(args, batch, k);
         uint32_t n = lane.proto == STEPAF_PROTO_LL && !lane.n ? groups_of(landed[k]) : 0;
         if (group < n)
-            return take_pieces<ALIGNED>(args, lane, landed[k], group, n, load_group(lane, group));
+            return take_pieces<ALIGNED>(args, lane, landed[k], group, n,
+                                        load_group(group_at(lane, group)));
         group -= n;
     }
     return true;
@@ -234,8 +236,8 @@ __device__ __forceinline__ bool unpack_batch(const stepaf_any_args &args, const 
     uint32_t bytes = load_volatile(landed_of(args, batch, i));
 
     if (lane.proto == STEPAF_PROTO_LL)
-        return chunk >= groups_of(bytes) ||
-               take_pieces<ALIGNED>(args, lane, bytes, chunk, lane.n, load_group(lane, chunk));
+        return chunk >= groups_of(bytes) || take_pieces<ALIGNED>(args, lane, bytes, chunk, lane.n,
+                                                                 load_group(group_at(lane, chunk)));
     if (CHUNKS && lane.proto == STEPAF_PROTO_CHUNKS)
         return take_chunks<ALIGNED>(args, lane, bytes, make_stamp(args, batch.n), chunk);
     if (lane.proto == STEPAF_PROTO_BCOPY)
