@@ -153,7 +153,8 @@ enum stepaf_kernel {
     STEPAF_KERNEL_SEND,   /* one warp a block: write tensors and heads */
     STEPAF_KERNEL_GATE,   /* one block: wait for all heads, and take pieces if they are few */
     STEPAF_KERNEL_UNPACK, /* one warp a block: bring pieces and mailboxes to their tensors */
-    /* The same where some tensors go by CHUNKS or PARTS. The unpacking counts then as sending does. */
+    /* The same where some tensors go by CHUNKS or PARTS, or are sent by RDMA. The unpacking counts then as
+     * sending does. */
     STEPAF_KERNEL_SEND_CHUNKS,
     STEPAF_KERNEL_UNPACK_CHUNKS,
     STEPAF_KERNEL_COUNT

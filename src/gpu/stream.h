@@ -42,7 +42,7 @@ struct stepaf_launch {
     uint32_t blocks;  /* of the kernel that sends, or unpacks; 0: it is not needed */
     uint32_t threads; /* receiving: of the gate */
     bool copies;      /* sending: copy engines do some */
-    bool chunks;      /* some tensors go by CHUNKS */
+    bool chunks;      /* some tensors go by CHUNKS, or are sent by RDMA */
     /* Sending: what each lane's tensor comes from, and the start of the allocation that it goes to. */
     const struct stepaf_region *sources[STEPAF_KERNEL_TENSORS];
     const void *places[STEPAF_KERNEL_TENSORS];

@@ -155,8 +155,10 @@ static void compile_send(const struct stepaf_stream *stream,
             stepaf_stream_is_copied((uint32_t)ctx->env.cuda_engine, lane->proto, lane->bytes) &&
             stepaf_stream_copies(ctx, lane->peer, launch->sources[at - first]);
         launch->copies = launch->copies || lane->copied;
-        if (lane->proto == STEPAF_PROTO_RDMA)
+        if (lane->proto == STEPAF_PROTO_RDMA) {
             stepaf_stream_guard_lane(lane, stream->launches.guarded);
+            launch->chunks = true;
+        }
         set_chunk(launch, lane, outlet->bytes);
     }
     set_leaders(ctx, args);

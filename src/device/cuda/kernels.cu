@@ -7,6 +7,7 @@
  * though 40 would make 8 bytes 0.03 us faster: it has to find room, too.
  */
 #include "device/cuda/kernels_chunks.cuh"
+#include "device/cuda/kernels_pieces.cuh"
 
 namespace
 {
@@ -27,43 +28,38 @@ __device__ __forceinline__ unsigned find_lane(const stepaf_kernel_args &args)
  * would wait right behind the load for words that are the same in all threads, to move them to uniform
  * registers, but of a block it does not know that it is a warp. */
 template <bool ALIGNED>
-__device__ __forceinline__ Send send_head(const stepaf_kernel_args &args,
-                                          const stepaf_kernel_tensor &lane, const uint32_t *count)
+__device__ __forceinline__ void send_head(const stepaf_kernel_args &args,
+                                          const stepaf_kernel_tensor &lane, uint64_t stamp)
 {
-    unsigned none = threadIdx.x / STEPAF_WARP;
-    uint32_t before = load_volatile(count + none), failed = load_volatile(args.failed + none);
+    uint32_t failed = load_volatile(args.failed + threadIdx.x / STEPAF_WARP);
     HeadWords words = load_head_words<ALIGNED>(lane);
-    Send send = {make_stamp(args, number_after(before)), failed};
 
-    store_head(lane, words, send);
-    return send;
+    store_head(lane, words, {stamp, failed});
 }
 
 template <bool ALIGNED, bool CHUNKS>
-__device__ __forceinline__ Send send_share(const stepaf_kernel_args &args, unsigned i,
+__device__ __forceinline__ void send_share(const stepaf_kernel_args &args, unsigned i,
                                            const stepaf_kernel_tensor &lane, uint32_t proto,
-                                           const uint32_t *count)
+                                           const Send &before)
 {
     unsigned chunk = blockIdx.x - lane.first;
 
+    if (proto == STEPAF_PROTO_LL)
+        return send_pieces<ALIGNED>(lane, chunk, before, args.failed);
     if (proto == STEPAF_PROTO_INLINE)
-        return send_head<ALIGNED>(args, lane, count);
-    uint32_t before = load_volatile(count);
-    Send send = {make_stamp(args, number_after(before)), load_volatile(args.failed)};
-    if (proto == STEPAF_PROTO_LL) {
-        send_pieces<ALIGNED>(lane, chunk, send);
-    } else if (CHUNKS && (proto == STEPAF_PROTO_CHUNKS || proto == STEPAF_PROTO_PARTS)) {
+        return send_head<ALIGNED>(args, lane, before.stamp);
+    Send send = {before.stamp, load_volatile(args.failed)};
+    if (CHUNKS && (proto == STEPAF_PROTO_CHUNKS || proto == STEPAF_PROTO_PARTS)) {
         send_chunks<ALIGNED>(lane, chunk, send);
     } else if (!__any_sync(ALL, send.failed != 0)) {
-        if (proto != STEPAF_PROTO_RDMA)
+        if (!CHUNKS || proto != STEPAF_PROTO_RDMA)
             copy_share<ALIGNED>(lane.body, lane.data, lane.bytes, chunk, lane.n);
         bool last = is_last(args, i, lane);
-        if (proto == STEPAF_PROTO_RDMA)
+        if (CHUNKS && proto == STEPAF_PROTO_RDMA)
             tell_source(lane, send);
         if (last)
             tell(lane, send);
     }
-    return send;
 }
 
 /* ---- receiving ---- */
@@ -72,7 +68,7 @@ __device__ __forceinline__ Send send_share(const stepaf_kernel_args &args, unsig
  * soon as no other looks at it any more, is in @a marked. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool take_heads(const stepaf_kernel_args &args, uint64_t stamp,
-                                           uint32_t *landed, bool &marked)
+                                           uint32_t *landed, bool alone, bool &marked)
 {
     unsigned i = threadIdx.x / OCTET, sub = threadIdx.x % OCTET;
     unsigned last = threadIdx.x % STEPAF_WARP | (OCTET - 1); /* of this octet, in its warp */
@@ -90,6 +86,7 @@ __device__ __forceinline__ bool take_heads(const stepaf_kernel_args &args, uint6
     make_here(room);
     if (ends_head() && lane.copied && lane.copied != i + 1) /* not its own: that is in pair */
         leader = args.lanes[lane.copied - 1].head;
+    bool hurry = alone && !args.gate_ends && __all_sync(ALL, !mine || proto < STEPAF_PROTO_BCOPY);
     for (;;) {
         pair = load_pair(head);
         there = has_come(pair, proto, stamp, leader) || !mine;
@@ -98,6 +95,8 @@ __device__ __forceinline__ bool take_heads(const stepaf_kernel_args &args, uint6
         if (__any_sync(ALL, !there && patience.over(lane.peer)))
             return false;
     }
+    if (hurry) /* unpacking asks for nothing that is found out here */
+        let_successor_begin();
     uint32_t bytes = __shfl_sync(ALL, bytes_of(pair, stamp, lane.planned), last);
     if (!mine)
         return true;
@@ -112,17 +111,58 @@ __device__ __forceinline__ bool take_heads(const stepaf_kernel_args &args, uint6
     return true;
 }
 
+/* Whether a gate of one warp waits for nothing but tensors in heads. */
+__device__ __forceinline__ bool has_small_alone(const stepaf_kernel_args &args)
+{
+    unsigned i = threadIdx.x / OCTET;
+
+    return __all_sync(ALL, i >= args.n_lanes || args.lanes[i].proto == STEPAF_PROTO_INLINE);
+}
+
+/* Take those. Each instruction behind the last look is a part of the time that the smallest tensors take:
+ * so what take_heads does for all others is left out, and the rest is prepared before the first look. */
+__device__ __forceinline__ void take_small(const stepaf_kernel_args &args, uint64_t stamp)
+{
+    unsigned i = threadIdx.x / OCTET, last = threadIdx.x % STEPAF_WARP | (OCTET - 1);
+    bool mine = i < args.n_lanes;
+    const stepaf_kernel_tensor &lane = args.lanes[mine ? i : 0];
+    uint8_t *head = lane.head + 16 * (threadIdx.x % OCTET), *data = lane.data;
+    uint8_t *landed = reinterpret_cast<uint8_t *>(&args.landed[i]);
+    uint32_t room = mine ? lane.bytes : 0;
+    uint64_t care = ends_head() ? ~UINT64_C(0) : ~UINT64_C(0) << 32;
+    uint64_t awaited = ends_head() ? stamp : static_cast<uint64_t>(piece_stamp(stamp)) << 32;
+    Patience patience(args);
+    Pair pair;
+
+    make_here(head);
+    make_here(data);
+    make_here(landed);
+    make_here(room);
+    for (;;) {
+        pair = load_pair(head);
+        bool there = (pair.y & care) == awaited || !mine;
+        if (__all_sync(ALL, there))
+            break;
+        if (__any_sync(ALL, !there && patience.over(lane.peer)))
+            return;
+    }
+    uint32_t bytes = min(__shfl_sync(ALL, static_cast<uint32_t>(pair.x), last), room);
+    take_from_head<true>(data, bytes, pair);
+    if (ends_head() && mine)
+        *reinterpret_cast<uint32_t *>(landed) = bytes;
+}
+
 /* All that the gate does: heads, then pieces, if they are few: there is a warp for each group of all
  * tensors. */
 template <bool ALIGNED>
 __device__ __forceinline__ bool take_all(const stepaf_kernel_args &args, uint64_t stamp,
-                                         uint32_t *landed, bool &marked)
+                                         uint32_t *landed, bool alone, bool &marked)
 {
     unsigned warp = threadIdx.x / STEPAF_WARP;
     bool ok = true;
 
     if (warp * (STEPAF_WARP / OCTET) < args.n_lanes)
-        ok = take_heads<ALIGNED>(args, stamp, landed, marked);
+        ok = take_heads<ALIGNED>(args, stamp, landed, alone, marked);
     if (!args.gate_takes)
         return ok;
     if (!__syncthreads_and(ok))
@@ -131,7 +171,8 @@ __device__ __forceinline__ bool take_all(const stepaf_kernel_args &args, uint64_
         const stepaf_kernel_tensor &lane = args.lanes[i];
         uint32_t n = lane.proto == STEPAF_PROTO_LL ? groups_of(landed[i]) : 0;
         if (group < n)
-            return take_pieces<ALIGNED>(args, lane, landed[i], group, n, load_group(lane, group));
+            return take_pieces<ALIGNED>(args, lane, landed[i], group, n,
+                                        load_group(group_at(lane, group)));
         group -= n;
     }
     return true;
@@ -148,7 +189,7 @@ __device__ __forceinline__ void unpack(const stepaf_kernel_args &args, uint32_t 
     uint32_t bytes;
 
     if (lane.proto == STEPAF_PROTO_LL) {
-        Group first = load_group(lane, chunk);
+        Group first = load_group(group_at(lane, chunk));
         bytes = static_cast<uint32_t>(load_pair(lane.head + STEPAF_HEAD_TELLS).x);
         if (!__any_sync(ALL, failed != 0))
             take_pieces<ALIGNED>(args, lane, min(bytes, lane.bytes), chunk, lane.n, first);
@@ -182,45 +223,63 @@ __device__ __forceinline__ bool unpack_chunks(const stepaf_kernel_args &args, ui
 /* ---- kernels ---- */
 
 /* Launched as a successor: it may begin while the kernel before it ends, which can be the send before it.
- * What depends on the launch alone is looked up before the wait: the parameters have to be fetched, too. */
+ * What depends on the launch alone is looked up before the wait: the parameters have to be fetched, too. So
+ * is the number of the operation, since no successor begins before all blocks of this one have counted. It
+ * is counted where the plan has failed, too: then nobody looks at it any more. */
 template <bool CHUNKS> __device__ __forceinline__ void send_all(const stepaf_kernel_args &args)
 {
-    uint32_t *count = &args.counts[1 + blockIdx.x];
     unsigned i = find_lane(args);
     stepaf_kernel_tensor lane = args.lanes[i];
-    uint32_t proto = lane.proto, aligned = args.aligned;
+    uint32_t proto = lane.proto, aligned = args.aligned, before = 0;
+    Send send;
 
     make_here(proto);
     make_here(aligned);
     make_here(lane.data);
     make_here(lane.bytes);
+    if (threadIdx.x == 0)
+        before = atomicAdd(&args.counts[1 + blockIdx.x], 1u);
+    send.failed = load_volatile(args.failed);
+    send.stamp = make_stamp(args, number_after(__shfl_sync(ALL, before, 0)));
     let_successor_begin();
+    if (!CHUNKS && aligned && proto == STEPAF_PROTO_INLINE) {
+        /* What follows the wait is fetched during it if it is the next in the program, too. */
+        await_predecessor();
+        send_head<true>(args, lane, send.stamp);
+        return;
+    }
     await_predecessor();
-    Send send = aligned ? send_share<true, CHUNKS>(args, i, lane, proto, count)
-                        : send_share<false, CHUNKS>(args, i, lane, proto, count);
-    __syncwarp(); /* all have read it */
-    if (threadIdx.x == 0 && !send.failed)
-        *count = static_cast<uint32_t>(send.stamp);
+    if (aligned)
+        send_share<true, CHUNKS>(args, i, lane, proto, send);
+    else
+        send_share<false, CHUNKS>(args, i, lane, proto, send);
 }
 
+/* Between a head that comes and the end, or the unpacking that begins, is as little as can be. */
 __device__ __forceinline__ void gate(const stepaf_kernel_args &args)
 {
     __shared__ uint32_t landed[STEPAF_KERNEL_TENSORS];
-    uint32_t n = number_after(args.counts[0]);
-    bool ok = __syncthreads_and(!load_volatile(args.failed)), marked = false;
+    uint32_t n = number_after(load_volatile(args.counts));
+    bool alone = blockDim.x == STEPAF_WARP; /* one warp needs no barriers of a block */
+    bool ok = !load_volatile(args.failed), marked = false;
 
+    ok = alone ? __all_sync(ALL, ok) : __syncthreads_and(ok);
+    if (!ok)
+        return;
     if (args.gate_ends) /* else unpacking begins when there is something to unpack */
         let_successor_begin();
-    if (ok)
-        ok = args.aligned ? take_all<true>(args, make_stamp(args, n), landed, marked)
-                          : take_all<false>(args, make_stamp(args, n), landed, marked);
-    ok = __syncthreads_and(ok);
+    if (threadIdx.x == 0) /* if nothing comes, the plan has failed, and nobody counts any more */
+        args.counts[0] = n;
+    if (alone && args.aligned && has_small_alone(args))
+        return take_small(args, make_stamp(args, n));
+    ok = args.aligned ? take_all<true>(args, make_stamp(args, n), landed, alone, marked)
+                      : take_all<false>(args, make_stamp(args, n), landed, alone, marked);
+    if (!alone)
+        ok = __syncthreads_and(ok);
     if (ok && marked)
         clear_mark(args.lanes[threadIdx.x / OCTET].head);
     if (!args.gate_ends)
         let_successor_begin();
-    if (ok && threadIdx.x == 0)
-        args.counts[0] = n;
 }
 
 /* Launched as the gate's successor: it begins when the heads are there. */

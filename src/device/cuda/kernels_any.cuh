@@ -4,6 +4,7 @@
 #define STEPAF_DEVICE_CUDA_KERNELS_ANY_CUH
 
 #include "device/cuda/kernels_chunks.cuh"
+#include "device/cuda/kernels_pieces.cuh"
 
 namespace
 {
@@ -84,7 +85,7 @@ __device__ __forceinline__ void send_batch(const stepaf_any_args &args, const Ba
     if (share.bytes != UINT32_MAX)
         lane.bytes = share.bytes;
     if (lane.proto == STEPAF_PROTO_LL) {
-        send_pieces<ALIGNED>(lane, chunk, send);
+        send_pieces<ALIGNED>(lane, chunk, send, args.failed);
     } else if (lane.proto == STEPAF_PROTO_INLINE) {
         if (chunk == 0)
             store_head(lane, load_head_words<ALIGNED>(lane), send);
@@ -189,7 +190,8 @@ __device__ __forceinline__ bool take_batch(const stepaf_any_args &args, Batch &b
         stepaf_kernel_tensor lane = lane_of(args, batch, k);
         uint32_t n = lane.proto == STEPAF_PROTO_LL && !lane.n ? groups_of(landed[k]) : 0;
         if (group < n)
-            return take_pieces<ALIGNED>(args, lane, landed[k], group, n, load_group(lane, group));
+            return take_pieces<ALIGNED>(args, lane, landed[k], group, n,
+                                        load_group(group_at(lane, group)));
         group -= n;
     }
     return true;
@@ -234,8 +236,8 @@ __device__ __forceinline__ bool unpack_batch(const stepaf_any_args &args, const 
     uint32_t bytes = load_volatile(landed_of(args, batch, i));
 
     if (lane.proto == STEPAF_PROTO_LL)
-        return chunk >= groups_of(bytes) ||
-               take_pieces<ALIGNED>(args, lane, bytes, chunk, lane.n, load_group(lane, chunk));
+        return chunk >= groups_of(bytes) || take_pieces<ALIGNED>(args, lane, bytes, chunk, lane.n,
+                                                                 load_group(group_at(lane, chunk)));
     if (CHUNKS && lane.proto == STEPAF_PROTO_CHUNKS)
         return take_chunks<ALIGNED>(args, lane, bytes, make_stamp(args, batch.n), chunk);
     if (lane.proto == STEPAF_PROTO_BCOPY)

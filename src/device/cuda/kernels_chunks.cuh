@@ -4,7 +4,7 @@
 #ifndef STEPAF_DEVICE_CUDA_KERNELS_CHUNKS_CUH
 #define STEPAF_DEVICE_CUDA_KERNELS_CHUNKS_CUH
 
-#include "device/cuda/kernels_common.cuh"
+#include "device/cuda/kernels_heads.cuh"
 
 namespace
 {

@@ -38,18 +38,30 @@ __device__ __forceinline__ void store_word(uint8_t *data, uint32_t bytes, uint32
         data[at + b] = static_cast<uint8_t>(word >> (8 * b));
 }
 
-/* Piece @a i of a tensor: two words. */
+/* A piece of a tensor, two words, at a multiple of 16. */
+__device__ __forceinline__ Pair load_whole_piece(const uint8_t *at)
+{
+    uint4 whole = *reinterpret_cast<const uint4 *>(at);
+
+    return {static_cast<uint64_t>(whole.y) << 32 | whole.x,
+            static_cast<uint64_t>(whole.w) << 32 | whole.z};
+}
+
+__device__ __forceinline__ void store_whole_piece(uint8_t *at, const Pair &piece)
+{
+    *reinterpret_cast<uint4 *>(at) =
+        make_uint4(static_cast<uint32_t>(piece.x), static_cast<uint32_t>(piece.x >> 32),
+                   static_cast<uint32_t>(piece.y), static_cast<uint32_t>(piece.y >> 32));
+}
+
+/* Piece @a i of a tensor. */
 template <bool ALIGNED>
 __device__ __forceinline__ Pair load_piece(const uint8_t *data, uint32_t bytes, uint32_t i)
 {
     Pair piece;
 
-    if (ALIGNED && i * 16 + 16 <= bytes) {
-        uint4 whole = *reinterpret_cast<const uint4 *>(data + i * 16);
-        piece.x = static_cast<uint64_t>(whole.y) << 32 | whole.x;
-        piece.y = static_cast<uint64_t>(whole.w) << 32 | whole.z;
-        return piece;
-    }
+    if (ALIGNED && i * 16 + 16 <= bytes)
+        return load_whole_piece(data + i * 16);
     piece.x = load_word<ALIGNED, uint64_t>(data, bytes, i * 16);
     piece.y = load_word<ALIGNED, uint64_t>(data, bytes, i * 16 + 8);
     return piece;
@@ -60,9 +72,7 @@ __device__ __forceinline__ void store_piece(uint8_t *data, uint32_t bytes, uint3
                                             const Pair &piece)
 {
     if (ALIGNED && i * 16 + 16 <= bytes) {
-        *reinterpret_cast<uint4 *>(data + i * 16) =
-            make_uint4(static_cast<uint32_t>(piece.x), static_cast<uint32_t>(piece.x >> 32),
-                       static_cast<uint32_t>(piece.y), static_cast<uint32_t>(piece.y >> 32));
+        store_whole_piece(data + i * 16, piece);
         return;
     }
     store_word<ALIGNED>(data, bytes, i * 16, piece.x);

@@ -31,7 +31,8 @@ inline uint32_t groups(uint32_t bytes)
 inline bool has_chunks(const stepaf_kernel_args &args)
 {
     for (uint32_t i = 0; i < args.n_lanes; i++)
-        if (stepaf_proto_has_chunks(args.lanes[i].proto))
+        if (stepaf_proto_has_chunks(args.lanes[i].proto) ||
+            args.lanes[i].proto == STEPAF_PROTO_RDMA)
             return true;
     return false;
 }

@@ -122,6 +122,14 @@ template <class T, class U> T atomicOr(T *at, U bits)
     return was;
 }
 
+template <class T, class U> T atomicAdd(T *at, U value)
+{
+    T was = *at;
+
+    *at = was + value;
+    return was;
+}
+
 static inline uint32_t atomicInc(uint32_t *at, uint32_t last)
 {
     uint32_t was = *at;

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Heads of mailboxes, and small tensors in them: kernels.h has what is in a head. */
+#ifndef STEPAF_DEVICE_CUDA_KERNELS_HEADS_CUH
+#define STEPAF_DEVICE_CUDA_KERNELS_HEADS_CUH
+
+#include "device/cuda/kernels_common.cuh"
+
+namespace
+{
+
+/* ---- sending ---- */
+
+/* Of a piece in a head. */
+__device__ __forceinline__ uint32_t piece_stamp(uint64_t stamp)
+{
+    return static_cast<uint32_t>(stamp) | STEPAF_HEAD_MARK;
+}
+
+__device__ __forceinline__ bool ends_head()
+{
+    return threadIdx.x % OCTET == OCTET - 1;
+}
+
+/* What this thread puts of the tensor into a head. */
+struct HeadWords {
+    uint32_t first, second, third;
+};
+
+/* Of a tensor in a head: where its last bytes begin, if they are no whole word. For those is a way of its own,
+ * which whole words do not come by. */
+__device__ __forceinline__ bool has_rest(uint32_t bytes, uint32_t at, uint32_t &rest)
+{
+    rest = bytes & ~3u;
+    return rest != bytes && rest - at < STEPAF_HEAD_PIECE; /* and no less */
+}
+
+__device__ __forceinline__ HeadWords load_aligned_words(const uint8_t *data, uint32_t bytes,
+                                                        uint32_t at)
+{
+    const uint32_t *from = reinterpret_cast<const uint32_t *>(data + at);
+    HeadWords words = {at + 4 <= bytes ? from[0] : 0, at + 8 <= bytes ? from[1] : 0,
+                       at + 12 <= bytes ? from[2] : 0};
+    uint32_t rest;
+
+    if (has_rest(bytes, at, rest)) {
+        uint32_t word = load_word<true, uint32_t>(data, bytes, rest);
+        words.first = rest == at ? word : words.first;
+        words.second = rest == at + 4 ? word : words.second;
+        words.third = rest == at + 8 ? word : words.third;
+    }
+    return words;
+}
+
+template <bool ALIGNED>
+__device__ __forceinline__ HeadWords load_head_words(const stepaf_kernel_tensor &lane)
+{
+    uint32_t at = threadIdx.x * STEPAF_HEAD_PIECE;
+
+    if (threadIdx.x >= OCTET - 1)
+        return {0, 0, 0};
+    if (ALIGNED)
+        return load_aligned_words(lane.data, lane.bytes, at);
+    return {load_word<false, uint32_t>(lane.data, lane.bytes, at),
+            load_word<false, uint32_t>(lane.data, lane.bytes, at + 4),
+            load_word<false, uint32_t>(lane.data, lane.bytes, at + 8)};
+}
+
+/* A head with a tensor in it. */
+__device__ __forceinline__ void store_head(const stepaf_kernel_tensor &lane, const HeadWords &words,
+                                           const Send &send)
+{
+    Pair pair = {static_cast<uint64_t>(words.second) << 32 | words.first,
+                 static_cast<uint64_t>(piece_stamp(send.stamp)) << 32 | words.third};
+
+    if (threadIdx.x >= OCTET || send.failed)
+        return;
+    if (ends_head())
+        pair = {lane.bytes, send.stamp};
+    store_pair(lane.head + 16 * threadIdx.x, pair);
+}
+
+/* A head alone. */
+__device__ __forceinline__ void tell(const stepaf_kernel_tensor &lane, const Send &send)
+{
+    if (threadIdx.x == 0 && !send.failed)
+        store_pair(lane.head + STEPAF_HEAD_TELLS, {lane.bytes, send.stamp});
+}
+
+/* RDMA: where the source is. All that was written to it before this kernel can be seen by then. */
+__device__ __forceinline__ void tell_source(const stepaf_kernel_tensor &lane, const Send &send)
+{
+    uint64_t guarded = static_cast<uint64_t>(lane.guarded) << 63;
+
+    if (threadIdx.x == 0)
+        store_pair(lane.head + STEPAF_HEAD_SOURCE,
+                   {reinterpret_cast<uint64_t>(lane.data) | guarded, send.stamp});
+}
+
+/* ---- receiving ---- */
+
+/* Whether a head's stamp is one that counts nothing. */
+__device__ __forceinline__ bool is_mark(uint64_t its)
+{
+    return static_cast<uint32_t>(its) >= STEPAF_TOLD_ALL;
+}
+
+/* Whether a head tells of the operation that is waited for. */
+__device__ __forceinline__ bool is_told(uint64_t its, uint64_t stamp)
+{
+    return its == stamp || is_mark(its);
+}
+
+/* Whether a head tells of all that copy engines write for its peer. */
+__device__ __forceinline__ bool tells_all(const uint8_t *head)
+{
+    return static_cast<uint32_t>(load_pair(head + STEPAF_HEAD_TELLS).y) == STEPAF_TOLD_ALL;
+}
+
+/* Whether this thread's piece of a head, @a pair, is there, if it has to be; or another head, @a leader,
+ * tells of the tensor. For the other pieces it may be NULL. */
+__device__ __forceinline__ bool has_come(const Pair &pair, uint32_t proto, uint64_t stamp,
+                                         const uint8_t *leader)
+{
+    bool stamped = static_cast<uint32_t>(pair.y >> 32) == piece_stamp(stamp);
+    bool there = ends_head() ? is_told(pair.y, stamp) : proto != STEPAF_PROTO_INLINE || stamped;
+
+    return there || (leader != nullptr && tells_all(leader));
+}
+
+/* Whether that is so for all of this octet. By whole warps. */
+__device__ __forceinline__ bool has_come_whole(bool mine)
+{
+    uint32_t all = __ballot_sync(ALL, mine);
+
+    return (all >> (threadIdx.x % STEPAF_WARP / OCTET * OCTET) & 0xff) == 0xff;
+}
+
+__device__ __forceinline__ void store_aligned_words(uint8_t *data, uint32_t bytes, uint32_t at,
+                                                    const HeadWords &words)
+{
+    uint32_t *to = reinterpret_cast<uint32_t *>(data + at);
+    uint32_t rest;
+
+    if (at + 4 <= bytes)
+        to[0] = words.first;
+    if (at + 8 <= bytes)
+        to[1] = words.second;
+    if (at + 12 <= bytes)
+        to[2] = words.third;
+    if (has_rest(bytes, at, rest))
+        store_word<true>(data, bytes, rest,
+                         rest == at       ? words.first
+                         : rest == at + 4 ? words.second
+                                          : words.third);
+}
+
+/* The tensor that is in this octet's head. */
+template <bool ALIGNED>
+__device__ __forceinline__ void take_from_head(uint8_t *data, uint32_t bytes, const Pair &pair)
+{
+    uint32_t at = threadIdx.x % OCTET * STEPAF_HEAD_PIECE;
+    HeadWords words = {static_cast<uint32_t>(pair.x), static_cast<uint32_t>(pair.x >> 32),
+                       static_cast<uint32_t>(pair.y)};
+
+    if (ends_head())
+        return;
+    if (ALIGNED) {
+        store_aligned_words(data, bytes, at, words);
+        return;
+    }
+    store_word<false>(data, bytes, at, words.first);
+    store_word<false>(data, bytes, at + 4, words.second);
+    store_word<false>(data, bytes, at + 8, words.third);
+}
+
+/* The next operation may be told of so, too. */
+__device__ __forceinline__ void clear_mark(uint8_t *head)
+{
+    store_pair(head + STEPAF_HEAD_TELLS, {0, 0});
+}
+
+/* The bytes of a tensor that is there, from the last two words of its head. */
+__device__ __forceinline__ uint32_t bytes_of(const Pair &words, uint64_t stamp, uint32_t planned)
+{
+    if (words.y == stamp)
+        return static_cast<uint32_t>(words.x);
+    return is_mark(words.y) ? static_cast<uint32_t>(words.y >> 32) : planned;
+}
+
+} // namespace
+
+#endif
