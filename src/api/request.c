@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/handles.h"
 #include "core/batch.h"
+#include "core/late.h"
 #include "core/progress.h"
+#include "core/send.h"
 #include "core/thread.h"
 #include "core/wait.h"
 #include "gpu/stream.h"
 
-static bool op_done(const struct stepaf_op *op)
+static bool op_done(struct stepaf_op *op)
 {
+    if (__builtin_expect(op->answers.enough, 0))
+        stepaf_op_expire(op);
     return atomic_load_explicit(&op->status, memory_order_acquire) != STEPAF_INPROGRESS;
 }
 
@@ -342,8 +346,8 @@ stepaf_status_t stepaf_request_sent(stepaf_request_h request)
         status = stepaf_stream_sent(op);
     } else {
         for (uint32_t p = 0; p < ctx->n_peers; p++)
-            if (op->op_peers[p].post.state == STEPAF_POST_QUEUED ||
-                op->op_peers[p].post.state == STEPAF_POST_POSTED)
+            if (op->op_peers[p].state != STEPAF_OP_PEER_LEFT_OUT &&
+                stepaf_post_in_flight(&op->op_peers[p].post))
                 status = STEPAF_INPROGRESS;
     }
     stepaf_leave(ctx);

@@ -82,11 +82,17 @@ struct stepaf_plan_obj {
     struct stepaf_op *ops;    /* depth */
     struct stepaf_op *next;   /* of these, the one to start next */
     struct {
-        uint32_t n_skipped;         /* peers that the last operation was not for */
-        bool *skipped;              /* those */
+        uint32_t n_odd; /* why the next start is none of the usual ones: peers that the last
+                                     * operation was not for, parts that are owed, answers.n */
+        bool *skipped;  /* those peers */
         struct stepaf_post **posts; /* scratch */
     } partial;                      /* of a start that is not for all peers */
-    struct stepaf_stream *stream;   /* made with STEPAF_PLAN_STREAM: how; else NULL */
+    struct {
+        uint32_t n;          /* answers that complete an operation, unless its start says; 0: all */
+        int64_t patience_us; /* so long it waits for the others all the same */
+        uint32_t n_owed;     /* parts that late peers owe, see core/late.h */
+    } answers;
+    struct stepaf_stream *stream; /* made with STEPAF_PLAN_STREAM: how; else NULL */
     struct stepaf_plan_proxied proxied;
 };
 
