@@ -50,6 +50,7 @@ struct perf_options {
     uint64_t max_time_s; /* per row and contender; 0: no bound */
     int64_t timeout_us;  /* of each wait; -1: the library's setting */
     uint64_t keys;       /* of --startup */
+    uint64_t answers;    /* that complete an operation, to be measured so; 0: all, and as usual */
     uint64_t corrupt;    /* every so many answers have a byte wrong; 0: none */
     int mem_cuda;
     uint64_t graph_ops;  /* operations of a captured graph; 0: they are enqueued one by one */

@@ -134,6 +134,15 @@ int perf_options_agree(const struct perf_options *options)
                                 options->json_file != NULL || options->trace_file != NULL))
         return perf_fail("--trace-cost goes with neither --startup, --check, --baseline, --json "
                          "nor --trace");
+    if (options->answers > 0 &&
+        (options->test != PERF_AF || options->mem_cuda || options->scatter || options->recv_each ||
+         options->release_apart || options->trace_cost || options->startup || options->check ||
+         options->baseline_mpi || options->csv || options->json_file != NULL ||
+         options->trace_file != NULL))
+        return perf_fail(
+            "--answers is for the test af, without --mem cuda, --scatter, --recv each, "
+            "--release apart, --trace-cost, --startup, --check, --baseline, --csv, "
+            "--json and --trace");
     if (options->csv && (options->startup || options->trace_cost))
         return perf_fail("--startup and --trace-cost have no table for --csv");
     if (options->startup &&

@@ -27,9 +27,9 @@ static void check_owing(stepaf_request_h request, int ffn)
 /* One rank keeps all it gets, for longer than a sequence of 10 bits lasts. */
 void ans_late(struct fx_plan *plan)
 {
-    enum { OPS = 3000 };
     struct hs_job *job = plan->job;
     stepaf_request_h request = NULL;
+    long ops = hs_option_int(job, "--ops", 1200);
 
     ans_hold(job, LAST, INT64_MAX);
     HS_OK(stepaf_plan_set_answers(plan->handle, LAST, 0));
@@ -39,17 +39,17 @@ void ans_late(struct fx_plan *plan)
         HS_STATUS(stepaf_request_tensor(request, LAST, NULL), STEPAF_INPROGRESS);
     }
     HS_INT(ans_counters(job).left_out, ==, 0);
-    for (int i = A_DEPTH; i < OPS && !hs_failed(); i++) {
+    for (long i = A_DEPTH; i < ops && !hs_failed(); i++) {
         request = exchange(plan, OTHERS);
         HS_REFUSED(stepaf_request_peer(request, LAST), STEPAF_ERR_WOULD_BLOCK);
         HS_INT(stepaf_last_error()->peer_rank, ==, LAST);
     }
     check_owing(request, LAST);
     HS_REFUSED(stepaf_plan_destroy(plan->handle), STEPAF_ERR_STATE);
-    HS_INT(ans_counters(job).left_out, ==, OPS - A_DEPTH);
+    HS_INT(ans_counters(job).left_out, ==, ops - A_DEPTH);
     HS_INT(ans_counters(job).incomplete, ==, A_DEPTH); /* the others were sent to three */
     HS_INT(ans_counters(job).late, ==, 0);
-    HS_INT(ans_counters(job).operations_completed, ==, OPS);
+    HS_INT(ans_counters(job).operations_completed, ==, ops);
     plan->n_answers = A_FFN; /* all: the slot is not free for that */
     HS_REFUSED(fx_start(plan, 0, &request), STEPAF_ERR_WOULD_BLOCK);
     ans_hold(job, LAST, 0);
