@@ -2,6 +2,7 @@
 #include "api/handles.h"
 #include "core/batch.h"
 #include "core/late.h"
+#include "core/op_result.h"
 #include "core/progress.h"
 #include "core/send.h"
 #include "core/thread.h"
@@ -48,7 +49,7 @@ static stepaf_status_t timed_out(const struct stepaf_op *op)
         ctx->peers[p].who,
         STEPAF_WHO_FORMAT " has not %s operation %u of plan %u in time; %u of %u still to come",
         STEPAF_WHO_ARGS(ctx->peers[p].who), op->plan->n_pull ? "answered" : "released", op->seq,
-        op->plan->index, op->pending, ctx->n_peers);
+        op->plan->index, op->answers.pending, ctx->n_peers);
 }
 
 /* Call the handler, if there is one, with the lock free for that time. */

@@ -3,6 +3,7 @@
 #include "api/result.h"
 #include "api/fill.h"
 #include "api/handles.h"
+#include "core/op_result.h"
 #include "core/plan.h"
 #include "core/progress.h"
 

@@ -47,7 +47,7 @@ static bool expand_response(const struct stepaf_peer *peer, uint32_t low, struct
 
     if (!plan)
         return false;
-    if (plan->answers.n_owed && find_owed(plan, peer, low, msg))
+    if (plan->partial.n_owed && find_owed(plan, peer, low, msg))
         return true;
     uint32_t behind = (plan->seq - low) & SEQ_MASK;
     if (!behind || behind > plan->depth)

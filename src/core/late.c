@@ -8,17 +8,17 @@
 
 void stepaf_plan_need(struct stepaf_plan_obj *plan, uint32_t n, int64_t patience_us)
 {
-    plan->partial.n_odd -= plan->answers.n > 0;
-    plan->answers.n = n == plan->ctx->n_peers ? 0 : n;
-    plan->answers.patience_us = patience_us;
-    plan->partial.n_odd += plan->answers.n > 0;
+    plan->partial.n_odd -= plan->partial.n_answers > 0;
+    plan->partial.n_answers = n == plan->ctx->n_peers ? 0 : n;
+    plan->partial.patience_us = patience_us;
+    plan->partial.n_odd += plan->partial.n_answers > 0;
 }
 
 bool stepaf_late_is_out(const struct stepaf_plan_obj *plan, uint32_t p)
 {
     if (plan->next->op_peers[p].held)
         return true;
-    for (uint32_t s = 0; plan->answers.n_owed && s < plan->depth; s++) {
+    for (uint32_t s = 0; plan->partial.n_owed && s < plan->depth; s++) {
         const struct stepaf_op_peer *op_peer = &plan->ops[s].op_peers[p];
         if (stepaf_op_peer_owes(op_peer) && !((op_peer->owed ^ plan->seq) & STEPAF_IMM_SEQ_MASK))
             return true;
@@ -35,7 +35,7 @@ void stepaf_late_leave_out(struct stepaf_plan_obj *plan)
         bool is_out = stepaf_late_is_out(plan, p);
         if (op_peer->held && op_peer->state != STEPAF_OP_PEER_LEFT_OUT) {
             op_peer->owed = op->seq;
-            plan->answers.n_owed++;
+            plan->partial.n_owed++;
             plan->partial.n_odd++;
         }
         op_peer->state = is_out ? STEPAF_OP_PEER_LEFT_OUT : STEPAF_OP_PEER_NONE;
@@ -45,7 +45,7 @@ void stepaf_late_leave_out(struct stepaf_plan_obj *plan)
 void stepaf_late_forget(struct stepaf_op *op, struct stepaf_op_peer *op_peer)
 {
     if (stepaf_op_peer_owes(op_peer)) {
-        op->plan->answers.n_owed--;
+        op->plan->partial.n_owed--;
         op->plan->partial.n_odd--;
     }
     stepaf_op_give_back(op, op_peer);

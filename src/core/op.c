@@ -26,11 +26,11 @@ static inline void set_result(struct stepaf_ctx *ctx, struct stepaf_op *op, step
 /* All answers that it needs have come. False: it waits for the others, for a while. */
 static __attribute__((noinline)) bool has_enough(struct stepaf_op *op)
 {
-    op->pending = op->answers.spare;
+    op->answers.pending = op->answers.spare;
     op->answers.spare = 0;
-    op->answers.enough =
-        op->pending && op->answers.until && (int64_t)(op->answers.until - stepaf_ticks()) > 0;
-    if (op->pending && !op->answers.enough)
+    op->answers.enough = op->answers.pending && op->answers.until &&
+                         (int64_t)(op->answers.until - stepaf_ticks()) > 0;
+    if (op->answers.pending && !op->answers.enough)
         op->plan->ctx->counters.incomplete++;
     return !op->answers.enough;
 }
@@ -42,7 +42,7 @@ static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uin
 
     if (atomic_load_explicit(&op->status, memory_order_relaxed) != STEPAF_INPROGRESS)
         return;
-    op->pending += op->answers.spare;
+    op->answers.pending += op->answers.spare;
     op->answers.spare = 0;
     op->answers.enough = false;
     set_result(ctx, op, status, peer);
@@ -51,7 +51,7 @@ static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uin
 }
 
 /* What an operation comes to that needs a part that has ended so. */
-static stepaf_status_t status_of(enum stepaf_op_peer_state state)
+static stepaf_status_t status_without(enum stepaf_op_peer_state state)
 {
     return state == STEPAF_OP_PEER_LOST       ? STEPAF_ERR_PEER_LOST
            : state == STEPAF_OP_PEER_CANCELED ? STEPAF_ERR_CANCELED
@@ -63,17 +63,17 @@ static stepaf_status_t status_of(enum stepaf_op_peer_state state)
 static void end_op_peer(struct stepaf_op *op, uint32_t p, enum stepaf_op_peer_state state,
                         uint64_t now)
 {
-    stepaf_status_t status = status_of(state);
+    stepaf_status_t status = status_without(state);
 
     op->op_peers[p].state = (uint8_t)state;
     if (status && op->answers.spare) {
         op->answers.spare--;
         return;
     }
-    op->pending--;
+    op->answers.pending--;
     if (status && !op->answers.enough)
         conclude(op, status, (int)p, now);
-    else if (!op->pending && (!op->answers.spare || has_enough(op)))
+    else if (!op->answers.pending && (!op->answers.spare || has_enough(op)))
         conclude(op, STEPAF_OK, -1, now);
 }
 
@@ -163,7 +163,7 @@ static inline __attribute__((always_inline)) void take_answer(struct stepaf_ctx 
         stepaf_op_give_back(op, op_peer);
     if (__builtin_expect(!open, 0))
         ctx->counters.late++;
-    if (!--op->pending && open &&
+    if (!--op->answers.pending && open &&
         (!spares || __builtin_expect(!(op->answers.spare | op->answers.enough), 1) ||
          has_enough(op))) {
         set_result(ctx, op, STEPAF_OK, -1);
@@ -347,7 +347,7 @@ void stepaf_op_peer_lost(struct stepaf_peer *peer)
             struct stepaf_op *op = &plan->ops[s];
             stepaf_post_complete(&op->op_peers[p].post); /* nobody reads it */
             stepaf_late_forget(op, &op->op_peers[p]);
-            if (op->pending && op->op_peers[p].state == STEPAF_OP_PEER_WAITING)
+            if (op->answers.pending && op->op_peers[p].state == STEPAF_OP_PEER_WAITING)
                 end_op_peer(op, p, STEPAF_OP_PEER_LOST, now);
         }
     }
@@ -369,17 +369,6 @@ void stepaf_op_refused(struct stepaf_peer *peer, const struct stepaf_post *post)
         peer->bytes_sent -= post->xfer[i].bytes;
     if (op->op_peers[p].state == STEPAF_OP_PEER_WAITING)
         end_op_peer(op, p, STEPAF_OP_PEER_REFUSED, stepaf_ticks());
-}
-
-void stepaf_op_end(struct stepaf_op *op, stepaf_status_t status, int peer)
-{
-    for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
-        if (op->op_peers[p].state == STEPAF_OP_PEER_WAITING)
-            op->op_peers[p].state = status ? STEPAF_OP_PEER_LOST : STEPAF_OP_PEER_ANSWERED;
-    op->pending = 0;
-    op->failed_peer = peer;
-    atomic_store_explicit(&op->status, status,
-                          memory_order_release); /* neither counted nor traced */
 }
 
 stepaf_status_t stepaf_op_cancel(struct stepaf_op *op)
@@ -407,40 +396,4 @@ stepaf_status_t stepaf_op_cancel(struct stepaf_op *op)
     }
     conclude(op, STEPAF_ERR_CANCELED, -1, stepaf_ticks());
     return STEPAF_OK;
-}
-
-stepaf_status_t stepaf_op_result(struct stepaf_op *op)
-{
-    stepaf_status_t status = atomic_load_explicit(&op->status, memory_order_acquire);
-    const struct stepaf_ctx *ctx = op->plan->ctx;
-    const struct stepaf_peer *peer = op->failed_peer >= 0 ? &ctx->peers[op->failed_peer] : NULL;
-
-    if (__builtin_expect(status == STEPAF_OK, 1))
-        return status;
-    if (status == STEPAF_ERR_PEER_LOST)
-        return stepaf_error_set_peer(
-            status, STEPAF_PHASE_RESPONSE, peer->who,
-            STEPAF_WHO_FORMAT " was lost before it answered operation %u of plan %u: %s",
-            STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index, peer->reason);
-    if (status == STEPAF_ERR_UNREGISTERED)
-        return stepaf_error_set(status, STEPAF_PHASE_PUSH,
-                                "operation %u of plan %u: a source in this rank's registered "
-                                "memory cannot be read: it is not mapped any more",
-                                op->seq, op->plan->index);
-    if (status == STEPAF_ERR_TIMEOUT && peer)
-        return stepaf_error_set_peer(status, STEPAF_PHASE_RESPONSE, peer->who,
-                                     STEPAF_WHO_FORMAT
-                                     " has not answered operation %u of stream plan %u for "
-                                     "STEPAF_STREAM_TIMEOUT_US",
-                                     STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
-    if (peer)
-        return stepaf_error_set_peer(status, STEPAF_PHASE_RESPONSE, peer->who,
-                                     STEPAF_WHO_FORMAT
-                                     " released the batch of operation %u of plan %u unanswered",
-                                     STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
-    return stepaf_error_set(status, STEPAF_PHASE_RESPONSE,
-                            status == STEPAF_ERR_CANCELED
-                                ? "operation %u of plan %u was canceled"
-                                : "operation %u of plan %u: the GPU has failed",
-                            op->seq, op->plan->index);
 }

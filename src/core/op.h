@@ -66,11 +66,12 @@ struct stepaf_op {
     bool not_as_planned; /* its posts are not as planned, or not compiled yet */
     bool bounced;        /* being started: its sources are being copied */
     _Atomic int status;  /* STEPAF_INPROGRESS until known */
-    uint32_t pending; /* answers that are to come before it is complete; then, all that still are */
     struct {
-        uint32_t spare; /* further answers that are to come: it is complete without them */
+        uint32_t
+            pending; /* that it is not complete without; once it is complete, all that are to come */
+        uint32_t spare; /* further ones that are to come */
         bool enough;    /* it could be complete, but waits for the others */
-        uint64_t until; /* ticks: so long; 0: it does not */
+        uint64_t until; /* ticks: for so long; 0: it does not */
     } answers;
     uint32_t n_held;    /* peers that have not released the slot */
     uint32_t n_waiting; /* threads that wait for it */
@@ -102,13 +103,9 @@ void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_op_peer_lost(struct stepaf_peer *peer);
 /* A START was not sent, since its sources cannot be read. */
 void stepaf_op_refused(struct stepaf_peer *peer, const struct stepaf_post *post);
-/* All parts of an operation on a stream are over. @a peer: index of who has failed, or -1. */
 /* It has waited for the others long enough, if it still does: then it is complete. */
 void stepaf_op_expire(struct stepaf_op *op);
-void stepaf_op_end(struct stepaf_op *op, stepaf_status_t status, int peer);
 stepaf_status_t stepaf_op_cancel(struct stepaf_op *op);
-/* The operation's result as a status with its detail set. */
-stepaf_status_t stepaf_op_result(struct stepaf_op *op);
 /* What stands for an answer in 32 bits: the way of most. */
 void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
 

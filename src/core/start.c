@@ -91,7 +91,7 @@ static void override_op_peer(struct stepaf_op *op, const stepaf_start_params_t *
 static inline void take_buffers(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint32_t n,
                                 uint32_t n_held)
 {
-    op->pending = n;
+    op->answers.pending = n;
     op->n_held = n_held + n;
     for (uint32_t i = 0; i < plan->n_push; i++)
         plan->push[i].key->busy |= op->bit;
@@ -250,13 +250,13 @@ static void set_spare(struct stepaf_op *op, const stepaf_start_params_t *params,
 {
     const struct stepaf_plan_obj *plan = op->plan;
     int64_t us = params->field_mask & STEPAF_START_PARAM_PATIENCE ? params->patience_us
-                                                                  : plan->answers.patience_us;
+                                                                  : plan->partial.patience_us;
 
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
         op->op_peers[p].odd = true; /* its answer is to be looked at */
     op->answers.spare = n - n_needed;
     op->answers.until = us ? stepaf_ticks() + stepaf_ticks_of_us(plan->ctx, us) : 0;
-    op->pending = n_needed;
+    op->answers.pending = n_needed;
 }
 
 /* Start in any other way than the usual one. */
@@ -279,7 +279,7 @@ static __attribute__((noinline)) stepaf_status_t start_some(struct stepaf_plan_o
     if (plan->on_gpu && (status = ctx->feature->op_source(op, params->push, params->n_push)))
         return status;
     uint32_t n_needed = stepaf_start_needs(plan, params);
-    bool some_late = op->n_held || plan->answers.n_owed;
+    bool some_late = op->n_held || plan->partial.n_owed;
     if (__builtin_expect(some_late, 0))
         stepaf_late_leave_out(plan);
     take_slot(plan, op);

@@ -80,8 +80,8 @@ bool stepaf_start_skips(const struct stepaf_plan_obj *plan, const stepaf_start_p
 }
 
 /* Whether the operation is for peer @a p, lost or not. */
-static bool is_asked(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
-                     uint32_t p)
+static bool start_is_for(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
+                         uint32_t p)
 {
     return !stepaf_start_skips(plan, params, p) &&
            !(plan->ctx->peers[p].lost && params->flags & STEPAF_START_SKIP_LOST);
@@ -89,12 +89,13 @@ static bool is_asked(const struct stepaf_plan_obj *plan, const stepaf_start_para
 
 uint32_t stepaf_start_needs(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params)
 {
-    uint32_t n = params->n_answers ? (uint32_t)params->n_answers : plan->answers.n, n_asked = 0;
+    uint32_t n = params->n_answers ? (uint32_t)params->n_answers : plan->partial.n_answers,
+             n_asked = 0;
 
     if (!n || n == plan->ctx->n_peers)
         return UINT32_MAX;
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-        n_asked += is_asked(plan, params, p);
+        n_asked += start_is_for(plan, params, p);
     return n < n_asked ? n : n_asked;
 }
 
@@ -104,7 +105,7 @@ static bool is_enough_alive(const struct stepaf_plan_obj *plan, const stepaf_sta
     uint32_t n = 0;
 
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-        n += is_asked(plan, params, p) && !plan->ctx->peers[p].lost;
+        n += start_is_for(plan, params, p) && !plan->ctx->peers[p].lost;
     return n >= stepaf_start_needs(plan, params);
 }
 
@@ -118,7 +119,7 @@ static bool can_use_slot(const struct stepaf_plan_obj *plan, const stepaf_start_
 
     stepaf_op_expire(op);
     bool is_free = stepaf_plan_slot_free(plan);
-    if (is_free && !plan->answers.n_owed)
+    if (is_free && !plan->partial.n_owed)
         return true;
     if (!is_free && (!op->n_held || n_needed == UINT32_MAX ||
                      atomic_load_explicit(&op->status, memory_order_relaxed) == STEPAF_INPROGRESS))
@@ -128,7 +129,7 @@ static bool can_use_slot(const struct stepaf_plan_obj *plan, const stepaf_start_
         if (op_peer->held ? plan->on_gpu && stepaf_post_in_flight(&op_peer->post)
                           : stepaf_op_peer_is_open(op_peer))
             return false;
-        if (!is_asked(plan, params, p))
+        if (!start_is_for(plan, params, p))
             continue;
         if (stepaf_late_is_out(plan, p))
             n_out++;
@@ -211,7 +212,7 @@ stepaf_status_t stepaf_start_check(struct stepaf_plan_obj *plan,
     struct stepaf_ctx *ctx = plan->ctx;
     stepaf_status_t status = check(plan, params);
 
-    if (status || (stepaf_plan_slot_free(plan) && !plan->answers.n_owed))
+    if (status || (stepaf_plan_slot_free(plan) && !plan->partial.n_owed))
         return status;
     stepaf_core_progress(ctx);
     if (params->flags & STEPAF_START_WAIT)
