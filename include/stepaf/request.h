@@ -25,6 +25,19 @@ extern "C" {
  *  timeout_us. */
 STEPAF_API stepaf_status_t stepaf_wait(stepaf_request_h request, int64_t timeout_us);
 
+/** Wait until FFN rank @a ffn_rank has answered. It does not end the request: that takes stepaf_wait.
+ *  @param ffn_rank  within the FFN group; one of this rank's peers, otherwise STEPAF_ERR_INVALID.
+ *  @return as stepaf_request_peer, with STEPAF_ERR_TIMEOUT instead of STEPAF_INPROGRESS;
+ *  STEPAF_ERR_UNSUPPORTED (on streams). Also after the wait. Blocks for at most @a timeout_us. */
+STEPAF_API stepaf_status_t stepaf_wait_peer(stepaf_request_h request, int ffn_rank,
+                                            int64_t timeout_us);
+
+/** Wait until pull tensor @a index (peer by peer, as planned) has arrived; stepaf_request_tensor then
+ *  describes it. A peer's tensors arrive together.
+ *  @return as stepaf_wait_peer; STEPAF_ERR_INVALID (@a index). Blocks for at most @a timeout_us. */
+STEPAF_API stepaf_status_t stepaf_wait_tensor(stepaf_request_h request, int index,
+                                              int64_t timeout_us);
+
 /** Wait until nothing of @a request, or of an operation before it in its slot, is to come any more: each FFN
  *  rank has released the slot, or is lost. Then its destinations are not written any more. For operations
  *  that complete before all have answered, see stepaf_plan_set_answers; also after the wait.

@@ -10,8 +10,8 @@ static const struct {
     void (*run)(struct fx_plan *plan);
 } cases[] = {
     {"late", ans_late},       {"few", ans_few},         {"patience", ans_patience},
-    {"dropped", ans_dropped}, {"refused", ans_refused}, {"stopped", ans_stopped},
-    {"killed", ans_killed},
+    {"dropped", ans_dropped}, {"refused", ans_refused}, {"parts", ans_parts},
+    {"stopped", ans_stopped}, {"killed", ans_killed},
 };
 
 void ans_hold(struct hs_job *job, int ffn, int64_t until_ns)
@@ -96,7 +96,7 @@ void ans_serve(struct hs_job *job, uint64_t seed)
         int64_t end = atomic_load(&job->shared->stamp[A_END]);
         bool holds = hs_now_ns() < atomic_load(&job->shared->stamp[A_HOLD + job->index]);
         if (seed)
-            holds = hs_now_ns() < until_ns && !end;
+            holds = (holds || hs_now_ns() < until_ns) && !end;
         if (kept.n > 0 && !holds)
             answer_first(job, &kept, seed >> 8 & 1);
         stepaf_status_t status =

@@ -32,6 +32,7 @@ void ans_few(struct fx_plan *plan);
 void ans_patience(struct fx_plan *plan);
 void ans_dropped(struct fx_plan *plan);
 void ans_refused(struct fx_plan *plan);
+void ans_parts(struct fx_plan *plan);
 void ans_stopped(struct fx_plan *plan);
 void ans_killed(struct fx_plan *plan);
 void ans_random(struct fx_plan *plan, uint64_t seed, long ops);

@@ -187,6 +187,41 @@ void ans_refused(struct fx_plan *plan)
     exchange(plan, ALL);
 }
 
+/* One peer or tensor is waited for, in an operation that needs all. */
+void ans_parts(struct fx_plan *plan)
+{
+    struct hs_job *job = plan->job;
+    stepaf_tensor_info_t info = {.size = sizeof(info)};
+    stepaf_request_h request = NULL;
+
+    ans_hold(job, LAST, INT64_MAX);
+    HS_OK(fx_start(plan, 0, &request));
+    for (int f = 0; f < LAST; f++) {
+        HS_OK(stepaf_wait_peer(request, f, STEPAF_TIMEOUT_DEFAULT));
+        HS_OK(stepaf_wait_tensor(request, f, STEPAF_TIMEOUT_DEFAULT));
+        HS_OK(stepaf_request_tensor(request, f, &info));
+        fx_verify(plan, plan->next - 1, f);
+    }
+    if (HS_REFUSED(stepaf_wait_peer(request, LAST, A_SHORT_US), STEPAF_ERR_TIMEOUT))
+        HS_INT(stepaf_last_error()->peer_rank, ==, LAST);
+    HS_REFUSED(stepaf_wait_tensor(request, LAST, A_SHORT_US), STEPAF_ERR_TIMEOUT);
+    HS_STATUS(stepaf_wait_tensor(request, LAST, 0), STEPAF_ERR_TIMEOUT);
+    HS_STATUS(stepaf_test(request), STEPAF_INPROGRESS);
+    HS_REFUSED(stepaf_wait_peer(request, A_FFN, 0), STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_wait_peer(request, -1, 0), STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_wait_tensor(request, A_FFN, 0), STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_wait_tensor(request, -1, 0), STEPAF_ERR_INVALID);
+    ans_hold(job, LAST, 0);
+    HS_OK(stepaf_wait_tensor(request, LAST, STEPAF_TIMEOUT_DEFAULT));
+    fx_verify(plan, plan->next - 1, LAST);
+    HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT));
+    HS_OK(stepaf_wait_peer(request, LAST, 0)); /* also after it */
+    ans_drop(job, LAST);
+    HS_OK(fx_start(plan, 0, &request));
+    HS_REFUSED(stepaf_wait_peer(request, LAST, STEPAF_TIMEOUT_DEFAULT), STEPAF_ERR_CANCELED);
+    HS_REFUSED(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT), STEPAF_ERR_CANCELED);
+}
+
 /* A rank is stopped, and goes on. */
 void ans_stopped(struct fx_plan *plan)
 {

@@ -23,7 +23,7 @@ static void finish(struct fx_plan *plan, struct flight *flight)
     HS_INT(n, >=, flight->needed);
 }
 
-/* FFN rank f keeps a batch the longer the larger f is, and releases some apart from their answers. */
+/* FFN rank f keeps more batches the larger f is, and releases some apart from their answers. */
 void ans_random(struct fx_plan *plan, uint64_t seed, long ops)
 {
     struct flight flights[FX_DEPTH] = {{.is_open = false}};
@@ -33,9 +33,15 @@ void ans_random(struct fx_plan *plan, uint64_t seed, long ops)
     for (long i = 0; i < ops && !hs_failed(); i++) {
         struct flight *flight = &flights[plan->next % FX_DEPTH];
         seed = hs_mix(seed);
+        for (int s = 0; s < FX_DEPTH && i % 100 == 0; s++) /* some of them may need all */
+            if (flights[s].is_open)
+                finish(plan, &flights[s]);
         if (flight->is_open)
             finish(plan, flight);
-        plan->n_answers = 1 + (int)(seed % A_FFN);
+        bool is_blocked =
+            i / 100 % 2 == 1; /* the last rank answers nothing, for a hundred operations */
+        ans_hold(job, A_FFN - 1, is_blocked ? INT64_MAX : 0);
+        plan->n_answers = 1 + (int)(seed % (is_blocked ? A_FFN - 1 : A_FFN));
         plan->patience_us = seed >> 8 & 1 ? 0 : (int64_t)(seed >> 9 & 63);
         flight->sequence = plan->next;
         flight->needed = plan->n_answers;
