@@ -148,7 +148,11 @@ void ans_dropped(struct fx_plan *plan)
 
     plan->n_answers = LAST;
     ans_drop(job, LAST);
+    ans_hold(job, 0, INT64_MAX); /* so that it is not complete before */
     HS_OK(fx_start(plan, 0, &request));
+    HS_REFUSED(stepaf_wait_peer(request, LAST, STEPAF_TIMEOUT_DEFAULT), STEPAF_ERR_CANCELED);
+    HS_STATUS(stepaf_test(request), STEPAF_INPROGRESS);
+    ans_hold(job, 0, 0);
     HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT));
     HS_OK(stepaf_wait_rest(request, STEPAF_TIMEOUT_DEFAULT));
     HS_INT(ans_mask(plan, request, plan->next - 1), ==, OTHERS);
