@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 
+#include "answers.h"
 #include "clock.h"
 #include "fail.h"
 #include "gpu/gpu.h"
@@ -139,6 +140,8 @@ static int run_rows(struct run *run)
         perf_report_begin(run->job, options, &run->place, run->gpu);
     if (options->trace_cost)
         return perf_trace_cost_run(run->job, options, &run->place);
+    if (options->answers > 0)
+        return perf_answers_run(run->job, options, &run->place);
     if (rank == 0)
         perf_table_head(options);
     for (int line = 0; line < options->n_rows * (1 + options->cuda.load); line++) {

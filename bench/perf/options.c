@@ -102,6 +102,8 @@ static int parse_number_option(int key, const char *arg, struct parse *parse)
         return perf_number_parse(arg, "--rounds", 1, 10000, &options->run.rounds);
     case KEY_MAX_TIME:
         return perf_number_parse(arg, "--max-time", 0, 86400, &options->run.max_time_s);
+    case KEY_ANSWERS:
+        return perf_number_parse(arg, "--answers", 1, 1024, &options->answers);
     case KEY_CORRUPT:
         return perf_number_parse(arg, "--corrupt", 1, 1000000000, &options->corrupt);
     case KEY_KEYS:

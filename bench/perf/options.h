@@ -54,6 +54,7 @@ struct perf_options {
         int64_t timeout_us;  /* of each wait; -1: the library's setting */
     } run;
     uint64_t keys;    /* of --startup */
+    uint64_t answers; /* that complete an operation, to be measured so; 0: all, and as usual */
     uint64_t corrupt; /* every so many answers have a byte wrong; 0: none */
     struct {
         int mem;

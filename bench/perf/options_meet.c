@@ -58,6 +58,7 @@ static uint64_t digest_of(const struct perf_options *o)
                                 (uint64_t)o->baseline_mpi,
                                 (uint64_t)o->no_floor,
                                 (uint64_t)o->trace_cost,
+                                o->answers,
                                 (uint64_t)o->startup,
                                 o->output.trace_file != NULL};
     uint64_t digest = 0;

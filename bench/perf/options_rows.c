@@ -136,6 +136,15 @@ int perf_options_agree(const struct perf_options *options)
          options->output.json_file != NULL || options->output.trace_file != NULL))
         return perf_fail("--trace-cost goes with neither --startup, --check, --baseline, --json "
                          "nor --trace");
+    if (options->answers > 0 &&
+        (options->test != PERF_AF || options->cuda.mem || options->scatter || options->recv_each ||
+         options->release_apart || options->trace_cost || options->startup || options->check ||
+         options->baseline_mpi || options->output.csv || options->output.json_file != NULL ||
+         options->output.trace_file != NULL))
+        return perf_fail(
+            "--answers is for the test af, without --mem cuda, --scatter, --recv each, "
+            "--release apart, --trace-cost, --startup, --check, --baseline, --csv, "
+            "--json and --trace");
     if (options->output.csv && (options->startup || options->trace_cost))
         return perf_fail("--startup and --trace-cost have no table for --csv");
     if (options->startup &&

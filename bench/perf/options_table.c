@@ -64,6 +64,8 @@ const struct argp_option perf_option_table[] = {
            "persistent MPI messages of the same pattern and buffers in turn; with --mem cuda NCCL"),
     OPTION("no-floor", KEY_NO_FLOOR, NULL, "leave out the bare loop"),
     OPTION("trace-cost", KEY_TRACE_COST, NULL, "measure what tracing costs an operation"),
+    OPTION("answers", KEY_ANSWERS, "K",
+           "measure operations that K answers complete, also while an FFN rank is stopped"),
     OPTION("startup", KEY_STARTUP, NULL,
            "measure init and commit beside MPI_Init instead of operations"),
     OPTION("keys", KEY_KEYS, "N", "keys of --startup (64)"),

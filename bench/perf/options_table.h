@@ -29,6 +29,7 @@ enum {
     KEY_NO_FLOOR,
     KEY_TRACE,
     KEY_TRACE_COST,
+    KEY_ANSWERS,
     KEY_STARTUP,
     KEY_KEYS,
     KEY_MEM,

@@ -22,9 +22,11 @@ extern "C" {
     _(queued, "posts that waited for room in a transport's queue")            \
     _(dropped_malformed, "notifications dropped: malformed")                  \
     _(dropped_stale, "notifications dropped: of an older epoch or operation") \
-    _(late, "answers that came after the operation was canceled or failed")   \
+    _(late, "answers that came after the operation was over")                 \
     _(peers_lost, "peers lost")                                               \
-    _(yields, "times a waiting thread gave up its core")
+    _(yields, "times a waiting thread gave up its core")                      \
+    _(incomplete, "operations completed before all had answered")             \
+    _(left_out, "times that a late FFN rank was left out of an operation")
 
 /** Totals since the context was made. Operations on streams are not counted, nor are the batches and
  *  bytes that they move from GPU to GPU; what the library carries through the host for them is (see

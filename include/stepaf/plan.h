@@ -34,9 +34,11 @@ enum {
 
 enum {
     STEPAF_START_PARAM_FLAGS = 1 << 0,
-    STEPAF_START_PARAM_TIMEOUT = 1 << 1, /* default: STEPAF_TIMEOUT_DEFAULT */
-    STEPAF_START_PARAM_PUSH = 1 << 2,    /* push and n_push; default: as planned */
-    STEPAF_START_PARAM_ALL = (1 << 3) - 1
+    STEPAF_START_PARAM_TIMEOUT = 1 << 1,  /* default: STEPAF_TIMEOUT_DEFAULT */
+    STEPAF_START_PARAM_PUSH = 1 << 2,     /* push and n_push; default: as planned */
+    STEPAF_START_PARAM_ANSWERS = 1 << 3,  /* default: as the plan says */
+    STEPAF_START_PARAM_PATIENCE = 1 << 4, /* default: as the plan says */
+    STEPAF_START_PARAM_ALL = (1 << 5) - 1
 };
 
 /** What one start changes against its plan. Only fields named in @a field_mask are read. */
@@ -51,6 +53,8 @@ typedef struct stepaf_start_params {
      *  sees no batch, and its pulls complete with 0 bytes. Keys are the planned ones; data may
      *  point to other registered memory; bytes may be smaller than planned, never larger. */
     const stepaf_tensor_t *push;
+    int n_answers;       /* as of stepaf_plan_set_answers; 0: as the plan says */
+    int64_t patience_us; /* likewise; 0: none */
 } stepaf_start_params_t;
 
 /** Compile a push_pull (attention ranks). A plan that is made before a commit can be started after
@@ -108,6 +112,22 @@ STEPAF_API stepaf_status_t stepaf_plan_destroy(stepaf_plan_h plan);
 /** Return the number of slots of @a plan, the smallest depth of its keys; 0 for an invalid
  *  handle. Never blocks. */
 STEPAF_API unsigned stepaf_plan_depth(stepaf_plan_h plan);
+
+/** Say how many answers complete an operation of @a plan (attention ranks), from its next start on.
+ *
+ *  stepaf_answers(7) tells what becomes of the other answers.
+ *  @param n_answers    as many FFN ranks must have answered, 1 .. number of peers; 0: all. Ranks that
+ *                      an operation skips do not count: of one for fewer ranks all must answer. A rank
+ *                      that is lost, or releases the batch unanswered, fails the operation only if
+ *                      too few are left.
+ *  @param patience_us  for so long from the start on the operation waits for all the same, even if
+ *                      enough have answered; 0: it does not. A wait or test that goes on notices the
+ *                      end of that time.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_ROLE; STEPAF_ERR_INVALID (@a n_answers,
+ *  @a patience_us); STEPAF_ERR_UNSUPPORTED (a plan on streams). Nothing changed on failure. Never
+ *  blocks. */
+STEPAF_API stepaf_status_t stepaf_plan_set_answers(stepaf_plan_h plan, int n_answers,
+                                                   int64_t patience_us);
 
 /** Start an operation: push the planned tensors to the FFN ranks and expect their answers.
  *

@@ -12,7 +12,8 @@ extern "C" {
 /** Wait until @a request is complete.
  *
  *  An operation is complete when every FFN rank has answered and all pull tensors have arrived, or,
- *  if it pulls nothing, when every FFN rank has released its batch. An answer's request is complete
+ *  if it pulls nothing, when every FFN rank has released its batch; or before, as
+ *  stepaf_plan_set_answers says. An answer's request is complete
  *  when its sources may be overwritten. A final result ends the request: a second wait is
  *  STEPAF_ERR_STATE.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (already waited for);
@@ -23,6 +24,26 @@ extern "C" {
  *  unmapped: the operation, or the answer, was not sent; all peers stay). Blocks for at most @a
  *  timeout_us. */
 STEPAF_API stepaf_status_t stepaf_wait(stepaf_request_h request, int64_t timeout_us);
+
+/** Wait until FFN rank @a ffn_rank has answered. It does not end the request: that takes stepaf_wait.
+ *  @param ffn_rank  within the FFN group; one of this rank's peers, otherwise STEPAF_ERR_INVALID.
+ *  @return as stepaf_request_peer, with STEPAF_ERR_TIMEOUT instead of STEPAF_INPROGRESS;
+ *  STEPAF_ERR_UNSUPPORTED (on streams). Also after the wait. Blocks for at most @a timeout_us. */
+STEPAF_API stepaf_status_t stepaf_wait_peer(stepaf_request_h request, int ffn_rank,
+                                            int64_t timeout_us);
+
+/** Wait until pull tensor @a index (peer by peer, as planned) has arrived; stepaf_request_tensor then
+ *  describes it. A peer's tensors arrive together.
+ *  @return as stepaf_wait_peer; STEPAF_ERR_INVALID (@a index). Blocks for at most @a timeout_us. */
+STEPAF_API stepaf_status_t stepaf_wait_tensor(stepaf_request_h request, int index,
+                                              int64_t timeout_us);
+
+/** Wait until nothing of @a request, or of an operation before it in its slot, is to come any more: each FFN
+ *  rank has released the slot, or is lost. Then its destinations are not written any more. For operations
+ *  that complete before all have answered, see stepaf_plan_set_answers; also after the wait.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_TIMEOUT (stepaf_last_error names the first rank that
+ *  has not released the slot); STEPAF_ERR_UNSUPPORTED (on streams). Blocks for at most @a timeout_us. */
+STEPAF_API stepaf_status_t stepaf_wait_rest(stepaf_request_h request, int64_t timeout_us);
 
 /** Test whether @a request is complete.
  *  @return as stepaf_wait, with STEPAF_INPROGRESS if it is not. Never blocks. A loop that tests
@@ -58,7 +79,8 @@ STEPAF_API stepaf_status_t stepaf_request_sent(stepaf_request_h request);
  *                 an operation on streams with the planned size, see stepaf_plan_bytes. Its size
  *                 field is set by the caller.
  *  @return STEPAF_OK (arrived); STEPAF_INPROGRESS; STEPAF_ERR_PEER_LOST, STEPAF_ERR_CANCELED,
- *  STEPAF_ERR_UNREGISTERED (it will not arrive); for a failed operation on streams, the result of stepaf_wait;
+ *  STEPAF_ERR_UNREGISTERED, STEPAF_ERR_WOULD_BLOCK (it will not arrive; the last: the rank was left out,
+ *  since it had not released an earlier operation); for a failed operation on streams, the result of stepaf_wait;
  *  STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a index, or the size of @a info_p). Also after the
  *  wait, until the slot is started again. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_request_tensor(stepaf_request_h request, int index,
@@ -68,6 +90,16 @@ STEPAF_API stepaf_status_t stepaf_request_tensor(stepaf_request_h request, int i
  *  @param ffn_rank  within the FFN group; one of this rank's peers, otherwise STEPAF_ERR_INVALID.
  *  @return STEPAF_OK (answered, or skipped); otherwise as stepaf_request_tensor. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_request_peer(stepaf_request_h request, int ffn_rank);
+
+/** Tell whose answers have come, in a mask with a bit for each peer.
+ *  @param mask_p   set: bit p % 64 of word p / 64 says that the pull tensors of peer p, in the order of the
+ *                  plan's destinations, are complete: it has answered, or was skipped. Bits are only ever
+ *                  added. What has no bit may be written at any time, see stepaf_wait_rest.
+ *  @param n_words  of @a mask_p; at least one for every 64 peers.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a mask_p, @a n_words). Also after the wait,
+ *  until the slot is started again. Never blocks. */
+STEPAF_API stepaf_status_t stepaf_request_answers(stepaf_request_h request, uint64_t *mask_p,
+                                                  int n_words);
 
 /** Return the slot that the operation uses, 0 .. depth-1; -1 for an invalid handle. Never
  *  blocks. */

@@ -13,16 +13,19 @@ static bool plan_is_usable(plan_obj *self)
     return self->handle != NULL;
 }
 
-/* The arguments of start: push, wait, timeout, skip_lost. */
+/* The arguments of start. */
 struct start_args {
-    PyObject *push, *wait, *timeout, *skip_lost;
+    PyObject *push, *wait, *timeout, *skip_lost, *answers, *patience;
 };
 
 static bool read_start(PyObject *const *args, Py_ssize_t n_args, PyObject *names,
                        struct start_args *start)
 {
-    static const char *const known[] = {"push", "wait", "timeout", "skip_lost"};
-    PyObject **const fields[] = {&start->push, &start->wait, &start->timeout, &start->skip_lost};
+    static const char *const known[] = {"push",      "wait",    "timeout",
+                                        "skip_lost", "answers", "patience"};
+    PyObject **const fields[] = {&start->push,      &start->wait,    &start->timeout,
+                                 &start->skip_lost, &start->answers, &start->patience};
+    const size_t n_known = sizeof(known) / sizeof(known[0]);
     Py_ssize_t n_names = names ? PyTuple_Size(names) : 0;
 
     if (n_args > 1) {
@@ -34,9 +37,9 @@ static bool read_start(PyObject *const *args, Py_ssize_t n_args, PyObject *names
     for (Py_ssize_t i = 0; i < n_names; i++) {
         PyObject *name = PyTuple_GetItem(names, i);
         size_t k = 0;
-        while (k < 4 && PyUnicode_CompareWithASCIIString(name, known[k]))
+        while (k < n_known && PyUnicode_CompareWithASCIIString(name, known[k]))
             k++;
-        if (k == 4) {
+        if (k == n_known) {
             PyErr_Format(PyExc_TypeError, "start has no argument %R", name);
             return false;
         }
@@ -61,6 +64,23 @@ static stepaf_status_t start_waiting(plan_obj *self, stepaf_start_params_t *para
     return done < 0 ? STEPAF_INPROGRESS : status;
 }
 
+/* How many answers are enough, and for how long all are waited for; None: as the plan says. */
+static bool read_answers(PyObject *answers, PyObject *patience, stepaf_start_params_t *params)
+{
+    if (answers != Py_None) {
+        long n = PyLong_AsLong(answers);
+        if (n == -1 && PyErr_Occurred())
+            return false;
+        params->field_mask |= STEPAF_START_PARAM_ANSWERS;
+        params->n_answers = n < 0 || n > INT_MAX ? -1 : (int)n;
+    }
+    if (patience != Py_None) {
+        params->field_mask |= STEPAF_START_PARAM_PATIENCE;
+        return stepaf_py_timeout(patience, &params->patience_us);
+    }
+    return true;
+}
+
 static PyObject *start_with(plan_obj *self, const struct start_args *start)
 {
     stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_FLAGS};
@@ -71,6 +91,8 @@ static PyObject *start_with(plan_obj *self, const struct start_args *start)
     int64_t timeout_us;
 
     if (waits < 0 || skips < 0 || !stepaf_py_timeout(start->timeout, &timeout_us))
+        return NULL;
+    if (!read_answers(start->answers, start->patience, &params))
         return NULL;
     if (start->push != Py_None) {
         if (!stepaf_py_tensors_of(&pushes, start->push, self->keys, self->n_keys))
@@ -96,7 +118,7 @@ static PyObject *start_with(plan_obj *self, const struct start_args *start)
 static PyObject *plan_start(plan_obj *self, PyObject *const *args, Py_ssize_t n_args,
                             PyObject *names)
 {
-    struct start_args start = {Py_None, Py_False, Py_None, Py_False};
+    struct start_args start = {Py_None, Py_False, Py_None, Py_False, Py_None, Py_None};
     stepaf_request_h request;
     stepaf_status_t status;
 
@@ -107,6 +129,23 @@ static PyObject *plan_start(plan_obj *self, PyObject *const *args, Py_ssize_t n_
     BRIEFLY(self->ctx, status = LIB(start)(self->handle, &request));
     return status ? stepaf_py_raise(status)
                   : stepaf_py_request(self->ctx, (PyObject *)self, self->pulls, request);
+}
+
+static PyObject *plan_set_answers(plan_obj *self, PyObject *args, PyObject *kwargs)
+{
+    static const char *const names[] = {"answers", "patience", NULL};
+    PyObject *answers = Py_None, *patience = Py_None;
+    stepaf_start_params_t params = {.field_mask = 0};
+    stepaf_status_t status;
+
+    if (!stepaf_py_parse(args, kwargs, "|OO", names, &answers, &patience) ||
+        !plan_is_usable(self) || !read_answers(answers, patience, &params))
+        return NULL;
+    BRIEFLY(self->ctx,
+            status = LIB(plan_set_answers)(self->handle, params.n_answers, params.patience_us));
+    if (status)
+        return stepaf_py_raise(status);
+    Py_RETURN_NONE;
 }
 
 static PyObject *plan_destroy(plan_obj *self, PyObject *unused)
@@ -176,15 +215,22 @@ static PyGetSetDef properties[] = {
 enum { METHODS_MAX = 16 };
 static PyMethodDef methods[METHODS_MAX] = {
     {"start", METHOD(plan_start), FAST_METHOD,
-     "start(push=None, *, wait=False, timeout=None, skip_lost=False)\n\n"
+     "start(push=None, *, wait=False, timeout=None, skip_lost=False, answers=None,\n"
+     "      patience=None)\n\n"
      "Start an operation; returns its Request. Does not block, unless wait is true: then it waits\n"
-     "for a free slot. push: sources and sizes of this operation instead of the planned ones."},
+     "for a free slot. push: sources and sizes of this operation instead of the planned ones.\n"
+     "answers, patience: as of set_answers, for this operation."},
+    {"set_answers", METHOD(plan_set_answers), METH_VARARGS | METH_KEYWORDS,
+     "set_answers(answers=None, patience=None)\n\nSo many answers complete an operation of the "
+     "plan;\n"
+     "None: all. It waits for the others for as many seconds as patience says. See\n"
+     "stepaf_answers(7)."},
     {"destroy", (PyCFunction)plan_destroy, METH_NOARGS, "Destroy the plan."},
 };
 
 static __attribute__((constructor)) void join_methods(void)
 {
-    size_t n = 2;
+    size_t n = 3; /* those above */
 
     for (const PyMethodDef *method = stepaf_py_plan_stream; method->ml_name && n < METHODS_MAX - 1;
          method++)

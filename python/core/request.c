@@ -120,6 +120,92 @@ static PyObject *request_peer(request_obj *self, PyObject *rank)
     return true_unless_in_progress(status);
 }
 
+static PyObject *request_answers(request_obj *self, PyObject *unused)
+{
+    int n = self->ctx->handle ? LIB(n_peers)(self->ctx->handle) : 0;
+    size_t n_words = n > 0 ? ((size_t)n + 63) / 64 : 1;
+    PyObject *list = NULL;
+    stepaf_status_t status;
+    (void)unused;
+
+    if (!stepaf_py_is_open(self->ctx))
+        return NULL;
+    uint64_t *mask = PyMem_Calloc(n_words, sizeof(*mask));
+    if (!mask)
+        return PyErr_NoMemory();
+    BRIEFLY(self->ctx, status = LIB(request_answers)(self->handle, mask, (int)n_words));
+    if (!status)
+        list = PyTuple_New(n);
+    for (int p = 0; list && p < n; p++)
+        PyTuple_SetItem(list, p, PyBool_FromLong(mask[p / 64] >> p % 64 & 1));
+    PyMem_Free(mask);
+    return status ? stepaf_py_raise(status) : list;
+}
+
+/* What one part of an operation is waited for by. */
+typedef stepaf_status_t wait_part_t(stepaf_request_h request, int index, int64_t timeout_us);
+
+static stepaf_status_t wait_rest(stepaf_request_h request, int index, int64_t timeout_us)
+{
+    (void)index;
+    return LIB(wait_rest)(request, timeout_us);
+}
+
+static PyObject *wait_part(request_obj *self, wait_part_t *wait, int index, PyObject *timeout)
+{
+    stepaf_status_t status;
+    int64_t timeout_us;
+    int done;
+
+    if (!stepaf_py_is_open(self->ctx) || !stepaf_py_timeout(timeout, &timeout_us))
+        return NULL;
+    struct waiter waiter = stepaf_py_waiter(self->ctx, timeout_us);
+    do {
+        int64_t piece_us = timeout_us ? stepaf_py_piece_us(&waiter) : 0;
+        UNLOCKED(self->ctx, false, status = wait(self->handle, index, piece_us));
+        done = stepaf_py_piece_done(&waiter, status);
+    } while (done == 0);
+    if (done < 0)
+        return NULL;
+    if (status == STEPAF_ERR_TIMEOUT && timeout_us == 0)
+        return stepaf_py_raise_plain(status);
+    if (status)
+        return stepaf_py_raise(status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *request_wait_peer(request_obj *self, PyObject *args, PyObject *kwargs)
+{
+    static const char *const names[] = {"ffn_rank", "timeout", NULL};
+    PyObject *timeout = Py_None;
+    int rank;
+
+    if (!stepaf_py_parse(args, kwargs, "i|O", names, &rank, &timeout))
+        return NULL;
+    return wait_part(self, LIB(wait_peer), rank, timeout);
+}
+
+static PyObject *request_wait_tensor(request_obj *self, PyObject *args, PyObject *kwargs)
+{
+    static const char *const names[] = {"index", "timeout", NULL};
+    PyObject *timeout = Py_None;
+    int index;
+
+    if (!stepaf_py_parse(args, kwargs, "i|O", names, &index, &timeout))
+        return NULL;
+    return wait_part(self, LIB(wait_tensor), index, timeout);
+}
+
+static PyObject *request_wait_rest(request_obj *self, PyObject *args, PyObject *kwargs)
+{
+    static const char *const names[] = {"timeout", NULL};
+    PyObject *timeout = Py_None;
+
+    if (!stepaf_py_parse(args, kwargs, "|O", names, &timeout))
+        return NULL;
+    return wait_part(self, wait_rest, 0, timeout);
+}
+
 static PyObject *request_tensor(request_obj *self, PyObject *index)
 {
     stepaf_tensor_info_t info = {.size = sizeof(info)};
@@ -273,6 +359,16 @@ static PyMethodDef methods[] = {
     {"cancel", (PyCFunction)request_cancel, METH_NOARGS,
      "Cancel the operation; wait then raises CanceledError, unless it was complete."},
     {"peer", (PyCFunction)request_peer, METH_O, "Whether this FFN rank has answered."},
+    {"answers", (PyCFunction)request_answers, METH_NOARGS,
+     "Whose tensors are valid: a bool for each peer, in the order of the plan's destinations."},
+    {"wait_peer", METHOD(request_wait_peer), METH_VARARGS | METH_KEYWORDS,
+     "wait_peer(ffn_rank, timeout=None)\n\nWait until this FFN rank has answered. The request goes "
+     "on."},
+    {"wait_tensor", METHOD(request_wait_tensor), METH_VARARGS | METH_KEYWORDS,
+     "wait_tensor(index, timeout=None)\n\nWait until pull tensor number index has arrived."},
+    {"wait_rest", METHOD(request_wait_rest), METH_VARARGS | METH_KEYWORDS,
+     "wait_rest(timeout=None)\n\nWait until nothing is to come to the slot any more: see "
+     "stepaf_answers(7)."},
     {"tensor", (PyCFunction)request_tensor, METH_O,
      "Pull tensor number i (peer by peer) as it has arrived, or None if it has not yet."},
     {"timeline", (PyCFunction)request_timeline, METH_O,

@@ -19,5 +19,9 @@ stepaf_status_t stepaf_params_of_start(const stepaf_start_params_t *given,
         params_p->push = given->push;
         params_p->n_push = given->n_push;
     }
+    if (mask & STEPAF_START_PARAM_ANSWERS)
+        params_p->n_answers = given->n_answers;
+    if (mask & STEPAF_START_PARAM_PATIENCE)
+        params_p->patience_us = given->patience_us;
     return STEPAF_OK;
 }

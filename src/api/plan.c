@@ -2,10 +2,12 @@
 #include "core/plan.h"
 #include "api/handles.h"
 #include "api/params.h"
+#include "core/late.h"
 #include "core/plan_announce.h"
 #include "core/plan_end.h"
 #include "core/progress.h"
 #include "core/start.h"
+#include "core/start_check.h"
 
 static stepaf_status_t check_role(const struct stepaf_ctx *ctx)
 {
@@ -139,6 +141,23 @@ unsigned stepaf_plan_depth(stepaf_plan_h handle)
     unsigned depth = plan->depth;
     stepaf_leave(plan->ctx);
     return depth;
+}
+
+stepaf_status_t stepaf_plan_set_answers(stepaf_plan_h handle, int n_answers, int64_t patience_us)
+{
+    struct stepaf_plan_obj *plan;
+    stepaf_status_t status = stepaf_enter_plan(handle, &plan);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = plan->ctx;
+    status = check_role(ctx);
+    if (!status)
+        status = stepaf_start_check_answers(plan, n_answers, patience_us);
+    if (!status)
+        stepaf_plan_need(plan, (uint32_t)n_answers, patience_us);
+    stepaf_leave(ctx);
+    return status;
 }
 
 stepaf_status_t stepaf_start_with(stepaf_plan_h handle, const stepaf_start_params_t *params,

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/handles.h"
 #include "core/batch.h"
+#include "core/late.h"
+#include "core/op_result.h"
 #include "core/progress.h"
+#include "core/send.h"
 #include "core/thread.h"
 #include "core/wait.h"
 #include "gpu/stream.h"
 
-static bool op_done(const struct stepaf_op *op)
+static bool op_done(struct stepaf_op *op)
 {
+    if (__builtin_expect(op->answers.enough, 0))
+        stepaf_op_expire(op);
     return atomic_load_explicit(&op->status, memory_order_acquire) != STEPAF_INPROGRESS;
 }
 
@@ -44,7 +49,7 @@ static stepaf_status_t timed_out(const struct stepaf_op *op)
         ctx->peers[p].who,
         STEPAF_WHO_FORMAT " has not %s operation %u of plan %u in time; %u of %u still to come",
         STEPAF_WHO_ARGS(ctx->peers[p].who), op->plan->n_pull ? "answered" : "released", op->seq,
-        op->plan->index, op->pending, ctx->n_peers);
+        op->plan->index, op->answers.pending, ctx->n_peers);
 }
 
 /* Call the handler, if there is one, with the lock free for that time. */
@@ -342,8 +347,8 @@ stepaf_status_t stepaf_request_sent(stepaf_request_h request)
         status = stepaf_stream_sent(op);
     } else {
         for (uint32_t p = 0; p < ctx->n_peers; p++)
-            if (op->op_peers[p].post.state == STEPAF_POST_QUEUED ||
-                op->op_peers[p].post.state == STEPAF_POST_POSTED)
+            if (op->op_peers[p].state != STEPAF_OP_PEER_LEFT_OUT &&
+                stepaf_post_in_flight(&op->op_peers[p].post))
                 status = STEPAF_INPROGRESS;
     }
     stepaf_leave(ctx);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an operation has come to, tensor by tensor and peer by peer. */
+#include "api/result.h"
 #include "api/fill.h"
 #include "api/handles.h"
+#include "core/op_result.h"
 #include "core/plan.h"
 #include "core/progress.h"
 
-/* What one peer's part of the operation has come to. */
-static stepaf_status_t part_status(struct stepaf_op *op, uint32_t p)
+stepaf_status_t stepaf_part_status(struct stepaf_op *op, uint32_t p)
 {
     const struct stepaf_peer *peer = &op->plan->ctx->peers[p];
 
@@ -30,10 +31,27 @@ static stepaf_status_t part_status(struct stepaf_op *op, uint32_t p)
                                      STEPAF_WHO_FORMAT " released the batch unanswered",
                                      STEPAF_WHO_ARGS(peer->who));
     case STEPAF_OP_PEER_REFUSED:
-        return stepaf_op_result(op);
+        return stepaf_error_set(
+            STEPAF_ERR_UNREGISTERED, STEPAF_PHASE_PUSH,
+            "operation %u of plan %u did not go to " STEPAF_WHO_FORMAT
+            ": a source in this rank's registered memory is not mapped any more",
+            op->seq, op->plan->index, STEPAF_WHO_ARGS(peer->who));
+    case STEPAF_OP_PEER_LEFT_OUT:
+        return stepaf_error_set_peer(
+            STEPAF_ERR_WOULD_BLOCK, STEPAF_PHASE_START, peer->who,
+            STEPAF_WHO_FORMAT " was left out of operation %u of plan %u: it had not released an "
+                              "earlier one",
+            STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
     default:
         return STEPAF_OK;
     }
+}
+
+/* Whether the tensors that it pulls from a peer are what they will be. */
+static bool is_valid(const struct stepaf_op *op, uint32_t p)
+{
+    return op->op_peers[p].state == STEPAF_OP_PEER_ANSWERED ||
+           op->op_peers[p].state == STEPAF_OP_PEER_NONE;
 }
 
 stepaf_status_t stepaf_request_tensor(stepaf_request_h request, int index,
@@ -52,7 +70,7 @@ stepaf_status_t stepaf_request_tensor(stepaf_request_h request, int index,
         goto out;
     }
     stepaf_core_progress(ctx);
-    status = part_status(op, (uint32_t)index / plan->n_pull);
+    status = stepaf_part_status(op, (uint32_t)index / plan->n_pull);
     if (!status && info_p) {
         const struct stepaf_pull *pull = &plan->pull[index];
         status = stepaf_fill_tensor(pull->key, pull->key->id,
@@ -78,7 +96,31 @@ stepaf_status_t stepaf_request_peer(stepaf_request_h request, int ffn_rank)
                                   "FFN rank %d is none of this rank's peers", ffn_rank);
     } else {
         stepaf_core_progress(ctx);
-        status = part_status(op, (uint32_t)p);
+        status = stepaf_part_status(op, (uint32_t)p);
+    }
+    stepaf_leave(ctx);
+    return status;
+}
+
+stepaf_status_t stepaf_request_answers(stepaf_request_h request, uint64_t *mask_p, int n_words)
+{
+    struct stepaf_op *op;
+    stepaf_status_t status = stepaf_enter_op(request, &op);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = op->plan->ctx;
+    if (!mask_p || n_words < 0 || (uint64_t)n_words * 64 < ctx->n_peers) {
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                                  "mask_p is NULL, or %d words have no bit for each of %u peers",
+                                  n_words, ctx->n_peers);
+    } else {
+        stepaf_core_progress(ctx);
+        for (int i = 0; i < n_words; i++)
+            mask_p[i] = 0;
+        for (uint32_t p = 0; p < ctx->n_peers; p++)
+            if (is_valid(op, p))
+                mask_p[p / 64] |= (uint64_t)1 << p % 64;
     }
     stepaf_leave(ctx);
     return status;

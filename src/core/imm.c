@@ -25,13 +25,30 @@ static bool expand_start(const struct stepaf_peer *peer, uint32_t low, struct st
     return true;
 }
 
-/* Attention: one of the plan's last operations, as many as it has slots. */
-static bool expand_response(const struct stepaf_ctx *ctx, uint32_t low, struct stepaf_msg *msg)
+/* Attention: what the peer owes to a plan. */
+static bool find_owed(const struct stepaf_plan_obj *plan, const struct stepaf_peer *peer,
+                      uint32_t low, struct stepaf_msg *msg)
 {
-    const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, msg->plan);
+    for (uint8_t s = 0; s < plan->depth; s++) {
+        const struct stepaf_op_peer *op_peer = &plan->ops[s].op_peers[peer->index];
+        if (stepaf_op_peer_owes(op_peer) && (op_peer->owed & SEQ_MASK) == low) {
+            msg->seq = op_peer->owed;
+            msg->slot = s;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Attention: that, or one of the plan's last operations, as many as it has slots. */
+static bool expand_response(const struct stepaf_peer *peer, uint32_t low, struct stepaf_msg *msg)
+{
+    const struct stepaf_plan_obj *plan = stepaf_table_get(&peer->ctx->tables.plans, msg->plan);
 
     if (!plan)
         return false;
+    if (plan->partial.n_owed && find_owed(plan, peer, low, msg))
+        return true;
     uint32_t behind = (plan->seq - low) & SEQ_MASK;
     if (!behind || behind > plan->depth)
         return false;
@@ -63,7 +80,7 @@ bool stepaf_imm_decode(struct stepaf_upcalls *up, struct stepaf_link *link, uint
         msg_p->word[STEPAF_MSG_QUEUE] = UINT32_MAX;
         msg_p->word[STEPAF_MSG_WORK] = UINT32_MAX;
         good = code != STEPAF_IMM_OTHER && stepaf_is_attention(ctx) &&
-               expand_response(ctx, low, msg_p);
+               expand_response(peer, low, msg_p);
     }
     if (!good)
         ctx->counters.dropped_stale++;

@@ -5,6 +5,7 @@
 #include "core/feature.h"
 #include "core/imm.h"
 #include "core/key.h"
+#include "core/late.h"
 #include "core/plan.h"
 #include "core/send.h"
 #include "core/table.h"
@@ -22,6 +23,18 @@ static inline void set_result(struct stepaf_ctx *ctx, struct stepaf_op *op, step
     atomic_store_explicit(&op->status, status, memory_order_release);
 }
 
+/* All answers that it needs have come. False: it waits for the others, for a while. */
+static __attribute__((noinline)) bool has_enough(struct stepaf_op *op)
+{
+    op->answers.pending = op->answers.spare;
+    op->answers.spare = 0;
+    op->answers.enough = op->answers.pending && op->answers.until &&
+                         (int64_t)(op->answers.until - stepaf_ticks()) > 0;
+    if (op->answers.pending && !op->answers.enough)
+        op->plan->ctx->counters.incomplete++;
+    return !op->answers.enough;
+}
+
 /* Give the operation its result, once. */
 static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uint64_t now)
 {
@@ -29,25 +42,49 @@ static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uin
 
     if (atomic_load_explicit(&op->status, memory_order_relaxed) != STEPAF_INPROGRESS)
         return;
+    op->answers.pending += op->answers.spare;
+    op->answers.spare = 0;
+    op->answers.enough = false;
     set_result(ctx, op, status, peer);
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_COMPLETED, now, op->plan->index, op->seq,
                        STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
+}
+
+/* What an operation comes to that needs a part that has ended so. */
+static stepaf_status_t status_without(enum stepaf_op_peer_state state)
+{
+    return state == STEPAF_OP_PEER_LOST       ? STEPAF_ERR_PEER_LOST
+           : state == STEPAF_OP_PEER_CANCELED ? STEPAF_ERR_CANCELED
+           : state == STEPAF_OP_PEER_REFUSED  ? STEPAF_ERR_UNREGISTERED
+                                              : STEPAF_OK;
 }
 
 /* A part is over, one way or another. */
 static void end_op_peer(struct stepaf_op *op, uint32_t p, enum stepaf_op_peer_state state,
                         uint64_t now)
 {
+    stepaf_status_t status = status_without(state);
+
     op->op_peers[p].state = (uint8_t)state;
-    op->pending--;
-    if (state == STEPAF_OP_PEER_LOST)
-        conclude(op, STEPAF_ERR_PEER_LOST, (int)p, now);
-    else if (state == STEPAF_OP_PEER_CANCELED)
-        conclude(op, STEPAF_ERR_CANCELED, (int)p, now);
-    else if (state == STEPAF_OP_PEER_REFUSED)
-        conclude(op, STEPAF_ERR_UNREGISTERED, (int)p, now);
-    else if (!op->pending)
+    if (status && op->answers.spare) {
+        op->answers.spare--;
+        return;
+    }
+    op->answers.pending--;
+    if (status && !op->answers.enough)
+        conclude(op, status, (int)p, now);
+    else if (!op->answers.pending && (!op->answers.spare || has_enough(op)))
         conclude(op, STEPAF_OK, -1, now);
+}
+
+void stepaf_op_expire(struct stepaf_op *op)
+{
+    uint64_t now = stepaf_ticks();
+
+    if (!op->answers.enough || (int64_t)(op->answers.until - now) > 0)
+        return;
+    op->plan->ctx->counters.incomplete++;
+    conclude(op, STEPAF_OK, -1, now);
 }
 
 /* The operation that a message is about, or NULL if it is about none of mine. */
@@ -59,17 +96,6 @@ static struct stepaf_op *find_op(struct stepaf_peer *peer, const struct stepaf_m
         return NULL;
     struct stepaf_op *op = &plan->ops[msg->slot];
     return op->seq == msg->seq && op->generation ? op : NULL;
-}
-
-static inline void give_back(struct stepaf_op *op, struct stepaf_op_peer *op_peer)
-{
-    if (!op_peer->held)
-        return;
-    op_peer->held = false;
-    if (--op->n_held)
-        return;
-    for (uint32_t i = 0; i < op->plan->n_push; i++)
-        op->plan->push[i].key->busy &= ~op->bit;
 }
 
 /* Whether the peer may answer: it cannot before it was told. What claims otherwise would free a slot
@@ -120,11 +146,13 @@ static bool take_pull_sizes(struct stepaf_op *op, struct stepaf_op_peer *op_peer
     return true;
 }
 
-/* A peer's answer is complete, its post is through, and its sizes are known. */
+/* A peer's answer is complete, its post is through, and its sizes are known. @a spares: the operation may
+ * be complete without others. */
 static inline __attribute__((always_inline)) void take_answer(struct stepaf_ctx *ctx,
                                                               struct stepaf_op *op,
                                                               struct stepaf_op_peer *op_peer,
-                                                              bool released, uint64_t now)
+                                                              bool released, bool spares,
+                                                              uint64_t now)
 {
     uint64_t stamp = op_peer->stamp;
     bool open = atomic_load_explicit(&op->status, memory_order_relaxed) == STEPAF_INPROGRESS;
@@ -132,14 +160,23 @@ static inline __attribute__((always_inline)) void take_answer(struct stepaf_ctx 
     op_peer->answered = now;
     op_peer->state = STEPAF_OP_PEER_ANSWERED;
     if (released)
-        give_back(op, op_peer);
+        stepaf_op_give_back(op, op_peer);
     if (__builtin_expect(!open, 0))
         ctx->counters.late++;
-    if (!--op->pending && open) {
+    if (!--op->answers.pending && open &&
+        (!spares || __builtin_expect(!(op->answers.spare | op->answers.enough), 1) ||
+         has_enough(op))) {
         set_result(ctx, op, STEPAF_OK, -1);
         stamp |= (uint64_t)STEPAF_TRACE_COMPLETED << 32;
     }
     stepaf_trace_stamp_word(&ctx->trace, now, op->seq, stamp);
+}
+
+/* Take an answer where that is none of the usual. */
+static __attribute__((noinline)) void take_unusual(struct stepaf_ctx *ctx, struct stepaf_op *op,
+                                                   struct stepaf_op_peer *op_peer, bool released)
+{
+    take_answer(ctx, op, op_peer, released, true, stepaf_arrival_ticks(ctx));
 }
 
 /* Whether an answer is in GPU memory by now; else it is ARRIVING, or the peer is lost. */
@@ -151,7 +188,7 @@ static __attribute__((noinline)) bool is_there(struct stepaf_op *op, struct step
     if (status == STEPAF_INPROGRESS) {
         op_peer->state = STEPAF_OP_PEER_ARRIVING;
         if (released)
-            give_back(op, op_peer);
+            stepaf_op_give_back(op, op_peer);
     }
     return !status;
 }
@@ -160,7 +197,7 @@ void stepaf_op_arrived(struct stepaf_op *op, const struct stepaf_peer *peer)
 {
     struct stepaf_ctx *ctx = peer->ctx;
 
-    take_answer(ctx, op, &op->op_peers[peer->index], false, stepaf_arrival_ticks(ctx));
+    take_unusual(ctx, op, &op->op_peers[peer->index], false);
 }
 
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
@@ -170,7 +207,7 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     struct stepaf_op_peer *op_peer = op ? &op->op_peers[peer->index] : NULL;
 
     if (__builtin_expect(!op_peer || !is_awaited(op_peer), 0)) {
-        ctx->counters.dropped_stale++;
+        ctx->counters.dropped_stale += !stepaf_late_take(peer, msg);
         return;
     }
     if (__builtin_expect(!take_pull_sizes(op, op_peer, msg), 0)) {
@@ -183,7 +220,8 @@ void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     if (__builtin_expect(op->plan->on_gpu, 0) &&
         !is_there(op, op_peer, msg->flags & STEPAF_MSG_RELEASED))
         return;
-    take_answer(ctx, op, op_peer, msg->flags & STEPAF_MSG_RELEASED, stepaf_arrival_ticks(ctx));
+    take_answer(ctx, op, op_peer, msg->flags & STEPAF_MSG_RELEASED, true,
+                stepaf_arrival_ticks(ctx));
 }
 
 static __attribute__((noinline)) void deliver_other(struct stepaf_upcalls *up,
@@ -219,12 +257,12 @@ static inline void count_planned(struct stepaf_op_peer *op_peer)
     op_peer->work_ns = UINT32_MAX;
 }
 
-/* Take an answer as planned. */
+/* Take an answer as planned, to an operation that needs it: else its parts are odd. */
 static inline __attribute__((always_inline)) void take_planned_answer(
     struct stepaf_ctx *ctx, struct stepaf_op *op, struct stepaf_op_peer *op_peer, uint32_t imm)
 {
     count_planned(op_peer);
-    take_answer(ctx, op, op_peer, imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_RELEASED,
+    take_answer(ctx, op, op_peer, imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_RELEASED, false,
                 ctx->up.polled);
 }
 
@@ -253,7 +291,7 @@ static __attribute__((noinline)) void deliver_unusual(struct stepaf_ctx *ctx,
     bool released = imm >> STEPAF_IMM_CODE_SHIFT == STEPAF_IMM_RELEASED;
     if (op->plan->on_gpu && !is_there(op, op_peer, released))
         return;
-    take_answer(ctx, op, op_peer, released, stepaf_arrival_ticks(ctx));
+    take_unusual(ctx, op, op_peer, released);
 }
 
 /* The operation that a thread waits for is the likeliest. Its START says the same in its 32 bits as
@@ -278,13 +316,14 @@ void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     struct stepaf_op *op = find_op(peer, msg);
     struct stepaf_op_peer *op_peer = op ? &op->op_peers[peer->index] : NULL;
 
-    if (__builtin_expect(!op_peer || !op_peer->held || op_peer->post.state == STEPAF_POST_QUEUED,
+    if (__builtin_expect(!op_peer || !op_peer->held || op_peer->state == STEPAF_OP_PEER_LEFT_OUT ||
+                             op_peer->post.state == STEPAF_POST_QUEUED,
                          0)) {
-        peer->ctx->counters.dropped_stale++;
+        peer->ctx->counters.dropped_stale += !stepaf_late_take(peer, msg);
         return;
     }
     stepaf_post_complete(&op_peer->post);
-    give_back(op, op_peer);
+    stepaf_op_give_back(op, op_peer);
     if (op_peer->state != STEPAF_OP_PEER_WAITING)
         return;
     uint64_t now = stepaf_arrival_ticks(peer->ctx);
@@ -307,8 +346,8 @@ void stepaf_op_peer_lost(struct stepaf_peer *peer)
         for (int s = 0; plan && s < plan->depth; s++) {
             struct stepaf_op *op = &plan->ops[s];
             stepaf_post_complete(&op->op_peers[p].post); /* nobody reads it */
-            give_back(op, &op->op_peers[p]);
-            if (op->pending && op->op_peers[p].state == STEPAF_OP_PEER_WAITING)
+            stepaf_late_forget(op, &op->op_peers[p]);
+            if (op->answers.pending && op->op_peers[p].state == STEPAF_OP_PEER_WAITING)
                 end_op_peer(op, p, STEPAF_OP_PEER_LOST, now);
         }
     }
@@ -323,24 +362,13 @@ void stepaf_op_refused(struct stepaf_peer *peer, const struct stepaf_post *post)
 
     if (!op || &op->op_peers[p].post != post)
         return;
-    give_back(op, &op->op_peers[p]);
-    plan->partial.n_skipped += !plan->partial.skipped[p];
+    stepaf_late_forget(op, &op->op_peers[p]);
+    plan->partial.n_odd += !plan->partial.skipped[p];
     plan->partial.skipped[p] = true;
     for (uint32_t i = 0; i < post->n_xfer; i++)
         peer->bytes_sent -= post->xfer[i].bytes;
     if (op->op_peers[p].state == STEPAF_OP_PEER_WAITING)
         end_op_peer(op, p, STEPAF_OP_PEER_REFUSED, stepaf_ticks());
-}
-
-void stepaf_op_end(struct stepaf_op *op, stepaf_status_t status, int peer)
-{
-    for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
-        if (op->op_peers[p].state == STEPAF_OP_PEER_WAITING)
-            op->op_peers[p].state = status ? STEPAF_OP_PEER_LOST : STEPAF_OP_PEER_ANSWERED;
-    op->pending = 0;
-    op->failed_peer = peer;
-    atomic_store_explicit(&op->status, status,
-                          memory_order_release); /* neither counted nor traced */
 }
 
 stepaf_status_t stepaf_op_cancel(struct stepaf_op *op)
@@ -368,40 +396,4 @@ stepaf_status_t stepaf_op_cancel(struct stepaf_op *op)
     }
     conclude(op, STEPAF_ERR_CANCELED, -1, stepaf_ticks());
     return STEPAF_OK;
-}
-
-stepaf_status_t stepaf_op_result(struct stepaf_op *op)
-{
-    stepaf_status_t status = atomic_load_explicit(&op->status, memory_order_acquire);
-    const struct stepaf_ctx *ctx = op->plan->ctx;
-    const struct stepaf_peer *peer = op->failed_peer >= 0 ? &ctx->peers[op->failed_peer] : NULL;
-
-    if (__builtin_expect(status == STEPAF_OK, 1))
-        return status;
-    if (status == STEPAF_ERR_PEER_LOST)
-        return stepaf_error_set_peer(
-            status, STEPAF_PHASE_RESPONSE, peer->who,
-            STEPAF_WHO_FORMAT " was lost before it answered operation %u of plan %u: %s",
-            STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index, peer->reason);
-    if (status == STEPAF_ERR_UNREGISTERED)
-        return stepaf_error_set(status, STEPAF_PHASE_PUSH,
-                                "operation %u of plan %u: a source in this rank's registered "
-                                "memory cannot be read: it is not mapped any more",
-                                op->seq, op->plan->index);
-    if (status == STEPAF_ERR_TIMEOUT && peer)
-        return stepaf_error_set_peer(status, STEPAF_PHASE_RESPONSE, peer->who,
-                                     STEPAF_WHO_FORMAT
-                                     " has not answered operation %u of stream plan %u for "
-                                     "STEPAF_STREAM_TIMEOUT_US",
-                                     STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
-    if (peer)
-        return stepaf_error_set_peer(status, STEPAF_PHASE_RESPONSE, peer->who,
-                                     STEPAF_WHO_FORMAT
-                                     " released the batch of operation %u of plan %u unanswered",
-                                     STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
-    return stepaf_error_set(status, STEPAF_PHASE_RESPONSE,
-                            status == STEPAF_ERR_CANCELED
-                                ? "operation %u of plan %u was canceled"
-                                : "operation %u of plan %u: the GPU has failed",
-                            op->seq, op->plan->index);
 }

@@ -16,6 +16,7 @@ struct stepaf_plan_obj;
 
 enum stepaf_op_peer_state {
     STEPAF_OP_PEER_NONE,     /* skipped by this operation */
+    STEPAF_OP_PEER_LEFT_OUT, /* not asked: it has not released the slot, see core/late.h */
     STEPAF_OP_PEER_WAITING,  /* no answer yet */
     STEPAF_OP_PEER_ARRIVING, /* it is here, and on its way into GPU memory */
     STEPAF_OP_PEER_ANSWERED, /* its tensors are here */
@@ -33,15 +34,23 @@ struct stepaf_op_peer {
     uint32_t work_ns;
     uint64_t pull_sum; /* bytes of all answers, as planned */
     uint64_t stamp;    /* stepaf_trace_word of its answer, but for what is stamped with it */
+    uint32_t owed;     /* LEFT_OUT and held: the operation that the peer is still about */
     uint8_t state;     /* stepaf_op_peer_state */
     bool held;         /* the peer has not released the slot */
-    bool odd;          /* its pull_bytes are not as planned */
+    bool odd;          /* its answer is none of the usual: pull_bytes are not as planned, or
+                        * the operation may do without it */
 };
 
 /* Whether its answer is still to come, or on its way into GPU memory. */
 static inline bool stepaf_op_peer_is_open(const struct stepaf_op_peer *op_peer)
 {
     return op_peer->state == STEPAF_OP_PEER_WAITING || op_peer->state == STEPAF_OP_PEER_ARRIVING;
+}
+
+/* Whether the peer is still about an operation of before, in the slot of this part: see core/late.h. */
+static inline bool stepaf_op_peer_owes(const struct stepaf_op_peer *op_peer)
+{
+    return op_peer->state == STEPAF_OP_PEER_LEFT_OUT && op_peer->held;
 }
 
 struct stepaf_op {
@@ -57,9 +66,15 @@ struct stepaf_op {
     bool not_as_planned; /* its posts are not as planned, or not compiled yet */
     bool bounced;        /* being started: its sources are being copied */
     _Atomic int status;  /* STEPAF_INPROGRESS until known */
-    uint32_t pending;    /* parts that WAIT or ARRIVE, also after */
-    uint32_t n_held;     /* peers that have not released the slot */
-    uint32_t n_waiting;  /* threads that wait for it */
+    struct {
+        uint32_t
+            pending; /* that it is not complete without; once it is complete, all that are to come */
+        uint32_t spare; /* further ones that are to come */
+        bool enough;    /* it could be complete, but waits for the others */
+        uint64_t until; /* ticks: for so long; 0: it does not */
+    } answers;
+    uint32_t n_held;    /* peers that have not released the slot */
+    uint32_t n_waiting; /* threads that wait for it */
     int failed_peer;
     struct {
         uint64_t started;  /* ticks */
@@ -88,11 +103,9 @@ void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 void stepaf_op_peer_lost(struct stepaf_peer *peer);
 /* A START was not sent, since its sources cannot be read. */
 void stepaf_op_refused(struct stepaf_peer *peer, const struct stepaf_post *post);
-/* All parts of an operation on a stream are over. @a peer: index of who has failed, or -1. */
-void stepaf_op_end(struct stepaf_op *op, stepaf_status_t status, int peer);
+/* It has waited for the others long enough, if it still does: then it is complete. */
+void stepaf_op_expire(struct stepaf_op *op);
 stepaf_status_t stepaf_op_cancel(struct stepaf_op *op);
-/* The operation's result as a status with its detail set. */
-stepaf_status_t stepaf_op_result(struct stepaf_op *op);
 /* What stands for an answer in 32 bits: the way of most. */
 void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
 

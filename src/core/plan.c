@@ -418,7 +418,7 @@ stepaf_status_t stepaf_plan_cache(struct stepaf_plan_obj *plan)
 
 bool stepaf_op_busy(const struct stepaf_op *op)
 {
-    bool busy = op->pending;
+    bool busy = op->answers.pending;
 
     for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
         busy = busy || stepaf_post_in_flight(&op->op_peers[p].post);

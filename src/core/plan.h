@@ -81,12 +81,17 @@ struct stepaf_plan_obj {
     struct stepaf_pull *pull; /* n_peers * n_pull, peer by peer */
     struct stepaf_op *ops;    /* depth */
     struct stepaf_op *next;   /* of these, the one to start next */
-    struct {
-        uint32_t n_skipped;         /* peers that the last operation was not for */
-        bool *skipped;              /* those */
+    struct {                  /* of starts that are not for all peers, or do not wait for all */
+        uint32_t
+            n_odd; /* why the next one is none of the usual: peers that the last one was not for,
+                         * parts that are owed, and n_answers */
+        bool *skipped;              /* those peers */
         struct stepaf_post **posts; /* scratch */
-    } partial;                      /* of a start that is not for all peers */
-    struct stepaf_stream *stream;   /* made with STEPAF_PLAN_STREAM: how; else NULL */
+        uint32_t n_answers;         /* that complete an operation, unless its start says; 0: all */
+        int64_t patience_us;        /* for so long it waits for the others all the same */
+        uint32_t n_owed;            /* parts that late peers owe, see core/late.h */
+    } partial;
+    struct stepaf_stream *stream; /* made with STEPAF_PLAN_STREAM: how; else NULL */
     struct stepaf_plan_proxied proxied;
 };
 

@@ -4,12 +4,14 @@
 #include "core/start.h"
 #include "core/ctx.h"
 #include "core/feature.h"
+#include "core/late.h"
 #include "core/op.h"
 #include "core/region.h"
 #include "core/send.h"
 #include "core/start_check.h"
 #include "core/table.h"
 #include "core/trace.h"
+#include "core/wait.h"
 
 static const stepaf_start_params_t no_params;
 
@@ -18,7 +20,7 @@ static const stepaf_start_params_t no_params;
 static inline bool is_usual(const struct stepaf_ctx *ctx, const struct stepaf_plan_obj *plan,
                             const struct stepaf_op *op)
 {
-    return !((plan->usable ^ ctx->epoch) | (ctx->n_alive ^ ctx->n_peers) | plan->partial.n_skipped |
+    return !((plan->usable ^ ctx->epoch) | (ctx->n_alive ^ ctx->n_peers) | plan->partial.n_odd |
              op->not_as_planned | plan->on_gpu | stepaf_plan_slot_use(plan, op));
 }
 
@@ -48,9 +50,12 @@ static void compile_op_peer(struct stepaf_op *op, uint32_t p)
 
 void stepaf_op_compile(struct stepaf_op *op)
 {
-    for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
-        compile_op_peer(op, p);
     op->not_as_planned = false;
+    for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
+        if (__builtin_expect(stepaf_post_in_flight(&op->op_peers[p].post), 0))
+            op->not_as_planned = true; /* of a late peer, which is left out */
+        else
+            compile_op_peer(op, p);
 }
 
 /* What this start changes for one peer. */
@@ -82,11 +87,12 @@ static void override_op_peer(struct stepaf_op *op, const stepaf_start_params_t *
     op->not_as_planned = true;
 }
 
-/* Take the slot and the keys' buffers at @a n peers. */
-static inline void take_buffers(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint32_t n)
+/* Take the slot and the keys' buffers at @a n peers, beside @a n_held that have not released them. */
+static inline void take_buffers(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint32_t n,
+                                uint32_t n_held)
 {
-    op->pending = n;
-    op->n_held = n;
+    op->answers.pending = n;
+    op->n_held = n_held + n;
     for (uint32_t i = 0; i < plan->n_push; i++)
         plan->push[i].key->busy |= op->bit;
 }
@@ -149,7 +155,7 @@ static void say_all(struct stepaf_op *op, uint32_t p)
     struct stepaf_msg *msg = &post->msg;
 
     op->plan->partial.skipped[p] = false;
-    op->plan->partial.n_skipped--;
+    op->plan->partial.n_odd--;
     if (msg->n_words)
         return;
     post->is_short = false;
@@ -193,8 +199,8 @@ static uint64_t sum(const struct stepaf_post *post)
     return bytes;
 }
 
-/* Peers may be skipped, lost, or sent something else. */
-static unsigned take_some(struct stepaf_op *op, const stepaf_start_params_t *params)
+/* Peers may be skipped, lost, left out if @a some_late, or sent something else. */
+static unsigned take_some(struct stepaf_op *op, const stepaf_start_params_t *params, bool some_late)
 {
     struct stepaf_plan_obj *plan = op->plan;
     struct stepaf_ctx *ctx = plan->ctx;
@@ -204,9 +210,11 @@ static unsigned take_some(struct stepaf_op *op, const stepaf_start_params_t *par
         stepaf_op_compile(op);
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_op_peer *op_peer = &op->op_peers[p];
-        if (stepaf_start_skips(plan, params, p)) {
-            op_peer->state = STEPAF_OP_PEER_NONE;
-            plan->partial.n_skipped += !plan->partial.skipped[p];
+        bool is_out = some_late && op_peer->state == STEPAF_OP_PEER_LEFT_OUT;
+        if (is_out || stepaf_start_skips(plan, params, p)) {
+            op_peer->state = is_out ? STEPAF_OP_PEER_LEFT_OUT : STEPAF_OP_PEER_NONE;
+            ctx->counters.left_out += is_out;
+            plan->partial.n_odd += !plan->partial.skipped[p];
             plan->partial.skipped[p] = true;
         } else if (ctx->peers[p].lost) {
             op_peer->state = STEPAF_OP_PEER_LOST;
@@ -236,6 +244,21 @@ static inline void note_start(struct stepaf_ctx *ctx, struct stepaf_op *op, uint
     ctx->counters.operations_started++;
 }
 
+/* Of @a n answers, the operation takes @a n_needed. */
+static void set_spare(struct stepaf_op *op, const stepaf_start_params_t *params, uint32_t n,
+                      uint32_t n_needed)
+{
+    const struct stepaf_plan_obj *plan = op->plan;
+    int64_t us = params->field_mask & STEPAF_START_PARAM_PATIENCE ? params->patience_us
+                                                                  : plan->partial.patience_us;
+
+    for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
+        op->op_peers[p].odd = true; /* its answer is to be looked at */
+    op->answers.spare = n - n_needed;
+    op->answers.until = us ? stepaf_ticks() + stepaf_ticks_of_us(plan->ctx, us) : 0;
+    op->answers.pending = n_needed;
+}
+
 /* Start in any other way than the usual one. */
 static __attribute__((noinline)) stepaf_status_t start_some(struct stepaf_plan_obj *plan,
                                                             const stepaf_start_params_t *params,
@@ -255,10 +278,16 @@ static __attribute__((noinline)) stepaf_status_t start_some(struct stepaf_plan_o
     struct stepaf_op *op = plan->next;
     if (plan->on_gpu && (status = ctx->feature->op_source(op, params->push, params->n_push)))
         return status;
+    uint32_t n_needed = stepaf_start_needs(plan, params);
+    bool some_late = op->n_held || plan->partial.n_owed;
+    if (__builtin_expect(some_late, 0))
+        stepaf_late_leave_out(plan);
     take_slot(plan, op);
-    unsigned n = take_some(op, params);
+    unsigned n = take_some(op, params, some_late);
     if (n) {
-        take_buffers(plan, op, n);
+        take_buffers(plan, op, n, op->n_held);
+        if (n_needed < n)
+            set_spare(op, params, n, n_needed);
         if (plan->on_gpu && op->bounced) {
             ctx->feature->gate(plan->partial.posts, n, op->copied);
             stepaf_core_post_mixed(ctx, plan->partial.posts, n);
@@ -288,7 +317,7 @@ stepaf_status_t stepaf_plan_start(struct stepaf_plan_obj *plan, const stepaf_sta
         return start_some(plan, params, began, request_p);
     take_slot(plan, op);
     take_all(plan, op);
-    take_buffers(plan, op, ctx->n_peers);
+    take_buffers(plan, op, ctx->n_peers, 0);
     stepaf_core_post(ctx, op->posts, ctx->n_peers);
     note_start(ctx, op, began);
     if (__builtin_expect(ctx->n_alive != ctx->n_peers, 0))

@@ -20,7 +20,7 @@ static inline uint32_t stepaf_plan_slot_use(const struct stepaf_plan_obj *plan,
 
     for (uint32_t i = 0; i < plan->n_push; i++)
         busy |= plan->push[i].key->busy;
-    return op->pending | op->n_held | (busy & op->bit);
+    return op->answers.pending | op->n_held | (busy & op->bit);
 }
 /* Whether the plan's next slot is free. */
 static inline bool stepaf_plan_slot_free(const struct stepaf_plan_obj *plan)

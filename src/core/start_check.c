@@ -2,12 +2,30 @@
 /* Everything that could refuse a start, where something is not as usual. */
 #include "core/start_check.h"
 #include "core/ctx.h"
+#include "core/late.h"
 #include "core/progress.h"
 #include "core/region.h"
+#include "core/send.h"
 #include "core/start.h"
 #include "core/wait.h"
 
-/* Check the caller's tensors against the plan. */
+stepaf_status_t stepaf_start_check_answers(const struct stepaf_plan_obj *plan, int n_answers,
+                                           int64_t patience_us)
+{
+    if (n_answers < 0 || (uint32_t)n_answers > plan->ctx->n_peers)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                                "n_answers is %d, which is not 0 to %u", n_answers,
+                                plan->ctx->n_peers);
+    if (patience_us < 0)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START,
+                                "patience_us is %lld, which is negative", (long long)patience_us);
+    if (plan->stream)
+        return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_START,
+                                "operations on streams wait for all answers");
+    return STEPAF_OK;
+}
+
+/* Check what the caller changes against the plan. */
 static stepaf_status_t check_overrides(struct stepaf_plan_obj *plan,
                                        const stepaf_start_params_t *params)
 {
@@ -15,6 +33,12 @@ static stepaf_status_t check_overrides(struct stepaf_plan_obj *plan,
 
     if (params->flags & ~(uint32_t)(STEPAF_START_WAIT | STEPAF_START_SKIP_LOST))
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_START, "unknown flags");
+    if (params->n_answers || params->patience_us) {
+        stepaf_status_t status =
+            stepaf_start_check_answers(plan, params->n_answers, params->patience_us);
+        if (status)
+            return status;
+    }
     if (!params->push)
         return STEPAF_OK;
     if (params->n_push != expected)
@@ -55,12 +79,73 @@ bool stepaf_start_skips(const struct stepaf_plan_obj *plan, const stepaf_start_p
     return true;
 }
 
+/* Whether the operation is for peer @a p, lost or not. */
+static bool start_is_for(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params,
+                         uint32_t p)
+{
+    return !stepaf_start_skips(plan, params, p) &&
+           !(plan->ctx->peers[p].lost && params->flags & STEPAF_START_SKIP_LOST);
+}
+
+uint32_t stepaf_start_needs(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params)
+{
+    uint32_t n = params->n_answers ? (uint32_t)params->n_answers : plan->partial.n_answers,
+             n_asked = 0;
+
+    if (!n || n == plan->ctx->n_peers)
+        return UINT32_MAX;
+    for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
+        n_asked += start_is_for(plan, params, p);
+    return n < n_asked ? n : n_asked;
+}
+
+/* Whether enough peers can be asked without those that are lost. */
+static bool is_enough_alive(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params)
+{
+    uint32_t n = 0;
+
+    for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
+        n += start_is_for(plan, params, p) && !plan->ctx->peers[p].lost;
+    return n >= stepaf_start_needs(plan, params);
+}
+
+/* Whether the plan's next slot can be used: it is free, or enough peers have released it for an
+ * operation that does not need all. Not while bytes are on their way into a GPU's memory, or out of it
+ * to a late peer: these have one place for a slot. */
+static bool can_use_slot(const struct stepaf_plan_obj *plan, const stepaf_start_params_t *params)
+{
+    struct stepaf_op *op = plan->next;
+    uint32_t n_needed = stepaf_start_needs(plan, params), n = 0, n_out = 0;
+
+    stepaf_op_expire(op);
+    bool is_free = stepaf_plan_slot_free(plan);
+    if (is_free && !plan->partial.n_owed)
+        return true;
+    if (!is_free && (!op->n_held || n_needed == UINT32_MAX ||
+                     atomic_load_explicit(&op->status, memory_order_relaxed) == STEPAF_INPROGRESS))
+        return false;
+    for (uint32_t p = 0; p < plan->ctx->n_peers; p++) {
+        const struct stepaf_op_peer *op_peer = &op->op_peers[p];
+        if (op_peer->held ? plan->on_gpu && stepaf_post_in_flight(&op_peer->post)
+                          : stepaf_op_peer_is_open(op_peer))
+            return false;
+        if (!start_is_for(plan, params, p))
+            continue;
+        if (stepaf_late_is_out(plan, p))
+            n_out++;
+        else if (!plan->ctx->peers[p].lost)
+            n++;
+    }
+    return n_needed == UINT32_MAX ? !n_out : n >= n_needed;
+}
+
 static stepaf_status_t check_peers(const struct stepaf_plan_obj *plan,
                                    const stepaf_start_params_t *params)
 {
     const struct stepaf_ctx *ctx = plan->ctx;
 
-    if (ctx->n_alive == ctx->n_peers || (params->flags & STEPAF_START_SKIP_LOST))
+    if (ctx->n_alive == ctx->n_peers || (params->flags & STEPAF_START_SKIP_LOST) ||
+        is_enough_alive(plan, params))
         return STEPAF_OK;
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         const struct stepaf_peer *peer = &ctx->peers[p];
@@ -73,19 +158,20 @@ static stepaf_status_t check_peers(const struct stepaf_plan_obj *plan,
 }
 
 /* Wait until the plan's next slot is free. */
-static stepaf_status_t wait_for_slot(struct stepaf_plan_obj *plan, int64_t timeout_us)
+static stepaf_status_t wait_for_slot(struct stepaf_plan_obj *plan,
+                                     const stepaf_start_params_t *params)
 {
-    struct stepaf_ctx *ctx = plan->ctx;
+    int64_t timeout_us = params->timeout_us > 0 ? params->timeout_us : -1;
     struct stepaf_waiter waiter = stepaf_waiter_begin();
-
+    struct stepaf_ctx *ctx = plan->ctx;
     bool more = true;
 
     plan->n_waiting++; /* so that it stays, while the lock is free */
-    while (more && !stepaf_plan_slot_free(plan))
+    while (more && !can_use_slot(plan, params))
         more = stepaf_core_progress_waiting(ctx) ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
                                                  : stepaf_waiter_idle(ctx, &waiter, timeout_us);
     plan->n_waiting--;
-    if (stepaf_plan_slot_free(plan))
+    if (can_use_slot(plan, params))
         return STEPAF_OK;
     return stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RELEASE,
                             "plan %u: slot %u did not come free in time", plan->index,
@@ -126,14 +212,14 @@ stepaf_status_t stepaf_start_check(struct stepaf_plan_obj *plan,
     struct stepaf_ctx *ctx = plan->ctx;
     stepaf_status_t status = check(plan, params);
 
-    if (status || stepaf_plan_slot_free(plan))
+    if (status || (stepaf_plan_slot_free(plan) && !plan->partial.n_owed))
         return status;
     stepaf_core_progress(ctx);
     if (params->flags & STEPAF_START_WAIT)
-        status = wait_for_slot(plan, params->timeout_us > 0 ? params->timeout_us : -1);
+        status = wait_for_slot(plan, params);
     if (status)
         return status;
-    if (stepaf_plan_slot_free(plan)) /* meanwhile anything may have happened */
+    if (can_use_slot(plan, params)) /* meanwhile anything may have happened */
         return check(plan, params);
     ctx->counters.would_block++;
     return stepaf_error_fixed(&would_block);

@@ -31,7 +31,7 @@ int64_t stepaf_timeout_us(const struct stepaf_ctx *ctx, int64_t timeout_us)
     return timeout_us < 0 ? ctx->env.timeout_us : timeout_us;
 }
 
-static uint64_t us_to_ticks(const struct stepaf_ctx *ctx, int64_t us)
+uint64_t stepaf_ticks_of_us(const struct stepaf_ctx *ctx, int64_t us)
 {
     double ticks = (double)us * ctx->clock.own.ticks_per_us;
 
@@ -63,7 +63,7 @@ static void ask_launcher(struct stepaf_ctx *ctx)
 /* Let the transports look for dead peers, if they have not for a while. */
 static void find_dead_peers(struct stepaf_ctx *ctx, uint64_t now)
 {
-    if (now - ctx->polling.checked < us_to_ticks(ctx, LOOK_EVERY_US))
+    if (now - ctx->polling.checked < stepaf_ticks_of_us(ctx, LOOK_EVERY_US))
         return;
     ctx->polling.checked = now;
     for (unsigned i = 0; i < ctx->net.n_transports; i++)
@@ -73,11 +73,11 @@ static void find_dead_peers(struct stepaf_ctx *ctx, uint64_t now)
 
 void stepaf_core_check_liveness(struct stepaf_ctx *ctx, uint64_t now, bool has_come)
 {
-    ctx->polling.look_at = now + us_to_ticks(ctx, LOOK_EVERY_US);
+    ctx->polling.look_at = now + stepaf_ticks_of_us(ctx, LOOK_EVERY_US);
     if (!has_come && !ctx->polling.vain_since)
         ctx->polling.vain_since = now;
-    if ((!has_come && now - ctx->polling.vain_since >= us_to_ticks(ctx, LOOK_EVERY_US)) ||
-        now - ctx->polling.checked >= us_to_ticks(ctx, LOOK_BUSY_US))
+    if ((!has_come && now - ctx->polling.vain_since >= stepaf_ticks_of_us(ctx, LOOK_EVERY_US)) ||
+        now - ctx->polling.checked >= stepaf_ticks_of_us(ctx, LOOK_BUSY_US))
         find_dead_peers(ctx, now);
 }
 
@@ -142,10 +142,11 @@ static void sleep_for(struct stepaf_ctx *ctx)
 static void pause_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
 {
     const struct stepaf_env *env = &ctx->env;
-    bool spins = env->backoff == STEPAF_ENV_BACKOFF_spin ||
-                 (!ctx->polling.oversubscribed && idle_ticks < us_to_ticks(ctx, env->spin_us));
+    bool spins =
+        env->backoff == STEPAF_ENV_BACKOFF_spin ||
+        (!ctx->polling.oversubscribed && idle_ticks < stepaf_ticks_of_us(ctx, env->spin_us));
     bool sleeps = env->backoff != STEPAF_ENV_BACKOFF_yield &&
-                  idle_ticks >= us_to_ticks(ctx, env->sleep_after_us);
+                  idle_ticks >= stepaf_ticks_of_us(ctx, env->sleep_after_us);
 
     if (!spins)
         ctx->counters.yields++;
@@ -169,7 +170,7 @@ static bool deadline_passed(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter
 {
     if (!waiter->began) {
         waiter->began = now;
-        waiter->deadline = now + us_to_ticks(ctx, stepaf_timeout_us(ctx, timeout_us));
+        waiter->deadline = now + stepaf_ticks_of_us(ctx, stepaf_timeout_us(ctx, timeout_us));
     }
     return (int64_t)(now - waiter->deadline) >= 0;
 }
@@ -198,7 +199,7 @@ bool stepaf_waiter_idle(struct stepaf_ctx *ctx, struct stepaf_waiter *waiter, in
     uint64_t now = stepaf_ticks();
     bool over = deadline_passed(ctx, waiter, timeout_us, now);
     /* No system call before the wait is a long one: the peer may just be computing. */
-    if (over || now - waiter->began >= us_to_ticks(ctx, LOOK_EVERY_US))
+    if (over || now - waiter->began >= stepaf_ticks_of_us(ctx, LOOK_EVERY_US))
         find_dead_peers(ctx, now);
     if (over)
         return false;

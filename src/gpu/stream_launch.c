@@ -258,7 +258,7 @@ static struct stepaf_op *make_request(struct stepaf_stream *stream, uint8_t slot
     op->seq = plan->seq;
     op->retired = false;
     op->failed_peer = -1;
-    op->pending = plan->ctx->n_peers;
+    op->answers.pending = plan->ctx->n_peers;
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
         op->op_peers[p].state = STEPAF_OP_PEER_WAITING;
     for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests of stream plans: a host's view of operations that streams carry out. */
 #include "core/op.h"
+#include "core/op_result.h"
 #include "core/plan.h"
 #include "core/wait.h"
 #include "gpu/stream.h"

@@ -133,6 +133,11 @@ checked="--check --json $directory/json $few"
     setting=
     expect 0 af --procs 2 --size 64 --trace-cost --iters 200
     has out '^ +64 +64 +200 '
+    expect 0 af --procs 4 --split attn=1,ffn=3 --size 64 --answers 2 --iters 200 --depth 2
+    has out '^ +64 +64 +200 +3 of 3 +none '
+    has out '^ +64 +64 +200 +2 of 3 +one '
+    expect 1 af --procs 3 --split attn=1,ffn=2 --size 64 --answers 2 --iters 200
+    has err 'the last is to be stopped'
     expect 0 --startup --procs 4 --keys 33 --json "$directory/json"
     has json '"init_exchanges": 1,'
     has json '"commit_exchanges": 2'
@@ -253,6 +258,8 @@ refuse '"pigeon" is not a transport' af --procs 2 --transport pigeon
 refuse "--keys needs --startup" af --procs 2 --keys 5
 refuse "no table for --csv" --startup --procs 2 --csv
 refuse "no table for --csv" af --procs 2 --trace-cost --csv
+refuse "is for the test af" af --procs 3 --answers 1 --check
+refuse "is for the test af" bw --procs 3 --answers 1
 refuse "needs --check" af --procs 2 --corrupt 1
 refuse "does not use the library" floor --procs 2 --check
 refuse "--json '' names no file" af --procs 2 --json ''

@@ -104,6 +104,10 @@ static stepaf_status_t p_start(void *h)
     stepaf_request_h request;
     return stepaf_start(h, &request);
 }
+static stepaf_status_t p_set_answers(void *h)
+{
+    return stepaf_plan_set_answers(h, 1, 0);
+}
 static stepaf_status_t p_start_with(void *h)
 {
     stepaf_start_params_t params = {0};
@@ -134,6 +138,23 @@ static stepaf_status_t r_tensor(void *h)
 static stepaf_status_t r_peer(void *h)
 {
     return stepaf_request_peer(h, 0);
+}
+static stepaf_status_t r_answers(void *h)
+{
+    uint64_t mask;
+    return stepaf_request_answers(h, &mask, 1);
+}
+static stepaf_status_t r_wait_peer(void *h)
+{
+    return stepaf_wait_peer(h, 0, 0);
+}
+static stepaf_status_t r_wait_tensor(void *h)
+{
+    return stepaf_wait_tensor(h, 0, 0);
+}
+static stepaf_status_t r_wait_rest(void *h)
+{
+    return stepaf_wait_rest(h, 0);
 }
 static stepaf_status_t r_timeline(void *h)
 {
@@ -200,12 +221,17 @@ const struct bad_call bad_calls[] = {
     {PLAN, "plan_destroy", p_destroy},
     {PLAN, "start", p_start},
     {PLAN, "start_with", p_start_with},
+    {PLAN, "plan_set_answers", p_set_answers},
     {REQUEST, "wait", r_wait},
     {REQUEST, "test", r_test},
     {REQUEST, "cancel", r_cancel},
     {REQUEST, "request_sent", r_sent},
     {REQUEST, "request_tensor", r_tensor},
     {REQUEST, "request_peer", r_peer},
+    {REQUEST, "request_answers", r_answers},
+    {REQUEST, "wait_peer", r_wait_peer},
+    {REQUEST, "wait_tensor", r_wait_tensor},
+    {REQUEST, "wait_rest", r_wait_rest},
     {REQUEST, "request_timeline", r_timeline},
     {REQUEST, "wait_any", r_wait_any},
     {BATCH, "batch_get", b_get},

@@ -125,8 +125,12 @@ void bad_start(struct hs_job *job)
     if (is_ffn(job))
         return;
     bad_remember(job, &state);
-    REFUSE_START(STEPAF_ERR_INVALID, .field_mask = 1u << 3);
+    REFUSE_START(STEPAF_ERR_INVALID, .field_mask = STEPAF_START_PARAM_ALL + 1u);
     REFUSE_START(STEPAF_ERR_INVALID, .field_mask = 1ull << 63);
+    REFUSE_START(STEPAF_ERR_INVALID, .field_mask = STEPAF_START_PARAM_ANSWERS, .n_answers = -1);
+    REFUSE_START(STEPAF_ERR_INVALID, .field_mask = STEPAF_START_PARAM_ANSWERS,
+                 .n_answers = job->peers + 1);
+    REFUSE_START(STEPAF_ERR_INVALID, .field_mask = STEPAF_START_PARAM_PATIENCE, .patience_us = -1);
     REFUSE_START(STEPAF_ERR_INVALID, .field_mask = STEPAF_START_PARAM_FLAGS, .flags = 1u << 2);
     REFUSE_START(STEPAF_ERR_INVALID, .field_mask = STEPAF_START_PARAM_FLAGS, .flags = 1u << 31);
     REFUSE_START(STEPAF_ERR_INVALID, .field_mask = STEPAF_START_PARAM_PUSH, .push = &push,

@@ -41,8 +41,13 @@ bool fx_plan_make(struct hs_job *job, int id, size_t bytes, unsigned depth, unsi
     stepaf_tensor_t push, pull[HS_MAX_RANKS];
     size_t room = bytes * depth * (unsigned)job->peers;
 
-    *plan = (struct fx_plan){
-        .job = job, .id = id, .kind = kind, .depth = depth, .bytes = bytes, .skip = -1};
+    *plan = (struct fx_plan){.job = job,
+                             .id = id,
+                             .kind = kind,
+                             .depth = depth,
+                             .bytes = bytes,
+                             .patience_us = -1,
+                             .skip = -1};
     if (!HS_OK(stepaf_alloc(job->ctx, room, STEPAF_MEM_HOST, (void **)&plan->source)) ||
         !HS_OK(stepaf_alloc(job->ctx, room, STEPAF_MEM_HOST, (void **)&plan->target)))
         return false;
@@ -75,9 +80,12 @@ stepaf_status_t fx_start(struct fx_plan *plan, uint32_t flags, stepaf_request_h 
     int n = plan->kind & FX_NO_PUSH ? 0 : scatter ? plan->job->peers : 1;
     unsigned slot = plan->next % plan->depth;
     stepaf_tensor_t push[HS_MAX_RANKS];
-    stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_ALL,
+    uint64_t patience = plan->patience_us < 0 ? STEPAF_START_PARAM_PATIENCE : 0;
+    stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_ALL & ~patience,
                                     .flags = flags,
                                     .timeout_us = -1,
+                                    .n_answers = plan->n_answers,
+                                    .patience_us = plan->patience_us,
                                     .push = n > 0 ? push : NULL,
                                     .n_push = n};
     bool fill = may_fill(plan, slot, flags);

@@ -21,6 +21,8 @@ struct fx_plan {
     unsigned char *target;           /* peers x depth pieces */
     uint32_t next;                   /* sequence of the next operation */
     stepaf_request_h last[FX_DEPTH]; /* by slot: NULL, or what may still read its source */
+    int n_answers;                   /* of each start; 0: as the plan says */
+    int64_t patience_us;             /* likewise; -1: as the plan says */
     int skip;                        /* scatter: this peer gets nothing; -1: all get theirs */
 };
 

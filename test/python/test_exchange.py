@@ -143,6 +143,60 @@ def each(ctx):
     ctx.barrier(stepaf.Group.FFN)
 
 
+def some(ctx):
+    """Operations that one of two answers completes; the other one is late."""
+    x_key, y_key = keys(ctx, depth=2)
+    if ctx.role == stepaf.Role.FFN:
+        ctx.commit()
+        if ctx.rank == 0:
+            serve(ctx, 3)
+            ctx.barrier()
+            return serve(ctx, 1)
+        held = [ctx.recv(), ctx.recv()]
+        ctx.barrier()
+        y = ctx.alloc((N, 4), "f32")
+        for batch in held:
+            double(batch[0], y)
+            batch.respond(y).wait()
+        return serve(ctx, 1)
+    memory = ctx.alloc((5, N, 4), "f32")
+    plan = ctx.plan({x_key: memory[0]}, [(y_key, memory[1]), (y_key, memory[3])])
+    ctx.commit()
+    plan.set_answers(1)
+    fill(memory[0], 7)
+    requests = []
+    for _ in range(3):
+        requests.append(plan.start(wait=True))
+        requests[-1].wait()
+        requests[-1].wait_peer(0)
+        assert requests[-1].answers() == (True, False)
+    try:
+        requests[-1].peer(1)
+        raise AssertionError("it was left out")
+    except BlockingIOError:
+        pass
+    try:
+        requests[-1].wait_rest(timeout=0.01)
+        raise AssertionError("it is late")
+    except TimeoutError:
+        pass
+    assert ctx.counters()["left_out"] == 1
+    ctx.barrier()
+    for request in requests[1:]:
+        request.wait_rest()
+    assert ctx.counters()["late"] == 2
+    request = plan.start(answers=2, patience=1)
+    request.wait_tensor(1)
+    request.wait()
+    assert request.answers() == (True, True) and holds(request.tensor(1), 7, 2)
+    for bad in ({"answers": 3}, {"answers": -1}, {"patience": -1}):
+        try:
+            plan.set_answers(**bad)
+            raise AssertionError(bad)
+        except ValueError:
+            pass
+
+
 def lives(ctx):
     """Every way in which a batch goes back."""
     x_key, y_key = ctx.push_key(X, 64, depth=1), None
@@ -301,6 +355,9 @@ class Exchange(job.TestCase):
 
     def test_each(self):
         self.run_job(each, 3, 1)
+
+    def test_some(self):
+        self.run_job(some, 1, 2)
 
     def test_lives(self):
         self.run_job(lives)

@@ -17,11 +17,14 @@ static uint64_t add_op(uint64_t hash, const struct stepaf_op *op, uint32_t n_pee
     ADD(hash, status);
     ADD(hash, op->generation);
     ADD(hash, op->seq);
-    ADD(hash, op->pending);
+    ADD(hash, op->answers.pending);
+    ADD(hash, op->answers.spare);
+    ADD(hash, op->answers.enough);
     ADD(hash, op->failed_peer);
     for (uint32_t p = 0; p < n_peers; p++) {
         ADD(hash, op->op_peers[p].state);
         ADD(hash, op->op_peers[p].held);
+        ADD(hash, op->op_peers[p].owed);
         ADD(hash, op->op_peers[p].post.state);
     }
     return stepaf_hash(hash, op->pull_bytes, n_peers * op->plan->n_pull * sizeof(uint32_t));
@@ -101,7 +104,7 @@ static const char *check_op(const struct stepaf_op *op)
             if (op->pull_bytes[p * plan->n_pull + i] > plan->pull[p * plan->n_pull + i].bytes)
                 return "more bytes have come than the destination holds";
     }
-    if (waiting != op->pending)
+    if (waiting != op->answers.pending + op->answers.spare)
         return "an operation's count of open parts is wrong";
     if (op->generation && !waiting && op->status == STEPAF_INPROGRESS)
         return "an operation has no open part and no result";

@@ -29,6 +29,14 @@ class start_params
         c_.flags |= STEPAF_START_SKIP_LOST;
         return *this;
     }
+    /** How many answers complete it, and for how long it waits for the others: as of set_answers. */
+    start_params &answers(int n, std::chrono::microseconds patience = {}) noexcept
+    {
+        c_.field_mask |= STEPAF_START_PARAM_ANSWERS | STEPAF_START_PARAM_PATIENCE;
+        c_.n_answers = n;
+        c_.patience_us = patience.count();
+        return *this;
+    }
     /** Other sources and sizes than planned. The array is not copied. */
     start_params &push(span<const tensor> tensors) noexcept
     {
@@ -91,6 +99,11 @@ class plan : public detail::owner<stepaf_plan_h, detail::destroy>
         if (!detail::failed(status))
             handle_ = nullptr;
         return status;
+    }
+    /** As stepaf_plan_set_answers. */
+    result<void> try_set_answers(int n, std::chrono::microseconds patience = {}) noexcept
+    {
+        return stepaf_plan_set_answers(handle_, n, patience.count());
     }
     /** As stepaf_plan_depth. */
     unsigned depth() const noexcept { return stepaf_plan_depth(handle_); }
@@ -167,6 +180,10 @@ class plan : public detail::owner<stepaf_plan_h, detail::destroy>
     void start(const start_params &params, request_ref &ref_p)
     {
         check(ref_p.set_by(stepaf_start_with, handle_, params.get()));
+    }
+    void set_answers(int n, std::chrono::microseconds patience = {})
+    {
+        check(try_set_answers(n, patience).error());
     }
     void destroy()
     {

@@ -31,6 +31,26 @@ class request_ref
     {
         return stepaf_wait(handle_, limit.count());
     }
+    /** As stepaf_wait_peer. */
+    result<void> try_wait_peer(int ffn_rank, timeout limit = timeout_default) const noexcept
+    {
+        return stepaf_wait_peer(handle_, ffn_rank, limit.count());
+    }
+    /** As stepaf_wait_tensor. */
+    result<void> try_wait_tensor(int index, timeout limit = timeout_default) const noexcept
+    {
+        return stepaf_wait_tensor(handle_, index, limit.count());
+    }
+    /** As stepaf_wait_rest. */
+    result<void> try_wait_rest(timeout limit = timeout_default) const noexcept
+    {
+        return stepaf_wait_rest(handle_, limit.count());
+    }
+    /** As stepaf_request_answers. */
+    result<void> try_answers(span<std::uint64_t> mask) const noexcept
+    {
+        return stepaf_request_answers(handle_, mask.data(), detail::count(mask));
+    }
     /** As stepaf_test; STEPAF_INPROGRESS is an error() too. */
     result<void> try_test() const noexcept { return stepaf_test(handle_); }
     /** As stepaf_request_sent. */
@@ -60,6 +80,23 @@ class request_ref
     void wait(timeout limit = timeout_default) const
     {
         check(stepaf_wait(handle_, limit.count()), limit.count() == 0);
+    }
+    void wait_peer(int ffn_rank, timeout limit = timeout_default) const
+    {
+        check(stepaf_wait_peer(handle_, ffn_rank, limit.count()), limit.count() == 0);
+    }
+    void wait_tensor(int index, timeout limit = timeout_default) const
+    {
+        check(stepaf_wait_tensor(handle_, index, limit.count()), limit.count() == 0);
+    }
+    void wait_rest(timeout limit = timeout_default) const
+    {
+        check(stepaf_wait_rest(handle_, limit.count()), limit.count() == 0);
+    }
+    /** Fill @a mask: a bit for each peer whose tensors have come. */
+    void answers(span<std::uint64_t> mask) const
+    {
+        check(try_answers(mask).error());
     }
     /** Return whether it is complete; throws its failure. */
     bool test() const

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers as 32 bits, at an attention rank; and when a START may not be shortened. */
+#include "core/op.h"
 #include "starts.h"
 
 static stepaf_plan_h make_pulling_plan(void)
@@ -95,11 +96,80 @@ static void who_was_skipped_is_told_in_full(void)
     end();
 }
 
+static void deliver(uint32_t peer, uint32_t code, uint32_t seq)
+{
+    stepaf_core_deliver_imm(&job->ctx->up, job->ctx->peers[peer].link,
+                            stepaf_imm_make(code, 0, seq, 1));
+}
+
+/* Start operation @a seq, which all peers but the first answer. Returns whether the first was asked. */
+static bool exchange_without_first(stepaf_plan_h plan, uint32_t seq)
+{
+    bool was_asked = false;
+
+    fake_forget(job);
+    stepaf_request_h request = start(plan);
+    for (unsigned i = 0; i < job->n_records; i++)
+        was_asked = was_asked || job->records[i].peer == 0;
+    for (uint32_t p = 1; p < PEERS; p++)
+        deliver(p, STEPAF_IMM_RELEASED, seq);
+    CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_request_peer(request, 0),
+                    was_asked ? STEPAF_INPROGRESS : STEPAF_ERR_WOULD_BLOCK);
+    return was_asked;
+}
+
+/* What a peer owes is told from an operation with the same end of its sequence: the peer is left out of
+ * that, and one that needs all does not start. */
+static void what_is_owed_is_no_other(void)
+{
+    enum { TURN = STEPAF_IMM_SEQ_MASK + 1, OWED = 1 };
+    stepaf_start_params_t params = {.field_mask = STEPAF_START_PARAM_ANSWERS, .n_answers = PEERS};
+    stepaf_request_h request;
+    struct stepaf_msg got;
+    uint32_t seq = 0;
+
+    begin();
+    stepaf_plan_h plan = make_pulling_plan();
+    commit();
+    CU_ASSERT_EQUAL(stepaf_plan_set_answers(plan, PEERS - 1, 0), STEPAF_OK);
+    for (; seq < TURN + OWED; seq++) {
+        bool is_out = seq > OWED && seq % DEPTH == OWED;
+        CU_ASSERT_EQUAL(exchange_without_first(plan, seq), !is_out);
+        if (!is_out && seq != OWED)
+            deliver(0, STEPAF_IMM_RELEASED, seq);
+    }
+    uint64_t late = job->ctx->counters.late;
+    CU_ASSERT_EQUAL_FATAL((TURN + OWED) % DEPTH != OWED, true); /* else it would be so anyway */
+    CU_ASSERT_EQUAL(stepaf_start_with(plan, &params, &request), STEPAF_ERR_WOULD_BLOCK);
+    CU_ASSERT_FALSE(exchange_without_first(plan, seq));
+    CU_ASSERT_TRUE(expand(stepaf_imm_make(STEPAF_IMM_RESPONSE, 0, seq, 1), &got));
+    CU_ASSERT(got.seq == OWED && got.slot == OWED);
+    deliver(0, STEPAF_IMM_RESPONSE, OWED); /* which frees nothing yet */
+    CU_ASSERT_EQUAL(job->ctx->counters.late, late + 1);
+    struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_RELEASE, 0, OWED, seq);
+    EXPECT_DROP(job, 0, &msg, DROP_STALE); /* of what it never got */
+    msg.seq = OWED;
+    EXPECT_TAKEN(job, 0, &msg);
+    EXPECT_DROP(job, 0, &msg, DROP_STALE);
+    for (seq++; seq < TURN + 4 * DEPTH; seq++) {
+        CU_ASSERT_TRUE(exchange_without_first(plan, seq));
+        deliver(0, STEPAF_IMM_RELEASED, seq);
+    }
+    CU_ASSERT_EQUAL(stepaf_plan_set_answers(plan, 0, 0), STEPAF_OK);
+    request = start(plan);
+    for (uint32_t p = 0; p < PEERS; p++)
+        deliver(p, STEPAF_IMM_RELEASED, seq);
+    CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_OK);
+    end();
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"an answer is of one in flight", an_answer_is_of_one_in_flight},
         {"what makes no sense is counted", what_makes_no_sense_is_counted},
+        {"what is owed is no other", what_is_owed_is_no_other},
         {"who was skipped is told in full", who_was_skipped_is_told_in_full},
         CU_TEST_INFO_NULL,
     };

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waiting for one part of an operation, or for all that a complete one has left behind. */
+#include "api/handles.h"
+#include "api/result.h"
+#include "core/late.h"
+#include "core/plan.h"
+#include "core/progress.h"
+#include "core/wait.h"
+
+/* Look whether something has come to pass; @a p: a peer's index, if it is about one. */
+typedef stepaf_status_t (*look_t)(struct stepaf_op *op, uint32_t p);
+
+static stepaf_status_t look_for_rest(struct stepaf_op *op, uint32_t p)
+{
+    (void)p;
+    return stepaf_late_first(op) ? STEPAF_INPROGRESS : STEPAF_OK;
+}
+
+/* Wait until @a look finds something. STEPAF_INPROGRESS: the deadline has passed before. */
+static stepaf_status_t wait_to_find(struct stepaf_op *op, look_t look, uint32_t p,
+                                    int64_t timeout_us)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    struct stepaf_ctx *ctx = op->plan->ctx;
+    uint32_t generation = op->generation;
+    stepaf_status_t status;
+    bool more = true;
+
+    stepaf_core_progress(ctx);
+    op->n_waiting++; /* so that it stays, while the lock is free */
+    while ((status = look(op, p)) == STEPAF_INPROGRESS && more) {
+        unsigned n = timeout_us ? stepaf_core_progress_waiting(ctx) : 0;
+        more = n ? stepaf_waiter_busy(ctx, &waiter, timeout_us)
+                 : stepaf_waiter_idle(ctx, &waiter, timeout_us);
+        if (op->generation != generation) { /* another thread has started the slot anew */
+            status = stepaf_handle_bad("request");
+            break;
+        }
+    }
+    op->n_waiting--;
+    return status;
+}
+
+static stepaf_status_t timed_out_at(const struct stepaf_op *op, const struct stepaf_peer *peer,
+                                    const char *what)
+{
+    return stepaf_error_set_peer(
+        STEPAF_ERR_TIMEOUT, STEPAF_PHASE_RESPONSE, peer->who,
+        STEPAF_WHO_FORMAT " has not %s operation %u of plan %u%s in time",
+        STEPAF_WHO_ARGS(peer->who), what, op->seq, op->plan->index,
+        stepaf_op_peer_owes(&op->op_peers[peer->index]) ? ", or one before it in the slot," : "");
+}
+
+static stepaf_status_t not_on_streams(void)
+{
+    return stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_RESPONSE,
+                            "an operation on a stream is waited for as a whole");
+}
+
+stepaf_status_t stepaf_wait_rest(stepaf_request_h request, int64_t timeout_us)
+{
+    struct stepaf_op *op;
+    stepaf_status_t status = stepaf_enter_op(request, &op);
+
+    if (status)
+        return status;
+    struct stepaf_ctx *ctx = op->plan->ctx;
+    status = op->plan->stream ? not_on_streams() : wait_to_find(op, look_for_rest, 0, timeout_us);
+    if (status == STEPAF_INPROGRESS)
+        status =
+            timeout_us ? timed_out_at(op, stepaf_late_first(op), "released") : STEPAF_ERR_TIMEOUT;
+    return stepaf_leave_wait(ctx, status);
+}
+
+/* Wait for peer @a p's part; the lock is held, and is given back. */
+static stepaf_status_t wait_for_part(struct stepaf_op *op, uint32_t p, int64_t timeout_us)
+{
+    struct stepaf_ctx *ctx = op->plan->ctx;
+    stepaf_status_t status =
+        op->plan->stream ? not_on_streams() : wait_to_find(op, stepaf_part_status, p, timeout_us);
+
+    if (status == STEPAF_INPROGRESS)
+        status = timeout_us ? timed_out_at(op, &ctx->peers[p], "answered") : STEPAF_ERR_TIMEOUT;
+    return stepaf_leave_wait(ctx, status);
+}
+
+stepaf_status_t stepaf_wait_peer(stepaf_request_h request, int ffn_rank, int64_t timeout_us)
+{
+    struct stepaf_op *op;
+    stepaf_status_t status = stepaf_enter_op(request, &op);
+
+    if (status)
+        return status;
+    int p = stepaf_find_peer(op->plan->ctx, ffn_rank);
+    if (p >= 0)
+        return wait_for_part(op, (uint32_t)p, timeout_us);
+    status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                              "FFN rank %d is none of this rank's peers", ffn_rank);
+    stepaf_leave(op->plan->ctx);
+    return status;
+}
+
+stepaf_status_t stepaf_wait_tensor(stepaf_request_h request, int index, int64_t timeout_us)
+{
+    struct stepaf_op *op;
+    stepaf_status_t status = stepaf_enter_op(request, &op);
+
+    if (status)
+        return status;
+    const struct stepaf_plan_obj *plan = op->plan;
+    if (index >= 0 && (uint32_t)index < plan->ctx->n_peers * plan->n_pull)
+        return wait_for_part(op, (uint32_t)index / plan->n_pull, timeout_us);
+    status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
+                              "the operation has no pull tensor %d", index);
+    stepaf_leave(plan->ctx);
+    return status;
+}

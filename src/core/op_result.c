@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an operation has come to, in a sentence. */
+#include "core/op_result.h"
+#include "core/ctx.h"
+#include "core/plan.h"
+
+void stepaf_op_end(struct stepaf_op *op, stepaf_status_t status, int peer)
+{
+    for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++)
+        if (op->op_peers[p].state == STEPAF_OP_PEER_WAITING)
+            op->op_peers[p].state = status ? STEPAF_OP_PEER_LOST : STEPAF_OP_PEER_ANSWERED;
+    op->answers.pending = 0;
+    op->failed_peer = peer;
+    atomic_store_explicit(&op->status, status,
+                          memory_order_release); /* neither counted nor traced */
+}
+
+stepaf_status_t stepaf_op_result(struct stepaf_op *op)
+{
+    stepaf_status_t status = atomic_load_explicit(&op->status, memory_order_acquire);
+    const struct stepaf_ctx *ctx = op->plan->ctx;
+    const struct stepaf_peer *peer = op->failed_peer >= 0 ? &ctx->peers[op->failed_peer] : NULL;
+
+    if (__builtin_expect(status == STEPAF_OK, 1))
+        return status;
+    if (status == STEPAF_ERR_PEER_LOST)
+        return stepaf_error_set_peer(
+            status, STEPAF_PHASE_RESPONSE, peer->who,
+            STEPAF_WHO_FORMAT " was lost before it answered operation %u of plan %u: %s",
+            STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index, peer->reason);
+    if (status == STEPAF_ERR_UNREGISTERED)
+        return stepaf_error_set(status, STEPAF_PHASE_PUSH,
+                                "operation %u of plan %u: a source in this rank's registered "
+                                "memory cannot be read: it is not mapped any more",
+                                op->seq, op->plan->index);
+    if (status == STEPAF_ERR_TIMEOUT && peer)
+        return stepaf_error_set_peer(status, STEPAF_PHASE_RESPONSE, peer->who,
+                                     STEPAF_WHO_FORMAT
+                                     " has not answered operation %u of stream plan %u for "
+                                     "STEPAF_STREAM_TIMEOUT_US",
+                                     STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
+    if (peer)
+        return stepaf_error_set_peer(status, STEPAF_PHASE_RESPONSE, peer->who,
+                                     STEPAF_WHO_FORMAT
+                                     " released the batch of operation %u of plan %u unanswered",
+                                     STEPAF_WHO_ARGS(peer->who), op->seq, op->plan->index);
+    return stepaf_error_set(status, STEPAF_PHASE_RESPONSE,
+                            status == STEPAF_ERR_CANCELED
+                                ? "operation %u of plan %u was canceled"
+                                : "operation %u of plan %u: the GPU has failed",
+                            op->seq, op->plan->index);
+}
