@@ -258,6 +258,29 @@ class Connector(job.TestCase):
                b'{"stages": {"0": [4294967296]}, "capturing": 0, "warmup": 0}', b"[" * 1000)
         self.assertEqual(run(1, 1, body), [0, 0])
 
+    def test_compiled(self):
+        """A layer with both calls is one graph."""
+        def body(connector):
+            if connector.topology.is_ffn:
+                for _ in range(3):
+                    got = connector.recv_attn_output(1)
+                    connector.send_ffn_output(got.hidden_states * 2, got.context)
+                connector._context.barrier()
+                return
+
+            def layer(x):
+                x = x + 1
+                context = afd.AFDTransferContext(afd.AFDTransferMetadata(0, 1, [x.shape[0]]))
+                connector.send_attn_output(x, context)
+                return connector.recv_ffn_output(torch.empty_like(x), ubatch_idx=1) + 1
+
+            run_layer = torch.compile(layer, fullgraph=True, backend="aot_eager")
+            for i in range(3):
+                x = torch.full((3, HIDDEN), float(i))
+                assert torch.equal(run_layer(x), 2 * (x + 1) + 1), i
+            connector._context.barrier()
+        self.assertEqual(run(1, 1, body), [0, 0])
+
     def test_extra_config(self):
         cls = afd.AFDConnectorFactory.get_connector_class(stepaf.vllm.CONNECTOR)
         self.assertTrue(issubclass(cls, afd.AFDConnectorBase))
