@@ -471,6 +471,30 @@ class OnGpu(job.TestCase):
     def test_router_logits(self):
         self.check(1, 1, True)
 
+    def test_rows_that_were_not_told(self):
+        """While warming up they are noticed on a GPU as well."""
+        def body(connector):
+            if connector.topology.is_ffn:
+                for rows in (2, 3):
+                    payload = payload_of([[rows], [rows]])
+                    payload.is_warmup = True
+                    connector.control_plane.update_state_from_dp_metadata(payload)
+                    if rows == 2:
+                        got = connector.recv_attn_output(1)
+                        connector.send_ffn_output(got.hidden_states + 10, got.context)
+                    else:
+                        with self.assertRaisesRegex(stepaf.ProtocolError, "sent 2 rows, and the control plane told 3"):
+                            connector.recv_attn_output(1)
+                connector._context.barrier()
+                return
+            for i in range(2):
+                x = torch.ones(2, HIDDEN, device="cuda")
+                connector.send_attn_output(x, afd.AFDTransferContext(afd.AFDTransferMetadata(0, 1, [2])))
+                if i == 0:
+                    assert connector.recv_ffn_output(x, ubatch_idx=1).eq(11).all().item()
+            connector._context.barrier()
+        self.assertEqual(run(1, 1, body, extra={"device": "cuda"}), [0, 0])
+
 
 if __name__ == "__main__":
     job.main()
