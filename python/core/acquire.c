@@ -181,8 +181,7 @@ tensor_obj *stepaf_py_acquire(PyObject *object)
         return tensor;
     }
     /* cupy's arrays have the buffer protocol as well, which is refused, or would say host memory. */
-    if (PyObject_CheckBuffer(object) &&
-        !PyObject_HasAttrString(object, "__cuda_array_interface__"))
+    if (PyObject_CheckBuffer(object) && !PyObject_HasAttrString(object, "__cuda_array_interface__"))
         return of_buffer(object);
     tensor_obj *torchs = stepaf_py_of_torch(object);
     if (torchs)

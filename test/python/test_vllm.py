@@ -258,6 +258,29 @@ class Connector(job.TestCase):
                b'{"stages": {"0": [4294967296]}, "capturing": 0, "warmup": 0}', b"[" * 1000)
         self.assertEqual(run(1, 1, body), [0, 0])
 
+    def test_compiled(self):
+        """A layer with both calls is one graph."""
+        def body(connector):
+            if connector.topology.is_ffn:
+                for _ in range(3):
+                    got = connector.recv_attn_output(1)
+                    connector.send_ffn_output(got.hidden_states * 2, got.context)
+                connector._context.barrier()
+                return
+
+            def layer(x):
+                x = x + 1
+                context = afd.AFDTransferContext(afd.AFDTransferMetadata(0, 1, [x.shape[0]]))
+                connector.send_attn_output(x, context)
+                return connector.recv_ffn_output(torch.empty_like(x), ubatch_idx=1) + 1
+
+            run_layer = torch.compile(layer, fullgraph=True, backend="aot_eager")
+            for i in range(3):
+                x = torch.full((3, HIDDEN), float(i))
+                assert torch.equal(run_layer(x), 2 * (x + 1) + 1), i
+            connector._context.barrier()
+        self.assertEqual(run(1, 1, body), [0, 0])
+
     def test_extra_config(self):
         cls = afd.AFDConnectorFactory.get_connector_class(stepaf.vllm.CONNECTOR)
         self.assertTrue(issubclass(cls, afd.AFDConnectorBase))
@@ -447,6 +470,30 @@ class OnGpu(job.TestCase):
 
     def test_router_logits(self):
         self.check(1, 1, True)
+
+    def test_rows_that_were_not_told(self):
+        """While warming up they are noticed on a GPU as well."""
+        def body(connector):
+            if connector.topology.is_ffn:
+                for rows in (2, 3):
+                    payload = payload_of([[rows], [rows]])
+                    payload.is_warmup = True
+                    connector.control_plane.update_state_from_dp_metadata(payload)
+                    if rows == 2:
+                        got = connector.recv_attn_output(1)
+                        connector.send_ffn_output(got.hidden_states + 10, got.context)
+                    else:
+                        with self.assertRaisesRegex(stepaf.ProtocolError, "sent 2 rows, and the control plane told 3"):
+                            connector.recv_attn_output(1)
+                connector._context.barrier()
+                return
+            for i in range(2):
+                x = torch.ones(2, HIDDEN, device="cuda")
+                connector.send_attn_output(x, afd.AFDTransferContext(afd.AFDTransferMetadata(0, 1, [2])))
+                if i == 0:
+                    assert connector.recv_ffn_output(x, ubatch_idx=1).eq(11).all().item()
+            connector._context.barrier()
+        self.assertEqual(run(1, 1, body, extra={"device": "cuda"}), [0, 0])
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 """The asynchronous connector for vLLM's AFD plugin: work items that come from any attention rank, on the CPU
 and on GPUs."""
 
+import os
 import threading
 import time
 import traceback
@@ -40,7 +41,13 @@ def compute(item):
     return parts.sum(1)
 
 
-def microbatches(connector, x, y, rank, stream=None):
+def tables_of(rank, x):
+    """What each layer of each stage has chosen, where x is."""
+    return [[tuple(table.to(each.device) for table in routing(len(each), 7 * rank + 3 * stage + layer))
+             for layer in range(LAYERS)] for stage, each in enumerate(x)]
+
+
+def microbatches(connector, x, y, tables, stream=None):
     """A step of two microbatch threads, which yield to each other between send and receive."""
     turns, failures = [threading.Semaphore(1), threading.Semaphore(0)], []
 
@@ -64,8 +71,6 @@ def microbatches(connector, x, y, rank, stream=None):
             failures.append(stage)
             turns[1 - stage].release()
 
-    tables = [[tuple(each.to(x[0].device) for each in routing(len(x[stage]), 7 * rank + 3 * stage + layer))
-               for layer in range(LAYERS)] for stage in range(2)]
     threads = [threading.Thread(target=microbatch, args=(stage,)) for stage in range(2)]
     for thread in threads:
         thread.start()
@@ -90,7 +95,7 @@ def attend(connector):
         x = [torch.arange(rows * HIDDEN, dtype=torch.float32).view(rows, HIDDEN) + 10 * rank + step
              for rows in (rows_of(rank, stage, step) for stage in range(2))]
         y = [torch.empty_like(each) for each in x]
-        microbatches(connector, x, y, rank)
+        microbatches(connector, x, y, tables_of(rank, x))
         for stage in range(2):
             assert torch.equal(y[stage], wanted(x[stage], rank, stage)), (rank, stage, step)
     connector._context.barrier()
@@ -314,16 +319,16 @@ def attend_on_gpu(connector):
     """Eager first, of which all is enqueued before any FFN rank does anything; then a graph, replayed."""
     rank, stream, graph = connector.role_rank, torch.cuda.Stream(), torch.cuda.CUDAGraph()
     x = [torch.zeros(3 + 4 * stage + rank, HIDDEN, device="cuda") for stage in range(2)]
-    y = [torch.zeros_like(each) for each in x]
+    y, tables = [torch.zeros_like(each) for each in x], tables_of(rank, x)
     for step in range(8):
         for stage, each in enumerate(x):
             each.copy_(torch.arange(each.numel(), device="cuda").view_as(each) + 100 * step + 10 * rank)
         torch.cuda.synchronize()
         if step == 2:
             with torch.cuda.graph(graph, stream=stream):
-                microbatches(connector, x, y, rank, stream)
+                microbatches(connector, x, y, tables, stream)
         if step < 2:
-            microbatches(connector, x, y, rank, stream)
+            microbatches(connector, x, y, tables, stream)
         else:
             with torch.cuda.stream(stream):
                 graph.replay()
@@ -372,6 +377,16 @@ class AsyncOnGpu(job.TestCase):
         for attn, ffn in ((2, 1), (1, 2), (2, 2)):
             with self.subTest(f"{attn}A{ffn}F"):
                 self.check(attn, ffn)
+
+    def test_a_dead_attention_rank(self):
+        """The receive that waits on the GPU is told."""
+        def body(connector):
+            connector._context.barrier()
+            if not connector.topology.is_ffn:
+                os._exit(0)
+            with self.assertRaises(stepaf.PeerLostError):
+                connector.recv_ffn_work_item(stage_idx=0, max_num_tokens=TOKENS)
+        self.assertEqual(run(1, 1, body, extra={"device": "cuda"}, name=stepaf.vllm.ASYNC_CONNECTOR), [0, 0])
 
     def test_close_ends_a_receive(self):
         self.assertEqual(run(1, 1, close_while_it_waits, extra={"device": "cuda"},

@@ -25,7 +25,7 @@ class Connector(AFDConnectorBase):
     full = False
     """Whether every attention rank has every FFN rank as its peer."""
     defaults: Mapping[str, str] = {}
-    """Settings of the library's, where the environment does not have them."""
+    """Settings of the library's at FFN ranks, where the environment does not have them."""
 
     def __init__(self, rank: int, local_rank: int, vllm_config: Any, afd_config: Any,
                  role_rank: int) -> None:
@@ -67,7 +67,8 @@ class Connector(AFDConnectorBase):
             if shape.device == "cuda":
                 torch.cuda.set_device(self.local_rank)
             context = join(self.topology, self.afd_config.host, int(self.afd_config.port),
-                           self.extra_info.init_timeout_s, self.defaults)
+                           self.extra_info.init_timeout_s,
+                           self.defaults if self.topology.is_ffn else None)
             try:
                 with self._lock:
                     self._joined = context

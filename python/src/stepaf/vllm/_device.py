@@ -111,6 +111,7 @@ class FfnStages(_Stages):
         self._sent: List[List[Request]] = [[] for _ in range(shape.stages)]
         self._x: List[List[List[torch.Tensor]]] = []
         self._taken: List[List[Batch]] = [[] for _ in range(shape.stages)]
+        self._arrived: List[torch.Tensor] = []
         self._plans = [context.plan_ffn(keys[:-1], [(keys[-1], y) for y in self._y[stage]])
                        for stage, keys in enumerate(self.keys)] if self.streams else []
 
@@ -118,28 +119,42 @@ class FfnStages(_Stages):
         """After the commit: views of all receive buffers are made once."""
         self._x = [[[from_tensor(plan.tensor(0, peer, i)) for i in range(len(self.keys[0]) - 1)]
                     for peer in range(len(self.peers))] for plan in self._plans]
+        self._arrived = [torch.as_tensor(plan.arrived_bytes(0, len(self.peers) * (len(self.keys[0]) - 1)),
+                                         device="cuda") for plan in self._plans]
 
-    def recv(self, stage: int, counts: Optional[Sequence[int]]) -> Tuple[List[List[torch.Tensor]], List[Batch]]:
+    def _compare(self, stage: int, sent: Sequence[int], counts: Sequence[int]) -> None:
+        for peer, (rows, told) in enumerate(zip(sent, counts)):
+            if rows != told:
+                raise error(ProtocolError, "PROTOCOL", f"stage {stage}: attention rank {self.peers[peer]} has "
+                            f"sent {rows} rows, and the control plane told {told}")
+
+    def recv(self, stage: int, counts: Optional[Sequence[int]],
+             compare: bool = False) -> Tuple[List[List[torch.Tensor]], List[Batch]]:
         """What each peer has sent to a stage, in place: rows, and bytes of logits. counts: of rows, by
-        peer, which streams have to be told."""
+        peer, which streams have to be told. compare them with what has come also on a stream, which the
+        host then waits for."""
         if not self.streams:
             taken = self._taken[self._known(stage)]  # of an attempt that has timed out, the first ones
             while len(taken) < len(self.peers):
                 taken.append(self._inbox.take([(self.keys[stage][0], len(taken))], self.timeout or 60.0))
             self._taken[stage] = []
             got = [[rows_of(batch, i) for i in range(len(batch))] for batch in taken]
-            for peer, each in enumerate(got):
-                if counts is not None and each[0].shape[0] != counts[peer]:
-                    sent = each[0].shape[0]
+            if counts is not None:
+                try:
+                    self._compare(stage, [each[0].shape[0] for each in got], counts)
+                except StepafError:
                     for batch in taken:
                         batch.release()  # which ends the operations at the attention ranks
-                    raise error(ProtocolError, "PROTOCOL", f"stage {stage}: attention rank {self.peers[peer]} "
-                                 f"has sent {sent} rows, and the control plane told {counts[peer]}")
+                    raise
             return got, taken
         if counts is None:
             raise error(StateError, "STATE", "the control plane has told no numbers of rows")
         self._known(stage)
         self._plans[stage].recv_on_stream()
+        if compare:
+            size = self.shape.hidden * self._y[stage][0].element_size()
+            self._compare(stage, [n // size for n in self._arrived[stage].tolist()[::len(self.keys[0]) - 1]],
+                          counts)
         return [[each[0][:rows], *each[1:]] for each, rows in zip(self._x[stage], counts)], []
 
     def send(self, stage: int, slices: Sequence[torch.Tensor], batches: List[Batch]) -> None:

@@ -61,7 +61,7 @@ class StepafAsyncAFDConnector(Connector):
 
     full = True
     control_plane = None
-    # A receive is enqueued before there is anything to receive: an idle FFN rank has not failed.
+    # Of FFN ranks: a receive is enqueued before there is anything to receive, and who is idle has not failed.
     defaults = {"STEPAF_STREAM_TIMEOUT_US": "3600000000"}
 
     def __init__(self, rank: int, local_rank: int, vllm_config: Any, afd_config: Any,

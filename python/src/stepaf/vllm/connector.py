@@ -69,7 +69,8 @@ class StepafAFDConnector(Connector):
         """Receive the rows of all peers, in rank order. What is returned is valid until it is answered."""
         stages = self._need(self._stages)
         spec = kwargs.get("routing_spec")
-        got, batches = stages.recv(ubatch_idx, self.control_plane.counts(ubatch_idx))
+        plane = self.control_plane
+        got, batches = stages.recv(ubatch_idx, plane.counts(ubatch_idx), plane.is_warmup)
         rows = [each[0] for each in got]
         logits = None
         if spec is not None:
@@ -100,6 +101,8 @@ class StepafControlPlane(AFDControlPlane):
     def __init__(self, connector: StepafAFDConnector) -> None:
         self.connector = connector
         self._tokens: Dict[int, List[int]] = {}
+        self.is_warmup = False
+        """Whether there is time to compare what arrives with the counts, also on a GPU."""
 
     def counts(self, stage: int) -> Optional[List[int]]:
         """Rows that each peer sends to this FFN rank in a stage."""
@@ -118,6 +121,7 @@ class StepafControlPlane(AFDControlPlane):
         """Take the counts of a step. Raises what a step before has failed with on a stream."""
         if self.connector.is_initialized:
             self.connector.check()
+        self.is_warmup = bool(payload.is_warmup) and not payload.is_graph_capturing
         self._tokens = {int(stage): each.num_tokens_across_dp_cpu.flatten().tolist()
                         for stage, each in payload.dp_metadata_list.items()}
 
