@@ -56,7 +56,7 @@ blocks()
 }
 
 # how DOCUMENT BLOCK: what the list says.
-how() { sed -n "s,^$1 $2 ,,p" "$list" | grep -v '^save '; }
+how() { sed -n "s,^$1 $2 ,,p" "$list" | grep -v '^save \|^is '; }
 
 # perform DOCUMENT: the script that has its blocks, and then what it has said.
 perform()
@@ -138,10 +138,17 @@ for document in README.md $(cd "$top_srcdir" && ls docs/*.md); do
     perform "$document"
 done
 
+# Blocks that are files of the tree.
+while read -r document number word language file; do
+    [ "$word" = is ] || continue
+    blocks "$top_srcdir/$document"
+    cmp "$directory/blocks/$language-$number" "$top_srcdir/$file" || fail "$document: not what is in $file"
+done <"$list"
+
 # What the list names is there.
 grep -v '^#' "$list" | while read -r document number way _; do
     case $way in
-    save | one) continue ;;
+    save | one | is) continue ;;
     esac
     [ "$(grep -cx '```sh' "$top_srcdir/$document")" -ge "$number" ] || echo "$document has no block $number"
 done >"$log"
