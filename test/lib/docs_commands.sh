@@ -21,6 +21,7 @@ export PATH="$directory/moved/bin:$PATH"
 # What documents say where there are fewer cores than ranks.
 export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 unset CFLAGS CXXFLAGS LDFLAGS MAKEFLAGS
+version=$(sed -n 's/^version=//p' "$top_srcdir/VERSION")
 failed=0
 ran=0
 kept=
@@ -138,12 +139,30 @@ for document in README.md $(cd "$top_srcdir" && ls docs/*.md); do
     perform "$document"
 done
 
+# Completion, as bash does it.
+completes()
+{
+    COMP="$directory/moved/share/bash-completion/completions/$1" bash -c '. "$COMP" && COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) &&
+        _stepaf "$1" && printf "%s\n" "${COMPREPLY[@]}"' bash "$@" >"$log" 2>&1
+    grep -qx -- "$expected" "$log" || { fail "bash completes $* to:"; cat "$log"; }
+}
+if command -v bash >/dev/null; then
+    expected=--settings completes stepaf_info --set
+    expected=--launcher completes stepaf-run -a 1 --lau
+    expected=STEPAF_DEPTH= completes stepaf-run STEPAF_DEP
+fi
+
 # Blocks that are files of the tree.
 while read -r document number word language file; do
     [ "$word" = is ] || continue
     blocks "$top_srcdir/$document"
     cmp "$directory/blocks/$language-$number" "$top_srcdir/$file" || fail "$document: not what is in $file"
 done <"$list"
+
+for file in conda/meta.yaml easybuild/libstepaf.eb kubernetes/stepaf.yaml; do
+    ! sed -n "s/^version = '\(.*\)'$/\1/p; s/^ *image: stepaf:\(.*\)/\1/p" "$top_srcdir/packaging/$file" |
+        grep -vx "$version" || fail "packaging/$file has another version than VERSION"
+done
 
 # What the list names is there.
 grep -v '^#' "$list" | while read -r document number way _; do
