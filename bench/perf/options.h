@@ -59,7 +59,7 @@ struct perf_options {
     enum perf_nccl baseline_nccl;
     int scatter, check, recv_each, release_apart, user_memory;
     int baseline_mpi, no_floor, trace_cost, startup, csv;
-    const char *trace_file, *json_file;
+    const char *trace_file, *json_file, *samples_file;
 };
 
 /* Parse the command line. -1 with a sentence; under a launcher, where ranks agree on it later, nothing

@@ -134,8 +134,8 @@ int perf_options_agree(const struct perf_options *options)
                                 options->json_file != NULL || options->trace_file != NULL))
         return perf_fail("--trace-cost goes with neither --startup, --check, --baseline, --json "
                          "nor --trace");
-    if (options->csv && (options->startup || options->trace_cost))
-        return perf_fail("--startup and --trace-cost have no table for --csv");
+    if ((options->csv || options->samples_file) && (options->startup || options->trace_cost))
+        return perf_fail("--startup and --trace-cost have no table for --csv, nor for --samples");
     if (options->startup &&
         (options->check || options->baseline_mpi || options->trace_file != NULL))
         return perf_fail("--startup goes with neither --check, --baseline nor --trace");
