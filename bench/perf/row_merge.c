@@ -55,7 +55,7 @@ static int write_samples(const struct perf_row *row, const struct perf_result *r
         fprintf(file, "row,push_bytes,pull_bytes,contender,rank,sample,usec\n");
     for (int rank = 0; rank < row->place->size; rank++)
         for (size_t i = offsets[rank] / sizeof(double); i < offsets[rank + 1] / sizeof(double); i++)
-            fprintf(file, "%d,%zu,%zu,%s,%d,%zu,%.4f\n", r->index, row->c.push_bytes,
+            fprintf(file, "%d,%zu,%zu,%s,%d,%zu,%.6f\n", r->index, row->c.push_bytes,
                     row->c.pull_bytes, names[who], rank, i - offsets[rank] / sizeof(double),
                     samples[i]);
     int failed = ferror(file);
