@@ -11,6 +11,8 @@ packages_vm="qemu-system-x86 busybox-static cpio kmod zstd xz-utils binutils ipr
 ibverbs-providers ibverbs-utils rdmacm-utils perftest"
 # For test/roots: what fresh systems are made by.
 packages_roots="debootstrap wget"
+# For test/aarch64.
+packages_aarch64="gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static debootstrap wget"
 # For test/packages.
 packages_packages="debhelper lintian rpm"
 packages_lint="clang-format-14 clang-tidy-14"

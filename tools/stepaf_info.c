@@ -19,13 +19,15 @@ enum {
     SHOW_TOPOLOGY = 1 << 4,
     SHOW_MEMORY = 1 << 5,
     SHOW_MAN = 1 << 6,
-    SHOW_MAP = 1 << 7
+    SHOW_MAP = 1 << 7,
+    SHOW_JSON = 1 << 8
 };
 
 /* Options without a letter. */
 enum {
     OPTION_TOPOLOGY = 256,
     OPTION_MAP,
+    OPTION_JSON,
     OPTION_MEMORY,
     OPTION_MAN,
     OPTION_ATTN,
@@ -64,6 +66,8 @@ static const struct argp_option options[] = {
     {"settings", 'c', NULL, 0, "Show the settings, their values and where these come from", 0},
     {"settings-help", 'f', NULL, 0, "Explain all settings", 0},
     {"transports", 't', NULL, 0, "Show the transports, and why one cannot be used", 0},
+    {"json", OPTION_JSON, NULL, 0,
+     "Show version, build, settings and transports as one JSON object, and nothing else", 0},
     {"topology", OPTION_TOPOLOGY, NULL, 0, "Show this machine", 0},
     {"memory", OPTION_MEMORY, NULL, 0, "Run a small job and show what memory the library uses", 0},
     {"map", OPTION_MAP, NULL, 0,
@@ -102,6 +106,8 @@ static void check_needed(const struct arguments *arguments, struct argp_state *s
         if (arguments->given & 1U << i && !(arguments->show & numbers[i].needed))
             argp_error(state, "--%s needs --memory%s", numbers[i].name,
                        numbers[i].needed & SHOW_MAP ? " or --map" : "");
+    if (arguments->show & SHOW_JSON && arguments->show != SHOW_JSON)
+        argp_error(state, "--json stands alone");
 }
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
@@ -128,6 +134,9 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         return 0;
     case OPTION_MAP:
         arguments->show |= SHOW_MAP;
+        return 0;
+    case OPTION_JSON:
+        arguments->show |= SHOW_JSON;
         return 0;
     case OPTION_MAN:
         arguments->show |= SHOW_MAN;
@@ -183,6 +192,8 @@ static int show(const struct arguments *arguments, const struct info_env *env)
     int done = 1;
     if (!arguments->show)
         return show_short(env);
+    if (arguments->show & SHOW_JSON)
+        info_json(env);
     if (arguments->show & SHOW_BUILD)
         info_build();
     if (arguments->show & SHOW_SETTINGS)
@@ -214,7 +225,7 @@ int main(int argc, char **argv)
     if (argp_parse(&argp, argc, argv, ARGP_NO_ARGS, NULL, &arguments) != 0)
         return 2;
     /* What is asked for because a setting is wrong must not fail for it. */
-    if (!arguments.show || arguments.show & (SHOW_SETTINGS | SHOW_TRANSPORTS))
+    if (!arguments.show || arguments.show & (SHOW_SETTINGS | SHOW_TRANSPORTS | SHOW_JSON))
         done = info_load(&env);
     done &= show(&arguments, &env);
     stepaf_env_free(&env.values);

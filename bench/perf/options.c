@@ -187,6 +187,8 @@ static int parse_plain_option(int key, const char *arg, struct parse *parse)
         return parse_file(arg, "--trace", &options->output.trace_file);
     case KEY_JSON:
         return parse_file(arg, "--json", &options->output.json_file);
+    case KEY_SAMPLES:
+        return parse_file(arg, "--samples", &options->output.samples_file);
     case KEY_SCATTER:
         options->scatter = 1;
         return 0;

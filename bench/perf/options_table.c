@@ -72,5 +72,6 @@ const struct argp_option perf_option_table[] = {
     HEADING("Output:", 6),
     OPTION("csv", KEY_CSV, NULL, "comma-separated table"),
     OPTION("json", KEY_JSON, "FILE", "also write an array with one object a row"),
+    OPTION("samples", KEY_SAMPLES, "FILE", "also write every single time, a line each"),
     OPTION("trace", KEY_TRACE, "FILE", "write a merged trace for Perfetto or chrome://tracing"),
     {0}};

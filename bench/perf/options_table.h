@@ -37,7 +37,8 @@ enum {
     KEY_GRAPH,
     KEY_LOAD,
     KEY_CSV,
-    KEY_JSON
+    KEY_JSON,
+    KEY_SAMPLES
 };
 
 /* What --help shows, ended by an empty entry. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "clock.h"
 #include "fail.h"
@@ -38,8 +40,33 @@ static int merge_shares(struct perf_row *row, struct perf_result *r)
     return 0;
 }
 
-static int merge_samples(struct perf_row *row, int who, struct perf_stats *stats_p)
+/* Every sample of a contender, in the order of measuring; the first of all begins the file anew. */
+static int write_samples(const struct perf_row *row, const struct perf_result *r, int who,
+                         const double *samples, const size_t *offsets)
 {
+    static const char *const names[PERF_WHO_LAST] = {"ours", "mpi", "nccl", "floor"};
+    const char *path = row->options->output.samples_file;
+    int is_first = r->index == 0 && who == (int)perf_result_main(r);
+    FILE *file = fopen(path, is_first ? "w" : "a");
+
+    if (file == NULL)
+        return perf_fail("--samples: %s: %s", path, strerror(errno));
+    if (is_first)
+        fprintf(file, "row,push_bytes,pull_bytes,contender,rank,sample,usec\n");
+    for (int rank = 0; rank < row->place->size; rank++)
+        for (size_t i = offsets[rank] / sizeof(double); i < offsets[rank + 1] / sizeof(double); i++)
+            fprintf(file, "%d,%zu,%zu,%s,%d,%zu,%.6f\n", r->index, row->c.push_bytes,
+                    row->c.pull_bytes, names[who], rank, i - offsets[rank] / sizeof(double),
+                    samples[i]);
+    int failed = ferror(file);
+    if (fclose(file) != 0 || failed)
+        return perf_fail("--samples: %s: %s", path, strerror(errno));
+    return 0;
+}
+
+static int merge_samples(struct perf_row *row, int who, struct perf_result *r)
+{
+    int rc = 0;
     size_t n = row->samples[who] != NULL ? row->n_samples : 0;
     size_t *offsets;
     double *samples;
@@ -51,11 +78,13 @@ static int merge_samples(struct perf_row *row, int who, struct perf_stats *stats
     samples = all;
     for (size_t i = 0; i < n; i++)
         samples[i] *= perf_clock_ns_per_tick / 1e3;
+    if (row->place->rank == 0 && row->options->output.samples_file != NULL)
+        rc = write_samples(row, r, who, samples, offsets);
     if (row->place->rank == 0)
-        perf_stats_of(samples, n, stats_p);
+        perf_stats_of(samples, n, &r->stats[who]);
     free(all);
     free(offsets);
-    return 0;
+    return perf_job_agree(row->job, rc);
 }
 
 /* In words: what the links are, and what the floor is. */
@@ -104,7 +133,7 @@ int perf_row_merge(struct perf_row *row, struct perf_result *r)
         return -1;
     for (int i = 0; i < PERF_WHO_LAST; i++) {
         r->has[i] = row->contenders[i].run != NULL;
-        if (r->has[i] && merge_samples(row, i, &r->stats[i]) != 0)
+        if (r->has[i] && merge_samples(row, i, r) != 0)
             return -1;
     }
     who = perf_result_main(r);

@@ -18,23 +18,7 @@ failed=0
 cells=0
 version=$(sed -n 's/^version=//p' "$top_srcdir/VERSION")
 
-# make_in TARGET: quietly, without the jobs of the make that runs this.
-make_in() { env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -s -C "$top_builddir" "$@" >"$log" 2>&1; }
-
-make_in install-data install-exec DESTDIR="$directory/staged" || {
-    tail -n 20 "$log"
-    exit 1
-}
-# Where configure has put it.
-directory_of() { (cd "$top_builddir" && sed -n "s/^$1 = //p" Makefile); }
-prefix=$(directory_of prefix)
-libdir=$(directory_of libdir | sed "s,\${exec_prefix},$(directory_of exec_prefix),; s,\${prefix},$prefix,g")
-cp -R "$directory/staged$prefix" "$directory/moved"
-lib=$directory/moved${libdir#"$prefix"}
-export PKG_CONFIG_PATH="$lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}"
-export LD_LIBRARY_PATH="$lib"
-# CMake's package finds out by itself where it is; pkg-config is told.
-sed -i "s,=$prefix,=$directory/moved," "$lib"/pkgconfig/libstepaf*.pc
+. "$top_srcdir/test/lib/staged.sh"
 # As a user's own flags they would be for this build.
 unset CFLAGS CXXFLAGS LDFLAGS CC CXX
 

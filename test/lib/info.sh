@@ -56,6 +56,32 @@ has '^STEPAF_DEPTH$'
 has 'Takes 1\.\.32 buffers\. Default: 1\. Must be the same'
 expect 0 -t
 has '^shm +can'
+# Another program's reader takes it, also with a value that has to be escaped, and knows a bad one.
+if command -v python3 >/dev/null; then
+    json()
+    {
+        python3 -c "import json, sys
+j = json.load(open(sys.argv[1]))
+s = {i['name']: i for i in j['settings']}
+t = {i['name']: i for i in j['transports']}
+f = {i['name']: i for i in j['found']}
+assert $1, j" "$directory/out" 2>"$directory/err" || fail "--json: not so: $1"
+    }
+    expect 0 --json
+    json "j['version'] == '$version' and t['shm']['usable'] and f['hwloc']['found']"
+    json "s['STEPAF_DEPTH']['value'] == '1' and not s['STEPAF_DEPTH']['from_environment']"
+    setting='STEPAF_SECRET_FILE=a"b\c'
+    expect 0 --json
+    json "s['STEPAF_SECRET_FILE']['value'] == 'a\"b' + chr(92) + 'c'"
+    setting=STEPAF_DEPTH=99
+    expect 1 --json
+    json "'99' in s['STEPAF_DEPTH']['error']"
+    setting=STEPAF_TRANSPORTS=tcp
+    expect 0 --json
+    json "not t['shm']['usable'] and 'STEPAF_TRANSPORTS' in t['shm']['detail']"
+    setting=
+fi
+expect 2 --json -c
 expect 0 --topology
 has '^Machine'
 has 'PU '

@@ -94,6 +94,15 @@ checked="--check --json $directory/json $few"
     has trace '"name":"operation","pid":1'
     has trace '"name":"batch","pid":2'
     has trace '"ph":"f"'
+    # All samples, and the table's median is theirs.
+    expect 0 af --procs 3 --split attn=2,ffn=1 --size 64,256 --csv --samples "$directory/samples" $few
+    for bytes in 64 256; do
+        median=$(sed -n "s/^[0-9]*,$bytes,$bytes,ours,[01],[0-9]*,//p" "$directory/samples" | sort -n |
+            awk '{ us[NR] = $1 } END { if (NR == 120) printf "%.3f\n", us[60] }')
+        has out "^$bytes,$bytes,60,[^,]*,${median:-is not there},"
+    done
+    has samples '^1,256,256,floor,0,59,[0-9.]+$'
+    expect 2 af --procs 2 --startup --samples "$directory/samples"
     expect 0 floor --procs 2 --size 64 --json "$directory/json" $few
     has json '"transport": "memcpy"'
     expect 0 af --procs 2 --size 64 --csv $few

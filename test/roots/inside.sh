@@ -76,6 +76,58 @@ suite()
     return $status
 }
 
+# build_packages: Debian's, of what "make dist" makes, by what dpkg-checkbuilddeps asks for.
+build_packages()
+{
+    rm -rf /tmp/dist /tmp/packages && mkdir /tmp/dist /tmp/packages || return
+    # shellcheck disable=SC2086
+    packages_install $packages_build dpkg-dev debhelper || return
+    [ -x configure ] || ./autogen.sh || return
+    (cd /tmp/dist && /src/configure && make dist && tar -C /tmp/packages -xzf libstepaf-*.tar.gz) || return
+    cd /tmp/packages/libstepaf-* || return
+    apt-get build-dep -y --no-install-recommends ./ &&
+        DEB_BUILD_OPTIONS="parallel=$(nproc)" dpkg-buildpackage -us -uc -b
+}
+
+# use_packages: by a user: README's program, built by what is installed, and its exchange.
+use_packages()
+{
+    [ -d /home/tester ] || useradd -m tester || return
+    directory=$(mktemp -d) || return
+    awk -v command='$ STEPAF_SPLIT=attn=1,ffn=2 mpirun -n 3 ./hello' \
+        '/^```/ { inside = 0 } inside { print } $0 == command { inside = 1 }' /src/README.md >"$directory/said"
+    zcat -f /usr/share/doc/libstepaf-dev/examples/hello.c* >"$directory/hello.c"
+    chown -R tester "$directory"
+    su tester -c "cd $directory && mpicc -o hello hello.c \$(pkg-config --cflags --libs libstepaf_mpi) &&
+        STEPAF_SPLIT=attn=1,ffn=2 $(oversubscribe mpirun) -n 3 ./hello >printed && stepaf_info --version" || return
+    [ -s "$directory/said" ] && diff "$directory/said" "$directory/printed" && rm -r "$directory"
+}
+
+# all_packages: install, use, purge; nothing that has the project's name is left, nor what the packages had.
+all_packages()
+{
+    build_packages || return
+    cd / || return
+    names=$(for deb in /tmp/packages/*.deb; do dpkg-deb -f "$deb" Package; done | grep -v dbgsym)
+    apt-get install -y --no-install-recommends $(ls /tmp/packages/*.deb | grep -v dbgsym) || return
+    # shellcheck disable=SC2086
+    dpkg -L $names | sort -u | while read -r path; do
+        [ -d "$path" ] || echo "$path"
+    done >/tmp/had
+    use_packages || return
+    # shellcheck disable=SC2086
+    apt-get purge -y $names || return
+    {
+        while read -r path; do
+            [ ! -e "$path" ] || echo "$path"
+        done </tmp/had
+        find / -xdev -name '*stepaf*' ! -path '/src/*' ! -path '/tmp/*' ! -path '/proc/*'
+    } >/tmp/left
+    [ ! -s /tmp/left ] || { echo "left behind:"; cat /tmp/left; return 1; }
+    what_system="$(. /etc/os-release && echo "$PRETTY_NAME")"
+    echo "$what_system: $(echo "$names" | wc -l) packages with $(wc -l </tmp/had) files built, installed, used, purged; none is left"
+}
+
 case $1 in
 quickstart)
     [ -d /home/tester ] || useradd -m tester || exit
@@ -96,6 +148,9 @@ mpich)
     ;;
 mpich-hello)
     hello mpicc.mpich mpirun.mpich && what
+    ;;
+packages)
+    all_packages
     ;;
 suite)
     suite

@@ -50,7 +50,7 @@ static void it_looks_once_more_when_armed(void)
     struct fake_job *job = begin();
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
-    CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 1000000));
+    CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 60000000));
     CU_ASSERT_EQUAL(job->n_armed, 1);
     CU_ASSERT_EQUAL(n_looks, 1);
     CU_ASSERT_EQUAL(job->ctx->counters.yields, 1);
@@ -65,7 +65,7 @@ static void a_transport_may_have_nothing_to_sleep_on(void)
     int fd = job->wake_fd;
 
     job->wake_fd = 0;
-    CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 1000000));
+    CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 60000000));
     CU_ASSERT_EQUAL(job->n_armed, 1);
     CU_ASSERT_EQUAL(n_looks, 0);
     job->wake_fd = fd;
@@ -79,7 +79,7 @@ static void a_second_sleeper_leaves_the_first_alone(void)
     struct stepaf_waiter waiter = stepaf_waiter_begin();
 
     job->ctx->polling.asleep = true;
-    CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 1000000));
+    CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 60000000));
     CU_ASSERT_EQUAL(job->n_armed, 0);
     CU_ASSERT_TRUE(job->ctx->polling.asleep);
     job->ctx->polling.asleep = false;
@@ -94,11 +94,11 @@ static void spinning_arms_nothing(void)
 
     job->ctx->env.spin_us = 1000000;
     for (int i = 0; i < 10; i++)
-        CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 1000000));
+        CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 60000000));
     job->ctx->env.spin_us = 0;
     job->ctx->env.sleep_after_us = 3600000000;
     for (int i = 0; i < 10; i++)
-        CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 1000000));
+        CU_ASSERT_TRUE(stepaf_waiter_idle(job->ctx, &waiter, 60000000));
     CU_ASSERT_EQUAL(job->n_armed, 0);
     end(job);
 }
