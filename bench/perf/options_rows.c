@@ -140,11 +140,11 @@ int perf_options_agree(const struct perf_options *options)
         (options->test != PERF_AF || options->cuda.mem || options->scatter || options->recv_each ||
          options->release_apart || options->trace_cost || options->startup || options->check ||
          options->baseline_mpi || options->output.csv || options->output.json_file != NULL ||
-         options->output.trace_file != NULL))
+         options->output.trace_file != NULL || options->output.samples_file != NULL))
         return perf_fail(
             "--answers is for the test af, without --mem cuda, --scatter, --recv each, "
             "--release apart, --trace-cost, --startup, --check, --baseline, --csv, "
-            "--json and --trace");
+            "--json, --samples and --trace");
     if ((options->output.csv || options->output.samples_file) && (options->startup || options->trace_cost))
         return perf_fail("--startup and --trace-cost have no table for --csv, nor for --samples");
     if (options->startup &&
