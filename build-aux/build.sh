@@ -4,6 +4,13 @@
 
 build_jobs=$(nproc 2>/dev/null || echo 2)
 
+# What else make is to be told: all that is compiled and linked goes through libtool, a script for which dash
+# takes a quarter of bash's time.
+build_flags=
+if build_dash=$(command -v dash); then
+    build_flags="LIBTOOL=$build_dash ./libtool"
+fi
+
 # build_generate: make ./configure if it is missing. Later changes are make's own affair.
 build_generate()
 {
@@ -32,6 +39,6 @@ build_in()
                 make -s clean
             fi
             "$top/configure" "$@" && printf '%s' "$with" >.configured-with
-        fi && make -j"$build_jobs"
+        fi && make -j"$build_jobs" ${build_flags:+"$build_flags"}
     ) </dev/null
 }

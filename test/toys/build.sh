@@ -11,6 +11,7 @@ set -u
 toys=$(cd "$top_srcdir/test/toys" && pwd) || exit 99
 top=$(cd "$top_srcdir" && pwd) || exit 99
 made=$(cd "$top_builddir" && pwd) || exit 99
+. "$top/build-aux/build.sh"
 work=$made/test/toys/work
 tree=$work/tree
 build=$work/build
@@ -138,4 +139,4 @@ if ! is_new; then
     configure
     touch "$work/built"
 fi
-make -s -C "$build" -j2 stepaf_info test/toys/stream "$@" || fail make
+make -s -C "$build" -j2 stepaf_info test/toys/stream "$@" ${build_flags:+"$build_flags"} || fail make
