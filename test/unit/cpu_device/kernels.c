@@ -103,14 +103,14 @@ static void send_chunks(const struct stepaf_kernel_tensor *lane, uint64_t stamp)
     }
 }
 
-static void run_send(const struct stepaf_kernel_args *args, uint32_t blocks)
+static void run_send(const struct stepaf_kernel_args *args, uint32_t blocks, bool chunks)
 {
     uint32_t n = args->counts[1] + 1;
 
     if (has_failed(args))
         return;
     for (uint32_t i = 0; i < args->n_lanes; i++) /* as all blocks begin at once */
-        if (goes_by_chunks(&args->lanes[i]))
+        if (chunks && goes_by_chunks(&args->lanes[i]))
             write_head(&args->lanes[i], stamp_of(args, n));
     for (uint32_t i = 0; i < args->n_lanes; i++) {
         const struct stepaf_kernel_tensor *lane = &args->lanes[i];
@@ -120,6 +120,8 @@ static void run_send(const struct stepaf_kernel_args *args, uint32_t blocks)
             send_pieces(lane, stamp_of(args, n));
             continue;
         }
+        if (!chunks && (goes_by_chunks(lane) || lane->proto == STEPAF_PROTO_RDMA))
+            continue; /* that kernel knows nothing of them */
         if (goes_by_chunks(lane)) {
             send_chunks(lane, stamp_of(args, n));
             continue;
@@ -278,7 +280,7 @@ void cpu_kernel_run(enum stepaf_kernel kernel, const struct stepaf_kernel_args *
                     uint32_t blocks)
 {
     if (kernel == STEPAF_KERNEL_SEND || kernel == STEPAF_KERNEL_SEND_CHUNKS)
-        run_send(args, blocks);
+        run_send(args, blocks, kernel == STEPAF_KERNEL_SEND_CHUNKS);
     else if (kernel == STEPAF_KERNEL_GATE)
         run_gate(args);
     else
