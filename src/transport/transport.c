@@ -65,6 +65,16 @@ static stepaf_status_t connected_already(struct stepaf_transport *transport, int
     return STEPAF_OK;
 }
 
+static stepaf_status_t proven_already(struct stepaf_transport *transport, bool begin,
+                                      uint32_t *peer_p, char *reason)
+{
+    (void)transport;
+    (void)begin;
+    (void)peer_p;
+    (void)reason;
+    return STEPAF_OK;
+}
+
 static void shrink_nothing(struct stepaf_transport *transport)
 {
     (void)transport;
@@ -103,6 +113,7 @@ struct stepaf_transport_ops stepaf_transport_complete(const struct stepaf_transp
     all.probe_gpu = all.probe_gpu ? all.probe_gpu : probe_none;
     all.fence = all.fence ? all.fence : fence_nothing;
     all.finish_connects = all.finish_connects ? all.finish_connects : connected_already;
+    all.prove_links = all.prove_links ? all.prove_links : proven_already;
     all.shrink = all.shrink ? all.shrink : shrink_nothing;
     all.make_template = all.make_template ? all.make_template : no_template;
     all.retire = all.retire ? all.retire : retire_nothing;

@@ -149,6 +149,14 @@ struct stepaf_transport_ops {
     stepaf_status_t (*finish_connects)(struct stepaf_transport *transport, int64_t deadline_ns,
                                        int wait_ms, uint32_t *peer_p, char *reason);
 
+    /* Only in the first commit, behind finish_connects: see that something gets through over each link, where
+     * connecting does not show that. Called again and again; never waits. Before @a begin, not all ranks have
+     * connected: then only whether there is something to see. STEPAF_INPROGRESS: there is.
+     * STEPAF_ERR_NO_TRANSPORT: nothing gets through to *peer_p, and @a reason why. That link is disconnected
+     * then, and both ends take another transport. */
+    stepaf_status_t (*prove_links)(struct stepaf_transport *transport, bool begin, uint32_t *peer_p,
+                                   char *reason);
+
     /* The first commit is done: what was made ready for peers that others reach may go. Until then,
      * connect may be called for them. */
     void (*shrink)(struct stepaf_transport *transport);

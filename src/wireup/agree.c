@@ -7,8 +7,9 @@
  * of all ranks is not 0; then all report which transports they have taken, and whoever has a better one
  * than its peer follows the peer.
  *
- * Once that is settled, what was begun is waited for, if a transport takes both ends to connect. Ranks
- * meet when all their links are up, and otherwise from time to time: so a rank that has failed is heard
+ * Once that is settled, what was begun is waited for, if a transport takes both ends to connect, and seen
+ * to work, if connecting does not show that: who finds nothing get through takes the next transport, and the
+ * sum tells the peer. Ranks meet when all their links are up, and otherwise from time to time: so a rank that has failed is heard
  * of soon, by those too that have no link to it. */
 #include "wireup/agree.h"
 
@@ -39,6 +40,7 @@ struct agreement {
     int wait_ms;
     int waits_for; /* the first rank whose links are not all up, by the last reports; -1: none */
     bool in_full;  /* reports have the transports that were taken */
+    bool settled;  /* by the last reports both ends of each link have the same transport */
 };
 
 uint64_t stepaf_agree_link(int attention, int ffn, const char *transport)
@@ -124,6 +126,44 @@ static stepaf_status_t not_connected(const struct stepaf_ctx *ctx, stepaf_status
                                  STEPAF_WHO_ARGS(who), transport, reason);
 }
 
+/* A link over which nothing gets through: take the transport that is the next best. */
+static stepaf_status_t leave_link(const struct agreement *a, unsigned t, uint32_t peer,
+                                  const char *reason)
+{
+    struct stepaf_ctx *ctx = a->ctx;
+    struct stepaf_peer *it = &ctx->peers[peer];
+
+    if (t + 1 >= ctx->net.n_transports)
+        return not_connected(ctx, STEPAF_ERR_NO_TRANSPORT, ctx->net.transports[t]->ops->name, peer,
+                             reason);
+    stepaf_status_t status = stepaf_peer_fall_back(ctx, it, &a->adverts[it->who.world_rank],
+                                                   ctx->net.transports[t + 1], reason);
+    return status ? status : STEPAF_INPROGRESS;
+}
+
+/* See whether they work, once all ranks have connected. */
+static stepaf_status_t see_whether_links_work(const struct agreement *a, bool late)
+{
+    const struct stepaf_ctx *ctx = a->ctx;
+    stepaf_status_t all = STEPAF_OK;
+
+    for (unsigned t = 0; t < ctx->net.n_transports; t++) {
+        struct stepaf_transport *transport = ctx->net.transports[t];
+        char reason[STEPAF_REASON_MAX] = "nothing has come through in time";
+        uint32_t peer = 0;
+        stepaf_status_t status = transport->ops->prove_links(transport, a->settled, &peer, reason);
+        if (status == STEPAF_ERR_NO_TRANSPORT)
+            status = leave_link(a, t, peer, reason);
+        else if (status < 0 || (status && late))
+            status = not_connected(ctx, status < 0 ? status : STEPAF_ERR_TIMEOUT,
+                                   transport->ops->name, peer, reason);
+        if (status < 0)
+            return status;
+        all = status ? status : all;
+    }
+    return all;
+}
+
 /* Go on with all links that were begun. STEPAF_INPROGRESS: some are not up, which is a failure when @a
  * late. */
 static stepaf_status_t step(const struct agreement *a, int wait_ms, bool late)
@@ -142,7 +182,9 @@ static stepaf_status_t step(const struct agreement *a, int wait_ms, bool late)
                                  transport->ops->name, peer, reason);
         all = status ? status : all;
     }
-    stepaf_status_t lost = check_lost(ctx);
+    if (!all)
+        all = see_whether_links_work(a, late);
+    stepaf_status_t lost = all < 0 ? STEPAF_OK : check_lost(ctx);
     return lost ? lost : all;
 }
 
@@ -187,8 +229,8 @@ static stepaf_status_t follow_peers(struct agreement *a, const uint8_t *all)
         while (ctx->net.transports[mine] != peer->link->transport)
             mine++;
         if (mine < taken)
-            status =
-                stepaf_peer_fall_back(ctx, peer, &a->adverts[rank], ctx->net.transports[taken]);
+            status = stepaf_peer_fall_back(ctx, peer, &a->adverts[rank], ctx->net.transports[taken],
+                                           "the other end cannot use it");
     }
     return status;
 }
@@ -211,6 +253,7 @@ static stepaf_status_t check_all(struct agreement *a, const uint8_t *all)
             a->waits_for = r;
         sum += report.sum;
     }
+    a->settled = !sum;
     if (!sum) {
         int longer = a->wait_ms ? 2 * a->wait_ms : FIRST_WAIT_MS;
         a->wait_ms = longer < LONGEST_WAIT_MS ? longer : LONGEST_WAIT_MS;

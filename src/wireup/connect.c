@@ -371,15 +371,15 @@ stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf
 
 stepaf_status_t stepaf_peer_fall_back(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                       const struct stepaf_advert *advert,
-                                      struct stepaf_transport *transport)
+                                      struct stepaf_transport *transport, const char *why)
 {
     const struct stepaf_transport_ops *better = peer->link->ops;
     stepaf_status_t status = STEPAF_OK;
     unsigned t = 0;
 
-    stepaf_log_warn(STEPAF_WHO_FORMAT " cannot use %s: both ends take %s",
-                    STEPAF_WHO_ARGS(peer->who), better->name, transport->ops->name);
-    add_refusal(peer->refused, better->name, "the other end cannot use it");
+    stepaf_log_warn(STEPAF_WHO_FORMAT ": %s cannot be used: %s: both ends take %s",
+                    STEPAF_WHO_ARGS(peer->who), better->name, why, transport->ops->name);
+    add_refusal(peer->refused, better->name, why);
     ctx->net.only_ops =
         NULL; /* until all have links again: if this fails, they are told so by their own */
     release_all(peer);

@@ -14,11 +14,11 @@ void stepaf_transports_trim(struct stepaf_ctx *ctx);
  * alone: it waits for nobody. */
 stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts);
 
-/* The peer has taken a lesser transport than this end, which follows: takes that one, or if it cannot, one
- * that is less still. */
+/* The transport of this link does not do, @a why: take this lesser one, which the peer has taken or will take, or if
+ * that cannot be, one that is less still. */
 stepaf_status_t stepaf_peer_fall_back(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                       const struct stepaf_advert *advert,
-                                      struct stepaf_transport *transport);
+                                      struct stepaf_transport *transport, const char *why);
 
 /* First commit: have both ends of each link take the same transport, wait until all links of all ranks
  * are up, and let all fail if one is not. @a own is this rank's result so far; returns that if it is a

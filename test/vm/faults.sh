@@ -5,6 +5,7 @@
 #   faults.sh netem RAIL FILE WORD...  packets are treated as the words say, both ways
 #   faults.sh down RAIL,RAIL FILE      the first rail's link goes down halfway, for good
 #   faults.sh silent RAIL,RAIL FILE    nothing gets through on the first rail from halfway on
+#   faults.sh mute RAIL FILE           nothing gets through on the only rail, from before the start: it is TCP's
 #   faults.sh cut RAIL                 a rail goes silent: its peers are lost in time, others go on
 #   faults.sh killed RAIL              a rank is killed: the same
 #   faults.sh trespass RAIL            a rank writes where it may not: the same
@@ -103,6 +104,20 @@ halfway()
     return $status
 }
 
+# Both ends find nothing get through, and agree on TCP: every link says why.
+mute()
+{
+    local rail=$1 case=$2 said status
+    "$here/over.sh" --needs "$rail" || exit
+    silence "$rail" || return
+    said=$(VM_RAILS=$rail TEST_WRAP=$here/ends.sh TEST_LAUNCH=fork STEPAF_TRANSPORTS=verbs,tcp \
+        STEPAF_VERBS_PEER_TIMEOUT_US=1000000 sh "$here/../mpi/run.sh" "$case" 2>&1)
+    status=$?
+    speech "$rail"
+    echo "$said"
+    [ $status -eq 0 ] && grep -q 'verbs cannot be used: .*nothing gets through.*: both ends take tcp' <<<"$said"
+}
+
 # In time: a tenth beyond what the peers are given.
 notice_ms() { echo $((${STEPAF_VERBS_PEER_TIMEOUT_US:-5000000} * 11 / 10000)); }
 
@@ -150,11 +165,11 @@ trespass()
 }
 
 case ${1:-} in
-netem | cut | killed | trespass) "$@" ;;
+netem | mute | cut | killed | trespass) "$@" ;;
 down) halfway link_down link_up "$2" "$3" ;;
 silent) halfway silence speech "$2" "$3" ;;
 *)
-    sed -n '3,13s/^#\( \|$\)//p' "$0"
+    sed -n '3,14s/^#\( \|$\)//p' "$0"
     exit 2
     ;;
 esac

@@ -34,6 +34,10 @@ void stepaf_verbs_lost(struct stepaf_verbs_link *link, const char *format, ...)
 
     if (link->base.dead)
         return;
+    if (link->proof == STEPAF_VERBS_ASKED) { /* another transport may do */
+        link->proof = STEPAF_VERBS_REFUTED;
+        return;
+    }
     va_start(arguments, format);
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);

@@ -162,6 +162,7 @@ const struct stepaf_transport_ops stepaf_verbs_ops = {
     .disconnect = stepaf_verbs_disconnect,
     .fence = stepaf_verbs_fence,
     .finish_connects = stepaf_verbs_finish_connects,
+    .prove_links = stepaf_verbs_prove_links,
     .shrink = verbs_shrink,
     .import_mem = stepaf_verbs_import_mem,
     .release_mem = stepaf_verbs_release_mem,

@@ -103,9 +103,19 @@ enum stepaf_verbs_halt {
     STEPAF_VERBS_HALTED   /* a rail is dead, and what the peer has is not known yet */
 };
 
+/* Whether something gets through, see prove.c. */
+enum stepaf_verbs_proof {
+    STEPAF_VERBS_UNPROVEN,
+    STEPAF_VERBS_ASKED,   /* a word is on its way */
+    STEPAF_VERBS_REFUTED, /* the device has given it up */
+    STEPAF_VERBS_PROVEN
+};
+
 struct stepaf_verbs_link {
     struct stepaf_link base;
-    uint8_t halt; /* stepaf_verbs_halt */
+    uint8_t halt;      /* stepaf_verbs_halt */
+    uint8_t proof;     /* stepaf_verbs_proof */
+    uint64_t asked_at; /* ticks; since when it is STEPAF_VERBS_ASKED */
     unsigned n_paths;
     bool quick;                                 /* posts may go by stepaf_verbs_post_quick */
     uint64_t wr_id;                             /* of path 0, without the count */
@@ -368,6 +378,10 @@ void stepaf_verbs_arrived(struct stepaf_verbs_link *link, struct stepaf_verbs_pa
 unsigned stepaf_verbs_progress(struct stepaf_transport *transport, unsigned polls);
 /* Take note of what has been sent, and of nothing else: the core does not listen any more. */
 void stepaf_verbs_sends_poll(struct stepaf_verbs *verbs);
+
+/* prove.c: an operation of the table. */
+stepaf_status_t stepaf_verbs_prove_links(struct stepaf_transport *transport, bool begin,
+                                         uint32_t *peer_p, char *reason);
 /* Have completions make descriptors readable: one for each rail, or none. */
 unsigned stepaf_verbs_arm(struct stepaf_transport *transport, int *fds_p, unsigned capacity);
 
