@@ -146,7 +146,7 @@ static void nothing_is_read_too_early_or_written_too_soon(void)
     }
     pthread_join(thread, NULL);
     printf("%llu operations, %llu messages, %llu and %llu wrong bytes ",
-           (unsigned long long)n_operations, (unsigned long long)(n_operations * (2 + NOTES)),
+           (unsigned long long)n_operations, (unsigned long long)n_operations * (2 + NOTES),
            (unsigned long long)attention.wrong, (unsigned long long)ffn.wrong);
     CU_ASSERT_EQUAL(attention.wrong, 0);
     CU_ASSERT_EQUAL(ffn.wrong, 0);
