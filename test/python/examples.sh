@@ -65,6 +65,7 @@ layer 1: 2, 4
 layer 2: 3, 6'
 if "$PYTHON" -c 'import torch.distributed.run' 2>/dev/null; then
     unset STEPAF_LOCAL_SIZE STEPAF_LOCAL_JOB
+    # shellcheck disable=SC2086
     expect "$answers" "torch, by torchrun" $limit "$PYTHON" -m torch.distributed.run --standalone \
         --nproc-per-node 3 "$exchange"
 else

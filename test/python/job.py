@@ -8,6 +8,7 @@ other by STEPAF_LOCAL_SIZE and STEPAF_LOCAL_RANK.
 import faulthandler
 import glob
 import os
+import select
 import sys
 import time
 import traceback
@@ -89,6 +90,24 @@ def until(condition, seconds=30):
         if time.monotonic() > deadline:
             raise AssertionError("not in time")
         time.sleep(0.001)
+
+
+class Signal:
+    """What one rank tells another one beside the library; made before ranks are forked."""
+
+    def __init__(self):
+        self._read, self._write = os.pipe()
+
+    def send(self):
+        os.write(self._write, b"x")
+
+    def wait(self, seconds=60):
+        assert select.select([self._read], [], [], seconds)[0], "not told in time"
+        os.read(self._read, 1)
+
+    def close(self):
+        os.close(self._read)
+        os.close(self._write)
 
 
 def main():

@@ -208,10 +208,12 @@ class Calls(TestCase):
         self.run_fserver(worker, server, env={"FSERVER_LIB_DEPTH": "2"})
 
     def test_get_batch_frees_the_lock(self):
+        turned = job.Signal()
+
         def worker(f, rank):
             f.init()
             f.barrier(include_server=True, include_worker=True)
-            time.sleep(0.3)
+            turned.wait()
             assert simple(f, 1) == 2
             f.stop()
 
@@ -221,15 +223,15 @@ class Calls(TestCase):
             f.barrier(include_server=True, include_client=True)
             thread = threading.Thread(target=echo(), args=(f, 1))
             thread.start()
-            turns, slept = 0, time.monotonic()
-            while thread.is_alive():
-                turns += 1
+            for _ in range(11):
                 time.sleep(0.001)
+            assert thread.is_alive()
+            turned.send()
             thread.join()
-            assert turns > 10, (turns, time.monotonic() - slept)
             f.stop()
 
         self.run_fserver(worker, server)
+        turned.close()
 
     def respond_vec(self, env, expected):
         def worker(f, rank):
@@ -262,7 +264,7 @@ class Calls(TestCase):
 
     def test_threads_do_not_wait_for_each_other(self):
         """A push_pull that waits for a slot keeps no other thread from its answer."""
-        answer, go_on = os.pipe()
+        go_on = job.Signal()
 
         def worker(f, rank):
             f.init()
@@ -275,7 +277,7 @@ class Calls(TestCase):
             job.until(lambda: _state.worker().known[1].lock.locked())  # it waits for the first
             f.wait(second)
             assert y[1][0] == 5 and not third
-            os.write(go_on, b"x")
+            go_on.send()
             thread.join()
             f.wait(first)
             f.wait(third[0])
@@ -287,13 +289,14 @@ class Calls(TestCase):
             (first, _, _), = f.get_batch()
             (second, _, _), = f.get_batch()
             f.respond([floats(N, 5)], second)
-            assert os.read(answer, 1) == b"x"
+            go_on.wait()
             f.respond([floats(N, 6)], first)
             (third, _, _), = f.get_batch()
             f.respond([floats(N, 7)], third)
             f.stop()
 
         self.run_fserver(worker, server, env={"FSERVER_LIB_DEPTH": "2", "STEPAF_TIMEOUT_US": "5000000"})
+        go_on.close()
 
     def test_an_answer_is_copied_without_a_lock(self):
         def worker(f, rank):

@@ -97,7 +97,7 @@ def interrupted(ctx):
     ctx.barrier()
 
 
-def in_asyncio(ctx):
+def in_asyncio(ctx, ticked):
     """Requests and batches are awaited while other tasks run."""
     plan, memory = prepare(ctx, depth=2)
     ticks = 0
@@ -106,6 +106,8 @@ def in_asyncio(ctx):
         nonlocal ticks
         while True:
             ticks += 1
+            if ticks == 21:
+                ticked.send()
             await asyncio.sleep(0.001)
 
     async def attend():
@@ -120,6 +122,8 @@ def in_asyncio(ctx):
         await stepaf.wait(plan.start(), 10)
 
     async def serve():
+        # Not before other tasks have run at the other rank, however slow it is.
+        await asyncio.get_running_loop().run_in_executor(None, ticked.wait)
         await asyncio.sleep(0.3)
         for _ in range(4):
             batch = await ctx.recv_async()
@@ -220,7 +224,9 @@ class Threads(job.TestCase):
         self.run_job(interrupted)
 
     def test_in_asyncio(self):
-        self.run_job(in_asyncio, params={"threads": "single"})
+        ticked = job.Signal()
+        self.run_job(lambda ctx: in_asyncio(ctx, ticked), params={"threads": "single"})
+        ticked.close()
 
     def test_forked(self):
         self.run_job(forked)

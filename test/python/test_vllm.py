@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The synchronous connector for vLLM's AFD plugin: each line of its contract, on the CPU and on GPUs."""
 
+import os
 import threading
 import time
 import traceback
@@ -100,6 +101,24 @@ class Connector(job.TestCase):
     def test_either_role_first(self):
         for first in ("attention", "ffn"):
             self.check(1, 1, first=first)
+
+    def test_environment_of_another_job(self):
+        """What torchrun, or a launcher of the workers, says is not about the connector's ranks."""
+        others = {"RANK": "7", "WORLD_SIZE": "9", "TORCHELASTIC_RUN_ID": "x", "MASTER_ADDR": "127.0.0.9",
+                  "TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_PORT": "1", "STEPAF_LOCAL_SIZE": "5",
+                  "STEPAF_LOCAL_RANK": "4", "STEPAF_ROLE": "ffn", "STEPAF_LANES": "3"}
+
+        def body(connector):
+            assert {name: os.environ.get(name) for name in others} == others
+            assert "STEPAF_MEET" not in os.environ
+            connector._context.barrier()
+        saved = dict(os.environ)
+        os.environ.update(others)
+        try:
+            self.assertEqual(run(1, 1, body), [0, 0])
+        finally:
+            os.environ.clear()
+            os.environ.update(saved)
 
     def test_fans(self):
         for attn, ffn in ((2, 1), (1, 2), (3, 2)):
