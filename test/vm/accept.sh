@@ -11,7 +11,7 @@ trap 'rm -rf "$scratch"' EXIT
 export VM_RAILS=$1 STEPAF_ACCEPT_BIN=$top_builddir STEPAF_VERBS_PEER_TIMEOUT_US=30000000
 export OMPI_MCA_mpi_yield_when_idle=1
 # A median here is of a machine with other work: nothing is said of its speed.
-"$here/../../tools/stepaf-accept" -o "$scratch" -l 1000 --only "nodes nic_map verbs rails rail_loss bond gpudirect gpu" \
+"$here/../../tools/stepaf-accept" -o "$scratch" -l 1000 --patience 5 --only "nic_map verbs rails rail_loss bond" \
     -r VM_RAILS="$1 $2" --lose-by "ip link set ${2}b down" --restore "ip link set ${2}b up" \
     -- mpirun --oversubscribe --bind-to none -n 2 "$here/ends.sh" | tee "$scratch/table" || exit
 grep -q '^PASS *rail_loss' "$scratch/table"
