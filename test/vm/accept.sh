@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export VM_RAILS=$1 STEPAF_ACCEPT_BIN=$top_builddir STEPAF_VERBS_PEER_TIMEOUT_US=30000000
-export OMPI_MCA_mpi_yield_when_idle=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
 # A median here is of a machine with other work: nothing is said of its speed.
 "$here/../../tools/stepaf-accept" -o "$scratch" -l 1000 --patience 5 --only "nic_map verbs rails rail_loss bond" \
     -r VM_RAILS="$1 $2" --lose-by "ip link set ${2}b down" --restore "ip link set ${2}b up" \
