@@ -25,8 +25,10 @@ typedef struct stepaf_timeline {
  *  @param ffn_rank    within the FFN group; one of this rank's peers.
  *  @param timeline_p  filled; its size is set by the caller.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (@a ffn_rank, or @a timeline_p is
- *  NULL or its size too small); STEPAF_ERR_UNSUPPORTED (an operation on streams: only the GPU
- *  knows when it began and ended). Never blocks. */
+ *  NULL or its size too small); STEPAF_ERR_UNSUPPORTED (an operation on streams whose tensors go from
+ *  GPU to GPU, or of a plan in graphs that are replayed: only the GPU knows when it began and ended). Of
+ *  an operation on streams that goes by way of the host, the times are those at which the host has seen
+ *  that the stream came by, and that the answer had arrived. Never blocks. */
 STEPAF_API stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
                                                  stepaf_timeline_t *timeline_p);
 

@@ -3,11 +3,35 @@
 
 #include "api/fill.h"
 #include "api/handles.h"
+#include "core/feature.h"
 #include "core/trace_read.h"
 
 static int64_t since(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
 {
     return (int64_t)((double)(int64_t)(to - from) * ctx->clock.own.ns_per_tick);
+}
+
+/* @a op: NULL, nothing has happened yet. */
+static stepaf_timeline_t timeline_of(const struct stepaf_ctx *ctx, const struct stepaf_op *op,
+                                     int p)
+{
+    if (!op)
+        return (stepaf_timeline_t){.start_ns = -1,
+                                   .notified_ns = -1,
+                                   .answered_ns = -1,
+                                   .ffn_queue_ns = -1,
+                                   .ffn_work_ns = -1};
+    const struct stepaf_op_peer *op_peer = &op->op_peers[p];
+    bool over =
+        op_peer->state == STEPAF_OP_PEER_ANSWERED || op_peer->state == STEPAF_OP_PEER_CANCELED;
+    bool sent = over || stepaf_op_peer_is_open(op_peer);
+    return (stepaf_timeline_t){
+        .start_ns = stepaf_common_ns(ctx, op->trace.started),
+        .notified_ns = sent ? since(ctx, op->trace.started, op->trace.notified) : -1,
+        .answered_ns = over ? since(ctx, op->trace.started, op_peer->answered) : -1,
+        .ffn_queue_ns = over && op_peer->queue_ns != UINT32_MAX ? (int64_t)op_peer->queue_ns : -1,
+        .ffn_work_ns = over && op_peer->work_ns != UINT32_MAX ? (int64_t)op_peer->work_ns : -1,
+    };
 }
 
 stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
@@ -19,28 +43,19 @@ stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
     if (status)
         return status;
     struct stepaf_ctx *ctx = op->plan->ctx;
+    const struct stepaf_op *timed = op;
     int p = stepaf_find_peer(ctx, ffn_rank);
     if (p < 0 || !timeline_p) {
         status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE,
                                   "FFN rank %d is none of this rank's peers, or timeline_p is NULL",
                                   ffn_rank);
-    } else if (op->plan->stream) {
+    } else if (op->plan->stream && !ctx->feature->carrier(op, (uint32_t)p, &timed)) {
         status = stepaf_error_set(STEPAF_ERR_UNSUPPORTED, STEPAF_PHASE_NONE,
-                                  "operation %u of plan %u is one on streams, which are not timed",
+                                  "operation %u of plan %u is one on streams, which are timed only "
+                                  "where the host carries them and no graph is replayed",
                                   op->seq, op->plan->index);
     } else {
-        const struct stepaf_op_peer *op_peer = &op->op_peers[p];
-        bool over =
-            op_peer->state == STEPAF_OP_PEER_ANSWERED || op_peer->state == STEPAF_OP_PEER_CANCELED;
-        bool sent = over || stepaf_op_peer_is_open(op_peer);
-        stepaf_timeline_t timeline = {
-            .start_ns = stepaf_common_ns(ctx, op->trace.started),
-            .notified_ns = sent ? since(ctx, op->trace.started, op->trace.notified) : -1,
-            .answered_ns = over ? since(ctx, op->trace.started, op_peer->answered) : -1,
-            .ffn_queue_ns =
-                over && op_peer->queue_ns != UINT32_MAX ? (int64_t)op_peer->queue_ns : -1,
-            .ffn_work_ns = over && op_peer->work_ns != UINT32_MAX ? (int64_t)op_peer->work_ns : -1,
-        };
+        stepaf_timeline_t timeline = timeline_of(ctx, timed, p);
         status = stepaf_fill(timeline_p, "stepaf_timeline_t", STEPAF_FIRST_TIMELINE, &timeline,
                              sizeof(timeline));
     }

@@ -65,6 +65,9 @@ struct stepaf_feature_ops {
 
     /* ---- plans on streams ---- */
 
+    /* Of an operation on streams, what the host has carried of it for peer @a p: an operation of another
+     * plan; NULL: nothing yet. False: it does not go by way of the host, or nobody knows which it is. */
+    bool (*carrier)(const struct stepaf_op *op, uint32_t p, const struct stepaf_op **carrier_p);
     stepaf_status_t (*plan_make)(struct stepaf_plan_obj *plan, uint32_t flags);
     bool (*plan_busy)(const struct stepaf_plan_obj *plan);
     /* The plan is idle as the host sees it, and ends: STEPAF_ERR_STATE: not yet. */

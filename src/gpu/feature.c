@@ -104,6 +104,7 @@ const struct stepaf_feature_ops stepaf_gpu_feature = {
     .join = stepaf_streams_join,
     .retire = stepaf_streams_retire,
     .ready = stepaf_bounces_retire,
+    .carrier = stepaf_proxy_carrier,
     .plan_make = plan_make,
     .plan_busy = plan_busy,
     .plan_end = plan_end,

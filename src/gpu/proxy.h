@@ -145,6 +145,10 @@ stepaf_status_t stepaf_proxy_end_plan(struct stepaf_stream *stream);
 /* Proxy plans that streams had to let go of while they were busy end. */
 void stepaf_proxies_free_plans(struct stepaf_ctx *ctx);
 
+/* The feature's carrier. */
+bool stepaf_proxy_carrier(const struct stepaf_op *op, uint32_t p,
+                          const struct stepaf_op **carrier_p);
+
 /* ---- proxy_ahead.c ---- */
 
 /* Whether one operation more may be enqueued: STEPAF_ERR_WOULD_BLOCK if too many are. */

@@ -116,3 +116,23 @@ stepaf_status_t stepaf_proxy_end_plan(struct stepaf_stream *stream)
 
     return status || !stream->proxy ? status : end_proxy(stream);
 }
+
+/* What is replayed by graphs counts on the GPU and in the proxy, but not here: then nobody knows which of them
+ * a request means. */
+bool stepaf_proxy_carrier(const struct stepaf_op *op, uint32_t p,
+                          const struct stepaf_op **carrier_p)
+{
+    const struct stepaf_stream *stream = op->plan->stream;
+    const struct stepaf_proxy *proxy = stream->proxy;
+    uint64_t last = stream->n_sent - 1, depth = op->plan->depth;
+    uint64_t n = last - (last + depth - op->slot) % depth; /* the last one in that slot */
+
+    *carrier_p = NULL;
+    if (!proxy || !proxy->peers[p].proxied || !proxy->proxy_plan || !stream->n_sent ||
+        proxy->n_started > stream->n_sent)
+        return false;
+    const struct stepaf_op *its = &proxy->proxy_plan->ops[op->slot];
+    if (n < proxy->n_started && its->seq == (uint32_t)n)
+        *carrier_p = its;
+    return true;
+}

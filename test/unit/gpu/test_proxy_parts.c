@@ -241,12 +241,63 @@ static void lies_are_found(void)
     ranks_expect_processes(2, tell_lies, &job);
 }
 
+/* ---- times ---- */
+
+/* Of what the host carries it knows the times. */
+static int take_times(const stepaf_boot_t *boot, void *arg)
+{
+    stepaf_timeline_t line = {.size = sizeof(line)};
+    struct proxy_rank rank;
+    stepaf_request_h request;
+
+    if (proxy_rank_open(&rank, arg, boot))
+        return 1;
+    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
+    RANK_CHECK(boot, proxy_rank_run(&rank, 0, 3) == 0);
+    int64_t before_ns = stepaf_clock_ns(rank.ctx);
+    if (rank.role == STEPAF_ATTENTION) {
+        cpu_device.at_part = hold;
+        role = 0;
+        RANK_CHECK(boot,
+                   stepaf_start_on_stream(rank.plan, NULL, &rank.stream, &request) == STEPAF_OK);
+        RANK_CHECK(boot, stepaf_timeline_query(request, 0, &line) == STEPAF_OK);
+        RANK_CHECK(boot, line.start_ns == -1 && line.notified_ns == -1 && line.answered_ns == -1);
+        __atomic_store_n(&together->seen[1], 1, __ATOMIC_RELEASE);
+        RANK_CHECK(boot, stepaf_wait_on_stream(rank.plan, &rank.stream) == STEPAF_OK);
+        RANK_CHECK(boot, stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT) == STEPAF_OK);
+        RANK_CHECK(boot, stepaf_timeline_query(request, 0, &line) == STEPAF_OK);
+        RANK_CHECK(boot, line.start_ns >= before_ns && line.notified_ns >= 0);
+        RANK_CHECK(boot, line.answered_ns >= line.notified_ns &&
+                             line.start_ns + line.answered_ns <= stepaf_clock_ns(rank.ctx));
+        RANK_CHECK(boot, line.ffn_queue_ns >= 0 && line.ffn_work_ns >= 0);
+    } else {
+        RANK_CHECK(boot, proxy_rank_begin(&rank, 3) == STEPAF_OK);
+        RANK_CHECK(boot, stepaf_respond_on_stream(rank.plan, NULL, &rank.stream) == STEPAF_OK);
+    }
+    RANK_CHECK(boot, cpu_queue_sync(PROXY_SYNC_MS));
+    RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
+    proxy_rank_close(&rank);
+    return 0;
+}
+
+static void timelines_of_what_the_host_carries(void)
+{
+    struct proxy_job job = large;
+
+    together =
+        mmap(NULL, sizeof(*together), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CU_ASSERT_FATAL(together != MAP_FAILED);
+    ranks_expect_processes(2, take_times, &job);
+    (void)munmap(together, sizeof(*together));
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
         {"copies and wire at once", copies_and_wire_at_once},
         {"every size, and every kind of peer", every_size_and_kind_of_peer},
         {"what is not so is found", lies_are_found},
+        {"timelines of what the host carries", timelines_of_what_the_host_carries},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);

@@ -201,6 +201,10 @@ static void by_the_proxy_where_the_card_does_not_reach(void)
 
     job.rdma = false;
     run(job);
+    job.push[1] = 3 << 20; /* part by part, whose writes come in any order */
+    job.pull[0] = 2500001;
+    job.ops = 20;
+    run(job);
 }
 
 /* The card connects to nobody: another transport carries what was laid out for it, by the regions' stages. */
