@@ -38,8 +38,11 @@ void ans_random(struct fx_plan *plan, uint64_t seed, long ops)
                 finish(plan, &flights[s]);
         if (flight->is_open)
             finish(plan, flight);
-        bool is_blocked =
-            i / 100 % 2 == 1; /* the last rank answers nothing, for a hundred operations */
+        /* For every other hundred operations the last rank answers nothing. It is asked first together with
+         * all others, so that nothing needs its answer; then it is left out. */
+        bool is_blocked = i / 100 % 2 == 1;
+        if (is_blocked && i % 100 < FX_DEPTH)
+            HS_OK(stepaf_wait_rest(flight->request, STEPAF_TIMEOUT_DEFAULT));
         ans_hold(job, A_FFN - 1, is_blocked ? INT64_MAX : 0);
         plan->n_answers = 1 + (int)(seed % (is_blocked ? A_FFN - 1 : A_FFN));
         plan->patience_us = seed >> 8 & 1 ? 0 : (int64_t)(seed >> 9 & 63);
