@@ -109,9 +109,12 @@ void ans_serve(struct hs_job *job, uint64_t seed)
         } else if (status != STEPAF_ERR_TIMEOUT) {
             HS_OK(status);
         } else if (end == A_OVER && kept.n == 0) {
-            return;
+            break;
+        } else if (holds) {
+            hs_yield();
         }
     }
+    HS_INT(ans_counters(job).dropped_malformed, ==, 0); /* no START was taken for a wrong one */
 }
 
 static void attend(struct hs_job *job, struct fx_plan *plan)

@@ -33,14 +33,20 @@ void ans_random(struct fx_plan *plan, uint64_t seed, long ops)
     for (long i = 0; i < ops && !hs_failed(); i++) {
         struct flight *flight = &flights[plan->next % FX_DEPTH];
         seed = hs_mix(seed);
-        for (int s = 0; s < FX_DEPTH && i % 100 == 0; s++) /* some of them may need all */
-            if (flights[s].is_open)
-                finish(plan, &flights[s]);
         if (flight->is_open)
             finish(plan, flight);
-        bool is_blocked =
-            i / 100 % 2 == 1; /* the last rank answers nothing, for a hundred operations */
-        ans_hold(job, A_FFN - 1, is_blocked ? INT64_MAX : 0);
+        /* For every other hundred operations the last rank answers nothing. It is asked first together with
+         * all others, so that nothing needs its answer; then it is left out. */
+        bool is_blocked = i / 100 % 2 == 1;
+        if (!is_blocked)
+            ans_hold(job, A_FFN - 1, 0);
+        for (int s = 0; s < FX_DEPTH && i % 100 == 0 && i > 0; s++) {
+            if (flights[s].is_open)
+                finish(plan, &flights[s]);
+            HS_OK(stepaf_wait_rest(plan->last[s], STEPAF_TIMEOUT_DEFAULT));
+        }
+        if (is_blocked)
+            ans_hold(job, A_FFN - 1, INT64_MAX);
         plan->n_answers = 1 + (int)(seed % (is_blocked ? A_FFN - 1 : A_FFN));
         plan->patience_us = seed >> 8 & 1 ? 0 : (int64_t)(seed >> 9 & 63);
         flight->sequence = plan->next;
