@@ -159,7 +159,7 @@ static void report(struct answers *a)
         snprintf(answers, sizeof(answers), "%d of %d",
                  kind == ALL ? a->c.ffn : (int)a->options->answers, a->c.ffn);
         printf("%12zu%12zu%14llu%12s%12s%12.3f%12.3f%12.3f", a->c.push_bytes, a->c.pull_bytes,
-               (unsigned long long)(a->ops * a->rounds), answers, kind == STOPPED ? "one" : "none",
+               (unsigned long long)a->ops * a->rounds, answers, kind == STOPPED ? "one" : "none",
                stats[kind].p50 * us, stats[kind].p99 * us, stats[kind].p999 * us);
         if (kind == ALL)
             printf("%12s\n", "-");
