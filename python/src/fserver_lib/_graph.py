@@ -20,11 +20,13 @@ _INSTEAD = ("has no kernel here: make a stream plan, stepaf.Context.plan(..., st
             "start_on_stream and wait_on_stream can be captured into a graph (docs/python.md)")
 
 
-def _number(tensor: Any) -> "memoryview[int]":
+def _number(tensor: Any) -> Any:
+    """A memoryview of one int64."""
     view = stepaf.as_tensor(tensor)
     if view.nbytes != 8 or view.device != "cpu":
         raise error(stepaf.InvalidError, "a flag or number is one int64")
-    return memoryview(stepaf.view(view, (8,), "u8")).cast("B").cast("q")
+    memory: Any = stepaf.view(view, (8,), "u8")
+    return memoryview(memory).cast("B").cast("q")
 
 
 def _on_gpu(tensor: Any) -> bool:

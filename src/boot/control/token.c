@@ -26,7 +26,9 @@ static bool swap_tokens(struct stepaf_control *control, int channel, const int *
     while (to) {
         if (take_token(control->links[back], channel, round))
             return true;
-        if (!stepaf_control_goes_on(control, channel, ranks, n, back) ||
+        /* Others may be lost: whoever waits for one of them says so to all, and one that has come through
+         * may end while its last token is on the way round. */
+        if (!stepaf_control_goes_on(control, channel, &back, 1, back) ||
             !stepaf_control_move_on(control, back, channel, &attempt, deadline_ns))
             break;
     }
