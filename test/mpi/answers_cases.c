@@ -226,22 +226,31 @@ void ans_parts(struct fx_plan *plan)
     HS_REFUSED(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT), STEPAF_ERR_CANCELED);
 }
 
-/* A rank is stopped, and goes on. */
+/* A rank is stopped, and goes on. The others have some patience: without, one that is a little late is left out,
+ * and beside the one that is stopped too few would be left. */
 void ans_stopped(struct fx_plan *plan)
 {
     struct hs_job *job = plan->job;
     int world = stepaf_world_rank(job->ctx, STEPAF_GROUP_FFN, LAST);
     int64_t until = hs_now_ns() + 200000000;
 
-    HS_OK(stepaf_plan_set_answers(plan->handle, LAST, 0));
+    HS_OK(stepaf_plan_set_answers(plan->handle, LAST, A_SHORT_US));
     for (int i = 0; i < 100; i++)
         HS_OK(fx_start(plan, STEPAF_START_WAIT, &plan->last[plan->next % A_DEPTH]));
+    /* What is under way when one is stopped needs all others: of these none may have been left out. */
+    for (int s = 0; s < A_DEPTH; s++)
+        HS_OK(stepaf_wait_rest(plan->last[s], STEPAF_TIMEOUT_DEFAULT));
+    for (int i = 0; i < A_DEPTH; i++)
+        HS_OK(fx_start(plan, STEPAF_START_WAIT, &plan->last[plan->next % A_DEPTH]));
     hs_signal(job, world, SIGSTOP);
+    for (int s = 0; s < A_DEPTH; s++)
+        HS_OK(stepaf_wait(plan->last[s], STEPAF_TIMEOUT_DEFAULT));
     while (hs_now_ns() < until && !hs_failed()) {
         stepaf_request_h request = NULL;
         HS_OK(fx_start(plan, STEPAF_START_WAIT, &request));
         HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT));
         HS_INT(ans_mask(plan, request, plan->next - 1) & OTHERS, ==, OTHERS);
+        plan->last[(plan->next - 1) % A_DEPTH] = request;
     }
     check_owing(plan->last[0], LAST);
     HS_INT(ans_counters(job).left_out, >, 0);

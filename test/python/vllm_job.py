@@ -17,7 +17,7 @@ sys.path.insert(0, os.environ.get("AFD_PLUGIN") or
 try:
     import torch
 except ImportError as error:
-    torch = None
+    torch = afd = None
     REASON = f"no torch: {error}"
 else:
     REASON = ""
