@@ -8,6 +8,7 @@ skip() { echo "skipped: $1"; exit 77; }
 fail() { echo "FAIL: $1"; sed 's/^/    /' "$directory/out"; exit 1; }
 softnic=$(cd "$top_builddir/test/softnic" 2>/dev/null && pwd)/.libs/softnic.so
 [ -f "$softnic" ] || skip "there is no test/softnic/softnic.la, which takes libibverbs"
+[ -z "${SANITIZERS:-}" ] || skip "the card that is preloaded comes before the sanitizer's library"
 [ -x "$top_builddir/stepaf_perf" ] || skip "stepaf_perf is not built"
 command -v mpirun >/dev/null || skip "there is no mpirun"
 directory=$(mktemp -d)
