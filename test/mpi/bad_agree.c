@@ -88,16 +88,18 @@ void bad_maps(struct hs_job *job)
     rmdir(folder);
 }
 
+enum { OTHER_VERSION = 250 };
+
 static stepaf_boot_t carrier;
 
-/* What the last rank says of itself, as if it were of wire version 9. */
+/* What the last rank says of itself, as if it were of another wire version. */
 static stepaf_status_t other_version(void *self, const void *data, size_t bytes, void **all_p,
                                      size_t *offsets_p, int64_t timeout_us)
 {
     stepaf_status_t status = carrier.allgather(self, data, bytes, all_p, offsets_p, timeout_us);
 
     if (status == STEPAF_OK)
-        ((unsigned char *)*all_p)[offsets_p[carrier.size - 1] + 4] = 9;
+        ((unsigned char *)*all_p)[offsets_p[carrier.size - 1] + 4] = OTHER_VERSION;
     return status;
 }
 
@@ -112,8 +114,8 @@ void bad_versions(struct hs_job *job)
         return; /* libstepaf_mpi makes its own */
     carrier = boot;
     boot.allgather = other_version;
-    snprintf(words, sizeof words, "%s (wire version 9) at rank %d", STEPAF_VERSION_STRING,
-             job->size - 1);
+    snprintf(words, sizeof words, "%s (wire version %d) at rank %d", STEPAF_VERSION_STRING,
+             OTHER_VERSION, job->size - 1);
     HS_REFUSED(stepaf_init(&boot, &params, &ctx), STEPAF_ERR_MISMATCH);
     HS_TRUE(ctx == NULL);
     if (strstr(stepaf_last_error()->text, words) == NULL)
