@@ -246,6 +246,10 @@ static void lies_are_found(void)
 {
     struct proxy_job job = large;
 
+#ifdef __SANITIZE_THREAD__
+    puts("skipped: who says too early that a part has landed makes a race");
+    return;
+#endif
     ranks_expect_processes(2, tell_lies, &job);
 }
 
