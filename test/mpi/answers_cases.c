@@ -232,7 +232,7 @@ void ans_stopped(struct fx_plan *plan)
 {
     struct hs_job *job = plan->job;
     int world = stepaf_world_rank(job->ctx, STEPAF_GROUP_FFN, LAST);
-    int64_t until = hs_now_ns() + 200000000;
+    int64_t until;
 
     HS_OK(stepaf_plan_set_answers(plan->handle, LAST, A_SHORT_US));
     for (int i = 0; i < 100; i++)
@@ -245,7 +245,8 @@ void ans_stopped(struct fx_plan *plan)
     hs_signal(job, world, SIGSTOP);
     for (int s = 0; s < A_DEPTH; s++)
         HS_OK(stepaf_wait(plan->last[s], STEPAF_TIMEOUT_DEFAULT));
-    while (hs_now_ns() < until && !hs_failed()) {
+    until = hs_now_ns() + 200000000;
+    for (int i = 0; (i < 2 * A_DEPTH || hs_now_ns() < until) && !hs_failed(); i++) {
         stepaf_request_h request = NULL;
         HS_OK(fx_start(plan, STEPAF_START_WAIT, &request));
         HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT));
