@@ -135,8 +135,9 @@ static int serve(struct answers *a)
 
     while (!is_last) {
         int n = 0;
-        stepaf_status_t status = stepaf_recv(lib->ctx, STEPAF_FROM_ANY, 0, a->options->run.timeout_us,
-                                             lib->batches, lib->n_batches, &n);
+        stepaf_status_t status =
+            stepaf_recv(lib->ctx, STEPAF_FROM_ANY, 0, a->options->run.timeout_us, lib->batches,
+                        lib->n_batches, &n);
         if (status != STEPAF_OK)
             return perf_fail_status(status, "stepaf_recv");
         for (int i = 0; i < n; i++)

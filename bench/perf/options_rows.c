@@ -145,7 +145,8 @@ int perf_options_agree(const struct perf_options *options)
             "--answers is for the test af, without --mem cuda, --scatter, --recv each, "
             "--release apart, --trace-cost, --startup, --check, --baseline, --csv, "
             "--json, --samples and --trace");
-    if ((options->output.csv || options->output.samples_file) && (options->startup || options->trace_cost))
+    if ((options->output.csv || options->output.samples_file) &&
+        (options->startup || options->trace_cost))
         return perf_fail("--startup and --trace-cost have no table for --csv, nor for --samples");
     if (options->startup &&
         (options->check || options->baseline_mpi || options->output.trace_file != NULL))
