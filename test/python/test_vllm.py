@@ -4,13 +4,12 @@
 import os
 import threading
 import time
-import traceback
 import types
 import unittest
 
 import job
 import stepaf
-from vllm_job import EXPERTS, HIDDEN, REASON, afd, free_port, make, run, torch
+from vllm_job import EXPERTS, HIDDEN, REASON, afd, by_turns, free_port, make, run, torch
 
 if torch:
     import stepaf.vllm
@@ -26,8 +25,6 @@ def rows_of(rank, stage, step=0):
 
 def attend(connector, rank, attn, gate):
     """Two threads with a microbatch each, which yield to each other between send and receive."""
-    turns = [threading.Semaphore(1), threading.Semaphore(0)]
-    failures = []
     plane = connector.control_plane
     for step in range(2):
         payload = afd.AFDControlPayload(
@@ -36,34 +33,22 @@ def attend(connector, rank, attn, gate):
         plane.update_state_from_dp_metadata(payload)
         plane.send_dp_metadata_list(payload)
 
-        def microbatch(stage, step=step):
-            try:
-                rows = rows_of(rank, stage, step)
-                for layer in range(LAYERS):
-                    assert turns[stage].acquire(timeout=60)
+        def microbatch(stage, turn, step=step):
+            rows = rows_of(rank, stage, step)
+            for layer in range(LAYERS):
+                with turn():
                     x = torch.arange(rows * HIDDEN, dtype=torch.float32).view(rows, HIDDEN) \
                         + 1000 * rank + 100 * stage + layer
                     kept = x.clone()
                     logits = torch.full((rows, EXPERTS), float(rank)) if gate else None
                     context = afd.AFDTransferContext(afd.AFDTransferMetadata(layer, stage, [rows]))
                     connector.send_attn_output(x, context, router_logits=logits)
-                    turns[1 - stage].release()
-                    assert turns[stage].acquire(timeout=60)
+                with turn():
                     out = connector.recv_ffn_output(x, ubatch_idx=stage)
                     assert out is x
                     assert torch.equal(out, kept * 2 + (rank if gate else 0)), (rank, stage, layer)
-                    turns[1 - stage].release()
-            except BaseException:
-                traceback.print_exc()
-                failures.append(stage)
-                turns[1 - stage].release()
 
-        threads = [threading.Thread(target=microbatch, args=(stage,)) for stage in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not failures
+        by_turns(microbatch)
 
 
 def serve(connector, attn, ffn, gate):
@@ -365,34 +350,20 @@ def payload_of(rows, capturing=False):
 def microbatches(connector, stream, x, y, gate):
     """A step of two microbatch threads on one stream: each layer adds 1, FFN ranks add 10 (and the
     router logits, which are 100)."""
-    turns, failures = [threading.Semaphore(1), threading.Semaphore(0)], []
-
-    def microbatch(stage):
-        try:
-            with torch.cuda.stream(stream):
-                hidden = x[stage]
-                for layer in range(GRAPH_LAYERS):
-                    assert turns[stage].acquire(timeout=60)
+    def microbatch(stage, turn):
+        with torch.cuda.stream(stream):
+            hidden = x[stage]
+            for layer in range(GRAPH_LAYERS):
+                with turn():
                     hidden = hidden + 1
                     logits = torch.full((len(hidden), EXPERTS), 100.0, device="cuda") if gate else None
                     connector.send_attn_output(hidden, afd.AFDTransferContext(
                         afd.AFDTransferMetadata(layer, stage, [len(hidden)])), router_logits=logits)
-                    turns[1 - stage].release()
-                    assert turns[stage].acquire(timeout=60)
+                with turn():
                     hidden = connector.recv_ffn_output(torch.empty_like(hidden), ubatch_idx=stage)
-                    turns[1 - stage].release()
-                y[stage].copy_(hidden)
-        except BaseException:
-            traceback.print_exc()
-            failures.append(stage)
-            turns[1 - stage].release()
+            y[stage].copy_(hidden)
 
-    threads = [threading.Thread(target=microbatch, args=(stage,)) for stage in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    by_turns(microbatch)
 
 
 def attend_on_gpu(connector, rank, attn, gate):

@@ -5,12 +5,11 @@ and on GPUs."""
 import os
 import threading
 import time
-import traceback
 import unittest
 
 import job
 import stepaf
-from vllm_job import EXPERTS, HIDDEN, REASON, TOKENS, TOP_K, afd, make, run, torch
+from vllm_job import EXPERTS, HIDDEN, REASON, TOKENS, TOP_K, afd, by_turns, make, run, torch
 
 if torch:
     import stepaf.vllm
@@ -49,34 +48,20 @@ def tables_of(rank, x):
 
 def microbatches(connector, x, y, tables, stream=None):
     """A step of two microbatch threads, which yield to each other between send and receive."""
-    turns, failures = [threading.Semaphore(1), threading.Semaphore(0)], []
-
-    def microbatch(stage):
-        try:
-            with torch.cuda.stream(stream):  # which does nothing with None
-                hidden = x[stage]
-                for layer in range(LAYERS):
-                    assert turns[stage].acquire(timeout=60)
+    def microbatch(stage, turn):
+        with torch.cuda.stream(stream):  # which does nothing with None
+            hidden = x[stage]
+            for layer in range(LAYERS):
+                with turn():
                     ids, weights = tables[stage][layer]
                     connector.send_attn_output(hidden, afd.AFDTransferContext(
                         afd.AFDTransferMetadata(layer, stage, [len(hidden)])), topk_ids=ids,
                         topk_weights=weights)
-                    turns[1 - stage].release()
-                    assert turns[stage].acquire(timeout=60)
+                with turn():
                     hidden = connector.recv_ffn_output(torch.empty_like(hidden), ubatch_idx=stage)
-                    turns[1 - stage].release()
-                y[stage].copy_(hidden)
-        except BaseException:
-            traceback.print_exc()
-            failures.append(stage)
-            turns[1 - stage].release()
+            y[stage].copy_(hidden)
 
-    threads = [threading.Thread(target=microbatch, args=(stage,)) for stage in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    by_turns(microbatch)
 
 
 def wanted(x, rank, stage):

@@ -2,9 +2,11 @@
 """Jobs of connectors for vLLM's AFD plugin: configuration as vLLM has it, and forked ranks. AFD_PLUGIN names
 a directory with the plugin's source, which is then used instead of the stand-in."""
 
+import contextlib
 import os
 import pathlib
 import sys
+import threading
 import time
 import traceback
 import types
@@ -77,3 +79,30 @@ def run(attn, ffn, body, first="ffn", gate=False, extra=None, name=None):
         pids.append(pid)
         time.sleep(0.1)
     return job.end(pids)
+
+
+def by_turns(microbatch):
+    """Run microbatch(stage, turn) in a thread for each of two stages; "with turn():" it has its turn, and then
+    the other has."""
+    turns, failures = [threading.Semaphore(1), threading.Semaphore(0)], []
+
+    def run_one(stage):
+        @contextlib.contextmanager
+        def turn():
+            assert turns[stage].acquire(timeout=60)
+            yield
+            turns[1 - stage].release()
+
+        try:
+            microbatch(stage, turn)
+        except BaseException:
+            traceback.print_exc()
+            failures.append(stage)
+            turns[1 - stage].release()
+
+    threads = [threading.Thread(target=run_one, args=(stage,)) for stage in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures

@@ -13,7 +13,7 @@ from .._errors import ProtocolError, StateError, StepafError, TimeoutError
 from ..torch import empty, from_tensor
 from ._link import Inbox, rows_of, stage_key
 from ._settings import Shape
-from ._stages import Stages, error
+from ._stages import Operations, Stages, error
 from ._topology import Topology, parts
 
 
@@ -43,7 +43,7 @@ class AttentionStages(_Stages):
         self._y = [[self._empty(context) for _ in self.peers] for _ in range(shape.stages)]
         self._logits = [empty(context, (self.logits_bytes,), torch.uint8, device=shape.device)
                         for _ in range(shape.stages if self.logits_bytes else 0)]
-        self._started: List[Optional[Tuple[int, Optional[Request]]]] = [None] * shape.stages
+        self._operations = Operations(self, self._plans)
         for stage, keys in enumerate(self.keys):
             push = {keys[0]: self._x[stage]}
             if self._logits:
@@ -57,8 +57,7 @@ class AttentionStages(_Stages):
     def send(self, hidden: torch.Tensor, logits: Optional[torch.Tensor], stage: int) -> None:
         """Copy the rows to their registered place, and start. Waits for nothing."""
         rows = hidden.shape[0]
-        if self._started[self._known(stage)] is not None:
-            raise error(StateError, "STATE", f"stage {stage} is sent twice without a receive")
+        self._operations.expect_none(stage)
         self._x[stage][:rows].copy_(hidden)
         if logits is not None:
             flat = logits.contiguous().view(-1).view(torch.uint8)
@@ -69,34 +68,14 @@ class AttentionStages(_Stages):
             if self.logits_bytes:
                 each = 0 if logits is None else logits.shape[1] * logits.element_size()
                 sources.append(self._logits[stage][begin * each:end * each] if each else None)
-        plan = self._plans[stage]
-        request = plan.start_on_stream(None, sources) if self.streams else plan.start(sources)
-        self._started[stage] = rows, request
+        self._operations.start(stage, rows, sources)
 
     def recv(self, out: torch.Tensor, stage: int) -> None:
         """Write the answers to out: on the current stream, or after a wait for them."""
-        started = self._started[self._known(stage)]
-        if started is None or started[0] != out.shape[0]:
-            raise error(StateError, "STATE", f"stage {stage}: {out.shape[0]} rows are to be received, "
-                         f"{started[0] if started else 'none'} were sent")
-        rows, request = started
-        try:
-            if request is None:
-                self._plans[stage].wait_on_stream()
-            else:
-                request.wait(self.timeout)
-        except StepafError as failure:
-            if request is None or not isinstance(failure, TimeoutError):
-                self._started[stage] = None  # it has ended; after a timeout it can be received again
-            raise
-        self._started[stage] = None
-        n = 0
+        rows, n = out.shape[0], 0
+        request = self._operations.finish(stage, rows)
         for i, (y, (begin, end, own)) in enumerate(zip(self._y[stage], parts(rows, len(self.peers)))):
-            if request is not None:
-                answer, each = request.tensor(i), self.shape.hidden * y.element_size()
-                if answer is None or answer.nbytes != (end - begin) * each:
-                    raise error(ProtocolError, "PROTOCOL", f"stage {stage}: FFN rank {self.peers[i]} has "
-                                 f"answered {answer.nbytes if answer else 0} bytes to {end - begin} rows")
+            self._operations.check_answer(request, stage, i, end - begin)
             out[n:n + own].copy_(y[:own])
             n += own
 

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
 from .. import _core
 from .._context import Context
-from .._core import Plan
-from .._errors import CanceledError, InvalidError, ProtocolError, StepafError
+from .._core import Plan, Request
+from .._errors import CanceledError, InvalidError, ProtocolError, StateError, StepafError, TimeoutError
 from ..torch import empty
 from ._settings import Shape
 from ._topology import Topology
@@ -60,3 +60,52 @@ class Stages:
         for plan in self._plans:
             if plan.is_stream:
                 plan.status()
+
+
+class Operations:
+    """What an attention rank has sent and not yet received: at most one operation of each stage."""
+
+    def __init__(self, stages: Stages, plans: List[Plan]) -> None:
+        self._stages = stages
+        self._plans = plans
+        self._row_bytes = stages.shape.hidden * torch.empty((), dtype=stages.shape.dtype).element_size()
+        self._started: Dict[int, Tuple[int, Optional[Request]]] = {}
+
+    def expect_none(self, stage: int) -> None:
+        """Refuse a stage that is sent already, before anything of it is overwritten."""
+        if self._stages._known(stage) in self._started:
+            raise error(StateError, "STATE", f"stage {stage} is sent twice without a receive")
+
+    def start(self, stage: int, rows: int, sources: List[Any]) -> None:
+        """Start it, on the current stream if the stages are on streams. Waits for nothing."""
+        plan = self._plans[stage]
+        request = plan.start_on_stream(None, sources) if self._stages.streams else plan.start(sources)
+        self._started[stage] = rows, request
+
+    def finish(self, stage: int, rows: int) -> Optional[Request]:
+        """Wait for the answers, on the current stream or here; in the latter case what describes them."""
+        started = self._started.get(self._stages._known(stage))
+        if started is None or started[0] != rows:
+            raise error(StateError, "STATE", f"stage {stage}: {rows} rows are to be received, "
+                        f"{started[0] if started else 'none'} were sent")
+        request = started[1]
+        try:
+            if request is None:
+                self._plans[stage].wait_on_stream()
+            else:
+                request.wait(self._stages.timeout)
+        except StepafError as failure:
+            if request is None or not isinstance(failure, TimeoutError):
+                del self._started[stage]  # it has ended; after a timeout it can be received again
+            raise
+        del self._started[stage]
+        return request
+
+    def check_answer(self, request: Optional[Request], stage: int, i: int, rows: int) -> None:
+        """That peer i has answered so many rows; on streams only the GPU knows."""
+        if request is None:
+            return
+        answer = request.tensor(i)
+        if answer is None or answer.nbytes != rows * self._row_bytes:
+            raise error(ProtocolError, "PROTOCOL", f"stage {stage}: FFN rank {self._stages.peers[i]} has "
+                        f"answered {answer.nbytes if answer else 0} bytes to {rows} rows")

@@ -24,7 +24,7 @@ from .._errors import HandleError, InvalidError, ProtocolError, StateError, Step
 from ..torch import empty, from_tensor
 from ._link import Inbox, rows_of, stage_key
 from ._settings import Shape
-from ._stages import Stages, closed, error
+from ._stages import Operations, Stages, closed, error
 from ._topology import Topology
 
 _MARK = 0x5A
@@ -65,10 +65,10 @@ class WorkAttention(_WorkStages):
         self._x = [self._empty(context) for _ in self.keys]
         self._side = [empty(context, (self.side_bytes,), torch.uint8, device=shape.device) for _ in self.keys]
         self._y = [[self._empty(context) for _ in self.peers] for _ in self.keys]
-        self._started: List[Optional[Tuple[int, Optional[Request]]]] = [None] * shape.stages
         self._plans = [context.plan({keys[0]: x, keys[1]: side}, [(keys[2], each) for each in y],
                                     stream=self.streams)
                        for keys, x, side, y in zip(self.keys, self._x, self._side, self._y)]
+        self._operations = Operations(self, self._plans)
 
     def ready(self) -> None:
         """After the commit."""
@@ -77,8 +77,7 @@ class WorkAttention(_WorkStages):
              stage: int) -> None:
         """Copy rows and routing to their registered places, and start. Waits for nothing."""
         rows = hidden.shape[0]
-        if self._started[self._known(stage)] is not None:
-            raise error(StateError, "STATE", f"stage {stage} is sent twice without a receive")
+        self._operations.expect_none(stage)
         wanted = (rows, self.shape.top_k)
         if tuple(ids.shape) != wanted or tuple(weights.shape) != wanted or not 0 < rows <= self.shape.tokens:
             raise error(InvalidError, "INVALID", f"{rows} rows (at most {self.shape.tokens}), topk_ids "
@@ -92,33 +91,14 @@ class WorkAttention(_WorkStages):
         to_ids.copy_(ids)
         to_weights.copy_(weights)
         sources: List[Any] = [self._x[stage][:rows], side[:_HEAD + rows * self.shape.top_k * 8]]
-        plan = self._plans[stage]
-        request = plan.start_on_stream(None, sources) if self.streams else plan.start(sources)
-        self._started[stage] = rows, request
+        self._operations.start(stage, rows, sources)
 
     def recv(self, out: torch.Tensor, stage: int) -> None:
         """Write the sum of all answers to out: on the current stream, or after a wait for them."""
-        started = self._started[self._known(stage)]
-        if started is None or started[0] != out.shape[0]:
-            raise error(StateError, "STATE", f"stage {stage}: {out.shape[0]} rows are to be received, "
-                        f"{started[0] if started else 'none'} were sent")
-        rows, request = started
-        try:
-            if request is None:
-                self._plans[stage].wait_on_stream()
-            else:
-                request.wait(self.timeout)
-        except StepafError as failure:
-            if request is None or not isinstance(failure, TimeoutError):
-                self._started[stage] = None  # it has ended; after a timeout it can be received again
-            raise
-        self._started[stage] = None
+        rows = out.shape[0]
+        request = self._operations.finish(stage, rows)
         for i, y in enumerate(self._y[stage]):
-            if request is not None:
-                answer = request.tensor(i)
-                if answer is None or answer.nbytes != rows * self.shape.hidden * y.element_size():
-                    raise error(ProtocolError, "PROTOCOL", f"stage {stage}: FFN rank {self.peers[i]} has "
-                                f"answered {answer.nbytes if answer else 0} bytes to {rows} rows")
+            self._operations.check_answer(request, stage, i, rows)
             if i:
                 out.add_(y[:rows])
             else:
