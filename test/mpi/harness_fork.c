@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Launch by nobody: ranks are forked. For a build without MPI, such as one for another processor. */
+/* Launch by nobody: ranks are forked. For programs without MPI. */
 #include "harness.h"
 
 #include <stdlib.h>

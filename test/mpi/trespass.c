@@ -244,30 +244,6 @@ static void body(struct hs_job *job)
     hs_sync(job);
 }
 
-/* Nobody launches it. */
-bool hs_launch_found(void)
-{
-    return false;
-}
-
-void hs_launch_start(struct hs_job *job, int *argc_p, char ***argv_p)
-{
-    (void)job, (void)argc_p, (void)argv_p;
-    abort();
-}
-
-stepaf_status_t hs_launch_init(const stepaf_params_t *params, stepaf_context_h *ctx_p)
-{
-    (void)params, (void)ctx_p;
-    abort();
-}
-
-_Noreturn void hs_launch_end(struct hs_job *job, const char *name)
-{
-    (void)job, (void)name;
-    abort();
-}
-
 int main(int argc, char **argv)
 {
     static const struct hs_test test = {
