@@ -32,7 +32,8 @@ void info_build(void);
 void info_settings(const struct info_env *env, int only_from_environment);
 void info_settings_help(void);
 void info_transports(const struct stepaf_env *env);
-void info_json(const struct info_env *env);
+/* Fails in builds without jansson. */
+int info_json(const struct info_env *env);
 int info_topology(int with_tree);
 void info_gpu(void);
 int info_memory(const struct info_job *job);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include <stepaf/version.h>
 
 #include "info.h"
@@ -12,32 +14,19 @@
 
 enum { VALUE_MAX = 4096 };
 
-static void json_text(const char *text, size_t bytes)
+/* A value of the environment may be no UTF-8: then null. */
+static json_t *json_text(const char *text)
 {
-    putchar('"');
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c == '"' || c == '\\')
-            printf("\\%c", c);
-        else if (c < ' ' || c == 127)
-            printf("\\u%04x", c);
-        else
-            putchar(c);
-    }
-    putchar('"');
-}
+    json_t *string = json_string(text);
 
-static void json_pair(const char *name, const char *value, const char *end)
-{
-    printf("\"%s\": ", name);
-    json_text(value, strlen(value));
-    fputs(end, stdout);
+    return string ? string : json_null();
 }
 
 /* A line is a name, blanks, "yes" or "no", and often more in parentheses. */
-static void json_found(const char *summary)
+static json_t *json_found(const char *summary)
 {
-    printf("  \"found\": [");
+    json_t *found = json_array();
+
     for (const char *line = summary, *end; *line; line = *end ? end + 1 : end) {
         end = line + strcspn(line, "\n");
         size_t name = strcspn(line, " \n");
@@ -47,43 +36,37 @@ static void json_found(const char *summary)
         size_t more = detail < end ? (size_t)(end - detail) : 0;
         if (more && detail[more - 1] == ')')
             more--;
-        printf("%s\n    {\"name\": ", line == summary ? "" : ",");
-        json_text(line, name);
-        printf(", \"found\": %s, \"detail\": ",
-               length >= 3 && memcmp(word, "yes", 3) == 0 ? "true" : "false");
-        json_text(detail, more);
-        putchar('}');
+        json_array_append_new(found, json_pack("{s:s%, s:b, s:s%}", "name", line, name, "found",
+                                               length >= 3 && !memcmp(word, "yes", 3), "detail",
+                                               detail, more));
     }
-    printf("\n  ],\n");
+    return found;
 }
 
-static void json_settings(const struct info_env *env)
+static json_t *json_settings(const struct info_env *env)
 {
-    printf("  \"settings\": [");
+    json_t *settings = json_array();
+
     for (int i = 0; i < STEPAF_ENV_COUNT; i++) {
         struct stepaf_env_info info;
         char value[VALUE_MAX] = "";
         stepaf_env_describe(i, &info);
         if (!*env->bad[i])
             stepaf_env_format(&env->values, i, value, sizeof value);
-        printf("%s\n    {", i ? "," : "");
-        json_pair("name", info.name, ", ");
-        json_pair("value", value, ", ");
-        json_pair("unit", info.unit, ", ");
-        json_pair("default", info.fallback, ", ");
-        printf("\"from_environment\": %s", env->values.from_environment[i] ? "true" : "false");
-        if (*env->bad[i]) {
-            printf(", ");
-            json_pair("error", env->bad[i], "");
-        }
-        putchar('}');
+        json_t *setting = json_pack("{s:s, s:o, s:s, s:s, s:b}", "name", info.name, "value",
+                                    json_text(value), "unit", info.unit, "default", info.fallback,
+                                    "from_environment", env->values.from_environment[i]);
+        if (*env->bad[i])
+            json_object_set_new(setting, "error", json_text(env->bad[i]));
+        json_array_append_new(settings, setting);
     }
-    printf("\n  ],\n");
+    return settings;
 }
 
-static void json_transports(const struct stepaf_env *env)
+static json_t *json_transports(const struct stepaf_env *env)
 {
-    printf("  \"transports\": [");
+    json_t *transports = json_array();
+
     for (int i = 0; stepaf_transports[i]; i++) {
         const struct stepaf_transport_ops *ops = stepaf_transports[i];
         char reason[STEPAF_REASON_MAX] = "";
@@ -91,22 +74,22 @@ static void json_transports(const struct stepaf_env *env)
         int usable = admitted && ops->probe(env, reason);
         if (!admitted)
             snprintf(reason, sizeof reason, "STEPAF_TRANSPORTS does not list it");
-        printf("%s\n    {", i ? "," : "");
-        json_pair("name", ops->name, ", ");
-        printf("\"usable\": %s, ", usable ? "true" : "false");
-        json_pair("detail", reason, "}");
+        json_array_append_new(transports, json_pack("{s:s, s:b, s:o}", "name", ops->name, "usable",
+                                                    usable, "detail", json_text(reason)));
     }
-    printf("\n  ]\n");
+    return transports;
 }
 
-void info_json(const struct info_env *env)
+int info_json(const struct info_env *env)
 {
-    printf("{\n  ");
-    json_pair("version", stepaf_version(), ",\n  ");
-    json_pair("host", STEPAF_CONFIGURE_HOST, ",\n  ");
-    json_pair("compiler", STEPAF_CONFIGURE_COMPILER, ",\n");
-    json_found(STEPAF_CONFIGURE_SUMMARY);
-    json_settings(env);
-    json_transports(&env->values);
-    printf("}\n");
+    json_t *all = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "version", stepaf_version(), "host",
+                            STEPAF_CONFIGURE_HOST, "compiler", STEPAF_CONFIGURE_COMPILER, "found",
+                            json_found(STEPAF_CONFIGURE_SUMMARY), "settings", json_settings(env),
+                            "transports", json_transports(&env->values));
+    int done = all && json_dumpf(all, stdout, JSON_INDENT(2)) == 0 && putchar('\n') != EOF;
+
+    if (!done)
+        fputs("stepaf_info: --json: it cannot be written\n", stderr);
+    json_decref(all);
+    return done;
 }

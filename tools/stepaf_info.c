@@ -193,7 +193,7 @@ static int show(const struct arguments *arguments, const struct info_env *env)
     if (!arguments->show)
         return show_short(env);
     if (arguments->show & SHOW_JSON)
-        info_json(env);
+        done &= info_json(env);
     if (arguments->show & SHOW_BUILD)
         info_build();
     if (arguments->show & SHOW_SETTINGS)

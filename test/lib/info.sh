@@ -57,7 +57,10 @@ has 'Takes 1\.\.32 buffers\. Default: 1\. Must be the same'
 expect 0 -t
 has '^shm +can'
 # Another program's reader takes it, also with a value that has to be escaped, and knows a bad one.
-if command -v python3 >/dev/null; then
+if ! grep -q '^#define HAVE_JANSSON 1' "$top_builddir/config.h"; then
+    expect 1 --json
+    grep -q 'takes jansson' "$directory/err" || fail "--json without jansson"
+elif command -v python3 >/dev/null; then
     json()
     {
         python3 -c "import json, sys

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* In builds without jansson nothing is said in JSON. */
+#include <stdio.h>
+
+#include "info.h"
+
+int info_json(const struct info_env *env)
+{
+    (void)env;
+    fputs("stepaf_info: --json takes jansson, which this build is without\n", stderr);
+    return 0;
+}
