@@ -72,7 +72,7 @@ perform()
     done
     # Where documents name a map, their jobs have 4 ranks, or 6.
     printf 'attention\nffn\nattention\nffn\n' >"$work/roles.txt"
-    [ "$1" = README.md ] || printf 'attention\nattention\n' >>"$work/roles.txt"
+    [ "$1" = docs/start.md ] || printf 'attention\nattention\n' >>"$work/roles.txt"
     sed "s,^,$1 ," "$list" | while read -r _ document number word language file; do
         [ "$document $word" != "$1 save" ] || cp "$directory/blocks/$language-$number" "$work/$file"
     done

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The programs in README.md are examples/push_pull.c and examples/hello.c; they compile as they stand
-# there, and print what is said of them. So does examples/microbatches.c.
+# The programs in README.md and docs/plans.md are examples/push_pull.c and examples/hello.c; they compile as they
+# stand there, and print what is said of them. So does examples/microbatches.c.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}" "${CC:=cc}"
 . "$top_srcdir/test/mpi/env.sh"
@@ -10,23 +10,22 @@ trap 'rm -rf "$directory"' EXIT
 split2=STEPAF_SPLIT=attn=1,ffn=1
 split3=STEPAF_SPLIT=attn=1,ffn=2
 
-# extract N NAME COMMAND: README's N-th C program, and what follows the command that starts it.
+# extract DOCUMENT NAME COMMAND: the document's C program, and what follows the command that starts it.
 extract()
 {
-    awk -v wanted="$1" '/^```/ { inside = $0 == "```c"; n += inside; next } inside && n == wanted' \
-        "$top_srcdir/README.md" >"$directory/$2.c"
+    awk '/^```/ { inside = $0 == "```c"; next } inside' "$top_srcdir/$1" >"$directory/$2.c"
     awk -v command="\$ $3" \
         '/^```/ { inside = 0 } inside { print } $0 == command { inside = 1 }' \
-        "$top_srcdir/README.md" >"$directory/$2.said"
+        "$top_srcdir/$1" >"$directory/$2.said"
     if ! diff "$top_srcdir/examples/$2.c" "$directory/$2.c"; then
-        echo "README.md and examples/$2.c differ"
+        echo "$1 and examples/$2.c differ"
         exit 1
     fi
-    [ -s "$directory/$2.said" ] || { echo "README.md does not say what $2 prints"; exit 1; }
+    [ -s "$directory/$2.said" ] || { echo "$1 does not say what $2 prints"; exit 1; }
 }
 
-extract 1 push_pull "$split2 mpirun -n 2 ./push_pull"
-extract 2 hello "$split3 mpirun -n 3 ./hello"
+extract README.md push_pull "$split2 mpirun -n 2 ./push_pull"
+extract docs/plans.md hello "$split3 mpirun -n 3 ./hello"
 
 skip()
 {
@@ -87,4 +86,4 @@ printed_times 6 1
 run 4 attn=2,ffn=2
 sort -o "$directory/printed" "$directory/printed"
 printed_times 3 2
-echo "README.md's programs do what it says"
+echo "the programs in README.md and docs/plans.md do what these say"

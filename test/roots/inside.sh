@@ -32,14 +32,14 @@ first_steps()
     timeout 900 sh -ex /tmp/lines
 }
 
-# hello MPICC MPIRUN: install, and README's program, as it says there.
+# hello MPICC MPIRUN: install, and the program of docs/plans.md, as it says there.
 hello()
 {
     make -C build install >/tmp/install.log 2>&1 || { cat /tmp/install.log; return 1; }
     ldconfig
     directory=$(mktemp -d) || return
     awk -v command='$ STEPAF_SPLIT=attn=1,ffn=2 mpirun -n 3 ./hello' \
-        '/^```/ { inside = 0 } inside { print } $0 == command { inside = 1 }' README.md >"$directory/said"
+        '/^```/ { inside = 0 } inside { print } $0 == command { inside = 1 }' docs/plans.md >"$directory/said"
     cp examples/hello.c "$directory"
     chown -R tester "$directory"
     su tester -c "cd $directory && $1 -o hello hello.c \$(pkg-config --cflags --libs libstepaf_mpi) &&
@@ -89,13 +89,13 @@ build_packages()
         DEB_BUILD_OPTIONS="parallel=$(nproc)" dpkg-buildpackage -us -uc -b
 }
 
-# use_packages: by a user: README's program, built by what is installed, and its exchange.
+# use_packages: by a user: the program of docs/plans.md, built by what is installed, and its exchange.
 use_packages()
 {
     [ -d /home/tester ] || useradd -m tester || return
     directory=$(mktemp -d) || return
     awk -v command='$ STEPAF_SPLIT=attn=1,ffn=2 mpirun -n 3 ./hello' \
-        '/^```/ { inside = 0 } inside { print } $0 == command { inside = 1 }' /src/README.md >"$directory/said"
+        '/^```/ { inside = 0 } inside { print } $0 == command { inside = 1 }' /src/docs/plans.md >"$directory/said"
     zcat -f /usr/share/doc/libstepaf-dev/examples/hello.c* >"$directory/hello.c"
     chown -R tester "$directory"
     su tester -c "cd $directory && mpicc -o hello hello.c \$(pkg-config --cflags --libs libstepaf_mpi) &&
