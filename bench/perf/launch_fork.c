@@ -14,6 +14,7 @@
 #include "cores.h"
 #include "fail.h"
 #include "job.h"
+#include "stop.h"
 
 /* Arrivals of all ranks at settle, ever: shared by the processes. */
 static uint64_t *arrivals;
@@ -74,15 +75,26 @@ static void stop_children(const pid_t *pids, int n)
  * have a sentence to say. */
 enum { GRACE_MS = 3000, PAUSE_MS = 10 };
 
+/* Have the children that still run end by themselves, as they do with --forever. */
+static void ask_children(const pid_t *pids, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (pids[i] > 0)
+            kill(pids[i], SIGTERM);
+    }
+}
+
 /* Wait for the next child to end. -1 if none does within *grace_ms_p, which is counted down;
  * negative: wait for ever. */
-static pid_t wait_one(int *status_p, int *grace_ms_p)
+static pid_t wait_one(const pid_t *pids, int n, int *status_p, int *grace_ms_p)
 {
     const struct timespec pause = {0, PAUSE_MS * 1000000L};
 
     for (;;) {
         pid_t pid = waitpid(-1, status_p, *grace_ms_p < 0 ? 0 : WNOHANG);
 
+        if (pid < 0 && errno == EINTR && perf_stop_asked())
+            ask_children(pids, n);
         if (pid > 0 || (pid < 0 && errno != EINTR))
             return pid;
         if (pid == 0 && (*grace_ms_p -= PAUSE_MS) < 0)
@@ -113,7 +125,7 @@ static int wait_children(pid_t *pids, int n)
 
     while (left > 0) {
         int status;
-        pid_t pid = wait_one(&status, &grace_ms);
+        pid_t pid = wait_one(pids, n, &status, &grace_ms);
         int rank = 0;
         int code;
 

@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "answers.h"
+#include "batch.h"
 #include "clock.h"
 #include "fail.h"
 #include "gpu/gpu.h"
@@ -21,19 +22,23 @@
 #include "report.h"
 #include "row.h"
 #include "startup.h"
+#include "stop.h"
 #include "trace.h"
 #include "trace_cost.h"
 
 /* What the command line gave. */
 struct command {
     struct perf_options options;
-    int rc; /* -1: it could not be read; fail.h has the sentence */
+    struct perf_batch batch;          /* of --batch */
+    int n_tests;                      /* 1 without */
+    const struct perf_options *tests; /* the batch's, or the options themselves */
+    int rc;                           /* -1: it could not be read; fail.h has the sentence */
 };
 
 /* One process's part in the run. */
 struct run {
     struct perf_job *job;
-    const struct perf_options *options;
+    const struct perf_options *options; /* of the test that is being run */
     struct perf_place place;
     struct perf_trace trace;
     struct perf_gpu *gpu; /* of --mem cuda */
@@ -126,10 +131,33 @@ static int run_line(struct run *run, int line, struct perf_result *result_p)
                               : perf_gpu_row_run(run->gpu, line, 0, result_p);
 }
 
+/* Every row once. @a start_ns is when the first of all began. */
+static int run_table(struct run *run, int64_t start_ns)
+{
+    const struct perf_options *options = run->options;
+
+    for (int line = 0; line < options->n_rows * (1 + options->cuda.load); line++) {
+        struct perf_result result;
+
+        if (run_line(run, line, &result) != 0)
+            return -1;
+        run->wrong_bytes += result.wrong_bytes;
+        if (run->job->channel.rank != 0)
+            continue;
+        result.time_s = (double)(perf_now_ns() - start_ns) / 1e9;
+        perf_table_row(options, &result);
+        if (run->json_file != NULL)
+            add_json(run, perf_json_row(options, &result));
+    }
+    return 0;
+}
+
 static int run_rows(struct run *run)
 {
     const struct perf_options *options = run->options;
     int rank = run->job->channel.rank;
+    int64_t start_ns = perf_now_ns();
+    double stop = 0.0;
 
     if (perf_place_open(run->job, options, &run->place, &run->exit_code) != 0)
         return -1;
@@ -144,19 +172,29 @@ static int run_rows(struct run *run)
         return perf_answers_run(run->job, options, &run->place);
     if (rank == 0)
         perf_table_head(options);
-    for (int line = 0; line < options->n_rows * (1 + options->cuda.load); line++) {
-        struct perf_result result;
-
-        if (run_line(run, line, &result) != 0)
+    do {
+        if (run_table(run, start_ns) != 0 ||
+            (options->run.forever && perf_job_max(run->job, perf_stop_asked(), &stop) != 0))
             return -1;
-        run->wrong_bytes += result.wrong_bytes;
-        if (rank != 0)
-            continue;
-        perf_table_row(options, &result);
-        if (run->json_file != NULL)
-            add_json(run, perf_json_row(options, &result));
-    }
+    } while (options->run.forever && stop == 0.0);
     return 0;
+}
+
+/* All tests, one after the other. */
+static int run_tests(struct run *run, int n, const struct perf_options *tests)
+{
+    int rc = 0;
+
+    for (int i = 0; i < n && rc == 0; i++) {
+        run->options = &tests[i];
+        if (i > 0 && run->job->channel.rank == 0)
+            printf("\n");
+        rc = run->options->startup ? run_startup(run) : run_rows(run);
+        perf_gpu_close(run->gpu);
+        run->gpu = NULL;
+        perf_place_close(&run->place);
+    }
+    return rc;
 }
 
 /* What was printed is the result: a full disk must not pass for a run that went well. */
@@ -171,22 +209,20 @@ static int check_output(void)
 static int run_job(struct perf_job *job, void *arg)
 {
     const struct command *command = arg;
-    struct run run = {.job = job, .options = &command->options, .exit_code = PERF_EXIT_FAILED};
+    struct run run = {.job = job, .options = command->tests, .exit_code = PERF_EXIT_FAILED};
     int first = job->channel.rank == 0;
     int exit_code;
 
     perf_clock_init();
     if (first)
         perf_progress_begin();
-    if (perf_options_meet(job, run.options, command->rc) != 0 ||
+    if (perf_options_meet(job, command->n_tests, command->tests, command->rc) != 0 ||
         perf_job_agree(job, open_files(&run)) != 0)
         exit_code = PERF_EXIT_USAGE;
-    else if ((run.options->startup ? run_startup(&run) : run_rows(&run)) == 0)
+    else if (run_tests(&run, command->n_tests, command->tests) == 0)
         exit_code = PERF_EXIT_OK;
     else
         exit_code = run.exit_code;
-    perf_gpu_close(run.gpu);
-    perf_place_close(&run.place);
     if (exit_code != PERF_EXIT_OK && first)
         fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
     if (close_files(&run) != 0 && exit_code == PERF_EXIT_OK) {
@@ -212,6 +248,38 @@ static int tell(int exit_code)
     return exit_code;
 }
 
+/* The tests of the command line or of its file. */
+static int read_command(int argc, char **argv, int launched, int rank, struct command *command)
+{
+    struct perf_options *options = &command->options;
+
+    command->n_tests = 1;
+    command->tests = options;
+    if (perf_options_parse(argc, argv, launched, rank, options) != 0)
+        return -1;
+    if (options->job.batch_file == NULL)
+        return 0;
+    if (perf_batch_read(options->job.batch_file, argc, argv, &command->batch) != 0)
+        return -1;
+    command->n_tests = command->batch.n;
+    command->tests = command->batch.tests;
+    return 0;
+}
+
+/* What has to be there before any process is forked. */
+static int ask(struct command *command)
+{
+    if (perf_links_ask(&command->options) != 0)
+        return -1;
+    for (int i = 0; i < command->batch.n; i++)
+        command->batch.tests[i].job.transport_before = command->options.job.transport_before;
+    for (int i = 0; i < command->n_tests; i++) {
+        if (command->tests[i].cuda.mem && perf_gpu_ask(&command->tests[i]) != 0)
+            return -1;
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static struct command command;
@@ -219,7 +287,7 @@ int main(int argc, char **argv)
     int launched = perf_launched();
     int rank = launched ? perf_launched_rank() : 0;
 
-    command.rc = perf_options_parse(argc, argv, launched, rank, options);
+    command.rc = read_command(argc, argv, launched, rank, &command);
     if (command.rc != 0 && !launched)
         return tell(PERF_EXIT_USAGE);
     if (command.rc != 0)
@@ -228,8 +296,10 @@ int main(int argc, char **argv)
         perf_fail_set("--procs forks its own processes: leave it out under a launcher");
         return rank == 0 ? tell(PERF_EXIT_USAGE) : PERF_EXIT_USAGE;
     }
-    if (perf_links_ask(options) != 0 || (options->cuda.mem && perf_gpu_ask(options) != 0))
+    if (ask(&command) != 0)
         return tell(PERF_EXIT_FAILED);
+    if (options->run.forever)
+        perf_stop_on_signals();
     if (options->job.procs > 0)
         return perf_job_run_fork((int)options->job.procs, run_job, &command);
     if (!launched) {

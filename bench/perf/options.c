@@ -13,6 +13,8 @@
 #include "options_rows.h"
 #include "options_table.h"
 
+enum { MAX_ITERS = 100000000 };
+
 static const char test_list[] =
 #define TEST_LIST(value_, name_, text_) " " name_
     PERF_TEST_MAP(TEST_LIST);
@@ -25,7 +27,8 @@ struct parse {
     int test_given;
     int depth_given, recv_given;
     int stream_given;
-    int keys_given;
+    int keys_given, iters_given;
+    int line_from; /* the first word that is a line's of --batch, not the command's; 0: none is */
 };
 
 /* One of two words: the first gives 0, the second 1. */
@@ -95,7 +98,8 @@ static int parse_number_option(int key, const char *arg, struct parse *parse)
         parse->depth_given = 1;
         return perf_number_parse(arg, "--depth", 1, STEPAF_MAX_DEPTH, &options->depth);
     case 'i':
-        return perf_number_parse(arg, "--iters", 1, 100000000, &options->run.iters);
+        parse->iters_given = 1;
+        return perf_number_parse(arg, "--iters", 1, MAX_ITERS, &options->run.iters);
     case 'w':
         return perf_number_parse(arg, "--warmup", 0, 100000000, &options->run.warmup);
     case KEY_ROUNDS:
@@ -207,9 +211,29 @@ static int parse_plain_option(int key, const char *arg, struct parse *parse)
     case KEY_CSV:
         options->output.csv = 1;
         return 0;
+    case KEY_FOREVER:
+        options->run.forever = 1;
+        return 0;
+    case KEY_BATCH:
+        return parse_file(arg, "--batch", &options->job.batch_file);
     default:
         return ARGP_ERR_UNKNOWN;
     }
+}
+
+/* Options are of all tests of a run: a line of --batch cannot have them. 0, or -1 with a sentence. */
+static int check_line_option(int key)
+{
+    static const int keys[] = {KEY_PROCS, KEY_SPLIT,   KEY_TRANSPORT, KEY_TRACE, KEY_CSV,
+                               KEY_JSON,  KEY_SAMPLES, KEY_FOREVER,   KEY_BATCH};
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        for (int o = 0; keys[i] == key && perf_option_table[o].doc != NULL; o++) {
+            if (perf_option_table[o].key == key)
+                return perf_fail("--%s is for the command line", perf_option_table[o].name);
+        }
+    }
+    return 0;
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
@@ -225,7 +249,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
                           state->argv[state->next > 1 ? state->next - 1 : 0]);
         return 0;
     }
-    if (key == ARGP_KEY_ARG)
+    if (parse->line_from > 0 && state->next > parse->line_from && check_line_option(key) != 0)
+        rc = -1;
+    else if (key == ARGP_KEY_ARG)
         rc = parse_test(arg, parse);
     for (size_t i = 0; i < sizeof(parsers) / sizeof(parsers[0]) && rc == ARGP_ERR_UNKNOWN; i++)
         rc = parsers[i](key, arg, parse);
@@ -262,10 +288,19 @@ static int finish(struct parse *parse)
 {
     struct perf_options *options = parse->options;
 
+    if (options->job.batch_file != NULL && parse->line_from == 0) /* lines have the tests */
+        return parse->test_given || options->startup
+                   ? perf_fail("with --batch the file's lines say what is measured")
+                   : 0;
     if (!parse->test_given && !options->startup)
         return perf_fail("no test is given; the tests are%s", test_list);
     if (!parse->depth_given && (options->test == PERF_BW || options->test == PERF_RATE))
         options->depth = options->cuda.mem ? 4 : 16;
+    if (options->run.forever) { /* a line a second: by time, and of the library alone */
+        options->no_floor = 1;
+        if (!parse->iters_given)
+            options->run.iters = MAX_ITERS;
+    }
     if (!parse->recv_given && options->cuda.mem)
         options->recv_each = 1;
     if (parse->stream_given && (options->cuda.graph_ops > 0 || !options->cuda.mem))
@@ -275,8 +310,7 @@ static int finish(struct parse *parse)
     return perf_options_agree(options) != 0 ? -1 : perf_rows_make(&parse->input, options);
 }
 
-int perf_options_parse(int argc, char **argv, int launched, int rank,
-                       struct perf_options *options_p)
+static int parse_words(int argc, char **argv, unsigned flags, struct parse *parse)
 {
     static const struct argp argp = {
         perf_option_table,
@@ -296,26 +330,47 @@ int perf_options_parse(int argc, char **argv, int launched, int rank,
         NULL,
         NULL,
         NULL};
+
+    *parse->options = (struct perf_options){.push_dtype = STEPAF_BF16,
+                                            .pull_dtype = STEPAF_BF16,
+                                            .microbatches = 1,
+                                            .depth = 1,
+                                            .cuda.stream_ops = 1,
+                                            .run.iters = 10000,
+                                            .run.warmup = 1000,
+                                            .run.rounds = 20,
+                                            .run.max_time_s = 1,
+                                            .run.timeout_us = STEPAF_TIMEOUT_DEFAULT,
+                                            .keys = 64};
+    return argp_parse(&argp, argc, argv, flags, NULL, parse) != 0 ? -1 : finish(parse);
+}
+
+int perf_options_parse(int argc, char **argv, int launched, int rank,
+                       struct perf_options *options_p)
+{
     struct parse parse = {.options = options_p};
     int helps = asks_for_help(argc, argv);
 
-    *options_p = (struct perf_options){.push_dtype = STEPAF_BF16,
-                                       .pull_dtype = STEPAF_BF16,
-                                       .microbatches = 1,
-                                       .depth = 1,
-                                       .cuda.stream_ops = 1,
-                                       .run.iters = 10000,
-                                       .run.warmup = 1000,
-                                       .run.rounds = 20,
-                                       .run.max_time_s = 1,
-                                       .run.timeout_us = STEPAF_TIMEOUT_DEFAULT,
-                                       .keys = 64};
     argp_err_exit_status = PERF_EXIT_USAGE;
     argp_program_version_hook = print_version;
     /* The first rank says it for all. */
     if (helps && rank != 0)
         exit(PERF_EXIT_OK);
-    if (argp_parse(&argp, argc, argv, launched && !helps ? ARGP_SILENT : 0, NULL, &parse) != 0)
-        return -1;
-    return finish(&parse);
+    return parse_words(argc, argv, launched && !helps ? ARGP_SILENT : 0, &parse);
+}
+
+int perf_options_parse_line(int argc, char **argv, int n_words, char **words,
+                            struct perf_options *options_p)
+{
+    struct parse parse = {.options = options_p, .line_from = argc};
+    char **all = calloc((size_t)(argc + n_words) + 1, sizeof(*all));
+    int rc;
+
+    if (all == NULL)
+        return perf_fail("out of memory");
+    memcpy(all, argv, (size_t)argc * sizeof(*all));
+    memcpy(all + argc, words, (size_t)n_words * sizeof(*all));
+    rc = parse_words(argc + n_words, all, ARGP_SILENT | ARGP_IN_ORDER, &parse);
+    free(all);
+    return rc;
 }

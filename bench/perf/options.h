@@ -42,6 +42,7 @@ struct perf_options {
         const char *split;            /* NULL: by the environment or the launcher */
         const char *transport;        /* NULL: by the environment */
         const char *transport_before; /* what the environment said instead; NULL if nothing */
+        const char *batch_file;       /* NULL: one test */
     } job;
     int n_rows;
     struct perf_row_size rows[PERF_MAX_SIZES];
@@ -52,6 +53,7 @@ struct perf_options {
         uint64_t iters, warmup, rounds;
         uint64_t max_time_s; /* per row and contender; 0: no bound */
         int64_t timeout_us;  /* of each wait; -1: the library's setting */
+        int forever;         /* rows are measured again until a signal comes */
     } run;
     uint64_t keys;    /* of --startup */
     uint64_t answers; /* that complete an operation, to be measured so; 0: all, and as usual */
@@ -76,6 +78,11 @@ struct perf_options {
  * is printed then. --help and the like end the process; @a rank 0 alone says what was asked for. */
 int perf_options_parse(int argc, char **argv, int launched, int rank,
                        struct perf_options *options_p);
+
+/* The same for the command line with the @a n_words words of one line of --batch behind it, whose options
+ * override; those of the whole job are refused there. The words have to stay while the options do. */
+int perf_options_parse_line(int argc, char **argv, int n_words, char **words,
+                            struct perf_options *options_p);
 
 const char *perf_test_name(enum perf_test test);
 const char *perf_test_text(enum perf_test test);

@@ -30,7 +30,7 @@ static uint64_t add_row(uint64_t digest, const struct perf_row_size *row)
 
 /* All that ranks do in step. Roles and transports are the library's to compare; files, and the form
  * of the table, are rank 0's alone. */
-static uint64_t digest_of(const struct perf_options *o)
+static uint64_t add_options(uint64_t digest, const struct perf_options *o)
 {
     const uint64_t numbers[] = {(uint64_t)o->test,
                                 (uint64_t)o->n_rows,
@@ -60,8 +60,8 @@ static uint64_t digest_of(const struct perf_options *o)
                                 (uint64_t)o->trace_cost,
                                 o->answers,
                                 (uint64_t)o->startup,
+                                (uint64_t)o->run.forever,
                                 o->output.trace_file != NULL};
-    uint64_t digest = 0;
 
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         digest = add(digest, numbers[i]);
@@ -85,16 +85,16 @@ static int judge(const struct verdict *verdicts, int n)
     return 0;
 }
 
-int perf_options_meet(struct perf_job *job, const struct perf_options *options, int rc)
+int perf_options_meet(struct perf_job *job, int n, const struct perf_options *options, int rc)
 {
     struct verdict mine;
     size_t *offsets;
     void *all;
 
     memset(&mine, 0, sizeof(mine));
-    if (rc == 0)
-        mine.digest = digest_of(options);
-    else
+    for (int i = 0; i < n && rc == 0; i++)
+        mine.digest = add_options(mine.digest, &options[i]);
+    if (rc != 0)
         snprintf(mine.text, sizeof(mine.text), "%s", perf_fail_text());
     if (perf_job_gather(job, &mine, sizeof(mine), &all, &offsets) != 0)
         return -1;

@@ -113,9 +113,25 @@ static int agree_on_gpu(const struct perf_options *options)
     return 0;
 }
 
+/* What has no end cannot be written whole. */
+static int agree_on_forever(const struct perf_options *options)
+{
+    if (options->run.forever &&
+        (options->startup || options->trace_cost || options->answers > 0 ||
+         options->output.json_file != NULL || options->output.samples_file != NULL ||
+         options->output.trace_file != NULL))
+        return perf_fail("--forever goes with neither --startup, --trace-cost, --answers, --json, "
+                         "--samples nor --trace");
+    if (options->job.batch_file != NULL &&
+        (options->run.forever || options->output.samples_file != NULL ||
+         options->output.trace_file != NULL))
+        return perf_fail("--batch goes with neither --forever, --samples nor --trace");
+    return 0;
+}
+
 int perf_options_agree(const struct perf_options *options)
 {
-    if (agree_on_gpu(options) != 0)
+    if (agree_on_gpu(options) != 0 || agree_on_forever(options) != 0)
         return -1;
     if (options->microbatches * options->depth > 1024)
         return perf_fail("--microbatches times --depth is more than 1024 operations in flight");

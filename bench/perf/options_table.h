@@ -38,7 +38,9 @@ enum {
     KEY_LOAD,
     KEY_CSV,
     KEY_JSON,
-    KEY_SAMPLES
+    KEY_SAMPLES,
+    KEY_FOREVER,
+    KEY_BATCH
 };
 
 /* What --help shows, ended by an empty entry. */

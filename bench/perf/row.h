@@ -16,6 +16,7 @@ enum perf_who { PERF_OURS, PERF_MPI, PERF_NCCL, PERF_FLOOR_LOOP, PERF_WHO_LAST }
 struct perf_result {
     struct perf_case c;
     int index;                      /* row number, from 0 */
+    double time_s;                  /* since the first row began, with --forever */
     char transport[PERF_LINKS_MAX]; /* of all links */
     const char *floor_name;         /* what the floor is */
     const char *floor_word;         /* in one word: "memcpy", "tcp;spin", "verbs" */

@@ -6,6 +6,7 @@
 /* When a column is shown in text; CSV has all. */
 enum shown {
     ALWAYS,
+    FOREVER,
     IN_FLIGHT,
     RATE,
     CHECKED,
@@ -48,6 +49,7 @@ static double ratio(double ours, double theirs)
     {                                                      \
         return (double)(value_);                           \
     }
+GETTER(time, r->time_s)
 GETTER(push, r->c.push_bytes)
 GETTER(pull, r->c.pull_bytes)
 GETTER(reps, r->iters)
@@ -154,6 +156,7 @@ static const struct column columns[] = {
     WORD("load", "", "load", 6, LOADED, load),
     WORD("floor", "", "floor", 10, FLOOR_ANY, floor_kind),
     WORD("transport", "", "transport", 10, ALWAYS, transport),
+    NUMBER("time", "[s]", "time_s", 9, 1, FOREVER, time),
 };
 
 enum { N_COLUMNS = sizeof(columns) / sizeof(columns[0]) };
@@ -162,6 +165,8 @@ enum { N_COLUMNS = sizeof(columns) / sizeof(columns[0]) };
 static int is_there(const struct perf_options *options, const struct column *column)
 {
     switch (column->shown) {
+    case FOREVER:
+        return options->run.forever;
     case CHECKED:
         return options->check;
     case BASELINE:

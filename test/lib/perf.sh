@@ -94,6 +94,35 @@ checked="--check --json $directory/json $few"
     has trace '"name":"operation","pid":1'
     has trace '"name":"batch","pid":2'
     has trace '"ph":"f"'
+    # A file of tests: each with its own options behind the command line's, all rows in one array.
+    printf '%s\n' '# tests' 'af --size 64,256 --check  # and back' '' 'push --size 100 --iters 30' >"$directory/batch"
+    expect 0 --procs 2 --batch "$directory/batch" --json "$directory/json" $few
+    equal "the batch's heads" "$(grep -c '^# stepaf_perf .* test ' "$directory/out")" 2
+    equal "the batch's rows" "$(sed -n 's/^ *"push_bytes": \([0-9]*\),/\1/p' "$directory/json" | tr '\n' ' ')" "64 256 100 "
+    has out '^ +100 +0 +30 '
+    for line in 'af --procs 3' 'af --csv' 'af --batch x' 'af --sizze 8' 'af push' '--size 8' 'af --size 8 --shape 2x2'; do
+        echo "$line" >"$directory/batch"
+        refuse "$directory/batch:1: " --procs 2 --batch "$directory/batch"
+    done
+    echo '# none' >"$directory/batch"
+    refuse 'has no test' --procs 2 --batch "$directory/batch"
+    head -c 4000 /dev/zero >"$directory/batch"
+    refuse 'is not a text' --procs 2 --batch "$directory/batch"
+    refuse 'No such file' --procs 2 --batch "$directory/nothing"
+    refuse 'lines say what is measured' af --procs 2 --batch "$directory/batch"
+
+    # Until a signal comes, to the parent of the ranks.
+    refuse 'forever goes with neither' af --procs 2 --forever --json "$directory/json"
+    "$perf" af --procs 2 --size 8 --iters 50 --forever --csv >"$directory/out" 2>"$directory/err" &
+    pid=$!
+    for _ in $(seq 300); do
+        [ "$(grep -Ec '^8,8,[0-9]+,.*,[0-9.]+$' "$directory/out")" -lt 3 ] || break
+        sleep 0.1
+    done
+    kill -INT $pid
+    wait $pid || fail "--forever: exit code $? when it was interrupted"
+    [ "$(grep -Ec '^8,8,[0-9]+,.*,[0-9.]+$' "$directory/out")" -ge 3 ] || fail "--forever has not gone on"
+
     # All samples, and the table's median is theirs.
     expect 0 af --procs 3 --split attn=2,ffn=1 --size 64,256 --csv --samples "$directory/samples" $few
     for bytes in 64 256; do
