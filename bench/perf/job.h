@@ -10,7 +10,7 @@
 struct perf_job {
     stepaf_boot_t channel; /* rank, size, allgather, barrier */
     int64_t mpi_init_ns;   /* what MPI_Init took here; -1 without MPI */
-    char mpi_version[96];  /* "" without MPI */
+    char launcher[96];     /* how the ranks have come together, in words */
     stepaf_status_t (*join)(struct perf_job *job, const stepaf_params_t *params,
                             stepaf_context_h *ctx_p);
     int (*settle)(struct perf_job *job, stepaf_context_h ctx);
@@ -28,6 +28,9 @@ int perf_launched_rank(void);
 
 /* Run @a body in every process of the job that a launcher has started. Returns the exit code. */
 int perf_job_run_mpi(int *argc, char ***argv, perf_job_body_t body, void *arg);
+
+/* Run @a body in a process that meets the others where STEPAF_MEET and the like say. Returns the exit code. */
+int perf_job_run_meet(perf_job_body_t body, void *arg);
 
 /* Fork @a n_procs processes and run @a body in each. Returns the exit code. */
 int perf_job_run_fork(int n_procs, perf_job_body_t body, void *arg);

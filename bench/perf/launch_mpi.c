@@ -119,7 +119,7 @@ static void get_version(char *text, size_t capacity)
     if (MPI_Get_library_version(version, &length) != MPI_SUCCESS)
         return;
     version[strcspn(version, ",\n")] = '\0';
-    snprintf(text, capacity, "%.*s", (int)capacity - 1, version);
+    snprintf(text, capacity, "started by %.*s", (int)capacity - 12, version);
 }
 
 int perf_job_run_mpi(int *argc, char ***argv, perf_job_body_t body, void *arg)
@@ -139,7 +139,7 @@ int perf_job_run_mpi(int *argc, char ***argv, perf_job_body_t body, void *arg)
     MPI_Comm_set_errhandler(job.channel, MPI_ERRORS_RETURN);
     MPI_Comm_rank(job.channel, &job.rank);
     MPI_Comm_size(job.channel, &job.size);
-    get_version(job.job.mpi_version, sizeof(job.job.mpi_version));
+    get_version(job.job.launcher, sizeof(job.job.launcher));
     job.job.channel = (stepaf_boot_t){.name = "mpi",
                                       .self = &job,
                                       .rank = job.rank,

@@ -15,6 +15,7 @@
 #include "gpu/gpu.h"
 #include "job.h"
 #include "links.h"
+#include "meet.h"
 #include "options.h"
 #include "options_meet.h"
 #include "place.h"
@@ -286,14 +287,18 @@ int main(int argc, char **argv)
     struct perf_options *options = &command.options;
     int launched = perf_launched();
     int rank = launched ? perf_launched_rank() : 0;
+    int meets;
 
     command.rc = read_command(argc, argv, launched, rank, &command);
     if (command.rc != 0 && !launched)
         return tell(PERF_EXIT_USAGE);
     if (command.rc != 0)
         return perf_job_run_mpi(&argc, &argv, run_job, &command);
-    if (options->job.procs > 0 && launched) {
-        perf_fail_set("--procs forks its own processes: leave it out under a launcher");
+    if (launched &&
+        (options->job.procs > 0 || options->job.listen > 0 || options->job.connect != NULL)) {
+        perf_fail_set(
+            "--procs, --listen and --connect make a job of their own: leave them out under a "
+            "launcher");
         return rank == 0 ? tell(PERF_EXIT_USAGE) : PERF_EXIT_USAGE;
     }
     if (ask(&command) != 0)
@@ -302,10 +307,15 @@ int main(int argc, char **argv)
         perf_stop_on_signals();
     if (options->job.procs > 0)
         return perf_job_run_fork((int)options->job.procs, run_job, &command);
-    if (!launched) {
+    if (launched)
+        return perf_job_run_mpi(&argc, &argv, run_job, &command);
+    meets = perf_meet_ask(options);
+    if (meets == 0)
         perf_fail_set("no launcher has started this: run 'mpirun -n 4 stepaf_perf ...', or add "
-                      "--procs 4 to fork processes here");
-        return tell(PERF_EXIT_USAGE);
+                      "--procs 4 to fork processes here, or --listen, and --connect elsewhere");
+    if (meets > 0 && options->job.connect != NULL) {
+        printf("# the rank that listens prints the table\n");
+        fflush(stdout);
     }
-    return perf_job_run_mpi(&argc, &argv, run_job, &command);
+    return meets > 0 ? perf_job_run_meet(run_job, &command) : tell(PERF_EXIT_USAGE);
 }

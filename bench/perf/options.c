@@ -92,6 +92,9 @@ static int parse_number_option(int key, const char *arg, struct parse *parse)
     switch (key) {
     case KEY_PROCS:
         return perf_number_parse(arg, "--procs", 2, 1024, &options->job.procs);
+    case KEY_LISTEN:
+        return perf_number_parse(arg != NULL ? arg : "18516", "--listen", 1, 65535,
+                                 &options->job.listen);
     case 'm':
         return perf_number_parse(arg, "--microbatches", 1, 256, &options->microbatches);
     case 'd':
@@ -180,6 +183,11 @@ static int parse_plain_option(int key, const char *arg, struct parse *parse)
             return perf_fail("--transport '' names no transport; 'stepaf_info -t' lists them");
         options->job.transport = arg;
         return 0;
+    case KEY_CONNECT:
+        if (arg[0] == '\0')
+            return perf_fail("--connect '' names no host");
+        options->job.connect = arg;
+        return 0;
     case KEY_RECV:
         parse->recv_given = 1;
         return parse_word(arg, "--recv", "any", "each", &options->recv_each);
@@ -224,8 +232,9 @@ static int parse_plain_option(int key, const char *arg, struct parse *parse)
 /* Options are of all tests of a run: a line of --batch cannot have them. 0, or -1 with a sentence. */
 static int check_line_option(int key)
 {
-    static const int keys[] = {KEY_PROCS, KEY_SPLIT,   KEY_TRANSPORT, KEY_TRACE, KEY_CSV,
-                               KEY_JSON,  KEY_SAMPLES, KEY_FOREVER,   KEY_BATCH};
+    static const int keys[] = {KEY_PROCS,     KEY_LISTEN,  KEY_CONNECT, KEY_SPLIT,
+                               KEY_TRANSPORT, KEY_TRACE,   KEY_CSV,     KEY_JSON,
+                               KEY_SAMPLES,   KEY_FOREVER, KEY_BATCH};
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         for (int o = 0; keys[i] == key && perf_option_table[o].doc != NULL; o++) {
@@ -324,6 +333,7 @@ static int parse_words(int argc, char **argv, unsigned flags, struct parse *pars
             "\nExamples:\n"
             "  mpirun -n 4 stepaf_perf af --split attn=2,ffn=2 --check --baseline mpi\n"
             "  stepaf_perf af --procs 2 --size 64,4K,64K\n"
+            "  stepaf_perf af --listen          and elsewhere: stepaf_perf af --connect HOST\n"
             "  stepaf_perf bw --procs 2 --size 1M,8M --transport tcp\n"
             "  mpirun -n 2 stepaf_perf af --split attn=1,ffn=1 --mem cuda --graph --baseline "
             "nccl\n",

@@ -39,6 +39,8 @@ struct perf_options {
     enum perf_test test;
     struct {
         uint64_t procs;               /* 0: under a launcher */
+        uint64_t listen;              /* the port where another process comes; 0: none does */
+        const char *connect;          /* the host of the one that listens; NULL */
         const char *split;            /* NULL: by the environment or the launcher */
         const char *transport;        /* NULL: by the environment */
         const char *transport_before; /* what the environment said instead; NULL if nothing */

@@ -138,8 +138,12 @@ int perf_options_agree(const struct perf_options *options)
     if (options->scatter && (options->test == PERF_PULL || options->test == PERF_PUSH_THEN_PULL))
         return perf_fail("--scatter needs a test whose operations push: not %s",
                          perf_test_name(options->test));
-    if (options->job.procs > 0 && options->baseline_mpi)
-        return perf_fail("--baseline mpi needs MPI: start with mpirun instead of --procs");
+    if ((options->job.procs > 0) + (options->job.listen > 0) + (options->job.connect != NULL) > 1)
+        return perf_fail("--procs, --listen and --connect exclude each other");
+    if (options->baseline_mpi &&
+        (options->job.procs > 0 || options->job.listen > 0 || options->job.connect != NULL))
+        return perf_fail("--baseline mpi needs MPI: start with mpirun instead of --procs, --listen "
+                         "and --connect");
     if (options->test == PERF_FLOOR &&
         (options->check || options->no_floor || options->output.trace_file != NULL ||
          options->trace_cost || options->startup))

@@ -19,6 +19,11 @@
 const struct argp_option perf_option_table[] = {
     HEADING("Ranks:", 1),
     OPTION("procs", KEY_PROCS, "N", "fork N processes here, without a launcher and without MPI"),
+    OPTION_MAYBE(
+        "listen", KEY_LISTEN, "PORT",
+        "be the first of two ranks, without a launcher, and wait for the other at a port (18516)"),
+    OPTION("connect", KEY_CONNECT, "HOST[:PORT]",
+           "be the other, and go where the first one listens"),
     OPTION("split", KEY_SPLIT, "SPLIT",
            "roles of the ranks: attn=A,ffn=F[,interleave] or map=FILE"),
     OPTION("transport", KEY_TRANSPORT, "NAME",

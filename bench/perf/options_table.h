@@ -40,7 +40,9 @@ enum {
     KEY_JSON,
     KEY_SAMPLES,
     KEY_FOREVER,
-    KEY_BATCH
+    KEY_BATCH,
+    KEY_LISTEN,
+    KEY_CONNECT
 };
 
 /* What --help shows, ended by an empty entry. */

@@ -13,15 +13,15 @@
 void perf_place_params(const struct perf_options *options, stepaf_params_t *params_p)
 {
     static char by_halves[48];
+    unsigned n_ranks =
+        options->job.listen > 0 || options->job.connect != NULL ? 2 : (unsigned)options->job.procs;
 
     *params_p = (stepaf_params_t){0};
     if (options->job.split != NULL) {
         params_p->field_mask = STEPAF_PARAM_SPLIT;
         params_p->split = options->job.split;
-    } else if (options->job.procs > 0 && getenv("STEPAF_SPLIT") == NULL &&
-               getenv("STEPAF_ROLE") == NULL) {
-        snprintf(by_halves, sizeof(by_halves), "attn=%u,ffn=%u",
-                 (unsigned)(options->job.procs + 1) / 2, (unsigned)options->job.procs / 2);
+    } else if (n_ranks > 0 && getenv("STEPAF_SPLIT") == NULL && getenv("STEPAF_ROLE") == NULL) {
+        snprintf(by_halves, sizeof(by_halves), "attn=%u,ffn=%u", (n_ranks + 1) / 2, n_ranks / 2);
         params_p->field_mask = STEPAF_PARAM_SPLIT;
         params_p->split = by_halves;
     }

@@ -30,7 +30,8 @@ struct perf_place {
     int crowded; /* more ranks than cores on this node: a waiting rank must give way */
 };
 
-/* What the library is asked for at each init: the --split, or for --procs a default. */
+/* What the library is asked for at each init: the --split, or where the tool makes
+ * the ranks itself a default. */
 void perf_place_params(const struct perf_options *options, stepaf_params_t *params_p);
 
 /* Join the job once to learn roles and groups. Collective; -1 with a sentence on every rank, and

@@ -112,9 +112,8 @@ void perf_report_begin(const struct perf_job *job, const struct perf_options *op
         printf(", test %s: %s", perf_test_name(options->test), perf_test_text(options->test));
     printf("\n");
     print_machine();
-    printf("# ranks          %d attention, %d FFN, %s%s\n", place->attn, place->ffn,
-           options->job.procs > 0 ? "forked" : "started by ",
-           options->job.procs > 0 ? "" : job->mpi_version);
+    printf("# ranks          %d attention, %d FFN, %s\n", place->attn, place->ffn,
+           options->job.procs > 0 ? "forked" : job->launcher);
     if (place->crowded)
         printf("#                more ranks than cores: waiting ranks give way\n");
     print_transport(options);

@@ -61,6 +61,17 @@ STEPAF_API stepaf_status_t stepaf_boot_set_error(stepaf_status_t status, const c
  *  does nothing and returns INT64_MAX. Any thread. Does not block, but for the batch handler. */
 STEPAF_API int64_t stepaf_boot_advance(void);
 
+/** Open the bootstrap that the environment names, of those that are in this library: the one over TCP
+ *  (STEPAF_MEET, torchrun's variables) or that of one machine (STEPAF_LOCAL_SIZE). For a program with several
+ *  contexts, one after the other, or with something of its own to exchange; stepaf_init(NULL, ...) opens the
+ *  same for one context.
+ *  @param boot_p  for stepaf_init; the caller closes it by its close, unless a context does, and may call its
+ *                 other functions while no context that has it is in a call. Unchanged on failure.
+ *  @return STEPAF_OK; STEPAF_ERR_INVALID (@a boot_p is NULL); STEPAF_ERR_SETTING (settings do not make a place in
+ *  a job); STEPAF_ERR_BOOT (the environment names no such bootstrap, or the system gives no descriptor);
+ *  STEPAF_ERR_NO_MEMORY. Any thread. Does not block: ranks meet in their first exchange. */
+STEPAF_API stepaf_status_t stepaf_boot_open(stepaf_boot_t *boot_p);
+
 /** The bootstrap of processes that one program forks on one machine, without a launcher. */
 typedef struct stepaf_boot_local stepaf_boot_local_t;
 

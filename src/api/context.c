@@ -15,13 +15,44 @@
 
 enum { CLOSING_LOOK_US = 10000 };
 
+/* The bootstraps that are in this library. */
+static bool is_own(int choice)
+{
+    return choice == STEPAF_ENV_BOOT_local || choice == STEPAF_ENV_BOOT_tcp;
+}
+
+static stepaf_status_t open_own(int choice, const struct stepaf_env *env, stepaf_boot_t *boot_p)
+{
+    return choice == STEPAF_ENV_BOOT_local ? stepaf_boot_join(env, boot_p)
+                                           : stepaf_boot_tcp(env, boot_p);
+}
+
+stepaf_status_t stepaf_boot_open(stepaf_boot_t *boot_p)
+{
+    struct stepaf_env env;
+
+    if (!boot_p)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_INIT, "boot_p is NULL");
+    stepaf_status_t status = stepaf_env_load_boot(&env);
+    if (status)
+        return status;
+    int choice = stepaf_boot_choose(&env);
+    status = is_own(choice)
+                 ? open_own(choice, &env, boot_p)
+                 : stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
+                                    "no bootstrap of the library itself is named: set STEPAF_MEET, "
+                                    "STEPAF_SIZE and STEPAF_RANK, or STEPAF_LOCAL_SIZE and "
+                                    "STEPAF_LOCAL_RANK");
+    stepaf_env_free(&env);
+    return status;
+}
+
 /* A job of processes that no launcher knows of, as the libraries with a bootstrap do it. */
 static stepaf_status_t init_alone(int choice, const struct stepaf_env *env,
                                   const stepaf_params_t *params, stepaf_context_h *ctx_p)
 {
     stepaf_boot_t boot;
-    stepaf_status_t status = choice == STEPAF_ENV_BOOT_local ? stepaf_boot_join(env, &boot)
-                                                             : stepaf_boot_tcp(env, &boot);
+    stepaf_status_t status = open_own(choice, env, &boot);
 
     if (status != STEPAF_OK)
         return status;
@@ -43,7 +74,7 @@ static stepaf_status_t init_chosen(const struct stepaf_env *env, const stepaf_pa
                                 "srun --mpi=pmix, torchrun or stepaf-run, set STEPAF_LOCAL_SIZE "
                                 "and STEPAF_LOCAL_RANK or STEPAF_MEET, STEPAF_SIZE and "
                                 "STEPAF_RANK, or give stepaf_init a bootstrap");
-    if (choice == STEPAF_ENV_BOOT_local || choice == STEPAF_ENV_BOOT_tcp)
+    if (is_own(choice))
         return init_alone(choice, env, params, ctx_p);
     stepaf_status_t status = stepaf_boot_load(choice, &init);
     return status ? status : init(params, ctx_p);

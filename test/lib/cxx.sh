@@ -56,7 +56,7 @@ for compiler in "$TEST_CXX" g++ clang++ clang++-14; do
 done
 
 # For these a program calls the C function, by get() where it takes a handle.
-c_only=" stepaf_boot_advance stepaf_boot_local_attach stepaf_boot_local_create stepaf_boot_local_destroy stepaf_boot_set_error \
+c_only=" stepaf_boot_advance stepaf_boot_local_attach stepaf_boot_local_create stepaf_boot_local_destroy stepaf_boot_open stepaf_boot_set_error \
 stepaf_dtype_bytes stepaf_dtype_name stepaf_event_name stepaf_log_set_callback stepaf_map_check \
 stepaf_phase_name stepaf_status_name stepaf_trace_clear stepaf_trace_read stepaf_version \
 stepaf_init_mpi_world "

@@ -111,6 +111,26 @@ checked="--check --json $directory/json $few"
     refuse 'No such file' --procs 2 --batch "$directory/nothing"
     refuse 'lines say what is measured' af --procs 2 --batch "$directory/batch"
 
+    # Two processes without a launcher, and three whose environment says where they meet.
+    port=$((20000 + $$ % 10000))
+    timeout -k 10 60 "$perf" af --connect "localhost:$port" --size 64 --transport tcp --check $few >"$directory/other" 2>&1 &
+    pid=$!
+    expect 0 af --listen=$port --size 64 --transport tcp $checked
+    wait $pid || fail "--connect: exit code $?"
+    verified
+    has out '^# ranks +1 attention, 1 FFN, met over tcp'
+    grep -q '^# the rank that listens prints' "$directory/other" || fail "--connect has not said where the table is"
+    for rank in 1 2; do
+        STEPAF_RANK=$rank STEPAF_SIZE=3 STEPAF_MEET=localhost:$port STEPAF_SPLIT=attn=2,ffn=1 \
+            timeout -k 10 60 "$perf" floor --size 64 $few >/dev/null 2>&1 &
+    done
+    STEPAF_RANK=0 STEPAF_SIZE=3 STEPAF_MEET=localhost:$port STEPAF_SPLIT=attn=2,ffn=1 expect 0 floor --size 64 $few
+    wait
+    has out '^# ranks +2 attention, 1 FFN, met over tcp'
+    refuse 'exclude each other' af --procs 2 --listen
+    refuse 'STEPAF_MEET=nowhere:0: it takes' af --connect nowhere:0
+    refuse 'names no host' af --connect ''
+
     # Until a signal comes, to the parent of the ranks.
     refuse 'forever goes with neither' af --procs 2 --forever --json "$directory/json"
     "$perf" af --procs 2 --size 8 --iters 50 --forever --csv >"$directory/out" 2>"$directory/err" &
@@ -310,5 +330,5 @@ refuse "STEPAF_DEPTH=99" af --procs 2
 setting=STEPAF_MESH=lane
 refuse "measures a full mesh" af --procs 4 --split attn=2,ffn=2
 setting=PMIX_RANK=0
-refuse "leave it out" af --procs 2
+refuse "leave them out" af --procs 2
 exit $failed

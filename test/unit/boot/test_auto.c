@@ -96,6 +96,34 @@ static void without_a_launcher_it_says_how_to_start(void)
     unsetenv("STEPAF_BOOT");
 }
 
+/* Of this library's own only, and nothing is changed where there is none. */
+static void a_bootstrap_to_keep(void)
+{
+    stepaf_boot_t boot = {.size = 7};
+
+    forget_launchers();
+    CU_ASSERT_EQUAL(stepaf_boot_open(NULL), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_boot_open(&boot), STEPAF_ERR_BOOT);
+    UNIT_CONTAINS(stepaf_last_error()->text, "STEPAF_MEET");
+    setenv("STEPAF_BOOT", "pmix", 1);
+    CU_ASSERT_EQUAL(stepaf_boot_open(&boot), STEPAF_ERR_BOOT);
+    setenv("STEPAF_BOOT", "tcp", 1);
+    CU_ASSERT_EQUAL(stepaf_boot_open(&boot), STEPAF_ERR_SETTING);
+    CU_ASSERT_EQUAL(boot.size, 7);
+    unsetenv("STEPAF_BOOT");
+    setenv("STEPAF_MEET", "localhost:1", 1);
+    setenv("STEPAF_SIZE", "3", 1);
+    setenv("STEPAF_RANK", "2", 1);
+    CU_ASSERT_EQUAL_FATAL(stepaf_boot_open(&boot), STEPAF_OK);
+    CU_ASSERT_STRING_EQUAL(boot.name, "tcp");
+    CU_ASSERT_EQUAL(boot.rank, 2);
+    CU_ASSERT_EQUAL(boot.size, 3);
+    boot.close(boot.self);
+    unsetenv("STEPAF_MEET");
+    unsetenv("STEPAF_SIZE");
+    unsetenv("STEPAF_RANK");
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -103,6 +131,7 @@ int main(void)
         {"torchrun", torchrun},
         {"a setting is stronger", a_setting_is_stronger},
         {"without a launcher it says how to start", without_a_launcher_it_says_how_to_start},
+        {"a bootstrap to keep", a_bootstrap_to_keep},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
