@@ -138,11 +138,51 @@ STEPAF_API int stepaf_peer_index(stepaf_context_h ctx, int rank);
  *  transport cannot be opened, or none reaches a peer); STEPAF_ERR_PEER_LOST;
  *  STEPAF_ERR_TIMEOUT; STEPAF_ERR_BOOT; STEPAF_ERR_PROTOCOL; STEPAF_ERR_NO_MEMORY. A failure in
  *  what was declared, or of a transport that a rank cannot open, is the same on every rank and
- *  leaves the last epoch in force. After STEPAF_ERR_PEER_LOST, STEPAF_ERR_TIMEOUT or
- *  STEPAF_ERR_BOOT, and after a failure to connect or to allocate that follows the exchange, the
+ *  leaves the last epoch in force, and so is a rank that is lost when a later commit begins: see
+ *  stepaf_commit_with, which goes on without it. After STEPAF_ERR_TIMEOUT or STEPAF_ERR_BOOT, after
+ *  STEPAF_ERR_PEER_LOST in the first commit, and after a failure to connect or to allocate that follows the exchange, the
  *  context can only be finalized: starts and commits are STEPAF_ERR_STATE. Blocks for at most
  *  STEPAF_COMMIT_TIMEOUT_US, and with it other threads' calls on the context. */
 STEPAF_API stepaf_status_t stepaf_commit(stepaf_context_h ctx);
+
+/** What a commit does about ranks that are lost. */
+typedef enum stepaf_commit_lost {
+    STEPAF_COMMIT_REFUSE_LOST = 0, /* refuse, and stay in the epoch before */
+    STEPAF_COMMIT_LEAVE_LOST = 1   /* go on without them */
+} stepaf_commit_lost_t;
+
+enum { STEPAF_COMMIT_LOST = 1 << 0, STEPAF_COMMIT_ALL = (1 << 1) - 1 };
+
+/** Parameters of stepaf_commit_with. Only fields named in @a field_mask are read. */
+typedef struct stepaf_commit_params {
+    uint64_t field_mask;       /* STEPAF_COMMIT_*; unknown bits are STEPAF_ERR_INVALID */
+    stepaf_commit_lost_t lost; /* else by the setting STEPAF_LOST (refuse unless set) */
+} stepaf_commit_params_t;
+
+/** Commit, as stepaf_commit, in a way that @a params describes.
+ *
+ *  From the second commit on, ranks may be lost. If all that are left say STEPAF_COMMIT_LEAVE_LOST, the
+ *  commit goes on without those: all agree on one list of members, even if more ranks die while they do,
+ *  and whatever bootstrap has started them. More than half of the members of the epoch before have to be
+ *  left, or half of them with the first: of a job whose network is cut in two, one part goes on at most,
+ *  and a rank of the other one gets STEPAF_ERR_PEER_LOST. Who has been given up by some is given up by
+ *  all.
+ *
+ *  Ranks keep their numbers, and lost ones stay peers that are lost: counts and indices do not change,
+ *  the pulls of a plan still name a destination for each, which is not written any more, and plans, keys
+ *  and memory of before go on. A start leaves out the ranks that the epoch goes on without, and
+ *  stepaf_recv does not wait for them; the answer of such a rank is STEPAF_ERR_PEER_LOST, as that of
+ *  one that is lost in the operation.
+ *
+ *  If some rank refuses, the commit is STEPAF_ERR_PEER_LOST at all that are left, and the last epoch stays
+ *  in force. A rank that is lost in the middle of a commit is as one that is lost after it, unless it had
+ *  not yet told what it declares.
+ *  @param params  NULL for defaults.
+ *  @return as stepaf_commit; also STEPAF_ERR_INVALID. After STEPAF_ERR_PEER_LOST the context can only be
+ *  finalized if this rank has been given up, or if too few are left; else it goes on. Blocks for at most
+ *  STEPAF_COMMIT_TIMEOUT_US. */
+STEPAF_API stepaf_status_t stepaf_commit_with(stepaf_context_h ctx,
+                                              const stepaf_commit_params_t *params);
 
 /** Return the number of successful commits; 0 before the first or for an invalid handle. */
 STEPAF_API uint32_t stepaf_epoch(stepaf_context_h ctx);

@@ -71,7 +71,7 @@ static stepaf_status_t all_ready(const struct stepaf_ctx *ctx, uint32_t flags)
             continue;
         if (!peer->lost)
             missing = missing ? missing : peer;
-        else if (!(flags & STEPAF_RECV_SKIP_LOST))
+        else if (!(flags & STEPAF_RECV_SKIP_LOST) && !peer->is_out)
             return lost(peer);
     }
     if (missing)

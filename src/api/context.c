@@ -8,12 +8,13 @@
 #include "boot/boot_auto.h"
 #include "boot/boot_join.h"
 #include "boot/boot_tcp.h"
+#include "core/members.h"
 #include "core/thread.h"
 #include "gpu/feature.h"
 #include "wireup/commit.h"
 #include "wireup/init.h"
 
-enum { CLOSING_LOOK_US = 10000 };
+enum { CLOSING_LOOK_US = 5000 };
 
 /* The bootstraps that are in this library. */
 static bool is_own(int choice)
@@ -155,12 +156,13 @@ void stepaf_finalize(stepaf_context_h handle)
     stepaf_handle_retire(slot, n_generations);
 }
 
-/* A commit needs nothing to go on while it waits in the bootstrap: all has come to rest before. */
+/* A commit needs nothing to go on while it waits in the bootstrap: all has come to rest before. But a rank may be
+ * lost, or members may know of one: then it waits there in vain. */
 static int64_t go_on_in_commit(void *arg)
 {
-    const struct stepaf_ctx *ctx = arg;
+    struct stepaf_ctx *ctx = arg;
 
-    return atomic_load(&ctx->threads.closing) ? -1 : CLOSING_LOOK_US;
+    return atomic_load(&ctx->threads.closing) || stepaf_members_call(ctx) ? -1 : CLOSING_LOOK_US;
 }
 
 static stepaf_status_t begin_commit(struct stepaf_ctx *ctx)
@@ -176,14 +178,36 @@ static stepaf_status_t begin_commit(struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
+static stepaf_status_t check_commit(const stepaf_commit_params_t *params)
+{
+    const char *what = NULL;
+
+    if (params && (params->field_mask & ~(uint64_t)STEPAF_COMMIT_ALL))
+        what = "unknown bits in the parameters' field_mask";
+    else if (params && (params->field_mask & STEPAF_COMMIT_LOST) &&
+             (unsigned)params->lost > STEPAF_COMMIT_LEAVE_LOST)
+        what = "unknown way to treat lost ranks";
+    return what ? stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_COMMIT, "%s", what) : STEPAF_OK;
+}
+
 stepaf_status_t stepaf_commit(stepaf_context_h handle)
+{
+    return stepaf_commit_with(handle, NULL);
+}
+
+stepaf_status_t stepaf_commit_with(stepaf_context_h handle, const stepaf_commit_params_t *params)
 {
     struct stepaf_ctx *ctx;
     stepaf_status_t status = stepaf_enter_context(handle, &ctx);
 
     if (status)
         return status;
-    status = begin_commit(ctx);
+    bool leaves_lost = ctx->env.lost == STEPAF_ENV_LOST_leave;
+    if (params && (params->field_mask & STEPAF_COMMIT_LOST))
+        leaves_lost = params->lost == STEPAF_COMMIT_LEAVE_LOST;
+    status = check_commit(params);
+    if (!status)
+        status = begin_commit(ctx);
     if (status) {
         stepaf_leave(ctx);
         return status;
@@ -196,7 +220,7 @@ stepaf_status_t stepaf_commit(stepaf_context_h handle)
     stepaf_lock_enter(&ctx->lock);
     stepaf_boot_set_advance(go_on_in_commit, ctx);
     if (!status)
-        status = stepaf_error_in(stepaf_core_commit(ctx), STEPAF_PHASE_COMMIT);
+        status = stepaf_error_in(stepaf_core_commit(ctx, leaves_lost), STEPAF_PHASE_COMMIT);
     stepaf_boot_set_advance(NULL, NULL);
     if (ctx->state == STEPAF_CTX_COMMITTING)
         ctx->state = STEPAF_CTX_OPEN;

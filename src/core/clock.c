@@ -107,7 +107,7 @@ static int find_reference(const struct stepaf_ctx *ctx)
     int first = -1;
 
     for (int r = 0; r < ctx->job.boot.size; r++) {
-        if (!stepaf_mesh_has(&ctx->job.mesh, ctx->job.ranks[r].rank))
+        if (!stepaf_mesh_has(&ctx->job.mesh, ctx->job.ranks[r].rank) || !ctx->job.members.is[r])
             continue;
         if (ctx->job.ranks[r].node_id == ctx->job.ranks[0].node_id)
             return r;
@@ -117,11 +117,32 @@ static int find_reference(const struct stepaf_ctx *ctx)
     return first;
 }
 
+/* Index of the first peer that is a member. */
+static uint32_t first_member(const struct stepaf_ctx *ctx)
+{
+    uint32_t p = 0;
+
+    while (p + 1 < ctx->n_peers && ctx->peers[p].is_out)
+        p++;
+    return p;
+}
+
+/* Index, at the other role's ranks, of the first member of this rank's role and lane. */
+static uint32_t first_of_role(const struct stepaf_ctx *ctx)
+{
+    int group = stepaf_is_attention(ctx) ? STEPAF_GROUP_ATTENTION : STEPAF_GROUP_FFN;
+    uint32_t rank = ctx->job.mesh.lane;
+
+    while (!ctx->job.members.is[ctx->job.groups[group][rank]]) /* this one is */
+        rank += ctx->job.mesh.lanes;
+    return stepaf_mesh_index(&ctx->job.mesh, rank);
+}
+
 /* Index of the peer that this rank asks. */
 static uint32_t find_server(const struct stepaf_ctx *ctx, int reference)
 {
     if (ctx->job.ranks[reference].role == ctx->role)
-        return 0; /* the helper */
+        return first_member(ctx); /* the helper */
     return stepaf_mesh_index(&ctx->job.mesh, ctx->job.ranks[reference].rank);
 }
 
@@ -129,7 +150,8 @@ stepaf_status_t stepaf_clock_sync(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     int reference = find_reference(ctx);
     bool is_reference = ctx->job.boot.rank == reference;
-    bool is_helper = ctx->job.ranks[reference].role != ctx->role && ctx->job.mesh.slot == 0;
+    bool is_helper =
+        ctx->job.ranks[reference].role != ctx->role && ctx->job.mesh.slot == first_of_role(ctx);
     struct stepaf_peer *server = &ctx->peers[find_server(ctx, reference)];
     stepaf_status_t status = STEPAF_OK;
     struct stepaf_msg synced = {.type = STEPAF_MSG_SYNCED};
@@ -138,10 +160,12 @@ stepaf_status_t stepaf_clock_sync(struct stepaf_ctx *ctx, int64_t deadline_ns)
         ctx->clock.known = true;
         return STEPAF_OK;
     }
+    if (server->lost)
+        return STEPAF_OK; /* the offset of before stays */
     if (!is_reference)
         status = ping_peer(ctx, server, deadline_ns);
     if (status)
-        return status;
+        return server->lost ? STEPAF_OK : status;
     ctx->clock.known = true;
     if (!stepaf_core_send(server, &synced))
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "boot/accord/talk.h"
 #include "core/ctx.h"
 #include "core/feature.h"
 #include "core/key_remove.h"
@@ -93,6 +94,9 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
     free(ctx->job.ranks);
     for (int g = 0; g < 3; g++)
         free(ctx->job.groups[g]);
+    stepaf_talk_close(ctx->job.members.talk);
+    free(ctx->job.members.is);
+    free(ctx->job.members.present);
     if (ctx->job.boot.close)
         ctx->job.boot.close(ctx->job.boot.self);
     stepaf_env_free(&ctx->env);

@@ -40,8 +40,9 @@ struct stepaf_region;
 struct stepaf_region_name;
 struct stepaf_remote_plan;
 struct stepaf_streams;
+struct stepaf_talk;
 
-enum { STEPAF_NS_SCALE_BITS = 24 };
+enum { STEPAF_NS_SCALE_BITS = 24, STEPAF_MUTE_MAX = 160 };
 
 struct stepaf_peer {
     struct stepaf_ctx *ctx;
@@ -52,6 +53,7 @@ struct stepaf_peer {
     struct stepaf_who who;
     uint32_t index; /* in ctx->peers; its rank is another number where there are lanes */
     bool lost;
+    bool is_out;                     /* and the epoch goes on without it */
     uint32_t ready_epoch;            /* of its last READY */
     uint32_t quiesced;               /* number of the last commit that it has entered */
     stepaf_status_t ready_status;    /* and what it said */
@@ -161,8 +163,18 @@ struct stepaf_ctx_gpu {
     uint32_t n_arriving; /* batches and answers */
 };
 
+/* Who is in the epoch; see core/members.h. */
+struct stepaf_ctx_members {
+    struct stepaf_talk *talk;   /* NULL: they cannot talk beside the bootstrap */
+    char mute[STEPAF_MUTE_MAX]; /* why not */
+    uint8_t *is;                /* by world rank: a member */
+    uint8_t *present;           /* by world rank: its words were in the last exchange */
+    bool leaves_lost;           /* this rank's commit goes on without lost ranks */
+};
+
 /* The job, as init has found it. */
 struct stepaf_ctx_job {
+    struct stepaf_ctx_members members;
     struct stepaf_mesh mesh;
     stepaf_boot_t boot;
     struct stepaf_topo topo;

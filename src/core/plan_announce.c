@@ -17,7 +17,8 @@
 static bool is_reached(const struct stepaf_plan_obj *plan, const struct stepaf_key *key)
 {
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-        if (!stepaf_plan_leaves_out(plan, p) && (!key->remote || !key->remote[p].rmem))
+        if (!plan->ctx->peers[p].lost && !stepaf_plan_leaves_out(plan, p) &&
+            (!key->remote || !key->remote[p].rmem))
             return false;
     return true;
 }
@@ -128,6 +129,8 @@ static bool make_templates(struct stepaf_op *op)
 {
     for (uint32_t p = 0; p < op->plan->ctx->n_peers; p++) {
         const struct stepaf_link *link = op->posts[p]->link;
+        if (op->plan->ctx->peers[p].lost)
+            continue;
         void **template = &op->templates[link->transport->index];
         size_t bytes = 0;
         if (!*template)

@@ -147,9 +147,10 @@ static stepaf_status_t check_peers(const struct stepaf_plan_obj *plan,
     if (ctx->n_alive == ctx->n_peers || (params->flags & STEPAF_START_SKIP_LOST) ||
         is_enough_alive(plan, params))
         return STEPAF_OK;
+    /* Whom the epoch goes on without is not missed. */
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         const struct stepaf_peer *peer = &ctx->peers[p];
-        if (peer->lost && !stepaf_start_skips(plan, params, p))
+        if (peer->lost && !peer->is_out && !stepaf_start_skips(plan, params, p))
             return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_START, peer->who,
                                          STEPAF_WHO_FORMAT " is lost: %s",
                                          STEPAF_WHO_ARGS(peer->who), peer->reason);

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include "boot/accord/talk.h"
 #include "core/ctx.h"
 #include "core/lock.h"
 #include "core/mesh.h"
@@ -38,8 +39,15 @@ uint64_t stepaf_ticks_of_us(const struct stepaf_ctx *ctx, int64_t us)
     return ticks < TICKS_MAX ? (uint64_t)ticks : (uint64_t)TICKS_MAX;
 }
 
+/* One that is no peer: only the members' next agreement has to know. */
+static void note_end(struct stepaf_ctx *ctx, int rank)
+{
+    if (rank >= 0 && rank < ctx->job.boot.size && ctx->job.members.talk)
+        stepaf_talk_lose(ctx->job.members.talk, rank, "the bootstrap reports that it died");
+}
+
 /* Ask the bootstrap whom the launcher reports lost. Not before there are links: what it says then
- * would be forgotten. Ranks that are no peers are none of our business. */
+ * would be forgotten. */
 static void ask_launcher(struct stepaf_ctx *ctx)
 {
     int ranks[REPORTS];
@@ -49,11 +57,15 @@ static void ask_launcher(struct stepaf_ctx *ctx)
 
     for (int i = 0; i < n; i++) {
         if (ranks[i] < 0 || ranks[i] >= ctx->job.boot.size ||
-            ctx->job.ranks[ranks[i]].role == ctx->role)
+            ctx->job.ranks[ranks[i]].role == ctx->role) {
+            note_end(ctx, ranks[i]);
             continue;
+        }
         uint32_t rank = ctx->job.ranks[ranks[i]].rank;
-        if (!stepaf_mesh_has(&ctx->job.mesh, rank))
+        if (!stepaf_mesh_has(&ctx->job.mesh, rank)) {
+            note_end(ctx, ranks[i]);
             continue;
+        }
         struct stepaf_peer *peer = &ctx->peers[stepaf_mesh_index(&ctx->job.mesh, rank)];
         if (peer->link)
             stepaf_peer_fail(peer, "the bootstrap reports that it died");
@@ -69,6 +81,13 @@ static void find_dead_peers(struct stepaf_ctx *ctx, uint64_t now)
     for (unsigned i = 0; i < ctx->net.n_transports; i++)
         ctx->net.transports[i]->ops->check_peers(ctx->net.transports[i]);
     ask_launcher(ctx);
+    if (ctx->job.members.talk)
+        stepaf_talk_pump(ctx->job.members.talk);
+}
+
+void stepaf_core_look_for_lost(struct stepaf_ctx *ctx)
+{
+    find_dead_peers(ctx, stepaf_ticks());
 }
 
 void stepaf_core_check_liveness(struct stepaf_ctx *ctx, uint64_t now, bool has_come)

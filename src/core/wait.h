@@ -36,5 +36,8 @@ void stepaf_core_flush(struct stepaf_ctx *ctx, int64_t timeout_us);
  * is time to. */
 void stepaf_core_check_liveness(struct stepaf_ctx *ctx, uint64_t now, bool has_come)
     __attribute__((cold));
+/* Look at once for ranks that have ended, and take in what members say, if that was not done within the last
+ * millisecond. */
+void stepaf_core_look_for_lost(struct stepaf_ctx *ctx);
 
 #endif

@@ -139,7 +139,8 @@ static stepaf_status_t judge_pairs(const struct party *parties, int n, bool kind
 
     for (const struct party *one = parties; one < parties + n && !status; one++)
         for (const struct party *other = parties; other < parties + n && !status; other++) {
-            if (one->said->role == other->said->role || one->said->lane != other->said->lane)
+            if (one->said->role == other->said->role || one->said->lane != other->said->lane ||
+                one->said->absent || other->said->absent)
                 continue;
             if (kinds_differ)
                 status = judge_kinds(one, other);
@@ -160,13 +161,15 @@ stepaf_status_t stepaf_stream_adverts_check(const struct stepaf_advert *adverts,
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     for (int r = 0; r < n && !status; r++) {
         parties[r].said = &adverts[r];
+        if (adverts[r].absent)
+            continue;
         status = stepaf_stream_advert_read(adverts[r].streams, adverts[r].role,
                                            adverts[r].world_rank, &parties[r].stream_advert);
         any = any || parties[r].stream_advert.n_plans;
     }
     for (int r = 0; any && r < n && !status; r++) {
         parties[r].index = index_in_lane(adverts, r);
-        if (kinds_differ)
+        if (kinds_differ && !adverts[r].absent)
             status = find_named(&parties[r]);
     }
     if (any && !status)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/members.h"
 #include "gpu/proxy.h"
 #include "gpu/stream_advert.h"
 
@@ -83,18 +84,19 @@ stepaf_status_t stepaf_streams_settle(struct stepaf_ctx *ctx, const struct stepa
 
     for (uint32_t p = 0; tries && p < ctx->n_peers && !own; p++) {
         const struct stepaf_advert *its = &adverts[ctx->peers[p].who.world_rank];
-        if (its->asks && !stepaf_peer_proxied(ctx, p))
+        if (its->asks && !its->absent && !stepaf_peer_proxied(ctx, p))
             own = try_peer(&ctx->peers[p], its, &streams->reach[WORD + p]);
     }
     stepaf_error_t error = *stepaf_last_error();
-    status = ctx->job.boot.allgather(ctx->job.boot.self, tries ? streams->reach : (void *)&magic,
+    status = stepaf_members_exchange(ctx, tries ? streams->reach : (void *)&magic,
                                      WORD + (tries ? ctx->n_peers : 0), (void **)&all, offsets,
                                      timeout_us);
     if (own)
         status = stepaf_error_raise(&error);
     *again_p = false;
     for (int r = 0; r < ctx->job.boot.size && !status; r++)
-        status = note_reach(ctx, r, all + offsets[r], offsets[r + 1] - offsets[r], again_p);
+        if (ctx->job.members.present[r])
+            status = note_reach(ctx, r, all + offsets[r], offsets[r + 1] - offsets[r], again_p);
     if (!status && ctx->gpu.asks)
         ctx->gpu.answered = true;
     free(all);

@@ -10,7 +10,7 @@
 
 enum { DECLARE_MAGIC = 0x53544144 };
 
-enum { CHANGED = 1 << 0, ASKS = 1 << 1 };
+enum { CHANGED = 1 << 0, ASKS = 1 << 1, LEAVES_LOST = 1 << 2 };
 
 static void pack_ranks(const struct stepaf_recv_buf *recv_buf, struct stepaf_pack *pack)
 {
@@ -119,7 +119,8 @@ void stepaf_advert_pack(struct stepaf_ctx *ctx, stepaf_status_t status, struct s
     stepaf_pack_u32(pack, (uint32_t)status);
     stepaf_pack_text(pack, status ? stepaf_last_error()->text : "");
     stepaf_pack_u32(pack, ctx->epoch);
-    stepaf_pack_u32(pack, (ctx->commit.changed ? CHANGED : 0) | (ctx->gpu.asks ? ASKS : 0));
+    stepaf_pack_u32(pack, (ctx->commit.changed ? CHANGED : 0) | (ctx->gpu.asks ? ASKS : 0) |
+                              (ctx->job.members.leaves_lost ? LEAVES_LOST : 0));
     if (status)
         return;
     stepaf_pack_u32(pack, ctx->net.n_transports);
@@ -259,6 +260,7 @@ stepaf_status_t stepaf_advert_read(const void *blob, size_t bytes, int role, int
     uint32_t facts = stepaf_unpack_u32(&unpack);
     advert.changed = facts & CHANGED;
     advert.asks = facts & ASKS;
+    advert.leaves_lost = facts & LEAVES_LOST;
     if (ok && !unpack.failed && !advert.status)
         ok = read_body(&unpack, &advert, before);
     if (!ok || unpack.failed) {

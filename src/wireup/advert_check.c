@@ -82,7 +82,7 @@ static struct known_key *know(struct known_keys *known, uint64_t id, uint32_t la
 
 static bool counts(const struct stepaf_advert *advert)
 {
-    return !advert->same_as && advert->role == STEPAF_FFN;
+    return !advert->absent && !advert->same_as && advert->role == STEPAF_FFN;
 }
 
 /* Count the keys of the FFN ranks, lane by lane. */
@@ -189,23 +189,29 @@ static stepaf_status_t check_all_keys(const struct stepaf_advert *adverts, int n
 stepaf_status_t stepaf_adverts_check(const struct stepaf_advert *adverts, int n, int own_rank,
                                      const struct stepaf_feature_ops *feature)
 {
-    uint32_t epoch = adverts[0].epoch;
-    bool changed = epoch == 0, kinds_differ = false;
+    const struct stepaf_advert *first = NULL;
+    bool changed = false, kinds_differ = false;
     stepaf_status_t status;
 
     for (int r = 0; r < n; r++) {
         const struct stepaf_advert *advert = &adverts[r];
+        if (advert->absent) {
+            changed = changed || advert->was_member;
+            continue;
+        }
+        first = first ? first : advert;
         if (advert->status)
             return r == own_rank
                        ? stepaf_error_set(advert->status, STEPAF_PHASE_COMMIT, "%s", advert->text)
                        : stepaf_error_set(advert->status, STEPAF_PHASE_COMMIT,
                                           "world rank %d: %.280s", advert->world_rank,
                                           advert->text);
-        if (advert->epoch != epoch)
+        if (advert->epoch != first->epoch)
             return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
-                                    "world rank %d is in epoch %u, rank 0 in %u",
-                                    advert->world_rank, advert->epoch, epoch);
-        changed = changed || advert->changed;
+                                    "world rank %d is in epoch %u, rank %d in %u",
+                                    advert->world_rank, advert->epoch, first->world_rank,
+                                    first->epoch);
+        changed = changed || advert->changed || !advert->epoch;
     }
     if (!changed)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,

@@ -9,6 +9,7 @@
 #include "core/feature.h"
 #include "core/key_recv.h"
 #include "core/key_remove.h"
+#include "core/members.h"
 #include "core/plan.h"
 #include "core/plan_announce.h"
 #include "core/region_remove.h"
@@ -18,8 +19,7 @@
 #include "map/map.h"
 #include "wireup/commit.h"
 #include "wireup/connect.h"
-
-enum { LOST_EXCHANGE_US = 1000000 };
+#include "wireup/lost.h"
 
 /* Whether something of the plan still waits for room. */
 static bool is_queued(const struct stepaf_plan_obj *plan)
@@ -56,11 +56,6 @@ static stepaf_status_t let_pass(struct stepaf_ctx *ctx, int64_t deadline_ns)
 /* Whether nothing is in flight that a new epoch would cut off. */
 static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
 {
-    for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (ctx->peers[p].lost)
-            return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
-                                         ctx->peers[p].who, STEPAF_WHO_FORMAT " is lost: %s",
-                                         STEPAF_WHO_ARGS(ctx->peers[p].who), ctx->peers[p].reason);
     for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan && plan->proxied.is && !is_queued(plan))
@@ -144,16 +139,20 @@ static stepaf_status_t prepare_commit(struct stepaf_ctx *ctx, int64_t deadline_n
     return status;
 }
 
-/* What the rank before @a rank, of the same role and lane, has declared; NULL: it is the first. */
+/* What the rank before @a rank, of the same role and lane, has declared; NULL: there is none. */
 static const struct stepaf_advert *before_of(const struct stepaf_ctx *ctx, int rank,
                                              const struct stepaf_advert *adverts)
 {
     const struct stepaf_rank *its = &ctx->job.ranks[rank];
     int group = its->role == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION;
 
-    if (its->rank < ctx->job.mesh.lanes)
-        return NULL;
-    return &adverts[ctx->job.groups[group][its->rank - ctx->job.mesh.lanes]];
+    for (uint32_t before = its->rank; before >= ctx->job.mesh.lanes;) {
+        before -= ctx->job.mesh.lanes;
+        const struct stepaf_advert *advert = &adverts[ctx->job.groups[group][before]];
+        if (!advert->absent)
+            return advert;
+    }
+    return NULL;
 }
 
 /* The bootstrap has failed: what this rank has found by itself says more. */
@@ -170,15 +169,6 @@ static stepaf_status_t not_exchanged(const struct stepaf_ctx *ctx, stepaf_status
     return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, missing,
                                  "%.200s: STEPAF_COMMIT_TIMEOUT_US is %lld us", late.text,
                                  (long long)ctx->env.commit_timeout_us);
-}
-
-/* A rank that knows of a lost one does not wait long: that one will not come, but others may, and
- * learn why. */
-static int64_t exchange_us(stepaf_status_t own, int64_t deadline_ns)
-{
-    int64_t left = left_us(deadline_ns);
-
-    return own == STEPAF_ERR_PEER_LOST && left > LOST_EXCHANGE_US ? LOST_EXCHANGE_US : left;
 }
 
 /* Put together what this rank tells: its failure, if there is no memory for more. */
@@ -205,6 +195,29 @@ static bool any_has_failed(const uint8_t *all, const size_t *offsets, int n)
     return any;
 }
 
+/* What one rank tells, or that it is not there. */
+static stepaf_status_t read_advert(const struct stepaf_ctx *ctx, int rank, const void *all,
+                                   const size_t *offsets, struct stepaf_advert *adverts)
+{
+    const struct stepaf_rank *its = &ctx->job.ranks[rank];
+    struct stepaf_advert *advert = &adverts[rank];
+    stepaf_status_t status = STEPAF_OK;
+
+    if (ctx->job.members.present[rank])
+        status = stepaf_advert_read((const uint8_t *)all + offsets[rank],
+                                    offsets[rank + 1] - offsets[rank], its->role, rank,
+                                    before_of(ctx, rank, adverts), advert);
+    else
+        *advert = (struct stepaf_advert){.role = its->role,
+                                         .world_rank = rank,
+                                         .absent = true,
+                                         .was_member = ctx->job.members.is[rank]};
+    advert->lane = its->rank % ctx->job.mesh.lanes;
+    advert->node_id = its->node_id;
+    advert->proxies = its->proxies;
+    return status;
+}
+
 /* Exchange adverts and judge them. The caller owns adverts and *all_p, which is NULL if there was no
  * exchange. *met_p: all ranks have, and come to the same verdict. */
 static stepaf_status_t exchange_adverts(struct stepaf_ctx *ctx, stepaf_status_t own,
@@ -220,20 +233,16 @@ static stepaf_status_t exchange_adverts(struct stepaf_ctx *ctx, stepaf_status_t 
     if (pack.failed)
         status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     if (!status) {
-        status = ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes, all_p, offsets,
-                                         exchange_us(own, deadline_ns));
+        status = stepaf_members_exchange(ctx, pack.data, pack.bytes, all_p, offsets,
+                                         left_us(deadline_ns));
         *met_p = !status;
         if (status)
             status = not_exchanged(ctx, status, &own_error);
     }
-    for (; !status && n_read < size; n_read++) {
-        status = stepaf_advert_read(
-            (uint8_t *)*all_p + offsets[n_read], offsets[n_read + 1] - offsets[n_read],
-            ctx->job.ranks[n_read].role, n_read, before_of(ctx, n_read, adverts), &adverts[n_read]);
-        adverts[n_read].lane = ctx->job.ranks[n_read].rank % ctx->job.mesh.lanes;
-        adverts[n_read].node_id = ctx->job.ranks[n_read].node_id;
-        adverts[n_read].proxies = ctx->job.ranks[n_read].proxies;
-    }
+    for (; !status && n_read < size; n_read++)
+        status = read_advert(ctx, n_read, *all_p, offsets, adverts);
+    if (!status)
+        status = stepaf_lost_check(ctx, adverts);
     if (!status)
         status = stepaf_adverts_check(adverts, size, ctx->job.boot.rank, ctx->feature);
     if (status == STEPAF_ERR_NO_MEMORY && *all_p && !any_has_failed(*all_p, offsets, size))
@@ -313,8 +322,8 @@ static stepaf_status_t not_ready(const struct stepaf_peer *peer, stepaf_status_t
                                  STEPAF_WHO_ARGS(peer->who));
 }
 
-/* Wait for one peer's READY, unless another one has failed. FFN ranks answer with theirs: by then the
- * peer's plans are here. */
+/* Wait for one peer's READY, unless another one has failed. FFN ranks answer with theirs when all have come: by
+ * then the peers' plans are here, and no attention rank leaves before all have come to the last exchange. */
 static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                    struct stepaf_waiter *waiter, int64_t deadline_ns)
 {
@@ -322,10 +331,8 @@ static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *p
         bool more = stepaf_core_advance(ctx, waiter, deadline_ns);
         if (is_ready(ctx, ctx->commit.refuser))
             return not_ready(ctx->commit.refuser, ctx->commit.refuser->ready_status);
-        if (peer->lost && !is_ready(ctx, peer)) /* it may have been, and gone at once */
-            return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT, peer->who,
-                                         STEPAF_WHO_FORMAT " is lost: %s",
-                                         STEPAF_WHO_ARGS(peer->who), peer->reason);
+        if (peer->lost && !is_ready(ctx, peer)) /* as if it had been lost afterwards */
+            return STEPAF_OK;
         if (!more && !is_ready(ctx, peer))
             return not_ready(peer, STEPAF_ERR_TIMEOUT);
     }
@@ -349,9 +356,9 @@ static stepaf_status_t handshake(struct stepaf_ctx *ctx, int64_t deadline_ns)
             status = await_ready(ctx, peer, &waiter, deadline_ns);
         if (!status && !attention)
             status = check_remotes(peer);
-        if (!attention)
-            send_ready(peer, ctx->epoch, status);
     }
+    for (uint32_t p = 0; !attention && p < ctx->n_peers; p++)
+        send_ready(&ctx->peers[p], ctx->epoch, status);
     while (!status && !stepaf_list_empty(&ctx->net.queued))
         if (!stepaf_core_advance(ctx, &waiter, deadline_ns))
             status = stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
@@ -375,6 +382,7 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, const struct stepaf_a
     stepaf_status_t status;
 
     ctx->epoch++;
+    stepaf_members_adopt(ctx);
     for (uint32_t p = 0; p < ctx->n_peers; p++)
         stepaf_remote_plans_free(&ctx->peers[p]);
     status = stepaf_peers_connect(ctx, adverts);
@@ -388,6 +396,8 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, const struct stepaf_a
     }
     mark_committed(ctx);
     status = handshake(ctx, deadline_ns);
+    if (!status)
+        stepaf_members_settled(ctx);
     if (!status && (ctx->gpu.streams || ctx->memory.withdrawn))
         status = stepaf_regions_quiesce(ctx, deadline_ns);
     ctx->feature->retire(ctx);
@@ -417,7 +427,7 @@ static void break_up(struct stepaf_ctx *ctx)
     }
 }
 
-stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx)
+stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, bool leaves_lost)
 {
     struct stepaf_advert *adverts = calloc((size_t)ctx->job.boot.size, sizeof(*adverts));
     size_t *offsets = calloc((size_t)ctx->job.boot.size + 1, sizeof(*offsets));
@@ -431,6 +441,7 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx)
         free(offsets);
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
+    ctx->job.members.leaves_lost = leaves_lost;
     status = prepare_commit(ctx, deadline_ns);
     status = exchange_adverts(ctx, status, deadline_ns, adverts, offsets, &all, &met);
     if (!status)
@@ -439,7 +450,7 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx)
         if (!stepaf_is_attention(ctx))
             stepaf_key_allocate_undo(ctx);
         ctx->feature->undo(ctx);
-        if (!met || status == STEPAF_ERR_TIMEOUT || status == STEPAF_ERR_PEER_LOST)
+        if (!met || status == STEPAF_ERR_TIMEOUT)
             break_up(ctx);
         for (uint32_t p = 0; p < ctx->n_peers && !met; p++) /* they may have met */
             send_ready(&ctx->peers[p], ctx->epoch + 1, status);

@@ -3,10 +3,13 @@
 #ifndef STEPAF_WIREUP_COMMIT_H
 #define STEPAF_WIREUP_COMMIT_H
 
+#include <stdbool.h>
+
 #include <stepaf/status.h>
 
 struct stepaf_ctx;
 
-stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx);
+/* @a leaves_lost: go on without ranks that are lost, if all ranks say so; else they refuse it. */
+stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, bool leaves_lost);
 
 #endif

@@ -352,17 +352,30 @@ static stepaf_status_t look_up(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
     return status;
 }
 
+/* Whether the peer has ended meanwhile, and that is why its memory cannot be had. */
+static bool is_gone(const struct stepaf_peer *peer)
+{
+    stepaf_error_t error = *stepaf_last_error();
+
+    if (peer->link && peer->ctx->epoch > 1)
+        peer->link->transport->ops->check_peers(peer->link->transport);
+    (void)stepaf_error_raise(&error);
+    return peer->lost;
+}
+
 stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
 {
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
         const struct stepaf_advert *advert = &adverts[peer->who.world_rank];
         stepaf_status_t status = STEPAF_OK;
+        if (peer->lost)
+            continue; /* what is known of it stays: posts of old may name it */
         if (!peer->link)
             status = connect_peer(ctx, peer, advert);
         if (!status)
             status = look_up(ctx, peer, advert);
-        if (status)
+        if (status && !is_gone(peer))
             return status;
     }
     find_sole(ctx);

@@ -31,6 +31,9 @@ void stepaf_hello_pack(const struct stepaf_hello *hello, const struct stepaf_env
     stepaf_pack_u32(pack, hello->pid);
     stepaf_pack_u64(pack, hello->node_id);
     stepaf_pack_u32(pack, hello->proxies);
+    stepaf_accord_addresses_pack(&hello->card.addresses, pack);
+    stepaf_pack_bytes(pack, hello->card.drawn, sizeof(hello->card.drawn));
+    stepaf_pack_text(pack, hello->mute);
     stepaf_pack_text(pack, hello->host);
     stepaf_pack_text(pack, hello->binding);
     if (hello->status)
@@ -57,6 +60,21 @@ static bool read_versions(struct stepaf_unpack *unpack, struct stepaf_hello *hel
     return !unpack->failed;
 }
 
+/* Read where members can call it. */
+static bool read_card(struct stepaf_unpack *unpack, struct stepaf_hello *hello)
+{
+    if (!stepaf_accord_addresses_read(unpack, &hello->card.addresses))
+        return false;
+    const void *drawn = stepaf_unpack_bytes(unpack, sizeof(hello->card.drawn));
+    if (drawn)
+        memcpy(hello->card.drawn, drawn, sizeof(hello->card.drawn));
+    stepaf_unpack_text(unpack, hello->mute, sizeof(hello->mute));
+    for (char *at = hello->mute; *at; at++)
+        if (*at < ' ' || *at > '~') /* it goes into sentences */
+            *at = '?';
+    return !unpack->failed;
+}
+
 bool stepaf_hello_read(const void *blob, size_t bytes, struct stepaf_hello *intro_p)
 {
     struct stepaf_unpack unpack = stepaf_unpack_from(blob, bytes);
@@ -76,6 +94,8 @@ bool stepaf_hello_read(const void *blob, size_t bytes, struct stepaf_hello *intr
     hello.pid = stepaf_unpack_u32(&unpack);
     hello.node_id = stepaf_unpack_u64(&unpack);
     hello.proxies = stepaf_unpack_u32(&unpack) != 0;
+    if (!read_card(&unpack, &hello))
+        return false;
     stepaf_unpack_text(&unpack, hello.host, sizeof(hello.host));
     stepaf_unpack_text(&unpack, hello.binding, sizeof(hello.binding));
     if (!hello.status)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "boot/accord/talk.h"
 #include "core/ctx.h"
 #include "core/deliver.h"
 #include "core/imm.h"
@@ -21,8 +22,9 @@
 
 enum { FEW = 256 };
 
-/* What this rank says of roles, on its way into the exchange. */
+/* What this rank says of roles, and of itself, on its way into the exchange. */
 struct own_view {
+    struct stepaf_talk_card card;
     stepaf_role_t said;
     struct stepaf_split split;
 };
@@ -83,6 +85,9 @@ static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_
     if ((status = stepaf_topo_check_cores(ctx->env.progress_cores)))
         return stepaf_error_set(status, STEPAF_PHASE_INIT, "STEPAF_PROGRESS_CORES: %s",
                                 stepaf_last_error()->text);
+    if (ctx->job.boot.size > 1)
+        ctx->job.members.talk = stepaf_talk_open(&ctx->env, ctx->job.boot.rank, ctx->job.boot.size,
+                                                 &view->card, ctx->job.members.mute);
     ctx->threads.progress_wanted = ctx->env.progress == 1;
     if ((params->field_mask & STEPAF_PARAM_PROGRESS) && params->progress != STEPAF_PROGRESS_AUTO)
         ctx->threads.progress_wanted = params->progress == STEPAF_PROGRESS_THREAD;
@@ -105,7 +110,11 @@ static stepaf_status_t make_tables(struct stepaf_ctx *ctx)
 
     ctx->job.ranks = calloc(size, sizeof(*ctx->job.ranks));
     ctx->peers = calloc(size, sizeof(*ctx->peers));
-    good = ctx->job.ranks && ctx->peers;
+    ctx->job.members.is = malloc(size);
+    ctx->job.members.present = calloc(size, 1);
+    good = ctx->job.ranks && ctx->peers && ctx->job.members.is && ctx->job.members.present;
+    if (good)
+        memset(ctx->job.members.is, 1, size);
     for (int g = 0; g < 3; g++) {
         ctx->job.groups[g] = calloc(size, sizeof(int));
         good = good && ctx->job.groups[g];
@@ -142,6 +151,33 @@ static stepaf_status_t build_groups(struct stepaf_ctx *ctx, const struct stepaf_
     return STEPAF_OK;
 }
 
+/* All know now where members can be called, if all can. What is missing for that is told when it is missed. */
+static void join_talk(struct stepaf_ctx *ctx, const struct stepaf_hello *hellos)
+{
+    struct stepaf_ctx_members *members = &ctx->job.members;
+    struct stepaf_talk_card *cards = calloc((size_t)ctx->job.boot.size, sizeof(*cards));
+    bool can_talk = cards && members->talk;
+
+    for (int r = 0; r < ctx->job.boot.size && ctx->job.boot.size > 1; r++) {
+        if (cards)
+            cards[r] = hellos[r].card;
+        if (hellos[r].card.addresses.port)
+            continue;
+        snprintf(members->mute, sizeof(members->mute), "world rank %d cannot listen: %.100s", r,
+                 hellos[r].mute);
+        can_talk = false;
+    }
+    if (can_talk && !stepaf_talk_meet(members->talk, cards)) {
+        snprintf(members->mute, sizeof(members->mute), "out of memory");
+        can_talk = false;
+    }
+    free(cards);
+    if (can_talk)
+        return;
+    stepaf_talk_close(members->talk);
+    members->talk = NULL;
+}
+
 static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
                       stepaf_status_t status, struct stepaf_pack *pack)
 {
@@ -152,12 +188,14 @@ static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
         .map_digest = stepaf_split_map_digest(&view->split, ctx->job.boot.size),
         .pid = (uint32_t)getpid(),
         .node_id = ctx->job.topo.node_id,
+        .card = view->card,
         .proxies = ctx->env.cuda_proxy == STEPAF_ENV_CUDA_PROXY_always || !stepaf_gpu_likely(),
     };
 
     snprintf(hello.text, sizeof(hello.text), "%s", status ? stepaf_last_error()->text : "");
     snprintf(hello.host, sizeof(hello.host), "%s", ctx->job.topo.host);
     snprintf(hello.binding, sizeof(hello.binding), "%s", ctx->job.topo.binding);
+    snprintf(hello.mute, sizeof(hello.mute), "%s", ctx->job.members.mute);
     stepaf_hello_pack(&hello, &ctx->env, pack);
 }
 
@@ -229,6 +267,8 @@ static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_
                                      roles);
     if (!status)
         status = build_groups(ctx, hellos, roles);
+    if (!status)
+        join_talk(ctx, hellos);
     if (own && status == own)
         stepaf_error_raise(&kept);
 out:

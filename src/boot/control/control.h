@@ -74,8 +74,18 @@ struct stepaf_control_failure {
 /* What is known of another rank. */
 enum { STEPAF_CONTROL_IS_LOST = 1, STEPAF_CONTROL_HAS_LEFT = 2, STEPAF_CONTROL_IS_REPORTED = 4 };
 
+/* Who listens where no exchange is waited for. */
+struct stepaf_control_user {
+    void *arg;
+    /* False: what has come does not fit. */
+    bool (*take)(void *arg, int rank, const void *data, size_t bytes);
+    /* A connection to @a rank has ended, or the rank has said goodbye. */
+    void (*ended)(void *arg, int rank, bool has_left);
+};
+
 struct stepaf_control {
     pthread_mutex_t lock;
+    struct stepaf_control_user user; /* of members' talk; take is NULL in a bootstrap */
     struct stepaf_place place;
     uint8_t session[STEPAF_CONTROL_NONCE_BYTES];
     bool has_met; /* the table is there */
@@ -88,6 +98,7 @@ struct stepaf_control {
     struct stepaf_control_entry *entries;
     uint8_t host_address[16];              /* by which this rank has reached rank 0 */
     struct stepaf_control_link **links;    /* by rank; NULL: none was needed yet */
+    struct stepaf_control_link **calls;    /* by rank, of those who have called; NULL: see links */
     struct stepaf_control_link *strangers; /* newest first */
     unsigned n_strangers;
     struct stepaf_control_link *arrivals; /* proven before there is a table */

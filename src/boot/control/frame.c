@@ -18,6 +18,8 @@ static size_t most_bytes(const struct stepaf_control *control, uint32_t type)
         return STEPAF_CONTROL_GATHER_MAX;
     case STEPAF_CONTROL_FAIL:
         return sizeof(int32_t) + STEPAF_CONTROL_TEXT_MAX;
+    case STEPAF_CONTROL_ACCORD:
+        return control->user.take ? STEPAF_CONTROL_GATHER_MAX : SIZE_MAX;
     case STEPAF_CONTROL_TOKEN:
     case STEPAF_CONTROL_LOST:
     case STEPAF_CONTROL_BYE:
@@ -74,6 +76,9 @@ static bool take_frame(struct stepaf_control_link *link, const struct stepaf_con
 {
     struct stepaf_control *control = link->control;
 
+    if (control->user.take && frame->type != STEPAF_CONTROL_BYE)
+        return frame->type == STEPAF_CONTROL_ACCORD &&
+               control->user.take(control->user.arg, link->rank, data, frame->bytes);
     switch (frame->type) {
     case STEPAF_CONTROL_TABLE:
     case STEPAF_CONTROL_GATHER:
@@ -93,6 +98,8 @@ static bool take_frame(struct stepaf_control_link *link, const struct stepaf_con
     default:
         link->has_left = true;
         control->fates[link->rank] |= STEPAF_CONTROL_HAS_LEFT;
+        if (control->user.ended)
+            control->user.ended(control->user.arg, link->rank, true);
         return true;
     }
 }

@@ -44,7 +44,8 @@ bool stepaf_control_is_placed(const struct stepaf_control_link *link)
     const struct stepaf_control *control = link->control;
 
     return link->rank >= 0 && link->rank < control->place.size &&
-           control->links[link->rank] == link;
+           (control->links[link->rank] == link ||
+            (control->calls && control->calls[link->rank] == link));
 }
 
 void stepaf_control_link_close(struct stepaf_control_link *link, const char *trouble, int error)

@@ -68,11 +68,19 @@ static void forget_late(struct stepaf_control *control)
 }
 
 /* It has shown that it knows the secret. Once ranks have met, it is judged here: whoever calls has a higher
- * number, and calls once. */
+ * number, and calls once. Members that talk may all call. */
 static void admit_rank(struct stepaf_control *control, struct stepaf_control_link *link)
 {
     remove_stranger(control, link);
-    if (!control->has_met) {
+    if (control->calls) {
+        if (link->rank >= control->place.size || link->rank == control->place.rank) {
+            stepaf_control_link_free(link);
+            return;
+        }
+        stepaf_control_link_free(control->calls[link->rank]); /* it would not call twice */
+        control->calls[link->rank] = link;
+        stepaf_control_parse(link);
+    } else if (!control->has_met) {
         link->next = control->arrivals;
         control->arrivals = link;
     } else if (link->rank > control->place.rank && link->rank < control->place.size &&
@@ -89,8 +97,14 @@ static void admit_rank(struct stepaf_control *control, struct stepaf_control_lin
 /* The connection to a rank has ended. Before all have met, that is for those who meet to judge. */
 static void note_end(struct stepaf_control_link *link)
 {
-    if (link->control->has_met && stepaf_control_is_placed(link) && !link->has_left)
-        stepaf_control_note_lost(link->control, link->rank);
+    struct stepaf_control *control = link->control;
+
+    if (!control->has_met || !stepaf_control_is_placed(link) || link->has_left)
+        return;
+    if (control->user.ended)
+        control->user.ended(control->user.arg, link->rank, false);
+    else
+        stepaf_control_note_lost(control, link->rank);
 }
 
 static bool make_space(struct stepaf_control_link *link, size_t bytes)

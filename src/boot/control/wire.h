@@ -14,7 +14,7 @@
 #include "base/proof.h"
 
 /* The version changes with anything behind the greeting, the magic numbers with the greeting itself. */
-enum { STEPAF_CONTROL_VERSION = 1, STEPAF_CONTROL_NONCE_BYTES = 16 };
+enum { STEPAF_CONTROL_VERSION = 2, STEPAF_CONTROL_NONCE_BYTES = 16 };
 
 static const uint64_t stepaf_control_hello_magic = 0x314f4c4c45484653;     /* "SFHELLO1" */
 static const uint64_t stepaf_control_challenge_magic = 0x31474c4c48434653; /* "SFCHLLG1" */
@@ -62,7 +62,8 @@ enum stepaf_control_type {
     STEPAF_CONTROL_TOKEN,     /* number: the group; "I have come this far" */
     STEPAF_CONTROL_FAIL,      /* number: the channel, detail: a rank or -1; status and sentence */
     STEPAF_CONTROL_LOST,      /* number: the rank */
-    STEPAF_CONTROL_BYE        /* this end leaves in order */
+    STEPAF_CONTROL_BYE,       /* this end leaves in order */
+    STEPAF_CONTROL_ACCORD     /* a message of the members' decisions, see boot/accord */
 };
 
 /* @a bytes of what follows, then a mark over all of it. */

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/members.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "boot/accord/talk.h"
+#include "core/ctx.h"
+#include "core/peer.h"
+#include "core/wait.h"
+
+/* The first commit takes all, and until its end there are no links to look at. */
+static bool is_first_commit(struct stepaf_ctx *ctx)
+{
+    return !atomic_load_explicit(&ctx->commit.n_done, memory_order_relaxed);
+}
+
+/* Tell the others' machine whom the data plane has lost. */
+static void note_lost_peers(struct stepaf_ctx *ctx)
+{
+    for (uint32_t p = 0; ctx->n_alive < ctx->n_peers && p < ctx->n_peers; p++)
+        if (ctx->peers[p].lost)
+            stepaf_talk_lose(ctx->job.members.talk, ctx->peers[p].who.world_rank,
+                             ctx->peers[p].reason);
+}
+
+bool stepaf_members_call(struct stepaf_ctx *ctx)
+{
+    if (!ctx->job.members.talk || is_first_commit(ctx))
+        return false;
+    stepaf_core_look_for_lost(ctx);
+    note_lost_peers(ctx);
+    return stepaf_accord_is_called(stepaf_talk_accord(ctx->job.members.talk));
+}
+
+/* ---- by the bootstrap ---- */
+
+static stepaf_status_t exchange_by_boot(struct stepaf_ctx *ctx, const void *data, size_t bytes,
+                                        void **all_p, size_t *offsets_p, int64_t timeout_us)
+{
+    stepaf_status_t status = ctx->job.boot.allgather(ctx->job.boot.self, data, bytes, all_p,
+                                                     offsets_p, timeout_us > 0 ? timeout_us : 0);
+
+    if (!status)
+        memset(ctx->job.members.present, 1, (size_t)ctx->job.boot.size);
+    return status;
+}
+
+/* It has come to its end here: others may not have seen that, and ask. */
+static void keep_for_others(struct stepaf_ctx *ctx, const uint8_t *all, const size_t *offsets)
+{
+    size_t size = (size_t)ctx->job.boot.size, bytes = 0;
+    struct stepaf_accord_blob *blobs = calloc(size, sizeof *blobs);
+    static uint8_t nothing;
+    uint8_t *value = NULL;
+
+    for (size_t r = 0; blobs && r < size; r++)
+        blobs[r] = (struct stepaf_accord_blob){
+            offsets[r + 1] > offsets[r] ? (uint8_t *)(uintptr_t)(all + offsets[r]) : &nothing,
+            offsets[r + 1] - offsets[r]};
+    if (blobs)
+        value = stepaf_accord_value_make(blobs, (int)size, &bytes);
+    stepaf_accord_settle(stepaf_talk_accord(ctx->job.members.talk), value, value ? bytes : 0);
+    free(value);
+    free(blobs);
+}
+
+/* ---- among the members ---- */
+
+/* What has been decided, as an exchange returns it. */
+static stepaf_status_t unpack_decision(struct stepaf_ctx *ctx, const struct stepaf_accord *accord,
+                                       void **all_p, size_t *offsets_p)
+{
+    size_t size = (size_t)ctx->job.boot.size, at = 0;
+    struct stepaf_accord_blob *blobs = calloc(size, sizeof *blobs);
+    uint8_t *all = malloc(accord->value.bytes + 1);
+
+    if (!blobs || !all) {
+        free(blobs);
+        free(all);
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    }
+    if (!stepaf_accord_value_read(accord->value.data, accord->value.bytes, blobs, (int)size)) {
+        free(blobs);
+        free(all);
+        return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
+                                "what the members have agreed on is malformed");
+    }
+    for (size_t r = 0; r < size; r++) {
+        offsets_p[r] = at;
+        ctx->job.members.present[r] = blobs[r].data != NULL;
+        if (blobs[r].bytes)
+            memcpy(all + at, blobs[r].data, blobs[r].bytes);
+        at += blobs[r].bytes;
+    }
+    offsets_p[size] = at;
+    free(blobs);
+    *all_p = all;
+    return STEPAF_OK;
+}
+
+static stepaf_status_t refuse_alone(const struct stepaf_ctx *ctx,
+                                    const struct stepaf_accord *accord)
+{
+    int n = 0, n_there = 0;
+
+    if (accord->is_starved)
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    if (accord->is_out)
+        return stepaf_error_set(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
+                                "the other ranks have given this one up: they could not reach it, "
+                                "or one of its links had failed");
+    for (int r = 0; r < ctx->job.boot.size; r++) {
+        n += accord->is_member[r];
+        n_there += accord->is_member[r] && !accord->lost[r];
+    }
+    return stepaf_error_set(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
+                            "of %d ranks %d can be reached: only more than half of them go on, or "
+                            "half with the first",
+                            n, n_there);
+}
+
+static stepaf_status_t refuse_late(const struct stepaf_ctx *ctx, const struct stepaf_accord *accord)
+{
+    int rank = stepaf_accord_awaited(accord);
+    struct stepaf_who who = {-1, -1, rank};
+
+    if (atomic_load(&ctx->threads.closing))
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                "another thread finalizes the context");
+    return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT, who,
+                                 "world rank %d has not come to the members' agreement in time",
+                                 rank);
+}
+
+static stepaf_status_t exchange_by_accord(struct stepaf_ctx *ctx, const void *data, size_t bytes,
+                                          void **all_p, size_t *offsets_p, int64_t deadline_ns)
+{
+    struct stepaf_accord *accord = stepaf_talk_accord(ctx->job.members.talk);
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    bool more = true;
+
+    stepaf_accord_open(accord, data, bytes);
+    while (more && accord->state == STEPAF_ACCORD_OPEN) {
+        more = stepaf_core_advance(ctx, &waiter, deadline_ns);
+        stepaf_talk_pump(ctx->job.members.talk);
+        note_lost_peers(ctx);
+    }
+    if (accord->state == STEPAF_ACCORD_DONE)
+        return unpack_decision(ctx, accord, all_p, offsets_p);
+    return accord->state == STEPAF_ACCORD_FAILED ? refuse_alone(ctx, accord)
+                                                 : refuse_late(ctx, accord);
+}
+
+stepaf_status_t stepaf_members_exchange(struct stepaf_ctx *ctx, const void *data, size_t bytes,
+                                        void **all_p, size_t *offsets_p, int64_t timeout_us)
+{
+    int64_t deadline_ns = stepaf_monotonic_ns() + timeout_us * 1000;
+    struct stepaf_talk *talk = ctx->job.members.talk;
+
+    if (!talk || is_first_commit(ctx))
+        return exchange_by_boot(ctx, data, bytes, all_p, offsets_p, timeout_us);
+    stepaf_accord_next(stepaf_talk_accord(talk));
+    if (!stepaf_members_call(ctx)) {
+        stepaf_status_t status = exchange_by_boot(ctx, data, bytes, all_p, offsets_p, timeout_us);
+        if (!status)
+            keep_for_others(ctx, *all_p, offsets_p);
+        if (!status || (status != STEPAF_ERR_PEER_LOST && !stepaf_members_call(ctx)))
+            return status;
+    }
+    return exchange_by_accord(ctx, data, bytes, all_p, offsets_p, deadline_ns);
+}
+
+/* ---- who is a member ---- */
+
+bool stepaf_members_lacks(const struct stepaf_ctx *ctx, int world_rank)
+{
+    return ctx->job.members.is[world_rank] && !ctx->job.members.present[world_rank];
+}
+
+int stepaf_members_first_lacking(const struct stepaf_ctx *ctx)
+{
+    for (int r = 0; r < ctx->job.boot.size; r++)
+        if (stepaf_members_lacks(ctx, r))
+            return r;
+    return -1;
+}
+
+const char *stepaf_members_reason(const struct stepaf_ctx *ctx, int world_rank)
+{
+    const char *reason =
+        ctx->job.members.talk ? stepaf_talk_reason(ctx->job.members.talk, world_rank) : "";
+
+    return *reason ? reason : "other ranks have lost it";
+}
+
+void stepaf_members_adopt(struct stepaf_ctx *ctx)
+{
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_peer *peer = &ctx->peers[p];
+        int rank = peer->who.world_rank;
+        if (!ctx->job.members.present[rank] && !peer->lost && peer->link)
+            stepaf_peer_fail(peer, "the others go on without it");
+        peer->is_out = !ctx->job.members.present[rank];
+    }
+    for (int r = 0; r < ctx->job.boot.size; r++)
+        if (!ctx->job.members.present[r])
+            ctx->job.members.is[r] = 0;
+    if (ctx->job.members.talk)
+        stepaf_accord_set_members(stepaf_talk_accord(ctx->job.members.talk), ctx->job.members.is);
+}
+
+void stepaf_members_settled(struct stepaf_ctx *ctx)
+{
+    if (ctx->job.members.talk && ctx->job.mesh.lanes == 1)
+        stepaf_accord_forget(stepaf_talk_accord(ctx->job.members.talk));
+}
