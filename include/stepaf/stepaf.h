@@ -11,6 +11,7 @@
 #include <stepaf/key.h>
 #include <stepaf/link.h>
 #include <stepaf/log.h>
+#include <stepaf/members.h>
 #include <stepaf/memory.h>
 #include <stepaf/plan.h>
 #include <stepaf/request.h>

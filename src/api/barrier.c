@@ -4,6 +4,7 @@
 #include "api/handles.h"
 #include "base/time.h"
 #include "boot/boot_advance.h"
+#include "core/members.h"
 #include "core/progress.h"
 #include "core/thread.h"
 
@@ -72,6 +73,7 @@ stepaf_status_t stepaf_barrier(stepaf_context_h handle, stepaf_group_t group, in
     status = ctx->job.boot.barrier(ctx->job.boot.self, group, ctx->job.groups[group],
                                    ctx->job.group_size[group], left_us > 0 ? left_us : 0);
     stepaf_boot_wait_end();
+    stepaf_members_dispatch(ctx);
     stepaf_lock_enter(&ctx->lock);
     return stepaf_leave_wait(ctx, stepaf_error_in(status, STEPAF_PHASE_BARRIER));
 }
@@ -88,6 +90,7 @@ stepaf_status_t stepaf_progress(stepaf_context_h handle)
     stepaf_lock_leave(&ctx->lock);
     if (handle_batches)
         stepaf_core_dispatch(ctx);
+    stepaf_members_dispatch(ctx);
     stepaf_handle_unpin(ctx);
     return STEPAF_OK;
 }

@@ -230,5 +230,8 @@ stepaf_status_t stepaf_commit_with(stepaf_context_h handle, const stepaf_commit_
         stepaf_lock_enter(&ctx->lock);
         status = status ? status : thread;
     }
+    stepaf_lock_leave(&ctx->lock);
+    stepaf_members_dispatch(ctx);
+    stepaf_lock_enter(&ctx->lock);
     return stepaf_leave_wait(ctx, status);
 }

@@ -8,7 +8,8 @@ _Static_assert(sizeof(stepaf_tensor_info_t) >= STEPAF_FIRST_TENSOR_INFO &&
                    sizeof(stepaf_link_info_t) >= STEPAF_FIRST_LINK_INFO &&
                    sizeof(stepaf_timeline_t) >= STEPAF_FIRST_TIMELINE &&
                    sizeof(stepaf_counters_t) >= STEPAF_FIRST_COUNTERS &&
-                   sizeof(stepaf_memory_use_t) >= STEPAF_FIRST_MEMORY_USE,
+                   sizeof(stepaf_memory_use_t) >= STEPAF_FIRST_MEMORY_USE &&
+                   sizeof(stepaf_members_t) >= STEPAF_FIRST_MEMBERS,
                "structures grow, and never shrink");
 
 stepaf_status_t stepaf_fill(void *out_p, const char *type, size_t first_bytes, const void *facts,

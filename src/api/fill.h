@@ -15,6 +15,7 @@ enum {
     STEPAF_FIRST_TIMELINE = 48,
     STEPAF_FIRST_COUNTERS = 120,
     STEPAF_FIRST_MEMORY_USE = 72,
+    STEPAF_FIRST_MEMBERS = 40,
     STEPAF_FIRST_TRACE_RECORD = 32 /* the size is a parameter of stepaf_trace_read */
 };
 

@@ -2,6 +2,7 @@
 /* The sums of a context, and its end. */
 #include <stdlib.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "boot/accord/talk.h"
 #include "core/ctx.h"
@@ -95,6 +96,8 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
     for (int g = 0; g < 3; g++)
         free(ctx->job.groups[g]);
     stepaf_talk_close(ctx->job.members.talk);
+    if (ctx->job.members.event_fd >= 0)
+        stepaf_fork_close(ctx->job.members.event_fd);
     free(ctx->job.members.is);
     free(ctx->job.members.present);
     if (ctx->job.boot.close)

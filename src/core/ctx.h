@@ -170,6 +170,12 @@ struct stepaf_ctx_members {
     uint8_t *is;                /* by world rank: a member */
     uint8_t *present;           /* by world rank: its words were in the last exchange */
     bool leaves_lost;           /* this rank's commit goes on without lost ranks */
+    uint32_t n_lost_known; /* that callers have been told of, by the descriptor and the callback */
+    uint64_t n_changes;    /* of the list, and of who is lost */
+    int event_fd;          /* -1: nobody has asked for it */
+    stepaf_members_cb_t callback;
+    void *callback_arg;
+    _Atomic bool is_news; /* for the callback */
 };
 
 /* The job, as init has found it. */

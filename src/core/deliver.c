@@ -4,11 +4,13 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "boot/accord/talk.h"
 #include "core/batch.h"
 #include "core/clock.h"
 #include "core/ctx.h"
 #include "core/deliver.h"
 #include "core/feature.h"
+#include "core/news.h"
 #include "core/op.h"
 #include "core/remote_plan.h"
 
@@ -133,6 +135,12 @@ void stepaf_core_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const
     ctx->n_alive--;
     ctx->counters.peers_lost++;
     stepaf_log_info(STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who), reason);
+    if (ctx->job.members.talk) {
+        stepaf_talk_lose(ctx->job.members.talk, peer->who.world_rank, reason);
+        stepaf_core_notice_lost(ctx);
+    } else {
+        stepaf_core_tell_news(ctx);
+    }
     ctx->feature->peer_lost(peer);
     if (stepaf_is_attention(ctx))
         stepaf_op_peer_lost(peer);

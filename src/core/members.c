@@ -6,7 +6,11 @@
 
 #include "boot/accord/talk.h"
 #include "core/ctx.h"
+#include "core/news.h"
+#include "core/op.h"
 #include "core/peer.h"
+#include "core/plan.h"
+#include "core/table.h"
 #include "core/wait.h"
 
 /* The first commit takes all, and until its end there are no links to look at. */
@@ -15,21 +19,11 @@ static bool is_first_commit(struct stepaf_ctx *ctx)
     return !atomic_load_explicit(&ctx->commit.n_done, memory_order_relaxed);
 }
 
-/* Tell the others' machine whom the data plane has lost. */
-static void note_lost_peers(struct stepaf_ctx *ctx)
-{
-    for (uint32_t p = 0; ctx->n_alive < ctx->n_peers && p < ctx->n_peers; p++)
-        if (ctx->peers[p].lost)
-            stepaf_talk_lose(ctx->job.members.talk, ctx->peers[p].who.world_rank,
-                             ctx->peers[p].reason);
-}
-
 bool stepaf_members_call(struct stepaf_ctx *ctx)
 {
     if (!ctx->job.members.talk || is_first_commit(ctx))
         return false;
     stepaf_core_look_for_lost(ctx);
-    note_lost_peers(ctx);
     return stepaf_accord_is_called(stepaf_talk_accord(ctx->job.members.talk));
 }
 
@@ -144,7 +138,6 @@ static stepaf_status_t exchange_by_accord(struct stepaf_ctx *ctx, const void *da
     while (more && accord->state == STEPAF_ACCORD_OPEN) {
         more = stepaf_core_advance(ctx, &waiter, deadline_ns);
         stepaf_talk_pump(ctx->job.members.talk);
-        note_lost_peers(ctx);
     }
     if (accord->state == STEPAF_ACCORD_DONE)
         return unpack_decision(ctx, accord, all_p, offsets_p);
@@ -186,16 +179,29 @@ int stepaf_members_first_lacking(const struct stepaf_ctx *ctx)
     return -1;
 }
 
-const char *stepaf_members_reason(const struct stepaf_ctx *ctx, int world_rank)
+static const struct stepaf_peer *find_peer_of(const struct stepaf_ctx *ctx, int world_rank)
 {
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (ctx->peers[p].who.world_rank == world_rank)
+            return &ctx->peers[p];
+    return NULL;
+}
+
+const char *stepaf_members_why(const struct stepaf_ctx *ctx, int world_rank)
+{
+    const struct stepaf_peer *peer = find_peer_of(ctx, world_rank);
     const char *reason =
         ctx->job.members.talk ? stepaf_talk_reason(ctx->job.members.talk, world_rank) : "";
 
+    if (peer && peer->lost)
+        reason = peer->reason;
     return *reason ? reason : "other ranks have lost it";
 }
 
 void stepaf_members_adopt(struct stepaf_ctx *ctx)
 {
+    bool is_news = stepaf_members_first_lacking(ctx) >= 0;
+
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
         int rank = peer->who.world_rank;
@@ -208,10 +214,60 @@ void stepaf_members_adopt(struct stepaf_ctx *ctx)
             ctx->job.members.is[r] = 0;
     if (ctx->job.members.talk)
         stepaf_accord_set_members(stepaf_talk_accord(ctx->job.members.talk), ctx->job.members.is);
+    if (is_news)
+        stepaf_core_tell_news(ctx);
 }
 
 void stepaf_members_settled(struct stepaf_ctx *ctx)
 {
     if (ctx->job.members.talk && ctx->job.mesh.lanes == 1)
         stepaf_accord_forget(stepaf_talk_accord(ctx->job.members.talk));
+}
+
+/* ---- what callers see ---- */
+
+/* Whether an FFN rank has owed an answer for too long. */
+static bool is_slow(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer, uint64_t now)
+{
+    uint64_t late = (uint64_t)((double)ctx->env.slow_us * ctx->clock.own.ticks_per_us);
+
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
+        for (int s = 0; plan && !plan->stream && s < plan->depth; s++) {
+            const struct stepaf_op *op = &plan->ops[s];
+            if (op->op_peers[peer->index].state == STEPAF_OP_PEER_WAITING &&
+                now - op->trace.started > late)
+                return true;
+        }
+    }
+    return false;
+}
+
+stepaf_member_state_t stepaf_members_state(const struct stepaf_ctx *ctx, int world_rank)
+{
+    const struct stepaf_peer *peer = find_peer_of(ctx, world_rank);
+
+    if (!ctx->job.members.is[world_rank])
+        return STEPAF_MEMBER_OUT;
+    if ((peer && peer->lost) ||
+        (ctx->job.members.talk && stepaf_talk_accord(ctx->job.members.talk)->lost[world_rank]))
+        return STEPAF_MEMBER_LOST;
+    return peer && stepaf_is_attention(ctx) && is_slow(ctx, peer, stepaf_ticks())
+               ? STEPAF_MEMBER_SLOW
+               : STEPAF_MEMBER_IN;
+}
+
+void stepaf_members_dispatch(struct stepaf_ctx *ctx)
+{
+    if (!atomic_load_explicit(&ctx->job.members.is_news, memory_order_relaxed) ||
+        !atomic_exchange(&ctx->job.members.is_news, false))
+        return;
+    stepaf_lock_enter(&ctx->lock);
+    stepaf_members_cb_t callback = ctx->job.members.callback;
+    void *arg = ctx->job.members.callback_arg;
+    stepaf_lock_leave(&ctx->lock);
+    if (callback)
+        callback(
+            stepaf_handle_make(STEPAF_HANDLE_CONTEXT, ctx->handle.slot, 0, ctx->handle.generation),
+            arg);
 }

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <stepaf/status.h>
+#include <stepaf/stepaf.h>
 
 struct stepaf_ctx;
 
@@ -26,10 +26,15 @@ bool stepaf_members_lacks(const struct stepaf_ctx *ctx, int world_rank);
 /* The first such; -1: none. */
 int stepaf_members_first_lacking(const struct stepaf_ctx *ctx);
 /* Why it is lost, in words. */
-const char *stepaf_members_reason(const struct stepaf_ctx *ctx, int world_rank);
+const char *stepaf_members_why(const struct stepaf_ctx *ctx, int world_rank);
 /* The epoch goes on with those who were in the last exchange: what others may still write is stopped. */
 void stepaf_members_adopt(struct stepaf_ctx *ctx);
 /* All peers have come to the last exchange: so have all members, unless there are lanes. */
 void stepaf_members_settled(struct stepaf_ctx *ctx);
+
+/* What is known of a rank now. */
+stepaf_member_state_t stepaf_members_state(const struct stepaf_ctx *ctx, int world_rank);
+/* Call the callback, if there is news for it. The lock is not held. */
+void stepaf_members_dispatch(struct stepaf_ctx *ctx);
 
 #endif

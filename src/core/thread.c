@@ -7,6 +7,7 @@
 #include "core/batch.h"
 #include "core/ctx.h"
 #include "core/lock.h"
+#include "core/members.h"
 #include "core/progress.h"
 #include "core/table.h"
 #include "core/thread.h"
@@ -71,6 +72,7 @@ static void *progress_main(void *arg)
         stepaf_lock_leave(&ctx->lock);
         if (handle)
             stepaf_core_dispatch(ctx);
+        stepaf_members_dispatch(ctx);
     }
     return NULL;
 }

@@ -9,6 +9,7 @@
 #include "core/ctx.h"
 #include "core/lock.h"
 #include "core/mesh.h"
+#include "core/news.h"
 #include "core/peer.h"
 #include "core/progress.h"
 #include "core/wait.h"
@@ -83,6 +84,7 @@ static void find_dead_peers(struct stepaf_ctx *ctx, uint64_t now)
     ask_launcher(ctx);
     if (ctx->job.members.talk)
         stepaf_talk_pump(ctx->job.members.talk);
+    stepaf_core_notice_lost(ctx);
 }
 
 void stepaf_core_look_for_lost(struct stepaf_ctx *ctx)

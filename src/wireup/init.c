@@ -330,6 +330,7 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     }
     ctx->job.boot = *boot;
     ctx->feature = feature;
+    ctx->job.members.event_fd = -1;
     ctx->up.deliver = stepaf_core_deliver;
     ctx->up.lost = stepaf_core_lost;
     ctx->up.refused = stepaf_core_refused;

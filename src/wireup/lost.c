@@ -41,11 +41,11 @@ stepaf_status_t stepaf_lost_check(const struct stepaf_ctx *ctx, const struct ste
             STEPAF_WHO_FORMAT
             " is lost (%.100s), and world rank %d does not go on without it: have all ranks commit "
             "with STEPAF_COMMIT_LEAVE_LOST, or set STEPAF_LOST=leave",
-            STEPAF_WHO_ARGS(who), stepaf_members_reason(ctx, lost), unwilling);
+            STEPAF_WHO_ARGS(who), stepaf_members_why(ctx, lost), unwilling);
     if (!has_role(ctx, adverts, STEPAF_ATTENTION) || !has_role(ctx, adverts, STEPAF_FFN))
         return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT, who,
                                      STEPAF_WHO_FORMAT
                                      " is lost (%.100s), and no other rank of its role is left",
-                                     STEPAF_WHO_ARGS(who), stepaf_members_reason(ctx, lost));
+                                     STEPAF_WHO_ARGS(who), stepaf_members_why(ctx, lost));
     return STEPAF_OK;
 }

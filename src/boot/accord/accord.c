@@ -141,6 +141,7 @@ void stepaf_accord_lose(struct stepaf_accord *accord, int rank)
     if (rank == accord->rank || accord->lost[rank])
         return;
     accord->lost[rank] = 1;
+    accord->n_lost++;
     look_around(accord);
 }
 
@@ -167,6 +168,7 @@ static bool merge_lost(struct stepaf_accord *accord, const uint8_t *lost)
             return false;
         }
         is_news = is_news || !accord->lost[r];
+        accord->n_lost += !accord->lost[r];
         accord->lost[r] = 1;
     }
     if (is_news)

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Membership: who is in the epoch, who is lost, and who is merely slow. That a rank is slow, or lost to this one, is an
+ * observation. That it is out is a decision of a commit (stepaf_commit_with), the same at all ranks. */
+#ifndef STEPAF_MEMBERS_H
+#define STEPAF_MEMBERS_H
+
+#include <stdint.h>
+
+#include <stepaf/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What this rank knows of another one. */
+typedef enum stepaf_member_state {
+    STEPAF_MEMBER_IN = 0, /* a member of the epoch */
+    STEPAF_MEMBER_SLOW =
+        1, /* the same, but it owes this rank an answer for longer than STEPAF_SLOW_US */
+    STEPAF_MEMBER_LOST = 2, /* the same, but it has ended, or cannot be reached */
+    STEPAF_MEMBER_OUT = 3   /* the epoch goes on without it */
+} stepaf_member_state_t;
+
+/** All ranks, by number of them. */
+typedef struct stepaf_members {
+    size_t size;    /* in: sizeof(stepaf_members_t) */
+    uint32_t epoch; /* as stepaf_epoch */
+    int n_in;       /* ranks that are in, the slow ones among them */
+    int n_slow;
+    int n_lost;
+    int n_out;
+    uint64_t changes; /* how often somebody was found to be lost, or out, since init */
+} stepaf_members_t;
+
+/** Function that is called when a rank has been found to be lost, or out. It may call any function but the
+ *  collective ones and stepaf_finalize. */
+typedef void (*stepaf_members_cb_t)(stepaf_context_h ctx, void *arg);
+
+/** Fill a structure with how many ranks are members, and say of each what this rank knows of it.
+ *
+ *  Whether a rank is lost is known of peers within milliseconds after the end of their process while this
+ *  rank waits, receives or calls stepaf_progress; of others when the bootstrap or another member says so, in
+ *  a commit at the latest. Only FFN ranks are ever slow, at attention ranks that wait for their answers.
+ *  @param members_p  filled; its size is set by the caller.
+ *  @param states_p   NULL, or room for the states of the first @a capacity world ranks.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (members_p is NULL or its size too small, or
+ *  capacity is negative). Any thread. Does not block. */
+STEPAF_API stepaf_status_t stepaf_members_query(stepaf_context_h ctx, stepaf_members_t *members_p,
+                                                stepaf_member_state_t *states_p, int capacity);
+
+/** Return why a rank is lost or out, in words of this rank; "" if it is neither, NULL for an invalid argument.
+ *  Valid until finalize, and until this thread's next call of this function. Never blocks. */
+STEPAF_API const char *stepaf_members_reason(stepaf_context_h ctx, int world_rank);
+
+/** Return a descriptor that can be read from when a rank has been found to be lost, or out, since it was last
+ *  read; 8 bytes are read from it, as from an eventfd. -1 for an invalid handle, or if the system gives none.
+ *
+ *  Something has to find it: a progress thread, or this rank when it waits, receives or calls
+ *  stepaf_progress. The context closes it when it is finalized. Does not block. */
+STEPAF_API int stepaf_members_fd(stepaf_context_h ctx);
+
+/** Have a function called when a rank has been found to be lost, or out: by the progress thread, or at the end
+ *  of stepaf_progress, stepaf_barrier and commits of this rank.
+ *  @param callback  NULL: none any more. It may still be running in another thread then.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE. Any thread. Does not block. */
+STEPAF_API stepaf_status_t stepaf_members_set_callback(stepaf_context_h ctx,
+                                                       stepaf_members_cb_t callback, void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
