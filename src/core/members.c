@@ -154,14 +154,17 @@ stepaf_status_t stepaf_members_exchange(struct stepaf_ctx *ctx, const void *data
     if (!talk || is_first_commit(ctx))
         return exchange_by_boot(ctx, data, bytes, all_p, offsets_p, timeout_us);
     stepaf_accord_next(stepaf_talk_accord(talk));
-    if (!stepaf_members_call(ctx)) {
-        stepaf_status_t status = exchange_by_boot(ctx, data, bytes, all_p, offsets_p, timeout_us);
-        if (!status)
-            keep_for_others(ctx, *all_p, offsets_p);
-        if (!status || (status != STEPAF_ERR_PEER_LOST && !stepaf_members_call(ctx)))
-            return status;
-    }
-    return exchange_by_accord(ctx, data, bytes, all_p, offsets_p, deadline_ns);
+    if (stepaf_members_call(ctx))
+        return exchange_by_accord(ctx, data, bytes, all_p, offsets_p, deadline_ns);
+    stepaf_status_t status = exchange_by_boot(ctx, data, bytes, all_p, offsets_p, timeout_us);
+    if (!status)
+        keep_for_others(ctx, *all_p, offsets_p);
+    if (!status || stepaf_monotonic_ns() >= deadline_ns)
+        return status;
+    /* Somebody has left it, or it has failed: among the members it may be had. */
+    stepaf_error_t error = *stepaf_last_error();
+    stepaf_status_t again = exchange_by_accord(ctx, data, bytes, all_p, offsets_p, deadline_ns);
+    return again == STEPAF_ERR_TIMEOUT ? stepaf_error_raise(&error) : again;
 }
 
 /* ---- who is a member ---- */

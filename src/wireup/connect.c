@@ -7,6 +7,7 @@
 #include "core/key.h"
 #include "core/peer.h"
 #include "core/region.h"
+#include "core/wait.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 #include "base/log.h"
 #include "device/gpu.h"
 
-enum { WAIT_POLLS = 128 }; /* a few microseconds */
+enum { WAIT_POLLS = 128 /* a few microseconds */, GONE_NS = 500000000 };
 
 /* Several transports take turns, so none may look for long. */
 static void set_wait_polls(struct stepaf_ctx *ctx)
@@ -352,13 +353,17 @@ static stepaf_status_t look_up(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
     return status;
 }
 
-/* Whether the peer has ended meanwhile, and that is why its memory cannot be had. */
+/* Whether the peer has ended meanwhile, and that is why its memory cannot be had. The memory of a process that
+ * ends is gone a moment before the process is. */
 static bool is_gone(const struct stepaf_peer *peer)
 {
+    int64_t until_ns = stepaf_monotonic_ns() + GONE_NS;
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
     stepaf_error_t error = *stepaf_last_error();
 
-    if (peer->link && peer->ctx->epoch > 1)
-        peer->link->transport->ops->check_peers(peer->link->transport);
+    while (peer->link && peer->ctx->epoch > 1 && !peer->lost &&
+           stepaf_core_advance(peer->ctx, &waiter, until_ns))
+        ;
     (void)stepaf_error_raise(&error);
     return peer->lost;
 }

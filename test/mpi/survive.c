@@ -424,8 +424,12 @@ static bool do_round(struct rank *rank, int round, int most, bool refuses)
     }
     if (!commit_on(rank))
         return false;
-    if (rank->in_commit)
+    if (rank->in_commit) {
         end_killing(rank);
+        /* Who was lost behind the verdict is left by the next. */
+        if (!hs_pause(rank->job) || !declare_more(rank, LATER + round) || !commit_on(rank))
+            return false;
+    }
     for (int i = 0; i < rank->n_victims; i++)
         rank->is_dead[rank->victims[i]] = true;
     rank->n_victims = 0;
