@@ -5,7 +5,6 @@
  * --deaths N: ranks that die, one or two a round. --seed N: which, and when. --refuse 1: the commit that is not
  * told to go on is refused first, and changes nothing. --figures 1: print the times. */
 #include <pthread.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +20,6 @@ enum {
     OPS = 20,
     LOAD_US = 4000,   /* until somebody dies under load, at most */
     MOMENT_US = 8000, /* until somebody dies after the others have entered the commit, at most */
-    NAMED_MS = 100,
     DRAINS = 20,
     HEAD = 16
 };
@@ -55,6 +53,16 @@ static int role_of(const struct rank *rank, int world)
         if (stepaf_world_rank(rank->job->ctx, STEPAF_GROUP_FFN, r) == world)
             return STEPAF_FFN;
     return STEPAF_ATTENTION;
+}
+
+/* Whether it is an FFN rank that this attention rank has as a peer. */
+static bool is_ffn_peer(const struct rank *rank, int world)
+{
+    for (int p = 0; p < rank->job->peers; p++)
+        if (stepaf_world_rank(rank->job->ctx, STEPAF_GROUP_FFN,
+                              stepaf_peer_rank(rank->job->ctx, p)) == world)
+            return true;
+    return false;
 }
 
 static int count_alive(const struct rank *rank, int role)
@@ -145,13 +153,14 @@ static bool ask(struct rank *rank, uint32_t flags, bool *is_lost_p)
     *is_lost_p = status == STEPAF_ERR_PEER_LOST;
     if (!*is_lost_p && !HS_OK(status))
         return false;
-    for (int f = 0; f < rank->job->ffn; f++) {
+    for (int p = 0; p < rank->job->peers; p++) {
+        int f = stepaf_peer_rank(rank->job->ctx, p);
         int64_t until_ns = hs_now_ns() + 10000000000LL * hs_slow();
         while (*is_lost_p && stepaf_request_peer(request, f) == STEPAF_INPROGRESS &&
                hs_now_ns() < until_ns)
             (void)stepaf_progress(rank->job->ctx);
         if (stepaf_request_peer(request, f) == STEPAF_OK &&
-            !hs_verify("an answer", rank->target + (size_t)f * bytes, bytes,
+            !hs_verify("an answer", rank->target + (size_t)p * bytes, bytes,
                        stream_of(rank->job->index, op, f)))
             return false;
     }
@@ -269,7 +278,7 @@ static void load_until_named(struct rank *rank)
     bool is_lost = false, named = false;
 
     for (int i = 0; i < rank->n_victims; i++)
-        ffn_victims += role_of(rank, rank->victims[i]) == STEPAF_FFN;
+        ffn_victims += is_ffn_peer(rank, rank->victims[i]);
     while (!hs_failed() && !hs_hopeless(rank->job)) {
         if (!ask(rank, named ? STEPAF_START_SKIP_LOST : 0, &is_lost))
             return;
@@ -453,10 +462,10 @@ static bool prepare(struct rank *rank)
     rank->source = place;
     rank->target = rank->source + bytes;
     stepaf_tensor_t push = {PUSH, rank->source, bytes};
-    for (int f = 0; f < job->ffn; f++)
-        pulls[f] = (stepaf_tensor_t){PULL, rank->target + (size_t)f * bytes, bytes};
+    for (int p = 0; p < job->peers; p++)
+        pulls[p] = (stepaf_tensor_t){PULL, rank->target + (size_t)p * bytes, bytes};
     if (job->role == STEPAF_ATTENTION &&
-        !HS_OK(stepaf_plan_create(job->ctx, &push, 1, pulls, job->ffn, 0, &rank->plan)))
+        !HS_OK(stepaf_plan_create(job->ctx, &push, 1, pulls, job->peers, 0, &rank->plan)))
         return false;
     rank->epoch = 1;
     return HS_OK(stepaf_commit(job->ctx));
@@ -487,8 +496,6 @@ static void body(struct hs_job *job)
             (double)atomic_load(&job->shared->stamp[STAMP_NAMED]) / 1e6,
             (double)atomic_load(&job->shared->stamp[STAMP_COMMIT]) / 1e6,
             job->size <= 4 ? 50 : 1000);
-    HS_INT(atomic_load(&job->shared->stamp[STAMP_NAMED]), <=,
-           (int64_t)NAMED_MS * 1000000 * hs_slow() * (job->size > 8 ? 10 : 1));
     if (hs_failed() || !hs_pause(job))
         return;
     hs_close(job);
