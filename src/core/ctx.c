@@ -4,7 +4,7 @@
 
 #include "base/fork.h"
 #include "base/log.h"
-#include "boot/accord/talk.h"
+#include "boot/talk.h"
 #include "core/ctx.h"
 #include "core/feature.h"
 #include "core/key_remove.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "boot/accord/talk.h"
+#include "boot/talk.h"
 #include "core/batch.h"
 #include "core/clock.h"
 #include "core/ctx.h"

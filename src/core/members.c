@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "boot/accord/talk.h"
+#include "boot/talk.h"
 #include "core/ctx.h"
 #include "core/news.h"
 #include "core/op.h"
@@ -24,7 +24,7 @@ bool stepaf_members_call(struct stepaf_ctx *ctx)
     if (!ctx->job.members.talk || is_first_commit(ctx))
         return false;
     stepaf_core_look_for_lost(ctx);
-    return stepaf_accord_is_called(stepaf_talk_accord(ctx->job.members.talk));
+    return stepaf_talk_is_called(ctx->job.members.talk);
 }
 
 /* ---- by the bootstrap ---- */
@@ -40,58 +40,7 @@ static stepaf_status_t exchange_by_boot(struct stepaf_ctx *ctx, const void *data
     return status;
 }
 
-/* It has come to its end here: others may not have seen that, and ask. */
-static void keep_for_others(struct stepaf_ctx *ctx, const uint8_t *all, const size_t *offsets)
-{
-    size_t size = (size_t)ctx->job.boot.size, bytes = 0;
-    struct stepaf_accord_blob *blobs = calloc(size, sizeof *blobs);
-    static uint8_t nothing;
-    uint8_t *value = NULL;
-
-    for (size_t r = 0; blobs && r < size; r++)
-        blobs[r] = (struct stepaf_accord_blob){
-            offsets[r + 1] > offsets[r] ? (uint8_t *)(uintptr_t)(all + offsets[r]) : &nothing,
-            offsets[r + 1] - offsets[r]};
-    if (blobs)
-        value = stepaf_accord_value_make(blobs, (int)size, &bytes);
-    stepaf_accord_settle(stepaf_talk_accord(ctx->job.members.talk), value, value ? bytes : 0);
-    free(value);
-    free(blobs);
-}
-
 /* ---- among the members ---- */
-
-/* What has been decided, as an exchange returns it. */
-static stepaf_status_t unpack_decision(struct stepaf_ctx *ctx, const struct stepaf_accord *accord,
-                                       void **all_p, size_t *offsets_p)
-{
-    size_t size = (size_t)ctx->job.boot.size, at = 0;
-    struct stepaf_accord_blob *blobs = calloc(size, sizeof *blobs);
-    uint8_t *all = malloc(accord->value.bytes + 1);
-
-    if (!blobs || !all) {
-        free(blobs);
-        free(all);
-        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    }
-    if (!stepaf_accord_value_read(accord->value.data, accord->value.bytes, blobs, (int)size)) {
-        free(blobs);
-        free(all);
-        return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
-                                "what the members have agreed on is malformed");
-    }
-    for (size_t r = 0; r < size; r++) {
-        offsets_p[r] = at;
-        ctx->job.members.present[r] = blobs[r].data != NULL;
-        if (blobs[r].bytes)
-            memcpy(all + at, blobs[r].data, blobs[r].bytes);
-        at += blobs[r].bytes;
-    }
-    offsets_p[size] = at;
-    free(blobs);
-    *all_p = all;
-    return STEPAF_OK;
-}
 
 static stepaf_status_t refuse_alone(const struct stepaf_ctx *ctx,
                                     const struct stepaf_accord *accord)
@@ -114,9 +63,9 @@ static stepaf_status_t refuse_alone(const struct stepaf_ctx *ctx,
                             n, n_there);
 }
 
-static stepaf_status_t refuse_late(const struct stepaf_ctx *ctx, const struct stepaf_accord *accord)
+static stepaf_status_t refuse_late(const struct stepaf_ctx *ctx)
 {
-    int rank = stepaf_accord_awaited(accord);
+    int rank = stepaf_talk_awaited(ctx->job.members.talk);
     struct stepaf_who who = {-1, -1, rank};
 
     if (atomic_load(&ctx->threads.closing))
@@ -130,19 +79,19 @@ static stepaf_status_t refuse_late(const struct stepaf_ctx *ctx, const struct st
 static stepaf_status_t exchange_by_accord(struct stepaf_ctx *ctx, const void *data, size_t bytes,
                                           void **all_p, size_t *offsets_p, int64_t deadline_ns)
 {
-    struct stepaf_accord *accord = stepaf_talk_accord(ctx->job.members.talk);
+    struct stepaf_talk *talk = ctx->job.members.talk;
+    const struct stepaf_accord *accord = stepaf_talk_accord(talk);
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     bool more = true;
 
-    stepaf_accord_open(accord, data, bytes);
+    stepaf_talk_decide(talk, data, bytes);
     while (more && accord->state == STEPAF_ACCORD_OPEN) {
         more = stepaf_core_advance(ctx, &waiter, deadline_ns);
-        stepaf_talk_pump(ctx->job.members.talk);
+        stepaf_talk_pump(talk);
     }
     if (accord->state == STEPAF_ACCORD_DONE)
-        return unpack_decision(ctx, accord, all_p, offsets_p);
-    return accord->state == STEPAF_ACCORD_FAILED ? refuse_alone(ctx, accord)
-                                                 : refuse_late(ctx, accord);
+        return stepaf_talk_decision(talk, all_p, offsets_p, ctx->job.members.present);
+    return accord->state == STEPAF_ACCORD_FAILED ? refuse_alone(ctx, accord) : refuse_late(ctx);
 }
 
 stepaf_status_t stepaf_members_exchange(struct stepaf_ctx *ctx, const void *data, size_t bytes,
@@ -153,12 +102,12 @@ stepaf_status_t stepaf_members_exchange(struct stepaf_ctx *ctx, const void *data
 
     if (!talk || is_first_commit(ctx))
         return exchange_by_boot(ctx, data, bytes, all_p, offsets_p, timeout_us);
-    stepaf_accord_next(stepaf_talk_accord(talk));
+    stepaf_talk_next(talk);
     if (stepaf_members_call(ctx))
         return exchange_by_accord(ctx, data, bytes, all_p, offsets_p, deadline_ns);
     stepaf_status_t status = exchange_by_boot(ctx, data, bytes, all_p, offsets_p, timeout_us);
     if (!status)
-        keep_for_others(ctx, *all_p, offsets_p);
+        stepaf_talk_settle(talk, *all_p, offsets_p); /* others may not have seen its end, and ask */
     if (!status || stepaf_monotonic_ns() >= deadline_ns)
         return status;
     /* Somebody has left it, or it has failed: among the members it may be had. */
@@ -216,7 +165,7 @@ void stepaf_members_adopt(struct stepaf_ctx *ctx)
         if (!ctx->job.members.present[r])
             ctx->job.members.is[r] = 0;
     if (ctx->job.members.talk)
-        stepaf_accord_set_members(stepaf_talk_accord(ctx->job.members.talk), ctx->job.members.is);
+        stepaf_talk_set_members(ctx->job.members.talk, ctx->job.members.is);
     if (is_news)
         stepaf_core_tell_news(ctx);
 }
@@ -224,7 +173,7 @@ void stepaf_members_adopt(struct stepaf_ctx *ctx)
 void stepaf_members_settled(struct stepaf_ctx *ctx)
 {
     if (ctx->job.members.talk && ctx->job.mesh.lanes == 1)
-        stepaf_accord_forget(stepaf_talk_accord(ctx->job.members.talk));
+        stepaf_talk_forget(ctx->job.members.talk);
 }
 
 /* ---- what callers see ---- */

@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include "boot/accord/talk.h"
+#include "boot/talk.h"
 #include "core/ctx.h"
 
 void stepaf_core_tell_news(struct stepaf_ctx *ctx)

@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <time.h>
 
-#include "boot/accord/talk.h"
+#include "boot/talk.h"
 #include "core/ctx.h"
 #include "core/lock.h"
 #include "core/mesh.h"
@@ -41,7 +41,7 @@ uint64_t stepaf_ticks_of_us(const struct stepaf_ctx *ctx, int64_t us)
 }
 
 /* One that is no peer: only the members' next agreement has to know. */
-static void note_end(struct stepaf_ctx *ctx, int rank)
+static void note_reported(struct stepaf_ctx *ctx, int rank)
 {
     if (rank >= 0 && rank < ctx->job.boot.size && ctx->job.members.talk)
         stepaf_talk_lose(ctx->job.members.talk, rank, "the bootstrap reports that it died");
@@ -59,12 +59,12 @@ static void ask_launcher(struct stepaf_ctx *ctx)
     for (int i = 0; i < n; i++) {
         if (ranks[i] < 0 || ranks[i] >= ctx->job.boot.size ||
             ctx->job.ranks[ranks[i]].role == ctx->role) {
-            note_end(ctx, ranks[i]);
+            note_reported(ctx, ranks[i]);
             continue;
         }
         uint32_t rank = ctx->job.ranks[ranks[i]].rank;
         if (!stepaf_mesh_has(&ctx->job.mesh, rank)) {
-            note_end(ctx, ranks[i]);
+            note_reported(ctx, ranks[i]);
             continue;
         }
         struct stepaf_peer *peer = &ctx->peers[stepaf_mesh_index(&ctx->job.mesh, rank)];

@@ -355,7 +355,7 @@ static stepaf_status_t look_up(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
 
 /* Whether the peer has ended meanwhile, and that is why its memory cannot be had. The memory of a process that
  * ends is gone a moment before the process is. */
-static bool is_gone(const struct stepaf_peer *peer)
+static bool has_ended(const struct stepaf_peer *peer)
 {
     int64_t until_ns = stepaf_monotonic_ns() + GONE_NS;
     struct stepaf_waiter waiter = stepaf_waiter_begin();
@@ -380,7 +380,7 @@ stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf
             status = connect_peer(ctx, peer, advert);
         if (!status)
             status = look_up(ctx, peer, advert);
-        if (status && !is_gone(peer))
+        if (status && !has_ended(peer))
             return status;
     }
     find_sole(ctx);

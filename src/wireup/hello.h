@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 #include "base/pack.h"
-#include "boot/accord/talk.h"
+#include "boot/talk.h"
 #include "settings/settings.h"
 #include "topo/topo.h"
 

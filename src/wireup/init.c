@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "boot/accord/talk.h"
+#include "boot/talk.h"
 #include "core/ctx.h"
 #include "core/deliver.h"
 #include "core/imm.h"

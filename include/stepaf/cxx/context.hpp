@@ -98,6 +98,11 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
         });
     }
     result<void> try_commit() noexcept { return stepaf_commit(handle_); }
+    result<void> try_commit(stepaf_commit_lost_t lost) noexcept
+    {
+        stepaf_commit_params_t params{STEPAF_COMMIT_LOST, lost};
+        return stepaf_commit_with(handle_, &params);
+    }
     result<void> try_barrier(stepaf_group_t group, timeout limit = timeout_default) noexcept
     {
         return stepaf_barrier(handle_, group, limit.count());
@@ -206,6 +211,34 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     void commit()
     {
         try_commit().value();
+    }
+    /** @param lost  STEPAF_COMMIT_LEAVE_LOST: go on without ranks that are lost. */
+    void commit(stepaf_commit_lost_t lost)
+    {
+        try_commit(lost).value();
+    }
+    stepaf_members_t members() const
+    {
+        stepaf_members_t facts{};
+        facts.size = sizeof(facts);
+        check(stepaf_members_query(handle_, &facts, nullptr, 0));
+        return facts;
+    }
+    /** What this rank knows of the first ranks of the world, as many as the span has. */
+    void member_states(span<stepaf_member_state_t> states) const
+    {
+        stepaf_members_t facts{};
+        facts.size = sizeof(facts);
+        check(stepaf_members_query(handle_, &facts, states.data(), detail::count(states)));
+    }
+    const char *members_reason(int world_rank) const noexcept
+    {
+        return stepaf_members_reason(handle_, world_rank);
+    }
+    int members_fd() const noexcept { return stepaf_members_fd(handle_); }
+    void set_members_callback(stepaf_members_cb_t callback, void *arg)
+    {
+        check(stepaf_members_set_callback(handle_, callback, arg));
     }
     void barrier(stepaf_group_t group, timeout limit = timeout_default)
     {

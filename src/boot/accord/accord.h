@@ -70,7 +70,7 @@ struct stepaf_accord {
     bool *is_member; /* of the last epoch, by rank */
     uint8_t *lost;   /* by rank: never taken back */
     uint32_t n_lost;
-    bool is_out;     /* others have given this rank up */
+    bool is_out; /* others have given this rank up */
     enum stepaf_accord_state state;
     uint32_t number;                      /* of the last decision begun */
     struct stepaf_accord_early now, next; /* of this decision, and of the one after it */

@@ -10,6 +10,7 @@
 
 #include "base/env_text.h"
 #include "base/hash.h"
+#include "boot/control/socket.h"
 
 static const uint8_t mapped_prefix[12] = {[10] = 0xff, [11] = 0xff};
 

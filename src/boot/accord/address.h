@@ -4,7 +4,8 @@
 #define STEPAF_BOOT_ACCORD_ADDRESS_H
 
 #include "base/pack.h"
-#include "boot/control/socket.h"
+
+struct stepaf_control_address;
 
 enum { STEPAF_ACCORD_ADDRESSES = 8 };
 

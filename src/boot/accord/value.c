@@ -30,7 +30,7 @@ uint8_t *stepaf_accord_value_make(const struct stepaf_accord_blob *blobs, int si
 }
 
 /* A place that is not NULL, though nothing is there. */
-static uint8_t *place_of(const void *bytes)
+static uint8_t *place_or_none(const void *bytes)
 {
     static uint8_t nothing;
 
@@ -53,7 +53,7 @@ bool stepaf_accord_value_read(const void *value, size_t bytes, struct stepaf_acc
             continue;
         uint64_t length = stepaf_unpack_u64(&unpack);
         const void *data = length ? stepaf_unpack_bytes(&unpack, length) : NULL;
-        blobs_p[r] = (struct stepaf_accord_blob){place_of(data), length};
+        blobs_p[r] = (struct stepaf_accord_blob){place_or_none(data), length};
     }
     return !unpack.failed && unpack.at == unpack.end;
 }

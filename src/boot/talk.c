@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "boot/accord/talk.h"
+#include "boot/talk.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,6 +12,8 @@
 #include "base/fork.h"
 #include "base/time.h"
 #include "base/why.h"
+#include "boot/control/socket.h"
+#include "boot/talk_inside.h"
 
 enum {
     CONNECT_NS =
@@ -19,30 +21,7 @@ enum {
     FAREWELL_BYTES = 4096
 };
 
-/* What waits for a connection. */
-struct talk_letter {
-    struct talk_letter *next;
-    size_t bytes;
-    uint8_t data[];
-};
-
-/* Another rank. */
-struct talk_other {
-    struct stepaf_accord_addresses addresses;
-    unsigned at;      /* the next address to call */
-    int64_t until_ns; /* for the address that is being called */
-    struct talk_letter *letters;
-    char reason[STEPAF_TALK_REASON_MAX]; /* why it is lost, or the last call came to nothing */
-};
-
-struct stepaf_talk {
-    struct stepaf_control control;
-    struct stepaf_accord accord;
-    struct stepaf_accord_addresses own;
-    struct talk_other *others; /* by rank */
-};
-
-struct stepaf_accord *stepaf_talk_accord(struct stepaf_talk *talk)
+const struct stepaf_accord *stepaf_talk_accord(const struct stepaf_talk *talk)
 {
     return &talk->accord;
 }
@@ -67,16 +46,16 @@ void stepaf_talk_lose(struct stepaf_talk *talk, int rank, const char *why)
 
 /* ---- calling ---- */
 
-static bool is_up(const struct stepaf_control_link *link)
+static bool is_way(const struct stepaf_control_link *link)
 {
     return link && link->state == STEPAF_CONTROL_UP;
 }
 
 static struct stepaf_control_link *way_to(const struct stepaf_talk *talk, int rank)
 {
-    if (is_up(talk->control.links[rank]))
+    if (is_way(talk->control.links[rank]))
         return talk->control.links[rank];
-    return is_up(talk->control.calls[rank]) ? talk->control.calls[rank] : NULL;
+    return is_way(talk->control.calls[rank]) ? talk->control.calls[rank] : NULL;
 }
 
 static void drop_letters(struct talk_other *other)
@@ -261,7 +240,7 @@ static bool begin_listening(struct stepaf_talk *talk, const struct stepaf_env *e
     struct stepaf_control *control = &talk->control;
     uint16_t first = 0, last = 0;
 
-    (void)stepaf_env_ports(env->net_ports, &first, &last);
+    (void)stepaf_env_ports(env->member_ports, &first, &last);
     stepaf_fork_begin();
     control->epoll_fd = stepaf_fork_end(epoll_create1(EPOLL_CLOEXEC));
     if (control->epoll_fd < 0)
@@ -329,7 +308,7 @@ static void take_leave_of(struct stepaf_control_link *link)
     struct stepaf_control_frame bye = {.type = STEPAF_CONTROL_BYE};
     uint8_t sink[FAREWELL_BYTES];
 
-    if (!is_up(link))
+    if (!is_way(link))
         return;
     stepaf_control_send(link, &bye, NULL);
     if (shutdown(link->fd, SHUT_WR) != 0)
