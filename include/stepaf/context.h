@@ -198,7 +198,8 @@ STEPAF_API int64_t stepaf_default_timeout_us(stepaf_context_h ctx);
  *  bootstrap calls stepaf_boot_advance. The library's own do.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (group); STEPAF_ERR_ROLE (not a
  *  member); STEPAF_ERR_TIMEOUT or STEPAF_ERR_PEER_LOST (the group's barrier cannot be used
- *  again); STEPAF_ERR_BOOT. Blocks for at most @a timeout_us. */
+ *  again, also in an epoch that goes on without lost ranks); STEPAF_ERR_BOOT. Blocks for at most @a
+ *  timeout_us. */
 STEPAF_API stepaf_status_t stepaf_barrier(stepaf_context_h ctx, stepaf_group_t group,
                                           int64_t timeout_us);
 

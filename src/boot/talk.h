@@ -18,6 +18,9 @@ struct stepaf_talk_card {
 
 struct stepaf_talk;
 
+void stepaf_talk_card_pack(const struct stepaf_talk_card *card, struct stepaf_pack *pack);
+bool stepaf_talk_card_read(struct stepaf_unpack *unpack, struct stepaf_talk_card *card_p);
+
 /* Listen. NULL: this rank does not, and reason_p says why. */
 struct stepaf_talk *stepaf_talk_open(const struct stepaf_env *env, int rank, int size,
                                      struct stepaf_talk_card *card_p,

@@ -1,11 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decisions of the members, in the form that exchanges have. */
+/* What members tell each other in other forms: their cards in hellos, and decisions as exchanges have them. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "boot/talk.h"
 #include "boot/talk_inside.h"
+
+void stepaf_talk_card_pack(const struct stepaf_talk_card *card, struct stepaf_pack *pack)
+{
+    stepaf_accord_addresses_pack(&card->addresses, pack);
+    stepaf_pack_bytes(pack, card->drawn, sizeof card->drawn);
+}
+
+bool stepaf_talk_card_read(struct stepaf_unpack *unpack, struct stepaf_talk_card *card_p)
+{
+    struct stepaf_talk_card card;
+
+    if (!stepaf_accord_addresses_read(unpack, &card.addresses))
+        return false;
+    const void *drawn = stepaf_unpack_bytes(unpack, sizeof card.drawn);
+    if (!drawn)
+        return false;
+    memcpy(card.drawn, drawn, sizeof card.drawn);
+    *card_p = card;
+    return true;
+}
 
 void stepaf_talk_next(struct stepaf_talk *talk)
 {

@@ -31,8 +31,7 @@ void stepaf_hello_pack(const struct stepaf_hello *hello, const struct stepaf_env
     stepaf_pack_u32(pack, hello->pid);
     stepaf_pack_u64(pack, hello->node_id);
     stepaf_pack_u32(pack, hello->proxies);
-    stepaf_accord_addresses_pack(&hello->card.addresses, pack);
-    stepaf_pack_bytes(pack, hello->card.drawn, sizeof(hello->card.drawn));
+    stepaf_talk_card_pack(&hello->card, pack);
     stepaf_pack_text(pack, hello->mute);
     stepaf_pack_text(pack, hello->host);
     stepaf_pack_text(pack, hello->binding);
@@ -63,11 +62,8 @@ static bool read_versions(struct stepaf_unpack *unpack, struct stepaf_hello *hel
 /* Read where members can call it. */
 static bool read_card(struct stepaf_unpack *unpack, struct stepaf_hello *hello)
 {
-    if (!stepaf_accord_addresses_read(unpack, &hello->card.addresses))
+    if (!stepaf_talk_card_read(unpack, &hello->card))
         return false;
-    const void *drawn = stepaf_unpack_bytes(unpack, sizeof(hello->card.drawn));
-    if (drawn)
-        memcpy(hello->card.drawn, drawn, sizeof(hello->card.drawn));
     stepaf_unpack_text(unpack, hello->mute, sizeof(hello->mute));
     for (char *at = hello->mute; *at; at++)
         if (*at < ' ' || *at > '~') /* it goes into sentences */

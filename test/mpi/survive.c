@@ -2,6 +2,9 @@
 /* Commits that go on without lost ranks: ranks die under load, in the middle of a commit, two at once and the one
  * that leads the agreement; the others agree on who is left, and every byte of what they do then is right.
  *
+ * Or the network is cut in two: one part goes on, and the other one ends with a status.
+ *
+ * --cut COMMAND, --mend COMMAND: take the last ranks' network, and give it back; --apart N: how many these are.
  * --deaths N: ranks that die, one or two a round. --seed N: which, and when. --refuse 1: the commit that is not
  * told to go on is refused first, and changes nothing. --figures 1: print the times. */
 #include <pthread.h>
@@ -39,6 +42,8 @@ struct rank {
     bool in_commit;             /* they die there, else under load */
     int64_t delay_us;
     uint64_t dice;
+    int fd;              /* tells of losses */
+    _Atomic int n_calls; /* so does the callback */
 };
 
 static uint64_t roll(struct rank *rank, uint64_t sides)
@@ -372,6 +377,10 @@ static bool declare_more(struct rank *rank, int round)
 
 static void refuse_once(struct rank *rank)
 {
+    stepaf_commit_params_t wrong = {.field_mask = 1 << 7}, strange = {STEPAF_COMMIT_LOST, 9};
+
+    HS_REFUSED(stepaf_commit_with(rank->job->ctx, &wrong), STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_commit_with(rank->job->ctx, &strange), STEPAF_ERR_INVALID);
     HS_REFUSED(stepaf_commit(rank->job->ctx), STEPAF_ERR_PEER_LOST);
     HS_TRUE(strstr(stepaf_last_error()->text, "STEPAF_COMMIT_LEAVE_LOST") != NULL);
     HS_INT(stepaf_epoch(rank->job->ctx), ==, rank->epoch);
@@ -404,6 +413,21 @@ static bool reset_stamps(struct rank *rank)
             if (i != STAMP_NAMED && i != STAMP_COMMIT)
                 atomic_store(&rank->job->shared->stamp[i], 0);
     return hs_pause(rank->job);
+}
+
+/* The descriptor and the callback have told of this round's loss. */
+static void hear_of_it(struct rank *rank)
+{
+    uint64_t n = 0;
+
+    (void)stepaf_progress(rank->job->ctx);
+    HS_INT(read(rank->fd, &n, sizeof(n)), ==, sizeof(n));
+    HS_INT(n, >, 0);
+    HS_INT(read(rank->fd, &n, sizeof(n)), ==, -1); /* once for all that has been */
+    int64_t give_up_ns = hs_now_ns() + 5000000000LL * hs_slow();
+    while (!atomic_load(&rank->n_calls) && hs_now_ns() < give_up_ns)
+        hs_yield(); /* the progress thread is about to call it */
+    HS_INT(atomic_exchange(&rank->n_calls, 0), >, 0);
 }
 
 static bool do_round(struct rank *rank, int round, int most, bool refuses)
@@ -443,6 +467,7 @@ static bool do_round(struct rank *rank, int round, int most, bool refuses)
         rank->is_dead[rank->victims[i]] = true;
     rank->n_victims = 0;
     compare_lists(rank);
+    hear_of_it(rank);
     if (!hs_pause(rank->job) || !work(rank))
         return false;
     return hs_pause(rank->job);
@@ -471,6 +496,111 @@ static bool prepare(struct rank *rank)
     return HS_OK(stepaf_commit(job->ctx));
 }
 
+/* ---- a rank that is merely slow ---- */
+
+static void count_slow(const struct rank *rank, stepaf_members_t *members)
+{
+    *members = (stepaf_members_t){.size = sizeof(*members)};
+    HS_OK(stepaf_members_query(rank->job->ctx, members, NULL, 0));
+}
+
+/* The last FFN rank owes an answer: that is seen, and is no loss. */
+static void be_slow(struct rank *rank)
+{
+    int64_t give_up_ns = hs_now_ns() + 20000000000LL * hs_slow();
+    _Atomic int64_t *seen = &rank->job->shared->stamp[STAMP_OPS];
+    stepaf_request_h request = NULL;
+    stepaf_members_t members;
+
+    if (rank->job->role == STEPAF_FFN) {
+        while (rank->job->index == rank->job->ffn - 1 && !atomic_load(seen) &&
+               hs_now_ns() < give_up_ns)
+            hs_sleep_us(1000);
+        serve(rank, STAMP_QUIET, 1);
+        return;
+    }
+    count_slow(rank, &members);
+    HS_INT(members.n_slow, ==, 0);
+    write_head(rank->source, rank->job->index, 0);
+    hs_fill(rank->source + HEAD, (size_t)rank->bytes - HEAD, stream_of(rank->job->index, 0, 99));
+    if (!HS_OK(stepaf_start(rank->plan, &request)))
+        return;
+    do {
+        (void)stepaf_progress(rank->job->ctx);
+        count_slow(rank, &members);
+    } while (!(members.n_slow == 1 && stepaf_request_peer(request, 0) == STEPAF_OK) &&
+             hs_now_ns() < give_up_ns && !hs_failed());
+    HS_INT(members.n_slow, ==, 1);
+    HS_INT(members.n_in, ==, rank->job->size);
+    HS_INT(members.n_lost + members.n_out, ==, 0);
+    HS_INT(members.changes, ==, 0);
+    atomic_store(seen, 1);
+    HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT));
+    count_slow(rank, &members);
+    HS_INT(members.n_slow, ==, 0);
+    atomic_store(&rank->job->shared->stamp[STAMP_QUIET], 1);
+}
+
+/* ---- a network that is cut in two ---- */
+
+static void run_command(const struct rank *rank, const char *name)
+{
+    const char *command = hs_option_text(rank->job, name, NULL);
+
+    if (rank->job->rank == 0 && command && system(command) != 0)
+        HS_FAILED("this has failed: %s", command);
+}
+
+/* The part that does not go on: it says so, and never does again. */
+static void stay_behind(struct rank *rank)
+{
+    HS_REFUSED(stepaf_commit_with(rank->job->ctx, &go_on), STEPAF_ERR_PEER_LOST);
+    HS_REFUSED(stepaf_commit_with(rank->job->ctx, &go_on), STEPAF_ERR_STATE);
+    HS_INT(stepaf_epoch(rank->job->ctx), ==, rank->epoch);
+}
+
+static void cut_in_two(struct rank *rank)
+{
+    int apart = (int)hs_option_int(rank->job, "--apart", 1), n = rank->job->size;
+    bool is_lost = false;
+
+    rank->in_commit = false;
+    if (rank->job->role == STEPAF_FFN)
+        serve(rank, STAMP_OPS, rank->job->attn);
+    else if (ask(rank, 0, &is_lost))
+        atomic_fetch_add(&rank->job->shared->stamp[STAMP_OPS], 1);
+    if (!declare_more(rank, 0) || !reset_stamps(rank))
+        return;
+    run_command(rank, "--cut");
+    if (!hs_pause(rank->job))
+        return;
+    hs_step("a commit of two halves");
+    if (rank->job->rank >= n - apart) {
+        stay_behind(rank);
+        (void)hs_pause(rank->job);
+    } else if (commit_on(rank)) {
+        for (int r = n - apart; r < n; r++)
+            rank->is_dead[r] = true;
+        compare_lists(rank);
+        (void)work(rank);
+        (void)hs_pause(rank->job);
+    }
+    run_command(rank, "--mend");
+    (void)hs_pause(rank->job);
+    stepaf_finalize(rank->job->ctx);
+    rank->job->ctx = NULL;
+}
+
+static void count_call(stepaf_context_h ctx, void *arg)
+{
+    struct rank *rank = arg;
+    stepaf_members_t members = {.size = sizeof(members)};
+
+    HS_OK(stepaf_members_query(ctx, &members, NULL, 0));
+    HS_INT(members.n_lost + members.n_out, >, 0);
+    atomic_fetch_add(&rank->n_calls, 1);
+}
+
 static void body(struct hs_job *job)
 {
     struct rank rank = {.job = job, .bytes = hs_option_int(job, "--bytes", BYTES)};
@@ -480,6 +610,20 @@ static void body(struct hs_job *job)
     rank.dice = (uint64_t)hs_option_int(job, "--seed", 1);
     if (!hs_open(job) || !prepare(&rank))
         return;
+    rank.fd = stepaf_members_fd(job->ctx);
+    HS_INT(rank.fd, >=, 0);
+    HS_INT(stepaf_members_fd(job->ctx), ==, rank.fd);
+    HS_OK(stepaf_members_set_callback(job->ctx, count_call, &rank));
+    if (hs_option_int(job, "--slow", 0)) {
+        be_slow(&rank);
+        if (hs_pause(job))
+            hs_close(job);
+        return;
+    }
+    if (hs_option_text(job, "--cut", NULL)) {
+        cut_in_two(&rank);
+        return;
+    }
     for (int round = 0; deaths > 0 && !hs_failed(); round++) {
         int n = 0;
         if (!do_round(&rank, round, deaths > 2 ? 2 : deaths, refuses))
@@ -503,10 +647,12 @@ static void body(struct hs_job *job)
 
 int main(int argc, char **argv)
 {
-    static const struct hs_test test = {.name = "survive",
-                                        .options = "--deaths --seed --refuse --figures --bytes",
-                                        .limit_s = 60,
-                                        .n_boots = 1,
-                                        .body = body};
+    static const struct hs_test test = {
+        .name = "survive",
+        .options = "--deaths --seed --refuse --figures --bytes --cut --mend "
+                   "--apart --slow",
+        .limit_s = 60,
+        .n_boots = 1,
+        .body = body};
     return hs_main(argc, argv, &test);
 }

@@ -47,7 +47,8 @@ int starve_commit(struct starve_rank *rank, enum starve_end *end_p)
         status = stepaf_commit(rank->ctx);
     }
     if (status) {
-        RANK_CHECK(rank->boot, stepaf_commit(rank->ctx) == STEPAF_ERR_STATE);
+        status = stepaf_commit(rank->ctx); /* broken; or another one was, and has left */
+        RANK_CHECK(rank->boot, status == STEPAF_ERR_STATE || status == STEPAF_ERR_PEER_LOST);
         *end_p = STARVE_BROKEN;
     }
     return 0;

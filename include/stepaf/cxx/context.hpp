@@ -10,6 +10,7 @@
 #include <stepaf/cxx/params.hpp>
 #include <stepaf/cxx/plan.hpp>
 #include <stepaf/link.h>
+#include <stepaf/members.h>
 
 namespace stepaf
 {
@@ -235,7 +236,10 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     {
         return stepaf_members_reason(handle_, world_rank);
     }
-    int members_fd() const noexcept { return stepaf_members_fd(handle_); }
+    int members_fd() const noexcept
+    {
+        return stepaf_members_fd(handle_);
+    }
     void set_members_callback(stepaf_members_cb_t callback, void *arg)
     {
         check(stepaf_members_set_callback(handle_, callback, arg));

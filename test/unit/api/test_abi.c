@@ -68,6 +68,14 @@ static void what_is_filled_stays_where_it_is(void)
     AT(stepaf_counters_t, yields, 112);
     AT(stepaf_counters_t, incomplete, 120);
     AT(stepaf_counters_t, left_out, 128);
+    SIZE(stepaf_members_t, 40);
+    AT(stepaf_members_t, size, 0);
+    AT(stepaf_members_t, epoch, 8);
+    AT(stepaf_members_t, n_in, 12);
+    AT(stepaf_members_t, n_slow, 16);
+    AT(stepaf_members_t, n_lost, 20);
+    AT(stepaf_members_t, n_out, 24);
+    AT(stepaf_members_t, changes, 32);
     SIZE(stepaf_memory_use_t, 72);
     AT(stepaf_memory_use_t, size, 0);
     AT(stepaf_memory_use_t, fixed, 8);
@@ -103,6 +111,9 @@ static void what_is_read_stays_where_it_is(void)
     AT(stepaf_key_params_t, shape, 16);
     AT(stepaf_key_params_t, depth, 80);
     AT(stepaf_key_params_t, mem_kind, 84);
+    SIZE(stepaf_commit_params_t, 16);
+    AT(stepaf_commit_params_t, field_mask, 0);
+    AT(stepaf_commit_params_t, lost, 8);
     SIZE(stepaf_start_params_t, 48);
     AT(stepaf_start_params_t, field_mask, 0);
     AT(stepaf_start_params_t, timeout_us, 8);

@@ -1,0 +1,40 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Commits on several hosts go on without ranks that have died, and on one side of a network that is cut in two.
+set -u
+: "${top_srcdir:=.}" "${top_builddir:=.}"
+export top_srcdir top_builddir
+. "$top_srcdir/test/hosts/hosts.sh"
+[ -z "${SANITIZERS:-}" ] || hosts_skip "sanitizer builds have test/mpi/survive.case for this"
+hosts_enter "$@"
+survive=$top_builddir/test/mpi/survive
+unset STEPAF_SPLIT STEPAF_ROLE
+hosts_up 3 || exit 99
+export TEST_TIMEOUT_S=60
+
+# on HOSTS RANKS SPLIT ARGUMENT...
+on()
+{
+    hosts=$1
+    ranks=$2
+    shift 2
+    echo "== $hosts --split $*"
+    hosts_fork "$hosts" "$survive" --procs "$ranks" --split "$@" || exit 1
+}
+
+on h1,h1,h2,h2,h3 5 attn=2,ffn=3 --refuse 1 --figures 1 --seed 4
+on h1,h2,h3,h1,h2,h3 6 attn=3,ffn=3 --deaths 3 --figures 1 --seed 2
+
+# The shortest there is.
+export STEPAF_TCP_PEER_TIMEOUT_US=1000000
+switch="nsenter --net=/proc/1/ns/net"
+# cut HOSTS RANKS SPLIT APART: all to and from the last host is lost, without a word.
+cut()
+{
+    on "$1" "$2" "$3" --apart "$4" --cut "$switch bridge link set dev port3 state disabled" \
+        --mend "$switch bridge link set dev port3 state forwarding"
+}
+# The larger part goes on; of two halves that of the first rank.
+cut h1,h1,h2,h2,h3 5 attn=2,ffn=3 1
+cut h1,h2,h3,h3 4 attn=2,ffn=2,interleave 2
+hosts_check
