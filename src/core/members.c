@@ -45,7 +45,7 @@ static stepaf_status_t exchange_by_boot(struct stepaf_ctx *ctx, const void *data
 static stepaf_status_t refuse_alone(const struct stepaf_ctx *ctx,
                                     const struct stepaf_accord *accord)
 {
-    int n = 0, n_there = 0;
+    int n = 0, n_there = 0, lost = -1;
 
     if (accord->is_starved)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
@@ -56,11 +56,12 @@ static stepaf_status_t refuse_alone(const struct stepaf_ctx *ctx,
     for (int r = 0; r < ctx->job.boot.size; r++) {
         n += accord->is_member[r];
         n_there += accord->is_member[r] && !accord->lost[r];
+        lost = lost < 0 && accord->is_member[r] && accord->lost[r] ? r : lost;
     }
     return stepaf_error_set(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
-                            "of %d ranks %d can be reached: only more than half of them go on, or "
-                            "half with the first",
-                            n, n_there);
+                            "of %d ranks %d are left: only more than half of them go on, or half "
+                            "with the first; the first that is lost is world rank %d: %.100s",
+                            n, n_there, lost, lost < 0 ? "" : stepaf_members_why(ctx, lost));
 }
 
 static stepaf_status_t refuse_late(const struct stepaf_ctx *ctx)
