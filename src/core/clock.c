@@ -160,14 +160,13 @@ stepaf_status_t stepaf_clock_sync(struct stepaf_ctx *ctx, int64_t deadline_ns)
         ctx->clock.known = true;
         return STEPAF_OK;
     }
-    if (server->lost)
-        return STEPAF_OK; /* the offset of before stays */
-    if (!is_reference)
+    if (!is_reference && !server->lost)
         status = ping_peer(ctx, server, deadline_ns);
-    if (status)
-        return server->lost ? STEPAF_OK : status;
+    if (status && !server->lost)
+        return status;
+    status = STEPAF_OK; /* without a server the offset stays, and others may ask this rank */
     ctx->clock.known = true;
-    if (!stepaf_core_send(server, &synced))
+    if (!server->lost && !stepaf_core_send(server, &synced))
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     if (is_reference || is_helper)
         status = serve(ctx, deadline_ns);
