@@ -199,7 +199,7 @@ checked="--check --json $directory/json $few"
     expect 0 --startup --procs 4 --keys 33 --json "$directory/json"
     has json '"init_exchanges": 1,'
     has json '"commit_exchanges": 2'
-    has json '"sockets": 0,'
+    has json '"sockets": 1,'
     has json '"per_peer_bytes": [1-9]'
 
     # The formulas of docs/scale.md: 17 keys that are pushed and 16 that are pulled, one region.
@@ -210,7 +210,7 @@ checked="--check --json $directory/json $few"
     for few_keys in 2 400; do
         expect 0 --startup --procs 5 --split attn=2,ffn=3 --keys $few_keys --transport tcp \
             --json "$directory/json"
-        equal sockets "$(field sockets)" 3
+        equal sockets "$(field sockets)" 4
         equal init_exchanges "$(field init_exchanges)" 1
         # More where the machine is so busy that links take long.
         [ "$(field commit_exchanges)" -ge 3 ] || fail "commit_exchanges is $(field commit_exchanges)"

@@ -31,7 +31,7 @@ struct hot_page *hot_page;
 struct traced {
     pid_t pid;
     bool counting, ended;
-    bool may_ask; /* of this look: see asks_for_program */
+    bool may_poll, may_ask; /* of this look: see is_look */
     int code;
     long calls, stalled, looks, first[4];
     int64_t looked_ns;
@@ -80,8 +80,8 @@ static bool asks_for_program(const struct traced *one, const struct ptrace_sysca
            pid == other->pid;
 }
 
-/* Whether a call belongs to the look for dead peers, which may be so often: it begins with a vain wait, and goes on
- * with one question for the only peer. */
+/* Whether a call belongs to the look for dead peers, which may be so often: it begins with a vain wait, the
+ * bootstrap's or the members', and goes on with the other one and with one question for the only peer. */
 static bool is_look(struct traced *one, const struct ptrace_syscall_info *info)
 {
     int64_t now_ns = hs_now_ns();
@@ -94,9 +94,15 @@ static bool is_look(struct traced *one, const struct ptrace_syscall_info *info)
         one->may_ask = false;
         return true;
     }
-    if (!waits || (int)info->entry.args[3] != 0 || now_ns - one->looked_ns < HOT_LOOK_NS)
+    waits = waits && (int)info->entry.args[3] == 0;
+    if (waits && one->may_poll && now_ns - one->looked_ns < HOT_LOOK_NS) {
+        one->may_poll = false;
+        return true;
+    }
+    if (!waits || now_ns - one->looked_ns < HOT_LOOK_NS)
         return false;
     one->looked_ns = now_ns;
+    one->may_poll = true;
     one->may_ask = true;
     return true;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/env_text.h"
+#include "base/fd.h"
 #include "base/hash.h"
 #include "boot/control/socket.h"
 
@@ -52,7 +53,7 @@ static bool is_meant(const char *net_if, const struct ifaddrs *at, const uint8_t
 static uint64_t find_network(void)
 {
     char boot[64], space[64];
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    int fd = stepaf_fd_open("/proc/sys/kernel/random/boot_id", O_RDONLY);
     ssize_t boot_bytes = fd >= 0 ? read(fd, boot, sizeof boot) : -1;
     ssize_t space_bytes = readlink("/proc/self/ns/net", space, sizeof space);
 
@@ -69,7 +70,10 @@ void stepaf_accord_addresses_own(const char *net_if, struct stepaf_accord_addres
     struct stepaf_accord_addresses own = {.port = own_p->port, .network_id = find_network()};
     struct ifaddrs *all;
 
-    if (getifaddrs(&all) == 0) {
+    stepaf_fd_begin(); /* for the library's own socket */
+    int rc = getifaddrs(&all);
+    (void)stepaf_fd_end(-1);
+    if (rc == 0) {
         for (const struct ifaddrs *at = all; at && own.n < STEPAF_ACCORD_ADDRESSES;
              at = at->ifa_next)
             own.n += address_of(at, own.bytes[own.n]) && is_meant(net_if, at, own.bytes[own.n]);
