@@ -123,6 +123,16 @@ static void choose_victims(struct rank *rank, int most)
     rank->delay_us = (int64_t)roll(rank, rank->in_commit ? MOMENT_US : LOAD_US);
 }
 
+/* For --figures: the last FFN rank, under load, so that both times are there. */
+static void choose_last(struct rank *rank)
+{
+    rank->victims[0] = rank->job->size - 1;
+    rank->n_victims = 1;
+    rank->in_commit = false;
+    rank->delay_us = LOAD_US;
+    HS_INT(role_of(rank, rank->victims[0]), ==, STEPAF_FFN);
+}
+
 /* ---- operations ---- */
 
 static uint64_t stream_of(int attention, uint64_t op, int ffn)
@@ -432,7 +442,10 @@ static void hear_of_it(struct rank *rank)
 
 static bool do_round(struct rank *rank, int round, int most, bool refuses)
 {
-    choose_victims(rank, most);
+    if (hs_option_int(rank->job, "--figures", 0))
+        choose_last(rank);
+    else
+        choose_victims(rank, most);
     if (!reset_stamps(rank))
         return false;
     bool dies = is_victim(rank, rank->job->rank);
@@ -631,6 +644,10 @@ static void body(struct hs_job *job)
         for (int r = 0; r < job->size; r++)
             n += rank.is_dead[r];
         deaths = (int)hs_option_int(job, "--deaths", 1) - n;
+    }
+    if (figures && job->rank == first_left(&rank)) {
+        HS_INT(atomic_load(&job->shared->stamp[STAMP_NAMED]), >, 0);
+        HS_INT(atomic_load(&job->shared->stamp[STAMP_COMMIT]), >, 0);
     }
     if (figures && !hs_failed() && job->rank == first_left(&rank))
         printf(
