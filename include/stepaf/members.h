@@ -60,7 +60,8 @@ STEPAF_API const char *stepaf_members_reason(stepaf_context_h ctx, int world_ran
 STEPAF_API int stepaf_members_fd(stepaf_context_h ctx);
 
 /** Have a function called when a rank has been found to be lost, or out: by the progress thread, or at the end
- *  of stepaf_progress, stepaf_barrier and commits of this rank.
+ *  of stepaf_progress, stepaf_barrier and commits of this rank. Not once this rank finalizes; a call that is
+ *  running then gets STEPAF_ERR_HANDLE from the library.
  *  @param callback  NULL: none any more. It may still be running in another thread then.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE. Any thread. Does not block. */
 STEPAF_API stepaf_status_t stepaf_members_set_callback(stepaf_context_h ctx,

@@ -4,7 +4,7 @@
 
 #include "base/fork.h"
 #include "base/log.h"
-#include "boot/talk.h"
+#include "boot/member_net.h"
 #include "core/ctx.h"
 #include "core/feature.h"
 #include "core/key_remove.h"
@@ -95,7 +95,7 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
     free(ctx->job.ranks);
     for (int g = 0; g < 3; g++)
         free(ctx->job.groups[g]);
-    stepaf_talk_close(ctx->job.members.talk);
+    stepaf_member_net_close(ctx->job.members.net);
     if (ctx->job.members.event_fd >= 0)
         stepaf_fork_close(ctx->job.members.event_fd);
     free(ctx->job.members.is);

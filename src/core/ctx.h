@@ -40,7 +40,7 @@ struct stepaf_region;
 struct stepaf_region_name;
 struct stepaf_remote_plan;
 struct stepaf_streams;
-struct stepaf_talk;
+struct stepaf_member_net;
 
 enum { STEPAF_NS_SCALE_BITS = 24, STEPAF_MUTE_MAX = 160 };
 
@@ -165,11 +165,11 @@ struct stepaf_ctx_gpu {
 
 /* Who is in the epoch; see core/members.h. */
 struct stepaf_ctx_members {
-    struct stepaf_talk *talk;   /* NULL: they cannot talk beside the bootstrap */
-    char mute[STEPAF_MUTE_MAX]; /* why not */
-    uint8_t *is;                /* by world rank: a member */
-    uint8_t *present;           /* by world rank: its words were in the last exchange */
-    bool leaves_lost;           /* this rank's commit goes on without lost ranks */
+    struct stepaf_member_net *net; /* NULL: they have no way beside the bootstrap */
+    char mute[STEPAF_MUTE_MAX];    /* why not */
+    uint8_t *is;                   /* by world rank: a member */
+    uint8_t *present;              /* by world rank: its words were in the last exchange */
+    bool leaves_lost;              /* this rank's commit goes on without lost ranks */
     uint32_t n_lost_known; /* that callers have been told of, by the descriptor and the callback */
     uint64_t n_changes;    /* of the list, and of who is lost */
     int event_fd;          /* -1: nobody has asked for it */

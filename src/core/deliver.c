@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "boot/talk.h"
+#include "boot/member_net.h"
 #include "core/batch.h"
 #include "core/clock.h"
 #include "core/ctx.h"
@@ -135,8 +135,8 @@ void stepaf_core_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const
     ctx->n_alive--;
     ctx->counters.peers_lost++;
     stepaf_log_info(STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who), reason);
-    if (ctx->job.members.talk) {
-        stepaf_talk_lose(ctx->job.members.talk, peer->who.world_rank, reason);
+    if (ctx->job.members.net) {
+        stepaf_member_net_lose(ctx->job.members.net, peer->who.world_rank, reason);
         stepaf_core_notice_lost(ctx);
     } else {
         stepaf_core_tell_news(ctx);

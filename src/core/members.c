@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "boot/talk.h"
+#include "boot/member_net.h"
 #include "core/ctx.h"
 #include "core/news.h"
 #include "core/op.h"
@@ -21,10 +21,10 @@ static bool is_first_commit(struct stepaf_ctx *ctx)
 
 bool stepaf_members_call(struct stepaf_ctx *ctx)
 {
-    if (!ctx->job.members.talk || is_first_commit(ctx))
+    if (!ctx->job.members.net || is_first_commit(ctx))
         return false;
     stepaf_core_look_for_lost(ctx);
-    return stepaf_talk_is_called(ctx->job.members.talk);
+    return stepaf_member_net_is_called(ctx->job.members.net);
 }
 
 /* ---- by the bootstrap ---- */
@@ -43,20 +43,20 @@ static stepaf_status_t exchange_by_boot(struct stepaf_ctx *ctx, const void *data
 /* ---- among the members ---- */
 
 static stepaf_status_t refuse_alone(const struct stepaf_ctx *ctx,
-                                    const struct stepaf_accord *accord)
+                                    const struct stepaf_consensus *consensus)
 {
     int n = 0, n_there = 0, lost = -1;
 
-    if (accord->is_starved)
+    if (consensus->is_starved)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    if (accord->is_out)
+    if (consensus->is_out)
         return stepaf_error_set(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
                                 "the other ranks have given this one up: they could not reach it, "
                                 "or one of its links had failed");
     for (int r = 0; r < ctx->job.boot.size; r++) {
-        n += accord->is_member[r];
-        n_there += accord->is_member[r] && !accord->lost[r];
-        lost = lost < 0 && accord->is_member[r] && accord->lost[r] ? r : lost;
+        n += consensus->is_member[r];
+        n_there += consensus->is_member[r] && !consensus->lost[r];
+        lost = lost < 0 && consensus->is_member[r] && consensus->lost[r] ? r : lost;
     }
     return stepaf_error_set(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
                             "of %d ranks %d are left: only more than half of them go on, or half "
@@ -66,7 +66,7 @@ static stepaf_status_t refuse_alone(const struct stepaf_ctx *ctx,
 
 static stepaf_status_t refuse_late(const struct stepaf_ctx *ctx)
 {
-    int rank = stepaf_talk_awaited(ctx->job.members.talk);
+    int rank = stepaf_member_net_awaited(ctx->job.members.net);
     struct stepaf_who who = {-1, -1, rank};
 
     if (atomic_load(&ctx->threads.closing))
@@ -77,43 +77,45 @@ static stepaf_status_t refuse_late(const struct stepaf_ctx *ctx)
                                  rank);
 }
 
-static stepaf_status_t exchange_by_accord(struct stepaf_ctx *ctx, const void *data, size_t bytes,
-                                          void **all_p, size_t *offsets_p, int64_t deadline_ns)
+static stepaf_status_t exchange_by_consensus(struct stepaf_ctx *ctx, const void *data, size_t bytes,
+                                             void **all_p, size_t *offsets_p, int64_t deadline_ns)
 {
-    struct stepaf_talk *talk = ctx->job.members.talk;
-    const struct stepaf_accord *accord = stepaf_talk_accord(talk);
+    struct stepaf_member_net *net = ctx->job.members.net;
+    const struct stepaf_consensus *consensus = stepaf_member_net_consensus(net);
     struct stepaf_waiter waiter = stepaf_waiter_begin();
     bool more = true;
 
-    stepaf_talk_decide(talk, data, bytes);
-    while (more && accord->state == STEPAF_ACCORD_OPEN) {
+    stepaf_member_net_decide(net, data, bytes);
+    while (more && consensus->state == STEPAF_CONSENSUS_OPEN) {
         more = stepaf_core_advance(ctx, &waiter, deadline_ns);
-        stepaf_talk_pump(talk);
+        stepaf_member_net_pump(net);
     }
-    if (accord->state == STEPAF_ACCORD_DONE)
-        return stepaf_talk_decision(talk, all_p, offsets_p, ctx->job.members.present);
-    return accord->state == STEPAF_ACCORD_FAILED ? refuse_alone(ctx, accord) : refuse_late(ctx);
+    if (consensus->state == STEPAF_CONSENSUS_DONE)
+        return stepaf_member_net_decision(net, all_p, offsets_p, ctx->job.members.present);
+    return consensus->state == STEPAF_CONSENSUS_FAILED ? refuse_alone(ctx, consensus)
+                                                       : refuse_late(ctx);
 }
 
 stepaf_status_t stepaf_members_exchange(struct stepaf_ctx *ctx, const void *data, size_t bytes,
                                         void **all_p, size_t *offsets_p, int64_t timeout_us)
 {
     int64_t deadline_ns = stepaf_monotonic_ns() + timeout_us * 1000;
-    struct stepaf_talk *talk = ctx->job.members.talk;
+    struct stepaf_member_net *net = ctx->job.members.net;
 
-    if (!talk || is_first_commit(ctx))
+    if (!net || is_first_commit(ctx))
         return exchange_by_boot(ctx, data, bytes, all_p, offsets_p, timeout_us);
-    stepaf_talk_next(talk);
+    stepaf_member_net_next(net);
     if (stepaf_members_call(ctx))
-        return exchange_by_accord(ctx, data, bytes, all_p, offsets_p, deadline_ns);
+        return exchange_by_consensus(ctx, data, bytes, all_p, offsets_p, deadline_ns);
     stepaf_status_t status = exchange_by_boot(ctx, data, bytes, all_p, offsets_p, timeout_us);
     if (!status)
-        stepaf_talk_settle(talk, *all_p, offsets_p); /* others may not have seen its end, and ask */
+        stepaf_member_net_learn(net, *all_p,
+                                offsets_p); /* others may not have seen its end, and ask */
     if (!status || stepaf_monotonic_ns() >= deadline_ns)
         return status;
     /* Somebody has left it, or it has failed: among the members it may be had. */
     stepaf_error_t error = *stepaf_last_error();
-    stepaf_status_t again = exchange_by_accord(ctx, data, bytes, all_p, offsets_p, deadline_ns);
+    stepaf_status_t again = exchange_by_consensus(ctx, data, bytes, all_p, offsets_p, deadline_ns);
     return again == STEPAF_ERR_TIMEOUT ? stepaf_error_raise(&error) : again;
 }
 
@@ -144,7 +146,7 @@ const char *stepaf_members_why(const struct stepaf_ctx *ctx, int world_rank)
 {
     const struct stepaf_peer *peer = find_peer_of(ctx, world_rank);
     const char *reason =
-        ctx->job.members.talk ? stepaf_talk_reason(ctx->job.members.talk, world_rank) : "";
+        ctx->job.members.net ? stepaf_member_net_reason(ctx->job.members.net, world_rank) : "";
 
     if (peer && peer->lost)
         reason = peer->reason;
@@ -165,16 +167,16 @@ void stepaf_members_adopt(struct stepaf_ctx *ctx)
     for (int r = 0; r < ctx->job.boot.size; r++)
         if (!ctx->job.members.present[r])
             ctx->job.members.is[r] = 0;
-    if (ctx->job.members.talk)
-        stepaf_talk_set_members(ctx->job.members.talk, ctx->job.members.is);
+    if (ctx->job.members.net)
+        stepaf_member_net_set_members(ctx->job.members.net, ctx->job.members.is);
     if (is_news)
         stepaf_core_tell_news(ctx);
 }
 
 void stepaf_members_settled(struct stepaf_ctx *ctx)
 {
-    if (ctx->job.members.talk && ctx->job.mesh.lanes == 1)
-        stepaf_talk_forget(ctx->job.members.talk);
+    if (ctx->job.members.net && ctx->job.mesh.lanes == 1)
+        stepaf_member_net_forget(ctx->job.members.net);
 }
 
 /* ---- what callers see ---- */
@@ -203,7 +205,8 @@ stepaf_member_state_t stepaf_members_state(const struct stepaf_ctx *ctx, int wor
     if (!ctx->job.members.is[world_rank])
         return STEPAF_MEMBER_OUT;
     if ((peer && peer->lost) ||
-        (ctx->job.members.talk && stepaf_talk_accord(ctx->job.members.talk)->lost[world_rank]))
+        (ctx->job.members.net &&
+         stepaf_member_net_consensus(ctx->job.members.net)->lost[world_rank]))
         return STEPAF_MEMBER_LOST;
     return peer && stepaf_is_attention(ctx) && is_slow(ctx, peer, stepaf_ticks())
                ? STEPAF_MEMBER_SLOW
@@ -219,7 +222,7 @@ void stepaf_members_dispatch(struct stepaf_ctx *ctx)
     stepaf_members_cb_t callback = ctx->job.members.callback;
     void *arg = ctx->job.members.callback_arg;
     stepaf_lock_leave(&ctx->lock);
-    if (callback)
+    if (callback && !atomic_load(&ctx->threads.closing))
         callback(
             stepaf_handle_make(STEPAF_HANDLE_CONTEXT, ctx->handle.slot, 0, ctx->handle.generation),
             arg);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The members of an epoch, and exchanges among them. As long as nobody is lost, these go by the bootstrap; from
- * the first loss on by connections of the members' own (boot/accord). */
+ * the first loss on by connections of the members' own (boot/consensus). */
 #ifndef STEPAF_CORE_MEMBERS_H
 #define STEPAF_CORE_MEMBERS_H
 

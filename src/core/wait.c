@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <time.h>
 
-#include "boot/talk.h"
+#include "boot/member_net.h"
 #include "core/ctx.h"
 #include "core/lock.h"
 #include "core/mesh.h"
@@ -43,8 +43,8 @@ uint64_t stepaf_ticks_of_us(const struct stepaf_ctx *ctx, int64_t us)
 /* One that is no peer: only the members' next agreement has to know. */
 static void note_reported(struct stepaf_ctx *ctx, int rank)
 {
-    if (rank >= 0 && rank < ctx->job.boot.size && ctx->job.members.talk)
-        stepaf_talk_lose(ctx->job.members.talk, rank, "the bootstrap reports that it died");
+    if (rank >= 0 && rank < ctx->job.boot.size && ctx->job.members.net)
+        stepaf_member_net_lose(ctx->job.members.net, rank, "the bootstrap reports that it died");
 }
 
 /* Ask the bootstrap whom the launcher reports lost. Not before there are links: what it says then
@@ -82,8 +82,8 @@ static void find_dead_peers(struct stepaf_ctx *ctx, uint64_t now)
     for (unsigned i = 0; i < ctx->net.n_transports; i++)
         ctx->net.transports[i]->ops->check_peers(ctx->net.transports[i]);
     ask_launcher(ctx);
-    if (ctx->job.members.talk)
-        stepaf_talk_pump(ctx->job.members.talk);
+    if (ctx->job.members.net)
+        stepaf_member_net_pump(ctx->job.members.net);
     stepaf_core_notice_lost(ctx);
 }
 

@@ -31,7 +31,7 @@ void stepaf_hello_pack(const struct stepaf_hello *hello, const struct stepaf_env
     stepaf_pack_u32(pack, hello->pid);
     stepaf_pack_u64(pack, hello->node_id);
     stepaf_pack_u32(pack, hello->proxies);
-    stepaf_talk_card_pack(&hello->card, pack);
+    stepaf_member_contact_pack(&hello->contact, pack);
     stepaf_pack_text(pack, hello->mute);
     stepaf_pack_text(pack, hello->host);
     stepaf_pack_text(pack, hello->binding);
@@ -62,7 +62,7 @@ static bool read_versions(struct stepaf_unpack *unpack, struct stepaf_hello *hel
 /* Read where members can call it. */
 static bool read_card(struct stepaf_unpack *unpack, struct stepaf_hello *hello)
 {
-    if (!stepaf_talk_card_read(unpack, &hello->card))
+    if (!stepaf_member_contact_read(unpack, &hello->contact))
         return false;
     stepaf_unpack_text(unpack, hello->mute, sizeof(hello->mute));
     for (char *at = hello->mute; *at; at++)

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 #include "base/pack.h"
-#include "boot/talk.h"
+#include "boot/member_net.h"
 #include "settings/settings.h"
 #include "topo/topo.h"
 
@@ -25,9 +25,9 @@ struct stepaf_hello {
     uint64_t map_digest; /* of the map file as it has read it; 0: none */
     uint32_t pid;
     uint64_t node_id;
-    bool proxies;                 /* its stream plans' tensors go by way of the host in any case */
-    struct stepaf_talk_card card; /* where members can call it */
-    char mute[STEPAF_TALK_REASON_MAX]; /* why they cannot; "": they can */
+    bool proxies; /* its stream plans' tensors go by way of the host in any case */
+    struct stepaf_member_contact contact;    /* where members can call it */
+    char mute[STEPAF_MEMBER_NET_REASON_MAX]; /* why they cannot; "": they can */
     char host[STEPAF_TOPO_NAME_MAX];
     char binding[128];             /* cores that it may run on, as a list */
     uint64_t digest;               /* of the settings that must agree */

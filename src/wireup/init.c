@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "boot/talk.h"
+#include "boot/member_net.h"
 #include "core/ctx.h"
 #include "core/deliver.h"
 #include "core/imm.h"
@@ -24,7 +24,7 @@ enum { FEW = 256 };
 
 /* What this rank says of roles, and of itself, on its way into the exchange. */
 struct own_view {
-    struct stepaf_talk_card card;
+    struct stepaf_member_contact contact;
     stepaf_role_t said;
     struct stepaf_split split;
 };
@@ -86,8 +86,9 @@ static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_
         return stepaf_error_set(status, STEPAF_PHASE_INIT, "STEPAF_PROGRESS_CORES: %s",
                                 stepaf_last_error()->text);
     if (ctx->job.boot.size > 1)
-        ctx->job.members.talk = stepaf_talk_open(&ctx->env, ctx->job.boot.rank, ctx->job.boot.size,
-                                                 &view->card, ctx->job.members.mute);
+        ctx->job.members.net =
+            stepaf_member_net_open(&ctx->env, ctx->job.boot.rank, ctx->job.boot.size,
+                                   &view->contact, ctx->job.members.mute);
     ctx->threads.progress_wanted = ctx->env.progress == 1;
     if ((params->field_mask & STEPAF_PARAM_PROGRESS) && params->progress != STEPAF_PROGRESS_AUTO)
         ctx->threads.progress_wanted = params->progress == STEPAF_PROGRESS_THREAD;
@@ -155,27 +156,27 @@ static stepaf_status_t build_groups(struct stepaf_ctx *ctx, const struct stepaf_
 static void join_talk(struct stepaf_ctx *ctx, const struct stepaf_hello *hellos)
 {
     struct stepaf_ctx_members *members = &ctx->job.members;
-    struct stepaf_talk_card *cards = calloc((size_t)ctx->job.boot.size, sizeof(*cards));
-    bool can_talk = cards && members->talk;
+    struct stepaf_member_contact *contacts = calloc((size_t)ctx->job.boot.size, sizeof(*contacts));
+    bool can_call = contacts && members->net;
 
     for (int r = 0; r < ctx->job.boot.size && ctx->job.boot.size > 1; r++) {
-        if (cards)
-            cards[r] = hellos[r].card;
-        if (hellos[r].card.addresses.port)
+        if (contacts)
+            contacts[r] = hellos[r].contact;
+        if (hellos[r].contact.addresses.port)
             continue;
         snprintf(members->mute, sizeof(members->mute), "world rank %d cannot listen: %.100s", r,
                  hellos[r].mute);
-        can_talk = false;
+        can_call = false;
     }
-    if (can_talk && !stepaf_talk_meet(members->talk, cards)) {
+    if (can_call && !stepaf_member_net_meet(members->net, contacts)) {
         snprintf(members->mute, sizeof(members->mute), "out of memory");
-        can_talk = false;
+        can_call = false;
     }
-    free(cards);
-    if (can_talk)
+    free(contacts);
+    if (can_call)
         return;
-    stepaf_talk_close(members->talk);
-    members->talk = NULL;
+    stepaf_member_net_close(members->net);
+    members->net = NULL;
 }
 
 static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
@@ -188,7 +189,7 @@ static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
         .map_digest = stepaf_split_map_digest(&view->split, ctx->job.boot.size),
         .pid = (uint32_t)getpid(),
         .node_id = ctx->job.topo.node_id,
-        .card = view->card,
+        .contact = view->contact,
         .proxies = ctx->env.cuda_proxy == STEPAF_ENV_CUDA_PROXY_always || !stepaf_gpu_likely(),
     };
 

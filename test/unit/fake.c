@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "api/handles.h"
-#include "boot/talk.h"
+#include "boot/member_net.h"
 #include "gpu/stream.h"
 #include "wireup/advert.h"
 #include "wireup/agree.h"
@@ -152,8 +152,9 @@ struct fake_job *fake_open(stepaf_role_t role, int n_attention, int n_ffn)
     fake_must(stepaf_init(&table, &params, &job->handle) == STEPAF_OK, "init");
     job->ctx = stepaf_contexts[stepaf_handle_context(job->handle)].ctx;
     fake_must(job->ctx != NULL, "handle");
-    stepaf_talk_close(job->ctx->job.members.talk); /* the others are made up: they answer nobody */
-    job->ctx->job.members.talk = NULL;
+    stepaf_member_net_close(
+        job->ctx->job.members.net); /* the others are made up: they answer nobody */
+    job->ctx->job.members.net = NULL;
     fake_transport_install(job);
     return job;
 }

@@ -18,7 +18,7 @@ static size_t most_bytes(const struct stepaf_control *control, uint32_t type)
         return STEPAF_CONTROL_GATHER_MAX;
     case STEPAF_CONTROL_FAIL:
         return sizeof(int32_t) + STEPAF_CONTROL_TEXT_MAX;
-    case STEPAF_CONTROL_ACCORD:
+    case STEPAF_CONTROL_CONSENSUS:
         return control->user.take ? STEPAF_CONTROL_GATHER_MAX : SIZE_MAX;
     case STEPAF_CONTROL_TOKEN:
     case STEPAF_CONTROL_LOST:
@@ -77,7 +77,7 @@ static bool take_frame(struct stepaf_control_link *link, const struct stepaf_con
     struct stepaf_control *control = link->control;
 
     if (control->user.take && frame->type != STEPAF_CONTROL_BYE)
-        return frame->type == STEPAF_CONTROL_ACCORD &&
+        return frame->type == STEPAF_CONTROL_CONSENSUS &&
                control->user.take(control->user.arg, link->rank, data, frame->bytes);
     switch (frame->type) {
     case STEPAF_CONTROL_TABLE:

@@ -30,7 +30,7 @@ struct stepaf_control_hello {
     uint16_t port;     /* where the caller listens itself */
     uint16_t unused;
     uint8_t session[STEPAF_CONTROL_NONCE_BYTES]; /* of the job; 0 where ranks meet */
-    uint8_t nonce[STEPAF_CONTROL_NONCE_BYTES];   /* drawn by the caller */
+    uint8_t nonce[STEPAF_CONTROL_NONCE_BYTES];   /* nonce by the caller */
 };
 
 struct stepaf_control_opening {
@@ -40,7 +40,7 @@ struct stepaf_control_opening {
 
 struct stepaf_control_challenge {
     uint64_t magic;
-    uint8_t nonce[STEPAF_CONTROL_NONCE_BYTES]; /* drawn by the listener */
+    uint8_t nonce[STEPAF_CONTROL_NONCE_BYTES]; /* nonce by the listener */
     uint8_t proof[STEPAF_PROOF_BYTES];
 };
 
@@ -63,7 +63,7 @@ enum stepaf_control_type {
     STEPAF_CONTROL_FAIL,      /* number: the channel, detail: a rank or -1; status and sentence */
     STEPAF_CONTROL_LOST,      /* number: the rank */
     STEPAF_CONTROL_BYE,       /* this end leaves in order */
-    STEPAF_CONTROL_ACCORD     /* a message of the members' decisions, see boot/accord */
+    STEPAF_CONTROL_CONSENSUS     /* a message of the members' decisions, see boot/consensus */
 };
 
 /* @a bytes of what follows, then a mark over all of it. */

@@ -4,7 +4,7 @@
  * ranks in two. Whatever happens, no two ranks come to different decisions. */
 #include <stdlib.h>
 
-#include "boot/accord/accord.h"
+#include "boot/consensus/consensus.h"
 #include "unit.h"
 
 enum {
@@ -18,7 +18,7 @@ enum {
 };
 
 /* A message on its way, or the news of a death. */
-struct letter {
+struct queued {
     int from, to;
     uint8_t *data; /* NULL: news that from is lost */
     size_t bytes;
@@ -26,14 +26,14 @@ struct letter {
 
 struct world {
     int size;
-    struct stepaf_accord accords[RANKS_MAX];
+    struct stepaf_consensus consensuss[RANKS_MAX];
     bool is_dead[RANKS_MAX];
     int side[RANKS_MAX]; /* of the cut, if there is one */
     bool is_cut;
-    struct letter letters[LETTERS_MAX];
+    struct queued queue[LETTERS_MAX];
     int n_letters;
     uint64_t dice;
-    int n_late; /* letters that nobody was left to read */
+    int n_late;                                           /* queue that nobody was left to read */
     uint8_t decided[DECISIONS + 1][RANKS_MAX][VALUE_MAX]; /* by whom */
     size_t decided_bytes[DECISIONS + 1][RANKS_MAX];
 };
@@ -58,14 +58,14 @@ static void post(struct world *world, int from, int to, uint8_t *data, size_t by
         free(data);
         return;
     }
-    world->letters[world->n_letters++] = (struct letter){from, to, data, bytes};
+    world->queue[world->n_letters++] = (struct queued){from, to, data, bytes};
 }
 
-static void send_letter(void *arg, int to, const struct stepaf_accord_message *message)
+static void send_letter(void *arg, int to, const struct stepaf_consensus_message *message)
 {
     struct place *place = arg;
     size_t bytes = 0;
-    uint8_t *data = stepaf_accord_message_pack(message, place->world->size, &bytes);
+    uint8_t *data = stepaf_consensus_message_pack(message, place->world->size, &bytes);
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(data);
     post(place->world, place->rank, to, data, bytes);
@@ -79,44 +79,44 @@ static void begin_world(struct world *world, int size, uint64_t seed)
     for (int r = 0; r < size; r++) {
         places[r] = (struct place){world, r};
         CU_ASSERT_FATAL(
-            stepaf_accord_init(&world->accords[r], r, size, send_letter, &places[r]));
-        stepaf_accord_next(&world->accords[r]);
+            stepaf_consensus_init(&world->consensuss[r], r, size, send_letter, &places[r]));
+        stepaf_consensus_next(&world->consensuss[r]);
     }
 }
 
 static void end_world(struct world *world)
 {
     for (int i = 0; i < world->n_letters; i++)
-        free(world->letters[i].data);
+        free(world->queue[i].data);
     for (int r = 0; r < world->size; r++)
-        stepaf_accord_free(&world->accords[r]);
+        stepaf_consensus_free(&world->consensuss[r]);
 }
 
 /* What all would have by an exchange of all. */
 static uint8_t *full_value(const struct world *world, uint32_t number, size_t *bytes_p)
 {
-    struct stepaf_accord_blob blobs[RANKS_MAX];
+    struct stepaf_consensus_blob blobs[RANKS_MAX];
     static uint8_t words[RANKS_MAX][2];
 
     for (int r = 0; r < world->size; r++) {
         words[r][0] = (uint8_t)r;
         words[r][1] = (uint8_t)number;
-        blobs[r] = (struct stepaf_accord_blob){words[r], 2};
+        blobs[r] = (struct stepaf_consensus_blob){words[r], 2};
     }
-    return stepaf_accord_value_make(blobs, world->size, bytes_p);
+    return stepaf_consensus_value_make(blobs, world->size, bytes_p);
 }
 
 /* Note what the rank has come to. */
 static void look_at(struct world *world, int rank)
 {
-    const struct stepaf_accord *accord = &world->accords[rank];
-    uint32_t number = accord->number;
+    const struct stepaf_consensus *consensus = &world->consensuss[rank];
+    uint32_t number = consensus->number;
 
-    if (accord->state != STEPAF_ACCORD_DONE || !accord->value.data)
+    if (consensus->state != STEPAF_CONSENSUS_DONE || !consensus->value.data)
         return;
-    CU_ASSERT_FATAL(accord->value.bytes <= VALUE_MAX && number <= DECISIONS);
-    world->decided_bytes[number][rank] = accord->value.bytes;
-    memcpy(world->decided[number][rank], accord->value.data, accord->value.bytes);
+    CU_ASSERT_FATAL(consensus->value.bytes <= VALUE_MAX && number <= DECISIONS);
+    world->decided_bytes[number][rank] = consensus->value.bytes;
+    memcpy(world->decided[number][rank], consensus->value.data, consensus->value.bytes);
 }
 
 /* How many decisions differ from that of another rank before, be it dead or not. What the dead have by an
@@ -140,26 +140,26 @@ static int n_different(const struct world *world, bool by_boot)
 
 static void open_one(struct world *world, int rank)
 {
-    uint8_t words[2] = {(uint8_t)rank, (uint8_t)world->accords[rank].number};
+    uint8_t words[2] = {(uint8_t)rank, (uint8_t)world->consensuss[rank].number};
 
-    stepaf_accord_open(&world->accords[rank], words, sizeof words);
+    stepaf_consensus_open(&world->consensuss[rank], words, sizeof words);
     look_at(world, rank);
 }
 
 /* A rank goes on by itself: into an exchange that was called for or has failed, or past one that has not. */
 static void step_alone(struct world *world, int rank, bool by_boot)
 {
-    struct stepaf_accord *accord = &world->accords[rank];
+    struct stepaf_consensus *consensus = &world->consensuss[rank];
     size_t bytes = 0;
 
     if (world->is_dead[rank])
         return;
-    if (accord->state == STEPAF_ACCORD_DONE && accord->number < DECISIONS) {
-        stepaf_accord_next(accord);
-    } else if (accord->state == STEPAF_ACCORD_ELSEWHERE) {
-        if (by_boot && !accord->stays && accord->number == 1) {
-            uint8_t *value = full_value(world, accord->number, &bytes);
-            stepaf_accord_settle(accord, value, bytes);
+    if (consensus->state == STEPAF_CONSENSUS_DONE && consensus->number < DECISIONS) {
+        stepaf_consensus_next(consensus);
+    } else if (consensus->state == STEPAF_CONSENSUS_ELSEWHERE) {
+        if (by_boot && !consensus->stays && consensus->number == 1) {
+            uint8_t *value = full_value(world, consensus->number, &bytes);
+            stepaf_consensus_learn(consensus, value, bytes);
             free(value);
             look_at(world, rank);
         } else {
@@ -170,25 +170,25 @@ static void step_alone(struct world *world, int rank, bool by_boot)
 
 static void deliver(struct world *world, int at, bool twice)
 {
-    struct letter letter = world->letters[at];
-    struct stepaf_accord_message message;
-    bool is_apart = world->is_cut && world->side[letter.from] != world->side[letter.to];
+    struct queued queued = world->queue[at];
+    struct stepaf_consensus_message message;
+    bool is_apart = world->is_cut && world->side[queued.from] != world->side[queued.to];
 
     if (!twice) {
-        memmove(&world->letters[at], &world->letters[at + 1],
-                (size_t)(world->n_letters - at - 1) * sizeof(struct letter));
+        memmove(&world->queue[at], &world->queue[at + 1],
+                (size_t)(world->n_letters - at - 1) * sizeof(struct queued));
         world->n_letters--;
     }
-    if (!world->is_dead[letter.to] && !letter.data) {
-        stepaf_accord_lose(&world->accords[letter.to], letter.from);
-    } else if (!world->is_dead[letter.to] && !is_apart) {
+    if (!world->is_dead[queued.to] && !queued.data) {
+        stepaf_consensus_lose(&world->consensuss[queued.to], queued.from);
+    } else if (!world->is_dead[queued.to] && !is_apart) {
         CU_ASSERT_FATAL(
-            stepaf_accord_message_read(letter.data, letter.bytes, world->size, &message));
-        stepaf_accord_take(&world->accords[letter.to], letter.from, &message);
+            stepaf_consensus_message_read(queued.data, queued.bytes, world->size, &message));
+        stepaf_consensus_take(&world->consensuss[queued.to], queued.from, &message);
     }
-    look_at(world, letter.to);
+    look_at(world, queued.to);
     if (!twice)
-        free(letter.data);
+        free(queued.data);
 }
 
 /* It dies; what it has said may still come, or not. */
@@ -198,9 +198,9 @@ static void kill_rank(struct world *world, int rank, bool is_silent)
         return;
     world->is_dead[rank] = true;
     for (int i = world->n_letters; is_silent && i-- > 0;)
-        if (world->letters[i].from == rank && world->letters[i].data && roll(world, 2)) {
-            free(world->letters[i].data);
-            world->letters[i] = world->letters[--world->n_letters];
+        if (world->queue[i].from == rank && world->queue[i].data && roll(world, 2)) {
+            free(world->queue[i].data);
+            world->queue[i] = world->queue[--world->n_letters];
         }
     for (int r = 0; r < world->size; r++)
         post(world, rank, r, NULL, 0);
@@ -222,10 +222,10 @@ static void cut_world(struct world *world)
 static bool all_rest(const struct world *world)
 {
     for (int r = 0; r < world->size; r++) {
-        const struct stepaf_accord *accord = &world->accords[r];
-        if (world->is_dead[r] || accord->state == STEPAF_ACCORD_FAILED)
+        const struct stepaf_consensus *consensus = &world->consensuss[r];
+        if (world->is_dead[r] || consensus->state == STEPAF_CONSENSUS_FAILED)
             continue;
-        if (accord->state != STEPAF_ACCORD_DONE || accord->number < DECISIONS)
+        if (consensus->state != STEPAF_CONSENSUS_DONE || consensus->number < DECISIONS)
             return false;
     }
     return world->n_letters == 0;
@@ -255,17 +255,17 @@ static bool is_majority(const struct world *world)
 /* All that live have come to the last decision, and are in it. */
 static void check_alive(const struct world *world)
 {
-    struct stepaf_accord_blob blobs[RANKS_MAX];
+    struct stepaf_consensus_blob blobs[RANKS_MAX];
 
     for (int r = 0; r < world->size; r++) {
-        const struct stepaf_accord *accord = &world->accords[r];
+        const struct stepaf_consensus *consensus = &world->consensuss[r];
         if (world->is_dead[r])
             continue;
-        CU_ASSERT_EQUAL(accord->state, STEPAF_ACCORD_DONE);
-        if (accord->state != STEPAF_ACCORD_DONE)
+        CU_ASSERT_EQUAL(consensus->state, STEPAF_CONSENSUS_DONE);
+        if (consensus->state != STEPAF_CONSENSUS_DONE)
             continue;
-        CU_ASSERT_FATAL(stepaf_accord_value_read(accord->value.data, accord->value.bytes, blobs,
-                                                 world->size));
+        CU_ASSERT_FATAL(stepaf_consensus_value_read(consensus->value.data, consensus->value.bytes,
+                                                    blobs, world->size));
         for (int other = 0; other < world->size; other++)
             CU_ASSERT(world->is_dead[other] || blobs[other].data != NULL);
         CU_ASSERT(blobs[r].data && blobs[r].data[0] == r && blobs[r].data[1] == DECISIONS);
@@ -367,19 +367,19 @@ static void halves(void)
         (void)play_out(&world, false);
         CU_ASSERT_EQUAL(n_different(&world, false), 0);
         for (int r = 0; r < size; r++) {
-            const struct stepaf_accord *accord = &world.accords[r];
+            const struct stepaf_consensus *consensus = &world.consensuss[r];
             n[world.side[r]]++;
             weight[world.side[r]] += 2 + (r == 0);
             n_done[world.side[r]] +=
-                accord->state == STEPAF_ACCORD_DONE && accord->number == DECISIONS;
+                consensus->state == STEPAF_CONSENSUS_DONE && consensus->number == DECISIONS;
         }
         int larger = weight[1] > weight[0];
         CU_ASSERT_EQUAL(n_done[larger], n[larger]);
         n_gone_on += n[!larger] && n_done[larger] == n[larger];
         /* One that had come to the end before the cut was heard of may be in the other half. */
         for (int r = 0; r < size; r++)
-            if (world.side[r] != larger && world.accords[r].state != STEPAF_ACCORD_DONE)
-                CU_ASSERT_EQUAL(world.accords[r].state, STEPAF_ACCORD_FAILED);
+            if (world.side[r] != larger && world.consensuss[r].state != STEPAF_CONSENSUS_DONE)
+                CU_ASSERT_EQUAL(world.consensuss[r].state, STEPAF_CONSENSUS_FAILED);
         end_world(&world);
     }
     CU_ASSERT(n_gone_on > n_seeds() / 4);
@@ -389,37 +389,37 @@ static void halves(void)
 static void malformed(void)
 {
     uint8_t lost[3] = {0, 1, 0}, words[5] = "abcd";
-    struct stepaf_accord_message message = {.kind = STEPAF_ACCORD_PROMISE,
-                                            .number = 7,
-                                            .ballot = 1,
-                                            .accepted = 2,
-                                            .lost = lost,
-                                            .own = words,
-                                            .own_bytes = 4,
-                                            .value = words,
-                                            .value_bytes = 3},
-                                 read;
-    struct stepaf_accord_blob blobs[3] = {{words, 4}, {NULL, 0}, {words, 0}}, seen[3];
+    struct stepaf_consensus_message message = {.kind = STEPAF_CONSENSUS_PROMISE,
+                                               .number = 7,
+                                               .ballot = 1,
+                                               .accepted = 2,
+                                               .lost = lost,
+                                               .own = words,
+                                               .own_bytes = 4,
+                                               .value = words,
+                                               .value_bytes = 3},
+                                    read;
+    struct stepaf_consensus_blob blobs[3] = {{words, 4}, {NULL, 0}, {words, 0}}, seen[3];
     size_t bytes = 0;
-    uint8_t *data = stepaf_accord_message_pack(&message, 3, &bytes);
+    uint8_t *data = stepaf_consensus_message_pack(&message, 3, &bytes);
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(data);
-    CU_ASSERT(stepaf_accord_message_read(data, bytes, 3, &read));
+    CU_ASSERT(stepaf_consensus_message_read(data, bytes, 3, &read));
     CU_ASSERT(read.number == 7 && read.accepted == 2 && read.own_bytes == 4 &&
               read.value_bytes == 3 && read.lost[1] == 1);
     for (size_t n = 0; n + 3 < bytes; n++) /* the value ends where the message does */
-        CU_ASSERT_FALSE(stepaf_accord_message_read(data, n, 3, &read));
-    CU_ASSERT_FALSE(stepaf_accord_message_read(data, bytes, 1000, &read));
+        CU_ASSERT_FALSE(stepaf_consensus_message_read(data, n, 3, &read));
+    CU_ASSERT_FALSE(stepaf_consensus_message_read(data, bytes, 1000, &read));
     data[0] = 99;
-    CU_ASSERT_FALSE(stepaf_accord_message_read(data, bytes, 3, &read));
+    CU_ASSERT_FALSE(stepaf_consensus_message_read(data, bytes, 3, &read));
     free(data);
-    data = stepaf_accord_value_make(blobs, 3, &bytes);
+    data = stepaf_consensus_value_make(blobs, 3, &bytes);
     CU_ASSERT_PTR_NOT_NULL_FATAL(data);
-    CU_ASSERT(stepaf_accord_value_read(data, bytes, seen, 3));
+    CU_ASSERT(stepaf_consensus_value_read(data, bytes, seen, 3));
     CU_ASSERT(seen[0].bytes == 4 && !seen[1].data && seen[2].data && seen[2].bytes == 0);
     for (size_t n = 0; n < bytes; n++)
-        CU_ASSERT_FALSE(stepaf_accord_value_read(data, n, seen, 3));
-    CU_ASSERT_FALSE(stepaf_accord_value_read(data, bytes, seen, 2));
+        CU_ASSERT_FALSE(stepaf_consensus_value_read(data, n, seen, 3));
+    CU_ASSERT_FALSE(stepaf_consensus_value_read(data, bytes, seen, 2));
     free(data);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "boot/accord/address.h"
+#include "boot/consensus/address.h"
 
 #include <fcntl.h>
 #include <ifaddrs.h>
@@ -65,16 +65,16 @@ static uint64_t find_network(void)
                        (size_t)space_bytes);
 }
 
-void stepaf_accord_addresses_own(const char *net_if, struct stepaf_accord_addresses *own_p)
+void stepaf_consensus_addresses_own(const char *net_if, struct stepaf_consensus_addresses *own_p)
 {
-    struct stepaf_accord_addresses own = {.port = own_p->port, .network_id = find_network()};
+    struct stepaf_consensus_addresses own = {.port = own_p->port, .network_id = find_network()};
     struct ifaddrs *all;
 
     stepaf_fd_begin(); /* for the library's own socket */
     int rc = getifaddrs(&all);
     (void)stepaf_fd_end(-1);
     if (rc == 0) {
-        for (const struct ifaddrs *at = all; at && own.n < STEPAF_ACCORD_ADDRESSES;
+        for (const struct ifaddrs *at = all; at && own.n < STEPAF_CONSENSUS_ADDRESSES;
              at = at->ifa_next)
             own.n += address_of(at, own.bytes[own.n]) && is_meant(net_if, at, own.bytes[own.n]);
         freeifaddrs(all);
@@ -82,8 +82,8 @@ void stepaf_accord_addresses_own(const char *net_if, struct stepaf_accord_addres
     *own_p = own;
 }
 
-void stepaf_accord_addresses_pack(const struct stepaf_accord_addresses *addresses,
-                                  struct stepaf_pack *pack)
+void stepaf_consensus_addresses_pack(const struct stepaf_consensus_addresses *addresses,
+                                     struct stepaf_pack *pack)
 {
     stepaf_pack_u32(pack, addresses->port);
     stepaf_pack_u32(pack, addresses->n);
@@ -91,14 +91,14 @@ void stepaf_accord_addresses_pack(const struct stepaf_accord_addresses *addresse
     stepaf_pack_bytes(pack, addresses->bytes, addresses->n * sizeof addresses->bytes[0]);
 }
 
-bool stepaf_accord_addresses_read(struct stepaf_unpack *unpack,
-                                  struct stepaf_accord_addresses *addresses_p)
+bool stepaf_consensus_addresses_read(struct stepaf_unpack *unpack,
+                                     struct stepaf_consensus_addresses *addresses_p)
 {
-    struct stepaf_accord_addresses addresses = {0};
+    struct stepaf_consensus_addresses addresses = {0};
     uint32_t port = stepaf_unpack_u32(unpack), n = stepaf_unpack_u32(unpack);
 
     addresses.network_id = stepaf_unpack_u64(unpack);
-    if (unpack->failed || port > UINT16_MAX || n > STEPAF_ACCORD_ADDRESSES)
+    if (unpack->failed || port > UINT16_MAX || n > STEPAF_CONSENSUS_ADDRESSES)
         return false;
     addresses.port = (uint16_t)port;
     addresses.n = (uint8_t)n;
@@ -111,9 +111,9 @@ bool stepaf_accord_addresses_read(struct stepaf_unpack *unpack,
     return true;
 }
 
-bool stepaf_accord_address_at(const struct stepaf_accord_addresses *own,
-                              const struct stepaf_accord_addresses *theirs, unsigned at,
-                              struct stepaf_control_address *address_p)
+bool stepaf_consensus_address_at(const struct stepaf_consensus_addresses *own,
+                                 const struct stepaf_consensus_addresses *theirs, unsigned at,
+                                 struct stepaf_control_address *address_p)
 {
     static const uint8_t loopback[4] = {127, 0, 0, 1};
     bool is_near = own->network_id && own->network_id == theirs->network_id;

@@ -5,11 +5,12 @@
 #include <string.h>
 
 #include "base/pack.h"
-#include "boot/accord/accord.h"
+#include "boot/consensus/consensus.h"
 
 enum { ABSENT = 0, PRESENT = 1 };
 
-uint8_t *stepaf_accord_value_make(const struct stepaf_accord_blob *blobs, int size, size_t *bytes_p)
+uint8_t *stepaf_consensus_value_make(const struct stepaf_consensus_blob *blobs, int size,
+                                     size_t *bytes_p)
 {
     struct stepaf_pack pack = {0};
 
@@ -37,8 +38,8 @@ static uint8_t *place_or_none(const void *bytes)
     return bytes ? (uint8_t *)(uintptr_t)bytes : &nothing;
 }
 
-bool stepaf_accord_value_read(const void *value, size_t bytes, struct stepaf_accord_blob *blobs_p,
-                              int size)
+bool stepaf_consensus_value_read(const void *value, size_t bytes,
+                                 struct stepaf_consensus_blob *blobs_p, int size)
 {
     struct stepaf_unpack unpack = stepaf_unpack_from(value, bytes);
 
@@ -46,20 +47,20 @@ bool stepaf_accord_value_read(const void *value, size_t bytes, struct stepaf_acc
         return false;
     for (int r = 0; r < size; r++) {
         uint32_t is_there = stepaf_unpack_u32(&unpack);
-        blobs_p[r] = (struct stepaf_accord_blob){0};
+        blobs_p[r] = (struct stepaf_consensus_blob){0};
         if (unpack.failed || is_there > PRESENT)
             return false;
         if (!is_there)
             continue;
         uint64_t length = stepaf_unpack_u64(&unpack);
         const void *data = length ? stepaf_unpack_bytes(&unpack, length) : NULL;
-        blobs_p[r] = (struct stepaf_accord_blob){place_or_none(data), length};
+        blobs_p[r] = (struct stepaf_consensus_blob){place_or_none(data), length};
     }
     return !unpack.failed && unpack.at == unpack.end;
 }
 
-uint8_t *stepaf_accord_message_pack(const struct stepaf_accord_message *message, int size,
-                                    size_t *bytes_p)
+uint8_t *stepaf_consensus_message_pack(const struct stepaf_consensus_message *message, int size,
+                                       size_t *bytes_p)
 {
     struct stepaf_pack pack = {0};
 
@@ -80,11 +81,11 @@ uint8_t *stepaf_accord_message_pack(const struct stepaf_accord_message *message,
     return pack.data;
 }
 
-bool stepaf_accord_message_read(const void *data, size_t bytes, int size,
-                                struct stepaf_accord_message *message_p)
+bool stepaf_consensus_message_read(const void *data, size_t bytes, int size,
+                                   struct stepaf_consensus_message *message_p)
 {
     struct stepaf_unpack unpack = stepaf_unpack_from(data, bytes);
-    struct stepaf_accord_message message = {.kind = stepaf_unpack_u32(&unpack)};
+    struct stepaf_consensus_message message = {.kind = stepaf_unpack_u32(&unpack)};
 
     message.number = stepaf_unpack_u32(&unpack);
     message.ballot = stepaf_unpack_u32(&unpack);
@@ -93,8 +94,8 @@ bool stepaf_accord_message_read(const void *data, size_t bytes, int size,
     message.own_bytes = stepaf_unpack_u64(&unpack);
     message.own = message.own_bytes ? stepaf_unpack_bytes(&unpack, message.own_bytes) : NULL;
     uint32_t has_value = stepaf_unpack_u32(&unpack);
-    if (unpack.failed || has_value > PRESENT || message.kind < STEPAF_ACCORD_CALL ||
-        message.kind > STEPAF_ACCORD_OUT || message.ballot > (uint32_t)size ||
+    if (unpack.failed || has_value > PRESENT || message.kind < STEPAF_CONSENSUS_CALL ||
+        message.kind > STEPAF_CONSENSUS_OUT || message.ballot > (uint32_t)size ||
         message.accepted > (uint32_t)size)
         return false;
     if (has_value) {

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What both parts of the machine need: who is there, what is kept, what is said. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "boot/consensus/common.h"
+
+void stepaf_consensus_drop(struct stepaf_consensus_blob *blob)
+{
+    free(blob->data);
+    *blob = (struct stepaf_consensus_blob){0};
+}
+
+/* Keep a copy in place of what was there. */
+bool stepaf_consensus_keep(struct stepaf_consensus *consensus, struct stepaf_consensus_blob *blob,
+                           const void *data, size_t bytes)
+{
+    uint8_t *copy = malloc(bytes + 1);
+
+    stepaf_consensus_drop(blob);
+    if (!copy) {
+        consensus->is_starved = true;
+        consensus->state = STEPAF_CONSENSUS_FAILED;
+        return false;
+    }
+    if (bytes)
+        memcpy(copy, data, bytes);
+    *blob = (struct stepaf_consensus_blob){copy, bytes};
+    return true;
+}
+
+/* Each counts two, the first three: so no two halves are both more than half. */
+bool stepaf_consensus_is_majority(const struct stepaf_consensus *consensus)
+{
+    int all = 0, there = 0, first = 1;
+
+    for (int r = 0; r < consensus->size; r++) {
+        if (!consensus->is_member[r])
+            continue;
+        all += 2 + first;
+        there += consensus->lost[r] ? 0 : 2 + first;
+        first = 0;
+    }
+    return 2 * there > all;
+}
+
+int stepaf_consensus_leader(const struct stepaf_consensus *consensus)
+{
+    int rank = 0;
+
+    while (rank < consensus->size && !stepaf_consensus_is_there(consensus, rank))
+        rank++;
+    return rank;
+}
+
+int stepaf_consensus_awaited(const struct stepaf_consensus *consensus)
+{
+    if (consensus->state != STEPAF_CONSENSUS_OPEN)
+        return -1;
+    if (!consensus->lead.leads)
+        return stepaf_consensus_leader(consensus);
+    for (int r = 0; r < consensus->size; r++)
+        if (stepaf_consensus_is_there(consensus, r) && !consensus->lead.has_answered[r])
+            return r;
+    return -1;
+}
+
+struct stepaf_consensus_message stepaf_consensus_begin(const struct stepaf_consensus *consensus,
+                                                       enum stepaf_consensus_kind kind,
+                                                       uint32_t ballot)
+{
+    return (struct stepaf_consensus_message){
+        .kind = kind, .number = consensus->number, .ballot = ballot, .lost = consensus->lost};
+}
+
+void stepaf_consensus_say_all(struct stepaf_consensus *consensus,
+                              const struct stepaf_consensus_message *message)
+{
+    for (int r = 0; r < consensus->size; r++)
+        if (r != consensus->rank && stepaf_consensus_is_there(consensus, r))
+            consensus->send(consensus->arg, r, message);
+}
+
+/* The decision for one who has not accepted it. */
+void stepaf_consensus_tell(struct stepaf_consensus *consensus, int to, uint32_t number)
+{
+    const struct stepaf_consensus_blob *value =
+        number == consensus->number ? &consensus->value : &consensus->before;
+    struct stepaf_consensus_message message =
+        stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_DECIDED, 0);
+
+    message.number = number;
+    message.value = value->data;
+    message.value_bytes = value->bytes;
+    if (message.value && to >= 0)
+        consensus->send(consensus->arg, to, &message);
+    else if (message.value)
+        stepaf_consensus_say_all(consensus, &message);
+}

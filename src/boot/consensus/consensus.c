@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The machine that all have a part in; README.md has the rules. */
+#include "boot/consensus/consensus.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "boot/consensus/common.h"
+#include "boot/consensus/lead.h"
+
+bool stepaf_consensus_init(struct stepaf_consensus *consensus, int rank, int size,
+                           stepaf_consensus_send_t send, void *arg)
+{
+    size_t n = (size_t)size;
+
+    *consensus = (struct stepaf_consensus){
+        .rank = rank, .size = size, .send = send, .arg = arg, .now.leader = -1, .next.leader = -1};
+    consensus->is_member = malloc(n * sizeof *consensus->is_member);
+    consensus->lost = calloc(n, 1);
+    consensus->lead.has_answered = calloc(n, sizeof *consensus->lead.has_answered);
+    consensus->lead.blobs = calloc(n, sizeof *consensus->lead.blobs);
+    if (!consensus->is_member || !consensus->lost || !consensus->lead.has_answered ||
+        !consensus->lead.blobs) {
+        stepaf_consensus_free(consensus);
+        return false;
+    }
+    for (size_t r = 0; r < n; r++)
+        consensus->is_member[r] = true;
+    return true;
+}
+
+void stepaf_consensus_free(struct stepaf_consensus *consensus)
+{
+    stepaf_consensus_lead_drop(consensus);
+    stepaf_consensus_drop(&consensus->own);
+    stepaf_consensus_drop(&consensus->value);
+    stepaf_consensus_drop(&consensus->before);
+    free(consensus->is_member);
+    free(consensus->lost);
+    free(consensus->lead.has_answered);
+    free(consensus->lead.blobs);
+    *consensus = (struct stepaf_consensus){0};
+}
+
+/* Somebody is there no more, or the decision has been begun. */
+static void look_around(struct stepaf_consensus *consensus)
+{
+    if (consensus->state != STEPAF_CONSENSUS_OPEN)
+        return;
+    if (consensus->is_out || !stepaf_consensus_is_majority(consensus)) {
+        consensus->state = STEPAF_CONSENSUS_FAILED;
+        return;
+    }
+    int leader = stepaf_consensus_leader(consensus);
+    if (leader != consensus->rank) {
+        struct stepaf_consensus_message call =
+            stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_CALL, 0);
+        consensus->send(consensus->arg, leader, &call);
+    } else if (consensus->lead.leads) {
+        stepaf_consensus_lead_on(consensus);
+    } else {
+        stepaf_consensus_lead_begin(consensus);
+    }
+}
+
+/* ---- the course of a decision ---- */
+
+void stepaf_consensus_next(struct stepaf_consensus *consensus)
+{
+    if (consensus->state == STEPAF_CONSENSUS_FAILED)
+        return;
+    stepaf_consensus_lead_drop(consensus);
+    stepaf_consensus_drop(&consensus->own);
+    stepaf_consensus_drop(&consensus->before);
+    consensus->before = consensus->value;
+    consensus->value = (struct stepaf_consensus_blob){0};
+    consensus->number++;
+    consensus->state = STEPAF_CONSENSUS_ELSEWHERE;
+    consensus->promised = consensus->accepted = 0;
+    consensus->now = consensus->next;
+    consensus->next = (struct stepaf_consensus_early){.leader = -1};
+}
+
+bool stepaf_consensus_is_called(const struct stepaf_consensus *consensus)
+{
+    for (int r = 0; r < consensus->size; r++)
+        if (consensus->is_member[r] && consensus->lost[r])
+            return true;
+    return consensus->now.is_called || consensus->stays || consensus->is_out;
+}
+
+/* Let the leader have what it has asked for. */
+static void promise_to(struct stepaf_consensus *consensus, int leader)
+{
+    struct stepaf_consensus_message promise =
+        stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_PROMISE, (uint32_t)leader + 1);
+
+    if (promise.ballot < consensus->promised)
+        return;
+    consensus->promised = promise.ballot;
+    promise.own = consensus->own.data;
+    promise.own_bytes = consensus->own.bytes;
+    if (consensus->accepted) {
+        promise.accepted = consensus->accepted;
+        promise.value = consensus->value.data;
+        promise.value_bytes = consensus->value.bytes;
+    }
+    consensus->send(consensus->arg, leader, &promise);
+}
+
+void stepaf_consensus_open(struct stepaf_consensus *consensus, const void *own, size_t bytes)
+{
+    if (consensus->state != STEPAF_CONSENSUS_ELSEWHERE ||
+        !stepaf_consensus_keep(consensus, &consensus->own, own, bytes))
+        return;
+    consensus->state = STEPAF_CONSENSUS_OPEN;
+    consensus->stays = true;
+    if (consensus->now.leader >= 0 && stepaf_consensus_is_there(consensus, consensus->now.leader))
+        promise_to(consensus, consensus->now.leader);
+    look_around(consensus);
+}
+
+void stepaf_consensus_learn(struct stepaf_consensus *consensus, const void *value, size_t bytes)
+{
+    if (consensus->state != STEPAF_CONSENSUS_ELSEWHERE)
+        return;
+    if (!stepaf_consensus_keep(consensus, &consensus->value, value, bytes))
+        return;
+    stepaf_consensus_conclude(consensus);
+    if (consensus->now.is_called) /* who has asked meanwhile is not known */
+        stepaf_consensus_tell(consensus, -1, consensus->number);
+}
+
+void stepaf_consensus_forget(struct stepaf_consensus *consensus)
+{
+    stepaf_consensus_drop(&consensus->before);
+    if (consensus->state == STEPAF_CONSENSUS_DONE)
+        stepaf_consensus_drop(&consensus->value);
+}
+
+void stepaf_consensus_lose(struct stepaf_consensus *consensus, int rank)
+{
+    if (rank == consensus->rank || consensus->lost[rank])
+        return;
+    consensus->lost[rank] = 1;
+    consensus->n_lost++;
+    look_around(consensus);
+}
+
+void stepaf_consensus_set_members(struct stepaf_consensus *consensus, const uint8_t *is_member)
+{
+    for (int r = 0; r < consensus->size; r++)
+        consensus->is_member[r] = is_member[r];
+}
+
+/* ---- what others say ---- */
+
+/* Whom the sender knows to be lost. False: this rank is among them. */
+static bool merge_lost(struct stepaf_consensus *consensus, const uint8_t *lost)
+{
+    bool is_news = false;
+
+    for (int r = 0; r < consensus->size; r++) {
+        if (!lost[r])
+            continue;
+        if (r == consensus->rank) {
+            consensus->is_out = true;
+            if (consensus->state == STEPAF_CONSENSUS_OPEN)
+                consensus->state = STEPAF_CONSENSUS_FAILED;
+            return false;
+        }
+        is_news = is_news || !consensus->lost[r];
+        consensus->n_lost += !consensus->lost[r];
+        consensus->lost[r] = 1;
+    }
+    if (is_news)
+        look_around(consensus);
+    return true;
+}
+
+/* It is about a decision that this rank makes elsewhere, or has not come to. */
+static void hear_early(struct stepaf_consensus_early *early, int from,
+                       const struct stepaf_consensus_message *message)
+{
+    if (message->kind != STEPAF_CONSENSUS_CALL && message->kind != STEPAF_CONSENSUS_PREPARE)
+        return;
+    early->is_called = true;
+    if (message->kind == STEPAF_CONSENSUS_PREPARE && from > early->leader)
+        early->leader = from;
+}
+
+static void accept_value(struct stepaf_consensus *consensus, int from,
+                         const struct stepaf_consensus_message *message)
+{
+    struct stepaf_consensus_message accepted =
+        stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_ACCEPTED, message->ballot);
+
+    if (message->ballot != (uint32_t)from + 1 || message->ballot < consensus->promised ||
+        !message->value ||
+        !stepaf_consensus_keep(consensus, &consensus->value, message->value, message->value_bytes))
+        return;
+    consensus->promised = consensus->accepted = message->ballot;
+    consensus->send(consensus->arg, from, &accepted);
+}
+
+static void take_decision(struct stepaf_consensus *consensus,
+                          const struct stepaf_consensus_message *message)
+{
+    bool leads = consensus->lead.leads;
+
+    if (message->value) {
+        if (!stepaf_consensus_keep(consensus, &consensus->value, message->value,
+                                   message->value_bytes))
+            return;
+    } else if (!consensus->accepted || consensus->accepted < message->ballot) {
+        return;
+    }
+    if (leads) /* others may wait for this rank */
+        stepaf_consensus_tell(consensus, -1, consensus->number);
+    stepaf_consensus_conclude(consensus);
+}
+
+static void take_open(struct stepaf_consensus *consensus, int from,
+                      const struct stepaf_consensus_message *message)
+{
+    bool is_mine = message->ballot == (uint32_t)consensus->rank + 1;
+
+    switch (message->kind) {
+    case STEPAF_CONSENSUS_PREPARE:
+        promise_to(consensus, from);
+        break;
+    case STEPAF_CONSENSUS_PROMISE:
+        if (is_mine)
+            stepaf_consensus_lead_promise(consensus, from, message);
+        break;
+    case STEPAF_CONSENSUS_ACCEPT:
+        accept_value(consensus, from, message);
+        break;
+    case STEPAF_CONSENSUS_ACCEPTED:
+        if (is_mine && consensus->lead.leads && consensus->lead.proposes) {
+            consensus->lead.has_answered[from] = true;
+            stepaf_consensus_lead_on(consensus);
+        }
+        break;
+    case STEPAF_CONSENSUS_DECIDED:
+        take_decision(consensus, message);
+        break;
+    default:
+        break;
+    }
+}
+
+void stepaf_consensus_take(struct stepaf_consensus *consensus, int from,
+                           const struct stepaf_consensus_message *message)
+{
+    struct stepaf_consensus_message out =
+        stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_OUT, 0);
+
+    if (consensus->lost[from] && message->kind != STEPAF_CONSENSUS_OUT)
+        consensus->send(consensus->arg, from, &out);
+    if (consensus->lost[from] || !merge_lost(consensus, message->lost))
+        return;
+    if (message->number == consensus->number + 1)
+        hear_early(&consensus->next, from, message);
+    bool asks = message->kind == STEPAF_CONSENSUS_CALL ||
+                message->kind == STEPAF_CONSENSUS_PREPARE ||
+                message->kind == STEPAF_CONSENSUS_ACCEPT;
+    if (asks && message->number + 1 == consensus->number)
+        stepaf_consensus_tell(consensus, from, message->number);
+    if (message->number != consensus->number)
+        return;
+    if (consensus->state == STEPAF_CONSENSUS_ELSEWHERE)
+        hear_early(&consensus->now, from, message);
+    else if (consensus->state == STEPAF_CONSENSUS_OPEN)
+        take_open(consensus, from, message);
+    else if (consensus->state == STEPAF_CONSENSUS_DONE && asks)
+        stepaf_consensus_tell(consensus, from, consensus->number);
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The leader's part: the first of those that are there. */
+#include <stdlib.h>
+
+#include "boot/consensus/common.h"
+#include "boot/consensus/lead.h"
+
+void stepaf_consensus_lead_drop(struct stepaf_consensus *consensus)
+{
+    struct stepaf_consensus_lead *lead = &consensus->lead;
+
+    for (int r = 0; lead->blobs && r < consensus->size; r++)
+        stepaf_consensus_drop(&lead->blobs[r]);
+    stepaf_consensus_drop(&lead->best_value);
+    lead->leads = lead->proposes = false;
+    lead->best = 0;
+}
+
+void stepaf_consensus_conclude(struct stepaf_consensus *consensus)
+{
+    stepaf_consensus_lead_drop(consensus);
+    stepaf_consensus_drop(&consensus->own);
+    stepaf_consensus_drop(&consensus->before);
+    consensus->state = STEPAF_CONSENSUS_DONE;
+}
+
+/* All have promised: the value of the latest leader before, if there may have been a decision, else what
+ * those who are here have said. */
+static bool choose_value(struct stepaf_consensus *consensus)
+{
+    struct stepaf_consensus_lead *lead = &consensus->lead;
+    size_t bytes;
+
+    if (lead->best) {
+        stepaf_consensus_drop(&consensus->value);
+        consensus->value = lead->best_value;
+        lead->best_value = (struct stepaf_consensus_blob){0};
+        return true;
+    }
+    for (int r = 0; r < consensus->size; r++)
+        if (!stepaf_consensus_is_there(consensus, r))
+            stepaf_consensus_drop(&lead->blobs[r]);
+    uint8_t *value = stepaf_consensus_value_make(lead->blobs, consensus->size, &bytes);
+    if (!value) {
+        consensus->is_starved = true;
+        consensus->state = STEPAF_CONSENSUS_FAILED;
+        return false;
+    }
+    stepaf_consensus_drop(&consensus->value);
+    consensus->value = (struct stepaf_consensus_blob){value, bytes};
+    return true;
+}
+
+void stepaf_consensus_lead_on(struct stepaf_consensus *consensus)
+{
+    struct stepaf_consensus_lead *lead = &consensus->lead;
+    uint32_t ballot = (uint32_t)consensus->rank + 1;
+
+    while (consensus->state == STEPAF_CONSENSUS_OPEN && lead->leads &&
+           stepaf_consensus_awaited(consensus) < 0) {
+        if (lead->proposes) {
+            struct stepaf_consensus_message decided =
+                stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_DECIDED, ballot);
+            stepaf_consensus_say_all(consensus, &decided);
+            stepaf_consensus_conclude(consensus);
+            return;
+        }
+        if (!choose_value(consensus))
+            return;
+        lead->proposes = true;
+        consensus->accepted = ballot;
+        for (int r = 0; r < consensus->size; r++)
+            lead->has_answered[r] = r == consensus->rank;
+        struct stepaf_consensus_message accept =
+            stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_ACCEPT, ballot);
+        accept.value = consensus->value.data;
+        accept.value_bytes = consensus->value.bytes;
+        stepaf_consensus_say_all(consensus, &accept);
+    }
+}
+
+static void note_best(struct stepaf_consensus *consensus, uint32_t ballot, const void *value,
+                      size_t bytes)
+{
+    if (ballot <= consensus->lead.best)
+        return;
+    if (stepaf_consensus_keep(consensus, &consensus->lead.best_value, value, bytes))
+        consensus->lead.best = ballot;
+}
+
+void stepaf_consensus_lead_begin(struct stepaf_consensus *consensus)
+{
+    struct stepaf_consensus_lead *lead = &consensus->lead;
+    uint32_t ballot = (uint32_t)consensus->rank + 1;
+    struct stepaf_consensus_message prepare =
+        stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_PREPARE, ballot);
+
+    if (consensus->promised > ballot) /* to one who has given this rank up: that one will say so */
+        return;
+    consensus->promised = ballot;
+    lead->leads = true;
+    for (int r = 0; r < consensus->size; r++)
+        lead->has_answered[r] = r == consensus->rank;
+    if (!stepaf_consensus_keep(consensus, &lead->blobs[consensus->rank], consensus->own.data,
+                               consensus->own.bytes))
+        return;
+    if (consensus->accepted)
+        note_best(consensus, consensus->accepted, consensus->value.data, consensus->value.bytes);
+    stepaf_consensus_say_all(consensus, &prepare);
+    stepaf_consensus_lead_on(consensus);
+}
+
+void stepaf_consensus_lead_promise(struct stepaf_consensus *consensus, int from,
+                                   const struct stepaf_consensus_message *message)
+{
+    struct stepaf_consensus_lead *lead = &consensus->lead;
+
+    if (!lead->leads || lead->proposes || lead->has_answered[from])
+        return;
+    if (!stepaf_consensus_keep(consensus, &lead->blobs[from], message->own, message->own_bytes))
+        return;
+    if (message->accepted && message->value)
+        note_best(consensus, message->accepted, message->value, message->value_bytes);
+    lead->has_answered[from] = true;
+    stepaf_consensus_lead_on(consensus);
+}
