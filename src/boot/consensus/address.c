@@ -1,84 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "boot/consensus/address.h"
 
-#include <fcntl.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/env_text.h"
-#include "base/fd.h"
-#include "base/hash.h"
 #include "boot/control/socket.h"
+#include "topo/address.h"
 
 static const uint8_t mapped_prefix[12] = {[10] = 0xff, [11] = 0xff};
 
-/* As the control connections have it; false if others cannot reach it. */
-static bool address_of(const struct ifaddrs *at, uint8_t *bytes_p)
+/* As the control connections have it. */
+static void as_v6(const struct stepaf_net_address *address, uint8_t bytes_p[16])
 {
-    if (!at->ifa_addr || !(at->ifa_flags & IFF_UP) || (at->ifa_flags & IFF_LOOPBACK))
-        return false;
-    if (at->ifa_addr->sa_family == AF_INET) {
-        const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)at->ifa_addr;
-        memcpy(bytes_p, mapped_prefix, sizeof mapped_prefix);
-        memcpy(bytes_p + sizeof mapped_prefix, &in->sin_addr, 4);
-        return true;
-    }
-    if (at->ifa_addr->sa_family != AF_INET6)
-        return false;
-    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)at->ifa_addr;
-    memcpy(bytes_p, &in6->sin6_addr, 16);
-    return !IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr);
-}
+    bool is_v4 = address->family == AF_INET;
 
-/* Whether the setting means this address: by its interface's name, or a subnet. */
-static bool is_meant(const char *net_if, const struct ifaddrs *at, const uint8_t *bytes)
-{
-    bool is_v4 = memcmp(bytes, mapped_prefix, sizeof mapped_prefix) == 0;
-    struct stepaf_env_subnet subnet;
-
-    if (!net_if[0] || !strcmp(net_if, at->ifa_name))
-        return true;
-    if (!stepaf_env_subnet(net_if, &subnet) || subnet.family != (is_v4 ? AF_INET : AF_INET6))
-        return false;
-    const uint8_t *own = is_v4 ? bytes + sizeof mapped_prefix : bytes;
-    unsigned whole = subnet.prefix / 8, rest = subnet.prefix % 8;
-    return memcmp(own, subnet.bytes, whole) == 0 &&
-           (!rest || (own[whole] ^ subnet.bytes[whole]) >> (8 - rest) == 0);
-}
-
-/* Which network of which kernel this process is in. */
-static uint64_t find_network(void)
-{
-    char boot[64], space[64];
-    int fd = stepaf_fd_open("/proc/sys/kernel/random/boot_id", O_RDONLY);
-    ssize_t boot_bytes = fd >= 0 ? read(fd, boot, sizeof boot) : -1;
-    ssize_t space_bytes = readlink("/proc/self/ns/net", space, sizeof space);
-
-    if (fd >= 0)
-        close(fd);
-    if (boot_bytes <= 0 || space_bytes <= 0)
-        return 0;
-    return stepaf_hash(stepaf_hash(STEPAF_HASH_START, boot, (size_t)boot_bytes), space,
-                       (size_t)space_bytes);
+    memcpy(bytes_p, mapped_prefix, sizeof mapped_prefix);
+    memcpy(bytes_p + (is_v4 ? sizeof mapped_prefix : 0), address->bytes,
+           stepaf_net_address_bytes(address->family));
 }
 
 void stepaf_consensus_addresses_own(const char *net_if, struct stepaf_consensus_addresses *own_p)
 {
-    struct stepaf_consensus_addresses own = {.port = own_p->port, .network_id = find_network()};
-    struct ifaddrs *all;
+    struct stepaf_consensus_addresses own = {.port = own_p->port,
+                                             .network_id = stepaf_net_network_id()};
+    struct stepaf_net_addresses all;
 
-    stepaf_fd_begin(); /* for the library's own socket */
-    int rc = getifaddrs(&all);
-    (void)stepaf_fd_end(-1);
-    if (rc == 0) {
-        for (const struct ifaddrs *at = all; at && own.n < STEPAF_CONSENSUS_ADDRESSES;
-             at = at->ifa_next)
-            own.n += address_of(at, own.bytes[own.n]) && is_meant(net_if, at, own.bytes[own.n]);
-        freeifaddrs(all);
-    }
+    if (stepaf_net_addresses_own(net_if, &all))
+        all.n = 0; /* whoever needs them says so: the transport */
+    for (unsigned i = 0; i < all.n && own.n < STEPAF_CONSENSUS_ADDRESSES; i++)
+        if (!all.list[i].loopback)
+            as_v6(&all.list[i], own.bytes[own.n++]);
     *own_p = own;
 }
 

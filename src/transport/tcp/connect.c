@@ -22,7 +22,7 @@ enum {
 void stepaf_tcp_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack)
 {
     const struct stepaf_tcp *tcp = (const struct stepaf_tcp *)transport;
-    static const struct stepaf_tcp_addresses none;
+    static const struct stepaf_net_addresses none;
     bool listens = !transport->up->initiates;
 
     stepaf_pack_bytes(pack, tcp->secret, sizeof(tcp->secret));
@@ -37,7 +37,7 @@ static bool dial(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
     struct stepaf_tcp *tcp = stepaf_tcp_of(link);
-    const struct stepaf_tcp_address *address =
+    const struct stepaf_net_address *address =
         &link->dial.theirs->addresses.list[link->dial.trying];
     struct epoll_event event = {.events = EPOLLOUT, .data.ptr = connection};
     struct sockaddr_storage storage;
@@ -258,7 +258,7 @@ void stepaf_tcp_tries_check(struct stepaf_tcp *tcp, uint64_t now)
 
 /* What a peer announces; false if it is malformed. */
 static bool tcp_unpack_address(struct stepaf_unpack *unpack, struct stepaf_tcp_link *link,
-                               uint64_t *network_id_p, struct stepaf_tcp_addresses *addresses_p)
+                               uint64_t *network_id_p, struct stepaf_net_addresses *addresses_p)
 {
     const void *secret = stepaf_unpack_bytes(unpack, sizeof(link->secret));
     uint64_t kernel_id = stepaf_unpack_u64(unpack);

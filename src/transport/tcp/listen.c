@@ -24,7 +24,7 @@ enum {
 static socklen_t listening_address(struct stepaf_tcp *tcp, uint16_t port, bool with_ipv6,
                                    struct sockaddr_storage *storage_p)
 {
-    struct stepaf_tcp_address any = {.family = with_ipv6 ? AF_INET6 : AF_INET};
+    struct stepaf_net_address any = {.family = with_ipv6 ? AF_INET6 : AF_INET};
     bool is_one = tcp->base.up->env->net_if[0];
 
     return stepaf_tcp_address_socket(is_one ? &tcp->own.list[0] : &any, port, storage_p);

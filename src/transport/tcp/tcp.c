@@ -92,8 +92,8 @@ static stepaf_status_t tcp_open(struct stepaf_upcalls *up, unsigned n_peers,
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     tcp->base = (struct stepaf_transport){.ops = &stepaf_tcp_ops, .up = up};
     tcp->epoll_fd = -1;
-    tcp->kernel_id = stepaf_tcp_kernel_id();
-    tcp->network_id = stepaf_tcp_network_id();
+    tcp->kernel_id = stepaf_net_kernel_id();
+    tcp->network_id = stepaf_net_network_id();
     tcp->listener.watched = STEPAF_TCP_LISTENER;
     tcp->listener.fd = -1;
     tcp->n_connections = (unsigned)up->env->tcp_connections;
@@ -105,7 +105,7 @@ static stepaf_status_t tcp_open(struct stepaf_upcalls *up, unsigned n_peers,
         goto err_tcp;
     }
     tcp->n_peers = n_peers;
-    status = stepaf_tcp_addresses_own(up->env->net_if, &tcp->own);
+    status = stepaf_net_addresses_own(up->env->net_if, &tcp->own);
     if (status)
         goto err_tcp;
     stepaf_fork_begin();

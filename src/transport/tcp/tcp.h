@@ -110,7 +110,7 @@ struct stepaf_tcp_held_post {
 
 /* A peer's addresses, and what came of the first. */
 struct stepaf_tcp_tries {
-    struct stepaf_tcp_addresses addresses;
+    struct stepaf_net_addresses addresses;
     char trouble[STEPAF_TCP_ADDRESS_TEXT + 64];
 };
 
@@ -179,7 +179,7 @@ struct stepaf_tcp {
     unsigned at_stranger;
     struct stepaf_tcp_link **links; /* by peer; NULL: none */
     uint64_t secret[STEPAF_TCP_SECRET_WORDS];
-    struct stepaf_tcp_addresses own;
+    struct stepaf_net_addresses own;
     uint64_t kernel_id;  /* 0: not known */
     uint64_t network_id; /* likewise */
     struct {

@@ -32,16 +32,16 @@ static inline void end(void)
 static inline struct stepaf_pack announcement(const uint8_t (*addresses)[4], unsigned n,
                                               uint16_t port)
 {
-    struct stepaf_tcp_addresses list = {.n = n};
+    struct stepaf_net_addresses list = {.n = n};
     struct stepaf_pack pack = {0};
 
     for (unsigned i = 0; i < n; i++) {
-        list.list[i] = (struct stepaf_tcp_address){.family = AF_INET, .loopback = true};
+        list.list[i] = (struct stepaf_net_address){.family = AF_INET, .loopback = true};
         memcpy(list.list[i].bytes, addresses[i], 4);
     }
     stepaf_pack_bytes(&pack, tcp_of(&b)->secret, sizeof tcp_of(&b)->secret);
-    stepaf_pack_u64(&pack, stepaf_tcp_kernel_id());
-    stepaf_pack_u64(&pack, stepaf_tcp_network_id());
+    stepaf_pack_u64(&pack, stepaf_net_kernel_id());
+    stepaf_pack_u64(&pack, stepaf_net_network_id());
     stepaf_pack_u32(&pack, port);
     stepaf_tcp_addresses_pack(&list, &pack);
     return pack;

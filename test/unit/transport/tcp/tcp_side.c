@@ -133,14 +133,14 @@ static void secret_of(uint32_t peer, uint64_t *secret_p)
 
 void tcp_expect_bare(struct side *ffn, uint32_t peer)
 {
-    struct stepaf_tcp_addresses none = {.n = 0};
+    struct stepaf_net_addresses none = {.n = 0};
     uint64_t secret[STEPAF_TCP_SECRET_WORDS];
     struct stepaf_pack pack = {0};
 
     secret_of(peer, secret);
     stepaf_pack_bytes(&pack, secret, sizeof secret);
-    stepaf_pack_u64(&pack, stepaf_tcp_kernel_id());
-    stepaf_pack_u64(&pack, stepaf_tcp_network_id());
+    stepaf_pack_u64(&pack, stepaf_net_kernel_id());
+    stepaf_pack_u64(&pack, stepaf_net_network_id());
     stepaf_pack_u32(&pack, 0);
     stepaf_tcp_addresses_pack(&none, &pack);
     side_must(!side_connect(ffn, peer, NULL, 0, 0, &pack), "a bare peer");

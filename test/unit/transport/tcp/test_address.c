@@ -14,9 +14,9 @@
 #include "transport/tcp/address.h"
 #include "unit.h"
 
-static struct stepaf_tcp_address address(const char *text, unsigned prefix, bool loopback)
+static struct stepaf_net_address address(const char *text, unsigned prefix, bool loopback)
 {
-    struct stepaf_tcp_address made = {.prefix = (uint8_t)prefix, .loopback = loopback};
+    struct stepaf_net_address made = {.prefix = (uint8_t)prefix, .loopback = loopback};
 
     made.family = strchr(text, ':') ? AF_INET6 : AF_INET;
     CU_ASSERT_EQUAL_FATAL(inet_pton(made.family, text, made.bytes), 1);
@@ -55,15 +55,15 @@ static void interfaces_are_chosen(void)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct stepaf_tcp_addresses own = {.n = 99};
-        stepaf_status_t status = stepaf_tcp_addresses_own(cases[i].net_if, &own);
+        struct stepaf_net_addresses own = {.n = 99};
+        stepaf_status_t status = stepaf_net_addresses_own(cases[i].net_if, &own);
         if (cases[i].trouble) {
             CU_ASSERT(status == STEPAF_ERR_SETTING && own.n == 99);
             UNIT_CONTAINS(stepaf_last_error()->text, cases[i].trouble);
             UNIT_CONTAINS(stepaf_last_error()->text, "STEPAF_NET_IF");
             continue;
         }
-        CU_ASSERT(status == STEPAF_OK && own.n >= 1 && own.n <= STEPAF_TCP_ADDRESSES);
+        CU_ASSERT(status == STEPAF_OK && own.n >= 1 && own.n <= STEPAF_NET_ADDRESSES);
         for (unsigned k = 0; k < own.n && own.n != 99; k++) {
             CU_ASSERT_TRUE(own.list[k].loopback);
             UNIT_STRING(own.list[k].name, "lo");
@@ -73,9 +73,9 @@ static void interfaces_are_chosen(void)
 
 static void all_interfaces_hold_no_link_local_address(void)
 {
-    struct stepaf_tcp_addresses own;
+    struct stepaf_net_addresses own;
 
-    CU_ASSERT_EQUAL(stepaf_tcp_addresses_own("", &own), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_net_addresses_own("", &own), STEPAF_OK);
     for (unsigned i = 0; i < own.n; i++)
         CU_ASSERT(own.list[i].family == AF_INET || own.list[i].bytes[0] != 0xfe ||
                   (own.list[i].bytes[1] & 0xc0) != 0x80);
@@ -83,8 +83,8 @@ static void all_interfaces_hold_no_link_local_address(void)
 
 static void peers_addresses_are_ordered(void)
 {
-    struct stepaf_tcp_addresses own = {.n = 4};
-    struct stepaf_tcp_addresses theirs = {.n = 7}, kept;
+    struct stepaf_net_addresses own = {.n = 4};
+    struct stepaf_net_addresses theirs = {.n = 7}, kept;
     /* By network: another one, the same, unknown. */
     static const char *const expected[3][8] = {
         {"10.1.9.9:9", "[fd00::9]:9", "192.0.2.7:9", "[2001:db8::7]:9"},
@@ -123,9 +123,9 @@ static void peers_addresses_are_ordered(void)
 
 static void networks_are_told_apart(void)
 {
-    uint64_t id = stepaf_tcp_network_id();
+    uint64_t id = stepaf_net_network_id();
 
-    CU_ASSERT(id != 0 && id == stepaf_tcp_network_id());
+    CU_ASSERT(id != 0 && id == stepaf_net_network_id());
     CU_ASSERT_EQUAL(stepaf_tcp_network_of(id, id, false), STEPAF_TCP_SAME_NETWORK);
     CU_ASSERT_EQUAL(stepaf_tcp_network_of(id, id + 1, true), STEPAF_TCP_OTHER_NETWORK);
     CU_ASSERT_EQUAL(stepaf_tcp_network_of(0, id, true), STEPAF_TCP_SAME_NETWORK);
@@ -156,11 +156,11 @@ void freeifaddrs(struct ifaddrs *list)
 /* However many interfaces are in front of it, the likely address is told, and first. */
 static void the_likely_addresses_come_first(void)
 {
-    enum { N = STEPAF_TCP_ADDRESSES + 40 };
+    enum { N = STEPAF_NET_ADDRESSES + 40 };
     static struct ifaddrs list[N];
     static struct sockaddr_in in[N];
     static char names[N][24];
-    struct stepaf_tcp_addresses own;
+    struct stepaf_net_addresses own;
 
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "nosuch%d", i);
@@ -175,14 +175,14 @@ static void the_likely_addresses_come_first(void)
     list[N - 2].ifa_flags |= IFF_RUNNING;
     list[N - 5].ifa_flags |= IFF_RUNNING;
     system_list = list;
-    CU_ASSERT_EQUAL(stepaf_tcp_addresses_own("", &own), STEPAF_OK);
-    CU_ASSERT_EQUAL(own.n, STEPAF_TCP_ADDRESSES);
+    CU_ASSERT_EQUAL(stepaf_net_addresses_own("", &own), STEPAF_OK);
+    CU_ASSERT_EQUAL(own.n, STEPAF_NET_ADDRESSES);
     UNIT_STRING(own.list[0].name, names[N - 1]);
     UNIT_STRING(own.list[1].name, names[N - 5]);
     UNIT_STRING(own.list[2].name, names[N - 2]);
     for (unsigned i = 3; i < own.n; i++)
         UNIT_STRING(own.list[i].name, names[i - 3]);
-    CU_ASSERT_EQUAL(stepaf_tcp_addresses_own(names[N - 3], &own), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_net_addresses_own(names[N - 3], &own), STEPAF_OK);
     CU_ASSERT_EQUAL(own.n, 1);
     system_list = NULL;
 }
@@ -201,12 +201,12 @@ static void subnets_end_at_any_bit(void)
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (unsigned more = 0; more < 2; more++) {
-            struct stepaf_tcp_addresses own = {.n = 1}, theirs = {.n = 2};
+            struct stepaf_net_addresses own = {.n = 1}, theirs = {.n = 2};
             bool six = strchr(cases[i].mine, ':');
             own.list[0] = address(cases[i].mine, cases[i].prefix + more, false);
             theirs.list[0] = address(six ? "2001:db8::1" : "192.0.2.1", 0, false);
             theirs.list[1] = address(cases[i].first, 0, false);
-            struct stepaf_tcp_address expected = theirs.list[!more];
+            struct stepaf_net_address expected = theirs.list[!more];
             bool is_edge = i != 4; /* there, one more bit makes no difference either */
             stepaf_tcp_addresses_order(&own, STEPAF_TCP_OTHER_NETWORK, &theirs);
             if (more && !is_edge)
@@ -217,7 +217,7 @@ static void subnets_end_at_any_bit(void)
 
 static void announcements_survive_the_wire(void)
 {
-    struct stepaf_tcp_addresses own = {.n = STEPAF_TCP_ADDRESSES}, read = {.n = 77};
+    struct stepaf_net_addresses own = {.n = STEPAF_NET_ADDRESSES}, read = {.n = 77};
     struct stepaf_pack pack = {0};
 
     for (unsigned i = 0; i < own.n; i++)
@@ -232,7 +232,7 @@ static void announcements_survive_the_wire(void)
     struct stepaf_unpack whole = stepaf_unpack_from(pack.data, pack.bytes);
     CU_ASSERT_TRUE(stepaf_tcp_addresses_unpack(&whole, &read));
     CU_ASSERT_EQUAL(memcmp(&own, &read, sizeof own), 0);
-    pack.data[0] = STEPAF_TCP_ADDRESSES + 1;
+    pack.data[0] = STEPAF_NET_ADDRESSES + 1;
     whole = stepaf_unpack_from(pack.data, pack.bytes);
     CU_ASSERT_FALSE(stepaf_tcp_addresses_unpack(&whole, &read));
     pack.data[0] = 1;
@@ -244,8 +244,8 @@ static void announcements_survive_the_wire(void)
 
 static void socket_addresses_are_made(void)
 {
-    struct stepaf_tcp_address four = address("10.1.2.3", 0, false);
-    struct stepaf_tcp_address six = address("fd00::7", 0, false);
+    struct stepaf_net_address four = address("10.1.2.3", 0, false);
+    struct stepaf_net_address six = address("fd00::7", 0, false);
     struct sockaddr_storage storage;
 
     CU_ASSERT_EQUAL(stepaf_tcp_address_socket(&four, 4711, &storage), sizeof(struct sockaddr_in));

@@ -259,14 +259,14 @@ static void a_port_can_be_used_again_at_once(void)
 /* With all interfaces: IPv6 as well, where the kernel has it. */
 static void ipv6_is_spoken(void)
 {
-    struct stepaf_tcp_addresses list = {.n = 1};
+    struct stepaf_net_addresses list = {.n = 1};
     struct stepaf_pack pack = {0};
 
     tcp_set_defaults();
     tcp_set("STEPAF_NET_IF", "");
     tcp_open(&a, true, 1);
     tcp_open(&b, false, 1);
-    list.list[0] = (struct stepaf_tcp_address){.family = AF_INET6, .loopback = true};
+    list.list[0] = (struct stepaf_net_address){.family = AF_INET6, .loopback = true};
     list.list[0].bytes[15] = 1;
     bool has_ipv6 = false;
     for (unsigned i = 0; i < tcp_of(&b)->own.n; i++)
@@ -274,8 +274,8 @@ static void ipv6_is_spoken(void)
                    (tcp_of(&b)->own.list[i].family == AF_INET6 && tcp_of(&b)->own.list[i].loopback);
     if (has_ipv6) {
         stepaf_pack_bytes(&pack, tcp_of(&b)->secret, sizeof tcp_of(&b)->secret);
-        stepaf_pack_u64(&pack, stepaf_tcp_kernel_id());
-        stepaf_pack_u64(&pack, stepaf_tcp_network_id());
+        stepaf_pack_u64(&pack, stepaf_net_kernel_id());
+        stepaf_pack_u64(&pack, stepaf_net_network_id());
         stepaf_pack_u32(&pack, tcp_of(&b)->listener.port);
         stepaf_tcp_addresses_pack(&list, &pack);
         connect_by(&pack);
