@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/batch.h"
+#include "core/batch_end.h"
 #include "api/fill.h"
 #include "api/handles.h"
 #include "core/progress.h"
