@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/batch.h"
-#include "core/batch_end.h"
 #include "api/fill.h"
 #include "api/handles.h"
+#include "core/batch_end.h"
 #include "core/progress.h"
 #include "core/remote_plan.h"
 #include "core/thread.h"
