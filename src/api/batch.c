@@ -2,6 +2,7 @@
 #include "core/batch.h"
 #include "api/fill.h"
 #include "api/handles.h"
+#include "core/batch_end.h"
 #include "core/progress.h"
 #include "core/remote_plan.h"
 #include "core/thread.h"

@@ -14,6 +14,14 @@ static inline int64_t stepaf_monotonic_ns(void)
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
+/* Microseconds until a time of that clock; never negative, which in many calls stands for the default. */
+static inline int64_t stepaf_left_us(int64_t deadline_ns)
+{
+    int64_t left = deadline_ns - stepaf_monotonic_ns();
+
+    return left > 0 ? left / 1000 : 0;
+}
+
 /* How ticks relate to CLOCK_MONOTONIC: ns = base_ns + (ticks - base_ticks) * ns_per_tick. Where
  * the processor has no counter that runs at a constant rate, ticks are nanoseconds. */
 struct stepaf_clock {

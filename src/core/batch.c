@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batches, FFN side: arriving, being taken, answered and released. */
+/* Batches, FFN side: arriving, being taken and answered. */
 #include "core/batch.h"
+#include "core/batch_end.h"
 #include "core/ctx.h"
 #include "core/feature.h"
 #include "core/region.h"
@@ -19,7 +20,7 @@ static inline __attribute__((always_inline)) void enlist(struct stepaf_batch_obj
     stepaf_list_append(&peer->ready, &batch->own);
 }
 
-static void delist(struct stepaf_batch_obj *batch)
+void stepaf_batch_unlist(struct stepaf_batch_obj *batch)
 {
     struct stepaf_peer *peer = batch->remote->peer;
 
@@ -92,7 +93,7 @@ void stepaf_batch_arrived(struct stepaf_batch_obj *batch)
 {
     give_out(batch->remote->peer, batch->remote, batch);
     if (__builtin_expect(batch->canceled && batch->state == STEPAF_BATCH_READY, 0)) {
-        delist(batch);
+        stepaf_batch_unlist(batch);
         stepaf_batch_finish(batch);
     }
 }
@@ -169,88 +170,12 @@ struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf
             return NULL;
         batch = stepaf_container_of(ctx->inbox.ready.next, struct stepaf_batch_obj, any);
     }
-    delist(batch);
+    stepaf_batch_unlist(batch);
     batch->state = STEPAF_BATCH_HELD;
     batch->handled = now > batch->arrived ? now : batch->arrived;
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_HANDLED, batch->handled, batch->remote->number,
                        batch->seq, (uint32_t)batch->remote->peer->who.rank, STEPAF_TRACE_WHOLE, 0);
     return batch;
-}
-
-/* Tell the attention rank that the buffers are free, in the answer itself if it has not left. */
-static void send_release(struct stepaf_batch_obj *batch)
-{
-    struct stepaf_ctx *ctx = batch->remote->peer->ctx;
-
-    if (batch->answered && batch->answer.state == STEPAF_POST_QUEUED) {
-        batch->answer.msg.flags |= STEPAF_MSG_RELEASED;
-        batch->answer.is_short = false;
-        return;
-    }
-    stepaf_msg_head(&batch->release.msg, STEPAF_MSG_RELEASE,
-                    batch->answered ? 0 : STEPAF_MSG_UNWANTED, ctx->epoch, batch->remote->number,
-                    batch->slot, 0);
-    batch->release.msg.seq = batch->seq;
-    stepaf_core_post_one(ctx, &batch->release);
-}
-
-/* The end of a batch on this side. */
-static void retire_batch(struct stepaf_batch_obj *batch, uint64_t now)
-{
-    struct stepaf_peer *peer = batch->remote->peer;
-
-    batch->state = STEPAF_BATCH_FREE;
-    stepaf_trace_stamp(&peer->ctx->trace, STEPAF_EVENT_RELEASED, now, batch->remote->number,
-                       batch->seq, (uint32_t)peer->who.rank, STEPAF_TRACE_WHOLE, 0);
-}
-
-void stepaf_batch_finish(struct stepaf_batch_obj *batch)
-{
-    if (!batch->remote->peer->lost)
-        send_release(batch);
-    retire_batch(batch, stepaf_ticks());
-}
-
-void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg)
-{
-    struct stepaf_remote_plan *remote =
-        msg->plan < peer->n_remotes ? peer->remotes[msg->plan] : NULL;
-    struct stepaf_batch_obj *batch =
-        remote && msg->slot < remote->depth ? &remote->batches[msg->slot] : NULL;
-
-    if (!batch || batch->state == STEPAF_BATCH_FREE || batch->seq != msg->seq)
-        return; /* it was answered and released while the word was on its way */
-    batch->canceled = true;
-    if (batch->state == STEPAF_BATCH_READY) {
-        delist(batch);
-        stepaf_batch_finish(batch);
-    }
-}
-
-void stepaf_batches_peer_lost(struct stepaf_peer *peer)
-{
-    for (uint32_t i = 0; i < peer->n_remotes; i++)
-        for (int s = 0; peer->remotes[i] && s < peer->remotes[i]->depth; s++)
-            stepaf_post_complete(&peer->remotes[i]->batches[s].answer);
-}
-
-/* Its answer's sources cannot be read: it has none, as long as it is not given another. */
-void stepaf_batch_refused(struct stepaf_peer *peer, struct stepaf_post *post)
-{
-    struct stepaf_remote_plan *remote =
-        post->msg.plan < peer->n_remotes ? peer->remotes[post->msg.plan] : NULL;
-    struct stepaf_batch_obj *batch =
-        remote && post->msg.slot < remote->depth ? &remote->batches[post->msg.slot] : NULL;
-
-    if (!batch || &batch->answer != post)
-        return;
-    post->state = STEPAF_POST_IDLE;
-    batch->answered = false;
-    peer->ctx->counters.responses_sent--;
-    for (uint32_t i = 0; i < post->n_xfer; i++)
-        peer->bytes_sent -= post->xfer[i].bytes;
-    if (batch->state == STEPAF_BATCH_FREE) /* the release was to go with it */
-        send_release(batch);
 }
 
 /* Whether the batch can be answered at all. */
@@ -410,6 +335,6 @@ stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepa
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_RESPONDED, now, remote->number, batch->seq,
                        (uint32_t)remote->peer->who.rank, STEPAF_TRACE_WHOLE, 0);
     if (flags & STEPAF_RESPOND_RELEASE)
-        retire_batch(batch, now);
+        stepaf_batch_retire(batch, now);
     return STEPAF_OK;
 }

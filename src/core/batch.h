@@ -49,18 +49,15 @@ bool stepaf_batch_busy(const struct stepaf_batch_obj *batch);
 void stepaf_batch_start(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 /* All of a batch is where it belongs: it may have been ARRIVING. */
 void stepaf_batch_arrived(struct stepaf_batch_obj *batch);
-void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg);
-/* An FFN rank keeps the batches that have come; of answers nobody hears any more. */
-void stepaf_batches_peer_lost(struct stepaf_peer *peer);
 /* Take the next batch of any peer, or of @a peer; NULL: none. @a now: a stamp from the end of the
  * last vain poll or later; what arrived after it counts as taken at once. */
 struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                            uint64_t now);
-/* An answer was not sent, since its sources cannot be read; what is to be said of that. */
-void stepaf_batch_refused(struct stepaf_peer *peer, struct stepaf_post *post);
+/* Take a batch that is READY from the lists of those. */
+void stepaf_batch_unlist(struct stepaf_batch_obj *batch);
+/* The error of an answer that was not sent, since its sources cannot be read. */
 stepaf_status_t stepaf_batch_no_source(void) __attribute__((cold));
 stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,
                                      int n, uint32_t flags);
-void stepaf_batch_finish(struct stepaf_batch_obj *batch);
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "boot/member_net.h"
 #include "core/batch.h"
+#include "core/batch_end.h"
 #include "core/clock.h"
 #include "core/ctx.h"
 #include "core/deliver.h"

@@ -3,6 +3,7 @@
  * the GPU's driver. */
 #include "gpu/proxy.h"
 #include "core/batch.h"
+#include "core/batch_end.h"
 #include "core/op.h"
 #include "core/plan.h"
 #include "core/remote_plan.h"

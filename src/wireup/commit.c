@@ -4,14 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/batch.h"
 #include "core/clock.h"
 #include "core/feature.h"
 #include "core/key_recv.h"
 #include "core/key_remove.h"
 #include "core/members.h"
 #include "core/plan.h"
-#include "core/plan_announce.h"
 #include "core/region_remove.h"
 #include "core/remote_plan.h"
 #include "core/send.h"
@@ -20,116 +18,13 @@
 #include "wireup/commit.h"
 #include "wireup/connect.h"
 #include "wireup/lost.h"
-
-/* Whether something of the plan still waits for room. */
-static bool is_queued(const struct stepaf_plan_obj *plan)
-{
-    for (int s = 0; s < plan->depth; s++)
-        for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-            if (plan->ops[s].op_peers[p].post.state == STEPAF_POST_QUEUED)
-                return true;
-    return false;
-}
-
-/* Never negative, which would stand for the default. */
-static int64_t left_us(int64_t deadline_ns)
-{
-    int64_t left = deadline_ns - stepaf_monotonic_ns();
-
-    return left > 0 ? left / 1000 : 0;
-}
-
-/* Let streams come by what was enqueued for proxied peers: what they are told in the middle of a
- * commit would be of the epoch before. */
-static stepaf_status_t let_pass(struct stepaf_ctx *ctx, int64_t deadline_ns)
-{
-    struct stepaf_waiter waiter = stepaf_waiter_begin();
-
-    while (ctx->feature->is_ahead(ctx))
-        if (!stepaf_core_advance(ctx, &waiter, deadline_ns))
-            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
-                                    "streams have not come by what was enqueued for peers by way "
-                                    "of the host");
-    return STEPAF_OK;
-}
-
-/* Whether nothing is in flight that a new epoch would cut off. */
-static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
-{
-    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
-        if (plan && plan->proxied.is && !is_queued(plan))
-            continue; /* its stream plan says whether it is busy */
-        for (int s = 0; plan && s < plan->depth; s++)
-            if (stepaf_op_busy(&plan->ops[s]))
-                return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
-                                        "operation %u of plan %u is in flight", plan->ops[s].seq,
-                                        i);
-        if (plan && plan->stream && ctx->feature->plan_busy(plan))
-            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
-                                    "an operation of stream plan %u is in flight", i);
-        const struct stepaf_peer *holder = plan ? stepaf_plan_holder(plan) : NULL;
-        if (holder)
-            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
-                                    "FFN rank %d holds a batch of plan %u", holder->who.rank, i);
-    }
-    for (uint32_t i = 0; i < ctx->tables.batches.n; i++) {
-        const struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->tables.batches, i);
-        if (batch && (batch->remote->proxy ? batch->answer.state == STEPAF_POST_QUEUED
-                                           : stepaf_batch_busy(batch)))
-            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
-                                    "a batch of attention rank %d is not released",
-                                    batch->remote->peer->who.rank);
-    }
-    return STEPAF_OK;
-}
-
-/* What has come is not over before it is in GPU memory. */
-static void await_arrivals(struct stepaf_ctx *ctx, int64_t deadline_ns)
-{
-    struct stepaf_waiter waiter = stepaf_waiter_begin();
-
-    while (ctx->gpu.n_arriving && stepaf_core_advance(ctx, &waiter, deadline_ns))
-        ;
-}
-
-/* What a rank has said before its commit may still wait for room in a queue, a release among
- * others. Let it out, say so, and wait until all peers have said the same. */
-static stepaf_status_t quiesce_peers(struct stepaf_ctx *ctx, int64_t deadline_ns)
-{
-    struct stepaf_msg msg = {.type = STEPAF_MSG_QUIESCED, .seq = ++ctx->commit.n};
-    struct stepaf_waiter waiter = stepaf_waiter_begin();
-
-    await_arrivals(ctx,
-                   deadline_ns); /* a canceled batch is released then, and peers wait for that */
-    for (uint32_t p = 0; p < ctx->n_peers; p++)
-        stepaf_core_tell(&ctx->peers[p], &msg);
-    for (uint32_t p = 0; p < ctx->n_peers; p++) {
-        struct stepaf_peer *peer = &ctx->peers[p];
-        while (peer->link && !peer->lost && peer->quiesced != msg.seq)
-            if (!stepaf_core_advance(ctx, &waiter, deadline_ns))
-                return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT, peer->who,
-                                             STEPAF_WHO_FORMAT " did not enter the commit in time",
-                                             STEPAF_WHO_ARGS(peer->who));
-    }
-    await_arrivals(ctx, deadline_ns);
-    stepaf_core_flush(ctx, left_us(deadline_ns));
-    return STEPAF_OK;
-}
+#include "wireup/quiesce.h"
+#include "wireup/ready.h"
 
 static stepaf_status_t prepare_commit(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
-    int64_t now_ns = stepaf_monotonic_ns();
-    stepaf_status_t status = let_pass(ctx, now_ns + (deadline_ns - now_ns) / 2);
-    stepaf_error_t error = *stepaf_last_error();
-    stepaf_status_t quiesced =
-        quiesce_peers(ctx, deadline_ns); /* in any case: peers wait for that */
+    stepaf_status_t status = stepaf_commit_quiesce(ctx, deadline_ns);
 
-    if (quiesced)
-        return quiesced;
-    ctx->commit.exclusive = true;
-    status = status ? stepaf_error_raise(&error) : check_quiet(ctx);
-    ctx->gpu.proxies_still = !status;
     if (!status)
         status = stepaf_transports_open(ctx);
     if (!status && !stepaf_is_attention(ctx))
@@ -234,7 +129,7 @@ static stepaf_status_t exchange_adverts(struct stepaf_ctx *ctx, stepaf_status_t 
         status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     if (!status) {
         status = stepaf_members_exchange(ctx, pack.data, pack.bytes, all_p, offsets,
-                                         left_us(deadline_ns));
+                                         stepaf_left_us(deadline_ns));
         *met_p = !status;
         if (status)
             status = not_exchanged(ctx, status, &own_error);
@@ -274,7 +169,7 @@ static stepaf_status_t settle(struct stepaf_ctx *ctx, int64_t deadline_ns,
         asks = asks || adverts[r].asks;
     if (!asks)
         return STEPAF_OK;
-    status = ctx->feature->settle(ctx, adverts, offsets, left_us(deadline_ns), &again);
+    status = ctx->feature->settle(ctx, adverts, offsets, stepaf_left_us(deadline_ns), &again);
     if (status)
         *met_p = false;
     if (status || !again)
@@ -283,87 +178,6 @@ static stepaf_status_t settle(struct stepaf_ctx *ctx, int64_t deadline_ns,
     free_adverts(ctx, adverts, all_p);
     status = ctx->feature->prepare(ctx);
     return exchange_adverts(ctx, status, deadline_ns, adverts, offsets, all_p, met_p);
-}
-
-/* Tell a peer how this rank has come into @a epoch. */
-static void send_ready(struct stepaf_peer *peer, uint32_t epoch, stepaf_status_t status)
-{
-    struct stepaf_msg msg = {.type = STEPAF_MSG_READY, .seq = epoch, .word = {(uint32_t)status}};
-
-    stepaf_core_tell(peer, &msg);
-}
-
-/* FFN: whether all that the peer has told of its plans made sense. */
-static stepaf_status_t check_remotes(const struct stepaf_peer *peer)
-{
-    if (peer->oom)
-        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    for (uint32_t i = 0; i < peer->n_remotes; i++) {
-        const struct stepaf_remote_plan *remote = peer->remotes[i];
-        if (remote && remote->n_known != remote->n_push + remote->n_pull)
-            return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
-                                         "the plans of " STEPAF_WHO_FORMAT " are malformed",
-                                         STEPAF_WHO_ARGS(peer->who));
-    }
-    return STEPAF_OK;
-}
-
-static bool is_ready(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer)
-{
-    return peer && peer->ready_epoch == ctx->epoch;
-}
-
-static stepaf_status_t not_ready(const struct stepaf_peer *peer, stepaf_status_t status)
-{
-    return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, peer->who,
-                                 status == STEPAF_ERR_TIMEOUT
-                                     ? STEPAF_WHO_FORMAT " did not become ready in time"
-                                     : STEPAF_WHO_FORMAT " failed in the commit",
-                                 STEPAF_WHO_ARGS(peer->who));
-}
-
-/* Wait for one peer's READY, unless another one has failed. FFN ranks answer with theirs when all have come: by
- * then the peers' plans are here, and no attention rank leaves before all have come to the last exchange. */
-static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
-                                   struct stepaf_waiter *waiter, int64_t deadline_ns)
-{
-    while (!is_ready(ctx, peer)) {
-        bool more = stepaf_core_advance(ctx, waiter, deadline_ns);
-        if (is_ready(ctx, ctx->commit.refuser))
-            return not_ready(ctx->commit.refuser, ctx->commit.refuser->ready_status);
-        if (peer->lost && !is_ready(ctx, peer)) /* as if it had been lost afterwards */
-            return STEPAF_OK;
-        if (!more && !is_ready(ctx, peer))
-            return not_ready(peer, STEPAF_ERR_TIMEOUT);
-    }
-    if (peer->ready_status)
-        return not_ready(peer, peer->ready_status);
-    return STEPAF_OK;
-}
-
-/* Tell every peer of every plan that can be used, and wait until all are ready. */
-static stepaf_status_t handshake(struct stepaf_ctx *ctx, int64_t deadline_ns)
-{
-    struct stepaf_waiter waiter = stepaf_waiter_begin();
-    bool attention = stepaf_is_attention(ctx);
-    stepaf_status_t status = attention ? stepaf_plans_announce(ctx) : STEPAF_OK;
-
-    for (uint32_t p = 0; attention && p < ctx->n_peers; p++)
-        send_ready(&ctx->peers[p], ctx->epoch, status);
-    for (uint32_t p = 0; p < ctx->n_peers; p++) {
-        struct stepaf_peer *peer = &ctx->peers[p];
-        if (!status)
-            status = await_ready(ctx, peer, &waiter, deadline_ns);
-        if (!status && !attention)
-            status = check_remotes(peer);
-    }
-    for (uint32_t p = 0; !attention && p < ctx->n_peers; p++)
-        send_ready(&ctx->peers[p], ctx->epoch, status);
-    while (!status && !stepaf_list_empty(&ctx->net.queued))
-        if (!stepaf_core_advance(ctx, &waiter, deadline_ns))
-            status = stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
-                                      "a peer does not take what it is told");
-    return status;
 }
 
 static void mark_committed(struct stepaf_ctx *ctx)
@@ -391,11 +205,11 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, const struct stepaf_a
     status = stepaf_ranks_agree(ctx, adverts, status, offsets, began_ns, deadline_ns);
     if (status) {
         for (uint32_t p = 0; p < ctx->n_peers; p++)
-            send_ready(&ctx->peers[p], ctx->epoch, status);
+            stepaf_send_ready(&ctx->peers[p], ctx->epoch, status);
         return status;
     }
     mark_committed(ctx);
-    status = handshake(ctx, deadline_ns);
+    status = stepaf_commit_handshake(ctx, deadline_ns);
     if (!status)
         stepaf_members_settled(ctx);
     if (!status && (ctx->gpu.streams || ctx->memory.withdrawn))
@@ -410,7 +224,7 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, const struct stepaf_a
     if (!status)
         status = stepaf_clock_sync(ctx, deadline_ns);
     if (!status && ctx->epoch == 1 && ctx->env.print_map)
-        status = stepaf_map_print(ctx, left_us(deadline_ns));
+        status = stepaf_map_print(ctx, stepaf_left_us(deadline_ns));
     if (!status)
         atomic_fetch_add_explicit(&ctx->commit.n_done, 1, memory_order_relaxed);
     return status;
@@ -453,7 +267,7 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, bool leaves_lost)
         if (!met || status == STEPAF_ERR_TIMEOUT)
             break_up(ctx);
         for (uint32_t p = 0; p < ctx->n_peers && !met; p++) /* they may have met */
-            send_ready(&ctx->peers[p], ctx->epoch + 1, status);
+            stepaf_send_ready(&ctx->peers[p], ctx->epoch + 1, status);
         if (!met && all && !ctx->epoch) /* where the others agree on links they hear of it */
             status = stepaf_ranks_agree(ctx, adverts, status, offsets, stepaf_monotonic_ns(),
                                         deadline_ns);

@@ -163,10 +163,10 @@ hosts_fork()
 }
 
 # All jobs of a file that is written as test/mpi/run.sh wants it, their ranks dealt out over three
-# hosts; none of them may be skipped.
+# hosts, forked ones over those of TEST_HOSTS; none of them may be skipped.
 hosts_jobs()
 {
-    HOSTS_SPEC=h1:2,h2:2,h3:2 MPIEXEC=${hosts_here-}/mpiexec.sh TEST_HOSTS=h1,h2,h3 \
+    HOSTS_SPEC=h1:2,h2:2,h3:2 MPIEXEC=${hosts_here-}/mpiexec.sh TEST_HOSTS=${TEST_HOSTS:-h1,h2,h3} \
         "${BASH:-sh}" "$top_srcdir/test/mpi/run.sh" "$1" >/run/said 2>&1
     hosts_status=$?
     cat /run/said

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Real Slurm: every program of test/mpi on SRUN_NODES nodes, one or three; shared memory within a node,
-# TCP between.
+# Real Slurm: what depends on the launcher, of test/mpi's programs, on SRUN_NODES nodes, one or three; shared
+# memory within a node, TCP between.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 export top_srcdir top_builddir
@@ -17,7 +17,8 @@ export TEST_TIMEOUT_S=60
 export TEST_ONE_NETWORK=1 # all nodes are this machine
 export STEPAF_NET_IF=lo STEPAF_TRANSPORTS=shm,tcp
 said=$SLURM_TEST_DIRECTORY/said
-sh "$top_srcdir/test/mpi/run.sh" "$top_srcdir/test/mpi/programs.jobs" >"$said" 2>&1
+grep -E '# launcher$|^STEPAF_SPLIT=' "$top_srcdir/test/mpi/programs.jobs" >"$SLURM_TEST_DIRECTORY/launched.jobs"
+sh "$top_srcdir/test/mpi/run.sh" "$SLURM_TEST_DIRECTORY/launched.jobs" >"$said" 2>&1
 code=$?
 cat "$said"
 # None of them may be skipped.

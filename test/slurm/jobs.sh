@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The jobs of slurm.sh, run on its cluster of three nodes: programs of test/pmix, which have no MPI;
-# heterogeneous jobs and several programs; roles by node; mpirun in an allocation. every.sh has the
-# programs of test/mpi.
+# heterogeneous jobs and several programs; roles by node; mpirun in an allocation. every.sh has those of
+# test/mpi.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 top_builddir=$(cd "$top_builddir" && pwd) || exit # by that name job finds its tasks

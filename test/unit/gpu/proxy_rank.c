@@ -24,6 +24,19 @@ const struct proxy_job proxy_small = {
     .ops = 301,
 };
 
+const struct proxy_job proxy_large = {
+    .n_attention = 1,
+    .n_ffn = 1,
+    .transports = "shm",
+    .proxy = "always",
+    .depth = 3,
+    .n_push = 2,
+    .n_pull = 1,
+    .push = {3 << 20, 100},
+    .pull = {2500001},
+    .ops = 20,
+};
+
 static uint64_t mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15;

@@ -55,8 +55,9 @@ struct proxy_rank {
     int stream;                                   /* its address names one */
 };
 
-/* Small tensors of one rank of each role, over shared memory. */
+/* One rank of each role, over shared memory: small tensors, and some that go part by part. */
 extern const struct proxy_job proxy_small;
+extern const struct proxy_job proxy_large;
 
 /* Join the job, declare keys, bring memory, make the plan; no commit. 0, or 1 and what was wrong is
  * said. */

@@ -41,19 +41,6 @@ static int exchange(const stepaf_boot_t *boot, void *arg)
     return 0;
 }
 
-static const struct proxy_job large = {
-    .n_attention = 1,
-    .n_ffn = 1,
-    .transports = "shm",
-    .proxy = "always",
-    .depth = 3,
-    .n_push = 2,
-    .n_pull = 1,
-    .push = {3 << 20, 100},
-    .pull = {2500001},
-    .ops = 20,
-};
-
 static void run(struct proxy_job job)
 {
     ranks_expect_processes(job.n_attention + job.n_ffn, exchange, &job);
@@ -64,10 +51,10 @@ static void over_every_transport(void)
     struct proxy_job job = proxy_small;
 
     run(job);
-    run(large);
+    run(proxy_large);
     job.transports = "tcp";
     run(job);
-    job = large;
+    job = proxy_large;
     job.transports = "tcp";
     run(job);
 }
@@ -182,7 +169,7 @@ static void without_the_host(void)
     run(job);
     job.replays = 100;
     run(job);
-    job = large;
+    job = proxy_large;
     job.proxy = "auto";
     run(job);
     job.in_host[0] = true; /* nobody writes there but its own GPU */

@@ -9,42 +9,23 @@
 
 #include "cpu_device/cpu_device.h"
 #include "cpu_device/queue.h"
+#include "proxy_again.h"
 #include "proxy_rank.h"
 #include "unit.h"
 
 /* ---- life ---- */
-
-/* A commit in between, after an uneven number of operations, so that a host plan goes on with another
- * slot than the stream begins with. */
-static int commit_again(const stepaf_boot_t *boot, void *arg)
-{
-    struct proxy_rank rank;
-
-    if (proxy_rank_open(&rank, arg, boot))
-        return 1;
-    for (uint64_t round = 0; round < 3; round++) {
-        RANK_CHECK(boot,
-                   stepaf_key_declare(rank.ctx, 1000 + round, STEPAF_PULL, 8, NULL) == STEPAF_OK);
-        RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
-        RANK_CHECK(boot, proxy_rank_run(&rank, 0, 7) == 0);
-        RANK_CHECK(boot, rank.n_wrong == 0);
-        RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
-    }
-    proxy_rank_close(&rank);
-    return 0;
-}
 
 static void again_after_each_commit(void)
 {
     struct proxy_job job = proxy_small;
 
     job.fixed = true;
-    ranks_expect_processes(2, commit_again, &job);
+    ranks_expect_processes(2, proxy_commit_again, &job);
     job.depth = 3;
     job.host[0] =
         true; /* its answers' slots go on: look does not know, so answers are of one size */
     job.transports = "tcp";
-    ranks_expect_processes(2, commit_again, &job);
+    ranks_expect_processes(2, proxy_commit_again, &job);
 }
 
 /* Plans of the same keys go together in the order of making, though numbers are given out again. */
@@ -80,44 +61,17 @@ static void plans_go_together_in_the_order_of_making(void)
     ranks_expect_processes(2, make_several, &job);
 }
 
-/* A stream plan that ends, and its keys with it, then other keys by the same numbers: what they came to
- * on their way goes too. */
-static int withdraw_keys(const stepaf_boot_t *boot, void *arg)
-{
-    struct proxy_job job = *(const struct proxy_job *)arg;
-    struct proxy_rank rank;
-
-    if (proxy_rank_open(&rank, &job, boot))
-        return 1;
-    for (unsigned round = 0; round < 4; round++) {
-        RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
-        RANK_CHECK(boot, proxy_rank_run(&rank, 0, 7) == 0);
-        RANK_CHECK(boot, rank.n_wrong == 0);
-        RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
-        if (proxy_rank_withdraw(&rank))
-            return 1;
-        job.push[1] = 4096 >> round;
-        job.pull[0] = 100 + 3000 * round;
-        job.depth = 1 + round;
-        if (round < 3 && proxy_rank_declare(&rank))
-            return 1;
-    }
-    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
-    proxy_rank_close(&rank);
-    return 0;
-}
-
 static void keys_go_with_what_they_came_to(void)
 {
     struct proxy_job job = proxy_small;
 
-    ranks_expect_processes(2, withdraw_keys, &job);
+    ranks_expect_processes(2, proxy_withdraw_keys, &job);
     job.in_host[1] = true;
-    ranks_expect_processes(2, withdraw_keys, &job);
+    ranks_expect_processes(2, proxy_withdraw_keys, &job);
     job.in_host[1] = false;
     job.host[0] = true;
     job.fixed = true;
-    ranks_expect_processes(2, withdraw_keys, &job);
+    ranks_expect_processes(2, proxy_withdraw_keys, &job);
 }
 
 /* ---- failures ---- */

@@ -20,19 +20,17 @@
 
 enum { HELD_PART = 100, WAIT_MS = 10000 };
 
-static const struct proxy_job large = {
-    .n_attention = 1,
-    .n_ffn = 1,
-    .transports = "tcp",
-    .proxy = "always",
-    .depth = 2,
-    .n_push = 2,
-    .n_pull = 1,
-    .push = {3 << 20, 100},
-    .pull = {2500001},
-    .fixed = true,
-    .ops = 4,
-};
+/* A few operations of the largest sizes. */
+static struct proxy_job in_parts(void)
+{
+    struct proxy_job job = proxy_large;
+
+    job.transports = "tcp";
+    job.depth = 2;
+    job.fixed = true;
+    job.ops = 4;
+    return job;
+}
 
 /* ---- at once ---- */
 
@@ -117,7 +115,7 @@ static int overlap(const stepaf_boot_t *boot, void *arg)
 
 static void copies_and_wire_at_once(void)
 {
-    struct proxy_job job = large;
+    struct proxy_job job = in_parts();
 
     together =
         mmap(NULL, sizeof(*together), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -157,7 +155,7 @@ static int exchange(const stepaf_boot_t *boot, void *arg)
  * memory, who see whole operations; several peers. */
 static void every_size_and_kind_of_peer(void)
 {
-    struct proxy_job job = large;
+    struct proxy_job job = in_parts();
 
     setenv("STEPAF_CUDA_AHEAD_BYTES", "3000", 1);
     job.fixed = false;
@@ -244,7 +242,7 @@ static int tell_lies(const stepaf_boot_t *boot, void *arg)
 
 static void lies_are_found(void)
 {
-    struct proxy_job job = large;
+    struct proxy_job job = in_parts();
 
 #ifdef __SANITIZE_THREAD__
     puts("skipped: who says too early that a part has landed makes a race");
@@ -294,7 +292,7 @@ static int take_times(const stepaf_boot_t *boot, void *arg)
 
 static void timelines_of_what_the_host_carries(void)
 {
-    struct proxy_job job = large;
+    struct proxy_job job = in_parts();
 
     together =
         mmap(NULL, sizeof(*together), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

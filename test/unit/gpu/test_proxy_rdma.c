@@ -12,6 +12,7 @@
 #include "cpu_device/cpu_device.h"
 #include "cpu_device/queue.h"
 #include "gpu/proxy.h"
+#include "proxy_again.h"
 #include "proxy_rank.h"
 #include "unit.h"
 
@@ -276,65 +277,23 @@ static void memory_that_is_not_ready_is_refused(void)
 
 /* ---- life ---- */
 
-static int commit_again(const stepaf_boot_t *boot, void *arg)
-{
-    struct proxy_rank rank;
-
-    if (proxy_rank_open(&rank, arg, boot))
-        return 1;
-    for (uint64_t round = 0; round < 3; round++) {
-        RANK_CHECK(boot,
-                   stepaf_key_declare(rank.ctx, 1000 + round, STEPAF_PULL, 8, NULL) == STEPAF_OK);
-        RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
-        RANK_CHECK(boot, proxy_rank_run(&rank, 0, 7) == 0);
-        RANK_CHECK(boot, rank.n_wrong == 0);
-        RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
-    }
-    proxy_rank_close(&rank);
-    return 0;
-}
-
 /* An ordinary plan goes on with another slot than the stream begins with. */
 static void again_after_each_commit(void)
 {
     struct proxy_job job = small();
 
     job.fixed = true;
-    ranks_expect_processes(2, commit_again, &job);
+    ranks_expect_processes(2, proxy_commit_again, &job);
     job.depth = 3;
     job.host[0] = true;
-    ranks_expect_processes(2, commit_again, &job);
-}
-
-static int withdraw_keys(const stepaf_boot_t *boot, void *arg)
-{
-    struct proxy_job job = *(const struct proxy_job *)arg;
-    struct proxy_rank rank;
-
-    if (proxy_rank_open(&rank, &job, boot))
-        return 1;
-    for (unsigned round = 0; round < 3; round++) {
-        RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
-        RANK_CHECK(boot, proxy_rank_run(&rank, 0, 7) == 0);
-        RANK_CHECK(boot, rank.n_wrong == 0);
-        RANK_CHECK(boot, stepaf_barrier(rank.ctx, STEPAF_GROUP_WORLD, -1) == STEPAF_OK);
-        if (proxy_rank_withdraw(&rank))
-            return 1;
-        job.push[1] = 4096 >> round;
-        job.depth = 1 + round;
-        if (round < 2 && proxy_rank_declare(&rank))
-            return 1;
-    }
-    RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
-    proxy_rank_close(&rank);
-    return 0;
+    ranks_expect_processes(2, proxy_commit_again, &job);
 }
 
 static void keys_go(void)
 {
     struct proxy_job job = small();
 
-    ranks_expect_processes(2, withdraw_keys, &job);
+    ranks_expect_processes(2, proxy_withdraw_keys, &job);
 }
 
 /* The graph of an epoch that is over sends nothing, and waits for nothing. */

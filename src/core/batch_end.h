@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a batch ends. */
+#ifndef STEPAF_CORE_BATCH_END_H
+#define STEPAF_CORE_BATCH_END_H
+
+#include "core/batch.h"
+#include "core/ctx.h"
+#include "core/remote_plan.h"
+#include "core/trace.h"
+
+/* Free the slot on this side; @a now: ticks. */
+static inline void stepaf_batch_retire(struct stepaf_batch_obj *batch, uint64_t now)
+{
+    struct stepaf_peer *peer = batch->remote->peer;
+
+    batch->state = STEPAF_BATCH_FREE;
+    stepaf_trace_stamp(&peer->ctx->trace, STEPAF_EVENT_RELEASED, now, batch->remote->number,
+                       batch->seq, (uint32_t)peer->who.rank, STEPAF_TRACE_WHOLE, 0);
+}
+/* The same, and tell the attention rank. */
+void stepaf_batch_finish(struct stepaf_batch_obj *batch);
+void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg);
+/* An FFN rank keeps the batches that have come; of answers nobody hears any more. */
+void stepaf_batches_peer_lost(struct stepaf_peer *peer);
+/* The answer was not sent, since its sources cannot be read: there is none, as long as it is not given
+ * another. */
+void stepaf_batch_refused(struct stepaf_peer *peer, struct stepaf_post *post);
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a plan names. */
+#ifndef STEPAF_CORE_PLAN_TENSORS_H
+#define STEPAF_CORE_PLAN_TENSORS_H
+
+#include "core/plan.h"
+
+/* Whether a plan of so many tensors, with these flags, is possible on this rank. */
+stepaf_status_t stepaf_plan_check(const struct stepaf_ctx *ctx, const stepaf_tensor_t *push,
+                                  int n_push, const stepaf_tensor_t *pull, int n_pull,
+                                  uint32_t flags);
+/* Find the key and the memory of each tensor, check that it fits, and set the plan's depth: the least of
+ * its keys'. */
+stepaf_status_t stepaf_plan_take_tensors(struct stepaf_plan_obj *plan, const stepaf_tensor_t *push,
+                                         const stepaf_tensor_t *pull);
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Quiet before a commit: nothing is in flight, and all peers have said what they had to say. */
+#include "wireup/quiesce.h"
+#include "core/batch.h"
+#include "core/feature.h"
+#include "core/plan.h"
+#include "core/remote_plan.h"
+#include "core/send.h"
+#include "core/wait.h"
+
+/* Whether something of the plan still waits for room. */
+static bool is_queued(const struct stepaf_plan_obj *plan)
+{
+    for (int s = 0; s < plan->depth; s++)
+        for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
+            if (plan->ops[s].op_peers[p].post.state == STEPAF_POST_QUEUED)
+                return true;
+    return false;
+}
+
+/* Let streams come by what was enqueued for proxied peers: what they are told in the middle of a
+ * commit would be of the epoch before. */
+static stepaf_status_t let_pass(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+
+    while (ctx->feature->is_ahead(ctx))
+        if (!stepaf_core_advance(ctx, &waiter, deadline_ns))
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                    "streams have not come by what was enqueued for peers by way "
+                                    "of the host");
+    return STEPAF_OK;
+}
+
+/* Whether nothing is in flight that a new epoch would cut off. */
+static stepaf_status_t check_quiet(const struct stepaf_ctx *ctx)
+{
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
+        if (plan && plan->proxied.is && !is_queued(plan))
+            continue; /* its stream plan says whether it is busy */
+        for (int s = 0; plan && s < plan->depth; s++)
+            if (stepaf_op_busy(&plan->ops[s]))
+                return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                        "operation %u of plan %u is in flight", plan->ops[s].seq,
+                                        i);
+        if (plan && plan->stream && ctx->feature->plan_busy(plan))
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                    "an operation of stream plan %u is in flight", i);
+        const struct stepaf_peer *holder = plan ? stepaf_plan_holder(plan) : NULL;
+        if (holder)
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                    "FFN rank %d holds a batch of plan %u", holder->who.rank, i);
+    }
+    for (uint32_t i = 0; i < ctx->tables.batches.n; i++) {
+        const struct stepaf_batch_obj *batch = stepaf_table_get(&ctx->tables.batches, i);
+        if (batch && (batch->remote->proxy ? batch->answer.state == STEPAF_POST_QUEUED
+                                           : stepaf_batch_busy(batch)))
+            return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                    "a batch of attention rank %d is not released",
+                                    batch->remote->peer->who.rank);
+    }
+    return STEPAF_OK;
+}
+
+/* What has come is not over before it is in GPU memory. */
+static void await_arrivals(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+
+    while (ctx->gpu.n_arriving && stepaf_core_advance(ctx, &waiter, deadline_ns))
+        ;
+}
+
+/* What a rank has said before its commit may still wait for room in a queue, a release among
+ * others. Let it out, say so, and wait until all peers have said the same. */
+static stepaf_status_t quiesce_peers(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    struct stepaf_msg msg = {.type = STEPAF_MSG_QUIESCED, .seq = ++ctx->commit.n};
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+
+    await_arrivals(ctx,
+                   deadline_ns); /* a canceled batch is released then, and peers wait for that */
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        stepaf_core_tell(&ctx->peers[p], &msg);
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_peer *peer = &ctx->peers[p];
+        while (peer->link && !peer->lost && peer->quiesced != msg.seq)
+            if (!stepaf_core_advance(ctx, &waiter, deadline_ns))
+                return stepaf_error_set_peer(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT, peer->who,
+                                             STEPAF_WHO_FORMAT " did not enter the commit in time",
+                                             STEPAF_WHO_ARGS(peer->who));
+    }
+    await_arrivals(ctx, deadline_ns);
+    stepaf_core_flush(ctx, stepaf_left_us(deadline_ns));
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_commit_quiesce(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    int64_t now_ns = stepaf_monotonic_ns();
+    stepaf_status_t status = let_pass(ctx, now_ns + (deadline_ns - now_ns) / 2);
+    stepaf_error_t error = *stepaf_last_error();
+    stepaf_status_t quiesced =
+        quiesce_peers(ctx, deadline_ns); /* in any case: peers wait for that */
+
+    if (quiesced)
+        return quiesced;
+    ctx->commit.exclusive = true;
+    status = status ? stepaf_error_raise(&error) : check_quiet(ctx);
+    ctx->gpu.proxies_still = !status;
+    return status;
+}

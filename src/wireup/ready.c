@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* READY over every link, so that nobody leaves a commit before all can receive. */
+#include "wireup/ready.h"
+#include "core/plan_announce.h"
+#include "core/remote_plan.h"
+#include "core/send.h"
+#include "core/wait.h"
+
+void stepaf_send_ready(struct stepaf_peer *peer, uint32_t epoch, stepaf_status_t status)
+{
+    struct stepaf_msg msg = {.type = STEPAF_MSG_READY, .seq = epoch, .word = {(uint32_t)status}};
+
+    stepaf_core_tell(peer, &msg);
+}
+
+/* FFN: whether all that the peer has told of its plans made sense. */
+static stepaf_status_t check_remotes(const struct stepaf_peer *peer)
+{
+    if (peer->oom)
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    for (uint32_t i = 0; i < peer->n_remotes; i++) {
+        const struct stepaf_remote_plan *remote = peer->remotes[i];
+        if (remote && remote->n_known != remote->n_push + remote->n_pull)
+            return stepaf_error_set_peer(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT, peer->who,
+                                         "the plans of " STEPAF_WHO_FORMAT " are malformed",
+                                         STEPAF_WHO_ARGS(peer->who));
+    }
+    return STEPAF_OK;
+}
+
+static bool is_ready(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer)
+{
+    return peer && peer->ready_epoch == ctx->epoch;
+}
+
+static stepaf_status_t not_ready(const struct stepaf_peer *peer, stepaf_status_t status)
+{
+    return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, peer->who,
+                                 status == STEPAF_ERR_TIMEOUT
+                                     ? STEPAF_WHO_FORMAT " did not become ready in time"
+                                     : STEPAF_WHO_FORMAT " failed in the commit",
+                                 STEPAF_WHO_ARGS(peer->who));
+}
+
+/* Wait for one peer's READY, unless another one has failed. FFN ranks answer with theirs when all have come: by
+ * then the peers' plans are here, and no attention rank leaves before all have come to the last exchange. */
+static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
+                                   struct stepaf_waiter *waiter, int64_t deadline_ns)
+{
+    while (!is_ready(ctx, peer)) {
+        bool more = stepaf_core_advance(ctx, waiter, deadline_ns);
+        if (is_ready(ctx, ctx->commit.refuser))
+            return not_ready(ctx->commit.refuser, ctx->commit.refuser->ready_status);
+        if (peer->lost && !is_ready(ctx, peer)) /* as if it had been lost afterwards */
+            return STEPAF_OK;
+        if (!more && !is_ready(ctx, peer))
+            return not_ready(peer, STEPAF_ERR_TIMEOUT);
+    }
+    if (peer->ready_status)
+        return not_ready(peer, peer->ready_status);
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_commit_handshake(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    struct stepaf_waiter waiter = stepaf_waiter_begin();
+    bool attention = stepaf_is_attention(ctx);
+    stepaf_status_t status = attention ? stepaf_plans_announce(ctx) : STEPAF_OK;
+
+    for (uint32_t p = 0; attention && p < ctx->n_peers; p++)
+        stepaf_send_ready(&ctx->peers[p], ctx->epoch, status);
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_peer *peer = &ctx->peers[p];
+        if (!status)
+            status = await_ready(ctx, peer, &waiter, deadline_ns);
+        if (!status && !attention)
+            status = check_remotes(peer);
+    }
+    for (uint32_t p = 0; !attention && p < ctx->n_peers; p++)
+        stepaf_send_ready(&ctx->peers[p], ctx->epoch, status);
+    while (!status && !stepaf_list_empty(&ctx->net.queued))
+        if (!stepaf_core_advance(ctx, &waiter, deadline_ns))
+            status = stepaf_error_set(STEPAF_ERR_TIMEOUT, STEPAF_PHASE_COMMIT,
+                                      "a peer does not take what it is told");
+    return status;
+}
