@@ -107,7 +107,9 @@ int doctor_read_cgroup(const struct doctor *doctor, const char *controller, int 
     struct place place = {0};
 
     *text = '\0';
-    if (!find_place(doctor, controller, &place) || !doctor_exists(doctor, "%s", place.mount))
+    /* A mount that shows other groups than this one's says nothing of it. */
+    if (!find_place(doctor, controller, &place) ||
+        !doctor_exists(doctor, "%s%s/cgroup.procs", place.mount, place.group))
         return -1;
     for (int i = 0; i < level; i++) {
         char *slash = strrchr(place.group, '/');

@@ -136,16 +136,18 @@ void doctor_look_hugepages(struct doctor *doctor)
 static int shm_size(const struct doctor *doctor, char *table, size_t capacity, long long *bytes_p)
 {
     const char *found = NULL;
+    int n_mounts = 0;
 
     if (doctor_read(doctor, table, capacity, "/proc/self/mountinfo") <= 0)
         return -1;
     for (char *line, *rest = table; (line = strsep(&rest, "\n"));) {
         const char *tail = strstr(line, " - ");
+        n_mounts += tail != NULL;
         if (tail && strstr(line, " /dev/shm ") && strstr(line, " /dev/shm ") < tail)
             found = strncmp(tail, " - tmpfs ", strlen(" - tmpfs ")) == 0 ? tail : NULL;
     }
     if (!found)
-        return 0;
+        return n_mounts ? 0 : -1;
     const char *size = strstr(found, "size=");
     if (!size)
         return memory_total(doctor, "MemTotal", bytes_p) ? (*bytes_p /= 2, 1) : -1;

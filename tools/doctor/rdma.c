@@ -61,12 +61,16 @@ int doctor_ports(struct doctor *doctor,
 static void say_device(struct doctor *doctor, const char *device, const struct doctor_names *verbs)
 {
     char text[DOCTOR_NAME], path[PATH_MAX], version[DOCTOR_NAME];
+    int unreadable = 0;
 
     doctor_read(doctor, version, sizeof version, RDMA "/%s/fw_ver", device);
     for (size_t i = 0; i < verbs->n; i++) {
         if (doctor_read(doctor, text, sizeof text, "/sys/class/infiniband_verbs/%s/ibdev",
-                        verbs->name[i]) <= 0 ||
-            strcmp(text, device) != 0)
+                        verbs->name[i]) <= 0) {
+            unreadable += strncmp(verbs->name[i], "uverbs", 6) == 0;
+            continue;
+        }
+        if (strcmp(text, device) != 0)
             continue;
         snprintf(path, sizeof path, "%s/dev/infiniband/%s", doctor->root, verbs->name[i]);
         if (access(path, F_OK) != 0) {
@@ -80,6 +84,10 @@ static void say_device(struct doctor *doctor, const char *device, const struct d
             doctor_say(doctor, DOCTOR_PASSED, "%s, firmware %s, by /dev/infiniband/%s", device,
                        *version ? version : "unknown", verbs->name[i]);
         }
+        return;
+    }
+    if (unreadable) {
+        doctor_say(doctor, DOCTOR_UNKNOWN, "%s: which device file is its is not told", device);
         return;
     }
     doctor_say(doctor, DOCTOR_FAILED, "%s: programs have no way to it", device);

@@ -34,11 +34,12 @@ int doctor_read(const struct doctor *doctor, char *text, size_t capacity, const 
     va_start(args, format);
     fits = make_path(doctor, path, format, args);
     va_end(args);
-    if (!fits || stepaf_sys_read(text, capacity, "", "%s", path) < 0) {
+    int bytes = fits ? stepaf_sys_read(text, capacity, "", "%s", path) : -1;
+    size_t n = bytes >= 0 ? strlen(text) : 0;
+    if (bytes < 0 || n != (size_t)bytes) { /* none of the kernel's files has a NUL */
         *text = '\0';
         return -1;
     }
-    size_t n = strlen(text);
     while (n > 0 && strchr(" \t\n", text[n - 1]))
         text[--n] = '\0';
     return (int)n;
