@@ -134,7 +134,7 @@ int doctor_list(const struct doctor *doctor, struct doctor_names *names_p, const
         return 0;
     for (const struct dirent *entry; names_p->n < DOCTOR_NAMES && (entry = readdir(directory));)
         if (is_name(entry->d_name))
-            snprintf(names_p->name[names_p->n++], DOCTOR_NAME, "%s", entry->d_name);
+            strcpy(names_p->name[names_p->n++], entry->d_name); /* is_name: it fits */
     closedir(directory);
     qsort(names_p->name, names_p->n, sizeof names_p->name[0], compare_names);
     return 1;
