@@ -25,6 +25,8 @@ static void read_port(const struct doctor *doctor, struct doctor_port *port)
                                   RDMA "/%s/ports/%s/state", device, number) > 0
                           ? strncmp(port->state, "4:", 2) == 0
                           : -1;
+    port->is_iwarp = doctor_read(doctor, layer, sizeof layer, RDMA "/%s/node_type", device) > 0 &&
+                     strncmp(layer, "4:", 2) == 0;
     *port->netdev = '\0';
     for (int i = 0; i < GIDS && port->is_ethernet == 1; i++) {
         if (doctor_read(doctor, port->netdev, sizeof port->netdev,
@@ -247,7 +249,10 @@ static void say_gid(struct doctor *doctor, const struct doctor_port *port)
     for (int i = 0;
          i < GIDS && doctor_exists(doctor, RDMA "/%s/ports/%s/gids/%d", device, number, i); i++)
         read_address(doctor, port, i, &found);
-    if (port->is_ethernet != 1) {
+    if (port->is_iwarp) {
+        doctor_say(doctor, DOCTOR_PASSED,
+                   "%s:%s is iWARP, which takes the addresses of its interface", device, number);
+    } else if (port->is_ethernet != 1) {
         doctor_say(doctor, found.n && port->is_ethernet == 0 ? DOCTOR_PASSED : DOCTOR_UNKNOWN,
                    "%s:%s has %d addresses%s", device, number, found.n,
                    port->is_ethernet < 0 ? "; of which kind its link is cannot be read" : "");

@@ -10,6 +10,7 @@ struct doctor_port {
     const char *number;
     int is_ethernet; /* -1: not known */
     int is_active;   /* -1: not known */
+    int is_iwarp;    /* RDMA over TCP: nothing of RoCE is its */
     char state[DOCTOR_NAME];
     char netdev[DOCTOR_NAME]; /* of the first address; "" for InfiniBand, or if it is not known */
 };

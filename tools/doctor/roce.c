@@ -44,7 +44,7 @@ static int is_card(const struct doctor *doctor, const struct doctor_port *port)
 {
     char address[DOCTOR_NAME];
 
-    return port->is_active == 1 && port->is_ethernet == 1 &&
+    return port->is_active == 1 && port->is_ethernet == 1 && !port->is_iwarp &&
            doctor_nic_pci(doctor, port->device, address, sizeof address);
 }
 
