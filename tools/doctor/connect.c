@@ -213,7 +213,7 @@ static int read_target(const char *text, struct target *target)
         }
         address->family = AF_INET6;
         if (inet_pton(AF_INET6, word, address->bytes) == 1) {
-            address->loopback = IN6_IS_ADDR_LOOPBACK((struct in6_addr *)(void *)address->bytes);
+            address->loopback = memcmp(address->bytes, &in6addr_loopback, 16) == 0;
             target->addresses.n++;
         }
     }
