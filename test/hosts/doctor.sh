@@ -49,6 +49,12 @@ has 1 '^passed *connect *6 of 6 tries have reached who was meant'
 has 1 '^passed *same *.*settings of the library'
 echo "all hosts reach each other"
 
+# What /sys shows is the interfaces of the namespace that it was mounted in.
+if ls -d /sys/class/net/[a-z]* >/dev/null 2>&1; then
+    unshare --net "$doctor" interfaces >/run/out0 2>&1
+    ! grep '^passed' /run/out0 || fail "an interface has passed that is not there"
+fi
+
 # Answers of h2 get nowhere, by IPv4.
 if ! ip -n h2 rule add pref 10 ipproto tcp sport 27111 blackhole 2>/dev/null; then
     echo "not tried: firewalls, since this kernel has no rules of routing by ports"

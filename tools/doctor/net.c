@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Network interfaces, which TCP and the start of a job use. */
+#include <net/if.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,7 +36,12 @@ void doctor_look_interfaces(struct doctor *doctor)
             strcmp(state, "up") != 0)
             continue;
         n++;
-        say_interface(doctor, name);
+        /* A sysfs that was mounted in another network namespace. */
+        if (!doctor_is_test(doctor) && if_nametoindex(name) == 0)
+            doctor_say(doctor, DOCTOR_UNKNOWN, "/sys shows %s, which this process does not have",
+                       name);
+        else
+            say_interface(doctor, name);
     }
     if (!n)
         doctor_say(doctor, DOCTOR_WARNED, "no interface but loopback is up");
