@@ -149,6 +149,8 @@ completes()
 if command -v bash >/dev/null; then
     expected=--settings completes stepaf_info --set
     expected=--launcher completes stepaf-run -a 1 --lau
+    expected=jitter completes stepaf_doctor jit
+    expected=--list completes stepaf_doctor --li
     expected=STEPAF_DEPTH= completes stepaf-run STEPAF_DEP
 fi
 

@@ -57,4 +57,5 @@ if command -v tclsh >/dev/null; then
     tclsh "$directory/module.tcl"
 fi
 "$bindir/stepaf_info" --version | grep -F "$version"
+"$bindir/stepaf_doctor" --version | grep -F "$version"
 "$bindir/stepaf-run" --version | grep -F "$version"

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* RDMA devices, their ports and addresses. */
+#include "rdma.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RDMA "/sys/class/infiniband"
+
+enum { GIDS = 256 };
+
+static void read_port(const struct doctor *doctor, struct doctor_port *port)
+{
+    char layer[DOCTOR_NAME];
+    const char *device = port->device, *number = port->number;
+
+    doctor_read(doctor, layer, sizeof layer, RDMA "/%s/ports/%s/link_layer", device, number);
+    port->is_ethernet = strcmp(layer, "Ethernet") == 0     ? 1
+                        : strcmp(layer, "InfiniBand") == 0 ? 0
+                                                           : -1;
+    port->is_active = doctor_read(doctor, port->state, sizeof port->state,
+                                  RDMA "/%s/ports/%s/state", device, number) > 0
+                          ? strncmp(port->state, "4:", 2) == 0
+                          : -1;
+    port->is_iwarp = doctor_read(doctor, layer, sizeof layer, RDMA "/%s/node_type", device) > 0 &&
+                     strncmp(layer, "4:", 2) == 0;
+    *port->netdev = '\0';
+    for (int i = 0; i < GIDS && port->is_ethernet == 1; i++) {
+        if (doctor_read(doctor, port->netdev, sizeof port->netdev,
+                        RDMA "/%s/ports/%s/gid_attrs/ndevs/%d", device, number, i) > 0)
+            break;
+    }
+    /* It becomes a part of paths and commands. */
+    if (strchr(port->netdev, '/') || *port->netdev == '.' || strlen(port->netdev) > 15 ||
+        port->netdev[strcspn(port->netdev, " '\"\\$`;&|<>()*?\n")])
+        *port->netdev = '\0';
+    doctor_clean(port->netdev);
+}
+
+int doctor_ports(struct doctor *doctor,
+                 void (*say)(struct doctor *doctor, const struct doctor_port *port))
+{
+    struct doctor_names devices, numbers;
+    int n = 0;
+
+    doctor_list(doctor, &devices, RDMA);
+    for (size_t i = 0; i < devices.n; i++) {
+        doctor_list(doctor, &numbers, RDMA "/%s/ports", devices.name[i]);
+        for (size_t k = 0; k < numbers.n; k++) {
+            struct doctor_port port = {.device = devices.name[i], .number = numbers.name[k]};
+            read_port(doctor, &port);
+            say(doctor, &port);
+            n++;
+        }
+    }
+    return n;
+}
+
+/* The device file that a program opens, and whether it may. */
+static void say_device(struct doctor *doctor, const char *device, const struct doctor_names *verbs)
+{
+    char text[DOCTOR_NAME], path[PATH_MAX], version[DOCTOR_NAME];
+    int unreadable = 0;
+
+    doctor_read(doctor, version, sizeof version, RDMA "/%s/fw_ver", device);
+    for (size_t i = 0; i < verbs->n; i++) {
+        if (doctor_read(doctor, text, sizeof text, "/sys/class/infiniband_verbs/%s/ibdev",
+                        verbs->name[i]) <= 0) {
+            unreadable += strncmp(verbs->name[i], "uverbs", 6) == 0;
+            continue;
+        }
+        if (strcmp(text, device) != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/dev/infiniband/%s", doctor->root, verbs->name[i]);
+        if (access(path, F_OK) != 0) {
+            doctor_say(doctor, DOCTOR_FAILED, "%s: there is no /dev/infiniband/%s", device,
+                       verbs->name[i]);
+        } else if (access(path, R_OK | W_OK) != 0) {
+            doctor_say(doctor, DOCTOR_FAILED, "%s: /dev/infiniband/%s may not be opened", device,
+                       verbs->name[i]);
+            doctor_mend(doctor, "chmod 666 /dev/infiniband/%s", verbs->name[i]);
+        } else {
+            doctor_say(doctor, DOCTOR_PASSED, "%s, firmware %s, by /dev/infiniband/%s", device,
+                       *version ? version : "unknown", verbs->name[i]);
+        }
+        return;
+    }
+    if (unreadable) {
+        doctor_say(doctor, DOCTOR_UNKNOWN, "%s: which device file is its is not told", device);
+        return;
+    }
+    doctor_say(doctor, DOCTOR_FAILED, "%s: programs have no way to it", device);
+    doctor_mend(doctor, "modprobe ib_uverbs");
+}
+
+void doctor_look_rdma(struct doctor *doctor)
+{
+    struct doctor_names devices, verbs;
+
+    doctor_list(doctor, &devices, RDMA);
+    doctor_list(doctor, &verbs, "/sys/class/infiniband_verbs");
+    for (size_t i = 0; i < devices.n; i++)
+        say_device(doctor, devices.name[i], &verbs);
+    if (devices.n)
+        return;
+    if (!doctor_exists(doctor, "/sys/class")) {
+        doctor_say(doctor, DOCTOR_UNKNOWN, "there is no /sys to look into");
+        return;
+    }
+    doctor_say(doctor, DOCTOR_WARNED, "none: what goes to other hosts goes by TCP");
+    doctor_mend(doctor,
+                "lspci | grep -i -e mellanox -e infiniband   # if there is one: modprobe mlx5_ib");
+}
+
+static void say_state(struct doctor *doctor, const struct doctor_port *port)
+{
+    const char *device = port->device, *number = port->number;
+
+    if (port->is_active < 0) {
+        doctor_say(doctor, DOCTOR_UNKNOWN, "%s:%s does not tell its state", device, number);
+    } else if (port->is_active) {
+        doctor_say(doctor, DOCTOR_PASSED, "%s:%s is active%s%s", device, number,
+                   *port->netdev ? " on " : "", port->netdev);
+    } else if (strncmp(port->state, "2:", 2) == 0 && port->is_ethernet == 0) {
+        doctor_say(doctor, DOCTOR_FAILED, "%s:%s waits for a subnet manager (%s)", device, number,
+                   port->state);
+        doctor_mend(doctor, "systemctl start opensm   # on one host of the fabric");
+    } else {
+        doctor_say(doctor, DOCTOR_FAILED, "%s:%s is %s", device, number, port->state);
+        if (*port->netdev)
+            doctor_mend(doctor, "ip link set %s up", port->netdev);
+    }
+}
+
+/* A card with two ports of which one is used is no failure. */
+void doctor_look_port(struct doctor *doctor)
+{
+    size_t first = doctor->n;
+    int active = 0;
+
+    doctor_ports(doctor, say_state);
+    for (size_t i = first; i < doctor->n; i++)
+        active += doctor->findings[i].state == DOCTOR_PASSED;
+    for (size_t i = first; i < doctor->n && active; i++)
+        if (doctor->findings[i].state == DOCTOR_FAILED)
+            doctor->findings[i].state = DOCTOR_WARNED;
+}
+
+static double most_gbits;
+
+static void say_rate(struct doctor *doctor, const struct doctor_port *port)
+{
+    char text[DOCTOR_NAME], address[DOCTOR_NAME];
+    double rate;
+    int lanes;
+
+    if (port->is_active != 1)
+        return;
+    if (doctor_read(doctor, text, sizeof text, RDMA "/%s/ports/%s/rate", port->device,
+                    port->number) <= 0 ||
+        sscanf(text, "%8lf Gb/sec (%3dX", &rate, &lanes) != 2 || !(rate > 0 && rate < 1e5) ||
+        lanes <= 0) {
+        doctor_say(doctor, DOCTOR_UNKNOWN, "%s:%s does not tell its rate", port->device,
+                   port->number);
+        return;
+    }
+    if (!doctor_nic_pci(doctor, port->device, address, sizeof address)) {
+        doctor_say(doctor, DOCTOR_WARNED, "%s:%s is made of software: processors do its work",
+                   port->device, port->number);
+        doctor_mend(doctor, "%s", "");
+        return;
+    }
+    int is_narrow = lanes < 4 && port->is_ethernet == 0;
+    doctor_say(doctor, rate < 25 || rate < most_gbits || is_narrow ? DOCTOR_WARNED : DOCTOR_PASSED,
+               "%s:%s at %s%s", port->device, port->number, text,
+               rate < most_gbits ? ", slower than another port"
+               : is_narrow       ? ", on fewer lanes than four"
+                                 : "");
+}
+
+static void find_most(struct doctor *doctor, const struct doctor_port *port)
+{
+    char text[DOCTOR_NAME];
+    double rate;
+
+    if (port->is_active == 1 &&
+        doctor_read(doctor, text, sizeof text, RDMA "/%s/ports/%s/rate", port->device,
+                    port->number) > 0 &&
+        sscanf(text, "%8lf", &rate) == 1 && rate > most_gbits && rate < 1e5)
+        most_gbits = rate;
+}
+
+void doctor_look_rate(struct doctor *doctor)
+{
+    most_gbits = 0;
+    doctor_ports(doctor, find_most);
+    doctor_ports(doctor, say_rate);
+}
+
+/* What a RoCE port has among its addresses. */
+struct addresses {
+    int n, n_v2, first_ipv4, first_local, unreadable;
+};
+
+static void read_address(const struct doctor *doctor, const struct doctor_port *port, int index,
+                         struct addresses *addresses)
+{
+    static const char ipv4[] = "0000:0000:0000:0000:0000:ffff:";
+    static const char none[] = "0000:0000:0000:0000:0000:0000:0000:0000";
+    char gid[DOCTOR_NAME], type[DOCTOR_NAME];
+
+    if (doctor_read(doctor, gid, sizeof gid, RDMA "/%s/ports/%s/gids/%d", port->device,
+                    port->number, index) <= 0) {
+        addresses->unreadable++;
+        return;
+    }
+    if (strcmp(gid, none) == 0)
+        return;
+    if (strlen(gid) != strlen(none) || gid[strspn(gid, "0123456789abcdef:")]) {
+        addresses->unreadable++;
+        return;
+    }
+    addresses->n++;
+    if (doctor_read(doctor, type, sizeof type, RDMA "/%s/ports/%s/gid_attrs/types/%d", port->device,
+                    port->number, index) <= 0) {
+        addresses->unreadable++;
+        return;
+    }
+    if (strcmp(type, "RoCE v2") != 0)
+        return;
+    addresses->n_v2++;
+    if (strncmp(gid, ipv4, strlen(ipv4)) == 0 && addresses->first_ipv4 < 0)
+        addresses->first_ipv4 = index;
+    if (strncmp(gid, "fe80:", 5) == 0)
+        addresses->first_local = index;
+}
+
+static void say_gid(struct doctor *doctor, const struct doctor_port *port)
+{
+    struct addresses found = {.first_ipv4 = -1, .first_local = -1};
+    const char *device = port->device, *number = port->number;
+    const char *netdev = *port->netdev ? port->netdev : "IF";
+
+    if (port->is_active != 1)
+        return;
+    for (int i = 0;
+         i < GIDS && doctor_exists(doctor, RDMA "/%s/ports/%s/gids/%d", device, number, i); i++)
+        read_address(doctor, port, i, &found);
+    if (port->is_iwarp) {
+        doctor_say(doctor, DOCTOR_PASSED,
+                   "%s:%s is iWARP, which takes the addresses of its interface", device, number);
+    } else if (port->is_ethernet != 1) {
+        doctor_say(doctor, found.n && port->is_ethernet == 0 ? DOCTOR_PASSED : DOCTOR_UNKNOWN,
+                   "%s:%s has %d addresses%s", device, number, found.n,
+                   port->is_ethernet < 0 ? "; of which kind its link is cannot be read" : "");
+    } else if (found.first_ipv4 >= 0) {
+        doctor_say(doctor, DOCTOR_PASSED, "%s:%s: address %d is RoCE v2 over IPv4", device, number,
+                   found.first_ipv4);
+    } else if (found.unreadable) {
+        doctor_say(doctor, DOCTOR_UNKNOWN, "%s:%s: %d of its addresses cannot be read", device,
+                   number, found.unreadable);
+    } else if (!found.n) {
+        doctor_say(doctor, DOCTOR_FAILED, "%s:%s has no address", device, number);
+        doctor_mend(doctor, "ip link set %s up && ip addr add ADDRESS/24 dev %s", netdev, netdev);
+    } else if (!found.n_v2) {
+        doctor_say(doctor, DOCTOR_FAILED, "%s:%s has %d addresses, none of RoCE v2", device, number,
+                   found.n);
+        doctor_mend(doctor, "cma_roce_mode -d %s -p %s -m 2", device, number);
+    } else {
+        doctor_say(doctor, DOCTOR_WARNED, "%s:%s has RoCE v2, but not over IPv4%s", device, number,
+                   found.first_local >= 0 && found.n_v2 == 1
+                       ? ": link-local only, which no router takes"
+                       : "");
+        doctor_mend(doctor, "ip addr add ADDRESS/24 dev %s", netdev);
+    }
+}
+
+void doctor_look_gid(struct doctor *doctor)
+{
+    doctor_ports(doctor, say_gid);
+}

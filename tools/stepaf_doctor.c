@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stepaf_doctor: whether this machine, and the machines of a job, will do. */
+#include <argp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <stepaf/version.h>
+
+#include "doctor/doctor.h"
+#include "doctor/join.h"
+
+enum { OPTION_JSON = 256, OPTION_LIST, OPTION_ROOT, OPTION_VERSION, NAMES_MAX = 64 };
+
+struct arguments {
+    struct doctor_task task;
+    const char *names[NAMES_MAX];
+    int is_list;
+    int is_version;
+};
+
+static const struct argp_option options[] = {
+    {"all", 'a', NULL, 0, "Say also of what has passed why it matters", 0},
+    {"json", OPTION_JSON, NULL, 0, "One JSON object, and nothing else", 0},
+    {"list", OPTION_LIST, NULL, 0, "List all checks: group, name, and why it matters", 0},
+    {"root", OPTION_ROOT, "DIR", 0,
+     "Read /proc, /sys and /dev below DIR, and try nothing: for files of another machine, and "
+     "tests",
+     0},
+    {"version", OPTION_VERSION, NULL, 0, "Show the version", 0},
+    {0},
+};
+
+static int is_known(const char *name)
+{
+    for (const struct doctor_check *check = doctor_checks; check->name; check++)
+        if (strcmp(check->name, name) == 0 || strcmp(check->group, name) == 0)
+            return 1;
+    return 0;
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+    struct arguments *arguments = state->input;
+
+    switch (key) {
+    case 'a':
+        arguments->task.with_all = 1;
+        return 0;
+    case OPTION_JSON:
+        arguments->task.is_json = 1;
+        return 0;
+    case OPTION_LIST:
+        arguments->is_list = 1;
+        return 0;
+    case OPTION_ROOT:
+        if (!*text)
+            argp_error(state, "--root '' is no directory");
+        arguments->task.root = text;
+        return 0;
+    case OPTION_VERSION:
+        arguments->is_version = 1;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (!is_known(text))
+            argp_error(state, "'%s' is neither a check nor a group of checks: see --list", text);
+        if (arguments->task.n_names == NAMES_MAX)
+            argp_error(state, "more than %d names", NAMES_MAX);
+        arguments->names[arguments->task.n_names++] = text;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    .options = options,
+    .parser = parse_option,
+    .args_doc = "[CHECK|GROUP]...",
+    .doc = "Check whether this machine is fit for libstepaf, and say what to do where it is not. "
+           "Under "
+           "a launcher (mpirun, srun, STEPAF_MEET) all hosts, what differs between ranks, and "
+           "whether the "
+           "hosts reach each other.\v"
+           "Exit status: 0 if nothing has failed, 1 if something has, 2 if the options are wrong.",
+};
+
+static int run_alone(const struct doctor_task *task)
+{
+    struct doctor doctor = {.root = task->root};
+    char host[DOCTOR_NAME];
+    struct doctor_about about = {.hosts = host, .n_hosts = 1, .with_all = task->with_all};
+
+    doctor_host(&doctor, host, sizeof host);
+    doctor_run(&doctor, task->names, task->n_names);
+    /* Asked for by name, what takes several ranks is not left out without a word. */
+    for (const struct doctor_check *check = doctor_checks; check->name && task->n_names; check++) {
+        if (check->look || !doctor_named(check, task->names, task->n_names))
+            continue;
+        doctor.check = check;
+        doctor_say(&doctor, DOCTOR_UNKNOWN, "it takes several ranks");
+        doctor_mend(&doctor, "mpirun -n 2 stepaf_doctor   # or srun, or STEPAF_MEET");
+    }
+    int done = task->is_json ? doctor_json(&doctor, &about) : doctor_report(&doctor, &about);
+    int failed = doctor_count(&doctor, DOCTOR_FAILED) > 0;
+    if (!done && !task->is_json)
+        perror("stepaf_doctor: standard output");
+    free(doctor.findings);
+    return failed || !done;
+}
+
+int main(int argc, char **argv)
+{
+    struct arguments arguments = {.task = {.root = ""}};
+
+    arguments.task.names = arguments.names;
+    argp_err_exit_status = 2;
+    if (argp_parse(&argp, argc, argv, 0, NULL, &arguments) != 0)
+        return 2;
+    if (arguments.is_version) {
+        printf("stepaf %s\n", stepaf_version());
+        return fflush(stdout) != 0;
+    }
+    if (arguments.is_list) {
+        doctor_print_list();
+        return fflush(stdout) != 0;
+    }
+    if (doctor_is_joined())
+        return doctor_run_joined(&arguments.task);
+    return run_alone(&arguments.task);
+}
