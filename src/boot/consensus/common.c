@@ -11,6 +11,12 @@ void stepaf_consensus_drop(struct stepaf_consensus_blob *blob)
     *blob = (struct stepaf_consensus_blob){0};
 }
 
+void stepaf_consensus_starve(struct stepaf_consensus *consensus)
+{
+    consensus->is_starved = true;
+    consensus->state = STEPAF_CONSENSUS_FAILED;
+}
+
 /* Keep a copy in place of what was there. */
 bool stepaf_consensus_keep(struct stepaf_consensus *consensus, struct stepaf_consensus_blob *blob,
                            const void *data, size_t bytes)
@@ -19,8 +25,7 @@ bool stepaf_consensus_keep(struct stepaf_consensus *consensus, struct stepaf_con
 
     stepaf_consensus_drop(blob);
     if (!copy) {
-        consensus->is_starved = true;
-        consensus->state = STEPAF_CONSENSUS_FAILED;
+        stepaf_consensus_starve(consensus);
         return false;
     }
     if (bytes)

@@ -15,6 +15,8 @@ static inline bool stepaf_consensus_is_there(const struct stepaf_consensus *cons
 int stepaf_consensus_leader(const struct stepaf_consensus *consensus);
 
 void stepaf_consensus_drop(struct stepaf_consensus_blob *blob);
+/* There was no memory: this rank has failed, and says nothing more. */
+void stepaf_consensus_starve(struct stepaf_consensus *consensus);
 /* Keep a copy in place of what was there. False: no memory, and the decision has failed. */
 bool stepaf_consensus_keep(struct stepaf_consensus *consensus, struct stepaf_consensus_blob *blob,
                            const void *data, size_t bytes);

@@ -124,6 +124,10 @@ void stepaf_consensus_learn(struct stepaf_consensus *consensus, const void *valu
 {
     if (consensus->state != STEPAF_CONSENSUS_ELSEWHERE)
         return;
+    if (!value) { /* what is no value must not be told to those who ask for it */
+        stepaf_consensus_starve(consensus);
+        return;
+    }
     if (!stepaf_consensus_keep(consensus, &consensus->value, value, bytes))
         return;
     stepaf_consensus_conclude(consensus);

@@ -94,7 +94,7 @@ void stepaf_consensus_next(struct stepaf_consensus *consensus);
 bool stepaf_consensus_is_called(const struct stepaf_consensus *consensus);
 /* It is to be made here; what this rank says is copied. */
 void stepaf_consensus_open(struct stepaf_consensus *consensus, const void *own, size_t bytes);
-/* It has been made elsewhere: the value is copied, for those who ask. */
+/* It has been made elsewhere: the value is copied, for those who ask. NULL: there was no memory for it. */
 void stepaf_consensus_learn(struct stepaf_consensus *consensus, const void *value, size_t bytes);
 /* All have come to it: nobody asks for it any more. */
 void stepaf_consensus_forget(struct stepaf_consensus *consensus);

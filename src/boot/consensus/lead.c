@@ -42,8 +42,7 @@ static bool choose_value(struct stepaf_consensus *consensus)
             stepaf_consensus_drop(&lead->blobs[r]);
     uint8_t *value = stepaf_consensus_value_make(lead->blobs, consensus->size, &bytes);
     if (!value) {
-        consensus->is_starved = true;
-        consensus->state = STEPAF_CONSENSUS_FAILED;
+        stepaf_consensus_starve(consensus);
         return false;
     }
     stepaf_consensus_drop(&consensus->value);

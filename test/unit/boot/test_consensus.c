@@ -423,6 +423,25 @@ static void malformed(void)
     free(data);
 }
 
+/* Who had no memory for what an exchange of all has brought does not tell those who ask that it was nothing. */
+static void no_memory_to_learn(void)
+{
+    static const uint8_t lost[3];
+    const struct stepaf_consensus_message call = {
+        .kind = STEPAF_CONSENSUS_CALL, .number = 1, .lost = lost};
+    struct world *world = malloc(sizeof *world);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(world);
+    begin_world(world, 3, 1);
+    stepaf_consensus_learn(&world->consensuss[0], NULL, 0);
+    CU_ASSERT(world->consensuss[0].state == STEPAF_CONSENSUS_FAILED);
+    CU_ASSERT(world->consensuss[0].is_starved);
+    stepaf_consensus_take(&world->consensuss[0], 1, &call);
+    CU_ASSERT_EQUAL(world->n_letters, 0);
+    end_world(world);
+    free(world);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -431,6 +450,7 @@ int main(void)
         {"one and two at each moment", each_moment},
         {"two halves", halves},
         {"what is malformed", malformed},
+        {"no memory to learn a decision", no_memory_to_learn},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
