@@ -56,8 +56,9 @@ STEPAF_API stepaf_status_t stepaf_free(stepaf_context_h ctx, void *ptr);
  *  @param ptr    start of a range that does not overlap another registration. The memory stays the
  *                caller's, and mapped until stepaf_deregister. A source that is not mapped fails
  *                its operation with STEPAF_ERR_UNREGISTERED where the kernel copies it, and is a
- *                SIGSEGV where the library does; a destination that is not mapped, or is read-only,
- *                loses the peer that writes it.
+ *                SIGSEGV where the library does, as in memcpy; with STEPAF_SHM_COPY=kernel it
+ *                always is the kernel that copies between ranks of a node. A destination that is
+ *                not mapped, or is read-only, loses the peer that writes it.
  *  @param bytes  1 .. 2^40
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (NULL, size, overlap, a range that
  *  is GPU memory or mapped only in part); STEPAF_ERR_NO_MEMORY; STEPAF_ERR_UNSUPPORTED (managed

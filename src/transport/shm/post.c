@@ -35,6 +35,18 @@ static void lose_peer(struct stepaf_shm_link *link, const char *reason)
     stepaf_shm_fence(&link->base); /* which tells it */
 }
 
+static enum outcome write_ring(struct stepaf_shm_link *link, struct stepaf_post *post)
+{
+    switch (stepaf_shm_write_fragments(link, post)) {
+    case STEPAF_SHM_NO_ROOM:
+        return NO_ROOM;
+    case STEPAF_SHM_NO_SOURCE:
+        return refuse(link, post);
+    default:
+        return DONE;
+    }
+}
+
 /* A peer may change its user, or end its first thread: its ring is there as before. */
 static enum outcome go_by_ring(struct stepaf_shm_link *link, struct stepaf_post *post)
 {
@@ -44,7 +56,7 @@ static enum outcome go_by_ring(struct stepaf_shm_link *link, struct stepaf_post 
                         (int)link->pid);
     link->cma = false;
     snprintf(link->base.name, sizeof(link->base.name), "shm;ring");
-    return stepaf_shm_write_fragments(link, post) ? DONE : NO_ROOM;
+    return write_ring(link, post);
 }
 
 /* Write to the peer's own pages, if that can be. */
@@ -63,6 +75,7 @@ static enum outcome write_pages(struct stepaf_shm_link *link, struct stepaf_post
         lose_peer(link, "its process has ended");
         return DONE;
     case STEPAF_SHM_WRITTEN:
+    case STEPAF_SHM_NO_ROOM: /* the ring's */
         break;
     }
     return DONE;
@@ -84,7 +97,7 @@ static enum outcome write_one(struct stepaf_shm_link *link, struct stepaf_post *
     }
     if (link->cma)
         return write_pages(link, post);
-    return stepaf_shm_write_fragments(link, post) ? DONE : NO_ROOM;
+    return write_ring(link, post);
 }
 
 /* Whether nobody will read what is sent. */

@@ -31,7 +31,8 @@ stepaf_status_t stepaf_shm_import_mem(struct stepaf_link *base, uint32_t id, uin
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     rmem->base = (struct stepaf_rmem){id, bytes};
     rmem->address = address;
-    if (fd >= 0) {
+    /* Where the kernel is to copy, it goes the way of other pages. */
+    if (fd >= 0 && !((const struct stepaf_shm *)base->transport)->kernel_copies) {
         rmem->map = stepaf_device_map_peer(link->pid, fd, bytes, reason);
         if (!rmem->map) {
             free(rmem);

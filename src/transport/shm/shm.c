@@ -49,6 +49,7 @@ static stepaf_status_t shm_open(struct stepaf_upcalls *up, unsigned n_peers,
     shm->shared_copy_bytes = up->topo->l2_bytes ? up->topo->l2_bytes / 2 : 1 << 20;
     shm->uncached_bytes =
         stepaf_shm_uncached_bytes(up->topo, (uint64_t)up->env->shm_uncached_bytes);
+    shm->kernel_copies = up->env->shm_copy == STEPAF_ENV_SHM_COPY_kernel;
     shm->links = calloc(n_peers, sizeof(shm->links[0]));
     if (!shm->links)
         goto err_shm;

@@ -109,6 +109,7 @@ struct stepaf_shm {
     int ptrace_scope;         /* 0: no Yama */
     bool attach_allowed;      /* by this context, to be undone */
     size_t uncached_bytes;    /* from here on, copies go past the cache */
+    bool kernel_copies;       /* no load of this process's own touches a caller's source */
     int epoll_fd;             /* over the peers' pidfds */
     unsigned n_unwatched;     /* links without a pidfd */
     int64_t same_program_ns;  /* when peers' programs are looked at again */
@@ -171,15 +172,17 @@ enum stepaf_shm_written {
     STEPAF_SHM_FORBIDDEN, /* the kernel does not let this rank write there any more; the peer lives */
     STEPAF_SHM_NO_SOURCE, /* this rank's own memory cannot be read */
     STEPAF_SHM_NO_PLACE,  /* the peer's memory cannot be written */
+    STEPAF_SHM_NO_ROOM,   /* in the ring, for the rest */
     STEPAF_SHM_GONE       /* the peer's process has ended */
 };
 /* Write post->xfer[post->at] to the peer's own pages, from post->at_offset on, where it has got to
  * afterwards. */
 enum stepaf_shm_written stepaf_shm_write_pages(struct stepaf_shm_link *link,
                                                struct stepaf_post *post);
-/* Send fragments of post->xfer[post->at] from post->at_offset on, while there are free slots.
- * True when the tensor is through. */
-bool stepaf_shm_write_fragments(struct stepaf_shm_link *link, struct stepaf_post *post);
+/* Send fragments of post->xfer[post->at] from post->at_offset on, while there are free slots. WRITTEN, when
+ * the tensor is through; NO_ROOM; or NO_SOURCE, where the kernel copies. */
+enum stepaf_shm_written stepaf_shm_write_fragments(struct stepaf_shm_link *link,
+                                                   struct stepaf_post *post);
 
 /* the rings */
 static inline bool stepaf_shm_has_message(const struct stepaf_shm_link *link)

@@ -79,14 +79,29 @@ enum stepaf_shm_written stepaf_shm_write_pages(struct stepaf_shm_link *link,
     return __builtin_expect(error, 0) ? why_not(link, error, src + done) : STEPAF_SHM_WRITTEN;
 }
 
-bool stepaf_shm_write_fragments(struct stepaf_shm_link *link, struct stepaf_post *post)
+/* False: @a src cannot be read. Where the kernel may not be asked, the library copies after all. */
+static bool copy_by_kernel(uint8_t *dst, const uint8_t *src, size_t bytes)
 {
+    struct iovec local = {dst, bytes}, own = {(uint8_t *)(uintptr_t)src, bytes};
+    ssize_t moved = process_vm_readv(getpid(), &local, 1, &own, 1, 0);
+
+    if (moved < 0 && errno != EFAULT)
+        memcpy(dst, src, bytes);
+    else if (moved != (ssize_t)bytes)
+        return false;
+    return true;
+}
+
+enum stepaf_shm_written stepaf_shm_write_fragments(struct stepaf_shm_link *link,
+                                                   struct stepaf_post *post)
+{
+    const struct stepaf_shm *shm = (const struct stepaf_shm *)link->base.transport;
     const struct stepaf_xfer *xfer = &post->xfer[post->at];
 
     link->staged = true;
     while (post->at_offset < xfer->bytes) {
         if (!stepaf_shm_slot_free(link))
-            return false;
+            return STEPAF_SHM_NO_ROOM;
         uint32_t rest = xfer->bytes - post->at_offset;
         uint32_t bytes = rest < link->fragment_bytes ? rest : link->fragment_bytes;
         uint64_t offset = xfer->dst_offset + post->at_offset;
@@ -97,10 +112,14 @@ bool stepaf_shm_write_fragments(struct stepaf_shm_link *link, struct stepaf_post
             .n_words = 4,
             .word = {xfer->dst->id, (uint32_t)offset, (uint32_t)(offset >> 32), bytes},
         };
-        memcpy(room, (const uint8_t *)xfer->src + post->at_offset, bytes);
+        const uint8_t *src = (const uint8_t *)xfer->src + post->at_offset;
+        if (!shm->kernel_copies)
+            memcpy(room, src, bytes);
+        else if (!copy_by_kernel(room, src, bytes))
+            return STEPAF_SHM_NO_SOURCE;
         stepaf_shm_slot_write(link, &msg);
         link->base.bytes_sent += bytes;
         post->at_offset += bytes;
     }
-    return true;
+    return STEPAF_SHM_WRITTEN;
 }

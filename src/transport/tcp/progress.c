@@ -152,26 +152,29 @@ unsigned stepaf_tcp_progress(struct stepaf_transport *transport, unsigned polls)
     return n;
 }
 
-/* Whether the peer's host has owed an answer for too long, by this look and those before it, the last
- * of which was @a ago. @a first: those were too long ago to tell. */
+/* Whether the peer's host has owed an answer over some connection for too long, by this look and those
+ * before it, the last of which was @a ago. @a first: those were too long ago to tell. Each look sees one
+ * moment, in which what was sent last is often not acknowledged yet: what came since the look before is
+ * an answer as well, or a host that answers all the time would be silent by eight such moments. */
 static bool is_silent(struct stepaf_tcp_link *link, uint64_t now, uint64_t ago, bool first)
 {
     const struct stepaf_tcp *tcp = stepaf_tcp_of(link);
     uint64_t timeout_us = (uint64_t)tcp->base.up->env->tcp_peer_timeout_us;
     uint64_t ago_ms = ago / tcp->ticks_per_us / 1000;
     uint32_t since_ms = ago_ms < UINT32_MAX ? (uint32_t)ago_ms + 1 : UINT32_MAX;
-    bool unanswered = false;
+    bool silent = false;
 
     for (unsigned i = 0; i < tcp->n_connections; i++) {
         struct stepaf_tcp_connection *connection = &link->connections[i];
-        if (stepaf_tcp_socket_is_unanswered(connection->fd, &connection->watch, since_ms))
-            unanswered = true;
+        struct stepaf_tcp_watch *watch = &connection->watch;
+        if (!stepaf_tcp_socket_is_unanswered(connection->fd, watch, since_ms))
+            watch->since = 0;
+        else if (!watch->since || watch->heard || first)
+            watch->since = now;
+        else if (now - watch->since >= timeout_us * tcp->ticks_per_us)
+            silent = true;
     }
-    if (!unanswered)
-        link->unanswered = 0;
-    else if (!link->unanswered || first)
-        link->unanswered = now;
-    return unanswered && now - link->unanswered >= timeout_us * tcp->ticks_per_us;
+    return silent;
 }
 
 void stepaf_tcp_check_peers(struct stepaf_transport *transport)

@@ -93,7 +93,8 @@ bool stepaf_tcp_socket_is_drained(int fd)
 bool stepaf_tcp_is_unanswered(const struct tcp_info *info, struct stepaf_tcp_watch *watch,
                               uint32_t since_ms)
 {
-    if (!info->tcpi_unacked || info->tcpi_last_ack_recv <= since_ms)
+    watch->heard = info->tcpi_last_ack_recv <= since_ms;
+    if (!info->tcpi_unacked || watch->heard)
         watch->stuck = false;
     else if (info->tcpi_retransmits > watch->timeouts && info->tcpi_last_data_sent > since_ms)
         watch->stuck = true;

@@ -56,6 +56,8 @@ struct stepaf_tcp_link;
 struct stepaf_tcp_watch {
     uint8_t timeouts; /* after which the kernel was to send again, since the last acknowledgement */
     bool stuck;       /* and it could not */
+    bool heard;       /* something came since the look before this one */
+    uint64_t since;   /* when what is sent may be unanswered, by every look, ticks; 0: it is not */
 };
 
 struct stepaf_tcp_connection {
@@ -146,8 +148,7 @@ struct stepaf_tcp_link {
         uint64_t try_until;                     /* ticks */
     } dial;                                     /* where this side connects */
     char trouble[STEPAF_TCP_ADDRESS_TEXT + 64]; /* with the last one tried; or why it is broken */
-    uint64_t unanswered; /* since when what is sent may be, ticks; 0: it is not */
-    uint64_t heard;      /* broken: when something last came, ticks */
+    uint64_t heard;                             /* broken: when something last came, ticks */
     struct stepaf_tcp_connection connections[]; /* tcp->n_connections */
 };
 

@@ -30,14 +30,19 @@ static void end(void)
     side_close(&b);
 }
 
-static void join(void)
+static void join_by(const char *cma)
 {
-    side_cma = "auto";
+    side_cma = cma;
     side_open(&a, 1);
     side_open(&b, 1);
     side_join(&a, &b);
     a.up.refused = refused;
     n_refused = 0;
+}
+
+static void join(void)
+{
+    join_by("auto");
 }
 
 /* Whether there is cross-memory attach here; if not, it is ended already. */
@@ -102,6 +107,48 @@ static void an_own_source_that_is_gone_is_refused(void)
         end();
     }
     munmap(place, BYTES);
+}
+
+/* Post the tensor alone, to where it goes. */
+static void write_to(struct stepaf_rmem *rmem, const uint8_t *src)
+{
+    struct stepaf_xfer xfer = {.src = src, .dst = rmem, .bytes = BYTES};
+    struct stepaf_post post = {.link = a.links[0], .xfer = &xfer, .n_xfer = 1}, *posts[] = {&post};
+
+    post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START};
+    do {
+        (void)stepaf_shm_ops.post(posts, 1);
+        side_progress(&b);
+    } while (post.state == STEPAF_POST_QUEUED);
+}
+
+/* By STEPAF_SHM_COPY=kernel, into memory that both map as well, and through the ring. */
+static void a_source_that_the_kernel_copies_may_be_gone(void)
+{
+    static const char *const settings[] = {"STEPAF_SHM_COPY", "kernel", NULL};
+    static const char *const ways[] = {"auto", "off"};
+
+    side_settings = settings;
+    for (unsigned w = 0; w < 2; w++) {
+        for (size_t from = 0; from < BYTES; from += PAGE) {
+            uint8_t *src = map_pages();
+            join_by(ways[w]);
+            struct stepaf_mem *region = side_memory(&b, BYTES, true);
+            struct stepaf_rmem *rmem = side_import(&a, 0, &b, region);
+            write_to(rmem, src);
+            CU_ASSERT(n_refused == 0 && b.n_messages == 1 && a.links[0]->bytes_sent == BYTES);
+            CU_ASSERT_EQUAL(memcmp(region->base, src, BYTES), 0);
+            CU_ASSERT_EQUAL(munmap(src + from, BYTES - from), 0);
+            write_to(rmem, src);
+            CU_ASSERT(n_refused == 1 && b.n_messages == 1 && a.links[0]->bytes_sent == BYTES);
+            CU_ASSERT(a.n_lost == 0 && b.n_lost == 0);
+            stepaf_shm_ops.release_mem(a.links[0], rmem);
+            if (from)
+                munmap(src, from);
+            end();
+        }
+    }
+    side_settings = NULL;
 }
 
 /* Both ends learn why. */
@@ -252,6 +299,8 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"an own source that is gone is refused", an_own_source_that_is_gone_is_refused},
+        {"a source that the kernel copies may be gone",
+         a_source_that_the_kernel_copies_may_be_gone},
         {"a place that is gone loses the peer", a_place_that_is_gone_loses_the_peer},
         {"a peer that may not be written to is reached by the ring",
          a_peer_that_may_not_be_written_to_is_reached_by_the_ring},

@@ -11,6 +11,8 @@
 
 /* A host that is cut off, or slow, as the kernel would tell of it. */
 static uint32_t cut_off_ms, sent_ms, unacked;
+static unsigned asked; /* with in_turns: two connections are unanswered at every second look each */
+static bool in_turns;
 
 /* How long a round trip takes, and what window is asked for. */
 static uint32_t round_trip_us;
@@ -34,7 +36,8 @@ int getsockopt(int fd, int level, int option, void *value, socklen_t *length_p)
     if (level == IPPROTO_TCP && option == TCP_INFO && cut_off_ms) {
         info->tcpi_last_ack_recv = cut_off_ms;
         info->tcpi_last_data_sent = sent_ms;
-        info->tcpi_unacked = unacked;
+        info->tcpi_unacked = in_turns ? (asked / 2 + asked % 2) % 2 : unacked;
+        asked++;
     }
     return 0;
 }
@@ -200,23 +203,69 @@ static void a_host_that_does_not_answer_is_lost(void)
         tcp->listened -= timeout / 8;
         stepaf_tcp_ops.check_peers(b.transport);
         CU_ASSERT_EQUAL(b.n_lost, 0);
-        CU_ASSERT_EQUAL(tcp_link(&b, 0)->unanswered != 0, unacked);
+        CU_ASSERT_EQUAL(tcp_link(&b, 0)->connections[0].watch.since != 0, unacked);
     }
     unacked = 1;
     sent_ms = cut_off_ms; /* sent again, and answered, but not taken */
     tcp->listened -= timeout / 8;
     stepaf_tcp_ops.check_peers(b.transport);
-    CU_ASSERT_EQUAL(tcp_link(&b, 0)->unanswered, 0);
+    CU_ASSERT_EQUAL(tcp_link(&b, 0)->connections[0].watch.since, 0);
     sent_ms = 0;
-    tcp_link(&b, 0)->unanswered = stepaf_ticks() - timeout;
+    tcp_link(&b, 0)->connections[0].watch.since = stepaf_ticks() - timeout;
     tcp->listened -= timeout; /* nobody has looked all the while */
     stepaf_tcp_ops.check_peers(b.transport);
     CU_ASSERT_EQUAL(b.n_lost, 0);
     tcp->listened -= timeout / 8;
-    tcp_link(&b, 0)->unanswered -= timeout;
+    tcp_link(&b, 0)->connections[0].watch.since -= timeout;
     stepaf_tcp_ops.check_peers(b.transport);
     CU_ASSERT_EQUAL(b.n_lost, 1);
     UNIT_CONTAINS(b.lost_reason, "does not answer");
+    cut_off_ms = 0;
+    end();
+}
+
+/* As if @a looks had come at the usual intervals. */
+static void look_so_often(unsigned n, unsigned looks)
+{
+    struct stepaf_tcp *tcp = tcp_of(&b);
+    uint64_t ago = (uint64_t)b.env.tcp_peer_timeout_us * tcp->ticks_per_us / 8;
+
+    for (; looks > 0; looks--) {
+        tcp->listened -= ago;
+        for (unsigned i = 0; i < n; i++) {
+            struct stepaf_tcp_watch *watch = &tcp_link(&b, 0)->connections[i].watch;
+            watch->since -= watch->since ? ago : 0;
+        }
+        stepaf_tcp_ops.check_peers(b.transport);
+    }
+}
+
+/* Each look finds bytes that were sent after the last acknowledgement, but that came a moment ago. */
+static void a_host_that_answers_between_looks_is_not_lost(void)
+{
+    begin(1);
+    unacked = 1;
+    cut_off_ms = 5;
+    sent_ms = 1;
+    look_so_often(1, 20);
+    CU_ASSERT_EQUAL(b.n_lost, 0);
+    cut_off_ms = 3600000; /* and then no more */
+    look_so_often(1, 10);
+    CU_ASSERT_EQUAL(b.n_lost, 1);
+    cut_off_ms = sent_ms = 0;
+    end();
+}
+
+/* Each look finds another connection without an answer. */
+static void a_host_that_answers_by_turns_is_not_lost(void)
+{
+    begin(2);
+    in_turns = true;
+    asked = 0;
+    cut_off_ms = 3600000;
+    look_so_often(2, 20);
+    CU_ASSERT_EQUAL(b.n_lost, 0);
+    in_turns = false;
     cut_off_ms = 0;
     end();
 }
@@ -277,6 +326,9 @@ int main(void)
         {"a connection may end before its link is up", a_connection_may_end_before_its_link_is_up},
         {"a dead link is closed", a_dead_link_is_closed},
         {"a host that does not answer is lost", a_host_that_does_not_answer_is_lost},
+        {"a host that answers between looks is not lost",
+         a_host_that_answers_between_looks_is_not_lost},
+        {"a host that answers by turns is not lost", a_host_that_answers_by_turns_is_not_lost},
         {"only what is near is narrow", only_what_is_near_is_narrow},
         {"a peer that does not read is not lost", a_peer_that_does_not_read_is_not_lost},
         CU_TEST_INFO_NULL,
