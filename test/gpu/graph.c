@@ -7,6 +7,8 @@
  * --sms N: streams on so many multiprocessors only. */
 #include "gpu/exchange.h"
 
+#include <stdio.h>
+
 enum { PLANS = 3, GRAPHS = 2, SYNC_REPLAYS = 500, EAGER_REPLAYS = 5000, MIB = 1 << 20 };
 
 /* Microbatches, small ones with more slots; the last one is written in place. */
