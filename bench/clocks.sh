@@ -41,7 +41,7 @@ measure()
 {
     rm -f "$out"/stamps.*
     echo "== $*"
-    STEPAF_CLOCKS=$out/stamps mpi_run 2 "$out/build/stepaf_perf" af --split attn=1,ffn=1 --mem cuda --graph --no-floor "$@" |
+    CLOCKS_FILE=$out/stamps mpi_run 2 "$out/build/stepaf_perf" af --split attn=1,ffn=1 --mem cuda --graph --no-floor "$@" |
         sed -n '/^ *[0-9]/p' || return
     python3 "$here/clocks.py" "$out/stamps.0" "$out/stamps.1"
 }
