@@ -7,6 +7,8 @@
  * --sms N: streams on so many multiprocessors only. */
 #include "gpu/exchange.h"
 
+#include <stdio.h>
+
 enum { PLANS = 3, GRAPHS = 2, SYNC_REPLAYS = 500, EAGER_REPLAYS = 5000, MIB = 1 << 20 };
 
 /* Microbatches, small ones with more slots; the last one is written in place. */
@@ -112,6 +114,24 @@ static bool eager(void)
     return sync_all();
 }
 
+/* A job that is slow can be told from one that hangs: say every 5 s how many replays are through. */
+static void say_progress(const struct hs_job *job, long long through, long long n)
+{
+    static int64_t begun, said;
+    static long long before;
+    int64_t now = hs_now_ns();
+
+    if (!begun)
+        begun = said = now;
+    if (job->rank != 0 || now - said < 5000000000)
+        return;
+    printf("graph: %lld of %lld replays after %.0f s, %.0f in a second\n", through, n,
+           (double)(now - begun) / 1e9, (double)(through - before) * 1e9 / (double)(now - said));
+    fflush(stdout);
+    said = now;
+    before = through;
+}
+
 static bool replay(struct hs_job *job, bool apart, long long n)
 {
     for (long long r = 0; r < n; r++) {
@@ -121,8 +141,11 @@ static bool replay(struct hs_job *job, bool apart, long long n)
                 return false;
         for (int i = 0; i < PLANS; i++)
             done[i] += plans[i].shape.depth;
-        if (r % SYNC_REPLAYS == 0 && (!sync_all() || hs_hopeless(job)))
-            return false;
+        if (r % SYNC_REPLAYS == 0) {
+            if (!sync_all() || hs_hopeless(job))
+                return false;
+            say_progress(job, r, n);
+        }
         if (r % EAGER_REPLAYS == 0 && !eager())
             return false;
     }

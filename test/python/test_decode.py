@@ -2,6 +2,7 @@
 """The example that decodes a model in PyTorch: its tokens are those of the reference, whatever moves
 the tensors; and it reads model files that are not as they should be."""
 
+import concurrent.futures
 import faulthandler
 import json
 import os
@@ -11,7 +12,10 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import traceback
+import types
 import unittest
 
 import job
@@ -185,6 +189,36 @@ class Files(job.TestCase):
                 self.read(self.entry(), data, length)
 
 
+class Shared:
+    """In the place of a GPU of two ranks: whoever is at work has it for himself. Steps have ten parts."""
+
+    def __init__(self, attention, ffn):
+        self.seconds = {True: attention, False: ffn}
+        self.busy, self.beside = {True: False, False: False}, {True: [], False: []}
+        self.gpu, self.barrier = threading.Lock(), threading.Barrier(2)
+
+    def measure(self, attention):
+        """steps.bare of that role's rank."""
+        shared = self
+
+        class Rank:
+            def step(self, _exchange):
+                shared.beside[attention].append(shared.busy[not attention])
+                shared.busy[attention] = True
+                for _ in range(10):
+                    with shared.gpu:
+                        time.sleep(shared.seconds[attention] / 10)
+                shared.busy[attention] = False
+
+            def reset(self):
+                pass
+
+        exchange = types.SimpleNamespace(push=(), pull=(), answer=(), n_attention=0, attention=attention,
+                                         barrier=shared.barrier.wait)
+        sizes = types.SimpleNamespace(bare=20, device=torch.device("cpu"), microbatches=3)
+        return steps.bare(Rank(), exchange, sizes, False)
+
+
 @unittest.skipUnless(torch, REASON)
 class Ideal(job.TestCase):
     def test_ideal(self):
@@ -192,6 +226,17 @@ class Ideal(job.TestCase):
         self.assertAlmostEqual(steps.ideal(3, 5, 4, 1), 8)
         self.assertAlmostEqual(steps.ideal(8, 8, 4, 2), 9)
         self.assertAlmostEqual(steps.ideal(4, 8, 4, 2), 8.5)
+
+    def test_bare(self):
+        """What ranks of one GPU take together is what the last of them takes, though one ends long before."""
+        shared = Shared(attention=0.004, ffn=0.002)
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            (attention, all_a), (ffn, all_f) = pool.map(shared.measure, (True, False))
+        self.assertGreaterEqual(attention, 0.004)
+        self.assertGreaterEqual(ffn, 0.002)
+        self.assertGreater(max(all_a, all_f), 0.005)  # 0.006, but for how late one of them begins
+        for role in (True, False):
+            self.assertNotIn(True, shared.beside[role][steps.WARM:steps.WARM + 20])
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ def make_job(args, n_attention, n_ffn, device):
 
     from checkpoint import Checkpoint, ModelError, Random
     from config import Config, read_config
-    from report import read_references
+    from report import BARE, read_references
     from text import Tokenizer
 
     use = args.dtype or ("bfloat16" if args.random_weights and device.type == "cuda" else "float32")
@@ -133,7 +133,7 @@ def make_job(args, n_attention, n_ffn, device):
     job = Job(config, load, prompts, references, tokens, tokenizer, args.quiet, n_attention, n_ffn)
     pushes = [(config.hidden, dtype), (config.top_k, torch.int32), (config.top_k, torch.float32)]
     job.sizes = Sizes(args.microbatches, rows, config.hidden, config.top_k, dtype, device, pushes,
-                      1 + tokens + args.microbatches * rows * tokens, min(20, longest + tokens - 1))
+                      BARE + tokens + args.microbatches * rows * tokens, min(20, longest + tokens - 1))
     return job
 
 
@@ -159,23 +159,24 @@ def make_rank(job, exchange):
 
 
 def numbers_of(job, rank, attention, times, bare):
-    """What a rank reports: a step without the exchange, then times and tokens."""
+    """What a rank reports: a step without the exchange, alone and together, then times and tokens."""
     import torch
+    from report import BARE
 
     out = torch.zeros(job.sizes.report, dtype=torch.float64)
-    out[0] = bare
-    out[1:1 + job.tokens] = torch.tensor(times[-job.tokens:])
+    out[:BARE] = torch.tensor(bare)
+    out[BARE:BARE + job.tokens] = torch.tensor(times[-job.tokens:])
     if attention:
         rows = [ids[length:length + job.tokens] for batch in rank.batches
                 for ids, length in zip(batch.ids.cpu(), batch.prompt_length.tolist())]
-        out[1 + job.tokens:] = torch.cat(rows)
+        out[BARE + job.tokens:] = torch.cat(rows)
     return out
 
 
 def decode(job, exchange, graph):
     """Decode; returns the exit code."""
     import torch
-    from report import show
+    from report import BARE, show
     from steps import Runner, bare, run
 
     rank = make_rank(job, exchange)
@@ -184,9 +185,9 @@ def decode(job, exchange, graph):
     times = run(runner, exchange, max(map(len, job.prompts)) + job.tokens - 1)
     exchange.barrier()
     runner.close()
-    numbers = numbers_of(job, rank, exchange.attention, times, 0)
+    numbers = numbers_of(job, rank, exchange.attention, times, (0, 0))
     rank.reset()
-    numbers[0] = bare(rank, exchange, job.sizes, graph)
+    numbers[:BARE] = torch.tensor(bare(rank, exchange, job.sizes, graph))
     table = exchange.gather(numbers)
     good = True
     if table is not None and exchange.rank == 0:

@@ -99,9 +99,10 @@ class Runner:
             with torch.cuda.graph(self._graph, stream=torch.cuda.current_stream()):
                 rank.step(exchange)
         rank.reset()
-        self._sync()
+        self.sync()
 
-    def _sync(self):
+    def sync(self):
+        """Wait for the GPU."""
         if self._cuda:
             torch.cuda.current_stream().synchronize()
 
@@ -112,7 +113,7 @@ class Runner:
             self._rank.step(self._exchange)
         else:
             self._graph.replay()
-        self._sync()
+        self.sync()
         return time.perf_counter() - begin
 
     def close(self):
@@ -131,23 +132,29 @@ def run(runner, exchange, steps):
 
 
 def bare(rank, exchange, sizes, graph):
-    """Seconds of a step without the exchange, at the median. All ranks compute at the same time, as they
-    do with several microbatches; with one, where they take turns, one role after the other."""
+    """Seconds of a step without the exchange: with one role at work at a time, at the median, and with all
+    at work until each has made as many steps. The second counts where ranks share a GPU, or cores: then
+    it is what these take for all the work, in whatever order. It is a mean, because who has ended
+    leaves the others the whole GPU, and a step is short or long by that."""
     runner = Runner(rank, Nothing(exchange, sizes), sizes.device, graph)
-    turns = [True, False] if sizes.microbatches == 1 else [None]
-    seconds = 0.0
-    for turn in turns:
+    alone = 0.0
+    for turn in (True, False):
         exchange.barrier()
-        if turn in (None, exchange.attention):
+        if turn == exchange.attention:
             times = sorted(runner.one() for _ in range(sizes.bare))
-            seconds = times[len(times) // 2]
+            alone = times[len(times) // 2]
+            rank.reset()
+            runner.sync()
+    exchange.barrier()
+    together = sum(runner.one() for _ in range(sizes.bare)) / sizes.bare
     exchange.barrier()
     runner.close()
-    return seconds
+    return alone, together
 
 
 def ideal(attention, ffn, layers, microbatches):
-    """Seconds of a step of ranks that take so long without an exchange, if one took no time."""
+    """Seconds of a step of ranks that take so long without an exchange, if one took no time and each role had
+    a GPU of its own."""
     parts = layers * microbatches
     attention, ffn = attention / parts, ffn / parts
     attends = serves = 0.0
