@@ -35,7 +35,7 @@ struct doctor_connect {
     int has_thread;
     pthread_t thread;
     char why[96]; /* it cannot listen */
-    struct stepaf_tcp_addresses own;
+    struct stepaf_net_addresses own;
 };
 
 /* Another host, as it has said it. */
@@ -45,7 +45,7 @@ struct target {
     uint16_t port;
     uint64_t number;
     uint64_t network;
-    struct stepaf_tcp_addresses addresses;
+    struct stepaf_net_addresses addresses;
     int has_thread;
     pthread_t thread;
     char result[DOCTOR_TEXT]; /* "" if all is well at the first address */
@@ -102,7 +102,7 @@ static void *answer(void *arg)
 static int listen_at(struct doctor_connect *connect, int family, uint16_t port)
 {
     struct sockaddr_storage storage;
-    struct stepaf_tcp_address any = {.family = (uint8_t)family};
+    struct stepaf_net_address any = {.family = (uint8_t)family};
     socklen_t length = stepaf_tcp_address_socket(&any, port, &storage);
     int no = 0, yes = 1;
     int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -145,7 +145,7 @@ static int start_listening(struct doctor_connect *connect)
         return 0;
     }
     (void)stepaf_env_ports(env.net_ports, &first, &last);
-    stepaf_status_t status = stepaf_tcp_addresses_own(env.net_if, &connect->own);
+    stepaf_status_t status = stepaf_net_addresses_own(env.net_if, &connect->own);
     stepaf_env_free(&env);
     if (status != STEPAF_OK) {
         snprintf(connect->why, sizeof connect->why, "%.90s", stepaf_last_error()->text);
@@ -176,7 +176,7 @@ struct doctor_connect *doctor_connect_begin(char *text, size_t capacity)
     }
     connect->has_thread = pthread_create(&connect->thread, NULL, answer, connect) == 0;
     used = (size_t)snprintf(text, capacity, "%u %" PRIx64 " %" PRIx64, port_of(connect->fd),
-                            connect->number, stepaf_tcp_network_id());
+                            connect->number, stepaf_net_network_id());
     for (unsigned i = 0; i < connect->own.n && i < ADDRESSES; i++) {
         char address[INET6_ADDRSTRLEN];
         if (inet_ntop(connect->own.list[i].family, connect->own.list[i].bytes, address,
@@ -202,10 +202,10 @@ static int read_target(const char *text, struct target *target)
     target->port = (uint16_t)port;
     strcpy(copy, text + n);
     for (char *word, *rest = copy; (word = strsep(&rest, " "));) {
-        struct stepaf_tcp_address *address = &target->addresses.list[target->addresses.n];
+        struct stepaf_net_address *address = &target->addresses.list[target->addresses.n];
         if (target->addresses.n == ADDRESSES)
             break;
-        *address = (struct stepaf_tcp_address){.family = AF_INET};
+        *address = (struct stepaf_net_address){.family = AF_INET};
         if (inet_pton(AF_INET, word, address->bytes) == 1) {
             address->loopback = address->bytes[0] == 127;
             target->addresses.n++;
@@ -221,7 +221,7 @@ static int read_target(const char *text, struct target *target)
 }
 
 /* Connect, and have the number of who was meant. NULL, or why not. */
-static const char *try_address(const struct target *target, const struct stepaf_tcp_address *at)
+static const char *try_address(const struct target *target, const struct stepaf_net_address *at)
 {
     struct sockaddr_storage storage;
     socklen_t length = stepaf_tcp_address_socket(at, target->port, &storage);
@@ -268,7 +268,7 @@ static void *try_target(void *arg)
 
     stepaf_tcp_addresses_order(
         &target->connect->own,
-        stepaf_tcp_network_of(stepaf_tcp_network_id(), target->network, false), &target->addresses);
+        stepaf_tcp_network_of(stepaf_net_network_id(), target->network, false), &target->addresses);
     for (unsigned i = 0; i < target->addresses.n; i++) {
         char text[STEPAF_TCP_ADDRESS_TEXT];
         stepaf_tcp_address_text(&target->addresses.list[i], target->port, text);
