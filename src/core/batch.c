@@ -20,16 +20,6 @@ static inline __attribute__((always_inline)) void enlist(struct stepaf_batch_obj
     stepaf_list_append(&peer->ready, &batch->own);
 }
 
-void stepaf_batch_unlist(struct stepaf_batch_obj *batch)
-{
-    struct stepaf_peer *peer = batch->remote->peer;
-
-    stepaf_list_remove(&batch->any);
-    stepaf_list_remove(&batch->own);
-    if (stepaf_list_empty(&peer->ready))
-        peer->ctx->inbox.n_peers--;
-}
-
 /* Note the actual sizes. False if they cannot be. */
 static bool take_push_sizes(struct stepaf_batch_obj *batch, const struct stepaf_msg *msg)
 {

@@ -53,8 +53,6 @@ void stepaf_batch_arrived(struct stepaf_batch_obj *batch);
  * last vain poll or later; what arrived after it counts as taken at once. */
 struct stepaf_batch_obj *stepaf_batch_take(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                            uint64_t now);
-/* Take a batch that is READY from the lists of those. */
-void stepaf_batch_unlist(struct stepaf_batch_obj *batch);
 /* The error of an answer that was not sent, since its sources cannot be read. */
 stepaf_status_t stepaf_batch_no_source(void) __attribute__((cold));
 stepaf_status_t stepaf_batch_respond(struct stepaf_batch_obj *batch, const stepaf_tensor_t *tensors,

@@ -8,6 +8,17 @@
 #include "core/remote_plan.h"
 #include "core/trace.h"
 
+/* Take a batch that is READY from the lists of those. */
+static inline void stepaf_batch_unlist(struct stepaf_batch_obj *batch)
+{
+    struct stepaf_peer *peer = batch->remote->peer;
+
+    stepaf_list_remove(&batch->any);
+    stepaf_list_remove(&batch->own);
+    if (stepaf_list_empty(&peer->ready))
+        peer->ctx->inbox.n_peers--;
+}
+
 /* Free the slot on this side; @a now: ticks. */
 static inline void stepaf_batch_retire(struct stepaf_batch_obj *batch, uint64_t now)
 {
