@@ -63,7 +63,7 @@ enum stepaf_control_type {
     STEPAF_CONTROL_FAIL,      /* number: the channel, detail: a rank or -1; status and sentence */
     STEPAF_CONTROL_LOST,      /* number: the rank */
     STEPAF_CONTROL_BYE,       /* this end leaves in order */
-    STEPAF_CONTROL_CONSENSUS     /* a message of the members' decisions, see boot/consensus */
+    STEPAF_CONTROL_CONSENSUS  /* a message of the members' decisions, see boot/consensus */
 };
 
 /* @a bytes of what follows, then a mark over all of it. */
