@@ -124,7 +124,7 @@ static void choose_victims(struct rank *rank, int most)
     rank->delay_us = (int64_t)roll(rank, rank->in_commit ? MOMENT_US : LOAD_US);
 }
 
-/* For --figures: the last FFN rank, under load, so that both times are there. */
+/* For --figures, in the first round: the last FFN rank, under load, so that both times are there. */
 static void choose_last(struct rank *rank)
 {
     rank->victims[0] = rank->job->size - 1;
@@ -443,7 +443,7 @@ static void hear_of_it(struct rank *rank)
 
 static bool do_round(struct rank *rank, int round, int most, bool refuses)
 {
-    if (hs_option_int(rank->job, "--figures", 0))
+    if (round == 0 && hs_option_int(rank->job, "--figures", 0))
         choose_last(rank);
     else
         choose_victims(rank, most);
