@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/members.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,8 @@
 #include "core/plan.h"
 #include "core/table.h"
 #include "core/wait.h"
+
+enum { LOOK_MS = 1 };
 
 /* The first commit takes all, and until its end there are no links to look at. */
 static bool is_first_commit(struct stepaf_ctx *ctx)
@@ -77,19 +80,28 @@ static stepaf_status_t refuse_late(const struct stepaf_ctx *ctx)
                                  rank);
 }
 
+/* Links are not read meanwhile: what peers say may be of the epoch that they have entered already, and is let lie
+ * until this rank is there too. */
+static void await_decision(struct stepaf_ctx *ctx, int64_t deadline_ns)
+{
+    struct stepaf_member_net *net = ctx->job.members.net;
+    struct pollfd polled = {.fd = stepaf_member_net_fd(net), .events = POLLIN};
+
+    while (stepaf_member_net_consensus(net)->state == STEPAF_CONSENSUS_OPEN &&
+           stepaf_monotonic_ns() < deadline_ns && !atomic_load(&ctx->threads.closing)) {
+        (void)poll(&polled, 1, LOOK_MS);
+        stepaf_core_look_for_lost(ctx);
+    }
+}
+
 static stepaf_status_t exchange_by_consensus(struct stepaf_ctx *ctx, const void *data, size_t bytes,
                                              void **all_p, size_t *offsets_p, int64_t deadline_ns)
 {
     struct stepaf_member_net *net = ctx->job.members.net;
     const struct stepaf_consensus *consensus = stepaf_member_net_consensus(net);
-    struct stepaf_waiter waiter = stepaf_waiter_begin();
-    bool more = true;
 
     stepaf_member_net_decide(net, data, bytes);
-    while (more && consensus->state == STEPAF_CONSENSUS_OPEN) {
-        more = stepaf_core_advance(ctx, &waiter, deadline_ns);
-        stepaf_member_net_pump(net);
-    }
+    await_decision(ctx, deadline_ns);
     if (consensus->state == STEPAF_CONSENSUS_DONE)
         return stepaf_member_net_decision(net, all_p, offsets_p, ctx->job.members.present);
     return consensus->state == STEPAF_CONSENSUS_FAILED ? refuse_alone(ctx, consensus)

@@ -73,7 +73,8 @@ stepaf_status_t stepaf_commit_handshake(struct stepaf_ctx *ctx, int64_t deadline
         struct stepaf_peer *peer = &ctx->peers[p];
         if (!status)
             status = await_ready(ctx, peer, &waiter, deadline_ns);
-        if (!status && !attention)
+        /* One that is lost may have died in the middle of them. */
+        if (!status && !attention && !peer->lost)
             status = check_remotes(peer);
     }
     for (uint32_t p = 0; !attention && p < ctx->n_peers; p++)

@@ -313,7 +313,8 @@ static void under_load(struct rank *rank, int round)
     begin_killing(rank);
     if (rank->job->role == STEPAF_ATTENTION) {
         load_until_named(rank);
-        atomic_fetch_add(&rank->job->shared->stamp[STAMP_QUIET], 1);
+        if (!is_victim(rank, rank->job->rank)) /* which may hear of its death before it dies */
+            atomic_fetch_add(&rank->job->shared->stamp[STAMP_QUIET], 1);
     } else {
         int left = count_alive(rank, STEPAF_ATTENTION);
         for (int i = 0; i < rank->n_victims; i++)
