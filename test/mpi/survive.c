@@ -6,7 +6,8 @@
  *
  * --cut COMMAND, --mend COMMAND: take the last ranks' network, and give it back; --apart N: how many these are.
  * --deaths N: ranks that die, one or two a round. --seed N: which, and when. --refuse 1: the commit that is not
- * told to go on is refused first, and changes nothing. --figures 1: print the times. */
+ * told to go on is refused first, and changes nothing. --figures 1: print the times. --stops 1: ranks stand still
+ * for moments of a commit. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,9 @@ enum {
     LOAD_US = 4000,   /* until somebody dies under load, at most */
     MOMENT_US = 8000, /* until somebody dies after the others have entered the commit, at most */
     DRAINS = 20,
+    STOPS = 50,
+    STOPPED_US = 500,
+    GOING_US = 100,
     HEAD = 16
 };
 
@@ -244,6 +248,22 @@ static struct {
     pthread_t thread;
 } killer;
 
+/* Have the last FFN rank that is left stand still for moments, so that others are ahead of it: what they have decided,
+ * and what they say in the next epoch, comes to it at once. */
+static void hold_up(const struct rank *rank)
+{
+    int r = rank->job->size - 1;
+
+    while (rank->is_dead[r] || is_victim(rank, r))
+        r--;
+    for (int i = 0; i < STOPS && role_of(rank, r) == STEPAF_FFN; i++) {
+        hs_signal(rank->job, r, SIGSTOP);
+        hs_sleep_us(STOPPED_US);
+        hs_signal(rank->job, r, SIGCONT);
+        hs_sleep_us(GOING_US);
+    }
+}
+
 static void *kill_victims(void *arg)
 {
     struct rank *rank = arg;
@@ -253,6 +273,8 @@ static void *kill_victims(void *arg)
         hs_doom(rank->job, rank->victims[i]);
         hs_signal(rank->job, rank->victims[i], SIGKILL);
     }
+    if (rank->in_commit && hs_option_int(rank->job, "--stops", 0))
+        hold_up(rank);
     return NULL;
 }
 
@@ -673,7 +695,7 @@ int main(int argc, char **argv)
     static const struct hs_test test = {
         .name = "survive",
         .options = "--deaths --seed --refuse --figures --bytes --cut --mend "
-                   "--apart --slow",
+                   "--apart --slow --stops",
         .limit_s = 60,
         .n_boots = 1,
         .body = body};
