@@ -349,6 +349,25 @@ static void malformed_plans_break_the_commit(void)
 }
 
 /* A place beyond the memory that was declared with it. */
+/* What it had said of its plans by then is no offence: it is lost, and that is all. */
+static void a_peer_may_die_in_the_middle_of_its_plans(void)
+{
+    begin();
+    struct stepaf_msg plan = fake_msg(ffn, STEPAF_MSG_PLAN, 0, 0, 0);
+    struct stepaf_msg ready = {.type = STEPAF_MSG_READY, .seq = 1};
+    struct stepaf_msg bye = {.type = STEPAF_MSG_BYE};
+    plan.epoch = 1;
+    plan.word[0] = 1;
+    plan.word[2] = 1;
+    fake_tell(ffn, 0, &ready);
+    fake_say(ffn, 1, &plan);
+    fake_say(ffn, 1, &bye);
+    ffn->sayings_wait_for = 1;
+    CU_ASSERT_EQUAL(stepaf_commit(ffn->handle), STEPAF_OK);
+    CU_ASSERT_EQUAL(ffn->ctx->n_alive, PEERS - 1);
+    end();
+}
+
 static void receive_buffers_must_lie_in_offered_memory(void)
 {
     begin();
@@ -410,6 +429,7 @@ int main(void)
         {"a peer that dies is named", a_peer_that_dies_is_named},
         {"a peer that finalizes at once was ready", a_peer_that_finalizes_at_once_was_ready},
         {"malformed plans break the commit", malformed_plans_break_the_commit},
+        {"a peer may die in the middle of its plans", a_peer_may_die_in_the_middle_of_its_plans},
         {"receive buffers must lie in offered memory", receive_buffers_must_lie_in_offered_memory},
         {"what has not left is not cut off", what_has_not_left_is_not_cut_off},
         CU_TEST_INFO_NULL,
