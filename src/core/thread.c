@@ -13,7 +13,7 @@
 #include "core/thread.h"
 #include "core/wait.h"
 
-enum { STOP_PAUSE_NS = 20000 };
+enum { STOP_PAUSE_NS = 20000, STOP_PAUSE_MAX_NS = 1000000 };
 
 bool stepaf_core_is_dispatching(const struct stepaf_ctx *ctx)
 {
@@ -104,6 +104,7 @@ void stepaf_core_thread_ask(struct stepaf_ctx *ctx)
 bool stepaf_core_thread_stop(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
     uint8_t asked = STEPAF_THREAD_STOPS;
+    long pause_ns = STOP_PAUSE_NS;
 
     if (!ctx->threads.runs)
         return true;
@@ -112,7 +113,10 @@ bool stepaf_core_thread_stop(struct stepaf_ctx *ctx, int64_t deadline_ns)
         if (stepaf_monotonic_ns() >= deadline_ns &&
             atomic_compare_exchange_strong(&ctx->threads.state, &asked, STEPAF_THREAD_GOES))
             return false;
-        nanosleep(&(struct timespec){0, STOP_PAUSE_NS}, NULL);
+        nanosleep(&(struct timespec){0, pause_ns}, NULL);
+        if (pause_ns <
+            STOP_PAUSE_MAX_NS) /* it is far from looking: it binds itself, or is in a handler */
+            pause_ns *= 2;
     }
     pthread_join(ctx->threads.progress, NULL);
     ctx->threads.runs = false;

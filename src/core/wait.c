@@ -137,12 +137,25 @@ static void step_in(struct stepaf_ctx *ctx, bool has_left)
         stepaf_lock_enter(&ctx->lock);
 }
 
+/* How long a sleep that nothing may end lasts: as little as pays, but for a commit, which is not in a hurry once it has
+ * waited: an eighth of that at most is added. */
+static long sleep_ns(const struct stepaf_ctx *ctx, uint64_t idle_ticks)
+{
+    long most_ns = SLEEP_NS;
+
+    if (ctx->commit.exclusive)
+        while (most_ns < SLEEP_LONG_NS && idle_ticks > stepaf_ticks_of_us(ctx, most_ns / 1000 * 16))
+            most_ns *= 2;
+    return most_ns < SLEEP_LONG_NS ? most_ns : SLEEP_LONG_NS;
+}
+
 /* Sleep without the lock, until a transport wakes this thread, but not for long. Another thread that
  * sleeps at the same time just sleeps: had it taken what wakes this one, this one would sleep on. */
-static void sleep_for(struct stepaf_ctx *ctx)
+static void sleep_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
 {
     struct pollfd polls[WAKE_FDS];
     bool all = false;
+    long for_ns = sleep_ns(ctx, idle_ticks);
     unsigned n = ctx->polling.asleep ? 0 : arm(ctx, polls, &all);
 
     if (n && stepaf_core_progress(ctx))
@@ -151,9 +164,9 @@ static void sleep_for(struct stepaf_ctx *ctx)
         ctx->polling.asleep = true;
     bool has_left = step_out(ctx);
     if (n)
-        (void)ppoll(polls, n, &(struct timespec){0, all ? SLEEP_LONG_NS : SLEEP_NS}, NULL);
+        (void)ppoll(polls, n, &(struct timespec){0, all ? SLEEP_LONG_NS : for_ns}, NULL);
     else
-        nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
+        nanosleep(&(struct timespec){0, for_ns}, NULL);
     step_in(ctx, has_left);
     if (n)
         ctx->polling.asleep = false;
@@ -172,7 +185,7 @@ static void pause_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
     if (!spins)
         ctx->counters.yields++;
     if (!spins && sleeps) {
-        sleep_for(ctx);
+        sleep_for(ctx, idle_ticks);
     } else {
         bool has_left = step_out(ctx);
         if (spins)

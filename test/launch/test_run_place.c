@@ -187,5 +187,6 @@ int main(void)
                            {"this machine", this_machine},
                            CU_TEST_INFO_NULL};
 
+    unit_with_xml();
     return unit_run(tests);
 }

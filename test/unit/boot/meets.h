@@ -87,8 +87,11 @@ static inline stepaf_status_t meet_gather(struct meet *meet, size_t bytes)
         size_t length = offsets[i + 1] - offsets[i];
         memcpy(&number, all + offsets[i], sizeof number);
         meet->wrong += number != i || length != sizeof(int) + bytes * (size_t)(i + 1);
-        for (size_t at = sizeof(int); at < length; at++)
-            meet->wrong += all[offsets[i] + at] != i + 1;
+        if (length > sizeof(int)) { /* all bytes are as the first */
+            const char *bytes_of = all + offsets[i] + sizeof(int);
+            meet->wrong +=
+                *bytes_of != i + 1 || memcmp(bytes_of, bytes_of + 1, length - sizeof(int) - 1) != 0;
+        }
     }
     free(all);
     return STEPAF_OK;

@@ -196,5 +196,6 @@ int main(void)
         CU_TEST_INFO_NULL,
     };
 
+    unit_with_xml();
     return unit_run(tests);
 }

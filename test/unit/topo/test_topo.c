@@ -289,5 +289,6 @@ int main(void)
         {"printing", printing},
         CU_TEST_INFO_NULL,
     };
+    unit_with_xml();
     return unit_run(tests);
 }
