@@ -17,6 +17,7 @@ fi
 top_builddir=$1
 shift
 export top_srcdir top_builddir
+. "$top_srcdir/test/sanitize.sh"
 failed=0
 
 # An emulated processor is slow, and has but two of them: Open MPI is to know, and to use no network.
