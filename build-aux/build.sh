@@ -4,11 +4,10 @@
 
 build_jobs=$(nproc 2>/dev/null || echo 2)
 
-# What else make is to be told: all that is compiled and linked goes through libtool, a script for which dash
-# takes a quarter of bash's time.
-build_flags=
-if build_dash=$(command -v dash); then
-    build_flags="LIBTOOL=$build_dash ./libtool"
+# All that is compiled, linked and tested goes through scripts of configure's shell, for which dash takes a quarter of
+# bash's time.
+if [ -z "${CONFIG_SHELL:-}" ] && CONFIG_SHELL=$(command -v dash); then
+    export CONFIG_SHELL
 fi
 
 # build_generate: make ./configure if it is missing. Later changes are make's own affair.
@@ -38,7 +37,7 @@ build_in()
             if [ -f Makefile ]; then
                 make -s clean
             fi
-            "$top/configure" "$@" && printf '%s' "$with" >.configured-with
-        fi && make -j"$build_jobs" ${build_flags:+"$build_flags"}
+            "${CONFIG_SHELL:-sh}" "$top/configure" "$@" && printf '%s' "$with" >.configured-with
+        fi && make -j"$build_jobs"
     ) </dev/null
 }

@@ -11,8 +11,8 @@ export STEPAF_NET_IF=lo STEPAF_TRANSPORTS=shm,tcp
 mpi=$top_builddir/test/mpi
 pmix=$top_builddir/test/pmix
 said=$SLURM_TEST_DIRECTORY/said
-left=$SLURM_TEST_DIRECTORY/left # tasks that run shortly before a job's limit
-LIMIT_S=60
+left=$SLURM_TEST_DIRECTORY/left # says that srun is there, and no task has been for long
+LIMIT_S=60 ALONE_S=15
 failed=0
 jobs=0
 
@@ -23,9 +23,22 @@ srun_has_failed()
 {
     case $code in
     134) ! grep -q "task" "$said" ;;
-    124 | 137) [ -e "$left" ] && [ ! -s "$left" ] ;;
+    124 | 137 | 143) [ -e "$left" ] ;;
     *) false ;;
     esac
+}
+
+# end_alone PID: end srun where no task has been there for ALONE_S seconds.
+end_alone()
+{
+    alone=0
+    while [ $alone -lt $ALONE_S ]; do
+        sleep 1
+        alone=$((alone + 1))
+        ! pgrep -f "^$top_builddir/test/" >/dev/null || alone=0
+    done
+    : >"$left"
+    kill "$1"
 }
 
 # job CODE WORDS COMMAND...: it has to end with that exit code.
@@ -38,9 +51,11 @@ job()
     began=$(date +%s)
     for try in 1 2 3; do
         rm -f "$left"
-        (sleep $((LIMIT_S - 5)) && pgrep -f "^$top_builddir/test/" >"$left") &
+        timeout -k 5 $LIMIT_S "$@" >"$said" 2>&1 </dev/null &
+        pid=$!
+        end_alone $pid &
         watcher=$!
-        timeout -k 5 $LIMIT_S "$@" >"$said" 2>&1 </dev/null
+        wait $pid
         code=$?
         kill $watcher 2>/dev/null
         srun_has_failed || break

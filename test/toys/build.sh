@@ -139,4 +139,4 @@ if ! is_new; then
     configure
     touch "$work/built"
 fi
-make -s -C "$build" -j2 stepaf_info test/toys/stream "$@" ${build_flags:+"$build_flags"} || fail make
+make -s -C "$build" -j2 stepaf_info test/toys/stream "$@" || fail make
