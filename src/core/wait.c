@@ -151,7 +151,7 @@ static long sleep_ns(const struct stepaf_ctx *ctx, uint64_t idle_ticks)
 
 /* Sleep without the lock, until a transport wakes this thread, but not for long. Another thread that
  * sleeps at the same time just sleeps: had it taken what wakes this one, this one would sleep on. */
-static void sleep_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
+__attribute__((noinline)) static void sleep_for(struct stepaf_ctx *ctx, uint64_t idle_ticks)
 {
     struct pollfd polls[WAKE_FDS];
     bool all = false;

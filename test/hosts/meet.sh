@@ -31,7 +31,7 @@ ranks()
         wait "$pid"
         codes="$codes $?"
     done
-    sed -i '/ Killed /d' /run/err # the shell's word for it
+    sed -i '/ Killed /d; /^Killed$/d' /run/err # the shell's word for it
 }
 
 # check WORDS CODES OUT ERR: the codes of ranks 2, 1 and 0, and what all have said.
