@@ -16,6 +16,8 @@ packages_aarch64="gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static d
 # For test/packages.
 packages_packages="debhelper lintian rpm lmod python3-venv"
 packages_lint="clang-format-14 clang-tidy-14"
+# What looks at the pages of stepaf-report. Ubuntu has it as a snap only.
+packages_browser="chromium"
 
 # packages_missing PACKAGE...: print those that are not installed.
 packages_missing()
