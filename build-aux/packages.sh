@@ -3,7 +3,7 @@
 # missing.
 
 packages_test="g++ libcunit1-dev hostname iproute2 patch util-linux procps \
-python3-dev python3-pip python3-setuptools python3-venv python3-wheel mypy \
+python3-dev python3-matplotlib python3-pip python3-setuptools python3-venv python3-wheel mypy \
 slurmd slurmctld slurm-client slurm-wlm-basic-plugins munge valgrind \
 abigail-tools cmake libudev-dev meson"
 # For test/vm: the machine, what it is made with, and what runs in it.
@@ -16,6 +16,8 @@ packages_aarch64="gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static d
 # For test/packages.
 packages_packages="debhelper lintian rpm lmod python3-venv"
 packages_lint="clang-format-14 clang-tidy-14"
+# What looks at the pages of stepaf-report. Ubuntu has it as a snap only.
+packages_browser="chromium"
 
 # packages_missing PACKAGE...: print those that are not installed.
 packages_missing()

@@ -13,6 +13,7 @@
 #include "clock.h"
 #include "fail.h"
 #include "gpu/gpu.h"
+#include "html.h"
 #include "job.h"
 #include "links.h"
 #include "meet.h"
@@ -46,6 +47,7 @@ struct run {
     FILE *json_file;      /* rank 0, where asked for */
     int json_is_file;     /* and no pipe, which takes it once */
     json_t *json;
+    json_t *json_head; /* what its rows have in common */
     uint64_t wrong_bytes;
     int exit_code; /* of a failure */
 };
@@ -62,6 +64,8 @@ static int open_files(struct run *run)
         return -1;
     if (options->output.json_file == NULL || rank != 0)
         return 0;
+    if (options->output.report_file != NULL && perf_html_ask() != 0)
+        return -1;
     run->json = json_array();
     run->json_file = fopen(options->output.json_file, "we");
     if (run->json_file == NULL)
@@ -101,6 +105,7 @@ static int close_files(struct run *run)
             rc = perf_fail("%s: %s", run->options->output.json_file, strerror(errno));
     }
     json_decref(run->json);
+    json_decref(run->json_head);
     return rc;
 }
 
@@ -138,17 +143,19 @@ static int run_table(struct run *run, int64_t start_ns)
     const struct perf_options *options = run->options;
 
     for (int line = 0; line < options->n_rows * (1 + options->cuda.load); line++) {
-        struct perf_result result;
+        struct perf_result result = {0};
 
-        if (run_line(run, line, &result) != 0)
+        if (run_line(run, line, &result) != 0) {
+            perf_result_free(&result);
             return -1;
+        }
         run->wrong_bytes += result.wrong_bytes;
-        if (run->job->channel.rank != 0)
-            continue;
         result.time_s = (double)(perf_now_ns() - start_ns) / 1e9;
-        perf_table_row(options, &result);
+        if (run->job->channel.rank == 0)
+            perf_table_row(options, &result);
         if (run->json_file != NULL)
-            add_json(run, perf_json_row(options, &result));
+            add_json(run, perf_json_row(options, &result, run->json_head));
+        perf_result_free(&result);
     }
     return 0;
 }
@@ -167,6 +174,8 @@ static int run_rows(struct run *run)
         return -1;
     if (rank == 0)
         perf_report_begin(run->job, options, &run->place, run->gpu);
+    if (run->json_file != NULL && run->json_head == NULL)
+        run->json_head = perf_json_head(run->job, options, &run->place);
     if (options->trace_cost)
         return perf_trace_cost_run(run->job, options, &run->place);
     if (options->answers > 0)
@@ -227,6 +236,11 @@ static int run_job(struct perf_job *job, void *arg)
     if (exit_code != PERF_EXIT_OK && first)
         fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
     if (close_files(&run) != 0 && exit_code == PERF_EXIT_OK) {
+        fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
+        exit_code = PERF_EXIT_FAILED;
+    }
+    if (first && exit_code == PERF_EXIT_OK && run.options->output.report_file != NULL &&
+        perf_html_make(run.options->output.json_file, run.options->output.report_file) != 0) {
         fprintf(stderr, "stepaf_perf: %s\n", perf_fail_text());
         exit_code = PERF_EXIT_FAILED;
     }

@@ -201,6 +201,8 @@ static int parse_plain_option(int key, const char *arg, struct parse *parse)
         return parse_file(arg, "--json", &options->output.json_file);
     case KEY_SAMPLES:
         return parse_file(arg, "--samples", &options->output.samples_file);
+    case KEY_REPORT:
+        return parse_file(arg, "--report", &options->output.report_file);
     case KEY_SCATTER:
         options->scatter = 1;
         return 0;
@@ -232,9 +234,9 @@ static int parse_plain_option(int key, const char *arg, struct parse *parse)
 /* Options are of all tests of a run: a line of --batch cannot have them. 0, or -1 with a sentence. */
 static int check_line_option(int key)
 {
-    static const int keys[] = {KEY_PROCS,     KEY_LISTEN,  KEY_CONNECT, KEY_SPLIT,
-                               KEY_TRANSPORT, KEY_TRACE,   KEY_CSV,     KEY_JSON,
-                               KEY_SAMPLES,   KEY_FOREVER, KEY_BATCH};
+    static const int keys[] = {KEY_PROCS,     KEY_LISTEN, KEY_CONNECT, KEY_SPLIT,
+                               KEY_TRANSPORT, KEY_TRACE,  KEY_CSV,     KEY_JSON,
+                               KEY_SAMPLES,   KEY_REPORT, KEY_FOREVER, KEY_BATCH};
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         for (int o = 0; keys[i] == key && perf_option_table[o].doc != NULL; o++) {
@@ -316,7 +318,9 @@ static int finish(struct parse *parse)
         return perf_fail("--stream needs --mem cuda, and excludes --graph");
     if (parse->keys_given && !options->startup)
         return perf_fail("--keys needs --startup");
-    return perf_options_agree(options) != 0 ? -1 : perf_rows_make(&parse->input, options);
+    if (perf_options_agree(options) != 0 || perf_options_name(options) != 0)
+        return -1;
+    return perf_rows_make(&parse->input, options);
 }
 
 static int parse_words(int argc, char **argv, unsigned flags, struct parse *parse)

@@ -72,7 +72,7 @@ struct perf_options {
     int baseline_mpi, no_floor, trace_cost, startup;
     struct {
         int csv;
-        const char *trace_file, *json_file, *samples_file;
+        const char *trace_file, *json_file, *samples_file, *report_file;
     } output;
 };
 

@@ -2,6 +2,7 @@
 /* The rows of the table from the size and shape options, and what contradicts what. */
 #include "options_rows.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "fail.h"
@@ -129,9 +130,25 @@ static int agree_on_forever(const struct perf_options *options)
     return 0;
 }
 
+/* An HTML file is made of a table's rows. */
+static int agree_on_report(const struct perf_options *options)
+{
+    const char *json_file = options->output.json_file;
+
+    if (options->output.report_file == NULL)
+        return 0;
+    if (options->startup || options->trace_cost || options->answers > 0 || options->run.forever)
+        return perf_fail(
+            "--report goes with neither --startup, --trace-cost, --answers nor --forever");
+    return json_file != NULL && strcmp(json_file, options->output.report_file) == 0
+               ? perf_fail("--report and --json name the same file")
+               : 0;
+}
+
 int perf_options_agree(const struct perf_options *options)
 {
-    if (agree_on_gpu(options) != 0 || agree_on_forever(options) != 0)
+    if (agree_on_gpu(options) != 0 || agree_on_forever(options) != 0 ||
+        agree_on_report(options) != 0)
         return -1;
     if (options->microbatches * options->depth > 1024)
         return perf_fail("--microbatches times --depth is more than 1024 operations in flight");
@@ -171,5 +188,21 @@ int perf_options_agree(const struct perf_options *options)
     if (options->startup &&
         (options->check || options->baseline_mpi || options->output.trace_file != NULL))
         return perf_fail("--startup goes with neither --check, --baseline nor --trace");
+    return 0;
+}
+
+int perf_options_name(struct perf_options *options)
+{
+    const char *report = options->output.report_file;
+    size_t length = report != NULL ? strlen(report) : 0;
+    char *name;
+
+    if (report == NULL || options->output.json_file != NULL)
+        return 0;
+    if (length > 5 && strcmp(report + length - 5, ".html") == 0)
+        length -= 5;
+    if (asprintf(&name, "%.*s.json", (int)length, report) < 0)
+        return perf_fail("out of memory");
+    options->output.json_file = name;
     return 0;
 }

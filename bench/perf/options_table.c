@@ -82,5 +82,7 @@ const struct argp_option perf_option_table[] = {
     OPTION("csv", KEY_CSV, NULL, "comma-separated table"),
     OPTION("json", KEY_JSON, "FILE", "also write an array with one object a row"),
     OPTION("samples", KEY_SAMPLES, "FILE", "also write every single time, a line each"),
+    OPTION("report", KEY_REPORT, "FILE",
+           "also make an HTML file with tables and pictures; the JSON is beside it"),
     OPTION("trace", KEY_TRACE, "FILE", "write a merged trace for Perfetto or chrome://tracing"),
     {0}};

@@ -39,6 +39,7 @@ enum {
     KEY_CSV,
     KEY_JSON,
     KEY_SAMPLES,
+    KEY_REPORT,
     KEY_FOREVER,
     KEY_BATCH,
     KEY_LISTEN,

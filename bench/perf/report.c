@@ -11,12 +11,12 @@
 #include "clock.h"
 #include "links.h"
 
-static void cpu_model(char *text, size_t capacity)
+void perf_report_processor(char *text_p, size_t capacity)
 {
     char line[256];
     FILE *file = fopen("/proc/cpuinfo", "re");
 
-    snprintf(text, capacity, "unknown processor");
+    snprintf(text_p, capacity, "unknown processor");
     if (file == NULL)
         return;
     while (fgets(line, sizeof(line), file) != NULL) {
@@ -25,7 +25,7 @@ static void cpu_model(char *text, size_t capacity)
         if (strncmp(line, "model name", 10) != 0 || value == NULL)
             continue;
         line[strcspn(line, "\n")] = '\0';
-        snprintf(text, capacity, "%s", value + 1 + strspn(value + 1, " "));
+        snprintf(text_p, capacity, "%s", value + 1 + strspn(value + 1, " "));
         break;
     }
     fclose(file);
@@ -36,7 +36,7 @@ static void print_machine(void)
     struct utsname kernel = {0};
     char model[128];
 
-    cpu_model(model, sizeof(model));
+    perf_report_processor(model, sizeof(model));
     uname(&kernel);
     printf("# machine        %s, %ld cores, %s %s\n", model, sysconf(_SC_NPROCESSORS_ONLN),
            kernel.sysname, kernel.release);

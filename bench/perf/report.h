@@ -19,7 +19,15 @@ void perf_report_begin(const struct perf_job *job, const struct perf_options *op
 void perf_table_head(const struct perf_options *options);
 void perf_table_row(const struct perf_options *options, const struct perf_result *result);
 
-/* A result as a JSON object, for the array; NULL if there is no memory. */
-json_t *perf_json_row(const struct perf_options *options, const struct perf_result *result);
+/* What all rows of a run have in common as a JSON object; NULL if there is no memory. */
+json_t *perf_json_head(const struct perf_job *job, const struct perf_options *options,
+                       const struct perf_place *place);
+
+/* A result as a JSON object, for the array, with @a head in it; NULL if there is no memory. */
+json_t *perf_json_row(const struct perf_options *options, const struct perf_result *result,
+                      json_t *head);
+
+/* The processor's name, with an end. */
+void perf_report_processor(char *text_p, size_t capacity);
 
 #endif

@@ -235,6 +235,20 @@ static int run_round(struct perf_row *row, uint64_t round, double *check_op_us)
     return run_checked(row, check_op_us);
 }
 
+/* Where the time goes, if that has a place: files are rank 0's alone, which decides for all. */
+static int measure_phases(struct perf_row *row, struct perf_result *r)
+{
+    double wanted = row->place->rank == 0 && row->options->output.json_file != NULL;
+    int rc = perf_job_max(row->job, wanted, &wanted);
+
+    if (rc != 0 || wanted == 0.0)
+        return rc;
+    guard_block(row, row->schedule.timed_ops, row->op_us);
+    rc = perf_phases_measure(row->job, row->place, &row->lib, row->schedule.timed_ops, &r->peers);
+    perf_unguard();
+    return rc;
+}
+
 int perf_row_run(struct perf_job *job, const struct perf_options *options,
                  const struct perf_place *place, int index, struct perf_trace *trace,
                  struct perf_result *result_p)
@@ -257,6 +271,8 @@ int perf_row_run(struct perf_job *job, const struct perf_options *options,
     }
     if (rc == 0)
         rc = perf_row_merge(&row, result_p);
+    if (rc == 0)
+        rc = measure_phases(&row, result_p);
     if (rc == 0 && trace != NULL)
         rc = perf_trace_add(trace, job, place, &row.c, row.lib.ctx);
     perf_progress_clear();

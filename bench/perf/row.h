@@ -7,7 +7,9 @@
 #include "job.h"
 #include "links.h"
 #include "options.h"
+#include "phases.h"
 #include "place.h"
+#include "spread.h"
 #include "stats.h"
 #include "trace.h"
 
@@ -31,6 +33,9 @@ struct perf_result {
     int checked;
     uint64_t checked_ops;
     uint64_t wrong_bytes; /* over all ranks */
+    /* for a file, at rank 0: NULL where none was asked for */
+    struct perf_spread *spread[PERF_WHO_LAST];
+    struct perf_peer *peers; /* by attention rank and FFN rank */
     /* of tensors in GPU memory */
     int loaded;        /* beside a kernel that fills the GPUs */
     uint64_t unit_ops; /* operations of a sample */
@@ -66,6 +71,9 @@ static inline double perf_result_ops_per_s(const struct perf_result *r, enum per
 int perf_row_run(struct perf_job *job, const struct perf_options *options,
                  const struct perf_place *place, int row, struct perf_trace *trace,
                  struct perf_result *result_p);
+
+/* Free what a result has for a file. */
+void perf_result_free(struct perf_result *r);
 
 /* The block sizes of a row whose operations take @a op_us each. Pure. */
 struct perf_schedule {

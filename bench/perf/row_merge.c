@@ -80,6 +80,11 @@ static int merge_samples(struct perf_row *row, int who, struct perf_result *r)
         samples[i] *= perf_clock_ns_per_tick / 1e3;
     if (row->place->rank == 0 && row->options->output.samples_file != NULL)
         rc = write_samples(row, r, who, samples, offsets);
+    if (row->place->rank == 0 && row->options->output.json_file != NULL && rc == 0) {
+        r->spread[who] = perf_spread_make(samples, offsets, row->place->size, row->schedule.rounds);
+        if (r->spread[who] == NULL)
+            rc = perf_fail("out of memory: the spread of %zu samples", n);
+    }
     if (row->place->rank == 0)
         perf_stats_of(samples, n, &r->stats[who]);
     free(all);
@@ -118,6 +123,13 @@ static int check_links(const struct perf_row *row)
         return 0;
     status = stepaf_map_check(row->lib.ctx, STEPAF_TIMEOUT_DEFAULT, NULL);
     return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_map_check");
+}
+
+void perf_result_free(struct perf_result *r)
+{
+    for (int who = 0; who < PERF_WHO_LAST; who++)
+        perf_spread_free(r->spread[who]);
+    free(r->peers);
 }
 
 int perf_row_merge(struct perf_row *row, struct perf_result *r)

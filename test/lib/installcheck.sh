@@ -59,3 +59,6 @@ fi
 "$bindir/stepaf_info" --version | grep -F "$version"
 "$bindir/stepaf_doctor" --version | grep -F "$version"
 "$bindir/stepaf-run" --version | grep -F "$version"
+if command -v python3 >/dev/null; then
+    "$bindir/stepaf-report" --help | grep -F -- --against
+fi

@@ -95,6 +95,11 @@ checked="--check --json $directory/json $few"
     has json '"transport": "shm'
     has json '"floor": \{'
     has json '"name": "memcpy and flag"'
+    # Rounds, a histogram and the times of each pair of ranks, for reports.
+    for name in rounds_p50_us rounds_p99_us histogram peers queue_us work_us way_us processor; do
+        has json "\"$name\": "
+    done
+    equal "the pairs of ranks" "$(grep -c '"total_us": [0-9.]*[1-9]' "$directory/json")" 2
     has trace '"name":"operation","pid":1'
     has trace '"name":"batch","pid":2'
     has trace '"ph":"f"'
@@ -114,6 +119,36 @@ checked="--check --json $directory/json $few"
     refuse 'is not a text' --procs 2 --batch "$directory/batch"
     refuse 'No such file' --procs 2 --batch "$directory/nothing"
     refuse 'lines say what is measured' af --procs 2 --batch "$directory/batch"
+
+    # A stand-in for stepaf-report: what it is asked for, and what is said where it or its library is missing.
+    mkdir "$directory/bin"
+    cat >"$directory/bin/stepaf-report" <<'END'
+#!/bin/sh
+echo "$*" >>"$0.log"
+[ "$1" = --probe ] && exec test ! -e "$0.lacks"
+exec test ! -e "$0.fails"
+END
+    chmod +x "$directory/bin/stepaf-report"
+    setting=PATH=$directory/bin:$PATH
+    expect 0 af --procs 2 --size 64 --report "$directory/it.html" $few
+    equal "what is asked for" "$(tr '\n' ' ' <"$directory/bin/stepaf-report.log")" \
+        "--probe --output $directory/it.html -- $directory/it.json "
+    tail -n 1 "$directory/it.json" | grep -qx ']' || fail "the JSON of --report is not there"
+    expect 0 af --procs 2 --size 64 --report "$directory/it" --json "$directory/json" $few
+    equal "what is asked for last" "$(tail -n 1 "$directory/bin/stepaf-report.log")" \
+        "--output $directory/it -- $directory/json"
+    : >"$directory/bin/stepaf-report.fails"
+    expect 1 af --procs 2 --size 64 --report "$directory/it.html" $few
+    has err "^stepaf_perf: --report: .* exit code 1; what was measured is in $directory/it.json"
+    : >"$directory/bin/stepaf-report.lacks"
+    refuse '--report takes Python 3 with matplotlib, .*: install python3-matplotlib' af --procs 2 --report "$directory/it.html"
+    setting=
+    if ! command -v stepaf-report >/dev/null; then
+        refuse '--report: stepaf-report is neither beside' af --procs 2 --report "$directory/it.html"
+    fi
+    refuse 'report goes with neither' --startup --procs 2 --report "$directory/it.html"
+    refuse 'name the same file' af --procs 2 --report "$directory/it" --json "$directory/it"
+    refuse "--report '' names no file" af --procs 2 --report ''
 
     # Two processes without a launcher, and three whose environment says where they meet.
     port=$((20000 + $$ % 10000))
