@@ -115,7 +115,10 @@ function foreign()
         refuse("only mpi_launch/ may include PMIx")
     if (header ~ /^(cuda|nccl|nvml)/ && !under("src/device/cuda/") && !under("bench/perf/gpu/"))
         refuse("only src/device/cuda/ and bench/perf/gpu/ may include CUDA")
-    if (header ~ /^(infiniband|rdma)\// && !under("src/transport/verbs/") &&
+    if (header ~ /^rdma\/(fabric|fi_)/) {
+        if (!under("src/transport/ofi/"))
+            refuse("only src/transport/ofi/ may include libfabric")
+    } else if (header ~ /^(infiniband|rdma)\// && !under("src/transport/verbs/") &&
         !under("bench/perf/verbs"))
         refuse("only src/transport/verbs/ and bench/perf/verbs* may include RDMA libraries")
 }

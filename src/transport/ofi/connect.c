@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Addresses, and links made from them. */
+#include <string.h>
+#include <time.h>
+
+#include "base/fork.h"
+#include "transport/ofi/ofi.h"
+
+void stepaf_ofi_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack)
+{
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
+    const struct stepaf_ofi_registration *slots = ofi->slots_mem.registration[0];
+
+    stepaf_pack_text(pack, ofi->f.info->fabric_attr->prov_name);
+    stepaf_pack_u64(pack, ofi->token);
+    stepaf_pack_u64(pack, ofi->pids);
+    stepaf_pack_u64(pack, slots->base);
+    stepaf_pack_u64(pack, slots->key);
+    stepaf_pack_u32(pack, (uint32_t)ofi->f.address_bytes);
+    stepaf_pack_bytes(pack, ofi->f.address, ofi->f.address_bytes);
+}
+
+/* Whether the provider can read an address, which is as long as its own, or a text. */
+static bool address_is_sound(const struct stepaf_ofi *ofi, const uint8_t *address, uint32_t bytes)
+{
+    if (!address || !bytes || bytes > STEPAF_OFI_ADDRESS)
+        return false;
+    if (ofi->f.info->addr_format == FI_ADDR_STR)
+        return memchr(address, 0, bytes) == address + bytes - 1;
+    return bytes == ofi->f.address_bytes;
+}
+
+stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
+                                   const struct stepaf_peer_facts *facts,
+                                   struct stepaf_unpack *unpack, struct stepaf_link **link_p,
+                                   char *reason)
+{
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
+    struct stepaf_ofi_link *link = &ofi->links[facts->peer];
+    char provider[STEPAF_OFI_PROVIDER];
+    uint8_t copy[STEPAF_OFI_ADDRESS + 1] = {0};
+
+    *link_p = NULL;
+    stepaf_unpack_text(unpack, provider, sizeof(provider));
+    link->token = stepaf_unpack_u64(unpack);
+    uint64_t pids = stepaf_unpack_u64(unpack);
+    link->ring = stepaf_unpack_u64(unpack);
+    link->ring_key = stepaf_unpack_u64(unpack);
+    uint32_t bytes = stepaf_unpack_u32(unpack);
+    const uint8_t *address = stepaf_unpack_bytes(unpack, bytes);
+
+    if (unpack->failed || facts->index_at_peer >= STEPAF_OFI_PEERS) {
+        snprintf(reason, STEPAF_REASON_MAX, "its address is malformed");
+        return STEPAF_OK;
+    }
+    if (strcmp(provider, ofi->f.info->fabric_attr->prov_name) != 0) {
+        snprintf(reason, STEPAF_REASON_MAX, "its provider is %.40s, not %.40s", provider,
+                 ofi->f.info->fabric_attr->prov_name);
+        return STEPAF_OK;
+    }
+    bool same_node = facts->node_id == transport->up->topo->node_id;
+    if (!strcmp(provider, "shm") && !same_node) {
+        snprintf(reason, STEPAF_REASON_MAX, "on another node");
+        return STEPAF_OK;
+    }
+    if (!address_is_sound(ofi, address, bytes)) {
+        snprintf(reason, STEPAF_REASON_MAX, "its address is malformed");
+        return STEPAF_OK;
+    }
+    memcpy(copy, address, bytes);
+    if (fi_av_insert(ofi->f.av, copy, 1, &link->to, 0, NULL) != 1) {
+        snprintf(reason, STEPAF_REASON_MAX, "libfabric does not take its address");
+        return STEPAF_OK;
+    }
+    link->base = (struct stepaf_link){.transport = transport, .peer = facts->peer};
+    snprintf(link->base.name, sizeof(link->base.name), "ofi;%.26s", provider);
+    snprintf(link->base.address, sizeof(link->base.address), "%.47s",
+             ofi->f.info->domain_attr->name ? ofi->f.info->domain_attr->name : "");
+    link->index_at_peer = facts->index_at_peer;
+    link->is_local = same_node && pids && pids == ofi->pids;
+    stepaf_ofi_watch(link, facts->pid);
+    link->used = true;
+    *link_p = &link->base;
+    return STEPAF_OK;
+}
+
+void stepaf_ofi_disconnect(struct stepaf_link *base)
+{
+    struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)base;
+
+    for (int i = 0; i < STEPAF_OFI_RING; i++)
+        link->flight[i].post = NULL;
+    link->open = NULL;
+    link->used = false;
+    if (link->pidfd >= 0)
+        stepaf_fork_close(link->pidfd);
+    link->pidfd = -1;
+}
+
+stepaf_status_t stepaf_ofi_finish_connects(struct stepaf_transport *transport, int64_t deadline_ns,
+                                           int wait_ms, uint32_t *peer_p, char *reason)
+{
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
+    const struct timespec pause = {.tv_nsec = 200000};
+    bool all_up = true;
+
+    (void)deadline_ns;
+    (void)stepaf_ofi_progress(transport, 1);
+    for (uint32_t p = 0; p < ofi->n_peers; p++) {
+        struct stepaf_ofi_link *link = &ofi->links[p];
+        if (!link->used || link->base.dead)
+            continue;
+        if (!link->hello_sent)
+            link->hello_sent = stepaf_ofi_control(link, STEPAF_OFI_HELLO);
+        if (all_up && (!link->hello_sent || !link->hello_here || link->control.pending)) {
+            *peer_p = p;
+            snprintf(reason, STEPAF_REASON_MAX, "%s",
+                     link->hello_here ? "it takes in nothing" : "it has not written");
+            all_up = false;
+        }
+    }
+    if (!all_up && wait_ms)
+        (void)nanosleep(&pause, NULL);
+    return all_up ? STEPAF_OK : STEPAF_INPROGRESS;
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looking up the library, and choosing a provider. */
+#include "transport/ofi/fabric.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/fd.h"
+
+const struct stepaf_ofi_library *stepaf_ofi_library_fake;
+
+static struct stepaf_ofi_library fabric_real;
+static bool fabric_usable;
+static char fabric_reason[STEPAF_REASON_MAX];
+
+/* getinfo is asked for the interface of 1.17, which these headers describe. */
+static const struct {
+    const char *name;
+    size_t at;
+} fabric_entries[] = {
+    {"fi_getinfo", offsetof(struct stepaf_ofi_library, getinfo)},
+    {"fi_freeinfo", offsetof(struct stepaf_ofi_library, freeinfo)},
+    {"fi_dupinfo", offsetof(struct stepaf_ofi_library, dupinfo)},
+    {"fi_fabric", offsetof(struct stepaf_ofi_library, fabric)},
+    {"fi_strerror", offsetof(struct stepaf_ofi_library, strerror)},
+};
+
+static void fabric_load(void)
+{
+    stepaf_fd_begin();
+    void *library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL); /* for good */
+    (void)stepaf_fd_end(-1);
+
+    if (!library) {
+        snprintf(fabric_reason, sizeof(fabric_reason), "no libfabric: %.150s", dlerror());
+        return;
+    }
+    for (size_t i = 0; i < sizeof(fabric_entries) / sizeof(fabric_entries[0]); i++) {
+        void *function = dlsym(library, fabric_entries[i].name);
+        if (!function) {
+            snprintf(fabric_reason, sizeof(fabric_reason), "this libfabric has no %s",
+                     fabric_entries[i].name);
+            return;
+        }
+        memcpy((char *)&fabric_real + fabric_entries[i].at, &function, sizeof(function));
+    }
+    fabric_usable = true;
+}
+
+const struct stepaf_ofi_library *stepaf_ofi_library(char *reason)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    if (stepaf_ofi_library_fake)
+        return stepaf_ofi_library_fake;
+    (void)pthread_once(&once, fabric_load);
+    if (!fabric_usable)
+        snprintf(reason, STEPAF_REASON_MAX, "%s", fabric_reason);
+    return fabric_usable ? &fabric_real : NULL;
+}
+
+/* Best first. shm is not among them: it reaches one node only, where the library's own does better. */
+static const char *const fabric_order[] = {"efa",         "cxi", "verbs;ofi_rxm", "psm3",   "psm2",
+                                           "tcp;ofi_rxm", "tcp", "net",           "sockets"};
+enum { ORDERED = sizeof(fabric_order) / sizeof(fabric_order[0]) };
+
+static unsigned place_of(const struct fi_info *info, const char *name)
+{
+    const char *its = info->fabric_attr->prov_name;
+    unsigned place = 0;
+
+    if (!its || !strcmp(name, its))
+        return its ? 0 : ORDERED;
+    while (place < ORDERED && strcmp(its, fabric_order[place]) != 0)
+        place++;
+    return name[0] ? ORDERED : place;
+}
+
+/* Why a provider cannot be used. NULL: it can. */
+static const char *objection(const struct fi_info *info)
+{
+    const uint64_t obeyed = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY |
+                            FI_MR_ENDPOINT | FI_MR_RMA_EVENT;
+
+    if (info->domain_attr->cq_data_size < sizeof(uint32_t))
+        return "its writes carry fewer than 32 bits";
+    if ((uint64_t)info->domain_attr->mr_mode & ~obeyed)
+        return "it wants memory registered in another way";
+    if (info->mode & ~(FI_CONTEXT | FI_CONTEXT2))
+        return "it wants another mode";
+    return info->ep_attr->max_msg_size < 4096 ? "its writes are too short" : NULL;
+}
+
+static void note(char *refused, const struct fi_info *info, const char *why)
+{
+    size_t used = strlen(refused);
+    const char *its = info->fabric_attr->prov_name ? info->fabric_attr->prov_name : "?";
+
+    if (!strstr(refused, its) && used + strlen(its) + strlen(why) + 5 < STEPAF_REASON_MAX)
+        snprintf(refused + used, STEPAF_REASON_MAX - used, "%s%s (%s)", used ? ", " : "", its, why);
+}
+
+static struct fi_info *hints_make(const struct stepaf_ofi_library *library)
+{
+    struct fi_info *hints = library->dupinfo(NULL);
+
+    if (!hints)
+        return NULL;
+    hints->caps = FI_MSG | FI_RMA;
+    hints->mode = FI_CONTEXT | FI_CONTEXT2;
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->domain_attr->mr_mode =
+        FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+    hints->domain_attr->threading = FI_THREAD_DOMAIN;
+    hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+    return hints;
+}
+
+struct fi_info *stepaf_ofi_choose(const struct stepaf_ofi_library *library, const char *name,
+                                  char *refused, char *reason)
+{
+    struct fi_info *hints = hints_make(library), *list = NULL, *best = NULL;
+
+    refused[0] = '\0';
+    if (!hints) {
+        snprintf(reason, STEPAF_REASON_MAX, "no memory");
+        return NULL;
+    }
+    stepaf_fd_begin();
+    int error = library->getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &list);
+    (void)stepaf_fd_end(-1);
+    library->freeinfo(hints);
+    if (error) {
+        snprintf(reason, STEPAF_REASON_MAX, "libfabric has no provider of reliable datagrams: %s",
+                 library->strerror(-error));
+        return NULL;
+    }
+    for (const struct fi_info *info = list; info; info = info->next) {
+        const char *why = objection(info);
+        unsigned place = place_of(info, name);
+        if (!why && place == ORDERED)
+            why = name[0] ? "not asked for" : "only if asked for";
+        if (why) {
+            note(refused, info, why);
+        } else if (!best || place < place_of(best, name)) {
+            best = (struct fi_info *)(uintptr_t)info;
+        }
+    }
+    for (const struct fi_info *info = list; best && info; info = info->next)
+        if (strcmp(info->fabric_attr->prov_name ? info->fabric_attr->prov_name : "",
+                   best->fabric_attr->prov_name) != 0)
+            note(refused, info, "not the best");
+    struct fi_info *taken = best ? library->dupinfo(best) : NULL;
+    if (!taken)
+        snprintf(reason, STEPAF_REASON_MAX, "libfabric has no provider %.40s: %.100s",
+                 name[0] ? name : "of the usual ones", refused[0] ? refused : "it lists none");
+    library->freeinfo(list);
+    return taken;
+}

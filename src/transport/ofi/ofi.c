@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing, and the table. */
+#include "transport/ofi/ofi.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+#include "base/time.h"
+
+enum { CQ_ENTRIES = 4096, PAGE = 4096, CLOSE_MS = 1000 };
+
+static bool ofi_probe(const struct stepaf_env *env, char *reason)
+{
+    const struct stepaf_ofi_library *library = stepaf_ofi_library(reason);
+    char refused[STEPAF_REASON_MAX];
+
+    if (!library)
+        return false;
+    struct fi_info *info = stepaf_ofi_choose(library, env->ofi_provider, refused, reason);
+    if (info)
+        library->freeinfo(info);
+    return info != NULL;
+}
+
+static void close_fid(struct fid *fid)
+{
+    if (fid)
+        (void)fi_close(fid);
+}
+
+static bool has_pending(const struct stepaf_ofi *ofi)
+{
+    for (uint32_t p = 0; p < ofi->n_peers; p++) {
+        const struct stepaf_ofi_link *link = &ofi->links[p];
+        bool pending = link->control.pending;
+        for (int i = 0; i < STEPAF_OFI_RING; i++)
+            pending |= link->flight[i].pending > 0;
+        if (pending && !link->base.dead)
+            return true;
+    }
+    return false;
+}
+
+static void ofi_close(struct stepaf_transport *transport)
+{
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
+    struct stepaf_ofi_fabric *f = &ofi->f;
+    int64_t end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
+
+    for (uint32_t p = 0; ofi->links && p < ofi->n_peers; p++)
+        ofi->links[p].used = false; /* nothing is delivered any more */
+    while (f->cq && ofi->links && has_pending(ofi) && stepaf_monotonic_ns() < end)
+        (void)stepaf_ofi_progress(transport, 1);
+    if (f->info && f->info->domain_attr->mr_mode & FI_MR_ENDPOINT)
+        while (ofi->registrations)
+            stepaf_ofi_unregister(ofi->registrations);
+    close_fid(f->ep ? &f->ep->fid : NULL);
+    while (ofi->registrations)
+        stepaf_ofi_unregister(ofi->registrations);
+    close_fid(f->cq ? &f->cq->fid : NULL);
+    close_fid(f->av ? &f->av->fid : NULL);
+    close_fid(f->domain ? &f->domain->fid : NULL);
+    close_fid(f->fabric ? &f->fabric->fid : NULL);
+    if (f->info)
+        f->library->freeinfo(f->info);
+    free(ofi->slots);
+    free(ofi->ops);
+    free(ofi->links);
+    free(ofi);
+}
+
+static int open_fabric(struct stepaf_ofi_fabric *f)
+{
+    struct fi_cq_attr cq_attr = {.size = CQ_ENTRIES, .format = FI_CQ_FORMAT_DATA};
+    struct fi_av_attr av_attr = {.type = FI_AV_UNSPEC};
+    int error = f->library->fabric(f->info->fabric_attr, &f->fabric, NULL);
+
+    if (!error)
+        error = fi_domain(f->fabric, f->info, &f->domain, NULL);
+    if (!error)
+        error = fi_av_open(f->domain, &av_attr, &f->av, NULL);
+    if (!error)
+        error = fi_cq_open(f->domain, &cq_attr, &f->cq, NULL);
+    if (!error)
+        error = fi_endpoint(f->domain, f->info, &f->ep, NULL);
+    if (!error)
+        error = fi_ep_bind(f->ep, &f->av->fid, 0);
+    if (!error)
+        error = fi_ep_bind(f->ep, &f->cq->fid, FI_TRANSMIT | FI_RECV);
+    if (!error)
+        error = fi_enable(f->ep);
+    f->address_bytes = sizeof(f->address);
+    return error ? error : fi_getname(&f->ep->fid, f->address, &f->address_bytes);
+}
+
+/* Memory of this rank alone. */
+static bool make_room(struct stepaf_ofi *ofi, unsigned n_peers)
+{
+    size_t bytes = (size_t)2 * n_peers * STEPAF_OFI_PLACES * STEPAF_OFI_SLOT;
+
+    bytes = (bytes + PAGE - 1) / PAGE * PAGE;
+    ofi->links = calloc(n_peers, sizeof(*ofi->links));
+    ofi->ops = calloc(STEPAF_OFI_OPS, sizeof(*ofi->ops));
+    ofi->slots = aligned_alloc(PAGE, bytes);
+    if (!ofi->links || !ofi->ops || !ofi->slots)
+        return false;
+    memset(ofi->slots, 0, bytes);
+    ofi->slots_mem = (struct stepaf_mem){.base = ofi->slots, .bytes = bytes, .fd = -1};
+    ofi->n_peers = n_peers;
+    for (uint32_t p = 0; p < n_peers; p++) {
+        struct stepaf_ofi_link *link = &ofi->links[p];
+        link->base.transport = &ofi->base;
+        link->control.link = link;
+        link->pidfd = -1;
+        for (int i = 0; i < STEPAF_OFI_RING; i++)
+            link->flight[i].link = link;
+    }
+    for (int i = 0; i < STEPAF_OFI_OPS; i++) {
+        ofi->ops[i].next = ofi->free_op;
+        ofi->free_op = &ofi->ops[i];
+    }
+    return true;
+}
+
+static int open_all(struct stepaf_ofi *ofi)
+{
+    struct stat facts;
+    int error;
+
+    stepaf_fd_begin();
+    error = open_fabric(&ofi->f);
+    if (!error)
+        ofi->slots_mem.registration[0] =
+            stepaf_ofi_register(ofi, ofi->slots, ofi->slots_mem.bytes, &error);
+    (void)stepaf_fd_end(-1);
+    if (!error && getrandom(&ofi->token, sizeof(ofi->token), 0) != sizeof(ofi->token))
+        error = -FI_EAGAIN;
+    ofi->pids = stat("/proc/self/ns/pid", &facts) ? 0 : facts.st_ino;
+    ofi->piece_max = ofi->f.info->ep_attr->max_msg_size;
+    if (ofi->piece_max > 1U << 30)
+        ofi->piece_max = 1U << 30;
+    return error;
+}
+
+static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
+                                struct stepaf_transport **transport_p)
+{
+    char reason[STEPAF_REASON_MAX] = "";
+    struct stepaf_ofi *ofi;
+
+    if (!up->env->transports[0] && !up->env->ofi_provider[0])
+        return stepaf_error_set(
+            STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
+            "ofi: only where STEPAF_TRANSPORTS or STEPAF_OFI_PROVIDER asks for it");
+    if (n_peers > STEPAF_OFI_PEERS)
+        return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                "ofi: no more than %d peers", STEPAF_OFI_PEERS);
+    ofi = calloc(1, sizeof(*ofi));
+    if (!ofi)
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    ofi->base.up = up;
+    if (!make_room(ofi, n_peers)) {
+        ofi_close(&ofi->base);
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    }
+    ofi->f.library = stepaf_ofi_library(reason);
+    if (ofi->f.library)
+        ofi->f.info =
+            stepaf_ofi_choose(ofi->f.library, up->env->ofi_provider, ofi->f.refused, reason);
+    int error = ofi->f.info ? open_all(ofi) : 0;
+    if (error)
+        snprintf(reason, sizeof(reason), "%.60s: cannot open: %.100s",
+                 ofi->f.info->fabric_attr->prov_name, ofi->f.library->strerror(-error));
+    if (!ofi->f.info || error) {
+        ofi_close(&ofi->base);
+        return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "ofi: %s", reason);
+    }
+    *transport_p = &ofi->base;
+    return STEPAF_OK;
+}
+
+static void ofi_describe(const struct stepaf_transport *transport, char *text)
+{
+    const struct stepaf_ofi *ofi = (const struct stepaf_ofi *)transport;
+    const char *domain = ofi->f.info->domain_attr->name;
+
+    snprintf(text, STEPAF_REASON_MAX, "%.40s, domain %.30s%s%.80s",
+             ofi->f.info->fabric_attr->prov_name, domain ? domain : "?",
+             ofi->f.refused[0] ? "; not taken: " : "", ofi->f.refused);
+}
+
+static void ofi_query_memory(struct stepaf_transport *transport, size_t *per_link_p,
+                             size_t *staging_p)
+{
+    (void)transport;
+    *per_link_p = sizeof(struct stepaf_ofi_link) + (size_t)2 * STEPAF_OFI_PLACES * STEPAF_OFI_SLOT;
+    *staging_p = 0;
+}
+
+const struct stepaf_transport_ops stepaf_ofi_ops = {
+    .name = "ofi",
+    .probe = ofi_probe,
+    .open = ofi_open,
+    .close = ofi_close,
+    .describe = ofi_describe,
+    .reg_mem = stepaf_ofi_reg_mem,
+    .dereg_mem = stepaf_ofi_dereg_mem,
+    .is_quiet = stepaf_ofi_is_quiet,
+    .pack_address = stepaf_ofi_pack_address,
+    .pack_mem = stepaf_ofi_pack_mem,
+    .connect = stepaf_ofi_connect,
+    .disconnect = stepaf_ofi_disconnect,
+    .finish_connects = stepaf_ofi_finish_connects,
+    .import_mem = stepaf_ofi_import_mem,
+    .release_mem = stepaf_ofi_release_mem,
+    .post = stepaf_ofi_post,
+    .retire = stepaf_ofi_retire,
+    .progress = stepaf_ofi_progress,
+    .check_peers = stepaf_ofi_check_peers,
+    .query_memory = ofi_query_memory,
+};

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sending: a post's writes, each with the number of its message, and the message into a slot. */
+#include <string.h>
+
+#include "transport/ofi/ofi.h"
+
+void stepaf_ofi_lose(struct stepaf_ofi_link *link, int error)
+{
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->base.transport;
+    char reason[STEPAF_REASON_MAX];
+
+    if (!link->used || link->base.dead)
+        return;
+    snprintf(reason, sizeof(reason), "%.60s: %.100s", ofi->f.info->fabric_attr->prov_name,
+             ofi->f.library->strerror(error));
+    ofi->base.up->lost(ofi->base.up, &link->base, reason);
+}
+
+static uint32_t imm_make(const struct stepaf_ofi_link *link, enum stepaf_ofi_kind kind,
+                         uint32_t number)
+{
+    return (uint32_t)kind << STEPAF_OFI_KIND_SHIFT | link->index_at_peer << STEPAF_OFI_PEER_SHIFT |
+           (number & STEPAF_OFI_NUMBER);
+}
+
+/* One write. False: there is no room for it now, or the link is lost. */
+static bool ofi_write(struct stepaf_ofi_flight *flight, const void *source, size_t bytes,
+                      const struct stepaf_ofi_registration *own, uint64_t address, uint64_t key,
+                      uint32_t imm, bool more)
+{
+    struct stepaf_ofi_link *link = flight->link;
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->base.transport;
+    struct stepaf_ofi_op *op = ofi->free_op;
+    struct iovec iov = {(void *)(uintptr_t)source, bytes};
+    struct fi_rma_iov there = {address, bytes, key};
+    void *desc = fi_mr_desc(own->mr);
+    struct fi_msg_rma msg = {.msg_iov = &iov,
+                             .desc = &desc,
+                             .iov_count = 1,
+                             .addr = link->to,
+                             .rma_iov = &there,
+                             .rma_iov_count = 1,
+                             .context = op,
+                             .data = imm};
+
+    if (!op)
+        return false;
+    ssize_t error =
+        fi_writemsg(ofi->f.ep, &msg, FI_REMOTE_CQ_DATA | FI_COMPLETION | (more ? FI_MORE : 0));
+    if (error) {
+        if (error != -FI_EAGAIN)
+            stepaf_ofi_lose(link, (int)-error);
+        return false;
+    }
+    ofi->free_op = op->next;
+    op->flight = flight;
+    flight->pending++;
+    return true;
+}
+
+/* Write to the peer's slot for this rank from the own one that is its copy. */
+static bool write_slot(struct stepaf_ofi_flight *flight, uint32_t place, size_t bytes, uint32_t imm)
+{
+    struct stepaf_ofi_link *link = flight->link;
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->base.transport;
+
+    return ofi_write(flight, stepaf_ofi_slot(ofi, true, link->base.peer, place), bytes,
+                     ofi->slots_mem.registration[0],
+                     link->ring + ((uint64_t)link->index_at_peer * STEPAF_OFI_PLACES + place) *
+                                      STEPAF_OFI_SLOT,
+                     link->ring_key, imm, false);
+}
+
+bool stepaf_ofi_control(struct stepaf_ofi_link *link, enum stepaf_ofi_kind kind)
+{
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->base.transport;
+    uint32_t taken = link->taken;
+
+    stepaf_ofi_slot(ofi, true, link->base.peer, STEPAF_OFI_RING)->token = link->token;
+    if (!write_slot(&link->control, STEPAF_OFI_RING, sizeof(link->token),
+                    imm_make(link, kind, taken)))
+        return false;
+    link->told = taken;
+    return true;
+}
+
+/* Send post->xfer[post->at] from post->at_offset on. False: not all of it. @a first: of this call. What was
+ * refused before is offered without FI_MORE, so that nothing waits for what may not come soon. */
+static bool send_tensor(struct stepaf_ofi_link *link, struct stepaf_post *post, bool *first_p)
+{
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->base.transport;
+    const struct stepaf_xfer *xfer = &post->xfer[post->at];
+    const struct stepaf_ofi_rmem *there = (const struct stepaf_ofi_rmem *)xfer->dst;
+
+    while (post->at_offset < xfer->bytes) {
+        uint64_t left = xfer->bytes - post->at_offset;
+        uint32_t bytes = (uint32_t)(left < ofi->piece_max ? left : ofi->piece_max);
+        if (!ofi_write(link->open, (const uint8_t *)xfer->src + post->at_offset, bytes,
+                       xfer->src_mem->registration[ofi->base.index],
+                       there->address + xfer->dst_offset + post->at_offset, there->key,
+                       imm_make(link, STEPAF_OFI_PIECE, link->sent), !*first_p))
+            return false;
+        *first_p = false;
+        link->open->pieces++;
+        link->base.bytes_sent += bytes;
+        post->at_offset += bytes;
+    }
+    return true;
+}
+
+static bool send_message(struct stepaf_ofi_link *link, const struct stepaf_post *post)
+{
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->base.transport;
+    uint32_t place = link->sent % STEPAF_OFI_RING, taken = link->taken;
+    struct stepaf_ofi_slot *slot = stepaf_ofi_slot(ofi, true, link->base.peer, place);
+
+    *slot =
+        (struct stepaf_ofi_slot){link->token, link->sent, taken, link->open->pieces, 0, post->msg};
+    if (!write_slot(link->open, place, sizeof(*slot),
+                    imm_make(link, STEPAF_OFI_MESSAGE, link->sent)))
+        return false;
+    link->told = taken;
+    link->sent++;
+    link->base.messages_sent++;
+    return true;
+}
+
+/* False: there is no room now. */
+static bool send_post(struct stepaf_ofi_link *link, struct stepaf_post *post)
+{
+    struct stepaf_ofi_flight *flight = &link->flight[link->sent % STEPAF_OFI_RING];
+    bool first = link->open != NULL; /* refused before: see send_tensor */
+
+    if (!link->open) {
+        if (link->sent - link->credit >= STEPAF_OFI_RING || flight->pending)
+            return false;
+        link->open = flight;
+        flight->pieces = 0;
+        post->at = 0;
+        post->at_offset = 0;
+    }
+    for (; post->at < post->n_xfer; post->at++, post->at_offset = 0)
+        if (!send_tensor(link, post, &first))
+            return false;
+    if (!send_message(link, post))
+        return false;
+    link->open = NULL;
+    if (flight->pieces) {
+        flight->post = post;
+        post->state = STEPAF_POST_POSTED;
+    }
+    return true;
+}
+
+unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n)
+{
+    unsigned n_queued = 0;
+
+    for (unsigned i = 0; i < n; i++) {
+        struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)posts[i]->link;
+        posts[i]->state = STEPAF_POST_SENT; /* also what nobody will read */
+        if (link->base.dead || send_post(link, posts[i]) || link->base.dead)
+            continue;
+        posts[i]->state = STEPAF_POST_QUEUED;
+        n_queued++;
+    }
+    return n_queued;
+}
+
+void stepaf_ofi_retire(struct stepaf_post *post)
+{
+    struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)post->link;
+
+    for (int i = 0; i < STEPAF_OFI_RING; i++)
+        if (link->flight[i].post == post)
+            link->flight[i].post = NULL;
+}
