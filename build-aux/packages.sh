@@ -61,7 +61,7 @@ packages_apt()
 }
 
 # What quickstart's build cannot do without: what it is, and its packages on Debian and Ubuntu, on Fedora
-# and Red Hat's kin, and on SUSE; several are joined by commas. "rdma" and "pmix" it can do without.
+# and Red Hat's kin, and on SUSE; several are joined by commas. "rdma", "fabric" and "pmix" it can do without.
 packages_table="\
 cc         gcc,libc6-dev                gcc                  gcc,glibc-devel
 make       make                         make                 make
@@ -75,6 +75,7 @@ sodium     libsodium-dev                libsodium-devel      libsodium-devel
 jansson    libjansson-dev               jansson-devel        libjansson-devel
 openblas   libopenblas-dev              openblas-devel       openblas-devel
 rdma       libibverbs-dev,librdmacm-dev rdma-core-devel      rdma-core-devel
+fabric     libfabric-dev                libfabric-devel      libfabric-devel
 pmix       libpmix-dev                  pmix-devel           pmix-devel"
 # All of Debian's.
 packages_build=$(echo "$packages_table" | while read -r _ debian _; do echo "$debian"; done | tr ',\n' '  ')
@@ -130,6 +131,7 @@ packages_have()
     openblas) packages_header cblas.h openblas openblas "$@" ;;
     rdma) packages_header infiniband/verbs.h libibverbs verbs "$@" &&
         packages_header rdma/rdma_cma.h librdmacm rdmacm "$@" ;;
+    fabric) packages_header rdma/fi_rma.h libfabric ofi "$@" ;;
     pmix) packages_header pmix.h pmix pmix "$@" ;;
     *) command -v "$thing" ;;
     esac >/dev/null
@@ -145,7 +147,7 @@ packages_lacking()
     for entry in $(echo "$packages_table" | sed 's/ .*//'); do
         packages_have "$entry" "$@" && continue
         case $entry in
-        rdma | pmix) packages_optional="$packages_optional${packages_optional:+, }$entry" ;;
+        rdma | fabric | pmix) packages_optional="$packages_optional${packages_optional:+, }$entry" ;;
         *) lacking="$lacking $entry" ;;
         esac
     done

@@ -10,6 +10,7 @@
 #   pmix WORD...                        one of these with a program of test/pmix, which has no MPI
 #   gpu WORD...                         the same with a program of test/gpu; skipped without a GPU
 #   NAME=VALUE                          a variable for the lines that follow
+#   ofi                                 skipped where libfabric cannot be used
 #   softnic                             these are over a network card made of software, see test/softnic
 #
 # Programs are those of test/mpi. A word such as 100000/2000 is the first number, or, where
@@ -117,6 +118,14 @@ while read -r line; do
         export LD_PRELOAD="$softnic"
         export STEPAF_TRANSPORTS=verbs STEPAF_CUDA_PROXY=always STEPAF_PROGRESS=thread
         continue
+        ;;
+    ofi)
+        usable=$(STEPAF_TRANSPORTS=ofi "$top_builddir/stepaf_info" -t 2>&1 | grep '^ofi ')
+        case $usable in
+        *'can be used'*) continue ;;
+        esac
+        echo "SKIP: no transport ofi: ${usable:-this build was made without libfabric}"
+        exit 77
         ;;
     fork)
         launch=fork

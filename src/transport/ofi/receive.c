@@ -94,6 +94,19 @@ static struct stepaf_ofi_flight *end_op(struct stepaf_ofi *ofi, struct stepaf_of
     return flight;
 }
 
+static bool is_op(const struct stepaf_ofi *ofi, const void *context)
+{
+    const struct stepaf_ofi_op *op = context;
+    return op >= ofi->ops && op < ofi->ops + STEPAF_OFI_OPS;
+}
+
+/* Provider sockets says of own writes, too, that they have carried data. */
+static bool is_of_peer(const struct fi_cq_data_entry *entry)
+{
+    return entry->flags & FI_REMOTE_WRITE ||
+           (entry->flags & FI_REMOTE_CQ_DATA && !(entry->flags & FI_WRITE));
+}
+
 static void take_error(struct stepaf_ofi *ofi)
 {
     struct fi_cq_err_entry entry = {0};
@@ -101,7 +114,7 @@ static void take_error(struct stepaf_ofi *ofi)
     if (fi_cq_readerr(ofi->f.cq, &entry, 0) != 1)
         return;
     struct stepaf_ofi_op *op = entry.op_context;
-    if (op < ofi->ops || op >= ofi->ops + STEPAF_OFI_OPS) {
+    if (!is_op(ofi, op)) {
         ofi->base.up->dropped_malformed++;
         return;
     }
@@ -121,9 +134,9 @@ unsigned stepaf_ofi_progress(struct stepaf_transport *transport, unsigned polls)
         if (n == -FI_EAVAIL)
             take_error(ofi);
         for (ssize_t i = 0; i < n; i++) {
-            if (entries[i].flags & FI_REMOTE_CQ_DATA)
+            if (is_of_peer(&entries[i]))
                 ofi->base.up->dropped_malformed += !take_write(ofi, entries[i].data);
-            else if (entries[i].op_context)
+            else if (is_op(ofi, entries[i].op_context))
                 (void)end_op(ofi, entries[i].op_context);
         }
         for (uint32_t p = 0; n > 0 && p < ofi->n_peers; p++) {

@@ -13,7 +13,7 @@
 #define SYS_pidfd_open 434
 #endif
 
-static const int64_t look_ns = 20000000, ping_ns = 500000000;
+static const int64_t look_ns = 1000000, ping_ns = 500000000;
 
 void stepaf_ofi_watch(struct stepaf_ofi_link *link, uint32_t pid)
 {
