@@ -68,7 +68,7 @@ static const char *const fabric_order[] = {"efa",         "cxi", "verbs;ofi_rxm"
                                            "tcp;ofi_rxm", "tcp", "net",           "sockets"};
 enum { ORDERED = sizeof(fabric_order) / sizeof(fabric_order[0]) };
 
-static unsigned place_of(const struct fi_info *info, const char *name)
+static unsigned provider_place(const struct fi_info *info, const char *name)
 {
     const char *its = info->fabric_attr->prov_name;
     unsigned place = 0;
@@ -141,12 +141,12 @@ struct fi_info *stepaf_ofi_choose(const struct stepaf_ofi_library *library, cons
     }
     for (const struct fi_info *info = list; info; info = info->next) {
         const char *why = objection(info);
-        unsigned place = place_of(info, name);
+        unsigned place = provider_place(info, name);
         if (!why && place == ORDERED)
             why = name[0] ? "not asked for" : "only if asked for";
         if (why) {
             note(refused, info, why);
-        } else if (!best || place < place_of(best, name)) {
+        } else if (!best || place < provider_place(best, name)) {
             best = (struct fi_info *)(uintptr_t)info;
         }
     }

@@ -86,7 +86,7 @@ bool stepaf_ofi_control(struct stepaf_ofi_link *link, enum stepaf_ofi_kind kind)
 
 /* Send post->xfer[post->at] from post->at_offset on. False: not all of it. @a first: of this call. What was
  * refused before is offered without FI_MORE, so that nothing waits for what may not come soon. */
-static bool send_tensor(struct stepaf_ofi_link *link, struct stepaf_post *post, bool *first_p)
+static bool ofi_send_tensor(struct stepaf_ofi_link *link, struct stepaf_post *post, bool *first_p)
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->base.transport;
     const struct stepaf_xfer *xfer = &post->xfer[post->at];
@@ -108,7 +108,7 @@ static bool send_tensor(struct stepaf_ofi_link *link, struct stepaf_post *post, 
     return true;
 }
 
-static bool send_message(struct stepaf_ofi_link *link, const struct stepaf_post *post)
+static bool ofi_send_message(struct stepaf_ofi_link *link, const struct stepaf_post *post)
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->base.transport;
     uint32_t place = link->sent % STEPAF_OFI_RING, taken = link->taken;
@@ -126,10 +126,10 @@ static bool send_message(struct stepaf_ofi_link *link, const struct stepaf_post 
 }
 
 /* False: there is no room now. */
-static bool send_post(struct stepaf_ofi_link *link, struct stepaf_post *post)
+static bool ofi_send_post(struct stepaf_ofi_link *link, struct stepaf_post *post)
 {
     struct stepaf_ofi_flight *flight = &link->flight[link->sent % STEPAF_OFI_RING];
-    bool first = link->open != NULL; /* refused before: see send_tensor */
+    bool first = link->open != NULL; /* refused before: see ofi_send_tensor */
 
     if (!link->open) {
         if (link->sent - link->credit >= STEPAF_OFI_RING || flight->pending)
@@ -140,9 +140,9 @@ static bool send_post(struct stepaf_ofi_link *link, struct stepaf_post *post)
         post->at_offset = 0;
     }
     for (; post->at < post->n_xfer; post->at++, post->at_offset = 0)
-        if (!send_tensor(link, post, &first))
+        if (!ofi_send_tensor(link, post, &first))
             return false;
-    if (!send_message(link, post))
+    if (!ofi_send_message(link, post))
         return false;
     link->open = NULL;
     if (flight->pieces) {
@@ -159,7 +159,7 @@ unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n)
     for (unsigned i = 0; i < n; i++) {
         struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)posts[i]->link;
         posts[i]->state = STEPAF_POST_SENT; /* also what nobody will read */
-        if (link->base.dead || send_post(link, posts[i]) || link->base.dead)
+        if (link->base.dead || ofi_send_post(link, posts[i]) || link->base.dead)
             continue;
         posts[i]->state = STEPAF_POST_QUEUED;
         n_queued++;
