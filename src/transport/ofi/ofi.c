@@ -97,7 +97,7 @@ static int open_fabric(struct stepaf_ofi_fabric *f)
 }
 
 /* Memory of this rank alone. */
-static bool make_room(struct stepaf_ofi *ofi, unsigned n_peers)
+static bool ofi_make_room(struct stepaf_ofi *ofi, unsigned n_peers)
 {
     size_t bytes = (size_t)2 * n_peers * STEPAF_OFI_PLACES * STEPAF_OFI_SLOT;
 
@@ -162,7 +162,7 @@ static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
     if (!ofi)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     ofi->base.up = up;
-    if (!make_room(ofi, n_peers)) {
+    if (!ofi_make_room(ofi, n_peers)) {
         ofi_close(&ofi->base);
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }

@@ -27,7 +27,7 @@ void stepaf_ofi_watch(struct stepaf_ofi_link *link, uint32_t pid)
     link->pidfd = stepaf_fork_end(fd);
 }
 
-static void look_after(struct stepaf_ofi *ofi, struct stepaf_ofi_link *link, int64_t now)
+static void ofi_look_after(struct stepaf_ofi *ofi, struct stepaf_ofi_link *link, int64_t now)
 {
     struct stepaf_upcalls *up = ofi->base.up;
     struct pollfd pollfd = {.fd = link->pidfd, .events = POLLIN};
@@ -65,7 +65,7 @@ void stepaf_ofi_check_peers(struct stepaf_transport *transport)
         if (link->taken != link->told)
             (void)stepaf_ofi_control(link, STEPAF_OFI_CREDIT);
         if (!link->base.dead)
-            look_after(ofi, link, now);
+            ofi_look_after(ofi, link, now);
     }
 }
 
