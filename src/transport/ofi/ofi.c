@@ -51,7 +51,7 @@ static void ofi_close(struct stepaf_transport *transport)
     int64_t end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
 
     for (uint32_t p = 0; ofi->links && p < ofi->n_peers; p++)
-        ofi->links[p].used = false; /* nothing is delivered any more */
+        stepaf_ofi_disconnect(&ofi->links[p].base); /* nothing is delivered any more */
     while (f->cq && ofi->links && has_pending(ofi) && stepaf_monotonic_ns() < end)
         (void)stepaf_ofi_progress(transport, 1);
     if (f->info && f->info->domain_attr->mr_mode & FI_MR_ENDPOINT)
