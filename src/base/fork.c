@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -23,6 +24,15 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t *bits;
 static size_t n_words, n_descriptors;
 static const char *unmapped; /* see stepaf_fork_unmap */
+
+/* Those that a library may have closed by now, with what the number stood for. */
+struct fork_file {
+    int fd;
+    dev_t device;
+    ino_t inode;
+};
+static struct fork_file *files;
+static size_t n_files;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int trouble; /* errno; 0: fork() calls the handlers */
@@ -91,6 +101,22 @@ static void unmap_all(void)
     close(fd);
 }
 
+/* Make a number one of nothing. */
+static void give_up(int fd, int *nothing)
+{
+    if (*nothing < 0)
+        *nothing = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (*nothing < 0 || dup3(*nothing, fd, O_CLOEXEC) < 0)
+        close(fd);
+}
+
+static bool is_still_it(const struct fork_file *file)
+{
+    struct stat facts;
+
+    return !fstat(file->fd, &facts) && facts.st_dev == file->device && facts.st_ino == file->inode;
+}
+
 /* Only what a signal handler may call. */
 static void in_child(void)
 {
@@ -100,16 +126,15 @@ static void in_child(void)
         unmap_all();
 
     for (size_t word = 0; word < n_words; word++) {
-        for (uint64_t left = bits[word]; left; left &= left - 1) {
-            int fd = (int)(word * WORD_BITS) + __builtin_ctzll(left);
-            if (nothing < 0)
-                nothing = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-            if (nothing < 0 || dup3(nothing, fd, O_CLOEXEC) < 0)
-                close(fd);
-        }
+        for (uint64_t left = bits[word]; left; left &= left - 1)
+            give_up((int)(word * WORD_BITS) + __builtin_ctzll(left), &nothing);
         bits[word] = 0; /* the numbers are the child's: its own children keep what it has there */
     }
     n_descriptors = 0;
+    for (size_t i = 0; i < n_files; i++)
+        if (is_still_it(&files[i]))
+            give_up(files[i].fd, &nothing);
+    n_files = 0;
     if (nothing >= 0)
         close(nothing);
     pthread_mutex_unlock(&lock);
@@ -161,11 +186,46 @@ int stepaf_fork_end(int fd)
     return stepaf_fd_end(fd);
 }
 
+int stepaf_fork_add_file(int fd)
+{
+    struct stat facts;
+    int error = 0;
+
+    pthread_once(&once, set_up);
+    pthread_mutex_lock(&lock);
+    struct fork_file *more = realloc(files, (n_files + 1) * sizeof(*more));
+    if (more)
+        files = more;
+    if (!more || trouble)
+        error = more ? trouble : ENOMEM;
+    else if (fstat(fd, &facts))
+        error = errno;
+    else
+        files[n_files++] = (struct fork_file){fd, facts.st_dev, facts.st_ino};
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+static void forget_file(int fd)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < n_files; i++)
+        if (files[i].fd != fd)
+            files[kept++] = files[i];
+    n_files = kept;
+    if (!n_files) {
+        free(files);
+        files = NULL;
+    }
+}
+
 /* The lock is held. */
 static void forget_descriptor(int fd)
 {
     size_t word = (size_t)fd / WORD_BITS;
 
+    forget_file(fd);
     if (word < n_words && bits[word] & 1ull << fd % WORD_BITS) {
         bits[word] &= ~(1ull << fd % WORD_BITS);
         n_descriptors--;

@@ -18,6 +18,9 @@ int stepaf_fork_end(int fd);
  * library closes it. An errno, if there is no memory: then the child keeps it. */
 int stepaf_fork_add(int fd);
 void stepaf_fork_forget(int fd);
+/* The same, at any time, for a descriptor that a library may close without a word: a child gives it up only where
+ * the number is still that file's. */
+int stepaf_fork_add_file(int fd);
 
 /* A mapping keeps a file as a descriptor does: have children drop theirs of all files whose names begin with
  * @a prefix, which stays the caller's. For one prefix at a time; NULL: none any more. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Addresses, and links made from them. */
 #include <string.h>
-#include <time.h>
 
 #include "base/fork.h"
 #include "transport/ofi/ofi.h"
@@ -72,13 +71,15 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
         snprintf(reason, STEPAF_REASON_MAX, "libfabric does not take its address");
         return STEPAF_OK;
     }
-    link->base = (struct stepaf_link){.transport = transport, .peer = facts->peer};
+    link->base =
+        (struct stepaf_link){.ops = transport->ops, .transport = transport, .peer = facts->peer};
     snprintf(link->base.name, sizeof(link->base.name), "ofi;%.26s", provider);
     snprintf(link->base.address, sizeof(link->base.address), "%.47s",
              ofi->f.info->domain_attr->name ? ofi->f.info->domain_attr->name : "");
     link->index_at_peer = facts->index_at_peer;
     link->is_local = same_node && pids && pids == ofi->pids;
     stepaf_ofi_watch(link, facts->pid);
+    link->proof.state = STEPAF_OFI_UNPROVEN;
     link->used = true;
     *link_p = &link->base;
     return STEPAF_OK;
@@ -95,31 +96,4 @@ void stepaf_ofi_disconnect(struct stepaf_link *base)
     if (link->pidfd >= 0)
         stepaf_fork_close(link->pidfd);
     link->pidfd = -1;
-}
-
-stepaf_status_t stepaf_ofi_finish_connects(struct stepaf_transport *transport, int64_t deadline_ns,
-                                           int wait_ms, uint32_t *peer_p, char *reason)
-{
-    struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
-    const struct timespec pause = {.tv_nsec = 200000};
-    bool all_up = true;
-
-    (void)deadline_ns;
-    (void)stepaf_ofi_progress(transport, 1);
-    for (uint32_t p = 0; p < ofi->n_peers; p++) {
-        struct stepaf_ofi_link *link = &ofi->links[p];
-        if (!link->used || link->base.dead)
-            continue;
-        if (!link->hello_sent)
-            link->hello_sent = stepaf_ofi_control(link, STEPAF_OFI_HELLO);
-        if (all_up && (!link->hello_sent || !link->hello_here || link->control.pending)) {
-            *peer_p = p;
-            snprintf(reason, STEPAF_REASON_MAX, "%s",
-                     link->hello_here ? "it takes in nothing" : "it has not written");
-            all_up = false;
-        }
-    }
-    if (!all_up && wait_ms)
-        (void)nanosleep(&pause, NULL);
-    return all_up ? STEPAF_OK : STEPAF_INPROGRESS;
 }

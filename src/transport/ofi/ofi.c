@@ -54,6 +54,7 @@ static void ofi_close(struct stepaf_transport *transport)
         stepaf_ofi_disconnect(&ofi->links[p].base); /* nothing is delivered any more */
     while (f->cq && ofi->links && has_pending(ofi) && stepaf_monotonic_ns() < end)
         (void)stepaf_ofi_progress(transport, 1);
+    stepaf_ofi_sockets_forget(ofi);
     if (f->info && f->info->domain_attr->mr_mode & FI_MR_ENDPOINT)
         while (ofi->registrations)
             stepaf_ofi_unregister(ofi->registrations);
@@ -161,7 +162,7 @@ static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
     ofi = calloc(1, sizeof(*ofi));
     if (!ofi)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    ofi->base.up = up;
+    ofi->base = (struct stepaf_transport){.ops = &stepaf_ofi_ops, .up = up};
     if (!ofi_make_room(ofi, n_peers)) {
         ofi_close(&ofi->base);
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
@@ -180,6 +181,16 @@ static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
     }
     *transport_p = &ofi->base;
     return STEPAF_OK;
+}
+
+/* All links are proven: what libfabric connects has been connected. */
+static void ofi_shrink(struct stepaf_transport *transport)
+{
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
+
+    if (!ofi->settled)
+        stepaf_ofi_sockets_find(ofi);
+    ofi->settled = true;
 }
 
 static void ofi_describe(const struct stepaf_transport *transport, char *text)
@@ -214,6 +225,8 @@ const struct stepaf_transport_ops stepaf_ofi_ops = {
     .connect = stepaf_ofi_connect,
     .disconnect = stepaf_ofi_disconnect,
     .finish_connects = stepaf_ofi_finish_connects,
+    .prove_links = stepaf_ofi_prove_links,
+    .shrink = ofi_shrink,
     .import_mem = stepaf_ofi_import_mem,
     .release_mem = stepaf_ofi_release_mem,
     .post = stepaf_ofi_post,

@@ -12,7 +12,8 @@ enum {
     STEPAF_OFI_PLACES = STEPAF_OFI_RING + 1, /* slots of a peer; the last is of credits */
     STEPAF_OFI_ADDRESS = 256,                /* the longest address of a provider */
     STEPAF_OFI_PROVIDER = 64,
-    STEPAF_OFI_OPS = 512, /* writes under way at most */
+    STEPAF_OFI_OPS = 512,     /* writes under way at most */
+    STEPAF_OFI_MORE_MAX = 16, /* writes of one doorbell */
     STEPAF_OFI_PEERS = 1 << 14
 };
 
@@ -54,6 +55,16 @@ struct stepaf_ofi_op {
     struct stepaf_ofi_op *next; /* while it is free */
 };
 
+/* Whether anything gets through: see prove.c. */
+enum stepaf_ofi_proof_state { STEPAF_OFI_UNPROVEN, STEPAF_OFI_PROVEN, STEPAF_OFI_REFUTED };
+
+struct stepaf_ofi_proof {
+    enum stepaf_ofi_proof_state state;
+    bool sent, here;  /* the own hello; the peer's */
+    int error;        /* libfabric's, if it is refuted */
+    int64_t since_ns; /* when it was begun; 0: not yet */
+};
+
 struct stepaf_ofi_link {
     struct stepaf_link base;
     fi_addr_t to;
@@ -64,7 +75,8 @@ struct stepaf_ofi_link {
     uint32_t taken, told;  /* the peer's messages; how many of them it knows to be taken */
     uint32_t landed[STEPAF_OFI_RING];
     bool here[STEPAF_OFI_RING];
-    bool used, hello_sent, hello_here, is_local;
+    bool used, is_local;
+    struct stepaf_ofi_proof proof;
     struct stepaf_ofi_flight flight[STEPAF_OFI_RING];
     struct stepaf_ofi_flight *open;   /* its post is QUEUED, and begun */
     struct stepaf_ofi_flight control; /* credits */
@@ -111,6 +123,10 @@ struct stepaf_ofi {
     uint64_t pids;      /* the namespace of process numbers */
     uint64_t piece_max; /* of one write */
     int64_t looked_ns;
+    bool settled;      /* the first commit is done: libfabric has opened what it needs */
+    unsigned more_run; /* writes since the last that was no FI_MORE */
+    int *sockets;      /* libfabric's, which children of fork() give up */
+    unsigned n_sockets;
 };
 
 static inline struct stepaf_ofi_slot *stepaf_ofi_slot(struct stepaf_ofi *ofi, bool out,
@@ -119,6 +135,8 @@ static inline struct stepaf_ofi_slot *stepaf_ofi_slot(struct stepaf_ofi *ofi, bo
     size_t at = ((size_t)out * ofi->n_peers + peer) * STEPAF_OFI_PLACES + place;
     return (struct stepaf_ofi_slot *)(void *)(ofi->slots + at * STEPAF_OFI_SLOT);
 }
+
+extern const struct stepaf_transport_ops stepaf_ofi_ops;
 
 /* memory.c */
 struct stepaf_ofi_registration *stepaf_ofi_register(struct stepaf_ofi *ofi, void *base,
@@ -139,14 +157,23 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
                                    struct stepaf_unpack *unpack, struct stepaf_link **link_p,
                                    char *reason);
 void stepaf_ofi_disconnect(struct stepaf_link *link);
+
+/* prove.c */
 stepaf_status_t stepaf_ofi_finish_connects(struct stepaf_transport *transport, int64_t deadline_ns,
                                            int wait_ms, uint32_t *peer_p, char *reason);
+stepaf_status_t stepaf_ofi_prove_links(struct stepaf_transport *transport, bool begin,
+                                       uint32_t *peer_p, char *reason);
+
+/* sockets.c */
+void stepaf_ofi_sockets_find(struct stepaf_ofi *ofi);
+void stepaf_ofi_sockets_forget(struct stepaf_ofi *ofi);
 
 /* send.c. Control: of the kinds CREDIT and HELLO; false: no room. */
 unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n);
 void stepaf_ofi_retire(struct stepaf_post *post);
 bool stepaf_ofi_control(struct stepaf_ofi_link *link, enum stepaf_ofi_kind kind);
-void stepaf_ofi_lose(struct stepaf_ofi_link *link, int error);
+void stepaf_ofi_lose(struct stepaf_ofi_link *link,
+                     int error); /* or refute it, before it is proven */
 
 /* receive.c */
 unsigned stepaf_ofi_progress(struct stepaf_transport *transport, unsigned polls);

@@ -3,10 +3,11 @@
  * means nothing. */
 #include <string.h>
 
+#include "base/fd.h"
 #include "base/time.h"
 #include "transport/ofi/ofi.h"
 
-enum { ENTRIES = 16, MESSAGE_HEAD = offsetof(struct stepaf_msg, word) };
+enum { ENTRIES = 16 };
 
 static bool take_credit(struct stepaf_ofi_link *link, uint32_t taken)
 {
@@ -35,7 +36,12 @@ static unsigned deliver_next(struct stepaf_ofi *ofi, struct stepaf_ofi_link *lin
             up->dropped_malformed++;
             break;
         }
-        if (link->landed[place] != slot.pieces)
+        if (link->landed[place] > slot.pieces) { /* which of them are its own, nobody can say */
+            up->dropped_malformed++;
+            up->lost(up, &link->base, "it has written more pieces than its message has");
+            break;
+        }
+        if (link->landed[place] < slot.pieces)
             break;
         link->here[place] = false;
         link->landed[place] = 0;
@@ -63,7 +69,7 @@ static bool take_write(struct stepaf_ofi *ofi, uint64_t data)
         if (stepaf_ofi_slot(ofi, false, peer, STEPAF_OFI_RING)->token != ofi->token)
             return false;
         if (kind == STEPAF_OFI_HELLO)
-            link->hello_here = true;
+            link->proof.here = true;
         return kind == STEPAF_OFI_HELLO || take_credit(link, number);
     }
     if (!link->used || ((number - link->taken) & STEPAF_OFI_NUMBER) >= STEPAF_OFI_RING)
@@ -74,7 +80,9 @@ static bool take_write(struct stepaf_ofi *ofi, uint64_t data)
         link->here[place] = true;
     else
         link->landed[place]++;
-    (void)deliver_next(ofi, link);
+    if (deliver_next(ofi, link) && !link->base.dead &&
+        link->taken - link->told >= STEPAF_OFI_RING / 2)
+        (void)stepaf_ofi_control(link, STEPAF_OFI_CREDIT); /* else watch.c does it */
     return true;
 }
 
@@ -107,47 +115,68 @@ static bool is_of_peer(const struct fi_cq_data_entry *entry)
            (entry->flags & FI_REMOTE_CQ_DATA && !(entry->flags & FI_WRITE));
 }
 
-static void take_error(struct stepaf_ofi *ofi)
+/* False: there was none. */
+static bool take_error(struct stepaf_ofi *ofi)
 {
     struct fi_cq_err_entry entry = {0};
 
     if (fi_cq_readerr(ofi->f.cq, &entry, 0) != 1)
-        return;
+        return false;
     struct stepaf_ofi_op *op = entry.op_context;
     if (!is_op(ofi, op)) {
         ofi->base.up->dropped_malformed++;
-        return;
+        return true;
     }
     struct stepaf_ofi_link *link = op->flight->link;
     op->flight->post = NULL; /* it has not been sent */
     (void)end_op(ofi, op);
     stepaf_ofi_lose(link, entry.err);
+    return true;
+}
+
+/* The queue itself is of no use any more. */
+static void lose_all(struct stepaf_ofi *ofi, int error)
+{
+    for (uint32_t p = 0; p < ofi->n_peers; p++)
+        stepaf_ofi_lose(&ofi->links[p], error);
+}
+
+/* Read once. Returns how much has come. */
+static unsigned take_in(struct stepaf_ofi *ofi)
+{
+    struct fi_cq_data_entry entries[ENTRIES];
+    ssize_t n = fi_cq_read(ofi->f.cq, entries, ENTRIES);
+
+    if (n == -FI_EAVAIL)
+        return take_error(ofi);
+    if (n < 0 && n != -FI_EAGAIN)
+        lose_all(ofi, (int)-n);
+    for (ssize_t i = 0; i < n; i++) {
+        if (is_of_peer(&entries[i]))
+            ofi->base.up->dropped_malformed += !take_write(ofi, entries[i].data);
+        else if (is_op(ofi, entries[i].op_context))
+            (void)end_op(ofi, entries[i].op_context);
+    }
+    return n > 0 ? (unsigned)n : 0;
+}
+
+/* In the first commit libfabric connects, and accepts connections, in here. */
+static unsigned take_in_guarded(struct stepaf_ofi *ofi)
+{
+    stepaf_fd_begin();
+    unsigned n = take_in(ofi);
+    (void)stepaf_fd_end(-1);
+    return n;
 }
 
 unsigned stepaf_ofi_progress(struct stepaf_transport *transport, unsigned polls)
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
-    struct fi_cq_data_entry entries[ENTRIES];
+    unsigned n;
 
-    while (true) {
-        ssize_t n = fi_cq_read(ofi->f.cq, entries, ENTRIES);
-        if (n == -FI_EAVAIL)
-            take_error(ofi);
-        for (ssize_t i = 0; i < n; i++) {
-            if (is_of_peer(&entries[i]))
-                ofi->base.up->dropped_malformed += !take_write(ofi, entries[i].data);
-            else if (is_op(ofi, entries[i].op_context))
-                (void)end_op(ofi, entries[i].op_context);
-        }
-        for (uint32_t p = 0; n > 0 && p < ofi->n_peers; p++) {
-            struct stepaf_ofi_link *link = &ofi->links[p];
-            if (link->used && !link->base.dead && link->taken - link->told >= STEPAF_OFI_RING / 2)
-                (void)stepaf_ofi_control(link, STEPAF_OFI_CREDIT);
-        }
-        if (n > 0 || n == -FI_EAVAIL)
-            return n > 0 ? (unsigned)n : 1;
-        if (!--polls)
-            return 0;
+    if (__builtin_expect(!ofi->settled, 0))
+        return take_in_guarded(ofi);
+    while (!(n = take_in(ofi)) && --polls)
         transport->up->polled = stepaf_ticks();
-    }
+    return n;
 }

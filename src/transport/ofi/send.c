@@ -11,6 +11,11 @@ void stepaf_ofi_lose(struct stepaf_ofi_link *link, int error)
 
     if (!link->used || link->base.dead)
         return;
+    if (link->proof.state != STEPAF_OFI_PROVEN) { /* it takes another transport */
+        link->proof.state = STEPAF_OFI_REFUTED;
+        link->proof.error = error;
+        return;
+    }
     snprintf(reason, sizeof(reason), "%.60s: %.100s", ofi->f.info->fabric_attr->prov_name,
              ofi->f.library->strerror(error));
     ofi->base.up->lost(ofi->base.up, &link->base, reason);
@@ -23,7 +28,8 @@ static uint32_t imm_make(const struct stepaf_ofi_link *link, enum stepaf_ofi_kin
            (number & STEPAF_OFI_NUMBER);
 }
 
-/* One write. False: there is no room for it now, or the link is lost. */
+/* One write. False: there is no room for it now, or the link is lost. @a more: another one follows at once, which
+ * rings for both; but the last for which there is room rings itself, as does one of a few. */
 static bool ofi_write(struct stepaf_ofi_flight *flight, const void *source, size_t bytes,
                       const struct stepaf_ofi_registration *own, uint64_t address, uint64_t key,
                       uint32_t imm, bool more)
@@ -45,6 +51,7 @@ static bool ofi_write(struct stepaf_ofi_flight *flight, const void *source, size
 
     if (!op)
         return false;
+    more = more && op->next && ofi->more_run < STEPAF_OFI_MORE_MAX - 1;
     ssize_t error =
         fi_writemsg(ofi->f.ep, &msg, FI_REMOTE_CQ_DATA | FI_COMPLETION | (more ? FI_MORE : 0));
     if (error) {
@@ -52,6 +59,7 @@ static bool ofi_write(struct stepaf_ofi_flight *flight, const void *source, size
             stepaf_ofi_lose(link, (int)-error);
         return false;
     }
+    ofi->more_run = more ? ofi->more_run + 1 : 0;
     ofi->free_op = op->next;
     op->flight = flight;
     flight->pending++;

@@ -38,6 +38,8 @@ static void ofi_look_after(struct stepaf_ofi *ofi, struct stepaf_ofi_link *link,
             up->lost(up, &link->base, "its process has ended");
         return;
     }
+    if (link->proof.state != STEPAF_OFI_PROVEN)
+        return;
     if (link->heard != link->noticed) {
         link->noticed = link->heard;
         link->heard_ns = now;
@@ -62,7 +64,7 @@ void stepaf_ofi_check_peers(struct stepaf_transport *transport)
         struct stepaf_ofi_link *link = &ofi->links[p];
         if (!link->used || link->base.dead)
             continue;
-        if (link->taken != link->told)
+        if (link->taken != link->told && link->proof.state == STEPAF_OFI_PROVEN)
             (void)stepaf_ofi_control(link, STEPAF_OFI_CREDIT);
         if (!link->base.dead)
             ofi_look_after(ofi, link, now);

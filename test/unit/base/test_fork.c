@@ -48,6 +48,30 @@ static void a_librarys_descriptor_is_nothing_in_a_child(void)
     close(pipe_ends[1]);
 }
 
+/* A library may have closed it, and the number stand for something else. */
+static void a_file_is_nothing_in_a_child_as_long_as_it_is_that_file(void)
+{
+    int others[2];
+
+    CU_ASSERT_EQUAL_FATAL(pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK), 0);
+    CU_ASSERT_EQUAL(stepaf_fork_add_file(pipe_ends[1]), 0);
+    CU_ASSERT_EQUAL(in_a_child(writes), 0);
+    CU_ASSERT_EQUAL(write(pipe_ends[1], "x", 1), 1);
+    CU_ASSERT_EQUAL_FATAL(pipe2(others, O_CLOEXEC | O_NONBLOCK), 0);
+    CU_ASSERT_EQUAL(dup3(others[1], pipe_ends[1], O_CLOEXEC), pipe_ends[1]);
+    CU_ASSERT_EQUAL(in_a_child(writes), 1);
+    stepaf_fork_forget(pipe_ends[1]);
+    CU_ASSERT_EQUAL(stepaf_fork_add_file(pipe_ends[1]), 0);
+    CU_ASSERT_EQUAL(in_a_child(writes), 0);
+    stepaf_fork_forget(pipe_ends[1]);
+    CU_ASSERT_EQUAL(in_a_child(writes), 1);
+    CU_ASSERT_EQUAL(stepaf_fork_add_file(-1), EBADF);
+    for (int i = 0; i < 2; i++) {
+        close(pipe_ends[i]);
+        close(others[i]);
+    }
+}
+
 static void *device, *other;
 
 static int has(void *map)
@@ -99,6 +123,8 @@ int main(void)
     CU_TestInfo tests[] = {
         {"a library's descriptor is nothing in a child",
          a_librarys_descriptor_is_nothing_in_a_child},
+        {"a file is nothing in a child as long as it is that file",
+         a_file_is_nothing_in_a_child_as_long_as_it_is_that_file},
         {"mappings of a device are not there in a child",
          mappings_of_a_device_are_not_there_in_a_child},
         CU_TEST_INFO_NULL,

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sockets that libfabric has opened for this transport: children of fork() give them up, or a peer on another host
+ * would not notice this process's end as long as one of them lives. They are known by their addresses, which nobody
+ * else can have: the endpoint's own, and peers' endpoints. */
+#include <dirent.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/fd.h"
+#include "base/fork.h"
+#include "transport/ofi/ofi.h"
+
+union address {
+    struct sockaddr any;
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
+    uint8_t bytes[STEPAF_OFI_ADDRESS];
+};
+
+static in_port_t port_of(const union address *address)
+{
+    if (address->any.sa_family == AF_INET)
+        return address->in.sin_port;
+    return address->any.sa_family == AF_INET6 ? address->in6.sin6_port : 0;
+}
+
+static bool is_same_place(const union address *one, const union address *other)
+{
+    if (!port_of(one) || one->any.sa_family != other->any.sa_family ||
+        port_of(one) != port_of(other))
+        return false;
+    if (one->any.sa_family == AF_INET)
+        return one->in.sin_addr.s_addr == other->in.sin_addr.s_addr;
+    return !memcmp(&one->in6.sin6_addr, &other->in6.sin6_addr, sizeof(one->in6.sin6_addr));
+}
+
+static bool is_a_peers(const struct stepaf_ofi *ofi, const union address *address)
+{
+    for (uint32_t p = 0; p < ofi->n_peers; p++) {
+        union address its = {.any = {.sa_family = AF_UNSPEC}};
+        size_t bytes = sizeof(its);
+        if (ofi->links[p].used && !fi_av_lookup(ofi->f.av, ofi->links[p].to, &its, &bytes) &&
+            is_same_place(&its, address))
+            return true;
+    }
+    return false;
+}
+
+/* Whether a descriptor is one of them. */
+static bool is_libfabrics(const struct stepaf_ofi *ofi, int fd)
+{
+    union address own = {.any = {.sa_family = AF_UNSPEC}}, here = own, there = own;
+    socklen_t bytes = sizeof(here);
+
+    memcpy(&own, ofi->f.address, ofi->f.address_bytes);
+    if (getsockname(fd, &here.any, &bytes))
+        return false;
+    /* A listener may be at any address; its port is taken all the same. */
+    if (port_of(&own) && here.any.sa_family == own.any.sa_family && port_of(&here) == port_of(&own))
+        return true;
+    bytes = sizeof(there);
+    return !getpeername(fd, &there.any, &bytes) && is_a_peers(ofi, &there);
+}
+
+static void add_socket(struct stepaf_ofi *ofi, int fd)
+{
+    int *more = realloc(ofi->sockets, (ofi->n_sockets + 1) * sizeof(*more));
+
+    if (!more)
+        return; /* a child keeps it, that is all */
+    ofi->sockets = more;
+    if (!stepaf_fork_add_file(fd))
+        ofi->sockets[ofi->n_sockets++] = fd;
+}
+
+void stepaf_ofi_sockets_find(struct stepaf_ofi *ofi)
+{
+    if (ofi->f.info->addr_format != FI_SOCKADDR_IN && ofi->f.info->addr_format != FI_SOCKADDR_IN6)
+        return;
+    stepaf_fd_begin();
+    DIR *dir = opendir("/proc/self/fd");
+    (void)stepaf_fd_end(-1);
+    for (const struct dirent *entry; dir && (entry = readdir(dir));) {
+        int fd = atoi(entry->d_name);
+        if (entry->d_name[0] != '.' && is_libfabrics(ofi, fd))
+            add_socket(ofi, fd);
+    }
+    if (dir)
+        (void)closedir(dir);
+}
+
+void stepaf_ofi_sockets_forget(struct stepaf_ofi *ofi)
+{
+    for (unsigned i = 0; i < ofi->n_sockets; i++)
+        stepaf_fork_forget(ofi->sockets[i]);
+    free(ofi->sockets);
+    ofi->sockets = NULL;
+    ofi->n_sockets = 0;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A provider of libfabric's that is made of this process's memory. It takes the freedom that EFA's SRD has: writes
+ * land in parts and in any order, completions at both ends come in any order and a few at a time, and nothing
+ * happens but when a completion queue is read. Keys, bounds and descriptors are checked as a device does. */
+#ifndef STEPAF_TEST_OFI_FABRIC_H
+#define STEPAF_TEST_OFI_FABRIC_H
+
+#include "transport/ofi/ofi.h"
+#include "transport/side.h"
+
+/* What it does, and what was done with it. ofi_fabric_reset sets all to the defaults. */
+struct ofi_fabric {
+    const char *const *names; /* of providers, ended by NULL; "efa" */
+    uint64_t mr_mode;
+    size_t cq_data_size;
+    size_t key_bytes;
+    size_t max_msg;
+    uint64_t mode;
+    unsigned refuse_one_in; /* writes are refused by EAGAIN, one in so many; 0: none is */
+    unsigned depth;         /* and those beyond so many under way at an endpoint; 0: none is */
+    int refuse_write;       /* all are, by this */
+    int refuse_call; /* the n-th call from now that opens something fails, by ENOMEM; 0: none does */
+    int taken_keys;  /* so many registrations find their key in use */
+    int fail_after;  /* the n-th write from now ends by an error; 0: none does */
+    unsigned dead;   /* endpoints that writes to end by an error, a bit each */
+    unsigned mute;   /* endpoints from which nothing goes, and nothing is said of it */
+    bool holds;      /* nothing moves */
+    bool broken;     /* completion queues cannot be read */
+    bool in_order;   /* one write after the other */
+    /* counts */
+    int n_open; /* objects that are not closed */
+    unsigned n_writes;
+    unsigned n_refused;
+    unsigned
+        n_overtaken; /* completions at the target of writes that were posted behind one still under way */
+    unsigned n_foreign; /* writes from memory that is not registered, or to such */
+    unsigned more_run;  /* the longest row of FI_MORE */
+};
+
+extern struct ofi_fabric ofi_fabric;
+extern const struct stepaf_ofi_library ofi_fabric_library;
+
+/* Take the library's place, with the defaults and this seed. */
+void ofi_fabric_reset(uint32_t seed);
+uint32_t ofi_fabric_random(uint32_t below);
+/* The number of a side's endpoint, for bits above. */
+unsigned ofi_fabric_number(const struct side *side);
+/* A completion of a write of nobody's at @a side, with this data. */
+void ofi_fabric_say(const struct side *side, uint64_t data);
+/* An error of nobody's. */
+void ofi_fabric_say_error(const struct side *side, void *context, int error);
+
+/* Sides of it, on nodes of their own. */
+void ofi_open(struct side *side, unsigned n_peers);
+/* Join them: @a one's peer @a peer is @a other, which knows it by @a slot. */
+void ofi_join(struct side *one, uint32_t peer, struct side *other, uint32_t slot);
+/* Prove all links of these, and go on as behind the first commit. */
+void ofi_prove(struct side *sides, unsigned n);
+struct stepaf_ofi *ofi_of(const struct side *side);
+struct stepaf_ofi_link *ofi_link(const struct side *side, uint32_t peer);
+/* Registered memory of a side's. */
+struct stepaf_mem *ofi_memory(struct side *side, size_t bytes);
+/* Let both go on until the first has @a n messages, or one has lost a peer; false: it has not. */
+bool ofi_until_messages(struct side *to, struct side *from, unsigned n);
+
+#endif
