@@ -5,6 +5,7 @@
  * other side follows. */
 #include <time.h>
 
+#include "base/fd.h"
 #include "base/time.h"
 #include "transport/ofi/ofi.h"
 
@@ -22,8 +23,11 @@ static void go_on(struct stepaf_ofi_link *link)
 
     if (!proof->since_ns)
         proof->since_ns = stepaf_monotonic_ns();
-    if (!proof->sent && proof->state != STEPAF_OFI_REFUTED)
-        proof->sent = stepaf_ofi_control(link, STEPAF_OFI_HELLO);
+    if (proof->sent || proof->state == STEPAF_OFI_REFUTED)
+        return;
+    stepaf_fd_begin(); /* the first write makes libfabric connect */
+    proof->sent = stepaf_ofi_control(link, STEPAF_OFI_HELLO);
+    (void)stepaf_fd_end(-1);
 }
 
 static bool takes_too_long(const struct stepaf_ofi *ofi, const struct stepaf_ofi_link *link)

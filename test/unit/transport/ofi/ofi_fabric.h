@@ -55,12 +55,12 @@ void ofi_open(struct side *side, unsigned n_peers);
 /* Join them: @a one's peer @a peer is @a other, which knows it by @a slot. */
 void ofi_join(struct side *one, uint32_t peer, struct side *other, uint32_t slot);
 /* Prove all links of these, and go on as behind the first commit. */
-void ofi_prove(struct side *sides, unsigned n);
+void ofi_prove(struct side *const *sides, unsigned n);
 struct stepaf_ofi *ofi_of(const struct side *side);
 struct stepaf_ofi_link *ofi_link(const struct side *side, uint32_t peer);
 /* Registered memory of a side's. */
 struct stepaf_mem *ofi_memory(struct side *side, size_t bytes);
-/* Let both go on until the first has @a n messages, or one has lost a peer; false: it has not. */
+/* Let both go on until the first has @a n messages, or one loses a peer; false: it has not. */
 bool ofi_until_messages(struct side *to, struct side *from, unsigned n);
 
 #endif

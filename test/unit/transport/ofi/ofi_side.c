@@ -32,7 +32,7 @@ void ofi_join(struct side *one, uint32_t peer, struct side *other, uint32_t slot
     side_must(!side_connect(other, slot, one, peer, (uint32_t)getpid(), NULL), "join");
 }
 
-void ofi_prove(struct side *sides, unsigned n)
+void ofi_prove(struct side *const *sides, unsigned n)
 {
     char reason[STEPAF_REASON_MAX];
     unsigned n_proven = 0;
@@ -41,11 +41,11 @@ void ofi_prove(struct side *sides, unsigned n)
     for (int i = 0; i < TRIES && n_proven < n; i++) {
         n_proven = 0;
         for (unsigned s = 0; s < n; s++)
-            n_proven += !side_ops->prove_links(sides[s].transport, true, &peer, reason);
+            n_proven += !side_ops->prove_links(sides[s]->transport, true, &peer, reason);
     }
     side_must(n_proven == n, "the links are not proven");
     for (unsigned s = 0; s < n; s++)
-        side_ops->shrink(sides[s].transport);
+        side_ops->shrink(sides[s]->transport);
 }
 
 struct stepaf_mem *ofi_memory(struct side *side, size_t bytes)
@@ -58,7 +58,9 @@ struct stepaf_mem *ofi_memory(struct side *side, size_t bytes)
 
 bool ofi_until_messages(struct side *to, struct side *from, unsigned n)
 {
-    for (int i = 0; i < TRIES && to->n_messages < n && !to->n_lost && !from->n_lost; i++) {
+    unsigned lost = to->n_lost + from->n_lost;
+
+    for (int i = 0; i < TRIES && to->n_messages < n && to->n_lost + from->n_lost == lost; i++) {
         (void)side_progress(to);
         (void)side_progress(from);
         side_ops->check_peers(to->transport);

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libfabric: which provider is chosen, and why the others are not; what cannot be opened leaves nothing open; no
+ * allocation that fails leaves anything either. */
+#include <stdlib.h>
+
+#include "ofi_fabric.h"
+#include "starve.h"
+#include "unit.h"
+
+static struct side a, b;
+static char refused[STEPAF_REASON_MAX], reason[STEPAF_REASON_MAX];
+
+/* Its name; "": none, and the reason says why. */
+static const char *choose(const char *const *names, const char *name)
+{
+    static char taken[STEPAF_OFI_PROVIDER];
+
+    ofi_fabric.names = names;
+    reason[0] = '\0';
+    struct fi_info *info = stepaf_ofi_choose(&ofi_fabric_library, name, refused, reason);
+    snprintf(taken, sizeof(taken), "%s", info ? info->fabric_attr->prov_name : "");
+    ofi_fabric_library.freeinfo(info);
+    return taken;
+}
+
+static void the_best_is_taken(void)
+{
+    static const char *const names[] = {"sockets", "tcp;ofi_rxm", "shm", "tcp;ofi_rxm", NULL};
+    static const char *const strange[] = {"strange", "shm", NULL}, *const none[] = {NULL};
+
+    ofi_fabric_reset(31);
+    UNIT_STRING(choose(names, ""), "tcp;ofi_rxm");
+    UNIT_STRING(refused, "shm (only if asked for), sockets (not the best)");
+    UNIT_STRING(choose(names, "shm"), "shm");
+    UNIT_CONTAINS(refused, "sockets (not asked for)");
+    UNIT_STRING(choose(strange, ""), "");
+    UNIT_STRING(reason, "libfabric has no provider of the usual ones: strange (only if asked for), "
+                        "shm (only if asked for)");
+    UNIT_STRING(choose(strange, "efa"), "");
+    UNIT_CONTAINS(reason, "libfabric has no provider efa: strange (not asked for)");
+    UNIT_STRING(choose(strange, "strange"), "strange");
+    UNIT_STRING(choose(none, ""), "");
+    UNIT_CONTAINS(reason, "libfabric has no provider of reliable datagrams: ");
+}
+
+static void what_it_lacks_is_said(void)
+{
+    static const char *const names[] = {"efa", NULL};
+
+    ofi_fabric_reset(32);
+    ofi_fabric.cq_data_size = 2;
+    UNIT_STRING(choose(names, ""), "");
+    UNIT_CONTAINS(reason, "efa (its writes carry fewer than 32 bits)");
+    ofi_fabric_reset(32);
+    ofi_fabric.mr_mode |= FI_MR_MMU_NOTIFY;
+    UNIT_STRING(choose(names, ""), "");
+    UNIT_CONTAINS(reason, "efa (it wants memory registered in another way)");
+    ofi_fabric_reset(32);
+    ofi_fabric.mode = FI_MSG_PREFIX;
+    UNIT_STRING(choose(names, ""), "");
+    UNIT_CONTAINS(reason, "efa (it wants another mode)");
+    ofi_fabric_reset(32);
+    ofi_fabric.max_msg = 1024;
+    UNIT_STRING(choose(names, ""), "");
+    UNIT_CONTAINS(reason, "efa (its writes are too short)");
+}
+
+static void it_is_only_used_if_asked_for(void)
+{
+    static const char *const none[] = {"STEPAF_LOG_LEVEL", "error", NULL},
+                             *const asked[] = {"STEPAF_OFI_PROVIDER", "efa", NULL};
+
+    ofi_fabric_reset(33);
+    side_settings = none;
+    CU_ASSERT_EQUAL(side_try_open(&a, 1), STEPAF_ERR_NO_TRANSPORT);
+    UNIT_CONTAINS(stepaf_last_error()->text,
+                  "ofi: only where STEPAF_TRANSPORTS or STEPAF_OFI_PROVIDER asks for it");
+    side_settings = asked;
+    CU_ASSERT_EQUAL(side_try_open(&a, 1), STEPAF_OK);
+    side_ops->describe(a.transport, reason);
+    UNIT_STRING(reason, "efa, domain made-up");
+    side_close(&a);
+    side_settings = NULL;
+}
+
+/* Each call that opens something fails in turn. */
+static void what_cannot_be_opened_leaves_nothing(void)
+{
+    static const char *const asked[] = {"STEPAF_TRANSPORTS", "ofi", NULL};
+    int n = 0;
+
+    side_settings = asked;
+    for (stepaf_status_t status = STEPAF_ERR_NO_TRANSPORT; status; n++) {
+        ofi_fabric_reset(34);
+        ofi_fabric.mr_mode = FI_MR_ENDPOINT;
+        ofi_fabric.refuse_call = n + 1;
+        status = side_try_open(&a, 2);
+        if (!status)
+            side_close(&a);
+        else
+            UNIT_STRING(stepaf_last_error()->text, "ofi: efa: cannot open: Cannot allocate memory");
+        CU_ASSERT_EQUAL(ofi_fabric.n_open, 0);
+        CU_ASSERT(!status || status == STEPAF_ERR_NO_TRANSPORT);
+    }
+    CU_ASSERT(n > 10);
+    ofi_fabric_reset(35);
+    ofi_fabric.mr_mode = 0;
+    ofi_fabric.taken_keys = 1000; /* no key is free, ever */
+    CU_ASSERT_EQUAL(side_try_open(&a, 2), STEPAF_ERR_NO_TRANSPORT);
+    CU_ASSERT_EQUAL(ofi_fabric.n_open, 0);
+    side_settings = NULL;
+}
+
+static bool is_no_memory(stepaf_status_t status)
+{
+    return status == STEPAF_ERR_NO_MEMORY || status == STEPAF_ERR_NO_TRANSPORT;
+}
+
+/* Open, connect, register, import; NULL, or what went wrong in another way than for memory. */
+static const char *live(const struct stepaf_pack *address)
+{
+    struct stepaf_pack pack = {0};
+    struct stepaf_rmem *rmem = NULL;
+    const char *wrong = NULL;
+    stepaf_status_t status = side_try_open(&a, 1);
+
+    if (status)
+        return is_no_memory(status) ? NULL : "open";
+    struct stepaf_mem mem = {.base = a.up.env ? (uint8_t *)&b : NULL, .bytes = 64, .fd = -1};
+    const char *refusal = side_connect(&a, 0, &b, 0, 0, address);
+    if (refusal)
+        wrong = "connect";
+    status = wrong ? STEPAF_OK : side_ops->reg_mem(a.transport, &mem);
+    if (status && !is_no_memory(status))
+        wrong = "register";
+    if (!wrong && !status) {
+        side_ops->pack_mem(a.transport, &mem, &pack);
+        struct stepaf_unpack unpack = stepaf_unpack_from(pack.data, pack.bytes);
+        if (!pack.failed)
+            status = side_ops->import_mem(a.links[0], 1, 64, &unpack, &rmem);
+        if (status && !is_no_memory(status))
+            wrong = "import";
+        if (rmem)
+            side_ops->release_mem(a.links[0], rmem);
+        free(pack.data);
+    }
+    side_ops->dereg_mem(a.transport, &mem);
+    side_ops->shrink(a.transport);
+    side_close(&a);
+    return wrong;
+}
+
+static void memory_may_run_out_anywhere(void)
+{
+    static const char *const asked[] = {"STEPAF_TRANSPORTS", "ofi", NULL};
+    unsigned n = 0;
+    bool struck = true;
+
+    side_settings = asked;
+    ofi_fabric_reset(36);
+    ofi_open(&b, 1);
+    int before = ofi_fabric.n_open;
+    struct stepaf_pack address = {0};
+    side_ops->pack_address(b.transport, &address);
+    (void)live(&address);
+    for (uint64_t nth = 20; struck; nth++, n++) { /* settings have the first ones */
+        starve_begin(nth, false);
+        const char *wrong = live(&address);
+        struck = starve_has_struck();
+        starve_end();
+        if (wrong)
+            UNIT_STRING(wrong, "");
+        CU_ASSERT_EQUAL(starve_leaks(), 0);
+        CU_ASSERT_EQUAL(ofi_fabric.n_open, before);
+    }
+    CU_ASSERT(n > 8);
+    free(address.data);
+    side_close(&b);
+    side_settings = NULL;
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"the best is taken", the_best_is_taken},
+        {"what it lacks is said", what_it_lacks_is_said},
+        {"it is only used if asked for", it_is_only_used_if_asked_for},
+        {"what cannot be opened leaves nothing", what_cannot_be_opened_leaves_nothing},
+        {"memory may run out anywhere", memory_may_run_out_anywhere},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run(tests);
+}

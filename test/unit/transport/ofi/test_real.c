@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libfabric itself, by tcp;ofi_rxm, with both ends in one process: nothing that it opens has a number that the
+ * program may have closed, and a child of fork() has none of its connections. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ofi_fabric.h"
+#include "unit.h"
+
+enum { LOW = 3, FILES = 1024, BYTES = 100000, SKIP = 77 };
+
+static struct side a, b;
+static const char *const settings[] = {"STEPAF_OFI_PROVIDER", "tcp;ofi_rxm", NULL};
+
+static void begin(void)
+{
+    side_ops = &stepaf_ofi_ops;
+    side_settings = settings;
+    ofi_open(&a, 1);
+    ofi_open(&b, 1);
+    ofi_join(&a, 0, &b, 0);
+    ofi_prove((struct side *[]){&a, &b}, 2);
+}
+
+static void end(void)
+{
+    CU_ASSERT_EQUAL(a.n_lost + b.n_lost, 0);
+    side_close(&a);
+    side_close(&b);
+}
+
+static bool exchange(uint32_t seq)
+{
+    unsigned n = b.n_messages, m = a.n_messages;
+
+    while (side_say(&a, 0, seq) == STEPAF_POST_QUEUED)
+        (void)side_progress(&a);
+    if (!ofi_until_messages(&b, &a, n + 1))
+        return false;
+    while (side_say(&b, 0, seq) == STEPAF_POST_QUEUED)
+        (void)side_progress(&b);
+    return ofi_until_messages(&a, &b, m + 1) && a.messages[m].seq == seq &&
+           b.messages[n].seq == seq;
+}
+
+static void messages_and_tensors_come(void)
+{
+    begin();
+    struct stepaf_mem *source = ofi_memory(&a, BYTES), *target = ofi_memory(&b, BYTES);
+    struct stepaf_rmem *rmem = side_import(&a, 0, &b, target);
+    struct stepaf_xfer xfer = {source->base, source, rmem, 0, BYTES};
+    struct stepaf_post post = {.link = a.links[0], .xfer = &xfer, .n_xfer = 1}, *posts[] = {&post};
+    post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START, .seq = 9};
+    memset(source->base, 0x3c, BYTES);
+    for (uint32_t seq = 0; seq < 200; seq++)
+        CU_ASSERT_TRUE(exchange(seq));
+    unsigned n = b.n_messages;
+    while (side_ops->post(posts, 1))
+        (void)side_progress(&a);
+    CU_ASSERT_TRUE(ofi_until_messages(&b, &a, n + 1));
+    CU_ASSERT_EQUAL(memcmp(source->base, target->base, BYTES), 0);
+    CU_ASSERT_EQUAL(a.up.dropped_malformed + b.up.dropped_malformed, 0);
+    side_ops->release_mem(a.links[0], rmem);
+    end();
+}
+
+static bool all_closed(void)
+{
+    for (int fd = 0; fd < LOW; fd++)
+        if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF)
+            return false;
+    return true;
+}
+
+/* In a child, which may close what it likes. */
+static int live_closed(void)
+{
+    for (int fd = 0; fd < LOW; fd++)
+        close(fd);
+    side_ops = &stepaf_ofi_ops;
+    side_settings = settings;
+    ofi_open(&a, 1);
+    if (!all_closed())
+        return 1;
+    ofi_open(&b, 1);
+    ofi_join(&a, 0, &b, 0);
+    ofi_prove((struct side *[]){&a, &b}, 2);
+    if (!all_closed())
+        return 2;
+    for (uint32_t seq = 0; seq < 20; seq++)
+        if (!exchange(seq))
+            return 3;
+    side_close(&a);
+    side_close(&b);
+    return all_closed() ? 0 : 4;
+}
+
+static void nothing_has_a_low_number(void)
+{
+    int status = -1;
+    pid_t child = fork();
+
+    side_must(child >= 0, "fork");
+    if (!child)
+        _exit(live_closed());
+    CU_ASSERT(waitpid(child, &status, 0) == child);
+    CU_ASSERT_EQUAL(status, 0);
+}
+
+/* Those of the network; libfabric has pairs of its own as well, which nobody else holds. */
+static int count_sockets(void)
+{
+    socklen_t bytes = sizeof(int);
+    int n = 0, domain;
+
+    for (int fd = 0; fd < FILES; fd++)
+        n += !getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) && domain != AF_UNIX;
+    return n;
+}
+
+static int count_in_a_child(void)
+{
+    int status = -1;
+    pid_t child = fork();
+
+    side_must(child >= 0, "fork");
+    if (!child)
+        _exit(count_sockets());
+    side_must(waitpid(child, &status, 0) == child && WIFEXITED(status), "the child");
+    return WEXITSTATUS(status);
+}
+
+static void a_child_has_no_connection(void)
+{
+    enum { OWN = 20 };
+    int fds[OWN];
+
+    CU_ASSERT_EQUAL(count_sockets(), 0);
+    begin();
+    int n = count_sockets();
+    CU_ASSERT(n >= 4 && n <= OWN); /* listeners, and both ends of a connection */
+    CU_ASSERT_EQUAL(count_in_a_child(), 0);
+    CU_ASSERT_TRUE(exchange(5)); /* it has done no harm */
+    end();
+    CU_ASSERT_EQUAL(count_sockets(), 0);
+    /* What has these numbers now is the program's own. */
+    for (int i = 0; i < OWN; i++)
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CU_ASSERT_EQUAL(count_in_a_child(), OWN);
+    for (int i = 0; i < OWN; i++)
+        close(fds[i]);
+}
+
+/* The other end closes, and is watched by nothing but the fabric. */
+static void an_end_without_a_word_is_noticed(void)
+{
+    begin();
+    CU_ASSERT_TRUE(exchange(1));
+    side_close(&b);
+    for (int i = 0; i < 1000 && !a.n_lost; i++) {
+        (void)side_say(&a, 0, 2);
+        (void)side_progress(&a);
+    }
+    CU_ASSERT_EQUAL(a.n_lost, 1);
+    UNIT_CONTAINS(a.lost_reason, "tcp;ofi_rxm: ");
+    side_close(&a);
+}
+
+int main(void)
+{
+    char refused[STEPAF_REASON_MAX], reason[STEPAF_REASON_MAX] = "";
+    const struct stepaf_ofi_library *library = stepaf_ofi_library(reason);
+    struct fi_info *info =
+        library ? stepaf_ofi_choose(library, "tcp;ofi_rxm", refused, reason) : NULL;
+    CU_TestInfo tests[] = {
+        {"messages and tensors come", messages_and_tensors_come},
+        {"nothing has a low number", nothing_has_a_low_number},
+        {"a child has no connection", a_child_has_no_connection},
+        {"an end without a word is noticed", an_end_without_a_word_is_noticed},
+        CU_TEST_INFO_NULL,
+    };
+
+    if (!info) {
+        printf("SKIP: %s\n", reason);
+        return SKIP;
+    }
+    library->freeinfo(info);
+    return unit_run(tests);
+}
