@@ -54,6 +54,10 @@ static void ofi_close(struct stepaf_transport *transport)
         stepaf_ofi_disconnect(&ofi->links[p].base); /* nothing is delivered any more */
     while (f->cq && ofi->links && has_pending(ofi) && stepaf_monotonic_ns() < end)
         (void)stepaf_ofi_progress(transport, 1);
+    stepaf_ofi_sockets_cut(ofi);
+    end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
+    while (f->cq && stepaf_ofi_sockets_are_open(ofi) && stepaf_monotonic_ns() < end)
+        (void)stepaf_ofi_progress(transport, 1);
     stepaf_ofi_sockets_forget(ofi);
     if (f->info && f->info->domain_attr->mr_mode & FI_MR_ENDPOINT)
         while (ofi->registrations)

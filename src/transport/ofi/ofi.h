@@ -110,6 +110,13 @@ struct stepaf_ofi_fabric {
     size_t address_bytes;
 };
 
+/* One of libfabric's, as long as the number is that of this inode. */
+struct stepaf_ofi_socket {
+    int fd;
+    bool cut;
+    uint64_t inode;
+};
+
 struct stepaf_ofi {
     struct stepaf_transport base;
     struct stepaf_ofi_fabric f;
@@ -125,7 +132,7 @@ struct stepaf_ofi {
     int64_t looked_ns;
     bool settled;      /* the first commit is done: libfabric has opened what it needs */
     unsigned more_run; /* writes since the last that was no FI_MORE */
-    int *sockets;      /* libfabric's, which children of fork() give up */
+    struct stepaf_ofi_socket *sockets;
     unsigned n_sockets;
 };
 
@@ -167,6 +174,8 @@ stepaf_status_t stepaf_ofi_prove_links(struct stepaf_transport *transport, bool 
 /* sockets.c */
 void stepaf_ofi_sockets_find(struct stepaf_ofi *ofi);
 void stepaf_ofi_sockets_forget(struct stepaf_ofi *ofi);
+void stepaf_ofi_sockets_cut(struct stepaf_ofi *ofi);
+bool stepaf_ofi_sockets_are_open(const struct stepaf_ofi *ofi);
 
 /* send.c. Control: of the kinds CREDIT and HELLO; false: no room. */
 unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include "base/fd.h"
 #include "base/fork.h"
@@ -66,13 +67,16 @@ static bool is_libfabrics(const struct stepaf_ofi *ofi, int fd)
 
 static void add_socket(struct stepaf_ofi *ofi, int fd)
 {
-    int *more = realloc(ofi->sockets, (ofi->n_sockets + 1) * sizeof(*more));
+    struct stepaf_ofi_socket *more =
+        realloc(ofi->sockets, (ofi->n_sockets + 1) * sizeof(*ofi->sockets));
+    struct stat facts;
 
     if (!more)
         return; /* a child keeps it, that is all */
     ofi->sockets = more;
-    if (!stepaf_fork_add_file(fd))
-        ofi->sockets[ofi->n_sockets++] = fd;
+    if (!fstat(fd, &facts) && !stepaf_fork_add_file(fd))
+        ofi->sockets[ofi->n_sockets++] =
+            (struct stepaf_ofi_socket){.fd = fd, .inode = facts.st_ino};
 }
 
 void stepaf_ofi_sockets_find(struct stepaf_ofi *ofi)
@@ -94,8 +98,37 @@ void stepaf_ofi_sockets_find(struct stepaf_ofi *ofi)
 void stepaf_ofi_sockets_forget(struct stepaf_ofi *ofi)
 {
     for (unsigned i = 0; i < ofi->n_sockets; i++)
-        stepaf_fork_forget(ofi->sockets[i]);
+        stepaf_fork_forget(ofi->sockets[i].fd);
     free(ofi->sockets);
     ofi->sockets = NULL;
     ofi->n_sockets = 0;
+}
+
+static bool is_open(const struct stepaf_ofi_socket *it)
+{
+    struct stat facts;
+
+    return !fstat(it->fd, &facts) && S_ISSOCK(facts.st_mode) && facts.st_ino == it->inode;
+}
+
+/* A peer may be in the middle of a write, which tcp;ofi_rxm (1.17) cannot cancel: closing the endpoint then ends the
+ * process. So the connections are closed first, and libfabric is left to notice it. */
+void stepaf_ofi_sockets_cut(struct stepaf_ofi *ofi)
+{
+    for (unsigned i = 0; i < ofi->n_sockets; i++) {
+        struct stepaf_ofi_socket *it = &ofi->sockets[i];
+        union address there;
+        socklen_t bytes = sizeof(there);
+        it->cut = is_open(it) && !getpeername(it->fd, &there.any, &bytes) && /* no listener */
+                  !shutdown(it->fd, SHUT_RDWR);
+    }
+}
+
+/* Whether libfabric has not closed one of these. */
+bool stepaf_ofi_sockets_are_open(const struct stepaf_ofi *ofi)
+{
+    for (unsigned i = 0; i < ofi->n_sockets; i++)
+        if (ofi->sockets[i].cut && is_open(&ofi->sockets[i]))
+            return true;
+    return false;
 }

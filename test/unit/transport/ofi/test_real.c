@@ -11,7 +11,7 @@
 #include "ofi_fabric.h"
 #include "unit.h"
 
-enum { LOW = 3, FILES = 1024, BYTES = 100000, SKIP = 77 };
+enum { LOW = 3, FILES = 1024, BYTES = 100000, LARGE = 4 << 20, POSTS = 4, SKIP = 77 };
 
 static struct side a, b;
 static const char *const settings[] = {"STEPAF_OFI_PROVIDER", "tcp;ofi_rxm", NULL};
@@ -155,6 +155,37 @@ static void a_child_has_no_connection(void)
         close(fds[i]);
 }
 
+/* One end closes while the other is in the middle of large writes, of which some have landed in part. */
+static void an_end_may_close_in_the_middle(void)
+{
+    struct stepaf_post post[POSTS], *posts[POSTS];
+    unsigned n_in_the_middle = 0;
+
+    for (int polls = 0; polls < 6; polls++) {
+        begin();
+        struct stepaf_mem *source = ofi_memory(&a, LARGE), *target = ofi_memory(&b, LARGE);
+        struct stepaf_rmem *rmem = side_import(&a, 0, &b, target);
+        struct stepaf_xfer xfer = {source->base, source, rmem, 0, LARGE};
+        memset(source->base, 0x3c, LARGE);
+        for (int i = 0; i < POSTS; i++) {
+            post[i] = (struct stepaf_post){.link = a.links[0], .xfer = &xfer, .n_xfer = 1};
+            posts[i] = &post[i];
+        }
+        CU_ASSERT_EQUAL(side_ops->post(posts, POSTS), 0);
+        for (int i = 0; i < polls; i++) {
+            (void)side_progress(&a);
+            (void)side_progress(&b);
+        }
+        n_in_the_middle += b.n_messages < POSTS && target->base[0] && !target->base[LARGE - 1];
+        side_close(&b);
+        for (int i = 0; i < 1000; i++)
+            (void)side_progress(&a);
+        side_ops->release_mem(a.links[0], rmem);
+        side_close(&a);
+    }
+    CU_ASSERT(n_in_the_middle > 0);
+}
+
 /* The other end closes, and is watched by nothing but the fabric. */
 static void an_end_without_a_word_is_noticed(void)
 {
@@ -180,6 +211,7 @@ int main(void)
         {"messages and tensors come", messages_and_tensors_come},
         {"nothing has a low number", nothing_has_a_low_number},
         {"a child has no connection", a_child_has_no_connection},
+        {"an end may close in the middle", an_end_may_close_in_the_middle},
         {"an end without a word is noticed", an_end_without_a_word_is_noticed},
         CU_TEST_INFO_NULL,
     };
