@@ -141,23 +141,28 @@ static void lose_all(struct stepaf_ofi *ofi, int error)
         stepaf_ofi_lose(&ofi->links[p], error);
 }
 
-/* Read once. Returns how much has come. */
+/* Read once. Returns how much has come, but for what only links have to do with: a rank that hears nothing else is
+ * one that waits in vain, and looks for dead peers. */
 static unsigned take_in(struct stepaf_ofi *ofi)
 {
     struct fi_cq_data_entry entries[ENTRIES];
     ssize_t n = fi_cq_read(ofi->f.cq, entries, ENTRIES);
+    unsigned counted = 0;
 
     if (n == -FI_EAVAIL)
         return take_error(ofi);
     if (n < 0 && n != -FI_EAGAIN)
         lose_all(ofi, (int)-n);
     for (ssize_t i = 0; i < n; i++) {
-        if (is_of_peer(&entries[i]))
+        if (is_of_peer(&entries[i])) {
             ofi->base.up->dropped_malformed += !take_write(ofi, entries[i].data);
-        else if (is_op(ofi, entries[i].op_context))
-            (void)end_op(ofi, entries[i].op_context);
+            counted += entries[i].data >> STEPAF_OFI_KIND_SHIFT < STEPAF_OFI_CREDIT;
+        } else if (is_op(ofi, entries[i].op_context)) {
+            const struct stepaf_ofi_flight *flight = end_op(ofi, entries[i].op_context);
+            counted += flight != &flight->link->control;
+        }
     }
-    return n > 0 ? (unsigned)n : 0;
+    return counted;
 }
 
 /* In the first commit libfabric connects, and accepts connections, in here. */

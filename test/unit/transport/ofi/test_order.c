@@ -167,7 +167,7 @@ static bool is_through(uint32_t ops)
     for (int s = 0; s < STREAMS; s++) {
         if (streams[s].delivered < ops)
             return false;
-        for (int a = 0; a < AREAS; a++)
+        for (uint32_t a = 0; a < AREAS && a < ops; a++)
             if (streams[s].posts[a].state != STEPAF_POST_SENT)
                 return false;
     }
