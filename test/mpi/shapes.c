@@ -89,8 +89,12 @@ static void check_transports(struct hs_job *job)
     const char *list = getenv("STEPAF_TRANSPORTS");
     bool any = list == NULL || list[0] == '\0';
     bool shm = any || strstr(list, "shm") != NULL;
-    const char *far = !any && strstr(list, "verbs") != NULL ? "verbs" : "tcp";
+    const char *far = "tcp";
 
+    if (!any && strstr(list, "verbs") != NULL)
+        far = "verbs";
+    else if (!any && strstr(list, "tcp") == NULL && strstr(list, "ofi") != NULL)
+        far = "ofi";
     for (int p = 0; p < stepaf_n_peers(job->ctx); p++) {
         int rank = stepaf_peer_rank(job->ctx, p);
         bool near = hs_same_host(job, stepaf_world_rank(job->ctx, group, rank));
