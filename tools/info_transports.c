@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <string.h>
 
 #include "device/gpu.h"
 #include "info.h"
@@ -18,6 +19,23 @@ static void show_gpu(const struct stepaf_transport_ops *ops, const struct stepaf
     stepaf_gpu_close(gpu);
 }
 
+/* Those that not every build has, and of what headers are needed to build them. */
+static const struct {
+    const char *name, *library;
+} optional[] = {{"verbs", "libibverbs"}, {"ofi", "libfabric"}};
+
+static void show_absent(void)
+{
+    for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++) {
+        int at = 0;
+        while (stepaf_transports[at] && strcmp(stepaf_transports[at]->name, optional[i].name) != 0)
+            at++;
+        if (!stepaf_transports[at])
+            printf("%-8s not in this build, which was made without headers of %s\n",
+                   optional[i].name, optional[i].library);
+    }
+}
+
 void info_transports(const struct stepaf_env *env)
 {
     for (int i = 0; stepaf_transports[i]; i++) {
@@ -33,4 +51,5 @@ void info_transports(const struct stepaf_env *env)
                 show_gpu(ops, env);
         }
     }
+    show_absent();
 }

@@ -56,6 +56,18 @@ has '^STEPAF_DEPTH$'
 has 'Takes 1\.\.32 buffers\. Default: 1\. Must be the same'
 expect 0 -t
 has '^shm +can'
+# Without libfabric everything else works, and one sentence says so.
+if grep -q '^#define HAVE_OFI 1' "$top_builddir/config.h"; then
+    : >"$directory/libfabric.so.1"
+    setting=LD_LIBRARY_PATH=$directory${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    expect 0 -t
+    has '^shm +can'
+    has '^ofi +cannot be used: no libfabric: '
+    [ "$(grep -c libfabric "$directory/out")" -eq 1 ] || fail "more than one line of libfabric"
+    setting=
+else
+    has '^ofi +not in this build, which was made without headers of libfabric$'
+fi
 # Another program's reader takes it, also with a value that has to be escaped, and knows a bad one.
 if ! grep -q '^#define HAVE_JANSSON 1' "$top_builddir/config.h"; then
     expect 1 --json

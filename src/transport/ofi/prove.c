@@ -9,7 +9,7 @@
 #include "base/time.h"
 #include "transport/ofi/ofi.h"
 
-static bool is_proven(const struct stepaf_ofi_link *link)
+static bool gets_through(const struct stepaf_ofi_link *link)
 {
     const struct stepaf_ofi_proof *proof = &link->proof;
 
@@ -17,7 +17,7 @@ static bool is_proven(const struct stepaf_ofi_link *link)
            !link->control.pending;
 }
 
-static void go_on(struct stepaf_ofi_link *link)
+static void say_hello(struct stepaf_ofi_link *link)
 {
     struct stepaf_ofi_proof *proof = &link->proof;
 
@@ -62,8 +62,8 @@ stepaf_status_t stepaf_ofi_prove_links(struct stepaf_transport *transport, bool 
         if (!link->used || link->base.dead || link->proof.state == STEPAF_OFI_PROVEN)
             continue;
         if (begin)
-            go_on(link);
-        if (is_proven(link)) {
+            say_hello(link);
+        if (gets_through(link)) {
             link->proof.state = STEPAF_OFI_PROVEN;
             link->heard_ns = stepaf_monotonic_ns();
         } else if (begin && takes_too_long(ofi, link)) {
