@@ -352,7 +352,9 @@ static void of_another_provider(struct stepaf_pack *pack)
     char *name = memmem(pack->data, pack->bytes, "efa", 3);
 
     side_must(name != NULL, "a name");
-    memcpy(name, "cxi", 3);
+    name[0] = 'c';
+    name[1] = 'x';
+    name[2] = 'i';
 }
 
 static void bad_addresses_are_refused(void)
