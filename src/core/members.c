@@ -58,8 +58,9 @@ static stepaf_status_t refuse_alone(const struct stepaf_ctx *ctx,
                                 "or one of its links had failed");
     for (int r = 0; r < ctx->job.boot.size; r++) {
         n += consensus->is_member[r];
-        n_there += consensus->is_member[r] && !consensus->lost[r];
-        lost = lost < 0 && consensus->is_member[r] && consensus->lost[r] ? r : lost;
+        n_there += consensus->is_member[r] && !stepaf_consensus_has_lost(consensus, r);
+        if (lost < 0 && consensus->is_member[r] && stepaf_consensus_has_lost(consensus, r))
+            lost = r;
     }
     return stepaf_error_set(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
                             "of %d ranks %d are left: only more than half of them go on, or half "
@@ -218,7 +219,7 @@ stepaf_member_state_t stepaf_members_state(const struct stepaf_ctx *ctx, int wor
         return STEPAF_MEMBER_OUT;
     if ((peer && peer->lost) ||
         (ctx->job.members.net &&
-         stepaf_member_net_consensus(ctx->job.members.net)->lost[world_rank]))
+         stepaf_consensus_has_lost(stepaf_member_net_consensus(ctx->job.members.net), world_rank)))
         return STEPAF_MEMBER_LOST;
     return peer && stepaf_is_attention(ctx) && is_slow(ctx, peer, stepaf_ticks())
                ? STEPAF_MEMBER_SLOW
