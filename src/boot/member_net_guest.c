@@ -32,7 +32,7 @@ bool stepaf_member_net_be_guest(struct stepaf_member_net *net, const uint8_t *ke
     returns->home = -1;
     net->returns = returns;
     net->control.guests.is_one = true;
-    memcpy(net->control.guests.key, key, sizeof net->control.guests.key);
+    stepaf_member_net_let_ask(net, key); /* once it is a member */
     return true;
 }
 
@@ -106,7 +106,7 @@ static bool hear_state(struct stepaf_member_net *net, const void *data, size_t b
         consensus->lives[r] = told.life;
         consensus->gone[r] = told.gone;
         consensus->is_member[r] = told.is_member;
-        if (told.card.data && r != consensus->rank &&
+        if (told.card.data && (r != consensus->rank || !net->returns->asks) &&
             !stepaf_member_net_set_card(net, r, told.card.data, told.card.bytes))
             return false;
     }
@@ -270,6 +270,20 @@ bool stepaf_member_net_ask(struct stepaf_member_net *net, const void *words, siz
     returns->words = (struct stepaf_consensus_blob){copy, bytes};
     returns->asks = true;
     return true;
+}
+
+void stepaf_member_net_withdraw(struct stepaf_member_net *net)
+{
+    struct member_return *returns = net->returns;
+
+    returns->asks = false;
+    returns->home = -1;
+    memset(returns->asked, 0, (size_t)net->consensus.size * sizeof *returns->asked);
+    for (int r = 0; r < net->consensus.size; r++) {
+        stepaf_member_net_drop(net, r);
+        stepaf_control_link_free(net->control.links[r]);
+        net->control.links[r] = NULL;
+    }
 }
 
 static void ask_member(struct stepaf_member_net *net, int rank)

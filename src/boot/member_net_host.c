@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a member does for processes that want the places of lost ranks. They have shown that they know the job's
  * secret; what they say is input all the same. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,6 +45,28 @@ void stepaf_member_net_set_counts(struct stepaf_member_net *net, uint32_t epoch,
 {
     net->epoch = epoch;
     net->n_commits = n_commits;
+}
+
+void stepaf_member_net_address(const struct stepaf_member_net *net,
+                               char text_p[STEPAF_MEMBER_NET_ADDRESS_MAX])
+{
+    const struct stepaf_consensus_addresses *own = &net->own;
+    char address[INET6_ADDRSTRLEN];
+    size_t used = 0;
+
+    text_p[0] = '\0';
+    for (unsigned i = 0; i < own->n; i++) {
+        struct in6_addr v6;
+        memcpy(&v6, own->bytes[i], sizeof v6);
+        bool is_v4 = IN6_IS_ADDR_V4MAPPED(&v6);
+        (void)inet_ntop(is_v4 ? AF_INET : AF_INET6, own->bytes[i] + (is_v4 ? 12 : 0), address,
+                        sizeof address);
+        used +=
+            (size_t)snprintf(text_p + used, STEPAF_MEMBER_NET_ADDRESS_MAX - used,
+                             is_v4 ? "%s%s:%u" : "%s[%s]:%u", used ? "," : "", address, own->port);
+    }
+    if (!own->n)
+        snprintf(text_p, STEPAF_MEMBER_NET_ADDRESS_MAX, "127.0.0.1:%u", own->port);
 }
 
 bool stepaf_member_net_is_wanted(const struct stepaf_member_net *net, int rank)

@@ -21,6 +21,10 @@ const struct stepaf_consensus_blob *stepaf_member_net_card(const struct stepaf_m
 /* What guests are to count on from: the epoch, and how many commits have been entered. */
 void stepaf_member_net_set_counts(struct stepaf_member_net *net, uint32_t epoch,
                                   uint32_t n_commits);
+enum { STEPAF_MEMBER_NET_ADDRESS_MAX = 1024 };
+/* Where this rank can be called, as STEPAF_JOIN has it. */
+void stepaf_member_net_address(const struct stepaf_member_net *net,
+                               char text_p[STEPAF_MEMBER_NET_ADDRESS_MAX]);
 /* Whether a guest asks for the place of @a rank, which is lost or out. */
 bool stepaf_member_net_is_wanted(const struct stepaf_member_net *net, int rank);
 /* How many have asked this member, ever. */
@@ -58,6 +62,8 @@ stepaf_status_t stepaf_member_net_look(struct stepaf_member_net *net, const char
 /* Ask all members to be admitted, from the next stepaf_member_net_pump on. The words are copied. False: no
  * memory. */
 bool stepaf_member_net_ask(struct stepaf_member_net *net, const void *words, size_t bytes);
+/* Ask no more: members forget it. */
+void stepaf_member_net_withdraw(struct stepaf_member_net *net);
 /* What has come of it. Admitted: the consensus has come to the decision that says so, and to its value, and its
  * members are those of before. */
 enum stepaf_member_admission stepaf_member_net_admission(const struct stepaf_member_net *net);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "boot/member_net.h"
+#include "boot/member_net_return.h"
 #include "core/ctx.h"
 #include "core/news.h"
 #include "core/op.h"
@@ -19,7 +19,8 @@ enum { LOOK_MS = 1 };
 /* The first commit takes all, and until its end there are no links to look at. */
 static bool is_first_commit(struct stepaf_ctx *ctx)
 {
-    return !atomic_load_explicit(&ctx->commit.n_done, memory_order_relaxed);
+    return !ctx->job.members.is_guest &&
+           !atomic_load_explicit(&ctx->commit.n_done, memory_order_relaxed);
 }
 
 bool stepaf_members_call(struct stepaf_ctx *ctx)
@@ -215,6 +216,8 @@ stepaf_member_state_t stepaf_members_state(const struct stepaf_ctx *ctx, int wor
 {
     const struct stepaf_peer *peer = find_peer_of(ctx, world_rank);
 
+    if (ctx->job.members.net && stepaf_member_net_is_wanted(ctx->job.members.net, world_rank))
+        return STEPAF_MEMBER_ASKS;
     if (!ctx->job.members.is[world_rank])
         return STEPAF_MEMBER_OUT;
     if ((peer && peer->lost) ||

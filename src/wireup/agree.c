@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* At the first commit all ranks agree on their links before any waits for another.
+/* At the first commit all ranks agree on their links before any waits for another, and so they do about the links
+ * to ranks that have returned.
  *
  * Until here each rank has done what it can do alone: for each peer it has taken the best transport that
  * it could set up from its end, and knows nothing of what the peer could. In the first exchange each
@@ -18,6 +19,9 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "boot/member_net.h"
+#include "core/members.h"
+#include "core/peer.h"
 #include "wireup/connect.h"
 
 enum {
@@ -41,6 +45,8 @@ struct agreement {
     int waits_for; /* the first rank whose links are not all up, by the last reports; -1: none */
     bool in_full;  /* reports have the transports that were taken */
     bool settled;  /* by the last reports both ends of each link have the same transport */
+    int n_absent;  /* ranks without a report among the last: they are lost */
+    int64_t patience_ns; /* until when members wait for who has returned; 0: nobody has */
 };
 
 uint64_t stepaf_agree_link(int attention, int ffn, const char *transport)
@@ -90,6 +96,12 @@ static uint8_t taken_for(const struct stepaf_peer *peer, const struct stepaf_adv
     return (uint8_t)index;
 }
 
+/* Whether the link is one of those that ranks agree on: behind the first commit, to who has returned. */
+static bool counts_here(const struct stepaf_peer *peer)
+{
+    return peer->ctx->epoch == 1 || (!peer->lost && stepaf_peer_is_new(peer));
+}
+
 static uint64_t sum_of_links(const struct stepaf_ctx *ctx)
 {
     bool attention = stepaf_is_attention(ctx);
@@ -100,6 +112,8 @@ static uint64_t sum_of_links(const struct stepaf_ctx *ctx)
         const struct stepaf_peer *peer = &ctx->peers[p];
         int its = peer->who.world_rank;
         const char *name = peer->link->ops->name;
+        if (!counts_here(peer))
+            continue;
         sum += attention ? stepaf_agree_link(rank, its, name) : -stepaf_agree_link(its, rank, name);
     }
     return sum;
@@ -108,7 +122,7 @@ static uint64_t sum_of_links(const struct stepaf_ctx *ctx)
 /* A peer that was lost before its link was up. */
 static stepaf_status_t check_lost(const struct stepaf_ctx *ctx)
 {
-    for (uint32_t p = 0; ctx->n_alive < ctx->n_peers && p < ctx->n_peers; p++)
+    for (uint32_t p = 0; ctx->epoch == 1 && ctx->n_alive < ctx->n_peers && p < ctx->n_peers; p++)
         if (ctx->peers[p].lost)
             return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
                                          ctx->peers[p].who, STEPAF_WHO_FORMAT " is lost: %s",
@@ -124,6 +138,18 @@ static stepaf_status_t not_connected(const struct stepaf_ctx *ctx, stepaf_status
     return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, who,
                                  "cannot connect to " STEPAF_WHO_FORMAT ": %s: %s",
                                  STEPAF_WHO_ARGS(who), transport, reason);
+}
+
+/* Whether members go on without it, if its link does not come about: it has only just returned. */
+static bool give_up(const struct agreement *a, uint32_t p, const char *reason)
+{
+    const struct stepaf_ctx_job *job = &a->ctx->job;
+    struct stepaf_peer *peer = &a->ctx->peers[p];
+
+    if (job->members.returned[job->boot.rank] || !job->members.returned[peer->who.world_rank])
+        return false;
+    stepaf_peer_cut(peer, reason);
+    return true;
 }
 
 /* A link over which nothing gets through: take the transport that is the next best. */
@@ -175,8 +201,12 @@ static stepaf_status_t step(const struct agreement *a, int wait_ms, bool late)
         struct stepaf_transport *transport = ctx->net.transports[t];
         char reason[STEPAF_REASON_MAX];
         uint32_t peer = 0;
-        stepaf_status_t status =
-            transport->ops->finish_connects(transport, a->deadline_ns, wait_ms, &peer, reason);
+        stepaf_status_t status;
+        bool is_over = a->patience_ns && stepaf_monotonic_ns() >= a->patience_ns;
+        do
+            status =
+                transport->ops->finish_connects(transport, a->deadline_ns, wait_ms, &peer, reason);
+        while ((status < 0 || (status && is_over)) && give_up(a, peer, reason));
         if (status < 0 || (status && late))
             return not_connected(ctx, status < 0 ? status : STEPAF_ERR_TIMEOUT,
                                  transport->ops->name, peer, reason);
@@ -220,6 +250,8 @@ static stepaf_status_t follow_peers(struct agreement *a, const uint8_t *all)
         int rank = peer->who.world_rank;
         struct stepaf_agree_report report;
         unsigned mine = 0;
+        if (!counts_here(peer))
+            continue;
         (void)stepaf_agree_read(all + a->offsets[rank], a->offsets[rank + 1] - a->offsets[rank],
                                 &report);
         uint8_t taken =
@@ -235,15 +267,60 @@ static stepaf_status_t follow_peers(struct agreement *a, const uint8_t *all)
     return status;
 }
 
+/* Whether the rank's report counts: one that has just returned, and reports a failure, is lost to the members, who
+ * all see the same. */
+static bool is_heard(const struct agreement *a, int rank, const uint8_t *all)
+{
+    const struct stepaf_ctx_members *members = &a->ctx->job.members;
+    struct stepaf_agree_report report;
+
+    if (!a->patience_ns)
+        return true;
+    if (!members->present[rank])
+        return false;
+    return !members->returned[rank] || members->returned[a->ctx->job.boot.rank] ||
+           (stepaf_agree_read(all + a->offsets[rank], a->offsets[rank + 1] - a->offsets[rank],
+                              &report) &&
+            !report.status);
+}
+
+/* Who is not heard is lost; whether that is news. */
+static bool note_absent(struct agreement *a, const uint8_t *all)
+{
+    struct stepaf_ctx *ctx = a->ctx;
+    int n_before = a->n_absent;
+
+    a->n_absent = 0;
+    for (int r = 0; r < ctx->job.boot.size; r++) {
+        bool is_lost = !is_heard(a, r, all);
+        a->n_absent += is_lost;
+        if (is_lost && ctx->job.members.is[r])
+            stepaf_member_net_lose(ctx->job.members.net, r, "it has failed in the commit");
+    }
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_peer *peer = &ctx->peers[p];
+        if (peer->lost || is_heard(a, peer->who.world_rank, all))
+            continue;
+        if (stepaf_peer_is_new(peer))
+            stepaf_peer_cut(peer, "the other ranks have lost it in the commit");
+        else
+            stepaf_peer_fail(peer, "the other ranks have lost it in the commit");
+    }
+    return a->n_absent != n_before;
+}
+
 /* What all have reported: every rank comes to the same verdict. STEPAF_INPROGRESS: they have to meet
  * again. */
 static stepaf_status_t check_all(struct agreement *a, const uint8_t *all)
 {
+    bool is_news = a->patience_ns && note_absent(a, all);
     uint64_t sum = 0;
 
     a->waits_for = -1;
     for (int r = 0; r < a->ctx->job.boot.size; r++) {
         struct stepaf_agree_report report;
+        if (!is_heard(a, r, all))
+            continue;
         if (!stepaf_agree_read(all + a->offsets[r], a->offsets[r + 1] - a->offsets[r], &report))
             return refuse_malformed(r);
         if (report.status)
@@ -253,6 +330,8 @@ static stepaf_status_t check_all(struct agreement *a, const uint8_t *all)
             a->waits_for = r;
         sum += report.sum;
     }
+    if (is_news) /* the sums may be from before it */
+        return STEPAF_INPROGRESS;
     a->settled = !sum;
     if (!sum) {
         int longer = a->wait_ms ? 2 * a->wait_ms : FIRST_WAIT_MS;
@@ -326,8 +405,10 @@ static stepaf_status_t exchange_reports(struct agreement *a)
     if (pack.failed)
         status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     else
-        status = ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes, &all,
-                                         a->offsets, report_us(a));
+        status = a->patience_ns ? stepaf_members_exchange(ctx, pack.data, pack.bytes, &all,
+                                                          a->offsets, report_us(a))
+                                : ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes,
+                                                          &all, a->offsets, report_us(a));
     if (a->own < 0)
         status = stepaf_error_raise(&own);
     else if (!status)
@@ -335,6 +416,14 @@ static stepaf_status_t exchange_reports(struct agreement *a)
     free(pack.data);
     free(all);
     return status;
+}
+
+static bool any_returned(const struct stepaf_ctx *ctx)
+{
+    for (int r = 0; r < ctx->job.boot.size; r++)
+        if (ctx->job.members.returned[r])
+            return true;
+    return false;
 }
 
 stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
@@ -350,8 +439,12 @@ stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_a
                           .waits_for = -1};
     stepaf_status_t status;
 
-    if (ctx->epoch > 1) /* all links are up */
+    if (ctx->epoch > 1 && !any_returned(ctx)) /* all links are up */
         return own;
+    for (int r = 0; ctx->epoch > 1 && r < ctx->job.boot.size; r++)
+        a.n_absent += !ctx->job.members.present[r];
+    if (ctx->epoch > 1)
+        a.patience_ns = began_ns + (deadline_ns - began_ns) / 2;
     do {
         if (a.own >= 0)
             a.own = await_links(&a);

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "boot/member_net.h"
+#include "boot/boot_return.h"
+#include "boot/control/place.h"
+#include "boot/member_net_return.h"
 #include "core/ctx.h"
 #include "core/deliver.h"
 #include "core/imm.h"
@@ -18,6 +20,7 @@
 #include "device/gpu.h"
 #include "wireup/hello.h"
 #include "wireup/init.h"
+#include "wireup/returns.h"
 #include "wireup/roles.h"
 
 enum { FEW = 256 };
@@ -66,6 +69,21 @@ static stepaf_status_t view_roles(struct stepaf_ctx *ctx, const stepaf_params_t 
     return stepaf_split_parse(ctx->env.split, ctx->job.boot.size, &view->split);
 }
 
+/* A job that has a secret lets processes take lost ranks' places. */
+static stepaf_status_t let_guests_ask(struct stepaf_ctx *ctx)
+{
+    struct stepaf_place place = {0};
+
+    if (!ctx->job.members.net || (!*ctx->env.secret && !*ctx->env.secret_file))
+        return STEPAF_OK;
+    stepaf_status_t status = stepaf_place_find_secret(&ctx->env, &place);
+    if (!status)
+        stepaf_member_net_let_ask(ctx->job.members.net, place.key);
+    ctx->job.members.has_cards = !status; /* they are about to come */
+    stepaf_proof_forget(place.key, sizeof(place.key));
+    return status;
+}
+
 /* Everything that this rank can find out alone. */
 static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_t *params,
                                     struct own_view *view)
@@ -89,6 +107,8 @@ static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_
         ctx->job.members.net =
             stepaf_member_net_open(&ctx->env, ctx->job.boot.rank, ctx->job.boot.size,
                                    &view->contact, ctx->job.members.mute);
+    if ((status = let_guests_ask(ctx)))
+        return status;
     ctx->threads.progress_wanted = ctx->env.progress == 1;
     if ((params->field_mask & STEPAF_PARAM_PROGRESS) && params->progress != STEPAF_PROGRESS_AUTO)
         ctx->threads.progress_wanted = params->progress == STEPAF_PROGRESS_THREAD;
@@ -113,7 +133,10 @@ static stepaf_status_t make_tables(struct stepaf_ctx *ctx)
     ctx->peers = calloc(size, sizeof(*ctx->peers));
     ctx->job.members.is = malloc(size);
     ctx->job.members.present = calloc(size, 1);
-    good = ctx->job.ranks && ctx->peers && ctx->job.members.is && ctx->job.members.present;
+    ctx->job.members.can_return = calloc(size, 1);
+    ctx->job.members.returned = calloc(size, 1);
+    good = ctx->job.ranks && ctx->peers && ctx->job.members.is && ctx->job.members.present &&
+           ctx->job.members.can_return && ctx->job.members.returned;
     if (good)
         memset(ctx->job.members.is, 1, size);
     for (int g = 0; g < 3; g++) {
@@ -152,8 +175,29 @@ static stepaf_status_t build_groups(struct stepaf_ctx *ctx, const struct stepaf_
     return STEPAF_OK;
 }
 
+/* What the exchange has brought. */
+struct heard {
+    const uint8_t *all;
+    const size_t *offsets;
+    const struct stepaf_hello *hellos;
+    const uint8_t *roles;
+};
+
+/* What a process that takes a lost rank's place will be told. */
+static bool keep_cards(struct stepaf_ctx *ctx, const struct heard *heard)
+{
+    bool are_kept = true;
+
+    for (int r = 0; ctx->job.members.has_cards && r < ctx->job.boot.size; r++)
+        are_kept = are_kept && stepaf_return_card_keep(
+                                   ctx, r, &heard->hellos[r], heard->all + heard->offsets[r],
+                                   heard->offsets[r + 1] - heard->offsets[r], heard->roles[r]);
+    return are_kept;
+}
+
 /* All know now where members can be called, if all can. What is missing for that is told when it is missed. */
-static void join_talk(struct stepaf_ctx *ctx, const struct stepaf_hello *hellos)
+static void join_talk(struct stepaf_ctx *ctx, const struct stepaf_hello *hellos,
+                      const struct heard *heard)
 {
     struct stepaf_ctx_members *members = &ctx->job.members;
     struct stepaf_member_contact *contacts = calloc((size_t)ctx->job.boot.size, sizeof(*contacts));
@@ -168,13 +212,14 @@ static void join_talk(struct stepaf_ctx *ctx, const struct stepaf_hello *hellos)
                  hellos[r].mute);
         can_call = false;
     }
-    if (can_call && !stepaf_member_net_meet(members->net, contacts)) {
+    if (can_call && !(stepaf_member_net_meet(members->net, contacts) && keep_cards(ctx, heard))) {
         snprintf(members->mute, sizeof(members->mute), "out of memory");
         can_call = false;
     }
     free(contacts);
     if (can_call)
         return;
+    members->has_cards = false;
     stepaf_member_net_close(members->net);
     members->net = NULL;
 }
@@ -229,6 +274,7 @@ static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_
     struct stepaf_hello *hellos = calloc((size_t)ctx->job.boot.size, sizeof(*hellos));
     uint8_t *roles = calloc((size_t)ctx->job.boot.size, sizeof(*roles));
     int64_t timeout_us = own ? stepaf_env_init_timeout_us() : ctx->env.init_timeout_us;
+    const struct stepaf_boot_return *returns = stepaf_boot_returns(&ctx->job.boot);
     stepaf_status_t status = STEPAF_OK;
     void *all = NULL;
 
@@ -248,8 +294,15 @@ static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_
         goto out;
     }
     stepaf_error_t kept = *stepaf_last_error();
-    status = ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes, &all, offsets,
-                                     timeout_us);
+    if (returns)
+        status = own ? own
+                     : stepaf_return_look(ctx, returns, view->said, &view->contact, &pack, &all,
+                                          offsets, roles, timeout_us);
+    else
+        status = ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes, &all, offsets,
+                                         timeout_us);
+    if (returns && status)
+        goto out;
     if (status) {
         status = fail_exchange(status, timeout_us);
         goto out;
@@ -263,13 +316,13 @@ static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_
                                       "what rank %d says of itself is malformed", r);
     if (!status)
         status = stepaf_hellos_check(hellos, ctx->job.boot.size, ctx->job.boot.rank);
-    if (!status)
+    if (!status && !returns)
         status = stepaf_roles_decide(hellos, ctx->job.boot.size, ctx->job.boot.rank, &view->split,
                                      roles);
     if (!status)
         status = build_groups(ctx, hellos, roles);
-    if (!status)
-        join_talk(ctx, hellos);
+    if (!status && !returns)
+        join_talk(ctx, hellos, &(struct heard){all, offsets, hellos, roles});
     if (own && status == own)
         stepaf_error_raise(&kept);
 out:

@@ -101,7 +101,7 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     result<void> try_commit() noexcept { return stepaf_commit(handle_); }
     result<void> try_commit(stepaf_commit_lost_t lost) noexcept
     {
-        stepaf_commit_params_t params{STEPAF_COMMIT_LOST, lost};
+        stepaf_commit_params_t params{STEPAF_COMMIT_LOST, lost, STEPAF_COMMIT_KEEP_OUT};
         return stepaf_commit_with(handle_, &params);
     }
     result<void> try_barrier(stepaf_group_t group, timeout limit = timeout_default) noexcept

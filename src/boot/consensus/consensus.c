@@ -292,7 +292,7 @@ void stepaf_consensus_take(struct stepaf_consensus *consensus, int from,
 
     if (is_over && message->kind != STEPAF_CONSENSUS_OUT)
         consensus->send(consensus->arg, from, &out);
-    if (is_over || !merge_lost(consensus, message))
+    if (is_over || (!is_ahead && !merge_lost(consensus, message)))
         return;
     if (message->number == consensus->number + 1)
         hear_early(&consensus->next, from, message);
