@@ -172,11 +172,25 @@ static bool hear_guest(struct stepaf_member_net *net, struct stepaf_control_link
     return true;
 }
 
+/* Of one that another member has admitted already, which this one has not come to: the machine lets it wait. */
+static bool hear_early_word(struct stepaf_member_net *net, int rank, const void *data, size_t bytes)
+{
+    struct stepaf_consensus_message message;
+
+    if (!stepaf_consensus_message_read(data, bytes, net->consensus.size, &message))
+        return false;
+    if (message.life > net->consensus.lives[rank])
+        stepaf_consensus_take(&net->consensus, rank, &message);
+    return true;
+}
+
 bool stepaf_member_host_take(struct stepaf_member_net *net, struct stepaf_control_link *link,
                              const struct stepaf_control_frame *frame, const void *data)
 {
     if (frame->type == STEPAF_CONTROL_ASK)
         return hear_guest(net, link, frame, data);
+    if (frame->type == STEPAF_CONTROL_CONSENSUS)
+        return hear_early_word(net, link->rank, data, frame->bytes);
     if (frame->type != STEPAF_CONTROL_BYE)
         return false;
     link->has_left = true;

@@ -285,8 +285,8 @@ void stepaf_consensus_take(struct stepaf_consensus *consensus, int from,
     struct stepaf_consensus_message out =
         stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_OUT, 0);
 
-    bool is_ahead =
-        message->life > consensus->lives[from]; /* this rank has not come to its return */
+    /* This rank has not come to the decision by which the sender has returned, if there is one. */
+    bool is_ahead = message->life > consensus->lives[from];
     bool is_over = !is_ahead && (stepaf_consensus_has_lost(consensus, from) ||
                                  message->life < consensus->lives[from]);
 

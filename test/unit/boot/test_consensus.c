@@ -413,6 +413,11 @@ static void old_words(void)
     stepaf_consensus_take(second, 2, &old);
     CU_ASSERT_EQUAL(world.n_letters, 1);
     CU_ASSERT(second->next.is_called);
+    gone[0] = 1; /* which nobody believes who may be no member */
+    stepaf_consensus_take(second, 2, &old);
+    CU_ASSERT_FALSE(stepaf_consensus_has_lost(second, 0));
+    gone[0] = 0;
+    old.life = 1;
     gone[2] = 2; /* it is lost in its second life, and one hears of that before the return */
     stepaf_consensus_take(second, 0, &old);
     stepaf_consensus_admit(second, 2);
