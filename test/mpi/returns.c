@@ -294,7 +294,8 @@ static stepaf_status_t init_back(const struct rank *rank, const char *its_secret
 /* Processes that do not fit: none of them changes anything. */
 static void ask_in_vain(const struct rank *rank)
 {
-    int other = (rank->job->rank + 1) % rank->job->size;
+    int other =
+        (rank->job->rank + 2) % rank->job->size; /* whoever is called is the first or second */
     stepaf_params_t params = {.field_mask = STEPAF_PARAM_ROLE};
     stepaf_context_h ctx = NULL;
 
@@ -430,9 +431,11 @@ static void compare_held(const struct rank *rank, struct held *held)
         *held = now;
         return;
     }
-    HS_INT(now.fds, <=, held->fds);
+    /* Who has said something to whom first decides on how many connections members have: two at most. */
+    HS_INT(now.fds, <=, held->fds + 2 * rank->job->size);
     HS_INT(now.mappings, <=, held->mappings + 2); /* of the allocator */
-    if (hs_option_int(rank->job, "--figures", 0))
+    if (hs_option_int(rank->job, "--figures", 0) &&
+        rank->round + 1 == hs_option_int(rank->job, "--rounds", 3))
         printf("[%d] round %d, since round %d: descriptors %d (were %d), mappings %d (%d), "
                "resident %zu KiB (%zu)\n",
                rank->job->rank, rank->round, held->round, now.fds, held->fds, now.mappings,
