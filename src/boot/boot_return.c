@@ -76,6 +76,20 @@ stepaf_status_t stepaf_boot_return(const struct stepaf_env *env, stepaf_boot_t *
     return STEPAF_OK;
 }
 
+stepaf_status_t stepaf_boot_return_key(const struct stepaf_env *env, bool *has_secret_p,
+                                       uint8_t key_p[STEPAF_PROOF_KEY_BYTES])
+{
+    struct stepaf_place place = {0};
+    stepaf_status_t status = STEPAF_OK;
+
+    *has_secret_p = *env->secret || *env->secret_file;
+    if (*has_secret_p)
+        status = stepaf_place_find_secret(env, &place);
+    memcpy(key_p, place.key, sizeof place.key);
+    stepaf_proof_forget(place.key, sizeof place.key);
+    return status;
+}
+
 const struct stepaf_boot_return *stepaf_boot_returns(const stepaf_boot_t *boot)
 {
     return boot->barrier == refuse_barrier ? boot->self : NULL;

@@ -17,6 +17,10 @@ struct stepaf_boot_return {
 /* Fill *boot_p as STEPAF_JOIN and the settings beside it say. Does not block. STEPAF_ERR_SETTING, STEPAF_ERR_BOOT,
  * STEPAF_ERR_NO_MEMORY; *boot_p is unchanged then. */
 stepaf_status_t stepaf_boot_return(const struct stepaf_env *env, stepaf_boot_t *boot_p);
+/* The key that such a process shows to have, of the secret that the settings name; *has_secret_p: there is one.
+ * STEPAF_ERR_SETTING, STEPAF_ERR_BOOT. */
+stepaf_status_t stepaf_boot_return_key(const struct stepaf_env *env, bool *has_secret_p,
+                                       uint8_t key_p[STEPAF_PROOF_KEY_BYTES]);
 /* What is behind it; NULL: it is an ordinary bootstrap. */
 const struct stepaf_boot_return *stepaf_boot_returns(const stepaf_boot_t *boot);
 

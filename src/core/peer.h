@@ -13,10 +13,6 @@ const struct stepaf_rmem *stepaf_peer_find_rmem(const struct stepaf_peer *peer, 
 /* Give a peer up by this rank's own decision: the peer may be there, and writing. */
 void stepaf_peer_fail(struct stepaf_peer *peer, const char *reason);
 
-/* There is no way to the peer, and it is lost. A link that it has had is disconnected. */
-void stepaf_peer_cut(struct stepaf_peer *peer, const char *reason);
-/* Another process takes the lost peer's place: of the one before, nothing is left. */
-void stepaf_peer_renew(struct stepaf_peer *peer);
 /* Forget the peer's memory. */
 void stepaf_peer_release(struct stepaf_peer *peer);
 

@@ -6,6 +6,7 @@
 #include "core/feature.h"
 #include "core/key.h"
 #include "core/peer.h"
+#include "core/peer_renew.h"
 #include "core/region.h"
 #include "core/wait.h"
 
@@ -153,7 +154,7 @@ stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
 }
 
 /* One that is open, by its number in the registry; NULL: it is not. */
-static struct stepaf_transport *find_open(const struct stepaf_ctx *ctx, unsigned index)
+static struct stepaf_transport *find_in_use(const struct stepaf_ctx *ctx, unsigned index)
 {
     for (unsigned t = 0; t < ctx->net.n_transports; t++)
         if (ctx->net.transports[t]->index == index)
@@ -186,7 +187,7 @@ bool stepaf_transports_reopen(struct stepaf_ctx *ctx)
         if (!(ctx->net.ops[i].caps & STEPAF_TRANSPORT_RETURNS) ||
             !stepaf_transport_admitted(&ctx->env, ctx->net.ops[i].name))
             continue;
-        struct stepaf_transport *transport = find_open(ctx, i);
+        struct stepaf_transport *transport = find_in_use(ctx, i);
         if (transport && transport->ops->reopen(transport)) {
             stepaf_log_warn("transport %s cannot take peers back: %s", transport->ops->name,
                             stepaf_last_error()->text);

@@ -8,7 +8,6 @@
 
 #include "base/log.h"
 #include "boot/boot_return.h"
-#include "boot/control/place.h"
 #include "boot/member_net_return.h"
 #include "core/ctx.h"
 #include "core/deliver.h"
@@ -20,6 +19,7 @@
 #include "device/gpu.h"
 #include "wireup/hello.h"
 #include "wireup/init.h"
+#include "wireup/init_members.h"
 #include "wireup/returns.h"
 #include "wireup/roles.h"
 
@@ -69,21 +69,6 @@ static stepaf_status_t view_roles(struct stepaf_ctx *ctx, const stepaf_params_t 
     return stepaf_split_parse(ctx->env.split, ctx->job.boot.size, &view->split);
 }
 
-/* A job that has a secret lets processes take lost ranks' places. */
-static stepaf_status_t let_guests_ask(struct stepaf_ctx *ctx)
-{
-    struct stepaf_place place = {0};
-
-    if (!ctx->job.members.net || (!*ctx->env.secret && !*ctx->env.secret_file))
-        return STEPAF_OK;
-    stepaf_status_t status = stepaf_place_find_secret(&ctx->env, &place);
-    if (!status)
-        stepaf_member_net_let_ask(ctx->job.members.net, place.key);
-    ctx->job.members.has_cards = !status; /* they are about to come */
-    stepaf_proof_forget(place.key, sizeof(place.key));
-    return status;
-}
-
 /* Everything that this rank can find out alone. */
 static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_t *params,
                                     struct own_view *view)
@@ -107,7 +92,7 @@ static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_
         ctx->job.members.net =
             stepaf_member_net_open(&ctx->env, ctx->job.boot.rank, ctx->job.boot.size,
                                    &view->contact, ctx->job.members.mute);
-    if ((status = let_guests_ask(ctx)))
+    if ((status = stepaf_init_let_ask(ctx)))
         return status;
     ctx->threads.progress_wanted = ctx->env.progress == 1;
     if ((params->field_mask & STEPAF_PARAM_PROGRESS) && params->progress != STEPAF_PROGRESS_AUTO)
@@ -173,55 +158,6 @@ static stepaf_status_t build_groups(struct stepaf_ctx *ctx, const struct stepaf_
                                           (ctx->threads.progress_wanted ? 2 : 1) >
                                       ctx->job.topo.cores_usable;
     return STEPAF_OK;
-}
-
-/* What the exchange has brought. */
-struct heard {
-    const uint8_t *all;
-    const size_t *offsets;
-    const struct stepaf_hello *hellos;
-    const uint8_t *roles;
-};
-
-/* What a process that takes a lost rank's place will be told. */
-static bool keep_cards(struct stepaf_ctx *ctx, const struct heard *heard)
-{
-    bool are_kept = true;
-
-    for (int r = 0; ctx->job.members.has_cards && r < ctx->job.boot.size; r++)
-        are_kept = are_kept && stepaf_return_card_keep(
-                                   ctx, r, &heard->hellos[r], heard->all + heard->offsets[r],
-                                   heard->offsets[r + 1] - heard->offsets[r], heard->roles[r]);
-    return are_kept;
-}
-
-/* All know now where members can be called, if all can. What is missing for that is told when it is missed. */
-static void join_talk(struct stepaf_ctx *ctx, const struct stepaf_hello *hellos,
-                      const struct heard *heard)
-{
-    struct stepaf_ctx_members *members = &ctx->job.members;
-    struct stepaf_member_contact *contacts = calloc((size_t)ctx->job.boot.size, sizeof(*contacts));
-    bool can_call = contacts && members->net;
-
-    for (int r = 0; r < ctx->job.boot.size && ctx->job.boot.size > 1; r++) {
-        if (contacts)
-            contacts[r] = hellos[r].contact;
-        if (hellos[r].contact.addresses.port)
-            continue;
-        snprintf(members->mute, sizeof(members->mute), "world rank %d cannot listen: %.100s", r,
-                 hellos[r].mute);
-        can_call = false;
-    }
-    if (can_call && !(stepaf_member_net_meet(members->net, contacts) && keep_cards(ctx, heard))) {
-        snprintf(members->mute, sizeof(members->mute), "out of memory");
-        can_call = false;
-    }
-    free(contacts);
-    if (can_call)
-        return;
-    members->has_cards = false;
-    stepaf_member_net_close(members->net);
-    members->net = NULL;
 }
 
 static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
@@ -322,7 +258,7 @@ static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_
     if (!status)
         status = build_groups(ctx, hellos, roles);
     if (!status && !returns)
-        join_talk(ctx, hellos, &(struct heard){all, offsets, hellos, roles});
+        stepaf_init_meet(ctx, &(struct stepaf_heard){all, offsets, hellos, roles});
     if (own && status == own)
         stepaf_error_raise(&kept);
 out:

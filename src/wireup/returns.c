@@ -9,6 +9,7 @@
 #include "boot/member_net_return.h"
 #include "core/members.h"
 #include "core/peer.h"
+#include "core/peer_renew.h"
 #include "core/plan.h"
 #include "wireup/connect.h"
 
