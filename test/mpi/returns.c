@@ -176,8 +176,18 @@ static bool serve_some(struct rank *rank, int64_t timeout_us)
     return true;
 }
 
-/* Some operations, of so many attention ranks, answered by so many FFN ranks. */
-static bool work(struct rank *rank, int n_attn, int n_ffn)
+/* Whether it is an FFN rank that this attention rank has as a peer. */
+static bool is_ffn_peer(const struct rank *rank, int world)
+{
+    for (int p = 0; p < rank->job->peers; p++)
+        if (stepaf_world_rank(rank->job->ctx, STEPAF_GROUP_FFN,
+                              stepaf_peer_rank(rank->job->ctx, p)) == world)
+            return true;
+    return false;
+}
+
+/* Some operations of so many attention ranks, answered by all FFN ranks but one; -1: by all. */
+static bool work(struct rank *rank, int n_attn, int lost)
 {
     int64_t until_ns = hs_now_ns() + LIMIT_S * 1000000000LL * hs_slow();
 
@@ -185,7 +195,7 @@ static bool work(struct rank *rank, int n_attn, int n_ffn)
     rank->ops += n_attn;
     if (rank->job->role == STEPAF_ATTENTION) {
         for (int i = 0; i < OPS; i++) {
-            if (!ask(rank, n_ffn))
+            if (!ask(rank, rank->job->peers - is_ffn_peer(rank, lost)))
                 return false;
             if (!i && rank->is_new)
                 note_most(rank, STAMP_FIRST_USE,
@@ -372,7 +382,6 @@ static bool lose_one(struct rank *rank, int victim)
 {
     struct hs_job *job = rank->job;
     int attn = job->attn - is_of(rank, victim, STEPAF_ATTENTION);
-    int ffn = job->ffn - is_of(rank, victim, STEPAF_FFN);
 
     if (is_leader(rank)) {
         if (!tell_address(rank))
@@ -380,7 +389,7 @@ static bool lose_one(struct rank *rank, int victim)
         hs_signal(job, victim, SIGKILL);
     }
     if (!meet(rank, job->size - 1) || !commit_as(rank, STEPAF_COMMIT_KEEP_OUT) ||
-        !work(rank, attn, ffn))
+        !work(rank, attn, victim))
         return false;
     if (hs_option_int(job, "--wrong", 0)) /* it asks, and does not fit */
         if (!await_state(rank, victim, STEPAF_MEMBER_ASKS) ||
@@ -397,14 +406,14 @@ static bool do_round(struct rank *rank)
     int victim = victim_of(rank, rank->round);
 
     if (!rank->is_new) {
-        if (!work(rank, job->attn, job->ffn) || !meet(rank, job->size))
+        if (!work(rank, job->attn, -1) || !meet(rank, job->size))
             return false;
         if (job->rank == victim)
             be_killed();
         if (!lose_one(rank, victim) || !await_state(rank, victim, STEPAF_MEMBER_ASKS))
             return false;
     }
-    if (!commit_as(rank, STEPAF_COMMIT_ADMIT) || !work(rank, job->attn, job->ffn) ||
+    if (!commit_as(rank, STEPAF_COMMIT_ADMIT) || !work(rank, job->attn, -1) ||
         !meet(rank, job->size))
         return false;
     for (int r = 0; r < job->size; r++)
