@@ -151,12 +151,23 @@ typedef enum stepaf_commit_lost {
     STEPAF_COMMIT_LEAVE_LOST = 1   /* go on without them */
 } stepaf_commit_lost_t;
 
-enum { STEPAF_COMMIT_LOST = 1 << 0, STEPAF_COMMIT_ALL = (1 << 1) - 1 };
+/** What a commit does about processes that ask to take lost ranks' places (STEPAF_MEMBER_ASKS). */
+typedef enum stepaf_commit_return {
+    STEPAF_COMMIT_KEEP_OUT = 0, /* let them wait */
+    STEPAF_COMMIT_ADMIT = 1     /* take them in */
+} stepaf_commit_return_t;
+
+enum {
+    STEPAF_COMMIT_LOST = 1 << 0,
+    STEPAF_COMMIT_RETURN = 1 << 1,
+    STEPAF_COMMIT_ALL = (1 << 2) - 1
+};
 
 /** Parameters of stepaf_commit_with. Only fields named in @a field_mask are read. */
 typedef struct stepaf_commit_params {
-    uint64_t field_mask;       /* STEPAF_COMMIT_*; unknown bits are STEPAF_ERR_INVALID */
-    stepaf_commit_lost_t lost; /* else by the setting STEPAF_LOST (refuse unless set) */
+    uint64_t field_mask;              /* STEPAF_COMMIT_*; unknown bits are STEPAF_ERR_INVALID */
+    stepaf_commit_lost_t lost;        /* else by the setting STEPAF_LOST (refuse unless set) */
+    stepaf_commit_return_t returning; /* else by STEPAF_RETURN (keep_out unless set) */
 } stepaf_commit_params_t;
 
 /** Commit, as stepaf_commit, in a way that @a params describes.
@@ -177,6 +188,12 @@ typedef struct stepaf_commit_params {
  *  If some rank refuses, the commit is STEPAF_ERR_PEER_LOST at all that are left, and the last epoch stays
  *  in force. A rank that is lost in the middle of a commit is as one that is lost after it, unless it had
  *  not yet told what it declares.
+ *  A process that asks to take a lost rank's place is admitted by the next commit that all members enter with
+ *  STEPAF_COMMIT_ADMIT, if all of them know that the rank is lost, and what it declares fits; else it waits, or
+ *  is turned away, and the commit goes on. It is in its own first commit then, which ends with this one. It has
+ *  the rank's number and role, and keys and plans that it has declared itself, and takes part in operations from
+ *  then on. That is for shared memory and TCP: not over RDMA, and not where plans on streams or GPU memory are
+ *  used.
  *  @param params  NULL for defaults.
  *  @return as stepaf_commit; also STEPAF_ERR_INVALID. After STEPAF_ERR_PEER_LOST the context can only be
  *  finalized if this rank has been given up, or if too few are left; else it goes on. Blocks for at most

@@ -18,7 +18,8 @@ typedef enum stepaf_member_state {
     STEPAF_MEMBER_SLOW =
         1, /* the same, but it owes this rank an answer for longer than STEPAF_SLOW_US */
     STEPAF_MEMBER_LOST = 2, /* the same, but it has ended, or cannot be reached */
-    STEPAF_MEMBER_OUT = 3   /* the epoch goes on without it */
+    STEPAF_MEMBER_OUT = 3,  /* the epoch goes on without it */
+    STEPAF_MEMBER_ASKS = 4  /* it is lost or out, and a process asks to take its place */
 } stepaf_member_state_t;
 
 /** All ranks, by number of them. */
@@ -29,10 +30,11 @@ typedef struct stepaf_members {
     int n_slow;
     int n_lost;
     int n_out;
-    uint64_t changes; /* how often somebody was found to be lost, or out, since init */
+    int n_asking;
+    uint64_t changes; /* how often somebody was found to be lost, out, or asking, since init */
 } stepaf_members_t;
 
-/** Function that is called when a rank has been found to be lost, or out. It may call any function but the
+/** Function that is called when a rank has been found to be lost, out, or asking. It may call any function but the
  *  collective ones and stepaf_finalize. */
 typedef void (*stepaf_members_cb_t)(stepaf_context_h ctx, void *arg);
 
@@ -52,20 +54,32 @@ STEPAF_API stepaf_status_t stepaf_members_query(stepaf_context_h ctx, stepaf_mem
  *  Valid until finalize, and until this thread's next call of this function. Never blocks. */
 STEPAF_API const char *stepaf_members_reason(stepaf_context_h ctx, int world_rank);
 
-/** Return a descriptor that can be read from when a rank has been found to be lost, or out, since it was last
- *  read; 8 bytes are read from it, as from an eventfd. -1 for an invalid handle, or if the system gives none.
+/** Return a descriptor that can be read from when a rank has been found to be lost, out, or asking, since it was
+ *  last read; 8 bytes are read from it, as from an eventfd. -1 for an invalid handle, or if the system gives none.
  *
  *  Something has to find it: a progress thread, or this rank when it waits, receives or calls
  *  stepaf_progress. The context closes it when it is finalized. Does not block. */
 STEPAF_API int stepaf_members_fd(stepaf_context_h ctx);
 
-/** Have a function called when a rank has been found to be lost, or out: by the progress thread, or at the end
+/** Have a function called when a rank has been found to be lost, out, or asking: by the progress thread, or at the end
  *  of stepaf_progress, stepaf_barrier and commits of this rank. Not once this rank finalizes; a call that is
  *  running then gets STEPAF_ERR_HANDLE from the library.
  *  @param callback  NULL: none any more. It may still be running in another thread then.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE. Any thread. Does not block. */
 STEPAF_API stepaf_status_t stepaf_members_set_callback(stepaf_context_h ctx,
                                                        stepaf_members_cb_t callback, void *arg);
+
+/** Write where this rank can be called by a process that is to take a lost rank's place: for that process's
+ *  setting STEPAF_JOIN, which may have the texts of several ranks, with commas between them.
+ *
+ *  It takes more than the text: the process has to know the job's secret (STEPAF_SECRET), without which nobody
+ *  is let in.
+ *  @param text_p  filled with "address:port", one for each of this host's addresses that STEPAF_NET_IF leaves,
+ *                 with commas between them; unchanged on failure.
+ *  @param bytes   that there is room for in @a text_p; 1024 are enough.
+ *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (text_p is NULL); STEPAF_ERR_LIMIT (it does not fit);
+ *  STEPAF_ERR_STATE (the job has no secret, or its ranks cannot be called). Any thread. Does not block. */
+STEPAF_API stepaf_status_t stepaf_members_address(stepaf_context_h ctx, char *text_p, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 #include "boot/boot_advance.h"
 #include "boot/boot_auto.h"
 #include "boot/boot_join.h"
+#include "boot/boot_return.h"
 #include "boot/boot_tcp.h"
 #include "core/members.h"
 #include "core/thread.h"
@@ -24,6 +25,8 @@ static bool is_own(int choice)
 
 static stepaf_status_t open_own(int choice, const struct stepaf_env *env, stepaf_boot_t *boot_p)
 {
+    if (*env->join)
+        return stepaf_boot_return(env, boot_p);
     return choice == STEPAF_ENV_BOOT_local ? stepaf_boot_join(env, boot_p)
                                            : stepaf_boot_tcp(env, boot_p);
 }
@@ -38,7 +41,7 @@ stepaf_status_t stepaf_boot_open(stepaf_boot_t *boot_p)
     if (status)
         return status;
     int choice = stepaf_boot_choose(&env);
-    status = is_own(choice)
+    status = is_own(choice) || *env.join
                  ? open_own(choice, &env, boot_p)
                  : stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
                                     "no bootstrap of the library itself is named: set STEPAF_MEET, "
@@ -69,6 +72,8 @@ static stepaf_status_t init_chosen(const struct stepaf_env *env, const stepaf_pa
     int choice = stepaf_boot_choose(env);
     stepaf_boot_init_t init;
 
+    if (*env->join)
+        return init_alone(choice, env, params, ctx_p);
     if (choice < 0)
         return stepaf_error_set(STEPAF_ERR_BOOT, STEPAF_PHASE_INIT,
                                 "nothing has launched this process: start it by mpirun, "
@@ -187,6 +192,9 @@ static stepaf_status_t check_commit(const stepaf_commit_params_t *params)
     else if (params && (params->field_mask & STEPAF_COMMIT_LOST) &&
              (unsigned)params->lost > STEPAF_COMMIT_LEAVE_LOST)
         what = "unknown way to treat lost ranks";
+    else if (params && (params->field_mask & STEPAF_COMMIT_RETURN) &&
+             (unsigned)params->returning > STEPAF_COMMIT_ADMIT)
+        what = "unknown way to treat processes that return";
     return what ? stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_COMMIT, "%s", what) : STEPAF_OK;
 }
 
@@ -205,6 +213,9 @@ stepaf_status_t stepaf_commit_with(stepaf_context_h handle, const stepaf_commit_
     bool leaves_lost = ctx->env.lost == STEPAF_ENV_LOST_leave;
     if (params && (params->field_mask & STEPAF_COMMIT_LOST))
         leaves_lost = params->lost == STEPAF_COMMIT_LEAVE_LOST;
+    bool admits = ctx->env.returning == STEPAF_ENV_RETURN_admit;
+    if (params && (params->field_mask & STEPAF_COMMIT_RETURN))
+        admits = params->returning == STEPAF_COMMIT_ADMIT;
     status = check_commit(params);
     if (!status)
         status = begin_commit(ctx);
@@ -220,7 +231,7 @@ stepaf_status_t stepaf_commit_with(stepaf_context_h handle, const stepaf_commit_
     stepaf_lock_enter(&ctx->lock);
     stepaf_boot_set_advance(go_on_in_commit, ctx);
     if (!status)
-        status = stepaf_error_in(stepaf_core_commit(ctx, leaves_lost), STEPAF_PHASE_COMMIT);
+        status = stepaf_error_in(stepaf_core_commit(ctx, leaves_lost, admits), STEPAF_PHASE_COMMIT);
     stepaf_boot_set_advance(NULL, NULL);
     if (ctx->state == STEPAF_CTX_COMMITTING)
         ctx->state = STEPAF_CTX_OPEN;

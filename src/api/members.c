@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <string.h>
 #include <sys/eventfd.h>
 
 #include <stepaf/members.h>
@@ -7,6 +8,7 @@
 #include "api/fill.h"
 #include "api/handles.h"
 #include "base/fork.h"
+#include "boot/member_net_return.h"
 #include "core/members.h"
 
 static _Thread_local char reason_text[STEPAF_REASON_MAX];
@@ -20,6 +22,7 @@ static void count_states(const struct stepaf_ctx *ctx, stepaf_members_t *facts)
         facts->n_slow += state == STEPAF_MEMBER_SLOW;
         facts->n_lost += state == STEPAF_MEMBER_LOST;
         facts->n_out += state == STEPAF_MEMBER_OUT;
+        facts->n_asking += state == STEPAF_MEMBER_ASKS;
     }
 }
 
@@ -63,6 +66,35 @@ const char *stepaf_members_reason(stepaf_context_h handle, int world_rank)
              is_there ? "" : stepaf_members_why(ctx, world_rank));
     stepaf_leave(ctx);
     return is_valid ? reason_text : NULL;
+}
+
+stepaf_status_t stepaf_members_address(stepaf_context_h handle, char *text_p, size_t bytes)
+{
+    char text[STEPAF_MEMBER_NET_ADDRESS_MAX];
+    struct stepaf_ctx *ctx;
+    stepaf_status_t status = stepaf_enter_context(handle, &ctx);
+
+    if (status)
+        return status;
+    if (!text_p)
+        status = stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_NONE, "text_p is NULL");
+    else if (!ctx->job.members.net)
+        status = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                  "the ranks of this job cannot call each other: %.200s",
+                                  ctx->job.members.mute);
+    else if (!ctx->job.members.has_cards)
+        status = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_NONE,
+                                  "the job has no secret (STEPAF_SECRET, STEPAF_SECRET_FILE), and "
+                                  "so lets nobody take a lost rank's place");
+    if (!status)
+        stepaf_member_net_address(ctx->job.members.net, text);
+    if (!status && strlen(text) >= bytes)
+        status = stepaf_error_set(STEPAF_ERR_LIMIT, STEPAF_PHASE_NONE, "the text takes %zu bytes",
+                                  strlen(text) + 1);
+    if (!status)
+        strcpy(text_p, text);
+    stepaf_leave(ctx);
+    return status;
 }
 
 int stepaf_members_fd(stepaf_context_h handle)

@@ -15,11 +15,7 @@
 #include "boot/control/socket.h"
 #include "boot/member_net_inside.h"
 
-enum {
-    CONNECT_NS =
-        2000000000, /* for one address; a host that has not answered by then is not there */
-    FAREWELL_BYTES = 4096
-};
+enum { FAREWELL_BYTES = 4096 };
 
 const struct stepaf_consensus *stepaf_member_net_consensus(const struct stepaf_member_net *net)
 {
@@ -38,118 +34,22 @@ const char *stepaf_member_net_reason(const struct stepaf_member_net *net, int ra
 
 void stepaf_member_net_lose(struct stepaf_member_net *net, int rank, const char *why)
 {
-    if (rank == net->consensus.rank || net->consensus.lost[rank])
+    if (rank == net->consensus.rank || stepaf_consensus_has_lost(&net->consensus, rank))
         return;
     snprintf(net->others[rank].reason, STEPAF_MEMBER_NET_REASON_MAX, "%s", why);
     stepaf_consensus_lose(&net->consensus, rank);
 }
 
-/* ---- calling ---- */
-
-static bool is_way(const struct stepaf_control_link *link)
-{
-    return link && link->state == STEPAF_CONTROL_UP;
-}
-
-static struct stepaf_control_link *way_to(const struct stepaf_member_net *net, int rank)
-{
-    if (is_way(net->control.links[rank]))
-        return net->control.links[rank];
-    return is_way(net->control.calls[rank]) ? net->control.calls[rank] : NULL;
-}
-
-static void drop_queue(struct member_other *other)
-{
-    while (other->queue) {
-        struct member_queued *queued = other->queue;
-        other->queue = queued->next;
-        free(queued);
-    }
-}
-
-/* Call the rank at its next address. False: there is none left. */
-static bool call_next(struct stepaf_member_net *net, int rank)
-{
-    struct member_other *other = &net->others[rank];
-    struct stepaf_control_address address;
-
-    while (stepaf_consensus_address_at(&net->own, &other->addresses, other->at, &address)) {
-        other->at++;
-        int fd = stepaf_control_connect(&address, other->addresses.port);
-        struct stepaf_control_link *link =
-            fd >= 0 ? stepaf_control_link_new(&net->control, fd, STEPAF_CONTROL_CALLING) : NULL;
-        if (!link) {
-            snprintf(other->reason, sizeof other->reason, "it cannot be called: %s",
-                     stepaf_why(fd >= 0 ? ENOMEM : errno));
-            if (fd >= 0)
-                stepaf_control_socket_close(fd);
-            continue;
-        }
-        link->hello.to = (uint32_t)rank;
-        stepaf_control_link_free(net->control.links[rank]);
-        net->control.links[rank] = link;
-        other->until_ns = stepaf_monotonic_ns() + CONNECT_NS;
-        return true;
-    }
-    return false;
-}
-
-static void put_message(struct stepaf_control_link *link, const uint8_t *data, size_t bytes)
-{
-    struct stepaf_control_frame frame = {.type = STEPAF_CONTROL_CONSENSUS, .bytes = bytes};
-
-    stepaf_control_send(link, &frame, data);
-}
-
-/* Send, or keep it until there is a connection. Nothing of the machine is called from here. */
+/* Nothing of the machine is called from here. */
 static void send_message(void *arg, int to, const struct stepaf_consensus_message *message)
 {
     struct stepaf_member_net *net = arg;
-    struct stepaf_control_link *link = way_to(net, to);
     size_t bytes = 0;
     uint8_t *data = stepaf_consensus_message_pack(message, net->consensus.size, &bytes);
-    struct member_queued *queued = link || !data ? NULL : malloc(sizeof *queued + bytes);
-    struct member_queued **at = &net->others[to].queue;
 
-    if (link && data)
-        put_message(link, data, bytes);
-    if (queued) {
-        *queued = (struct member_queued){.bytes = bytes};
-        memcpy(queued->data, data, bytes);
-        while (*at)
-            at = &(*at)->next;
-        *at = queued;
-    }
+    if (data)
+        stepaf_member_net_say(net, to, STEPAF_CONTROL_CONSENSUS, data, bytes);
     free(data);
-}
-
-/* How the call to a rank goes on, if one is wanted. */
-static void look_after(struct stepaf_member_net *net, int rank)
-{
-    struct stepaf_control_link *link = net->control.links[rank];
-    struct member_other *other = &net->others[rank];
-    struct stepaf_control_link *way = way_to(net, rank);
-
-    if (way) {
-        while (other->queue) {
-            struct member_queued *queued = other->queue;
-            put_message(way, queued->data, queued->bytes);
-            other->queue = queued->next;
-            free(queued);
-        }
-        return;
-    }
-    if (link && link->state == STEPAF_CONTROL_CALLING && stepaf_monotonic_ns() >= other->until_ns)
-        stepaf_control_link_close(link, "its host does not answer", ETIMEDOUT);
-    if (link && link->state != STEPAF_CONTROL_CLOSED)
-        return;
-    if (link)
-        snprintf(other->reason, sizeof other->reason, "it cannot be called: %s",
-                 link->trouble ? link->trouble : stepaf_why(link->error));
-    if (!call_next(net, rank)) { /* nobody listens there any more */
-        drop_queue(other);
-        stepaf_consensus_lose(&net->consensus, rank);
-    }
 }
 
 void stepaf_member_net_pump(struct stepaf_member_net *net)
@@ -157,7 +57,9 @@ void stepaf_member_net_pump(struct stepaf_member_net *net)
     (void)stepaf_control_pump(&net->control);
     for (int rank = 0; rank < net->consensus.size; rank++)
         if (net->others[rank].queue)
-            look_after(net, rank);
+            stepaf_member_net_look_after(net, rank);
+    if (net->control.guests.is_one)
+        stepaf_member_guest_pump(net);
 }
 
 /* ---- being called ---- */
@@ -177,9 +79,28 @@ static void note_ended(void *arg, int rank, bool has_left)
 {
     struct stepaf_member_net *net = arg;
 
-    drop_queue(&net->others[rank]);
+    stepaf_member_net_drop(net, rank);
     stepaf_member_net_lose(net, rank,
                            has_left ? "it has finalized" : "its control connection has ended");
+}
+
+static bool take_guest(void *arg, struct stepaf_control_link *link,
+                       const struct stepaf_control_frame *frame, const void *data)
+{
+    struct stepaf_member_net *net = arg;
+
+    if (net->control.guests.is_one)
+        return stepaf_member_guest_take(net, frame, data);
+    return !stepaf_control_is_guest(link) || /* it has been admitted meanwhile */
+           stepaf_member_host_take(net, link, frame, data);
+}
+
+static void note_guest_ended(void *arg, struct stepaf_control_link *link)
+{
+    struct stepaf_member_net *net = arg;
+
+    if (!net->control.guests.is_one)
+        stepaf_member_host_forget(net, link->rank);
 }
 
 /* ---- beginning and end ---- */
@@ -195,15 +116,30 @@ static void free_net(struct stepaf_member_net *net)
         if (control->calls)
             stepaf_control_link_free(control->calls[rank]);
         if (net->others)
-            drop_queue(&net->others[rank]);
+            stepaf_member_net_drop(net, rank);
+        if (control->guests.links)
+            stepaf_control_link_free(control->guests.links[rank]);
+        if (net->cards)
+            free(net->cards[rank].data);
+        if (net->guests)
+            free(net->guests[rank].words.data);
     }
     if (control->epoll_fd >= 0)
         stepaf_fork_close(control->epoll_fd);
     stepaf_proof_forget(control->place.key, sizeof control->place.key);
+    stepaf_proof_forget(control->guests.key, sizeof control->guests.key);
     stepaf_consensus_free(&net->consensus);
     free(control->links);
     free(control->calls);
     free(control->fates);
+    free(control->guests.links);
+    free(net->cards);
+    free(net->guests);
+    if (net->returns) {
+        free(net->returns->words.data);
+        free(net->returns->asked);
+    }
+    free(net->returns);
     free(net->others);
     free(net);
 }
@@ -221,15 +157,24 @@ static struct stepaf_member_net *new_net(int rank, int size)
     control->place.size = size;
     control->epoll_fd = control->listener = -1;
     control->refused_rank = -1;
-    control->user =
-        (struct stepaf_control_user){.arg = net, .take = take_message, .ended = note_ended};
+    control->user = (struct stepaf_control_user){.arg = net,
+                                                 .take = take_message,
+                                                 .ended = note_ended,
+                                                 .take_guest = take_guest,
+                                                 .guest_ended = note_guest_ended};
     control->links = calloc(n, sizeof(struct stepaf_control_link *));
     control->calls = calloc(n, sizeof(struct stepaf_control_link *));
     control->fates = calloc(n, 1);
+    control->guests.links = calloc(n, sizeof(struct stepaf_control_link *));
     net->others = calloc(n, sizeof *net->others);
-    if (control->links && control->calls && control->fates && net->others &&
-        stepaf_consensus_init(&net->consensus, rank, size, send_message, net))
+    net->cards = calloc(n, sizeof *net->cards);
+    net->guests = calloc(n, sizeof *net->guests);
+    if (control->links && control->calls && control->fates && control->guests.links &&
+        net->others && net->cards && net->guests &&
+        stepaf_consensus_init(&net->consensus, rank, size, send_message, net)) {
+        control->guests.lives = net->consensus.lives;
         return net;
+    }
     free_net(net);
     return NULL;
 }
@@ -285,8 +230,7 @@ bool stepaf_member_net_meet(struct stepaf_member_net *net,
     struct stepaf_control *control = &net->control;
     size_t size = (size_t)net->consensus.size;
     uint8_t *nonce = malloc(size * STEPAF_MEMBER_NET_NONCE_BYTES);
-    static const char word[] = "session";
-    uint8_t proof[STEPAF_PROOF_BYTES];
+    uint8_t key[STEPAF_PROOF_KEY_BYTES];
 
     if (!nonce)
         return false;
@@ -295,12 +239,11 @@ bool stepaf_member_net_meet(struct stepaf_member_net *net,
                STEPAF_MEMBER_NET_NONCE_BYTES);
         net->others[rank].addresses = contacts[rank].addresses;
     }
-    stepaf_proof_key(nonce, size * STEPAF_MEMBER_NET_NONCE_BYTES, control->place.key);
+    stepaf_proof_key(nonce, size * STEPAF_MEMBER_NET_NONCE_BYTES, key);
     stepaf_proof_forget(nonce, size * STEPAF_MEMBER_NET_NONCE_BYTES);
     free(nonce);
-    stepaf_proof_make(control->place.key, word, sizeof word, proof);
-    memcpy(control->session, proof, sizeof control->session);
-    control->place.has_secret = control->has_met = true;
+    stepaf_member_net_set_key(net, key);
+    stepaf_proof_forget(key, sizeof key);
     return stepaf_control_open_door(control);
 }
 
@@ -310,7 +253,7 @@ static void send_bye(struct stepaf_control_link *link)
     struct stepaf_control_frame bye = {.type = STEPAF_CONTROL_BYE};
     uint8_t sink[FAREWELL_BYTES];
 
-    if (!is_way(link))
+    if (!link || link->state != STEPAF_CONTROL_UP)
         return;
     stepaf_control_send(link, &bye, NULL);
     if (shutdown(link->fd, SHUT_WR) != 0)

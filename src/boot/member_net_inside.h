@@ -5,10 +5,12 @@
 
 #include "boot/control/control.h"
 #include "boot/member_net.h"
+#include "boot/member_net_return.h"
 
 /* What waits for a connection. */
 struct member_queued {
     struct member_queued *next;
+    uint32_t type; /* of its frame */
     size_t bytes;
     uint8_t data[];
 };
@@ -19,8 +21,29 @@ struct member_other {
     unsigned at;      /* the next address to call */
     int64_t until_ns; /* for the address that is being called */
     struct member_queued *queue;
+    bool is_new; /* it has been admitted by the last decision, and is to be told */
     char
         reason[STEPAF_MEMBER_NET_REASON_MAX]; /* why it is lost, or the last call came to nothing */
+};
+
+/* A process that wants a rank's place. */
+struct member_guest {
+    bool asks; /* to be admitted: until then it only looks */
+    uint64_t id;
+    struct stepaf_consensus_blob words; /* data is NULL at members that are not its home */
+};
+
+/* This process, while it is a guest. */
+struct member_return {
+    enum stepaf_member_admission admission;
+    bool has_state;
+    bool asks;
+    uint64_t id;
+    struct stepaf_consensus_blob words;
+    int64_t again_ns; /* when to look after that again */
+    int home;         /* the member that is to tell the others what this process says */
+    uint32_t *asked;  /* by rank: the life in which it was */
+    char text[STEPAF_MEMBER_NET_REASON_MAX];
 };
 
 struct stepaf_member_net {
@@ -28,6 +51,37 @@ struct stepaf_member_net {
     struct stepaf_consensus consensus;
     struct stepaf_consensus_addresses own;
     struct member_other *others; /* by rank */
+    struct stepaf_consensus_blob *cards;
+    struct member_guest *guests;   /* by the rank whose place they want */
+    uint32_t n_asked;              /* guests, ever */
+    uint32_t epoch, n_commits;     /* as the context counts them: what guests are told */
+    struct member_return *returns; /* NULL: this process is no guest, and was none */
 };
+
+/* ---- member_net_call.c ---- */
+
+/* Say something to a rank: at once, or when there is a connection. */
+void stepaf_member_net_say(struct stepaf_member_net *net, int to, uint32_t type,
+                           const uint8_t *data, size_t bytes);
+/* The connection to a rank; NULL: there is none. */
+struct stepaf_control_link *stepaf_member_net_way(const struct stepaf_member_net *net, int rank);
+/* Drop what waits for one. */
+void stepaf_member_net_drop(struct stepaf_member_net *net, int rank);
+/* How the call to a rank goes on, for which something waits. */
+void stepaf_member_net_look_after(struct stepaf_member_net *net, int rank);
+/* The key that all members have, and what follows from it. */
+void stepaf_member_net_set_key(struct stepaf_member_net *net, const uint8_t *key);
+
+/* ---- member_net_host.c, member_net_guest.c ---- */
+
+/* A guest has said something to this member. False: it does not fit. */
+bool stepaf_member_host_take(struct stepaf_member_net *net, struct stepaf_control_link *link,
+                             const struct stepaf_control_frame *frame, const void *data);
+void stepaf_member_host_forget(struct stepaf_member_net *net, int rank);
+/* A member has said something to this guest. */
+bool stepaf_member_guest_take(struct stepaf_member_net *net,
+                              const struct stepaf_control_frame *frame, const void *data);
+/* What a guest does without waiting: ask whom it has not asked. */
+void stepaf_member_guest_pump(struct stepaf_member_net *net);
 
 #endif

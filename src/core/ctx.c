@@ -9,6 +9,7 @@
 #include "core/feature.h"
 #include "core/key_remove.h"
 #include "core/lock.h"
+#include "core/peer.h"
 #include "core/plan.h"
 #include "core/region.h"
 #include "core/remote_plan.h"
@@ -55,9 +56,7 @@ static void free_queue(struct stepaf_peer *peer)
 static void free_peer(struct stepaf_peer *peer)
 {
     stepaf_remote_plans_free(peer);
-    for (uint32_t i = 0; i < peer->n_rmems; i++)
-        peer->link->ops->release_mem(peer->link, peer->rmems[i]);
-    free(peer->rmems);
+    stepaf_peer_release(peer);
 }
 
 void stepaf_ctx_free(struct stepaf_ctx *ctx)
@@ -100,6 +99,8 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
         stepaf_fork_close(ctx->job.members.event_fd);
     free(ctx->job.members.is);
     free(ctx->job.members.present);
+    free(ctx->job.members.can_return);
+    free(ctx->job.members.returned);
     if (ctx->job.boot.close)
         ctx->job.boot.close(ctx->job.boot.self);
     stepaf_env_free(&ctx->env);

@@ -68,6 +68,7 @@ struct stepaf_peer {
     struct stepaf_rmem **rmems; /* ascending by id */
     uint32_t n_rmems;
     struct stepaf_post ctrl_post; /* for a message without tensors: of those, few wait for room */
+    struct stepaf_link nowhere;   /* its link, where there is no way to it, and it is lost */
 };
 
 /* ---- context ---- */
@@ -169,10 +170,17 @@ struct stepaf_ctx_members {
     char mute[STEPAF_MUTE_MAX];    /* why not */
     uint8_t *is;                   /* by world rank: a member */
     uint8_t *present;              /* by world rank: its words were in the last exchange */
-    bool leaves_lost;              /* this rank's commit goes on without lost ranks */
-    uint32_t n_lost_known; /* that callers have been told of, by the descriptor and the callback */
-    uint64_t n_changes;    /* of the list, and of who is lost */
-    int event_fd;          /* -1: nobody has asked for it */
+    uint8_t
+        *can_return; /* by world rank: it is lost, and this rank can take a process in its place */
+    uint8_t *returned; /* by world rank: a process has taken its place by the last commit */
+    bool leaves_lost;  /* this rank's commit goes on without lost ranks */
+    bool admits;       /* and takes processes in their places */
+    bool has_cards;    /* what such processes are told is there */
+    bool is_guest;     /* this process is one of them */
+    uint32_t
+        n_lost_known; /* and guests: that callers have been told of, by the descriptor and the callback */
+    uint64_t n_changes; /* of the list, and of who is lost */
+    int event_fd;       /* -1: nobody has asked for it */
     stepaf_members_cb_t callback;
     void *callback_arg;
     _Atomic bool is_news; /* for the callback */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "boot/member_net.h"
+#include "boot/member_net_return.h"
 #include "core/ctx.h"
 #include "core/news.h"
 #include "core/op.h"
@@ -19,7 +19,8 @@ enum { LOOK_MS = 1 };
 /* The first commit takes all, and until its end there are no links to look at. */
 static bool is_first_commit(struct stepaf_ctx *ctx)
 {
-    return !atomic_load_explicit(&ctx->commit.n_done, memory_order_relaxed);
+    return !ctx->job.members.is_guest &&
+           !atomic_load_explicit(&ctx->commit.n_done, memory_order_relaxed);
 }
 
 bool stepaf_members_call(struct stepaf_ctx *ctx)
@@ -58,8 +59,9 @@ static stepaf_status_t refuse_alone(const struct stepaf_ctx *ctx,
                                 "or one of its links had failed");
     for (int r = 0; r < ctx->job.boot.size; r++) {
         n += consensus->is_member[r];
-        n_there += consensus->is_member[r] && !consensus->lost[r];
-        lost = lost < 0 && consensus->is_member[r] && consensus->lost[r] ? r : lost;
+        n_there += consensus->is_member[r] && !stepaf_consensus_has_lost(consensus, r);
+        if (lost < 0 && consensus->is_member[r] && stepaf_consensus_has_lost(consensus, r))
+            lost = r;
     }
     return stepaf_error_set(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
                             "of %d ranks %d are left: only more than half of them go on, or half "
@@ -214,11 +216,13 @@ stepaf_member_state_t stepaf_members_state(const struct stepaf_ctx *ctx, int wor
 {
     const struct stepaf_peer *peer = find_peer_of(ctx, world_rank);
 
+    if (ctx->job.members.net && stepaf_member_net_is_wanted(ctx->job.members.net, world_rank))
+        return STEPAF_MEMBER_ASKS;
     if (!ctx->job.members.is[world_rank])
         return STEPAF_MEMBER_OUT;
     if ((peer && peer->lost) ||
         (ctx->job.members.net &&
-         stepaf_member_net_consensus(ctx->job.members.net)->lost[world_rank]))
+         stepaf_consensus_has_lost(stepaf_member_net_consensus(ctx->job.members.net), world_rank)))
         return STEPAF_MEMBER_LOST;
     return peer && stepaf_is_attention(ctx) && is_slow(ctx, peer, stepaf_ticks())
                ? STEPAF_MEMBER_SLOW

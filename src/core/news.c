@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include "boot/member_net.h"
+#include "boot/member_net_return.h"
 #include "core/ctx.h"
 
 void stepaf_core_tell_news(struct stepaf_ctx *ctx)
@@ -19,7 +19,9 @@ void stepaf_core_tell_news(struct stepaf_ctx *ctx)
 void stepaf_core_notice_lost(struct stepaf_ctx *ctx)
 {
     struct stepaf_ctx_members *members = &ctx->job.members;
-    uint32_t n = members->net ? stepaf_member_net_consensus(members->net)->n_lost : 0;
+    uint32_t n = members->net ? stepaf_member_net_consensus(members->net)->n_lost +
+                                    stepaf_member_net_asked(members->net)
+                              : 0;
 
     if (n == members->n_lost_known)
         return;

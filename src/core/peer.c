@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A peer: what is known of its memory, and giving it up. */
 #include "core/peer.h"
+
+#include <stdlib.h>
+
 #include "core/ctx.h"
 
 const struct stepaf_rmem *stepaf_peer_find_rmem(const struct stepaf_peer *peer, uint32_t id)
@@ -25,4 +28,13 @@ void stepaf_peer_fail(struct stepaf_peer *peer, const char *reason)
     up->lost(up, peer->link, reason);
     if (!was_lost)
         peer->link->ops->fence(peer->link);
+}
+
+void stepaf_peer_release(struct stepaf_peer *peer)
+{
+    for (uint32_t i = 0; i < peer->n_rmems; i++)
+        peer->link->ops->release_mem(peer->link, peer->rmems[i]);
+    free(peer->rmems);
+    peer->rmems = NULL;
+    peer->n_rmems = 0;
 }

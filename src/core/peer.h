@@ -13,4 +13,7 @@ const struct stepaf_rmem *stepaf_peer_find_rmem(const struct stepaf_peer *peer, 
 /* Give a peer up by this rank's own decision: the peer may be there, and writing. */
 void stepaf_peer_fail(struct stepaf_peer *peer, const char *reason);
 
+/* Forget the peer's memory. */
+void stepaf_peer_release(struct stepaf_peer *peer);
+
 #endif

@@ -47,6 +47,13 @@ static void note_reported(struct stepaf_ctx *ctx, int rank)
         stepaf_member_net_lose(ctx->job.members.net, rank, "the bootstrap reports that it died");
 }
 
+/* Of the process that has taken a rank's place, the bootstrap knows nothing. */
+static bool has_returned(const struct stepaf_ctx *ctx, int rank)
+{
+    return rank >= 0 && rank < ctx->job.boot.size && ctx->job.members.net &&
+           stepaf_member_net_consensus(ctx->job.members.net)->lives[rank] > 1;
+}
+
 /* Ask the bootstrap whom the launcher reports lost. Not before there are links: what it says then
  * would be forgotten. */
 static void ask_launcher(struct stepaf_ctx *ctx)
@@ -57,6 +64,8 @@ static void ask_launcher(struct stepaf_ctx *ctx)
                 : 0;
 
     for (int i = 0; i < n; i++) {
+        if (has_returned(ctx, ranks[i]))
+            continue;
         if (ranks[i] < 0 || ranks[i] >= ctx->job.boot.size ||
             ctx->job.ranks[ranks[i]].role == ctx->role) {
             note_reported(ctx, ranks[i]);

@@ -95,7 +95,7 @@ static const char *get_boot_from_process(const char *name, void *arg)
     static const int wanted[] = {
         STEPAF_ENV_BOOT,        STEPAF_ENV_LOCAL_SIZE, STEPAF_ENV_LOCAL_RANK, STEPAF_ENV_LOCAL_JOB,
         STEPAF_ENV_MEET,        STEPAF_ENV_RANK,       STEPAF_ENV_SIZE,       STEPAF_ENV_SECRET,
-        STEPAF_ENV_SECRET_FILE, STEPAF_ENV_NET_PORTS};
+        STEPAF_ENV_SECRET_FILE, STEPAF_ENV_NET_PORTS,  STEPAF_ENV_JOIN};
     const char *value = NULL;
 
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)

@@ -75,6 +75,18 @@ static stepaf_status_t proven_already(struct stepaf_transport *transport, bool b
     return STEPAF_OK;
 }
 
+static stepaf_status_t reopen_nothing(struct stepaf_transport *transport)
+{
+    (void)transport;
+    return STEPAF_OK;
+}
+
+static bool over_already(struct stepaf_link *link)
+{
+    (void)link;
+    return true;
+}
+
 static void shrink_nothing(struct stepaf_transport *transport)
 {
     (void)transport;
@@ -114,6 +126,8 @@ struct stepaf_transport_ops stepaf_transport_complete(const struct stepaf_transp
     all.fence = all.fence ? all.fence : fence_nothing;
     all.finish_connects = all.finish_connects ? all.finish_connects : connected_already;
     all.prove_links = all.prove_links ? all.prove_links : proven_already;
+    all.reopen = all.reopen ? all.reopen : reopen_nothing;
+    all.is_over = all.is_over ? all.is_over : over_already;
     all.shrink = all.shrink ? all.shrink : shrink_nothing;
     all.make_template = all.make_template ? all.make_template : no_template;
     all.retire = all.retire ? all.retire : retire_nothing;

@@ -82,7 +82,9 @@ enum {
     /* reg_mem takes GPU memory as well; what it has not taken has no registration afterwards. */
     STEPAF_TRANSPORT_GPU = 1 << 0,
     /* It reaches peers of the same node only. */
-    STEPAF_TRANSPORT_LOCAL = 1 << 1
+    STEPAF_TRANSPORT_LOCAL = 1 << 1,
+    /* It can connect to the process that takes a lost peer's place, in the middle of a job. */
+    STEPAF_TRANSPORT_RETURNS = 1 << 2
 };
 
 /* Those marked required are there in every transport. The others may be NULL, and then do nothing: the
@@ -140,6 +142,12 @@ struct stepaf_transport_ops {
     /* The core has given the peer up, which may not know it: what it still writes is to go nowhere.
      * NULL in a transport where a dead link takes in nothing, or where that cannot be. */
     void (*fence)(struct stepaf_link *link);
+
+    /* STEPAF_TRANSPORT_RETURNS: a commit after the first may bring peers that are to be connected to, as in the
+     * first: before pack_address. shrink ends it. */
+    stepaf_status_t (*reopen)(struct stepaf_transport *transport);
+    /* The same: whether the process at the other end of a dead link can write nothing here any more. */
+    bool (*is_over)(struct stepaf_link *link);
 
     /* Go on with what connect has begun, for all peers at once; peers do the same, but not all the
      * time. Called again and again until all links are up. Wait for news @a wait_ms at most.

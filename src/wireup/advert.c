@@ -10,7 +10,7 @@
 
 enum { DECLARE_MAGIC = 0x53544144 };
 
-enum { CHANGED = 1 << 0, ASKS = 1 << 1, LEAVES_LOST = 1 << 2 };
+enum { CHANGED = 1 << 0, ASKS = 1 << 1, LEAVES_LOST = 1 << 2, ADMITS = 1 << 3 };
 
 static void pack_ranks(const struct stepaf_recv_buf *recv_buf, struct stepaf_pack *pack)
 {
@@ -120,7 +120,8 @@ void stepaf_advert_pack(struct stepaf_ctx *ctx, stepaf_status_t status, struct s
     stepaf_pack_text(pack, status ? stepaf_last_error()->text : "");
     stepaf_pack_u32(pack, ctx->epoch);
     stepaf_pack_u32(pack, (ctx->commit.changed ? CHANGED : 0) | (ctx->gpu.asks ? ASKS : 0) |
-                              (ctx->job.members.leaves_lost ? LEAVES_LOST : 0));
+                              (ctx->job.members.leaves_lost ? LEAVES_LOST : 0) |
+                              (ctx->job.members.admits ? ADMITS : 0));
     if (status)
         return;
     stepaf_pack_u32(pack, ctx->net.n_transports);
@@ -219,6 +220,20 @@ static bool take_keys(struct stepaf_unpack *unpack, struct stepaf_advert *advert
     return true;
 }
 
+/* Who can return, if anything is said of that. */
+static void read_guests(struct stepaf_unpack *unpack, struct stepaf_advert *advert)
+{
+    advert->guests = *unpack;
+    if (unpack->failed || unpack->at == unpack->end)
+        return;
+    (void)stepaf_unpack_bytes(unpack, (size_t)stepaf_unpack_u32(unpack) * sizeof(uint32_t));
+    for (uint32_t n = stepaf_unpack_u32(unpack); n && !unpack->failed; n--) {
+        (void)stepaf_unpack_u32(unpack);
+        (void)stepaf_unpack_u64(unpack);
+        (void)stepaf_unpack_bytes(unpack, stepaf_unpack_u64(unpack));
+    }
+}
+
 static bool read_body(struct stepaf_unpack *unpack, struct stepaf_advert *advert,
                       const struct stepaf_advert *before)
 {
@@ -243,6 +258,7 @@ static bool read_body(struct stepaf_unpack *unpack, struct stepaf_advert *advert
     uint64_t bytes = stepaf_unpack_u64(unpack);
     const void *streams = stepaf_unpack_bytes(unpack, bytes);
     advert->streams = stepaf_unpack_from(streams, streams ? bytes : 0);
+    read_guests(unpack, advert);
     return !unpack->failed && unpack->at == unpack->end;
 }
 
@@ -261,6 +277,7 @@ stepaf_status_t stepaf_advert_read(const void *blob, size_t bytes, int role, int
     advert.changed = facts & CHANGED;
     advert.asks = facts & ASKS;
     advert.leaves_lost = facts & LEAVES_LOST;
+    advert.admits = facts & ADMITS;
     if (ok && !unpack.failed && !advert.status)
         ok = read_body(&unpack, &advert, before);
     if (!ok || unpack.failed) {

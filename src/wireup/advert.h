@@ -27,6 +27,7 @@ struct stepaf_advert {
     bool absent;      /* it is lost: nothing else is known of it */
     bool was_member;  /* and was not before */
     bool leaves_lost; /* it goes on without lost ranks */
+    bool admits;      /* and takes processes in their places */
     uint32_t lane;
     uint64_t node_id; /* this and the next: from init */
     bool proxies;
@@ -45,6 +46,7 @@ struct stepaf_advert {
     uint32_t n_regions;
     struct stepaf_unpack regions; /* id, bytes, counted bytes per transport; each */
     struct stepaf_unpack streams; /* stream plans, see gpu/stream_advert.h */
+    struct stepaf_unpack guests;  /* see wireup/returns.h */
 };
 
 /* Whether tensors of stream plans go between two ranks by way of the host. */
@@ -54,7 +56,7 @@ static inline bool stepaf_adverts_proxied(const struct stepaf_advert *one,
     return one->proxies || other->proxies || one->node_id != other->node_id;
 }
 
-/* Write this rank's advert. */
+/* Write this rank's advert. What stepaf_returns_pack writes may follow. */
 void stepaf_advert_pack(struct stepaf_ctx *ctx, stepaf_status_t status, struct stepaf_pack *pack);
 
 /* Read one, but for the lane. @a before: NULL, or one of a rank of the same role and lane, that

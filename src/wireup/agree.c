@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* At the first commit all ranks agree on their links before any waits for another.
+/* At the first commit all ranks agree on their links before any waits for another, and so they do about the links
+ * to ranks that have returned.
  *
  * Until here each rank has done what it can do alone: for each peer it has taken the best transport that
  * it could set up from its end, and knows nothing of what the peer could. In the first exchange each
@@ -13,11 +14,11 @@
  * of soon, by those too that have no link to it. */
 #include "wireup/agree.h"
 
-#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "core/members.h"
+#include "wireup/agree_return.h"
 #include "wireup/connect.h"
 
 enum {
@@ -28,51 +29,6 @@ enum {
     LAST_WORDS_US = 2 * LONGEST_WAIT_MS * 1000, /* for a failure, beyond the deadline if need be */
     LAST_WORDS_TIMES = 4 /* as long again as since the ranks have met before the connects */
 };
-
-struct agreement {
-    struct stepaf_ctx *ctx;
-    const struct stepaf_advert *adverts;
-    size_t *offsets;
-    int64_t began_ns;
-    int64_t deadline_ns;
-    stepaf_status_t own; /* of this rank: OK, INPROGRESS, or a failure, which is the last error */
-    unsigned n_disputes;
-    int wait_ms;
-    int waits_for; /* the first rank whose links are not all up, by the last reports; -1: none */
-    bool in_full;  /* reports have the transports that were taken */
-    bool settled;  /* by the last reports both ends of each link have the same transport */
-};
-
-uint64_t stepaf_agree_link(int attention, int ffn, const char *transport)
-{
-    uint32_t ranks[2] = {htole32((uint32_t)attention), htole32((uint32_t)ffn)};
-
-    return stepaf_hash(stepaf_hash(STEPAF_HASH_START, ranks, sizeof(ranks)), transport,
-                       strlen(transport));
-}
-
-void stepaf_agree_pack(const struct stepaf_agree_report *report, struct stepaf_pack *pack)
-{
-    stepaf_pack_u32(pack, (uint32_t)report->status);
-    stepaf_pack_text(pack, report->status ? report->text : "");
-    stepaf_pack_u32(pack, report->pending);
-    stepaf_pack_u64(pack, report->sum);
-    stepaf_pack_u32(pack, report->n_taken);
-    stepaf_pack_bytes(pack, report->taken, report->n_taken);
-}
-
-bool stepaf_agree_read(const void *blob, size_t bytes, struct stepaf_agree_report *report_p)
-{
-    struct stepaf_unpack unpack = stepaf_unpack_from(blob, bytes);
-
-    report_p->status = stepaf_status_from(stepaf_unpack_u32(&unpack));
-    stepaf_unpack_text(&unpack, report_p->text, sizeof(report_p->text));
-    report_p->pending = stepaf_unpack_u32(&unpack) != 0;
-    report_p->sum = stepaf_unpack_u64(&unpack);
-    report_p->n_taken = stepaf_unpack_u32(&unpack);
-    report_p->taken = stepaf_unpack_bytes(&unpack, report_p->n_taken);
-    return !unpack.failed && unpack.at == unpack.end;
-}
 
 static stepaf_status_t refuse_malformed(int rank)
 {
@@ -100,6 +56,8 @@ static uint64_t sum_of_links(const struct stepaf_ctx *ctx)
         const struct stepaf_peer *peer = &ctx->peers[p];
         int its = peer->who.world_rank;
         const char *name = peer->link->ops->name;
+        if (!stepaf_agree_concerns(peer))
+            continue;
         sum += attention ? stepaf_agree_link(rank, its, name) : -stepaf_agree_link(its, rank, name);
     }
     return sum;
@@ -108,7 +66,7 @@ static uint64_t sum_of_links(const struct stepaf_ctx *ctx)
 /* A peer that was lost before its link was up. */
 static stepaf_status_t check_lost(const struct stepaf_ctx *ctx)
 {
-    for (uint32_t p = 0; ctx->n_alive < ctx->n_peers && p < ctx->n_peers; p++)
+    for (uint32_t p = 0; ctx->epoch == 1 && ctx->n_alive < ctx->n_peers && p < ctx->n_peers; p++)
         if (ctx->peers[p].lost)
             return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
                                          ctx->peers[p].who, STEPAF_WHO_FORMAT " is lost: %s",
@@ -127,7 +85,7 @@ static stepaf_status_t not_connected(const struct stepaf_ctx *ctx, stepaf_status
 }
 
 /* A link over which nothing gets through: take the transport that is the next best. */
-static stepaf_status_t leave_link(const struct agreement *a, unsigned t, uint32_t peer,
+static stepaf_status_t leave_link(const struct stepaf_agreement *a, unsigned t, uint32_t peer,
                                   const char *reason)
 {
     struct stepaf_ctx *ctx = a->ctx;
@@ -142,7 +100,7 @@ static stepaf_status_t leave_link(const struct agreement *a, unsigned t, uint32_
 }
 
 /* See whether they work, once all ranks have connected. */
-static stepaf_status_t see_whether_links_work(const struct agreement *a, bool late)
+static stepaf_status_t see_whether_links_work(const struct stepaf_agreement *a, bool late)
 {
     const struct stepaf_ctx *ctx = a->ctx;
     stepaf_status_t all = STEPAF_OK;
@@ -166,7 +124,7 @@ static stepaf_status_t see_whether_links_work(const struct agreement *a, bool la
 
 /* Go on with all links that were begun. STEPAF_INPROGRESS: some are not up, which is a failure when @a
  * late. */
-static stepaf_status_t step(const struct agreement *a, int wait_ms, bool late)
+static stepaf_status_t step(const struct stepaf_agreement *a, int wait_ms, bool late)
 {
     const struct stepaf_ctx *ctx = a->ctx;
     stepaf_status_t all = STEPAF_OK;
@@ -175,8 +133,12 @@ static stepaf_status_t step(const struct agreement *a, int wait_ms, bool late)
         struct stepaf_transport *transport = ctx->net.transports[t];
         char reason[STEPAF_REASON_MAX];
         uint32_t peer = 0;
-        stepaf_status_t status =
-            transport->ops->finish_connects(transport, a->deadline_ns, wait_ms, &peer, reason);
+        stepaf_status_t status;
+        bool is_over = a->patience_ns && stepaf_monotonic_ns() >= a->patience_ns;
+        do
+            status =
+                transport->ops->finish_connects(transport, a->deadline_ns, wait_ms, &peer, reason);
+        while ((status < 0 || (status && is_over)) && stepaf_agree_give_up(a, peer, reason));
         if (status < 0 || (status && late))
             return not_connected(ctx, status < 0 ? status : STEPAF_ERR_TIMEOUT,
                                  transport->ops->name, peer, reason);
@@ -189,7 +151,7 @@ static stepaf_status_t step(const struct agreement *a, int wait_ms, bool late)
 }
 
 /* Wait for links, but not for long. */
-static stepaf_status_t await_links(const struct agreement *a)
+static stepaf_status_t await_links(const struct stepaf_agreement *a)
 {
     int64_t until_ns = stepaf_monotonic_ns() + a->wait_ms * 1000000LL;
     stepaf_status_t status;
@@ -210,7 +172,7 @@ static stepaf_status_t await_links(const struct agreement *a)
 
 /* The better one of two transports does not work both ways: where a peer has taken a lesser one, it is
  * followed. */
-static stepaf_status_t follow_peers(struct agreement *a, const uint8_t *all)
+static stepaf_status_t follow_peers(struct stepaf_agreement *a, const uint8_t *all)
 {
     struct stepaf_ctx *ctx = a->ctx;
     stepaf_status_t status = STEPAF_OK;
@@ -220,6 +182,8 @@ static stepaf_status_t follow_peers(struct agreement *a, const uint8_t *all)
         int rank = peer->who.world_rank;
         struct stepaf_agree_report report;
         unsigned mine = 0;
+        if (!stepaf_agree_concerns(peer))
+            continue;
         (void)stepaf_agree_read(all + a->offsets[rank], a->offsets[rank + 1] - a->offsets[rank],
                                 &report);
         uint8_t taken =
@@ -237,13 +201,16 @@ static stepaf_status_t follow_peers(struct agreement *a, const uint8_t *all)
 
 /* What all have reported: every rank comes to the same verdict. STEPAF_INPROGRESS: they have to meet
  * again. */
-static stepaf_status_t check_all(struct agreement *a, const uint8_t *all)
+static stepaf_status_t check_all(struct stepaf_agreement *a, const uint8_t *all)
 {
+    bool is_news = a->patience_ns && stepaf_agree_note_absent(a, all);
     uint64_t sum = 0;
 
     a->waits_for = -1;
     for (int r = 0; r < a->ctx->job.boot.size; r++) {
         struct stepaf_agree_report report;
+        if (!stepaf_agree_hears(a, r, all))
+            continue;
         if (!stepaf_agree_read(all + a->offsets[r], a->offsets[r + 1] - a->offsets[r], &report))
             return refuse_malformed(r);
         if (report.status)
@@ -253,6 +220,8 @@ static stepaf_status_t check_all(struct agreement *a, const uint8_t *all)
             a->waits_for = r;
         sum += report.sum;
     }
+    if (is_news) /* the sums may be from before it */
+        return STEPAF_INPROGRESS;
     a->settled = !sum;
     if (!sum) {
         int longer = a->wait_ms ? 2 * a->wait_ms : FIRST_WAIT_MS;
@@ -268,7 +237,7 @@ static stepaf_status_t check_all(struct agreement *a, const uint8_t *all)
     return STEPAF_INPROGRESS;
 }
 
-static void pack_report(const struct agreement *a, struct stepaf_pack *pack)
+static void pack_report(const struct stepaf_agreement *a, struct stepaf_pack *pack)
 {
     struct stepaf_ctx *ctx = a->ctx;
     struct stepaf_agree_report report = {.pending = a->own == STEPAF_INPROGRESS};
@@ -294,7 +263,7 @@ static void pack_report(const struct agreement *a, struct stepaf_pack *pack)
 
 /* How long to wait for the others. Who has failed waits only so that they hear of it: one may be dead, and
  * never come. */
-static int64_t report_us(const struct agreement *a)
+static int64_t report_us(const struct stepaf_agreement *a)
 {
     int64_t now_ns = stepaf_monotonic_ns();
     int64_t left_us = (a->deadline_ns - now_ns) / 1000;
@@ -308,7 +277,7 @@ static int64_t report_us(const struct agreement *a)
 }
 
 /* Meet, and tell all how this rank's links are; a failure, if there is no memory for more. */
-static stepaf_status_t exchange_reports(struct agreement *a)
+static stepaf_status_t exchange_reports(struct stepaf_agreement *a)
 {
     struct stepaf_ctx *ctx = a->ctx;
     struct stepaf_pack pack = {0};
@@ -326,8 +295,10 @@ static stepaf_status_t exchange_reports(struct agreement *a)
     if (pack.failed)
         status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     else
-        status = ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes, &all,
-                                         a->offsets, report_us(a));
+        status = a->patience_ns ? stepaf_members_exchange(ctx, pack.data, pack.bytes, &all,
+                                                          a->offsets, report_us(a))
+                                : ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes,
+                                                          &all, a->offsets, report_us(a));
     if (a->own < 0)
         status = stepaf_error_raise(&own);
     else if (!status)
@@ -341,17 +312,21 @@ stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_a
                                    stepaf_status_t own, size_t *offsets, int64_t began_ns,
                                    int64_t deadline_ns)
 {
-    struct agreement a = {.ctx = ctx,
-                          .adverts = adverts,
-                          .offsets = offsets,
-                          .began_ns = began_ns,
-                          .deadline_ns = deadline_ns,
-                          .own = own,
-                          .waits_for = -1};
+    struct stepaf_agreement a = {.ctx = ctx,
+                                 .adverts = adverts,
+                                 .offsets = offsets,
+                                 .began_ns = began_ns,
+                                 .deadline_ns = deadline_ns,
+                                 .own = own,
+                                 .waits_for = -1};
     stepaf_status_t status;
 
-    if (ctx->epoch > 1) /* all links are up */
+    if (ctx->epoch > 1 && !stepaf_agree_has_news(ctx)) /* all links are up */
         return own;
+    for (int r = 0; ctx->epoch > 1 && r < ctx->job.boot.size; r++)
+        a.n_absent += !ctx->job.members.present[r];
+    if (ctx->epoch > 1)
+        a.patience_ns = began_ns + (deadline_ns - began_ns) / 2;
     do {
         if (a.own >= 0)
             a.own = await_links(&a);

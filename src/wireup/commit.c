@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "boot/member_net_return.h"
 #include "core/clock.h"
 #include "core/feature.h"
 #include "core/key_recv.h"
@@ -20,6 +21,7 @@
 #include "wireup/lost.h"
 #include "wireup/quiesce.h"
 #include "wireup/ready.h"
+#include "wireup/returns.h"
 
 static stepaf_status_t prepare_commit(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {
@@ -31,6 +33,8 @@ static stepaf_status_t prepare_commit(struct stepaf_ctx *ctx, int64_t deadline_n
         status = stepaf_key_allocate(ctx);
     if (!status)
         status = ctx->feature->prepare(ctx);
+    if (!status)
+        stepaf_returns_prepare(ctx);
     return status;
 }
 
@@ -71,6 +75,8 @@ static stepaf_status_t pack_own(struct stepaf_ctx *ctx, stepaf_status_t own,
                                 struct stepaf_pack *pack_p)
 {
     stepaf_advert_pack(ctx, own, pack_p);
+    if (!own)
+        stepaf_returns_pack(ctx, pack_p);
     if (!pack_p->failed || own)
         return own;
     free(pack_p->data);
@@ -113,6 +119,15 @@ static stepaf_status_t read_advert(const struct stepaf_ctx *ctx, int rank, const
     return status;
 }
 
+/* This process wants to be a member: what it has found wrong itself concerns nobody else. */
+static stepaf_status_t ask_members(struct stepaf_ctx *ctx, stepaf_status_t own,
+                                   const struct stepaf_pack *pack, void **all_p, size_t *offsets_p,
+                                   int64_t deadline_ns)
+{
+    return own ? own
+               : stepaf_return_ask(ctx, pack->data, pack->bytes, all_p, offsets_p, deadline_ns);
+}
+
 /* Exchange adverts and judge them. The caller owns adverts and *all_p, which is NULL if there was no
  * exchange. *met_p: all ranks have, and come to the same verdict. */
 static stepaf_status_t exchange_adverts(struct stepaf_ctx *ctx, stepaf_status_t own,
@@ -128,18 +143,24 @@ static stepaf_status_t exchange_adverts(struct stepaf_ctx *ctx, stepaf_status_t 
     if (pack.failed)
         status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     if (!status) {
-        status = stepaf_members_exchange(ctx, pack.data, pack.bytes, all_p, offsets,
-                                         stepaf_left_us(deadline_ns));
+        status = ctx->job.members.is_guest && !ctx->epoch
+                     ? ask_members(ctx, own, &pack, all_p, offsets, deadline_ns)
+                     : stepaf_members_exchange(ctx, pack.data, pack.bytes, all_p, offsets,
+                                               stepaf_left_us(deadline_ns));
         *met_p = !status;
         if (status)
             status = not_exchanged(ctx, status, &own_error);
     }
     for (; !status && n_read < size; n_read++)
         status = read_advert(ctx, n_read, *all_p, offsets, adverts);
-    if (!status)
+    if (!status && ctx->epoch) /* the members have done so for who comes as a guest */
         status = stepaf_lost_check(ctx, adverts);
     if (!status)
-        status = stepaf_adverts_check(adverts, size, ctx->job.boot.rank, ctx->feature);
+        status = stepaf_returns_check(ctx, adverts);
+    if (!status && ctx->job.members.is_guest && !ctx->epoch &&
+        !ctx->job.members.returned[ctx->job.boot.rank])
+        status = stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
+                                  "the members have admitted this process without a word of it");
     if (status == STEPAF_ERR_NO_MEMORY && *all_p && !any_has_failed(*all_p, offsets, size))
         *met_p = false; /* here alone */
     if (own && !strcmp(stepaf_last_error()->text, own_error.text))
@@ -193,8 +214,10 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, const struct stepaf_a
                                    size_t *offsets, int64_t deadline_ns)
 {
     int64_t began_ns = stepaf_monotonic_ns();
-    stepaf_status_t status;
+    stepaf_status_t status = stepaf_returns_adopt(ctx, adverts);
 
+    if (status)
+        return status;
     ctx->epoch++;
     stepaf_members_adopt(ctx);
     for (uint32_t p = 0; p < ctx->n_peers; p++)
@@ -241,7 +264,14 @@ static void break_up(struct stepaf_ctx *ctx)
     }
 }
 
-stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, bool leaves_lost)
+/* A guest that was not admitted can ask again. */
+static bool may_try_again(const struct stepaf_ctx *ctx, stepaf_status_t status)
+{
+    return status && !ctx->epoch && ctx->job.members.is_guest &&
+           stepaf_member_net_admission(ctx->job.members.net) == STEPAF_MEMBER_WAITS;
+}
+
+stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, bool leaves_lost, bool admits)
 {
     struct stepaf_advert *adverts = calloc((size_t)ctx->job.boot.size, sizeof(*adverts));
     size_t *offsets = calloc((size_t)ctx->job.boot.size + 1, sizeof(*offsets));
@@ -256,6 +286,7 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, bool leaves_lost)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
     ctx->job.members.leaves_lost = leaves_lost;
+    ctx->job.members.admits = admits;
     status = prepare_commit(ctx, deadline_ns);
     status = exchange_adverts(ctx, status, deadline_ns, adverts, offsets, &all, &met);
     if (!status)
@@ -264,11 +295,12 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, bool leaves_lost)
         if (!stepaf_is_attention(ctx))
             stepaf_key_allocate_undo(ctx);
         ctx->feature->undo(ctx);
-        if (!met || status == STEPAF_ERR_TIMEOUT)
+        if ((!met || status == STEPAF_ERR_TIMEOUT) && !may_try_again(ctx, status))
             break_up(ctx);
         for (uint32_t p = 0; p < ctx->n_peers && !met; p++) /* they may have met */
             stepaf_send_ready(&ctx->peers[p], ctx->epoch + 1, status);
-        if (!met && all && !ctx->epoch) /* where the others agree on links they hear of it */
+        if (!met && all && !ctx->epoch &&
+            !ctx->job.members.is_guest) /* where the others agree on links they hear of it */
             status = stepaf_ranks_agree(ctx, adverts, status, offsets, stepaf_monotonic_ns(),
                                         deadline_ns);
         goto out;

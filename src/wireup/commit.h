@@ -9,7 +9,8 @@
 
 struct stepaf_ctx;
 
-/* @a leaves_lost: go on without ranks that are lost, if all ranks say so; else they refuse it. */
-stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, bool leaves_lost);
+/* @a leaves_lost: go on without ranks that are lost, if all ranks say so; else they refuse it. @a admits: take
+ * processes in their places, if all ranks say so. */
+stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, bool leaves_lost, bool admits);
 
 #endif

@@ -6,6 +6,7 @@
 #include "core/feature.h"
 #include "core/key.h"
 #include "core/peer.h"
+#include "core/peer_renew.h"
 #include "core/region.h"
 #include "core/wait.h"
 
@@ -152,6 +153,51 @@ stepaf_status_t stepaf_transports_open(struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
+/* One that is open, by its number in the registry; NULL: it is not. */
+static struct stepaf_transport *find_in_use(const struct stepaf_ctx *ctx, unsigned index)
+{
+    for (unsigned t = 0; t < ctx->net.n_transports; t++)
+        if (ctx->net.transports[t]->index == index)
+            return ctx->net.transports[t];
+    return NULL;
+}
+
+/* Open one again, in its place among those that are open. */
+static struct stepaf_transport *open_again(struct stepaf_ctx *ctx, unsigned index)
+{
+    struct stepaf_transport *transport = NULL;
+    char reason[STEPAF_REASON_MAX];
+    unsigned at = ctx->net.n_transports;
+
+    if (!ctx->net.ops[index].probe(&ctx->env, reason) || transport_open(ctx, index, &transport))
+        return NULL;
+    for (; at && ctx->net.transports[at - 1]->index > index; at--)
+        ctx->net.transports[at] = ctx->net.transports[at - 1];
+    ctx->net.transports[at] = transport;
+    ctx->net.n_transports++;
+    set_wait_polls(ctx);
+    return transport;
+}
+
+bool stepaf_transports_reopen(struct stepaf_ctx *ctx)
+{
+    bool any = false;
+
+    for (unsigned i = 0; stepaf_transports[i]; i++) {
+        if (!(ctx->net.ops[i].caps & STEPAF_TRANSPORT_RETURNS) ||
+            !stepaf_transport_admitted(&ctx->env, ctx->net.ops[i].name))
+            continue;
+        struct stepaf_transport *transport = find_in_use(ctx, i);
+        if (transport && transport->ops->reopen(transport)) {
+            stepaf_log_warn("transport %s cannot take peers back: %s", transport->ops->name,
+                            stepaf_last_error()->text);
+            continue;
+        }
+        any = transport || open_again(ctx, i) || any;
+    }
+    return any;
+}
+
 static bool is_used(const struct stepaf_ctx *ctx, const struct stepaf_transport *transport)
 {
     for (uint32_t p = 0; p < ctx->n_peers; p++)
@@ -195,6 +241,10 @@ static stepaf_status_t connect_by(struct stepaf_ctx *ctx, struct stepaf_peer *pe
     struct stepaf_unpack unpack;
     uint32_t index;
 
+    if (ctx->epoch > 1 && !(transport->ops->caps & STEPAF_TRANSPORT_RETURNS)) {
+        add_refusal(peer->refused, transport->ops->name, "it takes no rank back");
+        return STEPAF_OK;
+    }
     if (stepaf_advert_transport(advert, transport->ops->name, &unpack, &index)) {
         reason[0] = '\0';
         status = transport->ops->connect(transport, &facts, &unpack, &peer->link, reason);
@@ -242,10 +292,17 @@ static void note_gpu(struct stepaf_peer *peer)
 /* Posts of several peers go to their transport by one call, if it is one for all. */
 static void find_sole(struct stepaf_ctx *ctx)
 {
-    ctx->net.only_ops = ctx->n_peers ? ctx->peers[0].link->ops : NULL;
-    for (uint32_t p = 1; p < ctx->n_peers; p++)
-        if (ctx->peers[p].link->ops != ctx->net.only_ops)
-            ctx->net.only_ops = NULL;
+    const struct stepaf_transport_ops *only = NULL;
+    bool is_one = true;
+
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        const struct stepaf_link *link = ctx->peers[p].link;
+        if (link == &ctx->peers[p].nowhere) /* nothing is posted there */
+            continue;
+        is_one = is_one && (!only || link->ops == only);
+        only = link->ops;
+    }
+    ctx->net.only_ops = is_one ? only : NULL;
 }
 
 /* What links bring with them: where the peer's memory is, and there this rank's keys. */
@@ -274,6 +331,21 @@ static bool has_ended(const struct stepaf_peer *peer)
     return peer->lost;
 }
 
+/* Whether the link to it is one that this commit has to make, as the first one does. */
+bool stepaf_peer_is_new(const struct stepaf_peer *peer)
+{
+    const struct stepaf_ctx_job *job = &peer->ctx->job;
+
+    return job->members.returned[peer->who.world_rank] || job->members.returned[job->boot.rank];
+}
+
+/* What a process that returns lacks is no reason for members to fail. */
+static bool can_do_without(const struct stepaf_peer *peer)
+{
+    return peer->ctx->job.members.returned[peer->who.world_rank] &&
+           !peer->ctx->job.members.returned[peer->ctx->job.boot.rank];
+}
+
 stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
 {
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
@@ -282,11 +354,18 @@ stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf
         stepaf_status_t status = STEPAF_OK;
         if (peer->lost)
             continue; /* what is known of it stays: posts of old may name it */
+        if (advert->absent && !peer->link) {
+            stepaf_peer_cut(peer, "it was lost before this process came");
+            peer->is_out = true;
+            continue;
+        }
         if (!peer->link)
             status = connect_peer(ctx, peer, advert);
         if (!status)
             status = look_up(ctx, peer, advert);
-        if (status && !has_ended(peer))
+        if (status && can_do_without(peer))
+            stepaf_peer_cut(peer, stepaf_last_error()->text);
+        else if (status && !has_ended(peer))
             return status;
     }
     find_sole(ctx);

@@ -29,4 +29,11 @@ stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_a
                                    stepaf_status_t own, size_t *offsets, int64_t began_ns,
                                    int64_t deadline_ns);
 
+/* In a commit that may take peers back: open the transports that can, and that the first commit has closed, and make
+ * all of these ready for it. False: there is none. */
+bool stepaf_transports_reopen(struct stepaf_ctx *ctx);
+
+/* Whether this commit makes a link to the peer, since it has returned, or this process has. */
+bool stepaf_peer_is_new(const struct stepaf_peer *peer);
+
 #endif

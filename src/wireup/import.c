@@ -8,15 +8,6 @@
 #include "core/peer.h"
 #include "core/region.h"
 
-void stepaf_peer_release(struct stepaf_peer *peer)
-{
-    for (uint32_t i = 0; i < peer->n_rmems; i++)
-        peer->link->ops->release_mem(peer->link, peer->rmems[i]);
-    free(peer->rmems);
-    peer->rmems = NULL;
-    peer->n_rmems = 0;
-}
-
 static int compare_rmems(const void *one, const void *other)
 {
     const struct stepaf_rmem *a = *(struct stepaf_rmem *const *)one;

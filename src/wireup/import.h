@@ -12,7 +12,4 @@ struct stepaf_peer;
 stepaf_status_t stepaf_peer_import(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                    const struct stepaf_advert *advert);
 
-/* Forget the peer's regions: its link is about to go. */
-void stepaf_peer_release(struct stepaf_peer *peer);
-
 #endif

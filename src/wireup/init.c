@@ -7,7 +7,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "boot/member_net.h"
+#include "boot/boot_return.h"
+#include "boot/member_net_return.h"
 #include "core/ctx.h"
 #include "core/deliver.h"
 #include "core/imm.h"
@@ -18,6 +19,8 @@
 #include "device/gpu.h"
 #include "wireup/hello.h"
 #include "wireup/init.h"
+#include "wireup/init_members.h"
+#include "wireup/returns.h"
 #include "wireup/roles.h"
 
 enum { FEW = 256 };
@@ -89,6 +92,8 @@ static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_
         ctx->job.members.net =
             stepaf_member_net_open(&ctx->env, ctx->job.boot.rank, ctx->job.boot.size,
                                    &view->contact, ctx->job.members.mute);
+    if ((status = stepaf_init_let_ask(ctx)))
+        return status;
     ctx->threads.progress_wanted = ctx->env.progress == 1;
     if ((params->field_mask & STEPAF_PARAM_PROGRESS) && params->progress != STEPAF_PROGRESS_AUTO)
         ctx->threads.progress_wanted = params->progress == STEPAF_PROGRESS_THREAD;
@@ -113,7 +118,10 @@ static stepaf_status_t make_tables(struct stepaf_ctx *ctx)
     ctx->peers = calloc(size, sizeof(*ctx->peers));
     ctx->job.members.is = malloc(size);
     ctx->job.members.present = calloc(size, 1);
-    good = ctx->job.ranks && ctx->peers && ctx->job.members.is && ctx->job.members.present;
+    ctx->job.members.can_return = calloc(size, 1);
+    ctx->job.members.returned = calloc(size, 1);
+    good = ctx->job.ranks && ctx->peers && ctx->job.members.is && ctx->job.members.present &&
+           ctx->job.members.can_return && ctx->job.members.returned;
     if (good)
         memset(ctx->job.members.is, 1, size);
     for (int g = 0; g < 3; g++) {
@@ -150,33 +158,6 @@ static stepaf_status_t build_groups(struct stepaf_ctx *ctx, const struct stepaf_
                                           (ctx->threads.progress_wanted ? 2 : 1) >
                                       ctx->job.topo.cores_usable;
     return STEPAF_OK;
-}
-
-/* All know now where members can be called, if all can. What is missing for that is told when it is missed. */
-static void join_talk(struct stepaf_ctx *ctx, const struct stepaf_hello *hellos)
-{
-    struct stepaf_ctx_members *members = &ctx->job.members;
-    struct stepaf_member_contact *contacts = calloc((size_t)ctx->job.boot.size, sizeof(*contacts));
-    bool can_call = contacts && members->net;
-
-    for (int r = 0; r < ctx->job.boot.size && ctx->job.boot.size > 1; r++) {
-        if (contacts)
-            contacts[r] = hellos[r].contact;
-        if (hellos[r].contact.addresses.port)
-            continue;
-        snprintf(members->mute, sizeof(members->mute), "world rank %d cannot listen: %.100s", r,
-                 hellos[r].mute);
-        can_call = false;
-    }
-    if (can_call && !stepaf_member_net_meet(members->net, contacts)) {
-        snprintf(members->mute, sizeof(members->mute), "out of memory");
-        can_call = false;
-    }
-    free(contacts);
-    if (can_call)
-        return;
-    stepaf_member_net_close(members->net);
-    members->net = NULL;
 }
 
 static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
@@ -229,6 +210,7 @@ static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_
     struct stepaf_hello *hellos = calloc((size_t)ctx->job.boot.size, sizeof(*hellos));
     uint8_t *roles = calloc((size_t)ctx->job.boot.size, sizeof(*roles));
     int64_t timeout_us = own ? stepaf_env_init_timeout_us() : ctx->env.init_timeout_us;
+    const struct stepaf_boot_return *returns = stepaf_boot_returns(&ctx->job.boot);
     stepaf_status_t status = STEPAF_OK;
     void *all = NULL;
 
@@ -248,8 +230,15 @@ static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_
         goto out;
     }
     stepaf_error_t kept = *stepaf_last_error();
-    status = ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes, &all, offsets,
-                                     timeout_us);
+    if (returns)
+        status = own ? own
+                     : stepaf_return_look(ctx, returns, view->said, &view->contact, &pack, &all,
+                                          offsets, roles, timeout_us);
+    else
+        status = ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes, &all, offsets,
+                                         timeout_us);
+    if (returns && status)
+        goto out;
     if (status) {
         status = fail_exchange(status, timeout_us);
         goto out;
@@ -263,13 +252,13 @@ static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_
                                       "what rank %d says of itself is malformed", r);
     if (!status)
         status = stepaf_hellos_check(hellos, ctx->job.boot.size, ctx->job.boot.rank);
-    if (!status)
+    if (!status && !returns)
         status = stepaf_roles_decide(hellos, ctx->job.boot.size, ctx->job.boot.rank, &view->split,
                                      roles);
     if (!status)
         status = build_groups(ctx, hellos, roles);
-    if (!status)
-        join_talk(ctx, hellos);
+    if (!status && !returns)
+        stepaf_init_meet(ctx, &(struct stepaf_heard){all, offsets, hellos, roles});
     if (own && status == own)
         stepaf_error_raise(&kept);
 out:

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* READY over every link, so that nobody leaves a commit before all can receive. */
 #include "wireup/ready.h"
+#include "core/peer.h"
 #include "core/plan_announce.h"
 #include "core/remote_plan.h"
 #include "core/send.h"
@@ -42,21 +43,47 @@ static stepaf_status_t not_ready(const struct stepaf_peer *peer, stepaf_status_t
                                  STEPAF_WHO_ARGS(peer->who));
 }
 
+/* Whether members go on without a peer that has failed: it has only just returned. */
+static bool go_on_without(const struct stepaf_peer *peer)
+{
+    const struct stepaf_ctx_job *job = &peer->ctx->job;
+    struct stepaf_peer *it = &peer->ctx->peers[peer->index];
+
+    if (job->members.returned[job->boot.rank] || !job->members.returned[peer->who.world_rank])
+        return false;
+    if (!it->lost)
+        stepaf_peer_fail(it, "it has not come through the commit in which it returned");
+    return true;
+}
+
+/* Members keep some of their time for others than who has just returned. */
+static int64_t wait_until(const struct stepaf_peer *peer, int64_t deadline_ns)
+{
+    int64_t now_ns = stepaf_monotonic_ns();
+
+    return peer->ctx->job.members.returned[peer->who.world_rank]
+               ? now_ns + (deadline_ns - now_ns) / 2
+               : deadline_ns;
+}
+
 /* Wait for one peer's READY, unless another one has failed. FFN ranks answer with theirs when all have come: by
  * then the peers' plans are here, and no attention rank leaves before all have come to the last exchange. */
 static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                    struct stepaf_waiter *waiter, int64_t deadline_ns)
 {
+    deadline_ns = wait_until(peer, deadline_ns);
     while (!is_ready(ctx, peer)) {
         bool more = stepaf_core_advance(ctx, waiter, deadline_ns);
-        if (is_ready(ctx, ctx->commit.refuser))
+        if (is_ready(ctx, ctx->commit.refuser) && !go_on_without(ctx->commit.refuser))
             return not_ready(ctx->commit.refuser, ctx->commit.refuser->ready_status);
         if (peer->lost && !is_ready(ctx, peer)) /* as if it had been lost afterwards */
+            return STEPAF_OK;
+        if (!more && !is_ready(ctx, peer) && go_on_without(peer))
             return STEPAF_OK;
         if (!more && !is_ready(ctx, peer))
             return not_ready(peer, STEPAF_ERR_TIMEOUT);
     }
-    if (peer->ready_status)
+    if (peer->ready_status && !go_on_without(peer))
         return not_ready(peer, peer->ready_status);
     return STEPAF_OK;
 }

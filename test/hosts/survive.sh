@@ -25,6 +25,17 @@ on()
 on h1,h1,h2,h2,h3 5 attn=2,ffn=3 --refuse 1 --figures 1 --seed 4
 on h1,h2,h3,h1,h2,h3 6 attn=3,ffn=3 --deaths 3 --figures 1 --seed 2
 
+# back HOSTS RANKS SPLIT ARGUMENT...: killed ranks return, on the host that they were on.
+back()
+{
+    hosts=$1
+    ranks=$2
+    shift 2
+    echo "== back: $hosts --split $*"
+    hosts_fork "$hosts" "$top_builddir/test/mpi/returns" --procs "$ranks" --split "$@" || exit 1
+}
+back h1,h1,h2,h2,h3,h3 6 attn=3,ffn=3 --rounds 4 --figures 1 --seed 2
+
 # The shortest there is.
 export STEPAF_TCP_PEER_TIMEOUT_US=1000000
 switch="nsenter --net=/proc/1/ns/net"

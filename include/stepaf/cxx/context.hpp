@@ -12,6 +12,8 @@
 #include <stepaf/link.h>
 #include <stepaf/members.h>
 
+#include <string>
+
 namespace stepaf
 {
 
@@ -101,7 +103,12 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     result<void> try_commit() noexcept { return stepaf_commit(handle_); }
     result<void> try_commit(stepaf_commit_lost_t lost) noexcept
     {
-        stepaf_commit_params_t params{STEPAF_COMMIT_LOST, lost};
+        stepaf_commit_params_t params{STEPAF_COMMIT_LOST, lost, STEPAF_COMMIT_KEEP_OUT};
+        return stepaf_commit_with(handle_, &params);
+    }
+    result<void> try_commit(stepaf_commit_lost_t lost, stepaf_commit_return_t returning) noexcept
+    {
+        stepaf_commit_params_t params{STEPAF_COMMIT_LOST | STEPAF_COMMIT_RETURN, lost, returning};
         return stepaf_commit_with(handle_, &params);
     }
     result<void> try_barrier(stepaf_group_t group, timeout limit = timeout_default) noexcept
@@ -218,6 +225,11 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     {
         try_commit(lost).value();
     }
+    /** @param returning  STEPAF_COMMIT_ADMIT: take processes in the places of ranks that are lost. */
+    void commit(stepaf_commit_lost_t lost, stepaf_commit_return_t returning)
+    {
+        try_commit(lost, returning).value();
+    }
     stepaf_members_t members() const
     {
         stepaf_members_t facts{};
@@ -231,6 +243,12 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
         stepaf_members_t facts{};
         facts.size = sizeof(facts);
         check(stepaf_members_query(handle_, &facts, states.data(), detail::count(states)));
+    }
+    std::string members_address() const
+    {
+        char text[1024];
+        check(stepaf_members_address(handle_, text, sizeof text));
+        return text;
     }
     const char *members_reason(int world_rank) const noexcept
     {

@@ -43,7 +43,7 @@ bool stepaf_consensus_is_majority(const struct stepaf_consensus *consensus)
         if (!consensus->is_member[r])
             continue;
         all += 2 + first;
-        there += consensus->lost[r] ? 0 : 2 + first;
+        there += stepaf_consensus_has_lost(consensus, r) ? 0 : 2 + first;
         first = 0;
     }
     return 2 * there > all;
@@ -74,8 +74,11 @@ struct stepaf_consensus_message stepaf_consensus_begin(const struct stepaf_conse
                                                        enum stepaf_consensus_kind kind,
                                                        uint32_t ballot)
 {
-    return (struct stepaf_consensus_message){
-        .kind = kind, .number = consensus->number, .ballot = ballot, .lost = consensus->lost};
+    return (struct stepaf_consensus_message){.kind = kind,
+                                             .number = consensus->number,
+                                             .ballot = ballot,
+                                             .life = consensus->lives[consensus->rank],
+                                             .gone = consensus->gone};
 }
 
 void stepaf_consensus_say_all(struct stepaf_consensus *consensus,

@@ -8,7 +8,7 @@
 /* Whether the rank is a member, and not lost. */
 static inline bool stepaf_consensus_is_there(const struct stepaf_consensus *consensus, int rank)
 {
-    return consensus->is_member[rank] && !consensus->lost[rank];
+    return consensus->is_member[rank] && !stepaf_consensus_has_lost(consensus, rank);
 }
 
 /* The first that is there: who is to lead. */

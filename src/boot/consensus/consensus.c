@@ -16,16 +16,19 @@ bool stepaf_consensus_init(struct stepaf_consensus *consensus, int rank, int siz
     *consensus = (struct stepaf_consensus){
         .rank = rank, .size = size, .send = send, .arg = arg, .now.leader = -1, .next.leader = -1};
     consensus->is_member = malloc(n * sizeof *consensus->is_member);
-    consensus->lost = calloc(n, 1);
+    consensus->lives = malloc(n * sizeof *consensus->lives);
+    consensus->gone = calloc(n, sizeof *consensus->gone);
     consensus->lead.has_answered = calloc(n, sizeof *consensus->lead.has_answered);
     consensus->lead.blobs = calloc(n, sizeof *consensus->lead.blobs);
-    if (!consensus->is_member || !consensus->lost || !consensus->lead.has_answered ||
-        !consensus->lead.blobs) {
+    if (!consensus->is_member || !consensus->lives || !consensus->gone ||
+        !consensus->lead.has_answered || !consensus->lead.blobs) {
         stepaf_consensus_free(consensus);
         return false;
     }
-    for (size_t r = 0; r < n; r++)
+    for (size_t r = 0; r < n; r++) {
         consensus->is_member[r] = true;
+        consensus->lives[r] = 1;
+    }
     return true;
 }
 
@@ -36,7 +39,8 @@ void stepaf_consensus_free(struct stepaf_consensus *consensus)
     stepaf_consensus_drop(&consensus->value);
     stepaf_consensus_drop(&consensus->before);
     free(consensus->is_member);
-    free(consensus->lost);
+    free(consensus->lives);
+    free(consensus->gone);
     free(consensus->lead.has_answered);
     free(consensus->lead.blobs);
     *consensus = (struct stepaf_consensus){0};
@@ -84,7 +88,7 @@ void stepaf_consensus_next(struct stepaf_consensus *consensus)
 bool stepaf_consensus_is_called(const struct stepaf_consensus *consensus)
 {
     for (int r = 0; r < consensus->size; r++)
-        if (consensus->is_member[r] && consensus->lost[r])
+        if (consensus->is_member[r] && stepaf_consensus_has_lost(consensus, r))
             return true;
     return consensus->now.is_called || consensus->stays || consensus->is_out;
 }
@@ -144,9 +148,9 @@ void stepaf_consensus_forget(struct stepaf_consensus *consensus)
 
 void stepaf_consensus_lose(struct stepaf_consensus *consensus, int rank)
 {
-    if (rank == consensus->rank || consensus->lost[rank])
+    if (rank == consensus->rank || stepaf_consensus_has_lost(consensus, rank))
         return;
-    consensus->lost[rank] = 1;
+    consensus->gone[rank] = consensus->lives[rank];
     consensus->n_lost++;
     look_around(consensus);
 }
@@ -157,15 +161,36 @@ void stepaf_consensus_set_members(struct stepaf_consensus *consensus, const uint
         consensus->is_member[r] = is_member[r];
 }
 
+void stepaf_consensus_admit(struct stepaf_consensus *consensus, int rank)
+{
+    consensus->is_member[rank] = true;
+    consensus->lives[rank]++;
+}
+
+bool stepaf_consensus_return(struct stepaf_consensus *consensus, uint32_t number, const void *value,
+                             size_t bytes)
+{
+    consensus->number = number;
+    consensus->stays = true;
+    if (!stepaf_consensus_keep(consensus, &consensus->value, value, bytes))
+        return false;
+    consensus->state = STEPAF_CONSENSUS_DONE;
+    return true;
+}
+
 /* ---- what others say ---- */
 
 /* Whom the sender knows to be lost. False: this rank is among them. */
-static bool merge_lost(struct stepaf_consensus *consensus, const uint8_t *lost)
+static bool merge_lost(struct stepaf_consensus *consensus,
+                       const struct stepaf_consensus_message *message)
 {
     bool is_news = false;
 
     for (int r = 0; r < consensus->size; r++) {
-        if (!lost[r])
+        uint32_t gone = stepaf_consensus_gone_by(message, r);
+        if (gone <= consensus->gone[r])
+            continue;
+        if (r == consensus->rank && gone < consensus->lives[r])
             continue;
         if (r == consensus->rank) {
             consensus->is_out = true;
@@ -173,9 +198,9 @@ static bool merge_lost(struct stepaf_consensus *consensus, const uint8_t *lost)
                 consensus->state = STEPAF_CONSENSUS_FAILED;
             return false;
         }
-        is_news = is_news || !consensus->lost[r];
-        consensus->n_lost += !consensus->lost[r];
-        consensus->lost[r] = 1;
+        consensus->gone[r] = gone;
+        is_news = is_news || stepaf_consensus_has_lost(consensus, r);
+        consensus->n_lost++;
     }
     if (is_news)
         look_around(consensus);
@@ -260,12 +285,19 @@ void stepaf_consensus_take(struct stepaf_consensus *consensus, int from,
     struct stepaf_consensus_message out =
         stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_OUT, 0);
 
-    if (consensus->lost[from] && message->kind != STEPAF_CONSENSUS_OUT)
+    /* This rank has not come to the decision by which the sender has returned, if there is one. */
+    bool is_ahead = message->life > consensus->lives[from];
+    bool is_over = !is_ahead && (stepaf_consensus_has_lost(consensus, from) ||
+                                 message->life < consensus->lives[from]);
+
+    if (is_over && message->kind != STEPAF_CONSENSUS_OUT)
         consensus->send(consensus->arg, from, &out);
-    if (consensus->lost[from] || !merge_lost(consensus, message->lost))
+    if (is_over || (!is_ahead && !merge_lost(consensus, message)))
         return;
     if (message->number == consensus->number + 1)
         hear_early(&consensus->next, from, message);
+    if (is_ahead)
+        return;
     bool asks = message->kind == STEPAF_CONSENSUS_CALL ||
                 message->kind == STEPAF_CONSENSUS_PREPARE ||
                 message->kind == STEPAF_CONSENSUS_ACCEPT;

@@ -27,11 +27,12 @@ enum stepaf_consensus_kind {
 /* What ranks say to each other. What it points to belongs to the caller. */
 struct stepaf_consensus_message {
     uint32_t kind;
-    uint32_t number;     /* of the decision */
-    uint32_t ballot;     /* the leader's rank, and one; 0: none */
-    uint32_t accepted;   /* PROMISE: of what ballot the value is; 0: there is none */
-    const uint8_t *lost; /* a byte for each rank: 1, the sender knows that it is lost */
-    const void *own;     /* PROMISE: the sender's words */
+    uint32_t number;   /* of the decision */
+    uint32_t ballot;   /* the leader's rank, and one; 0: none */
+    uint32_t accepted; /* PROMISE: of what ballot the value is; 0: there is none */
+    uint32_t life;     /* of the sender: see struct stepaf_consensus */
+    const void *gone; /* 32 bits for each rank: how many of its lives the sender knows to be over */
+    const void *own;  /* PROMISE: the sender's words */
     size_t own_bytes;
     const void *value; /* as stepaf_consensus_value_make makes it */
     size_t value_bytes;
@@ -68,9 +69,12 @@ struct stepaf_consensus {
     stepaf_consensus_send_t send;
     void *arg;
     bool *is_member; /* of the last epoch, by rank */
-    uint8_t *lost;   /* by rank: never taken back */
-    uint32_t n_lost;
-    bool is_out; /* others have given this rank up */
+    /* A rank has one life after the other: each process that takes its place begins the next. How many it has
+     * had is the same at all that have come to the same decision; that one of them is over is never taken
+     * back, so what is said of a process never holds for the next one. */
+    uint32_t *lives, *gone; /* by rank: begun, and over */
+    uint32_t n_lost;        /* lives that were found to be over */
+    bool is_out;            /* others have given this rank up */
     enum stepaf_consensus_state state;
     uint32_t number;                         /* of the last decision begun */
     struct stepaf_consensus_early now, next; /* of this decision, and of the one after it */
@@ -83,7 +87,7 @@ struct stepaf_consensus {
     bool is_starved; /* there was no memory: it can take part no more */
 };
 
-/* False: no memory. All are members, and nobody is lost. */
+/* False: no memory. All are members, in their first lives, and nobody is lost. */
 bool stepaf_consensus_init(struct stepaf_consensus *consensus, int rank, int size,
                            stepaf_consensus_send_t send, void *arg);
 void stepaf_consensus_free(struct stepaf_consensus *consensus);
@@ -101,10 +105,24 @@ void stepaf_consensus_forget(struct stepaf_consensus *consensus);
 
 /* A rank has ended, or cannot be reached. */
 void stepaf_consensus_lose(struct stepaf_consensus *consensus, int rank);
+static inline bool stepaf_consensus_has_lost(const struct stepaf_consensus *consensus, int rank)
+{
+    return consensus->gone[rank] >= consensus->lives[rank];
+}
+/* As the decision that has been made says, a process takes the place of a rank that is lost. It takes part in all
+ * later ones. */
+void stepaf_consensus_admit(struct stepaf_consensus *consensus, int rank);
+/* This rank is such a process, admitted by the decision @a number, whose value is copied; lives, gone and members are
+ * set to those of the others before. False: no memory. */
+bool stepaf_consensus_return(struct stepaf_consensus *consensus, uint32_t number, const void *value,
+                             size_t bytes);
 void stepaf_consensus_take(struct stepaf_consensus *consensus, int from,
                            const struct stepaf_consensus_message *message);
 /* The members of a new epoch: a byte for each rank. */
 void stepaf_consensus_set_members(struct stepaf_consensus *consensus, const uint8_t *is_member);
+
+/* What a message says of a rank: how many of its lives are over. */
+uint32_t stepaf_consensus_gone_by(const struct stepaf_consensus_message *message, int rank);
 
 /* Whether the members that are not lost are more than half, or half with the first. */
 bool stepaf_consensus_is_majority(const struct stepaf_consensus *consensus);

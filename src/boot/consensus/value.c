@@ -59,6 +59,14 @@ bool stepaf_consensus_value_read(const void *value, size_t bytes,
     return !unpack.failed && unpack.at == unpack.end;
 }
 
+uint32_t stepaf_consensus_gone_by(const struct stepaf_consensus_message *message, int rank)
+{
+    uint32_t gone;
+
+    memcpy(&gone, (const uint8_t *)message->gone + (size_t)rank * sizeof gone, sizeof gone);
+    return gone;
+}
+
 uint8_t *stepaf_consensus_message_pack(const struct stepaf_consensus_message *message, int size,
                                        size_t *bytes_p)
 {
@@ -68,7 +76,8 @@ uint8_t *stepaf_consensus_message_pack(const struct stepaf_consensus_message *me
     stepaf_pack_u32(&pack, message->number);
     stepaf_pack_u32(&pack, message->ballot);
     stepaf_pack_u32(&pack, message->accepted);
-    stepaf_pack_bytes(&pack, message->lost, (size_t)size);
+    stepaf_pack_u32(&pack, message->life);
+    stepaf_pack_bytes(&pack, message->gone, (size_t)size * sizeof(uint32_t));
     stepaf_pack_u64(&pack, message->own_bytes);
     stepaf_pack_bytes(&pack, message->own, message->own_bytes);
     stepaf_pack_u32(&pack, message->value ? PRESENT : ABSENT);
@@ -90,7 +99,8 @@ bool stepaf_consensus_message_read(const void *data, size_t bytes, int size,
     message.number = stepaf_unpack_u32(&unpack);
     message.ballot = stepaf_unpack_u32(&unpack);
     message.accepted = stepaf_unpack_u32(&unpack);
-    message.lost = stepaf_unpack_bytes(&unpack, (size_t)size);
+    message.life = stepaf_unpack_u32(&unpack);
+    message.gone = stepaf_unpack_bytes(&unpack, (size_t)size * sizeof(uint32_t));
     message.own_bytes = stepaf_unpack_u64(&unpack);
     message.own = message.own_bytes ? stepaf_unpack_bytes(&unpack, message.own_bytes) : NULL;
     uint32_t has_value = stepaf_unpack_u32(&unpack);

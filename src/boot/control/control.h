@@ -81,6 +81,21 @@ struct stepaf_control_user {
     bool (*take)(void *arg, int rank, const void *data, size_t bytes);
     /* A connection to @a rank has ended, or the rank has said goodbye. */
     void (*ended)(void *arg, int rank, bool has_left);
+    /* The same for guests, and, at a guest, for members until it is one; frames of guests' kinds may also come
+     * late. */
+    bool (*take_guest)(void *arg, struct stepaf_control_link *link,
+                       const struct stepaf_control_frame *frame, const void *data);
+    void (*guest_ended)(void *arg, struct stepaf_control_link *link);
+};
+
+/* Processes that want the places of lost ranks: they know the job's secret, but not its session. */
+struct stepaf_control_guests {
+    bool is_one;  /* this process is */
+    bool may_ask; /* the job has a secret */
+    uint8_t key[STEPAF_PROOF_KEY_BYTES];
+    struct stepaf_control_link **links; /* by the rank whose place they want; NULL: nobody does */
+    struct stepaf_control_link *look;   /* a guest's first call, to whoever listens; NULL: none */
+    const uint32_t *lives; /* by rank: of who calls in an earlier one, nothing is taken */
 };
 
 struct stepaf_control {
@@ -106,6 +121,7 @@ struct stepaf_control {
     uint8_t *fates;   /* by rank */
     struct stepaf_control_failure failures[STEPAF_CONTROL_CHANNELS];
     uint32_t n_exchanges; /* begun */
+    struct stepaf_control_guests guests;
 };
 
 /* ---- link.c ---- */
@@ -114,7 +130,11 @@ struct stepaf_control {
 bool stepaf_control_watch(struct stepaf_control_link *link, bool out);
 struct stepaf_control_link *stepaf_control_link_new(struct stepaf_control *control, int fd,
                                                     enum stepaf_control_state state);
-/* Whether it is the connection to its rank. */
+/* Whether its hello is that of a guest, who knows the job's secret, but has no session to name. */
+bool stepaf_control_is_by_guest(const struct stepaf_control_link *link);
+/* Whether it is a guest's still, at either end: nobody has admitted it. */
+bool stepaf_control_is_guest(const struct stepaf_control_link *link);
+/* Whether it is the connection to its rank, or a guest's. */
 bool stepaf_control_is_placed(const struct stepaf_control_link *link);
 /* Close the connection, whatever it was; why it was stays. */
 void stepaf_control_link_close(struct stepaf_control_link *link, const char *trouble, int error);

@@ -19,7 +19,12 @@ static size_t most_bytes(const struct stepaf_control *control, uint32_t type)
     case STEPAF_CONTROL_FAIL:
         return sizeof(int32_t) + STEPAF_CONTROL_TEXT_MAX;
     case STEPAF_CONTROL_CONSENSUS:
+    case STEPAF_CONTROL_STATE:
         return control->user.take ? STEPAF_CONTROL_GATHER_MAX : SIZE_MAX;
+    case STEPAF_CONTROL_ASK:
+        return control->user.take ? STEPAF_CONTROL_ASK_MAX : SIZE_MAX;
+    case STEPAF_CONTROL_REFUSE:
+        return control->user.take ? STEPAF_CONTROL_TEXT_MAX : SIZE_MAX;
     case STEPAF_CONTROL_TOKEN:
     case STEPAF_CONTROL_LOST:
     case STEPAF_CONTROL_BYE:
@@ -76,6 +81,10 @@ static bool take_frame(struct stepaf_control_link *link, const struct stepaf_con
 {
     struct stepaf_control *control = link->control;
 
+    bool is_of_guests = frame->type >= STEPAF_CONTROL_ASK && frame->type <= STEPAF_CONTROL_REFUSE;
+
+    if (control->user.take_guest && (is_of_guests || stepaf_control_is_guest(link)))
+        return control->user.take_guest(control->user.arg, link, frame, data);
     if (control->user.take && frame->type != STEPAF_CONTROL_BYE)
         return frame->type == STEPAF_CONTROL_CONSENSUS &&
                control->user.take(control->user.arg, link->rank, data, frame->bytes);

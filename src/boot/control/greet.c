@@ -13,6 +13,11 @@
 /* What the keys of both directions are made of, beside the claim. */
 static const uint64_t from_caller = 0x454c4c4143204653, from_listener = 0x4e45545349204653;
 
+static const uint8_t *key_for(const struct stepaf_control_link *link)
+{
+    return stepaf_control_is_by_guest(link) ? link->control->guests.key : link->control->place.key;
+}
+
 static struct stepaf_control_claim claim_as(const struct stepaf_control_link *link, uint64_t kind)
 {
     struct stepaf_control_claim claim = {.kind = kind, .hello = link->hello};
@@ -26,7 +31,7 @@ static void prove_claim(const struct stepaf_control_link *link, uint64_t kind, u
 {
     struct stepaf_control_claim claim = claim_as(link, kind);
 
-    stepaf_proof_make(link->control->place.key, &claim, sizeof claim, proof_p);
+    stepaf_proof_make(key_for(link), &claim, sizeof claim, proof_p);
 }
 
 static bool is_proven_by(const struct stepaf_control_link *link, uint64_t kind,
@@ -34,7 +39,7 @@ static bool is_proven_by(const struct stepaf_control_link *link, uint64_t kind,
 {
     struct stepaf_control_claim claim = claim_as(link, kind);
 
-    return stepaf_proof_is_right(link->control->place.key, &claim, sizeof claim, proof);
+    return stepaf_proof_is_right(key_for(link), &claim, sizeof claim, proof);
 }
 
 /* A socket takes the few bytes of a greeting as a whole. */
@@ -77,7 +82,10 @@ void stepaf_control_greet(struct stepaf_control_link *link)
     link->hello.from = (uint32_t)control->place.rank;
     link->hello.size = (uint32_t)control->place.size;
     link->hello.port = control->port;
-    memcpy(link->hello.session, control->session, sizeof link->hello.session);
+    if (control->guests.lives)
+        link->hello.life = control->guests.lives[control->place.rank];
+    if (!control->guests.is_one)
+        memcpy(link->hello.session, control->session, sizeof link->hello.session);
     if (!stepaf_proof_draw(link->hello.nonce, sizeof link->hello.nonce)) {
         stepaf_control_link_close(link, "the system gives no random numbers", 0);
         return;
@@ -125,22 +133,33 @@ static void refuse_secret(struct stepaf_control_link *link)
         stepaf_control_link_close(link, NULL, EACCES);
 }
 
+/* Whether it is this rank that the caller wants, in this job. */
+static bool is_meant(const struct stepaf_control_link *link)
+{
+    const struct stepaf_control *control = link->control;
+
+    if (stepaf_control_is_by_guest(link))
+        return link->hello.size == (uint32_t)control->place.size &&
+               (link->hello.to == (uint32_t)control->place.rank ||
+                link->hello.to == stepaf_control_anybody);
+    return link->hello.to == (uint32_t)control->place.rank &&
+           memcmp(link->hello.session, control->session, sizeof control->session) == 0;
+}
+
 static void take_hello(struct stepaf_control_link *link)
 {
     struct stepaf_control_challenge challenge = {.magic = stepaf_control_challenge_magic};
-    const struct stepaf_control *control = link->control;
     struct stepaf_control_opening opening;
 
     if (!hear_message(link, &opening, sizeof opening))
         return;
     link->hello = opening.hello;
-    if (opening.hello.magic != stepaf_control_hello_magic) {
+    if (opening.hello.magic != stepaf_control_hello_magic ||
+        (stepaf_control_is_by_guest(link) && !link->control->guests.may_ask)) {
         stepaf_control_link_close(link, NULL, EPROTO);
     } else if (!is_proven_by(link, stepaf_control_hello_magic, opening.proof)) {
         refuse_secret(link);
-    } else if (opening.hello.to != (uint32_t)control->place.rank ||
-               memcmp(opening.hello.session, control->session, sizeof control->session) != 0 ||
-               !stepaf_proof_draw(link->nonce, sizeof link->nonce)) {
+    } else if (!is_meant(link) || !stepaf_proof_draw(link->nonce, sizeof link->nonce)) {
         stepaf_control_link_close(link, NULL, EPROTO);
     } else {
         memcpy(challenge.nonce, link->nonce, sizeof challenge.nonce);

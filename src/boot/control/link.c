@@ -39,10 +39,29 @@ struct stepaf_control_link *stepaf_control_link_new(struct stepaf_control *contr
     return link;
 }
 
+bool stepaf_control_is_by_guest(const struct stepaf_control_link *link)
+{
+    static const uint8_t none[STEPAF_CONTROL_NONCE_BYTES];
+
+    return link->control->user.take && memcmp(link->hello.session, none, sizeof none) == 0;
+}
+
+bool stepaf_control_is_guest(const struct stepaf_control_link *link)
+{
+    const struct stepaf_control_guests *guests = &link->control->guests;
+
+    if (guests->is_one)
+        return true;
+    return guests->links && link->rank >= 0 && link->rank < link->control->place.size &&
+           guests->links[link->rank] == link;
+}
+
 bool stepaf_control_is_placed(const struct stepaf_control_link *link)
 {
     const struct stepaf_control *control = link->control;
 
+    if (link == control->guests.look || (!control->guests.is_one && stepaf_control_is_guest(link)))
+        return true;
     return link->rank >= 0 && link->rank < control->place.size &&
            (control->links[link->rank] == link ||
             (control->calls && control->calls[link->rank] == link));

@@ -37,8 +37,7 @@ static stepaf_status_t refuse_variable(const char *name, const char *value, cons
                             SHOWN_MAX, value, takes);
 }
 
-/* The parts of "host:port" or "[address]:port". */
-static bool split_meet(const char *text, struct stepaf_place *place)
+bool stepaf_place_split(const char *text, char *host_p, uint16_t *port_p)
 {
     const char *colon = strrchr(text, ':');
     const char *host = text;
@@ -58,9 +57,9 @@ static bool split_meet(const char *text, struct stepaf_place *place)
     size_t bytes = (size_t)(end - host);
     if (port < 1 || bytes < 1 || bytes > STEPAF_PLACE_HOST_MAX)
         return false;
-    memcpy(place->host, host, bytes);
-    place->host[bytes] = '\0';
-    place->port = (uint16_t)port;
+    memcpy(host_p, host, bytes);
+    host_p[bytes] = '\0';
+    *port_p = (uint16_t)port;
     return true;
 }
 
@@ -88,7 +87,7 @@ static stepaf_status_t take_master(struct stepaf_place *place)
 
 static stepaf_status_t find_meet(const struct stepaf_env *env, struct stepaf_place *place)
 {
-    if (*env->meet && !split_meet(env->meet, place))
+    if (*env->meet && !stepaf_place_split(env->meet, place->host, &place->port))
         return refuse_variable("STEPAF_MEET", env->meet, "host:port or [address]:port");
     stepaf_status_t status = *env->meet ? STEPAF_OK : take_master(place);
     if (status != STEPAF_OK)
@@ -180,7 +179,7 @@ static ssize_t read_secret(const char *path, char *secret_p, stepaf_status_t *st
     return why ? -1 : bytes;
 }
 
-static stepaf_status_t find_secret(const struct stepaf_env *env, struct stepaf_place *place)
+stepaf_status_t stepaf_place_find_secret(const struct stepaf_env *env, struct stepaf_place *place)
 {
     char secret[STEPAF_PLACE_SECRET_MAX + 1];
     stepaf_status_t status = STEPAF_OK;
@@ -212,10 +211,33 @@ stepaf_status_t stepaf_place_find(const struct stepaf_env *env, const char *host
     if (status == STEPAF_OK)
         status = find_numbers(env, host_name, &place);
     if (status == STEPAF_OK)
-        status = find_secret(env, &place);
+        status = stepaf_place_find_secret(env, &place);
     if (status != STEPAF_OK)
         return status;
     (void)stepaf_env_ports(env->net_ports, &place.first_port, &place.last_port);
     *place_p = place;
     return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_place_return(const struct stepaf_env *env, const char *host_name,
+                                    struct stepaf_place *place_p)
+{
+    struct stepaf_place place = {0};
+
+    snprintf(place.meet, sizeof place.meet, "%.*s", SHOWN_MAX, env->join);
+    /* The host names of a StatefulSet give a number where the first address is that of its first host. */
+    size_t first = strcspn(env->join, ":");
+    if (first <= STEPAF_PLACE_HOST_MAX)
+        memcpy(place.host, env->join, first);
+    stepaf_status_t status = find_numbers(env, host_name, &place);
+    if (status == STEPAF_OK)
+        status = stepaf_place_find_secret(env, &place);
+    if (status == STEPAF_OK && !place.has_secret)
+        status = stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
+                                  "STEPAF_JOIN is set, but neither STEPAF_SECRET nor "
+                                  "STEPAF_SECRET_FILE: only a job that has a secret lets a process "
+                                  "take a lost rank's place");
+    if (status == STEPAF_OK)
+        *place_p = place;
+    return status;
 }

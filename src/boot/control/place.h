@@ -35,4 +35,13 @@ bool stepaf_place_is_torch(void);
 stepaf_status_t stepaf_place_find(const struct stepaf_env *env, const char *host_name,
                                   struct stepaf_place *place_p);
 
+/* Find that of a process which is to take a lost rank's place, as STEPAF_JOIN says; its meet is for sentences. */
+stepaf_status_t stepaf_place_return(const struct stepaf_env *env, const char *host_name,
+                                    struct stepaf_place *place_p);
+/* Only the secret: has_secret and key. */
+stepaf_status_t stepaf_place_find_secret(const struct stepaf_env *env, struct stepaf_place *place);
+/* The parts of "host:port" or "[address]:port"; host_p has room for STEPAF_PLACE_HOST_MAX + 1. False: it is
+ * something else. */
+bool stepaf_place_split(const char *text, char *host_p, uint16_t *port_p);
+
 #endif

@@ -67,13 +67,33 @@ static void forget_late(struct stepaf_control *control)
     }
 }
 
+/* The last to ask for a place is the one that does: whoever restarts a process may do so twice. */
+static void seat_guest(struct stepaf_control *control, struct stepaf_control_link *link)
+{
+    struct stepaf_control_link **at;
+
+    if (link->rank < 0 || link->rank >= control->place.size || link->rank == control->place.rank) {
+        stepaf_control_link_free(link);
+        return;
+    }
+    at = &control->guests.links[link->rank];
+    if (*at)
+        control->user.guest_ended(control->user.arg, *at);
+    stepaf_control_link_free(*at);
+    *at = link;
+    stepaf_control_parse(link);
+}
+
 /* It has shown that it knows the secret. Once ranks have met, it is judged here: whoever calls has a higher
  * number, and calls once. Members that talk may all call. */
 static void admit_rank(struct stepaf_control *control, struct stepaf_control_link *link)
 {
     remove_stranger(control, link);
-    if (control->calls) {
-        if (link->rank >= control->place.size || link->rank == control->place.rank) {
+    if (control->guests.links && stepaf_control_is_by_guest(link)) {
+        seat_guest(control, link);
+    } else if (control->calls) {
+        if (link->rank >= control->place.size || link->rank == control->place.rank ||
+            link->hello.life < control->guests.lives[link->rank]) {
             stepaf_control_link_free(link);
             return;
         }
@@ -101,7 +121,9 @@ static void note_end(struct stepaf_control_link *link)
 
     if (!control->has_met || !stepaf_control_is_placed(link) || link->has_left)
         return;
-    if (control->user.ended)
+    if (control->user.guest_ended && stepaf_control_is_guest(link))
+        control->user.guest_ended(control->user.arg, link);
+    else if (control->user.ended)
         control->user.ended(control->user.arg, link->rank, false);
     else
         stepaf_control_note_lost(control, link->rank);

@@ -14,7 +14,9 @@
 #include "base/proof.h"
 
 /* The version changes with anything behind the greeting, the magic numbers with the greeting itself. */
-enum { STEPAF_CONTROL_VERSION = 2, STEPAF_CONTROL_NONCE_BYTES = 16 };
+static const uint32_t stepaf_control_anybody = UINT32_MAX;
+
+enum { STEPAF_CONTROL_VERSION = 3, STEPAF_CONTROL_NONCE_BYTES = 16 };
 
 static const uint64_t stepaf_control_hello_magic = 0x314f4c4c45484653;     /* "SFHELLO1" */
 static const uint64_t stepaf_control_challenge_magic = 0x31474c4c48434653; /* "SFCHLLG1" */
@@ -24,13 +26,15 @@ static const uint64_t stepaf_control_answer_magic = 0x3152575341414653;    /* "S
 struct stepaf_control_hello {
     uint64_t magic;
     uint32_t version;
-    uint32_t from, to; /* ranks */
+    uint32_t from, to; /* ranks; stepaf_control_anybody: who listens there may be any */
     uint32_t size;     /* of the job */
     uint32_t left_ms;  /* until the caller gives up */
+    uint32_t life;     /* of the caller, as boot/consensus has it; 0 where ranks meet */
     uint16_t port;     /* where the caller listens itself */
-    uint16_t unused;
-    uint8_t session[STEPAF_CONTROL_NONCE_BYTES]; /* of the job; 0 where ranks meet */
-    uint8_t nonce[STEPAF_CONTROL_NONCE_BYTES];   /* nonce by the caller */
+    uint16_t unused[3];
+    uint8_t
+        session[STEPAF_CONTROL_NONCE_BYTES];   /* of the job; 0 where ranks meet, or one returns */
+    uint8_t nonce[STEPAF_CONTROL_NONCE_BYTES]; /* nonce by the caller */
 };
 
 struct stepaf_control_opening {
@@ -63,7 +67,11 @@ enum stepaf_control_type {
     STEPAF_CONTROL_FAIL,      /* number: the channel, detail: a rank or -1; status and sentence */
     STEPAF_CONTROL_LOST,      /* number: the rank */
     STEPAF_CONTROL_BYE,       /* this end leaves in order */
-    STEPAF_CONTROL_CONSENSUS  /* a message of the members' decisions, see boot/consensus */
+    STEPAF_CONTROL_CONSENSUS, /* a message of the members' decisions, see boot/consensus */
+    /* Between members and a process that is to take a lost rank's place, see member_net_return.h. */
+    STEPAF_CONTROL_ASK,
+    STEPAF_CONTROL_STATE,
+    STEPAF_CONTROL_REFUSE
 };
 
 /* @a bytes of what follows, then a mark over all of it. */
@@ -86,13 +94,14 @@ struct stepaf_control_entry {
 
 enum {
     STEPAF_CONTROL_TEXT_MAX = 320,      /* of a sentence */
+    STEPAF_CONTROL_ASK_MAX = 64 << 20,  /* bytes of one who is no member yet */
     STEPAF_CONTROL_GATHER_MAX = 1 << 30 /* bytes in one frame */
 };
 
-_Static_assert(sizeof(struct stepaf_control_opening) == 96 &&
+_Static_assert(sizeof(struct stepaf_control_opening) == 104 &&
                    sizeof(struct stepaf_control_challenge) == 56 &&
                    sizeof(struct stepaf_control_answer) == 40 &&
-                   sizeof(struct stepaf_control_claim) == 88 &&
+                   sizeof(struct stepaf_control_claim) == 96 &&
                    sizeof(struct stepaf_control_frame) == 24 &&
                    sizeof(struct stepaf_control_entry) == 20,
                "no holes on the wire");

@@ -114,7 +114,7 @@ static void shm_query_memory(struct stepaf_transport *transport, size_t *per_lin
 
 const struct stepaf_transport_ops stepaf_shm_ops = {
     .name = "shm",
-    .caps = STEPAF_TRANSPORT_LOCAL,
+    .caps = STEPAF_TRANSPORT_LOCAL | STEPAF_TRANSPORT_RETURNS,
     .probe = shm_probe,
     .open = shm_open,
     .close = shm_close,
@@ -124,6 +124,7 @@ const struct stepaf_transport_ops stepaf_shm_ops = {
     .connect = stepaf_shm_connect,
     .disconnect = stepaf_shm_disconnect,
     .fence = stepaf_shm_fence,
+    .is_over = stepaf_shm_is_over,
     .import_mem = stepaf_shm_import_mem,
     .release_mem = stepaf_shm_release_mem,
     .post = stepaf_shm_post,

@@ -153,6 +153,8 @@ bool stepaf_shm_watch(struct stepaf_shm *shm, struct stepaf_shm_link *link, char
 void stepaf_shm_unwatch(struct stepaf_shm *shm, struct stepaf_shm_link *link);
 /* Note by which program the peer was announced: @a fd is that of its control segment. */
 void stepaf_shm_identify(struct stepaf_shm_link *link, int fd);
+/* The same, as transports have it. */
+bool stepaf_shm_is_over(struct stepaf_link *link);
 bool stepaf_shm_has_ended(const struct stepaf_shm_link *link);
 void stepaf_shm_check_peers(struct stepaf_transport *transport);
 /* A lost peer is not to begin to write to this rank's pages. */

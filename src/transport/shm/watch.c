@@ -69,6 +69,11 @@ bool stepaf_shm_has_ended(const struct stepaf_shm_link *link)
     return link->pidfd < 0 ? process_state(link->pid) == PROCESS_ENDED : poll(&pollfd, 1, 0) > 0;
 }
 
+bool stepaf_shm_is_over(struct stepaf_link *link)
+{
+    return stepaf_shm_has_ended((const struct stepaf_shm_link *)link);
+}
+
 /* The peer's descriptor of its control segment, which is closed when it begins another program. */
 static bool stat_control(const struct stepaf_shm_link *link, struct stat *facts_p)
 {

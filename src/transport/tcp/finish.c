@@ -13,6 +13,19 @@ enum {
     STEPS = 16           /* of one call */
 };
 
+stepaf_status_t stepaf_tcp_reopen(struct stepaf_transport *transport)
+{
+    struct stepaf_tcp *tcp = (struct stepaf_tcp *)transport;
+
+    tcp->agreed = false;
+    if (transport->up->initiates || tcp->listener.fd >= 0)
+        return STEPAF_OK;
+    stepaf_status_t status = stepaf_tcp_listen(tcp);
+    if (status)
+        stepaf_tcp_unlisten(tcp);
+    return status;
+}
+
 void stepaf_tcp_shrink(struct stepaf_transport *transport)
 {
     struct stepaf_tcp *tcp = (struct stepaf_tcp *)transport;

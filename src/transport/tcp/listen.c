@@ -105,6 +105,8 @@ stepaf_status_t stepaf_tcp_listen(struct stepaf_tcp *tcp)
         return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_COMMIT, "tcp: cannot listen: %s",
                                 stepaf_why(error));
     narrow_addresses(tcp, with_ipv6);
+    free(tcp->strangers); /* of the time before, if it has listened already */
+    tcp->at_stranger = 0;
     tcp->strangers = calloc(tcp->n_strangers, sizeof(tcp->strangers[0]));
     if (!tcp->strangers)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);

@@ -167,6 +167,7 @@ static void tcp_query_memory(struct stepaf_transport *transport, size_t *per_lin
 
 const struct stepaf_transport_ops stepaf_tcp_ops = {
     .name = "tcp",
+    .caps = STEPAF_TRANSPORT_RETURNS,
     .probe = tcp_probe,
     .open = tcp_open,
     .close = tcp_close,
@@ -175,6 +176,7 @@ const struct stepaf_transport_ops stepaf_tcp_ops = {
     .connect = stepaf_tcp_connect,
     .disconnect = stepaf_tcp_disconnect,
     .finish_connects = stepaf_tcp_finish_connects,
+    .reopen = stepaf_tcp_reopen,
     .shrink = stepaf_tcp_shrink,
     .import_mem = tcp_import_mem,
     .release_mem = tcp_release_mem,

@@ -250,6 +250,7 @@ void stepaf_tcp_connection_ended(struct stepaf_tcp_connection *connection, const
 /* finish.c */
 stepaf_status_t stepaf_tcp_finish_connects(struct stepaf_transport *transport, int64_t deadline_ns,
                                            int wait_ms, uint32_t *peer_p, char *reason);
+stepaf_status_t stepaf_tcp_reopen(struct stepaf_transport *transport);
 void stepaf_tcp_shrink(struct stepaf_transport *transport);
 /* No link opens any more. */
 void stepaf_tcp_all_opened(struct stepaf_tcp *tcp);

@@ -75,6 +75,7 @@ static void what_is_filled_stays_where_it_is(void)
     AT(stepaf_members_t, n_slow, 16);
     AT(stepaf_members_t, n_lost, 20);
     AT(stepaf_members_t, n_out, 24);
+    AT(stepaf_members_t, n_asking, 28);
     AT(stepaf_members_t, changes, 32);
     SIZE(stepaf_memory_use_t, 72);
     AT(stepaf_memory_use_t, size, 0);
@@ -114,6 +115,7 @@ static void what_is_read_stays_where_it_is(void)
     SIZE(stepaf_commit_params_t, 16);
     AT(stepaf_commit_params_t, field_mask, 0);
     AT(stepaf_commit_params_t, lost, 8);
+    AT(stepaf_commit_params_t, returning, 12);
     SIZE(stepaf_start_params_t, 48);
     AT(stepaf_start_params_t, field_mask, 0);
     AT(stepaf_start_params_t, timeout_us, 8);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The agreement of those that are left, on a network that is played: messages are late, change their order and
- * come twice, ranks die between any two steps, each survivor hears of it at another time, and a cut divides the
- * ranks in two. Whatever happens, no two ranks come to different decisions. */
+ * come twice, ranks die between any two steps, each survivor hears of it at another time, a cut divides the ranks in
+ * two, and processes take the places of the dead, of which messages are still on their way. Whatever happens, no two
+ * ranks come to different decisions. */
 #include <stdlib.h>
 
 #include "boot/consensus/consensus.h"
@@ -22,6 +23,7 @@ struct queued {
     int from, to;
     uint8_t *data; /* NULL: news that from is lost */
     size_t bytes;
+    uint32_t life; /* of from, that the news is about */
 };
 
 struct world {
@@ -30,6 +32,8 @@ struct world {
     bool is_dead[RANKS_MAX];
     int side[RANKS_MAX]; /* of the cut, if there is one */
     bool is_cut;
+    bool returns; /* the dead do, by the first decision */
+    bool has_returned[RANKS_MAX];
     struct queued queue[LETTERS_MAX];
     int n_letters;
     uint64_t dice;
@@ -44,6 +48,7 @@ struct place {
 };
 
 static struct place places[RANKS_MAX];
+static int n_with_returned; /* worlds that have somebody who returned at their end */
 
 static uint32_t roll(struct world *world, uint32_t sides)
 {
@@ -58,7 +63,8 @@ static void post(struct world *world, int from, int to, uint8_t *data, size_t by
         free(data);
         return;
     }
-    world->queue[world->n_letters++] = (struct queued){from, to, data, bytes};
+    world->queue[world->n_letters++] =
+        (struct queued){from, to, data, bytes, world->consensuss[from].lives[from]};
 }
 
 static void send_letter(void *arg, int to, const struct stepaf_consensus_message *message)
@@ -146,6 +152,38 @@ static void open_one(struct world *world, int rank)
     look_at(world, rank);
 }
 
+/* By the decision that it has come to, the rank admits all whose words are not in it. The first to do so has the
+ * processes begin. */
+static void admit_dead(struct world *world, const struct stepaf_consensus *consensus)
+{
+    struct stepaf_consensus_blob blobs[RANKS_MAX];
+    bool is_new[RANKS_MAX] = {false};
+    uint32_t lives[RANKS_MAX];
+
+    CU_ASSERT_FATAL(stepaf_consensus_value_read(consensus->value.data, consensus->value.bytes,
+                                                blobs, world->size));
+    for (int r = 0; r < world->size; r++) {
+        if (blobs[r].data)
+            continue;
+        stepaf_consensus_admit(&world->consensuss[consensus->rank], r);
+        is_new[r] = !world->has_returned[r];
+        world->has_returned[r] = true;
+    }
+    memcpy(lives, consensus->lives, sizeof lives[0] * (size_t)world->size);
+    for (int r = 0; r < world->size; r++) {
+        struct stepaf_consensus *other = &world->consensuss[r];
+        if (!is_new[r])
+            continue;
+        stepaf_consensus_free(other);
+        world->is_dead[r] = false;
+        CU_ASSERT_FATAL(stepaf_consensus_init(other, r, world->size, send_letter, &places[r]));
+        memcpy(other->lives, lives, sizeof lives[0] * (size_t)world->size);
+        memcpy(other->gone, consensus->gone, sizeof lives[0] * (size_t)world->size);
+        CU_ASSERT_FATAL(stepaf_consensus_return(other, consensus->number, consensus->value.data,
+                                                consensus->value.bytes));
+    }
+}
+
 /* A rank goes on by itself: into an exchange that was called for or has failed, or past one that has not. */
 static void step_alone(struct world *world, int rank, bool by_boot)
 {
@@ -155,6 +193,8 @@ static void step_alone(struct world *world, int rank, bool by_boot)
     if (world->is_dead[rank])
         return;
     if (consensus->state == STEPAF_CONSENSUS_DONE && consensus->number < DECISIONS) {
+        if (world->returns && consensus->lives[rank] == 1)
+            admit_dead(world, consensus);
         stepaf_consensus_next(consensus);
     } else if (consensus->state == STEPAF_CONSENSUS_ELSEWHERE) {
         if (by_boot && !consensus->stays && consensus->number == 1) {
@@ -180,7 +220,8 @@ static void deliver(struct world *world, int at, bool twice)
         world->n_letters--;
     }
     if (!world->is_dead[queued.to] && !queued.data) {
-        stepaf_consensus_lose(&world->consensuss[queued.to], queued.from);
+        if (world->consensuss[queued.to].lives[queued.from] == queued.life)
+            stepaf_consensus_lose(&world->consensuss[queued.to], queued.from);
     } else if (!world->is_dead[queued.to] && !is_apart) {
         CU_ASSERT_FATAL(
             stepaf_consensus_message_read(queued.data, queued.bytes, world->size, &message));
@@ -243,12 +284,13 @@ static bool play_out(struct world *world, bool by_boot)
     return all_rest(world);
 }
 
+/* Who has returned does not count: a rank that is still at the first decision has never heard of it. */
 static bool is_majority(const struct world *world)
 {
     int all = 2 * world->size + 1, there = 0;
 
     for (int r = 0; r < world->size; r++)
-        there += world->is_dead[r] ? 0 : 2 + (r == 0);
+        there += world->is_dead[r] || world->has_returned[r] ? 0 : 2 + (r == 0);
     return 2 * there > all;
 }
 
@@ -278,11 +320,12 @@ static int n_seeds(void)
 }
 
 /* Up to so many deaths at random moments. */
-static void play_deaths(int size, int n_deaths, uint64_t seed, bool by_boot)
+static void play_deaths(int size, int n_deaths, uint64_t seed, bool by_boot, bool returns)
 {
     static struct world world;
 
     begin_world(&world, size, seed);
+    world.returns = returns;
     for (int death = 0; death < n_deaths; death++) {
         int steps = (int)roll(&world, 40);
         for (int i = 0; i < steps; i++) {
@@ -300,6 +343,11 @@ static void play_deaths(int size, int n_deaths, uint64_t seed, bool by_boot)
         CU_ASSERT(rests);
         check_alive(&world);
     }
+    for (int r = 0; r < size; r++)
+        if (world.has_returned[r] && !world.is_dead[r] && rests) {
+            n_with_returned++;
+            break;
+        }
     if (!rests && is_majority(&world))
         fprintf(stderr, "\n    size %d, deaths %d, seed %llu\n", size, n_deaths,
                 (unsigned long long)seed);
@@ -309,13 +357,72 @@ static void play_deaths(int size, int n_deaths, uint64_t seed, bool by_boot)
 static void deaths(void)
 {
     for (int seed = 0; seed < n_seeds(); seed++)
-        play_deaths(2 + seed % 5, seed / 5 % 4, (uint64_t)seed, false);
+        play_deaths(2 + seed % 5, seed / 5 % 4, (uint64_t)seed, false, false);
 }
 
 static void deaths_in_an_exchange_of_all(void)
 {
     for (int seed = 0; seed < n_seeds(); seed++)
-        play_deaths(2 + seed % 5, seed / 5 % 4, (uint64_t)seed + SEEDS, true);
+        play_deaths(2 + seed % 5, seed / 5 % 4, (uint64_t)seed + SEEDS, true, false);
+}
+
+/* The first decision is made without the dead, and those who take their places are in the second. */
+static void returns(void)
+{
+    n_with_returned = 0;
+    for (int seed = 0; seed < n_seeds(); seed++)
+        play_deaths(3 + seed % 4, 1 + seed / 5 % 3, (uint64_t)seed + 2 * SEEDS, false, true);
+    CU_ASSERT(n_with_returned > n_seeds() / 4);
+}
+
+/* What the dead have said, and what was said of them, does not hold for who has their place. */
+static void old_words(void)
+{
+    static struct world world;
+    uint32_t gone[3] = {0, 0, 0};
+    struct stepaf_consensus_message old = {
+        .kind = STEPAF_CONSENSUS_CALL, .number = 1, .life = 1, .gone = gone};
+    struct stepaf_consensus *first, *second;
+
+    begin_world(&world, 3, 1);
+    first = &world.consensuss[0];
+    second = &world.consensuss[1];
+    open_one(&world, 0);
+    open_one(&world, 1);
+    kill_rank(&world, 2, false);
+    while (world.n_letters)
+        deliver(&world, 0, false);
+    CU_ASSERT_FATAL(first->state == STEPAF_CONSENSUS_DONE &&
+                    second->state == STEPAF_CONSENSUS_DONE);
+    CU_ASSERT(stepaf_consensus_has_lost(first, 2));
+    stepaf_consensus_admit(first, 2);
+    CU_ASSERT_FALSE(stepaf_consensus_has_lost(first, 2));
+    gone[2] = 1; /* rank 1 has not come to that decision's end, and says what it knew */
+    stepaf_consensus_take(first, 1, &old);
+    CU_ASSERT_FALSE(stepaf_consensus_has_lost(first, 2));
+    gone[2] = 0;
+    while (world.n_letters) /* the answer */
+        deliver(&world, 0, false);
+    old.life = 1;
+    stepaf_consensus_take(first, 2, &old); /* the dead one: it is told so */
+    CU_ASSERT_EQUAL(world.n_letters, 1);
+    CU_ASSERT_EQUAL(world.queue[0].to, 2);
+    /* The new one, to a rank that has not come so far: it is let wait, and nothing is said of it. */
+    old.life = 2;
+    old.number = 2;
+    stepaf_consensus_take(second, 2, &old);
+    CU_ASSERT_EQUAL(world.n_letters, 1);
+    CU_ASSERT(second->next.is_called);
+    gone[0] = 1; /* which nobody believes who may be no member */
+    stepaf_consensus_take(second, 2, &old);
+    CU_ASSERT_FALSE(stepaf_consensus_has_lost(second, 0));
+    gone[0] = 0;
+    old.life = 1;
+    gone[2] = 2; /* it is lost in its second life, and one hears of that before the return */
+    stepaf_consensus_take(second, 0, &old);
+    stepaf_consensus_admit(second, 2);
+    CU_ASSERT(stepaf_consensus_has_lost(second, 2));
+    end_world(&world);
 }
 
 /* Each rank, and each two ranks, at each moment of a decision in which messages keep their order. */
@@ -388,12 +495,14 @@ static void halves(void)
 /* What does not fit is no message, and no value. */
 static void malformed(void)
 {
-    uint8_t lost[3] = {0, 1, 0}, words[5] = "abcd";
+    uint32_t gone[3] = {0, 1, 0};
+    uint8_t words[5] = "abcd";
     struct stepaf_consensus_message message = {.kind = STEPAF_CONSENSUS_PROMISE,
                                                .number = 7,
                                                .ballot = 1,
                                                .accepted = 2,
-                                               .lost = lost,
+                                               .life = 3,
+                                               .gone = gone,
                                                .own = words,
                                                .own_bytes = 4,
                                                .value = words,
@@ -406,7 +515,7 @@ static void malformed(void)
     CU_ASSERT_PTR_NOT_NULL_FATAL(data);
     CU_ASSERT(stepaf_consensus_message_read(data, bytes, 3, &read));
     CU_ASSERT(read.number == 7 && read.accepted == 2 && read.own_bytes == 4 &&
-              read.value_bytes == 3 && read.lost[1] == 1);
+              read.value_bytes == 3 && read.life == 3 && stepaf_consensus_gone_by(&read, 1) == 1);
     for (size_t n = 0; n + 3 < bytes; n++) /* the value ends where the message does */
         CU_ASSERT_FALSE(stepaf_consensus_message_read(data, n, 3, &read));
     CU_ASSERT_FALSE(stepaf_consensus_message_read(data, bytes, 1000, &read));
@@ -426,9 +535,9 @@ static void malformed(void)
 /* Who had no memory for what an exchange of all has brought does not tell those who ask that it was nothing. */
 static void no_memory_to_learn(void)
 {
-    static const uint8_t lost[3];
+    static const uint32_t gone[3];
     const struct stepaf_consensus_message call = {
-        .kind = STEPAF_CONSENSUS_CALL, .number = 1, .lost = lost};
+        .kind = STEPAF_CONSENSUS_CALL, .number = 1, .life = 1, .gone = gone};
     struct world *world = malloc(sizeof *world);
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(world);
@@ -448,6 +557,8 @@ int main(void)
         {"ranks that die", deaths},
         {"ranks that die in an exchange of all", deaths_in_an_exchange_of_all},
         {"one and two at each moment", each_moment},
+        {"ranks that return", returns},
+        {"words of and about the dead", old_words},
         {"two halves", halves},
         {"what is malformed", malformed},
         {"no memory to learn a decision", no_memory_to_learn},

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a process does that wants a lost rank's place. */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/time.h"
+#include "base/why.h"
+#include "boot/control/socket.h"
+#include "boot/member_net_inside.h"
+
+enum {
+    CALL_NS = 2000000000, /* for one address */
+    AGAIN_NS = 20000000,  /* between rounds of calls */
+    PLACES_MAX = 1024,
+    PLACE_MAX = STEPAF_PLACE_MEET_MAX
+};
+
+bool stepaf_member_net_be_guest(struct stepaf_member_net *net, const uint8_t *key)
+{
+    struct member_return *returns = calloc(1, sizeof *returns);
+    uint32_t *asked = calloc((size_t)net->consensus.size, sizeof *asked);
+
+    if (!returns || !asked || !stepaf_proof_draw(&returns->id, sizeof returns->id)) {
+        free(returns);
+        free(asked);
+        return false;
+    }
+    returns->asked = asked;
+    returns->home = -1;
+    net->returns = returns;
+    net->control.guests.is_one = true;
+    stepaf_member_net_let_ask(net, key); /* once it is a member */
+    return true;
+}
+
+enum stepaf_member_admission stepaf_member_net_admission(const struct stepaf_member_net *net)
+{
+    return net->returns->admission;
+}
+
+const char *stepaf_member_net_answer(const struct stepaf_member_net *net)
+{
+    return net->returns->text;
+}
+
+void stepaf_member_net_counts(const struct stepaf_member_net *net, uint32_t *epoch_p,
+                              uint32_t *n_commits_p)
+{
+    *epoch_p = net->epoch;
+    *n_commits_p = net->n_commits;
+}
+
+/* ---- what members say ---- */
+
+/* One rank, as a member tells of it. */
+struct told_rank {
+    uint32_t life, gone;
+    bool is_member;
+    struct stepaf_consensus_blob card;
+};
+
+static struct told_rank read_rank(struct stepaf_unpack *unpack)
+{
+    struct told_rank told = {.life = stepaf_unpack_u32(unpack), .gone = stepaf_unpack_u32(unpack)};
+
+    told.is_member = stepaf_unpack_u32(unpack) != 0;
+    told.card.bytes = stepaf_unpack_u64(unpack);
+    told.card.data =
+        told.card.bytes ? (uint8_t *)(uintptr_t)stepaf_unpack_bytes(unpack, told.card.bytes) : NULL;
+    unpack->failed = unpack->failed || !told.life;
+    return told;
+}
+
+/* This process is a member from now on: it can be called as such, and calls others so. */
+static bool become_member(struct stepaf_member_net *net, uint32_t number, const uint8_t *key,
+                          const struct stepaf_unpack *value)
+{
+    struct stepaf_consensus *consensus = &net->consensus;
+
+    if (stepaf_consensus_has_lost(consensus, consensus->rank) ||
+        !stepaf_consensus_return(consensus, number, value->at, (size_t)(value->end - value->at)))
+        return false;
+    net->control.guests.is_one = false;
+    stepaf_member_net_set_key(net, key);
+    return stepaf_control_open_door(&net->control);
+}
+
+static bool hear_state(struct stepaf_member_net *net, const void *data, size_t bytes)
+{
+    struct stepaf_unpack unpack = stepaf_unpack_from(data, bytes), ranks;
+    struct stepaf_consensus *consensus = &net->consensus;
+    uint32_t number = stepaf_unpack_u32(&unpack);
+    uint32_t epoch = stepaf_unpack_u32(&unpack), n_commits = stepaf_unpack_u32(&unpack);
+    const uint8_t *key = stepaf_unpack_bytes(&unpack, sizeof net->control.place.key);
+
+    ranks = unpack;
+    for (int r = 0; r < consensus->size; r++)
+        (void)read_rank(&unpack);
+    if (unpack.failed || (!number && unpack.at != unpack.end))
+        return false;
+    for (int r = 0; r < consensus->size; r++) {
+        struct told_rank told = read_rank(&ranks);
+        consensus->lives[r] = told.life;
+        consensus->gone[r] = told.gone;
+        consensus->is_member[r] = told.is_member;
+        if (told.card.data && (r != consensus->rank || !net->returns->asks) &&
+            !stepaf_member_net_set_card(net, r, told.card.data, told.card.bytes))
+            return false;
+    }
+    stepaf_member_net_set_counts(net, epoch, n_commits);
+    net->returns->has_state = true;
+    if (!number)
+        return true;
+    net->returns->admission = become_member(net, number, key, &unpack) ? STEPAF_MEMBER_ADMITTED
+                                                                       : STEPAF_MEMBER_TURNED_AWAY;
+    snprintf(net->returns->text, sizeof net->returns->text,
+             "it was admitted, and cannot take part: out of memory or descriptors");
+    return true;
+}
+
+static bool hear_refusal(struct member_return *returns, const struct stepaf_control_frame *frame,
+                         const char *text)
+{
+    if (frame->bytes != sizeof returns->text)
+        return false;
+    memcpy(returns->text, text, sizeof returns->text);
+    returns->text[sizeof returns->text - 1] = '\0';
+    for (char *at = returns->text; *at; at++)
+        if (*at < ' ' || *at > '~') /* it goes into sentences */
+            *at = '?';
+    if (frame->number)
+        returns->admission = STEPAF_MEMBER_TURNED_AWAY;
+    return true;
+}
+
+/* Until it is a member. What it is told afterwards goes to the machine; so does what a member says that has
+ * admitted it, and does not know that another one has not told it yet: in vain. */
+bool stepaf_member_guest_take(struct stepaf_member_net *net,
+                              const struct stepaf_control_frame *frame, const void *data)
+{
+    switch (frame->type) {
+    case STEPAF_CONTROL_STATE:
+        return hear_state(net, data, frame->bytes);
+    case STEPAF_CONTROL_REFUSE:
+        return hear_refusal(net->returns, frame, data);
+    default:
+        return frame->type == STEPAF_CONTROL_CONSENSUS || frame->type == STEPAF_CONTROL_BYE;
+    }
+}
+
+/* ---- the first look ---- */
+
+static void send_ask(struct stepaf_member_net *net, struct stepaf_control_link *link)
+{
+    struct stepaf_control_frame frame = {.type = STEPAF_CONTROL_ASK};
+    struct stepaf_pack pack = {0};
+
+    stepaf_pack_u32(&pack, 0);
+    stepaf_pack_u64(&pack, net->returns->id);
+    frame.bytes = pack.bytes;
+    if (!pack.failed)
+        stepaf_control_send(link, &frame, pack.data);
+    free(pack.data);
+}
+
+/* One call, to its end. True: it has told what there is to know, or that this one knows another secret. */
+static bool call_once(struct stepaf_member_net *net, const struct stepaf_control_address *address,
+                      uint16_t port, int64_t deadline_ns)
+{
+    struct stepaf_control *control = &net->control;
+    struct member_return *returns = net->returns;
+    int64_t until_ns = stepaf_monotonic_ns() + CALL_NS;
+    int fd = stepaf_control_connect(address, port);
+    struct stepaf_control_link *link =
+        fd >= 0 ? stepaf_control_link_new(control, fd, STEPAF_CONTROL_CALLING) : NULL;
+    bool has_asked = false;
+
+    if (!link) {
+        snprintf(returns->text, sizeof returns->text, "%s", stepaf_why(errno));
+        if (fd >= 0)
+            stepaf_control_socket_close(fd);
+        return false;
+    }
+    link->hello.to = stepaf_control_anybody;
+    control->guests.look = link;
+    until_ns = until_ns < deadline_ns ? until_ns : deadline_ns;
+    returns->text[0] = '\0';
+    while (!returns->has_state && !returns->text[0] && link->state != STEPAF_CONTROL_CLOSED &&
+           stepaf_monotonic_ns() < until_ns) {
+        struct pollfd one = {.fd = control->epoll_fd, .events = POLLIN};
+        (void)poll(&one, 1, 1);
+        (void)stepaf_control_pump(control);
+        if (link->state == STEPAF_CONTROL_UP && !has_asked)
+            send_ask(net, link);
+        has_asked = has_asked || link->state == STEPAF_CONTROL_UP;
+    }
+    bool knows_another = link->state == STEPAF_CONTROL_CLOSED && link->error == EACCES;
+    if (!returns->has_state && !returns->text[0])
+        snprintf(returns->text, sizeof returns->text, "%s",
+                 link->state != STEPAF_CONTROL_CLOSED ? "no answer"
+                 : link->trouble                      ? link->trouble
+                                                      : stepaf_why(link->error));
+    control->guests.look = NULL;
+    stepaf_control_link_free(link);
+    return returns->has_state || knows_another;
+}
+
+/* Call who listens at one of the places. */
+static stepaf_status_t call_place(struct stepaf_member_net *net, const char *place,
+                                  int64_t deadline_ns, bool *is_settled_p)
+{
+    struct stepaf_control_address addresses[STEPAF_CONTROL_ADDRESSES];
+    char host[STEPAF_PLACE_HOST_MAX + 1];
+    uint16_t port;
+    int error = 0;
+
+    if (!stepaf_place_split(place, host, &port))
+        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
+                                "STEPAF_JOIN: \"%.64s\" is not host:port or [address]:port", place);
+    int n = stepaf_control_resolve(host, addresses, &error);
+    if (!n)
+        snprintf(net->returns->text, sizeof net->returns->text, "the name has no address");
+    for (int i = 0; i < n && !*is_settled_p; i++)
+        *is_settled_p = call_once(net, &addresses[i], port, deadline_ns);
+    return STEPAF_OK;
+}
+
+stepaf_status_t stepaf_member_net_look(struct stepaf_member_net *net, const char *join,
+                                       int64_t deadline_ns)
+{
+    struct member_return *returns = net->returns;
+    char place[PLACE_MAX + 1] = "";
+    bool is_settled = false;
+
+    do {
+        const char *at = join;
+        while (*at && !is_settled) {
+            size_t bytes = strcspn(at, ",");
+            snprintf(place, sizeof place, "%.*s", (int)(bytes < PLACE_MAX ? bytes : PLACE_MAX), at);
+            at += bytes + (at[bytes] == ',');
+            stepaf_status_t status = call_place(net, place, deadline_ns, &is_settled);
+            if (status)
+                return status;
+        }
+        if (!is_settled)
+            (void)poll(NULL, 0, AGAIN_NS / 1000000);
+    } while (!is_settled && stepaf_monotonic_ns() < deadline_ns);
+    if (returns->has_state)
+        return STEPAF_OK;
+    return stepaf_error_set(is_settled ? STEPAF_ERR_BOOT : STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT,
+                            "rank %d cannot return by STEPAF_JOIN: %.64s: %.140s%s",
+                            net->consensus.rank, place, returns->text,
+                            is_settled ? " (STEPAF_SECRET, STEPAF_SECRET_FILE)" : "");
+}
+
+/* ---- asking ---- */
+
+bool stepaf_member_net_ask(struct stepaf_member_net *net, const void *words, size_t bytes)
+{
+    struct member_return *returns = net->returns;
+    uint8_t *copy = malloc(bytes + 1);
+
+    if (!copy)
+        return false;
+    memcpy(copy, words, bytes);
+    free(returns->words.data);
+    returns->words = (struct stepaf_consensus_blob){copy, bytes};
+    returns->asks = true;
+    return true;
+}
+
+void stepaf_member_net_withdraw(struct stepaf_member_net *net)
+{
+    struct member_return *returns = net->returns;
+
+    returns->asks = false;
+    returns->home = -1;
+    memset(returns->asked, 0, (size_t)net->consensus.size * sizeof *returns->asked);
+    for (int r = 0; r < net->consensus.size; r++) {
+        stepaf_member_net_drop(net, r);
+        stepaf_control_link_free(net->control.links[r]);
+        net->control.links[r] = NULL;
+    }
+}
+
+static void ask_member(struct stepaf_member_net *net, int rank)
+{
+    struct member_return *returns = net->returns;
+    struct stepaf_pack pack = {0};
+
+    stepaf_pack_u32(&pack, 1);
+    stepaf_pack_u64(&pack, returns->id);
+    if (rank == returns->home)
+        stepaf_pack_bytes(&pack, returns->words.data, returns->words.bytes);
+    if (!pack.failed) {
+        returns->asked[rank] = net->consensus.lives[rank];
+        stepaf_member_net_say(net, rank, STEPAF_CONTROL_ASK, pack.data, pack.bytes);
+    }
+    free(pack.data);
+}
+
+static bool can_hear(const struct stepaf_member_net *net, int rank)
+{
+    return net->others[rank].queue || stepaf_member_net_way(net, rank);
+}
+
+/* The next member that is there, behind the last home, with which it may have gone. */
+static int next_home(const struct stepaf_member_net *net)
+{
+    const struct stepaf_consensus *consensus = &net->consensus;
+
+    for (int i = 1; i <= consensus->size; i++) {
+        int r = (net->returns->home + i) % consensus->size;
+        if (r != consensus->rank && consensus->is_member[r] &&
+            !stepaf_consensus_has_lost(consensus, r))
+            return r;
+    }
+    return -1;
+}
+
+void stepaf_member_guest_pump(struct stepaf_member_net *net)
+{
+    struct member_return *returns = net->returns;
+    const struct stepaf_consensus *consensus = &net->consensus;
+    int64_t now_ns = stepaf_monotonic_ns();
+
+    if (!returns->asks || now_ns < returns->again_ns)
+        return;
+    returns->again_ns = now_ns + AGAIN_NS;
+    if (returns->home < 0 || !can_hear(net, returns->home)) {
+        returns->home = next_home(net);
+        if (returns->home >= 0)
+            returns->asked[returns->home] = 0;
+    }
+    for (int r = 0; r < consensus->size; r++)
+        if (r != consensus->rank && consensus->is_member[r] &&
+            !stepaf_consensus_has_lost(consensus, r) &&
+            (returns->asked[r] != consensus->lives[r] || !can_hear(net, r))) {
+            net->others[r].at = 0; /* its addresses from the first on */
+            ask_member(net, r);
+        }
+}

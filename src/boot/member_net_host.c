@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a member does for processes that want the places of lost ranks. They have shown that they know the job's
+ * secret; what they say is input all the same. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "boot/member_net_inside.h"
+
+enum { TELLERS = 3 /* members that tell an admitted guest the decision: two of them may die */ };
+
+void stepaf_member_net_let_ask(struct stepaf_member_net *net, const uint8_t *key)
+{
+    memcpy(net->control.guests.key, key, sizeof net->control.guests.key);
+    net->control.guests.may_ask = true;
+}
+
+bool stepaf_member_net_set_card(struct stepaf_member_net *net, int rank, const void *card,
+                                size_t bytes)
+{
+    struct stepaf_unpack unpack = stepaf_unpack_from(card, bytes);
+    struct stepaf_member_contact contact;
+    uint8_t *copy = malloc(bytes + 1);
+
+    if (!copy || !stepaf_member_contact_read(&unpack, &contact)) {
+        free(copy);
+        return false;
+    }
+    memcpy(copy, card, bytes);
+    free(net->cards[rank].data);
+    net->cards[rank] = (struct stepaf_consensus_blob){copy, bytes};
+    net->others[rank].addresses = contact.addresses;
+    return true;
+}
+
+const struct stepaf_consensus_blob *stepaf_member_net_card(const struct stepaf_member_net *net,
+                                                           int rank)
+{
+    return &net->cards[rank];
+}
+
+void stepaf_member_net_set_counts(struct stepaf_member_net *net, uint32_t epoch, uint32_t n_commits)
+{
+    net->epoch = epoch;
+    net->n_commits = n_commits;
+}
+
+void stepaf_member_net_address(const struct stepaf_member_net *net,
+                               char text_p[STEPAF_MEMBER_NET_ADDRESS_MAX])
+{
+    const struct stepaf_consensus_addresses *own = &net->own;
+    char address[INET6_ADDRSTRLEN];
+    size_t used = 0;
+
+    text_p[0] = '\0';
+    for (unsigned i = 0; i < own->n; i++) {
+        struct in6_addr v6;
+        memcpy(&v6, own->bytes[i], sizeof v6);
+        bool is_v4 = IN6_IS_ADDR_V4MAPPED(&v6);
+        (void)inet_ntop(is_v4 ? AF_INET : AF_INET6, own->bytes[i] + (is_v4 ? 12 : 0), address,
+                        sizeof address);
+        used +=
+            (size_t)snprintf(text_p + used, STEPAF_MEMBER_NET_ADDRESS_MAX - used,
+                             is_v4 ? "%s%s:%u" : "%s[%s]:%u", used ? "," : "", address, own->port);
+    }
+    if (!own->n)
+        snprintf(text_p, STEPAF_MEMBER_NET_ADDRESS_MAX, "127.0.0.1:%u", own->port);
+}
+
+bool stepaf_member_net_is_wanted(const struct stepaf_member_net *net, int rank)
+{
+    return net->guests[rank].asks &&
+           !(net->consensus.is_member[rank] && !stepaf_consensus_has_lost(&net->consensus, rank));
+}
+
+uint32_t stepaf_member_net_asked(const struct stepaf_member_net *net)
+{
+    return net->n_asked;
+}
+
+const struct stepaf_consensus_blob *stepaf_member_net_words(const struct stepaf_member_net *net,
+                                                            int rank, uint64_t *id_p)
+{
+    const struct member_guest *guest = &net->guests[rank];
+
+    *id_p = guest->id;
+    return guest->words.data && stepaf_member_net_is_wanted(net, rank) ? &guest->words : NULL;
+}
+
+/* ---- what guests say ---- */
+
+void stepaf_member_host_forget(struct stepaf_member_net *net, int rank)
+{
+    free(net->guests[rank].words.data);
+    net->guests[rank] = (struct member_guest){.asks = false};
+}
+
+static void refuse_guest(struct stepaf_control_link *link, bool for_good, const char *why)
+{
+    char text[STEPAF_MEMBER_NET_REASON_MAX];
+    struct stepaf_control_frame frame = {
+        .type = STEPAF_CONTROL_REFUSE, .number = for_good, .bytes = sizeof text};
+
+    memset(text, 0, sizeof text);
+    snprintf(text, sizeof text, "%s", why);
+    stepaf_control_send(link, &frame, text);
+}
+
+/* All that a guest has to know; with a number, by the decision of which it is admitted. */
+static void tell_state(struct stepaf_member_net *net, struct stepaf_control_link *link,
+                       uint32_t number)
+{
+    const struct stepaf_consensus *consensus = &net->consensus;
+    struct stepaf_control_frame frame = {.type = STEPAF_CONTROL_STATE};
+    struct stepaf_pack pack = {0};
+
+    stepaf_pack_u32(&pack, number);
+    stepaf_pack_u32(&pack, net->epoch);
+    stepaf_pack_u32(&pack, net->n_commits);
+    stepaf_pack_bytes(&pack, net->control.place.key, sizeof net->control.place.key);
+    for (int r = 0; r < consensus->size; r++) {
+        stepaf_pack_u32(&pack, consensus->lives[r]);
+        stepaf_pack_u32(&pack, consensus->gone[r]);
+        stepaf_pack_u32(&pack, consensus->is_member[r]);
+        stepaf_pack_u64(&pack, net->cards[r].bytes);
+        stepaf_pack_bytes(&pack, net->cards[r].data, net->cards[r].bytes);
+    }
+    if (number)
+        stepaf_pack_bytes(&pack, consensus->value.data, consensus->value.bytes);
+    frame.bytes = pack.bytes;
+    if (!pack.failed)
+        stepaf_control_send(link, &frame, pack.data);
+    else
+        refuse_guest(link, false, "a member has no memory for what it has to tell");
+    if (pack.data)
+        stepaf_proof_forget(pack.data, pack.bytes); /* it has the key */
+    free(pack.data);
+}
+
+static bool hear_guest(struct stepaf_member_net *net, struct stepaf_control_link *link,
+                       const struct stepaf_control_frame *frame, const void *data)
+{
+    struct stepaf_unpack unpack = stepaf_unpack_from(data, frame->bytes);
+    struct member_guest *guest = &net->guests[link->rank];
+    bool asks = stepaf_unpack_u32(&unpack) != 0;
+    uint64_t id = stepaf_unpack_u64(&unpack);
+    size_t bytes = (size_t)(unpack.end - unpack.at);
+    char text[STEPAF_MEMBER_NET_REASON_MAX];
+
+    if (unpack.failed || (!asks && bytes))
+        return false;
+    bool is_free = !net->consensus.is_member[link->rank] ||
+                   stepaf_consensus_has_lost(&net->consensus, link->rank);
+    if (!is_free && !asks) {
+        snprintf(text, sizeof text, "world rank %d is not lost", link->rank);
+        refuse_guest(link, false, text);
+        return true;
+    }
+    if (asks) { /* this member may not have noticed yet that the place is free */
+        uint8_t *words = bytes ? malloc(bytes) : NULL;
+        if (bytes && !words)
+            return false;
+        if (bytes)
+            memcpy(words, unpack.at, bytes);
+        net->n_asked += !guest->asks || guest->id != id;
+        free(guest->words.data);
+        *guest = (struct member_guest){.asks = true, .id = id, .words = {words, bytes}};
+    }
+    tell_state(net, link, 0);
+    return true;
+}
+
+/* Of one that another member has admitted already, which this one has not come to: the machine lets it wait. */
+static bool hear_early_word(struct stepaf_member_net *net, int rank, const void *data, size_t bytes)
+{
+    struct stepaf_consensus_message message;
+
+    if (!stepaf_consensus_message_read(data, bytes, net->consensus.size, &message))
+        return false;
+    if (message.life > net->consensus.lives[rank])
+        stepaf_consensus_take(&net->consensus, rank, &message);
+    return true;
+}
+
+bool stepaf_member_host_take(struct stepaf_member_net *net, struct stepaf_control_link *link,
+                             const struct stepaf_control_frame *frame, const void *data)
+{
+    if (frame->type == STEPAF_CONTROL_ASK)
+        return hear_guest(net, link, frame, data);
+    if (frame->type == STEPAF_CONTROL_CONSENSUS)
+        return hear_early_word(net, link->rank, data, frame->bytes);
+    if (frame->type != STEPAF_CONTROL_BYE)
+        return false;
+    link->has_left = true;
+    stepaf_member_host_forget(net, link->rank);
+    return true;
+}
+
+/* ---- what comes of it ---- */
+
+void stepaf_member_net_turn_away(struct stepaf_member_net *net, int rank, uint64_t id,
+                                 const char *why)
+{
+    struct stepaf_control_link *link = net->control.guests.links[rank];
+
+    if (net->guests[rank].id != id)
+        return;
+    if (link)
+        refuse_guest(link, true, why);
+    stepaf_member_host_forget(net, rank);
+}
+
+/* What there was with the process that is lost must not be taken for what there is with this one, which may have
+ * called already. */
+static void part_with(struct stepaf_member_net *net, int rank)
+{
+    struct stepaf_control *control = &net->control;
+    struct stepaf_control_link *call = control->calls[rank];
+
+    stepaf_member_net_drop(net, rank);
+    stepaf_control_link_free(control->links[rank]);
+    control->links[rank] = NULL;
+    if (call && call->hello.life < net->consensus.lives[rank]) {
+        stepaf_control_link_free(call);
+        control->calls[rank] = NULL;
+    }
+    control->fates[rank] = 0;
+}
+
+/* The guest's connection is the rank's from now on. */
+static void take_over(struct stepaf_member_net *net, int rank)
+{
+    struct stepaf_control *control = &net->control;
+    struct stepaf_control_link *link = control->guests.links[rank];
+
+    control->guests.links[rank] = NULL;
+    if (link->state != STEPAF_CONTROL_UP)
+        stepaf_control_link_free(link);
+    else if (control->calls[rank])
+        control->links[rank] = link;
+    else
+        control->calls[rank] = link;
+    net->others[rank].is_new = true;
+}
+
+bool stepaf_member_net_admit(struct stepaf_member_net *net, int rank, uint64_t id, const void *card,
+                             size_t bytes)
+{
+    struct member_guest *guest = &net->guests[rank];
+
+    stepaf_consensus_admit(&net->consensus, rank);
+    part_with(net, rank);
+    if (guest->asks && guest->id != id)
+        stepaf_member_net_turn_away(net, rank, guest->id, "another process has taken the place");
+    else if (guest->asks && net->control.guests.links[rank])
+        take_over(net, rank);
+    stepaf_member_host_forget(net, rank);
+    return stepaf_member_net_set_card(net, rank, card, bytes);
+}
+
+void stepaf_member_net_welcome(struct stepaf_member_net *net)
+{
+    const struct stepaf_consensus *consensus = &net->consensus;
+    int n_before = 0;
+
+    for (int r = 0; r < consensus->rank; r++)
+        n_before += consensus->is_member[r] && !stepaf_consensus_has_lost(consensus, r);
+    for (int r = 0; r < consensus->size; r++) {
+        struct stepaf_control_link *link = stepaf_member_net_way(net, r);
+        if (net->others[r].is_new && link && n_before < TELLERS)
+            tell_state(net, link, consensus->number);
+        net->others[r].is_new = false;
+    }
+}

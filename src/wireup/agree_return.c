@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wireup/agree_return.h"
+
+#include "boot/member_net.h"
+#include "core/peer.h"
+#include "core/peer_renew.h"
+#include "wireup/connect.h"
+
+bool stepaf_agree_has_news(const struct stepaf_ctx *ctx)
+{
+    for (int r = 0; r < ctx->job.boot.size; r++)
+        if (ctx->job.members.returned[r])
+            return true;
+    return false;
+}
+
+bool stepaf_agree_concerns(const struct stepaf_peer *peer)
+{
+    return peer->ctx->epoch == 1 || (!peer->lost && stepaf_peer_is_new(peer));
+}
+
+bool stepaf_agree_give_up(const struct stepaf_agreement *a, uint32_t p, const char *reason)
+{
+    const struct stepaf_ctx_job *job = &a->ctx->job;
+    struct stepaf_peer *peer = &a->ctx->peers[p];
+
+    if (job->members.returned[job->boot.rank] || !job->members.returned[peer->who.world_rank])
+        return false;
+    stepaf_peer_cut(peer, reason);
+    return true;
+}
+
+bool stepaf_agree_hears(const struct stepaf_agreement *a, int rank, const uint8_t *all)
+{
+    const struct stepaf_ctx_members *members = &a->ctx->job.members;
+    struct stepaf_agree_report report;
+
+    if (!a->patience_ns)
+        return true;
+    if (!members->present[rank])
+        return false;
+    return !members->returned[rank] || members->returned[a->ctx->job.boot.rank] ||
+           (stepaf_agree_read(all + a->offsets[rank], a->offsets[rank + 1] - a->offsets[rank],
+                              &report) &&
+            !report.status);
+}
+
+bool stepaf_agree_note_absent(struct stepaf_agreement *a, const uint8_t *all)
+{
+    struct stepaf_ctx *ctx = a->ctx;
+    int n_before = a->n_absent;
+
+    a->n_absent = 0;
+    for (int r = 0; r < ctx->job.boot.size; r++) {
+        bool is_lost = !stepaf_agree_hears(a, r, all);
+        a->n_absent += is_lost;
+        if (is_lost && ctx->job.members.is[r])
+            stepaf_member_net_lose(ctx->job.members.net, r, "it has failed in the commit");
+    }
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        struct stepaf_peer *peer = &ctx->peers[p];
+        if (peer->lost || stepaf_agree_hears(a, peer->who.world_rank, all))
+            continue;
+        if (stepaf_peer_is_new(peer))
+            stepaf_peer_cut(peer, "the other ranks have lost it in the commit");
+        else
+            stepaf_peer_fail(peer, "the other ranks have lost it in the commit");
+    }
+    return a->n_absent != n_before;
+}

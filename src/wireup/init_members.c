@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wireup/init_members.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "boot/boot_return.h"
+#include "boot/member_net_return.h"
+#include "wireup/returns.h"
+
+stepaf_status_t stepaf_init_let_ask(struct stepaf_ctx *ctx)
+{
+    uint8_t key[STEPAF_PROOF_KEY_BYTES];
+    bool has_secret = false;
+    stepaf_status_t status = stepaf_boot_return_key(&ctx->env, &has_secret, key);
+
+    if (!status && has_secret && ctx->job.members.net) {
+        stepaf_member_net_let_ask(ctx->job.members.net, key);
+        ctx->job.members.has_cards = true; /* they are about to come */
+    }
+    stepaf_proof_forget(key, sizeof(key));
+    return status;
+}
+
+/* What a process that takes a lost rank's place will be told. */
+static bool keep_cards(struct stepaf_ctx *ctx, const struct stepaf_heard *heard)
+{
+    bool are_kept = true;
+
+    for (int r = 0; ctx->job.members.has_cards && r < ctx->job.boot.size; r++)
+        are_kept = are_kept && stepaf_return_card_keep(
+                                   ctx, r, &heard->hellos[r], heard->all + heard->offsets[r],
+                                   heard->offsets[r + 1] - heard->offsets[r], heard->roles[r]);
+    return are_kept;
+}
+
+void stepaf_init_meet(struct stepaf_ctx *ctx, const struct stepaf_heard *heard)
+{
+    const struct stepaf_hello *hellos = heard->hellos;
+    struct stepaf_ctx_members *members = &ctx->job.members;
+    struct stepaf_member_contact *contacts = calloc((size_t)ctx->job.boot.size, sizeof(*contacts));
+    bool can_call = contacts && members->net;
+
+    for (int r = 0; r < ctx->job.boot.size && ctx->job.boot.size > 1; r++) {
+        if (contacts)
+            contacts[r] = hellos[r].contact;
+        if (hellos[r].contact.addresses.port)
+            continue;
+        snprintf(members->mute, sizeof(members->mute), "world rank %d cannot listen: %.100s", r,
+                 hellos[r].mute);
+        can_call = false;
+    }
+    if (can_call && !(stepaf_member_net_meet(members->net, contacts) && keep_cards(ctx, heard))) {
+        snprintf(members->mute, sizeof(members->mute), "out of memory");
+        can_call = false;
+    }
+    free(contacts);
+    if (can_call)
+        return;
+    members->has_cards = false;
+    stepaf_member_net_close(members->net);
+    members->net = NULL;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Processes that take lost ranks' places. In its advert each member says whom it can take back, and, as a guest's
+ * home, what the guest says: its hello and its advert. So all come to the same verdict on the guest by the one
+ * exchange that there is anyway, and nobody waits for a process that is no member. */
+#ifndef STEPAF_WIREUP_RETURNS_H
+#define STEPAF_WIREUP_RETURNS_H
+
+#include "boot/boot_return.h"
+#include "wireup/advert.h"
+#include "wireup/hello.h"
+
+/* What guests are told of a rank. False: no memory. */
+bool stepaf_return_card_keep(struct stepaf_ctx *ctx, int rank, const struct stepaf_hello *hello,
+                             const void *blob, size_t bytes, int role);
+/* What was told of it: what the rank has said itself, also as a hello, both within the card, and its role. False: it
+ * is malformed. */
+bool stepaf_return_card_read(const void *card, size_t bytes, struct stepaf_unpack *words_p,
+                             struct stepaf_hello *hello_p, int *role_p);
+
+/* In a commit at a member: make the transports able to take peers back, if there is somebody to take back, and find
+ * out whom this rank can. */
+void stepaf_returns_prepare(struct stepaf_ctx *ctx);
+/* Write that, and what guests say whose home this rank is. */
+void stepaf_returns_pack(const struct stepaf_ctx *ctx, struct stepaf_pack *pack);
+/* Judge all adverts, as stepaf_adverts_check does, with those guests whom all can take back, and want to: their
+ * adverts are put in the places of the lost ranks', which ctx->job.members.returned says. A guest that does not fit
+ * is turned away, and is no reason to fail. */
+stepaf_status_t stepaf_returns_check(struct stepaf_ctx *ctx, struct stepaf_advert *adverts);
+/* They are members from now on, and told so. */
+stepaf_status_t stepaf_returns_adopt(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts);
+
+/* A guest's init: have a member tell who is who, and what each has said in init; this process's hello is @a own, and
+ * @a said is the role that it says itself. roles_p: by world rank. As the exchange of all brings it. */
+stepaf_status_t stepaf_return_look(struct stepaf_ctx *ctx, const struct stepaf_boot_return *returns,
+                                   stepaf_role_t said, const struct stepaf_member_contact *contact,
+                                   const struct stepaf_pack *own, void **all_p, size_t *offsets_p,
+                                   uint8_t *roles_p, int64_t timeout_us);
+
+/* The first exchange of a guest's first commit: ask until the members admit this process, and take what they have
+ * exchanged, as stepaf_members_exchange has it. STEPAF_ERR_TIMEOUT: they have not yet, and may still. */
+stepaf_status_t stepaf_return_ask(struct stepaf_ctx *ctx, const void *advert, size_t bytes,
+                                  void **all_p, size_t *offsets_p, int64_t deadline_ns);
+
+#endif
