@@ -12,6 +12,8 @@
 #include <cpuid.h>
 #endif
 
+enum { CALIBRATION_TRIES = 16 };
+
 int stepaf_ticks_from_counter;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -58,11 +60,11 @@ static int counter_is_usable(void)
 
 /* Of a few tries the one that was interrupted least: the middle of the closest pair of ticks
  * around a reading of the clock. */
-struct stepaf_clock_sample stepaf_clock_read(void)
+struct stepaf_clock_sample stepaf_clock_read(int tries)
 {
     struct stepaf_clock_sample best = {0, 0, UINT64_MAX};
 
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < tries; i++) {
         uint64_t before = stepaf_ticks();
         int64_t ns = stepaf_monotonic_ns();
         uint64_t width = stepaf_ticks() - before;
@@ -86,17 +88,17 @@ static void measure(struct stepaf_clock_sample *now_p)
     static const int64_t span_ns = 2000000;
     if (!measured) {
         stepaf_ticks_from_counter = counter_is_usable();
-        first = stepaf_clock_read();
+        first = stepaf_clock_read(CALIBRATION_TRIES);
         ns_per_tick = 1.0;
         measured = 1;
     }
-    *now_p = stepaf_clock_read();
+    *now_p = stepaf_clock_read(CALIBRATION_TRIES);
     if (!stepaf_ticks_from_counter)
         return;
     while (now_p->ns - first.ns < span_ns) {
         int64_t left_ns = span_ns - (now_p->ns - first.ns);
         nanosleep(&(struct timespec){0, (long)left_ns}, NULL);
-        *now_p = stepaf_clock_read();
+        *now_p = stepaf_clock_read(CALIBRATION_TRIES);
     }
     ns_per_tick = rate_since_first(*now_p);
 }

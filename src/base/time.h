@@ -60,8 +60,8 @@ struct stepaf_clock_sample {
     uint64_t width;
 };
 
-/* Read both clocks, the best of a few tries: less than a microsecond. */
-struct stepaf_clock_sample stepaf_clock_read(void);
+/* Read both clocks, the best of so many tries, which take some 50 ns each. */
+struct stepaf_clock_sample stepaf_clock_read(int tries);
 
 /* Measure *clock_p against CLOCK_MONOTONIC (a few ms the first time in a process; a later call takes
  * the base anew, and the rate over all the time since). */

@@ -3,9 +3,11 @@
 #include "core/send.h"
 
 enum {
-    READING_EVERY_US = 100000, /* by stepaf_clock_keep */
-    READING_FRESH_US = 10000,  /* for who reads stamps */
-    READING_WIDE_NS = 2000,    /* it was interrupted: better none, for a while */
+    READING_TRIES = 4,
+    READING_EVERY_US =
+        100000, /* by stepaf_clock_keep: off the hot path, and a few hundred instructions */
+    READING_FRESH_US = 10000, /* for who reads stamps */
+    READING_WIDE_NS = 2000,   /* it was interrupted: better none, for a while */
     READING_LATE_US = 1000000,
     PROBE_EVERY_US = 100000,
     PROBE_TURNS = 16,   /* all peers are told of this clock once in so many */
@@ -51,7 +53,7 @@ static void take_reading(struct stepaf_ctx *ctx)
 {
     struct stepaf_ctx_clock *clock = &ctx->clock;
     const struct stepaf_clock_point *first = &clock->history.points[0], *last;
-    struct stepaf_clock_sample sample = stepaf_clock_read();
+    struct stepaf_clock_sample sample = stepaf_clock_read(READING_TRIES);
 
     last = stepaf_clock_history_last(&clock->history);
     if (rough_ns(ctx, sample.width) > READING_WIDE_NS &&
