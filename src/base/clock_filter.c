@@ -9,9 +9,10 @@ static const int64_t WINDOWS_NS =
     2 * STEPAF_CLOCK_WINDOWS * 2000000000LL; /* older ones are forgotten */
 /* A rate is of so long at least, and may be wrong by so much at most. */
 static const double RATE_OVER_NS = 5e9, RATE_DOUBT_MAX = 2e-6;
+static const int64_t CONTRADICTED_NS = 2000;
 static const int64_t READ_NS = 200; /* what two readings are off themselves */
 /* How a limit gets worse with time: before there is a rate, and with one. */
-static const double WORSE_UNRATED = 20e-6, WORSE_RATED = 2e-6;
+static const double WORSE_UNRATED = 20e-6, WORSE_RATED = 1e-6;
 static const int64_t SLEW_MIN_NS = 250000000, SLEW_FACTOR = 2000; /* at most 500 ppm */
 static const int64_t FAR_NS = 100000000;
 
@@ -81,6 +82,40 @@ static int64_t width_of(const struct stepaf_clock_window *window)
     return window->high_ns - window->low_ns;
 }
 
+static int64_t least_width(const struct stepaf_clock_filter *filter)
+{
+    int64_t least = INT64_MAX;
+
+    for (unsigned i = 0; i < filter->n_windows; i++)
+        least = width_of(&filter->windows[i]) < least ? width_of(&filter->windows[i]) : least;
+    return least;
+}
+
+/* Forget what the latest probes contradict: the other clock's rate has changed, and there is none to rely
+ * on, for a while. As far as the shortest ways stay what they are, the offset is not just between the limits of
+ * a window, but as near to their middle as it is not wider than the narrowest. */
+static void forget_contradicted(struct stepaf_clock_filter *filter, int64_t ns)
+{
+    int64_t least = least_width(filter) / 2, low = INT64_MIN, high = INT64_MAX;
+    unsigned from = filter->n_windows;
+
+    for (; from > 0; from--) {
+        int64_t its_low = low_at(filter, &filter->windows[from - 1], ns) + least;
+        int64_t its_high = high_at(filter, &filter->windows[from - 1], ns) - least;
+        low = its_low > low ? its_low : low;
+        high = its_high < high ? its_high : high;
+        if (low > high + CONTRADICTED_NS)
+            break;
+    }
+    if (!from)
+        return;
+    from -= from == filter->n_windows; /* what the last says by itself stays */
+    filter->n_windows -= from;
+    memmove(&filter->windows[0], &filter->windows[from],
+            filter->n_windows * sizeof(filter->windows[0]));
+    filter->is_rated = false;
+}
+
 /* Half of the sum of both ends. */
 static double middle(int64_t one, int64_t other)
 {
@@ -91,11 +126,9 @@ static double middle(int64_t one, int64_t other)
  * how far they may be off. If none tell it well enough, it stays as it was. */
 static void find_rate(struct stepaf_clock_filter *filter)
 {
-    int64_t least = INT64_MAX;
+    int64_t least = least_width(filter);
     double best_doubt = RATE_DOUBT_MAX;
 
-    for (unsigned i = 0; i < filter->n_windows; i++)
-        least = width_of(&filter->windows[i]) < least ? width_of(&filter->windows[i]) : least;
     for (unsigned i = 0; i + 1 < filter->n_windows; i++)
         for (unsigned j = i + 1; j < filter->n_windows; j++) {
             const struct stepaf_clock_window *from = &filter->windows[i], *to = from + (j - i);
@@ -136,6 +169,8 @@ void stepaf_clock_filter_add(struct stepaf_clock_filter *filter, struct stepaf_c
     filter->low_ns = low;
     filter->high_ns = high;
     note_limits(filter, &probe);
+    if (filter->is_rated)
+        forget_contradicted(filter, probe.at_ns);
     find_rate(filter);
 }
 

@@ -4,8 +4,9 @@
  * A probe says in which interval the offset was: somewhere in its round trip the other one looked at its
  * clock. Intervals are intersected, and grow while time passes, by what two clocks can run apart: so the
  * offset is in what is left, whatever the network does. Within it, the estimate goes by the probes whose way
- * there was the shortest, and by those whose way back was, of half a minute: each limits the offset on one
- * side, and the middle is best where the shortest ways take alike. A rate that they show is allowed for. */
+ * there was the shortest, and by those whose way back was, of a minute: each limits the offset on one
+ * side, and the middle is best where the shortest ways take alike. A rate that they show is
+ * allowed for. */
 #ifndef STEPAF_BASE_CLOCK_FILTER_H
 #define STEPAF_BASE_CLOCK_FILTER_H
 
@@ -13,7 +14,7 @@
 #include <stdint.h>
 
 enum {
-    STEPAF_CLOCK_WINDOWS = 16,
+    STEPAF_CLOCK_WINDOWS = 32,
     STEPAF_CLOCK_DRIFT_PPM = 200 /* two clocks run apart by no more */
 };
 

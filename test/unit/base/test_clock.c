@@ -102,6 +102,7 @@ static void readings_that_go_back_are_left_out(void)
 struct net {
     const char *name;
     double drift_ppm;
+    double turn_ppm;      /* after 300 s it drifts by so much more */
     int64_t delay_ns;     /* of each way */
     int64_t jitter_ns;    /* up to so much more, each way by itself */
     int rarely;           /* one in so many takes */
@@ -115,7 +116,9 @@ static int64_t truth_ns(const struct net *net, int64_t ns)
 {
     int64_t jumped = ns > 300 * SECOND ? net->jump_ns : 0;
 
-    return 12345678901 + (int64_t)(net->drift_ppm * 1e-6 * (double)ns) + jumped;
+    double more = ns > 300 * SECOND ? net->turn_ppm * 1e-6 * (double)(ns - 300 * SECOND) : 0;
+
+    return 12345678901 + (int64_t)(net->drift_ppm * 1e-6 * (double)ns + more) + jumped;
 }
 
 static int64_t way_ns(const struct net *net)
@@ -221,6 +224,21 @@ static void offsets_are_found_within_the_bound(void)
          .rare_ns = 100000,
          .drift_ppm = 50,
          .settled_ns = 3000},
+        {.name = "5 us, turns by 10 ppm",
+         .rarely = 20,
+         .delay_ns = 5000,
+         .jitter_ns = 2000,
+         .rare_ns = 100000,
+         .drift_ppm = 3,
+         .turn_ppm = 10,
+         .settled_ns = 10000},
+        {.name = "1 ms, turns by 40 ppm",
+         .rarely = 20,
+         .delay_ns = 1000000,
+         .jitter_ns = 30000,
+         .rare_ns = 100000,
+         .turn_ppm = 40,
+         .settled_ns = 120000},
         {.name = "5 us, off itself",
          .rarely = 20,
          .delay_ns = 5000,
