@@ -97,11 +97,11 @@ static bool compare(struct hs_job *job, stepaf_plan_h plan, const struct error *
                     struct worst *worsts, bool settled)
 {
     stepaf_request_h request;
-    int64_t before = hs_now_ns();
+    int64_t before = stepaf_clock_ns(job->ctx);
 
     if (!HS_OK(stepaf_start(plan, &request)))
         return false;
-    int64_t after = hs_now_ns();
+    int64_t after = stepaf_clock_ns(job->ctx);
     if (!HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT)))
         return false;
     struct error own = read_error(job->ctx);
@@ -115,14 +115,14 @@ static bool compare(struct hs_job *job, stepaf_plan_h plan, const struct error *
             return false;
         int64_t noise = own.half_ns + answers[p].half_ns + READING_NS;
         int64_t apart = most(llabs(own.ns - answers[p].ns) - noise, 0);
-        int64_t stamp = outside(timeline.start_ns - own.ns, before, after);
+        int64_t stamp = most(outside(timeline.start_ns, before, after) - READING_NS, 0);
         worst->over_ns = most(worst->over_ns, apart - link.clock_bound_ns);
-        worst->over_ns = most(worst->over_ns, stamp - own.half_ns - link.clock_bound_ns);
+        worst->over_ns = most(worst->over_ns, stamp - link.clock_bound_ns);
         worst->bound_ns = most(worst->bound_ns, link.clock_bound_ns);
         if (!settled)
             continue;
         worst->apart_ns = most(worst->apart_ns, apart);
-        worst->stamp_ns = most(worst->stamp_ns, stamp - own.half_ns);
+        worst->stamp_ns = most(worst->stamp_ns, stamp);
         worst->n++;
     }
     return true;
