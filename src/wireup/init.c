@@ -78,6 +78,7 @@ static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_
     stepaf_log_set_rank(ctx->job.boot.rank);
     stepaf_clock_calibrate(&ctx->clock.own);
     stepaf_clock_begin(ctx);
+    ctx->clock.told_from = (uint64_t)((double)ctx->env.times_us * ctx->clock.own.ticks_per_us);
     ctx->polling.checked = stepaf_ticks();
     if ((status = stepaf_topo_probe(NULL, &ctx->job.topo)))
         return status;

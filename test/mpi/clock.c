@@ -26,6 +26,8 @@ struct worst {
     int64_t bound_ns; /* the widest */
     int64_t over_ns;  /* the most that an error was above the bound */
     long n;
+    int64_t began_ns;
+    double apart_after_s; /* when they were the furthest apart */
 };
 
 static struct error read_error(stepaf_context_h ctx)
@@ -121,6 +123,8 @@ static bool compare(struct hs_job *job, stepaf_plan_h plan, const struct error *
         worst->bound_ns = most(worst->bound_ns, link.clock_bound_ns);
         if (!settled)
             continue;
+        if (apart >= worst->apart_ns)
+            worst->apart_after_s = (double)(hs_now_ns() - worst->began_ns) / 1e9;
         worst->apart_ns = most(worst->apart_ns, apart);
         worst->stamp_ns = most(worst->stamp_ns, stamp);
         worst->n++;
@@ -137,6 +141,8 @@ static void look(struct hs_job *job, stepaf_plan_h plan, int64_t *source,
     struct worst *worsts = calloc((size_t)job->peers, sizeof(*worsts));
     bool good = HS_TRUE(worsts != NULL) && await_bounds(job);
 
+    for (int p = 0; good && p < job->peers; p++)
+        worsts[p].began_ns = hs_now_ns();
     for (long i = 1; good && *source; i++) {
         *source = hs_now_ns() < until;
         good = compare(job, plan, answers, worsts, hs_now_ns() >= settled);
@@ -144,10 +150,11 @@ static void look(struct hs_job *job, stepaf_plan_h plan, int64_t *source,
     }
     for (int p = 0; good && p < job->peers; p++) {
         const struct worst *worst = &worsts[p];
-        printf("attention %d, FFN %d, %ld times: clocks %lld ns apart, stamps %lld ns off; at most "
+        printf("attention %d, FFN %d, %ld times: clocks %lld ns apart (after %.0f s), stamps %lld "
+               "ns off; at most "
                "%lld ns, says the bound\n",
                job->index, stepaf_peer_rank(job->ctx, p), worst->n, (long long)worst->apart_ns,
-               (long long)worst->stamp_ns, (long long)worst->bound_ns);
+               worst->apart_after_s, (long long)worst->stamp_ns, (long long)worst->bound_ns);
         HS_INT(worst->n, >, 0);
         HS_INT(worst->over_ns, <=, 0);
         HS_INT(worst->apart_ns, <=, limit);
