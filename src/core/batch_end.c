@@ -5,7 +5,8 @@
 #include "core/remote_plan.h"
 #include "core/send.h"
 
-/* A batch that is not answered tells its times with the release. One that was never taken has no work. */
+/* A batch that ends without an answer tells its times with the release. One that was never taken has no
+ * work; of one that ended before, as its answer was refused, they are not known any more. */
 static uint32_t put_times(struct stepaf_msg *msg, const struct stepaf_ctx *ctx,
                           const struct stepaf_batch_obj *batch, uint64_t now)
 {
@@ -29,7 +30,9 @@ static void send_release(struct stepaf_batch_obj *batch, uint64_t now)
         return;
     }
     batch->release.msg.n_words = 0;
-    if (!batch->answered)
+    if (!batch->answered && batch->state == STEPAF_BATCH_FREE)
+        flags = STEPAF_MSG_UNWANTED;
+    else if (!batch->answered)
         flags = put_times(&batch->release.msg, ctx, batch, now);
     stepaf_msg_head(&batch->release.msg, STEPAF_MSG_RELEASE, flags, ctx->epoch,
                     batch->remote->number, batch->slot, 0);
