@@ -365,8 +365,9 @@ static void the_same_of_an_answer_that_has_waited_for_room(void)
         if (!released)
             CU_ASSERT_EQUAL(stepaf_release(batch), STEPAF_OK);
         CU_ASSERT_EQUAL(job->n_records, 1);
-        CU_ASSERT(fake_last(job)->msg.type == STEPAF_MSG_RELEASE &&
-                  fake_last(job)->msg.flags == STEPAF_MSG_UNWANTED);
+        CU_ASSERT_EQUAL(fake_last(job)->msg.type, STEPAF_MSG_RELEASE);
+        CU_ASSERT_EQUAL(fake_last(job)->msg.flags,
+                        STEPAF_MSG_UNWANTED | (released ? 0 : STEPAF_MSG_TIMED));
         end();
     }
 }
