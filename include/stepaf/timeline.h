@@ -9,15 +9,17 @@
 extern "C" {
 #endif
 
-/** The times of one operation at one FFN rank, in nanoseconds since its start; -1 for what has not
- *  happened, and for the FFN rank's durations also where the transport does not carry them. */
+/** The times of one operation at one FFN rank, in nanoseconds since its start; -1 for what has not happened
+ *  or is not known. The FFN rank's durations are not known where an answer over RDMA did not tell them: together
+ *  they were shorter than that rank's setting STEPAF_TIMES_US. */
 typedef struct stepaf_timeline {
     size_t size;          /* in: sizeof(stepaf_timeline_t) */
     int64_t start_ns;     /* on the common clock, see stepaf_clock_ns */
-    int64_t notified_ns;  /* pushed, and the FFN rank notified */
-    int64_t answered_ns;  /* its answer arrived here */
+    int64_t notified_ns;  /* all passed to the transports: on its way, or waiting for room there */
+    int64_t answered_ns;  /* its answer, or its release where none is expected, was taken in here */
     int64_t ffn_queue_ns; /* duration: arrived there until received by the caller */
-    int64_t ffn_work_ns;  /* duration: received by the caller until answered */
+    int64_t
+        ffn_work_ns; /* duration: received by the caller until answered, or, unanswered, released */
 } stepaf_timeline_t;
 
 /** Report where the time of an operation went at one FFN rank.

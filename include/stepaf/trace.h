@@ -13,7 +13,7 @@ extern "C" {
 #define STEPAF_EVENT_MAP(_)                                                                  \
     _(STEPAF_EVENT_START, "start")         /* attention: start was called */                 \
     _(STEPAF_EVENT_POSTED, "posted")       /* attention: one tensor passed to a transport */ \
-    _(STEPAF_EVENT_NOTIFIED, "notified")   /* attention: the FFN rank was notified */        \
+    _(STEPAF_EVENT_NOTIFIED, "notified")   /* attention: all is with the transport */        \
     _(STEPAF_EVENT_ARRIVED, "arrived")     /* FFN: the batch is complete here */             \
     _(STEPAF_EVENT_HANDLED, "handled")     /* FFN: the caller received the batch */          \
     _(STEPAF_EVENT_RESPONDED, "responded") /* FFN: the caller answered */                    \

@@ -2,7 +2,7 @@
 #include <stepaf/clock.h>
 
 #include "api/handles.h"
-#include "core/trace_read.h"
+#include "core/clock_keep.h"
 
 int64_t stepaf_clock_ns(stepaf_context_h handle)
 {
@@ -10,7 +10,7 @@ int64_t stepaf_clock_ns(stepaf_context_h handle)
 
     if (!ctx)
         return -1;
-    int64_t ns = stepaf_common_ns(ctx, stepaf_ticks());
+    int64_t ns = stepaf_clock_now(ctx);
     stepaf_handle_unpin(ctx);
     return ns;
 }

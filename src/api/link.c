@@ -8,6 +8,7 @@
 #include "api/boot_wait.h"
 #include "api/fill.h"
 #include "api/handles.h"
+#include "core/clock_keep.h"
 #include "core/feature.h"
 #include "core/wait.h"
 #include "map/map.h"
@@ -38,6 +39,7 @@ stepaf_status_t stepaf_link_query(stepaf_context_h handle, int rank, stepaf_link
         .bytes_sent = link ? link->bytes_sent : 0,
         .messages_sent = link ? link->messages_sent : 0,
         .bytes_received = peer->bytes_received,
+        .clock_bound_ns = stepaf_clock_bound_ns(ctx, peer),
     };
     snprintf(info.transport, sizeof(info.transport), "%s", link ? link->name : "-");
     snprintf(info.address, sizeof(info.address), "%s", link ? link->address : "");

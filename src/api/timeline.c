@@ -3,12 +3,12 @@
 
 #include "api/fill.h"
 #include "api/handles.h"
+#include "core/clock_keep.h"
 #include "core/feature.h"
-#include "core/trace_read.h"
 
 static int64_t since(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
 {
-    return (int64_t)((double)(int64_t)(to - from) * ctx->clock.own.ns_per_tick);
+    return stepaf_clock_common_ns(ctx, to) - stepaf_clock_common_ns(ctx, from);
 }
 
 /* @a op: NULL, nothing has happened yet. */
@@ -26,7 +26,7 @@ static stepaf_timeline_t timeline_of(const struct stepaf_ctx *ctx, const struct 
         op_peer->state == STEPAF_OP_PEER_ANSWERED || op_peer->state == STEPAF_OP_PEER_CANCELED;
     bool sent = over || stepaf_op_peer_is_open(op_peer);
     return (stepaf_timeline_t){
-        .start_ns = stepaf_common_ns(ctx, op->trace.started),
+        .start_ns = stepaf_clock_common_ns(ctx, op->trace.started),
         .notified_ns = sent ? since(ctx, op->trace.started, op->trace.notified) : -1,
         .answered_ns = over ? since(ctx, op->trace.started, op_peer->answered) : -1,
         .ffn_queue_ns = over && op_peer->queue_ns != UINT32_MAX ? (int64_t)op_peer->queue_ns : -1,
@@ -55,6 +55,7 @@ stepaf_status_t stepaf_timeline_query(stepaf_request_h request, int ffn_rank,
                                   "where the host carries them and no graph is replayed",
                                   op->seq, op->plan->index);
     } else {
+        stepaf_clock_refresh(ctx);
         stepaf_timeline_t timeline = timeline_of(ctx, timed, p);
         status = stepaf_fill(timeline_p, "stepaf_timeline_t", STEPAF_FIRST_TIMELINE, &timeline,
                              sizeof(timeline));

@@ -3,6 +3,7 @@
 
 #include "api/fill.h"
 #include "api/handles.h"
+#include "core/clock_keep.h"
 #include "core/trace_read.h"
 
 stepaf_status_t stepaf_trace_read(stepaf_context_h handle, stepaf_trace_record_t *records_p,
@@ -21,8 +22,10 @@ stepaf_status_t stepaf_trace_read(stepaf_context_h handle, stepaf_trace_record_t
                                   "record_size is %zu, which is less than %d: give "
                                   "sizeof(stepaf_trace_record_t)",
                                   record_size, STEPAF_FIRST_TRACE_RECORD);
-    else
+    else {
+        stepaf_clock_refresh(ctx);
         *n_p = stepaf_trace_copy(ctx, records_p, record_size, capacity);
+    }
     stepaf_leave(ctx);
     return status;
 }

@@ -12,17 +12,13 @@
 #include <cpuid.h>
 #endif
 
+enum { CALIBRATION_TRIES = 16 };
+
 int stepaf_ticks_from_counter;
 
-/* One reading of both clocks at (nearly) the same time. */
-struct sample {
-    uint64_t ticks;
-    int64_t ns;
-};
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int measured;        /* the rest is valid */
-static struct sample first; /* the process's first reading */
+static int measured;                     /* the rest is valid */
+static struct stepaf_clock_sample first; /* the process's first reading */
 static double ns_per_tick;
 
 #if defined(__x86_64__)
@@ -64,54 +60,52 @@ static int counter_is_usable(void)
 
 /* Of a few tries the one that was interrupted least: the middle of the closest pair of ticks
  * around a reading of the clock. */
-static struct sample sample_now(void)
+struct stepaf_clock_sample stepaf_clock_read(int tries)
 {
-    struct sample best = {0, 0};
-    uint64_t best_width = UINT64_MAX;
-    for (int i = 0; i < 16; i++) {
+    struct stepaf_clock_sample best = {0, 0, UINT64_MAX};
+
+    for (int i = 0; i < tries; i++) {
         uint64_t before = stepaf_ticks();
         int64_t ns = stepaf_monotonic_ns();
         uint64_t width = stepaf_ticks() - before;
-        if (width < best_width) {
-            best_width = width;
-            best = (struct sample){before + width / 2, ns};
-        }
+        if (width < best.width)
+            best = (struct stepaf_clock_sample){before + width / 2, ns, width};
     }
     return best;
 }
 
-static double rate_since_first(struct sample now)
+static double rate_since_first(struct stepaf_clock_sample now)
 {
     return (double)(now.ns - first.ns) / (double)(now.ticks - first.ticks);
 }
 
 /* The first calibration in a process waits 2 ms, asleep so that ranks that share a core do not pay
  * for each other: with readings good to some 20 ns that is a rate good to 20 ppm. Every later
- * one (the commit's, say) measures again over all the time since the first, which is far better
- * and costs nothing. */
-static void measure(struct sample *now_p)
+ * one (another context's) measures again over all the time since the first, which is far better
+ * and costs nothing. What a context needs more often than that, core/clock_keep.h takes. */
+static void measure(struct stepaf_clock_sample *now_p)
 {
     static const int64_t span_ns = 2000000;
     if (!measured) {
         stepaf_ticks_from_counter = counter_is_usable();
-        first = sample_now();
+        first = stepaf_clock_read(CALIBRATION_TRIES);
         ns_per_tick = 1.0;
         measured = 1;
     }
-    *now_p = sample_now();
+    *now_p = stepaf_clock_read(CALIBRATION_TRIES);
     if (!stepaf_ticks_from_counter)
         return;
     while (now_p->ns - first.ns < span_ns) {
         int64_t left_ns = span_ns - (now_p->ns - first.ns);
         nanosleep(&(struct timespec){0, (long)left_ns}, NULL);
-        *now_p = sample_now();
+        *now_p = stepaf_clock_read(CALIBRATION_TRIES);
     }
     ns_per_tick = rate_since_first(*now_p);
 }
 
 void stepaf_clock_calibrate(struct stepaf_clock *clock_p)
 {
-    struct sample now;
+    struct stepaf_clock_sample now;
     pthread_mutex_lock(&lock);
     measure(&now);
     clock_p->base_ticks = now.ticks;
@@ -119,4 +113,12 @@ void stepaf_clock_calibrate(struct stepaf_clock *clock_p)
     clock_p->ns_per_tick = ns_per_tick;
     clock_p->ticks_per_us = 1000.0 / ns_per_tick;
     pthread_mutex_unlock(&lock);
+}
+
+struct stepaf_clock_sample stepaf_clock_first(void)
+{
+    pthread_mutex_lock(&lock);
+    struct stepaf_clock_sample sample = first;
+    pthread_mutex_unlock(&lock);
+    return sample;
 }

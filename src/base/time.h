@@ -23,7 +23,8 @@ static inline int64_t stepaf_left_us(int64_t deadline_ns)
 }
 
 /* How ticks relate to CLOCK_MONOTONIC: ns = base_ns + (ticks - base_ticks) * ns_per_tick. Where
- * the processor has no counter that runs at a constant rate, ticks are nanoseconds. */
+ * the processor has no counter that runs at a constant rate, ticks are nanoseconds. Good to 20 ppm: for
+ * durations and deadlines. What a stamp was on the clock, clock_history.h says. */
 struct stepaf_clock {
     uint64_t base_ticks;
     int64_t base_ns;
@@ -51,9 +52,22 @@ static inline uint64_t stepaf_ticks(void)
     return (uint64_t)stepaf_monotonic_ns();
 }
 
-/* Measure *clock_p against CLOCK_MONOTONIC (a few ms the first time in a process; the rate is
- * kept for later calls, the base is taken anew). */
+/* One reading of both clocks at (nearly) the same time: ns was read somewhere in width ticks, of which
+ * ticks is the middle. */
+struct stepaf_clock_sample {
+    uint64_t ticks;
+    int64_t ns;
+    uint64_t width;
+};
+
+/* Read both clocks, the best of so many tries, which take some 50 ns each. */
+struct stepaf_clock_sample stepaf_clock_read(int tries);
+
+/* Measure *clock_p against CLOCK_MONOTONIC (a few ms the first time in a process; a later call takes
+ * the base anew, and the rate over all the time since). */
 void stepaf_clock_calibrate(struct stepaf_clock *clock_p);
+/* The process's first reading, from which the rate is measured; it is calibrated. */
+struct stepaf_clock_sample stepaf_clock_first(void);
 
 static inline int64_t stepaf_clock_to_ns(const struct stepaf_clock *clock, uint64_t ticks)
 {

@@ -247,14 +247,6 @@ static void skip_ahead(struct stepaf_batch_obj *batch)
                          remote->ahead[i]);
 }
 
-/* Nanoseconds between two stamps, as far as 32 bits tell. */
-static inline uint32_t span_ns(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
-{
-    uint64_t ns = (to - from) * ctx->clock.ns_scale >> STEPAF_NS_SCALE_BITS;
-
-    return to - from < UINT32_MAX && ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX - 1;
-}
-
 /* Fill the message. */
 static inline void fill_answer(struct stepaf_batch_obj *batch, uint32_t n_sizes, uint32_t flags,
                                uint64_t now)
@@ -271,11 +263,15 @@ static inline void fill_answer(struct stepaf_batch_obj *batch, uint32_t n_sizes,
                         remote->number, batch->seq, ctx->epoch);
     post->msg.seq = batch->seq;
     post->msg.n_words = STEPAF_MSG_SIZES + n_sizes;
-    post->msg.word[STEPAF_MSG_QUEUE] = span_ns(ctx, batch->arrived, batch->handled);
-    post->msg.word[STEPAF_MSG_WORK] = span_ns(ctx, batch->handled, now);
+    post->msg.word[STEPAF_MSG_QUEUE] = stepaf_span_ns(ctx, batch->arrived, batch->handled);
+    post->msg.word[STEPAF_MSG_WORK] = stepaf_span_ns(ctx, batch->handled, now);
     stepaf_msg_head(&post->msg, STEPAF_MSG_RESPONSE,
                     flags & STEPAF_RESPOND_RELEASE ? STEPAF_MSG_RELEASED : 0, ctx->epoch,
                     remote->number, batch->slot, n_sizes);
+    if (__builtin_expect(now - batch->arrived >= ctx->clock.told_from, 0)) {
+        post->is_short = false;
+        post->msg.flags |= STEPAF_MSG_TIMED;
+    }
 }
 
 stepaf_status_t stepaf_batch_no_source(void)

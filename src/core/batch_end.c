@@ -5,28 +5,48 @@
 #include "core/remote_plan.h"
 #include "core/send.h"
 
+/* A batch that ends without an answer tells its times with the release. One that was never taken has no
+ * work; of one that ended before, as its answer was refused, they are not known any more. */
+static uint32_t put_times(struct stepaf_msg *msg, const struct stepaf_ctx *ctx,
+                          const struct stepaf_batch_obj *batch, uint64_t now)
+{
+    bool taken = batch->state != STEPAF_BATCH_READY;
+
+    msg->n_words = STEPAF_MSG_SIZES;
+    msg->word[STEPAF_MSG_QUEUE] = stepaf_span_ns(ctx, batch->arrived, taken ? batch->handled : now);
+    msg->word[STEPAF_MSG_WORK] = taken ? stepaf_span_ns(ctx, batch->handled, now) : UINT32_MAX;
+    return STEPAF_MSG_UNWANTED | STEPAF_MSG_TIMED;
+}
+
 /* Tell the attention rank that the buffers are free, in the answer itself if it has not left. */
-static void send_release(struct stepaf_batch_obj *batch)
+static void send_release(struct stepaf_batch_obj *batch, uint64_t now)
 {
     struct stepaf_ctx *ctx = batch->remote->peer->ctx;
+    uint32_t flags = 0;
 
     if (batch->answered && batch->answer.state == STEPAF_POST_QUEUED) {
         batch->answer.msg.flags |= STEPAF_MSG_RELEASED;
         batch->answer.is_short = false;
         return;
     }
-    stepaf_msg_head(&batch->release.msg, STEPAF_MSG_RELEASE,
-                    batch->answered ? 0 : STEPAF_MSG_UNWANTED, ctx->epoch, batch->remote->number,
-                    batch->slot, 0);
+    batch->release.msg.n_words = 0;
+    if (!batch->answered && batch->state == STEPAF_BATCH_FREE)
+        flags = STEPAF_MSG_UNWANTED;
+    else if (!batch->answered)
+        flags = put_times(&batch->release.msg, ctx, batch, now);
+    stepaf_msg_head(&batch->release.msg, STEPAF_MSG_RELEASE, flags, ctx->epoch,
+                    batch->remote->number, batch->slot, 0);
     batch->release.msg.seq = batch->seq;
     stepaf_core_post_one(ctx, &batch->release);
 }
 
 void stepaf_batch_finish(struct stepaf_batch_obj *batch)
 {
+    uint64_t now = stepaf_ticks();
+
     if (!batch->remote->peer->lost)
-        send_release(batch);
-    stepaf_batch_retire(batch, stepaf_ticks());
+        send_release(batch, now);
+    stepaf_batch_retire(batch, now);
 }
 
 void stepaf_batch_cancel(struct stepaf_peer *peer, const struct stepaf_msg *msg)
@@ -67,5 +87,5 @@ void stepaf_batch_refused(struct stepaf_peer *peer, struct stepaf_post *post)
     for (uint32_t i = 0; i < post->n_xfer; i++)
         peer->bytes_sent -= post->xfer[i].bytes;
     if (batch->state == STEPAF_BATCH_FREE) /* the release was to go with it */
-        send_release(batch);
+        send_release(batch, stepaf_ticks());
 }

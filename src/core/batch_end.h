@@ -8,6 +8,14 @@
 #include "core/remote_plan.h"
 #include "core/trace.h"
 
+/* Nanoseconds between two stamps, as far as 32 bits tell. */
+static inline uint32_t stepaf_span_ns(const struct stepaf_ctx *ctx, uint64_t from, uint64_t to)
+{
+    uint64_t ns = (to - from) * ctx->clock.ns_scale >> STEPAF_NS_SCALE_BITS;
+
+    return to - from < UINT32_MAX && ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX - 1;
+}
+
 /* Take a batch that is READY from the lists of those. */
 static inline void stepaf_batch_unlist(struct stepaf_batch_obj *batch)
 {

@@ -20,6 +20,8 @@
 
 #include <stepaf/stepaf.h>
 
+#include "base/clock_filter.h"
+#include "base/clock_history.h"
 #include "base/error.h"
 #include "base/list.h"
 #include "base/time.h"
@@ -53,11 +55,19 @@ struct stepaf_peer {
     struct stepaf_who who;
     uint32_t index; /* in ctx->peers; its rank is another number where there are lanes */
     bool lost;
-    bool is_out;                     /* and the epoch goes on without it */
-    uint32_t ready_epoch;            /* of its last READY */
-    uint32_t quiesced;               /* number of the last commit that it has entered */
-    stepaf_status_t ready_status;    /* and what it said */
-    bool synced;                     /* needs no more pings */
+    bool is_out;                  /* and the epoch goes on without it */
+    uint32_t ready_epoch;         /* of its last READY */
+    uint32_t quiesced;            /* number of the last commit that it has entered */
+    stepaf_status_t ready_status; /* and what it said */
+    struct {
+        bool synced;      /* needs no more pings in this commit */
+        bool asked;       /* the answer to a ping is still to come */
+        uint32_t seq;     /* of the last ping */
+        int64_t asked_ns; /* of CLOCK_MONOTONIC */
+        uint32_t
+            bound; /* how far its clock is off, at most, as it said; UINT32_MAX: it does not know */
+        int64_t bound_at_ns; /* when; 0: it has not said */
+    } clock;
     char reason[STEPAF_REASON_MAX];  /* why lost, or why not reached */
     char refused[STEPAF_REASON_MAX]; /* better transports than its link's, each with the reason */
     uint64_t bytes_sent;             /* of tensors, handed to the transport for it */
@@ -199,15 +209,32 @@ struct stepaf_ctx_job {
     int rank[3]; /* of this rank in each group; -1: not a member */
 };
 
-/* The common clock of traces, see clock.c. */
+/* A line that any thread may read without the lock, see stepaf_clock_now. */
+struct stepaf_clock_told {
+    _Atomic uint32_t version; /* odd: it is being changed */
+    _Atomic int64_t at_ns, offset_ns, slew_ns, slew_over_ns;
+    _Atomic double rate;
+};
+
+/* The common clock, see clock.c and clock_keep.h. */
 struct stepaf_ctx_clock {
     struct stepaf_clock own;
-    uint64_t ns_scale;      /* ns a tick, times 2^STEPAF_NS_SCALE_BITS */
-    int64_t offset_ns;      /* what to add to this node's clock for the common one */
-    int64_t pong_offset_ns; /* best of the last pings */
-    uint64_t pong_best;     /* its round trip, ticks */
-    uint32_t pong_seq;
-    bool one_node; /* all ranks are on one: they share its clock */
+    uint64_t ns_scale; /* ns a tick, times 2^STEPAF_NS_SCALE_BITS */
+    uint64_t told_from; /* ticks: answers to what took so long tell its times, whatever that costs */
+    struct stepaf_clock_history history;
+    struct stepaf_clock_line line; /* what to add to this node's clock for the common one */
+    struct stepaf_clock_told told; /* the same */
+    struct stepaf_clock_filter filter;
+    int server;        /* index of the peer whose clock is followed; -1: this rank's own is right */
+    int reference;     /* world rank of the lane's */
+    uint32_t n_probes; /* answers of it, ever */
+    uint32_t turn;     /* the last peer that was probed for its bound */
+    uint64_t probed;   /* ticks */
+    bool probes;       /* is to send some */
+    bool greets;       /* the next ones to all peers */
+    bool one_node;     /* all ranks are on one: they share its clock */
+    bool is_zero;      /* the reference's node's clock is the common one as it is */
+    bool is_nodes;     /* and it is this rank's node */
     bool known;
 };
 

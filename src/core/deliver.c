@@ -7,7 +7,7 @@
 #include "boot/member_net.h"
 #include "core/batch.h"
 #include "core/batch_end.h"
-#include "core/clock.h"
+#include "core/clock_keep.h"
 #include "core/ctx.h"
 #include "core/deliver.h"
 #include "core/feature.h"
@@ -91,7 +91,7 @@ static bool deliver_control(struct stepaf_peer *peer, const struct stepaf_msg *m
         stepaf_clock_pong(peer, msg);
         return true;
     case STEPAF_MSG_SYNCED:
-        peer->synced = true;
+        peer->clock.synced = true;
         return true;
     case STEPAF_MSG_BYE:
         stepaf_core_lost(&peer->ctx->up, peer->link, "it has finalized");

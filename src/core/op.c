@@ -249,7 +249,7 @@ static __attribute__((noinline)) struct stepaf_op *find_short(const struct stepa
     return NULL;
 }
 
-/* An answer of 32 bits: all bytes as planned, and no times. */
+/* An answer of 32 bits: all bytes as planned, and times that are too short to be told. */
 static inline void count_planned(struct stepaf_op_peer *op_peer)
 {
     op_peer->peer->bytes_received += op_peer->pull_sum;
@@ -327,9 +327,10 @@ void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     if (op_peer->state != STEPAF_OP_PEER_WAITING)
         return;
     uint64_t now = stepaf_arrival_ticks(peer->ctx);
+    bool timed = msg->flags & STEPAF_MSG_TIMED && msg->n_words >= STEPAF_MSG_SIZES;
     op_peer->answered = now;
-    op_peer->queue_ns = UINT32_MAX;
-    op_peer->work_ns = UINT32_MAX;
+    op_peer->queue_ns = timed ? msg->word[STEPAF_MSG_QUEUE] : UINT32_MAX;
+    op_peer->work_ns = timed ? msg->word[STEPAF_MSG_WORK] : UINT32_MAX;
     /* Nothing was expected: that the peer is done with it is the answer. */
     end_op_peer(op, peer->index,
                 op->plan->n_pull ? STEPAF_OP_PEER_CANCELED : STEPAF_OP_PEER_ANSWERED, now);

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "core/clock_keep.h"
+
 /* How many records of one kind an entry is. */
 static size_t each_of(const struct stepaf_ctx *ctx, const struct stepaf_trace_entry *entry)
 {
@@ -24,7 +26,7 @@ static stepaf_trace_record_t record_of(const struct stepaf_ctx *ctx,
 {
     size_t each = each_of(ctx, entry), before = !!(entry->event & STEPAF_TRACE_STARTED);
     stepaf_trace_record_t record = {
-        .time_ns = stepaf_common_ns(ctx, entry->ticks),
+        .time_ns = stepaf_clock_common_ns(ctx, entry->ticks),
         .sequence = entry->seq,
         .plan = entry->plan,
         .peer = -1,

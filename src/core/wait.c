@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "boot/member_net.h"
+#include "core/clock_keep.h"
 #include "core/ctx.h"
 #include "core/lock.h"
 #include "core/mesh.h"
@@ -88,6 +89,7 @@ static void find_dead_peers(struct stepaf_ctx *ctx, uint64_t now)
     if (now - ctx->polling.checked < stepaf_ticks_of_us(ctx, LOOK_EVERY_US))
         return;
     ctx->polling.checked = now;
+    stepaf_clock_keep(ctx, now);
     for (unsigned i = 0; i < ctx->net.n_transports; i++)
         ctx->net.transports[i]->ops->check_peers(ctx->net.transports[i]);
     ask_launcher(ctx);

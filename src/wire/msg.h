@@ -32,6 +32,7 @@ enum {
     STEPAF_MSG_RELEASED = 1 << 0,  /* RESPONSE: and the receive buffers are free */
     STEPAF_MSG_UNWANTED = 1 << 1,  /* RELEASE: the batch was not answered */
     STEPAF_MSG_PULL_SIDE = 1 << 2, /* TENSOR: an answer's destination */
+    STEPAF_MSG_TIMED = 1 << 3,     /* RESPONSE: its times matter; RELEASE: it has them */
     STEPAF_MSG_WORDS = 10
 };
 
@@ -51,7 +52,7 @@ _Static_assert(sizeof(struct stepaf_msg) == 56 && offsetof(struct stepaf_msg, se
                "the head is one 64-bit word");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are little-endian");
 
-/* Places in word[] of START and RESPONSE. */
+/* Places in word[] of START and RESPONSE, and of a RELEASE that is TIMED. */
 enum {
     STEPAF_MSG_QUEUE = 0, /* RESPONSE: how long the batch lay before it was taken, ns; UINT32_MAX:
                            * not told */
@@ -82,7 +83,7 @@ static inline void stepaf_msg_head(struct stepaf_msg *msg, enum stepaf_msg_type 
  * rest (up->expand). */
 enum {
     STEPAF_IMM_START = 0,    /* all as planned */
-    STEPAF_IMM_RESPONSE = 1, /* all as planned; the FFN's times are not told */
+    STEPAF_IMM_RESPONSE = 1, /* all as planned; the FFN's times are not told: they are short */
     STEPAF_IMM_RELEASED = 2, /* the same, and the receive buffers are free */
     STEPAF_IMM_OTHER = 3,    /* the transport's own */
     STEPAF_IMM_CODE_SHIFT = 30,
@@ -106,7 +107,7 @@ static inline bool stepaf_msg_to_imm(const struct stepaf_msg *msg, uint32_t *imm
 {
     uint32_t code = STEPAF_IMM_START;
 
-    if (msg->n)
+    if (msg->n || msg->flags & STEPAF_MSG_TIMED)
         return false;
     if (msg->type == STEPAF_MSG_RESPONSE)
         code = msg->flags & STEPAF_MSG_RELEASED ? STEPAF_IMM_RELEASED : STEPAF_IMM_RESPONSE;

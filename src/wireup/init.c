@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "boot/boot_return.h"
 #include "boot/member_net_return.h"
+#include "core/clock_keep.h"
 #include "core/ctx.h"
 #include "core/deliver.h"
 #include "core/imm.h"
@@ -79,8 +80,9 @@ static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_
         return status;
     stepaf_log_set_rank(ctx->job.boot.rank);
     stepaf_clock_calibrate(&ctx->clock.own);
+    stepaf_clock_begin(ctx);
+    ctx->clock.told_from = (uint64_t)((double)ctx->env.times_us * ctx->clock.own.ticks_per_us);
     ctx->polling.checked = stepaf_ticks();
-    ctx->clock.ns_scale = (uint64_t)(ctx->clock.own.ns_per_tick * (1 << STEPAF_NS_SCALE_BITS));
     if ((status = stepaf_topo_probe(NULL, &ctx->job.topo)))
         return status;
     if ((status = stepaf_transport_check_names(&ctx->env)))

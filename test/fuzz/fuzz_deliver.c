@@ -68,7 +68,7 @@ static void begin(struct run *run, stepaf_role_t role)
     if (role == STEPAF_ATTENTION)
         make_plans(run);
     FUZZ_CHECK(fake_commit(run->job, counterpart) == STEPAF_OK);
-    run->job->ctx->clock.pong_best = UINT64_MAX; /* as while it pings */
+    run->job->ctx->clock.server = 0; /* as where it pings */
 }
 
 static const struct stepaf_remote_plan *remote_of(const struct stepaf_ctx *ctx, uint32_t peer,
@@ -85,12 +85,9 @@ static void be_honest(const struct stepaf_ctx *ctx, uint32_t peer, struct stepaf
 {
     const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, msg->plan);
     const struct stepaf_remote_plan *remote = remote_of(ctx, peer, msg->plan);
-    uint64_t now = stepaf_ticks();
 
     if (msg->type == STEPAF_MSG_PONG) {
-        msg->seq = ctx->clock.pong_seq;
-        msg->word[0] = (uint32_t)now;
-        msg->word[1] = (uint32_t)(now >> 32);
+        msg->seq = ctx->peers[peer].clock.seq;
     } else if (stepaf_is_attention(ctx)) {
         msg->seq = plan && msg->slot < plan->depth ? plan->ops[msg->slot].seq : 0;
     } else if (remote && msg->type == STEPAF_MSG_CANCEL) {

@@ -32,7 +32,7 @@ static void what_is_filled_stays_where_it_is(void)
     AT(stepaf_batch_info_t, sequence, 16);
     AT(stepaf_batch_info_t, n_tensors, 20);
     AT(stepaf_batch_info_t, n_answers, 24);
-    SIZE(stepaf_link_info_t, 328);
+    SIZE(stepaf_link_info_t, 336);
     AT(stepaf_link_info_t, size, 0);
     AT(stepaf_link_info_t, world_rank, 8);
     AT(stepaf_link_info_t, is_lost, 12);
@@ -43,6 +43,7 @@ static void what_is_filled_stays_where_it_is(void)
     AT(stepaf_link_info_t, messages_sent, 296);
     AT(stepaf_link_info_t, bytes_received, 304);
     AT(stepaf_link_info_t, streams, 312);
+    AT(stepaf_link_info_t, clock_bound_ns, 328);
     SIZE(stepaf_timeline_t, 48);
     AT(stepaf_timeline_t, size, 0);
     AT(stepaf_timeline_t, start_ns, 8);

@@ -148,7 +148,7 @@ static void a_ready_batch_is_canceled(void)
     EXPECT_TAKEN(job, 0, &cancel);
     CU_ASSERT_EQUAL(job->n_records, 1);
     CU_ASSERT_EQUAL(fake_last(job)->msg.type, STEPAF_MSG_RELEASE);
-    CU_ASSERT_EQUAL(fake_last(job)->msg.flags, STEPAF_MSG_UNWANTED);
+    CU_ASSERT_EQUAL(fake_last(job)->msg.flags, STEPAF_MSG_UNWANTED | STEPAF_MSG_TIMED);
     EXPECT_DROP(job, 0, &cancel, DROP_SILENTLY); /* it crossed the release */
     stepaf_batch_info_t info = {.size = sizeof(info)};
     CU_ASSERT_EQUAL(stepaf_batch_query(take(), &info), STEPAF_OK);
@@ -198,7 +198,7 @@ static void a_held_batch_that_is_canceled_takes_no_answer(void)
     CU_ASSERT_EQUAL(job->n_records, 0);
     CU_ASSERT_EQUAL(stepaf_release(batch), STEPAF_OK);
     CU_ASSERT_EQUAL(job->n_records, 1);
-    CU_ASSERT_EQUAL(fake_last(job)->msg.flags, STEPAF_MSG_UNWANTED);
+    CU_ASSERT_EQUAL(fake_last(job)->msg.flags, STEPAF_MSG_UNWANTED | STEPAF_MSG_TIMED);
     end();
 }
 

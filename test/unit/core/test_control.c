@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What both roles are told at set-up: the time, and whether all are ready. */
+#include <stdlib.h>
+
+#include "core/clock_keep.h"
 #include "drop.h"
 
 static struct fake_job *job, *counterpart;
@@ -38,34 +41,89 @@ static void pings_are_answered(void)
     end();
 }
 
-/* Nobody has asked: times that cannot be do not become this rank's clock. */
+/* A pong from peer @a p that says @a ns, and that its bound is @a bound. */
+static struct stepaf_msg make_pong(uint32_t p, uint64_t ns, uint32_t bound)
+{
+    struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_PONG, 0, 0, job->ctx->peers[p].clock.seq);
+
+    msg.word[2] = (uint32_t)ns;
+    msg.word[3] = (uint32_t)(ns >> 32);
+    msg.word[4] = 1;
+    msg.word[5] = bound;
+    return msg;
+}
+
+static int64_t off_ns(void)
+{
+    int64_t before_ns = stepaf_monotonic_ns();
+    int64_t ns = stepaf_clock_ns(job->handle);
+    int64_t after_ns = stepaf_monotonic_ns();
+
+    return ns - (before_ns + after_ns) / 2;
+}
+
+/* Nobody has asked, or times that cannot be: they do not become this rank's clock. */
 static void pongs_that_make_no_sense_are_dropped(void)
 {
-    static const uint64_t bad[][2] = {
-        {0, 0}, {UINT64_MAX, 0}, {(uint64_t)1 << 63, 0}, {1, UINT64_MAX}};
+    static const uint64_t bad[] = {UINT64_MAX, (uint64_t)1 << 63, INT64_MAX};
 
     begin();
-    job->ctx->clock.pong_best = UINT64_MAX;
+    struct stepaf_peer *peer = &job->ctx->peers[0];
+    job->ctx->clock.server = 0;
+    struct stepaf_msg msg = make_pong(0, 5000, 0);
+    EXPECT_TAKEN(job, 0, &msg);
+    CU_ASSERT_EQUAL(job->ctx->clock.n_probes, 0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_PONG, 0, 0, job->ctx->clock.pong_seq);
-        msg.word[0] = (uint32_t)bad[i][0];
-        msg.word[1] = (uint32_t)(bad[i][0] >> 32);
-        msg.word[2] = (uint32_t)bad[i][1];
-        msg.word[3] = (uint32_t)(bad[i][1] >> 32);
-        msg.word[4] = 1;
+        CU_ASSERT(stepaf_clock_ask(peer));
+        msg = make_pong(0, bad[i], 0);
         EXPECT_DROP(job, 0, &msg, DROP_MALFORMED);
     }
-    uint64_t sent = stepaf_ticks();
-    struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_PONG, 0, 0, job->ctx->clock.pong_seq);
-    msg.word[0] = (uint32_t)sent;
-    msg.word[1] = (uint32_t)(sent >> 32);
-    msg.word[3] = UINT32_MAX; /* a time before all time */
-    msg.word[4] = 1;
-    EXPECT_DROP(job, 0, &msg, DROP_MALFORMED);
-    CU_ASSERT_EQUAL(job->ctx->clock.pong_best, UINT64_MAX);
-    msg.word[3] = 0;
+    CU_ASSERT(stepaf_clock_ask(peer));
+    msg = make_pong(0, 5000, 0);
+    msg.seq--;
     EXPECT_TAKEN(job, 0, &msg);
-    CU_ASSERT(job->ctx->clock.pong_best < UINT64_MAX);
+    CU_ASSERT_EQUAL(job->ctx->clock.n_probes, 0);
+    CU_ASSERT(llabs(off_ns()) < 1000000000);
+    end();
+}
+
+/* What the peer that is followed says is the time from then on, within the bound. */
+static void a_pong_sets_the_clock(void)
+{
+    enum { AHEAD_NS = 2000000000, ITS_BOUND_NS = 7000 };
+
+    begin();
+    job->ctx->clock.server = 1;
+    job->ctx->clock.is_nodes = false;
+    for (int i = 0; i < 2; i++) { /* of peers 0 and 1; the former is nobody's clock */
+        int64_t asked_ns = stepaf_monotonic_ns();
+        CU_ASSERT(stepaf_clock_ask(&job->ctx->peers[i]));
+        struct stepaf_msg msg =
+            make_pong((uint32_t)i, (uint64_t)(stepaf_monotonic_ns() + AHEAD_NS), ITS_BOUND_NS);
+        EXPECT_TAKEN(job, (uint32_t)i, &msg);
+        int64_t took_ns = stepaf_monotonic_ns() - asked_ns;
+        CU_ASSERT_EQUAL(job->ctx->clock.n_probes, (uint32_t)i);
+        if (i == 0)
+            continue;
+        stepaf_link_info_t info = {.size = sizeof(info)};
+        CU_ASSERT_EQUAL(stepaf_link_query(job->handle, 1, &info), STEPAF_OK);
+        int64_t error_ns = llabs(off_ns() - AHEAD_NS);
+        CU_ASSERT(info.clock_bound_ns >= error_ns);
+        CU_ASSERT(info.clock_bound_ns >= 2 * ITS_BOUND_NS); /* its own, and through it mine */
+        CU_ASSERT(info.clock_bound_ns <= 2 * ITS_BOUND_NS + took_ns + 100000);
+    }
+    end();
+}
+
+/* On one node there is nothing to estimate. */
+static void one_node_has_one_clock(void)
+{
+    begin();
+    stepaf_link_info_t info = {.size = sizeof(info)};
+    CU_ASSERT_EQUAL(stepaf_link_query(job->handle, 1, &info), STEPAF_OK);
+    CU_ASSERT_EQUAL(info.clock_bound_ns, 1000);
+    CU_ASSERT_EQUAL(job->ctx->clock.server, -1);
+    CU_ASSERT(!job->ctx->clock.probes);
     end();
 }
 
@@ -99,6 +157,8 @@ int main(void)
     CU_TestInfo tests[] = {
         {"pings are answered", pings_are_answered},
         {"pongs that make no sense are dropped", pongs_that_make_no_sense_are_dropped},
+        {"a pong sets the clock", a_pong_sets_the_clock},
+        {"one node has one clock", one_node_has_one_clock},
         {"a ready tells how it went", a_ready_tells_how_it_went},
         CU_TEST_INFO_NULL,
     };

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an FFN rank does with batches: in which order it gets them, answers, releases. */
 #include "batches.h"
+#include "core/batch.h"
+#include "core/remote_plan.h"
 
 static void an_answer_goes_where_the_plan_says(void)
 {
@@ -66,6 +68,83 @@ static void a_release_joins_a_queued_answer(void)
     CU_ASSERT_EQUAL(stepaf_progress(job->handle), STEPAF_OK);
     CU_ASSERT_EQUAL(job->n_records, 1);
     CU_ASSERT_EQUAL(fake_last(job)->msg.flags, STEPAF_MSG_RELEASED);
+    end();
+}
+
+/* Whether the last answer, all as planned, can be told in 32 bits. */
+static bool was_short(void)
+{
+    const struct stepaf_msg *msg = &fake_last(job)->msg;
+    uint32_t imm;
+
+    return stepaf_msg_to_imm(msg, &imm);
+}
+
+/* Times that are long are told by a message of full length; 32 bits stand for short ones. */
+static void long_times_are_told(void)
+{
+    enum { LONG_US = 50 };
+    uint32_t seq = 0;
+
+    begin();
+    struct stepaf_ctx_clock *clock = &job->ctx->clock;
+    uint64_t ticks = (uint64_t)(10 * LONG_US * clock->own.ticks_per_us);
+    for (int slow = 0; slow < 3; slow++, seq++) { /* neither, in the queue, at work */
+        start(0, seq % DEPTH, seq);
+        struct stepaf_batch_obj *batch = &job->ctx->peers[0].remotes[PLAN]->batches[seq % DEPTH];
+        batch->arrived -= slow == 1 ? ticks : 0;
+        stepaf_batch_h taken = take();
+        batch->handled = slow == 2 ? batch->arrived : batch->handled;
+        batch->arrived -= slow == 2 ? ticks : 0;
+        batch->handled -= slow == 2 ? ticks : 0;
+        clock->told_from = slow ? ticks : UINT64_MAX;
+        CU_ASSERT_EQUAL(answer(taken, BYTES, STEPAF_RESPOND_RELEASE), STEPAF_OK);
+        const struct stepaf_msg *msg = &fake_last(job)->msg;
+        CU_ASSERT_EQUAL(was_short(), slow == 0);
+        CU_ASSERT_EQUAL(msg->flags, STEPAF_MSG_RELEASED | (slow ? STEPAF_MSG_TIMED : 0));
+        uint32_t told = msg->word[slow == 2 ? STEPAF_MSG_WORK : STEPAF_MSG_QUEUE];
+        CU_ASSERT(!slow || (told >= LONG_US * 9900 && told < UINT32_MAX - 1));
+    }
+    clock->told_from = 0; /* always */
+    start(0, seq % DEPTH, seq);
+    CU_ASSERT_EQUAL(answer(take(), BYTES, STEPAF_RESPOND_RELEASE), STEPAF_OK);
+    CU_ASSERT(!was_short());
+    end();
+}
+
+/* A batch without an answer tells its times with the release; one that nobody took has done no work. */
+static void a_release_tells_times(void)
+{
+    struct stepaf_msg cancel;
+
+    begin();
+    uint64_t ticks = (uint64_t)(1000 * job->ctx->clock.own.ticks_per_us);
+    start(0, 0, 0);
+    struct stepaf_batch_obj *batch = &job->ctx->peers[0].remotes[PLAN]->batches[0];
+    batch->arrived -= 3 * ticks;
+    stepaf_batch_h taken = take();
+    batch->handled -= 2 * ticks;
+    CU_ASSERT_EQUAL(stepaf_release(taken), STEPAF_OK);
+    const struct stepaf_msg *msg = &fake_last(job)->msg;
+    CU_ASSERT(msg->type == STEPAF_MSG_RELEASE && msg->n_words == STEPAF_MSG_SIZES);
+    CU_ASSERT_EQUAL(msg->flags, STEPAF_MSG_UNWANTED | STEPAF_MSG_TIMED);
+    CU_ASSERT(msg->word[STEPAF_MSG_QUEUE] >= 990000 && msg->word[STEPAF_MSG_WORK] >= 1990000);
+    CU_ASSERT(msg->word[STEPAF_MSG_WORK] < UINT32_MAX - 1);
+    start(0, 1, 1);
+    batch++;
+    batch->arrived -= ticks;
+    cancel = fake_msg(job, STEPAF_MSG_CANCEL, PLAN, 1, 1);
+    EXPECT_TAKEN(job, 0, &cancel);
+    msg = &fake_last(job)->msg;
+    CU_ASSERT(msg->type == STEPAF_MSG_RELEASE && msg->flags & STEPAF_MSG_TIMED);
+    CU_ASSERT(msg->word[STEPAF_MSG_QUEUE] >= 990000);
+    CU_ASSERT_EQUAL(msg->word[STEPAF_MSG_WORK], UINT32_MAX);
+    start(0, 2, 2); /* answered first: the times have gone with the answer */
+    taken = take();
+    CU_ASSERT_EQUAL(answer(taken, BYTES, 0), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_release(taken), STEPAF_OK);
+    msg = &fake_last(job)->msg;
+    CU_ASSERT(msg->type == STEPAF_MSG_RELEASE && !msg->flags && !msg->n_words);
     end();
 }
 
@@ -286,8 +365,9 @@ static void the_same_of_an_answer_that_has_waited_for_room(void)
         if (!released)
             CU_ASSERT_EQUAL(stepaf_release(batch), STEPAF_OK);
         CU_ASSERT_EQUAL(job->n_records, 1);
-        CU_ASSERT(fake_last(job)->msg.type == STEPAF_MSG_RELEASE &&
-                  fake_last(job)->msg.flags == STEPAF_MSG_UNWANTED);
+        CU_ASSERT_EQUAL(fake_last(job)->msg.type, STEPAF_MSG_RELEASE);
+        CU_ASSERT_EQUAL(fake_last(job)->msg.flags,
+                        STEPAF_MSG_UNWANTED | (released ? 0 : STEPAF_MSG_TIMED));
         end();
     }
 }
@@ -298,6 +378,8 @@ int main(void)
         {"an answer goes where the plan says", an_answer_goes_where_the_plan_says},
         {"bad answers change nothing", bad_answers_change_nothing},
         {"a release joins a queued answer", a_release_joins_a_queued_answer},
+        {"long times are told", long_times_are_told},
+        {"a release tells times", a_release_tells_times},
         {"batches come in order", batches_come_in_order},
         {"a lost peer's batches stay", a_lost_peers_batches_stay},
         {"a plan may end while its answer is waited for",

@@ -2,6 +2,7 @@
 /* The trace ring: the newest stamps, oldest first. */
 #include <stdlib.h>
 
+#include "core/clock_keep.h"
 #include "fake.h"
 #include "unit.h"
 
@@ -49,8 +50,8 @@ static void stamps_come_back(void)
         CU_ASSERT_EQUAL(records[i].peer, (int32_t)i + 2);
         CU_ASSERT_EQUAL(records[i].tensor, (int32_t)i % 8);
         CU_ASSERT_EQUAL(records[i].bytes, i * 3);
-        CU_ASSERT_EQUAL(records[i].time_ns, stepaf_clock_to_ns(&job->ctx->clock.own,
-                                                               job->ctx->clock.own.base_ticks + i));
+        CU_ASSERT_EQUAL(records[i].time_ns,
+                        stepaf_clock_common_ns(job->ctx, job->ctx->clock.own.base_ticks + i));
     }
     fake_close(job);
 }
@@ -191,6 +192,37 @@ static void an_operation_is_stamped(void)
     fake_close(counterpart);
 }
 
+/* Where no answer is expected the release has the times; what has none leaves them unknown, not 0. */
+static void a_release_has_times(void)
+{
+    struct fake_job *job = begin(), *counterpart = fake_open(STEPAF_FFN, 1, 1);
+    stepaf_tensor_t push = {.key = 1};
+    stepaf_plan_h plan;
+
+    fake_key(job, counterpart, 1, STEPAF_PUSH, 64, 1);
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(job->handle, 64, STEPAF_MEM_HOST, &push.data), STEPAF_OK);
+    push.bytes = 48;
+    CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(job->handle, &push, 1, NULL, 0, 0, &plan), 0);
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
+    for (uint32_t i = 0; i < 4; i++) {
+        stepaf_timeline_t line = {.size = sizeof(line)};
+        stepaf_request_h request;
+        CU_ASSERT_EQUAL_FATAL(stepaf_start(plan, &request), STEPAF_OK);
+        struct stepaf_msg release = fake_msg(job, STEPAF_MSG_RELEASE, 0, 0, i);
+        release.flags = i == 0 ? STEPAF_MSG_UNWANTED : STEPAF_MSG_UNWANTED | STEPAF_MSG_TIMED;
+        release.n_words = i == 1 ? 1 : STEPAF_MSG_SIZES;
+        release.word[STEPAF_MSG_QUEUE] = 70;
+        release.word[STEPAF_MSG_WORK] = i == 3 ? UINT32_MAX : 80;
+        fake_tell(job, 0, &release);
+        CU_ASSERT_EQUAL(stepaf_wait(request, 0), STEPAF_OK);
+        CU_ASSERT_EQUAL(stepaf_timeline_query(request, 0, &line), STEPAF_OK);
+        CU_ASSERT_EQUAL(line.ffn_queue_ns, i < 2 ? -1 : 70);
+        CU_ASSERT_EQUAL(line.ffn_work_ns, i == 2 ? 80 : -1);
+    }
+    fake_close(job);
+    fake_close(counterpart);
+}
+
 int main(void)
 {
     CU_TestInfo tests[] = {
@@ -202,6 +234,7 @@ int main(void)
         {"bad arguments are refused", bad_arguments_are_refused},
         {"switched off it stays empty", switched_off_it_stays_empty},
         {"an operation is stamped", an_operation_is_stamped},
+        {"a release has times", a_release_has_times},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);

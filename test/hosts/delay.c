@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A cable between two hosts of hosts.sh that takes its time: where the kernel has no netem.
+ *
+ *   delay HOST ADDRESS HOST ADDRESS MICROSECONDS
+ *
+ * Makes eth0 in the network namespaces HOST, with these addresses (10.77.0.1/24), and carries each frame
+ * from one to the other, so much later. It says "up" on its output when both are there, and ends with its
+ * input. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/if_tun.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FRAMES = 4096, FRAME_BYTES = 2048 };
+
+struct frame {
+    int64_t due_ns;
+    ssize_t bytes;
+    unsigned char data[FRAME_BYTES];
+};
+
+/* What is on its way from one end. */
+struct way {
+    int from, to;
+    struct frame *frames; /* FRAMES */
+    unsigned head, tail;
+};
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+static void die(const char *what)
+{
+    fprintf(stderr, "delay: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+/* In the namespace @a host, which this process is in from then on. */
+static int make_end(const char *host, const char *address)
+{
+    char path[128], command[256];
+    struct ifreq request = {.ifr_flags = IFF_TAP | IFF_NO_PI};
+
+    snprintf(path, sizeof path, "/run/netns/%s", host);
+    int space = open(path, O_RDONLY | O_CLOEXEC);
+    if (space < 0 || setns(space, CLONE_NEWNET) < 0)
+        die(path);
+    close(space);
+    int end = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    strcpy(request.ifr_name, "eth0");
+    if (end < 0 || ioctl(end, TUNSETIFF, &request) < 0)
+        die("/dev/net/tun");
+    snprintf(command, sizeof command,
+             "ip link set lo up && ip link set eth0 up && ip address add %s dev eth0", address);
+    if (system(command) != 0)
+        die("ip");
+    return end;
+}
+
+static void take_in(struct way *way, int64_t delay_ns)
+{
+    unsigned char lost[FRAME_BYTES];
+
+    while (1) {
+        struct frame *frame = &way->frames[way->head % FRAMES];
+        if (way->head - way->tail == FRAMES) {
+            if (read(way->from, lost, sizeof lost) <= 0)
+                return;
+            continue;
+        }
+        frame->bytes = read(way->from, frame->data, sizeof frame->data);
+        if (frame->bytes <= 0)
+            return;
+        frame->due_ns = now_ns() + delay_ns;
+        way->head++;
+    }
+}
+
+/* Nanoseconds until the next one is due; a second if there is none. */
+static int64_t give_out(struct way *way)
+{
+    while (way->tail != way->head) {
+        const struct frame *frame = &way->frames[way->tail % FRAMES];
+        int64_t left = frame->due_ns - now_ns();
+        if (left > 0)
+            return left;
+        if (write(way->to, frame->data, (size_t)frame->bytes) < 0 && errno != EAGAIN)
+            die("write");
+        way->tail++;
+    }
+    return 1000000000;
+}
+
+int main(int argc, char **argv)
+{
+    struct way ways[2];
+
+    if (argc != 6) {
+        fprintf(stderr, "usage: delay HOST ADDRESS HOST ADDRESS MICROSECONDS\n");
+        return 2;
+    }
+    int64_t delay_ns = strtoll(argv[5], NULL, 10) * 1000;
+    for (int i = 0; i < 2; i++) {
+        ways[i] = (struct way){.from = make_end(argv[1 + 2 * i], argv[2 + 2 * i]),
+                               .frames = calloc(FRAMES, sizeof(struct frame))};
+        if (!ways[i].frames)
+            die("memory");
+    }
+    ways[0].to = ways[1].from;
+    ways[1].to = ways[0].from;
+    prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+    puts("up");
+    fflush(stdout);
+    struct pollfd polls[3] = {{.fd = ways[0].from, .events = POLLIN},
+                              {.fd = ways[1].from, .events = POLLIN},
+                              {.fd = 0, .events = POLLIN}};
+    while (!polls[2].revents) {
+        int64_t left = give_out(&ways[0]), other = give_out(&ways[1]);
+        struct timespec wait = {0, (long)(left < other ? left : other)};
+        if (wait.tv_nsec >= 1000000000)
+            wait = (struct timespec){1, 0};
+        if (ppoll(polls, 3, &wait, NULL) < 0 && errno != EINTR)
+            die("poll");
+        take_in(&ways[0], delay_ns);
+        take_in(&ways[1], delay_ns);
+    }
+    return 0;
+}
