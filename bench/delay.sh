@@ -7,7 +7,8 @@
 # 16 operations in flight, and how long one takes there and back, beside plain sockets with the same bytes in
 # the same run: the best of four loops, over one connection. It takes the right to make namespaces.
 #
-#   -b  a build directory, by default the current one. Builds that are named take turns
+#   -b  a build directory, by default the current one. Builds that are named take turns; plain sockets are the first
+#       one's
 #   -d  milliseconds each way, by default "0 1 5"
 #   -c  numbers of connections, by default "1 4"
 #   -s  as stepaf_perf's --size, by default 256K:16M
@@ -34,7 +35,7 @@ while getopts b:d:c:s:r:t:i:g:l option; do
     i) operations=$OPTARG ;;
     g) control=$OPTARG ;;
     l) aloud=1 ;;
-    *) sed -n '3,22s/^#\( \|$\)//p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,23s/^#\( \|$\)//p' "$0" >&2; exit 2 ;;
     esac
 done
 [ ${#builds[@]} -gt 0 ] || builds=(.)
@@ -91,7 +92,7 @@ measure()
     for test in bw af; do
         # shellcheck disable=SC2086
         TEST_TIMEOUT_S=600 hosts_mpirun h1:1,h2:1 --bind-to none -n 2 ${DELAY_WRAP:-} "${builds[$1]}/stepaf_perf" "$test" \
-            --split attn=1,ffn=1 --transport tcp --max-time "$seconds" --iters "$operations" --size "$sizes" --json "$name.$test" \
+            $([ "$1" -eq 0 ] || echo --no-floor) --split attn=1,ffn=1 --transport tcp --max-time "$seconds" --iters "$operations" --size "$sizes" --json "$name.$test" \
             >/run/said 2>&1 || { cat /run/said; return 1; }
     done
 }
@@ -109,9 +110,10 @@ python3 - "$rounds" "$delays" "$connections" "${#builds[@]}" "$aloud" <<'END'
 import json, statistics, sys
 
 rounds, builds = int(sys.argv[1]), int(sys.argv[4])
-of = [""] if builds == 1 else [f" {i + 1}" for i in range(builds)]
-one_way = [f"ours{b}, GB/s" for b in of] + ["plain"] + [f"ours{b}/plain" for b in of]
-both = [f"there and back{b}, ms" for b in of] + ["plain"] + [f"ours{b}/plain" for b in of]
+of = [""] + [f" {i + 1}" for i in range(1, builds)]
+ratios = ["ours/plain"] + [f"ours/ours{b}" for b in of[1:]]
+one_way = [f"ours{b}, GB/s" for b in of] + ["plain"] + ratios
+both = [f"there and back{b}, ms" for b in of] + ["plain"] + ratios
 print("|", " | ".join(["delay, ms", "connections", "bytes"] + one_way + both), "|")
 print("|" + "---|" * (3 + len(one_way) + len(both)))
 
@@ -126,13 +128,19 @@ def rows(delay, n, build, test):
     return found
 
 
-def columns(all_rows, size, value, digits):
-    """Of each build, of plain sockets beside all of them, and the medians of the ratios within a run."""
+def columns(all_rows, size, value):
+    """Of each build, and of plain sockets; and the medians of the ratios within a round."""
     ours = [[value(row) for row in one[size]] for one in all_rows]
-    plain = [[value(row["floor"]) for row in one[size]] for one in all_rows]
-    ratios = [[a / b for a, b in zip(*pair)] for pair in zip(ours, plain)]
-    median = [statistics.median(x) for x in ours + [sum(plain, [])]]
-    return [f"{x:.{digits}g}" for x in median] + [f"{statistics.median(x):.2f}" for x in ratios]
+    plain = [value(row["floor"]) for row in all_rows[0][size]]
+    median = statistics.median
+    words = [f"{median(x):.3g}" for x in ours + [plain]]
+    return words + [f"{median(a / b for a, b in zip(ours[0], x)):.2f}" for x in [plain] + ours[1:]]
+
+
+def by_round(all_rows, size):
+    for b, one in enumerate(all_rows):
+        yield " ".join([f"ours{of[b]}"] + [f"{row['p50_us'] / 1e3:.3g}" for row in one[size]]) + ","
+    yield " ".join(["plain"] + [f"{row['floor']['p50_us'] / 1e3:.3g}" for row in all_rows[0][size]])
 
 
 for delay in sys.argv[2].split():
@@ -140,12 +148,9 @@ for delay in sys.argv[2].split():
         bw, af = ([rows(delay, n, b, test) for b in range(builds)] for test in ("bw", "af"))
         for size in bw[0]:
             words = [delay, n, f"{size:,}"]
-            words += columns(bw, size, lambda row: row["gb_per_s"], 3)
-            words += columns(af, size, lambda row: row["p50_us"] / 1e3, 3)
+            words += columns(bw, size, lambda row: row["gb_per_s"])
+            words += columns(af, size, lambda row: row["p50_us"] / 1e3)
             print("|", " | ".join(words), "|")
-            for b, found in enumerate(af):
-                if sys.argv[5]:
-                    times = [[f"{x['p50_us'] / 1e3:.3g}" for x in found[size]],
-                             [f"{x['floor']['p50_us'] / 1e3:.3g}" for x in found[size]]]
-                    print(f"{delay} ms, {n}, {size:,},{of[b]} ours:", *times[0], "plain:", *times[1], file=sys.stderr)
+            if sys.argv[5]:
+                print(f"{delay} ms, {n}, {size:,}, ms:", *by_round(af, size), file=sys.stderr)
 END

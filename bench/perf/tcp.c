@@ -15,9 +15,10 @@
 #include "tcp_meet.h"
 
 enum {
-    SPINS = 100000,      /* looks before a rank gives way: tens of milliseconds */
-    SPINS_CROWDED = 8,   /* the same where the peer may be waiting for this core */
-    TRIALS = 5,          /* of each way of waiting */
+    SPINS = 100000,    /* looks before a rank gives way: tens of milliseconds */
+    SPINS_CROWDED = 8, /* the same where the peer may be waiting for this core */
+    TRIALS = 5,        /* of each way of waiting; one where a window takes LONG_US */
+    LONG_US = 100000,
     TRIAL_US = 5000,     /* about, for each */
     TRIAL_WINDOWS = 500, /* in each, at most */
     NARROW_BYTES = PERF_TCP_PIECE,
@@ -127,7 +128,7 @@ static int count_ways(struct perf_job *job, const struct perf_tcp *tcp, int *way
 
 /* Windows in a trial, by what the first one of each way took; the same on all ranks. */
 static int windows_of_trial(struct perf_job *job, struct perf_tcp *tcp, int ways, double *samples,
-                            uint64_t *windows_p)
+                            uint64_t *windows_p, int *trials_p)
 {
     int64_t begin_ns = perf_now_ns();
     double us;
@@ -141,6 +142,7 @@ static int windows_of_trial(struct perf_job *job, struct perf_tcp *tcp, int ways
         return -1;
     *windows_p = us * TRIAL_WINDOWS < TRIAL_US ? TRIAL_WINDOWS : (uint64_t)(TRIAL_US / us);
     *windows_p += *windows_p == 0;
+    *trials_p = us < LONG_US ? TRIALS : 1;
     return 0;
 }
 
@@ -150,12 +152,13 @@ static int compare_ways(struct perf_job *job, struct perf_tcp *tcp, double *samp
     double p50[PERF_TCP_WAYS];
     struct perf_stats stats;
     uint64_t ops;
-    int ways;
+    int ways, trials;
 
-    if (count_ways(job, tcp, &ways) != 0 || windows_of_trial(job, tcp, ways, samples[0], &ops) != 0)
+    if (count_ways(job, tcp, &ways) != 0 ||
+        windows_of_trial(job, tcp, ways, samples[0], &ops, &trials) != 0)
         return -1;
     ops *= tcp->c->window;
-    for (int trial = 0; trial < TRIALS; trial++) {
+    for (int trial = 0; trial < trials; trial++) {
         for (int way = 0; way < ways; way++) {
             take_way(tcp, (enum perf_tcp_way)way);
             if (try_block(job, tcp, ops, samples[way] + (uint64_t)trial * ops) != 0)
@@ -164,8 +167,8 @@ static int compare_ways(struct perf_job *job, struct perf_tcp *tcp, double *samp
     }
     for (int way = 0; way < ways; way++) {
         /* An FFN rank has no samples: its 0 is no maximum. */
-        perf_stats_of(samples[way],
-                      tcp->place->role == STEPAF_ATTENTION ? (size_t)(TRIALS * ops) : 0, &stats);
+        perf_stats_of(samples[way], tcp->place->role == STEPAF_ATTENTION ? (size_t)trials * ops : 0,
+                      &stats);
         if (perf_job_max(job, stats.p50, &p50[way]) != 0)
             return -1;
     }
