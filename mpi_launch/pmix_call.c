@@ -283,10 +283,19 @@ static void on_answer(pmix_status_t code, pmix_value_t *value, void *arg)
     finish(arg, code);
 }
 
+/* What keeps a server from answering by what it has fetched of a rank before. A client of version 5 gets no answer
+ * to a question with PMIX_GET_REFRESH_CACHE (5.0.7). */
+static const char *fresh_flag(void)
+{
+    const char *version = PMIx_Get_version(), *number = version + strcspn(version, "0123456789");
+
+    return strtol(number, NULL, 10) < 5 ? PMIX_GET_REFRESH_CACHE : PMIX_IMMEDIATE;
+}
+
 stepaf_status_t stepaf_pmix_ask(const struct stepaf_pmix_session *session, const char *key,
                                 int rank, int64_t deadline_ns, int *is_there_p)
 {
-    struct call *call = new_call(1, deadline_ns, PMIX_GET_REFRESH_CACHE);
+    struct call *call = new_call(1, deadline_ns, fresh_flag());
     if (!call)
         return stepaf_boot_fail(STEPAF_ERR_NO_MEMORY, "PMIx bootstrap: no memory for a question");
     PMIX_LOAD_PROCID(&call->procs[0], session->self.nspace, (pmix_rank_t)rank);

@@ -15,12 +15,14 @@
 #include "tcp_meet.h"
 
 enum {
-    SPINS = 100000,      /* looks before a rank gives way: tens of milliseconds */
-    SPINS_CROWDED = 8,   /* the same where the peer may be waiting for this core */
-    TRIALS = 5,          /* of each way of waiting */
+    SPINS = 100000,    /* looks before a rank gives way: tens of milliseconds */
+    SPINS_CROWDED = 8, /* the same where the peer may be waiting for this core */
+    TRIALS = 5,        /* of each way of waiting; one where a window takes LONG_US */
+    LONG_US = 100000,
     TRIAL_US = 5000,     /* about, for each */
     TRIAL_WINDOWS = 500, /* in each, at most */
     NARROW_BYTES = PERF_TCP_PIECE,
+    NEAR_US = 1000,      /* a round trip of a line that little may be on */
     WIDE_BYTES = 1 << 29 /* as far as the kernel's own limits let it */
 };
 
@@ -93,22 +95,54 @@ static int try_block(struct perf_job *job, struct perf_tcp *tcp, uint64_t ops, d
     return perf_job_end_block(job, NULL, perf_tcp_run(tcp, &block));
 }
 
+/* The shortest round trip so far, which the kernel tells since 4.6 behind what C libraries know. */
+static double round_trip_us(int fd)
+{
+    enum { MIN_RTT_AT = 148 };
+    char info[MIN_RTT_AT + sizeof(uint32_t)];
+    socklen_t length = sizeof(info);
+    uint32_t us;
+
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length) != 0 || length < sizeof(info))
+        return 0;
+    memcpy(&us, info + MIN_RTT_AT, sizeof(us));
+    return us;
+}
+
+/* How many ways are worth a trial: over a long line the wide ones alone. The others would also leave it a
+ * window that has to grow again. */
+static int count_ways(struct perf_job *job, const struct perf_tcp *tcp, int *ways_p)
+{
+    double longest = 0;
+
+    for (int i = 0; i < tcp->n_conns; i++) {
+        double us = round_trip_us(tcp->conns[i].fd);
+
+        longest = us > longest ? us : longest;
+    }
+    if (perf_job_max(job, longest, &longest) != 0)
+        return -1;
+    *ways_p = longest <= NEAR_US ? PERF_TCP_WAYS : PERF_TCP_SPIN_NARROW;
+    return 0;
+}
+
 /* Windows in a trial, by what the first one of each way took; the same on all ranks. */
-static int windows_of_trial(struct perf_job *job, struct perf_tcp *tcp, double *samples,
-                            uint64_t *windows_p)
+static int windows_of_trial(struct perf_job *job, struct perf_tcp *tcp, int ways, double *samples,
+                            uint64_t *windows_p, int *trials_p)
 {
     int64_t begin_ns = perf_now_ns();
     double us;
 
-    for (int way = 0; way < PERF_TCP_WAYS; way++) {
+    for (int way = 0; way < ways; way++) {
         take_way(tcp, (enum perf_tcp_way)way);
         if (try_block(job, tcp, tcp->c->window, samples) != 0)
             return -1;
     }
-    if (perf_job_max(job, (double)(perf_now_ns() - begin_ns) / 1e3 / PERF_TCP_WAYS, &us) != 0)
+    if (perf_job_max(job, (double)(perf_now_ns() - begin_ns) / 1e3 / ways, &us) != 0)
         return -1;
     *windows_p = us * TRIAL_WINDOWS < TRIAL_US ? TRIAL_WINDOWS : (uint64_t)(TRIAL_US / us);
     *windows_p += *windows_p == 0;
+    *trials_p = us < LONG_US ? TRIALS : 1;
     return 0;
 }
 
@@ -118,26 +152,28 @@ static int compare_ways(struct perf_job *job, struct perf_tcp *tcp, double *samp
     double p50[PERF_TCP_WAYS];
     struct perf_stats stats;
     uint64_t ops;
+    int ways, trials;
 
-    if (windows_of_trial(job, tcp, samples[0], &ops) != 0)
+    if (count_ways(job, tcp, &ways) != 0 ||
+        windows_of_trial(job, tcp, ways, samples[0], &ops, &trials) != 0)
         return -1;
     ops *= tcp->c->window;
-    for (int trial = 0; trial < TRIALS; trial++) {
-        for (int way = 0; way < PERF_TCP_WAYS; way++) {
+    for (int trial = 0; trial < trials; trial++) {
+        for (int way = 0; way < ways; way++) {
             take_way(tcp, (enum perf_tcp_way)way);
             if (try_block(job, tcp, ops, samples[way] + (uint64_t)trial * ops) != 0)
                 return -1;
         }
     }
-    for (int way = 0; way < PERF_TCP_WAYS; way++) {
+    for (int way = 0; way < ways; way++) {
         /* An FFN rank has no samples: its 0 is no maximum. */
-        perf_stats_of(samples[way],
-                      tcp->place->role == STEPAF_ATTENTION ? (size_t)(TRIALS * ops) : 0, &stats);
+        perf_stats_of(samples[way], tcp->place->role == STEPAF_ATTENTION ? (size_t)trials * ops : 0,
+                      &stats);
         if (perf_job_max(job, stats.p50, &p50[way]) != 0)
             return -1;
     }
     int best = 0;
-    for (int way = 1; way < PERF_TCP_WAYS; way++)
+    for (int way = 1; way < ways; way++)
         best = p50[way] < p50[best] ? way : best;
     take_way(tcp, (enum perf_tcp_way)best);
     return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Open MPI's mpirun. */
+/* Open MPI's mpirun. Of several programs it gets one, stepaf-run itself: the one of Debian 13 (5.0.7) and of Ubuntu
+ * since 25.04 crashes where it is to start two, whatever they are (open-mpi/ompi#13303). */
 #include <string.h>
 
 #include "command.h"
@@ -66,20 +67,12 @@ int run_command_openmpi(const struct run_job *job, struct run_command *command)
     add_names(job, argv);
     for (int i = 0; i < options->pass.n; i++)
         run_words_add(argv, options->pass.word[i]);
-    for (int i = 0; i < options->n_programs; i++) {
-        if (i)
-            run_words_add(argv, ":");
-        if (job->layout.hosts.n) {
-            /* Each program has its own list, or it gets none. */
-            run_words_add(argv, "--host");
-            run_command_hosts(&job->layout.hosts, RUN_HOSTS_COUNTS, argv);
-        }
-        run_words_add(argv, "-n");
-        run_words_addf(argv, "%d",
-                       options->n_programs > 1
-                           ? options->programs[i].attention + options->programs[i].ffn
-                           : job->layout.ranks);
-        run_command_rank(job, i, argv);
+    if (job->layout.hosts.n) {
+        run_words_add(argv, "--host");
+        run_command_hosts(&job->layout.hosts, RUN_HOSTS_COUNTS, argv);
     }
+    run_words_add(argv, "-n");
+    run_words_addf(argv, "%d", job->layout.ranks);
+    run_command_all(job, argv);
     return 0;
 }

@@ -28,7 +28,8 @@ static int choose_program(const struct run_spec *spec, const struct run_rank *ra
     if (spec->n_programs == 0)
         return argc > 0 ? 0 : run_fail("--exec: no program is given");
     if (rank->world < 0)
-        return run_fail("nobody has numbered this rank (SLURM_PROCID, STEPAF_RANK)");
+        return run_fail("nobody has numbered this rank (OMPI_COMM_WORLD_RANK, "
+                        "STEPAF_RANK, SLURM_PROCID)");
     for (int i = 0; i < spec->n_programs; i++) {
         const struct run_spec_program *program = &spec->programs[i];
         if (program->words > argc - words)

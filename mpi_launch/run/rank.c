@@ -76,9 +76,11 @@ static void find_slurm(char *const *environment, struct run_rank *rank_p)
 
 void run_rank_find(char *const *environment, struct run_rank *rank_p)
 {
-    *rank_p = (struct run_rank){.local = -1, .world = get_number(environment, "STEPAF_RANK")};
-    if (rank_p->world < 0)
-        rank_p->world = get_number(environment, "SLURM_PROCID");
+    static const char *const worlds[] = {"OMPI_COMM_WORLD_RANK", "STEPAF_RANK", "SLURM_PROCID"};
+
+    *rank_p = (struct run_rank){.local = -1, .world = -1};
+    for (size_t i = 0; i < sizeof(worlds) / sizeof(*worlds) && rank_p->world < 0; i++)
+        rank_p->world = get_number(environment, worlds[i]);
     for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs) && rank_p->local < 0; i++) {
         rank_p->local = get_number(environment, pairs[i][0]);
         rank_p->local_ranks = get_number(environment, pairs[i][1]);

@@ -12,5 +12,12 @@ hosts_up 3 || exit 99
 jobs=$top_srcdir/test/mpi/programs.jobs
 grep -Ev '# launcher$|^[0-9]* hotpath' "$jobs" >/run/forked.jobs
 grep -E '# launcher$|^STEPAF_SPLIT=' "$jobs" >/run/launched.jobs
+case $("$HOSTS_MPIEXEC" --version) in
+*"(Open MPI) "[1-4].*) ;;
+*"(Open MPI) "*)
+    echo "ranks that die under mpirun: not tried, MPI itself ends those on other hosts (\"Socket closed\")"
+    sed -i '/^dies /d' /run/launched.jobs
+    ;;
+esac
 TEST_LAUNCH=fork TEST_HOSTS=h1,h1,h2,h2,h3,h3 hosts_jobs /run/forked.jobs && hosts_jobs /run/launched.jobs &&
     hosts_check

@@ -117,6 +117,9 @@ for number in 0 1 2; do
     *) is out 'attention attn x y z' ;;
     esac
 done
+setting=OMPI_COMM_WORLD_RANK=2
+rank 0 1 bind=none,program=attention:2:1,program=ffn:1:5 false sh -c "$role" ffn :
+is out 'ffn ffn :'
 setting=SLURM_PROCID=3
 expect 2 env $setting "$run" --exec bind=none,program=attention:2:1,program=ffn:1:1 a b
 is err 'stepaf-run: rank 3 has no program'

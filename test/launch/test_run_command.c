@@ -104,12 +104,11 @@ static void lines_of_openmpi(void)
          "STEPAF_SPLIT=attn=per-node:2,ffn=per-node:1 mpirun --bind-to none -x STEPAF_SPLIT -n 3 "
          "app"},
         {&openmpi, "STEPAF_DEPTH=2", "-a 2 ./attn x : -f 1 ./ffn y : -f 1 ./ffn z",
-         "mpirun --bind-to none -x STEPAF_DEPTH -n 2 " RANK
-         "auto,role=attention ./attn x : -n 1 " RANK "auto,role=ffn ./ffn y : -n 1 " RANK
-         "auto,role=ffn ./ffn z"},
+         "mpirun --bind-to none -x STEPAF_DEPTH -n 4 " RANK
+         "auto,program=attention:2:2,program=ffn:1:2,program=ffn:1:2 ./attn x ./ffn y ./ffn z"},
         {&openmpi, "STEPAF_SPLIT=attn=1,ffn=1", "--bind none --hosts h1:2,h2:1 -f 2 f : -a 1 -- a",
          "STEPAF_SPLIT= mpirun --map-by slot --bind-to none -x STEPAF_SPLIT --host h1:2,h2:1 -n "
-         "2 " RANK "none,role=ffn f : --host h1:2,h2:1 -n 1 " RANK "none,role=attention a"},
+         "3 " RANK "none,program=ffn:2:1,program=attention:1:1 f a"},
     };
     CHECK_ROWS(rows);
 }

@@ -20,6 +20,7 @@ static void variables(void)
     static const struct row rows[] = {
         {"HOME=/", -1, 0, -1},
         {"OMPI_COMM_WORLD_LOCAL_RANK=2 OMPI_COMM_WORLD_LOCAL_SIZE=4", 2, 4, -1},
+        {"OMPI_COMM_WORLD_RANK=5", -1, 0, 5},
         {"MPI_LOCALRANKID=0 MPI_LOCALNRANKS=1", 0, 1, -1},
         {"SLURM_LOCALID=1 SLURM_NODEID=2 SLURM_PROCID=9 SLURM_STEP_TASKS_PER_NODE=4(x2),3", 1, 3,
          9},
@@ -29,8 +30,9 @@ static void variables(void)
          -1},
         /* mpirun in an allocation has its daemons started by srun. */
         {"SLURM_LOCALID=0 SLURM_NODEID=1 SLURM_STEP_TASKS_PER_NODE=1(x2) "
-         "OMPI_COMM_WORLD_LOCAL_RANK=2 OMPI_COMM_WORLD_LOCAL_SIZE=4",
-         2, 4, -1},
+         "OMPI_COMM_WORLD_LOCAL_RANK=2 OMPI_COMM_WORLD_LOCAL_SIZE=4 OMPI_COMM_WORLD_RANK=6 "
+         "SLURM_PROCID=1",
+         2, 4, 6},
         /* Half of it, or nonsense, is as good as none. */
         {"OMPI_COMM_WORLD_LOCAL_RANK=2", -1, 0, -1},
         {"OMPI_COMM_WORLD_LOCAL_RANK=4 OMPI_COMM_WORLD_LOCAL_SIZE=4", -1, 0, -1},

@@ -36,13 +36,24 @@ while read -r what ffn tensors bytes operations; do
     echo "$what $ffn $tensors $bytes $operations $total"
 done <"$directory/labels" >"$directory/table"
 
-awk -v judged=$judged '
+# Bounds are those of gcc 12. gcc 14 makes up to 2 % more of the same code, and gets 3.
+slack=1.03
+compiler=$(sed -n 's/^CC = //p' "$top_builddir/Makefile")
+case $($compiler --version | head -n 1)-$($compiler -dumpfullversion 2>/dev/null) in
+*clang* | *-) ;;
+*-[1-9].* | *-1[012].*) slack=1 ;;
+esac
+awk -v judged=$judged -v slack=$slack '
     BEGIN {
         # At most, for the first FFN rank and for each further one, of a tensor of 64 bytes each way:
         # what it is and a little, as compilers differ.
         split("start wait recv respond", names)
         first["start"] = 310; first["wait"] = 310; first["recv"] = 660; first["respond"] = 575
         further["start"] = 85; further["wait"] = 120
+        for (i in first)
+            first[i] *= slack
+        for (i in further)
+            further[i] *= slack
     }
     {
         step = $1 " " $3 " " $4

@@ -25,11 +25,61 @@ case $("$mpiexec" --version 2>/dev/null) in
 *HYDRA* | *"Intel(R) MPI"*) mpiexec_lacks_pmix=1 ;;
 esac
 
+# mpi_breaks_apps: whether this mpirun crashes where it is to start two applications, whatever they are: Open MPI
+# 5 as Debian and Ubuntu package it (open-mpi/ompi#13303).
+mpi_breaks_apps()
+{
+    if [ -z "${mpi_apps_code:-}" ]; then
+        case $("$mpiexec" --version 2>/dev/null) in
+        *"(Open MPI) "[1-4].*) mpi_apps_code=0 ;;
+        *"Open MPI"*)
+            timeout -k 10 60 "$mpiexec" $mpiexec_flags -n 1 true : -n 1 true >/dev/null 2>&1 </dev/null
+            mpi_apps_code=$?
+            ;;
+        *) mpi_apps_code=0 ;;
+        esac
+    fi
+    [ "$mpi_apps_code" -eq 139 ]
+}
+
+# mpi_start COMMAND... -n N PROGRAM [ARGUMENT...] [: -n N PROGRAM [ARGUMENT...]]: what begins with mpirun and its options;
+# of two programs one application where mpirun cannot have two. They have no application numbers then.
+mpi_start()
+{
+    mpi_before=0 mpi_words=0 mpi_at=start
+    for mpi_word; do
+        case $mpi_at-$mpi_word in
+        start--n) mpi_at=ranks ;;
+        start-*) mpi_before=$((mpi_before + 1)) ;;
+        ranks-*) mpi_ranks=$mpi_word mpi_at=first ;;
+        first-:) mpi_at=second-n ;;
+        first-*) mpi_words=$((mpi_words + 1)) ;;
+        second-n-*) mpi_at=second-ranks ;;
+        second-ranks-*) mpi_more=$mpi_word mpi_at=second ;;
+        esac
+    done
+    if [ $mpi_at = second ] && mpi_breaks_apps; then
+        mpi_n=0
+        for mpi_word; do
+            shift
+            mpi_n=$((mpi_n + 1))
+            mpi_in=$((mpi_n - mpi_before - 2))
+            case $mpi_in in
+            -1) set -- "$@" -n ;;
+            0) set -- "$@" $((mpi_ranks + mpi_more)) sh "$top_srcdir/test/mpi/apps.sh" "$mpi_ranks" $mpi_words ;;
+            $((mpi_words + 1)) | $((mpi_words + 2)) | $((mpi_words + 3))) ;; # ": -n N"
+            *) set -- "$@" "$mpi_word" ;;
+            esac
+        done
+    fi
+    "$@" </dev/null
+}
+
 # mpi_run N PROGRAM [ARGUMENT...]: run it on N ranks, for at most TEST_TIMEOUT_S seconds.
 mpi_run()
 {
     ranks=$1
     shift
     # shellcheck disable=SC2086
-    timeout -k 10 "${TEST_TIMEOUT_S:-300}" "$mpiexec" $mpiexec_flags -n "$ranks" "$@" </dev/null
+    mpi_start timeout -k 10 "${TEST_TIMEOUT_S:-300}" "$mpiexec" $mpiexec_flags -n "$ranks" "$@"
 }

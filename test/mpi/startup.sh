@@ -16,7 +16,7 @@ map=$directory/map
 startup=$top_builddir/test/mpi/startup
 unset STEPAF_SPLIT STEPAF_ROLE
 limit="timeout -k 5 30"
-run="$limit $mpiexec $mpiexec_flags"
+run="sh $top_srcdir/test/mpi/start.sh $limit $mpiexec $mpiexec_flags"
 syntax="the syntax is attn=N,ffn=M[,interleave], one side may be left out, N is a count or \
 per-node:COUNT; or map=FILE"
 norole="no role for rank 0: all ranks have application number 0, as under srun and with one \
