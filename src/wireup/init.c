@@ -15,6 +15,7 @@
 #include "core/op.h"
 #include "core/region.h"
 #include "core/trace.h"
+#include "core/trace_file.h"
 #include "device/gpu.h"
 #include "wireup/hello.h"
 #include "wireup/init.h"
@@ -99,6 +100,8 @@ static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_
     if (ctx->env.trace == STEPAF_ENV_TRACE_on &&
         !stepaf_trace_open(&ctx->trace, (uint32_t)ctx->env.trace_records))
         return stepaf_error_no_memory(STEPAF_PHASE_INIT);
+    if ((status = stepaf_trace_file_check(ctx)))
+        return status;
     return view_roles(ctx, params, view);
 }
 
@@ -270,6 +273,8 @@ static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_
         status = build_groups(ctx, hellos, roles);
     if (!status)
         join_talk(ctx, hellos);
+    if (!status)
+        stepaf_trace_file_begin(ctx);
     if (own && status == own)
         stepaf_error_raise(&kept);
 out:
