@@ -11,6 +11,7 @@
 #include "boot/boot_tcp.h"
 #include "core/members.h"
 #include "core/thread.h"
+#include "core/trace_file.h"
 #include "gpu/feature.h"
 #include "wireup/commit.h"
 #include "wireup/init.h"
@@ -157,6 +158,7 @@ void stepaf_finalize(stepaf_context_h handle)
     }
     uint32_t slot = ctx->handle.slot, n_generations = stepaf_handle_generations(ctx);
     ctx->threads.closing = false; /* what is left to be said may be waited for */
+    stepaf_trace_file_add(ctx);
     stepaf_ctx_free(ctx);
     stepaf_handle_retire(slot, n_generations);
 }

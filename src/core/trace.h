@@ -42,8 +42,9 @@ _Static_assert(offsetof(struct stepaf_trace_entry, bytes) == 12 &&
 struct stepaf_trace {
     struct stepaf_trace_entry *ring; /* NULL: switched off */
     uint64_t mask;
-    uint64_t head; /* entries written, ever */
-    uint64_t tail; /* entries forgotten by stepaf_trace_clear */
+    uint64_t head;   /* entries written, ever */
+    uint64_t tail;   /* entries forgotten by stepaf_trace_clear */
+    uint32_t number; /* contexts of this process before this one: the same at all ranks */
 };
 
 bool stepaf_trace_open(struct stepaf_trace *trace, uint32_t records);

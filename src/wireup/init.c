@@ -17,6 +17,7 @@
 #include "core/op.h"
 #include "core/region.h"
 #include "core/trace.h"
+#include "core/trace_file.h"
 #include "device/gpu.h"
 #include "wireup/hello.h"
 #include "wireup/init.h"
@@ -106,6 +107,8 @@ static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_
     if (ctx->env.trace == STEPAF_ENV_TRACE_on &&
         !stepaf_trace_open(&ctx->trace, (uint32_t)ctx->env.trace_records))
         return stepaf_error_no_memory(STEPAF_PHASE_INIT);
+    if ((status = stepaf_trace_file_check(ctx)))
+        return status;
     return view_roles(ctx, params, view);
 }
 
@@ -261,6 +264,8 @@ static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_
         status = build_groups(ctx, hellos, roles);
     if (!status && !returns)
         stepaf_init_meet(ctx, &(struct stepaf_heard){all, offsets, hellos, roles});
+    if (!status)
+        stepaf_trace_file_begin(ctx, !returns);
     if (own && status == own)
         stepaf_error_raise(&kept);
 out:

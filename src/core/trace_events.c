@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From records to events: spans of an operation at its attention rank and of its batch at each FFN rank, and
+ * arrows between them, whose two ends have the same number although each rank prints its own alone. Of one plan
+ * several operations may be in flight: each is on the first track that is free. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "core/trace_file.h"
+
+enum { TRACKS = 64, OF_CONTEXT = 100000, PUSH = 0, ANSWER = 1 };
+
+struct printer {
+    const struct stepaf_ctx *ctx;
+    FILE *stream;
+    bool has_any;
+    struct {
+        int64_t busy_until;
+        uint32_t id;
+    } tracks[TRACKS]; /* of one plan, and at an FFN rank of one peer */
+    unsigned n_tracks;
+    uint32_t n_ids; /* of all tracks so far */
+    uint32_t track; /* where the operation is */
+};
+
+/* When what happened to an operation, or to its part at one peer: -1 where no record says so. */
+struct marks {
+    int64_t at[STEPAF_EVENT_LAST];
+};
+
+/* Operation by operation, and in each by peer, what is of no peer first. */
+static int compare_by_plan(const void *left, const void *right)
+{
+    const stepaf_trace_record_t *a = left, *b = right;
+
+    if (a->plan != b->plan)
+        return a->plan < b->plan ? -1 : 1;
+    if (a->sequence != b->sequence)
+        return a->sequence < b->sequence ? -1 : 1;
+    if (a->peer != b->peer)
+        return a->peer < b->peer ? -1 : 1;
+    return (a->time_ns > b->time_ns) - (a->time_ns < b->time_ns);
+}
+
+/* The same, attention rank by attention rank. */
+static int compare_by_peer(const void *left, const void *right)
+{
+    const stepaf_trace_record_t *a = left, *b = right;
+
+    if (a->peer != b->peer)
+        return a->peer < b->peer ? -1 : 1;
+    return compare_by_plan(left, right);
+}
+
+/* The first time of each event, of "notified" the last, as it is there for each peer. */
+static struct marks find_marks(const stepaf_trace_record_t *records, size_t n)
+{
+    struct marks marks;
+
+    for (int e = 0; e < STEPAF_EVENT_LAST; e++)
+        marks.at[e] = -1;
+    for (size_t i = 0; i < n; i++) {
+        if (records[i].event >= STEPAF_EVENT_LAST)
+            continue;
+        int64_t *at = &marks.at[records[i].event];
+        if (*at < 0 || (records[i].event == STEPAF_EVENT_NOTIFIED && records[i].time_ns > *at))
+            *at = records[i].time_ns;
+    }
+    return marks;
+}
+
+static FILE *next_event(struct printer *printer)
+{
+    if (printer->has_any)
+        fputs(",\n", printer->stream);
+    printer->has_any = true;
+    return printer->stream;
+}
+
+/* Microseconds, as the format has it; by hand, since a locale may have a comma. */
+static void print_us(FILE *stream, const char *name, int64_t ns)
+{
+    fprintf(stream, ",\"%s\":%lld.%03d", name, (long long)(ns / 1000), (int)(ns % 1000));
+}
+
+static void print_place(struct printer *printer, const char *phase, const char *name)
+{
+    fprintf(next_event(printer), "{\"ph\":\"%s\",\"name\":\"%s\",\"pid\":%d,\"tid\":%u", phase,
+            name, printer->ctx->job.boot.rank, printer->track);
+}
+
+static void print_span(struct printer *printer, const char *name, int64_t from_ns, int64_t to_ns,
+                       const stepaf_trace_record_t *record)
+{
+    if (from_ns < 0 || to_ns < from_ns)
+        return;
+    print_place(printer, "X", name);
+    print_us(printer->stream, "ts", from_ns);
+    print_us(printer->stream, "dur", to_ns - from_ns);
+    fprintf(printer->stream, ",\"args\":{\"plan\":%u,\"sequence\":%u}}", (unsigned)record->plan,
+            (unsigned)record->sequence);
+}
+
+/* One end of the arrow between an attention and an FFN rank: "s" where it begins, "f" where it ends. */
+static void print_arrow(struct printer *printer, const char *phase, int way,
+                        const stepaf_trace_record_t *record, int64_t time_ns)
+{
+    uint32_t mine = printer->ctx->job.ranks[printer->ctx->job.boot.rank].rank;
+    uint32_t peer = (uint32_t)record->peer;
+    bool attends = stepaf_is_attention(printer->ctx);
+    uint32_t who[] = {attends ? mine : peer, attends ? peer : mine,      record->plan,
+                      record->sequence,      printer->ctx->trace.number, (uint32_t)way};
+
+    if (time_ns < 0)
+        return;
+    print_place(printer, phase, way == PUSH ? "push" : "answer");
+    print_us(printer->stream, "ts", time_ns);
+    /* Numbers of JSON are exact up to 2^53. */
+    fprintf(printer->stream, ",\"cat\":\"flow\",\"id\":%llu%s}",
+            (unsigned long long)(stepaf_hash(STEPAF_HASH_START, who, sizeof(who)) >> 12),
+            *phase == 'f' ? ",\"bp\":\"e\"" : "");
+}
+
+static void print_track_name(struct printer *printer, const stepaf_trace_record_t *record,
+                             unsigned track)
+{
+    print_place(printer, "M", "thread_name");
+    fputs(",\"args\":{\"name\":\"", printer->stream);
+    if (!stepaf_is_attention(printer->ctx))
+        fprintf(printer->stream, "attention %d, ", record->peer);
+    fprintf(printer->stream, "plan %u", (unsigned)record->plan);
+    if (track)
+        fprintf(printer->stream, ", %u more in flight", track);
+    fputs("\"}}", printer->stream);
+}
+
+/* Find a track for what lasts from @a from_ns to @a to_ns. */
+static void take_track(struct printer *printer, const stepaf_trace_record_t *record,
+                       int64_t from_ns, int64_t to_ns)
+{
+    unsigned track = 0;
+
+    while (track < printer->n_tracks && printer->tracks[track].busy_until > from_ns)
+        track++;
+    if (track == TRACKS)
+        track--;
+    bool is_new = track == printer->n_tracks;
+    if (is_new) {
+        printer->tracks[track].id = printer->ctx->trace.number * OF_CONTEXT + ++printer->n_ids;
+        printer->n_tracks++;
+    }
+    printer->tracks[track].busy_until = to_ns;
+    printer->track = printer->tracks[track].id;
+    if (is_new)
+        print_track_name(printer, record, track);
+}
+
+static size_t of_same_peer(const stepaf_trace_record_t *records, size_t n)
+{
+    size_t same = 1;
+
+    while (same < n && records[same].peer == records->peer)
+        same++;
+    return same;
+}
+
+/* At the attention rank: what is whole; the ring may have lost the beginning. */
+static void print_operation(struct printer *printer, const stepaf_trace_record_t *records, size_t n)
+{
+    struct marks op = find_marks(records, n);
+    int64_t start_ns = op.at[STEPAF_EVENT_START], end_ns = op.at[STEPAF_EVENT_COMPLETED];
+    int64_t sent_ns = op.at[STEPAF_EVENT_NOTIFIED], wait_ns = op.at[STEPAF_EVENT_WAITED];
+
+    if (start_ns < 0 || end_ns < start_ns)
+        return;
+    take_track(printer, records, start_ns, end_ns);
+    print_span(printer, "operation", start_ns, end_ns, records);
+    if (sent_ns > end_ns)
+        sent_ns = end_ns;
+    print_span(printer, "push", start_ns, sent_ns, records);
+    if (wait_ns >= 0)
+        print_span(printer, "wait", wait_ns > sent_ns ? wait_ns : sent_ns, end_ns, records);
+    for (size_t i = 0, same; i < n; i += same) {
+        same = of_same_peer(records + i, n - i);
+        if (records[i].peer < 0)
+            continue;
+        int64_t answered_ns = find_marks(records + i, same).at[STEPAF_EVENT_ANSWERED];
+        print_arrow(printer, "s", PUSH, records + i, start_ns);
+        print_arrow(printer, "f", ANSWER, records + i, answered_ns < end_ns ? answered_ns : end_ns);
+    }
+}
+
+/* At an FFN rank. An arrow begins a moment before the span's end, where viewers find the span. */
+static void print_batch(struct printer *printer, const stepaf_trace_record_t *records, size_t n)
+{
+    struct marks batch = find_marks(records, n);
+    int64_t arrived_ns = batch.at[STEPAF_EVENT_ARRIVED],
+            handled_ns = batch.at[STEPAF_EVENT_HANDLED];
+    int64_t end_ns = batch.at[STEPAF_EVENT_RESPONDED];
+
+    if (end_ns < 0)
+        end_ns = batch.at[STEPAF_EVENT_RELEASED];
+    if (arrived_ns < 0 || handled_ns < arrived_ns || end_ns < handled_ns || records->peer < 0)
+        return;
+    take_track(printer, records, arrived_ns, end_ns);
+    print_span(printer, "queue", arrived_ns, handled_ns, records);
+    print_span(printer, "batch", handled_ns, end_ns, records);
+    print_arrow(printer, "f", PUSH, records, handled_ns);
+    print_arrow(printer, "s", ANSWER, records, end_ns > handled_ns ? end_ns - 1 : end_ns);
+}
+
+static void name_process(struct printer *printer)
+{
+    const struct stepaf_ctx *ctx = printer->ctx;
+    bool attends = stepaf_is_attention(ctx);
+
+    print_place(printer, "M", "process_name");
+    fprintf(printer->stream, ",\"args\":{\"name\":\"%s %u (world rank %d, ",
+            attends ? "attention" : "FFN", (unsigned)ctx->job.ranks[ctx->job.boot.rank].rank,
+            ctx->job.boot.rank);
+    for (const char *c = ctx->job.topo.host; *c; c++) {
+        if (*c >= ' ' && *c <= '~' && *c != '"' && *c != '\\')
+            fputc(*c, printer->stream);
+    }
+    fprintf(printer->stream, ", pid %d)\"}}", (int)getpid());
+}
+
+void stepaf_trace_events_print(const struct stepaf_ctx *ctx, stepaf_trace_record_t *records,
+                               size_t n, FILE *stream)
+{
+    struct printer printer = {.ctx = ctx, .stream = stream};
+    bool attends = stepaf_is_attention(ctx);
+
+    name_process(&printer);
+    if (n > 0)
+        qsort(records, n, sizeof(*records), attends ? compare_by_plan : compare_by_peer);
+    for (size_t i = 0, same; i < n; i += same) {
+        const stepaf_trace_record_t *first = &records[i];
+
+        for (same = 1; i + same < n && first[same].plan == first->plan &&
+                       first[same].sequence == first->sequence &&
+                       (attends || first[same].peer == first->peer);)
+            same++;
+        if (!i || first[-1].plan != first->plan || (!attends && first[-1].peer != first->peer))
+            printer.n_tracks = 0;
+        if (attends)
+            print_operation(&printer, first, same);
+        else
+            print_batch(&printer, first, same);
+    }
+}

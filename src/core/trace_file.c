@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/trace_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/quiet.h"
+#include "base/time.h"
+#include "core/clock_keep.h"
+#include "core/lock.h"
+#include "core/trace_read.h"
+
+static const char file_head[] = "[\n", file_tail[] = "\n]\n", between[] = ",\n";
+
+enum { HEAD = sizeof(file_head) - 1, TAIL = sizeof(file_tail) - 1, BETWEEN = sizeof(between) - 1 };
+
+static bool has_trace_file(const struct stepaf_ctx *ctx)
+{
+    return ctx->env.trace_file && ctx->env.trace_file[0] && ctx->trace.ring;
+}
+
+stepaf_status_t stepaf_trace_file_check(const struct stepaf_ctx *ctx)
+{
+    if (!has_trace_file(ctx))
+        return STEPAF_OK;
+    int fd = stepaf_fd_open(ctx->env.trace_file, O_RDWR | O_CREAT);
+    if (fd < 0)
+        return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_INIT,
+                                "STEPAF_TRACE_FILE=%.200s: %s", ctx->env.trace_file,
+                                strerror(errno));
+    close(fd);
+    return STEPAF_OK;
+}
+
+void stepaf_trace_file_begin(struct stepaf_ctx *ctx, bool anew)
+{
+    static _Atomic uint32_t n_contexts;
+    const struct stepaf_rank *ranks = ctx->job.ranks;
+    int first = 0;
+
+    ctx->trace.number = atomic_fetch_add(&n_contexts, 1);
+    if (!has_trace_file(ctx) || ctx->trace.number > 0 || !anew)
+        return;
+    while (ranks[first].node_id != ranks[ctx->job.boot.rank].node_id)
+        first++;
+    if (first != ctx->job.boot.rank)
+        return;
+    int fd = stepaf_fd_open(ctx->env.trace_file, O_RDWR | O_TRUNC);
+    if (fd < 0)
+        stepaf_log_warn("STEPAF_TRACE_FILE=%.200s: %s", ctx->env.trace_file, strerror(errno));
+    else
+        close(fd);
+}
+
+/* Other ranks that add theirs are through soon, if they live. */
+static bool lock_file(int fd, int64_t deadline_ns)
+{
+    const struct timespec pause = {0, 1000000};
+
+    while (flock(fd, LOCK_EX | LOCK_NB)) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return false;
+        if (stepaf_monotonic_ns() > deadline_ns) {
+            errno = ETIMEDOUT;
+            return false;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
+static bool write_all(int fd, const char *text, size_t bytes, off_t at)
+{
+    while (bytes > 0) {
+        ssize_t n = pwrite(fd, text, bytes, at);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        text += n;
+        bytes -= (size_t)n;
+        at += n;
+    }
+    return true;
+}
+
+/* Where events go: behind those that are there, over the end. -1: it is no such file. */
+static off_t find_end(int fd)
+{
+    char end[TAIL];
+    off_t size = lseek(fd, 0, SEEK_END);
+
+    if (size <= 0)
+        return size;
+    if (size < HEAD + TAIL || pread(fd, end, TAIL, size - TAIL) != TAIL ||
+        memcmp(end, file_tail, TAIL) != 0) {
+        errno = EILSEQ;
+        return -1;
+    }
+    return size - TAIL;
+}
+
+/* @a text: events, with room for file_head or between before them, and file_tail behind. */
+static bool append(int fd, char *text, size_t bytes, int64_t deadline_ns)
+{
+    if (!lock_file(fd, deadline_ns))
+        return false;
+    off_t at = find_end(fd);
+    if (at < 0)
+        return false;
+    memcpy(text, at ? between : file_head, BETWEEN);
+    if (write_all(fd, text, bytes, at))
+        return true;
+    int error = errno; /* a full disk: what others have written stays whole */
+    if (stepaf_fd_resize(fd, (size_t)at) || (at && !write_all(fd, file_tail, TAIL, at)))
+        stepaf_log_warn("STEPAF_TRACE_FILE: the file is cut off");
+    errno = error;
+    return false;
+}
+
+_Static_assert((int)HEAD == (int)BETWEEN, "either begins what is added");
+
+/* This rank's events as text; NULL: out of memory. */
+static char *make_text(const struct stepaf_ctx *ctx, size_t *bytes_p)
+{
+    size_t capacity = (size_t)ctx->trace.mask + 1;
+    stepaf_trace_record_t *records = malloc(capacity * sizeof(*records));
+    char *text = NULL;
+    FILE *stream = records ? open_memstream(&text, bytes_p) : NULL;
+
+    if (!stream) {
+        free(records);
+        return NULL;
+    }
+    size_t n = stepaf_trace_copy(ctx, records, sizeof(*records), capacity);
+    fwrite(between, 1, BETWEEN, stream);
+    stepaf_trace_events_print(ctx, records, n, stream);
+    fwrite(file_tail, 1, TAIL, stream);
+    bool good = !ferror(stream);
+    good = !fclose(stream) && good;
+    free(records);
+    if (good)
+        return text;
+    free(text);
+    return NULL;
+}
+
+void stepaf_trace_file_add(struct stepaf_ctx *ctx)
+{
+    int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.timeout_us * 1000;
+    struct stepaf_quiet quiet;
+    size_t bytes = 0;
+
+    if (!has_trace_file(ctx) || !ctx->job.ranks || !ctx->peers)
+        return;
+    stepaf_lock_enter(&ctx->lock); /* of the progress thread */
+    stepaf_clock_refresh(ctx);
+    errno = ENOMEM;
+    char *text = make_text(ctx, &bytes);
+    stepaf_lock_leave(&ctx->lock);
+    int fd = text ? stepaf_fd_open(ctx->env.trace_file, O_RDWR | O_CREAT) : -1;
+    stepaf_quiet_begin(&quiet); /* a limit of file sizes is no reason to end the process */
+    if (fd < 0 || !append(fd, text, bytes, deadline_ns))
+        stepaf_log_warn("STEPAF_TRACE_FILE=%.200s: world rank %d has not added its events: %s",
+                        ctx->env.trace_file, ctx->job.boot.rank, strerror(errno));
+    stepaf_quiet_end(&quiet);
+    if (fd >= 0)
+        close(fd);
+    free(text);
+}
