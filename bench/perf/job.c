@@ -104,16 +104,22 @@ static int tell_failures(const char *verdicts, int size, size_t stride)
                      more);
 }
 
-int perf_job_idle(stepaf_context_h ctx)
+void perf_job_give_way(void)
 {
     static unsigned turns;
-    stepaf_counters_t counters = {.size = sizeof(counters)};
 
     /* To do nothing but yield can keep ranks of other sessions off all cores (Linux 6.18). */
     if (++turns % 64 == 0)
         nanosleep(&(struct timespec){0, 1000}, NULL);
     else
         sched_yield();
+}
+
+int perf_job_idle(stepaf_context_h ctx)
+{
+    stepaf_counters_t counters = {.size = sizeof(counters)};
+
+    perf_job_give_way();
     if (ctx == NULL)
         return 0;
     stepaf_progress(ctx);

@@ -50,6 +50,9 @@ static inline int perf_job_settle(struct perf_job *job, stepaf_context_h ctx)
     return job->settle(job, ctx);
 }
 
+/* Let others have this core for a moment. */
+void perf_job_give_way(void);
+
 /* For settle: advance @a ctx (which may be NULL), give way, and see whether a rank is lost, for which
  * all would wait in vain. -1 with a sentence if so. */
 int perf_job_idle(stepaf_context_h ctx);

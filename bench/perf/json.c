@@ -79,7 +79,9 @@ static void set_gpu(json_t *object, const struct perf_options *options, const st
     json_object_set_new(object, "sample_ops", json_integer((json_int_t)r->unit_ops));
     json_object_set_new(object, "load", json_boolean(r->loaded));
     json_object_set_new(object, "gpu", json_string(r->gpu));
-    json_object_set_new(object, "host_us", json_real(r->host_us[PERF_OURS]));
+    json_object_set_new(object, "host_us", json_real(r->cpu.host_us[PERF_OURS]));
+    if (r->cpu.thread_us > 0.0)
+        json_object_set_new(object, "thread_us", json_real(r->cpu.thread_us));
     if (r->wire_us > 0.0)
         json_object_set_new(object, "wire_us", json_real(r->wire_us));
     if (r->copies_us > 0.0)
@@ -87,7 +89,7 @@ static void set_gpu(json_t *object, const struct perf_options *options, const st
     if (r->has[PERF_NCCL]) {
         json_t *nccl = other(name, r, PERF_NCCL);
 
-        json_object_set_new(nccl, "host_us", json_real(r->host_us[PERF_NCCL]));
+        json_object_set_new(nccl, "host_us", json_real(r->cpu.host_us[PERF_NCCL]));
         json_object_set_new(object, "baseline", nccl);
     }
 }

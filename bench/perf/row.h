@@ -42,7 +42,11 @@ struct perf_result {
     const char *gpu;   /* what rank 0's is called */
     double copies_us;  /* of what has to go by host memory: copy engines alone; 0: none */
     double wire_us;    /* median of the same bytes by plain TCP, where links go by that; 0: none */
-    double host_us[PERF_WHO_LAST]; /* median of what the calls for an operation take the host */
+    struct {
+        double host_us[PERF_WHO_LAST]; /* median of what the calls for an operation take the host */
+        double
+            thread_us; /* what the library's thread works for one, at the rank where that is most */
+    } cpu;
 };
 
 /* Of what the result's main columns are. */

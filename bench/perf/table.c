@@ -22,7 +22,8 @@ enum shown {
     FLOOR_RATE,
     FLOOR_ANY,
     COPIES,
-    WIRE
+    WIRE,
+    THREAD
 };
 
 /* One column: heads, digits after the point, and where its number or its word comes from. */
@@ -80,12 +81,13 @@ GETTER(copies_ratio, ratio(of(r)->p50, r->copies_us))
 GETTER(wire, r->wire_us)
 GETTER(wire_ratio, ratio(of(r)->p50, r->wire_us))
 GETTER(half, of(r)->p50 / 2.0)
-GETTER(host, r->host_us[PERF_OURS])
+GETTER(host, r->cpu.host_us[PERF_OURS])
+GETTER(thread, r->cpu.thread_us)
 GETTER(nccl, r->stats[PERF_NCCL].p50)
 GETTER(nccl_p99, r->stats[PERF_NCCL].p99)
 GETTER(nccl_ratio, ratio(of(r)->p50, r->stats[PERF_NCCL].p50))
 GETTER(nccl_p99_ratio, ratio(of(r)->p99, r->stats[PERF_NCCL].p99))
-GETTER(nccl_host, r->host_us[PERF_NCCL])
+GETTER(nccl_host, r->cpu.host_us[PERF_NCCL])
 GETTER(nccl_per_op, r->us_per_op[PERF_NCCL])
 GETTER(nccl_gb, perf_result_gb_per_s(r, PERF_NCCL))
 #undef GETTER
@@ -136,6 +138,7 @@ static const struct column columns[] = {
     NUMBER("mpi t/op", "[usec]", "mpi_us_per_op", 10, 3, BASELINE_IN_FLIGHT, mpi_per_op),
     NUMBER("t_p50", "/ 2", "half_us", 9, 3, HALVES, half),
     NUMBER("host", "[usec]", "host_us", 8, 3, ON_GPU, host),
+    NUMBER("thread", "[usec]", "thread_us", 9, 3, THREAD, thread),
     NUMBER("nccl p50", "[usec]", "nccl_p50_us", 10, 3, NCCL, nccl),
     NUMBER("ours", "/ nccl", "ours_to_nccl", 7, 2, NCCL, nccl_ratio),
     NUMBER("nccl p99", "[usec]", "nccl_p99_us", 10, 3, NCCL, nccl_p99),
@@ -173,6 +176,7 @@ static int is_there(const struct perf_options *options, const struct column *col
     case BASELINE_IN_FLIGHT:
         return options->baseline_mpi;
     case ON_GPU:
+    case THREAD:
         return options->cuda.mem;
     case HALVES:
         return options->cuda.mem && options->test == PERF_AF;
@@ -248,6 +252,8 @@ static int has_cell(const struct column *column, const struct perf_result *resul
         return result->copies_us > 0.0;
     case WIRE:
         return result->wire_us > 0.0;
+    case THREAD:
+        return result->cpu.thread_us > 0.0;
     default:
         return 1;
     }

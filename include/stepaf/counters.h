@@ -26,7 +26,8 @@ extern "C" {
     _(peers_lost, "peers lost")                                               \
     _(yields, "times a waiting thread gave up its core")                      \
     _(incomplete, "operations completed before all had answered")             \
-    _(left_out, "times that a late FFN rank was left out of an operation")
+    _(left_out, "times that a late FFN rank was left out of an operation")    \
+    _(thread_busy_ns, "ns that the library's thread worked: looks in which something had come")
 
 /** Totals since the context was made. Operations on streams are not counted, nor are the batches and
  *  bytes that they move from GPU to GPU; what the library carries through the host for them is (see

@@ -247,6 +247,7 @@ enum stepaf_thread_state {
 /* The threads that call, and the library's own. */
 struct stepaf_ctx_threads {
     bool many;            /* several threads may call */
+    uint64_t busy;        /* ticks of the progress thread's looks that were not in vain */
     bool progress_wanted; /* one of the library's own is asked for */
     bool runs;
     _Atomic uint8_t state; /* of the progress thread: stepaf_thread_state */

@@ -56,6 +56,17 @@ static bool thread_goes_on(struct stepaf_ctx *ctx)
            !atomic_compare_exchange_strong(&ctx->threads.state, &asked, STEPAF_THREAD_OVER);
 }
 
+/* One look, and how long it took if something had come. The lock is held. */
+static unsigned look(struct stepaf_ctx *ctx)
+{
+    uint64_t began = stepaf_ticks();
+    unsigned n = stepaf_core_progress_waiting(ctx);
+
+    if (n)
+        ctx->threads.busy += stepaf_ticks() - began;
+    return n;
+}
+
 static void *progress_main(void *arg)
 {
     struct stepaf_ctx *ctx = arg;
@@ -64,7 +75,7 @@ static void *progress_main(void *arg)
     (void)stepaf_topo_bind_thread(ctx->env.progress_cores); /* was checked at init */
     while (thread_goes_on(ctx)) {
         stepaf_lock_enter(&ctx->lock);
-        if (stepaf_core_progress_waiting(ctx))
+        if (look(ctx))
             waiter = stepaf_waiter_begin();
         else if (!stepaf_waiter_idle(ctx, &waiter, INT32_MAX))
             waiter = stepaf_waiter_begin();

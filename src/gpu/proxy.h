@@ -36,7 +36,10 @@ struct stepaf_proxy_buf {
     bool in_place;       /* data is the tensor itself, which links read and write (proxy_way.c) */
 };
 
-enum { STEPAF_PROXY_POSTS = 4 };
+enum {
+    STEPAF_PROXY_POSTS = 4,
+    STEPAF_PROXY_MERGED = 4 /* parts of STEPAF_CUDA_AHEAD_BYTES that one carries at most */
+};
 
 /* A part of a tensor on its way, ahead of the message that all is there. */
 struct stepaf_proxy_post {
@@ -180,6 +183,18 @@ void stepaf_proxy_clear_marks(const struct stepaf_proxy *proxy, uint32_t p, uint
 /* What tensor @a i to (@a out), or from, peer @a p is at most; whether tensors go so, if not in place. */
 uint32_t stepaf_proxy_most(const struct stepaf_stream *stream, uint32_t p, uint32_t i, bool out);
 bool stepaf_proxy_has_parts(const struct stepaf_stream *stream, uint32_t p, bool out);
+/* How much goes next, where @a ready bytes of the @a left that have not gone are there: @a each at least, or
+ * all but its last part would wait. Larger ones cost less; each is half of what is left at most, so that the
+ * copy at the other end is no longer than what is still to come. */
+static inline uint32_t stepaf_proxy_next_part(uint32_t ready, uint32_t left, uint32_t each)
+{
+    uint64_t bytes = left / 2, most = (uint64_t)STEPAF_PROXY_MERGED * each;
+
+    bytes = bytes < most ? bytes : most;
+    bytes = bytes < ready ? bytes : ready;
+    return bytes < each ? each : (uint32_t)(bytes - bytes % each);
+}
+
 /* Send what the stream has written of the next operation to peer @a p, of which it has told. *all_p: all
  * is there, and what is left of it may go with its message. Returns how many parts have left. */
 unsigned stepaf_proxy_send_ahead(struct stepaf_proxy *proxy, uint32_t p,

@@ -139,7 +139,9 @@ unsigned stepaf_proxy_send_ahead(struct stepaf_proxy *proxy, uint32_t p,
         for (; lane->part && there - peer->ahead[i] >= each && bytes - peer->ahead[i] > each &&
                has_free_post(peer);
              n_sent++)
-            send_ahead_part(proxy, p, i, tensors, each);
+            send_ahead_part(
+                proxy, p, i, tensors,
+                stepaf_proxy_next_part(there - peer->ahead[i], bytes - peer->ahead[i], each));
         *all_p = *all_p && there == bytes && (!lane->part || bytes - peer->ahead[i] <= each);
     }
     return n_sent;

@@ -49,14 +49,21 @@ static uint64_t chunks_of(const struct stepaf_kernel_tensor *lane)
                : 0;
 }
 
-/* The lane's share of the blocks that are best for all chunks of a launch together. */
+static uint64_t most_chunk_blocks(uint8_t proto, bool sending)
+{
+    if (proto == STEPAF_PROTO_PARTS)
+        return sending ? STEPAF_PART_SENDERS : STEPAF_PART_TAKERS;
+    return sending ? STEPAF_CHUNK_SENDERS : STEPAF_CHUNK_TAKERS;
+}
+
+/* The lane's share of the blocks that are best for all chunks, or all parts, of a launch together. */
 static uint64_t chunk_blocks(const struct stepaf_kernel_args *args,
                              const struct stepaf_kernel_tensor *lane, bool sending)
 {
-    uint64_t limit = sending ? STEPAF_CHUNK_SENDERS : STEPAF_CHUNK_TAKERS, all = 0;
+    uint64_t limit = most_chunk_blocks(lane->proto, sending), all = 0;
 
     for (uint32_t i = 0; i < args->n_lanes; i++)
-        all += chunks_of(&args->lanes[i]);
+        all += args->lanes[i].proto == lane->proto ? chunks_of(&args->lanes[i]) : 0;
     return all <= limit ? chunks_of(lane) : chunks_of(lane) * limit / all;
 }
 

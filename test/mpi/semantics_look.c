@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Semantics of timelines, counters, traces and the common clock. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "semantics.h"
 
 enum {
@@ -57,6 +60,7 @@ void sem_counters(struct hs_job *job)
 {
     enum { N = 3 };
     stepaf_counters_t before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
+    const char *progress = getenv("STEPAF_PROGRESS");
 
     HS_OK(stepaf_counters_query(job->ctx, &before));
     hs_sync(job);
@@ -66,6 +70,8 @@ void sem_counters(struct hs_job *job)
         fx_serve(job, N);
     hs_sync(job);
     HS_OK(stepaf_counters_query(job->ctx, &after));
+    if (progress == NULL || strcmp(progress, "thread") != 0)
+        HS_INT(after.thread_busy_ns, ==, 0);
     if (sem_actor(job)) {
         HS_INT(after.operations_started - before.operations_started, ==, N);
         HS_INT(after.operations_completed - before.operations_completed, ==, N);

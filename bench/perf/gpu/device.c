@@ -11,6 +11,8 @@
 /* A hold ends by itself, so that no failure of the host's leaves a GPU waiting. */
 #define HOLD_NS ((uint64_t)3 * 1000000000)
 
+enum { LOOK_NS = 2000000 /* for lost peers, while the GPU is waited for */ };
+
 int perf_gpu_fail(cudaError_t error, const char *call)
 {
     perf_fail_set("%.*s: %s (%s)", (int)strcspn(call, "("), call, cudaGetErrorString(error),
@@ -23,14 +25,22 @@ int perf_gpu_verdict(cudaError_t error, const char *call)
     return error == cudaSuccess ? 0 : perf_gpu_fail(error, call);
 }
 
-/* One look has found nothing: give way, see whether a peer is lost or time is up. */
-static int wait_more(const struct perf_gpu *gpu, int64_t start_ns, stepaf_context_h ctx,
-                     const char *what)
+/* One look has found nothing: give way, and seldom see whether a peer is lost or time is up. Streams need no call
+ * from here: what goes by way of the host is the library's thread's work, and calls would take turns with it, so
+ * that data would come from and go to two cores by turns. */
+static int wait_more(struct perf_gpu *gpu, int64_t start_ns, stepaf_context_h ctx, const char *what)
 {
+    int64_t now_ns = perf_now_ns();
+
     (void)cudaGetLastError(); /* "not ready" is no error, but would be taken for one later */
+    if (now_ns - gpu->looked_ns < LOOK_NS) {
+        perf_job_give_way();
+        return 0;
+    }
+    gpu->looked_ns = now_ns;
     if (perf_job_idle(ctx) != 0)
         return -1;
-    if (perf_now_ns() - start_ns < gpu->timeout_us * 1000)
+    if (now_ns - start_ns < gpu->timeout_us * 1000)
         return 0;
     return perf_fail("%s: the GPU has not come to the end within %lld s", what,
                      (long long)(gpu->timeout_us / 1000000));

@@ -44,6 +44,7 @@ struct perf_gpu {
     struct perf_gpu_load load;
     struct perf_gpu_rank *ranks;
     int64_t timeout_us;
+    int64_t looked_ns; /* for lost peers */
 };
 
 /* FFN: source of the answer to attention rank @a a's microbatch @a m, of slot 0: the others follow

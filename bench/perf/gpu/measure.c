@@ -139,6 +139,31 @@ static int play(struct perf_gpu_row *row, struct perf_gpu_side *side, struct per
     return perf_fail("no load lasts as long as a block of operations");
 }
 
+/* What the library's thread has worked so far; 0: there is none. */
+static int ask_busy(const struct perf_gpu_row *row, double *ns_p)
+{
+    stepaf_counters_t counters = {.size = sizeof(counters)};
+    stepaf_status_t status = stepaf_counters_query(row->lib.ctx, &counters);
+
+    *ns_p = (double)counters.thread_busy_ns;
+    return status == STEPAF_OK ? 0 : perf_fail_status(status, "stepaf_counters_query");
+}
+
+/* A contender's chunk; of ours, what it takes the library's thread. */
+static int play_side(struct perf_gpu_row *row, int who, struct perf_gpu_chunk *chunk)
+{
+    double before, after;
+
+    if (who != PERF_OURS)
+        return play(row, &row->sides[who], chunk);
+    if (ask_busy(row, &before) != 0 || play(row, &row->sides[who], chunk) != 0 ||
+        ask_busy(row, &after) != 0)
+        return -1;
+    row->busy_ns += after - before;
+    row->busy_ops += (double)(row->units + 1) * (double)row->player.unit_ops * row->c.microbatches;
+    return 0;
+}
+
 static int run_chunks(struct perf_gpu_row *row, struct perf_gpu_chunk *chunk, int index)
 {
     for (uint64_t i = 0; i < row->chunks; i++) {
@@ -149,7 +174,7 @@ static int run_chunks(struct perf_gpu_row *row, struct perf_gpu_chunk *chunk, in
 
             if (row->sides[who].enqueue == NULL)
                 continue;
-            if (play(row, &row->sides[who], chunk) != 0)
+            if (play_side(row, (int)who, chunk) != 0)
                 return -1;
             keep(row, chunk, &row->samples[who]);
         }

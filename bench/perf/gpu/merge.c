@@ -9,6 +9,7 @@
 /* What a rank adds to a result beside its samples. */
 struct share {
     double elapsed_us[PERF_WHO_LAST];
+    double thread_us;
     uint64_t wrong_bytes;
 };
 
@@ -23,11 +24,15 @@ static int merge_shares(const struct perf_gpu_row *row, struct perf_result *r)
 
     for (int who = 0; who < PERF_WHO_LAST; who++)
         mine.elapsed_us[who] = row->samples[who].elapsed_us;
+    if (row->busy_ops > 0.0)
+        mine.thread_us = row->busy_ns / 1e3 / row->busy_ops;
     if (perf_job_gather(row->gpu->job, &mine, sizeof(mine), &all, &offsets) != 0)
         return -1;
     shares = all;
     for (int i = 0; i < place->size; i++) {
         r->wrong_bytes += shares[i].wrong_bytes;
+        if (shares[i].thread_us > r->cpu.thread_us)
+            r->cpu.thread_us = shares[i].thread_us;
         if (place->ranks[i].role != STEPAF_ATTENTION && !perf_gpu_one_way(row->gpu))
             continue;
         for (int who = 0; who < PERF_WHO_LAST; who++) {
@@ -89,7 +94,7 @@ int perf_gpu_row_merge(struct perf_gpu_row *row, struct perf_result *r)
         if (merge_samples(row, samples->unit, samples->n_unit, &r->stats[who]) != 0 ||
             merge_samples(row, samples->host, samples->n_host, &host) != 0)
             return -1;
-        r->host_us[who] = host.p50;
+        r->cpu.host_us[who] = host.p50;
     }
     if (r->us_per_op[PERF_OURS] > 0.0)
         r->ops_per_s = (double)row->c.attn * 1e6 / r->us_per_op[PERF_OURS];

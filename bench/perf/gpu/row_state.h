@@ -32,7 +32,8 @@ struct perf_gpu_row {
     struct perf_gpu_bare bare;
     double copies_us; /* of the bare floor */
     struct perf_gpu_wire wire;
-    double wire_us; /* on rank 0 */
+    double wire_us;           /* on rank 0 */
+    double busy_ns, busy_ops; /* of this rank's progress thread; and operations meanwhile */
     struct perf_gpu_player player;
     struct perf_gpu_side sides[PERF_WHO_LAST]; /* enqueue is NULL where there is none */
     struct perf_gpu_side checked;

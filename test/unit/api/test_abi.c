@@ -51,7 +51,7 @@ static void what_is_filled_stays_where_it_is(void)
     AT(stepaf_timeline_t, answered_ns, 24);
     AT(stepaf_timeline_t, ffn_queue_ns, 32);
     AT(stepaf_timeline_t, ffn_work_ns, 40);
-    SIZE(stepaf_counters_t, 136);
+    SIZE(stepaf_counters_t, 144);
     AT(stepaf_counters_t, size, 0);
     AT(stepaf_counters_t, operations_started, 8);
     AT(stepaf_counters_t, operations_completed, 16);
@@ -69,6 +69,7 @@ static void what_is_filled_stays_where_it_is(void)
     AT(stepaf_counters_t, yields, 112);
     AT(stepaf_counters_t, incomplete, 120);
     AT(stepaf_counters_t, left_out, 128);
+    AT(stepaf_counters_t, thread_busy_ns, 136);
     SIZE(stepaf_members_t, 40);
     AT(stepaf_members_t, size, 0);
     AT(stepaf_members_t, epoch, 8);

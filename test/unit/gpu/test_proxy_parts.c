@@ -15,6 +15,7 @@
 #include "core/send.h"
 #include "cpu_device/cpu_device.h"
 #include "cpu_device/queue.h"
+#include "gpu/proxy.h"
 #include "proxy_rank.h"
 #include "unit.h"
 
@@ -132,6 +133,8 @@ static void copies_and_wire_at_once(void)
 static int exchange(const stepaf_boot_t *boot, void *arg)
 {
     const struct proxy_job *job = arg;
+    stepaf_counters_t counters = {.size = sizeof(counters)};
+    int64_t began = stepaf_monotonic_ns();
     struct proxy_rank rank;
 
     if (proxy_rank_open(&rank, job, boot))
@@ -139,6 +142,9 @@ static int exchange(const stepaf_boot_t *boot, void *arg)
     RANK_CHECK(boot, stepaf_commit(rank.ctx) == STEPAF_OK);
     RANK_CHECK(boot, proxy_rank_run(&rank, 0, job->ops) == 0);
     RANK_CHECK(boot, rank.n_looked == job->ops && rank.n_wrong == 0);
+    RANK_CHECK(boot, stepaf_counters_query(rank.ctx, &counters) == STEPAF_OK);
+    RANK_CHECK(boot, rank.host || counters.thread_busy_ns > 0);
+    RANK_CHECK(boot, counters.thread_busy_ns < (uint64_t)(stepaf_monotonic_ns() - began));
     stepaf_link_info_t link = {.size = sizeof(link)};
     RANK_CHECK(boot, stepaf_link_query(rank.ctx, 0, &link) == STEPAF_OK);
     /* Small parts: most of what was sent went ahead of the operations' own messages. */
@@ -172,6 +178,23 @@ static void every_size_and_kind_of_peer(void)
         ranks_expect_processes(1 + job.n_ffn, exchange, &job);
     }
     unsetenv("STEPAF_CUDA_AHEAD_BYTES");
+}
+
+/* What is there goes together, up to four parts and half of what is left. */
+static void parts_are_merged(void)
+{
+    enum { EACH = 1000 };
+    static const struct {
+        uint32_t ready, left, bytes;
+    } cases[] = {
+        {1000, 1001, 1000}, {1999, 4000, 1000}, {2000, 4000, 2000},        {4000, 4000, 2000},
+        {3999, 7999, 3000}, {9000, 9000, 4000}, {90000, UINT32_MAX, 4000}, {2500, 90000, 2000},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        CU_ASSERT_EQUAL(stepaf_proxy_next_part(cases[i].ready, cases[i].left, EACH),
+                        cases[i].bytes);
+    CU_ASSERT_EQUAL(stepaf_proxy_next_part(UINT32_MAX - 1, UINT32_MAX, 1u << 30), 1u << 30);
 }
 
 /* ---- what is not so ---- */
@@ -306,6 +329,7 @@ int main(void)
     CU_TestInfo tests[] = {
         {"copies and wire at once", copies_and_wire_at_once},
         {"every size, and every kind of peer", every_size_and_kind_of_peer},
+        {"parts are merged", parts_are_merged},
         {"what is not so is found", lies_are_found},
         {"timelines of what the host carries", timelines_of_what_the_host_carries},
         CU_TEST_INFO_NULL,

@@ -160,6 +160,27 @@ static void the_largest_tensor_takes_all_blocks(void)
     }
 }
 
+/* Of what goes through host memory few blocks send, so that its beginning is there soon, and no more take it than
+ * may poll there; several tensors share them, but not chunks with parts. */
+static void few_blocks_go_by_host_memory(void)
+{
+    struct stepaf_kernel_args args = {.n_lanes = 1};
+
+    args.lanes[0] = (struct stepaf_kernel_tensor){
+        .proto = STEPAF_PROTO_PARTS, .bytes = 1 << 20, .chunk = stepaf_part_bytes(1 << 20)};
+    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_FLOW_BLOCKS), STEPAF_PART_SENDERS);
+    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, false, STEPAF_FLOW_BLOCKS), STEPAF_PART_TAKERS);
+    args.lanes[args.n_lanes++] = args.lanes[0];
+    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_FLOW_BLOCKS), STEPAF_PART_SENDERS);
+    CU_ASSERT_EQUAL(args.lanes[0].n, args.lanes[1].n);
+    args.lanes[1].proto = STEPAF_PROTO_CHUNKS;
+    args.lanes[1].chunk = stepaf_chunk_bytes(1 << 20);
+    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, true, STEPAF_FLOW_BLOCKS),
+                    STEPAF_PART_SENDERS + STEPAF_CHUNK_SENDERS);
+    CU_ASSERT_EQUAL(stepaf_stream_distribute(&args, false, STEPAF_FLOW_BLOCKS),
+                    STEPAF_PART_TAKERS + STEPAF_CHUNK_TAKERS);
+}
+
 static void expect_word(int slot, unsigned i, uint32_t bytes, uint32_t mark)
 {
     const struct stepaf_kernel_tensor *lanes = stream_job_stream()->launches.send[slot].args.lanes;
@@ -353,6 +374,7 @@ int main(void)
         {"a start without its request ends the plan", a_start_without_its_request_ends_the_plan},
         {"plans share the blocks", plans_share_the_blocks},
         {"the largest tensor takes all blocks", the_largest_tensor_takes_all_blocks},
+        {"few blocks go by host memory", few_blocks_go_by_host_memory},
         {"one word tells of a peer's copies", one_word_tells_of_a_peers_copies},
         {"the receiver knows what one word tells of", the_receiver_knows_what_one_word_tells_of},
         {"copies stay within an allocation", copies_stay_within_an_allocation},
