@@ -2,6 +2,7 @@
 #include "core/peer_renew.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/ctx.h"
 #include "core/peer.h"
@@ -64,7 +65,8 @@ void stepaf_peer_renew(struct stepaf_peer *peer)
 {
     part_from(peer);
     peer->ctx->n_alive += peer->lost;
-    peer->lost = peer->is_out = peer->synced = peer->oom = false;
+    peer->lost = peer->is_out = peer->oom = false;
+    memset(&peer->clock, 0, sizeof(peer->clock)); /* nothing is known of the new one's */
     peer->ready_epoch = peer->quiesced = 0;
     peer->reason[0] = peer->refused[0] = '\0';
 }
