@@ -37,14 +37,27 @@ static int open_verbs(struct perf_row *row, const struct perf_buffers *buffers)
     return 0;
 }
 
-/* The floor is that of the fabric: plain verbs where links are RDMA, plain sockets where they are
- * TCP, or would be, as the ranks do not share memory. */
+/* Plain writes by the provider of this rank's first link. */
+static int open_ofi(struct perf_row *row, const struct perf_buffers *buffers)
+{
+    const char *link = row->lib.ctx != NULL ? stepaf_transport_name(row->lib.ctx, 0) : NULL;
+
+    if (perf_ofi_open(row->job, row->options, &row->c, row->place, buffers, link, &row->ofi) != 0)
+        return -1;
+    row->contenders[PERF_FLOOR_LOOP] = (struct perf_contender){row->ofi, perf_ofi_run};
+    return 0;
+}
+
+/* The floor is that of the fabric: plain verbs where links are RDMA, plain writes where they are libfabric's,
+ * plain sockets where they are TCP, or would be, as the ranks do not share memory. */
 static int open_floor(struct perf_row *row, const struct perf_buffers *buffers)
 {
     struct perf_contender *contender = &row->contenders[PERF_FLOOR_LOOP];
 
     if (perf_verbs_built() && is_fabric(row, "verbs"))
         return open_verbs(row, buffers);
+    if (perf_ofi_built() && is_fabric(row, "ofi"))
+        return open_ofi(row, buffers);
     if (is_fabric(row, "tcp") || !row->place->one_node) {
         if (perf_tcp_open(row->job, row->options, &row->c, row->place, buffers, &row->tcp) != 0)
             return -1;
@@ -90,6 +103,7 @@ static void close_contenders(struct perf_row *row)
     perf_floor_close(&row->floor);
     perf_tcp_close(&row->tcp);
     perf_verbs_close(row->verbs);
+    perf_ofi_close(row->ofi);
     perf_lib_close(&row->lib);
     perf_buffers_close(&row->own);
     for (int who = 0; who < PERF_WHO_LAST; who++)

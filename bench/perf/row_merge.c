@@ -109,6 +109,10 @@ static void describe(const struct perf_row *row, struct perf_result *r)
         alone = "verbs";
         r->floor_name = "raw verbs ping-pong";
         r->floor_word = "verbs";
+    } else if (row->ofi != NULL) {
+        alone = "libfabric";
+        r->floor_name = "raw libfabric ping-pong";
+        r->floor_word = "ofi";
     }
     snprintf(r->transport, sizeof(r->transport), "%s",
              row->lib.ctx != NULL ? row->transport : alone);

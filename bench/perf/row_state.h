@@ -7,6 +7,7 @@
 #include "contender.h"
 #include "floor.h"
 #include "lib.h"
+#include "ofi.h"
 #include "row.h"
 #include "tcp.h"
 #include "verbs.h"
@@ -25,6 +26,7 @@ struct perf_row {
     struct perf_floor floor;
     struct perf_tcp tcp;      /* the floor where links are TCP */
     struct perf_verbs *verbs; /* and where they are RDMA */
+    struct perf_ofi *ofi;     /* or libfabric's */
     char transport[PERF_LINKS_MAX];
     struct perf_contender contenders[PERF_WHO_LAST]; /* run is NULL where there is none */
     double *samples[PERF_WHO_LAST];

@@ -116,8 +116,8 @@ function foreign()
     if (header ~ /^(cuda|nccl|nvml)/ && !under("src/device/cuda/") && !under("bench/perf/gpu/"))
         refuse("only src/device/cuda/ and bench/perf/gpu/ may include CUDA")
     if (header ~ /^rdma\/(fabric|fi_)/) {
-        if (!under("src/transport/ofi/"))
-            refuse("only src/transport/ofi/ may include libfabric")
+        if (!under("src/transport/ofi/") && !under("bench/perf/ofi"))
+            refuse("only src/transport/ofi/ and bench/perf/ofi* may include libfabric")
     } else if (header ~ /^(infiniband|rdma)\// && !under("src/transport/verbs/") &&
         !under("bench/perf/verbs"))
         refuse("only src/transport/verbs/ and bench/perf/verbs* may include RDMA libraries")

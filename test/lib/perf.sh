@@ -227,6 +227,14 @@ END
     setting=STEPAF_NET_IF=127.0.0.0/8
     expect 0 floor --procs 2 --transport tcp --size 64 --csv $few
     has out ',tcp;(spin|block)(-narrow)?,sockets'
+    # Over libfabric it is plain writes by the provider of the links.
+    if "$top_builddir/stepaf_info" -t | grep -q '^ofi  *can be used'; then
+        setting="STEPAF_OFI_PROVIDER=tcp;ofi_rxm"
+        expect 0 push_then_pull --procs 2 --transport ofi --size 1,5000 -m 2 -d 2 $checked
+        verified
+        has json '"transport": "ofi;tcp;ofi_rxm"'
+        has json '"name": "raw libfabric ping-pong"'
+    fi
     setting=
     expect 0 af --procs 2 --size 64 --trace-cost --iters 200
     has out '^ +64 +64 +200 '
