@@ -182,11 +182,12 @@ struct stepaf_ctx_members {
     uint8_t *present;              /* by world rank: its words were in the last exchange */
     uint8_t
         *can_return; /* by world rank: it is lost, and this rank can take a process in its place */
-    uint8_t *returned; /* by world rank: a process has taken its place by the last commit */
-    bool leaves_lost;  /* this rank's commit goes on without lost ranks */
-    bool admits;       /* and takes processes in their places */
-    bool has_cards;    /* what such processes are told is there */
-    bool is_guest;     /* this process is one of them */
+    uint8_t *returned;   /* by world rank: a process has taken its place by the last commit */
+    int64_t patience_ns; /* until when that one is waited for; 0: as long as others */
+    bool leaves_lost;    /* this rank's commit goes on without lost ranks */
+    bool admits;         /* and takes processes in their places */
+    bool has_cards;      /* what such processes are told is there */
+    bool is_guest;       /* this process is one of them */
     uint32_t
         n_lost_known; /* and guests: that callers have been told of, by the descriptor and the callback */
     uint64_t n_changes; /* of the list, and of who is lost */

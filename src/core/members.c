@@ -82,6 +82,18 @@ static stepaf_status_t refuse_late(const struct stepaf_ctx *ctx)
                                  rank);
 }
 
+/* Members that wait for who has only just returned go on without it in time. */
+static void lose_patience(struct stepaf_ctx *ctx)
+{
+    struct stepaf_ctx_members *members = &ctx->job.members;
+    int rank = stepaf_member_net_awaited(members->net);
+
+    if (members->patience_ns && rank >= 0 && members->returned[rank] &&
+        stepaf_monotonic_ns() >= members->patience_ns)
+        stepaf_member_net_lose(members->net, rank,
+                               "it has not come through the commit in which it returned");
+}
+
 /* Links are not read meanwhile: what peers say may be of the epoch that they have entered already, and is let lie
  * until this rank is there too. */
 static void await_decision(struct stepaf_ctx *ctx, int64_t deadline_ns)
@@ -93,6 +105,7 @@ static void await_decision(struct stepaf_ctx *ctx, int64_t deadline_ns)
            stepaf_monotonic_ns() < deadline_ns && !atomic_load(&ctx->threads.closing)) {
         (void)poll(&polled, 1, LOOK_MS);
         stepaf_core_look_for_lost(ctx);
+        lose_patience(ctx);
     }
 }
 

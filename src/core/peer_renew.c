@@ -22,8 +22,17 @@ static void do_nothing(struct stepaf_link *link)
     (void)link;
 }
 
-static const struct stepaf_transport_ops nowhere_ops = {
-    .name = "none", .post = post_nowhere, .fence = do_nothing, .disconnect = do_nothing};
+static bool is_over_already(struct stepaf_link *link)
+{
+    (void)link;
+    return true;
+}
+
+static const struct stepaf_transport_ops nowhere_ops = {.name = "none",
+                                                        .post = post_nowhere,
+                                                        .fence = do_nothing,
+                                                        .disconnect = do_nothing,
+                                                        .is_over = is_over_already};
 static struct stepaf_transport nowhere = {.ops = &nowhere_ops};
 
 /* The link goes, with all that hangs on it. */

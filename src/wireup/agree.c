@@ -327,10 +327,13 @@ stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_a
         a.n_absent += !ctx->job.members.present[r];
     if (ctx->epoch > 1)
         a.patience_ns = began_ns + (deadline_ns - began_ns) / 2;
+    if (!ctx->job.members.returned[ctx->job.boot.rank])
+        ctx->job.members.patience_ns = a.patience_ns;
     do {
         if (a.own >= 0)
             a.own = await_links(&a);
         status = exchange_reports(&a);
     } while (status == STEPAF_INPROGRESS);
+    ctx->job.members.patience_ns = 0;
     return status;
 }

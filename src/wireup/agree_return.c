@@ -39,7 +39,7 @@ bool stepaf_agree_hears(const struct stepaf_agreement *a, int rank, const uint8_
         return true;
     if (!members->present[rank])
         return false;
-    return !members->returned[rank] || members->returned[a->ctx->job.boot.rank] ||
+    return !members->returned[rank] || rank == a->ctx->job.boot.rank ||
            (stepaf_agree_read(all + a->offsets[rank], a->offsets[rank + 1] - a->offsets[rank],
                               &report) &&
             !report.status);

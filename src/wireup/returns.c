@@ -173,13 +173,14 @@ static bool find_words(const struct stepaf_advert *advert, int rank, struct gues
 static bool find_guest(const struct stepaf_ctx *ctx, const struct stepaf_advert *adverts, int rank,
                        struct guest *guest_p)
 {
+    const uint8_t *present = ctx->job.members.present; /* guests whose adverts are there are not */
     bool is_found = false;
 
     for (int r = 0; r < ctx->job.boot.size; r++)
-        if (!adverts[r].absent && !is_willing(&adverts[r], rank))
+        if (present[r] && !is_willing(&adverts[r], rank))
             return false;
     for (int r = 0; r < ctx->job.boot.size && !is_found; r++)
-        is_found = !adverts[r].absent && find_words(&adverts[r], rank, guest_p);
+        is_found = present[r] && find_words(&adverts[r], rank, guest_p);
     return is_found;
 }
 

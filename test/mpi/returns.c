@@ -4,7 +4,8 @@
  * context, which starts the new process, as whatever supervises processes would.
  *
  * --rounds N. --seed N: who dies. --figures 1: print times and what is held. --wrong 1: before it returns, processes ask that do not fit. --role 0 or 1: only attention,
- * or FFN ranks die. */
+ * or FFN ranks die. --two 1: two die at once, and return by one commit. --stop 1: the first to return hangs, and the
+ * others go on without it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,9 +65,31 @@ static int victim_of(const struct rank *rank, int round)
     return victim;
 }
 
+/* With --two, another one of the other role, in splits of two halves. */
+static int second_of(const struct rank *rank, int round)
+{
+    int size = rank->job->size;
+
+    return hs_option_int(rank->job, "--two", 0) ? (victim_of(rank, round) + size / 2) % size : -1;
+}
+
+static bool dies_in(const struct rank *rank, int round, int world)
+{
+    return victim_of(rank, round) == world || second_of(rank, round) == world;
+}
+
+static int n_dead(const struct rank *rank)
+{
+    return hs_option_int(rank->job, "--two", 0) ? 2 : 1;
+}
+
 static bool is_leader(const struct rank *rank)
 {
-    return rank->job->rank == (victim_of(rank, rank->round) == 0 ? 1 : 0);
+    int leader = 0;
+
+    while (dies_in(rank, rank->round, leader))
+        leader++;
+    return rank->job->rank == leader;
 }
 
 /* ---- order of events ---- */
@@ -186,16 +209,31 @@ static bool is_ffn_peer(const struct rank *rank, int world)
     return false;
 }
 
-/* Some operations of so many attention ranks, answered by all FFN ranks but one; -1: by all. */
-static bool work(struct rank *rank, int n_attn, int lost)
+static bool is_of(const struct rank *rank, int world, stepaf_role_t role)
 {
+    return world >= 0 && (world < rank->job->attn) == (role == STEPAF_ATTENTION);
+}
+
+static int attn_left(const struct rank *rank, int round)
+{
+    return rank->job->attn - is_of(rank, victim_of(rank, round), STEPAF_ATTENTION) -
+           is_of(rank, second_of(rank, round), STEPAF_ATTENTION);
+}
+
+/* Some operations of all attention ranks, answered by all FFN ranks; or of those that are left in this round. */
+static bool work(struct rank *rank, bool is_whole)
+{
+    int n_attn = is_whole ? rank->job->attn : attn_left(rank, rank->round);
+    int n_lost = is_whole ? 0
+                          : is_ffn_peer(rank, victim_of(rank, rank->round)) +
+                                is_ffn_peer(rank, second_of(rank, rank->round));
     int64_t until_ns = hs_now_ns() + LIMIT_S * 1000000000LL * hs_slow();
 
     hs_step("operations");
     rank->ops += n_attn;
     if (rank->job->role == STEPAF_ATTENTION) {
         for (int i = 0; i < OPS; i++) {
-            if (!ask(rank, rank->job->peers - is_ffn_peer(rank, lost)))
+            if (!ask(rank, rank->job->peers - n_lost))
                 return false;
             if (!i && rank->is_new)
                 note_most(rank, STAMP_FIRST_USE,
@@ -357,12 +395,17 @@ static void take_places(struct hs_job *job)
     job->peers = stepaf_n_peers(job->ctx);
 }
 
-/* Meetings of one round: of all, twice of those that are left, and of all. */
+/* Meetings in a round of those that are left, between two of all. */
+static int n_apart(const struct rank *rank)
+{
+    return hs_option_int(rank->job, "--stop", 0) ? 4 : 2;
+}
+
 static int64_t met_before(const struct rank *rank, int round)
 {
-    int64_t n = rank->job->size;
+    int64_t n = rank->job->size, left = n - n_dead(rank);
 
-    return round * (n + 2 * (n - 1) + n);
+    return round * (n + n_apart(rank) * left + n);
 }
 
 /* It works, and then it is killed. */
@@ -372,24 +415,20 @@ static void be_killed(void)
         pause();
 }
 
-static bool is_of(const struct rank *rank, int world, stepaf_role_t role)
-{
-    return (world < rank->job->attn) == (role == STEPAF_ATTENTION);
-}
-
 /* Until the victim is dead, and its place free. */
 static bool lose_one(struct rank *rank, int victim)
 {
     struct hs_job *job = rank->job;
-    int attn = job->attn - is_of(rank, victim, STEPAF_ATTENTION);
+    int left = job->size - n_dead(rank);
 
     if (is_leader(rank)) {
         if (!tell_address(rank))
             return false;
         hs_signal(job, victim, SIGKILL);
+        if (second_of(rank, rank->round) >= 0)
+            hs_signal(job, second_of(rank, rank->round), SIGKILL);
     }
-    if (!meet(rank, job->size - 1) || !commit_as(rank, STEPAF_COMMIT_KEEP_OUT) ||
-        !work(rank, attn, victim))
+    if (!meet(rank, left) || !commit_as(rank, STEPAF_COMMIT_KEEP_OUT) || !work(rank, false))
         return false;
     if (hs_option_int(job, "--wrong", 0)) /* it asks, and does not fit */
         if (!await_state(rank, victim, STEPAF_MEMBER_ASKS) ||
@@ -397,7 +436,27 @@ static bool lose_one(struct rank *rank, int victim)
                                       NULL)) ||
             !commit_as(rank, STEPAF_COMMIT_ADMIT))
             return false;
-    return meet(rank, job->size - 1);
+    return meet(rank, left);
+}
+
+/* The process that asks stops as if it hung: the others' commit takes it in, and goes on without it. It is killed
+ * then, and the next one asks. */
+static bool stop_one(struct rank *rank, int victim)
+{
+    if (is_leader(rank))
+        hs_signal(rank->job, victim, SIGSTOP);
+    if (!meet(rank, rank->job->size - n_dead(rank)) || !commit_as(rank, STEPAF_COMMIT_ADMIT))
+        return false;
+    stepaf_member_state_t state = state_of(rank, victim);
+    HS_TRUE(state == STEPAF_MEMBER_LOST || state == STEPAF_MEMBER_OUT);
+    if (!meet(rank, rank->job->size - n_dead(rank)))
+        return false;
+    if (is_leader(rank)) {
+        if (!tell_address(rank))
+            return false;
+        hs_signal(rank->job, victim, SIGKILL);
+    }
+    return await_state(rank, victim, STEPAF_MEMBER_ASKS);
 }
 
 static bool do_round(struct rank *rank)
@@ -406,15 +465,19 @@ static bool do_round(struct rank *rank)
     int victim = victim_of(rank, rank->round);
 
     if (!rank->is_new) {
-        if (!work(rank, job->attn, -1) || !meet(rank, job->size))
+        if (!work(rank, true) || !meet(rank, job->size))
             return false;
-        if (job->rank == victim)
+        if (dies_in(rank, rank->round, job->rank))
             be_killed();
         if (!lose_one(rank, victim) || !await_state(rank, victim, STEPAF_MEMBER_ASKS))
             return false;
+        int second = second_of(rank, rank->round);
+        if (second >= 0 && !await_state(rank, second, STEPAF_MEMBER_ASKS))
+            return false;
+        if (hs_option_int(job, "--stop", 0) && !stop_one(rank, victim))
+            return false;
     }
-    if (!commit_as(rank, STEPAF_COMMIT_ADMIT) || !work(rank, job->attn, -1) ||
-        !meet(rank, job->size))
+    if (!commit_as(rank, STEPAF_COMMIT_ADMIT) || !work(rank, true) || !meet(rank, job->size))
         return false;
     for (int r = 0; r < job->size; r++)
         HS_TRUE(state_of(rank, r) == STEPAF_MEMBER_IN || state_of(rank, r) == STEPAF_MEMBER_SLOW);
@@ -478,16 +541,14 @@ static void be_rank(struct hs_job *job, int life)
         return;
     rank.epoch = 1;
     for (; rank.round < rounds && !hs_failed(); rank.round++) {
-        int victim = victim_of(&rank, rank.round);
-        int attn = job->attn - is_of(&rank, victim, STEPAF_ATTENTION);
+        int left = job->size - n_dead(&rank);
         rank.met =
-            met_before(&rank, rank.round) + (rank.is_new ? job->size + 2 * (job->size - 1) : 0);
+            met_before(&rank, rank.round) + (rank.is_new ? job->size + n_apart(&rank) * left : 0);
         rank.ops = 0;
         for (int r = 0; r < rank.round; r++)
-            rank.ops +=
-                2 * job->attn + (job->attn - is_of(&rank, victim_of(&rank, r), STEPAF_ATTENTION));
+            rank.ops += 2 * job->attn + attn_left(&rank, r);
         if (rank.is_new)
-            rank.ops += job->attn + attn;
+            rank.ops += job->attn + attn_left(&rank, rank.round);
         atomic_store(&job->shared->stamp[STAMP_ROUND], rank.round);
         if (!do_round(&rank))
             return;
@@ -536,7 +597,8 @@ static void body(struct hs_job *job)
 int main(int argc, char **argv)
 {
     static const struct hs_test test = {.name = "returns",
-                                        .options = "--rounds --seed --figures --wrong --role",
+                                        .options =
+                                            "--rounds --seed --figures --wrong --role --two --stop",
                                         .limit_s = 60,
                                         .n_boots = 1,
                                         .body = body};
