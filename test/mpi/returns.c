@@ -581,7 +581,7 @@ static void body(struct hs_job *job)
             atomic_store(&job->shared->pid[job->rank], getpid());
             be_rank(job, life);
             fflush(NULL);
-            _exit(hs_failed() ? 1 : 0);
+            exit(hs_failed() ? 1 : 0);
         }
         if (!HS_INT(pid, >, 0) || !HS_INT(waitpid(pid, &status, 0), ==, pid))
             return;
