@@ -105,13 +105,14 @@ static void set_line(struct stepaf_ctx *ctx, struct stepaf_clock_line line)
 }
 
 /* Go on as the filter says, from a reading that is both the end of the line so far and the begin of the
- * next one. */
+ * next one. As long as nobody goes by this clock yet, it jumps: the first probe may have been a bad one. */
 static void turn(struct stepaf_ctx *ctx)
 {
     struct stepaf_ctx_clock *clock = &ctx->clock;
+    struct stepaf_clock_line line = clock->known ? clock->line : (struct stepaf_clock_line){0};
 
     take_reading(ctx);
-    set_line(ctx, stepaf_clock_line_to(&clock->line, &clock->filter, stepaf_monotonic_ns()));
+    set_line(ctx, stepaf_clock_line_to(&line, &clock->filter, stepaf_monotonic_ns()));
 }
 
 void stepaf_clock_follow(struct stepaf_ctx *ctx, int server, bool zero)

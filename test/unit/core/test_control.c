@@ -116,6 +116,30 @@ static void a_pong_sets_the_clock(void)
     end();
 }
 
+/* The first probes of all are free to correct each other; later ones lead the clock slowly. */
+static void first_probes_may_jump(void)
+{
+    enum { AHEAD_NS = 50000000 };
+
+    for (int known = 0; known < 2; known++) {
+        begin();
+        struct stepaf_ctx_clock *clock = &job->ctx->clock;
+        clock->server = 1;
+        clock->known = known;
+        for (int i = 0; i < 2; i++) { /* the first one's answer was long on its way */
+            CU_ASSERT(stepaf_clock_ask(&job->ctx->peers[1]));
+            int64_t its_ns = stepaf_monotonic_ns() + AHEAD_NS;
+            if (i == 0)
+                nanosleep(&(struct timespec){0, 20000000}, NULL);
+            struct stepaf_msg msg = make_pong(1, (uint64_t)its_ns, 0);
+            EXPECT_TAKEN(job, 1, &msg);
+        }
+        int64_t error_ns = llabs(off_ns() - AHEAD_NS);
+        CU_ASSERT_EQUAL(error_ns > 5000000, known);
+        end();
+    }
+}
+
 /* On one node there is nothing to estimate. */
 static void one_node_has_one_clock(void)
 {
@@ -203,6 +227,7 @@ int main(void)
         {"pings are answered", pings_are_answered},
         {"pongs that make no sense are dropped", pongs_that_make_no_sense_are_dropped},
         {"a pong sets the clock", a_pong_sets_the_clock},
+        {"first probes may jump", first_probes_may_jump},
         {"one node has one clock", one_node_has_one_clock},
         {"stamps stay right", stamps_stay_right},
         {"a ready tells how it went", a_ready_tells_how_it_went},
