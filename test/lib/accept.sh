@@ -29,7 +29,7 @@ accept()
 }
 has() { grep -Eq "$1" "$directory/out" || fail "no line like: $1"; }
 
-accept 0 --only "nodes nic_map rail_loss perftest" -r STEPAF_NET_DEVICES=softnic0,softnic1 -x SOFTNIC_DIES=0:300
+accept 0 --only "nodes nic_map rail_loss perftest" -r STEPAF_NET_DEVICES=softnic0,softnic1 -x SOFTNIC_DIES=0:100
 has '^SKIP +nodes .*no network is tried'
 has '^PASS +nic_map .*verbs;softnic0'
 has '^SKIP +perftest .*made of software'
@@ -42,7 +42,7 @@ done
 tar -xOzf "$directory"/files/*.tar.gz --wildcards '*/rail_loss.log' | grep -q 'is given up' || fail "no rail was lost"
 
 # What is not so is found: one rail instead of two, and a rail that is lost where there is no other.
-accept 1 --only "rails rail_loss" -r STEPAF_NET_DEVICES=softnic0 -x SOFTNIC_DIES=0:300
+accept 1 --only "rails rail_loss" -r STEPAF_NET_DEVICES=softnic0 -x SOFTNIC_DIES=0:100
 has '^FAIL +rails .*not both ranks have two rails'
 has '^FAIL +rail_loss .*lost'
 accept 2 --everything
