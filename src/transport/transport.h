@@ -84,7 +84,9 @@ enum {
     /* It reaches peers of the same node only. */
     STEPAF_TRANSPORT_LOCAL = 1 << 1,
     /* It can connect to the process that takes a lost peer's place, in the middle of a job. */
-    STEPAF_TRANSPORT_RETURNS = 1 << 2
+    STEPAF_TRANSPORT_RETURNS = 1 << 2,
+    /* It is only used if it is asked for: else open says how, which is no warning. */
+    STEPAF_TRANSPORT_ASKED = 1 << 3
 };
 
 /* Those marked required are there in every transport. The others may be NULL, and then do nothing: the

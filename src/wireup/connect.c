@@ -97,7 +97,10 @@ static stepaf_status_t try_open(struct stepaf_ctx *ctx, unsigned index)
     stepaf_status_t status =
         transport_open(ctx, index, &ctx->net.transports[ctx->net.n_transports]);
     if (status == STEPAF_ERR_NO_TRANSPORT && !asked) {
-        stepaf_log_warn("transport %s is not used: %s", ops->name, stepaf_last_error()->text);
+        if (ops->caps & STEPAF_TRANSPORT_ASKED)
+            stepaf_log_info("transport %s is not used: %s", ops->name, stepaf_last_error()->text);
+        else
+            stepaf_log_warn("transport %s is not used: %s", ops->name, stepaf_last_error()->text);
         add_refusal(unopened, ops->name, stepaf_last_error()->text);
         return STEPAF_OK;
     }

@@ -477,10 +477,13 @@ static bool do_round(struct rank *rank)
         if (hs_option_int(job, "--stop", 0) && !stop_one(rank, victim))
             return false;
     }
-    if (!commit_as(rank, STEPAF_COMMIT_ADMIT) || !work(rank, true) || !meet(rank, job->size))
+    if (!commit_as(rank, STEPAF_COMMIT_ADMIT) || !work(rank, true))
         return false;
-    for (int r = 0; r < job->size; r++)
+    for (int r = 0; r < job->size;
+         r++) /* before the others may be in the next round, and one be killed */
         HS_TRUE(state_of(rank, r) == STEPAF_MEMBER_IN || state_of(rank, r) == STEPAF_MEMBER_SLOW);
+    if (!meet(rank, job->size))
+        return false;
     rank->is_new = false;
     rank->epoch = stepaf_epoch(job->ctx);
     return !hs_failed();

@@ -217,6 +217,7 @@ static void ofi_query_memory(struct stepaf_transport *transport, size_t *per_lin
 
 const struct stepaf_transport_ops stepaf_ofi_ops = {
     .name = "ofi",
+    .caps = STEPAF_TRANSPORT_ASKED,
     .probe = ofi_probe,
     .open = ofi_open,
     .close = ofi_close,
