@@ -70,7 +70,7 @@ static json_t *json_transports(const struct stepaf_env *env)
     for (int i = 0; stepaf_transports[i]; i++) {
         const struct stepaf_transport_ops *ops = stepaf_transports[i];
         char reason[STEPAF_REASON_MAX] = "";
-        int admitted = stepaf_transport_admitted(env, ops->name);
+        int admitted = stepaf_transport_admitted(env, ops);
         int usable = admitted && ops->probe(env, reason);
         if (!admitted)
             snprintf(reason, sizeof reason, "STEPAF_TRANSPORTS does not list it");

@@ -184,16 +184,16 @@ static bool same_name(const char *name, const char *text, size_t length)
     return strlen(name) == length && !memcmp(name, text, length);
 }
 
-bool stepaf_transport_admitted(const struct stepaf_env *env, const char *name)
+bool stepaf_transport_admitted(const struct stepaf_env *env, const struct stepaf_transport_ops *ops)
 {
     const char *list = env->transports;
     const char *word;
     size_t length;
 
     if (!list[0])
-        return true;
+        return !(ops->caps & STEPAF_TRANSPORT_ASKED);
     while ((word = next_name(&list, &length)))
-        if (same_name(name, word, length))
+        if (same_name(ops->name, word, length))
             return true;
     return false;
 }

@@ -85,7 +85,7 @@ enum {
     STEPAF_TRANSPORT_LOCAL = 1 << 1,
     /* It can connect to the process that takes a lost peer's place, in the middle of a job. */
     STEPAF_TRANSPORT_RETURNS = 1 << 2,
-    /* It is only used if it is asked for: else open says how, which is no warning. */
+    /* It is only used if STEPAF_TRANSPORTS lists it. */
     STEPAF_TRANSPORT_ASKED = 1 << 3
 };
 
@@ -213,7 +213,8 @@ struct stepaf_transport_ops stepaf_transport_complete(const struct stepaf_transp
 const char *stepaf_transport_lacks(const struct stepaf_transport_ops *ops);
 
 /* Whether the setting STEPAF_TRANSPORTS admits @a name. */
-bool stepaf_transport_admitted(const struct stepaf_env *env, const char *name);
+bool stepaf_transport_admitted(const struct stepaf_env *env,
+                               const struct stepaf_transport_ops *ops);
 
 /* Check that STEPAF_TRANSPORTS names only transports that this build has. */
 stepaf_status_t stepaf_transport_check_names(const struct stepaf_env *env);

@@ -82,8 +82,9 @@ static stepaf_status_t try_open(struct stepaf_ctx *ctx, unsigned index)
     bool asked = ctx->env.transports[0];
     char *unopened = ctx->net.unopened[ctx->net.n_transports], reason[STEPAF_REASON_MAX];
 
-    if (!stepaf_transport_admitted(&ctx->env, ops->name)) {
-        add_refusal(unopened, ops->name, "STEPAF_TRANSPORTS does not list it");
+    if (!stepaf_transport_admitted(&ctx->env, ops)) {
+        if (asked)
+            add_refusal(unopened, ops->name, "STEPAF_TRANSPORTS does not list it");
         return STEPAF_OK;
     }
     if (!ops->probe(&ctx->env, reason)) {
@@ -97,10 +98,7 @@ static stepaf_status_t try_open(struct stepaf_ctx *ctx, unsigned index)
     stepaf_status_t status =
         transport_open(ctx, index, &ctx->net.transports[ctx->net.n_transports]);
     if (status == STEPAF_ERR_NO_TRANSPORT && !asked) {
-        if (ops->caps & STEPAF_TRANSPORT_ASKED)
-            stepaf_log_info("transport %s is not used: %s", ops->name, stepaf_last_error()->text);
-        else
-            stepaf_log_warn("transport %s is not used: %s", ops->name, stepaf_last_error()->text);
+        stepaf_log_warn("transport %s is not used: %s", ops->name, stepaf_last_error()->text);
         add_refusal(unopened, ops->name, stepaf_last_error()->text);
         return STEPAF_OK;
     }
@@ -188,7 +186,7 @@ bool stepaf_transports_reopen(struct stepaf_ctx *ctx)
 
     for (unsigned i = 0; stepaf_transports[i]; i++) {
         if (!(ctx->net.ops[i].caps & STEPAF_TRANSPORT_RETURNS) ||
-            !stepaf_transport_admitted(&ctx->env, ctx->net.ops[i].name))
+            !stepaf_transport_admitted(&ctx->env, &ctx->net.ops[i]))
             continue;
         struct stepaf_transport *transport = find_in_use(ctx, i);
         if (transport && transport->ops->reopen(transport)) {

@@ -62,6 +62,11 @@ if grep -q '^#define HAVE_OFI 1' "$top_builddir/config.h"; then
     setting=LD_LIBRARY_PATH=$directory${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     expect 0 -t
     has '^shm +can'
+    has '^ofi +not used: STEPAF_TRANSPORTS does not list it$'
+    export STEPAF_TRANSPORTS=shm,ofi
+    expect 0 -t
+    unset STEPAF_TRANSPORTS
+    has '^shm +can'
     has '^ofi +cannot be used: no libfabric: '
     [ "$(grep -c libfabric "$directory/out")" -eq 1 ] || fail "more than one line of libfabric"
     setting=

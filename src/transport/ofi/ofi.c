@@ -156,10 +156,6 @@ static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
     char reason[STEPAF_REASON_MAX] = "";
     struct stepaf_ofi *ofi;
 
-    if (!up->env->transports[0] && !up->env->ofi_provider[0])
-        return stepaf_error_set(
-            STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
-            "ofi: only where STEPAF_TRANSPORTS or STEPAF_OFI_PROVIDER asks for it");
     if (n_peers > STEPAF_OFI_PEERS)
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
                                 "ofi: no more than %d peers", STEPAF_OFI_PEERS);
