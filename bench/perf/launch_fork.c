@@ -92,10 +92,11 @@ static pid_t wait_one(const pid_t *pids, int n, int *status_p, int *grace_ms_p)
 
     for (;;) {
         pid_t pid = waitpid(-1, status_p, *grace_ms_p < 0 ? 0 : WNOHANG);
+        int interrupted = pid < 0 && errno == EINTR;
 
-        if (pid < 0 && errno == EINTR && perf_stop_asked())
+        if (interrupted && perf_stop_asked())
             ask_children(pids, n);
-        if (pid > 0 || (pid < 0 && errno != EINTR))
+        if (pid != 0 && !interrupted)
             return pid;
         if (pid == 0 && (*grace_ms_p -= PAUSE_MS) < 0)
             return -1;
