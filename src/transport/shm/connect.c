@@ -193,9 +193,12 @@ void stepaf_shm_disconnect(struct stepaf_link *base)
     for (unsigned i = 0; i < shm->n_links; i++)
         if (shm->links[i] == link)
             shm->links[i] = shm->links[--shm->n_links];
-    /* What it has written is not for the next one: that begins with an inbox as it was in the beginning. */
-    memset(link->rx, 0, ((size_t)link->mask + 1) * sizeof(*link->rx));
-    memset((void *)link->rx_words, 0, sizeof(*link->rx_words));
+    /* What a process that has ended has written is not for the next one: that begins with an inbox as it was in the
+     * beginning. One that lives goes on to see that this end is closed. */
+    if (stepaf_shm_has_ended(link)) {
+        memset(link->rx, 0, ((size_t)link->mask + 1) * sizeof(*link->rx));
+        memset((void *)link->rx_words, 0, sizeof(*link->rx_words));
+    }
     munmap(link->map, link->map_bytes);
     stepaf_shm_unwatch(shm, link);
     free(link);
