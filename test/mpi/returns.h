@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that return: shared by the files of the test. */
+#ifndef STEPAF_TEST_RETURNS_H
+#define STEPAF_TEST_RETURNS_H
+
+#include "member_ops.h"
+
+enum { RETURNS_BYTES = 3000, RETURNS_LIMIT_S = 30 };
+
+/* Places in the shared page; 0 is the time of the last death. */
+enum {
+    STAMP_MET = 1,   /* ranks that have come to a meeting, ever */
+    STAMP_OPS,       /* attention ranks that are through, ever */
+    STAMP_INIT,      /* when the new process has begun its init */
+    STAMP_FIRST_USE, /* the longest time from then to the first operation that has used it */
+    STAMP_COMMIT,    /* the longest commit that has admitted one */
+    STAMP_ROUND,
+    STAMP_ADDRESS = 32 /* text, to the end */
+};
+
+struct rank {
+    struct hs_job *job;
+    struct member_ops exchange;
+    uint32_t epoch;
+    int round;
+    int64_t met, ops; /* what the stamps are to come to */
+    bool is_new;      /* it has returned in this round */
+};
+
+/* ---- returns_order.c: who dies when, and how ranks wait for each other ---- */
+
+/* World ranks that die in a round; the second one: -1 without --two. */
+int returns_victim_of(const struct rank *rank, int round);
+int returns_second_of(const struct rank *rank, int round);
+bool returns_dies_in(const struct rank *rank, int round, int world);
+int returns_n_dead(const struct rank *rank);
+int returns_attn_left(const struct rank *rank, int round);
+/* Whether this rank does what one of those that are left has to do. */
+bool returns_is_leader(const struct rank *rank);
+bool returns_await_stamp(const struct rank *rank, int stamp, int64_t value);
+/* Wait until @a n ranks have come here. */
+bool returns_meet(struct rank *rank, int n);
+/* Meetings in a round of those that are left, between two of all; and ranks that have met in rounds before. */
+int returns_n_apart(const struct rank *rank);
+int64_t returns_met_before(const struct rank *rank, int round);
+
+/* ---- returns_guest.c: the process that takes the place ---- */
+
+extern const char returns_secret[];
+
+/* For the process that is to come. */
+bool returns_tell_address(const struct rank *rank);
+stepaf_status_t returns_init_back(const struct rank *rank, const char *its_secret, int number,
+                                  int64_t timeout_us, stepaf_context_h *ctx_p);
+/* Processes that do not fit: none of them changes anything. */
+void returns_ask_in_vain(const struct rank *rank);
+
+#endif

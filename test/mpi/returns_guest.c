@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The process that takes the place: where it calls, and what does not fit. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "returns.h"
+
+const char returns_secret[] = "of this test alone";
+
+bool returns_tell_address(const struct rank *rank)
+{
+    char text[1024];
+    size_t room = (HS_STAMPS - STAMP_ADDRESS) * sizeof(int64_t);
+
+    if (!HS_OK(stepaf_members_address(rank->job->ctx, text, sizeof(text))))
+        return false;
+    size_t bytes = strcspn(text, ",");
+    if (!HS_TRUE(bytes < room))
+        return false;
+    memset((void *)&rank->job->shared->stamp[STAMP_ADDRESS], 0, room);
+    memcpy((void *)&rank->job->shared->stamp[STAMP_ADDRESS], text, bytes);
+    return true;
+}
+
+stepaf_status_t returns_init_back(const struct rank *rank, const char *its_secret, int number,
+                                  int64_t timeout_us, stepaf_context_h *ctx_p)
+{
+    stepaf_params_t params = {.field_mask = STEPAF_PARAM_SPLIT, .split = rank->job->split};
+    char text[32];
+
+    setenv("STEPAF_JOIN", (const char *)&rank->job->shared->stamp[STAMP_ADDRESS], 1);
+    setenv("STEPAF_SECRET", its_secret, 1);
+    snprintf(text, sizeof(text), "%d", number);
+    setenv("STEPAF_RANK", text, 1);
+    snprintf(text, sizeof(text), "%d", rank->job->size);
+    setenv("STEPAF_SIZE", text, 1);
+    snprintf(text, sizeof(text), "%lld", (long long)timeout_us);
+    setenv("STEPAF_INIT_TIMEOUT_US", text, 1);
+    stepaf_status_t status = stepaf_init(NULL, &params, ctx_p);
+    unsetenv("STEPAF_JOIN");
+    return status;
+}
+
+void returns_ask_in_vain(const struct rank *rank)
+{
+    int other =
+        (rank->job->rank + 2) % rank->job->size; /* whoever is called is the first or second */
+    stepaf_context_h ctx = NULL;
+
+    HS_REFUSED(returns_init_back(rank, "guessed", rank->job->rank, 10000000, &ctx),
+               STEPAF_ERR_BOOT);
+    HS_TRUE(strstr(stepaf_last_error()->text, "STEPAF_SECRET") != NULL);
+    HS_REFUSED(returns_init_back(rank, "", rank->job->rank, 10000000, &ctx), STEPAF_ERR_SETTING);
+    HS_REFUSED(returns_init_back(rank, returns_secret, other, 100000, &ctx), STEPAF_ERR_TIMEOUT);
+    HS_TRUE(strstr(stepaf_last_error()->text, "is not lost") != NULL);
+    /* Another size of a key: it is turned away, and the commit of the others goes on. */
+    if (!HS_OK(returns_init_back(rank, returns_secret, rank->job->rank, 10000000, &ctx)))
+        return;
+    HS_OK(stepaf_key_declare(ctx, MEMBER_PUSH, STEPAF_PUSH, RETURNS_BYTES / 2, NULL));
+    HS_OK(stepaf_key_declare(ctx, MEMBER_PULL, STEPAF_PULL, RETURNS_BYTES, NULL));
+    HS_REFUSED(stepaf_commit(ctx), STEPAF_ERR_BOOT);
+    HS_TRUE(strstr(stepaf_last_error()->text, "key 1") != NULL);
+    stepaf_finalize(ctx);
+}

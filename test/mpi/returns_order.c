@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who dies in which round, and how ranks wait for each other by the shared page. */
+#include "returns.h"
+
+int returns_victim_of(const struct rank *rank, int round)
+{
+    struct hs_job *job = rank->job;
+    uint64_t dice = hs_mix((uint64_t)hs_option_int(job, "--seed", 1) * 1000 + (uint64_t)round);
+    long long role = hs_option_int(job, "--role", -1);
+    int victim = (int)(dice % (uint64_t)job->size);
+
+    /* The split of these tests has attention ranks first. */
+    if (role == 0)
+        victim = (int)(dice % (uint64_t)job->attn);
+    if (role == 1)
+        victim = job->attn + (int)(dice % (uint64_t)job->ffn);
+    return victim;
+}
+
+/* With --two, another one of the other role, in splits of two halves. */
+int returns_second_of(const struct rank *rank, int round)
+{
+    int size = rank->job->size;
+
+    return hs_option_int(rank->job, "--two", 0) ? (returns_victim_of(rank, round) + size / 2) % size
+                                                : -1;
+}
+
+bool returns_dies_in(const struct rank *rank, int round, int world)
+{
+    return returns_victim_of(rank, round) == world || returns_second_of(rank, round) == world;
+}
+
+int returns_n_dead(const struct rank *rank)
+{
+    return hs_option_int(rank->job, "--two", 0) ? 2 : 1;
+}
+
+bool returns_is_leader(const struct rank *rank)
+{
+    int leader = 0;
+
+    while (returns_dies_in(rank, rank->round, leader))
+        leader++;
+    return rank->job->rank == leader;
+}
+
+bool returns_await_stamp(const struct rank *rank, int stamp, int64_t value)
+{
+    int64_t until_ns = hs_now_ns() + RETURNS_LIMIT_S * 1000000000LL * hs_slow();
+
+    while (atomic_load(&rank->job->shared->stamp[stamp]) < value) {
+        if (rank->job->ctx)
+            (void)stepaf_progress(rank->job->ctx);
+        if (hs_failed() || hs_hopeless(rank->job))
+            return false;
+        if (hs_now_ns() > until_ns)
+            return HS_FAILED("round %d: %lld have come of %lld", rank->round,
+                             (long long)atomic_load(&rank->job->shared->stamp[stamp]),
+                             (long long)value);
+        hs_sleep_us(200);
+    }
+    return true;
+}
+
+bool returns_meet(struct rank *rank, int n)
+{
+    rank->met += n;
+    atomic_fetch_add(&rank->job->shared->stamp[STAMP_MET], 1);
+    return returns_await_stamp(rank, STAMP_MET, rank->met);
+}
+
+static bool is_of(const struct rank *rank, int world, stepaf_role_t role)
+{
+    return world >= 0 && (world < rank->job->attn) == (role == STEPAF_ATTENTION);
+}
+
+int returns_attn_left(const struct rank *rank, int round)
+{
+    return rank->job->attn - is_of(rank, returns_victim_of(rank, round), STEPAF_ATTENTION) -
+           is_of(rank, returns_second_of(rank, round), STEPAF_ATTENTION);
+}
+
+int returns_n_apart(const struct rank *rank)
+{
+    return hs_option_int(rank->job, "--stop", 0) ? 4 : 2;
+}
+
+int64_t returns_met_before(const struct rank *rank, int round)
+{
+    int64_t n = rank->job->size, left = n - returns_n_dead(rank);
+
+    return round * (n + returns_n_apart(rank) * left + n);
+}
