@@ -30,7 +30,7 @@ static int look_up(struct perf_ofi *ofi)
 
         if (function == NULL)
             return perf_fail("plain libfabric: it has no %s", entries[i].name);
-        memcpy((char *)&ofi->library + entries[i].at, &function, sizeof(function));
+        memcpy((char *)&ofi->calls + entries[i].at, &function, sizeof(function));
     }
     return 0;
 }
@@ -38,7 +38,7 @@ static int look_up(struct perf_ofi *ofi)
 /* What the library asks for. */
 static int find_provider(struct perf_ofi *ofi, const char *provider)
 {
-    struct fi_info *hints = ofi->library.dupinfo(NULL);
+    struct fi_info *hints = ofi->calls.dupinfo(NULL);
     int error;
 
     if (hints == NULL)
@@ -50,10 +50,10 @@ static int find_provider(struct perf_ofi *ofi, const char *provider)
         FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
     hints->domain_attr->threading = FI_THREAD_DOMAIN;
     hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
-    error = ofi->library.getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &ofi->list);
-    ofi->library.freeinfo(hints);
+    error = ofi->calls.getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &ofi->list);
+    ofi->calls.freeinfo(hints);
     if (error != 0)
-        return perf_fail("plain libfabric: %s", ofi->library.strerror(-error));
+        return perf_fail("plain libfabric: %s", ofi->calls.strerror(-error));
     for (ofi->info = ofi->list; ofi->info != NULL; ofi->info = ofi->info->next) {
         const char *its = ofi->info->fabric_attr->prov_name;
 
@@ -67,7 +67,7 @@ static int open_endpoint(struct perf_ofi *ofi)
 {
     struct fi_cq_attr cq_attr = {.size = CQ_ENTRIES, .format = FI_CQ_FORMAT_DATA};
     struct fi_av_attr av_attr = {.type = FI_AV_UNSPEC};
-    int error = ofi->library.fabric(ofi->info->fabric_attr, &ofi->fabric, NULL);
+    int error = ofi->calls.fabric(ofi->info->fabric_attr, &ofi->fabric, NULL);
 
     if (error == 0)
         error = fi_domain(ofi->fabric, ofi->info, &ofi->domain, NULL);
@@ -105,7 +105,7 @@ int perf_ofi_fabric_open(struct perf_ofi *ofi, const char *provider, struct perf
     if (error == 0)
         error = fi_getname(&ofi->ep->fid, end_p->address, &bytes);
     if (error != 0)
-        return perf_fail("plain libfabric: %s", ofi->library.strerror(-error));
+        return perf_fail("plain libfabric: %s", ofi->calls.strerror(-error));
     end_p->address_bytes = (uint32_t)bytes;
     end_p->key = fi_mr_key(ofi->mr);
     end_p->base = ofi->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR
@@ -129,5 +129,5 @@ void perf_ofi_fabric_close(struct perf_ofi *ofi)
     close_one(ofi->domain != NULL ? &ofi->domain->fid : NULL);
     close_one(ofi->fabric != NULL ? &ofi->fabric->fid : NULL);
     if (ofi->list != NULL)
-        ofi->library.freeinfo(ofi->list);
+        ofi->calls.freeinfo(ofi->list);
 }

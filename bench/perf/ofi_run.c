@@ -39,7 +39,7 @@ static int fail_by_queue(const struct perf_ofi *ofi, ssize_t n)
 
     if (n == -FI_EAVAIL)
         (void)fi_cq_readerr(ofi->cq, &entry, 0);
-    return perf_fail("plain libfabric: %s", ofi->library.strerror(entry.err));
+    return perf_fail("plain libfabric: %s", ofi->calls.strerror(entry.err));
 }
 
 /* Take in what is there; the number of completions, or -1. */
@@ -110,7 +110,7 @@ static int write_part(struct perf_ofi *ofi, const struct perf_ofi_conn *conn,
             return 0;
         }
         if (error != -FI_EAGAIN)
-            return perf_fail("plain libfabric: %s", ofi->library.strerror((int)-error));
+            return perf_fail("plain libfabric: %s", ofi->calls.strerror((int)-error));
         flags = 0;
         if (look(ofi, &looks) != 0)
             return -1;

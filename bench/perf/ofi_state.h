@@ -59,7 +59,7 @@ struct perf_ofi {
     const struct perf_case *c;
     const struct perf_place *place;
     const struct perf_buffers *buffers;
-    struct perf_ofi_library library;
+    struct perf_ofi_library calls;
     struct fi_info *info, *list;
     struct fid_fabric *fabric;
     struct fid_domain *domain;

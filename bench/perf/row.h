@@ -44,8 +44,7 @@ struct perf_result {
     double wire_us;    /* median of the same bytes by plain TCP, where links go by that; 0: none */
     struct {
         double host_us[PERF_WHO_LAST]; /* median of what the calls for an operation take the host */
-        double
-            thread_us; /* what the library's thread works for one, at the rank where that is most */
+        double thread_us; /* what the library's thread works for one, where that is most */
     } cpu;
 };
 

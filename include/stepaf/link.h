@@ -25,9 +25,8 @@ typedef struct stepaf_link_info {
     char streams[16];        /* how streams write to the peer: "cuda_ipc", into its GPU memory;
                               * "cuda_host", into host memory that both GPUs reach; "cuda_proxy", by
                               * the link. "" without stream plans */
-    int64_t
-        clock_bound_ns; /* the common clocks of the two (stepaf_clock_ns) are no further apart than
-                              * that; -1: not known, as before a commit */
+    int64_t clock_bound_ns;  /* the common clocks of the two (stepaf_clock_ns) are no further apart
+                              * than that; -1: not known, as before a commit */
 } stepaf_link_info_t;
 
 /** Describe the link to rank @a rank of the other role.

@@ -18,8 +18,7 @@ typedef struct stepaf_timeline {
     int64_t notified_ns;  /* all passed to the transports: on its way, or waiting for room there */
     int64_t answered_ns;  /* its answer, or its release where none is expected, was taken in here */
     int64_t ffn_queue_ns; /* duration: arrived there until received by the caller */
-    int64_t
-        ffn_work_ns; /* duration: received by the caller until answered, or, unanswered, released */
+    int64_t ffn_work_ns;  /* duration: received by the caller until answered or just released */
 } stepaf_timeline_t;
 
 /** Report where the time of an operation went at one FFN rank.

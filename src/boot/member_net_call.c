@@ -10,10 +10,6 @@
 #include "boot/control/socket.h"
 #include "boot/member_net_inside.h"
 
-enum {
-    CONNECT_NS = 2000000000 /* for one address; a host that has not answered by then is not there */
-};
-
 static bool is_way(const struct stepaf_control_link *link)
 {
     return link && link->state == STEPAF_CONTROL_UP;
@@ -58,7 +54,7 @@ static bool call_next(struct stepaf_member_net *net, int rank)
         link->hello.to = (uint32_t)rank;
         stepaf_control_link_free(net->control.links[rank]);
         net->control.links[rank] = link;
-        other->until_ns = stepaf_monotonic_ns() + CONNECT_NS;
+        other->until_ns = stepaf_monotonic_ns() + MEMBER_CONNECT_NS;
         return true;
     }
     return false;

@@ -12,8 +12,7 @@
 #include "boot/member_net_inside.h"
 
 enum {
-    CALL_NS = 2000000000, /* for one address */
-    AGAIN_NS = 20000000,  /* between rounds of calls */
+    AGAIN_NS = 20000000, /* between rounds of calls */
     PLACES_MAX = 1024,
     PLACE_MAX = STEPAF_PLACE_MEET_MAX
 };
@@ -172,7 +171,7 @@ static bool call_once(struct stepaf_member_net *net, const struct stepaf_control
 {
     struct stepaf_control *control = &net->control;
     struct member_return *returns = net->returns;
-    int64_t until_ns = stepaf_monotonic_ns() + CALL_NS;
+    int64_t until_ns = stepaf_monotonic_ns() + MEMBER_CONNECT_NS;
     int fd = stepaf_control_connect(address, port);
     struct stepaf_control_link *link =
         fd >= 0 ? stepaf_control_link_new(control, fd, STEPAF_CONTROL_CALLING) : NULL;

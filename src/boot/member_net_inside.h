@@ -7,6 +7,11 @@
 #include "boot/member_net.h"
 #include "boot/member_net_return.h"
 
+enum {
+    MEMBER_CONNECT_NS =
+        2000000000 /* for one address: a host that is silent for so long is not there */
+};
+
 /* What waits for a connection. */
 struct member_queued {
     struct member_queued *next;
@@ -22,8 +27,7 @@ struct member_other {
     int64_t until_ns; /* for the address that is being called */
     struct member_queued *queue;
     bool is_new; /* it has been admitted by the last decision, and is to be told */
-    char
-        reason[STEPAF_MEMBER_NET_REASON_MAX]; /* why it is lost, or the last call came to nothing */
+    char reason[STEPAF_MEMBER_NET_REASON_MAX]; /* why it is lost, or could not be called last */
 };
 
 /* A process that wants a rank's place. */

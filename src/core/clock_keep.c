@@ -4,10 +4,9 @@
 
 enum {
     READING_TRIES = 4,
-    READING_EVERY_US =
-        100000, /* by stepaf_clock_keep: off the hot path, and a few hundred instructions */
-    READING_FRESH_US = 10000, /* for who reads stamps */
-    READING_WIDE_NS = 2000,   /* it was interrupted: better none, for a while */
+    READING_EVERY_US = 100000, /* by stepaf_clock_keep, off the hot path */
+    READING_FRESH_US = 10000,  /* for who reads stamps */
+    READING_WIDE_NS = 2000,    /* it was interrupted: better none, for a while */
     READING_LATE_US = 1000000,
     PROBE_EVERY_US = 100000,
     PROBE_TURNS = 16,   /* all peers are told of this clock once in so many */

@@ -64,8 +64,7 @@ struct stepaf_peer {
         bool asked;       /* the answer to a ping is still to come */
         uint32_t seq;     /* of the last ping */
         int64_t asked_ns; /* of CLOCK_MONOTONIC */
-        uint32_t
-            bound; /* how far its clock is off, at most, as it said; UINT32_MAX: it does not know */
+        uint32_t bound;   /* its clock is off by no more, it says; UINT32_MAX: it does not know */
         int64_t bound_at_ns; /* when; 0: it has not said */
     } clock;
     char reason[STEPAF_REASON_MAX];  /* why lost, or why not reached */

@@ -79,11 +79,10 @@ enum {
     STEPAF_PART_MOST = 16 << 10, /* bytes of a part */
     STEPAF_PART_TOLD =
         16, /* from flag to flag: of what is sent, since the host looks at them all */
-    STEPAF_PART_TELLS = 128, /* of what is taken, in lines of their own, as with chunks */
-    STEPAF_PART_SENDERS =
-        32, /* blocks that send parts, at most: enough for PCIe, and the first are soon there */
-    STEPAF_PART_TAKERS = 64, /* and that take them */
-    STEPAF_ANY_TENSORS = 8   /* of one peer, each way: STEPAF_MAX_TENSORS */
+    STEPAF_PART_TELLS = 128,  /* of what is taken, in lines of their own, as with chunks */
+    STEPAF_PART_SENDERS = 32, /* blocks that send parts: enough for PCIe, the first soon there */
+    STEPAF_PART_TAKERS = 64,  /* and that take them */
+    STEPAF_ANY_TENSORS = 8    /* of one peer, each way: STEPAF_MAX_TENSORS */
 };
 
 /* Lower halves of stamps that count nothing. */

@@ -32,9 +32,8 @@ struct stepaf_control_hello {
     uint32_t life;     /* of the caller, as boot/consensus has it; 0 where ranks meet */
     uint16_t port;     /* where the caller listens itself */
     uint16_t unused[3];
-    uint8_t
-        session[STEPAF_CONTROL_NONCE_BYTES];   /* of the job; 0 where ranks meet, or one returns */
-    uint8_t nonce[STEPAF_CONTROL_NONCE_BYTES]; /* nonce by the caller */
+    uint8_t session[STEPAF_CONTROL_NONCE_BYTES]; /* the job's; 0: ranks meet, or one returns */
+    uint8_t nonce[STEPAF_CONTROL_NONCE_BYTES];   /* nonce by the caller */
 };
 
 struct stepaf_control_opening {

@@ -91,7 +91,7 @@ stepaf_status_t stepaf_ofi_reg_mem(struct stepaf_transport *transport, struct st
         return stepaf_error_no_memory(STEPAF_PHASE_NONE);
     return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_NONE,
                             "ofi: cannot register %zu bytes: %s", mem->bytes,
-                            ofi->f.library->strerror(-error));
+                            ofi->f.calls->strerror(-error));
 }
 
 void stepaf_ofi_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem)

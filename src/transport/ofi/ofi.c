@@ -70,7 +70,7 @@ static void ofi_close(struct stepaf_transport *transport)
     close_fid(f->domain ? &f->domain->fid : NULL);
     close_fid(f->fabric ? &f->fabric->fid : NULL);
     if (f->info)
-        f->library->freeinfo(f->info);
+        f->calls->freeinfo(f->info);
     free(ofi->slots);
     free(ofi->ops);
     free(ofi->links);
@@ -81,7 +81,7 @@ static int open_fabric(struct stepaf_ofi_fabric *f)
 {
     struct fi_cq_attr cq_attr = {.size = CQ_ENTRIES, .format = FI_CQ_FORMAT_DATA};
     struct fi_av_attr av_attr = {.type = FI_AV_UNSPEC};
-    int error = f->library->fabric(f->info->fabric_attr, &f->fabric, NULL);
+    int error = f->calls->fabric(f->info->fabric_attr, &f->fabric, NULL);
 
     if (!error)
         error = fi_domain(f->fabric, f->info, &f->domain, NULL);
@@ -167,14 +167,14 @@ static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
         ofi_close(&ofi->base);
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
-    ofi->f.library = stepaf_ofi_library(reason);
-    if (ofi->f.library)
+    ofi->f.calls = stepaf_ofi_library(reason);
+    if (ofi->f.calls)
         ofi->f.info =
-            stepaf_ofi_choose(ofi->f.library, up->env->ofi_provider, ofi->f.refused, reason);
+            stepaf_ofi_choose(ofi->f.calls, up->env->ofi_provider, ofi->f.refused, reason);
     int error = ofi->f.info ? open_all(ofi) : 0;
     if (error)
         snprintf(reason, sizeof(reason), "%.60s: cannot open: %.100s",
-                 ofi->f.info->fabric_attr->prov_name, ofi->f.library->strerror(-error));
+                 ofi->f.info->fabric_attr->prov_name, ofi->f.calls->strerror(-error));
     if (!ofi->f.info || error) {
         ofi_close(&ofi->base);
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "ofi: %s", reason);

@@ -98,7 +98,7 @@ struct stepaf_ofi_rmem {
 
 /* What libfabric has opened. */
 struct stepaf_ofi_fabric {
-    const struct stepaf_ofi_library *library;
+    const struct stepaf_ofi_library *calls;
     struct fi_info *info;
     struct fid_fabric *fabric;
     struct fid_domain *domain;
@@ -181,8 +181,8 @@ bool stepaf_ofi_sockets_are_open(const struct stepaf_ofi *ofi);
 unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n);
 void stepaf_ofi_retire(struct stepaf_post *post);
 bool stepaf_ofi_control(struct stepaf_ofi_link *link, enum stepaf_ofi_kind kind);
-void stepaf_ofi_lose(struct stepaf_ofi_link *link,
-                     int error); /* or refute it, before it is proven */
+/* It is lost; or refuted, if it is not proven yet. */
+void stepaf_ofi_lose(struct stepaf_ofi_link *link, int error);
 
 /* receive.c */
 unsigned stepaf_ofi_progress(struct stepaf_transport *transport, unsigned polls);

@@ -43,7 +43,7 @@ static const char *finding(const struct stepaf_ofi *ofi, const struct stepaf_ofi
     const struct stepaf_ofi_proof *proof = &link->proof;
 
     if (proof->state == STEPAF_OFI_REFUTED)
-        return ofi->f.library->strerror(proof->error);
+        return ofi->f.calls->strerror(proof->error);
     if (!proof->sent)
         return "libfabric has not connected to it";
     return proof->here ? "it takes in nothing" : "it has not written";

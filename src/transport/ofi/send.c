@@ -17,7 +17,7 @@ void stepaf_ofi_lose(struct stepaf_ofi_link *link, int error)
         return;
     }
     snprintf(reason, sizeof(reason), "%.60s: %.100s", ofi->f.info->fabric_attr->prov_name,
-             ofi->f.library->strerror(error));
+             ofi->f.calls->strerror(error));
     ofi->base.up->lost(ofi->base.up, &link->base, reason);
 }
 

@@ -31,10 +31,9 @@ struct ofi_fabric {
     int n_open; /* objects that are not closed */
     unsigned n_writes;
     unsigned n_refused;
-    unsigned
-        n_overtaken; /* completions at the target of writes that were posted behind one still under way */
-    unsigned n_foreign; /* writes from memory that is not registered, or to such */
-    unsigned more_run;  /* the longest row of FI_MORE */
+    unsigned n_overtaken; /* completions at the target behind which an earlier write still goes */
+    unsigned n_foreign;   /* writes from memory that is not registered, or to such */
+    unsigned more_run;    /* the longest row of FI_MORE */
 };
 
 extern struct ofi_fabric ofi_fabric;
