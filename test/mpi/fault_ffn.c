@@ -10,12 +10,21 @@ static int victim(const struct fault *fault)
     return fault->job->ffn - 1;
 }
 
+/* Operations that show that all else goes on: fewer of large tensors, which take their time. */
+static int rounds_after(const struct fault *fault)
+{
+    enum { ROUNDS = 50, ROUNDS_MIN = 3, BYTES = 10000000 };
+    size_t rounds = BYTES / (fault->bytes ? fault->bytes : 1);
+
+    return rounds > ROUNDS ? ROUNDS : rounds < ROUNDS_MIN ? ROUNDS_MIN : (int)rounds;
+}
+
 /* What an attention rank can still do, and what not. */
 static void carry_on(struct fault *fault)
 {
     struct fx_plan *all = &fault->plans[F_ALL], *sliced = &fault->plans[F_SLICED];
     struct fx_plan *lenient = &fault->plans[F_LENIENT];
-    int gone = victim(fault);
+    int gone = victim(fault), rounds = rounds_after(fault);
     stepaf_request_h request = NULL;
     stepaf_counters_t counters = {.size = sizeof(counters)};
 
@@ -24,10 +33,10 @@ static void carry_on(struct fault *fault)
     HS_REFUSED(fx_start(all, STEPAF_START_WAIT, &request), STEPAF_ERR_PEER_LOST);
     HS_TRUE(request == NULL);
     sliced->skip = gone;
-    for (int i = 0; i < 50 && fx_exchange(sliced); i++)
+    for (int i = 0; i < rounds && fx_exchange(sliced); i++)
         ;
     lenient->skip = gone; /* nothing to verify of it */
-    for (int i = 0; i < 50; i++) {
+    for (int i = 0; i < rounds; i++) {
         if (!HS_OK(fx_start(lenient, STEPAF_START_SKIP_LOST | STEPAF_START_WAIT, &request)) ||
             !HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT)) ||
             !fx_verify(lenient, lenient->next - 1, -1))
