@@ -213,10 +213,13 @@ STEPAF_API int64_t stepaf_default_timeout_us(stepaf_context_h ctx);
  *
  *  Meanwhile operations make progress and the batch handler is called, as in other waits, if the
  *  bootstrap calls stepaf_boot_advance. The library's own do.
+ *  It goes by the bootstrap until a commit goes on without a rank, or takes one back: from then on it is
+ *  among the members of the epoch, whichever process they are.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE; STEPAF_ERR_INVALID (group); STEPAF_ERR_ROLE (not a
- *  member); STEPAF_ERR_TIMEOUT or STEPAF_ERR_PEER_LOST (the group's barrier cannot be used
- *  again, also in an epoch that goes on without lost ranks); STEPAF_ERR_BOOT. Blocks for at most @a
- *  timeout_us. */
+ *  member); STEPAF_ERR_TIMEOUT (among the members, call it again to go on waiting; by the bootstrap,
+ *  the group's barrier cannot be used until a commit changes the members); STEPAF_ERR_PEER_LOST (a
+ *  member of the group was lost before it called this; commit without it, stepaf_commit_with);
+ *  STEPAF_ERR_BOOT; STEPAF_ERR_NO_MEMORY. Blocks for at most @a timeout_us. */
 STEPAF_API stepaf_status_t stepaf_barrier(stepaf_context_h ctx, stepaf_group_t group,
                                           int64_t timeout_us);
 

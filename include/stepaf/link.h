@@ -47,9 +47,12 @@ STEPAF_API const char *stepaf_transport_name(stepaf_context_h ctx, int rank);
  *  Every rank compares the bytes that its operations have passed to each link with those that the
  *  link's transport has written. Links to lost peers, and links with posts that wait for room, are
  *  not compared. The map shows the ranks and their nodes, how each reaches each, and the bytes
- *  carried. Collective over the world, after a commit; one exchange by the bootstrap.
- *  @param text_p  NULL, or at world rank 0 the map as text, to be freed with free(), also if a link
- *                 was found to be wrong; NULL at other ranks. Unchanged after other failures.
+ *  carried. Collective over the members, after a commit; one exchange by the bootstrap, or among the
+ *  members once these have changed. Ranks that the epoch goes on without, and those that have
+ *  returned, are named as such.
+ *  @param text_p  NULL, or at world rank 0, or the first member if that is out, the map as text, to be
+ *                 freed with free(), also if a link was found to be wrong; NULL at other ranks.
+ *                 Unchanged after other failures.
  *  @return STEPAF_OK; STEPAF_ERR_TRANSPORT on every rank (a transport has not written what it
  *  reported; stepaf_last_error names rank, peer and both numbers; nothing else changes);
  *  STEPAF_ERR_HANDLE; STEPAF_ERR_STATE (no commit yet, or a failed one); STEPAF_ERR_TIMEOUT,

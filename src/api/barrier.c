@@ -5,6 +5,7 @@
 #include "base/time.h"
 #include "boot/boot_advance.h"
 #include "core/members.h"
+#include "core/members_gather.h"
 #include "core/progress.h"
 #include "core/thread.h"
 
@@ -67,11 +68,16 @@ stepaf_status_t stepaf_barrier(stepaf_context_h handle, stepaf_group_t group, in
     int64_t began_ns = stepaf_monotonic_ns();
     timeout_us = stepaf_timeout_us(ctx, timeout_us);
     stepaf_core_flush(ctx, timeout_us);
+    bool is_among_members = stepaf_members_gather_is_due(ctx);
     stepaf_lock_leave(&ctx->lock);
     int64_t left_us = timeout_us - (stepaf_monotonic_ns() - began_ns) / 1000;
+    left_us = left_us > 0 ? left_us : 0;
     stepaf_boot_wait_begin(ctx);
-    status = ctx->job.boot.barrier(ctx->job.boot.self, group, ctx->job.groups[group],
-                                   ctx->job.group_size[group], left_us > 0 ? left_us : 0);
+    status = is_among_members
+                 ? stepaf_members_gather(ctx, STEPAF_GATHER_BARRIER + (int)group, NULL, 0, NULL,
+                                         NULL, left_us)
+                 : ctx->job.boot.barrier(ctx->job.boot.self, group, ctx->job.groups[group],
+                                         ctx->job.group_size[group], left_us);
     stepaf_boot_wait_end();
     stepaf_members_dispatch(ctx);
     stepaf_lock_enter(&ctx->lock);

@@ -64,12 +64,16 @@ void stepaf_member_net_pump(struct stepaf_member_net *net)
 
 /* ---- being called ---- */
 
-static bool take_message(void *arg, int rank, const void *data, size_t bytes)
+static bool take_message(void *arg, int rank, const struct stepaf_control_frame *frame,
+                         const void *data)
 {
     struct stepaf_member_net *net = arg;
     struct stepaf_consensus_message message;
 
-    if (!stepaf_consensus_message_read(data, bytes, net->consensus.size, &message))
+    if (frame->type == STEPAF_CONTROL_WORDS || frame->type == STEPAF_CONTROL_ALL_WORDS)
+        return stepaf_member_gather_take(net, rank, frame, data);
+    if (frame->type != STEPAF_CONTROL_CONSENSUS ||
+        !stepaf_consensus_message_read(data, frame->bytes, net->consensus.size, &message))
         return false;
     stepaf_consensus_take(&net->consensus, rank, &message);
     return true;
@@ -129,6 +133,7 @@ static void free_net(struct stepaf_member_net *net)
     stepaf_proof_forget(control->place.key, sizeof control->place.key);
     stepaf_proof_forget(control->guests.key, sizeof control->guests.key);
     stepaf_consensus_free(&net->consensus);
+    stepaf_member_gather_free(net);
     free(control->links);
     free(control->calls);
     free(control->fates);

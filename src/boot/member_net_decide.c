@@ -69,7 +69,8 @@ static void deal_words(const struct stepaf_consensus_blob *blobs, size_t size, u
 
     for (size_t r = 0; r < size; r++) {
         offsets_p[r] = at;
-        present_p[r] = blobs[r].data != NULL;
+        if (present_p)
+            present_p[r] = blobs[r].data != NULL;
         if (blobs[r].bytes)
             memcpy(all + at, blobs[r].data, blobs[r].bytes);
         at += blobs[r].bytes;
@@ -77,19 +78,19 @@ static void deal_words(const struct stepaf_consensus_blob *blobs, size_t size, u
     offsets_p[size] = at;
 }
 
-stepaf_status_t stepaf_member_net_decision(struct stepaf_member_net *net, void **all_p,
-                                           size_t *offsets_p, uint8_t *present_p)
+stepaf_status_t stepaf_member_net_deal(const struct stepaf_member_net *net,
+                                       const struct stepaf_consensus_blob *value, void **all_p,
+                                       size_t *offsets_p, uint8_t *present_p)
 {
-    const struct stepaf_consensus_blob *value = &net->consensus.value;
     size_t size = (size_t)net->consensus.size;
     struct stepaf_consensus_blob *blobs = calloc(size, sizeof *blobs);
     uint8_t *all = malloc(value->bytes + 1);
     stepaf_status_t status = STEPAF_OK;
 
     if (!blobs || !all)
-        status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+        status = stepaf_error_no_memory(STEPAF_PHASE_NONE);
     else if (!stepaf_consensus_value_read(value->data, value->bytes, blobs, (int)size))
-        status = stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_COMMIT,
+        status = stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_NONE,
                                   "what the members have agreed on is malformed");
     else
         deal_words(blobs, size, all, offsets_p, present_p);
@@ -99,6 +100,14 @@ stepaf_status_t stepaf_member_net_decision(struct stepaf_member_net *net, void *
     else
         *all_p = all;
     return status;
+}
+
+stepaf_status_t stepaf_member_net_decision(struct stepaf_member_net *net, void **all_p,
+                                           size_t *offsets_p, uint8_t *present_p)
+{
+    return stepaf_error_in(
+        stepaf_member_net_deal(net, &net->consensus.value, all_p, offsets_p, present_p),
+        STEPAF_PHASE_COMMIT);
 }
 
 int stepaf_member_net_awaited(const struct stepaf_member_net *net)

@@ -175,6 +175,7 @@ static bool call_once(struct stepaf_member_net *net, const struct stepaf_control
     int fd = stepaf_control_connect(address, port);
     struct stepaf_control_link *link =
         fd >= 0 ? stepaf_control_link_new(control, fd, STEPAF_CONTROL_CALLING) : NULL;
+    char before[sizeof returns->text];
     bool has_asked = false;
 
     if (!link) {
@@ -186,6 +187,7 @@ static bool call_once(struct stepaf_member_net *net, const struct stepaf_control
     link->hello.to = stepaf_control_anybody;
     control->guests.look = link;
     until_ns = until_ns < deadline_ns ? until_ns : deadline_ns;
+    memcpy(before, returns->text, sizeof before);
     returns->text[0] = '\0';
     while (!returns->has_state && !returns->text[0] && link->state != STEPAF_CONTROL_CLOSED &&
            stepaf_monotonic_ns() < until_ns) {
@@ -197,11 +199,13 @@ static bool call_once(struct stepaf_member_net *net, const struct stepaf_control
         has_asked = has_asked || link->state == STEPAF_CONTROL_UP;
     }
     bool knows_another = link->state == STEPAF_CONTROL_CLOSED && link->error == EACCES;
+    bool had_no_time = link->state != STEPAF_CONTROL_CLOSED && stepaf_monotonic_ns() >= deadline_ns;
     if (!returns->has_state && !returns->text[0])
         snprintf(returns->text, sizeof returns->text, "%s",
-                 link->state != STEPAF_CONTROL_CLOSED ? "no answer"
-                 : link->trouble                      ? link->trouble
-                                                      : stepaf_why(link->error));
+                 had_no_time && before[0]               ? before /* that says more */
+                 : link->state != STEPAF_CONTROL_CLOSED ? "no answer"
+                 : link->trouble                        ? link->trouble
+                                                        : stepaf_why(link->error));
     control->guests.look = NULL;
     stepaf_control_link_free(link);
     return returns->has_state || knows_another;

@@ -5,6 +5,7 @@
 
 #include "boot/control/control.h"
 #include "boot/member_net.h"
+#include "boot/member_net_gather.h"
 #include "boot/member_net_return.h"
 
 enum {
@@ -50,6 +51,22 @@ struct member_return {
     char text[STEPAF_MEMBER_NET_REASON_MAX];
 };
 
+/* What members gather on one channel. A stamp is an epoch and how many there have been in it, so that it grows. */
+struct member_gathering {
+    uint64_t stamp; /* of the last that this rank has begun */
+    bool is_over;   /* and come to the end of */
+    /* At the first member: what the others have said last; NULL until one has. */
+    uint64_t *came;
+    struct stepaf_consensus_blob *words;
+    /* At the others: what the first has said. */
+    uint64_t answered;
+    int answered_by;
+    stepaf_status_t status;
+    int rank;   /* PEER_LOST: whose loss it is */
+    int awaits; /* whom the first waited for when it last said so; -1: not known */
+    struct stepaf_consensus_blob value;
+};
+
 struct stepaf_member_net {
     struct stepaf_control control;
     struct stepaf_consensus consensus;
@@ -60,6 +77,7 @@ struct stepaf_member_net {
     uint32_t n_asked;              /* guests, ever */
     uint32_t epoch, n_commits;     /* as the context counts them: what guests are told */
     struct member_return *returns; /* NULL: this process is no guest, and was none */
+    struct member_gathering gatherings[STEPAF_MEMBER_GATHERINGS];
 };
 
 /* ---- member_net_call.c ---- */
@@ -75,6 +93,13 @@ void stepaf_member_net_drop(struct stepaf_member_net *net, int rank);
 void stepaf_member_net_look_after(struct stepaf_member_net *net, int rank);
 /* The key that all members have, and what follows from it. */
 void stepaf_member_net_set_key(struct stepaf_member_net *net, const uint8_t *key);
+
+/* ---- member_net_gather.c ---- */
+
+/* Another member says what it has to say on a channel, or what all have. False: it does not fit. */
+bool stepaf_member_gather_take(struct stepaf_member_net *net, int from,
+                               const struct stepaf_control_frame *frame, const void *data);
+void stepaf_member_gather_free(struct stepaf_member_net *net);
 
 /* ---- member_net_host.c, member_net_guest.c ---- */
 

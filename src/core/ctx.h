@@ -187,6 +187,8 @@ struct stepaf_ctx_members {
     bool admits;         /* and takes processes in their places */
     bool has_cards;      /* what such processes are told is there */
     bool is_guest;       /* this process is one of them */
+    bool
+        has_changed; /* ranks have left the list or returned: the bootstrap does not know all members */
     uint32_t
         n_lost_known; /* and guests: that callers have been told of, by the descriptor and the callback */
     uint64_t n_changes; /* of the list, and of who is lost */

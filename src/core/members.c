@@ -194,6 +194,9 @@ void stepaf_members_adopt(struct stepaf_ctx *ctx)
     for (int r = 0; r < ctx->job.boot.size; r++)
         if (!ctx->job.members.present[r])
             ctx->job.members.is[r] = 0;
+    for (int r = 0; r < ctx->job.boot.size; r++)
+        ctx->job.members.has_changed =
+            ctx->job.members.has_changed || !ctx->job.members.is[r] || ctx->job.members.returned[r];
     if (ctx->job.members.net)
         stepaf_member_net_set_members(ctx->job.members.net, ctx->job.members.is);
     if (is_news)

@@ -4,13 +4,14 @@
 
 #include "map/map.h"
 
-/* The group of the same node among those from @a from on; their number if there is none. */
+/* The group of the same node among those from @a from on, or of those that are out; their number if there is none. */
 static uint32_t find_node(const struct stepaf_map *map, const struct stepaf_map_groups *groups,
-                          uint32_t from, uint64_t node_id)
+                          uint32_t from, const struct stepaf_map_part *part)
 {
     uint32_t g = from;
 
-    while (g < groups->n && map->parts[groups->list[g].first].node_id != node_id)
+    while (g < groups->n && (groups->list[g].is_out != stepaf_map_is_out(part) ||
+                             map->parts[groups->list[g].first].node_id != part->node_id))
         g++;
     return g;
 }
@@ -22,9 +23,10 @@ static void group_role(const struct stepaf_map *map, uint8_t role, struct stepaf
     for (uint32_t i = 0; i < map->n_of[role]; i++) {
         uint32_t r = map->world[role][i], g = groups->n;
         if (map->size > STEPAF_MAP_ALONE)
-            g = find_node(map, groups, from, map->parts[r].node_id);
+            g = find_node(map, groups, from, &map->parts[r]);
         if (g == groups->n)
-            groups->list[groups->n++] = (struct stepaf_map_group){.role = role, .first = r};
+            groups->list[groups->n++] = (struct stepaf_map_group){
+                .role = role, .is_out = stepaf_map_is_out(&map->parts[r]), .first = r};
         groups->list[g].n++;
         groups->of[r] = g;
     }
@@ -35,7 +37,8 @@ static uint32_t count_nodes(const struct stepaf_map *map, const struct stepaf_ma
     uint32_t n = 0;
 
     for (uint32_t g = 0; g < groups->n; g++)
-        n += find_node(map, groups, 0, map->parts[groups->list[g].first].node_id) == g;
+        n += !groups->list[g].is_out &&
+             find_node(map, groups, 0, &map->parts[groups->list[g].first]) == g;
     return n;
 }
 

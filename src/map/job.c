@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "boot/member_net.h"
 #include "core/ctx.h"
 #include "core/feature.h"
+#include "core/members_gather.h"
 #include "map/map.h"
 
 /* Whether the transport has written what the core has handed to it. What still waits for room is
@@ -44,7 +46,7 @@ static bool add_peer(const struct stepaf_ctx *ctx, const struct stepaf_peer *pee
     const struct stepaf_link *link = peer->link;
     struct stepaf_map_way way;
 
-    if (!link)
+    if (!link || peer->is_out)
         return stepaf_map_part_add(part, NULL, 0, 0);
     if (with_bytes)
         check_bytes_written(ctx, peer, part);
@@ -113,6 +115,8 @@ static stepaf_status_t check_verdicts(const struct stepaf_ctx *ctx, const uint8_
 
     for (int r = 0; r < ctx->job.boot.size; r++) {
         stepaf_status_t its;
+        if (!ctx->job.members.is[r])
+            continue;
         stepaf_status_t status =
             stepaf_map_verdict_read(all + offsets[r], offsets[r + 1] - offsets[r], &its, text);
         if (status)
@@ -123,7 +127,19 @@ static stepaf_status_t check_verdicts(const struct stepaf_ctx *ctx, const uint8_
     return STEPAF_OK;
 }
 
-/* World rank 0: from all parts to the text. */
+/* What this rank knows of another one. */
+static void note_map_fate(const struct stepaf_ctx *ctx, uint32_t rank, struct stepaf_map_part *part)
+{
+    const struct stepaf_member_net *net = ctx->job.members.net;
+
+    part->n_returns = net ? stepaf_member_net_consensus(net)->lives[rank] - 1 : 0;
+    if (!ctx->job.members.is[rank])
+        part->fate = STEPAF_MAP_OUT;
+    else if (part->n_returns)
+        part->fate = STEPAF_MAP_RETURNED;
+}
+
+/* World rank 0, or the first that is left: from all parts to the text. */
 static stepaf_status_t format_map(const struct stepaf_ctx *ctx, bool with_bytes, const uint8_t *all,
                                   const size_t *offsets, char **text_p)
 {
@@ -139,9 +155,12 @@ static stepaf_status_t format_map(const struct stepaf_ctx *ctx, bool with_bytes,
         goto out;
     map.epoch = ctx->epoch;
     map.with_bytes = with_bytes;
-    for (uint32_t r = 0; r < size && !status; r++)
-        status = stepaf_map_part_read(all + offsets[r], offsets[r + 1] - offsets[r],
-                                      map.n_of[!map.parts[r].role], &map.parts[r]);
+    for (uint32_t r = 0; r < size && !status; r++) {
+        note_map_fate(ctx, r, &map.parts[r]);
+        if (!stepaf_map_is_out(&map.parts[r]))
+            status = stepaf_map_part_read(all + offsets[r], offsets[r + 1] - offsets[r],
+                                          map.n_of[!map.parts[r].role], &map.parts[r]);
+    }
     if (!status)
         text = stepaf_map_text(&map);
 out:
@@ -152,6 +171,15 @@ out:
     if (!status)
         *text_p = text;
     return status;
+}
+
+static bool is_first_member(const struct stepaf_ctx *ctx)
+{
+    int first = 0;
+
+    while (!ctx->job.members.is[first])
+        first++;
+    return first == ctx->job.boot.rank;
 }
 
 stepaf_status_t stepaf_map_exchange(struct stepaf_ctx *ctx, const struct stepaf_map_part *part,
@@ -165,12 +193,16 @@ stepaf_status_t stepaf_map_exchange(struct stepaf_ctx *ctx, const struct stepaf_
     stepaf_map_part_pack(part, &pack);
     if (!offsets || pack.failed)
         status = stepaf_error_no_memory(STEPAF_PHASE_NONE);
-    if (!status)
+    timeout_us = timeout_us > 0 ? timeout_us : 0;
+    if (!status && stepaf_members_gather_is_due(ctx))
+        status = stepaf_members_gather(ctx, STEPAF_GATHER_MAP, pack.data, pack.bytes, &all, offsets,
+                                       timeout_us);
+    else if (!status)
         status = ctx->job.boot.allgather(ctx->job.boot.self, pack.data, pack.bytes, &all, offsets,
-                                         timeout_us > 0 ? timeout_us : 0);
+                                         timeout_us);
     if (!status) {
         status = check_verdicts(ctx, all, offsets);
-        if ((!status || status == STEPAF_ERR_TRANSPORT) && text_p && !ctx->job.boot.rank) {
+        if ((!status || status == STEPAF_ERR_TRANSPORT) && text_p && is_first_member(ctx)) {
             stepaf_error_t kept = *stepaf_last_error();
             drawn = format_map(ctx, with_bytes, all, offsets, text_p);
             if (status)

@@ -151,7 +151,10 @@ stepaf_status_t stepaf_map_part_read(const void *blob, size_t bytes, uint32_t n_
                                      struct stepaf_map_part *part_p)
 {
     struct stepaf_unpack unpack = stepaf_unpack_from(blob, bytes);
-    struct stepaf_map_part part = {.role = part_p->role, .rank = part_p->rank};
+    struct stepaf_map_part part = {.role = part_p->role,
+                                   .rank = part_p->rank,
+                                   .fate = part_p->fate,
+                                   .n_returns = part_p->n_returns};
     bool good = read_head(&unpack, &part.status, part.text);
 
     part.node_id = stepaf_unpack_u64(&unpack);

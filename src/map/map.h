@@ -14,7 +14,8 @@ enum {
     STEPAF_MAP_ALONE = 16,   /* ranks: up to here each has an ID of its own */
     STEPAF_MAP_COLUMNS = 8,  /* of the matrix: up to here cells have names, beyond letters */
     STEPAF_MAP_LETTERS = 62, /* columns of letters in a line of the matrix */
-    STEPAF_MAP_REFUSED = 16  /* lines on refused transports */
+    STEPAF_MAP_REFUSED = 16, /* lines on refused transports */
+    STEPAF_MAP_FATES = 16    /* and on ranks that are out or have returned */
 };
 
 /* One way to reach a peer: what many links have in common. */
@@ -31,10 +32,20 @@ struct stepaf_map_run {
     uint64_t messages;
 };
 
+/* What has become of a rank. */
+enum stepaf_map_fate {
+    STEPAF_MAP_STAYED,
+    STEPAF_MAP_RETURNED, /* other processes have taken its place since */
+    STEPAF_MAP_OUT,      /* the epoch goes on without it: the rest of its part is empty */
+    STEPAF_MAP_LEFT      /* the same, and it has left in order */
+};
+
 /* What one rank says. */
 struct stepaf_map_part {
-    uint8_t role; /* these two are not said but known */
+    uint8_t role; /* these four are not said but known */
     uint32_t rank;
+    uint8_t fate; /* enum stepaf_map_fate */
+    uint32_t n_returns;
     stepaf_status_t status; /* of its check of its own links */
     char text[STEPAF_ERROR_TEXT_MAX];
     uint64_t node_id;
@@ -79,6 +90,7 @@ void stepaf_map_close(struct stepaf_map *map);
 /* group.c: an ID is one rank, or in larger jobs all ranks of one node and role. */
 struct stepaf_map_group {
     uint8_t role;
+    bool is_out; /* those that the epoch goes on without are not together with others */
     uint32_t n;
     uint32_t first; /* world rank */
 };
@@ -97,7 +109,12 @@ void stepaf_map_print_table(const struct stepaf_map *map, const struct stepaf_ma
                             FILE *stream);
 bool stepaf_map_print_matrix(const struct stepaf_map *map, const struct stepaf_map_groups *groups,
                              FILE *stream);
-/* Both, as one text to be freed; NULL: out of memory. */
+/* Whether the epoch goes on without the rank. */
+static inline bool stepaf_map_is_out(const struct stepaf_map_part *part)
+{
+    return part->fate >= STEPAF_MAP_OUT;
+}
+/* All of it, as one text to be freed; NULL: out of memory. */
 char *stepaf_map_text(const struct stepaf_map *map);
 
 struct stepaf_ctx;
@@ -110,12 +127,12 @@ struct stepaf_map_devices {
 };
 /* What this rank says; its lock is held. Its links are judged where @a with_bytes. */
 void stepaf_map_part_make(struct stepaf_ctx *ctx, bool with_bytes, struct stepaf_map_part *part_p);
-/* Collective: exchange parts. At world rank 0, if @a text_p is not NULL, *text_p is the map. The
+/* Collective among members: exchange parts. At the first of them, if @a text_p is not NULL, *text_p is the map. The
  * first rank's verdict that is not good is that of all; after STEPAF_ERR_TRANSPORT there is a map
  * all the same. */
 stepaf_status_t stepaf_map_exchange(struct stepaf_ctx *ctx, const struct stepaf_map_part *part,
                                     bool with_bytes, int64_t timeout_us, char **text_p);
-/* Collective: at world rank 0, print the map where log lines go. Only a failure of the exchange
+/* Collective: at the first of them, print the map where log lines go. Only a failure of the exchange
  * itself is one: a map that cannot be drawn is warned of. */
 stepaf_status_t stepaf_map_print(struct stepaf_ctx *ctx, int64_t timeout_us);
 

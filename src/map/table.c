@@ -87,6 +87,30 @@ static void print_row(const struct row *row, const int *widths, FILE *stream)
     fprintf(stream, "  %s\n", row->cell[COLUMNS - 1]);
 }
 
+/* Who is not there any more, and who is there again: one line each. */
+static void print_fates(const struct stepaf_map *map, FILE *stream)
+{
+    unsigned n = 0;
+
+    for (uint32_t r = 0; r < map->size; r++) {
+        const struct stepaf_map_part *part = &map->parts[r];
+        if (part->fate == STEPAF_MAP_STAYED)
+            continue;
+        if (n++ >= STEPAF_MAP_FATES)
+            continue;
+        fprintf(stream, "%s%s rank %u (world rank %u) ", n == 1 ? "\n" : "",
+                part->role == STEPAF_FFN ? "FFN" : "attention", part->rank, r);
+        if (part->fate == STEPAF_MAP_RETURNED)
+            fprintf(stream, "has returned, %u time%s\n", part->n_returns,
+                    part->n_returns == 1 ? "" : "s");
+        else
+            fprintf(stream, "%s\n",
+                    part->fate == STEPAF_MAP_LEFT ? "has left" : "is out: it was lost");
+    }
+    if (n > STEPAF_MAP_FATES)
+        fprintf(stream, "and %u more are out or have returned\n", n - STEPAF_MAP_FATES);
+}
+
 void stepaf_map_print_table(const struct stepaf_map *map, const struct stepaf_map_groups *groups,
                             FILE *stream)
 {
@@ -111,6 +135,7 @@ void stepaf_map_print_table(const struct stepaf_map *map, const struct stepaf_ma
         fill_row(map, groups, g, &row);
         print_row(&row, widths, stream);
     }
+    print_fates(map, stream);
 }
 
 char *stepaf_map_text(const struct stepaf_map *map)

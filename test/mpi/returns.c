@@ -164,7 +164,10 @@ static bool lose_one(struct rank *rank, int victim)
         if (returns_second_of(rank, rank->round) >= 0)
             hs_signal(job, returns_second_of(rank, rank->round), SIGKILL);
     }
-    if (!returns_meet(rank, left) || !commit_as(rank, STEPAF_COMMIT_KEEP_OUT) || !work(rank, false))
+    if (!returns_meet(rank, left) ||
+        (rank->round && !returns_barrier_names_lost(rank)) || /* at first by the bootstrap */
+        !commit_as(rank, STEPAF_COMMIT_KEEP_OUT) || !work(rank, false) ||
+        !returns_look_at_map(rank, "is out"))
         return false;
     if (hs_option_int(job, "--wrong", 0)) /* it asks, and does not fit */
         if (!await_state(rank, victim, STEPAF_MEMBER_ASKS) ||
@@ -172,7 +175,7 @@ static bool lose_one(struct rank *rank, int victim)
                                       NULL)) ||
             !commit_as(rank, STEPAF_COMMIT_ADMIT))
             return false;
-    return returns_meet(rank, left);
+    return returns_meet_by_barrier(rank, left);
 }
 
 /* The process that asks stops as if it hung: the others' commit takes it in, and goes on without it. It is killed
@@ -219,7 +222,7 @@ static bool do_round(struct rank *rank)
     /* Before the others may be in the next round, and one be killed. */
     for (int r = 0; r < job->size; r++)
         HS_TRUE(state_of(rank, r) == STEPAF_MEMBER_IN || state_of(rank, r) == STEPAF_MEMBER_SLOW);
-    if (!returns_meet(rank, job->size))
+    if (!returns_look_at_map(rank, "has returned") || !returns_meet_by_barrier(rank, job->size))
         return false;
     rank->is_new = false;
     rank->epoch = stepaf_epoch(job->ctx);

@@ -44,6 +44,15 @@ bool returns_meet(struct rank *rank, int n);
 int returns_n_apart(const struct rank *rank);
 int64_t returns_met_before(const struct rank *rank, int round);
 
+/* ---- returns_collective.c ---- */
+
+/* As returns_meet, by stepaf_barrier. */
+bool returns_meet_by_barrier(struct rank *rank, int n);
+/* This round's victims are dead, and no commit has gone on without them yet. */
+bool returns_barrier_names_lost(const struct rank *rank);
+/* The map says so of the round's victim. */
+bool returns_look_at_map(const struct rank *rank, const char *what);
+
 /* ---- returns_guest.c: the process that takes the place ---- */
 
 extern const char returns_secret[];

@@ -178,6 +178,15 @@ bool stepaf_consensus_return(struct stepaf_consensus *consensus, uint32_t number
     return true;
 }
 
+void stepaf_consensus_report(struct stepaf_consensus *consensus, int to)
+{
+    struct stepaf_consensus_message losses =
+        stepaf_consensus_begin(consensus, STEPAF_CONSENSUS_LOSSES, 0);
+
+    if (to != consensus->rank && !stepaf_consensus_has_lost(consensus, to))
+        consensus->send(consensus->arg, to, &losses);
+}
+
 /* ---- what others say ---- */
 
 /* Whom the sender knows to be lost. False: this rank is among them. */

@@ -21,7 +21,8 @@ enum stepaf_consensus_kind {
     STEPAF_CONSENSUS_ACCEPT,  /* the leader: this is to be the decision */
     STEPAF_CONSENSUS_ACCEPTED,
     STEPAF_CONSENSUS_DECIDED, /* it is; with it, for whoever has not accepted it */
-    STEPAF_CONSENSUS_OUT      /* you have been given up */
+    STEPAF_CONSENSUS_OUT,     /* you have been given up */
+    STEPAF_CONSENSUS_LOSSES /* somebody is lost, as every message says; nothing is to be decided */
 };
 
 /* What ranks say to each other. What it points to belongs to the caller. */
@@ -116,6 +117,8 @@ void stepaf_consensus_admit(struct stepaf_consensus *consensus, int rank);
  * set to those of the others before. False: no memory. */
 bool stepaf_consensus_return(struct stepaf_consensus *consensus, uint32_t number, const void *value,
                              size_t bytes);
+/* Tell another rank who is lost. */
+void stepaf_consensus_report(struct stepaf_consensus *consensus, int to);
 void stepaf_consensus_take(struct stepaf_consensus *consensus, int from,
                            const struct stepaf_consensus_message *message);
 /* The members of a new epoch: a byte for each rank. */

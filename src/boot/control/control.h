@@ -78,7 +78,7 @@ enum { STEPAF_CONTROL_IS_LOST = 1, STEPAF_CONTROL_HAS_LEFT = 2, STEPAF_CONTROL_I
 struct stepaf_control_user {
     void *arg;
     /* False: what has come does not fit. */
-    bool (*take)(void *arg, int rank, const void *data, size_t bytes);
+    bool (*take)(void *arg, int rank, const struct stepaf_control_frame *frame, const void *data);
     /* A connection to @a rank has ended, or the rank has said goodbye. */
     void (*ended)(void *arg, int rank, bool has_left);
     /* The same for guests, and, at a guest, for members until it is one; frames of guests' kinds may also come

@@ -20,6 +20,8 @@ static size_t most_bytes(const struct stepaf_control *control, uint32_t type)
         return sizeof(int32_t) + STEPAF_CONTROL_TEXT_MAX;
     case STEPAF_CONTROL_CONSENSUS:
     case STEPAF_CONTROL_STATE:
+    case STEPAF_CONTROL_WORDS:
+    case STEPAF_CONTROL_ALL_WORDS:
         return control->user.take ? STEPAF_CONTROL_GATHER_MAX : SIZE_MAX;
     case STEPAF_CONTROL_ASK:
         return control->user.take ? STEPAF_CONTROL_ASK_MAX : SIZE_MAX;
@@ -86,8 +88,7 @@ static bool take_frame(struct stepaf_control_link *link, const struct stepaf_con
     if (control->user.take_guest && (is_of_guests || stepaf_control_is_guest(link)))
         return control->user.take_guest(control->user.arg, link, frame, data);
     if (control->user.take && frame->type != STEPAF_CONTROL_BYE)
-        return frame->type == STEPAF_CONTROL_CONSENSUS &&
-               control->user.take(control->user.arg, link->rank, data, frame->bytes);
+        return control->user.take(control->user.arg, link->rank, frame, data);
     switch (frame->type) {
     case STEPAF_CONTROL_TABLE:
     case STEPAF_CONTROL_GATHER:

@@ -16,7 +16,7 @@
 /* The version changes with anything behind the greeting, the magic numbers with the greeting itself. */
 static const uint32_t stepaf_control_anybody = UINT32_MAX;
 
-enum { STEPAF_CONTROL_VERSION = 3, STEPAF_CONTROL_NONCE_BYTES = 16 };
+enum { STEPAF_CONTROL_VERSION = 4, STEPAF_CONTROL_NONCE_BYTES = 16 };
 
 static const uint64_t stepaf_control_hello_magic = 0x314f4c4c45484653;     /* "SFHELLO1" */
 static const uint64_t stepaf_control_challenge_magic = 0x31474c4c48434653; /* "SFCHLLG1" */
@@ -70,7 +70,10 @@ enum stepaf_control_type {
     /* Between members and a process that is to take a lost rank's place, see member_net_return.h. */
     STEPAF_CONTROL_ASK,
     STEPAF_CONTROL_STATE,
-    STEPAF_CONTROL_REFUSE
+    STEPAF_CONTROL_REFUSE,
+    /* Between members, see member_net_gather.h. */
+    STEPAF_CONTROL_WORDS, /* what one says to the first */
+    STEPAF_CONTROL_ALL_WORDS
 };
 
 /* @a bytes of what follows, then a mark over all of it. */

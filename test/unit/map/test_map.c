@@ -129,6 +129,61 @@ static void a_hundred_ranks_are_grouped_by_node(void)
                       "another node\n");
 }
 
+/* A hole is named, and so is who has come back; nothing of it counts as a node, or as a link. */
+static struct stepaf_map with_fates(uint32_t n_attention, uint32_t n_ffn, uint32_t per_node)
+{
+    struct stepaf_map map = made_up(n_attention, n_ffn, per_node, 2, false);
+    uint32_t out = n_attention + 1, back = 0;
+
+    stepaf_map_part_free(&map.parts[out]);
+    map.parts[out] =
+        (struct stepaf_map_part){.role = STEPAF_FFN, .rank = 1, .fate = STEPAF_MAP_OUT};
+    map.parts[back].fate = STEPAF_MAP_RETURNED;
+    map.parts[back].n_returns = 2;
+    return map;
+}
+
+static void holes_and_returns_are_named(void)
+{
+    struct stepaf_map map = with_fates(1, 2, 1);
+
+    stepaf_map_part_free(&map.parts[0]);
+    CU_ASSERT_TRUE_FATAL(stepaf_map_part_add(&map.parts[0], &by_shm, 0, 7));
+    CU_ASSERT_TRUE_FATAL(stepaf_map_part_add(&map.parts[0], NULL, 0, 0));
+    expect_text(&map, "stepaf map, epoch 1: 1 attention and 2 FFN ranks on 1 node\n"
+                      "\n"
+                      "ID  node  address   role  GPU  NIC  cores  ranks\n"
+                      " 0  n0    10.0.0.0  attn  -    -    0      0\n"
+                      " 1  n0    10.0.0.0  ffn   -    -    0      1\n"
+                      " 2  -     -         ffn   -    -    -      2\n"
+                      "\n"
+                      "attention rank 0 (world rank 0) has returned, 2 times\n"
+                      "FFN rank 1 (world rank 2) is out: it was lost\n"
+                      "\n"
+                      "              ID 1     ID 2\n"
+                      "ID 0          shm;cma  -\n");
+}
+
+static void holes_are_not_grouped_with_others(void)
+{
+    struct stepaf_map map = with_fates(12, 8, 6);
+    char *text = stepaf_map_text(&map);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+    UNIT_CONTAINS(text, "12 attention and 8 FFN ranks on 2 nodes\n");
+    UNIT_CONTAINS(text, " 3  -     -         ffn   -    -    -      13\n");
+    UNIT_CONTAINS(text, "FFN rank 1 (world rank 13) is out: it was lost\n");
+    free(text);
+    for (uint32_t r = 0; r < map.size; r++)
+        map.parts[r].fate = STEPAF_MAP_LEFT;
+    text = stepaf_map_text(&map);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+    UNIT_CONTAINS(text,
+                  "FFN rank 3 (world rank 15) has left\nand 4 more are out or have returned\n");
+    free(text);
+    stepaf_map_close(&map);
+}
+
 /* 125 nodes with letters: a page, and every line of a width that people can read. */
 static void a_thousand_ranks_stay_readable(void)
 {
@@ -328,6 +383,8 @@ int main(void)
         {"four ranks with traffic", four_ranks_with_traffic},
         {"a hundred ranks are grouped by node", a_hundred_ranks_are_grouped_by_node},
         {"a thousand ranks stay readable", a_thousand_ranks_stay_readable},
+        {"holes and returns are named", holes_and_returns_are_named},
+        {"holes are not grouped with others", holes_are_not_grouped_with_others},
         {"mixed cells say so", mixed_cells_say_so},
         {"what is said is read", what_is_said_is_read},
         {"damage is refused or harmless", damage_is_refused_or_harmless},
