@@ -189,7 +189,7 @@ typedef struct stepaf_commit_params {
  *  in force. A rank that is lost in the middle of a commit is as one that is lost after it, unless it had
  *  not yet told what it declares.
  *  A process that asks to take a lost rank's place is admitted by the next commit that all members enter with
- *  STEPAF_COMMIT_ADMIT, if all of them know that the rank is lost, and what it declares fits; else it waits, or
+ *  STEPAF_COMMIT_ADMIT, if its peers know that the rank is lost, and what it declares fits; else it waits, or
  *  is turned away, and the commit goes on. It is in its own first commit then, which ends with this one. It has
  *  the rank's number and role, and keys and plans that it has declared itself, and takes part in operations from
  *  then on. That is for shared memory and TCP: not over RDMA, and not where plans on streams or GPU memory are

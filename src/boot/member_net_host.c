@@ -86,7 +86,7 @@ const struct stepaf_consensus_blob *stepaf_member_net_words(const struct stepaf_
     const struct member_guest *guest = &net->guests[rank];
 
     *id_p = guest->id;
-    return guest->words.data && stepaf_member_net_is_wanted(net, rank) ? &guest->words : NULL;
+    return guest->words.data ? &guest->words : NULL;
 }
 
 /* ---- what guests say ---- */
@@ -154,6 +154,8 @@ static bool hear_guest(struct stepaf_member_net *net, struct stepaf_control_link
     bool is_free = !net->consensus.is_member[link->rank] ||
                    stepaf_consensus_has_lost(&net->consensus, link->rank);
     if (!is_free && !asks) {
+        /* Whoever says so may know better: if that rank cannot be called any more, it is lost. */
+        stepaf_consensus_report(&net->consensus, link->rank);
         snprintf(text, sizeof text, "world rank %d is not lost", link->rank);
         refuse_guest(link, false, text);
         return true;
@@ -210,6 +212,12 @@ void stepaf_member_net_turn_away(struct stepaf_member_net *net, int rank, uint64
     if (link)
         refuse_guest(link, true, why);
     stepaf_member_host_forget(net, rank);
+}
+
+void stepaf_member_net_excuse(struct stepaf_member_net *net, int rank, const char *why)
+{
+    if (net->guests[rank].asks && net->control.guests.links[rank])
+        refuse_guest(net->control.guests.links[rank], false, why);
 }
 
 /* What there was with the process that is lost must not be taken for what there is with this one, which may have

@@ -29,8 +29,8 @@ void stepaf_member_net_address(const struct stepaf_member_net *net,
 bool stepaf_member_net_is_wanted(const struct stepaf_member_net *net, int rank);
 /* How many have asked this member, ever. */
 uint32_t stepaf_member_net_asked(const struct stepaf_member_net *net);
-/* What the guest that wants that place says, if this member is its home; NULL: it is not, or there is none. *id_p
- * tells this guest from others. */
+/* What the guest that wants that place says, if this member is its home, whether the place is free or not; NULL: it
+ * is not, or there is none. *id_p tells this guest from others. */
 const struct stepaf_consensus_blob *stepaf_member_net_words(const struct stepaf_member_net *net,
                                                             int rank, uint64_t *id_p);
 /* By the decision that this rank has just come to, the guest with this number is rank @a rank from now on; other
@@ -39,6 +39,8 @@ bool stepaf_member_net_admit(struct stepaf_member_net *net, int rank, uint64_t i
                              size_t bytes);
 /* All that this decision admits are: tell them. */
 void stepaf_member_net_welcome(struct stepaf_member_net *net);
+/* The guest that wants that place, if there is one, is told what it waits for. */
+void stepaf_member_net_excuse(struct stepaf_member_net *net, int rank, const char *why);
 /* That guest will not be admitted, and why. */
 void stepaf_member_net_turn_away(struct stepaf_member_net *net, int rank, uint64_t id,
                                  const char *why);

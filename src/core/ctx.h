@@ -181,6 +181,7 @@ struct stepaf_ctx_members {
     uint8_t *present;              /* by world rank: its words were in the last exchange */
     uint8_t
         *can_return; /* by world rank: it is lost, and this rank can take a process in its place */
+    bool takes_back; /* this commit's advert says that this rank can take back whoever is no peer */
     uint8_t *returned;   /* by world rank: a process has taken its place by the last commit */
     int64_t patience_ns; /* until when that one is waited for; 0: as long as others */
     bool leaves_lost;    /* this rank's commit goes on without lost ranks */

@@ -226,6 +226,7 @@ static void read_guests(struct stepaf_unpack *unpack, struct stepaf_advert *adve
     advert->guests = *unpack;
     if (unpack->failed || unpack->at == unpack->end)
         return;
+    unpack->failed = stepaf_unpack_u32(unpack) > 1 || unpack->failed;
     (void)stepaf_unpack_bytes(unpack, (size_t)stepaf_unpack_u32(unpack) * sizeof(uint32_t));
     for (uint32_t n = stepaf_unpack_u32(unpack); n && !unpack->failed; n--) {
         (void)stepaf_unpack_u32(unpack);

@@ -46,7 +46,7 @@ struct stepaf_advert {
     uint32_t n_regions;
     struct stepaf_unpack regions; /* id, bytes, counted bytes per transport; each */
     struct stepaf_unpack streams; /* stream plans, see gpu/stream_advert.h */
-    struct stepaf_unpack guests;  /* see wireup/returns.h */
+    struct stepaf_unpack guests;  /* see wireup/returns_say.h */
 };
 
 /* Whether tensors of stream plans go between two ranks by way of the host. */

@@ -22,6 +22,7 @@
 #include "wireup/quiesce.h"
 #include "wireup/ready.h"
 #include "wireup/returns.h"
+#include "wireup/returns_say.h"
 
 static stepaf_status_t prepare_commit(struct stepaf_ctx *ctx, int64_t deadline_ns)
 {

@@ -6,6 +6,7 @@
 
 #include "boot/boot_return.h"
 #include "boot/member_net_return.h"
+#include "wireup/return_card.h"
 #include "wireup/returns.h"
 
 stepaf_status_t stepaf_init_let_ask(struct stepaf_ctx *ctx)

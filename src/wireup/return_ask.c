@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "boot/member_net_return.h"
+#include "wireup/return_card.h"
 #include "wireup/returns.h"
 
 enum { LOOK_MS = 1 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wireup/returns.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,115 +10,8 @@
 #include "core/peer.h"
 #include "core/peer_renew.h"
 #include "core/plan.h"
-#include "wireup/connect.h"
-
-/* ---- cards ---- */
-
-bool stepaf_return_card_keep(struct stepaf_ctx *ctx, int rank, const struct stepaf_hello *hello,
-                             const void *blob, size_t bytes, int role)
-{
-    struct stepaf_pack pack = {0};
-
-    stepaf_member_contact_pack(&hello->contact, &pack);
-    stepaf_pack_u32(&pack, (uint32_t)role);
-    stepaf_pack_bytes(&pack, blob, bytes);
-    bool is_kept = !pack.failed &&
-                   stepaf_member_net_set_card(ctx->job.members.net, rank, pack.data, pack.bytes);
-    free(pack.data);
-    return is_kept;
-}
-
-bool stepaf_return_card_read(const void *card, size_t bytes, struct stepaf_unpack *words_p,
-                             struct stepaf_hello *hello_p, int *role_p)
-{
-    struct stepaf_unpack unpack = stepaf_unpack_from(card, bytes);
-    struct stepaf_member_contact contact;
-
-    if (!card || !stepaf_member_contact_read(&unpack, &contact))
-        return false;
-    *role_p = (int)stepaf_unpack_u32(&unpack);
-    *words_p = unpack;
-    return !unpack.failed && (*role_p == STEPAF_ATTENTION || *role_p == STEPAF_FFN) &&
-           stepaf_hello_read(unpack.at, (size_t)(unpack.end - unpack.at), hello_p);
-}
-
-/* ---- what members say ---- */
-
-static struct stepaf_peer *returning_peer(struct stepaf_ctx *ctx, int world_rank)
-{
-    for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (ctx->peers[p].who.world_rank == world_rank)
-            return &ctx->peers[p];
-    return NULL;
-}
-
-/* Plans on streams, and GPU memory, take more to be had anew than links. */
-static bool uses_gpu(const struct stepaf_ctx *ctx)
-{
-    bool has_streams = ctx->gpu.streams || ctx->gpu.device || ctx->gpu.asks;
-
-    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
-        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
-        has_streams = has_streams || (plan && plan->stream);
-    }
-    return has_streams;
-}
-
-/* Whether its place is free here, and the process that had it can write nothing here any more. */
-static bool can_take_back(struct stepaf_ctx *ctx, int rank)
-{
-    const struct stepaf_peer *peer = returning_peer(ctx, rank);
-
-    if (rank == ctx->job.boot.rank ||
-        (ctx->job.members.is[rank] &&
-         !stepaf_consensus_has_lost(stepaf_member_net_consensus(ctx->job.members.net), rank)))
-        return false;
-    return !peer || (peer->lost && (!peer->link || peer->link->ops->is_over(peer->link)));
-}
-
-void stepaf_returns_prepare(struct stepaf_ctx *ctx)
-{
-    struct stepaf_ctx_members *members = &ctx->job.members;
-    bool any = false;
-
-    memset(members->returned, 0, (size_t)ctx->job.boot.size);
-    memset(members->can_return, 0, (size_t)ctx->job.boot.size);
-    if (!members->net || !members->has_cards || !ctx->epoch || uses_gpu(ctx))
-        return;
-    for (int r = 0; r < ctx->job.boot.size; r++) {
-        members->can_return[r] = can_take_back(ctx, r);
-        any = any || members->can_return[r];
-    }
-    if (any && !stepaf_transports_reopen(ctx))
-        memset(members->can_return, 0, (size_t)ctx->job.boot.size);
-}
-
-void stepaf_returns_pack(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
-{
-    const struct stepaf_ctx_members *members = &ctx->job.members;
-    uint32_t n_back = 0, n_guests = 0;
-    uint64_t id;
-
-    for (int r = 0; r < ctx->job.boot.size; r++) {
-        n_back += members->can_return[r];
-        n_guests += members->can_return[r] && stepaf_member_net_words(members->net, r, &id);
-    }
-    stepaf_pack_u32(pack, n_back);
-    for (int r = 0; r < ctx->job.boot.size; r++)
-        if (members->can_return[r])
-            stepaf_pack_u32(pack, (uint32_t)r);
-    stepaf_pack_u32(pack, n_guests);
-    for (int r = 0; r < ctx->job.boot.size; r++) {
-        const struct stepaf_consensus_blob *words =
-            members->can_return[r] ? stepaf_member_net_words(members->net, r, &id) : NULL;
-        if (!words)
-            continue;
-        stepaf_pack_u32(pack, (uint32_t)r);
-        stepaf_pack_u64(pack, id);
-        stepaf_pack_u64(pack, words->bytes);
-        stepaf_pack_bytes(pack, words->data, words->bytes);
-    }
-}
+#include "wireup/return_card.h"
+#include "wireup/returns_say.h"
 
 /* ---- the verdict ---- */
 
@@ -131,42 +23,23 @@ struct guest {
     int role;
 };
 
-/* Whether the rank can take @a rank back, and wants to. */
-static bool is_willing(const struct stepaf_advert *advert, int rank)
-{
-    struct stepaf_unpack unpack = advert->guests;
-    uint32_t n = stepaf_unpack_u32(&unpack);
-
-    for (; advert->admits && n && !unpack.failed; n--)
-        if (stepaf_unpack_u32(&unpack) == (uint32_t)rank && !unpack.failed)
-            return true;
-    return false;
-}
-
 /* Find what it tells of a guest that wants the place of @a rank. */
 static bool find_words(const struct stepaf_advert *advert, int rank, struct guest *guest_p)
 {
-    struct stepaf_unpack unpack = advert->guests;
-    uint32_t n = stepaf_unpack_u32(&unpack);
+    uint64_t id = 0, bytes = 0;
+    const void *words = stepaf_returns_find(advert, rank, &id, &bytes);
 
-    (void)stepaf_unpack_bytes(&unpack, (size_t)n * sizeof(uint32_t));
-    for (n = stepaf_unpack_u32(&unpack); n && !unpack.failed; n--) {
-        uint32_t whose = stepaf_unpack_u32(&unpack);
-        uint64_t id = stepaf_unpack_u64(&unpack), bytes = stepaf_unpack_u64(&unpack);
-        const void *words = stepaf_unpack_bytes(&unpack, bytes);
-        if (!words || whose != (uint32_t)rank)
-            continue;
-        struct stepaf_unpack its = stepaf_unpack_from(words, bytes);
-        uint64_t card_bytes = stepaf_unpack_u64(&its);
-        const void *card = stepaf_unpack_bytes(&its, card_bytes);
-        if (!card)
-            return false;
-        guest_p->id = id;
-        guest_p->card = stepaf_unpack_from(card, card_bytes);
-        guest_p->advert = its;
-        return true;
-    }
-    return false;
+    if (!words)
+        return false;
+    struct stepaf_unpack its = stepaf_unpack_from(words, bytes);
+    uint64_t card_bytes = stepaf_unpack_u64(&its);
+    const void *card = stepaf_unpack_bytes(&its, card_bytes);
+    if (!card)
+        return false;
+    guest_p->id = id;
+    guest_p->card = stepaf_unpack_from(card, card_bytes);
+    guest_p->advert = its;
+    return true;
 }
 
 /* The guest of the first member that tells of one, if all would have it. */
@@ -177,7 +50,7 @@ static bool find_guest(const struct stepaf_ctx *ctx, const struct stepaf_advert 
     bool is_found = false;
 
     for (int r = 0; r < ctx->job.boot.size; r++)
-        if (present[r] && !is_willing(&adverts[r], rank))
+        if (present[r] && !stepaf_returns_is_willing(&adverts[r], &adverts[rank]))
             return false;
     for (int r = 0; r < ctx->job.boot.size && !is_found; r++)
         is_found = present[r] && find_words(&adverts[r], rank, guest_p);
@@ -320,6 +193,14 @@ static bool is_on_one_node(const struct stepaf_ctx *ctx)
         if (ctx->job.members.is[r] && ctx->job.ranks[r].node_id != ctx->job.topo.node_id)
             return false;
     return true;
+}
+
+static struct stepaf_peer *returning_peer(struct stepaf_ctx *ctx, int world_rank)
+{
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (ctx->peers[p].who.world_rank == world_rank)
+            return &ctx->peers[p];
+    return NULL;
 }
 
 /* It is a member, in all tables. Words that are not there are those of this process itself. */

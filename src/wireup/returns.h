@@ -9,19 +9,6 @@
 #include "wireup/advert.h"
 #include "wireup/hello.h"
 
-/* What guests are told of a rank. False: no memory. */
-bool stepaf_return_card_keep(struct stepaf_ctx *ctx, int rank, const struct stepaf_hello *hello,
-                             const void *blob, size_t bytes, int role);
-/* What was told of it: what the rank has said itself, also as a hello, both within the card, and its role. False: it
- * is malformed. */
-bool stepaf_return_card_read(const void *card, size_t bytes, struct stepaf_unpack *words_p,
-                             struct stepaf_hello *hello_p, int *role_p);
-
-/* In a commit at a member: make the transports able to take peers back, if there is somebody to take back, and find
- * out whom this rank can. */
-void stepaf_returns_prepare(struct stepaf_ctx *ctx);
-/* Write that, and what guests say whose home this rank is. */
-void stepaf_returns_pack(const struct stepaf_ctx *ctx, struct stepaf_pack *pack);
 /* Judge all adverts, as stepaf_adverts_check does, with those guests whom all can take back, and want to: their
  * adverts are put in the places of the lost ranks', which ctx->job.members.returned says. A guest that does not fit
  * is turned away, and is no reason to fail. */

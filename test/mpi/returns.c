@@ -4,7 +4,8 @@
  * context, which starts the new process, as whatever supervises processes would.
  *
  * --rounds N. --seed N: who dies. --figures 1: print times and what is held. --wrong 1: before it returns,
- * processes ask that do not fit. --role 0 or 1: only attention, or FFN ranks die. --two 1: two die at once, and
+ * processes ask that do not fit, or in vain. --once 1: one commit goes on without it and takes the next one in, though
+ * who is no peer of it has not heard of the loss. --role 0 or 1: only attention, or FFN ranks die. --two 1: two die at once, and
  * return by one commit. --stop 1: the first to return hangs, and the others go on without it. --strict 1: the
  * first use comes in the time that is promised. */
 #include <stdio.h>
@@ -132,6 +133,14 @@ static bool await_state(const struct rank *rank, int world, stepaf_member_state_
     return true;
 }
 
+/* There is something new to commit. */
+static bool commit_more(struct rank *rank, uint64_t key, stepaf_commit_return_t returning)
+{
+    return HS_OK(stepaf_key_declare(rank->job->ctx, key + (uint64_t)rank->round, STEPAF_PULL, 64,
+                                    NULL)) &&
+           commit_as(rank, returning);
+}
+
 /* ---- a rank ---- */
 
 static void take_places(struct hs_job *job)
@@ -164,16 +173,24 @@ static bool lose_one(struct rank *rank, int victim)
         if (returns_second_of(rank, rank->round) >= 0)
             hs_signal(job, returns_second_of(rank, rank->round), SIGKILL);
     }
-    if (!returns_meet(rank, left) ||
-        (rank->round && !returns_barrier_names_lost(rank)) || /* at first by the bootstrap */
+    if (!returns_meet(rank, left))
+        return false;
+    if (hs_option_int(job, "--once", 0))
+        return (!returns_is_peer_of(rank, victim) ||
+                await_state(rank, victim, STEPAF_MEMBER_ASKS)) &&
+               returns_meet(rank, left);
+    if ((rank->round && !returns_barrier_names_lost(rank)) || /* at first by the bootstrap */
         !commit_as(rank, STEPAF_COMMIT_KEEP_OUT) || !work(rank, false) ||
         !returns_look_at_map(rank, "is out"))
         return false;
-    if (hs_option_int(job, "--wrong", 0)) /* it asks, and does not fit */
+    if (hs_option_int(job, "--wrong",
+                      0)) /* one asks that does not fit, and one that is not let in */
         if (!await_state(rank, victim, STEPAF_MEMBER_ASKS) ||
-            !HS_OK(stepaf_key_declare(job->ctx, 1000 + (uint64_t)rank->round, STEPAF_PULL, 64,
-                                      NULL)) ||
-            !commit_as(rank, STEPAF_COMMIT_ADMIT))
+            !commit_more(rank, 1000, STEPAF_COMMIT_ADMIT) ||
+            !returns_await_stamp(rank, STAMP_VAIN, 2 * rank->round + 1) ||
+            !await_state(rank, victim, STEPAF_MEMBER_ASKS) ||
+            !commit_more(rank, 2000, STEPAF_COMMIT_KEEP_OUT) ||
+            !returns_await_stamp(rank, STAMP_VAIN, 2 * rank->round + 2))
             return false;
     return returns_meet_by_barrier(rank, left);
 }
@@ -209,7 +226,9 @@ static bool do_round(struct rank *rank)
             return false;
         if (returns_dies_in(rank, rank->round, job->rank))
             be_killed();
-        if (!lose_one(rank, victim) || !await_state(rank, victim, STEPAF_MEMBER_ASKS))
+        if (!lose_one(rank, victim))
+            return false;
+        if (!hs_option_int(job, "--once", 0) && !await_state(rank, victim, STEPAF_MEMBER_ASKS))
             return false;
         int second = returns_second_of(rank, rank->round);
         if (second >= 0 && !await_state(rank, second, STEPAF_MEMBER_ASKS))
@@ -344,7 +363,7 @@ int main(int argc, char **argv)
 {
     static const struct hs_test test = {
         .name = "returns",
-        .options = "--rounds --seed --figures --wrong --role --two --stop --strict",
+        .options = "--rounds --seed --figures --wrong --role --two --stop --strict --once",
         .limit_s = 60,
         .n_boots = 1,
         .body = body};

@@ -15,6 +15,7 @@ enum {
     STAMP_FIRST_USE, /* the longest time from then to the first operation that has used it */
     STAMP_COMMIT,    /* the longest commit that has admitted one */
     STAMP_ROUND,
+    STAMP_VAIN,        /* processes that have asked in vain, and have been told why */
     STAMP_ADDRESS = 32 /* text, to the end */
 };
 
@@ -32,6 +33,8 @@ struct rank {
 /* World ranks that die in a round; the second one: -1 without --two. */
 int returns_victim_of(const struct rank *rank, int round);
 int returns_second_of(const struct rank *rank, int round);
+/* Whether this rank and that one are of two roles, and so hear of each other's deaths at once. */
+bool returns_is_peer_of(const struct rank *rank, int world);
 bool returns_dies_in(const struct rank *rank, int round, int world);
 int returns_n_dead(const struct rank *rank);
 int returns_attn_left(const struct rank *rank, int round);

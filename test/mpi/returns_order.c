@@ -75,8 +75,16 @@ static bool is_of(const struct rank *rank, int world, stepaf_role_t role)
     return world >= 0 && (world < rank->job->attn) == (role == STEPAF_ATTENTION);
 }
 
+bool returns_is_peer_of(const struct rank *rank, int world)
+{
+    return is_of(rank, world, STEPAF_ATTENTION) == (rank->job->role == STEPAF_FFN);
+}
+
+/* With --once nobody works without it. */
 int returns_attn_left(const struct rank *rank, int round)
 {
+    if (hs_option_int(rank->job, "--once", 0))
+        return 0;
     return rank->job->attn - is_of(rank, returns_victim_of(rank, round), STEPAF_ATTENTION) -
            is_of(rank, returns_second_of(rank, round), STEPAF_ATTENTION);
 }

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wireup/return_card.h"
+
+#include <stdlib.h>
+
+#include "boot/member_net_return.h"
+
+bool stepaf_return_card_keep(struct stepaf_ctx *ctx, int rank, const struct stepaf_hello *hello,
+                             const void *blob, size_t bytes, int role)
+{
+    struct stepaf_pack pack = {0};
+
+    stepaf_member_contact_pack(&hello->contact, &pack);
+    stepaf_pack_u32(&pack, (uint32_t)role);
+    stepaf_pack_bytes(&pack, blob, bytes);
+    bool is_kept = !pack.failed &&
+                   stepaf_member_net_set_card(ctx->job.members.net, rank, pack.data, pack.bytes);
+    free(pack.data);
+    return is_kept;
+}
+
+bool stepaf_return_card_read(const void *card, size_t bytes, struct stepaf_unpack *words_p,
+                             struct stepaf_hello *hello_p, int *role_p)
+{
+    struct stepaf_unpack unpack = stepaf_unpack_from(card, bytes);
+    struct stepaf_member_contact contact;
+
+    if (!card || !stepaf_member_contact_read(&unpack, &contact))
+        return false;
+    *role_p = (int)stepaf_unpack_u32(&unpack);
+    *words_p = unpack;
+    return !unpack.failed && (*role_p == STEPAF_ATTENTION || *role_p == STEPAF_FFN) &&
+           stepaf_hello_read(unpack.at, (size_t)(unpack.end - unpack.at), hello_p);
+}

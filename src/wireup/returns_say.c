@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wireup/returns_say.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "boot/member_net_return.h"
+#include "core/peer.h"
+#include "core/plan.h"
+#include "wireup/connect.h"
+
+/* Plans on streams, and GPU memory, take more to be had anew than links. */
+static bool uses_gpu(const struct stepaf_ctx *ctx)
+{
+    bool has_streams = ctx->gpu.streams || ctx->gpu.device || ctx->gpu.asks;
+
+    for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
+        const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
+        has_streams = has_streams || (plan && plan->stream);
+    }
+    return has_streams;
+}
+
+/* Why this rank takes nobody at all; NULL: it does. */
+static const char *why_nobody(const struct stepaf_ctx *ctx)
+{
+    if (!ctx->job.members.admits)
+        return "its commit keeps out who asks";
+    return uses_gpu(ctx) ? "it uses GPU memory or plans on streams, with which no rank returns"
+                         : NULL;
+}
+
+/* Why it cannot take back this peer; NULL: it can. */
+static const char *why_not_peer(const struct stepaf_peer *peer)
+{
+    if (!peer->lost)
+        return "it has not noticed that the rank is lost";
+    return peer->link && !peer->link->ops->is_over(peer->link)
+               ? "the process that had the place has not ended"
+               : NULL;
+}
+
+/* A guest that waits is told what it waits for. */
+static void excuse(const struct stepaf_ctx *ctx, int rank, const char *why)
+{
+    char text[STEPAF_MEMBER_NET_REASON_MAX];
+
+    snprintf(text, sizeof(text), "world rank %d: %s", ctx->job.boot.rank, why);
+    stepaf_member_net_excuse(ctx->job.members.net, rank, text);
+}
+
+/* The lost peers, whose places have to be free here. */
+static void look_at_peers(struct stepaf_ctx *ctx)
+{
+    struct stepaf_ctx_members *members = &ctx->job.members;
+    bool any = false;
+
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        int rank = ctx->peers[p].who.world_rank;
+        const char *why = why_not_peer(&ctx->peers[p]);
+        members->can_return[rank] = !why;
+        any = any || !why;
+        if (why)
+            excuse(ctx, rank, why);
+    }
+    if (!any || stepaf_transports_reopen(ctx))
+        return;
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        int rank = ctx->peers[p].who.world_rank;
+        if (members->can_return[rank])
+            excuse(ctx, rank, "only links by shm and tcp can be made anew, and it uses others");
+        members->can_return[rank] = 0;
+    }
+}
+
+void stepaf_returns_prepare(struct stepaf_ctx *ctx)
+{
+    struct stepaf_ctx_members *members = &ctx->job.members;
+
+    memset(members->returned, 0, (size_t)ctx->job.boot.size);
+    memset(members->can_return, 0, (size_t)ctx->job.boot.size);
+    members->takes_back = false;
+    if (!members->net || !members->has_cards || !ctx->epoch)
+        return;
+    const char *why = why_nobody(ctx);
+    members->takes_back = !why;
+    for (int r = 0; why && r < ctx->job.boot.size; r++)
+        excuse(ctx, r, why);
+    if (!why)
+        look_at_peers(ctx);
+}
+
+void stepaf_returns_pack(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
+{
+    const struct stepaf_ctx_members *members = &ctx->job.members;
+    uint32_t n_back = 0, n_guests = 0;
+    uint64_t id;
+
+    for (int r = 0; members->takes_back && r < ctx->job.boot.size; r++) {
+        n_back += members->can_return[r];
+        n_guests += stepaf_member_net_words(members->net, r, &id) != NULL;
+    }
+    stepaf_pack_u32(pack, members->takes_back);
+    stepaf_pack_u32(pack, n_back);
+    for (int r = 0; n_back && r < ctx->job.boot.size; r++)
+        if (members->can_return[r])
+            stepaf_pack_u32(pack, (uint32_t)r);
+    stepaf_pack_u32(pack, n_guests);
+    for (int r = 0; n_guests && r < ctx->job.boot.size; r++) {
+        const struct stepaf_consensus_blob *words = stepaf_member_net_words(members->net, r, &id);
+        if (!words)
+            continue;
+        stepaf_pack_u32(pack, (uint32_t)r);
+        stepaf_pack_u64(pack, id);
+        stepaf_pack_u64(pack, words->bytes);
+        stepaf_pack_bytes(pack, words->data, words->bytes);
+    }
+}
+
+/* ---- reading ---- */
+
+/* A rank that is none of its peers has nothing here that would have to be free: that all have lost it is enough, and
+ * the decision says so, whether this one has heard of it before or not. */
+bool stepaf_returns_is_willing(const struct stepaf_advert *advert,
+                               const struct stepaf_advert *place)
+{
+    struct stepaf_unpack unpack = advert->guests;
+    bool takes_back = stepaf_unpack_u32(&unpack) != 0;
+    uint32_t n = stepaf_unpack_u32(&unpack);
+
+    if (!advert->admits || !takes_back || unpack.failed)
+        return false;
+    if (advert->role == place->role || advert->lane != place->lane)
+        return true;
+    for (; n && !unpack.failed; n--)
+        if (stepaf_unpack_u32(&unpack) == (uint32_t)place->world_rank && !unpack.failed)
+            return true;
+    return false;
+}
+
+const void *stepaf_returns_find(const struct stepaf_advert *advert, int rank, uint64_t *id_p,
+                                uint64_t *bytes_p)
+{
+    struct stepaf_unpack unpack = advert->guests;
+
+    (void)stepaf_unpack_u32(&unpack);
+    (void)stepaf_unpack_bytes(&unpack, (size_t)stepaf_unpack_u32(&unpack) * sizeof(uint32_t));
+    for (uint32_t n = stepaf_unpack_u32(&unpack); n && !unpack.failed; n--) {
+        uint32_t whose = stepaf_unpack_u32(&unpack);
+        *id_p = stepaf_unpack_u64(&unpack);
+        *bytes_p = stepaf_unpack_u64(&unpack);
+        const void *words = stepaf_unpack_bytes(&unpack, *bytes_p);
+        if (words && whose == (uint32_t)rank)
+            return words;
+    }
+    return NULL;
+}
