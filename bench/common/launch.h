@@ -7,6 +7,8 @@
 #include <stepaf/boot.h>
 #include <stepaf/context.h>
 
+enum { LAUNCH_ADDRESS_BYTES = 1024 };
+
 struct launch {
     stepaf_boot_t channel; /* rank, size, allgather; "mpi" or "local" */
     int64_t mpi_init_ns;   /* what MPI_Init took here; -1 without MPI */
@@ -14,7 +16,9 @@ struct launch {
     /* Set by the body when ranks may be missing: the process then leaves without the farewells
      * that would wait for them. */
     int broken;
-    int missing; /* then: world rank known to be missing; else -1 */
+    int missing;   /* then: world rank known to be missing; else -1 */
+    int returns;   /* this process takes a lost rank's place: there is no channel */
+    char *address; /* LAUNCH_ADDRESS_BYTES that whoever starts it again is told by; or NULL */
     /* Make a context for this rank. */
     stepaf_status_t (*join)(struct launch *launch, const stepaf_params_t *params,
                             stepaf_context_h *ctx_p);
@@ -28,6 +32,7 @@ struct launch_params {
     const char *program; /* name in messages */
     int failed_code;     /* exit code of a job that could not run, or lost a process */
     int64_t grace_us;    /* forked processes: how long the others have to end by themselves */
+    int restarts;        /* forked processes: so many that a signal ends are started again */
 };
 
 /* Whether a launcher has started this process as one of several. */
@@ -42,9 +47,15 @@ int launch_detected_rank(void);
 int launch_mpi(const struct launch_params *params, int *argc, char ***argv, launch_body_t body,
                void *arg);
 
+/* Run @a body in this process, which takes a lost rank's place: STEPAF_JOIN is set. Returns the exit code. */
+int launch_return(const struct launch_params *params, launch_body_t body, void *arg);
+
 /* Fork @a n processes and run @a body in each. Returns the exit code: the first that was not 0.
  * If a process is ended by a signal and none of the others says so by failing, the caller's
- * process does. */
+ * process does.
+ *
+ * With restarts, one that a signal ends is started again, with STEPAF_JOIN, once launch->address has a text. It is the
+ * others' codes that count then. */
 int launch_fork(const struct launch_params *params, int n, launch_body_t body, void *arg);
 
 #endif

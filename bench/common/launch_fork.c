@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,6 +16,7 @@
 
 enum {
     POLL_US = 2000,
+    ASKED_US = 500000,      /* time that those have to end who wanted to return */
     LEAVE_US = 2000000,     /* least time that the others have to follow one that failed */
     KILL_AFTER_US = 2000000 /* from asking a process to end to ending it */
 };
@@ -30,6 +33,12 @@ struct children {
     int victim_signal;
     int64_t end_by_us; /* when those left over are ended; 0: never */
     int signals_sent;
+    /* For those that are started again. */
+    launch_body_t body;
+    void *arg;
+    char *address;  /* a page that all see */
+    int *lives;     /* processes that each rank has had */
+    int left_first; /* of these, those in their first that are left */
 };
 
 /* Contexts come one after the other and go through the program's own channel, so that the
@@ -42,18 +51,45 @@ static stepaf_status_t fork_join(struct launch *launch, const stepaf_params_t *p
     return stepaf_init(&boot, params, ctx_p);
 }
 
-static int run_child(const struct launch_params *params, stepaf_boot_local_t *local, int rank,
-                     launch_body_t body, void *arg)
+static int run_child(const struct children *children, stepaf_boot_local_t *local, int rank)
 {
-    struct launch launch = {.mpi_init_ns = -1, .missing = -1, .join = fork_join};
+    const struct launch_params *params = children->params;
+    struct launch launch = {
+        .mpi_init_ns = -1, .missing = -1, .join = fork_join, .address = children->address};
     if (stepaf_boot_local_attach(local, rank, -1, &launch.channel) != STEPAF_OK) {
         fprintf(stderr, "%s: rank %d: %s\n", params->program, rank, stepaf_last_error()->text);
         return params->failed_code;
     }
-    int code = body(&launch, arg);
+    int code = children->body(&launch, children->arg);
     if (launch.channel.close)
         launch.channel.close(launch.channel.self);
     return code;
+}
+
+/* The process that takes rank @a rank's place. */
+static int run_again(const struct children *children, int rank)
+{
+    char number[16];
+    setenv("STEPAF_JOIN", children->address, 1);
+    snprintf(number, sizeof(number), "%d", rank);
+    setenv("STEPAF_RANK", number, 1);
+    snprintf(number, sizeof(number), "%d", children->n);
+    setenv("STEPAF_SIZE", number, 1);
+    return launch_return(children->params, children->body, children->arg);
+}
+
+/* Who returns shows that it knows the job's secret. */
+static int make_secret(const struct launch_params *params)
+{
+    unsigned char bytes[16];
+    char text[2 * sizeof(bytes) + 1];
+    if (!params->restarts || getenv("STEPAF_SECRET") || getenv("STEPAF_SECRET_FILE"))
+        return 0;
+    if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
+        return -1;
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    return setenv("STEPAF_SECRET", text, 1);
 }
 
 static int64_t now_us(void)
@@ -78,11 +114,47 @@ static void limit_time(struct children *children, int64_t least_us)
         children->end_by_us = now_us() + (grace_us > least_us ? grace_us : least_us);
 }
 
+/* A child of rank @a rank, which attaches to @a local, or takes the place if that is NULL. */
+static int fork_child(struct children *children, int rank, stepaf_boot_local_t *local)
+{
+    pid_t parent = getpid(), pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent)
+            _exit(children->params->failed_code);
+        exit(local ? run_child(children, local, rank) : run_again(children, rank));
+    }
+    if (pid < 0) {
+        fprintf(stderr, "%s: fork of rank %d: %s\n", children->params->program, rank,
+                strerror(errno));
+        return -1;
+    }
+    children->pids[rank] = pid;
+    children->lives[rank]++;
+    children->left++;
+    return 0;
+}
+
+/* Whether a process that a signal has ended is one to start again. */
+static int may_return(const struct children *children, int rank)
+{
+    return children->lives[rank] <= children->params->restarts && children->address[0] &&
+           !children->end_by_us;
+}
+
 static void take_end(struct children *children, int rank, int status)
 {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : children->params->failed_code;
+    int is_first = children->lives[rank] == 1;
     children->pids[rank] = 0;
     children->left--;
+    children->left_first -= is_first;
+    if (!WIFEXITED(status) && may_return(children, rank) && fork_child(children, rank, NULL) == 0)
+        return;
+    if (children->params->restarts && children->left_first == 0)
+        children->end_by_us = now_us() + ASKED_US; /* nobody is left to take in who still asks */
+    if (!is_first)
+        return;
     if (code && !children->code)
         children->code = code;
     if (!WIFEXITED(status) && children->victim < 0) {
@@ -137,36 +209,24 @@ static int wait_children(struct children *children)
     return children->code;
 }
 
-static int fork_all(struct children *children, stepaf_boot_local_t *local, launch_body_t body,
-                    void *arg)
+static int fork_all(struct children *children, stepaf_boot_local_t *local)
 {
-    pid_t parent = getpid();
     fflush(NULL);
     for (int rank = 0; rank < children->n; rank++) {
-        pid_t pid = fork();
-        if (pid == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            if (getppid() != parent)
-                _exit(children->params->failed_code);
-            exit(run_child(children->params, local, rank, body, arg));
-        }
-        if (pid < 0) {
-            fprintf(stderr, "%s: fork of rank %d: %s\n", children->params->program, rank,
-                    strerror(errno));
+        if (fork_child(children, rank, local)) {
             children->end_by_us = now_us();
             children->code = children->params->failed_code;
             children->failed = 1;
             break;
         }
-        children->pids[rank] = pid;
-        children->left++;
+        children->left_first++;
     }
     return wait_children(children);
 }
 
 int launch_fork(const struct launch_params *params, int n, launch_body_t body, void *arg)
 {
-    struct children children = {.params = params, .n = n, .victim = -1};
+    struct children children = {.params = params, .n = n, .victim = -1, .body = body, .arg = arg};
     stepaf_boot_local_t *local = NULL;
     if (stepaf_boot_local_create(n, &local) != STEPAF_OK) {
         fprintf(stderr, "%s: %s\n", params->program, stepaf_last_error()->text);
@@ -174,11 +234,18 @@ int launch_fork(const struct launch_params *params, int n, launch_body_t body, v
     }
     int code = params->failed_code;
     children.pids = calloc((size_t)n, sizeof(children.pids[0]));
-    if (children.pids)
-        code = fork_all(&children, local, body, arg);
+    children.lives = calloc((size_t)n, sizeof(children.lives[0]));
+    children.address =
+        mmap(NULL, LAUNCH_ADDRESS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (children.pids && children.lives && children.address != MAP_FAILED &&
+        make_secret(params) == 0)
+        code = fork_all(&children, local);
     else
         fprintf(stderr, "%s: out of memory\n", params->program);
     free(children.pids);
+    free(children.lives);
+    if (children.address != MAP_FAILED)
+        munmap(children.address, LAUNCH_ADDRESS_BYTES);
     stepaf_boot_local_destroy(local);
     return code;
 }

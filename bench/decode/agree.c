@@ -60,6 +60,8 @@ static int judge(const char *all, const size_t *offsets, int n, struct reason *r
 int agree(struct launch *launch, int result, uint64_t digest, int64_t timeout_us,
           struct reason *reason)
 {
+    if (launch->returns)
+        return result; /* the library compares what has to agree */
     struct verdict mine;
     void *all;
     size_t *offsets;

@@ -11,13 +11,14 @@ static int create_exchanges(struct attention_rank *rank, const struct layout *la
     struct attention_side *side = rank->side;
     for (int m = 0; m < side->n_microbatches; m++) {
         struct exchange *exchange = &rank->exchanges[m];
-        if (exchange_create(rank->ctx, &side->job->config, layout, m, scatter, exchange, trouble))
+        if (exchange_create(rank->replicas, &side->job->config, layout, m, scatter, exchange,
+                            trouble))
             return -1;
         side->microbatches[m].hidden = exchange->hidden;
         side->microbatches[m].ids = exchange->ids;
         side->microbatches[m].weights = exchange->weights;
     }
-    return words_create(rank->ctx, &rank->words, trouble);
+    return words_create(rank->replicas, &rank->words, trouble);
 }
 
 int attention_rank_create(stepaf_context_h ctx, struct attention_side *side,
@@ -40,6 +41,7 @@ int attention_rank_create(stepaf_context_h ctx, struct attention_side *side,
     }
     if (stats_create(side->job->config.layers, steps, &rank.stats, &trouble->reason) ||
         spans_create(options->trace ? SPANS_MAX : 0, &rank.spans, &trouble->reason) ||
+        replicas_create(ctx, options->replicas.n, &rank.replicas, &trouble->reason) ||
         create_exchanges(&rank, layout, options->scatter, trouble))
         goto err_destroy;
     *rank_p = rank;
@@ -59,24 +61,35 @@ void attention_rank_destroy(struct attention_rank *rank)
     free(rank->order);
     free(rank->requests);
     free(rank->busy_until_ns);
+    replicas_destroy(rank->replicas);
     stats_destroy(&rank->stats);
     spans_destroy(&rank->spans);
     *rank = (struct attention_rank){0};
 }
 
-/* Compute microbatch @a m's attention in its layer and send the rows off. */
+/* Microbatch @a m is on its way. */
+static void put_in_flight(struct attention_rank *rank, int m)
+{
+    rank->order[rank->n_order] = m;
+    rank->requests[rank->n_order++] = rank->exchanges[m].request;
+}
+
+/* Compute microbatch @a m's attention in its layer and send the rows off; or not yet. */
 static int send_layer(struct attention_rank *rank, int m, struct trouble *trouble)
 {
     struct microbatch *mb = &rank->side->microbatches[m];
     struct flight *flight = &rank->flights[m];
+    replicas_look(rank->replicas);
+    flight->parked = rank->replicas->hold;
+    if (flight->parked)
+        return 0;
     flight->times.attend_begin_ns = stepaf_clock_ns(rank->ctx);
     microbatch_attend(mb, &rank->side->model, flight->layer);
     flight->times.start_begin_ns = stepaf_clock_ns(rank->ctx);
     if (exchange_start(&rank->exchanges[m], flight->layer, mb->rows, rank->timeout_us, trouble))
         return -1;
     flight->times.start_end_ns = stepaf_clock_ns(rank->ctx);
-    rank->order[rank->n_order] = m;
-    rank->requests[rank->n_order++] = rank->exchanges[m].request;
+    put_in_flight(rank, m);
     spans_add(&rank->spans,
               (struct span){flight->times.attend_begin_ns, flight->times.start_begin_ns,
                             SPAN_ATTENTION, m, flight->layer, -1});
@@ -142,7 +155,8 @@ static int wait_one(struct attention_rank *rank, int *m_p, struct trouble *troub
     int silent = status == STEPAF_ERR_TIMEOUT ? find_silent(rank) : -1;
     if (silent >= 0)
         return trouble_silent(rank->ctx, silent, rank->timeout_us, trouble);
-    if (status != STEPAF_OK)
+    int is_replaced = status == STEPAF_ERR_PEER_LOST && rank->replicas->n > 1 && at >= 0;
+    if (status != STEPAF_OK && !is_replaced)
         return trouble_status(rank->ctx, status, "waiting for FFN ranks", rank->timeout_us,
                               trouble);
     int m = rank->order[at];
@@ -162,12 +176,37 @@ static int advance(struct attention_rank *rank, int m, struct trouble *trouble)
 {
     struct microbatch *mb = &rank->side->microbatches[m];
     struct flight *flight = &rank->flights[m];
-    if (exchange_collect(&rank->exchanges[m], flight->layer, mb->rows, mb->x, trouble))
+    int result =
+        exchange_collect(&rank->exchanges[m], flight->layer, mb->x, rank->timeout_us, trouble);
+    if (result < 0)
         return -1;
+    if (result) {
+        put_in_flight(rank, m);
+        return 0;
+    }
     measure(rank, m);
     if (++flight->layer == rank->side->job->config.layers)
         return end_step(rank, m, trouble);
     return send_layer(rank, m, trouble);
+}
+
+/* Nothing is in flight, and some FFN rank is lost or has asked to return. */
+static int commit_and_go_on(struct attention_rank *rank, struct trouble *trouble)
+{
+    if (words_hold(&rank->words, rank->timeout_us, trouble))
+        return -1;
+    for (int m = 0; m < rank->side->n_microbatches; m++)
+        if (rank->flights[m].parked && send_layer(rank, m, trouble))
+            return -1;
+    return 0;
+}
+
+static int any_parked(const struct attention_rank *rank)
+{
+    int n = 0;
+    for (int m = 0; m < rank->side->n_microbatches; m++)
+        n += rank->flights[m].parked;
+    return n;
 }
 
 static int decode(struct attention_rank *rank, struct trouble *trouble)
@@ -176,8 +215,13 @@ static int decode(struct attention_rank *rank, struct trouble *trouble)
     for (int m = 0; m < rank->side->n_microbatches; m++)
         if (begin_step(rank, m, trouble))
             return -1;
-    while (rank->n_order > 0) {
+    while (rank->n_order > 0 || any_parked(rank)) {
         int m = 0;
+        if (rank->n_order == 0) {
+            if (commit_and_go_on(rank, trouble))
+                return -1;
+            continue;
+        }
         if (wait_one(rank, &m, trouble) || advance(rank, m, trouble))
             return -1;
     }

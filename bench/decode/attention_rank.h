@@ -14,6 +14,7 @@
 struct flight {
     int layer; /* that is in flight */
     int past_prompts;
+    int parked; /* it goes on after the next commit */
     int64_t step_begin_ns;
     struct exchange_times times;
 };
@@ -25,6 +26,7 @@ struct attention_rank {
     struct exchange *exchanges; /* by microbatch */
     struct flight *flights;
     struct words words;
+    struct replicas *replicas;
     int *order; /* microbatches in flight, the one that was sent first in front */
     int n_order;
     int64_t *busy_until_ns;     /* by FFN rank, for measure_slowest */

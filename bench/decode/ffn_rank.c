@@ -23,6 +23,7 @@ int ffn_rank_create(stepaf_context_h ctx, const struct model_config *config,
                             .max_rows = layout_max_rows(layout),
                             .timeout_us = options->timeout_us,
                             .delay_ns = options->ffn_delay_us * 1000,
+                            .kill_after = options->replicas.kill_after,
                             .max_delayed = slots};
     void *sums, *replies;
     trouble->lost = -1;
@@ -71,8 +72,11 @@ void ffn_rank_destroy(struct ffn_rank *rank)
 static int note_lost(struct ffn_rank *rank, stepaf_status_t status, struct trouble *trouble)
 {
     const stepaf_error_t *error = stepaf_last_error();
-    if (error->peer_role == STEPAF_ATTENTION && error->peer_rank >= 0 &&
-        error->peer_rank < rank->roll.n)
+    int is_known = error->peer_role == STEPAF_ATTENTION && error->peer_rank >= 0 &&
+                   error->peer_rank < rank->roll.n;
+    if (is_known && rank->roll.entries[error->peer_rank].gone)
+        return 0; /* it has said good-bye, and does not wait for the others */
+    if (is_known)
         roll_leave(&rank->roll, error->peer_rank);
     if (trouble->lost < 0)
         trouble_status(rank->ctx, status, "waiting for attention ranks", 0, trouble);
@@ -119,6 +123,17 @@ static int look_around(struct ffn_rank *rank, struct trouble *trouble)
     return 0;
 }
 
+/* All attention ranks have nothing in flight, and commit. */
+static int hold_with_all(struct ffn_rank *rank, struct trouble *trouble)
+{
+    if (rank->roll.n_held < rank->roll.n || trouble->lost >= 0)
+        return 0;
+    if (replicas_commit(rank->ctx, trouble))
+        return -1;
+    roll_resume(&rank->roll, stepaf_clock_ns(rank->ctx));
+    return 0;
+}
+
 int ffn_rank_run(struct ffn_rank *rank, struct trouble *trouble)
 {
     int64_t end_by_ns = 0;
@@ -128,7 +143,8 @@ int ffn_rank_run(struct ffn_rank *rank, struct trouble *trouble)
     while (rank->roll.n_gone < rank->roll.n) {
         int64_t timeout_us = POLL_US;
         if (ffn_serve_due(rank, &timeout_us, trouble) ||
-            take_batches(rank, STEPAF_FROM_ANY, timeout_us, trouble) || look_around(rank, trouble))
+            take_batches(rank, STEPAF_FROM_ANY, timeout_us, trouble) ||
+            hold_with_all(rank, trouble) || look_around(rank, trouble))
             return -1;
         /* The others are told with the answers to what they send; not for ever. */
         int64_t now_ns = stepaf_clock_ns(rank->ctx);

@@ -7,6 +7,7 @@
 #include "ffn.h"
 #include "lost.h"
 #include "options.h"
+#include "replicas.h"
 #include "roll.h"
 #include "spans.h"
 #include "summary.h"
@@ -30,6 +31,7 @@ struct ffn_rank {
     int max_rows;
     int64_t timeout_us;
     int64_t delay_ns;
+    int64_t kill_after;               /* batches; 0: never */
     float *sums;                      /* [attention ranks, microbatches, max_rows, hidden] */
     struct wire_reply *replies;       /* [attention ranks, microbatches] */
     struct wire_reply *words_replies; /* [attention ranks] */

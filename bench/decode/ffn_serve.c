@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+
 #include "ffn_rank.h"
 
 static int attention_world(const struct ffn_rank *rank, int attention_rank)
@@ -87,6 +89,12 @@ static int read_rows(const struct ffn_rank *rank, stepaf_batch_h batch,
     return 0;
 }
 
+/* What it says of itself as long as nothing ends. */
+static int going_on(const struct ffn_rank *rank)
+{
+    return rank->roll.n_held ? WIRE_HOLDING : WIRE_GOING_ON;
+}
+
 /* Compute a batch of rows and answer it. */
 static int serve_rows(struct ffn_rank *rank, stepaf_batch_h batch, const stepaf_batch_info_t *info,
                       const struct wire_header *header, struct trouble *trouble)
@@ -104,8 +112,8 @@ static int serve_rows(struct ffn_rank *rank, stepaf_batch_h batch, const stepaf_
     if (lost < 0)
         ffn_run(rank->weights, header->layer, &input, rank->config->hidden, sum, rank->work);
     int64_t end_ns = stepaf_clock_ns(rank->ctx);
-    rank->replies[slot] = (struct wire_reply){WIRE_MAGIC, lost < 0 ? WIRE_GOING_ON : WIRE_RANK_LOST,
-                                              header->layer, lost};
+    rank->replies[slot] = (struct wire_reply){
+        WIRE_MAGIC, lost < 0 ? going_on(rank) : WIRE_RANK_LOST, header->layer, lost};
     struct answer answer = {batch,
                             info->attention_rank,
                             begin_ns + rank->delay_ns,
@@ -114,6 +122,8 @@ static int serve_rows(struct ffn_rank *rank, stepaf_batch_h batch, const stepaf_
                              {wire_pull_key(header->microbatch, WIRE_SUM), sum,
                               lost < 0 ? (size_t)input.rows * hidden * sizeof(float) : 0}},
                             WIRE_PULLS};
+    if (rank->kill_after && rank->stats.batches == rank->kill_after)
+        raise(SIGKILL);
     if (rank->stats.batches++ == 0)
         rank->stats.begin_ns = begin_ns;
     rank->stats.rows += input.rows;
@@ -128,10 +138,12 @@ static int serve_words(struct ffn_rank *rank, stepaf_batch_h batch, const stepaf
                        const struct wire_header *header, struct trouble *trouble)
 {
     int from = info->attention_rank;
-    if (info->n_answers != 1 || header->kind < WIRE_STOP || header->kind > WIRE_ABORT)
+    if (info->n_answers != 1 || header->kind < WIRE_STOP || header->kind > WIRE_HOLD)
         return trouble_malformed(rank->ctx, attention_world(rank, from), "batch", trouble);
     if (header->kind == WIRE_STOP)
         roll_stop(&rank->roll, from);
+    else if (header->kind == WIRE_HOLD)
+        roll_hold(&rank->roll, from);
     else
         roll_leave(&rank->roll, from);
     if (header->kind == WIRE_ABORT && trouble->lost < 0)
@@ -139,7 +151,7 @@ static int serve_words(struct ffn_rank *rank, stepaf_batch_h batch, const stepaf
                      trouble);
     int state = trouble->lost >= 0                     ? WIRE_RANK_LOST
                 : rank->roll.n_stopped == rank->roll.n ? WIRE_ALL_STOPPED
-                                                       : WIRE_GOING_ON;
+                                                       : going_on(rank);
     rank->words_replies[from] = (struct wire_reply){WIRE_MAGIC, state, -1, trouble->lost};
     struct answer answer = {.batch = batch,
                             .attention_rank = from,

@@ -185,9 +185,10 @@ static uint64_t digest_bytes(uint64_t digest, const void *bytes, size_t count)
 
 uint64_t job_digest(const struct job *job, const struct options *options)
 {
-    const int64_t numbers[] = {options->microbatches,  options->chunk,        options->scatter,
-                               job->sequences,         job->tokens,           job->ignore_eos,
-                               (int64_t)options->seed, options->trace != NULL};
+    const int64_t numbers[] = {
+        options->microbatches, options->chunk,         options->scatter,
+        options->replicas.n,   job->sequences,         job->tokens,
+        job->ignore_eos,       (int64_t)options->seed, options->trace != NULL};
     uint64_t digest = 0xcbf29ce484222325;
     digest = digest_bytes(digest, &job->config, sizeof(job->config));
     digest = digest_bytes(digest, numbers, sizeof(numbers));

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stepaf_decode: decode a language model across attention and FFN ranks. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "agree.h"
 #include "rank.h"
 #include "report.h"
 #include "single.h"
+
+enum { RESTARTS = 100 };
 
 static const char program[] = "stepaf_decode";
 
@@ -63,7 +66,7 @@ static int run(struct launch *launch, void *arg)
     }
     if (result == 0)
         result = rank_report(&rank);
-    if (result && launch->channel.rank == teller(launch->missing))
+    if (result && (launch->returns || launch->channel.rank == teller(launch->missing)))
         fprintf(stderr, "%s: %s\n", program, reason.text);
     rank_leave(&rank);
     return result ? reason.code : CODE_OK;
@@ -89,9 +92,14 @@ int main(int argc, char **argv)
     int code;
     command.result = options_parse(argc, argv, &command.options, reason);
     /* Those that survive another's death have their own deadline, and a farewell. */
-    struct launch_params params = {program, CODE_FAILED, options->timeout_us + 5000000};
+    struct launch_params params = {program, CODE_FAILED, options->timeout_us + 5000000, 0};
+    int is_return = getenv("STEPAF_JOIN") != NULL;
+    if (options->replicas.n > 1)
+        params.restarts = RESTARTS;
     if (options->single && command.result == 0) {
         code = single_run(options);
+    } else if (is_return && command.result == 0) {
+        code = launch_return(&params, run, &command);
     } else if (command.result == 0 && check_start(options, reason)) {
         if (launch_detected_rank() == 0)
             fprintf(stderr, "%s: %s\n", program, reason->text);

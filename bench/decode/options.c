@@ -84,6 +84,10 @@ static int take_number(const struct parse *parse, int key, const char *arg)
                           &options->microbatches);
     case KEY_CHUNK:
         return take_count(parse, "chunk", arg, 1, 65536, &options->chunk);
+    case KEY_REPLICAS:
+        return take_count(parse, "replicas", arg, 1, 64, &options->replicas.n);
+    case KEY_KILL_AFTER:
+        return take_int(parse, "kill-after", arg, 1, INT64_MAX, &options->replicas.kill_after);
     case KEY_PROCS:
         return take_count(parse, "procs", arg, 2, 1024, &options->procs);
     case KEY_THREADS:
@@ -125,6 +129,9 @@ static int take_text(const struct parse *parse, int key, const char *arg)
         return 0;
     case KEY_JSON:
         options->json = arg;
+        return 0;
+    case KEY_ADDRESS_FILE:
+        options->replicas.address_file = arg;
         return 0;
     case KEY_PROMPT:
         return take_prompt(parse, arg, 0);
@@ -196,6 +203,10 @@ static int check(const struct options *options, struct reason *reason)
 {
     if (options->single && (options->procs || options->split || options->trace))
         return reason_bad_input(reason, "--single takes no --procs, --split or --trace");
+    if (options->replicas.kill_after && (options->replicas.n == 1 || !options->procs))
+        return reason_bad_input(reason, "--kill-after takes --replicas and --procs");
+    if (options->replicas.address_file && options->replicas.n == 1)
+        return reason_bad_input(reason, "--address-file takes --replicas");
     if (options->batch && options->batch < options->n_prompts)
         return reason_bad_input(reason, "--batch %d is fewer than %d prompts", options->batch,
                                 options->n_prompts);
@@ -208,8 +219,11 @@ int options_parse(int argc, char **argv, struct options *options_p, struct reaso
 {
     static const struct argp argp = {.options = options_table, .parser = take, .doc = options_doc};
     struct parse parse = {options_p, reason};
-    *options_p = (struct options){
-        .microbatches = 3, .chunk = 128, .timeout_us = 10000000, .load_timeout_us = 600000000};
+    *options_p = (struct options){.microbatches = 3,
+                                  .replicas = {.n = 1},
+                                  .chunk = 128,
+                                  .timeout_us = 10000000,
+                                  .load_timeout_us = 600000000};
     reason->code = CODE_OK;
     options_p->prompts = calloc(OPTIONS_MAX_PROMPTS, sizeof(options_p->prompts[0]));
     if (!options_p->prompts)

@@ -15,6 +15,13 @@ struct option_prompt {
     int is_ids;
 };
 
+/* Several FFN ranks for each expert. */
+struct option_replicas {
+    int n;
+    int64_t kill_after; /* batches, then FFN rank 0 is ended; 0: never */
+    const char *address_file;
+};
+
 struct options {
     const char *model; /* NULL: the one that comes with the program */
     const char *split; /* NULL: as the launcher and the environment say */
@@ -37,6 +44,7 @@ struct options {
     double temperature;
     uint64_t seed;
     int64_t ffn_delay_us;
+    struct option_replicas replicas;
     int64_t timeout_us;      /* of any wait for another rank's work */
     int64_t load_timeout_us; /* of waiting until all ranks have their weights */
 };

@@ -31,6 +31,16 @@ const struct argp_option options_table[] = {
      2},
     {"scatter", KEY_SCATTER, NULL, 0, "send each FFN rank only the rows that its experts are for",
      2},
+    {"replicas", KEY_REPLICAS, "R", 0,
+     "R FFN ranks have each expert, and the job goes on without those that are lost (1)", 2},
+    {"kill-after", KEY_KILL_AFTER, "N", 0,
+     "with --procs and --replicas: FFN rank 0 is ended by SIGKILL after N batches, and started "
+     "again",
+     2},
+    {"address-file", KEY_ADDRESS_FILE, "FILE", 0,
+     "with --replicas: write to FILE what STEPAF_JOIN has to be for a process that takes a lost "
+     "FFN rank's place",
+     2},
     {"chunk", KEY_CHUNK, "ROWS", 0, "rows of a step in which prompts are read (128)", 2},
     {"threads", KEY_THREADS, "N", 0, "threads of each rank's matrix products (cores by ranks)", 2},
     {"timeout", KEY_TIMEOUT_S, "S", 0, "give up on a rank after S seconds (10)", 2},

@@ -44,7 +44,7 @@ static int choose_split(const struct rank *rank, char *text, size_t capacity,
         return reason_bad_input(rank->reason,
                                 "one rank cannot be both attention and FFN: start "
                                 "several with mpirun -n N or --procs N, or use --single");
-    if (has_programs(rank, &has))
+    if (!rank->launch->returns && has_programs(rank, &has))
         return -1;
     if (has || getenv("STEPAF_SPLIT") || getenv("STEPAF_ROLE"))
         return 0;
@@ -90,13 +90,30 @@ static int join_library(struct rank *rank)
     return -1;
 }
 
+/* Ranks on this host. */
+static int count_here(const struct rank *rank, int *here_p)
+{
+    const struct place *place = &rank->place;
+    void *all;
+    size_t *offsets;
+    if (agree_gather(rank->launch, place, sizeof(*place), rank->options->timeout_us, &all, &offsets,
+                     rank->reason))
+        return -1;
+    for (int i = 0; i < rank->launch->channel.size; i++) {
+        struct place other;
+        memcpy(&other, (char *)all + offsets[i], sizeof(other));
+        *here_p += strncmp(other.host, place->host, sizeof(place->host)) == 0;
+    }
+    free(all);
+    free(offsets);
+    return 0;
+}
+
 /* Learn where all ranks are, and from that how many threads this one may use. */
 static int find_place(struct rank *rank)
 {
     struct place *place = &rank->place;
     int is_ffn = stepaf_role(rank->ctx) == STEPAF_FFN;
-    void *all;
-    size_t *offsets;
     char name[16];
     *place = (struct place){
         .world = rank->launch->channel.rank,
@@ -106,17 +123,9 @@ static int find_place(struct rank *rank)
     gethostname(place->host, sizeof(place->host) - 1);
     snprintf(name, sizeof(name), "stepaf-%s%d", is_ffn ? "ffn" : "attn", place->index);
     prctl(PR_SET_NAME, name);
-    if (agree_gather(rank->launch, place, sizeof(*place), rank->options->timeout_us, &all, &offsets,
-                     rank->reason))
+    int here = rank->launch->returns ? rank->launch->channel.size : 0; /* the most there can be */
+    if (!here && count_here(rank, &here))
         return -1;
-    int here = 0;
-    for (int i = 0; i < rank->launch->channel.size; i++) {
-        struct place other;
-        memcpy(&other, (char *)all + offsets[i], sizeof(other));
-        here += strncmp(other.host, place->host, sizeof(place->host)) == 0;
-    }
-    free(all);
-    free(offsets);
     place->crowded = here > threads_cores();
     place->threads = threads_choose(rank->options->threads, here);
     math_set_threads(place->threads);

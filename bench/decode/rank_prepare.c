@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,9 +27,9 @@ static int load_weights(struct rank *rank)
         rank->place.bytes_read = rank->attention_weights->bytes_read;
         return 0;
     }
-    if (ffn_weights_load(job->model, &job->config, rank->place.index,
-                         stepaf_size(rank->ctx, STEPAF_GROUP_FFN), show_progress, rank,
-                         &rank->ffn_weights, rank->reason))
+    int ffn_ranks = stepaf_size(rank->ctx, STEPAF_GROUP_FFN), n = rank->options->replicas.n;
+    if (ffn_weights_load(job->model, &job->config, replicas_part(ffn_ranks, n, rank->place.index),
+                         ffn_ranks / n, show_progress, rank, &rank->ffn_weights, rank->reason))
         return -1;
     rank->place.bytes_read = rank->ffn_weights->bytes_read;
     return 0;
@@ -59,16 +60,46 @@ static int prepare_role(struct rank *rank)
     else
         result = ffn_rank_create(rank->ctx, &rank->job.config, rank->ffn_weights, &rank->layout,
                                  rank->options, &rank->ffn, &trouble);
+    if (rank->launch->returns || rank->place.index)
+        rank->ffn.kill_after = 0; /* that is for the first process of the first one */
     if (result)
         *rank->reason = trouble.reason;
     return result;
+}
+
+static int write_address(const struct rank *rank, const char *address)
+{
+    const char *path = rank->options->replicas.address_file;
+    FILE *file = fopen(path, "w");
+    if (!file)
+        return reason_bad_input(rank->reason, "%s: cannot be written: %s", path, strerror(errno));
+    fprintf(file, "%s\n", address);
+    if (fclose(file))
+        return reason_failed(rank->reason, "%s: %s", path, strerror(errno));
+    return 0;
+}
+
+/* For whoever starts a lost rank again. The first attention rank says it: without that, there is no job. */
+static int tell_address(const struct rank *rank)
+{
+    char address[LAUNCH_ADDRESS_BYTES] = "";
+    int has_file = rank->options->replicas.address_file != NULL;
+    if (rank->options->replicas.n == 1 || !rank_is_attention(rank) || rank->place.index ||
+        !(has_file || rank->launch->address))
+        return 0;
+    if (stepaf_members_address(rank->ctx, address, sizeof(address)) != STEPAF_OK)
+        return reason_failed(rank->reason, "where members can be called: %s",
+                             stepaf_last_error()->text);
+    if (rank->launch->address)
+        memcpy(rank->launch->address, address, sizeof(address));
+    return has_file ? write_address(rank, address) : 0;
 }
 
 static int commit(struct rank *rank)
 {
     stepaf_status_t status = stepaf_commit(rank->ctx);
     if (status == STEPAF_OK)
-        return 0;
+        return tell_address(rank);
     return reason_failed(rank->reason, "commit: %s", stepaf_last_error()->text);
 }
 
@@ -101,8 +132,14 @@ int rank_prepare(struct rank *rank)
     const struct options *options = rank->options;
     rank->layout = (struct layout){stepaf_size(rank->ctx, STEPAF_GROUP_ATTENTION),
                                    options->microbatches, rank->job.sequences, options->chunk};
-    int result = model_config_check_parts(&rank->job.config,
-                                          stepaf_size(rank->ctx, STEPAF_GROUP_FFN), rank->reason);
+    int ffn_ranks = stepaf_size(rank->ctx, STEPAF_GROUP_FFN);
+    int result = 0;
+    if (ffn_ranks % options->replicas.n)
+        result = reason_bad_input(rank->reason, "%d FFN ranks cannot have each expert %d times",
+                                  ffn_ranks, options->replicas.n);
+    if (result == 0)
+        result = model_config_check_parts(&rank->job.config, ffn_ranks / options->replicas.n,
+                                          rank->reason);
     if (result == 0)
         result = load_weights(rank);
     if (agree(rank->launch, result, job_digest(&rank->job, options), options->load_timeout_us,

@@ -108,7 +108,36 @@ static int check_links(struct rank *rank)
     return reason_failed(rank->reason, "links: %s", stepaf_last_error()->text);
 }
 
-int rank_report(struct rank *rank)
+/* The part of this rank alone. */
+static int report_alone(struct rank *rank)
+{
+    struct blob blob = {0};
+    struct summary summary;
+    if (!rank_is_attention(rank))
+        return 0;
+    if (summary_create(1, rank->job.config.layers, rank->job.sequences, &summary, rank->reason))
+        return -1;
+    summary_put_attention(&blob, &rank->place, &rank->side, &rank->attention.stats);
+    int result = blob.failed ? reason_no_memory(rank->reason)
+                             : summary_take(&summary, blob.bytes, blob.length, rank->reason);
+    blob_free(&blob);
+    summary_finish(&summary);
+    if (result == 0) {
+        printf("\nattention rank %d, by itself, since FFN ranks were lost:\n", rank->place.index);
+        if (rank->options->verify)
+            report_verify(stdout, &summary.verify);
+        report_steps(stdout, &summary);
+        report_replicas(stdout, rank->attention.replicas);
+        result = report_end(stdout, rank->reason);
+    }
+    if (result == 0 && rank->options->verify && summary.verify.sequences &&
+        !verify_passed(&summary.verify))
+        result = reason_failed(rank->reason, "not equal to the reference");
+    summary_destroy(&summary);
+    return result;
+}
+
+static int report_together(struct rank *rank)
 {
     int result = check_links(rank);
     if (agree(rank->launch, result, 0, rank->options->timeout_us, rank->reason))
@@ -120,6 +149,18 @@ int rank_report(struct rank *rank)
         return 0;
     result = report_trace(rank);
     return agree(rank->launch, result, 0, rank->options->timeout_us, rank->reason);
+}
+
+int rank_report(struct rank *rank)
+{
+    /* Where an FFN rank was replaced, the job's channel has a hole. All that are left know of it. */
+    int is_whole = !rank->launch->returns && stepaf_epoch(rank->ctx) == 1;
+    int result = is_whole ? report_together(rank) : 0;
+    /* Or it dies only now. */
+    if (is_whole && !(result && rank->launch->broken && rank->options->replicas.n > 1))
+        return result;
+    rank->launch->broken = 1;
+    return report_alone(rank);
 }
 
 void rank_leave(struct rank *rank)

@@ -147,6 +147,30 @@ void report_verify(FILE *file, const struct verify_result *verify)
         fprintf(file, "                first difference: %s\n", verify->difference);
 }
 
+void report_steps(FILE *file, const struct summary *summary)
+{
+    if (summary->n_steps)
+        fprintf(file, "time per token  p50 %.1f us, p99 %.1f us, at most %.1f us\n",
+                stats_quantile(summary->steps_us, summary->n_steps, 0.5),
+                stats_quantile(summary->steps_us, summary->n_steps, 0.99),
+                stats_quantile(summary->steps_us, summary->n_steps, 1));
+}
+
+void report_replicas(FILE *file, const struct replicas *replicas)
+{
+    fprintf(file,
+            "replicas        %d of each expert; %" PRId64
+            " answers were asked for again, of another FFN rank\n"
+            "                FFN rank   lost   back   away, ms   answers   since it is back\n",
+            replicas->n, replicas->asked_again);
+    for (int f = 0; f < replicas->ffn_ranks; f++) {
+        const struct replica *replica = &replicas->ranks[f];
+        fprintf(file, "                %8d   %4d   %4d   %8.1f   %7" PRId64 "   %16" PRId64 "\n", f,
+                replica->n_lost, replica->n_back, (double)replica->away_ns * 1e-6, replica->answers,
+                replica->n_back ? replica->answers_since : 0);
+    }
+}
+
 int report_end(FILE *file, struct reason *reason)
 {
     if (fflush(file))

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "replicas.h"
 #include "summary.h"
 
 /* Who is where, and how ranks reach each other. */
@@ -15,6 +16,12 @@ void report_table(FILE *file, const struct options *options, const struct summar
 
 /* How it compares with the reference. */
 void report_verify(FILE *file, const struct verify_result *verify);
+
+/* How long a token took, the slowest one as well. */
+void report_steps(FILE *file, const struct summary *summary);
+
+/* Which FFN ranks were lost, came back, and have answered. */
+void report_replicas(FILE *file, const struct replicas *replicas);
 
 /* What was printed to standard output, @a file, is the result: -1 if any of it was lost. */
 int report_end(FILE *file, struct reason *reason);

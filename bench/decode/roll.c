@@ -36,6 +36,21 @@ void roll_leave(struct roll *roll, int rank)
     roll->entries[rank].gone = 1;
 }
 
+void roll_hold(struct roll *roll, int rank)
+{
+    roll->n_held += !roll->entries[rank].held;
+    roll->entries[rank].held = 1;
+}
+
+void roll_resume(struct roll *roll, int64_t now_ns)
+{
+    for (int i = 0; i < roll->n; i++) {
+        roll->entries[i].held = 0;
+        roll->entries[i].heard_ns = now_ns;
+    }
+    roll->n_held = 0;
+}
+
 int roll_silent(const struct roll *roll, int64_t since_ns)
 {
     for (int i = 0; i < roll->n; i++)

@@ -11,6 +11,7 @@ struct roll_entry {
     int64_t heard_ns; /* of it last */
     int stopped;      /* has no more rows */
     int gone;         /* has said good-bye, or is lost */
+    int held;         /* has nothing in flight, and will commit */
 };
 
 struct roll {
@@ -18,6 +19,7 @@ struct roll {
     int n;
     int n_stopped;
     int n_gone;
+    int n_held;
 };
 
 int roll_create(int n, struct roll *roll_p, struct reason *reason);
@@ -26,6 +28,10 @@ void roll_destroy(struct roll *roll);
 void roll_heard(struct roll *roll, int rank, int64_t now_ns);
 void roll_stop(struct roll *roll, int rank);
 void roll_leave(struct roll *roll, int rank);
+
+/* It will commit; and all have, at @a now_ns. */
+void roll_hold(struct roll *roll, int rank);
+void roll_resume(struct roll *roll, int64_t now_ns);
 
 /* A rank at work that was not heard of since @a since_ns; -1 if there is none. */
 int roll_silent(const struct roll *roll, int64_t since_ns);

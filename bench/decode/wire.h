@@ -28,10 +28,11 @@ struct wire_header {
 enum { WIRE_MAGIC = 0x41464431 };
 
 enum {
-    WIRE_ROWS = 1, /* rows of a layer: add up your experts */
-    WIRE_STOP = 2, /* this attention rank has no more rows: have all? */
-    WIRE_BYE = 3,  /* it knows that all have stopped */
-    WIRE_ABORT = 4 /* it stops because a rank is lost */
+    WIRE_ROWS = 1,  /* rows of a layer: add up your experts */
+    WIRE_STOP = 2,  /* this attention rank has no more rows: have all? */
+    WIRE_BYE = 3,   /* it knows that all have stopped */
+    WIRE_ABORT = 4, /* it stops because a rank is lost */
+    WIRE_HOLD = 5   /* it has nothing in flight, and will commit: as soon as all do, so will you */
 };
 
 /* Pulled with every answer. */
@@ -45,7 +46,8 @@ struct wire_reply {
 enum {
     WIRE_GOING_ON = 0,
     WIRE_ALL_STOPPED = 1,
-    WIRE_RANK_LOST = 2 /* there is no sum */
+    WIRE_RANK_LOST = 2, /* there is no sum */
+    WIRE_HOLDING = 3    /* it goes on, and some attention rank wants to commit */
 };
 
 /* Key of tensor @a tensor of microbatch @a microbatch. Words without rows have a microbatch of
