@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/why.h"
@@ -160,6 +161,7 @@ stepaf_status_t stepaf_shm_connect(struct stepaf_transport *transport,
     link->base = (struct stepaf_link){
         .ops = transport->ops, .transport = transport, .peer = facts->peer, .name = "shm"};
     link->pid = (pid_t)facts->pid;
+    link->own_pid = getpid();
     struct stepaf_shm_layout its_layout = stepaf_shm_layout(env, announced.n_peers);
     if (!open_peer(shm, link, &announced, &its_layout, facts->index_at_peer, reason))
         goto not_reached;

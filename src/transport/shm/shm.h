@@ -48,7 +48,7 @@ struct stepaf_shm_head {
 struct stepaf_shm_words {
     _Atomic uint32_t read;    /* by the peer: how many of this rank's own messages it has read */
     _Atomic uint32_t writing; /* by the peer: it is writing to pages of this rank */
-    _Atomic uint32_t closed;  /* by this rank: the peer is not to begin to; stepaf_shm_closed */
+    _Atomic uint32_t closed;  /* by this rank: the peer is not to begin to; stepaf_shm_closed_to */
 };
 
 enum stepaf_shm_closed {
@@ -57,7 +57,23 @@ enum stepaf_shm_closed {
     STEPAF_SHM_UNWRITABLE /* this rank has given the peer up for memory that cannot be written */
 };
 
+/* Which process it is closed to is said, too: the next one in the same place may look before this rank has cleared the
+ * inbox for it. A process id has 22 bits at most. */
+static inline uint32_t stepaf_shm_closed_to(pid_t pid, enum stepaf_shm_closed why)
+{
+    return (uint32_t)pid << 2 | (uint32_t)why;
+}
+
 _Static_assert(sizeof(struct stepaf_shm_words) <= STEPAF_SHM_LINE, "the words are in one line");
+
+/* What the peer has closed its pages to this process for. */
+static inline enum stepaf_shm_closed stepaf_shm_closed_for(const struct stepaf_shm_words *words,
+                                                           pid_t own)
+{
+    uint32_t closed = atomic_load(&words->closed);
+
+    return closed >> 2 == (uint32_t)own ? (enum stepaf_shm_closed)(closed & 3) : STEPAF_SHM_OPEN;
+}
 
 /* The offsets within the control segment of a rank with so many peers. */
 struct stepaf_shm_layout {
@@ -88,7 +104,7 @@ struct stepaf_shm_link {
     bool staged; /* fragments have been used */
     bool shut;   /* the peer has closed its pages: what it has said still counts, and it is lost */
     bool unwritable; /* the peer's registered memory could not be written */
-    pid_t pid;
+    pid_t pid, own_pid;
     int pidfd;           /* -1: the kernel has none */
     int control_fd;      /* of the peer's control segment, at the peer */
     bool control_closed; /* by the last look at it */

@@ -150,7 +150,7 @@ static void lose(struct stepaf_shm *shm, struct stepaf_shm_link *link, const cha
 /* What a peer that has closed its pages to this rank has found. */
 static const char *reason_of(const struct stepaf_shm_link *link)
 {
-    return atomic_load(&link->tx_words->closed) == STEPAF_SHM_UNWRITABLE
+    return stepaf_shm_closed_for(link->tx_words, link->own_pid) == STEPAF_SHM_UNWRITABLE
                ? "it has given this rank up: it could not write to registered memory of this rank, "
                  "which is unmapped or read-only"
                : "it has given this rank up";
@@ -180,7 +180,8 @@ void stepaf_shm_check_peers(struct stepaf_transport *transport)
         lose(shm, link, "its process has ended");
     }
     for (unsigned i = 0; i < shm->n_links; i++)
-        if (shm->links[i]->shut || atomic_load(&shm->links[i]->tx_words->closed))
+        if (shm->links[i]->shut ||
+            stepaf_shm_closed_for(shm->links[i]->tx_words, shm->links[i]->own_pid))
             lose(shm, shm->links[i], reason_of(shm->links[i]));
     for (unsigned i = 0; shm->n_unwatched && i < shm->n_links; i++) {
         struct stepaf_shm_link *link = shm->links[i];
@@ -191,11 +192,12 @@ void stepaf_shm_check_peers(struct stepaf_transport *transport)
 }
 
 /* Close the pages to a peer, unless they are; whether it is still writing there. */
-static bool is_writing(struct stepaf_shm_link *link, uint32_t why)
+static bool is_writing(struct stepaf_shm_link *link, enum stepaf_shm_closed why)
 {
     uint32_t open = STEPAF_SHM_OPEN;
 
-    (void)atomic_compare_exchange_strong(&link->rx_words->closed, &open, why);
+    (void)atomic_compare_exchange_strong(&link->rx_words->closed, &open,
+                                         stepaf_shm_closed_to(link->pid, why));
     return atomic_load(&link->rx_words->writing) && !stepaf_shm_has_ended(link);
 }
 

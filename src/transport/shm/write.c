@@ -64,7 +64,7 @@ enum stepaf_shm_written stepaf_shm_write_pages(struct stepaf_shm_link *link,
         size_t rest = xfer->bytes - done, block = rest < PAGES_BLOCK ? rest : PAGES_BLOCK;
         struct iovec local = {(uint8_t *)(uintptr_t)src + done, block};
         struct iovec remote = {(void *)(uintptr_t)(rmem->address + xfer->dst_offset + done), block};
-        link->shut = atomic_load(&link->tx_words->closed);
+        link->shut = stepaf_shm_closed_for(link->tx_words, link->own_pid) != STEPAF_SHM_OPEN;
         if (link->shut)
             break;
         ssize_t moved = process_vm_writev(link->pid, &local, 1, &remote, 1, 0);

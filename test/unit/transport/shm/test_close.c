@@ -130,9 +130,23 @@ static void closing_waits_for_who_writes(void)
     side_must(!pthread_create(&writer, NULL, end_a_write, words), "pthread_create");
     side_close(&b);
     CU_ASSERT_EQUAL(atomic_load(&words->writing), 0);
-    CU_ASSERT_EQUAL(atomic_load(&words->closed), 1);
+    CU_ASSERT_EQUAL(stepaf_shm_closed_for(words, getpid()), STEPAF_SHM_GIVEN_UP);
     (void)pthread_join(writer, NULL);
     side_close(&a);
+}
+
+/* A process in the place of one that was given up may look before the peer has cleared the inbox for it. */
+static void what_was_closed_to_another_process_is_open(void)
+{
+    begin();
+    struct stepaf_shm_link *link = (struct stepaf_shm_link *)a.links[0];
+    atomic_store(&link->tx_words->closed, stepaf_shm_closed_to(getpid() + 1, STEPAF_SHM_GIVEN_UP));
+    stepaf_shm_ops.check_peers(a.transport);
+    CU_ASSERT_FALSE(a.links[0]->dead);
+    atomic_store(&link->tx_words->closed, stepaf_shm_closed_to(getpid(), STEPAF_SHM_GIVEN_UP));
+    stepaf_shm_ops.check_peers(a.transport);
+    CU_ASSERT_TRUE(a.links[0]->dead);
+    end();
 }
 
 int main(void)
@@ -141,6 +155,7 @@ int main(void)
         {"closed pages are not written", closed_pages_are_not_written},
         {"lost peers that write are known", lost_peers_that_write_are_known},
         {"closing waits for who writes", closing_waits_for_who_writes},
+        {"what was closed to another process is open", what_was_closed_to_another_process_is_open},
         CU_TEST_INFO_NULL,
     };
     return unit_run(tests);
