@@ -13,13 +13,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/fd.h"
 #include "base/log.h"
 #include "device/gpu.h"
 #include "wireup/import.h"
 
-enum { WAIT_POLLS = 128 /* a few microseconds */, GONE_NS = 500000000 };
+enum { WAIT_POLLS = 128 /* a few microseconds */, GONE_NS = 500000000, LOOK_NS = 200000 };
 
 /* Several transports take turns, so none may look for long. */
 static void set_wait_polls(struct stepaf_ctx *ctx)
@@ -318,16 +319,19 @@ static stepaf_status_t look_up(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
 }
 
 /* Whether the peer has ended meanwhile, and that is why its memory cannot be had. The memory of a process that
- * ends is gone a moment before the process is. */
+ * ends is gone a moment before the process is. Links are not read: others may have told of plans of this epoch, and
+ * these are to name their memory as it is then, which comes after this. */
 static bool has_ended(const struct stepaf_peer *peer)
 {
+    static const struct timespec pause = {.tv_nsec = LOOK_NS};
     int64_t until_ns = stepaf_monotonic_ns() + GONE_NS;
-    struct stepaf_waiter waiter = stepaf_waiter_begin();
     stepaf_error_t error = *stepaf_last_error();
 
-    while (peer->link && peer->ctx->epoch > 1 && !peer->lost &&
-           stepaf_core_advance(peer->ctx, &waiter, until_ns))
-        ;
+    while (peer->link && peer->ctx->epoch > 1 && !peer->lost && stepaf_monotonic_ns() < until_ns) {
+        stepaf_core_look_for_lost(peer->ctx);
+        if (!peer->lost)
+            (void)nanosleep(&pause, NULL);
+    }
     (void)stepaf_error_raise(&error);
     return peer->lost;
 }
