@@ -179,8 +179,7 @@ struct stepaf_ctx_members {
     char mute[STEPAF_MUTE_MAX];    /* why not */
     uint8_t *is;                   /* by world rank: a member */
     uint8_t *present;              /* by world rank: its words were in the last exchange */
-    uint8_t
-        *can_return; /* by world rank: it is lost, and this rank can take a process in its place */
+    uint8_t *can_return; /* by world rank: lost, and this rank can take a process in its place */
     bool takes_back; /* this commit's advert says that this rank can take back whoever is no peer */
     uint8_t *returned;   /* by world rank: a process has taken its place by the last commit */
     int64_t patience_ns; /* until when that one is waited for; 0: as long as others */
@@ -188,12 +187,10 @@ struct stepaf_ctx_members {
     bool admits;         /* and takes processes in their places */
     bool has_cards;      /* what such processes are told is there */
     bool is_guest;       /* this process is one of them */
-    bool
-        has_changed; /* ranks have left the list or returned: the bootstrap does not know all members */
-    uint32_t
-        n_lost_known; /* and guests: that callers have been told of, by the descriptor and the callback */
-    uint64_t n_changes; /* of the list, and of who is lost */
-    int event_fd;       /* -1: nobody has asked for it */
+    bool has_changed;    /* ranks have left or returned: the bootstrap does not know all members */
+    uint32_t n_lost_known; /* and guests: that the descriptor and the callback have told of */
+    uint64_t n_changes;    /* of the list, and of who is lost */
+    int event_fd;          /* -1: nobody has asked for it */
     stepaf_members_cb_t callback;
     void *callback_arg;
     _Atomic bool is_news; /* for the callback */
