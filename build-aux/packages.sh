@@ -61,7 +61,7 @@ packages_apt()
 }
 
 # What quickstart's build cannot do without: what it is, and its packages on Debian and Ubuntu, on Fedora
-# and Red Hat's kin, and on SUSE; several are joined by commas. "rdma", "fabric" and "pmix" it can do without.
+# and Red Hat's kin, and on SUSE; several are joined by commas. "rdma", "fabric", "ucx" and "pmix" it can do without.
 packages_table="\
 cc         gcc,libc6-dev                gcc                  gcc,glibc-devel
 make       make                         make                 make
@@ -76,6 +76,7 @@ jansson    libjansson-dev               jansson-devel        libjansson-devel
 openblas   libopenblas-dev              openblas-devel       openblas-devel
 rdma       libibverbs-dev,librdmacm-dev rdma-core-devel      rdma-core-devel
 fabric     libfabric-dev                libfabric-devel      libfabric-devel
+ucx        libucx-dev                   ucx-devel            libucx-devel
 pmix       libpmix-dev                  pmix-devel           pmix-devel"
 # All of Debian's.
 packages_build=$(echo "$packages_table" | while read -r _ debian _; do echo "$debian"; done | tr ',\n' '  ')
@@ -132,6 +133,7 @@ packages_have()
     rdma) packages_header infiniband/verbs.h libibverbs verbs "$@" &&
         packages_header rdma/rdma_cma.h librdmacm rdmacm "$@" ;;
     fabric) packages_header rdma/fi_rma.h libfabric ofi "$@" ;;
+    ucx) packages_header ucp/api/ucp.h ucx ucx "$@" ;;
     pmix) packages_header pmix.h pmix pmix "$@" ;;
     *) command -v "$thing" ;;
     esac >/dev/null
@@ -147,7 +149,7 @@ packages_lacking()
     for entry in $(echo "$packages_table" | sed 's/ .*//'); do
         packages_have "$entry" "$@" && continue
         case $entry in
-        rdma | fabric | pmix) packages_optional="$packages_optional${packages_optional:+, }$entry" ;;
+        rdma | fabric | ucx | pmix) packages_optional="$packages_optional${packages_optional:+, }$entry" ;;
         *) lacking="$lacking $entry" ;;
         esac
     done

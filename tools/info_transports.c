@@ -22,7 +22,7 @@ static void show_gpu(const struct stepaf_transport_ops *ops, const struct stepaf
 /* Those that not every build has, and of what headers are needed to build them. */
 static const struct {
     const char *name, *library;
-} optional[] = {{"verbs", "libibverbs"}, {"ofi", "libfabric"}};
+} optional[] = {{"verbs", "libibverbs"}, {"ofi", "libfabric"}, {"ucx", "UCX"}};
 
 static void show_absent(void)
 {

@@ -73,6 +73,22 @@ if grep -q '^#define HAVE_OFI 1' "$top_builddir/config.h"; then
 else
     has '^ofi +not in this build, which was made without headers of libfabric$'
 fi
+# So it is without UCX.
+if grep -q '^#define HAVE_UCX 1' "$top_builddir/config.h"; then
+    : >"$directory/libucp.so.0"
+    setting=LD_LIBRARY_PATH=$directory${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    expect 0 -t
+    has '^ucx +not used: STEPAF_TRANSPORTS does not list it$'
+    export STEPAF_TRANSPORTS=shm,ucx
+    expect 0 -t
+    unset STEPAF_TRANSPORTS
+    has '^shm +can'
+    has '^ucx +cannot be used: no UCX: '
+    [ "$(grep -c UCX "$directory/out")" -eq 1 ] || fail "more than one line of UCX"
+    setting=
+else
+    has '^ucx +not in this build, which was made without headers of UCX$'
+fi
 # Another program's reader takes it, also with a value that has to be escaped, and knows a bad one.
 if ! grep -q '^#define HAVE_JANSSON 1' "$top_builddir/config.h"; then
     expect 1 --json

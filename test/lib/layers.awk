@@ -118,6 +118,9 @@ function foreign()
     if (header ~ /^rdma\/(fabric|fi_)/) {
         if (!under("src/transport/ofi/") && !under("bench/perf/ofi"))
             refuse("only src/transport/ofi/ and bench/perf/ofi* may include libfabric")
+    } else if (header ~ /^uc[pst]\//) {
+        if (!under("src/transport/ucx/") && !under("bench/perf/ucx"))
+            refuse("only src/transport/ucx/ and bench/perf/ucx* may include UCX")
     } else if (header ~ /^(infiniband|rdma)\// && !under("src/transport/verbs/") &&
         !under("bench/perf/verbs"))
         refuse("only src/transport/verbs/ and bench/perf/verbs* may include RDMA libraries")

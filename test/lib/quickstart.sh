@@ -51,13 +51,13 @@ arguments=
 tools="make"
 [ -x "$top/configure" ] || tools="make autoconf automake libtool"
 on fedora "" 41 && fail "nothing is there, and it would build"
-says "sudo dnf install gcc $tools pkgconf-pkg-config openmpi-devel hwloc-devel libsodium-devel jansson-devel openblas-devel rdma-core-devel libfabric-devel pmix-devel"
+says "sudo dnf install gcc $tools pkgconf-pkg-config openmpi-devel hwloc-devel libsodium-devel jansson-devel openblas-devel rdma-core-devel libfabric-devel ucx-devel pmix-devel"
 on rocky "rhel centos fedora" 9.4
-says "sudo dnf install epel-release && sudo dnf install --enablerepo=crb gcc $tools pkgconf-pkg-config openmpi-devel hwloc-devel libsodium-devel jansson-devel openblas-devel rdma-core-devel libfabric-devel pmix-devel"
+says "sudo dnf install epel-release && sudo dnf install --enablerepo=crb gcc $tools pkgconf-pkg-config openmpi-devel hwloc-devel libsodium-devel jansson-devel openblas-devel rdma-core-devel libfabric-devel ucx-devel pmix-devel"
 on rocky "rhel centos fedora" 8.10
-says "sudo dnf install epel-release && sudo dnf install --enablerepo=powertools gcc $tools pkgconf-pkg-config openmpi-devel hwloc-devel libsodium-devel jansson-devel openblas-devel rdma-core-devel libfabric-devel pmix-devel"
+says "sudo dnf install epel-release && sudo dnf install --enablerepo=powertools gcc $tools pkgconf-pkg-config openmpi-devel hwloc-devel libsodium-devel jansson-devel openblas-devel rdma-core-devel libfabric-devel ucx-devel pmix-devel"
 on opensuse-leap "suse opensuse" 15.6
-says "sudo zypper install gcc glibc-devel $tools pkg-config openmpi4 openmpi4-devel hwloc-devel libsodium-devel libjansson-devel openblas-devel rdma-core-devel libfabric-devel pmix-devel"
+says "sudo zypper install gcc glibc-devel $tools pkg-config openmpi4 openmpi4-devel hwloc-devel libsodium-devel libjansson-devel openblas-devel rdma-core-devel libfabric-devel libucx-devel pmix-devel"
 
 # What is there is not asked for, whoever has put it there: a compiler that finds the headers, an MPI in
 # no path, one in a prefix.

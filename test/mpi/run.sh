@@ -11,6 +11,7 @@
 #   gpu WORD...                         the same with a program of test/gpu; skipped without a GPU
 #   NAME=VALUE                          a variable for the lines that follow
 #   ofi                                 skipped where libfabric cannot be used
+#   ucx                                 the same of UCX
 #   softnic                             these are over a network card made of software, see test/softnic
 #
 # Programs are those of test/mpi. A word such as 100000/2000 is the first number, or, where
@@ -119,12 +120,12 @@ while read -r line; do
         export STEPAF_TRANSPORTS=verbs STEPAF_CUDA_PROXY=always STEPAF_PROGRESS=thread
         continue
         ;;
-    ofi)
-        usable=$(STEPAF_TRANSPORTS=ofi "$top_builddir/stepaf_info" -t 2>&1 | grep '^ofi ')
+    ofi | ucx)
+        usable=$(STEPAF_TRANSPORTS=$1 "$top_builddir/stepaf_info" -t 2>&1 | grep "^$1 ")
         case $usable in
         *'can be used'*) continue ;;
         esac
-        echo "SKIP: no transport ofi: ${usable:-this build was made without libfabric}"
+        echo "SKIP: no transport $1: ${usable:-this build was made without its library}"
         exit 77
         ;;
     fork)

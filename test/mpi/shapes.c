@@ -95,6 +95,8 @@ static void check_transports(struct hs_job *job)
         far = "verbs";
     else if (!any && strstr(list, "tcp") == NULL && strstr(list, "ofi") != NULL)
         far = "ofi";
+    else if (!any && strstr(list, "tcp") == NULL && strstr(list, "ucx") != NULL)
+        far = "ucx";
     for (int p = 0; p < stepaf_n_peers(job->ctx); p++) {
         int rank = stepaf_peer_rank(job->ctx, p);
         bool near = hs_same_host(job, stepaf_world_rank(job->ctx, group, rank));

@@ -2,7 +2,6 @@
 /* Addresses, and links made from them. */
 #include <string.h>
 
-#include "base/fork.h"
 #include "transport/ofi/ofi.h"
 
 void stepaf_ofi_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack)
@@ -11,8 +10,8 @@ void stepaf_ofi_pack_address(struct stepaf_transport *transport, struct stepaf_p
     const struct stepaf_ofi_registration *slots = ofi->slots_mem.registration[0];
 
     stepaf_pack_text(pack, ofi->f.info->fabric_attr->prov_name);
-    stepaf_pack_u64(pack, ofi->token);
-    stepaf_pack_u64(pack, ofi->pids);
+    stepaf_pack_u64(pack, ofi->shared.token);
+    stepaf_pack_u64(pack, ofi->shared.pids);
     stepaf_pack_u64(pack, slots->base);
     stepaf_pack_u64(pack, slots->key);
     stepaf_pack_u32(pack, (uint32_t)ofi->f.address_bytes);
@@ -41,14 +40,14 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
 
     *link_p = NULL;
     stepaf_unpack_text(unpack, provider, sizeof(provider));
-    link->token = stepaf_unpack_u64(unpack);
+    uint64_t token = stepaf_unpack_u64(unpack);
     uint64_t pids = stepaf_unpack_u64(unpack);
     link->ring = stepaf_unpack_u64(unpack);
     link->ring_key = stepaf_unpack_u64(unpack);
     uint32_t bytes = stepaf_unpack_u32(unpack);
     const uint8_t *address = stepaf_unpack_bytes(unpack, bytes);
 
-    if (unpack->failed || facts->index_at_peer >= STEPAF_OFI_PEERS) {
+    if (unpack->failed || facts->index_at_peer >= STEPAF_FABRIC_PEERS) {
         snprintf(reason, STEPAF_REASON_MAX, "its address is malformed");
         return STEPAF_OK;
     }
@@ -57,8 +56,7 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
                  ofi->f.info->fabric_attr->prov_name);
         return STEPAF_OK;
     }
-    bool same_node = facts->node_id == transport->up->topo->node_id;
-    if (!strcmp(provider, "shm") && !same_node) {
+    if (!strcmp(provider, "shm") && facts->node_id != transport->up->topo->node_id) {
         snprintf(reason, STEPAF_REASON_MAX, "on another node");
         return STEPAF_OK;
     }
@@ -71,29 +69,15 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
         snprintf(reason, STEPAF_REASON_MAX, "libfabric does not take its address");
         return STEPAF_OK;
     }
-    link->base =
-        (struct stepaf_link){.ops = transport->ops, .transport = transport, .peer = facts->peer};
-    snprintf(link->base.name, sizeof(link->base.name), "ofi;%.26s", provider);
-    snprintf(link->base.address, sizeof(link->base.address), "%.47s",
+    stepaf_fabric_connect(&link->shared, facts, token, pids);
+    snprintf(link->shared.base.name, sizeof(link->shared.base.name), "ofi;%.26s", provider);
+    snprintf(link->shared.base.address, sizeof(link->shared.base.address), "%.47s",
              ofi->f.info->domain_attr->name ? ofi->f.info->domain_attr->name : "");
-    link->index_at_peer = facts->index_at_peer;
-    link->is_local = same_node && pids && pids == ofi->pids;
-    stepaf_ofi_watch(link, facts->pid);
-    link->proof.state = STEPAF_OFI_UNPROVEN;
-    link->used = true;
-    *link_p = &link->base;
+    *link_p = &link->shared.base;
     return STEPAF_OK;
 }
 
-void stepaf_ofi_disconnect(struct stepaf_link *base)
+void stepaf_ofi_disconnect(struct stepaf_link *link)
 {
-    struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)base;
-
-    for (int i = 0; i < STEPAF_OFI_RING; i++)
-        link->flight[i].post = NULL;
-    link->open = NULL;
-    link->used = false;
-    if (link->pidfd >= 0)
-        stepaf_fork_close(link->pidfd);
-    link->pidfd = -1;
+    stepaf_fabric_disconnect((struct stepaf_fabric_link *)link);
 }

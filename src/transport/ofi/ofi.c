@@ -4,8 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/stat.h>
 
 #include "base/fd.h"
 #include "base/time.h"
@@ -31,28 +29,16 @@ static void close_fid(struct fid *fid)
         (void)fi_close(fid);
 }
 
-static bool has_pending(const struct stepaf_ofi *ofi)
-{
-    for (uint32_t p = 0; p < ofi->n_peers; p++) {
-        const struct stepaf_ofi_link *link = &ofi->links[p];
-        bool pending = link->control.pending;
-        for (int i = 0; i < STEPAF_OFI_RING; i++)
-            pending |= link->flight[i].pending > 0;
-        if (pending && !link->base.dead)
-            return true;
-    }
-    return false;
-}
-
 static void ofi_close(struct stepaf_transport *transport)
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)transport;
     struct stepaf_ofi_fabric *f = &ofi->f;
     int64_t end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
 
-    for (uint32_t p = 0; ofi->links && p < ofi->n_peers; p++)
-        stepaf_ofi_disconnect(&ofi->links[p].base); /* nothing is delivered any more */
-    while (f->cq && ofi->links && has_pending(ofi) && stepaf_monotonic_ns() < end)
+    for (uint32_t p = 0; ofi->links && p < ofi->shared.n_peers; p++)
+        stepaf_ofi_disconnect(&ofi->links[p].shared.base); /* nothing is delivered any more */
+    while (f->cq && ofi->links && stepaf_fabric_has_pending(&ofi->shared) &&
+           stepaf_monotonic_ns() < end)
         (void)stepaf_ofi_progress(transport, 1);
     stepaf_ofi_sockets_cut(ofi);
     end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
@@ -101,28 +87,30 @@ static int open_fabric(struct stepaf_ofi_fabric *f)
     return error ? error : fi_getname(&f->ep->fid, f->address, &f->address_bytes);
 }
 
+static const uint8_t *slots_of(const struct stepaf_fabric_link *link)
+{
+    return (const uint8_t *)stepaf_ofi_slot((struct stepaf_ofi *)stepaf_fabric_of(link), false,
+                                            link->base.peer, 0);
+}
+
 /* Memory of this rank alone. */
 static bool ofi_make_room(struct stepaf_ofi *ofi, unsigned n_peers)
 {
-    size_t bytes = (size_t)2 * n_peers * STEPAF_OFI_PLACES * STEPAF_OFI_SLOT;
+    static const struct stepaf_fabric_calls calls = {.control = stepaf_ofi_control,
+                                                     .slots = slots_of};
+    size_t bytes = (size_t)2 * n_peers * STEPAF_OFI_PLACES * STEPAF_FABRIC_SLOT;
 
     bytes = (bytes + PAGE - 1) / PAGE * PAGE;
-    ofi->links = calloc(n_peers, sizeof(*ofi->links));
     ofi->ops = calloc(STEPAF_OFI_OPS, sizeof(*ofi->ops));
     ofi->slots = aligned_alloc(PAGE, bytes);
-    if (!ofi->links || !ofi->ops || !ofi->slots)
+    if (!ofi->ops || !ofi->slots ||
+        stepaf_fabric_open(&ofi->shared, n_peers, sizeof(*ofi->links)) != 0)
         return false;
+    ofi->links = ofi->shared.links;
+    ofi->shared.calls = &calls;
+    ofi->shared.timeout_us = &ofi->shared.base.up->env->ofi_peer_timeout_us;
     memset(ofi->slots, 0, bytes);
     ofi->slots_mem = (struct stepaf_mem){.base = ofi->slots, .bytes = bytes, .fd = -1};
-    ofi->n_peers = n_peers;
-    for (uint32_t p = 0; p < n_peers; p++) {
-        struct stepaf_ofi_link *link = &ofi->links[p];
-        link->base.transport = &ofi->base;
-        link->control.link = link;
-        link->pidfd = -1;
-        for (int i = 0; i < STEPAF_OFI_RING; i++)
-            link->flight[i].link = link;
-    }
     for (int i = 0; i < STEPAF_OFI_OPS; i++) {
         ofi->ops[i].next = ofi->free_op;
         ofi->free_op = &ofi->ops[i];
@@ -132,7 +120,6 @@ static bool ofi_make_room(struct stepaf_ofi *ofi, unsigned n_peers)
 
 static int open_all(struct stepaf_ofi *ofi)
 {
-    struct stat facts;
     int error;
 
     stepaf_fd_begin();
@@ -141,9 +128,8 @@ static int open_all(struct stepaf_ofi *ofi)
         ofi->slots_mem.registration[0] =
             stepaf_ofi_register(ofi, ofi->slots, ofi->slots_mem.bytes, &error);
     (void)stepaf_fd_end(-1);
-    if (!error && getrandom(&ofi->token, sizeof(ofi->token), 0) != sizeof(ofi->token))
-        error = -FI_EAGAIN;
-    ofi->pids = stat("/proc/self/ns/pid", &facts) ? 0 : facts.st_ino;
+    ofi->shared.name = ofi->f.info->fabric_attr->prov_name;
+    ofi->shared.strerror = ofi->f.calls->strerror;
     ofi->piece_max = ofi->f.info->ep_attr->max_msg_size;
     if (ofi->piece_max > 1U << 30)
         ofi->piece_max = 1U << 30;
@@ -156,15 +142,15 @@ static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
     char reason[STEPAF_REASON_MAX] = "";
     struct stepaf_ofi *ofi;
 
-    if (n_peers > STEPAF_OFI_PEERS)
+    if (n_peers > STEPAF_FABRIC_PEERS)
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
-                                "ofi: no more than %d peers", STEPAF_OFI_PEERS);
+                                "ofi: no more than %d peers", STEPAF_FABRIC_PEERS);
     ofi = calloc(1, sizeof(*ofi));
     if (!ofi)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
-    ofi->base = (struct stepaf_transport){.ops = &stepaf_ofi_ops, .up = up};
+    ofi->shared.base = (struct stepaf_transport){.ops = &stepaf_ofi_ops, .up = up};
     if (!ofi_make_room(ofi, n_peers)) {
-        ofi_close(&ofi->base);
+        ofi_close(&ofi->shared.base);
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
     ofi->f.calls = stepaf_ofi_library(reason);
@@ -176,10 +162,10 @@ static stepaf_status_t ofi_open(struct stepaf_upcalls *up, unsigned n_peers,
         snprintf(reason, sizeof(reason), "%.60s: cannot open: %.100s",
                  ofi->f.info->fabric_attr->prov_name, ofi->f.calls->strerror(-error));
     if (!ofi->f.info || error) {
-        ofi_close(&ofi->base);
+        ofi_close(&ofi->shared.base);
         return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "ofi: %s", reason);
     }
-    *transport_p = &ofi->base;
+    *transport_p = &ofi->shared.base;
     return STEPAF_OK;
 }
 
@@ -207,7 +193,8 @@ static void ofi_query_memory(struct stepaf_transport *transport, size_t *per_lin
                              size_t *staging_p)
 {
     (void)transport;
-    *per_link_p = sizeof(struct stepaf_ofi_link) + (size_t)2 * STEPAF_OFI_PLACES * STEPAF_OFI_SLOT;
+    *per_link_p =
+        sizeof(struct stepaf_ofi_link) + (size_t)2 * STEPAF_OFI_PLACES * STEPAF_FABRIC_SLOT;
     *staging_p = 0;
 }
 
@@ -220,19 +207,19 @@ const struct stepaf_transport_ops stepaf_ofi_ops = {
     .describe = ofi_describe,
     .reg_mem = stepaf_ofi_reg_mem,
     .dereg_mem = stepaf_ofi_dereg_mem,
-    .is_quiet = stepaf_ofi_is_quiet,
+    .is_quiet = stepaf_fabric_is_quiet,
     .pack_address = stepaf_ofi_pack_address,
     .pack_mem = stepaf_ofi_pack_mem,
     .connect = stepaf_ofi_connect,
     .disconnect = stepaf_ofi_disconnect,
-    .finish_connects = stepaf_ofi_finish_connects,
-    .prove_links = stepaf_ofi_prove_links,
+    .finish_connects = stepaf_fabric_finish_connects,
+    .prove_links = stepaf_fabric_prove_links,
     .shrink = ofi_shrink,
     .import_mem = stepaf_ofi_import_mem,
     .release_mem = stepaf_ofi_release_mem,
     .post = stepaf_ofi_post,
-    .retire = stepaf_ofi_retire,
+    .retire = stepaf_fabric_retire,
     .progress = stepaf_ofi_progress,
-    .check_peers = stepaf_ofi_check_peers,
+    .check_peers = stepaf_fabric_check_peers,
     .query_memory = ofi_query_memory,
 };

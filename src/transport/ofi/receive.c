@@ -9,96 +9,40 @@
 
 enum { ENTRIES = 16 };
 
-static bool take_credit(struct stepaf_ofi_link *link, uint32_t taken)
-{
-    uint32_t more = (taken - link->credit) & STEPAF_OFI_NUMBER;
-
-    if (more <= link->sent - link->credit) /* else it is older than what is known */
-        link->credit += more;
-    return true;
-}
-
-/* Deliver, in the order of their numbers, the messages that are here with all their writes. */
-static unsigned deliver_next(struct stepaf_ofi *ofi, struct stepaf_ofi_link *link)
-{
-    struct stepaf_upcalls *up = ofi->base.up;
-    unsigned n = 0;
-
-    while (!link->base.dead) {
-        uint32_t place = link->taken % STEPAF_OFI_RING;
-        struct stepaf_ofi_slot slot;
-        if (!link->here[place])
-            break;
-        memcpy(&slot, stepaf_ofi_slot(ofi, false, link->base.peer, place), sizeof(slot));
-        if (slot.token != ofi->token || slot.seq != link->taken ||
-            slot.msg.n_words > STEPAF_MSG_WORDS || slot.msg.type >= STEPAF_MSG_TRANSPORT) {
-            link->here[place] = false; /* somebody else has written: nothing has come */
-            up->dropped_malformed++;
-            break;
-        }
-        if (link->landed[place] > slot.pieces) { /* which of them are its own, nobody can say */
-            up->dropped_malformed++;
-            up->lost(up, &link->base, "it has written more pieces than its message has");
-            break;
-        }
-        if (link->landed[place] < slot.pieces)
-            break;
-        link->here[place] = false;
-        link->landed[place] = 0;
-        link->taken++;
-        (void)take_credit(link, slot.taken);
-        up->deliver(up, &link->base, &slot.msg);
-        n++;
-    }
-    return n;
-}
-
 /* A write of a peer, or of whoever claims to be one. False: it makes no sense. */
 static bool take_write(struct stepaf_ofi *ofi, uint64_t data)
 {
     uint32_t kind = (uint32_t)data >> STEPAF_OFI_KIND_SHIFT;
-    uint32_t peer = (uint32_t)data >> STEPAF_OFI_PEER_SHIFT & (STEPAF_OFI_PEERS - 1);
-    uint32_t number = (uint32_t)data & STEPAF_OFI_NUMBER;
+    uint32_t peer = (uint32_t)data >> STEPAF_OFI_PEER_SHIFT & (STEPAF_FABRIC_PEERS - 1);
+    uint32_t number = (uint32_t)data & STEPAF_FABRIC_NUMBER;
 
-    if (data > UINT32_MAX || peer >= ofi->n_peers)
+    if (data > UINT32_MAX || peer >= ofi->shared.n_peers)
         return false;
     struct stepaf_ofi_link *link = &ofi->links[peer];
-    uint32_t place = number % STEPAF_OFI_RING;
-    link->heard++;
-    if (kind == STEPAF_OFI_CREDIT || kind == STEPAF_OFI_HELLO) {
-        if (stepaf_ofi_slot(ofi, false, peer, STEPAF_OFI_RING)->token != ofi->token)
+    link->shared.heard++;
+    if (kind == STEPAF_FABRIC_CREDIT || kind == STEPAF_FABRIC_HELLO) {
+        if (stepaf_ofi_slot(ofi, false, peer, STEPAF_FABRIC_RING)->token != ofi->shared.token)
             return false;
-        if (kind == STEPAF_OFI_HELLO)
-            link->proof.here = true;
-        return kind == STEPAF_OFI_HELLO || take_credit(link, number);
+        if (kind == STEPAF_FABRIC_HELLO)
+            link->shared.proof.here = true;
+        else
+            stepaf_fabric_take_credit(&link->shared, number);
+        return true;
     }
-    if (!link->used || ((number - link->taken) & STEPAF_OFI_NUMBER) >= STEPAF_OFI_RING)
+    if (!stepaf_fabric_is_due(&link->shared, kind, number))
         return false;
-    if (kind == STEPAF_OFI_MESSAGE && link->here[place])
-        return false;
-    if (kind == STEPAF_OFI_MESSAGE)
-        link->here[place] = true;
-    else
-        link->landed[place]++;
-    if (deliver_next(ofi, link) && !link->base.dead &&
-        link->taken - link->told >= STEPAF_OFI_RING / 2)
-        (void)stepaf_ofi_control(link, STEPAF_OFI_CREDIT); /* else watch.c does it */
+    stepaf_fabric_count(&link->shared, kind, number);
+    stepaf_fabric_deliver(&link->shared);
     return true;
 }
 
-static struct stepaf_ofi_flight *end_op(struct stepaf_ofi *ofi, struct stepaf_ofi_op *op)
+static struct stepaf_fabric_flight *end_op(struct stepaf_ofi *ofi, struct stepaf_ofi_op *op)
 {
-    struct stepaf_ofi_flight *flight = op->flight;
+    struct stepaf_fabric_flight *flight = op->flight;
 
     op->next = ofi->free_op;
     ofi->free_op = op;
-    flight->pending--;
-    flight->link->heard++;
-    if (!flight->pending && flight->post) {
-        if (!flight->link->base.dead)
-            flight->post->state = STEPAF_POST_SENT;
-        flight->post = NULL;
-    }
+    stepaf_fabric_end_send(flight);
     return flight;
 }
 
@@ -124,21 +68,21 @@ static bool take_error(struct stepaf_ofi *ofi)
         return false;
     struct stepaf_ofi_op *op = entry.op_context;
     if (!is_op(ofi, op)) {
-        ofi->base.up->dropped_malformed++;
+        ofi->shared.base.up->dropped_malformed++;
         return true;
     }
-    struct stepaf_ofi_link *link = op->flight->link;
+    struct stepaf_fabric_link *link = op->flight->link;
     op->flight->post = NULL; /* it has not been sent */
     (void)end_op(ofi, op);
-    stepaf_ofi_lose(link, entry.err);
+    stepaf_fabric_lose(link, entry.err);
     return true;
 }
 
 /* The queue itself is of no use any more. */
 static void lose_all(struct stepaf_ofi *ofi, int error)
 {
-    for (uint32_t p = 0; p < ofi->n_peers; p++)
-        stepaf_ofi_lose(&ofi->links[p], error);
+    for (uint32_t p = 0; p < ofi->shared.n_peers; p++)
+        stepaf_fabric_lose(&ofi->links[p].shared, error);
 }
 
 /* Read once. Returns how much has come, but for what only links have to do with: a rank that hears nothing else is
@@ -155,10 +99,10 @@ static unsigned take_in(struct stepaf_ofi *ofi)
         lose_all(ofi, (int)-n);
     for (ssize_t i = 0; i < n; i++) {
         if (is_of_peer(&entries[i])) {
-            ofi->base.up->dropped_malformed += !take_write(ofi, entries[i].data);
-            counted += entries[i].data >> STEPAF_OFI_KIND_SHIFT < STEPAF_OFI_CREDIT;
+            ofi->shared.base.up->dropped_malformed += !take_write(ofi, entries[i].data);
+            counted += entries[i].data >> STEPAF_OFI_KIND_SHIFT < STEPAF_FABRIC_CREDIT;
         } else if (is_op(ofi, entries[i].op_context)) {
-            const struct stepaf_ofi_flight *flight = end_op(ofi, entries[i].op_context);
+            const struct stepaf_fabric_flight *flight = end_op(ofi, entries[i].op_context);
             counted += flight != &flight->link->control;
         }
     }

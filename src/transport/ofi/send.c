@@ -4,38 +4,21 @@
 
 #include "transport/ofi/ofi.h"
 
-void stepaf_ofi_lose(struct stepaf_ofi_link *link, int error)
-{
-    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->base.transport;
-    char reason[STEPAF_REASON_MAX];
-
-    if (!link->used || link->base.dead)
-        return;
-    if (link->proof.state != STEPAF_OFI_PROVEN) { /* it takes another transport */
-        link->proof.state = STEPAF_OFI_REFUTED;
-        link->proof.error = error;
-        return;
-    }
-    snprintf(reason, sizeof(reason), "%.60s: %.100s", ofi->f.info->fabric_attr->prov_name,
-             ofi->f.calls->strerror(error));
-    ofi->base.up->lost(ofi->base.up, &link->base, reason);
-}
-
-static uint32_t imm_make(const struct stepaf_ofi_link *link, enum stepaf_ofi_kind kind,
+static uint32_t imm_make(const struct stepaf_ofi_link *link, enum stepaf_fabric_kind kind,
                          uint32_t number)
 {
-    return (uint32_t)kind << STEPAF_OFI_KIND_SHIFT | link->index_at_peer << STEPAF_OFI_PEER_SHIFT |
-           (number & STEPAF_OFI_NUMBER);
+    return (uint32_t)kind << STEPAF_OFI_KIND_SHIFT |
+           link->shared.index_at_peer << STEPAF_OFI_PEER_SHIFT | (number & STEPAF_FABRIC_NUMBER);
 }
 
 /* One write. False: there is no room for it now, or the link is lost. @a more: another one follows at once, which
  * rings for both; but the last for which there is room rings itself, as does one of a few. */
-static bool ofi_write(struct stepaf_ofi_flight *flight, const void *source, size_t bytes,
+static bool ofi_write(struct stepaf_fabric_flight *flight, const void *source, size_t bytes,
                       const struct stepaf_ofi_registration *own, uint64_t address, uint64_t key,
                       uint32_t imm, bool more)
 {
-    struct stepaf_ofi_link *link = flight->link;
-    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->base.transport;
+    struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)flight->link;
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
     struct stepaf_ofi_op *op = ofi->free_op;
     struct iovec iov = {(void *)(uintptr_t)source, bytes};
     struct fi_rma_iov there = {address, bytes, key};
@@ -56,7 +39,7 @@ static bool ofi_write(struct stepaf_ofi_flight *flight, const void *source, size
         fi_writemsg(ofi->f.ep, &msg, FI_REMOTE_CQ_DATA | FI_COMPLETION | (more ? FI_MORE : 0));
     if (error) {
         if (error != -FI_EAGAIN)
-            stepaf_ofi_lose(link, (int)-error);
+            stepaf_fabric_lose(&link->shared, (int)-error);
         return false;
     }
     ofi->more_run = more ? ofi->more_run + 1 : 0;
@@ -67,28 +50,32 @@ static bool ofi_write(struct stepaf_ofi_flight *flight, const void *source, size
 }
 
 /* Write to the peer's slot for this rank from the own one that is its copy. */
-static bool write_slot(struct stepaf_ofi_flight *flight, uint32_t place, size_t bytes, uint32_t imm)
+static bool write_slot(struct stepaf_fabric_flight *flight, uint32_t place, size_t bytes,
+                       uint32_t imm)
 {
-    struct stepaf_ofi_link *link = flight->link;
-    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->base.transport;
+    struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)flight->link;
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
 
-    return ofi_write(flight, stepaf_ofi_slot(ofi, true, link->base.peer, place), bytes,
+    return ofi_write(flight, stepaf_ofi_slot(ofi, true, link->shared.base.peer, place), bytes,
                      ofi->slots_mem.registration[0],
-                     link->ring + ((uint64_t)link->index_at_peer * STEPAF_OFI_PLACES + place) *
-                                      STEPAF_OFI_SLOT,
+                     link->ring +
+                         ((uint64_t)link->shared.index_at_peer * STEPAF_OFI_PLACES + place) *
+                             STEPAF_FABRIC_SLOT,
                      link->ring_key, imm, false);
 }
 
-bool stepaf_ofi_control(struct stepaf_ofi_link *link, enum stepaf_ofi_kind kind)
+bool stepaf_ofi_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_kind kind)
 {
-    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->base.transport;
-    uint32_t taken = link->taken;
+    struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)shared;
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
+    uint32_t taken = link->shared.taken;
 
-    stepaf_ofi_slot(ofi, true, link->base.peer, STEPAF_OFI_RING)->token = link->token;
-    if (!write_slot(&link->control, STEPAF_OFI_RING, sizeof(link->token),
+    stepaf_ofi_slot(ofi, true, link->shared.base.peer, STEPAF_FABRIC_RING)->token =
+        link->shared.token;
+    if (!write_slot(&link->shared.control, STEPAF_FABRIC_RING, sizeof(link->shared.token),
                     imm_make(link, kind, taken)))
         return false;
-    link->told = taken;
+    link->shared.told = taken;
     return true;
 }
 
@@ -96,21 +83,21 @@ bool stepaf_ofi_control(struct stepaf_ofi_link *link, enum stepaf_ofi_kind kind)
  * refused before is offered without FI_MORE, so that nothing waits for what may not come soon. */
 static bool ofi_send_tensor(struct stepaf_ofi_link *link, struct stepaf_post *post, bool *first_p)
 {
-    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->base.transport;
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
     const struct stepaf_xfer *xfer = &post->xfer[post->at];
     const struct stepaf_ofi_rmem *there = (const struct stepaf_ofi_rmem *)xfer->dst;
 
     while (post->at_offset < xfer->bytes) {
         uint64_t left = xfer->bytes - post->at_offset;
         uint32_t bytes = (uint32_t)(left < ofi->piece_max ? left : ofi->piece_max);
-        if (!ofi_write(link->open, (const uint8_t *)xfer->src + post->at_offset, bytes,
-                       xfer->src_mem->registration[ofi->base.index],
+        if (!ofi_write(link->shared.open, (const uint8_t *)xfer->src + post->at_offset, bytes,
+                       xfer->src_mem->registration[ofi->shared.base.index],
                        there->address + xfer->dst_offset + post->at_offset, there->key,
-                       imm_make(link, STEPAF_OFI_PIECE, link->sent), !*first_p))
+                       imm_make(link, STEPAF_FABRIC_PIECE, link->shared.sent), !*first_p))
             return false;
         *first_p = false;
-        link->open->pieces++;
-        link->base.bytes_sent += bytes;
+        link->shared.open->pieces++;
+        link->shared.base.bytes_sent += bytes;
         post->at_offset += bytes;
     }
     return true;
@@ -118,45 +105,35 @@ static bool ofi_send_tensor(struct stepaf_ofi_link *link, struct stepaf_post *po
 
 static bool ofi_send_message(struct stepaf_ofi_link *link, const struct stepaf_post *post)
 {
-    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->base.transport;
-    uint32_t place = link->sent % STEPAF_OFI_RING, taken = link->taken;
-    struct stepaf_ofi_slot *slot = stepaf_ofi_slot(ofi, true, link->base.peer, place);
+    struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
+    uint32_t place = link->shared.sent % STEPAF_FABRIC_RING, taken = link->shared.taken;
+    struct stepaf_fabric_slot *slot = stepaf_ofi_slot(ofi, true, link->shared.base.peer, place);
 
-    *slot =
-        (struct stepaf_ofi_slot){link->token, link->sent, taken, link->open->pieces, 0, post->msg};
-    if (!write_slot(link->open, place, sizeof(*slot),
-                    imm_make(link, STEPAF_OFI_MESSAGE, link->sent)))
+    *slot = (struct stepaf_fabric_slot){
+        link->shared.token, link->shared.sent, taken, link->shared.open->pieces, 0, post->msg};
+    if (!write_slot(link->shared.open, place, sizeof(*slot),
+                    imm_make(link, STEPAF_FABRIC_MESSAGE, link->shared.sent)))
         return false;
-    link->told = taken;
-    link->sent++;
-    link->base.messages_sent++;
+    link->shared.told = taken;
+    link->shared.sent++;
+    link->shared.base.messages_sent++;
     return true;
 }
 
 /* False: there is no room now. */
 static bool ofi_send_post(struct stepaf_ofi_link *link, struct stepaf_post *post)
 {
-    struct stepaf_ofi_flight *flight = &link->flight[link->sent % STEPAF_OFI_RING];
-    bool first = link->open != NULL; /* refused before: see ofi_send_tensor */
+    bool first = link->shared.open != NULL; /* refused before: see ofi_send_tensor */
+    struct stepaf_fabric_flight *flight = stepaf_fabric_begin(&link->shared, post);
 
-    if (!link->open) {
-        if (link->sent - link->credit >= STEPAF_OFI_RING || flight->pending)
-            return false;
-        link->open = flight;
-        flight->pieces = 0;
-        post->at = 0;
-        post->at_offset = 0;
-    }
+    if (!flight)
+        return false;
     for (; post->at < post->n_xfer; post->at++, post->at_offset = 0)
         if (!ofi_send_tensor(link, post, &first))
             return false;
     if (!ofi_send_message(link, post))
         return false;
-    link->open = NULL;
-    if (flight->pieces) {
-        flight->post = post;
-        post->state = STEPAF_POST_POSTED;
-    }
+    stepaf_fabric_end_post(flight, flight->pieces ? post : NULL);
     return true;
 }
 
@@ -167,19 +144,10 @@ unsigned stepaf_ofi_post(struct stepaf_post *const *posts, unsigned n)
     for (unsigned i = 0; i < n; i++) {
         struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)posts[i]->link;
         posts[i]->state = STEPAF_POST_SENT; /* also what nobody will read */
-        if (link->base.dead || ofi_send_post(link, posts[i]) || link->base.dead)
+        if (link->shared.base.dead || ofi_send_post(link, posts[i]) || link->shared.base.dead)
             continue;
         posts[i]->state = STEPAF_POST_QUEUED;
         n_queued++;
     }
     return n_queued;
-}
-
-void stepaf_ofi_retire(struct stepaf_post *post)
-{
-    struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)post->link;
-
-    for (int i = 0; i < STEPAF_OFI_RING; i++)
-        if (link->flight[i].post == post)
-            link->flight[i].post = NULL;
 }

@@ -39,10 +39,10 @@ static bool is_same_place(const union address *one, const union address *other)
 
 static bool is_a_peers(const struct stepaf_ofi *ofi, const union address *address)
 {
-    for (uint32_t p = 0; p < ofi->n_peers; p++) {
+    for (uint32_t p = 0; p < ofi->shared.n_peers; p++) {
         union address its = {.any = {.sa_family = AF_UNSPEC}};
         size_t bytes = sizeof(its);
-        if (ofi->links[p].used && !fi_av_lookup(ofi->f.av, ofi->links[p].to, &its, &bytes) &&
+        if (ofi->links[p].shared.used && !fi_av_lookup(ofi->f.av, ofi->links[p].to, &its, &bytes) &&
             is_same_place(&its, address))
             return true;
     }

@@ -597,3 +597,13 @@ void ofi_fabric_say_error(const struct side *side, void *context, int error)
 {
     fail((struct queue *)ofi_of(side)->f.cq, context, error);
 }
+
+struct stepaf_ofi *ofi_of(const struct side *side)
+{
+    return (struct stepaf_ofi *)side->transport;
+}
+
+struct stepaf_ofi_link *ofi_link(const struct side *side, uint32_t peer)
+{
+    return (struct stepaf_ofi_link *)side->links[peer];
+}

@@ -5,8 +5,8 @@
 #ifndef STEPAF_TEST_OFI_FABRIC_H
 #define STEPAF_TEST_OFI_FABRIC_H
 
+#include "transport/fabric/fabric_side.h"
 #include "transport/ofi/ofi.h"
-#include "transport/side.h"
 
 /* What it does, and what was done with it. ofi_fabric_reset sets all to the defaults. */
 struct ofi_fabric {
@@ -49,17 +49,7 @@ void ofi_fabric_say(const struct side *side, uint64_t data);
 /* An error of nobody's. */
 void ofi_fabric_say_error(const struct side *side, void *context, int error);
 
-/* Sides of it, on nodes of their own. */
-void ofi_open(struct side *side, unsigned n_peers);
-/* Join them: @a one's peer @a peer is @a other, which knows it by @a slot. */
-void ofi_join(struct side *one, uint32_t peer, struct side *other, uint32_t slot);
-/* Prove all links of these, and go on as behind the first commit. */
-void ofi_prove(struct side *const *sides, unsigned n);
 struct stepaf_ofi *ofi_of(const struct side *side);
 struct stepaf_ofi_link *ofi_link(const struct side *side, uint32_t peer);
-/* Registered memory of a side's. */
-struct stepaf_mem *ofi_memory(struct side *side, size_t bytes);
-/* Let both go on until the first has @a n messages, or one loses a peer; false: it has not. */
-bool ofi_until_messages(struct side *to, struct side *from, unsigned n);
 
 #endif

@@ -19,12 +19,12 @@ enum { FLOOD = 10000, ROOM = 65536 };
 static void begin(void)
 {
     ofi_fabric_reset(21);
-    ofi_open(&a, 2);
-    ofi_open(&b, 1);
-    ofi_open(&c, 1);
-    ofi_join(&a, 0, &b, 0);
-    ofi_join(&a, 1, &c, 0);
-    ofi_prove(all, 3);
+    fabric_open(&a, 2);
+    fabric_open(&b, 1);
+    fabric_open(&c, 1);
+    fabric_join(&a, 0, &b, 0);
+    fabric_join(&a, 1, &c, 0);
+    fabric_prove(all, 3);
 }
 
 /* Both ways over a link: it is as it was. */
@@ -33,9 +33,9 @@ static void check_link(struct side *peer, uint32_t index)
     unsigned n = peer->n_messages, m = a.n_messages;
 
     CU_ASSERT_EQUAL(side_say(&a, index, 77), STEPAF_POST_SENT);
-    CU_ASSERT_TRUE(ofi_until_messages(peer, &a, n + 1));
+    CU_ASSERT_TRUE(fabric_until_messages(peer, &a, n + 1));
     CU_ASSERT_EQUAL(side_say(peer, 0, 78), STEPAF_POST_SENT);
-    CU_ASSERT_TRUE(ofi_until_messages(&a, peer, m + 1));
+    CU_ASSERT_TRUE(fabric_until_messages(&a, peer, m + 1));
     CU_ASSERT(peer->n_messages == n + 1 && a.n_messages == m + 1);
     CU_ASSERT(peer->messages[n].seq == 77 && a.messages[m].seq == 78);
 }
@@ -54,21 +54,21 @@ static void take_in_all(void)
             (void)side_progress(all[s]);
 }
 
-static uint32_t data_of(enum stepaf_ofi_kind kind, uint32_t peer, uint32_t number)
+static uint32_t data_of(enum stepaf_fabric_kind kind, uint32_t peer, uint32_t number)
 {
     return (uint32_t)kind << STEPAF_OFI_KIND_SHIFT | peer << STEPAF_OFI_PEER_SHIFT |
-           (number & STEPAF_OFI_NUMBER);
+           (number & STEPAF_FABRIC_NUMBER);
 }
 
 static void data_of_nobody_is_dropped(void)
 {
     begin();
     check_link(&b, 0);
-    ofi_fabric_say(&a, 1ull << 32 | data_of(STEPAF_OFI_PIECE, 0, 1));
+    ofi_fabric_say(&a, 1ull << 32 | data_of(STEPAF_FABRIC_PIECE, 0, 1));
     ofi_fabric_say(&a, UINT64_MAX);
-    for (uint32_t kind = STEPAF_OFI_PIECE; kind <= STEPAF_OFI_HELLO; kind++) {
+    for (uint32_t kind = STEPAF_FABRIC_PIECE; kind <= STEPAF_FABRIC_HELLO; kind++) {
         ofi_fabric_say(&a, data_of(kind, 2, 1)); /* the first peer that does not exist */
-        ofi_fabric_say(&a, data_of(kind, STEPAF_OFI_PEERS - 1, 1));
+        ofi_fabric_say(&a, data_of(kind, STEPAF_FABRIC_PEERS - 1, 1));
     }
     take_in_all();
     CU_ASSERT_EQUAL(a.up.dropped_malformed, 10);
@@ -84,11 +84,11 @@ static void stale_and_early_numbers_are_dropped(void)
     begin();
     for (int i = 0; i < 40; i++)
         check_link(&b, 0);
-    uint32_t taken = ofi_link(&a, 0)->taken;
+    uint32_t taken = ofi_link(&a, 0)->shared.taken;
     for (uint32_t n = 1; n <= FLOOD; n++) {
-        ofi_fabric_say(&a, data_of(STEPAF_OFI_PIECE, 0, taken - n));
-        ofi_fabric_say(&a, data_of(STEPAF_OFI_MESSAGE, 0, taken - n));
-        ofi_fabric_say(&a, data_of(STEPAF_OFI_PIECE, 0, taken + STEPAF_OFI_RING + n));
+        ofi_fabric_say(&a, data_of(STEPAF_FABRIC_PIECE, 0, taken - n));
+        ofi_fabric_say(&a, data_of(STEPAF_FABRIC_MESSAGE, 0, taken - n));
+        ofi_fabric_say(&a, data_of(STEPAF_FABRIC_PIECE, 0, taken + STEPAF_FABRIC_RING + n));
         take_in_all();
     }
     CU_ASSERT_EQUAL(a.up.dropped_malformed, 3 * FLOOD);
@@ -106,9 +106,9 @@ static void messages_that_were_not_written_are_dropped(void)
     begin();
     for (int i = 0; i < 20; i++) /* slots have old messages */
         check_link(&b, 0);
-    uint32_t taken = ofi_link(&a, 0)->taken;
-    for (uint32_t n = 0; n < STEPAF_OFI_RING; n++)
-        ofi_fabric_say(&a, data_of(STEPAF_OFI_MESSAGE, 0, taken + n));
+    uint32_t taken = ofi_link(&a, 0)->shared.taken;
+    for (uint32_t n = 0; n < STEPAF_FABRIC_RING; n++)
+        ofi_fabric_say(&a, data_of(STEPAF_FABRIC_MESSAGE, 0, taken + n));
     take_in_all();
     CU_ASSERT_EQUAL(a.n_messages, 20);
     CU_ASSERT(a.up.dropped_malformed > 0);
@@ -122,7 +122,9 @@ static void slots_are_looked_at(void)
 {
     begin();
     struct stepaf_ofi *ofi = ofi_of(&a);
-    struct stepaf_ofi_slot good = {.token = ofi->token, .msg = {.type = STEPAF_MSG_START}}, bad[4];
+    struct stepaf_fabric_slot good = {.token = ofi->shared.token,
+                                      .msg = {.type = STEPAF_MSG_START}},
+                              bad[4];
     for (int i = 0; i < 4; i++)
         bad[i] = good;
     bad[0].token++;
@@ -131,13 +133,13 @@ static void slots_are_looked_at(void)
     bad[3].msg.type = STEPAF_MSG_TRANSPORT;
     for (unsigned i = 0; i < 4; i++) {
         *stepaf_ofi_slot(ofi, false, 0, 0) = bad[i];
-        ofi_fabric_say(&a, data_of(STEPAF_OFI_MESSAGE, 0, 0));
+        ofi_fabric_say(&a, data_of(STEPAF_FABRIC_MESSAGE, 0, 0));
         take_in_all();
         CU_ASSERT_EQUAL(a.n_messages, 0);
         CU_ASSERT_EQUAL(a.up.dropped_malformed, i + 1);
     }
     *stepaf_ofi_slot(ofi, false, 0, 0) = good;
-    ofi_fabric_say(&a, data_of(STEPAF_OFI_MESSAGE, 0, 0));
+    ofi_fabric_say(&a, data_of(STEPAF_FABRIC_MESSAGE, 0, 0));
     take_in_all();
     CU_ASSERT_EQUAL(a.n_messages, 1);
     end();
@@ -148,23 +150,23 @@ static void credits_of_nobody_are_dropped(void)
 {
     begin();
     struct stepaf_ofi *ofi = ofi_of(&a);
-    struct stepaf_ofi_slot *slot = stepaf_ofi_slot(ofi, false, 0, STEPAF_OFI_RING);
+    struct stepaf_fabric_slot *slot = stepaf_ofi_slot(ofi, false, 0, STEPAF_FABRIC_RING);
     uint64_t token = slot->token;
     for (int i = 0; i < 3; i++)
         CU_ASSERT_EQUAL(side_say(&a, 0, 1), STEPAF_POST_SENT);
     slot->token = ~token;
-    ofi_fabric_say(&a, data_of(STEPAF_OFI_CREDIT, 0, 2));
-    ofi_fabric_say(&a, data_of(STEPAF_OFI_HELLO, 0, 2));
+    ofi_fabric_say(&a, data_of(STEPAF_FABRIC_CREDIT, 0, 2));
+    ofi_fabric_say(&a, data_of(STEPAF_FABRIC_HELLO, 0, 2));
     (void)side_progress(&a);
     (void)side_progress(&a);
-    CU_ASSERT_EQUAL(ofi_link(&a, 0)->credit, 0);
+    CU_ASSERT_EQUAL(ofi_link(&a, 0)->shared.credit, 0);
     CU_ASSERT_EQUAL(a.up.dropped_malformed, 2);
     slot->token = token;
-    ofi_fabric_say(&a, data_of(STEPAF_OFI_CREDIT, 0, 4));
-    ofi_fabric_say(&a, data_of(STEPAF_OFI_CREDIT, 0, 40000));
+    ofi_fabric_say(&a, data_of(STEPAF_FABRIC_CREDIT, 0, 4));
+    ofi_fabric_say(&a, data_of(STEPAF_FABRIC_CREDIT, 0, 40000));
     for (int i = 0; i < 4; i++)
         (void)side_progress(&a);
-    CU_ASSERT(ofi_link(&a, 0)->credit <= 3);
+    CU_ASSERT(ofi_link(&a, 0)->shared.credit <= 3);
     take_in_all();
     CU_ASSERT_EQUAL(b.n_messages, 3);
     check_link(&b, 0);
@@ -175,14 +177,14 @@ static void credits_of_nobody_are_dropped(void)
 static void too_many_pieces_lose_the_link(void)
 {
     begin();
-    (void)ofi_memory(&b, ROOM);
-    struct stepaf_mem *source = ofi_memory(&a, ROOM);
+    (void)fabric_memory(&b, ROOM);
+    struct stepaf_mem *source = fabric_memory(&a, ROOM);
     struct stepaf_rmem *rmem = side_import(&a, 0, &b, &b.regions[0]);
     struct stepaf_xfer xfer = {source->base, source, rmem, 0, 100};
     struct stepaf_post post = {.link = a.links[0], .xfer = &xfer, .n_xfer = 1}, *posts[] = {&post};
     post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START, .seq = 5};
-    ofi_fabric_say(&b, data_of(STEPAF_OFI_PIECE, 0, 0));
-    ofi_fabric_say(&b, data_of(STEPAF_OFI_PIECE, 0, 0));
+    ofi_fabric_say(&b, data_of(STEPAF_FABRIC_PIECE, 0, 0));
+    ofi_fabric_say(&b, data_of(STEPAF_FABRIC_PIECE, 0, 0));
     for (int i = 0; i < 4; i++)
         (void)side_progress(&b);
     CU_ASSERT_EQUAL(side_ops->post(posts, 1), 0);
@@ -200,8 +202,8 @@ static void errors_lose_the_peer_and_no_other(void)
 {
     for (int when = 1; when <= 2; when++) {
         begin();
-        struct stepaf_mem *source = ofi_memory(&a, ROOM);
-        (void)ofi_memory(&b, ROOM);
+        struct stepaf_mem *source = fabric_memory(&a, ROOM);
+        (void)fabric_memory(&b, ROOM);
         struct stepaf_rmem *rmem = side_import(&a, 0, &b, &b.regions[0]);
         struct stepaf_xfer xfer = {source->base, source, rmem, 0, 100};
         struct stepaf_post post = {.link = a.links[0], .xfer = &xfer, .n_xfer = 1};
@@ -241,8 +243,8 @@ static void a_peer_that_is_gone_is_lost(void)
 static void a_write_that_is_refused_loses_the_peer(void)
 {
     begin();
-    struct stepaf_mem *source = ofi_memory(&a, ROOM);
-    (void)ofi_memory(&b, ROOM);
+    struct stepaf_mem *source = fabric_memory(&a, ROOM);
+    (void)fabric_memory(&b, ROOM);
     struct stepaf_rmem *rmem = side_import(&a, 0, &b, &b.regions[0]);
     struct stepaf_xfer xfer = {source->base, source, rmem, 0, 100};
     struct stepaf_post post = {.link = a.links[0], .xfer = &xfer, .n_xfer = 1}, *posts[] = {&post};
@@ -298,8 +300,8 @@ static void who_takes_in_nothing_is_lost_in_time(void)
 static void a_process_that_ends_is_lost(void)
 {
     ofi_fabric_reset(22);
-    ofi_open(&a, 1);
-    ofi_open(&b, 1);
+    fabric_open(&a, 1);
+    fabric_open(&b, 1);
     a.topo.node_id = 1; /* the same node, as side_connect says */
     pid_t child = fork();
     side_must(child >= 0, "fork");
@@ -311,7 +313,7 @@ static void a_process_that_ends_is_lost(void)
     CU_ASSERT_EQUAL(a.n_lost, 0);
     kill(child, SIGKILL);
     side_must(waitpid(child, NULL, 0) == child, "wait");
-    ofi_of(&a)->looked_ns = 0;
+    ofi_of(&a)->shared.looked_ns = 0;
     side_ops->check_peers(a.transport);
     CU_ASSERT_EQUAL(a.n_lost, 1);
     UNIT_STRING(a.lost_reason, "its process has ended");
@@ -360,8 +362,8 @@ static void of_another_provider(struct stepaf_pack *pack)
 static void bad_addresses_are_refused(void)
 {
     ofi_fabric_reset(23);
-    ofi_open(&a, 1);
-    ofi_open(&b, 1);
+    fabric_open(&a, 1);
+    fabric_open(&b, 1);
     UNIT_STRING(connect_to(cut_short), "its address is malformed");
     UNIT_STRING(connect_to(of_another_length), "its address is malformed");
     UNIT_STRING(connect_to(of_nobody), "libfabric does not take its address");
@@ -375,8 +377,8 @@ static void bad_addresses_are_refused(void)
 static void a_long_post_goes_through(void)
 {
     begin();
-    struct stepaf_mem *source = ofi_memory(&a, ROOM);
-    (void)ofi_memory(&b, ROOM);
+    struct stepaf_mem *source = fabric_memory(&a, ROOM);
+    (void)fabric_memory(&b, ROOM);
     struct stepaf_rmem *rmem = side_import(&a, 0, &b, &b.regions[0]);
     struct stepaf_xfer xfer = {source->base, source, rmem, 0, ROOM};
     struct stepaf_post post = {.link = a.links[0], .xfer = &xfer, .n_xfer = 1}, *posts[] = {&post};
@@ -385,7 +387,7 @@ static void a_long_post_goes_through(void)
     for (int i = 0; i < 10000 && side_ops->post(posts, 1); i++)
         take_in_all();
     CU_ASSERT_EQUAL(post.state, STEPAF_POST_POSTED);
-    CU_ASSERT_TRUE(ofi_until_messages(&b, &a, 1));
+    CU_ASSERT_TRUE(fabric_until_messages(&b, &a, 1));
     CU_ASSERT_EQUAL(b.regions[0].base[ROOM - 1], 0x77);
     take_in_all();
     CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);

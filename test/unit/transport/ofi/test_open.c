@@ -164,7 +164,7 @@ static void memory_may_run_out_anywhere(void)
 
     side_settings = asked;
     ofi_fabric_reset(36);
-    ofi_open(&b, 1);
+    fabric_open(&b, 1);
     int before = ofi_fabric.n_open;
     struct stepaf_pack address = {0};
     side_ops->pack_address(b.transport, &address);

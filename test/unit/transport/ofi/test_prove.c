@@ -10,10 +10,10 @@ static char reason[STEPAF_REASON_MAX];
 static void begin(void)
 {
     ofi_fabric_reset(11);
-    ofi_open(&a, 1);
-    ofi_open(&b, 1);
+    fabric_open(&a, 1);
+    fabric_open(&b, 1);
     a.env.ofi_peer_timeout_us = b.env.ofi_peer_timeout_us = 600000000;
-    ofi_join(&a, 0, &b, 0);
+    fabric_join(&a, 0, &b, 0);
     reason[0] = '\0';
 }
 
@@ -101,7 +101,7 @@ static void who_is_not_connected_is_named_so(void)
     a.env.ofi_peer_timeout_us = 20000;
     ofi_fabric.refuse_write = FI_EAGAIN;
     CU_ASSERT_EQUAL(prove_long(&a, &b), STEPAF_ERR_NO_TRANSPORT);
-    UNIT_CONTAINS(reason, "libfabric has not connected to it");
+    UNIT_CONTAINS(reason, "the library has not connected to it");
     end();
 }
 

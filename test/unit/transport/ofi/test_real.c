@@ -20,10 +20,10 @@ static void begin(void)
 {
     side_ops = &stepaf_ofi_ops;
     side_settings = settings;
-    ofi_open(&a, 1);
-    ofi_open(&b, 1);
-    ofi_join(&a, 0, &b, 0);
-    ofi_prove((struct side *[]){&a, &b}, 2);
+    fabric_open(&a, 1);
+    fabric_open(&b, 1);
+    fabric_join(&a, 0, &b, 0);
+    fabric_prove((struct side *[]){&a, &b}, 2);
 }
 
 static void end(void)
@@ -39,18 +39,18 @@ static bool exchange(uint32_t seq)
 
     while (side_say(&a, 0, seq) == STEPAF_POST_QUEUED)
         (void)side_progress(&a);
-    if (!ofi_until_messages(&b, &a, n + 1))
+    if (!fabric_until_messages(&b, &a, n + 1))
         return false;
     while (side_say(&b, 0, seq) == STEPAF_POST_QUEUED)
         (void)side_progress(&b);
-    return ofi_until_messages(&a, &b, m + 1) && a.messages[m].seq == seq &&
+    return fabric_until_messages(&a, &b, m + 1) && a.messages[m].seq == seq &&
            b.messages[n].seq == seq;
 }
 
 static void messages_and_tensors_come(void)
 {
     begin();
-    struct stepaf_mem *source = ofi_memory(&a, BYTES), *target = ofi_memory(&b, BYTES);
+    struct stepaf_mem *source = fabric_memory(&a, BYTES), *target = fabric_memory(&b, BYTES);
     struct stepaf_rmem *rmem = side_import(&a, 0, &b, target);
     struct stepaf_xfer xfer = {source->base, source, rmem, 0, BYTES};
     struct stepaf_post post = {.link = a.links[0], .xfer = &xfer, .n_xfer = 1}, *posts[] = {&post};
@@ -61,7 +61,7 @@ static void messages_and_tensors_come(void)
     unsigned n = b.n_messages;
     while (side_ops->post(posts, 1))
         (void)side_progress(&a);
-    CU_ASSERT_TRUE(ofi_until_messages(&b, &a, n + 1));
+    CU_ASSERT_TRUE(fabric_until_messages(&b, &a, n + 1));
     CU_ASSERT_EQUAL(memcmp(source->base, target->base, BYTES), 0);
     CU_ASSERT_EQUAL(a.up.dropped_malformed + b.up.dropped_malformed, 0);
     side_ops->release_mem(a.links[0], rmem);
@@ -83,12 +83,12 @@ static int live_closed(void)
         close(fd);
     side_ops = &stepaf_ofi_ops;
     side_settings = settings;
-    ofi_open(&a, 1);
+    fabric_open(&a, 1);
     if (!all_closed())
         return 1;
-    ofi_open(&b, 1);
-    ofi_join(&a, 0, &b, 0);
-    ofi_prove((struct side *[]){&a, &b}, 2);
+    fabric_open(&b, 1);
+    fabric_join(&a, 0, &b, 0);
+    fabric_prove((struct side *[]){&a, &b}, 2);
     if (!all_closed())
         return 2;
     for (uint32_t seq = 0; seq < 20; seq++)
@@ -163,7 +163,7 @@ static void an_end_may_close_in_the_middle(void)
 
     for (int polls = 0; polls < 6; polls++) {
         begin();
-        struct stepaf_mem *source = ofi_memory(&a, LARGE), *target = ofi_memory(&b, LARGE);
+        struct stepaf_mem *source = fabric_memory(&a, LARGE), *target = fabric_memory(&b, LARGE);
         struct stepaf_rmem *rmem = side_import(&a, 0, &b, target);
         struct stepaf_xfer xfer = {source->base, source, rmem, 0, LARGE};
         memset(source->base, 0x3c, LARGE);

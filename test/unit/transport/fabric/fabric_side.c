@@ -1,38 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sides of transport ofi. */
+/* Sides of transports over fabrics. */
 #include <unistd.h>
 
-#include "ofi_fabric.h"
+#include "fabric_side.h"
 
 enum { TRIES = 1000000 };
 
-struct stepaf_ofi *ofi_of(const struct side *side)
+struct stepaf_fabric *fabric_of(const struct side *side)
 {
-    return (struct stepaf_ofi *)side->transport;
+    return (struct stepaf_fabric *)side->transport;
 }
 
-struct stepaf_ofi_link *ofi_link(const struct side *side, uint32_t peer)
+struct stepaf_fabric_link *fabric_link(const struct side *side, uint32_t peer)
 {
-    return (struct stepaf_ofi_link *)side->links[peer];
+    return (struct stepaf_fabric_link *)side->links[peer];
 }
 
-void ofi_open(struct side *side, unsigned n_peers)
+void fabric_open(struct side *side, unsigned n_peers)
 {
-    static const char *const settings[] = {"STEPAF_TRANSPORTS", "ofi", NULL};
+    static const char *settings[] = {"STEPAF_TRANSPORTS", NULL, NULL};
 
+    settings[1] = side_ops->name;
     if (!side_settings)
         side_settings = settings;
     side_open(side, n_peers);
     side->topo.node_id = 2; /* side_connect says 1: peers are on other nodes */
 }
 
-void ofi_join(struct side *one, uint32_t peer, struct side *other, uint32_t slot)
+void fabric_join(struct side *one, uint32_t peer, struct side *other, uint32_t slot)
 {
     side_must(!side_connect(one, peer, other, slot, (uint32_t)getpid(), NULL), "join");
     side_must(!side_connect(other, slot, one, peer, (uint32_t)getpid(), NULL), "join");
 }
 
-void ofi_prove(struct side *const *sides, unsigned n)
+void fabric_prove(struct side *const *sides, unsigned n)
 {
     char reason[STEPAF_REASON_MAX];
     unsigned n_proven = 0;
@@ -48,7 +49,7 @@ void ofi_prove(struct side *const *sides, unsigned n)
         side_ops->shrink(sides[s]->transport);
 }
 
-struct stepaf_mem *ofi_memory(struct side *side, size_t bytes)
+struct stepaf_mem *fabric_memory(struct side *side, size_t bytes)
 {
     struct stepaf_mem *mem = side_memory(side, bytes, false);
 
@@ -56,7 +57,7 @@ struct stepaf_mem *ofi_memory(struct side *side, size_t bytes)
     return mem;
 }
 
-bool ofi_until_messages(struct side *to, struct side *from, unsigned n)
+bool fabric_until_messages(struct side *to, struct side *from, unsigned n)
 {
     unsigned lost = to->n_lost + from->n_lost;
 

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Links from begin to end, and the posts that are under way over them. */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "base/fork.h"
+#include "base/time.h"
+#include "transport/fabric/link.h"
+
+int stepaf_fabric_open(struct stepaf_fabric *fabric, uint32_t n_peers, size_t link_bytes)
+{
+    struct stat facts;
+
+    fabric->links = calloc(n_peers, link_bytes);
+    if (!fabric->links)
+        return ENOMEM;
+    fabric->link_bytes = link_bytes;
+    fabric->n_peers = n_peers;
+    for (uint32_t p = 0; p < n_peers; p++) {
+        struct stepaf_fabric_link *link = stepaf_fabric_link(fabric, p);
+        link->base.transport = &fabric->base;
+        link->control.link = link;
+        link->pidfd = -1;
+        for (int i = 0; i < STEPAF_FABRIC_RING; i++)
+            link->flight[i].link = link;
+    }
+    fabric->pids = stat("/proc/self/ns/pid", &facts) ? 0 : facts.st_ino;
+    return getrandom(&fabric->token, sizeof(fabric->token), 0) == sizeof(fabric->token) ? 0
+                                                                                        : EAGAIN;
+}
+
+void stepaf_fabric_connect(struct stepaf_fabric_link *link, const struct stepaf_peer_facts *facts,
+                           uint64_t token, uint64_t pids)
+{
+    const struct stepaf_fabric *fabric = stepaf_fabric_of(link);
+    struct stepaf_transport *transport = link->base.transport;
+
+    link->base =
+        (struct stepaf_link){.ops = transport->ops, .transport = transport, .peer = facts->peer};
+    link->token = token;
+    link->index_at_peer = facts->index_at_peer;
+    link->is_local = facts->node_id == transport->up->topo->node_id && pids && pids == fabric->pids;
+    stepaf_fabric_watch(link, facts->pid);
+    link->proof.state = STEPAF_FABRIC_UNPROVEN;
+    link->used = true;
+}
+
+void stepaf_fabric_disconnect(struct stepaf_fabric_link *link)
+{
+    for (int i = 0; i < STEPAF_FABRIC_RING; i++)
+        link->flight[i].post = NULL;
+    link->open = NULL;
+    link->used = false;
+    if (link->pidfd >= 0)
+        stepaf_fork_close(link->pidfd);
+    link->pidfd = -1;
+}
+
+struct stepaf_fabric_flight *stepaf_fabric_begin(struct stepaf_fabric_link *link,
+                                                 struct stepaf_post *post)
+{
+    struct stepaf_fabric_flight *flight = &link->flight[link->sent % STEPAF_FABRIC_RING];
+
+    if (link->open)
+        return link->open;
+    if (link->sent - link->credit >= STEPAF_FABRIC_RING || flight->pending)
+        return NULL;
+    link->open = flight;
+    flight->pieces = 0;
+    post->at = 0;
+    post->at_offset = 0;
+    return flight;
+}
+
+void stepaf_fabric_end_post(struct stepaf_fabric_flight *flight, struct stepaf_post *post)
+{
+    flight->link->open = NULL;
+    flight->post = post;
+    if (post)
+        post->state = STEPAF_POST_POSTED;
+}
+
+void stepaf_fabric_end_send(struct stepaf_fabric_flight *flight)
+{
+    flight->pending--;
+    flight->link->heard++;
+    if (!flight->pending && flight->post) {
+        if (!flight->link->base.dead)
+            flight->post->state = STEPAF_POST_SENT;
+        flight->post = NULL;
+    }
+}
+
+void stepaf_fabric_retire(struct stepaf_post *post)
+{
+    struct stepaf_fabric_link *link = (struct stepaf_fabric_link *)post->link;
+
+    for (int i = 0; i < STEPAF_FABRIC_RING; i++)
+        if (link->flight[i].post == post)
+            link->flight[i].post = NULL;
+}
+
+void stepaf_fabric_lose(struct stepaf_fabric_link *link, int error)
+{
+    const struct stepaf_fabric *fabric = stepaf_fabric_of(link);
+    char reason[STEPAF_REASON_MAX];
+
+    if (!link->used || link->base.dead)
+        return;
+    if (link->proof.state != STEPAF_FABRIC_PROVEN) { /* it takes another transport */
+        link->proof.state = STEPAF_FABRIC_REFUTED;
+        link->proof.error = error;
+        return;
+    }
+    snprintf(reason, sizeof(reason), "%.60s: %.100s", fabric->name, fabric->strerror(error));
+    fabric->base.up->lost(fabric->base.up, &link->base, reason);
+}
+
+static bool link_has_pending(const struct stepaf_fabric_link *link)
+{
+    bool pending = false;
+
+    for (int i = 0; i < STEPAF_FABRIC_RING; i++)
+        pending |= link->flight[i].pending > 0;
+    return pending;
+}
+
+bool stepaf_fabric_has_pending(const struct stepaf_fabric *fabric)
+{
+    for (uint32_t p = 0; p < fabric->n_peers; p++) {
+        const struct stepaf_fabric_link *link = stepaf_fabric_link(fabric, p);
+        if (!link->base.dead && (link->control.pending || link_has_pending(link)))
+            return true;
+    }
+    return false;
+}
+
+bool stepaf_fabric_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p)
+{
+    const struct stepaf_fabric *fabric = (struct stepaf_fabric *)transport;
+
+    (void)begin;
+    (void)transport->ops->progress(transport, 1);
+    for (uint32_t p = 0; p < fabric->n_peers; p++) {
+        const struct stepaf_fabric_link *link = stepaf_fabric_link(fabric, p);
+        if (link->used && link_has_pending(link)) {
+            *peer_p = p;
+            return false;
+        }
+    }
+    return true;
+}

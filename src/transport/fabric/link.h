@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What transports over a fabric of others (libfabric, UCX) share: numbered messages, pieces that are counted, credits,
+ * a proof that a link works, and watching peers. README.md says how. */
+#ifndef STEPAF_TRANSPORT_FABRIC_LINK_H
+#define STEPAF_TRANSPORT_FABRIC_LINK_H
+
+#include "transport/transport.h"
+
+enum {
+    STEPAF_FABRIC_RING = 16,  /* messages that a peer may be behind */
+    STEPAF_FABRIC_SLOT = 128, /* bytes of one */
+    STEPAF_FABRIC_PEERS = 1 << 14,
+    STEPAF_FABRIC_NUMBER = 0xffff /* of the number of a message: as much as is told */
+};
+
+/* What comes from a peer. */
+enum stepaf_fabric_kind {
+    STEPAF_FABRIC_PIECE = 0,   /* with the number of the message that it belongs to */
+    STEPAF_FABRIC_MESSAGE = 1, /* with its own number */
+    STEPAF_FABRIC_CREDIT = 2,  /* how many messages have been taken */
+    STEPAF_FABRIC_HELLO = 3    /* the link carries something */
+};
+
+/* A message that has come. */
+struct stepaf_fabric_slot {
+    uint64_t token; /* the receiver's, which it has told its peers only */
+    uint32_t seq;
+    uint32_t taken;  /* credit for the receiver of this */
+    uint32_t pieces; /* that belong to it */
+    uint32_t zero;
+    struct stepaf_msg msg;
+};
+
+_Static_assert(sizeof(struct stepaf_fabric_slot) <= STEPAF_FABRIC_SLOT, "a message fits its slot");
+
+struct stepaf_fabric_link;
+
+/* A message under way with its pieces, until this side has heard of the end of each. */
+struct stepaf_fabric_flight {
+    struct stepaf_fabric_link *link;
+    struct stepaf_post *post; /* POSTED and not retired */
+    uint32_t pending;
+    uint32_t pieces;
+};
+
+/* Whether anything gets through: see prove.c. */
+enum stepaf_fabric_proof_state {
+    STEPAF_FABRIC_UNPROVEN,
+    STEPAF_FABRIC_PROVEN,
+    STEPAF_FABRIC_REFUTED
+};
+
+struct stepaf_fabric_proof {
+    enum stepaf_fabric_proof_state state;
+    bool sent, here;  /* the own hello; the peer's */
+    int error;        /* the library's, if it is refuted */
+    int64_t since_ns; /* when it was begun; 0: not yet */
+};
+
+/* Begins the link of such a transport. */
+struct stepaf_fabric_link {
+    struct stepaf_link base;
+    uint64_t token; /* the peer's */
+    uint32_t index_at_peer;
+    uint32_t sent, credit; /* messages; how many of them the peer has taken */
+    uint32_t taken, told;  /* the peer's messages; how many of them it knows to be taken */
+    uint32_t landed[STEPAF_FABRIC_RING];
+    bool here[STEPAF_FABRIC_RING];
+    bool used, is_local;
+    struct stepaf_fabric_proof proof;
+    struct stepaf_fabric_flight flight[STEPAF_FABRIC_RING];
+    struct stepaf_fabric_flight *open;   /* its post is QUEUED, and begun */
+    struct stepaf_fabric_flight control; /* credits */
+    int pidfd;                           /* of a peer of the same node; or -1 */
+    int64_t heard_ns;                    /* when something of it was last noticed */
+    uint32_t heard, noticed;             /* signs of life; as many at the last look */
+};
+
+/* What differs. */
+struct stepaf_fabric_calls {
+    /* Send a CREDIT or HELLO, by flight control. False: no room. */
+    bool (*control)(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind);
+    /* Where the messages of a peer are, STEPAF_FABRIC_SLOT apart. */
+    const uint8_t *(*slots)(const struct stepaf_fabric_link *link);
+    /* It is proven now; or NULL. */
+    void (*proven)(struct stepaf_fabric_link *link);
+};
+
+/* Begins such a transport. */
+struct stepaf_fabric {
+    struct stepaf_transport base;
+    const struct stepaf_fabric_calls *calls;
+    const char *name; /* of what carries it, such as "efa" */
+    const char *(*strerror)(int error);
+    const int64_t *timeout_us;
+    void *links; /* n_peers times link_bytes */
+    size_t link_bytes;
+    uint32_t n_peers;
+    uint64_t token;
+    uint64_t pids; /* the namespace of process numbers */
+    int64_t looked_ns;
+};
+
+static inline struct stepaf_fabric_link *stepaf_fabric_link(const struct stepaf_fabric *fabric,
+                                                            uint32_t peer)
+{
+    return (struct stepaf_fabric_link *)(void *)((char *)fabric->links + peer * fabric->link_bytes);
+}
+
+static inline struct stepaf_fabric *stepaf_fabric_of(const struct stepaf_fabric_link *link)
+{
+    return (struct stepaf_fabric *)link->base.transport;
+}
+
+/* Make links and a token. 0, or an errno. */
+int stepaf_fabric_open(struct stepaf_fabric *fabric, uint32_t n_peers, size_t link_bytes);
+/* Begin a link to a peer on the same node or another; its name and address are to be set. */
+void stepaf_fabric_connect(struct stepaf_fabric_link *link, const struct stepaf_peer_facts *facts,
+                           uint64_t token, uint64_t pids);
+void stepaf_fabric_disconnect(struct stepaf_fabric_link *link);
+
+/* count.c. A piece or a message, by what it says of itself. False: it makes no sense now, and changes nothing. */
+bool stepaf_fabric_is_due(const struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind,
+                          uint32_t number);
+void stepaf_fabric_count(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind,
+                         uint32_t number);
+void stepaf_fabric_take_credit(struct stepaf_fabric_link *link, uint32_t taken);
+/* Deliver what is complete. */
+void stepaf_fabric_deliver(struct stepaf_fabric_link *link);
+
+/* flight.c. The flight of the next message; NULL: there is no room now. */
+struct stepaf_fabric_flight *stepaf_fabric_begin(struct stepaf_fabric_link *link,
+                                                 struct stepaf_post *post);
+/* All of it is handed over. @a post: it is POSTED; NULL: its sources are free already. */
+void stepaf_fabric_end_post(struct stepaf_fabric_flight *flight, struct stepaf_post *post);
+/* One of the sends of a flight has ended. */
+void stepaf_fabric_end_send(struct stepaf_fabric_flight *flight);
+/* It is lost; or refuted, if it is not proven yet. */
+void stepaf_fabric_lose(struct stepaf_fabric_link *link, int error);
+bool stepaf_fabric_has_pending(const struct stepaf_fabric *fabric);
+bool stepaf_fabric_is_quiet(struct stepaf_transport *transport, bool begin, uint32_t *peer_p);
+void stepaf_fabric_retire(struct stepaf_post *post);
+
+/* prove.c */
+stepaf_status_t stepaf_fabric_finish_connects(struct stepaf_transport *transport,
+                                              int64_t deadline_ns, int wait_ms, uint32_t *peer_p,
+                                              char *reason);
+stepaf_status_t stepaf_fabric_prove_links(struct stepaf_transport *transport, bool begin,
+                                          uint32_t *peer_p, char *reason);
+
+/* watch.c */
+void stepaf_fabric_watch(struct stepaf_fabric_link *link, uint32_t pid);
+void stepaf_fabric_check_peers(struct stepaf_transport *transport);
+
+#endif

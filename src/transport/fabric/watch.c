@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Watching peers: by their process on the same node, else by whether they take in what is written. */
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/fork.h"
+#include "base/time.h"
+#include "transport/fabric/link.h"
+
+#ifndef SYS_pidfd_open /* headers before Linux 5.3; the number is the same on all machines */
+#define SYS_pidfd_open 434
+#endif
+
+static const int64_t look_ns = 1000000, ping_ns = 500000000;
+
+void stepaf_fabric_watch(struct stepaf_fabric_link *link, uint32_t pid)
+{
+    link->heard_ns = stepaf_monotonic_ns();
+    link->pidfd = -1;
+    if (!link->is_local)
+        return;
+    stepaf_fork_begin();
+    stepaf_fd_begin();
+    int fd = stepaf_fd_end((int)syscall(SYS_pidfd_open, pid, 0));
+    link->pidfd = stepaf_fork_end(fd);
+}
+
+static void look_after_fabric(struct stepaf_fabric *fabric, struct stepaf_fabric_link *link,
+                              int64_t now)
+{
+    struct stepaf_upcalls *up = fabric->base.up;
+    struct pollfd pollfd = {.fd = link->pidfd, .events = POLLIN};
+
+    if (link->pidfd >= 0 && poll(&pollfd, 1, 0) > 0) {
+        (void)fabric->base.ops->progress(&fabric->base, 1); /* what has come before */
+        if (!link->base.dead)
+            up->lost(up, &link->base, "its process has ended");
+        return;
+    }
+    if (link->proof.state != STEPAF_FABRIC_PROVEN)
+        return;
+    if (link->heard != link->noticed) {
+        link->noticed = link->heard;
+        link->heard_ns = now;
+    }
+    /* A credit says nothing new, but shows whether the peer can be written to. */
+    if (now - link->heard_ns > ping_ns && !link->control.pending)
+        (void)fabric->calls->control(link, STEPAF_FABRIC_CREDIT);
+    if (!link->base.dead && link->pidfd < 0 && now - link->heard_ns > *fabric->timeout_us * 1000)
+        up->lost(up, &link->base, "it takes in nothing");
+}
+
+void stepaf_fabric_check_peers(struct stepaf_transport *transport)
+{
+    struct stepaf_fabric *fabric = (struct stepaf_fabric *)transport;
+    int64_t now = stepaf_monotonic_ns();
+
+    if (now - fabric->looked_ns < look_ns)
+        return;
+    fabric->looked_ns = now;
+    for (uint32_t p = 0; p < fabric->n_peers; p++) {
+        struct stepaf_fabric_link *link = stepaf_fabric_link(fabric, p);
+        if (!link->used || link->base.dead)
+            continue;
+        if (link->taken != link->told && link->proof.state == STEPAF_FABRIC_PROVEN)
+            (void)fabric->calls->control(link, STEPAF_FABRIC_CREDIT);
+        if (!link->base.dead)
+            look_after_fabric(fabric, link, now);
+    }
+}

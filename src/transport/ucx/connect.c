@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Addresses, and links made from them. */
+#include <string.h>
+
+#include "base/fd.h"
+#include "transport/ucx/ucx.h"
+
+void stepaf_ucx_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack)
+{
+    struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
+
+    stepaf_pack_text(pack, ucx->version);
+    stepaf_pack_u64(pack, ucx->shared.token);
+    stepaf_pack_u64(pack, ucx->shared.pids);
+    stepaf_pack_u32(pack, (uint32_t)ucx->address_bytes);
+    stepaf_pack_bytes(pack, ucx->address, ucx->address_bytes);
+}
+
+/* UCX calls this in its progress; the endpoint is to be closed, but not here. */
+static void ucx_has_failed(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    struct stepaf_ucx_link *link = arg;
+
+    if (ep != link->ep)
+        return;
+    link->failed = status;
+    stepaf_ucx_note(link);
+}
+
+static ucs_status_t make_endpoint(struct stepaf_ucx_link *link, const void *address)
+{
+    struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                                            UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                                            UCP_EP_PARAM_FIELD_ERR_HANDLER,
+                              .address = address,
+                              .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+                              .err_handler = {.cb = ucx_has_failed, .arg = link}};
+
+    stepaf_fd_begin();
+    ucs_status_t status = ucx->calls->ep_create(ucx->worker, &params, &link->ep);
+    /* Shared memory of older UCX cannot tell of a peer's end; where the peer's process is watched, that is no loss. */
+    if (status == UCS_ERR_UNREACHABLE && link->shared.pidfd >= 0) {
+        params.err_mode = UCP_ERR_HANDLING_MODE_NONE;
+        status = ucx->calls->ep_create(ucx->worker, &params, &link->ep);
+    }
+    (void)stepaf_fd_end(-1);
+    link->can_force = params.err_mode == UCP_ERR_HANDLING_MODE_PEER;
+    return status;
+}
+
+stepaf_status_t stepaf_ucx_connect(struct stepaf_transport *transport,
+                                   const struct stepaf_peer_facts *facts,
+                                   struct stepaf_unpack *unpack, struct stepaf_link **link_p,
+                                   char *reason)
+{
+    struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
+    struct stepaf_ucx_link *link = &ucx->links[facts->peer];
+    char version[STEPAF_UCX_TEXT];
+    /* UCX is not told how long an address is: behind a short one are zeros. */
+    uint64_t copy[2 * STEPAF_UCX_ADDRESS / sizeof(uint64_t)] = {0};
+
+    *link_p = NULL;
+    stepaf_unpack_text(unpack, version, sizeof(version));
+    uint64_t token = stepaf_unpack_u64(unpack), pids = stepaf_unpack_u64(unpack);
+    uint32_t bytes = stepaf_unpack_u32(unpack);
+    const void *address = stepaf_unpack_bytes(unpack, bytes);
+    if (unpack->failed || !bytes || bytes > STEPAF_UCX_ADDRESS ||
+        facts->index_at_peer >= STEPAF_FABRIC_PEERS) {
+        snprintf(reason, STEPAF_REASON_MAX, "its address is malformed");
+        return STEPAF_OK;
+    }
+    if (strcmp(version, ucx->version) != 0) {
+        snprintf(reason, STEPAF_REASON_MAX, "its %.40s is not this rank's %.40s", version,
+                 ucx->version);
+        return STEPAF_OK;
+    }
+    memcpy(copy, address, bytes);
+    stepaf_fabric_connect(&link->shared, facts, token, pids);
+    ucs_status_t status = make_endpoint(link, copy);
+    if (status != UCS_OK) {
+        link->ep = NULL;
+        stepaf_fabric_disconnect(&link->shared);
+        snprintf(reason, STEPAF_REASON_MAX, "UCX: %.100s", ucx->calls->status_string(status));
+        return STEPAF_OK;
+    }
+    snprintf(link->shared.base.name, sizeof(link->shared.base.name), "ucx");
+    *link_p = &link->shared.base;
+    return STEPAF_OK;
+}
+
+static void has_closed(void *request, ucs_status_t status, void *user_data)
+{
+    struct stepaf_ucx *ucx = user_data;
+
+    (void)status;
+    ucx->calls->request_free(request);
+    ucx->n_ending--;
+}
+
+static bool is_sound(const struct stepaf_ucx_link *link)
+{
+    return link->shared.proof.state == STEPAF_FABRIC_PROVEN && !link->shared.base.dead;
+}
+
+void stepaf_ucx_flush(struct stepaf_ucx_link *link)
+{
+    struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+    const ucp_request_param_t param = {.op_attr_mask =
+                                           UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                       .cb.send = has_closed,
+                                       .user_data = ucx};
+
+    if (link->ep && is_sound(link))
+        ucx->n_ending += UCS_PTR_IS_PTR(ucx->calls->ep_flush_nbx(link->ep, &param));
+}
+
+/* An endpoint that cannot be closed by force is left to the end of the worker where its peer is gone. */
+void stepaf_ucx_disconnect(struct stepaf_link *base)
+{
+    struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)base;
+    struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        (link->can_force ? UCP_OP_ATTR_FIELD_FLAGS : 0),
+        .flags = UCP_EP_CLOSE_FLAG_FORCE,
+        .cb.send = has_closed,
+        .user_data = ucx};
+
+    stepaf_fabric_disconnect(&link->shared);
+    if (link->ep && (link->can_force || is_sound(link)))
+        ucx->n_ending += UCS_PTR_IS_PTR(ucx->calls->ep_close_nbx(link->ep, &param));
+    link->ep = NULL;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* UCX, which is looked up at run time: without it, this transport alone is missing. */
+#ifndef STEPAF_TRANSPORT_UCX_LIBRARY_H
+#define STEPAF_TRANSPORT_UCX_LIBRARY_H
+
+#include <ucp/api/ucp.h>
+
+/* What is called in it. */
+#define STEPAF_UCX_CALLS(CALL)       \
+    CALL(get_version)                \
+    CALL(init_version)               \
+    CALL(cleanup)                    \
+    CALL(worker_create)              \
+    CALL(worker_destroy)             \
+    CALL(worker_query)               \
+    CALL(worker_release_address)     \
+    CALL(worker_progress)            \
+    CALL(worker_set_am_recv_handler) \
+    CALL(ep_create)                  \
+    CALL(ep_close_nbx)               \
+    CALL(ep_flush_nbx)               \
+    CALL(ep_print_info)              \
+    CALL(mem_map)                    \
+    CALL(mem_unmap)                  \
+    CALL(rkey_pack)                  \
+    CALL(rkey_buffer_release)        \
+    CALL(ep_rkey_unpack)             \
+    CALL(rkey_destroy)               \
+    CALL(put_nbx)                    \
+    CALL(am_send_nbx)                \
+    CALL(am_recv_data_nbx)           \
+    CALL(request_free)
+
+struct stepaf_ucx_library {
+#define CALL(name) __typeof__(ucp_##name) *name;
+    STEPAF_UCX_CALLS(CALL)
+#undef CALL
+    const char *(*status_string)(ucs_status_t status);
+};
+
+/* The library, or one in its place in tests. NULL: there is none, and @a reason says why. */
+const struct stepaf_ucx_library *stepaf_ucx_library(char *reason);
+
+extern const struct stepaf_ucx_library *stepaf_ucx_library_fake; /* of tests; else NULL */
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Registered memory, and the keys to it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/ucx/ucx.h"
+
+stepaf_status_t stepaf_ucx_reg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem)
+{
+    struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
+    struct stepaf_ucx_registration *registration = calloc(1, sizeof(*registration));
+    ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                                                 UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                   .address = mem->base,
+                                   .length = mem->bytes};
+
+    if (!registration)
+        return stepaf_error_no_memory(STEPAF_PHASE_NONE);
+    ucs_status_t status = ucx->calls->mem_map(ucx->context, &params, &registration->memh);
+    if (status != UCS_OK) {
+        free(registration);
+        if (status == UCS_ERR_NO_MEMORY)
+            return stepaf_error_no_memory(STEPAF_PHASE_NONE);
+        return stepaf_error_set(STEPAF_ERR_TRANSPORT, STEPAF_PHASE_NONE,
+                                "ucx: cannot register %zu bytes: %s", mem->bytes,
+                                ucx->calls->status_string(status));
+    }
+    registration->next = ucx->registrations;
+    registration->back = &ucx->registrations;
+    if (registration->next)
+        registration->next->back = &registration->next;
+    ucx->registrations = registration;
+    mem->registration[transport->index] = registration;
+    return STEPAF_OK;
+}
+
+void stepaf_ucx_unregister(struct stepaf_ucx *ucx, struct stepaf_ucx_registration *registration)
+{
+    *registration->back = registration->next;
+    if (registration->next)
+        registration->next->back = registration->back;
+    (void)ucx->calls->mem_unmap(ucx->context, registration->memh);
+    free(registration);
+}
+
+void stepaf_ucx_dereg_mem(struct stepaf_transport *transport, struct stepaf_mem *mem)
+{
+    if (mem->registration[transport->index])
+        stepaf_ucx_unregister((struct stepaf_ucx *)transport, mem->registration[transport->index]);
+    mem->registration[transport->index] = NULL;
+}
+
+/* A key that UCX does not give, or that is too long, is an empty one: active messages need none. */
+void stepaf_ucx_pack_mem(struct stepaf_transport *transport, const struct stepaf_mem *mem,
+                         struct stepaf_pack *pack)
+{
+    struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
+    const struct stepaf_ucx_registration *registration = mem->registration[transport->index];
+    void *key = NULL;
+    size_t bytes = 0;
+
+    if (ucx->calls->rkey_pack(ucx->context, registration->memh, &key, &bytes) != UCS_OK)
+        key = NULL;
+    if (!key || bytes > STEPAF_UCX_ADDRESS)
+        bytes = 0;
+    stepaf_pack_u64(pack, (uint64_t)(uintptr_t)mem->base);
+    stepaf_pack_u32(pack, (uint32_t)bytes);
+    stepaf_pack_bytes(pack, key, bytes);
+    if (key)
+        ucx->calls->rkey_buffer_release(key);
+}
+
+stepaf_status_t stepaf_ucx_import_mem(struct stepaf_link *base, uint32_t id, uint64_t bytes,
+                                      struct stepaf_unpack *unpack, struct stepaf_rmem **rmem_p)
+{
+    const struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)base;
+    /* UCX is not told how long a key is: behind a short one are zeros. */
+    uint8_t copy[2 * STEPAF_UCX_ADDRESS] = {0};
+    struct stepaf_ucx_rmem *rmem = calloc(1, sizeof(*rmem));
+
+    if (!rmem)
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    rmem->base = (struct stepaf_rmem){id, bytes};
+    rmem->address = stepaf_unpack_u64(unpack);
+    uint32_t key_bytes = stepaf_unpack_u32(unpack);
+    const void *key = stepaf_unpack_bytes(unpack, key_bytes);
+    if (key && key_bytes && key_bytes <= STEPAF_UCX_ADDRESS) {
+        memcpy(copy, key, key_bytes);
+        if (stepaf_ucx_of(link)->calls->ep_rkey_unpack(link->ep, copy, &rmem->rkey) != UCS_OK)
+            rmem->rkey = NULL;
+    }
+    *rmem_p = &rmem->base;
+    return STEPAF_OK;
+}
+
+void stepaf_ucx_release_mem(struct stepaf_link *link, struct stepaf_rmem *base)
+{
+    struct stepaf_ucx_rmem *rmem = (struct stepaf_ucx_rmem *)base;
+
+    if (rmem->rkey)
+        stepaf_ucx_of((struct stepaf_ucx_link *)link)->calls->rkey_destroy(rmem->rkey);
+    free(rmem);
+}

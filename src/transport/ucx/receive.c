@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Taking active messages in. UCX calls take() within its progress, where a link must not be closed and nothing be
+ * waited for: so what has come is counted there, and delivered behind it. */
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/time.h"
+#include "transport/ucx/ucx.h"
+
+struct arrival {
+    struct stepaf_ucx_head head;
+    struct stepaf_ucx_place places[STEPAF_UCX_PLACES];
+    struct stepaf_msg msg;
+};
+
+/* False: no peer sends that. */
+static bool parse(const void *header, size_t bytes, struct arrival *it)
+{
+    const size_t fixed = offsetof(struct stepaf_msg, word);
+    const uint8_t *at = header;
+
+    if (bytes < sizeof(it->head) || bytes > STEPAF_UCX_HEAD_MAX)
+        return false;
+    memcpy(&it->head, at, sizeof(it->head));
+    at += sizeof(it->head);
+    bytes -= sizeof(it->head);
+    size_t places = it->head.n_places * sizeof(it->places[0]);
+    if (it->head.kind > STEPAF_FABRIC_HELLO || it->head.n_places > STEPAF_UCX_PLACES ||
+        bytes < places)
+        return false;
+    memcpy(it->places, at, places);
+    at += places;
+    bytes -= places;
+    if (it->head.kind != STEPAF_FABRIC_MESSAGE)
+        return !bytes;
+    if (bytes < fixed)
+        return false;
+    memcpy(&it->msg, at, fixed);
+    if (it->msg.n_words > STEPAF_MSG_WORDS ||
+        bytes != fixed + it->msg.n_words * sizeof(it->msg.word[0]))
+        return false;
+    memcpy(it->msg.word, at + fixed, bytes - fixed);
+    return true;
+}
+
+/* Where each part is to lie. False: a part has no place here, or there are more or fewer bytes than said. */
+static bool find_places(struct stepaf_upcalls *up, const struct arrival *it, size_t bytes,
+                        uint8_t **to_p)
+{
+    for (unsigned i = 0; i < it->head.n_places; i++) {
+        const struct stepaf_ucx_place *place = &it->places[i];
+        if (place->bytes > bytes)
+            return false;
+        bytes -= place->bytes;
+        to_p[i] = up->resolve(up, place->id, place->offset, place->bytes);
+        if (!to_p[i])
+            return false;
+    }
+    return !bytes;
+}
+
+static void has_come(struct stepaf_ucx_link *link, uint32_t place, ucs_status_t status)
+{
+    if (status != UCS_OK)
+        link->failed = status;
+    else
+        link->shared.landed[place]++;
+    stepaf_ucx_of(link)->counted++;
+    stepaf_ucx_note(link);
+}
+
+static void fetched(void *request, ucs_status_t status, size_t bytes, void *user_data)
+{
+    const struct stepaf_ucx_in *in = user_data;
+
+    (void)bytes;
+    stepaf_ucx_of(in->link)->calls->request_free(request);
+    has_come(in->link, in->place, status);
+}
+
+/* UCX has only told that there is something: it is to fetch it to its place. */
+static void fetch(struct stepaf_ucx_link *link, uint32_t place, void *data, uint8_t *to,
+                  size_t bytes)
+{
+    const struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+    const ucp_request_param_t param = {.op_attr_mask =
+                                           UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                       .cb.recv_am = fetched,
+                                       .user_data = &link->in[place]};
+    ucs_status_ptr_t request = ucx->calls->am_recv_data_nbx(ucx->worker, data, to, bytes, &param);
+
+    if (!UCS_PTR_IS_PTR(request))
+        has_come(link, place, UCS_PTR_STATUS(request));
+}
+
+static void keep_message(struct stepaf_ucx_link *link, const struct arrival *it, uint32_t pieces)
+{
+    struct stepaf_fabric_slot slot = {
+        it->head.token, it->head.number, it->head.taken, it->head.pieces + pieces, 0, it->msg};
+
+    memcpy(link->slots[it->head.number % STEPAF_FABRIC_RING], &slot, sizeof(slot));
+    stepaf_fabric_count(&link->shared, STEPAF_FABRIC_MESSAGE, it->head.number);
+}
+
+/* A piece or a message. UCS_INPROGRESS: @a data stays UCX's until it is fetched. */
+static ucs_status_t take_data(struct stepaf_ucx_link *link, const struct arrival *it, uint8_t **to,
+                              void *data, size_t bytes, bool is_told_only)
+{
+    uint32_t number = it->head.number, place = number % STEPAF_FABRIC_RING;
+    const uint8_t *from = data;
+
+    if (it->head.kind == STEPAF_FABRIC_MESSAGE)
+        keep_message(link, it, is_told_only);
+    if (is_told_only) {
+        fetch(link, place, data, to[0], bytes);
+        return UCS_INPROGRESS;
+    }
+    for (unsigned i = 0; i < it->head.n_places; i++) {
+        if (it->places[i].bytes)
+            memcpy(to[i], from, it->places[i].bytes);
+        from += it->places[i].bytes;
+    }
+    if (it->head.kind == STEPAF_FABRIC_PIECE)
+        stepaf_fabric_count(&link->shared, STEPAF_FABRIC_PIECE, number);
+    stepaf_ucx_of(link)->counted++;
+    stepaf_ucx_note(link);
+    return UCS_OK;
+}
+
+static ucs_status_t drop(struct stepaf_ucx *ucx)
+{
+    ucx->shared.base.up->dropped_malformed++;
+    return UCS_OK;
+}
+
+ucs_status_t stepaf_ucx_take(void *arg, const void *header, size_t header_bytes, void *data,
+                             size_t bytes, const ucp_am_recv_param_t *param)
+{
+    struct stepaf_ucx *ucx = arg;
+    bool is_told_only = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
+    uint8_t *to[STEPAF_UCX_PLACES];
+    struct arrival it;
+
+    if (!parse(header, header_bytes, &it) || it.head.token != ucx->shared.token ||
+        it.head.peer >= ucx->shared.n_peers)
+        return drop(ucx);
+    struct stepaf_ucx_link *link = &ucx->links[it.head.peer];
+    if (link->shared.base.dead)
+        return UCS_OK;
+    if (it.head.kind == STEPAF_FABRIC_CREDIT || it.head.kind == STEPAF_FABRIC_HELLO) {
+        link->shared.heard++;
+        if (it.head.kind == STEPAF_FABRIC_HELLO)
+            link->shared.proof.here = true;
+        else
+            stepaf_fabric_take_credit(&link->shared, it.head.taken);
+        return UCS_OK;
+    }
+    if (!stepaf_fabric_is_due(&link->shared, it.head.kind, it.head.number))
+        return drop(ucx);
+    link->shared.heard++;
+    if (!find_places(ucx->shared.base.up, &it, bytes, to) ||
+        (is_told_only && it.head.n_places != 1)) { /* the operation cannot be completed any more */
+        link->fault = "it has sent something that has no place here";
+        stepaf_ucx_note(link);
+        return drop(ucx);
+    }
+    return take_data(link, &it, to, data, bytes, is_told_only);
+}
+
+/* Do for links what could not be done within UCX. */
+static void settle_links(struct stepaf_ucx *ucx)
+{
+    while (ucx->news) {
+        struct stepaf_ucx_link *link = ucx->news;
+        struct stepaf_upcalls *up = ucx->shared.base.up;
+        ucx->news = link->next_news;
+        link->has_news = false;
+        if (link->n_due)
+            stepaf_ucx_send_due(link);
+        stepaf_fabric_deliver(&link->shared);
+        if (link->failed != UCS_OK) {
+            ucs_status_t status = link->failed;
+            link->failed = UCS_OK;
+            stepaf_fabric_lose(&link->shared, status);
+        }
+        if (link->fault && link->shared.used && !link->shared.base.dead)
+            up->lost(up, &link->shared.base, link->fault);
+        link->fault = NULL;
+    }
+}
+
+static unsigned ucx_take_in(struct stepaf_ucx *ucx)
+{
+    unsigned before = ucx->counted;
+
+    (void)ucx->calls->worker_progress(ucx->worker);
+    if (ucx->news)
+        settle_links(ucx);
+    return ucx->counted - before;
+}
+
+unsigned stepaf_ucx_progress(struct stepaf_transport *transport, unsigned polls)
+{
+    struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
+    unsigned n;
+
+    if (__builtin_expect(!ucx->settled, 0)) { /* UCX connects, and accepts connections, in here */
+        stepaf_fd_begin();
+        n = ucx_take_in(ucx);
+        (void)stepaf_fd_end(-1);
+        return n;
+    }
+    while (!(n = ucx_take_in(ucx)) && --polls)
+        transport->up->polled = stepaf_ticks();
+    return n;
+}

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sending. A post of few bytes is one active message, with a copy of them. Of others each tensor is an active message,
+ * the last of them with the post's own message; or, where UCX writes straight into the peer's memory, tensors are put,
+ * and the message follows when a flush has shown that they are in place. */
+#include <string.h>
+
+#include "transport/ucx/ucx.h"
+
+void stepaf_ucx_note(struct stepaf_ucx_link *link)
+{
+    struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+
+    if (link->has_news)
+        return;
+    link->has_news = true;
+    link->next_news = ucx->news;
+    ucx->news = link;
+}
+
+static struct stepaf_ucx_op *take_op(struct stepaf_ucx *ucx, struct stepaf_fabric_flight *flight)
+{
+    struct stepaf_ucx_op *op = ucx->free_op;
+
+    if (!op)
+        return NULL;
+    ucx->free_op = op->next;
+    op->flight = flight;
+    return op;
+}
+
+/* One send has ended; UCX calls this as well, where nothing can be done about the link. */
+static void ucx_end_op(struct stepaf_ucx_op *op, ucs_status_t status)
+{
+    struct stepaf_fabric_flight *flight = op->flight;
+    struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)flight->link;
+    struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+
+    if (op->pooled) {
+        op->next = ucx->free_op;
+        ucx->free_op = op;
+    }
+    if (status != UCS_OK) {
+        flight->post = NULL; /* it has not been sent */
+        link->failed = status;
+        stepaf_ucx_note(link);
+    }
+    stepaf_fabric_end_send(flight);
+    ucx->counted += flight != &link->shared.control;
+}
+
+static void has_been_sent(void *request, ucs_status_t status, void *user_data)
+{
+    struct stepaf_ucx_op *op = user_data;
+    struct stepaf_ucx *ucx = stepaf_ucx_of((struct stepaf_ucx_link *)op->flight->link);
+
+    ucx->calls->request_free(request);
+    ucx_end_op(op, status);
+}
+
+/* As UCX has answered: it goes on, or it is done; false: it has failed. */
+static bool ucx_answer(struct stepaf_ucx_op *op, ucs_status_ptr_t request)
+{
+    struct stepaf_fabric_link *link = op->flight->link;
+
+    op->flight->pending++;
+    if (UCS_PTR_IS_PTR(request))
+        return true;
+    ucs_status_t status = UCS_PTR_STATUS(request);
+    op->flight->pending--;
+    if (op->pooled) {
+        struct stepaf_ucx *ucx = stepaf_ucx_of((struct stepaf_ucx_link *)link);
+        op->next = ucx->free_op;
+        ucx->free_op = op;
+    }
+    link->heard++;
+    if (status != UCS_OK)
+        stepaf_fabric_lose(link, status);
+    return status == UCS_OK;
+}
+
+static bool send_am(struct stepaf_ucx_op *op, const void *head, size_t head_bytes,
+                    const void *source, size_t bytes)
+{
+    const struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)op->flight->link;
+    const ucp_request_param_t param = {.op_attr_mask =
+                                           UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                       .cb.send = has_been_sent,
+                                       .user_data = op};
+
+    return ucx_answer(op,
+                      stepaf_ucx_of(link)->calls->am_send_nbx(link->ep, STEPAF_UCX_MESSAGE, head,
+                                                              head_bytes, source, bytes, &param));
+}
+
+static struct stepaf_ucx_head head_of(struct stepaf_ucx_link *link, enum stepaf_fabric_kind kind,
+                                      uint32_t number)
+{
+    return (struct stepaf_ucx_head){.token = link->shared.token,
+                                    .peer = link->shared.index_at_peer,
+                                    .number = number,
+                                    .taken = link->shared.taken,
+                                    .kind = (uint16_t)kind};
+}
+
+static struct stepaf_ucx_place place_of_xfer(const struct stepaf_xfer *xfer)
+{
+    return (struct stepaf_ucx_place){xfer->dst_offset, xfer->dst->id, xfer->bytes};
+}
+
+bool stepaf_ucx_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_kind kind)
+{
+    struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)shared;
+    struct stepaf_ucx_op *op = take_op(stepaf_ucx_of(link), &shared->control);
+    struct stepaf_ucx_head head = head_of(link, kind, shared->taken);
+
+    if (!op)
+        return false;
+    memcpy(op->head, &head, sizeof(head));
+    shared->told = shared->taken;
+    return send_am(op, op->head, sizeof(head), NULL, 0);
+}
+
+/* Put a message's head together. */
+static void compose(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out,
+                    const struct stepaf_post *post, const struct stepaf_ucx_place *places,
+                    unsigned n_places)
+{
+    struct stepaf_ucx_head head = head_of(link, STEPAF_FABRIC_MESSAGE, link->shared.sent);
+    size_t msg_bytes =
+        offsetof(struct stepaf_msg, word) + post->msg.n_words * sizeof(post->msg.word[0]);
+    uint8_t *at = out->head + sizeof(head);
+
+    head.pieces = link->shared.open->pieces;
+    head.n_places = (uint16_t)n_places;
+    memcpy(out->head, &head, sizeof(head));
+    if (n_places)
+        memcpy(at, places, n_places * sizeof(*places));
+    at += n_places * sizeof(*places);
+    memcpy(at, &post->msg, msg_bytes);
+    out->head_bytes = (uint32_t)(at + msg_bytes - out->head);
+    link->shared.told = link->shared.taken;
+    link->shared.sent++;
+    link->shared.base.messages_sent++;
+}
+
+/* One message with all that the post has. */
+static bool send_copied(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out,
+                        struct stepaf_post *post)
+{
+    struct stepaf_ucx_place places[STEPAF_UCX_PLACES];
+    uint32_t bytes = 0;
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < post->n_xfer; i++) {
+        const struct stepaf_xfer *xfer = &post->xfer[i];
+        if (!xfer->bytes)
+            continue;
+        memcpy(out->stage + bytes, xfer->src, xfer->bytes);
+        bytes += xfer->bytes;
+        places[n++] = place_of_xfer(xfer);
+    }
+    compose(link, out, post, places, n);
+    stepaf_fabric_end_post(out->op.flight, NULL);
+    link->shared.base.bytes_sent += bytes;
+    return send_am(&out->op, out->head, out->head_bytes, out->stage, bytes);
+}
+
+/* The last tensor that has bytes. */
+static unsigned last_of(const struct stepaf_post *post)
+{
+    unsigned last = post->n_xfer - 1u;
+
+    while (last && !post->xfer[last].bytes)
+        last--;
+    return last;
+}
+
+static bool send_pieces(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out,
+                        struct stepaf_post *post)
+{
+    struct stepaf_fabric_flight *flight = link->shared.open;
+    unsigned last = last_of(post);
+
+    for (; post->at < last; post->at++) {
+        const struct stepaf_xfer *xfer = &post->xfer[post->at];
+        struct stepaf_ucx_head head = head_of(link, STEPAF_FABRIC_PIECE, link->shared.sent);
+        struct stepaf_ucx_place place = place_of_xfer(xfer);
+        if (!xfer->bytes)
+            continue;
+        struct stepaf_ucx_op *op = take_op(stepaf_ucx_of(link), flight);
+        if (!op)
+            return false;
+        head.n_places = 1;
+        memcpy(op->head, &head, sizeof(head));
+        memcpy(op->head + sizeof(head), &place, sizeof(place));
+        flight->pieces++;
+        link->shared.base.bytes_sent += xfer->bytes;
+        if (!send_am(op, op->head, sizeof(op->head), xfer->src, xfer->bytes))
+            return false;
+    }
+    const struct stepaf_xfer *xfer = &post->xfer[last];
+    struct stepaf_ucx_place place = place_of_xfer(xfer);
+    compose(link, out, post, &place, 1);
+    link->shared.base.bytes_sent += xfer->bytes;
+    bool good = send_am(&out->op, out->head, out->head_bytes, xfer->src, xfer->bytes);
+    stepaf_fabric_end_post(flight, post);
+    return good;
+}
+
+static bool ucx_put(struct stepaf_ucx_link *link, const struct stepaf_xfer *xfer)
+{
+    struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+    const struct stepaf_ucx_rmem *there = (const struct stepaf_ucx_rmem *)xfer->dst;
+    const struct stepaf_ucx_registration *own = xfer->src_mem->registration[ucx->shared.base.index];
+    struct stepaf_ucx_op *op = take_op(ucx, link->shared.open);
+    const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                                                       UCP_OP_ATTR_FIELD_USER_DATA |
+                                                       UCP_OP_ATTR_FIELD_MEMH,
+                                       .cb.send = has_been_sent,
+                                       .user_data = op,
+                                       .memh = own->memh};
+
+    if (!op)
+        return false;
+    link->shared.base.bytes_sent += xfer->bytes;
+    return ucx_answer(op,
+                      ucx->calls->put_nbx(link->ep, xfer->src, xfer->bytes,
+                                          there->address + xfer->dst_offset, there->rkey, &param));
+}
+
+/* The flush is through, or no flush was needed: what was put is in place. */
+static void flushed(void *request, ucs_status_t status, void *user_data)
+{
+    struct stepaf_ucx_out *out = user_data;
+    struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)out->op.flight->link;
+
+    if (request)
+        stepaf_ucx_of(link)->calls->request_free(request);
+    out->waits = false;
+    if (status == UCS_OK) {
+        out->due = true;
+        link->n_due++;
+        stepaf_ucx_note(link);
+    }
+    ucx_end_op(&out->op, status);
+}
+
+static bool send_puts(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out,
+                      struct stepaf_post *post)
+{
+    struct stepaf_fabric_flight *flight = link->shared.open;
+    const ucp_request_param_t param = {.op_attr_mask =
+                                           UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                       .cb.send = flushed,
+                                       .user_data = out};
+
+    for (; post->at < post->n_xfer; post->at++)
+        if (post->xfer[post->at].bytes && !ucx_put(link, &post->xfer[post->at]))
+            return false;
+    compose(link, out, post, NULL, 0);
+    stepaf_fabric_end_post(flight, post);
+    ucs_status_ptr_t request = stepaf_ucx_of(link)->calls->ep_flush_nbx(link->ep, &param);
+    if (UCS_PTR_IS_ERR(request)) {
+        stepaf_fabric_lose(&link->shared, UCS_PTR_STATUS(request));
+        return false;
+    }
+    if (!request)
+        return send_am(&out->op, out->head, out->head_bytes, NULL, 0);
+    flight->pending++;
+    out->waits = true;
+    return true;
+}
+
+void stepaf_ucx_send_due(struct stepaf_ucx_link *link)
+{
+    for (int i = 0; i < STEPAF_FABRIC_RING && link->n_due; i++) {
+        struct stepaf_ucx_out *out = &link->out[i];
+        if (!out->due)
+            continue;
+        out->due = false;
+        link->n_due--;
+        if (!link->shared.base.dead && link->failed == UCS_OK) /* else what was put may be lost */
+            (void)send_am(&out->op, out->head, out->head_bytes, NULL, 0);
+    }
+}
+
+/* Bytes of a post, and tensors that have some. *can_put_p turns false where one cannot be written straight. */
+static uint64_t weigh(const struct stepaf_post *post, unsigned *parts_p, bool *can_put_p)
+{
+    uint64_t bytes = 0;
+
+    for (unsigned i = 0; i < post->n_xfer; i++) {
+        const struct stepaf_xfer *xfer = &post->xfer[i];
+        bytes += xfer->bytes;
+        *parts_p += xfer->bytes > 0;
+        if (xfer->bytes && !((const struct stepaf_ucx_rmem *)xfer->dst)->rkey)
+            *can_put_p = false;
+    }
+    return bytes;
+}
+
+/* False: there is no room now, or the link is lost. */
+static bool ucx_send_post(struct stepaf_ucx_link *link, struct stepaf_post *post)
+{
+    const struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+    struct stepaf_fabric_flight *flight = stepaf_fabric_begin(&link->shared, post);
+    bool can_put = link->has_puts, good;
+
+    if (!flight)
+        return false;
+    struct stepaf_ucx_out *out = &link->out[flight - link->shared.flight];
+    unsigned parts = 0;
+    uint64_t bytes = weigh(post, &parts, &can_put);
+    if (out->due || out->waits)
+        return false;
+    if (bytes <= STEPAF_UCX_STAGE && parts <= STEPAF_UCX_PLACES)
+        return send_copied(link, out, post);
+    if (can_put && bytes >= (uint64_t)ucx->shared.base.up->env->ucx_put_bytes)
+        good = send_puts(link, out, post);
+    else
+        good = send_pieces(link, out, post);
+    if (good && !flight->pending) { /* UCX has done all of it at once */
+        flight->post = NULL;
+        post->state = STEPAF_POST_SENT;
+    }
+    return good;
+}
+
+unsigned stepaf_ucx_post(struct stepaf_post *const *posts, unsigned n)
+{
+    unsigned n_queued = 0;
+
+    for (unsigned i = 0; i < n; i++) {
+        struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)posts[i]->link;
+        posts[i]->state = STEPAF_POST_SENT; /* also what nobody will read */
+        if (link->shared.base.dead || ucx_send_post(link, posts[i]) || link->shared.base.dead)
+            continue;
+        posts[i]->state = STEPAF_POST_QUEUED;
+        n_queued++;
+    }
+    return n_queued;
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing, and the table. */
+#include "transport/ucx/ucx.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/time.h"
+
+enum { CLOSE_MS = 1000 };
+
+static void name_version(const struct stepaf_ucx_library *library, char *text, size_t room)
+{
+    unsigned major = 0, minor = 0, release = 0;
+
+    library->get_version(&major, &minor, &release);
+    snprintf(text, room, "UCX %u.%u.%u", major, minor, release);
+}
+
+static bool ucx_probe(const struct stepaf_env *env, char *reason)
+{
+    const struct stepaf_ucx_library *library = stepaf_ucx_library(reason);
+
+    (void)env;
+    if (library)
+        name_version(library, reason, STEPAF_REASON_MAX);
+    return library != NULL;
+}
+
+/* Let UCX go on for a second at most while there is something to wait for. */
+static void wait_for_end(struct stepaf_ucx *ucx)
+{
+    int64_t end = stepaf_monotonic_ns() + CLOSE_MS * 1000000LL;
+
+    while ((ucx->n_ending || stepaf_fabric_has_pending(&ucx->shared)) &&
+           stepaf_monotonic_ns() < end)
+        (void)stepaf_ucx_progress(&ucx->shared.base, 1);
+}
+
+/* What live peers are still to get goes first. False: UCX does not come to an end. */
+static bool close_links(struct stepaf_ucx *ucx)
+{
+    for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
+        stepaf_fabric_disconnect(&ucx->links[p].shared); /* nothing is delivered any more */
+    wait_for_end(ucx);
+    for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
+        stepaf_ucx_flush(&ucx->links[p]);
+    wait_for_end(ucx);
+    for (uint32_t p = 0; p < ucx->shared.n_peers; p++)
+        stepaf_ucx_disconnect(&ucx->links[p].shared.base);
+    wait_for_end(ucx);
+    return !ucx->n_ending;
+}
+
+/* A worker that is ended while something is under way ends the process: then it is left as it is. */
+static void ucx_close(struct stepaf_transport *transport)
+{
+    struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
+    bool can_end = !ucx->worker || !ucx->links || close_links(ucx);
+
+    while (ucx->registrations)
+        stepaf_ucx_unregister(ucx, ucx->registrations);
+    if (ucx->address)
+        ucx->calls->worker_release_address(ucx->worker, ucx->address);
+    if (ucx->worker && can_end)
+        ucx->calls->worker_destroy(ucx->worker);
+    if (ucx->context && can_end)
+        ucx->calls->cleanup(ucx->context);
+    free(ucx->ops);
+    free(ucx->links);
+    free(ucx);
+}
+
+static ucs_status_t open_worker(struct stepaf_ucx *ucx, uint32_t n_peers)
+{
+    const ucp_params_t params = {.field_mask =
+                                     UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
+                                 .features = UCP_FEATURE_AM | UCP_FEATURE_RMA,
+                                 .estimated_num_eps = n_peers};
+    /* One thread at a time, which the library sees to. */
+    const ucp_worker_params_t worker_params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                               .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    const ucp_am_handler_param_t handler = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .id = STEPAF_UCX_MESSAGE,
+        .flags = UCP_AM_FLAG_WHOLE_MSG,
+        .cb = stepaf_ucx_take,
+        .arg = ucx};
+    ucp_worker_attr_t attr = {.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS |
+                                            UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER};
+    ucs_status_t status = ucx->calls->init_version(1, 13, &params, NULL, &ucx->context);
+
+    if (status == UCS_OK)
+        status = ucx->calls->worker_create(ucx->context, &worker_params, &ucx->worker);
+    if (status == UCS_OK)
+        status = ucx->calls->worker_set_am_recv_handler(ucx->worker, &handler);
+    if (status == UCS_OK)
+        status = ucx->calls->worker_query(ucx->worker, &attr);
+    if (status != UCS_OK)
+        return status;
+    ucx->address = attr.address;
+    ucx->address_bytes = attr.address_length;
+    return attr.max_am_header < STEPAF_UCX_HEAD_MAX || attr.address_length > STEPAF_UCX_ADDRESS
+               ? UCS_ERR_UNSUPPORTED
+               : UCS_OK;
+}
+
+static const uint8_t *ucx_slots_of(const struct stepaf_fabric_link *link)
+{
+    return (const uint8_t *)((const struct stepaf_ucx_link *)link)->slots;
+}
+
+static const char *string_of(int error)
+{
+    const struct stepaf_ucx_library *library = stepaf_ucx_library((char[STEPAF_REASON_MAX]){""});
+
+    return library->status_string((ucs_status_t)error);
+}
+
+/* Memory of this rank alone. */
+static bool ucx_make_room(struct stepaf_ucx *ucx, uint32_t n_peers)
+{
+    static const struct stepaf_fabric_calls calls = {
+        .control = stepaf_ucx_control, .slots = ucx_slots_of, .proven = stepaf_ucx_look_at};
+
+    ucx->ops = calloc(STEPAF_UCX_OPS, sizeof(*ucx->ops));
+    if (!ucx->ops || stepaf_fabric_open(&ucx->shared, n_peers, sizeof(*ucx->links)) != 0)
+        return false;
+    ucx->links = ucx->shared.links;
+    ucx->shared.calls = &calls;
+    ucx->shared.name = "UCX";
+    ucx->shared.strerror = string_of;
+    ucx->shared.timeout_us = &ucx->shared.base.up->env->ucx_peer_timeout_us;
+    for (uint32_t p = 0; p < n_peers; p++)
+        for (uint32_t i = 0; i < STEPAF_FABRIC_RING; i++) {
+            ucx->links[p].out[i].op.flight = &ucx->links[p].shared.flight[i];
+            ucx->links[p].in[i] = (struct stepaf_ucx_in){&ucx->links[p], i};
+        }
+    for (int i = 0; i < STEPAF_UCX_OPS; i++) {
+        ucx->ops[i].pooled = true;
+        ucx->ops[i].next = ucx->free_op;
+        ucx->free_op = &ucx->ops[i];
+    }
+    return true;
+}
+
+static stepaf_status_t ucx_open(struct stepaf_upcalls *up, unsigned n_peers,
+                                struct stepaf_transport **transport_p)
+{
+    char reason[STEPAF_REASON_MAX] = "";
+    const struct stepaf_ucx_library *library = stepaf_ucx_library(reason);
+
+    if (n_peers > STEPAF_FABRIC_PEERS)
+        snprintf(reason, sizeof(reason), "no more than %d peers", STEPAF_FABRIC_PEERS);
+    if (reason[0])
+        return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, "ucx: %s", reason);
+    struct stepaf_ucx *ucx = calloc(1, sizeof(*ucx));
+    if (!ucx)
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    ucx->shared.base = (struct stepaf_transport){.ops = &stepaf_ucx_ops, .up = up};
+    ucx->calls = library;
+    name_version(library, ucx->version, sizeof(ucx->version));
+    if (!ucx_make_room(ucx, n_peers)) {
+        ucx_close(&ucx->shared.base);
+        return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
+    }
+    stepaf_fd_begin();
+    ucs_status_t status = open_worker(ucx, n_peers);
+    (void)stepaf_fd_end(-1);
+    if (status != UCS_OK) {
+        snprintf(reason, sizeof(reason), "%.100s", library->status_string(status));
+        ucx_close(&ucx->shared.base);
+        return stepaf_error_set(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT,
+                                "ucx: cannot open: %s", reason);
+    }
+    *transport_p = &ucx->shared.base;
+    return STEPAF_OK;
+}
+
+/* All links are proven: what UCX connects has been connected. */
+static void ucx_shrink(struct stepaf_transport *transport)
+{
+    ((struct stepaf_ucx *)transport)->settled = true;
+}
+
+static void ucx_describe(const struct stepaf_transport *transport, char *text)
+{
+    snprintf(text, STEPAF_REASON_MAX, "%s", ((const struct stepaf_ucx *)transport)->version);
+}
+
+static void ucx_query_memory(struct stepaf_transport *transport, size_t *per_link_p,
+                             size_t *staging_p)
+{
+    (void)transport;
+    *per_link_p = sizeof(struct stepaf_ucx_link);
+    *staging_p = 0;
+}
+
+const struct stepaf_transport_ops stepaf_ucx_ops = {
+    .name = "ucx",
+    .caps = STEPAF_TRANSPORT_ASKED,
+    .probe = ucx_probe,
+    .open = ucx_open,
+    .close = ucx_close,
+    .describe = ucx_describe,
+    .reg_mem = stepaf_ucx_reg_mem,
+    .dereg_mem = stepaf_ucx_dereg_mem,
+    .is_quiet = stepaf_fabric_is_quiet,
+    .pack_address = stepaf_ucx_pack_address,
+    .pack_mem = stepaf_ucx_pack_mem,
+    .connect = stepaf_ucx_connect,
+    .disconnect = stepaf_ucx_disconnect,
+    .finish_connects = stepaf_fabric_finish_connects,
+    .prove_links = stepaf_fabric_prove_links,
+    .shrink = ucx_shrink,
+    .import_mem = stepaf_ucx_import_mem,
+    .release_mem = stepaf_ucx_release_mem,
+    .post = stepaf_ucx_post,
+    .retire = stepaf_fabric_retire,
+    .progress = stepaf_ucx_progress,
+    .check_peers = stepaf_fabric_check_peers,
+    .query_memory = ucx_query_memory,
+};

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* UCX: when it is used, and what is said of it; what cannot be opened leaves nothing open; no allocation that fails
+ * leaves anything either. */
+#include <stdlib.h>
+
+#include "starve.h"
+#include "ucx_fabric.h"
+#include "unit.h"
+
+static struct side a, b;
+
+static void it_is_only_used_if_asked_for(void)
+{
+    struct stepaf_env env = {.transports = (char *)(uintptr_t) ""};
+
+    CU_ASSERT(!stepaf_transport_admitted(&env, &stepaf_ucx_ops));
+    env.transports = (char *)(uintptr_t) "shm,tcp";
+    CU_ASSERT(!stepaf_transport_admitted(&env, &stepaf_ucx_ops));
+    env.transports = (char *)(uintptr_t) "shm,ucx";
+    CU_ASSERT(stepaf_transport_admitted(&env, &stepaf_ucx_ops));
+}
+
+static void it_is_described(void)
+{
+    char text[STEPAF_REASON_MAX] = "";
+
+    ucx_fabric_reset(31);
+    ucx_fabric.minor = 18;
+    CU_ASSERT(stepaf_ucx_ops.probe(NULL, text));
+    UNIT_STRING(text, "UCX 1.18.0");
+    fabric_open(&a, 1);
+    fabric_open(&b, 1);
+    fabric_join(&a, 0, &b, 0);
+    UNIT_STRING(a.links[0]->name, "ucx");
+    fabric_prove((struct side *[]){&a, &b}, 2);
+    side_ops->describe(a.transport, text);
+    UNIT_STRING(text, "UCX 1.18.0");
+    UNIT_STRING(a.links[0]->name, "ucx;rc_verbs");
+    UNIT_STRING(a.links[0]->address, "rc_verbs/mlx5_0:1,rc_verbs/mlx5_1:1");
+    CU_ASSERT(ucx_link(&a, 0)->has_puts);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* What it says of lanes is words, which are not to be relied upon. */
+static void strange_words_do_no_harm(void)
+{
+    static const char *const strange[] = {
+        "",
+        "lane[",
+        "lane[0]",
+        "lane[0]:\n",
+        "lane[0]: 1:\nlane[1]: 2",
+        "lane[0]: 1:tcp\n",
+        "lane[0]: 1:a_transport_with_a_name_that_is_far_too_long_to_be_kept/device rma#0\n"};
+
+    for (size_t i = 0; i < sizeof(strange) / sizeof(strange[0]); i++) {
+        ucx_fabric_reset(32);
+        ucx_fabric.lanes = strange[i];
+        fabric_open(&a, 1);
+        fabric_open(&b, 1);
+        fabric_join(&a, 0, &b, 0);
+        fabric_prove((struct side *[]){&a, &b}, 2);
+        CU_ASSERT(!strncmp(a.links[0]->name, "ucx", 3) &&
+                  strlen(a.links[0]->name) < STEPAF_LINK_NAME);
+        side_close(&a);
+        side_close(&b);
+    }
+}
+
+/* Each call that opens something fails in turn. */
+static void what_cannot_be_opened_leaves_nothing(void)
+{
+    static const char *const asked[] = {"STEPAF_TRANSPORTS", "ucx", NULL};
+    int n = 0;
+
+    side_settings = asked;
+    for (stepaf_status_t status = STEPAF_ERR_NO_TRANSPORT; status; n++) {
+        ucx_fabric_reset(34);
+        ucx_fabric.refuse_call = n + 1;
+        status = side_try_open(&a, 2);
+        if (!status)
+            side_close(&a);
+        else
+            UNIT_STRING(stepaf_last_error()->text, "ucx: cannot open: an error");
+        CU_ASSERT_EQUAL(ucx_fabric.n_open, 0);
+        CU_ASSERT(!status || status == STEPAF_ERR_NO_TRANSPORT);
+    }
+    CU_ASSERT_EQUAL(n, 5);
+    side_settings = NULL;
+}
+
+static void memory_that_cannot_be_registered_is_said(void)
+{
+    struct stepaf_mem mem = {.base = (uint8_t *)&b, .bytes = 64, .fd = -1};
+
+    ucx_fabric_reset(35);
+    fabric_open(&a, 1);
+    ucx_fabric.refuse_call = 1;
+    CU_ASSERT_EQUAL(side_ops->reg_mem(a.transport, &mem), STEPAF_ERR_TRANSPORT);
+    UNIT_STRING(stepaf_last_error()->text, "ucx: cannot register 64 bytes: an error");
+    side_ops->dereg_mem(a.transport, &mem);
+    side_close(&a);
+    CU_ASSERT_EQUAL(ucx_fabric.n_open, 0);
+}
+
+static bool is_no_memory(stepaf_status_t status)
+{
+    return status == STEPAF_ERR_NO_MEMORY || status == STEPAF_ERR_NO_TRANSPORT;
+}
+
+/* Open, connect, register, import; NULL, or what went wrong in another way than for memory. */
+static const char *live(const struct stepaf_pack *address)
+{
+    struct stepaf_pack pack = {0};
+    struct stepaf_rmem *rmem = NULL;
+    const char *wrong = NULL;
+    stepaf_status_t status = side_try_open(&a, 1);
+
+    if (status)
+        return is_no_memory(status) ? NULL : "open";
+    struct stepaf_mem mem = {.base = (uint8_t *)&b, .bytes = 64, .fd = -1};
+    if (side_connect(&a, 0, &b, 0, 0, address))
+        wrong = "connect";
+    status = wrong ? STEPAF_OK : side_ops->reg_mem(a.transport, &mem);
+    if (status && !is_no_memory(status))
+        wrong = "registration";
+    if (!wrong && !status) {
+        side_ops->pack_mem(a.transport, &mem, &pack);
+        struct stepaf_unpack unpack = stepaf_unpack_from(pack.data, pack.bytes);
+        status = side_ops->import_mem(a.links[0], 7, 64, &unpack, &rmem);
+        if (status && !is_no_memory(status))
+            wrong = "import";
+        if (!status)
+            side_ops->release_mem(a.links[0], rmem);
+        side_ops->dereg_mem(a.transport, &mem);
+    }
+    free(pack.data);
+    side_close(&a);
+    return wrong;
+}
+
+static void memory_may_run_out_anywhere(void)
+{
+    static const char *const asked[] = {"STEPAF_TRANSPORTS", "ucx", NULL};
+    unsigned n = 0;
+    bool struck = true;
+
+    side_settings = asked;
+    ucx_fabric_reset(36);
+    fabric_open(&b, 1);
+    int before = ucx_fabric.n_open;
+    struct stepaf_pack address = {0};
+    side_ops->pack_address(b.transport, &address);
+    (void)live(&address);
+    for (uint64_t nth = 20; struck; nth++, n++) { /* settings have the first ones */
+        starve_begin(nth, false);
+        const char *wrong = live(&address);
+        struck = starve_has_struck();
+        starve_end();
+        if (wrong)
+            UNIT_STRING(wrong, "");
+        CU_ASSERT_EQUAL(starve_leaks(), 0);
+        CU_ASSERT_EQUAL(ucx_fabric.n_open, before);
+    }
+    CU_ASSERT(n > 8);
+    free(address.data);
+    side_close(&b);
+    side_settings = NULL;
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"it is only used if asked for", it_is_only_used_if_asked_for},
+        {"it is described", it_is_described},
+        {"strange words do no harm", strange_words_do_no_harm},
+        {"what cannot be opened leaves nothing", what_cannot_be_opened_leaves_nothing},
+        {"memory that cannot be registered is said", memory_that_cannot_be_registered_is_said},
+        {"memory may run out anywhere", memory_may_run_out_anywhere},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run(tests);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* UCX, over one that knows no order: see ucx_fabric.h. FABRIC_OPS is how many operations each way. */
+#include "ucx_fabric.h"
+#include "unit.h"
+
+enum { OPS = 4000 };
+
+static const char alone_by_messages[] =
+    "#   lane[0]:  1:tcp/lo.0 md[1] -> md[1]/tcp am am_bw#0 wireup\n";
+
+static void end(uint64_t *n_dropped_p)
+{
+    fabric_order_end(n_dropped_p);
+    CU_ASSERT_EQUAL(ucx_fabric.n_open, 0);
+    CU_ASSERT_EQUAL(ucx_fabric.n_foreign, 0);
+    CU_ASSERT_EQUAL(ucx_fabric.n_misused, 0);
+}
+
+static void set_put_bytes(int64_t bytes)
+{
+    for (int s = 0; s < FABRIC_SIDES; s++)
+        fabric_sides[s].env.ucx_put_bytes = bytes;
+}
+
+static void nothing_depends_on_order(void)
+{
+    ucx_fabric_reset(1);
+    fabric_order_begin();
+    set_put_bytes(1000);
+    fabric_order_exchange(fabric_order_ops(OPS));
+    CU_ASSERT(ucx_fabric.n_puts > 10);
+    CU_ASSERT(ucx_fabric.n_overtaken > 10);
+    end(NULL);
+}
+
+static void messages_alone_are_enough(void)
+{
+    ucx_fabric_reset(2);
+    ucx_fabric.lanes = alone_by_messages;
+    fabric_order_begin();
+    fabric_order_exchange(fabric_order_ops(OPS) / 2);
+    CU_ASSERT_EQUAL(ucx_fabric.n_puts, 0);
+    CU_ASSERT(ucx_fabric.n_overtaken > 10);
+    CU_ASSERT(ucx_fabric.n_told > 10);
+    end(NULL);
+}
+
+static void nothing_is_done_at_once(void)
+{
+    ucx_fabric_reset(3);
+    ucx_fabric.at_once_in = 0;
+    fabric_order_begin();
+    set_put_bytes(513);
+    fabric_order_exchange(fabric_order_ops(OPS) / 4);
+    end(NULL);
+}
+
+static void numbers_wrap(void)
+{
+    ucx_fabric_reset(4);
+    fabric_order_begin();
+    for (int s = 0; s < FABRIC_SIDES; s++)
+        for (uint32_t p = 0; p < fabric_of(&fabric_sides[s])->n_peers; p++) {
+            struct stepaf_fabric_link *link = fabric_link(&fabric_sides[s], p);
+            link->sent = link->credit = link->taken = link->told = UINT32_MAX - 100;
+        }
+    fabric_order_exchange(fabric_order_ops(OPS) / 4);
+    end(NULL);
+}
+
+static void few_operations_are_free(void)
+{
+    ucx_fabric_reset(5);
+    fabric_order_begin();
+    for (int s = 0; s < FABRIC_SIDES; s++) /* all but three */
+        ucx_of(&fabric_sides[s])->free_op = &ucx_of(&fabric_sides[s])->ops[2];
+    fabric_order_exchange(fabric_order_ops(OPS) / 4);
+    end(NULL);
+}
+
+static void what_comes_twice_is_dropped(void)
+{
+    uint64_t n_dropped;
+
+    ucx_fabric_reset(6);
+    ucx_fabric.twice_in = 5;
+    fabric_order_begin();
+    fabric_order_exchange(fabric_order_ops(OPS) / 4);
+    end(&n_dropped);
+    CU_ASSERT(n_dropped > 10);
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"nothing depends on order", nothing_depends_on_order},
+        {"messages alone are enough", messages_alone_are_enough},
+        {"nothing is done at once", nothing_is_done_at_once},
+        {"numbers wrap", numbers_wrap},
+        {"few operations are free", few_operations_are_free},
+        {"what comes twice is dropped", what_comes_twice_is_dropped},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run(tests);
+}
