@@ -160,7 +160,8 @@ typedef enum stepaf_commit_return {
 enum {
     STEPAF_COMMIT_LOST = 1 << 0,
     STEPAF_COMMIT_RETURN = 1 << 1,
-    STEPAF_COMMIT_ALL = (1 << 2) - 1
+    STEPAF_COMMIT_LEAVING = 1 << 2,
+    STEPAF_COMMIT_ALL = (1 << 3) - 1
 };
 
 /** Parameters of stepaf_commit_with. Only fields named in @a field_mask are read. */
@@ -168,6 +169,7 @@ typedef struct stepaf_commit_params {
     uint64_t field_mask;              /* STEPAF_COMMIT_*; unknown bits are STEPAF_ERR_INVALID */
     stepaf_commit_lost_t lost;        /* else by the setting STEPAF_LOST (refuse unless set) */
     stepaf_commit_return_t returning; /* else by STEPAF_RETURN (keep_out unless set) */
+    int leaving;                      /* 1: this rank leaves the job by this commit; 0 unless set */
 } stepaf_commit_params_t;
 
 /** Commit, as stepaf_commit, in a way that @a params describes.
@@ -185,6 +187,11 @@ typedef struct stepaf_commit_params {
  *  stepaf_recv does not wait for them; the answer of such a rank is STEPAF_ERR_PEER_LOST, as that of
  *  one that is lost in the operation.
  *
+ *  A rank that says that it leaves is a member until this commit, and after it out (STEPAF_MEMBER_LEFT), as a
+ *  lost one would be; the others need not say anything. They see STEPAF_MEMBER_LEAVES while it waits for them in
+ *  its commit, so that they know when to commit. Nothing is in flight then, and so nothing is lost. After STEPAF_OK
+ *  its context can only be finalized.
+ *
  *  If some rank refuses, the commit is STEPAF_ERR_PEER_LOST at all that are left, and the last epoch stays
  *  in force. A rank that is lost in the middle of a commit is as one that is lost after it, unless it had
  *  not yet told what it declares.
@@ -195,7 +202,8 @@ typedef struct stepaf_commit_params {
  *  then on. That is for shared memory and TCP: not over RDMA, and not where plans on streams or GPU memory are
  *  used.
  *  @param params  NULL for defaults.
- *  @return as stepaf_commit; also STEPAF_ERR_INVALID. After STEPAF_ERR_PEER_LOST the context can only be
+ *  @return as stepaf_commit; also STEPAF_ERR_INVALID; STEPAF_ERR_STATE also if a rank leaves in the first commit, or
+ *  the last one of its role. After STEPAF_ERR_PEER_LOST the context can only be
  *  finalized if this rank has been given up, or if too few are left; else it goes on. Blocks for at most
  *  STEPAF_COMMIT_TIMEOUT_US. */
 STEPAF_API stepaf_status_t stepaf_commit_with(stepaf_context_h ctx,
@@ -219,7 +227,8 @@ STEPAF_API int64_t stepaf_default_timeout_us(stepaf_context_h ctx);
  *  member); STEPAF_ERR_TIMEOUT (among the members, call it again to go on waiting; by the bootstrap,
  *  the group's barrier cannot be used until a commit changes the members); STEPAF_ERR_PEER_LOST (a
  *  member of the group was lost before it called this; commit without it, stepaf_commit_with);
- *  STEPAF_ERR_BOOT; STEPAF_ERR_NO_MEMORY. Blocks for at most @a timeout_us. */
+ *  STEPAF_ERR_STATE (this rank has left, or another thread has committed meanwhile); STEPAF_ERR_BOOT;
+ *  STEPAF_ERR_NO_MEMORY. Blocks for at most @a timeout_us. */
 STEPAF_API stepaf_status_t stepaf_barrier(stepaf_context_h ctx, stepaf_group_t group,
                                           int64_t timeout_us);
 

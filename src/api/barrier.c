@@ -45,6 +45,9 @@ void stepaf_boot_wait_end(void)
 
 static stepaf_status_t check_group(const struct stepaf_ctx *ctx, stepaf_group_t group)
 {
+    if (ctx->state == STEPAF_CTX_LEFT)
+        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_BARRIER,
+                                "this rank has left the job");
     if ((unsigned)group > STEPAF_GROUP_FFN)
         return stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_BARRIER, "unknown group");
     if (ctx->job.rank[group] < 0)

@@ -177,6 +177,7 @@ static stepaf_status_t begin_commit(struct stepaf_ctx *ctx)
     if (ctx->state != STEPAF_CTX_OPEN)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                 ctx->state == STEPAF_CTX_BROKEN ? "an earlier commit failed halfway"
+                                : ctx->state == STEPAF_CTX_LEFT ? "this rank has left the job"
                                                                 : "another thread is in a commit");
     if (stepaf_core_in_handler(ctx))
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
@@ -197,7 +198,26 @@ static stepaf_status_t check_commit(const stepaf_commit_params_t *params)
     else if (params && (params->field_mask & STEPAF_COMMIT_RETURN) &&
              (unsigned)params->returning > STEPAF_COMMIT_ADMIT)
         what = "unknown way to treat processes that return";
+    else if (params && (params->field_mask & STEPAF_COMMIT_LEAVING) &&
+             (unsigned)params->leaving > 1)
+        what = "leaving is neither 0 nor 1";
     return what ? stepaf_error_set(STEPAF_ERR_INVALID, STEPAF_PHASE_COMMIT, "%s", what) : STEPAF_OK;
+}
+
+static struct stepaf_commit_will read_will(const struct stepaf_ctx *ctx,
+                                           const stepaf_commit_params_t *params)
+{
+    uint64_t mask = params ? params->field_mask : 0;
+    struct stepaf_commit_will will = {.leaves_lost = ctx->env.lost == STEPAF_ENV_LOST_leave,
+                                      .admits = ctx->env.returning == STEPAF_ENV_RETURN_admit};
+
+    if (mask & STEPAF_COMMIT_LOST)
+        will.leaves_lost = params->lost == STEPAF_COMMIT_LEAVE_LOST;
+    if (mask & STEPAF_COMMIT_RETURN)
+        will.admits = params->returning == STEPAF_COMMIT_ADMIT;
+    if (mask & STEPAF_COMMIT_LEAVING)
+        will.leaves = params->leaving == 1;
+    return will;
 }
 
 stepaf_status_t stepaf_commit(stepaf_context_h handle)
@@ -212,13 +232,16 @@ stepaf_status_t stepaf_commit_with(stepaf_context_h handle, const stepaf_commit_
 
     if (status)
         return status;
-    bool leaves_lost = ctx->env.lost == STEPAF_ENV_LOST_leave;
-    if (params && (params->field_mask & STEPAF_COMMIT_LOST))
-        leaves_lost = params->lost == STEPAF_COMMIT_LEAVE_LOST;
-    bool admits = ctx->env.returning == STEPAF_ENV_RETURN_admit;
-    if (params && (params->field_mask & STEPAF_COMMIT_RETURN))
-        admits = params->returning == STEPAF_COMMIT_ADMIT;
+    struct stepaf_commit_will will = read_will(ctx, params);
     status = check_commit(params);
+    if (!status && will.leaves && !ctx->epoch)
+        status = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                  "a rank cannot leave by its first commit");
+    if (!status && will.leaves && !ctx->job.members.net)
+        status = stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
+                                  "no rank can leave, since the ranks of this job cannot call each "
+                                  "other: %.200s",
+                                  ctx->job.members.mute);
     if (!status)
         status = begin_commit(ctx);
     if (status) {
@@ -233,11 +256,12 @@ stepaf_status_t stepaf_commit_with(stepaf_context_h handle, const stepaf_commit_
     stepaf_lock_enter(&ctx->lock);
     stepaf_boot_set_advance(go_on_in_commit, ctx);
     if (!status)
-        status = stepaf_error_in(stepaf_core_commit(ctx, leaves_lost, admits), STEPAF_PHASE_COMMIT);
+        status = stepaf_error_in(stepaf_core_commit(ctx, &will), STEPAF_PHASE_COMMIT);
     stepaf_boot_set_advance(NULL, NULL);
     if (ctx->state == STEPAF_CTX_COMMITTING)
         ctx->state = STEPAF_CTX_OPEN;
-    if (ctx->epoch && !ctx->threads.runs && !atomic_load(&ctx->threads.closing)) {
+    if (ctx->state == STEPAF_CTX_OPEN && ctx->epoch && !ctx->threads.runs &&
+        !atomic_load(&ctx->threads.closing)) {
         stepaf_lock_leave(&ctx->lock);
         stepaf_status_t thread = stepaf_core_thread_start(ctx);
         stepaf_lock_enter(&ctx->lock);

@@ -18,10 +18,13 @@ static void count_states(const struct stepaf_ctx *ctx, stepaf_members_t *facts)
 {
     for (int rank = 0; rank < ctx->job.boot.size; rank++) {
         stepaf_member_state_t state = stepaf_members_state(ctx, rank);
-        facts->n_in += state == STEPAF_MEMBER_IN || state == STEPAF_MEMBER_SLOW;
+        facts->n_in += state == STEPAF_MEMBER_IN || state == STEPAF_MEMBER_SLOW ||
+                       state == STEPAF_MEMBER_LEAVES;
         facts->n_slow += state == STEPAF_MEMBER_SLOW;
         facts->n_lost += state == STEPAF_MEMBER_LOST;
-        facts->n_out += state == STEPAF_MEMBER_OUT;
+        facts->n_out += state == STEPAF_MEMBER_OUT || state == STEPAF_MEMBER_LEFT;
+        facts->n_leaving += state == STEPAF_MEMBER_LEAVES;
+        facts->n_left += state == STEPAF_MEMBER_LEFT;
         facts->n_asking += state == STEPAF_MEMBER_ASKS;
     }
 }
@@ -61,7 +64,8 @@ const char *stepaf_members_reason(stepaf_context_h handle, int world_rank)
     bool is_valid = world_rank >= 0 && world_rank < ctx->job.boot.size;
     stepaf_member_state_t state =
         is_valid ? stepaf_members_state(ctx, world_rank) : STEPAF_MEMBER_IN;
-    bool is_there = state == STEPAF_MEMBER_IN || state == STEPAF_MEMBER_SLOW;
+    bool is_there =
+        state == STEPAF_MEMBER_IN || state == STEPAF_MEMBER_SLOW || state == STEPAF_MEMBER_LEAVES;
     snprintf(reason_text, sizeof(reason_text), "%s",
              is_there ? "" : stepaf_members_why(ctx, world_rank));
     stepaf_leave(ctx);

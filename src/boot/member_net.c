@@ -40,6 +40,46 @@ void stepaf_member_net_lose(struct stepaf_member_net *net, int rank, const char 
     stepaf_consensus_lose(&net->consensus, rank);
 }
 
+void stepaf_member_net_tell_leaving(struct stepaf_member_net *net, bool leaves)
+{
+    const struct stepaf_consensus *consensus = &net->consensus;
+    uint32_t word = leaves;
+
+    for (int rank = 0; rank < consensus->size; rank++)
+        if (rank != consensus->rank && consensus->is_member[rank] &&
+            !stepaf_consensus_has_lost(consensus, rank))
+            stepaf_member_net_say(net, rank, STEPAF_CONTROL_LEAVES, (const uint8_t *)&word,
+                                  sizeof word);
+}
+
+bool stepaf_member_net_leaves(const struct stepaf_member_net *net, int rank)
+{
+    return net->others[rank].leaves && net->consensus.is_member[rank];
+}
+
+void stepaf_member_net_set_left(struct stepaf_member_net *net, int rank)
+{
+    net->others[rank].has_left = true;
+    snprintf(net->others[rank].reason, STEPAF_MEMBER_NET_REASON_MAX, "it has left");
+}
+
+bool stepaf_member_net_has_left(const struct stepaf_member_net *net, int rank)
+{
+    return net->others[rank].has_left;
+}
+
+static bool hear_leaving(struct stepaf_member_net *net, int rank, const void *data, size_t bytes)
+{
+    struct stepaf_unpack unpack = stepaf_unpack_from(data, bytes);
+    uint32_t word = stepaf_unpack_u32(&unpack);
+
+    if (unpack.failed || word > 1)
+        return false;
+    net->n_asked += word && !net->others[rank].leaves;
+    net->others[rank].leaves = word;
+    return true;
+}
+
 /* Nothing of the machine is called from here. */
 static void send_message(void *arg, int to, const struct stepaf_consensus_message *message)
 {
@@ -72,6 +112,8 @@ static bool take_message(void *arg, int rank, const struct stepaf_control_frame 
 
     if (frame->type == STEPAF_CONTROL_WORDS || frame->type == STEPAF_CONTROL_ALL_WORDS)
         return stepaf_member_gather_take(net, rank, frame, data);
+    if (frame->type == STEPAF_CONTROL_LEAVES)
+        return hear_leaving(net, rank, data, frame->bytes);
     if (frame->type != STEPAF_CONTROL_CONSENSUS ||
         !stepaf_consensus_message_read(data, frame->bytes, net->consensus.size, &message))
         return false;

@@ -45,6 +45,14 @@ void stepaf_member_net_lose(struct stepaf_member_net *net, int rank, const char 
 /* Why @a rank is lost; "": not known, or it is not. */
 const char *stepaf_member_net_reason(const struct stepaf_member_net *net, int rank);
 
+/* Tell all members that this rank waits for the commit by which it leaves, or that it does so no more. */
+void stepaf_member_net_tell_leaving(struct stepaf_member_net *net, bool leaves);
+/* Whether @a rank, a member, has said so. */
+bool stepaf_member_net_leaves(const struct stepaf_member_net *net, int rank);
+/* It is no member any more, since it has left. */
+void stepaf_member_net_set_left(struct stepaf_member_net *net, int rank);
+bool stepaf_member_net_has_left(const struct stepaf_member_net *net, int rank);
+
 /* ---- member_net_decide.c: decisions, as consensus.h has them ---- */
 
 void stepaf_member_net_next(struct stepaf_member_net *net);

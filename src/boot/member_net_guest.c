@@ -57,7 +57,7 @@ void stepaf_member_net_counts(const struct stepaf_member_net *net, uint32_t *epo
 /* One rank, as a member tells of it. */
 struct told_rank {
     uint32_t life, gone;
-    bool is_member;
+    bool is_member, has_left;
     struct stepaf_consensus_blob card;
 };
 
@@ -65,7 +65,9 @@ static struct told_rank read_rank(struct stepaf_unpack *unpack)
 {
     struct told_rank told = {.life = stepaf_unpack_u32(unpack), .gone = stepaf_unpack_u32(unpack)};
 
-    told.is_member = stepaf_unpack_u32(unpack) != 0;
+    uint32_t fate = stepaf_unpack_u32(unpack); /* as tell_state says it */
+    told.is_member = fate == 1;
+    told.has_left = fate == 2;
     told.card.bytes = stepaf_unpack_u64(unpack);
     told.card.data =
         told.card.bytes ? (uint8_t *)(uintptr_t)stepaf_unpack_bytes(unpack, told.card.bytes) : NULL;
@@ -105,6 +107,7 @@ static bool hear_state(struct stepaf_member_net *net, const void *data, size_t b
         consensus->lives[r] = told.life;
         consensus->gone[r] = told.gone;
         consensus->is_member[r] = told.is_member;
+        net->others[r].has_left = told.has_left;
         if (told.card.data && (r != consensus->rank || !net->returns->asks) &&
             !stepaf_member_net_set_card(net, r, told.card.data, told.card.bytes))
             return false;
@@ -175,9 +178,9 @@ static bool call_once(struct stepaf_member_net *net, const struct stepaf_control
     int fd = stepaf_control_connect(address, port);
     struct stepaf_control_link *link =
         fd >= 0 ? stepaf_control_link_new(control, fd, STEPAF_CONTROL_CALLING) : NULL;
-    char before[sizeof returns->text];
     bool has_asked = false;
 
+    returns->is_told = false;
     if (!link) {
         snprintf(returns->text, sizeof returns->text, "%s", stepaf_why(errno));
         if (fd >= 0)
@@ -187,7 +190,6 @@ static bool call_once(struct stepaf_member_net *net, const struct stepaf_control
     link->hello.to = stepaf_control_anybody;
     control->guests.look = link;
     until_ns = until_ns < deadline_ns ? until_ns : deadline_ns;
-    memcpy(before, returns->text, sizeof before);
     returns->text[0] = '\0';
     while (!returns->has_state && !returns->text[0] && link->state != STEPAF_CONTROL_CLOSED &&
            stepaf_monotonic_ns() < until_ns) {
@@ -199,13 +201,12 @@ static bool call_once(struct stepaf_member_net *net, const struct stepaf_control
         has_asked = has_asked || link->state == STEPAF_CONTROL_UP;
     }
     bool knows_another = link->state == STEPAF_CONTROL_CLOSED && link->error == EACCES;
-    bool had_no_time = link->state != STEPAF_CONTROL_CLOSED && stepaf_monotonic_ns() >= deadline_ns;
-    if (!returns->has_state && !returns->text[0])
+    returns->is_told = !returns->has_state && returns->text[0];
+    if (!returns->has_state && !returns->is_told)
         snprintf(returns->text, sizeof returns->text, "%s",
-                 had_no_time && before[0]               ? before /* that says more */
-                 : link->state != STEPAF_CONTROL_CLOSED ? "no answer"
-                 : link->trouble                        ? link->trouble
-                                                        : stepaf_why(link->error));
+                 link->state != STEPAF_CONTROL_CLOSED ? "no answer"
+                 : link->trouble                      ? link->trouble
+                                                      : stepaf_why(link->error));
     control->guests.look = NULL;
     stepaf_control_link_free(link);
     return returns->has_state || knows_another;
@@ -235,7 +236,7 @@ stepaf_status_t stepaf_member_net_look(struct stepaf_member_net *net, const char
                                        int64_t deadline_ns)
 {
     struct member_return *returns = net->returns;
-    char place[PLACE_MAX + 1] = "";
+    char place[PLACE_MAX + 1] = "", told_by[PLACE_MAX + 1] = "", told[sizeof returns->text];
     bool is_settled = false;
 
     do {
@@ -247,12 +248,21 @@ stepaf_status_t stepaf_member_net_look(struct stepaf_member_net *net, const char
             stepaf_status_t status = call_place(net, place, deadline_ns, &is_settled);
             if (status)
                 return status;
+            if (returns->is_told) {
+                memcpy(told_by, place, sizeof told_by);
+                memcpy(told, returns->text, sizeof told);
+            }
         }
         if (!is_settled)
             (void)poll(NULL, 0, AGAIN_NS / 1000000);
     } while (!is_settled && stepaf_monotonic_ns() < deadline_ns);
     if (returns->has_state)
         return STEPAF_OK;
+    if (told_by[0] &&
+        !is_settled) { /* what a member has said says more than what did not come of a call */
+        memcpy(place, told_by, sizeof place);
+        memcpy(returns->text, told, sizeof told);
+    }
     return stepaf_error_set(is_settled ? STEPAF_ERR_BOOT : STEPAF_ERR_TIMEOUT, STEPAF_PHASE_INIT,
                             "rank %d cannot return by STEPAF_JOIN: %.64s: %.140s%s",
                             net->consensus.rank, place, returns->text,

@@ -124,7 +124,7 @@ static void tell_state(struct stepaf_member_net *net, struct stepaf_control_link
     for (int r = 0; r < consensus->size; r++) {
         stepaf_pack_u32(&pack, consensus->lives[r]);
         stepaf_pack_u32(&pack, consensus->gone[r]);
-        stepaf_pack_u32(&pack, consensus->is_member[r]);
+        stepaf_pack_u32(&pack, consensus->is_member[r] ? 1 : net->others[r].has_left ? 2 : 0);
         stepaf_pack_u64(&pack, net->cards[r].bytes);
         stepaf_pack_bytes(&pack, net->cards[r].data, net->cards[r].bytes);
     }
@@ -260,6 +260,7 @@ bool stepaf_member_net_admit(struct stepaf_member_net *net, int rank, uint64_t i
     struct member_guest *guest = &net->guests[rank];
 
     stepaf_consensus_admit(&net->consensus, rank);
+    net->others[rank].leaves = net->others[rank].has_left = false;
     part_with(net, rank);
     if (guest->asks && guest->id != id)
         stepaf_member_net_turn_away(net, rank, guest->id, "another process has taken the place");

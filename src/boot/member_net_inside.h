@@ -28,6 +28,8 @@ struct member_other {
     int64_t until_ns; /* for the address that is being called */
     struct member_queued *queue;
     bool is_new; /* it has been admitted by the last decision, and is to be told */
+    bool leaves; /* it has said so */
+    bool has_left;
     char reason[STEPAF_MEMBER_NET_REASON_MAX]; /* why it is lost, or could not be called last */
 };
 
@@ -42,6 +44,7 @@ struct member_guest {
 struct member_return {
     enum stepaf_member_admission admission;
     bool has_state;
+    bool is_told; /* the last call has brought a member's answer why not */
     bool asks;
     uint64_t id;
     struct stepaf_consensus_blob words;
@@ -74,7 +77,7 @@ struct stepaf_member_net {
     struct member_other *others; /* by rank */
     struct stepaf_consensus_blob *cards;
     struct member_guest *guests;   /* by the rank whose place they want */
-    uint32_t n_asked;              /* guests, ever */
+    uint32_t n_asked;              /* guests, ever, and who has said that it leaves */
     uint32_t epoch, n_commits;     /* as the context counts them: what guests are told */
     struct member_return *returns; /* NULL: this process is no guest, and was none */
     struct member_gathering gatherings[STEPAF_MEMBER_GATHERINGS];

@@ -27,7 +27,7 @@ void stepaf_member_net_address(const struct stepaf_member_net *net,
                                char text_p[STEPAF_MEMBER_NET_ADDRESS_MAX]);
 /* Whether a guest asks for the place of @a rank, which is lost or out. */
 bool stepaf_member_net_is_wanted(const struct stepaf_member_net *net, int rank);
-/* How many have asked this member, ever. */
+/* How many have asked this member, or said that they leave, ever. */
 uint32_t stepaf_member_net_asked(const struct stepaf_member_net *net);
 /* What the guest that wants that place says, if this member is its home, whether the place is free or not; NULL: it
  * is not, or there is none. *id_p tells this guest from others. */

@@ -85,7 +85,8 @@ struct stepaf_peer {
 enum stepaf_ctx_state {
     STEPAF_CTX_OPEN,
     STEPAF_CTX_COMMITTING,
-    STEPAF_CTX_BROKEN /* a commit failed halfway: only finalize is left */
+    STEPAF_CTX_BROKEN, /* a commit failed halfway: only finalize is left */
+    STEPAF_CTX_LEFT    /* this rank has left the job: the same */
 };
 
 /* Facts of a rank, from init's exchange. */
@@ -174,6 +175,13 @@ struct stepaf_ctx_gpu {
 };
 
 /* Who is in the epoch; see core/members.h. */
+/* What this rank wants of a commit. */
+struct stepaf_commit_will {
+    bool leaves_lost; /* it is to go on without lost ranks */
+    bool admits;      /* and to take processes in their places */
+    bool leaves;      /* it is the last of this rank */
+};
+
 struct stepaf_ctx_members {
     struct stepaf_member_net *net; /* NULL: they have no way beside the bootstrap */
     char mute[STEPAF_MUTE_MAX];    /* why not */
@@ -183,11 +191,10 @@ struct stepaf_ctx_members {
     bool takes_back; /* this commit's advert says that this rank can take back whoever is no peer */
     uint8_t *returned;   /* by world rank: a process has taken its place by the last commit */
     int64_t patience_ns; /* until when that one is waited for; 0: as long as others */
-    bool leaves_lost;    /* this rank's commit goes on without lost ranks */
-    bool admits;         /* and takes processes in their places */
-    bool has_cards;      /* what such processes are told is there */
-    bool is_guest;       /* this process is one of them */
-    bool has_changed;    /* ranks have left or returned: the bootstrap does not know all members */
+    struct stepaf_commit_will will; /* in a commit */
+    bool has_cards;                 /* what such processes are told is there */
+    bool is_guest;                  /* this process is one of them */
+    bool has_changed; /* ranks have left or returned: the bootstrap does not know all members */
     uint32_t n_lost_known; /* and guests: that the descriptor and the callback have told of */
     uint64_t n_changes;    /* of the list, and of who is lost */
     int event_fd;          /* -1: nobody has asked for it */

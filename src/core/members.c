@@ -187,7 +187,11 @@ void stepaf_members_adopt(struct stepaf_ctx *ctx)
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
         struct stepaf_peer *peer = &ctx->peers[p];
         int rank = peer->who.world_rank;
-        if (!ctx->job.members.present[rank] && !peer->lost && peer->link)
+        bool has_left =
+            ctx->job.members.net && stepaf_member_net_has_left(ctx->job.members.net, rank);
+        if (!ctx->job.members.present[rank] && !peer->lost && peer->link && has_left)
+            ctx->up.lost(&ctx->up, peer->link, "it has left"); /* it writes nothing any more */
+        else if (!ctx->job.members.present[rank] && !peer->lost && peer->link)
             stepaf_peer_fail(peer, "the others go on without it");
         peer->is_out = !ctx->job.members.present[rank];
     }
@@ -235,11 +239,15 @@ stepaf_member_state_t stepaf_members_state(const struct stepaf_ctx *ctx, int wor
     if (ctx->job.members.net && stepaf_member_net_is_wanted(ctx->job.members.net, world_rank))
         return STEPAF_MEMBER_ASKS;
     if (!ctx->job.members.is[world_rank])
-        return STEPAF_MEMBER_OUT;
+        return ctx->job.members.net && stepaf_member_net_has_left(ctx->job.members.net, world_rank)
+                   ? STEPAF_MEMBER_LEFT
+                   : STEPAF_MEMBER_OUT;
     if ((peer && peer->lost) ||
         (ctx->job.members.net &&
          stepaf_consensus_has_lost(stepaf_member_net_consensus(ctx->job.members.net), world_rank)))
         return STEPAF_MEMBER_LOST;
+    if (ctx->job.members.net && stepaf_member_net_leaves(ctx->job.members.net, world_rank))
+        return STEPAF_MEMBER_LEAVES;
     return peer && stepaf_is_attention(ctx) && is_slow(ctx, peer, stepaf_ticks())
                ? STEPAF_MEMBER_SLOW
                : STEPAF_MEMBER_IN;

@@ -27,7 +27,7 @@ bool stepaf_plan_ready(const struct stepaf_plan_obj *plan)
 {
     const struct stepaf_ctx *ctx = plan->ctx;
 
-    if (!ctx->epoch || ctx->state == STEPAF_CTX_BROKEN ||
+    if (!ctx->epoch || ctx->state == STEPAF_CTX_BROKEN || ctx->state == STEPAF_CTX_LEFT ||
         plan->stream) /* the other side has a plan of its own */
         return false;
     for (int i = 0; i < plan->n_push; i++) {

@@ -184,9 +184,11 @@ static stepaf_status_t check(struct stepaf_plan_obj *plan, const stepaf_start_pa
 {
     struct stepaf_ctx *ctx = plan->ctx;
 
-    if (ctx->state == STEPAF_CTX_BROKEN)
+    if (ctx->state == STEPAF_CTX_BROKEN || ctx->state == STEPAF_CTX_LEFT)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
-                                "a commit failed halfway: the context can only be finalized");
+                                "%s: the context can only be finalized",
+                                ctx->state == STEPAF_CTX_LEFT ? "this rank has left the job"
+                                                              : "a commit failed halfway");
     if (plan->usable != ctx->epoch || !ctx->epoch)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
                                 plan->stream ? "plan %u is started on streams only"

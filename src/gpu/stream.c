@@ -201,10 +201,13 @@ stepaf_status_t stepaf_stream_check(struct stepaf_stream *stream)
     const struct stepaf_ctx *ctx = stream->plan->ctx;
 
     if (__builtin_expect(ctx->state != STEPAF_CTX_OPEN, 0))
-        return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
-                                ctx->state == STEPAF_CTX_BROKEN
-                                    ? "a commit failed halfway: the context can only be finalized"
-                                    : "a commit is under way");
+        return stepaf_error_set(
+            STEPAF_ERR_STATE, STEPAF_PHASE_START,
+            ctx->state == STEPAF_CTX_BROKEN
+                ? "a commit failed halfway: the context can only be finalized"
+            : ctx->state == STEPAF_CTX_LEFT
+                ? "this rank has left the job: the context can only be finalized"
+                : "a commit is under way");
     if (__builtin_expect(!stream->epoch || stream->epoch != ctx->epoch, 0))
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_START,
                                 "stream plan %u was made after the last commit",

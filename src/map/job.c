@@ -134,7 +134,8 @@ static void note_map_fate(const struct stepaf_ctx *ctx, uint32_t rank, struct st
 
     part->n_returns = net ? stepaf_member_net_consensus(net)->lives[rank] - 1 : 0;
     if (!ctx->job.members.is[rank])
-        part->fate = STEPAF_MAP_OUT;
+        part->fate =
+            net && stepaf_member_net_has_left(net, (int)rank) ? STEPAF_MAP_LEFT : STEPAF_MAP_OUT;
     else if (part->n_returns)
         part->fate = STEPAF_MAP_RETURNED;
 }

@@ -10,7 +10,7 @@
 
 enum { DECLARE_MAGIC = 0x53544144 };
 
-enum { CHANGED = 1 << 0, ASKS = 1 << 1, LEAVES_LOST = 1 << 2, ADMITS = 1 << 3 };
+enum { CHANGED = 1 << 0, ASKS = 1 << 1, LEAVES_LOST = 1 << 2, ADMITS = 1 << 3, LEAVES = 1 << 4 };
 
 static void pack_ranks(const struct stepaf_recv_buf *recv_buf, struct stepaf_pack *pack)
 {
@@ -120,8 +120,9 @@ void stepaf_advert_pack(struct stepaf_ctx *ctx, stepaf_status_t status, struct s
     stepaf_pack_text(pack, status ? stepaf_last_error()->text : "");
     stepaf_pack_u32(pack, ctx->epoch);
     stepaf_pack_u32(pack, (ctx->commit.changed ? CHANGED : 0) | (ctx->gpu.asks ? ASKS : 0) |
-                              (ctx->job.members.leaves_lost ? LEAVES_LOST : 0) |
-                              (ctx->job.members.admits ? ADMITS : 0));
+                              (ctx->job.members.will.leaves_lost ? LEAVES_LOST : 0) |
+                              (ctx->job.members.will.admits ? ADMITS : 0) |
+                              (ctx->job.members.will.leaves ? LEAVES : 0));
     if (status)
         return;
     stepaf_pack_u32(pack, ctx->net.n_transports);
@@ -228,6 +229,7 @@ static void read_guests(struct stepaf_unpack *unpack, struct stepaf_advert *adve
         return;
     unpack->failed = stepaf_unpack_u32(unpack) > 1 || unpack->failed;
     (void)stepaf_unpack_bytes(unpack, (size_t)stepaf_unpack_u32(unpack) * sizeof(uint32_t));
+    (void)stepaf_unpack_bytes(unpack, (size_t)stepaf_unpack_u32(unpack) * sizeof(uint32_t));
     for (uint32_t n = stepaf_unpack_u32(unpack); n && !unpack->failed; n--) {
         (void)stepaf_unpack_u32(unpack);
         (void)stepaf_unpack_u64(unpack);
@@ -277,8 +279,9 @@ stepaf_status_t stepaf_advert_read(const void *blob, size_t bytes, int role, int
     uint32_t facts = stepaf_unpack_u32(&unpack);
     advert.changed = facts & CHANGED;
     advert.asks = facts & ASKS;
-    advert.leaves_lost = facts & LEAVES_LOST;
-    advert.admits = facts & ADMITS;
+    advert.will.leaves_lost = facts & LEAVES_LOST;
+    advert.will.admits = facts & ADMITS;
+    advert.will.leaves = facts & LEAVES;
     if (ok && !unpack.failed && !advert.status)
         ok = read_body(&unpack, &advert, before);
     if (!ok || unpack.failed) {

@@ -24,10 +24,9 @@ struct stepaf_advert_key_row {
 struct stepaf_advert {
     int role;
     int world_rank;
-    bool absent;      /* it is lost: nothing else is known of it */
-    bool was_member;  /* and was not before */
-    bool leaves_lost; /* it goes on without lost ranks */
-    bool admits;      /* and takes processes in their places */
+    bool absent;     /* it is lost: nothing else is known of it */
+    bool was_member; /* and was not before */
+    struct stepaf_commit_will will;
     uint32_t lane;
     uint64_t node_id; /* this and the next: from init */
     bool proxies;

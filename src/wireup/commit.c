@@ -211,7 +211,7 @@ static void mark_committed(struct stepaf_ctx *ctx)
 }
 
 /* From the verdict on there is no way back: a failure breaks the context. */
-static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
+static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, struct stepaf_advert *adverts,
                                    size_t *offsets, int64_t deadline_ns)
 {
     int64_t began_ns = stepaf_monotonic_ns();
@@ -219,6 +219,7 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, const struct stepaf_a
 
     if (status)
         return status;
+    stepaf_lost_take_out(ctx, adverts);
     ctx->epoch++;
     stepaf_members_adopt(ctx);
     for (uint32_t p = 0; p < ctx->n_peers; p++)
@@ -254,10 +255,10 @@ static stepaf_status_t enter_epoch(struct stepaf_ctx *ctx, const struct stepaf_a
     return status;
 }
 
-/* What plans name may be gone. */
-static void break_up(struct stepaf_ctx *ctx)
+/* What plans name may be gone, or this rank has gone itself. */
+static void break_up(struct stepaf_ctx *ctx, enum stepaf_ctx_state state)
 {
-    ctx->state = STEPAF_CTX_BROKEN;
+    ctx->state = state;
     for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
         struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
         if (plan)
@@ -272,7 +273,22 @@ static bool may_try_again(const struct stepaf_ctx *ctx, stepaf_status_t status)
            stepaf_member_net_admission(ctx->job.members.net) == STEPAF_MEMBER_WAITS;
 }
 
-stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, bool leaves_lost, bool admits)
+/* The others are to see why this rank has entered a commit, and enter it too. */
+static void announce_leaving(struct stepaf_ctx *ctx)
+{
+    ctx->commit.changed = true;
+    stepaf_member_net_tell_leaving(ctx->job.members.net, true);
+    stepaf_member_net_pump(ctx->job.members.net);
+}
+
+/* Whether the others go on without this rank: they may have come to the verdict, and be ahead of it. */
+static bool has_left(const struct stepaf_ctx *ctx, stepaf_status_t status)
+{
+    return !status || (status == STEPAF_ERR_PEER_LOST &&
+                       stepaf_member_net_consensus(ctx->job.members.net)->is_out);
+}
+
+stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, const struct stepaf_commit_will *will)
 {
     struct stepaf_advert *adverts = calloc((size_t)ctx->job.boot.size, sizeof(*adverts));
     size_t *offsets = calloc((size_t)ctx->job.boot.size + 1, sizeof(*offsets));
@@ -286,18 +302,26 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, bool leaves_lost, boo
         free(offsets);
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
-    ctx->job.members.leaves_lost = leaves_lost;
-    ctx->job.members.admits = admits;
+    ctx->job.members.will = *will;
+    if (will->leaves)
+        announce_leaving(ctx);
     status = prepare_commit(ctx, deadline_ns);
     status = exchange_adverts(ctx, status, deadline_ns, adverts, offsets, &all, &met);
     if (!status)
         status = settle(ctx, deadline_ns, adverts, offsets, &all, &met);
+    if (will->leaves && has_left(ctx, status)) {
+        status = STEPAF_OK;
+        break_up(ctx, STEPAF_CTX_LEFT);
+        goto out;
+    }
     if (status) {
+        if (will->leaves)
+            stepaf_member_net_tell_leaving(ctx->job.members.net, false);
         if (!stepaf_is_attention(ctx))
             stepaf_key_allocate_undo(ctx);
         ctx->feature->undo(ctx);
         if ((!met || status == STEPAF_ERR_TIMEOUT) && !may_try_again(ctx, status))
-            break_up(ctx);
+            break_up(ctx, STEPAF_CTX_BROKEN);
         for (uint32_t p = 0; p < ctx->n_peers && !met; p++) /* they may have met */
             stepaf_send_ready(&ctx->peers[p], ctx->epoch + 1, status);
         if (!met && all && !ctx->epoch &&
@@ -308,7 +332,7 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, bool leaves_lost, boo
     }
     status = enter_epoch(ctx, adverts, offsets, deadline_ns);
     if (status)
-        break_up(ctx);
+        break_up(ctx, STEPAF_CTX_BROKEN);
 out:
     ctx->gpu.proxies_still = false;
     ctx->commit.exclusive = false;

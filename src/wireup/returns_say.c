@@ -24,7 +24,7 @@ static bool uses_gpu(const struct stepaf_ctx *ctx)
 /* Why this rank takes nobody at all; NULL: it does. */
 static const char *why_nobody(const struct stepaf_ctx *ctx)
 {
-    if (!ctx->job.members.admits)
+    if (!ctx->job.members.will.admits)
         return "its commit keeps out who asks";
     return uses_gpu(ctx) ? "it uses GPU memory or plans on streams, with which no rank returns"
                          : NULL;
@@ -90,6 +90,20 @@ void stepaf_returns_prepare(struct stepaf_ctx *ctx)
         look_at_peers(ctx);
 }
 
+/* Who has told this rank that it leaves: should it be gone before all have heard it, it has left all the same. */
+static void pack_leaving(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
+{
+    const struct stepaf_member_net *net = ctx->job.members.net;
+    uint32_t n = 0;
+
+    for (int r = 0; net && r < ctx->job.boot.size; r++)
+        n += stepaf_member_net_leaves(net, r);
+    stepaf_pack_u32(pack, n);
+    for (int r = 0; n && r < ctx->job.boot.size; r++)
+        if (stepaf_member_net_leaves(net, r))
+            stepaf_pack_u32(pack, (uint32_t)r);
+}
+
 void stepaf_returns_pack(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
 {
     const struct stepaf_ctx_members *members = &ctx->job.members;
@@ -101,6 +115,7 @@ void stepaf_returns_pack(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
         n_guests += stepaf_member_net_words(members->net, r, &id) != NULL;
     }
     stepaf_pack_u32(pack, members->takes_back);
+    pack_leaving(ctx, pack);
     stepaf_pack_u32(pack, n_back);
     for (int r = 0; n_back && r < ctx->job.boot.size; r++)
         if (members->can_return[r])
@@ -119,6 +134,24 @@ void stepaf_returns_pack(const struct stepaf_ctx *ctx, struct stepaf_pack *pack)
 
 /* ---- reading ---- */
 
+static bool lists(struct stepaf_unpack *unpack, int rank)
+{
+    uint32_t n = stepaf_unpack_u32(unpack);
+    bool is_there = false;
+
+    for (; n && !unpack->failed; n--)
+        is_there = (stepaf_unpack_u32(unpack) == (uint32_t)rank && !unpack->failed) || is_there;
+    return is_there;
+}
+
+bool stepaf_returns_says_leaving(const struct stepaf_advert *advert, int rank)
+{
+    struct stepaf_unpack unpack = advert->guests;
+
+    (void)stepaf_unpack_u32(&unpack);
+    return lists(&unpack, rank);
+}
+
 /* A rank that is none of its peers has nothing here that would have to be free: that all have lost it is enough, and
  * the decision says so, whether this one has heard of it before or not. */
 bool stepaf_returns_is_willing(const struct stepaf_advert *advert,
@@ -126,16 +159,13 @@ bool stepaf_returns_is_willing(const struct stepaf_advert *advert,
 {
     struct stepaf_unpack unpack = advert->guests;
     bool takes_back = stepaf_unpack_u32(&unpack) != 0;
-    uint32_t n = stepaf_unpack_u32(&unpack);
 
-    if (!advert->admits || !takes_back || unpack.failed)
+    (void)lists(&unpack, -1);
+    if (!advert->will.admits || !takes_back || unpack.failed)
         return false;
     if (advert->role == place->role || advert->lane != place->lane)
         return true;
-    for (; n && !unpack.failed; n--)
-        if (stepaf_unpack_u32(&unpack) == (uint32_t)place->world_rank && !unpack.failed)
-            return true;
-    return false;
+    return lists(&unpack, place->world_rank);
 }
 
 const void *stepaf_returns_find(const struct stepaf_advert *advert, int rank, uint64_t *id_p,
@@ -144,7 +174,8 @@ const void *stepaf_returns_find(const struct stepaf_advert *advert, int rank, ui
     struct stepaf_unpack unpack = advert->guests;
 
     (void)stepaf_unpack_u32(&unpack);
-    (void)stepaf_unpack_bytes(&unpack, (size_t)stepaf_unpack_u32(&unpack) * sizeof(uint32_t));
+    (void)lists(&unpack, -1);
+    (void)lists(&unpack, -1);
     for (uint32_t n = stepaf_unpack_u32(&unpack); n && !unpack.failed; n--) {
         uint32_t whose = stepaf_unpack_u32(&unpack);
         *id_p = stepaf_unpack_u64(&unpack);

@@ -5,9 +5,9 @@
  *
  * --rounds N. --seed N: who dies. --figures 1: print times and what is held. --wrong 1: before it returns,
  * processes ask that do not fit, or in vain. --once 1: one commit goes on without it and takes the next one in, though
- * who is no peer of it has not heard of the loss. --role 0 or 1: only attention, or FFN ranks die. --two 1: two die at once, and
- * return by one commit. --stop 1: the first to return hangs, and the others go on without it. --strict 1: the
- * first use comes in the time that is promised. */
+ * who is no peer of it has not heard of the loss. --leave 1: it is not killed, but leaves by a commit. --role 0 or 1:
+ * only attention, or FFN ranks die. --two 1: two die at once, and return by one commit. --stop 1: the first to return
+ * hangs, and the others go on without it. --strict 1: the first use comes in the time that is promised. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ static bool ask(struct rank *rank, int n_answers)
 }
 
 /* Some operations of all attention ranks, answered by all FFN ranks; or of those that are left in this round. */
-static bool work(struct rank *rank, bool is_whole)
+bool returns_work(struct rank *rank, bool is_whole)
 {
     int n_attn = is_whole ? rank->job->attn : returns_attn_left(rank, rank->round);
     int n_lost = is_whole ? 0
@@ -87,60 +87,6 @@ static bool work(struct rank *rank, bool is_whole)
     return !hs_failed();
 }
 
-/* ---- commits ---- */
-
-static bool commit_as(struct rank *rank, stepaf_commit_return_t returning)
-{
-    stepaf_commit_params_t params = {.field_mask = STEPAF_COMMIT_LOST | STEPAF_COMMIT_RETURN,
-                                     .lost = STEPAF_COMMIT_LEAVE_LOST,
-                                     .returning = returning};
-    int64_t began_ns = hs_now_ns();
-
-    hs_step(returning == STEPAF_COMMIT_ADMIT ? "a commit that admits" : "a commit without it");
-    if (!HS_OK(stepaf_commit_with(rank->job->ctx, &params)))
-        return false;
-    if (returning == STEPAF_COMMIT_ADMIT && !rank->is_new)
-        member_ops_note_most(rank->job, STAMP_COMMIT, hs_now_ns() - began_ns);
-    return HS_INT(stepaf_epoch(rank->job->ctx), ==, rank->is_new ? 1 : ++rank->epoch);
-}
-
-static stepaf_member_state_t state_of(const struct rank *rank, int world)
-{
-    stepaf_member_state_t states[HS_MAX_RANKS] = {0};
-    stepaf_members_t members = {.size = sizeof(members)};
-
-    if (!HS_OK(stepaf_members_query(rank->job->ctx, &members, states, HS_MAX_RANKS)))
-        return STEPAF_MEMBER_OUT;
-    HS_INT(members.n_in + members.n_lost + members.n_out + members.n_asking, ==, rank->job->size);
-    return states[world];
-}
-
-static bool await_state(const struct rank *rank, int world, stepaf_member_state_t state)
-{
-    int64_t until_ns = hs_now_ns() + RETURNS_LIMIT_S * 1000000000LL * hs_slow();
-
-    hs_step("until it asks");
-    while (state_of(rank, world) != state) {
-        (void)stepaf_progress(rank->job->ctx);
-        if (hs_failed() || hs_hopeless(rank->job))
-            return false;
-        if (hs_now_ns() > until_ns)
-            return HS_FAILED("world rank %d is %d, should be %d: %s", world,
-                             (int)state_of(rank, world), (int)state,
-                             stepaf_members_reason(rank->job->ctx, world));
-        hs_sleep_us(500);
-    }
-    return true;
-}
-
-/* There is something new to commit. */
-static bool commit_more(struct rank *rank, uint64_t key, stepaf_commit_return_t returning)
-{
-    return HS_OK(stepaf_key_declare(rank->job->ctx, key + (uint64_t)rank->round, STEPAF_PULL, 64,
-                                    NULL)) &&
-           commit_as(rank, returning);
-}
-
 /* ---- a rank ---- */
 
 static void take_places(struct hs_job *job)
@@ -153,94 +99,36 @@ static void take_places(struct hs_job *job)
     job->peers = stepaf_n_peers(job->ctx);
 }
 
-/* It works, and then it is killed. */
-static void be_killed(void)
-{
-    for (;;)
-        pause();
-}
-
-/* Until the victim is dead, and its place free. */
-static bool lose_one(struct rank *rank, int victim)
-{
-    struct hs_job *job = rank->job;
-    int left = job->size - returns_n_dead(rank);
-
-    if (returns_is_leader(rank)) {
-        if (!returns_tell_address(rank))
-            return false;
-        hs_signal(job, victim, SIGKILL);
-        if (returns_second_of(rank, rank->round) >= 0)
-            hs_signal(job, returns_second_of(rank, rank->round), SIGKILL);
-    }
-    if (!returns_meet(rank, left))
-        return false;
-    if (hs_option_int(job, "--once", 0))
-        return (!returns_is_peer_of(rank, victim) ||
-                await_state(rank, victim, STEPAF_MEMBER_ASKS)) &&
-               returns_meet(rank, left);
-    if ((rank->round && !returns_barrier_names_lost(rank)) || /* at first by the bootstrap */
-        !commit_as(rank, STEPAF_COMMIT_KEEP_OUT) || !work(rank, false) ||
-        !returns_look_at_map(rank, "is out"))
-        return false;
-    if (hs_option_int(job, "--wrong",
-                      0)) /* one asks that does not fit, and one that is not let in */
-        if (!await_state(rank, victim, STEPAF_MEMBER_ASKS) ||
-            !commit_more(rank, 1000, STEPAF_COMMIT_ADMIT) ||
-            !returns_await_stamp(rank, STAMP_VAIN, 2 * rank->round + 1) ||
-            !await_state(rank, victim, STEPAF_MEMBER_ASKS) ||
-            !commit_more(rank, 2000, STEPAF_COMMIT_KEEP_OUT) ||
-            !returns_await_stamp(rank, STAMP_VAIN, 2 * rank->round + 2))
-            return false;
-    return returns_meet_by_barrier(rank, left);
-}
-
-/* The process that asks stops as if it hung: the others' commit takes it in, and goes on without it. It is killed
- * then, and the next one asks. */
-static bool stop_one(struct rank *rank, int victim)
-{
-    if (returns_is_leader(rank))
-        hs_signal(rank->job, victim, SIGSTOP);
-    if (!returns_meet(rank, rank->job->size - returns_n_dead(rank)) ||
-        !commit_as(rank, STEPAF_COMMIT_ADMIT))
-        return false;
-    stepaf_member_state_t state = state_of(rank, victim);
-    HS_TRUE(state == STEPAF_MEMBER_LOST || state == STEPAF_MEMBER_OUT);
-    if (!returns_meet(rank, rank->job->size - returns_n_dead(rank)))
-        return false;
-    if (returns_is_leader(rank)) {
-        if (!returns_tell_address(rank))
-            return false;
-        hs_signal(rank->job, victim, SIGKILL);
-    }
-    return await_state(rank, victim, STEPAF_MEMBER_ASKS);
-}
-
 static bool do_round(struct rank *rank)
 {
     struct hs_job *job = rank->job;
     int victim = returns_victim_of(rank, rank->round);
 
+    if (!rank->round && !rank->is_new && job->attn == 1 && hs_option_int(job, "--leave", 0) &&
+        !returns_refuse_last(rank))
+        return false;
     if (!rank->is_new) {
-        if (!work(rank, true) || !returns_meet(rank, job->size))
+        if (!returns_work(rank, true) || !returns_meet(rank, job->size))
             return false;
         if (returns_dies_in(rank, rank->round, job->rank))
-            be_killed();
-        if (!lose_one(rank, victim))
+            returns_be_lost(rank);
+        if (!returns_lose_one(rank, victim))
             return false;
-        if (!hs_option_int(job, "--once", 0) && !await_state(rank, victim, STEPAF_MEMBER_ASKS))
+        if (!hs_option_int(job, "--once", 0) &&
+            !returns_await_state(rank, victim, STEPAF_MEMBER_ASKS))
             return false;
         int second = returns_second_of(rank, rank->round);
-        if (second >= 0 && !await_state(rank, second, STEPAF_MEMBER_ASKS))
+        if (second >= 0 && !returns_await_state(rank, second, STEPAF_MEMBER_ASKS))
             return false;
-        if (hs_option_int(job, "--stop", 0) && !stop_one(rank, victim))
+        if (hs_option_int(job, "--stop", 0) && !returns_stop_one(rank, victim))
             return false;
     }
-    if (!commit_as(rank, STEPAF_COMMIT_ADMIT) || !work(rank, true))
+    if (!returns_commit(rank, STEPAF_COMMIT_ADMIT) || !returns_work(rank, true))
         return false;
     /* Before the others may be in the next round, and one be killed. */
     for (int r = 0; r < job->size; r++)
-        HS_TRUE(state_of(rank, r) == STEPAF_MEMBER_IN || state_of(rank, r) == STEPAF_MEMBER_SLOW);
+        HS_TRUE(returns_state_of(rank, r) == STEPAF_MEMBER_IN ||
+                returns_state_of(rank, r) == STEPAF_MEMBER_SLOW);
     if (!returns_look_at_map(rank, "has returned") || !returns_meet_by_barrier(rank, job->size))
         return false;
     rank->is_new = false;
@@ -301,6 +189,10 @@ static void be_rank(struct hs_job *job, int life)
     take_places(job);
     rank.exchange.n_ops = (uint64_t)rank.round * 1000000;
     rank.is_new = life > 0;
+    if (hs_option_int(job, "--leave", 0) && !life) {
+        stepaf_commit_params_t leave = {.field_mask = STEPAF_COMMIT_LEAVING, .leaving = 1};
+        HS_REFUSED(stepaf_commit_with(job->ctx, &leave), STEPAF_ERR_STATE);
+    }
     if (!member_ops_prepare(&rank.exchange) || (!life && !HS_OK(stepaf_commit(job->ctx))))
         return;
     rank.epoch = 1;
@@ -353,6 +245,8 @@ static void body(struct hs_job *job)
         if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
             atomic_exchange(&job->shared->killed[job->rank], 0))
             continue;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == RETURNS_HAS_LEFT)
+            continue;
         if (!WIFEXITED(status) || WEXITSTATUS(status))
             HS_FAILED("its process has ended with status %x", status);
         return;
@@ -363,7 +257,8 @@ int main(int argc, char **argv)
 {
     static const struct hs_test test = {
         .name = "returns",
-        .options = "--rounds --seed --figures --wrong --role --two --stop --strict --once",
+        .options = "--rounds --seed --figures --wrong --role --two --stop --strict --once "
+                   "--leave",
         .limit_s = 60,
         .n_boots = 1,
         .body = body};

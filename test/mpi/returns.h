@@ -5,7 +5,7 @@
 
 #include "member_ops.h"
 
-enum { RETURNS_BYTES = 3000, RETURNS_LIMIT_S = 30 };
+enum { RETURNS_BYTES = 3000, RETURNS_LIMIT_S = 30, RETURNS_HAS_LEFT = 9 /* exit status */ };
 
 /* Places in the shared page; 0 is the time of the last death. */
 enum {
@@ -27,6 +27,31 @@ struct rank {
     int64_t met, ops; /* what the stamps are to come to */
     bool is_new;      /* it has returned in this round */
 };
+
+/* ---- returns.c ---- */
+
+/* Some operations of all attention ranks, answered by all FFN ranks; or of those that are left in this round. */
+bool returns_work(struct rank *rank, bool is_whole);
+
+/* ---- returns_commit.c ---- */
+
+bool returns_commit(struct rank *rank, stepaf_commit_return_t returning);
+/* The same, with another key. */
+bool returns_commit_more(struct rank *rank, uint64_t key, stepaf_commit_return_t returning);
+stepaf_member_state_t returns_state_of(const struct rank *rank, int world);
+bool returns_await_state(const struct rank *rank, int world, stepaf_member_state_t state);
+
+/* ---- returns_lose.c ---- */
+
+/* This rank is one of those: it waits to be killed, or leaves. */
+void returns_be_lost(struct rank *rank);
+/* World rank 0 is the only one of its role: all hear that it cannot leave, and nothing has changed. */
+bool returns_refuse_last(const struct rank *rank);
+/* The others, until its place is free and they have worked without it. */
+bool returns_lose_one(struct rank *rank, int victim);
+/* The process that asks stops as if it hung: the others' commit takes it in, and goes on without it. It is killed
+ * then, and the next one asks. */
+bool returns_stop_one(struct rank *rank, int victim);
 
 /* ---- returns_order.c: who dies when, and how ranks wait for each other ---- */
 

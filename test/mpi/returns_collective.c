@@ -56,7 +56,7 @@ bool returns_look_at_map(const struct rank *rank, const char *what)
     char *text = NULL;
 
     hs_step("the map");
-    while (!strcmp(what, "is out") && returns_dies_in(rank, rank->round, first))
+    while (strcmp(what, "has returned") && returns_dies_in(rank, rank->round, first))
         first++;
     if (!HS_OK(stepaf_map_check(rank->job->ctx, STEPAF_TIMEOUT_DEFAULT, &text)))
         return false;

@@ -161,12 +161,14 @@ bool survive_declare_more(struct rank *rank, int round)
 
 static void refuse_once(struct rank *rank)
 {
-    stepaf_commit_params_t wrong = {.field_mask = 1 << 7}, strange = {STEPAF_COMMIT_LOST, 9, 0},
-                           stranger = {STEPAF_COMMIT_RETURN, 0, 9};
+    stepaf_commit_params_t wrong = {.field_mask = 1 << 7}, strange = {STEPAF_COMMIT_LOST, 9, 0, 0},
+                           stranger = {STEPAF_COMMIT_RETURN, 0, 9, 0},
+                           leaver = {STEPAF_COMMIT_LEAVING, 0, 0, 2};
 
     HS_REFUSED(stepaf_commit_with(rank->job->ctx, &wrong), STEPAF_ERR_INVALID);
     HS_REFUSED(stepaf_commit_with(rank->job->ctx, &strange), STEPAF_ERR_INVALID);
     HS_REFUSED(stepaf_commit_with(rank->job->ctx, &stranger), STEPAF_ERR_INVALID);
+    HS_REFUSED(stepaf_commit_with(rank->job->ctx, &leaver), STEPAF_ERR_INVALID);
     HS_REFUSED(stepaf_commit(rank->job->ctx), STEPAF_ERR_PEER_LOST);
     HS_TRUE(strstr(stepaf_last_error()->text, "STEPAF_COMMIT_LEAVE_LOST") != NULL);
     HS_INT(stepaf_epoch(rank->job->ctx), ==, rank->epoch);

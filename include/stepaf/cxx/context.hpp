@@ -103,12 +103,19 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     result<void> try_commit() noexcept { return stepaf_commit(handle_); }
     result<void> try_commit(stepaf_commit_lost_t lost) noexcept
     {
-        stepaf_commit_params_t params{STEPAF_COMMIT_LOST, lost, STEPAF_COMMIT_KEEP_OUT};
+        stepaf_commit_params_t params{STEPAF_COMMIT_LOST, lost, STEPAF_COMMIT_KEEP_OUT, 0};
         return stepaf_commit_with(handle_, &params);
     }
     result<void> try_commit(stepaf_commit_lost_t lost, stepaf_commit_return_t returning) noexcept
     {
-        stepaf_commit_params_t params{STEPAF_COMMIT_LOST | STEPAF_COMMIT_RETURN, lost, returning};
+        stepaf_commit_params_t params{STEPAF_COMMIT_LOST | STEPAF_COMMIT_RETURN, lost, returning,
+                                      0};
+        return stepaf_commit_with(handle_, &params);
+    }
+    result<void> try_leave() noexcept
+    {
+        stepaf_commit_params_t params{STEPAF_COMMIT_LEAVING, STEPAF_COMMIT_REFUSE_LOST,
+                                      STEPAF_COMMIT_KEEP_OUT, 1};
         return stepaf_commit_with(handle_, &params);
     }
     result<void> try_barrier(stepaf_group_t group, timeout limit = timeout_default) noexcept
@@ -229,6 +236,11 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     void commit(stepaf_commit_lost_t lost, stepaf_commit_return_t returning)
     {
         try_commit(lost, returning).value();
+    }
+    /** Leave the job by a commit: the others go on without this rank. Only to be destroyed then. */
+    void leave()
+    {
+        try_leave().value();
     }
     stepaf_members_t members() const
     {

@@ -157,8 +157,10 @@ void stepaf_consensus_lose(struct stepaf_consensus *consensus, int rank)
 
 void stepaf_consensus_set_members(struct stepaf_consensus *consensus, const uint8_t *is_member)
 {
-    for (int r = 0; r < consensus->size; r++)
+    for (int r = 0; r < consensus->size; r++) {
         consensus->is_member[r] = is_member[r];
+        consensus->stays = consensus->stays || !is_member[r]; /* the bootstrap would wait for it */
+    }
 }
 
 void stepaf_consensus_admit(struct stepaf_consensus *consensus, int rank)

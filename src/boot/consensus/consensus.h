@@ -79,7 +79,7 @@ struct stepaf_consensus {
     enum stepaf_consensus_state state;
     uint32_t number;                         /* of the last decision begun */
     struct stepaf_consensus_early now, next; /* of this decision, and of the one after it */
-    bool stays;                              /* one was made here: so are all that follow */
+    bool stays; /* one was made here, or somebody has left: so are all that follow */
     struct stepaf_consensus_blob own;
     uint32_t promised, accepted;         /* ballots */
     struct stepaf_consensus_blob value;  /* accepted, or decided */

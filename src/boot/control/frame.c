@@ -27,6 +27,8 @@ static size_t most_bytes(const struct stepaf_control *control, uint32_t type)
         return control->user.take ? STEPAF_CONTROL_ASK_MAX : SIZE_MAX;
     case STEPAF_CONTROL_REFUSE:
         return control->user.take ? STEPAF_CONTROL_TEXT_MAX : SIZE_MAX;
+    case STEPAF_CONTROL_LEAVES:
+        return control->user.take ? sizeof(uint32_t) : SIZE_MAX;
     case STEPAF_CONTROL_TOKEN:
     case STEPAF_CONTROL_LOST:
     case STEPAF_CONTROL_BYE:

@@ -73,7 +73,8 @@ enum stepaf_control_type {
     STEPAF_CONTROL_REFUSE,
     /* Between members, see member_net_gather.h. */
     STEPAF_CONTROL_WORDS, /* what one says to the first */
-    STEPAF_CONTROL_ALL_WORDS
+    STEPAF_CONTROL_ALL_WORDS,
+    STEPAF_CONTROL_LEAVES /* 32 bits: whether the rank waits for the commit by which it leaves */
 };
 
 /* @a bytes of what follows, then a mark over all of it. */

@@ -70,7 +70,7 @@ static void what_is_filled_stays_where_it_is(void)
     AT(stepaf_counters_t, incomplete, 120);
     AT(stepaf_counters_t, left_out, 128);
     AT(stepaf_counters_t, thread_busy_ns, 136);
-    SIZE(stepaf_members_t, 40);
+    SIZE(stepaf_members_t, 48);
     AT(stepaf_members_t, size, 0);
     AT(stepaf_members_t, epoch, 8);
     AT(stepaf_members_t, n_in, 12);
@@ -79,6 +79,8 @@ static void what_is_filled_stays_where_it_is(void)
     AT(stepaf_members_t, n_out, 24);
     AT(stepaf_members_t, n_asking, 28);
     AT(stepaf_members_t, changes, 32);
+    AT(stepaf_members_t, n_leaving, 40);
+    AT(stepaf_members_t, n_left, 44);
     SIZE(stepaf_memory_use_t, 72);
     AT(stepaf_memory_use_t, size, 0);
     AT(stepaf_memory_use_t, fixed, 8);
@@ -114,10 +116,11 @@ static void what_is_read_stays_where_it_is(void)
     AT(stepaf_key_params_t, shape, 16);
     AT(stepaf_key_params_t, depth, 80);
     AT(stepaf_key_params_t, mem_kind, 84);
-    SIZE(stepaf_commit_params_t, 16);
+    SIZE(stepaf_commit_params_t, 24);
     AT(stepaf_commit_params_t, field_mask, 0);
     AT(stepaf_commit_params_t, lost, 8);
     AT(stepaf_commit_params_t, returning, 12);
+    AT(stepaf_commit_params_t, leaving, 16);
     SIZE(stepaf_start_params_t, 48);
     AT(stepaf_start_params_t, field_mask, 0);
     AT(stepaf_start_params_t, timeout_us, 8);
