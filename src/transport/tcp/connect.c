@@ -191,7 +191,7 @@ static void shown_out(struct stepaf_tcp_connection *connection)
 static void begin_greeting(struct stepaf_tcp_connection *connection)
 {
     struct stepaf_tcp_link *link = connection->link;
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = connection};
     socklen_t length = sizeof(int);
     int error = 0;
 

@@ -182,7 +182,7 @@ bool stepaf_tcp_admit(struct stepaf_tcp *tcp, const struct stepaf_tcp_hello *hel
 {
     struct stepaf_tcp_connection *connection = recognize_stranger(tcp, hello);
     struct stepaf_tcp_challenge challenge = {.magic = stepaf_tcp_challenge_magic};
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = connection};
 
     if (!connection) {
         stepaf_log_info("tcp: a connection that knows no secret of this job was refused");

@@ -177,6 +177,26 @@ static bool is_silent(struct stepaf_tcp_link *link, uint64_t now, uint64_t ago, 
     return silent;
 }
 
+/* While ranks exchange what they say in a commit they read no links: what peers say can lie there, but not that they
+ * have ended. What is left of such a link is heard; what it says last still counts. */
+static void hear_ended(struct stepaf_tcp *tcp)
+{
+    struct epoll_event events[EVENTS];
+    int n = epoll_wait(tcp->epoll_fd, events, EVENTS, 0);
+
+    for (int i = 0; i < n; i++) {
+        struct stepaf_tcp_connection *connection = events[i].data.ptr;
+        if (!(events[i].events & (EPOLLRDHUP | EPOLLHUP)) ||
+            *(uint8_t *)events[i].data.ptr != STEPAF_TCP_CONNECTION)
+            continue;
+        while (connection->fd >= 0 && connection->state == STEPAF_TCP_UP &&
+               !connection->link->base.dead && receive(connection))
+            ;
+    }
+    if (tcp->count.broken)
+        (void)hear_broken(tcp);
+}
+
 void stepaf_tcp_check_peers(struct stepaf_transport *transport)
 {
     struct stepaf_tcp *tcp = (struct stepaf_tcp *)transport;
@@ -187,6 +207,7 @@ void stepaf_tcp_check_peers(struct stepaf_transport *transport)
 
     if (listen)
         tcp->listened = now;
+    hear_ended(tcp);
     for (unsigned p = 0; p < tcp->n_peers; p++) {
         struct stepaf_tcp_link *link = tcp->links[p];
         if (link && listen && link->up && !link->base.dead && is_silent(link, now, ago, first))
