@@ -175,14 +175,15 @@ static bool hear_guest(struct stepaf_member_net *net, struct stepaf_control_link
     return true;
 }
 
-/* Of one that another member has admitted already, which this one has not come to: the machine lets it wait. */
+/* Of one that another member has admitted already, which this one has not come to: the machine lets it wait. Or of one
+ * that this member has admitted before this connection of the guest's had come. */
 static bool hear_early_word(struct stepaf_member_net *net, int rank, const void *data, size_t bytes)
 {
     struct stepaf_consensus_message message;
 
     if (!stepaf_consensus_message_read(data, bytes, net->consensus.size, &message))
         return false;
-    if (message.life > net->consensus.lives[rank])
+    if (message.life >= net->consensus.lives[rank])
         stepaf_consensus_take(&net->consensus, rank, &message);
     return true;
 }
