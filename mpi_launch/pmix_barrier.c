@@ -32,9 +32,10 @@ static stepaf_status_t await_token(const struct stepaf_pmix_session *session, co
                                    int64_t deadline_ns)
 {
     for (;;) {
-        int is_there = 0;
-        stepaf_status_t status = stepaf_pmix_ask(session, key, from, deadline_ns, &is_there);
-        if (status != STEPAF_OK || is_there)
+        signed char answer = -1;
+        stepaf_status_t status =
+            stepaf_pmix_ask(session, key, from, 1, deadline_ns, "barrier", &answer);
+        if (status != STEPAF_OK || answer == 1)
             return status;
         int dead = stepaf_pmix_first_lost(session, ranks, n);
         if (dead >= 0)

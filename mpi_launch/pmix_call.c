@@ -12,8 +12,9 @@ enum { LOOK_NS = 10000000 }; /* between looks at who is lost */
 struct call {
     pthread_mutex_t lock;
     pthread_cond_t done;
-    int left; /* callbacks to come */
-    int refs; /* those, and the caller */
+    int left;   /* callbacks to come */
+    int refs;   /* those, and the caller */
+    int enough; /* the caller has what it asked for without them */
     pmix_status_t code;
     pmix_proc_t *procs;
     pmix_info_t info[2];
@@ -27,6 +28,7 @@ struct call {
 struct asked {
     struct call *call;
     int rank;
+    signed char answer; /* of a question: 1 yes, 0 no, -1 not here yet */
 };
 
 static void free_call(struct call *call)
@@ -135,13 +137,13 @@ static stepaf_status_t await(struct call *call, const struct stepaf_pmix_session
     int64_t now_ns = stepaf_boot_now_ns();
 
     pthread_mutex_lock(&call->lock);
-    while (call->left > 0 && dead < 0 && now_ns < deadline_ns) {
+    while (call->left > 0 && !call->enough && dead < 0 && now_ns < deadline_ns) {
         pthread_mutex_unlock(&call->lock); /* PMIx's thread needs it meanwhile */
         int64_t pause_ns = stepaf_boot_pause_ns(LOOK_NS);
         pthread_mutex_lock(&call->lock);
         if (pause_ns < 0)
             break;
-        if (call->left == 0)
+        if (call->left == 0 || call->enough)
             continue;
         now_ns = stepaf_boot_now_ns();
         int64_t until_ns = deadline_ns - now_ns > pause_ns ? now_ns + pause_ns : deadline_ns;
@@ -150,7 +152,7 @@ static stepaf_status_t await(struct call *call, const struct stepaf_pmix_session
         dead = stepaf_pmix_first_lost(session, ranks, n);
         now_ns = stepaf_boot_now_ns();
     }
-    int left = call->left;
+    int left = call->enough ? 0 : call->left;
     pmix_status_t code = call->code;
     pthread_mutex_unlock(&call->lock);
 
@@ -260,7 +262,7 @@ stepaf_status_t stepaf_pmix_get(const struct stepaf_pmix_session *session, const
     for (int rank = 0; rank < call->n; rank++) {
         if (wanted && !wanted[rank])
             continue;
-        call->asked[rank] = (struct asked){call, rank};
+        call->asked[rank] = (struct asked){call, rank, -1};
         PMIX_LOAD_PROCID(&call->procs[rank], session->self.nspace, (pmix_rank_t)rank);
         pmix_status_t code = PMIx_Get_nb(&call->procs[rank], key, call->info, call->n_info,
                                          on_value, &call->asked[rank]);
@@ -277,41 +279,89 @@ stepaf_status_t stepaf_pmix_get(const struct stepaf_pmix_session *session, const
     return status;
 }
 
+/* Who has not put the key is the answer, not a failure. */
 static void on_answer(pmix_status_t code, pmix_value_t *value, void *arg)
 {
+    struct asked *asked = arg;
+    struct call *call = asked->call;
+
     (void)value;
-    finish(arg, code);
+    pthread_mutex_lock(&call->lock);
+    if (code == PMIX_SUCCESS)
+        asked->answer = 1;
+    else if (code == PMIX_ERR_NOT_FOUND)
+        asked->answer = 0;
+    if (asked->answer == 0) {
+        call->enough = 1;
+        pthread_cond_signal(&call->done);
+    }
+    pthread_mutex_unlock(&call->lock);
+    finish(call, code == PMIX_ERR_NOT_FOUND ? PMIX_SUCCESS : code);
 }
 
-/* What keeps a server from answering by what it has fetched of a rank before. A client of version 5 gets no answer
- * to a question with PMIX_GET_REFRESH_CACHE (5.0.7). */
-static const char *fresh_flag(void)
+static long pmix_major(void)
 {
-    const char *version = PMIx_Get_version(), *number = version + strcspn(version, "0123456789");
+    const char *version = PMIx_Get_version();
 
-    return strtol(number, NULL, 10) < 5 ? PMIX_GET_REFRESH_CACHE : PMIX_IMMEDIATE;
+    return strtol(version + strcspn(version, "0123456789"), NULL, 10);
+}
+
+int64_t stepaf_pmix_answer_ns(void)
+{
+    return pmix_major() < 5 ? 0 : 200000000;
+}
+
+/* What keeps a server from answering by what it has fetched of a rank before. A server of version 5 gives no answer
+ * to a question with PMIX_GET_REFRESH_CACHE (5.0.7). Of its own ranks it has all, and is told not to wait until they
+ * put more; of others it has what the last fence brought, and asks their server unless it is told not to. */
+static const char *fresh_flag(const struct stepaf_pmix_session *session, int rank)
+{
+    if (pmix_major() < 5)
+        return PMIX_GET_REFRESH_CACHE;
+    return !session->is_near || session->is_near[rank] ? PMIX_IMMEDIATE : NULL;
+}
+
+static void ask(struct call *call, const struct stepaf_pmix_session *session, const char *key,
+                struct asked *asked, pmix_proc_t *proc)
+{
+    const char *flag = fresh_flag(session, asked->rank);
+    pmix_info_t *info = call->info;
+
+    PMIX_LOAD_PROCID(proc, session->self.nspace, (pmix_rank_t)asked->rank);
+    if (call->n_info == 1 && flag)
+        PMIX_INFO_LOAD(&info[call->n_info++], flag, NULL, PMIX_BOOL);
+    pmix_status_t code = PMIx_Get_nb(proc, key, info, flag ? 2 : 1, on_answer, asked);
+    if (code != PMIX_SUCCESS)
+        on_answer(code == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : code, NULL, asked);
 }
 
 stepaf_status_t stepaf_pmix_ask(const struct stepaf_pmix_session *session, const char *key,
-                                int rank, int64_t deadline_ns, int *is_there_p)
+                                int first, int n, int64_t deadline_ns, const char *what,
+                                signed char *answers_p)
 {
-    struct call *call = new_call(1, deadline_ns, fresh_flag());
-    if (!call)
+    struct call *call = new_call(n, deadline_ns, NULL);
+    if (call)
+        call->asked = calloc((size_t)n, sizeof *call->asked);
+    if (!call || !call->asked) {
+        if (call)
+            drop(call);
         return stepaf_boot_fail(STEPAF_ERR_NO_MEMORY, "PMIx bootstrap: no memory for a question");
-    PMIX_LOAD_PROCID(&call->procs[0], session->self.nspace, (pmix_rank_t)rank);
-    expect(call, 1);
-    pmix_status_t code =
-        PMIx_Get_nb(&call->procs[0], key, call->info, call->n_info, on_answer, call);
-    if (code != PMIX_SUCCESS)
-        refused(call, code);
-    stepaf_status_t status = await(call, session, &rank, 1, deadline_ns, "barrier");
+    }
+    expect(call, n);
+    for (int i = 0; i < n; i++)
+        call->asked[i] = (struct asked){call, first + i, -1};
+    for (int i = 0; i < n; i++) {
+        if (first + i == (int)session->self.rank)
+            on_answer(PMIX_SUCCESS, NULL, &call->asked[i]); /* a caller has put its own */
+        else
+            ask(call, session, key, &call->asked[i], &call->procs[i]);
+    }
+    stepaf_status_t status = n == 1 ? await(call, session, &first, 1, deadline_ns, what)
+                                    : await(call, session, NULL, session->size, deadline_ns, what);
     pthread_mutex_lock(&call->lock);
-    code = call->code;
-    if (call->left == 0 && code == PMIX_ERR_NOT_FOUND)
-        status = STEPAF_OK;
+    for (int i = 0; i < n; i++)
+        answers_p[i] = call->asked[i].answer;
     pthread_mutex_unlock(&call->lock);
-    if (status == STEPAF_OK)
-        *is_there_p = code == PMIX_SUCCESS;
     drop(call);
     return status;
 }

@@ -25,9 +25,16 @@ stepaf_status_t stepaf_pmix_get(const struct stepaf_pmix_session *session, const
                                 const unsigned char *wanted, struct stepaf_pmix_value *values_p,
                                 int64_t deadline_ns);
 
-/* Ask whether @a rank has put @a key since the last fence: *is_there_p. */
+/* Ask at once whether ranks @a first to @a first + @a n - 1 have put @a key since the last fence: answers_p[i] is 1,
+ * 0 where the server says that it has not, which ends it, or -1: no answer yet. All are set on failure too, which
+ * is of the action @a what. */
 stepaf_status_t stepaf_pmix_ask(const struct stepaf_pmix_session *session, const char *key,
-                                int rank, int64_t deadline_ns, int *is_there_p);
+                                int first, int n, int64_t deadline_ns, const char *what,
+                                signed char *answers_p);
+
+/* After what time a rank of which there is no answer has put nothing. That a key is there PMIx 5 says with all that
+ * the rank has put so far, which takes tens of milliseconds for some MiB. */
+int64_t stepaf_pmix_answer_ns(void);
 
 /* The first of @a ranks (NULL: of all) that is reported lost; -1: none. And the status of that. */
 int stepaf_pmix_first_lost(const struct stepaf_pmix_session *session, const int *ranks, int n);

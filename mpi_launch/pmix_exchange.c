@@ -13,7 +13,8 @@ enum {
     CHUNK_BYTES = 1 << 20,
     BYTES_MAX = 16 << 20, /* of a rank and exchange: it stays in the store of every node */
     FIND_NS = 500000000,  /* at most, beyond the deadline, to find the first that has put nothing */
-    FIND_SHARE = 8        /* or of a short one this part */
+    FIND_SHARE = 4,       /* or of a short one this part */
+    FIND_RANKS = 32       /* asked at once */
 };
 
 /* Before the data in the first value. */
@@ -169,6 +170,19 @@ static stepaf_status_t get_all(struct exchange *exchange, size_t *offsets_p)
     return status;
 }
 
+/* The first of @a n that has put nothing, as the server says, or, if it has had the time, of which it says nothing;
+ * -1: none. */
+static int first_missing(const signed char *answers, int n, int64_t waited_ns)
+{
+    for (int i = 0; i < n; i++)
+        if (answers[i] == 0)
+            return i;
+    for (int i = 0; i < n && waited_ns >= stepaf_pmix_answer_ns(); i++)
+        if (answers[i] < 0)
+            return i;
+    return -1;
+}
+
 /* The fence has failed: say who has not come to it, if one can be found in a moment. */
 static stepaf_status_t name_missing(const struct exchange *exchange, stepaf_status_t status,
                                     int64_t timeout_ns)
@@ -176,17 +190,25 @@ static stepaf_status_t name_missing(const struct exchange *exchange, stepaf_stat
     const struct stepaf_pmix_session *session = exchange->pmix->session;
     int64_t find_ns = timeout_ns / FIND_SHARE < FIND_NS ? timeout_ns / FIND_SHARE : FIND_NS;
     int64_t end_ns = stepaf_boot_now_ns() + find_ns;
+    const char *late = status == STEPAF_ERR_TIMEOUT ? " in time" : "";
     pmix_key_t key;
 
     write_key(exchange->pmix, 0, key);
-    for (int rank = 0; rank < session->size && stepaf_boot_now_ns() < end_ns; rank++) {
-        int is_there = 0;
-        if (rank == (int)session->self.rank)
-            continue;
-        if (!stepaf_pmix_ask(session, key, rank, end_ns, &is_there) && is_there)
-            continue;
-        return stepaf_boot_fail(status, "PMIx bootstrap: exchange: rank %d did not come%s", rank,
-                                status == STEPAF_ERR_TIMEOUT ? " in time" : "");
+    for (int first = 0, n; first < session->size && stepaf_boot_now_ns() < end_ns; first += n) {
+        signed char answers[FIND_RANKS];
+        int64_t asked_ns = stepaf_boot_now_ns();
+        n = session->size - first < FIND_RANKS ? session->size - first : FIND_RANKS;
+        stepaf_status_t asked =
+            stepaf_pmix_ask(session, key, first, n, end_ns, "exchange", answers);
+        if (asked == STEPAF_ERR_PEER_LOST)
+            return asked;
+        int missing = first_missing(answers, n, stepaf_boot_now_ns() - asked_ns);
+        if (missing >= 0)
+            return stepaf_boot_fail(status, "PMIx bootstrap: exchange: rank %d did not come%s",
+                                    first + missing, late);
+        if (asked != STEPAF_OK)
+            return stepaf_boot_fail(status, "PMIx bootstrap: exchange: some rank did not come%s",
+                                    late);
     }
     return status; /* as the fence has said */
 }

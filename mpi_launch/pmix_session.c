@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* What means that a process will not be heard of again. */
@@ -109,6 +110,32 @@ static int find_app_number(void)
     return (int)number;
 }
 
+/* Ranks of this node, from the server's list: "0,1,5". */
+static void find_near(void)
+{
+    pmix_proc_t all;
+    pmix_info_t only_local;
+    pmix_value_t *value = NULL;
+    PMIX_LOAD_PROCID(&all, session.self.nspace, PMIX_RANK_WILDCARD);
+    PMIX_INFO_LOAD(&only_local, PMIX_OPTIONAL, NULL, PMIX_BOOL);
+    pmix_status_t code = PMIx_Get(&all, PMIX_LOCAL_PEERS, &only_local, 1, &value);
+    PMIX_INFO_DESTRUCT(&only_local);
+    if (code != PMIX_SUCCESS || !value)
+        return;
+    if (value->type == PMIX_STRING && value->data.string)
+        session.is_near = calloc((size_t)session.size, sizeof *session.is_near);
+    for (const char *at = session.is_near ? value->data.string : ""; *at;) {
+        char *end;
+        unsigned long rank = strtoul(at, &end, 10);
+        if (end != at && rank < (unsigned long)session.size)
+            session.is_near[rank] = 1;
+        at = end + strspn(end, ",");
+        if (end == at && *at)
+            break; /* what is not a list */
+    }
+    PMIX_VALUE_RELEASE(value);
+}
+
 static stepaf_status_t learn_job(void)
 {
     long size = told_number(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE);
@@ -119,12 +146,15 @@ static stepaf_status_t learn_job(void)
     session.app_number = find_app_number();
     session.lost = calloc((size_t)size, sizeof *session.lost);
     session.is_lost = calloc((size_t)size, sizeof *session.is_lost);
+    find_near();
     if (session.lost && session.is_lost)
         return STEPAF_OK;
     free(session.lost);
     free((void *)session.is_lost);
+    free(session.is_near);
     session.lost = NULL;
     session.is_lost = NULL;
+    session.is_near = NULL;
     return stepaf_boot_fail(STEPAF_ERR_NO_MEMORY, "PMIx bootstrap: no memory for %ld ranks", size);
 }
 
