@@ -48,8 +48,8 @@ static int open_ofi(struct perf_row *row, const struct perf_buffers *buffers)
     return 0;
 }
 
-/* The floor is that of the fabric: plain verbs where links are RDMA, plain writes where they are libfabric's,
- * plain sockets where they are TCP, or would be, as the ranks do not share memory. */
+/* The floor is that of the fabric: plain verbs where links are RDMA, plain writes where they are libfabric's, plain
+ * active messages where they are UCX's, plain sockets where they are TCP, or would be, as the ranks do not share memory. */
 static int open_floor(struct perf_row *row, const struct perf_buffers *buffers)
 {
     struct perf_contender *contender = &row->contenders[PERF_FLOOR_LOOP];
@@ -58,6 +58,12 @@ static int open_floor(struct perf_row *row, const struct perf_buffers *buffers)
         return open_verbs(row, buffers);
     if (perf_ofi_built() && is_fabric(row, "ofi"))
         return open_ofi(row, buffers);
+    if (perf_ucx_built() && is_fabric(row, "ucx")) {
+        if (perf_ucx_open(row->job, row->options, &row->c, row->place, buffers, &row->ucx) != 0)
+            return -1;
+        *contender = (struct perf_contender){row->ucx, perf_ucx_run};
+        return 0;
+    }
     if (is_fabric(row, "tcp") || !row->place->one_node) {
         if (perf_tcp_open(row->job, row->options, &row->c, row->place, buffers, &row->tcp) != 0)
             return -1;
@@ -104,6 +110,7 @@ static void close_contenders(struct perf_row *row)
     perf_tcp_close(&row->tcp);
     perf_verbs_close(row->verbs);
     perf_ofi_close(row->ofi);
+    perf_ucx_close(row->ucx);
     perf_lib_close(&row->lib);
     perf_buffers_close(&row->own);
     for (int who = 0; who < PERF_WHO_LAST; who++)

@@ -21,7 +21,7 @@ struct perf_result {
     double time_s;                  /* since the first row began, with --forever */
     char transport[PERF_LINKS_MAX]; /* of all links */
     const char *floor_name;         /* what the floor is */
-    const char *floor_word;         /* in one word: "memcpy", "tcp;spin", "verbs", "ofi" */
+    const char *floor_word;         /* in one word: "memcpy", "tcp;spin", "verbs", "ofi", "ucx" */
     const char *floor_wait;         /* and how it waits; "" where that is no question */
     uint64_t iters;                 /* timed operations of each attention rank */
     int has[PERF_WHO_LAST];

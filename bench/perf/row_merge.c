@@ -113,6 +113,10 @@ static void describe(const struct perf_row *row, struct perf_result *r)
         alone = "libfabric";
         r->floor_name = "raw libfabric ping-pong";
         r->floor_word = "ofi";
+    } else if (row->ucx != NULL) {
+        alone = "UCX";
+        r->floor_name = "raw UCX ping-pong";
+        r->floor_word = "ucx";
     }
     snprintf(r->transport, sizeof(r->transport), "%s",
              row->lib.ctx != NULL ? row->transport : alone);

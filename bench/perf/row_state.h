@@ -10,6 +10,7 @@
 #include "ofi.h"
 #include "row.h"
 #include "tcp.h"
+#include "ucx.h"
 #include "verbs.h"
 
 struct perf_mpi;
@@ -27,6 +28,7 @@ struct perf_row {
     struct perf_tcp tcp;      /* the floor where links are TCP */
     struct perf_verbs *verbs; /* and where they are RDMA */
     struct perf_ofi *ofi;     /* or libfabric's */
+    struct perf_ucx *ucx;     /* or UCX's */
     char transport[PERF_LINKS_MAX];
     struct perf_contender contenders[PERF_WHO_LAST]; /* run is NULL where there is none */
     double *samples[PERF_WHO_LAST];

@@ -235,6 +235,14 @@ END
         has json '"transport": "ofi;tcp;ofi_rxm"'
         has json '"name": "raw libfabric ping-pong"'
     fi
+    # Over UCX it is plain active messages.
+    if STEPAF_TRANSPORTS=ucx "$top_builddir/stepaf_info" -t | grep -q '^ucx  *can be used'; then
+        setting="UCX_TLS=posix,cma,self"
+        expect 0 push_then_pull --procs 2 --transport ucx --size 1,50000 -m 2 -d 2 $checked
+        verified
+        has json '"transport": "ucx;posix,cma"'
+        has json '"name": "raw UCX ping-pong"'
+    fi
     setting=
     expect 0 af --procs 2 --size 64 --trace-cost --iters 200
     has out '^ +64 +64 +200 '
