@@ -20,6 +20,7 @@
 #include <stepaf/timeline.h>
 #include <stepaf/trace.h>
 #include <stepaf/types.h>
+#include <stepaf/verdict.h>
 #include <stepaf/version.h>
 
 #endif
