@@ -3,6 +3,7 @@
 #include <stepaf/status.h>
 #include <stepaf/trace.h>
 #include <stepaf/types.h>
+#include <stepaf/verdict.h>
 #include <stepaf/version.h>
 
 const char *stepaf_status_text(stepaf_status_t status)
@@ -77,6 +78,19 @@ const char *stepaf_event_name(stepaf_event_t event)
     case name_:            \
         return text_;
         STEPAF_EVENT_MAP(TEXT)
+#undef TEXT
+    default:
+        return "?";
+    }
+}
+
+const char *stepaf_verdict_phase_name(stepaf_verdict_phase_t phase)
+{
+    switch ((int)phase) {
+#define TEXT(name_, text_) \
+    case name_:            \
+        return text_;
+        STEPAF_VERDICT_PHASE_MAP(TEXT)
 #undef TEXT
     default:
         return "?";

@@ -17,6 +17,7 @@
 #include "core/table.h"
 #include "core/trace.h"
 #include "core/wait.h"
+#include "core/watch.h"
 #include "device/gpu.h"
 
 enum { FLUSH_US = 1000000 };
@@ -91,6 +92,8 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
     stepaf_table_free(&ctx->tables.batches);
     free(ctx->cache.plans);
     stepaf_trace_close(&ctx->trace);
+    if (ctx->polling.watch)
+        ctx->polling.watch->ops->close(ctx->polling.watch);
     free(ctx->net.ops);
     free(ctx->job.devices);
     free(ctx->peers);

@@ -43,6 +43,7 @@ struct stepaf_region_name;
 struct stepaf_remote_plan;
 struct stepaf_streams;
 struct stepaf_member_net;
+struct stepaf_watch;
 
 enum { STEPAF_NS_SCALE_BITS = 24, STEPAF_MUTE_MAX = 160 };
 
@@ -116,6 +117,8 @@ struct stepaf_ctx_polling {
     uint64_t look_at;    /* the first poll from then on sees to whether peers live, ticks */
     uint64_t checked;    /* when the transports last looked for dead peers, ticks */
     struct stepaf_op *hint_op; /* of a thread that waits: it is likely what comes next */
+    struct stepaf_watch
+        *watch; /* of operations and polls, see core/watch.h; NULL: nobody watches */
     bool oversubscribed;
     bool asleep; /* a thread sleeps until transports wake it: another one may not take what does */
 };

@@ -14,6 +14,7 @@
 #include "core/news.h"
 #include "core/op.h"
 #include "core/remote_plan.h"
+#include "core/watch.h"
 
 /* Something is there of an operation that is not all there. Only streams want to know. */
 static void take_landed(struct stepaf_peer *peer, const struct stepaf_msg *msg)
@@ -92,6 +93,12 @@ static bool deliver_control(struct stepaf_peer *peer, const struct stepaf_msg *m
         return true;
     case STEPAF_MSG_SYNCED:
         peer->clock.synced = true;
+        return true;
+    case STEPAF_MSG_ASK:
+    case STEPAF_MSG_TELL:
+    case STEPAF_MSG_TOLD:
+        if (peer->ctx->polling.watch)
+            peer->ctx->polling.watch->ops->take(peer->ctx->polling.watch, peer, msg);
         return true;
     case STEPAF_MSG_BYE:
         stepaf_core_lost(&peer->ctx->up, peer->link, "it has finalized");

@@ -10,6 +10,7 @@
 #include "core/send.h"
 #include "core/table.h"
 #include "core/trace.h"
+#include "core/watch.h"
 
 /* Note the operation's result. */
 static inline void set_result(struct stepaf_ctx *ctx, struct stepaf_op *op, stepaf_status_t status,
@@ -35,6 +36,15 @@ static __attribute__((noinline)) bool has_enough(struct stepaf_op *op)
     return !op->answers.enough;
 }
 
+/* The operation is complete with what it needs: tell who watches. */
+static void tell_watch(const struct stepaf_op *op, uint64_t now)
+{
+    struct stepaf_watch *watch = op->plan->ctx->polling.watch;
+
+    if (op->answers.watched && watch)
+        watch->ops->done(watch, op, now);
+}
+
 /* Give the operation its result, once. */
 static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uint64_t now)
 {
@@ -48,6 +58,8 @@ static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uin
     set_result(ctx, op, status, peer);
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_COMPLETED, now, op->plan->index, op->seq,
                        STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
+    if (status == STEPAF_OK)
+        tell_watch(op, now);
 }
 
 /* What an operation comes to that needs a part that has ended so. */
@@ -146,6 +158,16 @@ static bool take_pull_sizes(struct stepaf_op *op, struct stepaf_op_peer *op_peer
     return true;
 }
 
+/* All answers that the operation needs are here, and it is none of the usual. False: it waits for others. */
+static __attribute__((noinline)) bool has_all_answers(struct stepaf_op *op, uint64_t now)
+{
+    bool over = !(op->answers.spare | op->answers.enough) || has_enough(op);
+
+    if (over)
+        tell_watch(op, now);
+    return over;
+}
+
 /* A peer's answer is complete, its post is through, and its sizes are known. @a spares: the operation may
  * be complete without others. */
 static inline __attribute__((always_inline)) void take_answer(struct stepaf_ctx *ctx,
@@ -164,8 +186,7 @@ static inline __attribute__((always_inline)) void take_answer(struct stepaf_ctx 
     if (__builtin_expect(!open, 0))
         ctx->counters.late++;
     if (!--op->answers.pending && open &&
-        (!spares || __builtin_expect(!(op->answers.spare | op->answers.enough), 1) ||
-         has_enough(op))) {
+        (!spares || __builtin_expect(!op->answers.unusual, 1) || has_all_answers(op, now))) {
         set_result(ctx, op, STEPAF_OK, -1);
         stamp |= (uint64_t)STEPAF_TRACE_COMPLETED << 32;
     }
@@ -304,7 +325,7 @@ void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link
 
     if (__builtin_expect(op_peer && op->imm == (imm & STEPAF_IMM_SAME_MASK) && is_answer(imm) &&
                              op_peer->state == STEPAF_OP_PEER_WAITING &&
-                             op_peer->post.state == STEPAF_POST_SENT && !op_peer->odd,
+                             op_peer->post.state == STEPAF_POST_SENT && !op_peer->unusual,
                          1))
         take_planned_answer(ctx, op, op_peer, imm);
     else

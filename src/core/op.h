@@ -37,8 +37,15 @@ struct stepaf_op_peer {
     uint32_t owed;     /* LEFT_OUT and held: the operation that the peer is still about */
     uint8_t state;     /* stepaf_op_peer_state */
     bool held;         /* the peer has not released the slot */
-    bool odd;          /* its answer is none of the usual: pull_bytes are not as planned, or
-                        * the operation may do without it */
+    union {
+        struct {
+            bool
+                odd; /* its answer is none of the usual: pull_bytes are not as planned, or the operation
+                       * may do without it */
+            bool watched; /* as the operation */
+        };
+        uint16_t unusual; /* one of them */
+    };
 };
 
 /* Whether its answer is still to come, or on its way into GPU memory. */
@@ -69,8 +76,15 @@ struct stepaf_op {
     struct {
         uint32_t
             pending; /* that it is not complete without; once it is complete, all that are to come */
-        uint32_t spare; /* further ones that are to come */
-        bool enough;    /* it could be complete, but waits for the others */
+        union {
+            struct {
+                uint32_t spare;  /* further ones that are to come */
+                uint16_t enough; /* it could be complete, but waits for the others */
+                uint16_t
+                    watched; /* whoever watches is told that it is complete, see core/watch.h */
+            };
+            uint64_t unusual; /* one of them */
+        };
         uint64_t until; /* ticks: for so long; 0: it does not */
     } answers;
     uint32_t n_held;    /* peers that have not released the slot */

@@ -66,6 +66,7 @@ static bool op_open(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint8_t 
     op->after = &plan->ops[slot + 1 == plan->depth ? 0 : slot + 1];
     op->retired = true;
     op->not_as_planned = true;
+    op->answers.watched = plan->ctx->polling.watch && !plan->on_streams && !plan->proxied.is;
     op->op_peers = calloc(n, sizeof(*op->op_peers));
     op->posts = calloc(n, sizeof(op->posts[0]));
     op->xfers = calloc((size_t)n * plan->n_push + 1, sizeof(*op->xfers));
@@ -76,6 +77,7 @@ static bool op_open(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint8_t 
         op->posts[p] = &op->op_peers[p].post;
         op->op_peers[p].post.xfer = &op->xfers[p * plan->n_push];
         op->op_peers[p].peer = &plan->ctx->peers[p];
+        op->op_peers[p].watched = op->answers.watched;
         for (uint32_t i = 0; i < plan->n_pull; i++) {
             const struct stepaf_pull *pull = &plan->pull[p * plan->n_pull + i];
             op->pull_bytes[p * plan->n_pull + i] = pull->bytes;

@@ -14,6 +14,7 @@
 #include "core/peer.h"
 #include "core/progress.h"
 #include "core/wait.h"
+#include "core/watch.h"
 
 enum {
     CROWDED_POLLS = 2,     /* before the core is given up, where ranks outnumber cores */
@@ -103,9 +104,24 @@ void stepaf_core_look_for_lost(struct stepaf_ctx *ctx)
     find_dead_peers(ctx, stepaf_ticks());
 }
 
+/* Tell who watches. Whether no more is to be done after this poll: then each one comes here. */
+static bool is_watched_only(struct stepaf_ctx *ctx, uint64_t now, bool has_come)
+{
+    struct stepaf_watch *watch = ctx->polling.watch;
+
+    stepaf_watch_poll(watch, now, has_come);
+    if ((int64_t)(now - watch->look_at) < 0)
+        return true;
+    watch->look_at = now + stepaf_ticks_of_us(ctx, LOOK_EVERY_US);
+    return false;
+}
+
 void stepaf_core_check_liveness(struct stepaf_ctx *ctx, uint64_t now, bool has_come)
 {
-    ctx->polling.look_at = now + stepaf_ticks_of_us(ctx, LOOK_EVERY_US);
+    if (!ctx->polling.watch)
+        ctx->polling.look_at = now + stepaf_ticks_of_us(ctx, LOOK_EVERY_US);
+    else if (is_watched_only(ctx, now, has_come))
+        return;
     if (!has_come && !ctx->polling.vain_since)
         ctx->polling.vain_since = now;
     if ((!has_come && now - ctx->polling.vain_since >= stepaf_ticks_of_us(ctx, LOOK_EVERY_US)) ||

@@ -24,7 +24,10 @@ enum stepaf_msg_type {
     STEPAF_MSG_BYE = 12,      /* I finalize */
     STEPAF_MSG_QUIESCED = 13, /* I have entered the commit, and nothing before it is to come */
     STEPAF_MSG_LANDED = 14,   /* both: a part of a tensor has, ahead of its START or RESPONSE */
-    STEPAF_MSG_TYPE_END = 15,
+    STEPAF_MSG_ASK = 15,      /* attention: when was what with the batch of that operation? */
+    STEPAF_MSG_TELL = 16,     /* FFN: then */
+    STEPAF_MSG_TOLD = 17,     /* attention: an operation was late, and whose time it was */
+    STEPAF_MSG_TYPE_END = 18,
     STEPAF_MSG_TRANSPORT = 128 /* from here on: a transport's own, never seen by the core */
 };
 
@@ -64,6 +67,18 @@ enum {
 enum {
     STEPAF_MSG_TENSOR_INDEX = 0,
     STEPAF_MSG_HERE = 1 /* bytes of it that have landed, from its beginning */
+};
+
+/* Places in word[] of TELL and TOLD; TELL has QUEUE and WORK as RESPONSE, and times are two words. */
+enum {
+    STEPAF_MSG_GAP = 2,   /* TELL: ns up to the arrival in which the FFN rank had not looked */
+    STEPAF_MSG_KNOWN = 3, /* TELL: 1: the batch was found, and the rest means something */
+    STEPAF_MSG_ARRIVED =
+        4, /* TELL: when, ns of the common clock; TOLD: when the operation was complete */
+    STEPAF_MSG_PHASE = 0, /* TOLD: stepaf_verdict_phase_t */
+    STEPAF_MSG_OVER = 1,  /* TOLD: ns of that beyond the usual */
+    STEPAF_MSG_TOOK = 2,  /* TOLD: ns of the operation, and of the usual one */
+    STEPAF_MSG_USUAL = 3
 };
 
 /* Set the head by one store. A transport that loads it as one word soon after then need not wait

@@ -19,6 +19,7 @@
 #include "core/trace.h"
 #include "core/trace_file.h"
 #include "device/gpu.h"
+#include "verdict/verdict.h"
 #include "wireup/hello.h"
 #include "wireup/init.h"
 #include "wireup/init_members.h"
@@ -348,6 +349,8 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     stepaf_split_free(&view.split);
     if (!status)
         status = open_peers(ctx);
+    if (!status)
+        status = stepaf_verdict_open(ctx);
     if (status) {
         ctx->job.boot.close = NULL; /* the caller keeps it */
         stepaf_ctx_free(ctx);

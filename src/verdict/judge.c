@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "verdict/judge.h"
+
+enum { LATE_LEAST_NS = 20000 /* what is less beyond the usual is nothing to talk of */ };
+
+static int64_t least(int64_t one, int64_t other)
+{
+    return one < other ? one : other;
+}
+
+static int64_t no_less(int64_t value, int64_t floor)
+{
+    return value > floor ? value : floor;
+}
+
+struct stepaf_verdict_spent stepaf_verdict_split(const struct stepaf_verdict_seen *seen)
+{
+    struct stepaf_verdict_spent spent = {.post = seen->post,
+                                         .there = -1,
+                                         .queue = seen->queue,
+                                         .work = seen->work,
+                                         .back = -1,
+                                         .wait = -1,
+                                         .net = -1};
+    int64_t ways, gap, own;
+
+    if (seen->queue < 0 || seen->work < 0)
+        return spent;
+    ways = no_less(seen->way - seen->queue - seen->work, 0);
+    if (seen->ffn_gap < 0) {
+        spent.wait = least(seen->own_gap, ways);
+        return spent;
+    }
+    gap = least(seen->ffn_gap, ways);
+    own = least(seen->own_gap, ways - gap);
+    if (seen->bound >= 0) {
+        gap = least(gap, no_less(seen->there + seen->bound, 0));
+        own = least(no_less(seen->own_gap, 0), ways - gap);
+        own = least(own, no_less(ways - seen->there + seen->bound, 0));
+        spent.there = least(no_less(seen->there - gap, 0), ways - gap - own);
+        spent.back = ways - gap - own - spent.there;
+    }
+    spent.queue += gap;
+    spent.wait = own;
+    spent.net = ways - gap - own;
+    return spent;
+}
+
+static void learn(struct stepaf_median *median, int64_t ns)
+{
+    if (ns >= 0)
+        stepaf_median_add(median, ns);
+}
+
+void stepaf_verdict_learn(struct stepaf_verdict_usual_peer *usual,
+                          const struct stepaf_verdict_spent *spent)
+{
+    learn(&usual->there, spent->there);
+    learn(&usual->queue, spent->queue);
+    learn(&usual->work, spent->work);
+    learn(&usual->back, spent->back);
+    learn(&usual->wait, spent->wait);
+    learn(&usual->net, spent->net);
+}
+
+int64_t stepaf_verdict_late_took(const struct stepaf_verdict_usual *usual)
+{
+    if (usual->took.n < STEPAF_VERDICT_SURE)
+        return INT64_MAX;
+    return usual->took.median + no_less(usual->took.median, LATE_LEAST_NS);
+}
+
+/* A start that comes a little late is nothing beside an operation that takes long. */
+int64_t stepaf_verdict_late_idle(const struct stepaf_verdict_usual *usual)
+{
+    int64_t beyond;
+
+    if (usual->idle.n < STEPAF_VERDICT_SURE || usual->took.n < STEPAF_VERDICT_SURE)
+        return INT64_MAX;
+    beyond = no_less(usual->idle.median, usual->took.median);
+    return usual->idle.median + no_less(beyond, LATE_LEAST_NS);
+}
+
+/* What @a ns is beyond the usual; 0 where one of them is not known. */
+static int64_t beyond(int64_t ns, const struct stepaf_median *usual)
+{
+    return ns < 0 || usual->n < STEPAF_VERDICT_SURE ? 0 : no_less(ns - usual->median, 0);
+}
+
+/* The ways: each of them, if both clocks tell it for certain. The bound counts twice, as what is usual was between
+ * these clocks as well. */
+static void judge_ways(const struct stepaf_verdict_seen *seen,
+                       const struct stepaf_verdict_spent *spent,
+                       const struct stepaf_verdict_usual_peer *usual, int64_t *over)
+{
+    int64_t there = beyond(spent->there, &usual->there);
+    int64_t back = beyond(spent->back, &usual->back);
+    int64_t apart = there > back ? there - back : back - there;
+
+    if (seen->bound >= 0 && spent->there >= 0 && no_less(there, back) > 0 &&
+        apart > 2 * seen->bound) {
+        over[STEPAF_VERDICT_THERE] = there;
+        over[STEPAF_VERDICT_BACK] = back;
+    } else {
+        over[STEPAF_VERDICT_NETWORK] = beyond(spent->net, &usual->net);
+    }
+}
+
+/* What of this rank's own time it had no core for. */
+static void judge_starved(int64_t starved, int64_t *over, int phase)
+{
+    if (over[phase] <= 0 || starved - over[STEPAF_VERDICT_STARVED] < over[phase] / 4 * 3)
+        return;
+    over[STEPAF_VERDICT_STARVED] += over[phase];
+    over[phase] = 0;
+}
+
+void stepaf_verdict_judge(const struct stepaf_verdict_seen *seen,
+                          const struct stepaf_verdict_usual *usual,
+                          const struct stepaf_verdict_usual_peer *usual_peer,
+                          stepaf_verdict_t *verdict_p)
+{
+    struct stepaf_verdict_spent spent = stepaf_verdict_split(seen);
+    int64_t *over = verdict_p->over_ns, left;
+    bool is_late = seen->took >= stepaf_verdict_late_took(usual);
+
+    for (int i = 0; i < STEPAF_VERDICT_PHASES; i++)
+        over[i] = 0;
+    verdict_p->took_ns = seen->took;
+    verdict_p->usual_ns = usual->took.median;
+    if (seen->idle >= stepaf_verdict_late_idle(usual)) {
+        verdict_p->took_ns += seen->idle;
+        verdict_p->usual_ns += usual->idle.median;
+        over[STEPAF_VERDICT_START] = seen->idle - usual->idle.median;
+    }
+    if (is_late) {
+        over[STEPAF_VERDICT_START] += beyond(spent.post, &usual->post);
+        over[STEPAF_VERDICT_FFN_QUEUE] = beyond(spent.queue, &usual_peer->queue);
+        over[STEPAF_VERDICT_FFN_WORK] = beyond(spent.work, &usual_peer->work);
+        over[STEPAF_VERDICT_WAIT] = beyond(spent.wait, &usual_peer->wait);
+        /* Who waits and does not poll has no core. */
+        over[STEPAF_VERDICT_STARVED] = least(over[STEPAF_VERDICT_WAIT], seen->in_wait);
+        over[STEPAF_VERDICT_WAIT] -= over[STEPAF_VERDICT_STARVED];
+        judge_ways(seen, &spent, usual_peer, over);
+    }
+    judge_starved(seen->starved, over, STEPAF_VERDICT_START);
+    judge_starved(seen->starved, over, STEPAF_VERDICT_WAIT);
+    left = verdict_p->took_ns - verdict_p->usual_ns;
+    verdict_p->phase = STEPAF_VERDICT_UNKNOWN;
+    for (int i = STEPAF_VERDICT_UNKNOWN + 1; i < STEPAF_VERDICT_LAST; i++)
+        left -= over[i];
+    over[STEPAF_VERDICT_UNKNOWN] = no_less(left, 0);
+    for (uint16_t i = STEPAF_VERDICT_UNKNOWN + 1; i < STEPAF_VERDICT_LAST; i++)
+        if (over[i] > over[verdict_p->phase])
+            verdict_p->phase = i;
+}

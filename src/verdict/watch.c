@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Picks operations: those that are late, and now and then one to learn from what is usual. */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "core/clock_keep.h"
+#include "core/op.h"
+#include "core/plan.h"
+#include "core/table.h"
+#include "core/trace.h"
+#include "core/wait.h"
+#include "verdict/ask.h"
+#include "verdict/starve.h"
+#include "verdict/verdict.h"
+#include "verdict/window.h"
+
+enum {
+    GAPS_FROM_US = 10,
+    LOOK_EVERY_US = 20000,
+    STARVE_EVERY_US = 1000, /* readings are no closer than that */
+    ANSWER_WITHIN_US = 1000000,
+    LEARN_EVERY_US = 1000000, /* from a plan, once it is known well */
+    LEARN_OF_PEERS = 4,       /* at a time */
+    WAITED_WITHIN = 512       /* entries of the trace that are searched */
+};
+
+/* ---- plans ---- */
+
+/* Make room for what is learnt of a plan: after the poll that has brought its first operation. */
+static void meet_plan(struct stepaf_verdict_state *state)
+{
+    const struct stepaf_plan_obj *obj = stepaf_table_get(&state->ctx->tables.plans, state->unmet);
+    struct stepaf_verdict_plan *plan;
+
+    if (!obj)
+        return;
+    if (state->unmet >= state->n_plans) {
+        uint32_t n = state->unmet + 16;
+        struct stepaf_verdict_plan **plans = realloc(state->plans, n * sizeof(*plans));
+        if (!plans)
+            return;
+        for (uint32_t i = state->n_plans; i < n; i++)
+            plans[i] = NULL;
+        state->plans = plans;
+        state->n_plans = n;
+    }
+    plan = calloc(1, sizeof(*plan) + state->ctx->n_peers * sizeof(plan->at[0]));
+    if (!plan)
+        return;
+    plan->generation = obj->handle.generation;
+    plan->late_took = plan->late_idle = UINT64_MAX;
+    plan->left = plan->stride = 1;
+    free(state->plans[state->unmet]);
+    state->plans[state->unmet] = plan;
+}
+
+/* What is known of the plan; NULL: nothing yet. */
+static inline struct stepaf_verdict_plan *plan_of(struct stepaf_verdict_state *state,
+                                                  const struct stepaf_plan_obj *obj)
+{
+    struct stepaf_verdict_plan *plan =
+        obj->index < state->n_plans ? state->plans[obj->index] : NULL;
+
+    if (__builtin_expect(plan && plan->generation == obj->handle.generation, 1))
+        return plan;
+    state->unmet = obj->index;
+    state->watch.due = 0;
+    return NULL;
+}
+
+static uint64_t ticks_of_ns(const struct stepaf_ctx *ctx, int64_t ns)
+{
+    return ns == INT64_MAX ? UINT64_MAX : (uint64_t)((double)ns / ctx->clock.own.ns_per_tick);
+}
+
+static int64_t ns_of_ticks(const struct stepaf_ctx *ctx, uint64_t ticks)
+{
+    return (int64_t)((double)ticks * ctx->clock.own.ns_per_tick);
+}
+
+/* ---- one operation ---- */
+
+/* Since when the caller has waited for the operation; 0: it has not, or the trace does not say any more. */
+static uint64_t find_wait(const struct stepaf_trace *trace, const struct stepaf_op *op)
+{
+    uint64_t kept = trace->head - trace->tail;
+
+    if (kept > WAITED_WITHIN)
+        kept = WAITED_WITHIN;
+    for (uint64_t at = trace->head; at-- > trace->head - kept;) {
+        const struct stepaf_trace_entry *entry = &trace->ring[at & trace->mask];
+        if (entry->seq == op->seq && entry->plan == (op->plan->index & 0xffff) &&
+            (entry->event & STEPAF_TRACE_EVENT) == STEPAF_EVENT_WAITED)
+            return entry->ticks;
+    }
+    return 0;
+}
+
+/* Of the gap before the answer, what came when the caller waited already. */
+static uint64_t part_in_wait(uint64_t answered, uint64_t gap, uint64_t waited)
+{
+    uint64_t began = answered - gap;
+
+    if (!waited || (int64_t)(answered - waited) <= 0)
+        return 0;
+    return answered - ((int64_t)(waited - began) > 0 ? waited : began);
+}
+
+/* The case of the operation at peer @a p, if there is one already, or a free one; NULL: there is none. */
+static struct stepaf_verdict_case *find_case(struct stepaf_verdict_state *state,
+                                             const struct stepaf_op *op, uint32_t p)
+{
+    struct stepaf_verdict_case *found = NULL;
+
+    for (int i = 0; i < STEPAF_VERDICT_CASES; i++) {
+        struct stepaf_verdict_case *one = &state->cases[i];
+        if (one->state == STEPAF_CASE_FREE)
+            found = one;
+        else if (one->state == STEPAF_CASE_NEW && one->seq == op->seq && one->p == p &&
+                 one->plan == (uint16_t)op->plan->index)
+            return one;
+    }
+    return found;
+}
+
+static bool has_answered(const struct stepaf_op_peer *op_peer)
+{
+    return op_peer->state == STEPAF_OP_PEER_ANSWERED || op_peer->state == STEPAF_OP_PEER_CANCELED;
+}
+
+/* Look into what peer @a p did with the operation. NULL: too much is being looked into. */
+static struct stepaf_verdict_case *open_case(struct stepaf_verdict_state *state,
+                                             const struct stepaf_op *op, uint32_t p, uint64_t now,
+                                             uint64_t idle)
+{
+    struct stepaf_verdict_case *one = find_case(state, op, p);
+    const struct stepaf_op_peer *op_peer = &op->op_peers[p];
+    uint64_t gap = stepaf_watch_gap_before(&state->watch, op_peer->answered);
+
+    if (!one || one->state == STEPAF_CASE_NEW)
+        return one;
+    *one = (struct stepaf_verdict_case){
+        .state = STEPAF_CASE_NEW,
+        .plan = (uint16_t)op->plan->index,
+        .generation = op->plan->handle.generation,
+        .seq = op->seq,
+        .p = p,
+        .queue_ns = op_peer->queue_ns,
+        .work_ns = op_peer->work_ns,
+        .started = op->trace.started,
+        .notified = op->trace.notified,
+        .answered = op_peer->answered,
+        .done = now,
+        .idle = idle,
+        .gap = gap,
+        .in_wait = part_in_wait(op_peer->answered, gap, find_wait(&state->ctx->trace, op)),
+    };
+    state->n_open++;
+    state->watch.due = 0; /* at the end of this poll */
+    return one;
+}
+
+/* The peer whose answer was the last. */
+static uint32_t find_last(const struct stepaf_ctx *ctx, const struct stepaf_op *op)
+{
+    uint32_t last = ctx->n_peers;
+
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (has_answered(&op->op_peers[p]) &&
+            (last == ctx->n_peers ||
+             (int64_t)(op->op_peers[p].answered - op->op_peers[last].answered) > 0))
+            last = p;
+    return last;
+}
+
+static void pick_late(struct stepaf_verdict_state *state, const struct stepaf_op *op, uint64_t now,
+                      uint64_t idle, bool refused)
+{
+    uint32_t p = find_last(state->ctx, op);
+
+    struct stepaf_verdict_case *one =
+        p < state->ctx->n_peers ? open_case(state, op, p, now, idle) : NULL;
+
+    if (!one) {
+        stepaf_window_miss(state);
+        return;
+    }
+    one->is_late = true;
+    one->refused = refused;
+    one->starved_ns = stepaf_starve_read(state, now, STARVE_EVERY_US);
+}
+
+/* Once in a while: as many as make a median at once, then the fewer the longer the plan is known. */
+static void pick_next(struct stepaf_verdict_state *state, struct stepaf_verdict_plan *plan,
+                      uint64_t now)
+{
+    uint64_t most = stepaf_ticks_of_us(state->ctx, LEARN_EVERY_US), wanted;
+
+    if (plan->usual.took.n == 1)
+        plan->first = now;
+    wanted = (now - plan->first) / STEPAF_MEDIAN_SAMPLES;
+    wanted = wanted < most ? wanted : most;
+    if (plan->usual.took.n > STEPAF_MEDIAN_SAMPLES) {
+        if (now - plan->last < wanted && plan->stride < UINT32_MAX / 2)
+            plan->stride *= 2;
+        else if (now - plan->last > 2 * wanted && plan->stride > 1)
+            plan->stride /= 2;
+    }
+    plan->last = now;
+    plan->left = plan->stride;
+}
+
+static void pick_usual(struct stepaf_verdict_state *state, struct stepaf_verdict_plan *plan,
+                       const struct stepaf_op *op, uint64_t now, uint64_t idle, bool refused)
+{
+    const struct stepaf_ctx *ctx = state->ctx;
+    struct stepaf_verdict_usual *usual = &plan->usual;
+    uint32_t n = ctx->n_peers < LEARN_OF_PEERS ? ctx->n_peers : LEARN_OF_PEERS;
+
+    stepaf_median_add(&usual->took, ns_of_ticks(ctx, now - op->trace.started));
+    stepaf_median_add(&usual->post, ns_of_ticks(ctx, op->trace.notified - op->trace.started));
+    if (!refused)
+        stepaf_median_add(&usual->idle, ns_of_ticks(ctx, idle));
+    plan->late_took = ticks_of_ns(ctx, stepaf_verdict_late_took(usual));
+    plan->late_idle = ticks_of_ns(ctx, stepaf_verdict_late_idle(usual));
+    for (; n > 0; n--) {
+        plan->turn = plan->turn + 1 < ctx->n_peers ? plan->turn + 1 : 0;
+        struct stepaf_verdict_case *one = has_answered(&op->op_peers[plan->turn])
+                                              ? open_case(state, op, plan->turn, now, idle)
+                                              : NULL;
+        if (one)
+            one->is_learnt = true;
+    }
+    pick_next(state, plan, now);
+}
+
+static __attribute__((noinline)) void pick(struct stepaf_verdict_state *state,
+                                           struct stepaf_verdict_plan *plan,
+                                           const struct stepaf_op *op, uint64_t now, uint64_t took,
+                                           uint64_t idle)
+{
+    uint64_t would_block = state->ctx->counters.would_block;
+    bool refused = would_block != state->would_block;
+
+    state->would_block = would_block;
+    if (took >= plan->late_took || (idle >= plan->late_idle && !refused))
+        pick_late(state, op, now, idle, refused);
+    if (!plan->left)
+        pick_usual(state, plan, op, now, idle, refused);
+}
+
+/* From the last that is known of before the start: the end of the slot's operation before, and the end or the start
+ * of the last operation of all, if that was before. */
+static inline uint64_t idle_before(const struct stepaf_verdict_state *state, uint64_t slot_done,
+                                   uint64_t started)
+{
+    uint64_t idle = started - slot_done, other = started - state->last_done;
+
+    if (other < idle)
+        idle = other;
+    other = started - state->last_started;
+    return other < idle ? other : idle;
+}
+
+static void done(struct stepaf_watch *watch, const struct stepaf_op *op, uint64_t now)
+{
+    struct stepaf_verdict_state *state = (struct stepaf_verdict_state *)watch;
+    struct stepaf_verdict_plan *plan = plan_of(state, op->plan);
+    uint64_t started = op->trace.started, took = now - started, idle;
+    bool learn;
+
+    if (__builtin_expect(!plan, 0))
+        return;
+    idle = idle_before(state, plan->slot_done[op->slot], started);
+    learn = !--plan->left;
+    if (__builtin_expect(took >= plan->late_took || idle >= plan->late_idle || learn, 0))
+        pick(state, plan, op, now, took, idle);
+    plan->slot_done[op->slot] = now;
+    state->last_done = now;
+    state->last_started = started;
+}
+
+/* ---- between polls ---- */
+
+static void look_between(struct stepaf_watch *watch, uint64_t now)
+{
+    struct stepaf_verdict_state *state = (struct stepaf_verdict_state *)watch;
+    const struct stepaf_ctx *ctx = state->ctx;
+    uint64_t patience = stepaf_ticks_of_us(ctx, ANSWER_WITHIN_US);
+    int64_t now_ns = stepaf_monotonic_ns();
+
+    watch->due = now + stepaf_ticks_of_us(ctx, LOOK_EVERY_US);
+    if (state->unmet != UINT32_MAX)
+        meet_plan(state);
+    state->unmet = UINT32_MAX;
+    for (int i = 0; i < STEPAF_VERDICT_CASES && state->n_open; i++) {
+        struct stepaf_verdict_case *one = &state->cases[i];
+        if ((one->state == STEPAF_CASE_NEW && !stepaf_case_ask(state, one, now)) ||
+            (one->state == STEPAF_CASE_ASKED && now - one->asked >= patience))
+            stepaf_case_give_up(state, one);
+    }
+    (void)stepaf_starve_read(state, now, LOOK_EVERY_US / 2);
+    stepaf_window_turn(state, now_ns);
+    stepaf_window_log(state, now_ns);
+}
+
+static void close_watch(struct stepaf_watch *watch)
+{
+    struct stepaf_verdict_state *state = (struct stepaf_verdict_state *)watch;
+
+    for (uint32_t i = 0; i < state->n_plans; i++)
+        free(state->plans[i]);
+    free(state->plans);
+    stepaf_window_close(&state->window);
+    state->ctx->polling.watch = NULL;
+    free(state);
+}
+
+static const struct stepaf_watch_ops watch_ops = {
+    .done = done, .look = look_between, .take = stepaf_verdict_take, .close = close_watch};
+
+stepaf_status_t stepaf_verdict_open(struct stepaf_ctx *ctx)
+{
+    struct stepaf_verdict_state *state;
+
+    if (ctx->env.verdict != STEPAF_ENV_VERDICT_on)
+        return STEPAF_OK;
+    if (!ctx->trace.ring) {
+        stepaf_log_warn("STEPAF_VERDICT=on does nothing, since STEPAF_TRACE is off");
+        return STEPAF_OK;
+    }
+    state = calloc(1, sizeof(*state));
+    if (!state)
+        return stepaf_error_no_memory(STEPAF_PHASE_INIT);
+    state->ctx = ctx;
+    state->unmet = UINT32_MAX;
+    if (!stepaf_window_open(state)) {
+        free(state);
+        return stepaf_error_no_memory(STEPAF_PHASE_INIT);
+    }
+    state->watch.ops = &watch_ops;
+    state->watch.polled = stepaf_ticks();
+    state->watch.gaps_from = stepaf_ticks_of_us(ctx, GAPS_FROM_US);
+    state->watch.look_at = state->watch.polled;
+    state->last_done = state->last_started = state->watch.polled;
+    ctx->polling.look_at = 0;
+    ctx->polling.watch = &state->watch;
+    return STEPAF_OK;
+}
+
+struct stepaf_verdict_state *stepaf_verdict_of(const struct stepaf_ctx *ctx)
+{
+    return (struct stepaf_verdict_state *)ctx->polling.watch;
+}

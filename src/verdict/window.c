@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "verdict/window.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+static const int64_t LOG_EVERY_NS = 1000000000;
+
+bool stepaf_window_open(struct stepaf_verdict_state *state)
+{
+    struct stepaf_verdict_sums *window = &state->window;
+    size_t n = STEPAF_VERDICT_BUCKETS * ((size_t)state->ctx->n_peers + 1);
+
+    window->bucket_ns =
+        (int64_t)state->ctx->env.verdict_window_s * 1000000000 / STEPAF_VERDICT_BUCKETS;
+    window->began_ns = stepaf_monotonic_ns();
+    window->cells = calloc(n, sizeof(*window->cells));
+    return window->cells != NULL;
+}
+
+void stepaf_window_close(struct stepaf_verdict_sums *window)
+{
+    free(window->cells);
+}
+
+static struct stepaf_verdict_cell *cell_at(const struct stepaf_verdict_state *state,
+                                           uint32_t bucket, uint32_t p)
+{
+    return &state->window.cells[(size_t)bucket * (state->ctx->n_peers + 1) + p];
+}
+
+static void begin_bucket(struct stepaf_verdict_state *state)
+{
+    struct stepaf_verdict_sums *window = &state->window;
+
+    window->at = (window->at + 1) % STEPAF_VERDICT_BUCKETS;
+    window->completed[window->at] = state->ctx->counters.operations_completed;
+    window->unjudged[window->at] = 0;
+    memset(cell_at(state, window->at, 0), 0,
+           (state->ctx->n_peers + 1) * sizeof(struct stepaf_verdict_cell));
+}
+
+void stepaf_window_turn(struct stepaf_verdict_state *state, int64_t now_ns)
+{
+    struct stepaf_verdict_sums *window = &state->window;
+    int64_t passed = (now_ns - window->began_ns) / window->bucket_ns;
+
+    if (passed <= 0)
+        return;
+    window->began_ns += passed * window->bucket_ns;
+    for (int64_t i = 0; i < passed && i < STEPAF_VERDICT_BUCKETS; i++)
+        begin_bucket(state);
+}
+
+void stepaf_window_add(struct stepaf_verdict_state *state, const stepaf_verdict_t *verdict,
+                       uint32_t p)
+{
+    struct stepaf_verdict_sums *window = &state->window;
+    struct stepaf_verdict_cell *cell = cell_at(state, window->at, p);
+
+    window->kept[window->n_kept++ % STEPAF_VERDICT_KEPT] = *verdict;
+    window->usual_ns = verdict->usual_ns;
+    cell->late[verdict->phase]++;
+    for (int i = 0; i < STEPAF_VERDICT_LAST; i++)
+        cell->over_ns[i] += verdict->over_ns[i];
+}
+
+void stepaf_window_miss(struct stepaf_verdict_state *state)
+{
+    state->window.unjudged[state->window.at]++;
+}
+
+struct stepaf_verdict_cell stepaf_window_cell(const struct stepaf_verdict_state *state, uint32_t p)
+{
+    struct stepaf_verdict_cell sum = {{0}, {0}};
+
+    for (uint32_t b = 0; b < STEPAF_VERDICT_BUCKETS; b++)
+        for (int i = 0; i < STEPAF_VERDICT_LAST; i++) {
+            sum.late[i] += cell_at(state, b, p)->late[i];
+            sum.over_ns[i] += cell_at(state, b, p)->over_ns[i];
+        }
+    return sum;
+}
+
+/* Add up all, and find who had the most of the phase that took the most: by verdicts, not by single long waits. */
+static void sum_cells(const struct stepaf_verdict_state *state, stepaf_verdict_window_t *sum)
+{
+    uint32_t n = state->ctx->n_peers, most_late = 0;
+
+    for (uint32_t p = 0; p <= n; p++) {
+        struct stepaf_verdict_cell cell = stepaf_window_cell(state, p);
+        for (int i = 0; i < STEPAF_VERDICT_LAST; i++) {
+            sum->by_phase[i] += cell.late[i];
+            sum->late += cell.late[i];
+            sum->over_ns[i] += cell.over_ns[i];
+        }
+    }
+    for (int i = 0; i < STEPAF_VERDICT_LAST; i++)
+        if (sum->by_phase[i] > sum->by_phase[sum->phase] ||
+            (sum->by_phase[i] == sum->by_phase[sum->phase] &&
+             sum->over_ns[i] > sum->over_ns[sum->phase]))
+            sum->phase = i;
+    for (uint32_t p = 0; p < n; p++) {
+        struct stepaf_verdict_cell cell = stepaf_window_cell(state, p);
+        if (cell.late[sum->phase] > most_late) {
+            most_late = cell.late[sum->phase];
+            sum->peer = state->ctx->peers[p].who.rank;
+        }
+    }
+}
+
+stepaf_verdict_window_t stepaf_window_sum(const struct stepaf_verdict_state *state)
+{
+    const struct stepaf_verdict_sums *window = &state->window;
+    uint32_t oldest = (window->at + 1) % STEPAF_VERDICT_BUCKETS;
+    stepaf_verdict_window_t sum = {
+        .window_ns = (STEPAF_VERDICT_BUCKETS - 1) * window->bucket_ns + stepaf_monotonic_ns() -
+                     window->began_ns,
+        .operations = state->ctx->counters.operations_completed - window->completed[oldest],
+        .usual_ns = window->usual_ns,
+        .phase = STEPAF_VERDICT_UNKNOWN,
+        .peer = -1,
+    };
+
+    for (int b = 0; b < STEPAF_VERDICT_BUCKETS; b++)
+        sum.unjudged += window->unjudged[b];
+    for (int i = 0; i < STEPAF_VERDICT_CASES; i++)
+        sum.unjudged += state->cases[i].state != STEPAF_CASE_FREE && state->cases[i].is_late;
+    sum_cells(state, &sum);
+    return sum;
+}
+
+void stepaf_window_log(struct stepaf_verdict_state *state, int64_t now_ns)
+{
+    const struct stepaf_ctx *ctx = state->ctx;
+    char where[96] = "this rank";
+
+    if (state->n_logged == state->window.n_kept || now_ns - state->logged_ns < LOG_EVERY_NS ||
+        __atomic_load_n(&stepaf_log_level_now, __ATOMIC_RELAXED) < STEPAF_LOG_INFO)
+        return;
+    stepaf_verdict_window_t sum = stepaf_window_sum(state);
+    state->logged_ns = now_ns;
+    state->n_logged = state->window.n_kept;
+    for (uint32_t p = 0; p < ctx->n_peers && sum.peer >= 0; p++)
+        if (ctx->peers[p].who.rank == sum.peer)
+            snprintf(where, sizeof(where), STEPAF_WHO_FORMAT, STEPAF_WHO_ARGS(ctx->peers[p].who));
+    stepaf_log_info(
+        "%llu operations were late in the last %.1f s, of %llu: most by %s, %llu of them, of %s; "
+        "that took %lld us beyond the usual in all; usual were %lld us at last",
+        (unsigned long long)sum.late, (double)sum.window_ns / 1e9,
+        (unsigned long long)sum.operations,
+        stepaf_verdict_phase_name((stepaf_verdict_phase_t)sum.phase),
+        (unsigned long long)sum.by_phase[sum.phase], where,
+        (long long)sum.over_ns[sum.phase] / 1000, (long long)sum.usual_ns / 1000);
+}

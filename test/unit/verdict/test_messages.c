@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ranks ask and tell each other about operations that are late: the other rank is made up. */
+#include <stdlib.h>
+
+#include "fake.h"
+#include "unit.h"
+
+enum { PUSHED = 1, PULLED = 2, BYTES = 100, LEARNT = 40, WORK_NS = 700 };
+
+static struct fake_job *job, *counterpart;
+static stepaf_plan_h plan;
+static uint32_t seq; /* of the next operation */
+static int64_t longest_ns;
+static int64_t started_ns, worked_ns; /* of the last operation, common clock */
+
+static void begin(stepaf_role_t role, const char *setting)
+{
+    void *memory;
+
+    setenv("STEPAF_VERDICT", setting, 1);
+    job = fake_open(role, 1, 1);
+    unsetenv("STEPAF_VERDICT");
+    counterpart = fake_open(role == STEPAF_FFN ? STEPAF_ATTENTION : STEPAF_FFN, 1, 1);
+    fake_key(job, counterpart, PUSHED, STEPAF_PUSH, BYTES, 1);
+    fake_key(job, counterpart, PULLED, STEPAF_PULL, BYTES, 1);
+    struct fake_job *attention = role == STEPAF_FFN ? counterpart : job;
+    CU_ASSERT_EQUAL_FATAL(stepaf_alloc(attention->handle, 4096, STEPAF_MEM_HOST, &memory), 0);
+    stepaf_tensor_t push = {PUSHED, memory, BYTES}, pull = {PULLED, (char *)memory + 1024, BYTES};
+    plan = NULL;
+    if (role == STEPAF_ATTENTION)
+        CU_ASSERT_EQUAL_FATAL(stepaf_plan_create(job->handle, &push, 1, &pull, 1, 0, &plan), 0);
+    CU_ASSERT_EQUAL_FATAL(fake_commit(job, counterpart), STEPAF_OK);
+    fake_forget(job);
+    seq = 0;
+    longest_ns = 0;
+}
+
+static void end(void)
+{
+    fake_close(job);
+    fake_close(counterpart);
+}
+
+static struct stepaf_msg tell_msg(uint32_t of, int64_t arrived_ns, uint32_t work_ns)
+{
+    struct stepaf_msg msg = fake_msg(job, STEPAF_MSG_TELL, 0, 0, of);
+
+    msg.word[STEPAF_MSG_KNOWN] = 1;
+    msg.word[STEPAF_MSG_WORK] = work_ns;
+    msg.word[STEPAF_MSG_ARRIVED] = (uint32_t)arrived_ns;
+    msg.word[STEPAF_MSG_ARRIVED + 1] = (uint32_t)((uint64_t)arrived_ns >> 32);
+    return msg;
+}
+
+/* One operation, whose peer takes @a busy_ns at least. Whether the rank has asked about it. */
+static bool operate(int64_t busy_ns)
+{
+    stepaf_request_h request;
+    int64_t began = stepaf_monotonic_ns();
+
+    fake_forget(job);
+    CU_ASSERT_EQUAL_FATAL(stepaf_start(plan, &request), STEPAF_OK);
+    started_ns = stepaf_clock_ns(job->handle);
+    while (stepaf_monotonic_ns() - began < busy_ns)
+        CU_ASSERT_EQUAL(stepaf_progress(job->handle), STEPAF_OK);
+    struct stepaf_msg response = fake_msg(job, STEPAF_MSG_RESPONSE, 0, 0, seq++);
+    worked_ns = stepaf_clock_ns(job->handle) - started_ns;
+    response.flags = STEPAF_MSG_RELEASED;
+    response.n_words = STEPAF_MSG_SIZES;
+    response.word[STEPAF_MSG_QUEUE] = 0;
+    response.word[STEPAF_MSG_WORK] = WORK_NS;
+    fake_say(job, 0, &response);
+    CU_ASSERT_EQUAL(stepaf_wait(request, 1000000), STEPAF_OK);
+    if (stepaf_monotonic_ns() - began > longest_ns)
+        longest_ns = stepaf_monotonic_ns() - began;
+    CU_ASSERT_EQUAL(stepaf_progress(job->handle), STEPAF_OK);
+    return fake_count(job, STEPAF_MSG_ASK) > 0;
+}
+
+/* Have it learn what is usual. */
+static void learn(void)
+{
+    for (int i = 0; i < LEARNT; i++)
+        if (operate(0)) {
+            struct stepaf_msg told = tell_msg(seq - 1, stepaf_clock_ns(job->handle), WORK_NS);
+            fake_tell(job, 0, &told);
+        }
+}
+
+static size_t read_all(stepaf_verdict_t *verdicts, size_t capacity)
+{
+    size_t n = 777;
+
+    CU_ASSERT_EQUAL(stepaf_verdict_read(job->handle, verdicts, sizeof(*verdicts), capacity, &n),
+                    STEPAF_OK);
+    return n;
+}
+
+/* The newest verdict on operation @a of. */
+static stepaf_verdict_t verdict_on(uint32_t of)
+{
+    stepaf_verdict_t verdicts[64], none = {.phase = 777};
+
+    for (size_t n = read_all(verdicts, 64); n-- > 0;)
+        if (verdicts[n].sequence == of)
+            return verdicts[n];
+    return none;
+}
+
+static void a_late_operation_is_asked_about(void)
+{
+    begin(STEPAF_ATTENTION, "on");
+    learn();
+    int64_t busy = 10 * longest_ns + 1000000;
+    CU_ASSERT_TRUE_FATAL(operate(busy));
+    CU_ASSERT_EQUAL(fake_last(job)->msg.seq, seq - 1);
+    struct stepaf_msg told = tell_msg(seq - 1, started_ns, (uint32_t)worked_ns);
+    fake_forget(job);
+    fake_tell(job, 0, &told);
+    stepaf_verdict_t verdict = verdict_on(seq - 1);
+    CU_ASSERT_EQUAL(verdict.phase, STEPAF_VERDICT_FFN_WORK);
+    CU_ASSERT_EQUAL(verdict.peer, 0);
+    CU_ASSERT(verdict.over_ns[STEPAF_VERDICT_FFN_WORK] > busy / 2);
+    CU_ASSERT(verdict.took_ns >= busy);
+    CU_ASSERT_EQUAL_FATAL(fake_count(job, STEPAF_MSG_TOLD), 1);
+    CU_ASSERT_EQUAL(fake_last(job)->msg.word[STEPAF_MSG_PHASE], STEPAF_VERDICT_FFN_WORK);
+
+    stepaf_verdict_window_t window = {.size = sizeof(window)};
+    stepaf_verdict_peer_t peer = {.size = sizeof(peer)};
+    CU_ASSERT_EQUAL(stepaf_verdict_query(job->handle, &window), STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_verdict_peer(job->handle, 0, &peer), STEPAF_OK);
+    CU_ASSERT_EQUAL(window.operations, seq);
+    CU_ASSERT(window.by_phase[STEPAF_VERDICT_FFN_WORK] >= 1);
+    CU_ASSERT_EQUAL(peer.by_phase[STEPAF_VERDICT_FFN_WORK],
+                    window.by_phase[STEPAF_VERDICT_FFN_WORK]);
+    CU_ASSERT_EQUAL(peer.over_ns[STEPAF_VERDICT_FFN_WORK], window.over_ns[STEPAF_VERDICT_FFN_WORK]);
+    end();
+}
+
+/* The answer is told once, and to who has asked. */
+static void what_was_not_asked_for_changes_nothing(void)
+{
+    stepaf_verdict_t verdicts[64];
+
+    begin(STEPAF_ATTENTION, "on");
+    learn();
+    size_t n = read_all(verdicts, 64);
+    uint64_t malformed = job->ctx->counters.dropped_malformed;
+    struct stepaf_msg told = tell_msg(12345, 1, 1);
+    fake_tell(job, 0, &told);
+    CU_ASSERT_EQUAL(read_all(verdicts, 64), n);
+    CU_ASSERT_EQUAL(job->ctx->counters.dropped_malformed, malformed);
+    struct stepaf_msg ask = fake_msg(job, STEPAF_MSG_ASK, 0, 0, 0);
+    struct stepaf_msg who = fake_msg(job, STEPAF_MSG_TOLD, 0, 0, 0);
+    fake_forget(job);
+    fake_tell(job, 0, &ask);
+    fake_tell(job, 0, &who);
+    CU_ASSERT_EQUAL(job->n_records, 0);
+    CU_ASSERT_EQUAL(job->ctx->counters.dropped_malformed, malformed + 2);
+    end();
+}
+
+static void a_time_that_cannot_be_is_none(void)
+{
+    static const int64_t times[] = {-1, INT64_MIN, INT64_MAX, 0};
+
+    for (int i = 0; i < 4; i++) {
+        begin(STEPAF_ATTENTION, "on");
+        learn();
+        uint64_t malformed = job->ctx->counters.dropped_malformed;
+        int64_t busy = 10 * longest_ns + 1000000;
+        CU_ASSERT_TRUE_FATAL(operate(busy));
+        struct stepaf_msg told = tell_msg(seq - 1, times[i], (uint32_t)busy);
+        fake_tell(job, 0, &told);
+        stepaf_verdict_t verdict = verdict_on(seq - 1);
+        if (times[i]) /* the machine may be up for less than a day */
+            CU_ASSERT_EQUAL(job->ctx->counters.dropped_malformed, malformed + 1);
+        if (times[i])
+            CU_ASSERT_NOT_EQUAL(verdict.phase, STEPAF_VERDICT_FFN_WORK);
+        CU_ASSERT(verdict.phase < STEPAF_VERDICT_LAST);
+        end();
+    }
+}
+
+static void an_ffn_rank_tells_when(void)
+{
+    stepaf_batch_h batch;
+    int n;
+
+    begin(STEPAF_FFN, "on");
+    struct stepaf_msg open = fake_msg(job, STEPAF_MSG_PLAN, 0, 0, 0);
+    struct stepaf_msg tensor = fake_msg(job, STEPAF_MSG_TENSOR, 0, 0, 0);
+    open.word[0] = 1;
+    open.word[2] = 1;
+    tensor.word[0] = PUSHED;
+    tensor.word[2] = BYTES;
+    fake_tell(job, 0, &open);
+    fake_tell(job, 0, &tensor);
+    struct stepaf_msg start = fake_msg(job, STEPAF_MSG_START, 0, 0, 0);
+    struct stepaf_msg ask = fake_msg(job, STEPAF_MSG_ASK, 0, 0, 0);
+    fake_forget(job);
+    fake_tell(job, 0, &ask); /* of one that has not come */
+    CU_ASSERT_EQUAL_FATAL(fake_count(job, STEPAF_MSG_TELL), 1);
+    CU_ASSERT_EQUAL(fake_last(job)->msg.word[STEPAF_MSG_KNOWN], 0);
+    int64_t before = stepaf_clock_ns(job->handle);
+    fake_tell(job, 0, &start);
+    CU_ASSERT_EQUAL_FATAL(stepaf_recv(job->handle, STEPAF_FROM_ANY, 0, 0, &batch, 1, &n),
+                          STEPAF_OK);
+    CU_ASSERT_EQUAL(stepaf_release(batch), STEPAF_OK);
+    int64_t after = stepaf_clock_ns(job->handle);
+    fake_forget(job);
+    fake_tell(job, 0, &ask);
+    CU_ASSERT_EQUAL_FATAL(fake_count(job, STEPAF_MSG_TELL), 1);
+    const struct stepaf_msg *told = &fake_last(job)->msg;
+    int64_t arrived = (int64_t)(told->word[STEPAF_MSG_ARRIVED] |
+                                (uint64_t)told->word[STEPAF_MSG_ARRIVED + 1] << 32);
+    CU_ASSERT_EQUAL(told->word[STEPAF_MSG_KNOWN], 1);
+    CU_ASSERT(arrived > before - 1000000 && arrived < after + 1000000);
+    CU_ASSERT(told->word[STEPAF_MSG_QUEUE] <= after - before + 1000000);
+    CU_ASSERT(told->word[STEPAF_MSG_WORK] <= after - before + 1000000);
+    end();
+}
+
+static void an_ffn_rank_is_told(void)
+{
+    stepaf_verdict_t verdicts[8];
+
+    begin(STEPAF_FFN, "on");
+    struct stepaf_msg told = fake_msg(job, STEPAF_MSG_TOLD, 3, 0, 9);
+    told.word[STEPAF_MSG_PHASE] = STEPAF_VERDICT_LAST;
+    uint64_t malformed = job->ctx->counters.dropped_malformed;
+    fake_tell(job, 0, &told);
+    CU_ASSERT_EQUAL(job->ctx->counters.dropped_malformed, malformed + 1);
+    CU_ASSERT_EQUAL(read_all(verdicts, 8), 0);
+    for (uint32_t phase = 0; phase < STEPAF_VERDICT_LAST; phase++) {
+        told.word[STEPAF_MSG_PHASE] = phase;
+        told.word[STEPAF_MSG_OVER] = 1000 + phase;
+        fake_tell(job, 0, &told);
+        CU_ASSERT(read_all(verdicts, 1) == 1);
+        bool mine = phase == STEPAF_VERDICT_FFN_QUEUE || phase == STEPAF_VERDICT_FFN_WORK;
+        CU_ASSERT_EQUAL(verdicts[0].peer, mine ? -1 : 0);
+        CU_ASSERT_EQUAL(verdicts[0].phase, phase);
+        CU_ASSERT_EQUAL(verdicts[0].over_ns[phase], 1000 + phase);
+        CU_ASSERT_EQUAL(verdicts[0].plan, 3);
+        CU_ASSERT_EQUAL(verdicts[0].sequence, 9);
+    }
+    CU_ASSERT_EQUAL(read_all(verdicts, 8), 8);
+    end();
+}
+
+static void switched_off_there_is_none(void)
+{
+    stepaf_verdict_window_t window = {.size = sizeof(window)};
+    stepaf_verdict_peer_t peer = {.size = sizeof(peer)};
+    stepaf_verdict_t verdict;
+    size_t n;
+
+    begin(STEPAF_ATTENTION, "off");
+    CU_ASSERT_EQUAL(stepaf_verdict_query(job->handle, &window), STEPAF_ERR_UNSUPPORTED);
+    CU_ASSERT_EQUAL(stepaf_verdict_peer(job->handle, 0, &peer), STEPAF_ERR_UNSUPPORTED);
+    CU_ASSERT_EQUAL(stepaf_verdict_read(job->handle, &verdict, sizeof(verdict), 1, &n),
+                    STEPAF_ERR_UNSUPPORTED);
+    struct stepaf_msg told = tell_msg(0, 1, 1);
+    fake_tell(job, 0, &told);
+    CU_ASSERT_FALSE(operate(0));
+    end();
+}
+
+static void bad_arguments_are_refused(void)
+{
+    stepaf_verdict_window_t window = {.size = sizeof(window) - 1};
+    stepaf_verdict_peer_t peer = {.size = sizeof(peer)};
+    stepaf_verdict_t verdict;
+    size_t n;
+
+    begin(STEPAF_ATTENTION, "on");
+    CU_ASSERT_EQUAL(stepaf_verdict_query(job->handle, &window), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_verdict_query(job->handle, NULL), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_verdict_query(NULL, &window), STEPAF_ERR_HANDLE);
+    CU_ASSERT_EQUAL(stepaf_verdict_peer(job->handle, 1, &peer), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_verdict_peer(job->handle, -1, &peer), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_verdict_peer(job->handle, 0, NULL), STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_verdict_read(job->handle, &verdict, sizeof(verdict) - 1, 1, &n),
+                    STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_verdict_read(job->handle, NULL, sizeof(verdict), 1, &n),
+                    STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_verdict_read(job->handle, &verdict, sizeof(verdict), 1, NULL),
+                    STEPAF_ERR_INVALID);
+    CU_ASSERT_EQUAL(stepaf_verdict_read(job->handle, NULL, sizeof(verdict), 0, &n), STEPAF_OK);
+    UNIT_STRING(stepaf_verdict_phase_name(STEPAF_VERDICT_BACK), "way back");
+    UNIT_STRING(stepaf_verdict_phase_name(STEPAF_VERDICT_LAST), "?");
+    end();
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"a late operation is asked about", a_late_operation_is_asked_about},
+        {"what was not asked for changes nothing", what_was_not_asked_for_changes_nothing},
+        {"a time that cannot be is none", a_time_that_cannot_be_is_none},
+        {"an FFN rank tells when", an_ffn_rank_tells_when},
+        {"an FFN rank is told", an_ffn_rank_is_told},
+        {"switched off there is none", switched_off_there_is_none},
+        {"bad arguments are refused", bad_arguments_are_refused},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run(tests);
+}
