@@ -296,7 +296,7 @@ static void look_between(struct stepaf_watch *watch, uint64_t now)
     for (int i = 0; i < STEPAF_VERDICT_CASES && state->n_open; i++) {
         struct stepaf_verdict_case *one = &state->cases[i];
         if ((one->state == STEPAF_CASE_NEW && !stepaf_case_ask(state, one, now)) ||
-            (one->state == STEPAF_CASE_ASKED && now - one->asked >= patience))
+            (one->state == STEPAF_CASE_ASKED && (int64_t)(now - one->asked - patience) >= 0))
             stepaf_case_give_up(state, one);
     }
     (void)stepaf_starve_read(state, now, LOOK_EVERY_US / 2);
