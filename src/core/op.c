@@ -36,13 +36,12 @@ static __attribute__((noinline)) bool has_enough(struct stepaf_op *op)
     return !op->answers.enough;
 }
 
-/* The operation is complete with what it needs: tell who watches. */
-static void tell_watch(const struct stepaf_op *op, uint64_t now)
+/* The operation is complete with what it needs: tell who watches it. True. */
+static inline bool tell_watch(const struct stepaf_op *op, uint64_t now)
 {
     struct stepaf_watch *watch = op->plan->ctx->polling.watch;
 
-    if (op->answers.watched && watch)
-        watch->ops->done(watch, op, now);
+    return watch->ops->done(watch, op, now);
 }
 
 /* Give the operation its result, once. */
@@ -58,8 +57,8 @@ static void conclude(struct stepaf_op *op, stepaf_status_t status, int peer, uin
     set_result(ctx, op, status, peer);
     stepaf_trace_stamp(&ctx->trace, STEPAF_EVENT_COMPLETED, now, op->plan->index, op->seq,
                        STEPAF_TRACE_ALL, STEPAF_TRACE_WHOLE, 0);
-    if (status == STEPAF_OK)
-        tell_watch(op, now);
+    if (status == STEPAF_OK && op->answers.watched)
+        (void)tell_watch(op, now);
 }
 
 /* What an operation comes to that needs a part that has ended so. */
@@ -158,14 +157,18 @@ static bool take_pull_sizes(struct stepaf_op *op, struct stepaf_op_peer *op_peer
     return true;
 }
 
+/* All answers that it needs are here, and some may be to spare. False: it waits for others. */
+static __attribute__((noinline)) bool has_enough_for_watch(struct stepaf_op *op, uint64_t now)
+{
+    return has_enough(op) && (!op->answers.watched || tell_watch(op, now));
+}
+
 /* All answers that the operation needs are here, and it is none of the usual. False: it waits for others. */
 static __attribute__((noinline)) bool has_all_answers(struct stepaf_op *op, uint64_t now)
 {
-    bool over = !(op->answers.spare | op->answers.enough) || has_enough(op);
-
-    if (over)
-        tell_watch(op, now);
-    return over;
+    if (__builtin_expect(op->answers.spare | op->answers.enough, 0))
+        return has_enough_for_watch(op, now);
+    return tell_watch(op, now); /* then it is watched */
 }
 
 /* A peer's answer is complete, its post is through, and its sizes are known. @a spares: the operation may

@@ -13,6 +13,7 @@
 #include "core/send.h"
 #include "core/table.h"
 #include "core/trace.h"
+#include "core/watch.h"
 #include "device/gpu.h"
 
 /* Count the plan in or out at a region. */
@@ -66,7 +67,6 @@ static bool op_open(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint8_t 
     op->after = &plan->ops[slot + 1 == plan->depth ? 0 : slot + 1];
     op->retired = true;
     op->not_as_planned = true;
-    op->answers.watched = plan->ctx->polling.watch && !plan->on_streams && !plan->proxied.is;
     op->op_peers = calloc(n, sizeof(*op->op_peers));
     op->posts = calloc(n, sizeof(op->posts[0]));
     op->xfers = calloc((size_t)n * plan->n_push + 1, sizeof(*op->xfers));
@@ -77,7 +77,6 @@ static bool op_open(struct stepaf_plan_obj *plan, struct stepaf_op *op, uint8_t 
         op->posts[p] = &op->op_peers[p].post;
         op->op_peers[p].post.xfer = &op->xfers[p * plan->n_push];
         op->op_peers[p].peer = &plan->ctx->peers[p];
-        op->op_peers[p].watched = op->answers.watched;
         for (uint32_t i = 0; i < plan->n_pull; i++) {
             const struct stepaf_pull *pull = &plan->pull[p * plan->n_pull + i];
             op->pull_bytes[p * plan->n_pull + i] = pull->bytes;
@@ -101,6 +100,20 @@ static void set_stamps(struct stepaf_op *op)
         op->op_peers[p].stamp =
             stepaf_trace_word(STEPAF_EVENT_ANSWERED, index,
                               (uint32_t)op->op_peers[p].peer->who.rank, STEPAF_TRACE_WHOLE);
+}
+
+/* Who watches operations of the host's is told of this plan's. */
+static void have_watched(struct stepaf_plan_obj *plan)
+{
+    struct stepaf_watch *watch = plan->ctx->polling.watch;
+
+    if (!watch || plan->on_streams || plan->proxied.is || !watch->ops->meet(watch, plan))
+        return;
+    for (uint8_t s = 0; s < plan->depth; s++) {
+        plan->ops[s].answers.watched = true;
+        for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
+            plan->ops[s].op_peers[p].watched = true;
+    }
 }
 
 static void uncache(struct stepaf_plan_obj *plan)
@@ -198,6 +211,7 @@ stepaf_status_t stepaf_plan_make(struct stepaf_ctx *ctx, const stepaf_tensor_t *
     plan->handle.generation = stepaf_table_generation(&ctx->tables.plans);
     for (uint8_t s = 0; s < plan->depth; s++)
         set_stamps(&plan->ops[s]);
+    have_watched(plan);
     use_all(plan, 1);
     *plan_p = plan;
     return STEPAF_OK;

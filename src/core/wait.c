@@ -104,29 +104,40 @@ void stepaf_core_look_for_lost(struct stepaf_ctx *ctx)
     find_dead_peers(ctx, stepaf_ticks());
 }
 
-/* Tell who watches. Whether no more is to be done after this poll: then each one comes here. */
-static bool is_watched_only(struct stepaf_ctx *ctx, uint64_t now, bool has_come)
+/* See to whether peers live, if it is time to. */
+static __attribute__((noinline)) void see_who_lives(struct stepaf_ctx *ctx, uint64_t now,
+                                                    bool has_come)
 {
-    struct stepaf_watch *watch = ctx->polling.watch;
-
-    stepaf_watch_poll(watch, now, has_come);
-    if ((int64_t)(now - watch->look_at) < 0)
-        return true;
-    watch->look_at = now + stepaf_ticks_of_us(ctx, LOOK_EVERY_US);
-    return false;
-}
-
-void stepaf_core_check_liveness(struct stepaf_ctx *ctx, uint64_t now, bool has_come)
-{
-    if (!ctx->polling.watch)
-        ctx->polling.look_at = now + stepaf_ticks_of_us(ctx, LOOK_EVERY_US);
-    else if (is_watched_only(ctx, now, has_come))
-        return;
     if (!has_come && !ctx->polling.vain_since)
         ctx->polling.vain_since = now;
     if ((!has_come && now - ctx->polling.vain_since >= stepaf_ticks_of_us(ctx, LOOK_EVERY_US)) ||
         now - ctx->polling.checked >= stepaf_ticks_of_us(ctx, LOOK_BUSY_US))
         find_dead_peers(ctx, now);
+}
+
+/* Of a context that is watched each poll comes here: this is for those after which something is due. */
+static __attribute__((noinline)) void see_what_is_due(struct stepaf_ctx *ctx, uint64_t now,
+                                                      bool has_come)
+{
+    struct stepaf_watch *watch = ctx->polling.watch;
+
+    if ((int64_t)(now - watch->look_due) >= 0)
+        watch->ops->look(watch, now);
+    if ((int64_t)(now - watch->look_at) >= 0) {
+        watch->look_at = now + stepaf_ticks_of_us(ctx, LOOK_EVERY_US);
+        see_who_lives(ctx, now, has_come);
+    }
+    watch->due = (int64_t)(watch->look_due - watch->look_at) < 0 ? watch->look_due : watch->look_at;
+}
+
+void stepaf_core_check_liveness(struct stepaf_ctx *ctx, uint64_t now, bool has_come)
+{
+    if (!ctx->polling.watch) {
+        ctx->polling.look_at = now + stepaf_ticks_of_us(ctx, LOOK_EVERY_US);
+        see_who_lives(ctx, now, has_come);
+    } else if (stepaf_watch_poll(ctx->polling.watch, now, has_come)) {
+        see_what_is_due(ctx, now, has_come);
+    }
 }
 
 /* Have transports tell when something comes; return by how many descriptors. @a all: every one does,

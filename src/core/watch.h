@@ -12,6 +12,7 @@ struct stepaf_ctx;
 struct stepaf_msg;
 struct stepaf_op;
 struct stepaf_peer;
+struct stepaf_plan_obj;
 struct stepaf_watch;
 
 enum { STEPAF_WATCH_GAPS = 2048 };
@@ -24,9 +25,12 @@ struct stepaf_watch_gap {
 
 /* All under the context's lock. */
 struct stepaf_watch_ops {
-    /* An operation is complete, with all that it needs: once for each. @a now: ticks. */
-    void (*done)(struct stepaf_watch *watch, const struct stepaf_op *op, uint64_t now);
-    /* What is due, or has been asked for (due = 0), after a poll. */
+    /* A plan is made. False: its operations are not to be watched. */
+    bool (*meet)(struct stepaf_watch *watch, const struct stepaf_plan_obj *plan);
+    /* One of its operations is complete, with all that it needs: once for each. @a now: ticks. Always true, so
+     * that whoever says that can leave it to this. */
+    bool (*done)(struct stepaf_watch *watch, const struct stepaf_op *op, uint64_t now);
+    /* What is due, or has been asked for (stepaf_watch_soon), after a poll. */
     void (*look)(struct stepaf_watch *watch, uint64_t now);
     /* ASK, TELL or TOLD: input, not truth. */
     void (*take)(struct stepaf_watch *watch, struct stepaf_peer *peer,
@@ -38,24 +42,30 @@ struct stepaf_watch {
     const struct stepaf_watch_ops *ops;
     uint64_t polled;    /* the last poll that has found nothing, ticks */
     uint64_t gaps_from; /* ticks: how long one is that is noted */
-    uint64_t due;       /* ticks: when to look */
+    uint64_t due;       /* ticks: the first of these two */
+    uint64_t look_due;  /* when to look; 0: after this poll */
     uint64_t look_at;   /* the context's, which is 0 while it is watched: so each poll asks */
     uint64_t n_gaps;    /* ever */
     struct stepaf_watch_gap gaps[STEPAF_WATCH_GAPS];
 };
 
-/* A poll is over, which has brought something or not. */
-static inline void stepaf_watch_poll(struct stepaf_watch *watch, uint64_t now, bool has_come)
+/* Have it look after this poll. */
+static inline void stepaf_watch_soon(struct stepaf_watch *watch)
 {
-    uint64_t took = now - watch->polled;
+    watch->look_due = 0;
+    watch->due = 0;
+}
 
-    if (!has_come && (int64_t)took > 0) {
-        if (took >= watch->gaps_from)
+/* A poll is over, which has brought something or not. Whether anything is due. */
+static inline bool stepaf_watch_poll(struct stepaf_watch *watch, uint64_t now, bool has_come)
+{
+    if (!has_come) {
+        uint64_t took = now - watch->polled;
+        if ((int64_t)took >= (int64_t)watch->gaps_from)
             watch->gaps[watch->n_gaps++ % STEPAF_WATCH_GAPS] = (struct stepaf_watch_gap){now, took};
         watch->polled = now;
     }
-    if ((int64_t)(now - watch->due) >= 0)
-        watch->ops->look(watch, now);
+    return (int64_t)(now - watch->due) >= 0;
 }
 
 #endif

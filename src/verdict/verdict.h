@@ -86,12 +86,11 @@ struct stepaf_verdict_starve {
 struct stepaf_verdict_state {
     struct stepaf_watch watch; /* first: the core hands it back */
     struct stepaf_ctx *ctx;
-    uint64_t last_started, last_done; /* of the last operation that was complete, ticks */
-    uint64_t would_block;             /* the counter, when it was looked at last */
-    uint32_t n_open;                  /* cases */
+    uint64_t last_done;   /* of the last operation that was complete, ticks */
+    uint64_t would_block; /* the counter, when it was looked at last */
+    uint32_t n_open;      /* cases */
     uint32_t n_plans;
-    uint32_t unmet; /* number of one that there is nothing of yet; UINT32_MAX: none */
-    struct stepaf_verdict_plan **plans; /* by number; NULL: not seen yet */
+    struct stepaf_verdict_plan **plans; /* by number */
     struct stepaf_verdict_starve starve;
     int64_t starved_ns; /* FFN: when a peer asked last */
     struct stepaf_verdict_sums window;

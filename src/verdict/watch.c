@@ -6,7 +6,6 @@
 #include "core/clock_keep.h"
 #include "core/op.h"
 #include "core/plan.h"
-#include "core/table.h"
 #include "core/trace.h"
 #include "core/wait.h"
 #include "verdict/ask.h"
@@ -26,19 +25,17 @@ enum {
 
 /* ---- plans ---- */
 
-/* Make room for what is learnt of a plan: after the poll that has brought its first operation. */
-static void meet_plan(struct stepaf_verdict_state *state)
+/* Make room for what is learnt of a plan. Its number may have been another one's before. */
+static bool meet(struct stepaf_watch *watch, const struct stepaf_plan_obj *obj)
 {
-    const struct stepaf_plan_obj *obj = stepaf_table_get(&state->ctx->tables.plans, state->unmet);
+    struct stepaf_verdict_state *state = (struct stepaf_verdict_state *)watch;
     struct stepaf_verdict_plan *plan;
 
-    if (!obj)
-        return;
-    if (state->unmet >= state->n_plans) {
-        uint32_t n = state->unmet + 16;
+    if (obj->index >= state->n_plans) {
+        uint32_t n = obj->index + 16;
         struct stepaf_verdict_plan **plans = realloc(state->plans, n * sizeof(*plans));
         if (!plans)
-            return;
+            return false;
         for (uint32_t i = state->n_plans; i < n; i++)
             plans[i] = NULL;
         state->plans = plans;
@@ -46,26 +43,13 @@ static void meet_plan(struct stepaf_verdict_state *state)
     }
     plan = calloc(1, sizeof(*plan) + state->ctx->n_peers * sizeof(plan->at[0]));
     if (!plan)
-        return;
+        return false;
     plan->generation = obj->handle.generation;
     plan->late_took = plan->late_idle = UINT64_MAX;
     plan->left = plan->stride = 1;
-    free(state->plans[state->unmet]);
-    state->plans[state->unmet] = plan;
-}
-
-/* What is known of the plan; NULL: nothing yet. */
-static inline struct stepaf_verdict_plan *plan_of(struct stepaf_verdict_state *state,
-                                                  const struct stepaf_plan_obj *obj)
-{
-    struct stepaf_verdict_plan *plan =
-        obj->index < state->n_plans ? state->plans[obj->index] : NULL;
-
-    if (__builtin_expect(plan && plan->generation == obj->handle.generation, 1))
-        return plan;
-    state->unmet = obj->index;
-    state->watch.due = 0;
-    return NULL;
+    free(state->plans[obj->index]);
+    state->plans[obj->index] = plan;
+    return true;
 }
 
 static uint64_t ticks_of_ns(const struct stepaf_ctx *ctx, int64_t ns)
@@ -156,7 +140,7 @@ static struct stepaf_verdict_case *open_case(struct stepaf_verdict_state *state,
         .in_wait = part_in_wait(op_peer->answered, gap, find_wait(&state->ctx->trace, op)),
     };
     state->n_open++;
-    state->watch.due = 0; /* at the end of this poll */
+    stepaf_watch_soon(&state->watch);
     return one;
 }
 
@@ -249,35 +233,21 @@ static __attribute__((noinline)) void pick(struct stepaf_verdict_state *state,
         pick_usual(state, plan, op, now, idle, refused);
 }
 
-/* From the last that is known of before the start: the end of the slot's operation before, and the end or the start
- * of the last operation of all, if that was before. */
-static inline uint64_t idle_before(const struct stepaf_verdict_state *state, uint64_t slot_done,
-                                   uint64_t started)
-{
-    uint64_t idle = started - slot_done, other = started - state->last_done;
-
-    if (other < idle)
-        idle = other;
-    other = started - state->last_started;
-    return other < idle ? other : idle;
-}
-
-static void done(struct stepaf_watch *watch, const struct stepaf_op *op, uint64_t now)
+static bool done(struct stepaf_watch *watch, const struct stepaf_op *op, uint64_t now)
 {
     struct stepaf_verdict_state *state = (struct stepaf_verdict_state *)watch;
-    struct stepaf_verdict_plan *plan = plan_of(state, op->plan);
-    uint64_t started = op->trace.started, took = now - started, idle;
-    bool learn;
+    struct stepaf_verdict_plan *plan = state->plans[op->plan->index];
+    uint64_t started = op->trace.started, took = now - started;
 
-    if (__builtin_expect(!plan, 0))
-        return;
-    idle = idle_before(state, plan->slot_done[op->slot], started);
-    learn = !--plan->left;
-    if (__builtin_expect(took >= plan->late_took || idle >= plan->late_idle || learn, 0))
+    /* What was before the start: the end of an operation, if that was not behind it, or of the slot's one before. */
+    uint64_t idle = started - state->last_done, since_slot = started - plan->slot_done[op->slot];
+    if (since_slot < idle)
+        idle = since_slot;
+    state->last_done = plan->slot_done[op->slot] = now;
+    if (__builtin_expect(
+            (--plan->left == 0) | (took >= plan->late_took) | (idle >= plan->late_idle), 0))
         pick(state, plan, op, now, took, idle);
-    plan->slot_done[op->slot] = now;
-    state->last_done = now;
-    state->last_started = started;
+    return true;
 }
 
 /* ---- between polls ---- */
@@ -289,10 +259,7 @@ static void look_between(struct stepaf_watch *watch, uint64_t now)
     uint64_t patience = stepaf_ticks_of_us(ctx, ANSWER_WITHIN_US);
     int64_t now_ns = stepaf_monotonic_ns();
 
-    watch->due = now + stepaf_ticks_of_us(ctx, LOOK_EVERY_US);
-    if (state->unmet != UINT32_MAX)
-        meet_plan(state);
-    state->unmet = UINT32_MAX;
+    watch->look_due = now + stepaf_ticks_of_us(ctx, LOOK_EVERY_US);
     for (int i = 0; i < STEPAF_VERDICT_CASES && state->n_open; i++) {
         struct stepaf_verdict_case *one = &state->cases[i];
         if ((one->state == STEPAF_CASE_NEW && !stepaf_case_ask(state, one, now)) ||
@@ -316,8 +283,11 @@ static void close_watch(struct stepaf_watch *watch)
     free(state);
 }
 
-static const struct stepaf_watch_ops watch_ops = {
-    .done = done, .look = look_between, .take = stepaf_verdict_take, .close = close_watch};
+static const struct stepaf_watch_ops watch_ops = {.meet = meet,
+                                                  .done = done,
+                                                  .look = look_between,
+                                                  .take = stepaf_verdict_take,
+                                                  .close = close_watch};
 
 stepaf_status_t stepaf_verdict_open(struct stepaf_ctx *ctx)
 {
@@ -333,7 +303,6 @@ stepaf_status_t stepaf_verdict_open(struct stepaf_ctx *ctx)
     if (!state)
         return stepaf_error_no_memory(STEPAF_PHASE_INIT);
     state->ctx = ctx;
-    state->unmet = UINT32_MAX;
     if (!stepaf_window_open(state)) {
         free(state);
         return stepaf_error_no_memory(STEPAF_PHASE_INIT);
@@ -342,7 +311,7 @@ stepaf_status_t stepaf_verdict_open(struct stepaf_ctx *ctx)
     state->watch.polled = stepaf_ticks();
     state->watch.gaps_from = stepaf_ticks_of_us(ctx, GAPS_FROM_US);
     state->watch.look_at = state->watch.polled;
-    state->last_done = state->last_started = state->watch.polled;
+    state->last_done = state->watch.polled;
     ctx->polling.look_at = 0;
     ctx->polling.watch = &state->watch;
     return STEPAF_OK;
