@@ -26,7 +26,7 @@ enum {
 /* ---- plans ---- */
 
 /* Make room for what is learnt of a plan. Its number may have been another one's before. */
-static bool meet(struct stepaf_watch *watch, const struct stepaf_plan_obj *obj)
+static bool meet_plan(struct stepaf_watch *watch, const struct stepaf_plan_obj *obj)
 {
     struct stepaf_verdict_state *state = (struct stepaf_verdict_state *)watch;
     struct stepaf_verdict_plan *plan;
@@ -283,7 +283,7 @@ static void close_watch(struct stepaf_watch *watch)
     free(state);
 }
 
-static const struct stepaf_watch_ops watch_ops = {.meet = meet,
+static const struct stepaf_watch_ops watch_ops = {.meet = meet_plan,
                                                   .done = done,
                                                   .look = look_between,
                                                   .take = stepaf_verdict_take,
