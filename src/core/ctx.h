@@ -177,7 +177,6 @@ struct stepaf_ctx_gpu {
     uint32_t n_arriving; /* batches and answers */
 };
 
-/* Who is in the epoch; see core/members.h. */
 /* What this rank wants of a commit. */
 struct stepaf_commit_will {
     bool leaves_lost; /* it is to go on without lost ranks */
@@ -185,6 +184,7 @@ struct stepaf_commit_will {
     bool leaves;      /* it is the last of this rank */
 };
 
+/* Who is in the epoch; see core/members.h. */
 struct stepaf_ctx_members {
     struct stepaf_member_net *net; /* NULL: they have no way beside the bootstrap */
     char mute[STEPAF_MUTE_MAX];    /* why not */
