@@ -35,6 +35,15 @@ back()
     hosts_fork "$hosts" "$top_builddir/test/mpi/returns" --procs "$ranks" --split "$@" || exit 1
 }
 back h1,h1,h2,h2,h3,h3 6 attn=3,ffn=3 --rounds 4 --figures 1 --seed 2
+# Each on another host than before.
+back h1,h2,h3 6 attn=3,ffn=3 --rounds 3 --seed 2 --moves 1
+# Ranks that have met over TCP, as STEPAF_MEET says, and as torchrun's variables do.
+export STEPAF_BOOT=tcp STEPAF_MEET=h1:27000
+TEST_BOOT_TCP=meet back h1,h2,h3 4 attn=2,ffn=2 --rounds 2 --seed 3
+unset STEPAF_MEET
+export MASTER_ADDR=h1 MASTER_PORT=27000
+TEST_BOOT_TCP=torchrun back h1,h2,h3 4 attn=2,ffn=2 --rounds 2 --seed 3
+unset MASTER_ADDR MASTER_PORT STEPAF_BOOT
 
 # The shortest there is.
 export STEPAF_TCP_PEER_TIMEOUT_US=1000000

@@ -46,6 +46,21 @@ static stepaf_status_t init_joined(const struct hs_job *job, const stepaf_params
     return stepaf_init(NULL, params, ctx_p);
 }
 
+/* As a process that meets the others over TCP, as STEPAF_MEET says, or torchrun's variables. */
+static stepaf_status_t init_met(const struct hs_job *job, const char *who,
+                                const stepaf_params_t *params, stepaf_context_h *ctx_p)
+{
+    bool by_torchrun = !strcmp(who, "torchrun");
+    char number[16];
+
+    setenv("STEPAF_BOOT", "tcp", 1);
+    snprintf(number, sizeof number, "%d", job->size);
+    setenv(by_torchrun ? "WORLD_SIZE" : "STEPAF_SIZE", number, 1);
+    snprintf(number, sizeof number, "%d", job->rank);
+    setenv(by_torchrun ? "RANK" : "STEPAF_RANK", number, 1);
+    return stepaf_init(NULL, params, ctx_p);
+}
+
 stepaf_status_t hs_init(struct hs_job *job, int boot, const stepaf_params_t *params,
                         stepaf_context_h *ctx_p)
 {
@@ -55,6 +70,8 @@ stepaf_status_t hs_init(struct hs_job *job, int boot, const stepaf_params_t *par
         return hs_launch_init(params, ctx_p);
     if (getenv("TEST_BOOT_JOIN"))
         return init_joined(job, params, ctx_p);
+    if (getenv("TEST_BOOT_TCP"))
+        return init_met(job, getenv("TEST_BOOT_TCP"), params, ctx_p);
     if (boot < 0 || boot >= HS_MAX_BOOTS || job->boot_state[boot] == BOOT_USED)
         return STEPAF_ERR_STATE;
     if (job->boot_state[boot] == BOOT_NEW) {

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that come back: in each round one is killed, the others commit without it and go on, a new process takes its
- * place by their next commit, and everybody works with it; every byte is compared. Each rank has a parent without a
- * context, which starts the new process, as whatever supervises processes would.
+ * place by their next commit, and everybody works with it; every byte is compared. Beside each rank there is a process
+ * without a context, which starts the new one, as whatever supervises processes would: its parent, or its child where a
+ * launcher has started the rank.
  *
  * --rounds N. --seed N: who dies. --figures 1: print times and what is held. --wrong 1: before it returns,
  * processes ask that do not fit, or in vain. --once 1: one commit goes on without it and takes the next one in, though
  * who is no peer of it has not heard of the loss. --leave 1: it is not killed, but leaves by a commit. --role 0 or 1:
  * only attention, or FFN ranks die. --two 1: two die at once, and return by one commit. --stop 1: the first to return
- * hangs, and the others go on without it. --strict 1: the first use comes in the time that is promised. */
+ * hangs, and the others go on without it. --strict 1: the first use comes in the time that is promised.
+ * --moves 1: each process is on the next host of TEST_HOSTS. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,8 +106,8 @@ static bool do_round(struct rank *rank)
     struct hs_job *job = rank->job;
     int victim = returns_victim_of(rank, rank->round);
 
-    if (!rank->round && !rank->is_new && job->attn == 1 && hs_option_int(job, "--leave", 0) &&
-        !returns_refuse_last(rank))
+    if (!rank->round && !rank->is_new && job->attn == 1 &&
+        hs_option_int(job, "--leave", 0) && !returns_refuse_last(rank))
         return false;
     if (!rank->is_new) {
         if (!returns_work(rank, true) || !returns_meet(rank, job->size))
@@ -178,6 +180,9 @@ static void be_rank(struct hs_job *job, int life)
         is_open = hs_open(job);
     } else {
         job->fds = hs_count_fds();
+        if (hs_option_int(job, "--moves", 0) &&
+            !hs_move_to_host(getenv("TEST_HOSTS"), job->rank + life))
+            return;
         if (hs_option_int(job, "--wrong", 0))
             returns_ask_in_vain(&rank);
         atomic_store(&job->shared->stamp[STAMP_INIT], hs_now_ns());
@@ -225,9 +230,9 @@ static void be_rank(struct hs_job *job, int life)
 }
 
 /* Start the rank's process, and again whenever it is killed. */
-static void body(struct hs_job *job)
+static void supervise(struct hs_job *job, int first_life)
 {
-    for (int life = 0;; life++) {
+    for (int life = first_life;; life++) {
         int status = 0;
         fflush(NULL);
         pid_t parent = getpid(), pid = fork();
@@ -253,12 +258,37 @@ static void body(struct hs_job *job)
     }
 }
 
+/* Where a launcher has started the rank, it is that process itself, as long as it lives. */
+static void body(struct hs_job *job)
+{
+    pid_t launched = getpid();
+
+    if (!job->launched) {
+        supervise(job, 0);
+        return;
+    }
+    job->abandoned = true; /* the launcher's collectives do not know who takes the places */
+    fflush(NULL);
+    pid_t pid = fork();
+    if (!HS_INT(pid, >=, 0))
+        return;
+    if (pid > 0) {
+        be_rank(job, 0);
+        return;
+    }
+    while (getppid() == launched)
+        hs_sleep_us(500);
+    if (!atomic_exchange(&job->shared->killed[job->rank], 0))
+        _exit(0);
+    supervise(job, 1);
+}
+
 int main(int argc, char **argv)
 {
     static const struct hs_test test = {
         .name = "returns",
         .options = "--rounds --seed --figures --wrong --role --two --stop --strict --once "
-                   "--leave",
+                   "--leave --moves",
         .limit_s = 60,
         .n_boots = 1,
         .body = body};

@@ -27,14 +27,16 @@ stepaf_status_t returns_init_back(const struct rank *rank, const char *its_secre
                                   int64_t timeout_us, stepaf_context_h *ctx_p)
 {
     stepaf_params_t params = {.field_mask = STEPAF_PARAM_SPLIT, .split = rank->job->split};
+    const char *boot = getenv("TEST_BOOT_TCP"); /* as hs_init takes it */
+    bool by_torchrun = boot && !strcmp(boot, "torchrun");
     char text[32];
 
     setenv("STEPAF_JOIN", (const char *)&rank->job->shared->stamp[STAMP_ADDRESS], 1);
     setenv("STEPAF_SECRET", its_secret, 1);
     snprintf(text, sizeof(text), "%d", number);
-    setenv("STEPAF_RANK", text, 1);
+    setenv(by_torchrun ? "RANK" : "STEPAF_RANK", text, 1);
     snprintf(text, sizeof(text), "%d", rank->job->size);
-    setenv("STEPAF_SIZE", text, 1);
+    setenv(by_torchrun ? "WORLD_SIZE" : "STEPAF_SIZE", text, 1);
     snprintf(text, sizeof(text), "%lld", (long long)timeout_us);
     setenv("STEPAF_INIT_TIMEOUT_US", text, 1);
     stepaf_status_t status = stepaf_init(NULL, &params, ctx_p);
