@@ -32,10 +32,6 @@ stepaf_status_t stepaf_pmix_ask(const struct stepaf_pmix_session *session, const
                                 int first, int n, int64_t deadline_ns, const char *what,
                                 signed char *answers_p);
 
-/* After what time a rank of which there is no answer has put nothing. That a key is there PMIx 5 says with all that
- * the rank has put so far, which takes tens of milliseconds for some MiB. */
-int64_t stepaf_pmix_answer_ns(void);
-
 /* The first of @a ranks (NULL: of all) that is reported lost; -1: none. And the status of that. */
 int stepaf_pmix_first_lost(const struct stepaf_pmix_session *session, const int *ranks, int n);
 stepaf_status_t stepaf_pmix_lost(int rank, const char *what);

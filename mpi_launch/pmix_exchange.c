@@ -14,7 +14,10 @@ enum {
     BYTES_MAX = 16 << 20, /* of a rank and exchange: it stays in the store of every node */
     FIND_NS = 500000000,  /* at most, beyond the deadline, to find the first that has put nothing */
     FIND_SHARE = 4,       /* or of a short one this part */
-    FIND_RANKS = 32       /* asked at once */
+    FIND_RANKS = 32,      /* asked at once */
+    /* Of whom there is no answer after that long, has put nothing. That a key is there PMIx 5 says with all that the
+     * rank has put so far, which takes tens of milliseconds for some MiB. */
+    ANSWER_NS = 200000000
 };
 
 /* Before the data in the first value. */
@@ -177,7 +180,7 @@ static int first_missing(const signed char *answers, int n, int64_t waited_ns)
     for (int i = 0; i < n; i++)
         if (answers[i] == 0)
             return i;
-    for (int i = 0; i < n && waited_ns >= stepaf_pmix_answer_ns(); i++)
+    for (int i = 0; i < n && waited_ns >= ANSWER_NS; i++)
         if (answers[i] < 0)
             return i;
     return -1;
