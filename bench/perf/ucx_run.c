@@ -69,13 +69,14 @@ ucs_status_t perf_ucx_take(void *arg, const void *header, size_t header_bytes, v
     struct perf_ucx *ucx = arg;
     const struct perf_ucx_head *head = header;
 
-    (void)header_bytes;
     struct perf_ucx_conn *conn = &ucx->conns[head->sender];
     void *to = conn->messages[head->place].in.iov[head->part].iov_base;
     if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)
         return fetch(conn, data, to, bytes);
     if (bytes > 0)
         memcpy(to, data, bytes);
+    else if (header_bytes > sizeof(*head))
+        memcpy(to, head + 1, header_bytes - sizeof(*head));
     land(ucx, conn);
     return UCS_OK;
 }
@@ -105,15 +106,23 @@ static void sent(void *request, ucs_status_t status, void *user_data)
 }
 
 static int send_part(struct perf_ucx *ucx, const struct perf_ucx_conn *conn,
-                     const struct perf_ucx_head *head, const void *from, size_t bytes)
+                     const struct perf_ucx_head *head, char *small, const void *from, size_t bytes)
 {
     const ucp_request_param_t param = {.op_attr_mask =
                                            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                                        .cb.send = sent,
                                        .user_data = ucx};
-    ucs_status_ptr_t request =
-        ucx->calls.am_send_nbx(conn->ep, PERF_UCX_ID, head, sizeof(*head), from, bytes, &param);
+    size_t head_bytes = sizeof(*head);
+    ucs_status_ptr_t request;
 
+    if (bytes <= PERF_UCX_SMALL && bytes > 0) {
+        memcpy(small, head, sizeof(*head));
+        memcpy(small + sizeof(*head), from, bytes);
+        head = (const struct perf_ucx_head *)(const void *)small;
+        head_bytes += bytes;
+        bytes = 0;
+    }
+    request = ucx->calls.am_send_nbx(conn->ep, PERF_UCX_ID, head, head_bytes, from, bytes, &param);
     if (UCS_PTR_IS_ERR(request))
         return perf_fail("plain UCX: %s", ucx->calls.status_string(UCS_PTR_STATUS(request)));
     ucx->under_way += UCS_PTR_IS_PTR(request);
@@ -122,13 +131,13 @@ static int send_part(struct perf_ucx *ucx, const struct perf_ucx_conn *conn,
 
 static int post(struct perf_ucx *ucx, const struct perf_ucx_conn *conn, unsigned place, int stage)
 {
-    const struct perf_ucx_message *message = &conn->messages[place];
+    struct perf_ucx_message *message = &conn->messages[place];
 
     if (!conn->out_parts[stage] || message->out.n == 0)
-        return send_part(ucx, conn, &message->heads[0], NULL, 0);
+        return send_part(ucx, conn, &message->heads[0], NULL, NULL, 0);
     for (int i = 0; i < message->out.n; i++)
-        if (send_part(ucx, conn, &message->heads[i], message->out.iov[i].iov_base,
-                      message->out.iov[i].iov_len) != 0)
+        if (send_part(ucx, conn, &message->heads[i], message->small[i],
+                      message->out.iov[i].iov_base, message->out.iov[i].iov_len) != 0)
             return -1;
     return 0;
 }

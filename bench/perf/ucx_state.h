@@ -9,7 +9,8 @@
 #include "parts.h"
 #include "ucx.h"
 
-enum { PERF_UCX_ADDRESS = 2048, PERF_UCX_ID = 0 };
+/* Up to so many bytes a message is a header alone, with a copy of them: UCX has a shorter way for that. */
+enum { PERF_UCX_ADDRESS = 2048, PERF_UCX_ID = 0, PERF_UCX_SMALL = 512 };
 
 /* What an active message begins with. */
 struct perf_ucx_head {
@@ -27,6 +28,7 @@ struct perf_ucx_turn {
 struct perf_ucx_message {
     struct perf_parts out, in;
     struct perf_ucx_head heads[PERF_MAX_PUSH];
+    char small[PERF_MAX_PUSH][sizeof(struct perf_ucx_head) + PERF_UCX_SMALL];
 };
 
 struct perf_ucx_conn {

@@ -2,7 +2,6 @@
 /* Addresses, and links made from them. */
 #include <string.h>
 
-#include "base/fd.h"
 #include "transport/ucx/ucx.h"
 
 void stepaf_ucx_pack_address(struct stepaf_transport *transport, struct stepaf_pack *pack)
@@ -37,14 +36,12 @@ static ucs_status_t make_endpoint(struct stepaf_ucx_link *link, const void *addr
                               .err_mode = UCP_ERR_HANDLING_MODE_PEER,
                               .err_handler = {.cb = ucx_has_failed, .arg = link}};
 
-    stepaf_fd_begin();
     ucs_status_t status = ucx->calls->ep_create(ucx->worker, &params, &link->ep);
     /* Shared memory of older UCX cannot tell of a peer's end; where the peer's process is watched, that is no loss. */
     if (status == UCS_ERR_UNREACHABLE && link->shared.pidfd >= 0) {
         params.err_mode = UCP_ERR_HANDLING_MODE_NONE;
         status = ucx->calls->ep_create(ucx->worker, &params, &link->ep);
     }
-    (void)stepaf_fd_end(-1);
     link->can_force = params.err_mode == UCP_ERR_HANDLING_MODE_PEER;
     return status;
 }

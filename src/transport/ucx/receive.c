@@ -3,7 +3,6 @@
  * waited for: so what has come is counted there, and delivered behind it. */
 #include <string.h>
 
-#include "base/fd.h"
 #include "base/time.h"
 #include "transport/ucx/ucx.h"
 
@@ -11,6 +10,8 @@ struct arrival {
     struct stepaf_ucx_head head;
     struct stepaf_ucx_place places[STEPAF_UCX_PLACES];
     struct stepaf_msg msg;
+    const uint8_t *more; /* bytes for the places that are in the header */
+    size_t more_bytes;
 };
 
 /* False: no peer sends that. */
@@ -36,10 +37,12 @@ static bool parse(const void *header, size_t bytes, struct arrival *it)
     if (bytes < fixed)
         return false;
     memcpy(&it->msg, at, fixed);
-    if (it->msg.n_words > STEPAF_MSG_WORDS ||
-        bytes != fixed + it->msg.n_words * sizeof(it->msg.word[0]))
+    size_t words = it->msg.n_words * sizeof(it->msg.word[0]);
+    if (it->msg.n_words > STEPAF_MSG_WORDS || bytes < fixed + words)
         return false;
-    memcpy(it->msg.word, at + fixed, bytes - fixed);
+    memcpy(it->msg.word, at + fixed, words);
+    it->more = at + fixed + words;
+    it->more_bytes = bytes - fixed - words;
     return true;
 }
 
@@ -107,7 +110,7 @@ static ucs_status_t take_data(struct stepaf_ucx_link *link, const struct arrival
                               void *data, size_t bytes, bool is_told_only)
 {
     uint32_t number = it->head.number, place = number % STEPAF_FABRIC_RING;
-    const uint8_t *from = data;
+    const uint8_t *from = it->more_bytes ? it->more : data;
 
     if (it->head.kind == STEPAF_FABRIC_MESSAGE)
         keep_message(link, it, is_told_only);
@@ -141,6 +144,7 @@ ucs_status_t stepaf_ucx_take(void *arg, const void *header, size_t header_bytes,
     uint8_t *to[STEPAF_UCX_PLACES];
     struct arrival it;
 
+    it.more_bytes = 0;
     if (!parse(header, header_bytes, &it) || it.head.token != ucx->shared.token ||
         it.head.peer >= ucx->shared.n_peers)
         return drop(ucx);
@@ -158,7 +162,8 @@ ucs_status_t stepaf_ucx_take(void *arg, const void *header, size_t header_bytes,
     if (!stepaf_fabric_is_due(&link->shared, it.head.kind, it.head.number))
         return drop(ucx);
     link->shared.heard++;
-    if (!find_places(ucx->shared.base.up, &it, bytes, to) ||
+    if ((it.more_bytes && bytes) ||
+        !find_places(ucx->shared.base.up, &it, bytes + it.more_bytes, to) ||
         (is_told_only && it.head.n_places != 1)) { /* the operation cannot be completed any more */
         link->fault = "it has sent something that has no place here";
         stepaf_ucx_note(link);
@@ -204,12 +209,6 @@ unsigned stepaf_ucx_progress(struct stepaf_transport *transport, unsigned polls)
     struct stepaf_ucx *ucx = (struct stepaf_ucx *)transport;
     unsigned n;
 
-    if (__builtin_expect(!ucx->settled, 0)) { /* UCX connects, and accepts connections, in here */
-        stepaf_fd_begin();
-        n = ucx_take_in(ucx);
-        (void)stepaf_fd_end(-1);
-        return n;
-    }
     while (!(n = ucx_take_in(ucx)) && --polls)
         transport->up->polled = stepaf_ticks();
     return n;

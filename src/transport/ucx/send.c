@@ -6,92 +6,6 @@
 
 #include "transport/ucx/ucx.h"
 
-void stepaf_ucx_note(struct stepaf_ucx_link *link)
-{
-    struct stepaf_ucx *ucx = stepaf_ucx_of(link);
-
-    if (link->has_news)
-        return;
-    link->has_news = true;
-    link->next_news = ucx->news;
-    ucx->news = link;
-}
-
-static struct stepaf_ucx_op *take_op(struct stepaf_ucx *ucx, struct stepaf_fabric_flight *flight)
-{
-    struct stepaf_ucx_op *op = ucx->free_op;
-
-    if (!op)
-        return NULL;
-    ucx->free_op = op->next;
-    op->flight = flight;
-    return op;
-}
-
-/* One send has ended; UCX calls this as well, where nothing can be done about the link. */
-static void ucx_end_op(struct stepaf_ucx_op *op, ucs_status_t status)
-{
-    struct stepaf_fabric_flight *flight = op->flight;
-    struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)flight->link;
-    struct stepaf_ucx *ucx = stepaf_ucx_of(link);
-
-    if (op->pooled) {
-        op->next = ucx->free_op;
-        ucx->free_op = op;
-    }
-    if (status != UCS_OK) {
-        flight->post = NULL; /* it has not been sent */
-        link->failed = status;
-        stepaf_ucx_note(link);
-    }
-    stepaf_fabric_end_send(flight);
-    ucx->counted += flight != &link->shared.control;
-}
-
-static void has_been_sent(void *request, ucs_status_t status, void *user_data)
-{
-    struct stepaf_ucx_op *op = user_data;
-    struct stepaf_ucx *ucx = stepaf_ucx_of((struct stepaf_ucx_link *)op->flight->link);
-
-    ucx->calls->request_free(request);
-    ucx_end_op(op, status);
-}
-
-/* As UCX has answered: it goes on, or it is done; false: it has failed. */
-static bool ucx_answer(struct stepaf_ucx_op *op, ucs_status_ptr_t request)
-{
-    struct stepaf_fabric_link *link = op->flight->link;
-
-    op->flight->pending++;
-    if (UCS_PTR_IS_PTR(request))
-        return true;
-    ucs_status_t status = UCS_PTR_STATUS(request);
-    op->flight->pending--;
-    if (op->pooled) {
-        struct stepaf_ucx *ucx = stepaf_ucx_of((struct stepaf_ucx_link *)link);
-        op->next = ucx->free_op;
-        ucx->free_op = op;
-    }
-    link->heard++;
-    if (status != UCS_OK)
-        stepaf_fabric_lose(link, status);
-    return status == UCS_OK;
-}
-
-static bool send_am(struct stepaf_ucx_op *op, const void *head, size_t head_bytes,
-                    const void *source, size_t bytes)
-{
-    const struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)op->flight->link;
-    const ucp_request_param_t param = {.op_attr_mask =
-                                           UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-                                       .cb.send = has_been_sent,
-                                       .user_data = op};
-
-    return ucx_answer(op,
-                      stepaf_ucx_of(link)->calls->am_send_nbx(link->ep, STEPAF_UCX_MESSAGE, head,
-                                                              head_bytes, source, bytes, &param));
-}
-
 static struct stepaf_ucx_head head_of(struct stepaf_ucx_link *link, enum stepaf_fabric_kind kind,
                                       uint32_t number)
 {
@@ -110,14 +24,14 @@ static struct stepaf_ucx_place place_of_xfer(const struct stepaf_xfer *xfer)
 bool stepaf_ucx_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_kind kind)
 {
     struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)shared;
-    struct stepaf_ucx_op *op = take_op(stepaf_ucx_of(link), &shared->control);
+    struct stepaf_ucx_op *op = stepaf_ucx_take_op(stepaf_ucx_of(link), &shared->control);
     struct stepaf_ucx_head head = head_of(link, kind, shared->taken);
 
     if (!op)
         return false;
     memcpy(op->head, &head, sizeof(head));
     shared->told = shared->taken;
-    return send_am(op, op->head, sizeof(head), NULL, 0);
+    return stepaf_ucx_send_am(op, op->head, sizeof(head), NULL, 0);
 }
 
 /* Put a message's head together. */
@@ -148,21 +62,22 @@ static bool send_copied(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out
                         struct stepaf_post *post)
 {
     struct stepaf_ucx_place places[STEPAF_UCX_PLACES];
-    uint32_t bytes = 0;
     unsigned n = 0;
 
+    for (unsigned i = 0; i < post->n_xfer; i++)
+        if (post->xfer[i].bytes)
+            places[n++] = place_of_xfer(&post->xfer[i]);
+    compose(link, out, post, places, n);
     for (unsigned i = 0; i < post->n_xfer; i++) {
         const struct stepaf_xfer *xfer = &post->xfer[i];
         if (!xfer->bytes)
             continue;
-        memcpy(out->stage + bytes, xfer->src, xfer->bytes);
-        bytes += xfer->bytes;
-        places[n++] = place_of_xfer(xfer);
+        memcpy(out->head + out->head_bytes, xfer->src, xfer->bytes);
+        out->head_bytes += xfer->bytes;
+        link->shared.base.bytes_sent += xfer->bytes;
     }
-    compose(link, out, post, places, n);
     stepaf_fabric_end_post(out->op.flight, NULL);
-    link->shared.base.bytes_sent += bytes;
-    return send_am(&out->op, out->head, out->head_bytes, out->stage, bytes);
+    return stepaf_ucx_send_am(&out->op, out->head, out->head_bytes, NULL, 0);
 }
 
 /* The last tensor that has bytes. */
@@ -187,7 +102,7 @@ static bool send_pieces(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out
         struct stepaf_ucx_place place = place_of_xfer(xfer);
         if (!xfer->bytes)
             continue;
-        struct stepaf_ucx_op *op = take_op(stepaf_ucx_of(link), flight);
+        struct stepaf_ucx_op *op = stepaf_ucx_take_op(stepaf_ucx_of(link), flight);
         if (!op)
             return false;
         head.n_places = 1;
@@ -195,14 +110,14 @@ static bool send_pieces(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out
         memcpy(op->head + sizeof(head), &place, sizeof(place));
         flight->pieces++;
         link->shared.base.bytes_sent += xfer->bytes;
-        if (!send_am(op, op->head, sizeof(op->head), xfer->src, xfer->bytes))
+        if (!stepaf_ucx_send_am(op, op->head, sizeof(op->head), xfer->src, xfer->bytes))
             return false;
     }
     const struct stepaf_xfer *xfer = &post->xfer[last];
     struct stepaf_ucx_place place = place_of_xfer(xfer);
     compose(link, out, post, &place, 1);
     link->shared.base.bytes_sent += xfer->bytes;
-    bool good = send_am(&out->op, out->head, out->head_bytes, xfer->src, xfer->bytes);
+    bool good = stepaf_ucx_send_am(&out->op, out->head, out->head_bytes, xfer->src, xfer->bytes);
     stepaf_fabric_end_post(flight, post);
     return good;
 }
@@ -212,20 +127,20 @@ static bool ucx_put(struct stepaf_ucx_link *link, const struct stepaf_xfer *xfer
     struct stepaf_ucx *ucx = stepaf_ucx_of(link);
     const struct stepaf_ucx_rmem *there = (const struct stepaf_ucx_rmem *)xfer->dst;
     const struct stepaf_ucx_registration *own = xfer->src_mem->registration[ucx->shared.base.index];
-    struct stepaf_ucx_op *op = take_op(ucx, link->shared.open);
+    struct stepaf_ucx_op *op = stepaf_ucx_take_op(ucx, link->shared.open);
     const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                                                        UCP_OP_ATTR_FIELD_USER_DATA |
                                                        UCP_OP_ATTR_FIELD_MEMH,
-                                       .cb.send = has_been_sent,
+                                       .cb.send = stepaf_ucx_has_been_sent,
                                        .user_data = op,
                                        .memh = own->memh};
 
     if (!op)
         return false;
     link->shared.base.bytes_sent += xfer->bytes;
-    return ucx_answer(op,
-                      ucx->calls->put_nbx(link->ep, xfer->src, xfer->bytes,
-                                          there->address + xfer->dst_offset, there->rkey, &param));
+    return stepaf_ucx_answer(op, ucx->calls->put_nbx(link->ep, xfer->src, xfer->bytes,
+                                                     there->address + xfer->dst_offset, there->rkey,
+                                                     &param));
 }
 
 /* The flush is through, or no flush was needed: what was put is in place. */
@@ -242,7 +157,7 @@ static void flushed(void *request, ucs_status_t status, void *user_data)
         link->n_due++;
         stepaf_ucx_note(link);
     }
-    ucx_end_op(&out->op, status);
+    stepaf_ucx_end_op(&out->op, status);
 }
 
 static bool send_puts(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out,
@@ -265,7 +180,7 @@ static bool send_puts(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out,
         return false;
     }
     if (!request)
-        return send_am(&out->op, out->head, out->head_bytes, NULL, 0);
+        return stepaf_ucx_send_am(&out->op, out->head, out->head_bytes, NULL, 0);
     flight->pending++;
     out->waits = true;
     return true;
@@ -280,7 +195,7 @@ void stepaf_ucx_send_due(struct stepaf_ucx_link *link)
         out->due = false;
         link->n_due--;
         if (!link->shared.base.dead && link->failed == UCS_OK) /* else what was put may be lost */
-            (void)send_am(&out->op, out->head, out->head_bytes, NULL, 0);
+            (void)stepaf_ucx_send_am(&out->op, out->head, out->head_bytes, NULL, 0);
     }
 }
 

@@ -53,6 +53,15 @@ static bool close_links(struct stepaf_ucx *ucx)
     return !ucx->n_ending;
 }
 
+/* All links are proven, or there are to be none: what UCX connects has been connected. Until then what it opens is kept
+ * from low numbers, all the time, since it has a thread of its own that accepts connections. */
+static void end_connects(struct stepaf_ucx *ucx)
+{
+    if (ucx->connects)
+        (void)stepaf_fd_end(-1);
+    ucx->connects = false;
+}
+
 /* A worker that is ended while something is under way ends the process: then it is left as it is. */
 static void ucx_close(struct stepaf_transport *transport)
 {
@@ -67,6 +76,7 @@ static void ucx_close(struct stepaf_transport *transport)
         ucx->calls->worker_destroy(ucx->worker);
     if (ucx->context && can_end)
         ucx->calls->cleanup(ucx->context);
+    end_connects(ucx);
     free(ucx->ops);
     free(ucx->links);
     free(ucx);
@@ -167,8 +177,8 @@ static stepaf_status_t ucx_open(struct stepaf_upcalls *up, unsigned n_peers,
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
     stepaf_fd_begin();
+    ucx->connects = true;
     ucs_status_t status = open_worker(ucx, n_peers);
-    (void)stepaf_fd_end(-1);
     if (status != UCS_OK) {
         snprintf(reason, sizeof(reason), "%.100s", library->status_string(status));
         ucx_close(&ucx->shared.base);
@@ -179,10 +189,9 @@ static stepaf_status_t ucx_open(struct stepaf_upcalls *up, unsigned n_peers,
     return STEPAF_OK;
 }
 
-/* All links are proven: what UCX connects has been connected. */
 static void ucx_shrink(struct stepaf_transport *transport)
 {
-    ((struct stepaf_ucx *)transport)->settled = true;
+    end_connects((struct stepaf_ucx *)transport);
 }
 
 static void ucx_describe(const struct stepaf_transport *transport, char *text)

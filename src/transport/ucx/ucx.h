@@ -21,8 +21,9 @@ struct stepaf_ucx_place {
     uint32_t id, bytes; /* stepaf_mem */
 };
 
-/* An active message begins with this. Behind it are its places, and of a MESSAGE as much of stepaf_msg as
- * means anything; its data are the bytes for the places. */
+/* An active message begins with this. Behind it are its places, and of a MESSAGE as much of stepaf_msg as means
+ * anything; its data are the bytes for the places. Where they are few they are behind all that, and there are no
+ * data: UCX has a shorter way for what has no more than a header. */
 struct stepaf_ucx_head {
     uint64_t token; /* the receiver's */
     uint32_t peer;  /* the sender's index among the receiver's peers */
@@ -40,7 +41,7 @@ _Static_assert(sizeof(struct stepaf_ucx_head) == 32 && sizeof(struct stepaf_ucx_
 enum {
     STEPAF_UCX_HEAD_MAX = sizeof(struct stepaf_ucx_head) +
                           STEPAF_UCX_PLACES * sizeof(struct stepaf_ucx_place) +
-                          sizeof(struct stepaf_msg)
+                          sizeof(struct stepaf_msg) + STEPAF_UCX_STAGE
 };
 
 /* A send under way. */
@@ -57,7 +58,6 @@ struct stepaf_ucx_out {
     uint8_t head[STEPAF_UCX_HEAD_MAX];
     uint32_t head_bytes;
     bool waits, due; /* for all its pieces to be in place; they are */
-    uint8_t stage[STEPAF_UCX_STAGE];
 };
 
 /* A message that comes in pieces which UCX fetches. */
@@ -104,7 +104,7 @@ struct stepaf_ucx {
     struct stepaf_ucx_registration *registrations;
     unsigned counted;  /* what has come */
     unsigned n_ending; /* flushes and closes of endpoints */
-    bool settled;      /* the first commit is done: UCX has connected */
+    bool connects;     /* the first commit is not done: see end_connects */
     char version[STEPAF_UCX_TEXT];
 };
 
@@ -138,8 +138,21 @@ void stepaf_ucx_disconnect(struct stepaf_link *link);
 /* Begin to push what UCX holds back to a live peer; n_ending says when that is done. */
 void stepaf_ucx_flush(struct stepaf_ucx_link *link);
 
-/* send.c. Noted: something is to be done for the link once UCX has returned. */
+/* op.c. Noted: something is to be done for the link once UCX has returned. */
 void stepaf_ucx_note(struct stepaf_ucx_link *link);
+/* One of the pool; NULL: all are under way. */
+struct stepaf_ucx_op *stepaf_ucx_take_op(struct stepaf_ucx *ucx,
+                                         struct stepaf_fabric_flight *flight);
+void stepaf_ucx_end_op(struct stepaf_ucx_op *op, ucs_status_t status);
+/* What UCX calls at the end of a send. */
+void stepaf_ucx_has_been_sent(void *request, ucs_status_t status, void *user_data);
+/* Take what UCX has answered to a send: it goes on, or it is done. False: it has failed. */
+bool stepaf_ucx_answer(struct stepaf_ucx_op *op, ucs_status_ptr_t request);
+/* Send an active message; false: it has failed. */
+bool stepaf_ucx_send_am(struct stepaf_ucx_op *op, const void *head, size_t head_bytes,
+                        const void *source, size_t bytes);
+
+/* send.c */
 unsigned stepaf_ucx_post(struct stepaf_post *const *posts, unsigned n);
 bool stepaf_ucx_control(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind);
 /* Send the messages whose pieces are in place now. */

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sends under way: from being handed to UCX until it has told of their end. */
+#include "transport/ucx/ucx.h"
+
+void stepaf_ucx_note(struct stepaf_ucx_link *link)
+{
+    struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+
+    if (link->has_news)
+        return;
+    link->has_news = true;
+    link->next_news = ucx->news;
+    ucx->news = link;
+}
+
+struct stepaf_ucx_op *stepaf_ucx_take_op(struct stepaf_ucx *ucx,
+                                         struct stepaf_fabric_flight *flight)
+{
+    struct stepaf_ucx_op *op = ucx->free_op;
+
+    if (!op)
+        return NULL;
+    ucx->free_op = op->next;
+    op->flight = flight;
+    return op;
+}
+
+/* One send has ended; UCX calls this as well, where nothing can be done about the link. */
+void stepaf_ucx_end_op(struct stepaf_ucx_op *op, ucs_status_t status)
+{
+    struct stepaf_fabric_flight *flight = op->flight;
+    struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)flight->link;
+    struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+
+    if (op->pooled) {
+        op->next = ucx->free_op;
+        ucx->free_op = op;
+    }
+    if (status != UCS_OK) {
+        flight->post = NULL; /* it has not been sent */
+        link->failed = status;
+        stepaf_ucx_note(link);
+    }
+    stepaf_fabric_end_send(flight);
+    ucx->counted += flight != &link->shared.control;
+}
+
+void stepaf_ucx_has_been_sent(void *request, ucs_status_t status, void *user_data)
+{
+    struct stepaf_ucx_op *op = user_data;
+    struct stepaf_ucx *ucx = stepaf_ucx_of((struct stepaf_ucx_link *)op->flight->link);
+
+    ucx->calls->request_free(request);
+    stepaf_ucx_end_op(op, status);
+}
+
+/* As UCX has answered: it goes on, or it is done; false: it has failed. */
+bool stepaf_ucx_answer(struct stepaf_ucx_op *op, ucs_status_ptr_t request)
+{
+    struct stepaf_fabric_link *link = op->flight->link;
+
+    op->flight->pending++;
+    if (UCS_PTR_IS_PTR(request))
+        return true;
+    ucs_status_t status = UCS_PTR_STATUS(request);
+    op->flight->pending--;
+    if (op->pooled) {
+        struct stepaf_ucx *ucx = stepaf_ucx_of((struct stepaf_ucx_link *)link);
+        op->next = ucx->free_op;
+        ucx->free_op = op;
+    }
+    link->heard++;
+    if (status != UCS_OK)
+        stepaf_fabric_lose(link, status);
+    return status == UCS_OK;
+}
+
+bool stepaf_ucx_send_am(struct stepaf_ucx_op *op, const void *head, size_t head_bytes,
+                        const void *source, size_t bytes)
+{
+    const struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)op->flight->link;
+    const ucp_request_param_t param = {.op_attr_mask =
+                                           UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                       .cb.send = stepaf_ucx_has_been_sent,
+                                       .user_data = op};
+
+    return stepaf_ucx_answer(
+        op, stepaf_ucx_of(link)->calls->am_send_nbx(link->ep, STEPAF_UCX_MESSAGE, head, head_bytes,
+                                                    source, bytes, &param));
+}
