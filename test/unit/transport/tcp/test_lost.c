@@ -88,6 +88,26 @@ static void what_a_lost_peer_has_said_is_heard(void)
     end();
 }
 
+/* In a commit nobody reads links for a while: who has ended is lost all the same, and what it has said is heard; what
+ * others say lies where it is. */
+static void an_end_is_seen_without_reading(void)
+{
+    begin(1);
+    tcp_bare_send(fds[0], frame, tcp_frame(frame, REGION, 0, data, 64, 0, 1));
+    usleep(1000);
+    stepaf_tcp_ops.check_peers(b.transport);
+    CU_ASSERT(b.n_messages == 0 && b.n_lost == 0);
+    close(fds[0]);
+    fds[0] = -1;
+    for (int i = 0; i < 1000 && !b.n_lost; i++) {
+        usleep(1000);
+        stepaf_tcp_ops.check_peers(b.transport);
+    }
+    CU_ASSERT(b.n_messages == 1 && b.n_lost == 1);
+    CU_ASSERT_EQUAL(memcmp(region->base, data, 64), 0);
+    end();
+}
+
 /* Wait until the part of a link that @a connection is has been closed here. */
 static bool has_ended(void *arg)
 {
@@ -319,6 +339,7 @@ int main(void)
     CU_TestInfo tests[] = {
         {"a peer that goes is lost", a_peer_that_goes_is_lost},
         {"what a lost peer has said is heard", what_a_lost_peer_has_said_is_heard},
+        {"an end is seen without reading", an_end_is_seen_without_reading},
         {"the end of one connection is not the last word",
          the_end_of_one_connection_is_not_the_last_word},
         {"the end of one connection is the end of all",
