@@ -278,6 +278,30 @@ static void comes_back(void)
     end_job(&job);
 }
 
+/* It is admitted before its connection to the leader has come, who has called the process before it: they hear each
+ * other all the same. */
+static void its_connection_is_late(void)
+{
+    struct job job;
+    uint64_t id;
+
+    begin_job(&job, true);
+    struct stepaf_member_net *guest = ask_with(&job, "my words");
+    PUMP_UNTIL(&job, (pump_with(&job, guest), is_listed(&job)));
+    decide(&job, true);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(stepaf_member_net_words(job.nets[0], LOST, &id));
+    job.nets[0]->guests[LOST].asks = false; /* as if it had not asked yet */
+    job.nets[0]->others[LOST].at = 99;      /* all addresses have been tried, for the one before */
+    admit_at_all(&job, guest, id);
+    PUMP_UNTIL(&job, (pump_with(&job, guest),
+                      stepaf_member_net_admission(guest) == STEPAF_MEMBER_ADMITTED));
+    job.nets[LOST] = guest;
+    decide(&job, true);
+    for (int r = 0; r < RANKS; r++)
+        check_decision(&job, r, "abc", 3);
+    end_job(&job);
+}
+
 /* Its home goes before it is admitted: another member knows what it says. */
 static void home_is_lost(void)
 {
@@ -480,6 +504,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"it returns, again and again", comes_back},
+        {"its connection is late", its_connection_is_late},
         {"its home is lost", home_is_lost},
         {"another secret", other_secret},
         {"a job without a secret", no_secret},
