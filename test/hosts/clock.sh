@@ -21,18 +21,7 @@ if tc -n h1 qdisc add dev eth0 root netem delay 1ms 2>/run/said &&
 else
     # A cable of our own instead of the bridge's.
     hosts_down
-    hosts_n=2
-    hosts_names="h1 h2"
-    printf '127.0.0.1 localhost\n%s.1 h1\n%s.2 h2\n' $hosts_net4 $hosts_net4 >$hosts_dir/hosts
-    ip netns add h1 && ip netns add h2 && mount --bind $hosts_dir/hosts /etc/hosts || exit 99
-    mkfifo /run/cable || exit 99
-    "$top_builddir/test/hosts/delay" h1 $hosts_net4.1/24 h2 $hosts_net4.2/24 1000 </run/cable >/run/up 2>/run/said &
-    exec 9>/run/cable
-    for try in $(seq 100); do
-        [ ! -s /run/up ] && [ ! -s /run/said ] || break
-        sleep 0.05
-    done
-    [ -s /run/up ] || hosts_skip "neither netem nor a TAP device here: $(cat /run/said)"
+    hosts_cabled 1000 || exit
     echo "delayed by a cable in user space"
 fi
 hosts_run h1 ping -c 2 -q h2 2>/dev/null | grep rtt

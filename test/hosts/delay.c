@@ -5,7 +5,7 @@
  *
  * Makes eth0 in the network namespaces HOST, with these addresses (10.77.0.1/24), and carries each frame
  * from one to the other, so much later. It says "up" on its output when both are there, and ends with its
- * input. */
+ * input. A line of that is how late frames are from now on, in microseconds; "cut": they are lost. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FRAMES = 4096, FRAME_BYTES = 2048 };
+enum { FRAMES = 4096, FRAME_BYTES = 2048, LINE_BYTES = 32, IS_CUT = -1 };
 
 struct frame {
     int64_t due_ns;
@@ -87,6 +87,8 @@ static void take_in(struct way *way, int64_t delay_ns)
         frame->bytes = read(way->from, frame->data, sizeof frame->data);
         if (frame->bytes <= 0)
             return;
+        if (delay_ns == IS_CUT)
+            continue;
         frame->due_ns = now_ns() + delay_ns;
         way->head++;
     }
@@ -105,6 +107,27 @@ static int64_t give_out(struct way *way)
         way->tail++;
     }
     return 1000000000;
+}
+
+/* Do what the lines say that have come; false: that was all. */
+static int heed_lines(int64_t *delay_ns)
+{
+    static char line[LINE_BYTES];
+    static size_t used;
+    char c;
+    ssize_t n;
+
+    while ((n = read(0, &c, 1)) == 1) {
+        if (c != '\n') {
+            if (used < sizeof line - 1)
+                line[used++] = c;
+            continue;
+        }
+        line[used] = '\0';
+        used = 0;
+        *delay_ns = strcmp(line, "cut") == 0 ? IS_CUT : strtoll(line, NULL, 10) * 1000;
+    }
+    return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
 int main(int argc, char **argv)
@@ -130,7 +153,9 @@ int main(int argc, char **argv)
     struct pollfd polls[3] = {{.fd = ways[0].from, .events = POLLIN},
                               {.fd = ways[1].from, .events = POLLIN},
                               {.fd = 0, .events = POLLIN}};
-    while (!polls[2].revents) {
+    if (fcntl(0, F_SETFL, O_NONBLOCK) < 0)
+        die("standard input");
+    while (!polls[2].revents || heed_lines(&delay_ns)) {
         int64_t left = give_out(&ways[0]), other = give_out(&ways[1]);
         struct timespec wait = {0, (long)(left < other ? left : other)};
         if (wait.tv_nsec >= 1000000000)

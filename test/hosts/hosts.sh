@@ -5,6 +5,8 @@
 #
 #   hosts_enter "$@"             first of all: go where nothing can be left behind, or skip
 #   hosts_up N [LINK]            make hosts h1 .. hN; LINK is eth (the default) or bond
+#   hosts_cabled MICROSECONDS    instead: h1 and h2, joined by a cable in user space that takes so long; /run/cable and
+#                                descriptor 9 are its input, see delay.c; skips where there can be none
 #   hosts_run HOST COMMAND...    run it there
 #   hosts_need_mpirun            skip unless there is an mpirun that can be used here
 #   hosts_mpirun SPEC ARG...     mpirun from h1 over SPEC, such as h1:2,h2:2
@@ -119,6 +121,22 @@ hosts_down()
     done
     ip link del br0
     hosts_names=
+}
+
+hosts_cabled()
+{
+    hosts_n=2
+    hosts_names="h1 h2"
+    printf '127.0.0.1 localhost\n%s.1 h1\n%s.2 h2\n' $hosts_net4 $hosts_net4 >$hosts_dir/hosts
+    ip netns add h1 && ip netns add h2 && mount --bind $hosts_dir/hosts /etc/hosts &&
+        mkfifo /run/cable || return 99
+    "$top_builddir/test/hosts/delay" h1 $hosts_net4.1/24 h2 $hosts_net4.2/24 "$1" </run/cable >/run/up 2>/run/said &
+    exec 9>/run/cable
+    for try in $(seq 100); do
+        [ ! -s /run/up ] && [ ! -s /run/said ] || break
+        sleep 0.05
+    done
+    [ -s /run/up ] || hosts_skip "no TAP device here: $(cat /run/said)"
 }
 
 hosts_run()

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What has been done, and what came of it. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "chaos.h"
+
+static int compare_ns(const void *left, const void *right)
+{
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+
+    return a < b ? -1 : a > b;
+}
+
+static void print_samples(const char *what, struct chaos_samples *samples)
+{
+    int n = atomic_load(&samples->n), kept = n < CHAOS_SAMPLES ? n : CHAOS_SAMPLES;
+
+    qsort(samples->ns, (size_t)kept, sizeof(samples->ns[0]), compare_ns);
+    if (kept)
+        printf("%-30s %6d times: p50 %.1f ms, p99 %.1f ms, at most %.1f ms\n", what, n,
+               (double)samples->ns[(kept - 1) / 2] / 1e6,
+               (double)samples->ns[(kept * 99 - 1) / 100] / 1e6,
+               (double)samples->ns[kept - 1] / 1e6);
+}
+
+static void print_counts(const char *what, const _Atomic int64_t *counts)
+{
+    printf("%-30s", what);
+    for (int i = 0; i < CHAOS_STATUSES; i++)
+        if (atomic_load(&counts[i]))
+            printf(" %lld %s", (long long)atomic_load(&counts[i]),
+                   stepaf_status_name((stepaf_status_t)(1 - i)));
+    printf("\n");
+}
+
+void chaos_report(const struct hs_job *job, struct chaos_page *page, double seconds, int keeper)
+{
+    const struct chaos_rank_page *its = &page->ranks[keeper];
+    int64_t n = 0;
+
+    for (int i = 0; i < CHAOS_N_FAULTS; i++)
+        n += atomic_load(&page->made[i]);
+    printf("chaos, seed %lld, %d ranks, %.1f s: %lld faults, %lld lives, %d commits, %.1f MiB "
+           "compared\n",
+           hs_option_int(job, "--seed", 1), job->size, seconds, (long long)n,
+           (long long)atomic_load(&page->lives), atomic_load(&page->generation),
+           (double)atomic_load(&page->bytes) / 1048576);
+    if (!hs_option_int(job, "--report", 0) && !atomic_load(&page->failed))
+        return;
+    for (int i = 0; i < CHAOS_N_FAULTS; i++)
+        printf("  %-50s %6lld made, %lld not possible\n", chaos_fault_name(i),
+               (long long)atomic_load(&page->made[i]), (long long)atomic_load(&page->kept[i]));
+    print_counts("operations", page->ops);
+    print_counts("their answers", page->answers);
+    printf("%-30s %lld\n", "batches served", (long long)atomic_load(&page->served));
+    print_counts("commits, by rank", page->commits);
+    print_counts("init and commit of guests", page->guests);
+    printf("%-30s %lld\n", "given up by the others", (long long)atomic_load(&page->given_up));
+    print_samples("from a death to its name", &page->named);
+    print_samples("commits", &page->committed);
+    print_samples("from a death to being back", &page->whole);
+    if (atomic_load(&its->fds[0]) && atomic_load(&its->fds[1]))
+        printf("rank %d, which was never killed: descriptors %lld (were %lld), mappings %lld "
+               "(%lld), resident %lld KiB (%lld)\n",
+               keeper, (long long)atomic_load(&its->fds[1]), (long long)atomic_load(&its->fds[0]),
+               (long long)atomic_load(&its->mappings[1]), (long long)atomic_load(&its->mappings[0]),
+               (long long)atomic_load(&its->resident[1]) >> 10,
+               (long long)atomic_load(&its->resident[0]) >> 10);
+}
