@@ -66,7 +66,7 @@ typedef struct stepaf_verdict_window {
 
 /** The same of one peer: a cell of the matrix of attention and FFN ranks. What was this rank's own is in none
  *  of them. */
-typedef struct stepaf_verdict_peer {
+typedef struct stepaf_verdict_peer_sums {
     size_t size;   /* in: sizeof(stepaf_verdict_peer_t) */
     uint64_t late; /* operations whose verdict names the peer */
     uint64_t by_phase[STEPAF_VERDICT_PHASES];

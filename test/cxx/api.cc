@@ -134,6 +134,8 @@ static void attention(stepaf_boot_t *boot)
     ctx.push_pull(push, pull).wait();
     ctx.barrier(STEPAF_GROUP_WORLD);
     CHECK(ctx.counters().operations_completed >= 5 && ctx.memory_use().peers == 1);
+    CHECK(ctx.try_verdict().error() == STEPAF_ERR_UNSUPPORTED);
+    CHECK(ctx.try_verdict(0).error() == STEPAF_ERR_UNSUPPORTED);
     CHECK(ctx.link(0).is_lost == 0 && ctx.transport_name(0)[0] != '\0');
 
     /* What is ended late is void, not wrong. */

@@ -11,6 +11,7 @@
 #include <stepaf/cxx/plan.hpp>
 #include <stepaf/link.h>
 #include <stepaf/members.h>
+#include <stepaf/verdict.h>
 
 #include <string>
 
@@ -175,6 +176,17 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
         return detail::try_fill<stepaf_counters_t>(
             [&](stepaf_counters_t *facts) { return stepaf_counters_query(handle_, facts); });
     }
+    result<stepaf_verdict_window_t> try_verdict() const noexcept
+    {
+        return detail::try_fill<stepaf_verdict_window_t>(
+            [&](stepaf_verdict_window_t *window) { return stepaf_verdict_query(handle_, window); });
+    }
+    result<stepaf_verdict_peer_t> try_verdict(int peer_rank) const noexcept
+    {
+        return detail::try_fill<stepaf_verdict_peer_t>([&](stepaf_verdict_peer_t *peer) {
+            return stepaf_verdict_peer(handle_, peer_rank, peer);
+        });
+    }
     result<stepaf_memory_use_t> try_memory_use() const noexcept
     {
         return detail::try_fill<stepaf_memory_use_t>(
@@ -314,6 +326,14 @@ class context : public detail::owner<stepaf_context_h, stepaf_finalize>
     stepaf_counters_t counters() const
     {
         return try_counters().value();
+    }
+    stepaf_verdict_window_t verdict() const
+    {
+        return try_verdict().value();
+    }
+    stepaf_verdict_peer_t verdict(int peer_rank) const
+    {
+        return try_verdict(peer_rank).value();
     }
     stepaf_memory_use_t memory_use() const
     {
