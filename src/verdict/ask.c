@@ -140,7 +140,7 @@ static void hear_told(struct stepaf_verdict_state *state, const struct stepaf_pe
     mine = verdict.phase == STEPAF_VERDICT_FFN_QUEUE || verdict.phase == STEPAF_VERDICT_FFN_WORK;
     if (mine)
         verdict.peer = -1;
-    if (mine && state->starved_ns > 0 && state->starved_ns >= msg->word[STEPAF_MSG_OVER] / 2)
+    if (mine && state->starved_ns > 0 && state->starved_ns >= msg->word[STEPAF_MSG_OVER] / 4 * 3)
         verdict.phase = STEPAF_VERDICT_STARVED;
     verdict.over_ns[verdict.phase] = msg->word[STEPAF_MSG_OVER];
     stepaf_window_add(state, &verdict, mine ? state->ctx->n_peers : peer->index);

@@ -161,7 +161,6 @@ static void pick_late(struct stepaf_verdict_state *state, const struct stepaf_op
                       uint64_t idle, bool refused)
 {
     uint32_t p = find_last(state->ctx, op);
-
     struct stepaf_verdict_case *one =
         p < state->ctx->n_peers ? open_case(state, op, p, now, idle) : NULL;
 

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What ranks ask and tell each other about operations that are late: the other rank is made up. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "core/watch.h"
 #include "fake.h"
 #include "unit.h"
 
@@ -137,6 +140,44 @@ static void a_late_operation_is_asked_about(void)
                     window.by_phase[STEPAF_VERDICT_FFN_WORK]);
     CU_ASSERT_EQUAL(peer.over_ns[STEPAF_VERDICT_FFN_WORK], window.over_ns[STEPAF_VERDICT_FFN_WORK]);
     end();
+}
+
+static unsigned n_lines;
+static char last_line[512];
+
+static void take_line(stepaf_log_level_t level, const char *file, int line, const char *message,
+                      void *arg)
+{
+    (void)level, (void)file, (void)line, (void)arg;
+    if (!strstr(message, "were late"))
+        return;
+    n_lines++;
+    snprintf(last_line, sizeof(last_line), "%s", message);
+}
+
+/* However often something is late, the log has it at most once a second. */
+static void the_log_says_it_once(void)
+{
+    stepaf_log_set_callback(take_line, NULL);
+    setenv("STEPAF_LOG_LEVEL", "info", 1);
+    begin(STEPAF_ATTENTION, "on");
+    unsetenv("STEPAF_LOG_LEVEL");
+    learn();
+    n_lines = 0;
+    int64_t busy = 10 * longest_ns + 1000000, began = stepaf_monotonic_ns();
+    for (int i = 0; i < 3; i++) {
+        CU_ASSERT_TRUE_FATAL(operate(busy));
+        struct stepaf_msg told = tell_msg(seq - 1, started_ns, (uint32_t)worked_ns);
+        fake_tell(job, 0, &told);
+        /* It looks anew when it has something to ask, or after a while. */
+        job->ctx->polling.watch->look_due = job->ctx->polling.watch->due = 0;
+        CU_ASSERT_EQUAL(stepaf_progress(job->handle), STEPAF_OK);
+    }
+    CU_ASSERT(n_lines >= 1 && n_lines <= 1 + (stepaf_monotonic_ns() - began) / 1000000000);
+    UNIT_CONTAINS(last_line, "FFN work");
+    UNIT_CONTAINS(last_line, "FFN rank 0");
+    end();
+    stepaf_log_set_callback(NULL, NULL);
 }
 
 /* The answer is told once, and to who has asked. */
@@ -298,6 +339,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"a late operation is asked about", a_late_operation_is_asked_about},
+        {"the log says it once", the_log_says_it_once},
         {"what was not asked for changes nothing", what_was_not_asked_for_changes_nothing},
         {"a time that cannot be is none", a_time_that_cannot_be_is_none},
         {"an FFN rank tells when", an_ffn_rank_tells_when},
