@@ -3,6 +3,7 @@
 
 #include "api/fill.h"
 #include "api/handles.h"
+#include "core/counters.h"
 
 stepaf_status_t stepaf_counters_query(stepaf_context_h handle, stepaf_counters_t *counters_p)
 {

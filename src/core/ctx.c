@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sums of a context, and its end. */
+/* The end of a context. */
 #include <stdlib.h>
 
 #include "base/fork.h"
@@ -9,6 +9,7 @@
 #include "core/feature.h"
 #include "core/key_remove.h"
 #include "core/lock.h"
+#include "core/metrics.h"
 #include "core/peer.h"
 #include "core/plan.h"
 #include "core/region.h"
@@ -21,21 +22,6 @@
 #include "device/gpu.h"
 
 enum { FLUSH_US = 1000000 };
-
-stepaf_counters_t stepaf_core_counters(const struct stepaf_ctx *ctx)
-{
-    stepaf_counters_t counters = ctx->counters;
-
-    counters.dropped_malformed += ctx->up.dropped_malformed;
-    if (ctx->threads.busy)
-        counters.thread_busy_ns =
-            (uint64_t)((double)ctx->threads.busy * 1e3 / ctx->clock.own.ticks_per_us);
-    for (uint32_t p = 0; p < ctx->n_peers; p++) {
-        counters.bytes_sent += ctx->peers[p].bytes_sent;
-        counters.bytes_received += ctx->peers[p].bytes_received;
-    }
-    return counters;
-}
 
 /* Let out what is still queued, then say good-bye, so that peers need not find out. */
 static void say_bye(struct stepaf_ctx *ctx)
@@ -65,6 +51,7 @@ static void free_peer(struct stepaf_peer *peer)
 
 void stepaf_ctx_free(struct stepaf_ctx *ctx)
 {
+    stepaf_metrics_close(ctx);
     ctx->inbox.handler = NULL;
     stepaf_lock_enter(&ctx->lock); /* waiting gives it up and takes it again */
     if (ctx->peers)

@@ -36,6 +36,7 @@ struct stepaf_feature_ops;
 struct stepaf_gpu;
 struct stepaf_key;
 struct stepaf_map_devices;
+struct stepaf_metrics;
 struct stepaf_op;
 struct stepaf_plan_obj;
 struct stepaf_region;
@@ -116,9 +117,9 @@ struct stepaf_ctx_polling {
     uint64_t vain_since; /* about when polls began to be in vain, ticks; 0: the last was not */
     uint64_t look_at;    /* the first poll from then on sees to whether peers live, ticks */
     uint64_t checked;    /* when the transports last looked for dead peers, ticks */
-    struct stepaf_op *hint_op; /* of a thread that waits: it is likely what comes next */
-    struct stepaf_watch
-        *watch; /* of operations and polls, see core/watch.h; NULL: nobody watches */
+    struct stepaf_op *hint_op;      /* of a thread that waits: it is likely what comes next */
+    struct stepaf_watch *watch;     /* of operations and polls; NULL: nobody watches */
+    struct stepaf_metrics *metrics; /* what is shown to tools, between polls; NULL: nothing is */
     bool oversubscribed;
     bool asleep; /* a thread sleeps until transports wake it: another one may not take what does */
 };
@@ -229,8 +230,10 @@ struct stepaf_clock_told {
 /* The common clock, see clock.c and clock_keep.h. */
 struct stepaf_ctx_clock {
     struct stepaf_clock own;
-    uint64_t ns_scale;  /* ns a tick, times 2^STEPAF_NS_SCALE_BITS */
-    uint64_t told_from; /* ticks: answers to what took so long tell its times at any cost */
+    uint64_t ns_scale; /* ns a tick, times 2^STEPAF_NS_SCALE_BITS */
+    uint64_t
+        told_from; /* ticks: answers to what took so long tell its times at any cost. 0 while times are
+                         * measured: see metrics.h */
     struct stepaf_clock_history history;
     struct stepaf_clock_line line; /* what to add to this node's clock for the common one */
     struct stepaf_clock_told told; /* the same */
@@ -316,8 +319,6 @@ static inline bool stepaf_is_attention(const struct stepaf_ctx *ctx)
 #define STEPAF_WHO_ARGS(who_) \
     (who_).role == STEPAF_FFN ? "FFN" : "attention", (who_).rank, (who_).world_rank
 
-/* The counters with those that peers and transports keep. */
-stepaf_counters_t stepaf_core_counters(const struct stepaf_ctx *ctx);
 void stepaf_ctx_free(struct stepaf_ctx *ctx);
 
 /* The stamp of what is being taken in. A waiting thread has just read the clock, between two polls,

@@ -5,6 +5,13 @@
 
 #include "transport/transport.h"
 
+/* Whether 32 bits are an answer at all. */
+static inline bool stepaf_imm_is_answer(uint32_t imm)
+{
+    return (imm >> STEPAF_IMM_CODE_SHIFT) - STEPAF_IMM_RESPONSE <=
+           STEPAF_IMM_RELEASED - STEPAF_IMM_RESPONSE;
+}
+
 bool stepaf_imm_decode(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm,
                        struct stepaf_msg *msg_p);
 

@@ -98,8 +98,7 @@ void stepaf_op_expire(struct stepaf_op *op)
     conclude(op, STEPAF_OK, -1, now);
 }
 
-/* The operation that a message is about, or NULL if it is about none of mine. */
-static struct stepaf_op *find_op(struct stepaf_peer *peer, const struct stepaf_msg *msg)
+struct stepaf_op *stepaf_op_find(const struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     struct stepaf_plan_obj *plan = stepaf_table_get(&peer->ctx->tables.plans, msg->plan);
 
@@ -227,7 +226,7 @@ void stepaf_op_arrived(struct stepaf_op *op, const struct stepaf_peer *peer)
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
     struct stepaf_ctx *ctx = peer->ctx;
-    struct stepaf_op *op = find_op(peer, msg);
+    struct stepaf_op *op = stepaf_op_find(peer, msg);
     struct stepaf_op_peer *op_peer = op ? &op->op_peers[peer->index] : NULL;
 
     if (__builtin_expect(!op_peer || !is_awaited(op_peer), 0)) {
@@ -257,9 +256,8 @@ static __attribute__((noinline)) void deliver_other(struct stepaf_upcalls *up,
         up->deliver(up, link, &msg);
 }
 
-/* The operation in flight that an answer of 32 bits is about; NULL: none. */
-static __attribute__((noinline)) struct stepaf_op *find_short(const struct stepaf_ctx *ctx,
-                                                              uint32_t imm)
+__attribute__((noinline)) struct stepaf_op *stepaf_op_find_short(const struct stepaf_ctx *ctx,
+                                                                 uint32_t imm)
 {
     const struct stepaf_plan_obj *plan =
         stepaf_table_get(&ctx->tables.plans, imm >> STEPAF_IMM_PLAN_SHIFT & 0xffff);
@@ -290,21 +288,14 @@ static inline __attribute__((always_inline)) void take_planned_answer(
                 ctx->up.polled);
 }
 
-/* Whether 32 bits are an answer at all. */
-static inline bool is_answer(uint32_t imm)
-{
-    return (imm >> STEPAF_IMM_CODE_SHIFT) - STEPAF_IMM_RESPONSE <=
-           STEPAF_IMM_RELEASED - STEPAF_IMM_RESPONSE;
-}
-
 /* An answer as planned, where something is to be done before; or no such answer. */
 static __attribute__((noinline)) void deliver_unusual(struct stepaf_ctx *ctx,
                                                       struct stepaf_link *link, uint32_t imm)
 {
-    struct stepaf_op *op = find_short(ctx, imm);
+    struct stepaf_op *op = stepaf_op_find_short(ctx, imm);
     struct stepaf_op_peer *op_peer = op ? &op->op_peers[link->peer] : NULL;
 
-    if (!op_peer || !is_awaited(op_peer) || !is_answer(imm)) {
+    if (!op_peer || !is_awaited(op_peer) || !stepaf_imm_is_answer(imm)) {
         deliver_other(&ctx->up, link, imm);
         return;
     }
@@ -326,7 +317,8 @@ void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link
     struct stepaf_op *op = ctx->polling.hint_op;
     struct stepaf_op_peer *op_peer = op ? &op->op_peers[link->peer] : NULL;
 
-    if (__builtin_expect(op_peer && op->imm == (imm & STEPAF_IMM_SAME_MASK) && is_answer(imm) &&
+    if (__builtin_expect(op_peer && op->imm == (imm & STEPAF_IMM_SAME_MASK) &&
+                             stepaf_imm_is_answer(imm) &&
                              op_peer->state == STEPAF_OP_PEER_WAITING &&
                              op_peer->post.state == STEPAF_POST_SENT && !op_peer->unusual,
                          1))
@@ -337,7 +329,7 @@ void stepaf_core_deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link
 
 void stepaf_op_release(struct stepaf_peer *peer, const struct stepaf_msg *msg)
 {
-    struct stepaf_op *op = find_op(peer, msg);
+    struct stepaf_op *op = stepaf_op_find(peer, msg);
     struct stepaf_op_peer *op_peer = op ? &op->op_peers[peer->index] : NULL;
 
     if (__builtin_expect(!op_peer || !op_peer->held || op_peer->state == STEPAF_OP_PEER_LEFT_OUT ||

@@ -11,6 +11,7 @@
 #include "transport/post.h"
 #include "transport/transport.h"
 
+struct stepaf_ctx;
 struct stepaf_peer;
 struct stepaf_plan_obj;
 
@@ -110,6 +111,10 @@ static inline stepaf_request_h stepaf_op_handle(const struct stepaf_op *op)
 {
     return stepaf_handle_of(op->name, op->generation);
 }
+/* The operation that a message is about, or NULL if it is about none of mine. */
+struct stepaf_op *stepaf_op_find(const struct stepaf_peer *peer, const struct stepaf_msg *msg);
+/* The operation in flight that an answer of 32 bits is about; NULL: none. */
+struct stepaf_op *stepaf_op_find_short(const struct stepaf_ctx *ctx, uint32_t imm);
 void stepaf_op_response(struct stepaf_peer *peer, const struct stepaf_msg *msg);
 /* An answer that was ARRIVING is where it belongs. */
 void stepaf_op_arrived(struct stepaf_op *op, const struct stepaf_peer *peer);

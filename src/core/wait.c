@@ -10,6 +10,7 @@
 #include "core/ctx.h"
 #include "core/lock.h"
 #include "core/mesh.h"
+#include "core/metrics.h"
 #include "core/news.h"
 #include "core/peer.h"
 #include "core/progress.h"
@@ -91,6 +92,7 @@ static void find_dead_peers(struct stepaf_ctx *ctx, uint64_t now)
         return;
     ctx->polling.checked = now;
     stepaf_clock_keep(ctx, now);
+    stepaf_metrics_keep(ctx, now);
     for (unsigned i = 0; i < ctx->net.n_transports; i++)
         ctx->net.transports[i]->ops->check_peers(ctx->net.transports[i]);
     ask_launcher(ctx);

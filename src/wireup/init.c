@@ -14,6 +14,7 @@
 #include "core/deliver.h"
 #include "core/imm.h"
 #include "core/mesh.h"
+#include "core/meter.h"
 #include "core/op.h"
 #include "core/region.h"
 #include "core/trace.h"
@@ -356,6 +357,7 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
         stepaf_ctx_free(ctx);
         return status;
     }
+    stepaf_metrics_open(ctx, &stepaf_meter_path);
     *ctx_p = ctx;
     return STEPAF_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What makes a batch at an FFN rank, and what cancels it. */
 #include "batches.h"
+#include "core/counters.h"
 
 static void starts_that_make_no_sense_are_dropped(void)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an attention rank is told of its operations. */
+#include "core/counters.h"
 #include "drop.h"
 
 enum { PUSHED = 1, PULLED = 2, BYTES = 100, DEPTH = 2 };

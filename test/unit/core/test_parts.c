@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An operation's parts: what goes to whom when ranks get different things, are slow or lost. */
+#include "core/counters.h"
 #include "starts.h"
 
 static void sizes_and_sources_may_differ(void)

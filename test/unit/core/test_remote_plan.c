@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an attention rank tells of its plans: taken only if every number in it makes sense here. */
+#include "core/counters.h"
 #include "core/key.h"
 #include "core/key_recv.h"
 #include "core/region.h"

@@ -2,6 +2,8 @@
 /* What an FFN rank does with batches: in which order it gets them, answers, releases. */
 #include "batches.h"
 #include "core/batch.h"
+#include "core/counters.h"
+#include "core/metrics.h"
 #include "core/remote_plan.h"
 
 static void an_answer_goes_where_the_plan_says(void)
@@ -109,6 +111,41 @@ static void long_times_are_told(void)
     start(0, seq % DEPTH, seq);
     CU_ASSERT_EQUAL(answer(take(), BYTES, STEPAF_RESPOND_RELEASE), STEPAF_OK);
     CU_ASSERT(!was_short());
+    end();
+}
+
+static uint64_t count_times(const struct stepaf_metrics *metrics, uint32_t time)
+{
+    uint64_t n = 0;
+
+    for (int i = 0; i < STEPAF_HISTOGRAM_BUCKETS; i++)
+        n += stepaf_metrics_times(metrics, &job->ctx->peers[0])[time].buckets[i];
+    return n;
+}
+
+/* While times are measured each answer counts, and what is told stays the same. */
+static void all_times_are_counted_where_that_is_asked_for(void)
+{
+    begin();
+    struct stepaf_metrics *metrics = job->ctx->polling.metrics;
+    uint64_t ticks = (uint64_t)(1000 * job->ctx->clock.own.ticks_per_us);
+    for (uint32_t seq = 0; seq < 3; seq++) { /* not asked; short; long */
+        if (seq == 1) {
+            atomic_store(&metrics->head->wish.until_ns, INT64_MAX);
+            metrics->due = stepaf_ticks();
+            stepaf_metrics_keep(job->ctx, metrics->due);
+        }
+        metrics->plain.told_from = seq == 2 ? ticks : UINT64_MAX;
+        start(0, seq % DEPTH, seq);
+        struct stepaf_batch_obj *batch = &job->ctx->peers[0].remotes[PLAN]->batches[seq % DEPTH];
+        batch->arrived -= 2 * ticks;
+        CU_ASSERT_EQUAL(answer(take(), BYTES, STEPAF_RESPOND_RELEASE), STEPAF_OK);
+        CU_ASSERT_EQUAL(was_short(), seq < 2);
+        CU_ASSERT_EQUAL(count_times(metrics, STEPAF_TIME_QUEUE), seq);
+        CU_ASSERT_EQUAL(count_times(metrics, STEPAF_TIME_WORK), seq);
+    }
+    uint64_t sum_ns = stepaf_metrics_times(metrics, &job->ctx->peers[0])[STEPAF_TIME_QUEUE].sum_ns;
+    CU_ASSERT(sum_ns >= 3900000 && sum_ns < 60000000000);
     end();
 }
 
@@ -379,6 +416,8 @@ int main(void)
         {"bad answers change nothing", bad_answers_change_nothing},
         {"a release joins a queued answer", a_release_joins_a_queued_answer},
         {"long times are told", long_times_are_told},
+        {"all times are counted where that is asked for",
+         all_times_are_counted_where_that_is_asked_for},
         {"a release tells times", a_release_tells_times},
         {"batches come in order", batches_come_in_order},
         {"a lost peer's batches stay", a_lost_peers_batches_stay},

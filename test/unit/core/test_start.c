@@ -2,6 +2,7 @@
 /* Starting operations: slots and credits, and what is refused untouched. */
 #include <string.h>
 
+#include "core/counters.h"
 #include "core/key.h"
 #include "core/plan.h"
 #include "core/plan_end.h"

@@ -8,6 +8,13 @@
 
 enum { SIDE_PEERS = 32, SIDE_REGIONS = 4, SIDE_MESSAGES = 4096 };
 
+/* Allocations of settings, one of which is given: each one that is a string takes its own. */
+enum {
+#define STR(...) +1
+    SIDE_OF_SETTINGS = 1
+#include "settings/all.def"
+};
+
 struct side {
     struct stepaf_upcalls up; /* first */
     struct stepaf_env env;

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a rank shows of itself to tools of the same machine (metrics_layout.h). Counters and peers are copied there
+ * where transports look for dead peers, ten times a second at most, so that the data path knows nothing of it.
+ *
+ * Times are measured while a tool asks, or always with STEPAF_METRICS=on. Then transports of an attention rank deliver
+ * to functions that measure on their way to the usual ones (meter.c), and an FFN rank looks at each answer as at those
+ * that took long; else nothing of it is on the way. */
+#ifndef STEPAF_CORE_METRICS_H
+#define STEPAF_CORE_METRICS_H
+
+#include "core/ctx.h"
+#include "core/histogram.h"
+
+/* What is different while times are measured. */
+struct stepaf_metrics_path {
+    void (*deliver)(struct stepaf_upcalls *up, struct stepaf_link *link,
+                    const struct stepaf_msg *msg);
+    void (*deliver_imm)(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm);
+    uint64_t told_from; /* of ctx->clock */
+};
+
+struct stepaf_metrics {
+    struct stepaf_metrics_head *head;
+    struct stepaf_metrics_peer *peers;
+    struct stepaf_histogram *histograms; /* STEPAF_TIMES of each peer */
+    size_t bytes;
+    int fd;
+    bool measures;
+    uint64_t due;       /* ticks: not written anew before */
+    uint32_t next_peer; /* of a rank that has many, some are written at a time */
+    struct stepaf_metrics_path plain, measured;
+};
+
+/* Show this rank, unless STEPAF_METRICS=off; peers are known. Where that cannot be it is said, and nothing else
+ * happens. @a measured: an attention rank's; told_from is not looked at. */
+void stepaf_metrics_open(struct stepaf_ctx *ctx, const struct stepaf_metrics_path *measured);
+void stepaf_metrics_close(struct stepaf_ctx *ctx);
+/* See to what is due. @a now: ticks. */
+void stepaf_metrics_keep(struct stepaf_ctx *ctx, uint64_t now);
+/* The same at once: something has changed that is to be seen. */
+void stepaf_metrics_write(struct stepaf_ctx *ctx);
+
+/* The histograms of a peer, by STEPAF_TIME_*. */
+static inline struct stepaf_histogram *stepaf_metrics_times(const struct stepaf_metrics *metrics,
+                                                            const struct stepaf_peer *peer)
+{
+    return &metrics->histograms[(size_t)peer->index * STEPAF_TIMES];
+}
+
+#endif

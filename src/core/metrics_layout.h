@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a rank shows of itself to tools of the same machine: a file in memory, which they find by its name among the
+ * descriptors of a process, so that nothing has to be prepared. tools/stepaf_regions.py reads it.
+ *
+ *   head          who this is, and where the rest lies
+ *   counters      stepaf_counters_t, but for its size
+ *   peers         an entry each, in the order of ctx->peers
+ *   histograms    STEPAF_TIMES of each peer: only while somebody asks for them
+ *
+ * A tool copies it all and looks at live.sequence before and after; odd or changed: once more. Histograms are not
+ * under it: each of their words is right at any time. The only word that a tool writes is wish.until_ns. What this
+ * process reads of the file is that word alone: whatever else is put there changes figures, and nothing else.
+ *
+ * Appended to, it keeps its version, since all sizes are in it; a change of what is there takes the next one. */
+#ifndef STEPAF_CORE_METRICS_LAYOUT_H
+#define STEPAF_CORE_METRICS_LAYOUT_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define STEPAF_METRICS_NAME "stepaf:metrics"
+#define STEPAF_METRICS_MAGIC "stepaf\r\n"
+
+enum {
+    STEPAF_METRICS_VERSION = 1,
+    STEPAF_METRICS_ALIGN = 64,
+    /* A histogram has 4 buckets an octave, so that a value read from it is off by 12 % at most. */
+    STEPAF_HISTOGRAM_LOW_BITS = 8,   /* the first bucket ends there: 256 ns */
+    STEPAF_HISTOGRAM_HIGH_BITS = 34, /* and the last one begins: 17 s */
+    STEPAF_HISTOGRAM_STEP_BITS = 2,
+    STEPAF_HISTOGRAM_BUCKETS =
+        ((STEPAF_HISTOGRAM_HIGH_BITS - STEPAF_HISTOGRAM_LOW_BITS) << STEPAF_HISTOGRAM_STEP_BITS) +
+        2,
+};
+
+/* What is measured at each peer: each role has what it knows of every operation. */
+enum {
+    STEPAF_TIME_ROUND = 0, /* attention: from the start to the answer */
+    STEPAF_TIME_WAYS = 1,  /* and what the FFN rank had no part in; where answers tell that */
+    STEPAF_TIME_QUEUE = 0, /* FFN: from the arrival until it is taken */
+    STEPAF_TIME_WORK = 1,  /* and from there until it is answered */
+    STEPAF_TIMES = 2
+};
+
+struct stepaf_histogram {
+    uint64_t sum_ns;
+    uint64_t buckets[STEPAF_HISTOGRAM_BUCKETS];
+};
+
+/* Where a table lies: @a n entries of @a bytes each. */
+struct stepaf_metrics_table {
+    uint32_t at, bytes, n, spare;
+};
+
+struct stepaf_metrics_who {
+    uint64_t job; /* the same at all ranks of a job, but see stepaf_metrics_open */
+    uint32_t pid;
+    uint32_t role; /* stepaf_role_t */
+    int32_t world_rank, world_size;
+    int32_t rank; /* within its role's group */
+    uint32_t spare;
+    char name[32]; /* STEPAF_METRICS_JOB */
+    char host[64];
+    char library[32]; /* its version */
+};
+
+struct stepaf_metrics_live {
+    _Atomic uint64_t sequence;
+    int64_t written_ns; /* CLOCK_MONOTONIC */
+    uint64_t epoch, commits;
+    uint32_t n_alive, n_peers;
+    uint32_t life;     /* which process this is that has had this place, from 1 on */
+    uint32_t measures; /* 1: histograms grow */
+    int64_t began_ns;  /* CLOCK_MONOTONIC */
+};
+
+struct stepaf_metrics_wish {
+    _Atomic int64_t until_ns; /* CLOCK_MONOTONIC: so long, histograms are wanted */
+};
+
+struct stepaf_metrics_head {
+    char magic[8];
+    uint32_t version;
+    uint32_t bytes; /* of this structure */
+    uint64_t all_bytes;
+    struct stepaf_metrics_table counters, peers, histograms;
+    struct stepaf_metrics_who who;
+    struct stepaf_metrics_live live;
+    struct stepaf_metrics_wish wish;
+};
+
+enum { STEPAF_METRICS_LOST = 1, STEPAF_METRICS_OUT = 2 };
+
+struct stepaf_metrics_peer {
+    int32_t world_rank, rank;
+    uint32_t flags;  /* STEPAF_METRICS_LOST, _OUT */
+    uint32_t queued; /* posts that wait for room */
+    uint32_t ready;  /* batches that nobody has taken yet */
+    uint32_t lives;  /* processes that have had its place, as far as this rank knows */
+    uint64_t bytes_sent, bytes_received, messages_sent; /* of its link */
+    int64_t clock_bound_ns;
+    char link[32]; /* its transport; "": there is none yet */
+    char address[48];
+    char reason[96]; /* why it is lost */
+};
+
+_Static_assert(sizeof(struct stepaf_metrics_head) == 296 &&
+                   sizeof(struct stepaf_metrics_who) == 160 &&
+                   sizeof(struct stepaf_metrics_live) == 56 &&
+                   sizeof(struct stepaf_metrics_peer) == 232 &&
+                   sizeof(struct stepaf_histogram) == 8 * (STEPAF_HISTOGRAM_BUCKETS + 1),
+               "tools read it");
+
+#endif
