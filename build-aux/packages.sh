@@ -3,7 +3,7 @@
 # missing.
 
 packages_test="g++ libcunit1-dev hostname iproute2 patch util-linux procps \
-python3-dev python3-matplotlib python3-pip python3-setuptools python3-venv python3-wheel mypy \
+python3-dev python3-matplotlib python3-pip python3-prometheus-client python3-pyte python3-setuptools python3-venv python3-wheel mypy \
 slurmd slurmctld slurm-client slurm-wlm-basic-plugins munge valgrind \
 abigail-tools cmake libudev-dev meson"
 # For test/vm: the machine, what it is made with, and what runs in it.

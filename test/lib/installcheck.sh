@@ -61,4 +61,6 @@ fi
 "$bindir/stepaf-run" --version | grep -F "$version"
 if command -v python3 >/dev/null; then
     "$bindir/stepaf-report" --help | grep -F -- --against
+    "$bindir/stepaf-top" --once --interval 0.1 --job none | grep -F 'no rank'
+    "$bindir/stepaf-exporter" --help | grep -F -- --textfile
 fi

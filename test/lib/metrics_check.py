@@ -1,0 +1,473 @@
+# SPDX-License-Identifier: Apache-2.0
+"""stepaf-top and stepaf-exporter, on ranks that this program makes up, and on those of a real job. Arguments: the top
+of the source, an empty directory, the process numbers of the job's ranks."""
+import ctypes
+import fcntl
+import json
+import os
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+import urllib.request
+
+source, directory = sys.argv[1:3]
+job_pids = [int(pid) for pid in sys.argv[3:]]
+sys.path.insert(0, os.path.join(source, "tools"))
+import stepaf_regions as regions  # noqa: E402
+
+TOP, EXPORTER = (os.path.join(source, "tools", name) for name in ("stepaf-top", "stepaf-exporter"))
+LIMIT_S = 60
+COUNTED = {name: 100 + i for i, name in enumerate(regions.COUNTERS)}
+
+
+def tool(*words, **more):
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=LIMIT_S, **more)
+
+
+def await_that(what, holds):
+    until = time.monotonic() + LIMIT_S
+    while not (found := holds()):
+        assert time.monotonic() < until, what
+        time.sleep(0.05)
+    return found
+
+
+# Ranks that are made up: a process with a file as the library makes it, and nothing else.
+
+def make_file(data, seals=regions.SEALS):
+    fd = os.memfd_create("stepaf:metrics", os.MFD_ALLOW_SEALING)
+    os.write(fd, data)
+    fcntl.fcntl(fd, 1033, seals)  # F_ADD_SEALS
+    return fd
+
+
+def rank_data(pid, world_rank, life=1, job=7, name=b"", sequence=2, peers=2, lost=(), times=(),
+              reason=b"", link=b"shm;cma", **change):
+    head_bytes = regions.LEAST_BYTES
+    counters_at = 320
+    peers_at = counters_at + 8 * len(COUNTED) + 8
+    times_at = peers_at + regions.PEER.size * peers
+    histogram = 8 * (regions.BUCKETS + 1)
+    size = times_at + histogram * peers * regions.N_TIMES
+    tables = [counters_at, 8, len(COUNTED), 0, peers_at, regions.PEER.size, peers, 0,
+              times_at, histogram, peers * regions.N_TIMES, 0]
+    for index, value in change.get("tables", {}).items():
+        tables[index] = value
+    now = regions.now_ns()
+    head = regions.HEAD.pack(change.get("magic", regions.MAGIC), change.get("version", 1),
+                             change.get("head", head_bytes), change.get("size", size), *tables)
+    who = regions.WHO.pack(job, pid, change.get("role", 0), world_rank, change.get("world", 4),
+                           world_rank, 0, name, b"node", b"0.2.0")
+    live = regions.LIVE.pack(sequence, now, 3, 5, peers - len(lost), peers, life, 1, now)
+    data = bytearray(size)
+    data[:len(head + who + live)] = head + who + live
+    struct.pack_into(f"={len(COUNTED)}Q", data, counters_at, *COUNTED.values())
+    for p in range(peers):
+        struct_at = peers_at + p * regions.PEER.size
+        regions.PEER.pack_into(data, struct_at, p + 2, p, regions.LOST if p in lost else 0, 1, 2, 1, 1000 + p,
+                               2000 + p, 30, 1500, link, b"10.0.0.1", reason if p in lost else b"")
+        for i, index in enumerate(times):
+            struct.pack_into("=QQ", data, times_at + histogram * (p * 2 + i), 5000, 0)
+            struct.pack_into("=Q", data, times_at + histogram * (p * 2 + i) + 8 * (1 + index), 10)
+    return bytes(data)
+
+
+class Made:
+    """A process with such a file."""
+
+    def __init__(self, *arguments, **more):
+        ready, says = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            make_file(rank_data(os.getpid(), *arguments, **more))
+            os.write(says, b".")
+            signal.pause()
+            os._exit(0)
+        assert os.read(ready, 1) == b"."
+        os.close(ready)
+        os.close(says)
+
+    def kill(self):
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def seen(job):
+    return [rank for rank in regions.find_ranks() if rank.job == job]
+
+
+def try_reader():
+    """Whatever is in a file, it is a rank or none, and no other is harmed."""
+    pid = os.getpid()
+    name = {"name": b"bad"}
+    good = rank_data(pid, 1, **name)
+    cases = {
+        "good": (good, 1), "short": (good[:100], 0), "cut": (good[:-8], 0), "empty": (b"", 0),
+        "magic": (rank_data(pid, 1, magic=b"stepaf\n\n", **name), 0),
+        "version": (rank_data(pid, 1, version=2, **name), 0),
+        "head": (rank_data(pid, 1, head=16, **name), 0),
+        "other process": (rank_data(pid + 1, 1, **name), 0),
+        "role": (rank_data(pid, 1, role=2, **name), 0),
+        "rank": (rank_data(pid, 4, **name), 0), "negative rank": (rank_data(pid, -1, **name), 0),
+        "being written": (rank_data(pid, 1, sequence=3, **name), 0),
+        "noise": (os.urandom(len(good)), 0),
+    }
+    for table in (0, 4, 8):
+        for word, value in ((0, 0), (0, 1 << 31), (1, 0), (1, 7), (2, 1 << 30), (2, 0xffffffff)):
+            cases[f"table {table} word {word} {value}"] = (
+                rank_data(pid, 1, tables={table + word: value}, **name), 0)
+
+    def look(data, seals=regions.SEALS):
+        fd = make_file(data, seals)
+        rank = regions.look_at(f"/proc/self/fd/{fd}", pid, "/proc", 0)
+        os.close(fd)
+        return rank
+    for case, (data, n) in cases.items():
+        assert bool(look(data)) == n, case
+    assert not look(good, regions.SEALS & ~2)  # it could be cut while it is read
+    for _ in range(2000):
+        data = bytearray(good)
+        for _ in range(3):
+            data[int.from_bytes(os.urandom(2), "big") % 400] = os.urandom(1)[0]
+        look(bytes(data))
+    # What is shown has no control characters.
+    fd = make_file(rank_data(pid, 1, name=b"bad", reason=b"\x1b[2J\xff\xfe gone", lost=(1,), link=b"a" * 32))
+    rank, = seen("bad")
+    assert rank.peers[1].lost and rank.peers[1].reason.isprintable() and rank.peers[0].link == "a" * 32
+    assert rank.counters == COUNTED and (rank.epoch, rank.commits, rank.alive) == (3, 5, 1)
+    os.close(fd)
+    h = regions.Histogram(0, [0] * regions.BUCKETS)
+    assert h.quantile_us(0.5) is None
+    h.buckets[9] = 100  # 1024 to 1280 ns
+    assert 1.024 <= h.quantile_us(0.01) <= h.quantile_us(0.5) <= h.quantile_us(0.99) <= 1.28
+    h.buckets[-1] = 1
+    assert h.quantile_us(1) >= 1 << 24
+
+
+def check_names():
+    with open(os.path.join(source, "include/stepaf/counters.h"), encoding="utf-8") as header:
+        names = re.findall(r"^    _\((\w+),", header.read(), re.M)
+    assert tuple(names) == regions.COUNTERS, "stepaf_regions.py has other counters than counters.h"
+
+
+# stepaf-top.
+
+def check_plain(text):
+    for line in text.splitlines():
+        assert len(line) <= 80 and line.isascii() and line.isprintable(), line
+
+
+def try_top():
+    result = tool(TOP, "--once", "--interval", "0.3")
+    assert result.returncode == 0, result.stderr
+    check_plain(result.stdout)
+    for pid in job_pids:
+        line, = [line for line in result.stdout.splitlines() if f" {pid} " in line]
+        assert line.endswith(" up"), line
+    ranks = [json.loads(line) for line in tool(TOP, "--once", "--json", "--interval", "0.5").stdout.splitlines()]
+    views = {view["pid"]: view for view in ranks[0]["ranks"] if view["pid"] in job_pids}
+    assert sorted(views) == sorted(job_pids)
+    for view in views.values():
+        assert view["operations_per_s"] > 0 and view["sent_bytes_per_s"] > 0, view
+        assert view["p50_us"] and view["p50_us"] <= view["p99_us"], view
+        assert len(view["peers"]) == 2 and all(peer["sent_bytes_per_s"] > 0 for peer in view["peers"])
+    # Only those that were asked for; nobody is no mistake, but is told.
+    job = next(iter(views.values()))["job"]
+    assert len(json.loads(tool(TOP, "--once", "--json", "--job", job, "-i", "0.1").stdout)["ranks"]) == len(job_pids)
+    none = tool(TOP, "--once", "--job", "no such job", "-i", "0.1")
+    assert none.returncode == 1 and "no rank" in none.stdout
+    assert tool(TOP, "--interval", "0").returncode == 2
+    # Piped it goes on, until nobody reads.
+    with subprocess.Popen([sys.executable, TOP, "-i", "0.1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as piped:
+        lines = [piped.stdout.readline() for _ in range(40)]
+        piped.stdout.close()
+        assert piped.wait(LIMIT_S) == 0, piped.stderr.read()
+        assert sum(line.startswith("rank role") for line in lines) >= 2
+        assert not piped.stderr.read()
+
+
+class Terminal:
+    """A program on a terminal of its own."""
+
+    def __init__(self, words, columns, lines, term):
+        import pty
+        import pyte
+        self.screen = pyte.Screen(columns, lines)
+        self.stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+        self.pid, self.fd = pty.fork()
+        if not self.pid:
+            os.environ["TERM"] = term
+            for name in ("LINES", "COLUMNS"):
+                os.environ.pop(name, None)
+            os.execv(sys.executable, [sys.executable, *words])
+        self.resize(columns, lines)
+
+    def resize(self, columns, lines):
+        import termios
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("4H", lines, columns, 0, 0))
+        self.screen.resize(lines, columns)
+
+    def read(self, wait_s=0.2):
+        """False: it has ended."""
+        while select.select([self.fd], [], [], wait_s)[0]:
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:
+                return False
+            if not data:
+                return False
+            self.raw += data
+            self.stream.feed(data)
+        return True
+
+    def await_text(self, *texts):
+        def holds():
+            self.read()
+            return all(any(text in line for line in self.screen.display) for text in texts)
+        try:
+            await_that(f"no {texts}", holds)
+        except AssertionError:
+            print("\n".join(self.screen.display))
+            raise
+
+    def reverse_line(self):
+        return [y for y, row in self.screen.buffer.items() if row[0].reverse]
+
+    def end(self, key):
+        os.write(self.fd, key)
+        until = time.monotonic() + LIMIT_S
+        while self.read() and time.monotonic() < until:
+            pass
+        assert os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) == 0
+        os.close(self.fd)
+
+
+def try_screen():
+    for columns, lines, term in ((80, 24, "xterm-256color"), (80, 24, "vt100"), (132, 50, "linux"), (60, 10, "xterm")):
+        terminal = Terminal([TOP, "-i", "0.2", "--job", seen_job()], columns, lines, term)
+        terminal.await_text("rank role", "attn 0", "q quit")
+        display = terminal.screen.display
+        assert display[lines - 1].startswith("q quit"), display
+        assert re.search(rb"\x1b\[[0-9;]*[34][0-7]m", terminal.raw) is None, "it has colours"
+        if columns >= 80:
+            for pid in job_pids:
+                assert any(f" {pid} " in line and line.rstrip().endswith("up") for line in display), display
+            terminal.await_text("round p50", "shm")
+            os.write(terminal.fd, b"j" * 3)  # to the last FFN rank
+            terminal.await_text("work p50")
+            row, = terminal.reverse_line()
+            assert "ffn 1" in terminal.screen.display[row], terminal.screen.display
+            up = b"\x1b[A" if term == "linux" else b"\x1bOA"
+            os.write(terminal.fd, b"j" + up * 2 + b"k")  # past the end, and back
+            terminal.await_text("round p50")
+        terminal.resize(30, 6)
+        terminal.await_text("too small")
+        terminal.resize(columns, lines)
+        terminal.await_text("rank role", "q quit")
+        terminal.end(b"q")
+    dumb = Terminal([TOP, "-i", "0.2", "--once"], 80, 24, "dumb")
+    dumb.await_text("rank role")
+    dumb.end(b"")
+
+
+def seen_job():
+    return next(rank.job for rank in regions.find_ranks() if rank.pid in job_pids)
+
+
+# stepaf-exporter.
+
+def sample(text, name, **labels):
+    """Its values."""
+    values = []
+    for line in text.splitlines():
+        match = re.fullmatch(r"(\w+)\{(.*)\} (\S+)", line)
+        if match and match[1] == name:
+            has = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', match[2]))
+            if all(has.get(label) == value for label, value in labels.items()):
+                values.append(float(match[3]))
+    return values
+
+
+def get(url, accept="text/plain"):
+    request = urllib.request.Request(url, headers={"Accept": accept})
+    with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+def judge(text):
+    """By promtool, if it is there."""
+    promtool = os.environ.get("PROMTOOL")
+    if promtool:
+        result = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True,
+                                timeout=LIMIT_S)
+        assert result.returncode == 0 and not result.stdout and not result.stderr, (result.stdout, result.stderr)
+
+
+def check_real(text):
+    job = seen_job()
+    judge(text)
+    assert sample(text, "stepaf_rank_up", stepaf_job=job) == [1] * 4
+    assert all(n > 0 for n in sample(text, "stepaf_operations_completed_total", stepaf_job=job, role="attention"))
+    for name, role in (("stepaf_operation_duration_seconds", "attention"), ("stepaf_batch_work_seconds", "ffn")):
+        counts = sample(text, name + "_count", stepaf_job=job, role=role)
+        assert len(counts) == 4 and all(counts), (name, counts)
+        assert sample(text, name + "_bucket", stepaf_job=job, le="+Inf") == counts
+        buckets = sample(text, name + "_bucket", stepaf_job=job, rank="0" if role == "attention" else "2")
+        half = len(buckets) // 2
+        assert buckets[:half] == sorted(buckets[:half])
+        assert all(0 < total < 1000 for total in sample(text, name + "_sum", stepaf_job=job))
+
+
+def try_exporter():
+    await_that("no times", lambda: sample(tool(EXPORTER, "--once").stdout, "stepaf_batch_work_seconds_count",
+                                          stepaf_job=seen_job()))
+    time.sleep(0.5)
+    text = tool(EXPORTER, "--once").stdout
+    check_real(text)
+    with subprocess.Popen([sys.executable, EXPORTER, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE,
+                          text=True) as server:
+        url = "http://" + server.stdout.readline().split()[-1] + "/metrics"
+        kind, text = get(url)
+        assert kind.startswith("text/plain"), kind
+        check_real(text)
+        kind, text = get(url, "application/openmetrics-text; version=1.0.0")
+        assert kind.startswith("application/openmetrics-text") and text.endswith("# EOF\n"), kind
+        # Who connects and says nothing does not keep others waiting.
+        with socket.create_connection(url.split("/")[2].split(":")):
+            get(url)
+        try_lives(url)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(LIMIT_S) == 0
+    busy = socket.create_server(("127.0.0.1", 0))
+    refused = tool(EXPORTER, "--listen", "127.0.0.1:%d" % busy.getsockname()[1])
+    assert refused.returncode == 1 and "in use" in refused.stderr, refused
+    try_socket()
+    try_textfile()
+
+
+def try_lives(url):
+    """A rank that is killed, and one that takes its place."""
+    name = {"name": b"made \"up\"\\"}
+    labels = {"stepaf_job": r"made \"up\"\\", "rank": "1"}
+    first, second = Made(0, **name), Made(1, times=(9, 20), **name)
+    text = get(url)[1]
+    judge(text)
+    assert sample(text, "stepaf_rank_up", **labels) == [1] and sample(text, "stepaf_rank_life", **labels) == [1]
+    for field, value in COUNTED.items():
+        counter = "_".join(sorted(field.split("_")))
+        found = [m for m in set(re.findall(r"^stepaf_\w+_total", text, re.M))
+                 if sample(text, m, **labels) == [value * (1e-9 if field.endswith("_ns") else 1)]]
+        assert found, counter
+    assert sample(text, "stepaf_operation_duration_seconds_count", peer="2", **labels) == [10]
+    assert sample(text, "stepaf_operation_duration_seconds_bucket", peer="2", le="1.024e-06", **labels) == [0]
+    assert sample(text, "stepaf_operation_duration_seconds_bucket", peer="2", le="2.048e-06", **labels) == [10]
+    second.kill()
+    text = get(url)[1]
+    judge(text)
+    assert sample(text, "stepaf_rank_up", **labels) == [0] and not sample(text, "stepaf_epoch", **labels)
+    assert sample(text, "stepaf_rank_up", stepaf_job=labels["stepaf_job"], rank="0") == [1]
+    third = Made(1, life=2, lost=(0,), reason=b"it has ended", **name)
+    text = get(url)[1]
+    judge(text)
+    assert sample(text, "stepaf_rank_up", **labels) == [1] and sample(text, "stepaf_rank_life", **labels) == [2]
+    assert sample(text, "stepaf_link_up", **labels) == [0, 1]
+    shown = tool(TOP, "--once", "-i", "0.1", "--job", 'made "up"\\').stdout
+    assert "1 lost, life 2" in shown and "lost: it has ended" in shown, shown
+    first.kill()
+    third.kill()
+
+
+def try_socket():
+    path = os.path.join(directory, "socket")
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(path)
+    with subprocess.Popen([sys.executable, EXPORTER, "--socket", path]) as server:
+        def ask():
+            with socket.socket(socket.AF_UNIX) as client:
+                client.settimeout(LIMIT_S)
+                try:
+                    client.connect(path)
+                except OSError:
+                    return None
+                client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+                return b"".join(iter(lambda: client.recv(65536), b""))
+        answer = await_that("no answer by the socket", ask)
+        assert b" 200 " in answer.split(b"\r\n")[0] and b"stepaf_rank_up{" in answer
+        # One that is in use is not taken away.
+        assert tool(EXPORTER, "--socket", path).returncode == 1
+        assert ask()
+        server.terminate()
+        assert server.wait(LIMIT_S) == 0
+    assert not os.path.exists(path)
+
+
+def try_textfile():
+    path = os.path.join(directory, "stepaf.prom")
+    with subprocess.Popen([sys.executable, EXPORTER, "--textfile", path, "--interval", "0.1"]) as writer:
+        await_that("no file", lambda: os.path.exists(path))
+        inode = os.stat(path).st_ino
+        await_that("the file is not replaced", lambda: os.stat(path).st_ino != inode)
+        writer.terminate()
+        assert writer.wait(LIMIT_S) == 0
+    with open(path, encoding="utf-8") as file:
+        check_real(file.read())
+    assert tool(EXPORTER, "--textfile", path[:-5]).returncode == 2
+    assert tool(EXPORTER, "--textfile", "/nowhere/a.prom").returncode == 1
+
+
+def check_dashboard():
+    """It names only metrics and labels that there are."""
+    text = tool(EXPORTER, "--once").stdout
+    families = set(re.findall(r"^# TYPE (\w+)", text, re.M))
+    for histogram in re.findall(r"^# TYPE (\w+) histogram", text, re.M):
+        families.update(histogram + end for end in ("_bucket", "_sum", "_count"))
+    with open(os.path.join(source, "tools/stepaf-grafana.json"), encoding="utf-8") as file:
+        dashboard = json.load(file)
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    expressions += [variable["definition"] for variable in dashboard["templating"]["list"] if "definition" in variable]
+    assert len(expressions) > 20
+    with open(os.path.join(source, "docs/metrics.md"), encoding="utf-8") as file:
+        words = file.read()
+    named = set(re.findall(r"\bexpr: (stepaf_\w+)", words))
+    for family in re.findall(r"`(stepaf_[\w{},]+)`", words):
+        match = re.fullmatch(r"(\w*)\{([\w,]+)\}(\w*)", family)
+        named.update([match[1] + word + match[3] for word in match[2].split(",")] if match else [family])
+    for expression in expressions:
+        named.update(re.findall(r"\bstepaf_\w+", expression.replace("stepaf_job", "")))
+    assert named - families == set(), named - families
+    missing = {f for f in families if not f.endswith(("_bucket", "_sum", "_count", "_created"))} - named
+    assert missing == set(), f"docs/metrics.md lacks {missing}"
+
+
+def main():
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    check_names()
+    try_reader()
+    try_top()
+    lacks = []
+    try:
+        import pyte  # noqa: F401
+        try_screen()
+    except ImportError:
+        lacks.append("pyte, so no screen was looked at")
+    try:
+        import prometheus_client  # noqa: F401
+        try_exporter()
+        check_dashboard()
+    except ImportError:
+        lacks.append("prometheus_client, so stepaf-exporter was not run")
+    if not os.environ.get("PROMTOOL"):
+        lacks.append("promtool")
+    with open(os.path.join(directory, "lacks"), "w", encoding="utf-8") as file:
+        file.write("; ".join(lacks))
+
+
+if __name__ == "__main__":
+    main()

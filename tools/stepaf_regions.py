@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks of libstepaf show of themselves (src/core/metrics_layout.h), for stepaf-top and stepaf-exporter.
+
+Each rank has a file in memory, which is found among the descriptors of its process. Nothing in it is believed: it is
+copied, and what does not lie where it must is no rank."""
+import dataclasses
+import fcntl
+import os
+import stat
+import struct
+import time
+
+LINK = "/memfd:stepaf:metrics (deleted)"
+MAGIC = b"stepaf\r\n"
+VERSION = 1
+HEAD = struct.Struct("=8sIIQ" + 3 * "IIII")
+WHO = struct.Struct("=QIIiiiI32s64s32s")
+LIVE = struct.Struct("=QqQQIIIIq")
+PEER = struct.Struct("=iiIIIIQQQq32s48s96s")
+WHO_AT = HEAD.size
+LIVE_AT = WHO_AT + WHO.size
+WISH_AT = LIVE_AT + LIVE.size
+LEAST_BYTES = WISH_AT + 8
+MOST_BYTES = 1 << 30
+MOST_TRIES = 20
+ROLES = ("attention", "ffn")
+TIMES = {"attention": ("round", "ways"), "ffn": ("queue", "work")}  # of each peer
+N_TIMES = 2
+LOW_BITS, HIGH_BITS, STEP_BITS = 8, 34, 2
+BUCKETS = ((HIGH_BITS - LOW_BITS) << STEP_BITS) + 2
+LOST, OUT = 1, 2
+F_GET_SEALS, SEALS = 1034, 1 | 2 | 4  # seal, shrink, grow
+COUNTERS = ("operations_started", "operations_completed", "operations_failed", "batches_received",
+            "responses_sent", "bytes_sent", "bytes_received", "would_block", "queued",
+            "dropped_malformed", "dropped_stale", "late", "peers_lost", "yields", "incomplete",
+            "left_out", "thread_busy_ns")
+
+
+class Malformed(Exception):
+    """This is no file of a rank, or one of another version."""
+
+
+def bucket_end_ns(index):
+    """Where bucket @index ends; the last one has no end."""
+    if index == 0:
+        return 1 << LOW_BITS
+    octave, step = divmod(index - 1, 1 << STEP_BITS)
+    return (1 << (LOW_BITS + octave)) * ((1 << STEP_BITS) + step + 1) // (1 << STEP_BITS)
+
+
+BUCKET_ENDS_NS = [bucket_end_ns(i) for i in range(BUCKETS - 1)]
+
+
+@dataclasses.dataclass
+class Histogram:
+    sum_ns: int
+    buckets: list
+
+    def since(self, before):
+        """What has come since @before. What has become less is another process's."""
+        if before is None or any(a < b for a, b in zip(self.buckets, before.buckets)):
+            return self
+        return Histogram(max(self.sum_ns - before.sum_ns, 0),
+                         [a - b for a, b in zip(self.buckets, before.buckets)])
+
+    def quantile_us(self, q):
+        """None: it is empty. Within a bucket values are taken to be spread evenly."""
+        n = sum(self.buckets)
+        left = q * n
+        for i, count in enumerate(self.buckets):
+            if count and left <= count:
+                start = BUCKET_ENDS_NS[i - 1] if i else 0
+                end = BUCKET_ENDS_NS[i] if i < BUCKETS - 1 else start
+                return (start + (end - start) * left / count) / 1e3
+            left -= count
+        return None
+
+
+@dataclasses.dataclass
+class Peer:
+    world_rank: int
+    rank: int
+    lost: bool
+    out: bool
+    queued: int
+    ready: int
+    lives: int
+    bytes_sent: int
+    bytes_received: int
+    messages_sent: int
+    clock_bound_ns: int
+    link: str
+    address: str
+    reason: str
+    times: dict = dataclasses.field(default_factory=dict)  # Histogram by name
+
+
+@dataclasses.dataclass
+class Rank:
+    pid: int
+    job: str
+    role: str
+    world_rank: int
+    world_size: int
+    rank: int
+    host: str
+    library: str
+    epoch: int
+    commits: int
+    alive: int
+    life: int
+    measures: bool
+    written_ns: int
+    began_ns: int
+    counters: dict
+    peers: list
+    gone_ns: int = 0  # CLOCK_MONOTONIC: since then there is no such process any more; 0: there is
+
+    @property
+    def key(self):
+        return self.job, self.world_rank
+
+
+def now_ns():
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+def text(field):
+    """Up to the first zero; no control characters."""
+    chars = field.split(b"\0", 1)[0].decode("utf-8", "replace")
+    return "".join(c if c.isprintable() else "\ufffd" for c in chars)
+
+
+def pread(fd, n, at):
+    got = os.pread(fd, n, at)
+    if len(got) != n:
+        raise Malformed
+    return got
+
+
+def read_head(fd):
+    """The three tables, as (at, bytes, n)."""
+    info = os.fstat(fd)
+    if not stat.S_ISREG(info.st_mode) or not LEAST_BYTES <= info.st_size <= MOST_BYTES:
+        raise Malformed
+    if fcntl.fcntl(fd, F_GET_SEALS) & SEALS != SEALS:
+        raise Malformed
+    magic, version, head, size, *tables = HEAD.unpack(pread(fd, HEAD.size, 0))
+    if magic != MAGIC or version != VERSION or head < LEAST_BYTES or size != info.st_size:
+        raise Malformed
+    tables = [tuple(tables[i:i + 3]) for i in range(0, 12, 4)]
+    for (at, each, n), least in zip(tables, (8, PEER.size, 8 * (BUCKETS + 1))):
+        if at < head or each < least or at + each * n > size:
+            raise Malformed
+    if tables[0][1] != 8 or tables[2][2] != tables[1][2] * N_TIMES:
+        raise Malformed
+    return tables
+
+
+def read_steady(fd, counters, peers):
+    """Words of one moment: (live, counters, peers)."""
+    for _ in range(MOST_TRIES):
+        live = LIVE.unpack(pread(fd, LIVE.size, LIVE_AT))
+        parts = [pread(fd, each * n, at) for at, each, n in (counters, peers)]
+        if live[0] % 2 == 0 and LIVE.unpack(pread(fd, LIVE.size, LIVE_AT))[0] == live[0]:
+            return live, *parts
+        time.sleep(0.0002)
+    raise Malformed
+
+
+def read_times(fd, table, peer, names):
+    at, each, _ = table
+    times = {}
+    data = pread(fd, each * N_TIMES, at + each * N_TIMES * peer)
+    for i, name in enumerate(names):
+        words = struct.unpack_from(f"={BUCKETS + 1}Q", data, each * i)
+        if any(words[1:]):
+            times[name] = Histogram(words[0], list(words[1:]))
+    return times
+
+
+def read_rank(fd, pid):
+    counters, peers, histograms = read_head(fd)
+    job, own_pid, role, world_rank, world_size, rank, _, name, host, library = WHO.unpack(
+        pread(fd, WHO.size, WHO_AT))
+    if role >= len(ROLES) or not 0 <= world_rank < world_size:
+        raise Malformed
+    live, counted, described = read_steady(fd, counters, peers)
+    _, written_ns, epoch, commits, alive, _, life, measures, began_ns = live
+    values = struct.unpack(f"={counters[2]}Q", counted)
+    entries = []
+    for i in range(peers[2]):
+        (peer_world, peer_rank, flags, queued, ready, lives, sent, received, messages, bound, link,
+         address, reason) = PEER.unpack_from(described, i * peers[1])
+        entries.append(Peer(peer_world, peer_rank, bool(flags & LOST), bool(flags & OUT), queued,
+                            ready, lives, sent, received, messages, bound, text(link),
+                            text(address), text(reason), read_times(fd, histograms, i, TIMES[ROLES[role]])))
+    return own_pid, Rank(pid, text(name) or f"{job:016x}", ROLES[role], world_rank, world_size,
+                         rank, text(host), text(library), epoch, commits, alive, life,
+                         bool(measures), written_ns, began_ns, dict(zip(COUNTERS, values)), entries)
+
+
+def pids_inside(proc, pid):
+    """The numbers that a process has, also in its container."""
+    with open(f"{proc}/{pid}/status", encoding="ascii", errors="replace") as lines:
+        for line in lines:
+            if line.startswith("NSpid:"):
+                return [int(word) for word in line.split()[1:]]
+    return [pid]
+
+
+def look_at(path, pid, proc, ask_s):
+    """One file as a rank, None if it is none. @ask_s: for so long, its times are asked for."""
+    try:
+        fd = os.open(path, (os.O_RDWR if ask_s else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        own_pid, rank = read_rank(fd, pid)
+        if own_pid not in pids_inside(proc, pid):
+            return None  # a descriptor that a child has kept
+        if ask_s:
+            os.pwrite(fd, struct.pack("=q", now_ns() + int(ask_s * 1e9)), WISH_AT)
+        return rank
+    except (OSError, Malformed, ValueError):
+        return None
+    finally:
+        os.close(fd)
+
+
+def find_ranks(ask_s=0, proc="/proc"):
+    """All ranks of processes that this user may look into."""
+    ranks = []
+    for entry in os.listdir(proc):
+        if not entry.isdecimal():
+            continue
+        directory = f"{proc}/{entry}/fd"
+        try:
+            fds = os.listdir(directory)
+        except OSError:
+            continue
+        for fd in fds:
+            try:
+                named = os.readlink(f"{directory}/{fd}") == LINK
+            except OSError:
+                continue
+            rank = look_at(f"{directory}/{fd}", int(entry), proc, ask_s) if named else None
+            if rank:
+                ranks.append(rank)
+    return sorted(ranks, key=lambda r: (r.job, r.world_rank, r.life, r.began_ns))
+
+
+class Watch:
+    """Looks again and again, and remembers ranks whose processes have ended while others of their job live."""
+
+    def __init__(self, ask_s, keep_s=300):
+        self.ask_s, self.keep_ns = ask_s, int(keep_s * 1e9)
+        self.known = {}  # Rank by key
+
+    def look(self):
+        now = now_ns()
+        ranks = {rank.key: rank for rank in find_ranks(self.ask_s)}  # of a place, the last one
+        jobs = {job for job, _ in ranks}
+        for key, rank in self.known.items():
+            if key not in ranks:
+                gone_ns = rank.gone_ns or now
+                if key[0] in jobs or now - gone_ns < self.keep_ns:
+                    ranks[key] = dataclasses.replace(rank, gone_ns=gone_ns)
+        self.known = ranks
+        return [ranks[key] for key in sorted(ranks)]
