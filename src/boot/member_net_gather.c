@@ -230,7 +230,7 @@ static bool hear_all_words(struct stepaf_member_net *net, int from,
             gathering->awaits = (int)rank;
         return true;
     }
-    if (stamp <= gathering->answered)
+    if (from == gathering->answered_by && stamp <= gathering->answered)
         return true;
     if (!keep_words(&gathering->value, unpack->at, (size_t)(unpack->end - unpack->at)))
         return false;
