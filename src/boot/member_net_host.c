@@ -154,9 +154,9 @@ static bool hear_guest(struct stepaf_member_net *net, struct stepaf_control_link
         return false;
     bool is_free = !net->consensus.is_member[link->rank] ||
                    stepaf_consensus_has_lost(&net->consensus, link->rank);
-    if (!is_free && !asks) {
-        /* Whoever says so may know better: if that rank cannot be called any more, it is lost. */
+    if (!is_free) /* whoever says so may know better: if that rank cannot be called any more, it is lost */
         stepaf_consensus_report(&net->consensus, link->rank);
+    if (!is_free && !asks) {
         snprintf(text, sizeof text, "world rank %d is not lost", link->rank);
         refuse_guest(link, false, text);
         return true;

@@ -5,8 +5,7 @@
  * launcher has started the rank.
  *
  * --rounds N. --seed N: who dies. --figures 1: print times and what is held. --wrong 1: before it returns,
- * processes ask that do not fit, or in vain. --once 1: one commit goes on without it and takes the next one in, though
- * who is no peer of it has not heard of the loss. --leave 1: it is not killed, but leaves by a commit. --role 0 or 1:
+ * processes ask that do not fit, or in vain. --once 1: one commit goes on without it and takes the next one in. --leave 1: it is not killed, but leaves by a commit. --role 0 or 1:
  * only attention, or FFN ranks die. --two 1: two die at once, and return by one commit. --stop 1: the first to return
  * hangs, and the others go on without it. --strict 1: the first use comes in the time that is promised.
  * --moves 1: each process is on the next host of TEST_HOSTS. */
@@ -106,8 +105,8 @@ static bool do_round(struct rank *rank)
     struct hs_job *job = rank->job;
     int victim = returns_victim_of(rank, rank->round);
 
-    if (!rank->round && !rank->is_new && job->attn == 1 &&
-        hs_option_int(job, "--leave", 0) && !returns_refuse_last(rank))
+    if (!rank->round && !rank->is_new && job->attn == 1 && hs_option_int(job, "--leave", 0) &&
+        !returns_refuse_last(rank))
         return false;
     if (!rank->is_new) {
         if (!returns_work(rank, true) || !returns_meet(rank, job->size))
@@ -128,9 +127,12 @@ static bool do_round(struct rank *rank)
     if (!returns_commit(rank, STEPAF_COMMIT_ADMIT) || !returns_work(rank, true))
         return false;
     /* Before the others may be in the next round, and one be killed. */
-    for (int r = 0; r < job->size; r++)
-        HS_TRUE(returns_state_of(rank, r) == STEPAF_MEMBER_IN ||
-                returns_state_of(rank, r) == STEPAF_MEMBER_SLOW);
+    for (int r = 0; r < job->size; r++) {
+        stepaf_member_state_t state = returns_state_of(rank, r);
+        if (state != STEPAF_MEMBER_IN && state != STEPAF_MEMBER_SLOW)
+            HS_FAILED("round %d: world rank %d is %d: %s", rank->round, r, (int)state,
+                      stepaf_members_reason(job->ctx, r));
+    }
     if (!returns_look_at_map(rank, "has returned") || !returns_meet_by_barrier(rank, job->size))
         return false;
     rank->is_new = false;

@@ -58,8 +58,6 @@ bool returns_stop_one(struct rank *rank, int victim);
 /* World ranks that die in a round; the second one: -1 without --two. */
 int returns_victim_of(const struct rank *rank, int round);
 int returns_second_of(const struct rank *rank, int round);
-/* Whether this rank and that one are of two roles, and so hear of each other's deaths at once. */
-bool returns_is_peer_of(const struct rank *rank, int world);
 bool returns_dies_in(const struct rank *rank, int round, int world);
 int returns_n_dead(const struct rank *rank);
 int returns_attn_left(const struct rank *rank, int round);

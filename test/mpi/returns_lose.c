@@ -71,9 +71,7 @@ bool returns_lose_one(struct rank *rank, int victim)
     if (!returns_meet(rank, left))
         return false;
     if (hs_option_int(job, "--once", 0))
-        return (!returns_is_peer_of(rank, victim) ||
-                returns_await_state(rank, victim, STEPAF_MEMBER_ASKS)) &&
-               returns_meet(rank, left);
+        return returns_await_state(rank, victim, STEPAF_MEMBER_ASKS) && returns_meet(rank, left);
     if ((rank->round && !returns_barrier_names_lost(rank)) || /* at first by the bootstrap */
         !returns_commit(rank, STEPAF_COMMIT_KEEP_OUT) || !returns_work(rank, false) ||
         !returns_look_at_map(rank, "is out"))

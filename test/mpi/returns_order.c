@@ -75,11 +75,6 @@ static bool is_of(const struct rank *rank, int world, stepaf_role_t role)
     return world >= 0 && (world < rank->job->attn) == (role == STEPAF_ATTENTION);
 }
 
-bool returns_is_peer_of(const struct rank *rank, int world)
-{
-    return is_of(rank, world, STEPAF_ATTENTION) == (rank->job->role == STEPAF_FFN);
-}
-
 /* With --once nobody works without it. */
 int returns_attn_left(const struct rank *rank, int round)
 {
