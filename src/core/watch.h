@@ -17,7 +17,8 @@ struct stepaf_watch;
 
 enum { STEPAF_WATCH_GAPS = 2048 };
 
-/* A time from one poll that has found nothing to the next: what came meanwhile may have lain there. */
+/* A time from the begin of a poll that has found nothing to the end of the next such: what was noticed meanwhile may
+ * have lain there since. */
 struct stepaf_watch_gap {
     uint64_t to; /* ticks */
     uint64_t took;
@@ -40,7 +41,8 @@ struct stepaf_watch_ops {
 
 struct stepaf_watch {
     const struct stepaf_watch_ops *ops;
-    uint64_t polled;    /* the last poll that has found nothing, ticks */
+    uint64_t ended;     /* the last poll, ticks */
+    uint64_t polled;    /* before the last poll that has found nothing began, ticks */
     uint64_t gaps_from; /* ticks: how long one is that is noted */
     uint64_t due;       /* ticks: the first of these two */
     uint64_t look_due;  /* when to look; 0: after this poll */
@@ -56,15 +58,17 @@ static inline void stepaf_watch_soon(struct stepaf_watch *watch)
     watch->due = 0;
 }
 
-/* A poll is over, which has brought something or not. Whether anything is due. */
+/* A poll is over, which has brought something or not. Whether anything is due. A thread may lose its core within a
+ * poll, between its look and the stamp: that nothing was there is known of the time before it began only. */
 static inline bool stepaf_watch_poll(struct stepaf_watch *watch, uint64_t now, bool has_come)
 {
     if (!has_come) {
         uint64_t took = now - watch->polled;
         if ((int64_t)took >= (int64_t)watch->gaps_from)
             watch->gaps[watch->n_gaps++ % STEPAF_WATCH_GAPS] = (struct stepaf_watch_gap){now, took};
-        watch->polled = now;
+        watch->polled = watch->ended;
     }
+    watch->ended = now;
     return (int64_t)(now - watch->due) >= 0;
 }
 

@@ -50,17 +50,19 @@ bool stepaf_case_ask(struct stepaf_verdict_state *state, struct stepaf_verdict_c
 uint64_t stepaf_watch_gap_before(const struct stepaf_watch *watch, uint64_t at)
 {
     uint64_t kept = watch->n_gaps < STEPAF_WATCH_GAPS ? watch->n_gaps : STEPAF_WATCH_GAPS;
+    const struct stepaf_watch_gap *found = NULL;
 
-    if ((int64_t)(at - watch->polled) > 0)
-        return at - watch->polled;
     for (uint64_t i = watch->n_gaps; i-- > watch->n_gaps - kept;) {
         const struct stepaf_watch_gap *gap = &watch->gaps[i % STEPAF_WATCH_GAPS];
         if ((int64_t)(at - gap->to) > 0)
             break;
-        if ((int64_t)(at - (gap->to - gap->took)) > 0)
-            return at - (gap->to - gap->took);
+        found = gap; /* they overlap: the first that ends behind */
     }
-    return 0;
+    if (!found && (int64_t)(at - watch->polled) > 0) /* since the last that is noted */
+        return at - watch->polled;
+    if (!found || (int64_t)(at - (found->to - found->took)) <= 0)
+        return 0;
+    return at - (found->to - found->took);
 }
 
 /* When what happened to a batch, in ticks; 0: the trace does not say. */

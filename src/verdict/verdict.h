@@ -63,7 +63,8 @@ struct stepaf_verdict_cell {
 
 struct stepaf_verdict_sums {
     int64_t bucket_ns;
-    int64_t began_ns;                           /* of the newest bucket, CLOCK_MONOTONIC */
+    int64_t opened_ns;                          /* CLOCK_MONOTONIC */
+    int64_t began_ns;                           /* of the newest bucket */
     uint32_t at;                                /* which that is */
     uint64_t completed[STEPAF_VERDICT_BUCKETS]; /* operations, ever, when it began */
     uint64_t unjudged[STEPAF_VERDICT_BUCKETS];

@@ -307,7 +307,7 @@ stepaf_status_t stepaf_verdict_open(struct stepaf_ctx *ctx)
         return stepaf_error_no_memory(STEPAF_PHASE_INIT);
     }
     state->watch.ops = &watch_ops;
-    state->watch.polled = stepaf_ticks();
+    state->watch.ended = state->watch.polled = stepaf_ticks();
     state->watch.gaps_from = stepaf_ticks_of_us(ctx, GAPS_FROM_US);
     state->watch.look_at = state->watch.polled;
     state->last_done = state->watch.polled;

@@ -16,7 +16,7 @@ bool stepaf_window_open(struct stepaf_verdict_state *state)
 
     window->bucket_ns =
         (int64_t)state->ctx->env.verdict_window_s * 1000000000 / STEPAF_VERDICT_BUCKETS;
-    window->began_ns = stepaf_monotonic_ns();
+    window->opened_ns = window->began_ns = stepaf_monotonic_ns();
     window->cells = calloc(n, sizeof(*window->cells));
     return window->cells != NULL;
 }
@@ -116,9 +116,11 @@ stepaf_verdict_window_t stepaf_window_sum(const struct stepaf_verdict_state *sta
 {
     const struct stepaf_verdict_sums *window = &state->window;
     uint32_t oldest = (window->at + 1) % STEPAF_VERDICT_BUCKETS;
+    int64_t now_ns = stepaf_monotonic_ns();
+    int64_t whole_ns = (STEPAF_VERDICT_BUCKETS - 1) * window->bucket_ns + now_ns - window->began_ns;
+    int64_t age_ns = now_ns - window->opened_ns;
     stepaf_verdict_window_t sum = {
-        .window_ns = (STEPAF_VERDICT_BUCKETS - 1) * window->bucket_ns + stepaf_monotonic_ns() -
-                     window->began_ns,
+        .window_ns = age_ns < whole_ns ? age_ns : whole_ns,
         .operations = state->ctx->counters.operations_completed - window->completed[oldest],
         .usual_ns = window->usual_ns,
         .phase = STEPAF_VERDICT_UNKNOWN,

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/watch.h"
 #include "fake.h"
 #include "unit.h"
+#include "verdict/verdict.h"
 
 enum { PUSHED = 1, PULLED = 2, BYTES = 100, LEARNT = 40, WORK_NS = 700 };
 
@@ -164,6 +164,7 @@ static void the_log_says_it_once(void)
     unsetenv("STEPAF_LOG_LEVEL");
     learn();
     n_lines = 0;
+    stepaf_verdict_of(job->ctx)->logged_ns = 0; /* what was late by itself */
     int64_t busy = 10 * longest_ns + 1000000, began = stepaf_monotonic_ns();
     for (int i = 0; i < 3; i++) {
         CU_ASSERT_TRUE_FATAL(operate(busy));
@@ -174,8 +175,7 @@ static void the_log_says_it_once(void)
         CU_ASSERT_EQUAL(stepaf_progress(job->handle), STEPAF_OK);
     }
     CU_ASSERT(n_lines >= 1 && n_lines <= 1 + (stepaf_monotonic_ns() - began) / 1000000000);
-    UNIT_CONTAINS(last_line, "FFN work");
-    UNIT_CONTAINS(last_line, "FFN rank 0");
+    UNIT_CONTAINS(last_line, "beyond the usual");
     end();
     stepaf_log_set_callback(NULL, NULL);
 }
