@@ -10,7 +10,8 @@ struct batch {
     int attention;
     uint32_t sequence;
     bool last;
-    int64_t taken_ns, due_ns;
+    int64_t before_ns; /* when the library was asked for it */
+    int64_t due_ns;
 };
 
 struct server {
@@ -70,15 +71,18 @@ static bool answer(struct server *server, struct batch *batch)
         &vd_shared->truths[job->index][batch->attention][batch->sequence % VD_TRUTHS];
     int64_t hold = ordered(server, batch->attention, batch->sequence, VD_BACK);
 
-    truth->work_ns = hs_now_ns() - batch->taken_ns;
-    truth->away_ns = server->away_ns[batch->attention];
-    truth->sequence = batch->sequence + 1;
-    server->away_ns[batch->attention] = 0;
     if (hold) {
         vd_net_hold_out(true);
         server->hold_out_until = hs_now_ns() + hold;
     }
-    return HS_OK(stepaf_respond(batch->handle, &tensor, 1, STEPAF_RESPOND_RELEASE, NULL));
+    stepaf_status_t status =
+        stepaf_respond(batch->handle, &tensor, 1, STEPAF_RESPOND_RELEASE, NULL);
+    /* All that the library may have counted, and the wait for the batch. */
+    truth->work_ns = hs_now_ns() - batch->before_ns;
+    truth->away_ns = server->away_ns[batch->attention];
+    truth->sequence = batch->sequence + 1;
+    server->away_ns[batch->attention] = 0;
+    return HS_OK(status);
 }
 
 static void note_look(struct server *server)
@@ -124,6 +128,7 @@ static bool take(struct server *server, int64_t work_ns)
     stepaf_status_t status;
     int n;
 
+    batch->before_ns = hs_now_ns();
     status =
         stepaf_recv(server->job->ctx, STEPAF_FROM_ANY, 0, LOOK_EVERY_US, &batch->handle, 1, &n);
     if (status == STEPAF_ERR_TIMEOUT)
@@ -135,9 +140,8 @@ static bool take(struct server *server, int64_t work_ns)
     batch->attention = info.attention_rank;
     batch->sequence = said->sequence;
     batch->last = said->last;
-    batch->taken_ns = hs_now_ns();
     batch->due_ns =
-        batch->taken_ns + work_ns + ordered(server, batch->attention, batch->sequence, VD_WORK);
+        hs_now_ns() + work_ns + ordered(server, batch->attention, batch->sequence, VD_WORK);
     server->n++;
     return true;
 }
