@@ -228,7 +228,7 @@ END
     expect 0 floor --procs 2 --transport tcp --size 64 --csv $few
     has out ',tcp;(spin|block)(-narrow)?,sockets'
     # Over libfabric it is plain writes by the provider of the links.
-    if STEPAF_TRANSPORTS=ofi "$top_builddir/stepaf_info" -t | grep -q '^ofi  *can be used'; then
+    if STEPAF_OFI_PROVIDER="tcp;ofi_rxm" STEPAF_TRANSPORTS=ofi "$top_builddir/stepaf_info" -t | grep -q '^ofi  *can be used'; then
         setting="STEPAF_OFI_PROVIDER=tcp;ofi_rxm"
         expect 0 push_then_pull --procs 2 --transport ofi --size 1,5000 -m 2 -d 2 $checked
         verified

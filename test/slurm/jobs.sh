@@ -113,10 +113,15 @@ if [ -n "$with_mpi" ]; then
         srun --mpi=pmix -N 3 -n 6 --ntasks-per-node=2 "$mpi/shapes" --expect afafaf
     job 0 "stepaf-run" "$top_builddir/stepaf-run" --slurm -N 3 -a 4 -f 2 \
         "$mpi/shapes" --expect aaaaff
-    job 0 "mpirun in an allocation" salloc -Q -N 2 -n 4 \
-        "$mpiexec" -n 4 "$mpi/shapes" --split attn=2,ffn=2 --expect aaff
-    job 0 "mpirun in an allocation, without MPI in the program" salloc -Q -N 2 -n 4 \
-        "$mpiexec" -n 4 "$pmix/shapes" --split attn=2,ffn=2 --expect aaff
+    # Debian 13's ends with exit code 1 and no word, whatever it is to start: Open MPI 5.0.7 and Slurm 24.11.
+    if timeout -k 5 $LIMIT_S salloc -Q -N 2 -n 4 "$mpiexec" -n 4 true >/dev/null 2>&1 </dev/null; then
+        job 0 "mpirun in an allocation" salloc -Q -N 2 -n 4 \
+            "$mpiexec" -n 4 "$mpi/shapes" --split attn=2,ffn=2 --expect aaff
+        job 0 "mpirun in an allocation, without MPI in the program" salloc -Q -N 2 -n 4 \
+            "$mpiexec" -n 4 "$pmix/shapes" --split attn=2,ffn=2 --expect aaff
+    else
+        echo "skip  mpirun in an allocation: it does not even start true"
+    fi
 fi
 
 # What fails, fails with its own code, and says why.

@@ -542,6 +542,7 @@ static int library_getinfo(uint32_t version, const char *node, const char *servi
         }
         info->mode = ofi_fabric.mode;
         info->fabric_attr->prov_name = (char *)(uintptr_t)*name;
+        info->fabric_attr->prov_version = ofi_fabric.prov_version;
         info->domain_attr->name = domain;
         info->domain_attr->mr_mode = (int)ofi_fabric.mr_mode;
         info->domain_attr->mr_key_size = ofi_fabric.key_bytes;

@@ -13,6 +13,7 @@ struct ofi_fabric {
     const char *const *names; /* of providers, ended by NULL; "efa" */
     uint64_t mr_mode;
     size_t cq_data_size;
+    uint32_t prov_version; /* of all providers */
     size_t key_bytes;
     size_t max_msg;
     uint64_t mode;

@@ -45,7 +45,8 @@ static void the_best_is_taken(void)
 
 static void what_it_lacks_is_said(void)
 {
-    static const char *const names[] = {"efa", NULL};
+    static const char *const names[] = {"efa", NULL}, *const usual[] = {"tcp;ofi_rxm", "sockets",
+                                                                        NULL};
 
     ofi_fabric_reset(32);
     ofi_fabric.cq_data_size = 2;
@@ -63,6 +64,13 @@ static void what_it_lacks_is_said(void)
     ofi_fabric.max_msg = 1024;
     UNIT_STRING(choose(names, ""), "");
     UNIT_CONTAINS(reason, "efa (its writes are too short)");
+    ofi_fabric_reset(32);
+    ofi_fabric.prov_version = FI_VERSION(117, 0);
+    UNIT_STRING(choose(usual, ""), "tcp;ofi_rxm");
+    ofi_fabric.prov_version = FI_VERSION(201, 0);
+    UNIT_STRING(choose(usual, ""), "sockets");
+    UNIT_STRING(choose(usual, "tcp;ofi_rxm"), "");
+    UNIT_CONTAINS(reason, "tcp;ofi_rxm (libfabric 2.1's ends the process");
 }
 
 static void it_is_only_used_if_asked_for(void)
