@@ -25,6 +25,21 @@ struct stepaf_ucx_op *stepaf_ucx_take_op(struct stepaf_ucx *ucx,
     return op;
 }
 
+void stepaf_ucx_free_op(struct stepaf_ucx_op *op)
+{
+    struct stepaf_ucx *ucx = stepaf_ucx_of((struct stepaf_ucx_link *)op->flight->link);
+
+    if (op->pooled) {
+        op->next = ucx->free_op;
+        ucx->free_op = op;
+    }
+    if (op->copy) {
+        op->copy->next = ucx->free_copy;
+        ucx->free_copy = op->copy;
+    }
+    op->copy = NULL;
+}
+
 /* One send has ended; UCX calls this as well, where nothing can be done about the link. */
 void stepaf_ucx_end_op(struct stepaf_ucx_op *op, ucs_status_t status)
 {
@@ -32,10 +47,7 @@ void stepaf_ucx_end_op(struct stepaf_ucx_op *op, ucs_status_t status)
     struct stepaf_ucx_link *link = (struct stepaf_ucx_link *)flight->link;
     struct stepaf_ucx *ucx = stepaf_ucx_of(link);
 
-    if (op->pooled) {
-        op->next = ucx->free_op;
-        ucx->free_op = op;
-    }
+    stepaf_ucx_free_op(op);
     if (status != UCS_OK) {
         flight->post = NULL; /* it has not been sent */
         link->failed = status;
@@ -64,11 +76,7 @@ bool stepaf_ucx_answer(struct stepaf_ucx_op *op, ucs_status_ptr_t request)
         return true;
     ucs_status_t status = UCS_PTR_STATUS(request);
     op->flight->pending--;
-    if (op->pooled) {
-        struct stepaf_ucx *ucx = stepaf_ucx_of((struct stepaf_ucx_link *)link);
-        op->next = ucx->free_op;
-        ucx->free_op = op;
-    }
+    stepaf_ucx_free_op(op);
     link->heard++;
     if (status != UCS_OK)
         stepaf_fabric_lose(link, status);

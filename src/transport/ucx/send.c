@@ -34,50 +34,61 @@ bool stepaf_ucx_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_ki
     return stepaf_ucx_send_am(op, op->head, sizeof(head), NULL, 0);
 }
 
-/* Put a message's head together. */
-static void compose(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out,
+/* Put a message's head together at @a to. */
+static void compose(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out, uint8_t *to,
                     const struct stepaf_post *post, const struct stepaf_ucx_place *places,
                     unsigned n_places)
 {
     struct stepaf_ucx_head head = head_of(link, STEPAF_FABRIC_MESSAGE, link->shared.sent);
     size_t msg_bytes =
         offsetof(struct stepaf_msg, word) + post->msg.n_words * sizeof(post->msg.word[0]);
-    uint8_t *at = out->head + sizeof(head);
+    uint8_t *at = to + sizeof(head);
 
     head.pieces = link->shared.open->pieces;
     head.n_places = (uint16_t)n_places;
-    memcpy(out->head, &head, sizeof(head));
+    memcpy(to, &head, sizeof(head));
     if (n_places)
         memcpy(at, places, n_places * sizeof(*places));
     at += n_places * sizeof(*places);
     memcpy(at, &post->msg, msg_bytes);
-    out->head_bytes = (uint32_t)(at + msg_bytes - out->head);
+    out->head_bytes = (uint32_t)(at + msg_bytes - to);
     link->shared.told = link->shared.taken;
     link->shared.sent++;
     link->shared.base.messages_sent++;
 }
 
-/* One message with all that the post has. */
+/* One message with all that the post has; its tensors, if there are any, are copied. */
 static bool send_copied(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out,
-                        struct stepaf_post *post)
+                        struct stepaf_post *post, struct stepaf_ucx_copy *copy)
 {
     struct stepaf_ucx_place places[STEPAF_UCX_PLACES];
+    uint8_t *head = copy ? copy->head : out->head;
     unsigned n = 0;
 
     for (unsigned i = 0; i < post->n_xfer; i++)
         if (post->xfer[i].bytes)
             places[n++] = place_of_xfer(&post->xfer[i]);
-    compose(link, out, post, places, n);
+    compose(link, out, head, post, places, n);
     for (unsigned i = 0; i < post->n_xfer; i++) {
         const struct stepaf_xfer *xfer = &post->xfer[i];
         if (!xfer->bytes)
             continue;
-        memcpy(out->head + out->head_bytes, xfer->src, xfer->bytes);
+        memcpy(head + out->head_bytes, xfer->src, xfer->bytes);
         out->head_bytes += xfer->bytes;
         link->shared.base.bytes_sent += xfer->bytes;
     }
     stepaf_fabric_end_post(out->op.flight, NULL);
-    return stepaf_ucx_send_am(&out->op, out->head, out->head_bytes, NULL, 0);
+    out->op.copy = copy;
+    return stepaf_ucx_send_am(&out->op, head, out->head_bytes, NULL, 0);
+}
+
+static struct stepaf_ucx_copy *take_copy(struct stepaf_ucx *ucx)
+{
+    struct stepaf_ucx_copy *copy = ucx->free_copy;
+
+    if (copy)
+        ucx->free_copy = copy->next;
+    return copy;
 }
 
 /* The last tensor that has bytes. */
@@ -115,7 +126,7 @@ static bool send_pieces(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out
     }
     const struct stepaf_xfer *xfer = &post->xfer[last];
     struct stepaf_ucx_place place = place_of_xfer(xfer);
-    compose(link, out, post, &place, 1);
+    compose(link, out, out->head, post, &place, 1);
     link->shared.base.bytes_sent += xfer->bytes;
     bool good = stepaf_ucx_send_am(&out->op, out->head, out->head_bytes, xfer->src, xfer->bytes);
     stepaf_fabric_end_post(flight, post);
@@ -172,7 +183,7 @@ static bool send_puts(struct stepaf_ucx_link *link, struct stepaf_ucx_out *out,
     for (; post->at < post->n_xfer; post->at++)
         if (post->xfer[post->at].bytes && !ucx_put(link, &post->xfer[post->at]))
             return false;
-    compose(link, out, post, NULL, 0);
+    compose(link, out, out->head, post, NULL, 0);
     stepaf_fabric_end_post(flight, post);
     ucs_status_ptr_t request = stepaf_ucx_of(link)->calls->ep_flush_nbx(link->ep, &param);
     if (UCS_PTR_IS_ERR(request)) {
@@ -217,7 +228,7 @@ static uint64_t weigh(const struct stepaf_post *post, unsigned *parts_p, bool *c
 /* False: there is no room now, or the link is lost. */
 static bool ucx_send_post(struct stepaf_ucx_link *link, struct stepaf_post *post)
 {
-    const struct stepaf_ucx *ucx = stepaf_ucx_of(link);
+    struct stepaf_ucx *ucx = stepaf_ucx_of(link);
     struct stepaf_fabric_flight *flight = stepaf_fabric_begin(&link->shared, post);
     bool can_put = link->has_puts, good;
 
@@ -228,8 +239,12 @@ static bool ucx_send_post(struct stepaf_ucx_link *link, struct stepaf_post *post
     uint64_t bytes = weigh(post, &parts, &can_put);
     if (out->due || out->waits)
         return false;
-    if (bytes <= STEPAF_UCX_STAGE && parts <= STEPAF_UCX_PLACES)
-        return send_copied(link, out, post);
+    if (!parts)
+        return send_copied(link, out, post, NULL);
+    /* What was begun in one way goes on in it. */
+    bool is_begun = flight->pieces || flight->pending || post->at;
+    if (bytes <= STEPAF_UCX_STAGE && parts <= STEPAF_UCX_PLACES && ucx->free_copy && !is_begun)
+        return send_copied(link, out, post, take_copy(ucx));
     if (can_put && bytes >= (uint64_t)ucx->shared.base.up->env->ucx_put_bytes)
         good = send_puts(link, out, post);
     else

@@ -78,6 +78,7 @@ static void ucx_close(struct stepaf_transport *transport)
         ucx->calls->cleanup(ucx->context);
     end_connects(ucx);
     free(ucx->ops);
+    free(ucx->copies);
     free(ucx->links);
     free(ucx);
 }
@@ -136,7 +137,9 @@ static bool ucx_make_room(struct stepaf_ucx *ucx, uint32_t n_peers)
         .control = stepaf_ucx_control, .slots = ucx_slots_of, .proven = stepaf_ucx_look_at};
 
     ucx->ops = calloc(STEPAF_UCX_OPS, sizeof(*ucx->ops));
-    if (!ucx->ops || stepaf_fabric_open(&ucx->shared, n_peers, sizeof(*ucx->links)) != 0)
+    ucx->copies = calloc(STEPAF_UCX_COPIES, sizeof(*ucx->copies));
+    if (!ucx->ops || !ucx->copies ||
+        stepaf_fabric_open(&ucx->shared, n_peers, sizeof(*ucx->links)) != 0)
         return false;
     ucx->links = ucx->shared.links;
     ucx->shared.calls = &calls;
@@ -152,6 +155,10 @@ static bool ucx_make_room(struct stepaf_ucx *ucx, uint32_t n_peers)
         ucx->ops[i].pooled = true;
         ucx->ops[i].next = ucx->free_op;
         ucx->free_op = &ucx->ops[i];
+    }
+    for (int i = 0; i < STEPAF_UCX_COPIES; i++) {
+        ucx->copies[i].next = ucx->free_copy;
+        ucx->free_copy = &ucx->copies[i];
     }
     return true;
 }

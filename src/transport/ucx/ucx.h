@@ -10,6 +10,7 @@ enum {
     STEPAF_UCX_STAGE = 512,    /* bytes of tensors that a message carries as a copy */
     STEPAF_UCX_PLACES = 8,     /* of one message */
     STEPAF_UCX_OPS = 512,      /* pieces under way at most */
+    STEPAF_UCX_COPIES = 64,    /* and copies; beyond that tensors go as they are */
     STEPAF_UCX_ADDRESS = 4096, /* the longest address, and the longest key */
     STEPAF_UCX_TEXT = 32,
     STEPAF_UCX_MESSAGE = 0 /* the number of our active messages */
@@ -39,23 +40,32 @@ _Static_assert(sizeof(struct stepaf_ucx_head) == 32 && sizeof(struct stepaf_ucx_
                "heads have no padding");
 
 enum {
+    STEPAF_UCX_HEAD_USUAL = sizeof(struct stepaf_ucx_head) + sizeof(struct stepaf_ucx_place) +
+                            sizeof(struct stepaf_msg),
     STEPAF_UCX_HEAD_MAX = sizeof(struct stepaf_ucx_head) +
                           STEPAF_UCX_PLACES * sizeof(struct stepaf_ucx_place) +
                           sizeof(struct stepaf_msg) + STEPAF_UCX_STAGE
 };
 
+/* A header with a copy of tensors. */
+struct stepaf_ucx_copy {
+    struct stepaf_ucx_copy *next; /* while it is free */
+    uint8_t head[STEPAF_UCX_HEAD_MAX];
+};
+
 /* A send under way. */
 struct stepaf_ucx_op {
     struct stepaf_fabric_flight *flight;
-    struct stepaf_ucx_op *next; /* while it is free */
-    bool pooled;                /* else it is a message's own */
+    struct stepaf_ucx_op *next;   /* while it is free */
+    struct stepaf_ucx_copy *copy; /* NULL: none */
+    bool pooled;                  /* else it is a message's own */
     uint8_t head[sizeof(struct stepaf_ucx_head) + sizeof(struct stepaf_ucx_place)];
 };
 
 /* The message of a flight. */
 struct stepaf_ucx_out {
     struct stepaf_ucx_op op;
-    uint8_t head[STEPAF_UCX_HEAD_MAX];
+    uint8_t head[STEPAF_UCX_HEAD_USUAL];
     uint32_t head_bytes;
     bool waits, due; /* for all its pieces to be in place; they are */
 };
@@ -100,6 +110,7 @@ struct stepaf_ucx {
     size_t address_bytes;
     struct stepaf_ucx_link *links; /* shared.links */
     struct stepaf_ucx_op *ops, *free_op;
+    struct stepaf_ucx_copy *copies, *free_copy;
     struct stepaf_ucx_link *news; /* links that something is to be done for outside of UCX */
     struct stepaf_ucx_registration *registrations;
     unsigned counted;  /* what has come */
@@ -143,6 +154,8 @@ void stepaf_ucx_note(struct stepaf_ucx_link *link);
 /* One of the pool; NULL: all are under way. */
 struct stepaf_ucx_op *stepaf_ucx_take_op(struct stepaf_ucx *ucx,
                                          struct stepaf_fabric_flight *flight);
+/* It is at its end: what it had of pools goes back. */
+void stepaf_ucx_free_op(struct stepaf_ucx_op *op);
 void stepaf_ucx_end_op(struct stepaf_ucx_op *op, ucs_status_t status);
 /* What UCX calls at the end of a send. */
 void stepaf_ucx_has_been_sent(void *request, ucs_status_t status, void *user_data);

