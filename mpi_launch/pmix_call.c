@@ -28,7 +28,7 @@ struct call {
 struct asked {
     struct call *call;
     int rank;
-    signed char answer; /* of a question: 1 yes, 0 no, -1 not here yet */
+    signed char answer; /* of a question, as stepaf_pmix_ask has it */
 };
 
 static void free_call(struct call *call)
@@ -317,6 +317,8 @@ static void ask(struct call *call, const struct stepaf_pmix_session *session, co
     const char *flag = fresh_flag(session, asked->rank);
     pmix_info_t *info = call->info;
 
+    /* Before PMIx's thread can have the answer. */
+    asked->answer = flag && !strcmp(flag, PMIX_IMMEDIATE) ? -1 : -2;
     PMIX_LOAD_PROCID(proc, session->self.nspace, (pmix_rank_t)asked->rank);
     if (call->n_info == 1 && flag)
         PMIX_INFO_LOAD(&info[call->n_info++], flag, NULL, PMIX_BOOL);

@@ -173,15 +173,15 @@ static stepaf_status_t get_all(struct exchange *exchange, size_t *offsets_p)
     return status;
 }
 
-/* The first of @a n that has put nothing, as the server says, or, if it has had the time, of which it says nothing;
- * -1: none. */
+/* The first of @a n that has put nothing, as the server says, or, if it has had the time, of which it says nothing
+ * and need not; -1: none. */
 static int first_missing(const signed char *answers, int n, int64_t waited_ns)
 {
     for (int i = 0; i < n; i++)
         if (answers[i] == 0)
             return i;
     for (int i = 0; i < n && waited_ns >= ANSWER_NS; i++)
-        if (answers[i] < 0)
+        if (answers[i] == -2)
             return i;
     return -1;
 }
