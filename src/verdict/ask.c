@@ -95,8 +95,8 @@ static struct marks_of_batch find_batch(const struct stepaf_trace *trace, uint32
     return marks;
 }
 
-static void tell_times(struct stepaf_verdict_state *state, struct stepaf_peer *peer,
-                       const struct stepaf_msg *ask)
+static void tell_op_times(struct stepaf_verdict_state *state, struct stepaf_peer *peer,
+                          const struct stepaf_msg *ask)
 {
     struct stepaf_ctx *ctx = state->ctx;
     uint64_t now = stepaf_ticks();
@@ -265,7 +265,7 @@ void stepaf_verdict_take(struct stepaf_watch *watch, struct stepaf_peer *peer,
     bool attends = stepaf_is_attention(state->ctx);
 
     if (!attends && msg->type == STEPAF_MSG_ASK) {
-        tell_times(state, peer, msg);
+        tell_op_times(state, peer, msg);
     } else if (!attends && msg->type == STEPAF_MSG_TOLD) {
         hear_told(state, peer, msg);
     } else if (attends && msg->type == STEPAF_MSG_TELL) {
