@@ -317,6 +317,7 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, const struct stepaf_c
     if (status) {
         if (will->leaves)
             stepaf_member_net_tell_leaving(ctx->job.members.net, false);
+        ctx->job.members.will.leaves = false;
         if (!stepaf_is_attention(ctx))
             stepaf_key_allocate_undo(ctx);
         ctx->feature->undo(ctx);
