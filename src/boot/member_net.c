@@ -174,8 +174,8 @@ static void free_net(struct stepaf_member_net *net)
         stepaf_fork_close(control->epoll_fd);
     stepaf_proof_forget(control->place.key, sizeof control->place.key);
     stepaf_proof_forget(control->guests.key, sizeof control->guests.key);
+    stepaf_member_gather_free(net); /* it asks how many ranks there are */
     stepaf_consensus_free(&net->consensus);
-    stepaf_member_gather_free(net);
     free(control->links);
     free(control->calls);
     free(control->fates);

@@ -87,7 +87,7 @@ struct chaos_plan {
     unsigned char *target; /* by peer and slot */
     stepaf_request_h requests[CHAOS_DEPTH];
     uint64_t numbers[CHAOS_DEPTH];
-    stepaf_tensor_t *push; /* of a scattered start */
+    stepaf_tensor_t push[HS_MAX_RANKS]; /* of a scattered start */
 };
 
 /* A life. */

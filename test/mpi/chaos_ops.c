@@ -68,9 +68,7 @@ static bool prepare_plan(struct chaos *chaos, int p)
         return false;
     if (job->role == STEPAF_FFN)
         return true;
-    plan->push = calloc((size_t)job->peers, sizeof(plan->push[0]));
-    if (!plan->push ||
-        !HS_OK(stepaf_alloc(job->ctx, plan->bytes * (slices + CHAOS_DEPTH * (size_t)job->peers),
+    if (!HS_OK(stepaf_alloc(job->ctx, plan->bytes * (slices + CHAOS_DEPTH * (size_t)job->peers),
                             STEPAF_MEM_HOST, &place)))
         return false;
     plan->source = place;
