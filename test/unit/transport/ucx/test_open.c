@@ -153,7 +153,8 @@ static void memory_may_run_out_anywhere(void)
     struct stepaf_pack address = {0};
     side_ops->pack_address(b.transport, &address);
     (void)live(&address);
-    for (uint64_t nth = SIDE_OF_SETTINGS + 1; struck; nth++, n++) { /* settings have the first ones */
+    for (uint64_t nth = SIDE_OF_SETTINGS + 1; struck;
+         nth++, n++) { /* settings have the first ones */
         starve_begin(nth, false);
         const char *wrong = live(&address);
         struck = starve_has_struck();
