@@ -150,7 +150,7 @@ void stepaf_verdict_judge(const struct stepaf_verdict_seen *seen,
     for (int i = STEPAF_VERDICT_UNKNOWN + 1; i < STEPAF_VERDICT_LAST; i++)
         left -= over[i];
     over[STEPAF_VERDICT_UNKNOWN] = no_less(left, 0);
-    for (uint16_t i = STEPAF_VERDICT_UNKNOWN + 1; i < STEPAF_VERDICT_LAST; i++)
+    for (int i = STEPAF_VERDICT_UNKNOWN + 1; i < STEPAF_VERDICT_LAST; i++)
         if (over[i] > over[verdict_p->phase])
-            verdict_p->phase = i;
+            verdict_p->phase = (uint16_t)i;
 }

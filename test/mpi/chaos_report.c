@@ -15,12 +15,12 @@ static int compare_ns(const void *left, const void *right)
 static void print_samples(const char *what, struct chaos_samples *samples)
 {
     int n = atomic_load(&samples->n), kept = n < CHAOS_SAMPLES ? n : CHAOS_SAMPLES;
+    int middle = (kept - 1) / 2, late = (kept * 99 - 1) / 100;
 
     qsort(samples->ns, (size_t)kept, sizeof(samples->ns[0]), compare_ns);
     if (kept)
         printf("%-30s %6d times: p50 %.1f ms, p99 %.1f ms, at most %.1f ms\n", what, n,
-               (double)samples->ns[(kept - 1) / 2] / 1e6,
-               (double)samples->ns[(kept * 99 - 1) / 100] / 1e6,
+               (double)samples->ns[middle] / 1e6, (double)samples->ns[late] / 1e6,
                (double)samples->ns[kept - 1] / 1e6);
 }
 
