@@ -67,16 +67,17 @@ ucs_status_t perf_ucx_take(void *arg, const void *header, size_t header_bytes, v
                            size_t bytes, const ucp_am_recv_param_t *param)
 {
     struct perf_ucx *ucx = arg;
-    const struct perf_ucx_head *head = header;
+    struct perf_ucx_head head;
 
-    struct perf_ucx_conn *conn = &ucx->conns[head->sender];
-    void *to = conn->messages[head->place].in.iov[head->part].iov_base;
+    memcpy(&head, header, sizeof(head)); /* it lies anywhere */
+    struct perf_ucx_conn *conn = &ucx->conns[head.sender];
+    void *to = conn->messages[head.place].in.iov[head.part].iov_base;
     if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)
         return fetch(conn, data, to, bytes);
     if (bytes > 0)
         memcpy(to, data, bytes);
-    else if (header_bytes > sizeof(*head))
-        memcpy(to, head + 1, header_bytes - sizeof(*head));
+    else if (header_bytes > sizeof(head))
+        memcpy(to, (const char *)header + sizeof(head), header_bytes - sizeof(head));
     land(ucx, conn);
     return UCS_OK;
 }
