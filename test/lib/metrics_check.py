@@ -183,7 +183,7 @@ def try_top():
     assert none.returncode == 1 and "no rank" in none.stdout
     assert tool(TOP, "--interval", "0").returncode == 2
     # Piped it goes on, until nobody reads.
-    with subprocess.Popen([sys.executable, TOP, "-i", "0.1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    with subprocess.Popen([sys.executable, TOP, "-i", "0.1", "--job", job], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True) as piped:
         lines = [piped.stdout.readline() for _ in range(40)]
         piped.stdout.close()
@@ -272,7 +272,7 @@ def try_screen():
         terminal.resize(columns, lines)
         terminal.await_text("rank role", "q quit")
         terminal.end(b"q")
-    dumb = Terminal([TOP, "-i", "0.2", "--once"], 80, 24, "dumb")
+    dumb = Terminal([TOP, "-i", "0.2", "--once", "--job", seen_job()], 80, 24, "dumb")
     dumb.await_text("rank role")
     dumb.end(b"")
 
