@@ -135,6 +135,7 @@ void stepaf_metrics_open(struct stepaf_ctx *ctx, const struct stepaf_metrics_pat
     introduce_rank(ctx, &head->who);
     head->live.began_ns = stepaf_monotonic_ns();
     metrics->head = head;
+    metrics->counters = (char *)head + counters.at;
     metrics->peers = (void *)((char *)head + peers.at);
     metrics->histograms = (void *)((char *)head + histograms.at);
     metrics->plain =
@@ -233,8 +234,7 @@ void stepaf_metrics_write(struct stepaf_ctx *ctx)
     uint64_t sequence = atomic_load_explicit(&live->sequence, memory_order_relaxed);
     atomic_store_explicit(&live->sequence, sequence + 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
-    memcpy((char *)metrics->head + metrics->head->counters.at, &counters.size + 1,
-           sizeof(counters) - sizeof(counters.size));
+    memcpy(metrics->counters, &counters.size + 1, sizeof(counters) - sizeof(counters.size));
     write_peers(ctx, metrics);
     live->written_ns = stepaf_monotonic_ns();
     live->epoch = ctx->epoch;

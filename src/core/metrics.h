@@ -20,7 +20,9 @@ struct stepaf_metrics_path {
 };
 
 struct stepaf_metrics {
-    struct stepaf_metrics_head *head;
+    struct stepaf_metrics_head
+        *head; /* tools may write to it: where tables lie is not read from there */
+    void *counters;
     struct stepaf_metrics_peer *peers;
     struct stepaf_histogram *histograms; /* STEPAF_TIMES of each peer */
     size_t bytes;
