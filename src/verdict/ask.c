@@ -8,7 +8,11 @@
 #include "verdict/starve.h"
 #include "verdict/window.h"
 
-enum { STARVE_FRESH_US = 1000 };
+enum {
+    STARVE_FRESH_US = 1000,
+    SEARCHED =
+        16384 /* entries of the trace: it may be far larger, and the rank has other things to do */
+};
 
 /* No operation takes that long: what says so is no time. */
 static const int64_t DAY_NS = 86400000000000;
@@ -78,6 +82,8 @@ static struct marks_of_batch find_batch(const struct stepaf_trace *trace, uint32
 
     if (kept > trace->mask + 1)
         kept = trace->mask + 1;
+    if (kept > SEARCHED)
+        kept = SEARCHED;
     for (uint64_t at = trace->head; at-- > trace->head - kept;) {
         const struct stepaf_trace_entry *entry = &trace->ring[at & trace->mask];
         if (entry->seq != seq || entry->plan != plan || entry->peer != peer)

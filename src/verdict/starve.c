@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "verdict/starve.h"
 
-#include <fcntl.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "core/wait.h"
+#include "topo/sys.h"
 
 static const double USUAL_NS = 1e9;
 
@@ -17,14 +16,9 @@ static int64_t read_waited_ns(void)
 {
     char text[96];
     long long ran_ns, waited_ns;
-    int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 
-    if (fd >= 0)
-        close(fd);
-    if (got <= 0)
+    if (stepaf_sys_read(text, sizeof(text), "", "/proc/thread-self/schedstat") <= 0)
         return -1;
-    text[got] = 0;
     return sscanf(text, "%lld %lld", &ran_ns, &waited_ns) == 2 ? waited_ns : -1;
 }
 
