@@ -281,6 +281,18 @@ static void announce_leaving(struct stepaf_ctx *ctx)
     stepaf_member_net_pump(ctx->job.members.net);
 }
 
+/* This rank stays a member: of peers that it has lost meanwhile it has told nobody. */
+static void stay(struct stepaf_ctx *ctx)
+{
+    struct stepaf_member_net *net = ctx->job.members.net;
+
+    ctx->job.members.will.leaves = false;
+    stepaf_member_net_tell_leaving(net, false);
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (ctx->peers[p].lost && !ctx->peers[p].is_out)
+            stepaf_member_net_lose(net, ctx->peers[p].who.world_rank, ctx->peers[p].reason);
+}
+
 /* Whether the others go on without this rank: they may have come to the verdict, and be ahead of it. */
 static bool has_left(const struct stepaf_ctx *ctx, stepaf_status_t status)
 {
@@ -316,8 +328,7 @@ stepaf_status_t stepaf_core_commit(struct stepaf_ctx *ctx, const struct stepaf_c
     }
     if (status) {
         if (will->leaves)
-            stepaf_member_net_tell_leaving(ctx->job.members.net, false);
-        ctx->job.members.will.leaves = false;
+            stay(ctx);
         if (!stepaf_is_attention(ctx))
             stepaf_key_allocate_undo(ctx);
         ctx->feature->undo(ctx);
