@@ -104,7 +104,7 @@ class Rank:
     world_size: int
     rank: int
     host: str
-    library: str
+    version: str
     epoch: int
     commits: int
     alive: int
@@ -181,7 +181,7 @@ def read_times(fd, table, peer, names):
 
 def read_rank(fd, pid):
     counters, peers, histograms = read_head(fd)
-    job, own_pid, role, world_rank, world_size, rank, _, name, host, library = WHO.unpack(
+    job, own_pid, role, world_rank, world_size, rank, _, name, host, version = WHO.unpack(
         pread(fd, WHO.size, WHO_AT))
     if role >= len(ROLES) or not 0 <= world_rank < world_size:
         raise Malformed
@@ -196,7 +196,7 @@ def read_rank(fd, pid):
                             ready, lives, sent, received, messages, bound, text(link),
                             text(address), text(reason), read_times(fd, histograms, i, TIMES[ROLES[role]])))
     return own_pid, Rank(pid, text(name) or f"{job:016x}", ROLES[role], world_rank, world_size,
-                         rank, text(host), text(library), epoch, commits, alive, life,
+                         rank, text(host), text(version), epoch, commits, alive, life,
                          bool(measures), written_ns, began_ns, dict(zip(COUNTERS, values)), entries)
 
 
