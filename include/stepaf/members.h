@@ -17,12 +17,11 @@ typedef enum stepaf_member_state {
     STEPAF_MEMBER_IN = 0, /* a member of the epoch */
     STEPAF_MEMBER_SLOW =
         1, /* the same, but it owes this rank an answer for longer than STEPAF_SLOW_US */
-    STEPAF_MEMBER_LOST = 2, /* the same, but it has ended, or cannot be reached */
-    STEPAF_MEMBER_OUT = 3,  /* the epoch goes on without it */
-    STEPAF_MEMBER_ASKS = 4, /* it is lost or out, and a process asks to take its place */
-    STEPAF_MEMBER_LEAVES =
-        5, /* a member that waits in the commit by which it leaves (STEPAF_COMMIT_LEAVING) */
-    STEPAF_MEMBER_LEFT = 6 /* the epoch goes on without it, since it has left so */
+    STEPAF_MEMBER_LOST = 2,   /* the same, but it has ended, or cannot be reached */
+    STEPAF_MEMBER_OUT = 3,    /* the epoch goes on without it */
+    STEPAF_MEMBER_ASKS = 4,   /* it is lost or out, and a process asks to take its place */
+    STEPAF_MEMBER_LEAVES = 5, /* a member that waits in the commit by which it leaves */
+    STEPAF_MEMBER_LEFT = 6    /* the epoch goes on without it, since it has left by a commit */
 } stepaf_member_state_t;
 
 /** All ranks, by number of them. */
@@ -34,14 +33,13 @@ typedef struct stepaf_members {
     int n_lost;
     int n_out; /* those that have left among them */
     int n_asking;
-    uint64_t
-        changes; /* how often somebody was found to be lost, out, asking or leaving, since init */
+    uint64_t changes; /* how often one was found to be lost, out, asking or leaving, since init */
     int n_leaving;
     int n_left;
 } stepaf_members_t;
 
-/** Function that is called when a rank has been found to be lost, out, asking or leaving. It may call any function but the
- *  collective ones and stepaf_finalize. */
+/** Function that is called when a rank has been found to be lost, out, asking or leaving. It may call any
+ *  function but the collective ones and stepaf_finalize. */
 typedef void (*stepaf_members_cb_t)(stepaf_context_h ctx, void *arg);
 
 /** Fill a structure with how many ranks are members, and say of each what this rank knows of it.
@@ -60,15 +58,16 @@ STEPAF_API stepaf_status_t stepaf_members_query(stepaf_context_h ctx, stepaf_mem
  *  Valid until finalize, and until this thread's next call of this function. Never blocks. */
 STEPAF_API const char *stepaf_members_reason(stepaf_context_h ctx, int world_rank);
 
-/** Return a descriptor that can be read from when a rank has been found to be lost, out, asking or leaving, since it was
- *  last read; 8 bytes are read from it, as from an eventfd. -1 for an invalid handle, or if the system gives none.
+/** Return a descriptor that can be read from when a rank has been found to be lost, out, asking or leaving, since
+ *  it was last read; 8 bytes are read from it, as from an eventfd. -1 for an invalid handle, or if the system
+ *  gives none.
  *
  *  Something has to find it: a progress thread, or this rank when it waits, receives or calls
  *  stepaf_progress. The context closes it when it is finalized. Does not block. */
 STEPAF_API int stepaf_members_fd(stepaf_context_h ctx);
 
-/** Have a function called when a rank has been found to be lost, out, asking or leaving: by the progress thread, or at the end
- *  of stepaf_progress, stepaf_barrier and commits of this rank. Not once this rank finalizes; a call that is
+/** Have a function called when a rank has been found to be lost, out, asking or leaving: by the progress thread,
+ *  or at the end of stepaf_progress, stepaf_barrier and commits of this rank. Not once this rank finalizes; a call that is
  *  running then gets STEPAF_ERR_HANDLE from the library.
  *  @param callback  NULL: none any more. It may still be running in another thread then.
  *  @return STEPAF_OK; STEPAF_ERR_HANDLE. Any thread. Does not block. */

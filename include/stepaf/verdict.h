@@ -42,11 +42,9 @@ typedef struct stepaf_verdict {
     uint32_t sequence; /* of the operation within its plan */
     uint16_t plan;     /* number of the plan at its attention rank */
     uint16_t phase;    /* stepaf_verdict_phase_t: the one that took the most beyond what is usual */
-    int32_t peer; /* rank within the other role's group that this was at, or on the way to or from;
-                        * -1: none, it was this rank */
-    uint32_t reserved; /* 0 */
-    int64_t
-        over_ns[STEPAF_VERDICT_PHASES]; /* by phase: beyond what is usual; 0: none, or not known */
+    int32_t peer; /* rank of the other role that this was at, or on the way to or from; -1: none */
+    uint32_t reserved;                      /* 0 */
+    int64_t over_ns[STEPAF_VERDICT_PHASES]; /* by phase: beyond the usual; 0: none, or not known */
 } stepaf_verdict_t;
 
 /** The last seconds, as many as the setting STEPAF_VERDICT_WINDOW_S says. */
@@ -55,9 +53,8 @@ typedef struct stepaf_verdict_window {
     int64_t window_ns;   /* how long a time that is */
     uint64_t operations; /* completed; at an FFN rank 0 */
     uint64_t late;       /* of these, with a verdict; at an FFN rank, those it was told of */
-    uint64_t
-        unjudged;     /* late as well, but too many at once to be looked at, or not looked at yet */
-    int64_t usual_ns; /* median of the plan whose operation was late last; 0: none was */
+    uint64_t unjudged;   /* late as well, but not looked at: too many at once, or not yet */
+    int64_t usual_ns;    /* median of the plan whose operation was late last; 0: none was */
     int32_t phase; /* stepaf_verdict_phase_t that took the most; STEPAF_VERDICT_UNKNOWN: none did */
     int32_t peer;  /* where it took the most; -1: this rank, or none */
     uint64_t by_phase[STEPAF_VERDICT_PHASES]; /* late operations by their verdict */

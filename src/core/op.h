@@ -40,9 +40,8 @@ struct stepaf_op_peer {
     bool held;         /* the peer has not released the slot */
     union {
         struct {
-            bool
-                odd; /* its answer is none of the usual: pull_bytes are not as planned, or the operation
-                       * may do without it */
+            /* Its answer is none of the usual: pull_bytes are not as planned, or the operation may do without it. */
+            bool odd;
             bool watched; /* as the operation */
         };
         uint16_t unusual; /* one of them */
@@ -79,10 +78,9 @@ struct stepaf_op {
             pending; /* that it is not complete without; once it is complete, all that are to come */
         union {
             struct {
-                uint32_t spare;  /* further ones that are to come */
-                uint16_t enough; /* it could be complete, but waits for the others */
-                uint16_t
-                    watched; /* whoever watches is told that it is complete, see core/watch.h */
+                uint32_t spare;   /* further ones that are to come */
+                uint16_t enough;  /* it could be complete, but waits for the others */
+                uint16_t watched; /* who watches is told that it is complete: core/watch.h */
             };
             uint64_t unusual; /* one of them */
         };
