@@ -74,15 +74,11 @@ static uint32_t draw(uint32_t below)
 void fabric_order_begin(void)
 {
     n_wrong = 0;
-    for (int s = 0; s < FABRIC_SIDES; s++)
-        fabric_open(&fabric_sides[s], s ? 1 : FABRIC_SIDES - 1);
+    fabric_open_three((struct side *[]){&fabric_sides[0], &fabric_sides[1], &fabric_sides[2]});
     for (uint32_t s = 1; s < FABRIC_SIDES; s++) {
-        fabric_join(&fabric_sides[0], s - 1, &fabric_sides[s], 0);
         open_stream(2 * (s - 1), &fabric_sides[0], s - 1, &fabric_sides[s]);
         open_stream(2 * s - 1, &fabric_sides[s], 0, &fabric_sides[0]);
     }
-    fabric_prove((struct side *[]){&fabric_sides[0], &fabric_sides[1], &fabric_sides[2]},
-                 FABRIC_SIDES);
 }
 
 void fabric_order_end(uint64_t *n_dropped_p)

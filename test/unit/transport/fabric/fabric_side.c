@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "fabric_side.h"
+#include "unit.h"
 
 enum { TRIES = 1000000 };
 
@@ -68,4 +69,46 @@ bool fabric_until_messages(struct side *to, struct side *from, unsigned n)
         side_ops->check_peers(from->transport);
     }
     return to->n_messages >= n;
+}
+
+void fabric_open_three(struct side *const *sides)
+{
+    for (unsigned s = 0; s < FABRIC_SIDES; s++)
+        fabric_open(sides[s], s ? 1 : FABRIC_SIDES - 1);
+    for (uint32_t s = 1; s < FABRIC_SIDES; s++)
+        fabric_join(sides[0], s - 1, sides[s], 0);
+    fabric_prove(sides, FABRIC_SIDES);
+}
+
+void fabric_check_link(struct side *one, uint32_t peer, struct side *other)
+{
+    unsigned n = other->n_messages, m = one->n_messages;
+
+    CU_ASSERT_EQUAL(side_say(one, peer, 77), STEPAF_POST_SENT);
+    CU_ASSERT_TRUE(fabric_until_messages(other, one, n + 1));
+    CU_ASSERT_EQUAL(side_say(other, 0, 78), STEPAF_POST_SENT);
+    CU_ASSERT_TRUE(fabric_until_messages(one, other, m + 1));
+    CU_ASSERT(other->n_messages == n + 1 && one->n_messages == m + 1);
+    CU_ASSERT(other->messages[n].seq == 77 && one->messages[m].seq == 78);
+}
+
+bool fabric_exchange(struct side *one, struct side *other, uint32_t seq)
+{
+    unsigned n = other->n_messages, m = one->n_messages;
+
+    while (side_say(one, 0, seq) == STEPAF_POST_QUEUED)
+        (void)side_progress(one);
+    if (!fabric_until_messages(other, one, n + 1))
+        return false;
+    while (side_say(other, 0, seq) == STEPAF_POST_QUEUED)
+        (void)side_progress(other);
+    return fabric_until_messages(one, other, m + 1) && one->messages[m].seq == seq &&
+           other->messages[n].seq == seq;
+}
+
+void fabric_take_in(struct side *const *sides, unsigned n)
+{
+    for (int i = 0; i < 300; i++)
+        for (unsigned s = 0; s < n; s++)
+            (void)side_progress(sides[s]);
 }

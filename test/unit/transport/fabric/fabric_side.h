@@ -19,6 +19,32 @@ struct stepaf_mem *fabric_memory(struct side *side, size_t bytes);
 /* Let both go on until the first has @a n messages, or one loses a peer; false: it has not. */
 bool fabric_until_messages(struct side *to, struct side *from, unsigned n);
 
+/* Open three sides: the first has a link to each of the others, proven. */
+void fabric_open_three(struct side *const *sides);
+/* A message each way over a link: it is delivered, and nothing else is. */
+void fabric_check_link(struct side *one, uint32_t peer, struct side *other);
+/* The same of a pair of sides whose transport may have no room. False: it was not delivered. */
+bool fabric_exchange(struct side *one, struct side *other, uint32_t seq);
+/* Let sides take in what there is. */
+void fabric_take_in(struct side *const *sides, unsigned n);
+
+/* fabric_asks.c: what each of these transports is asked in the same way. */
+void fabric_ask_used_if_listed(const struct stepaf_transport_ops *ops);
+/* Two sides that are not connected yet: the first notices that the other's process has ended. Closes them. */
+void fabric_ask_process_ends(struct side *one, struct side *other);
+/* A side whose peers take in nothing loses all @a n of them in the time that is set. */
+void fabric_ask_silence_ends(struct side *side, unsigned n);
+/* Why an address that was spoilt is refused; "": it is not. */
+const char *fabric_connect_spoilt(struct side *one, struct side *other,
+                                  void (*spoil)(struct stepaf_pack *pack));
+/* @a live is run in a child that has closed descriptors 0 to 2, which stay free: 0. It asks fabric_low_are_free. */
+void fabric_ask_low_numbers(int (*live)(void));
+bool fabric_low_are_free(void);
+
+/* fabric_starve.c: whatever allocation fails, nothing is left open or allocated. @a n_open: what the made-up fabric has
+ * open; @a reset: make it anew. */
+void fabric_ask_starved(const char *name, void (*reset)(void), const int *n_open);
+
 /* fabric_order.c: three sides, a link from the first to each other one, both ways. Each byte of each operation is
  * looked at when its message is delivered. */
 enum { FABRIC_SIDES = 3 };

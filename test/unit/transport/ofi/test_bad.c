@@ -3,11 +3,6 @@
  * Three sides: the first has two peers, and what becomes of one link leaves the other as it is. */
 #define _GNU_SOURCE 1 /* memmem */
 
-#include <signal.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "ofi_fabric.h"
 #include "unit.h"
 
@@ -19,25 +14,13 @@ enum { FLOOD = 10000, ROOM = 65536 };
 static void begin(void)
 {
     ofi_fabric_reset(21);
-    fabric_open(&a, 2);
-    fabric_open(&b, 1);
-    fabric_open(&c, 1);
-    fabric_join(&a, 0, &b, 0);
-    fabric_join(&a, 1, &c, 0);
-    fabric_prove(all, 3);
+    fabric_open_three(all);
 }
 
-/* Both ways over a link: it is as it was. */
+/* A link of the first side is as it was. */
 static void check_link(struct side *peer, uint32_t index)
 {
-    unsigned n = peer->n_messages, m = a.n_messages;
-
-    CU_ASSERT_EQUAL(side_say(&a, index, 77), STEPAF_POST_SENT);
-    CU_ASSERT_TRUE(fabric_until_messages(peer, &a, n + 1));
-    CU_ASSERT_EQUAL(side_say(peer, 0, 78), STEPAF_POST_SENT);
-    CU_ASSERT_TRUE(fabric_until_messages(&a, peer, m + 1));
-    CU_ASSERT(peer->n_messages == n + 1 && a.n_messages == m + 1);
-    CU_ASSERT(peer->messages[n].seq == 77 && a.messages[m].seq == 78);
+    fabric_check_link(&a, index, peer);
 }
 
 static void end(void)
@@ -49,9 +32,7 @@ static void end(void)
 
 static void take_in_all(void)
 {
-    for (int i = 0; i < 300; i++)
-        for (int s = 0; s < 3; s++)
-            (void)side_progress(all[s]);
+    fabric_take_in(all, 3);
 }
 
 static uint32_t data_of(enum stepaf_fabric_kind kind, uint32_t peer, uint32_t number)
@@ -288,12 +269,7 @@ static void who_takes_in_nothing_is_lost_in_time(void)
     a.env.ofi_peer_timeout_us = 20000;
     ofi_fabric.mute = 1u << ofi_fabric_number(&a);
     CU_ASSERT_EQUAL(side_say(&a, 0, 6), STEPAF_POST_SENT);
-    for (int i = 0; i < 100000000 && a.n_lost < 2; i++) {
-        (void)side_progress(&a);
-        side_ops->check_peers(a.transport);
-    }
-    CU_ASSERT_EQUAL(a.n_lost, 2);
-    UNIT_STRING(a.lost_reason, "it takes in nothing");
+    fabric_ask_silence_ends(&a, 2);
     end();
 }
 
@@ -302,34 +278,12 @@ static void a_process_that_ends_is_lost(void)
     ofi_fabric_reset(22);
     fabric_open(&a, 1);
     fabric_open(&b, 1);
-    a.topo.node_id = 1; /* the same node, as side_connect says */
-    pid_t child = fork();
-    side_must(child >= 0, "fork");
-    if (!child)
-        for (;;)
-            pause();
-    side_must(!side_connect(&a, 0, &b, 0, (uint32_t)child, NULL), "connect");
-    side_ops->check_peers(a.transport);
-    CU_ASSERT_EQUAL(a.n_lost, 0);
-    kill(child, SIGKILL);
-    side_must(waitpid(child, NULL, 0) == child, "wait");
-    ofi_of(&a)->shared.looked_ns = 0;
-    side_ops->check_peers(a.transport);
-    CU_ASSERT_EQUAL(a.n_lost, 1);
-    UNIT_STRING(a.lost_reason, "its process has ended");
-    side_close(&a);
-    side_close(&b);
+    fabric_ask_process_ends(&a, &b);
 }
 
 static const char *connect_to(void (*spoil)(struct stepaf_pack *pack))
 {
-    struct stepaf_pack pack = {0};
-
-    side_ops->pack_address(b.transport, &pack);
-    spoil(&pack);
-    const char *reason = side_connect(&a, 0, &b, 0, (uint32_t)getpid(), &pack);
-    free(pack.data);
-    return reason ? reason : "";
+    return fabric_connect_spoilt(&a, &b, spoil);
 }
 
 static void cut_short(struct stepaf_pack *pack)

@@ -4,10 +4,9 @@
 #include <stdlib.h>
 
 #include "ofi_fabric.h"
-#include "starve.h"
 #include "unit.h"
 
-static struct side a, b;
+static struct side a;
 static char refused[STEPAF_REASON_MAX], reason[STEPAF_REASON_MAX];
 
 /* Its name; "": none, and the reason says why. */
@@ -75,13 +74,7 @@ static void what_it_lacks_is_said(void)
 
 static void it_is_only_used_if_asked_for(void)
 {
-    struct stepaf_env env = {.transports = (char *)(uintptr_t) ""};
-
-    CU_ASSERT(!stepaf_transport_admitted(&env, &stepaf_ofi_ops));
-    env.transports = (char *)(uintptr_t) "shm,tcp";
-    CU_ASSERT(!stepaf_transport_admitted(&env, &stepaf_ofi_ops));
-    env.transports = (char *)(uintptr_t) "shm,ofi";
-    CU_ASSERT(stepaf_transport_admitted(&env, &stepaf_ofi_ops));
+    fabric_ask_used_if_listed(&stepaf_ofi_ops);
 }
 
 static void it_is_described(void)
@@ -125,72 +118,14 @@ static void what_cannot_be_opened_leaves_nothing(void)
     side_settings = NULL;
 }
 
-static bool is_no_memory(stepaf_status_t status)
+static void reset_for_starved(void)
 {
-    return status == STEPAF_ERR_NO_MEMORY || status == STEPAF_ERR_NO_TRANSPORT;
-}
-
-/* Open, connect, register, import; NULL, or what went wrong in another way than for memory. */
-static const char *live(const struct stepaf_pack *address)
-{
-    struct stepaf_pack pack = {0};
-    struct stepaf_rmem *rmem = NULL;
-    const char *wrong = NULL;
-    stepaf_status_t status = side_try_open(&a, 1);
-
-    if (status)
-        return is_no_memory(status) ? NULL : "open";
-    struct stepaf_mem mem = {.base = a.up.env ? (uint8_t *)&b : NULL, .bytes = 64, .fd = -1};
-    const char *refusal = side_connect(&a, 0, &b, 0, 0, address);
-    if (refusal)
-        wrong = "connect";
-    status = wrong ? STEPAF_OK : side_ops->reg_mem(a.transport, &mem);
-    if (status && !is_no_memory(status))
-        wrong = "register";
-    if (!wrong && !status) {
-        side_ops->pack_mem(a.transport, &mem, &pack);
-        struct stepaf_unpack unpack = stepaf_unpack_from(pack.data, pack.bytes);
-        if (!pack.failed)
-            status = side_ops->import_mem(a.links[0], 1, 64, &unpack, &rmem);
-        if (status && !is_no_memory(status))
-            wrong = "import";
-        if (rmem)
-            side_ops->release_mem(a.links[0], rmem);
-        free(pack.data);
-    }
-    side_ops->dereg_mem(a.transport, &mem);
-    side_ops->shrink(a.transport);
-    side_close(&a);
-    return wrong;
+    ofi_fabric_reset(36);
 }
 
 static void memory_may_run_out_anywhere(void)
 {
-    static const char *const asked[] = {"STEPAF_TRANSPORTS", "ofi", NULL};
-    unsigned n = 0;
-    bool struck = true;
-
-    side_settings = asked;
-    ofi_fabric_reset(36);
-    fabric_open(&b, 1);
-    int before = ofi_fabric.n_open;
-    struct stepaf_pack address = {0};
-    side_ops->pack_address(b.transport, &address);
-    (void)live(&address);
-    for (uint64_t nth = SIDE_OF_SETTINGS + 1; struck; nth++, n++) {
-        starve_begin(nth, false);
-        const char *wrong = live(&address);
-        struck = starve_has_struck();
-        starve_end();
-        if (wrong)
-            UNIT_STRING(wrong, "");
-        CU_ASSERT_EQUAL(starve_leaks(), 0);
-        CU_ASSERT_EQUAL(ofi_fabric.n_open, before);
-    }
-    CU_ASSERT(n > 8);
-    free(address.data);
-    side_close(&b);
-    side_settings = NULL;
+    fabric_ask_starved("ofi", reset_for_starved, &ofi_fabric.n_open);
 }
 
 int main(void)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libfabric itself, by tcp;ofi_rxm, with both ends in one process: nothing that it opens has a number that the
  * program may have closed, and a child of fork() has none of its connections. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -11,7 +9,7 @@
 #include "ofi_fabric.h"
 #include "unit.h"
 
-enum { LOW = 3, FILES = 1024, BYTES = 100000, LARGE = 4 << 20, POSTS = 4, SKIP = 77 };
+enum { FILES = 1024, BYTES = 100000, LARGE = 4 << 20, POSTS = 4, SKIP = 77 };
 
 static struct side a, b;
 static const char *const settings[] = {"STEPAF_OFI_PROVIDER", "tcp;ofi_rxm", NULL};
@@ -35,16 +33,7 @@ static void end(void)
 
 static bool exchange(uint32_t seq)
 {
-    unsigned n = b.n_messages, m = a.n_messages;
-
-    while (side_say(&a, 0, seq) == STEPAF_POST_QUEUED)
-        (void)side_progress(&a);
-    if (!fabric_until_messages(&b, &a, n + 1))
-        return false;
-    while (side_say(&b, 0, seq) == STEPAF_POST_QUEUED)
-        (void)side_progress(&b);
-    return fabric_until_messages(&a, &b, m + 1) && a.messages[m].seq == seq &&
-           b.messages[n].seq == seq;
+    return fabric_exchange(&a, &b, seq);
 }
 
 static void messages_and_tensors_come(void)
@@ -68,47 +57,30 @@ static void messages_and_tensors_come(void)
     end();
 }
 
-static bool all_closed(void)
-{
-    for (int fd = 0; fd < LOW; fd++)
-        if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF)
-            return false;
-    return true;
-}
-
-/* In a child, which may close what it likes. */
+/* In a child that has closed the low numbers. */
 static int live_closed(void)
 {
-    for (int fd = 0; fd < LOW; fd++)
-        close(fd);
     side_ops = &stepaf_ofi_ops;
     side_settings = settings;
     fabric_open(&a, 1);
-    if (!all_closed())
+    if (!fabric_low_are_free())
         return 1;
     fabric_open(&b, 1);
     fabric_join(&a, 0, &b, 0);
     fabric_prove((struct side *[]){&a, &b}, 2);
-    if (!all_closed())
+    if (!fabric_low_are_free())
         return 2;
     for (uint32_t seq = 0; seq < 20; seq++)
         if (!exchange(seq))
             return 3;
     side_close(&a);
     side_close(&b);
-    return all_closed() ? 0 : 4;
+    return fabric_low_are_free() ? 0 : 4;
 }
 
 static void nothing_has_a_low_number(void)
 {
-    int status = -1;
-    pid_t child = fork();
-
-    side_must(child >= 0, "fork");
-    if (!child)
-        _exit(live_closed());
-    CU_ASSERT(waitpid(child, &status, 0) == child);
-    CU_ASSERT_EQUAL(status, 0);
+    fabric_ask_low_numbers(live_closed);
 }
 
 /* Those of the network; libfabric has pairs of its own as well, which nobody else holds. */

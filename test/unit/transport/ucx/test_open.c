@@ -3,7 +3,6 @@
  * leaves anything either. */
 #include <stdlib.h>
 
-#include "starve.h"
 #include "ucx_fabric.h"
 #include "unit.h"
 
@@ -11,13 +10,7 @@ static struct side a, b;
 
 static void it_is_only_used_if_asked_for(void)
 {
-    struct stepaf_env env = {.transports = (char *)(uintptr_t) ""};
-
-    CU_ASSERT(!stepaf_transport_admitted(&env, &stepaf_ucx_ops));
-    env.transports = (char *)(uintptr_t) "shm,tcp";
-    CU_ASSERT(!stepaf_transport_admitted(&env, &stepaf_ucx_ops));
-    env.transports = (char *)(uintptr_t) "shm,ucx";
-    CU_ASSERT(stepaf_transport_admitted(&env, &stepaf_ucx_ops));
+    fabric_ask_used_if_listed(&stepaf_ucx_ops);
 }
 
 static void it_is_described(void)
@@ -104,70 +97,14 @@ static void memory_that_cannot_be_registered_is_said(void)
     CU_ASSERT_EQUAL(ucx_fabric.n_open, 0);
 }
 
-static bool is_no_memory(stepaf_status_t status)
+static void reset_for_starved(void)
 {
-    return status == STEPAF_ERR_NO_MEMORY || status == STEPAF_ERR_NO_TRANSPORT;
-}
-
-/* Open, connect, register, import; NULL, or what went wrong in another way than for memory. */
-static const char *live(const struct stepaf_pack *address)
-{
-    struct stepaf_pack pack = {0};
-    struct stepaf_rmem *rmem = NULL;
-    const char *wrong = NULL;
-    stepaf_status_t status = side_try_open(&a, 1);
-
-    if (status)
-        return is_no_memory(status) ? NULL : "open";
-    struct stepaf_mem mem = {.base = (uint8_t *)&b, .bytes = 64, .fd = -1};
-    if (side_connect(&a, 0, &b, 0, 0, address))
-        wrong = "connect";
-    status = wrong ? STEPAF_OK : side_ops->reg_mem(a.transport, &mem);
-    if (status && !is_no_memory(status))
-        wrong = "registration";
-    if (!wrong && !status) {
-        side_ops->pack_mem(a.transport, &mem, &pack);
-        struct stepaf_unpack unpack = stepaf_unpack_from(pack.data, pack.bytes);
-        status = side_ops->import_mem(a.links[0], 7, 64, &unpack, &rmem);
-        if (status && !is_no_memory(status))
-            wrong = "import";
-        if (!status)
-            side_ops->release_mem(a.links[0], rmem);
-        side_ops->dereg_mem(a.transport, &mem);
-    }
-    free(pack.data);
-    side_close(&a);
-    return wrong;
+    ucx_fabric_reset(36);
 }
 
 static void memory_may_run_out_anywhere(void)
 {
-    static const char *const asked[] = {"STEPAF_TRANSPORTS", "ucx", NULL};
-    unsigned n = 0;
-    bool struck = true;
-
-    side_settings = asked;
-    ucx_fabric_reset(36);
-    fabric_open(&b, 1);
-    int before = ucx_fabric.n_open;
-    struct stepaf_pack address = {0};
-    side_ops->pack_address(b.transport, &address);
-    (void)live(&address);
-    for (uint64_t nth = SIDE_OF_SETTINGS + 1; struck;
-         nth++, n++) { /* settings have the first ones */
-        starve_begin(nth, false);
-        const char *wrong = live(&address);
-        struck = starve_has_struck();
-        starve_end();
-        if (wrong)
-            UNIT_STRING(wrong, "");
-        CU_ASSERT_EQUAL(starve_leaks(), 0);
-        CU_ASSERT_EQUAL(ucx_fabric.n_open, before);
-    }
-    CU_ASSERT(n > 8);
-    free(address.data);
-    side_close(&b);
-    side_settings = NULL;
+    fabric_ask_starved("ucx", reset_for_starved, &ucx_fabric.n_open);
 }
 
 int main(void)

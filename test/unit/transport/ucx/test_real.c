@@ -2,17 +2,13 @@
 /* UCX itself, over TCP and over shared memory, with both ends in one process: tensors come in each of the ways that a
  * post may take, nothing that UCX opens has a number that the program may have closed, and signals stay the
  * program's. */
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "ucx_fabric.h"
 #include "unit.h"
 
-enum { LOW = 3, LARGE = 3 << 20, SKIP = 77, LAST_SIGNAL = 31 };
+enum { LARGE = 3 << 20, SKIP = 77, LAST_SIGNAL = 31 };
 
 static struct side a, b;
 
@@ -38,16 +34,7 @@ static void end(void)
 
 static bool exchange(uint32_t seq)
 {
-    unsigned n = b.n_messages, m = a.n_messages;
-
-    while (side_say(&a, 0, seq) == STEPAF_POST_QUEUED)
-        (void)side_progress(&a);
-    if (!fabric_until_messages(&b, &a, n + 1))
-        return false;
-    while (side_say(&b, 0, seq) == STEPAF_POST_QUEUED)
-        (void)side_progress(&b);
-    return fabric_until_messages(&a, &b, m + 1) && a.messages[m].seq == seq &&
-           b.messages[n].seq == seq;
+    return fabric_exchange(&a, &b, seq);
 }
 
 /* A post of three tensors, of @a bytes in all. */
@@ -105,40 +92,23 @@ static void shared_memory_does_as_well(void)
     messages_and_tensors_come_by("posix,self", "ucx;posix");
 }
 
-static bool all_closed(void)
-{
-    for (int fd = 0; fd < LOW; fd++)
-        if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF)
-            return false;
-    return true;
-}
-
-/* In a child, which may close what it likes. */
+/* In a child that has closed the low numbers. */
 static int live_closed(void)
 {
-    for (int fd = 0; fd < LOW; fd++)
-        close(fd);
     begin("tcp,self");
-    if (!all_closed())
+    if (!fabric_low_are_free())
         return 1;
     for (uint32_t seq = 0; seq < 20; seq++)
         if (!exchange(seq))
             return 2;
     side_close(&a);
     side_close(&b);
-    return all_closed() ? 0 : 3;
+    return fabric_low_are_free() ? 0 : 3;
 }
 
 static void nothing_has_a_low_number(void)
 {
-    int status = -1;
-    pid_t child = fork();
-
-    side_must(child >= 0, "fork");
-    if (!child)
-        _exit(live_closed());
-    CU_ASSERT(waitpid(child, &status, 0) == child);
-    CU_ASSERT_EQUAL(status, 0);
+    fabric_ask_low_numbers(live_closed);
 }
 
 /* The other end closes, and is watched by nothing but UCX. */
