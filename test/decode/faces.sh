@@ -4,26 +4,9 @@
 # and under mpirun, one reason from one rank for a job that cannot run.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
-decode=$top_builddir/stepaf_decode
+. "$top_srcdir/test/decode/prepare.sh"
 model=$top_srcdir/bench/decode/model/qwen3-moe-tiny
-if [ ! -x "$decode" ]; then
-    echo "skipped: stepaf_decode is not built"
-    exit 77
-fi
-# These would make it believe that a launcher has started it, or how.
-unset OMPI_COMM_WORLD_SIZE PMIX_RANK PMI_RANK PMI_SIZE MPI_LOCALRANKID
-unset STEPAF_SPLIT STEPAF_ROLE
 . "$top_srcdir/test/mpi/env.sh"
-directory=$(mktemp -d) || exit 99
-trap 'rm -rf "$directory"' EXIT
-failed=0
-
-fail()
-{
-    echo "FAILED: $*"
-    cat "$directory/out" "$directory/err"
-    failed=1
-}
 
 # expect CODE ARGUMENT...: run it on the MoE model; the output is in the files out and err.
 expect()

@@ -4,19 +4,9 @@
 # and the experts are the reference's. The ranks are forked here, and a few times by mpirun.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
-decode=$top_builddir/stepaf_decode
+. "$top_srcdir/test/decode/prepare.sh"
 models=$top_srcdir/bench/decode/model
-if [ ! -x "$decode" ]; then
-    echo "skipped: stepaf_decode is not built"
-    exit 77
-fi
-# These would make it believe that a launcher has started it, or how.
-unset OMPI_COMM_WORLD_SIZE PMIX_RANK PMI_RANK PMI_SIZE MPI_LOCALRANKID
-unset STEPAF_SPLIT STEPAF_ROLE
 . "$top_srcdir/test/mpi/env.sh"
-directory=$(mktemp -d) || exit 99
-trap 'rm -rf "$directory"' EXIT
-failed=0
 runs=0
 
 # verified NAME COMMAND...: it runs, and says that all is equal.

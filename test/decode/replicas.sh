@@ -4,25 +4,8 @@
 # is the reference's, and the rank that has returned answers again.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
-decode=$top_builddir/stepaf_decode
+. "$top_srcdir/test/decode/prepare.sh"
 models=$top_srcdir/bench/decode/model
-if [ ! -x "$decode" ]; then
-    echo "skipped: stepaf_decode is not built"
-    exit 77
-fi
-# These would make it believe that a launcher has started it, or how.
-unset OMPI_COMM_WORLD_SIZE PMIX_RANK PMI_RANK PMI_SIZE MPI_LOCALRANKID
-unset STEPAF_SPLIT STEPAF_ROLE
-directory=$(mktemp -d) || exit 99
-trap 'rm -rf "$directory"' EXIT
-failed=0
-
-fail()
-{
-    echo "FAILED: $*"
-    cat "$directory/out" "$directory/err"
-    failed=1
-}
 
 # expect CODE ARGUMENT...: the output is in the files out and err.
 expect()

@@ -56,44 +56,35 @@ has '^STEPAF_DEPTH$'
 has 'Takes 1\.\.32 buffers\. Default: 1\. Must be the same'
 expect 0 -t
 has '^shm +can'
-# Without libfabric everything else works, and one sentence says so.
-# An MPI that needs libfabric itself, as Debian 13's does, lets nothing start that is linked to both.
-if grep -q '^#define HAVE_OFI 1' "$top_builddir/config.h" && ldd "$info" 2>/dev/null | grep -q libfabric; then
-    echo "the MPI needs libfabric itself: not tried without it"
-elif grep -q '^#define HAVE_OFI 1' "$top_builddir/config.h"; then
-    : >"$directory/libfabric.so.1"
+# without TRANSPORT MACRO FILE LIBRARY: without the library all else works, and one sentence says so. An MPI that needs
+# it itself, as Debian 13's does libfabric, lets nothing start that is linked to both.
+without()
+{
+    if ! grep -q "^#define $2 1" "$top_builddir/config.h"; then
+        has "^$1 +not in this build, which was made without headers of $4\$"
+        return
+    fi
+    if ldd "$info" 2>/dev/null | grep -q "${3%%.*}"; then
+        echo "the MPI needs $4 itself: not tried without it"
+        return
+    fi
+    : >"$directory/$3"
     setting=LD_LIBRARY_PATH=$directory${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     expect 0 -t
     has '^shm +can'
-    has '^ofi +not used: STEPAF_TRANSPORTS does not list it$'
-    export STEPAF_TRANSPORTS=shm,ofi
+    has "^$1 +not used: STEPAF_TRANSPORTS does not list it\$"
+    export STEPAF_TRANSPORTS=shm,$1
     expect 0 -t
     unset STEPAF_TRANSPORTS
     has '^shm +can'
-    has '^ofi +cannot be used: no libfabric: '
-    [ "$(grep -c libfabric "$directory/out")" -eq 1 ] || fail "more than one line of libfabric"
+    has "^$1 +cannot be used: no $4: "
+    [ "$(grep -c "$4" "$directory/out")" -eq 1 ] || fail "more than one line of $4"
     setting=
-else
-    has '^ofi +not in this build, which was made without headers of libfabric$'
-fi
-# So it is without UCX.
-if grep -q '^#define HAVE_UCX 1' "$top_builddir/config.h" && ldd "$info" 2>/dev/null | grep -q libucp; then
-    echo "the MPI needs UCX itself: not tried without it"
-elif grep -q '^#define HAVE_UCX 1' "$top_builddir/config.h"; then
-    : >"$directory/libucp.so.0"
-    setting=LD_LIBRARY_PATH=$directory${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    rm "$directory/$3"
     expect 0 -t
-    has '^ucx +not used: STEPAF_TRANSPORTS does not list it$'
-    export STEPAF_TRANSPORTS=shm,ucx
-    expect 0 -t
-    unset STEPAF_TRANSPORTS
-    has '^shm +can'
-    has '^ucx +cannot be used: no UCX: '
-    [ "$(grep -c UCX "$directory/out")" -eq 1 ] || fail "more than one line of UCX"
-    setting=
-else
-    has '^ucx +not in this build, which was made without headers of UCX$'
-fi
+}
+without ofi HAVE_OFI libfabric.so.1 libfabric
+without ucx HAVE_UCX libucp.so.0 UCX
 # Another program's reader takes it, also with a value that has to be escaped, and knows a bad one.
 if ! grep -q '^#define HAVE_JANSSON 1' "$top_builddir/config.h"; then
     expect 1 --json
