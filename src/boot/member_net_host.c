@@ -109,11 +109,22 @@ static void refuse_guest(struct stepaf_control_link *link, bool for_good, const 
     stepaf_control_send(link, &frame, text);
 }
 
+/* What that decision has come to; NULL: it is not known any more. */
+static const struct stepaf_consensus_blob *value_of(const struct stepaf_consensus *consensus,
+                                                    uint32_t number)
+{
+    const struct stepaf_consensus_blob *value =
+        number == consensus->number ? &consensus->value : &consensus->before;
+
+    return consensus->number - number <= 1 && value->data ? value : NULL;
+}
+
 /* All that a guest has to know; with a number, by the decision of which it is admitted. */
 static void tell_state(struct stepaf_member_net *net, struct stepaf_control_link *link,
                        uint32_t number)
 {
     const struct stepaf_consensus *consensus = &net->consensus;
+    const struct stepaf_consensus_blob *value = number ? value_of(consensus, number) : NULL;
     struct stepaf_control_frame frame = {.type = STEPAF_CONTROL_STATE};
     struct stepaf_pack pack = {0};
 
@@ -128,8 +139,8 @@ static void tell_state(struct stepaf_member_net *net, struct stepaf_control_link
         stepaf_pack_u64(&pack, net->cards[r].bytes);
         stepaf_pack_bytes(&pack, net->cards[r].data, net->cards[r].bytes);
     }
-    if (number)
-        stepaf_pack_bytes(&pack, consensus->value.data, consensus->value.bytes);
+    if (value)
+        stepaf_pack_bytes(&pack, value->data, value->bytes);
     frame.bytes = pack.bytes;
     if (!pack.failed)
         stepaf_control_send(link, &frame, pack.data);
@@ -138,6 +149,39 @@ static void tell_state(struct stepaf_member_net *net, struct stepaf_control_link
     if (pack.data)
         stepaf_proof_forget(pack.data, pack.bytes); /* it has the key */
     free(pack.data);
+}
+
+/* The guest's connection is the rank's from now on. */
+static void take_over(struct stepaf_member_net *net, int rank)
+{
+    struct stepaf_control *control = &net->control;
+    struct stepaf_control_link *link = control->guests.links[rank];
+
+    control->guests.links[rank] = NULL;
+    if (link->state != STEPAF_CONTROL_UP) {
+        stepaf_control_link_free(link);
+    } else if (control->calls[rank]) {
+        stepaf_control_link_free(
+            control->links[rank]); /* this member's own call, which a guest does not take */
+        control->links[rank] = link;
+    } else {
+        control->calls[rank] = link;
+    }
+    net->others[rank].is_new = true;
+}
+
+/* It was admitted while its connections were broken, and has called again, since nobody could tell it. */
+static bool welcome_late(struct stepaf_member_net *net, struct stepaf_control_link *link,
+                         uint64_t id)
+{
+    struct member_other *other = &net->others[link->rank];
+
+    if (id != other->guest_id || !value_of(&net->consensus, other->admitted_by))
+        return false;
+    take_over(net, link->rank);
+    other->is_new = false;
+    tell_state(net, link, other->admitted_by);
+    return true;
 }
 
 static bool hear_guest(struct stepaf_member_net *net, struct stepaf_control_link *link,
@@ -154,6 +198,8 @@ static bool hear_guest(struct stepaf_member_net *net, struct stepaf_control_link
         return false;
     bool is_free = !net->consensus.is_member[link->rank] ||
                    stepaf_consensus_has_lost(&net->consensus, link->rank);
+    if (!is_free && asks && welcome_late(net, link, id))
+        return true;
     if (!is_free) /* whoever says so may know better: if that rank cannot be called any more, it is lost */
         stepaf_consensus_report(&net->consensus, link->rank);
     if (!is_free && !asks) {
@@ -239,22 +285,6 @@ static void part_with(struct stepaf_member_net *net, int rank)
     control->fates[rank] = 0;
 }
 
-/* The guest's connection is the rank's from now on. */
-static void take_over(struct stepaf_member_net *net, int rank)
-{
-    struct stepaf_control *control = &net->control;
-    struct stepaf_control_link *link = control->guests.links[rank];
-
-    control->guests.links[rank] = NULL;
-    if (link->state != STEPAF_CONTROL_UP)
-        stepaf_control_link_free(link);
-    else if (control->calls[rank])
-        control->links[rank] = link;
-    else
-        control->calls[rank] = link;
-    net->others[rank].is_new = true;
-}
-
 bool stepaf_member_net_admit(struct stepaf_member_net *net, int rank, uint64_t id, const void *card,
                              size_t bytes)
 {
@@ -262,6 +292,8 @@ bool stepaf_member_net_admit(struct stepaf_member_net *net, int rank, uint64_t i
 
     stepaf_consensus_admit(&net->consensus, rank);
     net->others[rank].leaves = net->others[rank].has_left = false;
+    net->others[rank].guest_id = id;
+    net->others[rank].admitted_by = net->consensus.number;
     part_with(net, rank);
     if (guest->asks && guest->id != id)
         stepaf_member_net_turn_away(net, rank, guest->id, "another process has taken the place");

@@ -27,8 +27,10 @@ struct member_other {
     unsigned at;      /* the next address to call */
     int64_t until_ns; /* for the address that is being called */
     struct member_queued *queue;
-    bool is_new; /* it has been admitted by the last decision, and is to be told */
-    bool leaves; /* it has said so */
+    bool is_new;          /* it has been admitted by the last decision, and is to be told */
+    uint32_t admitted_by; /* a decision; 0: it has been a member from the beginning */
+    uint64_t guest_id;    /* its own, when it was a guest */
+    bool leaves;          /* it has said so */
     bool has_left;
     char reason[STEPAF_MEMBER_NET_REASON_MAX]; /* why it is lost, or could not be called last */
 };

@@ -302,6 +302,49 @@ static void its_connection_is_late(void)
     end_job(&job);
 }
 
+/* Its connections break as it is admitted, so that nobody can tell it; the members begin the next decision, and wait
+ * for it. It calls again. */
+static void nobody_can_tell_it(void)
+{
+    struct job job;
+    uint64_t id;
+
+    for (int is_ahead = 0; is_ahead < 2; is_ahead++) {
+        begin_job(&job, true);
+        struct stepaf_member_net *guest = ask_with(&job, "my words");
+        PUMP_UNTIL(&job, (pump_with(&job, guest), is_listed(&job)));
+        decide(&job, true);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(stepaf_member_net_words(job.nets[0], LOST, &id));
+        for (int r = 0; r < LOST; r++) {
+            stepaf_control_link_free(job.nets[r]->control.guests.links[LOST]);
+            job.nets[r]->control.guests.links[LOST] = NULL;
+            stepaf_member_host_forget(job.nets[r], LOST);
+        }
+        admit_at_all(&job, guest, id);
+        for (int r = 0; is_ahead && r < LOST; r++) {
+            char word = (char)('a' + r);
+            stepaf_member_net_next(job.nets[r]);
+            stepaf_member_net_decide(job.nets[r], &word, 1);
+        }
+        PUMP_UNTIL(&job, (pump_with(&job, guest),
+                          stepaf_member_net_admission(guest) == STEPAF_MEMBER_ADMITTED));
+        job.nets[LOST] = guest;
+        check_decision(&job, LOST, "ab", 2);
+        if (is_ahead) {
+            stepaf_member_net_next(guest);
+            stepaf_member_net_decide(guest, "c", 1);
+            for (int r = 0; r < RANKS; r++)
+                PUMP_UNTIL(&job, stepaf_member_net_consensus(job.nets[r])->state ==
+                                     STEPAF_CONSENSUS_DONE);
+        } else {
+            decide(&job, true);
+        }
+        for (int r = 0; r < RANKS; r++)
+            check_decision(&job, r, "abc", 3);
+        end_job(&job);
+    }
+}
+
 /* Its home goes before it is admitted: another member knows what it says. */
 static void home_is_lost(void)
 {
@@ -505,6 +548,7 @@ int main(void)
     CU_TestInfo tests[] = {
         {"it returns, again and again", comes_back},
         {"its connection is late", its_connection_is_late},
+        {"nobody can tell it", nobody_can_tell_it},
         {"its home is lost", home_is_lost},
         {"another secret", other_secret},
         {"a job without a secret", no_secret},
