@@ -110,8 +110,8 @@ static void refuse_guest(struct stepaf_control_link *link, bool for_good, const 
 }
 
 /* What that decision has come to; NULL: it is not known any more. */
-static const struct stepaf_consensus_blob *value_of(const struct stepaf_consensus *consensus,
-                                                    uint32_t number)
+static const struct stepaf_consensus_blob *decided_value(const struct stepaf_consensus *consensus,
+                                                         uint32_t number)
 {
     const struct stepaf_consensus_blob *value =
         number == consensus->number ? &consensus->value : &consensus->before;
@@ -124,7 +124,7 @@ static void tell_state(struct stepaf_member_net *net, struct stepaf_control_link
                        uint32_t number)
 {
     const struct stepaf_consensus *consensus = &net->consensus;
-    const struct stepaf_consensus_blob *value = number ? value_of(consensus, number) : NULL;
+    const struct stepaf_consensus_blob *value = number ? decided_value(consensus, number) : NULL;
     struct stepaf_control_frame frame = {.type = STEPAF_CONTROL_STATE};
     struct stepaf_pack pack = {0};
 
@@ -176,7 +176,7 @@ static bool welcome_late(struct stepaf_member_net *net, struct stepaf_control_li
 {
     struct member_other *other = &net->others[link->rank];
 
-    if (id != other->guest_id || !value_of(&net->consensus, other->admitted_by))
+    if (id != other->guest_id || !decided_value(&net->consensus, other->admitted_by))
         return false;
     take_over(net, link->rank);
     other->is_new = false;
