@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLACES = 1 << 16 }; /* of which few are taken at a time */
+/* Of which few are taken at a time. Each trial is a process that touches most of them: so they are few pages. */
+enum { PLACES = 1 << 12 };
 
 static struct {
     void *at;        /* NULL: free; what was freed stays, with number 0, until it is taken again */
@@ -27,6 +28,7 @@ static struct {
     uint64_t n_calls;
     uint64_t nth_call;
     int64_t n_nodes; /* of trees, which the C library allocates */
+    uint32_t n_places; /* taken */
 } state = {.lock = ATOMIC_FLAG_INIT};
 
 /* What the linker makes of malloc and the others: calls come to _wrap_, and what was meant is _real_. */
@@ -83,6 +85,8 @@ static void *note(void *memory, uint64_t number)
     if (!memory || !number)
         return memory;
     enter();
+    if (++state.n_places == PLACES)
+        abort();
     while (places[i].number)
         i = (i + 1) % PLACES;
     places[i].at = memory;
@@ -94,9 +98,12 @@ static void *note(void *memory, uint64_t number)
 static void forget(const void *memory)
 {
     enter();
-    for (uint32_t i = place_of(memory); memory && places[i].at; i = (i + 1) % PLACES)
-        if (places[i].at == memory)
+    uint32_t i = place_of(memory);
+    for (uint32_t n = 0; memory && n < PLACES && places[i].at; n++, i = (i + 1) % PLACES)
+        if (places[i].at == memory && places[i].number) {
             places[i].number = 0;
+            state.n_places--;
+        }
     leave();
 }
 
@@ -216,10 +223,12 @@ void starve_begin(uint64_t nth, bool lasting)
     state.lasting = lasting;
     state.counts = true;
     state.struck = false;
+    if (state.n)
+        memset(places, 0, sizeof(places));
     state.n = 0;
+    state.n_places = 0;
     state.n_nodes = 0;
     state.nth = nth;
-    memset(places, 0, sizeof(places));
     leave();
 }
 
@@ -249,7 +258,7 @@ unsigned starve_leaks(void)
 {
     unsigned n = 0;
 
-    for (uint32_t i = 0; i < PLACES; i++)
+    for (uint32_t i = 0; i < PLACES && state.n_places; i++)
         if (places[i].number) {
             n++;
             fprintf(stderr, "    not freed: allocation %llu\n",
