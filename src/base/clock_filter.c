@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock_filter.h"
 
+#include <math.h>
 #include <string.h>
 
 static const double DRIFT = STEPAF_CLOCK_DRIFT_PPM * 1e-6;
 static const int64_t WINDOW_NS = 2000000000;
 static const int64_t WINDOWS_NS =
     2 * STEPAF_CLOCK_WINDOWS * 2000000000LL; /* older ones are forgotten */
-/* A rate is of so long at least, and may be wrong by so much at most. */
-static const double RATE_OVER_NS = 5e9, RATE_DOUBT_MAX = 2e-6;
-static const int64_t CONTRADICTED_NS = 2000;
-static const int64_t READ_NS = 200; /* what two readings are off themselves */
-/* How a limit gets worse with time: before there is a rate, and with one. */
-static const double WORSE_UNRATED = 20e-6, WORSE_RATED = 1e-6;
+/* There is a rate once there are windows over so long. Before that, limits get worse with time by so much. */
+static const int64_t RATE_OVER_NS = 8000000000;
+static const double WORSE_UNRATED = 20e-6;
+/* A rate stays while it leaves a corridor that is narrower than the widest by no more than this and a fifth of what
+ * windows differ by. Windows contradict each other if it is narrower than they are by this and one and a half of that. */
+static const int64_t AS_WIDE_NS = 500, CONTRADICTED_NS = 1000;
+enum { FIT_STEPS = 24 };                                          /* of 400 ppm, halved each time */
 static const int64_t SLEW_MIN_NS = 250000000, SLEW_FACTOR = 2000; /* at most 500 ppm */
 static const int64_t FAR_NS = 100000000;
 
@@ -26,24 +28,21 @@ void stepaf_clock_filter_range(const struct stepaf_clock_filter *filter, int64_t
     *high_ns_p = filter->high_ns + wider;
 }
 
-static double worse(const struct stepaf_clock_filter *filter)
-{
-    return filter->is_rated ? WORSE_RATED : WORSE_UNRATED;
-}
-
 /* What limits of before are at @a ns. */
 static int64_t low_at(const struct stepaf_clock_filter *filter,
                       const struct stepaf_clock_window *window, int64_t ns)
 {
-    return window->low_ns +
-           (int64_t)((filter->rate - worse(filter)) * (double)(ns - window->low_at_ns));
+    double worse = filter->is_rated ? 0 : WORSE_UNRATED;
+
+    return window->low_ns + (int64_t)((filter->rate - worse) * (double)(ns - window->low_at_ns));
 }
 
 static int64_t high_at(const struct stepaf_clock_filter *filter,
                        const struct stepaf_clock_window *window, int64_t ns)
 {
-    return window->high_ns +
-           (int64_t)((filter->rate + worse(filter)) * (double)(ns - window->high_at_ns));
+    double worse = filter->is_rated ? 0 : WORSE_UNRATED;
+
+    return window->high_ns + (int64_t)((filter->rate + worse) * (double)(ns - window->high_at_ns));
 }
 
 /* Have the last window, or the next one, know of a probe. */
@@ -77,72 +76,123 @@ static void note_limits(struct stepaf_clock_filter *filter, const struct stepaf_
     }
 }
 
-static int64_t width_of(const struct stepaf_clock_window *window)
+/* Of a window: its shortest way there and its shortest way back together, as the rate has them at one time. */
+static int64_t width_of(const struct stepaf_clock_filter *filter,
+                        const struct stepaf_clock_window *window)
 {
-    return window->high_ns - window->low_ns;
+    return window->high_ns - window->low_ns -
+           (int64_t)(filter->rate * (double)(window->high_at_ns - window->low_at_ns));
 }
 
-static int64_t least_width(const struct stepaf_clock_filter *filter)
+struct widths {
+    int64_t least;
+    int64_t spread; /* by how much the median is more */
+};
+
+static struct widths compare_widths(const struct stepaf_clock_filter *filter)
 {
-    int64_t least = INT64_MAX;
+    int64_t sorted[STEPAF_CLOCK_WINDOWS];
 
-    for (unsigned i = 0; i < filter->n_windows; i++)
-        least = width_of(&filter->windows[i]) < least ? width_of(&filter->windows[i]) : least;
-    return least;
-}
-
-/* Forget what the latest probes contradict: the other clock's rate has changed, and there is none to rely
- * on, for a while. As far as the shortest ways stay what they are, the offset is not just between the limits of
- * a window, but as near to their middle as it is not wider than the narrowest. */
-static void forget_contradicted(struct stepaf_clock_filter *filter, int64_t ns)
-{
-    int64_t least = least_width(filter) / 2, low = INT64_MIN, high = INT64_MAX;
-    unsigned from = filter->n_windows;
-
-    for (; from > 0; from--) {
-        int64_t its_low = low_at(filter, &filter->windows[from - 1], ns) + least;
-        int64_t its_high = high_at(filter, &filter->windows[from - 1], ns) - least;
-        low = its_low > low ? its_low : low;
-        high = its_high < high ? its_high : high;
-        if (low > high + CONTRADICTED_NS)
-            break;
+    for (unsigned i = 0; i < filter->n_windows; i++) {
+        int64_t width = width_of(filter, &filter->windows[i]);
+        unsigned at = i;
+        for (; at > 0 && sorted[at - 1] > width; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = width;
     }
-    if (!from)
-        return;
-    from -= from == filter->n_windows; /* what the last says by itself stays */
-    filter->n_windows -= from;
-    memmove(&filter->windows[0], &filter->windows[from],
-            filter->n_windows * sizeof(filter->windows[0]));
-    filter->is_rated = false;
+    return (struct widths){sorted[0], sorted[filter->n_windows / 2] - sorted[0]};
 }
 
-/* Half of the sum of both ends. */
-static double middle(int64_t one, int64_t other)
+/* How wide the corridor is that limits of all windows leave, if the other clock runs at @a rate. @a higher_p: whether a
+ * higher rate leaves a wider one. */
+static int64_t corridor(const struct stepaf_clock_filter *filter, double rate, bool *higher_p)
 {
-    return (double)one + (double)(other - one) / 2;
-}
+    const struct stepaf_clock_window *first = &filter->windows[0];
+    int64_t low_at_ns = first->low_at_ns, high_at_ns = first->high_at_ns;
+    double low = -INFINITY, high = INFINITY;
 
-/* Find the rate between the two windows that tell it best: how much wider they are than the narrowest is
- * how far they may be off. If none tell it well enough, it stays as it was. */
-static void find_rate(struct stepaf_clock_filter *filter)
-{
-    int64_t least = least_width(filter);
-    double best_doubt = RATE_DOUBT_MAX;
-
-    for (unsigned i = 0; i + 1 < filter->n_windows; i++)
-        for (unsigned j = i + 1; j < filter->n_windows; j++) {
-            const struct stepaf_clock_window *from = &filter->windows[i], *to = from + (j - i);
-            double over =
-                middle(to->low_at_ns, to->high_at_ns) - middle(from->low_at_ns, from->high_at_ns);
-            double doubt = (double)(width_of(from) + width_of(to) - 2 * least + READ_NS) / 2 / over;
-            if (over < RATE_OVER_NS || doubt > best_doubt)
-                continue;
-            double rate =
-                (middle(to->low_ns, to->high_ns) - middle(from->low_ns, from->high_ns)) / over;
-            filter->rate = rate > DRIFT ? DRIFT : rate < -DRIFT ? -DRIFT : rate;
-            filter->is_rated = true;
-            best_doubt = doubt;
+    for (unsigned i = 0; i < filter->n_windows; i++) {
+        const struct stepaf_clock_window *window = &filter->windows[i];
+        double its_low = (double)(window->low_ns - first->low_ns) -
+                         rate * (double)(window->low_at_ns - first->low_at_ns);
+        double its_high = (double)(window->high_ns - first->low_ns) -
+                          rate * (double)(window->high_at_ns - first->low_at_ns);
+        if (its_low > low) {
+            low = its_low;
+            low_at_ns = window->low_at_ns;
         }
+        if (its_high < high) {
+            high = its_high;
+            high_at_ns = window->high_at_ns;
+        }
+    }
+    *higher_p = low_at_ns > high_at_ns;
+    return (int64_t)(high - low);
+}
+
+/* The rate at which no limit cuts off anything that another has left: ways cannot be shorter than the shortest, so
+ * the right rate leaves the widest corridor, and what is wider at another one is chance. The corridor's width is a
+ * concave function of the rate. */
+static double find_widest(const struct stepaf_clock_filter *filter)
+{
+    double from = -DRIFT, to = DRIFT;
+
+    for (int i = 0; i < FIT_STEPS; i++) {
+        double middle = (from + to) / 2;
+        bool higher;
+        (void)corridor(filter, middle, &higher);
+        if (higher)
+            from = middle;
+        else
+            to = middle;
+    }
+    return (from + to) / 2;
+}
+
+/* Find the rate, if windows tell it. It changes no more than they ask for. */
+static void find_rate(struct stepaf_clock_filter *filter, const struct widths *widths)
+{
+    double wide = find_widest(filter), narrow = filter->rate;
+    bool higher;
+    int64_t enough = corridor(filter, wide, &higher) - AS_WIDE_NS - widths->spread / 5;
+
+    filter->is_rated = true;
+    if (corridor(filter, narrow, &higher) >= enough)
+        return;
+    for (int i = 0; i < FIT_STEPS; i++) {
+        double middle = (narrow + wide) / 2;
+        if (corridor(filter, middle, &higher) >= enough)
+            wide = middle;
+        else
+            narrow = middle;
+    }
+    filter->rate = wide;
+}
+
+static bool spans_enough(const struct stepaf_clock_filter *filter)
+{
+    return filter->windows[filter->n_windows - 1].began_ns - filter->windows[0].began_ns >=
+           RATE_OVER_NS;
+}
+
+/* Find the rate, and forget the oldest windows as long as none is right for all: the other clock's rate has changed, or
+ * the ways there and back have. What is left may be too little for a rate: then the last one is a guess. */
+static void fit(struct stepaf_clock_filter *filter)
+{
+    bool higher;
+
+    while (spans_enough(filter)) {
+        struct widths widths = compare_widths(filter);
+        find_rate(filter, &widths);
+        widths = compare_widths(filter);
+        if (corridor(filter, filter->rate, &higher) >=
+            widths.least - CONTRADICTED_NS - widths.spread * 3 / 2)
+            return;
+        filter->is_rated = false;
+        filter->n_windows--;
+        memmove(&filter->windows[0], &filter->windows[1],
+                filter->n_windows * sizeof(filter->windows[0]));
+    }
 }
 
 void stepaf_clock_filter_add(struct stepaf_clock_filter *filter, struct stepaf_clock_probe probe,
@@ -169,9 +219,7 @@ void stepaf_clock_filter_add(struct stepaf_clock_filter *filter, struct stepaf_c
     filter->low_ns = low;
     filter->high_ns = high;
     note_limits(filter, &probe);
-    if (filter->is_rated)
-        forget_contradicted(filter, probe.at_ns);
-    find_rate(filter);
+    fit(filter);
 }
 
 int64_t stepaf_clock_filter_offset(const struct stepaf_clock_filter *filter, int64_t ns)

@@ -5,8 +5,9 @@
  * clock. Intervals are intersected, and grow while time passes, by what two clocks can run apart: so the
  * offset is in what is left, whatever the network does. Within it, the estimate goes by the probes whose way
  * there was the shortest, and by those whose way back was, of a minute: each limits the offset on one
- * side, and the middle is best where the shortest ways take alike. A rate that they show is
- * allowed for. */
+ * side. The other clock's rate is the one at which these limits leave the widest corridor, and the middle of that is
+ * the best guess as long as the shortest ways take alike: what they differ by, the estimate is off by half of.
+ */
 #ifndef STEPAF_BASE_CLOCK_FILTER_H
 #define STEPAF_BASE_CLOCK_FILTER_H
 

@@ -2,7 +2,8 @@
 /* The common clock while a job runs. All ranks of a test are on one machine, though they may be told that
  * they are not, or be in network namespaces: so CLOCK_MONOTONIC is what it is to be, and shows the error of
  * each rank. An FFN rank answers with its own, and the attention rank compares the two, and what its stamps
- * are off, with the bound that stepaf_link_query says.
+ * are off, with the bound that stepaf_link_query says. Beside that it says what operations took there and back at least
+ * within a minute: half of what these differ by is what nobody can know who measures by messages alone.
  *
  * --seconds N      how long
  * --limit-ns N     the error is at most that, in any case
@@ -18,6 +19,14 @@ enum { PUSH_KEY = 1, PULL_KEY = 2, TRIES = 20, PAUSE_EVERY = 64, READING_NS = 30
 struct error {
     int64_t ns;
     int64_t half_ns;
+    int64_t came_ns, left_ns; /* FFN: when it had received the batch, and answered */
+};
+
+/* The shortest ways within a minute. */
+struct ways {
+    int64_t until_ns;
+    int64_t there_ns, back_ns;
+    int64_t uneven_ns; /* half the difference, at most, of minutes before */
 };
 
 struct worst {
@@ -28,18 +37,20 @@ struct worst {
     long n;
     int64_t began_ns;
     double apart_after_s; /* when they were the furthest apart */
+    struct ways ways;
 };
 
 static struct error read_error(stepaf_context_h ctx)
 {
-    struct error best = {0, INT64_MAX};
+    struct error best = {0, INT64_MAX, 0, 0};
 
     for (int i = 0; i < TRIES; i++) {
         int64_t before = hs_now_ns();
         int64_t ns = stepaf_clock_ns(ctx);
         int64_t after = hs_now_ns();
         if ((after - before + 1) / 2 < best.half_ns)
-            best = (struct error){ns - before - (after - before) / 2, (after - before + 1) / 2};
+            best =
+                (struct error){ns - before - (after - before) / 2, (after - before + 1) / 2, 0, 0};
     }
     return best;
 }
@@ -68,9 +79,12 @@ static void serve(struct hs_job *job, struct error *memory)
             !HS_OK(stepaf_batch_query(batch, &batch_info)) ||
             !HS_OK(stepaf_batch_tensor(batch, 0, &info)))
             return;
+        int64_t came_ns = hs_now_ns();
         left -= *(const int64_t *)info.data == 0; /* its last one */
         struct error *error = &memory[batch_info.attention_rank];
         *error = read_error(job->ctx);
+        error->came_ns = came_ns;
+        error->left_ns = hs_now_ns();
         stepaf_tensor_t answer = {.key = PULL_KEY, .data = error, .bytes = sizeof(*error)};
         if (!HS_OK(stepaf_respond(batch, &answer, 1, STEPAF_RESPOND_RELEASE, NULL)))
             return;
@@ -94,11 +108,32 @@ static bool await_bounds(struct hs_job *job)
     return true;
 }
 
+static void end_minute(struct ways *ways, int64_t now)
+{
+    int64_t uneven = llabs(ways->there_ns - ways->back_ns) / 2;
+
+    if (ways->until_ns && uneven > ways->uneven_ns)
+        ways->uneven_ns = uneven;
+    ways->until_ns = now + 60000000000;
+    ways->there_ns = ways->back_ns = INT64_MAX;
+}
+
+static void note_ways(struct ways *ways, const struct error *answer, int64_t began, int64_t now)
+{
+    if (now >= ways->until_ns)
+        end_minute(ways, now);
+    if (answer->came_ns - began < ways->there_ns)
+        ways->there_ns = answer->came_ns - began;
+    if (now - answer->left_ns < ways->back_ns)
+        ways->back_ns = now - answer->left_ns;
+}
+
 /* One operation; its answers are the others' errors. */
 static bool compare(struct hs_job *job, stepaf_plan_h plan, const struct error *answers,
                     struct worst *worsts, bool settled)
 {
     stepaf_request_h request;
+    int64_t began = hs_now_ns();
     int64_t before = stepaf_clock_ns(job->ctx);
 
     if (!HS_OK(stepaf_start(plan, &request)))
@@ -106,9 +141,11 @@ static bool compare(struct hs_job *job, stepaf_plan_h plan, const struct error *
     int64_t after = stepaf_clock_ns(job->ctx);
     if (!HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT)))
         return false;
+    int64_t ended = hs_now_ns();
     struct error own = read_error(job->ctx);
     for (int p = 0; p < job->peers; p++) {
         struct worst *worst = &worsts[p];
+        note_ways(&worst->ways, &answers[p], began, ended);
         int rank = stepaf_peer_rank(job->ctx, p);
         stepaf_timeline_t timeline = {.size = sizeof(timeline)};
         stepaf_link_info_t link = {.size = sizeof(link)};
@@ -149,12 +186,19 @@ static void look(struct hs_job *job, stepaf_plan_h plan, int64_t *source,
         hs_sleep_us(i % PAUSE_EVERY ? 1000 : 100000); /* without the library */
     }
     for (int p = 0; good && p < job->peers; p++) {
-        const struct worst *worst = &worsts[p];
+        struct worst *worst = &worsts[p];
+        int64_t there = worst->ways.there_ns, back = worst->ways.back_ns;
+        end_minute(&worst->ways, 0);
         printf("attention %d, FFN %d, %ld times: clocks %lld ns apart (after %.0f s), stamps %lld "
                "ns off; at most "
                "%lld ns, says the bound\n",
                job->index, stepaf_peer_rank(job->ctx, p), worst->n, (long long)worst->apart_ns,
                worst->apart_after_s, (long long)worst->stamp_ns, (long long)worst->bound_ns);
+        printf("attention %d, FFN %d: the shortest ways of the last minute took %lld ns there and "
+               "%lld back; "
+               "half the difference was at most %lld ns in any\n",
+               job->index, stepaf_peer_rank(job->ctx, p), (long long)there, (long long)back,
+               (long long)worst->ways.uneven_ns);
         HS_INT(worst->n, >, 0);
         HS_INT(worst->over_ns, <=, 0);
         HS_INT(worst->apart_ns, <=, limit);
