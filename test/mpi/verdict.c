@@ -9,6 +9,8 @@
  * --percent N      of each kind so many are to be right
  * --pairs 0|1      two at once as well
  * --quiet-s N      instead, so long without any delay
+ * --pause-us N     before each operation, else 500
+ * --look-us N      FFN ranks look so often and sleep meanwhile; else they wait in the library
  * --by core        take the core from who is to be starved, instead of stopping him; takes the right to */
 #include <signal.h>
 #include <stdio.h>
@@ -22,10 +24,10 @@
 
 enum {
     WARM_UP = 48,
-    BETWEEN = 5,    /* operations without a delay between two with one */
-    TRIES = 4,      /* where the machine has disturbed one */
-    MORE = 2,       /* where too few were right: one may be by chance */
-    THINK_US = 500, /* before each start */
+    BETWEEN = 5, /* operations without a delay between two with one */
+    TRIES = 4,   /* where the machine has disturbed one */
+    MORE = 2,    /* where too few were right: one may be by chance */
+    PAUSE_US = 500,
     READ = 64
 };
 
@@ -51,6 +53,7 @@ struct attention {
     stepaf_plan_h plan;
     struct vd_push *push;
     uint32_t sequence; /* of the next operation */
+    int64_t pause_us;  /* before each start */
     int64_t median_ns;
     int64_t work_ns; /* what an FFN rank takes */
     int64_t
@@ -92,7 +95,7 @@ static bool operate(struct attention *self, const struct delay *delay, bool last
     int64_t starved = delay ? read_starved_ns() : 0;
 
     *self->push = (struct vd_push){self->sequence, last};
-    hs_sleep_us(THINK_US + (delay ? delay->ns[VD_START] / 1000 : 0));
+    hs_sleep_us(self->pause_us + (delay ? delay->ns[VD_START] / 1000 : 0));
     int64_t began = hs_now_ns();
     if (!HS_OK(stepaf_start(self->plan, &request)))
         return false;
@@ -413,7 +416,8 @@ static void check_window(const struct attention *self)
 
 static void ask_for(struct hs_job *job, uint8_t *memory, int64_t work_ns)
 {
-    struct attention self = {.job = job, .work_ns = work_ns};
+    struct attention self = {
+        .job = job, .work_ns = work_ns, .pause_us = hs_option_int(job, "--pause-us", PAUSE_US)};
     bool by_core = strcmp(hs_option_text(job, "--by", "stop"), "core") == 0;
     int64_t took;
     pid_t child;
@@ -466,7 +470,8 @@ int main(int argc, char **argv)
 {
     static const struct hs_test test = {
         .name = "verdict",
-        .options = "--times --work-us --kinds --percent --pairs --quiet-s --by",
+        .options =
+            "--times --work-us --kinds --percent --pairs --quiet-s --pause-us --look-us --by",
         .limit_s = 7200,
         .n_boots = 1,
         .body = body};

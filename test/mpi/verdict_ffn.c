@@ -17,6 +17,7 @@ struct batch {
 struct server {
     struct hs_job *job;
     uint8_t *answer;
+    int64_t look_us;
     struct batch batches[VD_RANKS];
     int n;
     int left;                  /* attention ranks that have more */
@@ -129,8 +130,10 @@ static bool take(struct server *server, int64_t work_ns)
     int n;
 
     batch->before_ns = hs_now_ns();
-    status =
-        stepaf_recv(server->job->ctx, STEPAF_FROM_ANY, 0, LOOK_EVERY_US, &batch->handle, 1, &n);
+    if (server->look_us)
+        hs_sleep_us(server->look_us);
+    status = stepaf_recv(server->job->ctx, STEPAF_FROM_ANY, 0, server->look_us ? 0 : LOOK_EVERY_US,
+                         &batch->handle, 1, &n);
     if (status == STEPAF_ERR_TIMEOUT)
         return true;
     if (!HS_OK(status) || !HS_OK(stepaf_batch_query(batch->handle, &info)) ||
@@ -148,8 +151,11 @@ static bool take(struct server *server, int64_t work_ns)
 
 void vd_serve(struct hs_job *job, uint8_t *memory, int64_t work_ns)
 {
-    struct server server = {
-        .job = job, .answer = memory, .left = job->attn, .looked_ns = hs_now_ns()};
+    struct server server = {.job = job,
+                            .answer = memory,
+                            .left = job->attn,
+                            .look_us = hs_option_int(job, "--look-us", 0),
+                            .looked_ns = hs_now_ns()};
     bool good = true;
 
     while (good && (server.left > 0 || server.hold_out_until) && !hs_hopeless(job)) {
