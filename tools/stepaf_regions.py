@@ -17,10 +17,12 @@ HEAD = struct.Struct("=8sIIQ" + 3 * "IIII")
 WHO = struct.Struct("=QIIiiiI32s64s32s")
 LIVE = struct.Struct("=QqQQIIIIq")
 PEER = struct.Struct("=iiIIIIQQQq32s48s96s")
+VERDICT = struct.Struct("=qQQQqii12Q12q")
 WHO_AT = HEAD.size
 LIVE_AT = WHO_AT + WHO.size
 WISH_AT = LIVE_AT + LIVE.size
 LEAST_BYTES = WISH_AT + 8
+VERDICT_AT = LEAST_BYTES
 MOST_BYTES = 1 << 30
 MOST_TRIES = 20
 ROLES = ("attention", "ffn")
@@ -34,6 +36,7 @@ COUNTERS = ("operations_started", "operations_completed", "operations_failed", "
             "responses_sent", "bytes_sent", "bytes_received", "would_block", "queued",
             "dropped_malformed", "dropped_stale", "late", "peers_lost", "yields", "incomplete",
             "left_out", "thread_busy_ns")
+PHASES = ("unknown", "start", "way there", "FFN queue", "FFN work", "way back", "wait", "starved", "network")
 
 
 class Malformed(Exception):
@@ -96,6 +99,20 @@ class Peer:
 
 
 @dataclasses.dataclass
+class Verdict:
+    """Of the last seconds: which operations were late, and whose time it was."""
+    window_ns: int
+    operations: int
+    late: int
+    unjudged: int
+    usual_ns: int
+    phase: str  # by which most were late
+    peer: int   # at which world rank; -1: the rank itself, or none
+    by_phase: dict  # late operations, where there are any
+    over_ns: dict
+
+
+@dataclasses.dataclass
 class Rank:
     pid: int
     job: str
@@ -114,11 +131,24 @@ class Rank:
     began_ns: int
     counters: dict
     peers: list
+    verdict: Verdict = None  # None: its verdicts are off
     gone_ns: int = 0  # CLOCK_MONOTONIC: since then there is no such process any more; 0: there is
 
     @property
     def key(self):
         return self.job, self.world_rank
+
+
+def library_version():
+    """Of the libstepaf that this belongs to."""
+    here = os.path.dirname(os.path.realpath(__file__))
+    for path in (os.path.join(here, "VERSION"), os.path.join(here, "..", "VERSION")):
+        try:
+            with open(path, encoding="ascii") as lines:
+                return next(line.split("=", 1)[1].strip() for line in lines if line.startswith("version="))
+        except (OSError, ValueError, StopIteration):
+            pass
+    return "of an unknown version"
 
 
 def now_ns():
@@ -139,7 +169,7 @@ def pread(fd, n, at):
 
 
 def read_head(fd):
-    """The three tables, as (at, bytes, n)."""
+    """How many bytes the head has, and the three tables, as (at, bytes, n)."""
     info = os.fstat(fd)
     if not stat.S_ISREG(info.st_mode) or not LEAST_BYTES <= info.st_size <= MOST_BYTES:
         raise Malformed
@@ -154,16 +184,16 @@ def read_head(fd):
             raise Malformed
     if tables[0][1] != 8 or tables[2][2] != tables[1][2] * N_TIMES:
         raise Malformed
-    return tables
+    return head, tables
 
 
-def read_steady(fd, counters, peers):
-    """Words of one moment: (live, counters, peers)."""
+def read_steady(fd, *parts):
+    """Words of one moment: live, and each part, which is (at, bytes, n)."""
     for _ in range(MOST_TRIES):
         live = LIVE.unpack(pread(fd, LIVE.size, LIVE_AT))
-        parts = [pread(fd, each * n, at) for at, each, n in (counters, peers)]
+        read = [pread(fd, each * n, at) for at, each, n in parts]
         if live[0] % 2 == 0 and LIVE.unpack(pread(fd, LIVE.size, LIVE_AT))[0] == live[0]:
-            return live, *parts
+            return live, *read
         time.sleep(0.0002)
     raise Malformed
 
@@ -179,13 +209,27 @@ def read_times(fd, table, peer, names):
     return times
 
 
+def read_verdict(data):
+    """None: it is off, or the library is older than this."""
+    if not data:
+        return None
+    window_ns, operations, late, unjudged, usual_ns, phase, peer, *cells = VERDICT.unpack(data)
+    if window_ns <= 0:
+        return None
+    if not 0 <= phase < len(PHASES):
+        phase = 0  # of a later library
+    by_phase, over_ns = ({name: n for name, n in zip(PHASES, part) if n} for part in (cells[:12], cells[12:]))
+    return Verdict(window_ns, operations, late, unjudged, usual_ns, PHASES[phase], peer, by_phase, over_ns)
+
+
 def read_rank(fd, pid):
-    counters, peers, histograms = read_head(fd)
+    head, (counters, peers, histograms) = read_head(fd)
     job, own_pid, role, world_rank, world_size, rank, _, name, host, version = WHO.unpack(
         pread(fd, WHO.size, WHO_AT))
     if role >= len(ROLES) or not 0 <= world_rank < world_size:
         raise Malformed
-    live, counted, described = read_steady(fd, counters, peers)
+    verdict = VERDICT_AT, VERDICT.size, int(head >= VERDICT_AT + VERDICT.size)
+    live, counted, described, judged = read_steady(fd, counters, peers, verdict)
     _, written_ns, epoch, commits, alive, _, life, measures, began_ns = live
     values = struct.unpack(f"={counters[2]}Q", counted)
     entries = []
@@ -197,7 +241,8 @@ def read_rank(fd, pid):
                             text(address), text(reason), read_times(fd, histograms, i, TIMES[ROLES[role]])))
     return own_pid, Rank(pid, text(name) or f"{job:016x}", ROLES[role], world_rank, world_size,
                          rank, text(host), text(version), epoch, commits, alive, life,
-                         bool(measures), written_ns, began_ns, dict(zip(COUNTERS, values)), entries)
+                         bool(measures), written_ns, began_ns, dict(zip(COUNTERS, values)), entries,
+                         read_verdict(judged))
 
 
 def pids_inside(proc, pid):

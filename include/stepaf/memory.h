@@ -77,7 +77,7 @@ STEPAF_API stepaf_status_t stepaf_deregister(stepaf_context_h ctx, void *ptr);
  *  peers * per_peer + per_key + bounce. */
 typedef struct stepaf_memory_use {
     size_t size;      /* in: sizeof(stepaf_memory_use_t) */
-    size_t fixed;     /* context, settings, trace ring */
+    size_t fixed;     /* context, settings, trace ring; verdicts, where they are on */
     size_t declared;  /* of keys and plans, independent of the number of peers */
     size_t per_peer;  /* for each peer */
     size_t peers;     /* number of peers */

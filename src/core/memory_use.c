@@ -6,6 +6,7 @@
 #include "core/op.h"
 #include "core/plan.h"
 #include "core/remote_plan.h"
+#include "core/watch.h"
 
 static void count_key(const struct stepaf_ctx *ctx, const struct stepaf_key *key,
                       stepaf_memory_use_t *use)
@@ -73,6 +74,8 @@ stepaf_memory_use_t stepaf_memory_count(const struct stepaf_ctx *ctx)
     };
     if (ctx->trace.ring)
         use.fixed += (ctx->trace.mask + 1) * sizeof(ctx->trace.ring[0]);
+    if (ctx->polling.watch)
+        ctx->polling.watch->ops->count(ctx->polling.watch, &use);
     for (unsigned t = 0; t < ctx->net.n_transports; t++) {
         size_t per_link, staging;
         ctx->net.transports[t]->ops->query_memory(ctx->net.transports[t], &per_link, &staging);

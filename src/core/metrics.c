@@ -18,6 +18,7 @@
 #include "boot/member_net.h"
 #include "core/clock_keep.h"
 #include "core/counters.h"
+#include "core/watch.h"
 
 enum {
     WRITE_EVERY_US = 100000,
@@ -236,6 +237,8 @@ void stepaf_metrics_write(struct stepaf_ctx *ctx)
     atomic_thread_fence(memory_order_release);
     memcpy(metrics->counters, &counters.size + 1, sizeof(counters) - sizeof(counters.size));
     write_peers(ctx, metrics);
+    if (ctx->polling.watch)
+        ctx->polling.watch->ops->show(ctx->polling.watch, &metrics->head->verdict);
     live->written_ns = stepaf_monotonic_ns();
     live->epoch = ctx->epoch;
     live->commits = atomic_load_explicit(&ctx->commit.n_done, memory_order_relaxed);

@@ -78,6 +78,17 @@ struct stepaf_metrics_wish {
     _Atomic int64_t until_ns; /* CLOCK_MONOTONIC: so long, histograms are wanted */
 };
 
+/* What stepaf_verdict_query tells, under the sequence as well. */
+struct stepaf_metrics_verdict {
+    int64_t window_ns; /* 0: verdicts are off */
+    uint64_t operations, late, unjudged;
+    int64_t usual_ns;
+    int32_t phase; /* stepaf_verdict_phase_t */
+    int32_t peer;  /* its world rank; -1: this rank, or none */
+    uint64_t by_phase[12];
+    int64_t over_ns[12];
+};
+
 struct stepaf_metrics_head {
     char magic[8];
     uint32_t version;
@@ -87,6 +98,7 @@ struct stepaf_metrics_head {
     struct stepaf_metrics_who who;
     struct stepaf_metrics_live live;
     struct stepaf_metrics_wish wish;
+    struct stepaf_metrics_verdict verdict;
 };
 
 enum { STEPAF_METRICS_LOST = 1, STEPAF_METRICS_OUT = 2 };
@@ -104,7 +116,8 @@ struct stepaf_metrics_peer {
     char reason[96]; /* why it is lost */
 };
 
-_Static_assert(sizeof(struct stepaf_metrics_head) == 296 &&
+_Static_assert(sizeof(struct stepaf_metrics_head) == 536 &&
+                   sizeof(struct stepaf_metrics_verdict) == 240 &&
                    sizeof(struct stepaf_metrics_who) == 160 &&
                    sizeof(struct stepaf_metrics_live) == 56 &&
                    sizeof(struct stepaf_metrics_peer) == 232 &&

@@ -8,7 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <stepaf/memory.h>
+
 struct stepaf_ctx;
+struct stepaf_metrics_verdict;
 struct stepaf_msg;
 struct stepaf_op;
 struct stepaf_peer;
@@ -36,6 +39,10 @@ struct stepaf_watch_ops {
     /* ASK, TELL or TOLD: input, not truth. */
     void (*take)(struct stepaf_watch *watch, struct stepaf_peer *peer,
                  const struct stepaf_msg *msg);
+    /* What tools of this machine are to see; what was there before may stay. */
+    void (*show)(struct stepaf_watch *watch, struct stepaf_metrics_verdict *shown);
+    /* What memory it takes: it is added to fixed, declared and per_peer. */
+    void (*count)(const struct stepaf_watch *watch, stepaf_memory_use_t *use);
     void (*close)(struct stepaf_watch *watch);
 };
 

@@ -95,6 +95,7 @@ struct stepaf_verdict_state {
     int64_t starved_ns; /* FFN: when a peer asked last */
     struct stepaf_verdict_sums window;
     int64_t logged_ns;
+    int64_t shown_ns;  /* to tools */
     uint64_t n_logged; /* of window.n_kept */
     struct stepaf_verdict_case cases[STEPAF_VERDICT_CASES];
 };

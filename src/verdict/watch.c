@@ -270,6 +270,24 @@ static void look_between(struct stepaf_watch *watch, uint64_t now)
     stepaf_window_log(state, now_ns);
 }
 
+static void show(struct stepaf_watch *watch, struct stepaf_metrics_verdict *shown)
+{
+    stepaf_window_show((struct stepaf_verdict_state *)watch, shown);
+}
+
+static void count(const struct stepaf_watch *watch, stepaf_memory_use_t *use)
+{
+    const struct stepaf_verdict_state *state = (const struct stepaf_verdict_state *)watch;
+    size_t cells = STEPAF_VERDICT_BUCKETS * sizeof(struct stepaf_verdict_cell);
+
+    use->fixed += sizeof(*state) + cells + state->n_plans * sizeof(state->plans[0]);
+    use->per_peer += cells;
+    for (uint32_t i = 0; i < state->n_plans; i++)
+        if (state->plans[i])
+            use->declared +=
+                sizeof(*state->plans[i]) + state->ctx->n_peers * sizeof(state->plans[i]->at[0]);
+}
+
 static void close_watch(struct stepaf_watch *watch)
 {
     struct stepaf_verdict_state *state = (struct stepaf_verdict_state *)watch;
@@ -286,6 +304,8 @@ static const struct stepaf_watch_ops watch_ops = {.meet = meet_plan,
                                                   .done = done,
                                                   .look = look_between,
                                                   .take = stepaf_verdict_take,
+                                                  .show = show,
+                                                  .count = count,
                                                   .close = close_watch};
 
 stepaf_status_t stepaf_verdict_open(struct stepaf_ctx *ctx)

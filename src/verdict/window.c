@@ -6,8 +6,14 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "core/metrics_layout.h"
 
 static const int64_t LOG_EVERY_NS = 1000000000;
+static const int64_t SHOW_PER_PEER_NS = 1000000; /* a thousandth of that is spent */
+
+_Static_assert(sizeof(((struct stepaf_metrics_verdict *)NULL)->over_ns) ==
+                   STEPAF_VERDICT_PHASES * sizeof(int64_t),
+               "tools see all phases");
 
 bool stepaf_window_open(struct stepaf_verdict_state *state)
 {
@@ -135,6 +141,37 @@ stepaf_verdict_window_t stepaf_window_sum(const struct stepaf_verdict_state *sta
     return sum;
 }
 
+static const struct stepaf_peer *peer_of_rank(const struct stepaf_ctx *ctx, int rank)
+{
+    for (uint32_t p = 0; p < ctx->n_peers && rank >= 0; p++)
+        if (ctx->peers[p].who.rank == rank)
+            return &ctx->peers[p];
+    return NULL;
+}
+
+void stepaf_window_show(struct stepaf_verdict_state *state, struct stepaf_metrics_verdict *shown)
+{
+    const struct stepaf_ctx *ctx = state->ctx;
+    int64_t now_ns = stepaf_monotonic_ns();
+
+    if (now_ns - state->shown_ns < SHOW_PER_PEER_NS * ctx->n_peers)
+        return;
+    stepaf_verdict_window_t sum = stepaf_window_sum(state);
+    const struct stepaf_peer *peer = peer_of_rank(ctx, sum.peer);
+    state->shown_ns = now_ns;
+    *shown = (struct stepaf_metrics_verdict){
+        .window_ns = sum.window_ns > 0 ? sum.window_ns : 1,
+        .operations = sum.operations,
+        .late = sum.late,
+        .unjudged = sum.unjudged,
+        .usual_ns = sum.usual_ns,
+        .phase = sum.phase,
+        .peer = peer ? peer->who.world_rank : -1,
+    };
+    memcpy(shown->by_phase, sum.by_phase, sizeof(shown->by_phase));
+    memcpy(shown->over_ns, sum.over_ns, sizeof(shown->over_ns));
+}
+
 void stepaf_window_log(struct stepaf_verdict_state *state, int64_t now_ns)
 {
     const struct stepaf_ctx *ctx = state->ctx;
@@ -146,9 +183,9 @@ void stepaf_window_log(struct stepaf_verdict_state *state, int64_t now_ns)
     stepaf_verdict_window_t sum = stepaf_window_sum(state);
     state->logged_ns = now_ns;
     state->n_logged = state->window.n_kept;
-    for (uint32_t p = 0; p < ctx->n_peers && sum.peer >= 0; p++)
-        if (ctx->peers[p].who.rank == sum.peer)
-            snprintf(where, sizeof(where), STEPAF_WHO_FORMAT, STEPAF_WHO_ARGS(ctx->peers[p].who));
+    const struct stepaf_peer *peer = peer_of_rank(ctx, sum.peer);
+    if (peer)
+        snprintf(where, sizeof(where), STEPAF_WHO_FORMAT, STEPAF_WHO_ARGS(peer->who));
     stepaf_log_info(
         "%llu operations were late in the last %.1f s, of %llu: most by %s, %llu of them, of %s; "
         "that took %lld us beyond the usual in all; usual were %lld us at last",

@@ -21,7 +21,7 @@ PROMTOOL=${PROMTOOL:-$(command -v promtool)}
 export PROMTOOL PYTHONDONTWRITEBYTECODE=1
 
 # It sleeps rather than spins: there is no hurry.
-STEPAF_BACKOFF=sleep STEPAF_SPIN_US=0 STEPAF_SLEEP_AFTER_US=0 timeout -k 10 250 "$perf" af --procs 4 --split attn=2,ffn=2 --size 4K --no-floor --iters 100000000 --max-time 200 \
+STEPAF_VERDICT=on STEPAF_BACKOFF=sleep STEPAF_SPIN_US=0 STEPAF_SLEEP_AFTER_US=0 timeout -k 10 250 "$perf" af --procs 4 --split attn=2,ffn=2 --size 4K --no-floor --iters 100000000 --max-time 200 \
     --transport shm >"$directory/out" 2>&1 &
 job=$!
 # Its table of ranks has their processes.

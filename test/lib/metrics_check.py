@@ -48,8 +48,8 @@ def make_file(data, seals=regions.SEALS):
 
 def rank_data(pid, world_rank, life=1, job=7, name=b"", sequence=2, peers=2, lost=(), times=(),
               reason=b"", link=b"shm;cma", **change):
-    head_bytes = regions.LEAST_BYTES
-    counters_at = 320
+    head_bytes = regions.VERDICT_AT + (regions.VERDICT.size if "verdict" in change else 0)
+    counters_at = 576
     peers_at = counters_at + 8 * len(COUNTED) + 8
     times_at = peers_at + regions.PEER.size * peers
     histogram = 8 * (regions.BUCKETS + 1)
@@ -66,6 +66,8 @@ def rank_data(pid, world_rank, life=1, job=7, name=b"", sequence=2, peers=2, los
     live = regions.LIVE.pack(sequence, now, 3, 5, peers - len(lost), peers, life, 1, now)
     data = bytearray(size)
     data[:len(head + who + live)] = head + who + live
+    if "verdict" in change:
+        regions.VERDICT.pack_into(data, regions.VERDICT_AT, *change["verdict"])
     struct.pack_into(f"={len(COUNTED)}Q", data, counters_at, *COUNTED.values())
     for p in range(peers):
         struct_at = peers_at + p * regions.PEER.size
@@ -149,10 +151,20 @@ def try_reader():
     assert h.quantile_us(1) >= 1 << 24
 
 
+def names_in(header, pattern):
+    with open(os.path.join(source, "include/stepaf", header), encoding="utf-8") as file:
+        return tuple(re.findall(pattern, file.read(), re.M))
+
+
 def check_names():
-    with open(os.path.join(source, "include/stepaf/counters.h"), encoding="utf-8") as header:
-        names = re.findall(r"^    _\((\w+),", header.read(), re.M)
-    assert tuple(names) == regions.COUNTERS, "stepaf_regions.py has other counters than counters.h"
+    names = names_in("counters.h", r"^    _\((\w+),")
+    assert names == regions.COUNTERS, "stepaf_regions.py has other counters than counters.h"
+    names = names_in("verdict.h", r"^    _\(STEPAF_VERDICT_\w+, \"([^\"]+)\"\)")
+    assert names == regions.PHASES, "stepaf_regions.py has other phases than verdict.h"
+    with open(os.path.join(source, "VERSION"), encoding="utf-8") as file:
+        version = re.search(r"^version=(\S+)$", file.read(), re.M)[1]
+    for program in (TOP, EXPORTER):
+        assert tool(program, "--version").stdout == f"stepaf {version}\n", program
 
 
 # stepaf-top.
@@ -162,19 +174,54 @@ def check_plain(text):
         assert len(line) <= 80 and line.isascii() and line.isprintable(), line
 
 
+LATE = (9600000000, 2000, 40, 1, 3400000, 4, 3) + (0, 5, 0, 10, 25) + (0,) * 7 + (0, 7000, 0, 8000, 9000) + (0,) * 7
+
+
+def try_verdicts():
+    """Of made-up ranks: one that knows of late operations, of few, of none; one whose verdicts are off."""
+    name = {"name": b"verdicts"}
+    few = LATE[:1] + (100000,) + LATE[2:]
+    nobody = (9600000000, 2000) + (0,) * 3 + (0, -1) + (0,) * 24
+    told = (9600000000, 0, 7, 0, 3400000, 99, -1, 7) + (0,) * 23  # a phase that is not known here
+    made = [Made(0, verdict=LATE, **name), Made(1, verdict=few, **name), Made(2, verdict=nobody, **name),
+            Made(3, verdict=told, role=1, **name), Made(4, world=5, **name)]
+    text = tool(TOP, "--once", "-i", "0.1", "--job", "verdicts").stdout
+    check_plain(text)
+    lines = text.splitlines()
+    states = [line.split(" 6 ", 1)[1] for line in lines if re.match(r" +\d (attn|ffn) ", line)]
+    assert states == ["late: FFN work 3", "up", "up", "up", "up"], states
+    late = [line for line in lines if " late in " in line]
+    assert late == ["rank 0: 40 of 2000 late in 10 s: 25 FFN work at rank 3, 10 FFN queue, 5 start",
+                    "rank 1: 40 of 100000 late in 10 s: 25 FFN work at rank 3, 10 FFN queue, 5 start",
+                    "rank 3: 7 late in 10 s: 7 unknown"], late
+    ranks = json.loads(tool(TOP, "--once", "--json", "-i", "0.1", "--job", "verdicts").stdout)["ranks"]
+    assert ranks[0]["verdict"] == {"window_s": 9.6, "operations": 2000, "late": 40, "unjudged": 1, "usual_us": 3400,
+                                   "phase": "FFN work", "peer": 3,
+                                   "by_phase": {"start": 5, "FFN queue": 10, "FFN work": 25},
+                                   "over_us": {"start": 7, "FFN queue": 8, "FFN work": 9}}, ranks[0]
+    assert [rank["verdict"] and rank["verdict"]["late"] for rank in ranks] == [40, 40, 0, 7, None]
+    for rank in made:
+        rank.kill()
+
+
+def is_well(line):
+    return re.search(r" (up|late: [\w ]+)$", line.rstrip())
+
+
 def try_top():
     result = tool(TOP, "--once", "--interval", "0.3")
     assert result.returncode == 0, result.stderr
     check_plain(result.stdout)
     for pid in job_pids:
         line, = [line for line in result.stdout.splitlines() if f" {pid} " in line]
-        assert line.endswith(" up"), line
+        assert is_well(line), line
     ranks = [json.loads(line) for line in tool(TOP, "--once", "--json", "--interval", "0.5").stdout.splitlines()]
     views = {view["pid"]: view for view in ranks[0]["ranks"] if view["pid"] in job_pids}
     assert sorted(views) == sorted(job_pids)
     for view in views.values():
         assert view["operations_per_s"] > 0 and view["sent_bytes_per_s"] > 0, view
         assert view["p50_us"] and view["p50_us"] <= view["p99_us"], view
+        assert view["role"] == "ffn" or view["verdict"]["operations"] > 0, view
         assert len(view["peers"]) == 2 and all(peer["sent_bytes_per_s"] > 0 for peer in view["peers"])
     # Only those that were asked for; nobody is no mistake, but is told.
     job = next(iter(views.values()))["job"]
@@ -258,7 +305,7 @@ def try_screen():
         assert re.search(rb"\x1b\[[0-9;]*[34][0-7]m", terminal.raw) is None, "it has colours"
         if columns >= 80:
             for pid in job_pids:
-                assert any(f" {pid} " in line and line.rstrip().endswith("up") for line in display), display
+                assert any(f" {pid} " in line and is_well(line) for line in display), display
             terminal.await_text("round p50", "shm")
             os.write(terminal.fd, b"j" * 3)  # to the last FFN rank
             terminal.await_text("work p50")
@@ -450,6 +497,7 @@ def main():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     check_names()
     try_reader()
+    try_verdicts()
     try_top()
     lacks = []
     try:

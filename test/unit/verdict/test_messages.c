@@ -4,9 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/metrics.h"
+#include "core/metrics_layout.h"
 #include "fake.h"
 #include "unit.h"
 #include "verdict/verdict.h"
+#include "verdict/window.h"
 
 enum { PUSHED = 1, PULLED = 2, BYTES = 100, LEARNT = 40, WORK_NS = 700 };
 
@@ -291,6 +294,36 @@ static void an_ffn_rank_is_told(void)
     end();
 }
 
+static void tools_and_memory_know_of_it(void)
+{
+    stepaf_memory_use_t on = {.size = sizeof(on)}, off = on;
+
+    begin(STEPAF_ATTENTION, "off");
+    CU_ASSERT_EQUAL(stepaf_memory_query(job->handle, &off), STEPAF_OK);
+    stepaf_metrics_write(job->ctx);
+    CU_ASSERT_EQUAL(job->ctx->polling.metrics->head->verdict.window_ns, 0);
+    end();
+    begin(STEPAF_ATTENTION, "on");
+    learn();
+    const struct stepaf_metrics_verdict *shown = &job->ctx->polling.metrics->head->verdict;
+    CU_ASSERT_EQUAL(stepaf_memory_query(job->handle, &on), STEPAF_OK);
+    CU_ASSERT(on.fixed >= off.fixed + sizeof(struct stepaf_verdict_state));
+    CU_ASSERT(on.per_peer > off.per_peer && on.declared > off.declared);
+    stepaf_window_add(stepaf_verdict_of(job->ctx),
+                      &(stepaf_verdict_t){.phase = STEPAF_VERDICT_BACK,
+                                          .usual_ns = 7,
+                                          .over_ns = {[STEPAF_VERDICT_BACK] = 5}},
+                      0);
+    stepaf_verdict_of(job->ctx)->shown_ns = 0;
+    stepaf_metrics_write(job->ctx);
+    CU_ASSERT(shown->window_ns > 0 && shown->operations > 0 && shown->late >= 1);
+    CU_ASSERT(shown->by_phase[STEPAF_VERDICT_BACK] >= 1 &&
+              shown->over_ns[STEPAF_VERDICT_BACK] >= 5);
+    CU_ASSERT(shown->phase != STEPAF_VERDICT_BACK ||
+              shown->peer == job->ctx->peers[0].who.world_rank);
+    end();
+}
+
 static void switched_off_there_is_none(void)
 {
     stepaf_verdict_window_t window = {.size = sizeof(window)};
@@ -344,6 +377,7 @@ int main(void)
         {"a time that cannot be is none", a_time_that_cannot_be_is_none},
         {"an FFN rank tells when", an_ffn_rank_tells_when},
         {"an FFN rank is told", an_ffn_rank_is_told},
+        {"tools and memory know of it", tools_and_memory_know_of_it},
         {"switched off there is none", switched_off_there_is_none},
         {"bad arguments are refused", bad_arguments_are_refused},
         CU_TEST_INFO_NULL,
