@@ -34,6 +34,14 @@ static bool is_ready(const struct stepaf_ctx *ctx, const struct stepaf_peer *pee
     return peer && peer->ready_epoch == ctx->epoch;
 }
 
+/* A peer that has said that its commit has failed; NULL: none. A process that has returned since has said otherwise. */
+static const struct stepaf_peer *refuser_of(const struct stepaf_ctx *ctx)
+{
+    const struct stepaf_peer *refuser = ctx->commit.refuser;
+
+    return is_ready(ctx, refuser) && refuser->ready_status ? refuser : NULL;
+}
+
 static stepaf_status_t not_ready(const struct stepaf_peer *peer, stepaf_status_t status)
 {
     return stepaf_error_set_peer(status, STEPAF_PHASE_COMMIT, peer->who,
@@ -74,8 +82,9 @@ static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *p
     deadline_ns = wait_until(peer, deadline_ns);
     while (!is_ready(ctx, peer)) {
         bool more = stepaf_core_advance(ctx, waiter, deadline_ns);
-        if (is_ready(ctx, ctx->commit.refuser) && !go_on_without(ctx->commit.refuser))
-            return not_ready(ctx->commit.refuser, ctx->commit.refuser->ready_status);
+        const struct stepaf_peer *refuser = refuser_of(ctx);
+        if (refuser && !go_on_without(refuser))
+            return not_ready(refuser, refuser->ready_status);
         if (peer->lost && !is_ready(ctx, peer)) /* as if it had been lost afterwards */
             return STEPAF_OK;
         if (!more && !is_ready(ctx, peer) && go_on_without(peer))

@@ -211,6 +211,24 @@ static void one_peer_that_fails_is_enough(void)
     end();
 }
 
+/* The process that had the place has failed in its commit, the one that has taken it since has not: it is another
+ * peer that this one waits for. */
+static void what_a_process_before_has_said_does_not_count(void)
+{
+    struct stepaf_msg ready = {.type = STEPAF_MSG_READY, .seq = 1};
+
+    begin();
+    ready.word[0] = (uint32_t)STEPAF_ERR_TRANSPORT;
+    fake_tell(attention, 1, &ready);
+    ready.word[0] = 0;
+    fake_tell(attention, 1, &ready);
+    attention->ctx->env.commit_timeout_us = 1000;
+    CU_ASSERT_EQUAL(stepaf_commit(attention->handle), STEPAF_ERR_TIMEOUT);
+    CU_ASSERT_EQUAL(stepaf_last_error()->peer_rank, 0);
+    CU_ASSERT_EQUAL(attention->ctx->n_alive, PEERS);
+    end();
+}
+
 /* What its plans name may be gone: nothing can be started any more. */
 static void a_broken_commit_ends_all_plans(void)
 {
@@ -427,6 +445,8 @@ int main(void)
          a_peer_whose_memory_makes_no_sense_is_named},
         {"a peer that is not ready in time is named", a_peer_that_is_not_ready_in_time_is_named},
         {"a peer that dies is named", a_peer_that_dies_is_named},
+        {"what a process before has said does not count",
+         what_a_process_before_has_said_does_not_count},
         {"a peer that finalizes at once was ready", a_peer_that_finalizes_at_once_was_ready},
         {"malformed plans break the commit", malformed_plans_break_the_commit},
         {"a peer may die in the middle of its plans", a_peer_may_die_in_the_middle_of_its_plans},
