@@ -116,13 +116,12 @@ for round in $(seq "$rounds"); do
         done
     done
 done
-python3 - "$rounds" "$delays" "$connections" "${#builds[@]}" "$aloud" "$plain" "$top_srcdir/tools/stepaf-report" <<'END'
-import importlib.machinery, importlib.util, json, statistics, sys
+python3 - "$rounds" "$delays" "$connections" "${#builds[@]}" "$aloud" "$plain" "$here" <<'END'
+import json, statistics, sys
 
 sys.dont_write_bytecode = True
-loader = importlib.machinery.SourceFileLoader("stepaf_report", sys.argv[7])
-report = importlib.util.module_from_spec(importlib.util.spec_from_loader("stepaf_report", loader))
-loader.exec_module(report)
+sys.path.insert(0, sys.argv[7])
+import rounds as rule
 
 rounds, builds = int(sys.argv[1]), int(sys.argv[4])
 of = [""] + [f" {i + 1}" for i in range(1, builds)]
@@ -148,8 +147,7 @@ def rows(delay, n, build, test):
 
 def verdict(found, less, more):
     """What the ratios of all rounds come to."""
-    bounds = report.median_range(found)
-    word = "?" if bounds is None else less if bounds[1] < 1 else more if bounds[0] > 1 else "same"
+    word = rule.verdict(found, less, more)
     verdicts.append(word)
     return word
 
@@ -185,6 +183,5 @@ for delay in sys.argv[2].split():
             if sys.argv[5]:
                 print(f"{delay} ms, {n}, {size:,}, ms:", *by_round(af, size), file=sys.stderr)
 if verdicts:
-    words = ("lower", "higher", "shorter", "longer", "same", "?")
-    print(f"\nOf {len(verdicts)} ratios:", ", ".join(f"{verdicts.count(word)} {word}" for word in words if word in verdicts))
+    print(f"\nOf {len(verdicts)} ratios:", rule.count(verdicts))
 END
