@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by debian.sh, rpm.sh and easybuild.sh: what an installed package is tried by. Expects $top, $work, $root.
+# Sourced by debian.sh, docker.sh, easybuild.sh and rpm.sh: what an installed package is tried by. Expects $top, $work, $root.
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 failed=0
