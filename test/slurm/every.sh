@@ -18,6 +18,16 @@ export TEST_ONE_NETWORK=1 # all nodes are this machine
 export STEPAF_NET_IF=lo STEPAF_TRANSPORTS=shm,tcp
 said=$SLURM_TEST_DIRECTORY/said
 grep -E '# launcher$|^STEPAF_SPLIT=' "$top_srcdir/test/mpi/programs.jobs" >"$SLURM_TEST_DIRECTORY/launched.jobs"
+# Open MPI 5 ends a rank, by MPI_ERR_UNKNOWN (14), that is in a collective, as in a commit or a barrier, and sees the end of
+# its TCP connection to a dead one (mca_pml_ob1_error_handler). OMPI_MCA_mpi_ft_enable=1 is no way out: then it tells PMIx
+# of the death, and Slurm ends the step.
+case $SRUN_NODES-$("$top_builddir/stepaf_info" | grep '^mpi ') in
+1-* | *"Open MPI "[1-4].*) ;;
+*"Open MPI "*)
+    echo "ranks that die while others commit or are in a barrier: not tried, Open MPI itself ends those on other nodes"
+    sed -i '/^dies .* survive /d; /^dies .* --case commit/d; /^dies .* --case barrier/d' "$SLURM_TEST_DIRECTORY/launched.jobs"
+    ;;
+esac
 sh "$top_srcdir/test/mpi/run.sh" "$SLURM_TEST_DIRECTORY/launched.jobs" >"$said" 2>&1
 code=$?
 cat "$said"
