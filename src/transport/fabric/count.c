@@ -3,6 +3,7 @@
  * as many pieces have landed as it has. */
 #include <string.h>
 
+#include "base/time.h"
 #include "transport/fabric/link.h"
 
 void stepaf_fabric_take_credit(struct stepaf_fabric_link *link, uint32_t taken)
@@ -17,59 +18,88 @@ bool stepaf_fabric_is_due(const struct stepaf_fabric_link *link, enum stepaf_fab
                           uint32_t number)
 {
     return link->used && ((number - link->taken) & STEPAF_FABRIC_NUMBER) < STEPAF_FABRIC_RING &&
-           !(kind == STEPAF_FABRIC_MESSAGE && link->here[number % STEPAF_FABRIC_RING]);
+           !(kind == STEPAF_FABRIC_MESSAGE && link->due[number % STEPAF_FABRIC_RING].here);
 }
 
 void stepaf_fabric_count(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind,
                          uint32_t number)
 {
+    struct stepaf_fabric_due *due = &link->due[number % STEPAF_FABRIC_RING];
+
     if (kind == STEPAF_FABRIC_MESSAGE)
-        link->here[number % STEPAF_FABRIC_RING] = true;
+        due->here = STEPAF_FABRIC_IN_SLOT;
     else
-        link->landed[number % STEPAF_FABRIC_RING]++;
+        due->landed++;
 }
 
-/* The message that is due, if it is here with all its pieces. */
-static bool take_due_message(struct stepaf_fabric_link *link, struct stepaf_fabric_slot *slot_p)
+void stepaf_fabric_count_imm(struct stepaf_fabric_link *link, uint32_t number, uint32_t pieces,
+                             uint32_t imm)
+{
+    struct stepaf_fabric_due *due = &link->due[number % STEPAF_FABRIC_RING];
+
+    due->here = STEPAF_FABRIC_AS_IMM;
+    due->pieces = pieces;
+    due->imm = imm;
+}
+
+/* Read the slot of the message that is due. False: somebody else has written. */
+static bool read_slot(const struct stepaf_fabric_link *link, struct stepaf_fabric_slot *slot_p)
 {
     const struct stepaf_fabric *fabric = stepaf_fabric_of(link);
-    struct stepaf_upcalls *up = fabric->base.up;
-    uint32_t place = link->taken % STEPAF_FABRIC_RING;
+    size_t place = link->taken % STEPAF_FABRIC_RING;
 
-    if (!link->here[place])
-        return false;
-    memcpy(slot_p, fabric->calls->slots(link) + (size_t)place * STEPAF_FABRIC_SLOT,
-           sizeof(*slot_p));
-    if (slot_p->token != fabric->token || slot_p->seq != link->taken ||
-        slot_p->msg.n_words > STEPAF_MSG_WORDS || slot_p->msg.type >= STEPAF_MSG_TRANSPORT) {
-        link->here[place] = false; /* somebody else has written: nothing has come */
+    memcpy(slot_p, fabric->calls->slots(link) + place * STEPAF_FABRIC_SLOT, sizeof(*slot_p));
+    return slot_p->token == fabric->token && slot_p->seq == link->taken &&
+           slot_p->msg.n_words <= STEPAF_MSG_WORDS && slot_p->msg.type < STEPAF_MSG_TRANSPORT;
+}
+
+/* The message that is due, if it is here with all its pieces; else NOT_HERE. */
+static enum stepaf_fabric_here take_due_message(struct stepaf_fabric_link *link,
+                                                struct stepaf_fabric_slot *slot_p)
+{
+    struct stepaf_upcalls *up = stepaf_fabric_of(link)->base.up;
+    struct stepaf_fabric_due *due = &link->due[link->taken % STEPAF_FABRIC_RING];
+    enum stepaf_fabric_here here = due->here;
+
+    if (here == STEPAF_FABRIC_NOT_HERE)
+        return here;
+    if (here == STEPAF_FABRIC_IN_SLOT && !read_slot(link, slot_p)) {
+        due->here = STEPAF_FABRIC_NOT_HERE; /* nothing has come */
         up->dropped_malformed++;
-        return false;
+        return STEPAF_FABRIC_NOT_HERE;
     }
-    if (link->landed[place] > slot_p->pieces) { /* which of them are its own, nobody can say */
+    uint32_t pieces = here == STEPAF_FABRIC_IN_SLOT ? slot_p->pieces : due->pieces;
+    if (due->landed > pieces) { /* which of them are its own, nobody can say */
         up->dropped_malformed++;
         up->lost(up, &link->base, "it has written more pieces than its message has");
-        return false;
+        return STEPAF_FABRIC_NOT_HERE;
     }
-    if (link->landed[place] < slot_p->pieces)
-        return false;
-    link->here[place] = false;
-    link->landed[place] = 0;
+    if (due->landed < pieces)
+        return STEPAF_FABRIC_NOT_HERE;
+    due->here = STEPAF_FABRIC_NOT_HERE;
+    due->landed = 0;
     link->taken++;
-    return true;
+    return here;
 }
 
 void stepaf_fabric_deliver(struct stepaf_fabric_link *link)
 {
     const struct stepaf_fabric *fabric = stepaf_fabric_of(link);
     struct stepaf_upcalls *up = fabric->base.up;
+    enum stepaf_fabric_here here;
     struct stepaf_fabric_slot slot;
     bool any = false;
 
-    while (!link->base.dead && take_due_message(link, &slot)) {
+    while (!link->base.dead && (here = take_due_message(link, &slot)) != STEPAF_FABRIC_NOT_HERE) {
+        any = true;
+        if (here == STEPAF_FABRIC_AS_IMM) {
+            if (!up->polled)
+                up->polled = stepaf_ticks(); /* when it has come */
+            up->deliver_imm(up, &link->base, link->due[(link->taken - 1) % STEPAF_FABRIC_RING].imm);
+            continue;
+        }
         stepaf_fabric_take_credit(link, slot.taken);
         up->deliver(up, &link->base, &slot.msg);
-        any = true;
     }
     if (any && !link->base.dead && link->taken - link->told >= STEPAF_FABRIC_RING / 2)
         (void)fabric->calls->control(link, STEPAF_FABRIC_CREDIT); /* else watch.c does it */

@@ -33,6 +33,19 @@ struct stepaf_fabric_slot {
 
 _Static_assert(sizeof(struct stepaf_fabric_slot) <= STEPAF_FABRIC_SLOT, "a message fits its slot");
 
+/* What has come of the message of a number, and its pieces. */
+enum stepaf_fabric_here {
+    STEPAF_FABRIC_NOT_HERE,
+    STEPAF_FABRIC_IN_SLOT, /* all of it is in its slot */
+    STEPAF_FABRIC_AS_IMM   /* it is what 32 bits say: stepaf_msg_to_imm */
+};
+
+struct stepaf_fabric_due {
+    uint32_t landed; /* pieces */
+    uint32_t imm, pieces;
+    enum stepaf_fabric_here here;
+};
+
 struct stepaf_fabric_link;
 
 /* A message under way with its pieces, until this side has heard of the end of each. */
@@ -64,8 +77,7 @@ struct stepaf_fabric_link {
     uint32_t index_at_peer;
     uint32_t sent, credit; /* messages; how many of them the peer has taken */
     uint32_t taken, told;  /* the peer's messages; how many of them it knows to be taken */
-    uint32_t landed[STEPAF_FABRIC_RING];
-    bool here[STEPAF_FABRIC_RING];
+    struct stepaf_fabric_due due[STEPAF_FABRIC_RING];
     bool used, is_local;
     struct stepaf_fabric_proof proof;
     struct stepaf_fabric_flight flight[STEPAF_FABRIC_RING];
@@ -124,7 +136,15 @@ bool stepaf_fabric_is_due(const struct stepaf_fabric_link *link, enum stepaf_fab
                           uint32_t number);
 void stepaf_fabric_count(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind,
                          uint32_t number);
+/* A message that is due, of as many pieces, in 32 bits. It tells no credit. */
+void stepaf_fabric_count_imm(struct stepaf_fabric_link *link, uint32_t number, uint32_t pieces,
+                             uint32_t imm);
 void stepaf_fabric_take_credit(struct stepaf_fabric_link *link, uint32_t taken);
+/* Whether the next message may go without a credit: the peer has been told of enough. */
+static inline bool stepaf_fabric_can_omit_credit(const struct stepaf_fabric_link *link)
+{
+    return link->taken - link->told < STEPAF_FABRIC_RING / 2 - 1;
+}
 /* Deliver what is complete. */
 void stepaf_fabric_deliver(struct stepaf_fabric_link *link);
 

@@ -14,6 +14,7 @@ void stepaf_ofi_pack_address(struct stepaf_transport *transport, struct stepaf_p
     stepaf_pack_u64(pack, ofi->shared.pids);
     stepaf_pack_u64(pack, slots->base);
     stepaf_pack_u64(pack, slots->key);
+    stepaf_pack_u32(pack, ofi->is_wide);
     stepaf_pack_u32(pack, (uint32_t)ofi->f.address_bytes);
     stepaf_pack_bytes(pack, ofi->f.address, ofi->f.address_bytes);
 }
@@ -44,6 +45,7 @@ stepaf_status_t stepaf_ofi_connect(struct stepaf_transport *transport,
     uint64_t pids = stepaf_unpack_u64(unpack);
     link->ring = stepaf_unpack_u64(unpack);
     link->ring_key = stepaf_unpack_u64(unpack);
+    link->is_wide = stepaf_unpack_u32(unpack) && ofi->is_wide;
     uint32_t bytes = stepaf_unpack_u32(unpack);
     const uint8_t *address = stepaf_unpack_bytes(unpack, bytes);
 

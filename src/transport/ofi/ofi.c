@@ -130,6 +130,7 @@ static int open_all(struct stepaf_ofi *ofi)
     (void)stepaf_fd_end(-1);
     ofi->shared.name = ofi->f.info->fabric_attr->prov_name;
     ofi->shared.strerror = ofi->f.calls->strerror;
+    ofi->is_wide = ofi->f.info->domain_attr->cq_data_size >= sizeof(uint64_t);
     ofi->piece_max = ofi->f.info->ep_attr->max_msg_size;
     if (ofi->piece_max > 1U << 30)
         ofi->piece_max = 1U << 30;

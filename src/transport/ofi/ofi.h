@@ -14,8 +14,20 @@ enum {
     STEPAF_OFI_MORE_MAX = 16 /* writes of one doorbell */
 };
 
-/* The 32 bits of a write: kind (stepaf_fabric_kind), the sender's index among the receiver's peers, a number. */
-enum { STEPAF_OFI_KIND_SHIFT = 30, STEPAF_OFI_PEER_SHIFT = 16 };
+/* The data of a write: kind (stepaf_fabric_kind), the sender's index among the receiver's peers, a number. Where the
+ * provider carries 64 bits, those of a MESSAGE have 32 more in front: what stepaf_msg_to_imm makes of it, and instead of
+ * the number its low 8 bits behind the count of pieces beside this write; or stepaf_ofi_in_slot. */
+enum {
+    STEPAF_OFI_KIND_SHIFT = 30,
+    STEPAF_OFI_PEER_SHIFT = 16,
+    STEPAF_OFI_IMM_SHIFT = 32,
+    STEPAF_OFI_PIECES_SHIFT = 8,
+    STEPAF_OFI_PIECES_MAX = 255,
+    STEPAF_OFI_LOW_NUMBER = 255
+};
+
+static const uint64_t stepaf_ofi_in_slot = ((uint64_t)STEPAF_IMM_OTHER << STEPAF_IMM_CODE_SHIFT)
+                                           << STEPAF_OFI_IMM_SHIFT;
 
 struct stepaf_ofi_op {
     struct fi_context2 context; /* the provider's: first */
@@ -27,6 +39,7 @@ struct stepaf_ofi_link {
     struct stepaf_fabric_link shared;
     fi_addr_t to;
     uint64_t ring, ring_key; /* the peer's slots for this rank */
+    bool is_wide;            /* data of a write are 64 bits at both ends */
 };
 
 struct stepaf_ofi_registration {
@@ -70,6 +83,7 @@ struct stepaf_ofi {
     struct stepaf_mem slots_mem;
     struct stepaf_ofi_registration *registrations;
     uint64_t piece_max; /* of one write */
+    bool is_wide;       /* data of a write are 64 bits */
     bool settled;       /* the first commit is done: libfabric has opened what it needs */
     unsigned more_run;  /* writes since the last that was no FI_MORE */
     struct stepaf_ofi_socket *sockets;

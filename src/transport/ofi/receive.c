@@ -9,6 +9,22 @@
 
 enum { ENTRIES = 16 };
 
+/* A message whose data say all of it. */
+static bool take_imm(struct stepaf_ofi_link *link, uint64_t data)
+{
+    uint32_t low = (uint32_t)data & STEPAF_OFI_LOW_NUMBER;
+    uint32_t number = link->shared.taken + ((low - link->shared.taken) & STEPAF_OFI_LOW_NUMBER);
+
+    if (!stepaf_fabric_is_due(&link->shared, STEPAF_FABRIC_MESSAGE, number))
+        return false;
+    link->shared.heard++;
+    stepaf_fabric_count_imm(&link->shared, number,
+                            (uint32_t)data >> STEPAF_OFI_PIECES_SHIFT & STEPAF_OFI_PIECES_MAX,
+                            (uint32_t)(data >> STEPAF_OFI_IMM_SHIFT));
+    stepaf_fabric_deliver(&link->shared);
+    return true;
+}
+
 /* A write of a peer, or of whoever claims to be one. False: it makes no sense. */
 static bool take_write(struct stepaf_ofi *ofi, uint64_t data)
 {
@@ -16,9 +32,14 @@ static bool take_write(struct stepaf_ofi *ofi, uint64_t data)
     uint32_t peer = (uint32_t)data >> STEPAF_OFI_PEER_SHIFT & (STEPAF_FABRIC_PEERS - 1);
     uint32_t number = (uint32_t)data & STEPAF_FABRIC_NUMBER;
 
-    if (data > UINT32_MAX || peer >= ofi->shared.n_peers)
+    if (peer >= ofi->shared.n_peers)
         return false;
     struct stepaf_ofi_link *link = &ofi->links[peer];
+    bool is_wide = link->is_wide && kind == STEPAF_FABRIC_MESSAGE;
+    if (is_wide && data < stepaf_ofi_in_slot)
+        return take_imm(link, data);
+    if (data >> STEPAF_OFI_IMM_SHIFT != (is_wide ? stepaf_ofi_in_slot >> STEPAF_OFI_IMM_SHIFT : 0))
+        return false;
     link->shared.heard++;
     if (kind == STEPAF_FABRIC_CREDIT || kind == STEPAF_FABRIC_HELLO) {
         if (stepaf_ofi_slot(ofi, false, peer, STEPAF_FABRIC_RING)->token != ofi->shared.token)
@@ -100,7 +121,7 @@ static unsigned take_in(struct stepaf_ofi *ofi)
     for (ssize_t i = 0; i < n; i++) {
         if (is_of_peer(&entries[i])) {
             ofi->shared.base.up->dropped_malformed += !take_write(ofi, entries[i].data);
-            counted += entries[i].data >> STEPAF_OFI_KIND_SHIFT < STEPAF_FABRIC_CREDIT;
+            counted += (uint32_t)entries[i].data >> STEPAF_OFI_KIND_SHIFT < STEPAF_FABRIC_CREDIT;
         } else if (is_op(ofi, entries[i].op_context)) {
             const struct stepaf_fabric_flight *flight = end_op(ofi, entries[i].op_context);
             counted += flight != &flight->link->control;

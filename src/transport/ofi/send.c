@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending: a post's writes, each with the number of its message, and the message into a slot. */
+/* Sending: a post's writes, each with the number of its message, and the message into a slot, or in the data of the
+ * last of these writes. */
 #include <string.h>
 
 #include "transport/ofi/ofi.h"
@@ -11,11 +12,26 @@ static uint32_t imm_make(const struct stepaf_ofi_link *link, enum stepaf_fabric_
            link->shared.index_at_peer << STEPAF_OFI_PEER_SHIFT | (number & STEPAF_FABRIC_NUMBER);
 }
 
+/* What the last write of a post says, if it is the message as well. */
+struct finish {
+    unsigned xfer; /* of which tensor; beyond all: none says it */
+    uint32_t imm;
+    bool is_said;
+};
+
+static uint64_t finish_data(const struct stepaf_ofi_link *link, uint32_t imm)
+{
+    uint32_t low = link->shared.open->pieces << STEPAF_OFI_PIECES_SHIFT |
+                   (link->shared.sent & STEPAF_OFI_LOW_NUMBER);
+
+    return (uint64_t)imm << STEPAF_OFI_IMM_SHIFT | imm_make(link, STEPAF_FABRIC_MESSAGE, low);
+}
+
 /* One write. False: there is no room for it now, or the link is lost. @a more: another one follows at once, which
  * rings for both; but the last for which there is room rings itself, as does one of a few. */
 static bool ofi_write(struct stepaf_fabric_flight *flight, const void *source, size_t bytes,
                       const struct stepaf_ofi_registration *own, uint64_t address, uint64_t key,
-                      uint32_t imm, bool more)
+                      uint64_t data, bool more)
 {
     struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)flight->link;
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
@@ -30,7 +46,7 @@ static bool ofi_write(struct stepaf_fabric_flight *flight, const void *source, s
                              .rma_iov = &there,
                              .rma_iov_count = 1,
                              .context = op,
-                             .data = imm};
+                             .data = data};
 
     if (!op)
         return false;
@@ -51,7 +67,7 @@ static bool ofi_write(struct stepaf_fabric_flight *flight, const void *source, s
 
 /* Write to the peer's slot for this rank from the own one that is its copy. */
 static bool write_slot(struct stepaf_fabric_flight *flight, uint32_t place, size_t bytes,
-                       uint32_t imm)
+                       uint64_t data)
 {
     struct stepaf_ofi_link *link = (struct stepaf_ofi_link *)flight->link;
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
@@ -61,7 +77,7 @@ static bool write_slot(struct stepaf_fabric_flight *flight, uint32_t place, size
                      link->ring +
                          ((uint64_t)link->shared.index_at_peer * STEPAF_OFI_PLACES + place) *
                              STEPAF_FABRIC_SLOT,
-                     link->ring_key, imm, false);
+                     link->ring_key, data, false);
 }
 
 bool stepaf_ofi_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_kind kind)
@@ -81,7 +97,8 @@ bool stepaf_ofi_control(struct stepaf_fabric_link *shared, enum stepaf_fabric_ki
 
 /* Send post->xfer[post->at] from post->at_offset on. False: not all of it. @a first: of this call. What was
  * refused before is offered without FI_MORE, so that nothing waits for what may not come soon. */
-static bool ofi_send_tensor(struct stepaf_ofi_link *link, struct stepaf_post *post, bool *first_p)
+static bool ofi_send_tensor(struct stepaf_ofi_link *link, struct stepaf_post *post,
+                            struct finish *finish, bool *first_p)
 {
     struct stepaf_ofi *ofi = (struct stepaf_ofi *)link->shared.base.transport;
     const struct stepaf_xfer *xfer = &post->xfer[post->at];
@@ -90,13 +107,18 @@ static bool ofi_send_tensor(struct stepaf_ofi_link *link, struct stepaf_post *po
     while (post->at_offset < xfer->bytes) {
         uint64_t left = xfer->bytes - post->at_offset;
         uint32_t bytes = (uint32_t)(left < ofi->piece_max ? left : ofi->piece_max);
+        bool says_all = post->at == finish->xfer && bytes == left &&
+                        link->shared.open->pieces <= STEPAF_OFI_PIECES_MAX;
         if (!ofi_write(link->shared.open, (const uint8_t *)xfer->src + post->at_offset, bytes,
                        xfer->src_mem->registration[ofi->shared.base.index],
                        there->address + xfer->dst_offset + post->at_offset, there->key,
-                       imm_make(link, STEPAF_FABRIC_PIECE, link->shared.sent), !*first_p))
+                       says_all ? finish_data(link, finish->imm)
+                                : imm_make(link, STEPAF_FABRIC_PIECE, link->shared.sent),
+                       !*first_p && !says_all))
             return false;
         *first_p = false;
-        link->shared.open->pieces++;
+        finish->is_said = says_all;
+        link->shared.open->pieces += !says_all;
         link->shared.base.bytes_sent += bytes;
         post->at_offset += bytes;
     }
@@ -112,12 +134,26 @@ static bool ofi_send_message(struct stepaf_ofi_link *link, const struct stepaf_p
     *slot = (struct stepaf_fabric_slot){
         link->shared.token, link->shared.sent, taken, link->shared.open->pieces, 0, post->msg};
     if (!write_slot(link->shared.open, place, sizeof(*slot),
-                    imm_make(link, STEPAF_FABRIC_MESSAGE, link->shared.sent)))
+                    (link->is_wide ? stepaf_ofi_in_slot : 0) |
+                        imm_make(link, STEPAF_FABRIC_MESSAGE, link->shared.sent)))
         return false;
     link->shared.told = taken;
-    link->shared.sent++;
-    link->shared.base.messages_sent++;
     return true;
+}
+
+/* Whether the last write can say the message as well, which tells no credit then. */
+static struct finish finish_of(const struct stepaf_ofi_link *link, const struct stepaf_post *post)
+{
+    struct finish finish = {.xfer = UINT32_MAX};
+    unsigned last = post->n_xfer;
+
+    if (!link->is_wide || !stepaf_fabric_can_omit_credit(&link->shared))
+        return finish;
+    while (last && !post->xfer[last - 1].bytes)
+        last--;
+    if (last && stepaf_msg_to_imm(&post->msg, &finish.imm))
+        finish.xfer = last - 1;
+    return finish;
 }
 
 /* False: there is no room now. */
@@ -128,12 +164,15 @@ static bool ofi_send_post(struct stepaf_ofi_link *link, struct stepaf_post *post
 
     if (!flight)
         return false;
+    struct finish finish = finish_of(link, post);
     for (; post->at < post->n_xfer; post->at++, post->at_offset = 0)
-        if (!ofi_send_tensor(link, post, &first))
+        if (!ofi_send_tensor(link, post, &finish, &first))
             return false;
-    if (!ofi_send_message(link, post))
+    if (!finish.is_said && !ofi_send_message(link, post))
         return false;
-    stepaf_fabric_end_post(flight, flight->pieces ? post : NULL);
+    link->shared.sent++;
+    link->shared.base.messages_sent++;
+    stepaf_fabric_end_post(flight, finish.is_said || flight->pieces ? post : NULL);
     return true;
 }
 

@@ -67,7 +67,7 @@ static void has_come(struct stepaf_ucx_link *link, uint32_t place, ucs_status_t 
     if (status != UCS_OK)
         link->failed = status;
     else
-        link->shared.landed[place]++;
+        link->shared.due[place].landed++;
     stepaf_ucx_of(link)->counted++;
     stepaf_ucx_note(link);
 }

@@ -42,6 +42,18 @@ static void deliver(struct stepaf_upcalls *up, struct stepaf_link *link,
     side->messages[side->n_messages++] = *msg;
 }
 
+/* Written down as the 32 bits say it: a START. */
+static void deliver_imm(struct stepaf_upcalls *up, struct stepaf_link *link, uint32_t imm)
+{
+    struct stepaf_msg msg = {.type = STEPAF_MSG_START,
+                             .plan = imm >> STEPAF_IMM_PLAN_SHIFT & 0xffff,
+                             .seq = imm >> STEPAF_IMM_SEQ_SHIFT & STEPAF_IMM_SEQ_MASK};
+
+    side_must(up->polled != 0, "when it has come");
+    deliver(up, link, &msg);
+    ((struct side *)up)->n_by_imm++;
+}
+
 static void lost(struct stepaf_upcalls *up, struct stepaf_link *link, const char *reason)
 {
     struct side *side = (struct side *)up;
@@ -69,6 +81,7 @@ stepaf_status_t side_try_open(struct side *side, unsigned n_peers)
     side->topo = (struct stepaf_topo){.node_id = 1, .l2_bytes = 16384};
     side->up = (struct stepaf_upcalls){
         .deliver = deliver,
+        .deliver_imm = deliver_imm,
         .lost = lost,
         .resolve = resolve,
         .env = &side->env,

@@ -25,6 +25,7 @@ struct side {
     unsigned n_regions;
     unsigned n_messages;
     struct stepaf_msg messages[SIDE_MESSAGES]; /* as they came, of all links */
+    unsigned n_by_imm;                         /* of them */
     unsigned n_lost;
     char lost_reason[STEPAF_REASON_MAX];
 };

@@ -53,6 +53,12 @@ static uint8_t byte_of(uint32_t stream, uint32_t op, uint32_t at)
     return (uint8_t)(mix(op * STREAMS + stream) + at * 7);
 }
 
+/* Whether the message is one that 32 bits can say. */
+static bool is_short(uint32_t stream, uint32_t op)
+{
+    return mix(mix(op * STREAMS + stream) + XFERS) % 4;
+}
+
 static void open_stream(uint32_t s, struct side *from, uint32_t peer, struct side *to)
 {
     struct stream *stream = &streams[s];
@@ -109,7 +115,9 @@ static struct stepaf_post *compose(struct stream *stream)
     *post = (struct stepaf_post){.link = stream->from->links[stream->peer],
                                  .xfer = stream->xfers[area],
                                  .n_xfer = (uint8_t)xfers_of(s, op)};
-    post->msg = (struct stepaf_msg){.type = STEPAF_MSG_START, .seq = op, .n_words = 1, .word = {s}};
+    post->msg =
+        (struct stepaf_msg){.type = STEPAF_MSG_START, .plan = (uint16_t)s, .seq = op, .word = {op}};
+    post->msg.n_words = !is_short(s, op);
     for (unsigned i = 0; i < post->n_xfer; i++) {
         uint32_t bytes = bytes_of(s, op, i);
         stream->xfers[area][i] =
@@ -151,11 +159,12 @@ static void spoil_sources(struct stream *stream)
 
 static void look_at(const struct side *side, const struct stepaf_msg *msg)
 {
-    struct stream *stream = &streams[msg->word[0] % STREAMS];
-    uint32_t s = msg->word[0], op = msg->seq, at = 0;
+    struct stream *stream = &streams[msg->plan % STREAMS];
+    uint32_t s = msg->plan, op = stream->delivered, at = 0;
     uint8_t *area = stream->target->base + (size_t)(op % AREAS) * AREA;
 
-    if (s >= STREAMS || stream->to != side || op != stream->delivered) {
+    if (s >= STREAMS || stream->to != side || ((msg->seq - op) & STEPAF_IMM_SEQ_MASK) != 0 ||
+        (!is_short(s, op) && (msg->n_words != 1 || msg->word[0] != op))) {
         n_wrong++;
         return;
     }

@@ -17,6 +17,13 @@ static void begin(void)
     fabric_open_three(all);
 }
 
+static void begin_wide(void)
+{
+    ofi_fabric_reset(24);
+    ofi_fabric.cq_data_size = 8;
+    fabric_open_three(all);
+}
+
 /* A link of the first side is as it was. */
 static void check_link(struct side *peer, uint32_t index)
 {
@@ -78,6 +85,66 @@ static void stale_and_early_numbers_are_dropped(void)
         check_link(&b, 0);
     check_link(&c, 1);
     CU_ASSERT_EQUAL(a.n_lost, 0);
+    end();
+}
+
+/* The same of messages that data say; and those of a MESSAGE say whether it is in its slot. */
+static void wide_data_of_nobody_are_dropped(void)
+{
+    const uint32_t good = data_of(STEPAF_FABRIC_MESSAGE, 0, 0);
+
+    begin_wide();
+    uint64_t before = a.up.dropped_malformed;
+    ofi_fabric_say(&a, 1ull << 32 | data_of(STEPAF_FABRIC_PIECE, 0, 0));
+    ofi_fabric_say(&a, 1ull << 32 | data_of(STEPAF_FABRIC_CREDIT, 0, 0));
+    ofi_fabric_say(&a, (stepaf_ofi_in_slot + (1ull << 32)) | good);
+    ofi_fabric_say(&a, data_of(STEPAF_FABRIC_MESSAGE, 2, 0));
+    for (uint32_t low = STEPAF_FABRIC_RING; low <= STEPAF_OFI_LOW_NUMBER; low++)
+        ofi_fabric_say(&a, 1ull << 32 | (good + low));
+    take_in_all();
+    CU_ASSERT_EQUAL(a.up.dropped_malformed - before,
+                    4 + STEPAF_OFI_LOW_NUMBER + 1 - STEPAF_FABRIC_RING);
+    CU_ASSERT_EQUAL(a.n_messages, 0);
+    check_link(&b, 0);
+    end();
+}
+
+/* A post of tensors is as many writes, which ring together; the last says the message too, unless that is to tell the
+ * peer how much has been taken. */
+static void a_tensor_is_a_write(void)
+{
+    begin_wide();
+    struct stepaf_mem *source = fabric_memory(&a, ROOM);
+    (void)fabric_memory(&b, ROOM);
+    struct stepaf_rmem *rmem = side_import(&a, 0, &b, &b.regions[0]);
+    struct stepaf_xfer xfers[5] = {{0}};
+    for (int i = 0; i < 4; i++) /* the last has no bytes */
+        xfers[i] = (struct stepaf_xfer){source->base, source, rmem, 64u * (unsigned)i, 64};
+    for (unsigned n = 1; n <= 5; n++) {
+        struct stepaf_post post = {.link = a.links[0], .xfer = xfers, .n_xfer = (uint8_t)n};
+        struct stepaf_post *posts[] = {&post};
+        unsigned before = ofi_fabric.n_writes;
+        post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START, .seq = n, .epoch = 3};
+        CU_ASSERT_EQUAL(side_ops->post(posts, 1), 0);
+        CU_ASSERT_EQUAL(ofi_fabric.n_writes - before, n < 5 ? n : 4);
+        CU_ASSERT_TRUE(fabric_until_messages(&b, &a, n));
+        CU_ASSERT_EQUAL(b.messages[n - 1].seq, n);
+        take_in_all();
+        CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
+    }
+    CU_ASSERT_EQUAL(b.n_by_imm, 5);
+    for (unsigned i = 0; i < STEPAF_FABRIC_RING / 2 - 1; i++) {
+        CU_ASSERT_EQUAL(side_say(&b, 0, i), STEPAF_POST_SENT);
+        CU_ASSERT_TRUE(fabric_until_messages(&a, &b, i + 1));
+    }
+    struct stepaf_post post = {.link = a.links[0], .xfer = xfers, .n_xfer = 1}, *posts[] = {&post};
+    post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START, .seq = 6};
+    CU_ASSERT_EQUAL(side_ops->post(posts, 1), 0);
+    CU_ASSERT_TRUE(fabric_until_messages(&b, &a, 6));
+    CU_ASSERT_EQUAL(b.n_by_imm, 5);
+    CU_ASSERT_EQUAL(ofi_link(&b, 0)->shared.credit, STEPAF_FABRIC_RING / 2 - 1);
+    take_in_all();
+    side_ops->release_mem(a.links[0], rmem);
     end();
 }
 
@@ -371,6 +438,8 @@ int main(void)
     CU_TestInfo tests[] = {
         {"data of nobody is dropped", data_of_nobody_is_dropped},
         {"stale and early numbers are dropped", stale_and_early_numbers_are_dropped},
+        {"wide data of nobody are dropped", wide_data_of_nobody_are_dropped},
+        {"a tensor is a write", a_tensor_is_a_write},
         {"messages that were not written are dropped", messages_that_were_not_written_are_dropped},
         {"slots are looked at", slots_are_looked_at},
         {"credits of nobody are dropped", credits_of_nobody_are_dropped},

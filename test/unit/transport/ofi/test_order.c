@@ -4,7 +4,7 @@
 #include "ofi_fabric.h"
 #include "unit.h"
 
-enum { OPS = 4000 };
+enum { OPS = 4000, WIDE = 8 };
 
 static void end(void)
 {
@@ -21,12 +21,26 @@ static void nothing_depends_on_order(void)
     fabric_order_exchange(fabric_order_ops(OPS));
     CU_ASSERT(ofi_fabric.n_overtaken > 0);
     CU_ASSERT(ofi_fabric.more_run > 2);
+    CU_ASSERT_EQUAL(fabric_sides[0].n_by_imm, 0);
+    end();
+}
+
+static void nor_where_data_say_messages(void)
+{
+    ofi_fabric_reset(7);
+    ofi_fabric.cq_data_size = WIDE;
+    fabric_order_begin();
+    fabric_order_exchange(fabric_order_ops(OPS));
+    CU_ASSERT(ofi_fabric.n_overtaken > 0);
+    for (int s = 0; s < FABRIC_SIDES; s++)
+        CU_ASSERT(fabric_sides[s].n_by_imm > fabric_order_ops(OPS) / 4);
     end();
 }
 
 static void numbers_wrap(void)
 {
     ofi_fabric_reset(2);
+    ofi_fabric.cq_data_size = WIDE;
     fabric_order_begin();
     for (int s = 0; s < FABRIC_SIDES; s++)
         for (uint32_t p = 0; p < ofi_of(&fabric_sides[s])->shared.n_peers; p++) {
@@ -41,6 +55,7 @@ static void numbers_wrap(void)
 static void writes_are_refused_for_a_while(void)
 {
     ofi_fabric_reset(3);
+    ofi_fabric.cq_data_size = WIDE;
     fabric_order_begin();
     ofi_fabric.refuse_one_in = 3;
     fabric_order_exchange(fabric_order_ops(OPS) / 4);
@@ -51,6 +66,7 @@ static void writes_are_refused_for_a_while(void)
 static void few_writes_are_taken_at_a_time(void)
 {
     ofi_fabric_reset(4);
+    ofi_fabric.cq_data_size = WIDE;
     fabric_order_begin();
     ofi_fabric.depth = 2 * STEPAF_OFI_MORE_MAX;
     fabric_order_exchange(fabric_order_ops(OPS) / 4);
@@ -62,6 +78,7 @@ static void few_writes_are_taken_at_a_time(void)
 static void tensors_are_cut(void)
 {
     ofi_fabric_reset(5);
+    ofi_fabric.cq_data_size = WIDE;
     fabric_order_begin();
     for (int s = 0; s < FABRIC_SIDES; s++)
         ofi_of(&fabric_sides[s])->piece_max = 16;
@@ -90,6 +107,7 @@ int main(void)
 {
     CU_TestInfo tests[] = {
         {"nothing depends on order", nothing_depends_on_order},
+        {"nor where data say messages", nor_where_data_say_messages},
         {"numbers wrap", numbers_wrap},
         {"writes are refused for a while", writes_are_refused_for_a_while},
         {"few writes are taken at a time", few_writes_are_taken_at_a_time},
