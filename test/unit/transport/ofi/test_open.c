@@ -66,10 +66,12 @@ static void what_it_lacks_is_said(void)
     ofi_fabric_reset(32);
     ofi_fabric.prov_version = FI_VERSION(117, 0);
     UNIT_STRING(choose(usual, ""), "tcp;ofi_rxm");
+    ofi_fabric.prov_version = FI_VERSION(206, 0);
+    UNIT_STRING(choose(usual, ""), "sockets");
     ofi_fabric.prov_version = FI_VERSION(201, 0);
     UNIT_STRING(choose(usual, ""), "sockets");
     UNIT_STRING(choose(usual, "tcp;ofi_rxm"), "");
-    UNIT_CONTAINS(reason, "tcp;ofi_rxm (libfabric 2.1's ends the process");
+    UNIT_CONTAINS(reason, "tcp;ofi_rxm (since libfabric 2.1 it ends the process");
 }
 
 static void it_is_only_used_if_asked_for(void)
