@@ -9,6 +9,8 @@ enum {
     READING_WIDE_NS = 2000,    /* it was interrupted: better none, for a while */
     READING_LATE_US = 1000000,
     PROBE_EVERY_US = 100000,
+    PROBE_FIRST_US = 20000, /* the clock that is followed, as long as there are few */
+    PROBE_FEW = 100,
     PROBE_TURNS = 16,   /* all peers are told of this clock once in so many */
     BOUND_NS = 1000,    /* of a stamp against its own node's clock */
     PROBE_READ_NS = 200 /* of the two readings that a probe consists of */
@@ -288,5 +290,10 @@ void stepaf_clock_keep(struct stepaf_ctx *ctx, uint64_t now)
         now - clock->probed >= ticks_in(ctx, PROBE_EVERY_US)) {
         clock->probed = now;
         send_probes(ctx);
+    } else if (clock->probes && ctx->state == STEPAF_CTX_OPEN && clock->server >= 0 &&
+               clock->n_probes < PROBE_FEW &&
+               now - clock->probed_first >= ticks_in(ctx, PROBE_FIRST_US)) {
+        clock->probed_first = now;
+        probe(&ctx->peers[clock->server]);
     }
 }

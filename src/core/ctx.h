@@ -242,11 +242,12 @@ struct stepaf_ctx_clock {
     uint32_t n_probes; /* answers of it, ever */
     uint32_t turn;     /* the last peer that was probed for its bound */
     uint64_t probed;   /* ticks */
-    bool probes;       /* is to send some */
-    bool greets;       /* the next ones to all peers */
-    bool one_node;     /* all ranks are on one: they share its clock */
-    bool is_zero;      /* the reference's node's clock is the common one as it is */
-    bool is_nodes;     /* and it is this rank's node */
+    uint64_t probed_first; /* the same, of those that come faster at first */
+    bool probes;           /* is to send some */
+    bool greets;           /* the next ones to all peers */
+    bool one_node;         /* all ranks are on one: they share its clock */
+    bool is_zero;          /* the reference's node's clock is the common one as it is */
+    bool is_nodes;         /* and it is this rank's node */
     bool known;
 };
 
