@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "core/members.h"
 #include "wireup/agree_return.h"
 #include "wireup/connect.h"
@@ -308,6 +309,20 @@ static stepaf_status_t exchange_reports(struct stepaf_agreement *a)
     return status;
 }
 
+/* Which transport each link has, and why none that is better. */
+static void say_links(const struct stepaf_ctx *ctx)
+{
+    for (uint32_t p = 0; p < ctx->n_peers; p++) {
+        const struct stepaf_peer *peer = &ctx->peers[p];
+        if (stepaf_agree_concerns(peer) && peer->link)
+            stepaf_log_debug(
+                STEPAF_WHO_FORMAT " is connected by %s%s%s, %s%s", STEPAF_WHO_ARGS(peer->who),
+                peer->link->name, peer->link->address[0] ? " at " : "", peer->link->address,
+                peer->refused[0] ? "since better ones cannot be used: " : "the best one there is",
+                peer->refused);
+    }
+}
+
 stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
                                    stepaf_status_t own, size_t *offsets, int64_t began_ns,
                                    int64_t deadline_ns)
@@ -335,5 +350,7 @@ stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_a
         status = exchange_reports(&a);
     } while (status == STEPAF_INPROGRESS);
     ctx->job.members.patience_ns = 0;
+    if (!status)
+        say_links(ctx);
     return status;
 }
