@@ -17,6 +17,7 @@
 #include "core/send.h"
 #include "core/table.h"
 #include "core/trace.h"
+#include "core/trace_signal.h"
 #include "core/wait.h"
 #include "core/watch.h"
 #include "device/gpu.h"
@@ -78,6 +79,7 @@ void stepaf_ctx_free(struct stepaf_ctx *ctx)
     stepaf_table_free(&ctx->tables.ops);
     stepaf_table_free(&ctx->tables.batches);
     free(ctx->cache.plans);
+    stepaf_trace_signal_end(ctx);
     stepaf_trace_close(&ctx->trace);
     if (ctx->polling.watch)
         ctx->polling.watch->ops->close(ctx->polling.watch);

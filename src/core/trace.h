@@ -45,6 +45,8 @@ struct stepaf_trace {
     uint64_t head;   /* entries written, ever */
     uint64_t tail;   /* entries forgotten by stepaf_trace_clear */
     uint32_t number; /* contexts of this process before this one: the same at all ranks */
+    bool heeds;      /* signals, see trace_signal.h */
+    uint32_t n_heeded;
 };
 
 bool stepaf_trace_open(struct stepaf_trace *trace, uint32_t records);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -20,15 +21,16 @@
 static const char file_head[] = "[\n", file_tail[] = "\n]\n", between[] = ",\n";
 
 enum { HEAD = sizeof(file_head) - 1, TAIL = sizeof(file_tail) - 1, BETWEEN = sizeof(between) - 1 };
+enum { NOW_PATIENCE_US = 1000000 }; /* of a rank that others wait for meanwhile */
 
-static bool has_trace_file(const struct stepaf_ctx *ctx)
+bool stepaf_trace_file_is_on(const struct stepaf_ctx *ctx)
 {
     return ctx->env.trace_file && ctx->env.trace_file[0] && ctx->trace.ring;
 }
 
 stepaf_status_t stepaf_trace_file_check(const struct stepaf_ctx *ctx)
 {
-    if (!has_trace_file(ctx))
+    if (!stepaf_trace_file_is_on(ctx))
         return STEPAF_OK;
     int fd = stepaf_fd_open(ctx->env.trace_file, O_RDWR | O_CREAT);
     if (fd < 0)
@@ -39,6 +41,22 @@ stepaf_status_t stepaf_trace_file_check(const struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
+static void name_of_signal(const struct stepaf_ctx *ctx, uint32_t n, char *path)
+{
+    snprintf(path, PATH_MAX, "%s.%u", ctx->env.trace_file, n);
+}
+
+/* Those that an earlier job has left. */
+static void remove_earlier(const struct stepaf_ctx *ctx)
+{
+    char path[PATH_MAX];
+    uint32_t n = 1;
+
+    do
+        name_of_signal(ctx, n++, path);
+    while (!unlink(path));
+}
+
 void stepaf_trace_file_begin(struct stepaf_ctx *ctx, bool anew)
 {
     static _Atomic uint32_t n_contexts;
@@ -46,7 +64,7 @@ void stepaf_trace_file_begin(struct stepaf_ctx *ctx, bool anew)
     int first = 0;
 
     ctx->trace.number = atomic_fetch_add(&n_contexts, 1);
-    if (!has_trace_file(ctx) || ctx->trace.number > 0 || !anew)
+    if (!stepaf_trace_file_is_on(ctx) || ctx->trace.number > 0 || !anew)
         return;
     while (ranks[first].node_id != ranks[ctx->job.boot.rank].node_id)
         first++;
@@ -57,6 +75,8 @@ void stepaf_trace_file_begin(struct stepaf_ctx *ctx, bool anew)
         stepaf_log_warn("STEPAF_TRACE_FILE=%.200s: %s", ctx->env.trace_file, strerror(errno));
     else
         close(fd);
+    if (ctx->env.trace_signal != STEPAF_ENV_TRACE_SIGNAL_none)
+        remove_earlier(ctx);
 }
 
 /* Other ranks that add theirs are through soon, if they live. */
@@ -153,26 +173,46 @@ static char *make_text(const struct stepaf_ctx *ctx, size_t *bytes_p)
     return NULL;
 }
 
+/* @a text is freed. */
+static void add_text(const struct stepaf_ctx *ctx, const char *path, char *text, size_t bytes,
+                     int64_t patience_us)
+{
+    int64_t deadline_ns = stepaf_monotonic_ns() + patience_us * 1000;
+    struct stepaf_quiet quiet;
+    int fd = text ? stepaf_fd_open(path, O_RDWR | O_CREAT) : -1;
+
+    stepaf_quiet_begin(&quiet); /* a limit of file sizes is no reason to end the process */
+    if (fd < 0 || !append(fd, text, bytes, deadline_ns))
+        stepaf_log_warn("STEPAF_TRACE_FILE=%.200s: world rank %d has not added its events: %s",
+                        path, ctx->job.boot.rank, strerror(errno));
+    stepaf_quiet_end(&quiet);
+    if (fd >= 0)
+        close(fd);
+    free(text);
+}
+
 void stepaf_trace_file_add(struct stepaf_ctx *ctx)
 {
-    int64_t deadline_ns = stepaf_monotonic_ns() + ctx->env.timeout_us * 1000;
-    struct stepaf_quiet quiet;
     size_t bytes = 0;
 
-    if (!has_trace_file(ctx) || !ctx->job.ranks || !ctx->peers)
+    if (!stepaf_trace_file_is_on(ctx) || !ctx->job.ranks || !ctx->peers)
         return;
     stepaf_lock_enter(&ctx->lock); /* of the progress thread */
     stepaf_clock_refresh(ctx);
     errno = ENOMEM;
     char *text = make_text(ctx, &bytes);
     stepaf_lock_leave(&ctx->lock);
-    int fd = text ? stepaf_fd_open(ctx->env.trace_file, O_RDWR | O_CREAT) : -1;
-    stepaf_quiet_begin(&quiet); /* a limit of file sizes is no reason to end the process */
-    if (fd < 0 || !append(fd, text, bytes, deadline_ns))
-        stepaf_log_warn("STEPAF_TRACE_FILE=%.200s: world rank %d has not added its events: %s",
-                        ctx->env.trace_file, ctx->job.boot.rank, strerror(errno));
-    stepaf_quiet_end(&quiet);
-    if (fd >= 0)
-        close(fd);
-    free(text);
+    add_text(ctx, ctx->env.trace_file, text, bytes, ctx->env.timeout_us);
+}
+
+void stepaf_trace_file_add_now(struct stepaf_ctx *ctx, uint32_t n)
+{
+    char path[PATH_MAX];
+    size_t bytes = 0;
+
+    name_of_signal(ctx, n, path);
+    stepaf_clock_refresh(ctx);
+    errno = ENOMEM;
+    char *text = make_text(ctx, &bytes);
+    add_text(ctx, path, text, bytes, NOW_PATIENCE_US);
 }

@@ -14,6 +14,7 @@
 #include "core/news.h"
 #include "core/peer.h"
 #include "core/progress.h"
+#include "core/trace_signal.h"
 #include "core/wait.h"
 #include "core/watch.h"
 
@@ -93,6 +94,7 @@ static void find_dead_peers(struct stepaf_ctx *ctx, uint64_t now)
     ctx->polling.checked = now;
     stepaf_clock_keep(ctx, now);
     stepaf_metrics_keep(ctx, now);
+    stepaf_trace_signal_look(ctx);
     for (unsigned i = 0; i < ctx->net.n_transports; i++)
         ctx->net.transports[i]->ops->check_peers(ctx->net.transports[i]);
     ask_launcher(ctx);

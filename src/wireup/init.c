@@ -19,6 +19,7 @@
 #include "core/region.h"
 #include "core/trace.h"
 #include "core/trace_file.h"
+#include "core/trace_signal.h"
 #include "device/gpu.h"
 #include "verdict/verdict.h"
 #include "wireup/hello.h"
@@ -358,6 +359,7 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
         return status;
     }
     stepaf_metrics_open(ctx, &stepaf_meter_path);
+    stepaf_trace_signal_begin(ctx);
     *ctx_p = ctx;
     return STEPAF_OK;
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# STEPAF_TRACE_FILE: the ranks of a program leave one file, in which pushes and answers are joined to batches.
+# STEPAF_TRACE_FILE: the ranks of a program leave one file, in which pushes and answers are joined to batches; with
+# STEPAF_TRACE_SIGNAL one at each signal. STEPAF_LOG_LEVEL=debug says by what ranks are connected.
 set -u
 : "${top_srcdir:=.}" "${top_builddir:=.}"
 skip() { echo "skipped: $1"; exit 77; }
@@ -8,7 +9,8 @@ command -v python3 >/dev/null || skip "there is no python3"
 perf=$top_builddir/stepaf_perf
 [ -x "$perf" ] || skip "stepaf_perf is not built"
 directory=$(mktemp -d) || exit 99
-trap 'rm -rf "$directory"' EXIT
+job=
+trap '[ -z "$job" ] || kill "$job" 2>/dev/null; rm -rf "$directory"' EXIT
 unset OMPI_COMM_WORLD_SIZE PMIX_RANK PMI_RANK PMI_SIZE MPI_LOCALRANKID STEPAF_SPLIT STEPAF_ROLE STEPAF_TRANSPORTS
 fail() { echo "FAIL: $1"; cat "$directory/err"; exit 1; }
 
@@ -78,3 +80,48 @@ fi
 # Without traces there is nothing to write.
 STEPAF_TRACE=off run "$directory/off.json" || fail "STEPAF_TRACE=off: exit code $?"
 [ ! -e "$directory/off.json" ] || fail "STEPAF_TRACE=off has left a file"
+
+# At a signal each rank adds what it has to a file with a number: those of before are gone.
+for n in 1 2 3; do
+    echo old >"$directory/at.json.$n"
+done
+STEPAF_TRACE_SIGNAL=usr1 STEPAF_TRACE_FILE=$directory/at.json STEPAF_LOG_LEVEL=debug timeout -k 10 120 "$perf" af --procs 3 \
+    --split attn=2,ffn=1 --size 8K --iters 100000000 --max-time 100 --no-floor --transport shm >"$directory/out" 2>"$directory/err" &
+job=$!
+pids() { awk '$1 == "#" && $4 ~ /^(attention|ffn)$/ { print $6 }' "$directory/out"; }
+# has N: whether all ranks are in the file of the signal.
+has() { [ "$(grep -c '"process_name"' "$directory/at.json.$1" 2>/dev/null)" = 3 ]; }
+# await WORD...: until it holds.
+await()
+{
+    tries=0
+    until "$@"; do
+        tries=$((tries + 1))
+        [ $tries -lt 600 ] && kill -0 "$job" 2>/dev/null || fail "never: $*"
+        sleep 0.1
+    done
+}
+ranks() { [ "$(pids | wc -l)" = 3 ] && [ "$(grep -c 'is connected by' "$directory/err")" = 4 ]; }
+await ranks
+[ ! -e "$directory/at.json.1" ] && [ ! -e "$directory/at.json.3" ] || fail "what an earlier job has left is there"
+for n in 1 2; do
+    # shellcheck disable=SC2046
+    kill -USR1 $(pids)
+    await has $n
+done
+kill -0 "$job" || fail "a signal has ended the job"
+for n in 1 2; do
+    python3 -c '
+import json, sys
+events = json.load(open(sys.argv[1], encoding="utf-8"))
+assert {e["pid"] for e in events if e["name"] == "operation"} == {0, 1}
+assert {e["pid"] for e in events if e["name"] == "batch"} == {2}' "$directory/at.json.$n" || fail "signal $n"
+done
+grep -q 'FFN rank 0 (world rank 2) is connected by shm;[a-z]*.*, the best one there is' "$directory/err" ||
+    fail "it is not said by what ranks are connected"
+kill "$job"
+wait "$job"
+job=
+# Without a file there is nothing to do, which is said.
+STEPAF_TRACE_SIGNAL=usr1 run ""
+grep -q 'STEPAF_TRACE_SIGNAL does nothing: STEPAF_TRACE_FILE is not set' "$directory/err" || fail "no warning"
