@@ -100,8 +100,9 @@ struct stepaf_verdict_state {
     struct stepaf_verdict_case cases[STEPAF_VERDICT_CASES];
 };
 
-/* Watch, if the setting says so. Roles and peers are known; no plan has been made. STEPAF_ERR_NO_MEMORY. */
-stepaf_status_t stepaf_verdict_open(struct stepaf_ctx *ctx);
+/* Watch, if the setting says so. Roles and peers are known; no plan has been made. Without memory for it there are no
+ * verdicts, which is said: the others know already that this rank is there. */
+void stepaf_verdict_open(struct stepaf_ctx *ctx);
 /* The context's; NULL: it is off. */
 struct stepaf_verdict_state *stepaf_verdict_of(const struct stepaf_ctx *ctx);
 

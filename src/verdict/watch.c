@@ -308,23 +308,23 @@ static const struct stepaf_watch_ops watch_ops = {.meet = meet_plan,
                                                   .count = count,
                                                   .close = close_watch};
 
-stepaf_status_t stepaf_verdict_open(struct stepaf_ctx *ctx)
+void stepaf_verdict_open(struct stepaf_ctx *ctx)
 {
     struct stepaf_verdict_state *state;
 
     if (ctx->env.verdict != STEPAF_ENV_VERDICT_on)
-        return STEPAF_OK;
+        return;
     if (!ctx->trace.ring) {
         stepaf_log_warn("STEPAF_VERDICT=on does nothing, since STEPAF_TRACE is off");
-        return STEPAF_OK;
+        return;
     }
     state = calloc(1, sizeof(*state));
-    if (!state)
-        return stepaf_error_no_memory(STEPAF_PHASE_INIT);
-    state->ctx = ctx;
-    if (!stepaf_window_open(state)) {
+    if (state)
+        state->ctx = ctx;
+    if (!state || !stepaf_window_open(state)) {
         free(state);
-        return stepaf_error_no_memory(STEPAF_PHASE_INIT);
+        stepaf_log_warn("STEPAF_VERDICT=on does nothing: out of memory");
+        return;
     }
     state->watch.ops = &watch_ops;
     state->watch.ended = state->watch.polled = stepaf_ticks();
@@ -333,7 +333,6 @@ stepaf_status_t stepaf_verdict_open(struct stepaf_ctx *ctx)
     state->last_done = state->watch.polled;
     ctx->polling.look_at = 0;
     ctx->polling.watch = &state->watch;
-    return STEPAF_OK;
 }
 
 struct stepaf_verdict_state *stepaf_verdict_of(const struct stepaf_ctx *ctx)

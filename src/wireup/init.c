@@ -351,13 +351,12 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     stepaf_split_free(&view.split);
     if (!status)
         status = open_peers(ctx);
-    if (!status)
-        status = stepaf_verdict_open(ctx);
     if (status) {
         ctx->job.boot.close = NULL; /* the caller keeps it */
         stepaf_ctx_free(ctx);
         return status;
     }
+    stepaf_verdict_open(ctx);
     stepaf_metrics_open(ctx, &stepaf_meter_path);
     stepaf_trace_signal_begin(ctx);
     *ctx_p = ctx;
