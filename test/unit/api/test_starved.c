@@ -221,6 +221,7 @@ int main(void)
         {"without the kernel's help", without_the_kernels_help},
         CU_TEST_INFO_NULL,
     };
+    setenv("STEPAF_VERDICT", "on", 1);
     setenv("STEPAF_TRACE_FILE", "/dev/null",
            1); /* what writes traces at the end is starved as well */
     return unit_run(tests);
