@@ -59,6 +59,7 @@ fi
 "$bindir/stepaf_info" --version | grep -F "$version"
 "$bindir/stepaf_doctor" --version | grep -F "$version"
 "$bindir/stepaf-run" --version | grep -F "$version"
+"$bindir/stepaf-accept" --version | grep -Fx "stepaf-accept $version"
 if command -v python3 >/dev/null; then
     "$bindir/stepaf-report" --help | grep -F -- --against
     "$bindir/stepaf-top" --once --interval 0.1 --job none | grep -F 'no rank'
