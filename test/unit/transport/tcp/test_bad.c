@@ -71,7 +71,8 @@ static void large_payloads_begin_at_multiples(void)
         stepaf_tcp_ops.post(posts, 1);
         CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
         CU_ASSERT_TRUE(tcp_bare_read(&b, fds[0], stream, 1));
-        CU_ASSERT_EQUAL(recv(fds[0], stream + 1, sizeof stream, MSG_DONTWAIT), (ssize_t)whole - 1);
+        CU_ASSERT_EQUAL(recv(fds[0], stream + 1, sizeof stream - 1, MSG_DONTWAIT),
+                        (ssize_t)whole - 1);
         CU_ASSERT(stream[0] == STEPAF_TCP_FRAME && !memcmp(stream + 64, src[0], 4100));
         CU_ASSERT_EQUAL(memcmp(stream + 64 + 4160, src[1], 33), 0);
         CU_ASSERT_EQUAL(stream[64 + 4160 + 64], STEPAF_MSG_RESPONSE);
