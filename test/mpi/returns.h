@@ -28,10 +28,17 @@ struct rank {
     bool is_new;      /* it has returned in this round */
 };
 
-/* ---- returns.c ---- */
+/* ---- returns_work.c: the operations ---- */
 
+/* Before there is a context; and its end. */
+void returns_begin(const struct rank *rank);
+void returns_end(struct rank *rank);
+/* Declare keys, allocate memory and make plans, for the next commit. */
+bool returns_prepare(struct rank *rank);
 /* Some operations of all attention ranks, answered by all FFN ranks; or of those that are left in this round. */
 bool returns_work(struct rank *rank, bool is_whole);
+/* This round's victims are dead, and no commit has gone on without them. */
+bool returns_work_in_vain(struct rank *rank);
 
 /* ---- returns_commit.c ---- */
 

@@ -68,7 +68,7 @@ bool returns_lose_one(struct rank *rank, int victim)
         if (returns_second_of(rank, rank->round) >= 0)
             hs_signal(job, returns_second_of(rank, rank->round), SIGKILL);
     }
-    if (!returns_meet(rank, left))
+    if (!returns_meet(rank, left) || !returns_work_in_vain(rank))
         return false;
     if (hs_option_int(job, "--once", 0))
         return returns_await_state(rank, victim, STEPAF_MEMBER_ASKS) && returns_meet(rank, left);
