@@ -223,6 +223,30 @@ struct stepaf_kernel_args {
     struct stepaf_kernel_tensor lanes[STEPAF_KERNEL_TENSORS];
 };
 
+/* Receiving: lanes that nothing comes by, with no head, look where another one of the launch does, and take nothing of
+ * it. So the gate, which looks at all heads at once, need not know of them. Without another one there is no lane. */
+static inline void stepaf_lanes_fill(struct stepaf_kernel_args *args)
+{
+    const struct stepaf_kernel_tensor *told = NULL;
+
+    for (uint32_t i = 0; i < args->n_lanes && !told; i++) /* by its own head, in any case */
+        if (args->lanes[i].head && (!args->lanes[i].copied || args->lanes[i].copied == i + 1))
+            told = &args->lanes[i];
+    for (uint32_t i = 0; i < args->n_lanes && told; i++) {
+        struct stepaf_kernel_tensor *lane = &args->lanes[i];
+        if (lane->head)
+            continue;
+        lane->head = told->head;
+        lane->body = told->body;
+        lane->peer = told->peer;
+        lane->proto = STEPAF_PROTO_ZCOPY; /* nothing is left to do when its head is there */
+        if (told->proto == STEPAF_PROTO_INLINE)
+            lane->proto = STEPAF_PROTO_INLINE; /* the gate may look for such heads alone */
+    }
+    if (!told)
+        args->n_lanes = 0;
+}
+
 /* The beginning of a flow with few lanes, as a parameter of its own. */
 struct stepaf_flow_few {
     uint64_t words[offsetof(struct stepaf_kernel_args, lanes[STEPAF_FLOW_FEW]) / sizeof(uint64_t)];

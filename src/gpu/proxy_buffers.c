@@ -204,12 +204,31 @@ void stepaf_proxies_undo(struct stepaf_ctx *ctx)
 
 /* ---- in force ---- */
 
+/* Whether there is something to carry, once lost peers are left out. */
+static bool leave_lost(struct stepaf_proxy *proxy)
+{
+    bool any = false;
+
+    for (uint32_t p = 0; p < proxy->n_peers; p++) {
+        struct stepaf_proxy_peer *peer = &proxy->peers[p];
+        if (proxy->stream->plan->ctx->peers[p].lost) {
+            peer->proxied = false;
+            peer->sent = NULL;
+        }
+        any = any || peer->proxied;
+    }
+    return any;
+}
+
 void stepaf_proxy_begin(struct stepaf_stream *stream)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
     struct stepaf_proxy **proxy = &ctx->gpu.streams->proxies[stream->plan->index];
 
     stepaf_proxy_free(stream->proxy);
+    stream->proxy = NULL;
+    if (!*proxy || !leave_lost(*proxy)) /* which is freed with the epoch, as if never in force */
+        return;
     stream->proxy = *proxy;
     *proxy = NULL;
     if (stream->proxy) {

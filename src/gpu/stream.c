@@ -111,7 +111,7 @@ static void attribute_any(struct stepaf_stream *stream)
     if (stream->failure != STEPAF_ERR_TIMEOUT || !(stream->watch->peer & STEPAF_WATCH_ANY))
         return;
     for (uint32_t p = 0; p < ctx->n_peers; p++)
-        if (ctx->peers[p].lost) {
+        if (ctx->peers[p].lost && !ctx->peers[p].is_out) {
             stream->failed_peer = (int)p;
             return;
         }

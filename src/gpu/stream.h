@@ -69,7 +69,7 @@ struct stepaf_stream {
         uint32_t n_guard;              /* that wait until sources have been read */
         struct stepaf_launch *guard;   /* slot by slot */
         bool guarded;                  /* behind the sends of an operation as planned */
-        bool unpacks;                  /* some launch does not leave all to the gate */
+        bool sees_graphs;              /* a wait asks whether it is captured */
         bool counts;                   /* unpacking does: see STEPAF_KERNEL_UNPACK_CHUNKS */
     } launches;
     struct stepaf_gpu_watch *watch;
@@ -102,6 +102,7 @@ struct stepaf_streams {
     uint64_t mailbox_bytes;
     struct stepaf_host_mailboxes *host; /* peer by peer */
     bool captured;    /* a graph may look into them for ever: before it sees that it is of old */
+    bool sees_graphs; /* each wait of its plans asks whether it is captured: so that is known */
     uint8_t *reach;   /* what is told of peers whose memory cannot be mapped */
     uint8_t *control; /* GPU memory: counts, flags */
     uint64_t control_bytes;

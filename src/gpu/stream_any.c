@@ -119,7 +119,9 @@ static uint32_t share_out(const struct stepaf_stream *stream, const struct stepa
 
     for (uint32_t i = 0; i < slot->n_lanes; i++) {
         struct stepaf_kernel_tensor *lane = &widest.lanes[i % args->n_each];
-        if (i < args->n_each || is_wider(&slot->lanes[i], lane, sending))
+        if (!slot->lanes[i].head)
+            continue; /* the peer is lost */
+        if (!lane->head || is_wider(&slot->lanes[i], lane, sending))
             *lane = slot->lanes[i];
         lane->copied = 0;
     }

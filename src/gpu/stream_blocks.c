@@ -72,6 +72,8 @@ static uint32_t blocks_wanted(const struct stepaf_kernel_args *args,
 {
     uint64_t n = 1;
 
+    if (!lane->head)
+        return 0; /* nothing goes there */
     if (sending ? lane->copied : lane->proto == STEPAF_PROTO_LL && args->gate_takes)
         return 0; /* a copy engine does it, or the gate */
     if (lane->proto == STEPAF_PROTO_LL)

@@ -106,6 +106,12 @@ bool stepaf_stream_is_copied(uint32_t engine, uint8_t proto, uint32_t planned)
     return engine == STEPAF_ENV_CUDA_ENGINE_ce;
 }
 
+/* The lanes of peers that the epoch goes on without stay, so that all others keep their places. */
+static bool is_in(const struct stepaf_ctx *ctx, uint32_t p)
+{
+    return !ctx->peers[p].lost;
+}
+
 /* Say in each lane where TOLD_ALL comes to: of a direct peer's, the last that copy engines write. A
  * proxied peer's heads are the host's, which looks at each. */
 static void set_leaders(const struct stepaf_ctx *ctx, struct stepaf_kernel_args *args)
@@ -145,6 +151,10 @@ static void compile_send(const struct stepaf_stream *stream,
         struct stepaf_kernel_tensor *lane = &args->lanes[args->n_lanes++];
         lane->peer = (uint16_t)(at / stream->n_out);
         launch->sources[at - first] = source_region(stream, lane->peer, at % stream->n_out);
+        if (!is_in(ctx, lane->peer)) { /* no block works for it */
+            set_source(stream, lane->peer, at % stream->n_out, args->slot, lane);
+            continue;
+        }
         launch->places[at - first] = outlet->allocation;
         lane->proto = outlet->proto;
         lane->head = outlet->mailbox + (size_t)args->slot * outlet->stride;
@@ -176,6 +186,9 @@ static void compile_receive(const struct stepaf_stream *stream, uint32_t first, 
         const struct stepaf_mailbox *mailbox = &stream->mailboxes[at];
         struct stepaf_kernel_tensor *lane = &args->lanes[args->n_lanes++];
         lane->peer = (uint16_t)(at / stream->n_in);
+        lane->data = mailbox->data + (size_t)args->slot * mailbox->pitch;
+        if (!is_in(ctx, lane->peer) && !stream->any) /* where any will do, nobody waits for it */
+            continue;
         lane->proto = mailbox->proto;
         lane->head = mailbox->in_host ? ctx->gpu.streams->host[lane->peer].mem.base
                                       : ctx->gpu.streams->mailboxes;
@@ -186,13 +199,13 @@ static void compile_receive(const struct stepaf_stream *stream, uint32_t first, 
             lane->head = its->heads + (size_t)args->slot * its->head_pitch;
             lane->body = its->data + (size_t)args->slot * its->pitch;
         }
-        lane->data = mailbox->data + (size_t)args->slot * mailbox->pitch;
         lane->bytes = mailbox->bytes;
         lane->planned = mailbox->planned;
         lane->copied = mailbox->copied;
         set_chunk(launch, lane, mailbox->bytes);
     }
     set_leaders(ctx, args);
+    stepaf_lanes_fill(args);
     launch->threads = stepaf_stream_set_gate(args);
     launch->blocks = stepaf_stream_distribute(args, false, stepaf_stream_blocks(ctx));
     args->gate_ends = !launch->blocks;
@@ -224,7 +237,9 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
             compile_send(stream, outlets, first, min(each_out, n_out - first), launch);
         }
     launch = stream->launches.receive;
-    stream->launches.unpacks = false;
+    /* A graph of old looks into its mailboxes if it unpacks. Where ranks come and go all that no graph holds is to be
+     * freed, for which it has to be known. */
+    stream->launches.sees_graphs = stream->plan->ctx->job.members.has_changed;
     for (uint8_t slot = 0; slot < stream->plan->depth; slot++, landed += landed_bytes(stream))
         for (uint32_t first = 0; first < n_in; first += each_in, launch++) {
             *launch = (struct stepaf_launch){.args = kernel_args_begin(stream, slot, control)};
@@ -232,7 +247,7 @@ void stepaf_stream_compile(struct stepaf_stream *stream, const struct stepaf_str
             launch->args.landed = (uint32_t *)landed + first;
             at += receive_counts_bytes(stream);
             compile_receive(stream, first, min(each_in, n_in - first), launch);
-            stream->launches.unpacks = stream->launches.unpacks || launch->blocks;
+            stream->launches.sees_graphs = stream->launches.sees_graphs || launch->blocks;
         }
     for (uint8_t slot = 0; slot < stream->plan->depth; slot++) {
         struct stepaf_kernel_args args = kernel_args_begin(stream, slot, control);

@@ -7,6 +7,7 @@
 #include "gpu/proxy.h"
 #include "gpu/stream_advert.h"
 #include "gpu/stream_any.h"
+#include "wireup/connect.h"
 
 static stepaf_status_t bad_mailbox(const struct stepaf_peer *peer)
 {
@@ -171,6 +172,21 @@ static void proxy_one(const struct stepaf_peer *peer, const struct stepaf_stream
     }
 }
 
+/* Whether this rank has made ready for a peer where it is: another process may have its place since. */
+static stepaf_status_t check_place(const struct stepaf_peer *peer, bool proxied)
+{
+    struct stepaf_stream *stream = NULL;
+
+    while ((stream = stepaf_stream_after(peer->ctx, stream)))
+        if (stream->mailboxes[peer->index * stream->n_in].proxied != proxied)
+            return stepaf_error_set_peer(STEPAF_ERR_NO_TRANSPORT, STEPAF_PHASE_COMMIT, peer->who,
+                                         STEPAF_WHO_FORMAT
+                                         " has moved to another host, or from there, since this "
+                                         "rank has made its stream plans ready",
+                                         STEPAF_WHO_ARGS(peer->who));
+    return STEPAF_OK;
+}
+
 /* All that one peer tells: its mailbox memory, then a share of every plan's outlets. */
 static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_advert *its,
                                 const struct stepaf_stream_advert *own,
@@ -181,10 +197,13 @@ static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_ad
     struct mailboxes mailboxes;
     stepaf_status_t status;
 
-    status = stepaf_stream_advert_read(its->streams, its->role, its->world_rank, &stream_advert);
+    bool proxied = stepaf_peer_proxied(ctx, peer->index);
+    status = check_place(peer, proxied);
+    if (!status)
+        status =
+            stepaf_stream_advert_read(its->streams, its->role, its->world_rank, &stream_advert);
     if (status)
         return status;
-    bool proxied = stepaf_peer_proxied(ctx, peer->index);
     if (proxied)
         proxy_one(peer, own, &stream_advert, outlets);
     else
@@ -199,14 +218,36 @@ static stepaf_status_t join_one(struct stepaf_peer *peer, const struct stepaf_ad
     return status;
 }
 
+/* The same where it can be done without: who is lost keeps its numbers, and nothing goes there. */
+static stepaf_status_t join_if_there(struct stepaf_peer *peer, const struct stepaf_advert *its,
+                                     const struct stepaf_stream_advert *own,
+                                     struct stepaf_stream_dst **outlets)
+{
+    if (peer->lost)
+        return STEPAF_OK;
+    stepaf_status_t status = join_one(peer, its, own, outlets);
+    return status && stepaf_peer_may_lack(peer) ? STEPAF_OK : status;
+}
+
+/* The first peer that the epoch was to have, and that is lost already; -1: none. */
+static int first_lost_already(const struct stepaf_ctx *ctx)
+{
+    for (uint32_t p = 0; p < ctx->n_peers; p++)
+        if (ctx->peers[p].lost && !ctx->peers[p].is_out)
+            return (int)p;
+    return -1;
+}
+
 /* Make a stream plan ready to go, from its first operation on. */
 static void begin_stream(struct stepaf_stream *stream, const struct stepaf_stream_dst *outlets,
                          uint8_t *control)
 {
     struct stepaf_ctx *ctx = stream->plan->ctx;
+    int lost = first_lost_already(ctx);
 
     stepaf_proxy_begin(stream);
     stream->watch = &ctx->gpu.streams->watches[stream->plan->index];
+    stream->watch->abort = 0; /* it may be the last epoch's losses that it was set for */
     stepaf_stream_compile(stream, outlets, control);
     ctx->gpu.streams->failed[ctx->gpu.streams->n_failed++] = (uint32_t *)control;
     stream->n_sent = 0;
@@ -214,6 +255,8 @@ static void begin_stream(struct stepaf_stream *stream, const struct stepaf_strea
     stream->failure = STEPAF_OK;
     stream->failed_peer = -1;
     stream->epoch = ctx->epoch;
+    if (lost >= 0)
+        stepaf_stream_fail(stream, STEPAF_ERR_PEER_LOST, lost);
 }
 
 /* Proxy plans of plans that are no more end, others begin. */
@@ -239,6 +282,7 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_
     if (!ctx->gpu.streams)
         return STEPAF_OK;
     ctx->gpu.streams->joined = true;
+    ctx->gpu.streams->sees_graphs = true;
     if (!ctx->gpu.streams->control)
         return make_proxy_plans(ctx);
     status = stepaf_stream_advert_read(mine->streams, mine->role, mine->world_rank, &own);
@@ -257,11 +301,14 @@ stepaf_status_t stepaf_streams_join(struct stepaf_ctx *ctx, const struct stepaf_
             status = stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     }
     for (uint32_t p = 0; p < ctx->n_peers && !status; p++)
-        status = join_one(&ctx->peers[p], &adverts[ctx->peers[p].who.world_rank], &own, outlets);
+        status =
+            join_if_there(&ctx->peers[p], &adverts[ctx->peers[p].who.world_rank], &own, outlets);
     for (struct stepaf_stream *stream = NULL;
          !status && (stream = stepaf_stream_after(ctx, stream));) {
         begin_stream(stream, outlets[stream->plan->index], ctx->gpu.streams->control + at);
         at += stepaf_stream_control_bytes(stream);
+        if (!stream->launches.sees_graphs || stream->any)
+            ctx->gpu.streams->sees_graphs = false;
         if (stream->any)
             status = stepaf_any_begin(stream, ctx->gpu.streams->control + at -
                                                   stepaf_any_control_bytes(stream));
@@ -306,19 +353,9 @@ static void retire_streams(struct stepaf_ctx *ctx, struct stepaf_streams *stream
     stepaf_proxies_retire(ctx, streams);
 }
 
-void stepaf_streams_retire(struct stepaf_ctx *ctx)
+/* Free what is left of them. */
+static void free_streams(struct stepaf_ctx *ctx, struct stepaf_streams *streams)
 {
-    if (ctx->gpu.streams && ctx->gpu.streams->before)
-        retire_streams(ctx, ctx->gpu.streams->before);
-}
-
-/* Free the last. */
-static void pop(struct stepaf_ctx *ctx)
-{
-    struct stepaf_streams *streams = ctx->gpu.streams;
-
-    ctx->gpu.streams = streams->before;
-    retire_streams(ctx, streams);
     stepaf_proxies_free(ctx, streams);
     if (streams->mailboxes)
         stepaf_gpu_free(ctx->gpu.device, streams->mailboxes);
@@ -329,6 +366,30 @@ static void pop(struct stepaf_ctx *ctx)
         stepaf_gpu_free_host(ctx->gpu.device, streams->watches);
     free(streams->failed);
     free(streams);
+}
+
+/* Where no graph was made, nobody comes back to what is over: a job whose ranks die and return commits for ever. */
+void stepaf_streams_retire(struct stepaf_ctx *ctx)
+{
+    struct stepaf_streams *before = ctx->gpu.streams ? ctx->gpu.streams->before : NULL;
+
+    if (!before)
+        return;
+    retire_streams(ctx, before);
+    if (before->captured || !before->sees_graphs)
+        return;
+    ctx->gpu.streams->before = before->before;
+    free_streams(ctx, before);
+}
+
+/* Free the last. */
+static void pop(struct stepaf_ctx *ctx)
+{
+    struct stepaf_streams *streams = ctx->gpu.streams;
+
+    ctx->gpu.streams = streams->before;
+    retire_streams(ctx, streams);
+    free_streams(ctx, streams);
 }
 
 void stepaf_streams_undo(struct stepaf_ctx *ctx)

@@ -220,6 +220,8 @@ static stepaf_status_t receive_legs(struct stepaf_stream *stream,
         if (marks->behind[i])
             status = stepaf_gpu_event_await(gpu, marks->behind[i], cuda_stream);
     for (uint32_t k = 0; k < stream->launches.n_receive && !status; k++) {
+        if (!launches[k].threads) /* of peers that are lost, all of them */
+            continue;
         status = stepaf_gpu_launch(gpu, STEPAF_KERNEL_GATE, &launches[k].args, 1,
                                    launches[k].threads, false, cuda_stream);
         marks->begun = marks->begun || !status;
@@ -260,9 +262,10 @@ static struct stepaf_op *make_request(struct stepaf_stream *stream, uint8_t slot
     op->failed_peer = -1;
     op->answers.pending = plan->ctx->n_peers;
     for (uint32_t p = 0; p < plan->ctx->n_peers; p++)
-        op->op_peers[p].state = STEPAF_OP_PEER_WAITING;
+        op->op_peers[p].state =
+            plan->ctx->peers[p].lost ? STEPAF_OP_PEER_LOST : STEPAF_OP_PEER_WAITING;
     for (uint32_t i = 0; i < plan->ctx->n_peers * plan->n_pull; i++)
-        op->pull_bytes[i] = plan->pull[i].bytes;
+        op->pull_bytes[i] = plan->ctx->peers[i / plan->n_pull].lost ? 0 : plan->pull[i].bytes;
     atomic_store_explicit(&op->status, STEPAF_INPROGRESS, memory_order_release);
     plan->ctx->n_polled += !(stream->requests & 1u << slot);
     plan->ctx->gpu.n_requests += !(stream->requests & 1u << slot);
@@ -326,7 +329,8 @@ stepaf_status_t stepaf_stream_receive(struct stepaf_stream *stream, void *cuda_s
         status = stepaf_proxy_check_room(stream->proxy);
     if (status)
         return status;
-    bool keeps = stream->launches.unpacks && !plan->ctx->gpu.streams->captured; /* the first time */
+    bool keeps =
+        stream->launches.sees_graphs && !plan->ctx->gpu.streams->captured; /* the first time */
     take_out(stream);
     if (keeps || asked)
         status = check_capture(plan->ctx->gpu.device, cuda_stream, asked, &capturing);

@@ -23,6 +23,8 @@ stepaf_status_t stepaf_streams_prepare_reach(struct stepaf_ctx *ctx)
     if (!ctx->gpu.unreached || !streams->reach)
         return stepaf_error_no_memory(STEPAF_PHASE_COMMIT);
     memcpy(streams->reach, &magic, WORD);
+    if (ctx->job.members.is_guest && !ctx->epoch)
+        ctx->gpu.answered = true; /* the members have met without this process */
     for (uint32_t p = 0; p < ctx->n_peers && !ctx->gpu.answered; p++)
         if (!stepaf_peer_proxied(ctx, p) && !stepaf_stream_in_host(ctx, p) &&
             ctx->env.cuda_mailbox == STEPAF_ENV_CUDA_MAILBOX_auto)

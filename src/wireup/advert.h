@@ -55,6 +55,14 @@ static inline bool stepaf_adverts_proxied(const struct stepaf_advert *one,
     return one->proxies || other->proxies || one->node_id != other->node_id;
 }
 
+/* Whether a rank has stream plans: what it tells of them begins with how many there are. */
+static inline bool stepaf_advert_has_streams(const struct stepaf_advert *advert)
+{
+    struct stepaf_unpack unpack = advert->streams;
+
+    return stepaf_unpack_u32(&unpack) > 0;
+}
+
 /* Write this rank's advert. What stepaf_returns_pack writes may follow. */
 void stepaf_advert_pack(struct stepaf_ctx *ctx, stepaf_status_t status, struct stepaf_pack *pack);
 

@@ -351,6 +351,14 @@ static bool can_do_without(const struct stepaf_peer *peer)
            !peer->ctx->job.members.returned[peer->ctx->job.boot.rank];
 }
 
+bool stepaf_peer_may_lack(struct stepaf_peer *peer)
+{
+    if (!can_do_without(peer))
+        return has_ended(peer);
+    stepaf_peer_cut(peer, stepaf_last_error()->text);
+    return true;
+}
+
 stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
 {
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
@@ -368,9 +376,7 @@ stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf
             status = connect_peer(ctx, peer, advert);
         if (!status)
             status = look_up(ctx, peer, advert);
-        if (status && can_do_without(peer))
-            stepaf_peer_cut(peer, stepaf_last_error()->text);
-        else if (status && !has_ended(peer))
+        if (status && !stepaf_peer_may_lack(peer))
             return status;
     }
     find_sole(ctx);

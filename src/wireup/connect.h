@@ -33,6 +33,10 @@ stepaf_status_t stepaf_ranks_agree(struct stepaf_ctx *ctx, const struct stepaf_a
  * all of these ready for it. False: there is none. */
 bool stepaf_transports_reopen(struct stepaf_ctx *ctx);
 
+/* What the peer offers cannot be had, as the last error says. Whether the commit goes on without it: it has ended
+ * meanwhile, or is given up, since it has only just returned. It is lost then. */
+bool stepaf_peer_may_lack(struct stepaf_peer *peer);
+
 /* Whether this commit makes a link to the peer, since it has returned, or this process has. */
 bool stepaf_peer_is_new(const struct stepaf_peer *peer);
 

@@ -75,6 +75,21 @@ static stepaf_status_t check_hello(const struct stepaf_ctx *ctx, int rank, struc
     return STEPAF_OK;
 }
 
+/* Whether stream plans would go another way to it than to the process that had the place: by GPU memory, for which
+ * the others have made ready before they hear of it, or by way of the host. */
+static bool has_moved(const struct stepaf_ctx *ctx, const struct stepaf_advert *adverts,
+                      const struct stepaf_advert *before, const struct stepaf_advert *its)
+{
+    for (int r = 0; r < ctx->job.boot.size; r++) {
+        const struct stepaf_advert *other = &adverts[r];
+        if (!other->absent && other->role != its->role && other->lane == its->lane &&
+            (stepaf_advert_has_streams(other) || stepaf_advert_has_streams(its)) &&
+            stepaf_adverts_proxied(other, before) != stepaf_adverts_proxied(other, its))
+            return true;
+    }
+    return false;
+}
+
 static const struct stepaf_advert *first_present(const struct stepaf_advert *adverts)
 {
     while (adverts->absent)
@@ -87,9 +102,8 @@ static stepaf_status_t read_guest(const struct stepaf_ctx *ctx, int rank, struct
                                   struct stepaf_advert *adverts)
 {
     stepaf_status_t status = check_hello(ctx, rank, guest);
+    struct stepaf_advert advert, before = adverts[rank];
     uint32_t epoch = first_present(adverts)->epoch;
-    uint32_t lane = adverts[rank].lane;
-    struct stepaf_advert advert;
 
     if (!status)
         status =
@@ -97,7 +111,7 @@ static stepaf_status_t read_guest(const struct stepaf_ctx *ctx, int rank, struct
                                guest->role, rank, NULL, &advert);
     if (status)
         return status;
-    advert.lane = lane;
+    advert.lane = before.lane;
     advert.node_id = guest->hello.node_id;
     advert.proxies = guest->hello.proxies;
     advert.epoch = epoch;
@@ -105,7 +119,13 @@ static stepaf_status_t read_guest(const struct stepaf_ctx *ctx, int rank, struct
     adverts[rank] = advert;
     if (advert.asks)
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
-                                "it asks for GPU memory, which a rank cannot return with");
+                                "it asks whose GPUs reach each other, which the others do not "
+                                "ask again");
+    if (ctx->epoch && has_moved(ctx, adverts, &before, &advert))
+        return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
+                                "there are stream plans, and their tensors went another way to the "
+                                "process that had the place: it was on another host, or only one "
+                                "of both has a GPU, or STEPAF_CUDA_PROXY=always");
     return stepaf_adverts_check(adverts, ctx->job.boot.size, ctx->job.boot.rank, ctx->feature);
 }
 

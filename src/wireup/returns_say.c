@@ -9,16 +9,18 @@
 #include "core/plan.h"
 #include "wireup/connect.h"
 
-/* Plans on streams, and GPU memory, take more to be had anew than links. */
-static bool uses_gpu(const struct stepaf_ctx *ctx)
+/* Whether the host moves GPU memory by buffers of its own, which the commit does not make anew for one peer. */
+static bool has_bounces(const struct stepaf_ctx *ctx)
 {
-    bool has_streams = ctx->gpu.streams || ctx->gpu.device || ctx->gpu.asks;
+    bool has_streams = false;
 
     for (uint32_t i = 0; i < ctx->tables.plans.n; i++) {
         const struct stepaf_plan_obj *plan = stepaf_table_get(&ctx->tables.plans, i);
+        if (plan && plan->on_gpu && !plan->stream && !plan->proxied.is)
+            return true;
         has_streams = has_streams || (plan && plan->stream);
     }
-    return has_streams;
+    return ctx->gpu.device && !has_streams;
 }
 
 /* Why this rank takes nobody at all; NULL: it does. */
@@ -26,8 +28,12 @@ static const char *why_nobody(const struct stepaf_ctx *ctx)
 {
     if (!ctx->job.members.will.admits)
         return "its commit keeps out who asks";
-    return uses_gpu(ctx) ? "it uses GPU memory or plans on streams, with which no rank returns"
-                         : NULL;
+    if (ctx->gpu.asks)
+        return "it has stream plans for the first time, and finds out whose GPUs reach each other: "
+               "a later commit admits";
+    return has_bounces(ctx) ? "it has GPU memory in plans that the host starts, with which no rank "
+                              "returns"
+                            : NULL;
 }
 
 /* Why it cannot take back this peer; NULL: it can. */

@@ -226,7 +226,7 @@ int main(int argc, char **argv)
     static const struct hs_test test = {
         .name = "returns",
         .options = "--rounds --seed --figures --wrong --role --two --stop --strict --once "
-                   "--leave --moves",
+                   "--leave --moves --graphs",
         .limit_s = 60,
         .n_boots = 1,
         .body = body};

@@ -28,7 +28,7 @@ struct rank {
     bool is_new;      /* it has returned in this round */
 };
 
-/* ---- returns_work.c: the operations ---- */
+/* ---- returns_work.c, and returns_streams.c of a program of its own: the operations ---- */
 
 /* Before there is a context; and its end. */
 void returns_begin(const struct rank *rank);

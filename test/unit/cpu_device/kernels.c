@@ -114,7 +114,7 @@ static void run_send(const struct stepaf_kernel_args *args, uint32_t blocks, boo
             write_head(&args->lanes[i], stamp_of(args, n));
     for (uint32_t i = 0; i < args->n_lanes; i++) {
         const struct stepaf_kernel_tensor *lane = &args->lanes[i];
-        if (lane->copied)
+        if (!lane->n) /* no block works for it */
             continue;
         if (lane->proto == STEPAF_PROTO_LL) {
             send_pieces(lane, stamp_of(args, n));

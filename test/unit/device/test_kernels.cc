@@ -55,6 +55,24 @@ static void check(const char *what, const std::vector<Tensor> &tensors, uint32_t
     printf("ok: %s\n", what);
 }
 
+/* Tensors without blocks are of peers that are gone: nothing comes, nothing is waited for, and what there is goes on. */
+static void check_gaps(const char *what, const std::vector<Tensor> &tensors, uint32_t operations)
+{
+    Exchange exchange(tensors);
+    stepaf_kernel_args &args = exchange.receiver->args;
+
+    for (size_t i = 0; i < tensors.size(); i++)
+        if (!tensors[i].blocks) {
+            uint8_t *data = args.lanes[i].data;
+            args.lanes[i] = {};
+            args.lanes[i].data = data;
+        }
+    stepaf_lanes_fill(&args);
+    for (uint32_t n = 1; n <= operations; n++)
+        exchange.operate(n % 3 != 0);
+    printf("ok: %s\n", what);
+}
+
 static void expect_fault(const char *what, const End &in, uint32_t fault)
 {
     if (!in.failed[0] || in.watch.fault != fault || in.watch.peer != 3)
@@ -308,6 +326,31 @@ int main()
               {{5000, 5000, CHUNKS, 2, false, 0}, {3000, 3000, PLACE, 2, false, 0}}, 60);
     check("as many pieces as the gate takes", {{16128, 16128, PIECES, 3, false, 0}}, 20);
     check("one more", {{16129, 16129, PIECES, 3, false, 0}}, 20);
+    check_gaps("gaps among heads",
+               {{84, 0, PLACE, 0, false, 0},
+                {84, 84, HEAD, 1, false, 0},
+                {8, 8, HEAD, 1, false, 0},
+                {84, 0, PLACE, 0, false, 0}},
+               100);
+    check_gaps("gaps among pieces",
+               {{4096, 4096, PIECES, 1, false, 0},
+                {4096, 0, PLACE, 0, false, 0},
+                {30000, 30000, PIECES, 3, false, 0},
+                {60, 60, HEAD, 1, false, 0}},
+               60);
+    check_gaps("gaps among all ways",
+               {{9000, 0, INLET, 0, false, 0},
+                {3000, 3000, INLET, 2, false, 0},
+                {20001, 20001, CHUNKS, 3, false, 5},
+                {9000, 0, PLACE, 0, false, 0},
+                {5000, 5000, PLACE, 3, false, 0}},
+               60);
+    check_gaps("gaps among copies",
+               {{300, 0, PLACE, 0, false, 0},
+                {5000, 5000, PLACE, 1, true, 0},
+                {300, 200, PLACE, 1, true, 0},
+                {300, 0, INLET, 0, false, 0}},
+               100);
     check_ends({{84, 84, HEAD, 1, false, 0}, {9000, 9000, PIECES, 2, false, 0}});
     check_ends({{9000, 9000, PIECES, 2, false, 0}});
     check_ends({{9000, 9000, PLACE, 2, false, 0}});
