@@ -118,6 +118,8 @@ static struct stream *stream_of(void *name)
     if (!stream)
         abort(); /* no test has so many */
     stream->enqueued = stream->done = 0;
+    /* All of it is resident from now on: tests look whether a process grows. */
+    memset(stream->works, 0, sizeof(stream->works));
     stream->name = name;
     if (pthread_create(&stream->thread, NULL, stream_main, stream))
         abort();
