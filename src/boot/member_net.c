@@ -40,6 +40,12 @@ void stepaf_member_net_lose(struct stepaf_member_net *net, int rank, const char 
     stepaf_consensus_lose(&net->consensus, rank);
 }
 
+void stepaf_member_net_vacate(struct stepaf_member_net *net, int rank)
+{
+    stepaf_consensus_vacate(&net->consensus, rank);
+    snprintf(net->others[rank].reason, STEPAF_MEMBER_NET_REASON_MAX, "nobody has taken it yet");
+}
+
 void stepaf_member_net_tell_leaving(struct stepaf_member_net *net, bool leaves)
 {
     const struct stepaf_consensus *consensus = &net->consensus;

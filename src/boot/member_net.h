@@ -42,6 +42,8 @@ int stepaf_member_net_fd(const struct stepaf_member_net *net);
 const struct stepaf_consensus *stepaf_member_net_consensus(const struct stepaf_member_net *net);
 /* A rank is lost, as the data plane or the bootstrap says. */
 void stepaf_member_net_lose(struct stepaf_member_net *net, int rank, const char *why);
+/* Nobody has had that rank yet. Before anything is decided. */
+void stepaf_member_net_vacate(struct stepaf_member_net *net, int rank);
 /* Why @a rank is lost; "": not known, or it is not. */
 const char *stepaf_member_net_reason(const struct stepaf_member_net *net, int rank);
 

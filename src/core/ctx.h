@@ -25,6 +25,7 @@
 #include "base/error.h"
 #include "base/list.h"
 #include "base/time.h"
+#include "boot/boot_room.h"
 #include "core/lock.h"
 #include "core/mesh.h"
 #include "core/table.h"
@@ -212,6 +213,8 @@ struct stepaf_ctx_job {
     struct stepaf_ctx_members members;
     struct stepaf_mesh mesh;
     stepaf_boot_t boot;
+    struct stepaf_boot_room room;
+    int n_started; /* ranks that the bootstrap knows: the others come later */
     struct stepaf_topo topo;
     struct stepaf_map_devices *devices; /* for the map; NULL: not looked for */
     struct stepaf_rank *ranks;          /* of the world */

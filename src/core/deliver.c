@@ -141,7 +141,7 @@ void stepaf_core_lost(struct stepaf_upcalls *up, struct stepaf_link *link, const
     link->dead = true; /* what is queued for it goes nowhere from now on */
     snprintf(peer->reason, sizeof(peer->reason), "%s", reason);
     ctx->n_alive--;
-    ctx->counters.peers_lost++;
+    ctx->counters.peers_lost += !peer->is_out; /* else it was never here */
     stepaf_log_info(STEPAF_WHO_FORMAT " is lost: %s", STEPAF_WHO_ARGS(peer->who), reason);
     /* Who has decided that this rank leaves closes its link, maybe before this one knows: that is no loss to tell of. */
     if (ctx->job.members.net && !ctx->job.members.will.leaves) {

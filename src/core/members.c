@@ -40,7 +40,7 @@ static stepaf_status_t exchange_by_boot(struct stepaf_ctx *ctx, const void *data
                                                      offsets_p, timeout_us > 0 ? timeout_us : 0);
 
     if (!status)
-        memset(ctx->job.members.present, 1, (size_t)ctx->job.boot.size);
+        memcpy(ctx->job.members.present, ctx->job.members.is, (size_t)ctx->job.boot.size);
     return status;
 }
 

@@ -132,12 +132,19 @@ static void note_map_fate(const struct stepaf_ctx *ctx, uint32_t rank, struct st
 {
     const struct stepaf_member_net *net = ctx->job.members.net;
 
-    part->n_returns = net ? stepaf_member_net_consensus(net)->lives[rank] - 1 : 0;
-    if (!ctx->job.members.is[rank])
+    uint32_t n_after_first = net ? stepaf_member_net_consensus(net)->lives[rank] - 1 : 0;
+    bool is_later = (int)rank >= ctx->job.n_started; /* its first life was none */
+
+    part->n_returns = n_after_first - (is_later && n_after_first);
+    if (!ctx->job.members.is[rank] && is_later && !n_after_first)
+        part->fate = STEPAF_MAP_VACANT;
+    else if (!ctx->job.members.is[rank])
         part->fate =
             net && stepaf_member_net_has_left(net, (int)rank) ? STEPAF_MAP_LEFT : STEPAF_MAP_OUT;
     else if (part->n_returns)
         part->fate = STEPAF_MAP_RETURNED;
+    else if (is_later)
+        part->fate = STEPAF_MAP_JOINED;
 }
 
 /* World rank 0, or the first that is left: from all parts to the text. */

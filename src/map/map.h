@@ -15,7 +15,7 @@ enum {
     STEPAF_MAP_COLUMNS = 8,  /* of the matrix: up to here cells have names, beyond letters */
     STEPAF_MAP_LETTERS = 62, /* columns of letters in a line of the matrix */
     STEPAF_MAP_REFUSED = 16, /* lines on refused transports */
-    STEPAF_MAP_FATES = 16    /* and on ranks that are out or have returned */
+    STEPAF_MAP_FATES = 16    /* and on ranks that are out, have returned or come later */
 };
 
 /* One way to reach a peer: what many links have in common. */
@@ -36,8 +36,10 @@ struct stepaf_map_run {
 enum stepaf_map_fate {
     STEPAF_MAP_STAYED,
     STEPAF_MAP_RETURNED, /* other processes have taken its place since */
+    STEPAF_MAP_JOINED,   /* it came later than the others */
     STEPAF_MAP_OUT,      /* the epoch goes on without it: the rest of its part is empty */
-    STEPAF_MAP_LEFT      /* the same, and it has left in order */
+    STEPAF_MAP_LEFT,     /* the same, and it has left in order */
+    STEPAF_MAP_VACANT    /* the same, and nobody has joined as it yet */
 };
 
 /* What one rank says. */

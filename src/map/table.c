@@ -87,6 +87,20 @@ static void print_row(const struct row *row, const int *widths, FILE *stream)
     fprintf(stream, "  %s\n", row->cell[COLUMNS - 1]);
 }
 
+static const char *name_fate(enum stepaf_map_fate fate)
+{
+    switch (fate) {
+    case STEPAF_MAP_JOINED:
+        return "has joined";
+    case STEPAF_MAP_LEFT:
+        return "has left";
+    case STEPAF_MAP_VACANT:
+        return "has not joined yet";
+    default:
+        return "is out: it was lost";
+    }
+}
+
 /* Who is not there any more, and who is there again: one line each. */
 static void print_fates(const struct stepaf_map *map, FILE *stream)
 {
@@ -104,8 +118,7 @@ static void print_fates(const struct stepaf_map *map, FILE *stream)
             fprintf(stream, "has returned, %u time%s\n", part->n_returns,
                     part->n_returns == 1 ? "" : "s");
         else
-            fprintf(stream, "%s\n",
-                    part->fate == STEPAF_MAP_LEFT ? "has left" : "is out: it was lost");
+            fprintf(stream, "%s\n", name_fate(part->fate));
     }
     if (n > STEPAF_MAP_FATES)
         fprintf(stream, "and %u more are out or have returned\n", n - STEPAF_MAP_FATES);

@@ -96,11 +96,16 @@ static const char *get_boot_from_process(const char *name, void *arg)
         STEPAF_ENV_BOOT,        STEPAF_ENV_LOCAL_SIZE, STEPAF_ENV_LOCAL_RANK, STEPAF_ENV_LOCAL_JOB,
         STEPAF_ENV_MEET,        STEPAF_ENV_RANK,       STEPAF_ENV_SIZE,       STEPAF_ENV_SECRET,
         STEPAF_ENV_SECRET_FILE, STEPAF_ENV_NET_PORTS,  STEPAF_ENV_JOIN};
-    const char *value = NULL;
+    const char *join = getenv(stepaf_env_table[STEPAF_ENV_JOIN].info.name), *value = NULL;
 
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         if (strcmp(name, stepaf_env_table[wanted[i]].info.name) == 0)
             value = get_from_process(name, arg);
+    /* Which numbers there are; where there are others to tell, these are judged with the rest. */
+    if (join && *join &&
+        (strcmp(name, stepaf_env_table[STEPAF_ENV_ROOM_ATTENTION].info.name) == 0 ||
+         strcmp(name, stepaf_env_table[STEPAF_ENV_ROOM_FFN].info.name) == 0))
+        value = get_from_process(name, arg);
     /* Of use before the others can be told, but judged with the rest. */
     if (value && strcmp(name, stepaf_env_table[STEPAF_ENV_NET_PORTS].info.name) == 0 &&
         stepaf_env_text_trouble(STEPAF_ENV_FORM_PORTS, value))

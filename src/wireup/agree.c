@@ -68,7 +68,7 @@ static uint64_t sum_of_links(const struct stepaf_ctx *ctx)
 static stepaf_status_t check_lost(const struct stepaf_ctx *ctx)
 {
     for (uint32_t p = 0; ctx->epoch == 1 && ctx->n_alive < ctx->n_peers && p < ctx->n_peers; p++)
-        if (ctx->peers[p].lost)
+        if (ctx->peers[p].lost && !ctx->peers[p].is_out)
             return stepaf_error_set_peer(STEPAF_ERR_PEER_LOST, STEPAF_PHASE_COMMIT,
                                          ctx->peers[p].who, STEPAF_WHO_FORMAT " is lost: %s",
                                          STEPAF_WHO_ARGS(ctx->peers[p].who), ctx->peers[p].reason);

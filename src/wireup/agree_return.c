@@ -16,7 +16,9 @@ bool stepaf_agree_has_news(const struct stepaf_ctx *ctx)
 
 bool stepaf_agree_concerns(const struct stepaf_peer *peer)
 {
-    return peer->ctx->epoch == 1 || (!peer->lost && stepaf_peer_is_new(peer));
+    if (peer->ctx->epoch == 1)
+        return !peer->is_out;
+    return !peer->lost && stepaf_peer_is_new(peer);
 }
 
 bool stepaf_agree_give_up(const struct stepaf_agreement *a, uint32_t p, const char *reason)
@@ -35,10 +37,10 @@ bool stepaf_agree_hears(const struct stepaf_agreement *a, int rank, const uint8_
     const struct stepaf_ctx_members *members = &a->ctx->job.members;
     struct stepaf_agree_report report;
 
-    if (!a->patience_ns)
-        return true;
     if (!members->present[rank])
         return false;
+    if (!a->patience_ns)
+        return true;
     return !members->returned[rank] || rank == a->ctx->job.boot.rank ||
            (stepaf_agree_read(all + a->offsets[rank], a->offsets[rank + 1] - a->offsets[rank],
                               &report) &&

@@ -17,6 +17,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "boot/member_net.h"
 #include "device/gpu.h"
 #include "wireup/import.h"
 
@@ -359,6 +360,15 @@ bool stepaf_peer_may_lack(struct stepaf_peer *peer)
     return true;
 }
 
+/* Why there is no link to one that is no member, and never was one. */
+static const char *why_never(const struct stepaf_peer *peer)
+{
+    const struct stepaf_member_net *net = peer->ctx->job.members.net;
+    const char *why = net ? stepaf_member_net_reason(net, peer->who.world_rank) : "";
+
+    return *why ? why : "it was lost before this process came";
+}
+
 stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts)
 {
     for (uint32_t p = 0; p < ctx->n_peers; p++) {
@@ -368,7 +378,7 @@ stepaf_status_t stepaf_peers_connect(struct stepaf_ctx *ctx, const struct stepaf
         if (peer->lost)
             continue; /* what is known of it stays: posts of old may name it */
         if (advert->absent && !peer->link) {
-            stepaf_peer_cut(peer, "it was lost before this process came");
+            stepaf_peer_cut(peer, why_never(peer));
             peer->is_out = true;
             continue;
         }

@@ -103,6 +103,20 @@ bool stepaf_hello_read(const void *blob, size_t bytes, struct stepaf_hello *intr
     return true;
 }
 
+struct stepaf_hello stepaf_hello_vacant(const struct stepaf_hello *other)
+{
+    struct stepaf_hello hello = {.wire = other->wire,
+                                 .said = STEPAF_ROLE_AUTO,
+                                 .app_number = -1,
+                                 .map_digest = other->map_digest,
+                                 .is_vacant = true,
+                                 .digest = other->digest,
+                                 .settings = other->settings};
+
+    memcpy(hello.version, other->version, sizeof(hello.version));
+    return hello;
+}
+
 /* The first rank that has another library than rank 0. */
 static stepaf_status_t judge_versions(const struct stepaf_hello *hellos, int n)
 {

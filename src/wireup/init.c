@@ -71,17 +71,15 @@ static stepaf_status_t view_roles(struct stepaf_ctx *ctx, const stepaf_params_t 
         ctx->env.split = split;
     }
     view->said = stepaf_role_said(params, &ctx->env);
-    return stepaf_split_parse(ctx->env.split, ctx->job.boot.size, &view->split);
+    return stepaf_split_parse(ctx->env.split, ctx->job.n_started, &view->split);
 }
 
 /* Everything that this rank can find out alone. */
 static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_t *params,
                                     struct own_view *view)
 {
-    stepaf_status_t status = stepaf_env_load(&ctx->env);
+    stepaf_status_t status;
 
-    if (status)
-        return status;
     stepaf_log_set_rank(ctx->job.boot.rank);
     stepaf_clock_calibrate(&ctx->clock.own);
     stepaf_clock_begin(ctx);
@@ -130,8 +128,10 @@ static stepaf_status_t make_tables(struct stepaf_ctx *ctx)
     ctx->job.members.returned = calloc(size, 1);
     good = ctx->job.ranks && ctx->peers && ctx->job.members.is && ctx->job.members.present &&
            ctx->job.members.can_return && ctx->job.members.returned;
-    if (good)
-        memset(ctx->job.members.is, 1, size);
+    if (good) {
+        memset(ctx->job.members.is, 0, size);
+        memset(ctx->job.members.is, 1, (size_t)ctx->job.n_started);
+    }
     for (int g = 0; g < 3; g++) {
         ctx->job.groups[g] = calloc(size, sizeof(int));
         good = good && ctx->job.groups[g];
@@ -157,7 +157,8 @@ static stepaf_status_t build_groups(struct stepaf_ctx *ctx, const struct stepaf_
             ctx->job.rank[group] = ctx->job.group_size[group];
         ctx->job.groups[group][ctx->job.group_size[group]++] = r;
         ctx->job.groups[STEPAF_GROUP_WORLD][ctx->job.group_size[STEPAF_GROUP_WORLD]++] = r;
-        ctx->clock.one_node = ctx->clock.one_node && hellos[r].node_id == hellos[0].node_id;
+        ctx->clock.one_node =
+            ctx->clock.one_node && (hellos[r].is_vacant || hellos[r].node_id == hellos[0].node_id);
     }
     ctx->job.rank[STEPAF_GROUP_WORLD] = ctx->job.boot.rank;
     ctx->role = (stepaf_role_t)roles[ctx->job.boot.rank];
@@ -175,7 +176,7 @@ static void introduce(const struct stepaf_ctx *ctx, const struct own_view *view,
         .status = status,
         .said = view->said,
         .app_number = ctx->job.boot.app_number,
-        .map_digest = stepaf_split_map_digest(&view->split, ctx->job.boot.size),
+        .map_digest = stepaf_split_map_digest(&view->split, ctx->job.n_started),
         .pid = (uint32_t)getpid(),
         .node_id = ctx->job.topo.node_id,
         .contact = view->contact,
@@ -207,6 +208,32 @@ static stepaf_status_t fail_exchange(stepaf_status_t status, int64_t timeout_us)
     if (status == STEPAF_ERR_TIMEOUT)
         return name_deadline(&error, timeout_us);
     return stepaf_error_in(status, STEPAF_PHASE_INIT);
+}
+
+/* Those that nobody is yet say nothing. */
+static stepaf_status_t read_hellos(const struct stepaf_ctx *ctx, const void *all,
+                                   const size_t *offsets, struct stepaf_hello *hellos)
+{
+    for (int r = 0; r < ctx->job.boot.size; r++) {
+        size_t bytes = offsets[r + 1] - offsets[r];
+        if (!bytes && r >= ctx->job.n_started)
+            hellos[r] = stepaf_hello_vacant(&hellos[0]);
+        else if (!stepaf_hello_read((const uint8_t *)all + offsets[r], bytes, &hellos[r]))
+            return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
+                                    "what rank %d says of itself is malformed", r);
+    }
+    return STEPAF_OK;
+}
+
+/* The roles of those who have been started, then of those that there is room for. */
+static stepaf_status_t decide_roles(const struct stepaf_ctx *ctx, const struct stepaf_hello *hellos,
+                                    const struct own_view *view, uint8_t *roles)
+{
+    int first_ffn = ctx->job.n_started + (int)ctx->env.room_attention;
+
+    for (int r = ctx->job.n_started; r < ctx->job.boot.size; r++)
+        roles[r] = r < first_ffn ? STEPAF_ATTENTION : STEPAF_FFN;
+    return stepaf_roles_decide(hellos, ctx->job.n_started, ctx->job.boot.rank, &view->split, roles);
 }
 
 static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_view *view,
@@ -253,16 +280,12 @@ static stepaf_status_t exchange_hellos(struct stepaf_ctx *ctx, const struct own_
     }
     if (!hellos || !roles)
         status = stepaf_error_raise(&kept);
-    for (int r = 0; r < ctx->job.boot.size && !status; r++)
-        if (!stepaf_hello_read((uint8_t *)all + offsets[r], offsets[r + 1] - offsets[r],
-                               &hellos[r]))
-            status = stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_INIT,
-                                      "what rank %d says of itself is malformed", r);
+    if (!status)
+        status = read_hellos(ctx, all, offsets, hellos);
     if (!status)
         status = stepaf_hellos_check(hellos, ctx->job.boot.size, ctx->job.boot.rank);
     if (!status && !returns)
-        status = stepaf_roles_decide(hellos, ctx->job.boot.size, ctx->job.boot.rank, &view->split,
-                                     roles);
+        status = decide_roles(ctx, hellos, view, roles);
     if (!status)
         status = build_groups(ctx, hellos, roles);
     if (!status && !returns)
@@ -325,10 +348,11 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
                                 "the bootstrap is incomplete");
     ctx = calloc(1, sizeof(*ctx));
     if (!ctx) { /* which the others are told */
-        struct stepaf_ctx none = {.job = {.boot = *boot}};
+        struct stepaf_ctx none = {.job = {.boot = *boot, .n_started = boot->size}};
         return exchange_hellos(&none, &view, stepaf_error_no_memory(STEPAF_PHASE_INIT));
     }
     ctx->job.boot = *boot;
+    ctx->job.n_started = boot->size;
     ctx->feature = feature;
     ctx->job.members.event_fd = -1;
     ctx->up.deliver = stepaf_core_deliver;
@@ -343,6 +367,10 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     stepaf_list_init(&ctx->inbox.ready);
     stepaf_list_init(&ctx->gpu.proxies);
     status = own ? own : check_params(params ? params : &no_params, ctx_p);
+    if (!status)
+        status = stepaf_env_load(&ctx->env);
+    if (!status)
+        status = stepaf_init_make_room(ctx);
     if (!status)
         status = make_tables(ctx);
     if (!status)

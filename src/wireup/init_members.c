@@ -4,10 +4,31 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "boot/boot_return.h"
 #include "boot/member_net_return.h"
 #include "wireup/return_card.h"
 #include "wireup/returns.h"
+
+stepaf_status_t stepaf_init_make_room(struct stepaf_ctx *ctx)
+{
+    struct stepaf_ctx_job *job = &ctx->job;
+    int n = (int)(ctx->env.room_attention + ctx->env.room_ffn);
+
+    if (n && !*ctx->env.secret && !*ctx->env.secret_file)
+        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
+                                "STEPAF_ROOM_ATTENTION and STEPAF_ROOM_FFN are for processes that "
+                                "show that they know the job's secret: set STEPAF_SECRET or "
+                                "STEPAF_SECRET_FILE");
+    if (stepaf_boot_returns(&job->boot))
+        job->n_started -= n; /* such a process's place counts them in */
+    else if (n)
+        stepaf_boot_room_add(&job->room, n, &job->boot);
+    if (job->n_started < 1)
+        return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
+                                "there is room for more ranks than the job has");
+    return STEPAF_OK;
+}
 
 stepaf_status_t stepaf_init_let_ask(struct stepaf_ctx *ctx)
 {
@@ -45,7 +66,9 @@ void stepaf_init_meet(struct stepaf_ctx *ctx, const struct stepaf_heard *heard)
     for (int r = 0; r < ctx->job.boot.size && ctx->job.boot.size > 1; r++) {
         if (contacts)
             contacts[r] = hellos[r].contact;
-        if (hellos[r].contact.addresses.port)
+        if (hellos[r].is_vacant && can_call)
+            stepaf_member_net_vacate(members->net, r);
+        if (hellos[r].is_vacant || hellos[r].contact.addresses.port)
             continue;
         snprintf(members->mute, sizeof(members->mute), "world rank %d cannot listen: %.100s", r,
                  hellos[r].mute);
@@ -58,6 +81,8 @@ void stepaf_init_meet(struct stepaf_ctx *ctx, const struct stepaf_heard *heard)
     free(contacts);
     if (can_call)
         return;
+    if (ctx->job.n_started < ctx->job.boot.size)
+        stepaf_log_warn("no process can join as a rank that there is room for: %s", members->mute);
     members->has_cards = false;
     stepaf_member_net_close(members->net);
     members->net = NULL;

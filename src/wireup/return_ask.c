@@ -27,7 +27,8 @@ static stepaf_status_t read_cards(const struct stepaf_ctx *ctx, const struct ste
     for (int r = 0; r < ctx->job.boot.size; r++) {
         const struct stepaf_consensus_blob *card = stepaf_member_net_card(ctx->job.members.net, r);
         struct stepaf_unpack words = {0};
-        if (!stepaf_return_card_read(card->data, card->bytes, &words, &hello, &role))
+        if (!stepaf_return_card_read(card->data, card->bytes, &words, &hello, &role) ||
+            (hello.is_vacant && stepaf_member_net_consensus(ctx->job.members.net)->is_member[r]))
             return stepaf_error_set(STEPAF_ERR_PROTOCOL, STEPAF_PHASE_INIT,
                                     "what a member tells of world rank %d is malformed", r);
         if (r == ctx->job.boot.rank)

@@ -29,6 +29,9 @@ bool stepaf_return_card_read(const void *card, size_t bytes, struct stepaf_unpac
         return false;
     *role_p = (int)stepaf_unpack_u32(&unpack);
     *words_p = unpack;
-    return !unpack.failed && (*role_p == STEPAF_ATTENTION || *role_p == STEPAF_FFN) &&
+    if (unpack.failed || (*role_p != STEPAF_ATTENTION && *role_p != STEPAF_FFN))
+        return false;
+    *hello_p = (struct stepaf_hello){.is_vacant = unpack.at == unpack.end};
+    return hello_p->is_vacant ||
            stepaf_hello_read(unpack.at, (size_t)(unpack.end - unpack.at), hello_p);
 }

@@ -155,6 +155,12 @@ void stepaf_consensus_lose(struct stepaf_consensus *consensus, int rank)
     look_around(consensus);
 }
 
+void stepaf_consensus_vacate(struct stepaf_consensus *consensus, int rank)
+{
+    consensus->is_member[rank] = false;
+    consensus->gone[rank] = consensus->lives[rank];
+}
+
 void stepaf_consensus_set_members(struct stepaf_consensus *consensus, const uint8_t *is_member)
 {
     for (int r = 0; r < consensus->size; r++) {

@@ -114,7 +114,7 @@ static long ordinal_of(const char *host_name, const char *meet_host)
     return number_of(dash + 1, SIZE_LIMIT);
 }
 
-static stepaf_status_t find_numbers(const struct stepaf_env *env, const char *host_name,
+static stepaf_status_t find_numbers(const struct stepaf_env *env, const char *host_name, int room,
                                     struct stepaf_place *place)
 {
     const char *rank_text = getenv("RANK");
@@ -138,12 +138,12 @@ static stepaf_status_t find_numbers(const struct stepaf_env *env, const char *ho
                                     "at %s its number, from 0 on",
                                     place->meet);
     }
-    if (rank >= size)
+    if (rank >= size + room)
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
                                 "rank %ld (STEPAF_RANK) of %ld (STEPAF_SIZE): ranks are 0 to %ld",
-                                rank, size, size - 1);
+                                rank, size, size + room - 1);
     place->rank = (int)rank;
-    place->size = (int)size;
+    place->size = (int)size + room;
     return STEPAF_OK;
 }
 
@@ -209,7 +209,7 @@ stepaf_status_t stepaf_place_find(const struct stepaf_env *env, const char *host
     stepaf_status_t status = find_meet(env, &place);
 
     if (status == STEPAF_OK)
-        status = find_numbers(env, host_name, &place);
+        status = find_numbers(env, host_name, 0, &place);
     if (status == STEPAF_OK)
         status = stepaf_place_find_secret(env, &place);
     if (status != STEPAF_OK)
@@ -229,7 +229,8 @@ stepaf_status_t stepaf_place_return(const struct stepaf_env *env, const char *ho
     size_t first = strcspn(env->join, ":");
     if (first <= STEPAF_PLACE_HOST_MAX)
         memcpy(place.host, env->join, first);
-    stepaf_status_t status = find_numbers(env, host_name, &place);
+    stepaf_status_t status =
+        find_numbers(env, host_name, (int)(env->room_attention + env->room_ffn), &place);
     if (status == STEPAF_OK)
         status = stepaf_place_find_secret(env, &place);
     if (status == STEPAF_OK && !place.has_secret)

@@ -35,7 +35,8 @@ bool stepaf_place_is_torch(void);
 stepaf_status_t stepaf_place_find(const struct stepaf_env *env, const char *host_name,
                                   struct stepaf_place *place_p);
 
-/* Find that of a process which is to take a lost rank's place, as STEPAF_JOIN says; its meet is for sentences. */
+/* Find that of a process which is to take a lost rank's place, as STEPAF_JOIN says, or one of those
+ * that there is room for, which its size counts in; its meet is for sentences. */
 stepaf_status_t stepaf_place_return(const struct stepaf_env *env, const char *host_name,
                                     struct stepaf_place *place_p);
 /* Only the secret: has_secret and key. */

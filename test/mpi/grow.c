@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that come later: a job that has room for one more rank of either role serves without them; two new processes
+ * join by a commit of the others, and everybody works with them; they are killed, the others go on without them, and new
+ * processes take their places as any lost rank's. Every byte is compared.
+ *
+ * Beside the first two ranks there is a process without a context that starts the new ones. --figures 1: print times. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "member_ops.h"
+
+enum { OPS = 8, BYTES = 3000, LIMIT_S = 30, N_NEW = 2, LIVES = 2 };
+
+/* Places in the shared page. */
+enum {
+    STAMP_MET = 1, /* ranks that have come to a meeting, ever */
+    STAMP_OPS,     /* attention ranks that are through, ever */
+    STAMP_MAY_COME,
+    STAMP_COMMIT,
+    STAMP_FIRST_USE, /* of each life, the longest time from init to the first operation */
+    STAMP_ADDRESS = 32
+};
+
+static const char secret[] = "of ranks that come later";
+
+struct rank {
+    struct hs_job *job;
+    struct member_ops exchange;
+    int64_t met, ops; /* what the stamps are to come to */
+    int64_t began_ns; /* of a new process: its init */
+    int life;         /* of a new process, from 0 on; -1: it has been there from the beginning */
+};
+
+static bool await_stamp(const struct rank *rank, int stamp, int64_t value)
+{
+    int64_t until_ns = hs_now_ns() + LIMIT_S * 1000000000LL * hs_slow();
+
+    while (atomic_load(&rank->job->shared->stamp[stamp]) < value) {
+        if (rank->job->ctx)
+            (void)stepaf_progress(rank->job->ctx);
+        if (hs_failed() || hs_hopeless(rank->job))
+            return false;
+        if (hs_now_ns() > until_ns)
+            return HS_FAILED("stamp %d does not come to %lld", stamp, (long long)value);
+        hs_sleep_us(200);
+    }
+    return true;
+}
+
+static bool meet(struct rank *rank, int n)
+{
+    rank->met += n;
+    atomic_fetch_add(&rank->job->shared->stamp[STAMP_MET], 1);
+    return await_stamp(rank, STAMP_MET, rank->met);
+}
+
+/* ---- operations ---- */
+
+/* Once it has been used. */
+static void note_first_use(struct rank *rank)
+{
+    if (rank->began_ns)
+        member_ops_note_most(rank->job, STAMP_FIRST_USE + rank->life, hs_now_ns() - rank->began_ns);
+    rank->began_ns = 0;
+}
+
+/* One operation, to which each FFN rank that is there has to answer, and nobody else. */
+static bool ask(struct rank *rank, int n_answers)
+{
+    stepaf_request_h request = NULL;
+    uint64_t op = member_ops_fill(&rank->exchange);
+    int n = 0;
+
+    hs_fill(rank->exchange.target, (size_t)BYTES * (size_t)rank->job->peers, 12345);
+    if (!HS_OK(stepaf_start(rank->exchange.plan, &request)) ||
+        !HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT)))
+        return false;
+    for (int p = 0; p < rank->job->peers; p++) {
+        if (stepaf_request_peer(request, stepaf_peer_rank(rank->job->ctx, p)) != STEPAF_OK)
+            continue;
+        n++;
+        if (!member_ops_verify(&rank->exchange, p, op))
+            return false;
+    }
+    return HS_INT(n, ==, n_answers);
+}
+
+/* Operations of @a n ranks of either role. */
+static bool work(struct rank *rank, int n)
+{
+    int64_t until_ns = hs_now_ns() + LIMIT_S * 1000000000LL * hs_slow();
+
+    hs_step("operations");
+    rank->ops += n;
+    if (rank->job->role == STEPAF_ATTENTION) {
+        for (int i = 0; i < OPS; i++) {
+            if (!ask(rank, n))
+                return false;
+            note_first_use(rank);
+        }
+        atomic_fetch_add(&rank->job->shared->stamp[STAMP_OPS], 1);
+        return true;
+    }
+    while (!hs_failed() && !hs_hopeless(rank->job) &&
+           atomic_load(&rank->job->shared->stamp[STAMP_OPS]) < rank->ops) {
+        if (member_ops_serve(&rank->exchange, 2000))
+            note_first_use(rank);
+        if (hs_now_ns() > until_ns)
+            return HS_FAILED("not all operations have come");
+    }
+    return !hs_failed();
+}
+
+/* ---- membership ---- */
+
+static bool await_state(const struct rank *rank, int world, stepaf_member_state_t state)
+{
+    int64_t until_ns = hs_now_ns() + LIMIT_S * 1000000000LL * hs_slow();
+    stepaf_member_state_t states[HS_MAX_RANKS] = {0};
+    stepaf_members_t members = {.size = sizeof(members)};
+
+    for (;;) {
+        if (!HS_OK(stepaf_members_query(rank->job->ctx, &members, states, HS_MAX_RANKS)) ||
+            hs_hopeless(rank->job))
+            return false;
+        if (states[world] == state)
+            return true;
+        if (hs_now_ns() > until_ns)
+            return HS_FAILED("world rank %d is %d, should be %d: %s", world, (int)states[world],
+                             (int)state, stepaf_members_reason(rank->job->ctx, world));
+        (void)stepaf_progress(rank->job->ctx);
+        hs_sleep_us(500);
+    }
+}
+
+static bool await_new(const struct rank *rank, stepaf_member_state_t state)
+{
+    bool have_come = true;
+
+    hs_step("the new ranks' state");
+    for (int i = 0; i < N_NEW && have_come; i++)
+        have_come = await_state(rank, rank->job->size + i, state);
+    return have_come;
+}
+
+static bool commit(struct rank *rank)
+{
+    stepaf_commit_params_t params = {.field_mask = STEPAF_COMMIT_LOST | STEPAF_COMMIT_RETURN,
+                                     .lost = STEPAF_COMMIT_LEAVE_LOST,
+                                     .returning = STEPAF_COMMIT_ADMIT};
+    int64_t began_ns = hs_now_ns();
+
+    hs_step("a commit");
+    if (!HS_OK(stepaf_commit_with(rank->job->ctx, &params)))
+        return false;
+    if (rank->life < 0)
+        member_ops_note_most(rank->job, STAMP_COMMIT, hs_now_ns() - began_ns);
+    return true;
+}
+
+/* Barriers and the map are among those who are there. */
+static bool look_around(const struct rank *rank, const char *word)
+{
+    char *text = NULL, name[64];
+    bool is_good =
+        HS_OK(stepaf_barrier(rank->job->ctx, STEPAF_GROUP_WORLD, STEPAF_TIMEOUT_DEFAULT)) &&
+        HS_OK(stepaf_map_check(rank->job->ctx, STEPAF_TIMEOUT_DEFAULT, &text));
+
+    snprintf(name, sizeof(name), "(world rank %d) %s", rank->job->size, word);
+    if (text && !strstr(text, name))
+        HS_FAILED("the map does not say \"%s\":\n%s", name, text);
+    free(text);
+    return is_good && !hs_failed();
+}
+
+/* ---- ranks ---- */
+
+static void take_places(struct hs_job *job)
+{
+    job->role = stepaf_role(job->ctx);
+    job->attn = stepaf_size(job->ctx, STEPAF_GROUP_ATTENTION);
+    job->ffn = stepaf_size(job->ctx, STEPAF_GROUP_FFN);
+    job->index =
+        stepaf_rank(job->ctx, job->role == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION);
+    job->peers = stepaf_n_peers(job->ctx);
+    HS_INT(stepaf_size(job->ctx, STEPAF_GROUP_WORLD), ==, job->size + N_NEW);
+}
+
+static bool tell_address(const struct rank *rank)
+{
+    char *place = (char *)&rank->job->shared->stamp[STAMP_ADDRESS], text[1024];
+    size_t room = (HS_STAMPS - STAMP_ADDRESS) * sizeof(int64_t);
+
+    if (!HS_OK(stepaf_members_address(rank->job->ctx, text, sizeof(text))))
+        return false;
+    text[strcspn(text, ",")] = '\0';
+    return HS_INT(snprintf(place, room, "%s", text), <, (int)room);
+}
+
+/* One life of the new ranks, seen by those that were there before. */
+static bool live_with(struct rank *rank, int life)
+{
+    int size = rank->job->size;
+
+    if (rank->job->rank == 0)
+        atomic_store(&rank->job->shared->stamp[STAMP_MAY_COME], life + 1);
+    if (!work(rank, size / 2) || !await_new(rank, STEPAF_MEMBER_ASKS))
+        return false;
+    if (!work(rank, size / 2) || !meet(rank, size) || !commit(rank) ||
+        !await_new(rank, STEPAF_MEMBER_IN) || !work(rank, size / 2 + 1))
+        return false;
+    if (!look_around(rank, life ? "has returned" : "has joined") || !meet(rank, size + N_NEW))
+        return false;
+    if (life + 1 == LIVES)
+        return true;
+    return await_new(rank, STEPAF_MEMBER_LOST) && commit(rank) &&
+           await_new(rank, STEPAF_MEMBER_OUT);
+}
+
+static void be_rank(struct hs_job *job)
+{
+    struct rank rank = {.job = job, .exchange = {.job = job, .bytes = BYTES}, .life = -1};
+    stepaf_params_t params = {.field_mask = STEPAF_PARAM_SPLIT, .split = job->split};
+
+    job->fds = hs_count_fds();
+    hs_step("init");
+    if (!HS_OK(hs_init(job, 0, &params, &job->ctx)))
+        return;
+    take_places(job);
+    if ((job->rank == 0 && !tell_address(&rank)) || !member_ops_prepare(&rank.exchange) ||
+        !HS_OK(stepaf_commit(job->ctx)) || !await_new(&rank, STEPAF_MEMBER_OUT) ||
+        !look_around(&rank, "has not joined"))
+        return;
+    for (int life = 0; life < LIVES; life++)
+        if (!live_with(&rank, life))
+            return;
+    if (job->rank == 0 && hs_option_int(job, "--figures", 0))
+        printf("%d ranks, room for %d: from a process's init to its first operation %.1f ms as a "
+               "new rank (asked: 1000), %.1f ms as one that returns; the longest commit %.1f ms\n",
+               job->size, N_NEW, (double)atomic_load(&job->shared->stamp[STAMP_FIRST_USE]) / 1e6,
+               (double)atomic_load(&job->shared->stamp[STAMP_FIRST_USE + 1]) / 1e6,
+               (double)atomic_load(&job->shared->stamp[STAMP_COMMIT]) / 1e6);
+    hs_close(job);
+}
+
+/* ---- new ranks ---- */
+
+static stepaf_status_t join(struct rank *rank, int number, const char *its_secret)
+{
+    stepaf_params_t params = {.field_mask = STEPAF_PARAM_SPLIT, .split = rank->job->split};
+    char text[32];
+
+    setenv("STEPAF_JOIN", (const char *)&rank->job->shared->stamp[STAMP_ADDRESS], 1);
+    setenv("STEPAF_SECRET", its_secret, 1);
+    snprintf(text, sizeof(text), "%d", number);
+    setenv("STEPAF_RANK", text, 1);
+    snprintf(text, sizeof(text), "%d", rank->job->size);
+    setenv("STEPAF_SIZE", text, 1);
+    return stepaf_init(NULL, &params, &rank->job->ctx);
+}
+
+/* There is no room for it, or it does not know the secret. */
+static bool join_in_vain(struct rank *rank)
+{
+    int size = rank->job->size;
+
+    return HS_REFUSED(join(rank, size + N_NEW, secret), STEPAF_ERR_SETTING) &&
+           HS_REFUSED(join(rank, rank->job->rank, "guessed"), STEPAF_ERR_BOOT) &&
+           HS_REFUSED(join(rank, rank->job->rank, ""), STEPAF_ERR_SETTING);
+}
+
+static void be_new(struct hs_job *job, int life)
+{
+    struct rank rank = {.job = job, .exchange = {.job = job, .bytes = BYTES}, .life = life};
+    int half = job->size / 2;
+
+    job->fds = hs_count_fds();
+    if (!await_stamp(&rank, STAMP_MAY_COME, life + 1) || (!life && !join_in_vain(&rank)))
+        return;
+    rank.began_ns = hs_now_ns();
+    hs_step("init, to join");
+    if (!HS_OK(join(&rank, job->rank, secret)))
+        return;
+    take_places(job);
+    HS_INT(job->role, ==, job->rank == job->size ? STEPAF_ATTENTION : STEPAF_FFN);
+    /* What the others have come to when they work with this one. */
+    rank.ops = (int64_t)life * (3 * half + 1) + 2 * half;
+    rank.met = (int64_t)life * (2 * job->size + N_NEW) + job->size;
+    rank.exchange.n_ops = (uint64_t)life * 1000000;
+    if (!member_ops_prepare(&rank.exchange) || !commit(&rank) || !work(&rank, half + 1) ||
+        !look_around(&rank, "") || !meet(&rank, job->size + N_NEW))
+        return;
+    if (life + 1 < LIVES)
+        raise(SIGKILL);
+    hs_close(job);
+}
+
+/* ---- processes ---- */
+
+static bool run(struct hs_job *job, int life)
+{
+    int status = 0;
+    pid_t parent = getpid(), pid;
+
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent)
+            _exit(1);
+        if (life < 0)
+            be_rank(job);
+        else
+            be_new(job, life);
+        fflush(NULL);
+        exit(hs_failed() ? 1 : 0);
+    }
+    if (!HS_INT(pid, >, 0) || !HS_INT(waitpid(pid, &status, 0), ==, pid))
+        return false;
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && life >= 0 && life + 1 < LIVES)
+        return true;
+    return WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
+/* The process that starts the new rank, one life after the other. */
+static void supervise(struct hs_job *job)
+{
+    job->rank = job->size + job->rank;
+    for (int life = 0; life < LIVES; life++)
+        if (!run(job, life)) {
+            HS_FAILED("new world rank %d has failed", job->rank);
+            return;
+        }
+}
+
+static void body(struct hs_job *job)
+{
+    pid_t parent = getpid(), pid = 0;
+    int status = 0;
+
+    setenv("STEPAF_ROOM_ATTENTION", "1", 1);
+    setenv("STEPAF_ROOM_FFN", "1", 1);
+    setenv("STEPAF_SECRET", secret, 1);
+    fflush(NULL);
+    if (job->rank < N_NEW && (pid = fork()) == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent)
+            _exit(1);
+        supervise(job);
+        fflush(NULL);
+        _exit(hs_failed() ? 1 : 0);
+    }
+    if (!HS_TRUE(run(job, -1)) || job->rank >= N_NEW)
+        return;
+    if (HS_INT(waitpid(pid, &status, 0), ==, pid))
+        HS_TRUE(WIFEXITED(status) && !WEXITSTATUS(status));
+}
+
+int main(int argc, char **argv)
+{
+    static const struct hs_test test = {
+        .name = "grow", .options = "--figures", .limit_s = 60, .n_boots = 1, .body = body};
+    return hs_main(argc, argv, &test);
+}
