@@ -29,7 +29,7 @@ enum { CHAOS_DONE = 0, CHAOS_FAILED = 1, CHAOS_AGAIN = 2, CHAOS_GIVEN_UP = 3 };
     _(CHAOS_SLOW, "network slow", 10, 1)                               \
     _(CHAOS_CUT, "network cut, shorter than it takes to notice", 8, 1) \
     _(CHAOS_PART, "network cut, until both halves have noticed", 3, 1) \
-    _(CHAOS_GROW, "new rank (there are none yet)", 0, 0)
+    _(CHAOS_GROW, "new rank (left to test/mpi/grow)", 0, 0)
 
 enum chaos_fault {
 #define CHAOS_FAULT_ENUM(name_, text_, weight_, on_net_) name_,

@@ -254,6 +254,8 @@ static stepaf_status_t join(struct rank *rank, int number, const char *its_secre
     stepaf_params_t params = {.field_mask = STEPAF_PARAM_SPLIT, .split = rank->job->split};
     char text[32];
 
+    if (getenv("TEST_BOOT_TCP")) /* as hs_init sets it for the others */
+        setenv("STEPAF_BOOT", "tcp", 1);
     setenv("STEPAF_JOIN", (const char *)&rank->job->shared->stamp[STAMP_ADDRESS], 1);
     setenv("STEPAF_SECRET", its_secret, 1);
     snprintf(text, sizeof(text), "%d", number);
