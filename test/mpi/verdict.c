@@ -28,6 +28,7 @@ enum {
     TRIES = 4,   /* where the machine has disturbed one */
     MORE = 2,    /* where too few were right: one may be by chance */
     PAUSE_US = 500,
+    LATELY = 15, /* operations that the median is of */
     READ = 64
 };
 
@@ -249,32 +250,6 @@ static bool put_in(struct attention *self, const struct delay *delay)
     return true;
 }
 
-static bool is_enough(const struct attention *self, long long percent)
-{
-    return self->tally.right * 100 >= (self->tally.right + self->tally.wrong) * percent;
-}
-
-/* All attention ranks put in theirs by turns, so that what one does is not what another one sees. */
-static bool put_in_all(struct attention *self, const char *name, const struct delay *delay,
-                       long long times)
-{
-    struct hs_job *job = self->job;
-    long long percent = hs_option_int(job, "--percent", 50);
-
-    self->tally = (struct tally){0, 0, 0};
-    for (long long i = 0; i < times || (i < times + MORE && !is_enough(self, percent)); i++) {
-        struct delay one = *delay;
-        one.ffn = (int)((i + job->index) % job->ffn);
-        if (!put_in(self, &one))
-            return false;
-    }
-    printf("attention %d of %dA%dF: %s: %d of %d right, %d disturbed\n", job->index, job->attn,
-           job->ffn, name, self->tally.right, self->tally.right + self->tally.wrong,
-           self->tally.disturbed);
-    fflush(stdout);
-    return HS_TRUE(is_enough(self, percent));
-}
-
 /* The median of some operations without a delay. */
 static bool measure(struct attention *self, int n)
 {
@@ -291,6 +266,36 @@ static bool measure(struct attention *self, int n)
     }
     self->median_ns = took[n / 2];
     return true;
+}
+
+static bool is_enough(const struct attention *self, long long percent)
+{
+    return self->tally.right * 100 >= (self->tally.right + self->tally.wrong) * percent;
+}
+
+/* All attention ranks put in theirs by turns, so that what one does is not what another one sees. @a medians: how long
+ * each kind is to be, in medians as they are lately: how busy the machine is changes. */
+static bool put_in_all(struct attention *self, const char *name, const int *medians,
+                       long long times)
+{
+    struct hs_job *job = self->job;
+    long long percent = hs_option_int(job, "--percent", 50);
+
+    self->tally = (struct tally){0, 0, 0};
+    for (long long i = 0; i < times || (i < times + MORE && !is_enough(self, percent)); i++) {
+        struct delay one = {.ffn = (int)((i + job->index) % job->ffn)};
+        if (!measure(self, LATELY))
+            return false;
+        for (int k = 0; k < VD_KINDS; k++)
+            one.ns[k] = medians[k] * self->median_ns;
+        if (!put_in(self, &one))
+            return false;
+    }
+    printf("attention %d of %dA%dF: %s: %d of %d right, %d disturbed\n", job->index, job->attn,
+           job->ffn, name, self->tally.right, self->tally.right + self->tally.wrong,
+           self->tally.disturbed);
+    fflush(stdout);
+    return HS_TRUE(is_enough(self, percent));
 }
 
 static bool allows(const struct hs_job *job, int kind)
@@ -313,10 +318,10 @@ static void disturb(struct attention *self)
 
     for (int k = 0; good && k < VD_KINDS; k++)
         for (int size = 2; good && allows(self->job, k) && size <= 10; size += 8) {
-            struct delay delay = {{0}, 0};
-            delay.ns[k] = size * self->median_ns;
+            int medians[VD_KINDS] = {0};
+            medians[k] = size;
             snprintf(name, sizeof(name), "%s, %dx", names[k], size);
-            good = put_in_all(self, name, &delay, times);
+            good = put_in_all(self, name, medians, times);
         }
     for (size_t i = 0;
          good && hs_option_int(self->job, "--pairs", 1) && i < sizeof(pairs) / sizeof(pairs[0]);
@@ -324,12 +329,12 @@ static void disturb(struct attention *self)
         for (int which = 0;
              good && allows(self->job, pairs[i][0]) && allows(self->job, pairs[i][1]) && which < 2;
              which++) {
-            struct delay delay = {{0}, 0};
-            delay.ns[pairs[i][which]] = 8 * self->median_ns;
-            delay.ns[pairs[i][!which]] = 3 * self->median_ns;
+            int medians[VD_KINDS] = {0};
+            medians[pairs[i][which]] = 8;
+            medians[pairs[i][!which]] = 3;
             snprintf(name, sizeof(name), "%s 8x and %s 3x", names[pairs[i][which]],
                      names[pairs[i][!which]]);
-            good = put_in_all(self, name, &delay, times);
+            good = put_in_all(self, name, medians, times);
         }
 }
 
