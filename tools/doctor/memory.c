@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory: what may be locked, what there may be, and in which pages. */
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -10,18 +12,30 @@ enum { CAPABILITY_IPC_LOCK = 14 };
 
 static const long long mib = 1 << 20;
 
+/* Of a user namespace of its own, a process has capabilities that lift no limit of the kernel's. */
+static bool owns_user_namespace(const struct doctor *doctor)
+{
+    char text[128];
+    unsigned long inside, outside, n;
+
+    return doctor_read(doctor, text, sizeof text, "/proc/self/uid_map") > 0 &&
+           sscanf(text, "%lu %lu %lu", &inside, &outside, &n) == 3 &&
+           (inside != 0 || outside != 0 || n != UINT32_MAX);
+}
+
 void doctor_look_memlock(struct doctor *doctor)
 {
     struct doctor_names devices;
     long long soft, hard;
-    int lifted = doctor_has_capability(doctor, CAPABILITY_IPC_LOCK);
+    bool lifted =
+        doctor_has_capability(doctor, CAPABILITY_IPC_LOCK) > 0 && !owns_user_namespace(doctor);
 
     doctor_list(doctor, &devices, "/sys/class/infiniband");
     if (!doctor_read_limit(doctor, "Max locked memory", &soft, &hard))
         doctor_say(doctor, DOCTOR_UNKNOWN, "/proc/self/limits does not say it");
     else if (soft < 0)
         doctor_say(doctor, DOCTOR_PASSED, "unlimited");
-    else if (lifted > 0)
+    else if (lifted)
         doctor_say(doctor, DOCTOR_PASSED, "%lld KiB, but CAP_IPC_LOCK lifts it", soft >> 10);
     else
         doctor_say(doctor, devices.n && soft < 1024 * mib ? DOCTOR_FAILED : DOCTOR_WARNED,
