@@ -14,7 +14,7 @@ packages_roots="debootstrap wget"
 # For test/aarch64.
 packages_aarch64="gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static debootstrap wget"
 # For test/packages.
-packages_packages="debhelper lintian rpm lmod python3-venv"
+packages_packages="debhelper dh-python lintian rpm lmod python3-venv"
 packages_lint="clang-format-14 clang-tidy-14"
 # What looks at the pages of stepaf-report. Ubuntu has it as a snap only.
 packages_browser="chromium"

@@ -99,7 +99,7 @@ use_packages()
     zcat -f /usr/share/doc/libstepaf-dev/examples/hello.c* >"$directory/hello.c"
     chown -R tester "$directory"
     su tester -c "cd $directory && mpicc -o hello hello.c \$(pkg-config --cflags --libs libstepaf_mpi) &&
-        STEPAF_SPLIT=attn=1,ffn=2 $(oversubscribe mpirun) -n 3 ./hello >printed && stepaf_info --version" || return
+        STEPAF_SPLIT=attn=1,ffn=2 $(oversubscribe mpirun) -n 3 ./hello >printed && stepaf_info --version && python3 -m stepaf" || return
     [ -s "$directory/said" ] && diff "$directory/said" "$directory/printed" && rm -r "$directory"
 }
 
