@@ -258,7 +258,7 @@ static void let_go_on(struct director *director, bool all)
     int64_t now_ns = hs_now_ns();
 
     for (int r = 0; r < director->job->size; r++)
-        if (director->go_on_ns[r] && (all || now_ns >= director->go_on_ns[r])) {
+        if (all || (director->go_on_ns[r] && now_ns >= director->go_on_ns[r])) {
             (void)send_signal(director, r, SIGCONT);
             director->go_on_ns[r] = 0;
         }

@@ -8,7 +8,7 @@ for source in $(grep -l '^int main(' "$here"/*.c); do
     program=$(basename "$source" .c)
     case $program in
     trespass) continue ;; # it forks its ranks, and takes RDMA devices: test/vm
-    chaos | verdict) continue ;; # they fork their ranks; of several hosts chaos has a test of its own: test/hosts/chaos.sh
+    chaos | verdict | grow) continue ;; # they fork processes; of several hosts chaos has a test: test/hosts/chaos.sh
     esac
     grep -Eq "^(mpmd [0-9]+|dies)? ?[0-9]+ $program( |\$)" "$here/programs.jobs" && continue
     echo "test/mpi/programs.jobs has no job of $program"
