@@ -27,7 +27,7 @@ static struct {
     uint64_t nth;
     uint64_t n_calls;
     uint64_t nth_call;
-    int64_t n_nodes; /* of trees, which the C library allocates */
+    int64_t n_nodes;   /* of trees, which the C library allocates */
     uint32_t n_places; /* taken */
 } state = {.lock = ATOMIC_FLAG_INIT};
 
