@@ -286,7 +286,7 @@ struct stepaf_ctx {
         _Atomic uint32_t n_done; /* successful; read without the lock */
         bool changed;            /* something was declared since the last one */
         bool exclusive;          /* one has found what it goes by: it waits with the lock */
-        const struct stepaf_peer *refuser; /* the last that has said that its commit failed */
+        bool is_refused;         /* some peer has once said that its commit failed */
     } commit;
     uint32_t n_peers;
     uint32_t n_alive;          /* peers not lost */

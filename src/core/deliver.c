@@ -30,7 +30,7 @@ static void take_ready(struct stepaf_peer *peer, const struct stepaf_msg *msg)
     peer->ready_epoch = msg->seq;
     peer->ready_status = stepaf_status_from(msg->word[0]);
     if (peer->ready_status)
-        peer->ctx->commit.refuser = peer;
+        peer->ctx->commit.is_refused = true;
 }
 
 /* Messages that only an FFN rank gets. False: unknown type. */

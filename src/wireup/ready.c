@@ -31,15 +31,7 @@ static stepaf_status_t check_remotes(const struct stepaf_peer *peer)
 
 static bool is_ready(const struct stepaf_ctx *ctx, const struct stepaf_peer *peer)
 {
-    return peer && peer->ready_epoch == ctx->epoch;
-}
-
-/* A peer that has said that its commit has failed; NULL: none. A process that has returned since has said otherwise. */
-static const struct stepaf_peer *refuser_of(const struct stepaf_ctx *ctx)
-{
-    const struct stepaf_peer *refuser = ctx->commit.refuser;
-
-    return is_ready(ctx, refuser) && refuser->ready_status ? refuser : NULL;
+    return peer->ready_epoch == ctx->epoch;
 }
 
 static stepaf_status_t not_ready(const struct stepaf_peer *peer, stepaf_status_t status)
@@ -64,6 +56,17 @@ static bool go_on_without(const struct stepaf_peer *peer)
     return true;
 }
 
+/* A peer that has said that its commit has failed, for which all fail; NULL: none. A process that has returned since may
+ * have said otherwise. */
+static const struct stepaf_peer *find_refuser(const struct stepaf_ctx *ctx)
+{
+    for (uint32_t p = 0; ctx->commit.is_refused && p < ctx->n_peers; p++)
+        if (is_ready(ctx, &ctx->peers[p]) && ctx->peers[p].ready_status &&
+            !go_on_without(&ctx->peers[p]))
+            return &ctx->peers[p];
+    return NULL;
+}
+
 /* Members keep some of their time for others than who has just returned. */
 static int64_t wait_until(const struct stepaf_peer *peer, int64_t deadline_ns)
 {
@@ -79,11 +82,13 @@ static int64_t wait_until(const struct stepaf_peer *peer, int64_t deadline_ns)
 static stepaf_status_t await_ready(struct stepaf_ctx *ctx, struct stepaf_peer *peer,
                                    struct stepaf_waiter *waiter, int64_t deadline_ns)
 {
+    if (peer->is_out)
+        return STEPAF_OK;
     deadline_ns = wait_until(peer, deadline_ns);
     while (!is_ready(ctx, peer)) {
         bool more = stepaf_core_advance(ctx, waiter, deadline_ns);
-        const struct stepaf_peer *refuser = refuser_of(ctx);
-        if (refuser && !go_on_without(refuser))
+        const struct stepaf_peer *refuser = find_refuser(ctx);
+        if (refuser)
             return not_ready(refuser, refuser->ready_status);
         if (peer->lost && !is_ready(ctx, peer)) /* as if it had been lost afterwards */
             return STEPAF_OK;

@@ -121,9 +121,9 @@ bool stepaf_consensus_return(struct stepaf_consensus *consensus, uint32_t number
 void stepaf_consensus_report(struct stepaf_consensus *consensus, int to);
 void stepaf_consensus_take(struct stepaf_consensus *consensus, int from,
                            const struct stepaf_consensus_message *message);
-/* The members of a new epoch: a byte for each rank. */
 /* Nobody has had that rank yet: it is as one that was lost, and is no member any more. Before the first decision. */
 void stepaf_consensus_vacate(struct stepaf_consensus *consensus, int rank);
+/* The members of a new epoch: a byte for each rank. */
 void stepaf_consensus_set_members(struct stepaf_consensus *consensus, const uint8_t *is_member);
 
 /* What a message says of a rank: how many of its lives are over. */
