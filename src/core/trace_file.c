@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -41,20 +42,44 @@ stepaf_status_t stepaf_trace_file_check(const struct stepaf_ctx *ctx)
     return STEPAF_OK;
 }
 
-static void name_of_signal(const struct stepaf_ctx *ctx, uint32_t n, char *path)
+/* False: the name would be too long. */
+static bool name_of_signal(const struct stepaf_ctx *ctx, uint32_t n, char *path)
 {
-    snprintf(path, PATH_MAX, "%s.%u", ctx->env.trace_file, n);
+    return snprintf(path, PATH_MAX, "%s.%u", ctx->env.trace_file, n) < PATH_MAX;
+}
+
+/* Whether there is such a file, which begins as a trace does. */
+static bool is_trace(const char *path)
+{
+    char begin[HEAD];
+    struct stat facts;
+    int fd = stepaf_fd_open(path, O_RDONLY | O_NONBLOCK); /* it may be a FIFO */
+    bool is = fd >= 0 && !fstat(fd, &facts) && S_ISREG(facts.st_mode) &&
+              pread(fd, begin, HEAD, 0) == HEAD && !memcmp(begin, file_head, HEAD);
+
+    if (fd >= 0)
+        close(fd);
+    return is;
+}
+
+uint32_t stepaf_trace_file_n_signals(const struct stepaf_ctx *ctx)
+{
+    char path[PATH_MAX];
+    uint32_t n = 0;
+
+    while (name_of_signal(ctx, n + 1, path) && is_trace(path))
+        n++;
+    return n;
 }
 
 /* Those that an earlier job has left. */
 static void remove_earlier(const struct stepaf_ctx *ctx)
 {
     char path[PATH_MAX];
-    uint32_t n = 1;
+    uint32_t n = stepaf_trace_file_n_signals(ctx);
 
-    do
-        name_of_signal(ctx, n++, path);
-    while (!unlink(path));
+    for (; n && name_of_signal(ctx, n, path); n--)
+        (void)unlink(path);
 }
 
 void stepaf_trace_file_begin(struct stepaf_ctx *ctx, bool anew)
@@ -210,7 +235,11 @@ void stepaf_trace_file_add_now(struct stepaf_ctx *ctx, uint32_t n)
     char path[PATH_MAX];
     size_t bytes = 0;
 
-    name_of_signal(ctx, n, path);
+    if (!name_of_signal(ctx, n, path)) {
+        stepaf_log_warn("STEPAF_TRACE_FILE=%.200s: its name is too long for one with a number",
+                        ctx->env.trace_file);
+        return;
+    }
     stepaf_clock_refresh(ctx);
     errno = ENOMEM;
     char *text = make_text(ctx, &bytes);

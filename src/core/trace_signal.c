@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "boot/boot_return.h"
 #include "core/trace_file.h"
 
 _Atomic uint32_t stepaf_trace_n_signals;
@@ -62,13 +63,18 @@ void stepaf_trace_signal_begin(struct stepaf_ctx *ctx)
 
     if (!number)
         return;
+    ctx->trace.n_heeded = atomic_load(&stepaf_trace_n_signals);
+    /* Who returns goes on where the others are. */
+    ctx->trace.n_signals_before =
+        stepaf_boot_returns(&ctx->job.boot) && stepaf_trace_file_is_on(ctx)
+            ? stepaf_trace_file_n_signals(ctx)
+            : 0;
     pthread_mutex_lock(&signal_lock);
     why = stepaf_trace_file_is_on(ctx) ? take_signal(number)
                                        : "STEPAF_TRACE_FILE is not set, or STEPAF_TRACE is off";
     n_heeding += !why;
     pthread_mutex_unlock(&signal_lock);
     ctx->trace.heeds = !why;
-    ctx->trace.n_heeded = atomic_load(&stepaf_trace_n_signals);
     if (why)
         stepaf_log_warn("STEPAF_TRACE_SIGNAL does nothing: %s", why);
 }
@@ -81,13 +87,16 @@ void stepaf_trace_signal_end(struct stepaf_ctx *ctx)
         return;
     ctx->trace.heeds = false;
     pthread_mutex_lock(&signal_lock);
-    if (--n_heeding == 0 && !sigaction(our_signal, NULL, &now) && now.sa_handler == count_signal)
+    if (--n_heeding == 0 && !sigaction(our_signal, NULL, &now) && now.sa_handler == count_signal) {
+        /* A signal to a job is to end no rank that is through before others. */
+        before_us.sa_handler = SIG_IGN;
         (void)sigaction(our_signal, &before_us, NULL);
+    }
     pthread_mutex_unlock(&signal_lock);
 }
 
 void stepaf_trace_signal_heed(struct stepaf_ctx *ctx)
 {
-    ctx->trace.n_heeded = atomic_load(&stepaf_trace_n_signals);
-    stepaf_trace_file_add_now(ctx, ctx->trace.n_heeded);
+    ctx->trace.n_heeded++; /* a file each, as at ranks that look more often */
+    stepaf_trace_file_add_now(ctx, ctx->trace.n_signals_before + ctx->trace.n_heeded);
 }

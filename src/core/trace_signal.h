@@ -11,17 +11,18 @@
 /* Signals that this process has had. */
 extern _Atomic uint32_t stepaf_trace_n_signals;
 
-/* Heed signals from now on, if the settings say so. The handler is that of all contexts of the process; where the
+/* Heed signals from now on, if the settings say so; there is the trace. What comes before there are peers is heeded
+ * then. The handler is that of all contexts of the process; where the
  * program has one already, that is said, and it stays. */
 void stepaf_trace_signal_begin(struct stepaf_ctx *ctx);
-/* The last context gives the signal back as it was. */
+/* The last context gives it back: it is ignored then. */
 void stepaf_trace_signal_end(struct stepaf_ctx *ctx);
 void stepaf_trace_signal_heed(struct stepaf_ctx *ctx);
 
 /* The context's lock is held. */
 static inline void stepaf_trace_signal_look(struct stepaf_ctx *ctx)
 {
-    if (ctx->trace.heeds &&
+    if (ctx->trace.heeds && ctx->peers &&
         atomic_load_explicit(&stepaf_trace_n_signals, memory_order_relaxed) != ctx->trace.n_heeded)
         stepaf_trace_signal_heed(ctx);
 }

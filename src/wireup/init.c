@@ -110,6 +110,7 @@ static stepaf_status_t prepare_init(struct stepaf_ctx *ctx, const stepaf_params_
         return stepaf_error_no_memory(STEPAF_PHASE_INIT);
     if ((status = stepaf_trace_file_check(ctx)))
         return status;
+    stepaf_trace_signal_begin(ctx);
     return view_roles(ctx, params, view);
 }
 
@@ -386,7 +387,6 @@ stepaf_status_t stepaf_ctx_init(const stepaf_boot_t *boot, const stepaf_params_t
     }
     stepaf_verdict_open(ctx);
     stepaf_metrics_open(ctx, &stepaf_meter_path);
-    stepaf_trace_signal_begin(ctx);
     *ctx_p = ctx;
     return STEPAF_OK;
 }

@@ -81,10 +81,11 @@ fi
 STEPAF_TRACE=off run "$directory/off.json" || fail "STEPAF_TRACE=off: exit code $?"
 [ ! -e "$directory/off.json" ] || fail "STEPAF_TRACE=off has left a file"
 
-# At a signal each rank adds what it has to a file with a number: those of before are gone.
+# At a signal each rank adds what it has to a file with a number: traces of before are gone.
 for n in 1 2 3; do
-    echo old >"$directory/at.json.$n"
+    printf '[\n\n]\n' >"$directory/at.json.$n"
 done
+echo 'a note' >"$directory/at.json.4"
 STEPAF_TRACE_SIGNAL=usr1 STEPAF_TRACE_FILE=$directory/at.json STEPAF_LOG_LEVEL=debug timeout -k 10 120 "$perf" af --procs 3 \
     --split attn=2,ffn=1 --size 8K --iters 100000000 --max-time 100 --no-floor --transport shm >"$directory/out" 2>"$directory/err" &
 job=$!
@@ -104,6 +105,7 @@ await()
 ranks() { [ "$(pids | wc -l)" = 3 ] && [ "$(grep -c 'is connected by' "$directory/err")" = 4 ]; }
 await ranks
 [ ! -e "$directory/at.json.1" ] && [ ! -e "$directory/at.json.3" ] || fail "what an earlier job has left is there"
+[ "$(cat "$directory/at.json.4")" = 'a note' ] || fail "what is no trace is gone"
 for n in 1 2; do
     # shellcheck disable=SC2046
     kill -USR1 $(pids)
