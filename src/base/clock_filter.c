@@ -51,6 +51,7 @@ static void note_limits(struct stepaf_clock_filter *filter, const struct stepaf_
     struct stepaf_clock_window *windows = filter->windows;
     while (filter->n_windows && probe->at_ns - windows[0].began_ns > WINDOWS_NS)
         memmove(&windows[0], &windows[1], --filter->n_windows * sizeof(windows[0]));
+    filter->is_rated = filter->is_rated && filter->n_windows > 0; /* it was long ago */
     int64_t low = probe->offset_ns - probe->half_ns, high = probe->offset_ns + probe->half_ns;
     struct stepaf_clock_window *last = &windows[filter->n_windows ? filter->n_windows - 1 : 0];
 

@@ -120,8 +120,10 @@ void stepaf_clock_follow(struct stepaf_ctx *ctx, int server, bool zero)
 {
     struct stepaf_ctx_clock *clock = &ctx->clock;
 
-    if (clock->server != server)
+    if (clock->server != server) {
         clock->filter = (struct stepaf_clock_filter){0};
+        clock->n_probes = 0;
+    }
     clock->server = server;
     clock->greets = true;
     clock->probed = stepaf_ticks() - ticks_in(ctx, PROBE_EVERY_US);

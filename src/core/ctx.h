@@ -242,7 +242,7 @@ struct stepaf_ctx_clock {
     struct stepaf_clock_filter filter;
     int server;        /* index of the peer whose clock is followed; -1: this rank's own is right */
     int reference;     /* world rank of the lane's */
-    uint32_t n_probes; /* answers of it, ever */
+    uint32_t n_probes; /* its answers */
     uint32_t turn;     /* the last peer that was probed for its bound */
     uint64_t probed;   /* ticks */
     uint64_t probed_first; /* the same, of those that come faster at first */
