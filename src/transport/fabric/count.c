@@ -14,11 +14,25 @@ void stepaf_fabric_take_credit(struct stepaf_fabric_link *link, uint32_t taken)
         link->credit += more;
 }
 
+static bool is_next(const struct stepaf_fabric_link *link, uint32_t number)
+{
+    return link->used && ((number - link->taken) & STEPAF_FABRIC_NUMBER) < STEPAF_FABRIC_RING;
+}
+
 bool stepaf_fabric_is_due(const struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind,
                           uint32_t number)
 {
-    return link->used && ((number - link->taken) & STEPAF_FABRIC_NUMBER) < STEPAF_FABRIC_RING &&
+    return is_next(link, number) &&
            !(kind == STEPAF_FABRIC_MESSAGE && link->due[number % STEPAF_FABRIC_RING].here);
+}
+
+void stepaf_fabric_refuse_message(struct stepaf_fabric_link *link, uint32_t number)
+{
+    struct stepaf_upcalls *up = stepaf_fabric_of(link)->base.up;
+
+    if (is_next(link, number) && !link->base.dead &&
+        link->due[number % STEPAF_FABRIC_RING].here == STEPAF_FABRIC_AS_IMM)
+        up->lost(up, &link->base, "it has sent two messages of one number");
 }
 
 void stepaf_fabric_count(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind,

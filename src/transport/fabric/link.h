@@ -134,6 +134,9 @@ void stepaf_fabric_disconnect(struct stepaf_fabric_link *link);
 /* count.c. A piece or a message, by what it says of itself. False: it makes no sense now, and changes nothing. */
 bool stepaf_fabric_is_due(const struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind,
                           uint32_t number);
+/* A MESSAGE is not due. Where another one stands in its place that no slot can disprove, one of both is not the peer's,
+ * which nobody can tell: the link is lost, rather than that it waits for pieces that may never come. */
+void stepaf_fabric_refuse_message(struct stepaf_fabric_link *link, uint32_t number);
 void stepaf_fabric_count(struct stepaf_fabric_link *link, enum stepaf_fabric_kind kind,
                          uint32_t number);
 /* A message that is due, of as many pieces, in 32 bits. It tells no credit. */

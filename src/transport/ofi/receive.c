@@ -15,8 +15,10 @@ static bool take_imm(struct stepaf_ofi_link *link, uint64_t data)
     uint32_t low = (uint32_t)data & STEPAF_OFI_LOW_NUMBER;
     uint32_t number = link->shared.taken + ((low - link->shared.taken) & STEPAF_OFI_LOW_NUMBER);
 
-    if (!stepaf_fabric_is_due(&link->shared, STEPAF_FABRIC_MESSAGE, number))
+    if (!stepaf_fabric_is_due(&link->shared, STEPAF_FABRIC_MESSAGE, number)) {
+        stepaf_fabric_refuse_message(&link->shared, number);
         return false;
+    }
     link->shared.heard++;
     stepaf_fabric_count_imm(&link->shared, number,
                             (uint32_t)data >> STEPAF_OFI_PIECES_SHIFT & STEPAF_OFI_PIECES_MAX,
@@ -50,8 +52,11 @@ static bool take_write(struct stepaf_ofi *ofi, uint64_t data)
             stepaf_fabric_take_credit(&link->shared, number);
         return true;
     }
-    if (!stepaf_fabric_is_due(&link->shared, kind, number))
+    if (!stepaf_fabric_is_due(&link->shared, kind, number)) {
+        if (kind == STEPAF_FABRIC_MESSAGE)
+            stepaf_fabric_refuse_message(&link->shared, number);
         return false;
+    }
     stepaf_fabric_count(&link->shared, kind, number);
     stepaf_fabric_deliver(&link->shared);
     return true;

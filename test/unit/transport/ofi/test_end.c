@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libfabric: errors, silence and processes that end lose the peers that they are of, and no others; long posts, and
+ * when all is quiet. */
+#include "three.h"
+
+enum { ROOM = 65536 };
+
+static void errors_lose_the_peer_and_no_other(void)
+{
+    for (int when = 1; when <= 2; when++) {
+        begin();
+        struct stepaf_mem *source = fabric_memory(&a, ROOM);
+        (void)fabric_memory(&b, ROOM);
+        struct stepaf_rmem *rmem = side_import(&a, 0, &b, &b.regions[0]);
+        struct stepaf_xfer xfer = {source->base, source, rmem, 0, 100};
+        struct stepaf_post post = {.link = a.links[0], .xfer = &xfer, .n_xfer = 1};
+        struct stepaf_post *posts[] = {&post};
+        post.msg = (struct stepaf_msg){.type = STEPAF_MSG_START, .seq = 5};
+        ofi_fabric.fail_after = when; /* the piece; the message */
+        CU_ASSERT_EQUAL(side_ops->post(posts, 1), 0);
+        CU_ASSERT_EQUAL(post.state, STEPAF_POST_POSTED);
+        take_in_all();
+        CU_ASSERT_EQUAL(a.n_lost, 1);
+        UNIT_STRING(a.lost_reason, "efa: the connection was reset");
+        CU_ASSERT_EQUAL(b.n_messages, 0);
+        side_ops->retire(&post);
+        CU_ASSERT_EQUAL(side_say(&a, 0, 6), STEPAF_POST_SENT); /* to nobody */
+        check_link(&c, 1);
+        side_ops->release_mem(a.links[0], rmem);
+        end();
+    }
+}
+
+static void a_peer_that_is_gone_is_lost(void)
+{
+    begin();
+    ofi_fabric.dead = 1u << ofi_fabric_number(&b);
+    CU_ASSERT_EQUAL(side_say(&a, 0, 6), STEPAF_POST_SENT);
+    take_in_all();
+    CU_ASSERT_EQUAL(a.n_lost, 1);
+    check_link(&c, 1);
+    ofi_fabric.refuse_write = FI_ECONNRESET;
+    CU_ASSERT_EQUAL(side_say(&a, 1, 6), STEPAF_POST_SENT);
+    CU_ASSERT_EQUAL(a.n_lost, 2);
+    UNIT_STRING(a.lost_reason, "efa: the connection was reset");
+    end();
+}
+
+/* Of memory that the peer does not have, or not any more. */
+static void a_write_that_is_refused_loses_the_peer(void)
+{
+    begin();
+    struct stepaf_mem *source = fabric_memory(&a, ROOM);
+    (void)fabric_memory(&b, ROOM);
+    struct stepaf_rmem *rmem = side_import(&a, 0, &b, &b.regions[0]);
+    struct stepaf_xfer xfer = {source->base, source, rmem, 0, 100};
+    struct stepaf_post post = {.link = a.links[0], .xfer = &xfer, .n_xfer = 1}, *posts[] = {&post};
+    side_ops->dereg_mem(b.transport, &b.regions[0]);
+    side_ops->dereg_mem(b.transport, &b.regions[0]);
+    CU_ASSERT_EQUAL(side_ops->post(posts, 1), 0);
+    take_in_all();
+    CU_ASSERT_EQUAL(a.n_lost, 1);
+    UNIT_CONTAINS(a.lost_reason, "efa: Permission denied");
+    CU_ASSERT_EQUAL(b.n_messages, 0);
+    side_ops->release_mem(a.links[0], rmem);
+    end();
+}
+
+static void errors_of_nobody_are_counted(void)
+{
+    begin();
+    ofi_fabric_say_error(&a, NULL, FI_EIO);
+    ofi_fabric_say_error(&a, ofi_of(&a)->ops + STEPAF_OFI_OPS, FI_EIO);
+    take_in_all();
+    CU_ASSERT_EQUAL(a.up.dropped_malformed, 2);
+    CU_ASSERT_EQUAL(a.n_lost, 0);
+    check_link(&b, 0);
+    end();
+}
+
+static void a_broken_queue_loses_all(void)
+{
+    begin();
+    ofi_fabric.broken = true;
+    CU_ASSERT_EQUAL(side_progress(&a), 0);
+    CU_ASSERT_EQUAL(a.n_lost, 2);
+    UNIT_CONTAINS(a.lost_reason, "efa: ");
+    end();
+}
+
+/* Neither an error nor an end of what was written. */
+static void who_takes_in_nothing_is_lost_in_time(void)
+{
+    begin();
+    a.env.ofi_peer_timeout_us = 20000;
+    ofi_fabric.mute = 1u << ofi_fabric_number(&a);
+    CU_ASSERT_EQUAL(side_say(&a, 0, 6), STEPAF_POST_SENT);
+    fabric_ask_silence_ends(&a, 2);
+    end();
+}
+
+static void a_process_that_ends_is_lost(void)
+{
+    ofi_fabric_reset(22);
+    fabric_open(&a, 1);
+    fabric_open(&b, 1);
+    fabric_ask_process_ends(&a, &b);
+}
+
+/* More pieces than writes can be under way, of which none has rung. */
+static void a_long_post_goes_through(void)
+{
+    begin();
+    struct stepaf_mem *source = fabric_memory(&a, ROOM);
+    (void)fabric_memory(&b, ROOM);
+    struct stepaf_rmem *rmem = side_import(&a, 0, &b, &b.regions[0]);
+    struct stepaf_xfer xfer = {source->base, source, rmem, 0, ROOM};
+    struct stepaf_post post = {.link = a.links[0], .xfer = &xfer, .n_xfer = 1}, *posts[] = {&post};
+    ofi_of(&a)->piece_max = 32;
+    memset(source->base, 0x77, ROOM);
+    for (int i = 0; i < 10000 && side_ops->post(posts, 1); i++)
+        take_in_all();
+    CU_ASSERT_EQUAL(post.state, STEPAF_POST_POSTED);
+    CU_ASSERT_TRUE(fabric_until_messages(&b, &a, 1));
+    CU_ASSERT_EQUAL(b.regions[0].base[ROOM - 1], 0x77);
+    take_in_all();
+    CU_ASSERT_EQUAL(post.state, STEPAF_POST_SENT);
+    side_ops->release_mem(a.links[0], rmem);
+    end();
+}
+
+static void quiet_is_when_all_is_acknowledged(void)
+{
+    uint32_t peer = 9;
+
+    begin();
+    take_in_all();
+    CU_ASSERT_TRUE(side_ops->is_quiet(a.transport, true, &peer));
+    ofi_fabric.holds = true;
+    CU_ASSERT_EQUAL(side_say(&a, 1, 6), STEPAF_POST_SENT);
+    CU_ASSERT_FALSE(side_ops->is_quiet(a.transport, true, &peer));
+    CU_ASSERT_EQUAL(peer, 1);
+    ofi_fabric.holds = false;
+    take_in_all();
+    CU_ASSERT_TRUE(side_ops->is_quiet(a.transport, false, &peer));
+    end();
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"errors lose the peer, and no other", errors_lose_the_peer_and_no_other},
+        {"a peer that is gone is lost", a_peer_that_is_gone_is_lost},
+        {"a write that is refused loses the peer", a_write_that_is_refused_loses_the_peer},
+        {"errors of nobody are counted", errors_of_nobody_are_counted},
+        {"a broken queue loses all", a_broken_queue_loses_all},
+        {"who takes in nothing is lost in time", who_takes_in_nothing_is_lost_in_time},
+        {"a process that ends is lost", a_process_that_ends_is_lost},
+        {"a long post goes through", a_long_post_goes_through},
+        {"quiet is when all is acknowledged", quiet_is_when_all_is_acknowledged},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run(tests);
+}
