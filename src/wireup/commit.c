@@ -152,6 +152,8 @@ static stepaf_status_t exchange_adverts(struct stepaf_ctx *ctx, stepaf_status_t 
         if (status)
             status = not_exchanged(ctx, status, &own_error);
     }
+    if (!status && ctx->job.members.is_guest && !ctx->epoch)
+        stepaf_returns_take_facts(ctx);
     for (; !status && n_read < size; n_read++)
         status = read_advert(ctx, n_read, *all_p, offsets, adverts);
     if (!status && ctx->epoch) /* the members have done so for who comes as a guest */

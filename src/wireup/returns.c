@@ -13,6 +13,31 @@
 #include "wireup/return_card.h"
 #include "wireup/returns_say.h"
 
+/* ---- who is where ---- */
+
+static void take_facts(struct stepaf_ctx *ctx, int rank, const struct stepaf_hello *hello)
+{
+    struct stepaf_rank *its = &ctx->job.ranks[rank];
+
+    its->proxies = hello->proxies;
+    its->pid = hello->pid;
+    its->node_id = hello->node_id;
+}
+
+void stepaf_returns_take_facts(struct stepaf_ctx *ctx)
+{
+    struct stepaf_unpack words;
+    struct stepaf_hello hello;
+    int role;
+
+    for (int r = 0; r < ctx->job.boot.size; r++) {
+        const struct stepaf_consensus_blob *card = stepaf_member_net_card(ctx->job.members.net, r);
+        if (r != ctx->job.boot.rank &&
+            stepaf_return_card_read(card->data, card->bytes, &words, &hello, &role))
+            take_facts(ctx, r, &hello);
+    }
+}
+
 /* ---- the verdict ---- */
 
 /* A guest, as its home tells of it. */
@@ -121,7 +146,7 @@ static stepaf_status_t read_guest(const struct stepaf_ctx *ctx, int rank, struct
         return stepaf_error_set(STEPAF_ERR_STATE, STEPAF_PHASE_COMMIT,
                                 "it asks whose GPUs reach each other, which the others do not "
                                 "ask again");
-    if (ctx->epoch && has_moved(ctx, adverts, &before, &advert))
+    if (has_moved(ctx, adverts, &before, &advert))
         return stepaf_error_set(STEPAF_ERR_MISMATCH, STEPAF_PHASE_COMMIT,
                                 "there are stream plans, and their tensors went another way to the "
                                 "process that had the place: it was on another host, or only one "
@@ -183,30 +208,6 @@ stepaf_status_t stepaf_returns_check(struct stepaf_ctx *ctx, struct stepaf_adver
 
 /* ---- what comes of it ---- */
 
-static void take_facts(struct stepaf_ctx *ctx, int rank, const struct stepaf_hello *hello)
-{
-    struct stepaf_rank *its = &ctx->job.ranks[rank];
-
-    its->proxies = hello->proxies;
-    its->pid = hello->pid;
-    its->node_id = hello->node_id;
-}
-
-/* A guest has looked at them some time ago: others may have returned since. */
-static void take_all_facts(struct stepaf_ctx *ctx)
-{
-    struct stepaf_unpack words;
-    struct stepaf_hello hello;
-    int role;
-
-    for (int r = 0; r < ctx->job.boot.size; r++) {
-        const struct stepaf_consensus_blob *card = stepaf_member_net_card(ctx->job.members.net, r);
-        if (r != ctx->job.boot.rank &&
-            stepaf_return_card_read(card->data, card->bytes, &words, &hello, &role))
-            take_facts(ctx, r, &hello);
-    }
-}
-
 static bool is_on_one_node(const struct stepaf_ctx *ctx)
 {
     for (int r = 0; r < ctx->job.boot.size; r++)
@@ -255,8 +256,6 @@ stepaf_status_t stepaf_returns_adopt(struct stepaf_ctx *ctx, const struct stepaf
     stepaf_status_t status = STEPAF_OK;
     uint32_t epoch = ctx->epoch;
 
-    if (is_new)
-        take_all_facts(ctx);
     for (int r = 0; r < ctx->job.boot.size && !status; r++)
         if (members->returned[r]) {
             status = adopt_guest(ctx, adverts, r);

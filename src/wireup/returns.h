@@ -13,6 +13,9 @@
  * adverts are put in the places of the lost ranks', which ctx->job.members.returned says. A guest that does not fit
  * is turned away, and is no reason to fail. */
 stepaf_status_t stepaf_returns_check(struct stepaf_ctx *ctx, struct stepaf_advert *adverts);
+/* Where all ranks are, as the members that have admitted this guest tell: it has looked some time ago, and others may have
+ * returned since. Before the adverts are read. */
+void stepaf_returns_take_facts(struct stepaf_ctx *ctx);
 /* They are members from now on, and told so. */
 stepaf_status_t stepaf_returns_adopt(struct stepaf_ctx *ctx, const struct stepaf_advert *adverts);
 
