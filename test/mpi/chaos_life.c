@@ -202,16 +202,6 @@ static stepaf_status_t init_again(struct chaos *chaos)
     return status;
 }
 
-static void take_place(struct hs_job *job)
-{
-    job->role = stepaf_role(job->ctx);
-    job->attn = stepaf_size(job->ctx, STEPAF_GROUP_ATTENTION);
-    job->ffn = stepaf_size(job->ctx, STEPAF_GROUP_FFN);
-    job->index =
-        stepaf_rank(job->ctx, job->role == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION);
-    job->peers = stepaf_n_peers(job->ctx);
-}
-
 static bool publish_address(const struct chaos *chaos)
 {
     char text[1024];
@@ -244,7 +234,7 @@ static int become_member(struct chaos *chaos)
                        ? CHAOS_AGAIN
                        : (HS_OK(status), CHAOS_FAILED);
     }
-    take_place(job);
+    hs_take_place(job);
     if (!chaos_ops_prepare(chaos))
         return CHAOS_FAILED;
     chaos_beat(chaos, "first commit");

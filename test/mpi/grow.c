@@ -35,27 +35,11 @@ struct rank {
     int life;         /* of a new process, from 0 on; -1: it has been there from the beginning */
 };
 
-static bool await_stamp(const struct rank *rank, int stamp, int64_t value)
-{
-    int64_t until_ns = hs_now_ns() + LIMIT_S * 1000000000LL * hs_slow();
-
-    while (atomic_load(&rank->job->shared->stamp[stamp]) < value) {
-        if (rank->job->ctx)
-            (void)stepaf_progress(rank->job->ctx);
-        if (hs_failed() || hs_hopeless(rank->job))
-            return false;
-        if (hs_now_ns() > until_ns)
-            return HS_FAILED("stamp %d does not come to %lld", stamp, (long long)value);
-        hs_sleep_us(200);
-    }
-    return true;
-}
-
 static bool meet(struct rank *rank, int n)
 {
     rank->met += n;
     atomic_fetch_add(&rank->job->shared->stamp[STAMP_MET], 1);
-    return await_stamp(rank, STAMP_MET, rank->met);
+    return member_ops_await(rank->job, STAMP_MET, rank->met);
 }
 
 /* ---- operations ---- */
@@ -73,20 +57,12 @@ static bool ask(struct rank *rank, int n_answers)
 {
     stepaf_request_h request = NULL;
     uint64_t op = member_ops_fill(&rank->exchange);
-    int n = 0;
 
     hs_fill(rank->exchange.target, (size_t)BYTES * (size_t)rank->job->peers, 12345);
     if (!HS_OK(stepaf_start(rank->exchange.plan, &request)) ||
         !HS_OK(stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT)))
         return false;
-    for (int p = 0; p < rank->job->peers; p++) {
-        if (stepaf_request_peer(request, stepaf_peer_rank(rank->job->ctx, p)) != STEPAF_OK)
-            continue;
-        n++;
-        if (!member_ops_verify(&rank->exchange, p, op))
-            return false;
-    }
-    return HS_INT(n, ==, n_answers);
+    return HS_INT(member_ops_count(&rank->exchange, request, op), ==, n_answers);
 }
 
 /* Operations of @a n ranks of either role. */
@@ -181,12 +157,7 @@ static bool look_around(const struct rank *rank, const char *word)
 
 static void take_places(struct hs_job *job)
 {
-    job->role = stepaf_role(job->ctx);
-    job->attn = stepaf_size(job->ctx, STEPAF_GROUP_ATTENTION);
-    job->ffn = stepaf_size(job->ctx, STEPAF_GROUP_FFN);
-    job->index =
-        stepaf_rank(job->ctx, job->role == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION);
-    job->peers = stepaf_n_peers(job->ctx);
+    hs_take_place(job);
     HS_INT(stepaf_size(job->ctx, STEPAF_GROUP_WORLD), ==, job->size + N_NEW);
 }
 
@@ -281,7 +252,7 @@ static void be_new(struct hs_job *job, int life)
     int half = job->size / 2;
 
     job->fds = hs_count_fds();
-    if (!await_stamp(&rank, STAMP_MAY_COME, life + 1) || (!life && !join_in_vain(&rank)))
+    if (!member_ops_await(job, STAMP_MAY_COME, life + 1) || (!life && !join_in_vain(&rank)))
         return;
     rank.began_ns = hs_now_ns();
     hs_step("init, to join");

@@ -96,6 +96,16 @@ static int kept(const char *variable)
     return text != NULL ? (int)strtol(text, NULL, 10) : 0;
 }
 
+void hs_take_place(struct hs_job *job)
+{
+    job->role = stepaf_role(job->ctx);
+    job->attn = stepaf_size(job->ctx, STEPAF_GROUP_ATTENTION);
+    job->ffn = stepaf_size(job->ctx, STEPAF_GROUP_FFN);
+    job->index =
+        stepaf_rank(job->ctx, job->role == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION);
+    job->peers = stepaf_n_peers(job->ctx);
+}
+
 bool hs_open_with(struct hs_job *job, stepaf_params_t params)
 {
     job->fds = hs_count_fds() + kept("TEST_KEPT_FDS");
@@ -106,12 +116,7 @@ bool hs_open_with(struct hs_job *job, stepaf_params_t params)
     hs_step("init");
     if (!HS_OK(hs_init(job, 0, &params, &job->ctx)))
         return false;
-    job->role = stepaf_role(job->ctx);
-    job->attn = stepaf_size(job->ctx, STEPAF_GROUP_ATTENTION);
-    job->ffn = stepaf_size(job->ctx, STEPAF_GROUP_FFN);
-    job->index =
-        stepaf_rank(job->ctx, job->role == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION);
-    job->peers = stepaf_n_peers(job->ctx);
+    hs_take_place(job);
     return HS_INT(job->attn + job->ffn, ==, job->size) && HS_INT(job->index, >=, 0);
 }
 

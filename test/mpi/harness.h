@@ -83,6 +83,8 @@ const char *hs_option_text(const struct hs_job *job, const char *name, const cha
 stepaf_status_t hs_init(struct hs_job *job, int boot, const stepaf_params_t *params,
                         stepaf_context_h *ctx_p);
 
+/* Fill in the places of a context that is there. */
+void hs_take_place(struct hs_job *job);
 /* Make job->ctx as the command line says and fill in the places; false (and a failure recorded)
  * if that does not work. hs_open_with takes the caller's parameters too. */
 bool hs_open(struct hs_job *job);

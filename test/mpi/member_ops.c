@@ -5,6 +5,7 @@
 
 /* A push begins with who has sent it, and its number. */
 enum { HEAD = 16, TO_ALL = 99 };
+enum { AWAIT_S = 30 };
 
 bool member_ops_prepare(struct member_ops *ops)
 {
@@ -89,12 +90,44 @@ bool member_ops_serve(struct member_ops *ops, int64_t timeout_us)
     return true;
 }
 
+int member_ops_count(const struct member_ops *ops, stepaf_request_h request, uint64_t op)
+{
+    int n = 0;
+
+    for (int p = 0; p < ops->job->peers; p++) {
+        if (stepaf_request_peer(request, stepaf_peer_rank(ops->job->ctx, p)) != STEPAF_OK)
+            continue;
+        n++;
+        if (!member_ops_verify(ops, p, op))
+            return -1;
+    }
+    return n;
+}
+
 bool member_ops_is_peer(const struct hs_job *job, int world)
 {
     for (int p = 0; p < job->peers; p++)
         if (stepaf_world_rank(job->ctx, STEPAF_GROUP_FFN, stepaf_peer_rank(job->ctx, p)) == world)
             return true;
     return false;
+}
+
+bool member_ops_await(const struct hs_job *job, int stamp, int64_t value)
+{
+    int64_t until_ns = hs_now_ns() + AWAIT_S * 1000000000LL * hs_slow();
+    _Atomic int64_t *place = &job->shared->stamp[stamp];
+
+    while (atomic_load(place) < value) {
+        if (job->ctx)
+            (void)stepaf_progress(job->ctx);
+        if (hs_failed() || hs_hopeless(job))
+            return false;
+        if (hs_now_ns() > until_ns)
+            return HS_FAILED("stamp %d is %lld, should come to %lld", stamp,
+                             (long long)atomic_load(place), (long long)value);
+        hs_sleep_us(200);
+    }
+    return true;
 }
 
 void member_ops_note_most(struct hs_job *job, int stamp, int64_t ns)

@@ -25,16 +25,6 @@ enum {
 
 /* ---- a rank ---- */
 
-static void take_places(struct hs_job *job)
-{
-    job->role = stepaf_role(job->ctx);
-    job->attn = stepaf_size(job->ctx, STEPAF_GROUP_ATTENTION);
-    job->ffn = stepaf_size(job->ctx, STEPAF_GROUP_FFN);
-    job->index =
-        stepaf_rank(job->ctx, job->role == STEPAF_FFN ? STEPAF_GROUP_FFN : STEPAF_GROUP_ATTENTION);
-    job->peers = stepaf_n_peers(job->ctx);
-}
-
 static bool do_round(struct rank *rank)
 {
     struct hs_job *job = rank->job;
@@ -129,7 +119,7 @@ static void be_rank(struct hs_job *job, int life)
     }
     if (!is_open)
         return;
-    take_places(job);
+    hs_take_place(job);
     rank.exchange.n_ops = (uint64_t)rank.round * 1000000;
     rank.is_new = life > 0;
     if (hs_option_int(job, "--leave", 0) && !life) {

@@ -70,7 +70,6 @@ int returns_n_dead(const struct rank *rank);
 int returns_attn_left(const struct rank *rank, int round);
 /* Whether this rank does what one of those that are left has to do. */
 bool returns_is_leader(const struct rank *rank);
-bool returns_await_stamp(const struct rank *rank, int stamp, int64_t value);
 /* Wait until @a n ranks have come here. */
 bool returns_meet(struct rank *rank, int n);
 /* Meetings in a round of those that are left, between two of all; and ranks that have met in rounds before. */

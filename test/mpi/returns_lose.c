@@ -80,10 +80,10 @@ bool returns_lose_one(struct rank *rank, int victim)
     if (hs_option_int(job, "--wrong", 0))
         if (!returns_await_state(rank, victim, STEPAF_MEMBER_ASKS) ||
             !returns_commit_more(rank, 1000, STEPAF_COMMIT_ADMIT) ||
-            !returns_await_stamp(rank, STAMP_VAIN, 2 * rank->round + 1) ||
+            !member_ops_await(rank->job, STAMP_VAIN, 2 * rank->round + 1) ||
             !returns_await_state(rank, victim, STEPAF_MEMBER_ASKS) ||
             !returns_commit_more(rank, 2000, STEPAF_COMMIT_KEEP_OUT) ||
-            !returns_await_stamp(rank, STAMP_VAIN, 2 * rank->round + 2))
+            !member_ops_await(rank->job, STAMP_VAIN, 2 * rank->round + 2))
             return false;
     return returns_meet_by_barrier(rank, left);
 }

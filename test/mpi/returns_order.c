@@ -45,29 +45,11 @@ bool returns_is_leader(const struct rank *rank)
     return rank->job->rank == leader;
 }
 
-bool returns_await_stamp(const struct rank *rank, int stamp, int64_t value)
-{
-    int64_t until_ns = hs_now_ns() + RETURNS_LIMIT_S * 1000000000LL * hs_slow();
-
-    while (atomic_load(&rank->job->shared->stamp[stamp]) < value) {
-        if (rank->job->ctx)
-            (void)stepaf_progress(rank->job->ctx);
-        if (hs_failed() || hs_hopeless(rank->job))
-            return false;
-        if (hs_now_ns() > until_ns)
-            return HS_FAILED("round %d: %lld have come of %lld", rank->round,
-                             (long long)atomic_load(&rank->job->shared->stamp[stamp]),
-                             (long long)value);
-        hs_sleep_us(200);
-    }
-    return true;
-}
-
 bool returns_meet(struct rank *rank, int n)
 {
     rank->met += n;
     atomic_fetch_add(&rank->job->shared->stamp[STAMP_MET], 1);
-    return returns_await_stamp(rank, STAMP_MET, rank->met);
+    return member_ops_await(rank->job, STAMP_MET, rank->met);
 }
 
 static bool is_of(const struct rank *rank, int world, stepaf_role_t role)

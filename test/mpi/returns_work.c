@@ -21,7 +21,6 @@ static bool ask(struct rank *rank, int n_answers)
                                     .flags = STEPAF_START_SKIP_LOST | STEPAF_START_WAIT};
     stepaf_request_h request = NULL;
     uint64_t op = member_ops_fill(&rank->exchange);
-    int n = 0;
 
     hs_fill(rank->exchange.target, (size_t)RETURNS_BYTES * (size_t)rank->job->peers, 12345);
     if (!HS_OK(stepaf_start_with(rank->exchange.plan, &params, &request)))
@@ -29,14 +28,7 @@ static bool ask(struct rank *rank, int n_answers)
     stepaf_status_t status = stepaf_wait(request, STEPAF_TIMEOUT_DEFAULT);
     if (status != STEPAF_ERR_PEER_LOST && !HS_OK(status))
         return false;
-    for (int p = 0; p < rank->job->peers; p++) {
-        if (stepaf_request_peer(request, stepaf_peer_rank(rank->job->ctx, p)) != STEPAF_OK)
-            continue;
-        n++;
-        if (!member_ops_verify(&rank->exchange, p, op))
-            return false;
-    }
-    return HS_INT(n, ==, n_answers);
+    return HS_INT(member_ops_count(&rank->exchange, request, op), ==, n_answers);
 }
 
 /* Some operations of all attention ranks, answered by all FFN ranks; or of those that are left in this round. */

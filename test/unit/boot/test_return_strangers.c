@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who asks for a lost rank's place and does not become a member: without the secret, for a place that is not free, twice,
+ * with words that do not fit; strangers who repeat what they have heard, and flood the port. */
+#include "guests.h"
+
+static void other_secret(void)
+{
+    struct job job;
+    struct look look;
+
+    begin_job(&job, true);
+    struct stepaf_member_net *guest = look_as(&job, LOST, "guessed", LIMIT_MS, &look);
+    CU_ASSERT_EQUAL(look.status, STEPAF_ERR_BOOT);
+    UNIT_CONTAINS(look.text, "secret there is another");
+    UNIT_CONTAINS(look.text, "STEPAF_SECRET");
+    nobody_asks(&job);
+    stepaf_member_net_close(guest);
+    end_job(&job);
+}
+
+/* A job that has none lets nobody in, whatever secret he knows. */
+static void no_secret(void)
+{
+    struct job job;
+    struct look look;
+
+    begin_job(&job, false);
+    for (int i = 0; i < 2; i++) {
+        struct stepaf_member_net *guest = look_as(&job, LOST, i ? "" : secret, SHORT_MS, &look);
+        CU_ASSERT_EQUAL(look.status, STEPAF_ERR_TIMEOUT);
+        stepaf_member_net_close(guest);
+    }
+    nobody_asks(&job);
+    end_job(&job);
+}
+
+/* A rank that lives cannot be driven out by who says that he is it. */
+static void place_is_taken(void)
+{
+    struct job job;
+    struct look look;
+
+    begin_job(&job, true);
+    struct stepaf_member_net *guest = look_as(&job, 1, secret, SHORT_MS, &look);
+    CU_ASSERT_EQUAL(look.status, STEPAF_ERR_TIMEOUT);
+    UNIT_CONTAINS(look.text, "world rank 1 is not lost");
+    nobody_asks(&job);
+    CU_ASSERT_FALSE(stepaf_member_net_is_wanted(job.nets[0], 1));
+    stepaf_member_net_close(guest);
+    guest = look_as(&job, 0, secret, SHORT_MS, &look); /* not even of who is asked */
+    CU_ASSERT_EQUAL(look.status, STEPAF_ERR_TIMEOUT);
+    nobody_asks(&job);
+    stepaf_member_net_close(guest);
+    end_job(&job);
+}
+
+/* The second to ask has the place; the first is told so, and what is decided for the first does not hold for the
+ * second. */
+static void two_ask(void)
+{
+    struct job job;
+    uint64_t first_id, second_id;
+
+    begin_job(&job, true);
+    struct stepaf_member_net *first = ask_with(&job, "first");
+    PUMP_UNTIL(&job, (pump_with(&job, first), is_listed(&job)));
+    (void)stepaf_member_net_words(job.nets[0], LOST, &first_id);
+    struct stepaf_member_net *second = ask_with(&job, "second");
+    PUMP_UNTIL(&job,
+               (pump_with(&job, second),
+                stepaf_member_net_words(job.nets[0], LOST, &second_id) && second_id != first_id));
+    PUMP_UNTIL(&job, (pump_with(&job, second), is_listed(&job)));
+    CU_ASSERT_EQUAL(stepaf_member_net_asked(job.nets[0]), 2);
+    decide(&job, true);
+    admit_at_all(&job, first, first_id); /* as it was listed when the decision was made */
+    PUMP_UNTIL(&job, (pump_with(&job, second),
+                      stepaf_member_net_admission(second) == STEPAF_MEMBER_TURNED_AWAY));
+    UNIT_CONTAINS(stepaf_member_net_answer(second), "another process has taken the place");
+    stepaf_member_net_close(first);
+    stepaf_member_net_close(second);
+    end_job(&job);
+}
+
+/* ---- what does not fit ---- */
+
+/* Who knows the secret says something else than a guest does: his connection ends, and nothing is left of him. */
+static void wrong_words(void)
+{
+    static const struct {
+        uint32_t type;
+        size_t bytes;
+    } wrong[] = {{STEPAF_CONTROL_ASK, 3},    {STEPAF_CONTROL_ASK, 0},
+                 {STEPAF_CONTROL_STATE, 8},  {STEPAF_CONTROL_CONSENSUS, 100},
+                 {STEPAF_CONTROL_LOST, 0},   {STEPAF_CONTROL_TABLE, 16},
+                 {STEPAF_CONTROL_REFUSE, 0}, {999, 0}};
+    static const uint8_t data[128] = {1};
+    struct job job;
+
+    begin_job(&job, true);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        struct stepaf_member_net *guest = ask_with(&job, "my words");
+        PUMP_UNTIL(&job, (pump_with(&job, guest), is_listed(&job)));
+        struct stepaf_control_link *link = stepaf_member_net_way(guest, 0);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(link);
+        struct stepaf_control_frame frame = {.type = wrong[i].type, .bytes = wrong[i].bytes};
+        stepaf_control_send(link, &frame, data);
+        PUMP_UNTIL(&job, !stepaf_member_net_is_wanted(job.nets[0], LOST));
+        CU_ASSERT_EQUAL(stepaf_member_net_consensus(job.nets[0])->n_lost, 1);
+        stepaf_member_net_close(guest);
+        PUMP_UNTIL(&job, !stepaf_member_net_is_wanted(job.nets[1], LOST));
+    }
+    end_job(&job);
+}
+
+/* A member tells a guest what is cut short, or no state at all: that changes nothing there. */
+static void wrong_state(void)
+{
+    struct job job;
+    struct look look;
+
+    begin_job(&job, true);
+    struct stepaf_member_net *guest = look_as(&job, LOST, secret, LIMIT_MS, &look);
+    uint8_t *data = calloc(1, 4096);
+    for (size_t bytes = 0; bytes < 4096; bytes += bytes < 256 ? 1 : 97) {
+        struct stepaf_control_frame frame = {.type = STEPAF_CONTROL_STATE, .bytes = bytes};
+        CU_ASSERT_FALSE(stepaf_member_guest_take(guest, &frame, data));
+    }
+    memset(data, 0xff, 4096);
+    struct stepaf_control_frame frame = {.type = STEPAF_CONTROL_STATE, .bytes = 4096};
+    CU_ASSERT_FALSE(stepaf_member_guest_take(guest, &frame, data));
+    CU_ASSERT_EQUAL(stepaf_member_net_admission(guest), STEPAF_MEMBER_WAITS);
+    CU_ASSERT_EQUAL(stepaf_member_net_consensus(guest)->lives[0], 1);
+    free(data);
+    stepaf_member_net_close(guest);
+    end_job(&job);
+}
+
+static int call_port(uint16_t port)
+{
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    CU_ASSERT_FATAL(fd >= 0);
+    CU_ASSERT_EQUAL(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
+/* Who has heard a guest's hello says the same; who knows nothing keeps the port busy. The guest comes in. */
+static void strangers(void)
+{
+    struct stepaf_control_opening opening = {.hello = {.magic = stepaf_control_hello_magic,
+                                                       .version = STEPAF_CONTROL_VERSION,
+                                                       .from = LOST,
+                                                       .to = stepaf_control_anybody,
+                                                       .size = RANKS,
+                                                       .nonce = {1, 2, 3}}};
+    struct stepaf_control_claim claim = {.kind = stepaf_control_hello_magic,
+                                         .hello = opening.hello};
+    struct stepaf_control_challenge challenge;
+    struct stepaf_control_answer answer = {.magic = stepaf_control_answer_magic};
+    static int fds[FLOOD];
+    struct job job;
+
+    begin_job(&job, true);
+    stepaf_proof_make(job.key, &claim, sizeof claim, opening.proof);
+    int copy = call_port(job.ports[0]);
+    CU_ASSERT_EQUAL(send(copy, &opening, sizeof opening, 0), sizeof opening);
+    ssize_t got = 0;
+    PUMP_UNTIL(&job, got > 0 || (got = recv(copy, &challenge, sizeof challenge, MSG_DONTWAIT)) > 0);
+    CU_ASSERT(got == sizeof challenge && challenge.magic == stepaf_control_challenge_magic);
+    CU_ASSERT_EQUAL(send(copy, &answer, sizeof answer, 0), sizeof answer);
+    PUMP_UNTIL(&job, recv(copy, &challenge, sizeof challenge, MSG_DONTWAIT) == 0);
+    close(copy);
+    nobody_asks(&job);
+    for (int i = 0; i < FLOOD; i++) {
+        fds[i] = call_port(job.ports[0]);
+        pump_all(&job);
+    }
+    struct stepaf_member_net *guest = ask_with(&job, "my words");
+    PUMP_UNTIL(&job, (pump_with(&job, guest), is_listed(&job)));
+    for (int i = 0; i < FLOOD; i++)
+        close(fds[i]);
+    stepaf_member_net_close(guest);
+    end_job(&job);
+}
+
+int main(void)
+{
+    CU_TestInfo tests[] = {
+        {"another secret", other_secret},
+        {"a job without a secret", no_secret},
+        {"a place that is taken", place_is_taken},
+        {"two want one place", two_ask},
+        {"words that do not fit", wrong_words},
+        {"a state that is none", wrong_state},
+        {"strangers", strangers},
+        CU_TEST_INFO_NULL,
+    };
+    return unit_run(tests);
+}
