@@ -139,7 +139,7 @@ class Rank:
         return self.job, self.world_rank
 
 
-def library_version():
+def own_version():
     """Of the libstepaf that this belongs to."""
     here = os.path.dirname(os.path.realpath(__file__))
     for path in (os.path.join(here, "VERSION"), os.path.join(here, "..", "VERSION")):
