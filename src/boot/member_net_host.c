@@ -161,8 +161,8 @@ static void take_over(struct stepaf_member_net *net, int rank)
     if (link->state != STEPAF_CONTROL_UP) {
         stepaf_control_link_free(link);
     } else if (control->calls[rank]) {
-        stepaf_control_link_free(
-            control->links[rank]); /* this member's own call, which a guest does not take */
+        /* This member's own call, which a guest does not take. */
+        stepaf_control_link_free(control->links[rank]);
         control->links[rank] = link;
     } else {
         control->calls[rank] = link;

@@ -20,8 +20,7 @@ struct stepaf_metrics_path {
 };
 
 struct stepaf_metrics {
-    struct stepaf_metrics_head
-        *head; /* tools may write to it: where tables lie is not read from there */
+    struct stepaf_metrics_head *head; /* tools may write to it: it does not tell where tables lie */
     void *counters;
     struct stepaf_metrics_peer *peers;
     struct stepaf_histogram *histograms; /* STEPAF_TIMES of each peer */

@@ -140,8 +140,9 @@ static stepaf_status_t find_numbers(const struct stepaf_env *env, const char *ho
     }
     if (rank >= size + room)
         return stepaf_error_set(STEPAF_ERR_SETTING, STEPAF_PHASE_INIT,
-                                "rank %ld (STEPAF_RANK) of %ld (STEPAF_SIZE): ranks are 0 to %ld",
-                                rank, size, size + room - 1);
+                                "rank %ld (STEPAF_RANK) of %ld (STEPAF_SIZE)%s: ranks are 0 to %ld",
+                                rank, size, room ? " and room for more (STEPAF_ROOM_*)" : "",
+                                size + room - 1);
     place->rank = (int)rank;
     place->size = (int)size + room;
     return STEPAF_OK;
